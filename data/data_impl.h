@@ -92,6 +92,7 @@ struct ru_dataset {
     rui_guard *guard;    /* in arena */
     ru_objects *objects; /* who asks for files behind addresses; NULL: there are none */
     const struct rui_fetch *fetched; /* of the reading thread whose copy this is; NULL: nothing */
+    const struct rui_fetch *held[2]; /* windows of the order in blocks (ahead.h); NULL: none */
 };
 
 /* -- helpers of formats (dataset.c) ------------------------------------------------------------ */

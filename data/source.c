@@ -232,11 +232,19 @@ void rui_scratch_put(rui_scratch *s)
     s->p = NULL;
 }
 
+static const uint8_t *find(const ru_dataset *d, const rui_source *s, int64_t offset, int64_t n)
+{
+    const uint8_t *p = d->fetched != NULL ? rui_fetch_find(d->fetched, s, offset, n) : NULL;
+    for (uint32_t k = 0; k < 2 && p == NULL && d->held[k] != NULL; k++) {
+        p = rui_fetch_find(d->held[k], s, offset, n);
+    }
+    return p;
+}
+
 ru_status rui_bytes_read(const ru_dataset *d, const rui_source *s, int64_t offset, void *into,
                          int64_t size_bytes, ru_err *err)
 {
-    const uint8_t *p =
-        d->fetched != NULL ? rui_fetch_find(d->fetched, s, offset, size_bytes) : NULL;
+    const uint8_t *p = find(d, s, offset, size_bytes);
     if (p == NULL) {
         RU_TRY(rui_fetch_cancelled(d->fetched, err));
         return rui_source_read(s, offset, into, size_bytes, err);
@@ -248,8 +256,7 @@ ru_status rui_bytes_read(const ru_dataset *d, const rui_source *s, int64_t offse
 ru_status rui_bytes_view(const ru_dataset *d, const rui_source *s, int64_t offset,
                          int64_t size_bytes, void *scratch, const uint8_t **view, ru_err *err)
 {
-    const uint8_t *p =
-        d->fetched != NULL ? rui_fetch_find(d->fetched, s, offset, size_bytes) : NULL;
+    const uint8_t *p = find(d, s, offset, size_bytes);
     if (p == NULL) {
         RU_TRY(rui_fetch_cancelled(d->fetched, err));
         return rui_source_view(s, offset, size_bytes, scratch, view, err);

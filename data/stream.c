@@ -13,79 +13,16 @@
  * shuffled batch gained nothing. The order in blocks is: while one window of blocks is used, the
  * blocks of the next are fetched whole.
  *
+ * Data behind addresses has no such cache: rui_ahead keeps its windows. Its requests take long, so
+ * that a thread has the reads of more batches under way.
+ *
  * Memory is taken at open; nothing is allocated later (formats that decode may). */
-#include "data/augment.h"
-#include "data/fetch.h"
+#include "data/stream_impl.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "env/clock.h"
 #include "trace/recorder.h"
-
-enum {
-    FETCH_BYTES = 1 << 20,
-    FETCH_DEPTH = 64,
-    FETCH_DEPTH_MAX = 512,
-    FETCH_MEMORY = 64 << 20,
-    READ_MIN = 64 << 10
-};
-enum { AHEAD_DEFAULT = 4, AHEAD_MAX = 4096, THREADS_MAX = 256, ALIGN_BYTES = 64 };
-static const int64_t bytes_max_default = (int64_t)256 << 20;
-
-typedef struct slot {
-    void *fields[RU_FIELDS_MAX]; /* [batch, ...] */
-    int64_t done;                /* batch number + 1 of what it holds; 0: nothing */
-    ru_status status;
-    ru_err err;
-} slot;
-
-/* The positions of one batch. */
-typedef struct range {
-    int64_t epoch, in_epoch; /* of the first sample */
-    int64_t n;
-    int64_t next; /* global position after the batch */
-} range;
-
-struct ru_stream {
-    ru_dataset *d;
-    ru_stream_options opt;
-    int64_t count, total;  /* samples of an epoch; batches of the stream, INT64_MAX: endless */
-    int64_t block, window; /* samples of a block and of a window of the order */
-    bool announces;        /* windows of blocks, to the kernel */
-    slot *slots;           /* [n_slots] */
-    uint32_t n_slots, n_threads;
-    uint8_t *memory;
-    int64_t sample_bytes;
-    uint16_t name_read;
-    ru_thread *threads;     /* [n_threads] */
-    struct reader *readers; /* [n_threads] */
-    ru_mutex lock;          /* guards everything below */
-    ru_cond filled, freed;
-    int64_t next_take, next_out, released;
-    int64_t announced;   /* windows before this one, counted over all epochs */
-    ru_read_done *ended; /* [RU_READS_KEPT]; NULL: samples are in memory */
-    uint32_t n_ended;
-    int64_t read_bytes;  /* of a request */
-    uint32_t read_depth; /* over all threads */
-    int64_t share_bytes; /* outstanding instead of read_depth; 0: none */
-    int64_t busy_ns, busy_until_ns, stall_ns;
-    int64_t waits_ns; /* the consumer: since then; 0: not */
-    bool stop;
-};
-
-/* A reading thread's own: the order of the epoch it is in. */
-typedef struct reader {
-    ru_stream *s;
-    ru_dataset d;        /* the stream's, with what this thread fetched */
-    rui_fetch *fetch[2]; /* of the batch at hand and of the next; NULL: all bytes are in memory */
-    rui_augmenter augmenter;     /* d NULL: samples stay as they are */
-    int64_t epoch;               /* -1: none yet */
-    int64_t waits_ns, waits_for; /* for requests since then, of this batch; 0: not. Lock */
-    rui_order full;
-    rui_block_order blocks;
-} reader;
 
 /* -- which samples ----------------------------------------------------------------------------- */
 
@@ -113,7 +50,7 @@ static range batch_range(const ru_stream *s, int64_t b)
     return r;
 }
 
-static int64_t batches_total(const ru_stream *s)
+int64_t rui_stream_total(const ru_stream *s)
 {
     if (s->opt.epochs == 0) {
         return INT64_MAX;
@@ -235,6 +172,10 @@ static void fetch(reader *rd, rui_fetch *f, const task *t)
         r.in_epoch = 0;
         r.epoch++;
     }
+    int64_t first = t->r.epoch * s->count + t->r.in_epoch;
+    if (s->opt.augment.mixup > 0 && first > 0) { /* see mix */
+        rui_dataset_where(s->d, ru_stream_sample(s, first - 1), 1, rui_fetch_add, f);
+    }
     rui_fetch_begin(f, t->read_bytes, t->read_depth);
 }
 
@@ -263,24 +204,6 @@ static ru_status fill(reader *rd, slot *sl, range r, rui_fetch *ahead)
     return s->opt.augment.mixup > 0 ? mix(rd, sl, all) : RU_OK;
 }
 
-/* Tell the kernel of the blocks of window `w`, counted over all epochs. */
-static void announce_window(const ru_stream *s, int64_t w)
-{
-    rui_block_order o;
-    int64_t per = (s->count + s->window - 1) / s->window, n;
-    rui_block_order_init(&o, s->opt.seed, w / per, s->count, s->block);
-    int64_t from = w % per * s->window,
-            to = from + s->window < s->count ? from + s->window : s->count;
-    for (int64_t k = from / s->block; k * s->block < to; k++) {
-        int64_t first = rui_block_order_slot(&o, k, &n);
-        int64_t head = s->count - first < n ? s->count - first : n;
-        rui_dataset_where(s->d, first, head, rui_source_soon, NULL);
-        if (head < n) {
-            rui_dataset_where(s->d, 0, n - head, rui_source_soon, NULL);
-        }
-    }
-}
-
 /* Windows up to the one after that of `r`, each by the thread that comes first. Called with the
  * lock, which is open while the kernel listens. */
 static void announce(ru_stream *s, range r)
@@ -291,7 +214,7 @@ static void announce(ru_stream *s, range r)
     while (s->announced <= now + 1) {
         int64_t w = s->announced++;
         ru_mutex_unlock(&s->lock);
-        announce_window(s, w);
+        rui_window_where(&s->windows, w, rui_source_soon, NULL);
         ru_mutex_lock(&s->lock);
     }
 }
@@ -323,10 +246,9 @@ static int64_t later_of(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* A thread got all requests of batch b at `now`. */
-static void reads_over(reader *rd, const ru_read_piece *p, uint32_t n, int64_t now)
+/* Requests that ended. */
+static void reads_note(ru_stream *s, const ru_read_piece *p, uint32_t n)
 {
-    ru_stream *s = rd->s;
     int64_t from = INT64_MAX, to = 0;
     for (uint32_t i = 0; i < n; i++) {
         from = p[i].issued_ns < from ? p[i].issued_ns : from;
@@ -335,31 +257,68 @@ static void reads_over(reader *rd, const ru_read_piece *p, uint32_t n, int64_t n
     from = later_of(from, s->busy_until_ns);
     s->busy_ns += n > 0 && to > from ? to - from : 0;
     s->busy_until_ns = later_of(s->busy_until_ns, to);
-    if (s->waits_ns != 0 && rd->waits_for == s->next_out) {
-        s->stall_ns += now - later_of(s->waits_ns, rd->waits_ns);
-    }
-    rd->waits_ns = 0;
     for (uint32_t i = 0; i < n && s->n_ended < RU_READS_KEPT; i++) {
         s->ended[s->n_ended++] = (ru_read_done){p[i].issued_ns, p[i].ended_ns, p[i].size_bytes};
     }
 }
 
+static void reads_wait(reader *rd, int64_t b)
+{
+    ru_mutex_lock(&rd->s->lock);
+    rd->waits_ns = ru_clock_now().ns;
+    rd->waits_for = b;
+    ru_mutex_unlock(&rd->s->lock);
+}
+
+/* A thread got all requests of batch b. */
+static void reads_over(reader *rd, const ru_read_piece *p, uint32_t n)
+{
+    ru_stream *s = rd->s;
+    int64_t now = ru_clock_now().ns;
+    ru_mutex_lock(&s->lock);
+    reads_note(s, p, n);
+    if (s->waits_ns != 0 && rd->waits_for == s->next_out) {
+        s->stall_ns += now - later_of(s->waits_ns, rd->waits_ns);
+    }
+    rd->waits_ns = 0;
+    ru_mutex_unlock(&s->lock);
+}
+
+void rui_stream_window_ended(void *self, const ru_read_piece *reads, uint32_t n)
+{
+    ru_stream *s = self;
+    ru_mutex_lock(&s->lock);
+    reads_note(s, reads, n);
+    ru_mutex_unlock(&s->lock);
+}
+
+/* The windows of a batch, until rui_ahead_give. False: it fetches its samples by itself. */
+static bool hold_windows(reader *rd, const task *t, uint32_t turn, int64_t *first, int64_t *last)
+{
+    ru_stream *s = rd->s;
+    if (s->ahead == NULL) {
+        return false;
+    }
+    rui_windows_of(&s->windows, t->r.epoch, t->r.in_epoch, t->r.n, first, last);
+    reads_wait(rd, t->b);
+    bool held = *last - *first <= 1 && rui_ahead_take(s->ahead, *first, *last, t->read_bytes,
+                                                      t->read_depth * s->n_threads, rd->d.held);
+    reads_over(rd, NULL, 0);
+    if (!held) { /* they have gone by, or are many */
+        fetch(rd, rd->fetch[turn], t);
+    }
+    return held;
+}
+
 /* Wait for the requests of a batch. */
 static void await_reads(reader *rd, rui_fetch *f, int64_t b)
 {
-    ru_stream *s = rd->s;
     uint32_t n;
-    if (f == NULL) {
-        return;
+    if (f != NULL) {
+        reads_wait(rd, b);
+        const ru_read_piece *p = rui_fetch_end(f, &n);
+        reads_over(rd, p, n);
     }
-    ru_mutex_lock(&s->lock);
-    rd->waits_ns = ru_clock_now().ns;
-    rd->waits_for = b;
-    ru_mutex_unlock(&s->lock);
-    const ru_read_piece *p = rui_fetch_end(f, &n);
-    ru_mutex_lock(&s->lock);
-    reads_over(rd, p, n, ru_clock_now().ns);
-    ru_mutex_unlock(&s->lock);
 }
 
 /* The next batch, when there is room for it (wait: as soon as there is). Called with the lock. */
@@ -383,14 +342,19 @@ static bool take(ru_stream *s, bool wait, task *t)
 }
 
 /* Decode a batch whose reads are under way, while those of the next go on. */
-static void finish(reader *rd, const task *t, uint32_t turn, bool more)
+static void finish(reader *rd, const task *t, uint32_t turn, rui_fetch *next)
 {
     ru_stream *s = rd->s;
     slot *sl = &s->slots[t->b % (int64_t)s->n_slots];
-    int64_t from = ru_rec_now();
+    int64_t from = ru_rec_now(), first, last;
+    bool held = hold_windows(rd, t, turn, &first, &last);
     await_reads(rd, rd->fetch[turn], t->b);
     rd->d.fetched = rd->fetch[turn];
-    ru_status st = fill(rd, sl, t->r, more ? rd->fetch[!turn] : NULL);
+    ru_status st = fill(rd, sl, t->r, next);
+    if (held) {
+        rui_ahead_give(s->ahead, first, last);
+        rd->d.held[0] = rd->d.held[1] = NULL;
+    }
     ru_rec_span(s->opt.recorder, s->name_read, from, ru_rec_now(), t->r.n * s->sample_bytes);
     ru_mutex_lock(&s->lock);
     sl->status = st;
@@ -401,209 +365,37 @@ static void finish(reader *rd, const task *t, uint32_t turn, bool more)
     ru_mutex_unlock(&s->lock);
 }
 
-/* The reads of the next batch begin before this one is decoded, where slots suffice for two batches
- * of each thread. */
-static void reader_main(void *arg)
+/* The reads of later batches begin before this one is decoded, where slots suffice for them. */
+void rui_stream_reader(void *arg)
 {
     reader *rd = arg;
     ru_stream *s = rd->s;
-    task at[2];
-    uint32_t turn = 0;
-    bool have = false, two = rd->fetch[0] != NULL && s->n_slots > 2 * s->n_threads;
+    task at[FLIGHTS_MAX];
+    uint32_t turn = 0, have = 0, all = (s->n_slots - 1) / s->n_threads;
+    all = all < 1 ? 1 : all < s->flights ? all : s->flights; /* none waits for another's slots */
     ru_recorder_thread(s->opt.recorder, "reader");
     while (true) {
+        uint32_t had = have;
         ru_mutex_lock(&s->lock);
-        bool taken = !have && take(s, true, &at[turn]);
-        bool more = two && (have || taken) && take(s, false, &at[!turn]);
+        while (have < all && take(s, have == 0, &at[(turn + have) % all])) {
+            have++;
+        }
         ru_mutex_unlock(&s->lock);
-        if (!have && !taken) {
+        if (have == 0) {
             break;
         }
-        if (taken && rd->fetch[turn] != NULL) {
-            fetch(rd, rd->fetch[turn], &at[turn]);
+        for (uint32_t k = had; k < have && s->ahead == NULL && rd->fetch[0] != NULL; k++) {
+            fetch(rd, rd->fetch[(turn + k) % all], &at[(turn + k) % all]);
         }
-        if (more) {
-            fetch(rd, rd->fetch[!turn], &at[!turn]);
-        }
-        finish(rd, &at[turn], turn, more);
-        have = more;
-        turn = more ? !turn : turn;
+        finish(rd, &at[turn], turn, have > 1 ? rd->fetch[(turn + 1) % all] : NULL);
+        turn = (turn + 1) % all;
+        have--;
     }
     ru_recorder_thread_end(s->opt.recorder);
 }
 
-/* -- open, next, close ------------------------------------------------------------------------- */
-
-static ru_status check_options(const ru_stream_options *opt, int64_t count, ru_err *err)
-{
-    if (opt->batch < 1 || opt->batch > (int64_t)1 << 31) {
-        return RU_FAIL(err, RU_E_CONFIG, "batch is %lld; expected 1 to 2^31",
-                       (long long)opt->batch);
-    }
-    if (opt->start < 0 || opt->epochs < 0 || opt->bytes_max < 0 || opt->block < 0) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "stream: start, epochs, block and bytes_max must not be negative");
-    }
-    if (opt->stride != 0 && (opt->stride < opt->batch || opt->epochs != 0 || opt->drop_last)) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "stream: stride %lld; expected 0 or at least the batch (%lld), without end",
-                       (long long)opt->stride, (long long)opt->batch);
-    }
-    if (opt->drop_last && count < opt->batch) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "batch is %lld but the data has only %lld samples, and incomplete batches "
-                       "are dropped; make the batch smaller",
-                       (long long)opt->batch, (long long)count);
-    }
-    if (opt->epochs > INT64_MAX / 2 / count || opt->start > INT64_MAX / 4) {
-        return RU_FAIL(err, RU_E_CONFIG, "stream: %lld epochs of %lld samples are too many",
-                       (long long)opt->epochs, (long long)count);
-    }
-    if (opt->threads > THREADS_MAX || opt->ahead > AHEAD_MAX) {
-        return RU_FAIL(err, RU_E_CONFIG, "stream: at most %d reading threads and %d batches ahead",
-                       THREADS_MAX, AHEAD_MAX);
-    }
-    return RU_OK;
-}
-
-static int64_t round_up(int64_t n)
-{
-    return (n + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-}
-
-static void ask(void *self, const rui_source *s, int64_t offset, int64_t size_bytes)
-{
-    (void)offset;
-    (void)size_bytes;
-    const rui_source **reads = self;
-    *reads = s->bytes == NULL ? s : *reads;
-}
-
-/* Do samples stand in files that are not kept in memory, and is it known where? One of these files,
- * or NULL. */
-static const rui_source *fetches(const ru_stream *s)
-{
-    const rui_source *reads = NULL;
-    if (s->d->format->where != NULL) {
-        rui_dataset_where(s->d, 0, 1, ask, &reads);
-    }
-    return reads;
-}
-
-static ru_status take_memory(ru_stream *s, ru_err *err)
-{
-    int64_t batch_bytes = 0;
-    for (uint32_t k = 0; k < s->d->n_fields; k++) {
-        if (s->d->field_bytes[k] > (INT64_MAX >> 8) / s->opt.batch) {
-            return RU_FAIL(err, RU_E_LIMIT, "a batch of %lld samples is too large; make it smaller",
-                           (long long)s->opt.batch);
-        }
-        s->sample_bytes += s->d->field_bytes[k];
-        batch_bytes += round_up(s->d->field_bytes[k] * s->opt.batch);
-    }
-    int64_t bound = s->opt.bytes_max > 0 ? s->opt.bytes_max : bytes_max_default;
-    int64_t ahead = s->opt.ahead > 0 ? s->opt.ahead : AHEAD_DEFAULT;
-    int64_t least = fetches(s) != NULL ? 2 * (int64_t)s->n_threads : s->n_threads;
-    ahead = ahead < least ? least : ahead;
-    int64_t fit = bound / batch_bytes - 1;
-    s->n_slots = (uint32_t)((fit < 1       ? 1
-                             : fit < ahead ? fit
-                                           : ahead) +
-                            1); /* + 1: the consumer's */
-    s->slots = calloc(s->n_slots, sizeof *s->slots);
-    s->memory = aligned_alloc(ALIGN_BYTES, (size_t)(batch_bytes * s->n_slots));
-    s->threads = calloc(s->n_threads, sizeof *s->threads);
-    s->readers = calloc(s->n_threads, sizeof *s->readers);
-    if (s->slots == NULL || s->memory == NULL || s->threads == NULL || s->readers == NULL) {
-        return rui_no_memory(err, "batches read ahead", batch_bytes * s->n_slots);
-    }
-    if (fetches(s) != NULL) {
-        s->ended = malloc(RU_READS_KEPT * sizeof *s->ended);
-        if (s->ended == NULL) {
-            return rui_no_memory(err, "requests", RU_READS_KEPT * (int64_t)sizeof *s->ended);
-        }
-        s->read_bytes = FETCH_BYTES;
-        s->read_depth = FETCH_DEPTH * s->n_threads;
-    }
-    uint8_t *at = s->memory;
-    for (uint32_t i = 0; i < s->n_slots; i++) {
-        for (uint32_t k = 0; k < s->d->n_fields; k++) {
-            s->slots[i].fields[k] = at;
-            at += round_up(s->d->field_bytes[k] * s->opt.batch);
-        }
-    }
-    return RU_OK;
-}
-
-static ru_status open_fetch(reader *rd, ru_err *err)
-{
-    const ru_stream *s = rd->s;
-    int64_t bytes = s->d->bytes / s->count + 1; /* of a sample on the disk */
-    const rui_fetch_options opt = {
-        .depth_max = FETCH_DEPTH_MAX,
-        .bytes_max = FETCH_MEMORY,
-        .pieces = s->opt.batch * 2,
-        .bytes = bytes < FETCH_MEMORY / s->opt.batch ? bytes * s->opt.batch * 2 : FETCH_MEMORY,
-        .threads = s->opt.read_threads,
-        .objects = s->d->objects,
-        .group = (uint32_t)(rd - s->readers)};
-    for (uint32_t k = 0; k < 2 && fetches(s) != NULL; k++) {
-        RU_TRY(rui_fetch_open(&opt, &rd->fetch[k], err));
-    }
-    return RU_OK;
-}
-
-static ru_status start_reader(ru_stream *s, uint32_t i, ru_err *err)
-{
-    reader *rd = &s->readers[i];
-    *rd = (reader){.s = s, .d = *s->d, .epoch = -1};
-    RU_TRY(open_fetch(rd, err));
-    if (rui_augments(&s->opt.augment)) {
-        RU_TRY(rui_augmenter_init(&rd->augmenter, &rd->d, &s->opt.augment, s->opt.seed, err));
-    }
-    return ru_thread_start(&s->threads[i], "reader", reader_main, rd, err);
-}
-
-static void set_blocks(ru_stream *s)
-{
-    int64_t bytes = s->d->bytes / s->count; /* of a sample on the disk */
-    int64_t fit = RUI_ORDER_BLOCK_BYTES / (bytes > 0 ? bytes : 1);
-    rui_block_order o;
-    rui_block_order_init(&o, 0, 0, s->count, s->opt.block > 0 ? s->opt.block : fit > 0 ? fit : 1);
-    s->block = o.block;
-    s->window = o.window;
-    s->announces = s->opt.shuffle == RU_SHUFFLE_BLOCK && s->d->format->where != NULL;
-}
-
-ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt, ru_stream **out, ru_err *err)
-{
-    RU_TRY(check_options(opt, d->count, err));
-    ru_stream *s = calloc(1, sizeof *s);
-    if (s == NULL) {
-        return rui_no_memory(err, "stream", sizeof *s);
-    }
-    s->d = d;
-    s->opt = *opt;
-    s->opt.stride = opt->stride > 0 ? opt->stride : opt->batch;
-    s->count = d->count;
-    s->n_threads = opt->threads > 0 ? opt->threads : 1;
-    s->total = batches_total(s);
-    set_blocks(s);
-    s->name_read = ru_recorder_name(opt->recorder, "read", "data");
-    ru_mutex_init(&s->lock);
-    ru_cond_init(&s->filled);
-    ru_cond_init(&s->freed);
-    ru_status st = take_memory(s, err);
-    for (uint32_t i = 0; st == RU_OK && i < s->n_threads; i++) {
-        st = start_reader(s, i, err);
-    }
-    if (st != RU_OK) {
-        ru_stream_close(s);
-        return st;
-    }
-    *out = s;
-    return RU_OK;
-}
+/* -- the consumer --------------------------------------------------------------------------------
+ */
 
 /* Give back the batch that the consumer held. */
 static void release(ru_stream *s)
@@ -669,7 +461,7 @@ const char *ru_stream_reads_by(const ru_stream *s)
 
 bool ru_stream_reads_files(const ru_stream *s)
 {
-    const rui_source *f = fetches(s);
+    const rui_source *f = rui_stream_fetches(s);
     return f != NULL && f->object == NULL && f->file.fd < 0;
 }
 
@@ -686,11 +478,25 @@ uint32_t ru_stream_reads_take(ru_stream *s, ru_read_done *into, uint32_t max)
     return n;
 }
 
+/* The depth counts for what is under way, too. Called with the lock. */
+static void deepen(ru_stream *s)
+{
+    for (uint32_t i = 0; i < s->n_threads; i++) {
+        for (uint32_t k = 0; k < FLIGHTS_MAX && s->readers[i].fetch[k] != NULL; k++) {
+            rui_fetch_depth_set(s->readers[i].fetch[k], depth_each(s));
+        }
+    }
+    rui_ahead_depth_set(s->ahead, depth_now(s));
+}
+
 void ru_stream_reads_set(ru_stream *s, int64_t size_bytes, uint32_t depth)
 {
     ru_mutex_lock(&s->lock);
     s->read_bytes = size_bytes;
     s->read_depth = depth;
+    if (s->d->objects != NULL) { /* their requests wait long in the queue */
+        deepen(s);
+    }
     ru_mutex_unlock(&s->lock);
 }
 
@@ -698,11 +504,7 @@ void ru_stream_reads_share(ru_stream *s, int64_t outstanding_bytes)
 {
     ru_mutex_lock(&s->lock);
     s->share_bytes = outstanding_bytes;
-    for (uint32_t i = 0; i < s->n_threads; i++) {
-        for (uint32_t k = 0; k < 2 && s->readers[i].fetch[k] != NULL; k++) {
-            rui_fetch_depth_set(s->readers[i].fetch[k], depth_each(s));
-        }
-    }
+    deepen(s);
     ru_mutex_unlock(&s->lock);
 }
 
@@ -722,7 +524,7 @@ void ru_stream_reads_sum_get(ru_stream *s, ru_stream_reads_sum *into)
     *into = (ru_stream_reads_sum){.busy_ns = s->busy_ns, .stall_ns = s->stall_ns};
     for (uint32_t i = 0; i < s->n_threads; i++) {
         const reader *rd = &s->readers[i];
-        for (uint32_t k = 0; k < 2 && rd->fetch[k] != NULL; k++) {
+        for (uint32_t k = 0; k < FLIGHTS_MAX && rd->fetch[k] != NULL; k++) {
             into->bytes += rui_fetch_bytes(rd->fetch[k]);
         }
         if (rd->waits_ns != 0) {
@@ -730,45 +532,15 @@ void ru_stream_reads_sum_get(ru_stream *s, ru_stream_reads_sum *into)
             stall_from = rd->waits_for == s->next_out ? rd->waits_ns : stall_from;
         }
     }
+    into->bytes += rui_ahead_bytes(s->ahead);
     busy_from = later_of(busy_from, busy_from != 0 ? s->busy_until_ns : 0);
     into->busy_ns += busy_from != 0 && now > busy_from ? now - busy_from : 0;
     stall_from = stall_from != 0 ? later_of(stall_from, s->waits_ns) : 0;
     into->stall_ns += s->waits_ns != 0 && stall_from != 0 ? now - stall_from : 0;
-    int64_t most = 2 * batch * s->n_threads; /* two batches of each thread are under way */
+    int64_t most = (s->ahead != NULL ? 2 * s->windows.window / s->opt.batch : s->flights) * batch *
+                   s->n_threads; /* what is under way at most */
     into->outstanding_bytes = size_now(s) * depth_now(s);
     into->outstanding_bytes = into->outstanding_bytes < most ? into->outstanding_bytes : most;
     into->batch_bytes = batch;
     ru_mutex_unlock(&s->lock);
-}
-
-void ru_stream_close(ru_stream *s)
-{
-    if (s == NULL) {
-        return;
-    }
-    ru_mutex_lock(&s->lock);
-    s->stop = true;
-    ru_cond_broadcast(&s->freed);
-    ru_mutex_unlock(&s->lock);
-    for (uint32_t i = 0; s->readers != NULL && i < s->n_threads; i++) {
-        rui_fetch_cancel(s->readers[i].fetch[0]);
-        rui_fetch_cancel(s->readers[i].fetch[1]);
-    }
-    for (uint32_t i = 0; s->threads != NULL && i < s->n_threads; i++) {
-        ru_thread_join(&s->threads[i]);
-    }
-    for (uint32_t i = 0; s->readers != NULL && i < s->n_threads; i++) {
-        rui_augmenter_fini(&s->readers[i].augmenter);
-        rui_fetch_close(s->readers[i].fetch[0]);
-        rui_fetch_close(s->readers[i].fetch[1]);
-    }
-    ru_cond_fini(&s->freed);
-    ru_cond_fini(&s->filled);
-    ru_mutex_fini(&s->lock);
-    free(s->ended);
-    free(s->threads);
-    free(s->readers);
-    free(s->memory);
-    free(s->slots);
-    free(s);
 }

@@ -198,7 +198,7 @@ static void test_changed(void **state)
     assert_ok(ru_stream_next(s, &b, &err), err);
     save(&r, "a.bin", bytes, COUNT * CIFAR_BYTES);
     ru_status st = RU_OK;
-    for (uint32_t k = 0; k < 20 && st == RU_OK; k++) {
+    for (uint32_t k = 0; k < 300 && st == RU_OK; k++) {
         st = ru_stream_next(s, &b, &err);
     }
     assert_int_equal(st, RU_E_DATA);

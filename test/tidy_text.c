@@ -228,7 +228,7 @@ static const char *const lock_words[] = {"pthread_", "__atomic_",   "__sync_",  
  * the compute and adder threads of a worker. */
 static const char lock_users[] =
     "env/ trace/writer.c trace/recorder.c web/objects.c web/ranges.c data/image.c data/dataset.c "
-    "data/stream.c "
+    "data/stream.c data/stream_open.c data/ahead.c "
     "train/worker/ train/run/decisions.c train/run/report.c train/run/report_view.c";
 
 static bool stands_in(const char *path, const char *where)

@@ -1,0 +1,84 @@
+/* Inside of streams: their slots, reading threads and requests.
+ *
+ * Thread: as said at each field. */
+#ifndef RU_DATA_STREAM_IMPL_H
+#define RU_DATA_STREAM_IMPL_H
+
+#include "data/ahead.h"
+#include "data/augment.h"
+
+enum {
+    FETCH_BYTES = 1 << 20,
+    FETCH_DEPTH = 64,
+    FETCH_DEPTH_MAX = 512,
+    FETCH_MEMORY = 64 << 20,
+    READ_MIN = 64 << 10
+};
+enum { FLIGHTS_FILES = 2, FLIGHTS_MAX = 32 };
+enum { AHEAD_DEFAULT = 4, AHEAD_MAX = 4096, THREADS_MAX = 256, ALIGN_BYTES = 64 };
+static const int64_t bytes_max_default = (int64_t)256 << 20;
+
+typedef struct slot {
+    void *fields[RU_FIELDS_MAX]; /* [batch, ...] */
+    int64_t done;                /* batch number + 1 of what it holds; 0: nothing */
+    ru_status status;
+    ru_err err;
+} slot;
+
+/* The positions of one batch. */
+typedef struct range {
+    int64_t epoch, in_epoch; /* of the first sample */
+    int64_t n;
+    int64_t next; /* global position after the batch */
+} range;
+
+struct ru_stream {
+    ru_dataset *d;
+    ru_stream_options opt;
+    int64_t count, total;  /* samples of an epoch; batches of the stream, INT64_MAX: endless */
+    int64_t block, window; /* samples of a block and of a window of the order */
+    rui_windows windows;   /* of the order in blocks */
+    bool announces;        /* them, to the kernel */
+    rui_ahead *ahead;      /* keeps them; NULL: not */
+    uint32_t flights;      /* batches whose reads one thread has under way, with the one at hand */
+    slot *slots;           /* [n_slots] */
+    uint32_t n_slots, n_threads;
+    uint8_t *memory;
+    int64_t sample_bytes;
+    uint16_t name_read;
+    ru_thread *threads;     /* [n_threads] */
+    struct reader *readers; /* [n_threads] */
+    ru_mutex lock;          /* guards everything below */
+    ru_cond filled, freed;
+    int64_t next_take, next_out, released;
+    int64_t announced;   /* windows before this one, counted over all epochs */
+    ru_read_done *ended; /* [RU_READS_KEPT]; NULL: samples are in memory */
+    uint32_t n_ended;
+    int64_t read_bytes;  /* of a request */
+    uint32_t read_depth; /* over all threads */
+    int64_t share_bytes; /* outstanding instead of read_depth; 0: none */
+    int64_t busy_ns, busy_until_ns, stall_ns;
+    int64_t waits_ns; /* the consumer: since then; 0: not */
+    bool stop;
+};
+
+/* A reading thread's own: the order of the epoch it is in. */
+typedef struct reader {
+    ru_stream *s;
+    ru_dataset d;                  /* the stream's, with what this thread fetched */
+    rui_fetch *fetch[FLIGHTS_MAX]; /* [s->flights] of batches; NULL: all bytes are in memory */
+    rui_augmenter augmenter;       /* d NULL: samples stay as they are */
+    int64_t epoch;                 /* -1: none yet */
+    int64_t waits_ns, waits_for;   /* for requests since then, of this batch; 0: not. Lock */
+    rui_order full;
+    rui_block_order blocks;
+} reader;
+
+/* The file or object of the first sample that is read by requests; NULL: none is. */
+const rui_source *rui_stream_fetches(const ru_stream *s);
+/* Batches of a stream from its options; INT64_MAX: endless. */
+int64_t rui_stream_total(const ru_stream *s);
+void rui_stream_reader(void *reader);                                             /* a thread */
+void rui_stream_window_ended(void *self, const ru_read_piece *reads, uint32_t n); /* rui_ahead */
+
+#endif

@@ -1,0 +1,265 @@
+/* Streams: options, memory, threads. */
+#include "data/stream_impl.h"
+
+#include <stdlib.h>
+
+#include "trace/recorder.h"
+
+/* -- open and close ------------------------------------------------------------------------- */
+
+static ru_status check_options(const ru_stream_options *opt, int64_t count, ru_err *err)
+{
+    if (opt->batch < 1 || opt->batch > (int64_t)1 << 31) {
+        return RU_FAIL(err, RU_E_CONFIG, "batch is %lld; expected 1 to 2^31",
+                       (long long)opt->batch);
+    }
+    if (opt->start < 0 || opt->epochs < 0 || opt->bytes_max < 0 || opt->block < 0) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "stream: start, epochs, block and bytes_max must not be negative");
+    }
+    if (opt->stride != 0 && (opt->stride < opt->batch || opt->epochs != 0 || opt->drop_last)) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "stream: stride %lld; expected 0 or at least the batch (%lld), without end",
+                       (long long)opt->stride, (long long)opt->batch);
+    }
+    if (opt->drop_last && count < opt->batch) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "batch is %lld but the data has only %lld samples, and incomplete batches "
+                       "are dropped; make the batch smaller",
+                       (long long)opt->batch, (long long)count);
+    }
+    if (opt->epochs > INT64_MAX / 2 / count || opt->start > INT64_MAX / 4) {
+        return RU_FAIL(err, RU_E_CONFIG, "stream: %lld epochs of %lld samples are too many",
+                       (long long)opt->epochs, (long long)count);
+    }
+    if (opt->threads > THREADS_MAX || opt->ahead > AHEAD_MAX) {
+        return RU_FAIL(err, RU_E_CONFIG, "stream: at most %d reading threads and %d batches ahead",
+                       THREADS_MAX, AHEAD_MAX);
+    }
+    return RU_OK;
+}
+
+static int64_t round_up(int64_t n)
+{
+    return (n + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+static void ask(void *self, const rui_source *s, int64_t offset, int64_t size_bytes)
+{
+    (void)offset;
+    (void)size_bytes;
+    const rui_source **reads = self;
+    *reads = s->bytes == NULL ? s : *reads;
+}
+
+/* Do samples stand in files that are not kept in memory, and is it known where? One of these files,
+ * or NULL. */
+const rui_source *rui_stream_fetches(const ru_stream *s)
+{
+    const rui_source *reads = NULL;
+    if (s->d->format->where != NULL) {
+        rui_dataset_where(s->d, 0, 1, ask, &reads);
+    }
+    return reads;
+}
+
+/* The order in blocks, of data that no kernel keeps. */
+static bool keeps_windows(const ru_stream *s)
+{
+    int64_t bytes = s->d->bytes / s->count + 1;
+    return s->opt.shuffle == RU_SHUFFLE_BLOCK && s->d->objects != NULL &&
+           rui_stream_fetches(s) != NULL && bytes <= RUI_AHEAD_BYTES_MAX / s->window;
+}
+
+/* So many batches that they have as many requests as may be outstanding, or half of the memory of a
+ * thread's requests is full of them. */
+static void set_flights(ru_stream *s)
+{
+    int64_t batch = (s->d->bytes / s->count + 1) * s->opt.batch;
+    int64_t fit = FETCH_MEMORY / 2 / batch, most = FETCH_DEPTH_MAX / s->opt.batch;
+    bool reads = rui_stream_fetches(s) != NULL,
+         far = reads && s->d->objects != NULL && !keeps_windows(s);
+    fit = s->opt.shuffle == RU_SHUFFLE_FULL && fit > most ? most : fit;
+    fit = fit < FLIGHTS_FILES ? FLIGHTS_FILES : fit > FLIGHTS_MAX ? FLIGHTS_MAX : fit;
+    s->flights = !reads ? 1 : far ? (uint32_t)fit : FLIGHTS_FILES;
+}
+
+static ru_status take_memory(ru_stream *s, ru_err *err)
+{
+    int64_t batch_bytes = 0;
+    for (uint32_t k = 0; k < s->d->n_fields; k++) {
+        if (s->d->field_bytes[k] > (INT64_MAX >> 8) / s->opt.batch) {
+            return RU_FAIL(err, RU_E_LIMIT, "a batch of %lld samples is too large; make it smaller",
+                           (long long)s->opt.batch);
+        }
+        s->sample_bytes += s->d->field_bytes[k];
+        batch_bytes += round_up(s->d->field_bytes[k] * s->opt.batch);
+    }
+    int64_t bound = s->opt.bytes_max > 0 ? s->opt.bytes_max : bytes_max_default;
+    int64_t ahead = s->opt.ahead > 0 ? s->opt.ahead : AHEAD_DEFAULT;
+    set_flights(s);
+    int64_t least = (int64_t)s->flights * s->n_threads;
+    ahead = ahead < least ? least : ahead;
+    int64_t fit = bound / batch_bytes - 1;
+    s->n_slots = (uint32_t)((fit < 1       ? 1
+                             : fit < ahead ? fit
+                                           : ahead) +
+                            1); /* + 1: the consumer's */
+    s->slots = calloc(s->n_slots, sizeof *s->slots);
+    s->memory = aligned_alloc(ALIGN_BYTES, (size_t)(batch_bytes * s->n_slots));
+    s->threads = calloc(s->n_threads, sizeof *s->threads);
+    s->readers = calloc(s->n_threads, sizeof *s->readers);
+    if (s->slots == NULL || s->memory == NULL || s->threads == NULL || s->readers == NULL) {
+        return rui_no_memory(err, "batches read ahead", batch_bytes * s->n_slots);
+    }
+    if (rui_stream_fetches(s) != NULL) {
+        s->ended = malloc(RU_READS_KEPT * sizeof *s->ended);
+        if (s->ended == NULL) {
+            return rui_no_memory(err, "requests", RU_READS_KEPT * (int64_t)sizeof *s->ended);
+        }
+        s->read_bytes = FETCH_BYTES;
+        s->read_depth = FETCH_DEPTH * s->n_threads;
+    }
+    uint8_t *at = s->memory;
+    for (uint32_t i = 0; i < s->n_slots; i++) {
+        for (uint32_t k = 0; k < s->d->n_fields; k++) {
+            s->slots[i].fields[k] = at;
+            at += round_up(s->d->field_bytes[k] * s->opt.batch);
+        }
+    }
+    return RU_OK;
+}
+
+static rui_fetch_options fetch_options(const ru_stream *s)
+{
+    int64_t bytes = s->d->bytes / s->count + 1; /* of a sample on the disk */
+    return (rui_fetch_options){
+        .depth_max = FETCH_DEPTH_MAX,
+        .bytes_max = FETCH_MEMORY,
+        .pieces = s->opt.batch * 2,
+        .bytes = bytes < FETCH_MEMORY / s->opt.batch ? bytes * s->opt.batch * 2 : FETCH_MEMORY,
+        .threads = s->opt.read_threads,
+        .objects = s->d->objects};
+}
+
+static ru_status open_fetch(reader *rd, ru_err *err)
+{
+    const ru_stream *s = rd->s;
+    rui_fetch_options opt = fetch_options(s);
+    opt.group = (uint32_t)(rd - s->readers);
+    opt.bytes_max = FETCH_MEMORY / (s->flights > FLIGHTS_FILES ? s->flights : 1);
+    for (uint32_t k = 0; k < s->flights && rui_stream_fetches(s) != NULL; k++) {
+        RU_TRY(rui_fetch_open(&opt, &rd->fetch[k], err));
+    }
+    return RU_OK;
+}
+
+static ru_status open_ahead(ru_stream *s, ru_err *err)
+{
+    rui_ahead_options opt = {.fetch = fetch_options(s),
+                             .windows = s->windows,
+                             .ended = rui_stream_window_ended,
+                             .self = s};
+    opt.fetch.group = UINT32_MAX - 1;
+    opt.fetch.bytes_max = RUI_AHEAD_BYTES_MAX;
+    return keeps_windows(s) ? rui_ahead_open(&opt, &s->ahead, err) : RU_OK;
+}
+
+static ru_status start_reader(ru_stream *s, uint32_t i, ru_err *err)
+{
+    reader *rd = &s->readers[i];
+    *rd = (reader){.s = s, .d = *s->d, .epoch = -1};
+    RU_TRY(open_fetch(rd, err));
+    if (rui_augments(&s->opt.augment)) {
+        RU_TRY(rui_augmenter_init(&rd->augmenter, &rd->d, &s->opt.augment, s->opt.seed, err));
+    }
+    return ru_thread_start(&s->threads[i], "reader", rui_stream_reader, rd, err);
+}
+
+static void set_blocks(ru_stream *s)
+{
+    int64_t bytes = s->d->bytes / s->count; /* of a sample on the disk */
+    int64_t fit = RUI_ORDER_BLOCK_BYTES / (bytes > 0 ? bytes : 1);
+    rui_block_order o;
+    rui_block_order_init(&o, 0, 0, s->count, s->opt.block > 0 ? s->opt.block : fit > 0 ? fit : 1);
+    s->block = o.block;
+    s->windows = (rui_windows){.d = s->d,
+                               .seed = s->opt.seed,
+                               .count = s->count,
+                               .block = o.block,
+                               .window = o.window,
+                               .start = s->opt.start,
+                               .stride = s->opt.stride,
+                               .batch = s->opt.batch,
+                               .epochs = s->opt.epochs,
+                               .before = s->opt.augment.mixup > 0};
+    s->window = o.window;
+    s->announces = s->opt.shuffle == RU_SHUFFLE_BLOCK && s->d->format->where != NULL;
+}
+
+ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt, ru_stream **out, ru_err *err)
+{
+    RU_TRY(check_options(opt, d->count, err));
+    ru_stream *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return rui_no_memory(err, "stream", sizeof *s);
+    }
+    s->d = d;
+    s->opt = *opt;
+    s->opt.stride = opt->stride > 0 ? opt->stride : opt->batch;
+    s->count = d->count;
+    s->n_threads = opt->threads > 0 ? opt->threads : 1;
+    s->total = rui_stream_total(s);
+    set_blocks(s);
+    s->name_read = ru_recorder_name(opt->recorder, "read", "data");
+    ru_mutex_init(&s->lock);
+    ru_cond_init(&s->filled);
+    ru_cond_init(&s->freed);
+    ru_status st = take_memory(s, err);
+    st = st == RU_OK ? open_ahead(s, err) : st;
+    for (uint32_t i = 0; st == RU_OK && i < s->n_threads; i++) {
+        st = start_reader(s, i, err);
+    }
+    if (st != RU_OK) {
+        ru_stream_close(s);
+        return st;
+    }
+    *out = s;
+    return RU_OK;
+}
+
+void ru_stream_close(ru_stream *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    ru_mutex_lock(&s->lock);
+    s->stop = true;
+    ru_cond_broadcast(&s->freed);
+    ru_mutex_unlock(&s->lock);
+    rui_ahead_cancel(s->ahead);
+    for (uint32_t i = 0; s->readers != NULL && i < s->n_threads; i++) {
+        for (uint32_t k = 0; k < FLIGHTS_MAX; k++) {
+            rui_fetch_cancel(s->readers[i].fetch[k]);
+        }
+    }
+    for (uint32_t i = 0; s->threads != NULL && i < s->n_threads; i++) {
+        ru_thread_join(&s->threads[i]);
+    }
+    for (uint32_t i = 0; s->readers != NULL && i < s->n_threads; i++) {
+        rui_augmenter_fini(&s->readers[i].augmenter);
+        for (uint32_t k = 0; k < FLIGHTS_MAX; k++) {
+            rui_fetch_close(s->readers[i].fetch[k]);
+        }
+    }
+    rui_ahead_close(s->ahead);
+    ru_cond_fini(&s->freed);
+    ru_cond_fini(&s->filled);
+    ru_mutex_fini(&s->lock);
+    free(s->ended);
+    free(s->threads);
+    free(s->readers);
+    free(s->memory);
+    free(s->slots);
+    free(s);
+}
