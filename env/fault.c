@@ -202,9 +202,10 @@ static void take_place(void)
 {
     uint32_t k = __atomic_fetch_add(&faults.n, 1, __ATOMIC_ACQ_REL);
     mine = k < THREADS_MAX ? (int32_t)k : -2;
-    if (mine >= 0) {
-        const stack_t stack = {.ss_sp = stacks[k], .ss_size = STACK_BYTES};
-        (void)sigaltstack(&stack, NULL);
+    const stack_t stack = {.ss_sp = stacks[k % THREADS_MAX], .ss_size = STACK_BYTES};
+    stack_t has;
+    if (mine >= 0 && sigaltstack(NULL, &has) == 0 && (has.ss_flags & SS_DISABLE) != 0) {
+        (void)sigaltstack(&stack, NULL); /* sanitizers give threads one */
     }
 }
 
