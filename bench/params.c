@@ -323,6 +323,9 @@ ru_status ru_bench_params(ru_bench *b, ru_err *err)
     if (ru_bench_wants(b, "redis")) {
         RU_TRY(ru_bench_params_redis(b, err));
     }
+    if (ru_bench_wants(b, "stragglers")) {
+        RU_TRY(ru_bench_params_flex(b, err));
+    }
     for (uint32_t i = 0; i < RU_ARRAY_LEN(tasks); i++) {
         const task *t = &tasks[i];
         const char *dir = ru_path_join(b->arena, b->dir, t->generator);

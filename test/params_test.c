@@ -197,7 +197,7 @@ typedef struct rival {
 } rival;
 
 /* Time of eight processes with an executor each over that of all work spread freely. */
-static double over_ideal(ru_params_pattern pattern, uint64_t seed, rival v)
+static double over_ideal(ru_speed_pattern pattern, uint64_t seed, rival v)
 {
     const ru_params_job job = {.seed = seed,
                                .founders = 8,
@@ -210,13 +210,13 @@ static double over_ideal(ru_params_pattern pattern, uint64_t seed, rival v)
                                .driver = v.driver,
                                .slack = v.slack,
                                .stragglers = v.stragglers};
-    const ru_params_speeds speeds = {seed, pattern};
+    const ru_speeds speeds = {seed, pattern};
     ru_params_result r;
     ru_err err;
     assert_ok(ru_params_run(&job, &r, &err), err);
     assert_true(r.ended && ru_params_item_wrong(&job, &r) == 0);
     double work_ns = (double)job.executors * job.clocks * (double)job.task_ns;
-    double ideal = ru_params_ideal_ns(&speeds, job.founders, r.begun.ns, work_ns);
+    double ideal = ru_speed_ideal_ns(&speeds, job.founders, r.begun.ns, work_ns);
     double took = (double)(r.done.ns - r.begun.ns);
     ru_params_result_fini(&r);
     return took / ideal;
@@ -232,11 +232,11 @@ static void test_slices_against_stragglers(void **s)
                                    {RU_ENGINE_BSP, 0, RU_ENGINE_WAIT},
                                    {RU_ENGINE_SSP, 1, RU_ENGINE_WAIT},
                                    {RU_ENGINE_SSP, 3, RU_ENGINE_WAIT}};
-    for (uint32_t p = RU_PARAMS_SLOW; p < RU_PARAMS_PATTERNS; p++) {
+    for (uint32_t p = RU_SPEED_SLOW; p < RU_SPEED_PATTERNS; p++) {
         double mean[RU_ARRAY_LEN(rivals)] = {0};
         for (uint32_t k = 0; k < RU_ARRAY_LEN(rivals); k++) {
             for (uint64_t seed = 1; seed <= 2; seed++) {
-                mean[k] += over_ideal((ru_params_pattern)p, seed, rivals[k]) / 2;
+                mean[k] += over_ideal((ru_speed_pattern)p, seed, rivals[k]) / 2;
             }
         }
         assert_true(mean[0] < 1.05 && mean[2] > 1.25);

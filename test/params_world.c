@@ -181,7 +181,7 @@ static void device_run(void *self, ru_engine_task *task)
     }
     if (p->world->job->divided) {
         int64_t items = task->task.hi - task->task.lo;
-        ns = (p->world->job->pattern == RU_PARAMS_EVEN ? slowed(p, ns) : ns) * items /
+        ns = (p->world->job->pattern == RU_SPEED_EVEN ? slowed(p, ns) : ns) * items /
                  RU_PARAMS_SLICED +
              1;
         p->world->out->helped +=
@@ -189,10 +189,10 @@ static void device_run(void *self, ru_engine_task *task)
     }
     int64_t exact_ns = ns;
     ns = some(p->world, ns);
-    if (p->world->job->pattern != RU_PARAMS_EVEN) {
-        const ru_params_speeds speeds = {p->world->job->seed, p->world->job->pattern};
+    if (p->world->job->pattern != RU_SPEED_EVEN) {
+        const ru_speeds speeds = {p->world->job->seed, p->world->job->pattern};
         int64_t now = ru_sim_now(p->world->sim).ns;
-        ns = ru_params_ends_ns(&speeds, (uint32_t)(p - p->world->at), now, (double)exact_ns) - now;
+        ns = ru_speed_ends_ns(&speeds, (uint32_t)(p - p->world->at), now, (double)exact_ns) - now;
     }
     later(p, (answer){.kind = RAN, .object = task->executor, .task = task}, ns);
 }

@@ -11,7 +11,7 @@
 #define RU_TEST_PARAMS_WORLD_H
 
 #include "sim/process.h"
-#include "test/params_speed.h"
+#include "sim/speed.h"
 #include "train/app/engine.h"
 
 enum { RU_PARAMS_PROCESSES = 8, RU_PARAMS_TABLES = 4 }; /* peers of a process, at least */
@@ -49,12 +49,12 @@ typedef struct ru_params_job {
     uint32_t driver, slack, save_every;
     uint32_t rule; /* of the table of numbers */
     bool rotate, drive;
-    uint32_t stragglers;       /* ru_engine_stragglers */
-    bool divided;              /* the app is that of params_item.c */
-    ru_params_pattern pattern; /* divided: processes become slow; one executor on each */
-    uint32_t mistake;          /* ru_params_mistake of the app in clock 2 */
-    int64_t save_ns;           /* checkpoints by time, where save_every is 0 */
-    bool partial;              /* lost objects alone are rebuilt */
+    uint32_t stragglers;      /* ru_engine_stragglers */
+    bool divided;             /* the app is that of params_item.c */
+    ru_speed_pattern pattern; /* divided: processes become slow; one executor on each */
+    uint32_t mistake;         /* ru_params_mistake of the app in clock 2 */
+    int64_t save_ns;          /* checkpoints by time, where save_every is 0 */
+    bool partial;             /* lost objects alone are rebuilt */
     uint32_t recover, save_method, save_clocks; /* of the engine */
     int64_t task_ns;                            /* of a task on the device, about */
     int64_t move_every_ns;                      /* a random object to a random member; 0: never */
