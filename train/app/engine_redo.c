@@ -366,6 +366,11 @@ void rui_redo_fence(ru_engine *e, ru_time now, ru_effects *fx)
             s->redo->flushes = false; /* withdrawn */
             ru_ps_forget(e->ps, 2 * e->n_execs + 1 + k);
         }
+        if (anew) { /* owners take back what it has of theirs */
+            s->of.seq = s->of.seq != 0 ? RUI_SLICE_VOID : 0;
+            s->rows_read = false;
+            s->n_batch = 0;
+        }
         for (uint32_t o = 0; o < e->n_execs; o++) {
             if (e->lost[o] || anew) {
                 owe(e, k, o, anew);
