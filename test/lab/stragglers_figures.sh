@@ -2,7 +2,8 @@
 # Times of workers of which half get half the processor: stragglers_figures.sh PATH_OF_RUBATO [WORKERS PERCENT CLOCKS ROUNDS]
 #
 # Each worker is in a cgroup (v1) of its own with PERCENT of a core. In the second half of the rows every second worker has half of that,
-# from outside. All methods run in turns. `ideal` is the time without slow workers over the mean speed. Not a test: for a quiet machine.
+# from outside. All methods run in turns. At the end: medians, spread, time over the ideal (slow 0: over bsp's) and over bsp's, processor time and
+# objective against bsp's. `ideal` is the time without slow workers over the mean speed. Not a test: for a quiet machine.
 set -euo pipefail
 rubato=$(realpath "$1")
 workers=${2:-8} percent=${3:-20} clocks=${4:-20} rounds=${5:-1}
@@ -29,10 +30,19 @@ mf: {update: adarevision, rank: 128, lr: 0.05, pieces: 1}
 checkpoint: {every: 0s}
 YAML
 last() { grep -o "\"$2\":[0-9.]*" "$1/metrics.jsonl" | tail -1 | cut -d: -f2; }
+# processor BEFORE: seconds of all children since then, from two outputs of `times`
+processor() {
+    { echo "$1"; cat times; } | awk '
+        function seconds(t, part) { split(t, part, /[ms]/); return part[1] * 60 + part[2] }
+        NR % 2 == 0 { now = seconds($1) + seconds($2); print NR == 4 ? now - then : ""; then = now }' | tail -1
+}
 # one NAME SLOW SETTINGS...: wall seconds of the clocks and the objective at the end
 one() {
     local name=$1 slow=$2 k pid quota
     shift 2
+    local before
+    times >times # of this subshell
+    before=$(cat times)
     rm -rf "run"
     "$rubato" train job.yaml -w "$workers" -q -o "$work/run" "$@" >run.log 2>&1 &
     local job=$!
@@ -51,7 +61,8 @@ one() {
         k=$((k + 1))
     done
     wait "$job" || { tail -5 run.log; return 1; }
-    printf '%-18s slow %d  %8.3f s  objective %s\n' "$name" "$slow" "$(last run wall_s)" "$(last run rmse)"
+    times >times
+    printf '%s\t%d\t%s\t%s\t%s\n' "$name" "$slow" "$(last run wall_s)" "$(last run rmse)" "$(processor "$before")"
 }
 for _ in $(seq 1 "$rounds"); do
     for slow in 0 1; do
@@ -60,6 +71,25 @@ for _ in $(seq 1 "$rounds"); do
         one "ssp 3" $slow --set clocks.order=ssp --set clocks.staleness=3
         one "reassign, bsp" $slow --set clocks.stragglers=reassign
         one "reassign, ssp 1" $slow --set clocks.stragglers=reassign --set clocks.order=ssp --set clocks.staleness=1
+        one "paper, ssp 1" $slow --set clocks.stragglers=paper --set clocks.order=ssp --set clocks.staleness=1
+        one "steal, ssp 1" $slow --set clocks.stragglers=steal --set clocks.order=ssp --set clocks.staleness=1
     done
 done | tee rows
-awk '$1 == "bsp" && /slow 0/ { for (i = 1; i <= NF; i++) if ($(i + 1) == "s") { sum += $i; n++ } } END { printf "ideal with slow workers: %.3f s\n", sum / n * 4 / 3 }' rows
+# Fields are separated by tabs: name, slow, seconds, objective, processor seconds.
+sort -t $'\t' -k1,1 -k2,2 -k3,3n rows | awk -F '\t' '
+{ key = $1 "\t" $2; if (!(key in n)) order[++keys] = key; time[key, ++n[key]] = $3; objective[key] += $4; cpu[key] += $5 }
+function median(key) { return n[key] % 2 ? time[key, (n[key] + 1) / 2] : (time[key, n[key] / 2] + time[key, n[key] / 2 + 1]) / 2 }
+END {
+    bsp = "bsp\t0"
+    ideal = median(bsp) * 4 / 3
+    printf "%-18s %-4s %8s %17s %9s %9s %9s %10s\n", "method", "slow", "median s", "spread", "of ideal", "over bsp", "processor", "objective"
+    for (k = 1; k <= keys; k++) {
+        key = order[k]
+        split(key, part, "\t")
+        same = "bsp\t" part[2]
+        printf "%-18s %-4s %8.3f %8.3f-%8.3f %9.3f %+8.1f%% %+8.1f%% %+9.2f%%\n", part[1], part[2], median(key), time[key, 1], time[key, n[key]], \
+            median(key) / (part[2] == 1 ? ideal : median(bsp)), 100 * (median(key) / median(same) - 1), \
+            100 * (cpu[key] / n[key] / (cpu[same] / n[same]) - 1), 100 * (objective[key] / n[key] / (objective[same] / n[same]) - 1)
+    }
+    printf "ideal with slow workers: %.3f s\n", ideal
+}'
