@@ -222,19 +222,24 @@ static ru_status play(const ru_world *w, const question *q, int64_t per_host, co
     return RU_OK;
 }
 
-/* The recorded steps: as the trace of their worker tells of them without the first ones, else the
- * mean of all. */
-static ru_fact recorded_of(const ru_world *w)
+/* What the trace of the worker says that the facts of steps are of; NULL: nothing. */
+static const ru_processor_fact *traced(const ru_world *w)
 {
     enum { STEPS_MIN = 20 };
-    const ru_step_fact *s = &w->facts.steps.at[0];
     for (uint32_t k = 0; k < w->facts.processors.n; k++) {
         const ru_processor_fact *p = &w->facts.processors.at[k];
-        if (p->rank == s->rank && p->took.count >= STEPS_MIN) {
-            return p->took;
+        if (p->rank == w->facts.steps.at[0].rank && p->took.count >= STEPS_MIN) {
+            return p;
         }
     }
-    return s->took;
+    return NULL;
+}
+
+/* The recorded steps without the first ones, else the mean of all. */
+static ru_fact recorded_of(const ru_world *w)
+{
+    const ru_processor_fact *p = traced(w);
+    return p != NULL ? p->took : w->facts.steps.at[0].took;
 }
 
 /* Where no quota of processor time stretches it, the recorded compute time tells how slow the
@@ -291,6 +296,21 @@ static double pauses_error(const played *was)
     return was->x.quota && recorded_ns > 0 ? fabs(was->computed_ns / recorded_ns - 1) : 0;
 }
 
+/* Readers work ahead: a step waits for them when they need longer for its samples than it takes
+ * itself. What it waited for beyond that becomes longer with the storage. */
+static double with_input(const ru_world *w, const question *q, double own_ns)
+{
+    const ru_step_fact *s = &w->facts.steps.at[0];
+    const ru_processor_fact *p = traced(w);
+    double read_ns = p != NULL ? p->read_ns : 0;
+    double behind_ns = read_ns - (recorded_of(w).mean_ns - s->input_ns);
+    double beyond_ns = s->input_ns - (behind_ns > 0 ? behind_ns : 0);
+    double batch = (double)(q->batch > 0 ? q->batch : w->jobs.at[0].batch);
+    double share = batch / (double)(q->workers > 0 ? q->workers : s->workers > 0 ? s->workers : 1);
+    read_ns *= share / (double)s->samples / q->storage;
+    return (own_ns > read_ns ? own_ns : read_ns) + (beyond_ns > 0 ? beyond_ns / q->storage : 0);
+}
+
 /* Half of the interval: parts that have nothing to do with each other. */
 static double half_of(const ru_world *w, const question *q, const played *was, const played *then,
                       double step_ns)
@@ -330,10 +350,10 @@ static ru_status tell(const ru_world *w, const question *q, const played *was, c
     const ru_step_fact *s = &w->facts.steps.at[0];
     const ru_fact recorded = recorded_of(w);
     double measured = recorded.mean_ns, rest = measured - s->input_ns - was->step_ns;
-    double input = s->input_ns / q->storage;
     /* What the simulator lacks does not shrink below nothing: then it is all in proportion. */
-    double step = rest >= 0 ? then->step_ns + rest + input
-                            : then->step_ns * (measured - s->input_ns) / was->step_ns + input;
+    double own = measured - s->input_ns;
+    double step =
+        with_input(w, q, rest >= 0 ? then->step_ns + rest : then->step_ns * own / was->step_ns);
     double half = half_of(w, q, was, then, step);
     ru_table t = ru_table_in(arena);
     ru_table_col(&t, "step", RU_TABLE_LEFT);

@@ -35,6 +35,22 @@ static void read_slow_input(ru_arena *a, ru_world *w)
     assert_ok(ru_world_file_parse("w", ru_str_c(text), a, w, &err), err);
 }
 
+/* Steps of 50 ms whose samples take read_ns to read; they wait for what is not hidden. */
+static void read_read_job(ru_arena *a, double read_ns, double own_ns, ru_world *w)
+{
+    char text[1024];
+    ru_err err;
+    double wait_ns = read_ns > own_ns ? read_ns - own_ns : 0;
+    snprintf(text, sizeof text,
+             "{\"schema\":\"rubato.world/1\",\"jobs\":[{\"name\":\"j\",\"batch\":40,"
+             "\"gradient_bytes\":[4000]}],\"facts\":{\"steps\":[{\"job\":\"j\",\"workers\":2,"
+             "\"samples\":20,\"batch\":40,\"compute_ns\":%.0f,\"input_ns\":%.0f,"
+             "\"took\":{\"count\":50,\"mean_ns\":%.0f}}],\"processors\":[{\"rank\":0,"
+             "\"read_ns\":%.0f,\"took\":{\"count\":45,\"mean_ns\":%.0f}}]}}",
+             own_ns, wait_ns, own_ns + wait_ns, read_ns, own_ns + wait_ns);
+    assert_ok(ru_world_file_parse("w", ru_str_c(text), a, w, &err), err);
+}
+
 /* The same workers, held to 4 ms of each 10 ms: so much processor time a step, no network. */
 static void read_held_job(ru_arena *a, double processor_ns, ru_world *w)
 {
@@ -100,6 +116,14 @@ static void test_predictions_by_hand(void **state)
     read_slow_input(&a, &w);
     near(ask(&a, &w, "storage=x2", NULL), 60);
     near(ask(&a, &w, "storage=x0.5", NULL), 90);
+    read_read_job(&a, 30e6, 50e6, &w); /* reading is hidden */
+    near(ask(&a, &w, "storage=x0.8", NULL), 50);
+    near(ask(&a, &w, "storage=x0.25", NULL), 120);
+    near(ask(&a, &w, "device=x5", NULL), 30);
+    near(ask(&a, &w, "workers=4", "device=x5"), 15);
+    read_read_job(&a, 80e6, 50e6, &w); /* steps wait 30 ms for it */
+    near(ask(&a, &w, "storage=x2", NULL), 50);
+    near(ask(&a, &w, "device=x2", NULL), 80);
     ru_arena_fini(&a);
 }
 

@@ -13,6 +13,7 @@ enum { MS = 1000000, STEPS = 45 };
 static void record(ru_recorder *r, uint32_t steps, bool messages)
 {
     uint16_t step = ru_recorder_name(r, "step", "train");
+    uint16_t read = ru_recorder_name(r, "read", "data");
     uint16_t all = ru_recorder_name(r, RU_TRACE_CPU_ALL, "train");
     uint16_t loop = ru_recorder_name(r, RU_TRACE_CPU_LOOP, "train");
     int64_t at_ns = ru_rec_now() - INT64_C(10000) * MS;
@@ -22,6 +23,7 @@ static void record(ru_recorder *r, uint32_t steps, bool messages)
     for (uint32_t k = 0; k < steps; k++) {
         int64_t took_ns = (k < 5 ? 100 : 10) * MS;
         ru_rec_span(r, step, at_ns, at_ns + took_ns, k + 1);
+        ru_rec_span(r, read, at_ns, at_ns + took_ns / 5, 64);
         at_ns += took_ns;
         used += (k < 5 ? 40 : 4) * MS;
         sent += (k < 5 ? 20 : 1) * MS;
@@ -66,6 +68,7 @@ static void steps_are_folded_without_the_first(void **state)
     assert_true(f.took.stddev_ns < 1000);
     assert_int_equal((int64_t)f.quota_ns, 4 * MS);
     assert_int_equal((int64_t)f.period_ns, 10 * MS);
+    assert_int_equal((int64_t)f.read_ns, 2 * MS);
     assert_int_equal((int64_t)f.compute_ns, 3 * MS);
     assert_int_equal((int64_t)f.message_ns, 1 * MS);
     fold(STEPS, false, &some, &f); /* one process: nothing is sent */

@@ -92,6 +92,7 @@ typedef struct ru_processor_fact {
     double quota_ns, period_ns; /* its process may use so much in each period; 0: no bound */
     double compute_ns;          /* of a step: all threads but that of the messages */
     double message_ns;          /* of a step: the thread that sends and receives */
+    double read_ns;             /* wall time that its readers, all at once, need for a step */
     ru_fact took;               /* wall time of the steps, without the first ones */
 } ru_processor_fact;
 
