@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 enum {
     GAP_BYTES = 16 << 10, /* read rather than skipped: a request costs as much as so many bytes */
     GAP_OBJECT_BYTES = 64 << 10, /* 20 ms, 100 MB/s and 32 requests at a time: 62 kB each */
@@ -352,4 +354,39 @@ const uint8_t *rui_fetch_find(const rui_fetch *f, const rui_source *s, int64_t o
     bool inside = e != NULL && e->at >= 0 && order_of(e->source, s) == 0 &&
                   offset + size_bytes <= e->offset + e->size_bytes;
     return inside ? f->buffer + e->at + (offset - e->offset) : NULL;
+}
+
+/* -- records -------------------------------------------------------------------------------------
+ */
+
+static ru_rec_flow record_of(ru_rec_kind kind, uint16_t name, uint64_t stream, int64_t batch)
+{
+    const uint64_t words[] = {stream, (uint64_t)batch};
+    return (ru_rec_flow){.kind = kind,
+                         .name = name,
+                         .flow = ru_hash_bytes(words, sizeof words, 0),
+                         .step = (uint32_t)batch};
+}
+
+void rui_fetch_record(ru_recorder *r, uint16_t name, uint64_t stream, int64_t batch,
+                      const ru_read_piece *p, uint32_t n)
+{
+    ru_rec_flow f = record_of(RU_REC_ASYNC, name, stream, batch);
+    for (uint32_t i = 0; i < n; i++) {
+        f.start_ns = p[i].issued_ns;
+        f.end_ns = p[i].ended_ns;
+        f.bytes = p[i].got_bytes > 0 ? p[i].got_bytes : 0;
+        f.flags = p[i].got_bytes < 0 ? RU_REC_FAILED : 0;
+        ru_rec_flows(r, &f);
+    }
+}
+
+void rui_fetch_record_batch(ru_recorder *r, uint16_t name, uint64_t stream, int64_t batch,
+                            int64_t from_ns, int64_t size_bytes)
+{
+    ru_rec_flow f = record_of(RU_REC_SPAN, name, stream, batch);
+    f.start_ns = from_ns;
+    f.end_ns = ru_rec_now();
+    f.bytes = size_bytes;
+    ru_rec_flows(r, &f);
 }

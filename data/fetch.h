@@ -13,6 +13,7 @@
 
 #include "data/data_impl.h"
 #include "env/reads.h"
+#include "trace/recorder.h"
 
 typedef struct rui_fetch rui_fetch;
 
@@ -47,5 +48,12 @@ const ru_read_piece *rui_fetch_end(rui_fetch *f, uint32_t *n);
 /* The bytes, view until the next add; NULL: not fetched. */
 const uint8_t *rui_fetch_find(const rui_fetch *f, const rui_source *s, int64_t offset,
                               int64_t size_bytes);
+
+/* Records of requests that ended, and of the decoding of their batch from from_ns until now: all of
+ * one flow, by `stream` (other streams have another) and number of the batch. */
+void rui_fetch_record(ru_recorder *r, uint16_t name, uint64_t stream, int64_t batch,
+                      const ru_read_piece *p, uint32_t n);
+void rui_fetch_record_batch(ru_recorder *r, uint16_t name, uint64_t stream, int64_t batch,
+                            int64_t from_ns, int64_t size_bytes);
 
 #endif

@@ -318,6 +318,7 @@ static void await_reads(reader *rd, rui_fetch *f, int64_t b)
         reads_wait(rd, b);
         const ru_read_piece *p = rui_fetch_end(f, &n);
         reads_over(rd, p, n);
+        rui_fetch_record(rd->s->opt.recorder, rd->s->name_request, rd->s->flows, b, p, n);
     }
 }
 
@@ -355,7 +356,8 @@ static void finish(reader *rd, const task *t, uint32_t turn, rui_fetch *next)
         rui_ahead_give(s->ahead, first, last);
         rd->d.held[0] = rd->d.held[1] = NULL;
     }
-    ru_rec_span(s->opt.recorder, s->name_read, from, ru_rec_now(), t->r.n * s->sample_bytes);
+    rui_fetch_record_batch(s->opt.recorder, s->name_read, s->flows, t->b, from,
+                           t->r.n * s->sample_bytes);
     ru_mutex_lock(&s->lock);
     sl->status = st;
     sl->done = t->b + 1;

@@ -45,7 +45,8 @@ struct ru_stream {
     uint32_t n_slots, n_threads;
     uint8_t *memory;
     int64_t sample_bytes;
-    uint16_t name_read;
+    uint16_t name_read, name_request;
+    uint64_t flows;         /* of the records of this stream */
     ru_thread *threads;     /* [n_threads] */
     struct reader *readers; /* [n_threads] */
     ru_mutex lock;          /* guards everything below */

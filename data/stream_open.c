@@ -212,6 +212,8 @@ ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt, ru_stream 
     s->total = rui_stream_total(s);
     set_blocks(s);
     s->name_read = ru_recorder_name(opt->recorder, "read", "data");
+    s->name_request = ru_recorder_name(opt->recorder, "request", "data");
+    s->flows = (uint64_t)ru_rec_now();
     ru_mutex_init(&s->lock);
     ru_cond_init(&s->filled);
     ru_cond_init(&s->freed);

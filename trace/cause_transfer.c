@@ -76,7 +76,8 @@ static bool end_of(const rui_causes *w, uint32_t k, const ru_trace_thread *t, co
         return false;
     }
     uint32_t other = trace_of(w, m->peer);
-    int64_t step = (int64_t)m->step + 1 - w->first; /* transfers count from 0 */
+    /* Transfers count from 0; a damaged record may name any step. */
+    int64_t step = (int64_t)((uint64_t)m->step + 1 - (uint64_t)w->first);
     int64_t at_ns = ru_trace_global(w->clocks, k, rec->start_ns + (receive ? rec->dur_ns : 0));
     *out = (transfer){.flow = m->flow,
                       .step = step,
@@ -156,13 +157,13 @@ static ru_status collect(rates *r, ru_err *err)
         const transfer *t = &r->at[i];
         bool same = i > 0 && t[-1].from == t->from && t[-1].to == t->to;
         bool behind = same && t[-1].end_ns > t->start_ns;
-        int64_t ns = t->end_ns - (behind ? t[-1].end_ns : t->start_ns);
+        double ns = (double)t->end_ns - (double)(behind ? t[-1].end_ns : t->start_ns);
         pair *p = &r->moved[((size_t)(t->step / r->width) * w->n + t->from) * w->n + t->to];
         bool queued = behind || t->bytes >= QUEUED_MIN;
         p->bytes += (double)t->bytes;
-        p->ns += ns > 0 ? (double)ns : 0;
+        p->ns += ns > 0 ? ns : 0;
         p->queued_bytes += queued ? (double)t->bytes : 0;
-        p->queued_ns += queued && ns > 0 ? (double)ns : 0;
+        p->queued_ns += queued && ns > 0 ? ns : 0;
     }
     return RU_OK;
 }

@@ -180,7 +180,8 @@ static void lanes(writer *w, uint32_t index, const ru_trace_span *s, int64_t n)
         uint32_t tid = LANES * (index + 1) + s[i].depth;
         span(w, t, &s[i], tid, s[i].end_ns);
         const ru_record_more *m = ru_trace_more(t, s[i].record);
-        if (m != NULL && s[i].record->kind != RU_REC_SUM && (m->flags & RU_REC_FAILED) == 0) {
+        bool transfer = s[i].record->kind == RU_REC_SEND || s[i].record->kind == RU_REC_RECV;
+        if (m != NULL && transfer && (m->flags & RU_REC_FAILED) == 0) {
             flow(w, &s[i], m, tid);
         }
     }

@@ -64,7 +64,7 @@ static void number(writer *w, const char *key, long long value)
 static void flow(writer *w, const ru_record *r, const ru_record_more *m)
 {
     number(w, "rubato.step", m->step);
-    if (r->kind == RU_REC_SPAN) {
+    if (r->kind == RU_REC_SPAN || r->kind == RU_REC_ASYNC) {
         return;
     }
     number(w, "rubato.bytes", (long long)r->value);

@@ -378,7 +378,7 @@ static ru_status set_lanes(ru_trace_span *s, int64_t n, ru_arena *arena, ru_err 
 const ru_record_more *ru_trace_more(const ru_trace_thread *t, const ru_record *r)
 {
     bool has = r->kind == RU_REC_SEND || r->kind == RU_REC_RECV || r->kind == RU_REC_SUM ||
-               r->kind == RU_REC_SPAN;
+               r->kind == RU_REC_SPAN || r->kind == RU_REC_ASYNC;
     if (!has || r + 1 >= t->records + t->n || r[1].kind != RU_REC_MORE) {
         return NULL;
     }

@@ -50,10 +50,11 @@ enum {                     /* ru_record_more.flags */
        RU_REC_FAILED = 2,  /* cancelled, or lost with a connection */
 };
 
-/* The second half of SEND, RECV, SUM and some SPANs; the kind stands where ru_record has it. */
+/* The second half of SEND, RECV, SUM and of some SPANs and ASYNCs; the kind stands where ru_record
+ * has it. */
 typedef struct ru_record_more {
-    uint64_t flow;      /* the same at all ends; streams that use a name again have it again; SPAN:
-                           0 */
+    uint64_t flow;      /* the same at all ends; streams that use a name again have it again; 0:
+                           none */
     uint64_t peer;      /* node id of the other side; 0: a sum */
     uint32_t step;      /* the training step that it belongs to, from 0 */
     uint16_t rank;      /* order inside its class: smaller first */
@@ -109,10 +110,9 @@ void ru_rec_counter(ru_recorder *r, uint16_t name, double value);
 void ru_rec_counter_at(ru_recorder *r, uint16_t name, int64_t at_ns, double value);
 
 /* A transfer or a sum. Or a span of a step and a rank, such as a task of an executor (SPAN, flow
- * 0).
- */
+ * 0); or requests to files and the batch that they are for (ASYNC and SPAN, `step`: its number). */
 typedef struct ru_rec_flow {
-    ru_rec_kind kind; /* SEND, RECV, SUM or SPAN */
+    ru_rec_kind kind; /* SEND, RECV, SUM, SPAN or ASYNC */
     uint16_t name, label;
     uint64_t flow, peer;
     int64_t start_ns, end_ns, wait_ns, bytes;

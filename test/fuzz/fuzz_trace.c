@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "trace/cause.h"
 #include "trace/clock.h"
 #include "trace/fold.h"
 #include "trace/format.h"
+#include "trace/predicted.h"
 #include "trace/read.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -23,6 +25,23 @@ static void mend(uint8_t *data, size_t size)
         memcpy(data + at, w, sizeof w);
         at += RUI_TRACE_BLOCK_BYTES + w[3];
     }
+}
+
+/* Steps, causes and errors of predictions. */
+static void tell(const ru_trace *t, const ru_trace_clocks *c, ru_arena *a)
+{
+    ru_rank_steps steps[2];
+    ru_cause causes[RU_CAUSES_MAX];
+    ru_predictor_error errors[RU_PREDICTORS_MAX];
+    uint32_t n;
+    if (ru_trace_steps(t, 2, c, a, steps, NULL) == RU_OK &&
+        ru_trace_causes(t, steps, 2, c, a, causes, &n, NULL) == RU_OK) {
+        ru_text text = ru_text_arena(a);
+        for (uint32_t k = 0; k < n; k++) {
+            ru_cause_print(&causes[k], t, &text);
+        }
+    }
+    (void)!ru_trace_predicted(t, 2, 1000, a, errors, &n, NULL);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -44,6 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             (void)ru_trace_global(&c, 0, t[0].last_ns);
             (void)ru_trace_global(&c, 1, t[0].first_ns);
             (void)ru_trace_bound(&c, 1, t[0].first_ns);
+            tell(t, &c, &a);
         }
         ru_span_facts f;
         if (ru_trace_fold(&t[0], &a, &f, NULL) == RU_OK) {

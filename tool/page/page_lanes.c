@@ -125,9 +125,9 @@ static ru_status ends_of(const ru_page_in *in, rui_lanes *lanes, ru_arena *arena
             (*ends)[(*n)++] =
                 (end){.flow = m->flow,
                       .nth = m->step,
-                      .side = r->kind == RU_REC_SUM    ? 0
-                              : r->kind == RU_REC_SEND ? 1
-                                                       : 2,
+                      .side = r->kind == RU_REC_SUM || r->kind == RU_REC_ASYNC ? 0
+                              : r->kind == RU_REC_SEND                         ? 1
+                                                                               : 2,
                       .lane = k,
                       .i = i,
                       .start_ns = ru_trace_global(in->clocks, l->trace, l->spans[i]->start_ns)};
