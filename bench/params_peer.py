@@ -91,8 +91,9 @@ def cornac(args):
     import cornac as c
     train, test = ratings(args.dir + "/train.csv"), ratings(args.dir + "/test.csv")
     data = c.data.Dataset.from_uir([(int(u), int(i), r) for u, i, r in train], seed=1)
-    users = np.array([data.uid_map[int(u)] for u in test[:, 0]])
-    items = np.array([data.iid_map[int(i)] for i in test[:, 1]])
+    users = np.array([data.uid_map.get(int(u), -1) for u in test[:, 0]])
+    items = np.array([data.iid_map.get(int(i), -1) for i in test[:, 1]])
+    has_user, has_item = users >= 0, items >= 0
 
     def run(k):
         m = c.models.MF(k=args.rank, max_iter=k, learning_rate=0.02, lambda_reg=0.03, use_bias=True,
@@ -100,8 +101,8 @@ def cornac(args):
         t0 = time.perf_counter()
         m.fit(data)
         seconds = time.perf_counter() - t0
-        y = m.global_mean + m.u_biases[users] + m.i_biases[items]
-        y += np.sum(m.u_factors[users] * m.i_factors[items], axis=1)
+        y = m.global_mean + has_user * m.u_biases[users] + has_item * m.i_biases[items]
+        y += has_user * has_item * np.sum(m.u_factors[users] * m.i_factors[items], axis=1)
         return seconds, float(np.sqrt(np.mean((y - test[:, 2]) ** 2)))
 
     return run, "cornac " + c.__version__
