@@ -28,11 +28,12 @@ static ru_status take_memory(ru_ps *ps, ru_arena *a, ru_err *err)
     ps->cache = RU_NEW(a, float *, ps->place.n_blocks);
     ps->copy = RU_NEW(a, rui_ps_copy, ps->place.n_rows);
     ps->wants = RU_NEW(a, rui_ps_wants, ps->place.n_shards);
+    ps->read_by = o->partial ? RU_NEW(a, rui_ps_read_by, ps->place.n_rows) : NULL;
     ps->marked = o->copies ? RU_NEW(a, uint8_t, ps->place.n_rows) : NULL;
     if (ps->holder == NULL || ps->shard == NULL || ps->moving == NULL || ps->ask_page == NULL ||
         ps->ticket == NULL || ps->unacked == NULL || ps->replays == NULL || ps->lost_at == NULL ||
         ps->saved == NULL || ps->cache == NULL || ps->copy == NULL || ps->wants == NULL ||
-        (o->copies && ps->marked == NULL)) {
+        (o->copies && ps->marked == NULL) || (o->partial && ps->read_by == NULL)) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a store of %u rows", ps->place.n_rows);
     }
     ps->ask_free = RUI_PS_NONE;

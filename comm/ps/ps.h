@@ -147,6 +147,7 @@ RU_MUST_USE ru_status ru_ps_shard_rows(const ru_ps *ps, uint32_t shard, const vo
 int64_t ru_ps_shard_of_rows(const ru_ps *ps, uint32_t shard, uint32_t clock, float *const *value,
                             float *const *extra, void *into);
 int64_t ru_ps_shard_bytes(const ru_ps *ps, uint32_t shard);
+int64_t ru_ps_shard_save_bytes(const ru_ps *ps, uint32_t shard); /* of ru_ps_shard_save */
 /* Those of the options and, with rows that rotate, one for each executor. */
 uint32_t ru_ps_shards(const ru_ps *ps);
 
@@ -174,8 +175,11 @@ uint32_t ru_ps_blocks(const ru_ps *ps); /* of all tables */
 const float *ru_ps_block(const ru_ps *ps, uint32_t block, int64_t *floats, uint32_t *shard,
                          uint32_t *closed);
 /* Distance of its values (without the state of rules) from the saved ones. Below 0: none are known
- * to be saved. */
-double ru_ps_block_moved(const ru_ps *ps, uint32_t block);
+ * to be saved. caches: squares of a row count a quarter for each other process whose cache has read
+ * it in the last clock, down to 1/16: what this process loses may be there. */
+double ru_ps_block_moved(const ru_ps *ps, uint32_t block, bool caches);
+/* First values need not be stored: they count as the saved ones. */
+void ru_ps_block_first(ru_ps *ps, uint32_t block);
 /* These values [floats] of it are stored durably. Nothing happens when it is not here any more. */
 void ru_ps_block_saved(ru_ps *ps, uint32_t block, const void *values);
 

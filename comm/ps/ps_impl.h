@@ -174,6 +174,12 @@ typedef struct rui_ps_copy {
     uint32_t asked; /* request that fetches it + 1; 0: none */
 } rui_ps_copy;
 
+/* Other processes that have read a row: a bit of each. */
+typedef struct rui_ps_read_by {
+    uint32_t clock; /* of `now`; `before`: of the clock before */
+    uint32_t now, before;
+} rui_ps_read_by;
+
 /* Rows that are asked for or changed now: a list for each shard. */
 typedef struct rui_ps_wanted {
     rui_ps_run run;
@@ -209,11 +215,12 @@ struct ru_ps {
     uint32_t ask_free, ask_top, serial;
     uint32_t ticket_words;
     rui_ps_ticket *ticket;
-    uint32_t *unacked;  /* [flows] requests of an update under way */
-    uint32_t *replays;  /* [executors] those that are sent again */
-    float **cache;      /* [n_blocks] */
-    rui_ps_copy *copy;  /* [n_rows] */
-    rui_ps_wanted *run; /* scratch, a buffer: [run_cap] */
+    uint32_t *unacked;       /* [flows] requests of an update under way */
+    uint32_t *replays;       /* [executors] those that are sent again */
+    float **cache;           /* [n_blocks] */
+    rui_ps_copy *copy;       /* [n_rows] */
+    rui_ps_read_by *read_by; /* [n_rows] partial; else NULL */
+    rui_ps_wanted *run;      /* scratch, a buffer: [run_cap] */
     uint32_t run_cap;
     rui_ps_wants *wants; /* [shards] scratch */
     bool retry_set;

@@ -9,6 +9,19 @@ static void answer(ru_ps *ps, ru_node_id to, uint32_t what, const rui_ps_head *h
     (void)ru_pull_send(ps->pull, to, what, h, sizeof *h, NULL, 0, true, 0, now, fx);
 }
 
+/* Rows of a run are in another process's cache from now on. */
+static void note_reader(ru_ps *ps, ru_node_id from, const rui_ps_run *run, uint32_t clock)
+{
+    uint32_t bit = UINT32_C(1) << (from.v * UINT64_C(0x9e3779b97f4a7c15) >> 59);
+    for (uint32_t i = 0; i < run->n; i++) {
+        rui_ps_read_by *x = &ps->read_by[run->row + i];
+        if (x->clock != clock) {
+            *x = (rui_ps_read_by){.clock = clock, .before = x->clock + 1 == clock ? x->now : 0};
+        }
+        x->now |= bit;
+    }
+}
+
 static void serve_get(ru_ps *ps, ru_node_id from, const rui_ps_head *h, const void *body,
                       int64_t floats, ru_time now, ru_effects *fx)
 {
@@ -34,6 +47,9 @@ static void serve_get(ru_ps *ps, ru_node_id from, const rui_ps_head *h, const vo
         }
         to += (int64_t)run[k].n * width;
         ps->stats.rows_sent += run[k].n;
+        if (ps->read_by != NULL && !ru_node_is(from, ps->opt.self)) {
+            note_reader(ps, from, &run[k], back.need);
+        }
     }
     ps->stats.gets++;
     (void)ru_pull_send(ps->pull, from, RUI_PS_ROWS, &back, sizeof back, out, 4 * floats, true, 0,

@@ -339,6 +339,11 @@ void rui_ps_shard_fence(ru_ps *ps, uint32_t s)
     }
 }
 
+int64_t ru_ps_shard_save_bytes(const ru_ps *ps, uint32_t shard)
+{
+    return (int64_t)sizeof(pack) + 4 * (ps->place.shard_floats[shard] + ps->opt.n_executors);
+}
+
 void *rui_ps_shard_pack(ru_ps *ps, uint32_t s, bool all, int64_t *n)
 {
     const rui_ps_shard *x = &ps->shard[s];

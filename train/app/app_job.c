@@ -124,6 +124,9 @@ static const ru_conf_field recovery_fields[] = {
         .help = "fraction of the rows that the running checkpoint writes at a time"),
     ROW(U32, ru_app_job_recovery, clocks, .def = "8", .min = 1, .max = 1e6,
         .help = "clocks in which the running checkpoint writes as much as all rows have"),
+    ROW(U32, ru_app_job_recovery, block, .def = "1024", .min = 4, .max = 1 << 30,
+        .help = "bytes of rows that the running checkpoint writes, and a failure takes, together; "
+                "small ones save what moved more exactly and cost more requests"),
     ROW(F64, ru_app_job_recovery, cost, .def = "0.02", .min = 0, .max = 1,
         .help =
             "share of a thread's time that the running checkpoint may take; it writes less often "

@@ -45,7 +45,7 @@ typedef struct ru_app_job_recovery {
     uint32_t method; /* ru_app_recovery */
     uint32_t save;   /* ru_save_method */
     double fraction, cost;
-    uint32_t clocks;
+    uint32_t clocks, block;
 } ru_app_job_recovery;
 
 typedef enum ru_app_stages {

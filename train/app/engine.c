@@ -627,6 +627,7 @@ static ru_status open_store(ru_engine *e, ru_err *err)
     const ru_ps_options po = {.tables = tables,
                               .n_tables = s->n_tables,
                               .n_shards = o->shards,
+                              .block_bytes = o->partial ? o->block_bytes : 0,
                               .n_executors = s->executors,
                               /* executors, leader, helpers, slices that are done again */
                               .tickets = 3 * s->executors + 1,

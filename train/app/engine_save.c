@@ -3,8 +3,9 @@
  * work goes on. plan/save chooses the blocks. What is stored counts as saved only when the log says
  * so.
  *
- * A process first saves all that it holds: the values at the start, or what came to it. A record's
- * object is a shard or an executor, its clock that of the shard (rows that rotate: the step). */
+ * First values need no saving. A generation that begins with a checkpoint first saves all that the
+ * process holds, because that checkpoint may be removed. A record's object is a shard or an
+ * executor, its clock that of the shard (rows that rotate: the step). */
 #include <math.h>
 #include <string.h>
 
@@ -39,12 +40,13 @@ void rui_saver_close(ru_engine *e)
  */
 static uint32_t blocks_here(ru_engine *e, block *b, double *moved)
 {
+    bool caches = e->opt.recover == RU_RECOVER_NEWEST;
     uint32_t n = 0;
     double most = 0;
     for (uint32_t k = 0; k < ru_ps_blocks(e->ps); k++) {
         b[n].value = ru_ps_block(e->ps, k, &b[n].floats, &b[n].shard, &b[n].closed);
         if (b[n].value != NULL) {
-            double d = ru_ps_block_moved(e->ps, k);
+            double d = ru_ps_block_moved(e->ps, k, caches);
             moved[n] = d > 1e150 ? 1e150 : d;
             most = moved[n] > most ? moved[n] : most;
             b[n++].block = k;
@@ -122,9 +124,10 @@ static uint8_t *records(ru_engine *e, const block *b, const ru_save_plan *p, con
     return out;
 }
 
-/* How many of `n` this time: whole ones, and the rest is owed to the next save, so that all methods
- * write as much on average. */
-static uint32_t how_many(const ru_engine *e, uint32_t n, double *owed)
+/* How many of `n` this time: as much as a fraction of a checkpoint of them takes, heads of records
+ * included. Whole ones, and the rest is owed to the next save, so that all methods write as much.
+ * ratio: bytes in a checkpoint over those of records. */
+static uint32_t how_many(const ru_engine *e, uint32_t n, double ratio, double *owed)
 {
     const ru_engine_saves *o = &e->opt.saves;
     if (!e->saver.begun || o->method == RU_SAVE_FULL) {
@@ -133,18 +136,40 @@ static uint32_t how_many(const ru_engine *e, uint32_t n, double *owed)
     if (o->method == RU_SAVE_NONE) {
         return 0;
     }
-    double want = (o->fraction > 0 ? o->fraction : FRACTION) * n + *owed,
+    double want = (o->fraction > 0 ? o->fraction : FRACTION) * n * ratio + *owed,
            whole = floor(want + 1e-9);
     *owed = want - whole;
     return whole < n ? (uint32_t)whole : n;
 }
 
-static ru_status choose(ru_engine *e, const double *moved, uint32_t n, ru_arena *out,
+/* Bytes of the shards here in a checkpoint, over those of records of all their blocks. */
+static double ratio_of(const ru_engine *e, const block *b, uint32_t n)
+{
+    int64_t full = 0, records = 0;
+    for (uint32_t s = 0; s < e->n_shards; s++) {
+        full += ru_ps_shard_here(e->ps, s) ? ru_ps_shard_save_bytes(e->ps, s) : 0;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        records += ru_shardlog_bytes(4 * b[k].floats);
+    }
+    return records > 0 ? (double)full / (double)records : 1;
+}
+
+/* A job that begins from nothing: first values are those that are lost least. */
+static void begin(ru_engine *e)
+{
+    for (uint32_t k = 0; k < ru_ps_blocks(e->ps); k++) {
+        ru_ps_block_first(e->ps, k);
+    }
+    e->saver.begun = true;
+}
+
+static ru_status choose(ru_engine *e, const double *moved, uint32_t n, double ratio, ru_arena *out,
                         ru_save_plan *p, ru_time now, ru_err *err)
 {
     rui_saver *s = &e->saver;
     const ru_engine_saves *o = &e->opt.saves;
-    uint32_t most = how_many(e, n, &s->owed_blocks);
+    uint32_t most = how_many(e, n, ratio, &s->owed_blocks);
     ru_save_in in = {.distance = moved,
                      .n = n,
                      .fraction = n > 0 ? (double)most / n : 0,
@@ -177,9 +202,12 @@ static ru_status save(ru_engine *e, ru_time now, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory to choose among %u blocks", blocks);
     }
     ru_save_plan p;
+    if (!s->begun && e->base.generation == 0 && e->opt.saves.method != RU_SAVE_FULL) {
+        begin(e);
+    }
     uint32_t n = blocks_here(e, b, moved), here = executors_here(e);
-    RU_TRY(choose(e, moved, n, &s->out, &p, now, err));
-    uint32_t n_states = executors(e, how_many(e, here, &s->owed_states), which, states, size);
+    RU_TRY(choose(e, moved, n, ratio_of(e, b, n), &s->out, &p, now, err));
+    uint32_t n_states = executors(e, how_many(e, here, 1, &s->owed_states), which, states, size);
     s->bytes = records(e, b, &p, which, states, size, n_states, &s->n);
     for (uint32_t i = 0; i < n_states; i++) {
         ru_bufs_put(e->bufs, states[i]);

@@ -456,6 +456,7 @@ static ru_status open_engine(rui_app_worker *w, ru_err *err)
                                   .shape = &w->state.shape,
                                   .part = w->part,
                                   .shards = SHARDS,
+                                  .block_bytes = job->recovery.block,
                                   .clocks = w->clocks,
                                   .driver = job->clocks.order,
                                   .slack = job->clocks.staleness,
