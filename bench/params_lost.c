@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/conf.h"
 #include "base/rng.h"
 #include "bench/params.h"
 #include "env/file.h"
@@ -42,15 +43,18 @@ typedef struct method {
     ru_recover_method recover;
     ru_save_method save;
     double goal; /* per cent less than the first; 0: none */
+    bool oracle; /* lost rows come back as they were: as if nobody had died */
 } method;
 
 static const method methods[] = {
-    {"all roll back to a full checkpoint", false, RU_RECOVER_ROLLBACK, RU_SAVE_NONE, 0},
-    {"full checkpoint", true, RU_RECOVER_PARTIAL, RU_SAVE_FULL, 0},
-    {"running checkpoint, random", true, RU_RECOVER_PARTIAL, RU_SAVE_RANDOM, 0},
-    {"running checkpoint, round_robin", true, RU_RECOVER_PARTIAL, RU_SAVE_ROUND_ROBIN, 0},
-    {"running checkpoint, priority", true, RU_RECOVER_PARTIAL, RU_SAVE_PRIORITY, 70},
-    {"priority and caches", true, RU_RECOVER_NEWEST, RU_SAVE_PRIORITY, 95},
+    {"all roll back to a full checkpoint", false, RU_RECOVER_ROLLBACK, RU_SAVE_NONE, 0, false},
+    {"no checkpoint", true, RU_RECOVER_RESET, RU_SAVE_NONE, 0, false},
+    {"full checkpoint", true, RU_RECOVER_PARTIAL, RU_SAVE_FULL, 0, false},
+    {"running checkpoint, random", true, RU_RECOVER_PARTIAL, RU_SAVE_RANDOM, 0, false},
+    {"running checkpoint, round_robin", true, RU_RECOVER_PARTIAL, RU_SAVE_ROUND_ROBIN, 0, false},
+    {"running checkpoint, priority", true, RU_RECOVER_PARTIAL, RU_SAVE_PRIORITY, 70, false},
+    {"priority and caches", true, RU_RECOVER_NEWEST, RU_SAVE_PRIORITY, 95, false},
+    {"oracle", true, RU_RECOVER_NEWEST, RU_SAVE_NONE, 0, true},
 };
 
 typedef struct item { /* of a file in memory */
@@ -217,7 +221,7 @@ static void device_write(void *self, ru_engine_ckpt at, uint32_t object, const v
 {
     process *p = self;
     keep(&p->w->files, at, object, bytes, n);
-    p->w->written += n;
+    p->w->written += p->w->reached ? 0 : n;
     later(p, (answer){.kind = WRITTEN, .at = at, .object = object});
 }
 
@@ -230,7 +234,7 @@ static void device_log(void *self, uint32_t generation, const void *bytes, int64
 {
     process *p = self;
     keep(&p->w->log, (ru_engine_ckpt){0}, 0, bytes, n);
-    p->w->written += n;
+    p->w->written += p->w->reached ? 0 : n;
     later(p, (answer){.kind = LOGGED, .at = {.generation = generation}});
 }
 
@@ -322,6 +326,7 @@ static ru_status add(lost *w, uint32_t k, ru_err *err)
                                   .shape = &w->state.shape,
                                   .part = w->first,
                                   .shards = SHARDS,
+                                  .block_bytes = w->file->job->recovery.block,
                                   .clocks = CLOCKS,
                                   .save_every = w->m->partial ? CLOCKS : EVERY,
                                   .partial = w->m->partial,
@@ -382,7 +387,7 @@ static ru_status trial(lost *w, const method *m, uint64_t seed, uint32_t kill_at
 {
     w->m = m;
     w->rng = ru_rng_from(seed, ru_rng_label("lost"));
-    w->kill_at = kill_at;
+    w->kill_at = m->oracle ? 0 : kill_at;
     w->killed = w->reached = false;
     w->made = 0;
     w->written = 0;
@@ -427,15 +432,32 @@ static ru_status make_data(const char *path, ru_arena *arena, ru_err *err)
                  : ru_file_replace(path, t.p, t.n, err);
 }
 
+/* Digits of the data folder: features are 0 .. 16, and a row of weights is a block. Without it,
+ * documents that are made. */
+static ru_status job_of(ru_bench *b, const char **yaml, ru_err *err)
+{
+    const char *data = ru_conf_env("RUBATO_DATA");
+    if (data != NULL) {
+        *yaml = ru_arena_printf(b->arena,
+                                "app: mlr\n"
+                                "data: {format: csv, train: %s/federated/optdigits_train_a.csv}\n"
+                                "mlr: {batch: 1000000, lr: 0.002}\nrecovery: {block: 40}\n",
+                                data);
+    } else {
+        const char *path = ru_path_join(b->arena, b->dir, "documents.svm");
+        RU_TRY(make_data(path, b->arena, err));
+        *yaml = ru_arena_printf(b->arena,
+                                "app: mlr\ndata: {format: libsvm, train: %s, cols: %d}\n"
+                                "mlr: {batch: %d, lr: 0.5}\n",
+                                path, WORDS + 1, DOCUMENTS);
+    }
+    return *yaml != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for a job");
+}
+
 static ru_status open_app(lost *w, ru_app_job_file *file, ru_bench *b, ru_err *err)
 {
-    char path[600], yaml[900];
-    (void)snprintf(path, sizeof path, "%s/documents.svm", b->dir);
-    (void)snprintf(yaml, sizeof yaml,
-                   "app: mlr\ndata: {format: libsvm, train: %s, cols: %d}\n"
-                   "mlr: {batch: %d, lr: 0.5}\n",
-                   path, WORDS + 1, DOCUMENTS);
-    RU_TRY(make_data(path, b->arena, err));
+    const char *yaml;
+    RU_TRY(job_of(b, &yaml, err));
     RU_TRY(ru_app_job_parse("params", yaml, b->arena, file, err));
     RU_TRY(ru_app_job_data(file, file->job->data.train.at, 1, NULL, &w->data, err));
     w->file = file;
@@ -506,7 +528,7 @@ static ru_status all_methods(lost *w, ru_bench *b, ru_err *err)
 
 ru_status ru_bench_params_lost(ru_bench *b, ru_err *err)
 {
-    static const method plain = {"undisturbed", false, RU_RECOVER_ROLLBACK, RU_SAVE_NONE, 0};
+    static const method plain = {"undisturbed", false, RU_RECOVER_ROLLBACK, RU_SAVE_NONE, 0, false};
     lost *w = calloc(1, sizeof *w);
     ru_app_job_file file;
     if (w == NULL) {
