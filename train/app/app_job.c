@@ -62,6 +62,13 @@ static const ru_conf_field clocks_fields[] = {
      .max = 1e18,
      .help = "time after which a task counts as an endless loop and ends the job; 0s: fifty times "
              "the longest task so far, at least a minute, and an hour for the first"},
+    ROW(CHOICE, ru_app_job_clocks, moves, .def = "balance",
+        .choices = "balance|keep|count|lpt|greedy|restart",
+        .help =
+            "what happens with executors and shards when workers join; balance: those move that "
+            "make clocks shorter, while the others work; keep: nothing moves; count: as many on "
+            "each worker; lpt: all are placed anew; greedy: from the most to the least loaded "
+            "worker; restart: all stop, save, and load on new places"),
     ROW(U32, ru_app_job_clocks, executors, .def = "0", .min = 0, .max = RU_APP_EXECUTORS_MAX,
         .help = "number of parts of the data, each with one executor; it does not change when "
                 "workers join or leave; 0: 16, or the number of rows if that is smaller"),

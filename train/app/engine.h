@@ -163,6 +163,7 @@ typedef struct ru_engine_options {
     const int64_t *part; /* [executors + 1] rows of the data: executor e has part[e] .. */
     uint32_t shards;
     int64_t block_bytes; /* partial: of rows that are placed and saved together; 0: as comm/ps */
+    uint32_t moves;      /* ru_moves_method */
     uint32_t clocks;     /* to do */
     uint32_t driver;     /* ru_engine_driver; apps with rotation or arguments: bsp */
     uint32_t slack;      /* ssp: clocks that an executor may be ahead of the slowest */

@@ -223,6 +223,7 @@ static void plan(ru_engine *e, ru_time now, ru_effects *fx)
                             .n_shards = e->n_shards,
                             .iterations = e->opt.clocks - l->closed,
                             .pause_ns = 1000000,
+                            .method = (ru_moves_method)e->opt.moves,
                             .nodes_max = 20000};
     ru_moves_plan p;
     ru_err err;
@@ -369,6 +370,26 @@ static bool may_part(ru_engine *e, ru_time now, ru_effects *fx)
            e->saved.clock >= l->part_clock;
 }
 
+/* All stop after a checkpoint and load it on their new places: what moves are compared with. */
+static void restart(ru_engine *e, ru_time now, ru_effects *fx)
+{
+    rui_lead *l = &e->lead;
+    const ru_view *v = ru_member_view(e->opt.member);
+    ru_node_id nodes[RU_MEMBERS_MAX];
+    uint32_t n_moves = 0;
+    for (uint32_t o = 0; o < objects(e); o++) {
+        n_moves += ru_node_is(l->to[o], e->holder[o]) ? 0 : 1;
+    }
+    if (n_moves > 0 && may_part(e, now, fx)) {
+        for (uint32_t i = 0; i < v->n; i++) {
+            nodes[i] = v->at[i].node;
+        }
+        install(e, nodes, v->n, l->to, 0, e->saved, false, now, fx);
+    } else if (n_moves > 0) {
+        ru_fx_timer(fx, RUI_ENGINE_LOOK, ru_time_after(now, LOOK_NS));
+    }
+}
+
 /* Members that hold nothing any more may go. */
 static void dismiss(ru_engine *e, ru_time now, ru_effects *fx)
 {
@@ -421,7 +442,11 @@ void rui_map_look(ru_engine *e, ru_time now, ru_effects *fx)
             memset(e->lead.prepared, 0, e->n_execs);
             plan(e, now, fx);
         }
-        move(e, now, fx);
+        if (e->opt.moves == RU_MOVES_RESTART) {
+            restart(e, now, fx);
+        } else {
+            move(e, now, fx);
+        }
         dismiss(e, now, fx);
     }
 }

@@ -457,6 +457,7 @@ static ru_status open_engine(rui_app_worker *w, ru_err *err)
                                   .part = w->part,
                                   .shards = SHARDS,
                                   .block_bytes = job->recovery.block,
+                                  .moves = job->clocks.moves,
                                   .clocks = w->clocks,
                                   .driver = job->clocks.order,
                                   .slack = job->clocks.staleness,
