@@ -6,8 +6,6 @@
 #include "base/hash.h"
 
 enum {
-    GAP_BYTES = 16 << 10, /* read rather than skipped: a request costs as much as so many bytes */
-    GAP_OBJECT_BYTES = 64 << 10, /* 20 ms, 100 MB/s and 32 requests at a time: 62 kB each */
     REQUEST_MIN = 4 << 10,
 };
 
@@ -212,7 +210,7 @@ static void merge(rui_fetch *f)
         const extent *e = &f->extent[k];
         extent *last = n > 0 ? &f->extent[n - 1] : NULL;
         int64_t end = e->offset + e->size_bytes;
-        int64_t gap = e->source->object != NULL ? GAP_OBJECT_BYTES : GAP_BYTES;
+        int64_t gap = e->source->object != NULL ? RUI_FETCH_GAP_OBJECT_BYTES : RUI_FETCH_GAP_BYTES;
         if (last != NULL && order_of(last->source, e->source) == 0 &&
             e->offset - (last->offset + last->size_bytes) <= gap) {
             last->size_bytes =

@@ -17,6 +17,11 @@
 
 typedef struct rui_fetch rui_fetch;
 
+enum {
+    RUI_FETCH_GAP_BYTES = 16 << 10,        /* read rather than skipped: as dear as a request */
+    RUI_FETCH_GAP_OBJECT_BYTES = 64 << 10, /* 20 ms, 100 MB/s, 32 requests at a time: 62 kB each */
+};
+
 typedef struct rui_fetch_options {
     uint32_t depth_max;
     int64_t bytes_max;

@@ -154,7 +154,8 @@ typedef struct ru_stream_options {
     bool partial_last; /* evaluation: the very last batch may be short; else it is left out */
     uint32_t threads;  /* readers; 0: 1 */
     uint32_t ahead;    /* batches read ahead; 0: 4 */
-    int64_t bytes_max; /* bound on buffered batches; 0: 256 MiB. Lowers `ahead`, never below 1 */
+    int64_t bytes_max; /* bound on batches read ahead and on bytes requested for them; 0: 256 MiB.
+                          Lowers `ahead`, never below 1 */
     ru_recorder *recorder; /* takes a span "read" of each batch; NULL: none */
     bool read_threads;     /* files are read by threads, not by io_uring */
 } ru_stream_options;
@@ -199,6 +200,8 @@ void ru_stream_reads_sum_get(ru_stream *s, ru_stream_reads_sum *into);
 bool ru_stream_reads(const ru_stream *s); /* are there any? */
 /* What makes them, for people: "io_uring", "threads"; NULL: there are none. */
 const char *ru_stream_reads_by(const ru_stream *s);
+/* Bytes that can be requested or wait for their decoding; a part of bytes_max. */
+int64_t ru_stream_reads_memory(const ru_stream *s);
 /* Each request is a whole file of its own, whatever `size_bytes` is set. */
 bool ru_stream_reads_files(const ru_stream *s);
 /* Index in the dataset of the sample at a global position. */

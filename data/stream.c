@@ -461,6 +461,11 @@ const char *ru_stream_reads_by(const ru_stream *s)
     return s->ended != NULL ? rui_fetch_name(s->readers[0].fetch[0]) : NULL;
 }
 
+int64_t ru_stream_reads_memory(const ru_stream *s)
+{
+    return s->fetch_bytes * s->flights * s->n_threads;
+}
+
 bool ru_stream_reads_files(const ru_stream *s)
 {
     const rui_source *f = rui_stream_fetches(s);

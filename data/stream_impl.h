@@ -55,6 +55,7 @@ struct ru_stream {
     int64_t announced;   /* windows before this one, counted over all epochs */
     ru_read_done *ended; /* [RU_READS_KEPT]; NULL: samples are in memory */
     uint32_t n_ended;
+    int64_t fetch_bytes; /* memory of one fetch, at most */
     int64_t read_bytes;  /* of a request */
     uint32_t read_depth; /* over all threads */
     int64_t share_bytes; /* outstanding instead of read_depth; 0: none */

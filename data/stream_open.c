@@ -84,6 +84,18 @@ static void set_flights(ru_stream *s)
     s->flights = !reads ? 1 : far ? (uint32_t)fit : FLIGHTS_FILES;
 }
 
+/* Of one fetch, of so many for each thread as there are flights: for a batch of twice the usual
+ * bytes and the gaps that are read with them, at most half of the bound for all of them. */
+static int64_t fetch_bytes(const ru_stream *s, int64_t bound)
+{
+    int64_t most = bound / 2 / ((int64_t)s->flights * s->n_threads);
+    int64_t thread = FETCH_MEMORY / (s->flights > FLIGHTS_FILES ? s->flights : 1);
+    int64_t gap = s->d->objects != NULL ? RUI_FETCH_GAP_OBJECT_BYTES : RUI_FETCH_GAP_BYTES;
+    int64_t sample = 2 * (s->d->bytes / s->count) + gap;
+    most = most < thread ? most : thread;
+    return sample < most / s->opt.batch ? s->opt.batch * sample : most;
+}
+
 static ru_status take_memory(ru_stream *s, ru_err *err)
 {
     int64_t batch_bytes = 0;
@@ -100,7 +112,8 @@ static ru_status take_memory(ru_stream *s, ru_err *err)
     set_flights(s);
     int64_t least = (int64_t)s->flights * s->n_threads;
     ahead = ahead < least ? least : ahead;
-    int64_t fit = bound / batch_bytes - 1;
+    s->fetch_bytes = rui_stream_fetches(s) != NULL ? fetch_bytes(s, bound) : 0;
+    int64_t fit = (bound - s->fetch_bytes * s->flights * s->n_threads) / batch_bytes - 1;
     s->n_slots = (uint32_t)((fit < 1       ? 1
                              : fit < ahead ? fit
                                            : ahead) +
@@ -133,13 +146,14 @@ static ru_status take_memory(ru_stream *s, ru_err *err)
 static rui_fetch_options fetch_options(const ru_stream *s)
 {
     int64_t bytes = s->d->bytes / s->count + 1; /* of a sample on the disk */
-    return (rui_fetch_options){
-        .depth_max = FETCH_DEPTH_MAX,
-        .bytes_max = FETCH_MEMORY,
-        .pieces = s->opt.batch * 2,
-        .bytes = bytes < FETCH_MEMORY / s->opt.batch ? bytes * s->opt.batch * 2 : FETCH_MEMORY,
-        .threads = s->opt.read_threads,
-        .objects = s->d->objects};
+    return (rui_fetch_options){.depth_max = FETCH_DEPTH_MAX,
+                               .bytes_max = s->fetch_bytes,
+                               .pieces = s->opt.batch * 2,
+                               .bytes = bytes < s->fetch_bytes / s->opt.batch / 2
+                                            ? bytes * s->opt.batch * 2
+                                            : s->fetch_bytes,
+                               .threads = s->opt.read_threads,
+                               .objects = s->d->objects};
 }
 
 static ru_status open_fetch(reader *rd, ru_err *err)
@@ -147,7 +161,6 @@ static ru_status open_fetch(reader *rd, ru_err *err)
     const ru_stream *s = rd->s;
     rui_fetch_options opt = fetch_options(s);
     opt.group = (uint32_t)(rd - s->readers);
-    opt.bytes_max = FETCH_MEMORY / (s->flights > FLIGHTS_FILES ? s->flights : 1);
     for (uint32_t k = 0; k < s->flights && rui_stream_fetches(s) != NULL; k++) {
         RU_TRY(rui_fetch_open(&opt, &rd->fetch[k], err));
     }

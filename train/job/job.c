@@ -194,6 +194,9 @@ static const ru_conf_field data_fields[] = {
                 "counts them"),
     ROW(U32, ru_job_data, threads, .def = "1", .min = 1, .max = 256,
         .help = "number of threads that read and decode samples"),
+    ROW(SIZE, ru_job_data, memory, .def = "256MiB", .min = 1 << 20, .max = INT64_C(1) << 40,
+        .help = "memory of one worker for training data that is read ahead: decoded batches (at "
+                "least two) and bytes of files that are requested or wait to be decoded"),
 };
 
 static ru_status data_check(const void *section, ru_err *err)

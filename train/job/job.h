@@ -43,6 +43,7 @@ typedef struct ru_job_data {
     ru_augment augment;
     bool header, one_hot, strict;
     uint32_t threads;
+    int64_t memory;   /* of batches and requests ahead */
     uint32_t shuffle; /* ru_shuffle */
 } ru_job_data;
 

@@ -56,7 +56,8 @@ static ru_status open_reads(rui_driver *d, int64_t batch, ru_err *err)
                   : shuffle == RU_SHUFFLE_BLOCK ? sample + (1 << 20)
                                                 : sample * batch;
     RU_TRY(rui_read_tune_open(d->reads, sample, sample * batch, run,
-                              ru_stream_reads_files(d->stream), t->arena, err));
+                              ru_stream_reads_memory(d->stream), ru_stream_reads_files(d->stream),
+                              t->arena, err));
     ru_stream_reads_set(d->stream, d->reads->plan.size_bytes, d->reads->plan.depth);
     return RU_OK;
 }
@@ -74,6 +75,7 @@ static ru_status open_stream(rui_driver *d, int64_t at, ru_err *err)
         .stride = share->batch,
         .start = at,
         .threads = job->data.threads,
+        .bytes_max = job->data.memory,
         .recorder = d->t->recorder,
     };
     RU_TRY(ru_stream_open(d->t->train_set, &so, &d->stream, err));

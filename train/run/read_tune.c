@@ -17,7 +17,8 @@ static int64_t size_of_files(const ru_read_policy_in *in)
 }
 
 ru_status rui_read_tune_open(rui_read_tune *t, int64_t sample_bytes, int64_t batch_bytes,
-                             int64_t run_bytes, bool files, ru_arena *arena, ru_err *err)
+                             int64_t run_bytes, int64_t memory_bytes, bool files, ru_arena *arena,
+                             ru_err *err)
 {
     int64_t size_max = SIZE_MIN;
     while (size_max < run_bytes && size_max < SIZE_MAX_BYTES) {
@@ -31,7 +32,7 @@ ru_status rui_read_tune_open(rui_read_tune *t, int64_t sample_bytes, int64_t bat
         .in = {.sample = sample_bytes > 0 ? sample_bytes : 1,
                .size_min = SIZE_MIN,
                .size_max = size_max,
-               .memory = 64 << 20,
+               .memory = memory_bytes > SIZE_MIN ? memory_bytes : SIZE_MIN,
                .depth_max = 256,
                .cores = 2,
                .method = RU_READ_MODEL,

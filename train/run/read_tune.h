@@ -30,11 +30,13 @@ typedef struct rui_read_tune {
 } rui_read_tune;
 
 /* For a stream with requests, from the beginning; *t zeroed or of a stream before. `batch_bytes` on
- * the disk; `run_bytes` that stand together: no request brings more. `files`: each sample is a
+ * the disk; `run_bytes` that stand together: no request brings more; `memory_bytes` that requests
+ * may fill. `files`: each sample is a
  * file, so a request has its size. Errors: RU_E_MEM. */
 RU_MUST_USE ru_status rui_read_tune_open(rui_read_tune *t, int64_t sample_bytes,
-                                         int64_t batch_bytes, int64_t run_bytes, bool files,
-                                         ru_arena *arena, ru_err *err);
+                                         int64_t batch_bytes, int64_t run_bytes,
+                                         int64_t memory_bytes, bool files, ru_arena *arena,
+                                         ru_err *err);
 /* Requests that ended, in any order (sorted here). True: t->plan has another setting. */
 bool rui_read_tune_take(rui_read_tune *t, ru_read_done *ended, uint32_t n, int64_t wait_ns,
                         int64_t step_ns, ru_decisions *decisions);

@@ -62,7 +62,8 @@ static void test_finds_the_best(void **state)
         store s = stores[k / 2];
         double rate;
         ru_arena_init(&arena, 0);
-        assert_ok(rui_read_tune_open(&t, 100000, 6400000, INT64_MAX, false, &arena, &err), err);
+        assert_ok(rui_read_tune_open(&t, 100000, 6400000, INT64_MAX, 64 << 20, false, &arena, &err),
+                  err);
         double taken_s = tune(&t, &s, k % 2 == 0 ? 0 : 700000000, 1, &rate);
         assert_true(taken_s < 25);
         assert_true(rate > 0.9 * s.bytes_per_s);
@@ -81,7 +82,8 @@ static void test_takes_no_more_than_is_needed(void **state)
     store s = {.latency_ns = 5000000, .bytes_per_s = 500e6};
     double rate;
     ru_arena_init(&arena, 0);
-    assert_ok(rui_read_tune_open(&t, 100000, 5000000, INT64_MAX, false, &arena, &err), err);
+    assert_ok(rui_read_tune_open(&t, 100000, 5000000, INT64_MAX, 64 << 20, false, &arena, &err),
+              err);
     (void)tune(&t, &s, 0, 1000000000, &rate); /* 5 MB/s */
     assert_true(t.plan.depth <= 2);
     assert_true(rate > 5e6);
@@ -99,7 +101,7 @@ static void test_windows_are_bounded(void **state)
     store s = {.latency_ns = 1000000, .bytes_per_s = 100e6};
     int64_t now = 1;
     ru_arena_init(&arena, 0);
-    assert_ok(rui_read_tune_open(&t, 1000, 64000, INT64_MAX, false, &arena, &err), err);
+    assert_ok(rui_read_tune_open(&t, 1000, 64000, INT64_MAX, 64 << 20, false, &arena, &err), err);
     for (uint32_t batch = 0; batch < 3000; batch++) {
         s.latency_ns = batch > 1500 ? 50000000 : 1000000;
         now = run(&s, &t, 64, now, ended);
