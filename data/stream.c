@@ -274,8 +274,8 @@ static void reads_wait(reader *rd, int64_t b)
 static void reads_over(reader *rd, const ru_read_piece *p, uint32_t n)
 {
     ru_stream *s = rd->s;
-    int64_t now = ru_clock_now().ns;
     ru_mutex_lock(&s->lock);
+    int64_t now = ru_clock_now().ns; /* not before the consumer's, which is read under the lock */
     reads_note(s, p, n);
     if (s->waits_ns != 0 && rd->waits_for == s->next_out) {
         s->stall_ns += now - later_of(s->waits_ns, rd->waits_ns);
