@@ -59,18 +59,25 @@ typedef struct bench_whatif {
     double errors[RU_ARRAY_LEN(jobs) * RU_ARRAY_LEN(scenes)]; /* [cases] sizes, percent */
 } bench_whatif;
 
-/* Run it to its end; what it says goes nowhere. */
-static ru_status quietly(const char *const *argv, ru_err *err)
+/* Wait for its end; what it says goes nowhere. */
+static ru_status finish(ru_process *p, int *code, ru_err *err)
 {
-    ru_process *p = NULL;
     const char *line = "";
-    const ru_process_options opt = {.argv = argv, .pipe_out = true, .quiet = true};
-    RU_TRY(ru_process_start(&opt, &p, err));
     ru_status st = RU_OK;
     while (st == RU_OK && line != NULL) {
         st = ru_process_line(p, 0, &line, err);
     }
-    int code = ru_process_wait(p);
+    *code = ru_process_wait(p);
+    return st;
+}
+
+static ru_status quietly(const char *const *argv, ru_err *err)
+{
+    int code = 0;
+    ru_process *p = NULL;
+    const ru_process_options opt = {.argv = argv, .pipe_out = true, .quiet = true};
+    RU_TRY(ru_process_start(&opt, &p, err));
+    ru_status st = finish(p, &code, err);
     ru_process_close(p);
     RU_TRY(st);
     return code == 0 ? RU_OK
@@ -165,7 +172,7 @@ static ru_status start_worker(const bench_whatif *t, const scene *s, uint32_t k,
                           first,
                           NULL};
     const char *const set[] = {token, NULL};
-    const ru_process_options opt = {.argv = argv, .set = set};
+    const ru_process_options opt = {.argv = argv, .set = set, .pipe_out = true};
     return ru_process_start(&opt, p, err);
 }
 
@@ -207,8 +214,9 @@ static ru_status run_scene(const bench_whatif *t, const scene *s, const char *ya
         st = start_worker(t, s, k, yaml, out, &p[k], err);
     }
     for (uint32_t k = 0; k < s->workers && st == RU_OK; k++) {
-        int code = ru_process_wait(p[k]);
-        if (code != 0) {
+        int code = 0;
+        st = finish(p[k], &code, err);
+        if (st == RU_OK && code != 0) {
             st = RU_FAIL(err, RU_E_USER, "%s: worker %u ended with %d", out, k + 1, code);
         }
     }
