@@ -313,6 +313,53 @@ static ru_status finish(ru_dataset *d, const ru_data_options *opt, ru_err *err)
     return RU_OK;
 }
 
+/* The token for http and https addresses goes to whoever asks for them. */
+static ru_status take_token(ru_dataset *d, const char *path, ru_err *err)
+{
+    char *text = NULL;
+    int64_t n = 0;
+    if (!ru_path_is_private(path)) {
+        return RU_FAIL(
+            err, RU_E_CONFIG,
+            "data.token_file: other users of this machine can read %s; run: chmod 600 %s", path,
+            path);
+    }
+    RU_TRY(ru_file_read(path, 16 << 10, &d->arena, &text, &n, err));
+    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r' || text[n - 1] == ' ')) {
+        text[--n] = '\0';
+    }
+    bool plain = n > 0;
+    for (int64_t i = 0; i < n; i++) {
+        plain = plain && text[i] > ' ' && text[i] < 127;
+    }
+    if (!plain) {
+        return RU_FAIL(err, RU_E_CONFIG, "data.token_file: %s holds no token; expected one word",
+                       path);
+    }
+    const ru_objects_options opt = {.token = text};
+    return ru_objects_open(&opt, &d->objects, err);
+}
+
+/* Addresses may hold a secret behind '?': they are opened here, and the format knows their names.
+ */
+static ru_status hide_queries(ru_dataset *d, ru_data_options *opt, ru_err *err)
+{
+    const char **paths = RU_NEW(&d->arena, const char *, opt->n_paths);
+    if (paths == NULL) {
+        return rui_no_memory(err, "addresses", opt->n_paths);
+    }
+    for (uint32_t k = 0; k < opt->n_paths; k++) {
+        ru_object *b = NULL;
+        paths[k] = opt->paths[k];
+        if (ru_object_address(paths[k]) && paths[k][0] == 'h' && strchr(paths[k], '?') != NULL) {
+            RU_TRY(rui_object_open(&d->objects, paths[k], &b, err));
+            paths[k] = ru_object_name(b);
+        }
+    }
+    opt->paths = paths;
+    return RU_OK;
+}
+
 ru_status ru_dataset_open(const ru_data_options *opt, ru_dataset **out, ru_err *err)
 {
     if (opt->format == NULL) {
@@ -344,10 +391,15 @@ ru_status ru_dataset_open(const ru_data_options *opt, ru_dataset **out, ru_err *
     }
     ru_mutex_init(&d->guard->lock);
     d->n_paths = opt->n_paths;
-    d->path = opt->n_paths > 0 ? ru_arena_str(&d->arena, opt->paths[0]) : NULL;
-    ru_status st = format->open(d, opt, err);
+    ru_data_options shown = *opt;
+    ru_status st = opt->token_file != NULL ? take_token(d, opt->token_file, err) : RU_OK;
+    st = st == RU_OK && opt->n_paths > 0 ? hide_queries(d, &shown, err) : st;
     if (st == RU_OK) {
-        st = finish(d, opt, err);
+        d->path = opt->n_paths > 0 ? ru_arena_str(&d->arena, shown.paths[0]) : NULL;
+        st = format->open(d, &shown, err);
+    }
+    if (st == RU_OK) {
+        st = finish(d, &shown, err);
     }
     if (st != RU_OK) {
         ru_dataset_close(d);

@@ -39,20 +39,21 @@ typedef struct ru_data_options {
     const char *format; /* csv libsvm idx cifar npy tokens images tar tfrecord packed synthetic */
     const char *const *paths; /* [n_paths] files or folders, format-dependent */
     uint32_t n_paths;
-    int64_t context;       /* tokens: length of a sample; y is x shifted by one */
-    int64_t stride;        /* tokens: distance of samples; 0: context */
-    int64_t features;      /* libsvm: width; 0: found by a scan */
-    int64_t classes;       /* labels must be in 0..classes-1; 0: found by a scan */
-    const char *label;     /* csv: column name or number of the label; NULL: last */
-    bool header;           /* csv: first line is names (also found by itself when not numbers) */
-    int64_t image_size;    /* images, tar: resize and crop to this; 0: all must agree */
-    double scale, shift;   /* u8 pixels -> x*scale + shift; both 0: x/255 */
-    const char *generator; /* synthetic: name as in `rubato data make` */
-    ru_gen_options gen;    /* synthetic: further sizes */
-    uint64_t seed;         /* synthetic */
-    int64_t first;         /* synthetic: number of the first sample: a test set starts behind its
-                              training set */
-    int64_t count;         /* synthetic; else 0 = all, n = first n samples */
+    const char *token_file; /* with the bearer token for http and https addresses; NULL: none */
+    int64_t context;        /* tokens: length of a sample; y is x shifted by one */
+    int64_t stride;         /* tokens: distance of samples; 0: context */
+    int64_t features;       /* libsvm: width; 0: found by a scan */
+    int64_t classes;        /* labels must be in 0..classes-1; 0: found by a scan */
+    const char *label;      /* csv: column name or number of the label; NULL: last */
+    bool header;            /* csv: first line is names (also found by itself when not numbers) */
+    int64_t image_size;     /* images, tar: resize and crop to this; 0: all must agree */
+    double scale, shift;    /* u8 pixels -> x*scale + shift; both 0: x/255 */
+    const char *generator;  /* synthetic: name as in `rubato data make` */
+    ru_gen_options gen;     /* synthetic: further sizes */
+    uint64_t seed;          /* synthetic */
+    int64_t first;          /* synthetic: number of the first sample: a test set starts behind its
+                               training set */
+    int64_t count;          /* synthetic; else 0 = all, n = first n samples */
     /* Part of the samples, drawn by a fixed permutation, is held out: the dataset is that part
      * (held_out), or the rest. */
     double held; /* fraction; 0: all samples */

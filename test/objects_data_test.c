@@ -174,6 +174,30 @@ static void test_detect(void **state)
     close_rig(&r);
 }
 
+/* What stands behind '?' may be a secret: no message shows it. */
+static void test_hidden(void **state)
+{
+    rig r;
+    ru_err err = {0};
+    open_rig(&r, state);
+    save(&r, "t.csv", "a,b\n1,2\n3,x\n", 13);
+    save(&r, "t.bin", "12345", 5);
+    static const char *const formats[] = {"csv",    "libsvm", "idx",     "npy",
+                                          "packed", "tar",    "tfrecord"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(formats); k++) {
+        const char *paths[] = {ru_arena_printf(&r.s->arena, "http://127.0.0.1:%u/%s?sig=hidden",
+                                               ru_range_server_port(r.server),
+                                               k < 2 ? "t.csv" : "t.bin")};
+        const ru_data_options o = {.format = formats[k], .paths = paths, .n_paths = 1};
+        ru_dataset *d = NULL;
+        assert_int_not_equal(ru_dataset_open(&o, &d, &err), RU_OK);
+        if (strstr(err.text, "hidden") != NULL || strstr(err.text, "/t.") == NULL) {
+            fail_msg("%s", err.text);
+        }
+    }
+    close_rig(&r);
+}
+
 /* Damaged samples may be skipped; those of another version of the object never are. */
 static void test_changed(void **state)
 {
@@ -212,4 +236,4 @@ static void test_changed(void **state)
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(test_objects_data, T(test_written_formats), T(test_records), T(test_detect),
-         T(test_changed))
+         T(test_hidden), T(test_changed))

@@ -236,8 +236,24 @@ static ru_status look(ru_object *b, ru_err *err)
     return st;
 }
 
+/* By its name. */
+static ru_object *known(const ru_objects *o, const char *name)
+{
+    for (uint32_t k = 0; k < o->n_objects; k++) {
+        ru_object *b = o->object[k];
+        if (b->version.size_bytes >= 0 && strcmp(b->address.name, name) == 0) {
+            return b;
+        }
+    }
+    return NULL;
+}
+
 ru_status ru_object_open(ru_objects *o, const char *address, ru_object **out, ru_err *err)
 {
+    *out = known(o, address);
+    if (*out != NULL) {
+        return RU_OK;
+    }
     ru_object *b = RU_NEW(&o->arena, ru_object, 1);
     if (b == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for an address");
@@ -250,6 +266,13 @@ ru_status ru_object_open(ru_objects *o, const char *address, ru_object **out, ru
         o->login_known = true;
     }
     RU_TRY(rui_address_read(address, o->opt.env, o->login.region, &o->arena, &b->address, err));
+    const ru_object *other = known(o, b->address.name);
+    if (other != NULL && strcmp(other->address.url, b->address.url) != 0) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "%s stands twice, with different words behind '?'; they are never shown, so "
+                       "the two would have one name: copy one of the files to the disk",
+                       b->address.name);
+    }
     b->authority = rui_address_authority(o->opt.env, s3);
     RU_TRY(keep_object(o, b, err));
     RU_TRY(add_head(b, err));

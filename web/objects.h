@@ -42,8 +42,9 @@ RU_MUST_USE ru_status ru_objects_open(const ru_objects_options *opt, ru_objects 
 void ru_objects_close(ru_objects *o); /* NULL is fine; its ranges are closed */
 ru_objects_figures ru_objects_count(ru_objects *o);
 
-/* Asks for size and version. Blocks. Errors: RU_E_MISSING, RU_E_PERM, RU_E_PEER (nobody answers),
- * RU_E_UNSUPPORTED (no ranges), RU_E_CONFIG (address, credentials). Owner: `o`. */
+/* Asks for size and version; one that is open already may be asked for by its name. Blocks. Errors:
+ * RU_E_MISSING, RU_E_PERM, RU_E_PEER (nobody answers), RU_E_UNSUPPORTED (no ranges), RU_E_CONFIG
+ * (address, credentials). Owner: `o`. */
 RU_MUST_USE ru_status ru_object_open(ru_objects *o, const char *address, ru_object **out,
                                      ru_err *err);
 int64_t ru_object_bytes(const ru_object *b);

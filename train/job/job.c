@@ -143,8 +143,11 @@ static const ru_conf_field data_fields[] = {
         .choices = "csv|libsvm|idx|cifar|npy|tokens|images|tar|tfrecord|packed|synthetic",
         .help = "format of the files"),
     ROW(TEXT_LIST, ru_job_data, train, .def = "[]",
-        .help = "files or folders of the training data, relative to the job file's folder"),
+        .help = "files or folders of the training data, relative to the job file's folder, or "
+                "addresses (https://, s3://)"),
     ROW(TEXT_LIST, ru_job_data, test, .def = "[]", .help = "files or folders of the test data"),
+    ROW(TEXT, ru_job_data, token_file, .def = "",
+        .help = "file with the bearer token for https addresses; readable by its owner only"),
     ROW(F64, ru_job_data, validation, .def = "0", .min = 0, .max = 0.9,
         .help = "fraction of the training samples that is held out for the evaluations, when "
                 "there is no test data; the same samples in every run"),
@@ -515,6 +518,7 @@ ru_data_options ru_job_data_options(const ru_job *job, bool test)
         .features = d->features,
         .classes = d->classes,
         .label = d->label[0] != 0 ? d->label : NULL,
+        .token_file = d->token_file[0] != 0 ? d->token_file : NULL,
         .header = d->header,
         .image_size = d->image_size,
         .scale = d->scale,

@@ -36,7 +36,7 @@ typedef struct ru_job_model {
 typedef struct ru_job_data {
     uint32_t format;
     ru_conf_texts train, test;
-    const char *generator, *label;
+    const char *generator, *label, *token_file;
     int64_t count, test_count, context, stride, features, classes, image_size, seed, token_bytes;
     double scale, shift, validation;
     ru_conf_f64s mean, std;

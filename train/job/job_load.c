@@ -101,6 +101,12 @@ ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets
             return full(err);
         }
     }
+    if (job.data.token_file[0] != 0) {
+        job.data.token_file = rui_job_path(arena, path, job.data.token_file);
+        if (job.data.token_file == NULL) {
+            return full(err);
+        }
+    }
     if (job.model.weights[0] != 0) {
         job.model.weights = rui_job_path(arena, path, job.model.weights);
         if (job.model.weights == NULL) {
