@@ -21,6 +21,7 @@ enum {
     CONNS_MAX = 1024,
     HEAD_MAX = 16 << 10,
     CHUNK = 32 << 10,
+    BURST_NS = 10000000,
     WIDE_LINE = 3000,
     WIDE_LINES = 100,
 };
@@ -326,8 +327,9 @@ static void write_on(conn *c, ru_time now)
         c->left -= sent;
         s->figures.bytes += sent;
         if (s->opt.bytes_per_s > 0) {
-            s->free_ns = (s->free_ns > now.ns ? s->free_ns : now.ns) +
-                         sent * 1000000000 / s->opt.bytes_per_s;
+            int64_t from = now.ns - BURST_NS; /* who comes late does not lose the line's time */
+            s->free_ns =
+                (s->free_ns > from ? s->free_ns : from) + sent * 1000000000 / s->opt.bytes_per_s;
         }
     }
     done(c);
