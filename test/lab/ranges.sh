@@ -1,0 +1,149 @@
+#!/bin/bash
+# Data behind addresses, from a server in another process: ranges.sh PATH_OF_RUBATO PATH_OF_RANGE_SERVER
+#
+# Runs that read from a slow and faulty store end with the bytes of runs that read files, also when they
+# are resumed and when the server is away for a while; other faults are one sentence and an exit code;
+# S3 requests carry signatures that another implementation computes, too.
+set -euo pipefail
+rubato=$(realpath "$1") server=$(realpath "$2")
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-ranges-XXXXXX")
+pids=()
+trap 'for p in "${pids[@]}"; do kill "$p" 2>/dev/null || true; done; rm -rf "$work"' EXIT
+cd "$work"
+export XDG_CACHE_HOME="$work/cache" HOME="$work" no_proxy=127.0.0.1
+unset AWS_PROFILE AWS_ENDPOINT_URL_S3 AWS_SESSION_TOKEN AWS_REGION AWS_DEFAULT_REGION http_proxy HTTP_PROXY || true
+failed=0
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+serve() { # DIR OPTION...: sets $pid and $port
+    "$server" "$@" >port.txt &
+    pid=$!
+    pids+=("$pid")
+    until [[ -s port.txt ]]; do read -rt 0.02 <> <(:) || true; done
+    port=$(cat port.txt)
+    rm port.txt
+}
+job() { # WHERE STEPS SHUFFLE
+    cat <<JOB
+name: ranges
+model: {zoo: mlp, hidden: [16]}
+data: {format: idx, train: [$1/train-images, $1/train-labels], shuffle: $3}
+train: {optimizer: {sgd: {lr: 0.02}}, batch: 64, steps: $2, autotune: false, threads: 1}
+JOB
+}
+weights() { "$rubato" export "$1" --safetensors "$1.st" >/dev/null 2>&1; }
+
+# More than the 64 MiB that are kept in memory.
+"$rubato" data make digits --out digits --count 90000 --test 50 >/dev/null 2>&1
+for shuffle in full block; do
+    job "$work/digits" 40 $shuffle >near.yaml
+    timeout 60 "$rubato" train near.yaml -q --out "near-$shuffle" >/dev/null
+    weights "near-$shuffle"
+done
+
+# Faults that pass; the run is cut in two.
+serve "$work/digits" delay=1 busy=211 cut=97 brief=61
+for shuffle in full block; do
+    job "http://127.0.0.1:$port" 20 $shuffle >far.yaml
+    timeout 60 "$rubato" train far.yaml -q --out "far-$shuffle" >/dev/null 2>err.txt || fail "$shuffle: $(cat err.txt)"
+    job "http://127.0.0.1:$port" 40 $shuffle >far.yaml
+    timeout 60 "$rubato" train far.yaml -q --resume --out "far-$shuffle" >/dev/null 2>err.txt ||
+        fail "$shuffle resumed: $(cat err.txt)"
+    weights "far-$shuffle"
+    cmp "near-$shuffle.st" "far-$shuffle.st" || fail "$shuffle: other weights than from files"
+done
+timeout 60 "$rubato" train far.yaml -q -w 2 --out far-two >/dev/null 2>err.txt || fail "two workers: $(cat err.txt)"
+
+# The server is away for a moment: the same port, a new process.
+job "http://127.0.0.1:$port" 400 full >far.yaml
+timeout 60 "$rubato" train far.yaml -q --out away >/dev/null 2>err.txt &
+run=$!
+pids+=($run)
+until [[ -s away/metrics.jsonl ]]; do
+    kill -0 $run 2>/dev/null || break
+    read -rt 0.02 <> <(:) || true
+done
+kill -0 $run || fail "the run ended before its server did"
+kill "$pid"
+wait "$pid" 2>/dev/null || true
+serve "$work/digits" port="$port"
+wait $run || fail "a server that was away: $(cat err.txt)"
+
+# Faults that stay: NAME CODE WORDS SERVER_OPTION
+refuse() {
+    local name=$1 code=$2 words=$3 rc=0
+    shift 3
+    serve "$work/digits" "$@"
+    timeout 60 "$rubato" data info --format idx "http://127.0.0.1:$port/${path:-train-images}?key=hidden" \
+        >out.txt 2>&1 || rc=$?
+    [[ $rc -eq $code ]] || fail "$name: exit code $rc, not $code: $(cat out.txt)"
+    grep -q "$words" out.txt || fail "$name: $(cat out.txt)"
+    ! grep -q hidden out.txt || fail "$name: shows what stands behind '?'"
+    kill "$pid"
+}
+path=none refuse missing 66 'no such object'
+refuse forbidden 77 'refuses access' forbid=1
+refuse 'no ranges' 65 'whole file' whole=1
+refuse compressed 65 'compressed' gzip=1
+refuse changed 65 'changed while it was read' twist=2
+
+# A token goes along, and a file that others can read is refused.
+serve "$work/digits" log="$work/http.log"
+job "http://127.0.0.1:$port" 2 none >token.yaml
+echo a-token-of-the-store >token
+chmod 644 token
+rc=0
+timeout 60 "$rubato" train token.yaml -q --set data.token_file=token --out open >/dev/null 2>err.txt || rc=$?
+[[ $rc -eq 78 ]] || fail "an open token file: exit code $rc: $(cat err.txt)"
+chmod 600 token
+timeout 60 "$rubato" train token.yaml -q --set data.token_file=token --out token-run >/dev/null 2>err.txt || fail "token: $(cat err.txt)"
+grep -q '^Authorization: Bearer a-token-of-the-store' http.log || fail "no token was sent"
+! grep -rq a-token-of-the-store token-run || fail "the run's folder holds the token"
+kill "$pid"
+if [[ $failed -eq 0 ]]; then echo "ok: http"; fi
+
+# Signatures: the checker must first agree with the example that Amazon publishes for GET Object.
+cat >sign.py <<'PY'
+import hashlib, hmac, re, sys
+
+def signature(secret, date, region, method, path, headers):
+    names = sorted(headers)
+    canonical = '\n'.join([method, path, ''] + [f'{n}:{headers[n]}' for n in names] +
+                          ['', ';'.join(names), headers['x-amz-content-sha256']])
+    scope = f'{date[:8]}/{region}/s3/aws4_request'
+    text = '\n'.join(['AWS4-HMAC-SHA256', date, scope, hashlib.sha256(canonical.encode()).hexdigest()])
+    key = ('AWS4' + secret).encode()
+    for word in (date[:8], region, 's3', 'aws4_request'):
+        key = hmac.new(key, word.encode(), hashlib.sha256).digest()
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+nothing = hashlib.sha256(b'').hexdigest()
+assert signature('wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY', '20130524T000000Z', 'us-east-1', 'GET', '/test.txt', {
+    'host': 'examplebucket.s3.amazonaws.com', 'range': 'bytes=0-9', 'x-amz-content-sha256': nothing,
+    'x-amz-date': '20130524T000000Z'}) == 'f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41'
+requests = [r for r in open(sys.argv[1], newline='').read().split('\r\n\r\n') if r]
+for text in requests:
+    lines = text.split('\r\n')
+    method, path, _ = lines[0].split(' ')
+    sent = {k.lower(): v.strip() for k, v in (line.split(':', 1) for line in lines[1:])}
+    names = re.search('SignedHeaders=([^,]*)', sent['authorization']).group(1).split(';')
+    want = signature('a secret/+', sent['x-amz-date'], 'eu-west-3', method, path, {n: sent[n] for n in names})
+    assert want in sent['authorization'], text
+    assert {'host', 'x-amz-date', 'x-amz-security-token'} <= set(names)
+assert len(requests) > 2
+PY
+mkdir -p store/bucket
+cp digits/train-images 'store/bucket/a b+c.idx'
+serve "$work/store" log="$work/log"
+export AWS_ENDPOINT_URL=http://127.0.0.1:$port AWS_REGION=eu-west-3
+AWS_ACCESS_KEY_ID=AKEY AWS_SECRET_ACCESS_KEY='a secret/+' AWS_SESSION_TOKEN=a/token== \
+    "$rubato" data info --format idx 's3://bucket/a b+c.idx' >out.txt 2>&1 || fail "s3: $(cat out.txt)"
+if command -v python3 >/dev/null; then
+    python3 sign.py log || fail "a signature is wrong"
+fi
+"$rubato" data info --format idx 's3://bucket/a b+c.idx' >out.txt 2>&1 || fail "s3, nobody: $(cat out.txt)"
+kill "$pid"
+if [[ $failed -eq 0 ]]; then echo "ok: s3"; fi
+exit $failed
