@@ -50,7 +50,7 @@ static bool table_make(rui_causes *w, table *t)
 
 static double *cell(const table *t, uint32_t rank, int64_t step)
 {
-    int64_t s = step - t->first;
+    int64_t s = (int64_t)((uint64_t)step - (uint64_t)t->first); /* a damaged record: any step */
     return s >= 0 && s < t->n_steps ? &t->figure[rank * t->n_steps + s] : NULL;
 }
 
