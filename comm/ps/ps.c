@@ -100,7 +100,7 @@ void ru_ps_reset(ru_ps *ps, uint32_t generation, uint32_t closed, ru_effects *fx
     RU_CHECK(generation > ps->generation);
     ps->generation = generation;
     ps->closed = ps->base = closed;
-    ps->fence = 0;
+    ps->fence = ps->void_from = 0;
     memset(ps->lost_at, 0, ps->opt.n_executors * sizeof *ps->lost_at);
     for (uint32_t s = 0; s < ps->place.n_shards; s++) {
         if (ps->shard[s].values != NULL) {
@@ -181,6 +181,9 @@ void rui_ps_installed(ru_ps *ps, uint32_t s, bool map_follows, bool moved, ru_ti
     if (ps->shard[s].closed < ps->closed) {
         rui_ps_shard_close(ps, s, ps->closed);
     }
+    if (ps->void_from == ps->fence) {
+        rui_ps_shard_fence(ps, s);
+    }
     if (ru_node_is(ps->holder[s], ps->opt.self)) {
         if (moved) { /* first: it may have to be saved as it came */
             ps->opt.user.came(ps->opt.user.self, s, now, fx);
@@ -250,7 +253,6 @@ static void came(ru_ps *ps, ru_node_id from, const rui_ps_head *h, void *body, i
     if (fresh && k < n_shards) {
         ru_status st = rui_ps_shard_unpack(ps, k, body, n);
         RU_CHECK(st == RU_OK || st == RU_E_MEM); /* whole, or not here at all */
-        rui_ps_shard_fence(ps, k);
         later = st != RU_OK;
     }
     if (later) {

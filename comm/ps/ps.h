@@ -197,6 +197,9 @@ void ru_ps_fence(ru_ps *ps, uint32_t epoch);
  * lost executor's step that is open begins anew: nothing that was sent of it before counts, and its
  * parts are not sent any more; what it sent itself is sent again if it is here after all. */
 void ru_ps_lost(ru_ps *ps, uint32_t k, bool here);
+/* The owner has said, since the fence, which clocks are closed: what lost executors did of open
+ * ones is void from now on. Updates of after the fence are refused until then. */
+void ru_ps_void(ru_ps *ps);
 /* Are updates of this executor sent again? `flushed` follows when they are acknowledged. */
 bool ru_ps_replays(const ru_ps *ps, uint32_t executor);
 bool ru_ps_replays_any(const ru_ps *ps);

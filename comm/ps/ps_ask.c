@@ -421,11 +421,8 @@ void ru_ps_lost(ru_ps *ps, uint32_t k, bool here)
     if (k >= n && !parts) {
         return;
     }
-    for (uint32_t s = 0; parts && s < ps->place.n_spread; s++) {
+    if (parts) {
         ps->lost_at[k - n] = ps->fence;
-        if (ps->shard[s].here) {
-            rui_ps_shard_fence(ps, s);
-        }
     }
     for (uint32_t i = 0; i < ps->ask_top; i++) {
         rui_ps_ask *a = rui_ps_ask_at(ps, i);

@@ -206,6 +206,7 @@ struct ru_ps {
     uint32_t generation, epoch, closed;
     uint32_t base;      /* clocks that were closed when the generation began */
     uint32_t fence;     /* epoch: requests made before are void */
+    uint32_t void_from; /* fence of which what is void is out of the shards */
     uint32_t *lost_at;  /* [executors] fence of its last loss: steps that are divided begin anew */
     ru_node_id *holder; /* [shards] */
     rui_ps_shard *shard;

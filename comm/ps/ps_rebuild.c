@@ -21,6 +21,19 @@ void ru_ps_fence(ru_ps *ps, uint32_t epoch)
     }
 }
 
+void ru_ps_void(ru_ps *ps)
+{
+    if (ps->void_from == ps->fence) {
+        return;
+    }
+    ps->void_from = ps->fence;
+    for (uint32_t s = 0; s < ps->place.n_spread; s++) {
+        if (ps->shard[s].here) {
+            rui_ps_shard_fence(ps, s);
+        }
+    }
+}
+
 bool ru_ps_leaving(const ru_ps *ps, uint32_t k, ru_node_id to)
 {
     const rui_ps_moving *m = &ps->moving[k];

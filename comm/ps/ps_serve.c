@@ -120,7 +120,7 @@ void rui_ps_serve(ru_ps *ps, ru_node_id from, uint32_t what, const rui_ps_head *
     bool mine = ru_node_is(ps->holder[h->shard], ps->opt.self);
     /* Of before the fence: its process may not live any more; if it does, it asks again. Of after a
      * fence that is not here yet: it may look like what the fence takes out. */
-    bool early = what == RUI_PS_UPDATE && h->hops > ps->fence;
+    bool early = what == RUI_PS_UPDATE && h->hops > ps->void_from;
     if (h->generation > ps->generation || !mine || h->epoch < ps->fence || early) {
         ps->stats.refused++;
         ru_bufs_put(&ps->bufs, body);

@@ -156,7 +156,7 @@ void rui_engine_ready(ru_engine *e, bool asks, ru_time now, ru_effects *fx)
     }
     rui_engine_head h = {.clock = asks ? 1 : 0,
                          .end = e->leaving ? 1 : 0,
-                         .barrier = ru_ps_replays_any(e->ps) ? 0 : e->fence};
+                         .barrier = ru_ps_replays_any(e->ps) || e->heard < e->fence ? 0 : e->fence};
     rui_engine_send(e, ru_member_leader(e->opt.member), RUI_ENGINE_READY, &h, bits,
                     2 * (int64_t)half, now, fx);
 }
@@ -297,6 +297,7 @@ void rui_engine_heard_clock(ru_engine *e, const rui_engine_head *h, const void *
         keep_status(e, now, fx);
     }
     e->barrier = h->barrier;
+    bool first = e->heard < e->fence && h->epoch >= e->fence;
     e->heard = h->epoch > e->heard ? h->epoch : e->heard;
     if (h->save != 0 && h->clock >= e->closed &&
         (e->save != h->clock + 1 || e->save_try != h->save)) {
@@ -311,6 +312,10 @@ void rui_engine_heard_clock(ru_engine *e, const rui_engine_head *h, const void *
         e->closed = h->clock;
         ru_ps_close(e->ps, e->closed, now, fx);
         rui_engine_news(e, &(ru_engine_news){.kind = RU_ENGINE_CLOSED, .clock = e->closed}, now);
+    }
+    if (first) {
+        ru_ps_void(e->ps);
+        rui_engine_ready(e, false, now, fx);
     }
     save_all(e, now, fx); /* it may be told again with `save` */
     if (h->args_clock != RUI_ENGINE_NONE && h->args_clock != e->args_clock &&
@@ -428,6 +433,9 @@ static void view(ru_engine *e, ru_time now, ru_effects *fx)
     }
     bool recovers = fence(e, b.fence);
     ru_ps_map(e->ps, e->holder + e->n_execs, e->epoch, now, fx);
+    if (e->heard >= e->fence) {
+        ru_ps_void(e->ps); /* the leader was faster */
+    }
     for (uint32_t s = 0; fresh && s < e->n_shards; s++) {
         rui_engine_load_shard(e, s, now, fx);
     }
