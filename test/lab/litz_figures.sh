@@ -82,7 +82,7 @@ end_all() {
     pid=()
 }
 rate() { # RUN FROM_STEP: clocks a second from there on
-    steps "$1" | awk -v from="$2" '$1 >= from { if (!n++) { s = $1; t = $2 } ls = $1; lt = $2 } END { print lt > t ? (ls - s) / (lt - t) : 0 }'
+    steps "$1" | awk -v from="$2" '$1 >= from { if (!n++) { s = $1; t = $2 } ls = $1; lt = $2 } END { print (lt > t ? (ls - s) / (lt - t) : 0) }'
 }
 pid=()
 
