@@ -230,9 +230,12 @@ static int64_t size_now(const ru_stream *s)
 
 static uint32_t depth_now(const ru_stream *s)
 {
-    int64_t size = size_now(s), share = (s->share_bytes + size / 2) / size;
-    share = share < 1 ? 1 : share > FETCH_DEPTH_MAX ? FETCH_DEPTH_MAX : share;
-    return s->share_bytes > 0 ? (uint32_t)share : s->read_depth;
+    int64_t size = size_now(s); /* 0: a source that reads no pieces */
+    if (s->share_bytes <= 0 || size <= 0) {
+        return s->read_depth;
+    }
+    int64_t share = (s->share_bytes + size / 2) / size;
+    return (uint32_t)(share < 1 ? 1 : share > FETCH_DEPTH_MAX ? FETCH_DEPTH_MAX : share);
 }
 
 static uint32_t depth_each(const ru_stream *s)
