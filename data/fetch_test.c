@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "data/stream_impl.h"
 #include "data/write.h"
 #include "test/scratch.h"
 #include "test/test.h"
@@ -30,6 +31,24 @@ static ru_stream *open_stream(ru_dataset *d, const ru_stream_options *opt)
     return s;
 }
 
+/* Another number of batches ahead. No batch was taken that had no room under the one before, when
+ * `taken` batches had been taken. Returns that count of now. */
+static int64_t read_ahead(ru_stream *s, int64_t taken, ru_rng *rng)
+{
+    uint32_t least, most;
+    ru_stream_ahead_range(s, &least, &most);
+    ru_mutex_lock(&s->lock);
+    int64_t room = s->released + s->n_ahead + 1;
+    assert_true(s->next_take <= (taken > room ? taken : room));
+    assert_int_equal(s->n_slots - s->n_blocks, s->next_take - s->released);
+    ru_mutex_unlock(&s->lock);
+    ru_stream_ahead_set(s, least + ru_rng_below(rng, most - least + 1));
+    ru_mutex_lock(&s->lock);
+    taken = s->next_take;
+    ru_mutex_unlock(&s->lock);
+    return taken;
+}
+
 /* Batches of both until the end of the second epoch. */
 static void compare(ru_dataset *a, ru_dataset *b, const ru_stream_options *one,
                     const ru_stream_options *two)
@@ -39,9 +58,13 @@ static void compare(ru_dataset *a, ru_dataset *b, const ru_stream_options *one,
     uint32_t n_fields = ru_dataset_fields(a, &fields);
     ru_stream *s = open_stream(a, one), *t = open_stream(b, two);
     ru_batch x, y;
+    ru_rng rng = ru_rng_from(two->seed, 6);
+    int64_t taken = INT64_MAX;
     do {
         assert_ok(ru_stream_next(s, &x, &err), err);
         assert_ok(ru_stream_next(t, &y, &err), err);
+        assert_true(y.fill_ns >= 0 && (y.n == 0 || y.fill_ns > 0));
+        taken = read_ahead(t, taken, &rng);
         assert_int_equal(x.n, y.n);
         assert_int_equal(x.next, y.next);
         for (uint32_t k = 0; k < n_fields && x.n > 0; k++) {
@@ -66,6 +89,7 @@ static void check(const ru_data_options *opt)
         p.threads = 1 + v % 4;
         p.read_threads = v % 8 == 3;
         p.ahead = v % 5 == 0 ? 1 : 6;
+        p.ahead_max = v % 3 == 0 ? 0 : 20;
         p.bytes_max = v % 7 == 6 ? 1 : 0; /* no batch ahead */
         compare(a, b, &o, &p);
     }

@@ -140,23 +140,26 @@ typedef struct ru_augment {
                           in shares from Beta(mixup, mixup); labels must be f32 */
 } ru_augment;
 
+enum { RU_STREAM_AHEAD_MAX = 4096 };
+
 typedef struct ru_stream_options {
     uint64_t seed;
     ru_augment augment;
     ru_shuffle shuffle;
-    int64_t block;     /* samples of a block; 0: as many as have 1 MiB on the disk */
-    int64_t batch;     /* samples of a batch */
-    int64_t stride;    /* distance of the first samples of two batches, at least `batch`; 0: batch.
-                          More: a worker reads its part of every global batch (endless only) */
-    int64_t start;     /* global position of the first sample: epoch * count + position */
-    int64_t epochs;    /* end after this many, counted from global position 0; 0: endless. Batches
-                          cross epoch borders unless drop_last */
-    bool drop_last;    /* skip the incomplete batch at every epoch's end */
-    bool partial_last; /* evaluation: the very last batch may be short; else it is left out */
-    uint32_t threads;  /* readers; 0: 1 */
-    uint32_t ahead;    /* batches read ahead; 0: 4 */
-    int64_t bytes_max; /* bound on batches read ahead and on bytes requested for them; 0: 256 MiB.
-                          Lowers `ahead`, never below 1 */
+    int64_t block;      /* samples of a block; 0: as many as have 1 MiB on the disk */
+    int64_t batch;      /* samples of a batch */
+    int64_t stride;     /* distance of the first samples of two batches, at least `batch`; 0: batch.
+                           More: a worker reads its part of every global batch (endless only) */
+    int64_t start;      /* global position of the first sample: epoch * count + position */
+    int64_t epochs;     /* end after this many, counted from global position 0; 0: endless. Batches
+                           cross epoch borders unless drop_last */
+    bool drop_last;     /* skip the incomplete batch at every epoch's end */
+    bool partial_last;  /* evaluation: the very last batch may be short; else it is left out */
+    uint32_t threads;   /* readers; 0: 1 */
+    uint32_t ahead;     /* batches read ahead; 0: 4 */
+    uint32_t ahead_max; /* what ru_stream_ahead_set may raise it to, where samples are requested */
+    int64_t bytes_max;  /* bound on batches read ahead and on bytes requested for them; 0: 256 MiB.
+                           Lowers `ahead` and `ahead_max`, never below 1 */
     ru_recorder *recorder; /* takes a span "read" of each batch; NULL: none */
     bool read_threads;     /* files are read by threads, not by io_uring */
 } ru_stream_options;
@@ -168,6 +171,7 @@ typedef struct ru_batch {
     int64_t epoch;               /* of the first sample */
     int64_t next;                /* global position from which to continue after this batch */
     int64_t wait_ns;             /* how long the consumer waited */
+    int64_t fill_ns;             /* since a reading thread took it until it was decoded */
 } ru_batch;
 
 RU_MUST_USE ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt, ru_stream **out,
@@ -175,6 +179,9 @@ RU_MUST_USE ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt
 /* RU_OK with n = 0: the end. */
 RU_MUST_USE ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err);
 void ru_stream_close(ru_stream *s);
+/* Read `batches` ahead from now on, within ru_stream_ahead_range. Samples and order stay. */
+void ru_stream_ahead_set(ru_stream *s, uint32_t batches);
+void ru_stream_ahead_range(const ru_stream *s, uint32_t *least, uint32_t *most);
 /* Requests of the stream to files (samples in memory need none). */
 typedef struct ru_read_done {
     int64_t issued_ns, ended_ns, size_bytes;

@@ -2,11 +2,14 @@
  *
  * Batch b of a stream is a pure function of the options (which positions it holds) and of the
  * dataset, so it does not matter which thread fills it. Slots form a ring: batch b lives in slot b
- * % n_slots; threads take batch numbers in order and wait while b >= released + n_slots.
+ * % n_slots; threads take batch numbers in order and wait while b > released + n_ahead.
  *
  *     released      next_out                 next_take
- *        |  held by    |   filled or being filled   |  free: b < released + n_slots
- *        |  consumer   |                            |
+ *        |  held by    |   filled or being filled   |  free: b <= released + n_ahead < released +
+ *        |  consumer   |                            |  n_slots
+ *
+ * `n_ahead` may change at any time. A slot gets the block of memory that was given back last, so
+ * that no more blocks are touched than are in use.
  *
  * Dataset order and the full shuffle are not announced to the kernel: the first it guesses well
  * (announcing 8 MiB ahead brought 0.9 instead of 1.6 GB/s), and announcing the small reads of a
@@ -150,7 +153,7 @@ static int64_t run_of(const ru_stream *s, const range *r, int64_t row)
 
 /* A batch that a reading thread has taken, and how it reads it. */
 typedef struct task {
-    int64_t b;
+    int64_t b, taken_ns;
     range r;
     int64_t read_bytes;
     uint32_t read_depth;
@@ -325,17 +328,30 @@ static void await_reads(reader *rd, rui_fetch *f, int64_t b)
     }
 }
 
+/* Memory for a batch. Called with the lock. */
+static void lend(ru_stream *s, slot *sl)
+{
+    RU_CHECK(s->n_blocks > 0);
+    sl->block = s->blocks[--s->n_blocks];
+    uint8_t *at = s->memory + (int64_t)sl->block * s->block_bytes;
+    for (uint32_t k = 0; k < s->d->n_fields; k++) {
+        sl->fields[k] = at;
+        at += rui_stream_field_bytes(s, k);
+    }
+}
+
 /* The next batch, when there is room for it (wait: as soon as there is). Called with the lock. */
 static bool take(ru_stream *s, bool wait, task *t)
 {
-    while (wait && !s->stop && s->next_take < s->total &&
-           s->next_take >= s->released + (int64_t)s->n_slots) {
+    while (wait && !s->stop && s->next_take < s->total && s->next_take > s->released + s->n_ahead) {
         ru_cond_wait(&s->freed, &s->lock);
     }
-    if (s->stop || s->next_take >= s->total || s->next_take >= s->released + (int64_t)s->n_slots) {
+    if (s->stop || s->next_take >= s->total || s->next_take > s->released + s->n_ahead) {
         return false;
     }
     t->b = s->next_take++;
+    t->taken_ns = ru_clock_now().ns;
+    lend(s, &s->slots[t->b % (int64_t)s->n_slots]);
     t->r = batch_range(s, t->b);
     t->read_bytes = size_now(s);
     t->read_depth = depth_each(s);
@@ -363,6 +379,7 @@ static void finish(reader *rd, const task *t, uint32_t turn, rui_fetch *next)
                            t->r.n * s->sample_bytes);
     ru_mutex_lock(&s->lock);
     sl->status = st;
+    sl->fill_ns = ru_clock_now().ns - t->taken_ns;
     sl->done = t->b + 1;
     if (t->b == s->next_out) {
         ru_cond_signal(&s->filled);
@@ -376,7 +393,7 @@ void rui_stream_reader(void *arg)
     reader *rd = arg;
     ru_stream *s = rd->s;
     task at[FLIGHTS_MAX];
-    uint32_t turn = 0, have = 0, all = (s->n_slots - 1) / s->n_threads;
+    uint32_t turn = 0, have = 0, all = s->ahead_min / s->n_threads;
     all = all < 1 ? 1 : all < s->flights ? all : s->flights; /* none waits for another's slots */
     ru_recorder_thread(s->opt.recorder, "reader");
     while (true) {
@@ -406,6 +423,8 @@ void rui_stream_reader(void *arg)
 static void release(ru_stream *s)
 {
     if (s->released < s->next_out) {
+        RU_CHECK(s->next_out == s->released + 1);
+        s->blocks[s->n_blocks++] = s->slots[s->released % (int64_t)s->n_slots].block;
         s->released = s->next_out;
         ru_cond_signal(&s->freed);
     }
@@ -443,7 +462,25 @@ ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err)
     batch->epoch = r.epoch;
     batch->position = r.epoch * s->count + r.in_epoch;
     batch->next = r.next;
+    batch->fill_ns = sl->fill_ns;
     return RU_OK;
+}
+
+void ru_stream_ahead_set(ru_stream *s, uint32_t batches)
+{
+    uint32_t least, most;
+    ru_stream_ahead_range(s, &least, &most);
+    RU_CHECK(batches >= least && batches <= most);
+    ru_mutex_lock(&s->lock);
+    s->n_ahead = batches;
+    ru_cond_broadcast(&s->freed);
+    ru_mutex_unlock(&s->lock);
+}
+
+void ru_stream_ahead_range(const ru_stream *s, uint32_t *least, uint32_t *most)
+{
+    *least = s->ahead_min;
+    *most = s->n_slots - 1;
 }
 
 int64_t ru_stream_sample(const ru_stream *s, int64_t position)

@@ -15,12 +15,14 @@ enum {
     READ_MIN = 64 << 10
 };
 enum { FLIGHTS_FILES = 2, FLIGHTS_MAX = 32 };
-enum { AHEAD_DEFAULT = 4, AHEAD_MAX = 4096, THREADS_MAX = 256, ALIGN_BYTES = 64 };
+enum { AHEAD_DEFAULT = 4, AHEAD_MAX = RU_STREAM_AHEAD_MAX, THREADS_MAX = 256, ALIGN_BYTES = 64 };
 static const int64_t bytes_max_default = (int64_t)256 << 20;
 
 typedef struct slot {
-    void *fields[RU_FIELDS_MAX]; /* [batch, ...] */
+    void *fields[RU_FIELDS_MAX]; /* [batch, ...] in its block */
+    uint32_t block;              /* of the stream's memory */
     int64_t done;                /* batch number + 1 of what it holds; 0: nothing */
+    int64_t fill_ns;             /* from taken to decoded */
     ru_status status;
     ru_err err;
 } slot;
@@ -43,7 +45,9 @@ struct ru_stream {
     uint32_t flights;      /* batches whose reads one thread has under way, with the one at hand */
     slot *slots;           /* [n_slots] */
     uint32_t n_slots, n_threads;
-    uint8_t *memory;
+    uint32_t ahead_min;  /* what it begins with: each thread can have its requests under way */
+    uint8_t *memory;     /* [n_slots] blocks */
+    int64_t block_bytes; /* the fields of a batch */
     int64_t sample_bytes;
     uint16_t name_read, name_request;
     uint64_t flows;         /* of the records of this stream */
@@ -52,6 +56,9 @@ struct ru_stream {
     ru_mutex lock;          /* guards everything below */
     ru_cond filled, freed;
     int64_t next_take, next_out, released;
+    uint32_t n_ahead; /* batches that may be read ahead now: ahead_min .. n_slots - 1 */
+    uint32_t *blocks; /* [n_blocks] that no batch has; the one on top was given back last */
+    uint32_t n_blocks;
     int64_t announced;   /* windows before this one, counted over all epochs */
     ru_read_done *ended; /* [RU_READS_KEPT]; NULL: samples are in memory */
     uint32_t n_ended;
@@ -78,6 +85,8 @@ typedef struct reader {
 
 /* The file or object of the first sample that is read by requests; NULL: none is. */
 const rui_source *rui_stream_fetches(const ru_stream *s);
+/* Of one field of a batch, aligned. */
+int64_t rui_stream_field_bytes(const ru_stream *s, uint32_t field);
 /* Batches of a stream from its options; INT64_MAX: endless. */
 int64_t rui_stream_total(const ru_stream *s);
 void rui_stream_reader(void *reader);                                             /* a thread */

@@ -32,7 +32,7 @@ static ru_status check_options(const ru_stream_options *opt, int64_t count, ru_e
         return RU_FAIL(err, RU_E_CONFIG, "stream: %lld epochs of %lld samples are too many",
                        (long long)opt->epochs, (long long)count);
     }
-    if (opt->threads > THREADS_MAX || opt->ahead > AHEAD_MAX) {
+    if (opt->threads > THREADS_MAX || opt->ahead > AHEAD_MAX || opt->ahead_max > AHEAD_MAX) {
         return RU_FAIL(err, RU_E_CONFIG, "stream: at most %d reading threads and %d batches ahead",
                        THREADS_MAX, AHEAD_MAX);
     }
@@ -96,34 +96,70 @@ static int64_t fetch_bytes(const ru_stream *s, int64_t bound)
     return sample < most / s->opt.batch ? s->opt.batch * sample : most;
 }
 
+int64_t rui_stream_field_bytes(const ru_stream *s, uint32_t field)
+{
+    return round_up(s->d->field_bytes[field] * s->opt.batch);
+}
+
+static uint32_t least_of(uint32_t a, int64_t b)
+{
+    return b < 1 ? 1 : b < a ? (uint32_t)b : a;
+}
+
+/* How many batches are read ahead, at first and at most, of `fit` that the bound allows. */
+static void set_ahead(ru_stream *s, int64_t fit)
+{
+    uint32_t flights = s->flights * s->n_threads;
+    uint32_t first = s->opt.ahead > 0 ? s->opt.ahead : AHEAD_DEFAULT;
+    first = first < flights ? flights : first;
+    uint32_t most =
+        rui_stream_fetches(s) != NULL && s->opt.ahead_max > first ? s->opt.ahead_max : first;
+    s->n_ahead = s->ahead_min = least_of(first, fit);
+    s->n_slots = least_of(most, fit) + 1; /* + 1: the consumer's */
+}
+
+/* Pages that no batch has used yet take no memory; where the system refuses to promise so many,
+ * fewer batches can be read ahead. */
+static ru_status take_slots(ru_stream *s, ru_err *err)
+{
+    while (true) {
+        s->memory = aligned_alloc(ALIGN_BYTES, (size_t)(s->block_bytes * s->n_slots));
+        if (s->memory != NULL || s->n_slots == s->n_ahead + 1) {
+            break;
+        }
+        s->n_slots = s->n_slots / 2 > s->n_ahead ? s->n_slots / 2 + 1 : s->n_ahead + 1;
+    }
+    s->slots = calloc(s->n_slots, sizeof *s->slots);
+    s->blocks = calloc(s->n_slots, sizeof *s->blocks);
+    if (s->slots == NULL || s->blocks == NULL || s->memory == NULL) {
+        return rui_no_memory(err, "batches read ahead", s->block_bytes * s->n_slots);
+    }
+    while (s->n_blocks < s->n_slots) {
+        s->blocks[s->n_blocks] = s->n_slots - 1 - s->n_blocks;
+        s->n_blocks++;
+    }
+    return RU_OK;
+}
+
 static ru_status take_memory(ru_stream *s, ru_err *err)
 {
-    int64_t batch_bytes = 0;
     for (uint32_t k = 0; k < s->d->n_fields; k++) {
         if (s->d->field_bytes[k] > (INT64_MAX >> 8) / s->opt.batch) {
             return RU_FAIL(err, RU_E_LIMIT, "a batch of %lld samples is too large; make it smaller",
                            (long long)s->opt.batch);
         }
         s->sample_bytes += s->d->field_bytes[k];
-        batch_bytes += round_up(s->d->field_bytes[k] * s->opt.batch);
+        s->block_bytes += rui_stream_field_bytes(s, k);
     }
     int64_t bound = s->opt.bytes_max > 0 ? s->opt.bytes_max : bytes_max_default;
-    int64_t ahead = s->opt.ahead > 0 ? s->opt.ahead : AHEAD_DEFAULT;
     set_flights(s);
-    int64_t least = (int64_t)s->flights * s->n_threads;
-    ahead = ahead < least ? least : ahead;
     s->fetch_bytes = rui_stream_fetches(s) != NULL ? fetch_bytes(s, bound) : 0;
-    int64_t fit = (bound - s->fetch_bytes * s->flights * s->n_threads) / batch_bytes - 1;
-    s->n_slots = (uint32_t)((fit < 1       ? 1
-                             : fit < ahead ? fit
-                                           : ahead) +
-                            1); /* + 1: the consumer's */
-    s->slots = calloc(s->n_slots, sizeof *s->slots);
-    s->memory = aligned_alloc(ALIGN_BYTES, (size_t)(batch_bytes * s->n_slots));
+    set_ahead(s, (bound - s->fetch_bytes * s->flights * s->n_threads) / s->block_bytes - 1);
+    RU_TRY(take_slots(s, err));
     s->threads = calloc(s->n_threads, sizeof *s->threads);
     s->readers = calloc(s->n_threads, sizeof *s->readers);
-    if (s->slots == NULL || s->memory == NULL || s->threads == NULL || s->readers == NULL) {
-        return rui_no_memory(err, "batches read ahead", batch_bytes * s->n_slots);
+    if (s->threads == NULL || s->readers == NULL) {
+        return rui_no_memory(err, "reading threads", s->n_threads * (int64_t)sizeof *s->readers);
     }
     if (rui_stream_fetches(s) != NULL) {
         s->ended = malloc(RU_READS_KEPT * sizeof *s->ended);
@@ -132,13 +168,6 @@ static ru_status take_memory(ru_stream *s, ru_err *err)
         }
         s->read_bytes = FETCH_BYTES;
         s->read_depth = FETCH_DEPTH * s->n_threads;
-    }
-    uint8_t *at = s->memory;
-    for (uint32_t i = 0; i < s->n_slots; i++) {
-        for (uint32_t k = 0; k < s->d->n_fields; k++) {
-            s->slots[i].fields[k] = at;
-            at += round_up(s->d->field_bytes[k] * s->opt.batch);
-        }
     }
     return RU_OK;
 }
@@ -276,5 +305,6 @@ void ru_stream_close(ru_stream *s)
     free(s->readers);
     free(s->memory);
     free(s->slots);
+    free(s->blocks);
     free(s);
 }
