@@ -390,21 +390,33 @@ ru_status ru_read_in_check(const ru_read_in *in, ru_err *err)
                        "requests and at most %d windows",
                        in->depth_max, in->n, RU_READ_DEPTH_MAX, RU_READ_WINDOWS_MAX);
     }
+    bool orderly = in->ahead_max == 0 || in->ahead_max >= in->ahead_min;
+    if (in->ahead_min > RU_READ_AHEAD_MAX || in->ahead_max > RU_READ_AHEAD_MAX || !orderly) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "%u to %u batches are read ahead; expected at most %d, the least first",
+                       in->ahead_min, in->ahead_max, RU_READ_AHEAD_MAX);
+    }
     return check_windows(in, err);
 }
 
 /* Batches to hold so that the buffer is hardly ever empty: mean and three deviations of a batch's
- * delivery, in steps. */
+ * delivery, in steps. Before deliveries were measured the rate says how long they take. */
 static uint32_t read_ahead(const ru_read_in *in, double bytes_per_s, double error)
 {
-    if (!(in->step_s > 0) || !(in->batch_bytes > 0) || !(bytes_per_s > 0)) {
-        return 1;
+    double least = fmax(in->ahead_min, 1), longest = 0;
+    if (in->delivery_s > 0) {
+        longest = in->delivery_s + 3 * in->delivery_sd_s;
+    } else if (bytes_per_s > 0) {
+        longest = in->batch_bytes / bytes_per_s * (1 + 3 * error / bytes_per_s);
     }
-    double mean = in->batch_bytes / bytes_per_s;
-    double batches = ceil(mean * (1 + 3 * error / bytes_per_s) / in->step_s);
-    double room = floor((double)in->memory_max_bytes / in->batch_bytes);
-    batches = fmax(fmin(batches, fmin(room, 1e6)), 1);
-    return (uint32_t)batches;
+    if (!(in->step_s > 0) || !(longest > 0)) {
+        return (uint32_t)least;
+    }
+    double room = in->ahead_max > 0     ? in->ahead_max
+                  : in->batch_bytes > 0 ? floor((double)in->memory_max_bytes / in->batch_bytes)
+                                        : RU_READ_AHEAD_MAX;
+    room = fmin(room, RU_READ_AHEAD_MAX);
+    return (uint32_t)fmax(fmin(ceil(longest / in->step_s), room), least);
 }
 
 static ru_status fit_all(const ru_read_in *in, ru_arena *scratch, ru_read_plan *plan, ru_err *err)

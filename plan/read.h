@@ -22,6 +22,7 @@
 enum {
     RU_READ_SEEN = 32, /* windows that the search keeps; more: it takes what it has */
     RU_READ_DEPTH_MAX = 4096,
+    RU_READ_AHEAD_MAX = 1 << 20, /* batches */
     RU_READ_WINDOWS_MAX = 1 << 16,
 };
 
@@ -51,12 +52,14 @@ typedef struct ru_read_window {
 
 typedef struct ru_read_in {
     ru_read_method method;
-    int64_t sample_bytes;       /* mean size of a sample, >= 1 */
-    int64_t size_min, size_max; /* bytes of a request; rounded inwards to powers of two */
-    uint32_t depth_max;         /* 1 .. RU_READ_DEPTH_MAX, rounded down to a power of two */
-    int64_t memory_max_bytes;   /* size * depth never exceeds it */
-    double need_bytes_per_s;    /* of the trainer; 0: as much as there is */
-    double batch_bytes, step_s; /* for the depth of reading ahead */
+    int64_t sample_bytes;             /* mean size of a sample, >= 1 */
+    int64_t size_min, size_max;       /* bytes of a request; rounded inwards to powers of two */
+    uint32_t depth_max;               /* 1 .. RU_READ_DEPTH_MAX, rounded down to a power of two */
+    int64_t memory_max_bytes;         /* size * depth never exceeds it */
+    double need_bytes_per_s;          /* of the trainer; 0: as much as there is */
+    double batch_bytes, step_s;       /* for the depth of reading ahead */
+    double delivery_s, delivery_sd_s; /* of a batch, from asked for to decoded; 0: not measured */
+    uint32_t ahead_min, ahead_max;    /* batches; 0: 1, and as many as fit memory_max_bytes */
     uint32_t cores;
     uint64_t seed;                /* which neighbour is tried */
     double gain_min, loss_max;    /* fractions: a change must gain so much; shrinking may lose so

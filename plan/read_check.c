@@ -115,6 +115,35 @@ static ru_status check_steady(const ru_read_in *in, const ru_read_plan *p, ru_er
     return RU_OK;
 }
 
+/* As many steps as the longest delivery takes, within the limits. One batch fewer would not last.
+ */
+static ru_status check_ahead(const ru_read_in *in, const ru_read_plan *p, double rate, double error,
+                             ru_err *err)
+{
+    double batch_s = in->delivery_s, spread_s = in->delivery_sd_s;
+    if (batch_s <= 0) {
+        batch_s = rate > 0 ? in->batch_bytes / rate : 0;
+        spread_s = rate > 0 ? batch_s * error / rate : 0;
+    }
+    double late_s = batch_s + 3 * spread_s, most = RU_READ_AHEAD_MAX;
+    if (in->ahead_max > 0) {
+        most = in->ahead_max;
+    } else if (in->batch_bytes > 0) {
+        most = fmin(most, floor((double)in->memory_max_bytes / in->batch_bytes));
+    }
+    double least = in->ahead_min > 1 ? in->ahead_min : 1, n = p->read_ahead;
+    bool known = in->step_s > 0 && late_s > 0;
+    bool within = n >= least && n <= fmax(most, least);
+    bool lasts = n * in->step_s >= late_s * (1 - 1e-9) || n + 1 > most;
+    bool needed = n == least || (n - 1) * in->step_s < late_s * (1 + 1e-9);
+    if (!within || (known && !(lasts && needed)) || (!known && n != least)) {
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "%u batches ahead, of %g s each, for %g s of delivery within %g to %g",
+                       p->read_ahead, in->step_s, late_s, least, most);
+    }
+    return RU_OK;
+}
+
 /* The model and the figures, computed anew from the windows. */
 static ru_status check_figures(const ru_read_in *in, const ru_read_plan *p, ru_err *err)
 {
@@ -150,18 +179,7 @@ static ru_status check_figures(const ru_read_in *in, const ru_read_plan *p, ru_e
     if (!near(rate, p->bytes_per_s) || !near(latency, p->latency_s)) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "the predicted rate and latency do not fit");
     }
-    double ahead = 1;
-    if (in->step_s > 0 && in->batch_bytes > 0 && rate > 0) {
-        ahead = ceil(in->batch_bytes / rate * (1 + 3 * error / rate) / in->step_s);
-        double room = floor((double)in->memory_max_bytes / in->batch_bytes);
-        ahead = ahead > room ? room : ahead;
-        ahead = ahead < 1 ? 1 : ahead > 1e6 ? 1e6 : ahead;
-    }
-    if (fabs(ahead - p->read_ahead) > 1e-6 * ahead) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "%u batches ahead instead of %g", p->read_ahead,
-                       ahead);
-    }
-    return RU_OK;
+    return check_ahead(in, p, rate, error, err);
 }
 
 ru_status ru_plan_read_check(const ru_read_in *in, const ru_read_plan *plan, ru_err *err)

@@ -51,6 +51,11 @@ static const ru_conf_table window_table = {.name = "window",
         .name = #name_, .type = RU_CONF_SIZE, AT(read_in, name_), .def = def_, .min = 1, \
         .max = 1e15, .help = help_                                                       \
     }
+#define BATCHES(name_, def_, min_, help_)                                                  \
+    {                                                                                      \
+        .name = #name_, .type = RU_CONF_U32, AT(read_in, name_), .def = def_, .min = min_, \
+        .max = RU_READ_AHEAD_MAX, .help = help_                                            \
+    }
 static const ru_conf_field fields[] = {
     BYTES(sample, NULL, "mean size of a sample in bytes"),
     BYTES(size_min, "64KiB", "smallest size of a request"),
@@ -66,7 +71,15 @@ static const ru_conf_field fields[] = {
     NUMBER(need_mb_per_s, "0", 0, 1e9,
            "rate that the trainer needs [1e6 bytes/s]; 0: as much as possible"),
     NUMBER(batch_mb, "0", 0, 1e9, "size of a batch [1e6 bytes]; determines the read-ahead depth"),
-    NUMBER(step_s, "0", 0, 1e9, "time of a step [s]; determines the read-ahead depth"),
+    NUMBER(step_s, "0", 0, 1e9,
+           "time of a step without waiting for data [s]; determines the read-ahead depth"),
+    NUMBER(delivery_s, "0", 0, 1e9,
+           "mean time from the request of a batch until it is decoded [s]; 0: computed from "
+           "batch_mb and the rate"),
+    NUMBER(delivery_sd_s, "0", 0, 1e9, "standard deviation of delivery_s [s]"),
+    BATCHES(ahead_min, "1", 1, "least read-ahead depth [batches]"),
+    BATCHES(ahead_max, "0", 0,
+            "largest read-ahead depth [batches]; 0: as many batches as fit 'memory'"),
     {.name = "cores",
      .type = RU_CONF_U32,
      AT(read_in, cores),
@@ -124,6 +137,10 @@ static ru_status inner(const read_in *in, ru_arena *a, ru_read_in *out, ru_err *
                         .need_bytes_per_s = 1e6 * in->need_mb_per_s,
                         .batch_bytes = 1e6 * in->batch_mb,
                         .step_s = in->step_s,
+                        .delivery_s = in->delivery_s,
+                        .delivery_sd_s = in->delivery_sd_s,
+                        .ahead_min = in->ahead_min,
+                        .ahead_max = in->ahead_max,
                         .cores = in->cores,
                         .seed = (uint64_t)in->seed,
                         .gain_min = in->gain_min,
@@ -146,6 +163,9 @@ static ru_status check_in(const void *section, ru_err *err)
     if (in->windows.n > RU_READ_WINDOWS_MAX) {
         return RU_FAIL(err, RU_E_ARG, "there are %u windows; expected at most %d", in->windows.n,
                        RU_READ_WINDOWS_MAX);
+    }
+    if (in->ahead_max != 0 && in->ahead_max < in->ahead_min) {
+        return RU_FAIL(err, RU_E_ARG, "'ahead_max' is below 'ahead_min'");
     }
     for (uint32_t i = 0; i < in->windows.n; i++) {
         const window_in *w = (const window_in *)in->windows.at + i;
@@ -227,6 +247,8 @@ static ru_status report_read(const void *in, const void *plan, const ru_policy_t
     ru_report_answer(r, "read %lld KiB at a time, %u requests outstanding",
                      (long long)((p->size_bytes + 1023) / 1024), p->depth);
     ru_report_answer(r, "%s", phases[p->phase]);
+    ru_report_answer(r, "keep %u batch%s read ahead", p->read_ahead,
+                     p->read_ahead == 1 ? "" : "es");
     ru_report_figure(r, "bytes_per_s", p->bytes_per_s);
     ru_report_figure(r, "request_s", p->latency_s);
     ru_report_figure(r, "outstanding_bytes", (double)p->size_bytes * p->depth);

@@ -186,6 +186,94 @@ static void test_bad_inputs_are_refused(void **state)
     ru_arena_fini(&a);
 }
 
+/* Share of batches that a trainer waits for, whose deliveries are drawn: batch b is asked for when
+ * batch b - ahead is given out. */
+static double waits(const ru_read_in *in, uint32_t ahead, ru_rng *r)
+{
+    enum { BATCHES = 4000, RING = 64 };
+    double out_s[RING] = {0}, now = 0;
+    uint32_t late = 0;
+    for (uint32_t b = 0; b < BATCHES; b++) {
+        double asked = b < ahead ? 0 : out_s[(b - ahead) % RING];
+        double ready = asked + in->delivery_s + in->delivery_sd_s * ru_rng_normal(r);
+        bool waited = ready > now;
+        late += waited && b >= RING;
+        now = waited ? ready : now;
+        out_s[b % RING] = now;
+        now += in->step_s;
+    }
+    return (double)late / (BATCHES - RING);
+}
+
+/* The trainer waits for less than 1 % of its batches; with fewer than the mean takes, it waits at
+ * least once for as many batches as are ahead. */
+static void test_the_depth_of_reading_ahead_suffices(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_rng r = ru_rng_from(9, 2);
+    for (uint32_t round = 0; round < 100; round++) {
+        ru_read_in in = input(RU_READ_MODEL);
+        ru_read_plan p;
+        ru_err err;
+        in.step_s = ru_rng_uniform(&r, 0.01, 0.2);
+        in.delivery_s = in.step_s * ru_rng_uniform(&r, 0.1, 25);
+        in.delivery_sd_s = in.delivery_s * ru_rng_uniform(&r, 0, 0.3);
+        in.ahead_max = 60;
+        assert_ok(ru_plan_read(&in, &a, &p, &err), err);
+        assert_ok(ru_plan_read_check(&in, &p, &err), err);
+        assert_true(waits(&in, p.read_ahead, &r) < 0.01);
+        uint32_t few = (uint32_t)(in.delivery_s / in.step_s);
+        assert_true(few < 2 || waits(&in, few - 1, &r) > 0.03);
+        in.ahead_max = 3;
+        in.ahead_min = 2;
+        assert_ok(ru_plan_read(&in, &a, &p, &err), err);
+        assert_ok(ru_plan_read_check(&in, &p, &err), err);
+        assert_true(p.read_ahead >= 2 && p.read_ahead <= 3);
+        in.ahead_min = 4;
+        assert_int_equal(ru_plan_read(&in, &a, &p, &err), RU_E_ARG);
+    }
+    ru_arena_fini(&a);
+}
+
+/* A trainer that was not let wait for 30 s has enough: no neighbour is tried any more, and nothing
+ * grows. One that waits goes on trying. */
+static void test_growth_ends_when_the_trainer_is_fed(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_rng r = ru_rng_from(5, 1);
+    for (uint32_t round = 0; round < 40; round++) {
+        ru_disk d = drawn(&r);
+        ru_read_in in = input(RU_READ_MODEL);
+        in.need_bytes_per_s = 0.1 * best_of_grid(&d, &in);
+        in.seed = round;
+        bool fed = round % 2 == 0;
+        ru_read_state s;
+        ru_err err;
+        ru_read_begin(&in, &s);
+        double steady_s = 0;
+        uint32_t tries = 0;
+        for (uint32_t i = 0; i < 500; i++) {
+            ru_read_window w = measured(&d, s.size_bytes, s.depth, &r);
+            w.stall_s = fed ? 0 : 0.01;
+            assert_ok(ru_read_next(&in, &w, &a, &s, &err), err);
+            steady_s += s.phase == RU_READ_STEADY ? w.seconds : 0;
+            if (fed && steady_s > 45) {
+                assert_int_equal(s.phase, RU_READ_STEADY);
+                assert_true(tries == 0 || s.tries == tries);
+                tries = s.tries;
+            }
+        }
+        assert_true(fed ? s.tries <= 4 : s.tries >= 10);
+        assert_int_equal(s.changes, 0);
+        assert_true(ru_disk_rate(&d, s.size_bytes, s.depth) >= 0.9 * in.need_bytes_per_s);
+    }
+    ru_arena_fini(&a);
+}
+
 /* 100 reads a second of 1 MB: windows say so, without the reads of the setting before. */
 static void test_the_meter_measures(void **state)
 {
@@ -213,4 +301,6 @@ static void test_the_meter_measures(void **state)
 RU_TESTS(plan_read, cmocka_unit_test(test_the_search_ends_near_the_best_of_the_grid),
          cmocka_unit_test(test_a_change_of_the_storage_is_noticed),
          cmocka_unit_test(test_the_checker_refuses), cmocka_unit_test(test_bad_inputs_are_refused),
+         cmocka_unit_test(test_the_depth_of_reading_ahead_suffices),
+         cmocka_unit_test(test_growth_ends_when_the_trainer_is_fed),
          cmocka_unit_test(test_the_meter_measures))
