@@ -6,6 +6,8 @@
 #include "env/self.h"
 #include "train/run/histograms.h"
 
+enum { AHEAD_MAX = 256 }; /* batches; memory bounds them first, where they are large */
+
 void rui_driver_init(rui_driver *d, rui_trainer *t, const rui_exchange_ops *ops, void *self)
 {
     *d = (rui_driver){.t = t, .ops = ops, .self = self, .fed_step = -1};
@@ -55,9 +57,13 @@ static ru_status open_reads(rui_driver *d, int64_t batch, ru_err *err)
     int64_t run = shuffle == RU_SHUFFLE_FULL    ? sample
                   : shuffle == RU_SHUFFLE_BLOCK ? sample + (1 << 20)
                                                 : sample * batch;
-    RU_TRY(rui_read_tune_open(d->reads, sample, sample * batch, run,
-                              ru_stream_reads_memory(d->stream), ru_stream_reads_files(d->stream),
-                              t->arena, err));
+    rui_read_tune_options to = {.sample_bytes = sample,
+                                .batch_bytes = sample * batch,
+                                .run_bytes = run,
+                                .memory_bytes = ru_stream_reads_memory(d->stream),
+                                .files = ru_stream_reads_files(d->stream)};
+    ru_stream_ahead_range(d->stream, &to.ahead_min, &to.ahead_max);
+    RU_TRY(rui_read_tune_open(d->reads, &to, t->arena, err));
     ru_stream_reads_set(d->stream, d->reads->plan.size_bytes, d->reads->plan.depth);
     return RU_OK;
 }
@@ -75,6 +81,7 @@ static ru_status open_stream(rui_driver *d, int64_t at, ru_err *err)
         .stride = share->batch,
         .start = at,
         .threads = job->data.threads,
+        .ahead_max = AHEAD_MAX,
         .bytes_max = job->data.memory,
         .recorder = d->t->recorder,
     };
@@ -140,8 +147,10 @@ static ru_status feed(rui_driver *d, ru_err *err)
     d->stream_next = b.next;
     if (d->reads != NULL) {
         ru_time now = ru_clock_now();
-        rui_read_tune_step(d->reads, d->stream, b.wait_ns,
-                           d->fed_at.ns != 0 ? ru_time_since(now, d->fed_at) : 0, d->t->decisions);
+        rui_read_step step = {.wait_ns = b.wait_ns,
+                              .step_ns = d->fed_at.ns != 0 ? ru_time_since(now, d->fed_at) : 0,
+                              .fill_ns = b.fill_ns};
+        rui_read_tune_step(d->reads, d->stream, &step, d->t->decisions);
         d->fed_at = now;
     }
     RU_TRY(check_labels(d, &b, err));

@@ -5,7 +5,10 @@
  * stream
  *
  * Time counts while requests are outstanding: a stream that has read far enough ahead rests, and
- * its storage could have delivered more. Thread: that of the driver. */
+ * its storage could have delivered more.
+ *
+ * How far it reads ahead follows from how long batches took from asked for to decoded, and from the
+ * trainer's steps; both of the last ones. Thread: that of the driver. */
 #ifndef RU_TRAIN_RUN_READ_TUNE_H
 #define RU_TRAIN_RUN_READ_TUNE_H
 
@@ -15,7 +18,13 @@
 #include "plan/read_policy.h"
 #include "train/run/decisions.h"
 
-enum { RUI_READ_WINDOWS = 256 };
+enum { RUI_READ_WINDOWS = 256, RUI_READ_STEPS = 16, RUI_READ_DELIVERIES = 64 };
+
+/* The last ones of something, in a ring; `n`: all there were. */
+typedef struct rui_read_times {
+    int64_t ns[RUI_READ_DELIVERIES];
+    uint32_t n;
+} rui_read_times;
 
 typedef struct rui_read_tune {
     ru_read_policy_in in;
@@ -23,26 +32,37 @@ typedef struct rui_read_tune {
     uint32_t n_search; /* windows until the search was over; 0: not yet */
     ru_read_plan plan; /* in force */
     ru_read_meter meter;
-    int64_t busy_ns, until_ns; /* time with requests outstanding; end of the last such time */
-    int64_t stall_ns;
-    ru_read_done *ended; /* [RU_READS_KEPT] */
+    int64_t busy_ns, until_ns;  /* time with requests outstanding; end of the last such time */
+    rui_read_times own, filled; /* of the trainer's own work in a step; of deliveries */
+    uint32_t ahead;             /* batches, in force; 0: what the stream began with */
+    ru_read_done *ended;        /* [RU_READS_KEPT] */
     uint8_t *scratch;
 } rui_read_tune;
 
-/* For a stream with requests, from the beginning; *t zeroed or of a stream before. `batch_bytes` on
- * the disk; `run_bytes` that stand together: no request brings more; `memory_bytes` that requests
- * may fill. `files`: each sample is a
- * file, so a request has its size. Errors: RU_E_MEM. */
-RU_MUST_USE ru_status rui_read_tune_open(rui_read_tune *t, int64_t sample_bytes,
-                                         int64_t batch_bytes, int64_t run_bytes,
-                                         int64_t memory_bytes, bool files, ru_arena *arena,
-                                         ru_err *err);
+typedef struct rui_read_tune_options {
+    int64_t sample_bytes, batch_bytes; /* on the disk */
+    int64_t run_bytes;                 /* that stand together: no request brings more */
+    int64_t memory_bytes;              /* that requests may fill */
+    uint32_t ahead_min, ahead_max;     /* batches of the stream */
+    bool files;                        /* each sample is a file, so a request has its size */
+} rui_read_tune_options;
+
+/* What a batch cost. */
+typedef struct rui_read_step {
+    int64_t wait_ns; /* the trainer waited for it */
+    int64_t step_ns; /* since the one before; 0: there was none */
+    int64_t fill_ns; /* from asked for to decoded */
+} rui_read_step;
+
+/* For a stream with requests, from the beginning; *t zeroed or of a stream before. Errors:
+ * RU_E_MEM. */
+RU_MUST_USE ru_status rui_read_tune_open(rui_read_tune *t, const rui_read_tune_options *opt,
+                                         ru_arena *arena, ru_err *err);
 /* Requests that ended, in any order (sorted here). True: t->plan has another setting. */
-bool rui_read_tune_take(rui_read_tune *t, ru_read_done *ended, uint32_t n, int64_t wait_ns,
-                        int64_t step_ns, ru_decisions *decisions);
-/* After each batch; `wait_ns`: how long the trainer waited for it, `step_ns`: since the one before.
- */
-void rui_read_tune_step(rui_read_tune *t, ru_stream *stream, int64_t wait_ns, int64_t step_ns,
+bool rui_read_tune_take(rui_read_tune *t, ru_read_done *ended, uint32_t n,
+                        const rui_read_step *step, ru_decisions *decisions);
+/* After each batch. */
+void rui_read_tune_step(rui_read_tune *t, ru_stream *stream, const rui_read_step *step,
                         ru_decisions *decisions);
 
 #endif

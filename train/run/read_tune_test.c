@@ -30,6 +30,19 @@ static int64_t run(store *s, const rui_read_tune *t, uint32_t n, int64_t now, ru
     return last;
 }
 
+static ru_status open_tune(rui_read_tune *t, int64_t sample, int64_t batch, ru_arena *arena,
+                           ru_err *err)
+{
+    return rui_read_tune_open(t,
+                              &(rui_read_tune_options){.sample_bytes = sample,
+                                                       .batch_bytes = batch,
+                                                       .run_bytes = INT64_MAX,
+                                                       .memory_bytes = 64 << 20,
+                                                       .ahead_min = 2,
+                                                       .ahead_max = 40},
+                              arena, err);
+}
+
 /* Seconds with requests until the search is over, and the rate then. */
 static double tune(rui_read_tune *t, store *s, int64_t rest_ns, int64_t step_ns, double *rate)
 {
@@ -41,7 +54,7 @@ static double tune(rui_read_tune *t, store *s, int64_t rest_ns, int64_t step_ns,
         int64_t end = run(s, t, n, now, ended);
         busy += end - now;
         now = end + rest_ns; /* the buffers are full */
-        (void)rui_read_tune_take(t, ended, n, 0, step_ns, NULL);
+        (void)rui_read_tune_take(t, ended, n, &(rui_read_step){.step_ns = step_ns}, NULL);
         over = t->plan.phase == RU_READ_STEADY;
     }
     assert_true(over);
@@ -62,8 +75,7 @@ static void test_finds_the_best(void **state)
         store s = stores[k / 2];
         double rate;
         ru_arena_init(&arena, 0);
-        assert_ok(rui_read_tune_open(&t, 100000, 6400000, INT64_MAX, 64 << 20, false, &arena, &err),
-                  err);
+        assert_ok(open_tune(&t, 100000, 6400000, &arena, &err), err);
         double taken_s = tune(&t, &s, k % 2 == 0 ? 0 : 700000000, 1, &rate);
         assert_true(taken_s < 25);
         assert_true(rate > 0.9 * s.bytes_per_s);
@@ -82,8 +94,7 @@ static void test_takes_no_more_than_is_needed(void **state)
     store s = {.latency_ns = 5000000, .bytes_per_s = 500e6};
     double rate;
     ru_arena_init(&arena, 0);
-    assert_ok(rui_read_tune_open(&t, 100000, 5000000, INT64_MAX, 64 << 20, false, &arena, &err),
-              err);
+    assert_ok(open_tune(&t, 100000, 5000000, &arena, &err), err);
     (void)tune(&t, &s, 0, 1000000000, &rate); /* 5 MB/s */
     assert_true(t.plan.depth <= 2);
     assert_true(rate > 5e6);
@@ -101,17 +112,64 @@ static void test_windows_are_bounded(void **state)
     store s = {.latency_ns = 1000000, .bytes_per_s = 100e6};
     int64_t now = 1;
     ru_arena_init(&arena, 0);
-    assert_ok(rui_read_tune_open(&t, 1000, 64000, INT64_MAX, 64 << 20, false, &arena, &err), err);
+    assert_ok(open_tune(&t, 1000, 64000, &arena, &err), err);
     for (uint32_t batch = 0; batch < 3000; batch++) {
         s.latency_ns = batch > 1500 ? 50000000 : 1000000;
         now = run(&s, &t, 64, now, ended);
-        (void)rui_read_tune_take(&t, ended, 64, 1000, 1000000, NULL);
+        (void)rui_read_tune_take(&t, ended, 64,
+                                 &(rui_read_step){.wait_ns = 1000, .step_ns = 1000000}, NULL);
         assert_true(t.in.windows.n <= RUI_READ_WINDOWS);
     }
     assert_true(t.n_search > 0);
     ru_arena_fini(&arena);
 }
 
-RU_TESTS(train_read_tune, cmocka_unit_test(test_finds_the_best),
-         cmocka_unit_test(test_takes_no_more_than_is_needed),
+/* Steps of 100 ms, the first of 9 s and each tenth of 2 s; batches whose delivery takes `fast_ns`
+ * and `slow_ns` in turn. */
+static void train(rui_read_tune *t, store *s, int64_t *now, int64_t fast_ns, int64_t slow_ns)
+{
+    static ru_read_done ended[64];
+    for (uint32_t batch = 0; batch < 300; batch++) {
+        int64_t end = run(s, t, 64, *now, ended);
+        *now = end > *now + 100000000 ? end : *now + 100000000;
+        int64_t step_ns = batch == 0 ? 9000000000 : batch % 10 == 9 ? 2000000000 : 100000000;
+        (void)rui_read_tune_take(t, ended, 64,
+                                 &(rui_read_step){.wait_ns = batch == 0 ? 0 : 30000,
+                                                  .step_ns = step_ns,
+                                                  .fill_ns = batch % 2 == 0 ? fast_ns : slow_ns},
+                                 NULL);
+    }
+}
+
+/* Three deviations above the mean delivery, in steps; pauses are not steps, and one step is none.
+ */
+static void test_reads_ahead_as_far_as_deliveries_take(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t fast_ns, slow_ns;
+        uint32_t want;
+    } rows[] = {{300000000, 500000000, 8}, /* 0.4 s + 3 x 0.1008 s */
+                {400000000, 400000000, 8}, /* keeps 8: more than a half of 5 is no reason */
+                {10000000, 10000000, 2},   /* ahead_min */
+                {90000000, 9000000000, 40}};
+    ru_arena arena;
+    ru_err err = {0};
+    rui_read_tune t = {0};
+    store s = {.latency_ns = 1000000, .bytes_per_s = 400e6};
+    int64_t now = 1;
+    ru_arena_init(&arena, 0);
+    assert_ok(open_tune(&t, 100000, 6400000, &arena, &err), err);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        train(&t, &s, &now, rows[k].fast_ns, rows[k].slow_ns);
+        assert_int_equal(t.plan.phase, RU_READ_STEADY);
+        assert_int_equal(t.ahead, rows[k].want);
+        assert_true(t.in.step_s > 0.0999 && t.in.step_s < 0.1001);
+        assert_true(t.in.need_mb_per_s > 63.9 && t.in.need_mb_per_s < 64.1);
+    }
+    ru_arena_fini(&arena);
+}
+
+RU_TESTS(train_read_tune, cmocka_unit_test(test_reads_ahead_as_far_as_deliveries_take),
+         cmocka_unit_test(test_finds_the_best), cmocka_unit_test(test_takes_no_more_than_is_needed),
          cmocka_unit_test(test_windows_are_bounded))
