@@ -196,15 +196,18 @@ typedef struct rival {
     uint32_t driver, slack, stragglers;
 } rival;
 
-/* Time of eight processes with an executor each over that of all work spread freely. */
-static double over_ideal(ru_speed_pattern pattern, uint64_t seed, rival v)
+/* Time of eight processes with an executor each over that of all work spread freely. A message
+ * between them takes delay_ns; 0: hardly any time. */
+static double over_ideal(ru_speed_pattern pattern, uint64_t seed, rival v, int64_t task_ns,
+                         int64_t delay_ns)
 {
     const ru_params_job job = {.seed = seed,
                                .founders = 8,
                                .executors = 8,
                                .shards = 8,
                                .clocks = 12,
-                               .task_ns = 1000000000,
+                               .task_ns = task_ns,
+                               .delay_ns = delay_ns,
                                .divided = true,
                                .pattern = pattern,
                                .driver = v.driver,
@@ -236,7 +239,7 @@ static void test_slices_against_stragglers(void **s)
         double mean[RU_ARRAY_LEN(rivals)] = {0};
         for (uint32_t k = 0; k < RU_ARRAY_LEN(rivals); k++) {
             for (uint64_t seed = 1; seed <= 2; seed++) {
-                mean[k] += over_ideal((ru_speed_pattern)p, seed, rivals[k]) / 2;
+                mean[k] += over_ideal((ru_speed_pattern)p, seed, rivals[k], 1000000000, 0) / 2;
             }
         }
         assert_true(mean[0] < 1.05 && mean[2] > 1.25);
@@ -244,6 +247,23 @@ static void test_slices_against_stragglers(void **s)
             assert_true(mean[0] < mean[k]);
         }
     }
+}
+
+/* An answer takes a tenth of a clock: slices are measured to be late, and come earlier or not at
+ * all. With delays that are not measured they take longer than no slices (1.12 times as long). */
+static void test_slices_with_late_answers(void **s)
+{
+    (void)s;
+    static const rival slices = {RU_ENGINE_SSP, 1, RU_ENGINE_REASSIGN},
+                       none = {RU_ENGINE_SSP, 1, RU_ENGINE_WAIT};
+    double with = 0, without = 0;
+    for (uint32_t p = RU_SPEED_SLOW; p < RU_SPEED_PATTERNS; p++) {
+        for (uint64_t seed = 1; seed <= 2; seed++) {
+            with += over_ideal((ru_speed_pattern)p, seed, slices, 300000000, 15000000);
+            without += over_ideal((ru_speed_pattern)p, seed, none, 300000000, 15000000);
+        }
+    }
+    assert_true(with < without);
 }
 
 static void test_mistakes_end_the_job(void **s)
@@ -458,4 +478,5 @@ RU_TESTS(test_params, cmocka_unit_test(test_losses_are_rebuilt),
          cmocka_unit_test(test_rules_drivers_and_rotation),
          cmocka_unit_test(test_blocks_without_rows), cmocka_unit_test(test_slices_are_applied_once),
          cmocka_unit_test(test_slices_against_stragglers),
+         cmocka_unit_test(test_slices_with_late_answers),
          cmocka_unit_test(test_slices_of_dead_helpers), cmocka_unit_test(test_moves_change_nothing))

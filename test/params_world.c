@@ -367,8 +367,8 @@ static ru_status add(world *w, uint32_t k, ru_time at, ru_err *err)
     process *p = &w->at[k];
     p->world = w;
     (void)snprintf(p->address, sizeof p->address, "10.0.0.%u:7", k);
-    RU_TRY(ru_sim_process_open(&p->process, w->sim, p->address, &(ru_sim_nic){.bytes_per_s = 1e8},
-                               fire, p, err));
+    const ru_sim_nic nic = {.bytes_per_s = 1e8, .delay_ns = job->delay_ns};
+    RU_TRY(ru_sim_process_open(&p->process, w->sim, p->address, &nic, fire, p, err));
     p->self = (ru_node_id){ru_rng_u64(ru_sim_rng(w->sim)) | 1};
     ru_node_options o = {
         .chan = {.self = p->self,

@@ -52,6 +52,7 @@ typedef struct ru_params_job {
     uint32_t stragglers;      /* ru_engine_stragglers */
     bool divided;             /* the app is that of params_item.c */
     ru_speed_pattern pattern; /* divided: processes become slow; one executor on each */
+    int64_t delay_ns;         /* of a message between processes; 0: 10 us */
     uint32_t mistake;         /* ru_params_mistake of the app in clock 2 */
     int64_t save_ns;          /* checkpoints by time, where save_every is 0 */
     bool partial;             /* lost objects alone are rebuilt */

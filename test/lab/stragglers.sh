@@ -69,6 +69,7 @@ done
 same reassign
 "$rubato" explain "$work/reassign" reassign >explain.log 2>&1 || fail "explain"
 grep -q '^  slice ' explain.log || fail "explain shows no slices"
+grep -q '^  messages share ' explain.log || fail "explain shows no share of messages"
 echo "ok: a slow worker, the same objective; waiting $(seconds wait) s, helping $(seconds reassign) s"
 
 timeout 60 "$rubato" train job.yaml -w 3 -q -o "$work/killed" --set clocks.stragglers=reassign >killed.log 2>&1 &

@@ -61,8 +61,10 @@ one() {
         k=$((k + 1))
     done
     wait "$job" || { tail -5 run.log; return 1; }
+    local messages
+    messages=$("$rubato" explain run reassign 2>/dev/null | awk '/^  messages share / { print $4; exit }')
     times >times
-    printf '%s\t%d\t%s\t%s\t%s\n' "$name" "$slow" "$(last run wall_s)" "$(last run rmse)" "$(processor "$before")"
+    printf '%s\t%d\t%s\t%s\t%s\t%s\n' "$name" "$slow" "$(last run wall_s)" "$(last run rmse)" "$(processor "$before")" "${messages:-0}"
 }
 for _ in $(seq 1 "$rounds"); do
     for slow in 0 1; do
@@ -75,21 +77,21 @@ for _ in $(seq 1 "$rounds"); do
         one "steal, ssp 1" $slow --set clocks.stragglers=steal --set clocks.order=ssp --set clocks.staleness=1
     done
 done | tee rows
-# Fields are separated by tabs: name, slow, seconds, objective, processor seconds.
+# Fields are separated by tabs: name, slow, seconds, objective, processor seconds, part of messages about slices in all bytes (asked for: 0.005).
 sort -t $'\t' -k1,1 -k2,2 -k3,3n rows | awk -F '\t' '
-{ key = $1 "\t" $2; if (!(key in n)) order[++keys] = key; time[key, ++n[key]] = $3; objective[key] += $4; cpu[key] += $5 }
+{ key = $1 "\t" $2; if (!(key in n)) order[++keys] = key; time[key, ++n[key]] = $3; objective[key] += $4; cpu[key] += $5; messages[key] += $6 }
 function median(key) { return n[key] % 2 ? time[key, (n[key] + 1) / 2] : (time[key, n[key] / 2] + time[key, n[key] / 2 + 1]) / 2 }
 END {
     bsp = "bsp\t0"
     ideal = median(bsp) * 4 / 3
-    printf "%-18s %-4s %8s %17s %9s %9s %9s %10s\n", "method", "slow", "median s", "spread", "of ideal", "over bsp", "processor", "objective"
+    printf "%-18s %-4s %8s %17s %9s %9s %9s %10s %9s\n", "method", "slow", "median s", "spread", "of ideal", "over bsp", "processor", "objective", "messages"
     for (k = 1; k <= keys; k++) {
         key = order[k]
         split(key, part, "\t")
         same = "bsp\t" part[2]
-        printf "%-18s %-4s %8.3f %8.3f-%8.3f %9.3f %+8.1f%% %+8.1f%% %+9.2f%%\n", part[1], part[2], median(key), time[key, 1], time[key, n[key]], \
+        printf "%-18s %-4s %8.3f %8.3f-%8.3f %9.3f %+8.1f%% %+8.1f%% %+9.2f%% %8.2f%%\n", part[1], part[2], median(key), time[key, 1], time[key, n[key]], \
             median(key) / (part[2] == 1 ? ideal : median(bsp)), 100 * (median(key) / median(same) - 1), \
-            100 * (cpu[key] / n[key] / (cpu[same] / n[same]) - 1), 100 * (objective[key] / n[key] / (objective[same] / n[same]) - 1)
+            100 * (cpu[key] / n[key] / (cpu[same] / n[same]) - 1), 100 * (objective[key] / n[key] / (objective[same] / n[same]) - 1), 100 * messages[key] / n[key]
     }
     printf "ideal with slow workers: %.3f s\n", ideal
 }'

@@ -119,7 +119,9 @@ typedef struct ru_engine_device_ops {
 /* Work that changed hands. */
 typedef struct ru_engine_slices {
     int64_t n, units, of;          /* slices, their units, of so many */
-    int64_t predicted_ns, took_ns; /* of all slices: by their helpers' speed; asked until done */
+    int64_t predicted_ns, took_ns; /* of all slices, from when they were offered until done */
+    /* Sent to other processes: messages about slices and boundaries; local rows with them; all. */
+    int64_t bytes, row_bytes, all_bytes;
 } ru_engine_slices;
 
 typedef enum ru_engine_news_kind {

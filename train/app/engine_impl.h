@@ -76,7 +76,7 @@ typedef struct rui_engine_head {
     /* DONE: of this process since its last one: rows read, changes sent, time with a task; rate of
      * its link. */
     int64_t read_bytes, write_bytes, work_ns, link_bytes_per_s;
-    int64_t unit_ns;         /* DONE: engine_slice.c */
+    int64_t unit_ns, rtt_ns; /* DONE: engine_slice.c */
     ru_engine_slices slices; /* DONE: of this clock */
 } rui_engine_head;
 

@@ -16,8 +16,9 @@ ru_status rui_share_open(ru_engine *e, ru_err *err)
     ru_arena_init(&h->scratch, 0);
     h->took = RU_NEW(e->arena, double, n *RUI_SHARE_HISTORY);
     h->now = RU_NEW(e->arena, double, n);
+    h->rtt_ns = RU_NEW(e->arena, int64_t, n);
     h->grant = RU_NEW(e->arena, uint32_t, n * e->slices->group + 1);
-    return h->took != NULL && h->now != NULL && h->grant != NULL
+    return h->took != NULL && h->now != NULL && h->rtt_ns != NULL && h->grant != NULL
                ? RU_OK
                : RU_FAIL(err, RU_E_MEM, "no memory for the speeds of %u executors", e->n_execs);
 }
@@ -32,6 +33,7 @@ void rui_share_reset(ru_engine *e, ru_time now)
     h->slices = (ru_engine_slices){0};
     h->planned_at = h->told_at = now;
     memset(h->now, 0, e->n_execs * sizeof *h->now);
+    memset(h->rtt_ns, 0, e->n_execs * sizeof *h->rtt_ns);
     memset(h->grant, 0, (size_t)e->n_execs * e->slices->group * sizeof *h->grant);
 }
 
@@ -43,11 +45,16 @@ void rui_share_heard(ru_engine *e, const rui_engine_head *d)
     rui_share *h = &e->slices->share;
     double took_s = (double)(d->unit_ns * e->slices->units) * 1e-9;
     h->now[d->executor] = took_s > 0 && took_s < 1e6 ? took_s : h->now[d->executor];
+    bool told = d->rtt_ns > 0 && d->rtt_ns < INT64_C(1000000000000);
+    h->rtt_ns[d->executor] = told ? d->rtt_ns : h->rtt_ns[d->executor];
     h->slices.n += d->slices.n;
     h->slices.units += d->slices.units;
     h->slices.of += d->slices.of;
     h->slices.predicted_ns += d->slices.predicted_ns;
     h->slices.took_ns += d->slices.took_ns;
+    h->slices.bytes += d->slices.bytes;
+    h->slices.row_bytes += d->slices.row_bytes;
+    h->slices.all_bytes += d->slices.all_bytes;
 }
 
 static void tell(ru_engine *e, ru_time now, ru_effects *fx)
@@ -56,9 +63,23 @@ static void tell(ru_engine *e, ru_time now, ru_effects *fx)
     const rui_share *h = &e->slices->share;
     for (uint32_t i = 0; i < v->n; i++) {
         rui_engine_head head = {0};
+        int64_t bytes = (int64_t)sizeof head + (int64_t)e->n_execs * e->slices->group * 4;
+        e->slices->sent.bytes += ru_node_is(v->at[i].node, e->opt.self) ? 0 : bytes;
         rui_engine_send(e, v->at[i].node, RUI_ENGINE_SHARES, &head, h->grant,
                         (int64_t)e->n_execs * e->slices->group * 4, now, fx);
     }
+}
+
+/* Of all executors that have measured it. */
+static int64_t mean_rtt_ns(const ru_engine *e)
+{
+    const rui_share *h = &e->slices->share;
+    int64_t sum = 0, n = 0;
+    for (uint32_t k = 0; k < e->n_execs; k++) {
+        sum += h->rtt_ns[k];
+        n += h->rtt_ns[k] > 0 ? 1 : 0;
+    }
+    return n > 0 ? sum / n : RUI_SLICE_RTT_NS;
 }
 
 static void plan(ru_engine *e, ru_time now, ru_effects *fx)
@@ -72,7 +93,7 @@ static void plan(ru_engine *e, ru_time now, ru_effects *fx)
                                .took = h->took,
                                .tail = RUI_SLICE_TAIL,
                                .slack_max = e->driver_slack < 1 ? 0 : 1,
-                               .rtt_ns = RUI_SLICE_RTT_NS,
+                               .rtt_ns = mean_rtt_ns(e),
                                .method = RU_REASSIGN_STICKY};
     ru_reassign_plan p;
     ru_err err;

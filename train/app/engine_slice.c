@@ -19,12 +19,11 @@
 
 #include <string.h>
 
-/* Parts shorter than PART_NS cost more than they help; so do clocks shorter than CLOCK_NS. A
- * message and its answer take about RUI_SLICE_RTT_NS. */
+/* Parts shorter than PART_NS cost more than they help; so do clocks shorter than CLOCK_NS. */
 #define PART_NS  INT64_C(2000000)
 #define CLOCK_NS INT64_C(20000000)
 
-enum { UNITS_MAX = 1000, ONE = 1000000 };
+enum { UNITS_MAX = 1000, ONE = 1000000, SUMS_BYTES = RU_APP_SUMS_MAX * sizeof(double) };
 
 static rui_slice *slice_of(const ru_engine *e, uint32_t k)
 {
@@ -84,6 +83,11 @@ int64_t rui_slice_local(const ru_engine *e, const ru_tasks_range *r, float *cons
 static void post(ru_engine *e, ru_node_id to, uint32_t from_k, uint32_t to_k,
                  const ru_tasks_msg *msg, void *body, int64_t n, ru_time now, ru_effects *fx)
 {
+    if (!ru_node_is(to, e->opt.self)) {
+        int64_t sums = msg->kind == RU_TASKS_DONE_WORK ? SUMS_BYTES : 0;
+        e->slices->sent.bytes += (int64_t)sizeof(rui_slice_head) + sums;
+        e->slices->sent.row_bytes += n - sums;
+    }
     const rui_slice_head h = {
         .generation = e->generation, .from = from_k, .to = to_k, .fence = e->fence, .msg = *msg};
     (void)ru_ps_send(e->ps, to, RUI_ENGINE_SLICE, &h, sizeof h, body, n, true, 0, now, fx);
@@ -100,11 +104,12 @@ static void *copy_of(ru_engine *e, const void *bytes, int64_t n)
     return copy;
 }
 
-static void send(ru_engine *e, uint32_t k, uint32_t to, const ru_tasks_msg *m, ru_time now,
-                 ru_effects *fx)
+static void send(ru_engine *e, uint32_t k, const ru_tasks_effect *f, ru_time now, ru_effects *fx)
 {
     rui_slice *s = slice_of(e, k);
+    const ru_tasks_msg *m = &f->msg;
     const ru_tasks_range *r = &m->range;
+    uint32_t to = f->to;
     ru_node_id node = e->holder[to];
     void *body = NULL;
     int64_t n = 0;
@@ -121,6 +126,7 @@ static void send(ru_engine *e, uint32_t k, uint32_t to, const ru_tasks_msg *m, r
     } else if (m->kind == RU_TASKS_DO_THIS) {
         s->given[helper_of(s, to)][slot] = node;
         s->given_at[helper_of(s, to)][slot] = now;
+        s->predicted_ns[helper_of(s, to)][slot] = f->predicted_ns;
         n = rui_slice_local(e, r, NULL, NULL, true);
         body = n > 0 ? ru_bufs_need(e->bufs, n) : NULL;
         RU_CHECK(n == 0 || body != NULL);
@@ -139,9 +145,8 @@ static bool take_done(ru_engine *e, uint32_t k, const ru_tasks_msg *m, const uin
 {
     rui_slice *s = slice_of(e, k);
     const ru_tasks_range *r = &m->range;
-    const int64_t sums = RU_APP_SUMS_MAX * (int64_t)sizeof(double);
     if (r->owner != k || r->clock != e->exec[k].step || r->lo >= r->hi ||
-        r->hi > e->slices->units || n != sums + rui_slice_local(e, r, NULL, NULL, true)) {
+        r->hi > e->slices->units || n != SUMS_BYTES + rui_slice_local(e, r, NULL, NULL, true)) {
         return false;
     }
     for (uint32_t i = 0; i < s->n_done; i++) {
@@ -168,14 +173,14 @@ static bool take_done(ru_engine *e, uint32_t k, const ru_tasks_msg *m, const uin
     s->slices.n++;
     s->slices.units += units;
     s->slices.took_ns += took_ns;
-    int64_t predicted_ns = s->told_ns[i] * units;
+    int64_t predicted_ns = s->predicted_ns[i][r->seq % RUI_SLICE_SLOTS];
     s->slices.predicted_ns += predicted_ns > 0 ? predicted_ns : took_ns;
     rui_engine_record_slice(e, units, took_ns, predicted_ns, now);
     rui_slice_done *d = &s->done[s->n_done++];
     d->helper = r->helper;
     d->number = r->seq;
-    memcpy(d->sums, body, (size_t)sums);
-    (void)rui_slice_local(e, r, e->exec[k].local, (uint8_t *)(uintptr_t)(body + sums), false);
+    memcpy(d->sums, body, SUMS_BYTES);
+    (void)rui_slice_local(e, r, e->exec[k].local, (uint8_t *)(uintptr_t)(body + SUMS_BYTES), false);
     return true;
 }
 
@@ -236,10 +241,6 @@ void rui_slice_heard(ru_engine *e, ru_node_id from, const void *head, uint32_t h
         body = NULL;
     } else if (ok && m->kind == RU_TASKS_DONE_WORK) {
         ok = take_done(e, h.to, m, body, n, now);
-    }
-    uint32_t helper = ok ? helper_of(s, h.from) : 0;
-    if (ok && helper < s->n_helpers && m->item_ns > 0) {
-        s->told_ns[helper] = m->item_ns;
     }
     ru_bufs_put(e->bufs, body);
     if (ok) {
@@ -339,10 +340,21 @@ static void close_clock(ru_engine *e, uint32_t k, const ru_tasks_effect *effect,
 
 void rui_slice_told(const ru_engine *e, uint32_t k, uint32_t clock, rui_engine_head *h)
 {
-    if (e->slices != NULL) {
-        h->unit_ns = slice_of(e, k)->unit_ns;
-        h->slices = slice_of(e, k)->past[clock % e->window];
+    struct rui_slices *l = e->slices;
+    if (l == NULL) {
+        return;
     }
+    const rui_slice *s = slice_of(e, k);
+    ru_chan_stats sent;
+    ru_chan_stats_get(e->opt.chan, &sent);
+    h->unit_ns = s->unit_ns;
+    h->rtt_ns = s->machine != NULL ? ru_tasks_stats_of(s->machine)->start_ns : 0;
+    h->slices = s->past[clock % e->window];
+    l->sent.all_bytes = sent.tx_bytes;
+    h->slices.bytes = l->sent.bytes - l->told.bytes;
+    h->slices.row_bytes = l->sent.row_bytes - l->told.row_bytes;
+    h->slices.all_bytes = l->sent.all_bytes - l->told.all_bytes;
+    l->told = l->sent;
 }
 
 void rui_slice_granted(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
@@ -392,7 +404,7 @@ static void perform(ru_engine *e, uint32_t k, const ru_tasks_effect *f, ru_time 
 {
     switch (f->kind) {
     case RU_TASKS_SEND:
-        send(e, k, f->to, &f->msg, now, fx);
+        send(e, k, f, now, fx);
         break;
     case RU_TASKS_WORK:
         if (f->range.owner == k) {

@@ -18,8 +18,8 @@ enum {
     RUI_SLICE_EVENTS_MAX = 64,
 };
 
-#define RUI_SLICE_VOID   UINT32_MAX /* number of a slice whose owner begins anew */
-#define RUI_SLICE_RTT_NS INT64_C(2000000)
+#define RUI_SLICE_VOID   UINT32_MAX       /* number of a slice whose owner begins anew */
+#define RUI_SLICE_RTT_NS INT64_C(2000000) /* of a message, until it is measured */
 #define RUI_SLICE_TAIL   1.0 /* of an executor's items its helpers can take: all read the data */
 
 /* Bytes of one slice. Owner: `bytes` is a buffer. */
@@ -99,9 +99,9 @@ typedef struct rui_slice {
     int64_t unit_ns;       /* lately; 0: not known */
     ru_tasks_stats before; /* when the clock began */
     ru_time given_at[RU_REASSIGN_GROUP_MAX][RUI_SLICE_SLOTS];
-    int64_t told_ns[RU_REASSIGN_GROUP_MAX]; /* of a unit, by each helper; 0: not known */
-    ru_engine_slices slices;                /* of the clock under way */
-    ru_engine_slices *past;                 /* [window] of clocks that are done */
+    int64_t predicted_ns[RU_REASSIGN_GROUP_MAX][RUI_SLICE_SLOTS];
+    ru_engine_slices slices; /* of the clock under way */
+    ru_engine_slices *past;  /* [window] of clocks that are done */
     uint32_t grant[RU_REASSIGN_GROUP_MAX], expect[RU_REASSIGN_GROUP_MAX]; /* by helpers, helpees */
     ru_engine_task work; /* part of the executor's task, or of `slice` */
     /* A clock of another executor: rows that all of it uses, read once, and changes of its slices
@@ -132,6 +132,7 @@ typedef struct rui_share {
     double *took; /* [HISTORY, executors] seconds of a clock, by speed; the oldest first */
     uint32_t n_took;
     double *now;     /* [executors] of the clock that is open; 0: not told yet */
+    int64_t *rtt_ns; /* [executors] measured last; 0: not yet */
     uint32_t *grant; /* [executors, group] that members have */
     uint32_t plans;
     ru_time planned_at, told_at;
@@ -148,8 +149,9 @@ struct rui_slices {
     ru_arena arena;
     ru_tasks_out *out;
     bool stepping;
-    int64_t wake_ns;   /* of the timer; 0: off */
-    uint32_t first, n; /* of the ring */
+    int64_t wake_ns;             /* of the timer; 0: off */
+    ru_engine_slices sent, told; /* bytes alone: so far; when DONE was said last */
+    uint32_t first, n;           /* of the ring */
     struct {
         uint32_t k;
         ru_tasks_event ev;

@@ -29,6 +29,11 @@
  * servers first, then RU_TASKS_LOST tells the owner, who takes back what is not DONE. Where servers
  * know a slice by its first item instead, ru_tasks_anew says what must be worked on again.
  *
+ * The owner measures how long a helper needs to begin a slice, with what the slice waits for there,
+ * what a slice takes beside its items (rows, updates, DONE_WORK), and how long an answer to CANCEL
+ * takes. A slice is so large that its end and the owner's own come together, and a CANCEL is sent
+ * so early that the owner does not wait for its answer.
+ *
  * A step machine: events with their time in, effects out; no clock, no allocation after opening.
  * Thread: one. Source: flexrr-2016 (messages, rules); CANCEL_OK, slots and pull style as described
  * are ours. */
@@ -109,6 +114,7 @@ typedef struct ru_tasks_effect {
     uint32_t to;
     ru_tasks_msg msg;
     ru_tasks_range range;           /* CLOSE: clock */
+    int64_t predicted_ns;           /* SEND of DO_THIS: until DONE_WORK is here; 0: not known */
     const ru_tasks_range *accepted; /* CLOSE: [n_accepted] view until the next step */
     uint32_t n_accepted;
 } ru_tasks_effect;
@@ -124,6 +130,7 @@ typedef struct ru_tasks_stats {
     int64_t busy_ns, wait_ns;
     int64_t sent[RU_TASKS_KINDS];
     int64_t reclaimed, dropped; /* items; dropped: of clocks that closed without them */
+    int64_t start_ns;           /* from DO_THIS to STARTED_WORKING, lately; 0: not measured yet */
 } ru_tasks_stats;
 
 typedef struct ru_tasks ru_tasks;

@@ -11,6 +11,9 @@ enum {
     RUI_TASKS_LOOSE_MAX = 2 * RUI_TASKS_SLOTS * RU_REASSIGN_GROUP_MAX,
 };
 
+/* What a peer says of its speed counts up to here. */
+#define RUI_TASKS_ITEM_NS_MAX INT64_C(1000000000000)
+
 /* A slice at its owner. DONE and RECLAIMED slots are FREE again at once. */
 typedef enum rui_tasks_given {
     RUI_TASKS_FREE,
@@ -29,11 +32,20 @@ typedef enum rui_tasks_taken {
     RUI_TASKS_UNDONE, /* CANCEL_OK or REFUSE */
 } rui_tasks_taken;
 
+/* A measured delay. */
+typedef struct rui_tasks_delay {
+    bool known;
+    int64_t mean_ns, spread_ns; /* spread: mean distance from the mean */
+} rui_tasks_delay;
+
 typedef struct rui_tasks_slot {
     uint8_t state; /* rui_tasks_given or rui_tasks_taken */
     ru_tasks_range range;
     uint32_t at;  /* helper: next item */
     int64_t came; /* helper: order of arrival */
+    /* owner: since when the slice is in its state, by DO_THIS, CANCEL or STARTED_WORKING; -1: when
+     * that changes measures nothing */
+    int64_t sent_ns;
 } rui_tasks_slot;
 
 typedef struct rui_tasks_peer {
@@ -47,6 +59,8 @@ typedef struct rui_tasks_peer {
     uint32_t next_items;           /* owner: size of the next slice */
     uint32_t grant, left;          /* items per clock by the policy; of this clock, still to come */
     bool answered;                 /* pull style: since ASK */
+    rui_tasks_delay start;         /* owner: from DO_THIS to STARTED_WORKING */
+    rui_tasks_delay rest;          /* owner: from then to DONE_WORK, without its items */
     rui_tasks_slot slot[RUI_TASKS_SLOTS];
 } rui_tasks_peer;
 
@@ -70,6 +84,7 @@ struct ru_tasks {
     int64_t arrivals;
     int64_t told_ppm, told_clock_ns, told_ns; /* what peers know of it, and since when */
     bool asked, told_idle, leaves;
+    rui_tasks_delay start, rest, answer; /* of all helpers; answer: from CANCEL to CANCEL_OK */
     ru_tasks_stats stats;
     ru_tasks_out *out;
 };

@@ -20,10 +20,77 @@ static uint32_t ppm(const ru_tasks *t, int64_t of)
     return (uint32_t)(of * (int64_t)t->opt.items / RUI_TASKS_ONE);
 }
 
+/* -- delays -------------------------------------------------------------------------------------
+ */
+
+/* Weights of the mean and of the spread as TCP has them for its round trips (RFC 6298). A sample
+ * counts as four spreads from the mean at most: one pause of a process stays one sample. */
+static void learn(const ru_tasks *t, rui_tasks_delay *d, int64_t ns)
+{
+    if (!d->known) {
+        *d = (rui_tasks_delay){.known = true, .mean_ns = ns, .spread_ns = ns / 2};
+        return;
+    }
+    int64_t most = 4 * d->spread_ns + t->rules->rtt_ns, off = ns - d->mean_ns;
+    off = off > most ? most : off < -most ? -most : off;
+    d->mean_ns += off / 8;
+    d->spread_ns += ((off < 0 ? -off : off) - d->spread_ns) / 4;
+}
+
+/* Measured with this helper, with others, or as the policy's rules say. */
+static int64_t mean_ns(const ru_tasks *t, const rui_tasks_delay *its, const rui_tasks_delay *all)
+{
+    return its->known ? its->mean_ns : all->known ? all->mean_ns : t->rules->rtt_ns;
+}
+
+/* What a slice takes until its end is known here, beside its items. */
+static int64_t delay_ns(const ru_tasks *t, const rui_tasks_peer *h)
+{
+    return mean_ns(t, &h->start, &t->start) + mean_ns(t, &h->rest, &t->rest);
+}
+
+static bool knows_speed(const rui_tasks_peer *h)
+{
+    return h->item_ns > 0 && h->item_ns < RUI_TASKS_ITEM_NS_MAX;
+}
+
+/* Until an answer of a helper's process is here. */
+static rui_tasks_delay answer_of(const ru_tasks *t)
+{
+    const rui_tasks_delay rules = {.mean_ns = t->rules->rtt_ns, .spread_ns = t->rules->rtt_ns / 2};
+    return t->answer.known ? t->answer : rules;
+}
+
+static void started(ru_tasks *t, rui_tasks_peer *h, rui_tasks_slot *slot)
+{
+    if (slot->state == RUI_TASKS_OFFERED && slot->sent_ns >= 0) {
+        int64_t ns = t->now.ns - slot->sent_ns;
+        learn(t, &h->start, ns);
+        learn(t, &t->start, ns);
+        t->stats.start_ns = t->start.mean_ns;
+        slot->sent_ns = t->now.ns;
+    } else if (slot->state != RUI_TASKS_CLAIMED) { /* it may be said again */
+        slot->sent_ns = -1;
+    }
+    slot->state = RUI_TASKS_CLAIMED;
+}
+
+static void done(ru_tasks *t, rui_tasks_peer *h, rui_tasks_slot *slot)
+{
+    if (slot->state == RUI_TASKS_CLAIMED && slot->sent_ns >= 0 && knows_speed(h)) {
+        int64_t items = slot->range.hi - slot->range.lo;
+        int64_t ns = t->now.ns - slot->sent_ns - items * h->item_ns;
+        learn(t, &h->rest, ns > 0 ? ns : 0);
+        learn(t, &t->rest, ns > 0 ? ns : 0);
+    }
+    slot->state = RUI_TASKS_FREE;
+}
+
 /* Items that this worker does until an answer can be here. */
 static uint32_t ahead(const ru_tasks *t)
 {
-    int64_t n = t->item_ns > 0 ? t->rules->rtt_ns / t->item_ns : 0;
+    const rui_tasks_delay answer = answer_of(t);
+    int64_t n = t->item_ns > 0 ? (answer.mean_ns + 2 * answer.spread_ns) / t->item_ns : 0;
     int64_t all = n + ppm(t, t->rules->grain_ppm);
     return all > t->opt.items ? t->opt.items : (uint32_t)all;
 }
@@ -46,10 +113,23 @@ static bool room(const ru_tasks *t)
     return t->n_loose + most < RUI_TASKS_LOOSE_MAX && t->n_accepted + most < RU_TASKS_ACCEPTED_MAX;
 }
 
+/* Items of a helper's slices that are not done. */
+static int64_t under_way(const rui_tasks_peer *h)
+{
+    int64_t n = 0;
+    for (uint32_t s = 0; s < RUI_TASKS_SLOTS; s++) {
+        const rui_tasks_slot *slot = &h->slot[s];
+        n += slot->state == RUI_TASKS_FREE ? 0 : slot->range.hi - slot->range.lo;
+    }
+    return n;
+}
+
 static void offer(ru_tasks *t, rui_tasks_peer *h, rui_tasks_slot *slot, uint32_t which,
                   uint32_t items)
 {
     RU_CHECK(items >= 1 && items <= t->tail - t->pos && slot->state == RUI_TASKS_FREE);
+    int64_t before = under_way(h); /* of the other slot: what a slice waits for there is known */
+    slot->sent_ns = before > 0 ? -1 : t->now.ns;
     h->seq[which] += RUI_TASKS_SLOTS;
     slot->state = RUI_TASKS_OFFERED;
     slot->range = (ru_tasks_range){.owner = t->opt.me,
@@ -61,25 +141,25 @@ static void offer(ru_tasks *t, rui_tasks_peer *h, rui_tasks_slot *slot, uint32_t
     t->tail -= items;
     h->told_ns = t->now.ns;
     rui_tasks_send(t, h->id, RU_TASKS_DO_THIS, &slot->range);
+    if (knows_speed(h)) {
+        t->out->at[t->out->n - 1].predicted_ns = delay_ns(t, h) + (before + items) * h->item_ns;
+    }
 }
 
-/* Items for a helper that is `gap_ppm` ahead: what makes both even when it works as well; when it
- * does not, its part of what is left by speed. At most the next size of slices. */
+/* Items for a helper that is `gap_ppm` ahead: what makes both even when it works as well, and no
+ * more than what it has done when the rest is done here. At most the next size of slices. */
 static uint32_t amount(const ru_tasks *t, const rui_tasks_peer *h, int64_t gap_ppm)
 {
     int64_t rest = t->tail - t->pos, n = h->next_items;
     int64_t mine = t->item_ns > 0 ? t->item_ns : 1, its = h->item_ns > 0 ? h->item_ns : mine;
     int64_t even = gap_ppm * t->opt.items / RUI_TASKS_ONE / 2;
-    int64_t part = (int64_t)((double)rest * (double)mine / ((double)mine + (double)its));
-    part = h->idle ? part : even < rest / 2 ? even : rest / 2;
+    double both = (double)mine + (double)its;
+    double lost = t->item_ns > 0 ? (double)delay_ns(t, h) / both : 0;
+    int64_t part = (int64_t)((double)rest * (double)mine / both - lost);
+    even = (int64_t)((double)(even < rest / 2 ? even : rest / 2) - lost);
+    part = h->idle || part < even ? part : even;
     n = part < n ? part : n;
     return n < 0 ? 0 : (uint32_t)n;
-}
-
-/* Would the rest take so long that an answer comes in time? */
-static bool far_from_end(const ru_tasks *t)
-{
-    return (t->tail - t->pos) * t->item_ns >= 2 * t->rules->rtt_ns || t->item_ns == 0;
 }
 
 void rui_tasks_consider(ru_tasks *t, rui_tasks_peer *h)
@@ -102,8 +182,7 @@ void rui_tasks_consider(ru_tasks *t, rui_tasks_peer *h)
                               : rui_tasks_expected(t, h->progress_ppm, h->clock_ns, h->heard_ns);
         int64_t gap = its - rui_tasks_progress(t);
         uint32_t n = amount(t, h, gap);
-        if (gap <= (h->idle ? t->rules->idle_ppm : t->rules->trigger_ppm) || n < least ||
-            !far_from_end(t)) {
+        if (gap <= (h->idle ? t->rules->idle_ppm : t->rules->trigger_ppm) || n < least) {
             return;
         }
         h->next_items = 2 * h->next_items < most ? 2 * h->next_items : most;
@@ -147,7 +226,7 @@ void rui_tasks_cancel(ru_tasks *t)
             return;
         }
         best->state = RUI_TASKS_CANCELLING;
-        of->told_ns = t->now.ns;
+        best->sent_ns = of->told_ns = t->now.ns;
         coming += best->range.hi - best->range.lo;
         rui_tasks_send(t, of->id, RU_TASKS_CANCEL, &best->range);
     }
@@ -170,17 +249,20 @@ static void answered(ru_tasks *t, rui_tasks_peer *h, const ru_tasks_msg *m)
     }
     switch (m->kind) {
     case RU_TASKS_STARTED_WORKING:
-        slot->state = RUI_TASKS_CLAIMED;
+        started(t, h, slot);
         break;
     case RU_TASKS_DONE_WORK:
         RU_CHECK(t->n_accepted < RU_TASKS_ACCEPTED_MAX && slot->range.clock == t->clock);
         t->accepted[t->n_accepted++] = slot->range;
-        slot->state = RUI_TASKS_FREE;
+        done(t, h, slot);
         break;
     case RU_TASKS_REFUSE:
     case RU_TASKS_CANCEL_OK:
         if (slot->state != RUI_TASKS_CLAIMED) {
             h->left = m->kind == RU_TASKS_REFUSE ? 0 : h->left;
+            if (m->kind == RU_TASKS_CANCEL_OK && slot->sent_ns >= 0) {
+                learn(t, &t->answer, t->now.ns - slot->sent_ns);
+            }
             take_back(t, slot);
         }
         break;
@@ -195,13 +277,14 @@ static void answered(ru_tasks *t, rui_tasks_peer *h, const ru_tasks_msg *m)
     }
 }
 
-/* Pull style: half of what is left, if the tail is still far. */
+/* Pull style: half of what is left, if it takes longer than what passes before the helper begins.
+ */
 static void wanted(ru_tasks *t, rui_tasks_peer *h)
 {
     uint32_t which = 0, rest = t->open ? t->tail - t->pos : 0;
     rui_tasks_slot *slot = free_slot(h, &which);
-    if (slot == NULL || !room(t) || rest / 2 < ppm(t, t->rules->least_ppm) + 1 ||
-        !far_from_end(t)) {
+    bool late = t->item_ns > 0 && rest * t->item_ns < delay_ns(t, h);
+    if (slot == NULL || !room(t) || rest / 2 < ppm(t, t->rules->least_ppm) + 1 || late) {
         const ru_tasks_range none = {.owner = t->opt.me, .helper = h->id, .clock = t->clock};
         rui_tasks_send(t, h->id, RU_TASKS_REFUSE, &none);
         return;
@@ -221,7 +304,7 @@ void rui_tasks_owner_heard(ru_tasks *t, rui_tasks_peer *h, const ru_tasks_msg *m
     }
     h->progress_ppm = m->progress_ppm;
     h->heard_ns = t->now.ns;
-    h->clock_ns = m->item_ns < INT64_C(1000000000000) ? m->item_ns * m->share : 0;
+    h->clock_ns = m->item_ns < RUI_TASKS_ITEM_NS_MAX ? m->item_ns * m->share : 0;
     h->item_ns = m->item_ns;
     h->idle = m->idle;
     if (m->kind != RU_TASKS_STARTED && m->kind != RU_TASKS_THIS_FAR) {
@@ -246,7 +329,8 @@ void rui_tasks_helper_lost(ru_tasks *t, rui_tasks_peer *h)
 /* The clock waits for slices alone: after a while ask what became of them. */
 void rui_tasks_ask_again(ru_tasks *t)
 {
-    int64_t every_ns = 4 * t->rules->rtt_ns + 1000000, next_ns = INT64_MAX;
+    const rui_tasks_delay answer = answer_of(t);
+    int64_t every_ns = 2 * answer.mean_ns + 4 * answer.spread_ns + 1000000, next_ns = INT64_MAX;
     for (uint32_t i = 0; i < t->opt.n_helpers; i++) {
         rui_tasks_peer *h = &t->helper[i];
         bool due = t->now.ns >= h->told_ns + every_ns, told = false;
@@ -256,7 +340,9 @@ void rui_tasks_ask_again(ru_tasks *t)
                 continue;
             }
             if (due) {
-                slot->state = slot->state == RUI_TASKS_OFFERED ? RUI_TASKS_CANCELLING : slot->state;
+                bool first = slot->state == RUI_TASKS_OFFERED;
+                slot->sent_ns = first ? t->now.ns : -1;
+                slot->state = first ? RUI_TASKS_CANCELLING : slot->state;
                 rui_tasks_send(t, h->id, RU_TASKS_CANCEL, &slot->range);
                 told = true;
             }

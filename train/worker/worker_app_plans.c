@@ -207,6 +207,12 @@ void rui_app_reassigned(void *self, const ru_reassign_in *in, const ru_engine_sl
         }
         ru_decisions_measured(w->decisions, policy, "slices_share", RU_NAN,
                               slices->of > 0 ? (double)slices->units / (double)slices->of : 0);
+        if (slices->all_bytes > 0) {
+            ru_decisions_measured(w->decisions, policy, "messages_share", RU_NAN,
+                                  (double)slices->bytes / (double)slices->all_bytes);
+            ru_decisions_measured(w->decisions, policy, "slice_rows_share", RU_NAN,
+                                  (double)slices->row_bytes / (double)slices->all_bytes);
+        }
     }
     if (in == NULL) {
         return;
