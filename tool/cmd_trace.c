@@ -333,7 +333,7 @@ static ru_status say_errors(view *v, ru_arena *arena, ru_err *err)
 {
     ru_predictor_error e[RU_PREDICTORS_MAX];
     uint32_t n = 0;
-    RU_TRY(ru_trace_predicted(v->traces, v->n, 0, arena, e, &n, err));
+    RU_TRY(ru_trace_predicted(v->traces, v->n, &v->clocks, 0, arena, e, &n, err));
     for (uint32_t k = 0; k < n; k++) {
         add_word(v,
                  ru_arena_printf(arena,

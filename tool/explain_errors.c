@@ -100,6 +100,7 @@ static ru_status policy_rows(const ru_world *w, ru_table *t, ru_arena *arena, ru
 static ru_status record_rows(const char *path, ru_table *t, ru_arena *arena, ru_err *err)
 {
     ru_trace *traces;
+    ru_trace_clocks clocks;
     ru_predictor_error e[RU_PREDICTORS_MAX];
     uint32_t n, n_errors = 0;
     const char *dir = ru_path_join(arena, path, "trace");
@@ -111,12 +112,14 @@ static ru_status record_rows(const char *path, ru_table *t, ru_arena *arena, ru_
         return RU_OK;
     }
     RU_TRY(st);
-    RU_TRY(ru_trace_predicted(traces, n, 0, arena, e, &n_errors, err));
+    RU_TRY(ru_trace_align(traces, n, arena, &clocks, err));
+    RU_TRY(ru_trace_predicted(traces, n, &clocks, 0, arena, e, &n_errors, err));
     for (uint32_t k = 0; k < n_errors; k++) {
         row(t,
-            strcmp(e[k].predictor, "coll") == 0   ? "time of a sum"
-            : strcmp(e[k].predictor, "link") == 0 ? "time of a transfer"
-                                                  : "time of a span",
+            strcmp(e[k].predictor, "coll") == 0        ? "time of a sum"
+            : strcmp(e[k].predictor, "coll step") == 0 ? "time of all sums of a step"
+            : strcmp(e[k].predictor, "link") == 0      ? "time of a transfer"
+                                                       : "time of a span",
             &e[k]);
     }
     return RU_OK;

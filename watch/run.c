@@ -362,8 +362,8 @@ static ru_status take_traces(const ru_watch *w, ru_top *t, ru_arena *arena, ru_e
     RU_TRY(ru_trace_align(traces, t->n, arena, &clocks, err));
     RU_TRY(ru_trace_steps(traces, t->n, &clocks, arena, steps, err));
     RU_TRY(ru_trace_causes(traces, steps, t->n, &clocks, arena, causes, &n_causes, err));
-    RU_TRY(
-        ru_trace_predicted(traces, t->n, WINDOW_NS, arena, t->predictors, &t->n_predictors, err));
+    RU_TRY(ru_trace_predicted(traces, t->n, &clocks, WINDOW_NS, arena, t->predictors,
+                              &t->n_predictors, err));
     int64_t last = INT64_MIN, wall_now = ru_clock_wall_ns();
     for (uint32_t k = 0; k < t->n; k++) {
         int64_t end = ru_trace_global(&clocks, k, traces[k].last_ns);

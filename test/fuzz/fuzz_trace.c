@@ -41,7 +41,7 @@ static void tell(const ru_trace *t, const ru_trace_clocks *c, ru_arena *a)
             ru_cause_print(&causes[k], t, &text);
         }
     }
-    (void)!ru_trace_predicted(t, 2, 1000, a, errors, &n, NULL);
+    (void)!ru_trace_predicted(t, 2, c, 1000, a, errors, &n, NULL);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
