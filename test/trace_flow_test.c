@@ -10,6 +10,7 @@
 #include "env/file.h"
 #include "lab/job.h"
 #include "trace/clock.h"
+#include "trace/predicted.h"
 
 enum { WORKERS = 3, STEPS = 8 };
 
@@ -144,5 +145,74 @@ static void test_same_seed_same_bytes(void **state)
     }
 }
 
+typedef struct errors {
+    ru_predictor_error at[RU_PREDICTORS_MAX];
+    uint32_t n;
+} errors;
+
+/* Of what a job predicts whose gradients are those tensors, on links of 1 Gbit/s. */
+static void predict(ru_scratch *f, const ru_sim_job *more, errors *into)
+{
+    ru_sim_job job = *more;
+    ru_sim_job_result r;
+    ru_trace *t;
+    ru_trace_clocks c;
+    uint32_t n;
+    job.seed = 11;
+    job.steps = 24;
+    job.batch = 48;
+    job.sample_ns = 100000;
+    job.nic = (ru_sim_nic){.bytes_per_s = 1.25e8, .delay_ns = 50000};
+    job.trace_dir = ru_path_join(&f->arena, f->root, "job");
+    assert_ok(ru_sim_job_run(&job, &r, &f->err), f->err);
+    assert_ok(ru_trace_run_load(job.trace_dir, &f->arena, &t, &n, &f->err), f->err);
+    assert_ok(ru_trace_align(t, n, &f->arena, &c, &f->err), f->err);
+    assert_ok(ru_trace_predicted(t, n, &c, 0, &f->arena, into->at, &into->n, &f->err), f->err);
+}
+
+static void within(const errors *e, const char *predictor, int64_t n_min, double median, double p95)
+{
+    for (uint32_t k = 0; k < e->n; k++) {
+        if (strcmp(e->at[k].predictor, predictor) == 0) {
+            assert_true(e->at[k].n >= n_min);
+            assert_true(e->at[k].median <= median);
+            assert_true(e->at[k].p95 <= p95);
+            return;
+        }
+    }
+    fail_msg("nobody predicted '%s'", predictor);
+}
+
+/* A link with nothing else to do: each transfer waits only for those of its sender that were known
+ * when it was sent. */
+static void test_predicted_transfers(void **state)
+{
+    const ru_sim_job job = {.founders = 2,
+                            .n_tensors = 1,
+                            .tensor_n = (const int64_t[]){2000000},
+                            .counted = true,
+                            .deterministic = true};
+    errors e;
+    predict(*state, &job, &e);
+    within(&e, "link", 400, 0.05, 0.15);
+}
+
+/* By the costs that the members measured before the first step; sums that wait for others as well.
+ */
+static void test_predicted_sums(void **state)
+{
+    ru_sim_job job = {
+        .founders = 4, .n_tensors = 1, .tensor_n = (const int64_t[]){1000000, 400000, 300000}};
+    errors e;
+    predict(*state, &job, &e);
+    within(&e, "coll", 24, 0.05, 0.15);
+    job.founders = 2;
+    job.n_tensors = 3;
+    predict(*state, &job, &e);
+    within(&e, "coll", 3 * 24, 0.1, 0.15);
+    within(&e, "coll step", 24, 0.1, 0.15);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
-RU_TESTS(test_trace_flow, T(test_flows_join), T(test_sums_join), T(test_same_seed_same_bytes))
+RU_TESTS(test_trace_flow, T(test_flows_join), T(test_sums_join), T(test_same_seed_same_bytes),
+         T(test_predicted_transfers), T(test_predicted_sums))

@@ -356,6 +356,8 @@ ru_status ru_chan_send(ru_chan *ch, const ru_chan_send_in *in, ru_time now, ru_x
     s->granted_bytes = s->total_bytes < RUI_FIRST_WINDOW ? s->total_bytes : RUI_FIRST_WINDOW;
     if (!send_whole(ch, i, now)) {
         rui_stream_queue(ch, i, now);
+    } else if (ch->recorder != NULL) {
+        s->predicted_ns = rui_egress_beside_ns(ch->egress, p, s->total_bytes, now);
     }
     return RU_OK;
 }

@@ -213,7 +213,7 @@ typedef struct rui_stream {
     uint32_t n_held;
     ru_time since, first, last; /* sent by the user; first byte pulled, last byte let go; ns 0: not
                                    yet */
-    int64_t predicted_ns;
+    int64_t predicted_ns;       /* from `since` until the receiver has all; 0: nobody knows */
     uint32_t plan;
     uint16_t label;
     bool recorded;

@@ -82,8 +82,6 @@ uint32_t rui_stream_new(ru_chan *ch, uint32_t pi, const ru_chan_send_in *in, ru_
         s->total_bytes += in->spans[k].size_bytes;
     }
     s->left_bytes = s->total_bytes;
-    double rate = rui_egress_rate(ch->egress);
-    s->predicted_ns = rate > 0 ? (int64_t)((double)s->total_bytes * 1e9 / rate) : 0;
     if (s->next != RUI_NONE) {
         ch->streams[s->next].prev = i;
     }
@@ -159,6 +157,9 @@ void rui_stream_queue(ru_chan *ch, uint32_t i, ru_time now)
                                         .bytes = n,
                                         .total_bytes = s->total_bytes},
                    now);
+    if (ch->recorder != NULL && s->since.ns == now.ns) { /* not again when it is resumed */
+        s->predicted_ns = rui_egress_arrives_ns(ch->egress, i, now);
+    }
     rui_chan_ask_tick(ch, rui_egress_due(ch->egress, now));
     rui_wake(ch, now);
 }

@@ -49,9 +49,9 @@ static void earlier(ru_time *next, ru_time at)
     }
 }
 
-/* What the link knows of one peer: bytes acknowledged since the last time; its rtt goes into
- * *rtt_ns when it is longer. */
-static int64_t sample_peer(ru_chan *ch, uint32_t i, int64_t *rtt_ns)
+/* What the link knows of one peer: bytes acknowledged since the last time. What the kernel still
+ * has is added to *left_bytes; its rtt goes into *rtt_ns when it is longer. */
+static int64_t sample_peer(ru_chan *ch, uint32_t i, int64_t *left_bytes, int64_t *rtt_ns)
 {
     rui_peer *p = &ch->peers[i];
     int64_t acked = 0;
@@ -62,6 +62,7 @@ static int64_t sample_peer(ru_chan *ch, uint32_t i, int64_t *rtt_ns)
         acked += facts.acked_bytes > p->acked_bytes[k] ? facts.acked_bytes - p->acked_bytes[k] : 0;
         p->acked_bytes[k] = facts.acked_bytes;
         p->in_link = p->in_link || facts.unsent_bytes > 0 || facts.unacked_bytes > 0;
+        *left_bytes += facts.unsent_bytes + facts.unacked_bytes;
         *rtt_ns = facts.rtt_min_ns > *rtt_ns ? facts.rtt_min_ns : *rtt_ns;
         if (k == RU_LINK_BULK) {
             rui_egress_line_rtt(ch->egress, i, facts.rtt_min_ns);
@@ -73,17 +74,18 @@ static int64_t sample_peer(ru_chan *ch, uint32_t i, int64_t *rtt_ns)
 /* Bytes that the receivers' hosts acknowledged, as the link knows. false: not yet time. */
 static bool sample(ru_chan *ch, ru_time now)
 {
-    int64_t span_ns = ru_time_since(now, ch->sample_at), acked = 0, rtt_max_ns = 0;
+    int64_t span_ns = ru_time_since(now, ch->sample_at), acked = 0, left = 0, rtt_max_ns = 0;
     if (span_ns < SAMPLE_NS) {
         return false;
     }
     for (uint32_t k = 0; k < ch->n_active; k++) {
         const rui_peer *p = &ch->peers[ch->active[k]];
         if (p->state == RUI_PEER_UP && p->in_link) {
-            acked += sample_peer(ch, ch->active[k], &rtt_max_ns);
+            acked += sample_peer(ch, ch->active[k], &left, &rtt_max_ns);
         }
     }
     rui_egress_acked(ch->egress, acked, now);
+    rui_egress_left(ch->egress, left, now);
     double rx = (double)(ch->stats.rx_bytes - ch->rx_mark_bytes) * 1e9 / (double)span_ns;
     ch->rx_rate = rx > ch->rx_rate * 0.999 ? rx : ch->rx_rate * 0.999;
     ch->rx_mark_bytes = ch->stats.rx_bytes;

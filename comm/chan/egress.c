@@ -155,7 +155,7 @@ void rui_egress_rekey(rui_egress *e, uint32_t s, const rui_key *key)
     line_in(e, it->line);
 }
 
-static int64_t solo_ns(const rui_egress *e, int64_t bytes)
+int64_t rui_egress_solo_ns(const rui_egress *e, int64_t bytes)
 {
     double rate = e->rate > 0 ? e->rate : RATE_GUESS; /* a slow guess: nothing ages too soon */
     double ns = (double)bytes / rate * 1e9;
@@ -184,7 +184,7 @@ int64_t rui_egress_behind(const rui_egress *e, const rui_egress_item *it)
 
 static void start_aging(rui_egress *e, rui_egress_item *it, ru_time now)
 {
-    it->age_ns = AGE_FACTOR * solo_ns(e, it->total_bytes);
+    it->age_ns = AGE_FACTOR * rui_egress_solo_ns(e, it->total_bytes);
     it->age_ns = it->age_ns > AGE_MIN_NS ? it->age_ns : AGE_MIN_NS;
     it->waits_from = rui_egress_behind(e, it);
     it->age_at = ru_time_after(now, it->age_ns);
@@ -307,7 +307,7 @@ static void put_on_wire(rui_egress *e, rui_egress_item *it, int64_t bytes, ru_ti
     rui_egress_count(e, now);
     e->on_wire_class = it->key.class;
     e->on_wire_due = it->key.start_ns != INT64_MAX;
-    e->on_wire_max_ns = WIRE_FACTOR * solo_ns(e, bytes);
+    e->on_wire_max_ns = WIRE_FACTOR * rui_egress_solo_ns(e, bytes);
     it->waits_from = rui_egress_behind(e, it);
 }
 
@@ -320,6 +320,8 @@ void rui_egress_took(rui_egress *e, uint32_t s, int64_t bytes, ru_time now)
     RU_CHECK(bytes > 0 && bytes <= it->bytes);
     count(e, line, s);
     spend(e, bytes, it->key.class == 0, now);
+    e->wire_until = ru_time_after(e->wire_until.ns > now.ns ? e->wire_until : now,
+                                  rui_egress_solo_ns(e, bytes));
     l->last = s;
     l->served = ++e->services;
     it->bytes -= bytes;

@@ -86,6 +86,16 @@ ru_time rui_egress_tick(rui_egress *e, rui_egress_late_fn late, void *self, ru_t
 /* The same question without a tick: after streams were added. */
 ru_time rui_egress_due(const rui_egress *e, ru_time now);
 
+/* Bytes that the kernels of all lines hold, unsent or not acknowledged, as measured just now. */
+void rui_egress_left(rui_egress *e, int64_t bytes, ru_time now);
+/* Predicted time until s, queued just now, is at its receiver: behind the bytes that were handed to
+ * lines and the queued ones that go before it, its total_bytes at the measured rate, half a round
+ * trip. Streams that come later and go before it are not known. 0: no rate is known.
+ * Cost: looks at 64 queued streams at most; of more at equal distances. */
+int64_t rui_egress_arrives_ns(const rui_egress *e, uint32_t s, ru_time now);
+/* The same of bytes that leave now on another connection to the peer of `line`. */
+int64_t rui_egress_beside_ns(const rui_egress *e, uint32_t line, int64_t bytes, ru_time now);
+
 int64_t rui_egress_chunk(const rui_egress *e); /* bytes of a chunk now */
 double rui_egress_rate(const rui_egress *e);   /* bytes/s; 0: not known */
 uint32_t rui_egress_queued(const rui_egress *e);

@@ -77,6 +77,7 @@ struct rui_egress {
     ru_time on_wire_at;     /* counted until then */
     int64_t on_wire_max_ns; /* of it still to be counted */
     ru_time busy_until;     /* of the interface, by what was handed out */
+    ru_time wire_until;     /* what was handed out has left, at the mean rate */
     ru_time gate_at;        /* a held line may go then; ns 0: none is held */
     ru_time late_at;
     int64_t control_bytes, all_bytes;
@@ -97,6 +98,8 @@ static inline int rui_key_order(const rui_key *a, const rui_key *b)
 }
 
 void rui_egress_key(rui_egress *e, rui_egress_item *it);
+/* At the mean rate; before it is known at that of 1 Gbit/s. */
+int64_t rui_egress_solo_ns(const rui_egress *e, int64_t bytes);
 /* Count the time of the chunk on the wire until now. */
 void rui_egress_count(rui_egress *e, ru_time now);
 /* How long chunks that go before this item's for their class or deadline, not for their rank, kept

@@ -677,10 +677,77 @@ static void test_control_has_a_budget(void **state)
     ru_arena_fini(&a);
 }
 
+/* -- when a stream arrives ------------------------------------------------------------------------
+ */
+
+/* The time until stream `own` is done, when nothing is added any more. */
+static int64_t drain(rui_egress *e, model_stream *s, uint32_t own, int64_t busy_ns, double rate)
+{
+    double at = (double)busy_ns;
+    while (s[own].left > 0) {
+        uint32_t got = UINT32_MAX;
+        ru_time now = {(int64_t)at};
+        for (uint32_t k = 0; k < 2 * LINES && got == UINT32_MAX; k++) { /* all have room first */
+            uint32_t next;
+            bool picked = rui_egress_pick(e, k % LINES, now, &next);
+            got = picked && k >= LINES ? next : got;
+        }
+        assert_true(got < STREAMS);
+        int64_t n = rui_egress_chunk(e) < s[got].left ? rui_egress_chunk(e) : s[got].left;
+        rui_egress_took(e, got, n, now);
+        s[got].left -= n;
+        at += (double)n / rate * 1e9;
+    }
+    return (int64_t)at;
+}
+
+/* With all streams known, the prediction of the last one errs by the turns that lines take. */
+static void test_arrives(void **state)
+{
+    (void)state;
+    const double rate = 1e8;
+    enum { CHUNK = 1 << 16 };
+    const int64_t chunk_ns = (int64_t)(CHUNK / rate * 1e9);
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        ru_rng r = ru_rng_from(seed, 0);
+        uint32_t lines = seed % 3 == 0 ? 1 : LINES, n = 1 + ru_rng_below(&r, STREAMS);
+        ru_arena a;
+        ru_err err;
+        rui_egress *e;
+        model_stream s[STREAMS];
+        ru_arena_init(&a, 0);
+        const rui_egress_options opt = {.lines_max = LINES,
+                                        .streams_max = STREAMS,
+                                        .chunk_bytes = CHUNK,
+                                        .rate_bytes_per_s = rate};
+        assert_ok(rui_egress_open(&opt, &a, &e, &err), err);
+        for (uint32_t k = 0; k < LINES; k++) {
+            rui_egress_line(e, k, true);
+            rui_egress_line_rtt(e, k, 200);
+        }
+        for (uint32_t k = 0; k < n; k++) {
+            s[k].left = 1 + ru_rng_below(&r, 4 * CHUNK);
+            const rui_egress_stream in = {.line = ru_rng_below(&r, lines),
+                                          .class = (uint8_t)(1 + ru_rng_below(&r, 3)),
+                                          .rank = (uint16_t)ru_rng_below(&r, 3),
+                                          .bytes = s[k].left,
+                                          .total_bytes = s[k].left};
+            rui_egress_add(e, k, &in, (ru_time){0});
+        }
+        int64_t left = ru_rng_below(&r, 1 << 20), busy_ns = (int64_t)((double)left / rate * 1e9);
+        rui_egress_left(e, left, (ru_time){0});
+        int64_t soon = rui_egress_arrives_ns(e, n - 1, (ru_time){0});
+        int64_t took = drain(e, s, n - 1, busy_ns, rate) + 100;
+        int64_t turns = lines == 1 ? 2 : lines * chunk_ns;
+        assert_true(soon - took <= turns && took - soon <= turns);
+        ru_arena_fini(&a);
+    }
+}
+
 RU_TESTS(comm_egress, cmocka_unit_test(test_the_latest_start_decides),
          cmocka_unit_test(test_lateness_is_predicted),
          cmocka_unit_test(test_the_rate_makes_the_chunk),
          cmocka_unit_test(test_control_has_a_budget), cmocka_unit_test(test_choices_equal_a_search),
          cmocka_unit_test(test_deadlines_are_met), cmocka_unit_test(test_ranks_do_not_age),
          cmocka_unit_test(test_nobody_starves), cmocka_unit_test(test_a_moment_does_not_age),
-         cmocka_unit_test(test_better_line_keeps_the_wire))
+         cmocka_unit_test(test_better_line_keeps_the_wire), cmocka_unit_test(test_arrives))

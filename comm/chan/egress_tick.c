@@ -13,6 +13,7 @@ enum {
     IDLE_NS = 100000000,
     BUSY_NS = SAMPLE_NS,
     DEADLINES_NS = 2000000,
+    LOOK_MAX = 64,
 };
 
 /* 0.5 ms worth, in steps of 16 KiB; stays where it is within a step and a half. */
@@ -109,6 +110,82 @@ static void age(rui_egress *e, ru_time now)
         it->age_at = ru_time_after(now, left_ns > 0 ? left_ns : it->age_ns);
         rui_pheap_push(&e->by_age, &e->age_root, s);
     }
+}
+
+/* -- when a stream arrives ------------------------------------------------------------------------
+ */
+
+void rui_egress_left(rui_egress *e, int64_t bytes, ru_time now)
+{
+    RU_CHECK(bytes >= 0);
+    e->wire_until = ru_time_after(now, rui_egress_solo_ns(e, bytes));
+}
+
+/* Bytes with the key of the stream in question that wait on another line. */
+typedef struct rival {
+    uint32_t line;
+    double bytes;
+} rival;
+
+static void add_rival(rival *rivals, uint32_t *n, const rui_egress_item *it)
+{
+    uint32_t k = 0;
+    while (k < *n && rivals[k].line != it->line) {
+        k++;
+    }
+    *n += k == *n;
+    rivals[k].line = it->line;
+    rivals[k].bytes += (double)it->bytes;
+}
+
+/* Bytes that go before the last ones of `it`. Between equal keys a line goes by arrival, and lines
+ * take turns: another line sends as much as its own one until then, or all it has. */
+static int64_t ahead(const rui_egress *e, const rui_egress_item *it)
+{
+    rival rivals[LOOK_MAX] = {0};
+    uint32_t stride = (e->n_queued + LOOK_MAX - 1) / LOOK_MAX, looked = 0, n = 0;
+    double better = 0, own = 0, turns = 0;
+    for (uint32_t i = 0; i < e->n_queued; i += stride, looked++) {
+        const rui_egress_item *b = &e->items[e->queued[i]];
+        bool closed = e->lines[b->line].state == RUI_LINE_CLOSED;
+        int order = rui_key_order(&b->key, &it->key);
+        if (b == it || order > 0 || (closed && b->line != it->line)) {
+            continue;
+        }
+        if (order < 0) {
+            better += (double)b->bytes;
+        } else if (b->line != it->line) {
+            add_rival(rivals, &n, b);
+        } else if (b->key.arrival < it->key.arrival) {
+            own += (double)b->bytes;
+        }
+    }
+    double scale = looked > 0 ? (double)e->n_queued / looked : 0;
+    own *= scale;
+    for (uint32_t k = 0; k < n; k++) {
+        double all = rivals[k].bytes * scale, until = own + (double)it->bytes;
+        turns += all < until ? all : until;
+    }
+    double bytes = better * scale + own + turns;
+    return bytes < 1e18 ? (int64_t)bytes : (int64_t)1e18;
+}
+
+static int64_t arrives_ns(const rui_egress *e, uint32_t line, int64_t bytes, ru_time now)
+{
+    int64_t wire_ns = ru_time_since(e->wire_until, now);
+    return (wire_ns > 0 ? wire_ns : 0) + rui_egress_solo_ns(e, bytes) + e->lines[line].rtt_ns / 2;
+}
+
+int64_t rui_egress_arrives_ns(const rui_egress *e, uint32_t s, ru_time now)
+{
+    RU_CHECK(rui_egress_has(e, s));
+    const rui_egress_item *it = &e->items[s];
+    return e->rate > 0 ? arrives_ns(e, it->line, ahead(e, it) + it->total_bytes, now) : 0;
+}
+
+int64_t rui_egress_beside_ns(const rui_egress *e, uint32_t line, int64_t bytes, ru_time now)
+{
+    return e->rate > 0 ? arrives_ns(e, line, bytes, now) : 0;
 }
 
 /* -- lateness ------------------------------------------------------------------------------------
