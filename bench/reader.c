@@ -2,6 +2,8 @@
  *
  * Files are read from the disk, not from memory: before each round the kernel is told to forget
  * them. Our round, a plain sequential read of the same file and fio take turns. */
+#include "bench/reader.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +14,6 @@
 #include <turbojpeg.h>
 
 #include "base/rng.h"
-#include "bench/bench.h"
 #include "bench/reader_http.h"
 #include "data/make.h"
 #include "env/clock.h"
@@ -35,8 +36,7 @@ static double seconds_since(int64_t from_ns)
     return (double)(ru_clock_now().ns - from_ns) * 1e-9;
 }
 
-/* Forget the pages of a file, so that the next read comes from the disk. */
-static int64_t forget(const char *path)
+static int64_t forget_file(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat st = {0};
@@ -49,9 +49,28 @@ static int64_t forget(const char *path)
     return st.st_size;
 }
 
-/* Bytes that mean nothing: head, then `bytes` of Philox. */
-static ru_status make_file(const char *path, const void *head, int64_t head_bytes, int64_t bytes,
-                           ru_err *err)
+int64_t rui_forget(const char *path)
+{
+    if (!ru_path_is_dir(path)) {
+        return forget_file(path);
+    }
+    ru_arena arena;
+    char **names = NULL;
+    uint32_t n = 0;
+    int64_t bytes = 0;
+    ru_arena_init(&arena, 0);
+    if (ru_dir_list(path, &arena, &names, &n, NULL) == RU_OK) {
+        for (uint32_t k = 0; k < n; k++) {
+            const char *inner = ru_path_join(&arena, path, names[k]);
+            bytes += inner != NULL ? rui_forget(inner) : 0;
+        }
+    }
+    ru_arena_fini(&arena);
+    return bytes;
+}
+
+ru_status rui_make_file(const char *path, const void *head, int64_t head_bytes, int64_t bytes,
+                        ru_err *err)
 {
     ru_out *out = NULL;
     uint32_t *piece = malloc(PIECE);
@@ -80,7 +99,7 @@ static ru_status make_file(const char *path, const void *head, int64_t head_byte
 static ru_status stream_rate(const reader_case *c, uint32_t threads, int64_t most, double *mb_per_s,
                              int64_t *samples, ru_err *err)
 {
-    int64_t bytes = forget(c->path), t0 = ru_clock_now().ns;
+    int64_t bytes = rui_forget(c->path), t0 = ru_clock_now().ns;
     ru_dataset *d = NULL;
     ru_stream *s = NULL;
     RU_TRY(ru_dataset_open(&c->data, &d, err));
@@ -109,7 +128,7 @@ static ru_status stream_rate(const reader_case *c, uint32_t threads, int64_t mos
 
 static ru_status plain_rate(const char *path, double *mb_per_s, ru_err *err)
 {
-    int64_t bytes = forget(path), t0 = ru_clock_now().ns;
+    int64_t bytes = rui_forget(path), t0 = ru_clock_now().ns;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     char *piece = malloc(PIECE);
     if (fd < 0 || piece == NULL) {
@@ -124,45 +143,20 @@ static ru_status plain_rate(const char *path, double *mb_per_s, ru_err *err)
     return RU_OK;
 }
 
-/* fio's bandwidth for direct sequential reads; 0 when it is not there. */
-static double fio_rate(const char *path)
-{
-    char file[4200];
-    snprintf(file, sizeof file, "--filename=%s", path);
-    const char *argv[] = {
-        "fio",        "--name=seq",          file,          "--rw=read",  "--bs=1M",
-        "--direct=1", "--ioengine=io_uring", "--iodepth=8", "--readonly", "--minimal",
-        NULL};
-    ru_process_options opt = {.argv = argv, .pipe_out = true, .quiet = true};
-    ru_process *p = NULL;
-    const char *line = NULL;
-    double rate = 0.0;
-    if (ru_process_start(&opt, &p, NULL) != RU_OK) {
-        return 0.0;
-    }
-    if (ru_process_line(p, 0, &line, NULL) == RU_OK && line != NULL) {
-        int field = 1; /* 7: KiB a second */
-        for (const char *c = line; *c != '\0' && field <= 7; c++) {
-            if (*c == ';') {
-                field++;
-                rate = field == 7 ? strtod(c + 1, NULL) * 1024.0 / 1e6 : rate;
-            }
-        }
-    }
-    ru_process_close(p);
-    return rate;
-}
-
-static ru_status bench_file(ru_bench *b, const reader_case *c, ru_err *err)
+static ru_status bench_file(ru_bench *b, const reader_case *c, rui_fio *how, ru_err *err)
 {
     if (!ru_bench_wants(b, c->name)) {
         return RU_OK;
     }
+    static const int64_t sizes[] = {128 << 10, 1 << 20};
     uint32_t rounds = b->quick ? 3 : 7;
     double ours[RU_BENCH_ROUNDS_MAX], plain[RU_BENCH_ROUNDS_MAX], fio[RU_BENCH_ROUNDS_MAX];
     int64_t samples = 0;
-    bool has_fio = true;
     RU_TRY(plain_rate(c->path, &plain[0], err)); /* the host may keep what a guest forgets */
+    if (how->rw == NULL) { /* once for all files: they differ in nothing that fio sees */
+        (void)rui_fio_best(c->path, "read", sizes, RU_ARRAY_LEN(sizes), how);
+    }
+    bool has_fio = how->rw != NULL;
     for (uint32_t k = 0; k < rounds; k++) {
         for (uint32_t side = 0; side < 2; side++) { /* who goes first changes */
             if ((k + side) % 2 == 0) {
@@ -171,18 +165,19 @@ static ru_status bench_file(ru_bench *b, const reader_case *c, ru_err *err)
                 RU_TRY(plain_rate(c->path, &plain[k], err));
             }
         }
-        fio[k] = has_fio ? fio_rate(c->path) : 0.0;
+        fio[k] = has_fio ? rui_fio_rate(c->path, how) : 0.0;
         has_fio = fio[k] > 0.0;
     }
     ru_bench_row row = {.name = c->name,
                         .unit = "MB/s",
                         .ours = ru_bench_stat_of(ours, rounds),
                         .goal = c->goal,
-                        .peer = "fio, direct, depth 8"};
+                        .peer = "fio"};
     if (has_fio) {
         row.theirs = ru_bench_stat_of(fio, rounds);
+        row.peer = rui_fio_text(how, RU_ARRAY_LEN(sizes), b->arena);
     } else {
-        row.missing = "fio is not installed (apt-get install fio)";
+        row.missing = rui_fio_missing;
     }
     ru_bench_stat mine = row.ours;
     RU_TRY(ru_bench_add(b, &row, err));
@@ -245,8 +240,8 @@ static ru_status bench_files(ru_bench *b, ru_err *err)
                               0,
                               0,
                               28};
-    RU_TRY(make_file(tokens[0], NULL, 0, bytes, err));
-    RU_TRY(make_file(idx[0], head, sizeof head, n * 784, err));
+    RU_TRY(rui_make_file(tokens[0], NULL, 0, bytes, err));
+    RU_TRY(rui_make_file(idx[0], head, sizeof head, n * 784, err));
     ru_data_options t = {.format = "tokens",
                          .paths = tokens,
                          .n_paths = 1,
@@ -267,8 +262,9 @@ static ru_status bench_files(ru_bench *b, ru_err *err)
         {"idx u8 to scaled f32", scaled, 512, idx[0], 0.9, RU_SHUFFLE_NONE},
     };
     ru_status st = RU_OK;
+    rui_fio how = {0};
     for (uint32_t k = 0; st == RU_OK && k < RU_ARRAY_LEN(cases); k++) {
-        st = bench_file(b, &cases[k], err);
+        st = bench_file(b, &cases[k], &how, err);
     }
     if (st == RU_OK) {
         st = bench_orders(b, &i, idx[0], err);
@@ -321,8 +317,7 @@ static ru_status bench_shuffled(ru_bench *b, ru_err *err)
 /* -- photos
  * ---------------------------------------------------------------------------------------- */
 
-/* A picture with edges and texture, as a JPEG of about 70 kB. */
-static ru_status make_photo(const char *path, uint64_t k, ru_err *err)
+ru_status rui_make_photo(const char *path, uint64_t k, ru_err *err)
 {
     uint8_t *rgb = malloc(3 * PHOTO_WIDTH * PHOTO_HEIGHT), *jpeg = NULL;
     unsigned long bytes = 0;
@@ -398,7 +393,7 @@ static ru_status bench_photos(ru_bench *b, ru_err *err)
     for (uint64_t k = 0; k < PHOTOS; k++) {
         char file[32];
         snprintf(file, sizeof file, "%03d.jpg", (int)k);
-        RU_TRY(make_photo(ru_path_join(b->arena, inner, file), k, err));
+        RU_TRY(rui_make_photo(ru_path_join(b->arena, inner, file), k, err));
     }
     const char *paths[] = {dir};
     reader_case c = {name, {.format = "images", .paths = paths, .n_paths = 1, .image_size = 224},
@@ -430,7 +425,7 @@ static ru_status bench_photos(ru_bench *b, ru_err *err)
 
 ru_status ru_bench_reader(ru_bench *b, ru_err *err)
 {
-    if (b->only == NULL || strcmp(b->only, "http") != 0) { /* they write large files */
+    if (strcmp(b->only, "http") != 0) { /* they write large files */
         RU_TRY(bench_files(b, err));
         RU_TRY(bench_shuffled(b, err));
         RU_TRY(bench_photos(b, err));
