@@ -1,7 +1,8 @@
 /* rubato bench reader: how fast streams deliver, against the disk and against Pillow.
  *
  * Files are read from the disk, not from memory: before each round the kernel is told to forget
- * them. Our round, a plain sequential read of the same file and fio take turns. */
+ * them. Our round, a plain sequential read of the same file and fio take turns. Random samples, tar
+ * files and folders of images beside fio and PyTorch's DataLoader: reader_cold.c. */
 #include "bench/reader.h"
 
 #include <fcntl.h>
@@ -425,10 +426,12 @@ static ru_status bench_photos(ru_bench *b, ru_err *err)
 
 ru_status ru_bench_reader(ru_bench *b, ru_err *err)
 {
-    if (strcmp(b->only, "http") != 0) { /* they write large files */
+    bool only_cold = strncmp(b->only, "cold:", 5) == 0;
+    if (!only_cold && strcmp(b->only, "http") != 0) { /* they write large files */
         RU_TRY(bench_files(b, err));
         RU_TRY(bench_shuffled(b, err));
         RU_TRY(bench_photos(b, err));
     }
+    RU_TRY(rui_bench_cold(b, err));
     return ru_bench_http(b, err);
 }

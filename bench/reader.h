@@ -33,4 +33,7 @@ double rui_fio_best(const char *path, const char *rw, const int64_t *sizes, uint
 /* "fio, best of 16: 1 MiB, depth 8, direct" in `arena`; NULL: the arena is full. */
 const char *rui_fio_text(const rui_fio *how, uint32_t n_sizes, ru_arena *arena);
 
+/* Rows of cold files beside fio and PyTorch's DataLoader. */
+ru_status rui_bench_cold(ru_bench *b, ru_err *err);
+
 #endif

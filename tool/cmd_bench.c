@@ -15,7 +15,8 @@
     X(infer, ru_bench_infer,                                                                      \
       "inference of exported ONNX models compared with PyTorch and ONNX Runtime")                 \
     X(reader, ru_bench_reader,                                                                    \
-      "speed of reading tokens, IDX files and photos compared with the disk and Pillow")          \
+      "speed of reading files and stores, warm and cold, compared with fio, PyTorch's "           \
+      "DataLoader and Pillow")                                                                    \
     X(ddp, ru_bench_ddp,                                                                          \
       "data-parallel steps on shaped links compared with PyTorch DDP over gloo")                  \
     X(net, ru_bench_net,                                                                          \
