@@ -14,7 +14,8 @@ static const struct {
     {"processor", rui_doctor_processor}, {"memory", rui_doctor_memory},
     {"disk", rui_doctor_disk},           {"compute", rui_doctor_compute},
     {"threads", rui_doctor_threads},     {"limits", rui_doctor_limits},
-    {"workers", rui_doctor_workers},     {"environment", rui_doctor_environment},
+    {"workers", rui_doctor_workers},     {"stores", rui_doctor_stores},
+    {"metrics", rui_doctor_metrics},     {"environment", rui_doctor_environment},
 };
 
 enum { N_CHECKS = sizeof checks / sizeof checks[0] };
@@ -126,7 +127,8 @@ const ru_cmd rui_cmd_doctor = {
         "Checks the processor, the memory and its control group, and the disk of DIR (default: the "
         "current folder). Computes a matrix product on the CPU device and compares it with plain "
         "loops. Starts a team of threads. Opens what several workers need: a TLS connection and "
-        "shared memory. Names environment variables that change results or speed.\n\nTraining "
+        "shared memory. Opens the libraries that data in stores and --metrics need. Names "
+        "environment variables that change results or speed.\n\nTraining "
         "works despite warnings; they do not change the exit code.",
     .args = "[DIR]",
     .arg_max = 1,

@@ -32,6 +32,8 @@ void rui_doctor_compute(ru_arena *arena, const char *dir, rui_check *c, rui_mach
 void rui_doctor_threads(ru_arena *arena, const char *dir, rui_check *c, rui_machine *m);
 void rui_doctor_environment(ru_arena *arena, const char *dir, rui_check *c, rui_machine *m);
 void rui_doctor_limits(ru_arena *arena, const char *dir, rui_check *c, rui_machine *m);
+void rui_doctor_stores(ru_arena *arena, const char *dir, rui_check *c, rui_machine *m);
+void rui_doctor_metrics(ru_arena *arena, const char *dir, rui_check *c, rui_machine *m);
 void rui_doctor_workers(ru_arena *arena, const char *dir, rui_check *c, rui_machine *m);
 
 #endif

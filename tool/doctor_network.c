@@ -1,4 +1,5 @@
-/* Doctor's checks of what several workers need: connections with TLS, shared memory, ssh. */
+/* Doctor's checks of what several workers need (connections with TLS, shared memory, ssh), and of
+ * the libraries for HTTP. */
 #include <string.h>
 
 #include "base/conf.h"
@@ -7,6 +8,8 @@
 #include "env/link_tcp.h"
 #include "env/shm.h"
 #include "tool/doctor.h"
+#include "web/fetch.h"
+#include "web/http.h"
 
 enum { PATIENCE_NS = 2000000000, ROUND_NS = 50000000 };
 
@@ -169,4 +172,44 @@ void rui_doctor_workers(ru_arena *arena, const char *dir, rui_check *c, rui_mach
     }
     ru_text_putf(&c->text, "; %s",
                  on_path(arena, "ssh") ? "ssh for --hosts" : "no ssh for --hosts");
+}
+
+/* "what is wrong; what to do": two texts. */
+static void put_missing(rui_check *c, const char *what, const ru_err *err)
+{
+    const char *repair = strstr(err->text, "; run ");
+    c->health = RUI_WARN;
+    ru_text_putf(&c->text, "%s: %.*s", what,
+                 (int)(repair != NULL ? repair - err->text : (ptrdiff_t)strlen(err->text)),
+                 err->text);
+    ru_text_put(&c->fix, repair != NULL ? repair + strlen("; run ") : "install it again");
+}
+
+void rui_doctor_stores(ru_arena *arena, const char *dir, rui_check *c, rui_machine *m)
+{
+    (void)arena, (void)dir, (void)m;
+    ru_err err;
+    bool tls = false;
+    if (ru_http_fetch_ready(&c->text, &tls, &err) != RU_OK) {
+        c->text.n = 0;
+        put_missing(c, "no data over http, https and s3", &err);
+    } else if (!tls) {
+        c->health = RUI_WARN;
+        ru_text_put(&c->text, ", which cannot read https and s3: it was built without TLS");
+        ru_text_put(&c->fix, "apt-get install libcurl4");
+    } else {
+        ru_text_put(&c->text, " reads data over http, https and s3");
+    }
+}
+
+void rui_doctor_metrics(ru_arena *arena, const char *dir, rui_check *c, rui_machine *m)
+{
+    (void)arena, (void)dir, (void)m;
+    ru_err err;
+    if (ru_http_ready(&c->text, &err) != RU_OK) {
+        c->text.n = 0;
+        put_missing(c, "no figures over HTTP (--metrics)", &err);
+    } else {
+        ru_text_put(&c->text, " serves --metrics");
+    }
 }

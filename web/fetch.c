@@ -135,6 +135,16 @@ ru_status ru_http_fetch(const ru_fetch *g, ru_arena *arena, char **text, int64_t
     return st;
 }
 
+ru_status ru_http_fetch_ready(ru_text *library, bool *tls, ru_err *err)
+{
+    rui_curl c = {0};
+    RU_TRY(rui_curl_load(&c, err));
+    const curl_version_info_data *v = c.version_info(CURLVERSION_NOW);
+    *tls = (v->features & CURL_VERSION_SSL) != 0;
+    ru_text_putf(library, "libcurl %s", v->version);
+    return RU_OK;
+}
+
 #else
 
 ru_status ru_http_fetch(const ru_fetch *g, ru_arena *arena, char **text, int64_t *n, ru_err *err)
@@ -143,6 +153,12 @@ ru_status ru_http_fetch(const ru_fetch *g, ru_arena *arena, char **text, int64_t
     (void)arena;
     (void)text;
     (void)n;
+    return rui_curl_none(err);
+}
+
+ru_status ru_http_fetch_ready(ru_text *library, bool *tls, ru_err *err)
+{
+    (void)library, (void)tls;
     return rui_curl_none(err);
 }
 

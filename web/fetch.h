@@ -4,7 +4,7 @@
 #ifndef RU_WEB_FETCH_H
 #define RU_WEB_FETCH_H
 
-#include "base/arena.h"
+#include "base/str.h"
 
 enum { RU_FETCH_HEADERS_MAX = 32 };
 
@@ -25,5 +25,9 @@ typedef struct ru_fetch {
  * RU_E_LIMIT, RU_E_UNSUPPORTED (no library). */
 RU_MUST_USE ru_status ru_http_fetch(const ru_fetch *f, ru_arena *arena, char **text, int64_t *n,
                                     ru_err *err);
+
+/* Can requests be made? Appends name and version of the library; *tls: also of https. Errors:
+ * RU_E_UNSUPPORTED, and what to install behind "; run ". */
+RU_MUST_USE ru_status ru_http_fetch_ready(ru_text *library, bool *tls, ru_err *err);
 
 #endif

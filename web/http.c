@@ -24,7 +24,8 @@ enum { CONNS = 32, SILENT_S = 10, HEAD_BYTES = 32 << 10 };
     X(create_response_from_buffer) \
     X(add_response_header)         \
     X(queue_response)              \
-    X(destroy_response)
+    X(destroy_response)            \
+    X(get_version)
 
 struct ru_http {
     ru_http_options opt;
@@ -204,6 +205,14 @@ static ru_status begin(ru_http *h, ru_arena *arena, ru_err *err)
     return st;
 }
 
+ru_status ru_http_ready(ru_text *library, ru_err *err)
+{
+    ru_http h = {0};
+    RU_TRY(load(&h, err));
+    ru_text_putf(library, "libmicrohttpd %s", h.get_version());
+    return RU_OK;
+}
+
 ru_status ru_http_open(const ru_http_options *opt, ru_arena *arena, ru_http **out, ru_err *err)
 {
     ru_http *h = RU_NEW(arena, ru_http, 1);
@@ -240,15 +249,26 @@ const char *ru_http_address(const ru_http *h)
 
 #else /* built without the library */
 
+static ru_status none(ru_err *err)
+{
+    return RU_FAIL(
+        err, RU_E_UNSUPPORTED,
+        "Rubato was built without libmicrohttpd; run apt-get install libmicrohttpd-dev and "
+        "build it again");
+}
+
+ru_status ru_http_ready(ru_text *library, ru_err *err)
+{
+    (void)library;
+    return none(err);
+}
+
 ru_status ru_http_open(const ru_http_options *opt, ru_arena *arena, ru_http **out, ru_err *err)
 {
     (void)opt;
     (void)arena;
     (void)out;
-    return RU_FAIL(
-        err, RU_E_UNSUPPORTED,
-        "Rubato was built without libmicrohttpd; run apt-get install libmicrohttpd-dev and "
-        "build it again");
+    return none(err);
 }
 
 void ru_http_close(ru_http *h)

@@ -11,6 +11,7 @@
 #ifndef RU_WEB_HTTP_H
 #define RU_WEB_HTTP_H
 
+#include "base/str.h"
 #include "env/loop.h"
 
 typedef struct ru_http ru_http;
@@ -40,5 +41,9 @@ RU_MUST_USE ru_status ru_http_open(const ru_http_options *opt, ru_arena *arena, 
                                    ru_err *err);
 void ru_http_close(ru_http *h);                /* NULL is fine */
 const char *ru_http_address(const ru_http *h); /* host:port where it listens */
+
+/* Could a server open? Appends name and version of the library. Errors: RU_E_UNSUPPORTED, and what
+ * to install behind "; run ". Thread: any. */
+RU_MUST_USE ru_status ru_http_ready(ru_text *library, ru_err *err);
 
 #endif

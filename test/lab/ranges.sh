@@ -3,7 +3,8 @@
 #
 # Runs that read from a slow and faulty store end with the bytes of runs that read files, also when they
 # are resumed and when the server is away for a while; other faults are one sentence and an exit code;
-# S3 requests carry signatures that another implementation computes, too.
+# S3 requests carry signatures that another implementation computes, too; doctor says which library is
+# missing and how to get it.
 set -euo pipefail
 rubato=$(realpath "$1") server=$(realpath "$2")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-ranges-XXXXXX")
@@ -146,4 +147,25 @@ fi
 "$rubato" data info --format idx 's3://bucket/a b+c.idx' >out.txt 2>&1 || fail "s3, nobody: $(cat out.txt)"
 kill "$pid"
 if [[ $failed -eq 0 ]]; then echo "ok: s3"; fi
+
+# Doctor: what it says of the libraries is what a command that needs them says. Files without a byte
+# stand in for broken libraries.
+says() { # CHECK HEALTH WORD
+    grep -qE "^$2 +$1 .*$3" out.txt || fail "doctor, $1: $(cat out.txt)"
+}
+"$rubato" doctor >out.txt 2>&1 || fail "doctor: $(cat out.txt)"
+says stores ok 'libcurl [0-9]'
+says metrics '(ok|warn)' 'libmicrohttpd|--metrics'
+mkdir broken
+: >broken/libcurl.so.4
+: >broken/libmicrohttpd.so.12
+LD_LIBRARY_PATH=$work/broken "$rubato" doctor >out.txt 2>&1 || fail "doctor, no libraries: $(cat out.txt)"
+says stores warn 'no data over http, https and s3'
+says metrics warn 'no figures over HTTP'
+for package in libcurl libmicrohttpd; do
+    grep -qE "fix: apt-get install $package" out.txt || fail "doctor, no $package: $(cat out.txt)"
+done
+LD_LIBRARY_PATH=$work/broken "$rubato" data info --format idx "http://127.0.0.1:1/x" >out.txt 2>&1 && fail "no libcurl: no error"
+grep -q 'need libcurl.*apt-get install libcurl4' out.txt || fail "no libcurl: $(cat out.txt)"
+if [[ $failed -eq 0 ]]; then echo "ok: doctor"; fi
 exit $failed
