@@ -45,6 +45,7 @@ static const rival rivals[] = {
     {"reassign, ssp 1", RU_ENGINE_SSP, 1, RU_ENGINE_REASSIGN, 1.04},
     {"paper, ssp 1", RU_ENGINE_SSP, 1, RU_ENGINE_PAPER, 0},
     {"steal, ssp 1", RU_ENGINE_SSP, 1, RU_ENGINE_STEAL, 0},
+    {"backup of 1, bsp", RU_ENGINE_BSP, 0, RU_ENGINE_BACKUP, 0},
 };
 
 typedef struct answer {
@@ -232,6 +233,7 @@ static ru_status add(flex *w, uint32_t k, ru_err *err)
                                   .driver = w->v->driver,
                                   .slack = w->v->slack,
                                   .stragglers = w->v->stragglers,
+                                  .backup = 1,
                                   .founders = PROCESSES,
                                   .device = &device,
                                   .device_self = p,

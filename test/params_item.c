@@ -73,6 +73,13 @@ static uint32_t item_wants(void *self, const ru_app_task *t, ru_app_want *w, uin
     return 4;
 }
 
+/* What a task of this clock adds to the second number of an item: of jobs with executors in backup
+ * the sum says which clocks are in it. */
+static float second_of(const ru_params_job *job, uint32_t clock)
+{
+    return job->backup > 0 ? (float)(1U << clock) : (float)(clock % 5);
+}
+
 /* Which rows the view has is known from the list of `wants`: a task may be a part of it. */
 static ru_status item_run(void *self, const ru_app_task *t, const ru_app_view *view,
                           ru_app_result *result, ru_err *err)
@@ -82,7 +89,7 @@ static ru_status item_run(void *self, const ru_app_task *t, const ru_app_view *v
     for (int64_t i = t->lo; i < t->hi; i++) {
         float *local = view->value[3] + 2 * i;
         int64_t at = first + i - s->list[0];
-        if (local[0] != (float)t->clock && !s->app->job->partial) {
+        if (local[0] != (float)t->clock && !s->app->job->partial && s->app->job->backup == 0) {
             return RU_FAIL(err, RU_E_BUG, "item %lld of executor %u was worked on %g times",
                            (long long)i, s->k, (double)local[0]);
         }
@@ -90,7 +97,7 @@ static ru_status item_run(void *self, const ru_app_task *t, const ru_app_view *v
         local[1] += (float)(i % 7);
         view->delta[0][(7 * i + s->k) % ROWS] -= 1;
         view->delta[1][2 * at] -= 1;
-        view->delta[1][2 * at + 1] -= (float)(t->clock % 5);
+        view->delta[1][2 * at + 1] -= second_of(s->app->job, t->clock);
         for (uint32_t j = 0; j < WIDTH; j++) {
             view->delta[2][(i % ROWS) * WIDTH + j] += 0.01F * view->value[2][j];
         }
@@ -140,11 +147,45 @@ static int64_t wrong_after_losses(const ru_params_job *job, const ru_params_resu
     return 0;
 }
 
+/* All items of an executor are there once in each clock, or none of them, and so many executors are
+ * missing in each clock as were told. */
+static int64_t wrong_after_backup(const ru_params_job *job, const ru_params_result *r)
+{
+    uint32_t missing[RU_ARRAY_LEN(r->left_out)] = {0};
+    double counts = 0, all = 0;
+    for (uint32_t k = 0; k < job->executors; k++) {
+        const float *item = r->table[ITEMS] + (size_t)2 * RU_PARAMS_SLICED * k;
+        uint32_t clocks = (uint32_t)item[1];
+        for (uint32_t i = 0; i < RU_PARAMS_SLICED; i++) {
+            if (item[2 * i] != (float)__builtin_popcount(clocks) || item[2 * i + 1] != item[1] ||
+                clocks >> job->clocks != 0) {
+                return 2 * ((int64_t)k * RU_PARAMS_SLICED + i) + 1;
+            }
+        }
+        for (uint32_t c = 0; c < job->clocks; c++) {
+            missing[c] += clocks >> c & 1 ? 0 : 1;
+        }
+        all += (double)item[0] * RU_PARAMS_SLICED;
+    }
+    for (uint32_t c = 0; c < job->clocks; c++) {
+        if (missing[c] != r->left_out[c] || missing[c] > job->backup) {
+            return 2 * (int64_t)c + 1;
+        }
+    }
+    for (int64_t i = 0; i < ROWS; i++) {
+        counts += (double)r->table[COUNTS][i];
+    }
+    return counts == all ? 0 : 1;
+}
+
 /* What is wrong with the tables after all clocks: 0 or the number of the wrong float + 1. */
 int64_t ru_params_item_wrong(const ru_params_job *job, const ru_params_result *r)
 {
     if (r->recoveries > 0) {
         return wrong_after_losses(job, r);
+    }
+    if (job->backup > 0) {
+        return wrong_after_backup(job, r);
     }
     float fives = 0;
     for (uint32_t c = 0; c < job->clocks; c++) {

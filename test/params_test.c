@@ -161,6 +161,37 @@ static void test_slices_are_applied_once(void **s)
     assert_true(helped > 12 * 100);
 }
 
+/* A clock closes without one or two executors: what these change in it is in no shard, all of what
+ * the others change is in it once, and so many are missing as were told, with faults and without.
+ */
+static void test_clocks_without_late_executors(void **s)
+{
+    (void)s;
+    uint32_t left_out = 0;
+    for (uint64_t seed = 0; seed < 30; seed++) {
+        ru_params_job job;
+        ru_err err;
+        ru_params_draw_backup(seed, &job);
+        assert_ok(ru_params_check(&job, &err), err);
+    }
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        ru_params_job job = sliced;
+        ru_params_result r;
+        ru_err err;
+        job.seed = seed;
+        job.stragglers = RU_ENGINE_BACKUP;
+        job.backup = 1 + (uint32_t)seed % 2;
+        assert_ok(ru_params_run(&job, &r, &err), err);
+        assert_string_equal(r.text, "");
+        assert_true(r.ended && ru_params_item_wrong(&job, &r) == 0);
+        for (uint32_t c = 0; c < job.clocks; c++) {
+            left_out += r.left_out[c];
+        }
+        ru_params_result_fini(&r);
+    }
+    assert_true(left_out > 6 * sliced.clocks / 2);
+}
+
 /* Helpers and owners die in the middle of slices: nothing rolls back, slices of dead helpers are
  * worked on again, and each item is there once but what is said to be lost. */
 static void test_slices_of_dead_helpers(void **s)
@@ -477,6 +508,7 @@ RU_TESTS(test_params, cmocka_unit_test(test_losses_are_rebuilt),
          cmocka_unit_test(test_mistakes_end_the_job),
          cmocka_unit_test(test_rules_drivers_and_rotation),
          cmocka_unit_test(test_blocks_without_rows), cmocka_unit_test(test_slices_are_applied_once),
+         cmocka_unit_test(test_clocks_without_late_executors),
          cmocka_unit_test(test_slices_against_stragglers),
          cmocka_unit_test(test_slices_with_late_answers),
          cmocka_unit_test(test_slices_of_dead_helpers), cmocka_unit_test(test_moves_change_nothing))

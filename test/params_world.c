@@ -304,6 +304,9 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         w->out->done = now;
         w->out->told_again += n->clock < w->told ? 1 : 0;
         w->told = n->clock + 1;
+        if (w->job->backup > 0) {
+            w->out->left_out[n->clock] = n->left_out;
+        }
     } else if (n->kind == RU_ENGINE_SAVED && n->ckpt.clock == w->job->clocks) {
         collect(p, n->ckpt);
     } else if (n->kind == RU_ENGINE_MOVED) {
@@ -403,6 +406,7 @@ static ru_status add(world *w, uint32_t k, ru_time at, ru_err *err)
                                   .driver = job->driver,
                                   .slack = job->slack,
                                   .stragglers = job->stragglers,
+                                  .backup = job->backup,
                                   .stages = {.method = job->stages},
                                   .save_every = job->save_every,
                                   .save_ns = job->save_ns,
@@ -687,6 +691,17 @@ void ru_params_draw_sliced(uint64_t seed, ru_params_job *job)
     job->executors = 2 + ru_rng_below(&r, 9);
     job->clocks = 5 + ru_rng_below(&r, 25);
     job->task_ns = 20000000 + (int64_t)ru_rng_below(&r, 200000000);
+}
+
+void ru_params_draw_backup(uint64_t seed, ru_params_job *job)
+{
+    ru_params_draw_sliced(seed, job);
+    ru_rng r = ru_rng_from(seed, 80);
+    job->stragglers = RU_ENGINE_BACKUP;
+    job->driver = RU_ENGINE_BSP;
+    job->partial = false;
+    job->clocks = 8 + ru_rng_below(&r, 13);
+    job->backup = 1 + ru_rng_below(&r, job->executors < 4 ? 1 : 3);
 }
 
 static ru_status compare(const ru_params_job *job, const ru_params_result *is, ru_err *err)

@@ -50,6 +50,7 @@ typedef struct ru_params_job {
     uint32_t rule; /* of the table of numbers */
     bool rotate, drive;
     uint32_t stragglers;      /* ru_engine_stragglers */
+    uint32_t backup;          /* executors for which a clock does not wait; clocks: 20 at most */
     bool divided;             /* the app is that of params_item.c */
     ru_speed_pattern pattern; /* divided: processes become slow; one executor on each */
     int64_t delay_ns;         /* of a message between processes; 0: 10 us */
@@ -84,7 +85,8 @@ typedef struct ru_params_result {
     double sums[RU_APP_SUMS_MAX];                 /* of the last clock */
     uint32_t recoveries, rebuilt, cached, logged; /* objects; rows */
     uint32_t shipped, arrived;                    /* executors that moved: sent, and here */
-    uint32_t redone;                              /* slices of dead helpers */
+    uint32_t left_out[20]; /* by clock: executors whose changes are dropped */
+    uint32_t redone;       /* slices of dead helpers */
     uint8_t *lost; /* [clocks, ru_params_counted] malloc: changes of that clock may be lost */
 } ru_params_result;
 
@@ -98,6 +100,8 @@ void ru_params_result_fini(ru_params_result *r);
 void ru_params_draw(uint64_t seed, ru_params_job *job);
 /* The same with executors that help each other, where counts are known. */
 void ru_params_draw_sliced(uint64_t seed, ru_params_job *job);
+/* The same with executors in backup. */
+void ru_params_draw_backup(uint64_t seed, ru_params_job *job);
 /* The same with members whose machines are taken away, with notice or without, and come. */
 typedef struct ru_params_events {
     ru_params_event at[16];

@@ -24,6 +24,7 @@ static ru_status take_memory(ru_ps *ps, ru_arena *a, ru_err *err)
     ps->unacked = RU_NEW(a, uint32_t, o->flows);
     ps->replays = RU_NEW(a, uint32_t, o->n_executors);
     ps->lost_at = RU_NEW(a, uint32_t, o->n_executors);
+    ps->left_out = RU_NEW(a, rui_ps_left_out, o->n_executors);
     ps->saved = RU_NEW(a, float *, ps->place.n_blocks);
     ps->cache = RU_NEW(a, float *, ps->place.n_blocks);
     ps->copy = RU_NEW(a, rui_ps_copy, ps->place.n_rows);
@@ -32,8 +33,9 @@ static ru_status take_memory(ru_ps *ps, ru_arena *a, ru_err *err)
     ps->marked = o->copies ? RU_NEW(a, uint8_t, ps->place.n_rows) : NULL;
     if (ps->holder == NULL || ps->shard == NULL || ps->moving == NULL || ps->ask_page == NULL ||
         ps->ticket == NULL || ps->unacked == NULL || ps->replays == NULL || ps->lost_at == NULL ||
-        ps->saved == NULL || ps->cache == NULL || ps->copy == NULL || ps->wants == NULL ||
-        (o->copies && ps->marked == NULL) || (o->partial && ps->read_by == NULL)) {
+        ps->left_out == NULL || ps->saved == NULL || ps->cache == NULL || ps->copy == NULL ||
+        ps->wants == NULL || (o->copies && ps->marked == NULL) ||
+        (o->partial && ps->read_by == NULL)) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a store of %u rows", ps->place.n_rows);
     }
     ps->ask_free = RUI_PS_NONE;
@@ -102,6 +104,7 @@ void ru_ps_reset(ru_ps *ps, uint32_t generation, uint32_t closed, ru_effects *fx
     ps->closed = ps->base = closed;
     ps->fence = ps->void_from = 0;
     memset(ps->lost_at, 0, ps->opt.n_executors * sizeof *ps->lost_at);
+    memset(ps->left_out, 0, ps->opt.n_executors * sizeof *ps->left_out);
     for (uint32_t s = 0; s < ps->place.n_shards; s++) {
         if (ps->shard[s].values != NULL) {
             rui_ps_shard_drop(ps, s);
@@ -169,6 +172,25 @@ void ru_ps_close(ru_ps *ps, uint32_t closed, ru_time now, ru_effects *fx)
     for (uint32_t s = 0; s < ps->place.n_shards; s++) {
         rui_ps_unpark(ps, s, now, fx);
     }
+}
+
+void ru_ps_leave_out(ru_ps *ps, uint32_t executor, uint32_t clock)
+{
+    RU_CHECK(executor < ps->opt.n_executors && ps->opt.ordered && ps->opt.rounds == 1);
+    rui_ps_left_out *x = &ps->left_out[executor];
+    if (x->clocks == 0 || clock > x->last) {
+        uint32_t later = clock - x->last;
+        x->clocks = x->clocks == 0 || later >= RU_PS_LEFT_OUT_CLOCKS ? 0 : x->clocks << later;
+        x->last = clock;
+    }
+    x->clocks |= x->last - clock < RU_PS_LEFT_OUT_CLOCKS ? UINT64_C(1) << (x->last - clock) : 0;
+}
+
+bool rui_ps_is_left_out(const ru_ps *ps, uint32_t executor, uint32_t clock)
+{
+    const rui_ps_left_out *x = &ps->left_out[executor];
+    return clock <= x->last && x->last - clock < RU_PS_LEFT_OUT_CLOCKS &&
+           (x->clocks >> (x->last - clock) & 1) != 0;
 }
 
 /* -- shards that come ----------------------------------------------------------------------------

@@ -34,7 +34,8 @@ enum {
     RU_PS_SHARDS_MAX = 4096,
     RU_PS_EXECUTORS_MAX = 4096,
     RU_PS_MESSAGES = RU_PULL_MESSAGES, /* numbers of messages that it uses */
-    RU_PS_WHAT_OWNER = 16,             /* parcels from here on are the owner's */
+    RU_PS_LEFT_OUT_CLOCKS = 64,
+    RU_PS_WHAT_OWNER = 16, /* parcels from here on are the owner's */
 };
 
 typedef struct ru_ps_table {
@@ -127,6 +128,11 @@ void ru_ps_reset(ru_ps *ps, uint32_t generation, uint32_t closed, ru_effects *fx
 void ru_ps_map(ru_ps *ps, const ru_node_id *holder, uint32_t epoch, ru_time now, ru_effects *fx);
 /* Clocks below `closed` are closed: every update of them was acknowledged. */
 void ru_ps_close(ru_ps *ps, uint32_t closed, ru_time now, ru_effects *fx);
+
+/* Before a clock closes (ordered, one round): the changes of this executor in it count for nothing.
+ * Shards leave out what they hold of it and take nothing of it any more. Known for the executor's
+ * last LEFT_OUT_CLOCKS clocks. */
+void ru_ps_leave_out(ru_ps *ps, uint32_t executor, uint32_t clock);
 
 /* A shard of the map as of clock `closed` of the reset: first values, or bytes of ru_ps_shard_save.
  * Errors: RU_E_DATA, RU_E_MEM. */

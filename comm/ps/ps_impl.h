@@ -197,6 +197,12 @@ typedef struct rui_ps_ticket {
     uint32_t waits; /* requests */
 } rui_ps_ticket;
 
+/* Clocks of an executor whose changes count for nothing: bit j is clock `last` - j. */
+typedef struct rui_ps_left_out {
+    uint64_t clocks;
+    uint32_t last;
+} rui_ps_left_out;
+
 struct ru_ps {
     ru_ps_options opt;
     ru_arena *arena;
@@ -204,9 +210,10 @@ struct ru_ps {
     ru_pull *pull;
     rui_ps_place place;
     uint32_t generation, epoch, closed;
-    uint32_t base;      /* clocks that were closed when the generation began */
-    uint32_t fence;     /* epoch: requests made before are void */
-    uint32_t void_from; /* fence of which what is void is out of the shards */
+    uint32_t base;             /* clocks that were closed when the generation began */
+    uint32_t fence;            /* epoch: requests made before are void */
+    uint32_t void_from;        /* fence of which what is void is out of the shards */
+    rui_ps_left_out *left_out; /* [executors] */
     uint32_t *lost_at;  /* [executors] fence of its last loss: steps that are divided begin anew */
     ru_node_id *holder; /* [shards] */
     rui_ps_shard *shard;
@@ -243,6 +250,7 @@ void rui_ps_shard_drop(ru_ps *ps, uint32_t s);             /* but not what is pa
 bool rui_ps_shard_update(ru_ps *ps, uint32_t s, const rui_ps_head *h, void *body,
                          int64_t body_bytes, bool *taken);
 void rui_ps_shard_close(ru_ps *ps, uint32_t s, uint32_t closed);
+bool rui_ps_is_left_out(const ru_ps *ps, uint32_t executor, uint32_t clock);
 /* Out with what waits of executors that were lost after it was sent: they do their step again, and
  * divide it in another way. */
 void rui_ps_shard_fence(ru_ps *ps, uint32_t s);

@@ -271,6 +271,10 @@ bool rui_ps_shard_update(ru_ps *ps, uint32_t s, const rui_ps_head *h, void *body
         ps->stats.duplicates++;
         return false;
     }
+    if (s < ps->place.n_spread && h->step / ps->opt.rounds < x->closed &&
+        rui_ps_is_left_out(ps, h->executor, h->step / ps->opt.rounds)) {
+        return false;
+    }
     x->done[h->executor] = h->part != 0 ? x->done[h->executor] : h->step + 1;
     ps->stats.updates++;
     if (s >= ps->place.n_spread) {
@@ -303,9 +307,10 @@ void rui_ps_shard_close(ru_ps *ps, uint32_t s, uint32_t closed)
         while (end != NULL && end->executor == h->executor && end->step == h->step) {
             end = end->next;
         }
-        if (ps->opt.ordered && end == h->next) {
+        bool counts = !rui_ps_is_left_out(ps, h->executor, h->step / ps->opt.rounds);
+        if (counts && ps->opt.ordered && end == h->next) {
             merge(ps, s, h->step / ps->opt.rounds, h->body, h->n_runs);
-        } else if (ps->opt.ordered) {
+        } else if (counts && ps->opt.ordered) {
             merge_sum(ps, s, h, end);
         }
         while (x->held != end) {

@@ -49,11 +49,14 @@ static const ru_conf_field clocks_fields[] = {
     ROW(U32, ru_app_job_clocks, staleness, .def = "1", .min = 0, .max = 1000,
         .help = "ssp: number of clocks that the fastest executor may be ahead of the slowest"),
     ROW(CHOICE, ru_app_job_clocks, stragglers, .def = "wait",
-        .choices = "wait|reassign|paper|steal",
+        .choices = "wait|reassign|paper|steal|backup",
         .help =
             "what the others do when executors of several workers fall behind in a clock: wait; "
             "take over part of their work (reassign; paper: with the settings of the FlexRR "
-            "paper); ask for work once they are done (steal)"),
+            "paper); ask for work once they are done (steal); go on without the last clocks.backup "
+            "of them, whose changes of the clock are dropped (backup)"),
+    ROW(U32, ru_app_job_clocks, backup, .def = "1", .min = 1, .max = RU_APP_EXECUTORS_MAX,
+        .help = "clocks.stragglers backup: number of executors for which a clock does not wait"),
     {.name = "task_limit",
      .type = RU_CONF_TIME,
      .offset = offsetof(ru_app_job_clocks, task_limit_ns),
@@ -229,10 +232,22 @@ static ru_status make_table(const ru_app_ops *ops, ru_arena *arena, const ru_con
 static ru_status resolve_recovery(const ru_app_ops *ops, ru_app_job *job, ru_err *err)
 {
     uint32_t *m = &job->recovery.method;
+    bool backup = job->clocks.stragglers == RU_ENGINE_BACKUP;
+    if (backup && job->clocks.order != RU_ENGINE_BSP) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "clocks.stragglers backup drops changes when a clock closes, which only "
+                       "clocks.order bsp can do; set clocks.order to bsp, or clocks.stragglers to "
+                       "wait");
+    }
+    if (backup && *m != RU_APP_RECOVER_AUTO && *m != RU_APP_RECOVER_ROLLBACK) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "with clocks.stragglers backup all go back to a checkpoint when a worker "
+                       "dies; set recovery.method to rollback, or clocks.stragglers to wait");
+    }
     /* Slices that shards have merged cannot be taken out when their owner dies. */
     bool waits = job->clocks.stragglers == RU_ENGINE_WAIT || job->clocks.order == RU_ENGINE_BSP;
     if (*m == RU_APP_RECOVER_AUTO) {
-        *m = ops->partial && waits ? RU_APP_RECOVER_NEWEST : RU_APP_RECOVER_ROLLBACK;
+        *m = ops->partial && waits && !backup ? RU_APP_RECOVER_NEWEST : RU_APP_RECOVER_ROLLBACK;
     }
     if (*m != RU_APP_RECOVER_ROLLBACK && !waits) {
         return RU_FAIL(

@@ -18,6 +18,7 @@ typedef struct ru_app_job_clocks {
     uint32_t order; /* ru_app_order */
     uint32_t staleness, executors;
     uint32_t stragglers;   /* ru_engine_stragglers */
+    uint32_t backup;       /* executors for which a clock does not wait */
     uint32_t moves;        /* ru_moves_method */
     int64_t task_limit_ns; /* 0: by measured tasks (env/fault.h) */
 } ru_app_job_clocks;

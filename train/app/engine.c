@@ -276,13 +276,6 @@ void ru_engine_fail(ru_engine *e, ru_status st, const char *why, ru_time now, ru
 /* -- clocks --------------------------------------------------------------------------------------
  */
 
-/* No checkpoint is of an earlier clock than one that was valid before it. */
-bool rui_engine_newer(ru_engine_ckpt a, ru_engine_ckpt than)
-{
-    return a.generation != 0 && (than.generation == 0 || a.clock > than.clock ||
-                                 (a.clock == than.clock && a.generation > than.generation));
-}
-
 static void keep_status(ru_engine *e, ru_time now, ru_effects *fx)
 {
     ru_member_status_set(e->opt.member, &e->saved, sizeof e->saved, false, now, fx);
@@ -307,6 +300,7 @@ void rui_engine_heard_clock(ru_engine *e, const rui_engine_head *h, const void *
     }
     e->copies.clock = h->clock >= e->closed ? h->copy : e->copies.clock;
     rui_copy_commit(e, h->kept);
+    rui_backup_heard(e, h->clock, args, args_bytes);
     if (h->clock > e->closed) {
         rui_engine_record_clock(e, h->clock, now);
         e->closed = h->clock;
@@ -617,6 +611,11 @@ static ru_status check_memory(const ru_engine *e, int64_t memory_bytes, ru_err *
                          (double)(memory_bytes / 4 * 3) * gib);
 }
 
+static bool divides(const ru_engine_options *o)
+{
+    return o->stragglers != RU_ENGINE_WAIT && o->stragglers != RU_ENGINE_BACKUP;
+}
+
 static ru_status open_store(ru_engine *e, ru_err *err)
 {
     const ru_engine_options *o = &e->opt;
@@ -639,7 +638,7 @@ static ru_status open_store(ru_engine *e, ru_err *err)
                               .n_executors = s->executors,
                               /* executors, leader, helpers, slices that are done again */
                               .tickets = 3 * s->executors + 1,
-                              .flows = s->executors * (o->stragglers == RU_ENGINE_WAIT ? 1 : 3),
+                              .flows = s->executors * (divides(o) ? 3 : 1),
                               .seed = s->seed,
                               .ordered = o->driver == RU_ENGINE_BSP,
                               .partial = o->partial,
@@ -703,8 +702,8 @@ ru_status ru_engine_open(const ru_engine_options *opt, ru_arena *arena, ru_engin
     e->opt = *opt;
     /* Shards that merge parts of a divided clock at once cannot take them out again when their
      * owner dies and begins anew: all roll back. */
-    e->opt.partial =
-        opt->partial && (opt->stragglers == RU_ENGINE_WAIT || opt->driver == RU_ENGINE_BSP);
+    e->opt.partial = opt->partial && opt->stragglers != RU_ENGINE_BACKUP &&
+                     (!divides(opt) || opt->driver == RU_ENGINE_BSP);
     e->arena = arena;
     e->n_execs = s->executors;
     e->sums_n = (int64_t)s->rounds * RU_APP_SUMS_MAX;

@@ -57,6 +57,7 @@ typedef enum ru_engine_stragglers {
     RU_ENGINE_REASSIGN, /* parts of their work go to others */
     RU_ENGINE_PAPER,    /* the same with the settings of flexrr-2016 */
     RU_ENGINE_STEAL,    /* who has finished asks for work */
+    RU_ENGINE_BACKUP,   /* clocks close without the last ones, whose changes are lost; bsp */
 } ru_engine_stragglers;
 
 /* Members whose machines may be taken away (RU_TIER_TRANSIENT): where shards and executors are, and
@@ -140,6 +141,7 @@ typedef struct ru_engine_news {
     ru_engine_news_kind kind;
     uint32_t clock, generation;
     const double *sums;       /* [RU_APP_SUMS_MAX] of the clock */
+    uint32_t left_out;        /* CLOCKED: executors whose changes of the clock are dropped */
     const float *const *told; /* [tables] rows of those that are told, after the clock; else NULL */
     uint32_t object;
     int64_t bytes, took_ns;
@@ -170,6 +172,7 @@ typedef struct ru_engine_options {
     uint32_t driver;     /* ru_engine_driver; apps with rotation or arguments: bsp */
     uint32_t slack;      /* ssp: clocks that an executor may be ahead of the slowest */
     uint32_t stragglers; /* ru_engine_stragglers */
+    uint32_t backup;     /* BACKUP: executors for which a clock does not wait */
     ru_engine_stages stages;
     uint32_t save_every; /* clocks between checkpoints; 0: by time */
     int64_t save_ns;     /* time between checkpoints; 0: one at the end */

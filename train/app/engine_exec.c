@@ -530,6 +530,7 @@ static void settle(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     } else if ((x->want == RUI_WANT_ARRIVE || x->want == RUI_WANT_REBUILD) && x->arrived != NULL) {
         arrive(e, k, now, fx);
     } else if (x->want == RUI_WANT_READY && rui_slice_ready(e, k, now, fx)) {
+        rui_backup_skip(e, k);
         save(e, k, now, fx);
         rui_task_begin(e, k, now, fx);
     } else if (x->want == RUI_WANT_REBUILD) {

@@ -6,6 +6,7 @@
  *   engine_slice.c  work of a clock that changes hands; engine_help.c: at the helper;
  *                   engine_redo.c: helpers that died
  *   engine_share.c  the leader: what slow executors give away in every clock
+ *   engine_backup.c clocks that close without the last executors
  *   engine_lead.c   the leader: DONE, closing clocks, the driver's arguments, checkpoints
  *   engine_map.c    the leader: who holds what; views
  *   engine_save.c   the running checkpoint of a member
@@ -322,7 +323,8 @@ struct ru_engine {
     rui_rebuild **rebuild; /* [executors + shards] NULL: not rebuilt here */
     rui_saver saver;
     rui_copies_all copies;
-    uint32_t n_works; /* tasks here on the device */
+    struct rui_backup *backup; /* NULL: clocks wait for all */
+    uint32_t n_works;          /* tasks here on the device */
     ru_time works_since;
     int64_t work_ns, told_work_ns, told_read_bytes, told_write_bytes; /* told with DONE */
     rui_exec *exec;
@@ -547,6 +549,17 @@ void rui_lead_go(ru_engine *e, ru_time now, ru_effects *fx);
 void rui_lead_advance(ru_engine *e, ru_time now, ru_effects *fx); /* close clocks */
 void rui_lead_heard(ru_engine *e, ru_node_id from, uint32_t what, const rui_engine_head *h,
                     const void *body, int64_t body_bytes, ru_time now, ru_effects *fx);
+/* engine_backup.c: may the next clock close, without whom; what CLOCK says of it */
+RU_MUST_USE ru_status rui_backup_open(ru_engine *e, ru_err *err);
+void rui_backup_begin(ru_engine *e); /* leader: a generation */
+bool rui_backup_may_close(const ru_engine *e);
+void rui_backup_close(ru_engine *e);
+uint32_t rui_backup_last(const ru_engine *e); /* executors that the last clock closed without */
+const void *rui_backup_list(const ru_engine *e, int64_t *n);
+void rui_backup_heard(ru_engine *e, uint32_t clock, const void *list, int64_t n);
+bool rui_backup_late(const ru_engine *e, uint32_t k); /* the clock of its task is closed */
+void rui_backup_skip(ru_engine *e, uint32_t k);       /* go on with the clock that is open */
+
 void rui_lead_tell(ru_engine *e, ru_node_id to, ru_time now, ru_effects *fx); /* CLOCK; 0: all */
 void rui_lead_look(ru_engine *e, ru_time now, ru_effects *fx); /* more is committed */
 void rui_lead_fetched(ru_engine *e, ru_time now, ru_effects *fx);

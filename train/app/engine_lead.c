@@ -62,11 +62,13 @@ static void tell_clock(ru_engine *e, const ru_engine_task *t, ru_time now)
     for (uint32_t k = l->n_drive; k < t->n_wants; k++) {
         told[t->want[k].table] = t->value[k];
     }
-    rui_stage_tell(
-        e,
-        &(ru_engine_news){
-            .kind = RU_ENGINE_CLOCKED, .clock = l->closed - 1, .sums = l->last, .told = told},
-        now);
+    rui_stage_tell(e,
+                   &(ru_engine_news){.kind = RU_ENGINE_CLOCKED,
+                                     .clock = l->closed - 1,
+                                     .left_out = rui_backup_last(e),
+                                     .sums = l->last,
+                                     .told = told},
+                   now);
 }
 
 /* The rows are here: what the clock came to, and the next one's arguments. */
@@ -151,6 +153,11 @@ void rui_lead_tell(ru_engine *e, ru_node_id to, ru_time now, ru_effects *fx)
     const rui_lead *l = &e->lead;
     const ru_view *v = ru_member_view(e->opt.member);
     bool args = l->args_clock == l->closed;
+    const void *body = l->args.p;
+    int64_t n = args ? l->args.n : 0;
+    if (e->backup != NULL) { /* such apps have no driver */
+        body = rui_backup_list(e, &n);
+    }
     if (l->adopt) {
         return; /* it will be told to all */
     }
@@ -165,8 +172,7 @@ void rui_lead_tell(ru_engine *e, ru_node_id to, ru_time now, ru_effects *fx)
                          .end = l->ended ? 1 + RU_OK : 0};
     for (uint32_t i = 0; i < v->n; i++) {
         if (to.v == 0 || ru_node_is(to, v->at[i].node)) {
-            rui_engine_send(e, v->at[i].node, RUI_ENGINE_CLOCK, &h, l->args.p, args ? l->args.n : 0,
-                            now, fx);
+            rui_engine_send(e, v->at[i].node, RUI_ENGINE_CLOCK, &h, body, n, now, fx);
         }
     }
 }
@@ -203,20 +209,11 @@ static void save(ru_engine *e, ru_time now, ru_effects *fx)
     }
 }
 
-static bool all_done(const ru_engine *e)
-{
-    for (uint32_t k = 0; k < e->n_execs; k++) {
-        if (e->lead.done[k] <= e->lead.closed) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* Sums in the order of executors, then rounds. */
 static void close_clock(ru_engine *e)
 {
     rui_lead *l = &e->lead;
+    rui_backup_close(e);
     const double *at = l->sums + l->closed % e->window * e->n_execs * e->sums_n;
     memset(l->last, 0, sizeof l->last);
     for (int64_t i = 0; i < e->n_execs * e->sums_n; i++) {
@@ -230,7 +227,7 @@ void rui_lead_advance(ru_engine *e, ru_time now, ru_effects *fx)
     rui_lead *l = &e->lead;
     /* After a loss, changes that are sent again to rebuilt shards come before the clock closes. */
     while (!l->reading && !l->driving && !l->adopt && !e->ended && l->closed < l->end_clock &&
-           l->all_resent >= e->fence && rui_stage_may_close(e) && all_done(e)) {
+           l->all_resent >= e->fence && rui_stage_may_close(e) && rui_backup_may_close(e)) {
         close_clock(e);
         rui_share_closed(e, now, fx);
         rui_stage_closed(e, now, fx);
@@ -409,6 +406,7 @@ void rui_lead_begin(ru_engine *e, ru_time now, ru_effects *fx)
     memset(l->rebuilt, 0, (e->n_execs + e->n_shards) * sizeof *l->rebuilt);
     l->save_bytes = 0;
     rui_share_reset(e, now);
+    rui_backup_begin(e);
     rui_stage_begin(e);
     l->driving = false;
     l->args_clock = RUI_ENGINE_NONE;

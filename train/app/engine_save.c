@@ -36,6 +36,13 @@ void rui_saver_close(ru_engine *e)
     ru_arena_fini(&e->saver.out);
 }
 
+/* No checkpoint is of an earlier clock than one that was valid before it. */
+bool rui_engine_newer(ru_engine_ckpt a, ru_engine_ckpt than)
+{
+    return a.generation != 0 && (than.generation == 0 || a.clock > than.clock ||
+                                 (a.clock == than.clock && a.generation > than.generation));
+}
+
 /* Blocks of shards that are here, and how far each has moved: unsaved ones farther than all others.
  */
 static uint32_t blocks_here(ru_engine *e, block *b, double *moved)

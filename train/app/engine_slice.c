@@ -703,6 +703,9 @@ ru_status rui_slice_open_all(ru_engine *e, ru_err *err)
     if (e->opt.stragglers == RU_ENGINE_WAIT) {
         return RU_OK;
     }
+    if (e->opt.stragglers == RU_ENGINE_BACKUP) {
+        return rui_backup_open(e, err);
+    }
     if (shape->whole != NULL) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "app '%s' cannot hand parts of its work to other executors, because %s: set "

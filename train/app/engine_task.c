@@ -212,6 +212,11 @@ void rui_task_begin(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
 void rui_task_fetched(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
 {
     RU_CHECK(e->exec[k].busy == RUI_FETCHES);
+    if (rui_backup_late(e, k)) {
+        e->exec[k].busy = RUI_IDLE;
+        rui_exec_settle(e, k, now, fx);
+        return;
+    }
     run(e, k, now, fx);
     rui_engine_record_look(e, k, now);
 }
@@ -352,7 +357,7 @@ void ru_engine_ran(ru_engine *e, ru_engine_task *task, ru_time now, ru_effects *
     rui_stage_works(e, false, now);
     x->busy = RUI_IDLE;
     e->facts.busy_ns += task->cpu_ns;
-    if (x->generation != e->generation || e->ended) {
+    if (x->generation != e->generation || e->ended || rui_backup_late(e, k)) {
         rui_exec_settle(e, k, now, fx); /* another clock's work by now */
         return;
     }

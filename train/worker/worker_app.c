@@ -119,6 +119,7 @@ static void on_clock(rui_app_worker *w, const ru_engine_news *n, ru_time now)
     uint32_t pieces = w->state.shape.pieces, clock = n->clock + 1;
     double v = objective(w, n);
     w->plan_clocks++;
+    w->left_out += n->left_out;
     w->objective = isfinite(v) ? v : w->objective;
     w->clock = clock;
     w->items = rui_app_items(w, clock);
@@ -219,6 +220,11 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
     case RU_ENGINE_ENDED:
         if (f.leads && n->status == RU_OK) { /* also a run that had no clock left */
             report_open(w);
+        }
+        if (w->left_out > 0) {
+            ru_log(RU_LOG_INFO, "train", "left_out",
+                   "%lld times a clock closed without an executor, whose changes were dropped",
+                   (long long)w->left_out);
         }
         w->log_done = f.leads && n->status == RU_OK;
         w->ended = true;
@@ -462,6 +468,7 @@ static ru_status open_engine(rui_app_worker *w, ru_err *err)
                                   .driver = job->clocks.order,
                                   .slack = job->clocks.staleness,
                                   .stragglers = job->clocks.stragglers,
+                                  .backup = job->clocks.backup,
                                   .stages = stages_of(&job->stages),
                                   .save_ns = job->checkpoint.every_ns,
                                   .partial = job->recovery.method != RU_APP_RECOVER_ROLLBACK,

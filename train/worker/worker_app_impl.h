@@ -80,6 +80,7 @@ typedef struct rui_app_worker {
     ru_decisions *decisions;
     ru_time plan_at; /* the map in force, from then on */
     int64_t plan_clocks;
+    int64_t left_out; /* leader: times that a clock closed without an executor */
     bool plan_measured;
     bool save_told; /* the save under way is recorded */
     double save_bytes, save_s, recovery_s;
