@@ -3,12 +3,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "env/file_error.h"
+
+enum { DIRECT_PART_BYTES = 1 << 20 };
 
 /* `stream`: a pipe or device will do as well. Else it is not even opened: a FIFO that nobody writes
  * would hold up the process. */
@@ -175,11 +178,62 @@ ru_status ru_in_open(const char *path, ru_in_file *out, ru_err *err)
     return RU_OK;
 }
 
+bool ru_in_direct(ru_in_file *f)
+{
+    int flags = fcntl(f->fd, F_GETFL);
+    void *unit = aligned_alloc(RU_DIRECT_BYTES, RU_DIRECT_BYTES);
+    bool can = flags >= 0 && unit != NULL && fcntl(f->fd, F_SETFL, flags | O_DIRECT) == 0;
+    /* Some take the flag and refuse the reads. */
+    f->direct = can && read_full(f->fd, unit, RU_DIRECT_BYTES, 0) >= 0;
+    if (can && !f->direct) {
+        (void)fcntl(f->fd, F_SETFL, flags);
+    }
+    free(unit);
+    return f->direct;
+}
+
+static int64_t whole_units(int64_t size_bytes)
+{
+    return (size_bytes + RU_DIRECT_BYTES - 1) / RU_DIRECT_BYTES * RU_DIRECT_BYTES;
+}
+
+/* As read_full, by way of whole units. */
+static int64_t read_direct(int fd, uint8_t *into, int64_t size_bytes, int64_t offset)
+{
+    int64_t room = whole_units(offset % RU_DIRECT_BYTES + size_bytes), done = 0;
+    room = room < DIRECT_PART_BYTES ? room : DIRECT_PART_BYTES;
+    uint8_t *part = aligned_alloc(RU_DIRECT_BYTES, (size_t)(room > 0 ? room : RU_DIRECT_BYTES));
+    if (part == NULL) {
+        return -ENOMEM;
+    }
+    while (done < size_bytes) {
+        int64_t skip = (offset + done) % RU_DIRECT_BYTES, left = size_bytes - done;
+        int64_t want = whole_units(skip + left) < room ? whole_units(skip + left) : room;
+        ssize_t n = pread(fd, part, (size_t)want, offset + done - skip);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            done = -errno;
+            break;
+        }
+        int64_t got = n - skip < left ? n - skip : left;
+        if (got <= 0) {
+            break; /* the end of the file */
+        }
+        memcpy(into + done, part + skip, (size_t)got);
+        done += got;
+    }
+    free(part);
+    return done;
+}
+
 ru_status ru_in_read(const ru_in_file *f, const char *path, int64_t offset, void *into,
                      int64_t size_bytes, ru_err *err)
 {
     RU_CHECK(offset >= 0 && size_bytes >= 0);
-    int64_t n = read_full(f->fd, into, size_bytes, offset);
+    int64_t n = f->direct ? read_direct(f->fd, into, size_bytes, offset)
+                          : read_full(f->fd, into, size_bytes, offset);
     if (n < 0) {
         return rui_file_fail(err, (int)-n, "read", path);
     }

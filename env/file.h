@@ -59,8 +59,14 @@ typedef struct ru_in_file {
     int fd; /* -1: closed */
     int64_t size_bytes;
     uint64_t id; /* of the file: another one that took its name has another */
+    bool direct; /* see ru_in_direct */
 } ru_in_file;
+enum { RU_DIRECT_BYTES = 4096 }; /* unit of place, size and memory of direct reads */
 RU_MUST_USE ru_status ru_in_open(const char *path, ru_in_file *out, ru_err *err);
+/* From now on reads pass by the kernel's cache: those of `fd` must be whole units in memory that
+ * begins at one (O_DIRECT); ru_in_read takes any. False: the file system cannot, and all stays as
+ * it was. */
+RU_MUST_USE bool ru_in_direct(ru_in_file *f);
 /* Exactly `size_bytes` at `offset`, else RU_E_DATA (file too short) or RU_E_IO. */
 RU_MUST_USE ru_status ru_in_read(const ru_in_file *f, const char *path, int64_t offset, void *into,
                                  int64_t size_bytes, ru_err *err);

@@ -9,6 +9,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/rng.h"
+
 static char root[64];
 
 static int make_root(void **state)
@@ -285,7 +287,56 @@ static void a_secret_is_private(void **state)
     assert_int_equal(ru_file_secret("/nowhere/secret", "x", 1, &err), RU_E_CREATE);
 }
 
-RU_TESTS(env_file, cmocka_unit_test(a_secret_is_private), T(test_replace_and_read),
+/* Any range, also up to the end and beyond it, is what a plain read gives. */
+static void test_direct_reads(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_err err = {0};
+    ru_arena_init(&a, 0);
+    enum { BYTES = 3 * 1024 * 1024 + 777 };
+    uint8_t *all = ru_arena_alloc(&a, BYTES, 1), *got = ru_arena_alloc(&a, BYTES, 1);
+    ru_rng rng = ru_rng_from(ru_test_seed(), 3);
+    for (uint32_t i = 0; i < BYTES; i++) {
+        all[i] = (uint8_t)ru_rng_below(&rng, 256);
+    }
+    const char *path = ru_path_join(&a, root, "direct");
+    ru_in_file in;
+    assert_ok(ru_file_replace(path, all, BYTES, &err), err);
+    assert_ok(ru_in_open(path, &in, &err), err);
+    if (!ru_in_direct(&in)) {
+        print_message("direct reads were not tested: this file system does not allow them\n");
+    }
+    for (uint32_t k = 0; k < 60; k++) {
+        int64_t at = ru_rng_below(&rng, BYTES), most = k % 2 == 0 ? BYTES - at : 9000;
+        int64_t n = ru_rng_below(&rng, (uint32_t)(most < BYTES - at ? most : BYTES - at) + 1);
+        n = k % 7 == 0 ? BYTES - at : n;
+        assert_ok(ru_in_read(&in, path, at, got, n, &err), err);
+        assert_memory_equal(got, all + at, (size_t)n);
+    }
+    assert_int_equal(ru_in_read(&in, path, 5, got, BYTES - 4, &err), RU_E_DATA);
+    assert_int_equal(ru_in_read(&in, path, BYTES + 9000, got, 1, &err), RU_E_DATA);
+    ru_in_close(&in);
+    ru_arena_fini(&a);
+}
+
+/* procfs cannot: the file is read as before. */
+static void test_direct_reads_are_refused(void **state)
+{
+    (void)state;
+    ru_err err = {0};
+    ru_in_file in;
+    uint8_t got[4] = {0};
+    assert_ok(ru_in_open("/proc/version", &in, &err), err);
+    assert_false(ru_in_direct(&in));
+    assert_false(in.direct);
+    assert_ok(ru_in_read(&in, "/proc/version", 1, got, 4, &err), err);
+    assert_memory_equal(got, "inux", 4);
+    ru_in_close(&in);
+}
+
+RU_TESTS(env_file, T(test_direct_reads), T(test_direct_reads_are_refused),
+         cmocka_unit_test(a_secret_is_private), T(test_replace_and_read),
          T(test_uncommitted_leaves_nothing), T(test_positioned_reads),
          T(test_errors_name_path_and_reason), T(test_outputs_that_cannot_be), T(test_folders),
          T(test_full_disk), T(test_through_links), T(test_through_what_is_no_file))

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "env/clock.h"
+#include "env/file.h"
 #include "env/thread.h"
 
 #ifdef RU_HAS_URING
@@ -39,7 +40,7 @@ struct ru_reads {
 /* From `got` on; the piece's result. */
 static void read_rest(ru_read_piece *p, int64_t got)
 {
-    while (got < p->size_bytes) {
+    while (got < p->size_bytes && !(p->direct && got % RU_DIRECT_BYTES != 0)) {
         int64_t left = p->size_bytes - got;
         ssize_t n = pread(p->fd, p->into + got, (size_t)(left < PART_BYTES ? left : PART_BYTES),
                           p->offset + got);

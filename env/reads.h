@@ -18,6 +18,7 @@ enum { RU_READS_DEPTH_MAX = 1024, RU_READS_THREADS = 16 };
 typedef struct ru_read_piece {
     const char *path; /* a file that is opened, read and closed; view until end; NULL: fd is open */
     int fd;
+    bool direct; /* of the descriptor: whole units (ru_in_direct); fewer bytes are the file's end */
     struct ru_object *object; /* web/objects.h reads it; NULL: the descriptor's file */
     int64_t offset, size_bytes;
     uint8_t *into;     /* [size_bytes] */
