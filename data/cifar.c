@@ -37,7 +37,7 @@ static ru_status open_file(ru_dataset *d, const ru_data_options *opt, cifar_set 
     int64_t resident =
         opt->resident_max_bytes != 0 ? opt->resident_max_bytes : RUI_RESIDENT_MAX_BYTES;
     const char *path = opt->paths[i];
-    RU_TRY(rui_source_open(&d->arena, &d->objects, path, resident, &s->files[i], err));
+    RU_TRY(rui_source_open(&d->arena, &d->objects, path, resident, opt->direct, &s->files[i], err));
     int64_t size = s->files[i].size_bytes, labels = label_bytes(size, opt->classes);
     if (labels == 0) {
         return RU_FAIL(err, RU_E_DATA,

@@ -306,7 +306,8 @@ static ru_status csv_open(ru_dataset *d, const ru_data_options *opt, ru_err *err
     s->labels.paths = opt->paths;
     ru_status st = RU_OK;
     for (uint32_t i = 0; st == RU_OK && i < opt->n_paths; i++) {
-        st = rui_source_open(&d->arena, &d->objects, opt->paths[i], INT64_MAX, &files[i], err);
+        st = rui_source_open(&d->arena, &d->objects, opt->paths[i], INT64_MAX, false, &files[i],
+                             err);
         d->bytes += files[i].disk_bytes;
         if (st == RU_OK) {
             st = parse_file(d, opt, &files[i], i, err);

@@ -142,10 +142,12 @@ typedef struct rui_source {
 } rui_source;
 
 /* Open `path`, a file or an address; files of at most `resident_max_bytes` are read whole, names
- * ending in .gz are unpacked whole whatever their size (bounded). *objects is opened with the first
- * address. */
+ * ending in .gz are unpacked whole whatever their size (bounded); of others `direct` reads pass by
+ * the kernel's cache. *objects is opened with the first address. Errors: RU_E_CONFIG: not direct.
+ */
 RU_MUST_USE ru_status rui_source_open(ru_arena *arena, ru_objects **objects, const char *path,
-                                      int64_t resident_max_bytes, rui_source *out, ru_err *err);
+                                      int64_t resident_max_bytes, bool direct, rui_source *out,
+                                      ru_err *err);
 /* The first of `objects` opens them. */
 RU_MUST_USE ru_status rui_object_open(ru_objects **objects, const char *address, ru_object **out,
                                       ru_err *err);

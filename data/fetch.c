@@ -47,11 +47,16 @@ static bool grow(void **at, uint32_t *cap, uint32_t need, size_t size)
     return p != NULL;
 }
 
+static int64_t units(int64_t bytes)
+{
+    return (bytes + RU_DIRECT_BYTES - 1) / RU_DIRECT_BYTES * RU_DIRECT_BYTES;
+}
+
 static bool grow_buffer(rui_fetch *f, int64_t need)
 {
     if (need > f->cap_bytes) {
         free(f->buffer); /* its bytes are of an earlier batch */
-        f->buffer = malloc((size_t)need);
+        f->buffer = aligned_alloc(RU_DIRECT_BYTES, (size_t)units(need));
         f->cap_bytes = f->buffer != NULL ? need : 0;
     }
     return f->buffer != NULL;
@@ -133,7 +138,12 @@ void rui_fetch_add(void *self, const rui_source *s, int64_t offset, int64_t size
         !grow((void **)&f->extent, &f->cap, f->n + 1, sizeof *f->extent)) {
         return;
     }
-    f->extent[f->n++] = (extent){.source = s, .offset = offset, .size_bytes = size_bytes, .at = -1};
+    extent e = {.source = s, .offset = offset, .size_bytes = size_bytes, .at = -1};
+    if (s->file.direct) {
+        e.offset -= offset % RU_DIRECT_BYTES;
+        e.size_bytes = units(offset + size_bytes) - e.offset;
+    }
+    f->extent[f->n++] = e;
 }
 
 /* -- begin ---------------------------------------------------------------------------------------
@@ -228,6 +238,7 @@ static int64_t place(rui_fetch *f)
     int64_t used = 0;
     for (uint32_t k = 0; k < f->n; k++) {
         int64_t need = f->extent[k].size_bytes + (is_whole_file(f->extent[k].source) ? 1 : 0);
+        used = f->extent[k].source->file.direct ? units(used) : used;
         bool fits = need <= f->opt.bytes_max - used;
         f->extent[k].at = fits ? used : -1;
         used += fits ? need : 0;
@@ -250,6 +261,7 @@ static bool cut(rui_fetch *f, extent *e, int64_t size)
         e->n = 1;
         return true;
     }
+    size -= e->source->file.direct ? size % RU_DIRECT_BYTES : 0;
     for (int64_t done = 0; done < e->size_bytes;) {
         int64_t left = e->size_bytes - done, n = left < size + size / 2 ? left : size;
         if (!grow((void **)&f->piece, &f->cap_pieces, f->n_pieces + 1, sizeof *f->piece)) {
@@ -257,6 +269,7 @@ static bool cut(rui_fetch *f, extent *e, int64_t size)
             return false;
         }
         f->piece[f->n_pieces++] = (ru_read_piece){.fd = e->source->file.fd,
+                                                  .direct = e->source->file.direct,
                                                   .object = e->source->object,
                                                   .offset = e->offset + done,
                                                   .size_bytes = n,
@@ -313,6 +326,21 @@ int64_t rui_fetch_bytes(const rui_fetch *f)
     return ru_reads_bytes(f->reads) + (f->ranges != NULL ? ru_ranges_bytes(f->ranges) : 0);
 }
 
+/* Did all bytes come? Whole units may go beyond the end of the file. */
+static void judge(const rui_fetch *f, extent *e)
+{
+    int64_t left = e->source->size_bytes - e->offset;
+    bool cut_off = e->source->file.direct && left < e->size_bytes;
+    for (uint32_t i = e->first; e->at >= 0 && i < e->first + e->n; i++) {
+        const ru_read_piece *p = &f->piece[i];
+        int64_t want = is_whole_file(e->source) ? e->size_bytes : p->size_bytes;
+        int64_t there = e->source->size_bytes - p->offset;
+        want = cut_off && there < want ? there : want;
+        e->at = p->got_bytes == want ? e->at : -1;
+    }
+    e->size_bytes = cut_off ? left : e->size_bytes;
+}
+
 const ru_read_piece *rui_fetch_end(rui_fetch *f, uint32_t *n)
 {
     if (!f->begun) {
@@ -324,11 +352,7 @@ const ru_read_piece *rui_fetch_end(rui_fetch *f, uint32_t *n)
         ru_ranges_end(f->ranges);
     }
     for (uint32_t k = 0; k < f->n; k++) {
-        extent *e = &f->extent[k];
-        for (uint32_t i = e->first; e->at >= 0 && i < e->first + e->n; i++) {
-            int64_t want = is_whole_file(e->source) ? e->size_bytes : f->piece[i].size_bytes;
-            e->at = f->piece[i].got_bytes == want ? e->at : -1;
-        }
+        judge(f, &f->extent[k]);
     }
     f->begun = false;
     f->over = true;

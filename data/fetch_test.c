@@ -23,6 +23,22 @@ static ru_dataset *open_as(const ru_data_options *opt, int64_t resident)
     return d;
 }
 
+static bool can_direct(const ru_data_options *opt)
+{
+    ru_data_options o = *opt;
+    ru_dataset *d = NULL;
+    ru_err err = {0};
+    o.resident_max_bytes = -1;
+    o.direct = true;
+    ru_status st = ru_dataset_open(&o, &d, &err);
+    ru_dataset_close(d);
+    assert_true(st == RU_OK || st == RU_E_CONFIG);
+    if (st != RU_OK) {
+        print_message("not tested: %s\n", err.text);
+    }
+    return st == RU_OK;
+}
+
 static ru_stream *open_stream(ru_dataset *d, const ru_stream_options *opt)
 {
     ru_err err = {0};
@@ -75,9 +91,11 @@ static void compare(ru_dataset *a, ru_dataset *b, const ru_stream_options *one,
     ru_stream_close(t);
 }
 
-static void check(const ru_data_options *opt)
+static void check_reads(const ru_data_options *opt, bool direct)
 {
-    ru_dataset *a = open_as(opt, INT64_MAX), *b = open_as(opt, -1);
+    ru_data_options past = *opt;
+    past.direct = direct;
+    ru_dataset *a = open_as(opt, INT64_MAX), *b = open_as(&past, -1);
     for (uint32_t v = 0; v < 24; v++) {
         ru_stream_options o = {.seed = v,
                                .shuffle = (ru_shuffle)(v % 3),
@@ -95,6 +113,14 @@ static void check(const ru_data_options *opt)
     }
     ru_dataset_close(a);
     ru_dataset_close(b);
+}
+
+static void check(const ru_data_options *opt)
+{
+    check_reads(opt, false);
+    if (can_direct(opt)) {
+        check_reads(opt, true);
+    }
 }
 
 static const char *save(ru_scratch *f, const char *name, const void *bytes, int64_t n)
@@ -274,7 +300,7 @@ static void test_ranges(void **state)
     ru_objects *none = NULL;
     for (uint32_t k = 0; k < 2; k++) {
         const char *path = save(f, k == 0 ? "a" : "b", bytes, BYTES - k * 1000);
-        assert_ok(rui_source_open(&f->arena, &none, path, -1, &s[k], &f->err), f->err);
+        assert_ok(rui_source_open(&f->arena, &none, path, -1, false, &s[k], &f->err), f->err);
     }
     rui_fetch *fetch;
     const rui_fetch_options opt = {.depth_max = 32, .bytes_max = MAX, .pieces = 2, .bytes = 10};
@@ -375,5 +401,21 @@ static void test_shares(void **state)
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
-RU_TESTS(data_fetch, T(test_written_formats), T(test_tokens_and_cifar), T(test_tar), T(test_images),
-         T(test_shares), T(test_ranges))
+static void test_direct_reads_are_refused(void **state)
+{
+    ru_scratch *f = *state;
+    ru_objects *none = NULL;
+    rui_source s;
+    static const char *const paths[] = {"/proc/version", "https://h.invalid/a"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(paths); k++) {
+        assert_int_equal(rui_source_open(&f->arena, &none, paths[k], -1, true, &s, &f->err),
+                         RU_E_CONFIG);
+        assert_non_null(strstr(f->err.text, paths[k]));
+        assert_null(strchr(f->err.text, '\n'));
+        rui_source_close(&s);
+    }
+    assert_null(none);
+}
+
+RU_TESTS(data_fetch, T(test_direct_reads_are_refused), T(test_written_formats),
+         T(test_tokens_and_cifar), T(test_tar), T(test_images), T(test_shares), T(test_ranges))

@@ -53,7 +53,7 @@ static ru_status open_array(ru_dataset *d, const ru_data_options *opt, const cha
 {
     int64_t resident =
         opt->resident_max_bytes != 0 ? opt->resident_max_bytes : RUI_RESIDENT_MAX_BYTES;
-    RU_TRY(rui_source_open(&d->arena, &d->objects, path, resident, &a->source, err));
+    RU_TRY(rui_source_open(&d->arena, &d->objects, path, resident, opt->direct, &a->source, err));
     uint8_t head[4 + 4 * IDX_RANK_MAX];
     if (a->source.size_bytes < 4) {
         return RU_FAIL(err, RU_E_DATA,

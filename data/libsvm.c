@@ -157,7 +157,8 @@ static ru_status parse_all(ru_dataset *d, const ru_data_options *opt, rui_source
     }
     *zero = 0;
     for (uint32_t i = 0; i < opt->n_paths; i++) {
-        RU_TRY(rui_source_open(&d->arena, &d->objects, opt->paths[i], INT64_MAX, &files[i], err));
+        RU_TRY(rui_source_open(&d->arena, &d->objects, opt->paths[i], INT64_MAX, false, &files[i],
+                               err));
         d->bytes += files[i].disk_bytes;
         RU_TRY(parse_file(d, opt, &files[i], i, err));
     }

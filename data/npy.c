@@ -290,7 +290,7 @@ static ru_status add_file(ru_dataset *d, const ru_data_options *opt, uint32_t k,
     int64_t resident =
         opt->resident_max_bytes != 0 ? opt->resident_max_bytes : RUI_RESIDENT_MAX_BYTES;
     rui_source *file = &s->files[s->n_files++];
-    RU_TRY(rui_source_open(&d->arena, &d->objects, path, resident, file, err));
+    RU_TRY(rui_source_open(&d->arena, &d->objects, path, resident, opt->direct, file, err));
     d->bytes += file->disk_bytes;
     bool whole = false;
     if (file->object != NULL) {
@@ -299,7 +299,7 @@ static ru_status add_file(ru_dataset *d, const ru_data_options *opt, uint32_t k,
             return RU_OK;
         }
         rui_source_close(file);
-        RU_TRY(rui_source_open(&d->arena, &d->objects, path, INT64_MAX, file, err));
+        RU_TRY(rui_source_open(&d->arena, &d->objects, path, INT64_MAX, false, file, err));
     }
     ru_map_file map = {0};
     if (file->bytes == NULL) {

@@ -274,7 +274,8 @@ static ru_status packed_open(ru_dataset *d, const ru_data_options *opt, ru_err *
     }
     int64_t resident =
         opt->resident_max_bytes != 0 ? opt->resident_max_bytes : RUI_RESIDENT_MAX_BYTES;
-    RU_TRY(rui_source_open(&d->arena, &d->objects, opt->paths[0], resident, &s->file, err));
+    RU_TRY(rui_source_open(&d->arena, &d->objects, opt->paths[0], resident, opt->direct, &s->file,
+                           err));
     RU_TRY(read_header(d, s, err));
     d->bytes = s->file.disk_bytes;
     d->count = s->h.count;

@@ -72,6 +72,7 @@ typedef struct ru_data_options {
                                        test set) */
     uint32_t n_class_names;         /* 0: the names found, sorted */
     int64_t resident_max_bytes;     /* files up to this are kept in memory; 0: 64 MiB, -1: none */
+    bool direct; /* files that are not kept in memory are read past the kernel's cache (O_DIRECT) */
 } ru_data_options;
 
 /* Is it an address (http://, https://, s3://), and no path? */

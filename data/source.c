@@ -149,14 +149,18 @@ static ru_status open_object(ru_arena *arena, ru_objects **objects, const char *
  */
 
 ru_status rui_source_open(ru_arena *arena, ru_objects **objects, const char *path,
-                          int64_t resident_max_bytes, rui_source *out, ru_err *err)
+                          int64_t resident_max_bytes, bool direct, rui_source *out, ru_err *err)
 {
     *out = (rui_source){.path = ru_arena_str(arena, path), .file = {.fd = -1}};
     if (out->path == NULL) {
         return rui_no_memory(err, path, (int64_t)strlen(path));
     }
     if (ru_object_address(path)) {
-        return open_object(arena, objects, path, resident_max_bytes, out, err);
+        return direct ? RU_FAIL(err, RU_E_CONFIG,
+                                "data.direct: %s is behind an address, and only files can be read "
+                                "directly; leave data.direct out",
+                                out->path)
+                      : open_object(arena, objects, path, resident_max_bytes, out, err);
     }
     if (ends_with(path, ".gz")) {
         return inflate_file(out, err);
@@ -164,7 +168,12 @@ ru_status rui_source_open(ru_arena *arena, ru_objects **objects, const char *pat
     RU_TRY(ru_in_open(path, &out->file, err));
     out->size_bytes = out->disk_bytes = out->file.size_bytes;
     if (out->size_bytes > resident_max_bytes) {
-        return RU_OK;
+        return !direct || ru_in_direct(&out->file)
+                   ? RU_OK
+                   : RU_FAIL(err, RU_E_CONFIG,
+                             "data.direct: the file system of %s does not allow direct reads "
+                             "(O_DIRECT); leave data.direct out, or copy the file to a local disk",
+                             out->path);
     }
     out->bytes = malloc(out->size_bytes > 0 ? (size_t)out->size_bytes : 1);
     if (out->bytes == NULL) {
@@ -268,7 +277,7 @@ ru_status rui_bytes_view(const ru_dataset *d, const rui_source *s, int64_t offse
 void rui_source_soon(void *self, const rui_source *s, int64_t offset, int64_t size_bytes)
 {
     (void)self;
-    if (s->bytes == NULL && s->object == NULL && s->file.fd >= 0) { /* it is open */
+    if (s->bytes == NULL && s->object == NULL && s->file.fd >= 0 && !s->file.direct) { /* open */
         ru_in_advise_soon(&s->file, offset, size_bytes);
     }
 }

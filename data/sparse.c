@@ -71,7 +71,7 @@ ru_status rui_lines(const char *path, rui_line_fn line, void *self, ru_err *err)
     ru_objects *objects = NULL;
     rui_buf pipe = {0};
     bool regular = !ru_path_exists(path) || ru_path_is_file(path);
-    ru_status st = regular ? rui_source_open(&arena, &objects, path, INT64_MAX, &file, err)
+    ru_status st = regular ? rui_source_open(&arena, &objects, path, INT64_MAX, false, &file, err)
                            : read_pipe(path, &pipe, err);
     const char *p = regular ? (const char *)file.bytes : pipe.p;
     const char *end = p + (st != RU_OK ? 0 : regular ? file.size_bytes : pipe.n);

@@ -82,7 +82,7 @@ static ru_status add_shards(ru_dataset *d, const ru_data_options *opt, const cha
         f->file.fd = -1;
         int64_t small = ru_object_address(pattern) ? RUI_RESIDENT_MAX_BYTES : -1;
         int64_t resident = opt->resident_max_bytes != 0 ? opt->resident_max_bytes : small;
-        RU_TRY(rui_source_open(&d->arena, &d->objects, pattern, resident, f, err));
+        RU_TRY(rui_source_open(&d->arena, &d->objects, pattern, resident, opt->direct, f, err));
         d->bytes += f->disk_bytes;
         return RU_OK;
     }

@@ -437,7 +437,8 @@ static ru_status tfrecord_open(ru_dataset *d, const ru_data_options *opt, ru_err
     int64_t resident =
         opt->resident_max_bytes != 0 ? opt->resident_max_bytes : RUI_RESIDENT_MAX_BYTES;
     for (uint32_t k = 0; k < s->n_files; k++) {
-        RU_TRY(rui_source_open(&d->arena, &d->objects, opt->paths[k], resident, &files[k], err));
+        RU_TRY(rui_source_open(&d->arena, &d->objects, opt->paths[k], resident, opt->direct,
+                               &files[k], err));
         d->bytes += files[k].disk_bytes;
         RU_TRY(index_file(d, k, err));
     }

@@ -46,7 +46,7 @@ static ru_status open_file(ru_dataset *d, const ru_data_options *opt, tokens_set
         opt->resident_max_bytes != 0 ? opt->resident_max_bytes : RUI_RESIDENT_MAX_BYTES;
     const char *path = opt->paths[i];
     rui_source *f = &s->files[i];
-    RU_TRY(rui_source_open(&d->arena, &d->objects, path, resident, f, err));
+    RU_TRY(rui_source_open(&d->arena, &d->objects, path, resident, opt->direct, f, err));
     if (f->size_bytes % s->width != 0) {
         return RU_FAIL(err, RU_E_DATA,
                        "%s: %lld bytes are not a multiple of %lld-byte tokens; the file is cut "

@@ -200,6 +200,9 @@ static const ru_conf_field data_fields[] = {
     ROW(SIZE, ru_job_data, memory, .def = "256MiB", .min = 1 << 20, .max = INT64_C(1) << 40,
         .help = "memory of one worker for training data that is read ahead: decoded batches (at "
                 "least two) and bytes of files that are requested or wait to be decoded"),
+    ROW(BOOL, ru_job_data, direct, .def = "false",
+        .help = "true: read files that are not kept in memory past the system's cache (O_DIRECT); "
+                "it is an error where the file system does not allow that"),
 };
 
 static ru_status data_check(const void *section, ru_err *err)
@@ -537,6 +540,7 @@ ru_data_options ru_job_data_options(const ru_job *job, bool test)
         .skip_damaged = !d->strict,
         .regression = job->train.loss == 1 + RU_LOSS_MSE,
         .token_bytes = d->token_bytes,
+        .direct = d->direct,
     };
 }
 

@@ -41,7 +41,7 @@ typedef struct ru_job_data {
     double scale, shift, validation;
     ru_conf_f64s mean, std;
     ru_augment augment;
-    bool header, one_hot, strict;
+    bool header, one_hot, strict, direct;
     uint32_t threads;
     int64_t memory;   /* of batches and requests ahead */
     uint32_t shuffle; /* ru_shuffle */

@@ -38,13 +38,21 @@ void rui_driver_fini(rui_driver *d)
 static ru_status open_reads(rui_driver *d, int64_t batch, ru_err *err)
 {
     rui_trainer *t = d->t;
+    if (t->job->data.direct && (!ru_stream_reads(d->stream) || ru_stream_reads_files(d->stream))) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "data.direct: the training samples are %s; leave data.direct out",
+                       ru_stream_reads(d->stream)
+                           ? "in a file each, and only parts of larger files are read directly"
+                           : "kept in memory, and nothing is read during training");
+    }
     if (!ru_stream_reads(d->stream)) {
         return RU_OK;
     }
     if (d->reads == NULL) {
         const char *by = ru_stream_reads_by(d->stream);
-        ru_log(RU_LOG_INFO, "data", "reads", "files are read by %s%s", by,
-               strcmp(by, "threads") == 0 ? ", because this system does not allow io_uring" : "");
+        ru_log(RU_LOG_INFO, "data", "reads", "files are read by %s%s%s", by,
+               strcmp(by, "threads") == 0 ? ", because this system does not allow io_uring" : "",
+               t->job->data.direct ? ", past the system's cache" : "");
         d->reads = RU_NEW(t->arena, rui_read_tune, 1);
     }
     if (d->reads == NULL) {

@@ -13,11 +13,20 @@ enum { DEPTH_MAX = 8, SAMPLES = 64, LABEL = 17 };
  * content counts. */
 static bool is_own(ru_str name)
 {
-    static const char *const own[] = {"name",           "model.onnx",         "model.weights",
-                                      "data.train",     "data.test",          "data.threads",
-                                      "train.threads",  "train.device",       "train.autotune",
-                                      "train.poll",     "train.early_update", "checkpoint.every",
-                                      "checkpoint.keep"};
+    static const char *const own[] = {"name",
+                                      "model.onnx",
+                                      "model.weights",
+                                      "data.train",
+                                      "data.test",
+                                      "data.threads",
+                                      "train.threads",
+                                      "train.device",
+                                      "train.autotune",
+                                      "train.poll",
+                                      "train.early_update",
+                                      "checkpoint.every",
+                                      "checkpoint.keep",
+                                      "data.direct"};
     bool yes = false;
     for (uint32_t k = 0; k < RU_ARRAY_LEN(own); k++) {
         yes = yes || ru_str_eq_c(name, own[k]);
