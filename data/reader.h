@@ -211,6 +211,7 @@ bool ru_stream_reads(const ru_stream *s); /* are there any? */
 const char *ru_stream_reads_by(const ru_stream *s);
 /* Bytes that can be requested or wait for their decoding; a part of bytes_max. */
 int64_t ru_stream_reads_memory(const ru_stream *s);
+bool ru_stream_reads_far(const ru_stream *s); /* they go over a network */
 /* Each request is a whole file of its own, whatever `size_bytes` is set. */
 bool ru_stream_reads_files(const ru_stream *s);
 /* Index in the dataset of the sample at a global position. */

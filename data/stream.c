@@ -506,6 +506,12 @@ int64_t ru_stream_reads_memory(const ru_stream *s)
     return s->fetch_bytes * s->flights * s->n_threads;
 }
 
+bool ru_stream_reads_far(const ru_stream *s)
+{
+    const rui_source *f = rui_stream_fetches(s);
+    return f != NULL && f->object != NULL;
+}
+
 bool ru_stream_reads_files(const ru_stream *s)
 {
     const rui_source *f = rui_stream_fetches(s);

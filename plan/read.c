@@ -51,6 +51,16 @@ uint32_t rui_read_depth_high(const ru_read_in *in, int64_t size_bytes)
     return (uint32_t)power_below(room > 1 ? room : 1);
 }
 
+/* The least depth that the search tries. */
+static uint32_t depth_low(const ru_read_in *in, int64_t size_bytes)
+{
+    uint32_t low = 1, high = rui_read_depth_high(in, size_bytes);
+    while (low < in->depth_min && low < high) {
+        low *= 2;
+    }
+    return low;
+}
+
 double rui_read_score(const ru_read_in *in, const ru_read_window *w)
 {
     return in->need_bytes_per_s > 0 ? fmin(w->bytes_per_s, 1.1 * in->need_bytes_per_s)
@@ -87,9 +97,9 @@ void rui_read_steady(ru_read_state *s)
 
 static uint32_t depth_for(const ru_read_in *in, int64_t size_bytes, int64_t outstanding)
 {
-    int64_t q = outstanding / size_bytes;
+    int64_t q = outstanding / size_bytes, low = depth_low(in, size_bytes);
     int64_t high = rui_read_depth_high(in, size_bytes);
-    return (uint32_t)power_below(q < 1 ? 1 : q < high ? q : high);
+    return (uint32_t)power_below(q < low ? low : q < high ? q : high);
 }
 
 static int64_t size_within(const ru_read_in *in, int64_t v)
@@ -161,14 +171,15 @@ static ru_status fit(ru_read_state *s, ru_arena *scratch, ru_err *err)
 
 /* The next depth to try: where the model has its knee, but between what is known to fit and what
  * is not; then by halves and doubles. */
-static ru_status shrink_to(ru_read_state *s, ru_arena *scratch, ru_err *err)
+static ru_status shrink_to(const ru_read_in *in, ru_read_state *s, ru_arena *scratch, ru_err *err)
 {
-    if (s->fits <= 2 * s->fits_not || s->fits == 1 || s->n_seen == RU_READ_SEEN) {
+    uint32_t least = depth_low(in, s->best.size_bytes);
+    if (s->fits <= 2 * s->fits_not || s->fits <= least || s->n_seen == RU_READ_SEEN) {
         rui_read_steady(s);
         return RU_OK;
     }
     s->phase = RU_READ_SHRINK;
-    uint32_t depth = 1;
+    uint32_t depth = least;
     if (s->turn == 1) {
         RU_TRY(fit(s, scratch, err));
         double knee = ru_disk_knee(&s->disk, s->best.size_bytes);
@@ -177,7 +188,7 @@ static ru_status shrink_to(ru_read_state *s, ru_arena *scratch, ru_err *err)
     } else if (s->turn > 1) {
         depth = s->best.depth == s->fits ? s->fits / 2 : 2 * s->fits_not;
     }
-    uint32_t low = s->turn == 0 ? 1 : 2 * s->fits_not;
+    uint32_t low = s->turn == 0 || 2 * s->fits_not < least ? least : 2 * s->fits_not;
     depth = depth < low ? low : depth;
     depth = depth > s->fits / 2 ? s->fits / 2 : depth;
     s->turn++;
@@ -192,7 +203,7 @@ static ru_status begin_shrink(const ru_read_in *in, ru_read_state *s, ru_arena *
     s->fits = s->best.depth;
     s->fits_not = 0;
     s->most = rui_read_score(in, &s->best);
-    return shrink_to(s, scratch, err);
+    return shrink_to(in, s, scratch, err);
 }
 
 /* Sizes far from the first one, then next to the best one, at the same outstanding bytes; larger
@@ -247,7 +258,7 @@ static ru_status shrunk(const ru_read_in *in, const ru_read_window *w, ru_read_s
     } else {
         s->fits_not = w->depth;
     }
-    return shrink_to(s, scratch, err);
+    return shrink_to(in, s, scratch, err);
 }
 
 static ru_status search(const ru_read_in *in, const ru_read_window *w, ru_read_state *s,
@@ -277,8 +288,8 @@ static void try_neighbour(const ru_read_in *in, ru_read_state *s)
                             : s->best.size_bytes;
     uint32_t depth = k == 2 ? s->best.depth * 2 : k == 3 ? s->best.depth / 2 : s->best.depth;
     s->tried_s = 0;
-    bool inside = size >= rui_read_size_low(in) && size <= rui_read_size_high(in) && depth >= 1 &&
-                  depth <= rui_read_depth_high(in, size);
+    bool inside = size >= rui_read_size_low(in) && size <= rui_read_size_high(in) &&
+                  depth >= depth_low(in, size) && depth <= rui_read_depth_high(in, size);
     if (inside) {
         s->phase = RU_READ_TRY;
         set(s, size, depth);

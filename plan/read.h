@@ -55,6 +55,7 @@ typedef struct ru_read_in {
     int64_t sample_bytes;             /* mean size of a sample, >= 1 */
     int64_t size_min, size_max;       /* bytes of a request; rounded inwards to powers of two */
     uint32_t depth_max;               /* 1 .. RU_READ_DEPTH_MAX, rounded down to a power of two */
+    uint32_t depth_min;               /* rounded up, within depth_max and memory; 0: 1 */
     int64_t memory_max_bytes;         /* size * depth never exceeds it */
     double need_bytes_per_s;          /* of the trainer; 0: as much as there is */
     double batch_bytes, step_s;       /* for the depth of reading ahead */

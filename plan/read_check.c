@@ -28,6 +28,13 @@ static ru_status check_limits(const ru_read_in *in, const ru_read_plan *p, ru_er
         return RU_FAIL(err, RU_E_INFEASIBLE, "%u requests of %lld bytes do not fit %lld bytes",
                        p->depth, (long long)p->size_bytes, (long long)in->memory_max_bytes);
     }
+    int64_t room = in->memory_max_bytes / p->size_bytes;
+    room = room < in->depth_max ? room : in->depth_max;
+    bool deep = in->method != RU_READ_MODEL || p->depth >= in->depth_min || 2 * p->depth > room;
+    if (!deep) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "%u requests are fewer than %u", p->depth,
+                       in->depth_min);
+    }
     bool on_grid = power(p->size_bytes) && power(p->depth) && p->depth <= in->depth_max &&
                    p->size_bytes <= in->size_max && 2 * p->size_bytes > in->size_min;
     if (searches_grid(in) && !on_grid) {

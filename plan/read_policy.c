@@ -61,6 +61,13 @@ static const ru_conf_field fields[] = {
     BYTES(size_min, "64KiB", "smallest size of a request"),
     BYTES(size_max, "16MiB", "largest size of a request"),
     BYTES(memory, "256MiB", "largest number of outstanding bytes"),
+    {.name = "depth_min",
+     .type = RU_CONF_U32,
+     AT(read_in, depth_min),
+     .def = "1",
+     .min = 1,
+     .max = RU_READ_DEPTH_MAX,
+     .help = "method model: least number of outstanding requests that is tried"},
     {.name = "depth_max",
      .type = RU_CONF_U32,
      AT(read_in, depth_max),
@@ -132,6 +139,7 @@ static ru_status inner(const read_in *in, ru_arena *a, ru_read_in *out, ru_err *
                         .sample_bytes = in->sample,
                         .size_min = in->size_min,
                         .size_max = in->size_max,
+                        .depth_min = in->depth_min,
                         .depth_max = in->depth_max,
                         .memory_max_bytes = in->memory,
                         .need_bytes_per_s = 1e6 * in->need_mb_per_s,
@@ -156,6 +164,9 @@ static ru_status check_in(const void *section, ru_err *err)
     const read_in *in = section;
     if (in->size_max < in->size_min) {
         return RU_FAIL(err, RU_E_ARG, "'size_max' is below 'size_min'");
+    }
+    if (in->depth_max < in->depth_min) {
+        return RU_FAIL(err, RU_E_ARG, "'depth_max' is below 'depth_min'");
     }
     if (in->memory < in->size_min) {
         return RU_FAIL(err, RU_E_ARG, "'memory' is too small for a request of 'size_min'");

@@ -14,7 +14,7 @@ typedef struct ru_read_policy_window {
 
 typedef struct ru_read_policy_in {
     int64_t sample, size_min, size_max, memory;
-    uint32_t depth_max, cores, method;
+    uint32_t depth_min, depth_max, cores, method;
     uint32_t ahead_min, ahead_max;
     double need_mb_per_s, batch_mb, step_s, delivery_s, delivery_sd_s, gain_min, loss_max, try_s;
     int64_t seed;

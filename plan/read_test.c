@@ -68,9 +68,11 @@ static void test_the_search_ends_near_the_best_of_the_grid(void **state)
         ru_read_in in = input(RU_READ_MODEL);
         ru_read_state s;
         ru_err err;
+        in.depth_min = round % 2 == 0 ? 0 : 6;
         ru_read_begin(&in, &s);
         uint32_t windows = 0;
         while (s.phase != RU_READ_STEADY && windows < 40) {
+            assert_true(s.depth >= (round % 2 == 0 ? 1 : 8));
             assert_true(s.size_bytes * s.depth <= in.memory_max_bytes);
             ru_read_window w = measured(&d, s.size_bytes, s.depth, &r);
             assert_ok(ru_read_next(&in, &w, &a, &s, &err), err);
@@ -127,6 +129,7 @@ static void test_the_checker_refuses(void **state)
         ru_read_state s;
         ru_read_plan p;
         ru_err err;
+        in.depth_min = in.method == RU_READ_MODEL ? 5 : 0;
         ru_read_begin(&in, &s);
         in.n = ru_rng_below(&r, 24);
         in.window = w;
@@ -138,7 +141,7 @@ static void test_the_checker_refuses(void **state)
         assert_ok(ru_plan_read_check(&in, &p, &err), err);
         assert_int_equal(p.size_bytes, s.size_bytes);
         assert_int_equal(p.depth, s.depth);
-        ru_read_plan bad[] = {p, p, p, p, p, p, p};
+        ru_read_plan bad[] = {p, p, p, p, p, p, p, p};
         bad[0].depth = 5000;
         bad[1].size_bytes = 0;
         bad[2].read_ahead++;
@@ -146,6 +149,7 @@ static void test_the_checker_refuses(void **state)
         bad[4].latency_s += 1;
         bad[5].disk.error += 0.1;
         bad[6].fitted = !p.fitted;
+        bad[7].depth = in.depth_min > 0 ? 4 : 5000;
         for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
             if (k == 5 && in.n == 0) {
                 continue;

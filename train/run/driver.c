@@ -69,6 +69,7 @@ static ru_status open_reads(rui_driver *d, int64_t batch, ru_err *err)
                                 .batch_bytes = sample * batch,
                                 .run_bytes = run,
                                 .memory_bytes = ru_stream_reads_memory(d->stream),
+                                .far = ru_stream_reads_far(d->stream),
                                 .files = ru_stream_reads_files(d->stream)};
     ru_stream_ahead_range(d->stream, &to.ahead_min, &to.ahead_max);
     RU_TRY(rui_read_tune_open(d->reads, &to, t->arena, err));

@@ -6,6 +6,7 @@
 #include "base/log.h"
 
 enum { SCRATCH_BYTES = 1 << 20, FORGET = 64, SIZE_MIN = 64 << 10, SIZE_MAX_BYTES = 16 << 20 };
+enum { FAR_DEPTH = 8 };
 enum { STEPS_MIN = 5, DELIVERIES_MIN = 16 }; /* fewer say nothing */
 
 /* The power of two at or above a file's mean size, within what a request may have. */
@@ -34,6 +35,7 @@ ru_status rui_read_tune_open(rui_read_tune *t, const rui_read_tune_options *opt,
                .size_min = SIZE_MIN,
                .size_max = size_max,
                .memory = opt->memory_bytes > SIZE_MIN ? opt->memory_bytes : SIZE_MIN,
+               .depth_min = opt->far ? FAR_DEPTH : 1,
                .depth_max = 256,
                .cores = 2,
                .method = RU_READ_MODEL,

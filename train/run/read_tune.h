@@ -44,6 +44,7 @@ typedef struct rui_read_tune_options {
     int64_t run_bytes;                 /* that stand together: no request brings more */
     int64_t memory_bytes;              /* that requests may fill */
     uint32_t ahead_min, ahead_max;     /* batches of the stream */
+    bool far;                          /* behind a network: one request at a time is not tried */
     bool files;                        /* each sample is a file, so a request has its size */
 } rui_read_tune_options;
 

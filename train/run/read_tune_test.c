@@ -141,6 +141,39 @@ static void train(rui_read_tune *t, store *s, int64_t *now, int64_t fast_ns, int
     }
 }
 
+/* A small sample a request, answers after 20 ms: eight of them at a time at least, so that the
+ * whole search takes less time than two windows of one request at a time. */
+static void test_far_stores_are_not_read_one_by_one(void **state)
+{
+    (void)state;
+    double taken_s[2];
+    for (uint32_t far = 0; far < 2; far++) {
+        ru_arena arena;
+        ru_err err = {0};
+        rui_read_tune t = {0};
+        store s = {.latency_ns = 20000000, .bytes_per_s = 50e6};
+        double rate;
+        ru_arena_init(&arena, 0);
+        const rui_read_tune_options to = {.sample_bytes = 784,
+                                          .batch_bytes = 50000,
+                                          .run_bytes = 784,
+                                          .memory_bytes = 64 << 20,
+                                          .far = far == 1,
+                                          .ahead_min = 32,
+                                          .ahead_max = 256};
+        assert_ok(rui_read_tune_open(&t, &to, &arena, &err), err);
+        taken_s[far] = tune(&t, &s, 0, 100000000, &rate);
+        bool one_by_one = false;
+        for (uint32_t i = 0; i < t.in.windows.n; i++) {
+            one_by_one = one_by_one || t.window[i].depth < 8;
+        }
+        assert_true(one_by_one == (far == 0));
+        assert_true(rate > 0.45e6); /* the need */
+        ru_arena_fini(&arena);
+    }
+    assert_true(taken_s[1] < taken_s[0]);
+}
+
 /* Three deviations above the mean delivery, in steps; pauses are not steps, and one step is none.
  */
 static void test_reads_ahead_as_far_as_deliveries_take(void **state)
@@ -171,5 +204,6 @@ static void test_reads_ahead_as_far_as_deliveries_take(void **state)
 }
 
 RU_TESTS(train_read_tune, cmocka_unit_test(test_reads_ahead_as_far_as_deliveries_take),
+         cmocka_unit_test(test_far_stores_are_not_read_one_by_one),
          cmocka_unit_test(test_finds_the_best), cmocka_unit_test(test_takes_no_more_than_is_needed),
          cmocka_unit_test(test_windows_are_bounded))
