@@ -254,10 +254,10 @@ struct ru_chan {
     int64_t window_bytes, grant_bytes; /* grants: outstanding in all, and one */
     double rx_rate;                    /* bytes/s that arrive, at most lately */
     int64_t rx_mark_bytes;
-    ru_time sample_at;
-    ru_time tick_at;    /* of the next tick that does anything */
-    ru_time scan_at;    /* ... that looks at all peers, dials and handshakes */
-    bool starved, room; /* a call found no room; something came back since then */
+    ru_time sample_at, left_at; /* facts of all; what the kernels hold, before a send */
+    ru_time tick_at;            /* of the next tick that does anything */
+    ru_time scan_at;            /* ... that looks at all peers, dials and handshakes */
+    bool starved, room;         /* a call found no room; something came back since then */
     uint32_t inside;
     ru_time now; /* of the last call */
     ru_refusals refusals;

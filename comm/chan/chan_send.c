@@ -5,6 +5,7 @@
 #include "base/crc32c.h"
 #include "comm/chan/chan_impl.h"
 
+enum { LOOK_PEERS = 4 };
 enum { COOKIE_SHAKE, COOKIE_STREAM_WHOLE, COOKIE_STREAM, COOKIE_NONE };
 
 void rui_tx_crc(const ru_chan *ch, rui_frame *f, ru_link_tx *tx)
@@ -142,6 +143,26 @@ static int64_t sendable(const ru_chan *ch, const rui_stream *s)
     return n < s->left_bytes ? n : s->left_bytes;
 }
 
+/* What the kernels hold is measured once for each instant at which something is sent, since the
+ * mean rate of 10 ms says little about single milliseconds. Of many peers: by ticks alone. */
+static void look_at_kernels(ru_chan *ch, ru_time now)
+{
+    int64_t left = 0;
+    if (ch->n_active > LOOK_PEERS || ch->left_at.ns == now.ns) {
+        return;
+    }
+    for (uint32_t k = 0; k < ch->n_active; k++) {
+        const rui_peer *p = &ch->peers[ch->active[k]];
+        for (uint32_t c = 0; p->state == RUI_PEER_UP && c < RU_LINK_CLASSES; c++) {
+            ru_link_facts facts = {0};
+            ch->link.ops->facts(ch->link.self, p->link[c], &facts);
+            left += facts.unsent_bytes + facts.unacked_bytes;
+        }
+    }
+    rui_egress_left(ch->egress, left, now);
+    ch->left_at = now;
+}
+
 void rui_stream_queue(ru_chan *ch, uint32_t i, ru_time now)
 {
     rui_stream *s = &ch->streams[i];
@@ -157,7 +178,8 @@ void rui_stream_queue(ru_chan *ch, uint32_t i, ru_time now)
                                         .bytes = n,
                                         .total_bytes = s->total_bytes},
                    now);
-    if (ch->recorder != NULL && s->since.ns == now.ns) { /* not again when it is resumed */
+    if (ch->recorder != NULL && s->since.ns == now.ns) {
+        look_at_kernels(ch, now); /* a resumed one keeps its prediction */
         s->predicted_ns = rui_egress_arrives_ns(ch->egress, i, now);
     }
     rui_chan_ask_tick(ch, rui_egress_due(ch->egress, now));
