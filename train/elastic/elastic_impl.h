@@ -143,6 +143,7 @@ typedef struct rui_el_known {
     uint32_t samples;
     int64_t compute_ns;       /* of its last step with samples; 0: none yet */
     rui_el_reads told, taken; /* newest; that of the last decision */
+    bool ordered;             /* since `told`: what it says next may still be of before */
 } rui_el_known;
 
 typedef struct rui_el_xfer {

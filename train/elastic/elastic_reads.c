@@ -5,9 +5,10 @@
  *
  * Members tell by a timer, not with DONE: who waits for its samples has no DONE to tell with, and
  * the others, which wait for its gradients, have none either. What they tell is counted from some
- * beginning, so that a lost message loses nothing; two of them are a window. An order holds while
- * the members stay. A member whose samples are in memory tells nothing, and nobody asks the policy
- * then.
+ * beginning, so that a lost message loses nothing; two of them are a window. After an order a
+ * window begins with the next message, which may have crossed the order: the one behind it tells
+ * of the new outstanding bytes. An order holds while the members stay. A member whose samples are
+ * in memory tells nothing, and nobody asks the policy then.
  *
  * Source: hashemi-2020 (unfair delivery and its repair by outstanding bytes). */
 #include <math.h>
@@ -236,6 +237,7 @@ static void decide(ru_elastic *e, const ru_read_share_policy_in *in, ru_arena *a
     for (uint32_t i = 0, n = 0; p.repairs && i < e->v.n; i++) {
         if (reads(&e->v.at[i])) {
             order(e, &e->v.at[i], p.outstanding_bytes[n++], id, fx);
+            rui_el_lead_known(e, e->v.at[i].node, false)->ordered = true; /* it told */
         }
     }
 }
@@ -267,7 +269,8 @@ static void keep(ru_elastic *e, ru_node_id from, const rui_el_reads *told)
         m->taken = (rui_el_reads){0}; /* it began anew */
     }
     m->told = *told;
-    m->taken = m->taken.at_ns == 0 ? *told : m->taken;
+    m->taken = m->taken.at_ns == 0 || m->ordered ? *told : m->taken;
+    m->ordered = false;
 }
 
 void rui_el_reads_hear(ru_elastic *e, ru_node_id from, ru_wire_in *w)
