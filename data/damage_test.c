@@ -52,12 +52,18 @@ static ru_status open_one(const subject *s, bool skip, ru_dataset **d, ru_err *e
     return ru_dataset_open(&o, d, err);
 }
 
+/* Fields of a sample stand one after another, aligned for any number. */
+static int64_t room(int64_t field_bytes)
+{
+    return (field_bytes + 7) / 8 * 8;
+}
+
 static void read_alone(const ru_dataset *d, outcome *o)
 {
     void *fields[RU_FIELDS_MAX];
     o->sample_bytes = 0;
     for (uint32_t k = 0; k < d->n_fields; k++) {
-        o->sample_bytes += d->field_bytes[k];
+        o->sample_bytes += room(d->field_bytes[k]);
     }
     o->bytes = test_malloc((size_t)(o->sample_bytes * d->count));
     o->skipped = -ru_dataset_skipped(d); /* opening leaves some out, too */
@@ -65,7 +71,7 @@ static void read_alone(const ru_dataset *d, outcome *o)
         uint8_t *at = o->bytes + o->good * o->sample_bytes;
         for (uint32_t k = 0; k < d->n_fields; k++) {
             fields[k] = at;
-            at += d->field_bytes[k];
+            at += room(d->field_bytes[k]);
         }
         o->status = ru_dataset_read(d, o->good, fields, &o->err);
         if (o->status != RU_OK) {
@@ -83,7 +89,7 @@ static void expect_batch(const ru_dataset *d, const ru_batch *b, const outcome *
         for (uint32_t k = 0; k < d->n_fields; k++) {
             const uint8_t *got = (const uint8_t *)b->fields[k] + i * d->field_bytes[k];
             assert_memory_equal(got, at, (size_t)d->field_bytes[k]);
-            at += d->field_bytes[k];
+            at += room(d->field_bytes[k]);
         }
     }
 }
