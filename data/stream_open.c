@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "env/memory.h"
 #include "trace/recorder.h"
 
 /* -- open and close ------------------------------------------------------------------------- */
@@ -118,12 +119,12 @@ static void set_ahead(ru_stream *s, int64_t fit)
     s->n_slots = least_of(most, fit) + 1; /* + 1: the consumer's */
 }
 
-/* Pages that no batch has used yet take no memory; where the system refuses to promise so many,
- * fewer batches can be read ahead. */
+/* Pages that no batch has used yet take no memory (malloc may be told to fill all); where the
+ * system refuses to promise so many, fewer batches can be read ahead. */
 static ru_status take_slots(ru_stream *s, ru_err *err)
 {
     while (true) {
-        s->memory = aligned_alloc(ALIGN_BYTES, (size_t)(s->block_bytes * s->n_slots));
+        s->memory = ru_memory_map(s->block_bytes * s->n_slots);
         if (s->memory != NULL || s->n_slots == s->n_ahead + 1) {
             break;
         }
@@ -303,7 +304,7 @@ void ru_stream_close(ru_stream *s)
     free(s->ended);
     free(s->threads);
     free(s->readers);
-    free(s->memory);
+    ru_memory_unmap(s->memory, s->block_bytes * s->n_slots);
     free(s->slots);
     free(s->blocks);
     free(s);
