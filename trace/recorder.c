@@ -410,6 +410,19 @@ ru_status ru_recorder_save(ru_recorder *r, const char *dir, int64_t from_ns, int
     return st;
 }
 
+void ru_recorder_fail(ru_recorder *r, const ru_err *err)
+{
+    if (r == NULL) {
+        return;
+    }
+    ru_mutex_lock(&r->mutex);
+    if (!r->told) {
+        r->told = true;
+        r->why = *err;
+    }
+    ru_mutex_unlock(&r->mutex);
+}
+
 ru_status ru_recorder_append(ru_recorder *r, const char *path, int64_t offset, const void *data,
                              int64_t size_bytes)
 {

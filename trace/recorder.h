@@ -145,6 +145,9 @@ RU_MUST_USE ru_status ru_recorder_append(ru_recorder *r, const char *path, int64
                                          const void *data, int64_t size_bytes);
 /* Where segment s is written; false: there is none any more, or not yet. */
 bool ru_recorder_segment(ru_recorder *r, uint32_t s, char *path, uint32_t path_bytes);
+/* A file beside the trace could not be written (`err`): its disk has no room or is broken. The
+ * writer stops soon, with one warning for all. Thread: any. r: NULL is fine. */
+void ru_recorder_fail(ru_recorder *r, const ru_err *err);
 /* Everything recorded so far is in the file when this returns; waits for the writer. */
 void ru_recorder_sync(ru_recorder *r);
 

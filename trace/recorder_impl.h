@@ -106,7 +106,8 @@ struct ru_recorder {
     uint32_t n_appends;
     uint16_t env_names[RU_PROBE_ACTS];
     bool driven, draining;
-    bool stop, failed, full;
+    bool stop, failed, full, told; /* told: `why` is from ru_recorder_fail */
+    ru_err why;
 };
 
 /* Path of segment s into a buffer of REC_PATH_MAX + 32 bytes. */

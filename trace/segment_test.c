@@ -136,6 +136,27 @@ static void test_a_full_disk_stops_the_writing(void **state)
     assert_false(t.complete);
 }
 
+/* What stands beside the trace cannot be written: as if the trace could not. */
+static void test_a_file_beside_the_trace_stops_the_writing(void **state)
+{
+    ru_scratch *f = *state;
+    ru_recorder *r = NULL;
+    const ru_recorder_options o = {.dir = f->root};
+    assert_ok(ru_recorder_open(&o, &r, &f->err), f->err);
+    record(r, 0, 100);
+    ru_recorder_sync(r);
+    ru_recorder_stats stats;
+    ru_recorder_stats_get(r, &stats);
+    assert_false(stats.stopped);
+    ru_recorder_fail(r, &(ru_err){.text = "no room for a list"});
+    ru_recorder_fail(r, &(ru_err){.text = "no room for another one"});
+    ru_recorder_sync(r);
+    ru_recorder_stats_get(r, &stats);
+    assert_true(stats.stopped);
+    ru_recorder_fail(NULL, &f->err);
+    ru_recorder_close(r);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(trace_segment, T(test_the_newest_window_stays), T(test_a_window_is_saved),
-         T(test_a_full_disk_stops_the_writing))
+         T(test_a_file_beside_the_trace_stops_the_writing), T(test_a_full_disk_stops_the_writing))

@@ -269,7 +269,9 @@ static void save_all(ru_recorder *r)
         }
         ru_err err;
         ru_status st = rui_save(r, &s, &err);
-        if (st != RU_OK) {
+        if (st == RU_E_CREATE && !r->failed) { /* the trace stands on the same disk */
+            rui_writer_give_up(r, &err);
+        } else if (st != RU_OK && !r->failed) {
             ru_log(RU_LOG_WARN, "trace", "window", "the window %s cannot be saved: %s", s.dir,
                    err.text);
         }
@@ -315,9 +317,13 @@ static void writer_main(void *arg)
             (void)ru_cond_wait_for(&r->cond, &r->mutex, r->flush_ns);
         }
         bool stop = r->stop;
+        bool told = r->told; /* then nobody writes `why` any more */
         uint64_t asked = r->sync_asked;
         ru_mutex_unlock(&r->mutex);
         drain(r);
+        if (told && !r->failed) {
+            rui_writer_give_up(r, &r->why);
+        }
         save_all(r);
         append_all(r);
         if (round % ROUNDS_PER_CLOCK == 0) {

@@ -41,7 +41,6 @@ typedef struct rui_trainer {
     ru_run_report *report;
     ru_ckpt *ckpt;
     ru_recorder *recorder;
-    bool lists_fail; /* lists of ops for the trace cannot be written: said once */
     rui_names names;
     ru_optimizer optimizer;
     ru_schedule schedule;

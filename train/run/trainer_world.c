@@ -2,7 +2,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/str.h"
 #include "comm/member/member.h"
 #include "env/file.h"
@@ -229,14 +228,15 @@ void rui_trainer_record(rui_trainer *t)
     ru_exe_record(t->exe, t->recorder);
     ru_recorder_stats stats;
     ru_recorder_stats_get(t->recorder, &stats);
-    if (stats.stopped || t->lists_fail) { /* there is no trace that needs the list */
+    if (stats.stopped) { /* there is no trace that needs the list */
         return;
     }
     ru_arena_init(&scratch, 0);
     const char *dir = ru_path_join(&scratch, t->out, "trace");
-    if (dir == NULL || ru_op_list_put(dir, t->exe, t->opt->rank, &err) != RU_OK) {
-        ru_log(RU_LOG_WARN, "train", "facts", "the trace lacks lists of ops: %s", err.text);
-        t->lists_fail = true;
+    ru_status st = dir == NULL ? RU_FAIL(&err, RU_E_MEM, "no memory for a path")
+                               : ru_op_list_put(dir, t->exe, t->opt->rank, &err);
+    if (st != RU_OK) {
+        ru_recorder_fail(t->recorder, &err);
     }
     ru_arena_fini(&scratch);
 }
