@@ -269,7 +269,7 @@ static ru_status add_object(ru_dataset *d, const ru_data_options *opt, uint32_t 
     ru_array a = {.name = ""};
     bool plain = false;
     RU_TRY(rui_source_read(&s->files[k], 0, head, n, err));
-    if (head[0] != 0x93) { /* an archive */
+    if (n == 0 || head[0] != 0x93) { /* an archive */
         *whole = true;
         return RU_OK;
     }

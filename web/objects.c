@@ -334,10 +334,11 @@ static ru_status move_window(ru_object *b, int64_t offset, int64_t size, ru_err 
 ru_status ru_object_read(ru_object *b, int64_t offset, void *into, int64_t size_bytes, ru_err *err)
 {
     if (offset < 0 || size_bytes < 0 || size_bytes > b->version.size_bytes - offset) {
-        return RU_FAIL(err, RU_E_DATA,
-                       "%s: the object ends at byte %lld, but bytes %lld to %lld are needed",
-                       b->address.name, (long long)b->version.size_bytes, (long long)offset,
-                       (long long)(offset + size_bytes));
+        return RU_FAIL(
+            err, RU_E_DATA,
+            "%s: the object ends at byte %lld, but %lld bytes from byte %lld on are needed",
+            b->address.name, (long long)b->version.size_bytes, (long long)size_bytes,
+            (long long)offset);
     }
     if (size_bytes > SMALL_BYTES) {
         return read_large(b, offset, into, size_bytes, err);

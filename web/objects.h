@@ -7,7 +7,8 @@
  * error that stays. Overload, broken connections and requests without progress are tried again,
  * from the byte that is missing, after waiting longer each time, for a limited time.
  *
- * Pieces are those of env/reads.h, whose `object` is set. Thread: any; a ru_ranges has one user. */
+ * Pieces are those of env/reads.h, whose `object` is set. Thread: any, but one at a time opens
+ * objects; a ru_ranges has one user. */
 #ifndef RU_WEB_OBJECTS_H
 #define RU_WEB_OBJECTS_H
 

@@ -273,22 +273,21 @@ void ru_ranges_begin(ru_ranges *r, ru_read_piece *pieces, uint32_t n, uint32_t d
 {
     ru_objects *o = r->of;
     RU_CHECK(r->ended == r->n && depth >= 1);
+    ru_mutex_lock(&o->lock);
     r->pieces = pieces;
     r->next = r->ended = 0;
     r->n = n;
     r->depth = depth;
-    if (n == 0) {
-        return;
-    }
-    ru_mutex_lock(&o->lock);
     ru_ranges **at = &o->queue;
     while (*at != NULL) {
         at = &(*at)->after;
     }
     r->after = NULL;
-    *at = r;
+    *at = n > 0 ? r : NULL;
     ru_mutex_unlock(&o->lock);
-    (void)o->curl.multi_wakeup(o->multi);
+    if (n > 0) {
+        (void)o->curl.multi_wakeup(o->multi);
+    }
 }
 
 void ru_ranges_end(ru_ranges *r)
