@@ -7,24 +7,17 @@
  * blocks in EVERY clocks, or as many; fractions round up. Source: qiao-2019 sec 5 (failures at a
  * geometric clock, mean 50). */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/conf.h"
-#include "base/rng.h"
 #include "bench/params.h"
+#include "bench/params_sim.h"
 #include "env/file.h"
-#include "sim/process.h"
 #include "store/shardlog.h"
-#include "train/app/app_job.h"
-#include "train/app/engine.h"
-#include "train/app/state.h"
 
 enum {
     PROCESSES = 4,
-    KILLED = 2,
-    EXECUTORS = 8,
     SHARDS = 64,
     TARGET = 100,
     CLOCKS = 400,
@@ -65,58 +58,33 @@ typedef struct item { /* of a file in memory */
     uint8_t bytes[];
 } item;
 
-typedef struct answer {
-    struct process *p;
-    struct answer *next;
-    enum { OPENED, RAN, WRITTEN, READ, LOGGED, LOG_READ } kind;
-    ru_engine_ckpt at;
-    uint32_t object, tag;
-    ru_engine_task *task;
-    bool over;
-} answer;
-
 typedef struct lost {
-    const ru_app_job_file *file;
-    ru_sparse_file *data;
-    void *app;
-    ru_app_state state;
-    ru_sparse part[EXECUTORS];
-    int64_t first[EXECUTORS + 1];
+    rui_params_sim s;
     /* of a trial */
-    const method *m;
-    ru_sim *sim;
-    ru_rng rng;
     uint32_t kill_at; /* 0: never */
     bool killed, reached;
     item *files, *log;
-    answer *answers;
     uint32_t made;
     double before, target, clocks; /* loss of the last clock; made until the target */
     int64_t written;               /* bytes of checkpoints in this trial */
-    struct process {
-        struct lost *w;
-        ru_sim_process process;
-        ru_node *node;
-        ru_engine *engine;
-        ru_node_id self;
-        char address[32];
-    } at[PROCESSES];
 } lost;
 
-typedef struct process process;
+typedef rui_params_process process;
+typedef rui_params_answer answer;
 
 /* -- the device ----------------------------------------------------------------------------------
  */
 
-static void give_log(process *p, const answer *a, ru_time now, ru_effects *fx)
+static void give_log(const answer *a, ru_time now, ru_effects *fx)
 {
+    const lost *w = a->p->s->user;
     int64_t n = 0;
-    for (const item *r = p->w->log; r != NULL; r = r->next) {
+    for (const item *r = w->log; r != NULL; r = r->next) {
         n += r->n;
     }
     uint8_t *bytes = malloc((size_t)n + 1), *to = bytes;
     RU_CHECK(bytes != NULL);
-    for (const item *r = p->w->log; r != NULL; r = r->next) {
+    for (const item *r = w->log; r != NULL; r = r->next) {
         ru_shardlog_record x;
         for (int64_t end = 0, from = 0; ru_shardlog_next(r->bytes, r->n, &end, &x); from = end) {
             if (x.generation == a->at.generation && x.object == a->object) {
@@ -125,67 +93,32 @@ static void give_log(process *p, const answer *a, ru_time now, ru_effects *fx)
             }
         }
     }
-    ru_engine_log_read(p->engine, a->at.generation, a->object, bytes, to - bytes, RU_OK, NULL, now,
-                       fx);
+    ru_engine_log_read(a->p->engine, a->at.generation, a->object, bytes, to - bytes, RU_OK, NULL,
+                       now, fx);
     free(bytes);
 }
 
-static void give_file(process *p, const answer *a, ru_time now, ru_effects *fx)
+static void give_file(const answer *a, ru_time now, ru_effects *fx)
 {
-    const item *r = p->w->files;
+    const lost *w = a->p->s->user;
+    const item *r = w->files;
     while (r != NULL && (r->at.generation != a->at.generation || r->at.clock != a->at.clock ||
                          r->object != a->object)) {
         r = r->next;
     }
     RU_CHECK(r != NULL);
-    ru_engine_read(p->engine, a->tag, a->object, r->bytes, r->n, RU_OK, NULL, now, fx);
+    ru_engine_read(a->p->engine, a->tag, a->object, r->bytes, r->n, RU_OK, NULL, now, fx);
 }
 
-static void perform(void *self, uint64_t arg)
+static void give_logged(const answer *a, ru_time now, ru_effects *fx)
 {
-    answer *a = self;
-    process *p = a->p;
-    (void)arg;
-    ru_time now = ru_sim_now(p->w->sim);
-    ru_effects *fx = ru_node_enter(p->node, now);
-    void *state = NULL;
-    switch (a->kind) {
-    case OPENED:
-        RU_CHECK(p->w->file->ops->exec_open(p->w->app, a->object, &p->w->part[a->object], &state,
-                                            NULL) == RU_OK);
-        ru_engine_opened(p->engine, a->object, a->tag, state, RU_OK, NULL, now, fx);
-        break;
-    case RAN:
-        ru_engine_compute(p->w->file->ops, &p->w->state.shape, a->task);
-        ru_engine_ran(p->engine, a->task, now, fx);
-        break;
-    case WRITTEN:
-        ru_engine_written(p->engine, a->at, a->object, RU_OK, NULL, now, fx);
-        break;
-    case READ:
-        give_file(p, a, now, fx);
-        break;
-    case LOGGED:
-        ru_engine_logged(p->engine, a->at.generation, 100000, RU_OK, NULL, now, fx);
-        break;
-    case LOG_READ:
-        give_log(p, a, now, fx);
-        break;
-    }
-    ru_node_leave(p->node, now);
+    ru_engine_logged(a->p->engine, a->at.generation, 100000, RU_OK, NULL, now, fx);
 }
 
-static void later(process *p, answer a)
+static int64_t takes_ns(process *p, const ru_engine_task *task)
 {
-    answer *copy = malloc(sizeof *copy);
-    RU_CHECK(copy != NULL);
-    *copy = a;
-    copy->p = p;
-    copy->next = p->w->answers; /* freed with the trial */
-    p->w->answers = copy;
-    int64_t ns = a.kind == RAN ? TASK_NS : TASK_NS / 10;
-    ns += (int64_t)ru_rng_below_u64(&p->w->rng, (uint64_t)ns / 4);
-    ru_sim_process_at(&p->process, ru_time_after(ru_sim_now(p->w->sim), ns), perform, copy, 0);
+    int64_t ns = task != NULL ? TASK_NS : TASK_NS / 10;
+    return ns + (int64_t)ru_rng_below_u64(&p->s->rng, (uint64_t)ns / 4);
 }
 
 static void keep(item **list, ru_engine_ckpt at, uint32_t object, const void *bytes, int64_t n)
@@ -199,52 +132,39 @@ static void keep(item **list, ru_engine_ckpt at, uint32_t object, const void *by
     *list = r;
 }
 
-static void device_open(void *self, uint32_t executor, uint32_t helper)
-{
-    later(self, (answer){.kind = OPENED, .object = executor, .tag = helper});
-}
-
-static void device_close(void *self, uint32_t executor, void *state)
-{
-    const process *p = self;
-    (void)executor;
-    p->w->file->ops->exec_close(state);
-}
-
-static void device_run(void *self, ru_engine_task *task)
-{
-    later(self, (answer){.kind = RAN, .task = task});
-}
-
 static void device_write(void *self, ru_engine_ckpt at, uint32_t object, const void *bytes,
                          int64_t n)
 {
-    process *p = self;
-    keep(&p->w->files, at, object, bytes, n);
-    p->w->written += p->w->reached ? 0 : n;
-    later(p, (answer){.kind = WRITTEN, .at = at, .object = object});
+    const process *p = self;
+    lost *w = p->s->user;
+    keep(&w->files, at, object, bytes, n);
+    w->written += w->reached ? 0 : n;
+    rui_params_write(self, at, object, bytes, n);
 }
 
 static void device_read(void *self, ru_engine_ckpt at, uint32_t object, uint32_t tag)
 {
-    later(self, (answer){.kind = READ, .at = at, .object = object, .tag = tag});
+    rui_params_later(self, (answer){.give = give_file, .at = at, .object = object, .tag = tag});
 }
 
 static void device_log(void *self, uint32_t generation, const void *bytes, int64_t n)
 {
     process *p = self;
-    keep(&p->w->log, (ru_engine_ckpt){0}, 0, bytes, n);
-    p->w->written += p->w->reached ? 0 : n;
-    later(p, (answer){.kind = LOGGED, .at = {.generation = generation}});
+    lost *w = p->s->user;
+    keep(&w->log, (ru_engine_ckpt){0}, 0, bytes, n);
+    w->written += w->reached ? 0 : n;
+    rui_params_later(p, (answer){.give = give_logged, .at = {.generation = generation}});
 }
 
 static void device_log_read(void *self, uint32_t generation, uint32_t object)
 {
-    later(self, (answer){.kind = LOG_READ, .at = {.generation = generation}, .object = object});
+    rui_params_later(
+        self, (answer){.give = give_log, .at = {.generation = generation}, .object = object});
 }
 
-static const ru_engine_device_ops device = {device_open, device_close, device_run,     device_write,
-                                            device_read, device_log,   device_log_read};
+static const ru_engine_device_ops device = {rui_params_open, rui_params_close, rui_params_run,
+                                            device_write,    device_read,      device_log,
+                                            device_log_read};
 
 /* -- a trial -------------------------------------------------------------------------------------
  */
@@ -253,21 +173,21 @@ static void kill_some(void *self, uint64_t arg)
 {
     lost *w = self;
     (void)arg;
-    uint32_t a = ru_rng_below(&w->rng, PROCESSES), b = ru_rng_below(&w->rng, PROCESSES - 1);
+    uint32_t a = ru_rng_below(&w->s.rng, PROCESSES), b = ru_rng_below(&w->s.rng, PROCESSES - 1);
     b += b >= a ? 1 : 0;
-    ru_sim_crash(w->sim, w->at[a].process.node);
-    ru_sim_crash(w->sim, w->at[b].process.node);
+    ru_sim_crash(w->s.sim, w->s.at[a].process.node);
+    ru_sim_crash(w->s.sim, w->s.at[b].process.node);
 }
 
 static void news(void *self, const ru_engine_news *n, ru_time now)
 {
-    process *p = self;
-    lost *w = p->w;
+    const process *p = self;
+    lost *w = p->s->user;
     if (n->kind != RU_ENGINE_CLOCKED || w->reached) {
         return;
     }
-    const ru_app_ops *ops = w->file->ops;
-    double loss = ops->objective != NULL ? ops->objective(w->app, n->sums, n->told) : n->sums[0];
+    const ru_app_ops *ops = w->s.file.ops;
+    double loss = ops->objective != NULL ? ops->objective(w->s.app, n->sums, n->told) : n->sums[0];
     w->made++;
     if (w->target > 0 && loss <= w->target) {
         double part = w->before > loss ? (w->before - w->target) / (w->before - loss) : 1;
@@ -280,73 +200,9 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
     w->before = loss;
     if (w->kill_at > 0 && !w->killed && n->clock + 1 == w->kill_at) {
         w->killed = true;
-        int64_t ns = (int64_t)ru_rng_below_u64(&w->rng, 3 * TASK_NS);
-        (void)ru_sim_at(w->sim, ru_time_after(now, ns), kill_some, w, 0);
+        int64_t ns = (int64_t)ru_rng_below_u64(&w->s.rng, 3 * TASK_NS);
+        (void)ru_sim_at(w->s.sim, ru_time_after(now, ns), kill_some, w, 0);
     }
-}
-
-static void fire(void *self, uint32_t what, ru_time now)
-{
-    process *p = self;
-    ru_node_timer(p->node, what, now);
-}
-
-static void begin(void *self, uint64_t arg)
-{
-    process *p = self;
-    (void)arg;
-    ru_node_start(p->node, ru_sim_now(p->w->sim));
-}
-
-static ru_status add(lost *w, uint32_t k, ru_err *err)
-{
-    process *p = &w->at[k];
-    *p = (process){.w = w, .self = {ru_rng_u64(&w->rng) | 1}};
-    (void)snprintf(p->address, sizeof p->address, "10.0.0.%u:7", k);
-    RU_TRY(ru_sim_process_open(&p->process, w->sim, p->address, &(ru_sim_nic){.bytes_per_s = 1e8},
-                               fire, p, err));
-    ru_node_options o = {.chan = {.self = p->self,
-                                  .address = p->address,
-                                  .job = 1,
-                                  .token = (const uint8_t *)"a token of the trials, 32 bytes..",
-                                  .token_bytes = 32,
-                                  .peers_max = 2 * PROCESSES,
-                                  .streams_max = 1024,
-                                  .slots_max = 1024},
-                         .link = p->process.link,
-                         .member = {.join = k == 0 ? NULL : w->at[0].address, .n_max = PROCESSES},
-                         .timers = {ru_sim_process_timer, ru_sim_process_timer_off, &p->process}};
-    o.member.self.node = p->self;
-    o.member.self.capacity = 1;
-    (void)snprintf(o.member.self.address, sizeof o.member.self.address, "%s", p->address);
-    RU_TRY(ru_node_open(&o, &p->process.arena, &p->node, err));
-    ru_sim_process_user(&p->process, ru_node_link_user(p->node));
-    const ru_engine_options eo = {.ops = w->file->ops,
-                                  .app = w->app,
-                                  .shape = &w->state.shape,
-                                  .part = w->first,
-                                  .shards = SHARDS,
-                                  .block_bytes = w->file->job->recovery.block,
-                                  .clocks = CLOCKS,
-                                  .save_every = w->m->partial ? CLOCKS : EVERY,
-                                  .partial = w->m->partial,
-                                  .recover = w->m->recover,
-                                  .saves = {.method = w->m->save, .clocks = EVERY},
-                                  .founders = PROCESSES,
-                                  .device = &device,
-                                  .device_self = p,
-                                  .member = ru_node_member(p->node),
-                                  .chan = ru_node_chan(p->node),
-                                  .self = p->self,
-                                  .peers_max = 2 * PROCESSES,
-                                  .memory_bytes = 64 << 20,
-                                  .news = news,
-                                  .news_self = p};
-    RU_TRY(ru_engine_open(&eo, &p->process.arena, &p->engine, err));
-    ru_part part = ru_engine_part(p->engine);
-    ru_node_part(p->node, &part);
-    ru_sim_process_at(&p->process, ru_sim_now(w->sim), begin, p, 0);
-    return RU_OK;
 }
 
 static void free_all(item *r)
@@ -358,50 +214,33 @@ static void free_all(item *r)
     }
 }
 
-static void clear(lost *w)
-{
-    for (uint32_t k = 0; k < PROCESSES; k++) {
-        if (w->at[k].node != NULL) {
-            ru_node_quiet(w->at[k].node);
-            ru_engine_close(w->at[k].engine);
-            ru_node_close(w->at[k].node);
-        }
-    }
-    ru_sim_close(w->sim);
-    for (uint32_t k = 0; k < PROCESSES; k++) {
-        ru_sim_process_fini(&w->at[k].process);
-        w->at[k] = (process){0};
-    }
-    while (w->answers != NULL) {
-        answer *a = w->answers;
-        w->answers = a->next;
-        free(a);
-    }
-    free_all(w->files);
-    free_all(w->log);
-    w->files = w->log = NULL;
-}
-
 /* Clocks until the target; kill_at 0: the loss after TARGET clocks is in w->before. */
 static ru_status trial(lost *w, const method *m, uint64_t seed, uint32_t kill_at, ru_err *err)
 {
-    w->m = m;
-    w->rng = ru_rng_from(seed, ru_rng_label("lost"));
+    const ru_engine_options set = {.shards = SHARDS,
+                                   .block_bytes = w->s.file.job->recovery.block,
+                                   .clocks = CLOCKS,
+                                   .save_every = m->partial ? CLOCKS : EVERY,
+                                   .partial = m->partial,
+                                   .recover = m->recover,
+                                   .saves = {.method = m->save, .clocks = EVERY},
+                                   .device = &device,
+                                   .news = news};
     w->kill_at = m->oracle ? 0 : kill_at;
     w->killed = w->reached = false;
     w->made = 0;
     w->written = 0;
     w->before = w->clocks = 0;
-    const ru_sim_options so = {.seed = seed, .nodes_max = PROCESSES};
-    RU_TRY(ru_sim_open(&so, &w->sim, err));
+    ru_rng rng = ru_rng_from(seed, ru_rng_label("lost"));
+    RU_TRY(rui_params_sim_start(&w->s, PROCESSES, rng, seed, &set, err));
     ru_status st = RU_OK;
-    for (uint32_t k = 0; st == RU_OK && k < PROCESSES; k++) {
-        st = add(w, k, err);
-    }
     for (int64_t at = 0; st == RU_OK && !w->reached && at < 1200; at++) {
-        st = ru_sim_run(w->sim, ru_time_after(ru_sim_now(w->sim), 50000000), err);
+        st = ru_sim_run(w->s.sim, ru_time_after(ru_sim_now(w->s.sim), 50000000), err);
     }
-    clear(w);
+    rui_params_sim_clear(&w->s);
+    free_all(w->files);
+    free_all(w->log);
+    w->files = w->log = NULL;
     return st == RU_OK && !w->reached
                ? RU_FAIL(err, RU_E_BUG, "%s, trial %llu: the target is not reached", m->name,
                          (unsigned long long)seed)
@@ -452,29 +291,6 @@ static ru_status job_of(ru_bench *b, const char **yaml, ru_err *err)
                                 path, WORDS + 1, DOCUMENTS);
     }
     return *yaml != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for a job");
-}
-
-static ru_status open_app(lost *w, ru_app_job_file *file, ru_bench *b, ru_err *err)
-{
-    const char *yaml;
-    RU_TRY(job_of(b, &yaml, err));
-    RU_TRY(ru_app_job_parse("params", yaml, b->arena, file, err));
-    RU_TRY(ru_app_job_data(file, file->job->data.train.at, 1, NULL, &w->data, err));
-    w->file = file;
-    const ru_app_setup setup = {.config = file->config,
-                                .data = w->data,
-                                .rows = ru_sparse_rows(w->data),
-                                .cols = ru_sparse_cols(w->data),
-                                .classes = ru_sparse_classes(w->data),
-                                .executors = EXECUTORS,
-                                .seed = 1};
-    RU_TRY(file->ops->open(&setup, &w->app, err));
-    RU_TRY(ru_app_state_init(&w->state, file->ops, w->app, EXECUTORS, setup.rows, 1, err));
-    ru_sparse_cut(w->data, EXECUTORS, w->first);
-    for (uint32_t k = 0; k < EXECUTORS; k++) {
-        ru_sparse_part(w->data, w->first[k], w->first[k + 1] - w->first[k], &w->part[k]);
-    }
-    return RU_OK;
 }
 
 /* Mean of the lost clocks, and half of its interval of 95 %; bytes that a clock writes. */
@@ -530,21 +346,20 @@ ru_status ru_bench_params_lost(ru_bench *b, ru_err *err)
 {
     static const method plain = {"undisturbed", false, RU_RECOVER_ROLLBACK, RU_SAVE_NONE, 0, false};
     lost *w = calloc(1, sizeof *w);
-    ru_app_job_file file;
+    const char *yaml;
     if (w == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for trials");
     }
-    ru_status st = open_app(w, &file, b, err);
+    w->s.takes_ns = takes_ns;
+    w->s.user = w;
+    ru_status st = job_of(b, &yaml, err);
+    st = st == RU_OK ? rui_params_sim_init(&w->s, yaml, b->arena, err) : st;
     st = st == RU_OK ? trial(w, &plain, 1, 0, err) : st;
     if (st == RU_OK) {
         w->target = w->before;
         st = all_methods(w, b, err);
     }
-    ru_app_state_fini(&w->state);
-    if (w->app != NULL && w->file->ops->close != NULL) {
-        w->file->ops->close(w->app);
-    }
-    ru_sparse_close(w->data);
+    rui_params_sim_fini(&w->s);
     free(w);
     return st;
 }
