@@ -92,11 +92,24 @@ static bool is_stuck(const rui_simjob_node *n)
     return f.stuck;
 }
 
+static bool computes(const rui_simjob *j)
+{
+    bool busy = false;
+    for (uint32_t k = 0; k < j->n && !busy; k++) {
+        busy = !j->nodes[k].process.gone && ru_sim_dev_busy(j->nodes[k].device.dev);
+    }
+    return busy;
+}
+
 /* Nobody waits for long unless somebody says so. Who is stuck says so ever less often. */
 static void check_silence(rui_simjob *j, ru_time now)
 {
     if (now.ns - j->last_said_ns <= SILENCE_NS || j->opt->input != NULL) {
         return; /* steps may wait long for their samples */
+    }
+    if (computes(j)) { /* for as long as it takes */
+        j->last_said_ns = now.ns;
+        return;
     }
     for (uint32_t k = 0; k < j->n; k++) {
         const rui_simjob_node *n = &j->nodes[k];

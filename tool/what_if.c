@@ -17,6 +17,12 @@ enum { STEPS = 40, FITS = 10, RUNS_MAX = 8, WORKERS_MAX = 1024 };
 #define FIT_ERROR   0.15
 #define REST_ERROR  0.5
 
+/* What may be asked: the simulator counts in whole nanoseconds and bytes. */
+#define FACTOR_MIN 0.001
+#define FACTOR_MAX 1000
+#define RATE_MIN   1e3
+#define RATE_MAX   1e12
+
 typedef struct question {
     double network, network_factor; /* bytes/s, or 0; on the recorded rate */
     int64_t workers, per_host, batch;
@@ -53,7 +59,7 @@ static bool factor_of(const char *text, double *into)
 {
     char *end;
     *into = text[0] == 'x' ? strtod(text + 1, &end) : 0;
-    return text[0] == 'x' && *end == '\0' && isfinite(*into) && *into > 0;
+    return text[0] == 'x' && *end == '\0' && *into >= FACTOR_MIN && *into <= FACTOR_MAX;
 }
 
 static bool whole_of(const char *text, int64_t most, int64_t *into)
@@ -77,7 +83,7 @@ static bool rate_of(const char *text, double *into)
         if (strncasecmp(end, units[k].unit, n) == 0 &&
             (end[n] == '\0' || strcmp(end + n, "/s") == 0)) {
             *into = x * units[k].bytes_per_s;
-            return isfinite(x) && x > 0;
+            return *into >= RATE_MIN && *into <= RATE_MAX;
         }
     }
     return false;
@@ -97,14 +103,15 @@ static bool whose_of(const char *text, double *all, int64_t *worker, double *one
 
 static ru_status ask(const char *set, question *q, ru_err *err)
 {
-    static const char *const expected[] = {"a rate as in 10Gbit or a factor as in x0.5",
-                                           "a number from 1 to 1024",
-                                           "a number from 1 to 1024",
-                                           "a factor as in x0.5, or 1:x0.5 for worker 1",
-                                           "a factor as in x0.5, or 1:x0.5 for worker 1",
-                                           "a number of samples",
-                                           "direct or fastest",
-                                           "a factor as in x0.5"};
+    static const char *const expected[] = {
+        "a rate from 8kbit to 8000Gbit, or a factor from x0.001 to x1000",
+        "a number from 1 to 1024",
+        "a number from 1 to 1024",
+        "a factor from x0.001 to x1000, or 1:x0.5 for worker 1",
+        "a factor from x0.001 to x1000, or 1:x0.5 for worker 1",
+        "a number of samples",
+        "direct or fastest",
+        "a factor from x0.001 to x1000"};
     const char *v = NULL;
     uint32_t k = 0;
     while (k < RU_ARRAY_LEN(keys) && (v = value_of(set, keys[k])) == NULL) {
@@ -155,6 +162,7 @@ typedef struct played {
     ru_sim_world x;
     double step_ns, spread_ns; /* mean of the runs, and how far apart they are */
     double computed_ns;        /* of the step: until all gradients are ready */
+    uint32_t lost;             /* workers that the others gave up, in any run */
 } played;
 
 /* The simulated job with all changes (q NULL: as it was). */
@@ -200,6 +208,7 @@ static ru_status play(const ru_world *w, const question *q, int64_t per_host, co
                       ru_arena *arena, played *into, ru_err *err)
 {
     double sum = 0, squares = 0, computed = 0, n = 0;
+    uint32_t lost = 0;
     ru_sim_job job;
     ru_arena_mark mark = ru_arena_mark_get(arena);
     for (uint64_t seed = 1; seed <= RUNS_MAX; seed++) {
@@ -210,6 +219,7 @@ static ru_status play(const ru_world *w, const question *q, int64_t per_host, co
         sum += (double)r.step_ns;
         squares += (double)r.step_ns * (double)r.step_ns;
         computed += (double)r.compute_ns;
+        lost += r.lost;
         n++;
         if (job.quotas == NULL || job.founders > 64) {
             break;
@@ -219,6 +229,7 @@ static ru_status play(const ru_world *w, const question *q, int64_t per_host, co
     into->step_ns = sum / n;
     into->spread_ns = v > 0 ? sqrt(v) : 0;
     into->computed_ns = computed / n;
+    into->lost = lost;
     return RU_OK;
 }
 
@@ -244,7 +255,8 @@ static ru_fact recorded_of(const ru_world *w)
 
 /* Where no quota of processor time stretches it, the recorded compute time tells how slow the
  * device was. Where no collective was measured, what is left of the step is the network's; a job of
- * one worker has none. */
+ * one worker has none, and steps that even the slowest link does not make as long as they took say
+ * nothing of the link. */
 static ru_status calibrate(const ru_world *w, int64_t per_host, ru_arena *arena, fit *f,
                            played *was, ru_err *err)
 {
@@ -258,8 +270,14 @@ static ru_status calibrate(const ru_world *w, int64_t per_host, ru_arena *arena,
         f->slower = says > 0 && s->compute_ns > 0 ? s->compute_ns / (says * was->x.slower) : 1;
         f->slower = f->slower < 0.25 ? 0.25 : f->slower > 8 ? 8 : f->slower;
     }
-    RU_TRY(play(w, NULL, per_host, f, arena, was, err));
-    for (uint32_t k = 0; k < FITS && s->workers > 1 && !was->x.link_measured; k++) {
+    bool fits = s->workers > 1 && !was->x.link_measured;
+    if (fits) {
+        f->link = low;
+        RU_TRY(play(w, NULL, per_host, f, arena, was, err));
+        fits = was->step_ns > goal_ns;
+        f->link = 1;
+    }
+    for (uint32_t k = 0; k < FITS && fits; k++) {
         f->link = sqrt(low * high);
         ru_arena_mark mark = ru_arena_mark_get(arena);
         RU_TRY(play(w, NULL, per_host, f, arena, was, err));
@@ -380,6 +398,21 @@ static bool has_quota(const ru_world *w)
     return k < w->facts.processors.n;
 }
 
+static ru_status refuse(const char *set, ru_err *err)
+{
+    char text[128];
+    ru_text names = ru_text_into(text, sizeof text);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(keys); k++) {
+        ru_text_putf(&names, "%s%s",
+                     k == 0                       ? ""
+                     : k + 1 < RU_ARRAY_LEN(keys) ? ", "
+                                                  : " and ",
+                     keys[k]);
+    }
+    return RU_FAIL(err, RU_E_USAGE, "--if %s: expected one of %s, or a policy before the options",
+                   set, text);
+}
+
 ru_status rui_what_if(const ru_world *w, const char *const *sets, uint32_t n, ru_arena *arena,
                       ru_text *out, ru_err *err)
 {
@@ -393,10 +426,7 @@ ru_status rui_what_if(const ru_world *w, const char *const *sets, uint32_t n, ru
     ru_text_put(out, "what if");
     for (uint32_t k = 0; k < n; k++) {
         if (!rui_what_if_is(sets[k])) {
-            return RU_FAIL(err, RU_E_USAGE,
-                           "--if %s: expected one of network, workers, per_host, device, batch, "
-                           "collective and storage, or a policy before the options",
-                           sets[k]);
+            return refuse(sets[k], err);
         }
         RU_TRY(ask(sets[k], &q, err));
         ru_text_putf(out, "%s %s", k > 0 ? "," : "", sets[k]);
@@ -407,6 +437,11 @@ ru_status rui_what_if(const ru_world *w, const char *const *sets, uint32_t n, ru
     }
     if (q.network > 0 && q.per_host == 0) {
         q.per_host = 1; /* a rate between hosts: each worker has one */
+    }
+    if (w->jobs.n > 0 && (double)q.batch > FACTOR_MAX * (double)w->jobs.at[0].batch) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--if batch=%lld: expected at most 1000 times the batch of the run, %lld",
+                       (long long)q.batch, (long long)w->jobs.at[0].batch);
     }
     int64_t workers = q.workers > 0 ? q.workers : w->facts.steps.at[0].workers;
     int64_t named = q.slow_worker > q.held_worker ? q.slow_worker : q.held_worker;
@@ -425,5 +460,10 @@ ru_status rui_what_if(const ru_world *w, const char *const *sets, uint32_t n, ru
     }
     RU_TRY(calibrate(w, q.per_host, arena, &f, &was, err));
     RU_TRY(play(w, &q, q.per_host, &f, arena, &then, err));
+    if (then.lost > 0) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--if: with these costs workers do not hear from each other in time and the "
+                       "job goes on without them: ask for a faster network");
+    }
     return tell(w, &q, &was, &then, arena, out, err);
 }

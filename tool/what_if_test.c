@@ -71,6 +71,18 @@ static void read_held_job(ru_arena *a, double processor_ns, ru_world *w)
     assert_ok(ru_world_file_parse("w", ru_str_c(text), a, w, &err), err);
 }
 
+/* Steps that take longer than even a slow link needs: they say nothing of its rate. */
+static void read_idle_link(ru_arena *a, ru_world *w)
+{
+    static const char text[] =
+        "{\"schema\":\"rubato.world/1\",\"jobs\":[{\"name\":\"j\",\"batch\":40,"
+        "\"gradient_bytes\":[400000]}],\"facts\":{\"steps\":[{\"job\":\"j\",\"workers\":2,"
+        "\"samples\":20,\"batch\":40,\"compute_ns\":5e7,\"network_ns\":5e7,"
+        "\"took\":{\"count\":50,\"mean_ns\":1e8}}]}}";
+    ru_err err;
+    assert_ok(ru_world_file_parse("w", ru_str_c(text), a, w, &err), err);
+}
+
 static double ask(ru_arena *a, const ru_world *w, const char *one, const char *two)
 {
     const char *sets[] = {one, two};
@@ -113,6 +125,9 @@ static void test_predictions_by_hand(void **state)
     near(ask(&a, &w, "workers=4", NULL), 301);                /* 3/2 of the bytes pass each link */
     near(ask(&a, &w, "workers=4", "collective=direct"), 301); /* as many, in rank order */
     near(ask(&a, &w, "workers=4", "collective=fastest"), 301);
+    read_idle_link(&a, &w); /* 50 ms that even a slow link does not need for 400 kB */
+    near(ask(&a, &w, "workers=4", NULL), 75);
+    near(ask(&a, &w, "batch=8000", NULL), 10050); /* longer than workers are silent */
     read_slow_input(&a, &w);
     near(ask(&a, &w, "storage=x2", NULL), 60);
     near(ask(&a, &w, "storage=x0.5", NULL), 90);
@@ -150,7 +165,13 @@ static void test_quotas_by_hand(void **state)
 static void test_wrong_questions_are_refused(void **state)
 {
     (void)state;
-    static const char *const bad[][2] = {{"network=fast", "a rate as in 10Gbit"},
+    static const char *const bad[][2] = {{"network=fast", "a rate from 8kbit"},
+                                         {"network=1bit", "a rate from 8kbit"},
+                                         {"network=1e300Gbit", "a rate from 8kbit"},
+                                         {"device=x1e-9", "a factor from x0.001"},
+                                         {"storage=x1e300", "to x1000"},
+                                         {"batch=4000000000", "at most 1000 times"},
+                                         {"network=8kbit", "ask for a faster network"},
                                          {"workers=0", "a number from 1"},
                                          {"device=2:x", "1:x0.5 for worker 1"},
                                          {"device=half", "a factor"},
@@ -161,6 +182,7 @@ static void test_wrong_questions_are_refused(void **state)
                                          {"storage=x0", "a factor"},
                                          {"device=3:x0.5", "names worker 3, but the job has 2"},
                                          {"lr=3", "expected one of network"},
+                                         {"quotas=x2", "device, quota, batch"},
                                          {"networks=x2", "expected one of"}};
     ru_arena a;
     ru_arena_init(&a, 0);
