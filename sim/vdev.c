@@ -76,13 +76,13 @@ static void begin(ru_sim_dev *d)
         return;
     }
     double ns = (double)d->queue[d->first].left_ns / (d->speed * part_of(d));
-    use(d, (d->cpu != NULL ? d->cores : 1) * part_of(d));
     d->begin_ns = d->sim->now_ns;
     d->timer = ru_sim_at_node(d->sim, d->node, (ru_time){d->begin_ns + (int64_t)(ns + 0.5)},
                               finished, d, d->n);
+    use(d, (d->cpu != NULL ? d->cores : 1) * part_of(d)); /* may stop it again, at once */
 }
 
-/* Take off what was done since `begin_ns`; `begin` follows. */
+/* Take off what was done since `begin_ns`; `begin` follows. Twice at one instant: as once. */
 static void hold(ru_sim_dev *d)
 {
     if (d->n == 0 || stands_still(d)) {
@@ -92,6 +92,7 @@ static void hold(ru_sim_dev *d)
     work *w = &d->queue[d->first];
     w->left_ns -= (int64_t)((double)(d->sim->now_ns - d->begin_ns) * d->speed * part_of(d));
     w->left_ns = w->left_ns < 0 ? 0 : w->left_ns;
+    d->begin_ns = d->sim->now_ns;
 }
 
 /* `self` begins or stops to want its cores: the others that work go on at another rate. */
@@ -169,6 +170,7 @@ void ru_sim_dev_work(ru_sim_dev *d, int64_t work_ns, ru_sim_fn fn, void *self, u
     }
     d->queue[(d->first + d->n++) % d->cap] = (work){work_ns, fn, self, arg};
     if (d->n == 1) {
+        d->begin_ns = d->sim->now_ns;
         want(d, d->cores);
         begin(d);
     }

@@ -119,7 +119,6 @@ void ru_sim_quota_set(ru_sim *s, uint32_t node, const ru_sim_quota *q)
         return; /* the run ends with the error */
     }
     *b = (rui_sim_budget){.q = *q,
-
                           .left_ns = (double)q->quota_ns,
                           .at_ns = s->now_ns,
                           .refill_ns = s->now_ns + 1 + q->phase_ns % q->period_ns};

@@ -48,6 +48,28 @@ static void work_pauses_when_the_quota_is_used_up(void **state)
     }
 }
 
+/* The quota is used up at the instant at which one work ends and the next begins. */
+static void work_that_begins_without_quota_waits(void **state)
+{
+    (void)state;
+    ru_sim *s = sim_new(1);
+    box a;
+    box_add(s, &a, "a:1", &gigabit);
+    ru_sim_dev *d = ru_sim_dev_add(s, a.node, 1);
+    ru_sim_quota q = four_of_ten;
+    q.phase_ns = 10 * MS - 2;
+    ru_sim_quota_set(s, a.node, &q);
+    ru_time at[5] = {{(int64_t)(uintptr_t)s}, {0}, {0}, {0}, {0}};
+    for (uint32_t k = 1; k < RU_ARRAY_LEN(at); k++) {
+        ru_sim_dev_work(d, 2 * MS, note_time, at, k);
+    }
+    run_until(s, 100 * MS);
+    about(at[2], 4);
+    about(at[3], 12);
+    about(at[4], 14);
+    ru_sim_close(s);
+}
+
 static void devices_of_a_process_share_its_quota(void **state)
 {
     (void)state;
@@ -87,5 +109,6 @@ static void messages_use_the_quota(void **state)
 }
 
 RU_TESTS(sim_vquota, cmocka_unit_test(work_pauses_when_the_quota_is_used_up),
+         cmocka_unit_test(work_that_begins_without_quota_waits),
          cmocka_unit_test(devices_of_a_process_share_its_quota),
          cmocka_unit_test(messages_use_the_quota))
