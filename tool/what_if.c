@@ -165,6 +165,20 @@ typedef struct played {
     uint32_t lost;             /* workers that the others gave up, in any run */
 } played;
 
+/* Only a quota that a worker uses up is in the simulated job. */
+static ru_status check_quota(const question *q, const ru_sim_job *job, ru_err *err)
+{
+    bool one = q->held_worker > 0, asked = one || q->quota < 1 || q->quota > 1;
+    bool held = job->quotas != NULL && (!one || job->quotas[q->held_worker - 1].quota_ns > 0);
+    if (asked && !held) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "--if quota: %s used up a quota of processor time, so there is "
+                       "nothing to change; device=x0.5 changes the speed",
+                       one ? "the worker never" : "no worker of the run");
+    }
+    return RU_OK;
+}
+
 /* The simulated job with all changes (q NULL: as it was). */
 static ru_status job_of(const ru_world *w, const question *q, int64_t per_host, const fit *f,
                         uint64_t seed, ru_arena *arena, ru_sim_job *job, ru_sim_world *x,
@@ -177,6 +191,7 @@ static ru_status job_of(const ru_world *w, const question *q, int64_t per_host, 
         job->deterministic = q->direct;
     }
     RU_TRY(ru_sim_job_of_world(w, arena, job, x, err));
+    RU_TRY(q != NULL ? check_quota(q, job, err) : RU_OK);
     double speed = (q != NULL ? q->device : 1) / f->slower;
     double link = f->link * (q != NULL ? q->network_factor : 1);
     double *speeds = RU_NEW(arena, double, job->founders);
@@ -389,15 +404,6 @@ static ru_status tell(const ru_world *w, const question *q, const played *was, c
     return RU_OK;
 }
 
-static bool has_quota(const ru_world *w)
-{
-    uint32_t k = 0;
-    while (k < w->facts.processors.n && !(w->facts.processors.at[k].quota_ns > 0)) {
-        k++;
-    }
-    return k < w->facts.processors.n;
-}
-
 static ru_status refuse(const char *set, ru_err *err)
 {
     char text[128];
@@ -451,13 +457,6 @@ ru_status rui_what_if(const ru_world *w, const char *const *sets, uint32_t n, ru
                        (long long)named, (long long)workers, (long long)workers);
     }
     fit f;
-    bool quota = q.quota < 1 || q.quota > 1 || q.held_worker > 0;
-    if (quota && !has_quota(w)) {
-        return RU_FAIL(
-            err, RU_E_MISSING,
-            "--if quota: no worker of the run had a quota of processor time, so there is "
-            "nothing to change; device=x0.5 changes the speed");
-    }
     RU_TRY(calibrate(w, q.per_host, arena, &f, &was, err));
     RU_TRY(play(w, &q, q.per_host, &f, arena, &then, err));
     if (then.lost > 0) {

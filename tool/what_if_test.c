@@ -98,6 +98,12 @@ static double ask(ru_arena *a, const ru_world *w, const char *one, const char *t
     return said * 1e3;
 }
 
+static void refused(ru_arena *a, const ru_world *w, const char *set, ru_status with)
+{
+    ru_text out = ru_text_arena(a);
+    assert_int_equal(rui_what_if(w, &set, 1, a, &out, NULL), with);
+}
+
 static void near(double is, double should)
 {
     if (is < 0.9 * should || is > 1.1 * should) {
@@ -159,6 +165,14 @@ static void test_quotas_by_hand(void **state)
     near(ask(&a, &w, "device=x2", NULL), 60);
     near(ask(&a, &w, "workers=4", NULL), 60);
     near(ask(&a, &w, "batch=80", "workers=4"), 120);
+    refused(&a, &w, "quota=3:x0.5", RU_E_USAGE);
+    ru_processor_fact free[2] = {w.facts.processors.at[0], w.facts.processors.at[1]};
+    w.facts.processors.at = free;
+    free[1].quota_ns = 2e7; /* two cores, of which it computes on one */
+    refused(&a, &w, "quota=2:x0.5", RU_E_MISSING);
+    near(ask(&a, &w, "quota=1:x0.5", NULL), 240);
+    free[0].quota_ns = 2e7;
+    refused(&a, &w, "quota=x0.5", RU_E_MISSING);
     ru_arena_fini(&a);
 }
 
@@ -197,12 +211,9 @@ static void test_wrong_questions_are_refused(void **state)
         }
     }
     w.facts.steps.n = 0;
-    const char *set = "workers=2";
-    ru_text out = ru_text_arena(&a);
-    assert_int_equal(rui_what_if(&w, &set, 1, &a, &out, NULL), RU_E_MISSING);
-    set = "quota=x2";
+    refused(&a, &w, "workers=2", RU_E_MISSING);
     read_job(&a, 1e6, 1e6, &w);
-    assert_int_equal(rui_what_if(&w, &set, 1, &a, &out, NULL), RU_E_MISSING);
+    refused(&a, &w, "quota=x2", RU_E_MISSING);
     ru_arena_fini(&a);
 }
 
