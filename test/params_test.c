@@ -13,6 +13,13 @@ static void equal(const ru_params_job *job)
     assert_ok(ru_params_check(job, &err), err);
 }
 
+static void run(const ru_params_job *job, ru_params_result *r)
+{
+    ru_err err;
+    assert_ok(ru_params_run(job, r, &err), err);
+    assert_string_equal(r->text, "");
+}
+
 static const ru_params_job plain = {
     .seed = 1, .founders = 3, .executors = 7, .shards = 5, .clocks = 12, .save_every = 4};
 
@@ -114,13 +121,12 @@ static void test_executors_wait_for_the_map(void **s)
     for (uint64_t seed = 0; seed < 12; seed++) {
         ru_params_job job = plain;
         ru_params_result r;
-        ru_err err;
         job.seed = seed;
         job.clocks = 40;
         job.task_ns = 10000000;
         job.move_every_ns = 3000000;
         job.chaos = (ru_sim_chaos){.slow_per_s = 4, .jitter_ns = 8000000, .until = {1000000000}};
-        assert_ok(ru_params_run(&job, &r, &err), err);
+        run(&job, &r);
         assert_true(r.ended);
         shipped += r.shipped;
         arrived += r.arrived;
@@ -147,12 +153,10 @@ static void test_slices_are_applied_once(void **s)
     for (uint64_t seed = 0; seed < 12; seed++) {
         ru_params_job job = sliced;
         ru_params_result r;
-        ru_err err;
         job.seed = seed;
         job.driver = seed % 3 == 1 ? RU_ENGINE_SSP : RU_ENGINE_BSP;
         job.slack = 1;
-        assert_ok(ru_params_run(&job, &r, &err), err);
-        assert_string_equal(r.text, "");
+        run(&job, &r);
         assert_true(r.ended);
         assert_int_equal(ru_params_item_wrong(&job, &r), 0);
         helped += r.helped;
@@ -177,12 +181,10 @@ static void test_clocks_without_late_executors(void **s)
     for (uint64_t seed = 0; seed < 6; seed++) {
         ru_params_job job = sliced;
         ru_params_result r;
-        ru_err err;
         job.seed = seed;
         job.stragglers = RU_ENGINE_BACKUP;
         job.backup = 1 + (uint32_t)seed % 2;
-        assert_ok(ru_params_run(&job, &r, &err), err);
-        assert_string_equal(r.text, "");
+        run(&job, &r);
         assert_true(r.ended && ru_params_item_wrong(&job, &r) == 0);
         for (uint32_t c = 0; c < job.clocks; c++) {
             left_out += r.left_out[c];
@@ -201,7 +203,6 @@ static void test_slices_of_dead_helpers(void **s)
     for (uint64_t seed = 0; seed < 40; seed++) {
         ru_params_job job = sliced;
         ru_params_result r;
-        ru_err err;
         job.seed = seed;
         job.partial = true;
         job.save_clocks = 4;
@@ -212,8 +213,7 @@ static void test_slices_of_dead_helpers(void **s)
                                    .jitter_ns = 1000000,
                                    .keep_alive = 2,
                                    .until = {INT64_C(4000000000)}};
-        assert_ok(ru_params_run(&job, &r, &err), err);
-        assert_string_equal(r.text, "");
+        run(&job, &r);
         assert_true(r.ended || r.living == 0);
         assert_true(!r.ended || ru_params_item_wrong(&job, &r) == 0);
         recovered += r.recoveries > 0 && r.generations == 1;
@@ -246,8 +246,7 @@ static double over_ideal(ru_speed_pattern pattern, uint64_t seed, rival v, int64
                                .stragglers = v.stragglers};
     const ru_speeds speeds = {seed, pattern};
     ru_params_result r;
-    ru_err err;
-    assert_ok(ru_params_run(&job, &r, &err), err);
+    run(&job, &r);
     assert_true(r.ended && ru_params_item_wrong(&job, &r) == 0);
     double work_ns = (double)job.executors * job.clocks * (double)job.task_ns;
     double ideal = ru_speed_ideal_ns(&speeds, job.founders, r.begun.ns, work_ns);
@@ -356,9 +355,8 @@ static void test_losses_are_rebuilt(void **s)
                                    .keep_alive = 3,
                                    .until = {INT64_C(4000000000)}};
         ru_params_result r;
-        ru_err err;
         if (seed < 12) { /* is it what happens? */
-            assert_ok(ru_params_run(&job, &r, &err), err);
+            run(&job, &r);
             recovered += r.recoveries > 0 && r.generations == 1;
             rebuilt += r.rebuilt;
             ru_params_result_fini(&r);
@@ -404,9 +402,7 @@ static const ru_params_job staged = {.seed = 1,
 
 static void staged_run(const ru_params_job *job, ru_params_result *r)
 {
-    ru_err err;
-    assert_ok(ru_params_run(job, r, &err), err);
-    assert_string_equal(r->text, "");
+    run(job, r);
     assert_true(r->ended);
     equal(job);
 }

@@ -10,6 +10,7 @@
 #   7. data with a value that is no number end the job with the sentence of one process.
 set -euo pipefail
 rubato=$(realpath "$1")
+. "$(dirname "$0")/app.sh"
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-params-XXXXXX")
 cleanup() {
     jobs -p | xargs -r kill -9 2>/dev/null || true
@@ -17,13 +18,7 @@ cleanup() {
 }
 trap cleanup EXIT
 cd "$work"
-fail() {
-    echo "FAIL: $*" >&2
-    for f in ./*.log; do echo "== $f" && tail -n 4 "$f"; done >&2
-    exit 1
-}
-awk 'BEGIN { srand(3); for (i = 0; i < 3000; i++) { line = i % 4; for (c = 1 + int(rand() * 9); c <= 120; c += 1 + int(rand() * 20))
-    line = line " " c ":" sprintf("%.3f", rand() + (c % 4 == i % 4)); print line } }' >x.svm
+classes 3000 120
 steps=6000
 cat >job.yaml <<YAML
 name: lab
@@ -34,17 +29,6 @@ train: {steps: $steps, seed: 5}
 checkpoint: {every: 1s}
 recovery: {method: rollback}
 YAML
-tables() { cat "$1"/checkpoints/*"$steps"/tables.safetensors | sha256sum; }
-# step RUN: the last one that was reported
-step() { grep -o '"step":[0-9]*' "$1/metrics.jsonl" 2>/dev/null | tail -1 | cut -d: -f2 || true; }
-# until RUN STEP: it has come so far
-until_step() {
-    for _ in $(seq 1 600); do
-        [[ $(step "$1") -ge $2 ]] 2>/dev/null && return
-        sleep 0.1
-    done
-    fail "$1 did not reach step $2"
-}
 timeout 300 "$rubato" train job.yaml -q -o one >one.log 2>&1 || fail "one process"
 same() { [[ $(tables "$1") == $(tables one) ]] || fail "the tables of $1 differ from those of one process"; }
 

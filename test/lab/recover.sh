@@ -5,6 +5,7 @@
 #   2. the same with rows that rotate and rows that live with the data.
 set -euo pipefail
 rubato=$(realpath "$1")
+. "$(dirname "$0")/app.sh"
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-recover-XXXXXX")
 cleanup() {
     jobs -p | xargs -r kill -9 2>/dev/null || true
@@ -12,13 +13,7 @@ cleanup() {
 }
 trap cleanup EXIT
 cd "$work"
-fail() {
-    echo "FAIL: $*" >&2
-    for f in ./*.log; do echo "== $f" && tail -n 8 "$f"; done >&2
-    exit 1
-}
-awk 'BEGIN { srand(3); for (i = 0; i < 4000; i++) { line = i % 4; for (c = 1 + int(rand() * 9); c <= 120; c += 1 + int(rand() * 20))
-    line = line " " c ":" sprintf("%.3f", rand() + (c % 4 == i % 4)); print line } }' >x.svm
+classes 4000 120
 awk 'BEGIN { srand(5); for (u = 0; u < 400; u++) a[u] = rand() - 0.5; for (i = 0; i < 300; i++) b[i] = rand() - 0.5
     for (k = 0; k < 20000; k++) { u = int(rand() * 400); i = int(rand() * 300); print u, i, sprintf("%.3f", 3 + 4 * a[u] * b[i] + 0.1 * rand()) } }' >r.txt
 cat >mlr.yaml <<YAML
@@ -36,7 +31,6 @@ train: {epochs: 600, seed: 5}
 checkpoint: {every: 0s}
 mf: {rank: 4, lr: 0.02, lambda: 0.02}
 YAML
-step() { grep -o '"step":[0-9]*' "$1/metrics.jsonl" 2>/dev/null | tail -1 | cut -d: -f2 || true; }
 loss() { grep -oE '"(loss|rmse)":[0-9.e+-]+' "$1/metrics.jsonl" | tail -1 | cut -d: -f2; }
 for app in mlr mf; do
     timeout 100 "$rubato" train $app.yaml -q -o one-$app >one-$app.log 2>&1 || fail "one process, $app"

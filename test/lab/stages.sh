@@ -6,6 +6,7 @@
 #   nothing happened to. Five others join, and leave when asked: nothing rolls back.
 set -euo pipefail
 rubato=$(realpath "$1")
+. "$(dirname "$0")/app.sh"
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-stages-XXXXXX")
 pids=()
 cleanup() {
@@ -15,13 +16,7 @@ cleanup() {
 }
 trap cleanup EXIT
 cd "$work"
-fail() {
-    echo "FAIL: $*" >&2
-    for f in ./*.log; do echo "== $f" && tail -n 6 "$f"; done >&2
-    exit 1
-}
-awk 'BEGIN { srand(3); for (i = 0; i < 4000; i++) { line = i % 4; for (c = 1 + int(rand() * 9); c <= 240; c += 1 + int(rand() * 20))
-    line = line " " c ":" sprintf("%.3f", rand() + (c % 4 == i % 4)); print line } }' >x.svm
+classes 4000 240
 steps=3000
 cat >job.yaml <<YAML
 name: stages
@@ -32,15 +27,6 @@ train: {steps: $steps, seed: 5, threads: 1}
 checkpoint: {every: 0s}
 stages: {method: stage2}
 YAML
-step() { grep -o '"step":[0-9]*' "$1/metrics.jsonl" 2>/dev/null | tail -1 | cut -d: -f2 || true; }
-until_step() {
-    for _ in $(seq 1 600); do
-        [[ $(step "$1") -ge $2 ]] 2>/dev/null && return
-        sleep 0.02
-    done
-    fail "$1 does not come to step $2, but to $(step "$1")"
-}
-tables() { cat "$1"/checkpoints/*"$steps"/tables.safetensors | sha256sum; }
 timeout 60 "$rubato" train job.yaml -q -o one >one.log 2>&1 || fail "one process"
 
 timeout 60 "$rubato" train job.yaml -w 1:12 -o "$work/run" >run.log 2>&1 &

@@ -1,0 +1,23 @@
+# Sourced by scripts that run jobs with an app in a folder of their own.
+fail() {
+    echo "FAIL: $*" >&2
+    for f in ./*.log; do echo "== $f" && tail -n 8 "$f"; done >&2
+    exit 1
+}
+# classes ROWS COLUMNS: sparse rows of four classes, in x.svm
+classes() {
+    awk -v rows="$1" -v columns="$2" 'BEGIN { srand(3); for (i = 0; i < rows; i++) { line = i % 4; for (c = 1 + int(rand() * 9); c <= columns; c += 1 + int(rand() * 20))
+        line = line " " c ":" sprintf("%.3f", rand() + (c % 4 == i % 4)); print line } }' >x.svm
+}
+# step RUN: the last one that was reported
+step() { grep -o '"step":[0-9]*' "$1/metrics.jsonl" 2>/dev/null | tail -1 | cut -d: -f2 || true; }
+# until_step RUN STEP: it has come so far
+until_step() {
+    for _ in $(seq 1 1200); do
+        [[ $(step "$1") -ge $2 ]] 2>/dev/null && return
+        sleep 0.05
+    done
+    fail "$1 does not come to step $2, but to $(step "$1")"
+}
+# tables RUN: those after $steps
+tables() { cat "$1"/checkpoints/*"$steps"/tables.safetensors | sha256sum; }
