@@ -1,6 +1,6 @@
 /* Handlers of signals use their own stacks, and only calls that are allowed in them. A line of the
  * file: executor clock signal name; signal 0: it did not come back. */
-#include "env/fault.h"
+#include "env/fault_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,34 +13,26 @@
 #include "env/clock.h"
 #include "env/thread.h"
 
-enum { THREADS_MAX = 128, STACK_BYTES = 32 << 10, LINE_BYTES = 1024 };
+enum { THREADS_MAX = 2048, STACK_BYTES = 32 << 10, LINE_BYTES = 1024 };
 
 static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 static const int64_t look_ns = 250000000, least_ns = INT64_C(60000000000),
                      first_ns = INT64_C(3600000000000);
 
-/* What a thread does. */
-typedef struct place {
-    const char *name; /* NULL: nothing of users */
-    uint32_t executor, clock, calls;
-    uint32_t seen; /* the watching thread's: calls when it looked, and the time since */
-    int64_t age_ns;
-} place;
-
 static struct {
     ru_fault_options opt;
     bool open;
-    place at[THREADS_MAX];
+    rui_fault_place at[THREADS_MAX];
+    uint8_t *stack[THREADS_MAX]; /* of handlers; NULL: the thread has its own */
     uint32_t n;
     ru_thread watcher;
     ru_mutex lock; /* of quit */
     ru_cond cond;
     bool quit;
-    int64_t longest_ns;
+    rui_fault_longest longest;
 } faults;
 
 static struct sigaction before[RU_ARRAY_LEN(signals)]; /* what handled them */
-static RU_ALIGNED(64) uint8_t stacks[THREADS_MAX][STACK_BYTES];
 static _Thread_local int32_t mine = -1; /* of faults.at; -2: there are too many threads */
 
 /* -- the end of the process ----------------------------------------------------------------------
@@ -81,8 +73,8 @@ static const char *word_of(int number)
                                : "";
 }
 
-/* number 0: it did not come back within limit_ns. Only calls that handlers may make. */
-RU_NORETURN static void end(const place *p, int number, int64_t limit_ns)
+/* number 0: it did not come back in time. Only calls that handlers may make. */
+RU_NORETURN static void end(const rui_fault_call *p, int number)
 {
     line said = {.n = 0}, kept = {.n = 0};
     add(&said, "rubato: ");
@@ -104,7 +96,7 @@ RU_NORETURN static void end(const place *p, int number, int64_t limit_ns)
         add(&said, ")");
     } else {
         add(&said, " within ");
-        add_number(&said, (uint64_t)(limit_ns / 1000000000));
+        add_number(&said, (uint64_t)(p->limit_ns / 1000000000));
         add(&said, " s (");
         add(&said, faults.opt.key);
         add(&said, ")");
@@ -139,8 +131,10 @@ static void restore_signals(void)
 static void on_signal(int number, siginfo_t *info, void *context)
 {
     (void)context;
-    if (mine >= 0 && faults.at[mine].name != NULL) {
-        end(&faults.at[mine], number, 0);
+    const rui_fault_place *p = mine >= 0 ? &faults.at[mine] : NULL;
+    if (p != NULL && p->calls % 2 != 0) {
+        const rui_fault_call c = {.name = p->name, .executor = p->executor, .clock = p->clock};
+        end(&c, number);
     }
     restore_signals(); /* not a user's: as without this */
     if (info->si_code <= 0) {
@@ -151,13 +145,68 @@ static void on_signal(int number, siginfo_t *info, void *context)
 /* -- endless loops -------------------------------------------------------------------------------
  */
 
-static int64_t limit_now(void)
+static int64_t *longest_of(rui_fault_longest *l, const char *name)
 {
-    if (faults.opt.limit_ns > 0) {
-        return faults.opt.limit_ns;
+    uint32_t k = 0;
+    while (k < l->n && strcmp(l->name[k], name) != 0) {
+        k++;
     }
-    int64_t far = 50 * faults.longest_ns;
-    return faults.longest_ns == 0 ? first_ns : far > least_ns ? far : least_ns;
+    if (k == RUI_FAULT_NAMES) {
+        return NULL;
+    }
+    if (k == l->n) {
+        l->name[l->n++] = name;
+        l->ns[k] = 0;
+    }
+    return &l->ns[k];
+}
+
+static void learn(rui_fault_longest *l, const char *name, int64_t ns)
+{
+    int64_t *longest = longest_of(l, name);
+    if (longest != NULL && ns > *longest) {
+        *longest = ns;
+    }
+}
+
+static int64_t limit_of(rui_fault_longest *l, const char *name, int64_t set_ns)
+{
+    const int64_t *longest = longest_of(l, name);
+    if (set_ns > 0) {
+        return set_ns;
+    }
+    if (longest == NULL || *longest == 0) {
+        return first_ns;
+    }
+    return 50 * *longest > least_ns ? 50 * *longest : least_ns;
+}
+
+bool rui_fault_look(rui_fault_place *p, rui_fault_longest *l, int64_t since_ns, int64_t set_ns,
+                    rui_fault_call *late)
+{
+    uint32_t calls = __atomic_load_n(&p->calls, __ATOMIC_ACQUIRE);
+    *late = (rui_fault_call){.name = __atomic_load_n(&p->name, __ATOMIC_ACQUIRE),
+                             .executor = __atomic_load_n(&p->executor, __ATOMIC_ACQUIRE),
+                             .clock = __atomic_load_n(&p->clock, __ATOMIC_ACQUIRE)};
+    bool inside = calls % 2 != 0;
+    if (calls == 0 || __atomic_load_n(&p->calls, __ATOMIC_ACQUIRE) != calls) {
+        return false; /* it moves, so it is not late */
+    }
+    if (calls == p->seen) {
+        p->age_ns = inside ? p->age_ns + since_ns : 0;
+    } else {
+        if (p->seen % 2 != 0) {
+            learn(l, p->was, p->age_ns + 1);
+        }
+        if (!inside) {
+            learn(l, late->name, 1); /* it may have begun since the last look */
+        }
+        p->age_ns = 0;
+    }
+    p->seen = calls;
+    p->was = late->name;
+    late->limit_ns = inside ? limit_of(l, late->name, set_ns) : INT64_MAX;
+    return p->age_ns > late->limit_ns;
 }
 
 /* Time counts as far as this thread sees it: a process that was stopped for an hour is not late. */
@@ -165,17 +214,9 @@ static void look(int64_t since_ns)
 {
     uint32_t n = __atomic_load_n(&faults.n, __ATOMIC_ACQUIRE);
     for (uint32_t k = 0; k < n && k < THREADS_MAX; k++) {
-        place *p = &faults.at[k];
-        uint32_t calls = __atomic_load_n(&p->calls, __ATOMIC_ACQUIRE);
-        bool same = calls == p->seen;
-        if (!same && calls > 2) { /* a call was over since */
-            faults.longest_ns = p->age_ns >= faults.longest_ns ? p->age_ns + 1 : faults.longest_ns;
-        }
-        p->age_ns = same && calls % 2 != 0 ? p->age_ns + since_ns : 0;
-        p->seen = calls;
-        if (p->age_ns > limit_now() && __atomic_load_n(&p->calls, __ATOMIC_ACQUIRE) == calls) {
-            place copy = *p;
-            end(&copy, 0, limit_now());
+        rui_fault_call late;
+        if (rui_fault_look(&faults.at[k], &faults.longest, since_ns, faults.opt.limit_ns, &late)) {
+            end(&late, 0);
         }
     }
 }
@@ -202,10 +243,14 @@ static void take_place(void)
 {
     uint32_t k = __atomic_fetch_add(&faults.n, 1, __ATOMIC_ACQ_REL);
     mine = k < THREADS_MAX ? (int32_t)k : -2;
-    const stack_t stack = {.ss_sp = stacks[k % THREADS_MAX], .ss_size = STACK_BYTES};
     stack_t has;
-    if (mine >= 0 && sigaltstack(NULL, &has) == 0 && (has.ss_flags & SS_DISABLE) != 0) {
-        (void)sigaltstack(&stack, NULL); /* sanitizers give threads one */
+    if (mine < 0 || sigaltstack(NULL, &has) != 0 || (has.ss_flags & SS_DISABLE) == 0) {
+        return; /* sanitizers give threads one */
+    }
+    faults.stack[k] = malloc(STACK_BYTES); /* as long as the thread may live */
+    if (faults.stack[k] != NULL) {
+        const stack_t stack = {.ss_sp = faults.stack[k], .ss_size = STACK_BYTES};
+        (void)sigaltstack(&stack, NULL);
     }
 }
 
@@ -218,10 +263,10 @@ void ru_fault_enter(const char *name, uint32_t executor, uint32_t clock)
         take_place();
     }
     if (mine >= 0) {
-        place *p = &faults.at[mine];
-        p->name = name;
-        p->executor = executor;
-        p->clock = clock;
+        rui_fault_place *p = &faults.at[mine];
+        __atomic_store_n(&p->name, name, __ATOMIC_RELEASE);
+        __atomic_store_n(&p->executor, executor, __ATOMIC_RELEASE);
+        __atomic_store_n(&p->clock, clock, __ATOMIC_RELEASE);
         __atomic_store_n(&p->calls, p->calls + 1, __ATOMIC_RELEASE); /* odd: inside */
     }
 }
@@ -229,8 +274,7 @@ void ru_fault_enter(const char *name, uint32_t executor, uint32_t clock)
 void ru_fault_leave(void)
 {
     if (faults.open && mine >= 0) {
-        place *p = &faults.at[mine];
-        p->name = NULL;
+        rui_fault_place *p = &faults.at[mine];
         __atomic_store_n(&p->calls, p->calls + 1, __ATOMIC_RELEASE);
     }
 }
@@ -240,7 +284,7 @@ ru_status ru_fault_open(const ru_fault_options *opt, ru_err *err)
     RU_CHECK(!faults.open);
     faults.opt = *opt;
     faults.quit = false;
-    faults.longest_ns = 0;
+    faults.longest = (rui_fault_longest){.n = 0};
     ru_mutex_init(&faults.lock);
     ru_cond_init(&faults.cond);
     ru_status st = ru_thread_start(&faults.watcher, "faults", watch, NULL, err);

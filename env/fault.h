@@ -17,8 +17,8 @@ typedef struct ru_fault_options {
     const char *what_now; /* the end of the sentence: what is intact, and what to do */
     const char *file;     /* a line is appended; NULL: none */
     const char *key;      /* name of the setting of limit_ns */
-    int64_t limit_ns;     /* of one call; 0: fifty times the longest so far, at least a minute; an
-                             hour before the first is over */
+    int64_t limit_ns;     /* of one call; 0: fifty times the longest so far of the same function,
+                             at least a minute; an hour before the first is over */
 } ru_fault_options;
 
 /* One at a time. Errors: those of starting a thread. */

@@ -1,5 +1,5 @@
 /* A child process crashes, or never comes back, inside of a user's call. */
-#include "env/fault.h"
+#include "env/fault_impl.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "env/file.h"
+#include "env/thread.h"
 #include "test/test.h"
 
 typedef struct fixture {
@@ -70,6 +71,28 @@ static void loops(void)
     }
 }
 
+static void one_call(void *self)
+{
+    ru_fault_enter("run", 4, 12);
+    if (self != NULL) {
+        (void)raise(SIGSEGV);
+    }
+    ru_fault_leave();
+}
+
+/* The thread that crashes is one of many. */
+static void segv_of_many(void)
+{
+    ru_err err;
+    ru_thread t;
+    for (uint32_t k = 0; k <= 300; k++) {
+        if (ru_thread_start(&t, "call", one_call, k == 300 ? &err : NULL, &err) != RU_OK) {
+            _exit(98);
+        }
+        ru_thread_join(&t);
+    }
+}
+
 static void comes_back(void)
 {
 }
@@ -91,6 +114,8 @@ static void test_crash(void **state)
     assert_true(ru_fault_hopeless(f.file, 3, why));
     assert_string_equal(why, "crashed 2 workers in run of executor 3 in clock 12 (signal 11)");
     assert_false(ru_fault_hopeless(f.file, 4, why));
+    assert_int_equal(child(&f, segv_of_many, 0), 1);
+    assert_non_null(strstr(f.text, "crashed in run of executor 4, clock 12 (signal 11"));
     assert_int_equal(unlink(f.file), 0);
 }
 
@@ -108,4 +133,51 @@ static void test_loop(void **state)
     assert_int_equal(unlink(f.file), 0);
 }
 
-RU_TESTS(env_fault, cmocka_unit_test(test_crash), cmocka_unit_test(test_loop))
+static void change(rui_fault_place *p, const char *name)
+{
+    p->name = name;
+    p->calls++;
+}
+
+/* A short call of one function says nothing of another one. */
+static void test_limit_of_each_function(void **state)
+{
+    (void)state;
+    const int64_t s = 1000000000;
+    rui_fault_place p = {.executor = 3, .clock = 12};
+    rui_fault_longest l = {.n = 0};
+    rui_fault_call late;
+    assert_false(rui_fault_look(&p, &l, s, 0, &late)); /* nothing was called yet */
+    change(&p, "exec_open");
+    assert_false(rui_fault_look(&p, &l, s, 0, &late));
+    change(&p, "exec_open"); /* back */
+    assert_false(rui_fault_look(&p, &l, s, 0, &late));
+    change(&p, "run"); /* the first: an hour */
+    for (uint32_t k = 0; k <= 3600; k++) {
+        assert_false(rui_fault_look(&p, &l, s, 0, &late));
+    }
+    assert_true(rui_fault_look(&p, &l, s, 0, &late));
+    assert_string_equal(late.name, "run");
+    assert_true(late.executor == 3 && late.clock == 12 && late.limit_ns == 3600 * s);
+    p.age_ns = 2 * s;
+    p.calls += 2; /* another one after the first, which took 2 s: fifty times that */
+    for (uint32_t k = 0; k <= 100; k++) {
+        assert_false(rui_fault_look(&p, &l, s, 0, &late));
+    }
+    assert_true(rui_fault_look(&p, &l, s, 0, &late));
+    assert_true(late.limit_ns == 100 * s + 50);
+    change(&p, "run");
+    assert_false(rui_fault_look(&p, &l, s, 0, &late));
+    change(&p, "exec_open"); /* known as short: a minute */
+    for (uint32_t k = 0; k <= 60; k++) {
+        assert_false(rui_fault_look(&p, &l, s, 0, &late));
+    }
+    assert_true(rui_fault_look(&p, &l, s, 0, &late));
+    assert_true(late.limit_ns == 60 * s);
+    p.age_ns = 0;
+    assert_true(rui_fault_look(&p, &l, 2 * s, s, &late)); /* as the settings say */
+    assert_true(late.limit_ns == s);
+}
+
+RU_TESTS(env_fault, cmocka_unit_test(test_crash), cmocka_unit_test(test_loop),
+         cmocka_unit_test(test_limit_of_each_function))
