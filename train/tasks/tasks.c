@@ -291,12 +291,11 @@ static void worked(ru_tasks *t)
 
 /* Progress of somebody who works on, as it is expected; not far beyond what was told, because who
  * is stopped cannot tell. */
-int64_t rui_tasks_expected(const ru_tasks *t, int64_t ppm, int64_t clock_ns, int64_t since_ns)
+int64_t rui_tasks_expected(const ru_tasks *t, int64_t ppm, double clock_ns, int64_t since_ns)
 {
     int64_t most = RUI_TASKS_TRUST * t->rules->report_ppm,
             end = RUI_TASKS_ONE - ppm % RUI_TASKS_ONE;
-    double more =
-        clock_ns > 0 ? (double)(t->now.ns - since_ns) * RUI_TASKS_ONE / (double)clock_ns : 0;
+    double more = clock_ns > 0 ? (double)(t->now.ns - since_ns) * RUI_TASKS_ONE / clock_ns : 0;
     most = most < end ? most : end;
     return ppm + (more < (double)most ? (int64_t)more : most);
 }
@@ -352,7 +351,9 @@ static void heard(ru_tasks *t, uint32_t from, const ru_tasks_msg *m)
 {
     static const bool to_helper[RU_TASKS_KINDS] = {
         [RU_TASKS_DO_THIS] = true, [RU_TASKS_CANCEL] = true};
-    if (m->kind >= RU_TASKS_KINDS) {
+    bool sane = m->progress_ppm >= -RUI_TASKS_PPM_MAX && m->progress_ppm <= RUI_TASKS_PPM_MAX &&
+                m->item_ns >= 0 && m->share <= RU_REASSIGN_ITEMS_MAX;
+    if (m->kind >= RU_TASKS_KINDS || !sane) {
         return;
     }
     bool answer = m->kind == RU_TASKS_THIS_FAR || m->kind == RU_TASKS_REFUSE;

@@ -6,7 +6,7 @@
 void rui_tasks_report(ru_tasks *t, ru_tasks_kind kind)
 {
     t->told_ppm = rui_tasks_progress(t);
-    t->told_clock_ns = t->item_ns * rui_tasks_share(t);
+    t->told_clock_ns = (double)t->item_ns * rui_tasks_share(t);
     t->told_ns = t->now.ns;
     for (uint32_t i = 0; i < t->opt.n_helpees; i++) {
         if (!t->helpee[i].dead) {

@@ -11,8 +11,10 @@ enum {
     RUI_TASKS_LOOSE_MAX = 2 * RUI_TASKS_SLOTS * RU_REASSIGN_GROUP_MAX,
 };
 
-/* What a peer says of its speed counts up to here. */
+/* What a peer says of its speed counts up to here; a message with a progress beyond the second is
+ * dropped. */
 #define RUI_TASKS_ITEM_NS_MAX INT64_C(1000000000000)
+#define RUI_TASKS_PPM_MAX     INT64_C(100000000000000000)
 
 /* A slice at its owner. DONE and RECLAIMED slots are FREE again at once. */
 typedef enum rui_tasks_given {
@@ -54,7 +56,8 @@ typedef struct rui_tasks_peer {
     uint32_t seq[RUI_TASKS_SLOTS]; /* owner: last number given out, per slot */
     int64_t progress_ppm;          /* owner: last heard */
     int64_t item_ns;               /* owner: last heard */
-    int64_t heard_ns, clock_ns;    /* owner: when; of a clock's part that is its own, by that */
+    int64_t heard_ns;              /* owner: when */
+    double clock_ns;               /* owner: of a clock's part that is its own, by that */
     int64_t told_ns;               /* owner: when CANCEL was sent last */
     uint32_t next_items;           /* owner: size of the next slice */
     uint32_t grant, left;          /* items per clock by the policy; of this clock, still to come */
@@ -82,7 +85,8 @@ struct ru_tasks {
     int64_t idle_ns;     /* began; -1: busy */
     int64_t item_ns;     /* of an item, lately; 0: not known */
     int64_t arrivals;
-    int64_t told_ppm, told_clock_ns, told_ns; /* what peers know of it, and since when */
+    int64_t told_ppm, told_ns; /* what peers know of it, and since when */
+    double told_clock_ns;
     bool asked, told_idle, leaves;
     rui_tasks_delay start, rest, answer; /* of all helpers; answer: from CANCEL to CANCEL_OK */
     ru_tasks_stats stats;
@@ -93,7 +97,7 @@ struct ru_tasks {
 ru_tasks_effect *rui_tasks_effect(ru_tasks *t, ru_tasks_effect_kind kind);
 void rui_tasks_send(ru_tasks *t, uint32_t to, ru_tasks_kind kind, const ru_tasks_range *range);
 int64_t rui_tasks_progress(const ru_tasks *t);
-int64_t rui_tasks_expected(const ru_tasks *t, int64_t ppm, int64_t clock_ns, int64_t since_ns);
+int64_t rui_tasks_expected(const ru_tasks *t, int64_t ppm, double clock_ns, int64_t since_ns);
 uint32_t rui_tasks_share(const ru_tasks *t); /* items of a clock that the policy plans for it */
 rui_tasks_peer *rui_tasks_peer_of(rui_tasks_peer *peers, uint32_t n, uint32_t id);
 uint32_t rui_tasks_mine(const ru_tasks *t); /* own items that nobody works on */

@@ -3,6 +3,8 @@
 
 #include "train/tasks/tasks_impl.h"
 
+enum { GAP_PPM_MAX = 1000 * RUI_TASKS_ONE }; /* more items than there are */
+
 bool rui_tasks_given_out(const ru_tasks *t)
 {
     for (uint32_t i = 0; i < t->opt.n_helpers; i++) {
@@ -54,6 +56,13 @@ static bool knows_speed(const rui_tasks_peer *h)
     return h->item_ns > 0 && h->item_ns < RUI_TASKS_ITEM_NS_MAX;
 }
 
+/* That a helper of known speed needs for items. */
+static int64_t items_ns(const rui_tasks_peer *h, int64_t items)
+{
+    int64_t most = INT64_MAX / 4; /* a speed is what a peer says */
+    return items > most / h->item_ns ? most : items * h->item_ns;
+}
+
 /* Until an answer of a helper's process is here. */
 static rui_tasks_delay answer_of(const ru_tasks *t)
 {
@@ -79,7 +88,7 @@ static void done(ru_tasks *t, rui_tasks_peer *h, rui_tasks_slot *slot)
 {
     if (slot->state == RUI_TASKS_CLAIMED && slot->sent_ns >= 0 && knows_speed(h)) {
         int64_t items = slot->range.hi - slot->range.lo;
-        int64_t ns = t->now.ns - slot->sent_ns - items * h->item_ns;
+        int64_t ns = t->now.ns - slot->sent_ns - items_ns(h, items);
         learn(t, &h->rest, ns > 0 ? ns : 0);
         learn(t, &t->rest, ns > 0 ? ns : 0);
     }
@@ -142,7 +151,7 @@ static void offer(ru_tasks *t, rui_tasks_peer *h, rui_tasks_slot *slot, uint32_t
     h->told_ns = t->now.ns;
     rui_tasks_send(t, h->id, RU_TASKS_DO_THIS, &slot->range);
     if (knows_speed(h)) {
-        t->out->at[t->out->n - 1].predicted_ns = delay_ns(t, h) + (before + items) * h->item_ns;
+        t->out->at[t->out->n - 1].predicted_ns = delay_ns(t, h) + items_ns(h, before + items);
     }
 }
 
@@ -152,6 +161,8 @@ static uint32_t amount(const ru_tasks *t, const rui_tasks_peer *h, int64_t gap_p
 {
     int64_t rest = t->tail - t->pos, n = h->next_items;
     int64_t mine = t->item_ns > 0 ? t->item_ns : 1, its = h->item_ns > 0 ? h->item_ns : mine;
+    gap_ppm = gap_ppm < GAP_PPM_MAX ? gap_ppm : GAP_PPM_MAX;
+    gap_ppm = gap_ppm > -GAP_PPM_MAX ? gap_ppm : -GAP_PPM_MAX;
     int64_t even = gap_ppm * t->opt.items / RUI_TASKS_ONE / 2;
     double both = (double)mine + (double)its;
     double lost = t->item_ns > 0 ? (double)delay_ns(t, h) / both : 0;
@@ -304,7 +315,7 @@ void rui_tasks_owner_heard(ru_tasks *t, rui_tasks_peer *h, const ru_tasks_msg *m
     }
     h->progress_ppm = m->progress_ppm;
     h->heard_ns = t->now.ns;
-    h->clock_ns = m->item_ns < RUI_TASKS_ITEM_NS_MAX ? m->item_ns * m->share : 0;
+    h->clock_ns = m->item_ns < RUI_TASKS_ITEM_NS_MAX ? (double)m->item_ns * m->share : 0;
     h->item_ns = m->item_ns;
     h->idle = m->idle;
     if (m->kind != RU_TASKS_STARTED && m->kind != RU_TASKS_THIS_FAR) {

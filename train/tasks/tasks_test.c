@@ -8,6 +8,7 @@
 #include "base/heap.h"
 #include "base/rng.h"
 #include "test/test.h"
+#include "train/tasks/tasks_impl.h"
 
 enum { N = 6, ITEMS = 60, CLOCKS = 5, EVENTS_MAX = 1 << 15, SLICES_MAX = 1 << 12 };
 
@@ -338,6 +339,50 @@ static void test_a_cancel_that_crosses_a_start_loses(void **state)
     ru_arena_fini(&a);
 }
 
+/* What no worker can mean is not heard; the largest numbers are used as they are. */
+static void test_numbers_that_are_none(void **state)
+{
+    (void)state;
+    static ru_tasks_out out;
+    ru_arena a;
+    ru_err err;
+    ru_arena_init(&a, 0);
+    const uint32_t other = 1;
+    ru_tasks *t;
+    const ru_tasks_options opt = {.me = 0,
+                                  .items = RU_REASSIGN_ITEMS_MAX,
+                                  .clocks = 1,
+                                  .rules = &push_rules,
+                                  .helpers = &other,
+                                  .helpees = &other,
+                                  .n_helpers = 1,
+                                  .n_helpees = 1};
+    assert_ok(ru_tasks_open(&opt, &a, &t, &err), err);
+    ru_tasks_event ev = {.kind = RU_TASKS_BEGIN};
+    ru_tasks_step(t, &ev, &out);
+    const ru_tasks_msg odd[] = {
+        {.kind = RU_TASKS_THIS_FAR, .progress_ppm = INT64_MAX},
+        {.kind = RU_TASKS_THIS_FAR, .progress_ppm = INT64_MIN, .idle = true},
+        {.kind = RU_TASKS_THIS_FAR, .progress_ppm = 900000, .item_ns = -1},
+        {.kind = RU_TASKS_THIS_FAR, .progress_ppm = 900000, .share = UINT32_MAX},
+        {.kind = RU_TASKS_KINDS, .progress_ppm = 900000}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(odd); k++) {
+        ev = (ru_tasks_event){.kind = RU_TASKS_HEARD, .worker = 1, .now = {1 + k}, .msg = odd[k]};
+        ru_tasks_step(t, &ev, &out);
+        assert_int_equal(out.n, 0);
+    }
+    ev.msg = (ru_tasks_msg){.kind = RU_TASKS_THIS_FAR,
+                            .progress_ppm = RUI_TASKS_PPM_MAX,
+                            .item_ns = RUI_TASKS_ITEM_NS_MAX - 1,
+                            .share = RU_REASSIGN_ITEMS_MAX};
+    ru_tasks_step(t, &ev, &out);
+    assert_int_equal(out.n, 0); /* so slow that it helps with nothing */
+    ev.msg.item_ns = 0;
+    ru_tasks_step(t, &ev, &out);
+    assert_int_equal(out.at[0].msg.kind, RU_TASKS_DO_THIS);
+    ru_arena_fini(&a);
+}
+
 /* -- a CANCEL and a STARTED_WORKING that cross ---------------------------------------------------
  */
 
@@ -483,7 +528,8 @@ static void test_a_thousand_forced_races(void **state)
     }
 }
 
-RU_TESTS(train_tasks, cmocka_unit_test(test_a_thousand_forced_races),
+RU_TESTS(train_tasks, cmocka_unit_test(test_numbers_that_are_none),
+         cmocka_unit_test(test_a_thousand_forced_races),
          cmocka_unit_test(test_every_item_once_in_a_hostile_net),
          cmocka_unit_test(test_pull_style_in_a_quiet_net),
          cmocka_unit_test(test_a_cancel_that_crosses_a_start_loses))
