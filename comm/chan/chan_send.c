@@ -153,7 +153,8 @@ static void look_at_kernels(ru_chan *ch, ru_time now)
     }
     for (uint32_t k = 0; k < ch->n_active; k++) {
         const rui_peer *p = &ch->peers[ch->active[k]];
-        for (uint32_t c = 0; p->state == RUI_PEER_UP && c < RU_LINK_CLASSES; c++) {
+        bool holds = p->state == RUI_PEER_UP && p->in_link;
+        for (uint32_t c = 0; holds && c < RU_LINK_CLASSES; c++) {
             ru_link_facts facts = {0};
             ch->link.ops->facts(ch->link.self, p->link[c], &facts);
             left += facts.unsent_bytes + facts.unacked_bytes;
