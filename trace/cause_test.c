@@ -29,6 +29,9 @@ static const ru_trace_name names[NAMES] = {
 typedef struct plant {
     double compute, out, in, all, ops; /* times as long; all, ops: of all ranks */
     bool shares; /* the slow rank gets as many samples fewer, from three steps later on */
+    bool turns;  /* it sends in even steps alone, and receives in odd ones, each rank to all in turn
+                  */
+    int64_t every; /* step of so many in which its transfers are slow; 0: in all */
     int64_t input_ns, start_ns;
     uint32_t rank;
     int64_t since;
@@ -84,12 +87,14 @@ static void draw_step(run *r, uint32_t n, const plant *p, int64_t step, ru_rng *
         all = begun[k] > all ? begun[k] : all;
     }
     for (uint32_t k = 0; k < n; k++) {
-        uint32_t to = (k + 1) % n;
+        uint32_t to = (k + 1 + (p->turns ? (uint32_t)(step / 2) % (n - 1) : 0)) % n;
         double slow = on && p->all > 0 ? p->all : 1;
-        slow *= on && k == p->rank && p->out > 0 ? p->out : 1;
+        bool now_slow = on && (p->every == 0 || step % p->every == 0);
+        slow *= now_slow && k == p->rank && p->out > 0 ? p->out : 1;
         slow = fmax(slow, on && to == p->rank && p->in > 0 ? p->in : 1);
         int64_t took = (int64_t)(4000000 * noise(rng) * slow);
-        for (uint32_t i = 0; i < CHUNKS; i++) { /* the kernel takes each at once */
+        bool rests = p->turns && (step % 2 == 0 ? to == p->rank : k == p->rank);
+        for (uint32_t i = 0; i < CHUNKS && !rests; i++) { /* the kernel takes each at once */
             ru_record_more m = {.flow = ((uint64_t)step * RANKS_MAX + k) * CHUNKS + i,
                                 .peer = 100 + to,
                                 .step = (uint32_t)step,
@@ -233,6 +238,45 @@ static void test_transfers(void **state)
     check(&two, 2, RU_CAUSE_SENDER, 4, "Rank 1 sends");
 }
 
+/* Bins in which it sends are not those in which it receives: its link all the same. */
+static void test_link_in_turns(void **state)
+{
+    (void)state;
+    const plant p = {.out = 3, .in = 3, .rank = 1, .turns = true};
+    check(&p, 5, RU_CAUSE_LINK, 3, "in both directions");
+}
+
+/* A processor that is as slow as the transfers explains them; transfers that are much slower are a
+ * cause of their own. */
+static void test_slow_rank_with_slow_transfers(void **state)
+{
+    (void)state;
+    const plant both = {.compute = 2, .out = 2.5, .in = 2.5, .rank = 1};
+    check(&both, 4, RU_CAUSE_COMPUTE, 2, "Rank 1 computes");
+    const plant apart = {.compute = 2, .out = 8, .in = 8, .rank = 1};
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        run r;
+        draw(&r, 4, &apart, seed);
+        assert_int_equal(r.n_causes, 2);
+        assert_int_equal(r.causes[0].kind, RU_CAUSE_LINK);
+        assert_int_equal(r.causes[1].kind, RU_CAUSE_COMPUTE);
+        ru_arena_fini(&r.arena);
+    }
+}
+
+/* The mean of rare slow transfers says nothing of a rate. */
+static void test_rare_transfers(void **state)
+{
+    (void)state;
+    const plant p = {.out = 20, .rank = 2, .every = 7};
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        run r;
+        draw(&r, 4, &p, seed);
+        assert_int_equal(r.n_causes, 0);
+        ru_arena_fini(&r.arena);
+    }
+}
+
 static void test_network(void **state)
 {
     (void)state;
@@ -296,5 +340,6 @@ static void test_late_start(void **state)
 
 #define T(f) cmocka_unit_test(f)
 RU_TESTS(trace_cause, T(test_clean), T(test_slow_rank), T(test_slow_rank_with_less_work),
-         T(test_slow_alone), T(test_slow_disk), T(test_transfers), T(test_network), T(test_machine),
-         T(test_again), T(test_late_start))
+         T(test_slow_alone), T(test_slow_disk), T(test_transfers), T(test_link_in_turns),
+         T(test_slow_rank_with_slow_transfers), T(test_rare_transfers), T(test_network),
+         T(test_machine), T(test_again), T(test_late_start))
