@@ -11,6 +11,10 @@
     {                                                                                          \
         .name = #key_, .type = RU_CONF_##type_, .offset = offsetof(struct_, key_), __VA_ARGS__ \
     }
+#define ROW_NS(struct_, key_, ...)                                                               \
+    {                                                                                            \
+        .name = #key_, .type = RU_CONF_TIME, .offset = offsetof(struct_, key_##_ns), __VA_ARGS__ \
+    }
 #define TABLE(name_, struct_, ...)                                                   \
     {                                                                                \
         .name = #name_, .fields = name_##_fields, .n = RU_ARRAY_LEN(name_##_fields), \
@@ -57,14 +61,11 @@ static const ru_conf_field clocks_fields[] = {
             "of them, whose changes of the clock are dropped (backup)"),
     ROW(U32, ru_app_job_clocks, backup, .def = "1", .min = 1, .max = RU_APP_EXECUTORS_MAX,
         .help = "clocks.stragglers backup: number of executors for which a clock does not wait"),
-    {.name = "task_limit",
-     .type = RU_CONF_TIME,
-     .offset = offsetof(ru_app_job_clocks, task_limit_ns),
-     .def = "0s",
-     .min = 0,
-     .max = 1e18,
-     .help = "time after which a task counts as an endless loop and ends the job; 0s: fifty times "
-             "the longest task so far, at least a minute, and an hour for the first"},
+    ROW_NS(
+        ru_app_job_clocks, task_limit, .def = "0s", .min = 0, .max = 1e18,
+        .help =
+            "time after which a task counts as an endless loop and ends the job; 0s: fifty times "
+            "the longest task so far, at least a minute, and an hour for the first"),
     ROW(CHOICE, ru_app_job_clocks, moves, .def = "balance",
         .choices = "balance|keep|count|lpt|greedy|restart",
         .help =
@@ -102,13 +103,8 @@ static const ru_conf_table train_table =
           .help = "training settings");
 
 static const ru_conf_field checkpoint_fields[] = {
-    {.name = "every",
-     .type = RU_CONF_TIME,
-     .offset = offsetof(ru_app_job_checkpoint, every_ns),
-     .def = "60s",
-     .min = 0,
-     .max = 1e18,
-     .help = "time between two checkpoints; 0s: save only at the end"},
+    ROW_NS(ru_app_job_checkpoint, every, .def = "60s", .min = 0, .max = 1e18,
+           .help = "time between two checkpoints; 0s: save only at the end"),
     ROW(U32, ru_app_job_checkpoint, keep, .def = "3", .min = 1, .max = 1e6,
         .help = "number of newest checkpoints to keep"),
 };
@@ -154,14 +150,11 @@ static const ru_conf_field stages_fields[] = {
             "do not compute; ratio: by the number of transient workers for each reliable one; "
             "auto: the stage with the shortest predicted clock; off: workers are not "
             "distinguished, and there are no copies"),
-    {.name = "notice",
-     .type = RU_CONF_TIME,
-     .offset = offsetof(ru_app_job_stages, notice_ns),
-     .def = "120s",
-     .min = 0,
-     .max = 1e15,
-     .help = "time between the notice that a machine is taken away and its end; what is not copied "
-             "can be sent in half of it"},
+    ROW_NS(
+        ru_app_job_stages, notice, .def = "120s", .min = 0, .max = 1e15,
+        .help =
+            "time between the notice that a machine is taken away and its end; what is not copied "
+            "can be sent in half of it"),
     ROW(F64, ru_app_job_stages, r12, .def = "1", .min = 0, .max = 1e9, .open = true,
         .help = "ratio: stage 2 above so many transient workers for each reliable one"),
     ROW(F64, ru_app_job_stages, r23, .def = "15", .min = 0, .max = 1e9, .open = true,
