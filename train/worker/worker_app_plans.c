@@ -262,6 +262,8 @@ void rui_app_world_make(rui_app_worker *w, rui_app_command *c)
     if (c->bytes != NULL) {
         memcpy(c->bytes, text.p, (size_t)text.n);
         c->n = text.n;
+    } else if (c->status == RU_OK) {
+        c->status = RU_FAIL(&c->err, RU_E_MEM, "no memory for the world file of the run");
     }
     ru_arena_fini(&arena);
 }

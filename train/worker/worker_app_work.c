@@ -328,11 +328,6 @@ static void export_one(rui_app_worker *w, rui_app_command *c)
 /* -- threads -------------------------------------------------------------------------------------
  */
 
-static int64_t thread_ns(void)
-{
-    return ru_clock_now().ns;
-}
-
 static void open_exec(const rui_app_worker *w, rui_app_command *c)
 {
     ru_sparse part;
@@ -347,7 +342,7 @@ static void open_exec(const rui_app_worker *w, rui_app_command *c)
 
 static void work(rui_app_worker *w, rui_app_command *c)
 {
-    int64_t begin = thread_ns();
+    int64_t begin = ru_clock_now().ns;
     switch (c->kind) {
     case RUI_APP_OPEN:
         open_exec(w, c);
@@ -376,7 +371,7 @@ static void work(rui_app_worker *w, rui_app_command *c)
     case RUI_APP_KINDS:
         break;
     }
-    int64_t end = thread_ns();
+    int64_t end = ru_clock_now().ns;
     if (c->kind == RUI_APP_RUN) {
         c->task->cpu_ns = end - begin;
     }
@@ -474,12 +469,14 @@ static void answer(rui_app_worker *w, const rui_app_command *c, ru_time now, ru_
         break;
     case RUI_APP_EXPORT:
         rui_app_exported(w, c);
-        if (c->status == RU_E_DATA ||
-            c->status == RU_E_USER) { /* an evaluation, as in one process */
+        if (c->status == RU_E_DATA || c->status == RU_E_USER) { /* as in one process */
             ru_engine_fail(w->engine, c->status, c->err.text, now, fx);
         }
         break;
     case RUI_APP_WORLD:
+        if (c->status != RU_OK) {
+            ru_log(RU_LOG_WARN, "train", "world", "%s", c->err.text);
+        }
         rui_capture_parts(ru_node_chan(w->timers.node), c->to, c->bytes, c->n, now);
         break;
     case RUI_APP_KINDS:
