@@ -46,11 +46,10 @@ struct ru_range_server {
     ru_thread thread;
     int fd, log;
     uint32_t port;
-    conn *conns; /* [CONNS_MAX] */
-    uint32_t n_busy;
+    conn *conns;     /* [CONNS_MAX] */
     int64_t free_ns; /* the line is taken until */
     uint8_t chunk[CHUNK];
-    ru_range_server_figures figures;
+    int64_t requests;
 };
 
 static void on_conn(void *self, int fd, uint32_t events, ru_time now);
@@ -65,7 +64,6 @@ static void drop(conn *c)
     if (c->file >= 0) {
         close(c->file);
     }
-    s->n_busy -= c->busy;
     free(c->out);
     *c = (conn){.fd = -1, .file = -1};
 }
@@ -134,7 +132,7 @@ static bool parse(const conn *c, request *r)
 
 static bool hit(const ru_range_server *s, ru_range_fault f)
 {
-    return s->opt.every[f] > 0 && s->figures.requests % s->opt.every[f] == 0;
+    return s->opt.every[f] > 0 && s->requests % s->opt.every[f] == 0;
 }
 
 static void put_out(conn *c, const char *text)
@@ -234,7 +232,7 @@ static void answer(conn *c)
     request r;
     struct stat st;
     char path[4096];
-    s->figures.requests++;
+    s->requests++;
     if (!parse(c, &r)) {
         simple(c, "400 Bad Request", "", "");
         return;
@@ -272,7 +270,6 @@ static void answer(conn *c)
 /* The answer is sent: the next request may already be there. */
 static void done(conn *c)
 {
-    ru_range_server *s = c->server;
     if (c->quiet) {
         listen_for(c, 0);
         return;
@@ -290,7 +287,6 @@ static void done(conn *c)
     c->n_out = c->left = 0;
     c->n_head = 0;
     c->busy = false;
-    s->n_busy--;
     listen_for(c, EPOLLIN);
 }
 
@@ -325,7 +321,6 @@ static void write_on(conn *c, ru_time now)
         }
         c->offset += sent;
         c->left -= sent;
-        s->figures.bytes += sent;
         if (s->opt.bytes_per_s > 0) {
             int64_t from = now.ns - BURST_NS; /* who comes late does not lose the line's time */
             s->free_ns =
@@ -364,8 +359,6 @@ static void read_on(conn *c, ru_time now)
         (void)!write(s->log, c->head, c->n_head);
     }
     c->busy = true;
-    s->n_busy++;
-    s->figures.busy_most = s->n_busy > s->figures.busy_most ? s->n_busy : s->figures.busy_most;
     answer(c);
     if (s->opt.delay_ns > 0) {
         listen_for(c, 0);
@@ -506,9 +499,4 @@ void ru_range_server_close(ru_range_server *s)
 uint32_t ru_range_server_port(const ru_range_server *s)
 {
     return s->port;
-}
-
-ru_range_server_figures ru_range_server_count(const ru_range_server *s)
-{
-    return s->figures;
 }

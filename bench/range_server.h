@@ -5,7 +5,7 @@
  *
  * Only GET and HEAD over HTTP/1.1, of files of one folder. ETags follow size and date of a file.
  *
- * Thread: ru_range_server_start makes one that runs the loop; stop from any. */
+ * Thread: ru_range_server_start makes one that runs the loop, until close. */
 #ifndef RU_BENCH_RANGE_SERVER_H
 #define RU_BENCH_RANGE_SERVER_H
 
@@ -43,13 +43,8 @@ typedef struct ru_range_server_options {
     int64_t bytes_per_s;             /* of all connections; 0: no limit */
     uint32_t port;                   /* 0: a free one */
     uint32_t every[RU_RANGE_FAULTS]; /* 0: never */
-    const char *log;                 /* file that gets every request's head; NULL: none */
+    const char *log; /* file that gets every request's head, before its answer; NULL: none */
 } ru_range_server_options;
-
-typedef struct ru_range_server_figures {
-    int64_t requests, bytes;
-    uint32_t busy_most; /* requests under way at a time */
-} ru_range_server_figures;
 
 RU_MUST_USE ru_status ru_range_server_open(const ru_range_server_options *opt,
                                            ru_range_server **out, ru_err *err);
@@ -57,7 +52,5 @@ void ru_range_server_close(ru_range_server *s); /* NULL is fine; ends its thread
 uint32_t ru_range_server_port(const ru_range_server *s);
 RU_MUST_USE ru_status ru_range_server_start(ru_range_server *s, ru_err *err); /* a thread */
 RU_MUST_USE ru_status ru_range_server_run(ru_range_server *s, ru_err *err);   /* the caller's */
-/* After it has ended. */
-ru_range_server_figures ru_range_server_count(const ru_range_server *s);
 
 #endif

@@ -25,8 +25,8 @@ typedef struct ru_objects_options {
                               more if it is alone */
     int64_t patience_ms;   /* without progress; 0: 120 s */
     int64_t patience_first_ms; /* for the first answer about an object; 0: 10 s */
-    int64_t stall_s; /* a request with less than 256 bytes a second for so long is sent again; 0: 5
-                      */
+    int64_t stall_s; /* a request with less than 256 bytes a second, as libcurl's mean of 5 s has
+                        it, for so long is sent again; 0: 5 */
     const char *(*env)(const char *name); /* NULL: the environment */
 } ru_objects_options;
 
