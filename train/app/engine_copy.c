@@ -20,11 +20,6 @@
 
 enum { AGAIN_NS = 5000000, ASK_NS = 200000000 };
 
-static uint32_t objects(const ru_engine *e)
-{
-    return e->n_execs + e->n_shards;
-}
-
 static ru_node_id keeper_of(const ru_engine *e, uint32_t o)
 {
     return e->copies.keeper[o % e->copies.n_keepers];
@@ -38,12 +33,12 @@ static bool keeps(const ru_engine *e, uint32_t o)
 ru_status rui_copy_open(ru_engine *e, ru_err *err)
 {
     rui_copies_all *c = &e->copies;
-    c->of = RU_NEW(e->arena, rui_copy, objects(e));
+    c->of = RU_NEW(e->arena, rui_copy, rui_objects(e));
     c->keeper = RU_NEW(e->arena, ru_node_id, RU_MEMBERS_MAX);
     if (c->of == NULL || c->keeper == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for copies of %u objects", objects(e));
+        return RU_FAIL(err, RU_E_MEM, "no memory for copies of %u objects", rui_objects(e));
     }
-    for (uint32_t o = 0; o < objects(e); o++) {
+    for (uint32_t o = 0; o < rui_objects(e); o++) {
         c->of[o].taken = RUI_ENGINE_NONE;
     }
     c->clock = c->kept = c->complete = RUI_ENGINE_NONE;
@@ -355,7 +350,7 @@ void rui_copy_heard(ru_engine *e, ru_node_id from, uint32_t what, const rui_engi
                     void *body, int64_t body_bytes, ru_time now, ru_effects *fx)
 {
     bool took = false;
-    if (h->executor >= objects(e)) {
+    if (h->executor >= rui_objects(e)) {
         ru_bufs_put(e->bufs, body);
         return;
     }
@@ -383,7 +378,7 @@ void rui_copy_heard(ru_engine *e, ru_node_id from, uint32_t what, const rui_engi
 void rui_copy_up(ru_engine *e, ru_node_id node, ru_time now, ru_effects *fx)
 {
     bool any = false;
-    for (uint32_t o = 0; e->copies.n_keepers > 0 && o < objects(e); o++) {
+    for (uint32_t o = 0; e->copies.n_keepers > 0 && o < rui_objects(e); o++) {
         rui_copy *c = &e->copies.of[o];
         if (!ru_node_is(keeper_of(e, o), node)) {
             continue;
@@ -400,7 +395,7 @@ void rui_copy_up(ru_engine *e, ru_node_id node, ru_time now, ru_effects *fx)
 
 void rui_copy_again(ru_engine *e, ru_time now, ru_effects *fx)
 {
-    for (uint32_t o = 0; e->copies.n_keepers > 0 && o < objects(e) && !e->ended; o++) {
+    for (uint32_t o = 0; e->copies.n_keepers > 0 && o < rui_objects(e) && !e->ended; o++) {
         const rui_copy *c = &e->copies.of[o];
         for (rui_entry *x = c->entry; x != NULL; x = x->next) {
             if (x->again) {
@@ -424,7 +419,7 @@ void rui_copy_commit(ru_engine *e, uint32_t clock)
         (c->kept != RUI_ENGINE_NONE && clock <= c->kept)) {
         return;
     }
-    for (uint32_t o = 0; o < objects(e); o++) {
+    for (uint32_t o = 0; o < rui_objects(e); o++) {
         advance(e, o, clock);
     }
     uint32_t from = c->kept == RUI_ENGINE_NONE ? 0 : c->kept + 1;
@@ -450,7 +445,7 @@ void rui_copy_view(ru_engine *e, uint32_t keepers, bool fresh)
     }
     c->n_keepers = n;
     c->mine = 0;
-    for (uint32_t o = 0; o < objects(e); o++) {
+    for (uint32_t o = 0; o < rui_objects(e); o++) {
         c->mine += keeps(e, o) ? 1 : 0;
     }
 }
@@ -459,7 +454,7 @@ void rui_copy_reset(ru_engine *e)
 {
     rui_copies_all *all = &e->copies;
     bool memory = rui_copy_restores(e);
-    for (uint32_t o = 0; o < objects(e); o++) {
+    for (uint32_t o = 0; o < rui_objects(e); o++) {
         rui_copy *c = &all->of[o];
         if (memory) {
             advance(e, o, e->base.clock);

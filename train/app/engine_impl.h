@@ -344,6 +344,28 @@ struct ru_engine {
     ru_engine_facts facts;
 };
 
+static inline uint32_t rui_objects(const ru_engine *e)
+{
+    return e->n_execs + e->n_shards;
+}
+static inline bool rui_among(const ru_node_id *nodes, uint32_t n, ru_node_id x)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (ru_node_is(nodes[i], x)) {
+            return true;
+        }
+    }
+    return false;
+}
+/* Of the view, into `nodes` [RU_MEMBERS_MAX]; returns how many. */
+static inline uint32_t rui_members(const ru_engine *e, ru_node_id *nodes)
+{
+    const ru_view *v = ru_member_view(e->opt.member);
+    for (uint32_t i = 0; i < v->n; i++) {
+        nodes[i] = v->at[i].node;
+    }
+    return v->n;
+}
 /* engine.c */
 void rui_engine_news(ru_engine *e, ru_engine_news *n, ru_time now);
 bool rui_engine_newer(ru_engine_ckpt a, ru_engine_ckpt than);
@@ -428,16 +450,16 @@ const ru_app_bytes *rui_stage_driver(const ru_engine *e);
 RU_MUST_USE bool rui_stage_may(const ru_engine *e, const ru_node_id *nodes, uint32_t n);
 bool rui_stage_broken(const ru_engine *e, const ru_node_id *nodes,
                       uint32_t n); /* a keeper is gone */
-/* engine_place.c: the leader */
 /* Members are dead; may more be, at the same time? */
 RU_MUST_USE bool rui_stage_waits(ru_engine *e, const ru_node_id *nodes, uint32_t n, uint32_t n_dead,
                                  ru_time now);
+/* engine_place.c: the leader */
 uint32_t rui_stage_keepers(ru_engine *e, const ru_node_id *nodes, uint32_t n, bool fresh);
 void rui_stage_heard(ru_engine *e, const rui_engine_head *h); /* DONE */
 void rui_stage_end(ru_engine *e, ru_time now);                /* of the job */
 void rui_stage_measure(ru_engine *e, ru_time now);            /* a clock is closed */
 /* Does another stage pay by now? */
-RU_MUST_USE bool rui_stage_pays(ru_engine *e, ru_time now);
+RU_MUST_USE bool rui_stage_pays(ru_engine *e);
 /* A member: what DONE says of it. */
 void rui_stage_facts(ru_engine *e, rui_engine_head *h);
 void rui_stage_works(ru_engine *e, bool begins, ru_time now); /* a task here */

@@ -305,12 +305,10 @@ static void hear_done(ru_engine *e, const rui_engine_head *h, const void *body, 
 /* -- checkpoints ---------------------------------------------------------------------------------
  */
 
-static void hear_saved(ru_engine *e, const rui_engine_head *h, ru_time now, ru_effects *fx)
+static void hear_saved(ru_engine *e, const rui_engine_head *h)
 {
     rui_lead *l = &e->lead;
     uint32_t objects = e->n_execs + e->n_shards;
-    (void)fx;
-    (void)now;
     if (l->save == 0 || h->clock != l->save - 1 || h->executor >= objects ||
         l->stored[h->executor]) {
         return;
@@ -505,7 +503,7 @@ void rui_lead_heard(ru_engine *e, ru_node_id from, uint32_t what, const rui_engi
         hear_done(e, h, body, body_bytes, now, fx);
         break;
     case RUI_ENGINE_SAVED:
-        hear_saved(e, h, now, fx);
+        hear_saved(e, h);
         break;
     case RUI_ENGINE_REBUILT:
         rui_recover_rebuilt(e, h, body, body_bytes, now);

@@ -20,26 +20,11 @@ enum {
 #define EXECUTOR_NS  1000000 /* of a clock, before any was measured */
 #define LINK_BYTES_S 1.25e8
 
-static uint32_t objects(const ru_engine *e)
-{
-    return e->n_execs + e->n_shards;
-}
-
-static bool in_list(const ru_node_id *nodes, uint32_t n, ru_node_id x)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        if (ru_node_is(nodes[i], x)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* The member with the fewest objects of a kind takes it. */
 static ru_node_id least(const ru_engine *e, const ru_node_id *nodes, uint32_t n, uint32_t object)
 {
     uint32_t lo = object < e->n_execs ? 0 : e->n_execs;
-    uint32_t hi = object < e->n_execs ? e->n_execs : objects(e);
+    uint32_t hi = object < e->n_execs ? e->n_execs : rui_objects(e);
     uint32_t best = 0, best_n = UINT32_MAX;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t has = 0;
@@ -71,10 +56,10 @@ static void install(ru_engine *e, const ru_node_id *nodes, uint32_t n, const ru_
         : generation != 0 ? e->fence
                           : 0,
         rui_stage_keepers(e, nodes, n, generation == 0 && from.generation != RUI_ENGINE_MEMORY)};
-    int64_t bytes = (int64_t)sizeof b + 2 * (int64_t)objects(e);
+    int64_t bytes = (int64_t)sizeof b + 2 * (int64_t)rui_objects(e);
     RU_CHECK(bytes <= (int64_t)sizeof blob && n <= RANKS_MAX);
     memcpy(blob, &b, sizeof b);
-    for (uint32_t o = 0; o < objects(e); o++) {
+    for (uint32_t o = 0; o < rui_objects(e); o++) {
         uint16_t rank = 0;
         while (!ru_node_is(nodes[rank], map[o])) {
             rank++;
@@ -116,11 +101,11 @@ static void renew(ru_engine *e, const ru_node_id *nodes, uint32_t n, ru_time now
     ru_engine_ckpt from = first    ? e->opt.from
                           : memory ? (ru_engine_ckpt){RUI_ENGINE_MEMORY, e->lead.stage.committed}
                                    : newest(e, nodes, n);
-    for (uint32_t o = 0; o < objects(e); o++) {
-        e->lead.to[o] = in_list(nodes, n, e->holder[o]) ? e->holder[o] : (ru_node_id){0};
+    for (uint32_t o = 0; o < rui_objects(e); o++) {
+        e->lead.to[o] = rui_among(nodes, n, e->holder[o]) ? e->holder[o] : (ru_node_id){0};
     }
     bool placed = rui_stage_place(e, nodes, n, e->lead.to, now, fx);
-    for (uint32_t o = 0; o < objects(e) && !placed; o++) {
+    for (uint32_t o = 0; o < rui_objects(e) && !placed; o++) {
         if (e->lead.to[o].v == 0) {
             e->lead.to[o] = least(e, nodes, n, o);
         }
@@ -131,8 +116,8 @@ static void renew(ru_engine *e, const ru_node_id *nodes, uint32_t n, ru_time now
 static bool is_lost(const ru_engine *e, const ru_node_id *nodes, uint32_t n, uint32_t o)
 {
     ru_node_id at = e->lead.at[o];
-    return e->lead.lost[o] || !in_list(nodes, n, e->holder[o]) ||
-           (at.v != 0 && !in_list(nodes, n, at));
+    return e->lead.lost[o] || !rui_among(nodes, n, e->holder[o]) ||
+           (at.v != 0 && !rui_among(nodes, n, at));
 }
 
 /* The same generation goes on with these members; objects that were lost go to those who have
@@ -141,16 +126,16 @@ static void recover(ru_engine *e, const ru_node_id *nodes, uint32_t n, ru_time n
 {
     rui_lead *l = &e->lead;
     ru_arena_rewind(&l->plan_scratch, (ru_arena_mark){0});
-    ru_node_id *map = RU_NEW(&l->plan_scratch, ru_node_id, objects(e));
+    ru_node_id *map = RU_NEW(&l->plan_scratch, ru_node_id, rui_objects(e));
     RU_CHECK(map != NULL);
-    for (uint32_t o = 0; o < objects(e); o++) {
+    for (uint32_t o = 0; o < rui_objects(e); o++) {
         l->lost[o] = is_lost(e, nodes, n, o);
-        bool stays = in_list(nodes, n, e->holder[o]);
-        l->to[o] = !stays                                       ? (ru_node_id){0}
-                   : l->lost[o] || !in_list(nodes, n, l->to[o]) ? e->holder[o]
-                                                                : l->to[o];
+        bool stays = rui_among(nodes, n, e->holder[o]);
+        l->to[o] = !stays                                         ? (ru_node_id){0}
+                   : l->lost[o] || !rui_among(nodes, n, l->to[o]) ? e->holder[o]
+                                                                  : l->to[o];
     }
-    for (uint32_t o = 0; o < objects(e); o++) {
+    for (uint32_t o = 0; o < rui_objects(e); o++) {
         l->to[o] = l->to[o].v == 0 ? least(e, nodes, n, o) : l->to[o];
         map[o] = l->lost[o] ? l->to[o] : e->holder[o];
         l->at[o] = l->lost[o] ? (ru_node_id){0} : l->at[o];
@@ -161,22 +146,12 @@ static void recover(ru_engine *e, const ru_node_id *nodes, uint32_t n, ru_time n
 /* -- moves ---------------------------------------------------------------------------------------
  */
 
-/* Of the view, into `nodes` [RU_MEMBERS_MAX]. */
-static uint32_t members(const ru_engine *e, ru_node_id *nodes)
-{
-    const ru_view *v = ru_member_view(e->opt.member);
-    for (uint32_t i = 0; i < v->n; i++) {
-        nodes[i] = v->at[i].node;
-    }
-    return v->n;
-}
-
-/* The same where some members may be taken away. */
+/* Where some members may be taken away: the stage says which objects shall be elsewhere. */
 static bool plan_stage(ru_engine *e, ru_time now, ru_effects *fx)
 {
     rui_lead *l = &e->lead;
     ru_node_id nodes[RU_MEMBERS_MAX];
-    uint32_t n = members(e, nodes);
+    uint32_t n = rui_members(e, nodes);
     bool placed = rui_stage_place(e, nodes, n, l->to, now, fx);
     l->planned = l->planned || placed;
     l->planned_at = placed ? now : l->planned_at;
@@ -194,14 +169,14 @@ static void plan(ru_engine *e, ru_time now, ru_effects *fx)
     ru_arena_rewind(&l->plan_out, (ru_arena_mark){0});
     ru_arena_rewind(&l->plan_scratch, (ru_arena_mark){0});
     ru_moves_worker *w = RU_NEW(&l->plan_out, ru_moves_worker, v->n);
-    ru_moves_object *o = RU_NEW(&l->plan_out, ru_moves_object, objects(e));
+    ru_moves_object *o = RU_NEW(&l->plan_out, ru_moves_object, rui_objects(e));
     RU_CHECK(w != NULL && o != NULL);
     for (uint32_t i = 0; i < v->n; i++) {
         w[i] = (ru_moves_worker){.cores = v->at[i].capacity > 0 ? v->at[i].capacity : 1,
                                  .bytes_per_s = LINK_BYTES_S,
-                                 .leaving = in_list(l->leaver, l->n_leavers, v->at[i].node)};
+                                 .leaving = rui_among(l->leaver, l->n_leavers, v->at[i].node)};
     }
-    for (uint32_t k = 0; k < objects(e); k++) {
+    for (uint32_t k = 0; k < rui_objects(e); k++) {
         uint32_t on = 0;
         while (on < v->n && !ru_node_is(v->at[on].node, l->to[k])) {
             on++;
@@ -235,7 +210,7 @@ static void plan(ru_engine *e, ru_time now, ru_effects *fx)
         ru_fx_log(fx, RU_LOG_WARN, "no better map of executors and shards: %s", err.text);
         return;
     }
-    for (uint32_t k = 0; k < objects(e); k++) {
+    for (uint32_t k = 0; k < rui_objects(e); k++) {
         l->to[k] = v->at[p.to[k]].node;
     }
     l->planned = true;
@@ -250,7 +225,7 @@ static void plan(ru_engine *e, ru_time now, ru_effects *fx)
 
 static bool leaving_rest(ru_engine *e, ru_node_id node)
 {
-    for (uint32_t o = 0; o < objects(e); o++) {
+    for (uint32_t o = 0; o < rui_objects(e); o++) {
         if (ru_node_is(e->holder[o], node) || ru_node_is(e->lead.to[o], node) ||
             ru_node_is(e->lead.at[o], node)) {
             return true;
@@ -289,11 +264,11 @@ static void move(ru_engine *e, ru_time now, ru_effects *fx)
     rui_lead *l = &e->lead;
     ru_node_id nodes[RU_MEMBERS_MAX];
     ru_arena_rewind(&l->plan_scratch, (ru_arena_mark){0});
-    ru_node_id *map = RU_NEW(&l->plan_scratch, ru_node_id, objects(e));
+    ru_node_id *map = RU_NEW(&l->plan_scratch, ru_node_id, rui_objects(e));
     uint32_t n = 0, waits = 0, left = 0;
     RU_CHECK(map != NULL);
-    memcpy(map, e->holder, objects(e) * sizeof *map);
-    for (uint32_t o = 0; o < objects(e); o++) {
+    memcpy(map, e->holder, rui_objects(e) * sizeof *map);
+    for (uint32_t o = 0; o < rui_objects(e); o++) {
         left += ru_node_is(l->to[o], l->at[o]) ? 0 : 1;
         if (ru_node_is(l->to[o], e->holder[o]) || n == MOVES_A_VIEW) {
             continue;
@@ -323,7 +298,7 @@ static void move(ru_engine *e, ru_time now, ru_effects *fx)
     if (n > 0 && !all_ready(e)) {
         ru_fx_timer(fx, RUI_ENGINE_LOOK, ru_time_after(now, LOOK_NS));
     } else if (n > 0) {
-        install(e, nodes, members(e, nodes), map, e->generation, e->base, false, now, fx);
+        install(e, nodes, rui_members(e, nodes), map, e->generation, e->base, false, now, fx);
     } else if (waits > 0) {
         ru_fx_timer(fx, RUI_ENGINE_LOOK, ru_time_after(now, LOOK_NS));
     }
@@ -332,9 +307,9 @@ static void move(ru_engine *e, ru_time now, ru_effects *fx)
 void ru_engine_move(ru_engine *e, uint32_t object, uint32_t rank, ru_time now, ru_effects *fx)
 {
     const ru_view *v = ru_member_view(e->opt.member);
-    if (!e->lead.on || e->ended || object >= objects(e) || rank >= v->n ||
+    if (!e->lead.on || e->ended || object >= rui_objects(e) || rank >= v->n ||
         !ru_node_is(e->lead.to[object], e->holder[object]) ||
-        in_list(e->lead.leaver, e->lead.n_leavers, v->at[rank].node)) {
+        rui_among(e->lead.leaver, e->lead.n_leavers, v->at[rank].node)) {
         return;
     }
     e->lead.to[object] = v->at[rank].node;
@@ -350,7 +325,7 @@ void ru_engine_move(ru_engine *e, uint32_t object, uint32_t rank, ru_time now, r
 /* Does somebody who is not among these members hold something? */
 static bool lost(const ru_engine *e, const ru_node_id *nodes, uint32_t n)
 {
-    for (uint32_t o = 0; o < objects(e); o++) {
+    for (uint32_t o = 0; o < rui_objects(e); o++) {
         if (is_lost(e, nodes, n, o)) {
             return true;
         }
@@ -374,17 +349,13 @@ static bool may_part(ru_engine *e, ru_time now, ru_effects *fx)
 static void restart(ru_engine *e, ru_time now, ru_effects *fx)
 {
     rui_lead *l = &e->lead;
-    const ru_view *v = ru_member_view(e->opt.member);
     ru_node_id nodes[RU_MEMBERS_MAX];
     uint32_t n_moves = 0;
-    for (uint32_t o = 0; o < objects(e); o++) {
+    for (uint32_t o = 0; o < rui_objects(e); o++) {
         n_moves += ru_node_is(l->to[o], e->holder[o]) ? 0 : 1;
     }
     if (n_moves > 0 && may_part(e, now, fx)) {
-        for (uint32_t i = 0; i < v->n; i++) {
-            nodes[i] = v->at[i].node;
-        }
-        install(e, nodes, v->n, l->to, 0, e->saved, false, now, fx);
+        install(e, nodes, rui_members(e, nodes), l->to, 0, e->saved, false, now, fx);
     } else if (n_moves > 0) {
         ru_fx_timer(fx, RUI_ENGINE_LOOK, ru_time_after(now, LOOK_NS));
     }
@@ -396,7 +367,7 @@ static void dismiss(ru_engine *e, ru_time now, ru_effects *fx)
     rui_lead *l = &e->lead;
     for (uint32_t i = 0; i < l->n_leavers; i++) {
         bool me = ru_node_is(l->leaver[i], e->opt.self);
-        bool keeps = in_list(e->copies.keeper, e->copies.n_keepers, l->leaver[i]);
+        bool keeps = rui_among(e->copies.keeper, e->copies.n_keepers, l->leaver[i]);
         if (!leaving_rest(e, l->leaver[i]) && ((!me && !keeps) || may_part(e, now, fx))) {
             rui_engine_head h = {0};
             rui_engine_send(e, l->leaver[i], RUI_ENGINE_GO, &h, NULL, 0, now, fx);
@@ -457,8 +428,8 @@ void rui_map_in_force(ru_engine *e, bool fresh, ru_time now, ru_effects *fx)
     rui_lead *l = &e->lead;
     const ru_view *v = ru_member_view(e->opt.member);
     if (fresh) {
-        memcpy(l->to, e->holder, objects(e) * sizeof *l->to);
-        memset(l->at, 0, objects(e) * sizeof *l->at);
+        memcpy(l->to, e->holder, rui_objects(e) * sizeof *l->to);
+        memset(l->at, 0, rui_objects(e) * sizeof *l->at);
         l->renew = l->planned = l->stalled = false;
         l->n_leavers = 0;
         l->part_clock = 0;
@@ -479,11 +450,11 @@ void rui_map_in_force(ru_engine *e, bool fresh, ru_time now, ru_effects *fx)
 void rui_map_ready(ru_engine *e, ru_node_id from, const rui_engine_head *h, const uint8_t *here,
                    int64_t bytes, ru_time now, ru_effects *fx)
 {
-    uint32_t half = (objects(e) + 7) / 8;
+    uint32_t half = (rui_objects(e) + 7) / 8;
     if (bytes != 2 * (int64_t)half) {
         return;
     }
-    for (uint32_t o = 0; o < objects(e); o++) {
+    for (uint32_t o = 0; o < rui_objects(e); o++) {
         if ((here[o / 8] >> o % 8 & 1) != 0) {
             e->lead.at[o] = from;
         }
@@ -502,13 +473,13 @@ void rui_map_ready(ru_engine *e, ru_node_id from, const rui_engine_head *h, cons
     rui_recover_ready(e, h, here, here + half, all_ready(e), now, fx);
     if (h->clock != 0) {
         rui_lead_tell(e, from, now, fx); /* it asks */
-        for (uint32_t k = 0; k < e->n_execs;
-             k++) { /* PREPARE may have come before its first view */
+        /* PREPARE may have come before its first view. */
+        for (uint32_t k = 0; k < e->n_execs; k++) {
             bool again = l->prepared[k] == 1 && ru_node_is(l->to[k], from);
             l->prepared[k] = again ? 0 : l->prepared[k];
         }
     }
-    if (h->end != 0 && l->n_leavers < LEAVERS_MAX && !in_list(l->leaver, l->n_leavers, from)) {
+    if (h->end != 0 && l->n_leavers < LEAVERS_MAX && !rui_among(l->leaver, l->n_leavers, from)) {
         l->leaver[l->n_leavers++] = from;
         l->plan = true;
     }

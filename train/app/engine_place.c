@@ -22,16 +22,6 @@ enum {
 #define COPIES_SHARE  0.25 /* of a clock in which a keeper's link carries states of executors */
 #define NOTICE_USED   0.5  /* of the time until an eviction; the rest is for what moves */
 
-static bool among(const ru_node_id *nodes, uint32_t n, ru_node_id x)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        if (ru_node_is(nodes[i], x)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* -- measured ------------------------------------------------------------------------------------
  */
 
@@ -77,7 +67,7 @@ static uint32_t workers_of(const ru_engine *e)
 {
     uint32_t n = 0;
     for (uint32_t k = 0; k < e->n_execs; k++) {
-        n += among(e->holder, k, e->holder[k]) ? 0 : 1;
+        n += rui_among(e->holder, k, e->holder[k]) ? 0 : 1;
     }
     return n > 0 ? n : 1;
 }
@@ -156,7 +146,7 @@ static const ru_node_id *machines(ru_engine *e, const ru_node_id *nodes, uint32_
     }
     for (uint32_t t = RU_TIER_RELIABLE; t < RU_TIERS; t++) {
         for (uint32_t i = 0; i < n; i++) {
-            if (tier[i] == t && !among(l->leaver, l->n_leavers, nodes[i])) {
+            if (tier[i] == t && !rui_among(l->leaver, l->n_leavers, nodes[i])) {
                 m[k++] = nodes[i];
                 in->reliable += t == RU_TIER_RELIABLE ? 1 : 0;
                 in->transient += t == RU_TIER_TRANSIENT ? 1 : 0;
@@ -311,27 +301,22 @@ void rui_stage_end(ru_engine *e, ru_time now)
     }
 }
 
-bool rui_stage_pays(ru_engine *e, ru_time now)
+bool rui_stage_pays(ru_engine *e)
 {
     rui_lead *l = &e->lead;
     const rui_stager *s = &l->stage;
-    const ru_view *v = ru_member_view(e->opt.member);
-    (void)now;
     if (e->copies.n_keepers == 0 || s->stage == 0 || s->n_measured < LEAST_CLOCKS ||
         s->n_measured % LOOK_CLOCKS != LEAST_CLOCKS || l->planned) {
         return false;
     }
     ru_arena_rewind(&l->plan_out, (ru_arena_mark){0});
     ru_arena_rewind(&l->plan_scratch, (ru_arena_mark){0});
-    ru_node_id *nodes = RU_NEW(&l->plan_scratch, ru_node_id, v->n);
-    RU_CHECK(nodes != NULL);
-    for (uint32_t i = 0; i < v->n; i++) {
-        nodes[i] = v->at[i].node;
-    }
+    ru_node_id nodes[RU_MEMBERS_MAX];
+    uint32_t n = rui_members(e, nodes);
     const ru_node_id *m;
     ru_stage_plan p;
     ru_err err;
-    const ru_stage_in in = question(e, nodes, v->n, e->holder, &m);
+    const ru_stage_in in = question(e, nodes, n, e->holder, &m);
     if (in.reliable == 0 || ru_plan_stage(&in, &l->plan_out, &l->plan_scratch, &p, &err) != RU_OK ||
         (p.stage == s->stage && p.servers == s->servers)) {
         return false;

@@ -22,11 +22,6 @@
 enum { WATCH_TIMES = 20 };
 static const int64_t WATCH_NS = 20000000000, WATCH_END_NS = 60000000000; /* its checkpoint */
 
-static uint32_t objects(const ru_engine *e)
-{
-    return e->n_execs + e->n_shards;
-}
-
 static bool is_here(const ru_engine *e, uint32_t o)
 {
     return o < e->n_execs ? e->exec[o].want == RUI_WANT_READY || e->exec[o].arrived != NULL
@@ -140,7 +135,7 @@ static void rebuild_free(ru_engine *e, uint32_t o)
 
 void rui_rebuild_reset(ru_engine *e)
 {
-    for (uint32_t o = 0; o < objects(e); o++) {
+    for (uint32_t o = 0; o < rui_objects(e); o++) {
         rebuild_free(e, o);
     }
 }
@@ -165,7 +160,7 @@ static void begin(ru_engine *e, uint32_t o, ru_time now)
 
 void rui_rebuild_view(ru_engine *e, bool recovers, ru_time now, ru_effects *fx)
 {
-    for (uint32_t o = 0; o < objects(e); o++) {
+    for (uint32_t o = 0; o < rui_objects(e); o++) {
         if (recovers && e->lost[o] && o >= e->n_execs) {
             send_copies(e, o, now, fx);
         }
@@ -349,7 +344,7 @@ static void finish_exec(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
 
 void rui_rebuild_look(ru_engine *e, ru_time now, ru_effects *fx)
 {
-    for (uint32_t o = 0; o < objects(e) && !e->ended; o++) {
+    for (uint32_t o = 0; o < rui_objects(e) && !e->ended; o++) {
         const rui_rebuild *r = e->rebuild[o];
         if (r != NULL && r->begun && is_here(e, o)) { /* whoever was to send it lives */
             rebuild_free(e, o);
@@ -377,7 +372,7 @@ bool rui_recover_may(const ru_engine *e, const ru_node_id *nodes, uint32_t n)
         (e->lead.renew && e->opt.ops->drive != NULL)) {
         return false;
     }
-    for (uint32_t o = e->n_execs; o < objects(e); o++) {
+    for (uint32_t o = e->n_execs; o < rui_objects(e); o++) {
         for (uint32_t i = 0; i < n; i++) {
             if (ru_node_is(nodes[i], e->holder[o])) {
                 return true; /* something is left to go on with */
@@ -430,14 +425,14 @@ void rui_recover_in_force(ru_engine *e, ru_time now, ru_effects *fx)
     rui_lead *l = &e->lead;
     bool adopt = l->renew || l->adopt;
     if (adopt) {
-        memcpy(l->to, e->holder, objects(e) * sizeof *l->to);
-        memset(l->at, 0, objects(e) * sizeof *l->at);
+        memcpy(l->to, e->holder, rui_objects(e) * sizeof *l->to);
+        memset(l->at, 0, rui_objects(e) * sizeof *l->at);
         l->n_leavers = 0;
         l->part_clock = 0;
         l->planned = l->plan = false;
         l->n_members = ru_member_view(e->opt.member)->n;
     }
-    for (uint32_t o = 0; o < objects(e); o++) {
+    for (uint32_t o = 0; o < rui_objects(e); o++) {
         if (e->lost[o] || !is_member(e, l->to[o])) { /* also what was to move to the dead */
             l->to[o] = e->holder[o];
         }
@@ -454,7 +449,7 @@ void rui_recover_ready(ru_engine *e, const rui_engine_head *h, const uint8_t *he
                        const uint8_t *leaving, bool all, ru_time now, ru_effects *fx)
 {
     rui_lead *l = &e->lead;
-    for (uint32_t o = 0; o < objects(e) && l->check; o++) {
+    for (uint32_t o = 0; o < rui_objects(e) && l->check; o++) {
         l->seen[o] |= (uint8_t)((here[o / 8] | leaving[o / 8]) >> o % 8 & 1);
         if ((here[o / 8] >> o % 8 & 1) != 0 && l->rebuilt[o].rows < 0) {
             l->rebuilt[o].rows = 0; /* it was not lost after all */
@@ -464,7 +459,7 @@ void rui_recover_ready(ru_engine *e, const rui_engine_head *h, const uint8_t *he
     if (!all) {
         return;
     }
-    for (uint32_t o = 0; o < objects(e) && l->check; o++) {
+    for (uint32_t o = 0; o < rui_objects(e) && l->check; o++) {
         l->lost[o] = !l->seen[o] && e->moved[o] && !e->lost[o]; /* on its way from the dead */
     }
     l->check = false;
@@ -479,15 +474,15 @@ void rui_recover_rebuilt(ru_engine *e, const rui_engine_head *h, const void *bod
     rui_lead *l = &e->lead;
     int64_t rows = 0;
     double late = 0;
-    if (h->executor >= objects(e) || bytes != (int64_t)sizeof *l->rebuilt ||
+    if (h->executor >= rui_objects(e) || bytes != (int64_t)sizeof *l->rebuilt ||
         l->rebuilt[h->executor].rows >= 0) {
         return;
     }
     memcpy(&l->rebuilt[h->executor], body, sizeof *l->rebuilt);
     ru_arena_rewind(&l->plan_scratch, (ru_arena_mark){0});
-    ru_recover_block *b = RU_NEW(&l->plan_scratch, ru_recover_block, objects(e));
+    ru_recover_block *b = RU_NEW(&l->plan_scratch, ru_recover_block, rui_objects(e));
     RU_CHECK(b != NULL);
-    for (uint32_t o = 0; o < objects(e); o++) {
+    for (uint32_t o = 0; o < rui_objects(e); o++) {
         const rui_rebuilt *r = &l->rebuilt[o];
         if (r->rows < 0) {
             return; /* not all yet */
@@ -501,9 +496,9 @@ void rui_recover_rebuilt(ru_engine *e, const rui_engine_head *h, const void *bod
         rows += r->rows;
         late += (double)r->late / clock;
     }
-    const ru_recover_in in = {b, objects(e), (ru_recover_method)e->opt.recover};
+    const ru_recover_in in = {b, rui_objects(e), (ru_recover_method)e->opt.recover};
     if (e->opt.recovered != NULL && rows > 0) {
         e->opt.recovered(e->opt.news_self, &in, late / (double)rows, now.ns - l->lost_at.ns, now);
     }
-    memset(l->rebuilt, 0, objects(e) * sizeof *l->rebuilt);
+    memset(l->rebuilt, 0, rui_objects(e) * sizeof *l->rebuilt);
 }

@@ -146,7 +146,7 @@ void rui_stage_closed(ru_engine *e, ru_time now, ru_effects *fx)
     } else if (due && l->barrier <= l->closed) { /* nobody can have begun this clock */
         s->barrier = l->barrier = l->closed + e->driver_slack + 1;
     }
-    if (rui_stage_pays(e, now)) {
+    if (rui_stage_pays(e)) {
         e->lead.plan = true;
         ru_fx_timer(fx, RUI_ENGINE_LOOK, now);
     }
@@ -245,16 +245,6 @@ void rui_stage_copied(ru_engine *e, ru_node_id from, uint32_t clock, ru_time now
 /* -- when members die -----------------------------------------------------------------------------
  */
 
-static bool among(const ru_node_id *nodes, uint32_t n, ru_node_id x)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        if (ru_node_is(nodes[i], x)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bool rui_stage_waits(ru_engine *e, const ru_node_id *nodes, uint32_t n, uint32_t n_dead,
                      ru_time now)
 {
@@ -272,7 +262,7 @@ bool rui_stage_waits(ru_engine *e, const ru_node_id *nodes, uint32_t n, uint32_t
 bool rui_stage_broken(const ru_engine *e, const ru_node_id *nodes, uint32_t n)
 {
     for (uint32_t i = 0; i < e->copies.n_keepers; i++) {
-        if (!among(nodes, n, e->copies.keeper[i])) {
+        if (!rui_among(nodes, n, e->copies.keeper[i])) {
             return true;
         }
     }
