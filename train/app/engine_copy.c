@@ -360,6 +360,8 @@ void rui_copy_heard(ru_engine *e, ru_node_id from, uint32_t what, const rui_engi
         refused(e, h, now, fx);
     } else if (what == RUI_ENGINE_KEPT) {
         took = fetched(e, h, body, body_bytes, now, fx);
+    } else if (e->copies.n_keepers == 0 && h->epoch > e->epoch) {
+        rui_copy_refuse(e, from, what, h, now, fx); /* the view that makes it one is on its way */
     } else if (keeps(e, h->executor) && body != NULL) {
         rui_entry *x = ru_bufs_need(e->bufs, sizeof *x);
         RU_CHECK(x != NULL);

@@ -46,7 +46,7 @@ enum {
     RUI_ENGINE_COPIED, /* a keeper can make all its objects as of `clock` */
     RUI_ENGINE_FETCH,  /* its new holder asks the keeper for an object as of `clock` */
     RUI_ENGINE_KEPT,   /* ... and gets it */
-    RUI_ENGINE_LATER,  /* COPY or FETCH (status) of a generation that the keeper does not know */
+    RUI_ENGINE_LATER,  /* COPY or FETCH (status) of a view that the keeper does not know */
 };
 enum { RUI_ENGINE_LEAVERS_MAX = 64 };
 /* Timers. */
@@ -173,7 +173,7 @@ typedef struct rui_copy {
     ru_time asked;
 } rui_copy;
 
-enum { RUI_COPY_CLOCKS = 64, RUI_STAGE_DRIVERS = 8 };
+enum { RUI_COPY_CLOCKS = 64, RUI_STAGE_DRIVERS = RUI_COPY_CLOCKS };
 
 /* Copies at a member. */
 typedef struct rui_copies_all {
@@ -425,7 +425,7 @@ const void *rui_copy_base(ru_engine *e, uint32_t object, int64_t *n, ru_time now
 void rui_engine_load_shard(ru_engine *e, uint32_t s, ru_time now, ru_effects *fx);
 void rui_copy_heard(ru_engine *e, ru_node_id from, uint32_t what, const rui_engine_head *h,
                     void *body, int64_t body_bytes, ru_time now, ru_effects *fx); /* takes body */
-/* A keeper that does not know the sender's generation yet. */
+/* A keeper that does not know yet the sender's generation, or that it is a keeper. */
 void rui_copy_refuse(ru_engine *e, ru_node_id from, uint32_t what, const rui_engine_head *h,
                      ru_time now, ru_effects *fx);
 void rui_copy_up(ru_engine *e, ru_node_id node, ru_time now, ru_effects *fx);
