@@ -21,13 +21,14 @@ typedef struct rig {
     ru_log_options log;
 } rig;
 
-static void open_rig(rig *r, void **state)
+/* `log` is the server's; NULL: none. */
+static void open_rig(rig *r, void **state, const char *log)
 {
     *r = (rig){.s = *state, .log = ru_log_get()};
     ru_log_options quiet = r->log;
     quiet.level = RU_LOG_OFF;
     ru_log_set(&quiet);
-    ru_range_server_options so = {.dir = r->s->root};
+    ru_range_server_options so = {.dir = r->s->root, .log = log};
     so.every[RU_RANGE_busy] = 1999;
     so.every[RU_RANGE_cut] = 101;
     so.every[RU_RANGE_brief] = 67;
@@ -125,7 +126,7 @@ static void check_written(const rig *r, const char *format, const char *const *n
 static void test_written_formats(void **state)
 {
     rig r;
-    open_rig(&r, state);
+    open_rig(&r, state, NULL);
     check_written(&r, "idx", (const char *const[]){"a-images", "a-labels"}, 2);
     check_written(&r, "npy", (const char *const[]){"a-x.npy", "a-y.npy"}, 2);
     check_written(&r, "packed", (const char *const[]){"a.pack"}, 1);
@@ -143,7 +144,7 @@ static void save(const rig *r, const char *name, const void *bytes, int64_t n)
 static void test_records(void **state)
 {
     rig r;
-    open_rig(&r, state);
+    open_rig(&r, state, NULL);
     ru_rng rng = ru_rng_from(ru_test_seed(), 5);
     uint8_t *bytes = ru_arena_alloc(&r.s->arena, COUNT * CIFAR_BYTES, 1);
     for (int64_t i = 0; i < COUNT * CIFAR_BYTES; i++) {
@@ -164,7 +165,7 @@ static void test_detect(void **state)
 {
     rig r;
     ru_err err = {0};
-    open_rig(&r, state);
+    open_rig(&r, state, NULL);
     save(&r, "t.csv", "a,b\n1,2\n3,4\n", 12);
     const char *paths[] = {
         ru_arena_printf(&r.s->arena, "http://127.0.0.1:%u/t.csv", ru_range_server_port(r.server))};
@@ -179,7 +180,7 @@ static void test_hidden(void **state)
 {
     rig r;
     ru_err err = {0};
-    open_rig(&r, state);
+    open_rig(&r, state, NULL);
     save(&r, "t.csv", "a,b\n1,2\n3,x\n", 13);
     save(&r, "t.bin", "12345", 5);
     static const char *const formats[] = {"csv",    "libsvm", "idx",     "npy",
@@ -203,7 +204,7 @@ static void test_changed(void **state)
 {
     rig r;
     ru_err err = {0};
-    open_rig(&r, state);
+    open_rig(&r, state, NULL);
     ru_rng rng = ru_rng_from(ru_test_seed(), 8);
     uint8_t *bytes = ru_arena_alloc(&r.s->arena, COUNT * CIFAR_BYTES, 1);
     for (int64_t i = 0; i < COUNT * CIFAR_BYTES; i++) {
@@ -234,6 +235,99 @@ static void test_changed(void **state)
     close_rig(&r);
 }
 
+enum { OWN_COUNT = 400, OWN_VALUES = 65536, OWN_HEAD = 128, OWN_BATCH = 2, OWN_WORKERS = 2 };
+
+/* 400 samples of 256 KiB: their number, and zeros that need no space on the disk. */
+static void save_large(const rig *r)
+{
+    char head[OWN_HEAD + 1];
+    (void)snprintf(head, sizeof head, "\x93NUMPY\x01%c\x76%c%-117s\n", 0, 0,
+                   "{'descr': '<f4', 'fortran_order': False, 'shape': (400, 65536), }");
+    save(r, "x.npy", head, OWN_HEAD);
+    FILE *f = fopen(ru_path_join(&r->s->arena, r->s->root, "x.npy"), "r+");
+    assert_non_null(f);
+    for (long k = 0; k < OWN_COUNT; k++) {
+        float values[2] = {(float)k, 0}; /* the first and the last one */
+        assert_int_equal(fseek(f, OWN_HEAD + k * OWN_VALUES * 4, SEEK_SET), 0);
+        assert_int_equal(fwrite(&values[0], 4, 1, f), 1);
+        assert_int_equal(fseek(f, OWN_HEAD + (k + 1) * OWN_VALUES * 4 - 4, SEEK_SET), 0);
+        assert_int_equal(fwrite(&values[1], 4, 1, f), 1);
+    }
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Of the samples, a server's log names only those. */
+static void check_asked(rig *r, const char *log, const bool own[OWN_COUNT])
+{
+    char *text = NULL;
+    int64_t n = 0;
+    uint32_t asked = 0;
+    assert_ok(ru_file_read(log, 16 << 20, &r->s->arena, &text, &n, &r->s->err), r->s->err);
+    for (const char *at = text; (at = strstr(at, "Range: bytes=")) != NULL; at++) {
+        long long first = 0, last = 0;
+        assert_int_equal(sscanf(at, "Range: bytes=%lld-%lld", &first, &last), 2);
+        if (first == 0) {
+            continue; /* when it was opened */
+        }
+        long long from = (first - OWN_HEAD) / (OWN_VALUES * 4);
+        long long to = (last - OWN_HEAD) / (OWN_VALUES * 4);
+        assert_true(from >= 0 && from <= to && to < OWN_COUNT);
+        for (long long k = from; k <= to; k++) {
+            assert_true(own[k]);
+        }
+        asked++;
+    }
+    assert_true(asked > 0);
+}
+
+static void check_own(void **state, ru_shuffle shuffle, uint32_t worker)
+{
+    rig r;
+    ru_err err = {0};
+    ru_scratch *scratch = *state;
+    const char *log =
+        ru_arena_printf(&scratch->arena, "%s/log-%u-%u", scratch->root, (uint32_t)shuffle, worker);
+    open_rig(&r, state, log);
+    save_large(&r);
+    const char *paths[] = {
+        ru_arena_printf(&r.s->arena, "http://127.0.0.1:%u/x.npy", ru_range_server_port(r.server))};
+    const ru_data_options o = {.format = "npy", .paths = paths, .n_paths = 1};
+    ru_dataset *d = open_set(&o, -1);
+    ru_stream *s = NULL;
+    const ru_stream_options so = {.shuffle = shuffle,
+                                  .seed = 5,
+                                  .batch = OWN_BATCH,
+                                  .stride = OWN_BATCH * OWN_WORKERS,
+                                  .start = worker * OWN_BATCH,
+                                  .threads = 2};
+    bool own[OWN_COUNT] = {0};
+    assert_ok(ru_stream_open(d, &so, &s, &err), err);
+    for (int64_t p = 0; p < OWN_COUNT; p++) {
+        own[ru_stream_sample(s, p)] = p / OWN_BATCH % OWN_WORKERS == worker;
+    }
+    for (uint32_t k = 0; k < 20; k++) { /* what is read ahead does not end the epoch */
+        ru_batch b;
+        assert_ok(ru_stream_next(s, &b, &err), err);
+        for (int64_t i = 0; i < OWN_BATCH; i++) {
+            int64_t sample = ru_stream_sample(s, b.position + i);
+            assert_true(own[sample]);
+            assert_true(((const float *)b.fields[0])[i * OWN_VALUES] == (float)sample);
+        }
+    }
+    ru_stream_close(s);
+    ru_dataset_close(d);
+    close_rig(&r);
+    check_asked(&r, log, own);
+}
+
+/* Each of two workers asks for its own samples alone, in every order. */
+static void test_own_samples(void **state)
+{
+    for (uint32_t v = 0; v < 3 * OWN_WORKERS; v++) {
+        check_own(state, (ru_shuffle)(v / OWN_WORKERS), v % OWN_WORKERS);
+    }
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(test_objects_data, T(test_written_formats), T(test_records), T(test_detect),
-         T(test_hidden), T(test_changed))
+         T(test_hidden), T(test_changed), T(test_own_samples))
