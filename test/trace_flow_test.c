@@ -194,7 +194,7 @@ static void test_predicted_transfers(void **state)
                             .deterministic = true};
     errors e;
     predict(*state, &job, &e);
-    within(&e, "link", 400, 0.05, 0.15);
+    within(&e, "link", 400, 0.02, 0.10); /* 0.03 by the mean rate, without what kernels hold */
 }
 
 /* By the costs that the members measured before the first step; sums that wait for others as well.

@@ -8,6 +8,7 @@
 #include "env/file.h"
 #include "test/scratch.h"
 #include "test/test.h"
+#include "trace/recorder.h"
 #include "watch/serve.h"
 #include "web/fetch.h"
 
@@ -109,6 +110,60 @@ static void test_totals(void **state)
     assert_int_equal(t->lost, 3);
     assert_int_equal(t->repeated, 4);
     assert_string_equal(view.ended, "done");
+}
+
+/* Steps of 10 ms; rank k begins the sum of each after begin_ns, and all have it after 9 ms. */
+static void record_steps(const char *dir, uint32_t k, int64_t begin_ns, int64_t at_ns)
+{
+    enum { MS = 1000000, STEPS = 20 };
+    ru_err err = {0};
+    ru_recorder *r;
+    const ru_recorder_options opt = {.dir = dir, .rank = k};
+    assert_ok(ru_recorder_open(&opt, &r, &err), err);
+    uint16_t step = ru_recorder_name(r, "step", "train"), op = ru_recorder_name(r, "Gemm", "op"),
+             sum = ru_recorder_name(r, "sums of gradients", "train");
+    for (uint32_t s = 0; s < STEPS; s++, at_ns += 10 * MS) {
+        const ru_rec_flow f = {.kind = RU_REC_SUM,
+                               .name = sum,
+                               .flow = 7 + s,
+                               .start_ns = at_ns + begin_ns,
+                               .end_ns = at_ns + 9 * MS,
+                               .bytes = 100000,
+                               .step = s};
+        ru_rec_span(r, op, at_ns, at_ns + begin_ns, 0);
+        ru_rec_flows(r, &f);
+        ru_rec_wait(r, sum, at_ns + begin_ns, at_ns + 9 * MS, sum);
+        ru_rec_span(r, step, at_ns, at_ns + 10 * MS, s + 1);
+    }
+    ru_recorder_close(r);
+}
+
+static void about_ms(double is_s, double ms)
+{
+    assert_true(fabs(1e3 * is_s - ms) < 0.5);
+}
+
+/* Rank 0 waits for both others in turn, rank 1 for the last one, and nobody for rank 0. */
+static void test_waits(void **state)
+{
+    static const int64_t begins[] = {2000000, 5000000, 8000000};
+    rig r;
+    ru_top view;
+    set_up(&r, state);
+    const char *dir = ru_path_join(&r.s->arena, r.dir, "trace");
+    assert_ok(ru_dir_make(dir, &r.s->err), r.s->err);
+    int64_t at_ns = ru_rec_now() - 300000000;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(begins); k++) {
+        record_steps(dir, k, begins[k], at_ns);
+    }
+    (void)look(&r, &view);
+    assert_int_equal(view.n, RU_ARRAY_LEN(begins));
+    about_ms(view.ranks[0].waited_s, 6);
+    about_ms(view.ranks[1].waited_s, 3);
+    about_ms(view.ranks[2].waited_s, 0);
+    about_ms(view.ranks[0].awaited_s, 0);
+    about_ms(view.ranks[1].awaited_s, 0);
+    about_ms(view.ranks[2].awaited_s, 6);
 }
 
 static void test_prometheus(void **state)
@@ -269,4 +324,5 @@ static void test_http(void **state)
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
-RU_TESTS(watch_run, T(test_totals), T(test_prometheus), cmocka_unit_test(test_json), T(test_http))
+RU_TESTS(watch_run, T(test_totals), T(test_waits), T(test_prometheus), cmocka_unit_test(test_json),
+         T(test_http))
