@@ -6,6 +6,7 @@
 
 enum { COUNTS, ITEMS, NUMBERS, LOCALS };
 enum { ROWS = 97, WIDTH = 5 };
+enum { LEFT_OUT_MAX = 16 }; /* clocks in a row without an executor */
 
 typedef struct state {
     const ru_params_app *app;
@@ -147,8 +148,18 @@ static int64_t wrong_after_losses(const ru_params_job *job, const ru_params_resu
     return 0;
 }
 
-/* All items of an executor are there once in each clock, or none of them, and so many executors are
- * missing in each clock as were told. */
+static uint32_t longest_gap(uint32_t mask, uint32_t clocks)
+{
+    uint32_t now = 0, longest = 0;
+    for (uint32_t c = 0; c < clocks; c++) {
+        now = mask >> c & 1 ? 0 : now + 1;
+        longest = now > longest ? now : longest;
+    }
+    return longest;
+}
+
+/* All items of an executor are there once in each clock, or none of them, so many executors are
+ * missing in each clock as were told, and none of them for too long. */
 static int64_t wrong_after_backup(const ru_params_job *job, const ru_params_result *r)
 {
     uint32_t missing[RU_ARRAY_LEN(r->left_out)] = {0};
@@ -161,6 +172,9 @@ static int64_t wrong_after_backup(const ru_params_job *job, const ru_params_resu
                 clocks >> job->clocks != 0) {
                 return 2 * ((int64_t)k * RU_PARAMS_SLICED + i) + 1;
             }
+        }
+        if (longest_gap(clocks, job->clocks) > LEFT_OUT_MAX) {
+            return 2 * (int64_t)k * RU_PARAMS_SLICED + 1;
         }
         for (uint32_t c = 0; c < job->clocks; c++) {
             missing[c] += clocks >> c & 1 ? 0 : 1;

@@ -194,6 +194,29 @@ static void test_clocks_without_late_executors(void **s)
     assert_true(left_out > 6 * sliced.clocks / 2);
 }
 
+/* Half the processes are slow for good, and clocks close without them; but not for ever. */
+static void test_executors_that_are_always_late(void **s)
+{
+    (void)s;
+    ru_params_job job = sliced;
+    ru_params_result r;
+    uint32_t waited = 0;
+    job.seed = 1;
+    job.founders = job.executors = 8;
+    job.clocks = 20;
+    job.save_every = 0;
+    job.pattern = RU_SPEED_HALF;
+    job.stragglers = RU_ENGINE_BACKUP;
+    job.backup = 4;
+    run(&job, &r);
+    assert_true(r.ended && ru_params_item_wrong(&job, &r) == 0);
+    for (uint32_t c = 0; c < job.clocks; c++) {
+        waited += r.left_out[c] == 0 ? 1 : 0;
+    }
+    assert_true(waited > 0 && r.left_out[0] == job.backup);
+    ru_params_result_fini(&r);
+}
+
 /* Helpers and owners die in the middle of slices: nothing rolls back, slices of dead helpers are
  * worked on again, and each item is there once but what is said to be lost. */
 static void test_slices_of_dead_helpers(void **s)
@@ -505,6 +528,7 @@ RU_TESTS(test_params, cmocka_unit_test(test_losses_are_rebuilt),
          cmocka_unit_test(test_rules_drivers_and_rotation),
          cmocka_unit_test(test_blocks_without_rows), cmocka_unit_test(test_slices_are_applied_once),
          cmocka_unit_test(test_clocks_without_late_executors),
+         cmocka_unit_test(test_executors_that_are_always_late),
          cmocka_unit_test(test_slices_against_stragglers),
          cmocka_unit_test(test_slices_with_late_answers),
          cmocka_unit_test(test_slices_of_dead_helpers), cmocka_unit_test(test_moves_change_nothing))

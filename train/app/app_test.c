@@ -190,6 +190,51 @@ static void refused(const char *job, ru_status want, const char *word)
     }
 }
 
+/* auto: which recovery goes with how the others deal with stragglers. */
+static void test_recovery_of_each_job(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *clocks;
+        uint32_t want;
+    } cases[] = {{"", RU_APP_RECOVER_NEWEST},
+                 {"clocks: {stragglers: reassign}\n", RU_APP_RECOVER_NEWEST},
+                 {"clocks: {stragglers: reassign, order: ssp}\n", RU_APP_RECOVER_ROLLBACK},
+                 {"clocks: {stragglers: backup}\n", RU_APP_RECOVER_ROLLBACK}};
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    make_data(&arena);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {
+        char text[256];
+        ru_app_job_file file;
+        ru_err err = {0};
+        snprintf(text, sizeof text, "app: mlr\ndata: {format: libsvm, train: rows}\n%s",
+                 cases[k].clocks);
+        assert_ok(ru_app_job_load(put("job.yaml", text), NULL, 0, &arena, &file, &err), err);
+        assert_int_equal(file.job->recovery.method, cases[k].want);
+    }
+    ru_arena_fini(&arena);
+}
+
+static void test_other_job_than_the_checkpoint(void **state)
+{
+    (void)state;
+    ru_arena arena;
+    ru_app_train_result r;
+    ru_err err = {0};
+    char other[256], path[160];
+    ru_arena_init(&arena, 0);
+    make_data(&arena);
+    assert_ok(train(jobs[0], 1, 1, "other", false, &r, &err), err);
+    snprintf(other, sizeof other, "%strain: {seed: 7}\n", jobs[0]);
+    assert_int_equal(train(other, 1, 2, "other", true, &r, &err), RU_E_CONFIG);
+    assert_non_null(strstr(err.text, "seed 1, but the job has 5, 60, "));
+    assert_non_null(strstr(err.text, " and 7; these must stay the same"));
+    snprintf(path, sizeof path, "%s/other", folder);
+    assert_ok(ru_path_remove(path, &err), err);
+    ru_arena_fini(&arena);
+}
+
 static void test_mistakes(void **state)
 {
     (void)state;
@@ -212,10 +257,22 @@ static void test_mistakes(void **state)
             RU_E_CONFIG, "100 executors, but the data has 60 rows");
     refused("app: kmeans\ndata: {format: csv, train: numbers}\nkmeans: {clusters: 301}\n",
             RU_E_CONFIG, "kmeans.clusters is 301, but the data has 300 rows");
+    refused("app: mlr\ndata: {format: libsvm, train: rows}\nclocks: {executors: 5, order: ssp, "
+            "stragglers: backup}\n",
+            RU_E_CONFIG, "set clocks.order to bsp");
+    refused("app: mlr\ndata: {format: libsvm, train: rows}\nclocks: {executors: 5, "
+            "stragglers: backup}\nrecovery: {method: newest}\n",
+            RU_E_CONFIG, "set recovery.method to rollback");
+    refused("app: mlr\ndata: {format: libsvm, train: rows}\nclocks: {executors: 5, order: ssp, "
+            "stragglers: steal}\nrecovery: {method: partial}\n",
+            RU_E_CONFIG, "cannot be rebuilt");
     refused("app: mf\ndata: {format: ratings, train: ratings}\nmf: {lr: 90}\n", RU_E_DATA,
             "lower mf.lr");
     ru_arena_fini(&arena);
 }
 
 RU_TESTS(train_app, cmocka_unit_test_setup_teardown(test_same_result, make_folder, remove_folder),
+         cmocka_unit_test_setup_teardown(test_recovery_of_each_job, make_folder, remove_folder),
+         cmocka_unit_test_setup_teardown(test_other_job_than_the_checkpoint, make_folder,
+                                         remove_folder),
          cmocka_unit_test_setup_teardown(test_mistakes, make_folder, remove_folder))
