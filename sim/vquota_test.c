@@ -108,7 +108,23 @@ static void messages_use_the_quota(void **state)
     ru_sim_close(s);
 }
 
+/* A frame takes 0.3 ms of 1 ms: the fourth of a period makes a debt for the next one. */
+static void a_debt_is_carried_over(void **state)
+{
+    (void)state;
+    ru_sim *s = sim_new(1);
+    box a, b;
+    box_add(s, &a, "a:1", &gigabit);
+    box_add(s, &b, "b:1", &gigabit);
+    const ru_sim_quota q = {.quota_ns = MS, .period_ns = 10 * MS, .byte_ns = 30};
+    ru_sim_quota_set(s, b.node, &q);
+    box_connect(&a, "b:1", 1000, 10000 - RU_LINK_HEAD_BYTES);
+    run_until(s, 1000 * MS);
+    assert_in_range(b.c[0].next, 325, 345); /* 400 without the debt */
+    ru_sim_close(s);
+}
+
 RU_TESTS(sim_vquota, cmocka_unit_test(work_pauses_when_the_quota_is_used_up),
          cmocka_unit_test(work_that_begins_without_quota_waits),
          cmocka_unit_test(devices_of_a_process_share_its_quota),
-         cmocka_unit_test(messages_use_the_quota))
+         cmocka_unit_test(messages_use_the_quota), cmocka_unit_test(a_debt_is_carried_over))
