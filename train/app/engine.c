@@ -420,6 +420,7 @@ static void view(ru_engine *e, ru_time now, ru_effects *fx)
     b.fence = b.fence != RUI_ENGINE_NONE ? b.fence : v->epoch;
     bool fresh = b.generation != e->generation;
     e->epoch = v->epoch;
+    e->lead.stage.workers = 0;
     rui_map_reach(e, fx);
     rui_copy_view(e, b.keepers, fresh);
     if (fresh) {

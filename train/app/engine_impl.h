@@ -216,6 +216,7 @@ typedef struct rui_stager {
     double work_s, clock_s;               /* of all of them; of a clock */
     double link_bytes_per_s;              /* the fastest that was seen; 0: not yet */
     double sum_read, sum_write, sum_work; /* of the clock under way */
+    uint32_t workers;                     /* members with executors, in this view; 0: not counted */
     ru_time closed_at;
     uint32_t n_measured;     /* clocks since members changed or things moved */
     uint32_t stage, servers; /* in force, or on the way; 0: none */

@@ -62,14 +62,16 @@ void rui_stage_heard(ru_engine *e, const rui_engine_head *h)
     s->link_bytes_per_s = link > s->link_bytes_per_s ? link : s->link_bytes_per_s;
 }
 
-/* Members that compute; at least 1. */
-static uint32_t workers_of(const ru_engine *e)
+/* Members that compute; at least 1. Counted once in a view. */
+static uint32_t workers_of(ru_engine *e)
 {
-    uint32_t n = 0;
-    for (uint32_t k = 0; k < e->n_execs; k++) {
-        n += rui_among(e->holder, k, e->holder[k]) ? 0 : 1;
+    const ru_view *v = ru_member_view(e->opt.member);
+    uint32_t n = e->lead.stage.workers;
+    for (uint32_t i = 0; e->lead.stage.workers == 0 && i < v->n; i++) {
+        n += rui_among(e->holder, e->n_execs, v->at[i].node) ? 1 : 0;
     }
-    return n > 0 ? n : 1;
+    e->lead.stage.workers = n > 0 ? n : 1;
+    return e->lead.stage.workers;
 }
 
 static double lately(double before, double now, uint32_t n)
