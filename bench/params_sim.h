@@ -9,8 +9,8 @@
 #include "base/rng.h"
 #include "sim/process.h"
 #include "train/app/app_job.h"
-#include "train/app/engine.h"
 #include "train/app/state.h"
+#include "train/engine/engine.h"
 
 enum { RUI_PARAMS_PROCESSES_MAX = 8, RUI_PARAMS_EXECUTORS = 8 };
 

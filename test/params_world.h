@@ -12,7 +12,7 @@
 
 #include "sim/process.h"
 #include "sim/speed.h"
-#include "train/app/engine.h"
+#include "train/engine/engine.h"
 
 enum { RU_PARAMS_PROCESSES = 8, RU_PARAMS_TABLES = 4 }; /* peers of a process, at least */
 

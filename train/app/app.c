@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include "train/app/apps.h"
+#include "train/apps/apps.h"
 
 bool ru_app_take(ru_app_cursor *c, void *into, int64_t bytes)
 {

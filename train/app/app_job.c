@@ -3,8 +3,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "train/app/engine.h"
 #include "train/app/local.h"
+#include "train/engine/engine.h"
 #include "train/job/job_impl.h"
 
 #define ROW(type_, struct_, key_, ...)                                                         \

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "train/app/rule_kern.h"
+#include "train/apps/rule_kern.h"
 
 /* adam-2014: the paper's constants. */
 static const float BETA1 = 0.9F, BETA2 = 0.999F, EPSILON = 1e-8F;

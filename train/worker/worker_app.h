@@ -1,4 +1,4 @@
-/* One worker process of a job with an app: the engine (train/app/engine.h) on a loop, tasks and
+/* One worker process of a job with an app: the engine (train/engine/engine.h) on a loop, tasks and
  * files on threads of their own.
  *
  *   loop thread      membership, channel, engine

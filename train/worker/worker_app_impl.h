@@ -15,7 +15,7 @@
 #include "env/thread.h"
 #include "store/shardlog.h"
 #include "train/app/app_world.h"
-#include "train/app/engine.h"
+#include "train/engine/engine.h"
 #include "train/worker/worker_app.h"
 #include "train/worker/worker_trace.h"
 
