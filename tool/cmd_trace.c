@@ -10,6 +10,7 @@
 #include "tool/cmd.h"
 #include "tool/otlp_send.h"
 #include "tool/page/page.h"
+#include "tool/trace_errors.h"
 #include "trace/cause.h"
 #include "trace/export.h"
 #include "trace/fold.h"
@@ -328,6 +329,18 @@ static ru_status say_path(view *v, ru_arena *arena, ru_err *err)
     return RU_OK;
 }
 
+/* How much the same takes now more, now less time. */
+static const char *repeated(const ru_predictor_error *e, ru_arena *arena)
+{
+    const char *text =
+        e->repeat_n > 0
+            ? ru_arena_printf(arena,
+                              "; what repeats differs from its own median by %.0f and %.0f %%",
+                              100 * e->repeat_median, 100 * e->repeat_p95)
+            : "";
+    return text != NULL ? text : "";
+}
+
 /* How right the predicted times of records were. */
 static ru_status say_errors(view *v, ru_arena *arena, ru_err *err)
 {
@@ -338,9 +351,9 @@ static ru_status say_errors(view *v, ru_arena *arena, ru_err *err)
         add_word(v,
                  ru_arena_printf(arena,
                                  "Times that predictor '%s' told: median error %.0f %%, 95 %% of "
-                                 "%lld within %.0f %%.",
+                                 "%lld within %.0f %%%s.",
                                  e[k].predictor, 100 * e[k].median, (long long)e[k].n,
-                                 100 * e[k].p95),
+                                 100 * e[k].p95, repeated(&e[k], arena)),
                  false);
     }
     return RU_OK;
@@ -484,12 +497,18 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
                 tb);
     }
     bool more;
+    const char *csv = ru_cmd_text(in, "predictions");
+    if (csv != NULL) {
+        RU_TRY(rui_trace_errors_csv(traces, n, &v.clocks, csv, in->arena, err));
+        fprintf(stderr, "wrote %s, a line for each predicted and measured time\n", csv);
+    }
     RU_TRY(convert_more(in, &v, &more, err));
     const char *page = ru_cmd_text(in, "html");
     if (page != NULL) {
         RU_TRY(html(in, &v, page, err));
     }
-    bool other = more || page != NULL || perfetto != NULL || chrome != NULL || tb != NULL;
+    bool other =
+        more || csv != NULL || page != NULL || perfetto != NULL || chrome != NULL || tb != NULL;
     if (other && !ru_cmd_flag(in, "summary")) {
         return RU_OK;
     }
@@ -550,6 +569,10 @@ static const ru_opt opts[] = {
              "OTEL_EXPORTER_OTLP_HEADERS); spans belong to the trace in TRACEPARENT, if the run "
              "had one "
              "in its environment"},
+    {.name = "predictions",
+     .type = RU_OPT_TEXT,
+     .word = "FILE",
+     .help = "write each predicted time beside the measured one, as CSV"},
     {.name = "steps",
      .type = RU_OPT_I64,
      .word = "N",

@@ -32,6 +32,13 @@ static void row(ru_table *t, const char *of, const ru_predictor_error *e)
     ru_table_percent(t, e->median, 1);
     ru_table_percent(t, e->p95, 1);
     ru_table_percent(t, e->bias, 1);
+    if (e->repeat_n > 0) {
+        ru_table_percent(t, e->repeat_median, 1);
+        ru_table_percent(t, e->repeat_p95, 1);
+    } else {
+        ru_table_str(t, "");
+        ru_table_str(t, "");
+    }
     ru_table_bool(t, meets);
 }
 
@@ -129,7 +136,7 @@ ru_status rui_explain_errors(const ru_world *w, const char *path, const ru_predi
                              ru_arena *arena, ru_text *out, ru_err *err)
 {
     ru_table t = ru_table_in(arena);
-    static const char *const right[] = {"n", "median", "p95", "together"};
+    static const char *const right[] = {"n", "median", "p95", "together", "repeat", "repeat p95"};
     ru_table_col(&t, "predictor", RU_TABLE_LEFT);
     ru_table_col(&t, "of", RU_TABLE_LEFT);
     for (uint32_t k = 0; k < RU_ARRAY_LEN(right); k++) {

@@ -4,36 +4,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRANSFER_MIN = 16384 /* bytes: smaller ones measure how soon processes wake up */ };
+#include "base/hash.h"
+
+enum {
+    TRANSFER_MIN = 16384, /* bytes: smaller ones measure how soon processes wake up */
+    REPEATS_MIN = 4,
+};
 
 /* One end of a transfer, or one rank's part of a sum, on the clock of all. */
 typedef struct end {
     uint64_t flow;
     int64_t start_ns, end_ns;
-    int64_t said_ns;
-    uint32_t step;
+    int64_t said_ns, bytes;
+    uint64_t peer;
+    uint32_t step, trace;
     uint16_t kind, bucket;
+    uint16_t label; /* of its own trace */
+    uint8_t chan_class;
     bool wanted, known; /* began late enough; its clock was measured */
 } end;
 
-/* What somebody predicted, and what was measured. */
-typedef struct pair {
-    const char *name;
-    double said, took; /* ns */
-} pair;
-
 typedef struct work {
     const ru_trace_clocks *clocks;
-    end *ends;   /* [n_ends] */
-    pair *pairs; /* [n_pairs] */
+    end *ends;           /* [n_ends] */
+    ru_predicted *pairs; /* [n_pairs] */
     int64_t n_ends, n_pairs;
 } work;
 
-static void put(work *w, const char *name, int64_t said_ns, int64_t took_ns)
+static void put(work *w, const ru_predicted *p)
 {
-    if (said_ns > 0 && took_ns > 0) {
-        w->pairs[w->n_pairs++] = (pair){name, (double)said_ns, (double)took_ns};
+    if (p->said_ns > 0 && p->took_ns > 0) {
+        w->pairs[w->n_pairs++] = *p;
     }
+}
+
+static uint64_t same_of(uint32_t trace, uint64_t a, uint64_t b, uint64_t c)
+{
+    const uint64_t words[] = {trace, a, b, c};
+    uint64_t same = ru_hash_bytes(words, sizeof words, 0);
+    return same != 0 ? same : 1;
 }
 
 static bool is_end(const ru_record *r, const ru_record_more *m)
@@ -62,7 +71,7 @@ static ru_status room(work *w, const ru_trace *traces, uint32_t n, ru_arena *are
         }
     }
     w->ends = RU_NEW(arena, end, ends + 1);
-    w->pairs = RU_NEW(arena, pair, spans + ends + 1);
+    w->pairs = RU_NEW(arena, ru_predicted, spans + ends + 1);
     if (w->ends == NULL || w->pairs == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "the arena for the errors of predictions is full");
     }
@@ -79,16 +88,28 @@ static void collect(work *w, const ru_trace *traces, uint32_t k, int64_t since_n
             const ru_record_more *m = ru_trace_more(&t->threads[h], r);
             bool wanted = r->start_ns >= since_ns;
             if (is_span(r)) {
-                put(w, t->names[r->name].category, wanted ? r->predicted_ns : 0, r->dur_ns);
+                put(w, &(ru_predicted){.predictor = t->names[r->name].category,
+                                       .said_ns = wanted ? r->predicted_ns : 0,
+                                       .took_ns = r->dur_ns,
+                                       .same = same_of(k, r->name, (uint64_t)r->value, 0),
+                                       .start_ns = ru_trace_global(w->clocks, k, r->start_ns),
+                                       .size_bytes = r->value,
+                                       .trace = k,
+                                       .step = m != NULL ? m->step : 0});
             } else if (is_end(r, m)) {
                 w->ends[w->n_ends++] =
                     (end){.flow = m->flow,
                           .start_ns = ru_trace_global(w->clocks, k, r->start_ns),
                           .end_ns = ru_trace_global(w->clocks, k, r->start_ns + r->dur_ns),
                           .said_ns = r->predicted_ns,
+                          .bytes = r->value,
+                          .peer = m->peer,
                           .step = m->step,
+                          .trace = k,
                           .kind = r->kind,
                           .bucket = m->rank,
+                          .label = m->label,
+                          .chan_class = m->chan_class,
                           .wanted = wanted,
                           .known = ru_trace_bound(w->clocks, k, r->start_ns) >= 0};
             }
@@ -114,6 +135,8 @@ static int by_step(const void *pa, const void *pb)
     return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
 }
 
+static const char link_name[] = "link";
+
 /* The receive of a send follows it, unless one of them is missing. */
 static void transfers(work *w)
 {
@@ -121,7 +144,50 @@ static void transfers(work *w)
         const end *s = &w->ends[i], *r = s + 1;
         if (s->kind == RU_REC_SEND && r->kind == RU_REC_RECV && s->flow == r->flow &&
             s->step == r->step && s->wanted && s->known && r->known) {
-            put(w, "link", s->said_ns, r->end_ns - s->start_ns);
+            uint64_t what = (uint64_t)s->label << 32 | (uint64_t)s->bucket << 8 | s->chan_class;
+            put(w, &(ru_predicted){.predictor = link_name,
+                                   .said_ns = (double)s->said_ns,
+                                   .took_ns = (double)(r->end_ns - s->start_ns),
+                                   .same = same_of(s->trace, s->peer, (uint64_t)s->bytes, what),
+                                   .start_ns = s->start_ns,
+                                   .size_bytes = s->bytes,
+                                   .trace = s->trace,
+                                   .step = s->step,
+                                   .chan_class = s->chan_class});
+        }
+    }
+}
+
+static int by_place(const void *pa, const void *pb)
+{
+    const ru_predicted *a = pa, *b = pb;
+    if (a->predictor != b->predictor) {
+        return a->predictor == link_name ? -1 : b->predictor == link_name ? 1 : 0;
+    }
+    if (a->same != b->same) {
+        return a->same < b->same ? -1 : 1;
+    }
+    if (a->step != b->step) {
+        return a->step < b->step ? -1 : 1;
+    }
+    return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
+}
+
+/* Of the transfers of one sum between two ranks the first of a step is the same as the first of
+ * another. */
+static void number(work *w)
+{
+    qsort(w->pairs, (size_t)w->n_pairs, sizeof *w->pairs, by_place);
+    for (int64_t i = 0, next; i < w->n_pairs && w->pairs[i].predictor == link_name; i = next) {
+        const ru_predicted first = w->pairs[i];
+        uint32_t place = 0, step = first.step;
+        for (next = i; next < w->n_pairs && w->pairs[next].predictor == link_name &&
+                       w->pairs[next].same == first.same;
+             next++) {
+            ru_predicted *p = &w->pairs[next];
+            place = p->step == step ? place : 0;
+            step = p->step;
+            p->same = same_of(p->trace, first.same, place++, 1);
         }
     }
 }
@@ -140,7 +206,15 @@ static void sums(work *w)
         }
         const end last = w->ends[next - 1];
         if (last.kind == RU_REC_SUM && next > i + 1 && last.said_ns > 0 && last.wanted) {
-            put(w, "coll", last.said_ns, last.end_ns - last.start_ns);
+            put(w, &(ru_predicted){.predictor = "coll",
+                                   .said_ns = (double)last.said_ns,
+                                   .took_ns = (double)(last.end_ns - last.start_ns),
+                                   .same = same_of(0, last.bucket, (uint64_t)last.bytes, 2),
+                                   .start_ns = last.start_ns,
+                                   .size_bytes = last.bytes,
+                                   .trace = last.trace,
+                                   .step = last.step,
+                                   .chan_class = last.chan_class});
             w->ends[kept++] = last;
         }
     }
@@ -154,6 +228,7 @@ static void steps(work *w)
     for (int64_t i = 0, next; i < w->n_ends; i = next) {
         const end *first = &w->ends[i];
         int64_t due_ns = INT64_MIN, end_ns = INT64_MIN;
+        uint64_t bytes = 0;
         for (next = i; next < w->n_ends && w->ends[next].step == first->step; next++) {
             const end *s = &w->ends[next];
             if (next > i && s->bucket == first->bucket) {
@@ -162,71 +237,114 @@ static void steps(work *w)
             int64_t due = s->start_ns + s->said_ns;
             due_ns = due > due_ns ? due : due_ns;
             end_ns = s->end_ns > end_ns ? s->end_ns : end_ns;
+            bytes += (uint64_t)s->bytes;
         }
         if (next > i + 1) {
-            put(w, "coll step", due_ns - first->start_ns, end_ns - first->start_ns);
+            put(w, &(ru_predicted){.predictor = "coll step",
+                                   .said_ns = (double)(due_ns - first->start_ns),
+                                   .took_ns = (double)(end_ns - first->start_ns),
+                                   .same = same_of(0, (uint64_t)(next - i), bytes, 3),
+                                   .start_ns = first->start_ns,
+                                   .size_bytes = (int64_t)bytes,
+                                   .trace = first->trace,
+                                   .step = first->step});
         }
     }
 }
 
-static int by_error(const void *pa, const void *pb)
+static double error_of(double said, double took)
 {
-    const pair *a = pa, *b = pb;
-    int names = strcmp(a->name, b->name);
+    return fabs(said - took) / took;
+}
+
+static int by_same(const void *pa, const void *pb)
+{
+    const ru_predicted *a = pa, *b = pb;
+    int names = strcmp(a->predictor, b->predictor);
     if (names != 0) {
         return names;
     }
-    double x = fabs(a->said - a->took) / a->took, y = fabs(b->said - b->took) / b->took;
-    return x < y ? -1 : x > y;
+    if (a->same != b->same) {
+        return a->same < b->same ? -1 : 1;
+    }
+    return (a->took_ns > b->took_ns) - (a->took_ns < b->took_ns);
 }
 
-static int by_lateness(const void *pa, const void *pb)
+static int by_number(const void *pa, const void *pb)
 {
-    const pair *a = pa, *b = pb;
-    double x = a->took - a->said, y = b->took - b->said;
-    return x < y ? -1 : x > y;
+    double a = *(const double *)pa, b = *(const double *)pb;
+    return (a > b) - (a < b);
 }
 
-static double error_of(const pair *p)
+/* Between the neighbours of (n - 1) q; sorts. */
+static double quantile(double *x, int64_t n, double q)
 {
-    return fabs(p->said - p->took) / p->took;
-}
-
-static double lateness_of(const pair *p)
-{
-    return 1e-9 * (p->took - p->said);
-}
-
-/* Between the neighbours of (n - 1) q. */
-static double quantile(const pair *p, int64_t n, double q, double (*value)(const pair *p))
-{
+    qsort(x, (size_t)n, sizeof *x, by_number);
     double at = (double)(n - 1) * q;
     int64_t low = (int64_t)at, high = low + 1 < n ? low + 1 : low;
-    double v = value(&p[low]);
-    return v + (at - (double)low) * (value(&p[high]) - v);
+    return x[low] + (at - (double)low) * (x[high] - x[low]);
 }
 
-/* Of n pairs with one name, sorted by error. */
-static void tell(pair *p, int64_t n, ru_predictor_error *out)
+/* Of n comparisons of one predictor, those of the same behind each other by rising time. */
+static void repeats(const ru_predicted *p, int64_t n, double *x, ru_predictor_error *out)
+{
+    for (int64_t i = 0, next; i < n; i = next) {
+        for (next = i + 1; next < n && p[next].same == p[i].same;) {
+            next++;
+        }
+        double median = (p[(i + next - 1) / 2].took_ns + p[(i + next) / 2].took_ns) / 2;
+        for (int64_t k = i; k < next && next - i >= REPEATS_MIN && p[i].same != 0; k++) {
+            x[out->repeat_n++] = error_of(median, p[k].took_ns);
+        }
+    }
+    if (out->repeat_n > 0) {
+        out->repeat_median = quantile(x, out->repeat_n, 0.5);
+        out->repeat_p95 = quantile(x, out->repeat_n, 0.95);
+    }
+}
+
+/* Of n comparisons of one predictor; x [n] is overwritten. */
+static void tell(const ru_predicted *p, int64_t n, double *x, ru_predictor_error *out)
 {
     double said = 0, took = 0;
+    *out = (ru_predictor_error){.predictor = p->predictor, .n = n};
+    repeats(p, n, x, out);
     for (int64_t i = 0; i < n; i++) {
-        said += p[i].said;
-        took += p[i].took;
+        said += p[i].said_ns;
+        took += p[i].took_ns;
+        x[i] = error_of(p[i].said_ns, p[i].took_ns);
     }
-    *out = (ru_predictor_error){.predictor = p->name,
-                                .n = n,
-                                .median = quantile(p, n, 0.5, error_of),
-                                .p95 = quantile(p, n, 0.95, error_of),
-                                .bias = said / took - 1};
-    qsort(p, (size_t)n, sizeof *p, by_lateness);
-    out->late_s = quantile(p, n, 0.5, lateness_of);
-    out->late95_s = quantile(p, n, 0.95, lateness_of);
+    out->median = quantile(x, n, 0.5);
+    out->p95 = quantile(x, n, 0.95);
+    out->bias = said / took - 1;
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = 1e-9 * (p[i].took_ns - p[i].said_ns);
+    }
+    out->late_s = quantile(x, n, 0.5);
+    out->late95_s = quantile(x, n, 0.95);
 }
 
-ru_status ru_trace_predicted(const ru_trace *traces, uint32_t n, const ru_trace_clocks *clocks,
-                             int64_t last_ns, ru_arena *arena, ru_predictor_error *out,
-                             uint32_t *n_out, ru_err *err)
+ru_status ru_predicted_errors(ru_predicted *all, int64_t n, ru_arena *arena,
+                              ru_predictor_error *out, uint32_t max, uint32_t *n_out, ru_err *err)
+{
+    double *x = RU_NEW(arena, double, n + 1);
+    if (x == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "the arena for the errors of predictions is full");
+    }
+    qsort(all, (size_t)n, sizeof *all, by_same);
+    *n_out = 0;
+    for (int64_t i = 0, next; i < n && *n_out < max; i = next) {
+        for (next = i + 1; next < n && strcmp(all[i].predictor, all[next].predictor) == 0;) {
+            next++;
+        }
+        tell(&all[i], next - i, x, &out[(*n_out)++]);
+    }
+    return RU_OK;
+}
+
+ru_status ru_trace_compare(const ru_trace *traces, uint32_t n, const ru_trace_clocks *clocks,
+                           int64_t last_ns, ru_arena *arena, ru_predicted **out, int64_t *n_out,
+                           ru_err *err)
 {
     work w = {.clocks = clocks};
     RU_TRY(room(&w, traces, n, arena, err));
@@ -236,15 +354,20 @@ ru_status ru_trace_predicted(const ru_trace *traces, uint32_t n, const ru_trace_
     }
     qsort(w.ends, (size_t)w.n_ends, sizeof *w.ends, by_flow);
     transfers(&w);
+    number(&w);
     sums(&w);
     steps(&w);
-    qsort(w.pairs, (size_t)w.n_pairs, sizeof *w.pairs, by_error);
-    *n_out = 0;
-    for (int64_t i = 0, next; i < w.n_pairs && *n_out < RU_PREDICTORS_MAX; i = next) {
-        for (next = i + 1; next < w.n_pairs && strcmp(w.pairs[i].name, w.pairs[next].name) == 0;) {
-            next++;
-        }
-        tell(&w.pairs[i], next - i, &out[(*n_out)++]);
-    }
+    *out = w.pairs;
+    *n_out = w.n_pairs;
     return RU_OK;
+}
+
+ru_status ru_trace_predicted(const ru_trace *traces, uint32_t n, const ru_trace_clocks *clocks,
+                             int64_t last_ns, ru_arena *arena, ru_predictor_error *out,
+                             uint32_t *n_out, ru_err *err)
+{
+    ru_predicted *all;
+    int64_t n_all;
+    RU_TRY(ru_trace_compare(traces, n, clocks, last_ns, arena, &all, &n_all, err));
+    return ru_predicted_errors(all, n_all, arena, out, RU_PREDICTORS_MAX, n_out, err);
 }

@@ -133,4 +133,29 @@ static void test_transfers(void **state)
     ru_arena_fini(&j.a);
 }
 
-RU_TESTS(trace_predicted, cmocka_unit_test(test_sums), cmocka_unit_test(test_transfers))
+/* Two transfers of one sum in each of five steps: the first takes 100, once 125, the second 300. */
+static void test_repeats(void **state)
+{
+    (void)state;
+    static job j;
+    int64_t n[2] = {0};
+    for (uint32_t k = 0; k < 10; k++) {
+        int64_t at = 1000 * (k + 1), took = k % 2 == 1 ? 300 : k == 4 ? 125 : 100;
+        ru_record_more m = {.flow = 50 + k, .peer = 2, .step = k / 2};
+        n[0] += put(&j.r[0][n[0]], RU_REC_SEND, at, 5, 200, m);
+        n[1] += put(&j.r[1][n[1]], RU_REC_RECV, at + took - 10, 10, 0, m);
+    }
+    job_open(&j, n, 0, 1);
+    ru_predictor_error e = find(&j, 2, 0, "link");
+    assert_true(e.n == 10 && e.repeat_n == 10);
+    assert_true(fabs(e.repeat_median) < 1e-9 && fabs(e.repeat_p95 - 0.55 * 0.2) < 1e-9);
+    ru_arena_fini(&j.a);
+    n[0] = n[1] = 12; /* three steps: nobody knows how they spread */
+    job_open(&j, n, 0, 1);
+    e = find(&j, 2, 0, "link");
+    assert_true(e.n == 6 && e.repeat_n == 0);
+    ru_arena_fini(&j.a);
+}
+
+RU_TESTS(trace_predicted, cmocka_unit_test(test_sums), cmocka_unit_test(test_transfers),
+         cmocka_unit_test(test_repeats))
