@@ -21,7 +21,8 @@ static const struct {
     /* exec also asks plan/mem where buffers go: a pure function of the lowered steps, called once
      * when an executable opens, with no owner above to call it for inference alone. */
     {"exec", "base world env trace plan"},
-    {"comm", "base world env trace"},
+    /* comm also asks cost what recurring transfers take. */
+    {"comm", "base world env trace cost"},
     {"store", "base world env trace"},
     /* data also reads npy files, whose reader stands in store beside npz, and asks web for files
      * behind addresses. */

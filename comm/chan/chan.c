@@ -163,7 +163,7 @@ ru_status ru_chan_open(const ru_chan_options *opt, const ru_link *link, const ru
                                    .sent = in_sent,
                                    .head = in_head,
                                    .body = in_body};
-    if (!take_memory(ch, arena)) {
+    if (!take_memory(ch, arena) || !rui_expect_open(ch, arena)) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a channel of %u peers, %u streams, %u slots",
                        opt->peers_max, opt->streams_max, opt->slots_max);
     }
@@ -357,7 +357,8 @@ ru_status ru_chan_send(ru_chan *ch, const ru_chan_send_in *in, ru_time now, ru_x
     if (!send_whole(ch, i, now)) {
         rui_stream_queue(ch, i, now);
     } else if (ch->recorder != NULL) {
-        s->predicted_ns = rui_egress_beside_ns(ch->egress, p, s->total_bytes, now);
+        s->model_ns = rui_egress_beside_ns(ch->egress, p, s->total_bytes, now);
+        s->predicted_ns = rui_expect_ns(ch, s);
     }
     return RU_OK;
 }

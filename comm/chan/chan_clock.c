@@ -51,6 +51,8 @@ bool rui_clock_pull(ru_chan *ch, uint32_t pi, ru_link_tx *tx, ru_time now)
     } else {
         f.flags = RUI_TIME;
         f.stream = (uint64_t)here.ns;
+        f.offset = (uint64_t)k->best_ns;
+        f.deadline = k->known;
         k->asked = here;
         k->ask = false;
     }
@@ -67,6 +69,11 @@ void rui_clock_asked(ru_chan *ch, uint32_t pi, const rui_frame *f, ru_time now)
     p->clock.question = f->stream; /* only the last question is answered */
     p->clock.came = came_at(ch, p, now);
     p->clock.answer = true;
+    int64_t ahead_ns = (int64_t)f->offset; /* what ours shows more */
+    if (f->deadline == 1 && ahead_ns <= TIME_MAX_NS && ahead_ns >= -TIME_MAX_NS) {
+        p->clock.known = true;
+        p->clock.best_ns = -ahead_ns;
+    }
     rui_wake_conn(ch, pi, RU_LINK_URGENT);
 }
 
@@ -98,6 +105,10 @@ void rui_clock_told(ru_chan *ch, uint32_t pi, const rui_frame *f, ru_time now)
         k->round_ns = round_ns;
         k->offset_ns = ((t2 - t1) + (t3 - t4)) / 2;
         k->at = (ru_time){t1 + (t4 - t1) / 2};
+    }
+    if (!k->known || k->n + 1 == ROUND) { /* a whole round tells more than its first answers */
+        k->best_ns = k->offset_ns;
+        k->known = true;
     }
     if (++k->n == ROUND) {
         rui_clock_keep(ch, p);

@@ -7,6 +7,7 @@
 /* -- to the sender -------------------------------------------------------------------------------
  */
 
+/* STAMP: `rank` is that of the last byte. */
 static ru_status ack_heard(ru_chan *ch, uint32_t p, const rui_frame *f, const uint8_t *data,
                            ru_time now)
 {
@@ -42,6 +43,9 @@ static ru_status ack_heard(ru_chan *ch, uint32_t p, const rui_frame *f, const ui
         }
         return RU_OK;
     }
+    if ((f->flags & RUI_STAMP) != 0) {
+        rui_expect_arrived(ch, s, f->rank, now);
+    }
     rui_stream_finish(ch, i, now);
     return RU_OK;
 }
@@ -52,13 +56,15 @@ static ru_status acks_heard(ru_chan *ch, uint32_t p, const rui_frame *f, const u
                             ru_time now)
 {
     uint64_t session = ch->peers[p].session;
-    uint32_t n = (f->flags & RUI_HELD) != 0 ? 0 : f->len / RUI_NAME_BYTES;
-    uint8_t names[RUI_NAME_BYTES * RUI_MORE_MAX]; /* the connection may end meanwhile */
-    memcpy(names, data, (size_t)n * RUI_NAME_BYTES);
+    uint32_t bytes = rui_more_bytes(f->flags);
+    uint32_t n = (f->flags & RUI_HELD) != 0 ? 0 : f->len / bytes;
+    /* The connection may end meanwhile. */
+    uint8_t names[(RUI_NAME_BYTES + RUI_STAMP_BYTES) * RUI_MORE_MAX];
+    memcpy(names, data, (size_t)n * bytes);
     rui_frame one = *f;
     ru_status st = ack_heard(ch, p, &one, data, now);
     for (uint32_t k = 0; k < n && st == RU_OK && ch->peers[p].session == session; k++) {
-        rui_more_decode(names, k, &one.stream, &one.iter);
+        rui_more_decode(names + (size_t)k * bytes, f->flags, &one.stream, &one.iter, &one.rank);
         st = ack_heard(ch, p, &one, data, now);
     }
     return st;

@@ -7,7 +7,7 @@
  * acknowledged chan_send.c   what the link pulls; streams until acknowledged chan_recv.c   what the
  * link brings chan_control.c   control messages about streams: acknowledgements, grants, cancels,
  * questions chan_tick.c   time chan_trace.c  records of streams and messages chan_clock.c  what the
- * clocks of peers show
+ * clocks of peers show  chan_expect.c  what streams took
  *
  * A peer outlives its connections: after a cut both sides keep their streams, slots and items;
  * whoever opened the pair opens a new one, the proofs say how far each got (session, received),
@@ -24,6 +24,7 @@
 #include "comm/chan/ingress.h"
 #include "comm/chan/names.h"
 #include "comm/chan/pool.h"
+#include "cost/recur.h"
 #include "env/refusal.h"
 
 enum {
@@ -132,6 +133,8 @@ typedef struct rui_clock {
     uint32_t n;                  /* answers in this round */
     ru_time at;                  /* of the best of them: the middle */
     int64_t offset_ns, round_ns; /* their clock less ours; both ways together */
+    bool known;                  /* by either side */
+    int64_t best_ns;             /* their clock less ours, from the newest complete answer */
 } rui_clock;
 
 typedef struct rui_peer {
@@ -214,10 +217,13 @@ typedef struct rui_stream {
     ru_time since, first, last; /* sent by the user; first byte pulled, last byte let go; ns 0: not
                                    yet */
     int64_t predicted_ns;       /* from `since` until the receiver has all; 0: nobody knows */
+    int64_t model_ns;           /* ... by the egress scheduler alone */
     uint32_t plan;
     uint16_t label;
     bool recorded;
 } rui_stream;
+
+typedef struct rui_expect rui_expect;
 
 /* Names of records, by class. */
 typedef struct rui_chan_names {
@@ -233,6 +239,7 @@ struct ru_chan {
     rui_hmac *hmac;
     uint64_t draws; /* nonces and pairs given out */
     rui_egress *egress;
+    rui_expect *expect; /* NULL: nothing is recorded */
     rui_ingress *ingress;
     rui_conn *conns;
     rui_shake *shakes; /* [conns_max] */
@@ -372,10 +379,17 @@ void rui_clock_keep(ru_chan *ch, rui_peer *p);    /* record what this round said
 ru_time rui_clock_tick(ru_chan *ch, ru_time now); /* when to come again */
 ru_time rui_clock_now(const ru_chan *ch, ru_time now);
 
+/* chan_expect.c */
+RU_MUST_USE bool rui_expect_open(ru_chan *ch, ru_arena *arena); /* false: no memory */
+/* Where something is recorded: s->model_ns, as the same took before. */
+int64_t rui_expect_ns(const ru_chan *ch, const rui_stream *s);
+/* All of s is at its receiver since `stamp` of its clock. */
+void rui_expect_arrived(ru_chan *ch, const rui_stream *s, uint16_t stamp, ru_time now);
+
 /* chan_trace.c: nothing without a recorder */
 void rui_trace_open(ru_chan *ch);
 void rui_trace_stream(ru_chan *ch, rui_stream *s); /* once: let go, or given up */
-void rui_trace_slot(ru_chan *ch, const rui_slot *s, ru_time now);
+void rui_trace_slot(ru_chan *ch, const rui_slot *s);
 void rui_trace_message_out(ru_chan *ch, const rui_peer *p, const rui_item *it, ru_time now);
 void rui_trace_message_in(ru_chan *ch, const rui_conn *c, ru_time now);
 void rui_trace_peer(ru_chan *ch, const rui_peer *p, bool up, ru_time now);

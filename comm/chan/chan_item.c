@@ -71,39 +71,42 @@ ru_status rui_item_push(ru_chan *ch, uint32_t pi, const rui_item *item, ru_time 
 
 /* One more name into the acknowledgement that waits at the end of the queue. false: there is none,
  * or no room. */
-static bool join_ack(ru_chan *ch, uint32_t pi, const rui_slot *s)
+static bool join_ack(ru_chan *ch, uint32_t pi, const rui_slot *s, uint8_t flags)
 {
     rui_peer *p = &ch->peers[pi];
     rui_item *it = p->item_next != RUI_NONE ? item_at(ch, p->item_last) : NULL;
-    if (it == NULL || it->type != RUI_ACK || it->flags != RUI_DONE ||
-        it->len == RUI_NAME_BYTES * RUI_MORE_MAX) {
+    uint32_t bytes = rui_more_bytes(flags), most = bytes * RUI_MORE_MAX;
+    if (it == NULL || it->type != RUI_ACK || it->flags != flags || it->len == most) {
         return false;
     }
     if (it->block == RUI_NONE) {
-        it->block = rui_item_block(ch, pi, RUI_ACK, RUI_NAME_BYTES * RUI_MORE_MAX);
+        it->block = rui_item_block(ch, pi, RUI_ACK, most);
         if (it->block == RUI_NONE) {
             return false;
         }
         p->block_bytes += rui_blocks_held(&ch->blocks, it->block);
     }
     ru_span spans[RU_LINK_SPANS_MAX];
-    uint32_t n = rui_blocks_spans(&ch->blocks, it->block, RUI_NAME_BYTES * RUI_MORE_MAX, spans);
+    uint32_t n = rui_blocks_spans(&ch->blocks, it->block, most, spans);
     RU_CHECK(n == 1);
-    rui_more_encode(spans[0].data, it->len / RUI_NAME_BYTES, s->name.stream, s->name.iter);
-    it->len += RUI_NAME_BYTES;
+    rui_more_encode((uint8_t *)spans[0].data + it->len, flags, s->name.stream, s->name.iter,
+                    rui_stamp_of(s->last));
+    it->len += bytes;
     return true;
 }
 
 void rui_item_ack(ru_chan *ch, uint32_t pi, const rui_slot *s, ru_time now)
 {
     rui_peer *p = &ch->peers[pi];
+    bool stamped = ch->recorder != NULL; /* else `last` is late, and nobody here measures clocks */
     rui_item item = {.type = RUI_ACK,
-                     .flags = RUI_DONE,
+                     .flags = RUI_DONE | (stamped ? RUI_STAMP : 0),
+                     .rank = stamped ? rui_stamp_of(s->last) : 0,
                      .stream = s->name.stream,
                      .iter = s->name.iter,
                      .block = RUI_NONE,
                      .stream_index = RUI_NONE};
-    if (!join_ack(ch, pi, s) && add_item(ch, pi, &item) != RU_OK) {
+    if (!join_ack(ch, pi, s, item.flags) && add_item(ch, pi, &item) != RU_OK) {
         p->doomed = true;
         rui_chan_ask_scan(ch, now);
         return;

@@ -310,13 +310,19 @@ void rui_slot_early_free(ru_chan *ch, uint32_t i)
     rui_ingress_free(ch->ingress, i);
 }
 
+static ru_time came_now(const ru_chan *ch, ru_time now)
+{
+    return ch->recorder != NULL ? rui_clock_now(ch, now) : now;
+}
+
 void rui_slot_done(ru_chan *ch, uint32_t i, ru_time now)
 {
     rui_slot *s = rui_ingress_slot(ch->ingress, i);
     bool posted = s->state == RUI_SLOT_POSTED;
     uint64_t cookie = s->cookie;
     if (posted) {
-        rui_trace_slot(ch, s, now);
+        s->last = s->last.ns != 0 ? s->last : came_now(ch, now);
+        rui_trace_slot(ch, s);
         rui_item_ack(ch, s->name.peer, s, now);
     } else {
         rui_control(ch, s->name.peer, RUI_ACK, RUI_STOPPED, s->name.stream, s->name.iter,
@@ -345,7 +351,7 @@ void rui_slot_fail(ru_chan *ch, uint32_t i, ru_status why, ru_time now)
 static void came_whole(const ru_chan *ch, rui_slot *s, const rui_conn *c, ru_time now)
 {
     s->first = c->rx_begun;
-    s->last = ch->recorder != NULL ? rui_clock_now(ch, now) : now;
+    s->last = came_now(ch, now);
     s->class = c->rx.class;
     s->rank = c->rx.rank;
 }

@@ -181,7 +181,8 @@ void rui_stream_queue(ru_chan *ch, uint32_t i, ru_time now)
                    now);
     if (ch->recorder != NULL && s->since.ns == now.ns) {
         look_at_kernels(ch, now); /* a resumed one keeps its prediction */
-        s->predicted_ns = rui_egress_arrives_ns(ch->egress, i, now);
+        s->model_ns = rui_egress_arrives_ns(ch->egress, i, now);
+        s->predicted_ns = rui_expect_ns(ch, s);
     }
     rui_chan_ask_tick(ch, rui_egress_due(ch->egress, now));
     rui_wake(ch, now);

@@ -65,21 +65,20 @@ void rui_trace_stream(ru_chan *ch, rui_stream *s)
     ru_rec_flows(ch->recorder, &f);
 }
 
-void rui_trace_slot(ru_chan *ch, const rui_slot *s, ru_time now)
+void rui_trace_slot(ru_chan *ch, const rui_slot *s)
 {
     if (ch->recorder == NULL) {
         return;
     }
     uint64_t self = ch->opt.self.v, peer = ch->peers[s->name.peer].name.stream;
-    ru_time end = s->last.ns != 0 ? s->last : rui_clock_now(ch, now);
     const ru_rec_flow f = {
         .kind = RU_REC_RECV,
         .name = ch->names.recv[s->class],
         .label = s->label,
         .flow = flow_of(peer, self, s->name.stream, s->name.iter, FLOW_STREAM),
         .peer = peer,
-        .start_ns = s->first.ns != 0 ? s->first.ns : end.ns,
-        .end_ns = end.ns,
+        .start_ns = s->first.ns != 0 ? s->first.ns : s->last.ns,
+        .end_ns = s->last.ns,
         .bytes = s->total_bytes,
         .step = s->name.iter,
         .plan = s->plan,

@@ -5,6 +5,8 @@
 #include "base/crc32c.h"
 #include "base/wire.h"
 
+enum { STAMP_SHIFT = 12 };
+
 /* Flags that a type may carry, and the bounds of its payload. */
 static const struct {
     uint8_t flags;
@@ -16,7 +18,8 @@ static const struct {
     [RUI_DATA] = {RUI_CRC | RUI_FIRST | RUI_LAST | RUI_WHOLE | RUI_FENCE, 1, RU_LINK_FRAME_MAX},
     [RUI_GRANT] = {RUI_CRC, 0, 0},
     [RUI_CANCEL] = {RUI_CRC | RUI_STOPPED, 0, 0},
-    [RUI_ACK] = {RUI_CRC | RUI_DONE | RUI_STOPPED | RUI_HELD, 0, RUI_NAME_BYTES *RUI_MORE_MAX},
+    [RUI_ACK] = {RUI_CRC | RUI_DONE | RUI_STOPPED | RUI_HELD | RUI_STAMP, 0,
+                 (RUI_NAME_BYTES + RUI_STAMP_BYTES) * RUI_MORE_MAX},
     [RUI_PROBE] = {RUI_CRC | RUI_ASK | RUI_GONE | RUI_TIME | RUI_TOLD, 0, 0},
     [RUI_ERR] = {RUI_CRC, 0, RUI_ERR_TEXT_MAX},
 };
@@ -57,14 +60,16 @@ static ru_status check(const rui_frame *f, ru_err *err)
         return RU_FAIL(err, RU_E_PEER, "frame of type %d with %u bytes, expected %u to %u",
                        (int)f->type, f->len, types[f->type].len_min, types[f->type].len_max);
     }
+    bool stamped = f->type == RUI_ACK && (kind & RUI_STAMP) != 0;
+    kind &= stamped && (kind & RUI_DONE) != 0 ? ~(uint32_t)RUI_STAMP : UINT32_MAX;
     bool one = f->type == RUI_ACK || (f->type == RUI_PROBE && kind != 0);
-    if (one && bits(kind) != 1) {
+    if (one && (bits(kind) != 1 || (stamped && kind != RUI_DONE))) {
         return RU_FAIL(err, RU_E_PEER, "frame of type %d with flags %#x, expected one of them",
                        (int)f->type, f->flags);
     }
-    uint32_t unit = (f->flags & RUI_HELD) != 0 ? 16 : RUI_NAME_BYTES;
+    uint32_t unit = (f->flags & RUI_HELD) != 0 ? 16 : rui_more_bytes(f->flags);
     uint32_t most = (f->flags & RUI_HELD) != 0   ? 16 * RUI_HELD_MAX
-                    : (f->flags & RUI_DONE) != 0 ? RUI_NAME_BYTES * RUI_MORE_MAX
+                    : (f->flags & RUI_DONE) != 0 ? unit * RUI_MORE_MAX
                                                  : 0;
     if (f->type == RUI_ACK && (f->len % unit != 0 || f->len > most)) {
         return RU_FAIL(err, RU_E_PEER, "acknowledgement with flags %#x and %u bytes", f->flags,
@@ -196,20 +201,37 @@ void rui_proof_decode(const uint8_t from[RUI_PROOF_BYTES], rui_proof *p)
     memcpy(p->mac, ru_wire_bytes(&w, RUI_MAC_BYTES), RUI_MAC_BYTES);
 }
 
-void rui_more_encode(uint8_t *names, uint32_t k, uint64_t stream, uint32_t iter)
+void rui_more_encode(uint8_t *name, uint8_t flags, uint64_t stream, uint32_t iter, uint16_t stamp)
 {
-    RU_CHECK(k < RUI_MORE_MAX);
-    ru_wire_out w = ru_wire_out_into(names + k * RUI_NAME_BYTES, RUI_NAME_BYTES);
+    ru_wire_out w = ru_wire_out_into(name, rui_more_bytes(flags));
     ru_wire_put_u64(&w, stream);
     ru_wire_put_u32(&w, iter);
+    if ((flags & RUI_STAMP) != 0) {
+        ru_wire_put_u16(&w, stamp);
+    }
 }
 
-void rui_more_decode(const uint8_t *names, uint32_t k, uint64_t *stream, uint32_t *iter)
+void rui_more_decode(const uint8_t *name, uint8_t flags, uint64_t *stream, uint32_t *iter,
+                     uint16_t *stamp)
 {
-    RU_CHECK(k < RUI_MORE_MAX);
-    ru_wire_in w = ru_wire_in_from(names + k * RUI_NAME_BYTES, RUI_NAME_BYTES);
+    ru_wire_in w = ru_wire_in_from(name, rui_more_bytes(flags));
     *stream = ru_wire_u64(&w);
     *iter = ru_wire_u32(&w);
+    if ((flags & RUI_STAMP) != 0) {
+        *stamp = ru_wire_u16(&w);
+    }
+}
+
+uint16_t rui_stamp_of(ru_time at)
+{
+    return (uint16_t)((uint64_t)at.ns >> STAMP_SHIFT);
+}
+
+ru_time rui_stamp_time(uint16_t stamp, ru_time now)
+{
+    uint64_t unit = (uint64_t)now.ns >> STAMP_SHIFT;
+    unit -= (uint16_t)(unit - stamp);
+    return (ru_time){(int64_t)((unit << STAMP_SHIFT) + (1u << (STAMP_SHIFT - 1)))};
 }
 
 int64_t rui_held_encode(const rui_range *held, uint32_t n, uint8_t into[16 * RUI_HELD_MAX])

@@ -15,16 +15,20 @@
  *   CANCEL    urgent  STOPPED          name          total           sequence     by the sender
  *   CANCEL    urgent  (by receiver)    name          0               sequence
  *   ACK       urgent  DONE             name          ack             sequence     further names
+ *   ACK       urgent  DONE STAMP       the same, and when the last byte came: rank is a stamp, one
+ *                                      follows each further name
  *   ACK       urgent  STOPPED          name          ack             sequence
  *   ACK       urgent  HELD             name          ack             sequence     intervals held
  *   PROBE     urgent                   0             ack             0            keep-alive
  *   PROBE     urgent  ASK or GONE      name          total           sequence     question
- *   PROBE     urgent  TIME             0, t1         0               0            what time is it?
+ *   PROBE     urgent  TIME             0, t1         offset          1: known     what time is it?
  *   PROBE     urgent  TOLD             0, t1         t2              t3 - t2      it came, it goes
  *   ERR       both                     status                                     a sentence
  *
  * "sequence": low 32 bits of the number of this frame among the sequenced ones of this peer; they
- * arrive in order, once, also over a reconnection. "ack": how many have arrived.
+ * arrive in order, once, also over a reconnection. "ack": how many have arrived. "stamp": when the
+ * last byte came, by the receiver's clock in units of 4096 ns, modulo 2^16. "offset": what the
+ * clock of who is asked shows more than that of who asks, as measured so far.
  *
  * Thread: any. */
 #ifndef RU_COMM_CHAN_FRAME_H
@@ -34,7 +38,7 @@
 
 enum {
     RUI_FRAME_MAGIC = 0x4252, /* "RB" */
-    RUI_FRAME_VERSION = 3,
+    RUI_FRAME_VERSION = 4,
     RUI_CLASSES = 4,
     RUI_ADDRESS_MAX = 255,
     RUI_NONCE_BYTES = 32,
@@ -44,6 +48,7 @@ enum {
     RUI_MESSAGE_MAX = 64 << 10,
     RUI_HELD_MAX = 4,    /* intervals of a stream that a receiver holds */
     RUI_NAME_BYTES = 12, /* stream u64, iter u32 */
+    RUI_STAMP_BYTES = 2, /* u16, behind a name */
     RUI_MORE_MAX = 15,   /* further names in an acknowledgement */
     RUI_ERR_TEXT_MAX = 256,
 };
@@ -72,6 +77,7 @@ enum {
     RUI_DONE = 2,
     RUI_STOPPED = 4,
     RUI_HELD = 8,
+    RUI_STAMP = 16, /* with DONE */
     RUI_ASK = 2,
     RUI_GONE = 4,
     RUI_TIME = 8,
@@ -129,9 +135,21 @@ typedef struct rui_range {
     int64_t from, to;
 } rui_range;
 
-/* Name k of those in the payload of an acknowledgement, k < RUI_MORE_MAX. */
-void rui_more_encode(uint8_t *names, uint32_t k, uint64_t stream, uint32_t iter);
-void rui_more_decode(const uint8_t *names, uint32_t k, uint64_t *stream, uint32_t *iter);
+/* Bytes of a further name in an acknowledgement with those flags. */
+static inline uint32_t rui_more_bytes(uint8_t flags)
+{
+    return (flags & RUI_STAMP) != 0 ? RUI_NAME_BYTES + RUI_STAMP_BYTES : RUI_NAME_BYTES;
+}
+
+/* A further name: rui_more_bytes. The stamp is read and written if there is one. */
+void rui_more_encode(uint8_t *name, uint8_t flags, uint64_t stream, uint32_t iter, uint16_t stamp);
+void rui_more_decode(const uint8_t *name, uint8_t flags, uint64_t *stream, uint32_t *iter,
+                     uint16_t *stamp);
+
+/* Of an instant; and the latest instant at or before `now`, by the same clock, with that stamp (to
+ * the middle of its unit): right when it is less than 262 ms ago. */
+uint16_t rui_stamp_of(ru_time at);
+ru_time rui_stamp_time(uint16_t stamp, ru_time now);
 
 /* Errors: RU_E_PEER unless the ranges are ascending, apart, not empty and within total_bytes. */
 int64_t rui_held_encode(const rui_range *held, uint32_t n, uint8_t into[16 * RUI_HELD_MAX]);

@@ -22,10 +22,20 @@ static void test_layout(void **state)
                    .offset = 0x0000212223242526ull,
                    .deadline = 0x31323334,
                    .crc = 0x41424344};
-    static const uint8_t want[RU_LINK_HEAD_BYTES] = {
-        0x52, 0x42, 3,    4,    2,    2,    0x04, 0x03, 0x08, 0x07, 0x06, 0x05, 0x03, 0x02,
-        0x01, 0x00, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0x26, 0x25, 0x24, 0x23,
-        0x22, 0x21, 0x00, 0x00, 0x34, 0x33, 0x32, 0x31, 0x44, 0x43, 0x42, 0x41};
+    static const uint8_t want[RU_LINK_HEAD_BYTES] = {0x52, 0x42, RUI_FRAME_VERSION,
+                                                     4,    2,    2,
+                                                     0x04, 0x03, 0x08,
+                                                     0x07, 0x06, 0x05,
+                                                     0x03, 0x02, 0x01,
+                                                     0x00, 0x18, 0x17,
+                                                     0x16, 0x15, 0x14,
+                                                     0x13, 0x12, 0x11,
+                                                     0x26, 0x25, 0x24,
+                                                     0x23, 0x22, 0x21,
+                                                     0x00, 0x00, 0x34,
+                                                     0x33, 0x32, 0x31,
+                                                     0x44, 0x43, 0x42,
+                                                     0x41};
     uint8_t head[RU_LINK_HEAD_BYTES];
     rui_frame_encode(&f, head);
     assert_memory_equal(head, want, sizeof want);
@@ -88,6 +98,17 @@ static void test_limits(void **state)
     assert_int_equal(decode(f), RU_OK);
     f.len += RUI_NAME_BYTES;
     assert_int_equal(decode(f), RU_E_PEER);
+    f.flags = RUI_DONE | RUI_STAMP;
+    f.len = RUI_MORE_MAX * (RUI_NAME_BYTES + RUI_STAMP_BYTES);
+    assert_int_equal(decode(f), RU_OK);
+    f.len += RUI_NAME_BYTES + RUI_STAMP_BYTES;
+    assert_int_equal(decode(f), RU_E_PEER);
+    f.len = RUI_NAME_BYTES;
+    assert_int_equal(decode(f), RU_E_PEER);
+    f = (rui_frame){.type = RUI_ACK, .flags = RUI_STOPPED | RUI_STAMP};
+    assert_int_equal(decode(f), RU_E_PEER);
+    f.flags = RUI_STAMP;
+    assert_int_equal(decode(f), RU_E_PEER);
     f = (rui_frame){.type = RUI_ACK, .flags = RUI_STOPPED, .len = RUI_NAME_BYTES};
     assert_int_equal(decode(f), RU_E_PEER);
     f = (rui_frame){.type = RUI_ACK, .flags = RUI_HELD, .len = 16 * (RUI_HELD_MAX + 1)};
@@ -106,6 +127,29 @@ static void test_limits(void **state)
     rui_frame_encode(&data, head);
     head[2]++;
     assert_int_equal(rui_frame_decode(head, &f, NULL), RU_E_UNSUPPORTED);
+}
+
+/* A stamp is the instant within 2048 ns, however late it is read within 262 ms. */
+static void test_stamps(void **state)
+{
+    (void)state;
+    ru_rng r = ru_rng_from(ru_test_seed(), 5);
+    for (uint32_t k = 0; k < 10000; k++) {
+        ru_time at = {(int64_t)(ru_rng_u64(&r) >> 4)};
+        int64_t late_ns = (int64_t)ru_rng_below(&r, 262000000);
+        int64_t off =
+            ru_time_since(rui_stamp_time(rui_stamp_of(at), ru_time_after(at, late_ns)), at);
+        assert_true(off >= -2048 && off <= 2048);
+    }
+    uint8_t name[RUI_NAME_BYTES + RUI_STAMP_BYTES];
+    uint64_t stream;
+    uint32_t iter;
+    uint16_t stamp = 5;
+    rui_more_encode(name, RUI_DONE | RUI_STAMP, UINT64_MAX, 8, 9);
+    rui_more_decode(name, RUI_DONE, &stream, &iter, &stamp);
+    assert_true(stream == UINT64_MAX && iter == 8 && stamp == 5);
+    rui_more_decode(name, RUI_DONE | RUI_STAMP, &stream, &iter, &stamp);
+    assert_true(stream == UINT64_MAX && iter == 8 && stamp == 9);
 }
 
 static void test_random_frames_round_trip(void **state)
@@ -212,5 +256,5 @@ static void test_hmac_vectors(void **state)
 }
 
 RU_TESTS(comm_frame, cmocka_unit_test(test_layout), cmocka_unit_test(test_limits),
-         cmocka_unit_test(test_random_frames_round_trip),
+         cmocka_unit_test(test_stamps), cmocka_unit_test(test_random_frames_round_trip),
          cmocka_unit_test(test_greetings_and_intervals), cmocka_unit_test(test_hmac_vectors))
