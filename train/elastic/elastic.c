@@ -146,7 +146,7 @@ void rui_el_tell(ru_elastic *e, uint32_t what, ru_time now, ru_effects *fx)
         }
         return;
     }
-    uint8_t buf[64 + RU_ELASTIC_HANDLE_MAX];
+    uint8_t buf[64 + RU_ELASTIC_HANDLE_MAX + 4 * RUI_EL_TOLD_MAX];
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
     ru_wire_put_u32(&w, e->v.epoch);
     if (what == RUI_EL_READY_MSG) {
@@ -158,6 +158,7 @@ void rui_el_tell(ru_elastic *e, uint32_t what, ru_time now, ru_effects *fx)
         ru_wire_put_u64(&w, (uint64_t)me->share.first);
         ru_wire_put_u64(&w, (uint64_t)me->share.n);
         ru_wire_put_u64(&w, (uint64_t)e->compute_ns);
+        rui_el_sums_tell(e, &w);
     }
     ru_fx_send(fx, e->v.leader, what, buf, ru_wire_size(&w));
 }

@@ -18,6 +18,7 @@
 
 #include "base/wire.h"
 #include "cost/queue.h"
+#include "cost/recur.h"
 #include "plan/coll.h"
 #include "plan/coll_policy.h"
 #include "plan/fuse.h"
@@ -61,6 +62,7 @@ enum {
     RUI_EL_XFERS_MAX = 4096, /* pieces in flight each way */
     RUI_EL_END_BYTES = RU_ERR_TEXT_MAX + 64,
     RUI_EL_ON_WIRE_BYTES = 64 << 10, /* of a sum, that a more urgent one waits for */
+    RUI_EL_TOLD_MAX = 512,           /* sums whose times members tell each other */
 };
 
 #define RUI_EL_COOKIE      (UINT64_C(0xe1) << 56)
@@ -73,6 +75,8 @@ typedef struct rui_el_bucket {
     ru_elastic_part part;
     ru_span cut;              /* of the step: where a cut stands */
     int64_t begun_ns, due_ns; /* of the sum under way; due_ns 0: no prediction */
+    int64_t model_ns;         /* ... by the costs of all sums alone */
+    int64_t took_ns;          /* the last one, here */
 } rui_el_bucket;
 
 static inline bool rui_el_holds(const rui_el_bucket *b, uint32_t tensor)
@@ -85,6 +89,9 @@ typedef struct rui_el_sums {
     ru_queue_job *jobs; /* [n_buckets] as the network is predicted to carry them */
     int64_t seen_ns;    /* they are as of then */
     uint16_t *labels;   /* [n_buckets] names in the trace */
+    ru_recur *recur;    /* [n_buckets] from the begin of the last member to its end */
+    uint32_t *least;    /* leader: [n_buckets] ns, of those that told what this step's sums took */
+    uint32_t n_told;
 } rui_el_sums;
 
 typedef struct rui_el_piece {
@@ -395,6 +402,12 @@ void rui_el_sums_label(ru_elastic *e); /* name them by the choices of the view *
 void rui_el_sums_clear(ru_elastic *e); /* none is under way */
 void rui_el_sum_begin(ru_elastic *e, uint32_t b, ru_time now);
 void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now);
+/* Behind DONE: what the sums took here. Behind COMMIT: what each took where it took least, which is
+ * where it began last. */
+void rui_el_sums_tell(const ru_elastic *e, ru_wire_out *w);
+void rui_el_sums_told(ru_elastic *e, ru_wire_in *w);   /* leader, of another member */
+void rui_el_sums_least(ru_elastic *e, ru_wire_out *w); /* leader, with its own */
+void rui_el_sums_learn(ru_elastic *e, ru_wire_in *w);
 
 /* elastic_state.c */
 RU_MUST_USE ru_status rui_el_state_open(ru_elastic *e, ru_err *err);

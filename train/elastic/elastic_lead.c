@@ -614,12 +614,16 @@ static void commit_all(ru_elastic *e, ru_time now, ru_effects *fx)
     e->lead.longest_now_ns = 0;
     bool last = e->stop_all || e->committed + 1 >= e->opt.steps_end;
     e->held = !last && (e->lead.change || joiner_filled(e) || shares_due(e));
-    uint8_t buf[16];
+    enum { HEAD_BYTES = 13 };
+    uint8_t buf[HEAD_BYTES + 4 * RUI_EL_TOLD_MAX];
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
     ru_wire_put_u32(&w, e->v.epoch);
     ru_wire_put_u64(&w, (uint64_t)e->step);
     ru_wire_put_u8(&w, e->held || last ? 1 : 0); /* nobody begins a step that will not count */
+    rui_el_sums_least(e, &w);
     rui_el_tell_all(e, RUI_EL_COMMIT_MSG, &w, fx);
+    ru_wire_in own = ru_wire_in_from(buf + HEAD_BYTES, ru_wire_size(&w) - HEAD_BYTES);
+    rui_el_sums_learn(e, &own);
     rui_el_commit(e, now, fx);
     if (!rui_el_lead_ends(e, now, fx) && e->held && !rui_el_lead_change(e, false, now, fx)) {
         say_release(e, now, fx);

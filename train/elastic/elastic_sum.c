@@ -10,7 +10,10 @@ ru_status rui_el_sums_open(ru_elastic *e, ru_err *err)
 {
     e->reduce.sums.jobs = RU_NEW(e->arena, ru_queue_job, e->reduce.n_buckets);
     e->reduce.sums.labels = RU_NEW(e->arena, uint16_t, e->reduce.n_buckets);
-    if (e->reduce.sums.jobs == NULL || e->reduce.sums.labels == NULL) {
+    e->reduce.sums.recur = RU_NEW(e->arena, ru_recur, e->reduce.n_buckets);
+    e->reduce.sums.least = RU_NEW(e->arena, uint32_t, e->reduce.n_buckets);
+    if (e->reduce.sums.jobs == NULL || e->reduce.sums.labels == NULL ||
+        e->reduce.sums.recur == NULL || e->reduce.sums.least == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %u sums", e->reduce.n_buckets);
     }
     for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
@@ -42,6 +45,7 @@ void rui_el_sums_planned(ru_elastic *e, ru_time now)
     for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
         e->reduce.sums.jobs[b].alone_ns =
             e->reduce.sums.plan != 0 ? e->v.choice[b].predicted_ns : 0;
+        e->reduce.sums.recur[b] = (ru_recur){0};
     }
     rui_el_news(e, RU_ELASTIC_PLANNED, e->reduce.n_buckets, 0, now);
 }
@@ -51,6 +55,7 @@ void rui_el_sums_clear(ru_elastic *e)
     for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
         e->reduce.sums.jobs[b].rest_ns = 0;
     }
+    e->reduce.sums.n_told = 0;
 }
 
 static void carry(ru_elastic *e, ru_time now)
@@ -70,7 +75,8 @@ void rui_el_sum_begin(ru_elastic *e, uint32_t b, ru_time now)
         carry(e, now);
         int64_t wait_ns =
             ru_queue_wait_ns(e->reduce.sums.jobs, e->reduce.n_buckets, b, RUI_EL_ON_WIRE_BYTES);
-        bucket->due_ns = now.ns + wait_ns + job->alone_ns;
+        bucket->model_ns = wait_ns + job->alone_ns;
+        bucket->due_ns = now.ns + ru_recur_ns(&e->reduce.sums.recur[b], bucket->model_ns);
         job->rest_ns = job->alone_ns;
     }
 }
@@ -105,6 +111,7 @@ void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now)
     rui_el_bucket *bucket = &e->reduce.buckets[b];
     carry(e, now);
     e->reduce.sums.jobs[b].rest_ns = 0;
+    bucket->took_ns = now.ns - bucket->begun_ns;
     record(e, b, now);
     if (e->opt.summed == NULL) {
         return;
@@ -119,6 +126,72 @@ void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now)
         .plan = e->reduce.sums.plan,
     };
     e->opt.summed(e->opt.news_self, &sum);
+}
+
+/* -- what sums took, among members ----------------------------------------------------------------
+ */
+
+/* All have the same buckets and recorders or none. */
+static bool told(const ru_elastic *e)
+{
+    return e->opt.recorder != NULL && e->reduce.sums.plan != 0 &&
+           e->reduce.n_buckets <= RUI_EL_TOLD_MAX;
+}
+
+static uint32_t took_of(const rui_el_bucket *b)
+{
+    return b->took_ns < 1 ? 1 : b->took_ns < UINT32_MAX ? (uint32_t)b->took_ns : UINT32_MAX;
+}
+
+void rui_el_sums_tell(const ru_elastic *e, ru_wire_out *w)
+{
+    for (uint32_t b = 0; told(e) && b < e->reduce.n_buckets; b++) {
+        ru_wire_put_u32(w, took_of(&e->reduce.buckets[b]));
+    }
+}
+
+static void least(ru_elastic *e, uint32_t b, uint32_t ns)
+{
+    uint32_t *at = &e->reduce.sums.least[b];
+    *at = e->reduce.sums.n_told == 0 || ns < *at ? ns : *at;
+}
+
+void rui_el_sums_told(ru_elastic *e, ru_wire_in *w)
+{
+    if (!told(e) || ru_wire_left(w) != 4 * (int64_t)e->reduce.n_buckets) {
+        return;
+    }
+    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
+        least(e, b, ru_wire_u32(w));
+    }
+    e->reduce.sums.n_told++;
+}
+
+void rui_el_sums_least(ru_elastic *e, ru_wire_out *w)
+{
+    if (!told(e) || e->reduce.sums.n_told != e->v.n - 1) {
+        return;
+    }
+    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
+        least(e, b, took_of(&e->reduce.buckets[b]));
+        ru_wire_put_u32(w, e->reduce.sums.least[b]);
+    }
+}
+
+/* The model told something of this member's begin: that counts where it began last. */
+void rui_el_sums_learn(ru_elastic *e, ru_wire_in *w)
+{
+    if (!told(e) || ru_wire_left(w) != 4 * (int64_t)e->reduce.n_buckets) {
+        return;
+    }
+    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
+        const rui_el_bucket *bucket = &e->reduce.buckets[b];
+        uint32_t ns = ru_wire_u32(w);
+        bool last = ns == took_of(bucket);
+        if (ns > 0) {
+            ru_recur_add(&e->reduce.sums.recur[b], last ? bucket->model_ns : 0, ns);
+        }
+    }
 }
 
 ru_status ru_elastic_sums_get(const ru_elastic *e, ru_arena *arena, ru_elastic_sums *into,

@@ -23,6 +23,7 @@ typedef struct fixture {
     rui_el_bucket buckets[BUCKETS];
     ru_coll_choice choice[BUCKETS];
     ru_queue_job jobs[BUCKETS];
+    ru_recur recur[BUCKETS];
     told told;
 } fixture;
 
@@ -41,6 +42,7 @@ static void init(fixture *f)
         f->choice[b].predicted_ns = alone_ms[b] * ms;
     }
     f->e.reduce.sums.jobs = f->jobs;
+    f->e.reduce.sums.recur = f->recur;
     for (uint32_t b = 0; b < BUCKETS; b++) {
         f->jobs[b] = (ru_queue_job){.class = ru_coll_class(RU_CLASS_NORMAL, bytes[b]),
                                     .size_bytes = bytes[b],
