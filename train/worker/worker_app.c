@@ -571,10 +571,9 @@ static void close_all(rui_app_worker *w)
     ru_shardlog_close(w->log);
     ru_recorder_close(w->recorder);
     ru_fault_close();
-    ru_mutex_fini(&w->log_lock);
+    rui_app_threads_fini(w);
     ru_mutex_fini(&w->given_lock);
     ru_mutex_fini(&w->lock);
-    ru_cond_fini(&w->changed);
 }
 
 /* What an app's mistake does not touch. */
@@ -643,9 +642,8 @@ ru_status ru_app_worker_run(const ru_app_worker_options *opt, ru_arena *arena,
     w->arena = arena;
     w->objective = RU_NAN;
     ru_mutex_init(&w->lock);
-    ru_mutex_init(&w->log_lock);
     ru_mutex_init(&w->given_lock);
-    ru_cond_init(&w->changed);
+    rui_app_threads_init(w);
     ru_status st = open_all(w, err);
     if (st == RU_OK) {
         w->begun = w->clock_at = w->worked_at = ru_clock_now();

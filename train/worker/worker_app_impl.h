@@ -4,7 +4,7 @@
  *   worker_app_log.c   the running checkpoint
  *   worker_app_plans.c what was decided, and what came of it
  *   worker_app_trace.c records, on all threads
- *   worker_app_work.c  compute threads: tasks, data, objects of checkpoints
+ *   worker_app_work.c  threads: tasks, data, objects of checkpoints
  *
  * Thread: as said at each part; `lock` guards what both touch. */
 #ifndef RU_TRAIN_WORKER_WORKER_APP_IMPL_H
@@ -33,7 +33,16 @@ typedef enum rui_app_kind {
     RUI_APP_KINDS
 } rui_app_kind;
 
-/* What a compute thread does, and what came of it. */
+/* Who does it. Files have a thread of their own: a task does not wait until a disk has stored
+ * something, nor a file until an evaluation is over. */
+typedef enum rui_app_lane_kind {
+    RUI_APP_COMPUTE, /* all compute threads */
+    RUI_APP_FILES,   /* one thread */
+    RUI_APP_EXPORTS, /* one thread, because all exports use the worker's tables */
+    RUI_APP_LANES
+} rui_app_lane_kind;
+
+/* What a thread does, and what came of it. */
 typedef struct rui_app_command {
     struct rui_app_command *next;
     rui_app_kind kind;
@@ -49,6 +58,14 @@ typedef struct rui_app_command {
     ru_status status;
     ru_err err;
 } rui_app_command;
+
+/* Commands that wait for a thread of their kind; under the worker's lock. */
+typedef struct rui_app_lane {
+    struct rui_app_worker *worker;
+    const char *name;
+    rui_app_command *todo, *last;
+    ru_cond changed;
+} rui_app_lane;
 
 typedef struct rui_app_worker {
     const ru_app_worker_options *opt;
@@ -104,18 +121,17 @@ typedef struct rui_app_worker {
     } names;
     /* under lock */
     ru_mutex lock;
-    ru_cond changed;
-    rui_app_command *todo, *todo_last, *done, *done_last;
-    bool quit, exporting;
+    rui_app_lane lane[RUI_APP_LANES];
+    rui_app_command *done, *done_last;
+    bool quit;
     /* under given_lock */
     ru_mutex given_lock;
     ru_app_state given; /* of a checkpoint that one process wrote; ops NULL: not read */
-    /* under log_lock */
-    ru_mutex log_lock;
+    /* the thread of files */
     ru_shardlog *log;
     uint32_t log_generation;
-    ru_thread thread[RUI_APP_THREADS_MAX];
-    uint32_t n_threads;
+    ru_thread thread[RUI_APP_THREADS_MAX + RUI_APP_LANES - 1];
+    uint32_t n_threads; /* that compute */
 } rui_app_worker;
 
 extern const ru_engine_device_ops rui_app_device;
@@ -126,7 +142,7 @@ void rui_app_number(rui_app_worker *w);
 void rui_app_viewed(const rui_app_worker *w);                    /* a view is in force: tell it */
 int64_t rui_app_items(const rui_app_worker *w, uint32_t clocks); /* also on compute threads */
 
-/* worker_app_log.c, compute threads; the last one before they run or after them */
+/* worker_app_log.c, the thread of files; the last one before it runs or after it */
 void rui_app_log_append(rui_app_worker *w, rui_app_command *c);
 void rui_app_log_gather(const rui_app_worker *w, rui_app_command *c);
 void rui_app_log_clean(const rui_app_worker *w, bool all); /* logs of earlier runs, or all */
@@ -147,12 +163,14 @@ ru_app_world rui_app_world_of(const rui_app_worker *w);
 
 /* worker_app_trace.c */
 RU_MUST_USE ru_status rui_app_trace_open(rui_app_worker *w, ru_err *err);
-/* A compute thread has done c. */
+/* A thread has done c. */
 void rui_app_trace_work(const rui_app_worker *w, const rui_app_command *c, int64_t begin_ns,
                         int64_t end_ns);
 void rui_app_trace_news(const rui_app_worker *w, const ru_engine_news *n, ru_time now); /* loop */
 
 /* worker_app_work.c */
+void rui_app_threads_init(rui_app_worker *w);
+void rui_app_threads_fini(rui_app_worker *w);
 RU_MUST_USE ru_status rui_app_threads_start(rui_app_worker *w, ru_err *err);
 void rui_app_threads_stop(rui_app_worker *w);
 void rui_app_post(rui_app_worker *w, const rui_app_command *c); /* loop thread; a copy */

@@ -49,13 +49,11 @@ static ru_status open_log(rui_app_worker *w, uint32_t generation, ru_err *err)
 void rui_app_log_append(rui_app_worker *w, rui_app_command *c)
 {
     ru_time begin = ru_clock_now();
-    ru_mutex_lock(&w->log_lock); /* one of an earlier generation may not be over */
     c->status = c->at.generation < w->log_generation
                     ? RU_FAIL(&c->err, RU_E_MISSING, "generation %u is over", c->at.generation)
                     : open_log(w, c->at.generation, &c->err);
     c->status =
         c->status == RU_OK ? ru_shardlog_append(w->log, c->bytes, c->n, &c->err) : c->status;
-    ru_mutex_unlock(&w->log_lock);
     c->busy_ns = ru_clock_now().ns - begin.ns;
 }
 

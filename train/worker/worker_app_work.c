@@ -1,4 +1,5 @@
-/* Compute threads of a worker of a job with an app. A file of an object: hash | bytes. */
+/* Threads of a worker of a job with an app: those that compute, one for files, one for the
+ * checkpoints that eval and predict read. A file of an object: hash | bytes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -378,42 +379,42 @@ static void work(rui_app_worker *w, rui_app_command *c)
     rui_app_trace_work(w, c, begin, end);
 }
 
-/* The next command that may begin: one export at a time, because all use the worker's tables. */
-static rui_app_command *take(rui_app_worker *w)
+static rui_app_lane *lane_of(rui_app_worker *w, const rui_app_command *c)
 {
-    rui_app_command *last = NULL, *c = w->todo;
-    while (c != NULL && c->kind == RUI_APP_EXPORT && w->exporting) {
-        last = c;
-        c = c->next;
+    switch (c->kind) {
+    case RUI_APP_WRITE:
+    case RUI_APP_LOG:
+    case RUI_APP_LOG_READ:
+        return &w->lane[RUI_APP_FILES];
+    case RUI_APP_READ: /* an object of another host's checkpoint is computed */
+        return &w->lane[c->at.generation == RU_ENGINE_GIVEN ? RUI_APP_COMPUTE : RUI_APP_FILES];
+    case RUI_APP_EXPORT:
+        return &w->lane[RUI_APP_EXPORTS];
+    case RUI_APP_OPEN:
+    case RUI_APP_RUN:
+    case RUI_APP_WORLD:
+    case RUI_APP_KINDS:
+        break;
     }
-    if (c == NULL) {
-        return NULL;
-    }
-    if (last == NULL) {
-        w->todo = c->next;
-    } else {
-        last->next = c->next;
-    }
-    w->todo_last = w->todo_last == c ? last : w->todo_last;
-    w->exporting = w->exporting || c->kind == RUI_APP_EXPORT;
-    return c;
+    return &w->lane[RUI_APP_COMPUTE];
 }
 
 static void thread(void *self)
 {
-    rui_app_worker *w = self;
-    ru_recorder_thread(w->recorder, "compute");
+    rui_app_lane *l = self;
+    rui_app_worker *w = l->worker;
+    ru_recorder_thread(w->recorder, l->name);
     ru_mutex_lock(&w->lock);
     while (!w->quit) {
-        rui_app_command *c = take(w);
+        rui_app_command *c = l->todo;
         if (c == NULL) {
-            ru_cond_wait(&w->changed, &w->lock);
+            ru_cond_wait(&l->changed, &w->lock);
             continue;
         }
+        l->todo = c->next;
         ru_mutex_unlock(&w->lock);
         work(w, c);
         ru_mutex_lock(&w->lock);
-        w->exporting = w->exporting && c->kind != RUI_APP_EXPORT;
         c->next = NULL;
         if (w->done == NULL) {
             w->done = c;
@@ -421,7 +422,6 @@ static void thread(void *self)
             w->done_last->next = c;
         }
         w->done_last = c;
-        ru_cond_broadcast(&w->changed);
         ru_loop_wake(w->loop, w->waker);
     }
     ru_mutex_unlock(&w->lock);
@@ -433,14 +433,15 @@ void rui_app_post(rui_app_worker *w, const rui_app_command *c)
     RU_CHECK(copy != NULL);
     *copy = *c;
     copy->next = NULL;
+    rui_app_lane *l = lane_of(w, c);
     ru_mutex_lock(&w->lock);
-    if (w->todo == NULL) {
-        w->todo = copy;
+    if (l->todo == NULL) {
+        l->todo = copy;
     } else {
-        w->todo_last->next = copy;
+        l->last->next = copy;
     }
-    w->todo_last = copy;
-    ru_cond_signal(&w->changed);
+    l->last = copy;
+    ru_cond_signal(&l->changed);
     ru_mutex_unlock(&w->lock);
 }
 
@@ -506,10 +507,27 @@ void rui_app_answers(void *self, ru_time now)
     ru_node_leave(w->timers.node, now);
 }
 
+void rui_app_threads_init(rui_app_worker *w)
+{
+    static const char *const names[] = {"compute", "files", "checkpoints"};
+    for (uint32_t k = 0; k < RUI_APP_LANES; k++) {
+        w->lane[k] = (rui_app_lane){.worker = w, .name = names[k]};
+        ru_cond_init(&w->lane[k].changed);
+    }
+}
+
+void rui_app_threads_fini(rui_app_worker *w)
+{
+    for (uint32_t k = 0; k < RUI_APP_LANES; k++) {
+        ru_cond_fini(&w->lane[k].changed);
+    }
+}
+
 ru_status rui_app_threads_start(rui_app_worker *w, ru_err *err)
 {
-    for (uint32_t k = 0; k < w->n_threads; k++) {
-        RU_TRY(ru_thread_start(&w->thread[k], "compute", thread, w, err));
+    for (uint32_t k = 0; k < w->n_threads + RUI_APP_LANES - 1; k++) {
+        rui_app_lane *l = &w->lane[k < w->n_threads ? 0 : k - w->n_threads + 1];
+        RU_TRY(ru_thread_start(&w->thread[k], l->name, thread, l, err));
     }
     return RU_OK;
 }
@@ -518,15 +536,19 @@ void rui_app_threads_stop(rui_app_worker *w)
 {
     ru_mutex_lock(&w->lock);
     w->quit = true;
-    ru_cond_broadcast(&w->changed);
+    for (uint32_t k = 0; k < RUI_APP_LANES; k++) {
+        ru_cond_broadcast(&w->lane[k].changed);
+    }
     ru_mutex_unlock(&w->lock);
-    for (uint32_t k = 0; k < RUI_APP_THREADS_MAX; k++) {
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(w->thread); k++) {
         ru_thread_join(&w->thread[k]);
     }
-    for (rui_app_command *c = w->todo, *next; c != NULL; c = next) {
-        next = c->next;
-        free(c->bytes);
-        free(c);
+    for (uint32_t k = 0; k < RUI_APP_LANES; k++) {
+        for (rui_app_command *c = w->lane[k].todo, *next; c != NULL; c = next) {
+            next = c->next;
+            free(c->bytes);
+            free(c);
+        }
     }
     for (rui_app_command *c = w->done, *next; c != NULL; c = next) {
         next = c->next;
