@@ -147,17 +147,20 @@ static void device_read(void *self, ru_engine_ckpt at, uint32_t object, uint32_t
     rui_params_later(self, (answer){.give = give_file, .at = at, .object = object, .tag = tag});
 }
 
-static void device_log(void *self, uint32_t generation, const void *bytes, int64_t n)
+static void device_log(void *self, uint32_t generation, uint32_t since, const void *bytes,
+                       int64_t n)
 {
     process *p = self;
+    (void)since;
     lost *w = p->s->user;
     keep(&w->log, (ru_engine_ckpt){0}, 0, bytes, n);
     w->written += w->reached ? 0 : n;
     rui_params_later(p, (answer){.give = give_logged, .at = {.generation = generation}});
 }
 
-static void device_log_read(void *self, uint32_t generation, uint32_t object)
+static void device_log_read(void *self, uint32_t generation, uint32_t since, uint32_t object)
 {
+    (void)since; /* of an app that counts: it is the generation */
     rui_params_later(
         self, (answer){.give = give_log, .at = {.generation = generation}, .object = object});
 }

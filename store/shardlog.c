@@ -286,6 +286,7 @@ static bool is_log(const char *name, uint32_t *generation)
     return end != name && *end == '-' && strlen(end) == 21 && strcmp(end + 17, ".log") == 0;
 }
 
+/* Records of the generation that the log's name says. */
 static ru_status gather_file(const char *path, uint32_t generation, uint32_t object, ru_text *into,
                              ru_err *err)
 {
@@ -306,8 +307,8 @@ static ru_status gather_file(const char *path, uint32_t generation, uint32_t obj
     return into->cut ? RU_FAIL(err, RU_E_MEM, "no memory for the records of %s", path) : RU_OK;
 }
 
-ru_status ru_shardlog_gather(const char *dir, uint32_t generation, uint32_t object, ru_text *into,
-                             ru_err *err)
+ru_status ru_shardlog_gather(const char *dir, uint32_t first, uint32_t last, uint32_t object,
+                             ru_text *into, ru_err *err)
 {
     ru_arena arena;
     char **names;
@@ -319,12 +320,12 @@ ru_status ru_shardlog_gather(const char *dir, uint32_t generation, uint32_t obje
     ru_status st = ru_dir_list(dir, &arena, &names, &n, err);
     for (uint32_t k = 0; st == RU_OK && k < n; k++) {
         uint32_t g;
-        if (!is_log(names[k], &g) || g != generation) {
+        if (!is_log(names[k], &g) || g < first || g > last) {
             continue;
         }
         const char *path = ru_path_join(&arena, dir, names[k]);
         st = path == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for the names of logs")
-                          : gather_file(path, generation, object, into, err);
+                          : gather_file(path, g, object, into, err);
     }
     ru_arena_fini(&arena);
     return st;

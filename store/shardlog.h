@@ -45,10 +45,10 @@ void ru_shardlog_close(ru_shardlog *l);         /* NULL is fine */
 
 /* Path of the log of a process. Owner: arena; NULL: no memory. */
 char *ru_shardlog_path(ru_arena *arena, const char *dir, uint32_t generation, uint64_t process);
-/* Records of an object in all logs of a generation, one after another, into a text. A folder that
- * is missing has none. Errors: RU_E_MEM, RU_E_IO. */
-RU_MUST_USE ru_status ru_shardlog_gather(const char *dir, uint32_t generation, uint32_t object,
-                                         ru_text *into, ru_err *err);
+/* Records of an object in all logs of generations first .. last, one after another, into a text. A
+ * folder that is missing has none. Errors: RU_E_MEM, RU_E_IO. */
+RU_MUST_USE ru_status ru_shardlog_gather(const char *dir, uint32_t first, uint32_t last,
+                                         uint32_t object, ru_text *into, ru_err *err);
 /* Remove the logs of earlier generations. */
 RU_MUST_USE ru_status ru_shardlog_clean(const char *dir, uint32_t generation, ru_err *err);
 

@@ -63,7 +63,7 @@ static void newest(int64_t clock[BLOCKS], bool first[BLOCKS])
     ru_text t = ru_text_arena(&a);
     ru_shardlog_record r;
     ru_err err;
-    assert_ok(ru_shardlog_gather(folder, 3, 7, &t, &err), err);
+    assert_ok(ru_shardlog_gather(folder, 3, 3, 7, &t, &err), err);
     for (uint32_t b = 0; b < BLOCKS; b++) {
         clock[b] = -1;
         first[b] = false;

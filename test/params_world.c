@@ -75,7 +75,8 @@ static void log_read(process *p, const answer *a, ru_time now, ru_effects *fx)
     for (const record *r = p->world->log; r != NULL; r = r->next) {
         ru_shardlog_record x;
         for (int64_t end = 0, begin = 0; ru_shardlog_next(r->bytes, r->n, &end, &x); begin = end) {
-            if (x.generation == a->at.generation && x.object == a->object) {
+            if (x.generation >= a->tag && x.generation <= a->at.generation &&
+                x.object == a->object) {
                 memcpy(at, r->bytes + begin, (size_t)(end - begin));
                 at += end - begin;
             }
@@ -217,9 +218,11 @@ static void device_read(void *self, ru_engine_ckpt at, uint32_t object, uint32_t
 }
 
 /* A process that dies before the answer may have stored the records, or not. */
-static void device_log(void *self, uint32_t generation, const void *bytes, int64_t n)
+static void device_log(void *self, uint32_t generation, uint32_t since, const void *bytes,
+                       int64_t n)
 {
     process *p = self;
+    (void)since; /* earlier records stay: they must do no harm */
     record *r = malloc(sizeof *r + (size_t)n);
     RU_CHECK(r != NULL);
     *r = (record){.n = n};
@@ -232,10 +235,14 @@ static void device_log(void *self, uint32_t generation, const void *bytes, int64
           some(p->world, 1000000));
 }
 
-static void device_log_read(void *self, uint32_t generation, uint32_t object)
+static void device_log_read(void *self, uint32_t generation, uint32_t since, uint32_t object)
 {
     process *p = self;
-    later(p, (answer){.kind = LOG_READ, .at = {.generation = generation}, .object = object},
+    later(p,
+          (answer){.kind = LOG_READ,
+                   .at = {.generation = generation},
+                   .tag = since,
+                   .object = object},
           some(p->world, 2000000));
 }
 

@@ -59,6 +59,18 @@ typedef enum ru_app_rule {
     RU_APP_USER, /* the app's merge */
 } ru_app_rule;
 
+/* When workers die, tables that count what executors hold are made again from what is left: in one
+ * clock, all tables have their first values, and `recount` of a task is set. */
+typedef enum ru_app_recount {
+    RU_APP_RECOUNT_NEVER,
+    /* Tables follow from the states of all executors: the task adds what its state says. States of
+     * executors that died are those that were saved last, or as exec_open makes them. */
+    RU_APP_RECOUNT_STATES,
+    /* Tables and states follow from the driver's state: `drive` is asked with `sums` NULL, its
+     * arguments say all of it. Without the driver, whose process died, all goes back. */
+    RU_APP_RECOUNT_DRIVER,
+} ru_app_recount;
+
 typedef struct ru_app_table {
     const char *name; /* in checkpoints and messages */
     int64_t rows;
@@ -95,6 +107,7 @@ typedef struct ru_app_task {
     const void *args; /* of this clock, from the driver; view */
     int64_t args_bytes;
     uint64_t seed; /* of (job, executor, clock, round): the same wherever the task runs */
+    bool recount;  /* of an app with `recount`: all tables have their first values */
 } ru_app_task;
 
 /* What a task works on: for want k, value[k] holds its rows one after another,
@@ -151,9 +164,9 @@ typedef struct ru_app_ops {
     int64_t config_bytes;        /* size of the struct that it fills */
     bool labels;                 /* the data must have labels */
     /* Learning repairs rows, local ones too, that are some clocks older than the others: when
-     * workers die, only what they held goes back. false: all goes back, as it must where rows count
-     * what executors hold. */
+     * workers die, only what they held goes back. false: `recount`, or all goes back. */
     bool partial;
+    uint32_t recount; /* ru_app_recount */
     /* Check the setup and the data; make what all executors share. Errors: one sentence. */
     ru_status (*open)(const ru_app_setup *setup, void **self, ru_err *err);
     void (*close)(void *self);
@@ -187,7 +200,8 @@ typedef struct ru_app_ops {
                   const float *update);
 
     /* Driver, may be NULL: arguments of clock `clock`, the same for all executors, when all clocks
-     * below are applied. `sums` are those of the clock before (NULL at clock 0), `view` of what
+     * below are applied. `sums` are those of the clock before (NULL at clock 0, and when `recount`
+     * of the clock's tasks will be set: then `view` has first values), `view` of what
      * `drive_wants` named. The driver's state is saved and loaded with a checkpoint. */
     ru_status (*drive_open)(const void *self, void **driver, ru_err *err);
     void (*drive_close)(void *driver);

@@ -119,8 +119,9 @@ static const ru_conf_field recovery_fields[] = {
             "last checkpoint, and the result stays the same bits; newest: the others go on, and "
             "each lost row comes from its newest copy, in a cache of a worker, the running "
             "checkpoint, or a checkpoint; partial: the same without caches; reset: lost rows get "
-            "their first values; auto: newest for apps that repair such rows (mf, mlr) if "
-            "clocks.stragglers is wait or clocks.order is bsp, else rollback"),
+            "their first values; auto: newest for apps that repair such rows (mf, mlr) or count "
+            "them again (lda, kmeans, lasso) if clocks.stragglers is wait or clocks.order is bsp, "
+            "else rollback"),
     ROW(CHOICE, ru_app_job_recovery, save, .def = "priority",
         .choices = "priority|round_robin|random|full|none",
         .help =
@@ -239,8 +240,9 @@ static ru_status resolve_recovery(const ru_app_ops *ops, ru_app_job *job, ru_err
     }
     /* Slices that shards have merged cannot be taken out when their owner dies. */
     bool waits = job->clocks.stragglers == RU_ENGINE_WAIT || job->clocks.order == RU_ENGINE_BSP;
+    bool goes_on = ops->partial || ops->recount != RU_APP_RECOUNT_NEVER;
     if (*m == RU_APP_RECOVER_AUTO) {
-        *m = ops->partial && waits && !backup ? RU_APP_RECOVER_NEWEST : RU_APP_RECOVER_ROLLBACK;
+        *m = goes_on && waits && !backup ? RU_APP_RECOVER_NEWEST : RU_APP_RECOVER_ROLLBACK;
     }
     if (*m != RU_APP_RECOVER_ROLLBACK && !waits) {
         return RU_FAIL(
@@ -249,7 +251,7 @@ static ru_status resolve_recovery(const ru_app_ops *ops, ru_app_job *job, ru_err
             "rebuilt when workers die: set recovery.method to rollback, clocks.order to "
             "bsp, or clocks.stragglers to wait");
     }
-    return *m == RU_APP_RECOVER_ROLLBACK || ops->partial
+    return *m == RU_APP_RECOVER_ROLLBACK || goes_on
                ? RU_OK
                : RU_FAIL(err, RU_E_CONFIG,
                          "app '%s' cannot go on with rows that are older than the others; set "

@@ -4,7 +4,8 @@
  * how much the sums and counts of clusters change because rows have gone from one to another; the
  * app's merge keeps the sums beside the row and makes the mean of them. First centres are drawn as
  * k-means++ draws them, from a sample of the rows. A cluster that loses all members keeps its
- * centre.
+ * centre. When workers die, sums and counts are made again from the clusters of all rows; a cluster
+ * that has no rows then gets its first centre.
  *
  * Source: arthur-2007 (first centres). */
 #include <math.h>
@@ -324,6 +325,15 @@ static ru_status kmeans_run(void *state, const ru_app_task *task, const ru_app_v
 {
     (void)err;
     executor *x = state;
+    for (int64_t r = 0; task->recount && r < x->part.rows; r++) {
+        if (x->of[r] != none) {
+            add_row(x, view->delta[0], r, x->of[r], 1.0F);
+        }
+    }
+    if (task->recount) { /* there are no centres */
+        result->sums[2] = 1.0;
+        return RU_OK;
+    }
     turn_centres(x->m, view->value[0], x->across, x->norm);
     for (int64_t r = task->lo; r < task->hi; r++) {
         double away;
@@ -340,6 +350,13 @@ static ru_status kmeans_run(void *state, const ru_app_task *task, const ru_app_v
         result->sums[1] += 1.0;
     }
     return RU_OK;
+}
+
+static double kmeans_objective(const void *self, const double *sums, const float *const *told)
+{
+    (void)self;
+    (void)told;
+    return sums[2] > 0 ? RU_NAN : sums[0];
 }
 
 /* -- use --------------------------------------------------------------------------------------- */
@@ -424,6 +441,7 @@ const ru_app_ops rui_app_kmeans = {
     .help = "k-means clustering",
     .config = &table,
     .config_bytes = sizeof(settings),
+    .recount = RU_APP_RECOUNT_STATES,
     .open = kmeans_open,
     .close = kmeans_close,
     .tables = kmeans_tables,
@@ -435,6 +453,7 @@ const ru_app_ops rui_app_kmeans = {
     .wants = kmeans_wants,
     .run = kmeans_run,
     .merge = kmeans_merge,
+    .objective = kmeans_objective,
     .objective_name = "inertia",
     .eval = kmeans_eval,
     .metrics = kmeans_metrics,

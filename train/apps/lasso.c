@@ -8,6 +8,8 @@
  * `products` is used anew each clock: executor 0 takes what stood there away. It also writes the
  * new weights into table `weights`, for checkpoints and exports.
  *
+ * When workers die, the driver sends all weights, and everything is made again from them.
+ *
  * Source: litz-2018 (the app), lee-2014 (blocks of nearly independent columns by priority). */
 #include <math.h>
 #include <stddef.h>
@@ -24,7 +26,7 @@ typedef struct executor {
     rui_columns columns;
     double *residual; /* [rows] */
     bool first;       /* executor 0 */
-    uint32_t *list;   /* [block] columns of the block before */
+    uint32_t *list;   /* [cols] columns of the block before, or of all weights */
 } executor;
 
 void rui_columns_fini(rui_columns *c)
@@ -110,6 +112,14 @@ static void lasso_exec_close(void *state)
     free(x);
 }
 
+/* Residuals of no weights. */
+static void begin(executor *x)
+{
+    for (int64_t r = 0; r < x->part.rows; r++) {
+        x->residual[r] = (double)x->part.label[r];
+    }
+}
+
 static ru_status lasso_exec_open(const void *self, uint32_t k, const ru_sparse *part, void **state,
                                  ru_err *err)
 {
@@ -122,7 +132,7 @@ static ru_status lasso_exec_open(const void *self, uint32_t k, const ru_sparse *
     x->part = *part;
     x->first = k == 0;
     x->residual = calloc((size_t)part->rows + 1, sizeof *x->residual);
-    x->list = calloc((size_t)m->block + 1, sizeof *x->list);
+    x->list = calloc((size_t)m->cols + 1, sizeof *x->list);
     ru_status st = x->residual != NULL && x->list != NULL
                        ? rui_columns_init(&x->columns, part, 1, err)
                        : RU_FAIL(err, RU_E_MEM, "no memory for residuals");
@@ -130,9 +140,7 @@ static ru_status lasso_exec_open(const void *self, uint32_t k, const ru_sparse *
         lasso_exec_close(x);
         return st;
     }
-    for (int64_t r = 0; r < part->rows; r++) {
-        x->residual[r] = (double)part->label[r];
-    }
+    begin(x);
     *state = x;
     return RU_OK;
 }
@@ -176,6 +184,9 @@ static ru_status lasso_run(void *state, const ru_app_task *task, const ru_app_vi
     executor *x = state;
     const rui_columns *c = &x->columns;
     rui_lasso_args a = rui_lasso_args_of(task->args, task->args_bytes);
+    if (task->recount) { /* the steps are all weights */
+        begin(x);
+    }
     for (uint32_t k = 0; k < a.n_steps; k++) {
         const rui_lasso_step *s = &a.steps[k];
         for (int64_t i = rui_columns_first(c, s->col); i < rui_columns_end(c, s->col); i++) {
@@ -286,6 +297,7 @@ const ru_app_ops rui_app_lasso = {
     .config = &table,
     .config_bytes = sizeof(rui_lasso_settings),
     .labels = true,
+    .recount = RU_APP_RECOUNT_DRIVER,
     .open = lasso_open,
     .close = free,
     .tables = lasso_tables,

@@ -208,7 +208,8 @@ ru_status rui_lasso_drive(void *self, uint32_t clock, const double *sums, const 
     (void)err;
     driver *d = self;
     rui_lasso_head head = {0};
-    if (clock > 0) {
+    bool again = clock > 0 && sums == NULL; /* everybody begins with these weights */
+    if (clock > 0 && !again) {
         resize(d, sums);
         head.n_steps = take_steps(d, view->value[0]);
     }
@@ -216,9 +217,17 @@ ru_status rui_lasso_drive(void *self, uint32_t clock, const double *sums, const 
     head.n_block = d->n_block;
     for (int64_t j = 0; j < d->m->cols; j++) {
         head.norm1 += fabs(d->weight[j]);
+        head.n_steps += again && d->weight[j] != 0.0 ? 1 : 0;
     }
     ru_app_put(args, &head, sizeof head);
-    ru_app_put(args, d->steps, head.n_steps * (int64_t)sizeof *d->steps);
+    for (int64_t j = 0; again && j < d->m->cols; j++) {
+        const rui_lasso_step step = {
+            .change = d->weight[j], .weight = d->weight[j], .col = (uint32_t)j};
+        if (d->weight[j] != 0.0) {
+            ru_app_put(args, &step, sizeof step);
+        }
+    }
+    ru_app_put(args, d->steps, again ? 0 : head.n_steps * (int64_t)sizeof *d->steps);
     ru_app_put(args, d->block, head.n_block * (int64_t)sizeof *d->block);
     return RU_OK;
 }

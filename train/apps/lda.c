@@ -5,6 +5,9 @@
  * of the clock before, with its own changes since. An executor's state are the topics of its words.
  * Clock 0 gives every word its first topic, drawn given those before it.
  *
+ * When workers die, both tables are counted again from the topics of all words. Executors that died
+ * go on with topics that they had some clocks before.
+ *
  * Objective: joint log likelihood of words and topics, by word.
  *
  * Source: griffiths-2004 (sampler, likelihood), litz-2018 (rotation). */
@@ -425,6 +428,20 @@ static void likelihood(const executor *x, const float *rows, int64_t words, doub
     sums[2] += (double)c->tokens;
 }
 
+/* Add the words of a block by their topics. */
+static void count_again(const rui_lda_corpus *c, uint32_t block, float *rows, float *topics)
+{
+    for (int64_t r = c->run[block]; r < c->run[block + 1]; r++) {
+        float *row = rows + (int64_t)c->word[r] * c->topics;
+        for (int64_t i = c->begin[r]; i < c->begin[r + 1]; i++) {
+            if (c->z[i] != RUI_LDA_NONE) {
+                row[c->z[i]] += 1.0F;
+                topics[c->z[i]] += 1.0F;
+            }
+        }
+    }
+}
+
 static ru_status lda_run(void *state, const ru_app_task *task, const ru_app_view *view,
                          ru_app_result *result, ru_err *err)
 {
@@ -432,13 +449,17 @@ static ru_status lda_run(void *state, const ru_app_task *task, const ru_app_view
     executor *x = state;
     const lda *l = x->l;
     size_t bytes = l->topics * sizeof(float);
-    if (task->round == 0) {
-        memcpy(x->c.nk, view->value[1], bytes);
-    }
-    memcpy(x->before, x->c.nk, bytes);
-    rui_lda_sample(&x->c, task->block, view->value[0], task->seed);
-    for (uint32_t k = 0; k < l->topics; k++) {
-        view->value[1][k] += x->c.nk[k] - x->before[k];
+    if (task->recount) {
+        count_again(&x->c, task->block, view->value[0], view->value[1]);
+    } else {
+        if (task->round == 0) {
+            memcpy(x->c.nk, view->value[1], bytes);
+        }
+        memcpy(x->before, x->c.nk, bytes);
+        rui_lda_sample(&x->c, task->block, view->value[0], task->seed);
+        for (uint32_t k = 0; k < l->topics; k++) {
+            view->value[1][k] += x->c.nk[k] - x->before[k];
+        }
     }
     if (task->round + 1 == task->blocks && task->clock % l->set.every == 0) {
         likelihood(x, view->value[0], l->cut[task->block + 1] - l->cut[task->block], result->sums);
@@ -612,6 +633,7 @@ const ru_app_ops rui_app_lda = {
     .help = "topics of documents by collapsed Gibbs sampling",
     .config = &table,
     .config_bytes = sizeof(settings),
+    .recount = RU_APP_RECOUNT_STATES,
     .open = lda_open,
     .close = lda_close,
     .tables = lda_tables,

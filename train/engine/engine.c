@@ -364,6 +364,8 @@ static void begin_generation(ru_engine *e, const rui_engine_blob *b, ru_time now
 {
     e->generation = b->generation;
     e->base = (ru_engine_ckpt){b->from_generation, b->from_clock};
+    const ru_engine_ckpt saved = {b->saved_generation, b->saved_clock};
+    e->saved = rui_count_is(e) && rui_engine_newer(saved, e->saved) ? saved : e->saved;
     e->closed = e->base.clock;
     e->save = 0;
     e->fence = 0;
@@ -374,12 +376,7 @@ static void begin_generation(ru_engine *e, const rui_engine_blob *b, ru_time now
     e->barrier = 0;
     e->args_clock = RUI_ENGINE_NONE;
     ru_ps_reset(e->ps, e->generation, e->closed, fx);
-    for (uint32_t k = 0; k < e->n_execs; k++) {
-        rui_exec_reset(e, k);
-        if (ru_node_is(e->holder[k], e->opt.self) && !e->moved[k]) {
-            e->exec[k].want = RUI_WANT_RESTORE;
-        }
-    }
+    rui_count_execs(e);
     e->facts.restores++;
     rui_engine_record_begin(e, now);
     rui_engine_news(
@@ -705,6 +702,8 @@ ru_status ru_engine_open(const ru_engine_options *opt, ru_arena *arena, ru_engin
      * owner dies and begins anew: all roll back. */
     e->opt.partial = opt->partial && opt->stragglers != RU_ENGINE_BACKUP &&
                      (!divides(opt) || opt->driver == RU_ENGINE_BSP);
+    e->counts = e->opt.partial && opt->ops->recount != RU_APP_RECOUNT_NEVER;
+    e->opt.partial = e->opt.partial && !e->counts;
     e->arena = arena;
     e->n_execs = s->executors;
     e->sums_n = (int64_t)s->rounds * RU_APP_SUMS_MAX;

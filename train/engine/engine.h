@@ -46,6 +46,9 @@ enum {
 /* Generation of a checkpoint that another host of the app wrote: the device makes its objects with
  * ru_engine_scatter. */
 #define RU_ENGINE_GIVEN (UINT32_MAX - 1)
+/* In place of the generation of a checkpoint: members died, the executors go on with what they have
+ * or had saved, and the tables are made again of it (ru_app_ops.recount). */
+#define RU_ENGINE_COUNTED (UINT32_MAX - 2)
 
 #define RU_ENGINE_MEMORY (INT64_C(4) << 30)
 
@@ -110,11 +113,12 @@ typedef struct ru_engine_device_ops {
     void (*write)(void *self, ru_engine_ckpt at, uint32_t object, const void *bytes, int64_t n);
     void (*read)(void *self, ru_engine_ckpt at, uint32_t object, uint32_t tag); /* ru_engine_read */
     /* Append records (store/shardlog.h) to this process's log of a generation, durably:
-     * ru_engine_logged. View until return. One at a time. May be NULL, as the next, without
-     * `partial`. */
-    void (*log)(void *self, uint32_t generation, const void *bytes, int64_t n);
-    /* Records of an object in the logs of all processes: ru_engine_log_read. */
-    void (*log_read)(void *self, uint32_t generation, uint32_t object);
+     * ru_engine_logged. View until return. One at a time. Logs of generations before `since` are of
+     * no use any more. May be NULL, as the next, without `partial`. */
+    void (*log)(void *self, uint32_t generation, uint32_t since, const void *bytes, int64_t n);
+    /* Records of an object in the logs of all processes and these generations:
+     * ru_engine_log_read. */
+    void (*log_read)(void *self, uint32_t generation, uint32_t since, uint32_t object);
 } ru_engine_device_ops;
 
 /* Work that changed hands. */
@@ -176,8 +180,9 @@ typedef struct ru_engine_options {
     ru_engine_stages stages;
     uint32_t save_every; /* clocks between checkpoints; 0: by time */
     int64_t save_ns;     /* time between checkpoints; 0: one at the end */
-    /* When members die the others go on, and what they held is rebuilt from older copies. Without,
-     * all roll back to the last checkpoint, as they must where stragglers are helped but in bsp. */
+    /* When members die the others go on, and what they held is rebuilt from older copies, or
+     * counted again (ru_app_ops.recount). Without, all roll back to the last checkpoint, as they
+     * must where stragglers are helped but in bsp. */
     bool partial;
     uint32_t recover; /* ru_recover_method: which copies; not ROLLBACK */
     ru_engine_saves saves;

@@ -287,7 +287,7 @@ void rui_engine_load_shard(ru_engine *e, uint32_t s, ru_time now, ru_effects *fx
     }
     if (rui_copy_restores(e)) {
         load_copy(e, s, now, fx);
-    } else if (e->base.generation > 0) {
+    } else if (e->base.generation > 0 && !rui_count_is(e)) {
         e->opt.device->read(e->opt.device_self, e->base, o, e->generation);
     } else if (ru_ps_shard_first(e->ps, s, now, fx) != RU_OK) {
         rui_engine_fail(e, RU_E_MEM, "there is no memory for the parameters of this process", now,

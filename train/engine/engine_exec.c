@@ -455,15 +455,23 @@ static void arrive(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     rui_exec_settle(e, k, now, fx);
 }
 
+void rui_exec_at(ru_engine *e, uint32_t k, uint32_t clock)
+{
+    rui_exec *x = &e->exec[k];
+    memset(x->done, 0, (size_t)(e->window * e->sums_n) * sizeof *x->done);
+    memset(x->done_cpu, 0, e->window * sizeof *x->done_cpu);
+    memset(x->sums, 0, (size_t)e->sums_n * sizeof *x->sums);
+    x->cpu_ns = 0;
+    x->step = clock * e->opt.shape->rounds;
+}
+
 ru_status rui_exec_revive(ru_engine *e, uint32_t k, const void *bytes, int64_t n, ru_time now,
                           ru_effects *fx)
 {
     rui_exec *x = &e->exec[k];
     uint32_t rounds = e->opt.shape->rounds;
     ru_err err;
-    memset(x->done, 0, (size_t)(e->window * e->sums_n) * sizeof *x->done);
-    memset(x->done_cpu, 0, e->window * sizeof *x->done_cpu);
-    x->step = 0;
+    rui_exec_at(e, k, 0);
     if (bytes != NULL) {
         RU_TRY(unpack(e, k, bytes, n, &err));
     }
@@ -474,6 +482,9 @@ ru_status rui_exec_revive(ru_engine *e, uint32_t k, const void *bytes, int64_t n
     }
     memset(x->sums, 0, (size_t)e->sums_n * sizeof *x->sums);
     x->cpu_ns = 0;
+    if (rui_count_is(e)) { /* whatever clock it is of */
+        rui_exec_at(e, k, e->closed);
+    }
     x->want = RUI_WANT_READY;
     rui_engine_ready(e, false, now, fx);
     rui_exec_tell(e, k, now, fx);

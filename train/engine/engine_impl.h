@@ -11,6 +11,7 @@
  *   engine_map.c    the leader: who holds what; views
  *   engine_save.c   the running checkpoint of a member
  *   engine_recover.c objects whose holder died
+ *   engine_count.c  tables that are made again of what executors hold
  *   engine_trace.c  records of what executors do and wait for
  *   engine_copy.c   copies of objects in the memory of reliable members
  *   engine_stage.c  the leader: clocks that are committed
@@ -93,6 +94,7 @@ typedef struct rui_engine_blob {
     uint32_t from_generation, from_clock, executors, shards;
     uint32_t fence;   /* epoch of the last view of the generation after a loss; NONE: this one */
     uint32_t keepers; /* the first so many reliable members keep copies; 0: nobody */
+    uint32_t saved_generation, saved_clock; /* COUNTED: the newest checkpoint */
 } rui_engine_blob;
 /* In place of the generation of a checkpoint: it begins from the copies of its keepers. */
 #define RUI_ENGINE_MEMORY UINT32_MAX
@@ -319,6 +321,7 @@ struct ru_engine {
     ru_node_id *holder;    /* [executors + shards] */
     uint8_t *moved;        /* [executors + shards] since the generation began */
     uint8_t *lost;         /* [executors + shards] its holder rebuilds it */
+    bool counts;           /* what is lost is counted again; then opt.partial is false */
     uint32_t fence;        /* epoch of the last view after a loss; messages of before are void */
     uint32_t heard;        /* epoch in which the leader told the clock last */
     rui_rebuild **rebuild; /* [executors + shards] NULL: not rebuilt here */
@@ -410,6 +413,20 @@ void rui_recover_rebuilt(ru_engine *e, const rui_engine_head *h, const void *bod
 void rui_recover_ready(ru_engine *e, const rui_engine_head *h, const uint8_t *here,
                        const uint8_t *leaving, bool all, ru_time now, ru_effects *fx);
 
+/* engine_count.c */
+/* The leader: may the job go on without those who are not among these members? */
+RU_MUST_USE bool rui_count_may(const ru_engine *e, const ru_node_id *nodes, uint32_t n);
+/* ... with this in place of a checkpoint. */
+RU_MUST_USE ru_engine_ckpt rui_count_from(ru_engine *e, const ru_node_id *nodes, uint32_t n,
+                                          ru_engine_ckpt newest, ru_time now);
+RU_MUST_USE bool rui_count_is(const ru_engine *e); /* such a generation */
+/* Such a generation begins at the leader. */
+void rui_count_begin(ru_engine *e);
+/* A generation begins: which executors have to be restored, and which go on. */
+void rui_count_execs(ru_engine *e);
+/* Logs of earlier generations are of no use. */
+RU_MUST_USE uint32_t rui_count_since(const ru_engine *e);
+
 /* engine_copy.c */
 RU_MUST_USE ru_status rui_copy_open(ru_engine *e, ru_err *err);
 /* A view with so many keepers is in force; before its generation begins. */
@@ -485,8 +502,9 @@ uint32_t rui_exec_packed(const ru_engine *e, const void *bytes, int64_t n); /* .
  * exec_open. Errors: RU_E_DATA. */
 RU_MUST_USE ru_status rui_exec_revive(ru_engine *e, uint32_t k, const void *bytes, int64_t n,
                                       ru_time now, ru_effects *fx);
-bool rui_exec_stateful(const ru_engine *e);    /* do executors keep anything? */
-void rui_exec_close(ru_engine *e, uint32_t k); /* its state */
+void rui_exec_at(ru_engine *e, uint32_t k, uint32_t clock); /* next; it has no results */
+bool rui_exec_stateful(const ru_engine *e);                 /* do executors keep anything? */
+void rui_exec_close(ru_engine *e, uint32_t k);              /* its state */
 
 /* engine_task.c */
 /* May it run its next step? Then it fetches or runs. */

@@ -94,8 +94,10 @@ static void drive(ru_engine *e, ru_time now, ru_effects *fx)
     const ru_app_view view = {.value = t->value, .delta = t->delta};
     ru_err err = {0};
     l->args.n = 0;
-    ru_status st = ru_app_call_drive(e->opt.ops, l->driver, l->closed,
-                                     l->closed > 0 ? l->last : NULL, &view, &l->args, &err);
+    bool counts = rui_count_is(e) && l->closed == e->base.clock;
+    ru_status st =
+        ru_app_call_drive(e->opt.ops, l->driver, l->closed,
+                          l->closed > 0 && !counts ? l->last : NULL, &view, &l->args, &err);
     if (st != RU_OK || l->args.full) {
         rui_engine_fail(e, st != RU_OK ? st : RU_E_MEM,
                         st != RU_OK ? err.text : "no memory for the arguments of a clock", now, fx);
@@ -400,8 +402,11 @@ void rui_lead_begin(ru_engine *e, ru_time now, ru_effects *fx)
     l->save_at = now;
     l->barrier = 0;
     l->adopt = l->check = false;
-    memset(l->lost, 0, e->n_execs + e->n_shards);
     memset(l->rebuilt, 0, (e->n_execs + e->n_shards) * sizeof *l->rebuilt);
+    if (rui_count_is(e)) {
+        rui_count_begin(e);
+    }
+    memset(l->lost, 0, e->n_execs + e->n_shards);
     l->save_bytes = 0;
     rui_share_reset(e, now);
     rui_backup_begin(e);
@@ -413,14 +418,16 @@ void rui_lead_begin(ru_engine *e, ru_time now, ru_effects *fx)
         l->done[k] = l->closed;
         l->prepared[k] = 0;
     }
-    close_driver(e);
+    if (!rui_count_is(e)) { /* else the driver goes on */
+        close_driver(e);
+    }
     ru_err err = {0};
-    if (e->opt.ops->drive_open != NULL &&
+    if (e->opt.ops->drive_open != NULL && l->driver == NULL &&
         e->opt.ops->drive_open(e->opt.app, &l->driver, &err) != RU_OK) {
         rui_engine_fail(e, err.status, err.text, now, fx);
         return;
     }
-    l->reading = e->base.generation > 0;
+    l->reading = e->base.generation > 0 && !rui_count_is(e);
     if (rui_copy_restores(e)) {
         const ru_app_bytes *b = rui_stage_driver(e);
         rui_lead_read(e, b->p, b->n, RU_OK, NULL, now, fx);

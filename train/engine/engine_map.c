@@ -2,7 +2,8 @@
  * changes to it in one order.
  *
  *   a member died       new generation from the last checkpoint, its objects to the others; or the
- *                       same one, and they rebuild what was lost (engine_recover.c)
+ *                       same one, and they rebuild what was lost (engine_recover.c); or a new one
+ *                       with what executors have (engine_count.c)
  *   a member wants in   the view with it, nothing moves; then moves that pay (plan/moves)
  *   a member leaves     its objects to others; when they have arrived, the view without it
  *   moves               a few objects with each view; executors whose data are open there */
@@ -55,7 +56,9 @@ static void install(ru_engine *e, const ru_node_id *nodes, uint32_t n, const ru_
         recover           ? RUI_ENGINE_NONE
         : generation != 0 ? e->fence
                           : 0,
-        rui_stage_keepers(e, nodes, n, generation == 0 && from.generation != RUI_ENGINE_MEMORY)};
+        rui_stage_keepers(e, nodes, n, generation == 0 && from.generation != RUI_ENGINE_MEMORY),
+        e->saved.generation,
+        e->saved.clock};
     int64_t bytes = (int64_t)sizeof b + 2 * (int64_t)rui_objects(e);
     RU_CHECK(bytes <= (int64_t)sizeof blob && n <= RANKS_MAX);
     memcpy(blob, &b, sizeof b);
@@ -68,6 +71,8 @@ static void install(ru_engine *e, const ru_node_id *nodes, uint32_t n, const ru_
         bool moved = generation != 0 && (e->moved[o] || !ru_node_is(map[o], e->holder[o]));
         bool lost = generation != 0 &&
                     (e->lead.lost[o] || (e->lost[o] && !ru_node_is(e->lead.at[o], e->holder[o])));
+        /* Whoever has it keeps it, another one rebuilds it. */
+        lost = lost || (generation == 0 && from.generation == RU_ENGINE_COUNTED && o < e->n_execs);
         rank = (uint16_t)(rank | (moved || lost ? RUI_ENGINE_MOVED : 0));
         rank = (uint16_t)(rank | (lost ? RUI_ENGINE_LOST : 0));
         memcpy(blob + sizeof b + 2 * (size_t)o, &rank, sizeof rank);
@@ -80,7 +85,8 @@ static ru_engine_ckpt newest(const ru_engine *e, const ru_node_id *nodes, uint32
 {
     /* A resumed job has saved nothing yet. */
     ru_engine_ckpt best = e->saved, base = e->base;
-    best = base.generation != RUI_ENGINE_MEMORY && rui_engine_newer(base, best) ? base : best;
+    bool real = base.generation != RUI_ENGINE_MEMORY && !rui_count_is(e);
+    best = real && rui_engine_newer(base, best) ? base : best;
     for (uint32_t i = 0; i < n; i++) {
         int64_t bytes;
         ru_engine_ckpt c;
@@ -101,6 +107,9 @@ static void renew(ru_engine *e, const ru_node_id *nodes, uint32_t n, ru_time now
     ru_engine_ckpt from = first    ? e->opt.from
                           : memory ? (ru_engine_ckpt){RUI_ENGINE_MEMORY, e->lead.stage.committed}
                                    : newest(e, nodes, n);
+    if (!first && !memory && !e->lead.stalled && rui_count_may(e, nodes, n)) {
+        from = rui_count_from(e, nodes, n, from, now);
+    }
     for (uint32_t o = 0; o < rui_objects(e); o++) {
         e->lead.to[o] = rui_among(nodes, n, e->holder[o]) ? e->holder[o] : (ru_node_id){0};
     }

@@ -143,9 +143,10 @@ void rui_rebuild_reset(ru_engine *e)
 static void begin(ru_engine *e, uint32_t o, ru_time now)
 {
     rui_rebuild *r = rebuild_of(e, o);
-    bool saved = rui_copy_restores(e) || rui_engine_newer(e->saved, e->base);
+    bool saved = rui_copy_restores(e) || rui_count_is(e) || rui_engine_newer(e->saved, e->base);
     ru_engine_ckpt from = saved ? e->saved : e->base;
-    bool reset = e->opt.recover == RU_RECOVER_RESET;
+    bool reset = e->opt.recover == RU_RECOVER_RESET ||
+                 (e->counts && e->opt.ops->recount == RU_APP_RECOUNT_DRIVER);
     r->begun = true;
     r->at = now;
     r->saved_read = from.generation == 0 || reset;
@@ -154,7 +155,7 @@ static void begin(ru_engine *e, uint32_t o, ru_time now)
         e->opt.device->read(e->opt.device_self, from, o, e->generation | RUI_ENGINE_REBUILDS);
     }
     if (!r->log_read) {
-        e->opt.device->log_read(e->opt.device_self, e->generation, o);
+        e->opt.device->log_read(e->opt.device_self, e->generation, rui_count_since(e), o);
     }
 }
 
@@ -294,7 +295,7 @@ static void finish_shard(ru_engine *e, uint32_t o, ru_time now, ru_effects *fx)
 }
 
 /* The newest state of an executor that there is; NULL: none. In order, none of a clock that is
- * still open here: the changes of that clock died with it. */
+ * still open here: the changes of that clock died with it. All of them can be counted. */
 static const void *newest(const ru_engine *e, const rui_rebuild *r, int64_t *n, uint32_t *clock)
 {
     const void *best = r->saved;
@@ -302,7 +303,7 @@ static const void *newest(const ru_engine *e, const rui_rebuild *r, int64_t *n, 
     *n = r->saved_bytes;
     *clock = best != NULL ? rui_exec_packed(e, best, *n) : 0;
     for (int64_t at = 0; r->log != NULL && ru_shardlog_next(r->log, r->log_bytes, &at, &rec);) {
-        bool later = e->opt.driver == RU_ENGINE_BSP && rec.clock > e->closed;
+        bool later = e->opt.driver == RU_ENGINE_BSP && rec.clock > e->closed && !rui_count_is(e);
         if (!later && (best == NULL || rec.clock >= *clock)) {
             best = rec.bytes;
             *n = rec.n;
@@ -330,7 +331,7 @@ static void finish_exec(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
                         "the saved state of an executor is damaged, or of another job", now, fx);
         return;
     }
-    bool keeps = rui_exec_stateful(e);
+    bool keeps = rui_exec_stateful(e) && e->opt.ops->recount != RU_APP_RECOUNT_DRIVER;
     const ru_ps_rebuilt how = {.closed = rui_exec_clock(e, k),
                                .rows = 1,
                                .logged = bytes != NULL && bytes != e->rebuild[k]->saved,

@@ -90,7 +90,8 @@ static uint32_t executors(ru_engine *e, uint32_t most, uint32_t *which, void **b
 static uint32_t executors_here(const ru_engine *e)
 {
     uint32_t n = 0;
-    for (uint32_t k = 0; k < e->n_execs && rui_exec_stateful(e); k++) {
+    bool saves = rui_exec_stateful(e) && e->opt.ops->recount != RU_APP_RECOUNT_DRIVER;
+    for (uint32_t k = 0; k < e->n_execs && saves; k++) {
         n += e->exec[k].mine && e->exec[k].want == RUI_WANT_READY ? 1 : 0;
     }
     return n;
@@ -165,7 +166,7 @@ static double ratio_of(const ru_engine *e, const block *b, uint32_t n)
 /* A job that begins from nothing: first values are those that are lost least. */
 static void begin(ru_engine *e)
 {
-    for (uint32_t k = 0; k < ru_ps_blocks(e->ps); k++) {
+    for (uint32_t k = 0; k < ru_ps_blocks(e->ps) && !e->counts; k++) {
         ru_ps_block_first(e->ps, k);
     }
     e->saver.begun = true;
@@ -209,10 +210,11 @@ static ru_status save(ru_engine *e, ru_time now, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory to choose among %u blocks", blocks);
     }
     ru_save_plan p;
-    if (!s->begun && e->base.generation == 0 && e->opt.saves.method != RU_SAVE_FULL) {
+    bool known = e->base.generation == 0 || rui_count_is(e); /* older records are still there */
+    if (!s->begun && known && e->opt.saves.method != RU_SAVE_FULL) {
         begin(e);
     }
-    uint32_t n = blocks_here(e, b, moved), here = executors_here(e);
+    uint32_t n = e->counts ? 0 : blocks_here(e, b, moved), here = executors_here(e);
     RU_TRY(choose(e, moved, n, ratio_of(e, b, n), &s->out, &p, now, err));
     uint32_t n_states = executors(e, how_many(e, here, 1, &s->owed_states), which, states, size);
     s->bytes = records(e, b, &p, which, states, size, n_states, &s->n);
@@ -229,7 +231,7 @@ static ru_status save(ru_engine *e, ru_time now, ru_err *err)
     s->count++;
     s->begun = true;
     s->at = now;
-    e->opt.device->log(e->opt.device_self, e->generation, s->bytes, s->n);
+    e->opt.device->log(e->opt.device_self, e->generation, rui_count_since(e), s->bytes, s->n);
     return RU_OK;
 }
 
@@ -241,7 +243,7 @@ void rui_saver_look(ru_engine *e, ru_time now, ru_effects *fx)
     double fraction = o->method == RU_SAVE_FULL ? 1 : o->fraction > 0 ? o->fraction : FRACTION;
     uint32_t every = (uint32_t)(fraction * clocks + 0.5);
     ru_err err;
-    if (!e->opt.partial || e->ended || s->bytes != NULL || now.ns < s->next.ns ||
+    if ((!e->opt.partial && !e->counts) || e->ended || s->bytes != NULL || now.ns < s->next.ns ||
         (s->begun && e->closed < s->clock + (every > 0 ? every : 1))) {
         return;
     }

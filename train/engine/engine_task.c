@@ -186,6 +186,7 @@ void rui_task_begin(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     ru_engine_task *t = &x->task;
     *t = (ru_engine_task){.executor = k, .state = x->state, .local = x->local};
     t->task = ru_app_task_of(s, k, clock, x->step % s->rounds, x->rows);
+    t->task.recount = rui_count_is(e) && clock == e->base.clock;
     t->task.args = e->args;
     t->task.args_bytes = e->opt.ops->drive == NULL ? 0 : e->args_bytes;
     ru_err err;

@@ -34,6 +34,17 @@ static void report_workers(const rui_app_worker *w)
     ru_run_report_workers_set(w->report, v->n, v->n, voters);
 }
 
+/* What cannot go on without a rollback says so. */
+static void tell_recovery(const rui_app_worker *w)
+{
+    bool back = w->opt->file->job->recovery.method == RU_APP_RECOVER_ROLLBACK;
+    if (back || w->opt->file->ops->drive != NULL) {
+        ru_log(RU_LOG_INFO, "train", "recovery",
+               "if %s dies, all workers go back to the last checkpoint (checkpoint.every)",
+               back ? "a worker" : "the worker that leads");
+    }
+}
+
 /* Files of a run that goes on with another leader. */
 static void report_open(rui_app_worker *w)
 {
@@ -70,6 +81,7 @@ static void report_open(rui_app_worker *w)
                                    .train_samples = ru_sparse_rows(w->data),
                                    .threads = w->n_threads,
                                    .resumed_step = f.closed};
+    tell_recovery(w);
     if (st == RU_OK) {
         report_workers(w);
         st = ru_run_report_begin(w->report, &s, &err);
@@ -210,7 +222,7 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
             w->items = w->items_first = rui_app_items(w, n->clock);
         }
         if (f.leads && f.restores > 1) {
-            event(w, n->clock, "restored");
+            event(w, n->clock, n->ckpt.generation == RU_ENGINE_COUNTED ? "recounted" : "restored");
             rui_tracing_lost(&w->tracing, now);
         }
         if (w->number == 0) {

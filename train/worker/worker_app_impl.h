@@ -47,6 +47,7 @@ typedef struct rui_app_command {
     struct rui_app_command *next;
     rui_app_kind kind;
     uint32_t object, tag;
+    uint32_t since; /* LOG, LOG_READ: a generation */
     ru_node_id to;
     ru_engine_task *task;
     ru_engine_ckpt at;

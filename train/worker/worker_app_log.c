@@ -24,8 +24,8 @@ static void folder_of(const rui_app_worker *w, char into[512])
     (void)snprintf(into, 512, "%s/params/%s", w->opt->worker->train.out, name);
 }
 
-/* The log of this generation; those of earlier ones and of earlier runs are of no use. */
-static ru_status open_log(rui_app_worker *w, uint32_t generation, ru_err *err)
+/* The log of this generation; those before `since` and of earlier runs are of no use. */
+static ru_status open_log(rui_app_worker *w, uint32_t generation, uint32_t since, ru_err *err)
 {
     char dir[512];
     ru_arena arena;
@@ -39,7 +39,7 @@ static ru_status open_log(rui_app_worker *w, uint32_t generation, ru_err *err)
     const char *path = ru_shardlog_path(&arena, dir, generation, w->node_id.v);
     ru_status st = path == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for the name of a log")
                                 : ru_dir_make(dir, err);
-    st = st == RU_OK ? ru_shardlog_clean(dir, generation, err) : st;
+    st = st == RU_OK ? ru_shardlog_clean(dir, since, err) : st;
     st = st == RU_OK ? ru_shardlog_open(path, &w->log, err) : st;
     w->log_generation = generation;
     ru_arena_fini(&arena);
@@ -51,7 +51,7 @@ void rui_app_log_append(rui_app_worker *w, rui_app_command *c)
     ru_time begin = ru_clock_now();
     c->status = c->at.generation < w->log_generation
                     ? RU_FAIL(&c->err, RU_E_MISSING, "generation %u is over", c->at.generation)
-                    : open_log(w, c->at.generation, &c->err);
+                    : open_log(w, c->at.generation, c->since, &c->err);
     c->status =
         c->status == RU_OK ? ru_shardlog_append(w->log, c->bytes, c->n, &c->err) : c->status;
     c->busy_ns = ru_clock_now().ns - begin.ns;
@@ -64,7 +64,7 @@ void rui_app_log_gather(const rui_app_worker *w, rui_app_command *c)
     folder_of(w, dir);
     ru_arena_init(&arena, 0);
     ru_text text = ru_text_arena(&arena);
-    c->status = ru_shardlog_gather(dir, c->at.generation, c->object, &text, &c->err);
+    c->status = ru_shardlog_gather(dir, c->since, c->at.generation, c->object, &text, &c->err);
     c->bytes = c->status == RU_OK ? malloc((size_t)text.n + 1) : NULL;
     if (c->bytes != NULL && text.n > 0) {
         memcpy(c->bytes, text.p, (size_t)text.n);

@@ -601,19 +601,22 @@ static void device_read(void *self, ru_engine_ckpt at, uint32_t object, uint32_t
                  &(rui_app_command){.kind = RUI_APP_READ, .at = at, .object = object, .tag = tag});
 }
 
-static void device_log(void *self, uint32_t generation, const void *bytes, int64_t n)
+static void device_log(void *self, uint32_t generation, uint32_t since, const void *bytes,
+                       int64_t n)
 {
-    rui_app_command c = {.kind = RUI_APP_LOG, .at = {.generation = generation}, .n = n};
+    rui_app_command c = {
+        .kind = RUI_APP_LOG, .at = {.generation = generation}, .since = since, .n = n};
     c.bytes = malloc((size_t)n);
     RU_CHECK(c.bytes != NULL);
     memcpy(c.bytes, bytes, (size_t)n);
     rui_app_post(self, &c);
 }
 
-static void device_log_read(void *self, uint32_t generation, uint32_t object)
+static void device_log_read(void *self, uint32_t generation, uint32_t since, uint32_t object)
 {
     rui_app_post(self, &(rui_app_command){.kind = RUI_APP_LOG_READ,
                                           .at = {.generation = generation},
+                                          .since = since,
                                           .object = object});
 }
 
