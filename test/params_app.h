@@ -22,6 +22,10 @@ uint32_t ru_params_counted(const ru_params_job *job);
 /* params_item.c: its tables after all clocks are known. 0, or the number of a wrong float + 1. */
 ru_app_ops ru_params_item_ops(void);
 int64_t ru_params_item_wrong(const ru_params_job *job, const ru_params_result *r);
+/* params_count.c: rows of its tables that are not what the states of all executors say. */
+ru_app_ops ru_params_count_ops(const ru_params_job *job);
+int64_t ru_params_count_wrong(const ru_params_job *job, float *const *table,
+                              const ru_app_bytes *states);
 /* Memory for a result's tables, zeros. */
 void ru_params_tables(const ru_app_shape *s, ru_params_result *out);
 

@@ -389,6 +389,49 @@ static void test_losses_are_rebuilt(void **s)
     assert_true(recovered > 4 && rebuilt > 20);
 }
 
+/* Members die whose executors' states are what the tables count: the others go on with theirs, lost
+ * ones with saved states, and at the end the tables are exactly what all states say. */
+static void test_what_is_lost_is_counted_again(void **s)
+{
+    (void)s;
+    uint32_t counted = 0, disk = 0, rebuilt = 0;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        ru_params_job job = plain;
+        ru_params_result r;
+        job.seed = seed;
+        job.founders = 4;
+        job.clocks = 60;
+        job.task_ns = 10000000;
+        job.executors = 8;
+        job.counted = job.partial = true;
+        job.rotate = seed % 2 == 0;
+        job.task_ns = job.rotate ? 2000000 : 10000000;
+        job.drive = seed % 5 == 4;
+        job.driver = seed % 4 == 1 && !job.drive ? RU_ENGINE_SSP : RU_ENGINE_BSP;
+        job.slack = 2;
+        job.save_clocks = 4;
+        job.move_every_ns = seed % 3 == 0 ? 20000000 : 0;
+        job.chaos = (ru_sim_chaos){.crash_per_s = 1.5,
+                                   .vanish_per_s = 0.3,
+                                   .jitter_ns = 1000000,
+                                   .keep_alive = 2,
+                                   .until = {INT64_C(4000000000)}};
+        run(&job, &r);
+        assert_true(r.ended || r.living == 0);
+        assert_int_equal(r.wrong, 0);
+        counted += r.counted;
+        rebuilt += r.rebuilt;
+        disk += job.drive ? 0 : r.from_disk; /* with the leader dies the state of a driver */
+        ru_params_result_fini(&r);
+    }
+    for (uint64_t seed = 0; seed < 60; seed++) { /* more: params-seeds FIRST LAST counts */
+        ru_params_job job;
+        ru_params_draw_counted(seed, &job);
+        equal(&job);
+    }
+    assert_true(counted > 20 && rebuilt > 40 && disk == 0);
+}
+
 /* A shard was lost with the member to which its living holder was to send it: its new holder may
  * rebuild it and be sent it, too. */
 static void test_lost_shard_that_comes_after_all(void **s)
@@ -516,6 +559,7 @@ static void test_seeds(void **s)
 }
 
 RU_TESTS(test_params, cmocka_unit_test(test_losses_are_rebuilt),
+         cmocka_unit_test(test_what_is_lost_is_counted_again),
          cmocka_unit_test(test_lost_shard_that_comes_after_all),
          cmocka_unit_test(test_hangs_after_losses_end),
          cmocka_unit_test(test_copies_of_those_who_die),

@@ -52,6 +52,7 @@ typedef struct ru_params_job {
     uint32_t stragglers;      /* ru_engine_stragglers */
     uint32_t backup;          /* executors for which a clock does not wait; clocks: 20 at most */
     bool divided;             /* the app is that of params_item.c */
+    bool counted;             /* ... of params_count.c */
     ru_speed_pattern pattern; /* divided: processes become slow; one executor on each */
     int64_t delay_ns;         /* of a message between processes; 0: 10 us */
     uint32_t mistake;         /* ru_params_mistake of the app in clock 2 */
@@ -72,7 +73,8 @@ typedef struct ru_params_result {
     ru_status status;
     char text[RU_ERR_TEXT_MAX];
     uint32_t survivors, living, moves, generations; /* living: at the limit of time */
-    uint32_t from_copies, from_disk;                /* generations, not the first */
+    uint32_t from_copies, from_disk, counted;       /* generations, not the first */
+    int64_t wrong;                                  /* counted: rows that the states contradict */
     uint32_t clocks_back; /* closed clocks that were done again, by generations from copies */
     uint32_t told_again;  /* clocks whose objective was told before */
     int64_t gap_ns;       /* longest time between two clocks */
@@ -102,6 +104,8 @@ void ru_params_draw(uint64_t seed, ru_params_job *job);
 void ru_params_draw_sliced(uint64_t seed, ru_params_job *job);
 /* The same with executors in backup. */
 void ru_params_draw_backup(uint64_t seed, ru_params_job *job);
+/* The same with tables that count what executors hold. */
+void ru_params_draw_counted(uint64_t seed, ru_params_job *job);
 /* The same with members whose machines are taken away, with notice or without, and come. */
 typedef struct ru_params_events {
     ru_params_event at[16];
