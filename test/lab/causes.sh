@@ -1,6 +1,6 @@
 #!/bin/bash
 # Planted causes of lost time, on real processes, and what `rubato trace` says of them:
-# causes.sh PATH_OF_RUBATO [ROUNDS]
+# causes.sh PATH_OF_RUBATO [ROUNDS [KIND...]]
 #
 # Each worker has a host of its own (a network namespace behind a shaped link), a part of a core
 # (period 10 ms), and one reads its samples from a disk of its own (a loop device). In the middle of
@@ -17,15 +17,12 @@
 set -euo pipefail
 rubato=$(realpath "$1")
 rounds=${2:-0}
-net=$(realpath "$(dirname "$0")/net.sh")
-"$net" check || exit $?
+net=$(realpath "$(dirname "$0")/net.sh") group=$(realpath "$(dirname "$0")/group.sh")
+"$net" check cpu io || exit $?
 skip() {
     echo "skipped: $*" >&2
     exit 77
 }
-blkio=/sys/fs/cgroup/blkio
-[[ -w $blkio/blkio.throttle.read_bps_device ]] || skip "no cgroup v1 'blkio' controller at $blkio"
-[[ -w /sys/fs/cgroup/cpu/cpu.cfs_quota_us || -f /sys/fs/cgroup/cpu/cpu.shares ]] || skip "no cgroup v1 'cpu' controller"
 for tool in mke2fs losetup unshare python3; do
     command -v $tool >/dev/null || skip "no '$tool'"
 done
@@ -38,7 +35,6 @@ cleanup() {
     "$net" down "$lab" >/dev/null 2>&1 || true
     umount "$work/disk" 2>/dev/null || true
     [[ -z $device ]] || losetup -d "$device" 2>/dev/null || true
-    rmdir "$blkio/$lab" 2>/dev/null || true
     rm -rf "$work"
 }
 trap cleanup EXIT
@@ -52,7 +48,7 @@ else
 fi
 
 # Images of 64 x 64 pixels, more than are kept in memory, each with a label.
-mkdir data disk tree "$blkio/$lab"
+mkdir data disk
 python3 - <<'PY'
 import random
 n = 16500
@@ -77,7 +73,6 @@ checkpoint: {every: 0s, keep: 1}
 JOB
 }
 
-throttle() { echo "$numbers $1" >"$blkio/$lab/blkio.throttle.read_bps_device"; }
 told() { grep -c '"rubato.train.step/1"' "$1/metrics.jsonl" 2>/dev/null || true; }
 
 # start RUN RANK DISK: worker RANK; DISK: the rank that reads from a disk of its own
@@ -85,8 +80,7 @@ start() {
     local run=$1 k=$2 join=() before=()
     [[ $k -eq 0 ]] || join=(--join 10.77.0.1:7740)
     # shellcheck disable=SC2016
-    [[ $k -ne $3 ]] || before=(unshare -m sh -c 'mount --bind "$1" "$2" && echo $$ >"$3/tasks" && shift 3 && exec "$@"' sh
-        "$work/disk" "$work/data" "$blkio/$lab")
+    [[ $k -ne $3 ]] || before=(unshare -m sh -c 'mount --bind "$1" "$2" && shift 2 && exec "$@"' sh "$work/disk" "$work/data")
     "$net" cpu "$lab" $((k + 1)) $quota "${before[@]}" "$rubato" worker --job "$work/job.yaml" --out "$work/$run" \
         --founders $n --threads 1 --sockets --equal-shares --rank "$k" --listen 10.77.0.$((k + 1)):$((7740 + k)) "${join[@]}" \
         >"$run.d/$k" 2>&1 &
@@ -97,12 +91,11 @@ start() {
 run() {
     local run=$1 kind=$2 rank=$3 late=$4 disk=$3 k
     [[ $kind == input ]] && job $((steps + 8)) || job "$steps" # some batches were read before
-    [[ $disk -gt 0 ]] || disk=1
     pid=() planted=0
     mkdir -p "$run.d"
     mount "$device" disk # what it held before is forgotten
-    throttle 0
     "$net" up "$lab" $n --rate ${rate}mbit --burst 64kb >/dev/null
+    "$group" make "$lab-$((disk + 1))" cpu io
     for ((k = 0; k < n; k++)); do
         [[ $k == "$late" ]] || start "$run" $k "$disk"
     done
@@ -119,7 +112,7 @@ run() {
             compute) "$net" quota "$lab" $((rank + 1)) $less ;;
             link) "$net" rate "$lab" $((rank + 1)) ${half}mbit ;;
             sender) "$net" rate "$lab" $((rank + 1)) $((rate / 4))mbit out ;;
-            input) throttle $slow_bps ;;
+            input) "$group" read "$lab-$((disk + 1))" "$numbers" $slow_bps ;;
         esac
         planted=$(told "$run")
     fi
@@ -149,7 +142,8 @@ PY
 
 declare -A named false
 kinds="compute link input sender start"
-[[ $rounds -eq 0 ]] || kinds+=" clean"
+[[ $rounds -eq 0 ]] || kinds=${*:3}
+[[ $rounds -eq 0 || -n $kinds ]] || kinds="compute link input sender start clean"
 for kind in $kinds; do
     named[$kind]=0 false[$kind]=0
 done
@@ -174,7 +168,7 @@ for ((round = 0; round < (rounds > 0 ? rounds : 1); round++)); do
         run "$run" "$kind" "$rank" $late
         count "$run" "$kind" "$rank"
         [[ $rounds -gt 0 || $late == none ]] || count "$run" start $late
-        [[ -z ${KEEP:-} ]] || cp -r "$run" "$KEEP/"
+        [[ -z ${KEEP:-} ]] || { rm -rf "${KEEP:?}/$run" && cp -r "$run" "$KEEP/"; }
         rm -rf "$run" "$run.d"
     done
 done

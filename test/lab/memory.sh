@@ -7,16 +7,11 @@
 # much memory needs more than that, which shows that the bound is what holds the others back.
 set -euo pipefail
 rubato=$(realpath "$1")
-root=/sys/fs/cgroup/memory
-skip() {
-    echo "skipped: $*" >&2
-    exit 77
-}
-[[ -w $root/memory.limit_in_bytes || -f $root/memory.usage_in_bytes ]] || skip "no cgroup v1 'memory' controller at $root"
+group=$(realpath "$(dirname "$0")/group.sh") name=memory-$$
+"$group" check memory || exit $?
 dir=$(mktemp -d)
-group=$root/rubato-lab-$$
-trap 'rm -rf "$dir"; rmdir "$group" 2>/dev/null || true' EXIT
-mkdir "$group" 2>/dev/null || skip "no control group can be made in $root"
+trap 'cd /; rm -rf "$dir"; "$group" down "$name"' EXIT
+"$group" make "$name" memory
 cd "$dir"
 
 # npy NAME DESCR SHAPE BYTES: zeros that need no space on the disk
@@ -38,12 +33,9 @@ YAML
 
 # run MEMORY LIMIT_MIB: peak memory of the job [MB]
 run() {
-    echo $(($2 << 20)) > "$group/memory.limit_in_bytes"
+    "$group" memory "$name" $(($2 << 20))
     rm -rf run
-    (
-        echo $BASHPID > "$group/cgroup.procs"
-        exec "$rubato" train job.yaml --set data.memory="$1" --out run
-    ) > log 2>&1 || {
+    "$group" in "$name" "$rubato" train job.yaml --set data.memory="$1" --out run > log 2>&1 || {
         cat log >&2
         echo "FAILED: the job with data.memory $1 and $2 MiB for all ended with code $?" >&2
         exit 1
@@ -57,6 +49,6 @@ echo "base $base MB, without a bound $most MB"
 bound=$(run 32MiB $((base + 34)))
 echo "with data.memory 32MiB in a group of $((base + 34)) MiB: $bound MB"
 [[ $bound -le $((base + 34)) ]] || { echo "FAILED: more than 32 MiB above the base"; exit 1; }
-kills=$(sed -n 's/^oom_kill //p' "$group/memory.oom_control")
-[[ ${kills:-0} -eq 0 ]] || { echo "FAILED: the kernel ended $kills processes"; exit 1; }
+kills=$("$group" figures "$name" | sed -n 's/^kills //p')
+[[ $kills -eq 0 ]] || { echo "FAILED: the kernel ended $kills processes"; exit 1; }
 echo "memory of reading ahead is bounded"

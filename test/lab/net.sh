@@ -1,7 +1,7 @@
 #!/bin/bash
 # The network laboratory: hosts are network namespaces of this machine, joined by shaped links.
 #
-#   net.sh check                        can this machine hold one? says why not, exit 77
+#   net.sh check [CONTROLLER...]        can this machine hold one (with control groups)? says why not, exit 77
 #   net.sh up NAME N [options]          N hosts 10.77.x.y; an older laboratory of that name goes first
 #       --rate R                        of every link, both ways, as tc writes it (1gbit); none: free
 #       --at sender | router            where the queue stands: at the sending host (a switch joins
@@ -13,7 +13,7 @@
 #       --owner PID                     goes down with that process (see sweep)
 #   net.sh addr NAME K                  address of host K (1 .. N)
 #   net.sh in NAME K COMMAND...         run it on host K
-#   net.sh cpu NAME K PERCENT COMMAND.. the same with so much of one core (cgroup v1, period 10 ms)
+#   net.sh cpu NAME K PERCENT COMMAND.. the same with so much of one core (period 10 ms; group NAME-K of group.sh)
 #   net.sh quota NAME K PERCENT         from now on so much, of what `cpu` started there
 #   net.sh rate NAME K R [out]          from now on that rate on the link of host K, both ways or out alone
 #   net.sh status [NAME]                what stands, what the queues hold
@@ -24,8 +24,7 @@
 # Everything lives in namespaces of its own, the switch too: nothing of the machine changes.
 set -euo pipefail
 state=/run/rubato-lab
-cpu_root=/sys/fs/cgroup/cpu
-[[ -d $cpu_root ]] || cpu_root=/sys/fs/cgroup/cpu,cpuacct
+group=$(dirname "$(realpath "$0")")/group.sh
 
 die() {
     printf 'net.sh: %s\n' "$2" >&2
@@ -53,6 +52,7 @@ check() {
         why="the kernel has no token bucket (sch_tbf)"
     ip netns del "$probe"
     [[ -z $why ]] || die 77 "skipped: $why"
+    [[ $# -eq 0 ]] || "$group" check "$@"
 }
 
 addr_of() { # kind host
@@ -172,9 +172,7 @@ down() {
     for h in $(ip netns list 2>/dev/null | awk '{print $1}' | grep -E "^ru-$name-(hub|[0-9]+)$" || true); do
         ip netns del "$h"
     done
-    for h in "$cpu_root"/rubato-"$name"-*; do
-        [[ ! -d $h ]] || rmdir "$h" 2>/dev/null || true
-    done
+    "$group" down "$name"
     rm -rf "${at:?}"
 }
 
@@ -211,20 +209,12 @@ in_host() { # name k command...
 }
 
 cpu() { # name k percent command...
-    local g=$cpu_root/rubato-$1-$2 percent=$3 name=$1 k=$2
-    whole "$percent"
-    [[ -w $cpu_root/cpu.cfs_quota_us || -f $cpu_root/cpu.shares ]] || die 77 "skipped: no cgroup v1 'cpu' controller at $cpu_root"
-    mkdir -p "$g"
-    echo 10000 >"$g/cpu.cfs_period_us"
-    echo $((percent * 100)) >"$g/cpu.cfs_quota_us"
-    echo $$ >"$g/tasks"
+    local name=$1 k=$2
+    "$group" make "$name-$k" cpu
+    "$group" cpu "$name-$k" "$3"
     shift 3
-    in_host "$name" "$k" "$@"
-}
-
-quota() { # name k percent
-    whole "$3"
-    echo $(($3 * 100)) >"$cpu_root/rubato-$1-$2/cpu.cfs_quota_us"
+    [[ -e /run/netns/$(ns "$name" "$k") ]] || die 66 "there is no host $k in the laboratory $name"
+    exec "$group" in "$name-$k" nsenter --net="/run/netns/$(ns "$name" "$k")" "$@"
 }
 
 rate() { # name k rate [out]
@@ -239,13 +229,13 @@ rate() { # name k rate [out]
 verb=${1:-}
 shift || true
 case $verb in
-    check) check ;;
+    check) check "$@" ;;
     up) [[ $# -ge 2 ]] || die 2 "up NAME N"; up "$@" ;;
     down) down "${1:?name}" ;;
     addr) addr_of "$(cat "$state/$1/kind")" "$2" ;;
     in) in_host "$@" ;;
     cpu) cpu "$@" ;;
-    quota) [[ $# -eq 3 ]] || die 2 "quota NAME K PERCENT"; quota "$@" ;;
+    quota) [[ $# -eq 3 ]] || die 2 "quota NAME K PERCENT"; "$group" cpu "$1-$2" "$3" ;;
     rate) [[ $# -ge 3 ]] || die 2 "rate NAME K R [out]"; rate "$@" ;;
     status) status "$@" ;;
     sweep) sweep ;;

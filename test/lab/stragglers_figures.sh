@@ -1,20 +1,19 @@
 #!/bin/bash
 # Times of workers of which half get half the processor: stragglers_figures.sh PATH_OF_RUBATO [WORKERS PERCENT CLOCKS ROUNDS]
 #
-# Each worker is in a cgroup (v1) of its own with PERCENT of a core. In the second half of the rows every second worker has half of that,
+# Each worker is in a control group of its own with PERCENT of a core. In the second half of the rows every second worker has half of that,
 # from outside. All methods run in turns. At the end: medians, spread, time over the ideal (slow 0: over bsp's) and over bsp's, processor time and
 # objective against bsp's. `ideal` is the time without slow workers over the mean speed. Not a test: for a quiet machine.
 set -euo pipefail
 rubato=$(realpath "$1")
 workers=${2:-8} percent=${3:-20} clocks=${4:-20} rounds=${5:-1}
-cpu=/sys/fs/cgroup/cpu
-[[ -d $cpu ]] || cpu=/sys/fs/cgroup/cpu,cpuacct
-mkdir -p "$cpu/rubato-stragglers-0" 2>/dev/null || { echo "skipped: no cgroup v1 'cpu' controller at $cpu"; exit 77; }
+group=$(realpath "$(dirname "$0")/group.sh") groups=stragglers$$
+"$group" check cpu || exit $?
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-figures-XXXXXX")
 cleanup() {
     jobs -p | xargs -r kill -9 2>/dev/null || true
     sleep 0.2
-    rmdir "$cpu"/rubato-stragglers-* 2>/dev/null || true
+    cd / && "$group" down $groups
     rm -rf "$work"
 }
 trap cleanup EXIT
@@ -52,12 +51,11 @@ one() {
     done
     k=0
     for pid in $(pgrep -f "worker --job $work/run/job.yaml"); do
-        mkdir -p "$cpu/rubato-stragglers-$k"
-        quota=$((percent * 200))
+        quota=$percent
         ((slow && k % 2 == 1)) && quota=$((quota / 2))
-        echo 20000 >"$cpu/rubato-stragglers-$k/cpu.cfs_period_us"
-        echo "$quota" >"$cpu/rubato-stragglers-$k/cpu.cfs_quota_us"
-        echo "$pid" >"$cpu/rubato-stragglers-$k/cgroup.procs"
+        "$group" make $groups-$k cpu
+        "$group" cpu $groups-$k $quota 20000
+        "$group" enter $groups-$k "$pid"
         k=$((k + 1))
     done
     wait "$job" || { tail -5 run.log; return 1; }
