@@ -53,19 +53,19 @@ static ru_status check_in(const ru_stage_in *in, ru_err *err)
     return RU_OK;
 }
 
-/* Partitions are whole: the busiest server holds this many times the mean. */
-static double lumps(const ru_stage_in *in, uint32_t servers)
+/* Partitions and blocks are whole: the busiest of k machines holds this many times the mean. */
+static double lumps(uint32_t n, uint32_t k)
 {
-    uint32_t most = (in->partitions + servers - 1) / servers;
-    return (double)most * servers / in->partitions;
+    uint32_t most = (n + k - 1) / k;
+    return (double)most * k / n;
 }
 
-/* The clock with whole partitions: the phases and the stream as if there were fewer servers. */
-static ru_backup_clock clock_of(const ru_stage_in *in, uint32_t stage, uint32_t servers)
+ru_backup_clock ru_stage_clock(const ru_stage_in *in, uint32_t stage, uint32_t servers)
 {
     ru_backup_layout l = ru_stage_layout(in, stage, servers);
-    double part = lumps(in, l.servers);
+    double part = lumps(in->partitions, l.servers);
     ru_backup_job j = in->job;
+    j.work_s *= lumps(in->blocks, l.workers);
     ru_backup_clock even = ru_backup_clock_of(&j, &l);
     if (part <= 1 + 1e-12) {
         return even;
@@ -84,7 +84,7 @@ typedef struct choice {
 static void offer(const ru_stage_in *in, choice *best, uint32_t stage, uint32_t servers)
 {
     servers = servers < in->partitions ? servers : in->partitions;
-    choice c = {stage, servers, clock_of(in, stage, servers)};
+    choice c = {stage, servers, ru_stage_clock(in, stage, servers)};
     /* Whole nanoseconds; where the stream holds all up, less waiting besides; then the earlier. */
     double shorter = round(1e9 * best->clock.clock_s) - round(1e9 * c.clock.clock_s);
     double waits = best->clock.read_s + best->clock.write_s - c.clock.read_s - c.clock.write_s;
@@ -101,19 +101,20 @@ static choice choose(const ru_stage_in *in)
 {
     choice c = {0};
     uint32_t t = in->transient, r = in->reliable;
-    if (in->method == RU_STAGE_COST) {
+    bool all = in->method == RU_STAGE_COST;
+    if (all || in->method == RU_STAGE_ONE) {
         offer(in, &c, 1, r);
-        for (uint32_t stage = 2; stage <= 3; stage++) {
-            for (uint32_t a = 1; a <= t; a++) {
-                offer(in, &c, stage, a);
-            }
+    }
+    for (uint32_t stage = 2; stage <= 3; stage++) {
+        bool asked = in->method == (stage == 2 ? RU_STAGE_TWO : RU_STAGE_THREE);
+        for (uint32_t a = 1; (all || asked) && a <= t; a++) {
+            offer(in, &c, stage, a);
         }
+    }
+    if (c.servers > 0) {
         return c;
     }
-    uint32_t stage = in->method == RU_STAGE_ONE     ? 1
-                     : in->method == RU_STAGE_TWO   ? 2
-                     : in->method == RU_STAGE_THREE ? 3
-                                                    : 0;
+    uint32_t stage = 0;
     if (in->method == RU_STAGE_RATIO) {
         double two = in->ratio_two > 0 ? in->ratio_two : RATIO_TWO;
         double three = in->ratio_three > 0 ? in->ratio_three : RATIO_THREE;

@@ -18,9 +18,9 @@
 
 typedef enum ru_stage_method {
     RU_STAGE_COST,  /* ours */
-    RU_STAGE_RATIO, /* by the number of transient machines for a reliable one */
+    RU_STAGE_RATIO, /* by the number of transient machines for a reliable one; half of them serve */
     RU_STAGE_ONE,
-    RU_STAGE_TWO, /* servers on half of the transient machines, as in RATIO */
+    RU_STAGE_TWO, /* with as many servers as make the clock shortest */
     RU_STAGE_THREE,
     RU_STAGE_ALL, /* servers and workers everywhere, no copies: a cluster that never fails */
 } ru_stage_method;
@@ -57,6 +57,9 @@ typedef struct ru_stage_plan {
 
 /* Where workers and servers are in a stage with so many servers; ALL: stage 0. */
 ru_backup_layout ru_stage_layout(const ru_stage_in *in, uint32_t stage, uint32_t servers);
+
+/* The predicted clock of a stage 1 to 3 with so many servers: partitions and blocks are whole. */
+ru_backup_clock ru_stage_clock(const ru_stage_in *in, uint32_t stage, uint32_t servers);
 
 /* Owner: lists in `out`. Errors: RU_E_ARG, RU_E_INFEASIBLE (a stage without its machines),
  * RU_E_LIMIT. */

@@ -45,7 +45,8 @@ static traffic even(const ru_stage_in *in, uint32_t stage, uint32_t servers)
     double read_in = j->read_bytes - (lone ? part_r : 0);
     double write_out = j->write_bytes - (lone ? part_w : 0);
     double link = j->link_bytes_per_s, serve = j->serve_bytes_per_s;
-    traffic t = {.compute_s = j->work_s / workers, .batch = 1};
+    double blocks = (in->blocks + workers - 1) / workers; /* of the busiest one */
+    traffic t = {.compute_s = blocks * (j->work_s / in->blocks), .batch = 1};
     t.read_s = fmax(fmax(part_r * others, read_in) / link, part_r * workers / serve);
     t.write_s = fmax(fmax(part_w * others, write_out) / link, part_w * workers / serve);
     t.clock_s = t.phases_s = t.read_s + t.write_s + t.compute_s;
@@ -101,8 +102,10 @@ static ru_status check_clock(const ru_stage_in *in, const ru_stage_plan *p, ru_e
         return RU_FAIL(err, RU_E_INFEASIBLE, "the rest of a stream takes %.6g s, not %.6g", rest,
                        p->residual_s);
     }
-    for (uint32_t stage = 1; in->method == RU_STAGE_COST && stage <= 3; stage++) {
-        uint32_t most = stage == 1 ? in->reliable : in->transient;
+    for (uint32_t stage = 1; stage <= 3; stage++) {
+        bool asked =
+            in->method == RU_STAGE_COST || (uint32_t)in->method == RU_STAGE_ONE + stage - 1;
+        uint32_t most = !asked ? 0 : stage == 1 ? in->reliable : in->transient;
         most = most < in->partitions ? most : in->partitions;
         for (uint32_t a = stage == 1 ? most : 1; a >= 1 && a <= most; a++) {
             if (uneven(in, stage, a).clock_s < t.clock_s * (1 - 1e-8) - 1e-9) {
@@ -125,7 +128,7 @@ static ru_status check_stage(const ru_stage_in *in, const ru_stage_plan *p, ru_e
                     : in->method == RU_STAGE_COST  ? p->stage
                                                    : (uint32_t)in->method - RU_STAGE_ONE + 1;
     uint32_t most = p->stage == 0 ? r + t : p->stage == 1 ? r : t;
-    bool fixed = in->method != RU_STAGE_COST && p->stage >= 2;
+    bool fixed = in->method == RU_STAGE_RATIO && p->stage >= 2;
     uint32_t half = t / 2 > 0 ? t / 2 : 1;
     half = half < in->partitions ? half : in->partitions;
     bool spare = p->stage != 0 && p->servers > in->partitions;

@@ -255,7 +255,7 @@ static ru_status report_stage(const void *in, const void *plan, const ru_policy_
 
 const ru_policy ru_policy_stage = {
     .name = "stage",
-    .version = 1,
+    .version = 2,
     .decides = "which machines serve, keep copies and compute when some may be taken away",
     .source = "harlap-2017 sec 3",
     .in = &table,

@@ -328,6 +328,5 @@ bool rui_stage_pays(ru_engine *e)
     if (servers < 1 || servers > most || (s->stage == 3 && in.transient == 0)) {
         return true;
     }
-    const ru_backup_layout layout = ru_stage_layout(&in, s->stage, servers);
-    return p.clock.clock_s < SHORTER * ru_backup_clock_of(&in.job, &layout).clock_s;
+    return p.clock.clock_s < SHORTER * ru_stage_clock(&in, s->stage, servers).clock_s;
 }
