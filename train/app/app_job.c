@@ -259,6 +259,22 @@ static ru_status resolve_recovery(const ru_app_ops *ops, ru_app_job *job, ru_err
                          ops->name);
 }
 
+ru_status ru_app_job_transient(const ru_app_job *job, ru_err *err)
+{
+    bool async = job->clocks.order == RU_ENGINE_ASYNC;
+    bool far =
+        job->clocks.order == RU_ENGINE_SSP && job->clocks.staleness > RU_ENGINE_COPIES_SLACK_MAX;
+    if (job->stages.method == RU_APP_STAGES_OFF || (!async && !far)) {
+        return RU_OK;
+    }
+    return RU_FAIL(
+        err, RU_E_CONFIG,
+        "reliable workers cannot keep copies of what transient workers hold with %s; set "
+        "clocks.order to bsp, or to ssp with clocks.staleness up to %d, or set "
+        "stages.method to off (then transient workers count as reliable ones)",
+        async ? "clocks.order async" : "so large a clocks.staleness", RU_ENGINE_COPIES_SLACK_MAX);
+}
+
 /* The value of `app`, before anything else is checked; NULL: none. */
 static ru_status peek_app(const char *label, const char *text, int64_t n, ru_arena *arena,
                           const char **app, ru_err *err)
@@ -336,6 +352,9 @@ static ru_status read_job(const char *path, bool resolve, const char *text, int6
     ru_app_job *job = (ru_app_job *)(void *)into;
     job->app = app;
     RU_TRY(resolve_recovery(f.ops, job, err));
+    if (job->stages.method != RU_APP_STAGES_AUTO) { /* auto: no worker may be transient */
+        RU_TRY(ru_app_job_transient(job, err));
+    }
     if (resolve) {
         RU_TRY(rui_job_paths(arena, path, &job->data.train, err));
         RU_TRY(rui_job_paths(arena, path, &job->data.test, err));

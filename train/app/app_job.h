@@ -97,6 +97,8 @@ RU_MUST_USE ru_status ru_app_job_load(const char *path, const char *const *sets,
 /* A resolved job from text. */
 RU_MUST_USE ru_status ru_app_job_parse(const char *label, const char *yaml, ru_arena *arena,
                                        ru_app_job_file *out, ru_err *err);
+/* May workers of this job be transient? Errors: RU_E_CONFIG, reliable ones cannot keep copies. */
+RU_MUST_USE ru_status ru_app_job_transient(const ru_app_job *job, ru_err *err);
 /* Keys of jobs with an app, for people. */
 RU_MUST_USE ru_status ru_app_job_help(ru_arena *arena, ru_text *out, ru_err *err);
 

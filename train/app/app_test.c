@@ -216,6 +216,35 @@ static void test_recovery_of_each_job(void **state)
     ru_arena_fini(&arena);
 }
 
+/* Copies need a moment at which all executors are between the same two clocks, or near it. */
+static void test_jobs_for_transient_workers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more;
+        const char *word; /* NULL: they may be transient */
+    } cases[] = {{"", NULL},
+                 {"clocks: {order: ssp, staleness: 8}\n", NULL},
+                 {"clocks: {order: ssp, staleness: 9}\n", "so large a clocks.staleness"},
+                 {"clocks: {order: async}\n", "with clocks.order async"},
+                 {"clocks: {order: async}\nstages: {method: off}\n", NULL}};
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    make_data(&arena);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {
+        char text[256];
+        ru_app_job_file file;
+        ru_err err = {0};
+        snprintf(text, sizeof text, "app: mlr\ndata: {format: libsvm, train: rows}\n%s",
+                 cases[k].more);
+        assert_ok(ru_app_job_load(put("job.yaml", text), NULL, 0, &arena, &file, &err), err);
+        ru_status st = ru_app_job_transient(file.job, &err);
+        assert_int_equal(st, cases[k].word == NULL ? RU_OK : RU_E_CONFIG);
+        assert_true(cases[k].word == NULL || strstr(err.text, cases[k].word) != NULL);
+    }
+    ru_arena_fini(&arena);
+}
+
 static void test_other_job_than_the_checkpoint(void **state)
 {
     (void)state;
@@ -266,6 +295,9 @@ static void test_mistakes(void **state)
     refused("app: mlr\ndata: {format: libsvm, train: rows}\nclocks: {executors: 5, order: ssp, "
             "stragglers: steal}\nrecovery: {method: partial}\n",
             RU_E_CONFIG, "cannot be rebuilt");
+    refused("app: mlr\ndata: {format: libsvm, train: rows}\nclocks: {executors: 5, order: async}\n"
+            "stages: {method: stage2}\n",
+            RU_E_CONFIG, "reliable workers cannot keep copies");
     refused("app: mf\ndata: {format: ratings, train: ratings}\nmf: {lr: 90}\n", RU_E_DATA,
             "lower mf.lr");
     ru_arena_fini(&arena);
@@ -273,6 +305,8 @@ static void test_mistakes(void **state)
 
 RU_TESTS(train_app, cmocka_unit_test_setup_teardown(test_same_result, make_folder, remove_folder),
          cmocka_unit_test_setup_teardown(test_recovery_of_each_job, make_folder, remove_folder),
+         cmocka_unit_test_setup_teardown(test_jobs_for_transient_workers, make_folder,
+                                         remove_folder),
          cmocka_unit_test_setup_teardown(test_other_job_than_the_checkpoint, make_folder,
                                          remove_folder),
          cmocka_unit_test_setup_teardown(test_mistakes, make_folder, remove_folder))

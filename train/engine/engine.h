@@ -41,6 +41,8 @@ enum {
     RU_ENGINE_WHAT_FIRST = 0x500,
     RU_ENGINE_WHAT_END = 0x540,
     RU_ENGINE_SLACK_MAX = 62, /* async: as many clocks apart */
+    /* ssp with copies on reliable members: with more, too many clocks would not be committed. */
+    RU_ENGINE_COPIES_SLACK_MAX = 8,
     RU_ENGINE_OBJECTS_MAX = 8192,
 };
 /* Generation of a checkpoint that another host of the app wrote: the device makes its objects with

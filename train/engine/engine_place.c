@@ -14,7 +14,6 @@ enum {
     LEAST_CLOCKS = 4,
     NOTICE_S = 120,
     EVERY_MAX = 16,
-    SLACK_MAX = 8, /* ssp; with more, and async, too many clocks would not be committed */
 };
 #define SHORTER       0.9
 #define LINK_BYTES_S  1.25e8
@@ -124,7 +123,7 @@ uint32_t rui_stage_keepers(ru_engine *e, const ru_node_id *nodes, uint32_t n, bo
         return e->copies.n_keepers; /* they are the first ones, and none is gone */
     }
     if (method == RU_ENGINE_STAGES_OFF || method == RU_ENGINE_STAGES + RU_STAGE_ALL ||
-        e->driver_slack > SLACK_MAX) {
+        e->driver_slack > RU_ENGINE_COPIES_SLACK_MAX) {
         return 0;
     }
     for (uint32_t i = 0; i < n; i++) {

@@ -528,6 +528,9 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
 static ru_status open_all(rui_app_worker *w, ru_err *err)
 {
     const ru_worker_options *o = w->opt->worker;
+    if (o->transient) {
+        RU_TRY(ru_app_job_transient(w->opt->file->job, err));
+    }
     RU_TRY(ru_loop_open(&w->loop, err));
     RU_TRY(ru_loop_waker(w->loop, rui_app_answers, w, &w->waker, err));
     RU_TRY(open_link(w, err));
