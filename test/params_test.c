@@ -505,6 +505,37 @@ static void test_copies_of_those_who_die(void **s)
     }
 }
 
+/* Members die while clocks are closed and not committed: copies are late, and connections and
+ * processes break off. Nothing is read from the disk, and no committed clock is told twice. */
+static void test_deaths_between_close_and_commit(void **s)
+{
+    (void)s;
+    uint32_t back = 0;
+    for (uint64_t seed = 0; seed < 24; seed++) {
+        ru_params_job job = staged;
+        ru_params_result r;
+        const ru_params_event die = {.ns = 600000000 + (int64_t)seed * 7000000,
+                                     .what = RU_PARAMS_CRASH,
+                                     .first = 2 + (uint32_t)(seed % 3),
+                                     .n = 2};
+        job.seed = seed;
+        job.delay_ns = 3000000;
+        job.event = &die;
+        job.n_events = 1;
+        job.chaos = (ru_sim_chaos){.freeze_per_s = 1,
+                                   .cut_per_s = 2,
+                                   .jitter_ns = 2000000,
+                                   .keep_alive = 64,
+                                   .until = {INT64_C(3000000000)}};
+        staged_run(&job, &r);
+        assert_int_equal(r.from_disk + r.told_again, 0);
+        assert_true(r.clocks_back <= 2 * r.from_copies);
+        back += r.clocks_back;
+        ru_params_result_fini(&r);
+    }
+    assert_true(back > 0);
+}
+
 /* With notice nothing rolls back at all, with a job on disk or without. */
 static void test_notices_lose_nothing(void **s)
 {
@@ -563,6 +594,7 @@ RU_TESTS(test_params, cmocka_unit_test(test_losses_are_rebuilt),
          cmocka_unit_test(test_lost_shard_that_comes_after_all),
          cmocka_unit_test(test_hangs_after_losses_end),
          cmocka_unit_test(test_copies_of_those_who_die),
+         cmocka_unit_test(test_deaths_between_close_and_commit),
          cmocka_unit_test(test_notices_lose_nothing), cmocka_unit_test(test_staged_seeds),
          cmocka_unit_test(test_changes_stay_with_their_executor),
          cmocka_unit_test(test_receiver_that_is_no_member),
