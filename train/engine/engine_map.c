@@ -122,11 +122,43 @@ static void renew(ru_engine *e, const ru_node_id *nodes, uint32_t n, ru_time now
     install(e, nodes, n, e->lead.to, 0, from, false, now, fx);
 }
 
-static bool is_lost(const ru_engine *e, const ru_node_id *nodes, uint32_t n, uint32_t o)
+/* Some members. A leader of many asks for each object whether its holder is one of them, and does
+ * so as often as there are members, after each loss. */
+enum { CROWD_SLOTS = 2 * RU_MEMBERS_MAX };
+typedef struct crowd {
+    uint64_t slot[CROWD_SLOTS]; /* [size] 0: empty */
+    uint32_t size;              /* a power of two */
+} crowd;
+
+static uint32_t crowd_slot(const crowd *c, ru_node_id node)
+{
+    uint32_t at = (uint32_t)(node.v * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (c->size - 1);
+    while (c->slot[at] != 0 && c->slot[at] != node.v) {
+        at = (at + 1) & (c->size - 1);
+    }
+    return at;
+}
+
+static void crowd_of(crowd *c, const ru_node_id *nodes, uint32_t n)
+{
+    for (c->size = 1; c->size < 2 * n; c->size *= 2) {
+    }
+    RU_CHECK(c->size <= CROWD_SLOTS);
+    memset(c->slot, 0, c->size * sizeof *c->slot);
+    for (uint32_t i = 0; i < n; i++) {
+        c->slot[crowd_slot(c, nodes[i])] = nodes[i].v;
+    }
+}
+
+static bool within(const crowd *c, ru_node_id node)
+{
+    return c->slot[crowd_slot(c, node)] == node.v;
+}
+
+static bool is_lost(const ru_engine *e, const crowd *c, uint32_t o)
 {
     ru_node_id at = e->lead.at[o];
-    return e->lead.lost[o] || !rui_among(nodes, n, e->holder[o]) ||
-           (at.v != 0 && !rui_among(nodes, n, at));
+    return e->lead.lost[o] || !within(c, e->holder[o]) || (at.v != 0 && !within(c, at));
 }
 
 /* The same generation goes on with these members; objects that were lost go to those who have
@@ -137,8 +169,10 @@ static void recover(ru_engine *e, const ru_node_id *nodes, uint32_t n, ru_time n
     ru_arena_rewind(&l->plan_scratch, (ru_arena_mark){0});
     ru_node_id *map = RU_NEW(&l->plan_scratch, ru_node_id, rui_objects(e));
     RU_CHECK(map != NULL);
+    crowd c;
+    crowd_of(&c, nodes, n);
     for (uint32_t o = 0; o < rui_objects(e); o++) {
-        l->lost[o] = is_lost(e, nodes, n, o);
+        l->lost[o] = is_lost(e, &c, o);
         bool stays = rui_among(nodes, n, e->holder[o]);
         l->to[o] = !stays                                         ? (ru_node_id){0}
                    : l->lost[o] || !rui_among(nodes, n, l->to[o]) ? e->holder[o]
@@ -334,8 +368,10 @@ void ru_engine_move(ru_engine *e, uint32_t object, uint32_t rank, ru_time now, r
 /* Does somebody who is not among these members hold something? */
 static bool lost(const ru_engine *e, const ru_node_id *nodes, uint32_t n)
 {
+    crowd c;
+    crowd_of(&c, nodes, n);
     for (uint32_t o = 0; o < rui_objects(e); o++) {
-        if (is_lost(e, nodes, n, o)) {
+        if (is_lost(e, &c, o)) {
             return true;
         }
     }
