@@ -15,9 +15,10 @@
 
 #include "train/engine/engine_impl.h"
 
-/* Machines that vanish together are found out one after another: those that have missed three beats
- * when the first is certainly dead are waited for. */
-static const int64_t SILENT_NS = 350000000, WAIT_NS = 400000000;
+/* Machines that vanish together are found out one after another: those that have missed five beats
+ * when the first is certainly dead are waited for. Those that fell silent later may live; if they
+ * do not, the next generation begins no later than it would with waiting. */
+static const int64_t SILENT_NS = 500000000, WAIT_NS = 250000000;
 
 static bool on(const ru_engine *e)
 {
