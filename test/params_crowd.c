@@ -34,10 +34,13 @@ int main(int argc, char **argv)
         }
         double cpu_s = 1e-9 * (double)(ru_clock_cpu_ns() - begin_ns);
         double all_s = 1e-9 * (double)ru_time_since(r.done, r.begun);
-        (void)printf("%u members%s: %.3f s a clock, longest %.3f s, %u generations from copies; "
-                     "%.3f ms of a core for each member and clock\n",
-                     members, k > 0 ? ", half of them vanish" : "", all_s / clocks,
-                     1e-9 * (double)r.gap_ns, r.from_copies, 1e3 * cpu_s / clocks / members);
+        (void)printf(
+            "%u members%s: %.3f s a clock, longest %.3f s, %u generations from copies, "
+            "idle %.3f s; in a clock %.3f ms of a core for each member, and %.2f ms and %.0f "
+            "frames for the first one\n",
+            members, k > 0 ? ", half of them vanish" : "", all_s / clocks, 1e-9 * (double)r.gap_ns,
+            r.from_copies, 1e-9 * (double)r.idle_ns, 1e3 * cpu_s / clocks / members,
+            1e-6 * (double)r.first_cpu_ns / clocks, (double)r.first_frames / clocks);
         ru_params_result_fini(&r);
     }
     return 0;

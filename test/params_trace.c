@@ -143,9 +143,10 @@ int main(int argc, char **argv)
     (void)printf("%lld hours, %u machines, %u evictions of %u each, %u of them without notice\n",
                  (long long)seconds / 3600, p.machines, p.evicted, each, p.silent);
     (void)printf("%u clocks in %.1f s; %u generations from copies with %u clocks back, %u from the "
-                 "disk; longest time between two clocks %.2f s\n",
+                 "disk; longest time between two clocks %.2f s, and until work goes on after a "
+                 "loss %.2f s\n",
                  job.clocks, 1e-9 * (double)r.virtual_ns, r.from_copies, r.clocks_back, r.from_disk,
-                 1e-9 * (double)r.gap_ns);
+                 1e-9 * (double)r.gap_ns, 1e-9 * (double)r.idle_ns);
     ru_params_result_fini(&r);
     if (ru_params_check(&job, &err) != RU_OK) {
         (void)printf("%s\n", err.text);

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "store/shardlog.h"
 #include "test/params_app.h"
+#include "test/params_meter.h"
 
 /* -- the world -----------------------------------------------------------------------------------
  */
@@ -54,6 +55,9 @@ typedef struct world {
     } * at;
     uint32_t n, peers_max;
     uint32_t told, generation, closed; /* clocks; the newest one; clocks that some task begins */
+    ru_time lost;                      /* members, in generation `lost_in`; 0: and it went on */
+    uint32_t lost_in;
+    ru_params_meter meter; /* of the first process */
 } world;
 
 typedef struct process process;
@@ -176,7 +180,13 @@ static int64_t slowed(const process *p, int64_t ns)
 static void device_run(void *self, ru_engine_task *task)
 {
     process *p = self;
-    int64_t ns = p->world->job->task_ns > 0 ? p->world->job->task_ns : 1000000;
+    world *w = p->world;
+    int64_t ns = w->job->task_ns > 0 ? w->job->task_ns : 1000000;
+    if (w->lost.ns > 0 && p->generation > w->lost_in) {
+        int64_t idle = ru_time_since(ru_sim_now(w->sim), w->lost);
+        w->out->idle_ns = idle > w->out->idle_ns ? idle : w->out->idle_ns;
+        w->lost.ns = 0;
+    }
     if (task->task.clock > p->world->closed && p->generation == p->world->generation) {
         p->world->closed = task->task.clock;
     }
@@ -308,6 +318,8 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         int64_t gap = ru_time_since(now, w->out->done.ns > 0 ? w->out->done : now);
         w->out->gap_ns = gap > w->out->gap_ns ? gap : w->out->gap_ns;
         w->out->done = now;
+        w->out->first_cpu_ns = w->meter.cpu_ns;
+        w->out->first_frames = w->meter.frames;
         w->out->told_again += n->clock < w->told ? 1 : 0;
         w->told = n->clock + 1;
         if (w->job->backup > 0) {
@@ -321,7 +333,10 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
     } else if (n->kind == RU_ENGINE_REBUILT) {
         rebuilt(p, n);
     } else if (n->kind == RU_ENGINE_RESTORED) {
-        w->out->begun = w->out->begun.ns == 0 ? now : w->out->begun;
+        if (w->out->begun.ns == 0) {
+            w->out->begun = now;
+            w->meter.cpu_ns = w->meter.frames = 0;
+        }
         p->generation = n->generation;
         bool fresh = n->generation > w->generation, memory = n->ckpt.generation == UINT32_MAX;
         w->out->from_copies += fresh && w->generation > 0 && memory ? 1 : 0;
@@ -352,7 +367,14 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
 static void fire(void *self, uint32_t what, ru_time now)
 {
     process *p = self;
+    bool metered = p == p->world->at;
+    if (metered) {
+        ru_params_meter_begin(&p->world->meter);
+    }
     ru_node_timer(p->node, what, now);
+    if (metered) {
+        ru_params_meter_end(&p->world->meter);
+    }
 }
 
 static void begin(void *self, uint64_t arg)
@@ -404,7 +426,8 @@ static ru_status add(world *w, uint32_t k, ru_time at, ru_err *err)
     }
     (void)snprintf(o.member.self.address, sizeof o.member.self.address, "%s", p->address);
     RU_TRY(ru_node_open(&o, &p->process.arena, &p->node, err));
-    ru_sim_process_user(&p->process, ru_node_link_user(p->node));
+    const ru_link_user *user = ru_node_link_user(p->node);
+    ru_sim_process_user(&p->process, k == 0 ? ru_params_meter_link(&w->meter, user) : user);
     const ru_engine_options eo = {.ops = &w->ops,
                                   .app = &w->app,
                                   .shape = &w->shape,
@@ -503,6 +526,10 @@ static void happen(void *self, uint64_t arg)
         process *p = &w->at[k];
         if (!p->began || p->over || !ru_sim_alive(w->sim, p->process.node)) {
             continue;
+        }
+        if (x->what != RU_PARAMS_LEAVE) {
+            w->lost = ru_sim_now(w->sim);
+            w->lost_in = w->generation;
         }
         if (x->what == RU_PARAMS_CRASH) {
             ru_sim_crash(w->sim, p->process.node);
@@ -631,46 +658,9 @@ ru_status ru_params_run(const ru_params_job *job, ru_params_result *out, ru_err 
     return st;
 }
 
-/* -- seeds ---------------------------------------------------------------------------------------
+/* -- what came out
+ * ---------------------------------------------------------------------------------
  */
-
-void ru_params_draw(uint64_t seed, ru_params_job *job)
-{
-    ru_rng r = ru_rng_from(seed, 77);
-    *job = (ru_params_job){.seed = seed};
-    job->founders = 1 + ru_rng_below(&r, 5);
-    job->later = ru_rng_below(&r, 4);
-    job->rotate = ru_rng_below(&r, 3) == 0;
-    job->drive = ru_rng_below(&r, 4) == 0;
-    job->executors = job->rotate ? 2 + ru_rng_below(&r, 4) : 1 + ru_rng_below(&r, 10);
-    job->shards = 1 + ru_rng_below(&r, 12);
-    job->clocks = 10 + ru_rng_below(&r, 60);
-    job->driver = job->rotate || job->drive ? RU_ENGINE_BSP : ru_rng_below(&r, 3);
-    job->slack = ru_rng_below(&r, 4);
-    job->save_every = ru_rng_below(&r, 4) == 0 ? 0 : 1 + ru_rng_below(&r, 12);
-    job->save_ns = job->save_every == 0 ? 50000000 : 0;
-    job->rule = ru_rng_below(&r, 5);
-    job->task_ns = 500000 + (int64_t)ru_rng_below(&r, 20000000);
-    job->move_every_ns = ru_rng_below(&r, 2) == 0 ? 2000000 + ru_rng_below(&r, 60000000) : 0;
-    job->leave_ns = job->later > 0 && ru_rng_below(&r, 3) == 0 ? 400000000 : 0;
-    job->leader_leaves = ru_rng_below(&r, 2) == 0;
-    ru_rng q = ru_rng_from(seed, 78);
-    job->partial = ru_rng_below(&q, 2) == 0;
-    job->recover = ru_rng_below(&q, 4) == 0 ? RU_RECOVER_PARTIAL : RU_RECOVER_NEWEST;
-    job->save_method = ru_rng_below(&q, RU_SAVE_NONE + 1);
-    job->save_clocks = 1 + ru_rng_below(&q, 8);
-    double hard = ru_rng_f64(&r);
-    job->chaos = (ru_sim_chaos){.crash_per_s = ru_rng_below(&r, 2) * hard,
-                                .vanish_per_s = ru_rng_below(&r, 2) * hard,
-                                .freeze_per_s = ru_rng_below(&r, 2) * hard * 2,
-                                .cut_per_s = ru_rng_below(&r, 2) * hard * 4,
-                                .isolate_per_s = ru_rng_below(&r, 2) * hard,
-                                .slow_per_s = ru_rng_below(&r, 2) * hard,
-                                .half_open_per_s = ru_rng_below(&r, 2) * hard * 2,
-                                .jitter_ns = 1 + (int64_t)ru_rng_below(&r, 2000000),
-                                .keep_alive = job->founders + job->later > 2 ? 3 : 8,
-                                .until = {INT64_C(5000000000)}};
-}
 
 /* Every change of the counts is there once, except those that the engine said are lost. */
 static ru_status compare_counts(const ru_params_job *job, const ru_params_result *is, ru_err *err)
@@ -686,44 +676,6 @@ static ru_status compare_counts(const ru_params_job *job, const ru_params_result
         }
     }
     return RU_OK;
-}
-
-void ru_params_draw_sliced(uint64_t seed, ru_params_job *job)
-{
-    ru_params_draw(seed, job);
-    ru_rng r = ru_rng_from(seed, 78);
-    job->divided = true;
-    job->stragglers = 1 + ru_rng_below(&r, 3);
-    job->rotate = job->drive = false;
-    job->driver = ru_rng_below(&r, 3);
-    ru_rng q = ru_rng_from(seed, 79);
-    job->partial = job->driver == RU_ENGINE_BSP && ru_rng_below(&q, 2) == 0;
-    job->executors = 2 + ru_rng_below(&r, 9);
-    job->clocks = 5 + ru_rng_below(&r, 25);
-    job->task_ns = 20000000 + (int64_t)ru_rng_below(&r, 200000000);
-}
-
-void ru_params_draw_backup(uint64_t seed, ru_params_job *job)
-{
-    ru_params_draw_sliced(seed, job);
-    ru_rng r = ru_rng_from(seed, 80);
-    job->stragglers = RU_ENGINE_BACKUP;
-    job->driver = RU_ENGINE_BSP;
-    job->partial = false;
-    job->clocks = 8 + ru_rng_below(&r, 13);
-    job->backup = 1 + ru_rng_below(&r, job->executors < 4 ? 1 : 3);
-}
-
-void ru_params_draw_counted(uint64_t seed, ru_params_job *job)
-{
-    ru_params_draw(seed, job);
-    ru_rng r = ru_rng_from(seed, 81);
-    job->counted = job->partial = true;
-    job->rotate = ru_rng_below(&r, 2) == 0;
-    job->drive = ru_rng_below(&r, 3) == 0;
-    job->driver = job->rotate || job->drive ? RU_ENGINE_BSP : ru_rng_below(&r, 2);
-    job->executors = 1 + ru_rng_below(&r, 8);
-    job->save_every = ru_rng_below(&r, 2) == 0 ? 0 : 1 + ru_rng_below(&r, 12);
 }
 
 static ru_status compare(const ru_params_job *job, const ru_params_result *is, ru_err *err)

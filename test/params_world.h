@@ -78,8 +78,10 @@ typedef struct ru_params_result {
     uint32_t clocks_back; /* closed clocks that were done again, by generations from copies */
     uint32_t told_again;  /* clocks whose objective was told before */
     int64_t gap_ns;       /* longest time between two clocks */
-    int64_t helped;       /* items that another executor worked on */
-    ru_time begun, done;  /* the first generation; the last clock */
+    int64_t idle_ns;      /* ... from the last of some losses until a task of the next generation */
+    int64_t first_cpu_ns, first_frames; /* of the first process, without its tasks; it has heard */
+    int64_t helped;                     /* items that another executor worked on */
+    ru_time begun, done;                /* the first generation; the last clock */
     int64_t virtual_ns;
     uint64_t hash;                  /* of the simulator */
     float *table[RU_PARAMS_TABLES]; /* of the last checkpoint; malloc */
