@@ -22,6 +22,7 @@ typedef struct rui_gen {
     const char *name;
     const char *help;
     const char *file_format;   /* how make writes it: idx, csv, npy, libsvm, text */
+    const char *data_format;   /* data.format of jobs that read the files; NULL: file_format */
     int64_t count, test_count; /* defaults of make */
     /* Check and complete the parameters, build the hidden truth in `arena`. */
     ru_status (*setup)(rui_gen_params *p, ru_arena *arena, void **self, ru_err *err);

@@ -107,6 +107,7 @@ const rui_gen rui_gen_ratings = {
     .name = "ratings",
     .help = "low-rank ratings with power-law counts of users and items (CSV)",
     .file_format = "csv",
+    .data_format = "ratings",
     .count = 100000,
     .test_count = 10000,
     .setup = ratings_setup,

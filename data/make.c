@@ -104,7 +104,8 @@ static void make_hint(const rui_gen *g, const ru_make_options *opt, const ru_dat
 {
     ru_text t = ru_text_into(r->hint, sizeof r->hint);
     bool text = strcmp(g->file_format, "text") == 0;
-    ru_text_putf(&t, "data:\n  format: %s\n", text ? "tokens" : g->file_format);
+    const char *format = g->data_format != NULL ? g->data_format : g->file_format;
+    ru_text_putf(&t, "data:\n  format: %s\n", text ? "tokens" : format);
     part_hint(&t, g, opt->dir, "train");
     if (r->test_count > 0) {
         part_hint(&t, g, opt->dir, "test");

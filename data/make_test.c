@@ -162,6 +162,20 @@ static void test_samples_do_not_depend_on_order(void **state)
     }
 }
 
+/* Ratings are a CSV file, which an app reads in a format of its own. */
+static void test_hint_is_for_who_reads_it(void **state)
+{
+    (void)state;
+    char dir[64];
+    ru_err err = {0};
+    ru_make_report r;
+    snprintf(dir, sizeof dir, "/tmp/rubato-hint-%ld", (long)getpid());
+    const ru_make_options make = {.name = "ratings", .dir = dir, .count = 40, .test_count = -1};
+    assert_ok(ru_data_make(&make, &r, &err), err);
+    assert_non_null(strstr(r.hint, "format: ratings\n"));
+    assert_ok(ru_path_remove(dir, &err), err);
+}
+
 static uint64_t digest(const ru_dataset *d, int64_t first, int64_t n, int64_t *x_bytes)
 {
     static float x[6000];
@@ -187,12 +201,16 @@ static void test_files_hold_what_was_drawn(void **state)
     snprintf(dir, sizeof dir, "/tmp/rubato-make-%ld", (long)getpid());
     snprintf(copy, sizeof copy, "%s/copy", dir);
     static const char *const names[] = {"digits", "gaussian", "teacher", "topics"};
+    static const char *const forms[] = {"idx", "csv", "npy", "libsvm"};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
+        char head[64];
         ru_err err = {0};
         ru_make_report r;
         ru_make_options make = {
             .name = names[k], .dir = dir, .count = 40, .test_count = 10, .seed = 3};
         assert_ok(ru_data_make(&make, &r, &err), err);
+        snprintf(head, sizeof head, "data:\n  format: %s\n", forms[k]);
+        assert_memory_equal(r.hint, head, strlen(head));
         ru_dataset *drawn = open_gen(names[k], (ru_data_options){.seed = 3, .count = 50});
         ru_arena arena;
         ru_arena_init(&arena, 0);
@@ -331,8 +349,8 @@ static void test_packed_records_are_checked(void **state)
 
 RU_TESTS(data_make, cmocka_unit_test(test_packed_records_are_checked),
          cmocka_unit_test(test_gaussian_reaches_its_bayes_accuracy),
-         cmocka_unit_test(test_noise_is_the_floor), cmocka_unit_test(test_ratings_are_skewed),
-         cmocka_unit_test(test_grammar_has_its_length),
+         cmocka_unit_test(test_noise_is_the_floor), cmocka_unit_test(test_hint_is_for_who_reads_it),
+         cmocka_unit_test(test_ratings_are_skewed), cmocka_unit_test(test_grammar_has_its_length),
          cmocka_unit_test(test_samples_do_not_depend_on_order),
          cmocka_unit_test(test_files_hold_what_was_drawn),
          cmocka_unit_test(test_images_hold_what_was_drawn), cmocka_unit_test(test_bad_requests))
