@@ -55,9 +55,13 @@ static int64_t units(int64_t bytes)
 static bool grow_buffer(rui_fetch *f, int64_t need)
 {
     if (need > f->cap_bytes) {
+        ru_reads_memory(f->reads, NULL, 0);
         free(f->buffer); /* its bytes are of an earlier batch */
         f->buffer = aligned_alloc(RU_DIRECT_BYTES, (size_t)units(need));
         f->cap_bytes = f->buffer != NULL ? need : 0;
+        if (f->buffer != NULL && f->opt.objects == NULL) {
+            ru_reads_memory(f->reads, f->buffer, units(need));
+        }
     }
     return f->buffer != NULL;
 }
@@ -71,11 +75,11 @@ ru_status rui_fetch_open(const rui_fetch_options *opt, rui_fetch **out, ru_err *
     f->opt = *opt;
     uint32_t pieces = opt->pieces < 1 << 24 ? (uint32_t)opt->pieces + 1 : 1 << 24;
     int64_t bytes = opt->bytes < opt->bytes_max ? opt->bytes : opt->bytes_max;
-    bool ok = grow((void **)&f->extent, &f->cap, pieces, sizeof *f->extent) &&
+    ru_status st = ru_reads_open(opt->depth_max, opt->kind, &f->reads, err);
+    bool ok = st == RU_OK && grow((void **)&f->extent, &f->cap, pieces, sizeof *f->extent) &&
               grow((void **)&f->piece, &f->cap_pieces, pieces, sizeof *f->piece) &&
               grow_buffer(f, bytes + 1);
-    ru_status st = ok ? ru_reads_open(opt->depth_max, opt->threads, &f->reads, err)
-                      : rui_no_memory(err, "batches that are fetched", bytes);
+    st = ok || st != RU_OK ? st : rui_no_memory(err, "batches that are fetched", bytes);
     if (st == RU_OK && opt->objects != NULL) {
         st = ru_ranges_open(opt->objects, opt->group, &f->ranges, err);
     }
@@ -108,6 +112,11 @@ void rui_fetch_close(rui_fetch *f)
 const char *rui_fetch_name(const rui_fetch *f)
 {
     return f->ranges != NULL ? "ranges over HTTP" : ru_reads_name(f->reads);
+}
+
+const char *rui_fetch_plain_why(const rui_fetch *f)
+{
+    return ru_reads_plain_why(f->reads);
 }
 
 void rui_fetch_cancel(rui_fetch *f)

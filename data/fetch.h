@@ -26,14 +26,15 @@ typedef struct rui_fetch_options {
     uint32_t depth_max;
     int64_t bytes_max;
     int64_t pieces, bytes; /* of a usual batch: taken at open */
-    bool threads;          /* no io_uring (tests) */
-    ru_objects *objects;   /* for files behind addresses; NULL: there are none */
-    uint32_t group;        /* of the reading thread: its batches share a depth */
+    ru_reads_kind kind;
+    ru_objects *objects; /* for files behind addresses; NULL: there are none */
+    uint32_t group;      /* of the reading thread: its batches share a depth */
 } rui_fetch_options;
 
 RU_MUST_USE ru_status rui_fetch_open(const rui_fetch_options *opt, rui_fetch **out, ru_err *err);
 void rui_fetch_close(rui_fetch *f); /* NULL is fine; ends what is under way */
 const char *rui_fetch_name(const rui_fetch *f);
+const char *rui_fetch_plain_why(const rui_fetch *f); /* ru_reads_plain_why */
 
 /* A range of the next batch; resident sources need none. Begins a new batch after rui_fetch_end. */
 void rui_fetch_add(void *f, const rui_source *s, int64_t offset, int64_t size_bytes);

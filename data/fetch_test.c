@@ -106,6 +106,7 @@ static void check_reads(const ru_data_options *opt, bool direct)
                           p = o;
         p.threads = 1 + v % 4;
         p.read_threads = v % 8 == 3;
+        p.read_plain = v % 4 == 1;
         p.ahead = v % 5 == 0 ? 1 : 6;
         p.ahead_max = v % 3 == 0 ? 0 : 20;
         p.bytes_max = v % 7 == 6 ? 1 : 0; /* no batch ahead */

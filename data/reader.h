@@ -163,6 +163,7 @@ typedef struct ru_stream_options {
                            Lowers `ahead` and `ahead_max`, never below 1 */
     ru_recorder *recorder; /* takes a span "read" of each batch; NULL: none */
     bool read_threads;     /* files are read by threads, not by io_uring */
+    bool read_plain;       /* io_uring without fixed files and memory (to compare) */
 } ru_stream_options;
 
 typedef struct ru_batch {
@@ -216,6 +217,9 @@ bool ru_stream_reads_far(const ru_stream *s); /* they go over a network */
 bool ru_stream_reads_files(const ru_stream *s);
 /* Index in the dataset of the sample at a global position. */
 int64_t ru_stream_sample(const ru_stream *s, int64_t position);
+/* So many buffers of io_uring are not fixed: it looks their pages up for every request. *why is the
+ * reason of the last one, view until ru_stream_close. */
+uint32_t ru_stream_reads_plain(const ru_stream *s, const char **why);
 
 RU_API_END
 

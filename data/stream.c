@@ -518,6 +518,12 @@ bool ru_stream_reads_files(const ru_stream *s)
     return f != NULL && f->object == NULL && f->file.fd < 0;
 }
 
+uint32_t ru_stream_reads_plain(const ru_stream *s, const char **why)
+{
+    *why = s->plain_why;
+    return s->n_plain;
+}
+
 uint32_t ru_stream_reads_take(ru_stream *s, ru_read_done *into, uint32_t max)
 {
     ru_mutex_lock(&s->lock);

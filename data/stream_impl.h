@@ -50,7 +50,9 @@ struct ru_stream {
     int64_t block_bytes; /* the fields of a batch */
     int64_t sample_bytes;
     uint16_t name_read, name_request;
-    uint64_t flows;         /* of the records of this stream */
+    uint64_t flows;   /* of the records of this stream */
+    uint32_t n_plain; /* buffers that the kernel did not fix at open, and why the last one */
+    char plain_why[128];
     ru_thread *threads;     /* [n_threads] */
     struct reader *readers; /* [n_threads] */
     ru_mutex lock;          /* guards everything below */

@@ -1,6 +1,7 @@
 /* Streams: options, memory, threads. */
 #include "data/stream_impl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "env/memory.h"
@@ -182,17 +183,24 @@ static rui_fetch_options fetch_options(const ru_stream *s)
                                .bytes = bytes < s->fetch_bytes / s->opt.batch / 2
                                             ? bytes * s->opt.batch * 2
                                             : s->fetch_bytes,
-                               .threads = s->opt.read_threads,
+                               .kind = s->opt.read_threads ? RU_READS_BY_THREADS
+                                       : s->opt.read_plain ? RU_READS_PLAIN
+                                                           : RU_READS_BEST,
                                .objects = s->d->objects};
 }
 
 static ru_status open_fetch(reader *rd, ru_err *err)
 {
-    const ru_stream *s = rd->s;
+    ru_stream *s = rd->s;
     rui_fetch_options opt = fetch_options(s);
     opt.group = (uint32_t)(rd - s->readers);
     for (uint32_t k = 0; k < s->flights && rui_stream_fetches(s) != NULL; k++) {
         RU_TRY(rui_fetch_open(&opt, &rd->fetch[k], err));
+        const char *why = rui_fetch_plain_why(rd->fetch[k]);
+        if (why != NULL) {
+            s->n_plain++;
+            snprintf(s->plain_why, sizeof s->plain_why, "%s", why);
+        }
     }
     return RU_OK;
 }

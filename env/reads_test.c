@@ -2,6 +2,7 @@
 #include "env/reads.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,17 +13,39 @@
 
 enum { FILE_BYTES = 200000, PIECES = 300 };
 
-static void check(bool threads, uint32_t depth, const char *path, const uint8_t *data, ru_rng *rng)
+/* Threads of the process that read. */
+static uint32_t readers(ru_arena *arena)
+{
+    char **names = NULL, path[64], name[16];
+    uint32_t n = 0, found = 0;
+    ru_err err = {0};
+    assert_ok(ru_dir_list("/proc/self/task", arena, &names, &n, &err), err);
+    for (uint32_t k = 0; k < n; k++) {
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", names[k]);
+        FILE *f = fopen(path, "r");
+        found += f != NULL && fgets(name, sizeof name, f) != NULL && strcmp(name, "read\n") == 0;
+        if (f != NULL) {
+            fclose(f);
+        }
+    }
+    return found;
+}
+
+static void check(ru_reads_kind kind, uint32_t depth, const char *path, const uint8_t *data,
+                  ru_rng *rng)
 {
     ru_err err = {0};
     ru_reads *r;
-    assert_ok(ru_reads_open(64, threads, &r, &err), err);
-    assert_true(!threads || strcmp(ru_reads_name(r), "threads") == 0);
+    assert_ok(ru_reads_open(64, kind, &r, &err), err);
+    assert_true(kind != RU_READS_BY_THREADS || strcmp(ru_reads_name(r), "threads") == 0);
     int fd = open(path, O_RDONLY | O_CLOEXEC), none = open("/", O_RDONLY | O_CLOEXEC);
     static ru_read_piece p[PIECES];
     static uint8_t buffer[PIECES][4096];
     int64_t got = 0;
     for (uint32_t round = 0; round < 3; round++) {
+        /* of the last round only a part of the buffer; pieces beside it are read all the same */
+        ru_reads_memory(r, round == 1 ? NULL : buffer,
+                        round == 2 ? (PIECES / 2 * 4096) + 100 : (int64_t)sizeof buffer);
         uint32_t n = round == 0 ? PIECES : ru_rng_below(rng, PIECES);
         for (uint32_t k = 0; k < n; k++) {
             memset(buffer[k], 0xa5, sizeof buffer[k]);
@@ -80,9 +103,55 @@ static void test_pieces(void **state)
     assert_ok(ru_file_replace(path, data, FILE_BYTES, &f->err), f->err);
     static const uint32_t depths[] = {1, 7, 64, 1000};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(depths); k++) {
-        check(false, depths[k], path, data, &rng);
-        check(true, depths[k], path, data, &rng);
+        check(RU_READS_BEST, depths[k], path, data, &rng);
+        check(RU_READS_PLAIN, depths[k], path, data, &rng);
+        check(RU_READS_BY_THREADS, depths[k], path, data, &rng);
     }
 }
 
-RU_TESTS(env_reads, cmocka_unit_test_setup_teardown(test_pieces, ru_scratch_open, ru_scratch_close))
+/* Many engines share the threads, take turns, and leave none behind. */
+static void test_threads(void **state)
+{
+    enum { ENGINES = 12, EACH = 40, BYTES = 512 };
+    ru_scratch *f = *state;
+    const char *path = ru_path_join(&f->arena, f->root, "data");
+    uint8_t *data = ru_arena_alloc(&f->arena, EACH * BYTES, 1);
+    for (uint32_t i = 0; i < EACH * BYTES; i++) {
+        data[i] = (uint8_t)(i * 7 + i / 251);
+    }
+    assert_ok(ru_file_replace(path, data, EACH * BYTES, &f->err), f->err);
+    static ru_read_piece p[ENGINES][EACH];
+    static uint8_t into[ENGINES][EACH * BYTES];
+    ru_reads *r[ENGINES];
+    uint32_t before = readers(&f->arena);
+    for (uint32_t e = 0; e < ENGINES; e++) {
+        assert_ok(ru_reads_open(16, RU_READS_BY_THREADS, &r[e], &f->err), f->err);
+    }
+    for (uint32_t round = 0; round < 3; round++) {
+        memset(into, 0, sizeof into);
+        for (uint32_t e = 0; e < ENGINES; e++) {
+            for (uint32_t k = 0; k < EACH; k++) {
+                p[e][k] = (ru_read_piece){.path = path,
+                                          .fd = -1,
+                                          .offset = k * BYTES,
+                                          .size_bytes = BYTES,
+                                          .into = into[e] + k * BYTES};
+            }
+            ru_reads_begin(r[e], p[e], EACH, 16);
+        }
+        assert_in_range(readers(&f->arena), before + 1, before + RU_READS_THREADS);
+        for (uint32_t e = 0; e < ENGINES; e++) {
+            ru_reads_end(r[(e + round) % ENGINES]);
+        }
+        for (uint32_t e = 0; e < ENGINES; e++) {
+            assert_memory_equal(into[e], data, EACH * BYTES);
+        }
+    }
+    for (uint32_t e = 0; e < ENGINES; e++) {
+        ru_reads_close(r[(e + 5) % ENGINES]);
+    }
+    assert_int_equal(readers(&f->arena), before);
+}
+
+RU_TESTS(env_reads, cmocka_unit_test_setup_teardown(test_pieces, ru_scratch_open, ru_scratch_close),
+         cmocka_unit_test_setup_teardown(test_threads, ru_scratch_open, ru_scratch_close))

@@ -54,6 +54,12 @@ static ru_status open_reads(rui_driver *d, int64_t batch, ru_err *err)
                strcmp(by, "threads") == 0 ? ", because this system does not allow io_uring" : "",
                t->job->data.direct ? ", past the system's cache" : "");
         d->reads = RU_NEW(t->arena, rui_read_tune, 1);
+        const char *why;
+        uint32_t plain = ru_stream_reads_plain(d->stream, &why);
+        if (plain > 0) {
+            ru_log(RU_LOG_INFO, "data", "reads", "%u buffers are not fixed in memory: %s", plain,
+                   why);
+        }
     }
     if (d->reads == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the requests of the training data");
