@@ -200,6 +200,38 @@ static void workers_threads_and_resumes_see_the_same(void **state)
     ru_dataset_close(d);
 }
 
+/* A share that changes from step to step sees the same, whether its stream is kept or not: mixup
+ * needs the sample before each, flips its epoch. */
+static void moving_shares_see_the_same(void **state)
+{
+    images *m = *state;
+    ru_dataset *d = open(&m->opt);
+    const ru_augment how = rows[RU_ARRAY_LEN(rows) - 1].how;
+    ru_stream_options opt = {.seed = SEED, .augment = how, .batch = 4, .room = 5, .stride = 5};
+    static const int64_t shares[][2] = {{0, 4}, {0, 5}, {1, 4}, {0, 4}, {1, 4}, {0, 5}};
+    const ru_stream_options all = {.seed = SEED, .augment = how, .batch = 5};
+    ru_stream *s = NULL, *whole = NULL;
+    ru_err err = {0};
+    assert_ok(ru_stream_open(d, &opt, &s, &err), err);
+    assert_ok(ru_stream_open(d, &all, &whole, &err), err);
+    for (int64_t step = 0; step < 40; step++) {
+        const int64_t *share = shares[step % (int64_t)RU_ARRAY_LEN(shares)];
+        ru_batch b, want;
+        assert_true(ru_stream_share_set(s, 5 * step + share[0], share[1]));
+        assert_ok(ru_stream_next(s, &b, &err), err);
+        assert_ok(ru_stream_next(whole, &want, &err), err);
+        assert_int_equal(b.n, share[1]);
+        for (uint32_t k = 0; k < 2; k++) {
+            size_t bytes = (k == 0 ? PIXELS : CLASSES) * sizeof(float);
+            assert_memory_equal(b.fields[k], (uint8_t *)want.fields[k] + (size_t)share[0] * bytes,
+                                (size_t)b.n * bytes);
+        }
+    }
+    ru_stream_close(s);
+    ru_stream_close(whole);
+    ru_dataset_close(d);
+}
+
 static void epochs_and_seeds_differ(void **state)
 {
     images *m = *state;
@@ -256,5 +288,6 @@ RU_TESTS(data_augment,
          cmocka_unit_test_setup_teardown(bytes_are_those_of_another_implementation, setup,
                                          teardown),
          cmocka_unit_test_setup_teardown(workers_threads_and_resumes_see_the_same, setup, teardown),
+         cmocka_unit_test_setup_teardown(moving_shares_see_the_same, setup, teardown),
          cmocka_unit_test_setup_teardown(epochs_and_seeds_differ, setup, teardown),
          cmocka_unit_test_setup_teardown(what_cannot_be_augmented_is_said, setup, teardown))

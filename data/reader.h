@@ -149,6 +149,7 @@ typedef struct ru_stream_options {
     ru_shuffle shuffle;
     int64_t block;      /* samples of a block; 0: as many as have 1 MiB on the disk */
     int64_t batch;      /* samples of a batch */
+    int64_t room;       /* samples that ru_stream_share_set may raise it to; 0: batch */
     int64_t stride;     /* distance of the first samples of two batches, at least `batch`; 0: batch.
                            More: a worker reads its part of every global batch (endless only) */
     int64_t start;      /* global position of the first sample: epoch * count + position */
@@ -181,6 +182,12 @@ RU_MUST_USE ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt
 /* RU_OK with n = 0: the end. */
 RU_MUST_USE ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err);
 void ru_stream_close(ru_stream *s);
+/* The next batch has the `n` samples from global position `start` on, and every later one as many,
+ * at the stream's stride. Of batches that were read ahead the samples that stay are kept; the
+ * others are read by ru_stream_next. False, and nothing changes: that would be more than a quarter
+ * of them, or n is beyond `room`, or this stream cannot (it has an end, or reads over a network);
+ * open another. */
+bool ru_stream_share_set(ru_stream *s, int64_t start, int64_t n);
 /* Read `batches` ahead from now on, within ru_stream_ahead_range. Samples and order stay. */
 void ru_stream_ahead_set(ru_stream *s, uint32_t batches);
 void ru_stream_ahead_range(const ru_stream *s, uint32_t *least, uint32_t *most);
@@ -210,6 +217,9 @@ void ru_stream_reads_sum_get(ru_stream *s, ru_stream_reads_sum *into);
 bool ru_stream_reads(const ru_stream *s); /* are there any? */
 /* What makes them, for people: "io_uring", "threads"; NULL: there are none. */
 const char *ru_stream_reads_by(const ru_stream *s);
+/* So many buffers of io_uring are not fixed: it looks their pages up for every request. *why is the
+ * reason of the last one, view until ru_stream_close. */
+uint32_t ru_stream_reads_plain(const ru_stream *s, const char **why);
 /* Bytes that can be requested or wait for their decoding; a part of bytes_max. */
 int64_t ru_stream_reads_memory(const ru_stream *s);
 bool ru_stream_reads_far(const ru_stream *s); /* they go over a network */
@@ -217,9 +227,6 @@ bool ru_stream_reads_far(const ru_stream *s); /* they go over a network */
 bool ru_stream_reads_files(const ru_stream *s);
 /* Index in the dataset of the sample at a global position. */
 int64_t ru_stream_sample(const ru_stream *s, int64_t position);
-/* So many buffers of io_uring are not fixed: it looks their pages up for every request. *why is the
- * reason of the last one, view until ru_stream_close. */
-uint32_t ru_stream_reads_plain(const ru_stream *s, const char **why);
 
 RU_API_END
 

@@ -29,7 +29,7 @@
 
 /* -- which samples ----------------------------------------------------------------------------- */
 
-static range batch_range(const ru_stream *s, int64_t b)
+range rui_stream_range(const ru_stream *s, int64_t b)
 {
     int64_t batch = s->opt.batch, e0 = s->opt.start / s->count, p0 = s->opt.start % s->count;
     range r = {.n = batch};
@@ -43,13 +43,14 @@ static range batch_range(const ru_stream *s, int64_t b)
         }
         return r;
     }
-    int64_t at = s->opt.start + b * s->opt.stride;
+    int64_t at = s->base + b * s->opt.stride;
+    r.n = s->rows;
     r.epoch = at / s->count;
     r.in_epoch = at % s->count;
     if (s->opt.epochs > 0 && s->opt.epochs * s->count - at < batch) {
         r.n = s->opt.epochs * s->count - at;
     }
-    r.next = at + r.n + s->opt.stride - batch;
+    r.next = at + (s->opt.epochs > 0 ? r.n : s->opt.stride);
     return r;
 }
 
@@ -182,8 +183,7 @@ static void fetch(reader *rd, rui_fetch *f, const task *t)
     rui_fetch_begin(f, t->read_bytes, t->read_depth);
 }
 
-/* `ahead`: reads of the next batch that go on meanwhile; NULL: none. */
-static ru_status fill(reader *rd, slot *sl, range r, rui_fetch *ahead)
+ru_status rui_stream_fill(reader *rd, slot *sl, range r, rui_fetch *ahead)
 {
     const ru_stream *s = rd->s;
     bool plain = s->opt.shuffle == RU_SHUFFLE_NONE && rd->augmenter.d == NULL;
@@ -352,7 +352,7 @@ static bool take(ru_stream *s, bool wait, task *t)
     t->b = s->next_take++;
     t->taken_ns = ru_clock_now().ns;
     lend(s, &s->slots[t->b % (int64_t)s->n_slots]);
-    t->r = batch_range(s, t->b);
+    t->r = rui_stream_range(s, t->b);
     t->read_bytes = size_now(s);
     t->read_depth = depth_each(s);
     if (s->announces) {
@@ -370,7 +370,7 @@ static void finish(reader *rd, const task *t, uint32_t turn, rui_fetch *next)
     bool held = hold_windows(rd, t, turn, &first, &last);
     await_reads(rd, rd->fetch[turn], t->b);
     rd->d.fetched = rd->fetch[turn];
-    ru_status st = fill(rd, sl, t->r, next);
+    ru_status st = rui_stream_fill(rd, sl, t->r, next);
     if (held) {
         rui_ahead_give(s->ahead, first, last);
         rd->d.held[0] = rd->d.held[1] = NULL;
@@ -379,6 +379,8 @@ static void finish(reader *rd, const task *t, uint32_t turn, rui_fetch *next)
                            t->r.n * s->sample_bytes);
     ru_mutex_lock(&s->lock);
     sl->status = st;
+    sl->at = t->r.epoch * s->count + t->r.in_epoch;
+    sl->n = t->r.n;
     sl->fill_ns = ru_clock_now().ns - t->taken_ns;
     sl->done = t->b + 1;
     if (t->b == s->next_out) {
@@ -450,13 +452,20 @@ ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err)
         s->waits_ns = 0;
         batch->wait_ns = ru_time_since(ru_clock_now(), from);
     }
+    range r = rui_stream_range(s, b);
+    if (sl->at != r.epoch * s->count + r.in_epoch || sl->n != r.n) {
+        ru_mutex_unlock(&s->lock); /* nobody else touches what is done and not released */
+        ru_time from = ru_clock_now();
+        sl->status = rui_stream_reshape(s, sl, r);
+        batch->wait_ns += ru_time_since(ru_clock_now(), from);
+        ru_mutex_lock(&s->lock);
+    }
     if (sl->status != RU_OK) { /* the batch stays: the same answer every time */
         ru_mutex_unlock(&s->lock);
         return RU_FAIL(err, sl->status, "%s", sl->err.text);
     }
     s->next_out++;
     ru_mutex_unlock(&s->lock);
-    range r = batch_range(s, b);
     memcpy(batch->fields, sl->fields, sizeof sl->fields);
     batch->n = r.n;
     batch->epoch = r.epoch;
@@ -464,6 +473,14 @@ ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err)
     batch->next = r.next;
     batch->fill_ns = sl->fill_ns;
     return RU_OK;
+}
+
+void rui_stream_share(ru_stream *s, int64_t base, int64_t rows)
+{
+    ru_mutex_lock(&s->lock);
+    s->base = base;
+    s->rows = rows;
+    ru_mutex_unlock(&s->lock);
 }
 
 void ru_stream_ahead_set(ru_stream *s, uint32_t batches)
@@ -501,6 +518,12 @@ const char *ru_stream_reads_by(const ru_stream *s)
     return s->ended != NULL ? rui_fetch_name(s->readers[0].fetch[0]) : NULL;
 }
 
+uint32_t ru_stream_reads_plain(const ru_stream *s, const char **why)
+{
+    *why = s->plain_why;
+    return s->n_plain;
+}
+
 int64_t ru_stream_reads_memory(const ru_stream *s)
 {
     return s->fetch_bytes * s->flights * s->n_threads;
@@ -516,12 +539,6 @@ bool ru_stream_reads_files(const ru_stream *s)
 {
     const rui_source *f = rui_stream_fetches(s);
     return f != NULL && f->object == NULL && f->file.fd < 0;
-}
-
-uint32_t ru_stream_reads_plain(const ru_stream *s, const char **why)
-{
-    *why = s->plain_why;
-    return s->n_plain;
 }
 
 uint32_t ru_stream_reads_take(ru_stream *s, ru_read_done *into, uint32_t max)
@@ -579,7 +596,7 @@ void ru_stream_reads_sum_get(ru_stream *s, ru_stream_reads_sum *into)
 {
     ru_mutex_lock(&s->lock);
     int64_t now = ru_clock_now().ns, busy_from = 0, stall_from = 0;
-    int64_t batch = (int64_t)((double)s->d->bytes / (double)s->count * (double)s->opt.batch);
+    int64_t batch = (int64_t)((double)s->d->bytes / (double)s->count * (double)s->rows);
     *into = (ru_stream_reads_sum){.busy_ns = s->busy_ns, .stall_ns = s->stall_ns};
     for (uint32_t i = 0; i < s->n_threads; i++) {
         const reader *rd = &s->readers[i];

@@ -22,6 +22,7 @@ typedef struct slot {
     void *fields[RU_FIELDS_MAX]; /* [batch, ...] in its block */
     uint32_t block;              /* of the stream's memory */
     int64_t done;                /* batch number + 1 of what it holds; 0: nothing */
+    int64_t at, n;               /* global position of the first row; rows */
     int64_t fill_ns;             /* from taken to decoded */
     ru_status status;
     ru_err err;
@@ -38,6 +39,7 @@ struct ru_stream {
     ru_dataset *d;
     ru_stream_options opt;
     int64_t count, total;  /* samples of an epoch; batches of the stream, INT64_MAX: endless */
+    int64_t room;          /* rows of a batch at most */
     int64_t block, window; /* samples of a block and of a window of the order */
     rui_windows windows;   /* of the order in blocks */
     bool announces;        /* them, to the kernel */
@@ -49,17 +51,19 @@ struct ru_stream {
     uint8_t *memory;     /* [n_slots] blocks */
     int64_t block_bytes; /* the fields of a batch */
     int64_t sample_bytes;
-    uint16_t name_read, name_request;
-    uint64_t flows;   /* of the records of this stream */
     uint32_t n_plain; /* buffers that the kernel did not fix at open, and why the last one */
     char plain_why[128];
+    uint16_t name_read, name_request;
+    uint64_t flows;         /* of the records of this stream */
     ru_thread *threads;     /* [n_threads] */
     struct reader *readers; /* [n_threads] */
+    struct reader *own;     /* the consumer's, for samples of another share; NULL: none yet */
     ru_mutex lock;          /* guards everything below */
     ru_cond filled, freed;
     int64_t next_take, next_out, released;
-    uint32_t n_ahead; /* batches that may be read ahead now: ahead_min .. n_slots - 1 */
-    uint32_t *blocks; /* [n_blocks] that no batch has; the one on top was given back last */
+    int64_t base, rows; /* batch b begins at base + b * stride and has so many; the consumer's */
+    uint32_t n_ahead;   /* batches that may be read ahead now: ahead_min .. n_slots - 1 */
+    uint32_t *blocks;   /* [n_blocks] that no batch has; the one on top was given back last */
     uint32_t n_blocks;
     int64_t announced;   /* windows before this one, counted over all epochs */
     ru_read_done *ended; /* [RU_READS_KEPT]; NULL: samples are in memory */
@@ -85,6 +89,16 @@ typedef struct reader {
     rui_block_order blocks;
 } reader;
 
+/* Rows of a batch into sl->fields, from its row 0 on; sl->err. `ahead`: reads of the next batch
+ * that go on meanwhile; NULL: none. */
+RU_MUST_USE ru_status rui_stream_fill(reader *rd, slot *sl, range r, rui_fetch *ahead);
+/* The positions of a batch, as ru_stream_share_set says now. */
+range rui_stream_range(const ru_stream *s, int64_t b);
+/* From now on batch b begins at base + b * stride. */
+void rui_stream_share(ru_stream *s, int64_t base, int64_t rows);
+/* A slot that was filled for another share becomes what batch `r` needs. Blocks on I/O. */
+RU_MUST_USE ru_status rui_stream_reshape(ru_stream *s, slot *sl, range r);
+void rui_stream_own_close(ru_stream *s);
 /* The file or object of the first sample that is read by requests; NULL: none is. */
 const rui_source *rui_stream_fetches(const ru_stream *s);
 /* Of one field of a batch, aligned. */

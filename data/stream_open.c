@@ -100,7 +100,7 @@ static int64_t fetch_bytes(const ru_stream *s, int64_t bound)
 
 int64_t rui_stream_field_bytes(const ru_stream *s, uint32_t field)
 {
-    return round_up(s->d->field_bytes[field] * s->opt.batch);
+    return round_up(s->d->field_bytes[field] * s->room);
 }
 
 static uint32_t least_of(uint32_t a, int64_t b)
@@ -146,9 +146,9 @@ static ru_status take_slots(ru_stream *s, ru_err *err)
 static ru_status take_memory(ru_stream *s, ru_err *err)
 {
     for (uint32_t k = 0; k < s->d->n_fields; k++) {
-        if (s->d->field_bytes[k] > (INT64_MAX >> 8) / s->opt.batch) {
+        if (s->d->field_bytes[k] > (INT64_MAX >> 8) / s->room) {
             return RU_FAIL(err, RU_E_LIMIT, "a batch of %lld samples is too large; make it smaller",
-                           (long long)s->opt.batch);
+                           (long long)s->room);
         }
         s->sample_bytes += s->d->field_bytes[k];
         s->block_bytes += rui_stream_field_bytes(s, k);
@@ -258,6 +258,10 @@ ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt, ru_stream 
     s->d = d;
     s->opt = *opt;
     s->opt.stride = opt->stride > 0 ? opt->stride : opt->batch;
+    s->room = opt->room > opt->batch ? opt->room : opt->batch;
+    s->room = s->room < s->opt.stride ? s->room : s->opt.stride;
+    s->base = opt->start;
+    s->rows = opt->batch;
     s->count = d->count;
     s->n_threads = opt->threads > 0 ? opt->threads : 1;
     s->total = rui_stream_total(s);
@@ -306,6 +310,7 @@ void ru_stream_close(ru_stream *s)
         }
     }
     rui_ahead_close(s->ahead);
+    rui_stream_own_close(s);
     ru_cond_fini(&s->freed);
     ru_cond_fini(&s->filled);
     ru_mutex_fini(&s->lock);

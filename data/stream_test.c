@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "base/rng.h"
 #include "data/reader.h"
 #include "env/file.h"
 #include "test/test.h"
@@ -312,7 +313,75 @@ static void test_stride_reads_a_part_of_every_batch(void **state)
     (void)unlink(path);
 }
 
-RU_TESTS(data_stream, cmocka_unit_test(test_stride_reads_a_part_of_every_batch),
+/* A share that moves and changes its size from step to step: the stream is kept where little
+ * changes, and gives what a new one would. */
+static void test_shares_that_move_keep_the_stream(void **state)
+{
+    (void)state;
+    enum { COUNT = 103, STRIDE = 60, STEPS = 60 };
+    char path[64];
+    ru_err err = {0};
+    ru_dataset *d = open_counting(COUNT, path, sizeof path);
+    ru_rng rng = ru_rng_from(ru_test_seed(), 5);
+    for (uint32_t v = 0; v < 6; v++) {
+        ru_stream_options opt = {.shuffle = (ru_shuffle)(v % 3),
+                                 .block = 9,
+                                 .seed = 5,
+                                 .batch = 20,
+                                 .room = 24,
+                                 .stride = STRIDE,
+                                 .start = 20,
+                                 .threads = v < 3 ? 1 : 3};
+        int64_t first = opt.start, n = opt.batch, kept = 0, opened = 0;
+        ru_stream *s = NULL;
+        for (int64_t step = 0; step < STEPS; step++) {
+            bool far = step % 13 == 12;
+            uint32_t range = far ? 30 : 5;
+            int64_t now_first =
+                (first + (int64_t)ru_rng_below(&rng, 2 * range) + STRIDE - range) % 30;
+            int64_t now_n = 15 + (int64_t)ru_rng_below(&rng, 10);
+            bool same = step % 3 == 0;
+            now_first = same || (!far && step % 3 == 1) ? first : now_first;
+            now_n = same ? n : now_n;
+            int64_t at = step * STRIDE + now_first;
+            if (s != NULL && (same || ru_stream_share_set(s, at, now_n))) {
+                kept += same ? 0 : 1;
+            } else {
+                ru_stream_close(s);
+                opt.batch = now_n;
+                opt.room = now_n + 4;
+                opt.start = at;
+                assert_ok(ru_stream_open(d, &opt, &s, &err), err);
+                opened++;
+            }
+            first = now_first;
+            n = now_n;
+            ru_batch b;
+            assert_ok(ru_stream_next(s, &b, &err), err);
+            assert_int_equal(b.n, n);
+            assert_int_equal(b.position, at);
+            assert_int_equal(b.next, at + STRIDE);
+            const int64_t *x = b.fields[0];
+            for (int64_t i = 0; i < n; i++) {
+                assert_int_equal(x[i], sample_at(&opt, at + i, COUNT));
+            }
+        }
+        assert_false(ru_stream_share_set(s, STEPS * STRIDE + first, n + 100)); /* no room */
+        assert_false(ru_stream_share_set(s, STEPS * STRIDE + first + n, n));   /* all are new */
+        assert_true(kept >= 10 && opened >= 2);
+        ru_stream_close(s);
+    }
+    ru_stream_options ends = {.batch = 10, .epochs = 2};
+    ru_stream *s = NULL;
+    assert_ok(ru_stream_open(d, &ends, &s, &err), err);
+    assert_false(ru_stream_share_set(s, 0, 9));
+    ru_stream_close(s);
+    ru_dataset_close(d);
+    (void)unlink(path);
+}
+
+RU_TESTS(data_stream, cmocka_unit_test(test_shares_that_move_keep_the_stream),
+         cmocka_unit_test(test_stride_reads_a_part_of_every_batch),
          cmocka_unit_test(test_ends_of_epochs), cmocka_unit_test(test_threads_do_not_matter),
          cmocka_unit_test(test_resume_is_exact), cmocka_unit_test(test_errors_come_in_order),
          cmocka_unit_test(test_file_cut_while_reading), cmocka_unit_test(test_options_are_checked))

@@ -7,6 +7,7 @@
 #include "train/run/histograms.h"
 
 enum { AHEAD_MAX = 256 }; /* batches; memory bounds them first, where they are large */
+enum { ROOM_PART = 4 };   /* a share may grow by this part of it before its stream is opened anew */
 
 void rui_driver_init(rui_driver *d, rui_trainer *t, const rui_exchange_ops *ops, void *self)
 {
@@ -53,13 +54,13 @@ static ru_status open_reads(rui_driver *d, int64_t batch, ru_err *err)
         ru_log(RU_LOG_INFO, "data", "reads", "files are read by %s%s%s", by,
                strcmp(by, "threads") == 0 ? ", because this system does not allow io_uring" : "",
                t->job->data.direct ? ", past the system's cache" : "");
-        d->reads = RU_NEW(t->arena, rui_read_tune, 1);
         const char *why;
         uint32_t plain = ru_stream_reads_plain(d->stream, &why);
         if (plain > 0) {
             ru_log(RU_LOG_INFO, "data", "reads", "%u buffers are not fixed in memory: %s", plain,
                    why);
         }
+        d->reads = RU_NEW(t->arena, rui_read_tune, 1);
     }
     if (d->reads == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the requests of the training data");
@@ -93,6 +94,7 @@ static ru_status open_stream(rui_driver *d, int64_t at, ru_err *err)
         .augment = job->data.augment,
         .shuffle = ru_job_shuffle(job),
         .batch = share->n,
+        .room = share->n + share->n / ROOM_PART,
         .stride = share->batch,
         .start = at,
         .threads = job->data.threads,
@@ -107,6 +109,21 @@ static ru_status open_stream(rui_driver *d, int64_t at, ru_err *err)
     d->stream_n = share->n;
     d->stream_stride = share->batch;
     return RU_OK;
+}
+
+/* Shares that change by a little keep the stream, what it has read ahead, and its tuned requests.
+ */
+static bool keep_stream(rui_driver *d, int64_t at, int64_t n)
+{
+    if (!ru_stream_share_set(d->stream, at, n)) {
+        return false;
+    }
+    if (d->reads != NULL) {
+        d->reads->in.batch_mb *= (double)n / (double)d->stream_n;
+    }
+    d->stream_next = at;
+    d->stream_n = n;
+    return true;
 }
 
 /* One part per micro-batch. */
@@ -152,8 +169,8 @@ static ru_status feed(rui_driver *d, ru_err *err)
         d->stream_next == at + stride) {
         return RU_OK; /* the step before was given up: its samples are still there */
     }
-    if (d->stream == NULL || d->stream_n != n || d->stream_stride != stride ||
-        d->stream_next != at) {
+    bool same = d->stream != NULL && d->stream_stride == stride;
+    if (!same || ((d->stream_n != n || d->stream_next != at) && !keep_stream(d, at, n))) {
         RU_TRY(open_stream(d, at, err));
     }
     ru_batch b = {0};
