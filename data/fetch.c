@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "env/memory.h"
 
 enum {
     REQUEST_MIN = 4 << 10,
@@ -52,14 +53,22 @@ static int64_t units(int64_t bytes)
     return (bytes + RU_DIRECT_BYTES - 1) / RU_DIRECT_BYTES * RU_DIRECT_BYTES;
 }
 
+static void free_buffer(rui_fetch *f)
+{
+    if (f->buffer != NULL) {
+        ru_reads_memory(f->reads, NULL, 0);
+        ru_memory_unmap(f->buffer, units(f->cap_bytes));
+        f->buffer = NULL;
+    }
+}
+
 static bool grow_buffer(rui_fetch *f, int64_t need)
 {
     if (need > f->cap_bytes) {
-        ru_reads_memory(f->reads, NULL, 0);
-        free(f->buffer); /* its bytes are of an earlier batch */
-        f->buffer = aligned_alloc(RU_DIRECT_BYTES, (size_t)units(need));
+        free_buffer(f); /* its bytes are of an earlier batch */
+        f->buffer = ru_memory_map(units(need));
         f->cap_bytes = f->buffer != NULL ? need : 0;
-        if (f->buffer != NULL && f->opt.objects == NULL) {
+        if (f->buffer != NULL && f->opt.fixed) {
             ru_reads_memory(f->reads, f->buffer, units(need));
         }
     }
@@ -101,9 +110,9 @@ void rui_fetch_close(rui_fetch *f)
         rui_fetch_cancel(f);
         (void)rui_fetch_end(f, &n);
     }
+    free_buffer(f);
     ru_reads_close(f->reads);
     ru_ranges_close(f->ranges);
-    free(f->buffer);
     free(f->piece);
     free(f->extent);
     free(f);

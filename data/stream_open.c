@@ -177,7 +177,9 @@ static ru_status take_memory(ru_stream *s, ru_err *err)
 static rui_fetch_options fetch_options(const ru_stream *s)
 {
     int64_t bytes = s->d->bytes / s->count + 1; /* of a sample on the disk */
-    return (rui_fetch_options){.depth_max = FETCH_DEPTH_MAX,
+    const rui_source *reads = rui_stream_fetches(s);
+    return (rui_fetch_options){.fixed = reads != NULL && reads->file.direct,
+                               .depth_max = FETCH_DEPTH_MAX,
                                .bytes_max = s->fetch_bytes,
                                .pieces = s->opt.batch * 2,
                                .bytes = bytes < s->fetch_bytes / s->opt.batch / 2
