@@ -426,12 +426,18 @@ static ru_status bench_photos(ru_bench *b, ru_err *err)
 
 ru_status ru_bench_reader(ru_bench *b, ru_err *err)
 {
-    bool only_cold = strncmp(b->only, "cold:", 5) == 0;
-    if (!only_cold && strcmp(b->only, "http") != 0) { /* they write large files */
+    bool only_disk = strncmp(b->only, "disk:", 5) == 0;
+    bool only_other =
+        only_disk || strncmp(b->only, "cold:", 5) == 0 || strncmp(b->only, "fixed:", 6) == 0;
+    if (!only_other && strcmp(b->only, "http") != 0) { /* they write large files */
         RU_TRY(bench_files(b, err));
         RU_TRY(bench_shuffled(b, err));
         RU_TRY(bench_photos(b, err));
     }
     RU_TRY(rui_bench_cold(b, err));
+    RU_TRY(rui_bench_fixed(b, err));
+    if (only_disk) { /* minutes: not unless asked for */
+        return rui_bench_disk(b, err);
+    }
     return ru_bench_http(b, err);
 }

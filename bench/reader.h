@@ -35,5 +35,9 @@ const char *rui_fio_text(const rui_fio *how, uint32_t n_sizes, ru_arena *arena);
 
 /* Rows of cold files beside fio and PyTorch's DataLoader. */
 ru_status rui_bench_cold(ru_bench *b, ru_err *err);
+/* Rows of the tuner on the disk. */
+ru_status rui_bench_disk(ru_bench *b, ru_err *err);
+/* Rows of processor time with fixed files and memory. */
+ru_status rui_bench_fixed(ru_bench *b, ru_err *err);
 
 #endif
