@@ -203,6 +203,34 @@ static double shared_loss(const rui_causes *w, double factor)
     return 1 - (others + 1 / factor) / (others + 1);
 }
 
+/* Part of the time of rank k's steps from `since` on by which they are longer than before. */
+static double longer_since(const rui_causes *w, uint32_t k, int64_t since)
+{
+    double wall[2];
+    for (uint32_t side = 0; side < 2; side++) {
+        int64_t n = 0;
+        for (int64_t i = 0; i < w->steps[k].n && n < w->n_steps; i++) {
+            const ru_step_time *s = &w->steps[k].at[i];
+            if ((s->step >= since) == (side == 1)) {
+                w->scratch[n++] = (double)(s->end_ns - s->start_ns);
+            }
+        }
+        wall[side] = rui_median(w->scratch, n);
+    }
+    return wall[1] > wall[0] ? 1 - wall[0] / wall[1] : 0;
+}
+
+/* What a rank costs whose ops take `factor` times as long as the others'. The others wait for it,
+ * or do its work. Where sums run beside ops, nobody is seen to wait: then it costs what the steps
+ * became longer, at most what its ops take longer. */
+static double compute_cost(const rui_causes *w, uint32_t k, double factor, int64_t since)
+{
+    double own = rui_part_of(w, k, RU_STEP_COMPUTE, since);
+    double seen = fmax(waited_for(w, k, since), shared_loss(w, factor) * own);
+    double most = (1 - 1 / factor) * own;
+    return since > 0 ? fmax(seen, fmin(longer_since(w, k, since), most)) : seen;
+}
+
 /* A rank whose ops take longer; with one rank alone: than before. */
 static ru_status computes(rui_causes *w, ru_err *err)
 {
@@ -219,10 +247,9 @@ static ru_status computes(rui_causes *w, ru_err *err)
         int64_t at = rui_cut(w->series, w->n_steps, &level, &jump);
         int64_t since = at > 0 ? w->first + at : 0;
         double factor = exp(w->n > 1 ? level : jump);
-        double own = rui_part_of(w, k, RU_STEP_COMPUTE, since);
-        double cost = w->n > 1 ? fmax(waited_for(w, k, since), shared_loss(w, factor) * own)
-                               : (1 - 1 / factor) * own;
         if (factor >= slow_min && (w->n > 1 || at > 0)) {
+            double cost = w->n > 1 ? compute_cost(w, k, factor, since)
+                                   : (1 - 1 / factor) * rui_part_of(w, k, RU_STEP_COMPUTE, since);
             w->slow[k] = (ru_cause){RU_CAUSE_COMPUTE, k, since, factor, cost, w->n == 1};
         }
     }
@@ -288,16 +315,21 @@ static double rise(const rui_causes *w, int64_t at)
     return n[0] > 0 && n[1] > 0 ? sum[1] / (double)n[1] - sum[0] / (double)n[0] : 0;
 }
 
+bool rui_same_time(const rui_causes *w, int64_t a, int64_t b)
+{
+    int64_t near = w->n_steps / 10 > 2 * RUI_SIDE_MIN ? w->n_steps / 10 : 2 * RUI_SIDE_MIN;
+    return (a == 0) == (b == 0) && llabs(a - b) <= near;
+}
+
 /* Did one rank become slow at that time, or some time? Then all wait for its transfers. */
 static bool one_rank_since(const rui_causes *w, int64_t since)
 {
-    int64_t near = w->n_steps / 10 > 2 * RUI_SIDE_MIN ? w->n_steps / 10 : 2 * RUI_SIDE_MIN;
     bool is = false;
     for (uint32_t i = 0; i < w->n_causes; i++) {
         const ru_cause *c = &w->causes[i];
         bool slows = c->kind == RU_CAUSE_COMPUTE || c->kind == RU_CAUSE_SENDER ||
                      c->kind == RU_CAUSE_LINK || c->kind == RU_CAUSE_RECEIVER;
-        is = is || (slows && (c->since_step == 0 || llabs(c->since_step - since) <= near));
+        is = is || (slows && (c->since_step == 0 || rui_same_time(w, c->since_step, since)));
     }
     return is;
 }

@@ -30,6 +30,8 @@ double rui_median(double *v, int64_t n);
 /* Where the series changed: index of the first figure after it, 0 when it did not. *level: mean
  * since then; *jump: less the mean before. Figures that are not finite are not known. */
 int64_t rui_cut(const double *v, int64_t n, double *level, double *jump);
+/* May two causes that were found from steps `a` and `b` on be one? 0: from the start on. */
+bool rui_same_time(const rui_causes *w, int64_t a, int64_t b);
 /* Keep a cause that is dear enough. */
 void rui_cause_name(rui_causes *w, ru_cause c);
 /* What the steps from `since` on lost: `part` of rank k (RU_STEP_NOBODY: all) over their wall time.

@@ -31,7 +31,10 @@ typedef struct plant {
     bool shares; /* the slow rank gets as many samples fewer, from three steps later on */
     bool turns;  /* it sends in even steps alone, and receives in odd ones, each rank to all in turn
                   */
-    int64_t every; /* step of so many in which its transfers are slow; 0: in all */
+    int64_t every;  /* step of so many in which its transfers are slow; 0: in all */
+    int64_t bursts; /* step of so many in which they are not; 0: in none */
+    bool early;     /* its ops take longer from the first step on */
+    bool beside;    /* all begin their sums before the ops */
     int64_t input_ns, start_ns;
     uint32_t rank;
     int64_t since;
@@ -76,8 +79,10 @@ static void draw_step(run *r, uint32_t n, const plant *p, int64_t step, ru_rng *
         bool it = on && k == p->rank;
         start[k] = now[k];
         int64_t input = (int64_t)(20000 * noise(rng)) + (it ? p->input_ns : 0);
-        int64_t op = (int64_t)(OP_NS * noise(rng) * (it && p->compute > 0 ? p->compute : 1) *
-                               (on && p->ops > 0 ? p->ops : 1));
+        int64_t op =
+            (int64_t)(OP_NS * noise(rng) *
+                      ((it || (p->early && k == p->rank)) && p->compute > 0 ? p->compute : 1) *
+                      (on && p->ops > 0 ? p->ops : 1));
         double share = p->shares && it && step >= p->since + 3 ? 1 / p->compute : 1;
         op = (int64_t)((double)op * share);
         put(r, k, N_INPUT, p->shares ? RU_REC_SPAN : RU_REC_WAIT, now[k], now[k] + input,
@@ -89,9 +94,11 @@ static void draw_step(run *r, uint32_t n, const plant *p, int64_t step, ru_rng *
     for (uint32_t k = 0; k < n; k++) {
         uint32_t to = (k + 1 + (p->turns ? (uint32_t)(step / 2) % (n - 1) : 0)) % n;
         double slow = on && p->all > 0 ? p->all : 1;
-        bool now_slow = on && (p->every == 0 || step % p->every == 0);
+        bool now_slow = on && (p->every == 0 || step % p->every == 0) &&
+                        (p->bursts == 0 || step % p->bursts != 0);
         slow *= now_slow && k == p->rank && p->out > 0 ? p->out : 1;
-        slow = fmax(slow, on && to == p->rank && p->in > 0 ? p->in : 1);
+        bool in_slow = on && (p->bursts == 0 || step % p->bursts != 0);
+        slow = fmax(slow, in_slow && to == p->rank && p->in > 0 ? p->in : 1);
         int64_t took = (int64_t)(4000000 * noise(rng) * slow);
         bool rests = p->turns && (step % 2 == 0 ? to == p->rank : k == p->rank);
         for (uint32_t i = 0; i < CHUNKS && !rests; i++) { /* the kernel takes each at once */
@@ -108,7 +115,8 @@ static void draw_step(run *r, uint32_t n, const plant *p, int64_t step, ru_rng *
     }
     for (uint32_t k = 0; k < n; k++) {
         ru_record_more m = {.flow = 5, .step = (uint32_t)step, .kind = RU_REC_MORE};
-        put(r, k, N_SUMS, RU_REC_SUM, begun[k] - 1000, end, RING_BYTES, &m);
+        int64_t from = p->beside ? start[k] + 500 : begun[k] - 1000;
+        put(r, k, N_SUMS, RU_REC_SUM, from, end, RING_BYTES, &m);
         put(r, k, N_SUMS, RU_REC_WAIT, begun[k], end, 0, NULL);
         put(r, k, N_STEP, RU_REC_SPAN, start[k], end, step + 1, NULL);
         now[k] = end;
@@ -246,6 +254,46 @@ static void test_link_in_turns(void **state)
     check(&p, 5, RU_CAUSE_LINK, 3, "in both directions");
 }
 
+/* A bucket of tokens that has rested lets some steps pass at full speed. */
+static void test_link_with_bursts(void **state)
+{
+    (void)state;
+    const plant p = {.out = 2, .in = 2, .rank = 1, .since = SINCE, .bursts = 3};
+    check(&p, 4, RU_CAUSE_LINK, 2, "in both directions since step");
+}
+
+/* Ops that were slow before do not explain transfers that became slow later. */
+static void test_link_of_slow_rank(void **state)
+{
+    (void)state;
+    const plant p = {
+        .compute = 1.35, .early = true, .out = 1.9, .in = 1.9, .rank = 1, .since = SINCE};
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        run r;
+        draw(&r, 4, &p, seed);
+        assert_true(r.n_causes >= 1);
+        assert_int_equal(r.causes[0].kind, RU_CAUSE_LINK);
+        assert_int_equal(r.causes[0].trace, 1);
+        assert_in_range(r.causes[0].since_step, SINCE - 1, SINCE + 3);
+        ru_arena_fini(&r.arena);
+    }
+}
+
+/* Where sums begin before the ops nobody is seen to wait; the steps are longer all the same. */
+static void test_slow_rank_beside_sums(void **state)
+{
+    (void)state;
+    const plant p = {.compute = 2, .rank = 1, .since = SINCE, .beside = true};
+    check(&p, 4, RU_CAUSE_COMPUTE, 2, "since step");
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        run r;
+        draw(&r, 4, &p, seed);
+        double before = OP_NS + 4.2e6, after = 2 * OP_NS + 4.2e6;
+        assert_true(fabs(r.causes[0].cost - (1 - before / after)) < 0.05);
+        ru_arena_fini(&r.arena);
+    }
+}
+
 /* A processor that is as slow as the transfers explains them; transfers that are much slower are a
  * cause of their own. */
 static void test_slow_rank_with_slow_transfers(void **state)
@@ -341,5 +389,6 @@ static void test_late_start(void **state)
 #define T(f) cmocka_unit_test(f)
 RU_TESTS(trace_cause, T(test_clean), T(test_slow_rank), T(test_slow_rank_with_less_work),
          T(test_slow_alone), T(test_slow_disk), T(test_transfers), T(test_link_in_turns),
+         T(test_link_with_bursts), T(test_link_of_slow_rank), T(test_slow_rank_beside_sums),
          T(test_slow_rank_with_slow_transfers), T(test_rare_transfers), T(test_network),
          T(test_machine), T(test_again), T(test_late_start))

@@ -27,7 +27,7 @@ enum {
     CELLS_MAX = 1 << 23,
 };
 
-static const double rate_low = 0.67, sure_min = 4;
+static const double rate_low = 0.67, rate_low_both = 0.8, similar_min = 0.4, sure_min = 4;
 
 /* Bytes and time of the larger transfers from one rank to another; and of those that kept the link
  * busy. Only these tell its rate: another one passes a link that has rested as a burst. */
@@ -230,13 +230,12 @@ static void find_rest(rates *r, uint32_t k, ru_cause_kind kind)
     }
 }
 
-/* How many times as long as at the others' rate take the transfers of rank k; NAN: not known. */
-static double slowness(const rates *r, int64_t bin, uint32_t k, ru_cause_kind kind)
+/* How many times as long as at the others' rate take the transfers that rank k sends, or receives;
+ * NAN: not known. */
+static double slowness(const rates *r, int64_t bin, uint32_t k, bool out)
 {
-    double out = rate_of(r, bin, k, true), in = rate_of(r, bin, k, false);
-    double own = kind == RU_CAUSE_SENDER ? out : kind == RU_CAUSE_RECEIVER ? in : fmax(out, in);
-    bool known = kind != RU_CAUSE_LINK || (isfinite(out) && isfinite(in));
-    return known && own > 0 && r->rest[bin] > 0 ? r->rest[bin] / own : RU_NAN;
+    double own = rate_of(r, bin, k, out);
+    return own > 0 && r->rest[bin] > 0 ? r->rest[bin] / own : RU_NAN;
 }
 
 /* These pairs are explained. */
@@ -293,26 +292,71 @@ static bool sure(const rui_causes *w, int64_t n, double mean)
     return mean * sqrt(count) > sure_min * sqrt(square / fmax(count, 1));
 }
 
+/* w->series: logarithms of the slowness of what rank k sends or receives, of a link of their mean.
+ * Returns how many are known. */
+static int64_t find_series(rates *r, uint32_t k, ru_cause_kind kind)
+{
+    int64_t known = 0;
+    for (int64_t bin = 0; bin < r->n_bins; bin++) {
+        double out = log(slowness(r, bin, k, true)), in = log(slowness(r, bin, k, false));
+        r->w->series[bin] = kind == RU_CAUSE_SENDER     ? out
+                            : kind == RU_CAUSE_RECEIVER ? in
+                                                        : 0.5 * (out + in);
+        known += isfinite(r->w->series[bin]);
+    }
+    return known;
+}
+
+/* Median of w->series from `at` on: one bin alone may hold a burst. */
+static double level_from(const rates *r, int64_t at)
+{
+    int64_t n = 0;
+    for (int64_t bin = at; bin < r->n_bins; bin++) {
+        if (isfinite(r->w->series[bin])) {
+            r->w->scratch[n++] = r->w->series[bin];
+        }
+    }
+    return rui_median(r->w->scratch, n);
+}
+
+/* Are both directions of the link of rank k slow from bin *at on, to a similar extent? A slow
+ * sender or receiver makes the mean of both slow too. *at becomes the first bin in which a
+ * direction is slow: few bins tell both. */
+static bool both_slow(rates *r, uint32_t k, int64_t *at)
+{
+    static const ru_cause_kind direction[] = {RU_CAUSE_SENDER, RU_CAUSE_RECEIVER};
+    double level[2], mean, jump;
+    int64_t first = *at;
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(direction); i++) {
+        (void)find_series(r, k, direction[i]);
+        level[i] = level_from(r, *at);
+        int64_t cut = rui_cut(r->w->series, r->n_bins, &mean, &jump);
+        bool same = *at > 0 && cut > 0 && rui_same_time(r->w, cut * r->width, *at * r->width);
+        first = same && jump > 0 && cut < first ? cut : first;
+    }
+    *at = first;
+    return fmin(level[0], level[1]) >= -log(rate_low_both) &&
+           fmin(level[0], level[1]) >= similar_min * fmax(level[0], level[1]);
+}
+
 /* Does rank k send, or receive, more slowly than others, at least at the end? */
 static void judge(rates *r, uint32_t k, ru_cause_kind kind)
 {
     rui_causes *w = r->w;
-    double level, jump;
-    int64_t known = 0;
+    double mean, jump;
     find_rest(r, k, kind);
-    for (int64_t bin = 0; bin < r->n_bins; bin++) {
-        w->series[bin] = log(slowness(r, bin, k, kind));
-        known += isfinite(w->series[bin]);
-    }
-    int64_t at = rui_cut(w->series, r->n_bins, &level, &jump);
-    if (known < RUI_SIDE_MIN || level <= -log(rate_low) ||
-        (at == 0 && !sure(w, r->n_bins, level))) {
+    int64_t known = find_series(r, k, kind), at = rui_cut(w->series, r->n_bins, &mean, &jump);
+    bool is_sure = at > 0 || sure(w, r->n_bins, mean);
+    double level = level_from(r, at);
+    if (known < RUI_SIDE_MIN || !is_sure || level <= -log(rate_low) ||
+        (kind == RU_CAUSE_LINK && !both_slow(r, k, &at))) {
         return;
     }
     int64_t since = at > 0 ? w->first + at * r->width : 0;
     double cost = excess(r, k, kind, at);
     ru_cause *slow = &w->slow[k];
-    if (slow->factor > 0 && exp(level) < RUI_SLOW_ALSO * slow->factor) {
+    bool same = since == 0 || rui_same_time(w, slow->since_step, since);
+    if (slow->factor > 0 && same && exp(level) < RUI_SLOW_ALSO * slow->factor) {
         slow->cost += cost; /* a slow processor handles its transfers slowly too */
     } else {
         rui_cause_name(w, (ru_cause){kind, k, since, exp(level), cost, false});
@@ -329,8 +373,9 @@ static void join_directions(rui_causes *w)
             const ru_cause *in = &w->causes[j];
             if (in->kind == RU_CAUSE_RECEIVER && in->trace == out->trace) {
                 out->kind = RU_CAUSE_LINK;
-                out->since_step =
-                    in->since_step > out->since_step ? in->since_step : out->since_step;
+                bool later = in->since_step > out->since_step,
+                     same = rui_same_time(w, in->since_step, out->since_step);
+                out->since_step = later != same ? in->since_step : out->since_step;
                 out->factor = fmin(out->factor, in->factor);
                 out->cost = fmax(out->cost, in->cost);
                 w->causes[j] = w->causes[--w->n_causes];
