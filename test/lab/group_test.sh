@@ -54,9 +54,8 @@ done
 two=$(awk '{ for (i = 7; $i != "-"; i++) {} if ($(i + 1) == "cgroup2") { print $5; exit } }' /proc/self/mountinfo)
 controller=$([[ -z $two ]] || cut -d' ' -f1 "$two/cgroup.subtree_control")
 [[ -n $controller ]] || controller=$([[ -z $two ]] || cut -d' ' -f1 "$two/cgroup.controllers")
-if [[ -z $controller ]]; then
-    echo "ok: no control groups of version 2"
-    exit 0
+if [[ -z $controller || -e $two/cgroup.type ]]; then
+    exit 0 # no version 2; or in a container, where processes have just stepped aside
 fi
 enabled=$(cat "$two/cgroup.subtree_control")
 echo "+$controller" >"$two/cgroup.subtree_control"
