@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "env/file.h"
 
@@ -64,16 +65,17 @@ void ru_shardlog_put(const ru_shardlog_record *r, uint8_t *into)
     memcpy(into, &h, sizeof h);
 }
 
-bool ru_shardlog_next(const uint8_t *bytes, int64_t n, int64_t *at, ru_shardlog_record *out)
+/* Is a whole record here? */
+static bool read_here(const uint8_t *bytes, int64_t n, ru_shardlog_record *out)
 {
     head h;
-    if (n - *at < (int64_t)sizeof h) {
+    int64_t left = n - (int64_t)sizeof h;
+    if (left < 0) {
         return false;
     }
-    memcpy(&h, bytes + *at, sizeof h);
-    int64_t left = n - *at - (int64_t)sizeof h;
+    memcpy(&h, bytes, sizeof h);
     if (h.magic != MAGIC || h.n < 0 || h.n > left || (h.n + 7) / 8 * 8 > left ||
-        hash_of(&h, bytes + *at + sizeof h) != h.hash) {
+        hash_of(&h, bytes + sizeof h) != h.hash) {
         return false;
     }
     *out = (ru_shardlog_record){.generation = h.generation,
@@ -82,9 +84,19 @@ bool ru_shardlog_next(const uint8_t *bytes, int64_t n, int64_t *at, ru_shardlog_
                                 .clock = h.clock,
                                 .first = (h.flags & FIRST) != 0,
                                 .n = h.n,
-                                .bytes = bytes + *at + sizeof h};
-    *at += ru_shardlog_bytes(h.n);
+                                .bytes = bytes + sizeof h};
     return true;
+}
+
+bool ru_shardlog_next(const uint8_t *bytes, int64_t n, int64_t *at, ru_shardlog_record *out)
+{
+    for (int64_t k = *at; k < n; k += 8) { /* records begin at multiples of 8 */
+        if (read_here(bytes + k, n - k, out)) {
+            *at = k + ru_shardlog_bytes(out->n);
+            return true;
+        }
+    }
+    return false;
 }
 
 /* -- index ---------------------------------------------------------------------------------------
@@ -114,7 +126,8 @@ static place *place_of(ru_shardlog *l, const ru_shardlog_record *r)
 static ru_status note(ru_shardlog *l, const uint8_t *bytes, int64_t n, int64_t from, ru_err *err)
 {
     ru_shardlog_record r;
-    for (int64_t at = 0, begin = 0; ru_shardlog_next(bytes, n, &at, &r); begin = at) {
+    for (int64_t at = 0; ru_shardlog_next(bytes, n, &at, &r);) {
+        int64_t begin = at - ru_shardlog_bytes(r.n);
         place *p = place_of(l, &r);
         if (p == NULL) {
             return RU_FAIL(err, RU_E_MEM, "no memory for the index of %s", l->path);
@@ -155,17 +168,18 @@ static ru_status copy_live(const ru_shardlog *l, const ru_map_file *map, ru_out 
     *size = 0;
     for (int64_t k = 0; st == RU_OK && k < n; k++) {
         ru_shardlog_record r;
-        int64_t begin = at[k] - 1, end = begin;
+        int64_t begin = at[k] - 1;
         if (at[k] == 0) {
             continue;
         }
-        if (!ru_shardlog_next(map->data, map->size_bytes, &end, &r)) {
-            st = RU_FAIL(err, RU_E_DATA, "%s: the record at byte %lld is damaged", l->path,
-                         (long long)begin);
-        } else {
-            st = ru_out_write(out, map->data + begin, end - begin, err);
-            *size += end - begin;
+        if (!read_here(map->data + begin, map->size_bytes - begin, &r)) {
+            ru_log(RU_LOG_WARN, "store", "shardlog",
+                   "%s: the record at byte %lld is damaged, and left out", l->path,
+                   (long long)begin);
+            continue;
         }
+        st = ru_out_write(out, map->data + begin, ru_shardlog_bytes(r.n), err);
+        *size += ru_shardlog_bytes(r.n);
     }
     free(at);
     return st;
@@ -297,10 +311,10 @@ static ru_status gather_file(const char *path, uint32_t generation, uint32_t obj
         return RU_OK; /* removed since it was listed */
     }
     RU_TRY(st);
-    for (int64_t at = 0, begin = 0; ru_shardlog_next(map.data, map.size_bytes, &at, &r);
-         begin = at) {
+    for (int64_t at = 0; ru_shardlog_next(map.data, map.size_bytes, &at, &r);) {
+        int64_t size = ru_shardlog_bytes(r.n);
         if (r.generation == generation && r.object == object) {
-            ru_text_put_n(into, (const char *)map.data + begin, at - begin);
+            ru_text_put_n(into, (const char *)map.data + at - size, size);
         }
     }
     ru_file_unmap(&map);

@@ -4,8 +4,9 @@
  *   file    record | record | ...          record   head | payload | zeros up to 8 bytes
  *   head    magic | flags | generation | object | block | clock | bytes of the payload | hash
  *
- * The hash covers the head before it and the payload. A reader takes records until one is torn:
- * what follows was never reported as stored. When more than half of a file is out of date it is
+ * The hash covers the head before it and the payload. A reader passes over bytes that are no whole
+ * record: the end of a file that was torn, which was never reported as stored, or damage, after
+ * which it looks for the next record. When more than half of a file is out of date it is
  * written anew, with what counts, under a temporary name that then replaces it.
  *
  * A folder holds one file for each process, of one name each that begins with the generation; all
@@ -31,7 +32,7 @@ typedef struct ru_shardlog_record {
 int64_t ru_shardlog_bytes(int64_t n);
 /* Write it: into [ru_shardlog_bytes(r->n)]. */
 void ru_shardlog_put(const ru_shardlog_record *r, uint8_t *into);
-/* The record at *at, which moves on; payload: view. false: the end, or what follows is torn. */
+/* The next whole record from *at on, which becomes its end; payload: view. false: there is none. */
 bool ru_shardlog_next(const uint8_t *bytes, int64_t n, int64_t *at, ru_shardlog_record *out);
 
 /* A log for appending: a new file, or what is whole of one that exists. Errors: of env/file.h. */

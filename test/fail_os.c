@@ -11,18 +11,26 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "env/thread.h"
 #include "test/test.h"
 
 static _Thread_local int64_t fail_at = -1; /* so many calls still pass; -1: all */
 static _Thread_local int64_t made;
+static _Thread_local bool dies;
 static _Thread_local int64_t sends, record_ends;
 
 void ru_test_os_fail(int64_t at)
 {
     fail_at = at;
     made = 0;
+}
+
+void ru_test_os_die(int64_t at)
+{
+    ru_test_os_fail(at);
+    dies = true;
 }
 
 int64_t ru_test_os_count(void)
@@ -79,6 +87,9 @@ static bool fails(int error)
     }
     if (fail_at < 0 || fail_at-- > 0) {
         return false;
+    }
+    if (dies) {
+        _exit(0);
     }
     errno = error;
     return true;

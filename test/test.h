@@ -42,6 +42,8 @@ int64_t ru_test_alloc_count(void); /* allocations asked for since then */
  * Counts from 0 again. Which calls: test/fail_os.c. */
 void ru_test_os_fail(int64_t at);
 int64_t ru_test_os_count(void);
+/* The process ends at the k-th call of this thread, as if it were killed. */
+void ru_test_os_die(int64_t at);
 
 /* The same of all threads of this process together: the k-th system call (`os`) or allocation
  * fails, those before and after it do not; k -1: none. Counts of both begin at 0 again. */
