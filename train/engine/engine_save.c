@@ -133,8 +133,9 @@ static uint8_t *records(ru_engine *e, const block *b, const ru_save_plan *p, con
 }
 
 /* How many of `n` this time: as much as a fraction of a checkpoint of them takes, heads of records
- * included. Whole ones, and the rest is owed to the next save, so that all methods write as much.
- * ratio: bytes in a checkpoint over those of records. */
+ * included, and as many fractions as are due, because the one before was being stored meanwhile.
+ * Whole ones, and the rest is owed to the next save, so that all methods write as much. ratio:
+ * bytes in a checkpoint over those of records. */
 static uint32_t how_many(const ru_engine *e, uint32_t n, double ratio, double *owed)
 {
     const ru_engine_saves *o = &e->opt.saves;
@@ -144,8 +145,8 @@ static uint32_t how_many(const ru_engine *e, uint32_t n, double ratio, double *o
     if (o->method == RU_SAVE_NONE) {
         return 0;
     }
-    double want = (o->fraction > 0 ? o->fraction : FRACTION) * n * ratio + *owed,
-           whole = floor(want + 1e-9);
+    double due = e->saver.due * (o->fraction > 0 ? o->fraction : FRACTION);
+    double want = (due < 1 ? due : 1) * n * ratio + *owed, whole = floor(want + 1e-9);
     *owed = want - whole;
     return whole < n ? (uint32_t)whole : n;
 }
@@ -247,6 +248,7 @@ void rui_saver_look(ru_engine *e, ru_time now, ru_effects *fx)
         (s->begun && e->closed < s->clock + (every > 0 ? every : 1))) {
         return;
     }
+    s->due = s->begun && every > 0 ? (e->closed - s->clock) / every : 1;
     s->clock = e->closed;
     if (save(e, now, &err) != RU_OK) {
         ru_fx_log(fx, RU_LOG_WARN, "the running checkpoint leaves out clock %u: %s", e->closed,
