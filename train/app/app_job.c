@@ -73,6 +73,10 @@ static const ru_conf_field clocks_fields[] = {
             "make clocks shorter, while the others work; keep: nothing moves; count: as many on "
             "each worker; lpt: all are placed anew; greedy: from the most to the least loaded "
             "worker; restart: all stop, save, and load on new places"),
+    ROW_NS(ru_app_job_clocks, shuffle, .def = "0s", .min = 0, .max = 1e18,
+           .help = "time after which one executor or shard, chosen at random, moves to a worker "
+                   "chosen at random, again and again, to test that an app does not depend on "
+                   "where its parts are; 0s: never"),
     ROW(U32, ru_app_job_clocks, executors, .def = "0", .min = 0, .max = RU_APP_EXECUTORS_MAX,
         .help = "number of parts of the data, each with one executor; it does not change when "
                 "workers join or leave; 0: 16, or the number of rows if that is smaller"),
@@ -223,9 +227,14 @@ static ru_status make_table(const ru_app_ops *ops, ru_arena *arena, const ru_con
     return RU_OK;
 }
 
-static ru_status resolve_recovery(const ru_app_ops *ops, ru_app_job *job, ru_err *err)
+static ru_status resolve_clocks(const ru_app_ops *ops, ru_app_job *job, ru_err *err)
 {
     uint32_t *m = &job->recovery.method;
+    const int64_t shuffle_min_ns = 1000000;
+    if (job->clocks.shuffle_ns > 0 && job->clocks.shuffle_ns < shuffle_min_ns) {
+        return RU_FAIL(err, RU_E_CONFIG, "clocks.shuffle is %lld ns; expected 0s or at least 1ms",
+                       (long long)job->clocks.shuffle_ns);
+    }
     bool backup = job->clocks.stragglers == RU_ENGINE_BACKUP;
     if (backup && job->clocks.order != RU_ENGINE_BSP) {
         return RU_FAIL(err, RU_E_CONFIG,
@@ -351,7 +360,7 @@ static ru_status read_job(const char *path, bool resolve, const char *text, int6
     RU_TRY(ru_conf_apply(c, into, err));
     ru_app_job *job = (ru_app_job *)(void *)into;
     job->app = app;
-    RU_TRY(resolve_recovery(f.ops, job, err));
+    RU_TRY(resolve_clocks(f.ops, job, err));
     if (job->stages.method != RU_APP_STAGES_AUTO) { /* auto: no worker may be transient */
         RU_TRY(ru_app_job_transient(job, err));
     }

@@ -20,6 +20,7 @@ typedef struct ru_app_job_clocks {
     uint32_t stragglers;   /* ru_engine_stragglers */
     uint32_t backup;       /* executors for which a clock does not wait */
     uint32_t moves;        /* ru_moves_method */
+    int64_t shuffle_ns;    /* so often an object moves at random; 0: never */
     int64_t task_limit_ns; /* 0: by measured tasks (env/fault.h) */
 } ru_app_job_clocks;
 

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/rng.h"
 #include "base/str.h"
 #include "env/fault.h"
 #include "env/self.h"
@@ -238,6 +239,8 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
                    "%lld times a clock closed without an executor, whose changes were dropped",
                    (long long)w->left_out);
         }
+        ru_log(RU_LOG_INFO, "train", "moves", "%u executors and shards came from other workers",
+               f.moves);
         w->log_done = f.leads && n->status == RU_OK;
         w->ended = true;
         rui_tracing_end(&w->tracing, now);
@@ -525,6 +528,22 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
     ru_node_leave(w->timers.node, now);
 }
 
+/* The leader of the moment moves something, whoever that is. */
+static void shuffle(void *self, uint32_t what, ru_time now)
+{
+    rui_app_worker *w = self;
+    uint32_t members = ru_member_view(ru_node_member(w->timers.node))->n;
+    uint32_t objects = ru_engine_objects(w->engine) - 1; /* the driver stays with the leader */
+    if (members > 0) {
+        ru_effects *fx = ru_node_enter(w->timers.node, now);
+        ru_engine_move(w->engine, ru_rng_below(&w->shuffle, objects),
+                       ru_rng_below(&w->shuffle, members), now, fx);
+        ru_node_leave(w->timers.node, now);
+    }
+    ru_loop_timer(w->loop, shuffle, w, what,
+                  ru_time_after(now, w->opt->file->job->clocks.shuffle_ns));
+}
+
 static ru_status open_all(rui_app_worker *w, ru_err *err)
 {
     const ru_worker_options *o = w->opt->worker;
@@ -663,6 +682,10 @@ ru_status ru_app_worker_run(const ru_app_worker_options *opt, ru_arena *arena,
     if (st == RU_OK) {
         w->begun = w->clock_at = w->worked_at = ru_clock_now();
         ru_node_start(w->timers.node, ru_clock_now());
+        if (opt->file->job->clocks.shuffle_ns > 0) {
+            w->shuffle = ru_rng_from((uint64_t)opt->file->job->train.seed, ru_rng_label("shuffle"));
+            shuffle(w, 0, ru_clock_now());
+        }
         st = ru_loop_run(w->loop, err);
     }
     if (st == RU_OK) {

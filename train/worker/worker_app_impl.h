@@ -103,6 +103,7 @@ typedef struct rui_app_worker {
     bool save_told; /* the save under way is recorded */
     double save_bytes, save_s, recovery_s;
     uint32_t recoveries;
+    ru_rng shuffle;
     bool reassigned, staged;
     struct {
         uint32_t plan, predicted_ns;
