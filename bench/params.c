@@ -28,7 +28,8 @@ typedef struct task {
     struct {
         const char *side, *install;
         int64_t passes;
-        bool speed; /* passes alone are compared */
+        bool speed;  /* passes alone are compared */
+        bool single; /* it has one thread, whatever it is given */
     } peers[PEERS_MAX];
 } task;
 
@@ -45,9 +46,9 @@ static const task tasks[] = {
      100000,
      /* What pip builds of libmf 0.9.2 does not fit these data: the error of its training ratings
       * stays above their deviation for every eta and lambda tried. */
-     {{"libmf", "pip install libmf", 20, true},
-      {"surprise", "pip install scikit-surprise", 20, false},
-      {"cornac", "pip install cornac", 20, false}}},
+     {{"libmf", "pip install libmf", 20, true, false},
+      {"surprise", "pip install scikit-surprise", 20, false, true},
+      {"cornac", "pip install cornac", 20, false, false}}},
     {"lda",
      "words",
      "topics",
@@ -58,7 +59,8 @@ static const task tasks[] = {
      20000,
      5000,
      500,
-     {{"tomotopy", "pip install tomotopy", 50, false}, {"lda", "pip install lda", 50, false}}},
+     {{"tomotopy", "pip install tomotopy", 50, false, false},
+      {"lda", "pip install lda", 50, false, true}}},
 };
 
 /* -- our side ---------------------------------------------------------------------------------- */
@@ -347,7 +349,9 @@ ru_status ru_bench_params(ru_bench *b, ru_err *err)
         for (p.threads = 1; p.threads <= 2; p.threads++) {
             bool wanted = b->threads == 0 || b->threads == p.threads;
             for (uint32_t k = 0; wanted && k < PEERS_MAX && t->peers[k].side != NULL; k++) {
-                RU_TRY(one_peer(b, &p, k, err));
+                if (p.threads == 1 || !t->peers[k].single) { /* else it would be held back */
+                    RU_TRY(one_peer(b, &p, k, err));
+                }
             }
         }
     }
