@@ -153,7 +153,9 @@ ru_status ru_bench_params_worker(const char *const *words, uint32_t n, ru_err *e
         ru_status (*fn)(const char *const *words, uint32_t n, ru_err *err);
     } others[] = {{"store", rui_store_worker},
                   {"store-server", rui_store_server},
-                  {"redis", rui_redis_worker}};
+                  {"redis", rui_redis_worker},
+                  {"bare", rui_bare_worker},
+                  {"bare-server", rui_bare_server}};
     for (uint32_t k = 0; n > 1 && k < RU_ARRAY_LEN(others); k++) {
         if (strcmp(words[1], others[k].name) == 0) {
             return others[k].fn(words, n, err);

@@ -454,6 +454,17 @@ static ru_status serve_bench(end *e, ru_err *err)
     return rui_store_answer(&c, err);
 }
 
+ru_status rui_store_server_start(const char *kind, const char *width, ru_arena *arena,
+                                 ru_process **server, const char **address, ru_err *err)
+{
+    const char *const argv[] = {
+        ru_bench_self(arena), "bench", "--worker", "params", kind, width, NULL};
+    const ru_process_options po = {.argv = argv, .pipe_in = true, .pipe_out = true};
+    RU_TRY(ru_process_start(&po, server, err));
+    RU_TRY(ru_process_line(*server, INT64_C(10000000000), address, err));
+    return *address != NULL ? RU_OK : RU_FAIL(err, RU_E_PEER, "the %s ended when it started", kind);
+}
+
 ru_status rui_store_worker(const char *const *words, uint32_t n, ru_err *err)
 {
     if (n != 3) {
@@ -461,17 +472,10 @@ ru_status rui_store_worker(const char *const *words, uint32_t n, ru_err *err)
     }
     ru_arena arena;
     ru_arena_init(&arena, 0);
-    const char *const argv[] = {ru_bench_self(&arena), "bench",  "--worker", "params",
-                                "store-server",        words[2], NULL};
-    const ru_process_options po = {.argv = argv, .pipe_in = true, .pipe_out = true};
     ru_process *server = NULL;
     const char *address = NULL;
     end *e = NULL;
-    ru_status st = ru_process_start(&po, &server, err);
-    st = st == RU_OK ? ru_process_line(server, INT64_C(10000000000), &address, err) : st;
-    if (st == RU_OK && address == NULL) {
-        st = RU_FAIL(err, RU_E_PEER, "the server of the store ended when it started");
-    }
+    ru_status st = rui_store_server_start("store-server", words[2], &arena, &server, &address, err);
     st = st == RU_OK ? open_end(words[2], address, &e, err) : st;
     st = st == RU_OK ? serve_bench(e, err) : st;
     if (e != NULL) {

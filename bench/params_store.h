@@ -44,10 +44,18 @@ typedef struct rui_store_client {
 } rui_store_client;
 RU_MUST_USE ru_status rui_store_answer(const rui_store_client *c, ru_err *err);
 
-/* Workers: words: params store|store-server|redis WIDTH [...]. */
+/* A server of this program as a child: `kind` is the word after `params`. *address: view until its
+ * next line. */
+RU_MUST_USE ru_status rui_store_server_start(const char *kind, const char *width, ru_arena *arena,
+                                             struct ru_process **server, const char **address,
+                                             ru_err *err);
+
+/* Workers: words: params store|store-server|redis|bare|bare-server WIDTH [...]. */
 RU_MUST_USE ru_status rui_store_worker(const char *const *words, uint32_t n, ru_err *err);
 RU_MUST_USE ru_status rui_store_server(const char *const *words, uint32_t n, ru_err *err);
 RU_MUST_USE ru_status rui_redis_worker(const char *const *words, uint32_t n, ru_err *err);
+RU_MUST_USE ru_status rui_bare_worker(const char *const *words, uint32_t n, ru_err *err);
+RU_MUST_USE ru_status rui_bare_server(const char *const *words, uint32_t n, ru_err *err);
 
 /* Variants of an operation at Redis: 0 .. n - 1, and what one is called. */
 uint32_t rui_redis_variants(rui_store_op op);
