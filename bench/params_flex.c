@@ -16,7 +16,7 @@
 #include "sim/speed.h"
 
 enum {
-    PROCESSES = RUI_PARAMS_PROCESSES_MAX,
+    PROCESSES = 8,
     CLOCKS = 40,
     CLOCKS_QUICK = 15,
     SEEDS = 5,
@@ -112,7 +112,7 @@ static ru_status run(flex *w, const rival *v, ru_speed_pattern pattern, uint64_t
     w->done = 0;
     w->begun = (ru_time){0};
     ru_rng rng = ru_rng_from(seed, ru_rng_label("flex"));
-    RU_TRY(rui_params_sim_start(&w->s, PROCESSES, rng, seed, &set, err));
+    RU_TRY(rui_params_sim_start(&w->s, PROCESSES, PROCESSES, rng, seed, &set, err));
     ru_status st = RU_OK;
     for (uint32_t at = 0; st == RU_OK && w->done < w->clocks && at < 20 * w->clocks; at++) {
         st = ru_sim_run(w->s.sim, ru_time_after(ru_sim_now(w->s.sim), CLOCK_NS / 2), err);
@@ -137,7 +137,7 @@ static ru_status open_app(flex *w, ru_bench *b, ru_err *err)
                                        "app: mf\ndata: {format: ratings, train: %s/train.csv}\n"
                                        "mf: {update: adarevision, rank: 8, lr: 0.05, pieces: 1}\n",
                                        b->dir);
-    return rui_params_sim_init(&w->s, yaml, b->arena, err);
+    return rui_params_sim_init(&w->s, yaml, PROCESSES, b->arena, err);
 }
 
 typedef struct figures {

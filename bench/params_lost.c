@@ -18,6 +18,7 @@
 
 enum {
     PROCESSES = 4,
+    EXECUTORS = 8,
     SHARDS = 64,
     TARGET = 100,
     CLOCKS = 400,
@@ -235,7 +236,7 @@ static ru_status trial(lost *w, const method *m, uint64_t seed, uint32_t kill_at
     w->written = 0;
     w->before = w->clocks = 0;
     ru_rng rng = ru_rng_from(seed, ru_rng_label("lost"));
-    RU_TRY(rui_params_sim_start(&w->s, PROCESSES, rng, seed, &set, err));
+    RU_TRY(rui_params_sim_start(&w->s, PROCESSES, PROCESSES, rng, seed, &set, err));
     ru_status st = RU_OK;
     for (int64_t at = 0; st == RU_OK && !w->reached && at < 1200; at++) {
         st = ru_sim_run(w->s.sim, ru_time_after(ru_sim_now(w->s.sim), 50000000), err);
@@ -356,7 +357,7 @@ ru_status ru_bench_params_lost(ru_bench *b, ru_err *err)
     w->s.takes_ns = takes_ns;
     w->s.user = w;
     ru_status st = job_of(b, &yaml, err);
-    st = st == RU_OK ? rui_params_sim_init(&w->s, yaml, b->arena, err) : st;
+    st = st == RU_OK ? rui_params_sim_init(&w->s, yaml, EXECUTORS, b->arena, err) : st;
     st = st == RU_OK ? trial(w, &plain, 1, 0, err) : st;
     if (st == RU_OK) {
         w->target = w->before;

@@ -42,6 +42,7 @@ static void give_opened(const answer *a, ru_time now, ru_effects *fx)
 static void give_ran(const answer *a, ru_time now, ru_effects *fx)
 {
     ru_engine_compute(a->p->s->file.ops, &a->p->s->state.shape, a->task);
+    a->task->cpu_ns = a->p->s->task_ns > 0 ? a->p->s->task_ns : a->task->cpu_ns;
     ru_engine_ran(a->p->engine, a->task, now, fx);
 }
 
@@ -90,6 +91,11 @@ static void begin(void *self, uint64_t arg)
     ru_node_start(p->node, ru_sim_now(p->s->sim));
 }
 
+static uint32_t peers_max(const rui_params_sim *s)
+{
+    return 2 * s->n_max;
+}
+
 static ru_status open_node(rui_params_sim *s, process *p, ru_err *err)
 {
     const char *first = p == s->at ? NULL : s->at[0].address;
@@ -98,11 +104,11 @@ static ru_status open_node(rui_params_sim *s, process *p, ru_err *err)
                                   .job = 1,
                                   .token = (const uint8_t *)"a token of the trials, 32 bytes..",
                                   .token_bytes = 32,
-                                  .peers_max = 2 * s->n,
+                                  .peers_max = peers_max(s),
                                   .streams_max = 1024,
                                   .slots_max = 1024},
                          .link = p->process.link,
-                         .member = {.join = first, .n_max = s->n},
+                         .member = {.join = first, .n_max = s->n_max},
                          .timers = {ru_sim_process_timer, ru_sim_process_timer_off, &p->process}};
     o.member.self.node = p->self;
     o.member.self.capacity = 1;
@@ -116,7 +122,7 @@ static ru_status add(rui_params_sim *s, uint32_t k, const ru_engine_options *set
 {
     process *p = &s->at[k];
     *p = (process){.s = s, .self = {ru_rng_u64(&s->rng) | 1}};
-    (void)snprintf(p->address, sizeof p->address, "10.0.0.%u:7", k);
+    (void)snprintf(p->address, sizeof p->address, "10.0.%u.%u:7", k / 256, k % 256);
     RU_TRY(ru_sim_process_open(&p->process, s->sim, p->address, &(ru_sim_nic){.bytes_per_s = 1e8},
                                fire, p, err));
     RU_TRY(open_node(s, p, err));
@@ -125,12 +131,12 @@ static ru_status add(rui_params_sim *s, uint32_t k, const ru_engine_options *set
     o.app = s->app;
     o.shape = &s->state.shape;
     o.part = s->first;
-    o.founders = s->n;
+    o.founders = s->founders;
     o.device_self = p;
     o.member = ru_node_member(p->node);
     o.chan = ru_node_chan(p->node);
     o.self = p->self;
-    o.peers_max = 2 * s->n;
+    o.peers_max = peers_max(s);
     o.memory_bytes = 64 << 20;
     o.news_self = p;
     RU_TRY(ru_engine_open(&o, &p->process.arena, &p->engine, err));
@@ -152,8 +158,10 @@ void rui_params_sim_clear(rui_params_sim *s)
     ru_sim_close(s->sim);
     for (uint32_t k = 0; k < s->n; k++) {
         ru_sim_process_fini(&s->at[k].process);
-        s->at[k] = (process){0};
     }
+    free(s->at);
+    s->at = NULL;
+    s->n = 0;
     while (s->answers != NULL) {
         answer *a = s->answers;
         s->answers = a->next;
@@ -161,17 +169,27 @@ void rui_params_sim_clear(rui_params_sim *s)
     }
 }
 
-ru_status rui_params_sim_start(rui_params_sim *s, uint32_t n, ru_rng rng, uint64_t seed,
-                               const ru_engine_options *set, ru_err *err)
+ru_status rui_params_sim_join(rui_params_sim *s, const ru_engine_options *set, ru_err *err)
 {
-    RU_CHECK(n <= RUI_PARAMS_PROCESSES_MAX);
-    s->n = n;
+    if (s->n == s->n_max) {
+        return RU_FAIL(err, RU_E_LIMIT, "a run of at most %u processes", s->n_max);
+    }
+    return add(s, s->n++, set, err);
+}
+
+ru_status rui_params_sim_start(rui_params_sim *s, uint32_t n, uint32_t n_max, ru_rng rng,
+                               uint64_t seed, const ru_engine_options *set, ru_err *err)
+{
+    s->founders = n;
+    s->n_max = n_max;
     s->rng = rng;
-    const ru_sim_options so = {.seed = seed, .nodes_max = n};
+    const ru_sim_options so = {.seed = seed, .nodes_max = n_max};
     RU_TRY(ru_sim_open(&so, &s->sim, err));
-    ru_status st = RU_OK;
+    s->at = calloc(n_max, sizeof *s->at);
+    ru_status st =
+        s->at != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for %u processes", n_max);
     for (uint32_t k = 0; st == RU_OK && k < n; k++) {
-        st = add(s, k, set, err);
+        st = rui_params_sim_join(s, set, err);
     }
     if (st != RU_OK) {
         rui_params_sim_clear(s);
@@ -182,7 +200,8 @@ ru_status rui_params_sim_start(rui_params_sim *s, uint32_t n, ru_rng rng, uint64
 /* -- the app -------------------------------------------------------------------------------------
  */
 
-ru_status rui_params_sim_init(rui_params_sim *s, const char *yaml, ru_arena *arena, ru_err *err)
+ru_status rui_params_sim_init(rui_params_sim *s, const char *yaml, uint32_t executors,
+                              ru_arena *arena, ru_err *err)
 {
     const ru_app_job_file *file = &s->file;
     RU_TRY(ru_app_job_parse("params", yaml, arena, &s->file, err));
@@ -192,13 +211,18 @@ ru_status rui_params_sim_init(rui_params_sim *s, const char *yaml, ru_arena *are
                                 .rows = ru_sparse_rows(s->data),
                                 .cols = ru_sparse_cols(s->data),
                                 .classes = ru_sparse_classes(s->data),
-                                .executors = RUI_PARAMS_EXECUTORS,
+                                .executors = executors,
                                 .seed = 1};
     RU_TRY(file->ops->open(&setup, &s->app, err));
-    RU_TRY(
-        ru_app_state_init(&s->state, file->ops, s->app, RUI_PARAMS_EXECUTORS, setup.rows, 1, err));
-    ru_sparse_cut(s->data, RUI_PARAMS_EXECUTORS, s->first);
-    for (uint32_t k = 0; k < RUI_PARAMS_EXECUTORS; k++) {
+    RU_TRY(ru_app_state_init(&s->state, file->ops, s->app, executors, setup.rows, 1, err));
+    s->executors = executors;
+    s->part = RU_NEW(arena, ru_sparse, executors);
+    s->first = RU_NEW(arena, int64_t, executors + 1);
+    if (s->part == NULL || s->first == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u executors", executors);
+    }
+    ru_sparse_cut(s->data, executors, s->first);
+    for (uint32_t k = 0; k < executors; k++) {
         ru_sparse_part(s->data, s->first[k], s->first[k + 1] - s->first[k], &s->part[k]);
     }
     return RU_OK;

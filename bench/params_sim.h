@@ -12,8 +12,6 @@
 #include "train/app/state.h"
 #include "train/engine/engine.h"
 
-enum { RUI_PARAMS_PROCESSES_MAX = 8, RUI_PARAMS_EXECUTORS = 8 };
-
 typedef struct rui_params_process {
     struct rui_params_sim *s;
     ru_sim_process process;
@@ -38,29 +36,36 @@ typedef struct rui_params_sim {
     ru_sparse_file *data;
     void *app;
     ru_app_state state;
-    ru_sparse part[RUI_PARAMS_EXECUTORS];
-    int64_t first[RUI_PARAMS_EXECUTORS + 1];
+    uint32_t executors;
+    ru_sparse *part; /* [executors] */
+    int64_t *first;  /* [executors + 1] */
     /* Time until a device answers; task NULL: it is not the answer to a task. */
     int64_t (*takes_ns)(rui_params_process *p, const ru_engine_task *task);
-    void *user; /* the caller's */
+    int64_t task_ns; /* processor time of a task, as its engine is told; 0: as it was */
+    void *user;      /* the caller's */
     /* of a run */
     ru_sim *sim;
     ru_rng rng;
     rui_params_answer *answers;
-    uint32_t n;
-    rui_params_process at[RUI_PARAMS_PROCESSES_MAX];
+    uint32_t founders, n, n_max;
+    rui_params_process *at; /* [n_max], n are there; they do not move */
 } rui_params_sim;
 
-/* The app and the data of a job. Owner: `s`, zeroed but for takes_ns and user, must not move;
- * _fini also after an error. */
-RU_MUST_USE ru_status rui_params_sim_init(rui_params_sim *s, const char *yaml, ru_arena *arena,
-                                          ru_err *err);
+/* The app and the data of a job, in so many executors. Owner: `s`, zeroed but for takes_ns and
+ * user, must not move; its arrays live in `arena`; _fini also after an error. */
+RU_MUST_USE ru_status rui_params_sim_init(rui_params_sim *s, const char *yaml, uint32_t executors,
+                                          ru_arena *arena, ru_err *err);
 void rui_params_sim_fini(rui_params_sim *s);
 
-/* Begin a run of n processes; `set` holds the settings, the device and the news of their engines,
- * and this adds the rest. rui_params_sim_clear ends the run; an error has ended it. */
-RU_MUST_USE ru_status rui_params_sim_start(rui_params_sim *s, uint32_t n, ru_rng rng, uint64_t seed,
-                                           const ru_engine_options *set, ru_err *err);
+/* Begin a run of n processes, with room for n_max; `set` holds the settings, the device and the
+ * news of their engines, and this adds the rest. rui_params_sim_clear ends the run; an error has
+ * ended it. */
+RU_MUST_USE ru_status rui_params_sim_start(rui_params_sim *s, uint32_t n, uint32_t n_max,
+                                           ru_rng rng, uint64_t seed, const ru_engine_options *set,
+                                           ru_err *err);
+/* One more process joins the run. Errors: RU_E_LIMIT, RU_E_MEM. */
+RU_MUST_USE ru_status rui_params_sim_join(rui_params_sim *s, const ru_engine_options *set,
+                                          ru_err *err);
 void rui_params_sim_clear(rui_params_sim *s);
 
 /* p's device gives the answer when its time is over. */
