@@ -272,7 +272,7 @@ void RUI_K(rui_kern_gemm)(const ru_kern_gemm *g)
     }
     for (int64_t k0 = 0; k0 < g->k; k0 += GEMM_KC) {
         int64_t kc = kv_min_i64(GEMM_KC, g->k - k0), panel_k = kc;
-        const float *panels = g->packed_b + k0 * wide;
+        const float *panels = g->packed_b != NULL ? g->packed_b + k0 * wide : NULL;
         if (g->packed_b != NULL && g->packed_k > g->k) {
             panel_k = kv_min_i64(GEMM_KC, g->packed_k - k0);
         }
