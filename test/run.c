@@ -1,8 +1,18 @@
-/* The test binary: every *_test.c of the tree. rubato-test [--filter WORD] [--seed N] [--list] */
+/* The test binary: every *_test.c of the tree.
+ *
+ *   rubato-test [--filter WORD]... [--seed N] [--jobs N] [--list]
+ *
+ * With several filters a test runs that one of them names. With --jobs N, N processes take suites
+ * from a pipe, the last of the list first: those of whole folders together stand there and take
+ * longest. Each process tells after each suite how many tests passed; a test of which nobody told
+ * that has failed, so that a crash cannot hide one. */
 #include "test/test.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define RU_SUITE(name) extern const ru_test_suite ru_suite_##name;
 #include "suites.def"
@@ -14,6 +24,16 @@ static const ru_test_suite *const suites[] = {
 #undef RU_SUITE
 };
 
+enum { SUITES = (int)(sizeof suites / sizeof suites[0]), FILTERS_MAX = 16, JOBS_MAX = 64 };
+
+typedef struct options {
+    const char *filters[FILTERS_MAX];
+    int n_filters, jobs;
+    bool list;
+} options;
+
+typedef int verdict[2]; /* tests that ran, tests that failed */
+
 static uint64_t seed = 20170829;
 
 uint64_t ru_test_seed(void)
@@ -21,49 +41,166 @@ uint64_t ru_test_seed(void)
     return seed;
 }
 
-int main(int argc, char **argv)
+static bool named(const options *o, const char *full)
 {
-    const char *filter = "";
-    bool list = false;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--filter") == 0 && i + 1 < argc) {
-            filter = argv[++i];
-        } else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
-            seed = strtoull(argv[++i], NULL, 0);
-        } else if (strcmp(argv[i], "--list") == 0) {
-            list = true;
-        } else {
-            fprintf(stderr, "usage: rubato-test [--filter WORD] [--seed N] [--list]\n");
-            return 2;
+    for (int f = 0; f < o->n_filters; f++) {
+        if (strstr(full, o->filters[f]) != NULL) {
+            return true;
         }
     }
-    int failed = 0, ran = 0;
-    for (size_t s = 0; s < sizeof suites / sizeof suites[0]; s++) {
-        struct CMUnitTest *picked = calloc(suites[s]->n, sizeof *picked);
-        size_t n = 0;
-        for (size_t t = 0; picked != NULL && t < suites[s]->n; t++) {
-            char full[256];
-            snprintf(full, sizeof full, "%s.%s", suites[s]->name, suites[s]->tests[t].name);
-            if (strstr(full, filter) != NULL) {
-                picked[n++] = suites[s]->tests[t];
-                if (list) {
-                    printf("%s\n", full);
-                }
+    return o->n_filters == 0;
+}
+
+/* The tests of suite s that the filters name; the caller frees them. */
+static struct CMUnitTest *pick(const options *o, int s, size_t *n)
+{
+    struct CMUnitTest *picked = calloc(suites[s]->n, sizeof *picked);
+    *n = 0;
+    for (size_t t = 0; picked != NULL && t < suites[s]->n; t++) {
+        char full[256];
+        snprintf(full, sizeof full, "%s.%s", suites[s]->name, suites[s]->tests[t].name);
+        if (named(o, full)) {
+            picked[(*n)++] = suites[s]->tests[t];
+            if (o->list) {
+                printf("%s\n", full);
             }
         }
-        if (n > 0 && !list) {
-            failed += _cmocka_run_group_tests(suites[s]->name, picked, n, NULL, NULL);
-            ran += (int)n;
+    }
+    return picked;
+}
+
+static void run_suite(const options *o, int s, verdict sum)
+{
+    size_t n;
+    struct CMUnitTest *picked = pick(o, s, &n);
+    if (n > 0 && !o->list) {
+        sum[1] += _cmocka_run_group_tests(suites[s]->name, picked, n, NULL, NULL);
+        sum[0] += (int)n;
+    }
+    free(picked);
+}
+
+/* Run the suites whose numbers come over `queue`, with all that they print in `log`. */
+static void work(const options *o, int queue, int told, FILE *log)
+{
+    uint16_t s;
+    dup2(fileno(log), STDOUT_FILENO);
+    dup2(fileno(log), STDERR_FILENO);
+    while (read(queue, &s, sizeof s) == sizeof s) {
+        verdict v = {0};
+        run_suite(o, s, v);
+        if (write(told, v, sizeof v) != sizeof v) {
+            break;
         }
-        free(picked);
     }
-    if (list) {
-        return 0;
+    exit(EXIT_SUCCESS);
+}
+
+/* Print what a process said and how it ended; false: not as it should. */
+static bool ended(pid_t pid, FILE *log)
+{
+    char text[4096];
+    int how = 0;
+    waitpid(pid, &how, 0);
+    rewind(log);
+    for (size_t n; (n = fread(text, 1, sizeof text, log)) > 0;) {
+        fwrite(text, 1, n, stdout);
     }
-    if (ran == 0) {
-        fprintf(stderr, "rubato-test: no test matches '%s' (--list shows all)\n", filter);
+    fclose(log);
+    if (how != 0) {
+        printf("rubato-test: a process of tests ended with %s %d\n",
+               WIFSIGNALED(how) ? "signal" : "code",
+               WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how));
+    }
+    return how == 0;
+}
+
+/* Processes of their own run all suites; false: one of them ended badly. */
+static bool run_apart(const options *o, verdict sum)
+{
+    int queue[2], told[2];
+    pid_t pids[JOBS_MAX];
+    FILE *logs[JOBS_MAX];
+    bool good = true;
+    if (pipe2(queue, O_CLOEXEC) != 0 || pipe2(told, O_CLOEXEC) != 0) {
+        return false;
+    }
+    for (int s = SUITES - 1; s >= 0; s--) {
+        size_t n;
+        uint16_t number = (uint16_t)s;
+        free(pick(o, s, &n));
+        sum[0] += (int)n;
+        good = good && (n == 0 || write(queue[1], &number, sizeof number) == sizeof number);
+    }
+    close(queue[1]);
+    int jobs = 0;
+    for (; jobs < o->jobs && (logs[jobs] = tmpfile()) != NULL; jobs++) {
+        fflush(stdout);
+        if ((pids[jobs] = fork()) < 0) {
+            break;
+        }
+        if (pids[jobs] == 0) {
+            close(told[0]);
+            work(o, queue[0], told[1], logs[jobs]);
+        }
+    }
+    close(queue[0]);
+    close(told[1]);
+    sum[1] = sum[0];
+    for (verdict v; read(told[0], v, sizeof v) == sizeof v;) {
+        sum[1] -= v[0] - v[1];
+    }
+    for (int j = 0; j < jobs; j++) {
+        good = ended(pids[j], logs[j]) && good;
+    }
+    return good;
+}
+
+static bool parse(options *o, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        bool value = i + 1 < argc;
+        if (strcmp(argv[i], "--filter") == 0 && value && o->n_filters < FILTERS_MAX) {
+            o->filters[o->n_filters++] = argv[++i];
+        } else if (strcmp(argv[i], "--seed") == 0 && value) {
+            seed = strtoull(argv[++i], NULL, 0);
+        } else if (strcmp(argv[i], "--jobs") == 0 && value) {
+            o->jobs = (int)strtol(argv[++i], NULL, 10);
+        } else if (strcmp(argv[i], "--list") == 0) {
+            o->list = true;
+        } else {
+            return false;
+        }
+    }
+    return o->jobs <= JOBS_MAX;
+}
+
+int main(int argc, char **argv)
+{
+    options o = {0};
+    verdict sum = {0};
+    bool good = true;
+    if (!parse(&o, argc, argv)) {
+        fprintf(stderr,
+                "usage: rubato-test [--filter WORD]... [--seed N] [--jobs 1 .. %d] [--list]\n",
+                JOBS_MAX);
         return 2;
     }
-    printf("%d passed, %d failed\n", ran - failed, failed);
-    return failed != 0;
+    if (o.jobs > 1 && !o.list) {
+        good = run_apart(&o, sum);
+    } else {
+        for (int s = 0; s < SUITES; s++) {
+            run_suite(&o, s, sum);
+        }
+    }
+    if (o.list) {
+        return 0;
+    }
+    if (sum[0] == 0) {
+        fprintf(stderr, "rubato-test: no test matches '%s' (--list shows all)\n",
+                o.n_filters > 0 ? o.filters[0] : "");
+        return 2;
+    }
+    printf("%d passed, %d failed\n", sum[0] - sum[1], sum[1]);
+    return sum[1] != 0 || !good;
 }
