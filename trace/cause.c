@@ -13,7 +13,8 @@ enum {
     STEPS_MAX = 1 << 20,
 };
 
-static const double cost_min = 0.05, slow_min = 1.2, jump_min = 1.25, sure_min = 6.0,
+/* sure_min: the best of 60 places for a cut in normal noise passes 5 in 3 of 10,000 series. */
+static const double cost_min = 0.05, slow_min = 1.2, jump_min = 1.25, sure_min = 5.0,
                     start_min_s = 0.5;
 
 /* figure[k * n_steps + s]: of rank k in step first + s; none: not known. */
