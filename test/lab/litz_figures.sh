@@ -94,6 +94,11 @@ pid=()
 moves() {
     grep -ho '[0-9]* executors and shards came' "$1.d"/* | awk '{ n += $1 } END { print n + 0 }'
 }
+# moved_bytes RUN SECONDS: of the plans since then, as recorded
+moved_bytes() {
+    sed -n 's/.*"policy":"moves".*"at_ns":\([0-9]*\),.*"moved_bytes":\([0-9]*\).*/\1 \2/p' "$1/plans/installed.jsonl" |
+        awk -v since="$2" '$1 >= since * 1e9 { n += $2 } END { print n + 0 }'
+}
 # verdict OK NAME: 1: as asked for
 verdict() {
     [[ $1 -eq 1 ]] && return
@@ -154,7 +159,7 @@ static() {
 }
 
 grow() {
-    local kind k at before bytes
+    local kind k at bytes
     for kind in balance restart; do
         sed "s/executors: 32/executors: 32, moves: $kind/" digits.yaml >$kind.yaml
         job=$work/$kind.yaml
@@ -162,11 +167,10 @@ grow() {
         until_step grow-$kind 10
         sleep "$seconds"
         at=$(steps grow-$kind | tail -1)
-        before=$(grep -c 'objects of .* bytes move' grow-$kind.d/1 || true)
         for k in 5 6 7 8; do worker grow-$kind $k 0; done
         sleep $((2 * seconds))
         end_all
-        bytes=$(grep -o 'objects of [0-9]* bytes move' grow-$kind.d/1 | awk -v before="$before" 'NR > before { n += $3 } END { print n + 0 }')
+        bytes=$(moved_bytes grow-$kind "${at#* }")
         steps grow-$kind | awk -v s0="${at% *}" -v t0="${at#* }" -v kind=$kind -v bytes="$bytes" -v link=$link_bytes_s '
             { s[++n] = $1; t[n] = $2; if ($1 < s0 && $1 >= 10) { if (!a) a = n; b = n } }
             END {
