@@ -28,6 +28,7 @@ typedef struct rui_fetch_options {
     int64_t pieces, bytes; /* of a usual batch: taken at open */
     ru_reads_kind kind;
     bool fixed; /* the buffer stays in memory, for direct reads; others are copied anyway */
+    bool large; /* it may take whole large pages, however small it is */
     ru_objects *objects; /* for files behind addresses; NULL: there are none */
     uint32_t group;      /* of the reading thread: its batches share a depth */
 } rui_fetch_options;

@@ -178,17 +178,19 @@ static rui_fetch_options fetch_options(const ru_stream *s)
 {
     int64_t bytes = s->d->bytes / s->count + 1; /* of a sample on the disk */
     const rui_source *reads = rui_stream_fetches(s);
-    return (rui_fetch_options){.fixed = reads != NULL && reads->file.direct,
-                               .depth_max = FETCH_DEPTH_MAX,
-                               .bytes_max = s->fetch_bytes,
-                               .pieces = s->opt.batch * 2,
-                               .bytes = bytes < s->fetch_bytes / s->opt.batch / 2
-                                            ? bytes * s->opt.batch * 2
-                                            : s->fetch_bytes,
-                               .kind = s->opt.read_threads ? RU_READS_BY_THREADS
-                                       : s->opt.read_plain ? RU_READS_PLAIN
-                                                           : RU_READS_BEST,
-                               .objects = s->d->objects};
+    int64_t bound = s->opt.bytes_max > 0 ? s->opt.bytes_max : bytes_max_default;
+    return (rui_fetch_options){
+        .fixed = reads != NULL && reads->file.direct,
+        .large = bound / 2 / ((int64_t)s->flights * s->n_threads) >= RU_MEMORY_LARGE_BYTES,
+        .depth_max = FETCH_DEPTH_MAX,
+        .bytes_max = s->fetch_bytes,
+        .pieces = s->opt.batch * 2,
+        .bytes =
+            bytes < s->fetch_bytes / s->opt.batch / 2 ? bytes * s->opt.batch * 2 : s->fetch_bytes,
+        .kind = s->opt.read_threads ? RU_READS_BY_THREADS
+                : s->opt.read_plain ? RU_READS_PLAIN
+                                    : RU_READS_BEST,
+        .objects = s->d->objects};
 }
 
 static ru_status open_fetch(reader *rd, ru_err *err)

@@ -92,7 +92,7 @@ void *ru_memory_map(int64_t size_bytes)
     if (p == MAP_FAILED) {
         return NULL;
     }
-    if (bytes >= 2 * HUGE_BYTES) {
+    if (bytes >= RU_MEMORY_LARGE_BYTES) {
         (void)madvise(p, (size_t)bytes, MADV_HUGEPAGE);
     }
     return p;

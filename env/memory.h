@@ -13,7 +13,9 @@ int64_t ru_memory_free_bytes(ru_arena *arena);
 /* Smallest limit of the control groups this process is in, those around them included; 0: none. */
 int64_t ru_memory_limit_bytes(ru_arena *arena);
 
-/* Zeroed pages of this process, on large pages where the system has them; NULL: there are none. */
+/* Zeroed pages of this process, of RU_MEMORY_LARGE_BYTES on on large pages where the system has
+ * them; NULL: there are none. */
+enum { RU_MEMORY_LARGE_BYTES = 4 << 20 };
 void *ru_memory_map(int64_t size_bytes);
 void ru_memory_unmap(void *p, int64_t size_bytes); /* the size that was asked for; NULL is fine */
 
