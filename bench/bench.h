@@ -116,6 +116,7 @@ ru_status ru_bench_sim(ru_bench *b, ru_err *err);
 ru_status ru_bench_seeds(ru_bench *b, ru_err *err); /* of sim; b->only: seeds, seeds:A-B, seed:N */
 ru_status ru_bench_ddp(ru_bench *b, ru_err *err);
 ru_status ru_bench_whatif(ru_bench *b, ru_err *err);
+ru_status ru_bench_predict(ru_bench *b, ru_err *err);
 
 /* The program's own path, and the folder with peer.py and models.py. NULL: not found. */
 const char *ru_bench_self(ru_arena *arena);

@@ -34,6 +34,8 @@
       "how well traces of four hosts with wrong clocks are laid over each other")                 \
     X(whatif, ru_bench_whatif,                                                                    \
       "steps that `rubato explain --if` predicts from one trace compared with measured ones")     \
+    X(predict, ru_bench_predict,                                                                  \
+      "predicted times of transfers and sums compared with measured ones, on real workers")       \
     X(sim, ru_bench_sim,                                                                          \
       "simulator: events, time and memory by number of workers; seeds with faults")
 

@@ -1,0 +1,235 @@
+#include "bench/lab_run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "env/file.h"
+#include "env/process.h"
+#include "env/self.h"
+
+enum { PORT = 7730, WORDS_MAX = 32 };
+
+static const char *const token = "RUBATO_TOKEN=of-the-questions-of-the-laboratory";
+
+/* Wait for its end; what it says goes nowhere. */
+static ru_status finish(ru_process *p, int *code, ru_err *err)
+{
+    const char *line = "";
+    ru_status st = RU_OK;
+    while (st == RU_OK && line != NULL) {
+        st = ru_process_line(p, 0, &line, err);
+    }
+    *code = ru_process_wait(p);
+    return st;
+}
+
+static ru_status quietly(const char *const *argv, ru_err *err)
+{
+    int code = 0;
+    ru_process *p = NULL;
+    const ru_process_options opt = {.argv = argv, .pipe_out = true, .quiet = true};
+    RU_TRY(ru_process_start(&opt, &p, err));
+    ru_status st = finish(p, &code, err);
+    ru_process_close(p);
+    RU_TRY(st);
+    return code == 0 ? RU_OK
+                     : RU_FAIL(err, RU_E_USER, "%s %s ended with %d", argv[0], argv[1], code);
+}
+
+/* Can this machine hold the laboratory? Its script says what is missing. */
+static ru_status check_lab(const ru_lab_run *t, const char *what, bool quotas, ru_err *err)
+{
+    enum { REASON_MAX = 400 };
+    const char *needs = "runs workers in network namespaces, which this machine cannot hold";
+    const char *command = quotas ? "exec \"$0\" check cpu 2>&1" : "exec \"$0\" check 2>&1";
+    const char *argv[] = {"sh", "-c", command, t->script, NULL};
+    const ru_process_options opt = {.argv = argv, .pipe_out = true};
+    if (!ru_path_exists(t->script)) {
+        return RU_FAIL(err, RU_E_MISSING, "bench %s %s: %s is not there; run it in the source tree",
+                       what, needs, t->script);
+    }
+    char reason[REASON_MAX] = "its check says nothing";
+    const char *line = "";
+    ru_process *p = NULL;
+    RU_TRY(ru_process_start(&opt, &p, err));
+    ru_status st = RU_OK;
+    while (st == RU_OK && line != NULL) {
+        st = ru_process_line(p, 0, &line, err);
+        if (st == RU_OK && line != NULL && line[0] != '\0') {
+            const char *skipped = strstr(line, "skipped: ");
+            (void)snprintf(reason, sizeof reason, "%s",
+                           skipped != NULL ? skipped + strlen("skipped: ") : line);
+        }
+    }
+    int code = ru_process_wait(p);
+    ru_process_close(p);
+    RU_TRY(st);
+    return code == 0 ? RU_OK : RU_FAIL(err, RU_E_MISSING, "bench %s %s: %s", what, needs, reason);
+}
+
+ru_status ru_lab_run_open(ru_bench *b, const char *name, bool quotas, ru_lab_run *out, ru_err *err)
+{
+    const char *scripts = ru_bench_scripts(b->arena);
+    ru_lab_run t = {.b = b, .self = ru_bench_self(b->arena)};
+    t.script = ru_path_join(b->arena, scripts != NULL ? scripts : ".", "../test/lab/net.sh");
+    t.dir = ru_path_join(b->arena, b->dir, name);
+    if (t.self == NULL || t.script == NULL || t.dir == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the paths of the benchmark");
+    }
+    snprintf(t.lab, sizeof t.lab, "%c%lld", name[0], (long long)ru_self_pid());
+    RU_TRY(check_lab(&t, name, quotas, err));
+    *out = t;
+    return ru_dir_make(t.dir, err);
+}
+
+/* -- inputs ------------------------------------------------------------------------------------ */
+
+static ru_status make_data(const ru_lab_run *t, const char *kind, const char *to,
+                           const char *const *more, ru_err *err)
+{
+    const char *path = ru_path_join(t->b->arena, t->dir, to);
+    const char *argv[16] = {t->self, "data", "make", kind, "--out", path};
+    for (uint32_t k = 0; more[k] != NULL; k++) {
+        argv[6 + k] = more[k];
+    }
+    return path == NULL || ru_path_exists(path) ? RU_OK : quietly(argv, err);
+}
+
+ru_status ru_lab_run_inputs(const ru_lab_run *t, ru_err *err)
+{
+    static const char *const digits[] = {"--count", "4000", "--test", "200", NULL};
+    static const char *const noise[] = {"--count", "4000",      "--test", "100", "--features",
+                                        "32",      "--classes", "10",     NULL};
+    static const char *const text[] = {"--count", "400000", NULL};
+    RU_TRY(make_data(t, "digits", "digits", digits, err));
+    RU_TRY(make_data(t, "noise", "noise", noise, err));
+    return make_data(t, "grammar", "text", text, err);
+}
+
+/* A worker looks for the data from where it stands: @ becomes the folder. */
+static void put_data(ru_text *y, const char *data, const char *dir)
+{
+    for (; *data != '\0'; data++) {
+        if (*data == '@') {
+            ru_text_putf(y, "%s/", dir);
+        } else {
+            ru_text_putf(y, "%c", *data);
+        }
+    }
+}
+
+ru_status ru_lab_run_job(const ru_lab_run *t, const char *name, const char *model, const char *data,
+                         const char *train, const char **path, ru_err *err)
+{
+    ru_text y = ru_text_arena(t->b->arena);
+    *path = ru_arena_printf(t->b->arena, "%s/%s.yaml", t->dir, name);
+    ru_text_putf(&y, "name: %s\nmodel: %s\ndata: ", name, model);
+    put_data(&y, data, t->dir);
+    ru_text_putf(&y,
+                 "\ntrain: {optimizer: {sgd: {lr: 0.01}}, threads: 1, autotune: false, %s}\n"
+                 "checkpoint: {every: 0s, keep: 1}\n",
+                 train);
+    return *path != NULL && !y.cut ? ru_file_replace(*path, y.p, y.n, err)
+                                   : RU_FAIL(err, RU_E_MEM, "no memory for a job file");
+}
+
+/* -- running ----------------------------------------------------------------------------------- */
+
+static const char *number(ru_arena *a, uint32_t k)
+{
+    return ru_arena_printf(a, "%u", k);
+}
+
+typedef struct words {
+    const char *at[WORDS_MAX];
+    uint32_t n;
+} words;
+
+static void word(words *w, const char *text)
+{
+    RU_CHECK(w->n + 1 < WORDS_MAX);
+    w->at[w->n++] = text;
+}
+
+static ru_status start_worker(const ru_lab_run *t, const ru_lab_scene *s, uint32_t k,
+                              const char *yaml, const char *out, ru_process **p, ru_err *err)
+{
+    ru_arena *a = t->b->arena;
+    uint32_t host = s->one_host ? 1 : k + 1;
+    words w = {0};
+    word(&w, t->script);
+    word(&w, s->quota[k] != NULL ? "cpu" : "in");
+    word(&w, t->lab);
+    word(&w, number(a, host));
+    if (s->quota[k] != NULL) {
+        word(&w, s->quota[k]);
+    }
+    const char *const worker[] = {t->self,
+                                  "worker",
+                                  "-q",
+                                  "--job",
+                                  yaml,
+                                  "--out",
+                                  out,
+                                  "--founders",
+                                  number(a, s->workers),
+                                  "--threads",
+                                  "1",
+                                  "--sockets",
+                                  "--equal-shares",
+                                  "--rank",
+                                  number(a, k),
+                                  "--listen",
+                                  ru_arena_printf(a, "10.77.0.%u:%u", host, PORT + k)};
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(worker); i++) {
+        word(&w, worker[i]);
+    }
+    if (k > 0) {
+        word(&w, "--join");
+        word(&w, ru_arena_printf(a, "10.77.0.1:%d", PORT));
+    }
+    const char *const set[] = {token, NULL};
+    const ru_process_options opt = {.argv = w.at, .set = set, .pipe_out = true};
+    return ru_process_start(&opt, p, err);
+}
+
+static ru_status build(const ru_lab_run *t, const ru_lab_scene *s, ru_err *err)
+{
+    words w = {0};
+    word(&w, t->script);
+    word(&w, "up");
+    word(&w, t->lab);
+    word(&w, number(t->b->arena, s->one_host ? 1 : s->workers));
+    for (uint32_t k = 0; s->up != NULL && s->up[k] != NULL; k++) {
+        word(&w, s->up[k]);
+    }
+    word(&w, "--owner");
+    word(&w, ru_arena_printf(t->b->arena, "%lld", (long long)ru_self_pid()));
+    return quietly(w.at, err);
+}
+
+ru_status ru_lab_run_scene(const ru_lab_run *t, const ru_lab_scene *s, const char *yaml,
+                           const char *out, ru_err *err)
+{
+    ru_process *p[RU_LAB_WORKERS_MAX] = {NULL};
+    const char *down[] = {t->script, "down", t->lab, NULL};
+    RU_CHECK(s->workers <= RU_LAB_WORKERS_MAX);
+    RU_TRY(ru_path_exists(out) ? ru_path_remove(out, err) : RU_OK);
+    RU_TRY(build(t, s, err));
+    ru_status st = RU_OK;
+    for (uint32_t k = 0; k < s->workers && st == RU_OK; k++) {
+        st = start_worker(t, s, k, yaml, out, &p[k], err);
+    }
+    for (uint32_t k = 0; k < s->workers && st == RU_OK; k++) {
+        int code = 0;
+        st = finish(p[k], &code, err);
+        if (st == RU_OK && code != 0) {
+            st = RU_FAIL(err, RU_E_USER, "%s: worker %u ended with %d", out, k + 1, code);
+        }
+    }
+    for (uint32_t k = 0; k < s->workers; k++) {
+        ru_process_close(p[k]);
+    }
+    (void)!quietly(down, NULL);
+    return st;
+}

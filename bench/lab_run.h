@@ -1,0 +1,40 @@
+/* Jobs on real workers in the network laboratory (test/lab/net.sh): each worker on a host of its
+ * own behind a shaped link, or all on one host.
+ *
+ * Thread: main only. */
+#ifndef RU_BENCH_LAB_RUN_H
+#define RU_BENCH_LAB_RUN_H
+
+#include "base/str.h"
+#include "bench/bench.h"
+
+enum { RU_LAB_WORKERS_MAX = 4 };
+
+typedef struct ru_lab_run {
+    ru_bench *b;
+    const char *script, *self, *dir;
+    char lab[16];
+} ru_lab_run;
+
+typedef struct ru_lab_scene {
+    uint32_t workers;                      /* <= RU_LAB_WORKERS_MAX */
+    bool one_host;                         /* all on one host, over its loopback */
+    const char *const *up;                 /* options of `net.sh up`, NULL at the end; NULL: none */
+    const char *quota[RU_LAB_WORKERS_MAX]; /* percent of a core of each worker; NULL: no quota */
+} ru_lab_scene;
+
+/* A folder `name`, as the benchmark is called, for inputs and runs. Errors: RU_E_MISSING: no
+ * laboratory here, or, where `quotas` are wanted, none with control groups. */
+RU_MUST_USE ru_status ru_lab_run_open(ru_bench *b, const char *name, bool quotas, ru_lab_run *out,
+                                      ru_err *err);
+/* Data in `dir`: digits, noise and text, where they are not there yet. */
+RU_MUST_USE ru_status ru_lab_run_inputs(const ru_lab_run *t, ru_err *err);
+/* dir/name.yaml; @ in `data` becomes the folder. `train`: further keys of that section. */
+RU_MUST_USE ru_status ru_lab_run_job(const ru_lab_run *t, const char *name, const char *model,
+                                     const char *data, const char *train, const char **path,
+                                     ru_err *err);
+/* Run the job to its end; `out` is its run, which is removed before. */
+RU_MUST_USE ru_status ru_lab_run_scene(const ru_lab_run *t, const ru_lab_scene *s, const char *yaml,
+                                       const char *out, ru_err *err);
+
+#endif
