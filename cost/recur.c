@@ -4,21 +4,32 @@
 
 #include "base/rng.h"
 
-enum { ALIKE = 8, CLIP_FROM = 3 };
-static const double GAIN = 1.0 / 8, OFF_GAIN = 1.0 / 4, CLIP = 3, OFF_MIN = 0.01;
+static const double OFF_GAIN = 1.0 / 4;
+
+/* Of the last ones; n > 0. */
+static double median(const ru_recur_track *t)
+{
+    float sorted[RU_RECUR_LAST];
+    uint32_t n = t->n < RU_RECUR_LAST ? t->n : RU_RECUR_LAST;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t k = i;
+        for (; k > 0 && sorted[k - 1] > t->last[i]; k--) {
+            sorted[k] = sorted[k - 1];
+        }
+        sorted[k] = t->last[i];
+    }
+    return ((double)sorted[(n - 1) / 2] + (double)sorted[n / 2]) / 2;
+}
 
 static void follow(ru_recur_track *t, double x)
 {
-    double gain = t->n < ALIKE ? 1.0 / (t->n + 1) : GAIN, off = fabs(x - t->mean);
-    double step = x - t->mean, most = CLIP * (t->off > OFF_MIN ? t->off : OFF_MIN);
-    if (t->n >= CLIP_FROM) {
-        step = step > most ? most : step < -most ? -most : step;
-        t->off += OFF_GAIN * (off - t->off);
-    } else if (t->n > 0) { /* the mean of the distances so far */
-        t->off += (off - t->off) / t->n;
+    if (t->n > 0) {
+        double off = fabs(x - median(t));
+        t->off += (float)((t->n == 1 ? 1 : OFF_GAIN) * (off - (double)t->off));
     }
-    t->mean += gain * step;
+    t->last[t->n % RU_RECUR_LAST] = (float)x;
     t->n++;
+    t->n -= t->n == 3 * RU_RECUR_LAST ? RU_RECUR_LAST : 0;
 }
 
 void ru_recur_add(ru_recur *r, int64_t model_ns, int64_t took_ns)
@@ -44,7 +55,7 @@ int64_t ru_recur_ns(const ru_recur *r, int64_t model_ns)
         return model_ns;
     }
     if (model_ns == 0 || r->model.n == 0 || r->time.off < r->model.off) {
-        return whole_ns(r->time.mean);
+        return whole_ns(median(&r->time));
     }
-    return whole_ns(ru_math_log((double)model_ns) + r->model.mean);
+    return whole_ns(ru_math_log((double)model_ns) + median(&r->model));
 }

@@ -3,23 +3,29 @@
  * does not know is mostly the same each time: what overtakes, when the receiver is ready, how soon
  * processes wake up. Two ways to predict are followed side by side:
  *
- *   by the model, times what the measured times were of the modelled ones: exp(mean ln(t / model))
- *   by the times alone: exp(mean ln t)
+ *   by the model, times the median of the last eight ratios of measured and modelled times
+ *   by the median of the last eight times
  *
- * and whichever was closer lately counts. Means are exponential with a gain of 1/8, deviations with
- * 1/4, as round trips are followed; the first measurements count alike. A measurement moves a mean
- * by at most three deviations, so that one late wake-up is not taken for the new rule.
+ * and whichever was closer lately counts. Medians, since one late wake-up is not the new rule, and
+ * a link that changed is known after five measurements. On two hosts at 100 Mbit/s, a loaded
+ * machine, exponential means had an error of 3.3 % where medians have 1.6 % (time of all sums of a
+ * step), and 15 where those have 10 (of one sum).
  *
- * Source: jacobson-1988 for the gains.
+ * How close is an exponential mean of distances with a gain of 1/4, as round trips are followed.
+ *
+ * Source: jacobson-1988 for the gain.
  * Thread: any, pure. */
 #ifndef RU_COST_RECUR_H
 #define RU_COST_RECUR_H
 
 #include "base/status.h"
 
+enum { RU_RECUR_LAST = 8 };
+
 typedef struct ru_recur_track {
-    double mean, off; /* of logarithms; mean of |distance from what was expected| */
-    uint32_t n;
+    float last[RU_RECUR_LAST]; /* logarithms, a ring */
+    float off;                 /* mean of their distance from what was expected */
+    uint32_t n;                /* measurements; once the ring is full, at least its size */
 } ru_recur_track;
 
 typedef struct ru_recur {

@@ -15,6 +15,7 @@
 enum { ROUND = 8 };                                             /* questions */
 static const int64_t APART_NS = 5000000, EVERY_NS = 1000000000; /* in a round; rounds */
 static const int64_t FOR_EACH_NS = 10000000;                    /* of many peers: less often */
+static const double DRIFT = 50e-6;                   /* of one clock against another, at most */
 static const int64_t TIME_MAX_NS = INT64_C(1) << 61; /* of a clock that may be believed */
 
 ru_time rui_clock_now(const ru_chan *ch, ru_time now)
@@ -87,6 +88,19 @@ void rui_clock_keep(ru_chan *ch, rui_peer *p)
     k->n = 0;
 }
 
+/* A late answer on a busy machine may be wrong by milliseconds: an older one stays until clocks may
+ * have moved apart by as much. */
+static void keep_best(rui_clock *k, int64_t bound_ns, int64_t offset_ns, ru_time at)
+{
+    int64_t moved_ns = (int64_t)((double)ru_time_since(at, k->best_at) * DRIFT);
+    if (!k->known || bound_ns <= k->best_bound_ns + moved_ns) {
+        k->known = true;
+        k->best_ns = offset_ns;
+        k->best_bound_ns = bound_ns;
+        k->best_at = at;
+    }
+}
+
 void rui_clock_told(ru_chan *ch, uint32_t pi, const rui_frame *f, ru_time now)
 {
     rui_peer *p = &ch->peers[pi];
@@ -106,10 +120,7 @@ void rui_clock_told(ru_chan *ch, uint32_t pi, const rui_frame *f, ru_time now)
         k->offset_ns = ((t2 - t1) + (t3 - t4)) / 2;
         k->at = (ru_time){t1 + (t4 - t1) / 2};
     }
-    if (!k->known || k->n + 1 == ROUND) { /* a whole round tells more than its first answers */
-        k->best_ns = k->offset_ns;
-        k->known = true;
-    }
+    keep_best(k, (round_ns + 1) / 2, ((t2 - t1) + (t3 - t4)) / 2, (ru_time){t4});
     if (++k->n == ROUND) {
         rui_clock_keep(ch, p);
     }

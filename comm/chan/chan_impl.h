@@ -134,7 +134,9 @@ typedef struct rui_clock {
     ru_time at;                  /* of the best of them: the middle */
     int64_t offset_ns, round_ns; /* their clock less ours; both ways together */
     bool known;                  /* by either side */
-    int64_t best_ns;             /* their clock less ours, from the newest complete answer */
+    int64_t best_ns;             /* their clock less ours, by the best answer so far */
+    int64_t best_bound_ns;       /* of its error; where this side asks */
+    ru_time best_at;
 } rui_clock;
 
 typedef struct rui_peer {
