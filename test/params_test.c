@@ -576,7 +576,6 @@ RU_TESTS(test_params, cmocka_unit_test(test_losses_are_rebuilt),
          cmocka_unit_test(test_copies_of_those_who_die),
          cmocka_unit_test(test_deaths_between_close_and_commit),
          cmocka_unit_test(test_notices_lose_nothing), cmocka_unit_test(test_staged_seeds),
-
          cmocka_unit_test(test_executors_wait_for_the_map), cmocka_unit_test(test_seeds),
          cmocka_unit_test(test_seeds_that_failed), cmocka_unit_test(test_death_changes_nothing),
          cmocka_unit_test(test_bsp_equals_one_loop), cmocka_unit_test(test_mistakes_end_the_job),
