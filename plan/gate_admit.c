@@ -162,14 +162,15 @@ ru_status ru_plan_gate(const ru_gate_admit_in *in, ru_arena *out, ru_arena *scra
     bool half = in->method == RU_GATE_QUOTA;
     double share = isfinite(worst) ? (half ? QUOTA : 1) * (idle + work) : 0;
     share = in->method == RU_GATE_DEDICATED ? 0 : fmin(share, 1);
-    *plan = (ru_gate_plan){.cell = cell,
-                           .budget_s = budget,
-                           .beside_s = beside,
-                           .tail_ratio = tail,
-                           .n_services = in->n_services,
-                           .n_ops = in->n_ops,
-                           .admit = share > 0 && share >= in->share_min && worst <= in->goal,
-                           .busy = busy,
-                           .share = share};
+    memset(plan, 0, sizeof *plan); /* the bytes between fields, too: equal plans have equal bytes */
+    plan->cell = cell;
+    plan->budget_s = budget;
+    plan->beside_s = beside;
+    plan->tail_ratio = tail;
+    plan->n_services = in->n_services;
+    plan->n_ops = in->n_ops;
+    plan->admit = share > 0 && share >= in->share_min && worst <= in->goal;
+    plan->busy = busy;
+    plan->share = share;
     return RU_OK;
 }
