@@ -74,7 +74,7 @@ ru_status rui_lines(const char *path, rui_line_fn line, void *self, ru_err *err)
     ru_status st = regular ? rui_source_open(&arena, &objects, path, INT64_MAX, false, &file, err)
                            : read_pipe(path, &pipe, err);
     const char *p = regular ? (const char *)file.bytes : pipe.p;
-    const char *end = p + (st != RU_OK ? 0 : regular ? file.size_bytes : pipe.n);
+    const char *end = st != RU_OK || p == NULL ? p : p + (regular ? file.size_bytes : pipe.n);
     for (rui_place at = {path, 1}; st == RU_OK && p < end; at.line++) {
         const char *stop = memchr(p, '\n', (size_t)(end - p));
         stop = stop != NULL ? stop : end;
