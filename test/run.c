@@ -2,10 +2,10 @@
  *
  *   rubato-test [--filter WORD]... [--seed N] [--jobs N] [--list]
  *
- * With several filters a test runs that one of them names. With --jobs N, N processes take suites
- * from a pipe, the last of the list first: those of whole folders together stand there and take
- * longest. Each process tells after each suite how many tests passed; a test of which nobody told
- * that has failed, so that a crash cannot hide one. */
+ * With several filters a test runs that one of them names; ^WORD names what begins with it. With
+ * --jobs N, N processes take suites from a pipe, the last of the list first: those of whole folders
+ * together stand there and take longest. Each process tells after each suite how many tests passed;
+ * a test of which nobody told that has failed, so that a crash cannot hide one. */
 #include "test/test.h"
 
 #include <fcntl.h>
@@ -44,7 +44,9 @@ uint64_t ru_test_seed(void)
 static bool named(const options *o, const char *full)
 {
     for (int f = 0; f < o->n_filters; f++) {
-        if (strstr(full, o->filters[f]) != NULL) {
+        const char *word = o->filters[f];
+        if (word[0] == '^' ? strncmp(full, word + 1, strlen(word) - 1) == 0
+                           : strstr(full, word) != NULL) {
             return true;
         }
     }
