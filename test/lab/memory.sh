@@ -43,7 +43,12 @@ run() {
     sed -n 's/.*peak memory \([0-9]*\) MB.*/\1/p' log
 }
 base=$(run 1MiB 4096)
-most=$(run 1GiB 4096)
+most=0
+for try in 1 2 3; do # on a busy machine the trainer may be as fast as the reading threads
+    now=$(run 1GiB 4096)
+    most=$((now > most ? now : most))
+    [[ $most -le $((base + 34)) ]] || break
+done
 echo "base $base MB, without a bound $most MB"
 [[ $most -gt $((base + 34)) ]] || { echo "FAILED: reading ahead takes no memory; the test shows nothing"; exit 1; }
 bound=$(run 32MiB $((base + 34)))
