@@ -55,18 +55,18 @@ typedef struct flex {
 /* -- a run ---------------------------------------------------------------------------------------
  */
 
+static int64_t ends_ns(const rui_params_process *p, const ru_engine_task *task, int64_t begun_ns,
+                       uint32_t units)
+{
+    const flex *w = p->s->user;
+    double part = task->cut.units == 0 ? 1 : (double)units / task->cut.units;
+    return ru_speed_ends_ns(&w->speeds, (uint32_t)(p - p->s->at), begun_ns, part * CLOCK_NS);
+}
+
 static int64_t takes_ns(rui_params_process *p, const ru_engine_task *task)
 {
-    const rui_params_sim *s = p->s;
-    const flex *w = s->user;
-    if (task == NULL) {
-        return 200000;
-    }
-    uint32_t k = task->task.executor;
-    double part = (double)(task->task.hi - task->task.lo) / (double)(s->first[k + 1] - s->first[k]);
-    int64_t now = ru_sim_now(s->sim).ns;
-    int64_t end = ru_speed_ends_ns(&w->speeds, (uint32_t)(p - s->at), now, part * CLOCK_NS);
-    return end > now ? end - now : 1;
+    int64_t now = ru_sim_now(p->s->sim).ns;
+    return task == NULL ? 200000 : ends_ns(p, task, now, 0) - now;
 }
 
 /* Nobody dies, so nothing is read. */
@@ -82,6 +82,8 @@ static void device_read(void *self, ru_engine_ckpt at, uint32_t object, uint32_t
 static const ru_engine_device_ops device = {.open = rui_params_open,
                                             .close = rui_params_close,
                                             .run = rui_params_run,
+                                            .hold = rui_params_hold,
+                                            .release = rui_params_release,
                                             .write = rui_params_write,
                                             .read = device_read};
 
@@ -212,6 +214,7 @@ ru_status ru_bench_params_flex(ru_bench *b, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory for processes that become slow");
     }
     w->s.takes_ns = takes_ns;
+    w->s.ends_ns = ends_ns;
     w->s.user = w;
     ru_status st = open_app(w, b, err);
     st = st == RU_OK ? all_runs(w, b, err) : st;

@@ -166,9 +166,13 @@ static void device_log_read(void *self, uint32_t generation, uint32_t since, uin
         self, (answer){.give = give_log, .at = {.generation = generation}, .object = object});
 }
 
-static const ru_engine_device_ops device = {rui_params_open, rui_params_close, rui_params_run,
-                                            device_write,    device_read,      device_log,
-                                            device_log_read};
+static const ru_engine_device_ops device = {.open = rui_params_open,
+                                            .close = rui_params_close,
+                                            .run = rui_params_run,
+                                            .write = device_write,
+                                            .read = device_read,
+                                            .log = device_log,
+                                            .log_read = device_log_read};
 
 /* -- a trial -------------------------------------------------------------------------------------
  */

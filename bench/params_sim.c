@@ -27,7 +27,11 @@ void rui_params_later(process *p, answer a)
     copy->p = p;
     copy->next = s->answers; /* freed with the run */
     s->answers = copy;
-    ru_time at = ru_time_after(ru_sim_now(s->sim), s->takes_ns(p, a.task));
+    ru_time now = ru_sim_now(s->sim);
+    bool cut = a.task != NULL && a.task->cut.units > 0;
+    ru_time at = cut ? (ru_time){s->ends_ns(p, a.task, a.begun_ns, a.end - a.task->cut.from)}
+                     : ru_time_after(now, s->takes_ns(p, a.task));
+    at.ns = at.ns > now.ns ? at.ns : now.ns + 1;
     ru_sim_process_at(&p->process, at, perform, copy, 0);
 }
 
@@ -39,11 +43,23 @@ static void give_opened(const answer *a, ru_time now, ru_effects *fx)
     ru_engine_opened(a->p->engine, a->object, a->tag, state, RU_OK, NULL, now, fx);
 }
 
+/* Pieces are computed when their time is over. */
 static void give_ran(const answer *a, ru_time now, ru_effects *fx)
 {
-    ru_engine_compute(a->p->s->file.ops, &a->p->s->state.shape, a->task);
-    a->task->cpu_ns = a->p->s->task_ns > 0 ? a->p->s->task_ns : a->task->cpu_ns;
-    ru_engine_ran(a->p->engine, a->task, now, fx);
+    const rui_params_sim *s = a->p->s;
+    ru_engine_task *t = a->task;
+    if (t == NULL) {
+        return;
+    }
+    t->cut.next = t->cut.from;
+    if (t->cut.units == 0) {
+        ru_engine_compute(s->file.ops, &s->state.shape, t);
+    }
+    while (t->cut.units > 0 && ru_engine_piece(t, t->cut.units)) {
+        ru_engine_compute(s->file.ops, &s->state.shape, t);
+    }
+    t->cpu_ns = s->task_ns > 0 ? s->task_ns : t->cpu_ns;
+    ru_engine_ran(a->p->engine, t, now, fx);
 }
 
 static void give_written(const answer *a, ru_time now, ru_effects *fx)
@@ -65,7 +81,45 @@ void rui_params_close(void *self, uint32_t executor, void *state)
 
 void rui_params_run(void *self, ru_engine_task *task)
 {
-    rui_params_later(self, (answer){.give = give_ran, .task = task});
+    const process *p = self;
+    rui_params_later(self, (answer){.give = give_ran,
+                                    .task = task,
+                                    .begun_ns = ru_sim_now(p->s->sim).ns,
+                                    .end = task->cut.end});
+}
+
+static answer *answer_of(const process *p, const ru_engine_task *task)
+{
+    answer *a = p->s->answers;
+    while (a != NULL && (a->task != task || a->give != give_ran)) {
+        a = a->next;
+    }
+    RU_CHECK(a != NULL);
+    return a;
+}
+
+void rui_params_hold(void *self, ru_engine_task *task)
+{
+    const process *p = self;
+    const answer *a = answer_of(p, task);
+    uint32_t from = task->cut.from;
+    int64_t now = ru_sim_now(p->s->sim).ns;
+    while (now > a->begun_ns && task->cut.next < task->cut.end &&
+           (task->cut.next == from ||
+            p->s->ends_ns(p, task, a->begun_ns, task->cut.next - from) <= now)) {
+        task->cut.next++; /* the unit under way has begun */
+    }
+}
+
+void rui_params_release(void *self, ru_engine_task *task)
+{
+    answer *a = answer_of(self, task);
+    if (task->cut.end < a->end) {
+        answer again = *a;
+        a->task = NULL;
+        again.end = task->cut.end;
+        rui_params_later(self, again);
+    }
 }
 
 void rui_params_write(void *self, ru_engine_ckpt at, uint32_t object, const void *bytes, int64_t n)

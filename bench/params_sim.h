@@ -28,7 +28,9 @@ typedef struct rui_params_answer {
     void (*give)(const struct rui_params_answer *a, ru_time now, ru_effects *fx);
     ru_engine_ckpt at;
     uint32_t object, tag;
-    ru_engine_task *task;
+    ru_engine_task *task; /* NULL: it is none, or ends at another time */
+    int64_t begun_ns;
+    uint32_t end; /* cut.end, as it is answered now */
 } rui_params_answer;
 
 typedef struct rui_params_sim {
@@ -41,6 +43,9 @@ typedef struct rui_params_sim {
     int64_t *first;  /* [executors + 1] */
     /* Time until a device answers; task NULL: it is not the answer to a task. */
     int64_t (*takes_ns)(rui_params_process *p, const ru_engine_task *task);
+    /* When the first `units` of a task that can be cut are done. NULL: there are none. */
+    int64_t (*ends_ns)(const rui_params_process *p, const ru_engine_task *task, int64_t begun_ns,
+                       uint32_t units);
     int64_t task_ns; /* processor time of a task, as its engine is told; 0: as it was */
     void *user;      /* the caller's */
     /* of a run */
@@ -75,6 +80,8 @@ void rui_params_later(rui_params_process *p, rui_params_answer a);
 void rui_params_open(void *self, uint32_t executor, uint32_t helper);
 void rui_params_close(void *self, uint32_t executor, void *state);
 void rui_params_run(void *self, ru_engine_task *task);
+void rui_params_hold(void *self, ru_engine_task *task);
+void rui_params_release(void *self, ru_engine_task *task);
 void rui_params_write(void *self, ru_engine_ckpt at, uint32_t object, const void *bytes, int64_t n);
 
 #endif

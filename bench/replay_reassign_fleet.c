@@ -124,6 +124,14 @@ typedef struct letter {
     uint32_t to, next; /* next: of free ones */
 } letter;
 
+/* What a worker works on, a grain at a time. */
+typedef struct task {
+    bool on;
+    ru_tasks_range range; /* hi: where it ends now */
+    uint32_t reached;
+    int64_t begun_ns, wake_ns; /* wake: asked for last */
+} task;
+
 enum { HISTORY_MAX = 8, GRANTS_MAX = RU_REASSIGN_GROUP_MAX };
 
 typedef struct fleet {
@@ -136,6 +144,7 @@ typedef struct fleet {
     ru_sim *sim;
     ru_arena *arena;
     ru_tasks **worker; /* [workers] */
+    task *task;        /* [workers] */
     letter *letters;   /* [LETTERS_MAX] */
     uint32_t free;
     uint32_t *closed; /* [workers] clocks closed, at the servers */
@@ -259,6 +268,41 @@ static void close_at_servers(fleet *f, uint32_t w, uint32_t clock)
     }
 }
 
+/* When worker w has done its items up to `hi`. */
+static int64_t task_ends_ns(fleet *f, uint32_t w, uint32_t hi)
+{
+    const task *t = &f->task[w];
+    double items = hi - t->range.lo, work_ns = items * (1e9 / f->in->items);
+    int64_t end = ends_ns(f->in->trace, w, t->begun_ns, work_ns);
+    if (end < 0) {
+        f->failed = RU_FAIL(f->err, RU_E_LIMIT, "the job is longer than its speeds");
+        ru_sim_stop(f->sim);
+    }
+    return end;
+}
+
+static void post_worked(fleet *f, uint32_t w)
+{
+    const ru_tasks_event ev = {.kind = RU_TASKS_WORKED, .range = f->task[w].range};
+    int64_t now = ru_sim_now(f->sim).ns, end = task_ends_ns(f, w, ev.range.hi);
+    post(f, w, end > now ? end - now : 0, &ev);
+}
+
+/* Grains get smaller near the end, so that what is left can still be handed over. */
+static void follow(fleet *f, uint32_t w)
+{
+    task *t = &f->task[w];
+    int64_t now = ru_sim_now(f->sim).ns;
+    while (t->on && t->reached < t->range.hi && now > t->begun_ns &&
+           (t->reached == t->range.lo || task_ends_ns(f, w, t->reached) <= now)) {
+        uint32_t most = (uint32_t)(f->plan.rules.grain_ppm * f->in->items / 1000000);
+        uint32_t n = (t->range.hi - t->reached) / 8, least = most / 4;
+        n = n < least ? least : n < most ? n : most;
+        n = n < 1 ? 1 : n;
+        t->reached = t->range.hi - t->reached > n ? t->reached + n : t->range.hi;
+    }
+}
+
 static void perform(fleet *f, uint32_t w, const ru_tasks_effect *e)
 {
     ru_tasks_event ev = {.worker = w, .msg = e->msg, .range = e->range};
@@ -268,19 +312,10 @@ static void perform(fleet *f, uint32_t w, const ru_tasks_effect *e)
         ev.kind = RU_TASKS_HEARD;
         post(f, e->to, f->in->latency_ns, &ev);
         break;
-    case RU_TASKS_WORK: {
-        double work_ns = (e->range.hi - e->range.lo) * (1e9 / f->in->items);
-        int64_t now = ru_sim_now(f->sim).ns, end = ends_ns(f->in->trace, w, now, work_ns);
-        if (end < 0) {
-            f->failed = RU_FAIL(f->err, RU_E_LIMIT, "the job is longer than its speeds");
-            ru_sim_stop(f->sim);
-            return;
-        }
-        f->own[w] += e->range.owner == w ? e->range.hi - e->range.lo : 0;
-        ev.kind = RU_TASKS_WORKED;
-        post(f, w, end - now, &ev);
+    case RU_TASKS_WORK:
+        f->task[w] = (task){true, e->range, e->range.lo, ru_sim_now(f->sim).ns, 0};
+        post_worked(f, w);
         break;
-    }
     case RU_TASKS_FLUSH:
         ev.kind = RU_TASKS_FLUSHED;
         post(f, w, 2 * f->in->latency_ns, &ev);
@@ -301,16 +336,33 @@ static void perform(fleet *f, uint32_t w, const ru_tasks_effect *e)
     }
 }
 
-static void step(fleet *f, uint32_t w, const ru_tasks_event *ev)
+static void step(fleet *f, uint32_t w, ru_tasks_event *ev)
 {
+    task *t = &f->task[w];
+    int64_t now = ru_sim_now(f->sim).ns;
+    bool worked = ev->kind == RU_TASKS_WORKED;
+    if ((worked && (!t->on || memcmp(&ev->range, &t->range, sizeof t->range) != 0)) ||
+        (ev->kind == RU_TASKS_TIME && t->wake_ns != now)) {
+        return; /* it has got another end since, or asked for another time */
+    }
+    follow(f, w);
+    ev->reached = t->reached;
+    if (worked) {
+        t->on = false;
+        f->own[w] += t->range.owner == w ? t->range.hi - t->range.lo : 0;
+    }
     ru_tasks_step(f->worker[w], ev, f->out);
+    if (t->on && f->out->end != t->range.hi) {
+        t->range.hi = f->out->end;
+        post_worked(f, w);
+    }
     for (uint32_t i = 0; i < f->out->n; i++) {
         perform(f, w, &f->out->at[i]);
     }
     if (f->out->wake_ns > 0) {
         const ru_tasks_event wake = {.kind = RU_TASKS_TIME};
-        int64_t after = f->out->wake_ns - ru_sim_now(f->sim).ns;
-        post(f, w, after > 0 ? after : 0, &wake);
+        t->wake_ns = f->out->wake_ns > now ? f->out->wake_ns : now;
+        post(f, w, t->wake_ns - now, &wake);
     }
 }
 
@@ -328,6 +380,7 @@ static void arrive(void *self, uint64_t at)
 static ru_status fleet_memory(fleet *f, uint32_t n, ru_err *err)
 {
     f->worker = RU_NEW(f->arena, ru_tasks *, n);
+    f->task = RU_NEW(f->arena, task, n);
     f->letters = RU_NEW(f->arena, letter, LETTERS_MAX);
     f->closed = RU_NEW(f->arena, uint32_t, n);
     f->own = RU_NEW(f->arena, uint32_t, n);
@@ -338,7 +391,7 @@ static ru_status fleet_memory(fleet *f, uint32_t n, ru_err *err)
     f->expect = RU_NEW(f->arena, uint32_t, (int64_t)n * GRANTS_MAX);
     if (f->worker == NULL || f->letters == NULL || f->closed == NULL || f->own == NULL ||
         f->out == NULL || f->took == NULL || f->seen == NULL || f->grant == NULL ||
-        f->expect == NULL) {
+        f->expect == NULL || f->task == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u workers", n);
     }
     for (uint32_t i = 0; i < LETTERS_MAX; i++) {

@@ -27,8 +27,11 @@ typedef struct answer {
     struct process *p;
     ru_engine_ckpt at;
     uint32_t object, tag;
-    ru_engine_task *task;
-    record *log; /* LOGGED: not stored before it is answered; NULL: it is */
+    ru_engine_task *task;      /* RAN; NULL: it ends at another time */
+    int64_t begun_ns, work_ns; /* RAN: what all its units take from then on, as work_ends says */
+    uint32_t units;            /* so many */
+    uint32_t end;              /* RAN: cut.end, as it is answered now */
+    record *log;               /* LOGGED: not stored before it is answered; NULL: it is */
 } answer;
 
 typedef struct world {
@@ -91,6 +94,20 @@ static void log_read(process *p, const answer *a, ru_time now, ru_effects *fx)
     free(bytes);
 }
 
+/* All that it was not told to leave: pieces are computed when their time is over. */
+static void compute(process *p, ru_engine_task *t)
+{
+    if (t->cut.units == 0) {
+        ru_engine_compute(&p->world->ops, &p->world->shape, t);
+        return;
+    }
+    t->cut.next = t->cut.from;
+    while (ru_engine_piece(t, t->cut.units)) {
+        ru_engine_compute(&p->world->ops, &p->world->shape, t);
+        p->world->out->helped += t->executor == t->task.executor ? 0 : t->task.hi - t->task.lo;
+    }
+}
+
 static void perform(void *self, uint64_t arg)
 {
     (void)arg;
@@ -102,9 +119,10 @@ static void perform(void *self, uint64_t arg)
         void *s = NULL;
         RU_CHECK(p->world->ops.exec_open(&p->world->app, a->object, NULL, &s, NULL) == RU_OK);
         ru_engine_opened(p->engine, a->object, a->tag, s, RU_OK, NULL, now, fx);
-    } else if (a->kind == RAN) {
-        ru_engine_compute(&p->world->ops, &p->world->shape, a->task);
+    } else if (a->kind == RAN && a->task != NULL) {
+        compute(p, a->task);
         ru_engine_ran(p->engine, a->task, now, fx);
+    } else if (a->kind == RAN) {
     } else if (a->kind == WRITTEN) {
         ru_engine_written(p->engine, a->at, a->object, RU_OK, NULL, now, fx);
     } else if (a->kind == LOGGED) {
@@ -177,6 +195,16 @@ static int64_t slowed(const process *p, int64_t ns)
     return draw % 4 == 0 ? ns * (int64_t)(2 + draw / 4 % 7) : ns;
 }
 
+/* When the first n units of work that began then are done. */
+static int64_t work_ends(const process *p, const answer *a, uint32_t n)
+{
+    double part = (double)a->work_ns * n / a->units;
+    const ru_speeds speeds = {p->world->job->seed, p->world->job->pattern};
+    return speeds.pattern == RU_SPEED_EVEN
+               ? a->begun_ns + (int64_t)part
+               : ru_speed_ends_ns(&speeds, (uint32_t)(p - p->world->at), a->begun_ns, part);
+}
+
 static void device_run(void *self, ru_engine_task *task)
 {
     process *p = self;
@@ -190,22 +218,61 @@ static void device_run(void *self, ru_engine_task *task)
     if (task->task.clock > p->world->closed && p->generation == p->world->generation) {
         p->world->closed = task->task.clock;
     }
+    uint32_t units = task->cut.units > 0 ? task->cut.end - task->cut.from : 1;
     if (p->world->job->divided) {
-        int64_t items = task->task.hi - task->task.lo;
+        int64_t items = task->cut.units > 0 ? task->cut.items * units / task->cut.units
+                                            : task->task.hi - task->task.lo;
         ns = (p->world->job->pattern == RU_SPEED_EVEN ? slowed(p, ns) : ns) * items /
                  RU_PARAMS_SLICED +
              1;
-        p->world->out->helped +=
-            task->executor == task->task.executor ? 0 : task->task.hi - task->task.lo;
     }
-    int64_t exact_ns = ns;
+    int64_t exact_ns = ns, now_ns = ru_sim_now(p->world->sim).ns;
     ns = some(p->world, ns);
-    if (p->world->job->pattern != RU_SPEED_EVEN) {
-        const ru_speeds speeds = {p->world->job->seed, p->world->job->pattern};
-        int64_t now = ru_sim_now(p->world->sim).ns;
-        ns = ru_speed_ends_ns(&speeds, (uint32_t)(p - p->world->at), now, (double)exact_ns) - now;
+    answer a = {.kind = RAN,
+                .object = task->executor,
+                .task = task,
+                .begun_ns = now_ns,
+                .work_ns = p->world->job->pattern == RU_SPEED_EVEN ? ns : exact_ns,
+                .units = units,
+                .end = task->cut.end};
+    later(p, a, work_ends(p, &a, units) - now_ns);
+}
+
+static answer *answer_of(const process *p, const ru_engine_task *task)
+{
+    answer *a = p->world->answers;
+    while (a != NULL && a->task != task) {
+        a = a->next;
     }
-    later(p, (answer){.kind = RAN, .object = task->executor, .task = task}, ns);
+    RU_CHECK(a != NULL && a->p == p);
+    return a;
+}
+
+/* The unit under way has begun. */
+static void device_hold(void *self, ru_engine_task *task)
+{
+    process *p = self;
+    const answer *a = answer_of(p, task);
+    int64_t now_ns = ru_sim_now(p->world->sim).ns;
+    while (now_ns > a->begun_ns && task->cut.next < task->cut.end &&
+           (task->cut.next == task->cut.from ||
+            work_ends(p, a, task->cut.next - task->cut.from) <= now_ns)) {
+        task->cut.next++;
+    }
+}
+
+static void device_release(void *self, ru_engine_task *task)
+{
+    process *p = self;
+    answer *a = answer_of(p, task);
+    int64_t now_ns = ru_sim_now(p->world->sim).ns;
+    if (task->cut.end < a->end) {
+        answer again = *a;
+        int64_t end_ns = work_ends(p, a, task->cut.end - task->cut.from);
+        a->task = NULL;
+        again.end = task->cut.end;
+        later(p, again, end_ns > now_ns ? end_ns - now_ns : 1);
+    }
 }
 
 static void device_write(void *self, ru_engine_ckpt at, uint32_t object, const void *bytes,
@@ -254,8 +321,9 @@ static void device_log_read(void *self, uint32_t generation, uint32_t since, uin
           some(p->world, 2000000));
 }
 
-static const ru_engine_device_ops device = {device_open, device_close, device_run,     device_write,
-                                            device_read, device_log,   device_log_read};
+static const ru_engine_device_ops device = {device_open, device_close,   device_run,
+                                            device_hold, device_release, device_write,
+                                            device_read, device_log,     device_log_read};
 
 static void collect(process *p, ru_engine_ckpt at)
 {

@@ -86,7 +86,15 @@ typedef struct ru_engine_ckpt {
 typedef struct ru_engine_task {
     uint32_t executor; /* who works on it; task.executor's items */
     bool part; /* some items of a task whose rows these are: it is checked when all are done */
-    ru_app_task task;
+    /* A part that runs piece by piece (ru_engine_piece) and may end early. Owner: the device, from
+     * `run` to ru_engine_ran; hold and release guard it. */
+    struct {
+        uint32_t units;     /* the task has so many; 0: this is no such part */
+        uint32_t from;      /* first unit of the part */
+        uint32_t next, end; /* units next .. end - 1 have not begun */
+        int64_t lo, items;  /* of the task */
+    } cut;
+    ru_app_task task;    /* lo, hi: of the piece */
     float *const *local; /* [tables] rows of the executor; NULL: the table is not local */
     uint32_t n_wants;
     ru_app_want want[RU_APP_WANTS_MAX];
@@ -108,8 +116,13 @@ typedef struct ru_engine_device_ops {
      * executor has). */
     void (*open)(void *self, uint32_t executor, uint32_t helper);
     void (*close)(void *self, uint32_t executor, void *state); /* nothing of it is under way */
-    /* ru_engine_compute(task) on some thread: ru_engine_ran. */
+    /* ru_engine_compute(task) on some thread, or all its pieces one after another: ru_engine_ran.
+     */
     void (*run)(void *self, ru_engine_task *task);
+    /* Between the two no piece of this task begins. The engine may lower cut.end meanwhile, to
+     * cut.next at least. May be NULL where executors do not help each other. */
+    void (*hold)(void *self, ru_engine_task *task);
+    void (*release)(void *self, ru_engine_task *task);
     /* Store bytes of an object durably: ru_engine_written; bytes are view until return. A
      * checkpoint is valid when its last object, ru_engine_objects - 1, is stored. */
     void (*write)(void *self, ru_engine_ckpt at, uint32_t object, const void *bytes, int64_t n);
@@ -242,7 +255,11 @@ void ru_engine_logged(ru_engine *e, uint32_t generation, int64_t busy_ns, ru_sta
 void ru_engine_log_read(ru_engine *e, uint32_t generation, uint32_t object, const void *bytes,
                         int64_t n, ru_status st, const char *why, ru_time now, ru_effects *fx);
 
-/* Run the app and find what changed. Thread: any, one for each task. */
+/* Begin the next piece of a task, of at most `units` units; less near its end. false: none is left.
+ * Thread: any, but not while the task is held. */
+bool ru_engine_piece(ru_engine_task *task, uint32_t units);
+/* Run the app, for a piece if the task has some, and find what changed. Thread: any, one for each
+ * task. */
 void ru_engine_compute(const ru_app_ops *ops, const ru_app_shape *shape, ru_engine_task *task);
 
 /* Leader: move an object (executors, then shards) to a member, by its place in the view; elsewhere

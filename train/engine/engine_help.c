@@ -66,7 +66,7 @@ static void begin(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
         (void)rui_slice_local(e, &s->of, h->local, came->bytes, false);
     }
     s->slice.result = (ru_app_result){0};
-    rui_slice_run(e, k, &s->slice, &s->pending, now, fx);
+    rui_slice_run(e, k, &s->slice, now, fx);
 }
 
 static void place(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
@@ -134,12 +134,7 @@ void rui_help_work(ru_engine *e, uint32_t k, const ru_tasks_range *r, ru_time no
     rui_slice *s = slice_of(e, k);
     rui_helpee *h = rui_slice_helpee(e, k, r->owner);
     const ru_tasks_range *whole = &h->came[r->seq % RUI_SLICE_SLOTS].range;
-    RU_CHECK(whole->seq == r->seq);
-    s->pending = *r;
-    if (s->of.owner == r->owner && s->of.seq == r->seq) {
-        rui_slice_run(e, k, &s->slice, r, now, fx);
-        return;
-    }
+    RU_CHECK(whole->seq == r->seq && whole->lo == r->lo);
     s->of = *whole;
     bool same = s->rows_read && s->whose == r->owner && s->clock == r->clock;
     if (!same) {

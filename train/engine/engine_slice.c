@@ -252,18 +252,27 @@ void rui_slice_heard(ru_engine *e, ru_node_id from, const void *head, uint32_t h
 /* -- own items -----------------------------------------------------------------------------------
  */
 
-void rui_slice_run(ru_engine *e, uint32_t k, const ru_engine_task *whole, const ru_tasks_range *r,
-                   ru_time now, ru_effects *fx)
+void rui_slice_run(ru_engine *e, uint32_t k, const ru_engine_task *whole, ru_time now,
+                   ru_effects *fx)
 {
     rui_slice *s = slice_of(e, k);
-    s->work = *whole;
-    s->work.part = true;
-    rui_slice_items(e, r, &s->work.task.lo, &s->work.task.hi);
-    if (s->work.task.lo == s->work.task.hi) {
+    const ru_tasks_range *r = &s->pending;
+    if (r->owner != k) { /* time of items counts from now on; the slice may be void */
+        const ru_tasks_event ev = {.kind = RU_TASKS_TIME};
+        rui_slice_step(e, k, &ev, now, fx);
+    }
+    if (r->lo == r->hi || e->ended) {
         const ru_tasks_event ev = {.kind = RU_TASKS_WORKED};
         rui_slice_step(e, k, &ev, now, fx);
         return;
     }
+    s->work = *whole;
+    s->work.part = true;
+    s->work.cut.units = e->slices->units;
+    s->work.cut.from = s->work.cut.next = r->lo;
+    s->work.cut.end = r->hi;
+    s->work.cut.lo = whole->task.lo;
+    s->work.cut.items = whole->task.hi - whole->task.lo;
     s->running = true;
     s->own = r->owner == k;
     s->generation = e->generation;
@@ -275,8 +284,9 @@ void rui_slice_ran(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
 {
     rui_slice *s = slice_of(e, k);
     rui_exec *x = &e->exec[k];
-    RU_CHECK(s->running);
+    RU_CHECK(s->running && s->work.cut.next <= s->work.cut.end);
     s->running = false;
+    s->pending.lo = s->pending.hi = s->work.cut.end;
     e->facts.busy_ns += s->work.cpu_ns;
     if (s->generation != e->generation || e->ended) {
         x->busy = s->own ? RUI_IDLE : x->busy;
@@ -407,8 +417,9 @@ static void perform(ru_engine *e, uint32_t k, const ru_tasks_effect *f, ru_time 
         send(e, k, f, now, fx);
         break;
     case RU_TASKS_WORK:
+        slice_of(e, k)->pending = f->range;
         if (f->range.owner == k) {
-            rui_slice_run(e, k, &e->exec[k].task, &f->range, now, fx);
+            rui_slice_run(e, k, &e->exec[k].task, now, fx);
         } else {
             rui_help_work(e, k, &f->range, now, fx);
         }
@@ -434,6 +445,25 @@ static void wake_at(ru_engine *e, uint32_t k, int64_t at_ns, ru_time now, ru_eff
     }
 }
 
+/* One step of an executor's machine, which learns how far its work is, and may end it sooner. */
+static void step_one(ru_engine *e, uint32_t k, ru_tasks_event *ev, ru_tasks_out *out)
+{
+    const ru_engine_device_ops *d = e->opt.device;
+    rui_slice *s = slice_of(e, k);
+    bool runs = s->running;
+    if (runs) {
+        d->hold(e->opt.device_self, &s->work);
+    }
+    ev->reached = runs ? s->work.cut.next : s->pending.lo;
+    ru_tasks_step(s->machine, ev, out);
+    s->pending.hi = out->end;
+    if (runs) {
+        RU_CHECK(out->end >= s->work.cut.next && out->end <= s->work.cut.end);
+        s->work.cut.end = out->end;
+        d->release(e->opt.device_self, &s->work);
+    }
+}
+
 /* What a step asks for may answer at once: events wait in a ring until the step is over. */
 void rui_slice_step(ru_engine *e, uint32_t k, const ru_tasks_event *ev, ru_time now, ru_effects *fx)
 {
@@ -455,7 +485,7 @@ void rui_slice_step(ru_engine *e, uint32_t k, const ru_tasks_event *ev, ru_time 
         if (e->ended || slice_of(e, of)->machine == NULL) {
             continue;
         }
-        ru_tasks_step(slice_of(e, of)->machine, &next, l->out);
+        step_one(e, of, &next, l->out);
         int64_t wake_ns = l->out->wake_ns;
         for (uint32_t i = 0; i < l->out->n && !e->ended; i++) {
             perform(e, of, &l->out->at[i], now, fx);
@@ -560,6 +590,11 @@ bool rui_slice_leaves(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
 static void drop(ru_engine *e, uint32_t k)
 {
     rui_slice *s = slice_of(e, k);
+    if (s->running) { /* what the device has counts for nothing */
+        e->opt.device->hold(e->opt.device_self, &s->work);
+        s->work.cut.end = s->work.cut.next;
+        e->opt.device->release(e->opt.device_self, &s->work);
+    }
     s->machine = NULL;
     s->n_done = 0;
     s->unit_ns = 0;
@@ -712,6 +747,7 @@ ru_status rui_slice_open_all(ru_engine *e, ru_err *err)
                        "clocks.stragglers to wait",
                        e->opt.ops->name, shape->whole);
     }
+    RU_CHECK(e->opt.device->hold != NULL && e->opt.device->release != NULL);
     struct rui_slices *l = e->slices = RU_NEW(e->arena, struct rui_slices, 1);
     if (l != NULL) {
         ru_arena_init(&l->arena, 0);

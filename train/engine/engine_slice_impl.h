@@ -112,7 +112,7 @@ typedef struct rui_slice {
     ru_tasks_range batch[RUI_SLICE_SLOTS];
     uint32_t n_batch;
     ru_tasks_range of;      /* the slice; seq 0: none */
-    ru_tasks_range pending; /* part of it that begins when data and rows are here */
+    ru_tasks_range pending; /* what the machine has under way, until the device begins it */
     ru_ps_rows *rows;       /* of the slice; a buffer */
     uint32_t n_rows, cap_rows;
     float *buffer;
@@ -172,9 +172,9 @@ void rui_slice_step(ru_engine *e, uint32_t k, const ru_tasks_event *ev, ru_time 
                     ru_effects *fx);
 /* Items of a range of units. */
 void rui_slice_items(const ru_engine *e, const ru_tasks_range *r, int64_t *lo, int64_t *hi);
-/* Run some units of `whole`; WORKED follows. */
-void rui_slice_run(ru_engine *e, uint32_t k, const ru_engine_task *whole, const ru_tasks_range *r,
-                   ru_time now, ru_effects *fx);
+/* Run what is pending, units of `whole`; WORKED follows. */
+void rui_slice_run(ru_engine *e, uint32_t k, const ru_engine_task *whole, ru_time now,
+                   ru_effects *fx);
 /* Bytes of the local rows of a range; to or from `bytes`. */
 int64_t rui_slice_local(const ru_engine *e, const ru_tasks_range *r, float *const *local,
                         uint8_t *bytes, bool out);

@@ -274,12 +274,31 @@ static ru_status check_guards(const ru_app_ops *ops, const ru_app_shape *shape,
     return RU_OK;
 }
 
+/* Near the end of what is left pieces get smaller, so that more of it can still be given away. */
+bool ru_engine_piece(ru_engine_task *task, uint32_t units)
+{
+    if (task->cut.next == task->cut.end) {
+        return false;
+    }
+    uint32_t rest = task->cut.end - task->cut.next, n = rest / 8;
+    n = n > units / 4 ? n : units / 4;
+    n = n < units ? n : units;
+    n = n < 1 ? 1 : n < rest ? n : rest;
+    task->task.lo = task->cut.lo + task->cut.items * task->cut.next / task->cut.units;
+    task->cut.next += n;
+    task->task.hi = task->cut.lo + task->cut.items * task->cut.next / task->cut.units;
+    return true;
+}
+
 void ru_engine_compute(const ru_app_ops *ops, const ru_app_shape *shape, ru_engine_task *task)
 {
     const ru_app_view view = {.value = task->value, .delta = task->delta};
-    memset(&task->result, 0, sizeof task->result);
+    ru_app_result one = {0};
     task->err = (ru_err){0};
-    task->status = ru_app_call_run(ops, task->state, &task->task, &view, &task->result, &task->err);
+    task->status = ru_app_call_run(ops, task->state, &task->task, &view, &one, &task->err);
+    for (uint32_t i = 0; i < RU_APP_SUMS_MAX; i++) {
+        task->result.sums[i] = one.sums[i] + (task->cut.units > 0 ? task->result.sums[i] : 0);
+    }
     task->status = task->status == RU_OK ? check_guards(ops, shape, task) : task->status;
     if (task->status == RU_OK && !task->part) {
         task->status = rui_task_check(shape, task);

@@ -4,6 +4,8 @@
 
 #include "train/tasks/tasks_impl.h"
 
+enum { SAMPLE = 8, SAMPLES_MAX = 40 };
+
 ru_tasks_effect *rui_tasks_effect(ru_tasks *t, ru_tasks_effect_kind kind)
 {
     RU_CHECK(t->out->n < RU_TASKS_EFFECTS_MAX);
@@ -43,7 +45,8 @@ uint32_t rui_tasks_mine(const ru_tasks *t)
     for (uint32_t i = 0; i < t->n_loose; i++) {
         n += t->loose[i].hi - t->loose[i].lo;
     }
-    return n;
+    bool loose = t->working && !t->head && t->work.owner == t->opt.me;
+    return n + (loose ? t->work.hi - t->reached : 0);
 }
 
 uint32_t rui_tasks_share(const ru_tasks *t)
@@ -149,9 +152,11 @@ const ru_tasks_stats *ru_tasks_stats_of(const ru_tasks *t)
 /* -- clocks -------------------------------------------------------------------------------------
  */
 
+/* Also beside a slice of another worker: what is to do can be handed out. */
 static bool may_begin(const ru_tasks *t)
 {
-    return t->begun && !t->open && !ru_tasks_done(t) &&
+    bool own = t->working && t->work.owner == t->opt.me;
+    return t->begun && !t->open && !own && !ru_tasks_done(t) &&
            t->closed_by_all + t->rules->slack >= t->clock;
 }
 
@@ -198,23 +203,14 @@ static void drop_clocks(ru_tasks *t)
     if (t->rules->backup > 0 && t->closed_by_all > t->clock) {
         t->stats.dropped += t->open ? t->opt.items : 0;
         t->clock = t->closed_by_all < t->opt.clocks ? t->closed_by_all : t->opt.clocks;
-        t->open = false;
+        t->open = t->head = false;
         t->n_loose = 0;
+        t->work.hi = t->working && t->work.owner == t->opt.me ? t->reached : t->work.hi;
     }
 }
 
 /* -- work ---------------------------------------------------------------------------------------
  */
-
-/* Near the end of a clock grains get smaller, so that what is left can still be handed over. */
-static uint32_t grain(const ru_tasks *t)
-{
-    int64_t n = t->rules->grain_ppm * (int64_t)t->opt.items / RUI_TASKS_ONE;
-    int64_t rest = rui_tasks_mine(t) / 8, least = n / 4;
-    rest = rest > least ? rest : least;
-    n = t->rules->push && rest < n ? rest : n;
-    return n < 1 ? 1 : (uint32_t)n;
-}
 
 static void work_on(ru_tasks *t, ru_tasks_range range)
 {
@@ -225,23 +221,22 @@ static void work_on(ru_tasks *t, ru_tasks_range range)
     RU_CHECK(!t->working && range.lo < range.hi);
     t->working = true;
     t->work = range;
-    t->work_ns = t->now.ns;
+    t->reached = t->sampled = range.lo;
+    t->work_ns = t->sampled_ns = t->now.ns;
     t->told_idle = false;
     t->asked = false;
     rui_tasks_effect(t, RU_TASKS_WORK)->range = range;
 }
 
 /* Slices of others come first: their owners are behind. Then own items from the head, then those
- * that came back. */
+ * that came back. Each is worked on to its end, unless something comes up (interrupt). */
 static bool choose_work(ru_tasks *t)
 {
-    uint32_t most = grain(t);
-    rui_tasks_slot *s = rui_tasks_next_slice(t);
+    const rui_tasks_slot *s = rui_tasks_next_slice(t);
     if (s != NULL) {
         ru_tasks_range r = s->range;
         r.lo = s->at;
-        r.hi = r.hi - r.lo > most ? r.lo + most : r.hi;
-        s->at = r.hi;
+        t->head = false;
         work_on(t, r);
         return true;
     }
@@ -251,42 +246,111 @@ static bool choose_work(ru_tasks *t)
     ru_tasks_range r = {.owner = t->opt.me, .helper = t->opt.me, .clock = t->clock};
     if (t->pos < t->tail) {
         r.lo = t->pos;
-        r.hi = t->tail - r.lo > most ? r.lo + most : t->tail;
-        t->pos = r.hi;
+        r.hi = t->tail;
+        t->head = true;
         work_on(t, r);
         return true;
     }
     if (t->n_loose > 0) {
-        ru_tasks_range *l = &t->loose[t->n_loose - 1];
+        const ru_tasks_range *l = &t->loose[--t->n_loose];
         r.lo = l->lo;
-        r.hi = l->hi - l->lo > most ? l->lo + most : l->hi;
-        l->lo = r.hi;
-        t->n_loose -= l->lo == l->hi ? 1 : 0;
+        r.hi = l->hi;
+        t->head = false;
         work_on(t, r);
         return true;
     }
     return false;
 }
 
+/* The slice of another worker that is under way; NULL: none, or it counts for nothing any more. */
+static rui_tasks_slot *slice_under_way(const ru_tasks *t)
+{
+    rui_tasks_peer *o = t->working && t->work.owner != t->opt.me
+                            ? rui_tasks_peer_of(t->helpee, t->opt.n_helpees, t->work.owner)
+                            : NULL;
+    rui_tasks_slot *s = o != NULL ? &o->slot[t->work.seq % RUI_TASKS_SLOTS] : NULL;
+    return s != NULL && s->state == RUI_TASKS_WORKING && s->range.seq == t->work.seq ? s : NULL;
+}
+
+/* Time of an item, by those since the last sample. A sample in the midst of work has SAMPLE grains
+ * at least: what is under way counts as done. */
+static void sample(ru_tasks *t, bool over)
+{
+    int64_t grain = t->rules->grain_ppm * (int64_t)t->opt.items / RUI_TASKS_ONE;
+    int64_t n = (int64_t)t->reached - t->sampled;
+    grain = grain < 1 ? 1 : grain;
+    if (t->reached == t->work.lo) {
+        t->sampled_ns = t->now.ns; /* it has not begun */
+    } else if (n > 0 && (over || n >= SAMPLE * grain)) {
+        int64_t each = (t->now.ns - t->sampled_ns) / n;
+        for (int64_t k = n / grain < SAMPLES_MAX ? n / grain : SAMPLES_MAX; k >= 0; k--) {
+            t->item_ns = t->item_ns == 0 ? each : (7 * t->item_ns + each) / 8;
+        }
+        t->sampled = t->reached;
+        t->sampled_ns = t->now.ns;
+    }
+}
+
+/* Work under way has come so far. */
+static void follow(ru_tasks *t, uint32_t reached, bool over)
+{
+    RU_CHECK(reached >= t->reached && reached <= t->work.hi);
+    t->reached = reached;
+    rui_tasks_slot *s = slice_under_way(t);
+    if (s != NULL) {
+        s->at = reached;
+    }
+    t->pos = t->head ? reached : t->pos;
+    sample(t, over);
+}
+
 static void worked(ru_tasks *t)
 {
     RU_CHECK(t->working);
-    t->working = false;
+    rui_tasks_slot *s = slice_under_way(t);
     uint32_t n = t->work.hi - t->work.lo;
-    int64_t took_ns = t->now.ns - t->work_ns, each = took_ns / n;
-    t->stats.busy_ns += took_ns;
-    t->item_ns = t->item_ns == 0 ? each : (7 * t->item_ns + each) / 8;
+    t->working = t->head = false;
+    t->stats.busy_ns += t->now.ns - t->work_ns;
     if (t->work.owner == t->opt.me) {
         t->stats.worked += n;
         return;
     }
     t->stats.helped += n;
-    rui_tasks_peer *o = rui_tasks_peer_of(t->helpee, t->opt.n_helpees, t->work.owner);
-    rui_tasks_slot *s = &o->slot[t->work.seq % RUI_TASKS_SLOTS];
-    if (s->state == RUI_TASKS_WORKING && s->at == s->range.hi) {
+    if (s != NULL && s->at == s->range.hi) {
         s->state = RUI_TASKS_FLUSHING;
         rui_tasks_effect(t, RU_TASKS_FLUSH)->range = s->range;
     }
+}
+
+/* Own work ends for a slice of another worker, and a slice whose owner is gone ends at once. */
+static void interrupt(ru_tasks *t)
+{
+    bool own = t->work.owner == t->opt.me;
+    if (t->reached == t->work.hi || (own ? !rui_tasks_waits(t) : slice_under_way(t) != NULL)) {
+        return;
+    }
+    if (own && !t->head) {
+        RU_CHECK(t->n_loose < RUI_TASKS_LOOSE_MAX);
+        t->loose[t->n_loose] = t->work;
+        t->loose[t->n_loose++].lo = t->reached;
+    }
+    t->head = false; /* the rest from pos on stays to do */
+    t->work.hi = t->reached;
+}
+
+/* When to look again how far work is: a report may be due, or a slice to be taken back. */
+static void look_again(ru_tasks *t)
+{
+    int64_t grain_ns = t->item_ns * (t->rules->grain_ppm * (int64_t)t->opt.items / RUI_TASKS_ONE);
+    int64_t step_ns = t->item_ns * (t->rules->report_ppm * (int64_t)t->opt.items / RUI_TASKS_ONE);
+    int64_t until_ns = t->item_ns > 0 ? step_ns : t->rules->rtt_ns;
+    int64_t spare = rui_tasks_spare(t);
+    bool sooner = spare >= 0 && t->item_ns > 0 && spare * t->item_ns < until_ns;
+    until_ns = sooner ? spare * t->item_ns : until_ns;
+    until_ns = until_ns > grain_ns ? until_ns : grain_ns;
+    int64_t at_ns = t->now.ns + (until_ns > 0 ? until_ns : 1);
+    sooner = t->out->wake_ns == 0 || at_ns < t->out->wake_ns;
+    t->out->wake_ns = sooner ? at_ns : t->out->wake_ns;
 }
 
 /* Progress of somebody who works on, as it is expected; not far beyond what was told, because who
@@ -318,14 +382,17 @@ static void report(ru_tasks *t)
 static void settle(ru_tasks *t)
 {
     drop_clocks(t);
-    while (!t->working) {
+    for (bool more = true; more;) {
         if (clock_over(t)) {
             close_clock(t);
         } else if (may_begin(t)) {
             begin_clock(t);
-        } else if (!choose_work(t)) {
-            break;
+        } else {
+            more = !t->working && choose_work(t);
         }
+    }
+    if (t->working) {
+        interrupt(t);
     }
     if (t->open) {
         rui_tasks_cancel(t);
@@ -344,6 +411,23 @@ static void settle(ru_tasks *t)
     }
     if (t->open && rui_tasks_mine(t) == 0 && rui_tasks_given_out(t)) {
         rui_tasks_ask_again(t);
+    }
+    if (t->working && t->rules->push && t->opt.n_helpers + t->opt.n_helpees > 0) {
+        look_again(t);
+    }
+}
+
+/* Where work under way ends now: items that were offered in this step are not part of it. */
+static void set_end(ru_tasks *t)
+{
+    if (t->head && t->work.hi > t->tail) {
+        t->work.hi = t->tail;
+    }
+    t->out->end = t->working ? t->work.hi : 0;
+    for (uint32_t i = 0; i < t->out->n; i++) {
+        if (t->out->at[i].kind == RU_TASKS_WORK) {
+            t->out->at[i].range.hi = t->work.hi;
+        }
     }
 }
 
@@ -443,6 +527,10 @@ void ru_tasks_step(ru_tasks *t, const ru_tasks_event *ev, ru_tasks_out *out)
     t->out = out;
     out->n = 0;
     out->wake_ns = 0;
+    if (t->working) {
+        bool over = ev->kind == RU_TASKS_WORKED;
+        follow(t, over ? t->work.hi : ev->reached, over);
+    }
     switch (ev->kind) {
     case RU_TASKS_BEGIN:
         t->begun = true;
@@ -476,5 +564,6 @@ void ru_tasks_step(ru_tasks *t, const ru_tasks_event *ev, ru_tasks_out *out)
         break;
     }
     settle(t);
+    set_end(t);
     t->out = NULL;
 }

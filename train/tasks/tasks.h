@@ -34,6 +34,11 @@
  * takes. A slice is so large that its end and the owner's own come together, and a CANCEL is sent
  * so early that the owner does not wait for its answer.
  *
+ * Work goes on by itself to the end of its range. Each step is told how far it is, and answers
+ * where it ends: sooner, if the owner hands out items that have not begun, or a slice of another
+ * worker waits. So the caller looks only when something happens, or at the time that a step asked
+ * for.
+ *
  * A step machine: events with their time in, effects out; no clock, no allocation after opening.
  * Thread: one. Source: flexrr-2016 (messages, rules); CANCEL_OK, slots and pull style as described
  * are ours. */
@@ -81,7 +86,7 @@ typedef struct ru_tasks_msg {
 
 typedef enum ru_tasks_event_kind {
     RU_TASKS_BEGIN,   /* first event */
-    RU_TASKS_WORKED,  /* the range of the last WORK is done */
+    RU_TASKS_WORKED,  /* the range of the last WORK is done, up to its end */
     RU_TASKS_HEARD,   /* msg from worker */
     RU_TASKS_FLUSHED, /* servers hold the updates of range */
     RU_TASKS_CLOCKS,  /* everybody has closed all clocks below `clock` */
@@ -98,13 +103,16 @@ typedef struct ru_tasks_event {
     uint32_t worker, clock;
     ru_tasks_range range;
     ru_tasks_msg msg;
+    /* While a range is worked on: its items from here on have not begun, and none begins before the
+     * answer of this step is in force. */
+    uint32_t reached;
     const uint32_t *grant;  /* SHARES: [helpers] items to hand to each helper in every clock */
     const uint32_t *expect; /* SHARES: [helpees] items that each hands to this worker */
 } ru_tasks_event;
 
 typedef enum ru_tasks_effect_kind {
     RU_TASKS_SEND,  /* msg to worker `to` */
-    RU_TASKS_WORK,  /* compute `range` now; then WORKED. One at a time */
+    RU_TASKS_WORK,  /* compute `range` now, which may be empty; then WORKED. One at a time */
     RU_TASKS_FLUSH, /* send the updates of this whole slice to the servers; then FLUSHED */
     RU_TASKS_CLOSE, /* clock is done: servers apply own updates and those of accepted slices */
 } ru_tasks_effect_kind;
@@ -123,6 +131,8 @@ typedef struct ru_tasks_out {
     ru_tasks_effect at[RU_TASKS_EFFECTS_MAX];
     uint32_t n;
     int64_t wake_ns; /* TIME is wanted then; 0: not. The last step's answer holds */
+    uint32_t end;    /* the range that is worked on ends here: `reached` at least, and never later
+                        than it was before. 0: none is */
 } ru_tasks_out;
 
 typedef struct ru_tasks_stats {

@@ -28,7 +28,25 @@ uint32_t rui_tasks_taken_on(const ru_tasks *t)
     return n;
 }
 
-/* The slice under way; else the newest whose clock this worker's copy of the parameters is fresh
+static bool ready(const ru_tasks *t, const rui_tasks_slot *slot)
+{
+    bool fresh = t->closed_by_all + t->rules->slack >= slot->range.clock;
+    return slot->state == RUI_TASKS_QUEUED && fresh;
+}
+
+bool rui_tasks_waits(const ru_tasks *t)
+{
+    for (uint32_t i = 0; i < t->opt.n_helpees; i++) {
+        for (uint32_t s = 0; s < RUI_TASKS_SLOTS; s++) {
+            if (ready(t, &t->helpee[i].slot[s])) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The newest whose clock this worker's copy of the parameters is fresh
  * enough for, which is claimed then. */
 rui_tasks_slot *rui_tasks_next_slice(ru_tasks *t)
 {
@@ -36,12 +54,7 @@ rui_tasks_slot *rui_tasks_next_slice(ru_tasks *t)
     for (uint32_t i = 0; i < t->opt.n_helpees; i++) {
         for (uint32_t s = 0; s < RUI_TASKS_SLOTS; s++) {
             rui_tasks_slot *slot = &t->helpee[i].slot[s];
-            if (slot->state == RUI_TASKS_WORKING && slot->at < slot->range.hi) {
-                return slot;
-            }
-            bool fresh = t->closed_by_all + t->rules->slack >= slot->range.clock;
-            if (slot->state == RUI_TASKS_QUEUED && fresh &&
-                (best == NULL || slot->came > best->came)) {
+            if (ready(t, slot) && (best == NULL || slot->came > best->came)) {
                 best = slot;
             }
         }

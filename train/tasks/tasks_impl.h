@@ -79,9 +79,12 @@ struct ru_tasks {
     uint32_t n_loose;
     ru_tasks_range *accepted; /* [n_accepted] of this clock */
     uint32_t n_accepted;
-    bool working;
+    bool working, head;  /* head: own items from pos on */
     ru_tasks_range work; /* under way */
+    uint32_t reached;    /* its items from here on have not begun; head: pos */
     int64_t work_ns;     /* began */
+    uint32_t sampled;    /* items until here are in item_ns */
+    int64_t sampled_ns;  /* then */
     int64_t idle_ns;     /* began; -1: busy */
     int64_t item_ns;     /* of an item, lately; 0: not known */
     int64_t arrivals;
@@ -106,6 +109,7 @@ uint32_t rui_tasks_mine(const ru_tasks *t); /* own items that nobody works on */
 void rui_tasks_consider(ru_tasks *t, rui_tasks_peer *h);
 void rui_tasks_consider_all(ru_tasks *t);
 void rui_tasks_cancel(ru_tasks *t);
+int64_t rui_tasks_spare(const ru_tasks *t);  /* own items until it takes slices back; -1: none */
 bool rui_tasks_given_out(const ru_tasks *t); /* slices that are not done yet */
 void rui_tasks_owner_heard(ru_tasks *t, rui_tasks_peer *h, const ru_tasks_msg *m);
 void rui_tasks_helper_lost(ru_tasks *t, rui_tasks_peer *h);
@@ -114,6 +118,7 @@ void rui_tasks_ask_again(ru_tasks *t);
 /* tasks_helper.c */
 void rui_tasks_helper_heard(ru_tasks *t, rui_tasks_peer *o, const ru_tasks_msg *m);
 rui_tasks_slot *rui_tasks_next_slice(ru_tasks *t);
+bool rui_tasks_waits(const ru_tasks *t);        /* a slice can be begun */
 uint32_t rui_tasks_taken_on(const ru_tasks *t); /* items of others that are still to do */
 void rui_tasks_flushed(ru_tasks *t, const ru_tasks_range *r);
 void rui_tasks_refuse_all(ru_tasks *t); /* what waits to be begun */

@@ -209,6 +209,18 @@ void rui_tasks_consider_all(ru_tasks *t)
     }
 }
 
+int64_t rui_tasks_spare(const ru_tasks *t)
+{
+    int64_t mine = rui_tasks_mine(t), want = ahead(t);
+    bool offered = false;
+    for (uint32_t i = 0; i < t->opt.n_helpers; i++) {
+        for (uint32_t s = 0; s < RUI_TASKS_SLOTS; s++) {
+            offered = offered || t->helper[i].slot[s].state == RUI_TASKS_OFFERED;
+        }
+    }
+    return !offered || !t->open ? -1 : mine > want ? mine - want : 0;
+}
+
 /* Take back slices that nobody has begun before own work runs out, the ones next to the tail first.
  */
 void rui_tasks_cancel(ru_tasks *t)

@@ -608,6 +608,7 @@ static void close_all(rui_app_worker *w)
     rui_app_threads_fini(w);
     ru_mutex_fini(&w->given_lock);
     ru_mutex_fini(&w->lock);
+    ru_mutex_fini(&w->part_lock);
 }
 
 /* What an app's mistake does not touch. */
@@ -676,6 +677,7 @@ ru_status ru_app_worker_run(const ru_app_worker_options *opt, ru_arena *arena,
     w->arena = arena;
     w->objective = RU_NAN;
     ru_mutex_init(&w->lock);
+    ru_mutex_init(&w->part_lock);
     ru_mutex_init(&w->given_lock);
     rui_app_threads_init(w);
     ru_status st = open_all(w, err);

@@ -126,6 +126,8 @@ typedef struct rui_app_worker {
     rui_app_lane lane[RUI_APP_LANES];
     rui_app_command *done, *done_last;
     bool quit;
+    /* guards `cut` of the tasks that compute threads have */
+    ru_mutex part_lock;
     /* under given_lock */
     ru_mutex given_lock;
     ru_app_state given; /* of a checkpoint that one process wrote; ops NULL: not read */

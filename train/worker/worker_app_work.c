@@ -14,6 +14,9 @@
 #include "train/worker/worker_impl.h"
 
 enum { KEPT = 2 }; /* valid checkpoints of the engine */
+/* Pieces of a task, after which it may end early; turns of tasks of one thread. */
+#define PIECE_NS INT64_C(1000000)
+#define TURN_NS  INT64_C(10000000)
 
 /* -- files ---------------------------------------------------------------------------------------
  */
@@ -341,15 +344,60 @@ static void open_exec(const rui_app_worker *w, rui_app_command *c)
     }
 }
 
-static void work(rui_app_worker *w, rui_app_command *c)
+static bool others_wait(rui_app_worker *w)
 {
+    ru_mutex_lock(&w->lock);
+    bool any = w->lane[RUI_APP_COMPUTE].todo != NULL;
+    ru_mutex_unlock(&w->lock);
+    return any;
+}
+
+/* A task, piece by piece if it has pieces. false: it is not over, and others wait. */
+static bool run_task(rui_app_worker *w, ru_engine_task *t, int64_t begin_ns)
+{
+    const ru_app_ops *ops = w->opt->file->ops;
+    if (t->cut.units == 0) {
+        ru_engine_compute(ops, &w->state.shape, t);
+        return true;
+    }
+    uint32_t units = 1;
+    for (int64_t at_ns = begin_ns, turn_ns = begin_ns;;) {
+        ru_mutex_lock(&w->part_lock);
+        uint32_t from = t->cut.next;
+        bool more = ru_engine_piece(t, units);
+        uint32_t n = t->cut.next - from;
+        ru_mutex_unlock(&w->part_lock);
+        if (!more) {
+            return true;
+        }
+        ru_engine_compute(ops, &w->state.shape, t);
+        if (t->status != RU_OK) {
+            return true;
+        }
+        int64_t now_ns = ru_clock_now().ns, each_ns = (now_ns - at_ns) / n + 1;
+        int64_t most = PIECE_NS / each_ns;
+        units = most < 1 ? 1 : most < 2 * (int64_t)units ? (uint32_t)most : 2 * units;
+        at_ns = now_ns;
+        if (now_ns - turn_ns >= TURN_NS) {
+            if (others_wait(w)) {
+                return false;
+            }
+            turn_ns = now_ns;
+        }
+    }
+}
+
+/* false: it goes on later. */
+static bool work(rui_app_worker *w, rui_app_command *c)
+{
+    bool over = true;
     int64_t begin = ru_clock_now().ns;
     switch (c->kind) {
     case RUI_APP_OPEN:
         open_exec(w, c);
         break;
     case RUI_APP_RUN:
-        ru_engine_compute(w->opt->file->ops, &w->state.shape, c->task);
+        over = run_task(w, c->task, begin);
         break;
     case RUI_APP_WRITE:
         write_object(w, c);
@@ -374,9 +422,10 @@ static void work(rui_app_worker *w, rui_app_command *c)
     }
     int64_t end = ru_clock_now().ns;
     if (c->kind == RUI_APP_RUN) {
-        c->task->cpu_ns = end - begin;
+        c->task->cpu_ns += end - begin;
     }
     rui_app_trace_work(w, c, begin, end);
+    return over;
 }
 
 static rui_app_lane *lane_of(rui_app_worker *w, const rui_app_command *c)
@@ -399,6 +448,16 @@ static rui_app_lane *lane_of(rui_app_worker *w, const rui_app_command *c)
     return &w->lane[RUI_APP_COMPUTE];
 }
 
+static void put(rui_app_lane *l, rui_app_command *c)
+{
+    if (l->todo == NULL) {
+        l->todo = c;
+    } else {
+        l->last->next = c;
+    }
+    l->last = c;
+}
+
 static void thread(void *self)
 {
     rui_app_lane *l = self;
@@ -413,9 +472,13 @@ static void thread(void *self)
         }
         l->todo = c->next;
         ru_mutex_unlock(&w->lock);
-        work(w, c);
+        bool over = work(w, c);
         ru_mutex_lock(&w->lock);
         c->next = NULL;
+        if (!over) {
+            put(l, c);
+            continue;
+        }
         if (w->done == NULL) {
             w->done = c;
         } else {
@@ -435,12 +498,7 @@ void rui_app_post(rui_app_worker *w, const rui_app_command *c)
     copy->next = NULL;
     rui_app_lane *l = lane_of(w, c);
     ru_mutex_lock(&w->lock);
-    if (l->todo == NULL) {
-        l->todo = copy;
-    } else {
-        l->last->next = copy;
-    }
-    l->last = copy;
+    put(l, copy);
     ru_cond_signal(&l->changed);
     ru_mutex_unlock(&w->lock);
 }
@@ -580,7 +638,22 @@ static void device_close(void *self, uint32_t executor, void *state)
 
 static void device_run(void *self, ru_engine_task *task)
 {
+    task->cpu_ns = 0;
     rui_app_post(self, &(rui_app_command){.kind = RUI_APP_RUN, .task = task});
+}
+
+static void device_hold(void *self, ru_engine_task *task)
+{
+    rui_app_worker *w = self;
+    (void)task;
+    ru_mutex_lock(&w->part_lock);
+}
+
+static void device_release(void *self, ru_engine_task *task)
+{
+    rui_app_worker *w = self;
+    (void)task;
+    ru_mutex_unlock(&w->part_lock);
 }
 
 static void device_write(void *self, ru_engine_ckpt at, uint32_t object, const void *bytes,
@@ -620,5 +693,6 @@ static void device_log_read(void *self, uint32_t generation, uint32_t since, uin
                                           .object = object});
 }
 
-const ru_engine_device_ops rui_app_device = {
-    device_open, device_close, device_run, device_write, device_read, device_log, device_log_read};
+const ru_engine_device_ops rui_app_device = {device_open, device_close,   device_run,
+                                             device_hold, device_release, device_write,
+                                             device_read, device_log,     device_log_read};
