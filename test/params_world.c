@@ -94,18 +94,17 @@ static void log_read(process *p, const answer *a, ru_time now, ru_effects *fx)
     free(bytes);
 }
 
-/* All that it was not told to leave: pieces are computed when their time is over. */
-static void compute(process *p, ru_engine_task *t)
+/* Pieces are computed when the time of all that were not taken away is over. */
+static void ran(process *p, ru_engine_task *t, ru_time now, ru_effects *fx)
 {
-    if (t->cut.units == 0) {
-        ru_engine_compute(&p->world->ops, &p->world->shape, t);
-        return;
-    }
     t->cut.next = t->cut.from;
-    while (ru_engine_piece(t, t->cut.units)) {
+    for (bool cut = t->cut.units > 0, more = !cut || ru_engine_piece(t, t->cut.units); more;) {
+        bool other = cut && t->executor != t->task.executor;
         ru_engine_compute(&p->world->ops, &p->world->shape, t);
-        p->world->out->helped += t->executor == t->task.executor ? 0 : t->task.hi - t->task.lo;
+        p->world->out->helped += other ? t->task.hi - t->task.lo : 0;
+        more = cut && ru_engine_piece(t, t->cut.units);
     }
+    ru_engine_ran(p->engine, t, now, fx);
 }
 
 static void perform(void *self, uint64_t arg)
@@ -119,10 +118,10 @@ static void perform(void *self, uint64_t arg)
         void *s = NULL;
         RU_CHECK(p->world->ops.exec_open(&p->world->app, a->object, NULL, &s, NULL) == RU_OK);
         ru_engine_opened(p->engine, a->object, a->tag, s, RU_OK, NULL, now, fx);
-    } else if (a->kind == RAN && a->task != NULL) {
-        compute(p, a->task);
-        ru_engine_ran(p->engine, a->task, now, fx);
     } else if (a->kind == RAN) {
+        if (a->task != NULL) {
+            ran(p, a->task, now, fx);
+        }
     } else if (a->kind == WRITTEN) {
         ru_engine_written(p->engine, a->at, a->object, RU_OK, NULL, now, fx);
     } else if (a->kind == LOGGED) {
@@ -226,15 +225,12 @@ static void device_run(void *self, ru_engine_task *task)
                  RU_PARAMS_SLICED +
              1;
     }
-    int64_t exact_ns = ns, now_ns = ru_sim_now(p->world->sim).ns;
-    ns = some(p->world, ns);
-    answer a = {.kind = RAN,
-                .object = task->executor,
-                .task = task,
-                .begun_ns = now_ns,
-                .work_ns = p->world->job->pattern == RU_SPEED_EVEN ? ns : exact_ns,
-                .units = units,
-                .end = task->cut.end};
+    int64_t drawn_ns = some(p->world, ns), now_ns = ru_sim_now(p->world->sim).ns;
+    ns = p->world->job->pattern == RU_SPEED_EVEN ? drawn_ns : ns;
+    answer a = {.kind = RAN, .object = task->executor, .task = task, .units = units};
+    a.begun_ns = now_ns;
+    a.work_ns = ns;
+    a.end = task->cut.end;
     later(p, a, work_ends(p, &a, units) - now_ns);
 }
 
@@ -726,9 +722,7 @@ ru_status ru_params_run(const ru_params_job *job, ru_params_result *out, ru_err 
     return st;
 }
 
-/* -- what came out
- * ---------------------------------------------------------------------------------
- */
+/* -- what came out -------------------------------------------------------------------------- */
 
 /* Every change of the counts is there once, except those that the engine said are lost. */
 static ru_status compare_counts(const ru_params_job *job, const ru_params_result *is, ru_err *err)

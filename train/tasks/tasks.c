@@ -343,7 +343,7 @@ static void look_again(ru_tasks *t)
 {
     int64_t grain_ns = t->item_ns * (t->rules->grain_ppm * (int64_t)t->opt.items / RUI_TASKS_ONE);
     int64_t step_ns = t->item_ns * (t->rules->report_ppm * (int64_t)t->opt.items / RUI_TASKS_ONE);
-    int64_t until_ns = t->item_ns > 0 ? step_ns : t->rules->rtt_ns;
+    int64_t until_ns = t->item_ns > 0 ? step_ns / 2 : t->rules->rtt_ns;
     int64_t spare = rui_tasks_spare(t);
     bool sooner = spare >= 0 && t->item_ns > 0 && spare * t->item_ns < until_ns;
     until_ns = sooner ? spare * t->item_ns : until_ns;
