@@ -4,13 +4,14 @@
  *
  * With several filters a test runs that one of them names; ^WORD names what begins with it. With
  * --jobs N, N processes take suites from a pipe, the last of the list first: those of whole folders
- * together stand there and take longest. Each process tells after each suite how many tests passed;
- * a test of which nobody told that has failed, so that a crash cannot hide one. */
+ * together stand there and take longest. Each process notes after each suite how many tests passed;
+ * a test of which nobody noted that has failed, so that a crash cannot hide one. */
 #include "test/test.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -82,8 +83,9 @@ static void run_suite(const options *o, int s, verdict sum)
     free(picked);
 }
 
-/* Run the suites whose numbers come over `queue`, with all that they print in `log`. */
-static void work(const options *o, int queue, int told, FILE *log)
+/* Run the suites whose numbers come over `queue`, with all that they print in `log`; passed[suite].
+ */
+static void work(const options *o, int queue, int *passed, FILE *log)
 {
     uint16_t s;
     dup2(fileno(log), STDOUT_FILENO);
@@ -91,9 +93,7 @@ static void work(const options *o, int queue, int told, FILE *log)
     while (read(queue, &s, sizeof s) == sizeof s) {
         verdict v = {0};
         run_suite(o, s, v);
-        if (write(told, v, sizeof v) != sizeof v) {
-            break;
-        }
+        passed[s] = v[0] - v[1];
     }
     exit(EXIT_SUCCESS);
 }
@@ -120,12 +120,16 @@ static bool ended(pid_t pid, FILE *log)
 /* Processes of their own run all suites; false: one of them ended badly. */
 static bool run_apart(const options *o, verdict sum)
 {
-    int queue[2], told[2];
+    /* Shared memory, not a pipe: a crash may leave children behind that hold a pipe open. */
+    int *passed = mmap(NULL, SUITES * sizeof *passed, PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int queue[2];
     pid_t pids[JOBS_MAX];
     FILE *logs[JOBS_MAX];
     bool good = true;
-    if (pipe2(queue, O_CLOEXEC) != 0 || pipe2(told, O_CLOEXEC) != 0) {
-        return false;
+    if (passed == MAP_FAILED || pipe2(queue, O_CLOEXEC) != 0) {
+        perror("rubato-test: no memory or pipe for processes of tests");
+        exit(EXIT_FAILURE);
     }
     for (int s = SUITES - 1; s >= 0; s--) {
         size_t n;
@@ -142,18 +146,19 @@ static bool run_apart(const options *o, verdict sum)
             break;
         }
         if (pids[jobs] == 0) {
-            close(told[0]);
-            work(o, queue[0], told[1], logs[jobs]);
+            work(o, queue[0], passed, logs[jobs]);
         }
     }
-    close(queue[0]);
-    close(told[1]);
-    sum[1] = sum[0];
-    for (verdict v; read(told[0], v, sizeof v) == sizeof v;) {
-        sum[1] -= v[0] - v[1];
+    if (jobs == 0) {
+        perror("rubato-test: no process of tests can be started");
     }
+    close(queue[0]);
     for (int j = 0; j < jobs; j++) {
         good = ended(pids[j], logs[j]) && good;
+    }
+    sum[1] = sum[0];
+    for (int s = 0; s < SUITES; s++) {
+        sum[1] -= passed[s];
     }
     return good;
 }
@@ -167,14 +172,18 @@ static bool parse(options *o, int argc, char **argv)
         } else if (strcmp(argv[i], "--seed") == 0 && value) {
             seed = strtoull(argv[++i], NULL, 0);
         } else if (strcmp(argv[i], "--jobs") == 0 && value) {
-            o->jobs = (int)strtol(argv[++i], NULL, 10);
+            long jobs = strtol(argv[++i], NULL, 10);
+            if (jobs < 1) {
+                return false;
+            }
+            o->jobs = jobs < JOBS_MAX ? (int)jobs : JOBS_MAX; /* a machine may have more cores */
         } else if (strcmp(argv[i], "--list") == 0) {
             o->list = true;
         } else {
             return false;
         }
     }
-    return o->jobs <= JOBS_MAX;
+    return true;
 }
 
 int main(int argc, char **argv)
@@ -183,9 +192,7 @@ int main(int argc, char **argv)
     verdict sum = {0};
     bool good = true;
     if (!parse(&o, argc, argv)) {
-        fprintf(stderr,
-                "usage: rubato-test [--filter WORD]... [--seed N] [--jobs 1 .. %d] [--list]\n",
-                JOBS_MAX);
+        fprintf(stderr, "usage: rubato-test [--filter WORD]... [--seed N] [--jobs N] [--list]\n");
         return 2;
     }
     if (o.jobs > 1 && !o.list) {
