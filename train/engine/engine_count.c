@@ -1,9 +1,10 @@
 /* Tables that count what executors hold, after members died.
  *
- *   leader    a generation that begins at the clock that is open, with no checkpoint:
- * RU_ENGINE_COUNTED shard     first values executor  goes on with the state that it has; one that
- * was lost is opened with the newest state that was saved, of any generation (engine_recover.c)
- *   task      of that clock, `recount` set: adds all that its state says
+ *   leader     begins a generation at the clock that is open, with no checkpoint: RU_ENGINE_COUNTED
+ *   shard      has first values
+ *   executor   goes on with the state that it has; one that was lost is opened with the newest
+ *              state that was saved, of any generation (engine_recover.c)
+ *   task       of that clock has `recount` set, and adds all that the state of its executor says
  *
  * So the tables agree with the states again when that clock closes, whatever was lost and from
  * where the states are; the clock itself, and what the lost executors did since they were saved,
