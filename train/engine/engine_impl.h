@@ -302,7 +302,7 @@ typedef struct rui_saver {
     int64_t n;
     bool begun;                      /* all that is here has been saved once */
     uint32_t clock, count;           /* of the last save; saves so far */
-    uint32_t due;                    /* fractions that this save writes */
+    double due;                      /* fractions that this save writes */
     uint32_t cursor, turn;           /* of blocks, of executors */
     double owed_blocks, owed_states; /* fractions of one that the next save owes */
     ru_time at, next;                /* of the last save; none before `next` */

@@ -248,7 +248,7 @@ void rui_saver_look(ru_engine *e, ru_time now, ru_effects *fx)
         (s->begun && e->closed < s->clock + (every > 0 ? every : 1))) {
         return;
     }
-    s->due = s->begun && every > 0 ? (e->closed - s->clock) / every : 1;
+    s->due = s->begun && every > 0 ? (double)(e->closed - s->clock) / every : 1;
     s->clock = e->closed;
     if (save(e, now, &err) != RU_OK) {
         ru_fx_log(fx, RU_LOG_WARN, "the running checkpoint leaves out clock %u: %s", e->closed,
