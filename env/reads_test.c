@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -110,6 +111,62 @@ static void test_pieces(void **state)
     }
 }
 
+/* A number of the kernel about this process, -1: it does not tell. */
+static int64_t figure(const char *path, const char *name)
+{
+    char line[256];
+    int64_t n = -1;
+    FILE *f = fopen(path, "r");
+    while (f != NULL && n < 0 && fgets(line, sizeof line, f) != NULL) {
+        n = strncmp(line, name, strlen(name)) == 0 ? strtoll(line + strlen(name), NULL, 10) : n;
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return n;
+}
+
+/* What the ring refuses is read by pread, with the same bytes: the kernel must not see any. */
+static void test_ring_reads_by_itself(void **state)
+{
+    enum { EACH = 64, BYTES = 4096 };
+    ru_scratch *f = *state;
+    const char *path = ru_path_join(&f->arena, f->root, "data");
+    static uint8_t into[EACH * BYTES], data[EACH * BYTES];
+    static ru_read_piece p[EACH];
+    assert_ok(ru_file_replace(path, data, sizeof data, &f->err), f->err);
+    for (uint32_t kind = RU_READS_BEST; kind <= RU_READS_PLAIN; kind++) {
+        ru_reads *r;
+        assert_ok(ru_reads_open(16, (ru_reads_kind)kind, &r, &f->err), f->err);
+        bool ring = strcmp(ru_reads_name(r), "io_uring") == 0;
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        int64_t pinned = figure("/proc/self/status", "VmPin:");
+        for (uint32_t round = 0; round < 2; round++) {
+            int64_t bytes = round == 0 ? sizeof into : sizeof into / 2;
+            ru_reads_memory(r, into, bytes);
+            if (ring && kind == RU_READS_BEST && ru_reads_plain_why(r) == NULL) {
+                /* whole large pages count */
+                assert_true(figure("/proc/self/status", "VmPin:") - pinned >= bytes >> 10);
+            }
+            for (uint32_t k = 0; k < EACH; k++) {
+                p[k] = (ru_read_piece){.fd = fd,
+                                       .offset = (int64_t)k * BYTES,
+                                       .size_bytes = BYTES,
+                                       .into = into + (size_t)k * BYTES};
+            }
+            int64_t before = figure("/proc/self/io", "syscr:");
+            ru_reads_begin(r, p, EACH, 16);
+            ru_reads_end(r);
+            int64_t calls = figure("/proc/self/io", "syscr:") - before;
+            assert_true(!ring || calls < EACH / 4);
+        }
+        ru_reads_memory(r, NULL, 0);
+        assert_int_equal(figure("/proc/self/status", "VmPin:"), pinned);
+        close(fd);
+        ru_reads_close(r);
+    }
+}
+
 /* Many engines share the threads, take turns, and leave none behind. */
 static void test_threads(void **state)
 {
@@ -161,4 +218,6 @@ static void test_threads(void **state)
 }
 
 RU_TESTS(env_reads, cmocka_unit_test_setup_teardown(test_pieces, ru_scratch_open, ru_scratch_close),
+         cmocka_unit_test_setup_teardown(test_ring_reads_by_itself, ru_scratch_open,
+                                         ru_scratch_close),
          cmocka_unit_test_setup_teardown(test_threads, ru_scratch_open, ru_scratch_close))
