@@ -414,5 +414,7 @@ void rui_m_ask_oldest(ru_member *m, ru_effects *fx);
 /* Asked, and no answer for as long as anybody may take. */
 bool rui_m_silent(const ru_member *m, const rui_m_peer *p);
 bool rui_m_passes(const ru_member *m); /* RUI_B_PASSES */
+/* Seeking: can the others have put a view in force without this process? */
+bool rui_m_others_decide(const ru_member *m);
 
 #endif

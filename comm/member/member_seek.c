@@ -49,19 +49,26 @@ static bool others_decided(const ru_member *m)
     return others * 2 > m->voters || (others * 2 == m->voters && with_oldest);
 }
 
-/* And since then? Those it is out of touch with, dead by now or not. */
-static bool others_decide(const ru_member *m)
+/* And since then? One that it is out of touch with, dead by now or not, may have stopped to wait
+ * for it and taken over with the promises of the rest, also of those that answer here: they promise
+ * to whom they like and tell only later what they accepted. Dead without having been out of touch:
+ * takes no part. */
+bool rui_m_others_decide(const ru_member *m)
 {
     uint32_t n = 0;
-    bool oldest = false;
+    bool oldest = false, silent = false;
     for (uint32_t i = 0; i < m->view.n; i++) {
+        if (!rui_m_votes(m, i) || is_self(m, m->view.at[i].node)) {
+            continue;
+        }
         const rui_m_peer *p = rui_m_peer_find(m, m->view.at[i].node);
-        bool lost =
-            p != NULL && rui_m_votes(m, i) && (p->lost || (!p->ended && rui_m_silent(m, p)));
-        n += lost;
-        oldest = i == m->oldest ? lost : oldest;
+        bool lost = p != NULL && (p->lost || (!p->ended && rui_m_silent(m, p)));
+        bool may = p == NULL || !p->ended || lost;
+        silent = silent || lost;
+        n += may;
+        oldest = i == m->oldest ? may : oldest;
     }
-    return n * 2 > m->voters || (n * 2 == m->voters && oldest);
+    return silent && (n * 2 > m->voters || (n * 2 == m->voters && oldest));
 }
 
 void rui_m_seek_start(ru_member *m, ru_effects *fx, const char *fmt, ...)
@@ -353,7 +360,7 @@ void rui_m_seek_check(ru_member *m, ru_effects *fx)
     if (m->phase != RUI_SEEKS || m->view.epoch == 0) {
         return;
     }
-    m->sure = m->sure && !others_decide(m);
+    m->sure = m->sure && !rui_m_others_decide(m);
     if (!m->asking) {
         if (is_candidate(m) && m->now.ns >= m->ask_at.ns &&
             rui_m_quorum(m, m->view.at, m->view.n, vote_seeks)) {

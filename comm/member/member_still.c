@@ -41,21 +41,22 @@ static void unsure(ru_member *m, ru_effects *fx)
     doubt(m);
 }
 
-/* Without a leader: can those that were not heard for long have put a view in force? Their silence
- * does not count against them, but all of it, before and during the suspension, was time for them
- * to decide: they wait for an answer for dead_ns - suspect_ns. */
+/* Without a leader: can the others have put a view in force meanwhile? Who was not heard for long
+ * may have taken over with the promises of all others: silence does not count against them, but all
+ * of it, before and during the suspension, was time for them to decide: who takes over waits for an
+ * answer for dead_ns - suspect_ns, and nobody was heard during the suspension. */
 static bool others_decide(const ru_member *m)
 {
     uint32_t n = 0;
-    bool oldest = false;
+    bool oldest = false, quiet = false;
     for (uint32_t i = 0; i < m->view.n; i++) {
         const rui_m_peer *p = rui_m_peer_find(m, m->view.at[i].node);
-        bool quiet = p != NULL && rui_m_votes(m, i) && !p->gone &&
-                     rui_m_since(m, p->heard) >= m->opt.dead_ns - m->opt.suspect_ns;
-        n += quiet;
-        oldest = i == m->oldest ? quiet : oldest;
+        bool may = p != NULL && rui_m_votes(m, i) && !p->gone;
+        quiet = quiet || (may && rui_m_since(m, p->heard) >= m->opt.dead_ns - m->opt.suspect_ns);
+        n += may;
+        oldest = i == m->oldest ? may : oldest;
     }
-    return n * 2 > m->voters || (n * 2 == m->voters && oldest);
+    return quiet && (n * 2 > m->voters || (n * 2 == m->voters && oldest));
 }
 
 /* This process itself stood still (stopped, starved of the processor, its machine asleep): what it
@@ -63,6 +64,9 @@ static bool others_decide(const ru_member *m)
 static void stood_still(ru_member *m, ru_effects *fx)
 {
     int64_t late = m->planned.ns == 0 ? 0 : rui_m_since(m, m->planned);
+    if (late > 0 && m->phase == RUI_SEEKS) { /* before it learns who is gone by now */
+        m->sure = m->sure && !rui_m_others_decide(m);
+    }
     if (late > m->opt.suspect_ns / 2) {
         ru_fx_log(fx, RU_LOG_WARN, "this process was suspended for %.1f s", rui_m_seconds(late));
         if (m->phase == RUI_SEEKS && others_decide(m)) {

@@ -74,6 +74,53 @@ static void who_slept_past_the_end_leads_nobody(void **state)
     }
 }
 
+/* The leader was killed. Process 3 reaches three of the others, but not the next leader, which goes
+ * on with the promises of those three. While process 3 stands still for less than the others wait
+ * for anybody, they put a view in force and are gone again. false: they had no time to. */
+static bool replaced_while_in_touch(uint64_t seed, int64_t at_ms, int64_t for_ms)
+{
+    enum { WHO = 3, N = 7 };
+    world *w = job(seed, N);
+    const ru_time late = ru_time_after(world_now(w), 5000 * ms);
+    const uint32_t views = world_at(w, WHO)->n_views;
+    for (uint32_t i = 1; i < 3; i++) {
+        world_cut(w, i, WHO, late);
+    }
+    world_kill(w, 0);
+    must(w, world_run_ms(w, at_ms));
+    world_freeze(w, WHO, for_ms * ms);
+    must(w, world_run_ms(w, for_ms - 10));
+    const ru_view *v = ru_member_view(world_at(w, 1)->m);
+    bool replaced = v->n < N;
+    for (uint32_t i = 0; i < v->n; i++) {
+        replaced = replaced && !ru_node_is(v->at[i].node, world_id(WHO));
+    }
+    for (uint32_t i = 1; i < N; i++) {
+        if (i != WHO) {
+            world_reset(w, i, WHO);
+            world_kill(w, i);
+        }
+    }
+    must(w, world_run_ms(w, 12000));
+    const world_node *x = world_at(w, WHO);
+    if (replaced && (x->n_views != views || !x->out)) {
+        fail_msg("seed %d, suspended after %d ms for %d ms: %u views in force, then %u; out: %d",
+                 (int)seed, (int)at_ms, (int)for_ms, views, x->n_views, x->out ? 1 : 0);
+    }
+    world_free(w);
+    return replaced;
+}
+
+static void who_was_replaced_while_in_touch_does_not_go_on(void **state)
+{
+    (void)state;
+    uint32_t replaced = 0;
+    for (uint32_t k = 0; k < 32; k++) {
+        replaced += replaced_while_in_touch(k, 300 + 20 * (k % 4), 100 + 80 * (k / 4 % 3));
+    }
+    assert_true(replaced >= 8);
+}
+
 /* Two members, and the oldest stood still: nobody can have decided without it. It goes on, also
  * when the other one is gone meanwhile. */
 static void who_cannot_have_been_replaced_goes_on(void **state)
@@ -159,6 +206,7 @@ static void who_has_just_begun_was_not_suspended(void **state)
 
 RU_TESTS(comm_member_still, cmocka_unit_test(who_has_just_begun_was_not_suspended),
          cmocka_unit_test(who_slept_past_the_end_leads_nobody),
+         cmocka_unit_test(who_was_replaced_while_in_touch_does_not_go_on),
          cmocka_unit_test(who_cannot_have_been_replaced_goes_on),
          cmocka_unit_test(all_that_slept_together_go_on_together),
          cmocka_unit_test(who_is_in_touch_again_is_sure_again))
