@@ -140,7 +140,7 @@ void rui_el_tell(ru_elastic *e, uint32_t what, ru_time now, ru_effects *fx)
             rui_el_lead_ready(e, e->opt.self, e->layout, handle_of(e), now, fx);
         } else if (what == RUI_EL_DONE_MSG) {
             const rui_el_member part = {.part_first = me->share.first, .part_n = me->share.n};
-            rui_el_lead_done(e, e->opt.self, &part, e->compute_ns, now, fx);
+            rui_el_lead_done(e, e->opt.self, &part, e->compute_ns, NULL, now, fx);
         } else if (what == RUI_EL_PROBED_MSG) {
             rui_el_lead_probed(e, now, fx);
         }

@@ -126,8 +126,7 @@ static void on_member(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
         part.part_n = (int64_t)ru_wire_u64(w);
         int64_t ns = (int64_t)ru_wire_u64(w);
         if (!w->bad && step == e->step) {
-            rui_el_sums_told(e, w);
-            rui_el_lead_done(e, ev->node, &part, ns, ev->now, fx);
+            rui_el_lead_done(e, ev->node, &part, ns, w, ev->now, fx);
         }
         break;
     }

@@ -432,7 +432,7 @@ void rui_el_lead_probed(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_lead_apart(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_lead_redo(ru_elastic *e, ru_node_id from, ru_time now, ru_effects *fx);
 void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part, int64_t compute_ns,
-                      ru_time now, ru_effects *fx);
+                      ru_wire_in *sums, ru_time now, ru_effects *fx);       /* sums NULL: own */
 rui_el_known *rui_el_lead_known(ru_elastic *e, ru_node_id node, bool make); /* NULL: none */
 /* Put another view in force, now or (not urgent, a step under way) with the next commit. true: it
  * was proposed. */

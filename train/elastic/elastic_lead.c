@@ -640,7 +640,7 @@ static bool view_under_way(const ru_elastic *e)
 }
 
 void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part, int64_t compute_ns,
-                      ru_time now, ru_effects *fx)
+                      ru_wire_in *sums, ru_time now, ru_effects *fx)
 {
     rui_el_member *m = member_of(e, from);
     if (m == NULL || m->done == e->begun || e->phase != RUI_EL_STEP || rui_el_stale(e)) {
@@ -651,6 +651,9 @@ void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part,
     m->part_n = part->part_n;
     e->progress_ns = now.ns;
     measure(e, m, compute_ns);
+    if (sums != NULL) {
+        rui_el_sums_told(e, sums);
+    }
     e->lead.longest_now_ns =
         compute_ns > e->lead.longest_now_ns ? compute_ns : e->lead.longest_now_ns;
     if (++e->lead.n_done == e->v.n && !view_under_way(e)) {

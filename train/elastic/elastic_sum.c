@@ -188,7 +188,7 @@ void rui_el_sums_learn(ru_elastic *e, ru_wire_in *w)
         const rui_el_bucket *bucket = &e->reduce.buckets[b];
         uint32_t ns = ru_wire_u32(w);
         bool last = ns == took_of(bucket);
-        if (ns > 0) {
+        if (ns > 0 && ns < UINT32_MAX) { /* a longer one took nobody knows how long */
             ru_recur_add(&e->reduce.sums.recur[b], last ? bucket->model_ns : 0, ns);
         }
     }

@@ -24,6 +24,7 @@ typedef struct fixture {
     ru_coll_choice choice[BUCKETS];
     ru_queue_job jobs[BUCKETS];
     ru_recur recur[BUCKETS];
+    uint32_t least[BUCKETS];
     told told;
 } fixture;
 
@@ -43,6 +44,7 @@ static void init(fixture *f)
     }
     f->e.reduce.sums.jobs = f->jobs;
     f->e.reduce.sums.recur = f->recur;
+    f->e.reduce.sums.least = f->least;
     for (uint32_t b = 0; b < BUCKETS; b++) {
         f->jobs[b] = (ru_queue_job){.class = ru_coll_class(RU_CLASS_NORMAL, bytes[b]),
                                     .size_bytes = bytes[b],
@@ -180,9 +182,75 @@ static void no_plan_no_prediction(void **state)
     assert_int_equal(done_ms(&f, 0, 1500), 0);
 }
 
+/* Sum b began here at that time and ended at 900; the others took a millisecond. */
+static void sums_took(fixture *f, uint32_t b, int64_t begun_ms, uint32_t n)
+{
+    init(f);
+    f->e.v.n = n;
+    for (uint32_t k = 0; k < BUCKETS; k++) {
+        begin(f, k, k == b ? begun_ms : 899);
+        (void)done_ms(f, k, 900);
+    }
+    f->e.opt.recorder = (ru_recorder *)f; /* there is one */
+}
+
+/* What the member that began last measured counts on all; its model alone is compared with it. */
+static void members_tell_what_sums_took(void **state)
+{
+    (void)state;
+    static fixture leader, member[2];
+    uint8_t buf[4 * BUCKETS + 8];
+    sums_took(&leader, 0, 300, 3);
+    sums_took(&member[0], 0, 700, 3); /* the last one */
+    sums_took(&member[1], 0, 500, 3);
+    for (uint32_t k = 0; k < 2; k++) {
+        ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+        rui_el_sums_least(&leader.e, &w);
+        assert_int_equal(ru_wire_size(&w), 0); /* not all have told */
+        rui_el_sums_tell(&member[k].e, &w);
+        assert_int_equal(ru_wire_size(&w), 4 * BUCKETS);
+        ru_wire_in less = ru_wire_in_from(buf, 4 * BUCKETS - 4);
+        rui_el_sums_told(&leader.e, &less); /* of other sums: nothing */
+        ru_wire_in in = ru_wire_in_from(buf, 4 * BUCKETS);
+        rui_el_sums_told(&leader.e, &in);
+    }
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    rui_el_sums_least(&leader.e, &w);
+    assert_int_equal(ru_wire_size(&w), 4 * BUCKETS);
+    fixture *all[] = {&leader, &member[0], &member[1]};
+    for (uint32_t k = 0; k < 3; k++) {
+        ru_wire_in in = ru_wire_in_from(buf, 4 * BUCKETS);
+        rui_el_sums_learn(&all[k]->e, &in);
+        int64_t said = ru_recur_ns(&all[k]->recur[0], 0);
+        assert_true(said > 200 * ms - ms / 100 && said < 200 * ms + ms / 100);
+        assert_int_equal(all[k]->recur[0].model.n, k == 1);
+        assert_int_equal(all[k]->recur[1].model.n, 1);
+    }
+    rui_el_sums_clear(&leader.e); /* the next step */
+    ru_wire_out next = ru_wire_out_into(buf, sizeof buf);
+    rui_el_sums_least(&leader.e, &next);
+    assert_int_equal(ru_wire_size(&next), 0);
+}
+
+/* Nothing is learnt of a sum that took longer than the message can say. */
+static void long_sums_tell_nothing(void **state)
+{
+    (void)state;
+    static fixture f;
+    uint8_t buf[4 * BUCKETS];
+    sums_took(&f, 0, 900 - 4295, 1);
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    rui_el_sums_least(&f.e, &w);
+    ru_wire_in in = ru_wire_in_from(buf, ru_wire_size(&w));
+    rui_el_sums_learn(&f.e, &in);
+    assert_int_equal(f.recur[0].time.n, 0);
+    assert_int_equal(f.recur[1].time.n, 1);
+}
+
 RU_TESTS(train_elastic_sum, cmocka_unit_test(a_sum_waits_for_what_is_as_urgent),
          cmocka_unit_test(what_ended_is_not_waited_for),
          cmocka_unit_test(the_order_of_buckets_is_that_of_the_wire),
          cmocka_unit_test(what_is_left_of_a_sum_is_waited_for),
          cmocka_unit_test(a_sum_that_is_done_was_carried_first), cmocka_unit_test(plans_have_ids),
-         cmocka_unit_test(no_plan_no_prediction))
+         cmocka_unit_test(no_plan_no_prediction), cmocka_unit_test(members_tell_what_sums_took),
+         cmocka_unit_test(long_sums_tell_nothing))
