@@ -67,7 +67,9 @@ void rui_expect_arrived(ru_chan *ch, const rui_stream *s, uint16_t stamp, ru_tim
     if (ch->expect == NULL || !k->known) {
         return;
     }
-    ru_time there = rui_stamp_time(stamp, ru_time_after(now, k->best_ns + AHEAD_NS));
+    /* `now` is when the loop woke up: a long callback since then would let stamps seem old. */
+    ru_time until = ru_time_after(rui_clock_now(ch, now), k->best_ns + AHEAD_NS);
+    ru_time there = rui_stamp_time(stamp, until);
     int64_t took_ns = there.ns - k->best_ns - s->since.ns;
     if (took_ns > 0) { /* clocks that were compared badly tell nothing */
         learn(ch, name_key(s), s->model_ns, took_ns);
