@@ -161,8 +161,9 @@ static void transfers(work *w)
 static int by_place(const void *pa, const void *pb)
 {
     const ru_predicted *a = pa, *b = pb;
-    if (a->predictor != b->predictor) {
-        return a->predictor == link_name ? -1 : b->predictor == link_name ? 1 : 0;
+    bool of_link = a->predictor == link_name;
+    if (of_link != (b->predictor == link_name)) {
+        return of_link ? -1 : 1;
     }
     if (a->same != b->same) {
         return a->same < b->same ? -1 : 1;

@@ -19,7 +19,7 @@ static void frame(const uint8_t *data)
     RU_CHECK(f.type != RUI_PROOF || f.len == RUI_PROOF_BYTES);
     RU_CHECK(f.type != RUI_MESSAGE || f.len <= RUI_MESSAGE_MAX);
     RU_CHECK(f.type != RUI_ERR || f.len <= RUI_ERR_TEXT_MAX);
-    RU_CHECK(f.type != RUI_ACK || f.len <= 16 * RUI_HELD_MAX);
+    RU_CHECK(f.type != RUI_ACK || f.len <= (RUI_NAME_BYTES + RUI_STAMP_BYTES) * RUI_MORE_MAX);
     uint8_t again[RU_LINK_HEAD_BYTES];
     rui_frame_encode(&f, again);
     rui_frame_set_crc(again, f.crc);
