@@ -54,7 +54,9 @@ int64_t ru_recur_ns(const ru_recur *r, int64_t model_ns)
     if (r->time.n == 0) {
         return model_ns;
     }
-    if (model_ns == 0 || r->model.n == 0 || r->time.off < r->model.off) {
+    /* After one measurement nobody knows how far it is off. */
+    bool modelled = r->model.n > 1 || r->model.n == r->time.n;
+    if (model_ns == 0 || r->model.n == 0 || !modelled || r->time.off < r->model.off) {
         return whole_ns(median(&r->time));
     }
     return whole_ns(ru_math_log((double)model_ns) + median(&r->model));
