@@ -131,6 +131,10 @@ const ru_link_user *ru_chan_link_user(ru_chan *ch);
 RU_MUST_USE ru_status ru_chan_connect(ru_chan *ch, const char *address, ru_time now, ru_err *err);
 /* Forget a peer: streams and slots fail with RU_E_CANCELLED, no `down` follows. */
 void ru_chan_drop(ru_chan *ch, ru_node_id node, ru_time now);
+/* A peer that broke the rules of the channel's user: it ends with the next tick as one that broke
+ * those of the channel does, with `down` and RU_E_PEER. `sentence` goes to the log; it begins with
+ * "it" and is view for good. */
+void ru_chan_refuse(ru_chan *ch, ru_node_id node, const char *sentence, ru_time now);
 bool ru_chan_is_up(const ru_chan *ch, ru_node_id node);
 /* The step under way, for records of messages; streams belong to the step that is their iter. */
 void ru_chan_step(ru_chan *ch, uint32_t step);

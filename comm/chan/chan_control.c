@@ -111,8 +111,7 @@ static void asked(ru_chan *ch, uint32_t p, const rui_frame *f, ru_time now)
     bool no_room = item.len > 0 && item.block == RUI_NONE;
     if (no_room || rui_item_push(ch, p, &item, now) != RU_OK) {
         rui_blocks_give(&ch->blocks, item.block);
-        ch->peers[p].doomed = true;
-        rui_chan_ask_scan(ch, now);
+        rui_peer_doom(ch, p, NULL, now);
     }
 }
 

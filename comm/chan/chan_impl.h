@@ -147,10 +147,10 @@ typedef struct rui_peer {
     bool opener;          /* this side opened the pair */
     bool active, in_link; /* in the list of those; the kernel has bytes to it, or had some since
                              the last sample */
-    bool doomed;          /* no room for a message to it: ends with the next tick */
     uint32_t lazy;        /* acknowledgements that leave with the next frame, or at lazy_at */
     ru_time lazy_at;
-    ru_time yields_at; /* a message gives way to urgent streams since; ns 0: none does */
+    ru_time yields_at;  /* a message gives way to urgent streams since; ns 0: none does */
+    const char *doomed; /* it ends with the next tick: why, one sentence; NULL: it stays */
     uint32_t conn[RU_LINK_CLASSES];
     ru_conn_id link[RU_LINK_CLASSES]; /* of conn, where there is one: waking looks at no more */
     ru_time cut_at, mend_at, heard_at, spoke_at;
@@ -314,6 +314,9 @@ bool rui_dial_is(const ru_chan *ch, uint64_t pair); /* is being opened from here
 void rui_peer_cut(ru_chan *ch, uint32_t p, ru_status why, ru_time now);
 void rui_peer_end(ru_chan *ch, uint32_t p, ru_status why, bool tell, ru_time now);
 void rui_peer_hostile(ru_chan *ch, uint32_t p, const char *sentence, ru_time now);
+/* The same with the next tick, from where the peer is still in use. The first sentence counts;
+ * NULL: no message to the peer fits any more. */
+void rui_peer_doom(ru_chan *ch, uint32_t p, const char *sentence, ru_time now);
 /* Look at all peers and dials; returns when to look again, at the latest at `next`. */
 ru_time rui_peer_tick(ru_chan *ch, ru_time now, ru_time next);
 

@@ -107,8 +107,7 @@ void rui_item_ack(ru_chan *ch, uint32_t pi, const rui_slot *s, ru_time now)
                      .block = RUI_NONE,
                      .stream_index = RUI_NONE};
     if (!join_ack(ch, pi, s, item.flags) && add_item(ch, pi, &item) != RU_OK) {
-        p->doomed = true;
-        rui_chan_ask_scan(ch, now);
+        rui_peer_doom(ch, pi, NULL, now);
         return;
     }
     ru_time at = ru_time_after(now, s->whole ? RUI_LAZY_NS : RUI_LAZY_BULK_NS);
@@ -134,8 +133,7 @@ void rui_control(ru_chan *ch, uint32_t p, rui_frame_type type, uint8_t flags, ui
                      .block = RUI_NONE,
                      .stream_index = RUI_NONE};
     if (rui_item_push(ch, p, &item, now) != RU_OK) {
-        ch->peers[p].doomed = true;
-        rui_chan_ask_scan(ch, now);
+        rui_peer_doom(ch, p, NULL, now);
     }
 }
 
@@ -257,8 +255,7 @@ void rui_item_repeat(ru_chan *ch, uint32_t pi, uint64_t received, ru_time now)
     rui_peer *p = &ch->peers[pi];
     p->item_next = RUI_NONE;
     if (!rui_item_acked(ch, pi, received)) {
-        p->doomed = true; /* it claims what was never sent */
-        rui_chan_ask_scan(ch, now);
+        rui_peer_doom(ch, pi, "it acknowledges frames that were not sent", now);
         return;
     }
     p->item_next = p->item_first;

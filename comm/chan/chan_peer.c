@@ -545,6 +545,25 @@ void rui_peer_hostile(ru_chan *ch, uint32_t i, const char *sentence, ru_time now
     rui_peer_end(ch, i, RU_E_PEER, true, now);
 }
 
+void rui_peer_doom(ru_chan *ch, uint32_t i, const char *sentence, ru_time now)
+{
+    rui_peer *p = &ch->peers[i];
+    if (p->doomed == NULL) {
+        p->doomed = sentence != NULL
+                        ? sentence
+                        : "it does not acknowledge, and the backlog for it is too large";
+    }
+    rui_chan_ask_scan(ch, now);
+}
+
+void ru_chan_refuse(ru_chan *ch, ru_node_id node, const char *sentence, ru_time now)
+{
+    uint32_t i = rui_peer_find(ch, node.v);
+    if (i != RUI_NONE) {
+        rui_peer_doom(ch, i, sentence, now);
+    }
+}
+
 void ru_chan_drop(ru_chan *ch, ru_node_id node, ru_time now)
 {
     uint32_t i = rui_peer_find(ch, node.v);
@@ -587,9 +606,8 @@ ru_time rui_peer_tick(ru_chan *ch, ru_time now, ru_time next)
         }
         if (p->state == RUI_PEER_CUT && ru_time_since(now, p->cut_at) >= ch->opt.reconnect_ns) {
             rui_peer_end(ch, i, p->cut_why, true, now);
-        } else if (p->state == RUI_PEER_UP && p->doomed) {
-            rui_peer_hostile(ch, i, "it does not acknowledge, and the backlog for it is too large",
-                             now);
+        } else if (p->state == RUI_PEER_UP && p->doomed != NULL) {
+            rui_peer_hostile(ch, i, p->doomed, now);
         } else if (p->state == RUI_PEER_UP &&
                    ru_time_since(now, p->heard_at) >= ch->opt.silence_ns) {
             rui_peer_cut(ch, i, RU_E_IO, now);

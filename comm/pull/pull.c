@@ -345,18 +345,18 @@ static uint32_t find(ru_pull *p, ru_node_id node, uint64_t id, state s)
 /* -- receiving -----------------------------------------------------------------------------------
  */
 
-/* A place for what was offered; false: no memory now. */
-static bool grant(ru_pull *p, uint32_t i, ru_time now, ru_effects *fx)
+/* A place for what was offered. RU_E_LIMIT: not now; RU_E_ARG: never. */
+static ru_status grant(ru_pull *p, uint32_t i, ru_time now, ru_effects *fx)
 {
     item *x = at(p, i);
     bool alone = p->granted_bytes == 0; /* one is always let in */
     if (!alone && x->body_bytes > p->opt.granted_bytes - p->granted_bytes) {
-        return false;
+        return RU_E_LIMIT;
     }
     x->body =
         alone ? ru_bufs_need(p->opt.bufs, x->body_bytes) : ru_bufs_get(p->opt.bufs, x->body_bytes);
     if (x->body == NULL) {
-        return false;
+        return RU_E_LIMIT;
     }
     x->span = (ru_span){x->body, x->body_bytes};
     ru_chan_post_in in = {.from = x->peer,
@@ -368,33 +368,58 @@ static bool grant(ru_pull *p, uint32_t i, ru_time now, ru_effects *fx)
     if (st != RU_OK) {
         ru_bufs_put(p->opt.bufs, x->body);
         x->body = NULL;
-        return false;
+        return st == RU_E_ARG ? st : RU_E_LIMIT;
     }
     x->state = POSTED;
     p->granted_bytes += x->body_bytes;
     ru_fx_send(fx, x->peer, p->opt.what_first + GRANT, &x->id, sizeof x->id);
-    return true;
+    return RU_OK;
 }
 
 static void grant_next(ru_pull *p, ru_time now, ru_effects *fx)
 {
-    while (p->waits.first != NONE && grant(p, p->waits.first, now, fx)) {
-        uint32_t i = p->waits.first;
-        p->waits.first = at(p, i)->next;
+    while (p->waits.first != NONE) {
+        uint32_t i = p->waits.first, next = at(p, i)->next;
+        ru_status st = grant(p, i, now, fx);
+        if (st == RU_E_LIMIT) {
+            return;
+        }
+        p->waits.first = next;
+        if (st != RU_OK) {
+            ru_chan_refuse(p->opt.chan, at(p, i)->peer,
+                           "it offered a parcel whose stream cannot be received", now);
+            item_free(p, i);
+        }
     }
+}
+
+/* What is wrong with the sizes of a parcel of n bytes after `wire`; NULL: nothing. */
+static const char *wrong(const ru_pull *p, const wire *w, int64_t rest, bool small)
+{
+    int64_t body = small ? w->body_bytes : 0;
+    if (w->head_bytes > RU_PULL_HEAD_MAX || w->body_bytes < 0 || body > rest ||
+        rest - body != (int64_t)w->head_bytes) {
+        return "it sent a parcel whose sizes do not agree";
+    }
+    if (!small && w->body_bytes <= RU_PULL_SMALL_MAX) {
+        return "it offered a parcel that is too small for an offer";
+    }
+    return !small && w->body_bytes > p->opt.bufs->max_bytes
+               ? "it offered a parcel that is larger than the memory for parcels"
+               : NULL;
 }
 
 static void hear_parcel(ru_pull *p, const ru_event *ev, bool small, ru_effects *fx)
 {
-    wire w;
-    if (ev->size_bytes < (int64_t)sizeof w) {
-        return;
-    }
-    memcpy(&w, ev->data, sizeof w);
+    wire w = {.head_bytes = UINT32_MAX};
     int64_t rest = ev->size_bytes - (int64_t)sizeof w;
-    if (w.head_bytes > RU_PULL_HEAD_MAX || w.body_bytes < 0 ||
-        rest != (int64_t)w.head_bytes + (small ? w.body_bytes : 0)) {
-        return; /* not one of ours */
+    if (rest >= 0) {
+        memcpy(&w, ev->data, sizeof w);
+    }
+    const char *why = wrong(p, &w, rest, small);
+    if (why != NULL) {
+        ru_chan_refuse(p->opt.chan, ev->node, why, ev->now);
+        return;
     }
     const uint8_t *head = (const uint8_t *)ev->data + sizeof w;
     if (small) {

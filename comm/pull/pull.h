@@ -9,6 +9,10 @@
  * ever waits for a slot. A parcel arrives once or, when the connection ends, perhaps not: `sent`
  * says what is certain. Large parcels may overtake each other.
  *
+ * No connection outlives a parcel that no honest sender sends: one of wrong sizes, or an offer that
+ * the receiver could never grant, because its body is small, larger than all of `bufs`, or on its
+ * way already. Such an offer would stay first in the list and hold up those of all others.
+ *
  * Part of a node's part: the owner hands it the messages of its range and its streams. Parcels to
  * this process itself take the same way without the channel: the owner calls ru_pull_local when the
  * RU_FX_LOCAL of that number comes.
@@ -56,9 +60,10 @@ RU_MUST_USE ru_status ru_pull_open(const ru_pull_options *opt, ru_arena *arena, 
                                    ru_err *err);
 void ru_pull_close(ru_pull *p); /* bodies that it holds go back; NULL is fine */
 
-/* Send a parcel. take: the body is a buffer of `bufs` and belongs to the parcel now. Otherwise
- * true: the body was copied; false: it is view until `sent` with the cookie. To a process that is
- * not connected a large one is not sent: `sent` with !ok follows. */
+/* Send a parcel, of at most what the receiver's `bufs` may hold. take: the body is a buffer of
+ * `bufs` and belongs to the parcel now. Otherwise true: the body was copied; false: it is a view
+ * until `sent` with the cookie. To a process that is not connected a large one is not sent: `sent`
+ * with !ok follows. */
 bool ru_pull_send(ru_pull *p, ru_node_id to, uint32_t what, const void *head, uint32_t head_bytes,
                   void *body, int64_t body_bytes, bool take, uint64_t cookie, ru_time now,
                   ru_effects *fx);
