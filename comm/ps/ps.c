@@ -316,12 +316,12 @@ bool ru_ps_shard_begins(const ru_ps *ps, uint32_t shard)
     const rui_ps_shard *x = &ps->shard[shard];
     uint32_t steps = shard < ps->place.n_spread ? 1 : ps->opt.rounds;
     bool begins = x->here && x->closed == ps->closed * steps;
-    /* Parts that are merged at once: nothing of the clock may be in it. */
-    bool parts = !ps->opt.ordered && ps->opt.flows > ps->opt.n_executors;
-    for (uint32_t e = 0; begins && parts && e < ps->opt.n_executors; e++) {
+    /* Updates that are merged at once: nothing of the clock may be in it, also when it came from
+     * another process since. */
+    for (uint32_t e = 0; begins && !ps->opt.ordered && e < ps->opt.n_executors; e++) {
         begins = x->done[e] <= ps->closed * ps->opt.rounds;
     }
-    return begins && (!parts || x->held == NULL);
+    return begins && (ps->opt.ordered || x->held == NULL);
 }
 
 void *ru_ps_shard_save(ru_ps *ps, uint32_t shard, int64_t *n)
