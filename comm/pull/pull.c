@@ -223,7 +223,9 @@ static void send_small(ru_pull *p, ru_node_id to, const wire *w, const void *hea
 {
     uint8_t m[sizeof *w + RU_PULL_HEAD_MAX + RU_PULL_SMALL_MAX];
     memcpy(m, w, sizeof *w);
-    memcpy(m + sizeof *w, head, w->head_bytes);
+    if (w->head_bytes > 0) {
+        memcpy(m + sizeof *w, head, w->head_bytes);
+    }
     if (w->body_bytes > 0) {
         memcpy(m + sizeof *w + w->head_bytes, body, (size_t)w->body_bytes);
     }
@@ -238,7 +240,9 @@ static bool send_here(ru_pull *p, uint32_t what, const void *head, uint32_t head
     item *x = at(p, i);
     *x = (item){.state = HERE, .what = what, .head_bytes = head_bytes, .body_bytes = body_bytes};
     x->peer = p->opt.self;
-    memcpy(x->head, head, head_bytes);
+    if (head_bytes > 0) {
+        memcpy(x->head, head, head_bytes);
+    }
     x->body = body;
     if (!take && body_bytes > 0) {
         x->body = ru_bufs_need(p->opt.bufs, body_bytes);
@@ -277,7 +281,9 @@ bool ru_pull_send(ru_pull *p, ru_node_id to, uint32_t what, const void *head, ui
                 .cookie = cookie,
                 .body = body,
                 .body_bytes = body_bytes};
-    memcpy(x->head, head, head_bytes);
+    if (head_bytes > 0) {
+        memcpy(x->head, head, head_bytes);
+    }
     if (!ru_chan_is_up(p->opt.chan, to)) {
         x->state = FAILED;
         soon(p, i, fx);
