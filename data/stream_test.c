@@ -366,8 +366,12 @@ static void test_shares_that_move_keep_the_stream(void **state)
                 assert_int_equal(x[i], sample_at(&opt, at + i, COUNT));
             }
         }
-        assert_false(ru_stream_share_set(s, STEPS * STRIDE + first, n + 100)); /* no room */
-        assert_false(ru_stream_share_set(s, STEPS * STRIDE + first + n, n));   /* all are new */
+        int64_t at = STEPS * STRIDE + first;
+        assert_false(ru_stream_share_set(s, at + n, n)); /* all are new */
+        while (n < opt.room) {                           /* a few new ones at a time */
+            assert_true(ru_stream_share_set(s, at, ++n));
+        }
+        assert_false(ru_stream_share_set(s, at, n + 1)); /* no room */
         assert_true(kept >= 10 && opened >= 2);
         ru_stream_close(s);
     }

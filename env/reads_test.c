@@ -167,6 +167,43 @@ static void test_ring_reads_by_itself(void **state)
     }
 }
 
+/* Two descriptors that have the same place in the ring's table of files: each gives its own file.
+ */
+static void test_descriptors_that_share_a_place(void **state)
+{
+    enum { APART = 256, BYTES = 4096, EACH = 8 };
+    ru_scratch *f = *state;
+    static uint8_t data[2][BYTES], into[2 * EACH][BYTES];
+    ru_read_piece p[2 * EACH];
+    int fd[2];
+    for (uint32_t k = 0; k < 2; k++) {
+        memset(data[k], k == 0 ? 'a' : 'b', BYTES);
+        const char *path = ru_path_join(&f->arena, f->root, k == 0 ? "a" : "b");
+        assert_ok(ru_file_replace(path, data[k], BYTES, &f->err), f->err);
+        fd[k] = open(path, O_RDONLY | O_CLOEXEC);
+        assert_true(fd[k] >= 0);
+    }
+    assert_int_equal(dup2(fd[1], fd[0] + APART), fd[0] + APART);
+    close(fd[1]);
+    fd[1] = fd[0] + APART;
+    for (uint32_t kind = RU_READS_BEST; kind <= RU_READS_BY_THREADS; kind++) {
+        ru_reads *r;
+        assert_ok(ru_reads_open(EACH, (ru_reads_kind)kind, &r, &f->err), f->err);
+        for (uint32_t k = 0; k < 2 * EACH; k++) {
+            p[k] = (ru_read_piece){.fd = fd[k % 2], .size_bytes = BYTES, .into = into[k]};
+        }
+        ru_reads_begin(r, p, 2 * EACH, EACH);
+        ru_reads_end(r);
+        for (uint32_t k = 0; k < 2 * EACH; k++) {
+            assert_int_equal(p[k].got_bytes, BYTES);
+            assert_memory_equal(into[k], data[k % 2], BYTES);
+        }
+        ru_reads_close(r);
+    }
+    close(fd[0]);
+    close(fd[1]);
+}
+
 /* Many engines share the threads, take turns, and leave none behind. */
 static void test_threads(void **state)
 {
@@ -219,5 +256,7 @@ static void test_threads(void **state)
 
 RU_TESTS(env_reads, cmocka_unit_test_setup_teardown(test_pieces, ru_scratch_open, ru_scratch_close),
          cmocka_unit_test_setup_teardown(test_ring_reads_by_itself, ru_scratch_open,
+                                         ru_scratch_close),
+         cmocka_unit_test_setup_teardown(test_descriptors_that_share_a_place, ru_scratch_open,
                                          ru_scratch_close),
          cmocka_unit_test_setup_teardown(test_threads, ru_scratch_open, ru_scratch_close))
