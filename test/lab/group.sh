@@ -8,8 +8,9 @@
 #   group.sh read NAME DEVICE RATE    so many bytes/s from block device MAJOR:MINOR; 0: no limit
 #   group.sh in NAME COMMAND...       run it in the group
 #   group.sh enter NAME PID           move a process there
-#   group.sh figures NAME             periods in which the quota was used up, allocations that met the
-#                                     limit of memory, processes that the kernel ended for it
+#   group.sh figures NAME             throttled N: periods in which the quota was used up; limited N: allocations
+#                                     that met the limit of memory; kills N: processes that the kernel ended for it.
+#                                     Of the controllers that the group has; none: exit 66
 #   group.sh down NAME                remove the groups NAME and NAME-*
 #
 # Version 1: each controller has a tree of its own, with groups rubato-NAME at its top.
@@ -185,18 +186,24 @@ enter() { # name pid
 }
 
 figures() { # name
-    local d
-    figure() { printf '%s %d\n' "$1" "$(sed -n "s/^$3 //p" "$2" 2>/dev/null)"; }
-    d=$(dir_of cpu "$1")
-    figure throttled "$d/cpu.stat" nr_throttled
-    d=$(dir_of memory "$1")
+    local c d=() some=0
+    for c in cpu memory; do d+=("$(dir_of $c "$1")"); done
+    figure() { # name file key: where the group has the controller; no key: all of the file
+        local n
+        n=$(sed -n "s/^${3:+$3 }//p" "$2" 2>/dev/null) || return 0
+        [[ -n $n ]] || return 0
+        printf '%s %d\n' "$1" "$n"
+        some=1
+    }
+    figure throttled "${d[0]}/cpu.stat" nr_throttled
     if [[ -n ${top[memory]:-} ]]; then
-        printf 'limited %d\n' "$(cat "$d/memory.failcnt" 2>/dev/null)"
-        figure kills "$d/memory.oom_control" oom_kill
+        figure limited "${d[1]}/memory.failcnt" ''
+        figure kills "${d[1]}/memory.oom_control" oom_kill
     else
-        figure limited "$d/memory.events" max
-        figure kills "$d/memory.events" oom_kill
+        figure limited "${d[1]}/memory.events" max
+        figure kills "${d[1]}/memory.events" oom_kill
     fi
+    [[ $some -eq 1 ]] || die 66 "there is no control group $1 with cpu or memory"
 }
 
 down() { # name
@@ -228,5 +235,5 @@ case $verb in
     enter) [[ $# -eq 2 ]] || die 2 "enter NAME PID"; enter "$@" ;;
     figures) figures "${1:?name}" ;;
     down) down "${1:?name}" ;;
-    *) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -22,10 +22,11 @@ figure() { "$group" figures "$1" | sed -n "s/^$2 //p"; }
 
 "$group" make "$name-cpu" cpu
 "$group" cpu "$name-cpu" 20
-[[ $(figure "$name-cpu" throttled) -eq 0 ]] || fail "an empty group was throttled"
+[[ $(figure "$name-cpu" throttled) == 0 ]] || fail "an empty group was throttled"
 "$group" in "$name-cpu" timeout 20 bash -c 'for ((k = 0; k < 50000; k++)); do :; done' # more than 2 ms
 [[ $(figure "$name-cpu" throttled) -gt 0 ]] || fail "a busy process was never throttled"
 echo "ok: the quota of processor time holds"
+! "$group" figures "$name-none" >/dev/null 2>&1 || fail "a group that is not there has figures"
 
 "$group" make "$name-memory" memory
 "$group" memory "$name-memory" $((16 << 20))
@@ -33,6 +34,7 @@ echo "ok: the quota of processor time holds"
 "$group" in "$name-memory" dd if=/dev/zero of="$dir/file" bs=1M count=48 status=none 2>/dev/null || true
 [[ $(figure "$name-memory" limited) -gt 0 ]] || fail "48 MiB of a file never met a limit of 16 MiB"
 rm "$dir/file"
+[[ $(figure "$name-memory" kills) =~ ^[0-9]+$ ]] || fail "nothing says how many processes the kernel ended"
 echo "ok: the limit of memory holds"
 
 truncate -s 4M "$dir/file"
