@@ -42,8 +42,8 @@ typedef struct list {
 } list;
 
 typedef struct peer {
-    ru_node_id node; /* 0: free */
-    uint32_t offered;
+    ru_node_id node;         /* 0: free */
+    uint32_t offered, waits; /* to it; from it, and not granted yet */
     list queued;
 } peer;
 
@@ -165,14 +165,25 @@ static void item_free(ru_pull *p, uint32_t i)
     p->free = i;
 }
 
-static peer *peer_of(ru_pull *p, ru_node_id node)
+static peer *peer_find(ru_pull *p, ru_node_id node)
 {
-    peer *empty = NULL;
     for (uint32_t k = 0; k < p->n_peers; k++) {
         if (ru_node_is(p->peers[k].node, node)) {
             return &p->peers[k];
         }
-        empty = empty == NULL && p->peers[k].node.v == 0 ? &p->peers[k] : empty;
+    }
+    return NULL;
+}
+
+static peer *peer_of(ru_pull *p, ru_node_id node, ru_effects *fx)
+{
+    peer *known = peer_find(p, node), *empty = peer_find(p, (ru_node_id){0});
+    if (known != NULL) {
+        return known;
+    }
+    if (empty == NULL) { /* some were dropped */
+        ru_pull_sweep(p, fx);
+        empty = peer_find(p, (ru_node_id){0});
     }
     RU_CHECK(empty != NULL); /* as many as the channel has */
     *empty = (peer){.node = node, .queued = {NONE, NONE}};
@@ -289,7 +300,7 @@ bool ru_pull_send(ru_pull *p, ru_node_id to, uint32_t what, const void *head, ui
         soon(p, i, fx);
         return false;
     }
-    peer *q = peer_of(p, to);
+    peer *q = peer_of(p, to, fx);
     list_put(p, &q->queued, i);
     offer_next(p, q, fx);
     return false;
@@ -391,6 +402,7 @@ static void grant_next(ru_pull *p, ru_time now, ru_effects *fx)
             return;
         }
         p->waits.first = next;
+        peer_of(p, at(p, i)->peer, fx)->waits--;
         if (st != RU_OK) {
             ru_chan_refuse(p->opt.chan, at(p, i)->peer,
                            "it offered a parcel whose stream cannot be received", now);
@@ -438,6 +450,13 @@ static void hear_parcel(ru_pull *p, const ru_event *ev, bool small, ru_effects *
                         ev->now, fx);
         return;
     }
+    peer *q = peer_of(p, ev->node, fx);
+    if (q->waits == RU_PULL_WAITS_MAX) {
+        ru_chan_refuse(p->opt.chan, ev->node, "it has more offers of parcels waiting than it may",
+                       ev->now);
+        return;
+    }
+    q->waits++;
     uint32_t i = item_new(p);
     item *x = at(p, i);
     *x = (item){.state = WAITS,
@@ -484,14 +503,6 @@ void ru_pull_sweep(ru_pull *p, ru_effects *fx)
             lose(p, p->peers[k].node, fx);
         }
     }
-    for (uint32_t i = p->waits.first; i != NONE;) {
-        uint32_t next = at(p, i)->next;
-        if (!ru_chan_is_up(p->opt.chan, at(p, i)->peer)) {
-            list_remove(p, &p->waits, i);
-            item_free(p, i);
-        }
-        i = next;
-    }
 }
 
 void ru_pull_step(ru_pull *p, const ru_event *ev, ru_effects *fx)
@@ -512,7 +523,7 @@ void ru_pull_step(ru_pull *p, const ru_event *ev, ru_effects *fx)
         memcpy(&id, ev->data, sizeof id);
         uint32_t i = find(p, ev->node, id, OFFERED);
         if (i != NONE) {
-            peer *q = peer_of(p, ev->node);
+            peer *q = peer_of(p, ev->node, fx);
             q->offered -= q->offered > 0 ? 1 : 0;
             stream(p, i, ev->now, fx);
             offer_next(p, q, fx);

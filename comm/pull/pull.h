@@ -12,6 +12,9 @@
  * No connection outlives a parcel that no honest sender sends: one of wrong sizes, or an offer that
  * the receiver could never grant, because its body is small, larger than all of `bufs`, or on its
  * way already. Such an offer would stay first in the list and hold up those of all others.
+ * Nor does one on which more than RU_PULL_WAITS_MAX offers wait. An honest sender counts an offer
+ * until it hears of the grant, and counts from 0 again with a new connection only, when the
+ * receiver forgets the offers of the old one: no more than RU_PULL_OFFERS_MAX of its offers wait.
  *
  * Part of a node's part: the owner hands it the messages of its range and its streams. Parcels to
  * this process itself take the same way without the channel: the owner calls ru_pull_local when the
@@ -30,7 +33,8 @@ enum {
     RU_PULL_HEAD_MAX = 192,
     RU_PULL_SMALL_MAX = 16384, /* bodies up to here travel in the message */
     RU_PULL_OFFERS_MAX = 32,
-    RU_PULL_MESSAGES = 3, /* numbers of messages that it uses */
+    RU_PULL_WAITS_MAX = 4 * RU_PULL_OFFERS_MAX, /* of one peer, at a receiver */
+    RU_PULL_MESSAGES = 3,                       /* numbers of messages that it uses */
 };
 
 typedef struct ru_pull_user {

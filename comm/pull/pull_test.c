@@ -279,6 +279,26 @@ static void test_an_offer_twice(void **state)
     close_group(&g);
 }
 
+/* Offers of one peer that wait were not counted: about a million of them ended the process. */
+static void test_too_many_offers_wait(void **state)
+{
+    (void)state;
+    group g;
+    open_group(&g, ru_test_seed());
+    for (uint64_t id = 1; id <= 1 + RU_PULL_WAITS_MAX; id++) { /* the first one is granted */
+        offer(&g, id, MEMORY);
+        move(&g, 20);
+    }
+    move(&g, 400);
+    assert_int_equal(g.at[VICTIM].downs[EVIL + 1], 0);
+    offer(&g, 2 + RU_PULL_WAITS_MAX, MEMORY);
+    move(&g, 400);
+    assert_int_equal(g.at[VICTIM].downs[EVIL + 1], 1);
+    assert_int_equal(g.at[VICTIM].why, RU_E_PEER);
+    honest(&g);
+    close_group(&g);
+}
+
 /* Messages of all kinds, half of them with sizes that are nearly right. */
 static void test_hostile_messages(void **state)
 {
@@ -309,4 +329,5 @@ static void test_hostile_messages(void **state)
 }
 
 RU_TESTS(comm_pull, cmocka_unit_test(test_offers_that_cannot_be_granted),
-         cmocka_unit_test(test_an_offer_twice), cmocka_unit_test(test_hostile_messages))
+         cmocka_unit_test(test_an_offer_twice), cmocka_unit_test(test_too_many_offers_wait),
+         cmocka_unit_test(test_hostile_messages))
