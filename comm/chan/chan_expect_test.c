@@ -149,5 +149,43 @@ static void test_nothing_is_learnt(void **state)
     ru_arena_fini(&f.arena);
 }
 
-RU_TESTS(comm_chan_expect, cmocka_unit_test(test_clocks_apart),
+/* An eighth as many names as there is room for, step after step: nearly all keep what they
+ * took, also those that fall on one place. */
+static void test_names_keep_their_histories(void **state)
+{
+    (void)state;
+    enum { NAMES = 512, STEPS = 3 };
+    static fixture f;
+    init(&f);
+    asked(&f, -apart_ns, 1);
+    for (uint64_t k = 0; k < NAMES * STEPS; k++) {
+        transfer(&f, 1000 + k % NAMES, k % 2 == 0 ? 7 * ms : 2 * ms, ms);
+    }
+    uint32_t kept = 0;
+    for (uint64_t k = 0; k < NAMES; k++) {
+        kept += near(expected(&f, 1000 + k, 0), k % 2 == 0 ? 7 * ms : 2 * ms);
+    }
+    assert_true(kept >= NAMES - NAMES / 64);
+    ru_arena_fini(&f.arena);
+}
+
+/* Another process in the slot of a peer that left. */
+static void test_who_comes_has_no_history(void **state)
+{
+    (void)state;
+    static fixture f;
+    init(&f);
+    asked(&f, -apart_ns, 1);
+    transfer(&f, 8, 7 * ms, ms);
+    transfer(&f, 8, 7 * ms, ms);
+    uint64_t left = f.peers[0].name.stream;
+    f.peers[0].name.stream = left + (UINT64_C(1) << 32);
+    assert_int_equal(expected(&f, 8, 0), 0);
+    f.peers[1].name.stream = left; /* it comes back, in another slot */
+    assert_true(near(expected(&f, 8, 1), 7 * ms));
+    ru_arena_fini(&f.arena);
+}
+
+RU_TESTS(comm_chan_expect, cmocka_unit_test(test_names_keep_their_histories),
+         cmocka_unit_test(test_who_comes_has_no_history), cmocka_unit_test(test_clocks_apart),
          cmocka_unit_test(test_best_answer_stays), cmocka_unit_test(test_nothing_is_learnt))
