@@ -138,6 +138,28 @@ static void test_executors_wait_for_the_map(void **s)
     assert_in_range(shipped, arrived, arrived + 12); /* 42 more before; moved on, or on their way */
 }
 
+/* Executors go on while a checkpoint is stored, and shards take their changes at once: one that
+ * moves meanwhile was saved again, with changes of after the checkpoint, which then counted twice
+ * for who went back to it. */
+static void test_saved_shards_that_move(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 0; seed < 24; seed++) {
+        ru_params_job job = plain;
+        job.seed = seed;
+        job.founders = 4;
+        job.clocks = 120;
+        job.driver = seed % 2 == 0 ? RU_ENGINE_SSP : RU_ENGINE_ASYNC;
+        job.slack = 3;
+        job.save_every = 0;
+        job.save_ns = 1000000;
+        job.task_ns = 5000000;
+        job.move_every_ns = 2000000;
+        job.chaos = deaths(1, 0.5, 3);
+        equal(&job);
+    }
+}
+
 static const ru_params_job sliced = {.founders = 4,
                                      .executors = 6,
                                      .shards = 5,
@@ -576,7 +598,8 @@ RU_TESTS(test_params, cmocka_unit_test(test_losses_are_rebuilt),
          cmocka_unit_test(test_copies_of_those_who_die),
          cmocka_unit_test(test_deaths_between_close_and_commit),
          cmocka_unit_test(test_notices_lose_nothing), cmocka_unit_test(test_staged_seeds),
-         cmocka_unit_test(test_executors_wait_for_the_map), cmocka_unit_test(test_seeds),
+         cmocka_unit_test(test_executors_wait_for_the_map),
+         cmocka_unit_test(test_saved_shards_that_move), cmocka_unit_test(test_seeds),
          cmocka_unit_test(test_seeds_that_failed), cmocka_unit_test(test_death_changes_nothing),
          cmocka_unit_test(test_bsp_equals_one_loop), cmocka_unit_test(test_mistakes_end_the_job),
          cmocka_unit_test(test_rules_drivers_and_rotation),
