@@ -401,6 +401,44 @@ static void test_shares(void **state)
     }
 }
 
+/* A refusal that shows only when requests run is counted, once for each fetch. */
+static bool counts_refusals(void *dataset)
+{
+    ru_err err;
+    ru_stream *s;
+    char why[RU_READS_WHY_MAX];
+    if (ru_stream_open(dataset, &(ru_stream_options){.batch = 10}, &s, &err) != RU_OK) {
+        return false;
+    }
+    bool ok = true, ring = strcmp(ru_stream_reads_by(s), "io_uring") == 0;
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < 20; k++) {
+        ru_batch b;
+        ok = ok && ru_stream_next(s, &b, &err) == RU_OK;
+        uint32_t now = ru_stream_reads_plain(s, why, sizeof why);
+        ok = ok && now >= n && (now > 0) == ring;
+        n = now;
+    }
+    ok = ok && (!ring || (n == s->flights && strstr(why, "'ulimit -n'") != NULL));
+    ru_stream_close(s);
+    return ok;
+}
+
+static void test_refusals_count_while_it_runs(void **state)
+{
+    ru_scratch *f = *state;
+    const ru_data_options made = {.format = "synthetic", .generator = "digits", .count = COUNT};
+    ru_dataset *d = open_as(&made, 0);
+    const rui_write_job job = {.d = d, .n = COUNT, .dir = f->root, .prefix = "a"};
+    assert_ok(rui_writer_find("packed")->write(&job, &f->err), f->err);
+    ru_dataset_close(d);
+    const char *path = ru_path_join(&f->arena, f->root, "a.pack");
+    d = open_as(&(ru_data_options){.format = "packed", .paths = &path, .n_paths = 1}, -1);
+    /* the table of files takes 256 more */
+    assert_true(ru_test_files_max(FETCH_DEPTH_MAX + 100, counts_refusals, d));
+    ru_dataset_close(d);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 static void test_direct_reads_are_refused(void **state)
 {
@@ -418,5 +456,6 @@ static void test_direct_reads_are_refused(void **state)
     assert_null(none);
 }
 
-RU_TESTS(data_fetch, T(test_direct_reads_are_refused), T(test_written_formats),
-         T(test_tokens_and_cifar), T(test_tar), T(test_images), T(test_shares), T(test_ranges))
+RU_TESTS(data_fetch, T(test_direct_reads_are_refused), T(test_refusals_count_while_it_runs),
+         T(test_written_formats), T(test_tokens_and_cifar), T(test_tar), T(test_images),
+         T(test_shares), T(test_ranges))

@@ -217,9 +217,9 @@ void ru_stream_reads_sum_get(ru_stream *s, ru_stream_reads_sum *into);
 bool ru_stream_reads(const ru_stream *s); /* are there any? */
 /* What makes them, for people: "io_uring", "threads"; NULL: there are none. */
 const char *ru_stream_reads_by(const ru_stream *s);
-/* So many buffers of io_uring are not fixed: it looks their pages up for every request. *why is the
- * reason of the last one, view until ru_stream_close. */
-uint32_t ru_stream_reads_plain(const ru_stream *s, const char **why);
+/* So many queues of io_uring look up the pages of their buffers, or their files, for every request;
+ * more of them may come while the stream runs. `why`: the reason of the last one. */
+uint32_t ru_stream_reads_plain(ru_stream *s, char *why, uint32_t why_max);
 /* Bytes that can be requested or wait for their decoding; a part of bytes_max. */
 int64_t ru_stream_reads_memory(const ru_stream *s);
 bool ru_stream_reads_far(const ru_stream *s); /* they go over a network */

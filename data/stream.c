@@ -22,6 +22,7 @@
  * Memory is taken at open; nothing is allocated later (formats that decode may). */
 #include "data/stream_impl.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "env/clock.h"
@@ -361,6 +362,17 @@ static bool take(ru_stream *s, bool wait, task *t)
     return true;
 }
 
+void rui_stream_note_plain(reader *rd, uint32_t fetch)
+{
+    ru_stream *s = rd->s;
+    const char *why = rd->fetch[fetch] != NULL ? rui_fetch_plain_why(rd->fetch[fetch]) : NULL;
+    if (why != NULL && !rd->plain[fetch]) {
+        rd->plain[fetch] = true;
+        s->n_plain++;
+        snprintf(s->plain_why, sizeof s->plain_why, "%s", why);
+    }
+}
+
 /* Decode a batch whose reads are under way, while those of the next go on. */
 static void finish(reader *rd, const task *t, uint32_t turn, rui_fetch *next)
 {
@@ -378,6 +390,7 @@ static void finish(reader *rd, const task *t, uint32_t turn, rui_fetch *next)
     rui_fetch_record_batch(s->opt.recorder, s->name_read, s->flows, t->b, from,
                            t->r.n * s->sample_bytes);
     ru_mutex_lock(&s->lock);
+    rui_stream_note_plain(rd, turn); /* its buffer may have grown */
     sl->status = st;
     sl->at = t->r.epoch * s->count + t->r.in_epoch;
     sl->n = t->r.n;
@@ -518,10 +531,13 @@ const char *ru_stream_reads_by(const ru_stream *s)
     return s->ended != NULL ? rui_fetch_name(s->readers[0].fetch[0]) : NULL;
 }
 
-uint32_t ru_stream_reads_plain(const ru_stream *s, const char **why)
+uint32_t ru_stream_reads_plain(ru_stream *s, char *why, uint32_t why_max)
 {
-    *why = s->plain_why;
-    return s->n_plain;
+    ru_mutex_lock(&s->lock);
+    uint32_t n = s->n_plain;
+    snprintf(why, why_max, "%s", s->plain_why);
+    ru_mutex_unlock(&s->lock);
+    return n;
 }
 
 int64_t ru_stream_reads_memory(const ru_stream *s)

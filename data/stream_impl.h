@@ -51,8 +51,6 @@ struct ru_stream {
     uint8_t *memory;     /* [n_slots] blocks */
     int64_t block_bytes; /* the fields of a batch */
     int64_t sample_bytes;
-    uint32_t n_plain; /* buffers that the kernel did not fix at open, and why the last one */
-    char plain_why[128];
     uint16_t name_read, name_request;
     uint64_t flows;         /* of the records of this stream */
     ru_thread *threads;     /* [n_threads] */
@@ -65,8 +63,10 @@ struct ru_stream {
     uint32_t n_ahead;   /* batches that may be read ahead now: ahead_min .. n_slots - 1 */
     uint32_t *blocks;   /* [n_blocks] that no batch has; the one on top was given back last */
     uint32_t n_blocks;
-    int64_t announced;   /* windows before this one, counted over all epochs */
-    ru_read_done *ended; /* [RU_READS_KEPT]; NULL: samples are in memory */
+    uint32_t n_plain;                 /* fetches whose requests are slower than they could be */
+    char plain_why[RU_READS_WHY_MAX]; /* the last one of them */
+    int64_t announced;                /* windows before this one, counted over all epochs */
+    ru_read_done *ended;              /* [RU_READS_KEPT]; NULL: samples are in memory */
     uint32_t n_ended;
     int64_t fetch_bytes; /* memory of one fetch, at most */
     int64_t read_bytes;  /* of a request */
@@ -83,6 +83,7 @@ typedef struct reader {
     ru_dataset d;                  /* the stream's, with what this thread fetched */
     rui_fetch *fetch[FLIGHTS_MAX]; /* [s->flights] of batches; NULL: all bytes are in memory */
     rui_augmenter augmenter;       /* d NULL: samples stay as they are */
+    bool plain[FLIGHTS_MAX];       /* of each fetch: it counts in n_plain */
     int64_t epoch;                 /* -1: none yet */
     int64_t waits_ns, waits_for;   /* for requests since then, of this batch; 0: not. Lock */
     rui_order full;
@@ -98,6 +99,9 @@ range rui_stream_range(const ru_stream *s, int64_t b);
 void rui_stream_share(ru_stream *s, int64_t base, int64_t rows);
 /* A slot that was filled for another share becomes what batch `r` needs. Blocks on I/O. */
 RU_MUST_USE ru_status rui_stream_reshape(ru_stream *s, slot *sl, range r);
+/* Count a fetch if the kernel refused to make its requests fast. Called with the lock, or before
+ * the threads run. */
+void rui_stream_note_plain(reader *rd, uint32_t fetch);
 void rui_stream_own_close(ru_stream *s);
 /* The file or object of the first sample that is read by requests; NULL: none is. */
 const rui_source *rui_stream_fetches(const ru_stream *s);

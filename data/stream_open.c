@@ -200,11 +200,7 @@ static ru_status open_fetch(reader *rd, ru_err *err)
     opt.group = (uint32_t)(rd - s->readers);
     for (uint32_t k = 0; k < s->flights && rui_stream_fetches(s) != NULL; k++) {
         RU_TRY(rui_fetch_open(&opt, &rd->fetch[k], err));
-        const char *why = rui_fetch_plain_why(rd->fetch[k]);
-        if (why != NULL) {
-            s->n_plain++;
-            snprintf(s->plain_why, sizeof s->plain_why, "%s", why);
-        }
+        rui_stream_note_plain(rd, k);
     }
     return RU_OK;
 }

@@ -15,6 +15,7 @@
 typedef struct ru_reads ru_reads;
 
 enum { RU_READS_DEPTH_MAX = 1024 };
+enum { RU_READS_WHY_MAX = 128 };
 enum { RU_READS_THREADS = 32 }; /* of the process, for all engines together */
 
 typedef enum ru_reads_kind {
@@ -42,8 +43,9 @@ const char *ru_reads_name(const ru_reads *r); /* "io_uring" or "threads" */
 /* Most pieces read into at[size_bytes]; nothing is under way. Its pages stay in memory until
  * another call or ru_reads_close, which must come before it is freed. NULL: none. */
 void ru_reads_memory(ru_reads *r, void *at, int64_t size_bytes);
-/* Why reads into that memory look its pages up every time; NULL: they do not, or no kernel could
- * help (threads). View until the next ru_reads_memory. */
+/* Why reads look up the pages of that memory, or since they began their descriptors, every time;
+ * NULL: they do not, or it was not asked for, or there are threads. View until the next
+ * ru_reads_memory or ru_reads_begin. */
 const char *ru_reads_plain_why(const ru_reads *r);
 /* `pieces` [n] stay where they are until ru_reads_end; at most `depth` are outstanding. */
 void ru_reads_begin(ru_reads *r, ru_read_piece *pieces, uint32_t n, uint32_t depth);

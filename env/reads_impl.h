@@ -20,9 +20,9 @@ struct ru_reads {
     ru_read_piece *pieces;
     uint32_t n, next, ended, depth_max;
     _Atomic uint32_t depth;
-    _Atomic int64_t bytes; /* of pieces that ended */
-    rui_ring *ring;        /* NULL: threads */
-    char plain[128];       /* why the memory is not fixed; "": it is, or there is none */
+    _Atomic int64_t bytes;        /* of pieces that ended */
+    rui_ring *ring;               /* NULL: threads */
+    char plain[RU_READS_WHY_MAX]; /* ru_reads_plain_why; "": NULL */
     /* threads; the lock of the pool guards these, and pieces, n, next, ended */
     ru_reads *after; /* in the pool */
     ru_cond done;

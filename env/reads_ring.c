@@ -29,6 +29,7 @@ struct rui_ring {
     uint16_t slot[RU_READS_DEPTH_MAX]; /* [n_free] of the first n_slots of the table of files */
     uint32_t n_free, n_slots;
     uint32_t n_descriptors;      /* behind them */
+    int table_rc;                /* why there is no place for them */
     int descriptor[DESCRIPTORS]; /* -1: none */
     bool fixed;
     uint8_t *memory; /* [memory_bytes] fixed; NULL: none */
@@ -93,9 +94,29 @@ static int slot_of(rui_ring *g, int fd)
     return g->descriptor[k] == fd ? (int)(g->n_slots + k) : -1;
 }
 
-static void issue_descriptor(rui_ring *g, const ru_read_piece *p, uint32_t k)
+static void say_no_table(ru_reads *r)
 {
+    struct rlimit most = {0};
+    if (r->plain[0] != '\0') {
+        return;
+    }
+    if (r->ring->table_rc == -EMFILE && getrlimit(RLIMIT_NOFILE, &most) == 0) {
+        snprintf(r->plain, sizeof r->plain,
+                 "a table of %u files needs more than the %lld that 'ulimit -n' allows",
+                 r->ring->n_slots + DESCRIPTORS, (long long)most.rlim_cur);
+    } else {
+        snprintf(r->plain, sizeof r->plain, "the kernel refused a table of files: %s",
+                 strerror(-r->ring->table_rc));
+    }
+}
+
+static void issue_descriptor(ru_reads *r, const ru_read_piece *p, uint32_t k)
+{
+    rui_ring *g = r->ring;
     int slot = slot_of(g, p->fd);
+    if (g->fixed && g->n_descriptors == 0) {
+        say_no_table(r);
+    }
     struct io_uring_sqe *e = io_uring_get_sqe(&g->uring);
     read_entry(g, e, slot >= 0 ? slot : p->fd, p);
     io_uring_sqe_set_flags(e, slot >= 0 ? IOSQE_FIXED_FILE : 0);
@@ -117,7 +138,7 @@ void rui_ring_issue(ru_reads *r)
         if (p->path != NULL) {
             issue_file(g, p, r->next);
         } else {
-            issue_descriptor(g, p, r->next);
+            issue_descriptor(r, p, r->next);
         }
         p->issued_ns = now;
         r->next++;
@@ -182,8 +203,10 @@ void rui_ring_end(ru_reads *r)
 static bool open_slots(rui_ring *g, uint32_t depth_max, bool fixed)
 {
     uint32_t n = depth_max, more = fixed ? DESCRIPTORS : 0;
-    while (n > 0 && io_uring_register_files_sparse(&g->uring, n + more) != 0) {
+    int rc;
+    while (n > 0 && (rc = io_uring_register_files_sparse(&g->uring, n + more)) != 0) {
         n = more > 0 ? n : n / 2;
+        g->table_rc = more > 0 ? rc : g->table_rc;
         more = 0;
     }
     g->n_slots = n;
@@ -223,6 +246,7 @@ void rui_ring_close(ru_reads *r)
     r->ring = NULL;
 }
 
+/* rc: the kernel's answer; -EFBIG: it was not asked. */
 static void say_why(ru_reads *r, int64_t size_bytes, int rc)
 {
     struct rlimit most = {0};
@@ -232,6 +256,10 @@ static void say_why(ru_reads *r, int64_t size_bytes, int rc)
         snprintf(r->plain, sizeof r->plain,
                  "%lld KiB do not fit in the %lld KiB of locked memory that 'ulimit -l' allows",
                  (long long)size_bytes >> 10, (long long)most.rlim_cur >> 10);
+    } else if (rc == -EFBIG) {
+        snprintf(r->plain, sizeof r->plain,
+                 "%lld MiB are more than the %lld MiB that io_uring fixes",
+                 (long long)size_bytes >> 20, (long long)fixed_bytes_max >> 20);
     } else {
         snprintf(r->plain, sizeof r->plain, "the kernel refused: %s", strerror(-rc));
     }
@@ -249,7 +277,8 @@ void rui_ring_memory(ru_reads *r, void *at, int64_t size_bytes)
         return;
     }
     const struct iovec v = {.iov_base = at, .iov_len = (size_t)size_bytes};
-    int rc = size_bytes <= fixed_bytes_max ? io_uring_register_buffers(&g->uring, &v, 1) : -EFBIG;
+    bool large = size_bytes > fixed_bytes_max;
+    int rc = large ? -EFBIG : io_uring_register_buffers(&g->uring, &v, 1);
     if (rc != 0) {
         say_why(r, size_bytes, rc);
         return;

@@ -204,6 +204,48 @@ static void test_descriptors_that_share_a_place(void **state)
     close(fd[1]);
 }
 
+/* What the kernel does not fix is read all the same, and the engine says why it is slower. */
+static bool says_why(const char *path, const char *want)
+{
+    ru_reads *r;
+    ru_err err;
+    uint8_t into[4] = {0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (ru_reads_open(16, RU_READS_BEST, &r, &err) != RU_OK) {
+        return false;
+    }
+    bool ring = strcmp(ru_reads_name(r), "io_uring") == 0;
+    ru_read_piece p = {.fd = fd, .size_bytes = 4, .into = into};
+    ru_reads_begin(r, &p, 1, 1);
+    ru_reads_end(r);
+    const char *why = ru_reads_plain_why(r);
+    bool ok = memcmp(into, "text", 4) == 0;
+    ok = ok && (ring && want != NULL ? why != NULL && strstr(why, want) != NULL : why == NULL);
+    ru_reads_memory(r, into, ((int64_t)1 << 30) + 1); /* nothing is read there */
+    why = ru_reads_plain_why(r);
+    ok = ok && (ring ? why != NULL && strstr(why, "more than the 1024 MiB") != NULL : why == NULL);
+    ru_reads_memory(r, NULL, 0);
+    ok = ok && ru_reads_plain_why(r) == NULL;
+    close(fd);
+    ru_reads_close(r);
+    return ok;
+}
+
+/* 16 files of paths fit into the table, 256 more do not. */
+static bool says_too_few(void *path)
+{
+    return says_why(path, "272 files needs more than the 200 that");
+}
+
+static void test_says_what_is_not_fixed(void **state)
+{
+    ru_scratch *f = *state;
+    char *path = ru_path_join(&f->arena, f->root, "data");
+    assert_ok(ru_file_replace(path, "text", 4, &f->err), f->err);
+    assert_true(says_why(path, NULL));
+    assert_true(ru_test_files_max(200, says_too_few, path));
+}
+
 /* Many engines share the threads, take turns, and leave none behind. */
 static void test_threads(void **state)
 {
@@ -258,5 +300,7 @@ RU_TESTS(env_reads, cmocka_unit_test_setup_teardown(test_pieces, ru_scratch_open
          cmocka_unit_test_setup_teardown(test_ring_reads_by_itself, ru_scratch_open,
                                          ru_scratch_close),
          cmocka_unit_test_setup_teardown(test_descriptors_that_share_a_place, ru_scratch_open,
+                                         ru_scratch_close),
+         cmocka_unit_test_setup_teardown(test_says_what_is_not_fixed, ru_scratch_open,
                                          ru_scratch_close),
          cmocka_unit_test_setup_teardown(test_threads, ru_scratch_open, ru_scratch_close))

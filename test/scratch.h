@@ -17,4 +17,7 @@ typedef struct ru_scratch {
 int ru_scratch_open(void **state);
 int ru_scratch_close(void **state);
 
+/* What f says in a process of its own that may open so many files at most. */
+bool ru_test_files_max(uint32_t n, bool (*f)(void *self), void *self);
+
 #endif

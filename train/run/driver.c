@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "env/reads.h"
 #include "env/self.h"
 #include "train/run/histograms.h"
 
@@ -35,6 +36,17 @@ void rui_driver_fini(rui_driver *d)
 
 /* -- samples ----------------------------------------------------------------------------------- */
 
+static void tell_plain_reads(rui_driver *d)
+{
+    char why[RU_READS_WHY_MAX];
+    uint32_t n = ru_stream_reads_plain(d->stream, why, sizeof why);
+    if (n > d->plain_told) {
+        ru_log(RU_LOG_INFO, "data", "reads",
+               "%u queues of io_uring look up memory or files for every request: %s", n, why);
+        d->plain_told = n;
+    }
+}
+
 /* The tuner of the stream's requests, which begins anew with another batch. */
 static ru_status open_reads(rui_driver *d, int64_t batch, ru_err *err)
 {
@@ -54,12 +66,6 @@ static ru_status open_reads(rui_driver *d, int64_t batch, ru_err *err)
         ru_log(RU_LOG_INFO, "data", "reads", "files are read by %s%s%s", by,
                strcmp(by, "threads") == 0 ? ", because this system does not allow io_uring" : "",
                t->job->data.direct ? ", past the system's cache" : "");
-        const char *why;
-        uint32_t plain = ru_stream_reads_plain(d->stream, &why);
-        if (plain > 0) {
-            ru_log(RU_LOG_INFO, "data", "reads", "%u buffers are not fixed in memory: %s", plain,
-                   why);
-        }
         d->reads = RU_NEW(t->arena, rui_read_tune, 1);
     }
     if (d->reads == NULL) {
@@ -184,6 +190,7 @@ static ru_status feed(rui_driver *d, ru_err *err)
                               .fill_ns = b.fill_ns};
         rui_read_tune_step(d->reads, d->stream, &step, d->t->decisions);
         d->fed_at = now;
+        tell_plain_reads(d);
     }
     RU_TRY(check_labels(d, &b, err));
     copy_inputs(d->t, &b);

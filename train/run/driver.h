@@ -101,6 +101,7 @@ typedef struct rui_driver {
     bool led;           /* in the turn before */
     ru_stream *stream;
     rui_read_tune *reads;                         /* NULL: the samples are in memory */
+    uint32_t plain_told;                          /* ru_stream_reads_plain, of any stream so far */
     ru_time fed_at;                               /* the last batch came; 0: none */
     int64_t stream_next, stream_n, stream_stride; /* position of its next batch; samples; distance
                                                      from one batch to the next */
