@@ -400,6 +400,36 @@ static void test_losses_are_rebuilt(void **s)
     assert_true(recovered > 4 && rebuilt > 20);
 }
 
+/* A save waits until the one before is stored, and then makes up for the clocks that it waited. */
+static void test_late_saves_write_as_much(void **s)
+{
+    (void)s;
+    for (uint32_t method = RU_SAVE_PRIORITY; method <= RU_SAVE_RANDOM; method++) {
+        uint32_t saves[2];
+        int64_t bytes[2];
+        for (uint32_t late = 0; late < 2; late++) {
+            ru_params_job job = plain;
+            ru_params_result r;
+            job.founders = 1;
+            job.clocks = 300;
+            job.shards = 24;
+            job.partial = true;
+            job.save_method = method;
+            job.save_clocks = 16;
+            job.task_ns = 1000000;
+            job.log_ns = late == 1 ? 10000000 : 1000;
+            run(&job, &r);
+            assert_true(r.ended);
+            saves[late] = r.saves;
+            bytes[late] = r.saved_bytes;
+            ru_params_result_fini(&r);
+        }
+        assert_true(2 * saves[1] < saves[0]);
+        /* The last one is open; executors that work while a save begins wait for the next. */
+        assert_in_range(100 * bytes[1], 75 * bytes[0], 105 * bytes[0]);
+    }
+}
+
 /* Members die whose executors' states are what the tables count: the others go on with theirs, lost
  * ones with saved states, and at the end the tables are exactly what all states say. */
 static void test_what_is_lost_is_counted_again(void **s)
@@ -594,6 +624,7 @@ static void test_seeds(void **s)
 }
 
 RU_TESTS(test_params, cmocka_unit_test(test_losses_are_rebuilt),
+         cmocka_unit_test(test_late_saves_write_as_much),
          cmocka_unit_test(test_what_is_lost_is_counted_again),
          cmocka_unit_test(test_copies_of_those_who_die),
          cmocka_unit_test(test_deaths_between_close_and_commit),

@@ -9,8 +9,7 @@
 #include "test/params_app.h"
 #include "test/params_meter.h"
 
-/* -- the world -----------------------------------------------------------------------------------
- */
+/* -- the world --------------------------------------------------------------------------------- */
 
 typedef struct record {
     struct record *next;
@@ -310,21 +309,20 @@ static void device_log(void *self, uint32_t generation, uint32_t since, const vo
     RU_CHECK(r != NULL);
     *r = (record){.n = n};
     memcpy(r->bytes, bytes, (size_t)n);
+    p->world->out->saves++;
     bool early = ru_rng_below(ru_sim_rng(p->world->sim), 2) == 0;
     if (early) {
         log_put(p->world, r);
     }
     later(p, (answer){.kind = LOGGED, .at = {.generation = generation}, .log = early ? NULL : r},
-          some(p->world, 1000000));
+          some(p->world, p->world->job->log_ns > 0 ? p->world->job->log_ns : 1000000));
 }
 
 static void device_log_read(void *self, uint32_t generation, uint32_t since, uint32_t object)
 {
     process *p = self;
-    later(p,
-          (answer){
-              .kind = LOG_READ, .at = {.generation = generation}, .tag = since, .object = object},
-          some(p->world, 2000000));
+    answer a = {.kind = LOG_READ, .at = {.generation = generation}, .tag = since, .object = object};
+    later(p, a, some(p->world, 2000000));
 }
 
 static const ru_engine_device_ops device = {device_open, device_close,   device_run,
@@ -425,6 +423,7 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         w->out->recoveries = f.recoveries > w->out->recoveries ? f.recoveries : w->out->recoveries;
         w->out->shipped += f.shipped;
         w->out->redone += f.redone;
+        w->out->saved_bytes += f.logged_bytes;
         w->out->virtual_ns = now.ns;
         if (n->status != RU_OK && n->status != RU_E_PEER) {
             w->out->status = n->status;

@@ -59,6 +59,7 @@ typedef struct ru_params_job {
     int64_t save_ns;          /* checkpoints by time, where save_every is 0 */
     bool partial;             /* lost objects alone are rebuilt */
     uint32_t recover, save_method, save_clocks; /* of the engine */
+    int64_t log_ns;                             /* until the log answers, about; 0: 1 ms */
     int64_t task_ns;                            /* of a task on the device, about */
     int64_t move_every_ns;                      /* a random object to a random member; 0: never */
     int64_t leave_ns;                           /* the last process leaves then; 0: nobody */
@@ -88,6 +89,8 @@ typedef struct ru_params_result {
     int64_t floats[RU_PARAMS_TABLES];
     double sums[RU_APP_SUMS_MAX];                 /* of the last clock */
     uint32_t recoveries, rebuilt, cached, logged; /* objects; rows */
+    uint32_t saves;                               /* of the running checkpoint, */
+    int64_t saved_bytes;                          /* those that were answered */
     uint32_t shipped, arrived;                    /* executors that moved: sent, and here */
     uint32_t left_out[20]; /* by clock: executors whose changes are dropped */
     uint32_t redone;       /* slices of dead helpers */
