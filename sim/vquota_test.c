@@ -89,17 +89,24 @@ static void devices_of_a_process_share_its_quota(void **state)
     ru_sim_close(s);
 }
 
+/* 1000 frames of 10 kB to a node with 1 ms of each 10 ms, of which a byte takes byte_ns. */
+static ru_sim *send_to_quota(box *a, box *b, double byte_ns)
+{
+    ru_sim *s = sim_new(1);
+    box_add(s, a, "a:1", &gigabit);
+    box_add(s, b, "b:1", &gigabit);
+    const ru_sim_quota q = {.quota_ns = MS, .period_ns = 10 * MS, .byte_ns = byte_ns};
+    ru_sim_quota_set(s, b->node, &q);
+    box_connect(a, "b:1", 1000, 10000 - RU_LINK_HEAD_BYTES);
+    return s;
+}
+
 /* A frame takes 0.1 ms of processor time: ten frames use up 1 ms of each 10 ms. */
 static void messages_use_the_quota(void **state)
 {
     (void)state;
-    ru_sim *s = sim_new(1);
     box a, b;
-    box_add(s, &a, "a:1", &gigabit);
-    box_add(s, &b, "b:1", &gigabit);
-    const ru_sim_quota q = {.quota_ns = MS, .period_ns = 10 * MS, .byte_ns = 10};
-    ru_sim_quota_set(s, b.node, &q);
-    box_connect(&a, "b:1", 1000, 10000 - RU_LINK_HEAD_BYTES);
+    ru_sim *s = send_to_quota(&a, &b, 10);
     run_until(s, 500 * MS);
     assert_in_range(b.c[0].next, 480, 520);
     run_until(s, 2000 * MS);
@@ -112,13 +119,8 @@ static void messages_use_the_quota(void **state)
 static void a_debt_is_carried_over(void **state)
 {
     (void)state;
-    ru_sim *s = sim_new(1);
     box a, b;
-    box_add(s, &a, "a:1", &gigabit);
-    box_add(s, &b, "b:1", &gigabit);
-    const ru_sim_quota q = {.quota_ns = MS, .period_ns = 10 * MS, .byte_ns = 30};
-    ru_sim_quota_set(s, b.node, &q);
-    box_connect(&a, "b:1", 1000, 10000 - RU_LINK_HEAD_BYTES);
+    ru_sim *s = send_to_quota(&a, &b, 30);
     run_until(s, 1000 * MS);
     assert_in_range(b.c[0].next, 325, 345); /* 400 without the debt */
     ru_sim_close(s);

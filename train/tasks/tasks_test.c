@@ -347,25 +347,32 @@ static void test_pull_style_in_a_quiet_net(void **state)
     }
 }
 
-/* Two workers, message by message. */
-static void test_a_cancel_that_crosses_a_start_loses(void **state)
+/* Worker 0, which helps worker 1 and is helped by it. */
+static ru_tasks *open_beside_one(ru_arena *a, uint32_t items)
 {
-    (void)state;
-    static ru_tasks_out out;
-    ru_arena a;
+    static const uint32_t other = 1;
     ru_err err;
-    ru_arena_init(&a, 0);
-    const uint32_t other = 1;
     ru_tasks *t;
     const ru_tasks_options opt = {.me = 0,
-                                  .items = 100,
+                                  .items = items,
                                   .clocks = 1,
                                   .rules = &push_rules,
                                   .helpers = &other,
                                   .helpees = &other,
                                   .n_helpers = 1,
                                   .n_helpees = 1};
-    assert_ok(ru_tasks_open(&opt, &a, &t, &err), err);
+    assert_ok(ru_tasks_open(&opt, a, &t, &err), err);
+    return t;
+}
+
+/* Two workers, message by message. */
+static void test_a_cancel_that_crosses_a_start_loses(void **state)
+{
+    (void)state;
+    static ru_tasks_out out;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_tasks *t = open_beside_one(&a, 100);
     ru_tasks_event ev = {.kind = RU_TASKS_BEGIN};
     ru_tasks_step(t, &ev, &out);
     assert_int_equal(out.at[out.n - 1].kind, RU_TASKS_WORK);
@@ -393,19 +400,8 @@ static void test_numbers_that_are_none(void **state)
     (void)state;
     static ru_tasks_out out;
     ru_arena a;
-    ru_err err;
     ru_arena_init(&a, 0);
-    const uint32_t other = 1;
-    ru_tasks *t;
-    const ru_tasks_options opt = {.me = 0,
-                                  .items = RU_REASSIGN_ITEMS_MAX,
-                                  .clocks = 1,
-                                  .rules = &push_rules,
-                                  .helpers = &other,
-                                  .helpees = &other,
-                                  .n_helpers = 1,
-                                  .n_helpees = 1};
-    assert_ok(ru_tasks_open(&opt, &a, &t, &err), err);
+    ru_tasks *t = open_beside_one(&a, RU_REASSIGN_ITEMS_MAX);
     ru_tasks_event ev = {.kind = RU_TASKS_BEGIN};
     ru_tasks_step(t, &ev, &out);
     const ru_tasks_msg odd[] = {
