@@ -21,18 +21,8 @@ net=$(realpath "$(dirname "$0")/net.sh")
 link_bytes_s=12500000 missed=0
 counter=$(realpath "$(dirname "$0")/counter.sh")
 rounds=${ROUNDS:-5} percent=${PERCENT:-20} seconds=${SECONDS_OF_PHASE:-20}
-work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-litz-XXXXXX")
-lab=rulitz$$
-lab=${lab:0:12}
-export RUBATO_TOKEN=of-the-figures-of-the-laboratory
-cleanup() {
-    jobs -p | xargs -r kill -9 2>/dev/null || true
-    sleep 0.2
-    "$net" down "$lab" >/dev/null 2>&1 || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-cd "$work"
+short=litz
+. "$(dirname "$net")/figures.sh"
 fail() {
     echo "FAIL: $*" >&2
     tail -n 3 "$work"/*.d/* >&2 || true

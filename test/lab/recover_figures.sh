@@ -18,19 +18,9 @@ shift $(($# < 2 ? $# : 2))
 net=$(realpath "$(dirname "$0")/net.sh")
 "$net" check || exit $?
 percent=${PERCENT:-20} target=100 last=400
-work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-recover-XXXXXX")
-lab=rurec$$
-lab=${lab:0:12}
-export RUBATO_TOKEN=of-the-figures-of-the-laboratory
+short=rec
+. "$(dirname "$net")/figures.sh"
 pid=()
-cleanup() {
-    jobs -p | xargs -r kill -9 2>/dev/null || true
-    sleep 0.2
-    "$net" down "$lab" >/dev/null 2>&1 || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-cd "$work"
 fail() {
     echo "FAIL: $*" >&2
     tail -n 3 "$work"/*.log >&2 || true
