@@ -93,6 +93,20 @@ static void deal(state *s, const ru_app_task *t, float *bins)
     }
 }
 
+/* From some clocks on, a table without the items of this executor is one that is counted. */
+static bool is_partial(const state *s, const ru_app_task *t, const float *bins)
+{
+    float seen = 0;
+    bool any = t->clock <= 8 || t->blocks > 1;
+    for (uint32_t i = 0; i < ROWS && !any; i++) {
+        seen += bins[i];
+    }
+    for (uint32_t i = 0; i < RU_PARAMS_ITEMS && !any; i++) {
+        any = s->bin[i] == NONE;
+    }
+    return !any && seen <= 0;
+}
+
 static ru_status count_run(void *self, const ru_app_task *t, const ru_app_view *view,
                            ru_app_result *result, ru_err *err)
 {
@@ -102,6 +116,9 @@ static ru_status count_run(void *self, const ru_app_task *t, const ru_app_view *
         if (s->bin[i] != NONE && s->bin[i] >= lo && s->bin[i] < hi) {
             view->value[0][s->bin[i] - lo] += 1;
         }
+    }
+    if (!t->recount && is_partial(s, t, view->value[0])) {
+        return RU_FAIL(err, RU_E_BUG, "executor %u reads empty bins in clock %u", s->k, t->clock);
     }
     if (!t->recount) {
         deal(s, t, view->value[0]);

@@ -6,6 +6,8 @@
  *              state that was saved, of any generation (engine_recover.c)
  *   task       of that clock has `recount` set, and adds all that the state of its executor says
  *
+ *   later task reads its rows when that clock is closed, whatever the slack
+ *
  * So the tables agree with the states again when that clock closes, whatever was lost and from
  * where the states are; the clock itself, and what the lost executors did since they were saved,
  * are the loss. Nothing of the generation before is heard any more.
@@ -48,6 +50,12 @@ ru_engine_ckpt rui_count_from(ru_engine *e, const ru_node_id *nodes, uint32_t n,
     /* The end of the job has to be done again: a clock that is counted trains nothing. */
     uint32_t last = e->opt.clocks - 1;
     return (ru_engine_ckpt){RU_ENGINE_COUNTED, e->closed < last ? e->closed : last};
+}
+
+uint32_t rui_count_need(const ru_engine *e, uint32_t need)
+{
+    uint32_t whole = e->base.clock + 1;
+    return rui_count_is(e) && need < whole ? whole : need;
 }
 
 void rui_count_begin(ru_engine *e)

@@ -116,7 +116,7 @@ static void fetch(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
         no_memory(e, now, fx);
         return;
     }
-    need = e->closed > need ? e->closed : need;
+    need = rui_count_need(e, e->closed > need ? e->closed : need);
     if (ru_ps_fetch(e->ps, e->n_execs + 1 + k, need < clock ? need : clock, clock,
                     e->opt.driver == RU_ENGINE_ASYNC, s->rows, s->n_rows, now, fx)) {
         place(e, k, now, fx);

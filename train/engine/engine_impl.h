@@ -421,6 +421,8 @@ RU_MUST_USE bool rui_count_may(const ru_engine *e, const ru_node_id *nodes, uint
 RU_MUST_USE ru_engine_ckpt rui_count_from(ru_engine *e, const ru_node_id *nodes, uint32_t n,
                                           ru_engine_ckpt newest, ru_time now);
 RU_MUST_USE bool rui_count_is(const ru_engine *e); /* such a generation */
+/* The clock as of which a task reads that needs the rows of `need`: tables are whole again. */
+uint32_t rui_count_need(const ru_engine *e, uint32_t need);
 /* Such a generation begins at the leader. */
 void rui_count_begin(ru_engine *e);
 /* A generation begins: which executors have to be restored, and which go on. */

@@ -202,7 +202,7 @@ void rui_task_begin(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
         return;
     }
     uint32_t slack = e->driver_slack, need = clock > slack ? clock - slack : 0;
-    need = e->closed > need ? e->closed : need;
+    need = rui_count_need(e, e->closed > need ? e->closed : need);
     x->busy = RUI_FETCHES;
     if (ru_ps_fetch(e->ps, k, need < clock ? need : clock, x->step,
                     e->opt.driver == RU_ENGINE_ASYNC, x->fetch, x->n_fetch, now, fx)) {
