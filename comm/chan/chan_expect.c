@@ -93,11 +93,17 @@ static void learn(ru_chan *ch, uint64_t key, int64_t model_ns, int64_t took_ns)
 void rui_expect_arrived(ru_chan *ch, const rui_stream *s, uint16_t stamp, ru_time now)
 {
     const rui_clock *k = &ch->peers[s->name.peer].clock;
-    if (ch->expect == NULL || !k->known) {
+    if (ch->expect == NULL || !k->known || s->cut) {
         return;
     }
     /* `now` is when the loop woke up: a long callback since then would let stamps seem old. */
-    ru_time until = ru_time_after(rui_clock_now(ch, now), k->best_ns + AHEAD_NS);
+    ru_time heard = rui_clock_now(ch, now);
+    /* The last byte came after it was let go. If that is long ago, several instants since then have
+     * this stamp, and the latest would be too late by a multiple of 268 ms. */
+    if (ru_time_since(heard, s->last.ns != 0 ? s->last : s->since) > RUI_STAMP_TELLS_NS) {
+        return;
+    }
+    ru_time until = ru_time_after(heard, k->best_ns + AHEAD_NS);
     ru_time there = rui_stamp_time(stamp, until);
     int64_t took_ns = there.ns - k->best_ns - s->since.ns;
     if (took_ns > 0) { /* clocks that were compared badly tell nothing */

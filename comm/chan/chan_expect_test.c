@@ -67,6 +67,7 @@ static void transfer(fixture *f, uint64_t name, int64_t took_ns, int64_t later_n
 {
     rui_stream s = stream_of(name, 0);
     s.since = f->clock;
+    s.last = ru_time_after(s.since, took_ns - ms / 10);
     ru_time there = {f->clock.ns + took_ns + apart_ns};
     f->clock.ns += took_ns + later_ns;
     rui_expect_arrived(&f->ch, &s, rui_stamp_of(there), ru_time_after(f->clock, -50 * ms));
@@ -186,6 +187,48 @@ static void test_who_comes_has_no_history(void **state)
     ru_arena_fini(&f.arena);
 }
 
-RU_TESTS(comm_chan_expect, cmocka_unit_test(test_names_keep_their_histories),
+/* An acknowledgement later than a stamp can tell, of a short and of a long stream; one that comes
+ * in time of a long stream. */
+static void test_late_acknowledgements_tell_nothing(void **state)
+{
+    (void)state;
+    static fixture f;
+    init(&f);
+    asked(&f, -apart_ns, 1);
+    for (uint32_t k = 0; k < 2; k++) {
+        transfer(&f, 8, 7 * ms, 300 * ms);
+        transfer(&f, 8, 800 * ms, 300 * ms);
+        transfer(&f, 8, 7 * ms, 3000 * ms);
+    }
+    assert_int_equal(expected(&f, 8, 0), 0);
+    transfer(&f, 8, 800 * ms, 100 * ms);
+    assert_true(near(expected(&f, 8, 0), 800 * ms));
+    ru_arena_fini(&f.arena);
+}
+
+/* After a reconnection nothing is learnt of the streams that were under way. */
+static void test_streams_of_a_lost_connection_tell_nothing(void **state)
+{
+    (void)state;
+    static fixture f;
+    init(&f);
+    asked(&f, -apart_ns, 1);
+    rui_stream s = stream_of(8, 0);
+    s.state = RUI_STREAM_WHOLE;
+    s.next = s.prev = RUI_NONE;
+    s.since = f.clock;
+    f.ch.streams = &s;
+    f.peers[0].stream_first = 0;
+    rui_stream_doubt(&f.ch, 0, f.clock);
+    ru_time there = {f.clock.ns + 7 * ms + apart_ns};
+    f.clock.ns += 8 * ms;
+    rui_expect_arrived(&f.ch, &s, rui_stamp_of(there), f.clock);
+    assert_int_equal(expected(&f, 8, 0), 0);
+    ru_arena_fini(&f.arena);
+}
+
+RU_TESTS(comm_chan_expect, cmocka_unit_test(test_late_acknowledgements_tell_nothing),
+         cmocka_unit_test(test_streams_of_a_lost_connection_tell_nothing),
+         cmocka_unit_test(test_names_keep_their_histories),
          cmocka_unit_test(test_who_comes_has_no_history), cmocka_unit_test(test_clocks_apart),
          cmocka_unit_test(test_best_answer_stays), cmocka_unit_test(test_nothing_is_learnt))

@@ -204,6 +204,7 @@ typedef struct rui_stream {
     uint8_t class;
     bool fence, told, doubt; /* told: `sent` or `failed` was called; doubt: asked what is held */
     bool cancel_queued;
+    bool cut;      /* a connection was lost meanwhile */
     bool given_up; /* cancelled when all of it was in the link: not repeated after a cut */
     uint32_t asks; /* questions without an answer yet: only the last one's counts */
     uint16_t rank;

@@ -248,6 +248,7 @@ void rui_stream_doubt(ru_chan *ch, uint32_t pi, ru_time now)
         rui_stream *s = &ch->streams[i];
         next = s->next;
         s->in_link = 0;
+        s->cut = true;
         if (s->state == RUI_STREAM_CANCEL) {
             if (!s->cancel_queued) {
                 s->cancel_queued = true;

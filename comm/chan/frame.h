@@ -146,8 +146,11 @@ void rui_more_encode(uint8_t *name, uint8_t flags, uint64_t stream, uint32_t ite
 void rui_more_decode(const uint8_t *name, uint8_t flags, uint64_t *stream, uint32_t *iter,
                      uint16_t *stamp);
 
+/* How late a stamp may be read. */
+static const int64_t RUI_STAMP_TELLS_NS = 262000000;
+
 /* Of an instant; and the latest instant at or before `now`, by the same clock, with that stamp (to
- * the middle of its unit): right when it is less than 262 ms ago. */
+ * the middle of its unit): right when it is at most RUI_STAMP_TELLS_NS ago. */
 uint16_t rui_stamp_of(ru_time at);
 ru_time rui_stamp_time(uint16_t stamp, ru_time now);
 
