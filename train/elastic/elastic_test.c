@@ -218,6 +218,79 @@ static void a_done_counts_once_and_for_its_step(void **state)
     job_ends_well(&j);
 }
 
+/* DONE of a process: each sum took so long, and it computed as long; heard at once. */
+static void hears_done(ru_elastic *e, uint64_t from, uint32_t took_ns, ru_time now)
+{
+    uint8_t buf[36 + 4 * RUI_EL_TOLD_MAX];
+    ru_arena arena;
+    ru_effects fx;
+    ru_arena_init(&arena, 0);
+    ru_effects_init(&fx, &arena);
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u32(&w, e->v.epoch);
+    ru_wire_put_u64(&w, (uint64_t)e->step);
+    ru_wire_put_u64(&w, 0);
+    ru_wire_put_u64(&w, took_ns); /* samples */
+    ru_wire_put_u64(&w, took_ns);
+    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
+        ru_wire_put_u32(&w, took_ns);
+    }
+    rui_el_hear(e,
+                &(ru_event){.kind = RU_EV_MESSAGE,
+                            .now = now,
+                            .node = {from},
+                            .what = RUI_EL_DONE_MSG,
+                            .data = buf,
+                            .size_bytes = ru_wire_size(&w)},
+                &fx);
+    ru_arena_fini(&arena);
+}
+
+/* A member's second DONE, and one of who is no member, change nothing that COMMIT tells, although
+ * their sums were the shortest. */
+static void only_the_first_done_of_members_is_told(void **state)
+{
+    (void)state;
+    job j = {0};
+    job_open_stalled(&j, 3, 6);
+    ru_elastic *e = elastic_of(j.l[0]);
+    ru_recorder *recorder = e->opt.recorder;
+    uint64_t plan = e->reduce.sums.plan;
+    e->opt.recorder = (ru_recorder *)e; /* there is one */
+    e->reduce.sums.plan = 7;
+    assert_true(e->reduce.n_buckets > 0);
+    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
+        e->reduce.buckets[b].took_ns = 900;
+    }
+    const struct {
+        uint64_t from;
+        uint32_t took_ns, n_done;
+    } said[] = {{j.l[1]->id.v, 600, 1},
+                {j.l[1]->id.v, 100, 1},
+                {j.l[1]->id.v + 12345, 100, 1},
+                {j.l[2]->id.v, 500, 2}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(said); k++) {
+        hears_done(e, said[k].from, said[k].took_ns, ru_pipe_now(j.pipe));
+        assert_int_equal(e->lead.n_done, said[k].n_done);
+    }
+    assert_int_equal(e->lead.longest_now_ns, 600);
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        const rui_el_member *m = &e->v.at[i];
+        assert_true(!ru_node_is(m->node, j.l[1]->id) || m->part_n == 600);
+    }
+    uint8_t buf[4 * RUI_EL_TOLD_MAX];
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    rui_el_sums_least(e, &w);
+    ru_wire_in told = ru_wire_in_from(buf, ru_wire_size(&w));
+    assert_int_equal(ru_wire_left(&told), 4 * e->reduce.n_buckets);
+    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
+        assert_int_equal(ru_wire_u32(&told), 500);
+    }
+    e->opt.recorder = recorder;
+    e->reduce.sums.plan = plan;
+    job_close(&j);
+}
+
 /* What a leader that is wrong says to a member in the middle of its step changes nothing. */
 static void words_at_the_wrong_time_are_not_heard(void **state)
 {
@@ -532,7 +605,8 @@ static void who_comes_before_the_pause_is_let_in(void **state)
     }
 }
 
-RU_TESTS(train_elastic, cmocka_unit_test(who_comes_before_the_pause_is_let_in),
+RU_TESTS(train_elastic, cmocka_unit_test(only_the_first_done_of_members_is_told),
+         cmocka_unit_test(who_comes_before_the_pause_is_let_in),
          cmocka_unit_test(ranks_are_numbers), cmocka_unit_test(a_sum_that_cannot_begin),
          cmocka_unit_test(shares_follow_measured_speed),
          cmocka_unit_test(a_newcomer_works_when_it_can), cmocka_unit_test(who_dies_is_only_lost),
