@@ -83,6 +83,8 @@ void ru_text_f64(ru_text *t, double v);
 void ru_text_utf8(ru_text *t, ru_str s);
 /* A JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. */
 void ru_text_json(ru_text *t, ru_str s);
+/* A quoted field of CSV. Source: rfc-4180. */
+void ru_text_csv(ru_text *t, const char *s);
 
 RU_API_END
 

@@ -219,3 +219,12 @@ void ru_text_json(ru_text *t, ru_str s)
     }
     ru_text_char(t, '"', 1);
 }
+
+void ru_text_csv(ru_text *t, const char *s)
+{
+    ru_text_char(t, '"', 1);
+    for (; *s != '\0'; s++) {
+        ru_text_char(t, *s, *s == '"' ? 2 : 1);
+    }
+    ru_text_char(t, '"', 1);
+}

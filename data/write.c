@@ -332,11 +332,7 @@ static void put_class(const text_out *o, const void *p, int64_t i)
         put_number(t, RU_I64, p, i);
         return;
     }
-    ru_text_char(t, '"', 1);
-    for (; *name != '\0'; name++) {
-        ru_text_char(t, *name, *name == '"' ? 2 : 1);
-    }
-    ru_text_char(t, '"', 1);
+    ru_text_csv(t, name);
 }
 
 static void put_csv_line(text_out *o, const ru_batch *b, int64_t row)

@@ -13,10 +13,10 @@ ru_status rui_trace_errors_csv(const ru_trace *traces, uint32_t n, const ru_trac
     ru_text_put(&t, "predictor,rank,step,class,bytes,same,start_s,predicted_s,measured_s\n");
     for (int64_t i = 0; i < count; i++) {
         const ru_predicted *p = &all[i];
-        ru_text_putf(&t, "%s,%u,%u,%u,%lld,%016llx,%.9f,%.9f,%.9f\n", p->predictor,
-                     traces[p->trace].rank, p->step, p->chan_class, (long long)p->size_bytes,
-                     (unsigned long long)p->same, 1e-9 * (double)p->start_ns, 1e-9 * p->said_ns,
-                     1e-9 * p->took_ns);
+        ru_text_csv(&t, p->predictor);
+        ru_text_putf(&t, ",%u,%u,%u,%lld,%016llx,%.9f,%.9f,%.9f\n", traces[p->trace].rank, p->step,
+                     p->chan_class, (long long)p->size_bytes, (unsigned long long)p->same,
+                     1e-9 * (double)p->start_ns, 1e-9 * p->said_ns, 1e-9 * p->took_ns);
     }
     return t.cut ? RU_FAIL(err, RU_E_LIMIT, "no memory for %lld predictions", (long long)count)
                  : ru_file_replace(path, t.p, t.n, err);
