@@ -73,10 +73,14 @@ static ru_status run_named(ru_cmd_in *in, const char *name, ru_err *err)
         RU_TRY(ru_dir_make(b.dir, err));
         RU_TRY(benches[k].fn(&b, err));
         if (b.n == 0 && !b.told && (b.only[0] != '\0' || b.threads != 0)) {
+            char threads[32] = "";
+            if (b.threads != 0) {
+                snprintf(threads, sizeof threads, " with --threads %u", b.threads);
+            }
             return RU_FAIL(err, RU_E_USAGE,
-                           "no row of '%s' matches --only '%s' and --threads %u; run it without "
-                           "these options to see all row names",
-                           name, b.only, b.threads);
+                           "no row of '%s' has '%s' in its name%s; run it without these options to "
+                           "see all row names",
+                           name, b.only, threads);
         }
         ru_bench_summary(&b);
         if (ru_cmd_flag(in, "json")) {
