@@ -28,6 +28,8 @@ typedef struct ru_reassign_rules {
     uint32_t group;      /* helpers of each worker */
     int64_t trigger_ppm; /* a helper that works must be ahead by more */
     int64_t idle_ppm;    /* one that does not, by more */
+    int64_t behind_ppm;  /* one that works helps if the mean of all helpers is ahead by more, too;
+                            0: the mean does not matter */
     int64_t first_ppm;   /* size of a clock's first slice of a pair; it doubles up to */
     int64_t next_ppm;
     int64_t least_ppm;  /* no smaller slices */

@@ -15,6 +15,7 @@ static ru_status check_rules(const ru_reassign_in *in, const ru_reassign_rules *
     bool whole = r->first_ppm >= 0 && r->first_ppm <= r->next_ppm && r->next_ppm <= 1000000 &&
                  r->least_ppm >= 0 && r->grain_ppm > 0 && r->grain_ppm <= 10000 &&
                  r->report_ppm >= 0 && r->report_ppm <= 1000000 && r->rtt_ns == in->rtt_ns &&
+                 r->behind_ppm >= 0 && r->behind_ppm <= r->trigger_ppm &&
                  r->trigger_ppm >= r->idle_ppm - (r->pull ? 20000 : 0);
     bool kind = (r->push || r->pull) == (slices || in->method == RU_REASSIGN_STATIC) &&
                 !(r->push && r->pull) && (in->method == RU_REASSIGN_STEAL) == r->pull;

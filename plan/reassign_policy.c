@@ -275,26 +275,36 @@ static ru_status report_reassign(const void *in, const void *plan, const ru_poli
     return RU_OK;
 }
 
+/* A record of a worker of the first job that has none yet; `rank`: all below have. Workers of a job
+ * with an app count from 1, and one that left has no record. */
+static bool is_next(const ru_step_fact *s, const ru_step_fact *first, uint32_t *rank)
+{
+    bool next =
+        s->rank >= *rank && strcmp(s->job, first->job) == 0 && s->samples > 0 && s->compute_ns > 0;
+    *rank = next ? s->rank + 1 : *rank;
+    return next;
+}
+
 /* Seconds that every worker of the first job needs for the mean number of samples. A mean over many
  * steps has few accidents left: it stands for two equal clocks. */
 static ru_status derive_reassign(const ru_world *w, ru_arena *scratch, ru_json *j, ru_err *err)
 {
     (void)scratch;
-    const ru_step_fact *first = w->facts.steps.at, *s = first;
-    uint32_t n = 0;
+    const ru_step_fact *first = w->facts.steps.at, *s;
+    uint32_t n = 0, rank = 0;
     int64_t samples = 0, least = INT64_MAX;
     for (uint32_t i = 0; i < w->facts.steps.n; i++) {
         s = &w->facts.steps.at[i];
-        bool next =
-            s->rank == n && strcmp(s->job, first->job) == 0 && s->samples > 0 && s->compute_ns > 0;
-        n += next ? 1 : 0;
-        samples += next ? s->samples : 0;
-        least = next && s->took.count < least ? s->took.count : least;
+        if (is_next(s, first, &rank)) {
+            n++;
+            samples += s->samples;
+            least = s->took.count < least ? s->took.count : least;
+        }
     }
     if (n == 0) {
         return RU_FAIL(err, RU_E_MISSING,
                        "facts.steps must hold a record with 'samples' and 'compute_ns' for each "
-                       "worker of a job, ranks from 0");
+                       "worker of a job, in the order of their ranks");
     }
     int64_t items = samples / n > 0 ? samples / n : 1;
     ru_json_i64(j, "items", items < RU_REASSIGN_ITEMS_MAX ? items : RU_REASSIGN_ITEMS_MAX);
@@ -302,13 +312,11 @@ static ru_status derive_reassign(const ru_world *w, ru_arena *scratch, ru_json *
     for (uint32_t clock = 0; clock < (least > 1 ? 2u : 1u); clock++) {
         ru_json_open(j, NULL, '{');
         ru_json_open(j, "took_s", '[');
-        uint32_t rank = 0;
-        for (uint32_t i = 0; i < w->facts.steps.n && rank < n; i++) {
+        rank = 0;
+        for (uint32_t i = 0; i < w->facts.steps.n; i++) {
             s = &w->facts.steps.at[i];
-            if (s->rank == rank && strcmp(s->job, first->job) == 0 && s->samples > 0 &&
-                s->compute_ns > 0) {
+            if (is_next(s, first, &rank)) {
                 ru_json_f64(j, NULL, s->compute_ns * 1e-9 * (double)items / (double)s->samples);
-                rank++;
             }
         }
         ru_json_close(j);
@@ -320,7 +328,7 @@ static ru_status derive_reassign(const ru_world *w, ru_arena *scratch, ru_json *
 
 const ru_policy ru_policy_reassign = {
     .name = "reassign",
-    .version = 1,
+    .version = 2,
     .decides = "who helps whom when workers fall behind, how much, and how stale parameters may be",
     .source = "flexrr-2016",
     .in = &table,

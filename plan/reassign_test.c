@@ -171,6 +171,7 @@ static void test_checker_refuses_changed_plans(void **state)
     q = p, q.rules.group = p.n, refuse(&f.in, &q, &a);
     q = p, q.rules.grain_ppm = 0, refuse(&f.in, &q, &a);
     q = p, q.rules.first_ppm = 2000000, refuse(&f.in, &q, &a);
+    q = p, q.rules.behind_ppm = q.rules.trigger_ppm + 1, refuse(&f.in, &q, &a);
     q = p, q.rules.rtt_ns++, refuse(&f.in, &q, &a);
     ru_arena_fini(&a);
 }

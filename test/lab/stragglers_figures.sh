@@ -60,7 +60,8 @@ one() {
     done
     wait "$job" || { tail -5 run.log; return 1; }
     local messages
-    messages=$("$rubato" explain run reassign 2>/dev/null | awk '/^  messages share / { print $4; exit }')
+    "$rubato" explain run reassign >explained
+    messages=$(awk '/^  messages share / { print $4; exit }' explained)
     times >times
     printf '%s\t%d\t%s\t%s\t%s\t%s\n' "$name" "$slow" "$(last run wall_s)" "$(last run rmse)" "$(processor "$before")" "${messages:-0}"
 }

@@ -57,7 +57,8 @@ static const ru_conf_field clocks_fields[] = {
         .help =
             "what the others do when executors of several workers fall behind in a clock: wait; "
             "take over part of their work (reassign; paper: with the settings of the FlexRR "
-            "paper); ask for work once they are done (steal); go on without the last clocks.backup "
+            "paper, and with bsp those for a barrier); ask for work once they are done (steal); go "
+            "on without the last clocks.backup "
             "of them, whose changes of the clock are dropped (backup)"),
     ROW(U32, ru_app_job_clocks, backup, .def = "1", .min = 1, .max = RU_APP_EXECUTORS_MAX,
         .help = "clocks.stragglers backup: number of executors for which a clock does not wait"),

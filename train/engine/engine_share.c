@@ -9,6 +9,14 @@
 #define AGAIN_NS INT64_C(100000000)
 enum { EXECUTORS_MAX = 256 };
 
+ru_reassign_method rui_slice_method(const ru_engine *e)
+{
+    return e->opt.stragglers == RU_ENGINE_REASSIGN ? RU_REASSIGN_STICKY
+           : e->opt.stragglers == RU_ENGINE_STEAL  ? RU_REASSIGN_STEAL
+           : e->driver_slack > 0                   ? RU_REASSIGN_FLEXRR
+                                                   : RU_REASSIGN_SLICES;
+}
+
 ru_status rui_share_open(ru_engine *e, ru_err *err)
 {
     rui_share *h = &e->slices->share;
@@ -82,10 +90,20 @@ static int64_t mean_rtt_ns(const ru_engine *e)
     return n > 0 ? sum / n : RUI_SLICE_RTT_NS;
 }
 
+static bool is_told(const rui_share *h)
+{
+    return (h->plans & (h->plans - 1)) == 0;
+}
+
 static void plan(ru_engine *e, ru_time now, ru_effects *fx)
 {
     struct rui_slices *l = e->slices;
     rui_share *h = &l->share;
+    const ru_reassign_method method = rui_slice_method(e);
+    h->plans++;
+    if (method != RU_REASSIGN_STICKY && !is_told(h)) {
+        return; /* the baselines move no boundary: they are planned to be reported */
+    }
     ru_arena_rewind(&h->scratch, (ru_arena_mark){0});
     const ru_reassign_in in = {.n = e->n_execs,
                                .clocks = h->n_took,
@@ -94,7 +112,7 @@ static void plan(ru_engine *e, ru_time now, ru_effects *fx)
                                .tail = RUI_SLICE_TAIL,
                                .slack_max = e->driver_slack < 1 ? 0 : 1,
                                .rtt_ns = mean_rtt_ns(e),
-                               .method = RU_REASSIGN_STICKY};
+                               .method = method};
     ru_reassign_plan p;
     ru_err err;
     ru_status st = ru_plan_reassign(&in, &h->scratch, &h->scratch, &p, &err);
@@ -103,14 +121,13 @@ static void plan(ru_engine *e, ru_time now, ru_effects *fx)
         ru_fx_log(fx, RU_LOG_WARN, "executors keep their boundaries: %s", err.text);
         return;
     }
-    RU_CHECK(p.rules.group == l->group);
+    RU_CHECK(method != RU_REASSIGN_STICKY || p.rules.group == l->group);
     size_t bytes = (size_t)e->n_execs * l->group * sizeof *p.grant;
-    if (memcmp(h->grant, p.grant, bytes) != 0) {
+    if (method == RU_REASSIGN_STICKY && memcmp(h->grant, p.grant, bytes) != 0) {
         memcpy(h->grant, p.grant, bytes);
         tell(e, now, fx);
     }
-    h->plans++;
-    if ((h->plans & (h->plans - 1)) == 0 && e->opt.reassigned != NULL) {
+    if (is_told(h) && e->opt.reassigned != NULL) {
         e->opt.reassigned(e->opt.news_self, &in, &h->slices,
                           (now.ns - h->told_at.ns) / (h->clocks > 0 ? h->clocks : 1));
         h->slices = (ru_engine_slices){0};
@@ -137,7 +154,7 @@ void rui_share_closed(ru_engine *e, ru_time now, ru_effects *fx)
         h->n_took--;
     }
     memcpy(h->took + (size_t)h->n_took++ * n, h->now, n * sizeof *h->now);
-    bool may = e->opt.stragglers == RU_ENGINE_REASSIGN && n <= EXECUTORS_MAX && h->n_took >= 2;
+    bool may = n <= EXECUTORS_MAX && h->n_took >= 2;
     if (may && now.ns - h->planned_at.ns >= AGAIN_NS) {
         h->planned_at = now;
         plan(e, now, fx);

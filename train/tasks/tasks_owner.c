@@ -173,6 +173,27 @@ static uint32_t amount(const ru_tasks *t, const rui_tasks_peer *h, int64_t gap_p
     return n < 0 ? 0 : (uint32_t)n;
 }
 
+static int64_t progress_of(const ru_tasks *t, const rui_tasks_peer *h)
+{
+    return h->idle ? h->progress_ppm
+                   : rui_tasks_expected(t, h->progress_ppm, h->clock_ns, h->heard_ns);
+}
+
+/* Is this worker behind the mean of those that can help it? One that is not does not hold up the
+ * clock, however far a single helper is ahead: where speeds only fluctuate, one always is. */
+static bool behind_mean(const ru_tasks *t)
+{
+    int64_t sum = 0, n = 0;
+    for (uint32_t i = 0; i < t->opt.n_helpers; i++) {
+        const rui_tasks_peer *h = &t->helper[i];
+        bool known = !h->dead && h->heard_ns > 0;
+        sum += known ? progress_of(t, h) : 0;
+        n += known ? 1 : 0;
+    }
+    int64_t least = t->rules->behind_ppm;
+    return least == 0 || n == 0 || sum / n - rui_tasks_progress(t) > least;
+}
+
 void rui_tasks_consider(ru_tasks *t, rui_tasks_peer *h)
 {
     uint32_t least = ppm(t, t->rules->least_ppm) + 1, which = 0;
@@ -189,11 +210,10 @@ void rui_tasks_consider(ru_tasks *t, rui_tasks_peer *h)
             offer(t, h, slot, which, n);
             continue;
         }
-        int64_t its = h->idle ? h->progress_ppm
-                              : rui_tasks_expected(t, h->progress_ppm, h->clock_ns, h->heard_ns);
-        int64_t gap = its - rui_tasks_progress(t);
+        int64_t gap = progress_of(t, h) - rui_tasks_progress(t);
         uint32_t n = amount(t, h, gap);
-        if (gap <= (h->idle ? t->rules->idle_ppm : t->rules->trigger_ppm) || n < least) {
+        if (gap <= (h->idle ? t->rules->idle_ppm : t->rules->trigger_ppm) || n < least ||
+            (!h->idle && !behind_mean(t))) {
             return;
         }
         h->next_items = 2 * h->next_items < most ? 2 * h->next_items : most;

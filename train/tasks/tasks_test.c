@@ -315,6 +315,7 @@ static void test_every_item_once_in_a_hostile_net(void **state)
     for (uint64_t seed = 0; seed < 1000; seed++) {
         ru_reassign_rules rules = push_rules;
         rules.slack = seed % 3 == 0 ? 0 : 1;
+        rules.behind_ppm = seed % 2 == 0 ? 0 : rules.trigger_ppm / 2;
         open_world(&w, ru_test_seed() + seed, &rules, true);
         run_world(&w, seed);
         judge(&w, seed);
@@ -425,6 +426,47 @@ static void test_numbers_that_are_none(void **state)
     ru_tasks_step(t, &ev, &out);
     assert_int_equal(out.at[0].msg.kind, RU_TASKS_DO_THIS);
     ru_arena_fini(&a);
+}
+
+/* One helper that is far ahead is no reason to hand out work, if most are not: the mean counts. */
+static void test_work_stays_with_who_keeps_up(void **state)
+{
+    (void)state;
+    static const uint32_t others[] = {1, 2, 3};
+    static ru_tasks_out out;
+    ru_reassign_rules rules = push_rules;
+    rules.trigger_ppm = 100000;
+    rules.behind_ppm = 50000;
+    for (uint32_t most = 0; most < 2; most++) {
+        ru_arena a;
+        ru_arena_init(&a, 0);
+        ru_err err;
+        ru_tasks *t;
+        const ru_tasks_options opt = {
+            .items = 1000, .clocks = 1, .rules = &rules, .helpers = others, .n_helpers = 3};
+        assert_ok(ru_tasks_open(&opt, &a, &t, &err), err);
+        ru_tasks_event ev = {.kind = RU_TASKS_BEGIN, .now = {1}};
+        ru_tasks_step(t, &ev, &out);
+        /* The last one is 14 % ahead: the mean 4 %, or 6 %. */
+        const int64_t at_ppm[] = {0, most == 0 ? -20000 : 40000, 140000};
+        for (uint32_t k = 0; k < 3; k++) {
+            ev = (ru_tasks_event){.kind = RU_TASKS_HEARD, .worker = others[k], .now = {2 + k}};
+            ev.msg = (ru_tasks_msg){.kind = RU_TASKS_THIS_FAR, .progress_ppm = at_ppm[k]};
+            ru_tasks_step(t, &ev, &out);
+            assert_int_equal(out.n, k == 2 && most == 1 ? 1 : 0);
+        }
+        for (uint32_t i = 0; i < out.n; i++) {
+            assert_int_equal(out.at[i].msg.kind, RU_TASKS_DO_THIS);
+            assert_int_equal(out.at[i].to, 3);
+        }
+        /* Who has nothing to do may help as soon as it is ahead of this one. */
+        ev.msg.idle = true;
+        ev.worker = 1;
+        ev.msg.progress_ppm = 900000;
+        ru_tasks_step(t, &ev, &out);
+        assert_true(out.n > 0 && out.at[0].to == 1);
+        ru_arena_fini(&a);
+    }
 }
 
 /* -- a CANCEL and a STARTED_WORKING that cross ---------------------------------------------------
@@ -585,6 +627,7 @@ static void test_a_thousand_forced_races(void **state)
 }
 
 RU_TESTS(train_tasks, cmocka_unit_test(test_numbers_that_are_none),
+         cmocka_unit_test(test_work_stays_with_who_keeps_up),
          cmocka_unit_test(test_a_thousand_forced_races),
          cmocka_unit_test(test_every_item_once_in_a_hostile_net),
          cmocka_unit_test(test_pull_style_in_a_quiet_net),

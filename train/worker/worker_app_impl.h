@@ -105,6 +105,7 @@ typedef struct rui_app_worker {
     uint32_t recoveries;
     ru_rng shuffle;
     bool reassigned, staged;
+    double reassign_clock_s; /* mean clock by the newest plan of reassign; NaN: it has another */
     struct {
         uint32_t plan, predicted_ns;
     } moves, saves; /* the newest plan of each, low 32 bits of its id; 0: not known */

@@ -192,14 +192,26 @@ void rui_app_recovered(void *self, const ru_recover_in *in, double late, int64_t
            (double)took_ns * 1e-9, late);
 }
 
+/* Of the history by the method; NaN: ours, which says what the next clock takes. */
+static double mean_clock_s(const ru_reassign_in *in, ru_arena *a)
+{
+    ru_reassign_plan p;
+    ru_err err;
+    bool ours = in->method == RU_REASSIGN_STICKY;
+    return !ours && ru_plan_reassign(in, a, a, &p, &err) == RU_OK
+               ? (double)p.history_ns * 1e-9 / (double)in->clocks
+               : RU_NAN;
+}
+
 void rui_app_reassigned(void *self, const ru_reassign_in *in, const ru_engine_slices *slices,
                         int64_t clock_ns)
 {
     rui_app_worker *w = self;
     const ru_policy *policy = ru_policy_find("reassign");
     if (w->reassigned) { /* what came of the last answer */
-        ru_decisions_measured(w->decisions, policy, "next_clock_s", RU_NAN,
-                              (double)clock_ns * 1e-9);
+        bool ours = isnan(w->reassign_clock_s);
+        ru_decisions_measured(w->decisions, policy, ours ? "next_clock_s" : "clock_s",
+                              w->reassign_clock_s, (double)clock_ns * 1e-9);
         if (slices->n > 0) {
             ru_decisions_measured(w->decisions, policy, "slice_s",
                                   (double)slices->predicted_ns * 1e-9 / (double)slices->n,
@@ -230,6 +242,7 @@ void rui_app_reassigned(void *self, const ru_reassign_in *in, const ru_engine_sl
                                         .tail = in->tail,
                                         .rtt_ns = in->rtt_ns};
     ru_decisions_add(w->decisions, policy, &file, false);
+    w->reassign_clock_s = mean_clock_s(in, &a);
     w->reassigned = true;
     ru_arena_fini(&a);
 }
@@ -274,7 +287,8 @@ void rui_app_world(rui_app_worker *w)
     if (w->engine != NULL) {
         ru_engine_facts_get(w->engine, &f);
     }
-    if (f.leads) {
+    /* The last of several to end leads nobody; what it reported is complete. */
+    if (f.leads || w->report != NULL) {
         measure(w, ru_clock_now());
         const ru_app_world a = rui_app_world_of(w);
         ru_app_world_put(&a);
