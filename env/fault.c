@@ -1,5 +1,5 @@
 /* Handlers of signals use their own stacks, and only calls that are allowed in them. A line of the
- * file: executor clock signal name; signal 0: it did not come back. */
+ * file: executor clock signal name; signal 0: it did not come back; 255: it called exit. */
 #include "env/fault_impl.h"
 
 #include <errno.h>
@@ -13,7 +13,13 @@
 #include "env/clock.h"
 #include "env/thread.h"
 
-enum { THREADS_MAX = 2048, STACK_BYTES = 32 << 10, LINE_BYTES = 1024 };
+enum {
+    THREADS_MAX = 2048,
+    STACK_BYTES = 32 << 10,
+    LINE_BYTES = 1024,
+    LATE = 0,     /* in place of a signal's number: it did not come back */
+    EXITED = 255, /* it called exit */
+};
 
 static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 static const int64_t look_ns = 250000000, least_ns = INT64_C(60000000000),
@@ -29,6 +35,8 @@ static struct {
     ru_mutex lock; /* of quit */
     ru_cond cond;
     bool quit;
+    bool hears_exit;
+    bool ending;
     rui_fault_longest longest;
 } faults;
 
@@ -73,13 +81,18 @@ static const char *word_of(int number)
                                : "";
 }
 
-/* number 0: it did not come back in time. Only calls that handlers may make. */
+/* number: a signal's, LATE or EXITED. Only calls that handlers may make. */
 RU_NORETURN static void end(const rui_fault_call *p, int number)
 {
     line said = {.n = 0}, kept = {.n = 0};
+    while (__atomic_exchange_n(&faults.ending, true, __ATOMIC_ACQ_REL)) {
+        (void)pause(); /* another thread says so */
+    }
     add(&said, "rubato: ");
     add(&said, faults.opt.who);
-    add(&said, number != 0 ? " crashed in " : " did not return from ");
+    add(&said, number == LATE     ? " did not return from "
+               : number == EXITED ? " ended the process in "
+                                  : " crashed in ");
     add(&said, p->name);
     if (p->executor != RU_FAULT_NONE) {
         add(&said, " of executor ");
@@ -89,7 +102,9 @@ RU_NORETURN static void end(const rui_fault_call *p, int number)
         add(&said, p->executor != RU_FAULT_NONE ? ", clock " : " in clock ");
         add_number(&said, p->clock);
     }
-    if (number != 0) {
+    if (number == EXITED) {
+        add(&said, " (exit)");
+    } else if (number != LATE) {
         add(&said, " (signal ");
         add_number(&said, (uint64_t)number);
         add(&said, word_of(number));
@@ -119,6 +134,16 @@ RU_NORETURN static void end(const rui_fault_call *p, int number)
         (void)!write(fd, kept.text, kept.n);
     }
     _exit(1);
+}
+
+/* A user's function called exit, which would look like the end of a run that went well. */
+static void on_exit_call(void)
+{
+    const rui_fault_place *p = faults.open && mine >= 0 ? &faults.at[mine] : NULL;
+    if (p != NULL && p->calls % 2 != 0) {
+        const rui_fault_call c = {.name = p->name, .executor = p->executor, .clock = p->clock};
+        end(&c, EXITED);
+    }
 }
 
 static void restore_signals(void)
@@ -216,7 +241,7 @@ static void look(int64_t since_ns)
     for (uint32_t k = 0; k < n && k < THREADS_MAX; k++) {
         rui_fault_call late;
         if (rui_fault_look(&faults.at[k], &faults.longest, since_ns, faults.opt.limit_ns, &late)) {
-            end(&late, 0);
+            end(&late, LATE);
         }
     }
 }
@@ -299,6 +324,9 @@ ru_status ru_fault_open(const ru_fault_options *opt, ru_err *err)
     for (uint32_t k = 0; k < RU_ARRAY_LEN(signals); k++) {
         (void)sigaction(signals[k], &sa, &before[k]);
     }
+    if (!faults.hears_exit) {
+        faults.hears_exit = atexit(on_exit_call) == 0;
+    }
     faults.open = true;
     return RU_OK;
 }
@@ -336,13 +364,16 @@ bool ru_fault_hopeless(const char *file, uint32_t executor, char why[256])
         }
         same = same > 0 && clock == last_clock ? same + 1 : 1;
         last_clock = clock;
-        hopeless = number == 0 || same >= 2;
+        hopeless = number == LATE || same >= 2;
         char of[64] = "";
         if (k != RU_FAULT_NONE) {
             (void)snprintf(of, sizeof of, " of executor %llu", k);
         }
-        if (number == 0) {
+        if (number == LATE) {
             (void)snprintf(why, 256, "did not return from %s%s in clock %llu", name, of, clock);
+        } else if (number == EXITED) {
+            (void)snprintf(why, 256, "ended %u workers in %s%s in clock %llu (exit)", same, name,
+                           of, clock);
         } else {
             (void)snprintf(why, 256, "crashed %u workers in %s%s in clock %llu (signal %llu)", same,
                            name, of, clock, number);

@@ -1,5 +1,6 @@
-/* Code of users in this process. When it crashes, or does not come back, the process ends with one
- * sentence and exit code 1, and a line in a file tells the other processes of the job.
+/* Code of users in this process. When it crashes, calls exit, or does not come back, the process
+ * ends with one sentence and exit code 1, and a line in a file tells the other processes of the
+ * job. (_exit ends it without a word.)
  *
  * A thread says what it calls before the call, and that it is back after it. Without ru_fault_open
  * this does nothing but that.

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -65,6 +66,11 @@ static void segv(void)
     (void)raise(SIGSEGV);
 }
 
+static void exits(void)
+{
+    exit(0); // NOLINT(concurrency-mt-unsafe)
+}
+
 static void loops(void)
 {
     for (volatile int i = 0;; i = i + 1) {
@@ -97,6 +103,18 @@ static void comes_back(void)
 {
 }
 
+/* A call that two workers make and neither survives: what each says, and why the job gives up. */
+static void twice(fixture *f, void (*call)(void), const char *says, const char *gives_up)
+{
+    char why[256];
+    assert_int_equal(child(f, call, 0), 1);
+    assert_string_equal(f->text, says);
+    assert_false(ru_fault_hopeless(f->file, 3, why)); /* another worker may try */
+    assert_int_equal(child(f, call, 0), 1);
+    assert_true(ru_fault_hopeless(f->file, 3, why));
+    assert_string_equal(why, gives_up);
+}
+
 static void test_crash(void **state)
 {
     (void)state;
@@ -106,16 +124,26 @@ static void test_crash(void **state)
     assert_int_equal(child(&f, comes_back, 0), 0);
     assert_int_equal(f.n, 0);
     assert_false(ru_fault_hopeless(f.file, 3, why));
-    assert_int_equal(child(&f, segv, 0), 1);
-    assert_string_equal(f.text, "rubato: app ./x.so crashed in run of executor 3, clock 12 (signal "
-                                "11, an access to memory that is not its own); correct it\n");
-    assert_false(ru_fault_hopeless(f.file, 3, why)); /* another worker may try */
-    assert_int_equal(child(&f, segv, 0), 1);
-    assert_true(ru_fault_hopeless(f.file, 3, why));
-    assert_string_equal(why, "crashed 2 workers in run of executor 3 in clock 12 (signal 11)");
+    twice(&f, segv,
+          "rubato: app ./x.so crashed in run of executor 3, clock 12 (signal 11, an access to "
+          "memory that is not its own); correct it\n",
+          "crashed 2 workers in run of executor 3 in clock 12 (signal 11)");
     assert_false(ru_fault_hopeless(f.file, 4, why));
     assert_int_equal(child(&f, segv_of_many, 0), 1);
     assert_non_null(strstr(f.text, "crashed in run of executor 4, clock 12 (signal 11"));
+    assert_int_equal(unlink(f.file), 0);
+}
+
+/* A library that calls exit must not look like a run that went well. */
+static void test_exit(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    twice(
+        &f, exits,
+        "rubato: app ./x.so ended the process in run of executor 3, clock 12 (exit); correct it\n",
+        "ended 2 workers in run of executor 3 in clock 12 (exit)");
     assert_int_equal(unlink(f.file), 0);
 }
 
@@ -179,5 +207,5 @@ static void test_limit_of_each_function(void **state)
     assert_true(late.limit_ns == s);
 }
 
-RU_TESTS(env_fault, cmocka_unit_test(test_crash), cmocka_unit_test(test_loop),
-         cmocka_unit_test(test_limit_of_each_function))
+RU_TESTS(env_fault, cmocka_unit_test(test_crash), cmocka_unit_test(test_exit),
+         cmocka_unit_test(test_loop), cmocka_unit_test(test_limit_of_each_function))

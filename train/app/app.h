@@ -203,7 +203,7 @@ typedef struct ru_app_ops {
      * below are applied. `sums` are those of the clock before (NULL at clock 0, and when `recount`
      * of the clock's tasks will be set: then `view` has first values), `view` of what
      * `drive_wants` named. The driver's state is saved and loaded with a checkpoint. */
-    ru_status (*drive_open)(const void *self, void **driver, ru_err *err);
+    ru_status (*drive_open)(const void *self, void **driver, ru_err *err); /* *driver: not NULL */
     void (*drive_close)(void *driver);
     uint32_t (*drive_wants)(void *driver, uint32_t clock, ru_app_want *wants, uint32_t max);
     ru_status (*drive)(void *driver, uint32_t clock, const double *sums, const ru_app_view *view,

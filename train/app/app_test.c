@@ -10,6 +10,7 @@
 #include "test/test.h"
 #include "trace/steps.h"
 #include "train/app/app_run.h"
+#include "train/app/call.h"
 #include "train/run/step_facts.h"
 
 static char folder[64];
@@ -303,7 +304,121 @@ static void test_mistakes(void **state)
     ru_arena_fini(&arena);
 }
 
-RU_TESTS(train_app, cmocka_unit_test_setup_teardown(test_same_result, make_folder, remove_folder),
+/* -- an app that does not keep to the interface --------------------------------------------------
+ */
+
+static ru_status quiet_open(const ru_app_setup *setup, void **self, ru_err *err)
+{
+    (void)setup;
+    (void)self;
+    (void)err;
+    return RU_E_DATA;
+}
+
+static ru_status odd_load(void *state, const void *bytes, int64_t n, ru_err *err)
+{
+    (void)state;
+    (void)bytes;
+    (void)n;
+    (void)err;
+    return (ru_status)4242;
+}
+
+static ru_status no_driver(const void *self, void **driver, ru_err *err)
+{
+    (void)self;
+    (void)driver;
+    (void)err;
+    return RU_OK;
+}
+
+static void negative_save(const void *state, ru_app_bytes *to)
+{
+    ru_app_put(to, state, -8);
+}
+
+static void foreign_save(const void *state, ru_app_bytes *to)
+{
+    (void)state;
+    to->n = 1 << 30;
+}
+
+static uint32_t odd_rate(const void *self, ru_app_table *tables)
+{
+    (void)self;
+    tables[0] =
+        (ru_app_table){.name = "w", .rows = 2, .width = 1, .rule = RU_APP_STEP, .lr = (double)NAN};
+    return 1;
+}
+
+/* Functions that fail without a reason, or answer what the interface does not know. */
+static void test_an_app_that_lies(void **state)
+{
+    (void)state;
+    const ru_app_ops ops = {.name = "liar",
+                            .open = quiet_open,
+                            .tables = odd_rate,
+                            .exec_save = negative_save,
+                            .exec_load = odd_load,
+                            .drive_open = no_driver,
+                            .drive_save = foreign_save,
+                            .drive_load = odd_load};
+    const ru_app_setup setup = {0};
+    void *self = NULL;
+    ru_err err = {0};
+    assert_int_equal(ru_app_call_open(&ops, &setup, &self, &err), RU_E_DATA);
+    assert_string_equal(err.text, "open failed and gave no reason");
+    assert_int_equal(ru_app_call_exec_load(&ops, NULL, 3, NULL, 0, &err), RU_E_USER);
+    assert_string_equal(
+        err.text, "app liar, state of executor 3: exec_load returned 4242, which is no status");
+    assert_int_equal(ru_app_call_drive_load(&ops, NULL, NULL, 0, &err), RU_E_USER);
+    assert_int_equal(ru_app_call_drive_open(&ops, NULL, &self, &err), RU_E_USER);
+    assert_non_null(strstr(err.text, "succeeded without a driver"));
+    ru_app_bytes bytes = {0};
+    ru_app_call_exec_save(&ops, "", 0, &bytes);
+    assert_true(bytes.full && bytes.n == 0);
+    bytes.full = false;
+    ru_app_call_drive_save(&ops, "", &bytes);
+    assert_true(bytes.full && bytes.n == 0);
+    ru_arena arena;
+    ru_app_shape shape;
+    ru_arena_init(&arena, 0);
+    assert_int_equal(ru_app_shape_get(&ops, NULL, 1, 1, &arena, &shape, &err), RU_E_USER);
+    assert_non_null(strstr(err.text, "the learning rate of table w is not finite"));
+    ru_arena_fini(&arena);
+}
+
+/* A library that is none, or not whole, is named before the loader touches it. */
+static void test_libraries(void **state)
+{
+    (void)state;
+    const ru_app_ops *ops;
+    ru_err err = {0};
+    assert_int_equal(ru_app_find("/tmp/no/such/lib.so", &ops, &err), RU_E_MISSING);
+    assert_int_equal(ru_app_find(put("text.so", "hello"), &ops, &err), RU_E_USER);
+    assert_non_null(strstr(err.text, "is not a shared library"));
+    ru_map_file self;
+    assert_ok(ru_file_map("/proc/self/exe", &self, &err), err);
+    char path[160];
+    uint8_t head[4096];
+    assert_true(self.size_bytes > (int64_t)sizeof head);
+    memcpy(head, self.data, sizeof head);
+    ru_file_unmap(&self);
+    for (uint32_t k = 0; k < 2; k++) {
+        snprintf(path, sizeof path, "%s/cut%u.so", folder, k);
+        FILE *f = fopen(path, "wb");
+        assert_non_null(f);
+        assert_int_equal(fwrite(head, 1, sizeof head, f), sizeof head);
+        assert_int_equal(fclose(f), 0);
+        assert_int_equal(ru_app_find(path, &ops, &err), RU_E_USER);
+        assert_non_null(strstr(err.text, k == 0 ? "is cut short" : "for this processor"));
+        head[18] = 183; /* another machine */
+    }
+}
+
+RU_TESTS(train_app, cmocka_unit_test(test_an_app_that_lies),
+         cmocka_unit_test_setup_teardown(test_libraries, make_folder, remove_folder),
+         cmocka_unit_test_setup_teardown(test_same_result, make_folder, remove_folder),
          cmocka_unit_test_setup_teardown(test_recovery_of_each_job, make_folder, remove_folder),
          cmocka_unit_test_setup_teardown(test_jobs_for_transient_workers, make_folder,
                                          remove_folder),

@@ -23,7 +23,9 @@ ru_status ru_app_eval(const ru_app_ops *ops, const void *self, const ru_app_stat
     ru_status st = ops->eval(self, tables, &all, sums, err);
     ru_fault_leave();
     RU_TRY(st);
+    ru_fault_enter("metrics", RU_FAULT_NONE, state->clock);
     *metrics = (ru_metrics){.n = ops->metrics(self, sums, found)};
+    ru_fault_leave();
     if (metrics->n > RU_APP_METRICS_MAX) {
         return RU_FAIL(err, RU_E_USER, "app %s has %u figures of an evaluation; at most %d",
                        ops->name, metrics->n, RU_APP_METRICS_MAX);

@@ -66,25 +66,55 @@ void ru_app_hope(const char *out)
 /* -- calls ---------------------------------------------------------------------------------------
  */
 
+/* What a function of the app returned: a status, and a sentence with each failure. */
+static ru_status answered(const char *name, ru_status st, ru_err *err)
+{
+    if ((uint32_t)st >= RU_STATUS_COUNT) {
+        return RU_FAIL(err, RU_E_USER, "%s returned %d, which is no status", name, (int)st);
+    }
+    if (st != RU_OK && err != NULL && err->text[0] == '\0') {
+        return RU_FAIL(err, st, "%s failed and gave no reason", name);
+    }
+    return st;
+}
+
+static void enter(const char *name, uint32_t executor, uint32_t clock, ru_err *err)
+{
+    if (err != NULL) {
+        *err = (ru_err){0};
+    }
+    ru_fault_enter(name, executor, clock);
+}
+
+/* Bytes that the app did not make with ru_app_put are none. */
+static void put_alone(ru_app_bytes *b)
+{
+    if (b->n < 0 || b->n > b->room) {
+        b->n = 0;
+        b->full = true;
+    }
+}
+
 ru_status ru_app_call_open(const ru_app_ops *ops, const ru_app_setup *setup, void **self,
                            ru_err *err)
 {
     if (ops->open == NULL) {
         return RU_OK;
     }
-    ru_fault_enter("open", RU_FAULT_NONE, RU_FAULT_NONE);
+    enter("open", RU_FAULT_NONE, RU_FAULT_NONE, err);
     ru_status st = ops->open(setup, self, err);
     ru_fault_leave();
-    return st;
+    return answered("open", st, err);
 }
 
 ru_status ru_app_call_exec_open(const ru_app_ops *ops, const void *self, uint32_t k,
                                 const ru_sparse *part, void **state, ru_err *err)
 {
     *state = NULL;
-    ru_fault_enter("exec_open", k, RU_FAULT_NONE);
+    enter("exec_open", k, RU_FAULT_NONE, err);
     ru_status st = ops->exec_open(self, k, part, state, err);
     ru_fault_leave();
+    st = answered("exec_open", st, err);
     if (st == RU_OK && *state == NULL) {
         st = RU_FAIL(err, RU_E_USER,
                      "exec_open succeeded without a state; give it one, of one byte at least");
@@ -98,6 +128,7 @@ void ru_app_call_exec_save(const ru_app_ops *ops, const void *state, uint32_t k,
         ru_fault_enter("exec_save", k, RU_FAULT_NONE);
         ops->exec_save(state, to);
         ru_fault_leave();
+        put_alone(to);
     }
 }
 
@@ -107,9 +138,10 @@ ru_status ru_app_call_exec_load(const ru_app_ops *ops, void *state, uint32_t k, 
     if (ops->exec_load == NULL) {
         return RU_OK;
     }
-    ru_fault_enter("exec_load", k, RU_FAULT_NONE);
+    enter("exec_load", k, RU_FAULT_NONE, err);
     ru_status st = ops->exec_load(state, bytes, n, err);
     ru_fault_leave();
+    st = answered("exec_load", st, err);
     return st == RU_OK ? st : ru_err_wrap(err, st, "app %s, state of executor %u", ops->name, k);
 }
 
@@ -126,13 +158,46 @@ ru_status ru_app_call_wants(const ru_app_ops *ops, const ru_app_shape *s, void *
 ru_status ru_app_call_run(const ru_app_ops *ops, void *state, const ru_app_task *task,
                           const ru_app_view *view, ru_app_result *result, ru_err *err)
 {
-    ru_fault_enter("run", task->executor, task->clock);
+    enter("run", task->executor, task->clock, err);
     ru_status st = ops->run(state, task, view, result, err);
     ru_fault_leave();
-    if ((uint32_t)st >= RU_STATUS_COUNT) {
-        st = RU_FAIL(err, RU_E_USER, "run returned %d, which is no status", (int)st);
+    return answered("run", st, err);
+}
+
+ru_status ru_app_call_drive_open(const ru_app_ops *ops, const void *self, void **driver,
+                                 ru_err *err)
+{
+    enter("drive_open", RU_FAULT_NONE, RU_FAULT_NONE, err);
+    ru_status st = ops->drive_open(self, driver, err);
+    ru_fault_leave();
+    st = answered("drive_open", st, err);
+    if (st == RU_OK && *driver == NULL) {
+        st = RU_FAIL(err, RU_E_USER,
+                     "drive_open succeeded without a driver; give it one, of one byte at least");
     }
     return st;
+}
+
+void ru_app_call_drive_save(const ru_app_ops *ops, const void *driver, ru_app_bytes *to)
+{
+    if (ops->drive_save != NULL) {
+        ru_fault_enter("drive_save", RU_FAULT_NONE, RU_FAULT_NONE);
+        ops->drive_save(driver, to);
+        ru_fault_leave();
+        put_alone(to);
+    }
+}
+
+ru_status ru_app_call_drive_load(const ru_app_ops *ops, void *driver, const void *bytes, int64_t n,
+                                 ru_err *err)
+{
+    if (ops->drive_load == NULL) {
+        return RU_OK;
+    }
+    enter("drive_load", RU_FAULT_NONE, RU_FAULT_NONE, err);
+    ru_status st = ops->drive_load(driver, bytes, n, err);
+    ru_fault_leave();
+    return answered("drive_load", st, err);
 }
 
 ru_status ru_app_call_drive_wants(const ru_app_ops *ops, const ru_app_shape *s, void *driver,
@@ -147,10 +212,23 @@ ru_status ru_app_call_drive_wants(const ru_app_ops *ops, const ru_app_shape *s, 
 ru_status ru_app_call_drive(const ru_app_ops *ops, void *driver, uint32_t clock, const double *sums,
                             const ru_app_view *view, ru_app_bytes *args, ru_err *err)
 {
-    ru_fault_enter("drive", RU_FAULT_NONE, clock);
+    enter("drive", RU_FAULT_NONE, clock, err);
     ru_status st = ops->drive(driver, clock, sums, view, args, err);
     ru_fault_leave();
-    return st;
+    put_alone(args);
+    return answered("drive", st, err);
+}
+
+double ru_app_call_objective(const ru_app_ops *ops, const void *self, uint32_t clock,
+                             const double *sums, const float *const *told)
+{
+    if (ops->objective == NULL) {
+        return sums[0];
+    }
+    ru_fault_enter("objective", RU_FAULT_NONE, clock);
+    double v = ops->objective(self, sums, told);
+    ru_fault_leave();
+    return v;
 }
 
 /* -- rows ----------------------------------------------------------------------------------------

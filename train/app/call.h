@@ -33,12 +33,22 @@ RU_MUST_USE ru_status ru_app_call_wants(const ru_app_ops *ops, const ru_app_shap
                                         ru_app_want *wants, uint32_t *n, ru_err *err);
 RU_MUST_USE ru_status ru_app_call_run(const ru_app_ops *ops, void *state, const ru_app_task *task,
                                       const ru_app_view *view, ru_app_result *result, ru_err *err);
+/* *driver: NULL before. */
+RU_MUST_USE ru_status ru_app_call_drive_open(const ru_app_ops *ops, const void *self, void **driver,
+                                             ru_err *err);
+/* Bytes that the app did not make with ru_app_put: to->full, as without memory. */
+void ru_app_call_drive_save(const ru_app_ops *ops, const void *driver, ru_app_bytes *to);
+RU_MUST_USE ru_status ru_app_call_drive_load(const ru_app_ops *ops, void *driver, const void *bytes,
+                                             int64_t n, ru_err *err);
 RU_MUST_USE ru_status ru_app_call_drive_wants(const ru_app_ops *ops, const ru_app_shape *s,
                                               void *driver, uint32_t clock, ru_app_want *wants,
                                               uint32_t *n, ru_err *err);
 RU_MUST_USE ru_status ru_app_call_drive(const ru_app_ops *ops, void *driver, uint32_t clock,
                                         const double *sums, const ru_app_view *view,
                                         ru_app_bytes *args, ru_err *err);
+
+double ru_app_call_objective(const ru_app_ops *ops, const void *self, uint32_t clock,
+                             const double *sums, const float *const *told);
 
 /* Floats behind the rows of a want, by which it is seen whether the app wrote too many. */
 enum { RU_APP_GUARD = 16 };

@@ -65,7 +65,7 @@ static ru_status open_all(ru_app_local *l, ru_err *err)
     ru_pool_run(l->pool, fill_first, l);
     RU_TRY(open_executors(l, err));
     if (ops->drive_open != NULL) {
-        RU_TRY(ops->drive_open(l->self, &l->driver, err));
+        RU_TRY(ru_app_call_drive_open(ops, l->self, &l->driver, err));
         l->driven = true;
     }
     return RU_OK;
@@ -290,14 +290,11 @@ ru_status ru_app_local_clock(ru_app_local *l, double *sums, ru_err *err)
 
 double ru_app_local_objective(const ru_app_local *l, const double *sums)
 {
-    if (l->opt.ops->objective == NULL) {
-        return sums[0];
-    }
     const float *told[RU_APP_TABLES_MAX] = {0};
     for (uint32_t t = 0; t < l->state.shape.n_tables; t++) {
         told[t] = l->state.shape.table[t].told ? l->state.value[t] : NULL;
     }
-    return l->opt.ops->objective(l->self, sums, told);
+    return ru_app_call_objective(l->opt.ops, l->self, l->state.clock - 1, sums, told);
 }
 
 /* -- state ------------------------------------------------------------------------------------- */
@@ -317,11 +314,12 @@ ru_status ru_app_local_save(ru_app_local *l, ru_app_state **out, ru_err *err)
     b->n = 0;
     b->full = false;
     ru_app_put(b, l->sums, sizeof l->sums); /* the driver gets them in the next clock */
-    if (ops->drive_save != NULL) {
-        ops->drive_save(l->driver, b);
-    }
+    ru_app_call_drive_save(ops, l->driver, b);
     if (full || b->full) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for the states of %u executors", l->executors);
+        return RU_FAIL(err, RU_E_MEM,
+                       "no memory for the states of %u executors, or app %s wrote one without "
+                       "ru_app_put",
+                       l->executors, ops->name);
     }
     *out = &l->state;
     return RU_OK;
@@ -338,7 +336,7 @@ ru_status ru_app_local_restore(ru_app_local *l, ru_err *err)
     if (!ru_app_take(&c, l->sums, sizeof l->sums)) {
         return RU_FAIL(err, RU_E_DATA, "the state of the driver is too short");
     }
-    return ops->drive_load != NULL ? ops->drive_load(l->driver, c.p, c.n, err) : RU_OK;
+    return ru_app_call_drive_load(ops, l->driver, c.p, c.n, err);
 }
 
 uint32_t ru_app_local_threads(const ru_app_local *l)

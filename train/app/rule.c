@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "env/fault.h"
 #include "train/apps/rule_kern.h"
 
 /* adam-2014: the paper's constants. */
@@ -90,7 +91,9 @@ void ru_rule_merge(const ru_app_ops *ops, const void *self, const ru_app_table *
         adam(table, value, extra, update);
         break;
     case RU_APP_USER:
+        ru_fault_enter("merge", RU_FAULT_NONE, clock);
         ops->merge(self, n, value, extra, update);
+        ru_fault_leave();
         break;
     }
 }

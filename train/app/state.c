@@ -17,9 +17,9 @@ static ru_status check_table(const ru_app_state *s, uint32_t k, int64_t data_row
     if (t->rows > UINT32_MAX || t->width > RU_APP_WIDTH_MAX || t->extra > RU_APP_WIDTH_MAX) {
         return RU_FAIL(
             err, RU_E_USER,
-            "app %s: table %s has %lld rows of %u floats; expected at most 2^32 - 1 rows "
-            "of %d floats",
-            app, t->name, (long long)t->rows, t->width, RU_APP_WIDTH_MAX);
+            "app %s: table %s has %lld rows of %u floats and %u of state; expected at most 2^32 - "
+            "1 rows of %d floats",
+            app, t->name, (long long)t->rows, t->width, t->extra, RU_APP_WIDTH_MAX);
     }
     if (t->local && t->rows != data_rows) {
         return RU_FAIL(err, RU_E_USER,

@@ -1,13 +1,19 @@
 #include "train/app/task.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
+#include "env/fault.h"
 
 void ru_app_put(ru_app_bytes *to, const void *from, int64_t bytes)
 {
-    if (to->full || bytes <= 0) {
+    if (to->full || bytes == 0) {
+        return;
+    }
+    if (bytes < 0 || bytes > INT64_MAX / 4) {
+        to->full = true;
         return;
     }
     if (bytes > to->room - to->n) {
@@ -45,6 +51,10 @@ static ru_status check_table(const ru_app_ops *ops, const ru_app_table *t, ru_er
                        "app '%s': table %s is merged by the app, which has no merge", ops->name,
                        name);
     }
+    if (!isfinite(t->lr)) {
+        return RU_FAIL(err, RU_E_USER, "app '%s': the learning rate of table %s is not finite",
+                       ops->name, name);
+    }
     if (t->local && (t->rotate || t->told)) {
         return RU_FAIL(err, RU_E_USER, "app '%s': table %s is local and cannot also %s", ops->name,
                        name, t->rotate ? "rotate" : "be told");
@@ -77,8 +87,12 @@ ru_status ru_app_shape_get(const ru_app_ops *ops, const void *self, uint32_t exe
                            uint64_t seed, ru_arena *arena, ru_app_shape *out, ru_err *err)
 {
     ru_app_shape s = {.executors = executors, .pieces = 1, .rounds = 1, .seed = seed};
+    ru_fault_enter("tables", RU_FAULT_NONE, RU_FAULT_NONE);
     s.n_tables = ops->tables(self, s.table);
+    ru_fault_leave();
+    ru_fault_enter("pieces", RU_FAULT_NONE, RU_FAULT_NONE);
     s.pieces = ops->pieces != NULL ? ops->pieces(self) : 1;
+    ru_fault_leave();
     const char *stateful =
         ops->exec_save != NULL ? "its executors have a state of their own" : NULL;
     s.whole = stateful;
@@ -128,6 +142,8 @@ void ru_app_first(const ru_app_ops *ops, const void *self, const ru_app_shape *s
     if (ops->first != NULL) {
         const uint64_t key[2] = {table, (uint64_t)row};
         ru_rng rng = ru_rng_from(s->seed, ru_hash_bytes(key, sizeof key, 0));
+        ru_fault_enter("first", RU_FAULT_NONE, RU_FAULT_NONE);
         ops->first(self, table, row, &rng, value);
+        ru_fault_leave();
     }
 }

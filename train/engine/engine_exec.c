@@ -501,7 +501,10 @@ static void save(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     int64_t n;
     void *bytes = rui_exec_pack(e, k, &n);
     if (bytes == NULL) {
-        rui_engine_fail(e, RU_E_MEM, "there is no memory to save an executor", now, fx);
+        rui_engine_fail(
+            e, RU_E_MEM,
+            "there is no memory to save an executor, or the app wrote its state without ru_app_put",
+            now, fx);
         return;
     }
     e->written[k] = 1;

@@ -203,11 +203,14 @@ static void save(ru_engine *e, ru_time now, ru_effects *fx)
     l->n_stored = 0;
     l->driver_bytes.n = 0;
     ru_app_put(&l->driver_bytes, l->last, sizeof l->last);
-    if (l->driver != NULL && e->opt.ops->drive_save != NULL) {
-        e->opt.ops->drive_save(l->driver, &l->driver_bytes);
+    if (l->driver != NULL) {
+        ru_app_call_drive_save(e->opt.ops, l->driver, &l->driver_bytes);
     }
     if (l->driver_bytes.full) {
-        rui_engine_fail(e, RU_E_MEM, "there is no memory to save the driver", now, fx);
+        rui_engine_fail(
+            e, RU_E_MEM,
+            "there is no memory to save the driver, or the app wrote it without ru_app_put", now,
+            fx);
     }
 }
 
@@ -377,8 +380,9 @@ void rui_lead_read(ru_engine *e, const void *bytes, int64_t n, ru_status st, con
     }
     if (st == RU_OK) {
         memcpy(l->last, bytes, sizeof l->last);
-        if (l->driver != NULL && e->opt.ops->drive_load != NULL) {
-            st = e->opt.ops->drive_load(l->driver, (const uint8_t *)bytes + sizeof l->last,
+        if (l->driver != NULL) {
+            st = ru_app_call_drive_load(e->opt.ops, l->driver,
+                                        (const uint8_t *)bytes + sizeof l->last,
                                         n - (int64_t)sizeof l->last, &err);
         }
     }
@@ -423,7 +427,7 @@ void rui_lead_begin(ru_engine *e, ru_time now, ru_effects *fx)
     }
     ru_err err = {0};
     if (e->opt.ops->drive_open != NULL && l->driver == NULL &&
-        e->opt.ops->drive_open(e->opt.app, &l->driver, &err) != RU_OK) {
+        ru_app_call_drive_open(e->opt.ops, e->opt.app, &l->driver, &err) != RU_OK) {
         rui_engine_fail(e, err.status, err.text, now, fx);
         return;
     }

@@ -13,6 +13,7 @@
  * Source: harlap-2017 sec 3. */
 #include <string.h>
 
+#include "train/app/call.h"
 #include "train/engine/engine_impl.h"
 
 /* Machines that vanish together are found out one after another: those that have missed five beats
@@ -93,12 +94,15 @@ static void keep_driver(ru_engine *e, ru_time now, ru_effects *fx)
     ru_app_bytes *to = &e->lead.stage.driver[k];
     to->n = 0;
     ru_app_put(to, l->last, sizeof l->last);
-    if (l->driver != NULL && e->opt.ops->drive_save != NULL) {
-        e->opt.ops->drive_save(l->driver, to);
+    if (l->driver != NULL) {
+        ru_app_call_drive_save(e->opt.ops, l->driver, to);
     }
     e->lead.stage.driver_clock[k] = l->closed;
     if (to->full) {
-        rui_engine_fail(e, RU_E_MEM, "there is no memory to save the driver", now, fx);
+        rui_engine_fail(
+            e, RU_E_MEM,
+            "there is no memory to save the driver, or the app wrote it without ru_app_put", now,
+            fx);
     }
 }
 

@@ -100,8 +100,7 @@ static void report_open(rui_app_worker *w)
 
 static double objective(const rui_app_worker *w, const ru_engine_news *n)
 {
-    const ru_app_ops *ops = w->opt->file->ops;
-    return ops->objective != NULL ? ops->objective(w->self, n->sums, n->told) : n->sums[0];
+    return ru_app_call_objective(w->opt->file->ops, w->self, n->clock, n->sums, n->told);
 }
 
 /* Rows of the data that so many clocks have worked on. */
