@@ -148,10 +148,12 @@ static int64_t wrong_after_losses(const ru_params_job *job, const ru_params_resu
     return 0;
 }
 
-static uint32_t longest_gap(uint32_t mask, uint32_t clocks)
+/* A leader that begins with a clock knows nothing of those before. */
+static uint32_t longest_gap(uint32_t mask, uint32_t begun_at, uint32_t clocks)
 {
     uint32_t now = 0, longest = 0;
     for (uint32_t c = 0; c < clocks; c++) {
+        now = begun_at >> c & 1 ? 0 : now;
         now = mask >> c & 1 ? 0 : now + 1;
         longest = now > longest ? now : longest;
     }
@@ -173,7 +175,7 @@ static int64_t wrong_after_backup(const ru_params_job *job, const ru_params_resu
                 return 2 * ((int64_t)k * RU_PARAMS_SLICED + i) + 1;
             }
         }
-        if (longest_gap(clocks, job->clocks) > LEFT_OUT_MAX) {
+        if (longest_gap(clocks, r->begun_at, job->clocks) > LEFT_OUT_MAX) {
             return 2 * (int64_t)k * RU_PARAMS_SLICED + 1;
         }
         for (uint32_t c = 0; c < job->clocks; c++) {

@@ -194,10 +194,13 @@ static void test_clocks_without_late_executors(void **s)
 {
     (void)s;
     uint32_t left_out = 0;
-    for (uint64_t seed = 0; seed < 30; seed++) {
+    /* In the last one a shard that is ahead comes to an executor that has not heard yet that it was
+     * left out. */
+    const uint64_t seeds[] = {6795};
+    for (uint64_t k = 0; k < 30 + RU_ARRAY_LEN(seeds); k++) {
         ru_params_job job;
         ru_err err;
-        ru_params_draw_backup(seed, &job);
+        ru_params_draw_backup(k < 30 ? k : seeds[k - 30], &job);
         assert_ok(ru_params_check(&job, &err), err);
     }
     for (uint64_t seed = 0; seed < 6; seed++) {

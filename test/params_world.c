@@ -413,6 +413,10 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         bool counted = n->ckpt.generation == RU_ENGINE_COUNTED;
         w->out->counted += fresh && counted ? 1 : 0;
         w->out->from_disk += fresh && w->generation > 0 && !memory && !counted ? 1 : 0;
+        if (fresh && n->clock < 32) {
+            uint32_t bit = UINT32_C(1) << n->clock;
+            w->out->begun_at = (w->out->begun_at & (bit - 1)) | bit;
+        }
         w->generation = fresh ? n->generation : w->generation;
         w->out->generations =
             n->generation > w->out->generations ? n->generation : w->out->generations;

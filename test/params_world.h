@@ -93,6 +93,7 @@ typedef struct ru_params_result {
     int64_t saved_bytes;                          /* those that were answered */
     uint32_t shipped, arrived;                    /* executors that moved: sent, and here */
     uint32_t left_out[20]; /* by clock: executors whose changes are dropped */
+    uint32_t begun_at;     /* bit c < 32: a leader began with clock c; what came before stayed */
     uint32_t redone;       /* slices of dead helpers */
     uint8_t *lost; /* [clocks, ru_params_counted] malloc: changes of that clock may be lost */
 } ru_params_result;

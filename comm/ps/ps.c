@@ -176,7 +176,8 @@ void ru_ps_close(ru_ps *ps, uint32_t closed, ru_time now, ru_effects *fx)
 
 void ru_ps_leave_out(ru_ps *ps, uint32_t executor, uint32_t clock)
 {
-    RU_CHECK(executor < ps->opt.n_executors && ps->opt.ordered && ps->opt.rounds == 1);
+    RU_CHECK(executor < ps->opt.n_executors && ps->opt.leaves_out && ps->opt.ordered &&
+             ps->opt.rounds == 1);
     rui_ps_left_out *x = &ps->left_out[executor];
     if (x->clocks == 0 || clock > x->last) {
         uint32_t later = clock - x->last;

@@ -98,6 +98,7 @@ typedef struct ru_ps_options {
     int64_t block_bytes; /* 0: 4 KiB */
     uint64_t seed;       /* of the placement of blocks */
     bool ordered;
+    bool leaves_out; /* clocks may close without some executors: ru_ps_leave_out */
     bool partial;    /* lost shards may be rebuilt: what a rebuilt one needs again is kept */
     bool copies;     /* rows that change are marked for ru_ps_changes */
     uint32_t rounds; /* steps of a clock; 0: 1 */

@@ -271,8 +271,12 @@ bool rui_ps_shard_update(ru_ps *ps, uint32_t s, const rui_ps_head *h, void *body
         ps->stats.duplicates++;
         return false;
     }
-    if (s < ps->place.n_spread && h->step / ps->opt.rounds < x->closed &&
-        rui_ps_is_left_out(ps, h->executor, h->step / ps->opt.rounds)) {
+    uint32_t clock = h->step / ps->opt.rounds;
+    /* A shard that came here may be ahead of what this process has heard: then it has not heard
+     * either who was left out of the last clock, and only those still send changes of it. */
+    bool unheard = ps->opt.leaves_out && clock >= ps->closed;
+    if (s < ps->place.n_spread && clock < x->closed &&
+        (unheard || rui_ps_is_left_out(ps, h->executor, clock))) {
         return false;
     }
     x->done[h->executor] = h->part != 0 ? x->done[h->executor] : h->step + 1;
@@ -287,8 +291,7 @@ bool rui_ps_shard_update(ru_ps *ps, uint32_t s, const rui_ps_head *h, void *body
         remember(ps, s, h, h->part2);
         return true;
     }
-    RU_CHECK(h->step / ps->opt.rounds >=
-             x->closed); /* a clock closes when all its updates are acknowledged */
+    RU_CHECK(clock >= x->closed); /* a clock closes when all its updates are acknowledged */
     remember(ps, s, h, h->part2);
     hold(ps, s, h, h->n_runs, body, body_bytes);
     *taken = true;

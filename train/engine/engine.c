@@ -639,6 +639,7 @@ static ru_status open_store(ru_engine *e, ru_err *err)
                               .flows = s->executors * (divides(o) ? 3 : 1),
                               .seed = s->seed,
                               .ordered = o->driver == RU_ENGINE_BSP,
+                              .leaves_out = o->stragglers == RU_ENGINE_BACKUP,
                               .partial = o->partial,
                               .copies = o->stages.method != RU_ENGINE_STAGES_OFF,
                               .background = UINT64_C(1) << RUI_ENGINE_COPY,

@@ -7,7 +7,8 @@
  *
  * All shards leave out the same, because what they hold is merged when they close the clock, and
  * whoever closes a clock knows by then who was left out. An executor is left out of so many clocks
- * in a row at most, so that its data are learned as well and it is never far behind.
+ * in a row at most, so that its data are learned as well and it is never far behind. A leader that
+ * begins from a checkpoint counts them anew.
  *
  * Source: flexrr-2016 (as a rival of reassignment). */
 #include <string.h>
