@@ -327,9 +327,7 @@ ru_status ru_bench_params(ru_bench *b, ru_err *err)
     if (ru_bench_wants(b, "redis")) {
         RU_TRY(ru_bench_params_redis(b, err));
     }
-    if (ru_bench_wants(b, "litz")) {
-        RU_TRY(ru_bench_params_litz(b, err));
-    }
+    RU_TRY(ru_bench_params_litz(b, err));
     if (ru_bench_wants(b, "stragglers")) {
         RU_TRY(ru_bench_params_flex(b, err));
     }

@@ -1,4 +1,5 @@
-/* What it costs that executors and shards move: `rubato bench params --only litz`.
+/* What it costs that executors and shards move: `rubato bench params --only litz`; with
+ * `--only "litz sim"` the processes of the simulator alone.
  *
  * Real processes, all on this machine: two and four workers, and four among which something moves
  * every 20 ms, must end with the same bits; four workers against four of a job in which nothing may
@@ -266,7 +267,12 @@ static ru_status simulated(ru_bench *b, uint32_t n, ru_err *err)
 
 ru_status ru_bench_params_litz(ru_bench *b, ru_err *err)
 {
-    RU_TRY(rui_bench_litz_run(b, err));
+    if (ru_bench_wants(b, "litz processes")) {
+        RU_TRY(rui_bench_litz_run(b, err));
+    }
+    if (!ru_bench_wants(b, "litz simulated")) {
+        return RU_OK;
+    }
     RU_TRY(simulated(b, 100, err));
     return b->quick ? RU_OK : simulated(b, 1000, err);
 }

@@ -272,6 +272,7 @@ typedef struct rui_lead {
     uint32_t *resent;    /* [RU_MEMBERS_MAX] fence of which each member has sent all again */
     uint32_t all_resent; /* ... of which all have */
     bool stalled;        /* none closes after a loss: begin a generation */
+    bool restarts;       /* moves restart: the generation that begins is its plan's */
     uint32_t adopt_from; /* clocks closed, as far as they have said */
     ru_arena plan_out, plan_scratch;
     rui_stager stage;
@@ -613,6 +614,10 @@ void rui_lead_read(ru_engine *e, const void *bytes, int64_t n, ru_status st, con
 
 /* engine_map.c */
 void rui_map_look(ru_engine *e, ru_time now, ru_effects *fx);
+/* Members of the next view, of n > 0 that should be in it, of which the last n_joining are new.
+ * Each new member hears of all, about 50 bytes of each: when many join, some wait for the view
+ * after, so that the words that close a clock do not wait behind those. */
+uint32_t rui_map_admitted(uint32_t n, uint32_t n_joining);
 void rui_map_in_force(ru_engine *e, bool fresh, ru_time now, ru_effects *fx);
 void rui_map_reach(ru_engine *e, ru_effects *fx); /* a member: connect to whom the map names */
 /* here: bits of objects that are there. */

@@ -12,7 +12,9 @@
 #include "train/engine/engine_impl.h"
 
 enum {
-    MOVES_A_VIEW = 16,
+    MOVES_A_VIEW = 16, /* or as many as there are members: each view costs a word to each */
+    RECORDS_A_VIEW = 65536,
+    JOINERS_A_VIEW = 16, /* at least */
     LEAVERS_MAX = RUI_ENGINE_LEAVERS_MAX,
     LOOK_NS = 20000000,
     RANKS_MAX = RUI_ENGINE_LOST - 1,
@@ -277,6 +279,13 @@ static bool leaving_rest(ru_engine *e, ru_node_id node)
     return false;
 }
 
+uint32_t rui_map_admitted(uint32_t n, uint32_t n_joining)
+{
+    uint32_t most = RECORDS_A_VIEW / n;
+    most = most > JOINERS_A_VIEW ? most : JOINERS_A_VIEW;
+    return n_joining > most ? n - (n_joining - most) : n;
+}
+
 /* Does everybody have the map in force? Views that follow each other faster than members learn of
  * them would leave some behind for ever. */
 static bool all_ready(const ru_engine *e)
@@ -301,6 +310,20 @@ static bool all_resent(const ru_engine *e)
     return all;
 }
 
+/* So many objects are not where the plan wants them. */
+static void settle(ru_engine *e, uint32_t left, ru_time now)
+{
+    rui_lead *l = &e->lead;
+    if (l->planned && left == 0) {
+        l->planned = false;
+        rui_engine_news(e,
+                        &(ru_engine_news){.kind = RU_ENGINE_SETTLED,
+                                          .clock = l->closed,
+                                          .took_ns = now.ns - l->planned_at.ns},
+                        now);
+    }
+}
+
 /* Objects that can go now, in a view with the same members. */
 static void move(ru_engine *e, ru_time now, ru_effects *fx)
 {
@@ -311,9 +334,10 @@ static void move(ru_engine *e, ru_time now, ru_effects *fx)
     uint32_t n = 0, waits = 0, left = 0;
     RU_CHECK(map != NULL);
     memcpy(map, e->holder, rui_objects(e) * sizeof *map);
+    uint32_t most = l->n_members > MOVES_A_VIEW ? l->n_members : MOVES_A_VIEW;
     for (uint32_t o = 0; o < rui_objects(e); o++) {
         left += ru_node_is(l->to[o], l->at[o]) ? 0 : 1;
-        if (ru_node_is(l->to[o], e->holder[o]) || n == MOVES_A_VIEW) {
+        if (ru_node_is(l->to[o], e->holder[o]) || n == most) {
             continue;
         }
         if (!ru_node_is(l->at[o], e->holder[o])) {
@@ -330,14 +354,7 @@ static void move(ru_engine *e, ru_time now, ru_effects *fx)
             n++;
         }
     }
-    if (l->planned && left == 0) {
-        l->planned = false;
-        rui_engine_news(e,
-                        &(ru_engine_news){.kind = RU_ENGINE_SETTLED,
-                                          .clock = l->closed,
-                                          .took_ns = now.ns - l->planned_at.ns},
-                        now);
-    }
+    settle(e, left, now);
     if (n > 0 && !all_ready(e)) {
         ru_fx_timer(fx, RUI_ENGINE_LOOK, ru_time_after(now, LOOK_NS));
     } else if (n > 0) {
@@ -395,11 +412,14 @@ static void restart(ru_engine *e, ru_time now, ru_effects *fx)
 {
     rui_lead *l = &e->lead;
     ru_node_id nodes[RU_MEMBERS_MAX];
-    uint32_t n_moves = 0;
+    uint32_t n_moves = 0, left = 0;
     for (uint32_t o = 0; o < rui_objects(e); o++) {
         n_moves += ru_node_is(l->to[o], e->holder[o]) ? 0 : 1;
+        left += ru_node_is(l->to[o], l->at[o]) ? 0 : 1;
     }
+    settle(e, left, now);
     if (n_moves > 0 && may_part(e, now, fx)) {
+        l->restarts = true;
         install(e, nodes, rui_members(e, nodes), l->to, 0, e->saved, false, now, fx);
     } else if (n_moves > 0) {
         ru_fx_timer(fx, RUI_ENGINE_LOOK, ru_time_after(now, LOOK_NS));
@@ -451,7 +471,8 @@ void rui_map_look(ru_engine *e, ru_time now, ru_effects *fx)
             renew(e, nodes, w.n, now, fx);
         }
     } else if (w.n > 0 && (w.n_joining > 0 || w.n_leaving > 0)) {
-        install(e, nodes, w.n, e->holder, e->generation, e->base, false, now, fx);
+        install(e, nodes, rui_map_admitted(w.n, w.n_joining), e->holder, e->generation, e->base,
+                false, now, fx);
     } else if (!e->lead.adopt) {
         if (e->lead.plan) {
             e->lead.plan = false;
@@ -475,7 +496,8 @@ void rui_map_in_force(ru_engine *e, bool fresh, ru_time now, ru_effects *fx)
     if (fresh) {
         memcpy(l->to, e->holder, rui_objects(e) * sizeof *l->to);
         memset(l->at, 0, rui_objects(e) * sizeof *l->at);
-        l->renew = l->planned = l->stalled = false;
+        l->planned = l->planned && l->restarts;
+        l->renew = l->restarts = l->stalled = false;
         l->n_leavers = 0;
         l->part_clock = 0;
         l->n_members = v->n;
