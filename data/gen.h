@@ -21,8 +21,10 @@ typedef struct rui_gen_params {
 typedef struct rui_gen {
     const char *name;
     const char *help;
-    const char *file_format;   /* how make writes it: idx, csv, npy, libsvm, text */
-    const char *data_format;   /* data.format of jobs that read the files; NULL: file_format */
+    const char *file_format; /* how make writes it: idx, csv, npy, libsvm, text */
+    const char *data_format; /* data.format of jobs that read the files; NULL: file_format */
+    /* Append the keys of sizes that a part of the data may not show; NULL: none. */
+    void (*sizes)(const rui_gen_params *p, ru_text *out);
     int64_t count, test_count; /* defaults of make */
     /* Check and complete the parameters, build the hidden truth in `arena`. */
     ru_status (*setup)(rui_gen_params *p, ru_arena *arena, void **self, ru_err *err);
@@ -58,6 +60,7 @@ void rui_grammar_text(const void *self, const rui_gen_params *p, int64_t index, 
 
 /* Of an open synthetic dataset: its truth, further files, text of the grammar. */
 void rui_synthetic_truth(const ru_dataset *d, int64_t count, int64_t test_count, ru_text *out);
+void rui_synthetic_sizes(const ru_dataset *d, ru_text *out);
 ru_status rui_synthetic_extra(const ru_dataset *d, const char *dir, ru_err *err);
 void rui_synthetic_text(const ru_dataset *d, int64_t index, uint8_t *into, int64_t n);
 

@@ -254,6 +254,11 @@ static double clicks_chance(const rui_gen_params *p, const clicks_self *c, ru_rn
     return logistic(z);
 }
 
+static void clicks_sizes(const rui_gen_params *p, ru_text *out)
+{
+    ru_text_putf(out, "  features: %lld\n", (long long)p->features);
+}
+
 static void clicks_draw(const rui_gen_params *p, const void *self, const ru_dataset *d,
                         int64_t index, void *const *fields)
 {
@@ -297,6 +302,7 @@ const rui_gen rui_gen_clicks = {
     .file_format = "libsvm",
     .count = 50000,
     .test_count = 10000,
+    .sizes = clicks_sizes,
     .setup = clicks_setup,
     .fields = class_fields,
     .draw = clicks_draw,

@@ -49,6 +49,11 @@ static ru_status ratings_setup(rui_gen_params *p, ru_arena *arena, void **self, 
     return RU_OK;
 }
 
+static void ratings_sizes(const rui_gen_params *p, ru_text *out)
+{
+    ru_text_putf(out, "  rows: %lld\n  cols: %lld\n", (long long)p->users, (long long)p->items);
+}
+
 static void ratings_fields(const rui_gen_params *p, ru_dataset *d)
 {
     (void)p;
@@ -110,6 +115,7 @@ const rui_gen rui_gen_ratings = {
     .data_format = "ratings",
     .count = 100000,
     .test_count = 10000,
+    .sizes = ratings_sizes,
     .setup = ratings_setup,
     .fields = ratings_fields,
     .draw = ratings_draw,
@@ -158,6 +164,12 @@ static ru_status topics_setup(rui_gen_params *p, ru_arena *arena, void **self, r
     }
     *s = (topics_self){phi, below};
     return RU_OK;
+}
+
+/* Jobs that read topics have an app, whose key for it is another one than a model's. */
+static void topics_sizes(const rui_gen_params *p, ru_text *out)
+{
+    ru_text_putf(out, "  cols: %lld\n", (long long)p->vocab);
 }
 
 static void topics_fields(const rui_gen_params *p, ru_dataset *d)
@@ -261,6 +273,7 @@ const rui_gen rui_gen_topics = {
     .file_format = "libsvm",
     .count = 5000,
     .test_count = 1000,
+    .sizes = topics_sizes,
     .setup = topics_setup,
     .fields = topics_fields,
     .draw = topics_draw,

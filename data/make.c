@@ -113,9 +113,7 @@ static void make_hint(const rui_gen *g, const ru_make_options *opt, const ru_dat
     if (text) {
         ru_text_put(&t, "  context: 128\n");
     }
-    if (strcmp(g->file_format, "libsvm") == 0) { /* the test part may lack the last ones */
-        ru_text_putf(&t, "  features: %lld\n", (long long)d->fields[0].type.dims[0]);
-    }
+    rui_synthetic_sizes(d, &t);
 }
 
 static ru_status make_generated(const rui_gen *g, const ru_make_options *opt, ru_make_report *r,

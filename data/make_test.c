@@ -173,6 +173,7 @@ static void test_hint_is_for_who_reads_it(void **state)
     const ru_make_options make = {.name = "ratings", .dir = dir, .count = 40, .test_count = -1};
     assert_ok(ru_data_make(&make, &r, &err), err);
     assert_non_null(strstr(r.hint, "format: ratings\n"));
+    assert_non_null(strstr(r.hint, "  rows: 2000\n  cols: 1000\n"));
     assert_ok(ru_path_remove(dir, &err), err);
 }
 
@@ -250,6 +251,48 @@ static void test_files_hold_what_was_drawn(void **state)
         ru_arena_fini(&arena);
         assert_ok(ru_path_remove(dir, &err), err);
     }
+}
+
+/* Names of fields come from names of files, which may hold what divides the cells of a CSV file. */
+static void test_csv_names_with_commas_and_quotes(void **state)
+{
+    (void)state;
+    char dir[64], to[80];
+    snprintf(dir, sizeof dir, "/tmp/rubato-names-%ld", (long)getpid());
+    snprintf(to, sizeof to, "%s/out", dir);
+    /* three arrays of two f32 each, one of them [2, 2] */
+    static const char *const files[] = {"x.npy", "y.npy", "a,\"b\";c.npy"};
+    static const char *const shapes[] = {"(2, 2)", "(2,)", "(2,)"};
+    static const float values[] = {1, 2.5f, 3, 4};
+    ru_err err = {0};
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    const char *paths[3];
+    assert_ok(ru_dir_make(dir, &err), err);
+    for (uint32_t k = 0; k < 3; k++) {
+        char npy[128 + sizeof values];
+        size_t bytes = k == 0 ? sizeof values : sizeof values / 2;
+        memset(npy, ' ', 128);
+        memcpy(npy, "\x93NUMPY\x01\x00\x76\x00", 10);
+        int n = snprintf(npy + 10, 110, "{'descr': '<f4', 'fortran_order': False, 'shape': %s, }",
+                         shapes[k]);
+        npy[10 + n] = ' ';
+        npy[127] = '\n';
+        memcpy(npy + 128, values, bytes);
+        paths[k] = ru_path_join(&arena, dir, files[k]);
+        assert_ok(ru_file_replace(paths[k], npy, 128 + (int64_t)bytes, &err), err);
+    }
+    ru_dataset *d = NULL;
+    ru_data_options opt = {.format = "npy", .paths = paths, .n_paths = 3};
+    assert_ok(ru_dataset_open(&opt, &d, &err), err);
+    assert_ok(ru_data_import(d, "csv", to, "a", &err), err);
+    char *text;
+    int64_t n;
+    assert_ok(ru_file_read(ru_path_join(&arena, to, "a.csv"), 0, &arena, &text, &n, &err), err);
+    assert_string_equal(text, "x0,x1,y,\"a,\"\"b\"\";c\"\n1,2.5,1,1\n3,4,2.5,2.5\n");
+    ru_dataset_close(d);
+    ru_arena_fini(&arena);
+    assert_ok(ru_path_remove(dir, &err), err);
 }
 
 /* Every PNG file has the pixels and, as its folder, the class of the sample it is numbered by. */
@@ -353,4 +396,6 @@ RU_TESTS(data_make, cmocka_unit_test(test_packed_records_are_checked),
          cmocka_unit_test(test_ratings_are_skewed), cmocka_unit_test(test_grammar_has_its_length),
          cmocka_unit_test(test_samples_do_not_depend_on_order),
          cmocka_unit_test(test_files_hold_what_was_drawn),
-         cmocka_unit_test(test_images_hold_what_was_drawn), cmocka_unit_test(test_bad_requests))
+         cmocka_unit_test(test_images_hold_what_was_drawn),
+         cmocka_unit_test(test_csv_names_with_commas_and_quotes),
+         cmocka_unit_test(test_bad_requests))

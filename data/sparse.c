@@ -130,9 +130,12 @@ ru_status rui_sparse_extent(const char *path, const char *what, uint32_t numbers
 {
     int64_t found = most + 1 - (numbers == RU_NUMBERS_FROM_1);
     if (asked > 0 && found > asked) {
-        return RU_FAIL(err, RU_E_DATA, "%s: %s %lld is out of range; expected %d to %lld", path,
-                       what, (long long)most, numbers == RU_NUMBERS_FROM_1,
-                       (long long)(asked - (numbers == RU_NUMBERS_FROM_0)));
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: %s %lld is out of range; expected %d to %lld (data.%s of the training "
+                       "job sets the limit; without it the training data do)",
+                       path, what, (long long)most, numbers == RU_NUMBERS_FROM_1,
+                       (long long)(asked - (numbers == RU_NUMBERS_FROM_0)),
+                       strcmp(what, "user") == 0 ? "rows" : "cols");
     }
     if (asked == 0 && found > (1 << 20) && found / 1000 > entries) {
         return RU_FAIL(err, RU_E_DATA,

@@ -113,6 +113,15 @@ void rui_synthetic_truth(const ru_dataset *d, int64_t count, int64_t test_count,
     s->gen->truth(&s->params, s->self, count, test_count, out);
 }
 
+void rui_synthetic_sizes(const ru_dataset *d, ru_text *out)
+{
+    const synthetic_set *s = d->self;
+    RU_CHECK(d->format == &rui_format_synthetic);
+    if (s->gen->sizes != NULL) {
+        s->gen->sizes(&s->params, out);
+    }
+}
+
 ru_status rui_synthetic_extra(const ru_dataset *d, const char *dir, ru_err *err)
 {
     const synthetic_set *s = d->self;

@@ -386,6 +386,20 @@ static ru_status put_lines(void *self, const ru_batch *b, ru_err *err)
     return RU_OK;
 }
 
+/* The name of column `i` of a field (-1: its only one), in quotes where a reader would take a part
+ * of it for the end of the cell: also a semicolon or a tab, with which other files divide cells.
+ * Source: rfc-4180. */
+static void put_column(ru_text *t, const char *name, int64_t i)
+{
+    char column[1024];
+    snprintf(column, sizeof column, i >= 0 ? "%s%lld" : "%s", name, (long long)i);
+    if (strpbrk(column, "\",;\t\r\n") != NULL) {
+        ru_text_csv(t, column);
+    } else {
+        ru_text_put(t, column);
+    }
+}
+
 static ru_status put_csv_header(text_out *o, ru_err *err)
 {
     const ru_dataset *d = o->job->d;
@@ -393,11 +407,9 @@ static ru_status put_csv_header(text_out *o, ru_err *err)
         const ru_type *t = &d->fields[k].type;
         int64_t n = d->field_bytes[k] / ru_dtype_bytes(t->dtype);
         for (int64_t i = 0; i < n; i++) {
-            ru_text_putf(&o->line, "%s%s", k + i > 0 ? "," : "",
-                         (int32_t)k == d->y_field ? "label" : d->fields[k].name);
-            if (t->rank > 0) {
-                ru_text_putf(&o->line, "%lld", (long long)i);
-            }
+            ru_text_put(&o->line, k + i > 0 ? "," : "");
+            put_column(&o->line, (int32_t)k == d->y_field ? "label" : d->fields[k].name,
+                       t->rank > 0 ? i : -1);
         }
     }
     ru_text_char(&o->line, '\n', 1);
