@@ -48,12 +48,24 @@ static const struct {
     {"2 workers, 200 Mbit/s, loss", {.workers = 2, .up = lossy}},
 };
 
+static const char legend[] =
+    "Each table compares predicted with measured times, by predictor:\n"
+    "  link        a transfer of 4 KiB or more, from the call of its sender to its arrival\n"
+    "  link probe  the same for the sums that measure the network before the first step\n"
+    "  coll        a sum, from the last rank's begin to its result\n"
+    "  coll step   all sums of a step\n"
+    "  others      spans of that category\n"
+    "and then by class and size. n: comparisons; median, p95: of |predicted - measured| / "
+    "measured;\n"
+    "together: all predicted times over all measured ones, less 1; repeat: the error of one who\n"
+    "knows beforehand the median time of what repeats in each step, and nothing else.\n";
+
 /* Every predictor once more by class and size: names that stand behind its own. */
 static ru_status split(ru_predicted *all, int64_t n, ru_arena *arena, ru_err *err)
 {
     static const char *const classes[] = {"control", "urgent", "normal", "background"};
     for (int64_t i = 0; i < n; i++) {
-        int64_t from = 16 << 10;
+        int64_t from = 4 << 10;
         while (from < INT64_C(1) << 40 && 4 * from <= all[i].size_bytes) {
             from *= 4;
         }
@@ -174,6 +186,7 @@ ru_status ru_bench_predict(ru_bench *b, ru_err *err)
     ru_lab_run t;
     RU_TRY(ru_lab_run_open(b, "predict", false, &t, err));
     RU_TRY(ru_lab_run_inputs(&t, err));
+    bool said = false;
     for (uint32_t k = 0; k < RU_ARRAY_LEN(jobs); k++) {
         const char *yaml, *out = ru_path_join(b->arena, t.dir, "run");
         char train[64];
@@ -183,6 +196,8 @@ ru_status ru_bench_predict(ru_bench *b, ru_err *err)
         for (uint32_t s = 0; s < RU_ARRAY_LEN(scenes); s++) {
             const char *name = ru_arena_printf(b->arena, "%s, %s", jobs[k].name, scenes[s].name);
             if (name != NULL && ru_bench_wants(b, name)) {
+                fputs(said ? "" : legend, stderr);
+                said = true;
                 RU_TRY(run_scene(&t, &scenes[s].scene, yaml, out, err));
                 RU_TRY(look(b, name, out, err));
             }

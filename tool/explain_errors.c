@@ -126,7 +126,9 @@ static ru_status record_rows(const char *path, ru_table *t, ru_arena *arena, ru_
             strcmp(e[k].predictor, "coll") == 0        ? "time of a sum"
             : strcmp(e[k].predictor, "coll step") == 0 ? "time of all sums of a step"
             : strcmp(e[k].predictor, "link") == 0      ? "time of a transfer"
-                                                       : "time of a span",
+            : strcmp(e[k].predictor, "link probe") == 0
+                ? "time of a transfer, measuring the network"
+                : "time of a span",
             &e[k]);
     }
     return RU_OK;

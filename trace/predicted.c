@@ -7,7 +7,9 @@
 #include "base/hash.h"
 
 enum {
-    TRANSFER_MIN = 16384, /* bytes: smaller ones measure how soon processes wake up */
+    /* Bytes: smaller ones measure how soon processes wake up. Chunks of sums have 64 KiB at least,
+     * so the pieces of up to 16 members count. */
+    TRANSFER_MIN = 4096,
     REPEATS_MIN = 4,
 };
 
@@ -22,6 +24,7 @@ typedef struct end {
     uint16_t label; /* of its own trace */
     uint8_t chan_class;
     bool wanted, known; /* began late enough; its clock was measured */
+    bool probe;         /* of a sum that measures the network before the first step */
 } end;
 
 typedef struct work {
@@ -78,6 +81,12 @@ static ru_status room(work *w, const ru_trace *traces, uint32_t n, ru_arena *are
     return RU_OK;
 }
 
+static bool is_probe(const ru_trace *t, const ru_record_more *m)
+{
+    return m->label != 0 && m->label < t->n_names &&
+           strcmp(t->names[m->label].category, "probe") == 0;
+}
+
 /* Takes spans as they are, ends for later. */
 static void collect(work *w, const ru_trace *traces, uint32_t k, int64_t since_ns)
 {
@@ -111,7 +120,8 @@ static void collect(work *w, const ru_trace *traces, uint32_t k, int64_t since_n
                           .label = m->label,
                           .chan_class = m->chan_class,
                           .wanted = wanted,
-                          .known = ru_trace_bound(w->clocks, k, r->start_ns) >= 0};
+                          .known = ru_trace_bound(w->clocks, k, r->start_ns) >= 0,
+                          .probe = is_probe(t, m)};
             }
         }
     }
@@ -135,8 +145,6 @@ static int by_step(const void *pa, const void *pb)
     return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
 }
 
-static const char link_name[] = "link";
-
 /* The receive of a send follows it, unless one of them is missing. */
 static void transfers(work *w)
 {
@@ -145,13 +153,14 @@ static void transfers(work *w)
         if (s->kind == RU_REC_SEND && r->kind == RU_REC_RECV && s->flow == r->flow &&
             s->step == r->step && s->wanted && s->known && r->known) {
             uint64_t what = (uint64_t)s->label << 32 | (uint64_t)s->bucket << 8 | s->chan_class;
-            put(w, &(ru_predicted){.predictor = link_name,
+            put(w, &(ru_predicted){.predictor = s->probe ? "link probe" : "link",
                                    .said_ns = (double)s->said_ns,
                                    .took_ns = (double)(r->end_ns - s->start_ns),
                                    .same = same_of(s->trace, s->peer, (uint64_t)s->bytes, what),
                                    .start_ns = s->start_ns,
                                    .size_bytes = s->bytes,
                                    .trace = s->trace,
+                                   .to = r->trace + 1,
                                    .step = s->step,
                                    .chan_class = s->chan_class});
         }
@@ -161,9 +170,8 @@ static void transfers(work *w)
 static int by_place(const void *pa, const void *pb)
 {
     const ru_predicted *a = pa, *b = pb;
-    bool of_link = a->predictor == link_name;
-    if (of_link != (b->predictor == link_name)) {
-        return of_link ? -1 : 1;
+    if ((a->to > 0) != (b->to > 0)) {
+        return a->to > 0 ? -1 : 1;
     }
     if (a->same != b->same) {
         return a->same < b->same ? -1 : 1;
@@ -179,11 +187,11 @@ static int by_place(const void *pa, const void *pb)
 static void number(work *w)
 {
     qsort(w->pairs, (size_t)w->n_pairs, sizeof *w->pairs, by_place);
-    for (int64_t i = 0, next; i < w->n_pairs && w->pairs[i].predictor == link_name; i = next) {
+    for (int64_t i = 0, next; i < w->n_pairs && w->pairs[i].to > 0; i = next) {
         const ru_predicted first = w->pairs[i];
         uint32_t place = 0, step = first.step;
-        for (next = i; next < w->n_pairs && w->pairs[next].predictor == link_name &&
-                       w->pairs[next].same == first.same;
+        for (next = i;
+             next < w->n_pairs && w->pairs[next].to > 0 && w->pairs[next].same == first.same;
              next++) {
             ru_predicted *p = &w->pairs[next];
             place = p->step == step ? place : 0;

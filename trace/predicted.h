@@ -1,10 +1,11 @@
 /* How far predictions were from what was then measured, by predictor. Each row compares a
  * prediction with exactly what it predicts:
  *
- *   link       of a transfer of at least 16 KiB, when it is sent: until its receiver has all of it.
+ *   link       of a transfer of at least 4 KiB, when it is sent: until its receiver has all of it.
  *              Measured from the call of the sender to the arrival of the last byte, both ends
  *              joined by their flow and on one clock. Transfers of which one end is not recorded,
  *              or whose clocks were not measured, do not count.
+ *   link probe the same of the sums that measure the network before the first step.
  *   coll       of a sum, when a rank begins it: until its result is there, if all ranks have begun.
  *              Only the rank that began last knows that they have, so its prediction and its time
  *              count: one comparison for each sum.
@@ -46,6 +47,7 @@ typedef struct ru_predicted {
     int64_t start_ns;        /* on the clock of all */
     int64_t size_bytes;      /* or count, as in the record */
     uint32_t trace;          /* of who predicted */
+    uint32_t to;             /* of a transfer: 1 + the trace of its receiver; 0: something else */
     uint32_t step;
     uint8_t chan_class; /* of a transfer or a sum */
 } ru_predicted;

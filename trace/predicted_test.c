@@ -5,10 +5,10 @@
 #include <math.h>
 #include <string.h>
 
-enum { N_OP, N_SUM, N_SEND, NAMES };
+enum { N_OP, N_SUM, N_SEND, N_PROBE, NAMES };
 
 static const ru_trace_name names[NAMES] = {
-    {"op", "Gemm"}, {"sum", "gradients"}, {"send", "normal"}};
+    {"op", "Gemm"}, {"sum", "gradients"}, {"send", "normal"}, {"probe", "measuring sums"}};
 
 static int64_t put(ru_record *at, ru_rec_kind kind, int64_t start_ns, uint32_t took, uint32_t said,
                    ru_record_more more)
@@ -117,14 +117,19 @@ static void test_transfers(void **state)
     n[0] += put(&j.r[0][n[0]], RU_REC_SEND, 10000, 5, 150, lost);
     n[0] += put(&j.r[0][n[0]], RU_REC_SEND, 10000, 5, 150, alone);
     n[0] += put(&j.r[0][n[0]], RU_REC_SEND, 10000, 5, 150, note);
+    const ru_record_more probe = {.flow = 11, .peer = 2, .label = N_PROBE};
+    n[0] += put(&j.r[0][n[0]], RU_REC_SEND, 20000, 5, 150, probe);
     n[0] += put(&j.r[0][n[0]], RU_REC_SPAN, 10000, 100, 0, m); /* nobody told it */
     n[0] += put(&j.r[0][n[0]], RU_REC_SPAN, 10000, 100, 120, m);
     n[1] += put(&j.r[1][n[1]], RU_REC_RECV, 10190 + ahead, 10, 0, m);
     n[1] += put(&j.r[1][n[1]], RU_REC_RECV, 10190 + ahead, 10, 0, note);
+    n[1] += put(&j.r[1][n[1]], RU_REC_RECV, 20290 + ahead, 10, 0, probe);
     job_open(&j, n, ahead, 1);
     ru_predictor_error e = find(&j, 2, 0, "link");
     assert_int_equal(e.n, 1); /* 200 */
     assert_true(fabs(e.median - 0.25) < 1e-9 && fabs(e.late_s - 50e-9) < 1e-15);
+    e = find(&j, 2, 0, "link probe"); /* 300 */
+    assert_true(e.n == 1 && fabs(e.median - 0.5) < 1e-9);
     e = find(&j, 2, 0, "op");
     assert_true(e.n == 1 && fabs(e.median - 0.2) < 1e-9);
     ru_arena_fini(&j.a);

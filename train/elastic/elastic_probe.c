@@ -182,6 +182,8 @@ static void probe_failed(void *self, ru_node_id peer, ru_status why, ru_time now
 static ru_status declare(ru_elastic *e, uint32_t n_buckets, ru_coll_bucket *buckets,
                          const ru_coll_schedule **schedules, ru_arena *arena, ru_err *err)
 {
+    uint16_t label =
+        e->opt.recorder != NULL ? ru_recorder_name(e->opt.recorder, "measuring sums", "probe") : 0;
     for (uint32_t b = 0; b < n_buckets; b++) {
         uint32_t a = b / SIZES, k = b % SIZES;
         if (k == 0) {
@@ -193,7 +195,8 @@ static ru_status declare(ru_elastic *e, uint32_t n_buckets, ru_coll_bucket *buck
                                       .algo = algos[a],
                                       .dtype = RU_F32,
                                       .n = size_of(e, k) / 4,
-                                      .class = RU_CLASS_NORMAL};
+                                      .class = RU_CLASS_NORMAL,
+                                      .label = label};
     }
     return RU_OK;
 }
