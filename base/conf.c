@@ -139,13 +139,18 @@ ru_status ru_conf_add_file(ru_conf *c, const char *path, const char *text, int64
     return add_text(c, path, text, size_bytes, ru_str_ends(ru_str_c(path), ".json"), err);
 }
 
-const char *ru_conf_peek(const ru_conf *c, const char *key)
+const char *ru_conf_peek(const ru_conf *c, const char *path)
 {
     const char *found = NULL;
     for (uint32_t rank = RUI_FILE; rank <= RUI_FLAG; rank++) {
-        const rui_node *tree = c->trees[rank];
-        const rui_node *node =
-            tree != NULL && tree->kind == RUI_MAP ? rui_node_find(tree, key) : NULL;
+        const rui_node *node = c->trees[rank];
+        ru_str rest = ru_str_c(path), part = {0};
+        while (node != NULL && ru_str_next(&rest, '.', &part)) {
+            char key[RUI_CONF_PATH_MAX];
+            ru_text name = ru_text_into(key, sizeof key);
+            ru_text_put_n(&name, part.p, part.n);
+            node = node->kind == RUI_MAP ? rui_node_find(node, key) : NULL;
+        }
         found = node != NULL && node->kind == RUI_SCALAR ? node->text : found;
     }
     return found;

@@ -151,9 +151,9 @@ RU_MUST_USE ru_status ru_conf_add_set(ru_conf *c, const char *assignment, ru_err
 RU_MUST_USE ru_status ru_conf_add_flag(ru_conf *c, const char *flag, const char *path,
                                        const char *value, ru_err *err);
 
-/* The scalar of a key at the top, as the sources so far give it and before anything is checked: for
- * a key that decides which table the rest needs. NULL: none. View. */
-const char *ru_conf_peek(const ru_conf *c, const char *key);
+/* The scalar at a path ("train.batch"), as the sources so far give it and before anything is
+ * checked: for a key that decides which table the rest needs. NULL: none. View. */
+const char *ru_conf_peek(const ru_conf *c, const char *path);
 
 /* Check everything, then fill `into` (table->size_bytes). On failure `into` is untouched, `err` has
  * the first problem and the number of others, ru_conf_problems all of them.

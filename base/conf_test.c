@@ -379,6 +379,11 @@ static void test_dump_reads_back(void **state)
     job j, again;
     const char *sets[] = {"name=yes: \"no\"\n#", "cache=3MiB", "optimizer.sgd.lr=0.1234567890123"};
     assert_ok(load(&a, good, sets, 3, &j, &c, &err), err);
+    assert_string_equal(ru_conf_peek(c, "cache"), "3MiB");
+    assert_string_equal(ru_conf_peek(c, "optimizer.sgd.lr"), "0.1234567890123");
+    assert_null(ru_conf_peek(c, "optimizer"));
+    assert_null(ru_conf_peek(c, "optimizer.sgd.lr.more"));
+    assert_null(ru_conf_peek(c, "optimizer.none"));
     ru_text first = ru_text_arena(&a), second = ru_text_arena(&a);
     ru_conf_dump(&job_table, &j, c, &first);
     assert_ok(load(&a, first.p, NULL, 0, &again, &c2, &err), err);

@@ -29,7 +29,7 @@
     X(params, ru_bench_params,                                                                    \
       "apps with shared parameters compared with single-process programs")                        \
     X(start, ru_bench_start, "time from program start to the end of the first training step")     \
-    X(trace, ru_bench_trace, "cost of writing one trace record")                                  \
+    X(trace, ru_bench_trace, "cost of a trace record, and of recording to a step")                \
     X(clock, ru_bench_clock,                                                                      \
       "how well traces of four hosts with wrong clocks are laid over each other")                 \
     X(whatif, ru_bench_whatif,                                                                    \

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/reassign_policy.h"
 #include "tool/cmd.h"
+#include "tool/explain_app.h"
 #include "tool/explain_errors.h"
 #include "tool/explain_ops.h"
 #include "tool/what_if.h"
@@ -202,15 +204,77 @@ static uint32_t times_planned(const ru_world *w, const char *policy)
     return n;
 }
 
-static ru_status explain(ru_cmd_in *in, const ru_world *w, const ru_policy *p, ru_text *out,
-                         ru_err *err)
+/* Workers of which the run has measured steps. */
+static uint32_t workers_of(const ru_world *w)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < w->facts.steps.n; i++) {
+        n = w->facts.steps.at[i].workers > n ? w->facts.steps.at[i].workers : n;
+    }
+    return n;
+}
+
+/* A clock as the method predicts it from the workers' own times, which lack messages, beside the
+ * mean of those that the run measured. */
+static ru_status show_clock(const ru_world *w, uint32_t clocks, const ru_report *r, ru_arena *arena,
+                            ru_text *out, ru_err *err)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < w->facts.steps.n; i++) {
+        sum += w->facts.steps.at[i].took.mean_ns * 1e-9;
+    }
+    const ru_conf_pair said = {"clock_s", r->candidates.at[0].cost / clocks};
+    const ru_conf_pair is = {"clock_s", sum / w->facts.steps.n};
+    const ru_world_plan p = {.predicted = {&said, 1}, .measured = {&is, 1}};
+    return show_measured(&p, arena, out, err);
+}
+
+/* After the report: was it installed, and what came of it? */
+static ru_status show_installed(const ru_world *w, const ru_world_plan *plan, const ru_hash128 *id,
+                                bool changed, ru_arena *arena, ru_text *out, ru_err *err)
+{
+    char text[33];
+    ru_hash128_text(*id, text);
+    if (plan == NULL) {
+        ru_text_put(out, "the run installed no such plan; the input follows from its facts\n");
+        return RU_OK;
+    }
+    if (strcmp(text, plan->id) != 0) {
+        ru_text_putf(out, "%s; the installed plan was %s (version %u)\n",
+                     changed ? "input changed by --if" : "another input or version of the policy",
+                     plan->id, plan->version);
+        return RU_OK;
+    }
+    uint32_t n = times_planned(w, plan->policy);
+    ru_text_putf(out, "installed; %u plan%s of this policy in all\n", n, n == 1 ? "" : "s");
+    const ru_world_plan *with = newest_measured(w, plan->policy);
+    if (with != NULL && with != plan) {
+        ru_text_putf(out, "measured of an earlier plan, %s\n", with->id);
+    }
+    return show_measured(with != NULL ? with : plan, arena, out, err);
+}
+
+static ru_status explain(ru_cmd_in *in, const ru_world *w, const ru_conf *job, const ru_policy *p,
+                         ru_text *out, ru_err *err)
 {
     ru_conf *c;
     const ru_world_plan *plan;
+    const char *const *method = NULL;
+    uint32_t n_sets, n_method = 0;
+    ru_text_putf(out, "\n-- %s: %s\n", p->name, p->decides);
+    if (job != NULL && ru_world_plan_newest(w, p->name) == NULL &&
+        rui_explain_app_none(job, p, out)) {
+        method = rui_explain_app_reassign(job, p, workers_of(w), in->arena, &n_method);
+        if (n_method == 0) {
+            return RU_OK;
+        }
+    }
     RU_TRY(ru_conf_new(p->in, in->arena, &c, err));
     ru_conf_bulk(c);
     RU_TRY(rui_world_question(w, in->args[0], p, c, in->arena, &plan, err));
-    uint32_t n_sets;
+    for (uint32_t i = 0; i < n_method; i++) {
+        RU_TRY(ru_conf_add_set(c, method[i], err));
+    }
     const char *const *sets = ru_cmd_texts(in, "if", &n_sets);
     for (uint32_t i = 0; i < n_sets; i++) {
         RU_TRY(ru_conf_add_set(c, sets[i], err));
@@ -220,27 +284,12 @@ static ru_status explain(ru_cmd_in *in, const ru_world *w, const ru_policy *p, r
     ru_policy_tools tools = {in->arena, in->arena, NULL};
     ru_policy_answer a;
     RU_TRY(ru_policy_run(p, input, &tools, &a, err));
-    char id[33];
-    ru_hash128_text(a.head.id, id);
-    ru_text_putf(out, "\n-- %s: %s\n", p->name, p->decides);
     RU_TRY(ru_report_print(&a.report, &a.head, out, err));
-    if (plan == NULL) {
-        ru_text_put(out, "the run installed no such plan; the input follows from its facts\n");
-    } else if (strcmp(id, plan->id) != 0) {
-        ru_text_putf(out, "%s; the installed plan was %s (version %u)\n",
-                     n_sets > 0 ? "input changed by --if"
-                                : "another input or version of the policy",
-                     plan->id, plan->version);
-    } else {
-        ru_text_putf(out, "installed; %u plan%s of this policy in all\n", times_planned(w, p->name),
-                     times_planned(w, p->name) == 1 ? "" : "s");
-        const ru_world_plan *with = newest_measured(w, p->name);
-        if (with != NULL && with != plan) {
-            ru_text_putf(out, "measured of an earlier plan, %s\n", with->id);
-        }
-        RU_TRY(show_measured(with != NULL ? with : plan, in->arena, out, err));
-    }
-    return RU_OK;
+    RU_TRY(show_installed(w, plan, &a.head.id, n_sets > 0, in->arena, out, err));
+    return n_method > 0 && n_sets == 0
+               ? show_clock(w, ((const ru_reassign_policy_in *)input)->history.n, &a.report,
+                            in->arena, out, err)
+               : RU_OK;
 }
 
 static ru_status run(ru_cmd_in *in, ru_err *err)
@@ -260,10 +309,15 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         return RU_OK;
     }
     RU_TRY(show_facts(&w, in->args[0], in->arena, &out, err));
+    ru_conf *job;
+    RU_TRY(rui_explain_app_open(in->args[0], in->arena, &job, err));
+    if (job != NULL && one == NULL) {
+        RU_TRY(rui_explain_app_methods(job, &w, in->arena, &out, err));
+    }
     const ru_policy *const *all = ru_policies(&n);
     for (uint32_t i = 0; i < n; i++) {
         if (one != NULL ? all[i] == one : ru_world_plan_newest(&w, all[i]->name) != NULL) {
-            RU_TRY(explain(in, &w, all[i], &out, err));
+            RU_TRY(explain(in, &w, job, all[i], &out, err));
         }
     }
     if (w.plans.n == 0 && one == NULL) {
@@ -296,7 +350,8 @@ const ru_cmd rui_cmd_explain = {
     .about = "RUN is the folder of a run or a world file (`rubato capture`). For each decision the "
              "output shows the facts, the candidates with their predicted cost, the winner, and "
              "predicted beside measured values. Rubato makes the plan again from the recorded "
-             "input; an equal id shows that this program decides the same.",
+             "input; an equal id shows that this program decides the same. Of a job with an app it "
+             "shows the methods that its keys choose, and of one that plans nothing it says so.",
     .args = "RUN [POLICY]",
     .arg_min = 1,
     .arg_max = 2,
