@@ -4,7 +4,8 @@
 #
 # A batch has 8 MiB. With 1 MiB of data.memory two batches and nothing more are held; that is the
 # base. A job with 32 MiB may need so much more at most, also where the kernel enforces it; a job with
-# much memory needs more than that, which shows that the bound is what holds the others back.
+# much memory needs more than that, which shows that the bound is what holds the others back. A step
+# takes longer than reading its batch, so that batches wait.
 set -euo pipefail
 rubato=$(realpath "$1")
 group=$(realpath "$(dirname "$0")/group.sh") name=memory-$$
@@ -26,7 +27,7 @@ npy() {
 npy x.npy '<f4' '1920, 16384' $((1920 * 16384 * 4))
 npy y.npy '<i8' '1920,' $((1920 * 8))
 cat > job.yaml <<'YAML'
-model: {zoo: mlp, hidden: [8]}
+model: {zoo: mlp, hidden: [64]}
 data: {format: npy, train: [x.npy, y.npy], classes: 10}
 train: {batch: 128, epochs: 3, threads: 1}
 YAML
