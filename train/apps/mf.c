@@ -51,6 +51,7 @@ typedef struct executor {
     uint32_t *item;  /* [ratings + RUI_MF_AHEAD] within the block */
     float *value;    /* [ratings] */
     uint32_t *list;  /* adarevision: items of the task, ascending */
+    int64_t list_lo, list_hi, listed; /* of these rows; it has so many */
     uint32_t *place; /* [items] of an item in the list */
 } executor;
 
@@ -302,6 +303,9 @@ static ru_status mf_exec_open(const void *self, uint32_t k, const ru_sparse *par
 static int64_t list_items(executor *x, int64_t lo, int64_t hi)
 {
     int64_t n = 0;
+    if (lo == x->list_lo && hi == x->list_hi) { /* of the last clock */
+        return x->listed;
+    }
     memset(x->place, 0, (size_t)x->m->items * sizeof *x->place);
     for (int64_t i = x->part.begin[lo]; i < x->part.begin[hi]; i++) {
         x->place[x->part.col[i]] = 1;
@@ -312,6 +316,9 @@ static int64_t list_items(executor *x, int64_t lo, int64_t hi)
             x->place[item] = (uint32_t)n++;
         }
     }
+    x->list_lo = lo;
+    x->list_hi = hi;
+    x->listed = n;
     return n;
 }
 

@@ -32,7 +32,8 @@ typedef struct executor {
     ru_sparse part;
     uint32_t *list;  /* [cols + 1] rows that the task at hand wants, ascending */
     uint32_t *place; /* [cols + 1] of a row in the list, + 1; 0: not in it */
-    int64_t n;       /* rows of the list */
+    int64_t n;       /* rows of the list, */
+    int64_t list_lo, list_hi; /* which is that of these examples */
     double *p;       /* [classes] */
 } executor;
 
@@ -117,6 +118,11 @@ static int by_number(const void *a, const void *b)
 /* The rows of examples lo .. hi - 1, and the bias. */
 static void list_rows(executor *x, int64_t lo, int64_t hi)
 {
+    if (x->n > 0 && lo == x->list_lo && hi == x->list_hi) { /* of the last clock */
+        return;
+    }
+    x->list_lo = lo;
+    x->list_hi = hi;
     for (int64_t i = 0; i < x->n; i++) {
         x->place[x->list[i]] = 0;
     }
