@@ -201,6 +201,9 @@ void rui_tasks_consider(ru_tasks *t, rui_tasks_peer *h)
     while (t->open && !h->dead && room(t) && (slot = free_slot(h, &which)) != NULL) {
         uint32_t rest = t->tail - t->pos, most = ppm(t, t->rules->next_ppm) + 1;
         if (h->left > 0) {
+            /* What it gets in every clock goes in as few slices as slots: each has its price. */
+            uint32_t part = (h->grant + RUI_TASKS_SLOTS - 1) / RUI_TASKS_SLOTS;
+            most = part > most ? part : most;
             uint32_t n = h->left < most ? h->left : most;
             n = n < rest ? n : rest;
             if (n == 0) {
