@@ -212,10 +212,16 @@ static void show_rules(const ru_reassign_rules *q, ru_report *r)
 {
     if (q->push && q->trigger_ppm < 1000000) {
         ru_report_answer(r,
-                         "workers that are %g %% of a clock behind hand slices of %g to %g %% to "
-                         "one of %u helpers",
-                         (double)q->trigger_ppm * 1e-4, (double)q->first_ppm * 1e-4,
-                         (double)q->next_ppm * 1e-4, q->group);
+                         "workers that are %g %% of a clock behind one of their %u helpers hand it "
+                         "slices of %g to %g %%",
+                         (double)q->trigger_ppm * 1e-4, q->group, (double)q->first_ppm * 1e-4,
+                         (double)q->next_ppm * 1e-4);
+        if (q->behind_ppm > 0) {
+            ru_report_answer(r,
+                             "a worker that is not %g %% behind the mean of its helpers hands "
+                             "nothing to those that work",
+                             (double)q->behind_ppm * 1e-4);
+        }
     } else if (q->pull) {
         ru_report_answer(r, "a worker that has finished asks one of those it may help for half of "
                             "what is left");
@@ -275,13 +281,20 @@ static ru_status report_reassign(const void *in, const void *plan, const ru_poli
     return RU_OK;
 }
 
-/* A record of a worker of the first job that has none yet; `rank`: all below have. Workers of a job
- * with an app count from 1, and one that left has no record. */
-static bool is_next(const ru_step_fact *s, const ru_step_fact *first, uint32_t *rank)
+/* The record of the first job with the smallest rank from `rank` on, which then is behind it; NULL:
+ * there is none. Workers of a job with an app count from 1, one that left has no record, and those
+ * that joined by hand stand in any order. */
+static const ru_step_fact *next_worker(const ru_world *w, uint32_t *rank)
 {
-    bool next =
-        s->rank >= *rank && strcmp(s->job, first->job) == 0 && s->samples > 0 && s->compute_ns > 0;
-    *rank = next ? s->rank + 1 : *rank;
+    const ru_step_fact *next = NULL;
+    for (uint32_t i = 0; i < w->facts.steps.n; i++) {
+        const ru_step_fact *s = &w->facts.steps.at[i];
+        if (s->rank >= *rank && strcmp(s->job, w->facts.steps.at[0].job) == 0 && s->samples > 0 &&
+            s->compute_ns > 0 && (next == NULL || s->rank < next->rank)) {
+            next = s;
+        }
+    }
+    *rank = next != NULL ? next->rank + 1 : *rank;
     return next;
 }
 
@@ -290,21 +303,18 @@ static bool is_next(const ru_step_fact *s, const ru_step_fact *first, uint32_t *
 static ru_status derive_reassign(const ru_world *w, ru_arena *scratch, ru_json *j, ru_err *err)
 {
     (void)scratch;
-    const ru_step_fact *first = w->facts.steps.at, *s;
+    const ru_step_fact *s;
     uint32_t n = 0, rank = 0;
     int64_t samples = 0, least = INT64_MAX;
-    for (uint32_t i = 0; i < w->facts.steps.n; i++) {
-        s = &w->facts.steps.at[i];
-        if (is_next(s, first, &rank)) {
-            n++;
-            samples += s->samples;
-            least = s->took.count < least ? s->took.count : least;
-        }
+    while ((s = next_worker(w, &rank)) != NULL) {
+        n++;
+        samples += s->samples;
+        least = s->took.count < least ? s->took.count : least;
     }
     if (n == 0) {
         return RU_FAIL(err, RU_E_MISSING,
                        "facts.steps must hold a record with 'samples' and 'compute_ns' for each "
-                       "worker of a job, in the order of their ranks");
+                       "worker of a job");
     }
     int64_t items = samples / n > 0 ? samples / n : 1;
     ru_json_i64(j, "items", items < RU_REASSIGN_ITEMS_MAX ? items : RU_REASSIGN_ITEMS_MAX);
@@ -313,11 +323,8 @@ static ru_status derive_reassign(const ru_world *w, ru_arena *scratch, ru_json *
         ru_json_open(j, NULL, '{');
         ru_json_open(j, "took_s", '[');
         rank = 0;
-        for (uint32_t i = 0; i < w->facts.steps.n; i++) {
-            s = &w->facts.steps.at[i];
-            if (is_next(s, first, &rank)) {
-                ru_json_f64(j, NULL, s->compute_ns * 1e-9 * (double)items / (double)s->samples);
-            }
+        while ((s = next_worker(w, &rank)) != NULL) {
+            ru_json_f64(j, NULL, s->compute_ns * 1e-9 * (double)items / (double)s->samples);
         }
         ru_json_close(j);
         ru_json_close(j);

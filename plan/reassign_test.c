@@ -5,8 +5,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/rng.h"
 #include "cost/progress.h"
+#include "plan/policy.h"
 #include "test/test.h"
 
 enum { N_MAX = 16, CLOCKS_MAX = 8 };
@@ -205,7 +207,39 @@ static void test_bad_facts_are_refused(void **state)
     expect(&f.in), f.took[3] = INFINITY, expect(&f.in);
 }
 
-RU_TESTS(plan_reassign, cmocka_unit_test(test_grants_reach_the_best_of_all_cuts),
+/* Workers that joined by hand stand in any order, and one that left is not there. */
+static void test_facts_give_an_input(void **state)
+{
+    (void)state;
+    ru_step_fact steps[4];
+    static const uint32_t ranks[4] = {1, 5, 3, 3};
+    for (uint32_t i = 0; i < 4; i++) {
+        steps[i] = (ru_step_fact){.job = i == 3 ? "other" : "mf",
+                                  .rank = ranks[i],
+                                  .samples = 100 * ranks[i],
+                                  .compute_ns = 1e9,
+                                  .took.count = 9};
+    }
+    ru_world w = {0};
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err;
+    ru_text text = ru_text_arena(&a);
+    ru_json j = ru_json_into(&text);
+    ru_json_open(&j, NULL, '{');
+    assert_int_equal(ru_policy_reassign.derive(&w, &a, &j, &err), RU_E_MISSING);
+    w.facts.steps.at = steps;
+    w.facts.steps.n = 4;
+    assert_ok(ru_policy_reassign.derive(&w, &a, &j, &err), err);
+    ru_json_close(&j);
+    /* 300 items for each of three, which take 3, 1 and 0.6 s. */
+    assert_string_equal(text.p, "{\"items\":300,\"history\":[{\"took_s\":[3,1,0.6]},"
+                                "{\"took_s\":[3,1,0.6]}]}");
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(plan_reassign, cmocka_unit_test(test_facts_give_an_input),
+         cmocka_unit_test(test_grants_reach_the_best_of_all_cuts),
          cmocka_unit_test(test_every_method_passes_the_checker),
          cmocka_unit_test(test_checker_refuses_changed_plans),
          cmocka_unit_test(test_bad_facts_are_refused))
