@@ -36,6 +36,7 @@ static struct {
     ru_cond cond;
     bool quit;
     bool hears_exit;
+    pid_t process; /* children that the app forks are not watched */
     bool ending;
     rui_fault_longest longest;
 } faults;
@@ -140,7 +141,7 @@ RU_NORETURN static void end(const rui_fault_call *p, int number)
 static void on_exit_call(void)
 {
     const rui_fault_place *p = faults.open && mine >= 0 ? &faults.at[mine] : NULL;
-    if (p != NULL && p->calls % 2 != 0) {
+    if (p != NULL && p->calls % 2 != 0 && getpid() == faults.process) {
         const rui_fault_call c = {.name = p->name, .executor = p->executor, .clock = p->clock};
         end(&c, EXITED);
     }
@@ -327,6 +328,7 @@ ru_status ru_fault_open(const ru_fault_options *opt, ru_err *err)
     if (!faults.hears_exit) {
         faults.hears_exit = atexit(on_exit_call) == 0;
     }
+    faults.process = getpid();
     faults.open = true;
     return RU_OK;
 }
@@ -365,18 +367,20 @@ bool ru_fault_hopeless(const char *file, uint32_t executor, char why[256])
         same = same > 0 && clock == last_clock ? same + 1 : 1;
         last_clock = clock;
         hopeless = number == LATE || same >= 2;
-        char of[64] = "";
+        char of[64] = "", in[64] = "";
         if (k != RU_FAULT_NONE) {
             (void)snprintf(of, sizeof of, " of executor %llu", k);
         }
+        if (clock != RU_FAULT_NONE) {
+            (void)snprintf(in, sizeof in, " in clock %llu", clock);
+        }
         if (number == LATE) {
-            (void)snprintf(why, 256, "did not return from %s%s in clock %llu", name, of, clock);
+            (void)snprintf(why, 256, "did not return from %s%s%s", name, of, in);
         } else if (number == EXITED) {
-            (void)snprintf(why, 256, "ended %u workers in %s%s in clock %llu (exit)", same, name,
-                           of, clock);
+            (void)snprintf(why, 256, "ended %u workers in %s%s%s (exit)", same, name, of, in);
         } else {
-            (void)snprintf(why, 256, "crashed %u workers in %s%s in clock %llu (signal %llu)", same,
-                           name, of, clock, number);
+            (void)snprintf(why, 256, "crashed %u workers in %s%s%s (signal %llu)", same, name, of,
+                           in, number);
         }
     }
     if (f != NULL) {

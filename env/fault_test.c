@@ -71,6 +71,25 @@ static void exits(void)
     exit(0); // NOLINT(concurrency-mt-unsafe)
 }
 
+/* A child that the app forks may end as it likes. */
+static void forks(void)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        exit(0); // NOLINT(concurrency-mt-unsafe)
+    }
+    if (pid < 0 || waitpid(pid, NULL, 0) != pid) {
+        _exit(97);
+    }
+}
+
+static void starts(void)
+{
+    ru_fault_leave();
+    ru_fault_enter("first", RU_FAULT_NONE, RU_FAULT_NONE);
+    (void)raise(SIGSEGV);
+}
+
 static void loops(void)
 {
     for (volatile int i = 0;; i = i + 1) {
@@ -145,6 +164,23 @@ static void test_exit(void **state)
         "rubato: app ./x.so ended the process in run of executor 3, clock 12 (exit); correct it\n",
         "ended 2 workers in run of executor 3 in clock 12 (exit)");
     assert_int_equal(unlink(f.file), 0);
+    assert_int_equal(child(&f, forks, 0), 0);
+    assert_null(strstr(f.text, "rubato:")); /* a sanitizer may say something of its own */
+    char why[256];
+    assert_false(ru_fault_hopeless(f.file, 3, why));
+}
+
+/* Some functions belong to no executor and no clock. */
+static void test_crash_before_all_clocks(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    twice(&f, starts,
+          "rubato: app ./x.so crashed in first (signal 11, an access to memory that is not its "
+          "own); correct it\n",
+          "crashed 2 workers in first (signal 11)");
+    assert_int_equal(unlink(f.file), 0);
 }
 
 static void test_loop(void **state)
@@ -208,4 +244,5 @@ static void test_limit_of_each_function(void **state)
 }
 
 RU_TESTS(env_fault, cmocka_unit_test(test_crash), cmocka_unit_test(test_exit),
-         cmocka_unit_test(test_loop), cmocka_unit_test(test_limit_of_each_function))
+         cmocka_unit_test(test_crash_before_all_clocks), cmocka_unit_test(test_loop),
+         cmocka_unit_test(test_limit_of_each_function))

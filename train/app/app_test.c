@@ -351,6 +351,15 @@ static uint32_t odd_rate(const void *self, ru_app_table *tables)
     return 1;
 }
 
+/* The sentence alone. */
+static ru_status open_says(const ru_app_setup *setup, void **self, ru_err *err)
+{
+    (void)setup;
+    (void)self;
+    (void)snprintf(err->text, sizeof err->text, "no file");
+    return RU_E_DATA;
+}
+
 /* Functions that fail without a reason, or answer what the interface does not know. */
 static void test_an_app_that_lies(void **state)
 {
@@ -367,13 +376,17 @@ static void test_an_app_that_lies(void **state)
     void *self = NULL;
     ru_err err = {0};
     assert_int_equal(ru_app_call_open(&ops, &setup, &self, &err), RU_E_DATA);
-    assert_string_equal(err.text, "open failed and gave no reason");
+    assert_string_equal(err.text, "function open failed and gave no reason");
     assert_int_equal(ru_app_call_exec_load(&ops, NULL, 3, NULL, 0, &err), RU_E_USER);
     assert_string_equal(
-        err.text, "app liar, state of executor 3: exec_load returned 4242, which is no status");
+        err.text,
+        "app liar, state of executor 3: function exec_load returned 4242, which is no status");
     assert_int_equal(ru_app_call_drive_load(&ops, NULL, NULL, 0, &err), RU_E_USER);
     assert_int_equal(ru_app_call_drive_open(&ops, NULL, &self, &err), RU_E_USER);
     assert_non_null(strstr(err.text, "succeeded without a driver"));
+    const ru_app_ops says = {.name = "says", .open = open_says};
+    assert_int_equal(ru_app_call_open(&says, &setup, &self, &err), RU_E_DATA);
+    assert_true(err.status == RU_E_DATA && strcmp(err.text, "no file") == 0);
     ru_app_bytes bytes = {0};
     ru_app_call_exec_save(&ops, "", 0, &bytes);
     assert_true(bytes.full && bytes.n == 0);

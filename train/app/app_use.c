@@ -5,6 +5,7 @@
 #include "env/file.h"
 #include "store/safetensors.h"
 #include "train/app/app_run.h"
+#include "train/app/call.h"
 
 _Static_assert((int)RU_APP_METRICS_MAX <= (int)RU_METRICS_MAX, "figures of an app fit");
 
@@ -19,10 +20,7 @@ ru_status ru_app_eval(const ru_app_ops *ops, const void *self, const ru_app_stat
     }
     ru_sparse all;
     ru_sparse_part(data, 0, ru_sparse_rows(data), &all);
-    ru_fault_enter("eval", RU_FAULT_NONE, state->clock);
-    ru_status st = ops->eval(self, tables, &all, sums, err);
-    ru_fault_leave();
-    RU_TRY(st);
+    RU_TRY(ru_app_call_eval(ops, self, state->clock, tables, &all, sums, err));
     ru_fault_enter("metrics", RU_FAULT_NONE, state->clock);
     *metrics = (ru_metrics){.n = ops->metrics(self, sums, found)};
     ru_fault_leave();
@@ -64,9 +62,8 @@ static ru_status open_model(const char *path, const char *const *paths, uint32_t
                                 .cols = m->ckpt.cols,
                                 .classes = m->ckpt.classes,
                                 .eval = true};
-    if (ops->open != NULL) {
-        RU_TRY(ops->open(&setup, &m->self, err));
-    }
+    RU_TRY(ru_app_watch_use(&m->file, arena, err));
+    RU_TRY(ru_app_call_open(ops, &setup, &m->self, err));
     RU_TRY(ru_app_state_init(&m->state, ops, m->self, 1, m->ckpt.rows, setup.seed, err));
     return ru_app_ckpt_tables(&m->ckpt, &m->state, err);
 }
@@ -86,6 +83,7 @@ ru_status ru_app_model_open(const char *path, const char *const *paths, uint32_t
 
 void ru_app_model_close(ru_app_model *m)
 {
+    ru_fault_close();
     if (m->self != NULL && m->file.ops->close != NULL) {
         m->file.ops->close(m->self);
     }
@@ -110,7 +108,7 @@ ru_status ru_app_model_predict(const ru_app_model *m, int64_t row, ru_text *out,
     }
     ru_sparse all;
     ru_sparse_part(m->data, 0, ru_sparse_rows(m->data), &all);
-    return m->file.ops->predict(m->self, tables, &all, row, out, err);
+    return ru_app_call_predict(m->file.ops, m->self, tables, &all, row, out, err);
 }
 
 ru_status ru_app_export(const char *path, const char *to, ru_arena *arena, ru_err *err)

@@ -22,10 +22,11 @@ static const char *advice(const ru_app_job_file *f)
                          ", please report the job and this line";
 }
 
-ru_status ru_app_watch(const ru_app_job_file *f, const char *out, ru_arena *arena, ru_err *err)
+static ru_status watch(const ru_app_job_file *f, const char *out, const char *what_now,
+                       ru_arena *arena, ru_err *err)
 {
     const ru_fault_options o = {.who = ru_arena_printf(arena, "app %s", f->job->app),
-                                .what_now = advice(f),
+                                .what_now = what_now,
                                 .file = out != NULL ? ru_path_join(arena, out, "faults") : NULL,
                                 .key = "clocks.task_limit",
                                 .limit_ns = f->job->clocks.task_limit_ns};
@@ -33,6 +34,16 @@ ru_status ru_app_watch(const ru_app_job_file *f, const char *out, ru_arena *aren
         return RU_FAIL(err, RU_E_MEM, "no memory to watch the app");
     }
     return ru_fault_open(&o, err);
+}
+
+ru_status ru_app_watch(const ru_app_job_file *f, const char *out, ru_arena *arena, ru_err *err)
+{
+    return watch(f, out, advice(f), arena, err);
+}
+
+ru_status ru_app_watch_use(const ru_app_job_file *f, ru_arena *arena, ru_err *err)
+{
+    return watch(f, NULL, is_users(f) ? "; correct the app" : "; please report it", arena, err);
 }
 
 ru_status ru_app_hopeless(const ru_app_job_file *f, const char *out, uint32_t executor, ru_err *err)
@@ -70,10 +81,14 @@ void ru_app_hope(const char *out)
 static ru_status answered(const char *name, ru_status st, ru_err *err)
 {
     if ((uint32_t)st >= RU_STATUS_COUNT) {
-        return RU_FAIL(err, RU_E_USER, "%s returned %d, which is no status", name, (int)st);
+        return RU_FAIL(err, RU_E_USER, "function %s returned %d, which is no status", name,
+                       (int)st);
     }
     if (st != RU_OK && err != NULL && err->text[0] == '\0') {
-        return RU_FAIL(err, st, "%s failed and gave no reason", name);
+        return RU_FAIL(err, st, "function %s failed and gave no reason", name);
+    }
+    if (st != RU_OK && err != NULL) {
+        err->status = st; /* the app may have written the sentence alone */
     }
     return st;
 }
@@ -217,6 +232,25 @@ ru_status ru_app_call_drive(const ru_app_ops *ops, void *driver, uint32_t clock,
     ru_fault_leave();
     put_alone(args);
     return answered("drive", st, err);
+}
+
+ru_status ru_app_call_eval(const ru_app_ops *ops, const void *self, uint32_t clock,
+                           const float *const *tables, const ru_sparse *data, double *sums,
+                           ru_err *err)
+{
+    enter("eval", RU_FAULT_NONE, clock, err);
+    ru_status st = ops->eval(self, tables, data, sums, err);
+    ru_fault_leave();
+    return answered("eval", st, err);
+}
+
+ru_status ru_app_call_predict(const ru_app_ops *ops, const void *self, const float *const *tables,
+                              const ru_sparse *data, int64_t row, ru_text *out, ru_err *err)
+{
+    enter("predict", RU_FAULT_NONE, RU_FAULT_NONE, err);
+    ru_status st = ops->predict(self, tables, data, row, out, err);
+    ru_fault_leave();
+    return answered("predict", st, err);
 }
 
 double ru_app_call_objective(const ru_app_ops *ops, const void *self, uint32_t clock,

@@ -15,6 +15,8 @@
  */
 RU_MUST_USE ru_status ru_app_watch(const ru_app_job_file *f, const char *out, ru_arena *arena,
                                    ru_err *err);
+/* The same where a trained app is used. */
+RU_MUST_USE ru_status ru_app_watch_use(const ru_app_job_file *f, ru_arena *arena, ru_err *err);
 /* Has this executor failed on other workers in the same way? Errors: RU_E_USER says how. */
 RU_MUST_USE ru_status ru_app_hopeless(const ru_app_job_file *f, const char *out, uint32_t executor,
                                       ru_err *err);
@@ -47,6 +49,12 @@ RU_MUST_USE ru_status ru_app_call_drive(const ru_app_ops *ops, void *driver, uin
                                         const double *sums, const ru_app_view *view,
                                         ru_app_bytes *args, ru_err *err);
 
+RU_MUST_USE ru_status ru_app_call_eval(const ru_app_ops *ops, const void *self, uint32_t clock,
+                                       const float *const *tables, const ru_sparse *data,
+                                       double *sums, ru_err *err);
+RU_MUST_USE ru_status ru_app_call_predict(const ru_app_ops *ops, const void *self,
+                                          const float *const *tables, const ru_sparse *data,
+                                          int64_t row, ru_text *out, ru_err *err);
 double ru_app_call_objective(const ru_app_ops *ops, const void *self, uint32_t clock,
                              const double *sums, const float *const *told);
 

@@ -163,7 +163,8 @@ static ru_status drive(ru_app_local *l, ru_err *err)
     ru_status st =
         ru_app_call_drive(ops, l->driver, clock, clock > 0 ? l->sums : NULL, &view, &l->args, err);
     if (st == RU_OK && l->args.full) {
-        st = RU_FAIL(err, RU_E_MEM, "no memory for the driver's arguments");
+        st = RU_FAIL(err, RU_E_MEM,
+                     "no memory for the driver's arguments, or it wrote them without ru_app_put");
     }
     return st == RU_OK ? st : ru_err_wrap(err, st, "app %s, driver, clock %u", ops->name, clock);
 }

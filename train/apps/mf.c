@@ -45,14 +45,14 @@ typedef struct executor {
     const mf *m;
     ru_sparse part;
     uint32_t blocks;
-    int64_t *run;    /* [blocks + 1] first run of users of each block */
-    uint32_t *user;  /* [runs] within the part */
-    int64_t *begin;  /* [runs + 1] */
-    uint32_t *item;  /* [ratings + RUI_MF_AHEAD] within the block */
-    float *value;    /* [ratings] */
-    uint32_t *list;  /* adarevision: items of the task, ascending */
+    int64_t *run;                     /* [blocks + 1] first run of users of each block */
+    uint32_t *user;                   /* [runs] within the part */
+    int64_t *begin;                   /* [runs + 1] */
+    uint32_t *item;                   /* [ratings + RUI_MF_AHEAD] within the block */
+    float *value;                     /* [ratings] */
+    uint32_t *list;                   /* adarevision: items of the task, ascending */
     int64_t list_lo, list_hi, listed; /* of these rows; it has so many */
-    uint32_t *place; /* [items] of an item in the list */
+    uint32_t *place;                  /* [items] of an item in the list */
 } executor;
 
 /* Blocks of items that have equal shares of the ratings. */

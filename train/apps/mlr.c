@@ -30,11 +30,11 @@ typedef struct mlr {
 typedef struct executor {
     const mlr *m;
     ru_sparse part;
-    uint32_t *list;  /* [cols + 1] rows that the task at hand wants, ascending */
-    uint32_t *place; /* [cols + 1] of a row in the list, + 1; 0: not in it */
-    int64_t n;       /* rows of the list, */
+    uint32_t *list;           /* [cols + 1] rows that the task at hand wants, ascending */
+    uint32_t *place;          /* [cols + 1] of a row in the list, + 1; 0: not in it */
+    int64_t n;                /* rows of the list, */
     int64_t list_lo, list_hi; /* which is that of these examples */
-    double *p;       /* [classes] */
+    double *p;                /* [classes] */
 } executor;
 
 static ru_status mlr_open(const ru_app_setup *setup, void **self, ru_err *err)
