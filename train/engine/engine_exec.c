@@ -385,7 +385,10 @@ static void ship(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     if (bytes == NULL) {
         bytes = rui_exec_pack(e, k, &n);
         if (bytes == NULL) {
-            rui_engine_fail(e, RU_E_MEM, "there is no memory to move an executor", now, fx);
+            rui_engine_fail(e, RU_E_MEM,
+                            "there is no memory to move an executor, or the app wrote its state "
+                            "without ru_app_put",
+                            now, fx);
             return;
         }
     }

@@ -100,7 +100,11 @@ static void drive(ru_engine *e, ru_time now, ru_effects *fx)
                           l->closed > 0 && !counts ? l->last : NULL, &view, &l->args, &err);
     if (st != RU_OK || l->args.full) {
         rui_engine_fail(e, st != RU_OK ? st : RU_E_MEM,
-                        st != RU_OK ? err.text : "no memory for the arguments of a clock", now, fx);
+                        st != RU_OK
+                            ? err.text
+                            : "no memory for the arguments of a clock, or the app wrote them "
+                              "without ru_app_put",
+                        now, fx);
         return;
     }
     l->args_clock = l->closed;

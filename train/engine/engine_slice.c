@@ -396,6 +396,7 @@ static void adapt(const ru_engine *e, rui_slice *s)
     int64_t part_ppm = is_long ? PART_NS * ONE / clock_ns : ONE;
     int64_t tell_ppm = TELL_NS / (clock_ns / ONE + 1);
     tell_ppm = tell_ppm < TELL_PPM_MAX ? tell_ppm : TELL_PPM_MAX;
+    tell_ppm = e->opt.stragglers == RU_ENGINE_REASSIGN ? tell_ppm : 0; /* others have their own */
     tell_ppm = tell_ppm > part_ppm ? tell_ppm : part_ppm;
     s->rules.push = base->push && is_long;
     s->rules.grain_ppm = part_ppm > base->grain_ppm ? part_ppm : base->grain_ppm;
