@@ -287,8 +287,10 @@ void rui_app_world(rui_app_worker *w)
     if (w->engine != NULL) {
         ru_engine_facts_get(w->engine, &f);
     }
-    /* The last of several to end leads nobody; what it reported is complete. */
-    if (f.leads || w->report != NULL) {
+    /* The last of several to end leads nobody, but what it reported is complete. That of a leader
+     * that was cut off is not. */
+    bool whole = w->report != NULL && w->ended && w->end_status == RU_OK;
+    if (f.leads || whole) {
         measure(w, ru_clock_now());
         const ru_app_world a = rui_app_world_of(w);
         ru_app_world_put(&a);
