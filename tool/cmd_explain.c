@@ -261,11 +261,12 @@ static ru_status explain(ru_cmd_in *in, const ru_world *w, const ru_conf *job, c
     const ru_world_plan *plan;
     const char *const *method = NULL;
     uint32_t n_sets, n_method = 0;
+    const char *const *sets = ru_cmd_texts(in, "if", &n_sets);
     ru_text_putf(out, "\n-- %s: %s\n", p->name, p->decides);
     if (job != NULL && ru_world_plan_newest(w, p->name) == NULL &&
-        rui_explain_app_none(job, p, out)) {
+        rui_explain_app_none(job, w, p, out)) {
         method = rui_explain_app_reassign(job, p, workers_of(w), in->arena, &n_method);
-        if (n_method == 0) {
+        if (n_method == 0 && n_sets == 0) {
             return RU_OK;
         }
     }
@@ -275,7 +276,6 @@ static ru_status explain(ru_cmd_in *in, const ru_world *w, const ru_conf *job, c
     for (uint32_t i = 0; i < n_method; i++) {
         RU_TRY(ru_conf_add_set(c, method[i], err));
     }
-    const char *const *sets = ru_cmd_texts(in, "if", &n_sets);
     for (uint32_t i = 0; i < n_sets; i++) {
         RU_TRY(ru_conf_add_set(c, sets[i], err));
     }

@@ -55,7 +55,7 @@ static void row(ru_table *t, const ru_world *w, const char *policy, const char *
     ru_table_i64(t, n);
 }
 
-/* "order: bsp, stragglers: backup, backup: 1" */
+/* "clocks: {order: bsp, stragglers: backup, backup: 1}" */
 static const char *clocks_of(const ru_conf *job, ru_arena *arena)
 {
     ru_text t = ru_text_arena(arena);
@@ -90,7 +90,10 @@ ru_status rui_explain_app_methods(const ru_conf *job, const ru_world *w, ru_aren
 
 static void none_reassign(const ru_conf *job, ru_text *out)
 {
-    if (is(job, "clocks.stragglers", "wait")) {
+    if (is(job, "clocks.stragglers", "wait") && is(job, "clocks.order", "async")) {
+        ru_text_put(out, "clocks.stragglers is wait with clocks.order async: no executor waits for "
+                         "another, and this method plans nothing\n");
+    } else if (is(job, "clocks.stragglers", "wait")) {
         ru_text_putf(out,
                      "clocks.stragglers is wait with clocks.order %s: executors wait for the "
                      "others, and this method plans nothing\n",
@@ -102,8 +105,8 @@ static void none_reassign(const ru_conf *job, ru_text *out)
                      key(job, "clocks.backup"));
     } else {
         ru_text_putf(out,
-                     "clocks.stragglers is %s, but the run made no plan: several workers must "
-                     "have closed two clocks and 0.1 s must have passed\n",
+                     "clocks.stragglers is %s, but the run made no plan: it needs several "
+                     "workers, at most 256 executors, two closed clocks and 0.1 s\n",
                      key(job, "clocks.stragglers"));
     }
 }
@@ -124,7 +127,20 @@ static void none_save(const ru_conf *job, ru_text *out)
     }
 }
 
-bool rui_explain_app_none(const ru_conf *job, const ru_policy *p, ru_text *out)
+static void none_moves(const ru_conf *job, const ru_world *w, ru_text *out)
+{
+    if (ru_world_plan_newest(w, "stage") != NULL) {
+        ru_text_put(out, "some workers were transient: the plans of stage place executors and "
+                         "shards, and this method plans nothing\n");
+        return;
+    }
+    bool shuffles = !is(job, "clocks.shuffle", "0") && !is(job, "clocks.shuffle", "");
+    ru_text_putf(
+        out, "%sno worker joined or left while this leader led, so there was nothing to plan\n",
+        shuffles ? "clocks.shuffle moves what it draws at random and plans nothing; " : "");
+}
+
+bool rui_explain_app_none(const ru_conf *job, const ru_world *w, const ru_policy *p, ru_text *out)
 {
     if (strcmp(p->name, "reassign") == 0) {
         none_reassign(job, out);
@@ -137,12 +153,7 @@ bool rui_explain_app_none(const ru_conf *job, const ru_policy *p, ru_text *out)
                               : "no rows had to be rebuilt in this run, so there was nothing to "
                                 "plan\n");
     } else if (strcmp(p->name, "moves") == 0) {
-        bool shuffles = !is(job, "clocks.shuffle", "0") && !is(job, "clocks.shuffle", "");
-        ru_text_putf(out,
-                     "%sno worker joined or left while this leader led, so there was nothing "
-                     "to plan\n",
-                     shuffles ? "clocks.shuffle moves what it draws at random and plans nothing; "
-                              : "");
+        none_moves(job, w, out);
     } else if (strcmp(p->name, "stage") == 0) {
         bool off = is(job, "stages.method", "off");
         ru_text_put(out, off ? "stages.method is off: workers are not distinguished, and this "

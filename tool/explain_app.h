@@ -17,7 +17,7 @@ RU_MUST_USE ru_status rui_explain_app_methods(const ru_conf *job, const ru_world
                                               ru_arena *arena, ru_text *out, ru_err *err);
 /* Why a run of this job has no plan of the policy, one sentence; false: jobs with an app never ask
  * this policy. */
-bool rui_explain_app_none(const ru_conf *job, const ru_policy *p, ru_text *out);
+bool rui_explain_app_none(const ru_conf *job, const ru_world *w, const ru_policy *p, ru_text *out);
 /* Policy `reassign`: settings of its input that do what the job's keys say on so many workers, for
  * methods that make no plan; *n 0: there are none. Owner: `arena`. */
 const char *const *rui_explain_app_reassign(const ru_conf *job, const ru_policy *p,
