@@ -76,7 +76,7 @@ ru_status ru_bench_start(ru_bench *b, ru_err *err)
 
 /* Slices are longer than the writer's rounds (0.1 s), and rests after them leave others more than
  * the 5 % of a core that the kernel takes from processes with real-time priority anyway. */
-enum { PAIRS_MIN = 20, PAIRS_MAX = 240, SLICE_MS = 250, REST_MS = 25 };
+enum { PAIRS_MIN = 20, PAIRS_MAX = 240, PAIRS_QUICK = 40, SLICE_MS = 250, REST_MS = 25 };
 
 /* Half of an interval, in percent, that is narrow enough to end. */
 static const double narrow = 0.1, narrow_quick = 0.3;
@@ -134,7 +134,7 @@ static ru_status overhead_row(ru_bench *b, const char *shown, const char *what, 
                               .lower = true,
                               .goal = goal,
                               .ours = x};
-    return ru_bench_add(b, &row, err);
+    return row.name != NULL ? ru_bench_add(b, &row, err) : RU_FAIL(err, RU_E_MEM, "no memory");
 }
 
 /* Steps with and without recording in turns (off on, on off, ...), in one process, until the
@@ -147,10 +147,15 @@ static ru_status overhead_pairs(ru_bench *b, ru_process *p, const char *model, c
     const char *on = ru_arena_printf(b->arena, "record %s/overhead-%s\n", b->dir, model);
     slice s[2];
     ru_bench_stat wall, cpu;
-    RU_TRY(steps_take(p, 20, &s[0], err));
-    int64_t n = (int64_t)(20 * 1e-3 * SLICE_MS / s[0].seconds) + 1;
-    RU_TRY(steps_take(p, n, &s[0], err));
-    uint32_t pairs = 0;
+    uint32_t pairs = 0, most = b->quick ? PAIRS_QUICK : PAIRS_MAX;
+    int64_t n = 20;
+    if (on == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory");
+    }
+    for (int warm = 0; warm < 2; warm++) { /* the first steps take longer */
+        RU_TRY(steps_take(p, n, &s[0], err));
+        n = (int64_t)((double)n * 1e-3 * SLICE_MS / s[0].seconds) + 1;
+    }
     do {
         for (uint32_t side = 0; side < 2; side++) { /* 0: off */
             uint32_t which = side ^ (pairs % 2);
@@ -164,7 +169,7 @@ static ru_status overhead_pairs(ru_bench *b, ru_process *p, const char *model, c
         wall = paired(ratio, pairs);
         cpu = paired(cpu_ratio, pairs);
     } while (pairs < PAIRS_MIN ||
-             (pairs < PAIRS_MAX && wall.max - wall.min > 2 * (b->quick ? narrow_quick : narrow)));
+             (pairs < most && wall.max - wall.min > 2 * (b->quick ? narrow_quick : narrow)));
     RU_TRY(overhead_row(b, shown, "a step with recording: longer by", wall, 0.5, err));
     RU_TRY(overhead_row(b, shown, "its processor time: more by", cpu, 0.5, err));
     /* An executable asks once a run; a worker's step has some ten calls around it. */

@@ -43,17 +43,19 @@ join() {
         pids+=($!)
     done
 }
-# Five more than before compute: on a busy machine that takes long.
+members() { grep -o '"workers":[0-9]*' run/metrics.jsonl | tail -n 1 | cut -d: -f2; }
+# all_in WHICH BEFORE: five more than BEFORE are members: on a busy machine that takes long.
 all_in() {
     for _ in $(seq 1 400); do
-        tail -n 1 run/metrics.jsonl | grep -q "\"workers\":7[,}]" && return
+        [[ $(members) -ge $(($2 + 5)) ]] && return
         sleep 0.05
     done
-    fail "the five workers of $1 do not all compute"
+    fail "the five workers of $1 are not all members"
 }
 workers_of() { pgrep -f "worker --join $address" | while read -r p; do [[ $(cat /proc/$p/comm) == rubato ]] && echo $p; done; }
+before=$(members)
 join first
-all_in first
+all_in first "$before"
 at=$(step run)
 until_step run $((at + steps / 8))
 grep -q '"restored"' run/metrics.jsonl && fail "it rolled back before"
@@ -68,8 +70,9 @@ awk -F'"step":' '/rubato.train.step/ { split($2, a, ","); if (a[1] != n + 1) bad
     fail "a step was told twice, or not at all"
 lost=$(grep -c '"restored"' run/metrics.jsonl)
 guests=()
+before=$(members)
 join second
-all_in second
+all_in second "$before"
 at=$(step run)
 until_step run $((at + steps / 8))
 kill -INT $(workers_of) || fail "no workers to ask"

@@ -72,7 +72,7 @@ start() { # RUN HOST TIER [FOUNDERS]: a worker; those that join later leave when
 }
 step() { grep -o '"step":[0-9]*' "$1/metrics.jsonl" 2>/dev/null | tail -1 | cut -d: -f2 || true; }
 until_step() {
-    for _ in $(seq 1 3000); do
+    for _ in $(seq 1 9000); do
         [[ $(step "$1") -ge $2 ]] 2>/dev/null && return
         sleep 0.1
     done

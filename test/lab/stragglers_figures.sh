@@ -3,14 +3,26 @@
 # stragglers_figures.sh PATH_OF_RUBATO [WORKERS PERCENT CLOCKS ROUNDS [METHOD]...]
 #
 # Each worker is in a control group of its own with PERCENT of a core, from the end of the first clock on: before, it opens its data. In the second
-# half of the rows every second worker has half of that, from outside. All methods (or those named: "bsp", "reassign, bsp", ...) run in turns, with mf
-# of rank 32 on 1.75 million ratings for each worker, so that a clock takes 1 s or more. Clocks count from the third on. At the end: medians of the mean
-# clock, spread, time over the ideal (slow 0: over bsp's) and over bsp's, processor time of a clock and objective against bsp's. `ideal` is the time
+# half of the rows every second worker has half of that, from outside. All methods (or bsp and those named: "ssp 1", "reassign, bsp", ...) run in turns,
+# with mf of rank 32 on 1.75 million ratings for each worker, so that a clock takes 1 s or more. Clocks count from the fourth on. At the end: medians of
+# the mean clock, spread, time over the ideal (slow 0: over bsp's) and over bsp's, processor time of a clock and objective against bsp's. `ideal` is the time
 # without slow workers over the mean speed. Not a test: for a quiet machine; 40 s for each row.
 set -euo pipefail
 rubato=$(realpath "$1")
 workers=${2:-8} percent=${3:-20} clocks=${4:-15} rounds=${5:-1}
-only=("${@:6}")
+methods=("bsp" "ssp 1" "ssp 3" "reassign, bsp" "reassign, ssp 1" "paper, ssp 1" "steal, ssp 1")
+only=("bsp" "${@:6}")
+[[ $# -gt 5 ]] || only=("${methods[@]}")
+# among NAME LIST...: is it one of them?
+among() {
+    local name=$1 k
+    shift
+    for k in "$@"; do [[ $k == "$name" ]] && return; done
+    return 1
+}
+for name in "${only[@]}"; do
+    among "$name" "${methods[@]}" || { echo "there is no method '$name'; methods: ${methods[*]/%/;}" >&2; exit 2; }
+done
 group=$(realpath "$(dirname "$0")/group.sh") groups=stragglers$$
 "$group" check cpu || exit $?
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-figures-XXXXXX")
@@ -39,17 +51,23 @@ until_closed() {
     while [[ $(closed) -lt $1 ]] && kill -0 "$job" 2>/dev/null; do sleep 0.01; done
 }
 # used PID...: clock ticks of the processor
-used() { for pid in "$@"; do cut -d' ' -f14,15 "/proc/$pid/stat"; done | awk '{ n += $1 + $2 } END { print n }'; }
+used() { cut -d' ' -f14,15 "${@/#//proc/}" | awk '{ n += $1 + $2 } END { print n }'; }
+died() {
+    echo "a worker of '$1' has ended:" >&2
+    tail -5 run.log >&2
+    exit 1
+}
 # one NAME SLOW SETTINGS...: seconds of a clock, the objective at the end, processor seconds of a clock, share of messages
 one() {
     local name=$1 slow=$2 k=0 pid pids quota before now n messages
     shift 2
-    [[ ${#only[@]} -eq 0 || " ${only[*]/%/;} " == *" $name; "* ]] || return 0
+    among "$name" "${only[@]}" || return 0
     rm -rf run
     "$rubato" train job.yaml -w "$workers" -q -o "$work/run" "$@" >run.log 2>&1 &
     job=$!
     until_closed 1
     mapfile -t pids < <(pgrep -f "worker --job $work/run/job.yaml")
+    [[ ${#pids[@]} -eq $workers ]] || died "$name"
     for pid in "${pids[@]}"; do
         quota=$percent
         ((slow && k % 2 == 1)) && quota=$((quota / 2))
@@ -59,10 +77,11 @@ one() {
         k=$((k + 1))
     done
     until_closed 3
-    before=$(used "${pids[@]}")
+    before=$(used "${pids[@]/%//stat}") || died "$name"
     until_closed $((clocks - 1))
-    now=$(used "${pids[@]}") n=$(closed)
-    wait "$job" || { tail -5 run.log; return 1; }
+    now=$(used "${pids[@]/%//stat}") || died "$name"
+    n=$(closed)
+    wait "$job" || died "$name"
     "$rubato" explain run reassign >explained
     messages=$(awk '/^  messages share / { print $4; exit }' explained)
     grep rubato.train.step run/metrics.jsonl | sed 's/.*"step_s":\([0-9.]*\).*/\1/' | awk -v OFS='\t' -v name="$name" -v slow="$slow" \

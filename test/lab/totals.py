@@ -32,7 +32,7 @@ def skip(why):
 
 
 def near(a, b, what):
-    """Totals in seconds: equal but for half a nanosecond for each of a thousand numbers read."""
+    """Totals in seconds: equal to a microsecond, since each number that is read is rounded."""
     assert abs(a - b) < 1e-6 + 1e-9 * abs(b), f"{what}: {a} s and {b} s"
 
 
@@ -70,6 +70,7 @@ def ours_in_hta(rubato, work, TraceAnalysis):
     analysis = TraceAnalysis(trace_dir=work + "/hta")
     parts = analysis.get_temporal_breakdown(visualize=False)
     checked = 0
+    assert len(totals) == 2 and all(totals.values()), f"totals of ranks {sorted(totals)}, not of two"
     for index, rank in enumerate(sorted(totals)):
         theirs = hta_totals(analysis, index)
         ops = 0
@@ -79,6 +80,9 @@ def ours_in_hta(rubato, work, TraceAnalysis):
             near(got[1], seconds, f"rank {rank}, {name}")
             ops += seconds if cat == "op" else 0
             checked += 1
+        ours = {KERNELS[cat](name) for cat, name in totals[rank] if cat in KERNELS}
+        more = {key for key in theirs if key[0] == "kernel"} - ours
+        assert not more, f"rank {rank}: Rubato has no {more}"
         compute = float(parts[parts["rank"] == index]["compute_time(us)"].iloc[0]) * 1e-6
         near(compute, ops, f"rank {rank}, compute time")
         assert any(name.startswith("ncclKernel ") for _, name in theirs), "HTA sees no sums"
