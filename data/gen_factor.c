@@ -166,7 +166,7 @@ static ru_status topics_setup(rui_gen_params *p, ru_arena *arena, void **self, r
     return RU_OK;
 }
 
-/* Jobs that read topics have an app, whose key for it is another one than a model's. */
+/* Apps read topics. Their key is cols; that of models is features. */
 static void topics_sizes(const rui_gen_params *p, ru_text *out)
 {
     ru_text_putf(out, "  cols: %lld\n", (long long)p->vocab);

@@ -7,8 +7,8 @@
 #include "base/hash.h"
 
 enum {
-    /* Bytes: smaller ones measure how soon processes wake up. Chunks of sums have 64 KiB at least,
-     * so the pieces of up to 16 members count. */
+    /* Bytes: smaller ones measure how soon processes wake up. A sum that is cut evenly has chunks
+     * of more than 32 KiB, so the pieces on up to 8 members count. */
     TRANSFER_MIN = 4096,
     REPEATS_MIN = 4,
 };
