@@ -190,7 +190,8 @@ overhead() {
         # The median of the pairs' ratios; its interval of 95 % by order statistics.
         awk '{ print 100 * ($1 / $2 - 1), $2 }' pairs.txt | sort -g | awk -v kind="$kind" '{ v[NR] = $1; t += $2 } END {
             lo = int((NR + 1 - 1.96 * sqrt(NR)) / 2); hi = NR + 1 - lo
-            printf "overhead, %s: clocks of %.1f ms are %.2f %% longer with the running checkpoint [%.2f, %.2f], %d pairs\n", kind, 1000 * t / NR, NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2, v[lo < 1 ? 1 : lo], v[hi > NR ? NR : hi], NR }'
+            lo = lo < 1 ? 1 : lo; hi = hi > NR ? NR : hi
+            printf "overhead, %s: clocks of %.1f ms are %.2f %% longer with the running checkpoint [%.2f, %.2f], %d pairs\n", kind, 1000 * t / NR, NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2, v[lo], v[hi], NR }'
     done
 }
 for figure in "$@"; do
