@@ -469,6 +469,36 @@ static void test_work_stays_with_who_keeps_up(void **state)
     }
 }
 
+/* However small slices are: what a helper gets in every clock goes out in two. */
+static void test_grants_go_out_in_two_slices(void **state)
+{
+    (void)state;
+    static const uint32_t helper = 1, grant = 301;
+    static ru_tasks_out out;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err;
+    ru_tasks *t;
+    const ru_tasks_options opt = {
+        .items = 1000, .clocks = 1, .rules = &push_rules, .helpers = &helper, .n_helpers = 1};
+    assert_ok(ru_tasks_open(&opt, &a, &t, &err), err);
+    ru_tasks_event ev = {.kind = RU_TASKS_SHARES, .grant = &grant, .now = {1}};
+    ru_tasks_step(t, &ev, &out);
+    ev = (ru_tasks_event){.kind = RU_TASKS_BEGIN, .now = {1}};
+    ru_tasks_step(t, &ev, &out);
+    uint32_t n = 0, items = 0;
+    for (uint32_t i = 0; i < out.n; i++) {
+        const ru_tasks_msg *m = &out.at[i].msg;
+        if (out.at[i].kind == RU_TASKS_SEND && m->kind == RU_TASKS_DO_THIS) {
+            items += m->range.hi - m->range.lo;
+            n++;
+        }
+    }
+    assert_int_equal(n, 2);
+    assert_int_equal(items, grant);
+    ru_arena_fini(&a);
+}
+
 /* -- a CANCEL and a STARTED_WORKING that cross ---------------------------------------------------
  */
 
@@ -628,6 +658,7 @@ static void test_a_thousand_forced_races(void **state)
 
 RU_TESTS(train_tasks, cmocka_unit_test(test_numbers_that_are_none),
          cmocka_unit_test(test_work_stays_with_who_keeps_up),
+         cmocka_unit_test(test_grants_go_out_in_two_slices),
          cmocka_unit_test(test_a_thousand_forced_races),
          cmocka_unit_test(test_every_item_once_in_a_hostile_net),
          cmocka_unit_test(test_pull_style_in_a_quiet_net),
