@@ -39,7 +39,7 @@ void ru_pool_leave(ru_pool *p);
 /* Did a thread of the pool meet an invalid operation (IEEE 754: NaN compared or produced) since the
  * last call? Cost: one team for more than one thread. */
 bool ru_pool_invalid(ru_pool *p);
-/* Clear what the calling thread met outside the pool. */
+/* Clear what the calling thread met outside the pool, and vector registers that may hold a NaN. */
 void ru_pool_valid(void);
 
 /* Part `k` of `parts` of [0, n), rounded to multiples of `grain` (the last part takes the rest). */
