@@ -340,49 +340,12 @@ static ru_status dispatch(const rui_infer *c)
     }
 }
 
-/* May input k be absent although it stands before in_min? */
-static bool may_skip(ru_op op, uint32_t k)
-{
-    switch ((uint32_t)op) {
-    case RU_OP_SgdUpdate:
-        return k == 1 || k == 4;
-    case RU_OP_AdamUpdate:
-    case RU_OP_AdagradUpdate:
-    case RU_OP_LionUpdate:
-    case RU_OP_LambUpdate:
-        return k == 1;
-    case RU_OP_RmspropUpdate:
-        return k == 1 || k == 5;
-    case RU_OP_LSTMGrad:
-        return k < 3 || (k >= 6 && k <= 8);
-    case RU_OP_GRUGrad:
-    case RU_OP_RNNGrad:
-        return k < 2 || k == 5 || k == 6;
-    default:
-        return false;
-    }
-}
-
 ru_status ru_graph_infer_node(ru_graph *g, ru_graph_node_id id, ru_err *err)
 {
     rui_infer c = {.g = g, .id = id, .n = *ru_graph_node(g, id), .err = err};
-    const ru_op_info *op = ru_op_get(c.n.op);
-    if (c.n.n_in < op->in_min || c.n.n_in > op->in_max || c.n.n_out < op->out_min ||
-        c.n.n_out > op->out_max) {
-        return rui_infer_fail(&c, "the op has %u inputs and %u outputs, expected %u..%u and %u..%u",
-                              c.n.n_in, c.n.n_out, op->in_min, op->in_max, op->out_min,
-                              op->out_max);
-    }
-    for (uint32_t k = 0; k < c.n.n_in; k++) {
-        const ru_type *t = rui_in(&c, k);
-        if (t != NULL && t->dtype == RU_NONE) {
-            return rui_infer_fail(&c, "input %u has no type yet", k);
-        }
-        if (t == NULL && k < op->in_min && !may_skip(c.n.op, k)) {
-            return rui_infer_fail(&c, "input %u is absent", k);
-        }
-    }
+    RU_TRY(rui_rule_before(&c));
     RU_TRY(dispatch(&c));
+    RU_TRY(rui_rule_after(&c));
     return rui_known_node(&c);
 }
 

@@ -28,6 +28,11 @@ void rui_set_out(const rui_infer *c, uint32_t k, const ru_type *t);
 /* RU_E_DATA: "node 7 'conv1' (Conv of f32[N,3,8,8], f32[4,2,3,3]): <reason>". */
 ru_status rui_infer_fail(const rui_infer *c, const char *fmt, ...) RU_PRINTF(2, 3);
 
+/* infer_rule.c: the node's row of world/rules.def holds; the types that its shape rule gave the
+ * outputs have a size. */
+ru_status rui_rule_before(const rui_infer *c);
+ru_status rui_rule_after(const rui_infer *c);
+
 /* Inputs that fusion adds: bias k (0: not checked; `n` elements) and residual `k_res` shaped as t.
  */
 ru_status rui_fused_check(const rui_infer *c, uint32_t k_bias, int64_t n, uint32_t k_res,
