@@ -1,5 +1,5 @@
-/* The rules of world/rules.def: does every input of a node have the type and shape that the row of
- * its op states?
+/* The rules of world/rules.def: does every input of a node have the type and shape, and every
+ * attribute the kind and value, that the row of its op states?
  *
  * A row is read from left to right. A letter takes the first type or size that it meets and must
  * fit all later ones. Shape rules (world/infer*.c) run afterwards: they find the ranks they expect
@@ -9,7 +9,7 @@
 #include <string.h>
 
 typedef struct row {
-    const char *inputs;
+    const char *inputs, *attrs;
 } row;
 
 /* An op without a row does not compile: the switch names every op. */
@@ -18,13 +18,13 @@ static row row_of(ru_op op)
     switch (op) {
 #define RU_RULE(op, inputs, attrs) \
     case RU_OP_##op:               \
-        return (row){inputs};
+        return (row){inputs, attrs};
 #include "world/rules.def"
 #undef RU_RULE
     case RU_OP_NONE:
     case RU_OP_COUNT:
     default:
-        return (row){""};
+        return (row){"", ""};
     }
 }
 
@@ -354,6 +354,129 @@ static ru_status inputs_check(const rui_infer *c)
     return RU_OK;
 }
 
+/* -- attributes -------------------------------------------------------------------------------- */
+
+static int64_t number_read(const char *at)
+{
+    int64_t sign = *at == '-' ? -1 : 1;
+    int64_t n = 0;
+    for (at += *at == '-' ? 1 : 0; *at >= '0' && *at <= '9'; at++) {
+        n = n * 10 + (*at - '0');
+    }
+    return sign * n;
+}
+
+/* Is `word` one of the words of "a|b|c", which ends at a space? */
+static bool word_listed(const char *at, const char *word, size_t len)
+{
+    while (*at != '\0' && *at != ' ') {
+        size_t n = strcspn(at, "| ");
+        if (n == len && strncmp(at, word, len) == 0) {
+            return true;
+        }
+        at += n + (at[n] == '|' ? 1 : 0);
+    }
+    return false;
+}
+
+static ru_status axes_check(const rui_infer *c, const char *key, const int64_t *axes, uint32_t n)
+{
+    const ru_type *x = rui_in(c, 0);
+    uint32_t used = 0;
+    for (uint32_t i = 0; x != NULL && i < n; i++) {
+        uint32_t a;
+        RU_TRY(rui_axis(c, axes[i], x->rank, &a));
+        if ((used >> a & 1u) != 0) {
+            return rui_infer_fail(c, "attribute %s names axis %lld twice", key, (long long)axes[i]);
+        }
+        used |= 1u << a;
+    }
+    return RU_OK;
+}
+
+/* `limit` stands after the kind: "", "@0", ">=1", "=a|b". */
+static ru_status limit_check(const rui_infer *c, const ru_attr *a, const char *limit)
+{
+    const char *key = ru_attr_name(a->key);
+    bool list = a->kind == RU_ATTR_INTS;
+    const int64_t *v = list ? a->u.is : &a->u.i;
+    uint32_t n = list ? a->n : 1;
+    if (*limit == '@') {
+        return axes_check(c, key, v, n);
+    }
+    for (uint32_t i = 0; limit[0] == '>' && i < n; i++) {
+        if (v[i] < number_read(limit + 2)) {
+            return rui_infer_fail(c, "attribute %s is %lld, expected at least %lld", key,
+                                  (long long)v[i], (long long)number_read(limit + 2));
+        }
+    }
+    if (limit[0] == '=') {
+        words w = {.n = 0};
+        if (a->kind == RU_ATTR_STR) {
+            say(&w, a->u.s, strlen(a->u.s));
+        } else {
+            say_dim(c, &w, a->u.i);
+        }
+        if (!word_listed(limit + 1, w.text, w.n)) {
+            return rui_infer_fail(c, "attribute %s is '%s', expected %.*s", key, w.text,
+                                  (int)strcspn(limit + 1, " "), limit + 1);
+        }
+    }
+    return RU_OK;
+}
+
+static const char *kind_words(ru_attr_kind k)
+{
+    switch (k) {
+    case RU_ATTR_INT:
+        return "an integer";
+    case RU_ATTR_FLOAT:
+        return "a float";
+    case RU_ATTR_STR:
+        return "a text";
+    case RU_ATTR_INTS:
+        return "a list of integers";
+    case RU_ATTR_FLOATS:
+        return "a list of floats";
+    case RU_ATTR_STRS:
+        return "a list of texts";
+    case RU_ATTR_TENSOR:
+        return "a tensor";
+    default:
+        return "of no known kind";
+    }
+}
+
+static ru_status attrs_check(const rui_infer *c)
+{
+    static const char kinds[] = "ifsIFSt"; /* in the order of ru_attr_kind */
+    const ru_type *x = rui_in(c, 0);
+    for (const char *at = row_of(c->n.op).attrs; *at != '\0'; at += strspn(at, " ")) {
+        size_t len = strcspn(at, ":");
+        const char *kind = strchr(kinds, at[len + 1]);
+        RU_CHECK(at[len] == ':' && kind != NULL);
+        const char *limit = at + len + 2;
+        const ru_attr *a = NULL;
+        for (uint32_t i = 0; i < c->n.n_attrs && a == NULL; i++) {
+            const char *key = ru_attr_name(c->n.attrs[i].key);
+            a = strncmp(key, at, len) == 0 && key[len] == '\0' ? &c->n.attrs[i] : NULL;
+        }
+        ru_attr_kind want = (ru_attr_kind)(kind - kinds);
+        if (a != NULL && a->kind != want) {
+            return rui_infer_fail(c, "attribute %s is %s, expected %s", ru_attr_name(a->key),
+                                  kind_words(a->kind), kind_words(want));
+        }
+        if (a != NULL) {
+            RU_TRY(limit_check(c, a, limit));
+        } else if (limit[0] == '@' && want == RU_ATTR_INT && x != NULL) {
+            uint32_t axis;
+            RU_TRY(rui_axis(c, number_read(limit + 1), x->rank, &axis));
+        }
+        at += strcspn(at, " ");
+    }
+    return RU_OK;
+}
+
 /* -- outputs ----------------------------------------------------------------------------------- */
 
 #define BYTES_MAX (INT64_C(1) << 46) /* of one value: sums and products of sizes never overflow */
@@ -391,7 +514,8 @@ ru_status rui_rule_before(const rui_infer *c)
                               c->n.n_in, c->n.n_out, op->in_min, op->in_max, op->out_min,
                               op->out_max);
     }
-    return inputs_check(c);
+    RU_TRY(inputs_check(c));
+    return attrs_check(c);
 }
 
 ru_status rui_rule_after(const rui_infer *c)
