@@ -12,8 +12,9 @@
  *
  * A value comes from the last source in this order that gives it:
  *     default < file (YAML or JSON) < environment < --set a.b=c < flag
- * Among sources of one kind the later one wins. Maps of several sources are merged key by key;
- * scalars and lists are replaced whole; of a "one of" the alternative of the last source remains.
+ * Among sources of one kind the later one wins. Maps of several sources are merged key by key, but
+ * an empty map ({}) puts its section back to the defaults; scalars and lists are replaced whole; of
+ * a "one of" the alternative of the last source remains.
  *
  *     ru_conf *c;                                      everything lives in `arena`
  *     RU_TRY(ru_conf_new(&job_table, arena, &c, err));

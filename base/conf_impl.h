@@ -30,7 +30,8 @@ typedef struct rui_source {
 
 typedef struct rui_node {
     rui_node_kind kind;
-    bool quoted;      /* scalar: in quotes, or known to be text */
+    bool quoted; /* scalar: in quotes, or known to be text */
+    bool whole;  /* map: given as {}; what weaker and earlier sources give of it does not count */
     const char *key;  /* in the parent map, NULL in lists and at the top */
     const char *text; /* scalar */
     const rui_source *source;

@@ -135,6 +135,7 @@ rui_node *rui_conf_spell(ru_arena *arena, const ru_conf_table *t, rui_node *n)
     }
     copy->first = copy->last = NULL;
     copy->n = 0;
+    bool is_word = out != n;
     for (rui_node *child = out->first; child != NULL; child = child->next) {
         const ru_conf_field *f = rui_conf_find(t, child->key);
         bool section = f != NULL && f->type == RU_CONF_SECTION;
@@ -143,6 +144,7 @@ rui_node *rui_conf_spell(ru_arena *arena, const ru_conf_table *t, rui_node *n)
         if (kept == NULL) {
             return NULL;
         }
+        kept->whole = !is_word && child->kind == RUI_MAP && child->n == 0;
         rui_node_append(copy, kept);
     }
     return copy;
@@ -167,13 +169,14 @@ static bool is_outvoted(const ru_conf_table *t, const rui_node *over, const char
 rui_node *rui_conf_merge(ru_arena *arena, const ru_conf_table *table, rui_node *base,
                          rui_node *over)
 {
-    if (base == NULL || base->kind != RUI_MAP || over->kind != RUI_MAP) {
+    if (base == NULL || base->kind != RUI_MAP || over->kind != RUI_MAP || over->whole) {
         return over;
     }
     rui_node *out = copy_of(arena, over);
     if (out == NULL) {
         return NULL;
     }
+    out->whole = base->whole;
     out->first = out->last = NULL;
     out->n = 0;
     for (rui_node *b = base->first; b != NULL; b = b->next) {

@@ -402,6 +402,37 @@ static void test_dump_reads_back(void **state)
     ru_arena_fini(&a);
 }
 
+/* An empty map puts a section back to its defaults; what comes later is merged with these. A word
+ * that only names an alternative keeps what is set of it. */
+static void test_empty_map_resets_a_section(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err;
+    ru_conf *c;
+    job j;
+    const char *reset[] = {"optimizer.sgd={}", "until={}"};
+    assert_ok(load(&a, good, reset, 2, &j, &c, &err), err);
+    assert_true(j.optimizer.which == 1 && j.optimizer.sgd.lr == 0.1 && j.until.n == 0);
+    assert_string_equal(ru_conf_origin(c, "optimizer.sgd.lr"), "default");
+    const char *then[] = {"optimizer.sgd={}", "optimizer.sgd.momentum=0.5", "until={}",
+                          "until.loss=2"};
+    assert_ok(load(&a, good, then, 4, &j, &c, &err), err);
+    assert_true(j.optimizer.sgd.lr == 0.1 && j.optimizer.sgd.momentum == 0.5);
+    assert_true(j.until.n == 1 && j.until.at[0].value == 2);
+    const char *before[] = {"optimizer.sgd.momentum=0.5", "optimizer={sgd: {}}"};
+    assert_ok(load(&a, good, before, 2, &j, &c, &err), err);
+    assert_true(j.optimizer.sgd.lr == 0.1 && j.optimizer.sgd.momentum == 0);
+    const char *word[] = {"optimizer=sgd", "hosts=[]"};
+    assert_ok(load(&a, good, word, 2, &j, &c, &err), err);
+    assert_true(j.optimizer.sgd.lr == 0.05 && j.hosts.n == 0);
+    const char *list[] = {"optimizer.sgd=[]"};
+    assert_int_equal(load(&a, good, list, 1, &j, &c, &err), RU_E_CONFIG);
+    assert_non_null(strstr(err.text, "is a list, expected a map"));
+    ru_arena_fini(&a);
+}
+
 /* A list of maps is set as a whole, and a change of it is told on one line. */
 static void test_lists_of_maps_are_settings(void **state)
 {
@@ -662,5 +693,7 @@ RU_TESTS(base_conf, cmocka_unit_test(test_numbers_at_their_borders),
          cmocka_unit_test(test_every_error_has_its_place),
          cmocka_unit_test(test_all_problems_are_listed), cmocka_unit_test(test_dump_reads_back),
          cmocka_unit_test(test_json_is_the_same_schema),
+         cmocka_unit_test(test_empty_map_resets_a_section),
+         cmocka_unit_test(test_empty_map_resets_a_section),
          cmocka_unit_test(test_lists_of_maps_are_settings), cmocka_unit_test(test_hostile_text),
          cmocka_unit_test(test_memory_may_run_out_anywhere), cmocka_unit_test(test_units))
