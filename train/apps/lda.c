@@ -106,7 +106,8 @@ static ru_status lda_open(const ru_app_setup *setup, void **self, ru_err *err)
     l->vocab = setup->cols;
     l->topics = (uint32_t)l->set.topics;
     l->blocks = setup->executors;
-    l->alpha = l->set.alpha > 0 ? l->set.alpha : 50.0 / (double)l->set.topics;
+    /* 50 / topics, the old rule of thumb, would drown a document of ten words. */
+    l->alpha = l->set.alpha > 0 ? l->set.alpha : 0.1;
     l->beta = l->set.beta;
     l->cut = calloc(l->blocks + 1, sizeof *l->cut);
     l->log_alpha = table_of(l->alpha);
@@ -604,7 +605,7 @@ static const ru_conf_field fields[] = {
      .def = "0",
      .min = 0,
      .max = 1e6,
-     .help = "prior of a topic in a document; 0: 50 / topics"},
+     .help = "prior of a topic in a document; 0: 0.1"},
     {.name = "beta",
      .type = RU_CONF_F64,
      .offset = offsetof(settings, beta),
