@@ -85,6 +85,7 @@ struct ru_dataset {
                                        the names are sorted themselves */
     int64_t bytes;                  /* on disk */
     double scale, shift;            /* of u8 pixels, resolved */
+    const ru_columns *columns;      /* of a table; NULL: none */
     const char *not_classes; /* the first label that is no class number, with its place; NULL:
                                 all are, or numbers were asked for */
     bool raw, one_hot, skip_damaged;

@@ -536,6 +536,11 @@ const char *ru_dataset_not_classes(const ru_dataset *d)
     return d->not_classes;
 }
 
+const ru_columns *ru_dataset_columns(const ru_dataset *d)
+{
+    return d->columns;
+}
+
 int64_t ru_dataset_classes(const ru_dataset *d)
 {
     return d->classes;

@@ -372,7 +372,7 @@ static void test_csv_damaged(void **state)
     static const struct {
         const char *text, *word;
     } rows[] = {
-        {"a,b\n1,2\n,3\n", ":3: column 1 has no value"},
+        {"a,b\n1,2\n,3\n", ":3: column 1 (a) has no value"},
         {"1,2,0\n3,NA,1\n", ":2: column 2 has no value"},
         {"1,2,0\n3,x7,1\n", ":2: column 2 is 'x7'"},
         {"1,2,0\n3,4\n", ":2: the line has 2 columns, but 3"},

@@ -11,6 +11,7 @@
 #define RU_DATA_READER_H
 
 #include "base/status.h"
+#include "data/columns.h"
 #include "world/graph.h"
 
 RU_API_BEGIN
@@ -71,6 +72,9 @@ typedef struct ru_data_options {
     const char *const *class_names; /* in the order of their numbers (of the training set, for its
                                        test set) */
     uint32_t n_class_names;         /* 0: the names found, sorted */
+    const ru_columns *columns;      /* csv: of the training set; NULL: as the first file says. View
+                                       until the dataset is open */
+    bool unlabelled;                /* csv: labels are not needed; with `columns` there is no y */
     int64_t resident_max_bytes;     /* files up to this are kept in memory; 0: 64 MiB, -1: none */
     bool direct; /* files that are not kept in memory are read past the kernel's cache (O_DIRECT) */
 } ru_data_options;
@@ -89,8 +93,9 @@ const char *ru_dataset_class_name(const ru_dataset *d, int64_t k); /* NULL: none
 /* Why the labels are numbers: the first one that is no class number, with its file and place. NULL:
  * they are classes, or not known. View until close. */
 const char *ru_dataset_not_classes(const ru_dataset *d);
-int64_t ru_dataset_bytes(const ru_dataset *d);   /* on disk */
-int64_t ru_dataset_skipped(const ru_dataset *d); /* damaged samples replaced so far */
+const ru_columns *ru_dataset_columns(const ru_dataset *d); /* csv; NULL: none. View until close */
+int64_t ru_dataset_bytes(const ru_dataset *d);             /* on disk */
+int64_t ru_dataset_skipped(const ru_dataset *d);           /* damaged samples replaced so far */
 const char *ru_dataset_format(const ru_dataset *d);
 
 /* Names and one-line helps of all formats; NULL past the end. */
