@@ -61,7 +61,7 @@ static ru_status open_data(ru_cmd_in *in, session *s, ru_err *err)
     uint32_t n;
     const ru_field *fields;
     const char *const *paths = ru_cmd_texts(in, "data", &n);
-    RU_TRY(ru_rundir_data(&s->run, paths, n, &s->data, err));
+    RU_TRY(ru_rundir_data(&s->run, paths, n, true, &s->data, err));
     return ru_dataset_fields(s->data, &fields) >= 2
                ? RU_OK
                : RU_FAIL(err, RU_E_DATA,

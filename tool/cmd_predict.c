@@ -172,46 +172,85 @@ static void put_number(ru_dtype dtype, void *into, int64_t at, float v)
     }
 }
 
+/* A line of numbers without names: the features in the order of training. */
+static ru_status plain_row(session *s, ru_str row, int64_t line, float *x, bool *found, ru_err *err)
+{
+    int64_t want = ru_predictor_inputs(s->p), n;
+    row = ru_str_trim(row);
+    *found = false;
+    if (row.n == 0) {
+        return RU_OK;
+    }
+    n = parse_row(row, want, x);
+    if (n < 0 && line == 1) {
+        return RU_OK; /* names of columns */
+    }
+    if (n != want) {
+        return n < 0 ? RU_FAIL(err, RU_E_DATA,
+                               "stdin:%lld: a field is not a number; give the features as "
+                               "numbers, without the label",
+                               (long long)line)
+                     : RU_FAIL(err, RU_E_DATA,
+                               "stdin:%lld: the row has %lld numbers; the model takes %lld (the "
+                               "features in the order of training, without the label)",
+                               (long long)line, (long long)n, (long long)want);
+    }
+    *found = true;
+    return RU_OK;
+}
+
+/* data.mean and data.std of the job, as the reader of its files applies them. */
+static void normalize(const ru_job_data *d, float *x, int64_t n)
+{
+    for (int64_t k = 0; k < n && (d->mean.n > 0 || d->std.n > 0); k++) {
+        double sub = d->mean.n == 0 ? 0 : d->mean.at[d->mean.n == n ? k : 0];
+        double std = d->std.n == 0 ? 1 : d->std.at[d->std.n == n ? k : 0];
+        x[k] = (x[k] - (float)sub) * (float)(1.0 / std);
+    }
+}
+
+/* One line of stdin into the buffer. */
+static ru_status take_line(session *s, ru_rows *table, ru_str text, int64_t line, float *x,
+                           ru_err *err)
+{
+    bool found;
+    uint8_t *place;
+    RU_TRY(table != NULL ? ru_rows_line(table, text, x, &found, err)
+                         : plain_row(s, text, line, x, &found, err));
+    if (!found) {
+        return RU_OK;
+    }
+    RU_TRY(next_place(s, &place, err));
+    if (table != NULL) {
+        normalize(&s->run.job.data, x, ru_predictor_inputs(s->p));
+    }
+    for (int64_t k = 0; k < ru_predictor_inputs(s->p); k++) {
+        put_number(ru_predictor_model(s->p)->facts.x.dtype, place, k, x[k]);
+    }
+    return RU_OK;
+}
+
 static ru_status rows(session *s, ru_err *err)
 {
-    int64_t want = ru_predictor_inputs(s->p), line = 0;
-    ru_dtype dtype = ru_predictor_model(s->p)->facts.x.dtype;
-    float *x = RU_NEW(s->in->arena, float, want);
+    const ru_columns *columns = &ru_predictor_model(s->p)->facts.columns;
+    int64_t line = 0;
+    float *x = RU_NEW(s->in->arena, float, ru_predictor_inputs(s->p));
+    ru_rows *table = NULL;
     char *text = NULL;
     size_t cap = 0;
     ssize_t got;
     if (x == NULL) {
         return RU_FAIL(err, RU_E_MEM, "not enough memory for a row of the input");
     }
+    if (columns->n > 0) { /* the files of the training have columns */
+        RU_TRY(ru_rows_open(columns, "stdin", s->in->arena, &table, err));
+    }
     ru_status st = RU_OK;
     while (st == RU_OK && (got = getline(&text, &cap, stdin)) >= 0) {
-        ru_str row = ru_str_trim(ru_str_n(text, got));
-        line++;
-        if (row.n == 0) {
-            continue;
-        }
-        int64_t n = parse_row(row, want, x);
-        if (n < 0 && line == 1) {
-            continue; /* names of columns */
-        }
-        if (n != want) {
-            st = n < 0 ? RU_FAIL(err, RU_E_DATA,
-                                 "stdin:%lld: a field is not a number; give the features as "
-                                 "numbers, without the label",
-                                 (long long)line)
-                       : RU_FAIL(err, RU_E_DATA,
-                                 "stdin:%lld: the row has %lld numbers; the model takes %lld (the "
-                                 "features in the order of training, without the label)",
-                                 (long long)line, (long long)n, (long long)want);
-            break;
-        }
-        uint8_t *place;
-        st = next_place(s, &place, err);
-        for (int64_t k = 0; st == RU_OK && k < want; k++) {
-            put_number(dtype, place, k, x[k]);
-        }
+        st = take_line(s, table, ru_str_n(text, got), ++line, x, err);
     }
     free(text);
+    ru_rows_close(table);
     return st == RU_OK ? flush(s, err) : st;
 }
 
@@ -251,7 +290,7 @@ static ru_status data_files(session *s, const char *const *paths, uint32_t n, ru
     const ru_model_facts *f = &ru_predictor_model(s->p)->facts;
     ru_dataset *set;
     ru_stream *stream;
-    RU_TRY(ru_rundir_data(&s->run, paths, n, &set, err));
+    RU_TRY(ru_rundir_data(&s->run, paths, n, false, &set, err));
     ru_stream_options so = {.batch = ru_predictor_batch(s->p), .epochs = 1, .partial_last = true};
     ru_status st = ru_stream_open(set, &so, &stream, err);
     if (st != RU_OK) {
@@ -417,8 +456,9 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 const ru_cmd rui_cmd_predict = {
     .name = "predict",
     .summary = "use a trained model on rows, files or a prompt",
-    .about = "Reads rows of numbers from stdin (the features in the order of training), an array, "
-             "or files in the job's format. Prints one prediction per line: the class (by name if "
+    .about = "Reads rows of numbers from stdin (the features in the order of training, or in any "
+             "order below a line with their names), an array, or files in the job's format. Prints "
+             "one prediction per line: the class (by name if "
              "names are known), or the number for regression. A language model continues the text "
              "of --prompt.",
     .args = "RUN_OR_CHECKPOINT",

@@ -27,6 +27,9 @@ ru_status ru_model_facts_from(const ru_dataset *d, ru_arena *arena, ru_model_fac
     ru_model_facts f = {.x = fields[0].type, .y = fields[1].type, .classes = ru_dataset_classes(d)};
     const char *odd = ru_dataset_not_classes(d);
     f.not_classes = odd != NULL ? ru_arena_str(arena, odd) : NULL;
+    if (ru_dataset_columns(d) != NULL) {
+        RU_TRY(ru_columns_copy(ru_dataset_columns(d), arena, &f.columns, err));
+    }
     if (f.classes > 0 && ru_dataset_class_name(d, 0) != NULL) {
         const char **names = RU_NEW(arena, const char *, f.classes);
         if (names == NULL) {

@@ -19,6 +19,7 @@ typedef struct ru_model_facts {
     const char *const *class_names; /* [n_class_names] */
     uint32_t n_class_names;         /* 0: classes have numbers only */
     const char *not_classes; /* the first label that is no class number; NULL: none, or not known */
+    ru_columns columns;      /* of a table; n 0: none, or not known */
 } ru_model_facts;
 
 typedef struct ru_model {

@@ -264,6 +264,20 @@ static void type_text(ru_text *t, const ru_type *type)
     ru_text_put(t, "]}");
 }
 
+static void columns_text(ru_text *t, const ru_columns *c)
+{
+    ru_text_putf(t, "{\"named\":%s,\"width\":%lld,\"label_place\":%lld,\"label\":",
+                 c->named ? "true" : "false", (long long)c->width, (long long)c->label_place);
+    ru_text_json(t, ru_str_c(c->label != NULL ? c->label : ""));
+    ru_text_put(t, ",\"inputs\":[");
+    for (uint32_t k = 0; k < c->n; k++) {
+        ru_text_put(t, k > 0 ? ",{\"name\":" : "{\"name\":");
+        ru_text_json(t, ru_str_c(c->at[k].name));
+        ru_text_putf(t, ",\"place\":%lld}", (long long)c->at[k].place);
+    }
+    ru_text_put(t, "]}");
+}
+
 static void state_text(const ru_ckpt *c, ru_text *t)
 {
     const ru_model_facts *f = c->opt.facts;
@@ -279,7 +293,12 @@ static void state_text(const ru_ckpt *c, ru_text *t)
         ru_text_put(t, k > 0 ? "," : "");
         ru_text_json(t, ru_str_c(f->class_names[k]));
     }
-    ru_text_put(t, "],\"job\":");
+    ru_text_put(t, "]");
+    if (f->columns.n > 0) {
+        ru_text_put(t, ",\"columns\":");
+        columns_text(t, &f->columns);
+    }
+    ru_text_put(t, ",\"job\":");
     ru_text_json(t, ru_str_c(c->opt.job_yaml));
     ru_text_put(t, "}\n");
 }

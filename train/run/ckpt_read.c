@@ -12,7 +12,7 @@
 #include "train/run/ckpt.h"
 #include "train/run/ckpt_impl.h"
 
-enum { JSON_BYTES_MAX = 4 << 20 };
+enum { JSON_BYTES_MAX = 64 << 20 };
 
 static ru_status full(ru_err *err)
 {
@@ -72,11 +72,19 @@ typedef struct type_row {
     ru_conf_i64s dims;
 } type_row;
 
+typedef struct columns_row {
+    bool named;
+    int64_t width, label_place;
+    const char *label;
+    ru_conf_sections inputs; /* of ru_column */
+} columns_row;
+
 typedef struct state_row {
     const char *schema, *job;
     int64_t step, samples, seed, classes;
     type_row x, y;
     ru_conf_texts class_names;
+    columns_row columns;
 } state_row;
 
 static const ru_conf_field type_fields[] = {
@@ -95,6 +103,59 @@ static const ru_conf_table type_table = {.name = "type",
                                          .fields = type_fields,
                                          .n = RU_ARRAY_LEN(type_fields),
                                          .size_bytes = sizeof(type_row)};
+
+static const ru_conf_field column_fields[] = {
+    {.name = "name",
+     .type = RU_CONF_TEXT,
+     .offset = offsetof(ru_column, name),
+     .help = "name of the column"},
+    {.name = "place",
+     .type = RU_CONF_I64,
+     .offset = offsetof(ru_column, place),
+     .min = 0,
+     .max = 1e9,
+     .help = "cell of a line, from 0"},
+};
+static const ru_conf_table column_table = {.name = "column",
+                                           .fields = column_fields,
+                                           .n = RU_ARRAY_LEN(column_fields),
+                                           .size_bytes = sizeof(ru_column)};
+static const ru_conf_field columns_fields[] = {
+    {.name = "named",
+     .type = RU_CONF_BOOL,
+     .offset = offsetof(columns_row, named),
+     .def = "false",
+     .help = "the training data names its columns"},
+    {.name = "width",
+     .type = RU_CONF_I64,
+     .offset = offsetof(columns_row, width),
+     .def = "0",
+     .min = 0,
+     .max = 1e9,
+     .help = "cells of a line"},
+    {.name = "label_place",
+     .type = RU_CONF_I64,
+     .offset = offsetof(columns_row, label_place),
+     .def = "-1",
+     .min = -1,
+     .max = 1e9,
+     .help = "cell of the label; -1: none"},
+    {.name = "label",
+     .type = RU_CONF_TEXT,
+     .offset = offsetof(columns_row, label),
+     .def = "",
+     .help = "name of the label's column"},
+    {.name = "inputs",
+     .type = RU_CONF_SECTIONS,
+     .offset = offsetof(columns_row, inputs),
+     .def = "[]",
+     .table = &column_table,
+     .help = "columns that are inputs"},
+};
+static const ru_conf_table columns_table = {.name = "columns",
+                                            .fields = columns_fields,
+                                            .n = RU_ARRAY_LEN(columns_fields),
+                                            .size_bytes = sizeof(columns_row)};
 
 #define NUMBER(key)                                                                      \
     {                                                                                    \
@@ -124,6 +185,11 @@ static const ru_conf_field state_fields[] = {
      .type = RU_CONF_TEXT_LIST,
      .offset = offsetof(state_row, class_names),
      .help = "names of the classes"},
+    {.name = "columns",
+     .type = RU_CONF_SECTION,
+     .offset = offsetof(state_row, columns),
+     .table = &columns_table,
+     .help = "columns of a table"},
     {.name = "job",
      .type = RU_CONF_TEXT,
      .offset = offsetof(state_row, job),
@@ -143,6 +209,7 @@ ru_status rui_ckpt_json(const char *path, const ru_conf_table *table, void *into
     ru_conf *c;
     RU_TRY(ru_file_read(path, JSON_BYTES_MAX, arena, &text, &n, err));
     RU_TRY(ru_conf_new(table, arena, &c, err));
+    ru_conf_bulk(c); /* a table may have a million columns */
     ru_status st = ru_conf_add_json(c, path, text, n, err);
     if (st == RU_OK) {
         st = ru_conf_apply(c, into, err);
@@ -214,6 +281,27 @@ ru_status rui_ckpt_manifest_check(const char *dir, ru_arena *arena, ru_err *err)
     return RU_OK;
 }
 
+static ru_columns columns_from(const columns_row *row)
+{
+    return (ru_columns){.at = row->inputs.at,
+                        .n = row->inputs.n,
+                        .named = row->named,
+                        .width = row->width,
+                        .label = row->label_place >= 0 ? row->label : NULL,
+                        .label_place = row->label_place};
+}
+
+/* Every place is one of a line: what follows takes cells by it. */
+static ru_status check_columns(const ru_columns *c, const char *path, ru_err *err)
+{
+    bool fits = c->n == 0 || c->label_place < c->width;
+    for (uint32_t k = 0; k < c->n; k++) {
+        fits = fits && c->at[k].place < c->width;
+    }
+    return fits ? RU_OK
+                : RU_FAIL(err, RU_E_DATA, "%s: a column stands behind the end of its line", path);
+}
+
 ru_status ru_ckpt_read(const char *dir, ru_arena *arena, ru_ckpt_info *out, ru_err *err)
 {
     state_row s;
@@ -230,8 +318,10 @@ ru_status ru_ckpt_read(const char *dir, ru_arena *arena, ru_ckpt_info *out, ru_e
         .job_yaml = s.job,
         .facts = {.classes = s.classes,
                   .class_names = s.class_names.at,
-                  .n_class_names = s.class_names.n},
+                  .n_class_names = s.class_names.n,
+                  .columns = columns_from(&s.columns)},
     };
+    RU_TRY(check_columns(&info.facts.columns, path, err));
     RU_TRY(type_from(&s.x, path, &info.facts.x, err));
     RU_TRY(type_from(&s.y, path, &info.facts.y, err));
     if (info.dir == NULL) {

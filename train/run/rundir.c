@@ -70,7 +70,7 @@ ru_status ru_rundir_model(const ru_rundir *r, ru_arena *arena, ru_model *out, ru
 }
 
 ru_status ru_rundir_data(const ru_rundir *r, const char *const *paths, uint32_t n_paths,
-                         ru_dataset **out, ru_err *err)
+                         bool labels, ru_dataset **out, ru_err *err)
 {
     const ru_model_facts *f = &r->ckpt.facts;
     if (n_paths == 0 && !ru_job_has_test(&r->job)) {
@@ -79,6 +79,8 @@ ru_status ru_rundir_data(const ru_rundir *r, const char *const *paths, uint32_t 
     ru_data_options d = ru_job_data_options(&r->job, true);
     d.class_names = f->class_names;
     d.n_class_names = f->n_class_names;
+    d.columns = &f->columns;
+    d.unlabelled = !labels && f->columns.n > 0;
     d.classes = d.classes != 0 ? d.classes : f->classes;
     d.context = d.context != 0 || f->x.rank != 1 ? d.context : f->x.dims[0];
     if (n_paths > 0) {

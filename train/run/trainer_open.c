@@ -32,6 +32,7 @@ static ru_status open_data(rui_trainer *t, ru_model_facts *facts, ru_err *err)
     ru_data_options test = ru_job_data_options(t->job, true);
     test.class_names = facts->class_names; /* the same class has the same number in both sets */
     test.n_class_names = facts->n_class_names;
+    test.columns = &facts->columns;
     if (test.classes == 0) {
         test.classes = facts->classes;
     }

@@ -417,7 +417,7 @@ static ru_metrics metrics_with(lab *l, const ru_rundir *run, int64_t batch)
                                .readers = 1,
                                .figures = figures,
                                .n_figures = 4};
-    assert_ok(ru_rundir_data(run, NULL, 0, &set, &err), err);
+    assert_ok(ru_rundir_data(run, NULL, 0, true, &set, &err), err);
     assert_ok(ru_model_open(&run->job, &run->ckpt.facts, NULL, &l->arena, &m, &err), err);
     assert_ok(ru_eval_open(&m, set, &o, &l->arena, &e, &err), err);
     ru_exe *exe = ru_eval_exe(e, &g);

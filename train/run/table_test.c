@@ -1,0 +1,111 @@
+/* Runs on tables: what a run keeps of the columns of its training data. */
+#include "test/test.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "env/file.h"
+#include "train/run/rundir.h"
+#include "train/run/trainer.h"
+
+typedef struct lab {
+    ru_arena arena;
+    char dir[64];
+} lab;
+
+static int setup(void **state)
+{
+    lab *l = calloc(1, sizeof *l);
+    if (l == NULL) {
+        return -1;
+    }
+    ru_arena_init(&l->arena, 0);
+    (void)snprintf(l->dir, sizeof l->dir, "/tmp/rubato-test-XXXXXX");
+    *state = l;
+    return mkdtemp(l->dir) == NULL ? -1 : 0;
+}
+
+static int teardown(void **state)
+{
+    lab *l = *state;
+    ru_err err;
+    (void)!ru_path_remove(l->dir, &err);
+    ru_arena_fini(&l->arena);
+    free(l);
+    return 0;
+}
+
+static const char *put_file(lab *l, const char *name, const char *text)
+{
+    ru_err err = {0};
+    const char *path = ru_path_join(&l->arena, l->dir, name);
+    assert_ok(ru_file_replace(path, text, (int64_t)strlen(text), &err), err);
+    return path;
+}
+
+/* Train on `table` with these settings of data:; the run, opened again. */
+static ru_rundir train(lab *l, const char *table, const char *data, bool resume)
+{
+    ru_err err = {0};
+    ru_job job;
+    ru_train_result r;
+    ru_rundir run;
+    (void)put_file(l, "t.csv", table);
+    const char *yaml = ru_arena_printf(
+        &l->arena,
+        "name: t\nmodel: {zoo: mlp, hidden: [4]}\ndata: {format: csv, train: t.csv%s}\n"
+        "train: {batch: 2, epochs: %d, threads: 1, device: ref}\n",
+        data, resume ? 2 : 1);
+    const char *path = put_file(l, "job.yaml", yaml);
+    assert_ok(ru_job_load(path, NULL, 0, &l->arena, &job, NULL, &err), err);
+    ru_train_options to = {.job = &job, .quiet = true, .no_trace = true, .resume = resume};
+    to.out = ru_path_join(&l->arena, l->dir, "run");
+    assert_ok(ru_train(&to, &l->arena, &r, &err), err);
+    assert_ok(ru_rundir_open(to.out, &l->arena, &run, &err), err);
+    return run;
+}
+
+/* Inputs of the first sample of a file, as the run reads it. */
+static void expect_x(lab *l, const ru_rundir *run, const char *text, bool labels, const float *want,
+                     int64_t n)
+{
+    ru_err err = {0};
+    ru_dataset *d;
+    float x[8] = {0};
+    int64_t y = -1;
+    void *fields[] = {x, &y};
+    const char *paths[] = {put_file(l, "other.csv", text)};
+    assert_ok(ru_rundir_data(run, paths, 1, labels, &d, &err), err);
+    assert_ok(ru_dataset_read(d, 0, fields, &err), err);
+    ru_dataset_close(d);
+    for (int64_t k = 0; k < n; k++) {
+        if (fabsf(x[k] - want[k]) > 1e-6f) {
+            fail_msg("input %d is %g, expected %g", (int)k, (double)x[k], (double)want[k]);
+        }
+    }
+    assert_true(!labels || y == 1);
+}
+
+static void a_run_finds_columns_by_name(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    ru_dataset *d;
+    ru_rundir run =
+        train(l, "a,b,y\n1,2,no\n3,4,yes\n5,6,no\n7,8,yes\n", ", validation: 0.25", false);
+    const float want[] = {5, 6};
+    expect_x(l, &run, "a,b,y\n5,6,yes\n", true, want, 2);
+    expect_x(l, &run, "y,b,a\nyes,6,5\n", true, want, 2);
+    expect_x(l, &run, "b,a\n6,5\n", false, want, 2);
+    expect_x(l, &run, "y,b,a\nperhaps,6,5\n", false, want, 2);
+    const char *paths[] = {put_file(l, "other.csv", "b,c,y\n6,5,yes\n")};
+    assert_int_equal(ru_rundir_data(&run, paths, 1, true, &d, &err), RU_E_DATA);
+    assert_non_null(strstr(err.text, "there is no column 'a'"));
+}
+
+#define RUN_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+RU_TESTS(train_table, RUN_TEST(a_run_finds_columns_by_name))
