@@ -181,63 +181,84 @@ static ru_status grants(const ru_reassign_in *in, ru_arena *out, ru_arena *scrat
 /* -- predictions --------------------------------------------------------------------------------
  */
 
+/* A clock whose boundaries follow the differences of the clocks before it, without slices. */
+static ru_status bounded_s(const ru_reassign_in *in, const ru_reassign_plan *p, uint32_t c,
+                           ru_arena *scratch, double *took, ru_err *err)
+{
+    ru_arena_mark mark = ru_arena_mark_get(scratch);
+    double *next = RU_NEW(scratch, double, in->n);
+    int64_t *load = RU_NEW(scratch, int64_t, in->n);
+    uint32_t *given = RU_NEW(scratch, uint32_t, (int64_t)in->n * p->rules.group + 1);
+    if (next == NULL || load == NULL || given == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u workers", in->n);
+    }
+    for (uint32_t w = 0; w < in->n; w++) {
+        next[w] = 1;
+    }
+    if (c > 0) {
+        (void)ru_progress_next(in->took, c, in->n, next);
+    }
+    rui_reassign_flow f = {.n = in->n,
+                           .group = p->rules.group,
+                           .helper = p->helper,
+                           .next_s = next,
+                           .items = in->items,
+                           .tail = in->tail * in->items};
+    RU_TRY(rui_reassign_balance(&f, scratch, err));
+    f.next_s = in->took + (uint64_t)c * in->n;
+    *took = grant(in, &f, p->rules.least_ppm, given, load);
+    ru_arena_rewind(scratch, mark);
+    return RU_OK;
+}
+
+static ru_status static_s(const ru_reassign_in *in, const ru_reassign_plan *p, ru_arena *scratch,
+                          double *total, ru_err *err)
+{
+    *total = 0;
+    for (uint32_t c = 0; c < in->clocks; c++) {
+        double took;
+        RU_TRY(bounded_s(in, p, c, scratch, &took, err));
+        *total += took;
+    }
+    return RU_OK;
+}
+
 /* Slices even out a clock within the groups; what an answer takes is waited for at every barrier,
  * and once at the end when workers may be ahead; pull style looks for work at the end of every
- * clock (measured in the replay: a fortieth of a clock beside the answers). */
+ * clock (measured in the replay: a fortieth of a clock beside the answers). Where nobody is far
+ * enough behind, nothing is handed over and nothing is waited for. */
 static ru_status sliced_s(const ru_reassign_in *in, const ru_reassign_plan *p, ru_arena *scratch,
                           double *total, ru_err *err)
 {
-    double sum = 0, wait = 3 * (double)in->rtt_ns * 1e-9;
+    double sum = 0, wait = 3 * (double)in->rtt_ns * 1e-9, unmoved;
     for (uint32_t c = 0; c < in->clocks; c++) {
         ru_arena_mark mark = ru_arena_mark_get(scratch);
+        const double *took = in->took + (uint64_t)c * in->n;
         rui_reassign_flow f = {.n = in->n,
                                .group = p->rules.group,
                                .helper = p->helper,
-                               .next_s = in->took + (uint64_t)c * in->n,
+                               .next_s = took,
                                .items = in->items,
                                .tail = in->tail * in->items};
         RU_TRY(rui_reassign_balance(&f, scratch, err));
         bool last = c + 1 == in->clocks;
         double slice = f.clock_s * (p->rules.pull ? 0.025 : (double)p->rules.next_ppm * 1e-6);
         bool waits = p->rules.slack == 0 || p->rules.pull || last;
-        sum += f.clock_s + (waits ? wait + slice : 0);
+        double sliced = f.clock_s + (waits ? wait + slice : 0), alone = 0;
         ru_arena_rewind(scratch, mark);
-    }
-    *total = sum;
-    return RU_OK;
-}
-
-/* Boundaries by the differences so far, then a barrier: each clock with the shares of what came
- * before it. */
-static ru_status static_s(const ru_reassign_in *in, const ru_reassign_plan *p, ru_arena *scratch,
-                          double *total, ru_err *err)
-{
-    *total = 0;
-    for (uint32_t c = 0; c < in->clocks; c++) {
-        ru_arena_mark mark = ru_arena_mark_get(scratch);
-        double *next = RU_NEW(scratch, double, in->n);
-        int64_t *load = RU_NEW(scratch, int64_t, in->n);
-        uint32_t *given = RU_NEW(scratch, uint32_t, (int64_t)in->n * p->rules.group + 1);
-        if (next == NULL || load == NULL || given == NULL) {
-            return RU_FAIL(err, RU_E_LIMIT, "no memory for %u workers", in->n);
-        }
         for (uint32_t w = 0; w < in->n; w++) {
-            next[w] = 1;
+            alone = fmax(alone, took[w]);
         }
-        if (c > 0) {
-            (void)ru_progress_next(in->took, c, in->n, next);
+        if (sticks(in->method)) {
+            double kept;
+            RU_TRY(bounded_s(in, p, c, scratch, &kept, err));
+            alone = fmin(alone, kept);
         }
-        rui_reassign_flow f = {.n = in->n,
-                               .group = p->rules.group,
-                               .helper = p->helper,
-                               .next_s = next,
-                               .items = in->items,
-                               .tail = in->tail * in->items};
-        RU_TRY(rui_reassign_balance(&f, scratch, err));
-        f.next_s = in->took + (uint64_t)c * in->n;
-        *total += grant(in, &f, p->rules.least_ppm, given, load);
-        ru_arena_rewind(scratch, mark);
+        sum += fmin(sliced, alone);
     }
+    RU_TRY(ru_progress_bounded(in->took, in->clocks, in->n, p->rules.slack, 0, scratch, &unmoved,
+                               err));
+    *total = fmin(sum, unmoved);
     return RU_OK;
 }
 
@@ -262,14 +283,16 @@ static ru_status predict(const ru_reassign_in *in, ru_reassign_plan *p, ru_arena
 static ru_status choose_slack(const ru_reassign_in *in, ru_reassign_plan *p, ru_arena *scratch,
                               ru_err *err)
 {
-    uint32_t most = in->slack_max < 1 ? 0 : 1; /* more never predicts less: slices end the lag */
-    p->rules.slack = most;
-    RU_TRY(predict(in, p, scratch, err));
-    int64_t best_ns = p->history_ns;
+    uint32_t most = in->slack_max < RU_REASSIGN_SLACK_MAX ? in->slack_max : RU_REASSIGN_SLACK_MAX;
+    int64_t best_ns = INT64_MAX;
+    for (p->rules.slack = 0; p->rules.slack <= most; p->rules.slack++) {
+        RU_TRY(predict(in, p, scratch, err));
+        best_ns = p->history_ns < best_ns ? p->history_ns : best_ns;
+    }
     p->rules.slack = 0;
     RU_TRY(predict(in, p, scratch, err));
-    if (p->history_ns > best_ns + best_ns / 100) {
-        p->rules.slack = most;
+    while (p->history_ns > best_ns + best_ns / 100) {
+        p->rules.slack++;
         RU_TRY(predict(in, p, scratch, err));
     }
     return RU_OK;

@@ -57,7 +57,7 @@ typedef struct ru_reassign_in {
     const uint32_t *machine;   /* [n] helpers stand on other machines; NULL: all alone */
     uint32_t group_max;        /* helpers of a worker that memory allows; 0: the method's own */
     double tail;               /* part of a worker's items that its helpers hold, 0 to 1 */
-    uint32_t slack_max;        /* of ours */
+    uint32_t slack_max;        /* of ours, which takes at most RU_REASSIGN_SLACK_MAX */
     uint32_t backup;           /* of RU_REASSIGN_BACKUP; 0: the best of 1 to n / 8 */
     int64_t rtt_ns;
     ru_reassign_method method;
@@ -78,7 +78,8 @@ typedef struct ru_reassign_plan {
     int64_t ideal_ns;       /* the same with all work spread freely */
 } ru_reassign_plan;
 
-#define RU_REASSIGN_NONE UINT32_MAX
+#define RU_REASSIGN_NONE      UINT32_MAX
+#define RU_REASSIGN_SLACK_MAX 3 /* ssp3's: more was never measured */
 
 /* Owner: arrays in `out`. Cost: O(clocks n + flows over n * group edges), O(n group) memory.
  * Errors: RU_E_ARG, RU_E_LIMIT. */

@@ -252,9 +252,15 @@ static ru_status show_candidates(const ru_reassign_policy_in *s, const ru_reassi
         RU_TRY(inner(s, (ru_reassign_method)m, tools->scratch, &q, err));
         RU_TRY(ru_plan_reassign(&q, tools->scratch, tools->scratch, &other, err));
         double took = (double)other.history_ns, ideal = (double)other.ideal_ns;
+        ru_reassign_rules rules = other.rules;
         ru_arena_rewind(tools->scratch, mark); /* first: the report may be in this arena */
-        ru_report_candidate(r, method_names[m], took * 1e-9, true, "%.3g times the ideal",
-                            took / ideal);
+        const char *why = rules.slack > s->slack_max ? ": staler than 'slack_max'"
+                          : rules.backup > 0         ? ": work of every clock is lost"
+                          : rules.slack > p->rules.slack && took < (double)p->history_ns
+                              ? ": staler for less than 1 %"
+                              : NULL;
+        ru_report_candidate(r, method_names[m], took * 1e-9, why == NULL, "%.3g times the ideal%s",
+                            took / ideal, why != NULL ? why : "");
     }
     ru_report_candidate(r, "ideal", (double)p->ideal_ns * 1e-9, false,
                         "bound: all work can move freely at any time");
@@ -335,7 +341,7 @@ static ru_status derive_reassign(const ru_world *w, ru_arena *scratch, ru_json *
 
 const ru_policy ru_policy_reassign = {
     .name = "reassign",
-    .version = 2,
+    .version = 3,
     .decides = "who helps whom when workers fall behind, how much, and how stale parameters may be",
     .source = "flexrr-2016",
     .in = &table,

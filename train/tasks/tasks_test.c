@@ -314,7 +314,7 @@ static void test_every_item_once_in_a_hostile_net(void **state)
     int64_t cancels = 0, back = 0, helped = 0, killed = 0, cuts = 0;
     for (uint64_t seed = 0; seed < 1000; seed++) {
         ru_reassign_rules rules = push_rules;
-        rules.slack = seed % 3 == 0 ? 0 : 1;
+        rules.slack = (uint32_t)(seed % 4);
         rules.behind_ppm = seed % 2 == 0 ? 0 : rules.trigger_ppm / 2;
         open_world(&w, ru_test_seed() + seed, &rules, true);
         run_world(&w, seed);
