@@ -19,7 +19,57 @@ typedef struct batch_in {
 
 enum { MEMORIES_MAX = 4096 };
 
+#define SERVICE_MAX_S 1e9
+#define CALL_MAX_USD  9000 /* 1e-15 USD are counted in 64 bits */
+
 #define AT(type_, name_) .offset = offsetof(type_, name_)
+
+static uint32_t n_memories(const batch_in *in)
+{
+    return 1 + (uint32_t)((in->memory_max_mb - in->memory_min_mb) / in->memory_step_mb + 1e-9);
+}
+
+/* The question without its arrivals and the list of memories. */
+static ru_batch_in model_of(const batch_in *in)
+{
+    return (ru_batch_in){
+        .poly = in->service.at,
+        .n_poly = in->service.n,
+        .batch_max = in->batch_max,
+        .timeout_max_s = in->timeout_max_s,
+        .timeout_step_s = in->timeout_step_s,
+        .slo_s = in->slo_s,
+        .quantile = in->quantile,
+        .usd_per_gb_s = in->usd_per_gb_s,
+        .usd_per_call = in->usd_per_call,
+        .billing_step_s = in->billing_step_s,
+        .method = (ru_batch_method)in->method,
+        .fixed = {in->fixed_memory_mb, in->fixed_batch, in->fixed_timeout_s},
+    };
+}
+
+/* Every batch of a memory takes time, and costs what whole numbers can hold. */
+static ru_status check_memory(const batch_in *in, double memory_mb, uint32_t batch, ru_err *err)
+{
+    ru_batch_in model = model_of(in);
+    for (uint32_t k = 1; k <= batch; k++) {
+        double s = ru_batch_service_s(&model, k, memory_mb);
+        double usd = ru_batch_call_usd(&model, k, memory_mb);
+        if (!(s > 0 && s <= SERVICE_MAX_S)) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "by 'service', %u requests with %g MB take %g s; expected above 0 to %g "
+                           "s: lower 'batch_max' or narrow the range of memories",
+                           k, memory_mb, s, SERVICE_MAX_S);
+        }
+        if (!(usd <= CALL_MAX_USD)) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "%u requests with %g MB cost %g USD; expected at most %d USD: check "
+                           "'service', 'usd_per_gb_s' and 'billing_step_s'",
+                           k, memory_mb, usd, CALL_MAX_USD);
+        }
+    }
+    return RU_OK;
+}
 
 static ru_status check_in(const void *section, ru_err *err)
 {
@@ -44,7 +94,12 @@ static ru_status check_in(const void *section, ru_err *err)
             "timeouts up to %g s in steps of %g s: there is none, or there are more than 10000",
             in->timeout_max_s, in->timeout_step_s);
     }
-    return RU_OK;
+    for (uint32_t i = 0; i < n_memories(in); i++) {
+        RU_TRY(check_memory(in, in->memory_min_mb + i * in->memory_step_mb, in->batch_max, err));
+    }
+    return in->method != RU_BATCH_FIXED
+               ? RU_OK
+               : check_memory(in, in->fixed_memory_mb, in->fixed_batch, err);
 }
 
 static const ru_conf_field fields[] = {
@@ -178,8 +233,7 @@ static const ru_conf_table table = {.name = "batch",
 
 static ru_status inner(const batch_in *in, ru_arena *a, ru_batch_in *out, ru_err *err)
 {
-    uint32_t n =
-        1 + (uint32_t)((in->memory_max_mb - in->memory_min_mb) / in->memory_step_mb + 1e-9);
+    uint32_t n = n_memories(in);
     double *memory = RU_NEW(a, double, n);
     if (memory == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u candidates", n);
@@ -187,22 +241,9 @@ static ru_status inner(const batch_in *in, ru_arena *a, ru_batch_in *out, ru_err
     for (uint32_t i = 0; i < n; i++) {
         memory[i] = in->memory_min_mb + i * in->memory_step_mb;
     }
-    *out = (ru_batch_in){
-        .poly = in->service.at,
-        .n_poly = in->service.n,
-        .memory_mb = memory,
-        .n_memory = n,
-        .batch_max = in->batch_max,
-        .timeout_max_s = in->timeout_max_s,
-        .timeout_step_s = in->timeout_step_s,
-        .slo_s = in->slo_s,
-        .quantile = in->quantile,
-        .usd_per_gb_s = in->usd_per_gb_s,
-        .usd_per_call = in->usd_per_call,
-        .billing_step_s = in->billing_step_s,
-        .method = (ru_batch_method)in->method,
-        .fixed = {in->fixed_memory_mb, in->fixed_batch, in->fixed_timeout_s},
-    };
+    *out = model_of(in);
+    out->memory_mb = memory;
+    out->n_memory = n;
     return rui_arrivals_of(&in->arrivals, &out->arrivals, err);
 }
 

@@ -77,9 +77,10 @@ static bool may(const ru_gate_admit_in *in, const ru_gate_service *s, const ru_g
 }
 
 /* Work of the training beside a request, what that costs the request, and its tail: ours never
- * lags by more than the budget; elsewhere each request is longer and waits for longer ones. */
-static void service_of(const ru_gate_admit_in *in, uint32_t k, const ru_gate_cell *cell,
-                       double budget_s, double *beside_s, double *tail_ratio)
+ * lags by more than the budget; elsewhere each request is longer and waits for longer ones. Returns
+ * what a request is longer by. */
+static double service_of(const ru_gate_admit_in *in, uint32_t k, const ru_gate_cell *cell,
+                         double budget_s, double *beside_s, double *tail_ratio)
 {
     const ru_gate_service *s = &in->service[k];
     double all = 0, allowed = 0, lost = 0, load = s->rate * s->solo_s;
@@ -99,6 +100,7 @@ static void service_of(const ru_gate_admit_in *in, uint32_t k, const ru_gate_cel
         load * longer < 1 ? longer * (1 - load) / (1 - load * longer) : (double)INFINITY;
     *beside_s = work;
     *tail_ratio = bounded ? 1 + work * each / s->tail_s : queued;
+    return in->method == RU_GATE_SLICES ? (SLICED - 1) * s->solo_s : work * each;
 }
 
 static ru_status cells(const ru_gate_admit_in *in, const double *budget_s, ru_gate_cell *cell,
@@ -147,14 +149,7 @@ ru_status ru_plan_gate(const ru_gate_admit_in *in, ru_arena *out, ru_arena *scra
     RU_TRY(cells(in, budget, cell, scratch, err));
     for (uint32_t k = 0; k < in->n_services; k++) {
         const ru_gate_service *s = &in->service[k];
-        service_of(in, k, &cell[k * in->n_ops], budget[k], &beside[k], &tail[k]);
-        bool bounded = in->method == RU_GATE_LAG;
-        double longer = bounded ? (tail[k] - 1) * s->tail_s : 0;
-        double load = s->rate * s->solo_s;
-        if (!bounded && isfinite(tail[k])) { /* the inverse of queued */
-            longer = s->solo_s * (tail[k] / (1 - load + load * tail[k]) - 1);
-        }
-        lost += s->rate * longer;
+        lost += s->rate * service_of(in, k, &cell[k * in->n_ops], budget[k], &beside[k], &tail[k]);
         work += s->rate * beside[k];
         worst = fmax(worst, tail[k]);
     }

@@ -50,7 +50,9 @@ ru_status ru_policy_run(const ru_policy *p, const void *in, const ru_policy_tool
     st = p->plan(in, tools, plan, err);
     if (st == RU_OK) {
         st = p->check(in, plan, tools->scratch, err);
-        RU_CHECK(st != RU_E_INFEASIBLE); /* a planner that breaks its own rules */
+        if (st == RU_E_INFEASIBLE) {
+            st = ru_err_wrap(err, RU_E_BUG, "the plan breaks a rule of its checker");
+        }
     }
     ru_report_init(&a.report, tools->out);
     if (st == RU_OK) {
@@ -58,6 +60,9 @@ ru_status ru_policy_run(const ru_policy *p, const void *in, const ru_policy_tool
     }
     if (st == RU_OK) {
         st = ru_report_status(&a.report, err);
+    }
+    if (st == RU_E_ARG) { /* fields that fit the table and not each other: a circle, for example */
+        st = RU_E_CONFIG;
     }
     if (st != RU_OK) {
         return ru_err_wrap(err, st, "%s", p->name);

@@ -30,8 +30,9 @@ typedef struct ru_policy {
     const char *source;  /* keys of docs/sources.bib with sections: "litz-2018 sec 3" */
     const ru_conf_table *in;
     uint32_t plan_bytes; /* size of the plan's struct */
-    /* `in` has passed ru_fields_check. Errors: RU_E_INFEASIBLE when no legal plan exists,
-     * RU_E_LIMIT, RU_E_UNSUPPORTED without a solver that is needed. */
+    /* `in` has passed ru_fields_check. Errors: RU_E_ARG when its fields contradict each other in a
+     * way that the table's check cannot see, RU_E_INFEASIBLE when no legal plan exists, RU_E_LIMIT,
+     * RU_E_UNSUPPORTED without a solver that is needed. */
     ru_status (*plan)(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err);
     /* Is the plan legal, and are its predicted figures those of the input? Shares no code with the
      * planner. Errors: RU_E_INFEASIBLE, RU_E_LIMIT. */
@@ -59,7 +60,8 @@ const ru_policy *ru_policy_find(const char *name);
 
 /* Check the input, plan, check the plan, report.
  * Owner: everything in `answer` lives in tools->out. Errors: RU_E_ARG for an input outside its
- * table, those of the row's functions with the policy's name in front. */
+ * table, RU_E_CONFIG for one that the row's functions refuse, otherwise those of the row's
+ * functions; the policy's name stands in front. */
 RU_MUST_USE ru_status ru_policy_run(const ru_policy *p, const void *in,
                                     const ru_policy_tools *tools, ru_policy_answer *answer,
                                     ru_err *err);

@@ -18,6 +18,8 @@ typedef struct route_in {
     uint32_t method;
 } route_in;
 
+#define SERVICE_MAX_S    1e9
+#define CALL_MAX_USD     9 /* 1e-18 USD are counted in 64 bits */
 #define AT(type_, name_) .offset = offsetof(type_, name_)
 
 static bool positive_and_rising(const ru_conf_f64s *x)
@@ -45,6 +47,29 @@ static ru_status check_shares(const route_in *in, ru_err *err)
     return RU_OK;
 }
 
+/* Every batch takes time, and costs what whole numbers can hold. */
+static ru_status check_service(const route_in *in, ru_err *err)
+{
+    for (uint32_t i = 0; i < in->service_s.n; i++) {
+        double s = in->service_s.at[i];
+        double memory_mb = in->memory_mb.at[i / (in->sizes.n * in->batch_max)];
+        double billed = in->billing_step_s * ceil(s / in->billing_step_s);
+        double usd = billed * memory_mb / 1024 * in->usd_per_gb_s + in->usd_per_call;
+        if (!(s > 0 && s <= SERVICE_MAX_S)) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "number %u of 'service_s' is %g; expected above 0 to %g s", i + 1, s,
+                           SERVICE_MAX_S);
+        }
+        if (!(usd <= CALL_MAX_USD)) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "number %u of 'service_s', %g s with %g MB, costs %g USD; expected at "
+                           "most %d USD: check 'usd_per_gb_s' and 'billing_step_s'",
+                           i + 1, s, memory_mb, usd, CALL_MAX_USD);
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status check_in(const void *section, ru_err *err)
 {
     const route_in *in = section;
@@ -66,13 +91,7 @@ static ru_status check_in(const void *section, ru_err *err)
                        in->service_s.n, (unsigned long long)cells, in->memory_mb.n, in->sizes.n,
                        in->batch_max);
     }
-    for (uint32_t i = 0; i < in->service_s.n; i++) {
-        if (!(in->service_s.at[i] > 0)) {
-            return RU_FAIL(err, RU_E_ARG,
-                           "number %u of 'service_s' is %g; expected a number above 0", i + 1,
-                           in->service_s.at[i]);
-        }
-    }
+    RU_TRY(check_service(in, err));
     if (in->timeout_max_s / in->timeout_step_s > 1000 || in->timeout_step_s > in->timeout_max_s) {
         return RU_FAIL(
             err, RU_E_ARG,
