@@ -14,7 +14,9 @@ typedef struct item {
 typedef struct item_set {
     item *at;
     uint32_t n;
-    double rate; /* work an hour */
+    double rate;              /* work an hour */
+    uint32_t delta, n_deltas; /* those that may be bid */
+    bool safe;                /* cycle: on-demand requests alone */
 } item_set;
 
 static ru_status check_in(const ru_bid_in *in, ru_err *err)
@@ -158,11 +160,13 @@ static double own_usd(const ru_bid_in *in, const item *a)
     if (in->method != RU_BID_CYCLE) {
         return a->paid_usd / in->markets[a->market].work;
     }
+    bool safe = isinf(a->bid_usd);
     const ru_evict_law *l = law_of(in, a->market, a->bid_usd);
-    double service = fmax(ru_evict_service(l, 1), 1e-6);
+    double stays = safe ? 1 : 1 - ru_evict_chance(l, 1);
+    double service = safe ? 1 : fmax(ru_evict_service(l, 1), 1e-6);
     double useful = 1 - (a->fresh ? in->sigma_h / service : 0);
-    return useful > 0 ? a->paid_usd * (1 - ru_evict_chance(l, 1)) / service / useful /
-                            in->markets[a->market].work
+    useful *= fmax(0, 1 - in->lambda_h * (1 - stays) / service);
+    return useful > 0 ? a->paid_usd * stays / service / useful / in->markets[a->market].work
                       : (double)INFINITY;
 }
 
@@ -181,25 +185,59 @@ static bool better(const ru_bid_in *in, const item *a, double a_usd, const item 
                                : in->method == RU_BID_CYCLE && own_usd(in, a) < own_usd(in, b);
 }
 
+/* The on-demand request of least cost for work: nothing dearer is ever asked for. */
+static bool safest(const ru_bid_in *in, const item_set *s, item *best)
+{
+    bool found = false;
+    for (uint32_t m = 0; m < in->n_markets; m++) {
+        const ru_bid_market *k = &in->markets[m];
+        double n = k->closed ? 0 : instances_of(in, s, m);
+        item a = {m, n, (double)INFINITY, k->on_demand_usd, 1, true};
+        if (n > 0 && (!found || own_usd(in, &a) < own_usd(in, best))) {
+            *best = a;
+            found = true;
+        }
+    }
+    return found;
+}
+
+static ru_bid_value value_with(const ru_bid_in *in, item_set *s, const item *a)
+{
+    s->at[s->n++] = *a;
+    ru_bid_value v = value_of(in, s);
+    s->n--;
+    return v;
+}
+
+/* What a unit of the work costs that this request adds. cycle: with what its evictions cost the
+ * others. */
+static double asks_usd(const ru_bid_in *in, const item *a, const ru_bid_value *now,
+                       const ru_bid_value *then)
+{
+    if (in->method != RU_BID_CYCLE) {
+        return own_usd(in, a);
+    }
+    double work = then->work - now->work;
+    return work > 0 ? (then->cost_usd - now->cost_usd) / work : (double)INFINITY;
+}
+
 /* The best request of those that lower the objective or, where time counts too, that add work up to
  * the cap. False: none does. */
-static bool best_request(const ru_bid_in *in, item_set *s, item *best)
+static bool best_spot(const ru_bid_in *in, item_set *s, double usd_max, item *best)
 {
-    bool search = in->method == RU_BID_CYCLE || in->method == RU_BID_BIDBRAIN;
     ru_bid_value now = value_of(in, s);
     double least = 0;
     bool found = false;
     for (uint32_t m = 0; m < in->n_markets; m++) {
-        for (uint32_t d = search ? 0 : in->fixed; d < (search ? in->n_deltas : in->fixed + 1);
-             d++) {
+        for (uint32_t d = s->delta; d < s->delta + s->n_deltas; d++) {
             item a;
-            if (!candidate(in, s, m, d, &a) ||
-                (in->price_max_usd > 0 && own_usd(in, &a) > in->price_max_usd)) {
+            if (!candidate(in, s, m, d, &a)) {
                 continue;
             }
-            s->at[s->n++] = a;
-            ru_bid_value then = value_of(in, s);
-            s->n--;
+            ru_bid_value then = value_with(in, s, &a);
+            if (asks_usd(in, &a, &now, &then) > usd_max) {
+                continue;
+            }
             bool helps = in->method == RU_BID_BIDBRAIN ? then.usd < now.usd
                          : in->method == RU_BID_CYCLE  ? then.work > now.work
                                                        : true;
@@ -213,6 +251,22 @@ static bool best_request(const ru_bid_in *in, item_set *s, item *best)
     return found;
 }
 
+/* cycle: a spot request whose own work costs at most what on-demand instances ask; else those. */
+static bool best_request(const ru_bid_in *in, item_set *s, item *best)
+{
+    double usd_max = in->price_max_usd > 0 ? in->price_max_usd : (double)INFINITY;
+    item safe;
+    if (in->method != RU_BID_CYCLE || !safest(in, s, &safe)) {
+        return best_spot(in, s, usd_max, best);
+    }
+    double safe_usd = own_usd(in, &safe);
+    if (!s->safe && best_spot(in, s, fmin(usd_max, safe_usd), best)) {
+        return true;
+    }
+    *best = safe;
+    return safe_usd <= usd_max && value_with(in, s, &safe).work > value_of(in, s).work;
+}
+
 static void add(const ru_bid_in *in, item_set *s, const item *a)
 {
     s->at[s->n++] = *a;
@@ -224,6 +278,10 @@ static bool keeps(const ru_bid_in *in, item_set *s, const item *renewed)
 {
     if (renewed->bid_usd + 1e-9 < renewed->paid_usd) {
         return false; /* the price is above the bid */
+    }
+    bool dear = in->price_max_usd > 0 && own_usd(in, renewed) > in->price_max_usd;
+    if (in->method == RU_BID_CYCLE && dear) {
+        return false;
     }
     if (in->method == RU_BID_CYCLE || in->method == RU_BID_STANDARD) {
         item other;
@@ -239,26 +297,33 @@ static bool keeps(const ru_bid_in *in, item_set *s, const item *renewed)
     return with <= without;
 }
 
+/* Price of an instance-hour that begins now. */
+static double usd_now(const ru_bid_in *in, uint32_t market, double bid_usd)
+{
+    return isinf(bid_usd) ? in->markets[market].on_demand_usd : in->markets[market].usd;
+}
+
+/* In the long run it is the price now that counts: what was paid is spent. */
+static item still_held(const ru_bid_in *in, const ru_bid_held *h)
+{
+    double usd = fmin(usd_now(in, h->market, h->bid_usd), h->bid_usd);
+    return (item){h->market, h->instances, h->bid_usd, usd, h->left_h, false};
+}
+
 static void take_held(const ru_bid_in *in, item_set *s, ru_bid_action *actions, uint32_t *n)
 {
     for (uint32_t i = 0; i < in->n_held; i++) {
-        const ru_bid_held *h = &in->held[i];
-        /* cycle looks at the price now: what was paid is spent */
-        bool now = in->method == RU_BID_CYCLE;
-        double usd =
-            isinf(h->bid_usd) ? in->markets[h->market].on_demand_usd : in->markets[h->market].usd;
-        if (!h->due) {
-            add(in, s,
-                &(item){h->market, h->instances, h->bid_usd,
-                        now ? fmin(usd, h->bid_usd) : h->paid_usd, h->left_h, false});
+        item a = still_held(in, &in->held[i]);
+        a.paid_usd = in->method == RU_BID_CYCLE ? a.paid_usd : in->held[i].paid_usd;
+        if (!in->held[i].due) {
+            add(in, s, &a);
         }
     }
     for (uint32_t i = 0; i < in->n_held; i++) {
         const ru_bid_held *h = &in->held[i];
         if (h->due) {
-            double usd = isinf(h->bid_usd) ? in->markets[h->market].on_demand_usd
-                                           : in->markets[h->market].usd;
-            item renewed = {h->market, h->instances, h->bid_usd, usd, 1, false};
+            item renewed = {h->market, h->instances, h->bid_usd, usd_now(in, h->market, h->bid_usd),
+                            1,         false};
             bool keep = keeps(in, s, &renewed);
             actions[(*n)++] = (ru_bid_action){keep ? RU_BID_RENEW : RU_BID_RELEASE, i, h->market,
                                               h->instances, h->bid_usd};
@@ -269,47 +334,115 @@ static void take_held(const ru_bid_in *in, item_set *s, ru_bid_action *actions, 
     }
 }
 
+/* A decision under way: what is on after it, and the actions; before: without the due ones. */
+typedef struct draft {
+    item_set s;
+    ru_bid_action *actions;
+    uint32_t n, requests_max;
+    ru_bid_value before, after;
+    bool acquires;
+} draft;
+
+static bool draft_new(const ru_bid_in *in, ru_arena *scratch, draft *d)
+{
+    /* whole instances may fill less than a step, but more than half of one */
+    double steps = in->step_work > 0 ? 2 * in->cap_work / in->step_work : 0;
+    uint32_t requests = in->n_markets + 2 + (uint32_t)steps;
+    *d = (draft){.s.at = RU_NEW(scratch, item, (int64_t)in->n_held + requests + 1),
+                 .actions = RU_NEW(scratch, ru_bid_action, (int64_t)in->n_held + requests),
+                 .requests_max = requests};
+    return d->s.at != NULL && d->actions != NULL;
+}
+
+/* n_deltas 0: on-demand requests alone. */
+static void draft_fill(const ru_bid_in *in, uint32_t delta, uint32_t n_deltas, draft *d)
+{
+    item a;
+    d->s = (item_set){.at = d->s.at, .delta = delta, .n_deltas = n_deltas, .safe = n_deltas == 0};
+    d->n = 0;
+    d->acquires = false;
+    take_held(in, &d->s, d->actions, &d->n);
+    item_set still = d->s;
+    for (uint32_t i = 0; i < d->n; i++) {
+        still.n -= d->actions[i].act == RU_BID_RENEW; /* they stand behind those not due */
+    }
+    d->before = value_of(in, &still);
+    for (uint32_t k = 0; k < d->requests_max && best_request(in, &d->s, &a); k++) {
+        add(in, &d->s, &a);
+        d->actions[d->n++] =
+            (ru_bid_action){RU_BID_ACQUIRE, UINT32_MAX, a.market, a.instances, a.bid_usd};
+        d->acquires = true;
+    }
+    d->after = value_of(in, &d->s);
+}
+
+/* Is a the better draft? Work costs less after it, and it does as much of it or adds its part at a
+ * lower cost. */
+static bool draft_better(const draft *a, const draft *b)
+{
+    const ru_bid_value *x = &a->after, *y = &b->after;
+    double x_work = x->work - a->before.work, y_work = y->work - b->before.work;
+    bool cheaper =
+        (x->cost_usd - a->before.cost_usd) * y_work < (y->cost_usd - b->before.cost_usd) * x_work;
+    return a->acquires && x->usd < y->usd && (x->work >= y->work * (1 - 1e-12) || cheaper);
+}
+
 ru_status ru_plan_bid(const ru_bid_in *in, ru_arena *out, ru_arena *scratch, ru_bid_plan *plan,
                       ru_err *err)
 {
     RU_TRY(check_in(in, err));
-    /* whole instances may fill less than a step, but more than half of one */
-    double steps = in->step_work > 0 ? 2 * in->cap_work / in->step_work : 0;
-    uint32_t requests = in->n_markets + 2 + (uint32_t)steps;
     ru_arena_mark mark = ru_arena_mark_get(scratch);
-    item_set s = {RU_NEW(scratch, item, (int64_t)in->n_held + requests + 1), 0, 0};
-    ru_bid_action *actions = RU_NEW(scratch, ru_bid_action, (int64_t)in->n_held + requests);
-    if (s.at == NULL || actions == NULL) {
+    draft d, other;
+    if (!draft_new(in, scratch, &d) || !draft_new(in, scratch, &other)) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory to bid in %u markets", in->n_markets);
     }
-    ru_bid_plan p = {0};
-    uint32_t n = 0;
-    item a;
-    item_set still = s;
-    take_held(in, &s, actions, &n);
-    still.n = s.n;
-    for (uint32_t i = 0; i < n; i++) {
-        still.n -= actions[i].act == RU_BID_RENEW; /* they stand behind those that are not due */
+    bool search = in->method == RU_BID_CYCLE || in->method == RU_BID_BIDBRAIN;
+    draft_fill(in, search ? 0 : in->fixed, search ? in->n_deltas : 1, &d);
+    /* Requests are chosen one by one; what they cost one another shows at the end. */
+    for (uint32_t k = 0; in->method == RU_BID_CYCLE && k <= in->n_deltas; k++) {
+        draft_fill(in, k % in->n_deltas, k < in->n_deltas ? 1 : 0, &other);
+        if (draft_better(&other, &d)) {
+            draft was = d;
+            d = other;
+            other = was;
+        }
     }
-    p.before = value_of(in, &still);
-    for (uint32_t k = 0; k < requests && best_request(in, &s, &a); k++) {
-        add(in, &s, &a);
-        actions[n++] =
-            (ru_bid_action){RU_BID_ACQUIRE, UINT32_MAX, a.market, a.instances, a.bid_usd};
-    }
-    p.after = value_of(in, &s);
-    ru_bid_action *kept = RU_NEW(out, ru_bid_action, n);
+    ru_bid_action *kept = RU_NEW(out, ru_bid_action, d.n);
     if (kept == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u actions", n);
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u actions", d.n);
     }
-    for (uint32_t i = 0; i < n; i++) {
-        kept[i] = actions[i];
+    for (uint32_t i = 0; i < d.n; i++) {
+        kept[i] = d.actions[i];
     }
-    p.actions = kept;
-    p.n = n;
     if (scratch != out) {
         ru_arena_rewind(scratch, mark);
     }
-    *plan = p;
+    *plan = (ru_bid_plan){kept, d.n, d.before, d.after};
+    return RU_OK;
+}
+
+ru_status ru_bid_long_run(const ru_bid_in *in, const ru_bid_plan *plan, ru_arena *scratch,
+                          ru_bid_value *value, ru_err *err)
+{
+    ru_arena_mark mark = ru_arena_mark_get(scratch);
+    item_set s = {.at = RU_NEW(scratch, item, (int64_t)in->n_held + plan->n)};
+    if (s.at == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory to measure %u actions", plan->n);
+    }
+    for (uint32_t i = 0; i < in->n_held; i++) {
+        if (!in->held[i].due) {
+            s.at[s.n++] = still_held(in, &in->held[i]);
+        }
+    }
+    for (uint32_t k = 0; k < plan->n; k++) {
+        const ru_bid_action *a = &plan->actions[k];
+        if (a->act != RU_BID_RELEASE) {
+            s.at[s.n++] = (item){a->market,  a->instances,
+                                 a->bid_usd, usd_now(in, a->market, a->bid_usd),
+                                 1,          a->act == RU_BID_ACQUIRE};
+        }
+    }
+    *value = value_cycle(in, &s);
+    ru_arena_rewind(scratch, mark);
     return RU_OK;
 }

@@ -10,6 +10,7 @@
  * eviction with a quick replacement is mostly an hour's refund. Method `cycle` takes the market of
  * the least price for work and there the bid of the least cost in the long run: an allocation lives
  * in cycles of service and replacement, and allocations of one market and bid are evicted together.
+ * It asks for on-demand instances (bid INFINITY) where spot work would cost more than theirs.
  *
  * Source: harlap-2017 sec 4.2; `cycle` is ours.
  * Thread: any. Pure: equal input gives equal bytes. */
@@ -95,6 +96,10 @@ typedef struct ru_bid_plan {
 /* Errors: RU_E_ARG, RU_E_LIMIT. Cost: O(requests * markets * deltas * allocations^2). */
 RU_MUST_USE ru_status ru_plan_bid(const ru_bid_in *in, ru_arena *out, ru_arena *scratch,
                                   ru_bid_plan *plan, ru_err *err);
+
+/* The long-run rates after any method's plan, at the prices now. Errors: RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_bid_long_run(const ru_bid_in *in, const ru_bid_plan *plan,
+                                      ru_arena *scratch, ru_bid_value *value, ru_err *err);
 
 /* Legal (bids that the market takes, the cap, one answer for each allocation that is due), figures
  * those of the model, and no single further request lowers the objective. Shares no code with the

@@ -112,7 +112,7 @@ static ru_status check_value(const char *what, ru_bid_value is, ru_bid_value wan
 static bool listed(const ru_bid_in *in, const ru_bid_action *a)
 {
     const ru_bid_market *m = &in->markets[a->market];
-    if (in->method == RU_BID_ON_DEMAND) {
+    if (in->method == RU_BID_ON_DEMAND || (in->method == RU_BID_CYCLE && isinf(a->bid_usd))) {
         return isinf(a->bid_usd);
     }
     if (in->method == RU_BID_STANDARD) {
@@ -124,6 +124,44 @@ static bool listed(const ru_bid_in *in, const ru_bid_action *a)
         }
     }
     return false;
+}
+
+/* What an hour of work costs in the long run by this request alone; an instance's start counts. */
+static double asks(const ru_bid_in *in, uint32_t market, double bid)
+{
+    const ru_bid_market *m = &in->markets[market];
+    seen a = {.on = true, .market = market, .bid = bid};
+    double paid_h = 1, lives_h = 1;
+    if (!isinf(bid)) {
+        paid_h = 1 - ru_evict_chance(law_at(in, &a), 1);
+        lives_h = fmax(ru_evict_service(law_at(in, &a), 1), 1e-6);
+    }
+    double busy_h = lives_h - in->sigma_h;
+    double usd = isinf(bid) ? m->on_demand_usd : m->usd;
+    return busy_h > 0 ? usd * paid_h / busy_h / m->work : (double)INFINITY;
+}
+
+/* cycle buys no spot work above what on-demand instances ask: of any market where instances may be
+ * parts, else of the same one (others may not fit below the cap). Nor above the price that is set.
+ */
+static ru_status check_price(const ru_bid_in *in, const ru_bid_action *a, uint32_t k, ru_err *err)
+{
+    if (in->method != RU_BID_CYCLE || a->act != RU_BID_ACQUIRE) {
+        return RU_OK;
+    }
+    double most = asks(in, a->market, (double)INFINITY);
+    for (uint32_t m = 0; in->fractions && m < in->n_markets; m++) {
+        most = in->markets[m].closed ? most : fmin(most, asks(in, m, (double)INFINITY));
+    }
+    most = in->price_max_usd > 0 ? fmin(most, in->price_max_usd) : most;
+    double is = asks(in, a->market, a->bid_usd);
+    if (is > most * (1 + 1e-9) || (isinf(is) && !isinf(most))) {
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "action %u: work costs %.6g USD in market %u at %g, but at most %.6g on "
+                       "demand or by the limit",
+                       k, is, a->market, a->bid_usd, most);
+    }
+    return RU_OK;
 }
 
 static ru_status check_action(const ru_bid_in *in, const ru_bid_action *a, uint32_t k, ru_err *err)
@@ -139,7 +177,7 @@ static ru_status check_action(const ru_bid_in *in, const ru_bid_action *a, uint3
                            "action %u: market %u does not accept a request of %g instances at %g",
                            k, a->market, a->instances, a->bid_usd);
         }
-        return RU_OK;
+        return check_price(in, a, k, err);
     }
     const ru_bid_held *h = a->held < in->n_held ? &in->held[a->held] : NULL;
     if (h == NULL || !h->due || h->market != a->market || h->instances != a->instances ||

@@ -97,10 +97,10 @@ static const ru_conf_field held_fields[] = {
     {.name = "bid",
      .type = RU_CONF_F64,
      .offset = offsetof(held_file, bid_usd),
+     .def = "0",
      .min = 0,
      .max = 1e6,
-     .open = true,
-     .help = "bid for an instance-hour"},
+     .help = "bid for an instance-hour; 0: bought on demand"},
     {.name = "paid",
      .type = RU_CONF_F64,
      .offset = offsetof(held_file, paid_usd),
@@ -153,7 +153,8 @@ static ru_status check_file(const void *section, ru_err *err)
     }
     for (uint32_t i = 0; i < f->held.n; i++) {
         const market_file *k = h[i].market < f->markets.n ? &m[h[i].market] : NULL;
-        if (k == NULL || k->usd.at[k->usd.n - 1] > h[i].bid_usd + 1e-9) {
+        bool safe = !(h[i].bid_usd > 0);
+        if (k == NULL || (!safe && k->usd.at[k->usd.n - 1] > h[i].bid_usd + 1e-9)) {
             return RU_FAIL(
                 err, RU_E_ARG,
                 "held[%u]: market %u must be one of the %u markets, and its price at most the bid",
@@ -241,7 +242,8 @@ static const ru_conf_field fields[] = {
      .def = "0",
      .min = 0,
      .max = 1e6,
-     .help = "highest price of a unit of work at which instances are acquired [USD]; 0: no limit"},
+     .help = "highest cost of a unit of work at which instances are acquired, or renewed by cycle "
+             "[USD]; 0: no limit but the on-demand price"},
     {.name = "window",
      .type = RU_CONF_TIME,
      .offset = offsetof(bid_file, window_ns),
@@ -334,9 +336,12 @@ static ru_status inner(const bid_file *f, uint32_t method, ru_arena *a, ru_bid_i
         RU_TRY(market_of(&by, &m[i], a, &markets[i], err));
     }
     for (uint32_t i = 0; i < f->held.n; i++) {
-        held[i] = (ru_bid_held){
-            h[i].market, h[i].instances, h[i].bid_usd, h[i].paid_usd, (double)h[i].left_ns / 3600e9,
-            h[i].due};
+        held[i] = (ru_bid_held){.market = h[i].market,
+                                .instances = h[i].instances,
+                                .bid_usd = h[i].bid_usd > 0 ? h[i].bid_usd : (double)INFINITY,
+                                .paid_usd = h[i].paid_usd,
+                                .left_h = (double)h[i].left_ns / 3600e9,
+                                .due = h[i].due};
     }
     uint32_t fixed = 0;
     while (fixed + 1 < f->deltas.n && f->deltas.at[fixed + 1] <= f->delta) {
@@ -446,25 +451,35 @@ static void put_laws(const bid_file *f, const ru_bid_in *q, ru_report *r)
     }
 }
 
-/* Every method is measured by the long-run cost of ours, so that the figures compare. */
+/* All other methods are measured by the long-run cost of ours, so that the figures compare. A plan
+ * that costs less because it does less work is no rival: it leaves a part of the cap. */
 static ru_status put_candidates(const bid_file *f, const ru_bid_plan *p,
                                 const ru_policy_tools *tools, ru_report *r, ru_err *err)
 {
     ru_report_candidate(r, method_names[f->method], p->after.usd, isfinite(p->after.usd), "chosen");
+    ru_bid_in ours;
+    ru_bid_value mine;
+    RU_TRY(inner(f, RU_BID_CYCLE, tools->scratch, &ours, err));
+    RU_TRY(ru_bid_long_run(&ours, p, tools->scratch, &mine, err));
     for (uint32_t m = 0; m < RU_BID_METHODS; m++) {
         ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
         ru_bid_in q;
         ru_bid_plan other;
-        if (m != f->method) {
-            RU_TRY(inner(f, m, tools->scratch, &q, err));
-            RU_TRY(ru_plan_bid(&q, tools->scratch, tools->scratch, &other, err));
-            bool acts = isfinite(other.after.usd);
-            ru_report_candidate(r, method_names[m], acts ? other.after.usd : 0, acts, "%s",
-                                m == RU_BID_BIDBRAIN
-                                    ? "cost per work by its own formula, over the hours that run"
-                                : acts ? "in the long run"
-                                       : "acquires nothing");
+        ru_bid_value v;
+        if (m == f->method) {
+            continue;
         }
+        RU_TRY(inner(f, m, tools->scratch, &q, err));
+        RU_TRY(ru_plan_bid(&q, tools->scratch, tools->scratch, &other, err));
+        RU_TRY(ru_bid_long_run(&ours, &other, tools->scratch, &v, err));
+        bool acts = isfinite(v.usd);
+        bool less = v.work < mine.work * (1 - 1e-9) && v.usd < mine.usd;
+        ru_report_candidate(r, method_names[m], acts ? v.usd : 0, acts && !less, "%s",
+                            !acts  ? "acquires nothing"
+                            : less ? "does less work, so it is not compared"
+                            : m == RU_BID_BIDBRAIN
+                                ? "in the long run; it looks at the hours that run alone"
+                                : "in the long run");
         ru_arena_rewind(tools->scratch, mark);
     }
     return RU_OK;
@@ -502,7 +517,7 @@ static ru_status report_bid(const void *in, const void *plan, const ru_policy_to
 
 const ru_policy ru_policy_bid = {
     .name = "bid",
-    .version = 1,
+    .version = 2,
     .decides =
         "which instances of which spot market to acquire, renew and release, and at which bid",
     .source = "harlap-2017 sec 4.2",

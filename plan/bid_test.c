@@ -2,6 +2,7 @@
 #include "plan/bid.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/rng.h"
 #include "test/test.h"
@@ -238,7 +239,110 @@ static void test_cycle_takes_the_refunds(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(plan_bid, cmocka_unit_test(test_the_papers_objective_by_hand),
+/* Random markets, prices up to twenty times the on-demand price: what is acquired never costs more
+ * than on-demand instances alone would (closed form: the cheapest that fit, each without its
+ * start), nor more than the same plan with all bids at one delta. */
+static void test_never_dearer_than_on_demand(void **state)
+{
+    (void)state;
+    ru_rng r = ru_rng_from(ru_test_seed(), 9);
+    uint32_t safe = 0, spot = 0;
+    for (uint32_t round = 0; round < 5000; round++) {
+        ru_arena a;
+        ru_arena_init(&a, 0);
+        small s;
+        small_make(&s, &r, RU_BID_CYCLE);
+        s.in.n_held = 0;
+        s.in.fractions = true;
+        double least = (double)INFINITY;
+        for (uint32_t i = 0; i < 3; i++) {
+            s.m[i].on_demand_usd = s.m[i].usd * (0.05 + 0.05 * ru_rng_below(&r, 40));
+            least = s.m[i].closed ? least : fmin(least, s.m[i].on_demand_usd / s.m[i].work);
+        }
+        least /= 1 - s.in.sigma_h;
+        s.in.price_max_usd = round % 3 == 0 ? least * (0.5 + 0.1 * ru_rng_below(&r, 10)) : 0;
+        ru_bid_plan p = plan_of(&s.in, &a);
+        double most = p.n > 0 ? least + s.in.reliable_usd / p.after.work : 0;
+        bool open = isfinite(least);
+        if (!open || (p.n > 0 && p.after.usd > most * (1 + 1e-9)) ||
+            (p.n == 0 && s.in.price_max_usd <= 0)) {
+            if (open || p.n != 0)
+                fail_msg("round %u usd %.9g most %.9g max %g n %u", round, p.after.usd, most,
+                         s.in.price_max_usd, p.n);
+        }
+        for (uint32_t k = 0; k < p.n; k++) {
+            safe += isinf(p.actions[k].bid_usd) ? 1 : 0;
+            spot += isinf(p.actions[k].bid_usd) ? 0 : 1;
+        }
+        bool below = true; /* standard looks at the same markets as ours */
+        for (uint32_t i = 0; i < 3; i++) {
+            below = below && s.m[i].on_demand_usd >= s.m[i].usd;
+        }
+        for (uint32_t d = 0; p.n > 0 && d <= (below ? 3 : 2); d++) {
+            ru_bid_in by = s.in;
+            ru_bid_plan q;
+            ru_bid_value v;
+            ru_err err;
+            by.method = d < 3 ? RU_BID_FIXED : RU_BID_STANDARD;
+            by.fixed = d % 3;
+            assert_ok(ru_plan_bid(&by, &a, &a, &q, &err), err);
+            assert_ok(ru_bid_long_run(&s.in, &q, &a, &v, &err), err);
+            bool beats = v.usd < p.after.usd * (1 - 1e-9);
+            if (beats && v.work >= p.after.work * (1 - 1e-9)) {
+                fail_msg("round %u: method %u, delta %u: %.9g instead of %.9g USD", round,
+                         (uint32_t)by.method, by.fixed, v.usd, p.after.usd);
+            }
+        }
+        ru_arena_fini(&a);
+    }
+    assert_true(safe > 500 && spot > 500);
+}
+
+/* Ten times the on-demand price: the plan of spot instances, with figures that are right, is
+ * refused. */
+static void test_checker_refuses_dear_spot_work(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_err err;
+    ru_arena_init(&a, 0);
+    ru_evict_law l = law(0, 60);
+    double delta = 0.1;
+    ru_bid_market m = {5, 0.5, 10, false, &l};
+    ru_bid_in in = {.markets = &m,
+                    .n_markets = 1,
+                    .deltas_usd = &delta,
+                    .n_deltas = 1,
+                    .phi = 1,
+                    .cap_work = 100};
+    ru_bid_plan p = plan_of(&in, &a);
+    assert_int_equal(p.n, 1);
+    assert_true(isinf(p.actions[0].bid_usd));
+    assert_near(p.after.usd, 0.05, 1e-12);
+    ru_bid_action dear = {RU_BID_ACQUIRE, UINT32_MAX, 0, 10, 5.1};
+    ru_bid_plan q = {&dear, 1, p.before, {50, 100, 0, 0.5}};
+    assert_int_equal(ru_plan_bid_check(&in, &q, &err), RU_E_INFEASIBLE);
+    assert_non_null(strstr(err.text, "on demand"));
+    m.on_demand_usd = 5.2; /* now spot work is the cheaper one, at the same figures */
+    assert_ok(ru_plan_bid_check(&in, &q, &err), err);
+    /* held at 5.1, to be renewed at 5: released for the cheaper kind; kept when none is cheaper */
+    ru_bid_held held = {0, 10, 5.1, 5, 0, true};
+    in.held = &held;
+    in.n_held = 1;
+    assert_int_equal(plan_of(&in, &a).actions[0].act, RU_BID_RENEW);
+    m.on_demand_usd = 0.5;
+    assert_int_equal(plan_of(&in, &a).actions[0].act, RU_BID_RELEASE);
+    m.on_demand_usd = 5.2;
+    in.price_max_usd = 0.4;
+    p = plan_of(&in, &a);
+    assert_int_equal(p.n, 1);
+    assert_int_equal(p.actions[0].act, RU_BID_RELEASE);
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(plan_bid, cmocka_unit_test(test_never_dearer_than_on_demand),
+         cmocka_unit_test(test_checker_refuses_dear_spot_work),
+         cmocka_unit_test(test_the_papers_objective_by_hand),
          cmocka_unit_test(test_legal_and_no_request_is_missing),
          cmocka_unit_test(test_corrupted_plans_are_refused),
          cmocka_unit_test(test_cycle_takes_the_refunds))
