@@ -15,7 +15,8 @@ bool rui_best_put(rui_best *b, int64_t step, double value)
     }
     b->last = step;
     double gain = b->more ? value - b->value : b->value - value;
-    if (isnan(value) || (b->step > 0 && !(gain > b->least))) {
+    bool first = b->step == 0 || (isnan(b->value) && !isnan(value));
+    if (!first && !(gain > b->least)) {
         b->since++;
         return false;
     }

@@ -20,7 +20,7 @@ typedef struct rui_best {
 } rui_best;
 
 /* Count one evaluation; an earlier or repeated step counts once. True when it is the best one.
- * A value that is not a number never is. */
+ * Every number is better than a value that is not one, which is the best until one comes. */
 bool rui_best_put(rui_best *b, int64_t step, double value);
 
 /* Count the evaluations in a metrics file up to `last_step`. A file that does not exist holds none.

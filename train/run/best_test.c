@@ -30,6 +30,14 @@ static void evaluations_are_counted_once(void **state)
     assert_true(rui_best_put(&loss, 1, 2.0));
     assert_true(rui_best_put(&loss, 2, 1.5));
     assert_false(rui_best_put(&loss, 3, 1.5));
+    /* Without any number the first checkpoint is kept, and patience ends the run. */
+    rui_best none = {.metric = "auc", .more = true, .least = 0.01};
+    assert_true(rui_best_put(&none, 5, RU_NAN));
+    assert_false(rui_best_put(&none, 10, RU_NAN));
+    assert_int_equal(none.since, 1);
+    assert_true(rui_best_put(&none, 15, 0.1));
+    assert_int_equal(none.step, 15);
+    assert_false(rui_best_put(&none, 20, RU_NAN));
 }
 
 static void the_metrics_file_tells_the_same(void **state)

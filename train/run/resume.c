@@ -35,17 +35,20 @@ static ru_status same_order(const rui_trainer *t, const ru_job *before, ru_err *
 
 static ru_status look(rui_trainer *t, ru_err *err)
 {
-    ru_job before;
+    ru_job *before = RU_NEW(t->arena, ru_job, 1);
+    if (before == NULL) {
+        return full(err);
+    }
     ru_status st = ru_ckpt_find(t->out, t->arena, &t->from, err);
     if (st == RU_E_MISSING) { /* killed before its first: the beginning is exact as well */
         return RU_OK;
     }
     RU_TRY(st);
-    RU_TRY(ru_job_parse("state.json: job", t->from.job_yaml, t->arena, &before, err));
-    RU_TRY(same_order(t, &before, err));
-    before.train.threads = t->job->train.threads; /* each worker has its own */
+    RU_TRY(ru_job_parse("state.json: job", t->from.job_yaml, t->arena, before, err));
+    RU_TRY(same_order(t, before, err));
+    before->train.threads = t->job->train.threads; /* each worker has its own */
     ru_text changed = ru_text_arena(t->arena);
-    ru_conf_changes(&ru_job_table, &before, t->job, &changed);
+    ru_conf_changes(&ru_job_table, before, t->job, &changed);
     if (changed.cut) {
         return full(err);
     }
@@ -57,6 +60,7 @@ static ru_status look(rui_trainer *t, ru_err *err)
         memcpy(changed.p + n, "...", 4);
     }
     t->changed = changed.n > 0 ? changed.p : NULL;
+    t->before = before;
     t->goes_on = true;
     return RU_OK;
 }

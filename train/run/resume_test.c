@@ -122,6 +122,22 @@ static void good_checkpoints_outlive_damaged_ones(void **state)
     assert_true(exists(l, "run/checkpoints/000000006"));
 }
 
+/* A longer run stretches its schedule, and the rate with it: that is told with both rates. */
+static void a_jump_of_the_rate_is_told(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    l->job.train.schedule.which = 3; /* cosine */
+    assert_ok(train(l, "run", false, 6, &err), err);
+    assert_ok(train(l, "run", true, 6, &err), err);
+    assert_null(strstr(text_of(l, "run/log"), "the learning rate goes"));
+    assert_ok(train(l, "run", true, 12, &err), err);
+    /* 0.01 (1 + cos(pi k / n)) / 2 with k = 5 of n = 6, and k = 6 of n = 12. */
+    assert_non_null(strstr(text_of(l, "run/log"),
+                           "the learning rate goes from 0.00067 at step 6 to 0.005; the cosine "
+                           "schedule now ends at step 12 (was 6)"));
+}
+
 /* The settings that differ are named; the trace before stays beside the new one. */
 static void changed_settings_are_told(void **state)
 {
@@ -273,7 +289,8 @@ static void a_successor_goes_on_in_the_same_file(void **state)
 RU_TESTS(train_resume, RUN_TEST(nothing_to_resume_is_an_error),
          RUN_TEST(damaged_checkpoints_end_a_resume),
          RUN_TEST(good_checkpoints_outlive_damaged_ones), RUN_TEST(changed_settings_are_told),
-         RUN_TEST(a_finished_run_says_so), RUN_TEST(the_rate_counts_samples_since_the_resume),
+         RUN_TEST(a_jump_of_the_rate_is_told), RUN_TEST(a_finished_run_says_so),
+         RUN_TEST(the_rate_counts_samples_since_the_resume),
          cmocka_unit_test_setup_teardown(an_evaluation_of_a_schedule_is_made_up_for, setup_schedule,
                                          run_lab_close),
          RUN_TEST(steps_done_again_are_told_once), RUN_TEST(a_successor_goes_on_in_the_same_file))

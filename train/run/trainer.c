@@ -142,6 +142,15 @@ ru_status rui_trainer_evaluated(rui_trainer *t, ru_time t0, ru_err *err)
                               err));
     double value = ru_metrics_get(&t->metrics, t->best.metric);
     bool best = rui_best_put(&t->best, t->step_done, value);
+    bool matters = t->job->train.patience > 0 || t->job->checkpoint.keep_best;
+    if (isnan(value) && matters && !t->is_nan_told) {
+        t->is_nan_told = true;
+        ru_run_report_say(t->report,
+                          "warning: %s has no value at step %lld (too few samples or classes in "
+                          "the test data, or a loss that is not finite); an evaluation without "
+                          "one counts as no improvement",
+                          t->best.metric, (long long)t->step_done);
+    }
     return best && t->job->checkpoint.keep_best ? rui_trainer_save(t, err) : RU_OK;
 }
 
@@ -250,7 +259,11 @@ ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_run_report_su
                           (long long)t->step_done, t->out);
         RU_TRY(ru_run_report_event(t->report, t->step_done, "stop", 0, NULL, err));
     }
-    if (t->job->checkpoint.keep_best && t->best.step > 0) {
+    if (t->job->checkpoint.keep_best && t->best.step > 0 && isnan(t->best.value)) {
+        ru_run_report_say(t->report,
+                          "no evaluation gave a value of %s; %s/checkpoints/best is the first one",
+                          t->best.metric, t->out);
+    } else if (t->job->checkpoint.keep_best && t->best.step > 0) {
         ru_run_report_say(t->report, "best %s %g after step %lld: %s/checkpoints/best",
                           t->best.metric, t->best.value, (long long)t->best.step, t->out);
     }

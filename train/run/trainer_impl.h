@@ -30,6 +30,7 @@ typedef struct rui_trainer {
     uint32_t n_class_weights;
     const char *weights_said; /* about the file of start values; NULL: none was read */
     const char *changed;      /* settings that are not as they were then; NULL: none */
+    const ru_job *before;     /* with the settings as they were then; NULL: it begins */
     const char *run;          /* its last part */
     const char *job_yaml;
     const char *tune_dir;             /* kernel choices of this run */
@@ -57,6 +58,7 @@ typedef struct rui_trainer {
     ru_run_report_split split;
     ru_metrics metrics; /* of the last evaluation */
     rui_best best;      /* evaluation so far; of a worker: once it led */
+    bool is_nan_told;   /* that its metric had no value once */
     int64_t evaluated_step;
     double loss;
     bool halted; /* the last run was ended before its update: its loss is no number, or a NaN may

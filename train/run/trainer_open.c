@@ -1,4 +1,5 @@
 /* From a job to the first step: data, model, step, executable, start values or checkpoint. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +51,12 @@ static ru_status open_data(rui_trainer *t, ru_model_facts *facts, ru_err *err)
     return RU_OK;
 }
 
+static int64_t steps_of(const ru_job_train *j, int64_t count)
+{
+    int64_t steps = ru_job_epoch_steps(j, count);
+    return j->steps > 0 && j->steps < steps ? j->steps : steps;
+}
+
 /* Steps of the whole run. A run of epochs ends with the step that uses the last sample of the last
  * epoch; that step's batch may reach into the next. */
 static ru_status count_steps(rui_trainer *t, ru_err *err)
@@ -69,10 +76,7 @@ static ru_status count_steps(rui_trainer *t, ru_err *err)
                            j->batch_schedule.at[k].value, (long long)t->count);
         }
     }
-    int64_t steps = ru_job_epoch_steps(j, t->count);
-    if (j->steps > 0 && j->steps < steps) {
-        steps = j->steps;
-    }
+    int64_t steps = steps_of(j, t->count);
     t->steps_end = steps;
     if (steps == INT64_MAX && j->schedule.which >= 3) {
         return RU_FAIL(
@@ -259,6 +263,33 @@ ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err)
     return ru_ckpt_open(&co, t->arena, &t->ckpt, err);
 }
 
+/* A longer run stretches its schedule: the rate may jump where the run goes on. */
+static void say_rate(const rui_trainer *t)
+{
+    static const char *const curves[] = {"constant", "constant", "step",
+                                         "cosine",   "linear",   "one_cycle"};
+    if (t->before == NULL || t->step_resumed <= 0 || t->step_done >= t->steps_end) {
+        return;
+    }
+    int64_t ended = steps_of(&t->before->train, t->count);
+    ru_schedule was = ru_job_schedule_get(t->before, ended);
+    ru_optimizer optimizer = ru_job_optimizer_get(t->before);
+    double last = ru_schedule_lr(&was, optimizer.lr, t->step_resumed - 1),
+           same = ru_schedule_lr(&t->schedule, t->optimizer.lr, t->step_resumed - 1),
+           next = ru_schedule_lr(&t->schedule, t->optimizer.lr, t->step_resumed);
+    if (fabs(same - last) <= 0.01 * fabs(last)) {
+        return;
+    }
+    ru_text why = ru_text_arena(t->arena);
+    const char *curve = curves[t->job->train.schedule.which];
+    if (t->job->train.schedule.which >= 3 && ended != t->steps_end) {
+        ru_text_putf(&why, "; the %s schedule now ends at step %lld (was %lld)", curve,
+                     (long long)t->steps_end, (long long)ended);
+    }
+    ru_run_report_say(t->report, "the learning rate goes from %.3g at step %lld to %.3g%s", last,
+                      (long long)t->step_resumed, next, why.n > 0 ? why.p : "");
+}
+
 ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
 {
     static const char *const devices[] = {"cpu", "ref"};
@@ -301,6 +332,7 @@ ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
     ru_run_report_say(t->report, "continues after step %lld", (long long)t->step_resumed);
     if (t->changed != NULL) {
         ru_run_report_say(t->report, "with changed settings: %s", t->changed);
+        say_rate(t);
     }
     if (t->step_done >= t->steps_end) {
         ru_run_report_say(t->report,
