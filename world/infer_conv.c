@@ -96,7 +96,8 @@ static bool may_equal(int64_t a, int64_t b)
     return a == b || ru_dim_is_symbolic(a) || ru_dim_is_symbolic(b);
 }
 
-ru_status rui_shape_conv(const rui_infer *c)
+/* Output 0 of a convolution of inputs 0 and 1. */
+static ru_status conv_result(const rui_infer *c, ru_dtype dtype)
 {
     const ru_type *x = rui_in(c, 0);
     const ru_type *k = rui_in(c, 1);
@@ -111,13 +112,20 @@ ru_status rui_shape_conv(const rui_infer *c)
         return rui_infer_fail(c, "channels do not match the weights in %lld groups",
                               (long long)group);
     }
-    ru_type t = {.dtype = x->dtype, .rank = x->rank, .dims = {x->dims[0], k->dims[0]}};
+    ru_type t = {.dtype = dtype, .rank = x->rank, .dims = {x->dims[0], k->dims[0]}};
     for (uint32_t i = 0; i < w.n; i++) {
         RU_TRY(window_out(c, &w, i, x->dims[i + 2], &t.dims[i + 2]));
     }
-    RU_TRY(rui_fused_check(c, 2, k->dims[0], 3, &t));
+    if (dtype == x->dtype) {
+        RU_TRY(rui_fused_check(c, 2, k->dims[0], 3, &t));
+    }
     rui_set_out(c, 0, &t);
     return RU_OK;
+}
+
+ru_status rui_shape_conv(const rui_infer *c)
+{
+    return conv_result(c, rui_in(c, 0)->dtype);
 }
 
 /* The dtype that attribute `to` names; bias and scale of an 8-bit product fit `channels`. */
@@ -148,6 +156,33 @@ ru_status rui_shape_convint8(const rui_infer *c)
     }
     rui_set_out(c, 0, &t);
     return RU_OK;
+}
+
+static bool is_byte(const ru_type *t)
+{
+    return t->dtype == RU_U8 || t->dtype == RU_I8;
+}
+
+/* Zero point k of data `of`: the same type; one number, or one of `n` where it may. */
+static ru_status zero_point(const rui_infer *c, uint32_t k, const ru_type *of, int64_t n)
+{
+    const ru_type *z = rui_in(c, k);
+    int64_t count = z != NULL ? ru_type_count(z) : 1;
+    return z == NULL || (z->dtype == of->dtype && z->rank <= 1 &&
+                         (count == 1 || n < 0 || count < 0 || count == n))
+               ? RU_OK
+               : rui_infer_fail(c, "zero point (input %u) does not fit its data", k);
+}
+
+ru_status rui_shape_convinteger(const rui_infer *c)
+{
+    const ru_type *x = rui_in(c, 0), *k = rui_in(c, 1);
+    if (!is_byte(x) || !is_byte(k)) {
+        return rui_infer_fail(c, "expected integers of 8 bits");
+    }
+    RU_TRY(zero_point(c, 2, x, 1));
+    RU_TRY(zero_point(c, 3, k, k->rank > 0 ? k->dims[0] : 1));
+    return conv_result(c, RU_I32);
 }
 
 ru_status rui_shape_matmulint8(const rui_infer *c)

@@ -271,6 +271,20 @@ ru_status rui_shape_dequantizelinear(const rui_infer *c)
     return quantised(c, false);
 }
 
+ru_status rui_shape_dynamicquantizelinear(const rui_infer *c)
+{
+    ru_type t = *rui_in(c, 0), one = {.dtype = t.dtype};
+    if (t.dtype != RU_F32) {
+        return rui_infer_fail(c, "expected f32");
+    }
+    t.dtype = RU_U8;
+    rui_set_out(c, 0, &t);
+    rui_set_out(c, 1, &one);
+    one.dtype = RU_U8;
+    rui_set_out(c, 2, &one);
+    return RU_OK;
+}
+
 ru_status rui_shape_eyelike(const rui_infer *c)
 {
     ru_type t = *rui_in(c, 0);

@@ -51,11 +51,11 @@ ru_status rui_shape_gemm(const rui_infer *c)
     return RU_OK;
 }
 
-ru_status rui_shape_matmul(const rui_infer *c)
+/* Output 0 of a product of inputs 0 and 1. */
+static ru_status product_type(const rui_infer *c, ru_type *out)
 {
     ru_type a = *rui_in(c, 0);
     ru_type b = *rui_in(c, 1);
-    RU_TRY(same_dtypes(c, 2));
     if (a.rank == 0 || b.rank == 0) {
         return rui_infer_fail(c, "an input is a scalar, expected a matrix");
     }
@@ -90,7 +90,54 @@ ru_status rui_shape_matmul(const rui_infer *c)
     if (!col) {
         t.dims[t.rank++] = n;
     }
+    *out = t;
+    return RU_OK;
+}
+
+ru_status rui_shape_matmul(const rui_infer *c)
+{
+    const ru_type *b = rui_in(c, 1);
+    ru_type t;
+    RU_TRY(same_dtypes(c, 2));
+    RU_TRY(product_type(c, &t));
+    bool turned = ru_node_int(&c->n, RU_ATTR_transB, 0) != 0;
+    int64_t n = b->rank < 2 ? 1 : b->dims[b->rank - (turned ? 2 : 1)];
     RU_TRY(rui_fused_check(c, 2, n, 3, &t));
+    rui_set_out(c, 0, &t);
+    return RU_OK;
+}
+
+/* Zero point k of side `of`: one number, one for each row or column, or of a form that broadcasts
+ * to it. */
+static ru_status zero_check(const rui_infer *c, uint32_t k, uint32_t of)
+{
+    const ru_type *z = rui_in(c, k), *t = rui_in(c, of);
+    ru_type side = *t, zero, both;
+    if (z == NULL) {
+        return RU_OK;
+    }
+    zero = *z;
+    if (of == 0 && z->rank == 1 && z->dims[0] != 1) {
+        zero = (ru_type){.dtype = z->dtype, .rank = 2, .dims = {z->dims[0], 1}};
+    }
+    RU_TRY(rui_broadcast(c, &side, &zero, &both));
+    return z->dtype == t->dtype && both.rank == t->rank &&
+                   (!ru_type_is_concrete(t) || ru_type_equal(&both, t))
+               ? RU_OK
+               : rui_infer_fail(c, "zero point (input %u) does not fit its data", k);
+}
+
+ru_status rui_shape_matmulinteger(const rui_infer *c)
+{
+    ru_dtype a = rui_in(c, 0)->dtype, b = rui_in(c, 1)->dtype;
+    ru_type t;
+    if ((a != RU_U8 && a != RU_I8) || (b != RU_U8 && b != RU_I8)) {
+        return rui_infer_fail(c, "expected integers of 8 bits");
+    }
+    RU_TRY(product_type(c, &t));
+    RU_TRY(zero_check(c, 2, 0));
+    RU_TRY(zero_check(c, 3, 1));
+    t.dtype = RU_I32;
     rui_set_out(c, 0, &t);
     return RU_OK;
 }

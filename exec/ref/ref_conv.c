@@ -150,6 +150,35 @@ static ru_status conv_plan_make(const ru_ref_call *c, const ru_type *big, const 
     return list_places(c, p, err);
 }
 
+/* Input k less its zero point (input k_zero): one number, or one for each of the first axis. */
+static ru_status less_zero(const ru_ref_call *c, uint32_t k, uint32_t k_zero, double **out,
+                           ru_err *err)
+{
+    const ru_type *t = &c->in[k].type;
+    double *zero;
+    RU_TRY(rui_ref_in(c, k, out, err));
+    RU_TRY(rui_ref_in(c, k_zero, &zero, err));
+    int64_t n = zero != NULL ? rui_ref_count(&c->in[k_zero].type) : 0;
+    int64_t inner = rui_ref_span(t, 1, t->rank);
+    for (int64_t i = 0; n > 0 && i < rui_ref_count(t); i++) {
+        (*out)[i] -= zero[n > 1 ? i / inner : 0];
+    }
+    return RU_OK;
+}
+
+ru_status rui_ref_ConvInteger(const ru_ref_call *c, ru_err *err)
+{
+    conv_plan p;
+    double *x, *w, *y;
+    RU_TRY(conv_plan_make(c, &c->in[0].type, &c->out[0].type, &c->in[1].type, &p, err));
+    RU_TRY(less_zero(c, 0, 2, &x, err));
+    RU_TRY(less_zero(c, 1, 3, &w, err));
+    RU_TRY(rui_ref_zeros(c, rui_ref_count(&c->out[0].type), &y, err));
+    visit(&p, INTO_SMALL, x, y, w);
+    rui_ref_store(&c->out[0], y);
+    return RU_OK;
+}
+
 /* y[n, ch, ...] += bias[ch], then residual and activation. */
 static ru_status finish(const ru_ref_call *c, double *y, ru_err *err)
 {

@@ -80,6 +80,27 @@ ru_status rui_ref_DequantizeLinear(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
+/* In f32, as the standard says. A tensor of zeros has scale 1. */
+ru_status rui_ref_DynamicQuantizeLinear(const ru_ref_call *c, ru_err *err)
+{
+    double *x;
+    float low = 0, high = 0;
+    RU_TRY(rui_ref_in(c, 0, &x, err));
+    for (int64_t i = 0; i < rui_ref_count(&c->in[0].type); i++) {
+        low = (float)x[i] < low ? (float)x[i] : low;
+        high = (float)x[i] > high ? (float)x[i] : high;
+    }
+    float scale = high > low ? (high - low) / 255.0F : 1;
+    double zero = quantise(-(double)low, (double)scale, 0, RU_U8);
+    for (int64_t i = 0; i < rui_ref_count(&c->in[0].type); i++) {
+        x[i] = quantise(x[i], (double)scale, zero, RU_U8);
+    }
+    rui_ref_store(&c->out[0], x);
+    rui_ref_set(c->out[1].type.dtype, c->out[1].data, 0, (double)scale);
+    rui_ref_set(RU_U8, c->out[2].data, 0, zero);
+    return RU_OK;
+}
+
 ru_status rui_ref_int8_in(const ru_ref_call *c, double **out, ru_err *err)
 {
     double zero = (double)ru_node_int(c->node, RU_ATTR_x_zero, 0);

@@ -71,11 +71,36 @@ static void product_int(const mat_plan *p, const int64_t *a, const int64_t *b, i
     }
 }
 
+/* Subtract the zero point (input k_zero) from x, input `k`: one number, one of each row (side a,
+ * one axis), or whatever broadcasts. */
+static ru_status zero_subtract(const ru_ref_call *c, uint32_t k, uint32_t k_zero, int64_t *x,
+                               ru_err *err)
+{
+    const ru_type *t = &c->in[k].type;
+    if (!rui_ref_has(c, k_zero)) {
+        return RU_OK;
+    }
+    ru_tensor z = c->in[k_zero];
+    if (k == 0 && z.type.rank == 1 && z.type.dims[0] != 1) {
+        z.type = (ru_type){.dtype = z.type.dtype, .rank = 2, .dims = {z.type.dims[0], 1}};
+    }
+    int64_t *zero;
+    RU_TRY(rui_ref_load_ints_as(c, &z, t, &zero, err));
+    for (int64_t i = 0; i < rui_ref_count(t); i++) {
+        x[i] -= zero[i];
+    }
+    return RU_OK;
+}
+
 static ru_status matmul_ints(const ru_ref_call *c, const mat_plan *p, ru_err *err)
 {
     int64_t *a, *b, *y, batches = rui_ref_count(&p->batch);
     RU_TRY(rui_ref_in_ints(c, 0, &a, err));
     RU_TRY(rui_ref_in_ints(c, 1, &b, err));
+    if (c->node->op == RU_OP_MatMulInteger) {
+        RU_TRY(zero_subtract(c, 0, 2, a, err));
+        RU_TRY(zero_subtract(c, 1, 3, b, err));
+    }
     RU_TRY(rui_ref_zero_ints(c, batches * p->m * p->n, &y, err));
     rui_walk w;
     rui_walk_init(&w, p->batch.dims, p->batch.rank);
@@ -115,6 +140,13 @@ ru_status rui_ref_MatMul(const ru_ref_call *c, ru_err *err)
     }
     rui_ref_store(&c->out[0], y);
     return RU_OK;
+}
+
+ru_status rui_ref_MatMulInteger(const ru_ref_call *c, ru_err *err)
+{
+    mat_plan p;
+    RU_TRY(mat_plan_make(c, &p, err));
+    return matmul_ints(c, &p, err);
 }
 
 /* -- Gemm: alpha op(A) op(B) + beta C, then the fused activation ------------------------ */
