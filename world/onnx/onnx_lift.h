@@ -40,6 +40,11 @@ RU_MUST_USE ru_status rui_lift_rules(rui_lift *l, ru_err *err);
 /* Append the node: fills l->out. */
 RU_MUST_USE ru_status rui_lift_emit(rui_lift *l, ru_err *err);
 
+/* Is `op` of `domain` one of the ops on quantised tensors that are written as several others? With
+ * `l` (may be NULL) it is written: fills l->out, and *status as rui_lift_emit. */
+bool rui_lift_quant(const char *domain, const char *op, rui_lift *l, ru_status *status,
+                    ru_err *err);
+
 /* -- for rules --------------------------------------------------------------------------------- */
 
 /* The raw attribute of that name, marked as used; NULL when not set. */

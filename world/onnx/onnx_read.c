@@ -455,21 +455,12 @@ static const char *instead(const char *op)
          "export by tracing or with a fixed number of iterations, so that loops are unrolled"},
         {"Scan",
          "export by tracing or with a fixed number of iterations, so that loops are unrolled"},
-        {"QLinear", "quantise in QDQ form (QuantizeLinear and DequantizeLinear around float ops, "
-                    "QuantFormat.QDQ), or export the float model"},
-        {"ConvInteger", "quantise in QDQ form (QuantFormat.QDQ), or export the float model"},
-        {"MatMulInteger", "quantise in QDQ form (QuantFormat.QDQ), or export the float model"},
-        {"DynamicQuantizeLinear", "quantise statically in QDQ form, or export the float model"},
         {"Sequence", "concatenate or stack lists of tensors before the export"},
         {"Optional", "export the model so that optional values are always present"},
         {"String", "convert texts to numbers before the model"},
         {"Tfidf", "convert texts to numbers before the model"},
         {"Random", "make random numbers an input of the model"},
         {"Bernoulli", "make random numbers an input of the model"},
-        {"NonZero", "sizes that depend on data are not supported either: select with Where and a "
-                    "mask, or end the model before this op"},
-        {"Unique",
-         "sizes that depend on data are not supported either: end the model before this op"},
         {"", "use supported operators (docs/onnx.md), or end the model before this op"},
     };
     uint32_t k = 0;
@@ -481,6 +472,10 @@ static const char *instead(const char *op)
 
 static ru_status op_find(reader *r, const rui_onnx_node *n, int64_t opset, ru_op *op)
 {
+    *op = RU_OP_NONE;
+    if (rui_lift_quant(n->domain, n->op, NULL, NULL, NULL)) {
+        return RU_OK;
+    }
     if (n->domain[0] != 0) {
         return RU_FAIL(r->err, RU_E_UNSUPPORTED,
                        "op '%s' of domain '%s' is not supported and the model has no function of "
@@ -529,6 +524,10 @@ static ru_status node_lift(reader *r, frame *f, const rui_onnx_node *n, int64_t 
     l.taken = RU_NEW(r->arena, bool, l.n_raw);
     if (l.taken == NULL) {
         return full(r->err);
+    }
+    ru_status st;
+    if (rui_lift_quant(n->domain, n->op, &l, &st, r->err)) {
+        return st;
     }
     RU_TRY(rui_lift_rules(&l, r->err));
     return l.done ? RU_OK : rui_lift_emit(&l, r->err);
@@ -665,8 +664,6 @@ static uint32_t shape_inputs(ru_op op)
                  {"OneHot", 2},
                  {"Resize", 14},
                  {"Compress", 2},
-                 {"NonZero", 1},
-                 {"Unique", 1},
                  {"NonMaxSuppression", 28}};
     if (strncmp(name, "Reduce", 6) == 0 && ru_op_get(op)->onnx) {
         return 2;
