@@ -9,6 +9,38 @@ static void integers_only(ops_case *c)
     c->grad_in = 0;
 }
 
+void sample_gridsample(ops_case *c)
+{
+    static const char *const modes[] = {"linear", "nearest", "cubic"};
+    static const char *const pads[] = {"zeros", "border", "reflection"};
+    uint32_t rank = (uint32_t)ops_pick(c, 1, 3) + 2;
+    ru_type x = ops_type(RU_F32, rank, (int64_t[]){ops_pick(c, 1, 2), ops_pick(c, 1, 3), 4, 5, 3});
+    ru_type g = ops_type(RU_F32, rank, (int64_t[]){x.dims[0], 3, 4, 2, 2});
+    g.dims[rank - 1] = (int64_t)rank - 2;
+    (void)ops_in_grid(c, x, -4.0, 4.0);
+    (void)ops_in_grid(c, g, -2.0, 2.0);
+    ops_attr_str(c, RU_ATTR_mode, modes[ops_pick(c, 0, 2)]);
+    ops_attr_str(c, RU_ATTR_padding_mode, pads[ops_pick(c, 0, 2)]);
+    ops_attr_int(c, RU_ATTR_align_corners, ops_coin(c));
+    integers_only(c);
+}
+
+void sample_col2im(ops_case *c)
+{
+    int64_t high = ops_pick(c, 3, 6), wide = ops_pick(c, 3, 6), stride = ops_pick(c, 1, 2);
+    int64_t pad = ops_pick(c, 0, 1), places = 1;
+    const int64_t size[2] = {high, wide}, block[2] = {2, 3};
+    for (int64_t k = 0; k < 2; k++) {
+        places *= (size[k] + 2 * pad - block[k]) / stride + 1;
+    }
+    (void)ops_in_grid(c, ops_type(RU_F32, 3, (int64_t[]){2, 3 * 6, places}), -4.0, 4.0);
+    (void)ops_in_consts(c, size, 2);
+    (void)ops_in_consts(c, block, 2);
+    ops_attr_ints(c, RU_ATTR_strides, (int64_t[]){stride, stride}, 2);
+    ops_attr_ints(c, RU_ATTR_pads, (int64_t[]){pad, pad, pad, pad}, 4);
+    c->grad_in = 0;
+}
+
 void sample_dynamicquantizelinear(ops_case *c)
 {
     (void)ops_in_grid(c, ops_shape(c, RU_F32, 0, 3), -4.0, 4.0);

@@ -122,6 +122,19 @@ static ru_status slice_bounds(rui_lift *l, ru_err *err)
     return RU_OK;
 }
 
+/* Modes have other names since 20. */
+static ru_status gridsample_modes(rui_lift *l, ru_err *err)
+{
+    (void)err;
+    const rui_onnx_attr *mode = rui_lift_take(l, "mode");
+    const char *had = mode != NULL && mode->s != NULL ? mode->s : "bilinear";
+    rui_lift_dflt_str(l, RU_ATTR_mode,
+                      strcmp(had, "bilinear") == 0  ? "linear"
+                      : strcmp(had, "bicubic") == 0 ? "cubic"
+                                                    : had);
+    return RU_OK;
+}
+
 /* -- resizing ---------------------------------------------------------------------------------- */
 
 /* Upsample (to 9) and Resize 10 know one geometry: asymmetric coordinates, floor. */
@@ -477,6 +490,7 @@ static const struct {
     {"BatchNormalization", 14, batchnorm_old},
     {"BatchNormalization", ALWAYS, batchnorm},
     {"GroupNormalization", 21, groupnorm_per_channel},
+    {"GridSample", 20, gridsample_modes},
     {"Add", 7, broadcast_old},
     {"Sub", 7, broadcast_old},
     {"Mul", 7, broadcast_old},

@@ -386,6 +386,13 @@ static ru_status since_21(low *l)
     return l->opset >= 21 ? keep(l) : refuse(l, "has this meaning since opset 21; write opset 21");
 }
 
+static ru_status since_20(low *l)
+{
+    return l->opset >= 20 ? keep(l)
+                          : refuse(l, "has this form since opset 20; write opset 20 or "
+                                      "later");
+}
+
 static ru_status pad(low *l)
 {
     return l->opset >= 18 || !ru_node_has_in(l->n, 3)
@@ -445,6 +452,8 @@ static const struct {
     {RU_OP_BitwiseNot, since_18},
     {RU_OP_BitwiseOr, since_18},
     {RU_OP_BitwiseXor, since_18},
+    {RU_OP_Col2Im, since_18},
+    {RU_OP_GridSample, since_20},
     {RU_OP_GroupNormalization, since_21},
     {RU_OP_Pad, pad},
     {RU_OP_Resize, resize},
