@@ -400,6 +400,8 @@ static uint8_t *snapshot(made *m, const ru_graph *g, ru_exe *e, int64_t *bytes)
 static const ru_op slow_ops[] = {
     RU_OP_Compress, /* its size depends on data */
     RU_OP_Col2Im,
+    RU_OP_DFT,
+    RU_OP_STFT,
     RU_OP_GridSample,
     RU_OP_ConvInteger, /* of data that are not constant on either side */
     RU_OP_MatMulInteger,

@@ -9,6 +9,12 @@ static void integers_only(ops_case *c)
     c->grad_in = 0;
 }
 
+static void number_in(ops_case *c, int64_t x)
+{
+    c->fixed[c->n_in] = true;
+    ops_set(ops_in(c, ops_type(RU_I64, 0, NULL)), 0, (double)x);
+}
+
 void sample_gridsample(ops_case *c)
 {
     static const char *const modes[] = {"linear", "nearest", "cubic"};
@@ -39,6 +45,40 @@ void sample_col2im(ops_case *c)
     ops_attr_ints(c, RU_ATTR_strides, (int64_t[]){stride, stride}, 2);
     ops_attr_ints(c, RU_ATTR_pads, (int64_t[]){pad, pad, pad, pad}, 4);
     c->grad_in = 0;
+}
+
+void sample_dft(ops_case *c)
+{
+    bool onesided = ops_coin(c), inverse = ops_coin(c);
+    int64_t parts = onesided ? (inverse ? 2 : 1) : ops_pick(c, 1, 2), n = ops_pick(c, 2, 30);
+    (void)ops_in_grid(c, ops_type(RU_F32, 4, (int64_t[]){2, n, 3, parts}), -4.0, 4.0);
+    if (ops_coin(c)) {
+        number_in(c, ops_pick(c, 1, 36));
+    } else {
+        (void)ops_in_absent(c);
+    }
+    number_in(c, ops_coin(c) ? 1 : -3);
+    ops_attr_int(c, RU_ATTR_onesided, onesided);
+    ops_attr_int(c, RU_ATTR_inverse, inverse);
+    integers_only(c);
+}
+
+void sample_stft(ops_case *c)
+{
+    int64_t frame = ops_pick(c, 2, 12), length = frame + ops_pick(c, 0, 20);
+    bool window = ops_coin(c);
+    (void)ops_in_grid(c, ops_type(RU_F32, 3, (int64_t[]){2, length, 1}), -4.0, 4.0);
+    number_in(c, ops_pick(c, 1, 4));
+    if (window) {
+        (void)ops_in_grid(c, ops_type(RU_F32, 1, &frame), 0.0, 1.0);
+    } else {
+        (void)ops_in_absent(c);
+    }
+    if (!window || ops_coin(c)) {
+        number_in(c, frame);
+    }
+    ops_attr_int(c, RU_ATTR_onesided, ops_coin(c));
+    integers_only(c);
 }
 
 void sample_dynamicquantizelinear(ops_case *c)

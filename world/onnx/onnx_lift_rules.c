@@ -122,6 +122,16 @@ static ru_status slice_bounds(rui_lift *l, ru_err *err)
     return RU_OK;
 }
 
+/* The axis became an input in 20. */
+static ru_status dft_axis_input(rui_lift *l, ru_err *err)
+{
+    ru_type scalar = {.dtype = RU_I64};
+    int64_t axis = rui_lift_take_int(l, "axis", 1);
+    ru_value_id v;
+    RU_TRY(rui_lift_const(l, &scalar, &axis, &v, err));
+    return rui_lift_set_in(l, 2, v, err);
+}
+
 /* Modes have other names since 20. */
 static ru_status gridsample_modes(rui_lift *l, ru_err *err)
 {
@@ -490,6 +500,7 @@ static const struct {
     {"BatchNormalization", 14, batchnorm_old},
     {"BatchNormalization", ALWAYS, batchnorm},
     {"GroupNormalization", 21, groupnorm_per_channel},
+    {"DFT", 20, dft_axis_input},
     {"GridSample", 20, gridsample_modes},
     {"Add", 7, broadcast_old},
     {"Sub", 7, broadcast_old},

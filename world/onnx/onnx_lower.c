@@ -453,6 +453,7 @@ static const struct {
     {RU_OP_BitwiseOr, since_18},
     {RU_OP_BitwiseXor, since_18},
     {RU_OP_Col2Im, since_18},
+    {RU_OP_DFT, since_20},
     {RU_OP_GridSample, since_20},
     {RU_OP_GroupNormalization, since_21},
     {RU_OP_Pad, pad},

@@ -664,6 +664,8 @@ static uint32_t shape_inputs(ru_op op)
                  {"OneHot", 2},
                  {"Resize", 14},
                  {"Compress", 2},
+                 {"DFT", 6},
+                 {"STFT", 10},
                  {"Col2Im", 6},
                  {"NonMaxSuppression", 28}};
     if (strncmp(name, "Reduce", 6) == 0 && ru_op_get(op)->onnx) {
