@@ -403,6 +403,10 @@ static const ru_op slow_ops[] = {
     RU_OP_DFT,
     RU_OP_STFT,
     RU_OP_GridSample,
+    RU_OP_HannWindow, /* folded, unless its size is one of the graph's inputs */
+    RU_OP_HammingWindow,
+    RU_OP_BlackmanWindow,
+    RU_OP_MelWeightMatrix,
     RU_OP_ConvInteger, /* of data that are not constant on either side */
     RU_OP_MatMulInteger,
     RU_OP_DynamicQuantizeLinear,

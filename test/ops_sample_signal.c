@@ -81,6 +81,24 @@ void sample_stft(ops_case *c)
     integers_only(c);
 }
 
+void sample_signalwindow(ops_case *c)
+{
+    number_in(c, ops_pick(c, 1, 20));
+    ops_attr_int(c, RU_ATTR_periodic, ops_coin(c));
+    integers_only(c);
+}
+
+void sample_melweightmatrix(ops_case *c)
+{
+    number_in(c, ops_pick(c, 1, 12));
+    number_in(c, ops_pick(c, 8, 64));
+    number_in(c, 8192);
+    c->fixed[3] = c->fixed[4] = true;
+    ops_set(ops_in(c, ops_type(RU_F32, 0, NULL)), 0, 0.0);
+    ops_set(ops_in(c, ops_type(RU_F32, 0, NULL)), 0, (double)ops_pick(c, 1000, 4096));
+    integers_only(c);
+}
+
 void sample_dynamicquantizelinear(ops_case *c)
 {
     (void)ops_in_grid(c, ops_shape(c, RU_F32, 0, 3), -4.0, 4.0);

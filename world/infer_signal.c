@@ -138,3 +138,54 @@ ru_status rui_shape_stft(const rui_infer *c)
     rui_set_out(c, 0, &t);
     return RU_OK;
 }
+
+/* The float type that attribute output_datatype names. */
+static ru_status float_named(const rui_infer *c, ru_type *t)
+{
+    int64_t named = ru_node_int(&c->n, RU_ATTR_output_datatype, 1);
+    t->dtype = ru_dtype_from_onnx((int32_t)named);
+    return t->dtype != RU_NONE
+               ? RU_OK
+               : rui_infer_fail(c, "output_datatype %lld is not supported", (long long)named);
+}
+
+/* Size of axis `axis` of the result, which input k spells. */
+static ru_status size_spelled(const rui_infer *c, uint32_t k, const char *what, bool spectrum,
+                              uint32_t axis, ru_type *t)
+{
+    ru_status st;
+    if (!scalar_known(c, k, what, 0, &t->dims[axis], &st)) {
+        RU_TRY(st);
+        return rui_dim_fresh(c, 0, axis, &t->dims[axis]);
+    }
+    return spectrum ? half(c, t->dims[axis], &t->dims[axis]) : RU_OK;
+}
+
+ru_status rui_shape_signalwindow(const rui_infer *c)
+{
+    ru_type t = {.rank = 1};
+    RU_TRY(float_named(c, &t));
+    RU_TRY(size_spelled(c, 0, "size", false, 0, &t));
+    rui_set_out(c, 0, &t);
+    return RU_OK;
+}
+
+ru_status rui_shape_melweightmatrix(const rui_infer *c)
+{
+    ru_type t = {.rank = 2};
+    ru_status st;
+    int64_t rate;
+    RU_TRY(float_named(c, &t));
+    RU_TRY(size_spelled(c, 0, "num_mel_bins", false, 1, &t));
+    RU_TRY(size_spelled(c, 1, "dft_length", true, 0, &t));
+    (void)scalar_known(c, 2, "sample_rate", 1, &rate, &st);
+    RU_TRY(st);
+    for (uint32_t k = 3; k < 5; k++) {
+        RU_TRY(float_data(c, k));
+        if (rui_in(c, k)->rank != 0 && ru_type_count(rui_in(c, k)) != 1) {
+            return rui_infer_fail(c, "input %u must be one number", k);
+        }
+    }
+    rui_set_out(c, 0, &t);
+    return RU_OK;
+}

@@ -183,3 +183,74 @@ ru_status rui_ref_STFT(const ru_ref_call *c, ru_err *err)
     rui_ref_store(&c->out[0], y);
     return RU_OK;
 }
+
+/* a0 - a1 cos(2 pi k / n) + a2 cos(4 pi k / n) */
+static ru_status window(const ru_ref_call *c, double a0, double a1, double a2)
+{
+    int64_t size = c->out[0].type.dims[0];
+    double n = (double)(ru_node_int(c->node, RU_ATTR_periodic, 1) != 0 ? size : size - 1);
+    for (int64_t k = 0; k < size; k++) {
+        double angle = n > 0 ? 2 * pi * (double)k / n : pi; /* a window of one number is 1 */
+        rui_ref_set(c->out[0].type.dtype, c->out[0].data, k,
+                    a0 - a1 * cos(angle) + a2 * cos(2 * angle));
+    }
+    return RU_OK;
+}
+
+ru_status rui_ref_HannWindow(const ru_ref_call *c, ru_err *err)
+{
+    (void)err;
+    return window(c, 0.5, 0.5, 0);
+}
+
+ru_status rui_ref_HammingWindow(const ru_ref_call *c, ru_err *err)
+{
+    (void)err;
+    return window(c, 25.0 / 46, 21.0 / 46, 0);
+}
+
+ru_status rui_ref_BlackmanWindow(const ru_ref_call *c, ru_err *err)
+{
+    (void)err;
+    return window(c, 0.42, 0.5, 0.08);
+}
+
+/* Triangle `i` of the filters, between the bins low, top and high. */
+static void triangle(double *y, int64_t bins, int64_t mels, int64_t i, const int64_t *edge)
+{
+    int64_t low = edge[0], top = edge[1], high = edge[2];
+    for (int64_t j = low; j <= top && j < bins; j++) {
+        y[j * mels + i] = top == low ? 1 : (double)(j - low) / (double)(top - low);
+    }
+    for (int64_t j = top; j < high && j < bins && high > top; j++) {
+        y[j * mels + i] = (double)(high - j) / (double)(high - top);
+    }
+}
+
+ru_status rui_ref_MelWeightMatrix(const ru_ref_call *c, ru_err *err)
+{
+    int64_t bins = c->out[0].type.dims[0], mels = c->out[0].type.dims[1], *length, *rate;
+    double *y, *low, *high;
+    RU_TRY(rui_ref_zeros(c, bins * mels, &y, err));
+    RU_TRY(rui_ref_in_ints(c, 1, &length, err));
+    RU_TRY(rui_ref_in_ints(c, 2, &rate, err));
+    RU_TRY(rui_ref_in(c, 3, &low, err));
+    RU_TRY(rui_ref_in(c, 4, &high, err));
+    double from = 2595 * log10(1 + low[0] / 700);
+    double step = (2595 * log10(1 + high[0] / 700) - from) / (double)(mels + 2);
+    if (!(low[0] >= 0 && high[0] >= low[0] && high[0] < 1e9) || rate[0] < 1) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "MelWeightMatrix: frequencies from %g to %g at %lld samples per second",
+                       low[0], high[0], (long long)rate[0]);
+    }
+    for (int64_t i = 0; i < mels; i++) {
+        int64_t edge[3];
+        for (int64_t k = 0; k < 3; k++) {
+            double hertz = 700 * (pow(10, (from + (double)(i + k) * step) / 2595) - 1);
+            edge[k] = (int64_t)floor((double)(length[0] + 1) * hertz / (double)rate[0]);
+        }
+        triangle(y, bins, mels, i, edge);
+    }
+    rui_ref_store(&c->out[0], y);
+    return RU_OK;
+}

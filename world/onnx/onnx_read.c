@@ -667,6 +667,10 @@ static uint32_t shape_inputs(ru_op op)
                  {"DFT", 6},
                  {"STFT", 10},
                  {"Col2Im", 6},
+                 {"HannWindow", 1},
+                 {"HammingWindow", 1},
+                 {"BlackmanWindow", 1},
+                 {"MelWeightMatrix", 3},
                  {"NonMaxSuppression", 28}};
     if (strncmp(name, "Reduce", 6) == 0 && ru_op_get(op)->onnx) {
         return 2;
