@@ -399,6 +399,8 @@ static uint8_t *snapshot(made *m, const ru_graph *g, ru_exe *e, int64_t *bytes)
  * list is progress, to put one in is not. */
 static const ru_op slow_ops[] = {
     RU_OP_Compress, /* its size depends on data */
+    RU_OP_NonZero,
+    RU_OP_Unique,
     RU_OP_Col2Im,
     RU_OP_DFT,
     RU_OP_STFT,

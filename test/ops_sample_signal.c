@@ -99,6 +99,26 @@ void sample_melweightmatrix(ops_case *c)
     integers_only(c);
 }
 
+void sample_nonzero(ops_case *c)
+{
+    c->fixed[0] = true; /* its shape is that of the data */
+    (void)ops_in_ints(c, ops_shape(c, ops_coin(c) ? RU_F32 : RU_I64, 0, 3), -1, 1);
+    integers_only(c);
+}
+
+void sample_unique(ops_case *c)
+{
+    c->fixed[0] = true;
+    ru_type t = ops_shape(c, ops_coin(c) ? RU_F32 : RU_I32, 1, 3);
+    (void)ops_in_ints(c, t, -2, 2);
+    if (ops_coin(c)) {
+        ops_attr_int(c, RU_ATTR_axis, ops_pick(c, -1, (int64_t)t.rank - 1));
+    }
+    ops_attr_int(c, RU_ATTR_sorted, ops_coin(c));
+    c->n_out = 4;
+    integers_only(c);
+}
+
 void sample_dynamicquantizelinear(ops_case *c)
 {
     (void)ops_in_grid(c, ops_shape(c, RU_F32, 0, 3), -4.0, 4.0);

@@ -64,6 +64,8 @@ ru_status rui_broadcast(const rui_infer *c, const ru_type *a, const ru_type *b, 
 const int64_t *rui_known(const rui_infer *c, uint32_t k, uint32_t *n);
 /* Like rui_known, but all must be plain numbers; NULL otherwise. */
 const int64_t *rui_known_numbers(const rui_infer *c, uint32_t k, uint32_t *n);
+/* All elements of a constant input, row-major; NULL: it is none. */
+const void *rui_const_data(const rui_infer *c, uint32_t k);
 /* Elements of a constant float input as doubles; NULL: not constant. */
 const double *rui_const_floats(const rui_infer *c, uint32_t k, uint32_t *n);
 /* Is the boolean v known, and what is it? */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "world/nms.h"
+#include "world/unique.h"
 
 ru_status rui_shape_reshape(const rui_infer *c)
 {
@@ -387,18 +388,93 @@ ru_status rui_shape_compress(const rui_infer *c)
     } else {
         RU_TRY(rui_axis(c, ru_node_int(&c->n, RU_ATTR_axis, 0), t.rank, &axis));
     }
+    const ru_type *mask = rui_in(c, 1);
+    int64_t along = a != NULL ? t.dims[axis] : ru_type_count(rui_in(c, 0));
     uint32_t n;
     const int64_t *keep = rui_known_numbers(c, 1, &n);
-    if (keep == NULL) {
+    const uint8_t *bytes = rui_const_data(c, 1);
+    if (mask->dtype != RU_BOOL || mask->rank != 1 || (along >= 0 && mask->dims[0] > along)) {
+        return rui_infer_fail(c, "the condition must be a list of at most %lld booleans",
+                              (long long)along);
+    }
+    if (keep == NULL && bytes == NULL) {
         RU_TRY(rui_dim_fresh(c, 0, axis, &t.dims[axis]));
     } else {
         t.dims[axis] = 0;
-        for (uint32_t i = 0; i < n; i++) {
-            t.dims[axis] += keep[i] != 0 ? 1 : 0;
+        for (int64_t i = 0; i < mask->dims[0]; i++) {
+            t.dims[axis] += (keep != NULL ? keep[i] != 0 : bytes[i] != 0) ? 1 : 0;
         }
     }
     rui_set_out(c, 0, &t);
     return RU_OK;
+}
+
+/* Elements of constant data that are not 0; NaN is not, and neither is a sign without number. */
+static int64_t count_nonzero(const ru_type *t, const uint8_t *data)
+{
+    int64_t n = 0, bytes = ru_dtype_bytes(t->dtype);
+    for (int64_t i = 0; i < ru_type_count(t); i++) {
+        uint64_t x = 0;
+        memcpy(&x, data + i * bytes, (size_t)bytes);
+        bool sign = ru_dtype_is_float(t->dtype) && x == UINT64_C(1) << (8 * bytes - 1);
+        n += x != 0 && !sign ? 1 : 0;
+    }
+    return n;
+}
+
+ru_status rui_shape_nonzero(const rui_infer *c)
+{
+    const ru_type *x = rui_in(c, 0);
+    ru_type t = {.dtype = RU_I64, .rank = 2, .dims = {x->rank > 0 ? x->rank : 1}};
+    uint32_t n;
+    const int64_t *known = rui_known_numbers(c, 0, &n);
+    const void *data = rui_const_data(c, 0);
+    if (data != NULL) {
+        t.dims[1] = count_nonzero(x, data);
+    } else if (known != NULL) {
+        for (uint32_t i = 0; i < n; i++) {
+            t.dims[1] += known[i] != 0 ? 1 : 0;
+        }
+    } else if (ru_type_is_concrete(x) && ru_type_count(x) == 0) {
+        t.dims[1] = 0;
+    } else {
+        RU_TRY(rui_dim_fresh(c, 0, 1, &t.dims[1]));
+    }
+    rui_set_out(c, 0, &t);
+    return RU_OK;
+}
+
+ru_status rui_shape_unique(const rui_infer *c)
+{
+    const ru_type *x = rui_in(c, 0);
+    const void *data = rui_const_data(c, 0);
+    ru_type t = *x, list = {.dtype = RU_I64, .rank = 1};
+    bool whole = ru_node_attr(&c->n, RU_ATTR_axis) == NULL;
+    uint32_t axis = 0;
+    if (whole) {
+        t.rank = 1;
+    } else {
+        RU_TRY(rui_axis(c, ru_node_int(&c->n, RU_ATTR_axis, 0), t.rank, &axis));
+    }
+    int64_t all = whole ? ru_type_count(x) : x->dims[axis];
+    if (data != NULL && ru_type_count(x) > 0) {
+        ru_unique u;
+        ru_arena_mark mark = ru_arena_mark_get(c->g->arena);
+        RU_TRY(ru_unique_find(&c->n, x, data, c->g->arena, &u, c->err));
+        ru_arena_rewind(c->g->arena, mark);
+        t.dims[axis] = u.n;
+    } else if (ru_type_is_concrete(x) && ru_type_count(x) == 0) {
+        t.dims[axis] = all > 0 ? 1 : 0;
+    } else {
+        RU_TRY(rui_dim_fresh(c, 0, axis, &t.dims[axis]));
+    }
+    list.dims[0] = t.dims[axis];
+    rui_set_out(c, 0, &t);
+    rui_set_out(c, 1, &list);
+    rui_set_out(c, 3, &list);
+    list.dims[0] = all;
+    rui_set_out(c, 2, &list);
+    return all != RU_DIM_UNKNOWN ? RU_OK : rui_infer_fail(c, "its size is not known");
 }
 
 /* The number of rows is what the boxes say: known when all inputs are constant. */

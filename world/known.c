@@ -116,6 +116,12 @@ const int64_t *rui_known_numbers(const rui_infer *c, uint32_t k, uint32_t *n)
     return v;
 }
 
+const void *rui_const_data(const rui_infer *c, uint32_t k)
+{
+    const ru_value *v = &c->g->values[ru_node_has_in(&c->n, k) ? c->n.in[k].v : 0];
+    return v->kind == RU_VALUE_CONST && ru_type_is_concrete(&v->type) ? v->data : NULL;
+}
+
 const double *rui_const_floats(const rui_infer *c, uint32_t k, uint32_t *n)
 {
     *n = 0;
