@@ -70,10 +70,10 @@ static ru_status mean_of_random(ru_replay *r, rui_replay_input *g, uint32_t seed
 static const struct {
     const char *name;
     uint32_t method;
-} others[] = {{"tic", RU_ORDER_TIC},         {"fixed", RU_ORDER_FIXED},
-              {"fifo", RU_ORDER_FIFO},       {"layer", RU_ORDER_LAYER},
-              {"reverse", RU_ORDER_REVERSE}, {"smallest", RU_ORDER_SMALLEST},
-              {"p3", RU_ORDER_P3},           {"bytescheduler", RU_ORDER_CREDIT}};
+} others[] = {
+    {"tac", RU_ORDER_TAC},           {"tic", RU_ORDER_TIC},     {"fixed", RU_ORDER_FIXED},
+    {"fifo", RU_ORDER_FIFO},         {"layer", RU_ORDER_LAYER}, {"reverse", RU_ORDER_REVERSE},
+    {"smallest", RU_ORDER_SMALLEST}, {"p3", RU_ORDER_P3},       {"bytescheduler", RU_ORDER_CREDIT}};
 
 static uint32_t seeds_of(const ru_replay *r)
 {
@@ -99,7 +99,7 @@ static ru_status cell(ru_replay *r, rui_replay_input *g, double ratio, double kn
     ru_replay_row row = ru_replay_row_of(name, "efficiency", false);
     ru_order_plan plan, other;
     rui_replay_set_f64(g, "ratio", ratio);
-    RU_TRY(plan_by(r, g, RU_ORDER_TAC, 1, true, &plan, err));
+    RU_TRY(plan_by(r, g, RU_ORDER_BEST, 1, true, &plan, err));
     row.ours = plan.efficiency;
     row.best_known = known;
     row.bound = efficiency_at(&plan, plan.bound_ns);
@@ -131,7 +131,7 @@ static ru_status gain(ru_replay *r, rui_replay_input *g, uint32_t k, ru_err *err
     ru_order_plan plan;
     random_mean random;
     rui_replay_set_f64(g, "ratio", published[k].ratio);
-    RU_TRY(plan_by(r, g, RU_ORDER_TAC, 1, true, &plan, err));
+    RU_TRY(plan_by(r, g, RU_ORDER_BEST, 1, true, &plan, err));
     RU_TRY(mean_of_random(r, g, seeds_of(r), &random, err));
     row.ours = random.step_s / ((double)plan.step_ns * 1e-9);
     row.published = published[k].gain;
@@ -184,7 +184,7 @@ static ru_status timed(ru_replay *r, rui_replay_input *g, const char *name, doub
         ru_order_plan plan;
         ru_arena_mark mark = ru_arena_mark_get(r->arena);
         int64_t from = ru_clock_now().ns;
-        RU_TRY(plan_by(r, g, RU_ORDER_TAC, 1, false, &plan, err));
+        RU_TRY(plan_by(r, g, RU_ORDER_BEST, 1, false, &plan, err));
         row.ours = fmin(row.ours, (double)(ru_clock_now().ns - from) * 1e-6);
         ru_arena_rewind(r->arena, mark);
     }
@@ -227,9 +227,10 @@ static ru_status timed_tenfold(ru_replay *r, const char *path, ru_err *err)
                             .workers = 1,
                             .slice_bytes = 1,
                             .partition_bytes = 1,
-                            .credit_bytes = 1};
+                            .credit_bytes = 1,
+                            .method = RU_ORDER_TAC};
     ru_order_plan plan;
-    ru_replay_row row = ru_replay_row_of("ten times nasnetalarge", "plan_ms", true);
+    ru_replay_row row = ru_replay_row_of("ten times nasnetalarge, tac alone", "plan_ms", true);
     row.timed = true;
     int64_t from = ru_clock_now().ns;
     RU_TRY(ru_plan_order(&in, r->arena, r->arena, &plan, err));
@@ -248,7 +249,7 @@ static ru_status straggle(ru_replay *r, rui_replay_input *g, ru_err *err)
     random_mean random;
     rui_replay_set_f64(g, "ratio", 1);
     rui_replay_set_u32(g, "workers", 4);
-    RU_TRY(plan_by(r, g, RU_ORDER_TAC, 1, true, &plan, err));
+    RU_TRY(plan_by(r, g, RU_ORDER_BEST, 1, true, &plan, err));
     RU_TRY(plan_by(r, g, RU_ORDER_FIXED, 1, true, &fixed, err));
     RU_TRY(mean_of_random(r, g, seeds_of(r), &random, err));
     rui_replay_set_u32(g, "workers", 1);

@@ -75,6 +75,7 @@ static int64_t key_of(const rui_order_graph *g, uint32_t r)
         return -(int64_t)g->turn[op];
     case RU_ORDER_SMALLEST:
         return g->in->param_bytes[op];
+    case RU_ORDER_BEST:
     case RU_ORDER_TAC:
     case RU_ORDER_TIC:
     case RU_ORDER_RANDOM:
@@ -248,23 +249,63 @@ static ru_status find_optimum(const rui_order_graph *g, ru_arena *out, ru_arena 
     return RU_OK;
 }
 
+/* By the method of g->in. The bound is that of all methods. */
+static ru_status plan_by(const rui_order_graph *g, int64_t bound_ns, ru_arena *out,
+                         ru_arena *scratch, ru_order_plan *plan, ru_err *err)
+{
+    ru_order_plan p = {.method = g->in->method, .bound_ns = bound_ns};
+    RU_TRY(make_lists(g, out, scratch, &p, err));
+    RU_TRY(rui_order_predict(g, scratch, &p, err));
+    if (g->in->method == RU_ORDER_OPTIMUM && g->n_xfers > 0) {
+        RU_TRY(find_optimum(g, out, scratch, &p, err));
+    }
+    *plan = p;
+    return RU_OK;
+}
+
+/* The method with the shortest step. A method that has no plan (too many pieces, too many orders)
+ * is passed over; without any, the first one's reason is the answer. */
+static ru_status best_of(const rui_order_graph *g, int64_t bound_ns, ru_arena *scratch,
+                         ru_order_method *best, ru_err *err)
+{
+    int64_t least = INT64_MAX;
+    ru_status first = RU_OK;
+    ru_order_in by = *g->in;
+    rui_order_graph same = *g;
+    same.in = &by;
+    for (uint32_t m = RU_ORDER_BEST + 1; m < RU_ORDER_METHODS; m++) {
+        ru_arena_mark mark = ru_arena_mark_get(scratch);
+        ru_order_plan p;
+        ru_err why;
+        by.method = (ru_order_method)m;
+        ru_status st =
+            plan_by(&same, bound_ns, scratch, scratch, &p, m == RU_ORDER_TAC ? err : &why);
+        ru_arena_rewind(scratch, mark);
+        first = m == RU_ORDER_TAC ? st : first;
+        if (st == RU_OK && p.step_ns < least) {
+            least = p.step_ns;
+            *best = (ru_order_method)m;
+        }
+    }
+    return least < INT64_MAX ? RU_OK : first;
+}
+
 ru_status ru_plan_order(const ru_order_in *in, ru_arena *out, ru_arena *scratch,
                         ru_order_plan *plan, ru_err *err)
 {
     RU_TRY(check_in(in, err));
     ru_arena_mark mark = ru_arena_mark_get(scratch);
+    ru_order_in by = *in;
     rui_order_graph g;
-    ru_order_plan p = {0};
-    RU_TRY(rui_order_graph_make(in, scratch, &g, err));
-    RU_TRY(make_lists(&g, out, scratch, &p, err));
-    RU_TRY(rui_order_predict(&g, scratch, &p, err));
-    RU_TRY(rui_order_bound(&g, scratch, &p.bound_ns, err));
-    if (in->method == RU_ORDER_OPTIMUM && g.n_xfers > 0) {
-        RU_TRY(find_optimum(&g, out, scratch, &p, err));
+    int64_t bound_ns;
+    RU_TRY(rui_order_graph_make(&by, scratch, &g, err));
+    RU_TRY(rui_order_bound(&g, scratch, &bound_ns, err));
+    if (in->method == RU_ORDER_BEST) {
+        RU_TRY(best_of(&g, bound_ns, scratch, &by.method, err));
     }
+    RU_TRY(plan_by(&g, bound_ns, out, scratch, plan, err));
     if (out != scratch) {
         ru_arena_rewind(scratch, mark);
     }
-    *plan = p;
     return RU_OK;
 }

@@ -11,7 +11,8 @@
  *   M(r) time of the transfer; P(r) compute that waits for r alone; M+(r) least transfer time that
  *   an op needs which waits for r and others; P and M+ over the transfers that are not sent yet
  *
- * The other methods are baselines.
+ * Neither is optimal: TAC takes its next step without looking further. BEST plays the step by every
+ * method and takes the shortest. The other methods are baselines.
  *
  * Source: tictac-2019 sec 4 (TIC, TAC); johnson-1954; p3-2019 (slices); bytescheduler-2019
  * (partitions and credit). Thread: any, pure. */
@@ -21,6 +22,7 @@
 #include "cost/step.h"
 
 typedef enum ru_order_method {
+    RU_ORDER_BEST, /* the shortest step of all others, the earlier of equal ones */
     RU_ORDER_TAC,
     RU_ORDER_TIC,
     RU_ORDER_RANDOM,   /* every worker its own random order: what frameworks do by default */
@@ -58,8 +60,9 @@ typedef struct ru_order_piece {
 } ru_order_piece;
 
 typedef struct ru_order_plan {
-    uint32_t n_lists;  /* 1: the same for all; else one a worker */
-    uint32_t n_pieces; /* of each list */
+    ru_order_method method; /* whose order it is, never BEST */
+    uint32_t n_lists;       /* 1: the same for all; else one a worker */
+    uint32_t n_pieces;      /* of each list */
     const ru_order_piece
         *pieces;          /* [n_lists, n_pieces] as they are sent, one worker each in turn */
     const uint32_t *rank; /* [n] place of the first piece of the op's tie group in list 0:
@@ -74,14 +77,16 @@ typedef struct ru_order_plan {
 #define RU_ORDER_NO_RANK UINT32_MAX
 
 /* Owner: arrays live in `out`. Cost: with r transfers of n ops TAC takes O(r n) time
- * and n r / 4 bytes, the others O((n + r) log n) and the check of a played step.
+ * and n r / 4 bytes, the others O((n + r) log n) and the check of a played step; BEST the
+ * sum of all.
  * Errors: RU_E_ARG, RU_E_INFEASIBLE (a circle), RU_E_LIMIT, also for OPTIMUM with too many. */
 RU_MUST_USE ru_status ru_plan_order(const ru_order_in *in, ru_arena *out, ru_arena *scratch,
                                     ru_order_plan *plan, ru_err *err);
 
 /* Every parameter is sent once to each worker, ranks say the order, a TIC rank follows from the
- * graph, and the predicted figures are those of the order, played a second time. Shares no code
- * with the planner. Cost: O(workers n (n + n_edges)). Errors: RU_E_INFEASIBLE, RU_E_LIMIT. */
+ * graph, and the predicted figures are those of the order, played a second time. BEST: no simple
+ * order (of the graph, of the input, by size) is shorter. Shares no code with the planner. Cost:
+ * O(workers n (n + n_edges)). Errors: RU_E_INFEASIBLE, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_plan_order_check(const ru_order_in *in, const ru_order_plan *plan,
                                           ru_arena *scratch, ru_err *err);
 

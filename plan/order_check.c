@@ -286,12 +286,70 @@ static ru_status check_tic(judge *j, ru_arena *a, ru_err *err)
     return RU_OK;
 }
 
+/* Key of an op in the simple orders: place in the graph, number in the input, bytes. */
+static int64_t simple_key(const judge *j, uint32_t by, uint32_t op)
+{
+    return by == 0 ? j->place[op] : by == 1 ? op : j->in->param_bytes[op];
+}
+
+/* None of the simple orders may be shorter than what is called the best. Whole parameters, the same
+ * for all workers; the next one is found by scanning. */
+static ru_status check_simple(const judge *of, ru_arena *a, ru_err *err)
+{
+    const ru_order_in *in = of->in;
+    ru_order_piece *pieces = RU_NEW(a, ru_order_piece, in->n);
+    bool *sent = RU_NEW(a, bool, in->n);
+    ru_order_plan rival = {.n_lists = 1, .pieces = pieces};
+    for (uint32_t i = 0; i < in->n; i++) {
+        rival.n_pieces += in->param_bytes[i] > 0 ? 1 : 0;
+    }
+    judge j = {.in = in, .plan = &rival};
+    if (pieces == NULL || sent == NULL || !judge_init(&j, a)) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory to check the order of %u ops", in->n);
+    }
+    memcpy(j.place, of->place, in->n * sizeof *j.place);
+    for (uint32_t by = 0; by < 3; by++) {
+        memset(sent, 0, in->n * sizeof *sent);
+        for (uint32_t k = 0; k < rival.n_pieces; k++) {
+            uint32_t best = in->n;
+            for (uint32_t i = 0; i < in->n; i++) {
+                bool open = in->param_bytes[i] > 0 && !sent[i];
+                best = open && (best == in->n || simple_key(&j, by, i) < simple_key(&j, by, best))
+                           ? i
+                           : best;
+            }
+            sent[best] = true;
+            pieces[k] = (ru_order_piece){best, in->param_bytes[best]};
+        }
+        send_all(&j);
+        int64_t last = 0;
+        for (uint32_t w = 0; w < in->workers; w++) {
+            int64_t end = compute(&j, w);
+            last = end > last ? end : last;
+        }
+        if (last < of->plan->step_ns) {
+            return RU_FAIL(err, RU_E_INFEASIBLE,
+                           "a step of %lld ns is not the shortest: a simple order takes %lld ns",
+                           (long long)of->plan->step_ns, (long long)last);
+        }
+    }
+    return RU_OK;
+}
+
 ru_status ru_plan_order_check(const ru_order_in *in, const ru_order_plan *plan, ru_arena *scratch,
                               ru_err *err)
 {
     ru_arena_mark mark = ru_arena_mark_get(scratch);
-    judge j = {.in = in, .plan = plan};
-    bool per_worker = in->method == RU_ORDER_RANDOM;
+    ru_order_in by = *in;
+    by.method = plan->method;
+    judge j = {.in = &by, .plan = plan};
+    bool best = in->method == RU_ORDER_BEST;
+    if (plan->method == RU_ORDER_BEST || plan->method >= RU_ORDER_METHODS ||
+        (!best && plan->method != in->method)) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "the order is of method %u instead of %u",
+                       (uint32_t)plan->method, (uint32_t)in->method);
+    }
+    bool per_worker = plan->method == RU_ORDER_RANDOM;
     if (plan->n_lists != (per_worker ? in->workers : 1)) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "the plan has %u lists for %u workers", plan->n_lists,
                        in->workers);
@@ -304,8 +362,12 @@ ru_status ru_plan_order_check(const ru_order_in *in, const ru_order_plan *plan, 
         RU_TRY(check_list(&j, list, err));
     }
     RU_TRY(check_figures(&j, err));
-    if (in->method == RU_ORDER_TIC) {
+    if (plan->method == RU_ORDER_TIC) {
         RU_TRY(check_tic(&j, scratch, err));
+    }
+    if (best) {
+        by.method = RU_ORDER_FIFO; /* no credit */
+        RU_TRY(check_simple(&j, scratch, err));
     }
     ru_arena_rewind(scratch, mark);
     return RU_OK;

@@ -116,6 +116,7 @@ static void ranks_follow_the_definitions(void **state)
         ru_err err;
         small_make(&s, &r, OPS);
         s.in.workers = 1;
+        s.in.method = RU_ORDER_TAC;
         s.in.link.bytes_per_s = round % 4 == 0 ? 1e14 : 125e6; /* transfers of 0 ns */
         assert_ok(ru_plan_order(&s.in, &a, &scratch, &p, &err), err);
         uint32_t left = 0;
@@ -162,7 +163,7 @@ static void no_method_beats_the_optimum_or_its_bound(void **state)
         assert_ok(ru_plan_order(&s.in, &a, &scratch, &best, &err), err);
         assert_true(best.bound_ns <= best.step_ns);
         assert_ok(ru_plan_order_check(&s.in, &best, &scratch, &err), err);
-        for (uint32_t m = 0; m < RU_ORDER_METHODS; m++) {
+        for (uint32_t m = RU_ORDER_TAC; m < RU_ORDER_METHODS; m++) {
             s.in.method = (ru_order_method)m;
             assert_ok(ru_plan_order(&s.in, &a, &scratch, &p, &err), err);
             assert_ok(ru_plan_order_check(&s.in, &p, &scratch, &err), err);
@@ -174,6 +175,70 @@ static void no_method_beats_the_optimum_or_its_bound(void **state)
     }
     assert_true(tac_best > rounds / 2); /* a greedy rule, but not a bad one */
     ru_arena_fini(&scratch);
+    ru_arena_fini(&a);
+}
+
+/* The best method's step is the least of all methods' and, for few transfers, of all orders; the
+ * checker refuses another method's longer order under that name. */
+static void the_best_is_the_shortest_of_all_methods(void **state)
+{
+    (void)state;
+    ru_rng r = ru_rng_from(ru_test_seed(), 77);
+    uint32_t not_tac = 0, refused_n = 0;
+    for (uint32_t round = 0; round < 400; round++) {
+        ru_arena a;
+        ru_err err;
+        ru_arena_init(&a, 0);
+        small s;
+        small_make(&s, &r, 5);
+        ru_order_plan best, p;
+        s.in.method = RU_ORDER_BEST;
+        assert_ok(ru_plan_order(&s.in, &a, &a, &best, &err), err);
+        assert_ok(ru_plan_order_check(&s.in, &best, &a, &err), err);
+        not_tac += best.method != RU_ORDER_TAC ? 1 : 0;
+        for (uint32_t m = RU_ORDER_BEST + 1; m < RU_ORDER_METHODS; m++) {
+            ru_order_in by = s.in;
+            by.method = (ru_order_method)m;
+            assert_ok(ru_plan_order(&by, &a, &a, &p, &err), err);
+            assert_true(best.step_ns <= p.step_ns);
+            refused_n += ru_plan_order_check(&s.in, &p, &a, &err) != RU_OK ? 1 : 0;
+        }
+        ru_arena_fini(&a);
+    }
+    assert_true(not_tac > 0 && refused_n > 100);
+}
+
+/* Five transfers of which TAC sends the largest, 19 kB that only the last op needs, first: 63 ms
+ * instead of the 47 ms that the link and the ops after it ask at least. */
+static void the_best_is_not_misled_by_a_large_late_transfer(void **state)
+{
+    (void)state;
+    const int64_t ns[] = {2000000, 4000000, 5000000, 20000000, 3000000};
+    const int64_t bytes[] = {3000, 7000, 9000, 5000, 19000};
+    const ru_step_edge edges[] = {{0, 1}, {0, 2}, {1, 2}, {2, 3}};
+    ru_order_in in = {.n = 5,
+                      .op_ns = ns,
+                      .param_bytes = bytes,
+                      .edges = edges,
+                      .n_edges = 4,
+                      .link = {.bytes_per_s = 1e6},
+                      .workers = 1,
+                      .slice_bytes = 1 << 20,
+                      .partition_bytes = 1 << 20,
+                      .credit_bytes = 1 << 20};
+    ru_arena a;
+    ru_err err;
+    ru_order_plan p, tac;
+    ru_arena_init(&a, 0);
+    assert_ok(ru_plan_order(&in, &a, &a, &p, &err), err);
+    assert_ok(ru_plan_order_check(&in, &p, &a, &err), err);
+    assert_int_equal(p.step_ns, 47000000);
+    assert_int_equal(p.pieces[4].op, 4);
+    in.method = RU_ORDER_TAC;
+    assert_ok(ru_plan_order(&in, &a, &a, &tac, &err), err);
+    assert_ok(ru_plan_order_check(&in, &tac, &a, &err), err);
+    in.method = RU_ORDER_BEST;
+    assert_int_equal(ru_plan_order_check(&in, &tac, &a, &err), RU_E_INFEASIBLE);
     ru_arena_fini(&a);
 }
 
@@ -316,5 +381,7 @@ static void bad_facts_are_refused(void **state)
 
 RU_TESTS(plan_order, cmocka_unit_test(ranks_follow_the_definitions),
          cmocka_unit_test(no_method_beats_the_optimum_or_its_bound),
+         cmocka_unit_test(the_best_is_the_shortest_of_all_methods),
+         cmocka_unit_test(the_best_is_not_misled_by_a_large_late_transfer),
          cmocka_unit_test(the_checker_refuses_corrupted_plans),
          cmocka_unit_test(bad_facts_are_refused))
