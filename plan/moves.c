@@ -56,9 +56,11 @@ static ru_status check_in(const ru_moves_in *in, ru_err *err)
                        "every worker leaves, so no worker can hold the executors");
     }
     if (!(in->iterations >= 0 && in->iterations <= 1e15) || in->barrier_ns < 0 ||
-        in->pause_ns < 0 || in->barrier_ns > (int64_t)1e17 || in->pause_ns > (int64_t)1e12) {
-        return RU_FAIL(err, RU_E_ARG, "a horizon of %g iterations, or a pause, is out of range",
-                       in->iterations);
+        !(in->noise >= 0 && in->noise <= 1) || in->pause_ns < 0 || in->barrier_ns > (int64_t)1e17 ||
+        in->pause_ns > (int64_t)1e12) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "a horizon of %g iterations, a noise of %g, or a pause is out of range",
+                       in->iterations, in->noise);
     }
     RU_TRY(check_objects(in, n, err));
     for (uint32_t k = 0; k < in->n_pairs; k++) {
@@ -105,6 +107,43 @@ static ru_status balance(rui_moves_map *m, const rui_moves_dual *dual, ru_arena 
     return RU_OK;
 }
 
+/* Does the map at hand cost at most the noise more than `cost`? */
+static bool within_noise(const rui_moves_map *m, double cost)
+{
+    const ru_moves_in *in = m->in;
+    double iteration = (double)m->load.at[1] + (double)in->barrier_ns;
+    return m->over_bytes == 0 && rui_moves_cost(m) - cost <= in->noise * in->iterations * iteration;
+}
+
+/* What need not move stays if all its moves together gain no more than what the costs are known
+ * to: with what must move where the best map has it, or where `keep` puts it. */
+static ru_status settle(rui_moves_map *m, ru_arena *scratch, bool *proven, ru_err *err)
+{
+    const ru_moves_in *in = m->in;
+    uint32_t *best = ru_arena_copy(scratch, m->to, (int64_t)(m->n * sizeof *best), 4);
+    if (best == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u objects", m->n);
+    }
+    double cost = rui_moves_cost(m);
+    bool moved = false;
+    for (uint32_t j = 0; j < m->n; j++) {
+        uint32_t on = in->object[j].on;
+        if (on != RU_MOVES_NONE && !in->worker[on].leaving && m->to[j] != on) {
+            rui_moves_put(m, j, on);
+            moved = true;
+        }
+    }
+    if (moved && !within_noise(m, cost)) {
+        RU_TRY(rui_moves_keep(m, scratch, err));
+        if (!within_noise(m, cost)) {
+            rui_moves_put_all(m, best);
+            return RU_OK;
+        }
+    }
+    *proven = *proven && !moved;
+    return RU_OK;
+}
+
 static ru_status find_map(rui_moves_map *m, const rui_moves_dual *dual, ru_arena *scratch,
                           bool *proven, ru_err *err)
 {
@@ -123,7 +162,8 @@ static ru_status find_map(rui_moves_map *m, const rui_moves_dual *dual, ru_arena
     case RU_MOVES_METHODS:
         break;
     }
-    return balance(m, dual, scratch, proven, err);
+    RU_TRY(balance(m, dual, scratch, proven, err));
+    return m->in->noise > 0 && m->over_bytes == 0 ? settle(m, scratch, proven, err) : RU_OK;
 }
 
 /* Does x go before y? Executors first, each kind with the least state first. */

@@ -7,7 +7,9 @@
  *   load of a worker   = cost/load.h; bytes of a pair on one worker need no link
  *   moving             = max over workers of bytes in and out / rate + objects * pause
  *
- * so that nothing moves that does not pay within the horizon. Few objects: the least cost by branch
+ * so that nothing moves that does not pay within the horizon. Costs are measured, so that ever
+ * another map is a little cheaper: what need not move stays unless the whole gain is above `noise`
+ * of an iteration over the horizon. Few objects: the least cost by branch
  * and bound, proven. More: moves and exchanges from the most loaded worker on, from two starts,
  * and what does not pay is taken back.
  *
@@ -19,6 +21,10 @@
 #include "base/arena.h"
 
 #define RU_MOVES_NONE UINT32_MAX
+/* Part of an iteration that measured costs hide: with errors of 3 % for each executor (20 jobs of
+ * 20 executors on 4 workers, 40 plans each) 10 objects move in the last 30 plans; 535 at 0.03,
+ * 4,052 at 0, and iterations with moves take 2 % longer then. */
+#define RU_MOVES_NOISE 0.05
 
 enum {
     RU_MOVES_WORKERS_MAX = 4096,
@@ -64,6 +70,7 @@ typedef struct ru_moves_in {
     const ru_moves_pair *pair;     /* [n_pairs] */
     uint32_t n_workers, n_executors, n_shards, n_pairs;
     double iterations; /* horizon, >= 0 */
+    double noise;      /* relative error of a measured load, 0 to 1 */
     int64_t barrier_ns, pause_ns;
     ru_moves_method method;
     int64_t nodes_max;   /* of branch and bound; then the search's best stands, not proven */
@@ -92,7 +99,8 @@ RU_MUST_USE ru_status ru_plan_moves(const ru_moves_in *in, ru_arena *out, ru_are
                                     ru_moves_plan *plan, ru_err *err);
 
 /* Legal, complete, and figures that follow from the map; of ours: taking back any single move does
- * not cost less. Shares no code with the planner. Errors: RU_E_INFEASIBLE, RU_E_LIMIT. */
+ * not cost less, and taking back all that need not be costs more by the noise. Shares no code with
+ * the planner. Errors: RU_E_INFEASIBLE, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_plan_moves_check(const ru_moves_in *in, const ru_moves_plan *plan,
                                           ru_arena *scratch, ru_err *err);
 

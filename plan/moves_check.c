@@ -163,6 +163,42 @@ static ru_status check_taking_back(const ru_moves_in *in, const ru_moves_plan *p
     return RU_OK;
 }
 
+/* All moves that need not be, taken back together: the noise must not explain what they gain. */
+static ru_status check_noise(const ru_moves_in *in, const ru_moves_plan *p, ru_arena *scratch,
+                             ru_err *err)
+{
+    uint32_t *to = ru_arena_copy(scratch, p->to, (int64_t)(p->n * sizeof *to), 8);
+    sums t;
+    if (to == NULL || !sums_new(&t, in->n_workers, scratch)) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory to check %u moves", p->n_moves);
+    }
+    uint32_t back = 0;
+    for (uint32_t j = 0; j < p->n; j++) {
+        uint32_t on = in->object[j].on;
+        if (on != RU_MOVES_NONE && !in->worker[on].leaving && on != to[j]) {
+            to[j] = on;
+            back++;
+        }
+    }
+    sum_up(in, to, p->n, &t);
+    double load = 0, moving = 0;
+    bool fits = true;
+    for (uint32_t w = 0; w < in->n_workers; w++) {
+        int64_t most = in->worker[w].memory_bytes;
+        load = fmax(load, t.load[w]);
+        moving = fmax(moving, t.moving[w]);
+        fits = fits && (most == 0 || t.memory[w] <= most);
+    }
+    double before = load + (double)in->barrier_ns;
+    double gain = in->iterations * before + moving - p->cost_ns;
+    if (back > 0 && fits && gain < in->noise * in->iterations * before * (1 - 1e-9)) {
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "%u moves gain %g s together, which is less than the noise", back,
+                       gain * 1e-9);
+    }
+    return RU_OK;
+}
+
 ru_status ru_plan_moves_check(const ru_moves_in *in, const ru_moves_plan *plan, ru_arena *scratch,
                               ru_err *err)
 {
@@ -179,6 +215,9 @@ ru_status ru_plan_moves_check(const ru_moves_in *in, const ru_moves_plan *plan, 
     }
     sum_up(in, plan->to, plan->n, &s);
     RU_TRY(check_figures(in, plan, &s, err));
+    if (in->method == RU_MOVES_BALANCE && in->noise > 0) {
+        RU_TRY(check_noise(in, plan, scratch, err));
+    }
     double work = (double)plan->n_moves * ((double)plan->n + in->n_pairs + in->n_workers);
     bool ours = in->method == RU_MOVES_BALANCE && work < WORK_MAX;
     return ours ? check_taking_back(in, plan, &s, scratch, err) : RU_OK;

@@ -223,6 +223,14 @@ static const ru_conf_field fields[] = {
      .min = 0,
      .max = 1e12,
      .help = "number of iterations within which moves must pay off"},
+    {.name = "noise",
+     .type = RU_CONF_F64,
+     AT(moves_in, noise),
+     .def = "0.05",
+     .min = 0,
+     .max = 1,
+     .help = "relative error of a worker's measured load; what need not move stays unless moving "
+             "gains more than this part of the iterations"},
     {.name = "barrier",
      .type = RU_CONF_TIME,
      AT(moves_in, barrier_ns),
@@ -317,6 +325,7 @@ static ru_status inner(const moves_in *in, ru_moves_method method, ru_arena *a, 
                          .n_shards = in->shards.n,
                          .n_pairs = in->local.n,
                          .iterations = in->iterations,
+                         .noise = in->noise,
                          .barrier_ns = in->barrier_ns,
                          .pause_ns = in->pause_ns,
                          .method = method,
@@ -413,13 +422,17 @@ static ru_status report_moves(const void *in, const void *plan, const ru_policy_
     ru_report_assume(
         r, "executors cost as much as measured; the work of a worker is spread over its cores");
     ru_report_assume(r, "the job pauses while objects move");
+    if (s->noise > 0) {
+        ru_report_assume(r, "what gains less than %.3g %% of an iteration is measurement noise",
+                         100 * s->noise);
+    }
     ru_report_trigger(r, "iteration_s", 0.1);
     return RU_OK;
 }
 
 const ru_policy ru_policy_moves = {
     .name = "moves",
-    .version = 1,
+    .version = 2,
     .decides = "which worker holds which executor and which shard of the parameters",
     .source = "litz-2018",
     .in = &table,

@@ -30,7 +30,7 @@ typedef struct ru_moves_policy_sample {
 
 typedef struct ru_moves_policy_in {
     ru_conf_sections workers, executors, shards, local, samples;
-    double iterations;
+    double iterations, noise;
     int64_t barrier_ns, pause_ns;
     uint32_t method, nodes_max;
 } ru_moves_policy_in;

@@ -242,6 +242,7 @@ static void plan(ru_engine *e, ru_time now, ru_effects *fx)
                             .n_executors = e->n_execs,
                             .n_shards = e->n_shards,
                             .iterations = e->opt.clocks - l->closed,
+                            .noise = RU_MOVES_NOISE,
                             .pause_ns = 1000000,
                             .method = (ru_moves_method)e->opt.moves,
                             .nodes_max = 20000};

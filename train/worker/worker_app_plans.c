@@ -58,6 +58,7 @@ void rui_app_planned(void *self, const ru_moves_in *in, ru_time now)
                                      .shards =
                                          objects_of(in->object + in->n_executors, in->n_shards, &a),
                                      .iterations = in->iterations,
+                                     .noise = in->noise,
                                      .barrier_ns = in->barrier_ns,
                                      .pause_ns = in->pause_ns,
                                      .method = (uint32_t)in->method,
