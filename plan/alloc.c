@@ -122,9 +122,10 @@ static void measure(rui_alloc_values *v, const rui_alloc_state *s, ru_alloc_shar
         sum += in->power == 0 ? ru_math_log(x) : ru_math_exp(in->power * ru_math_log(x));
     }
     double mean = in->n_jobs > 0 ? sum / in->n_jobs : 0;
-    p->fitness = in->n_jobs == 0  ? 0
-                 : in->power == 0 ? ru_math_exp(mean)
-                                  : ru_math_exp(ru_math_log(mean) / in->power);
+    if (in->n_jobs > 0) { /* 1: all have their fair share */
+        double x = in->power == 0 ? ru_math_exp(mean) : ru_math_exp(ru_math_log(mean) / in->power);
+        p->fitness = (x - 1e-3) / v->scale;
+    }
     p->devices = v->total;
     p->utility /= v->total > 0 ? v->total : 1;
     p->nodes_wanted = rui_alloc_nodes(v);

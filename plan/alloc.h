@@ -98,8 +98,10 @@ typedef struct ru_alloc_plan {
     const ru_alloc_part *parts; /* [n_parts] */
     uint32_t n_jobs, n_parts;
     uint32_t devices, used;
-    int64_t loss;          /* sum over jobs, 1e-9: what pollux makes small; 0 for other methods */
-    double fitness;        /* power mean of speedups, restarts counted */
+    int64_t loss; /* sum over jobs, 1e-9: what pollux makes small; 0 for other methods */
+    /* Power mean of speedups, restarts counted; 1: fair shares. To each a thousandth of what a
+     * node gives is added before and taken off after, so that a job that waits is not all. */
+    double fitness;
     double utility;        /* sum of speedups over one replica / devices */
     uint32_t nodes_wanted; /* by autoscaling; else n_nodes */
 } ru_alloc_plan;

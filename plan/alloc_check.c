@@ -174,15 +174,16 @@ static ru_status check_figures(const ru_alloc_in *in, const ru_alloc_plan *p, co
                 in->n_jobs;
         utility += one > 0 ? good / one : 0;
     }
-    double fitness = in->n_jobs == 0  ? 0
+    double fitness = in->n_jobs == 0  ? 1e-3
                      : in->power == 0 ? ru_math_exp(mean)
                                       : ru_math_pow(mean, 1 / in->power);
     utility /= c->devices > 0 ? c->devices : 1;
     if (fabs((double)p->loss - loss) > in->n_jobs + 1e-6 * fabs(loss) ||
-        !near(fitness, p->fitness, 1e-9) || !near(utility, p->utility, 1e-9)) {
+        !near(fitness, p->fitness * scale + 1e-3, 1e-9) || !near(utility, p->utility, 1e-9)) {
         return RU_FAIL(err, RU_E_INFEASIBLE,
                        "loss %lld, fitness %.12g, utility %.12g, not %.12g, %.12g, %.12g",
-                       (long long)p->loss, p->fitness, p->utility, loss, fitness, utility);
+                       (long long)p->loss, p->fitness, p->utility, loss, (fitness - 1e-3) / scale,
+                       utility);
     }
     return RU_OK;
 }

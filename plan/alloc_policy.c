@@ -608,8 +608,16 @@ static ru_status report_alloc(const void *in, const void *plan, const ru_policy_
         }
         ru_arena_rewind(tools->scratch, mark);
     }
-    ru_report_assume(r, "fitness is the power mean over jobs of goodput divided by the goodput of "
-                        "a fair share, restarts included; larger is better");
+    ru_report_assume(r,
+                     "fitness is the power mean (%g) over jobs of goodput divided by the goodput "
+                     "of a fair share, times what a restart leaves; larger is better, 1 is fair",
+                     f->power);
+    if (p->devices > 0) {
+        ru_report_assume(r,
+                         "to each job's ratio %.3g is added before the mean and taken off after, "
+                         "so that a job that waits counts as little and not as nothing",
+                         1e-3 * p->devices / f->nodes.n);
+    }
     ru_report_assume(r,
                      "all devices are equal; goodput depends on how many devices, and on whether "
                      "they lie on one node");
@@ -620,7 +628,7 @@ static ru_status report_alloc(const void *in, const void *plan, const ru_policy_
 
 const ru_policy ru_policy_alloc = {
     .name = "alloc",
-    .version = 1,
+    .version = 2,
     .decides = "which job runs on which devices of a cluster, with what batch",
     .source = "qiao-2021 sec 4.2",
     .in = &table,
