@@ -196,6 +196,25 @@ static void test_npy(void **state)
     expect_failure(opt, RU_E_DATA, "tokens.u16");
 }
 
+/* Labels of shape [n, 1], as a column of a table is cut out in numpy, are labels of shape [n]. */
+static void test_a_column_of_labels(void **state)
+{
+    (void)state;
+    char text[128 + 6] = "\x93NUMPY\x01\0\x76";
+    const char head[] = "{'descr': '|i1', 'fortran_order': False, 'shape': (6, 1), }";
+    memset(text + 10, ' ', 118);
+    memcpy(text + 10, head, sizeof head - 1);
+    memcpy(text + 127, "\n\0\2\1\1\0\2", 7);
+    const char *paths[] = {AT("x.npy"), text_file(".npy", text, sizeof text)};
+    ru_dataset *d = open_with((ru_data_options){.format = "npy", .paths = paths, .n_paths = 2});
+    assert_int_equal(ru_dataset_classes(d), 3);
+    int64_t y;
+    float x[2];
+    read_one(d, 1, x, &y);
+    assert_int_equal(y, 2);
+    ru_dataset_close(d);
+}
+
 /* A .npy file of f32 [n, 2] whose element `at` is `odd`, the others their number. */
 static const char *npy_with(int64_t n, int64_t at, float odd)
 {
@@ -649,8 +668,9 @@ static void test_clean_up(void **state)
 
 RU_TESTS(data_formats, cmocka_unit_test(test_idx), cmocka_unit_test(test_idx_damaged),
          cmocka_unit_test(test_cifar), cmocka_unit_test(test_npy),
-         cmocka_unit_test(test_numbers_are_finite), cmocka_unit_test(test_tokens),
-         cmocka_unit_test(test_csv), cmocka_unit_test(test_csv_numbers),
-         cmocka_unit_test(test_csv_damaged), cmocka_unit_test(test_libsvm),
-         cmocka_unit_test(test_images), cmocka_unit_test(test_tar), cmocka_unit_test(test_tfrecord),
-         cmocka_unit_test(test_every_damage_is_survived), cmocka_unit_test(test_clean_up))
+         cmocka_unit_test(test_a_column_of_labels), cmocka_unit_test(test_numbers_are_finite),
+         cmocka_unit_test(test_tokens), cmocka_unit_test(test_csv),
+         cmocka_unit_test(test_csv_numbers), cmocka_unit_test(test_csv_damaged),
+         cmocka_unit_test(test_libsvm), cmocka_unit_test(test_images), cmocka_unit_test(test_tar),
+         cmocka_unit_test(test_tfrecord), cmocka_unit_test(test_every_damage_is_survived),
+         cmocka_unit_test(test_clean_up))

@@ -2,8 +2,9 @@
  *
  * Field names: the arrays of an .npz keep theirs; files are called x, y, then by their own name. u8
  * arrays of rank >= 2 other than y are pixels (scaled unless raw); floats become f32; integers
- * become i64; y as one integer a sample holds class numbers when none is negative, else numbers
- * (f32). Elements are read in place when the file holds them plainly, else unpacked once at open.
+ * become i64; y as one integer a sample ([n] or [n,1]) holds class numbers when none is
+ * negative, else numbers (f32). Elements are read in place when the file holds them plainly, else
+ * unpacked once at open.
  */
 #include "store/npy.h"
 
@@ -211,7 +212,8 @@ static ru_status add_array(ru_dataset *d, const ru_data_options *opt, const char
     d->count = a->type.dims[0];
     place_array(out, a, view, file);
     ru_dtype t = a->type.dtype;
-    if (strcmp(name, "y") == 0 && a->type.rank == 1 && is_integer(t)) {
+    bool single = a->type.rank == 1 || (a->type.rank == 2 && a->type.dims[1] == 1);
+    if (strcmp(name, "y") == 0 && single && is_integer(t)) {
         return add_labels(d, opt, out, path, err);
     }
     if (strcmp(name, "y") == 0 && a->type.rank == 1) {

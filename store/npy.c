@@ -245,9 +245,12 @@ static ru_status look(const uint8_t *head, int64_t head_bytes, int64_t size_byte
     *swap = false;
     h.type.dtype = descr_dtype(h.descr, swap);
     if (h.type.dtype == RU_NONE) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED,
-                       "npy: element type '%s' is not supported (numbers and booleans are)",
-                       h.descr);
+        return RU_FAIL(
+            err, RU_E_UNSUPPORTED,
+            "npy: element type '%s' is not supported (numbers and booleans are)%s", h.descr,
+            strstr(h.descr, "O") != NULL ? "; these are Python objects: write numbers, with "
+                                           "numpy.save(FILE, ARRAY.astype('float32')) or 'int64'"
+                                         : "");
     }
     int64_t count = ru_type_count(&h.type);
     int64_t have = size_bytes - *at;

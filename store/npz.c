@@ -230,6 +230,12 @@ ru_status ru_npz_parse(const void *data, int64_t size_bytes, ru_arena *arena, ru
         const uint8_t *bytes = NULL;
         ru_array a;
         RU_TRY(entry_read(&z, &at, &m, err));
+        size_t len = strlen(m.name);
+        if (len >= 9 && strcmp(m.name + len - 9, "/data.pkl") == 0) {
+            return RU_FAIL(err, RU_E_DATA,
+                           "this is a file of torch.save (.pt, .pth), not an archive of arrays; "
+                           "numpy.savez writes one");
+        }
         ru_status st = member_read(&z, &m, arena, &bytes, err);
         if (st == RU_OK) {
             st = ru_npy_parse(bytes, m.size_bytes, arena, &a, err);
@@ -237,7 +243,6 @@ ru_status ru_npz_parse(const void *data, int64_t size_bytes, ru_arena *arena, ru
         if (st != RU_OK) {
             return ru_err_wrap(err, st, "member '%s'", m.name);
         }
-        size_t len = strlen(m.name);
         if (len > 4 && strcmp(m.name + len - 4, ".npy") == 0) {
             m.name[len - 4] = 0;
         }

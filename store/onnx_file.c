@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/foreign.h"
+
 /* The absolute folder of `path`, links resolved, to be freed. */
 static char *folder_of(const char *path)
 {
@@ -20,6 +22,11 @@ ru_status ru_onnx_file_open(const char *path, ru_onnx_file *out, ru_err *err)
 {
     ru_onnx_file f = {0};
     RU_TRY(ru_file_map(path, &f.model, err));
+    ru_status st = ru_foreign_refuse(path, f.model.data, f.model.size_bytes, "an ONNX model", err);
+    if (st != RU_OK) {
+        ru_file_unmap(&f.model);
+        return st;
+    }
     f.folder = folder_of(path);
     if (f.folder == NULL) {
         ru_file_unmap(&f.model);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/foreign.h"
+
 enum {
     HEADER_MAX = 100 * 1000 * 1000,
     TENSORS_MAX = 1 << 20,
@@ -253,8 +255,13 @@ ru_status ru_safetensors_open(const char *path, ru_arena *arena, ru_map_file *ma
     RU_TRY(ru_file_map(path, &m, err));
     ru_status st = ru_safetensors_parse(m.data, m.size_bytes, arena, out, err);
     if (st != RU_OK) {
+        st = ru_err_wrap(err, st, "%s", path);
+        ru_err named = {0};
+        if (ru_foreign_refuse(path, m.data, m.size_bytes, "safetensors", &named) != RU_OK) {
+            st = RU_FAIL(err, RU_E_DATA, "%s", named.text);
+        }
         ru_file_unmap(&m);
-        return ru_err_wrap(err, st, "%s", path);
+        return st;
     }
     *map = m;
     return RU_OK;

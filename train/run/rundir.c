@@ -37,8 +37,8 @@ ru_status ru_rundir_open(const char *path, ru_arena *arena, ru_rundir *out, ru_e
         return full(err);
     }
     if (!ru_path_is_dir(path)) {
-        return RU_FAIL(err, RU_E_MISSING,
-                       "%s does not exist; name a run directory or one of its checkpoints", path);
+        return RU_FAIL(err, RU_E_MISSING, "%s %s; name a run directory or one of its checkpoints",
+                       path, ru_path_exists(path) ? "is not a folder" : "does not exist");
     }
     if (ru_path_exists(manifest)) {
         RU_TRY(ru_ckpt_read(path, arena, &r.ckpt, err));
