@@ -60,7 +60,9 @@ typedef struct rui_order {
 /* What reading threads change, behind a pointer so that readers hold a const dataset. */
 typedef struct rui_guard {
     ru_mutex lock;
-    int64_t skipped; /* damaged samples replaced or left out */
+    int64_t skipped; /* damaged samples replaced or left out, each once */
+    uint8_t *seen;   /* a bit for each sample of the format: it is counted */
+    char first[240]; /* what is wrong with the first */
     void *decoders;  /* idle image decoders (image.c) */
 } rui_guard;
 
@@ -109,8 +111,12 @@ void rui_class_put(const ru_dataset *d, int64_t label, void *into);
 ru_status rui_class_names_take(ru_dataset *d, const ru_data_options *opt, ru_err *err);
 /* Number of the class called `name`, -1: none. */
 int64_t rui_class_find(const ru_dataset *d, ru_str name);
-/* Count one damaged sample. */
-void rui_skip_note(const ru_dataset *d);
+/* Count a damaged sample: number `index` of the format, -1: one that has no number, and what is
+ * wrong with it. */
+void rui_skip_note(const ru_dataset *d, int64_t index, const ru_err *why);
+/* The same of all that follows byte `at` of a file, whose samples cannot be found; with a warning.
+ */
+void rui_rest_note(const ru_dataset *d, const struct rui_source *f, int64_t at, const ru_err *why);
 /* The pixel field's dtype: f32, or u8 with `raw`. */
 ru_dtype rui_pixel_dtype(const ru_dataset *d);
 /* n pixels into the field's form. */

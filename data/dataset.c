@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+
 static const rui_format *const formats[] = {
 #define RUI_X(name) &rui_format_##name,
     RUI_FORMAT_LIST(RUI_X)
@@ -143,11 +145,26 @@ int64_t rui_class_find(const ru_dataset *d, ru_str name)
     return -1;
 }
 
-void rui_skip_note(const ru_dataset *d)
+void rui_skip_note(const ru_dataset *d, int64_t index, const ru_err *why)
 {
-    ru_mutex_lock(&d->guard->lock);
-    d->guard->skipped++;
-    ru_mutex_unlock(&d->guard->lock);
+    rui_guard *g = d->guard;
+    ru_mutex_lock(&g->lock);
+    bool again = index >= 0 && g->seen != NULL && (g->seen[index / 8] >> index % 8 & 1) != 0;
+    if (index >= 0 && g->seen != NULL) {
+        g->seen[index / 8] |= (uint8_t)(1 << index % 8);
+    }
+    if (!again && g->skipped++ == 0 && why != NULL) {
+        ru_text t = ru_text_into(g->first, sizeof g->first);
+        ru_text_put(&t, why->text);
+    }
+    ru_mutex_unlock(&g->lock);
+}
+
+void rui_rest_note(const ru_dataset *d, const rui_source *f, int64_t at, const ru_err *why)
+{
+    rui_skip_note(d, -1, why);
+    ru_log(RU_LOG_WARN, "data", "cut", "%s; the last %lld bytes are not read", why->text,
+           (long long)(f->size_bytes - at));
 }
 
 ru_dtype rui_pixel_dtype(const ru_dataset *d)
@@ -293,6 +310,12 @@ static ru_status finish(ru_dataset *d, const ru_data_options *opt, ru_err *err)
     }
     if (opt->count > 0) {
         d->count = opt->count;
+    }
+    if (d->skip_damaged) {
+        d->guard->seen = RU_NEW(&d->arena, uint8_t, d->count / 8 + 1);
+        if (d->guard->seen == NULL) {
+            return rui_no_memory(err, where, d->count / 8 + 1);
+        }
     }
     RU_CHECK(d->n_fields > 0);
     if (opt->held > 0) {
@@ -476,11 +499,13 @@ enum { SKIP_TRIES_MAX = 1000 };
 ru_status rui_read_stored(const ru_dataset *d, int64_t index, void *const *fields, ru_err *err)
 {
     RU_CHECK(index >= 0 && index < d->count);
+    ru_err why = {0};
+    err = err != NULL ? err : &why;
     ru_status st = d->format->read(d, place(d, index), fields, err);
     for (int64_t k = 1; st == RU_E_DATA && d->skip_damaged && !ru_objects_failed(d->objects) &&
                         k <= SKIP_TRIES_MAX && k < d->count;
          k++) {
-        rui_skip_note(d);
+        rui_skip_note(d, place(d, (index + k - 1) % d->count), err);
         st = d->format->read(d, place(d, (index + k) % d->count), fields, err);
     }
     if (st != RU_E_DATA || !d->skip_damaged || ru_objects_failed(d->objects)) {
@@ -562,6 +587,11 @@ int64_t ru_dataset_skipped(const ru_dataset *d)
     int64_t n = d->guard->skipped;
     ru_mutex_unlock(&d->guard->lock);
     return n;
+}
+
+const char *ru_dataset_skipped_first(const ru_dataset *d)
+{
+    return d->guard->first;
 }
 
 const char *ru_dataset_format(const ru_dataset *d)

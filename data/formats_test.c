@@ -605,6 +605,67 @@ static void test_tfrecord(void **state)
     ru_dataset_close(d);
 }
 
+/* Archives one behind the other are read on; what is no archive after the end is not read. */
+static void test_tar_behind_tar(void **state)
+{
+    (void)state;
+    int64_t n;
+    uint8_t *one = load(AT("arrays.tar"), &n), *all = malloc((size_t)n * 2);
+    assert_non_null(all);
+    memcpy(all, one, (size_t)n);
+    memcpy(all + n, one, (size_t)n);
+    const char *paths[] = {text_file(".tar", all, (size_t)n * 2)};
+    ru_data_options opt = {.format = "tar", .paths = paths, .n_paths = 1};
+    ru_dataset *d = open_with(opt);
+    assert_int_equal(ru_dataset_count(d), 6);
+    float x[6];
+    int64_t y;
+    read_one(d, 5, x, &y);
+    assert_true(y == 2 && x[5] == 7.0f);
+    ru_dataset_close(d);
+    memset(all + n, 'z', (size_t)n);
+    paths[0] = text_file(".tar", all, (size_t)n * 2);
+    d = open_with(opt);
+    assert_int_equal(ru_dataset_count(d), 3);
+    ru_dataset_close(d);
+    free(one);
+    free(all);
+}
+
+/* Whole samples before a cut stay, when damaged ones may be left out; the rest counts as one. */
+static void test_cut_files(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *format, *path;
+        int64_t zeros; /* 0: cut instead */
+        int64_t count;
+    } rows[] = {{"tfrecord", AT("images.tfrecord"), 0, 2},
+                {"tfrecord", AT("images.tfrecord"), 4096, 3},
+                {"tar", AT("arrays.tar"), 0, 2}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        int64_t n, cut;
+        uint8_t *one = load(rows[k].path, &n), *all = calloc(1, (size_t)(n + rows[k].zeros));
+        assert_non_null(all);
+        memcpy(all, one, (size_t)n);
+        /* a tar file ends in blocks of zeros, behind the padded last member */
+        for (cut = n; k == 2 && cut > 0 && one[cut - 1] == 0; cut--) {
+        }
+        int64_t size = rows[k].zeros > 0 ? n + rows[k].zeros : cut - 9;
+        const char *paths[] = {text_file(".cut", all, (size_t)size)};
+        ru_data_options opt = {.format = rows[k].format, .paths = paths, .n_paths = 1};
+        expect_failure(opt, RU_E_DATA, paths[0]);
+        opt.skip_damaged = true;
+        ru_dataset *d = open_with(opt);
+        assert_int_equal(ru_dataset_count(d), rows[k].count);
+        assert_int_equal(ru_dataset_skipped(d), 1);
+        assert_non_null(strstr(ru_dataset_skipped_first(d), paths[0]));
+        ru_dataset_close(d);
+        free(one);
+        free(all);
+    }
+}
+
 /* Any one byte changed, and any cut, gives an error or good data, never a crash; in the formats
  * with checksums a changed byte is always found. */
 static void test_every_damage_is_survived(void **state)
@@ -672,5 +733,6 @@ RU_TESTS(data_formats, cmocka_unit_test(test_idx), cmocka_unit_test(test_idx_dam
          cmocka_unit_test(test_tokens), cmocka_unit_test(test_csv),
          cmocka_unit_test(test_csv_numbers), cmocka_unit_test(test_csv_damaged),
          cmocka_unit_test(test_libsvm), cmocka_unit_test(test_images), cmocka_unit_test(test_tar),
-         cmocka_unit_test(test_tfrecord), cmocka_unit_test(test_every_damage_is_survived),
+         cmocka_unit_test(test_tfrecord), cmocka_unit_test(test_tar_behind_tar),
+         cmocka_unit_test(test_cut_files), cmocka_unit_test(test_every_damage_is_survived),
          cmocka_unit_test(test_clean_up))

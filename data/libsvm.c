@@ -121,7 +121,7 @@ static ru_status parse_file(ru_dataset *d, const ru_data_options *opt, const rui
         if (st == RU_E_DATA && d->skip_damaged) {
             s->entries.n = entries_n;
             s->labels.rows.n = labels_n;
-            rui_skip_note(d);
+            rui_skip_note(d, -1, err);
         } else if (st != RU_OK) {
             return st;
         }

@@ -95,7 +95,8 @@ const char *ru_dataset_class_name(const ru_dataset *d, int64_t k); /* NULL: none
 const char *ru_dataset_not_classes(const ru_dataset *d);
 const ru_columns *ru_dataset_columns(const ru_dataset *d); /* csv; NULL: none. View until close */
 int64_t ru_dataset_bytes(const ru_dataset *d);             /* on disk */
-int64_t ru_dataset_skipped(const ru_dataset *d);           /* damaged samples replaced so far */
+int64_t ru_dataset_skipped(const ru_dataset *d); /* damaged samples replaced so far, each once */
+const char *ru_dataset_skipped_first(const ru_dataset *d); /* what is wrong with the first */
 const char *ru_dataset_format(const ru_dataset *d);
 
 /* Names and one-line helps of all formats; NULL past the end. */

@@ -227,7 +227,7 @@ static void test_errors_come_in_order(void **state)
     assert_int_equal(x[49], 51);
     assert_int_equal(x[50], 51);
     ru_stream_close(s);
-    assert_true(ru_dataset_skipped(d) >= 3);
+    assert_int_equal(ru_dataset_skipped(d), 2); /* each once, however often it is met */
     ru_dataset_close(d);
     (void)unlink(path);
 }

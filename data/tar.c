@@ -161,6 +161,19 @@ static ru_status add_member(ru_dataset *d, uint32_t shard, const rui_tar_member 
     return r == ROLE_CLS ? read_label(m, path, &at->label, err) : RU_OK;
 }
 
+/* A shard that is cut short may end within its last sample. */
+static void drop_half(ru_dataset *d, uint32_t shard)
+{
+    tar_set *s = d->self;
+    const tar_sample *last = s->samples.n > 1 ? &s->samples.at[s->samples.n - 1] : NULL;
+    for (uint32_t r = 0; last != NULL && last->shard == shard && r < ROLE_COUNT; r++) {
+        if ((last->pieces[r].size_bytes >= 0) != (s->samples.at[0].pieces[r].size_bytes >= 0)) {
+            s->samples.n--;
+            break;
+        }
+    }
+}
+
 static ru_status index_shard(ru_dataset *d, uint32_t shard, ru_err *err)
 {
     const tar_set *s = d->self;
@@ -168,7 +181,13 @@ static ru_status index_shard(ru_dataset *d, uint32_t shard, ru_err *err)
     bool found = true;
     while (true) {
         rui_tar_member m;
-        RU_TRY(rui_tar_next(&t, &m, &found, err));
+        ru_status st = rui_tar_next(&t, &m, &found, err);
+        if (st == RU_E_DATA && d->skip_damaged && t.at > 0) {
+            rui_rest_note(d, t.file, t.at, err);
+            drop_half(d, shard);
+            return RU_OK;
+        }
+        RU_TRY(st);
         if (!found) {
             return RU_OK;
         }

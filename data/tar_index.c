@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
+
 enum { BLOCK = 512, PAX_MAX = 1 << 16 };
 
 rui_tar rui_tar_from(const rui_source *file)
@@ -130,6 +132,10 @@ ru_status rui_tar_next(rui_tar *t, rui_tar_member *m, bool *found, ru_err *err)
     while (true) {
         int64_t left = t->file->size_bytes - t->at;
         uint8_t block[2 * BLOCK] = {0};
+        if (left < BLOCK && t->closed) {
+            *found = false;
+            return RU_OK;
+        }
         if (left < BLOCK) {
             return RU_FAIL(err, RU_E_DATA,
                            "%s: ends at byte %lld without the two zero blocks that "
@@ -137,11 +143,22 @@ ru_status rui_tar_next(rui_tar *t, rui_tar_member *m, bool *found, ru_err *err)
                            t->file->path, (long long)t->file->size_bytes);
         }
         RU_TRY(rui_source_read(t->file, t->at, block, left < 2 * BLOCK ? BLOCK : 2 * BLOCK, err));
-        if (all_zero(block)) {
+        if (all_zero(block)) { /* another archive may follow */
+            t->closed = true;
+            t->at += BLOCK;
+            continue;
+        }
+        ru_status st = check_header(t, block, err);
+        if (st == RU_E_DATA && t->closed) {
+            ru_log(RU_LOG_WARN, "data", "tar_end",
+                   "%s: the %lld bytes from byte %lld on, after the end of the archive, are no tar "
+                   "file; they are not read",
+                   t->file->path, (long long)left, (long long)t->at);
             *found = false;
             return RU_OK;
         }
-        RU_TRY(check_header(t, block, err));
+        RU_TRY(st);
+        t->closed = false;
         uint8_t type = block[156];
         int64_t size = number_field(block + 124, 12), at = t->at + BLOCK;
         bool extra = type == 'L' || type == 'x';

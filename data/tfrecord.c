@@ -64,36 +64,49 @@ static ru_status frame_fail(const rui_source *f, int64_t at, const char *what, r
     return RU_FAIL(err, RU_E_DATA, "%s: the record at byte %lld %s", f->path, (long long)at, what);
 }
 
+/* The record at `at`: its length, or what is wrong with its frame. */
+static ru_status read_frame(const rui_source *f, int64_t at, int64_t *length, ru_err *err)
+{
+    uint8_t head[FRAME_HEAD];
+    uint64_t n;
+    uint32_t crc;
+    if (f->size_bytes - at < FRAME_HEAD) {
+        return frame_fail(f, at, "is cut short in its header", err);
+    }
+    RU_TRY(rui_source_read(f, at, head, sizeof head, err));
+    memcpy(&n, head, sizeof n);
+    memcpy(&crc, head + 8, sizeof crc);
+    if (ru_crc32c_mask(ru_crc32c(0, head, 8)) != crc) {
+        return frame_fail(f, at,
+                          "has a damaged length (wrong checksum); the file is not a TFRecord "
+                          "file, or is compressed",
+                          err);
+    }
+    int64_t left = f->size_bytes - at - FRAME_HEAD - FRAME_TAIL;
+    if (left < 0 || n > (uint64_t)left || n > RUI_SAMPLE_BYTES_MAX) {
+        return frame_fail(f, at, "is longer than the rest of the file; it is cut short", err);
+    }
+    *length = (int64_t)n;
+    return RU_OK;
+}
+
 static ru_status index_file(ru_dataset *d, uint32_t k, ru_err *err)
 {
     tfrecord_set *s = d->self;
     const rui_source *f = &s->files[k];
-    for (int64_t at = 0; at < f->size_bytes;) {
-        uint8_t head[FRAME_HEAD];
-        uint64_t length;
-        uint32_t crc;
-        if (f->size_bytes - at < FRAME_HEAD) {
-            return frame_fail(f, at, "is cut short in its header", err);
+    int64_t length = 0;
+    for (int64_t at = 0; at < f->size_bytes; at += FRAME_HEAD + length + FRAME_TAIL) {
+        ru_status st = read_frame(f, at, &length, err);
+        if (st == RU_E_DATA && d->skip_damaged && at > 0) { /* where the next begins is not known */
+            rui_rest_note(d, f, at, err);
+            return RU_OK;
         }
-        RU_TRY(rui_source_read(f, at, head, sizeof head, err));
-        memcpy(&length, head, sizeof length);
-        memcpy(&crc, head + 8, sizeof crc);
-        if (ru_crc32c_mask(ru_crc32c(0, head, 8)) != crc) {
-            return frame_fail(f, at,
-                              "has a damaged length (wrong checksum); the file is not a TFRecord "
-                              "file, or is compressed",
-                              err);
-        }
-        int64_t left = f->size_bytes - at - FRAME_HEAD - FRAME_TAIL;
-        if (left < 0 || length > (uint64_t)left || length > RUI_SAMPLE_BYTES_MAX) {
-            return frame_fail(f, at, "is longer than the rest of the file; it is cut short", err);
-        }
+        RU_TRY(st);
         record *r = rui_records_push(&s->records, &d->arena);
         if (r == NULL) {
             return rui_no_memory(err, f->path, 0);
         }
-        *r = (record){k, at + FRAME_HEAD, (int64_t)length};
-        at += FRAME_HEAD + (int64_t)length + FRAME_TAIL;
+        *r = (record){k, at + FRAME_HEAD, length};
     }
     return RU_OK;
 }

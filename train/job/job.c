@@ -193,8 +193,9 @@ static const ru_conf_field data_fields[] = {
         .help = "order of the training samples; block is for data larger than memory: it reads "
                 "large blocks and shuffles within 64 blocks at a time"),
     ROW(BOOL, ru_job_data, strict, .def = "true",
-        .help = "true: a damaged sample stops the run; false: Rubato skips damaged samples and "
-                "counts them"),
+        .help =
+            "true: a damaged sample stops the run; false: Rubato skips damaged samples, warns and "
+            "counts them in the summary"),
     ROW(U32, ru_job_data, threads, .def = "1", .min = 1, .max = 256,
         .help = "number of threads that read and decode samples"),
     ROW(SIZE, ru_job_data, memory, .def = "256MiB", .min = 1 << 20, .max = INT64_C(1) << 40,

@@ -108,6 +108,7 @@ static const field summary_fields[] = {
     {"samples", I64, AT(summary, samples), 0},
     {"samples_lost", I64, AT(summary, samples_lost), 0},
     {"samples_repeated", I64, AT(summary, samples_repeated), 0},
+    {"samples_damaged", I64, AT(summary, samples_damaged), 0},
     {"wall_s", F64, AT(summary, wall_s), 0},
     {"samples_per_s", F64, AT(summary, samples_per_s), 0},
     {"loss", NAMED, AT(summary, loss), 0},

@@ -64,7 +64,7 @@ typedef struct ru_msg_event {
 } ru_msg_event;
 
 typedef struct ru_msg_summary {
-    int64_t steps, epochs, samples, samples_lost, samples_repeated;
+    int64_t steps, epochs, samples, samples_lost, samples_repeated, samples_damaged;
     double wall_s, samples_per_s;
     ru_metric loss;
     ru_metrics metric;

@@ -286,6 +286,7 @@ ru_status ru_run_report_end(ru_run_report *r, const ru_run_report_summary *s, ru
                                   .samples = s->samples,
                                   .samples_lost = s->samples_lost,
                                   .samples_repeated = s->samples_repeated,
+                                  .samples_damaged = s->samples_damaged,
                                   .wall_s = (double)s->wall_ns / 1e9,
                                   .samples_per_s = s->samples_per_s,
                                   .loss = {r->opt.objective, s->loss},

@@ -75,6 +75,7 @@ typedef struct ru_run_report_split {
 typedef struct ru_run_report_summary {
     int64_t steps, epochs, samples, wall_ns;
     int64_t samples_lost, samples_repeated; /* gaps and overlaps of the positions the stream gave */
+    int64_t samples_damaged; /* of the training data, that this process left out; each once */
     double samples_per_s, loss;
     ru_metrics metrics; /* of the last evaluation; n 0: none */
     ru_run_report_split split;

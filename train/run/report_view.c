@@ -187,11 +187,16 @@ void rui_report_end(ru_run_report *r, const ru_run_report_summary *s)
     const ru_run_report_split *p = &s->split;
     double all = (double)(p->compute_ns + p->network_ns + p->input_ns + p->wait_ns + p->other_ns);
     double k = all > 0 ? 100 / all : 0;
+    char damaged[64] = "";
+    ru_text t = ru_text_into(damaged, sizeof damaged);
+    if (s->samples_damaged > 0) {
+        ru_text_putf(&t, " (%lld damaged ones left out)", (long long)s->samples_damaged);
+    }
     rui_report_say(
         r,
-        "%s: %lld steps, %lld samples in %s, %s samples/s; compute %.0f %%, input %.0f %%, "
+        "%s: %lld steps, %lld samples%s in %s, %s samples/s; compute %.0f %%, input %.0f %%, "
         "network %.0f %%, wait %.0f %%, other %.0f %%; peak memory %lld MB",
-        s->ended, (long long)s->steps, (long long)s->samples,
+        s->ended, (long long)s->steps, (long long)s->samples, damaged,
         rui_duration_text((double)s->wall_ns * 1e-9, wall), rui_count_text(s->samples_per_s, rate),
         (double)p->compute_ns * k, (double)p->input_ns * k, (double)p->network_ns * k,
         (double)p->wait_ns * k, (double)p->other_ns * k, (long long)(s->rss_peak_bytes / 1000000));

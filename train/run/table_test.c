@@ -106,6 +106,19 @@ static void a_run_finds_columns_by_name(void **state)
     assert_non_null(strstr(err.text, "there is no column 'a'"));
 }
 
+/* What data.strict: false leaves out is in the summary. */
+static void damaged_rows_are_counted(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    char *text;
+    int64_t n;
+    (void)train(l, "1,2,0\n3,nan,1\n5,6,1\n7,8\n9,1,0\n", ", strict: false", false);
+    const char *path = ru_path_join(&l->arena, l->dir, "run/metrics.jsonl");
+    assert_ok(ru_file_read(path, 1 << 20, &l->arena, &text, &n, &err), err);
+    assert_non_null(strstr(text, "\"samples_damaged\":2"));
+}
+
 #define RUN_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
-RU_TESTS(train_table, RUN_TEST(a_run_finds_columns_by_name))
+RU_TESTS(train_table, RUN_TEST(a_run_finds_columns_by_name), RUN_TEST(damaged_rows_are_counted))

@@ -233,6 +233,7 @@ static void summarise(rui_trainer *t, const char *ended, ru_run_report_summary *
         .wall_ns = wall,
         .samples_lost = t->lost,
         .samples_repeated = t->repeated,
+        .samples_damaged = ru_dataset_skipped(t->train_set),
         .samples_per_s = wall > 0 ? (double)here * 1e9 / (double)wall : 0,
         .loss = t->loss,
         .metrics = t->metrics,
@@ -274,6 +275,7 @@ ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_run_report_su
             "learning rate (train.optimizer, lr) is probably too high",
             t->loss_first, t->loss);
     }
+    rui_trainer_say_damaged(t, t->train_set, "training");
     RU_TRY(rui_trainer_dir_facts(t, err));
     summarise(t, ended, summary);
     return ru_run_report_end(t->report, summary, err);

@@ -64,6 +64,7 @@ typedef struct rui_trainer {
     bool halted; /* the last run was ended before its update: its loss is no number, or a NaN may
                     have been lost on the way */
     uint32_t doubts;   /* of those, how many were looked into without a finding */
+    bool damage_said;  /* that samples were left out */
     bool sealed;       /* nothing may be allocated */
     double loss_first; /* of this process; 0: none yet */
     uint32_t n_high;   /* steps in a row whose loss is far above the first */
@@ -97,6 +98,8 @@ RU_MUST_USE ru_status rui_trainer_fill(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_reports(rui_trainer *t, bool append, int64_t after_step,
                                           ru_arena *arena, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err);
+/* Damaged samples of a set that were left out (data.strict: false), unless it was said before. */
+void rui_trainer_say_damaged(rui_trainer *t, const ru_dataset *d, const char *what);
 RU_MUST_USE ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err);
 
 ru_run_report_step rui_trainer_step_report(rui_trainer *t, double lr, int64_t step_ns);

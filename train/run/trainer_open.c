@@ -290,6 +290,20 @@ static void say_rate(const rui_trainer *t)
                       (long long)t->step_resumed, next, why.n > 0 ? why.p : "");
 }
 
+void rui_trainer_say_damaged(rui_trainer *t, const ru_dataset *d, const char *what)
+{
+    int64_t n = d != NULL ? ru_dataset_skipped(d) : 0;
+    bool test = d == t->test_set;
+    if (n > 0 && (test || !t->damage_said)) {
+        ru_run_report_say(t->report,
+                          "warning: %lld damaged sample%s of the %s data %s left out (data.strict: "
+                          "false); the first: %s",
+                          (long long)n, n == 1 ? "" : "s", what, n == 1 ? "is" : "are",
+                          ru_dataset_skipped_first(d));
+        t->damage_said = t->damage_said || !test;
+    }
+}
+
 ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
 {
     static const char *const devices[] = {"cpu", "ref"};
@@ -316,6 +330,8 @@ ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
     };
     ru_run_report_workers_set(t->report, workers, workers, workers);
     RU_TRY(ru_run_report_begin(t->report, &start, err));
+    rui_trainer_say_damaged(t, t->train_set, "training");
+    rui_trainer_say_damaged(t, t->test_set, "test");
     if (t->weights_said != NULL) {
         ru_run_report_say(t->report, "starts with %s", t->weights_said);
     }
