@@ -82,8 +82,10 @@ RU_NORETURN static void child(const ru_process_options *opt, char **env, int in,
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_DFL);
-    if (opt->own_group) {
+    if (opt->own_group) { /* its parent alone stops it, also where a shell ignores SIGINT */
         (void)setpgid(0, 0);
+        signal(SIGINT, SIG_DFL);
+        signal(SIGTERM, SIG_DFL);
     }
     if (errors >= 0) {
         dup2(errors, STDERR_FILENO);

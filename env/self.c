@@ -1,6 +1,7 @@
 #include "env/self.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "env/file.h"
@@ -19,6 +21,8 @@ static volatile sig_atomic_t stop_signal;
 static volatile sig_atomic_t stop_fd = -1;
 
 static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP};
+static struct sigaction before[RU_ARRAY_LEN(stop_signals)]; /* of those that are watched */
+static bool watched[RU_ARRAY_LEN(stop_signals)];
 
 static void on_stop(int number)
 {
@@ -27,10 +31,10 @@ static void on_stop(int number)
     }
     stop_signal = number;
     if (stop_fd >= 0) {
-        int before = errno;
+        int kept = errno;
         uint64_t one = 1;
         (void)!write(stop_fd, &one, sizeof one);
-        errno = before;
+        errno = kept;
     }
 }
 
@@ -40,9 +44,15 @@ void ru_self_stop_watch(void)
     sigemptyset(&sa.sa_mask);
     stop_signal = 0;
     for (uint32_t k = 0; k < RU_ARRAY_LEN(stop_signals); k++) {
-        (void)sigaction(stop_signals[k], &sa, NULL);
+        struct sigaction old;
+        bool known = !watched[k] && sigaction(stop_signals[k], NULL, &old) == 0;
+        if (known && old.sa_handler != SIG_IGN && sigaction(stop_signals[k], &sa, NULL) == 0) {
+            before[k] = old;
+            watched[k] = true;
+        }
     }
     (void)signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write(), with a sentence */
+    (void)signal(SIGPIPE, SIG_IGN); /* see ru_self_tell */
 }
 
 int ru_self_stop_asked(void)
@@ -61,7 +71,10 @@ int ru_self_stop_fd(void)
 void ru_self_stop_unwatch(void)
 {
     for (uint32_t k = 0; k < RU_ARRAY_LEN(stop_signals); k++) {
-        (void)signal(stop_signals[k], SIG_DFL);
+        if (watched[k]) {
+            (void)sigaction(stop_signals[k], &before[k], NULL);
+            watched[k] = false;
+        }
     }
     if (stop_fd >= 0) {
         int fd = stop_fd;
@@ -69,6 +82,35 @@ void ru_self_stop_unwatch(void)
         close(fd);
     }
     stop_signal = 0; /* the next run of this process has not been asked to stop */
+}
+
+void ru_self_tell(const void *data, int64_t size_bytes)
+{
+    struct stat st;
+    bool whole = fwrite(data, 1, (size_t)size_bytes, stdout) == (size_t)size_bytes;
+    if (fflush(stdout) == 0 && whole) {
+        return;
+    }
+    bool gone = errno == EPIPE || errno == EBADF ||
+                (errno == EIO && fstat(STDOUT_FILENO, &st) == 0 && S_ISCHR(st.st_mode));
+    int nowhere = gone ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
+    if (nowhere >= 0 && dup2(nowhere, STDOUT_FILENO) == STDOUT_FILENO) {
+        (void)fflush(stdout); /* what is left of it */
+        clearerr(stdout);
+    }
+    if (nowhere > STDERR_FILENO) {
+        close(nowhere);
+    }
+}
+
+void ru_self_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+            /* The wrong way round, so that a use of it fails as that of a closed one does. */
+            (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+        }
+    }
 }
 
 int64_t ru_self_rss_peak_bytes(void)

@@ -9,14 +9,24 @@
 RU_API_BEGIN
 
 /* From now on the first SIGINT, SIGTERM or SIGHUP is only counted (the owner drains and ends by
- * itself); the second ends the process at once with 128 + its number. */
+ * itself); the second ends the process at once with 128 + its number. One that was ignored when the
+ * process started stays ignored (nohup; a shell's background job has no SIGINT). A pipe that nobody
+ * reads is an error of its write. */
 void ru_self_stop_watch(void);
 /* Number of the first stop signal; 0: none came. */
 int ru_self_stop_asked(void);
 /* A descriptor that is readable once a stop signal came (for an event loop; never read it); -1 when
  * it cannot be had. */
 int ru_self_stop_fd(void);
-void ru_self_stop_unwatch(void); /* default actions again; forgets what came */
+void ru_self_stop_unwatch(void); /* the actions of before; forgets what came */
+
+/* Write to standard output at once what tells how a job goes on. If nobody reads it any more (a
+ * closed pipe, a terminal that is gone), this and all later output goes nowhere: the job does not
+ * end with its reader. Other errors stay in `stdout` (ferror). */
+void ru_self_tell(const void *data, int64_t size_bytes);
+/* Standard input, output and error that were closed at the start become /dev/null, so that no file
+ * of a job takes their number; reading and writing them fails as before. First in main. */
+void ru_self_streams(void);
 
 int64_t ru_self_rss_peak_bytes(void); /* largest resident size so far; 0: not known */
 int64_t ru_self_rss_bytes(void);      /* resident size now; 0: not known */

@@ -1,7 +1,10 @@
 #include "test/test.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "env/clock.h"
@@ -13,11 +16,76 @@
 static void first_stop_signal_is_counted(void **state)
 {
     (void)state;
+    void (*was)(int) = signal(SIGTERM, SIG_DFL);
     ru_self_stop_watch();
     assert_int_equal(ru_self_stop_asked(), 0);
     assert_int_equal(raise(SIGTERM), 0);
     assert_int_equal(ru_self_stop_asked(), SIGTERM);
     ru_self_stop_unwatch();
+    (void)signal(SIGTERM, was);
+}
+
+/* As nohup and a shell's background jobs start a program: what was ignored stays ignored. */
+static void ignored_signals_stay_ignored(void **state)
+{
+    (void)state;
+    static const int numbers[] = {SIGHUP, SIGINT, SIGTERM};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(numbers); k++) {
+        struct sigaction sa, old;
+        void (*was)(int) = signal(numbers[k], SIG_IGN);
+        void (*next)(int) = signal(numbers[(k + 1) % 3], SIG_DFL);
+        for (int round = 0; round < 2; round++) { /* twice: a worker that joins again */
+            ru_self_stop_watch();
+            assert_int_equal(raise(numbers[k]), 0);
+            assert_int_equal(ru_self_stop_asked(), 0);
+            assert_int_equal(sigaction(numbers[(k + 1) % 3], NULL, &old), 0);
+            assert_true(old.sa_handler != SIG_DFL && old.sa_handler != SIG_IGN);
+            ru_self_stop_unwatch();
+            assert_int_equal(sigaction(numbers[k], NULL, &sa), 0);
+            assert_true(sa.sa_handler == SIG_IGN);
+            assert_int_equal(sigaction(numbers[(k + 1) % 3], NULL, &old), 0);
+            assert_true(old.sa_handler == SIG_DFL);
+        }
+        (void)signal(numbers[k], was);
+        (void)signal(numbers[(k + 1) % 3], next);
+    }
+}
+
+/* In a process of its own, whose standard output is `fd`: how often it could tell something. */
+static int tell_into(int fd, bool *error)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        ru_self_stop_watch();
+        (void)dup2(fd, STDOUT_FILENO);
+        clearerr(stdout);
+        for (int k = 0; k < 3; k++) {
+            ru_self_tell("a line\n", 7);
+        }
+        _exit(ferror(stdout) != 0 || fflush(stdout) != 0 ? 1 : 0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    *error = WIFEXITED(status) && WEXITSTATUS(status) == 1;
+    return WIFEXITED(status) ? 0 : WTERMSIG(status);
+}
+
+/* `rubato train --json | head -1` goes on; a full disk is an error all the same. */
+static void output_ends_with_its_reader(void **state)
+{
+    (void)state;
+    int ends[2], full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    bool error;
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    close(ends[0]);
+    assert_int_equal(tell_into(ends[1], &error), 0);
+    assert_false(error);
+    close(ends[1]);
+    assert_true(full >= 0);
+    assert_int_equal(tell_into(full, &error), 0);
+    assert_true(error);
+    close(full);
 }
 
 static void knows_itself(void **state)
@@ -150,6 +218,8 @@ static void finds_quota_of_groups(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(env_self, cmocka_unit_test(first_stop_signal_is_counted), cmocka_unit_test(knows_itself),
+RU_TESTS(env_self, cmocka_unit_test(first_stop_signal_is_counted),
+         cmocka_unit_test(ignored_signals_stay_ignored),
+         cmocka_unit_test(output_ends_with_its_reader), cmocka_unit_test(knows_itself),
          cmocka_unit_test(knows_what_memory_is_free), cmocka_unit_test(finds_limits_of_groups),
          cmocka_unit_test(finds_quota_of_groups))

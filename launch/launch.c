@@ -170,8 +170,7 @@ static void on_message(void *self, const ru_msg *m)
         c->led = true;
         if (is_new(l, m) && l->opt->train->json) {
             ru_msg_json(m, &t);
-            (void)fwrite(t.p, 1, t.cut ? 0 : (size_t)t.n, stdout);
-            (void)fflush(stdout);
+            ru_self_tell(t.p, t.cut ? 0 : t.n);
         }
         break;
     case RU_MSG_PROGRESS:

@@ -180,6 +180,13 @@ static ru_status load_job(ru_cmd_in *in, ru_job *job, ru_conf **conf, ru_err *er
     return ru_job_load(in->args[0], sets, n, in->arena, job, conf, err);
 }
 
+/* What the command prints at the end, for whoever still reads it. */
+static void tell_out(const char *out)
+{
+    ru_self_tell(out, (int64_t)strlen(out));
+    ru_self_tell("\n", 1);
+}
+
 static ru_status run_app(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
 {
     const char **sets;
@@ -203,7 +210,7 @@ static ru_status run_app(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
     ru_self_stop_unwatch();
     RU_TRY(st);
     if (!json) {
-        (void)printf("%s\n", result.out);
+        tell_out(result.out);
     }
     return RU_OK;
 }
@@ -423,7 +430,7 @@ static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_app_j
     RU_TRY(st);
     in->exit_code = result.code;
     if (!to->json && result.code == 0) {
-        (void)printf("%s\n", result.out);
+        tell_out(result.out);
     }
     return RU_OK;
 }
@@ -559,7 +566,7 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
         (void)fprintf(stderr, "first step after %.3f s\n", (double)result.first_step_ns * 1e-9);
     }
     if (!to.json) {
-        (void)printf("%s\n", result.out);
+        tell_out(result.out);
     }
     return RU_OK;
 }

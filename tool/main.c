@@ -26,6 +26,7 @@ int main(int argc, char **argv)
     if (argc < 1) {
         return 70;
     }
+    ru_self_streams();
     limit_spinning(words + 1, (uint32_t)argc - 1);
     ru_self_name("rubato");
     return rui_tool_run(words + 1, (uint32_t)argc - 1);

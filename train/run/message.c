@@ -7,6 +7,7 @@
 
 #include "base/crc32c.h"
 #include "base/wire.h"
+#include "env/self.h"
 #include "train/run/report_impl.h"
 
 enum { HEAD_BYTES = 12, CRC_BYTES = 4, METRIC_NAME_MAX = 31, BAR_WIDTH = 20 };
@@ -425,8 +426,7 @@ ru_status ru_msg_tell(const ru_msg *m, ru_err *err)
         return RU_FAIL(err, RU_E_LIMIT, "a message to the launcher is longer than %d bytes",
                        RU_MSG_BYTES_MAX);
     }
-    (void)fwrite(buf, 1, (size_t)n, stdout);
-    (void)fflush(stdout);
+    ru_self_tell(buf, n);
     return RU_OK;
 }
 

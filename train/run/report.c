@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "env/clock.h"
 #include "env/file.h"
+#include "env/self.h"
 #include "train/run/report_impl.h"
 
 enum {
@@ -140,8 +141,7 @@ static ru_status write_out(ru_run_report *r, const ru_msg *m, ru_err *err)
     if (r->opt.messages) {
         RU_TRY(ru_msg_tell(m, err));
     } else if (r->opt.json) {
-        (void)fwrite(t.p, 1, (size_t)t.n, stdout);
-        (void)fflush(stdout);
+        ru_self_tell(t.p, t.n);
     }
     return r->metrics != NULL ? ru_log_file_append(r->metrics, t.p, t.n, err) : RU_OK;
 }

@@ -1,0 +1,83 @@
+#!/bin/bash
+# What a run survives, and what it leaves alone: hold.sh PATH_OF_RUBATO
+#
+#   1. a signal that is ignored at the start (nohup, a background job of a shell) stays ignored; a reader of
+#      its output that goes away, and closed streams, end the output and not the job.
+set -euo pipefail
+rubato=$(realpath "$1")
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-hold-XXXXXX")
+cleanup() {
+    jobs -p | xargs -r kill -9 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work"
+export XDG_CACHE_HOME="$work/cache"
+failed=0
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+steps() { # RUN: steps in its metrics file
+    grep -c '"rubato.train.step/1"' "$1/metrics.jsonl" 2>/dev/null || true
+}
+reaches() { # RUN STEPS
+    for _ in $(seq 1 300); do
+        [[ $(steps "$1") -ge $2 ]] && return
+        sleep 0.1
+    done
+    fail "$1 does not get to step $2"
+}
+saved() { # RUN: its last whole checkpoint
+    ls "$1/checkpoints" 2>/dev/null | grep -x '[0-9]*' | tail -1 || true
+}
+cat >mlp.yaml <<JOB
+name: hold
+model: {zoo: mlp, hidden: [16]}
+data: {format: synthetic, generator: gaussian, count: 400, test_count: 40}
+train: {optimizer: {sgd: {lr: 0.02}}, batch: 40, epochs: 5, autotune: false, threads: 1}
+JOB
+for ((k = 0; k < 200; k++)); do echo "$((k % 20)) $((k % 13)) $((k % 5))"; done >ratings
+cat >mf.yaml <<JOB
+name: hold
+app: mf
+data: {format: ratings, train: ratings}
+clocks: {executors: 4}
+train: {epochs: 5}
+mf: {rank: 4}
+JOB
+
+# -- 1
+for workers in 1 2; do
+    for signal in HUP INT; do
+        (
+            trap '' $signal
+            exec setsid "$rubato" train mlp.yaml --out ignores -w $workers --set train.epochs=100000
+        ) >/dev/null 2>&1 &
+        pid=$!
+        reaches ignores 20
+        kill -$signal -- -$pid
+        reaches ignores $(($(steps ignores) + 50))
+        kill -TERM $pid
+        wait $pid || fail "-w $workers without $signal ends with $? after SIGTERM"
+        [[ -n $(saved ignores) ]] || fail "-w $workers without $signal: no checkpoint"
+        rm -rf ignores
+    done
+    for job in mlp mf; do
+        got=0
+        "$rubato" train $job.yaml --out $job-head -w $workers --json 2>/dev/null | head -1 >/dev/null || got=$?
+        [[ $got -eq 0 && -n $(saved $job-head) ]] || fail "$job -w $workers --json | head -1: $got"
+        "$rubato" train $job.yaml --out $job-mute -w $workers 2>&1 | true || got=$?
+        [[ $got -eq 0 && -n $(saved $job-mute) ]] || fail "$job -w $workers 2>&1 | true: $got"
+        "$rubato" train $job.yaml --out $job-closed -w $workers --json <&- >&- 2>&- || got=$?
+        [[ $got -eq 0 && -n $(saved $job-closed) ]] || fail "$job -w $workers with closed streams: $got"
+        if grep -qv '^{' $job-closed/metrics.jsonl; then fail "$job -w $workers: words in metrics.jsonl"; fi
+        rm -rf $job-head $job-mute $job-closed
+    done
+done
+got=0
+"$rubato" train mlp.yaml --out full --json >/dev/full 2>/dev/null || got=$?
+[[ $got -eq 74 ]] || fail "--json into a full device: $got"
+echo "ok: ignored signals and closed streams"
+
+exit $failed
