@@ -1,5 +1,6 @@
 #include "plan/share.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Speeds with the unknown ones filled in; members that get nothing have 0. */
@@ -38,29 +39,14 @@ static double longest(const int64_t *share, const double *speed, uint32_t n)
 static void hand_out(const ru_share_in *in, const double *speed, int64_t *share)
 {
     double sum = 0;
-    uint32_t workers = 0;
     for (uint32_t i = 0; i < in->n; i++) {
         sum += speed[i];
-        workers += speed[i] > 0 ? 1 : 0;
     }
     int64_t left = in->batch;
-    bool all = in->batch >= (int64_t)workers;
     for (uint32_t i = 0; i < in->n; i++) {
-        double part = (double)in->batch * speed[i] / sum;
+        double part = (double)in->batch * (speed[i] / sum);
         share[i] = (int64_t)part - 1 > 0 ? (int64_t)part - 1 : 0;
-        share[i] = all && speed[i] > 0 && share[i] < 1 ? 1 : share[i];
         left -= share[i];
-    }
-    while (left < 0) { /* ones for the slowest came on top: take from whom ends last */
-        uint32_t worst = 0;
-        for (uint32_t i = 1; i < in->n; i++) {
-            bool later =
-                share[i] > 1 && (share[worst] <= 1 ||
-                                 (double)share[i] / speed[i] > (double)share[worst] / speed[worst]);
-            worst = later ? i : worst;
-        }
-        share[worst]--;
-        left++;
     }
     for (; left > 0; left--) {
         uint32_t best = UINT32_MAX;
@@ -84,7 +70,14 @@ static ru_status check_in(const ru_share_in *in, ru_err *err)
     }
     uint32_t workers = 0;
     for (uint32_t i = 0; i < in->n; i++) {
-        workers += in->speed == NULL || in->speed[i] >= 0 ? 1 : 0;
+        double v = in->speed == NULL ? 1 : in->speed[i];
+        workers += v >= 0 ? 1 : 0;
+        if (!isfinite(v) || (v > 0 && (v < RU_SHARE_SPEED_MIN || v > RU_SHARE_SPEED_MAX))) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "member %u computes %g samples a second; expected %g to %g, 0 for not "
+                           "known or less for none",
+                           i, v, RU_SHARE_SPEED_MIN, RU_SHARE_SPEED_MAX);
+        }
     }
     if (workers == 0) {
         return RU_FAIL(err, RU_E_ARG, "none of the %u members may compute", in->n);

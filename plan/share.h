@@ -12,6 +12,8 @@
 #include "base/arena.h"
 
 enum { RU_SHARES_MAX = 4096 };
+#define RU_SHARE_SPEED_MIN 1e-9
+#define RU_SHARE_SPEED_MAX 1e15
 
 typedef struct ru_share_in {
     int64_t batch;       /* >= 1 samples of a step */
@@ -30,17 +32,15 @@ typedef struct ru_share_plan {
     double predicted_now_s; /* the same with `now`; 0 without */
 } ru_share_plan;
 
-/* Shares whose longest part (share / speed) is as short as can be, at least one sample each while
- * the batch allows; of equal ones the earlier member gets the sample. Owner: plan->share lives in
- * `out`. Cost: O(n^2).
- * Errors: RU_E_ARG, RU_E_LIMIT. */
+/* Shares whose longest part (share / speed) is as short as can be; a member for which even one
+ * sample would take longer gets none. Of equal ones the earlier member gets the sample. Owner:
+ * plan->share lives in `out`. Cost: O(n^2). Errors: RU_E_ARG, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_plan_share(const ru_share_in *in, ru_arena *out, ru_share_plan *plan,
                                     ru_err *err);
 
-/* Shares are valid: they sum to the batch, no excluded member works, no working member has an empty
- * share while the batch allows it, and moving one sample from one member to another never makes the
- * slowest part faster (new shares only). Shares no code with the planner.
- * Errors: RU_E_INFEASIBLE. */
+/* Shares are valid: they sum to the batch, no excluded member works, and moving one sample from one
+ * member to another never makes the slowest part faster (new shares only). Shares no code with the
+ * planner. Errors: RU_E_INFEASIBLE. */
 RU_MUST_USE ru_status ru_plan_share_check(const ru_share_in *in, const ru_share_plan *plan,
                                           ru_err *err);
 

@@ -22,7 +22,6 @@ static double speed_of(const ru_share_in *in, uint32_t i)
 static ru_status check_sum(const ru_share_in *in, const ru_share_plan *plan, ru_err *err)
 {
     int64_t sum = 0;
-    uint32_t workers = 0, idle = 0;
     for (uint32_t i = 0; i < in->n; i++) {
         bool may = in->speed == NULL || in->speed[i] >= 0;
         if (plan->share[i] < 0 || plan->share[i] > in->batch || (plan->share[i] > 0 && !may)) {
@@ -30,15 +29,10 @@ static ru_status check_sum(const ru_share_in *in, const ru_share_plan *plan, ru_
                            (long long)plan->share[i]);
         }
         sum += plan->share[i];
-        workers += may ? 1 : 0;
-        idle += may && plan->share[i] == 0 ? 1 : 0;
     }
     if (sum != in->batch) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "shares add up to %lld of %lld samples",
                        (long long)sum, (long long)in->batch);
-    }
-    if (plan->changed && idle > 0 && in->batch >= (int64_t)workers) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "%u members have no samples", idle);
     }
     return RU_OK;
 }
@@ -61,7 +55,7 @@ static ru_status check_best(const ru_share_in *in, const ru_share_plan *plan, ru
         double t = s > 0 && i != last ? (double)(plan->share[i] + 1) / s : 1e300;
         fits = t < fits ? t : fits;
     }
-    if (plan->share[last] > 1 && fits < most * (1.0 - 1e-9)) {
+    if (plan->share[last] > 0 && fits < most * (1.0 - 1e-9)) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "member %u ends last and could give a sample away",
                        last);
     }

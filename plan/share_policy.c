@@ -26,12 +26,28 @@ static ru_status check_in(const void *section, ru_err *err)
                        "'now' must hold one share for each of the %u workers, %lld samples in all",
                        in->speed.n, (long long)in->batch);
     }
+    uint32_t may = 0, known = 0;
     for (uint32_t i = 0; i < in->speed.n; i++) {
-        if (in->speed.at[i] >= 0) {
-            return RU_OK;
+        double v = in->speed.at[i];
+        may += v >= 0 ? 1 : 0;
+        known += v > 0 ? 1 : 0;
+        if (v > 0 && v < RU_SHARE_SPEED_MIN) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "'speed' has %g samples per second for worker %u; expected at least %g, "
+                           "0 for a worker that is not measured, or -1 for one that gets nothing",
+                           v, i, RU_SHARE_SPEED_MIN);
         }
     }
-    return RU_FAIL(err, RU_E_ARG, "every worker of 'speed' is excluded (below 0)");
+    if (may == 0) {
+        return RU_FAIL(err, RU_E_ARG, "every worker of 'speed' is excluded (below 0)");
+    }
+    if (known == 0 && in->method == BY_SPEED) {
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "no worker of 'speed' has a measured speed (above 0); measure one, or choose "
+            "method equal");
+    }
+    return RU_OK;
 }
 
 static const ru_conf_field fields[] = {
@@ -152,12 +168,21 @@ static ru_status report_share(const void *in, const void *plan, const ru_policy_
     RU_TRY(inner(s, !equal, tools->scratch, &q, err));
     RU_TRY(ru_plan_share(&q, tools->scratch, &other, err));
     ru_report_candidate(r, equal ? "equal" : "speed", mine, true, "chosen");
-    ru_report_candidate(r, equal ? "speed" : "equal", step_s(s, other.share), true,
-                        equal ? "the method was given" : "the slowest worker ends last");
+    double others = step_s(s, other.share);
+    ru_report_candidate(r, equal ? "speed" : "equal", others, p->changed || others >= mine, "%s",
+                        !p->changed && others < mine
+                            ? "shortens the step by less than gain_min, for which nothing changes"
+                        : equal ? "the method was given"
+                                : "the slowest worker ends last");
     if (s->now.n > 0) {
-        ru_report_candidate(r, "now", step_s(s, s->now.at), true,
-                            p->changed ? "new shares shorten the step by more than gain_min"
-                                       : "same as the plan");
+        bool legal = true; /* who is excluded now may keep nothing */
+        for (uint32_t i = 0; i < p->n; i++) {
+            legal = legal && (s->now.at[i] == 0 || s->speed.at[i] >= 0);
+        }
+        ru_report_candidate(r, "now", step_s(s, s->now.at), legal, "%s",
+                            !legal       ? "an excluded worker computes"
+                            : p->changed ? "new shares shorten the step by more than gain_min"
+                                         : "same as the plan");
     }
     ru_report_assume(r, "speeds stay as measured; a worker without a speed has the mean of the "
                         "others");
@@ -211,7 +236,7 @@ static ru_status derive_share(const ru_world *w, ru_arena *scratch, ru_json *j, 
 
 const ru_policy ru_policy_share = {
     .name = "share",
-    .version = 1,
+    .version = 2,
     .decides = "how many samples of each batch every worker computes",
     .source = "litz-2018",
     .in = &table,

@@ -167,7 +167,9 @@ static ru_status share_out(ru_elastic *e, rui_el_view *v, ru_arena *arena, ru_er
     (void)speeds_of(e, v, speed, before);
     int64_t sum = 0;
     bool all_work = true; /* somebody new must get a part at once */
+    bool known = false;
     for (uint32_t i = 0; i < v->n; i++) {
+        known = known || speed[i] > 0;
         sum += before[i];
         all_work = all_work && (before[i] > 0 || !v->at[i].full);
     }
@@ -175,7 +177,8 @@ static ru_status share_out(ru_elastic *e, rui_el_view *v, ru_arena *arena, ru_er
     v->share_in = (ru_share_policy_in){.batch = v->batch,
                                        .speed = {speed, v->n},
                                        .now = {before, all_work ? v->n : 0},
-                                       .gain_min = 0.1};
+                                       .gain_min = 0.1,
+                                       .method = known ? 0 : 1}; /* by speed, equal */
     const ru_share_in in = {.batch = v->batch,
                             .n = v->n,
                             .speed = speed,
