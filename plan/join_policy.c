@@ -27,6 +27,7 @@ static const ru_conf_field fields[] = {
      .def = "0.1",
      .min = 0,
      .max = 1,
+     .open = true,
      .help = "largest fraction of the bandwidth for the transfer of state"},
     {.name = "piece_bytes",
      .type = RU_CONF_I64,
@@ -72,17 +73,21 @@ ru_status ru_plan_join_check(const ru_join_in *in, const ru_join_plan *plan, ru_
     default:
         if (!known) {
             right = got == RU_JOIN_PIECES_FIRST * piece;
-        } else if (got > piece && got < RU_JOIN_PIECES_MAX * piece) {
+        } else if (got > 1 && got < RU_JOIN_PIECES_MAX * piece) {
             /* what it takes of the network, back from bytes to the part: within one byte */
             double carried = in->rate_bytes_per_s * in->step_ns / 1e9;
             right = fabs((double)got - in->part * carried) <= 1 + 1e-12 * carried;
         } else {
             double wish = in->part * (in->rate_bytes_per_s * in->step_ns / 1e9);
-            right = got == piece ? wish <= (double)piece + 1
-                                 : got == RU_JOIN_PIECES_MAX * piece && wish >= (double)got - 1;
+            right = got == 1 ? wish < 2 + 1e-9
+                             : got == RU_JOIN_PIECES_MAX * piece && wish >= (double)got - 1;
         }
         break;
     }
+    /* a piece fits into so many steps, and into no fewer */
+    double steps = (double)plan->every_steps, bytes = (double)piece / (double)got;
+    right = right && plan->every_steps >= 1 && steps >= bytes * (1 - 1e-12) &&
+            (plan->every_steps == 1 || (steps - 1) * (double)got < (double)piece);
     return right ? RU_OK
                  : RU_FAIL(err, RU_E_INFEASIBLE,
                            "a budget of %lld bytes per step does not follow from the facts",
@@ -101,15 +106,35 @@ static ru_status check_join(const void *in, const void *plan, ru_arena *scratch,
     return ru_plan_join_check(in, plan, err);
 }
 
+/* Until the last byte is there: a piece in the first of `every_steps`, or as many as a step has. */
 static double steps_of(const ru_join_in *in, const ru_join_plan *p)
 {
-    return ceil((double)in->state_bytes / (double)p->budget_bytes);
+    double state = (double)in->state_bytes;
+    if (p->every_steps > 1) {
+        double pieces = ceil(state / (double)in->piece_bytes);
+        return pieces > 0 ? (pieces - 1) * (double)p->every_steps + 1 : 0;
+    }
+    return ceil(state / (double)p->budget_bytes);
 }
 
 static double share_of(const ru_join_in *in, const ru_join_plan *p)
 {
     double carried = in->rate_bytes_per_s * in->step_ns * 1e-9;
-    return carried > 0 ? (double)p->budget_bytes / carried : 0;
+    double bytes = p->every_steps > 1 ? (double)in->piece_bytes / (double)p->every_steps
+                                      : (double)p->budget_bytes;
+    return carried > 0 ? bytes / carried : 0;
+}
+
+/* A method that takes more of the network than it may is no rival. */
+static void put_candidate(ru_report *r, const ru_join_in *j, uint32_t method, const ru_join_plan *p,
+                          bool chosen)
+{
+    double share = share_of(j, p);
+    bool legal = chosen || share <= j->part * (1 + 1e-9);
+    ru_report_candidate(r, method_names[method], steps_of(j, p), legal,
+                        legal ? "%.3g %% of the network meanwhile"
+                              : "%.3g %% of the network, more than 'part' allows",
+                        100 * share);
 }
 
 static ru_status report_join(const void *in, const void *plan, const ru_policy_tools *tools,
@@ -118,21 +143,24 @@ static ru_status report_join(const void *in, const void *plan, const ru_policy_t
     (void)tools;
     const ru_join_in *j = in;
     const ru_join_plan *mine = plan;
-    ru_report_answer(r, "send a joining worker %lld bytes of state in each step",
-                     (long long)mine->budget_bytes);
+    if (mine->every_steps > 1) {
+        ru_report_answer(r, "send a joining worker a piece of %lld bytes in one of %lld steps",
+                         (long long)j->piece_bytes, (long long)mine->every_steps);
+    } else {
+        ru_report_answer(r, "send a joining worker %lld bytes of state in each step",
+                         (long long)mine->budget_bytes);
+    }
     ru_report_figure(r, "join_steps", steps_of(j, mine));
     ru_report_figure(r, "join_s", steps_of(j, mine) * j->step_ns * 1e-9);
     ru_report_figure(r, "network_part", share_of(j, mine));
-    ru_report_candidate(r, method_names[j->method], steps_of(j, mine), true,
-                        "%.0f %% of the network meanwhile", 100 * share_of(j, mine));
+    put_candidate(r, j, j->method, mine, true);
     for (uint32_t m = 0; m < RU_JOIN_METHODS; m++) {
         ru_join_in q = *j;
         ru_join_plan other;
         q.method = m;
         if (m != j->method) {
             RU_TRY(ru_plan_join(&q, &other, err));
-            ru_report_candidate(r, method_names[m], steps_of(j, &other), true,
-                                "%.0f %% of the network meanwhile", 100 * share_of(j, &other));
+            put_candidate(r, j, m, &other, false);
         }
     }
     ru_report_assume(r, "bandwidth and step time stay as measured");
@@ -142,7 +170,7 @@ static ru_status report_join(const void *in, const void *plan, const ru_policy_t
 
 const ru_policy ru_policy_join = {
     .name = "join",
-    .version = 1,
+    .version = 2,
     .decides = "how much state a joining worker gets in each step",
     .source = "litz-2018",
     .in = &table,

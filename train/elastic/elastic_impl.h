@@ -127,7 +127,7 @@ typedef struct rui_el_view {
     ru_node_id leader;
     int64_t start;           /* first step */
     int64_t batch, position; /* position: of the first sample of that step */
-    int64_t budget_bytes;    /* of pieces for one joiner in one step */
+    int64_t budget_bytes;    /* of pieces for one joiner in one step, on average */
     int64_t age_ns, first;   /* of the job: since its first view; steps done before it */
     bool plain, paused;
     bool local;        /* all on one host: sums in shared memory */

@@ -121,7 +121,7 @@ ru_status rui_el_state_open(ru_elastic *e, ru_err *err)
 
 uint32_t rui_el_pieces_now(const ru_elastic *e, uint32_t held)
 {
-    int64_t bytes = 0;
+    int64_t bytes = 0, first = 0;
     uint32_t n = 0, whole = 0; /* whole: up to the last piece that needs no more */
     while (held + n < e->mover.n_pieces && n < RUI_EL_XFERS_MAX / 4) {
         bytes += e->mover.pieces[held + n].size;
@@ -129,9 +129,12 @@ uint32_t rui_el_pieces_now(const ru_elastic *e, uint32_t held)
             break;
         }
         whole = e->mover.pieces[held + n].more ? whole : n + 1;
+        first = first > 0 || whole == 0 ? first : bytes;
         n++;
     }
-    return whole;
+    /* What is larger than the budget of a step waits until the steps between have as much. */
+    int64_t every = first > e->v.budget_bytes ? (first - 1) / e->v.budget_bytes + 1 : 1;
+    return (e->committed - e->v.start) % every == 0 ? whole : 0;
 }
 
 /* Which full member sends piece p: they take turns. */

@@ -103,7 +103,8 @@ static void state_is_cut_so_that_groups_stay_together(void **state)
     }
 }
 
-/* Of each step as much as its budget allows, whole runs of them; one always, however large. */
+/* Of each step as much as its budget allows, whole runs of them; one that is larger than the budget
+ * in the first of so many steps as have as much. */
 static void a_step_moves_whole_runs(void **state)
 {
     (void)state;
@@ -112,15 +113,21 @@ static void a_step_moves_whole_runs(void **state)
     static const struct {
         int64_t budget_bytes;
         uint32_t held, now;
-    } cases[] = {{1, 0, 4},         {4 * PIECE, 0, 4},    {8 * PIECE - 1, 0, 4},
-                 {8 * PIECE, 0, 8}, {100 * PIECE, 0, 16}, {8 * PIECE, 12, 4},
-                 {8 * PIECE, 16, 0}};
+        int64_t every;
+    } cases[] = {{1, 0, 4, 4 * PIECE}, {PIECE, 4, 4, 4},        {PIECE + 1, 0, 4, 4},
+                 {2 * PIECE, 0, 4, 2}, {4 * PIECE, 0, 4, 1},    {8 * PIECE - 1, 0, 4, 1},
+                 {8 * PIECE, 0, 8, 1}, {100 * PIECE, 0, 16, 1}, {8 * PIECE, 12, 4, 1},
+                 {8 * PIECE, 16, 0, 1}};
     fixture f;
     cut(&f, bytes, one, PIECE);
     assert_int_equal(f.e.mover.n_pieces, 16);
     for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {
         f.e.v.budget_bytes = cases[k].budget_bytes;
-        assert_int_equal(rui_el_pieces_now(&f.e, cases[k].held), cases[k].now);
+        f.e.v.start = 3;
+        for (f.e.committed = 3; f.e.committed < 40; f.e.committed++) {
+            bool due = (f.e.committed - 3) % cases[k].every == 0;
+            assert_int_equal(rui_el_pieces_now(&f.e, cases[k].held), due ? cases[k].now : 0);
+        }
     }
     ru_arena_fini(&f.arena);
 }
