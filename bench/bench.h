@@ -37,6 +37,7 @@ typedef struct ru_bench {
     const char *dir;  /* folder for generated inputs */
     const char *only; /* rows whose name contains this; "" all */
     const char *zoo;  /* folder of ONNX models that `infer` measures instead of its own; or NULL */
+    bool ops;         /* `infer` measures single ops instead of its models */
     uint32_t threads; /* 0: 1 and 2 (as far as there are cores) */
     ru_bench_row *rows; /* [n] */
     uint32_t n, cap;
@@ -105,6 +106,7 @@ typedef ru_status (*ru_bench_fn)(ru_bench *b, ru_err *err);
 ru_status ru_bench_train(ru_bench *b, ru_err *err);
 ru_status ru_bench_infer(ru_bench *b, ru_err *err);
 ru_status ru_bench_zoo(ru_bench *b, ru_err *err); /* of infer, for a folder of models */
+ru_status ru_bench_ops(ru_bench *b, ru_err *err); /* of infer, for single ops */
 ru_status ru_bench_reader(ru_bench *b, ru_err *err);
 ru_status ru_bench_net(ru_bench *b, ru_err *err);
 ru_status ru_bench_collective(ru_bench *b, ru_err *err);

@@ -198,6 +198,9 @@ ru_status ru_bench_infer(ru_bench *b, ru_err *err)
     if (b->zoo != NULL) {
         return ru_bench_zoo(b, err);
     }
+    if (b->ops) {
+        return ru_bench_ops(b, err);
+    }
     static const int64_t batches[] = {1, 32};
     uint32_t cores = ru_pool_cores();
     for (uint32_t m = 0; m < RU_ARRAY_LEN(models); m++) {

@@ -92,16 +92,35 @@ ru_status ru_bench_zoo_open(ru_zoo_side *s, const ru_exe_options *exe, ru_arena 
     return RU_OK;
 }
 
+static double size_at(ru_dtype t, const void *y, int64_t i)
+{
+    switch ((int)t) {
+    case RU_F32:
+        return fabs((double)((const float *)y)[i]);
+    case RU_F64:
+        return fabs(((const double *)y)[i]);
+    case RU_F16:
+        return fabs((double)ru_f16_to_f32(((const uint16_t *)y)[i]));
+    case RU_I64:
+        return fabs((double)((const int64_t *)y)[i]);
+    case RU_U8:
+    case RU_BOOL:
+        return ((const uint8_t *)y)[i];
+    default:
+        return RU_NAN;
+    }
+}
+
 double ru_bench_zoo_mean(ru_zoo_side *s)
 {
     const ru_type *t = &ru_graph_value(&s->g, s->g.outputs[0])->type;
-    const float *y = ru_exe_output(s->exe, s->g.outputs[0]);
+    const void *y = ru_exe_output(s->exe, s->g.outputs[0]);
     int64_t n = ru_type_count(t);
-    double sum = 0;
-    for (int64_t i = 0; i < n && t->dtype == RU_F32; i++) {
-        sum += fabs((double)y[i]);
+    double sum = n > 0 ? 0 : RU_NAN;
+    for (int64_t i = 0; i < n && !isnan(sum); i++) {
+        sum += size_at(t->dtype, y, i);
     }
-    return t->dtype == RU_F32 && n > 0 ? sum / (double)n : RU_NAN;
+    return sum / (double)n;
 }
 
 void ru_bench_zoo_close(ru_zoo_side *s)
@@ -114,19 +133,12 @@ void ru_bench_zoo_close(ru_zoo_side *s)
 /* -- the benchmark -------------------------------------------------------------------------------
  */
 
-enum { SIDES = 3 };
+enum { SIDES = RU_ZOO_SIDES };
 
 static const char *const peers[SIDES] = {"", "ONNX Runtime", "OpenVINO"};
 static const char *const words[SIDES] = {"", "ort", "openvino"};
 static const double each[SIDES] = {0, 0.85, 0.85}, mean[SIDES] = {0, 1.2, 1.1};
 static const char install[] = "pip install onnxruntime openvino numpy";
-
-/* Of the ratios to one peer on one number of threads. */
-typedef struct tally {
-    double logs, least;
-    uint32_t n;
-    const char *least_name;
-} tally;
 
 static const char **argv_of(ru_bench *b, const char *path, uint32_t threads, uint32_t side)
 {
@@ -159,7 +171,7 @@ static bool same_result(double a, double b)
 }
 
 static ru_status add_row(ru_bench *b, const char *name, ru_bench_side *ours, ru_bench_side *theirs,
-                         uint32_t side, uint32_t rounds, tally *t, ru_err *err)
+                         uint32_t side, uint32_t rounds, ru_zoo_tally *t, ru_err *err)
 {
     ru_bench_row row = {.name = name,
                         .unit = "runs/s",
@@ -185,9 +197,11 @@ static ru_status add_row(ru_bench *b, const char *name, ru_bench_side *ours, ru_
     return ru_bench_add(b, &row, err);
 }
 
-static ru_status one(ru_bench *b, const char *model, const char *path, uint32_t threads,
-                     tally *tallies, uint32_t *refused, ru_err *err)
+ru_status ru_bench_zoo_model(ru_bench *b, const char *model, const char *path, uint32_t threads,
+                             uint32_t n_sides, ru_zoo_tally *tallies, uint32_t *refused,
+                             ru_err *err)
 {
+    RU_CHECK(n_sides <= SIDES);
     const char *name =
         ru_arena_printf(b->arena, "%s %u thread%s", model, threads, threads == 1 ? "" : "s");
     if (name == NULL || !ru_bench_wants(b, name)) {
@@ -196,21 +210,24 @@ static ru_status one(ru_bench *b, const char *model, const char *path, uint32_t 
     ru_bench_side sides[SIDES] = {{.argv = argv_of(b, path, threads, 0)},
                                   {.argv = argv_of(b, path, threads, 1)},
                                   {.argv = argv_of(b, path, threads, 2)}};
-    ru_bench_turns t = {
-        .rounds = b->quick ? 5 : 9, .seconds = b->quick ? 0.1 : 0.3, .threads = threads};
+    double seconds = n_sides < SIDES ? 0.05 : 0.3; /* of single ops there are hundreds */
+    ru_bench_turns t = {.rounds = b->quick ? 5 : 9,
+                        .seconds = b->quick ? seconds / 3 : seconds,
+                        .threads = threads};
     ru_err why = {0};
-    if (ru_bench_run_turns(sides, SIDES, &t, b->arena, &why) != RU_OK) {
+    if (ru_bench_run_turns(sides, n_sides, &t, b->arena, &why) != RU_OK) {
         fprintf(stderr, "%-38s not run: %s\n", name, why.text);
         (*refused)++;
         return RU_OK;
     }
-    for (uint32_t k = 1; k < SIDES; k++) {
+    for (uint32_t k = 1; k < n_sides; k++) {
         RU_TRY(add_row(b, name, &sides[0], &sides[k], k, t.rounds, &tallies[k], err));
     }
     return RU_OK;
 }
 
-static ru_status add_mean(ru_bench *b, uint32_t threads, uint32_t side, const tally *t, ru_err *err)
+ru_status ru_bench_zoo_mean_row(ru_bench *b, uint32_t threads, uint32_t side, const ru_zoo_tally *t,
+                                ru_err *err)
 {
     double x = t->n > 0 ? exp(t->logs / (double)t->n) : 0;
     if (t->n == 0) {
@@ -241,18 +258,18 @@ ru_status ru_bench_zoo(ru_bench *b, ru_err *err)
     uint32_t n = 0, cores = ru_pool_cores(), models = 0, refused = 0;
     RU_TRY(ru_dir_list(b->zoo, b->arena, &names, &n, err));
     for (uint32_t threads = 1; threads <= 2 && threads <= cores; threads++) {
-        tally tallies[SIDES] = {{0}};
+        ru_zoo_tally tallies[SIDES] = {{0}};
         for (uint32_t k = 0; k < n; k++) {
             if (!is_model(names[k]) || (b->threads != 0 && b->threads != threads)) {
                 continue;
             }
             models++;
             const char *model = ru_arena_strn(b->arena, names[k], (int64_t)strlen(names[k]) - 5);
-            RU_TRY(one(b, model, ru_path_join(b->arena, b->zoo, names[k]), threads, tallies,
-                       &refused, err));
+            RU_TRY(ru_bench_zoo_model(b, model, ru_path_join(b->arena, b->zoo, names[k]), threads,
+                                      SIDES, tallies, &refused, err));
         }
         for (uint32_t k = 1; k < SIDES; k++) {
-            RU_TRY(add_mean(b, threads, k, &tallies[k], err));
+            RU_TRY(ru_bench_zoo_mean_row(b, threads, k, &tallies[k], err));
         }
     }
     if (models == 0) {

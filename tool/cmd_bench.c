@@ -69,6 +69,7 @@ static ru_status run_named(ru_cmd_in *in, const char *name, ru_err *err)
                       .dir = ru_cmd_text(in, "dir"),
                       .only = ru_cmd_text(in, "only"),
                       .zoo = ru_cmd_text(in, "zoo"),
+                      .ops = ru_cmd_flag(in, "ops"),
                       .threads = (uint32_t)ru_cmd_i64(in, "threads")};
         RU_TRY(ru_dir_make(b.dir, err));
         RU_TRY(benches[k].fn(&b, err));
@@ -151,6 +152,9 @@ static const ru_opt opts[] = {
      .word = "DIR",
      .help = "infer: compare each DIR/NAME.onnx (on the arrays of NAME.npz, else on random arrays) "
              "with ONNX Runtime and OpenVINO"},
+    {.name = "ops",
+     .type = RU_OPT_FLAG,
+     .help = "infer: compare each op alone with ONNX Runtime, from 1 KiB to 16 MiB"},
     {.name = "dir",
      .type = RU_OPT_TEXT,
      .word = "DIR",
@@ -170,6 +174,7 @@ static const ru_example examples[] = {
     {"rubato bench train --only resnet18", "compare one model with PyTorch"},
     {"rubato bench infer --json > infer.json", "write the results as JSON"},
     {"rubato bench infer --zoo zoo", "measure a folder of models (bench/zoo.py exports one)"},
+    {"rubato bench infer --ops --only ReduceMax", "measure one op at several sizes and axes"},
     {"rubato bench replay share", "compare a policy with its baselines and a bound"},
 };
 
