@@ -396,22 +396,23 @@ static void reductions_are_the_same_everywhere(void **state)
             sq += (double)x[i] * (double)x[i];
             max = fmaxf(max, x[i]);
         }
-        float first = kern_at(0)->reduce(RU_KERN_RED_SUM, RU_F32, x, n);
+        float first = kern_at(0)->reduce(RU_KERN_RED_SUM, RU_F32, x, n, 1, 0);
         for (int level = 0; level < RU_KERN_LEVELS; level++) {
             const ru_kern *k = kern_at(level);
             if (k == NULL) {
                 continue;
             }
-            near((double)k->reduce(RU_KERN_RED_SUM, RU_F32, x, n), sum, 1e-5, "sum", k);
-            near((double)k->reduce(RU_KERN_RED_SUM_SQUARE, RU_F32, x, n), sq, 1e-5, "squares", k);
-            assert_true(k->reduce(RU_KERN_RED_MAX, RU_F32, x, n) == max);
-            assert_true(k->reduce(RU_KERN_RED_SUM, RU_F32, x, n) == first);
+            near((double)k->reduce(RU_KERN_RED_SUM, RU_F32, x, n, 1, 0), sum, 1e-5, "sum", k);
+            near((double)k->reduce(RU_KERN_RED_SUM_SQUARE, RU_F32, x, n, 1, 0), sq, 1e-5, "squares",
+                 k);
+            assert_true(k->reduce(RU_KERN_RED_MAX, RU_F32, x, n, 1, 0) == max);
+            assert_true(k->reduce(RU_KERN_RED_SUM, RU_F32, x, n, 1, 0) == first);
         }
     }
     x[77] = NAN;
     for (int level = 0; level < RU_KERN_LEVELS; level++) {
         if (kern_at(level) != NULL) {
-            assert_true(isnan(kern_at(level)->reduce(RU_KERN_RED_MAX, RU_F32, x, 100)));
+            assert_true(isnan(kern_at(level)->reduce(RU_KERN_RED_MAX, RU_F32, x, 100, 1, 0)));
         }
     }
     free(x);

@@ -22,7 +22,7 @@ static int64_t first_max(const float *x, int64_t n, float max)
 static float row_sum(ru_dtype t, const void *x, int64_t at, int64_t n)
 {
     const char *p = (const char *)x + at * (t == RU_F32 ? 4 : 2);
-    return RUI_K(rui_kern_reduce)(RU_KERN_RED_SUM, t, p, n);
+    return RUI_K(rui_kern_reduce)(RU_KERN_RED_SUM, t, p, n, 1, 0);
 }
 
 static void put(ru_dtype t, void *y, int64_t at, float v)
@@ -52,7 +52,7 @@ static row_stats softmax_row(ru_dtype t, const void *x, void *probs, int64_t at,
     for (int64_t c = 0; c < n; c += KV_BLOCK) {
         int64_t w = kv_min_i64(KV_BLOCK, n - c);
         const float *v = kv_load(t, x, at + c, w, buf);
-        float m = RUI_K(rui_kern_reduce)(RU_KERN_RED_MAX, RU_F32, v, w);
+        float m = RUI_K(rui_kern_reduce)(RU_KERN_RED_MAX, RU_F32, v, w, 1, 0);
         if (m > s.max || m != m) {
             s.max = m;
             s.argmax = c + first_max(v, w, m);

@@ -1,21 +1,30 @@
 /* Along one axis of [outer, dim, inner]: running sums, the place of the largest, the k largest. */
 #include "exec/kern/isa.h"
 
-enum { SCAN_COLS = 64, ARG_LANES = 16, LINES = 8 };
+enum { SUM_COLS = 2048, SCAN_COLS = 64, ARG_LANES = 16, ARG_LINES = 16, LINES = 8 };
 
 /* Sums are kept in double: a float would lose a digit every ten thousand elements. */
 static void cumsum_block(const ru_kern_scan *s, const float *x, float *y, int64_t cols)
 {
-    double acc[SCAN_COLS] = {0.0};
+    double acc[SUM_COLS];
+    memset(acc, 0, (size_t)cols * sizeof *acc);
     for (int64_t k = 0; k < s->dim; k++) {
         int64_t at = (s->reverse ? s->dim - 1 - k : k) * s->inner;
         const float *from = x + at;
         float *to = y + at;
+        if (s->exclusive) {
 #pragma omp simd
-        for (int64_t j = 0; j < cols; j++) {
-            double old = acc[j];
-            acc[j] += (double)from[j];
-            to[j] = (float)(s->exclusive ? old : acc[j]);
+            for (int64_t j = 0; j < cols; j++) {
+                double old = acc[j];
+                acc[j] = old + (double)from[j];
+                to[j] = (float)old;
+            }
+        } else {
+#pragma omp simd
+            for (int64_t j = 0; j < cols; j++) {
+                acc[j] += (double)from[j];
+                to[j] = (float)acc[j];
+            }
         }
     }
 }
@@ -49,8 +58,8 @@ void RUI_K(rui_kern_cumsum)(const ru_kern_scan *s, const float *x, float *y, int
     }
     for (o = o0; s->inner > 1 && o < o1; o++) {
         int64_t at = o * s->dim * s->inner;
-        for (int64_t c = 0; c < s->inner; c += SCAN_COLS) {
-            cumsum_block(s, x + at + c, y + at + c, kv_min_i64(SCAN_COLS, s->inner - c));
+        for (int64_t c = 0; c < s->inner; c += SUM_COLS) {
+            cumsum_block(s, x + at + c, y + at + c, kv_min_i64(SUM_COLS, s->inner - c));
         }
     }
 }
@@ -130,11 +139,60 @@ static int64_t arg_line(const ru_kern_scan *s, const float *x)
     return at[win];
 }
 
+/* Contiguous short lines, `lines` side by side. */
+RU_KERN_INLINE void arg_lines(const ru_kern_scan *s, const float *x, const int64_t lines,
+                              int64_t *y)
+{
+    float best[ARG_LINES], sign = s->smallest ? -1.0f : 1.0f;
+    int32_t at[ARG_LINES] = {0};
+    int64_t dim = s->dim;
+    for (int64_t j = 0; j < lines; j++) {
+        best[j] = sign * x[j * dim];
+    }
+    for (int32_t k = 1; k < (int32_t)dim; k++) {
+        if (s->last) {
+#pragma omp simd
+            for (int64_t j = 0; j < lines; j++) {
+                float v = sign * x[j * dim + k];
+                bool better = (v != v) | !((best[j] > v) | (best[j] != best[j]));
+                best[j] = better ? v : best[j];
+                at[j] = better ? k : at[j];
+            }
+        } else {
+#pragma omp simd
+            for (int64_t j = 0; j < lines; j++) {
+                float v = sign * x[j * dim + k];
+                bool better = beats(v, best[j]);
+                best[j] = better ? v : best[j];
+                at[j] = better ? k : at[j];
+            }
+        }
+    }
+    for (int64_t j = 0; j < lines; j++) {
+        y[j] = at[j];
+    }
+}
+
+static void arg_short(const ru_kern_scan *s, const float *x, int64_t *y, int64_t lines)
+{
+    int64_t o = 0;
+    for (; o + ARG_LINES <= lines; o += ARG_LINES) {
+        arg_lines(s, x + o * s->dim, ARG_LINES, y + o);
+    }
+    if (o < lines) {
+        arg_lines(s, x + o * s->dim, lines - o, y + o);
+    }
+}
+
 void RUI_K(rui_kern_arg)(const ru_kern_scan *s, const float *x, int64_t *y, int64_t o0, int64_t o1)
 {
+    if (s->inner == 1 && (s->last || s->dim <= SCAN_COLS)) {
+        arg_short(s, x + o0 * s->dim, y + o0, o1 - o0);
+        return;
+    }
     for (int64_t o = o0; o < o1; o++) {
         const float *from = x + o * s->dim * s->inner;
-        if (s->inner == 1 && !s->last) {
+        if (s->inner == 1) {
             y[o] = arg_line(s, from);
             continue;
         }

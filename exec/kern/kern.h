@@ -403,7 +403,12 @@ typedef struct ru_kern_add8 {
     /* gradients of the above for column range: db[c] = sum over rows of dy[r,c] */                \
     X(void, sum_rows,                                                                              \
       (ru_dtype t, const void *x, int64_t rows, int64_t ld, int64_t c0, int64_t c1, float *y))     \
-    X(float, reduce, (ru_kern_red op, ru_dtype t, const void *x, int64_t n))                       \
+    /* Over `runs` runs of n elements, `step` elements apart */                                    \
+    X(float, reduce,                                                                               \
+      (ru_kern_red op, ru_dtype t, const void *x, int64_t n, int64_t runs, int64_t step))          \
+    /* y[r] = reduction of row r of x[rows, n] */                                                  \
+    X(void, reduce_rows,                                                                           \
+      (ru_kern_red op, ru_dtype t, const void *x, int64_t rows, int64_t n, float *y))              \
     /* y[i] = reduction over the rows of x[rows, ld], columns c0 .. c1 */                          \
     X(void, reduce_cols,                                                                           \
       (ru_kern_red op, ru_dtype t, const void *x, int64_t rows, int64_t ld, int64_t c0,            \

@@ -216,7 +216,7 @@ static void channel_part(const void *state, void *const *bufs, int64_t begin, in
         float sum = 0.0f;
         for (int64_t i = 0; i < s->samples; i++) {
             const float *x = (const float *)bufs[0] + (i * s->channels + c) * s->inner;
-            sum += s->k->reduce(RU_KERN_RED_SUM, RU_F32, x, s->inner);
+            sum += s->k->reduce(RU_KERN_RED_SUM, RU_F32, x, s->inner, 1, 0);
         }
         ((float *)bufs[1])[c] = sum;
     }

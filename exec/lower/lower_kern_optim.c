@@ -268,7 +268,7 @@ static void norm_part(const void *state, void *const *bufs, int64_t begin, int64
         }
         int64_t at = (b - s->blocks[t]) * NORM_BLOCK, left = s->sizes[t] - at;
         part[b] = s->k->reduce(RU_KERN_RED_SUM_SQUARE, RU_F32, (const float *)bufs[t] + at,
-                               left < NORM_BLOCK ? left : NORM_BLOCK);
+                               left < NORM_BLOCK ? left : NORM_BLOCK, 1, 0);
     }
 }
 

@@ -68,14 +68,15 @@ static void rows_part(const void *state, void *const *bufs, int64_t begin, int64
     const reduce_state *s = state;
     float *y = bufs[1];
     int64_t bytes = ru_dtype_bytes(s->t);
+    if (s->outer == 1) {
+        s->k->reduce_rows(s->op, s->t, (const char *)bufs[0] + begin * s->inner * bytes,
+                          end - begin, s->inner, y + begin);
+        finish_all(s, y, begin, end);
+        return;
+    }
     for (int64_t k = begin; k < end; k++) {
-        float v = 0.0f;
-        for (int64_t o = 0; o < s->outer; o++) {
-            const char *x = (const char *)bufs[0] + (o * s->keep + k) * s->inner * bytes;
-            float w = s->k->reduce(s->op, s->t, x, s->inner);
-            v = o == 0 ? w : join(s->op, v, w);
-        }
-        y[k] = finish(s, v);
+        const char *x = (const char *)bufs[0] + k * s->inner * bytes;
+        y[k] = finish(s, s->k->reduce(s->op, s->t, x, s->inner, s->outer, s->keep * s->inner));
     }
 }
 
@@ -130,7 +131,7 @@ static void all_part(const void *state, void *const *bufs, int64_t begin, int64_
         int64_t at = b * ALL_BLOCK, left = s->inner - at;
         ((float *)bufs[2])[b] =
             s->k->reduce(s->op, s->t, (const char *)bufs[0] + at * ru_dtype_bytes(s->t),
-                         left < ALL_BLOCK ? left : ALL_BLOCK);
+                         left < ALL_BLOCK ? left : ALL_BLOCK, 1, 0);
     }
 }
 
