@@ -1,4 +1,5 @@
-/* Graphs with sizes that depend on data: the part before such a size runs first.
+/* Graphs with sizes that depend on data: the part before them runs first; what it hands on becomes
+ * more arrays.
  *
  * Thread: one. */
 #ifndef RU_EXEC_SETTLE_H
@@ -9,14 +10,19 @@
 
 RU_API_BEGIN
 
-/* Make all shapes of `g` numbers, as ru_exe_open needs. Constants are computed by the reference; a
- * selection (NonMaxSuppression) whose boxes the model computes is computed from `arrays`, the
- * inputs by name: the part before it runs once on the device of `opt` and becomes constant, so *out
- * is valid for these arrays only. *ran (may be NULL) counts such runs. Errors: as ru_onnx_settle
- * and ru_exe_open. */
-RU_MUST_USE ru_status ru_exe_settle(const ru_graph *g, const ru_exe_options *opt,
-                                    const ru_array *arrays, uint32_t n_arrays, ru_arena *arena,
-                                    ru_graph *out, uint32_t *ran, ru_err *err);
+/* What a model is opened for. */
+typedef struct ru_settle {
+    const ru_exe_options *opt; /* device, precision and threads of the parts that run first */
+    ru_arrays *arrays; /* inputs by name; inputs that stand for what was computed are added */
+    ru_arena *arena;   /* of the graph and of the arrays that are added */
+    uint32_t ran;      /* parts that ran so far */
+} ru_settle;
+
+/* Make all shapes of `g` numbers, as ru_exe_open needs. Constants are computed by the reference.
+ * Where elements decide a size (NonZero, NonMaxSuppression, a computed Reshape) everything before
+ * that place runs once on the device and becomes arrays and constants, so *out is valid for these
+ * arrays only. Errors: as ru_onnx_settle and ru_exe_open. */
+RU_MUST_USE ru_status ru_exe_settle(ru_settle *s, const ru_graph *g, ru_graph *out, ru_err *err);
 
 RU_API_END
 

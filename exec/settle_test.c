@@ -40,19 +40,18 @@ static void selected_boxes_decide_sizes(void **state)
     y = ru_build_op2(&b, RU_OP_Gather, twice, which, (ru_attr[]){RU_AI(axis, 1), RU_A_END});
     ru_build_output(&b, y, "y");
     assert_ok(ru_build_finish(&b, &err), err);
-    const ru_array given[] = {
-        {.name = "boxes", .type = ru_graph_value(&g, x)->type, .data = boxes},
-        {.name = "scores", .type = ru_graph_value(&g, s)->type, .data = scores}};
+    ru_array given[] = {{.name = "boxes", .type = ru_graph_value(&g, x)->type, .data = boxes},
+                        {.name = "scores", .type = ru_graph_value(&g, s)->type, .data = scores}};
     const ru_exe_options eo = {.device = RU_DEVICE_CPU, .threads = 1};
-    uint32_t ran;
-    assert_ok(ru_exe_settle(&g, &eo, given, 2, &arena, &settled, &ran, &err), err);
-    assert_int_equal(ran, 1);
+    ru_arrays arrays = {.at = given, .n = 2, .cap = 2};
+    ru_settle ru = {.opt = &eo, .arrays = &arrays, .arena = &arena};
+    assert_ok(ru_exe_settle(&ru, &g, &settled, &err), err);
+    assert_int_equal(ru.ran, 1);
     ru_exe *exe;
     assert_ok(ru_exe_open(&settled, &eo, &exe, &err), err);
     for (uint32_t k = 0; k < settled.n_inputs; k++) {
         const ru_value *v = ru_graph_value(&settled, settled.inputs[k]);
-        memcpy(ru_exe_input(exe, settled.inputs[k]),
-               strcmp(v->name, "boxes") == 0 ? &boxes[0][0] : scores,
+        memcpy(ru_exe_input(exe, settled.inputs[k]), ru_arrays_find(&arrays, v->name)->data,
                (size_t)ru_type_bytes(&v->type));
     }
     assert_ok(ru_exe_run(exe, &(ru_run_args){0}, &err), err);
@@ -64,9 +63,51 @@ static void selected_boxes_decide_sizes(void **state)
     }
     ru_exe_close(exe);
     /* without arrays the model cannot run, and says so */
-    assert_int_equal(ru_exe_settle(&g, &eo, NULL, 0, &arena, &settled, &ran, &err), RU_E_DATA);
+    ru.arrays = &(ru_arrays){0};
+    assert_int_equal(ru_exe_settle(&ru, &g, &settled, &err), RU_E_DATA);
     assert_non_null(strstr(err.text, "give an array"));
     ru_arena_fini(&arena);
 }
 
-RU_TESTS(exec_settle, cmocka_unit_test(selected_boxes_decide_sizes))
+/* y = 2 x[x > 0.5], and the places: a mask selects as many elements as the data say. */
+static void a_mask_selects(void **state)
+{
+    (void)state;
+    static const float half = 0.5F, data[2][3] = {{1, 0, 2}, {0.25F, 3, -1}};
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_graph g, settled;
+    ru_err err = {0};
+    ru_build b;
+    assert_ok(ru_graph_init(&g, &arena, "mask", &err), err);
+    ru_build_init(&b, &g);
+    vid x = ru_build_input(&b, "x", ru_type_make(RU_F32, 2, (int64_t[]){2, 3}));
+    vid mask = ru_build_op2(&b, RU_OP_Greater, x, scalar(&b, RU_F32, &half), NULL);
+    vid at = ru_build_op1(&b, RU_OP_NonZero, mask, NULL);
+    vid rows = ru_build_op1(&b, RU_OP_Transpose, at, NULL);
+    vid some = ru_build_op2(&b, RU_OP_GatherND, x, rows, NULL);
+    ru_build_output(&b, ru_build_op2(&b, RU_OP_Add, some, some, NULL), "y");
+    ru_build_output(&b, rows, "places");
+    assert_ok(ru_build_finish(&b, &err), err);
+    ru_array given = {.name = "x", .type = ru_graph_value(&g, x)->type, .data = data};
+    ru_arrays arrays = {.at = &given, .n = 1, .cap = 1};
+    const ru_exe_options eo = {.device = RU_DEVICE_CPU, .threads = 1};
+    ru_settle s = {.opt = &eo, .arrays = &arrays, .arena = &arena};
+    assert_ok(ru_exe_settle(&s, &g, &settled, &err), err);
+    ru_exe *exe;
+    assert_ok(ru_exe_open(&settled, &eo, &exe, &err), err);
+    for (uint32_t k = 0; k < settled.n_inputs; k++) {
+        memcpy(ru_exe_input(exe, settled.inputs[k]), data, sizeof data);
+    }
+    assert_ok(ru_exe_run(exe, &(ru_run_args){0}, &err), err);
+    static const float want[] = {2, 4, 6};
+    static const int64_t places[] = {0, 0, 0, 2, 1, 1};
+    assert_int_equal(ru_graph_value(&settled, settled.outputs[0])->type.dims[0], 3);
+    assert_memory_equal(ru_exe_output(exe, settled.outputs[0]), want, sizeof want);
+    assert_memory_equal(ru_exe_output(exe, settled.outputs[1]), places, sizeof places);
+    ru_exe_close(exe);
+    ru_arena_fini(&arena);
+}
+
+RU_TESTS(exec_settle, cmocka_unit_test(selected_boxes_decide_sizes),
+         cmocka_unit_test(a_mask_selects))

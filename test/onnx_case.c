@@ -116,7 +116,7 @@ static ru_status compare(const ru_graph *g, uint32_t k, const ru_array *want, co
     return RU_OK;
 }
 
-static ru_status run_graph(const ru_graph *g, ru_device_kind device, const tensors *in,
+static ru_status run_graph(const ru_graph *g, ru_device_kind device, const ru_arrays *in,
                            const tensors *want, ru_err *err)
 {
     ru_exe_options opt = {.device = device, .threads = 1};
@@ -124,13 +124,10 @@ static ru_status run_graph(const ru_graph *g, ru_device_kind device, const tenso
     RU_TRY(ru_exe_open(g, &opt, &e, err));
     for (uint32_t k = 0; k < g->n_inputs; k++) {
         const ru_value *v = ru_graph_value(g, g->inputs[k]);
-        for (uint32_t i = 0; i < in->n; i++) {
-            if (strcmp(in->at[i].name, v->name) == 0) {
-                int64_t bytes = ru_type_bytes(&v->type);
-                if (bytes > 0) {
-                    memcpy(ru_exe_input(e, g->inputs[k]), in->at[i].data, (size_t)bytes);
-                }
-            }
+        const ru_array *a = ru_arrays_find(in, v->name);
+        int64_t bytes = ru_type_bytes(&v->type);
+        if (a != NULL && bytes > 0) {
+            memcpy(ru_exe_input(e, g->inputs[k]), a->data, (size_t)bytes);
         }
     }
     ru_run_args args = {.seed = 1};
@@ -190,14 +187,16 @@ static ru_status set_run(case_state *c, const ru_map_file *model, uint32_t set,
     RU_TRY(tensors_read(c, set, "input", &in, err));
     RU_TRY(tensors_read(c, set, "output", &want, err));
     RU_TRY(names_fill(&sig, &in, c->arena, err));
+    const ru_exe_options eo = {.device = device, .threads = 1};
+    ru_arrays arrays = {.at = in.at, .n = in.n, .cap = in.n};
+    ru_settle s = {.opt = &eo, .arrays = &arrays, .arena = c->arena};
     RU_TRY(ru_onnx_read_bound(model->data, model->size_bytes, NULL, in.at, in.n, c->arena, &g, NULL,
                               err));
-    const ru_exe_options eo = {.device = device, .threads = 1};
-    RU_TRY(ru_exe_settle(&g, &eo, in.at, in.n, c->arena, &g, NULL, err));
+    RU_TRY(ru_exe_settle(&s, &g, &g, err));
     if (want.n > g.n_outputs) {
         return RU_FAIL(err, RU_E_DATA, "%u output files for %u outputs", want.n, g.n_outputs);
     }
-    return run_graph(&g, device, &in, &want, err);
+    return run_graph(&g, device, &arrays, &want, err);
 }
 
 /* Vectors that no implementation can reproduce, or that are wrong. */

@@ -24,6 +24,7 @@ typedef struct session {
     ru_arrays arrays; /* what the model will run on */
     ru_onnx_dim dims[DIMS_MAX];
     ru_onnx_options opt;
+    ru_settle settle; /* parts of the model that ran while it was opened */
     ru_graph signature, g;
     ru_onnx_info info;
     ru_exe *exe;
@@ -169,12 +170,14 @@ static ru_exe_options exe_options(const session *s)
     };
 }
 
-/* Bind to the arrays; shapes that constants or selected boxes decide need those computed. */
+/* Bind to the arrays; shapes and branches that elements decide need those computed. */
 static ru_status model_bind(session *s, ru_err *err)
 {
     const ru_map_file *m = &s->file.model;
-    RU_TRY(ru_onnx_read_bound(m->data, m->size_bytes, &s->opt, s->arrays.at, s->arrays.n, s->arena,
-                              &s->g, &s->info, err));
+    const ru_exe_options o = exe_options(s);
+    s->settle = (ru_settle){.opt = &o, .arrays = &s->arrays, .arena = s->arena};
+    RU_TRY(ru_onnx_read_bound(m->data, m->size_bytes, &s->opt, s->arrays.at, s->arrays.n, s->arena, &s->g,
+                              &s->info, err));
     if (ru_graph_trains(&s->g) && !ru_cmd_flag(s->in, "training")) {
         fprintf(stderr,
                 "rubato run: %s was exported in training mode; Rubato runs its inference form "
@@ -182,15 +185,12 @@ static ru_status model_bind(session *s, ru_err *err)
                 s->in->args[0]);
         RU_TRY(ru_pass_infer(&s->g, s->arena, &s->g, err));
     }
-    const ru_exe_options o = exe_options(s);
-    uint32_t ran = 0;
-    RU_TRY(ru_exe_settle(&s->g, &o, s->arrays.at, s->arrays.n, s->arena, &s->g, &ran, err));
-    if (ran > 0) {
-        fprintf(
-            stderr,
-            "rubato run: %s selects a number of boxes that determines later shapes; the ops before "
-            "the selection ran once on these arrays, and the times cover only the ops after it\n",
-            s->in->args[0]);
+    RU_TRY(ru_exe_settle(&s->settle, &s->g, &s->g, err));
+    if (s->settle.ran > 0) {
+        fprintf(stderr,
+                "rubato run: sizes or branches of %s depend on data; the ops before them ran once "
+                "on these arrays, and the times cover only the ops after them\n",
+                s->in->args[0]);
     }
     return RU_OK;
 }
@@ -457,6 +457,8 @@ const ru_cmd rui_cmd_run = {
     .summary = "run an ONNX model on named arrays",
     .about = "Reads ONNX models of opsets 1 to 21 (docs/onnx.md lists the operators). Inputs and "
              "outputs are files of numpy's savez. Inputs that determine shapes become constants. "
+             "If other data determine sizes or branches, the ops before them run once, while the "
+             "model is opened. "
              "Symbolic dimensions take their values from the arrays or from --dim.",
     .args = "MODEL.onnx",
     .arg_min = 1,

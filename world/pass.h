@@ -30,11 +30,19 @@ RU_MUST_USE ru_status ru_pass_fold(const ru_graph *g, const ru_fold_ops *ops,
                                    int64_t size_max_bytes, ru_arena *arena, ru_graph *out,
                                    ru_err *err);
 
-/* Values whose elements were computed elsewhere become constants (views of `data`, row-major),
- * inputs among them leave the list of inputs, and what only they needed is dropped. */
-RU_MUST_USE ru_status ru_pass_pin(const ru_graph *g, const ru_value_id *ids,
-                                  const void *const *data, uint32_t n, ru_arena *arena,
-                                  ru_graph *out, ru_err *err);
+/* A value whose elements were computed elsewhere. */
+typedef struct ru_pin {
+    ru_value_id value; /* made by a node, or an input */
+    const void *data;  /* view, row-major */
+} ru_pin;
+
+/* Values that nodes make become constants where they leave the graph or inference can follow them,
+ * else inputs (named "%<id>" when they have no name), and what only they needed is dropped. A node
+ * whose size is open gets the elements that decide it as constants, those of inputs among them. */
+RU_MUST_USE ru_status ru_pass_pin(const ru_graph *g, const ru_pin *pins, uint32_t n,
+                                  ru_arena *arena, ru_graph *out, ru_err *err);
+/* Inputs of the op whose elements decide the shape of an output, as a bit set. */
+uint32_t ru_op_sized_by(ru_op op);
 
 /* Merge nodes that compute the same from the same. */
 RU_MUST_USE ru_status ru_pass_cse(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);

@@ -236,50 +236,6 @@ static ru_status fold_node(ru_graph *g, const ru_node *n, const ru_fold_ops *ops
     return ru_graph_add_node_into(g, n, NULL, err);
 }
 
-/* Node n without those of its results that are constants by now; dropped when none is left. */
-static ru_status node_unpinned(ru_graph *g, const ru_node *n, ru_err *err)
-{
-    ru_value_id *out = RU_NEW(g->arena, ru_value_id, n->n_out);
-    uint32_t left = 0;
-    if (out == NULL) {
-        return full(err);
-    }
-    for (uint32_t k = 0; k < n->n_out; k++) {
-        const ru_value *v = &g->values[n->out[k].v];
-        out[k] = n->out[k];
-        if (out[k].v != 0 && v->kind == RU_VALUE_CONST) {
-            ru_value spare = {.kind = RU_VALUE_TEMP, .type = v->type};
-            RU_TRY(ru_graph_add_value(g, &spare, &out[k], err));
-        } else if (out[k].v != 0) {
-            left++;
-        }
-    }
-    ru_node m = *n;
-    m.out = out;
-    return left > 0 ? ru_graph_add_node_into(g, &m, NULL, err) : RU_OK;
-}
-
-ru_status ru_pass_pin(const ru_graph *g, const ru_value_id *ids, const void *const *data,
-                      uint32_t n, ru_arena *arena, ru_graph *out, ru_err *err)
-{
-    ru_graph p;
-    uint32_t n_inputs = 0;
-    RU_TRY(rui_copy_values(g, arena, &p, err));
-    for (uint32_t k = 0; k < n; k++) {
-        make_const(&p, ids[k], data[k]);
-    }
-    for (uint32_t k = 0; k < p.n_inputs; k++) {
-        p.inputs[n_inputs] = p.inputs[k];
-        n_inputs += p.values[p.inputs[k].v].kind == RU_VALUE_INPUT ? 1 : 0;
-    }
-    p.n_inputs = n_inputs;
-    for (uint32_t k = 1; k < g->n_nodes; k++) {
-        RU_TRY(node_unpinned(&p, &g->nodes[k], err));
-    }
-    RU_TRY(rui_copy_ends(g, &p, err));
-    return ru_pass_dead(&p, arena, out, err);
-}
-
 ru_status ru_pass_fold(const ru_graph *g, const ru_fold_ops *ops, int64_t size_max_bytes,
                        ru_arena *arena, ru_graph *out, ru_err *err)
 {

@@ -108,8 +108,9 @@ static ru_status concrete(const ru_graph *g, ru_err *err)
 {
     for (uint32_t k = 1; k < g->n_values; k++) {
         const ru_value *v = &g->values[k];
-        if (v->type.dtype == RU_NONE || ru_type_is_concrete(&v->type)) {
-            continue; /* NONE: not used by any node */
+        bool orphan = v->kind == RU_VALUE_TEMP && v->producer.v == 0;
+        if (orphan || v->type.dtype == RU_NONE || ru_type_is_concrete(&v->type)) {
+            continue; /* no node uses it */
         }
         char type[256];
         if (v->kind == RU_VALUE_INPUT) {
@@ -118,11 +119,15 @@ static ru_status concrete(const ru_graph *g, ru_err *err)
                            v->name, ru_type_print(g, &v->type, type, sizeof type));
         }
         const ru_node *n = v->producer.v != 0 ? ru_graph_node(g, v->producer) : NULL;
-        return RU_FAIL(
-            err, RU_E_UNSUPPORTED,
-            "value '%s' of %s is %s; its shape depends on data of the run, which is not supported",
-            v->name != NULL ? v->name : "", n != NULL ? ru_op_get(n->op)->name : "the graph",
-            ru_type_print(g, &v->type, type, sizeof type));
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "value '%s' of %s is %s; its shape depends on data of the run; rubato run "
+                       "computes it from "
+                       "the given arrays, but a model cannot be trained with it: end the model "
+                       "before this op, "
+                       "or select with Where and a mask",
+                       v->name != NULL ? v->name : "",
+                       n != NULL ? ru_op_get(n->op)->name : "the graph",
+                       ru_type_print(g, &v->type, type, sizeof type));
     }
     return RU_OK;
 }

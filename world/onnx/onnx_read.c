@@ -643,44 +643,12 @@ static void buffers_mark(ru_graph *g)
     }
 }
 
-/* Inputs whose data decides an output shape of `op`, as a bit set. */
+/* Inputs whose data decides an output shape of `op` and must be fixed for that: not those of ops
+ * that select (what they select is computed ahead). */
 static uint32_t shape_inputs(ru_op op)
 {
-    const char *name = ru_op_get(op)->name;
-    static const struct {
-        const char *op;
-        uint32_t inputs;
-    } table[] = {{"Reshape", 2},
-                 {"Expand", 2},
-                 {"Slice", 30},
-                 {"Pad", 10},
-                 {"Tile", 2},
-                 {"TopK", 2},
-                 {"Unsqueeze", 2},
-                 {"Squeeze", 2},
-                 {"Split", 2},
-                 {"Range", 7},
-                 {"ConstantOfShape", 1},
-                 {"OneHot", 2},
-                 {"Resize", 14},
-                 {"Compress", 2},
-                 {"DFT", 6},
-                 {"STFT", 10},
-                 {"Col2Im", 6},
-                 {"HannWindow", 1},
-                 {"HammingWindow", 1},
-                 {"BlackmanWindow", 1},
-                 {"MelWeightMatrix", 3},
-                 {"NonMaxSuppression", 28}};
-    if (strncmp(name, "Reduce", 6) == 0 && ru_op_get(op)->onnx) {
-        return 2;
-    }
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(table); k++) {
-        if (strcmp(table[k].op, name) == 0) {
-            return table[k].inputs;
-        }
-    }
-    return 0;
+    bool selects = op == RU_OP_NonZero || op == RU_OP_Unique || op == RU_OP_Compress;
+    return selects ? 0 : ru_op_sized_by(op) & ~(op == RU_OP_NonMaxSuppression ? 3U : 0U);
 }
 
 /* Walk back from every input that decides a shape; Shape and Size end the walk, because they read
