@@ -12,7 +12,7 @@
 
 #include <stddef.h>
 
-enum { RUI_KNOWN_MAX = 256 }; /* elements of an integer tensor that inference follows */
+enum { RUI_KNOWN_MAX = 4096 }; /* elements of an integer tensor that inference follows */
 
 typedef struct rui_infer {
     ru_graph *g;
@@ -68,8 +68,8 @@ const int64_t *rui_known_numbers(const rui_infer *c, uint32_t k, uint32_t *n);
 const void *rui_const_data(const rui_infer *c, uint32_t k);
 /* Elements of a constant float input as doubles; NULL: not constant. */
 const double *rui_const_floats(const rui_infer *c, uint32_t k, uint32_t *n);
-/* Is the boolean v known, and what is it? */
-bool rui_known_truth(ru_graph *g, ru_value_id v, bool *out);
+/* Is v, one integer or boolean, known, and what is it? */
+bool rui_known_number(ru_graph *g, ru_value_id v, int64_t *out);
 /* Follow integer elements through node c (after its output types are set). */
 ru_status rui_known_node(const rui_infer *c);
 

@@ -86,10 +86,10 @@ const int64_t *rui_known(const rui_infer *c, uint32_t k, uint32_t *n)
     return count >= 0 ? v->known : NULL;
 }
 
-bool rui_known_truth(ru_graph *g, ru_value_id v, bool *out)
+bool rui_known_number(ru_graph *g, ru_value_id v, int64_t *out)
 {
     const ru_value *x = &g->values[v.v];
-    if (v.v == 0 || x->type.dtype != RU_BOOL || ru_type_count(&x->type) != 1) {
+    if (v.v == 0 || ru_type_count(&x->type) != 1) {
         return false;
     }
     uint32_t n;
@@ -97,10 +97,10 @@ bool rui_known_truth(ru_graph *g, ru_value_id v, bool *out)
     if (k == NULL && x->kind == RU_VALUE_CONST) {
         k = read_data(g->arena, &x->type, x->data, &n);
     }
-    if (k == NULL || k[0] == RU_DIM_UNKNOWN) {
+    if (k == NULL || k[0] == RU_DIM_UNKNOWN || ru_dim_is_symbolic(k[0])) {
         return false;
     }
-    *out = k[0] != 0;
+    *out = k[0];
     return true;
 }
 

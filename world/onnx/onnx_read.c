@@ -5,29 +5,17 @@
 #include "world/onnx.h"
 #include "world/onnx/onnx_lift.h"
 #include "world/onnx/onnx_notice.h"
+#include "world/onnx/onnx_read_impl.h"
 
 #include <string.h>
 
 #include "world/infer_impl.h"
 
 enum {
-    CALL_DEPTH_MAX = 16,
-    CONDS_MAX = 256,
     SMALL_COUNT = 64, /* elements of a weight that a signature still loads: shapes, axes */
 };
 
 /* -- names ------------------------------------------------------------------------------------- */
-
-typedef struct name_slot {
-    const char *name; /* NULL: free */
-    ru_value_id v;    /* absent: an absent function argument, or a weight not loaded yet */
-    uint32_t weight;  /* 1 + index of the initialiser; 0: none */
-} name_slot;
-
-typedef struct names {
-    name_slot *slots;
-    uint32_t n, cap; /* cap: power of two */
-} names;
 
 static uint32_t name_hash(const char *s)
 {
@@ -39,7 +27,7 @@ static uint32_t name_hash(const char *s)
 }
 
 /* Slot of that name, or the free one where it belongs. */
-static name_slot *names_slot(const names *t, const char *name)
+static rui_onnx_slot *names_slot(const rui_onnx_names *t, const char *name)
 {
     uint32_t k = name_hash(name) & (t->cap - 1);
     while (t->slots[k].name != NULL && strcmp(t->slots[k].name, name) != 0) {
@@ -48,10 +36,10 @@ static name_slot *names_slot(const names *t, const char *name)
     return &t->slots[k];
 }
 
-static bool names_grow(names *t, ru_arena *arena)
+static bool names_grow(rui_onnx_names *t, ru_arena *arena)
 {
-    names big = {.cap = t->cap == 0 ? 64 : t->cap * 2, .n = t->n};
-    big.slots = RU_NEW(arena, name_slot, big.cap);
+    rui_onnx_names big = {.cap = t->cap == 0 ? 64 : t->cap * 2, .n = t->n};
+    big.slots = RU_NEW(arena, rui_onnx_slot, big.cap);
     if (big.slots == NULL) {
         return false;
     }
@@ -64,12 +52,12 @@ static bool names_grow(names *t, ru_arena *arena)
     return true;
 }
 
-static ru_status names_add(names *t, ru_arena *arena, name_slot slot, ru_err *err)
+static ru_status names_add(rui_onnx_names *t, ru_arena *arena, rui_onnx_slot slot, ru_err *err)
 {
     if (2 * t->n >= t->cap && !names_grow(t, arena)) {
         return RU_FAIL(err, RU_E_LIMIT, "onnx: the arena is full");
     }
-    name_slot *at = names_slot(t, slot.name);
+    rui_onnx_slot *at = names_slot(t, slot.name);
     if (at->name != NULL) {
         return RU_FAIL(err, RU_E_DATA, "onnx: two values have the name '%s'", slot.name);
     }
@@ -80,33 +68,7 @@ static ru_status names_add(names *t, ru_arena *arena, name_slot slot, ru_err *er
 
 /* -- reading ----------------------------------------------------------------------------------- */
 
-/* Where nodes are read: the model's graph, the body of a function that is being inlined, or a
- * branch of If that is. */
-typedef struct frame {
-    names names;
-    struct frame *outer;          /* of a branch: what it may read besides its own; else NULL */
-    const rui_onnx_tensor *inits; /* what name_slot.weight counts */
-    const rui_onnx_opsets *opsets;
-    const rui_onnx_function *fn; /* NULL: the graph */
-    const rui_onnx_attr *attrs;  /* [n_attrs] of the call */
-    uint32_t n_attrs;
-    const char *prefix; /* "" in the graph, else "call/" */
-    uint32_t depth;
-} frame;
-
-typedef struct reader {
-    const ru_onnx_options *opt;
-    ru_arena *arena;
-    rui_onnx_model model;
-    ru_graph *g;
-    int64_t steps; /* nodes visited, so that calls of calls end */
-    bool named;    /* the error names its node; the calls around it are in the name */
-    ru_value_id conds[CONDS_MAX]; /* [n_conds] conditions of If that a signature leaves open */
-    uint32_t n_conds;
-    ru_err *err;
-} reader;
-
-static ru_status full(ru_err *err)
+ru_status rui_onnx_full(ru_err *err)
 {
     return RU_FAIL(err, RU_E_LIMIT, "onnx: the arena is full");
 }
@@ -121,7 +83,7 @@ static int64_t opset_of(const rui_onnx_opsets *list, const char *domain)
     return -1;
 }
 
-static ru_status weight_data(reader *r, const rui_onnx_tensor *t, const void **out)
+static ru_status weight_data(rui_onnx_reader *r, const rui_onnx_tensor *t, const void **out)
 {
     *out = NULL;
     int64_t count = ru_type_count(&t->type);
@@ -155,14 +117,15 @@ static ru_status weight_data(reader *r, const rui_onnx_tensor *t, const void **o
 }
 
 /* The value of initialiser `t`, made at its first use. */
-static ru_status weight_load(reader *r, const rui_onnx_tensor *t, ru_value_id *out)
+static ru_status weight_load(rui_onnx_reader *r, const rui_onnx_tensor *t, bool named,
+                             ru_value_id *out)
 {
     if (t->type.dtype == RU_NONE) {
         return RU_FAIL(r->err, RU_E_UNSUPPORTED,
                        "onnx: tensor '%s' has element type %s (%d), which is not supported",
                        t->name, rui_onnx_type_name(t->data_type), t->data_type);
     }
-    ru_value v = {.name = t->name, .type = t->type, .kind = RU_VALUE_CONST};
+    ru_value v = {.name = named ? t->name : NULL, .type = t->type, .kind = RU_VALUE_CONST};
     RU_TRY(weight_data(r, t, &v.data));
     if (r->opt->train && ru_dtype_is_float(t->type.dtype) && t->type.rank >= 1) {
         v.kind = RU_VALUE_STATE;
@@ -171,13 +134,39 @@ static ru_status weight_load(reader *r, const rui_onnx_tensor *t, ru_value_id *o
     return ru_graph_add_value(r->g, &v, out, r->err);
 }
 
-static ru_status value_find(reader *r, frame *f, const char *name, ru_value_id *out)
+ru_status rui_onnx_name(rui_onnx_reader *r, rui_onnx_frame *f, const char *name, ru_value_id v)
 {
-    name_slot *slot = NULL;
+    return names_add(&f->names, r->arena, (rui_onnx_slot){.name = name, .v = v}, r->err);
+}
+
+ru_status rui_onnx_put(rui_onnx_reader *r, ru_op op, const ru_value_id *in, uint32_t n_in,
+                       const ru_attr *attrs, uint32_t n_attrs, ru_value_id *out)
+{
+    ru_value_id v; /* `out` may be one of `in` */
+    RU_TRY(ru_graph_add_node(r->g, op, NULL, in, n_in, attrs, n_attrs, &v, 1, r->err));
+    if (!r->opt->signature) {
+        RU_TRY(ru_graph_infer_node(r->g, (ru_graph_node_id){r->g->n_nodes - 1}, r->err));
+    }
+    *out = v;
+    return RU_OK;
+}
+
+ru_status rui_onnx_put_i64s(rui_onnx_reader *r, const int64_t *x, uint32_t n, bool scalar,
+                            ru_value_id *out)
+{
+    ru_value v = {.kind = RU_VALUE_CONST,
+                  .type = {.dtype = RU_I64, .rank = scalar ? 0 : 1, .dims = {scalar ? 0 : n}},
+                  .data = ru_arena_copy(r->arena, x, n * (int64_t)sizeof *x, 64)};
+    return v.data != NULL ? ru_graph_add_value(r->g, &v, out, r->err) : rui_onnx_full(r->err);
+}
+
+ru_status rui_onnx_find(rui_onnx_reader *r, rui_onnx_frame *f, const char *name, ru_value_id *out)
+{
+    rui_onnx_slot *slot = NULL;
     for (; f != NULL && (slot == NULL || slot->name == NULL); f = f->outer) {
         slot = f->names.cap > 0 ? names_slot(&f->names, name) : NULL;
         if (slot != NULL && slot->name != NULL && slot->weight != 0 && slot->v.v == 0) {
-            RU_TRY(weight_load(r, &f->inits[slot->weight - 1], &slot->v));
+            RU_TRY(weight_load(r, &f->inits[slot->weight - 1], f->depth == 0, &slot->v));
         }
     }
     if (slot == NULL || slot->name == NULL) {
@@ -189,7 +178,8 @@ static ru_status value_find(reader *r, frame *f, const char *name, ru_value_id *
 
 /* -- inputs ------------------------------------------------------------------------------------ */
 
-static ru_status input_dim(reader *r, const rui_onnx_info *info, uint32_t axis, int64_t *out)
+static ru_status input_dim(rui_onnx_reader *r, const rui_onnx_info *info, uint32_t axis,
+                           int64_t *out)
 {
     const rui_onnx_dim *d = &info->dims[axis];
     if (d->value >= 0 && d->param == NULL) {
@@ -200,7 +190,7 @@ static ru_status input_dim(reader *r, const rui_onnx_info *info, uint32_t axis, 
     if (symbol == NULL) {
         symbol = ru_arena_printf(r->arena, "%s.%u", info->name, axis);
         if (symbol == NULL) {
-            return full(r->err);
+            return rui_onnx_full(r->err);
         }
     }
     for (uint32_t k = 0; k < r->opt->n_dims; k++) {
@@ -215,7 +205,7 @@ static ru_status input_dim(reader *r, const rui_onnx_info *info, uint32_t axis, 
     return RU_OK;
 }
 
-static ru_status input_type(reader *r, const rui_onnx_info *info, ru_type *out)
+static ru_status input_type(rui_onnx_reader *r, const rui_onnx_info *info, ru_type *out)
 {
     ru_type t = {.dtype = ru_dtype_from_onnx(info->elem_type), .rank = info->rank};
     if (strcmp(info->kind, "tensor") != 0) {
@@ -241,7 +231,7 @@ static ru_status input_type(reader *r, const rui_onnx_info *info, ru_type *out)
     return RU_OK;
 }
 
-static ru_status input_fixed(reader *r, const rui_onnx_info *info, const ru_array *fixed,
+static ru_status input_fixed(rui_onnx_reader *r, const rui_onnx_info *info, const ru_array *fixed,
                              ru_value *v)
 {
     const ru_type *have = &fixed->type;
@@ -261,7 +251,7 @@ static ru_status input_fixed(reader *r, const rui_onnx_info *info, const ru_arra
     return RU_OK;
 }
 
-static ru_status inits_name(reader *r, frame *f, const rui_onnx_model *m)
+ru_status rui_onnx_weights(rui_onnx_reader *r, rui_onnx_frame *f, const rui_onnx_model *m)
 {
     f->inits = m->inits;
     for (uint32_t k = 0; k < m->n_inits; k++) {
@@ -269,14 +259,15 @@ static ru_status inits_name(reader *r, frame *f, const rui_onnx_model *m)
         if (name[0] == 0) {
             return RU_FAIL(r->err, RU_E_DATA, "onnx: initialiser %u has no name", k);
         }
-        RU_TRY(names_add(&f->names, r->arena, (name_slot){.name = name, .weight = k + 1}, r->err));
+        RU_TRY(
+            names_add(&f->names, r->arena, (rui_onnx_slot){.name = name, .weight = k + 1}, r->err));
     }
     return RU_OK;
 }
 
-static ru_status inputs_add(reader *r, frame *f)
+static ru_status inputs_add(rui_onnx_reader *r, rui_onnx_frame *f)
 {
-    RU_TRY(inits_name(r, f, &r->model));
+    RU_TRY(rui_onnx_weights(r, f, &r->model));
     for (uint32_t k = 0; k < r->model.n_inputs; k++) {
         const rui_onnx_info *info = &r->model.inputs[k];
         if (f->names.cap > 0 && names_slot(&f->names, info->name)->weight != 0) {
@@ -289,7 +280,7 @@ static ru_status inputs_add(reader *r, frame *f)
                 RU_TRY(input_fixed(r, info, &r->opt->fixed[i], &v));
             }
         }
-        name_slot slot = {.name = info->name};
+        rui_onnx_slot slot = {.name = info->name};
         RU_TRY(ru_graph_add_value(r->g, &v, &slot.v, r->err));
         RU_TRY(names_add(&f->names, r->arena, slot, r->err));
     }
@@ -299,12 +290,12 @@ static ru_status inputs_add(reader *r, frame *f)
 /* -- nodes ------------------------------------------------------------------------------------- */
 
 /* Attributes of a node with references to the call's attributes replaced. */
-static ru_status attrs_resolve(reader *r, const frame *f, const rui_onnx_node *n,
+static ru_status attrs_resolve(rui_onnx_reader *r, const rui_onnx_frame *f, const rui_onnx_node *n,
                                rui_onnx_attr **out, uint32_t *n_out)
 {
     rui_onnx_attr *a = RU_NEW(r->arena, rui_onnx_attr, n->n_attrs);
     if (a == NULL) {
-        return full(r->err);
+        return rui_onnx_full(r->err);
     }
     uint32_t count = 0;
     for (uint32_t k = 0; k < n->n_attrs; k++) {
@@ -335,9 +326,7 @@ static ru_status attrs_resolve(reader *r, const frame *f, const rui_onnx_node *n
     return RU_OK;
 }
 
-static ru_status nodes_read(reader *r, frame *f, const rui_onnx_nodes *nodes);
-
-static const rui_onnx_function *function_find(const reader *r, const rui_onnx_node *n)
+static const rui_onnx_function *function_find(const rui_onnx_reader *r, const rui_onnx_node *n)
 {
     for (uint32_t k = 0; k < r->model.n_functions; k++) {
         const rui_onnx_function *fn = &r->model.functions[k];
@@ -350,18 +339,19 @@ static const rui_onnx_function *function_find(const reader *r, const rui_onnx_no
 }
 
 /* Read the body of `fn` with the call's arguments in place of its inputs. */
-static ru_status call_inline(reader *r, const frame *f, const rui_onnx_function *fn,
-                             const rui_onnx_node *n, const ru_value_id *in, ru_value_id *out)
+static ru_status call_inline(rui_onnx_reader *r, const rui_onnx_frame *f,
+                             const rui_onnx_function *fn, const rui_onnx_node *n,
+                             const ru_value_id *in, ru_value_id *out)
 {
-    if (f->depth + 1 >= CALL_DEPTH_MAX) {
+    if (f->depth + 1 >= RUI_ONNX_DEPTH_MAX) {
         return RU_FAIL(r->err, RU_E_DATA, "function calls are nested deeper than %d",
-                       CALL_DEPTH_MAX);
+                       RUI_ONNX_DEPTH_MAX);
     }
     if (n->in.n > fn->in.n || n->out.n > fn->out.n) {
         return RU_FAIL(r->err, RU_E_DATA, "function '%s' has %u inputs and %u outputs", fn->name,
                        fn->in.n, fn->out.n);
     }
-    frame body = {
+    rui_onnx_frame body = {
         .opsets = fn->opsets.n > 0 ? &fn->opsets : f->opsets, .fn = fn, .depth = f->depth + 1};
     rui_onnx_attr *attrs = NULL;
     RU_TRY(attrs_resolve(r, f, n, &attrs, &body.n_attrs));
@@ -369,80 +359,15 @@ static ru_status call_inline(reader *r, const frame *f, const rui_onnx_function 
     const char *call = n->name[0] != 0 ? n->name : n->op;
     body.prefix = ru_arena_printf(r->arena, "%s%s/", f->prefix, call);
     if (body.prefix == NULL) {
-        return full(r->err);
+        return rui_onnx_full(r->err);
     }
     for (uint32_t k = 0; k < fn->in.n; k++) {
-        name_slot slot = {.name = fn->in.s[k], .v = k < n->in.n ? in[k] : (ru_value_id){0}};
+        rui_onnx_slot slot = {.name = fn->in.s[k], .v = k < n->in.n ? in[k] : (ru_value_id){0}};
         RU_TRY(names_add(&body.names, r->arena, slot, r->err));
     }
-    RU_TRY(nodes_read(r, &body, &fn->nodes));
+    RU_TRY(rui_onnx_nodes_read(r, &body, &fn->nodes));
     for (uint32_t k = 0; k < n->out.n; k++) {
-        RU_TRY(value_find(r, &body, fn->out.s[k], &out[k]));
-    }
-    return RU_OK;
-}
-
-/* Read a branch of If in place of the node. */
-static ru_status branch_inline(reader *r, frame *f, const rui_onnx_node *n, const char *which,
-                               ru_value_id *out)
-{
-    rui_onnx_model m;
-    const rui_onnx_attr *a = NULL;
-    for (uint32_t k = 0; k < n->n_attrs && a == NULL; k++) {
-        a = strcmp(n->attrs[k].name, which) == 0 ? &n->attrs[k] : NULL;
-    }
-    if (a == NULL || a->type != RUI_ONNX_GRAPH || f->depth + 1 >= CALL_DEPTH_MAX) {
-        return RU_FAIL(r->err, RU_E_DATA,
-                       a == NULL || a->type != RUI_ONNX_GRAPH
-                           ? "it has no graph '%s'"
-                           : "subgraphs are nested too deeply ('%s')",
-                       which);
-    }
-    RU_TRY(rui_onnx_graph_parse(a->g, r->arena, &m, r->err));
-    if (m.n_outputs != n->out.n) {
-        return RU_FAIL(r->err, RU_E_DATA, "'%s' has %u outputs, but its node has %u", which,
-                       m.n_outputs, n->out.n);
-    }
-    frame body = *f;
-    body.names = (names){0};
-    body.outer = f;
-    body.depth++;
-    RU_TRY(inits_name(r, &body, &m));
-    RU_TRY(nodes_read(r, &body, &m.nodes));
-    for (uint32_t k = 0; k < n->out.n; k++) {
-        RU_TRY(value_find(r, &body, m.outputs[k].name, &out[k]));
-    }
-    return RU_OK;
-}
-
-/* A condition that constants, shapes and fixed inputs decide chooses its branch. A signature knows
- * no types: both branches are read, so that it is seen which inputs decide shapes. */
-static ru_status if_inline(reader *r, frame *f, const rui_onnx_node *n, ru_value_id cond,
-                           ru_value_id *out)
-{
-    bool yes;
-    if (n->in.n != 1 || cond.v == 0) {
-        return RU_FAIL(r->err, RU_E_DATA, "it needs one condition");
-    }
-    if (rui_known_truth(r->g, cond, &yes)) {
-        return branch_inline(r, f, n, yes ? "then_branch" : "else_branch", out);
-    }
-    if (!r->opt->signature) {
-        return RU_FAIL(r->err, RU_E_UNSUPPORTED,
-                       "its condition depends on data of the run or on a dimension without a "
-                       "value; give that dimension a value (rubato run --dim NAME=N), or export "
-                       "the model with fixed sizes or with torch.where instead of the branch");
-    }
-    ru_value_id *other = RU_NEW(r->arena, ru_value_id, n->out.n);
-    if (other == NULL || r->n_conds == CONDS_MAX) {
-        return full(r->err);
-    }
-    r->conds[r->n_conds++] = cond;
-    RU_TRY(branch_inline(r, f, n, "then_branch", out));
-    RU_TRY(branch_inline(r, f, n, "else_branch", other));
-    for (uint32_t k = 0; k < n->out.n; k++) {
-        ru_value_id in[3] = {cond, out[k], other[k]};
-        RU_TRY(ru_graph_add_node(r->g, RU_OP_Where, NULL, in, 3, NULL, 0, &out[k], 1, r->err));
+        RU_TRY(rui_onnx_find(r, &body, fn->out.s[k], &out[k]));
     }
     return RU_OK;
 }
@@ -470,7 +395,7 @@ static const char *instead(const char *op)
     return rows[k][1];
 }
 
-static ru_status op_find(reader *r, const rui_onnx_node *n, int64_t opset, ru_op *op)
+static ru_status op_find(rui_onnx_reader *r, const rui_onnx_node *n, int64_t opset, ru_op *op)
 {
     *op = RU_OP_NONE;
     if (rui_lift_quant(n->domain, n->op, NULL, NULL, NULL)) {
@@ -499,8 +424,8 @@ static ru_status op_find(reader *r, const rui_onnx_node *n, int64_t opset, ru_op
     return RU_OK;
 }
 
-static ru_status node_lift(reader *r, frame *f, const rui_onnx_node *n, int64_t opset, ru_op op,
-                           ru_value_id *in, bool *wanted, ru_value_id *out)
+static ru_status node_lift(rui_onnx_reader *r, rui_onnx_frame *f, const rui_onnx_node *n,
+                           int64_t opset, ru_op op, ru_value_id *in, bool *wanted, ru_value_id *out)
 {
     rui_lift l = {.g = r->g,
                   .arena = r->arena,
@@ -523,7 +448,7 @@ static ru_status node_lift(reader *r, frame *f, const rui_onnx_node *n, int64_t 
     RU_TRY(attrs_resolve(r, f, n, &l.raw, &l.n_raw));
     l.taken = RU_NEW(r->arena, bool, l.n_raw);
     if (l.taken == NULL) {
-        return full(r->err);
+        return rui_onnx_full(r->err);
     }
     ru_status st;
     if (rui_lift_quant(n->domain, n->op, &l, &st, r->err)) {
@@ -533,17 +458,18 @@ static ru_status node_lift(reader *r, frame *f, const rui_onnx_node *n, int64_t 
     return l.done ? RU_OK : rui_lift_emit(&l, r->err);
 }
 
-static ru_status node_values(reader *r, frame *f, const rui_onnx_node *n, int64_t opset)
+static ru_status node_values(rui_onnx_reader *r, rui_onnx_frame *f, const rui_onnx_node *n,
+                             int64_t opset)
 {
     ru_value_id *in = RU_NEW(r->arena, ru_value_id, n->in.n + RUI_LIFT_ARGS_MORE);
     ru_value_id *out = RU_NEW(r->arena, ru_value_id, n->out.n);
     bool *wanted = RU_NEW(r->arena, bool, n->out.n);
     if (in == NULL || out == NULL || wanted == NULL) {
-        return full(r->err);
+        return rui_onnx_full(r->err);
     }
     for (uint32_t k = 0; k < n->in.n; k++) {
         if (n->in.s[k][0] != 0) {
-            RU_TRY(value_find(r, f, n->in.s[k], &in[k]));
+            RU_TRY(rui_onnx_find(r, f, n->in.s[k], &in[k]));
         }
     }
     for (uint32_t k = 0; k < n->out.n; k++) {
@@ -552,8 +478,8 @@ static ru_status node_values(reader *r, frame *f, const rui_onnx_node *n, int64_
     const rui_onnx_function *fn = function_find(r, n);
     if (fn != NULL && (n->domain[0] != 0 || ru_op_find(n->op, true) == RU_OP_NONE)) {
         RU_TRY(call_inline(r, f, fn, n, in, out));
-    } else if (strcmp(n->op, "If") == 0 && n->domain[0] == 0) {
-        RU_TRY(if_inline(r, f, n, n->in.n > 0 ? in[0] : (ru_value_id){0}, out));
+    } else if (rui_onnx_flows(n)) {
+        RU_TRY(rui_onnx_flow(r, f, n, in, out));
     } else {
         ru_op op;
         RU_TRY(op_find(r, n, opset, &op));
@@ -563,8 +489,8 @@ static ru_status node_values(reader *r, frame *f, const rui_onnx_node *n, int64_
         if (!wanted[k]) {
             continue;
         }
-        RU_TRY(
-            names_add(&f->names, r->arena, (name_slot){.name = n->out.s[k], .v = out[k]}, r->err));
+        RU_TRY(names_add(&f->names, r->arena, (rui_onnx_slot){.name = n->out.s[k], .v = out[k]},
+                         r->err));
         ru_value *v = ru_graph_value(r->g, out[k]);
         if (f->depth == 0 && out[k].v != 0 && v->name == NULL) {
             v->name = n->out.s[k];
@@ -573,7 +499,7 @@ static ru_status node_values(reader *r, frame *f, const rui_onnx_node *n, int64_
     return RU_OK;
 }
 
-static ru_status nodes_read(reader *r, frame *f, const rui_onnx_nodes *nodes)
+ru_status rui_onnx_nodes_read(rui_onnx_reader *r, rui_onnx_frame *f, const rui_onnx_nodes *nodes)
 {
     for (uint32_t k = 0; k < nodes->n; k++) {
         const rui_onnx_node *n = &nodes->v[k];
@@ -599,16 +525,16 @@ static ru_status nodes_read(reader *r, frame *f, const rui_onnx_nodes *nodes)
 /* -- outputs and info -------------------------------------------------------------------------- */
 
 /* A result is made by a node and given once: others pass through Identity. */
-static ru_status outputs_add(reader *r, frame *f, const char ***names_out)
+static ru_status outputs_add(rui_onnx_reader *r, rui_onnx_frame *f, const char ***names_out)
 {
     const char **list = RU_NEW(r->arena, const char *, r->model.n_outputs);
     if (list == NULL) {
-        return full(r->err);
+        return rui_onnx_full(r->err);
     }
     for (uint32_t k = 0; k < r->model.n_outputs; k++) {
         const char *name = r->model.outputs[k].name;
         ru_value_id v;
-        ru_status st = value_find(r, f, name, &v);
+        ru_status st = rui_onnx_find(r, f, name, &v);
         if (st != RU_OK) {
             return ru_err_wrap(r->err, st, "onnx: output '%s'", name);
         }
@@ -617,11 +543,7 @@ static ru_status outputs_add(reader *r, frame *f, const char ***names_out)
             again = again || r->g->outputs[i].v == v.v;
         }
         if (again) {
-            ru_value_id from = v;
-            RU_TRY(ru_graph_add_node(r->g, RU_OP_Identity, NULL, &from, 1, NULL, 0, &v, 1, r->err));
-            if (!r->opt->signature) {
-                RU_TRY(ru_graph_infer_node(r->g, (ru_graph_node_id){r->g->n_nodes - 1}, r->err));
-            }
+            RU_TRY(rui_onnx_put(r, RU_OP_Identity, &v, 1, NULL, 0, &v));
         }
         RU_TRY(ru_graph_add_output(r->g, v, r->err));
         list[k] = name;
@@ -653,16 +575,14 @@ static uint32_t shape_inputs(ru_op op)
 
 /* Walk back from every input that decides a shape; Shape and Size end the walk, because they read
  * no data. */
-static ru_status shapes_mark(const reader *r, ru_arena *arena, const bool **out, ru_err *err)
+static ru_status shapes_mark(const rui_onnx_reader *r, ru_arena *arena, const bool **out,
+                             ru_err *err)
 {
     const ru_graph *g = r->g;
     bool *needed = RU_NEW(arena, bool, g->n_values);
     bool *shapes = RU_NEW(arena, bool, g->n_inputs);
     if (needed == NULL || shapes == NULL) {
-        return full(err);
-    }
-    for (uint32_t k = 0; k < r->n_conds; k++) {
-        needed[r->conds[k].v] = true;
+        return rui_onnx_full(err);
     }
     for (uint32_t k = g->n_nodes; k-- > 1;) {
         const ru_node *n = &g->nodes[k];
@@ -685,7 +605,7 @@ static ru_status shapes_mark(const reader *r, ru_arena *arena, const bool **out,
     return RU_OK;
 }
 
-static ru_status opset_check(const reader *r, int64_t opset)
+static ru_status opset_check(const rui_onnx_reader *r, int64_t opset)
 {
     if (opset > RU_ONNX_OPSET_MAX || (opset != -1 && opset < RU_ONNX_OPSET_MIN)) {
         return RU_FAIL(r->err, RU_E_UNSUPPORTED,
@@ -701,7 +621,7 @@ ru_status ru_onnx_read(const void *data, int64_t size_bytes, const ru_onnx_optio
 {
     static const ru_onnx_options none = {0};
     ru_graph g;
-    reader r = {.opt = opt != NULL ? opt : &none, .arena = arena, .g = &g, .err = err};
+    rui_onnx_reader r = {.opt = opt != NULL ? opt : &none, .arena = arena, .g = &g, .err = err};
     RU_TRY(rui_onnx_model_parse(data, size_bytes, arena, &r.model, err));
     int64_t opset = opset_of(&r.model.opsets, "");
     RU_TRY(opset_check(&r, opset));
@@ -709,9 +629,9 @@ ru_status ru_onnx_read(const void *data, int64_t size_bytes, const ru_onnx_optio
         RU_TRY(opset_check(&r, opset_of(&r.model.functions[k].opsets, "")));
     }
     RU_TRY(ru_graph_init(&g, arena, r.model.graph_name, err));
-    frame f = {.opsets = &r.model.opsets, .prefix = ""};
+    rui_onnx_frame f = {.opsets = &r.model.opsets, .prefix = ""};
     RU_TRY(inputs_add(&r, &f));
-    RU_TRY(nodes_read(&r, &f, &r.model.nodes));
+    RU_TRY(rui_onnx_nodes_read(&r, &f, &r.model.nodes));
     const char **outputs = NULL;
     RU_TRY(outputs_add(&r, &f, &outputs));
     buffers_mark(&g);
