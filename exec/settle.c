@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "exec/ref.h"
-#include "world/onnx.h"
+#include "world/pass.h"
 
 static ru_status full(ru_err *err)
 {
@@ -191,4 +191,50 @@ ru_status ru_exe_settle(ru_settle *s, const ru_graph *g, ru_graph *out, ru_err *
     RU_TRY(st);
     *out = settled;
     return RU_OK;
+}
+
+/* -- while a model is read --------------------------------------------------------------------- */
+
+static ru_status ahead_compute(void *self, const ru_graph *g, const ru_value_id *ids, uint32_t n,
+                               ru_array *out, ru_err *err)
+{
+    ru_settle *s = self;
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_arrays arrays = {.at = s->arrays->at, .n = s->arrays->n, .cap = s->arrays->n};
+    ru_settle part = {.opt = s->opt, .arrays = &arrays, .arena = &arena};
+    ru_graph ends = *g, settled;
+    const void **data = RU_NEW(&arena, const void *, n);
+    ends.outputs = RU_NEW(&arena, ru_value_id, n);
+    ends.n_outputs = n;
+    ends.n_updates = 0;
+    ru_status st = data != NULL && ends.outputs != NULL ? RU_OK : full(err);
+    if (st == RU_OK) {
+        memcpy(ends.outputs, ids, n * sizeof *ids);
+        st = ru_exe_settle(&part, &ends, &settled, err);
+    }
+    st = st == RU_OK ? run_to(&part, &settled, ids, n, g->arena, data, err) : st;
+    for (uint32_t k = 0; k < n && st == RU_OK; k++) {
+        const ru_value *v = ru_graph_value(&settled, ids[k]);
+        out[k] = (ru_array){.type = v->type, .data = data[k]};
+        if (v->kind != RU_VALUE_TEMP) { /* not copied yet */
+            out[k].data = ru_arena_copy(g->arena, v->data, ru_type_bytes(&v->type), 64);
+            st = out[k].data != NULL ? RU_OK : full(err);
+        }
+    }
+    s->ran++;
+    ru_arena_fini(&arena);
+    return st;
+}
+
+static ru_status ahead_keep(void *self, const ru_array *a, ru_err *err)
+{
+    ru_settle *s = self;
+    return ru_arrays_add(s->arrays, s->arena, a, err);
+}
+
+ru_onnx_ahead ru_exe_ahead(ru_settle *s)
+{
+    return (ru_onnx_ahead){
+        .name = "executable", .compute = ahead_compute, .keep = ahead_keep, .self = s};
 }

@@ -1,5 +1,12 @@
-/* Graphs with sizes that depend on data: the part before them runs first; what it hands on becomes
- * more arrays.
+/* Graphs with sizes or branches that depend on data: the part before them runs first.
+ *
+ *   model --read--> graph --settle--> executable
+ *            |                |
+ *            | conditions,    | numbers of selected
+ *            | iterations     | elements, computed shapes
+ *            +-------+--------+
+ *                    v
+ *      run the part that decides, on the arrays; what it hands on becomes more arrays
  *
  * Thread: one. */
 #ifndef RU_EXEC_SETTLE_H
@@ -7,6 +14,7 @@
 
 #include "exec/exe.h"
 #include "world/array.h"
+#include "world/onnx.h"
 
 RU_API_BEGIN
 
@@ -17,6 +25,10 @@ typedef struct ru_settle {
     ru_arena *arena;   /* of the graph and of the arrays that are added */
     uint32_t ran;      /* parts that ran so far */
 } ru_settle;
+
+/* For ru_onnx_options.ahead: conditions and positions are computed from the arrays. `s` lives as
+ * long as it. */
+ru_onnx_ahead ru_exe_ahead(ru_settle *s);
 
 /* Make all shapes of `g` numbers, as ru_exe_open needs. Constants are computed by the reference.
  * Where elements decide a size (NonZero, NonMaxSuppression, a computed Reshape) everything before

@@ -190,7 +190,9 @@ static ru_status set_run(case_state *c, const ru_map_file *model, uint32_t set,
     const ru_exe_options eo = {.device = device, .threads = 1};
     ru_arrays arrays = {.at = in.at, .n = in.n, .cap = in.n};
     ru_settle s = {.opt = &eo, .arrays = &arrays, .arena = c->arena};
-    RU_TRY(ru_onnx_read_bound(model->data, model->size_bytes, NULL, in.at, in.n, c->arena, &g, NULL,
+    const ru_onnx_ahead ahead = ru_exe_ahead(&s);
+    opt = (ru_onnx_options){.ahead = &ahead};
+    RU_TRY(ru_onnx_read_bound(model->data, model->size_bytes, &opt, in.at, in.n, c->arena, &g, NULL,
                               err));
     RU_TRY(ru_exe_settle(&s, &g, &g, err));
     if (want.n > g.n_outputs) {

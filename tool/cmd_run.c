@@ -24,6 +24,7 @@ typedef struct session {
     ru_arrays arrays; /* what the model will run on */
     ru_onnx_dim dims[DIMS_MAX];
     ru_onnx_options opt;
+    ru_onnx_ahead ahead;
     ru_settle settle; /* parts of the model that ran while it was opened */
     ru_graph signature, g;
     ru_onnx_info info;
@@ -176,7 +177,11 @@ static ru_status model_bind(session *s, ru_err *err)
     const ru_map_file *m = &s->file.model;
     const ru_exe_options o = exe_options(s);
     s->settle = (ru_settle){.opt = &o, .arrays = &s->arrays, .arena = s->arena};
-    RU_TRY(ru_onnx_read_bound(m->data, m->size_bytes, &s->opt, s->arrays.at, s->arrays.n, s->arena, &s->g,
+    s->ahead = ru_exe_ahead(&s->settle);
+    s->opt.ahead = &s->ahead;
+    /* the list may grow meanwhile */
+    const ru_arrays given = s->arrays;
+    RU_TRY(ru_onnx_read_bound(m->data, m->size_bytes, &s->opt, given.at, given.n, s->arena, &s->g,
                               &s->info, err));
     if (ru_graph_trains(&s->g) && !ru_cmd_flag(s->in, "training")) {
         fprintf(stderr,

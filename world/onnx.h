@@ -3,7 +3,8 @@
  * Reading accepts opsets RU_ONNX_OPSET_MIN to RU_ONNX_OPSET_MAX of the standard domain and lifts
  * every node to the meaning it has at opset 21: attributes that became inputs move, deprecated ops
  * become their successors, defaults that changed are written out. Functions of the model are
- * inlined. Subgraph attributes (If, Loop, Scan), sequences, optionals and strings are refused.
+ * inlined, If is replaced by the branch that it takes, Loop by its iterations. Scan, sequences,
+ * optionals and strings are refused.
  * Every error names the node, its op and the opset.
  *
  * The bytes stay where they are: weights whose bytes are aligned are views of them, so they must
@@ -42,7 +43,21 @@ typedef struct ru_onnx_dim {
     int64_t number;
 } ru_onnx_dim;
 
+/* Computes parts of a model while it is read, from the arrays that it will run on: what conditions
+ * of If and Loop, and positions in sequences, are. */
+typedef struct ru_onnx_ahead {
+    const char *name;
+    /* Elements of values ids[0 .. n-1], which nodes of `g` compute, as far as it is read: type and
+     * data (in the arena of `g`) of out[k]. */
+    ru_status (*compute)(void *self, const ru_graph *g, const ru_value_id *ids, uint32_t n,
+                         ru_array *out, ru_err *err);
+    /* The model gets an input with these elements: a value that was computed ahead. */
+    ru_status (*keep)(void *self, const ru_array *a, ru_err *err);
+    void *self;
+} ru_onnx_ahead;
+
 typedef struct ru_onnx_options {
+    const ru_onnx_ahead *ahead;       /* NULL: what depends on data of the run is an error */
     const ru_onnx_external *external; /* NULL: outside weights are an error */
     const ru_onnx_dim *dims;          /* [n_dims] symbols that get a number */
     uint32_t n_dims;

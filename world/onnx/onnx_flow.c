@@ -1,11 +1,22 @@
-/* Control flow: If is replaced by the branch that its condition selects.
+/* Control flow: a node with subgraphs is replaced by the nodes that it runs.
  *
- * A signature has no types and decides nothing: it reads both, to see which inputs decide shapes. */
+ *   If     the branch that its condition selects
+ *   Loop   the body once for each iteration, the results of one iteration in place of the names of
+ *          the next
+ *
+ * What decides (conditions, numbers of iterations) is known from constants, shapes and fixed
+ * inputs, or computed ahead from the arrays of the run (ru_onnx_options.ahead). With it all that
+ * one iteration hands to the next is computed, so that nothing is computed twice.
+ *
+ * A signature has no types and decides nothing: it reads each subgraph once, to see which inputs
+ * decide shapes. */
 #include "world/onnx/onnx_read_impl.h"
 
 #include <string.h>
 
 #include "world/infer_impl.h"
+
+enum { JOIN_MAX = 4096 }; /* inputs of one Concat */
 
 bool rui_onnx_flows(const rui_onnx_node *n)
 {
@@ -14,6 +25,52 @@ bool rui_onnx_flows(const rui_onnx_node *n)
 }
 
 /* -- what decides ------------------------------------------------------------------------------ */
+
+/* Compute ids[0 .. n-1] ahead; each becomes a constant when inference can follow it, else an input
+ * with that array. Constants, inputs and lists stay as they are. */
+static ru_status ahead(rui_onnx_reader *r, ru_value_id *ids, uint32_t n)
+{
+    const ru_onnx_ahead *a = r->opt->ahead;
+    ru_array *made = RU_NEW(r->arena, ru_array, n);
+    ru_value_id *open = RU_NEW(r->arena, ru_value_id, n);
+    uint32_t *at = RU_NEW(r->arena, uint32_t, n), count = 0;
+    if (made == NULL || open == NULL || at == NULL) {
+        return rui_onnx_full(r->err);
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        const ru_value *v = ru_graph_value(r->g, ids[k]);
+        if (ids[k].v == 0 || v->kind != RU_VALUE_TEMP || v->producer.v == 0) {
+            at[k] = UINT32_MAX;
+            continue;
+        }
+        for (at[k] = 0; at[k] < count && open[at[k]].v != ids[k].v; at[k]++) {
+        }
+        open[at[k]] = ids[k];
+        count += at[k] == count ? 1 : 0;
+    }
+    if (count == 0) {
+        return RU_OK;
+    }
+    RU_TRY(a->compute(a->self, r->g, open, count, made, r->err));
+    for (uint32_t k = 0; k < count; k++) {
+        ru_value v = {.type = made[k].type, .kind = RU_VALUE_CONST, .data = made[k].data};
+        bool small = !ru_dtype_is_float(v.type.dtype) && ru_type_count(&v.type) <= RUI_KNOWN_MAX;
+        if (!small) {
+            v.kind = RU_VALUE_INPUT;
+            v.name = made[k].name = ru_arena_printf(r->arena, "%%%u", r->g->n_values);
+            v.data = NULL;
+            if (v.name == NULL) {
+                return rui_onnx_full(r->err);
+            }
+            RU_TRY(a->keep(a->self, &made[k], r->err));
+        }
+        RU_TRY(ru_graph_add_value(r->g, &v, &open[k], r->err));
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        ids[k] = at[k] != UINT32_MAX ? open[at[k]] : ids[k];
+    }
+    return RU_OK;
+}
 
 /* Is v one number or truth? */
 static ru_status scalar_check(const rui_onnx_reader *r, ru_value_id v, const char *what)
@@ -40,7 +97,15 @@ ru_status rui_onnx_scalar(rui_onnx_reader *r, ru_value_id v, const char *what, i
     if (rui_known_number(r->g, v, out)) {
         return RU_OK;
     }
-    return undecided(r, what);
+    if (r->opt->ahead == NULL) {
+        return undecided(r, what);
+    }
+    if (ru_graph_value(r->g, v)->kind == RU_VALUE_INPUT) {
+        RU_TRY(rui_onnx_put(r, RU_OP_Identity, &v, 1, NULL, 0, &v));
+    }
+    RU_TRY(ahead(r, &v, 1));
+    RU_TRY(scalar_check(r, v, what));
+    return rui_known_number(r->g, v, out) ? RU_OK : undecided(r, what);
 }
 
 /* Of a signature: an input that alone decides must be fixed, like one that is a shape. */
@@ -141,8 +206,193 @@ static ru_status if_read(rui_onnx_reader *r, rui_onnx_frame *f, const rui_onnx_n
     return RU_OK;
 }
 
+/* -- iterations -------------------------------------------------------------------------------- */
+
+/* The results of all iterations that become one tensor: a list that grows. */
+typedef struct pile {
+    ru_value_id *v; /* [n] */
+    uint32_t n, cap;
+    ru_type type; /* of one, for a pile of none */
+} pile;
+
+static ru_status pile_add(rui_onnx_reader *r, pile *p, ru_value_id v)
+{
+    ru_value_id *more = rui_onnx_grow(r->arena, p->v, p->n, &p->cap, sizeof *p->v, RU_NODES_MAX);
+    if (more == NULL) {
+        return rui_onnx_full(r->err);
+    }
+    p->v = more;
+    p->v[p->n++] = v;
+    return RU_OK;
+}
+
+static ru_status pile_none(rui_onnx_reader *r, const pile *p, int64_t axis, ru_value_id *out)
+{
+    ru_value v = {.kind = RU_VALUE_CONST, .data = "", .type = {.dtype = p->type.dtype}};
+    if (p->type.dtype == RU_NONE || p->type.rank == RU_RANK_MAX) {
+        return RU_FAIL(r->err, RU_E_UNSUPPORTED, "it runs no iteration and its result has no type");
+    }
+    for (uint32_t k = 0; k <= p->type.rank; k++) {
+        int64_t dim = k == axis ? 0 : p->type.dims[k - (k > axis ? 1 : 0)];
+        v.type.dims[v.type.rank++] = ru_dim_is_symbolic(dim) ? 0 : dim;
+    }
+    return ru_graph_add_value(r->g, &v, out, r->err);
+}
+
+/* Stack them along a new axis. */
+static ru_status pile_join(rui_onnx_reader *r, const pile *p, int64_t axis, bool reverse,
+                           ru_value_id *out)
+{
+    ru_attr along = {.key = RU_ATTR_axis, .kind = RU_ATTR_INT, .n = 1, .u.i = axis};
+    ru_value_id at, part = {0}, *all = RU_NEW(r->arena, ru_value_id, p->n + 1);
+    if (all == NULL) {
+        return rui_onnx_full(r->err);
+    }
+    if (p->n == 0) {
+        return pile_none(r, p, axis, out);
+    }
+    RU_TRY(rui_onnx_put_i64s(r, &axis, 1, false, &at));
+    for (uint32_t k = 0; k < p->n; k++) {
+        ru_value_id pair[2] = {p->v[reverse ? p->n - 1 - k : k], at};
+        RU_TRY(rui_onnx_put(r, RU_OP_Unsqueeze, pair, 2, NULL, 0, &all[k]));
+    }
+    for (uint32_t k = 0; k < p->n;
+         k += JOIN_MAX) { /* parts of at most JOIN_MAX - 1 and the first */
+        uint32_t n = p->n - k < JOIN_MAX ? p->n - k : JOIN_MAX;
+        RU_TRY(rui_onnx_put(r, RU_OP_Concat, all + k, n, &along, 1, &part));
+        if (k > 0) {
+            ru_value_id pair[2] = {*out, part};
+            RU_TRY(rui_onnx_put(r, RU_OP_Concat, pair, 2, &along, 1, &part));
+        }
+        *out = part;
+    }
+    return RU_OK;
+}
+
+/* Loop and Scan, read one iteration at a time. */
+typedef struct iterations {
+    rui_onnx_model m;
+    rui_onnx_frame weights;
+    uint32_t n_lead; /* inputs and outputs before the states: Loop 2 and 1, Scan 0 and 0 */
+    uint32_t n_states, n_piles;
+    ru_value_id *in, *out; /* [m.n_inputs], [m.n_outputs] of the body */
+    pile *piles;           /* [n_piles] */
+} iterations;
+
+static ru_status iterations_open(rui_onnx_reader *r, rui_onnx_frame *f, const rui_onnx_node *n,
+                                 const ru_value_id *states, uint32_t n_states, uint32_t n_more,
+                                 uint32_t n_lead, iterations *it)
+{
+    RU_TRY(subgraph(r, f, n, "body", &it->m, &it->weights));
+    uint32_t ahead_out = n_lead > 0 ? 1 : 0;
+    it->n_lead = n_lead;
+    it->n_states = n_states;
+    if (it->m.n_inputs != n_lead + n_states + n_more || it->m.n_outputs < ahead_out + n_states ||
+        n->out.n > it->m.n_outputs - ahead_out) {
+        return RU_FAIL(r->err, RU_E_DATA,
+                       "its body has %u inputs and %u outputs, which do not fit the node",
+                       it->m.n_inputs, it->m.n_outputs);
+    }
+    it->n_piles = it->m.n_outputs - ahead_out - n_states;
+    it->in = RU_NEW(r->arena, ru_value_id, it->m.n_inputs + 1);
+    it->out = RU_NEW(r->arena, ru_value_id, it->m.n_outputs + 1);
+    it->piles = RU_NEW(r->arena, pile, it->n_piles + 1);
+    if (it->in == NULL || it->out == NULL || it->piles == NULL) {
+        return rui_onnx_full(r->err);
+    }
+    memcpy(it->in + n_lead, states, n_states * sizeof *states);
+    return RU_OK;
+}
+
+/* Read the body once; its states become those of the next iteration. `keep`: its results count. */
+static ru_status iteration(rui_onnx_reader *r, iterations *it, bool keep)
+{
+    uint32_t lead = it->n_lead > 0 ? 1 : 0;
+    RU_TRY(body_read(r, &it->weights, &it->m, it->in, it->out));
+    int64_t go_on;
+    if (lead > 0 && r->opt->ahead != NULL && !r->opt->signature &&
+        !rui_known_number(r->g, it->out[0], &go_on) && keep) {
+        RU_TRY(ahead(r, it->out, it->m.n_outputs));
+    }
+    for (uint32_t k = 0; k < it->n_piles; k++) {
+        ru_value_id v = it->out[lead + it->n_states + k];
+        it->piles[k].type = ru_graph_value(r->g, v)->type;
+        if (keep) {
+            RU_TRY(pile_add(r, &it->piles[k], v));
+        }
+    }
+    if (keep) {
+        memcpy(it->in + it->n_lead, it->out + lead, it->n_states * sizeof *it->in);
+    }
+    return RU_OK;
+}
+
+static ru_status bool_put(rui_onnx_reader *r, ru_value_id *out)
+{
+    static const uint8_t yes = 1;
+    ru_value v = {.kind = RU_VALUE_CONST, .type = {.dtype = RU_BOOL}, .data = &yes};
+    return ru_graph_add_value(r->g, &v, out, r->err);
+}
+
+/* Of a signature: each result depends on one reading of the body, and on what it starts with. */
+static ru_status iterations_sign(rui_onnx_reader *r, const rui_onnx_node *n, const ru_value_id *in,
+                                 iterations *it, ru_value_id *out)
+{
+    uint32_t lead = it->n_lead > 0 ? 1 : 0;
+    RU_TRY(body_read(r, &it->weights, &it->m, it->in, it->out));
+    for (uint32_t k = 0; k < n->out.n; k++) {
+        ru_value_id both[2] = {it->out[lead + k], it->out[lead + k]};
+        both[1] = k < it->n_states && in[k].v != 0 ? in[k] : both[0];
+        RU_TRY(rui_onnx_put(r, RU_OP_Sum, both, 2, NULL, 0, &out[k]));
+    }
+    return RU_OK;
+}
+
+static ru_status loop_read(rui_onnx_reader *r, rui_onnx_frame *f, const rui_onnx_node *n,
+                           const ru_value_id *in, ru_value_id *out)
+{
+    iterations it = {0};
+    int64_t trips = INT64_MAX, go_on = 1;
+    if (n->in.n < 2) {
+        return RU_FAIL(r->err, RU_E_DATA, "it needs a number of iterations and a condition");
+    }
+    RU_TRY(iterations_open(r, f, n, in + 2, n->in.n - 2, 0, 2, &it));
+    RU_TRY(bool_put(r, &it.in[1]));
+    if (r->opt->signature) {
+        RU_TRY(input_decides(r, in[0]));
+        RU_TRY(input_decides(r, in[1]));
+        RU_TRY(rui_onnx_put_i64s(r, &(int64_t){0}, 1, true, &it.in[0]));
+        return iterations_sign(r, n, in + 2, &it, out);
+    }
+    if (in[0].v != 0) {
+        RU_TRY(rui_onnx_scalar(r, in[0], "its number of iterations", &trips));
+    }
+    if (in[1].v != 0) {
+        RU_TRY(rui_onnx_scalar(r, in[1], "its condition", &go_on));
+    }
+    bool none = trips <= 0 || go_on == 0;
+    for (int64_t k = 0; none ? k == 0 && it.n_piles > 0 : k < trips && go_on != 0; k++) {
+        RU_TRY(rui_onnx_put_i64s(r, &k, 1, true, &it.in[0]));
+        RU_TRY(iteration(r, &it, !none));
+        if (!none) {
+            RU_TRY(rui_onnx_scalar(r, it.out[0], "the condition that its body computes", &go_on));
+        }
+    }
+    for (uint32_t k = 0; k < n->out.n; k++) {
+        if (k < it.n_states) {
+            out[k] = it.in[2 + k];
+        } else {
+            RU_TRY(pile_join(r, &it.piles[k - it.n_states], 0, false, &out[k]));
+        }
+    }
+    return RU_OK;
+}
+
 ru_status rui_onnx_flow(rui_onnx_reader *r, rui_onnx_frame *f, const rui_onnx_node *n,
                         const ru_value_id *in, ru_value_id *out)
 {
-    return if_read(r, f, n, in, out);
+    if (strcmp(n->op, "If") == 0) {
+        return if_read(r, f, n, in, out);
+    }
+    return loop_read(r, f, n, in, out);
 }

@@ -376,8 +376,6 @@ static ru_status call_inline(rui_onnx_reader *r, const rui_onnx_frame *f,
 static const char *instead(const char *op)
 {
     static const char *const rows[][2] = {
-        {"Loop",
-         "export by tracing or with a fixed number of iterations, so that loops are unrolled"},
         {"Scan",
          "export by tracing or with a fixed number of iterations, so that loops are unrolled"},
         {"Sequence", "concatenate or stack lists of tensors before the export"},
