@@ -3,8 +3,8 @@
  * Reading accepts opsets RU_ONNX_OPSET_MIN to RU_ONNX_OPSET_MAX of the standard domain and lifts
  * every node to the meaning it has at opset 21: attributes that became inputs move, deprecated ops
  * become their successors, defaults that changed are written out. Functions of the model are
- * inlined, If is replaced by the branch that it takes, Loop by its iterations. Scan, sequences,
- * optionals and strings are refused.
+ * inlined, If is replaced by the branch that it takes, Loop and Scan by their iterations. Sequences
+ * and optional values exist between nodes only. Texts are refused.
  * Every error names the node, its op and the opset.
  *
  * The bytes stay where they are: weights whose bytes are aligned are views of them, so they must

@@ -2,7 +2,7 @@
  *
  *   If     the branch that its condition selects
  *   Loop   the body once for each iteration, the results of one iteration in place of the names of
- *          the next
+ *          the next; Scan likewise
  *
  * What decides (conditions, numbers of iterations) is known from constants, shapes and fixed
  * inputs, or computed ahead from the arrays of the run (ru_onnx_options.ahead). With it all that
@@ -77,7 +77,8 @@ static ru_status scalar_check(const rui_onnx_reader *r, ru_value_id v, const cha
 {
     const ru_type *t = &ru_graph_value(r->g, v)->type;
     int64_t n = ru_type_count(t);
-    bool fits = v.v != 0 && (ru_dtype_is_int(t->dtype) || t->dtype == RU_BOOL) && (n == 1 || n < 0);
+    bool fits = v.v != 0 && rui_onnx_list_of(r, v) == NULL &&
+                (ru_dtype_is_int(t->dtype) || t->dtype == RU_BOOL) && (n == 1 || n < 0);
     return fits ? RU_OK : RU_FAIL(r->err, RU_E_DATA, "%s is not one integer or truth value", what);
 }
 
@@ -388,11 +389,88 @@ static ru_status loop_read(rui_onnx_reader *r, rui_onnx_frame *f, const rui_onnx
     return RU_OK;
 }
 
+/* Entry k of an ints attribute; 0 when it is not set. */
+static int64_t ints_at(const rui_onnx_node *n, const char *name, uint32_t k)
+{
+    const rui_onnx_attr *a = attr_of(n, name);
+    return a != NULL && a->type == RUI_ONNX_INTS && k < a->n ? a->is[k] : 0;
+}
+
+/* Element `at` of what Scan runs over, its k-th such input. */
+static ru_status scan_element(rui_onnx_reader *r, const rui_onnx_node *n, ru_value_id x, uint32_t k,
+                              int64_t at, int64_t trips, ru_value_id *out)
+{
+    ru_attr axis = {.key = RU_ATTR_axis, .kind = RU_ATTR_INT, .n = 1};
+    ru_value_id pair[2] = {x};
+    axis.u.i = ints_at(n, "scan_input_axes", k);
+    at = ints_at(n, "scan_input_directions", k) != 0 ? trips - 1 - at : at;
+    RU_TRY(rui_onnx_put_i64s(r, &at, 1, true, &pair[1]));
+    return rui_onnx_put(r, RU_OP_Gather, pair, 2, &axis, 1, out);
+}
+
+/* The number of elements along the axis of the first input that Scan runs over. */
+static ru_status scan_trips(const rui_onnx_reader *r, const rui_onnx_node *n, ru_value_id x,
+                            int64_t *out)
+{
+    const ru_type *t = &ru_graph_value(r->g, x)->type;
+    int64_t axis = ints_at(n, "scan_input_axes", 0);
+    axis += axis < 0 ? (int64_t)t->rank : 0;
+    if (axis < 0 || axis >= (int64_t)t->rank) {
+        return RU_FAIL(r->err, RU_E_DATA, "axis %lld of a tensor of rank %u", (long long)axis,
+                       t->rank);
+    }
+    *out = t->dims[axis];
+    return ru_dim_is_symbolic(*out) ? undecided(r, "its number of iterations") : RU_OK;
+}
+
+static ru_status scan_read(rui_onnx_reader *r, rui_onnx_frame *f, const rui_onnx_node *n,
+                           const ru_value_id *in, ru_value_id *out)
+{
+    iterations it = {0};
+    for (uint32_t k = 0; k < f->opsets->n; k++) {
+        if (f->opsets->v[k].domain[0] == 0 && f->opsets->v[k].version < 9) {
+            return RU_FAIL(r->err, RU_E_UNSUPPORTED,
+                           "the subgraph has the form of opset 8, which is not supported; export "
+                           "the model with opset 9 or later");
+        }
+    }
+    const rui_onnx_attr *a = attr_of(n, "num_scan_inputs");
+    int64_t n_scan = a != NULL && a->type == RUI_ONNX_INT ? a->i : 0, trips = 0;
+    if (n_scan < 1 || n_scan > n->in.n) {
+        return RU_FAIL(r->err, RU_E_DATA, "it runs over %lld of its %u inputs", (long long)n_scan,
+                       n->in.n);
+    }
+    uint32_t n_states = n->in.n - (uint32_t)n_scan;
+    RU_TRY(iterations_open(r, f, n, in, n_states, (uint32_t)n_scan, 0, &it));
+    if (r->opt->signature) {
+        memcpy(it.in, in, n->in.n * sizeof *in);
+        return iterations_sign(r, n, in, &it, out);
+    }
+    RU_TRY(scan_trips(r, n, in[n_states], &trips));
+    for (int64_t at = 0; at < (trips > 0 ? trips : 0); at++) {
+        for (uint32_t k = 0; k < (uint32_t)n_scan; k++) {
+            RU_TRY(scan_element(r, n, in[n_states + k], k, at, trips, &it.in[n_states + k]));
+        }
+        RU_TRY(iteration(r, &it, true));
+    }
+    for (uint32_t k = 0; k < n->out.n; k++) {
+        uint32_t p = k - n_states;
+        out[k] = it.in[k < n_states ? k : 0];
+        if (k >= n_states) {
+            int64_t axis = ints_at(n, "scan_output_axes", p);
+            axis += axis < 0 ? (int64_t)it.piles[p].type.rank + 1 : 0;
+            RU_TRY(pile_join(r, &it.piles[p], axis, ints_at(n, "scan_output_directions", p) != 0,
+                             &out[k]));
+        }
+    }
+    return RU_OK;
+}
+
 ru_status rui_onnx_flow(rui_onnx_reader *r, rui_onnx_frame *f, const rui_onnx_node *n,
                         const ru_value_id *in, ru_value_id *out)
 {
     if (strcmp(n->op, "If") == 0) {
         return if_read(r, f, n, in, out);
     }
-    return loop_read(r, f, n, in, out);
+    return strcmp(n->op, "Loop") == 0 ? loop_read(r, f, n, in, out) : scan_read(r, f, n, in, out);
 }

@@ -376,10 +376,7 @@ static ru_status call_inline(rui_onnx_reader *r, const rui_onnx_frame *f,
 static const char *instead(const char *op)
 {
     static const char *const rows[][2] = {
-        {"Scan",
-         "export by tracing or with a fixed number of iterations, so that loops are unrolled"},
         {"Sequence", "concatenate or stack lists of tensors before the export"},
-        {"Optional", "export the model so that optional values are always present"},
         {"String", "convert texts to numbers before the model"},
         {"Tfidf", "convert texts to numbers before the model"},
         {"Random", "make random numbers an input of the model"},
@@ -456,6 +453,17 @@ static ru_status node_lift(rui_onnx_reader *r, rui_onnx_frame *f, const rui_onnx
     return l.done ? RU_OK : rui_lift_emit(&l, r->err);
 }
 
+static ru_status tensors_check(const rui_onnx_reader *r, const rui_onnx_node *n,
+                               const ru_value_id *in)
+{
+    for (uint32_t k = 0; k < n->in.n; k++) {
+        if (rui_onnx_list_of(r, in[k]) != NULL) {
+            return RU_FAIL(r->err, RU_E_DATA, "input %u is a sequence, expected a tensor", k);
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status node_values(rui_onnx_reader *r, rui_onnx_frame *f, const rui_onnx_node *n,
                              int64_t opset)
 {
@@ -478,7 +486,10 @@ static ru_status node_values(rui_onnx_reader *r, rui_onnx_frame *f, const rui_on
         RU_TRY(call_inline(r, f, fn, n, in, out));
     } else if (rui_onnx_flows(n)) {
         RU_TRY(rui_onnx_flow(r, f, n, in, out));
+    } else if (n->domain[0] == 0 && rui_onnx_lists(r, n, in)) {
+        RU_TRY(rui_onnx_list_op(r, n, in, out));
     } else {
+        RU_TRY(tensors_check(r, n, in));
         ru_op op;
         RU_TRY(op_find(r, n, opset, &op));
         RU_TRY(node_lift(r, f, n, opset, op, in, wanted, out));
@@ -535,6 +546,14 @@ static ru_status outputs_add(rui_onnx_reader *r, rui_onnx_frame *f, const char *
         ru_status st = rui_onnx_find(r, f, name, &v);
         if (st != RU_OK) {
             return ru_err_wrap(r->err, st, "onnx: output '%s'", name);
+        }
+        const char *kind = r->model.outputs[k].kind;
+        if (rui_onnx_list_of(r, v) != NULL || strcmp(kind, "sequence") == 0 ||
+            strcmp(kind, "optional") == 0) {
+            return RU_FAIL(r->err, RU_E_UNSUPPORTED,
+                           "onnx: output '%s' is a sequence or an optional value; concatenate or "
+                           "stack its tensors in the model",
+                           name);
         }
         bool again = ru_graph_value(r->g, v)->kind != RU_VALUE_TEMP;
         for (uint32_t i = 0; i < r->g->n_outputs; i++) {

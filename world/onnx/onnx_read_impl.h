@@ -1,4 +1,4 @@
-/* What the reader of models (world/onnx/onnx_read.c) and control flow (onnx_flow.c)
+/* What the reader of models (world/onnx/onnx_read.c) and control flow (onnx_flow.c, onnx_list.c)
  * share: names, frames, the state of one reading.
  *
  * Thread: any, no shared state. */
@@ -76,5 +76,21 @@ RU_MUST_USE ru_status rui_onnx_flow(rui_onnx_reader *r, rui_onnx_frame *f, const
  * RU_E_UNSUPPORTED when it depends on data and nothing computes ahead. */
 RU_MUST_USE ru_status rui_onnx_scalar(rui_onnx_reader *r, ru_value_id v, const char *what,
                                       int64_t *out);
+
+/* -- onnx_list.c: sequences and optional values exist while a model is read, not in its graph
+ * ------ */
+
+typedef struct rui_onnx_list {
+    uint32_t n;
+    bool none;                /* an optional value that is not there */
+    const ru_value_id *items; /* [n] */
+} rui_onnx_list;
+
+/* The list that v stands for; NULL: v is a tensor. */
+const rui_onnx_list *rui_onnx_list_of(const rui_onnx_reader *r, ru_value_id v);
+/* Is this one of the ops on sequences and optional values? Then fill out [n->out.n]. */
+bool rui_onnx_lists(const rui_onnx_reader *r, const rui_onnx_node *n, const ru_value_id *in);
+RU_MUST_USE ru_status rui_onnx_list_op(rui_onnx_reader *r, const rui_onnx_node *n,
+                                       const ru_value_id *in, ru_value_id *out);
 
 #endif
