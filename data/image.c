@@ -144,6 +144,74 @@ static ru_status jpeg_header(decoder *c, const uint8_t *bytes, int64_t n, int *w
     return RU_OK;
 }
 
+/* Big or little end first, as the TIFF header says; 0 past the end. */
+static uint32_t tiff_number(const uint8_t *p, int64_t n, int64_t at, int bytes, bool big)
+{
+    uint32_t v = 0;
+    for (int i = 0; at >= 0 && at <= n - bytes && i < bytes; i++) {
+        v = v << 8 | p[big ? at + i : at + bytes - 1 - i];
+    }
+    return v;
+}
+
+/* Tag 0x0112 of the first directory of TIFF data: 1..8, how a camera was held. */
+static int tiff_orientation(const uint8_t *p, int64_t n)
+{
+    bool big = n > 0 && p[0] == 'M';
+    int64_t dir = tiff_number(p, n, 4, 4, big), entries = tiff_number(p, n, dir, 2, big);
+    for (int64_t i = 0; i < entries && dir + 2 + i * 12 <= n - 12; i++) {
+        int64_t at = dir + 2 + i * 12;
+        if (tiff_number(p, n, at, 2, big) == 0x0112) {
+            uint32_t v = tiff_number(p, n, at + 8, 2, big);
+            return v >= 1 && v <= 8 ? (int)v : 1;
+        }
+    }
+    return 1;
+}
+
+/* The orientation that a JPEG's Exif segment states; 1: as stored.
+ * Source: the Exif standard (CIPA DC-008), tag Orientation. */
+static int jpeg_orientation(const uint8_t *p, int64_t n)
+{
+    for (int64_t at = 2; at + 4 <= n && p[at] == 0xff && p[at + 1] != 0xda;) {
+        int64_t size = p[at + 2] << 8 | p[at + 3];
+        if (p[at + 1] == 0xe1 && size >= 16 && at + 2 + size <= n &&
+            memcmp(p + at + 4, "Exif\0\0", 6) == 0) {
+            return tiff_orientation(p + at + 10, size - 8);
+        }
+        at += 2 + size;
+    }
+    return 1;
+}
+
+/* Turn and mirror the decoded pixels as a viewer shows them: the camera stores the rows of its
+ * sensor. */
+static ru_status orient(decoder *c, int o, ru_err *err)
+{
+    int64_t w = c->width, h = c->height, out_w = o >= 5 ? h : w, out_h = o >= 5 ? w : h;
+    if (o == 1) {
+        return RU_OK;
+    }
+    uint32_t *out = malloc((size_t)(w * h) * CHANNELS);
+    if (out == NULL) {
+        return rui_no_memory(err, "image", w * h * CHANNELS);
+    }
+    for (int64_t y = 0; y < out_h; y++) {
+        for (int64_t x = 0; x < out_w; x++) {
+            int64_t from_x = o >= 5 ? y : x, from_y = o >= 5 ? x : y;
+            from_x = o == 2 || o == 3 || o == 7 || o == 8 ? w - 1 - from_x : from_x;
+            from_y = o == 3 || o == 4 || o == 6 || o == 7 ? h - 1 - from_y : from_y;
+            memcpy(&out[y * out_w + x], c->rgbx + (from_y * w + from_x) * CHANNELS, CHANNELS);
+        }
+    }
+    free(c->rgbx);
+    c->rgbx = (uint8_t *)out;
+    c->rgbx_room = w * h * CHANNELS;
+    c->width = out_w;
+    c->height = out_h;
+    return RU_OK;
+}
+
 /* Four inks to three colours; files store the inks inverted, as Adobe's programs do. */
 static void inks_to_rgb(uint8_t *p, int64_t pixels)
 {
@@ -176,7 +244,7 @@ static ru_status decode_jpeg(decoder *c, const uint8_t *bytes, int64_t n, int64_
     if (inks) {
         inks_to_rgb(c->rgbx, (int64_t)width * height);
     }
-    return RU_OK;
+    return orient(c, jpeg_orientation(bytes, n), err);
 }
 
 /* -- PNG --------------------------------------------------------------------------------------- */
@@ -359,8 +427,9 @@ ru_status rui_image_measure(const ru_dataset *d, const uint8_t *bytes, int64_t n
         int w = 0, h = 0, space = 0;
         ru_status st = jpeg_header(c, bytes, n, &w, &h, &space, err);
         put_back(d, c);
-        *width = w;
-        *height = h;
+        bool turned = jpeg_orientation(bytes, n) >= 5;
+        *width = turned ? h : w;
+        *height = turned ? w : h;
         return st;
     }
     if (is_png(bytes, n)) {

@@ -74,8 +74,8 @@ typedef struct ru_data_options {
     uint32_t n_class_names;         /* 0: the names found, sorted */
     const ru_columns *columns;      /* csv: of the training set; NULL: as the first file says. View
                                        until the dataset is open */
-    bool unlabelled;                /* csv: labels are not needed; with `columns` there is no y */
-    int64_t resident_max_bytes;     /* files up to this are kept in memory; 0: 64 MiB, -1: none */
+    bool unlabelled; /* csv with `columns`, images: labels are not needed; there is no y */
+    int64_t resident_max_bytes; /* files up to this are kept in memory; 0: 64 MiB, -1: none */
     bool direct; /* files that are not kept in memory are read past the kernel's cache (O_DIRECT) */
 } ru_data_options;
 

@@ -1,0 +1,131 @@
+/* Folders of images: what is walked, what is left out, pictures without labels; how a camera was
+ * held. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/reader.h"
+#include "env/file.h"
+#include "test/scratch.h"
+#include "test/test.h"
+
+#define AT(name) RU_SOURCE_ROOT "/test/data/reader/photos/" name
+
+/* A copy of `from` as `to` below the root; `orientation` not 0: with an Exif segment that says it.
+ */
+static const char *copy(ru_scratch *f, const char *from, const char *to, int orientation)
+{
+    char *data;
+    int64_t n;
+    const char *path = ru_path_join(&f->arena, f->root, to);
+    char *dir = ru_arena_str(&f->arena, path);
+    *strrchr(dir, '/') = 0;
+    assert_ok(ru_dir_make(dir, &f->err), f->err);
+    assert_ok(ru_file_read(from, 0, &f->arena, &data, &n, &f->err), f->err);
+    if (orientation != 0) {
+        static const uint8_t exif[36] = {
+            0xff, 0xe1, 0,    34,   'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, 42, 0, 0, 0, 8,
+            0,    1,    0x01, 0x12, 0,   3,   0,   0,   0, 1, 0,   0,   0, 0,  0, 0, 0, 0};
+        char *more = ru_arena_alloc(&f->arena, n + 36, 1);
+        memcpy(more, data, 2);
+        memcpy(more + 2, exif, 36);
+        more[2 + 29] = (char)orientation;
+        memcpy(more + 38, data + 2, (size_t)n - 2);
+        data = more;
+        n += 36;
+    }
+    assert_ok(ru_file_replace(path, data, n, &f->err), f->err);
+    return path;
+}
+
+static ru_dataset *open_images(ru_scratch *f, const char *const *paths, uint32_t n, bool unlabelled)
+{
+    ru_dataset *d = NULL;
+    const ru_data_options opt = {.format = "images",
+                                 .paths = paths,
+                                 .n_paths = n,
+                                 .unlabelled = unlabelled,
+                                 .image_size = unlabelled ? 8 : 0,
+                                 .raw = true};
+    assert_ok(ru_dataset_open(&opt, &d, &f->err), f->err);
+    return d;
+}
+
+static void test_folders(void **state)
+{
+    ru_scratch *f = *state;
+    (void)copy(f, AT("cat/a.jpg"), "im/cat/a.JpG", 0);
+    (void)copy(f, AT("cat/b.png"), "im/cat/deep/er/b.png", 0);
+    (void)copy(f, AT("cat/b.png"), "im/dog/b.png", 0);
+    (void)copy(f, AT("cat/b.png"), "im/dog/b.webp", 0);
+    (void)copy(f, AT("cat/b.png"), "im/dog/.hidden.png", 0);
+    (void)copy(f, AT("cat/b.png"), "im/owl/b.gif", 0);
+    const char *root[] = {ru_path_join(&f->arena, f->root, "im")};
+    char where[4200];
+    ru_dataset *d = open_images(f, root, 1, true); /* all pictures, at any depth */
+    const ru_field *fields;
+    assert_int_equal(ru_dataset_count(d), 3);
+    assert_int_equal(ru_dataset_fields(d, &fields), 1);
+    assert_non_null(strstr(ru_dataset_where(d, 1, where, sizeof where), "im/cat/deep/er/b.png"));
+    ru_dataset_close(d);
+    const char *files[] = {ru_path_join(&f->arena, f->root, "im/dog/b.png"),
+                           ru_path_join(&f->arena, f->root, "im/cat")};
+    d = open_images(f, files, 2, true); /* in the order in which they are named */
+    assert_int_equal(ru_dataset_count(d), 3);
+    assert_string_equal(ru_dataset_where(d, 0, where, sizeof where), files[0]);
+    uint8_t x[3 * 8 * 8];
+    void *into[] = {x};
+    assert_ok(ru_dataset_read(d, 0, into, &f->err), f->err);
+    ru_dataset_close(d);
+    const ru_data_options opt = {
+        .format = "images", .paths = root, .n_paths = 1, .image_size = 8, .raw = true};
+    assert_ok(ru_dataset_open(&opt, &d, &f->err), f->err);
+    assert_int_equal(ru_dataset_count(d), 3); /* as classes: owl has none, which is said */
+    assert_int_equal(ru_dataset_classes(d), 3);
+    ru_dataset_close(d);
+}
+
+/* Where the first stored row and column are shown, by the table of the Exif standard. */
+static void test_orientation(void **state)
+{
+    ru_scratch *f = *state;
+    static const char *const shown[] = {"top left", "top right", "bottom right", "bottom left",
+                                        "left top", "right top", "right bottom", "left bottom"};
+    const char *plain[] = {ru_path_join(&f->arena, f->root, "0")};
+    (void)copy(f, AT("cat/a.jpg"), "0/k/a.jpg", 0);
+    ru_dataset *d = open_images(f, plain, 1, false);
+    const ru_field *t;
+    (void)ru_dataset_fields(d, &t);
+    int64_t h = t->type.dims[1], w = t->type.dims[2], size = 3 * h * w, y;
+    uint8_t *a = test_malloc((size_t)size), *b = test_malloc((size_t)size);
+    void *into[] = {a, &y};
+    assert_true(h != w);
+    assert_ok(ru_dataset_read(d, 0, into, &f->err), f->err);
+    ru_dataset_close(d);
+    into[0] = b;
+    for (int o = 1; o <= 8; o++) {
+        const char *root[] = {ru_arena_printf(&f->arena, "%s/%d", f->root, o)};
+        (void)copy(f, AT("cat/a.jpg"), ru_arena_printf(&f->arena, "%d/k/a.jpg", o), o);
+        d = open_images(f, root, 1, false);
+        (void)ru_dataset_fields(d, &t);
+        bool aside = shown[o - 1][0] == 'l' || shown[o - 1][0] == 'r'; /* row 0 is a side */
+        bool top = strstr(shown[o - 1], "top") != NULL, left = strstr(shown[o - 1], "left") != NULL;
+        int64_t out_h = aside ? w : h, out_w = aside ? h : w;
+        assert_int_equal(t->type.dims[1], out_h);
+        assert_int_equal(t->type.dims[2], out_w);
+        assert_ok(ru_dataset_read(d, 0, into, &f->err), f->err);
+        ru_dataset_close(d);
+        for (int64_t k = 0; k < size; k++) { /* stored pixel (row, column) of plane k */
+            int64_t plane = k / (h * w), row = k / w % h, column = k % w;
+            int64_t down = aside ? column : row, right = aside ? row : column;
+            down = top ? down : out_h - 1 - down;
+            right = left ? right : out_w - 1 - right;
+            assert_int_equal(b[plane * h * w + down * out_w + right], a[k]);
+        }
+    }
+    test_free(a);
+    test_free(b);
+}
+
+#define RUN(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
+RU_TESTS(data_images, RUN(test_folders), RUN(test_orientation))
