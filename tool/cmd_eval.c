@@ -186,8 +186,10 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 const ru_cmd rui_cmd_eval = {
     .name = "eval",
     .summary = "measure a trained model on data",
-    .about = "Reads the newest complete checkpoint of a run, or the checkpoint that you name. "
-             "Prints loss and metrics over all samples; each sample counts once.",
+    .about =
+        "Reads the best checkpoint of a run that keeps it (checkpoint.keep_best), else the newest "
+        "complete one, or the checkpoint that you name. "
+        "Prints loss and metrics over all samples; each sample counts once.",
     .args = "RUN_OR_CHECKPOINT",
     .arg_min = 1,
     .arg_max = 1,

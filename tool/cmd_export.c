@@ -141,8 +141,10 @@ static const ru_example examples[] = {
 const ru_cmd rui_cmd_export = {
     .name = "export",
     .summary = "write a trained model as ONNX or safetensors",
-    .about = "RUN is the folder of a run, the folder of one checkpoint, or an ONNX file. Weights "
-             "keep their names from training.",
+    .about =
+        "RUN is the folder of a run (its best checkpoint where the run keeps it, else the newest), "
+        "the folder of one checkpoint, or an ONNX file. Weights "
+        "keep their names from training.",
     .args = "RUN",
     .arg_min = 1,
     .arg_max = 1,

@@ -25,7 +25,8 @@ static const ru_opt opts[] = {
      .letter = 'd',
      .type = RU_OPT_TEXTS,
      .word = "FILE",
-     .help = "read samples from files in the job's format (labels are ignored)"},
+     .help = "read samples from files in the job's format, the same as naming them behind the run "
+             "(labels are ignored; pictures: files, and folders at any depth)"},
     {.name = "prompt",
      .letter = 'p',
      .type = RU_OPT_TEXT,
@@ -61,6 +62,7 @@ static const ru_example examples[] = {
     {"rubato predict runs/iris-1 < rows.csv", "print one class for each row of numbers"},
     {"rubato predict runs/iris-1 --proba < rows.csv", "print probabilities, separated by commas"},
     {"rubato predict runs/digits-1 --in images.npy", "predict the samples of an array"},
+    {"rubato predict runs/photos-1 new/*.jpg", "print file, class and probability of pictures"},
     {"rubato predict runs/text-1 --prompt 'The ' --tokens 300",
      "generate text with a language model"},
 };
@@ -72,18 +74,27 @@ typedef struct session {
     int64_t filled; /* samples in the input buffer */
     float *scratch; /* [outputs] */
     bool proba;
+    const ru_dataset *files; /* each sample is a file with a name of its own; NULL: no */
+    int64_t done;            /* samples printed */
 } session;
 
 /* -- printing ---------------------------------------------------------------------------------- */
 
-static void print_class(const session *s, int64_t k)
+/* The class; behind the name of a file also how probable it is. */
+static void print_class(const session *s, const float *out, int64_t k)
 {
     const ru_model_facts *f = &ru_predictor_model(s->p)->facts;
     if (k < f->n_class_names) {
-        (void)printf("%s\n", f->class_names[k]);
+        (void)printf("%s", f->class_names[k]);
     } else {
-        (void)printf("%lld\n", (long long)k);
+        (void)printf("%lld", (long long)k);
     }
+    if (s->files != NULL) {
+        memcpy(s->scratch, out, (size_t)ru_predictor_outputs(s->p) * sizeof *out);
+        ru_softmax(s->scratch, ru_predictor_outputs(s->p));
+        (void)printf("\t%.4f", (double)s->scratch[k]);
+    }
+    (void)printf("\n");
 }
 
 static void print_numbers(const float *x, int64_t n)
@@ -98,6 +109,10 @@ static void print_one(const session *s, const float *out)
 {
     int64_t n = ru_predictor_outputs(s->p);
     ru_loss_kind loss = ru_predictor_model(s->p)->loss;
+    char where[4096];
+    if (s->files != NULL) {
+        (void)printf("%s\t", ru_dataset_where(s->files, s->done, where, sizeof where));
+    }
     memcpy(s->scratch, out, (size_t)n * sizeof *out);
     if (loss == RU_LOSS_MSE) {
         print_numbers(out, n);
@@ -111,7 +126,7 @@ static void print_one(const session *s, const float *out)
         ru_softmax(s->scratch, n);
         print_numbers(s->scratch, n);
     } else {
-        print_class(s, ru_token_draw(out, n, 0, 0, 0, s->scratch));
+        print_class(s, out, ru_token_draw(out, n, 0, 0, 0, s->scratch));
     }
 }
 
@@ -125,6 +140,7 @@ static ru_status flush(session *s, ru_err *err)
     RU_TRY(ru_predictor_run(s->p, &out, err));
     for (int64_t k = 0; k < s->filled; k++) {
         print_one(s, out + k * ru_predictor_outputs(s->p));
+        s->done++;
     }
     s->filled = 0;
     return RU_OK;
@@ -291,6 +307,7 @@ static ru_status data_files(session *s, const char *const *paths, uint32_t n, ru
     ru_dataset *set;
     ru_stream *stream;
     RU_TRY(ru_rundir_data(&s->run, paths, n, false, &set, err));
+    s->files = strcmp(ru_dataset_format(set), "images") == 0 ? set : NULL;
     ru_stream_options so = {.batch = ru_predictor_batch(s->p), .epochs = 1, .partial_last = true};
     ru_status st = ru_stream_open(set, &so, &stream, err);
     if (st != RU_OK) {
@@ -389,10 +406,31 @@ static ru_status text(session *s, ru_err *err)
 
 /* -- the command ------------------------------------------------------------------------------- */
 
+/* Files of --data and those behind the run. */
+static ru_status named_files(ru_cmd_in *in, const char *const **out, uint32_t *n, ru_err *err)
+{
+    uint32_t given;
+    const char *const *data = ru_cmd_texts(in, "data", &given);
+    const char **all = RU_NEW(in->arena, const char *, given + in->n_args);
+    if (all == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "not enough memory for the names of files");
+    }
+    for (uint32_t k = 0; k < given; k++) {
+        all[k] = data[k];
+    }
+    for (uint32_t k = 1; k < in->n_args; k++) {
+        all[given + k - 1] = in->args[k];
+    }
+    *out = all;
+    *n = given + in->n_args - 1;
+    return RU_OK;
+}
+
 static ru_status predict(session *s, ru_err *err)
 {
     uint32_t n;
-    const char *const *paths = ru_cmd_texts(s->in, "data", &n);
+    const char *const *paths;
+    RU_TRY(named_files(s->in, &paths, &n, err));
     bool tokens = ru_cmd_given(s->in, "prompt");
     ru_exe_options eo = {.device = (ru_device_kind)s->run.job.train.device,
                          .threads = (uint32_t)ru_cmd_i64(s->in, "threads")};
@@ -423,7 +461,8 @@ static ru_status run_app(ru_cmd_in *in, ru_err *err)
 {
     static const char *const from_stdin[] = {"/dev/stdin"};
     uint32_t n;
-    const char *const *paths = ru_cmd_texts(in, "data", &n);
+    const char *const *paths;
+    RU_TRY(named_files(in, &paths, &n, err));
     ru_app_model m;
     RU_TRY(ru_app_model_open(in->args[0], n > 0 ? paths : from_stdin, n > 0 ? n : 1, in->arena, &m,
                              err));
@@ -459,11 +498,13 @@ const ru_cmd rui_cmd_predict = {
     .about = "Reads rows of numbers from stdin (the features in the order of training, or in any "
              "order below a line with their names), an array, or files in the job's format. Prints "
              "one prediction per line: the class (by name if "
-             "names are known), or the number for regression. A language model continues the text "
-             "of --prompt.",
-    .args = "RUN_OR_CHECKPOINT",
+             "names are known), or the number for regression. For pictures a line is the file, the "
+             "class and its probability, separated by tabs. "
+             "A run that keeps its best checkpoint (checkpoint.keep_best) is used with that one. A "
+             "language model continues the text of --prompt.",
+    .args = "RUN_OR_CHECKPOINT [FILE]...",
     .arg_min = 1,
-    .arg_max = 1,
+    .arg_max = UINT32_MAX,
     .opts = opts,
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,

@@ -1,5 +1,6 @@
 /* The best evaluation: counting, and what a run that goes on finds in its metrics file. */
 #include "train/run/best.h"
+#include "train/run/rundir.h"
 
 #include "test/test.h"
 
@@ -110,6 +111,14 @@ static void a_run_without_improvement_ends_early(void **state)
     assert_string_equal(whole.summary.ended, "patience");
     int64_t best = best_of(l, "whole");
     assert_int_equal(whole.summary.steps, best + 2 * 3);
+    ru_err err = {0};
+    ru_rundir used; /* eval, predict and export take the best one, or the one that is named */
+    const char *dir = ru_arena_printf(&l->arena, "%s/whole", l->dir);
+    assert_ok(ru_rundir_open(dir, &l->arena, &used, &err), err);
+    assert_int_equal(used.ckpt.at.step, best);
+    dir = ru_arena_printf(&l->arena, "%s/checkpoints/%09lld", dir, (long long)whole.summary.steps);
+    assert_ok(ru_rundir_open(dir, &l->arena, &used, &err), err);
+    assert_int_equal(used.ckpt.at.step, whole.summary.steps);
     train(l, "parts", false, best > 2 ? best - 2 : 2, &parts);
     train(l, "parts", true, best + 2, &parts);
     train(l, "parts", true, 0, &parts);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/log.h"
 #include "env/file.h"
 
 static ru_status full(ru_err *err)
@@ -29,6 +30,31 @@ static ru_status find_onnx(const char *path, ru_arena *arena, ru_rundir *r, ru_e
                    path);
 }
 
+static ru_status parse_job(ru_rundir *r, ru_arena *arena, ru_err *err)
+{
+    ru_status st = ru_job_parse("state.json: job", r->ckpt.job_yaml, arena, &r->job, err);
+    return st == RU_OK ? st : ru_err_wrap(err, st, "%s", r->ckpt.dir);
+}
+
+/* A run that keeps its best checkpoint is used with that one. */
+static ru_status take_best(const char *path, ru_arena *arena, ru_rundir *r, ru_err *err)
+{
+    const char *best = ru_path_join(arena, path, "checkpoints/best");
+    int64_t newest = r->ckpt.at.step;
+    if (best == NULL) {
+        return full(err);
+    }
+    if (!ru_path_is_dir(best)) {
+        return RU_OK;
+    }
+    RU_TRY(ru_ckpt_read(best, arena, &r->ckpt, err));
+    RU_TRY(parse_job(r, arena, err));
+    ru_log(RU_LOG_INFO, "run", "checkpoint",
+           "%s: the best checkpoint is used, after step %lld; the newest is after step %lld", path,
+           (long long)r->ckpt.at.step, (long long)newest);
+    return RU_OK;
+}
+
 ru_status ru_rundir_open(const char *path, ru_arena *arena, ru_rundir *out, ru_err *err)
 {
     ru_rundir r = {.dir = path};
@@ -45,9 +71,9 @@ ru_status ru_rundir_open(const char *path, ru_arena *arena, ru_rundir *out, ru_e
     } else {
         RU_TRY(ru_ckpt_find(path, arena, &r.ckpt, err));
     }
-    ru_status st = ru_job_parse("state.json: job", r.ckpt.job_yaml, arena, &r.job, err);
-    if (st != RU_OK) {
-        return ru_err_wrap(err, st, "%s", r.ckpt.dir);
+    RU_TRY(parse_job(&r, arena, err));
+    if (!ru_path_exists(manifest) && r.job.checkpoint.keep_best) {
+        RU_TRY(take_best(path, arena, &r, err));
     }
     if (r.job.model.source == RU_MODEL_ONNX) {
         RU_TRY(find_onnx(path, arena, &r, err));
@@ -80,7 +106,7 @@ ru_status ru_rundir_data(const ru_rundir *r, const char *const *paths, uint32_t 
     d.class_names = f->class_names;
     d.n_class_names = f->n_class_names;
     d.columns = &f->columns;
-    d.unlabelled = !labels && f->columns.n > 0;
+    d.unlabelled = !labels && (f->columns.n > 0 || strcmp(d.format, "images") == 0);
     d.classes = d.classes != 0 ? d.classes : f->classes;
     d.context = d.context != 0 || f->x.rank != 1 ? d.context : f->x.dims[0];
     if (n_paths > 0) {

@@ -22,8 +22,9 @@ typedef struct ru_rundir {
     const char *onnx;  /* the imported model's file; NULL: a zoo model */
 } ru_rundir;
 
-/* Open a run directory or a checkpoint's folder. Everything lives in `arena`.
- * Errors: RU_E_MISSING, RU_E_DATA. */
+/* Open a checkpoint's folder, or a run directory: its best checkpoint where the job keeps that,
+ * else the newest; the log says when it is the best. Everything lives in `arena`. Errors:
+ * RU_E_MISSING, RU_E_DATA. */
 RU_MUST_USE ru_status ru_rundir_open(const char *path, ru_arena *arena, ru_rundir *out,
                                      ru_err *err);
 
