@@ -1,6 +1,7 @@
 /* Chrome trace JSON: complete events ("X") for spans, asynchronous ones on lanes beside their
- * thread (slices of a track must nest), "s" and "f" for flows, "i" for instants, "C" for counters,
- * "M" for names. Times are microseconds with three decimals, so no nanosecond is lost. */
+ * thread (slices of a track must nest; a nanosecond is between two that touch), "s" and "f" for
+ * flows, "i" for instants, "C" for counters, "M" for names. Times are microseconds with three
+ * decimals, so no nanosecond is lost. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -163,6 +164,30 @@ static void point(writer *w, const ru_record *r, uint32_t tid)
     }
 }
 
+/* Leave a nanosecond between a span and the next one of its lane that starts when it ends. Readers
+ * add start and length as doubles of microseconds, and a sum that is rounded up would make the two
+ * overlap. */
+static ru_status part(ru_trace_span *s, int64_t n, ru_arena *arena, ru_err *err)
+{
+    uint32_t deepest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        deepest = s[i].depth > deepest ? s[i].depth : deepest;
+    }
+    int64_t *next = RU_NEW(arena, int64_t, deepest + 1);
+    if (next == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the spans of a trace");
+    }
+    for (uint32_t k = 0; k <= deepest; k++) {
+        next[k] = INT64_MAX;
+    }
+    for (int64_t i = n - 1; i >= 0; i--) {
+        bool touches = s[i].end_ns == next[s[i].depth] && s[i].end_ns > s[i].start_ns;
+        next[s[i].depth] = s[i].start_ns;
+        s[i].end_ns -= touches;
+    }
+    return RU_OK;
+}
+
 static void lanes(writer *w, uint32_t index, const ru_trace_span *s, int64_t n)
 {
     const ru_trace_thread *t = &w->trace->threads[index];
@@ -197,6 +222,9 @@ static void thread(writer *w, uint32_t index, ru_arena *arena)
     int64_t n, ends[DEPTH_MAX];
     meta(w, "thread_name", index, t->name[0] != '\0' ? t->name : "thread");
     w->x.status = w->x.status == RU_OK ? ru_trace_spans(t, arena, &s, &n, w->x.err) : w->x.status;
+    if (w->x.status == RU_OK && !w->hta) {
+        w->x.status = part(s, n, arena, w->x.err);
+    }
     for (int64_t i = 0; w->x.status == RU_OK && i < n; i++) {
         if (s[i].depth >= DEPTH_MAX) {
             continue;
@@ -211,6 +239,9 @@ static void thread(writer *w, uint32_t index, ru_arena *arena)
         }
     }
     w->x.status = w->x.status == RU_OK ? ru_trace_asyncs(t, arena, &s, &n, w->x.err) : w->x.status;
+    if (w->x.status == RU_OK && !w->hta) {
+        w->x.status = part(s, n, arena, w->x.err);
+    }
     if (w->x.status == RU_OK) {
         lanes(w, index, s, n);
     }
@@ -225,7 +256,9 @@ static void write_rank(writer *w, const ru_trace *trace, uint32_t index)
 {
     w->trace = trace;
     w->index = index;
-    meta(w, "process_name", 0, trace->process);
+    char name[96];
+    (void)snprintf(name, sizeof name, "%.64s rank %u", trace->process, ru_trace_number(trace));
+    meta(w, "process_name", 0, name);
     for (uint32_t k = 0; k < trace->n_threads && w->x.status == RU_OK; k++) {
         ru_arena scratch;
         ru_arena_init(&scratch, 0);

@@ -308,3 +308,14 @@ int64_t ru_trace_bound(const ru_trace_clocks *c, uint32_t k, int64_t ns)
     }
     return k == c->reference ? 0 : rui_knots_bound(c->knots[k], c->n_knots[k], ns);
 }
+
+int64_t ru_trace_bound_of(const ru_trace_clocks *c, uint32_t k, const ru_trace *t)
+{
+    const int64_t at[] = {t->first_ns, t->first_ns + (t->last_ns - t->first_ns) / 2, t->last_ns};
+    int64_t most = -1;
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(at); i++) {
+        int64_t bound = ru_trace_bound(c, k, at[i]);
+        most = bound > most ? bound : most;
+    }
+    return most;
+}

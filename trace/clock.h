@@ -42,6 +42,8 @@ RU_MUST_USE ru_status ru_trace_align(const ru_trace *traces, uint32_t n, ru_aren
  * time. */
 int64_t ru_trace_global(const ru_trace_clocks *c, uint32_t k, int64_t ns);
 int64_t ru_trace_bound(const ru_trace_clocks *c, uint32_t k, int64_t ns);
+/* The largest bound of trace k at its beginning, middle and end; -1: not measured. */
+int64_t ru_trace_bound_of(const ru_trace_clocks *c, uint32_t k, const ru_trace *t);
 
 RU_API_END
 

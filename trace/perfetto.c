@@ -92,12 +92,15 @@ static void packet_begin(writer *w)
 
 static void process_track(writer *w)
 {
+    char name[96];
+    (void)snprintf(name, sizeof name, "%.64s rank %u", w->trace->process,
+                   ru_trace_number(w->trace));
     packet_begin(w);
     ru_pb_begin(&w->pb, PACKET_DESCRIPTOR);
     ru_pb_put_u64(&w->pb, TRACK_UUID, w->process_uuid);
     ru_pb_begin(&w->pb, TRACK_PROCESS);
     ru_pb_put_i64(&w->pb, PROCESS_PID, w->pid);
-    ru_pb_put_str(&w->pb, PROCESS_NAME, w->trace->process);
+    ru_pb_put_str(&w->pb, PROCESS_NAME, name);
     ru_pb_end(&w->pb);
     ru_pb_end(&w->pb);
     ru_pb_end(&w->pb);
