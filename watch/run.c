@@ -15,8 +15,11 @@ enum {
     TAIL_BYTES = 1 << 18,  /* of lines before the watch was opened */
     START_BYTES = 8 << 10, /* of the first line */
     LOOK_BYTES = 8 << 20,  /* of lines in one look; the next look continues */
+    GONE_MAX = 4096,       /* ranks below it are known as lost or gone */
 };
 #define WINDOW_NS INT64_C(10000000000)
+
+enum { HERE, LOST, LEFT };
 
 /* A file of lines that grows. */
 typedef struct lines {
@@ -34,6 +37,7 @@ struct ru_watch {
     bool counts;     /* past the lines that stood there when the watch was opened */
     char events[RU_TOP_EVENTS_MAX][96];
     uint32_t n_events;
+    uint8_t gone[GONE_MAX]; /* by rank: HERE, LOST or LEFT */
 };
 
 ru_status ru_watch_open(const char *run, ru_arena *arena, ru_watch **out, ru_err *err)
@@ -133,6 +137,12 @@ static void take_event(ru_watch *w, const json_t *o)
         w->t.n_events += k == w->t.n_events;
         memcpy(w->t.event[k].name, what, strlen(what) + 1);
         w->t.event[k].count++;
+    }
+    int64_t worker = whole(o, "worker", 0);
+    if (worker > 0 && worker < GONE_MAX) {
+        bool lost = strcmp(what, "lost") == 0, left = strcmp(what, "leave") == 0,
+             joins = strcmp(what, "join") == 0;
+        w->gone[worker] = lost ? LOST : left ? LEFT : joins ? HERE : w->gone[worker];
     }
     if (strcmp(what, "replan") == 0) { /* too many to read */
         return;
@@ -252,6 +262,7 @@ static ru_status read_new(ru_watch *w, lines *l, const ru_in_file *f, ru_arena *
         if (l == &w->metrics) {
             w->counted = w->step_seen;
             w->n_events = 0;
+            memset(w->gone, HERE, sizeof w->gone);
         }
         if (l == &w->metrics && l->at > 0) {
             take_start(w, f, arena);
@@ -373,6 +384,8 @@ static ru_status take_traces(const ru_watch *w, ru_top *t, ru_arena *arena, ru_e
         int64_t quiet =
             wall_now - (clocks.wall_ns + ru_trace_global(&clocks, k, traces[k].last_ns));
         ranks[k] = rank_of(&traces[k], &steps[k], last, t->ended != NULL ? 0 : quiet);
+        uint8_t gone = ranks[k].rank < GONE_MAX ? w->gone[ranks[k].rank] : HERE;
+        ranks[k].gone = gone == LOST ? "lost" : gone == LEFT ? "left" : NULL;
         ranks[k].awaited_s = awaited(steps, t->n, k, last - WINDOW_NS);
     }
     t->ranks = ranks;

@@ -164,6 +164,20 @@ static void test_waits(void **state)
     about_ms(view.ranks[0].awaited_s, 0);
     about_ms(view.ranks[1].awaited_s, 0);
     about_ms(view.ranks[2].awaited_s, 6);
+    /* What the job says of a rank: it is lost, it left, it is back. */
+    static const char *const whats[] = {"lost", "leave", "join"};
+    static const char *const want[] = {"lost", "left", NULL};
+    for (uint32_t k = 0; k < 3; k++) {
+        ru_text_putf(&r.text,
+                     "{\"schema\":\"rubato.train.event/1\",\"step\":3,\"what\":\"%s\","
+                     "\"worker\":2}\n",
+                     whats[k]);
+        save(r.path, &r.text);
+        (void)look(&r, &view);
+        assert_null(view.ranks[1].gone);
+        assert_true(want[k] == NULL ? view.ranks[2].gone == NULL
+                                    : strcmp(view.ranks[2].gone, want[k]) == 0);
+    }
 }
 
 static void test_prometheus(void **state)

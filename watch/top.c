@@ -47,7 +47,15 @@ static void put_head(const ru_top *t, uint32_t columns, uint32_t *rows, ru_text 
         ru_text_putf(&line, " of %lld (%.0f %%)", (long long)t->steps,
                      100.0 * (double)t->step / (double)t->steps);
     }
-    ru_text_putf(&line, "  %u rank%s", t->n, t->n == 1 ? "" : "s");
+    uint32_t gone = 0;
+    for (uint32_t k = 0; k < t->n; k++) {
+        gone += t->ranks[k].gone != NULL;
+    }
+    ru_text_put(&line, "  ");
+    if (gone > 0) {
+        ru_text_putf(&line, "%u of ", t->n - gone);
+    }
+    ru_text_putf(&line, "%u rank%s", t->n, t->n == 1 ? "" : "s");
     if (t->ended != NULL) {
         ru_text_putf(&line, "  %s", t->ended);
     } else if (t->left_s >= 0) {
@@ -89,7 +97,9 @@ static void put_rank(const ru_top_rank *r, int64_t lead, uint32_t columns, uint3
         snprintf(lag, sizeof lag, "-%lld", (long long)(lead - r->step));
     }
     ru_text_putf(&line, "%4u %8lld %5s", r->rank, (long long)r->step, lag);
-    if (r->quiet_s >= QUIET_S) {
+    if (r->gone != NULL) {
+        ru_text_putf(&line, "  %s %.0f s ago", r->gone, r->quiet_s);
+    } else if (r->quiet_s >= QUIET_S) {
         ru_text_putf(&line, "  silent for %.0f s", r->quiet_s);
     } else {
         ru_text_putf(&line, " %7.1f", r->steps_per_s);

@@ -21,6 +21,7 @@ typedef struct ru_top_rank {
     double awaited_s; /* a step, what others waited for this rank, each its longest */
     double quiet_s;   /* since its last record; it records nothing while it is frozen
                        or lost */
+    const char *gone; /* "lost", "left": what the job said of it last; NULL: it is in the job */
 } ru_top_rank;
 
 typedef struct ru_top {

@@ -16,11 +16,11 @@ static json_t *rank_json(const ru_top_rank *r)
     for (uint32_t c = 0; c < RU_TOP_CLASSES; c++) {
         json_array_append_new(sent, json_real(r->sent_per_s[c]));
     }
-    return json_pack("{s:I, s:I, s:f, s:f, s:o, s:f, s:f, s:o}", "rank", (json_int_t)r->rank,
+    return json_pack("{s:I, s:I, s:f, s:f, s:o, s:f, s:f, s:o, s:s?}", "rank", (json_int_t)r->rank,
                      "step", (json_int_t)r->step, "steps_per_s", r->steps_per_s, "silent_s",
                      r->quiet_s, "split", split, "sums_bytes_per_s",
                      r->sent_per_s[1] + r->sent_per_s[2], "copies_bytes_per_s", r->sent_per_s[3],
-                     "sent_bytes_per_s", sent);
+                     "sent_bytes_per_s", sent, "gone", r->gone);
 }
 
 ru_status ru_top_json(const ru_top *t, ru_text *out, ru_err *err)
@@ -92,6 +92,8 @@ static void take_rank(const json_t *o, ru_top_rank *r)
     r->step = count(o, "step");
     r->steps_per_s = number(o, "steps_per_s");
     r->quiet_s = number(o, "silent_s");
+    const char *gone = json_string_value(json_object_get(o, "gone"));
+    r->gone = gone == NULL ? NULL : strcmp(gone, "lost") == 0 ? "lost" : "left";
     for (uint32_t p = 0; p < RU_STEP_PARTS; p++) {
         r->part[p] = number(json_object_get(o, "split"), ru_step_part_name((ru_step_part)p));
     }

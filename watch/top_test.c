@@ -52,6 +52,10 @@ static void test_sizes(void **state)
     assert_non_null(strstr(text, "[#####...............]"));
     assert_non_null(strstr(text, "   1      100          12.5   50%   25%   12%   10%    2%"));
     assert_non_null(strstr(text, "   2       99    -1  silent for 7 s"));
+    ranks[1].gone = "lost";
+    text = draw(&t, 24, 80, &arena);
+    assert_non_null(strstr(text, "  2 of 3 ranks  "));
+    assert_non_null(strstr(text, "   2       99    -1  lost 7 s ago"));
     t.n = RANKS;
     t.causes[t.n_causes++] =
         "Rank 3 computes 2.00 times as long as the others since step 40; this costs 21 % of the "
