@@ -18,6 +18,8 @@
 #include "trace/read.h"
 #include "train/worker/worker.h"
 
+enum { RANKS_SHOWN = 8, ROWS_SHOWN = 16 };
+
 /* The traces of a run, laid over one clock and cut into steps. */
 typedef struct view {
     const ru_trace *traces; /* [n] */
@@ -35,7 +37,8 @@ static void describe(const ru_trace *t, const ru_span_facts *f)
     printf(
         "%s rank %u: %lld records of %u threads over %.3f s; the busiest thread works %.1f %% and "
         "waits %.1f %%\n",
-        t->process, t->rank, (long long)t->records, t->n_threads, (double)f->wall_ns * 1e-9,
+        t->process, ru_trace_number(t), (long long)t->records, t->n_threads,
+        (double)f->wall_ns * 1e-9,
         f->wall_ns > 0 ? 100 * (double)f->busy_ns / (double)f->wall_ns : 0,
         f->wall_ns > 0 ? 100 * (double)f->wait_ns / (double)f->wall_ns : 0);
     if (t->dropped > 0) {
@@ -56,7 +59,7 @@ static void describe_clocks(const ru_trace *t, const ru_trace_clocks *c)
     int64_t worst = 0;
     uint32_t unknown = 0;
     for (uint32_t k = 0; k < c->n; k++) {
-        int64_t bound = ru_trace_bound(c, k, t[k].first_ns + (t[k].last_ns - t[k].first_ns) / 2);
+        int64_t bound = ru_trace_bound_of(c, k, &t[k]);
         unknown += bound < 0;
         worst = bound > worst ? bound : worst;
     }
@@ -64,7 +67,7 @@ static void describe_clocks(const ru_trace *t, const ru_trace_clocks *c)
         return;
     }
     printf("clocks: %u traces on the clock of rank %u, with an error of at most %.1f us", c->n,
-           t[c->reference].rank, (double)worst * 1e-3);
+           ru_trace_number(&t[c->reference]), (double)worst * 1e-3);
     if (unknown > 0) {
         printf("; %u placed by the wall clock alone", unknown);
     }
@@ -86,9 +89,9 @@ static void fact_json(const ru_trace *t, const ru_span_fact *f)
 {
     json_t *o = json_pack(
         "{s:s, s:i, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:f}", "schema",
-        "rubato.trace.fact/1", "rank", (int)t->rank, "category", f->category, "name", f->name,
-        "count", (json_int_t)f->took.count, "total_s", (double)f->total_ns * 1e-9, "self_s",
-        (double)f->self_ns * 1e-9, "mean_s", f->took.mean_ns * 1e-9, "stddev_s",
+        "rubato.trace.fact/1", "rank", (int)ru_trace_number(t), "category", f->category, "name",
+        f->name, "count", (json_int_t)f->took.count, "total_s", (double)f->total_ns * 1e-9,
+        "self_s", (double)f->self_ns * 1e-9, "mean_s", f->took.mean_ns * 1e-9, "stddev_s",
         f->took.stddev_ns * 1e-9, "median_s", (double)f->took.median_ns * 1e-9, "p90_s",
         (double)f->took.p90_ns * 1e-9, "max_s", (double)f->took.max_ns * 1e-9, "value",
         (json_int_t)f->value_total, "predicted_total_s", (double)f->predicted_total_ns * 1e-9,
@@ -110,21 +113,43 @@ static void cause_json(const view *v, uint32_t i)
     put_json(o);
 }
 
+/* Of several ranks: a line for each of the first ones and the ops of one, which fit a screen. */
 static ru_status summary(ru_cmd_in *in, const ru_trace *traces, uint32_t n, ru_err *err)
 {
-    for (uint32_t k = 0; k < n; k++) {
+    int64_t rank = ru_cmd_i64(in, "rank"), rows = ru_cmd_i64(in, "rows");
+    bool json = ru_cmd_flag(in, "json"), found = false;
+    bool screen = n > 1 && rank < 0 && !json && !ru_cmd_given(in, "rows");
+    uint32_t shown = screen && n > RANKS_SHOWN ? RANKS_SHOWN : n;
+    const char *first = NULL;
+    for (uint32_t k = 0; k < shown; k++) {
         ru_span_facts f;
+        if (rank >= 0 && rank != ru_trace_number(&traces[k])) {
+            continue;
+        }
+        found = true;
         RU_TRY(ru_trace_fold(&traces[k], in->arena, &f, err));
-        if (ru_cmd_flag(in, "json")) {
-            for (uint32_t i = 0; i < f.n; i++) {
-                fact_json(&traces[k], &f.facts[i]);
-            }
-        } else {
-            describe(&traces[k], &f);
-            fputs(ru_span_facts_print(&f, (uint32_t)ru_cmd_i64(in, "rows"), in->arena), stdout);
+        for (uint32_t i = 0; json && i < f.n; i++) {
+            fact_json(&traces[k], &f.facts[i]);
+        }
+        if (json) {
+            continue;
+        }
+        describe(&traces[k], &f);
+        const char *table =
+            ru_span_facts_print(&f, (uint32_t)(screen ? ROWS_SHOWN : rows), in->arena);
+        first = first != NULL ? first : table;
+        if (!screen) {
+            fputs(table, stdout);
         }
     }
-    return RU_OK;
+    if (screen) {
+        printf("%s%u ranks; rank %u in detail, --rank N shows another, --rows 25 all of them:\n%s",
+               shown < n ? "... " : "", n, ru_trace_number(&traces[0]), first);
+    }
+    return found ? RU_OK
+                 : RU_FAIL(err, RU_E_USAGE, "--rank %lld: the run has traces of ranks %u to %u",
+                           (long long)rank, ru_trace_number(&traces[0]),
+                           ru_trace_number(&traces[n - 1]));
 }
 
 /* Scalars of one line of metrics.jsonl: loss, lr and rates of steps, metrics of evaluations. */
@@ -250,7 +275,10 @@ static ru_status tensorboard(ru_cmd_in *in, const ru_trace *t, const char *dir, 
     return st;
 }
 
-enum { WORTH = 50 }; /* a part of the time below one in so many is not told */
+enum {
+    WORTH = 50,    /* a part of the time below one in so many is not told */
+    PATH_TOLD = 6, /* parts of the critical path, the largest first */
+};
 
 static void add_word(view *v, const char *text, bool cause)
 {
@@ -314,17 +342,30 @@ static ru_status say_path(view *v, ru_arena *arena, ru_err *err)
         }
     }
     ru_text t = ru_text_arena(arena);
-    for (uint32_t k = 0; ranks_of(v) > 1 && k < v->n; k++) {
-        for (uint32_t p = 0; p < RU_STEP_PARTS; p++) {
-            if (all > 0 && chain[k][p] * WORTH > all) {
-                ru_text_putf(&t, "%s %.0f %% %s of rank %u", t.n > 0 ? "," : "",
-                             100.0 * (double)chain[k][p] / (double)all,
-                             ru_step_part_name((ru_step_part)p), ru_trace_number(&v->traces[k]));
+    for (uint32_t told = 0; ranks_of(v) > 1 && told < PATH_TOLD; told++) {
+        int64_t *most = NULL;
+        uint32_t rank = 0, part = 0;
+        for (uint32_t i = 0; i < v->n * RU_STEP_PARTS; i++) {
+            int64_t *at = &chain[i / RU_STEP_PARTS][i % RU_STEP_PARTS];
+            if (*at * WORTH > all && (most == NULL || *at > *most)) {
+                most = at;
+                rank = ru_trace_number(&v->traces[i / RU_STEP_PARTS]);
+                part = i % RU_STEP_PARTS;
             }
         }
+        if (most == NULL) {
+            break;
+        }
+        ru_text_putf(&t, "%s %.0f %% %s of rank %u", t.n > 0 ? "," : "",
+                     100.0 * (double)*most / (double)all, ru_step_part_name((ru_step_part)part),
+                     rank);
+        *most = 0;
     }
     if (t.n > 0) {
-        add_word(v, ru_arena_printf(arena, "The critical path of all steps:%s.", t.p), false);
+        add_word(
+            v,
+            ru_arena_printf(arena, "The critical path of all steps, largest parts first:%s.", t.p),
+            false);
     }
     return RU_OK;
 }
@@ -335,7 +376,8 @@ static const char *repeated(const ru_predictor_error *e, ru_arena *arena)
     const char *text =
         e->repeat_n > 0
             ? ru_arena_printf(arena,
-                              "; what repeats differs from its own median by %.0f and %.0f %%",
+                              "; equal work itself differs by %.0f %% in the middle and %.0f %% "
+                              "in one case of twenty",
                               100 * e->repeat_median, 100 * e->repeat_p95)
             : "";
     return text != NULL ? text : "";
@@ -350,8 +392,8 @@ static ru_status say_errors(view *v, ru_arena *arena, ru_err *err)
     for (uint32_t k = 0; k < n; k++) {
         add_word(v,
                  ru_arena_printf(arena,
-                                 "Times that predictor '%s' told: median error %.0f %%, 95 %% of "
-                                 "%lld within %.0f %%%s.",
+                                 "The %s model is off by %.0f %% in the middle of %lld "
+                                 "predictions, and by more than %.0f %% in one case of twenty%s.",
                                  e[k].predictor, 100 * e[k].median, (long long)e[k].n,
                                  100 * e[k].p95, repeated(&e[k], arena)),
                  false);
@@ -534,7 +576,16 @@ static const ru_opt opts[] = {
      .def = "25",
      .min = 0,
      .max = 1000000,
-     .help = "number of rows of the summary (0: all)"},
+     .help = "number of rows of the summary of a rank (0: all)"},
+    {.name = "rank",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "-1",
+     .min = -1,
+     .max = UINT32_MAX,
+     .help =
+         "print the summary of this rank only (default: a line for each rank and the ops of the "
+         "first)"},
     {.name = "json",
      .type = RU_OPT_FLAG,
      .help =

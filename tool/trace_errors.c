@@ -18,7 +18,7 @@ ru_status rui_trace_errors_csv(const ru_trace *traces, uint32_t n, const ru_trac
                      p->chan_class, (long long)p->size_bytes, (unsigned long long)p->same,
                      1e-9 * (double)p->start_ns, 1e-9 * p->said_ns, 1e-9 * p->took_ns);
         if (p->to > 0) {
-            ru_text_putf(&t, "%u", traces[p->to - 1].rank);
+            ru_text_putf(&t, "%u", ru_trace_number(&traces[p->to - 1]));
         }
         ru_text_putf(&t, "\n");
     }

@@ -269,15 +269,13 @@ static json_t *lanes_of(const ru_page_in *in, const rui_lanes *lanes)
     json_t *list = json_array();
     for (uint32_t i = 0; i < lanes->n; i++) {
         const rui_lane *l = &lanes->at[i];
-        const char *name = in->traces[l->trace].threads[l->thread].name;
         json_array_append_new(
             list,
-            json_pack("{s:i, s:i, s:s+, s:i, s:b, s:I, s:I, s:I, s:b, s:b, s:b, s:b}", "rank",
+            json_pack("{s:i, s:i, s:s, s:i, s:b, s:I, s:I, s:I, s:b, s:b, s:b, s:b}", "rank",
                       (int)ru_trace_number(&in->traces[l->trace]), "trace", (int)l->trace, "label",
-                      name != NULL ? name : "thread", l->async ? ", beside it" : "", "depth",
-                      (int)l->depth, "async", l->async, "n", (json_int_t)l->n, "unit",
-                      (json_int_t)l->unit_ns, "at", (json_int_t)l->at_ns, "predicted", l->predicted,
-                      "plan", l->plan, "value", l->value, "group", l->group != NULL));
+                      l->label, "depth", (int)l->depth, "async", l->async, "n", (json_int_t)l->n,
+                      "unit", (json_int_t)l->unit_ns, "at", (json_int_t)l->at_ns, "predicted",
+                      l->predicted, "plan", l->plan, "value", l->value, "group", l->group != NULL));
     }
     return list;
 }
@@ -287,7 +285,7 @@ static json_t *head_of(const ru_page_in *in, const rui_lanes *lanes, json_t *nam
     json_t *ranks = json_array(), *steps = json_array(), *words = json_array();
     for (uint32_t k = 0; k < in->n; k++) {
         const ru_trace *t = &in->traces[k];
-        int64_t bound = in->clocks != NULL ? ru_trace_bound(in->clocks, k, t->last_ns) : -1;
+        int64_t bound = in->clocks != NULL ? ru_trace_bound_of(in->clocks, k, t) : -1;
         char note[96] = "";
         if (in->clocks != NULL && in->n > 1 && bound > 0) {
             snprintf(note, sizeof note, "clock within %.1f us", (double)bound * 1e-3);

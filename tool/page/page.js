@@ -315,7 +315,7 @@ function paintLine() {
       g.font = '11px system-ui';
       drawRow(g, row, w, patterns);
       g.fillStyle = css('--card'); g.fillRect(0, y, line.left - 2, row.height);
-      g.fillStyle = css('--soft'); g.fillText(row.lane.depth && !row.lane.async ? '' : row.lane.label.slice(0, 23), 10, y + ROW / 2);
+      g.fillStyle = css('--soft'); g.fillText(row.lane.depth ? '' : row.lane.label.slice(0, 23), 10, y + ROW / 2);
     }
   }
   axis(g, w);

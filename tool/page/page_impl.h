@@ -8,6 +8,7 @@
 typedef struct rui_lane {
     uint32_t trace, thread, depth;
     bool async;
+    const char *label; /* what it holds: the thread, or "to rank 2", or the name of a sum */
     const ru_trace_span *const *spans; /* [n] */
     int64_t n;
     uint32_t *group; /* [n] spans of one number belong together; 0: alone. NULL: no transfers */
