@@ -113,6 +113,58 @@ ru_status ru_pick_tiers(const ru_pick_in *in, ru_arena *scratch, uint32_t *into,
     return RU_OK;
 }
 
+/* How many clients of each tier are in a round of tier t: all of its own up to per_round; a smaller
+ * one is filled from the faster tiers, the nearest first, then from the slower ones. Returns the
+ * tier from which a part is drawn by lot (of the others all or none come). */
+static uint32_t take_of(const uint32_t *count, uint32_t n_tiers, uint32_t per_round, uint32_t t,
+                        uint32_t *take)
+{
+    uint32_t left = per_round, part = t;
+    memset(take, 0, n_tiers * sizeof *take);
+    for (uint32_t k = 0; k < n_tiers && left > 0; k++) {
+        uint32_t from = k <= t ? t - k : k;
+        take[from] = count[from] < left ? count[from] : left;
+        left -= take[from];
+        part = take[from] > 0 ? from : part;
+    }
+    return part;
+}
+
+/* Seconds of a round in tier t: of the slowest of those drawn by lot, or of those that come anyway.
+ * latency [n] is for use. */
+static ru_status tier_seconds(const ru_pick_in *in, const uint32_t *tier_of, const uint32_t *count,
+                              uint32_t t, double spread, double *latency, ru_arena *scratch,
+                              double *seconds, ru_err *err)
+{
+    uint32_t take[RU_PICK_TIERS_MAX], n = 0;
+    uint32_t part = take_of(count, in->n_tiers, in->per_round, t, take);
+    double sure = 0;
+    for (uint32_t i = 0; i < in->n; i++) {
+        uint32_t k = in->client[i].away ? RU_PICK_NONE : tier_of[i];
+        if (k == part) {
+            latency[n++] = in->client[i].latency_s;
+        } else if (k < in->n_tiers && take[k] > 0) {
+            sure = fmax(sure, in->client[i].latency_s);
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        latency[i] = fmax(latency[i], sure);
+    }
+    ru_round_in r = {
+        .latency_s = latency, .n = n, .spread = spread, .drawn = take[part], .wait = take[part]};
+    return ru_round_mean(&r, scratch, seconds, err);
+}
+
+static void count_tiers(const ru_pick_in *in, const uint32_t *tier_of, uint32_t *count)
+{
+    memset(count, 0, in->n_tiers * sizeof *count);
+    for (uint32_t i = 0; i < in->n; i++) {
+        if (!in->client[i].away && tier_of[i] < in->n_tiers) {
+            count[tier_of[i]]++;
+        }
+    }
+}
+
 /* A decision under way. */
 typedef struct draft {
     const ru_pick_in *in;
@@ -129,19 +181,12 @@ static ru_status measure_tiers(draft *d, ru_arena *scratch, ru_err *err)
     if (latency == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u clients", in->n);
     }
+    count_tiers(in, d->tier_of, d->count);
     for (uint32_t t = 0; t < in->n_tiers; t++) {
-        uint32_t n = 0;
-        for (uint32_t i = 0; i < in->n; i++) {
-            if (d->tier_of[i] == t && !in->client[i].away) {
-                latency[n++] = in->client[i].latency_s;
-            }
-        }
-        d->count[t] = n;
         d->seconds[t] = 0;
-        uint32_t c = in->per_round < n ? in->per_round : n;
-        if (n > 0) {
-            ru_round_in r = {.latency_s = latency, .n = n, .drawn = c, .wait = c};
-            RU_TRY(ru_round_mean(&r, scratch, &d->seconds[t], err));
+        if (d->count[t] > 0) {
+            RU_TRY(tier_seconds(in, d->tier_of, d->count, t, 0, latency, scratch, &d->seconds[t],
+                                err));
         }
     }
     return RU_OK;
@@ -311,6 +356,45 @@ static ru_status check_in(const ru_pick_in *in, ru_err *err)
     return RU_OK;
 }
 
+/* The clients of a round of tier t to the front of pool [n]; their number. */
+static uint32_t fill_round(const draft *d, ru_rng *rng, uint32_t t, uint32_t *pool, uint32_t n)
+{
+    const ru_pick_in *in = d->in;
+    uint32_t take[RU_PICK_TIERS_MAX], m = 0;
+    (void)take_of(d->count, in->n_tiers, in->per_round, t, take);
+    for (uint32_t k = 0; k < in->n_tiers; k++) {
+        uint32_t from = k <= t ? t - k : k, end = m;
+        for (uint32_t i = m; i < n && take[from] > 0; i++) {
+            if (d->tier_of[pool[i]] == from) {
+                uint32_t client = pool[i];
+                pool[i] = pool[end];
+                pool[end++] = client;
+            }
+        }
+        rui_pick_some(rng, pool + m, end - m, take[from]);
+        m += take[from];
+    }
+    return m;
+}
+
+/* The largest chance of a client to be in a round, over the rounds of all tiers. */
+static double largest_share(const draft *d)
+{
+    const ru_pick_in *in = d->in;
+    double share[RU_PICK_TIERS_MAX] = {0}, most = 0;
+    for (uint32_t t = 0; t < in->n_tiers; t++) {
+        uint32_t take[RU_PICK_TIERS_MAX];
+        (void)take_of(d->count, in->n_tiers, in->per_round, t, take);
+        for (uint32_t k = 0; k < in->n_tiers; k++) {
+            share[k] += d->count[k] > 0 ? d->chance[t] * take[k] / d->count[k] : 0;
+        }
+    }
+    for (uint32_t k = 0; k < in->n_tiers; k++) {
+        most = fmax(most, share[k]);
+    }
+    return fmin(most, 1);
+}
+
 static ru_status choose(draft *d, ru_rng *rng, uint32_t *pool, ru_arena *scratch,
                         ru_pick_plan *plan, ru_err *err)
 {
@@ -323,21 +407,9 @@ static ru_status choose(draft *d, ru_rng *rng, uint32_t *pool, ru_arena *scratch
     plan->tier = RU_PICK_NONE;
     plan->share_most = 1;
     if (by_tiers(in->method)) {
-        uint32_t t = draw_tier(d), m = 0;
-        for (uint32_t i = 0; i < n; i++) {
-            if (d->tier_of[pool[i]] == t) {
-                pool[m++] = pool[i];
-            }
-        }
-        plan->tier = t;
-        plan->n = plan->wait = in->per_round < m ? in->per_round : m;
-        rui_pick_some(rng, pool, m, plan->n);
-        plan->share_most = 0;
-        for (uint32_t k = 0; k < in->n_tiers; k++) {
-            double c = in->per_round < d->count[k] ? in->per_round : d->count[k];
-            plan->share_most =
-                fmax(plan->share_most, d->count[k] > 0 ? d->chance[k] * c / d->count[k] : 0);
-        }
+        plan->tier = draw_tier(d);
+        plan->n = plan->wait = fill_round(d, rng, plan->tier, pool, n);
+        plan->share_most = largest_share(d);
     } else if (in->method == RU_PICK_VANILLA || in->method == RU_PICK_OVER) {
         double want =
             in->method == RU_PICK_OVER ? ceil(over_factor * in->per_round - 1e-9) : in->per_round;
@@ -412,25 +484,30 @@ ru_status ru_pick_round_mean(const ru_pick_in *in, const ru_pick_plan *plan, ru_
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u clients", in->n);
     }
     double sum = 0;
-    bool tiers = by_tiers(in->method);
-    for (uint32_t t = 0; t < (tiers ? in->n_tiers : 1); t++) {
+    if (by_tiers(in->method)) {
+        uint32_t count[RU_PICK_TIERS_MAX];
+        count_tiers(in, plan->tier_of, count);
+        for (uint32_t t = 0; t < in->n_tiers; t++) {
+            double one = 0;
+            if (count[t] > 0 && plan->chance[t] > 0) {
+                RU_TRY(tier_seconds(in, plan->tier_of, count, t, in->spread, latency, scratch, &one,
+                                    err));
+            }
+            sum += plan->chance[t] * one;
+        }
+    } else {
         uint32_t n = 0;
         for (uint32_t i = 0; i < in->n; i++) {
-            if (!in->client[i].away && (!tiers || plan->tier_of[i] == t)) {
+            if (!in->client[i].away) {
                 latency[n++] = in->client[i].latency_s;
             }
         }
-        uint32_t drawn = tiers ? (in->per_round < n ? in->per_round : n) : plan->n;
-        double one = 0;
         ru_round_in r = {.latency_s = latency,
                          .n = n,
                          .spread = in->spread,
-                         .drawn = drawn,
-                         .wait = tiers ? drawn : plan->wait};
-        if (n > 0 && (!tiers || plan->chance[t] > 0)) {
-            RU_TRY(ru_round_mean(&r, scratch, &one, err));
-        }
-        sum += (tiers ? plan->chance[t] : 1) * one;
+                         .drawn = plan->n,
+                         .wait = plan->wait};
+        RU_TRY(ru_round_mean(&r, scratch, &sum, err));
     }
     ru_arena_rewind(scratch, mark);
     *seconds = sum;

@@ -1,5 +1,6 @@
 /* Which clients train in a round of federated learning. Clients are grouped into tiers by how long
- * they take, each round trains within one tier, and slow tiers come less often:
+ * they take, each round trains within one tier (a tier with fewer clients than a round needs is
+ * filled from the faster ones, then from the slower ones), and slow tiers come less often:
  *
  *   chance of tier t  ~  clients(t) error(t) / sqrt(seconds of a round in t)
  *
@@ -93,8 +94,8 @@ RU_MUST_USE ru_status ru_plan_pick(const ru_pick_in *in, ru_arena *out, ru_arena
  */
 RU_MUST_USE ru_status ru_pick_round_mean(const ru_pick_in *in, const ru_pick_plan *plan,
                                          ru_arena *scratch, double *seconds, ru_err *err);
-/* Every client is there and once, of the tier that was drawn, tiers are in order of latency,
- * chances add up and respect credits. Errors: RU_E_INFEASIBLE. */
+/* Every client is there and once, of the tier that was drawn as far as it has enough, tiers are in
+ * order of latency, chances add up and respect credits. Errors: RU_E_INFEASIBLE. */
 RU_MUST_USE ru_status ru_plan_pick_check(const ru_pick_in *in, const ru_pick_plan *plan,
                                          ru_arena *scratch, ru_err *err);
 

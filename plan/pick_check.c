@@ -54,6 +54,39 @@ static bool tiered(ru_pick_method m)
     return m == RU_PICK_ADAPTIVE || m == RU_PICK_TIFL || m >= RU_PICK_UNIFORM;
 }
 
+/* Clients of tier k in a round of tier t, by walking away from t: those of nearer tiers come first,
+ * all faster tiers before any slower one. */
+static double share_of_tier(const ru_pick_in *in, const tiers *t, uint32_t of, uint32_t k)
+{
+    double nearer = 0;
+    for (uint32_t j = 0; j < in->n_tiers; j++) {
+        bool slower = j > of;
+        bool before = k <= of ? !slower && j > k : !slower || j < k;
+        nearer += before ? t->count[j] : 0;
+    }
+    return fmax(0, fmin(in->per_round - nearer, t->count[k]));
+}
+
+static ru_status check_shares(const ru_pick_in *in, const ru_pick_plan *p, const tiers *t,
+                              ru_err *err)
+{
+    double got[RU_PICK_TIERS_MAX] = {0};
+    for (uint32_t k = 0; k < p->n; k++) {
+        uint32_t of = p->tier_of[p->client[k]];
+        if (of >= in->n_tiers) {
+            return RU_FAIL(err, RU_E_INFEASIBLE, "client %u is of no tier", p->client[k]);
+        }
+        got[of]++;
+    }
+    for (uint32_t k = 0; k < in->n_tiers; k++) {
+        double want = share_of_tier(in, t, p->tier, k);
+        if (got[k] != want) {
+            return bad(err, "the number of clients of a tier in the round", got[k], want);
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status check_clients(const ru_pick_in *in, const ru_pick_plan *p, const tiers *t,
                                ru_err *err)
 {
@@ -63,11 +96,8 @@ static ru_status check_clients(const ru_pick_in *in, const ru_pick_plan *p, cons
     }
     for (uint32_t k = 0; k < p->n; k++) {
         uint32_t i = p->client[k];
-        if (i >= in->n || in->client[i].away || (k > 0 && p->client[k - 1] >= i) ||
-            (tiered(in->method) && p->tier_of[i] != p->tier)) {
-            return RU_FAIL(err, RU_E_INFEASIBLE,
-                           "client %u is not available, appears twice or belongs to another tier",
-                           i);
+        if (i >= in->n || in->client[i].away || (k > 0 && p->client[k - 1] >= i)) {
+            return RU_FAIL(err, RU_E_INFEASIBLE, "client %u is not available or appears twice", i);
         }
         slowest = fmax(slowest, in->client[i].latency_s);
     }
@@ -76,7 +106,12 @@ static ru_status check_clients(const ru_pick_in *in, const ru_pick_plan *p, cons
         if (p->tier >= in->n_tiers) {
             return RU_FAIL(err, RU_E_INFEASIBLE, "tier %u of %u", p->tier, in->n_tiers);
         }
-        want = fmin(want, t->count[p->tier]);
+        double tiered_there = 0;
+        for (uint32_t k = 0; k < in->n_tiers; k++) {
+            tiered_there += t->count[k];
+        }
+        want = fmin(want, tiered_there);
+        RU_TRY(check_shares(in, p, t, err));
     } else if (in->method == RU_PICK_OVER) {
         want = fmin(ceil(1.3 * want - near), there);
     } else if (in->method == RU_PICK_FEDCS) {
@@ -98,26 +133,37 @@ static ru_status check_clients(const ru_pick_in *in, const ru_pick_plan *p, cons
                : bad(err, "the deadline [s]", p->deadline_s, deadline);
 }
 
-/* Mean slowest of `c` clients of tier k: the chance that none is slower than client i, which is
- * that of a set without the slower ones. O(n^2), no sorting. */
-static double slowest_of(const ru_pick_in *in, const ru_pick_plan *p, uint32_t k, double count,
-                         double c)
+/* Mean slowest of a round of tier k. Of one tier only a part comes: the chance that none of the
+ * part is slower than its client i is that of a set without the slower ones; who comes for sure may
+ * be slower still. O(n^2), no sorting. */
+static double slowest_of(const ru_pick_in *in, const ru_pick_plan *p, const tiers *t, uint32_t k)
 {
-    double sum = 0;
+    double sum = 0, sure = 0, c = 0;
+    uint32_t part = k;
+    for (uint32_t j = 0; j < in->n_tiers; j++) {
+        double come = share_of_tier(in, t, k, j);
+        sure = come > 0 && come >= t->count[j] ? fmax(sure, t->slowest[j]) : sure;
+        part = come > 0 && come < t->count[j] ? j : part;
+    }
+    c = share_of_tier(in, t, k, part);
+    if (c >= t->count[part]) {
+        return sure;
+    }
+    double count = t->count[part];
     for (uint32_t i = 0; i < in->n; i++) {
-        if (in->client[i].away || p->tier_of[i] != k) {
+        if (in->client[i].away || p->tier_of[i] != part) {
             continue;
         }
         double faster = 0, chance = c / count;
         for (uint32_t j = 0; j < in->n; j++) {
             double a = in->client[i].latency_s, b = in->client[j].latency_s;
             bool before = b < a || (b <= a && j < i);
-            faster += !in->client[j].away && p->tier_of[j] == k && before ? 1 : 0;
+            faster += !in->client[j].away && p->tier_of[j] == part && before ? 1 : 0;
         }
         for (double s = 0; s < c - 1; s++) { /* the other c - 1 are all faster */
             chance *= fmax(0, (faster - s) / (count - 1 - s));
         }
-        sum += chance * in->client[i].latency_s;
+        sum += chance * fmax(sure, in->client[i].latency_s);
     }
     return sum;
 }
@@ -129,15 +175,18 @@ static ru_status check_chances(const ru_pick_in *in, const ru_pick_plan *p, cons
     bool look = in->method == RU_PICK_ADAPTIVE &&
                 (in->chance == NULL || (in->round - 1) % in->interval == 0) && in->n <= 1024;
     for (uint32_t k = 0; k < in->n_tiers; k++) {
-        double c = fmin(in->per_round, t->count[k]);
+        double in_round = 0;
+        for (uint32_t of = 0; of < in->n_tiers; of++) {
+            in_round += p->chance[of] * share_of_tier(in, t, of, k);
+        }
         if (!(p->chance[k] >= 0) || (in->chance == NULL && t->count[k] < 1 && p->chance[k] > 0)) {
             return bad(err, "the chance of a tier", p->chance[k], 0);
         }
         sum += p->chance[k];
-        most = fmax(most, t->count[k] > 0 ? p->chance[k] * c / t->count[k] : 0);
+        most = fmax(most, t->count[k] > 0 ? fmin(in_round / t->count[k], 1) : 0);
         if (look && t->count[k] > 0) {
             double a = in->tier[k].accuracy, e = a >= 0 ? fmax(1 - a, 0.02) : 1;
-            share[k] = t->count[k] * e / sqrt(slowest_of(in, p, k, t->count[k], c));
+            share[k] = t->count[k] * e / sqrt(slowest_of(in, p, t, k));
             all += share[k];
         }
     }

@@ -310,7 +310,17 @@ static ru_status report_pick(const void *in, const void *plan, const ru_policy_t
     ru_report_answer(r, "send round %u to clients %s%s", q.round, list, p->n > 12 ? ", ..." : "");
     ru_report_answer(r, "end it with %u answers, or after %.4g s", p->wait, p->deadline_s);
     if (p->tier != RU_PICK_NONE) {
-        ru_report_answer(r, "they are of tier %u", p->tier);
+        uint32_t own = 0;
+        for (uint32_t i = 0; i < p->n; i++) {
+            own += p->tier_of[p->client[i]] == p->tier ? 1 : 0;
+        }
+        if (own == p->n) {
+            ru_report_answer(r, "they are of tier %u", p->tier);
+        } else {
+            ru_report_answer(r,
+                             "%u of them are all clients of tier %u, the others of the next tiers",
+                             own, p->tier);
+        }
     }
     double s;
     RU_TRY(ru_pick_round_mean(&q, p, tools->scratch, &s, err));
@@ -327,7 +337,7 @@ static ru_status report_pick(const void *in, const void *plan, const ru_policy_t
 
 const ru_policy ru_policy_pick = {
     .name = "pick",
-    .version = 1,
+    .version = 2,
     .decides = "which clients train in a round of federated learning",
     .source = "chai-2020 (TiFL)",
     .in = &table,

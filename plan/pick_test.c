@@ -126,6 +126,77 @@ static void test_every_method_passes_the_checker(void **state)
     }
 }
 
+/* Rounds larger than most tiers: always as many clients as asked for, or all there are. The checker
+ * refuses a round of the tier alone. With constant latencies the mean slowest over many rounds, by
+ * counting, is the estimate. */
+static void test_a_small_tier_is_filled(void **state)
+{
+    (void)state;
+    uint32_t filled = 0;
+    for (uint64_t seed = 0; seed < 600; seed++) {
+        ru_arena a;
+        ru_err err;
+        ru_arena_init(&a, 0);
+        facts f;
+        make(&f, seed);
+        f.in.n = 12 + (uint32_t)seed % 20;
+        f.in.per_round = 1 + (uint32_t)(seed / 2) % 11;
+        f.in.method = seed % 3 == 0   ? RU_PICK_ADAPTIVE
+                      : seed % 3 == 1 ? RU_PICK_TIFL
+                                      : RU_PICK_SLOW;
+        uint32_t there = 0;
+        for (uint32_t i = 0; i < f.in.n; i++) {
+            there += f.client[i].away ? 0 : 1;
+        }
+        f.in.per_round = f.in.per_round < there ? f.in.per_round : there;
+        ru_pick_plan p;
+        assert_ok(ru_plan_pick(&f.in, &a, &a, &p, &err), err);
+        assert_ok(ru_plan_pick_check(&f.in, &p, &a, &err), err);
+        assert_int_equal(p.n, f.in.per_round);
+        assert_int_equal(p.wait, p.n);
+        uint32_t own = 0, *few = RU_NEW(&a, uint32_t, p.n);
+        for (uint32_t k = 0; k < p.n; k++) {
+            if (p.tier_of[p.client[k]] == p.tier) {
+                few[own++] = p.client[k];
+            }
+        }
+        if (own < p.n) {
+            ru_pick_plan q = p;
+            q.client = few;
+            q.n = q.wait = own;
+            assert_int_equal(ru_plan_pick_check(&f.in, &q, &a, &err), RU_E_INFEASIBLE);
+            filled++;
+        }
+        ru_arena_fini(&a);
+    }
+    assert_true(filled > 100);
+    facts f;
+    make(&f, 2);
+    f.in.n = 16;
+    f.in.per_round = 5;
+    f.in.spread = 0;
+    f.in.method = RU_PICK_UNIFORM;
+    double sum = 0, said = 0;
+    for (uint32_t round = 1; round <= 20000; round++) {
+        ru_arena a;
+        ru_err err;
+        ru_arena_init(&a, 0);
+        ru_pick_plan p;
+        double slowest = 0;
+        f.in.round = round;
+        assert_ok(ru_plan_pick(&f.in, &a, &a, &p, &err), err);
+        for (uint32_t k = 0; k < p.n; k++) {
+            slowest = fmax(slowest, f.client[p.client[k]].latency_s);
+        }
+        sum += slowest / 20000;
+        if (round == 1) {
+            assert_ok(ru_pick_round_mean(&f.in, &p, &a, &said, &err), err);
+        }
+        ru_arena_fini(&a);
+    }
+    assert_near(sum, said, 0.01 * said);
+}
+
 /* Tiers come as often as their chances say, clients of a tier alike, and the mean round is that of
  * the estimate. */
 static void test_draws_follow_the_chances(void **state)
@@ -282,7 +353,8 @@ static void test_bad_facts_are_refused(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(plan_pick, cmocka_unit_test(test_kmeans_tiers_are_the_best_cuts),
+RU_TESTS(plan_pick, cmocka_unit_test(test_a_small_tier_is_filled),
+         cmocka_unit_test(test_kmeans_tiers_are_the_best_cuts),
          cmocka_unit_test(test_every_method_passes_the_checker),
          cmocka_unit_test(test_draws_follow_the_chances),
          cmocka_unit_test(test_credits_end_a_tier_and_come_again),
