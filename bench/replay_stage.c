@@ -47,13 +47,15 @@ static const app apps[] = {
 };
 
 static ru_status play(ru_replay *r, const ru_stage_in *in, uint32_t stage, uint32_t servers,
-                      uint32_t batch, double spread_s, double *clock_s, double *behind, ru_err *err)
+                      uint32_t workers, uint32_t batch, double spread_s, double *clock_s,
+                      double *behind, ru_err *err)
 {
     ru_arena_mark m = ru_arena_mark_get(r->arena);
     rui_stage_case c = {.in = *in,
-                        .layout = ru_stage_layout(in, stage, servers),
+                        .layout = ru_stage_layout(in, stage, servers, workers),
                         .first_server = stage >= 2 ? in->reliable : 0,
-                        .first_worker = stage == 3 ? in->reliable : 0,
+                        .first_worker = ru_stage_first_worker(
+                            in, stage, ru_stage_layout(in, stage, servers, workers).workers),
                         .batch = batch,
                         .spread_s = spread_s,
                         .clocks = r->quick ? 12 : 40,
@@ -69,14 +71,14 @@ static ru_status play(ru_replay *r, const ru_stage_in *in, uint32_t stage, uint3
 static ru_status best_of(ru_replay *r, const ru_stage_in *in, double *best, ru_err *err)
 {
     double behind;
-    RU_TRY(play(r, in, 1, in->reliable, 1, 0, best, &behind, err));
+    RU_TRY(play(r, in, 1, in->reliable, 0, 1, 0, best, &behind, err));
     for (uint32_t stage = 2; stage <= 3; stage++) {
         for (uint32_t part = 8; part >= 1; part /= 2) {
             uint32_t a = in->transient / part;
             for (uint32_t batch = 1; a > 0 && batch <= in->job.clocks_max; batch *= 4) {
                 double s = 0; /* spread over what the clock takes without a stream that hurts */
                 for (uint32_t k = 0; k < 2; k++) {
-                    RU_TRY(play(r, in, stage, a, batch, s, &s, &behind, err));
+                    RU_TRY(play(r, in, stage, a, 0, batch, s, &s, &behind, err));
                     *best = fmin(*best, s);
                 }
             }
@@ -107,8 +109,8 @@ static ru_status ratio_rows(ru_replay *r, const app *a, uint32_t reliable, ru_er
         RU_TRY(ru_plan_stage(&in, r->arena, r->arena, &p, err));
         RU_TRY(ru_plan_stage_check(&in, &p, r->arena, err));
         ru_arena_rewind(r->arena, m);
-        RU_TRY(play(r, &in, p.stage, p.servers, p.clock.batch, p.clock.clock_s, &got[k], &behind,
-                    err));
+        RU_TRY(play(r, &in, p.stage, p.servers, p.workers, p.clock.batch, p.clock.clock_s, &got[k],
+                    &behind, err));
         if (k == 0) {
             predicted = p.clock.clock_s;
             stage = p.stage;

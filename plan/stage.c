@@ -6,21 +6,24 @@
 #define RATIO_TWO   1
 #define RATIO_THREE 15
 
-ru_backup_layout ru_stage_layout(const ru_stage_in *in, uint32_t stage, uint32_t servers)
+ru_backup_layout ru_stage_layout(const ru_stage_in *in, uint32_t stage, uint32_t servers,
+                                 uint32_t workers)
 {
     uint32_t all = in->reliable + in->transient;
     if (stage == 0) {
         return (ru_backup_layout){.servers = all, .workers = all, .shared = all};
     }
-    if (stage == 1) {
-        return (ru_backup_layout){.servers = servers, .workers = all, .shared = servers};
-    }
-    bool work = stage == 2;
+    uint32_t most = stage == 3 ? in->transient : all;
     return (ru_backup_layout){.servers = servers,
-                              .workers = work ? all : in->transient,
+                              .workers = workers > 0 ? workers : most,
                               .shared = servers,
-                              .backups = in->reliable,
-                              .backups_work = work};
+                              .backups = stage >= 2 ? in->reliable : 0,
+                              .backups_work = stage == 2};
+}
+
+uint32_t ru_stage_first_worker(const ru_stage_in *in, uint32_t stage, uint32_t workers)
+{
+    return stage == 2 ? in->reliable + in->transient - workers : stage == 3 ? in->reliable : 0;
 }
 
 static ru_status check_in(const ru_stage_in *in, ru_err *err)
@@ -60,9 +63,10 @@ static double lumps(uint32_t n, uint32_t k)
     return (double)most * k / n;
 }
 
-ru_backup_clock ru_stage_clock(const ru_stage_in *in, uint32_t stage, uint32_t servers)
+ru_backup_clock ru_stage_clock(const ru_stage_in *in, uint32_t stage, uint32_t servers,
+                               uint32_t workers)
 {
-    ru_backup_layout l = ru_stage_layout(in, stage, servers);
+    ru_backup_layout l = ru_stage_layout(in, stage, servers, workers);
     double part = lumps(in->partitions, l.servers);
     ru_backup_job j = in->job;
     j.work_s *= lumps(in->blocks, l.workers);
@@ -77,19 +81,35 @@ ru_backup_clock ru_stage_clock(const ru_stage_in *in, uint32_t stage, uint32_t s
 }
 
 typedef struct choice {
-    uint32_t stage, servers;
+    uint32_t stage, servers, workers;
     ru_backup_clock clock;
 } choice;
 
-static void offer(const ru_stage_in *in, choice *best, uint32_t stage, uint32_t servers)
+static void offer(const ru_stage_in *in, choice *best, uint32_t stage, uint32_t servers,
+                  uint32_t workers)
 {
     servers = servers < in->partitions ? servers : in->partitions;
-    choice c = {stage, servers, ru_stage_clock(in, stage, servers)};
+    ru_backup_layout l = ru_stage_layout(in, stage, servers, workers);
+    choice c = {stage, l.servers, l.workers, ru_stage_clock(in, stage, servers, workers)};
     /* Whole nanoseconds; where the stream holds all up, less waiting besides; then the earlier. */
     double shorter = round(1e9 * best->clock.clock_s) - round(1e9 * c.clock.clock_s);
     double waits = best->clock.read_s + best->clock.write_s - c.clock.read_s - c.clock.write_s;
     bool better = best->servers == 0 || shorter > 0 || (!(shorter < 0) && round(1e9 * waits) > 0);
     *best = better ? c : *best;
+}
+
+/* With so many servers: all numbers of workers that matter. Of those whose busiest worker has as
+ * many blocks the least has the least to exchange. In stage 2 a reliable machine works: else it is
+ * stage 3. */
+static void offer_workers(const ru_stage_in *in, choice *best, uint32_t stage, uint32_t servers)
+{
+    uint32_t most = stage == 3 ? in->transient : in->reliable + in->transient;
+    uint32_t least = stage == 2 ? in->transient + 1 : servers;
+    for (uint32_t w = most; w >= least && w > 0; w--) {
+        uint32_t blocks = (in->blocks + w - 1) / w, enough = (in->blocks + blocks - 1) / blocks;
+        w = enough > least ? enough : least;
+        offer(in, best, stage, servers, w);
+    }
 }
 
 static uint32_t half_of(uint32_t n)
@@ -101,14 +121,13 @@ static choice choose(const ru_stage_in *in)
 {
     choice c = {0};
     uint32_t t = in->transient, r = in->reliable;
-    bool all = in->method == RU_STAGE_COST;
-    if (all || in->method == RU_STAGE_ONE) {
-        offer(in, &c, 1, r);
-    }
-    for (uint32_t stage = 2; stage <= 3; stage++) {
-        bool asked = in->method == (stage == 2 ? RU_STAGE_TWO : RU_STAGE_THREE);
-        for (uint32_t a = 1; (all || asked) && a <= t; a++) {
-            offer(in, &c, stage, a);
+    for (uint32_t stage = 1; stage <= 3; stage++) {
+        bool asked = in->method == RU_STAGE_COST ||
+                     (uint32_t)in->method == (uint32_t)RU_STAGE_ONE + stage - 1;
+        uint32_t most = stage == 1 ? r : t;
+        most = most < in->partitions ? most : in->partitions;
+        for (uint32_t a = 1; asked && a <= most; a++) {
+            offer_workers(in, &c, stage, a);
         }
     }
     if (c.servers > 0) {
@@ -120,7 +139,7 @@ static choice choose(const ru_stage_in *in)
         double three = in->ratio_three > 0 ? in->ratio_three : RATIO_THREE;
         stage = t <= two * r ? 1 : t <= three * r ? 2 : 3;
     }
-    offer(in, &c, stage, stage == 0 ? r + t : stage == 1 ? r : half_of(t));
+    offer(in, &c, stage, stage == 0 ? r + t : stage == 1 ? r : half_of(t), 0);
     return c;
 }
 
@@ -183,9 +202,10 @@ static ru_status assign(const ru_stage_in *in, const choice *c, ru_arena *out, r
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u partitions and %u blocks", in->partitions,
                        in->blocks);
     }
-    ru_backup_layout l = ru_stage_layout(in, c->stage, c->servers);
+    ru_backup_layout l = ru_stage_layout(in, c->stage, c->servers, c->workers);
     ru_arena_mark m = ru_arena_mark_get(scratch);
-    uint32_t server = c->stage >= 2 ? in->reliable : 0, worker = c->stage == 3 ? in->reliable : 0;
+    uint32_t server = c->stage >= 2 ? in->reliable : 0;
+    uint32_t worker = ru_stage_first_worker(in, c->stage, c->workers);
     RU_TRY(spread(in->holder, in->partitions, server, l.servers, holder, scratch, err));
     RU_TRY(spread(in->owner, in->blocks, worker, l.workers, owner, scratch, err));
     for (uint32_t i = 0; i < in->partitions; i++) {
@@ -212,7 +232,8 @@ ru_status ru_plan_stage(const ru_stage_in *in, ru_arena *out, ru_arena *scratch,
     }
     choice c = choose(in);
     ru_stage_plan p = {.stage = c.stage,
-                       .servers = ru_stage_layout(in, c.stage, c.servers).servers,
+                       .servers = c.servers,
+                       .workers = c.workers,
                        .clock = c.clock,
                        .partitions = in->partitions,
                        .blocks = in->blocks};

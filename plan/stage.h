@@ -5,9 +5,10 @@
  *   stage 2   reliable: copies and workers            transient: servers on some, workers on all
  *   stage 3   reliable: copies                        transient: as in stage 2
  *
- * The stage and the number of servers are those with the shortest predicted clock (cost/backup.h):
- * no ratio of machines is a constant. Partitions and blocks move only where their machine is gone,
- * has lost its part in the job, or holds more than its share.
+ * The stage, the number of servers and of workers are those with the shortest predicted clock
+ * (cost/backup.h): no ratio of machines is a constant, and machines that would make the clock
+ * longer stay idle. More machines never make it longer. Partitions and blocks move only where their
+ * machine is gone, has lost its part in the job, or holds more than its share.
  *
  * Source: harlap-2017 sec 3 (AgileML); ratios 1 and 15 are a method. Machines: 0 .. reliable - 1
  * are reliable, the rest transient. Cost: O(transient + partitions + blocks). Thread: any, pure. */
@@ -45,6 +46,8 @@ typedef struct ru_stage_in {
 typedef struct ru_stage_plan {
     uint32_t stage;   /* 1 to 3; 0: ALL */
     uint32_t servers; /* they are the first ones of their kind */
+    uint32_t
+        workers; /* the first ones of all; stage 2: the last ones; 3: the first transient ones */
     ru_backup_clock clock;
     const uint32_t *holder; /* [partitions] who serves it */
     const uint32_t *backup; /* [partitions] reliable machine with its copy; UINT32_MAX: none */
@@ -55,11 +58,15 @@ typedef struct ru_stage_plan {
     bool in_notice;     /* that fits the notice */
 } ru_stage_plan;
 
-/* Where workers and servers are in a stage with so many servers; ALL: stage 0. */
-ru_backup_layout ru_stage_layout(const ru_stage_in *in, uint32_t stage, uint32_t servers);
+/* Where workers and servers are in a stage with so many of them; ALL: stage 0. Workers 0: all that
+ * the stage has; else at least as many as servers. */
+ru_backup_layout ru_stage_layout(const ru_stage_in *in, uint32_t stage, uint32_t servers,
+                                 uint32_t workers);
+uint32_t ru_stage_first_worker(const ru_stage_in *in, uint32_t stage, uint32_t workers);
 
-/* The predicted clock of a stage 1 to 3 with so many servers: partitions and blocks are whole. */
-ru_backup_clock ru_stage_clock(const ru_stage_in *in, uint32_t stage, uint32_t servers);
+/* The predicted clock of a stage with such a layout: partitions and blocks are whole. */
+ru_backup_clock ru_stage_clock(const ru_stage_in *in, uint32_t stage, uint32_t servers,
+                               uint32_t workers);
 
 /* Owner: lists in `out`. Errors: RU_E_ARG, RU_E_INFEASIBLE (a stage without its machines),
  * RU_E_LIMIT. */

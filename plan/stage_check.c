@@ -34,11 +34,9 @@ static double read_beside(const ru_backup_job *j, const traffic *t, uint32_t cop
 
 /* Bytes through the busiest server's, worker's and reliable machine's link, with so many servers,
  * all alike. */
-static traffic even(const ru_stage_in *in, uint32_t stage, uint32_t servers)
+static traffic even(const ru_stage_in *in, uint32_t stage, uint32_t servers, uint32_t workers)
 {
     const ru_backup_job *j = &in->job;
-    uint32_t machines = in->reliable + in->transient;
-    uint32_t workers = stage == 3 ? in->transient : machines;
     double part_r = j->read_bytes / servers, part_w = j->write_bytes / servers;
     double others = workers - 1.0;
     bool lone = servers == workers; /* every worker has a part at hand */
@@ -67,23 +65,48 @@ static traffic even(const ru_stage_in *in, uint32_t stage, uint32_t servers)
 }
 
 /* The busiest server holds whole partitions. */
-static traffic uneven(const ru_stage_in *in, uint32_t stage, uint32_t servers)
+static traffic uneven(const ru_stage_in *in, uint32_t stage, uint32_t servers, uint32_t workers)
 {
     servers = stage == 0 ? in->reliable + in->transient : servers;
-    traffic t = even(in, stage, servers);
+    traffic t = even(in, stage, servers, workers);
     uint32_t most = (in->partitions + servers - 1) / servers;
     double part = (double)most * servers / in->partitions;
     if (part <= 1 + 1e-12) {
         return t;
     }
     uint32_t fewer = (uint32_t)fmax(1, floor(servers / part));
-    traffic u = even(in, stage, fewer);
+    traffic u = even(in, stage, fewer, workers);
     return u.clock_s > t.clock_s ? u : t;
+}
+
+/* No other layout is shorter: every number of servers, and of workers where there are few machines;
+ * else all workers and half as many. */
+static ru_status check_shortest(const ru_stage_in *in, double clock_s, ru_err *err)
+{
+    uint32_t all = in->reliable + in->transient;
+    for (uint32_t stage = 1; stage <= 3; stage++) {
+        bool asked =
+            in->method == RU_STAGE_COST || (uint32_t)in->method == RU_STAGE_ONE + stage - 1;
+        uint32_t most = !asked ? 0 : stage == 1 ? in->reliable : in->transient;
+        most = most < in->partitions ? most : in->partitions;
+        uint32_t high = stage == 3 ? in->transient : all;
+        for (uint32_t a = 1; a <= most; a++) {
+            uint32_t low = stage == 2 ? in->transient + 1 : a, step = all <= 24 ? 1 : high / 2;
+            for (uint32_t w = high; w >= low && w > 0; w -= step < w ? step : w) {
+                if (uneven(in, stage, a, w).clock_s < clock_s * (1 - 1e-8) - 1e-9) {
+                    return RU_FAIL(err, RU_E_INFEASIBLE,
+                                   "stage %u with %u servers and %u workers has a shorter clock",
+                                   stage, a, w);
+                }
+            }
+        }
+    }
+    return RU_OK;
 }
 
 static ru_status check_clock(const ru_stage_in *in, const ru_stage_plan *p, ru_err *err)
 {
-    traffic t = uneven(in, p->stage, p->servers);
+    traffic t = uneven(in, p->stage, p->servers, p->workers);
     const ru_backup_clock *c = &p->clock;
     double lag = p->stage >= 2 ? t.batch * t.clock_s +
                                      t.batch * t.stream / in->reliable / in->job.link_bytes_per_s
@@ -102,19 +125,7 @@ static ru_status check_clock(const ru_stage_in *in, const ru_stage_plan *p, ru_e
         return RU_FAIL(err, RU_E_INFEASIBLE, "the rest of a stream takes %.6g s, not %.6g", rest,
                        p->residual_s);
     }
-    for (uint32_t stage = 1; stage <= 3; stage++) {
-        bool asked =
-            in->method == RU_STAGE_COST || (uint32_t)in->method == RU_STAGE_ONE + stage - 1;
-        uint32_t most = !asked ? 0 : stage == 1 ? in->reliable : in->transient;
-        most = most < in->partitions ? most : in->partitions;
-        for (uint32_t a = stage == 1 ? most : 1; a >= 1 && a <= most; a++) {
-            if (uneven(in, stage, a).clock_s < t.clock_s * (1 - 1e-8) - 1e-9) {
-                return RU_FAIL(err, RU_E_INFEASIBLE, "stage %u with %u servers has a shorter clock",
-                               stage, a);
-            }
-        }
-    }
-    return RU_OK;
+    return check_shortest(in, t.clock_s, err);
 }
 
 static ru_status check_stage(const ru_stage_in *in, const ru_stage_plan *p, ru_err *err)
@@ -132,6 +143,12 @@ static ru_status check_stage(const ru_stage_in *in, const ru_stage_plan *p, ru_e
     uint32_t half = t / 2 > 0 ? t / 2 : 1;
     half = half < in->partitions ? half : in->partitions;
     bool spare = p->stage != 0 && p->servers > in->partitions;
+    uint32_t high = p->stage == 3 ? t : r + t, low = p->stage == 2 ? t + 1 : p->servers;
+    bool free = in->method != RU_STAGE_RATIO && in->method != RU_STAGE_ALL;
+    if (p->workers > high || p->workers < (free ? low : high)) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "stage %u with %u workers is not possible", p->stage,
+                       p->workers);
+    }
     if (spare || p->stage != want || p->stage > 3 || p->servers < 1 || p->servers > most ||
         (fixed && p->servers != half) || (p->stage == 0 && p->servers != most)) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "stage %u with %u servers is not possible", p->stage,
@@ -188,11 +205,12 @@ ru_status ru_plan_stage_check(const ru_stage_in *in, const ru_stage_plan *p, ru_
     }
     RU_TRY(check_stage(in, p, err));
     uint32_t all = in->reliable + in->transient, r = in->reliable;
+    uint32_t first = p->stage == 3 ? r : p->stage == 2 ? all - p->workers : 0;
     double parts, blocks;
     RU_TRY(check_places(in->holder, p->holder, in->partitions, p->stage >= 2 ? r : 0, p->servers,
                         "partition", scratch, &parts, err));
-    RU_TRY(check_places(in->owner, p->owner, in->blocks, p->stage == 3 ? r : 0,
-                        p->stage == 3 ? in->transient : all, "block", scratch, &blocks, err));
+    RU_TRY(check_places(in->owner, p->owner, in->blocks, first, p->workers, "block", scratch,
+                        &blocks, err));
     uint32_t *copies = RU_NEW(scratch, uint32_t, r);
     if (copies == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u machines", r);

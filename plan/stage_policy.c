@@ -197,14 +197,22 @@ static void answer(const ru_stage_in *q, const ru_stage_plan *p, ru_report *r)
         ru_report_answer(r, "servers and workers on all %u machines, no copies", p->servers);
         return;
     }
+    uint32_t idle = (p->stage == 3 ? 0 : q->reliable) + q->transient - p->workers;
     if (p->stage == 1) {
-        ru_report_answer(r, "stage 1: %u reliable machines serve, all %u compute", p->servers,
-                         q->reliable + q->transient);
+        ru_report_answer(r, "stage 1: %u reliable machines serve, %s%u compute", p->servers,
+                         idle > 0 ? "" : "all ", p->workers);
+    } else {
+        ru_report_answer(r,
+                         "stage %u: %u transient machines serve, copies on %u reliable ones, %u %s",
+                         p->stage, p->servers, q->reliable, p->workers,
+                         p->stage == 2 ? "compute" : "transient ones compute");
+    }
+    if (idle > 0) {
+        ru_report_answer(r, "%u machines compute nothing: the clock would not get shorter", idle);
+    }
+    if (p->stage == 1) {
         return;
     }
-    ru_report_answer(r, "stage %u: %u transient machines serve, copies on %u reliable ones, %s",
-                     p->stage, p->servers, q->reliable,
-                     p->stage == 2 ? "all compute" : "transient ones compute");
     ru_report_answer(r, "send changes to the copies every %u clocks", p->clock.batch);
     if (!p->in_notice) {
         ru_report_answer(r, "a notice of %.3g s is too short: the rest of the stream takes %.3g s",
@@ -255,7 +263,7 @@ static ru_status report_stage(const void *in, const void *plan, const ru_policy_
 
 const ru_policy ru_policy_stage = {
     .name = "stage",
-    .version = 2,
+    .version = 3,
     .decides = "which machines serve, keep copies and compute when some may be taken away",
     .source = "harlap-2017 sec 3",
     .in = &table,

@@ -94,6 +94,43 @@ static void test_no_layout_is_shorter_and_little_moves(void **state)
     ru_arena_fini(&a);
 }
 
+/* A machine more, of either kind, never makes the clock longer; without the choice of idle ones it
+ * did. A job whose exchange grows with its workers leaves some idle. */
+static void test_more_machines_are_never_slower(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_rng r = ru_rng_from(ru_test_seed(), 5);
+    uint32_t idle = 0, longer = 0;
+    for (uint32_t round = 0; round < 300; round++) {
+        ru_arena_mark m = ru_arena_mark_get(&a);
+        ru_stage_in in = drawn(&r, &a);
+        in.job.work_s *= 0.1;
+        ru_stage_plan p, q;
+        ru_err err;
+        assert_ok(ru_plan_stage(&in, &a, &a, &p, &err), err);
+        for (uint32_t more = 0; more < 8; more++) {
+            double all = ru_stage_clock(&in, 1, p.stage == 1 ? p.servers : 1, 0).clock_s;
+            if (more % 2 == 0) {
+                in.reliable++;
+            } else {
+                in.transient++;
+            }
+            assert_ok(ru_plan_stage(&in, &a, &a, &q, &err), err);
+            assert_ok(ru_plan_stage_check(&in, &q, &a, &err), err);
+            /* a shorter batch may stretch it by 1 % */
+            assert_true(q.clock.clock_s <= p.clock.clock_s * 1.0101);
+            idle += q.stage != 3 && q.workers < in.reliable + in.transient ? 1 : 0;
+            longer += ru_stage_clock(&in, 1, p.stage == 1 ? p.servers : 1, 0).clock_s > all ? 1 : 0;
+            p = q;
+        }
+        ru_arena_rewind(&a, m);
+    }
+    assert_true(idle > 50 && longer > 50);
+    ru_arena_fini(&a);
+}
+
 static void test_the_checker_refuses(void **state)
 {
     (void)state;
@@ -106,7 +143,7 @@ static void test_the_checker_refuses(void **state)
         ru_stage_plan p;
         ru_err err;
         assert_ok(ru_plan_stage(&in, &a, &a, &p, &err), err);
-        ru_stage_plan bad[] = {p, p, p, p, p, p, p, p, p, p, p, p, p};
+        ru_stage_plan bad[] = {p, p, p, p, p, p, p, p, p, p, p, p, p, p};
         bad[0].stage = p.stage % 3 + 1;
         bad[1].servers++;
         bad[2].clock.clock_s *= 1.01;
@@ -120,6 +157,7 @@ static void test_the_checker_refuses(void **state)
         bad[10].blocks--;
         bad[11].moved_bytes += 1e6;
         bad[12].residual_s += 1;
+        bad[13].workers++;
         for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
             if (ru_plan_stage_check(&in, &bad[k], &a, &err) != RU_E_INFEASIBLE) {
                 fail_msg("round %u took change %u", round, k);
@@ -177,4 +215,5 @@ static void test_edges(void **state)
 }
 
 RU_TESTS(plan_stage, cmocka_unit_test(test_no_layout_is_shorter_and_little_moves),
+         cmocka_unit_test(test_more_machines_are_never_slower),
          cmocka_unit_test(test_the_checker_refuses), cmocka_unit_test(test_edges))

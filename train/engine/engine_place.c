@@ -327,5 +327,5 @@ bool rui_stage_pays(ru_engine *e)
     if (servers < 1 || servers > most || (s->stage == 3 && in.transient == 0)) {
         return true;
     }
-    return p.clock.clock_s < SHORTER * ru_stage_clock(&in, s->stage, servers).clock_s;
+    return p.clock.clock_s < SHORTER * ru_stage_clock(&in, s->stage, servers, 0).clock_s;
 }
