@@ -255,6 +255,16 @@ static ru_status quantised(const rui_infer *c, bool into)
                               "only integers of 8 and 16 bits with one scale or one per element of "
                               "an axis are supported; quantise with those");
     }
+    int64_t n = ru_type_count(s), n_zero = zero != NULL ? ru_type_count(zero) : n;
+    uint32_t axis = 0;
+    if (n != 1) {
+        RU_TRY(rui_axis(c, ru_node_int(&c->n, RU_ATTR_axis, 1), x->rank, &axis));
+    }
+    bool fits = n == 1 || n < 0 || x->dims[axis] < 0 || x->dims[axis] == n;
+    if (!fits || (n >= 0 && n_zero >= 0 && n != n_zero)) {
+        return rui_infer_fail(c, "%lld scales and %lld zero points do not fit the data",
+                              (long long)n, (long long)n_zero);
+    }
     ru_type t = *x;
     t.dtype = into ? q : s->dtype;
     rui_set_out(c, 0, &t);

@@ -373,6 +373,10 @@ static void test_sentences(void **state)
     fix_init(&f);
     (void)op1(&f, RU_OP_Softmax, (vid){0}, NULL);
     refuse(&f, "input 0 'input' is absent");
+    fix_init(&f);
+    (void)op2(&f, RU_OP_DequantizeLinear, input(&f, RU_I8, 2, INTS(3, 4)),
+              input(&f, RU_F32, 1, INTS(5)), NULL);
+    refuse(&f, "5 scales and 5 zero points do not fit the data");
 }
 
 static void test_flops(void **state)

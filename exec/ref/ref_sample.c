@@ -37,7 +37,7 @@ static int64_t inside(const sampler *s, double k, int64_t size)
     if (k >= 0 && k < n) {
         return (int64_t)k;
     }
-    if (s->pad == 'z') {
+    if (s->pad == 'z' || size == 0) {
         return -1;
     }
     if (s->pad == 'b') {

@@ -156,7 +156,9 @@ static ru_status body_read(rui_onnx_reader *r, rui_onnx_frame *weights, const ru
     body.names = (rui_onnx_names){0};
     body.outer = weights;
     if (++r->steps > RU_NODES_MAX) {
-        return RU_FAIL(r->err, RU_E_LIMIT, "its iterations come to more than %d nodes",
+        return RU_FAIL(r->err, RU_E_DATA,
+                       "its iterations come to more than %d nodes; does its condition ever become "
+                       "false?",
                        RU_NODES_MAX);
     }
     for (uint32_t k = 0; k < m->n_inputs; k++) {
