@@ -161,6 +161,8 @@ void sample_matmulinteger(ops_case *c)
     c->fixed[1] = ops_coin(c);
     ru_dtype b = bytes_in(c, 2, (int64_t[]){k, n});
     if (ops_coin(c)) {
+        zeros_in(c, a, 1);
+    } else if (ops_coin(c)) {
         zeros_in(c, a, ops_coin(c) ? m : 1);
         if (ops_coin(c)) {
             zeros_in(c, b, ops_coin(c) ? n : 1);
