@@ -48,7 +48,7 @@ const void *ru_member_status_get(const ru_member *m, ru_node_id node, int64_t *s
 bool ru_member_leaves(const ru_member *m, ru_node_id node)
 {
     const rui_m_peer *p = rui_m_peer_find(m, node);
-    return ru_node_is(node, m->self.node) ? m->leaving : p != NULL && p->leaving;
+    return ru_node_is(node, m->self.node) ? m->leaving : p != NULL && (p->leaving || p->left);
 }
 
 int64_t ru_member_silent_ns(const ru_member *m, ru_node_id node, ru_time now)

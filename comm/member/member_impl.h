@@ -122,6 +122,7 @@ typedef struct rui_m_peer {
     bool dead;  /* leader's verdict, or no answer at a takeover */
     bool named; /* its silence was logged */
     bool leaving;
+    bool left;         /* it was leaving when a view went on without it */
     bool joins, ready; /* in the leader's queue; connected to all */
     bool seeks;        /* said so in its last beat */
     bool passes;       /* likewise: RUI_B_PASSES */

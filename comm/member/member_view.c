@@ -372,8 +372,10 @@ static void peers_settle(ru_member *m, bool tell, ru_effects *fx)
             p->heard = p->was_member ? p->heard : m->now;
             p->joins = p->ready = false;
             p->drop_at.ns = 0;
+            p->left = false;
         } else if (p->was_member) {
             p->told_at.ns = 0;
+            p->left = p->leaving;
             if (tell) {
                 rui_m_tell_out(m, p, why_removed(m, p, why, sizeof why), fx);
             }

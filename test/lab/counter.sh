@@ -111,7 +111,7 @@ YAML
     job=$!
     until_step $order 1
     sleep "$seconds"
-    kill -INT $job
+    kill -TERM $job
     wait $job || fail "$order: it ends with $?"
     clocks=$(step $order) moved=0
     for n in $(grep -o '[0-9]* executors and shards came' $order.log | cut -d' ' -f1); do moved=$((moved + n)); done

@@ -3,6 +3,8 @@
 #
 #   1. a signal that is ignored at the start (nohup, a background job of a shell) stays ignored; a reader of
 #      its output that goes away, and closed streams, end the output and not the job.
+#   2. an app's metrics.jsonl holds every clock once, and who joined, left, was lost and leads, also when
+#      the leader dies and no checkpoint was made.
 set -euo pipefail
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-hold-XXXXXX")
@@ -79,5 +81,39 @@ got=0
 "$rubato" train mlp.yaml --out full --json >/dev/full 2>/dev/null || got=$?
 [[ $got -eq 74 ]] || fail "--json into a full device: $got"
 echo "ok: ignored signals and closed streams"
+
+# -- 2
+pids_of() { # PARENT WORD: its workers, by their arguments
+    pgrep -P "$1" -f "$2" || true
+}
+has() { # RUN EVENT WORKER
+    for _ in $(seq 1 100); do
+        grep -q "\"what\":\"$2\",\"worker\":$3" "$1/metrics.jsonl" && return
+        sleep 0.1
+    done
+    fail "$1 does not tell '$2' of worker $3: $(grep '"event"' "$1/metrics.jsonl" | head -5)"
+}
+"$rubato" train mf.yaml --out shared -w 2:4 --listen 127.0.0.1:0 --set train.epochs=100000 --set checkpoint.every=0s --set train.threads=1 >/dev/null 2>shared.err &
+pid=$!
+reaches shared 20
+join=$(sed -n 's/.*--join \([^ ]*\).*/\1/p' shared.err | head -1)
+"$rubato" worker --join "$join" --token-file shared/token >joined.txt 2>&1 &
+joined=$!
+has shared join 3
+kill -TERM $joined
+wait $joined || fail "the worker that leaves ends with $?: $(tail -1 joined.txt)"
+has shared leave 3
+before=$(steps shared)
+kill -KILL "$(pids_of $pid "rank 1 ")"
+has shared lost 1
+has shared lead 2
+reaches shared $((before + 20))
+kill -TERM $pid
+wait $pid || fail "the app ends with $?: $(tail -1 shared.err)"
+grep -o '"rubato.train.step/1","step":[0-9]*' shared/metrics.jsonl | sed 's/.*://' | awk '
+    $1 < last + 1 || $1 > last + 2 { print "step " $1 " after " last; exit 1 } { last = $1 }' >each.txt ||
+    fail "an app after its leader's death: $(cat each.txt)"
+head -1 shared/metrics.jsonl | grep -q 'rubato.train.start/1' || fail "the history of the app is lost"
+echo "ok: an app whose leader died: $(steps shared) clocks"
 
 exit $failed

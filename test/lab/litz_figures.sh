@@ -114,8 +114,8 @@ bits() {
         for k in 1 2; do worker $run $k 2; done
         until_step $run $((last / 10)); for k in 3 4; do worker $run $k 0; done
         until_step $run $((last * 3 / 10)); for k in 5 6 7 8; do worker $run $k 0; done
-        until_step $run $((last * 5 / 10)); for k in 8 7 6 5; do kill -INT "${pid[k]}" 2>/dev/null || true; done
-        until_step $run $((last * 7 / 10)); for k in 4 3; do kill -INT "${pid[k]}" 2>/dev/null || true; done
+        until_step $run $((last * 5 / 10)); for k in 8 7 6 5; do kill -TERM "${pid[k]}" 2>/dev/null || true; done
+        until_step $run $((last * 7 / 10)); for k in 4 3; do kill -TERM "${pid[k]}" 2>/dev/null || true; done
         wait "${pid[@]}" || fail "workers that join and leave, $app"
         pid=()
         [[ $(cat bits-$app-2/checkpoints/*"$last"/tables.safetensors | sha256sum) == $(cat bits-$app-4/checkpoints/*"$last"/tables.safetensors | sha256sum) &&

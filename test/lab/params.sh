@@ -59,7 +59,7 @@ address=$(grep -o '127.0.0.1:[0-9]*' grown.log | head -1)
 timeout 200 "$rubato" worker --join "$address" --token-file grown/token >joined.log 2>&1 &
 guest=$!
 until_step grown $((steps / 2))
-kill -INT "$(pgrep -P "$guest" -f 'worker --join')" 2>/dev/null || true
+kill -TERM "$(pgrep -P "$guest" -f 'worker --join')" 2>/dev/null || true
 wait "$guest" || fail "the guest left with an error"
 wait "$job" || fail "a job that a worker joined and left"
 same grown

@@ -143,7 +143,7 @@ for how in KILL STOP; do
     taken=$(grep -c '"rubato.train.step/1"' $run/metrics.jsonl)
     kill -CONT "$leader" 2>/dev/null || true
     started $run $((taken + 200))
-    kill -INT $pid
+    kill -TERM $pid
     wait $pid || [[ $how == STOP ]] || fail "$run exits $?: $(tail -2 $run.err)"
     took=$(($(date +%s%N) - begun))
     each_once $run/metrics.jsonl "SIG$how of the leader, metrics.jsonl"

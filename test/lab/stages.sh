@@ -75,7 +75,7 @@ join second
 all_in second "$before"
 at=$(step run)
 until_step run $((at + steps / 8))
-kill -INT $(workers_of) || fail "no workers to ask"
+kill -TERM $(workers_of) || fail "no workers to ask"
 for g in "${guests[@]}"; do
     wait "$g" || fail "a worker that was asked to leave ends with an error"
 done

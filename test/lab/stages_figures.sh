@@ -157,7 +157,7 @@ more() {
     printf 'add %d: median %.3f s before and %.3f s after, slowest until all are there and the next %d %.3f s: %s\n' "$less" "$before" "$with" \
         $clocks "$slow" "$(ratio "$slow" "$(longer "$before" "$with")")"
     from=$(step more)
-    for ((k = n - less + 1; k <= n; k++)); do kill -INT "${pid[$k]}" || echo "worker $k is gone already" >&2; done
+    for ((k = n - less + 1; k <= n; k++)); do kill -TERM "${pid[$k]}" || echo "worker $k is gone already" >&2; done
     until_step more $((from + clocks))
     after=$(clocks_of more $((from + clocks / 2)) $((from + clocks)) | median) slow=$(clocks_of more "$from" $((from + clocks)) | slowest)
     until_step more $steps

@@ -91,13 +91,13 @@ grep -q "^joined as worker 3" b1.err || fail "a worker by hand says: $(cat b1.er
 ip netns exec $b "$rubato" worker --join "$address" --token-file hand/token --out b2 >b2.out 2>b2.err &
 second=$!
 told b2 "has waited 5 s to join: the job has its largest number of workers" b2.err
-kill -INT $first
+kill -TERM $first
 wait $first || fail "who leaves exits $?: $(cat b1.err)"
 told hand '"works","worker":4'
 code=0
 RUBATO_TOKEN=0123456789abcdef on_b timeout 60 "$rubato" worker --join "$address" --out b3 >b3.out 2>b3.err || code=$?
 [[ $code -eq 69 ]] || fail "with another token a worker exits $code: $(cat b3.err)"
-kill -INT $run
+kill -TERM $run
 wait $run || fail "by hand: $(tail -3 hand.err)"
 wait $second || fail "the second by hand exits $?: $(cat b2.err)"
 grep -q "refused" hand/log.1 || fail "nobody told of the wrong token: $(cat hand/log.1)"

@@ -226,7 +226,7 @@ kill -CONT "$silent"
 told back '"join","worker":4'
 told back '"works","worker":4'
 kill -0 "$silent" || fail "the worker that was silent is gone: $(tail -3 err.txt)"
-kill -INT $run
+kill -TERM $run
 wait $run || fail "a job whose worker came back: $(tail -3 err.txt)"
 grep -q 'removed from the job .*; joining it again at' err.txt || fail "it came back untold: $(cat err.txt)"
 whole back "$(grep -c '"rubato.train.step/1"' back/metrics.jsonl)"
@@ -268,7 +268,7 @@ address=$(sed -n 's/.*rubato worker --join \([^ ]*\) .*/\1/p' err.txt | head -1)
 head -c 20 /dev/urandom | od -An -tx1 | tr -d ' \n' >other-token
 chmod 600 other-token
 "$rubato" capture "$address" --token-file other-token >/dev/null 2>capture.txt && fail "a stranger got the world file"
-kill -INT $run
+kill -TERM $run
 wait $run || true
 echo "ok: rubato capture takes the world file of a live job"
 
@@ -316,7 +316,7 @@ told stir '"works","worker":4'
 started stir 900
 kill_rank stir 2
 started stir 1300
-kill -INT $joined
+kill -TERM $joined
 wait $joined || fail "a worker that leaves exits $?: $(cat join.err)"
 started stir 1700
 kill_rank stir 1
@@ -333,7 +333,7 @@ export RUBATO_TOKEN
 run=$!
 pids="$pids $run"
 started stop 300
-kill -INT $run
+kill -TERM $run
 wait $run || fail "Ctrl-C: $(tail -3 err.txt)"
 at=$(newest stop | sed 's/^0*//')
 timeout 120 "$rubato" train lenet.yaml -w 3 --set train.epochs=20 --out stop --resume --json >stop2.jsonl 2>err.txt ||

@@ -25,79 +25,6 @@ enum {
 /* -- news ----------------------------------------------------------------------------------------
  */
 
-static void report_workers(const rui_app_worker *w)
-{
-    const ru_view *v = ru_member_view(ru_node_member(w->timers.node));
-    uint32_t voters = 0;
-    for (uint32_t i = 0; i < v->n; i++) {
-        voters += !v->at[i].no_vote;
-    }
-    ru_run_report_workers_set(w->report, v->n, v->n, voters);
-}
-
-/* What cannot go on without a rollback says so. */
-static void tell_recovery(const rui_app_worker *w)
-{
-    bool back = w->opt->file->job->recovery.method == RU_APP_RECOVER_ROLLBACK;
-    if (back || w->opt->file->ops->drive != NULL) {
-        ru_log(RU_LOG_INFO, "train", "recovery",
-               "if %s dies, all workers go back to the last checkpoint (checkpoint.every)",
-               back ? "a worker" : "the worker that leads");
-    }
-}
-
-/* Files of a run that goes on with another leader. */
-static void report_open(rui_app_worker *w)
-{
-    const ru_worker_options *o = w->opt->worker;
-    const ru_app_ops *ops = w->opt->file->ops;
-    ru_engine_facts f;
-    ru_engine_facts_get(w->engine, &f);
-    if (w->report != NULL || w->report_failed) {
-        return;
-    }
-    const char *slash = strrchr(o->train.out, '/');
-    const ru_run_report_options ro = {.run = slash != NULL ? slash + 1 : o->train.out,
-                                      .dir = o->train.out,
-                                      .json = o->train.json,
-                                      .quiet = o->train.quiet,
-                                      .append = f.generation > 1 || w->from.generation > 0,
-                                      .after_step = f.closed,
-                                      .step_first = f.closed,
-                                      .columns = o->train.columns,
-                                      .steps = w->clocks,
-                                      .epochs = w->opt->file->job->train.epochs,
-                                      .samples_epoch = ru_sparse_rows(w->data),
-                                      .objective = ops->objective_name,
-                                      .messages = o->train.messages,
-                                      .progress = o->train.progress};
-    ru_err err;
-    ru_status st = ru_run_report_open(&ro, w->arena, &w->report, &err);
-    const ru_run_report_start s = {.name = w->opt->file->job->name,
-                                   .model = ops->name,
-                                   .device = "cpu",
-                                   .precision = "f32",
-                                   .parameters = w->parameters,
-                                   .batch = ru_sparse_rows(w->data) / w->state.shape.pieces,
-                                   .train_samples = ru_sparse_rows(w->data),
-                                   .threads = w->n_threads,
-                                   .resumed_step = f.closed};
-    tell_recovery(w);
-    if (st == RU_OK) {
-        report_workers(w);
-        st = ru_run_report_begin(w->report, &s, &err);
-    }
-    if (st == RU_OK && w->from.generation > 0 && w->from.clock >= w->clocks) {
-        ru_run_report_say(w->report, RU_APP_COMPLETED, (long long)w->from.clock);
-    }
-    if (st != RU_OK) {
-        w->report_failed = true;
-        ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
-    }
-    const ru_app_world a = rui_app_world_of(w);
-    ru_app_world_put(&a); /* for a run that is killed, or asked while it goes on */
-}
-
 static double objective(const rui_app_worker *w, const ru_engine_news *n)
 {
     return ru_app_call_objective(w->opt->file->ops, w->self, n->clock, n->sums, n->told);
@@ -135,7 +62,7 @@ static void on_clock(rui_app_worker *w, const ru_engine_news *n, ru_time now)
     w->objective = isfinite(v) ? v : w->objective;
     w->clock = clock;
     w->items = rui_app_items(w, clock);
-    report_open(w);
+    rui_app_report_open(w);
     const ru_run_report_step s = {.step = clock,
                                   .epoch = n->clock / pieces + 1,
                                   .samples = w->items,
@@ -153,15 +80,6 @@ static void on_clock(rui_app_worker *w, const ru_engine_news *n, ru_time now)
     w->told = clock > w->told ? clock : w->told;
     if (reached(w)) {
         w->target = true;
-    }
-}
-
-static void event(rui_app_worker *w, int64_t step, const char *what)
-{
-    ru_err err;
-    report_open(w);
-    if (w->report != NULL && ru_run_report_event(w->report, step, what, 0, NULL, &err) != RU_OK) {
-        ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
     }
 }
 
@@ -222,7 +140,9 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
             w->items = w->items_first = rui_app_items(w, n->clock);
         }
         if (f.leads && f.restores > 1) {
-            event(w, n->clock, n->ckpt.generation == RU_ENGINE_COUNTED ? "recounted" : "restored");
+            rui_app_event(w, n->clock,
+                          n->ckpt.generation == RU_ENGINE_COUNTED ? "recounted" : "restored", 0,
+                          NULL);
             rui_tracing_lost(&w->tracing, now);
         }
         if (w->number == 0) {
@@ -231,7 +151,7 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         break;
     case RU_ENGINE_ENDED:
         if (f.leads && n->status == RU_OK) { /* also a run that had no clock left */
-            report_open(w);
+            rui_app_report_open(w);
         }
         if (w->left_out > 0) {
             ru_log(RU_LOG_INFO, "train", "left_out",
@@ -261,7 +181,7 @@ void rui_app_exported(rui_app_worker *w, const rui_app_command *c)
         ru_log(ends ? RU_LOG_DEBUG : RU_LOG_ERROR, "train", "checkpoint", "%s", c->err.text);
         w->export_err = c->err;
     } else {
-        event(w, c->at.clock, "checkpoint");
+        rui_app_event(w, c->at.clock, "checkpoint", 0, NULL);
         ru_err err;
         if (c->metrics.n > 0) {
             w->metrics = c->metrics;
@@ -273,14 +193,6 @@ void rui_app_exported(rui_app_worker *w, const rui_app_command *c)
         }
     }
     end_soon(w);
-}
-
-void rui_app_viewed(const rui_app_worker *w)
-{
-    report_workers(w);
-    if (w->opt->worker->train.messages) {
-        rui_worker_tell_view(ru_node_member(w->timers.node), w->number);
-    }
 }
 
 void rui_app_number(rui_app_worker *w)
@@ -362,6 +274,10 @@ static ru_status open_link(rui_app_worker *w, ru_err *err)
         listen = known ? ru_arena_printf(w->arena, "%s:0", near) : ":0";
     }
     w->peers_max = (o->n_max > 0 ? o->n_max : RU_WORKERS_MAX) + PEERS_MORE;
+    w->crew = RU_NEW(w->arena, ru_member_info, w->peers_max);
+    if (w->crew == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
+    }
     const ru_link_tcp_options lo = {.loop = w->loop,
                                     .listen = listen,
                                     .toward = o->toward != NULL ? o->toward : o->join,

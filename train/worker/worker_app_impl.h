@@ -1,6 +1,7 @@
 /* Inside of a worker of a job with an app.
  *
  *   worker_app.c       opening, news of the engine, the end
+ *   worker_app_lead.c  what the leader reports
  *   worker_app_log.c   the running checkpoint
  *   worker_app_plans.c what was decided, and what came of it
  *   worker_app_trace.c records, on all threads
@@ -81,6 +82,10 @@ typedef struct rui_app_worker {
     const char *out; /* of the run, absolute */
     ru_run_report *report;
     bool report_failed, ended;
+    bool led, followed;   /* of the newest view; ever: another one led */
+    bool muted;           /* the report is another one's now */
+    ru_member_info *crew; /* [n_crew] of the newest view; room for peers_max */
+    uint32_t n_crew;
     bool asked;  /* a signal came */
     bool target; /* all targets of train.until are reached: this leader ends the job */
     bool stopping;
@@ -144,8 +149,13 @@ extern const ru_engine_device_ops rui_app_device;
 /* worker_app.c, loop thread */
 void rui_app_exported(rui_app_worker *w, const rui_app_command *c);
 void rui_app_number(rui_app_worker *w);
-void rui_app_viewed(const rui_app_worker *w);                    /* a view is in force: tell it */
 int64_t rui_app_items(const rui_app_worker *w, uint32_t clocks); /* also on compute threads */
+
+/* worker_app_lead.c, loop thread */
+void rui_app_report_open(rui_app_worker *w); /* open already: nothing */
+void rui_app_event(rui_app_worker *w, int64_t step, const char *what, uint32_t worker,
+                   const ru_run_report_details *more); /* more NULL: none */
+void rui_app_viewed(rui_app_worker *w, ru_time now);   /* a view is in force: tell it */
 
 /* worker_app_log.c, the thread of files; the last one before it runs or after it */
 void rui_app_log_append(rui_app_worker *w, rui_app_command *c);

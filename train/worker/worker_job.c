@@ -66,7 +66,7 @@ static void app_step(void *self, const ru_event *ev, ru_effects *fx)
     rui_app_worker *w = self;
     (void)fx;
     if (ev->kind == RU_EV_LOCAL && ev->what == RU_MEMBER_VIEW) {
-        rui_app_viewed(w);
+        rui_app_viewed(w, ev->now);
     }
     if (ev->kind == RU_EV_MESSAGE && ev->what >= RUI_MSG_TRACE_ASK &&
         ev->what <= RUI_MSG_TRACE_END) {
