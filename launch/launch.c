@@ -1,4 +1,4 @@
-#include "launch/launch.h"
+#include "launch/launch_impl.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -9,73 +9,23 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "env/claim.h"
-#include "env/file.h"
 #include "env/link_tcp.h"
-#include "env/loop.h"
-#include "env/process.h"
 #include "env/self.h"
 #include "env/thread.h"
 #include "exec/pool.h"
-#include "launch/fold.h"
-#include "train/run/live.h"
-#include "train/run/message.h"
 #include "train/run/op_facts.h"
 
-enum { EARLY_MAX_BYTES = 1 << 14, ARGS_MAX = 48, SPAWNS_MAX = 10000 };
+enum { EARLY_MAX_BYTES = 1 << 14, SPAWNS_MAX = 10000 };
 #define DRAW_NS INT64_C(90000000) /* every worker here tells its progress ten times a second */
 enum { SSH_FAILED = 255, SIGNALS_MAX = 64 };
-
-/* Bytes that wait. */
-typedef struct stream {
-    char *at;
-    int64_t n;
-} stream;
-
-typedef struct child {
-    struct launcher *l;
-    ru_process *p;
-    uint32_t rank;    /* 1, 2, ... in order of starting */
-    uint32_t number;  /* of the worker in the job; 0: it is not in yet */
-    uint32_t slot;    /* of cores */
-    const char *host; /* started there over ssh; NULL: this machine */
-    ru_msg_in *in;    /* its messages */
-    stream early;     /* what it said to people before it had a number */
-    ru_log_file *log;
-    char address[128]; /* where it listens; "": not known yet */
-    bool alive, led;   /* led: it reported steps */
-} child;
-
-typedef struct launcher {
-    const ru_launch_options *opt;
-    ru_arena *arena;
-    ru_loop *loop;
-    ru_fold *fold;
-    ru_live live;
-    ru_train_place place;
-    const char *out, *exe, *token;
-    child *children; /* [n_children] */
-    uint32_t n_children, n_alive, threads;
-    uint64_t *cores; /* [n_max] mask of each slot */
-    bool begun;      /* the first step was reported, or the start */
-    bool told_end;   /* a worker here wrote the summary */
-    int led_code;    /* of a worker here that led and failed; 0: none */
-    bool summary;    /* the job ended well: a worker here wrote the summary, or ended with it */
-    bool stopping;
-    bool founded;  /* the other founders were started */
-    int64_t told;  /* the last step that was told on stdout */
-    int64_t drawn; /* the last step on the live line */
-    ru_time drawn_at;
-    ru_msg_view view;  /* the newest that a worker here told */
-    char outside[128]; /* address of a worker that was not started here; "": none is known */
-    int code;          /* of the first child that failed */
-    ru_status status;
-    ru_err err;
-} launcher;
+/* From the end of the first worker after the job to that of those who do not notice it: whose host
+ * is gone, who was suspended, who still wants to join. Traces on their way take one second. */
+#define LINGER_NS INT64_C(5000000000)
 
 /* -- lines of children ------------------------------------------------------------------------- */
 
 /* A line of the launcher's own, for people. */
-RU_PRINTF(2, 3) static void say(launcher *l, const char *fmt, ...)
+RU_PRINTF(2, 3) static void say(rui_launcher *l, const char *fmt, ...)
 {
     ru_live_clear(&l->live);
     va_list ap;
@@ -85,19 +35,19 @@ RU_PRINTF(2, 3) static void say(launcher *l, const char *fmt, ...)
     (void)fputc('\n', stderr);
 }
 
-static void start_others(launcher *l, const char *address);
+static void start_others(rui_launcher *l, const char *address);
 
 /* The number by which workers and people know it; before that, how many were started. */
-static uint32_t number_of(const child *c)
+static uint32_t number_of(const rui_child *c)
 {
     return c->number > 0 ? c->number : c->rank;
 }
 
 /* OUT/log.<number>, or OUT/log.start-<rank> of one that never was a worker. A newcomer has the
  * number of the one before it in a resumed run only: else it is a new file. */
-static void open_log(child *c)
+static void open_log(rui_child *c)
 {
-    launcher *l = c->l;
+    rui_launcher *l = c->l;
     const char *name =
         ru_arena_printf(l->arena, c->number > 0 ? "log.%u" : "log.start-%u", number_of(c));
     const char *path = name != NULL ? ru_path_join(l->arena, l->out, name) : NULL;
@@ -114,9 +64,9 @@ static void open_log(child *c)
     c->early.n = 0;
 }
 
-static void on_number(child *c, int64_t number)
+static void on_number(rui_child *c, int64_t number)
 {
-    launcher *l = c->l;
+    rui_launcher *l = c->l;
     if (number > 0 && number <= UINT32_MAX && c->number != (uint32_t)number) {
         ru_fold_end(l->fold, number_of(c), ru_clock_now());
         ru_log_file_close(c->log); /* it came back under another number */
@@ -126,9 +76,9 @@ static void on_number(child *c, int64_t number)
     }
 }
 
-static void on_address(child *c, const char *address)
+static void on_address(rui_child *c, const char *address)
 {
-    launcher *l = c->l;
+    rui_launcher *l = c->l;
     if (!ru_link_tcp_address_ok(address)) {
         return;
     }
@@ -139,7 +89,7 @@ static void on_address(child *c, const char *address)
 }
 
 /* False: two leaders told it, of whom one did not know yet that it leads no more. */
-static bool is_new(launcher *l, const ru_msg *m)
+static bool is_new(rui_launcher *l, const ru_msg *m)
 {
     if (m->kind == RU_MSG_STEP) {
         bool later = m->step.step > l->told;
@@ -152,13 +102,13 @@ static bool is_new(launcher *l, const ru_msg *m)
     return true;
 }
 
-static void on_view(launcher *l, const ru_msg_view *view);
+static void on_view(rui_launcher *l, const ru_msg_view *view);
 
 /* A message of a worker; what has a JSON form is told with --json. */
 static void on_message(void *self, const ru_msg *m)
 {
-    child *c = self;
-    launcher *l = c->l;
+    rui_child *c = self;
+    rui_launcher *l = c->l;
     char line[RU_MSG_BYTES_MAX];
     ru_text t = ru_text_into(line, sizeof line);
     switch (m->kind) {
@@ -168,6 +118,7 @@ static void on_message(void *self, const ru_msg *m)
     case RU_MSG_EVENT:
     case RU_MSG_SUMMARY:
         c->led = true;
+        l->leads = c;
         if (is_new(l, m) && l->opt->train->json) {
             ru_msg_json(m, &t);
             ru_self_tell(t.p, t.cut ? 0 : t.n);
@@ -202,7 +153,7 @@ static void show_line(void *self, const char *text, int64_t size_bytes)
 
 static void on_fold_time(void *self, uint32_t what, ru_time now);
 
-static void fold_again(launcher *l, ru_time now)
+static void fold_again(rui_launcher *l, ru_time now)
 {
     ru_time next = ru_fold_tick(l->fold, now);
     if (next.ns != INT64_MAX) {
@@ -217,7 +168,7 @@ static void on_fold_time(void *self, uint32_t what, ru_time now)
 }
 
 /* What a worker says to people: whole into its own log, folded with that of the others here. */
-static void on_errors(child *c, const char *bytes, int64_t n)
+static void on_errors(rui_child *c, const char *bytes, int64_t n)
 {
     ru_err ignored;
     ru_time now = ru_clock_now();
@@ -240,7 +191,7 @@ static void on_text(void *self, const char *data, int64_t n)
     on_errors(self, data, n);
 }
 
-static void read_all(child *c, bool errors)
+static void read_all(rui_child *c, bool errors)
 {
     char buf[16384];
     int64_t n;
@@ -261,13 +212,13 @@ static void on_fd(void *self, int fd, uint32_t events, ru_time now)
 {
     (void)events;
     (void)now;
-    child *c = self;
+    rui_child *c = self;
     read_all(c, fd == ru_process_fd(c->p, true));
 }
 
 /* -- children ---------------------------------------------------------------------------------- */
 
-static void fail(launcher *l, ru_status st, const ru_err *err)
+static void fail(rui_launcher *l, ru_status st, const ru_err *err)
 {
     if (l->status == RU_OK) {
         l->status = st;
@@ -276,139 +227,16 @@ static void fail(launcher *l, ru_status st, const ru_err *err)
     ru_loop_stop(l->loop);
 }
 
-typedef struct words {
-    const char *at[ARGS_MAX];
-    uint32_t n;
-    ru_arena *arena;
-} words;
-
-static void word(words *w, const char *text)
-{
-    RU_CHECK(w->n + 1 < ARGS_MAX && text != NULL);
-    w->at[w->n++] = text;
-}
-
-static void word_number(words *w, const char *name, int64_t v)
-{
-    word(w, name);
-    word(w, ru_arena_printf(w->arena, "%lld", (long long)v));
-}
-
-static void say_how_much(const ru_launch_options *o, words *w)
-{
-    word(w, "--messages");
-    word(w, o->train->columns > 0 ? "progress" : "run");
-    if (o->train->quiet) {
-        word(w, "-q");
-    }
-    for (int k = 0; k < o->verbose && k < 2; k++) {
-        word(w, "-v");
-    }
-}
-
-static void command_line(launcher *l, const child *c, const char *join, bool newcomer, words *w)
-{
-    const ru_launch_options *o = l->opt;
-    word(w, l->exe);
-    word(w, "worker");
-    word(w, "--job");
-    word(w, ru_path_join(l->arena, l->out, "job.yaml"));
-    word(w, "--out");
-    word(w, l->out);
-    word_number(w, "--founders", o->n_start);
-    word_number(w, "--begin", o->n_begin > 0 ? o->n_begin : 1);
-    word_number(w, "--min", o->n_min);
-    word_number(w, "--max", o->n_max);
-    word_number(w, "--threads", l->threads);
-    word_number(w, "--rank", o->rank_first + c->rank);
-    if (l->cores != NULL && c->slot < o->n_max) {
-        word(w, "--cores");
-        word(w, ru_arena_printf(l->arena, "%llx", (unsigned long long)l->cores[c->slot]));
-    }
-    if (join != NULL) {
-        word(w, "--join");
-        word(w, join);
-    }
-    if (newcomer) {
-        word(w, "--newcomer");
-    }
-    if (o->listen != NULL) {
-        word(w, "--listen");
-        word(w, join == NULL ? o->listen : ":0");
-        if (join == NULL && o->toward != NULL) {
-            word(w, "--toward");
-            word(w, o->toward);
-        }
-    }
-    if (o->train->resume) {
-        word(w, "--resume");
-    }
-    if (o->deterministic) {
-        word(w, "--deterministic");
-    }
-    if (o->equal_shares) {
-        word(w, "--equal-shares");
-    }
-    if (o->sockets_only) {
-        word(w, "--sockets");
-    }
-    if (o->transient) {
-        word(w, "--tier");
-        word(w, "transient");
-    }
-    say_how_much(o, w);
-}
-
-static uint32_t threads_asked(const launcher *l)
-{
-    const ru_launch_options *o = l->opt;
-    return o->app != NULL ? o->app->job->train.threads : o->train->job->train.threads;
-}
-
 static void on_end(void *self, int64_t pid, ru_time now);
-static ru_status start_at(launcher *l, uint32_t slot, const char *host, const char *join,
+static ru_status start_at(rui_launcher *l, uint32_t slot, const char *host, const char *join,
                           bool newcomer, ru_err *err);
 
-/* The same program under the same path on another host, as a newcomer: it asks for job and state,
- * and reads the token from its input, where nobody sees it. RUBATO_SSH replaces the command. */
-static void remote_line(launcher *l, const child *c, const char *join, words *w)
-{
-    const char *ssh = ru_conf_env("RUBATO_SSH");
-    word(w, ssh != NULL ? ssh : "ssh");
-    if (ssh == NULL) {
-        word(w, "-oBatchMode=yes");
-    }
-    word(w, c->host);
-    char *exe = realpath(l->exe, NULL);
-    word(w, ru_arena_str(l->arena, exe != NULL ? exe : "rubato"));
-    free(exe);
-    word(w, "worker");
-    word(w, "--join");
-    word(w, join);
-    word(w, ru_hosts_transient(l->opt->hosts, c->host) ? "--tier=transient" : "--tier=reliable");
-    word(w, "--token-file");
-    word(w, "-");
-    word(w, "--listen");
-    word(w, ":0");
-    word_number(w, "--rank", c->rank);
-    if (threads_asked(l) != 0) {
-        word_number(w, "--threads", threads_asked(l));
-    }
-    if (l->opt->deterministic) {
-        word(w, "--deterministic");
-    }
-    if (l->opt->equal_shares) {
-        word(w, "--equal-shares");
-    }
-    say_how_much(l->opt, w);
-}
-
-static ru_status start(launcher *l, uint32_t slot, const char *join, bool newcomer, ru_err *err)
+static ru_status start(rui_launcher *l, uint32_t slot, const char *join, bool newcomer, ru_err *err)
 {
     return start_at(l, slot, NULL, join, newcomer, err);
 }
 
-static ru_status start_at(launcher *l, uint32_t slot, const char *host, const char *join,
+static ru_status start_at(rui_launcher *l, uint32_t slot, const char *host, const char *join,
                           bool newcomer, ru_err *err)
 {
     if (l->n_children == SPAWNS_MAX) {
@@ -417,8 +245,8 @@ static ru_status start_at(launcher *l, uint32_t slot, const char *host, const ch
                        "for the cause",
                        SPAWNS_MAX);
     }
-    child *c = &l->children[l->n_children];
-    *c = (child){.l = l, .rank = l->n_children + 1, .slot = slot, .host = host};
+    rui_child *c = &l->children[l->n_children];
+    *c = (rui_child){.l = l, .rank = l->n_children + 1, .slot = slot, .host = host};
     c->in = RU_NEW(l->arena, ru_msg_in, 1);
     c->early.at = ru_arena_alloc(l->arena, EARLY_MAX_BYTES, 1);
     const char *token = ru_arena_printf(l->arena, "RUBATO_TOKEN=%s", l->token);
@@ -426,11 +254,11 @@ static ru_status start_at(launcher *l, uint32_t slot, const char *host, const ch
         return RU_FAIL(err, RU_E_MEM, "not enough memory to start a worker");
     }
     *c->in = (ru_msg_in){.message = on_message, .text = on_text, .self = c};
-    words w = {.arena = l->arena};
+    rui_words w = {.arena = l->arena};
     if (host != NULL) {
-        remote_line(l, c, join, &w);
+        rui_remote_line(l, c, join, &w);
     } else {
-        command_line(l, c, join, newcomer, &w);
+        rui_command_line(l, c, join, newcomer, &w);
     }
     const char *set[] = {host == NULL ? token : NULL, NULL};
     const ru_process_options po = {.argv = w.at,
@@ -453,7 +281,7 @@ static ru_status start_at(launcher *l, uint32_t slot, const char *host, const ch
     return ru_loop_child(l->loop, ru_process_id(c->p), on_end, c, err);
 }
 
-static void start_others(launcher *l, const char *address)
+static void start_others(rui_launcher *l, const char *address)
 {
     ru_err err = {0};
     l->founded = true;
@@ -480,7 +308,7 @@ static void start_others(launcher *l, const char *address)
     }
 }
 
-static void signal_all(launcher *l, int sig)
+static void signal_all(rui_launcher *l, int sig)
 {
     for (uint32_t k = 0; k < l->n_children; k++) {
         if (l->children[k].alive) {
@@ -490,7 +318,7 @@ static void signal_all(launcher *l, int sig)
 }
 
 /* Workers of the job, with those of other launchers and those that joined by hand. */
-static uint32_t workers_now(const launcher *l)
+static uint32_t workers_now(const rui_launcher *l)
 {
     uint32_t n = l->n_alive;
     for (uint32_t i = 0; i < l->view.n; i++) {
@@ -504,7 +332,7 @@ static uint32_t workers_now(const launcher *l)
 }
 
 /* The least one that no living worker has. */
-static uint32_t free_slot(const launcher *l)
+static uint32_t free_slot(const rui_launcher *l)
 {
     for (uint32_t slot = 0;; slot++) {
         bool used = false;
@@ -518,7 +346,7 @@ static uint32_t free_slot(const launcher *l)
 }
 
 /* Through whom a newcomer can join; NULL: nobody is known. */
-static const char *contact(const launcher *l)
+static const char *contact(const rui_launcher *l)
 {
     for (uint32_t k = 0; k < l->n_children; k++) {
         if (l->children[k].alive && l->children[k].address[0] != 0) {
@@ -529,7 +357,7 @@ static const char *contact(const launcher *l)
 }
 
 /* Fewer than the least number live: somebody new. */
-static void refill(launcher *l)
+static void refill(rui_launcher *l)
 {
     ru_err err = {0};
     uint32_t n = workers_now(l);
@@ -545,7 +373,7 @@ static void refill(launcher *l)
     }
 }
 
-static void on_view(launcher *l, const ru_msg_view *view)
+static void on_view(rui_launcher *l, const ru_msg_view *view)
 {
     if (view->epoch > l->view.epoch) {
         l->view = *view;
@@ -563,12 +391,12 @@ static void on_view(launcher *l, const ru_msg_view *view)
 }
 
 /* Is any worker left that has been in the job? Newcomers cannot join one that has no members. */
-static bool job_lives(const launcher *l)
+static bool job_lives(const rui_launcher *l)
 {
     bool lives = false;
     uint32_t outside = l->view.n;
     for (uint32_t k = 0; k < l->n_children; k++) {
-        const child *c = &l->children[k];
+        const rui_child *c = &l->children[k];
         lives = lives || (c->alive && c->number > 0);
         for (uint32_t i = 0; i < l->view.n; i++) {
             outside -= c->number > 0 && l->view.numbers[i] == c->number;
@@ -578,13 +406,13 @@ static bool job_lives(const launcher *l)
 }
 
 /* The first worker could not listen: another launcher of this machine was a moment earlier. */
-static bool found_taken(const launcher *l, const child *c, int code)
+static bool found_taken(const rui_launcher *l, const rui_child *c, int code)
 {
     return l->opt->join_if_taken != NULL && c->rank == 1 && !l->founded &&
            code == ru_status_exit_code(RU_E_PEER);
 }
 
-static ru_status join_all(launcher *l, const char *address, ru_err *err)
+static ru_status join_all(rui_launcher *l, const char *address, ru_err *err)
 {
     l->founded = true;
     for (uint32_t k = 0; k < l->opt->n_start; k++) {
@@ -593,7 +421,7 @@ static ru_status join_all(launcher *l, const char *address, ru_err *err)
     return RU_OK;
 }
 
-static void join_instead(launcher *l)
+static void join_instead(rui_launcher *l)
 {
     ru_err err = {0};
     l->code = 0;
@@ -604,12 +432,77 @@ static void join_instead(launcher *l)
     }
 }
 
+/* Whoever has not ended by now does not know that the job has. */
+static void on_linger(void *self, uint32_t what, ru_time now)
+{
+    (void)what;
+    (void)now;
+    rui_launcher *l = self;
+    for (uint32_t k = 0; k < l->n_children; k++) {
+        const rui_child *c = &l->children[k];
+        if (c->alive && c->host != NULL) {
+            say(l,
+                "the job has ended, but %s does not answer; the worker that was started there may "
+                "still run",
+                c->host);
+        } else if (c->alive) {
+            say(l, "worker %u (pid %lld) did not end with the job; ending it", number_of(c),
+                (long long)ru_process_id(c->p));
+        }
+    }
+    ru_loop_stop(l->loop); /* ru_launch kills what lives */
+}
+
+/* A worker ended after the job: the rest has a moment, but who reports has all the time that its
+ * last checkpoint takes. */
+static void linger(rui_launcher *l, ru_time now)
+{
+    bool reports = l->leads != NULL && l->leads->alive;
+    if (!l->lingers && !reports) {
+        l->lingers = true;
+        ru_loop_timer(l->loop, on_linger, l, 0, ru_time_after(now, LINGER_NS));
+    }
+}
+
+/* What this launcher started is gone, and the job goes on elsewhere. */
+static void say_who_goes_on(rui_launcher *l)
+{
+    uint32_t n = workers_now(l);
+    if (l->outside[0] != 0) {
+        say(l,
+            "all workers of this command have ended; the job goes on with %u other%s, one of them "
+            "at %s. To add workers: rubato worker --join %s --token-file %s/token",
+            n, n == 1 ? "" : "s", l->outside, l->outside, l->out);
+    } else {
+        say(l, "all workers of this command have ended; the job goes on with %u other%s", n,
+            n == 1 ? "" : "s");
+    }
+}
+
+/* How a worker ended, for people. */
+static void say_end(rui_launcher *l, const rui_child *c, int code)
+{
+    bool over = l->stopping || l->summary;
+    if (c->host != NULL && code == SSH_FAILED && !over && c->number > 0) {
+        say(l, "the connection to %s, where worker %u runs, ended", c->host, c->number);
+    } else if (c->host != NULL && code == SSH_FAILED && !over) {
+        say(l, "no worker started on %s; see the message of ssh above", c->host);
+    } else if (c->host != NULL && code == ru_status_exit_code(RU_E_PEER) && !l->begun) {
+        say(l,
+            "%s cannot reach this machine at that address; give --listen HOST:0 with an address "
+            "that it can reach",
+            c->host);
+    } else if (code > 128 && code <= 128 + SIGNALS_MAX && !over) {
+        say(l, "worker %u (pid %lld) was ended by signal %d", number_of(c),
+            (long long)ru_process_id(c->p), code - 128);
+    }
+}
+
 static void on_end(void *self, int64_t pid, ru_time now)
 {
     (void)pid;
-    (void)now;
-    child *c = self;
-    launcher *l = c->l;
+    rui_child *c = self;
+    rui_launcher *l = c->l;
     read_all(c, false);
     read_all(c, true);
     ru_msg_read_end(c->in);
@@ -630,17 +523,7 @@ static void on_end(void *self, int64_t pid, ru_time now)
     if (c->led && code != 0 && !by_signal && code != ru_status_exit_code(RU_E_PEER)) {
         l->led_code = code; /* the others may have ended well before its last evaluation failed */
     }
-    if (ssh_failed && !l->stopping && !l->summary) {
-        say(l, "no worker started on %s; see the message of ssh above", c->host);
-    } else if (c->host != NULL && code == ru_status_exit_code(RU_E_PEER) && !l->begun) {
-        say(l,
-            "%s cannot reach this machine at that address; give --listen HOST:0 with an address "
-            "that it can reach",
-            c->host);
-    } else if (by_signal && !l->stopping && !l->summary) {
-        say(l, "worker %u (pid %lld) was ended by signal %d", number_of(c),
-            (long long)ru_process_id(c->p), code - 128);
-    }
+    say_end(l, c, code);
     bool over = l->summary || l->stopping;
     if (!over && found_taken(l, c, code)) {
         join_instead(l);
@@ -657,8 +540,11 @@ static void on_end(void *self, int64_t pid, ru_time now)
     } else if (!over) {
         refill(l);
         if (l->n_alive == 0) { /* others go on, and are enough */
+            say_who_goes_on(l);
             ru_loop_stop(l->loop);
         }
+    } else {
+        linger(l, now);
     }
 }
 
@@ -666,7 +552,7 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
 {
     (void)events;
     (void)now;
-    launcher *l = self;
+    rui_launcher *l = self;
     ru_loop_fd_off(l->loop, fd);
     l->stopping = true;
     signal_all(l, SIGINT);
@@ -675,9 +561,9 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
 /* -- the job ----------------------------------------------------------------------------------- */
 
 /* Disjoint cores for every worker, when there are enough; else nobody is pinned. */
-static ru_status share_cores(launcher *l, ru_err *err)
+static ru_status share_cores(rui_launcher *l, ru_err *err)
 {
-    uint32_t cores = ru_pool_cores(), asked = threads_asked(l);
+    uint32_t cores = ru_pool_cores(), asked = rui_threads_asked(l);
     l->threads = asked != 0 ? asked : cores / l->opt->n_start;
     l->threads = l->threads > 0 ? l->threads : 1;
     uint32_t ids[64], n = ru_thread_cores_list(ids, 64);
@@ -700,7 +586,7 @@ static ru_status share_cores(launcher *l, ru_err *err)
 }
 
 /* The run directory, which the children claim with the same token. */
-static ru_status open_place(launcher *l, ru_err *err)
+static ru_status open_place(rui_launcher *l, ru_err *err)
 {
     char *token = ru_arena_zalloc(l->arena, 2 * RU_TOKEN_BYTES + 1, 1);
     if (token == NULL) {
@@ -728,9 +614,9 @@ static ru_status open_place(launcher *l, ru_err *err)
     return o->fn != NULL ? o->fn(o->self, l->out, err) : RU_OK;
 }
 
-static ru_status run(launcher *l, ru_err *err)
+static ru_status run(rui_launcher *l, ru_err *err)
 {
-    l->children = RU_NEW(l->arena, child, SPAWNS_MAX);
+    l->children = RU_NEW(l->arena, rui_child, SPAWNS_MAX);
     if (l->children == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the launcher");
     }
@@ -758,7 +644,7 @@ static ru_status run(launcher *l, ru_err *err)
 ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena, ru_launch_result *out,
                     ru_err *err)
 {
-    launcher l = {
+    rui_launcher l = {
         .opt = opt, .arena = arena, .exe = "/proc/self/exe", .live.columns = opt->train->columns};
     ru_status st = run(&l, err);
     if (l.fold != NULL) {

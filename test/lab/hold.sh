@@ -5,6 +5,8 @@
 #      its output that goes away, and closed streams, end the output and not the job.
 #   2. an app's metrics.jsonl holds every clock once, and who joined, left, was lost and leads, also when
 #      the leader dies and no checkpoint was made.
+#   3. the command ends with its job: if a host vanishes whose ssh never returns, if a worker is suspended;
+#      it says what still runs, also when its own workers died and joined ones go on.
 set -euo pipefail
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-hold-XXXXXX")
@@ -115,5 +117,53 @@ grep -o '"rubato.train.step/1","step":[0-9]*' shared/metrics.jsonl | sed 's/.*:/
     fail "an app after its leader's death: $(cat each.txt)"
 head -1 shared/metrics.jsonl | grep -q 'rubato.train.start/1' || fail "the history of the app is lost"
 echo "ok: an app whose leader died: $(steps shared) clocks"
+
+# -- 3
+cat >ssh <<'SSH'
+#!/bin/bash
+# A host that vanishes: its worker ends, and nobody hears of it.
+shift
+trap '' TERM INT
+"$@" <&0 & wait
+exec sleep 1000
+SSH
+chmod +x ssh
+begin=$SECONDS
+got=0
+RUBATO_SSH=$work/ssh timeout 60 "$rubato" train mlp.yaml --out vanishes --hosts localhost:1,far:1 >/dev/null 2>vanishes.err || got=$?
+[[ $got -eq 0 ]] || fail "a job whose host vanishes ends with $got: $(tail -2 vanishes.err)"
+[[ $((SECONDS - begin)) -lt 40 ]] || fail "a job whose host vanishes ends after $((SECONDS - begin)) s"
+grep -q "far does not answer" vanishes.err || fail "nobody says what still runs: $(cat vanishes.err)"
+RUBATO_SSH=$work/ssh timeout 60 "$rubato" train mlp.yaml --out stops --hosts localhost:1,far:1 --set train.epochs=100000 >/dev/null 2>stops.err &
+pid=$!
+reaches stops 20
+kill -TERM "$(pgrep -P $pid -f 'train mlp')"
+wait $pid || fail "a job whose host vanishes ends with $? after SIGTERM: $(tail -2 stops.err)"
+[[ -n $(saved stops) ]] || fail "no checkpoint after SIGTERM"
+# A worker that is suspended when the job ends, and joined ones that go on.
+"$rubato" train mlp.yaml --out rest -w 2 --listen 127.0.0.1:0 --set train.epochs=2000 >/dev/null 2>rest.err &
+pid=$!
+reaches rest 20
+kill -STOP "$(pgrep -P $pid -f 'rank 2 ')"
+got=0
+wait $pid || got=$?
+[[ $got -eq 0 ]] || fail "a job with a suspended worker ends with $got: $(tail -2 rest.err)"
+grep -q "did not end with the job; ending it" rest.err || fail "the suspended worker is not named: $(tail -3 rest.err)"
+"$rubato" train mlp.yaml --out goes -w 1:4 --listen 127.0.0.1:0 --set train.epochs=100000 >/dev/null 2>goes.err &
+pid=$!
+reaches goes 20
+join=$(sed -n 's/.*--join \([^ ]*\).*/\1/p' goes.err | head -1)
+"$rubato" worker --join "$join" --token-file goes/token >/dev/null 2>&1 &
+joined=$!
+for _ in $(seq 1 100); do grep -q '"works","worker":[2-9]' goes/metrics.jsonl && break || sleep 0.1; done
+# shellcheck disable=SC2046
+kill -KILL $(pgrep -P $pid -f 'worker --job')
+got=0
+wait $pid || got=$?
+[[ $got -eq 1 ]] || fail "a command whose workers died ends with $got"
+grep -q "the job goes on with 1 other" goes.err || fail "it does not say who goes on: $(tail -3 goes.err)"
+kill -TERM $joined
+wait $joined || fail "the worker that went on ends with $?"
+echo "ok: commands end with their jobs"
 
 exit $failed
