@@ -224,6 +224,7 @@ ru_status rui_columns_put(const ru_columns *c, const rui_column_map *map, const 
 {
     const ru_str *cells;
     int64_t n = rui_csv_cells(row, &cells);
+    n -= n == map->width + 1 && cells[n - 1].n == 0; /* the line ends in a separator */
     if (n != map->width) {
         return RU_FAIL(err, RU_E_DATA, "%s:%lld: the line has %lld columns, but %lld were expected",
                        row->path, (long long)row->row_line, (long long)n, (long long)map->width);

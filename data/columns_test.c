@@ -11,7 +11,7 @@
 static char names[8][64];
 static int next_name;
 
-static const char *file(const char *text)
+static const char *file_of(const char *text, size_t n)
 {
     char *name = names[next_name++ % 8];
     if (name[0] != '\0') {
@@ -20,9 +20,14 @@ static const char *file(const char *text)
     (void)snprintf(name, 64, "/tmp/rubato-test-%ld-c%d.csv", (long)getpid(), next_name);
     FILE *f = fopen(name, "wb");
     assert_non_null(f);
-    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
+    assert_int_equal(fwrite(text, 1, n, f), n);
     assert_int_equal(fclose(f), 0);
     return name;
+}
+
+static const char *file(const char *text)
+{
+    return file_of(text, strlen(text));
 }
 
 static ru_status open_files(const char *a, const char *b, ru_data_options opt, ru_dataset **d,
@@ -135,6 +140,72 @@ static void test_repeated(void **state)
     assert_non_null(strstr(err.text, "2 columns are called 'a'"));
 }
 
+/* Encodings, line ends and separators at the end: the same two samples. */
+static void test_texts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t n;
+        const char *word; /* NULL: it can be read */
+    } rows[] = {
+#define TEXT(t) t, sizeof t - 1
+        {TEXT("a,b,y\n1,2,no\n3,4,yes\n"), NULL},
+        {TEXT("a,b,y\r1,2,no\r3,4,yes\r"), NULL},
+        {TEXT("a,b,y,\n1,2,no,\n3,4,yes,\n"), NULL},
+        {TEXT("a,b,y\n1,2,no,\n3,4,yes,\n"), NULL},
+        {TEXT("\xff\xfe"
+              "a\0,\0b\0,\0y\0\n\0001\0,\0002\0,\0n\0o\0\n\0003\0,\0004\0,\0y\0e\0s\0\n\0"),
+         NULL},
+        {TEXT("\xfe\xff\0a\0,\0b\0,\0y\0\n\0001\0,\0002\0,\0n\0o\0\n\0003\0,\0004\0,\0y\0e\0s"),
+         NULL},
+        {TEXT("a\0,\0b\0,\0y\0\n\0"), "byte 1 is 0, so the file is no text in UTF-8"},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        ru_err err = {0};
+        ru_dataset *d = NULL;
+        const char *path = file_of(rows[k].text, rows[k].n);
+        const ru_data_options opt = {.format = "csv", .paths = &path, .n_paths = 1};
+        ru_status st = ru_dataset_open(&opt, &d, &err);
+        if (rows[k].word != NULL) {
+            assert_int_equal(st, RU_E_DATA);
+            assert_non_null(strstr(err.text, rows[k].word));
+            continue;
+        }
+        assert_ok(st, err);
+        assert_int_equal(ru_dataset_count(d), 2);
+        expect_x(d, 1, 3, 4);
+        assert_string_equal(ru_dataset_class_name(d, 1), "yes");
+        ru_dataset_close(d);
+    }
+}
+
+/* Latin-1 becomes UTF-8, so that a run can store the names. */
+static void test_latin(void **state)
+{
+    (void)state;
+    ru_err err = {0};
+    ru_dataset *d = NULL;
+    assert_ok(open_files("1,2,gr\xfcn\n3,4,rot\n", NULL, (ru_data_options){0}, &d, &err), err);
+    assert_string_equal(ru_dataset_class_name(d, 0), "gr\xc3\xbcn");
+    ru_dataset_close(d);
+}
+
+/* Whole numbers written with a point are classes where the loss wants some. */
+static void test_whole_labels(void **state)
+{
+    (void)state;
+    ru_err err = {0};
+    for (int k = 0; k < 4; k++) {
+        ru_dataset *d = NULL;
+        const ru_data_options opt = {.whole_classes = k % 2 == 1};
+        assert_ok(open_files(k < 2 ? "1,0.0\n2,1.0\n" : "1,0.5\n2,1.0\n", NULL, opt, &d, &err),
+                  err);
+        assert_int_equal(ru_dataset_classes(d), k == 1 ? 2 : 0);
+        ru_dataset_close(d);
+    }
+}
+
 static void test_lines(void **state)
 {
     (void)state;
@@ -169,4 +240,6 @@ static void test_lines(void **state)
 }
 
 RU_TESTS(data_columns, cmocka_unit_test(test_orders), cmocka_unit_test(test_label_and_test_set),
-         cmocka_unit_test(test_repeated), cmocka_unit_test(test_lines))
+         cmocka_unit_test(test_repeated), cmocka_unit_test(test_texts),
+         cmocka_unit_test(test_latin), cmocka_unit_test(test_whole_labels),
+         cmocka_unit_test(test_lines))

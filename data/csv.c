@@ -131,7 +131,10 @@ static ru_status parse_file(ru_dataset *d, const ru_data_options *opt, const rui
                             uint32_t index, ru_err *err)
 {
     csv_set *s = d->self;
-    rui_csv_begin(&s->text, opt->paths[index], (const char *)file->bytes, file->size_bytes);
+    char *text = NULL;
+    int64_t n = 0;
+    RU_TRY(rui_csv_utf8(file, opt->paths[index], &d->arena, &text, &n, err));
+    rui_csv_begin(&s->text, opt->paths[index], text, n);
     bool first = true, found = false;
     while (true) {
         RU_TRY(rui_csv_next(&s->text, &found, err));
@@ -140,6 +143,7 @@ static ru_status parse_file(ru_dataset *d, const ru_data_options *opt, const rui
         }
         bool header = false;
         if (first) {
+            RU_TRY(rui_csv_trailing(&s->text, err));
             RU_TRY(first_row(d, opt, &header, err));
             first = false;
         }

@@ -16,13 +16,22 @@ typedef struct rui_csv {
     int64_t line;     /* of the next byte, from 1 */
     int64_t row_line; /* first line of the current row */
     char sep;
+    bool trailing; /* lines end in a separator: the empty cell behind it is none */
     rui_buf cells; /* ru_str: of the current row; freed by the owner */
 } rui_csv;
 
+/* The text of a file as UTF-8 with LF: UTF-16 with a byte order mark and Latin-1 are converted, and
+ * CR alone ends a line when there is no LF. In the arena, or the file's own bytes, which change.
+ * Errors: RU_E_DATA when it is no text. */
+RU_MUST_USE ru_status rui_csv_utf8(const rui_source *file, const char *path, ru_arena *arena,
+                                   char **text, int64_t *n, ru_err *err);
 /* At the start of `text`: skips a UTF-8 mark and finds the separator. Keeps c->cells. */
 void rui_csv_begin(rui_csv *c, const char *path, const char *text, int64_t n);
 /* The cells of the next line that is not empty; *found false: there is none. */
 RU_MUST_USE ru_status rui_csv_next(rui_csv *c, bool *found, ru_err *err);
+/* Does the header, the current row, and the line below it end in a separator? Then drop the cell.
+ */
+RU_MUST_USE ru_status rui_csv_trailing(rui_csv *c, ru_err *err);
 int64_t rui_csv_cells(const rui_csv *c, const ru_str **cells);
 
 /* -- columns (columns.c) ----------------------------------------------------------------------- */

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+
 void *rui_buf_push(rui_buf *b, int64_t bytes)
 {
     if (b->room - b->n < bytes) {
@@ -149,7 +151,7 @@ static label_kind kind_of_all(const ru_data_options *opt, const rui_label *rows,
         }
         bool digits = ru_str_i64(
             ru_str_n(rows[i].p + (rows[i].p[0] == '+'), rows[i].n - (rows[i].p[0] == '+')), &whole);
-        bool integer = opt->classes > 0 ? v == floor(v) : digits;
+        bool integer = opt->classes > 0 || opt->whole_classes ? v == floor(v) : digits;
         if (!integer || v < -1.0 || v >= RUI_CLASSES_MAX) {
             kind = LABEL_NUMBER;
             *odd = *odd == NULL ? &rows[i] : *odd;
@@ -163,6 +165,34 @@ static ru_status label_fail(const rui_labels *l, const rui_label *row, const cha
 {
     return RU_FAIL(err, RU_E_DATA, "%s:%lld: the label '%.*s' is not %s", l->paths[row->file],
                    (long long)row->line, row->n > 60 ? 60 : row->n, row->p, expected);
+}
+
+/* Classes that no label says: the model gets outputs for them all the same. */
+static ru_status say_unused(ru_dataset *d, const ru_data_options *opt, const rui_labels *l,
+                            int64_t n, const int32_t *labels, ru_err *err)
+{
+    uint8_t *used = calloc((size_t)d->classes, 1);
+    int64_t unused = d->classes, first = -1;
+    if (used == NULL) {
+        return rui_no_memory(err, l->paths[0], d->classes);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        unused -= used[labels[i]] == 0;
+        used[labels[i]] = 1;
+    }
+    for (int64_t k = d->classes - 1; k >= 0; k--) {
+        first = used[k] == 0 ? k : first;
+    }
+    if (unused > 0 && !opt->held_out) {
+        ru_log(RU_LOG_WARN, "data", "classes",
+               "%s: the labels are numbers up to %lld, which makes %lld classes, but %lld of them "
+               "(such as %lld) have no sample and can still be predicted; number the labels from 0 "
+               "without gaps, or write them as words",
+               l->paths[0], (long long)d->classes - 1, (long long)d->classes, (long long)unused,
+               (long long)first);
+    }
+    free(used);
+    return RU_OK;
 }
 
 static ru_status resolve_classes(ru_dataset *d, const ru_data_options *opt, const rui_labels *l,
@@ -193,7 +223,7 @@ static ru_status resolve_classes(ru_dataset *d, const ru_data_options *opt, cons
         }
     }
     d->classes = opt->classes > 0 ? opt->classes : minus && most == 0 ? 2 : most + 1;
-    return RU_OK;
+    return opt->classes > 0 ? RU_OK : say_unused(d, opt, l, n, out, err);
 }
 
 static int by_text(const void *a, const void *b)

@@ -540,6 +540,7 @@ ru_data_options ru_job_data_options(const ru_job *job, bool test)
         .one_hot = d->one_hot || d->augment.mixup > 0,
         .skip_damaged = !d->strict,
         .regression = job->train.loss == 1 + RU_LOSS_MSE,
+        .whole_classes = job->train.loss == 0 || job->train.loss == 1 + RU_LOSS_CROSS_ENTROPY,
         .token_bytes = d->token_bytes,
         .direct = d->direct,
     };

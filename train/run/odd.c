@@ -120,7 +120,7 @@ static ru_status name_value(rui_trainer *t, const rui_odd_step *s, const ru_node
 {
     const ru_graph *g = &t->step.graph;
     const ru_step_place *p = &t->step.places[v.v];
-    char node[160], where[512] = "", type[128];
+    char node[160], where[512] = "", type[128], hint[128] = "";
     ru_text text = ru_text_into(node, sizeof node);
     name_node(g, n, &text);
     if (p->inner > 0 && s->stream != NULL) {
@@ -131,10 +131,11 @@ static ru_status name_value(rui_trainer *t, const rui_odd_step *s, const ru_node
     return RU_FAIL(err, RU_E_USER,
                    "training diverged at step %lld (lr %g): the first value that is not finite is "
                    "the result of %s, %s, which is %s%s%s; all parameters were finite; lower the "
-                   "learning rate (train.optimizer, lr) or set train.clip_norm",
+                   "learning rate (train.optimizer, lr) or set train.clip_norm%s",
                    (long long)s->args.step + 1, s->lr, node,
                    ru_type_print(g, &g->values[v.v].type, type, sizeof type),
-                   nan ? "not a number" : "infinite", where[0] != '\0' ? " for " : "", where);
+                   nan ? "not a number" : "infinite", where[0] != '\0' ? " for " : "", where,
+                   rui_trainer_scale_hint(t, hint, sizeof hint));
 }
 
 static ru_status look_at_values(rui_trainer *t, const rui_odd_step *s, const ru_graph *g, ru_exe *e,

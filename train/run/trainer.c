@@ -63,13 +63,40 @@ bool rui_trainer_seal(rui_trainer *t, bool on)
     return was;
 }
 
+/* Inputs that are far from 1 are the usual reason. */
+const char *rui_trainer_scale_hint(const rui_trainer *t, char *into, int64_t size_bytes)
+{
+    enum { LOOK = 64, LARGE = 100, BYTES_MAX = 16 << 10 };
+    float x[BYTES_MAX / 4], most = 0, y[BYTES_MAX / 4];
+    const ru_type *type = &t->model.facts.x;
+    void *fields[RU_FIELDS_MAX] = {x, y};
+    const ru_field *f;
+    ru_text text = ru_text_into(into, size_bytes);
+    bool fits = ru_dataset_fields(t->train_set, &f) == 2 && type->dtype == RU_F32 &&
+                ru_type_bytes(type) <= BYTES_MAX && ru_type_bytes(&f[1].type) <= BYTES_MAX;
+    for (int64_t i = 0; fits && i < LOOK && i < t->count; i++) {
+        fits = ru_dataset_read(t->train_set, i, fields, NULL) == RU_OK;
+        for (int64_t k = 0; fits && k < ru_type_count(type); k++) {
+            most = fabsf(x[k]) > most ? fabsf(x[k]) : most;
+        }
+    }
+    if (most >= LARGE) {
+        ru_text_putf(&text,
+                     "; the inputs are not scaled (they reach %.3g): data.mean and data.std scale "
+                     "them",
+                     (double)most);
+    }
+    return into;
+}
+
 static ru_status no_number(const rui_trainer *t, double lr, ru_err *err)
 {
+    char hint[128] = "";
     return RU_FAIL(err, RU_E_USER,
                    "the loss is not a number at step %lld (lr %g), although all recomputed values "
                    "before it are finite: training diverged; lower the learning rate "
-                   "(train.optimizer, lr) or set train.clip_norm",
-                   (long long)t->step_done + 1, lr);
+                   "(train.optimizer, lr) or set train.clip_norm%s",
+                   (long long)t->step_done + 1, lr, rui_trainer_scale_hint(t, hint, sizeof hint));
 }
 
 /* A loss so far above the first is no outlier when it stays, or when the run would end with it. */
@@ -79,11 +106,13 @@ enum { HIGH_MAX = 10 };
 
 static ru_status diverged(const rui_trainer *t, double lr, ru_err *err)
 {
+    char hint[128] = "";
     return RU_FAIL(
         err, RU_E_USER,
         "training diverged: the loss is %.3g after step %lld (lr %g), and was %.3g at the first "
-        "step; lower the learning rate (train.optimizer, lr) or set train.clip_norm",
-        t->loss, (long long)t->step_done, lr, t->loss_first);
+        "step; lower the learning rate (train.optimizer, lr) or set train.clip_norm%s",
+        t->loss, (long long)t->step_done, lr, t->loss_first,
+        rui_trainer_scale_hint(t, hint, sizeof hint));
 }
 
 ru_status rui_trainer_loss(rui_trainer *t, double lr, ru_err *err)

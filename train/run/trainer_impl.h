@@ -106,6 +106,8 @@ ru_run_report_step rui_trainer_step_report(rui_trainer *t, double lr, int64_t st
 /* trainer.c: what one step's end brings; t->report, t->eval NULL: nothing to tell, no test data. */
 RU_MUST_USE ru_status rui_trainer_loss(rui_trainer *t, double lr, ru_err *err); /* a number? */
 RU_MUST_USE ru_status rui_trainer_not_diverged(const rui_trainer *t, bool stopped, ru_err *err);
+/* For the sentence of a run that diverged: the inputs are not scaled, or nothing. */
+const char *rui_trainer_scale_hint(const rui_trainer *t, char *into, int64_t size_bytes);
 /* May this thread allocate from now on? Returns what was. */
 bool rui_trainer_seal(rui_trainer *t, bool on);
 /* The executable's judge: sets `halted`. */
