@@ -134,6 +134,63 @@ static ru_status all_pairs(ru_replay *r, const list *service, const list *traini
     return ru_replay_add(r, &row, err);
 }
 
+/* Five pairs of every law at another load: means over the pairs, and the worst tail of ours. */
+static ru_status load_rows(ru_replay *r, const list *service, const list *training, double load,
+                           ru_err *err)
+{
+    double tail[METHODS] = {0}, work[METHODS] = {0}, worst = 0;
+    uint32_t n = 0, requests = r->quick ? 400 : 2000;
+    ru_rng draw = ru_rng_from(1, 77);
+    for (uint32_t law = 0; law < RUI_GATE_LAWS; law++) {
+        for (uint32_t i = 0; i < SERVICES; i++, n++) {
+            uint32_t k = (3 * i + law) % TRAININGS;
+            const rui_gate_case c = {.in = {.service = service[i].op,
+                                            .n_service = service[i].n,
+                                            .training = training[k].op,
+                                            .n_training = training[k].n,
+                                            .device = UNITS,
+                                            .goal = 1.14,
+                                            .quantile = 0.99},
+                                     .law = (rui_gate_law)law,
+                                     .strength = ru_rng_uniform(&draw, 0, 2),
+                                     .load = load,
+                                     .requests = requests,
+                                     .seed = 7000 + n};
+            static const ru_gate_method by[] = {RU_GATE_LAG, RU_GATE_DEDICATED, RU_GATE_PRIORITY,
+                                                RU_GATE_ORION};
+            rui_gate_result got[METHODS];
+            for (uint32_t m = 0; m < RU_ARRAY_LEN(by); m++) {
+                RU_TRY(one(r, &c, by[m], &got[by[m]], err));
+                work[by[m]] += got[by[m]].training;
+            }
+            for (uint32_t m = 0; m < RU_ARRAY_LEN(by); m++) {
+                tail[by[m]] += got[by[m]].p99_s / got[RU_GATE_DEDICATED].p99_s;
+            }
+            worst = fmax(worst, got[0].p99_s / got[RU_GATE_DEDICATED].p99_s);
+        }
+    }
+    char name[64];
+    ru_text text = ru_text_into(name, sizeof name);
+    ru_text_putf(&text, "load %g, %u pairs", load, n);
+    ru_replay_row rows[] = {ru_replay_row_of(name, "worst_p99_over_dedicated", true),
+                            ru_replay_row_of(name, "mean_p99_over_dedicated", true),
+                            ru_replay_row_of(name, "training_device_ratio", false)};
+    rows[0].ours = worst;
+    rows[0].goal = 1.14;
+    rows[1].ours = tail[0] / n;
+    rows[2].ours = work[0] / n;
+    rows[2].goal = work[RU_GATE_ORION] / n;
+    for (uint32_t k = 1; k < 3; k++) {
+        const double *v = k == 1 ? tail : work;
+        ru_replay_baseline(r, &rows[k], "priority", v[RU_GATE_PRIORITY] / n);
+        ru_replay_baseline(r, &rows[k], "orion", v[RU_GATE_ORION] / n);
+    }
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        RU_TRY(ru_replay_add(r, &rows[k], err));
+    }
+    return RU_OK;
+}
+
 /* Processor time of a decision beside a request, with lists `times` as long. */
 static ru_status decision_row(ru_replay *r, const list *service, const list *training,
                               uint32_t times, ru_err *err)
@@ -192,6 +249,10 @@ ru_status rui_replay_gate(ru_replay *r, ru_err *err)
     }
     for (uint32_t law = 0; law < RUI_GATE_LAWS; law++) {
         RU_TRY(all_pairs(r, service, training, law, 1, err));
+    }
+    static const double loads[] = {0.2, 0.6, 0.8, 0.9, 0.95, 0.99};
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(loads); i++) {
+        RU_TRY(load_rows(r, service, training, loads[i], err));
     }
     RU_TRY(decision_row(r, &service[3], &training[5], 1, err));
     return decision_row(r, &service[3], &training[5], 10, err);

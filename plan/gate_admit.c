@@ -76,11 +76,23 @@ static bool may(const ru_gate_admit_in *in, const ru_gate_service *s, const ru_g
     return false;
 }
 
+/* How much later a request may end on average with ours, as a part of the budget: the lag is made
+ * up only when the device would be idle, and a part 1 - busy of all requests meets it idle. So a
+ * budget is spent at most once in such a while, and all that is lost fits into the idle time. */
+static double spent_of(const ru_gate_admit_in *in, double busy, const double *budget_s)
+{
+    double lost = 0;
+    for (uint32_t k = 0; k < in->n_services; k++) {
+        lost += in->service[k].rate * budget_s[k];
+    }
+    return (1 - busy) / fmax(1, lost);
+}
+
 /* Work of the training beside a request, what that costs the request, and its tail: ours never
- * lags by more than the budget; elsewhere each request is longer and waits for longer ones. Returns
- * what a request is longer by. */
+ * lags by more than the budget, of which a request spends the part `spent` at most; elsewhere each
+ * request is longer and waits for longer ones. Returns what a request is longer by. */
 static double service_of(const ru_gate_admit_in *in, uint32_t k, const ru_gate_cell *cell,
-                         double budget_s, double *beside_s, double *tail_ratio)
+                         double budget_s, double spent, double *beside_s, double *tail_ratio)
 {
     const ru_gate_service *s = &in->service[k];
     double all = 0, allowed = 0, lost = 0, load = s->rate * s->solo_s;
@@ -92,14 +104,15 @@ static double service_of(const ru_gate_admit_in *in, uint32_t k, const ru_gate_c
     }
     double work = s->solo_s * allowed / all, each = allowed > 0 ? lost / allowed : 0;
     bool bounded = in->method == RU_GATE_LAG || in->method == RU_GATE_ORACLE;
-    if (bounded && work * each > budget_s) {
-        work = budget_s / each;
+    double lag = fmin(work * each, budget_s);
+    if (bounded && work * each > spent * budget_s) {
+        work = spent * budget_s / each;
     }
     double longer = in->method == RU_GATE_SLICES ? SLICED : 1 + work * each / s->solo_s;
     double queued =
         load * longer < 1 ? longer * (1 - load) / (1 - load * longer) : (double)INFINITY;
     *beside_s = work;
-    *tail_ratio = bounded ? 1 + work * each / s->tail_s : queued;
+    *tail_ratio = bounded ? 1 + lag / s->tail_s : queued;
     return in->method == RU_GATE_SLICES ? (SLICED - 1) * s->solo_s : work * each;
 }
 
@@ -147,9 +160,11 @@ ru_status ru_plan_gate(const ru_gate_admit_in *in, ru_arena *out, ru_arena *scra
                        "the services need %.3g of the device without the training", busy);
     }
     RU_TRY(cells(in, budget, cell, scratch, err));
+    double spent = spent_of(in, busy, budget);
     for (uint32_t k = 0; k < in->n_services; k++) {
         const ru_gate_service *s = &in->service[k];
-        lost += s->rate * service_of(in, k, &cell[k * in->n_ops], budget[k], &beside[k], &tail[k]);
+        lost += s->rate *
+                service_of(in, k, &cell[k * in->n_ops], budget[k], spent, &beside[k], &tail[k]);
         work += s->rate * beside[k];
         worst = fmax(worst, tail[k]);
     }

@@ -92,12 +92,20 @@ static ru_status check_service(const ru_gate_admit_in *in, const ru_gate_plan *p
     }
     double work = part / all * s->solo_s, rate = part > 0 ? cost / part : 0;
     double lost = work * rate, budget = in->goal * s->tail_s - s->tail_s;
-    bool capped = in->method == RU_GATE_LAG && lost > budget;
-    work = capped ? budget / rate : work;
-    lost = capped ? budget : lost;
+    double lag = fmin(lost, budget), free_s = 1, asked_s = 0; /* of a second */
+    for (uint32_t i = 0; i < in->n_services; i++) {
+        const ru_gate_service *o = &in->service[i];
+        free_s -= o->rate * o->solo_s;
+        asked_s += o->rate * (in->goal * o->tail_s - o->tail_s);
+    }
+    /* once in an idle while at most, and no more than there is idle time */
+    double most = fmin(budget * free_s, asked_s > 0 ? budget * free_s / asked_s : budget);
+    bool capped = in->method == RU_GATE_LAG && lost > most;
+    work = capped ? most / rate : work;
+    lost = capped ? most : lost;
     lost = in->method == RU_GATE_SLICES ? s->solo_s : lost;
     double before = s->rate * s->solo_s, after = s->rate * (s->solo_s + lost);
-    double tail = in->method == RU_GATE_LAG ? 1 + lost / s->tail_s
+    double tail = in->method == RU_GATE_LAG ? 1 + lag / s->tail_s
                   : after < 1 ? (s->solo_s + lost) / s->solo_s * (1 - before) / (1 - after)
                               : (double)INFINITY;
     if (!near(p->budget_s[k], budget) || !near(p->beside_s[k], work) ||

@@ -361,7 +361,7 @@ static ru_status report_gate(const void *in, const void *plan, const ru_policy_t
 
 const ru_policy ru_policy_gate = {
     .name = "gate",
-    .version = 1,
+    .version = 2,
     .decides = "which op of a training may run beside a request, and whether to share a device",
     .source = "hafeez-2022 ch. 4",
     .in = &table,

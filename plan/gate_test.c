@@ -285,6 +285,52 @@ static void test_permissions_are_the_largest_set(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(plan_gate, cmocka_unit_test(test_rules_by_hand), cmocka_unit_test(test_the_lag_is_bounded),
+/* From an idle service to a full one: the training never gets more where requests are more, and no
+ * second holds more than a second of requests and what they lose. */
+static void test_more_requests_leave_less(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_rng r = ru_rng_from(ru_test_seed(), 78);
+    for (uint32_t round = 0; round < 100; round++) {
+        table t;
+        ru_err err;
+        double before = 2, load = 0;
+        draw(&t, &r, RU_GATE_LAG);
+        for (uint32_t k = 0; k < SERVICES; k++) {
+            load += t.service[k].rate * t.service[k].solo_s;
+        }
+        for (uint32_t part = 1; part < 50; part++) {
+            ru_gate_plan p;
+            double held = 0, scale = 0.02 * part / load;
+            table u = t;
+            u.in.service = u.service;
+            for (uint32_t k = 0; k < SERVICES; k++) {
+                u.service[k].rate = t.service[k].rate * scale;
+            }
+            assert_ok(ru_plan_gate(&u.in, &a, &a, &p, &err), err);
+            assert_ok(ru_plan_gate_check(&u.in, &p, &err), err);
+            for (uint32_t k = 0; k < SERVICES; k++) {
+                double work = 0, lost = 0;
+                for (uint32_t i = 0; i < OPS; i++) {
+                    const ru_gate_cell *c = &p.cell[k * OPS + i];
+                    work += c->may ? t.count[i] * t.op[i].s : 0;
+                    lost += c->may ? t.count[i] * c->lost_s : 0;
+                }
+                double longer = work > 0 ? p.beside_s[k] * lost / work : 0;
+                held += u.service[k].rate * (u.service[k].solo_s + longer);
+            }
+            assert_true(held <= 1 + 1e-9);
+            assert_true(p.share <= before + 1e-9);
+            before = p.share;
+        }
+        assert_true(before < 0.1);
+    }
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(plan_gate, cmocka_unit_test(test_more_requests_leave_less),
+         cmocka_unit_test(test_rules_by_hand), cmocka_unit_test(test_the_lag_is_bounded),
          cmocka_unit_test(test_bad_ops_are_refused), cmocka_unit_test(test_the_checker_refuses),
          cmocka_unit_test(test_permissions_are_the_largest_set))
