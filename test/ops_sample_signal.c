@@ -150,7 +150,9 @@ void sample_convinteger(ops_case *c)
             zeros_in(c, w, ops_coin(c) ? out : 1);
         }
     }
-    ops_attr_ints(c, RU_ATTR_pads, (int64_t[]){1, 0, 1, 2}, 4);
+    if (ops_coin(c)) {
+        ops_attr_ints(c, RU_ATTR_pads, (int64_t[]){1, 0, 1, 2}, 4);
+    }
     integers_only(c);
 }
 

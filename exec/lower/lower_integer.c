@@ -3,11 +3,12 @@
  *
  *   sum_k (a[i,k] - z) b[k,j]  =  sum_k a[i,k] b[k,j]  -  z sum_k b[k,j]
  *
- * The first sum is oneDNN's, the last one is computed once. */
+ * The first sum is oneDNN's, the last one is computed once. A convolution is the same over windows,
+ * if its image has been padded with z (world/onnx/onnx_lift_rules.c). */
 #include <math.h>
 #include <string.h>
 
-#include "exec/low/prim.h"
+#include "exec/low/window.h"
 #include "exec/lower/lower_kern.h"
 
 /* -- products ---------------------------------------------------------------------------------- */
@@ -52,26 +53,40 @@ static bool no_zero(const rui_low *lo, const ru_node *n, uint32_t k)
     return zero;
 }
 
-/* Sums of the columns of b [k, cols]. */
-static int32_t *column_sums(rui_low *lo, const int8_t *b, int64_t k, int64_t cols)
+/* Subtract the left zero point's share from the product where it stands: rows of `cols` elements,
+ * of which element j sums the weights at k * step + j * next. */
+static ru_status zero_emit(rui_low *lo, const ru_node *n, int64_t cols, int64_t step, int64_t next)
 {
+    const ru_value *b = &rui_graph(lo)->values[n->in[1].v];
+    int64_t terms = ru_type_count(&b->type) / cols;
+    zero_state *s = rui_keep(lo, (int64_t)sizeof *s);
     int32_t *sums = rui_keep(lo, cols * (int64_t)sizeof *sums);
-    for (int64_t i = 0; sums != NULL && i < k * cols; i++) {
-        sums[i % cols] += b[i];
+    if (s == NULL || sums == NULL || no_zero(lo, n, 2)) {
+        return rui_done(lo);
     }
-    return sums;
+    for (int64_t k = 0; k < terms * cols; k++) {
+        sums[k / terms] += ((const int8_t *)b->data)[k % terms * step + k / terms * next];
+    }
+    *s = (zero_state){.sums = sums,
+                      .rows = ru_type_count(rui_type(lo, n->out[0])) / cols,
+                      .cols = cols,
+                      .sign = rui_type(lo, n->in[0])->dtype == RU_I8};
+    rui_buf bufs[2] = {rui_in_standing(lo, n->out[0]), rui_in_plain(lo, n->in[2])};
+    rui_emit(
+        lo,
+        &(rui_step){
+            .kernel = "kern zero point", .fn = zero_run, .state = s, .bufs = bufs, .n_bufs = 2});
+    return rui_done(lo);
 }
 
-/* The left side is u8 or i8 with one zero point; the right side a constant matrix of i8 around 0.
- */
+/* The left side is u8 or i8 with one zero point; the right side constant i8 around 0. */
 static bool product_fits(const rui_low *lo, const ru_node *n)
 {
     const ru_value *b = &rui_graph(lo)->values[n->in[1].v];
     const ru_type *a = rui_type(lo, n->in[0]);
     bool one = !ru_node_has_in(n, 2) || ru_type_count(rui_type(lo, n->in[2])) == 1;
-    return b->kind == RU_VALUE_CONST && b->data != NULL && b->type.dtype == RU_I8 &&
-           b->type.rank == 2 && a->rank >= 2 && one && no_zero(lo, n, 3) && ru_type_count(a) > 0 &&
-           ru_type_count(&b->type) > 0;
+    return b->kind == RU_VALUE_CONST && b->data != NULL && b->type.dtype == RU_I8 && one &&
+           no_zero(lo, n, 3) && ru_type_count(a) > 0 && ru_type_count(&b->type) > 0;
 }
 
 /* Kernels for CPUs without dot products of bytes may cut sums of pairs to 16 bits. */
@@ -84,7 +99,8 @@ static bool is_exact(rui_low *lo, const_dnnl_primitive_desc_t pd)
 ru_status rui_lower_dnnl_matmul_integer(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
-    if (!product_fits(lo, n)) {
+    if (!product_fits(lo, n) || rui_type(lo, n->in[0])->rank < 2 ||
+        rui_type(lo, n->in[1])->rank != 2) {
         return RU_E_UNSUPPORTED;
     }
     const ru_value *b = &rui_graph(lo)->values[n->in[1].v];
@@ -109,20 +125,62 @@ ru_status rui_lower_dnnl_matmul_integer(rui_low *lo, const ru_node *n, ru_err *e
     rui_prim_buf(&p, DNNL_ARG_WEIGHTS, rui_in_as(lo, n->in[1], &seen, &w), NULL);
     rui_prim_out(&p, DNNL_ARG_DST, n->out[0], &y);
     RU_TRY(rui_prim_emit(&p, "matmul integer"));
-    zero_state *s = rui_keep(lo, (int64_t)sizeof *s);
-    if (s == NULL || no_zero(lo, n, 2)) {
-        return rui_done(lo);
+    return zero_emit(lo, n, cols, cols, 1);
+}
+
+/* Channels last, so that those of a place stand side by side. */
+static dnnl_memory_desc_t channels_last(rui_low *lo, const rui_window *w)
+{
+    dnnl_dims_t strides = {0};
+    int last = w->nsp + 1;
+    strides[1] = 1;
+    strides[last] = w->co;
+    for (int d = last - 1; d > 1; d--) {
+        strides[d] = strides[d + 1] * w->y_dims[d + 1];
     }
-    *s = (zero_state){.sums = column_sums(lo, b->data, k, cols),
-                      .rows = a_dims[0],
-                      .cols = cols,
-                      .sign = ta->dtype == RU_I8};
-    rui_buf bufs[2] = {rui_in_plain(lo, n->out[0]), rui_in_plain(lo, n->in[2])};
-    rui_emit(
-        lo,
-        &(rui_step){
-            .kernel = "kern zero point", .fn = zero_run, .state = s, .bufs = bufs, .n_bufs = 2});
-    return rui_done(lo);
+    strides[0] = strides[2] * w->y_dims[2];
+    return rui_md_strided(lo, w->nsp + 2, w->y_dims, strides, dnnl_s32);
+}
+
+static bool padded(const rui_window *w)
+{
+    bool any = false;
+    for (int d = 0; d < w->nsp; d++) {
+        any = any || w->pad_l[d] != 0 || w->pad_r[d] != 0;
+    }
+    return any;
+}
+
+ru_status rui_lower_dnnl_conv_integer(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    rui_window w;
+    const ru_type *tx = rui_type(lo, n->in[0]), *tw = rui_type(lo, n->in[1]);
+    const ru_type *ty = rui_type(lo, n->out[0]);
+    RU_TRY(rui_window_of(n, tx, tw, ty, false, false, &w));
+    if (!product_fits(lo, n) || ru_type_count(ty) <= 0 || (padded(&w) && !no_zero(lo, n, 2))) {
+        return RU_E_UNSUPPORTED; /* pads stand for the zero point: the reader makes them a Pad */
+    }
+    dnnl_memory_desc_t x = rui_md_any(lo, w.nsp + 2, w.x_dims, rui_dnnl_type(tx->dtype));
+    dnnl_memory_desc_t wt = rui_md_any(lo, w.w_ndims, w.w_dims, dnnl_s8);
+    dnnl_memory_desc_t y = channels_last(lo, &w);
+    dnnl_convolution_desc_t cd;
+    dnnl_status_t st = rui_nn(lo)->dilated_convolution_forward_desc_init(
+        &cd, dnnl_forward_inference, dnnl_convolution_direct, &x, &wt, NULL, &y, w.stride, w.dilate,
+        w.pad_l, w.pad_r);
+    dnnl_primitive_desc_t pd = rui_pd_fast(lo, rui_pd_make(lo, st, &cd, NULL));
+    if (pd == NULL || !is_exact(lo, pd)) {
+        rui_pd_free(lo, pd);
+        return RU_E_UNSUPPORTED;
+    }
+    rui_prim p;
+    dnnl_memory_desc_t want = rui_pd_md(lo, pd, DNNL_ARG_WEIGHTS);
+    rui_prim_begin(&p, lo, pd);
+    rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], NULL);
+    rui_prim_buf(&p, DNNL_ARG_WEIGHTS, rui_in(lo, n->in[1], rui_layout_md(lo, &want)), NULL);
+    rui_prim_out(&p, DNNL_ARG_DST, n->out[0], NULL);
+    RU_TRY(rui_prim_emit(&p, "conv integer"));
+    return zero_emit(lo, n, w.co, 1, ru_type_count(tw) / w.co);
 }
 
 /* -- dynamic quantisation ---------------------------------------------------------------------- */

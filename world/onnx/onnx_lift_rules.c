@@ -132,6 +132,33 @@ static ru_status dft_axis_input(rui_lift *l, ru_err *err)
     return rui_lift_set_in(l, 2, v, err);
 }
 
+/* Pads stand for the zero point, which may be known at the run only: the image is padded with it
+ * before, so that what the convolution sees is the same everywhere. */
+static ru_status convinteger_pads(rui_lift *l, ru_err *err)
+{
+    const rui_onnx_attr *pads = NULL;
+    const ru_type *t = rui_lift_type(l, 0);
+    int64_t all[2 * RU_RANK_MAX] = {0};
+    for (uint32_t k = 0; k < l->n_raw; k++) {
+        bool is = strcmp(l->raw[k].name, "pads") == 0 && l->raw[k].type == RUI_ONNX_INTS;
+        pads = is ? &l->raw[k] : pads;
+    }
+    if (l->n_in < 3 || l->in[2].v == 0 || pads == NULL || t == NULL || t->rank < 3 ||
+        pads->n != 2 * (t->rank - 2)) {
+        return RU_OK; /* nothing to pad with, or pads that the shape rule refuses */
+    }
+    for (uint32_t k = 0; k < pads->n; k++) {
+        if (pads->is[k] < 0) {
+            return RU_OK;
+        }
+        all[k + (k < t->rank - 2 ? 2 : 4)] = pads->is[k];
+    }
+    (void)rui_lift_take(l, "pads");
+    ru_value_id in[3] = {l->in[0], {0}, l->in[2]};
+    RU_TRY(rui_lift_const_i64s(l, all, 2 * t->rank, &in[1], err));
+    return rui_lift_node(l, RU_OP_Pad, in, 3, NULL, 0, &l->in[0], err);
+}
+
 /* Modes have other names since 20. */
 static ru_status gridsample_modes(rui_lift *l, ru_err *err)
 {
@@ -500,6 +527,7 @@ static const struct {
     {"BatchNormalization", 14, batchnorm_old},
     {"BatchNormalization", ALWAYS, batchnorm},
     {"GroupNormalization", 21, groupnorm_per_channel},
+    {"ConvInteger", ALWAYS, convinteger_pads},
     {"DFT", 20, dft_axis_input},
     {"GridSample", 20, gridsample_modes},
     {"Add", 7, broadcast_old},
