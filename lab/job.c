@@ -7,6 +7,8 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "env/memory.h"
+#include "env/self.h"
 #include "lab/job_impl.h"
 
 #define EXIT_MAX_NS INT64_C(5000000)
@@ -405,6 +407,38 @@ static bool shapes(rui_simjob *j)
     return true;
 }
 
+/* A simulation that takes what the machine has would end by the kernel's hand, or end others. */
+static ru_status memory_kept(const rui_simjob *j, ru_time now, ru_err *err)
+{
+    int64_t bytes = ru_self_rss_bytes() - j->memory_first_bytes;
+    if (j->memory_max_bytes <= 0 || bytes <= j->memory_max_bytes) {
+        return RU_OK;
+    }
+    return RU_FAIL(err, RU_E_LIMIT,
+                   "the simulation of %u workers takes more than its %" PRId64
+                   " MiB of memory, %.3f s into the job; give it more or simulate fewer workers",
+                   j->opt->founders + j->opt->joiners, j->memory_max_bytes >> 20,
+                   (double)now.ns * 1e-9);
+}
+
+static void memory_open(rui_simjob *j)
+{
+    int64_t free_bytes = j->opt->memory_max_bytes <= 0 ? ru_memory_free_bytes(&j->arena) : 0;
+    j->memory_first_bytes = ru_self_rss_bytes();
+    j->memory_max_bytes =
+        j->opt->memory_max_bytes > 0 ? j->opt->memory_max_bytes : free_bytes / 4 * 3;
+}
+
+static ru_status after_event(void *self, ru_time now, ru_err *err)
+{
+    enum { EVENTS = 1 << 14 }; /* between two looks at the memory: some milliseconds */
+    rui_simjob *j = self;
+    if (ru_sim_events(j->sim) % EVENTS == 0) {
+        RU_TRY(memory_kept(j, now, err));
+    }
+    return rui_simjob_invariant(j, now, err);
+}
+
 static ru_status start(rui_simjob *j, ru_err *err)
 {
     const ru_sim_job *o = j->opt;
@@ -412,7 +446,7 @@ static ru_status start(rui_simjob *j, ru_err *err)
                                .nodes_max = j->n_max,
                                .events_max = o->events_max,
                                .halves = !o->counted && o->seed % 2 == 1,
-                               .invariant = rui_simjob_invariant,
+                               .invariant = after_event,
                                .invariant_self = j};
     RU_TRY(ru_sim_open(&so, &j->sim, err));
     RU_TRY(rui_simjob_oracle_open(j, err));
@@ -424,6 +458,7 @@ static ru_status start(rui_simjob *j, ru_err *err)
     }
     for (uint32_t k = 0; k < o->founders; k++) {
         RU_TRY(node_add(j, k == 0 ? NULL : j->nodes[0].address, true, k, err));
+        RU_TRY(k % 16 == 0 ? memory_kept(j, (ru_time){0}, err) : RU_OK);
     }
     for (uint32_t k = 0; k < o->joiners; k++) {
         double at = ru_rng_uniform(&j->rng, (double)o->join_from_ns, (double)o->join_to_ns + 1);
@@ -492,6 +527,7 @@ ru_status ru_sim_job_run(const ru_sim_job *job, ru_sim_job_result *into, ru_err 
     ru_map_init(&j.committers, &j.arena, 0);
     j.nodes = RU_NEW(&j.arena, rui_simjob_node, j.n_max);
     RU_CHECK(job->script == NULL || job->counted);
+    memory_open(&j);
     bool fits = j.nodes != NULL && shapes(&j);
     ru_status st = fits ? start(&j, err) : RU_FAIL(err, RU_E_MEM, "no memory for a simulated job");
     if (st == RU_OK) {

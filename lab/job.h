@@ -153,6 +153,9 @@ typedef struct ru_sim_job {
     double join_part;    /* as in ru_elastic_options */
     int64_t probe_bytes; /* of the largest measured sum; 0: as a job without it */
     int64_t time_max_ns; /* virtual; a job still running then is stuck */
+    /* Memory that the process may come to have while the job runs; 0: three quarters of what the
+     * machine has free. */
+    int64_t memory_max_bytes;
     int64_t events_max;
     /* A founder, the first byte says which, also sends what these bytes describe (lab/mad.c):
      * only that nobody crashes is asked for then, and the job ends soon after the last of them. */

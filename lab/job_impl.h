@@ -92,6 +92,7 @@ typedef struct rui_simjob_plan {
 } rui_simjob_plan;
 
 struct rui_simjob {
+    int64_t memory_max_bytes, memory_first_bytes; /* of the process; what it had before */
     const ru_sim_job *opt;
     ru_sim *sim;
     ru_rng rng;

@@ -161,6 +161,25 @@ static void test_every_gradient_is_summed(void **state)
     ru_arena_fini(&a);
 }
 
+/* 32 workers on 100 kB/s: what a simulation may take is a bound, and a sentence tells of it. */
+static void test_memory_has_a_limit(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_world w;
+    ru_sim_world x;
+    ru_sim_job_result r;
+    ru_err err;
+    read_hosts(&a, 3, &w);
+    ru_sim_job job = {.seed = 3, .steps = 3, .founders = 32, .memory_max_bytes = 1 << 20};
+    assert_ok(ru_sim_job_of_world(&w, &a, &job, &x, &err), err);
+    job.nic.bytes_per_s = 1e5;
+    assert_int_equal(ru_sim_job_run(&job, &r, &err), RU_E_LIMIT);
+    assert_non_null(strstr(err.text, "32 workers takes more than its 1 MiB of memory"));
+    ru_arena_fini(&a);
+}
+
 static void test_a_world_without_facts_is_refused(void **state)
 {
     (void)state;
@@ -180,5 +199,5 @@ static void test_a_world_without_facts_is_refused(void **state)
 RU_TESTS(test_sim_world, cmocka_unit_test(test_durations_are_those_of_the_facts),
          cmocka_unit_test(test_a_world_runs_and_repeats),
          cmocka_unit_test(test_workers_of_a_host_share_its_cores),
-         cmocka_unit_test(test_every_gradient_is_summed),
+         cmocka_unit_test(test_every_gradient_is_summed), cmocka_unit_test(test_memory_has_a_limit),
          cmocka_unit_test(test_a_world_without_facts_is_refused))

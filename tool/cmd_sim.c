@@ -195,6 +195,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     ru_sim_job job = {.seed = (uint64_t)ru_cmd_i64(in, "seed"),
                       .steps = ru_cmd_i64(in, "steps"),
                       .batch = ru_cmd_i64(in, "batch"),
+                      .memory_max_bytes = ru_cmd_i64(in, "memory"),
                       .founders = (uint32_t)ru_cmd_i64(in, "workers"),
                       .per_host = is_real ? 1 : (uint32_t)ru_cmd_i64(in, "per-host")};
     RU_TRY(choose(in, &job, err));
@@ -245,6 +246,11 @@ static const ru_opt opts[] = {
      .min = 0,
      .max = WORKERS_MAX,
      .help = "number of workers; 0: as many as in the facts"},
+    {.name = "memory",
+     .type = RU_OPT_SIZE,
+     .def = "0",
+     .help = "largest memory of the simulation, which ends with a sentence beyond it; 0: three "
+             "quarters of what the machine has free"},
     {.name = "trace",
      .type = RU_OPT_TEXT,
      .word = "DIR",
@@ -312,6 +318,7 @@ const ru_cmd rui_cmd_sim = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "66 there is no such run, or it lacks the facts|78 the world file is not valid",
+    .exits = "66 there is no such run, or it lacks the facts|75 the simulation takes more than its "
+             "memory|75 the simulation takes more than its memory|78 the world file is not valid",
     .run = run,
 };
