@@ -45,6 +45,9 @@ RU_MUST_USE ru_status rui_lift_emit(rui_lift *l, ru_err *err);
 bool rui_lift_quant(const char *domain, const char *op, rui_lift *l, ru_status *status,
                     ru_err *err);
 
+/* The rule of MatMulInteger and ConvInteger for constant weights. */
+RU_MUST_USE ru_status rui_lift_integer_weights(rui_lift *l, ru_err *err);
+
 /* -- for rules --------------------------------------------------------------------------------- */
 
 /* The raw attribute of that name, marked as used; NULL when not set. */

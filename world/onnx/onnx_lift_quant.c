@@ -210,6 +210,80 @@ static ru_status qgemm(rui_lift *l, ru_err *err)
     return finish(l, RU_OP_Gemm, in, bias.v != 0 ? 3 : 2, scale, zero, err);
 }
 
+/* -- products of integers -----------------------------------------------------------------------
+ */
+
+static const ru_value *constant_in(const rui_lift *l, uint32_t k)
+{
+    const ru_value *v = k < l->n_in && l->in[k].v != 0 ? ru_graph_value(l->g, l->in[k]) : NULL;
+    return v != NULL && v->kind == RU_VALUE_CONST ? v : NULL;
+}
+
+static int32_t byte_at(const ru_value *v, int64_t k)
+{
+    return v->type.dtype == RU_I8 ? ((const int8_t *)v->data)[k] : ((const uint8_t *)v->data)[k];
+}
+
+/* Weights less their zero point as two i8 whose sum they are; *two: the second is needed. False: a
+ * difference is too large, or the arena is full. */
+static bool halve(rui_lift *l, const ru_value *w, int32_t zero, int8_t **low, int8_t **high,
+                  bool *two)
+{
+    int64_t n = ru_type_count(&w->type);
+    *low = ru_arena_alloc(l->arena, n, 64);
+    *high = ru_arena_alloc(l->arena, n, 64);
+    *two = false;
+    for (int64_t k = 0; *low != NULL && *high != NULL && k < n; k++) {
+        int32_t x = byte_at(w, k) - zero;
+        *two = *two || x < INT8_MIN || x > INT8_MAX;
+        if (x > 2 * INT8_MAX) {
+            return false;
+        }
+    }
+    for (int64_t k = 0; *low != NULL && *high != NULL && k < n; k++) {
+        int32_t x = byte_at(w, k) - zero, part = *two ? (x - (x < 0)) / 2 : x;
+        (*low)[k] = (int8_t)part;
+        (*high)[k] = (int8_t)(x - part);
+    }
+    return *low != NULL && *high != NULL;
+}
+
+/* Kernels take weights of i8 around 0: constant ones with another zero point, or unsigned, become
+ * one such product or the sum of two. */
+ru_status rui_lift_integer_weights(rui_lift *l, ru_err *err)
+{
+    const ru_value *w = constant_in(l, 1), *z = constant_in(l, 3);
+    bool zero_less = l->n_in < 4 || l->in[3].v == 0;
+    bool bytes = w != NULL && w->data != NULL && (w->type.dtype == RU_U8 || w->type.dtype == RU_I8);
+    if (!l->infer || l->n_out_model != 1 || !bytes || (zero_less && w->type.dtype == RU_I8) ||
+        (!zero_less &&
+         (z == NULL || z->type.dtype != w->type.dtype || ru_type_count(&z->type) != 1))) {
+        return RU_OK;
+    }
+    int8_t *low, *high;
+    bool two;
+    ru_type t = w->type;
+    t.dtype = RU_I8;
+    if (!halve(l, w, zero_less ? 0 : byte_at(z, 0), &low, &high, &two)) {
+        return RU_OK;
+    }
+    ru_value_id data = l->in[0], zero = l->n_in > 2 ? l->in[2] : (ru_value_id){0}, part;
+    l->n_in = zero.v != 0 ? 3 : 2;
+    RU_TRY(rui_lift_const(l, &t, low, &l->in[1], err));
+    if (!two) {
+        return RU_OK;
+    }
+    RU_TRY(rui_lift_emit(l, err));
+    part = l->out[0];
+    l->in[0] = data;
+    l->in[2] = zero;
+    l->n_in = zero.v != 0 ? 3 : 2;
+    RU_TRY(rui_lift_const(l, &t, high, &l->in[1], err));
+    RU_TRY(rui_lift_emit(l, err));
+    l->done = true;
+    return rui_lift_node(l, RU_OP_Add, (ru_value_id[]){part, l->out[0]}, 2, NULL, 0, l->out, err);
+}
+
 static const struct {
     const char *domain, *op;
     ru_op as; /* the op of the standard that means the same; NONE: fn writes it */

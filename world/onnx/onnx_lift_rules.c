@@ -528,6 +528,8 @@ static const struct {
     {"BatchNormalization", ALWAYS, batchnorm},
     {"GroupNormalization", 21, groupnorm_per_channel},
     {"ConvInteger", ALWAYS, convinteger_pads},
+    {"ConvInteger", ALWAYS, rui_lift_integer_weights},
+    {"MatMulInteger", ALWAYS, rui_lift_integer_weights},
     {"DFT", 20, dft_axis_input},
     {"GridSample", 20, gridsample_modes},
     {"Add", 7, broadcast_old},
