@@ -103,13 +103,14 @@ static void fact_json(const ru_trace *t, const ru_span_fact *f)
 static void cause_json(const view *v, uint32_t i)
 {
     const ru_cause *c = &v->causes[i];
-    json_t *o =
-        json_pack("{s:s, s:s, s:o, s:I, s:f, s:f, s:s}", "schema", "rubato.trace.cause/1", "kind",
-                  ru_cause_kind_name(c->kind), "rank",
-                  c->trace == RU_STEP_NOBODY ? json_null()
-                                             : json_integer(ru_trace_number(&v->traces[c->trace])),
-                  "since_step", (json_int_t)c->since_step, "factor", c->factor, "cost", c->cost,
-                  "text", v->words[i].text);
+    json_t *o = json_pack(
+        "{s:s, s:s, s:o, s:I, s:f, s:f, s:s, s:o}", "schema", "rubato.trace.cause/1", "kind",
+        ru_cause_kind_name(c->kind), "rank",
+        c->trace == RU_STEP_NOBODY ? json_null()
+                                   : json_integer(ru_trace_number(&v->traces[c->trace])),
+        "since_step", (json_int_t)c->since_step, "factor", c->factor, "cost", c->cost, "text",
+        v->words[i].text, "peer_rank",
+        c->peer == 0 ? json_null() : json_integer(ru_trace_number(&v->traces[c->peer - 1])));
     put_json(o);
 }
 

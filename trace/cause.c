@@ -251,7 +251,7 @@ static ru_status computes(rui_causes *w, ru_err *err)
         if (factor >= slow_min && (w->n > 1 || at > 0)) {
             double cost = w->n > 1 ? compute_cost(w, k, factor, since)
                                    : (1 - 1 / factor) * rui_part_of(w, k, RU_STEP_COMPUTE, since);
-            w->slow[k] = (ru_cause){RU_CAUSE_COMPUTE, k, since, factor, cost, w->n == 1};
+            w->slow[k] = (ru_cause){RU_CAUSE_COMPUTE, k, since, factor, cost, w->n == 1, 0};
         }
     }
     return RU_OK;
@@ -274,7 +274,7 @@ static ru_status inputs(rui_causes *w, ru_err *err)
         double cost = rui_part_of(w, k, RU_STEP_INPUT, since);
         slow += cost >= cost_min;
         rui_cause_name(
-            w, (ru_cause){RU_CAUSE_INPUT, k, since, since > 0 ? exp(jump) : 1, cost, false});
+            w, (ru_cause){RU_CAUSE_INPUT, k, since, since > 0 ? exp(jump) : 1, cost, false, 0});
     }
     if (w->n > 2 && slow == w->n) { /* no rank is special */
         w->causes[found].trace = RU_STEP_NOBODY;
@@ -328,6 +328,9 @@ static bool one_rank_since(const rui_causes *w, int64_t since)
     bool is = false;
     for (uint32_t i = 0; i < w->n_causes; i++) {
         const ru_cause *c = &w->causes[i];
+        if (c->kind == RU_CAUSE_PAUSE) {
+            return true;
+        }
         bool slows = c->kind == RU_CAUSE_COMPUTE || c->kind == RU_CAUSE_SENDER ||
                      c->kind == RU_CAUSE_LINK || c->kind == RU_CAUSE_RECEIVER;
         is = is || (slows && (c->since_step == 0 || rui_same_time(w, c->since_step, since)));
@@ -355,7 +358,7 @@ static ru_status network(rui_causes *w, ru_err *err)
     bool machine = ops >= log(slow_min);
     cost += machine ? (1 - exp(-ops)) * rui_part_of(w, RU_STEP_NOBODY, RU_STEP_COMPUTE, since) : 0;
     rui_cause_name(w, (ru_cause){machine ? RU_CAUSE_MACHINE : RU_CAUSE_NETWORK, RU_STEP_NOBODY,
-                                 since, exp(machine ? ops : jump), cost, true});
+                                 since, exp(machine ? ops : jump), cost, true, 0});
     return RU_OK;
 }
 
@@ -390,7 +393,8 @@ static void starts(rui_causes *w)
         }
         double late = own - rui_median(w->scratch, n);
         if (w->steps[k].n > 0 && late >= start_min_s && last > first && !again(w, k)) {
-            rui_cause_name(w, (ru_cause){RU_CAUSE_START, k, 0, late, late / (last - first), false});
+            rui_cause_name(w,
+                           (ru_cause){RU_CAUSE_START, k, 0, late, late / (last - first), false, 0});
         }
     }
 }
@@ -432,10 +436,12 @@ ru_status ru_trace_causes(const ru_trace *traces, const ru_rank_steps *steps, ui
                     .slow = RU_NEW(arena, ru_cause, n),
                     .scratch = RU_NEW(arena, double, span > n ? span : n),
                     .series = RU_NEW(arena, double, span)};
-    if (w.slow == NULL || w.scratch == NULL || w.series == NULL) {
+    w.paused = RU_NEW(arena, bool, n);
+    if (w.slow == NULL || w.paused == NULL || w.scratch == NULL || w.series == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "the arena for the causes is full");
     }
     RU_TRY(computes(&w, err));
+    RU_TRY(rui_cause_pauses(&w, err));
     RU_TRY(inputs(&w, err));
     if (n > 1) {
         RU_TRY(rui_cause_transfers(&w, err));
@@ -454,10 +460,27 @@ ru_status ru_trace_causes(const ru_trace *traces, const ru_rank_steps *steps, ui
 
 const char *ru_cause_kind_name(ru_cause_kind kind)
 {
-    static const char *const names[] = {"compute",  "input",   "sender",  "link",
-                                        "receiver", "network", "machine", "start"};
+    static const char *const names[] = {"compute", "input",   "sender", "link", "receiver",
+                                        "network", "machine", "start",  "pause"};
     RU_CHECK(kind < RU_ARRAY_LEN(names));
     return names[kind];
+}
+
+/* "Rank 2 sends at 25 % of the others' rate", or with the only rank at the other end. */
+static void put_direction(const ru_cause *c, const ru_trace *traces, const char *who,
+                          const char *verb, ru_text *into)
+{
+    const char *word = strchr(verb, ' ');
+    if (c->peer == 0) {
+        ru_text_putf(into, "%s %.*s at %.0f %% of the others' rate", who, (int)(word - verb), verb,
+                     100 / c->factor);
+        return;
+    }
+    ru_text_putf(
+        into,
+        "%s %s rank %u at %.0f %% of the others' rate (neither has another partner in this "
+        "direction: one of the two ends is slow)",
+        who, verb, ru_trace_number(&traces[c->peer - 1]), 100 / c->factor);
 }
 
 void ru_cause_print(const ru_cause *c, const ru_trace *traces, ru_text *into)
@@ -477,14 +500,14 @@ void ru_cause_print(const ru_cause *c, const ru_trace *traces, ru_text *into)
         ru_text_putf(into, "%s waits for its input", who);
         break;
     case RU_CAUSE_SENDER:
-        ru_text_putf(into, "%s sends at %.0f %% of the others' rate", who, 100 / c->factor);
+        put_direction(c, traces, who, "sends to", into);
         break;
     case RU_CAUSE_LINK:
         ru_text_putf(into, "The link of %s carries %.0f %% of the others' rate in both directions",
                      who, 100 / c->factor);
         break;
     case RU_CAUSE_RECEIVER:
-        ru_text_putf(into, "%s receives at %.0f %% of the others' rate", who, 100 / c->factor);
+        put_direction(c, traces, who, "receives from", into);
         break;
     case RU_CAUSE_NETWORK:
         ru_text_putf(into, "The network takes %.2f times as long as before, on all ranks",
@@ -495,6 +518,12 @@ void ru_cause_print(const ru_cause *c, const ru_trace *traces, ru_text *into)
                      "On all ranks ops take %.2f times as long as before and sums longer too, as "
                      "when other programs use the same processors",
                      c->factor);
+        break;
+    case RU_CAUSE_PAUSE:
+        ru_text_putf(into,
+                     "%s is stopped and continued again and again, as by signals or a paused "
+                     "machine, for %.0f ms at a time",
+                     who, 1e3 * c->factor);
         break;
     case RU_CAUSE_START:
         ru_text_putf(into, "%s started %.1f s later than the others; that is %.0f %% of the run.",

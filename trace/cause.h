@@ -11,6 +11,7 @@
  *   receiver  transfers to it are slow, whoever sends them
  *   network   sums take longer than before, on all ranks, and ops do not
  *   machine   sums and ops take longer than before, on all ranks
+ *   pause     its process stands still again and again, all threads at once
  *   start     it began later than the others that ran then, in its first recording
  *
  * Source: ours; the cut of a series in two is the likelihood ratio of page-1955.
@@ -32,15 +33,20 @@ typedef enum ru_cause_kind {
     RU_CAUSE_NETWORK,
     RU_CAUSE_MACHINE,
     RU_CAUSE_START,
+    RU_CAUSE_PAUSE,
 } ru_cause_kind;
 
 typedef struct ru_cause {
     ru_cause_kind kind;
     uint32_t trace;     /* index of the rank's trace; RU_STEP_NOBODY: all ranks */
     int64_t since_step; /* 0: from the start on */
-    double factor;      /* it takes so many times as long as the others, or as before; START: s */
+    double factor;      /* it takes so many times as long as the others, or as before; START: s;
+                           PAUSE: s of a pause */
     double cost;        /* part of the time of the steps since then; START: of the run */
     bool before;        /* COMPUTE: against the run before, since there is no other rank */
+    uint32_t peer; /* SENDER, RECEIVER: index + 1 of the only trace at the other end, which has no
+                      other partner in that direction: either end may be slow. 0: there are
+                      others */
 } ru_cause;
 
 enum { RU_CAUSES_MAX = 64 };

@@ -21,6 +21,7 @@ typedef struct rui_causes {
     ru_cause *causes;
     uint32_t n_causes;
     ru_cause *slow;  /* [n] ops that take longer than the others'; factor 0: they do not */
+    bool *paused;    /* [n] its process was stopped and continued */
     double *scratch; /* [max(n, n_steps)] */
     double *series;  /* [n_steps] */
 } rui_causes;
@@ -37,6 +38,8 @@ void rui_cause_name(rui_causes *w, ru_cause c);
 /* What the steps from `since` on lost: `part` of rank k (RU_STEP_NOBODY: all) over their wall time.
  */
 double rui_part_of(const rui_causes *w, uint32_t k, ru_step_part part, int64_t since);
+/* Ranks whose process stands still again and again. */
+RU_MUST_USE ru_status rui_cause_pauses(rui_causes *w, ru_err *err);
 /* Slow senders, receivers and links. */
 RU_MUST_USE ru_status rui_cause_transfers(rui_causes *w, ru_err *err);
 

@@ -18,12 +18,12 @@ enum {
     SINCE = 30,
     SAMPLES = 600
 };
-enum { N_OP, N_STEP, N_SUMS, N_INPUT, N_SEND, N_RECV, NAMES };
+enum { N_OP, N_STEP, N_SUMS, N_INPUT, N_SEND, N_RECV, N_LATE, NAMES };
 enum { RING_BYTES = 400000, OP_NS = 6000000 };
 
 static const ru_trace_name names[NAMES] = {
-    {"op", "Gemm"},     {"train", "step"},  {"train", "sums of gradients"},
-    {"train", "input"}, {"send", "normal"}, {"receive", "normal"}};
+    {"op", "Gemm"},     {"train", "step"},     {"train", "sums of gradients"}, {"train", "input"},
+    {"send", "normal"}, {"receive", "normal"}, {"env", "timer late"}};
 
 /* What rank `rank` suffers from step `since` on. */
 typedef struct plant {
@@ -36,6 +36,7 @@ typedef struct plant {
     bool early;     /* its ops take longer from the first step on */
     bool beside;    /* all begin their sums before the ops */
     int64_t input_ns, start_ns;
+    int64_t pause_ns; /* its process stands still so long in every second step, while it computes */
     uint32_t rank;
     int64_t since;
 } plant;
@@ -85,6 +86,10 @@ static void draw_step(run *r, uint32_t n, const plant *p, int64_t step, ru_rng *
                       (on && p->ops > 0 ? p->ops : 1));
         double share = p->shares && it && step >= p->since + 3 ? 1 / p->compute : 1;
         op = (int64_t)((double)op * share);
+        if (it && p->pause_ns > 0 && step % 2 == 0) {
+            put(r, k, N_LATE, RU_REC_ASYNC, now[k] + input, now[k] + input + p->pause_ns, 0, NULL);
+            op += p->pause_ns;
+        }
         put(r, k, N_INPUT, p->shares ? RU_REC_SPAN : RU_REC_WAIT, now[k], now[k] + input,
             p->shares ? (int64_t)(SAMPLES * share) : 0, NULL);
         put(r, k, N_OP, RU_REC_SPAN, now[k] + input, now[k] + input + op, 0, NULL);
@@ -235,8 +240,8 @@ static void test_transfers(void **state)
 {
     (void)state;
     const plant sender = {.out = 4, .rank = 2}, link = {.out = 2, .in = 2, .rank = 1};
-    check(&sender, 4, RU_CAUSE_SENDER, 4, "Rank 2 sends at 2");
-    check(&sender, 6, RU_CAUSE_SENDER, 4, "Rank 2 sends at 2");
+    check(&sender, 4, RU_CAUSE_SENDER, 4, "Rank 2 sends to rank 3 at 2");
+    check(&sender, 6, RU_CAUSE_SENDER, 4, "Rank 2 sends to rank 3 at 2");
     check(&link, 5, RU_CAUSE_LINK, 2, "in both directions");
     const plant later = {.out = 4, .rank = 2, .since = SINCE},
                 half = {.out = 2, .in = 2, .rank = 1, .since = SINCE};
@@ -386,9 +391,27 @@ static void test_late_start(void **state)
     }
 }
 
+/* A process that is stopped for 120 ms of every second step: not a slow processor, not a slow link.
+ */
+static void test_pauses(void **state)
+{
+    (void)state;
+    const plant p = {.pause_ns = 120000000, .rank = 2, .since = SINCE};
+    check(&p, 4, RU_CAUSE_PAUSE, 0.12, "for 120 ms at a time since step");
+}
+
+/* In a ring each rank has one partner in each direction: both ends are named. */
+static void test_ring_names_both_ends(void **state)
+{
+    (void)state;
+    const plant p = {.out = 4, .rank = 1, .since = SINCE};
+    check(&p, 4, RU_CAUSE_SENDER, 4, "Rank 1 sends to rank 2 at");
+}
+
 #define T(f) cmocka_unit_test(f)
-RU_TESTS(trace_cause, T(test_clean), T(test_slow_rank), T(test_slow_rank_with_less_work),
-         T(test_slow_alone), T(test_slow_disk), T(test_transfers), T(test_link_in_turns),
-         T(test_link_with_bursts), T(test_link_of_slow_rank), T(test_slow_rank_beside_sums),
+RU_TESTS(trace_cause, T(test_clean), T(test_pauses), T(test_ring_names_both_ends),
+         T(test_slow_rank), T(test_slow_rank_with_less_work), T(test_slow_alone), T(test_slow_disk),
+         T(test_transfers), T(test_link_in_turns), T(test_link_with_bursts),
+         T(test_link_of_slow_rank), T(test_slow_rank_beside_sums),
          T(test_slow_rank_with_slow_transfers), T(test_rare_transfers), T(test_network),
          T(test_machine), T(test_again), T(test_late_start))

@@ -339,6 +339,31 @@ static bool both_slow(rates *r, uint32_t k, int64_t *at)
            fmin(level[0], level[1]) >= similar_min * fmax(level[0], level[1]);
 }
 
+/* The only rank that k sends to, or receives from, when it too has no other partner in that
+ * direction, as in a ring: index + 1, else 0. */
+static uint32_t only_peer(const rates *r, uint32_t k, bool out)
+{
+    const double nearly_all = 0.9;
+    uint32_t n = r->w->n, best = 0;
+    double own = 0, most = 0, others = 0;
+    for (uint32_t j = 0; j < n; j++) {
+        double bytes = 0;
+        for (int64_t bin = 0; bin < r->n_bins; bin++) {
+            bytes += r->moved[((size_t)bin * n + (out ? k : j)) * n + (out ? j : k)].bytes;
+        }
+        own += bytes;
+        best = bytes > most ? j + 1 : best;
+        most = bytes > most ? bytes : most;
+    }
+    for (uint32_t j = 0; best > 0 && j < n; j++) {
+        for (int64_t bin = 0; bin < r->n_bins; bin++) {
+            others +=
+                r->moved[((size_t)bin * n + (out ? j : best - 1)) * n + (out ? best - 1 : j)].bytes;
+        }
+    }
+    return most >= nearly_all * own && most >= nearly_all * others ? best : 0;
+}
+
 /* Does rank k send, or receive, more slowly than others, at least at the end? */
 static void judge(rates *r, uint32_t k, ru_cause_kind kind)
 {
@@ -359,7 +384,8 @@ static void judge(rates *r, uint32_t k, ru_cause_kind kind)
     if (slow->factor > 0 && same && exp(level) < RUI_SLOW_ALSO * slow->factor) {
         slow->cost += cost; /* a slow processor handles its transfers slowly too */
     } else {
-        rui_cause_name(w, (ru_cause){kind, k, since, exp(level), cost, false});
+        uint32_t peer = kind == RU_CAUSE_LINK ? 0 : only_peer(r, k, kind == RU_CAUSE_SENDER);
+        rui_cause_name(w, (ru_cause){kind, k, since, exp(level), cost, false, peer});
     }
     explained(r, k, kind);
 }
@@ -373,6 +399,7 @@ static void join_directions(rui_causes *w)
             const ru_cause *in = &w->causes[j];
             if (in->kind == RU_CAUSE_RECEIVER && in->trace == out->trace) {
                 out->kind = RU_CAUSE_LINK;
+                out->peer = 0;
                 bool later = in->since_step > out->since_step,
                      same = rui_same_time(w, in->since_step, out->since_step);
                 out->since_step = later != same ? in->since_step : out->since_step;
@@ -401,6 +428,11 @@ ru_status rui_cause_transfers(rui_causes *w, ru_err *err)
         return RU_FAIL(err, RU_E_LIMIT, "the arena for the causes is full");
     }
     RU_TRY(collect(&r, err));
+    for (uint32_t k = 0; k < w->n; k++) {
+        if (w->paused[k]) {
+            explained(&r, k, RU_CAUSE_LINK);
+        }
+    }
     for (uint32_t o = 0; o < RU_ARRAY_LEN(order); o++) {
         for (uint32_t k = 0; k < w->n; k++) {
             judge(&r, k, order[o]);
