@@ -258,6 +258,7 @@ void ru_sparse_close(ru_sparse_file *f)
     rui_buf_free(&f->col);
     rui_buf_free(&f->value);
     rui_buf_free(&f->label);
+    rui_buf_free(&f->lines);
     rui_buf_free(&f->names);
     ru_map_fini(&f->words);
     free(f);
@@ -330,4 +331,19 @@ void ru_sparse_part(const ru_sparse_file *f, int64_t first, int64_t rows, ru_spa
         .value = f->value.p,
         .label = label != NULL ? label + first : NULL,
     };
+}
+
+int64_t ru_sparse_lines(const ru_sparse_file *f)
+{
+    return f->lines.n / (int64_t)sizeof(rui_sparse_at);
+}
+
+void ru_sparse_line(const ru_sparse_file *f, int64_t line, int64_t begin[2], ru_sparse *out)
+{
+    RU_CHECK(line >= 0 && line < ru_sparse_lines(f));
+    const rui_sparse_at *at = (const rui_sparse_at *)f->lines.p + line;
+    ru_sparse_part(f, at->row, 1, out);
+    begin[0] = at->entry;
+    begin[1] = at->entry + 1;
+    out->begin = begin;
 }

@@ -46,6 +46,7 @@ typedef struct ru_sparse_options {
     uint32_t numbers;   /* ru_sparse_numbers; a test set has its training set's */
     const char *words;  /* text: vocabulary, a word a line, in place of one of its own; view */
     const char *label;  /* csv: column name or number; NULL: last, if the app wants labels */
+    bool lines;         /* ratings: remember the order of the lines */
     bool labels;        /* the app wants labels: a format or file without them is refused */
 } ru_sparse_options;
 
@@ -68,6 +69,12 @@ const char *ru_sparse_col_name(const ru_sparse_file *f, int64_t col); /* a word;
 /* Rows 0 .. parts - 1 cut so that entries are balanced: part p is first[p] .. first[p + 1] - 1.
  * Pure: every process finds the same cut. Shape: first [parts + 1]. */
 void ru_sparse_cut(const ru_sparse_file *f, uint32_t parts, int64_t *first);
+
+/* Lines of a file of ratings whose order was remembered; 0: none were. */
+int64_t ru_sparse_lines(const ru_sparse_file *f);
+/* User and item of line `line`, from 0, as a row of one entry (the first with both). View until
+ * close, begin until the caller's `begin` goes. */
+void ru_sparse_line(const ru_sparse_file *f, int64_t line, int64_t begin[2], ru_sparse *out);
 
 /* Rows first .. first + rows - 1, which must be there. Cost: O(1). */
 void ru_sparse_part(const ru_sparse_file *f, int64_t first, int64_t rows, ru_sparse *out);

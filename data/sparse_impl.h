@@ -22,9 +22,14 @@ struct ru_sparse_file {
     rui_buf col;      /* uint32_t [entries] */
     rui_buf value;    /* float [entries] */
     rui_buf label;    /* float [rows] or empty */
+    rui_buf lines;    /* rui_sparse_at of each line of ratings, or empty */
     ru_map words;     /* word -> column */
     rui_buf names;    /* const char * [words.n]: the keys of `words` */
 };
+
+typedef struct rui_sparse_at {
+    int64_t row, entry;
+} rui_sparse_at;
 
 typedef struct rui_place {
     const char *path;

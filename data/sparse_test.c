@@ -167,6 +167,39 @@ static void test_dense_and_cut(void **state)
     ru_sparse_close(f);
 }
 
-RU_TESTS(data_sparse, cmocka_unit_test(test_libsvm), cmocka_unit_test(test_ratings),
-         cmocka_unit_test(test_bag_of_words), cmocka_unit_test(test_text),
-         cmocka_unit_test(test_dense_and_cut))
+/* Each line of ratings is found again, in the order of the file, whatever that is. */
+static void test_lines_of_ratings(void **state)
+{
+    (void)state;
+    static const int64_t want[][3] = {{25, 54, 1}, {17, 66, 4}, {3, 2, 5},
+                                      {17, 66, 2}, {3, 1, 1},   {3, 2, 5}};
+    char path[64];
+    (void)snprintf(path, sizeof path, "/tmp/rubato-test-%ld-lines", (long)getpid());
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(want); k++) {
+        (void)fprintf(f, "%d\t%d\t%d\n", (int)want[k][0], (int)want[k][1], (int)want[k][2]);
+    }
+    assert_int_equal(fclose(f), 0);
+    const char *paths[] = {path};
+    const ru_sparse_options opt = {
+        .format = "ratings", .paths = paths, .n_paths = 1, .lines = true};
+    ru_sparse_file *file;
+    ru_err err = {0};
+    assert_ok(ru_sparse_open(&opt, &file, &err), err);
+    assert_int_equal(ru_sparse_lines(file), RU_ARRAY_LEN(want));
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(want); k++) {
+        int64_t begin[2];
+        ru_sparse one;
+        ru_sparse_line(file, k, begin, &one);
+        assert_true(one.rows == 1 && one.begin[1] == one.begin[0] + 1);
+        assert_int_equal(one.first + 1, want[k][0]);
+        assert_int_equal(one.col[one.begin[0]] + 1, want[k][1]);
+    }
+    ru_sparse_close(file);
+    (void)unlink(path);
+}
+
+RU_TESTS(data_sparse, cmocka_unit_test(test_lines_of_ratings), cmocka_unit_test(test_libsvm),
+         cmocka_unit_test(test_ratings), cmocka_unit_test(test_bag_of_words),
+         cmocka_unit_test(test_text), cmocka_unit_test(test_dense_and_cut))

@@ -98,6 +98,30 @@ static ru_status into_rows(triples *t, ru_sparse_file *f, uint32_t base, ru_err 
     return st;
 }
 
+/* Where the lines are now: the first entry of the user with that item. */
+static ru_status keep_lines(const triples *t, ru_sparse_file *f, uint32_t base, ru_err *err)
+{
+    const triple *from = t->at.p;
+    const int64_t *begin = f->begin.p;
+    const uint32_t *col = f->col.p;
+    int64_t n = t->at.n / (int64_t)sizeof *from;
+    rui_sparse_at *at = rui_buf_push(&f->lines, n * (int64_t)sizeof *at);
+    if (at == NULL) {
+        return rui_no_memory(err, "lines", n * (int64_t)sizeof *at);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = from[i].row - base, lo = begin[row], hi = begin[row + 1] - 1;
+        uint32_t want = from[i].col - base;
+        while (lo < hi) { /* the first that is not less */
+            int64_t mid = lo + (hi - lo) / 2;
+            lo = col[mid] < want ? mid + 1 : lo;
+            hi = col[mid] < want ? hi : mid;
+        }
+        at[i] = (rui_sparse_at){row, lo};
+    }
+    return RU_OK;
+}
+
 /* -- ratings ----------------------------------------------------------------------------------- */
 
 static char separator_of(ru_str line)
@@ -184,6 +208,9 @@ ru_status rui_sparse_ratings(ru_sparse_file *f, const ru_sparse_options *opt, ru
     }
     if (st == RU_OK) {
         st = into_rows(&t, f, f->numbers == RU_NUMBERS_FROM_1, err);
+    }
+    if (st == RU_OK && opt->lines) {
+        st = keep_lines(&t, f, f->numbers == RU_NUMBERS_FROM_1, err);
     }
     rui_buf_free(&t.at);
     return st;

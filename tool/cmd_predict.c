@@ -467,7 +467,7 @@ static ru_status run_app(ru_cmd_in *in, ru_err *err)
     RU_TRY(ru_app_model_open(in->args[0], n > 0 ? paths : from_stdin, n > 0 ? n : 1, in->arena, &m,
                              err));
     ru_status st = RU_OK;
-    for (int64_t r = 0; r < ru_sparse_rows(m.data) && st == RU_OK; r++) {
+    for (int64_t r = 0; r < ru_app_model_rows(&m) && st == RU_OK; r++) {
         ru_arena_mark mark = ru_arena_mark_get(in->arena);
         ru_text t = ru_text_arena(in->arena);
         st = ru_app_model_predict(&m, r, &t, err);

@@ -58,6 +58,8 @@ RU_MUST_USE ru_status ru_app_model_open(const char *path, const char *const *pat
                                         ru_err *err);
 void ru_app_model_close(ru_app_model *m); /* accepts zeroed memory */
 RU_MUST_USE ru_status ru_app_model_eval(const ru_app_model *m, ru_metrics *metrics, ru_err *err);
+/* Rows to predict, in the order of the data: of ratings its lines. */
+int64_t ru_app_model_rows(const ru_app_model *m);
 /* Prediction of row `row` as text. */
 RU_MUST_USE ru_status ru_app_model_predict(const ru_app_model *m, int64_t row, ru_text *out,
                                            ru_err *err);

@@ -51,6 +51,7 @@ static ru_status open_model(const char *path, const char *const *paths, uint32_t
         .cols = m->ckpt.cols,
         .numbers = (uint32_t)m->ckpt.numbers,
         .words = m->ckpt.words,
+        .lines = true,
     };
     RU_TRY(ru_app_job_data(&m->file, n_paths > 0 ? paths : m->file.job->data.test.at,
                            n_paths > 0 ? n_paths : m->file.job->data.test.n, &like, &m->data, err));
@@ -97,6 +98,12 @@ ru_status ru_app_model_eval(const ru_app_model *m, ru_metrics *metrics, ru_err *
     return ru_app_eval(m->file.ops, m->self, &m->state, m->data, metrics, err);
 }
 
+int64_t ru_app_model_rows(const ru_app_model *m)
+{
+    int64_t lines = ru_sparse_lines(m->data);
+    return lines > 0 ? lines : ru_sparse_rows(m->data);
+}
+
 ru_status ru_app_model_predict(const ru_app_model *m, int64_t row, ru_text *out, ru_err *err)
 {
     const float *tables[RU_APP_TABLES_MAX] = {0};
@@ -107,6 +114,11 @@ ru_status ru_app_model_predict(const ru_app_model *m, int64_t row, ru_text *out,
         return RU_FAIL(err, RU_E_UNSUPPORTED, "app %s has no predictions", m->file.ops->name);
     }
     ru_sparse all;
+    int64_t begin[2];
+    if (ru_sparse_lines(m->data) > 0) {
+        ru_sparse_line(m->data, row, begin, &all);
+        return ru_app_call_predict(m->file.ops, m->self, tables, &all, 0, out, err);
+    }
     ru_sparse_part(m->data, 0, ru_sparse_rows(m->data), &all);
     return ru_app_call_predict(m->file.ops, m->self, tables, &all, row, out, err);
 }

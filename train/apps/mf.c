@@ -33,7 +33,8 @@ typedef struct mf {
     int64_t users, items;
     uint32_t width, blocks;
     float mean;
-    int64_t *cut; /* [executors + 1] blocks of items with as many ratings each */
+    uint32_t base; /* number of the first user and item in the files */
+    int64_t *cut;  /* [executors + 1] blocks of items with as many ratings each */
 } mf;
 
 typedef struct block {
@@ -101,6 +102,7 @@ static ru_status mf_open(const ru_app_setup *setup, void **self, ru_err *err)
     m->items = setup->cols;
     m->width = (uint32_t)(m->set.rank + 7) / 8 * 8;
     m->blocks = setup->executors;
+    m->base = ru_sparse_numbered(setup->data) == RU_NUMBERS_FROM_1;
     ru_sparse all;
     ru_sparse_part(setup->data, 0, ru_sparse_rows(setup->data), &all);
     int64_t n = all.begin[all.rows] - all.begin[0];
@@ -451,15 +453,16 @@ static uint32_t mf_metrics(const void *self, const double *sums, ru_app_metric *
     return 1;
 }
 
-/* "user item value" of every pair that the row has. */
+/* "user item value" of every pair that the row has, with the numbers of the files. */
 static ru_status mf_predict(const void *self, const float *const *tables, const ru_sparse *part,
                             int64_t row, ru_text *out, ru_err *err)
 {
     (void)err;
     const mf *m = self;
     for (int64_t i = part->begin[row]; i < part->begin[row + 1]; i++) {
-        ru_text_putf(out, "%s%lld %u %.4f", out->n > 0 ? "\n" : "", (long long)(part->first + row),
-                     part->col[i], predicted(m, tables, part->first + row, part->col[i]));
+        ru_text_putf(out, "%s%lld %u %.4f", out->n > 0 ? "\n" : "",
+                     (long long)(part->first + row + m->base), part->col[i] + m->base,
+                     predicted(m, tables, part->first + row, part->col[i]));
     }
     return RU_OK;
 }
