@@ -147,7 +147,8 @@ static const ru_conf_field fields[] = {
          "trees: boosted trees on what is known at the opening (XGBoost); history: records of "
          "groups; first-fit: every file that fits; cachesack: groups by density; lifetime: files "
          "with short lives; category, hash, true-class: classes by trees, at random, or the true "
-         "ones; hindsight: the limits that were best afterwards; oracle: everything is known"},
+         "ones; hindsight: the limits that were best afterwards; oracle: everything is known, "
+         "taken greedily by true saving, which is no bound"},
 };
 
 static const ru_conf_table table = {.name = "storage",
