@@ -150,6 +150,11 @@ ru_status rui_shape_convint8(const rui_infer *c)
     }
     RU_TRY(window_read(c, x->rank, k->dims + 2, &w));
     ru_type t = {.rank = x->rank, .dims = {x->dims[0], k->dims[0]}};
+    int64_t group = ru_node_int(&c->n, RU_ATTR_group, 1);
+    if (!may_equal(ru_dim_mul(k->dims[1], group), x->dims[1]) || k->dims[0] % group != 0) {
+        return rui_infer_fail(c, "channels do not match the weights in %lld groups",
+                              (long long)group);
+    }
     RU_TRY(int8_result(c, k->dims[0], &t));
     for (uint32_t i = 0; i < w.n; i++) {
         RU_TRY(window_out(c, &w, i, x->dims[i + 2], &t.dims[i + 2]));
@@ -239,6 +244,9 @@ ru_status rui_shape_convtranspose(const rui_infer *c)
     for (uint32_t i = 0; i < w.n; i++) {
         int64_t in = x->dims[i + 2];
         int64_t grown = ru_dim_mul(in, w.s[i]);
+        if (grown == RU_DIM_UNKNOWN) {
+            return rui_infer_fail(c, "axis %u of the output would be too large", i + 2);
+        }
         int64_t add = extra[i] + (w.k[i] - 1) * w.d[i] + 1 - w.s[i] - w.lo[i] - w.hi[i];
         bool same = strncmp(w.auto_pad, "SAME", 4) == 0;
         if (shape != NULL) {
@@ -268,6 +276,38 @@ ru_status rui_shape_convgradw(const rui_infer *c)
     return RU_OK;
 }
 
+/* Pads are smaller than the kernel, and every window holds an element: what holds none has neither
+ * a maximum nor a mean. `n` windows over axis i of size `in`. */
+static ru_status pool_check(const rui_infer *c, const window *w, uint32_t i, int64_t in, int64_t n)
+{
+    if (strcmp(w->auto_pad, "NOTSET") != 0) {
+        return RU_OK;
+    }
+    if (w->lo[i] >= w->k[i] || w->hi[i] >= w->k[i]) {
+        return rui_infer_fail(c,
+                              "pads %lld and %lld of axis %u must be smaller than its kernel %lld",
+                              (long long)w->lo[i], (long long)w->hi[i], i + 2, (long long)w->k[i]);
+    }
+    int64_t reach = (w->k[i] - 1) * w->d[i];
+    bool known = !ru_dim_is_symbolic(in) && !ru_dim_is_symbolic(n);
+    for (int64_t o = 0; known && o < n; o++) {
+        int64_t first = o * w->s[i] - w->lo[i], held = 0;
+        if (first >= 0 && first < in) { /* so do all up to the right end */
+            int64_t last = (in - 1 + w->lo[i]) / w->s[i];
+            o = last > o ? last : o;
+            continue;
+        }
+        for (int64_t at = first; at <= first + reach && at < in && held == 0; at += w->d[i]) {
+            held = at >= 0 ? 1 : 0;
+        }
+        if (held == 0) {
+            return rui_infer_fail(c, "window %lld of axis %u would hold nothing but padding",
+                                  (long long)o, i + 2);
+        }
+    }
+    return RU_OK;
+}
+
 ru_status rui_shape_pool(const rui_infer *c)
 {
     const ru_type *x = rui_in(c, 0);
@@ -276,6 +316,7 @@ ru_status rui_shape_pool(const rui_infer *c)
     ru_type t = *x;
     for (uint32_t i = 0; i < w.n; i++) {
         RU_TRY(window_out(c, &w, i, x->dims[i + 2], &t.dims[i + 2]));
+        RU_TRY(pool_check(c, &w, i, x->dims[i + 2], t.dims[i + 2]));
     }
     rui_set_out(c, 0, &t);
     return RU_OK;
@@ -344,7 +385,11 @@ static ru_status resize_sizes(const rui_infer *c, const int64_t *axes, uint32_t 
     for (uint32_t i = 0; !stretch && sizes != NULL && i < n_axes; i++) {
         uint32_t a;
         RU_TRY(listed_axis(c, axes, i, t->rank, &a));
-        t->dims[a] = (int64_t)floor(scale * (double)t->dims[a] + 0.5);
+        double made = floor(scale * (double)t->dims[a] + 0.5);
+        if (!(made >= 0.0 && made < 1e15)) {
+            return rui_infer_fail(c, "axis %u of the output would be too large or negative", a);
+        }
+        t->dims[a] = (int64_t)made;
     }
     return RU_OK;
 }
@@ -367,12 +412,36 @@ static ru_status resize_scales(const rui_infer *c, const int64_t *axes, uint32_t
         if (scales != NULL && ru_dim_is_symbolic(d) && fabs(scales[i] - r) < 1e-9) {
             t->dims[a] = ru_dim_mul(d, (int64_t)r);
         } else if (scales != NULL && !ru_dim_is_symbolic(d)) {
-            t->dims[a] = (int64_t)floor((double)d * scales[i]);
+            double made = floor((double)d * scales[i]);
+            if (!(made < 1e15)) {
+                return rui_infer_fail(c, "axis %u of the output would be too large", a);
+            }
+            t->dims[a] = (int64_t)made;
         } else {
             RU_TRY(rui_dim_fresh(c, 0, a, &t->dims[a]));
         }
     }
     return RU_OK;
+}
+
+/* The lists that are used have one entry for each axis (roi: first and last). */
+static ru_status resize_lists(const rui_infer *c, uint32_t n_axes)
+{
+    const ru_type *roi = rui_in(c, 1), *scales = rui_in(c, 2), *sizes = rui_in(c, 3);
+    const char *mode = ru_node_str(&c->n, RU_ATTR_coordinate_transformation_mode, "half_pixel");
+    bool cut = strcmp(mode, "tf_crop_and_resize") == 0;
+    if (cut && (roi == NULL || !may_equal(roi->dims[0], 2 * (int64_t)n_axes))) {
+        return rui_infer_fail(c, "tf_crop_and_resize needs a roi of %u entries", 2 * n_axes);
+    }
+    if (scales != NULL && sizes != NULL) {
+        return rui_infer_fail(c, "scales and sizes are both given; only one may be");
+    }
+    const ru_type *used = sizes != NULL ? sizes : scales;
+    return used == NULL || may_equal(used->dims[0], n_axes)
+               ? RU_OK
+               : rui_infer_fail(c, "%s has %lld entries, expected %u",
+                                sizes != NULL ? "sizes" : "scales", (long long)used->dims[0],
+                                n_axes);
 }
 
 ru_status rui_shape_resize(const rui_infer *c)
@@ -383,6 +452,7 @@ ru_status rui_shape_resize(const rui_infer *c)
     if (axes == NULL) {
         n_axes = t.rank;
     }
+    RU_TRY(resize_lists(c, n_axes));
     if (ru_node_has_in(&c->n, 3)) {
         RU_TRY(resize_sizes(c, axes, n_axes, &t));
     } else if (ru_node_has_in(&c->n, 2)) {
@@ -442,12 +512,34 @@ ru_status rui_shape_batchnormtrain(const rui_infer *c)
     return RU_OK;
 }
 
+ru_status rui_shape_groupnorm(const rui_infer *c)
+{
+    const ru_type *x = rui_in(c, 0);
+    int64_t groups = ru_node_int(&c->n, RU_ATTR_num_groups, 0);
+    if (groups < 1 || (!ru_dim_is_symbolic(x->dims[1]) && x->dims[1] % groups != 0)) {
+        return rui_infer_fail(c, "%lld channels do not form %lld groups (attribute num_groups)",
+                              (long long)x->dims[1], (long long)groups);
+    }
+    rui_set_out(c, 0, x);
+    return RU_OK;
+}
+
 ru_status rui_shape_layernorm(const rui_infer *c)
 {
     ru_type t = *rui_in(c, 0);
     uint32_t axis;
     RU_TRY(rui_axis(c, ru_node_int(&c->n, RU_ATTR_axis, -1), t.rank, &axis));
     rui_set_out(c, 0, &t);
+    for (uint32_t k = 1; k <= 2; k++) { /* they broadcast to the axes that are normalised */
+        const ru_type *s = rui_in(c, k);
+        uint32_t more = s != NULL && s->rank > t.rank - axis ? s->rank - (t.rank - axis) : 0;
+        for (uint32_t i = 0; i < more; i++) {
+            if (s->dims[i] != 1) {
+                return rui_infer_fail(c, "input %u must have the shape of axes %u.. of the input",
+                                      k, axis);
+            }
+        }
+    }
     for (uint32_t i = axis; i < t.rank; i++) {
         t.dims[i] = 1;
     }

@@ -29,6 +29,26 @@ ru_status rui_shape_gather(const rui_infer *c)
     return RU_OK;
 }
 
+/* Indices of ranks of the data reach no further than it, but along the axis. */
+static ru_status elements_check(const rui_infer *c, const ru_type *x, const ru_type *idx,
+                                uint32_t axis)
+{
+    if (idx->rank != x->rank) {
+        return rui_infer_fail(c, "indices have rank %u, expected the %u of the data", idx->rank,
+                              x->rank);
+    }
+    for (uint32_t i = 0; i < x->rank; i++) {
+        if (i != axis && idx->dims[i] > x->dims[i] && x->dims[i] >= 0) {
+            return rui_infer_fail(c, "axis %u of the indices is %lld, the data's %lld", i,
+                                  (long long)idx->dims[i], (long long)x->dims[i]);
+        }
+    }
+    if (x->dims[axis] == 0 && ru_type_count(idx) > 0) {
+        return rui_infer_fail(c, "axis %u of the data is empty: no index names an element", axis);
+    }
+    return RU_OK;
+}
+
 ru_status rui_shape_gatherelements(const rui_infer *c)
 {
     const ru_type *x = rui_in(c, 0);
@@ -38,8 +58,71 @@ ru_status rui_shape_gatherelements(const rui_infer *c)
     if (t.rank != x->rank || !ru_dtype_is_int(t.dtype)) {
         return rui_infer_fail(c, "indices must be integers of the input's rank");
     }
+    RU_TRY(elements_check(c, x, &t, axis));
     t.dtype = x->dtype;
     rui_set_out(c, 0, &t);
+    return RU_OK;
+}
+
+ru_status rui_shape_scatterelements(const rui_infer *c)
+{
+    const ru_type *x = rui_in(c, 0), *idx = rui_in(c, 1);
+    uint32_t axis;
+    RU_TRY(rui_axis(c, ru_node_int(&c->n, RU_ATTR_axis, 0), x->rank, &axis));
+    RU_TRY(elements_check(c, x, idx, axis));
+    rui_set_out(c, 0, x);
+    return RU_OK;
+}
+
+/* data [...], indices [.., depth], updates [..] + what `depth` indices leave of the data's shape */
+ru_status rui_shape_scatternd(const rui_infer *c)
+{
+    const ru_type *x = rui_in(c, 0), *idx = rui_in(c, 1), *u = rui_in(c, 2);
+    int64_t depth = idx->dims[idx->rank - 1];
+    if (depth < 1 || depth > (int64_t)x->rank) {
+        return rui_infer_fail(c, "the last axis of the indices is %lld, expected 1..%u",
+                              (long long)depth, x->rank);
+    }
+    ru_type want = {.dtype = x->dtype};
+    bool fits = idx->rank - 1 + x->rank - (uint32_t)depth == u->rank;
+    for (uint32_t i = 0; fits && i + 1 < idx->rank; i++) {
+        want.dims[want.rank++] = idx->dims[i];
+    }
+    for (uint32_t i = (uint32_t)depth; fits && i < x->rank; i++) {
+        want.dims[want.rank++] = x->dims[i];
+    }
+    for (uint32_t i = 0; fits && i < u->rank; i++) {
+        fits = want.dims[i] == u->dims[i] || ru_dim_is_symbolic(want.dims[i]) ||
+               ru_dim_is_symbolic(u->dims[i]);
+    }
+    for (uint32_t i = 0; i < (uint32_t)depth; i++) {
+        if (x->dims[i] == 0 && ru_type_count(idx) > 0) {
+            return rui_infer_fail(c, "axis %u of the data is empty: no index names a place", i);
+        }
+    }
+    if (!fits) {
+        return rui_infer_fail(c,
+                              "input 2, the updates, must have the shape of the indices without "
+                              "its last axis and then axes %lld.. of the data",
+                              (long long)depth);
+    }
+    rui_set_out(c, 0, x);
+    return RU_OK;
+}
+
+ru_status rui_shape_reversesequence(const rui_infer *c)
+{
+    const ru_type *x = rui_in(c, 0), *lens = rui_in(c, 1);
+    int64_t batch = ru_node_int(&c->n, RU_ATTR_batch_axis, 1);
+    int64_t time = ru_node_int(&c->n, RU_ATTR_time_axis, 0);
+    if (batch == time) {
+        return rui_infer_fail(c, "batch_axis and time_axis are both %lld", (long long)batch);
+    }
+    if (lens->dims[0] >= 0 && x->dims[batch] >= 0 && lens->dims[0] != x->dims[batch]) {
+        return rui_infer_fail(c, "%lld lengths do not fit a batch of %lld",
+                              (long long)lens->dims[0], (long long)x->dims[batch]);
+    }
+    rui_set_out(c, 0, x);
     return RU_OK;
 }
 
@@ -51,6 +134,12 @@ ru_status rui_shape_gathernd(const rui_infer *c)
     int64_t depth = idx->rank > 0 ? idx->dims[idx->rank - 1] : -1;
     if (b < 0 || b >= (int64_t)idx->rank || depth < 1 || depth > (int64_t)x->rank - b) {
         return rui_infer_fail(c, "the last axis of the indices does not fit the input");
+    }
+    for (uint32_t i = 0; i < (uint32_t)b; i++) {
+        if (idx->dims[i] >= 0 && x->dims[i] >= 0 && idx->dims[i] != x->dims[i]) {
+            return rui_infer_fail(c, "batch axis %u is %lld in the indices, %lld in the data", i,
+                                  (long long)idx->dims[i], (long long)x->dims[i]);
+        }
     }
     int64_t rank = (int64_t)idx->rank - 1 + (int64_t)x->rank - depth - b;
     if (rank > RU_RANK_MAX) {

@@ -318,6 +318,17 @@ ru_status rui_shape_reduce(const rui_infer *c)
     return RU_OK;
 }
 
+ru_status rui_shape_cumsum(const rui_infer *c)
+{
+    uint32_t n, axis;
+    const int64_t *known = rui_known_numbers(c, 1, &n);
+    if (known != NULL) {
+        RU_TRY(rui_axis(c, known[0], rui_in(c, 0)->rank, &axis));
+    }
+    rui_set_out(c, 0, rui_in(c, 0));
+    return RU_OK;
+}
+
 ru_status rui_shape_argmax(const rui_infer *c)
 {
     const ru_type *x = rui_in(c, 0);
@@ -440,6 +451,17 @@ static ru_status rnn_read(const rui_infer *c, const ru_type *x, const ru_type *w
     return RU_OK;
 }
 
+/* One function for each gate that has one and each direction; their numbers, where they take any.
+ */
+static ru_status activations_check(const rui_infer *c, int64_t want)
+{
+    const ru_attr *a = ru_node_attr(&c->n, RU_ATTR_activations);
+    return a == NULL || (int64_t)a->n == want
+               ? RU_OK
+               : rui_infer_fail(c, "attribute activations has %u entries, expected %lld", a->n,
+                                (long long)want);
+}
+
 static void rnn_outputs(const rui_infer *c, const rnn_dims *d, ru_dtype dtype, uint32_t n_last)
 {
     ru_type y = {.dtype = dtype, .rank = 4, .dims = {d->seq, d->dirs, d->batch, d->hidden}};
@@ -458,6 +480,7 @@ static ru_status rnn_rule(const rui_infer *c, int64_t gates, uint32_t n_last, in
 {
     rnn_dims d;
     RU_TRY(rnn_read(c, rui_in(c, 0), rui_in(c, 1), rui_in(c, 2), gates, &d));
+    RU_TRY(activations_check(c, d.dirs * (n_last == 2 ? 3 : gates == 3 ? 2 : 1)));
     rnn_outputs(c, &d, rui_in(c, 0)->dtype, n_last);
     if (workspace > 0) {
         int64_t wide = ru_dim_mul(workspace, d.hidden);

@@ -154,9 +154,11 @@ ru_status rui_shape_transpose(const rui_infer *c)
     bool used[RU_RANK_MAX] = {false};
     for (uint32_t i = 0; i < x->rank; i++) {
         uint32_t a = x->rank - 1 - i;
-        if (perm != NULL) {
-            RU_TRY(rui_axis(c, perm[i], x->rank, &a));
+        if (perm != NULL && (perm[i] < 0 || perm[i] >= (int64_t)x->rank)) {
+            return rui_infer_fail(c, "attribute perm has entry %lld, expected 0..%u",
+                                  (long long)perm[i], x->rank - 1);
         }
+        a = perm != NULL ? (uint32_t)perm[i] : a;
         if (used[a]) {
             return rui_infer_fail(c, "attribute perm names axis %u twice", a);
         }
@@ -384,6 +386,10 @@ ru_status rui_shape_pad(const rui_infer *c)
             RU_TRY(rui_dim_fresh(c, 0, a, &t.dims[a]));
             continue;
         }
+        if (t.dims[a] == 0 && (pads[i] > 0 || pads[i + count] > 0) &&
+            strcmp(ru_node_str(&c->n, RU_ATTR_mode, "constant"), "constant") != 0) {
+            return rui_infer_fail(c, "axis %u is empty: there is no element to pad with", a);
+        }
         RU_TRY(rui_dim_sum(c, t.dims[a], more, &t.dims[a]));
         if (t.dims[a] < 0 && !ru_dim_is_symbolic(t.dims[a])) {
             return rui_infer_fail(c, "axis %u would have %lld elements", a, (long long)t.dims[a]);
@@ -403,6 +409,9 @@ ru_status rui_shape_depthtospace(const rui_infer *c)
     t.dims[1] = ru_dim_div(t.dims[1], b * b);
     t.dims[2] = ru_dim_mul(t.dims[2], b);
     t.dims[3] = ru_dim_mul(t.dims[3], b);
+    if (t.dims[2] == RU_DIM_UNKNOWN || t.dims[3] == RU_DIM_UNKNOWN) {
+        return rui_infer_fail(c, "the output would be too large");
+    }
     rui_set_out(c, 0, &t);
     return RU_OK;
 }
@@ -414,7 +423,16 @@ ru_status rui_shape_spacetodepth(const rui_infer *c)
     if (t.rank != 4 || b < 1 || b > 1 << 15) {
         return rui_infer_fail(c, "expected [N,C,H,W] and blocksize >= 1");
     }
+    for (uint32_t i = 2; i < 4; i++) {
+        if (t.dims[i] >= 0 && t.dims[i] % b != 0) {
+            return rui_infer_fail(c, "axis %u of %lld is not a multiple of blocksize %lld", i,
+                                  (long long)t.dims[i], (long long)b);
+        }
+    }
     t.dims[1] = ru_dim_mul(t.dims[1], b * b);
+    if (t.dims[1] == RU_DIM_UNKNOWN) {
+        return rui_infer_fail(c, "the output would have too many channels");
+    }
     RU_TRY(rui_dim_floordiv(c, t.dims[2], b, false, &t.dims[2]));
     RU_TRY(rui_dim_floordiv(c, t.dims[3], b, false, &t.dims[3]));
     rui_set_out(c, 0, &t);
@@ -494,7 +512,7 @@ ru_status rui_shape_onehot(const rui_infer *c)
 static int64_t range_floats(const double *s, const double *l, const double *d)
 {
     double n = __builtin_ceil((*l - *s) / *d);
-    return n > 0.0 && n < 1e15 ? (int64_t)n : 0;
+    return n > 0.0 ? (n < 1e15 ? (int64_t)n : INT64_MAX) : 0; /* NaN: none */
 }
 
 ru_status rui_shape_range(const rui_infer *c)
@@ -516,8 +534,8 @@ ru_status rui_shape_range(const rui_infer *c)
                *l != RU_DIM_UNKNOWN) {
         bool numbers = !ru_dim_is_symbolic(*s) && !ru_dim_is_symbolic(*l);
         if (numbers) {
-            double n_all = __builtin_ceil(((double)*l - (double)*s) / (double)*d);
-            t.dims[0] = n_all > 0.0 && n_all < 1e15 ? (int64_t)n_all : 0;
+            t.dims[0] =
+                range_floats(&(double){(double)*s}, &(double){(double)*l}, &(double){(double)*d});
         } else if (*s == 0 && *d >= 1) {
             RU_TRY(rui_dim_floordiv(c, *l, *d, true, &t.dims[0]));
         } else if (*d == 1 && !ru_dim_is_symbolic(*s) && *s != INT64_MIN) {

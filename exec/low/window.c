@@ -25,10 +25,15 @@ static void pads_of(const ru_node *n, rui_window *w, int d, bool transposed)
     int64_t total = (small - 1) * w->stride[d] + span - large;
     int64_t left = 0;
     int64_t right = 0;
+    uint32_t n_extra = 0;
+    const int64_t *extra = transposed ? ru_node_ints(n, RU_ATTR_output_padding, &n_extra) : NULL;
+    int64_t cut = total + (extra != NULL && (int)n_extra > d ? extra[d] : 0);
+    cut = cut > 0 ? cut : 0;
+    bool shaped = transposed && ru_node_attr(n, RU_ATTR_output_shape) != NULL;
     if (strcmp(mode, "SAME_UPPER") == 0) {
-        left = total > 0 ? total / 2 : 0;
-    } else if (strcmp(mode, "SAME_LOWER") == 0) {
-        left = total > 0 ? total - total / 2 : 0;
+        left = cut / 2;
+    } else if (strcmp(mode, "SAME_LOWER") == 0 || shaped) { /* pads are not read */
+        left = cut - cut / 2;
     } else if (strcmp(mode, "VALID") != 0 && pads != NULL && (int)count >= 2 * w->nsp) {
         left = pads[d];
         right = pads[w->nsp + d];

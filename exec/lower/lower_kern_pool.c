@@ -119,6 +119,7 @@ static void plan(pool_state *s, const rui_window *w, const ru_node *n)
 {
     uint32_t count = 0;
     const int64_t *pads = ru_node_ints(n, RU_ATTR_pads, &count);
+    bool own = pads != NULL && strcmp(ru_node_str(n, RU_ATTR_auto_pad, "NOTSET"), "NOTSET") == 0;
     s->planes = w->n * w->ci;
     s->big = s->small = 1;
     for (int d = 0; d < AXES; d++) {
@@ -129,7 +130,7 @@ static void plan(pool_state *s, const rui_window *w, const ru_node *n)
         s->stride[d] = k < 0 ? 1 : w->stride[k];
         s->dilation[d] = k < 0 ? 1 : w->dilate[k] + 1;
         s->before[d] = k < 0 ? 0 : w->pad_l[k];
-        s->after[d] = k < 0 ? 0 : pads != NULL ? pads[w->nsp + k] : w->pad_r[k];
+        s->after[d] = k < 0 ? 0 : own ? pads[w->nsp + k] : w->pad_r[k];
         s->big *= s->in[d];
         s->small *= s->out[d];
     }

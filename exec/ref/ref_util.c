@@ -301,18 +301,21 @@ ru_status rui_ref_strides_as(const ru_type *t, const ru_type *shape, int64_t *st
 {
     int64_t own[RU_RANK_MAX];
     rui_ref_strides(t, own);
-    if (t->rank > shape->rank) {
-        return RU_FAIL(err, RU_E_DATA, "a tensor of rank %u does not broadcast to rank %u", t->rank,
-                       shape->rank);
+    uint32_t more = t->rank > shape->rank ? t->rank - shape->rank : 0; /* leading axes of 1 */
+    uint32_t lead = more == 0 ? shape->rank - t->rank : 0;
+    for (uint32_t d = 0; d < more; d++) {
+        if (t->dims[d] != 1) {
+            return RU_FAIL(err, RU_E_DATA, "a tensor of rank %u does not broadcast to rank %u",
+                           t->rank, shape->rank);
+        }
     }
-    uint32_t lead = shape->rank - t->rank;
     for (uint32_t d = 0; d < shape->rank; d++) {
-        int64_t dim = d < lead ? 1 : t->dims[d - lead];
+        int64_t dim = d < lead ? 1 : t->dims[d - lead + more];
         if (dim != 1 && dim != shape->dims[d]) {
             return RU_FAIL(err, RU_E_DATA, "dimension %u of size %lld does not broadcast to %lld",
                            d, (long long)dim, (long long)shape->dims[d]);
         }
-        strides[d] = dim == 1 ? 0 : own[d - lead];
+        strides[d] = dim == 1 ? 0 : own[d - lead + more];
     }
     return RU_OK;
 }
