@@ -37,8 +37,11 @@ double ops_get(const ru_tensor *t, int64_t i)
     case RU_F16:
         return (double)ru_f16_to_f32(((const uint16_t *)t->data)[i]);
     case RU_I16:
+        return ((const int16_t *)t->data)[i];
     case RU_U16:
+        return ((const uint16_t *)t->data)[i];
     case RU_U64:
+        return (double)((const uint64_t *)t->data)[i];
     case RU_NONE:
     case RU_DTYPE_COUNT:
         break;
@@ -79,7 +82,7 @@ void ops_set(const ru_tensor *t, int64_t i, double x)
         return;
     case RU_I16:
     case RU_U16:
-    case RU_U64:
+    case RU_U64: /* results only */
     case RU_NONE:
     case RU_DTYPE_COUNT:
         break;
