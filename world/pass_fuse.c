@@ -488,6 +488,7 @@ ru_status ru_pass_fuse(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err
 {
     ru_graph a;
     RU_TRY(settle(g, rui_expand_round, arena, &a, err));
+    RU_TRY(settle(&a, rui_half_round, arena, &a, err));
     RU_TRY(ru_pass_lift(&a, arena, &a, err));
     RU_TRY(settle(&a, rui_fold_norm_round, arena, &a, err));
     RU_TRY(settle(&a, rui_fuse_round, arena, &a, err));

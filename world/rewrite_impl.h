@@ -73,6 +73,7 @@ ru_attr *rui_rw_attrs(rui_rw *rw, const ru_node *n, const ru_attr *more, uint32_
 
 /* The patterns, one round over all nodes each; they count rw->changes. */
 void rui_expand_round(rui_rw *rw);
+void rui_half_round(rui_rw *rw);
 void rui_widen_round(rui_rw *rw);
 void rui_simplify_round(rui_rw *rw);
 void rui_lift_round(rui_rw *rw);
