@@ -13,9 +13,15 @@
 void RUI_K(rui_kern_quantize)(const float *x, float scale, float zero, ru_dtype t, void *y,
                               int64_t n)
 {
-    float low = t == RU_I8 ? -128.0f : 0.0f, high = t == RU_I8 ? 127.0f : 255.0f;
+    bool wide = t == RU_I16 || t == RU_U16;
+    float low = t == RU_I8 ? -128.0f : t == RU_I16 ? -32768.0f : 0.0f;
+    float high = low + (wide ? 65535.0f : 255.0f);
     if (t == RU_I8) {
         QUANTIZE(int8_t);
+    } else if (t == RU_I16) {
+        QUANTIZE(int16_t);
+    } else if (t == RU_U16) {
+        QUANTIZE(uint16_t);
     } else {
         QUANTIZE(uint8_t);
     }
@@ -36,6 +42,10 @@ void RUI_K(rui_kern_dequantize)(ru_dtype t, const void *x, float scale, float ze
         DEQUANTIZE(int8_t);
     } else if (t == RU_U8) {
         DEQUANTIZE(uint8_t);
+    } else if (t == RU_I16) {
+        DEQUANTIZE(int16_t);
+    } else if (t == RU_U16) {
+        DEQUANTIZE(uint16_t);
     } else {
         DEQUANTIZE(int32_t);
     }

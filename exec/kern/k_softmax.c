@@ -2,6 +2,8 @@
  * side. */
 #include "exec/kern/isa.h"
 
+enum { SHORT_ROWS = 16, SHORT_MAX = 32 };
+
 static float row_max(const float *x, int64_t n)
 {
     float acc[KV_LANES];
@@ -108,9 +110,61 @@ static void softmax_row_bf16(bool log, const uint16_t *x, uint16_t *y, int64_t n
     }
 }
 
+/* Rows of at most SHORT_MAX elements, `rows` of them side by side. */
+RU_KERN_INLINE void softmax_short(bool log, const float *x, float *y, const int64_t rows, int64_t n)
+{
+    float max[SHORT_ROWS], sum[SHORT_ROWS], e[SHORT_MAX * SHORT_ROWS];
+    for (int64_t j = 0; j < rows; j++) {
+        max[j] = -INFINITY;
+        sum[j] = 0.0f;
+    }
+    for (int64_t k = 0; k < n; k++) {
+#pragma omp simd
+        for (int64_t j = 0; j < rows; j++) {
+            float v = x[j * n + k];
+            e[k * SHORT_ROWS + j] = v;
+            max[j] = kv_max(v, max[j]);
+        }
+    }
+    for (int64_t k = 0; k < n; k++) {
+        float *v = e + k * SHORT_ROWS;
+#pragma omp simd
+        for (int64_t j = 0; j < rows; j++) {
+            float exp = kv_exp_neg(v[j] - max[j]);
+            sum[j] += exp;
+            v[j] = log ? v[j] : exp;
+        }
+    }
+#pragma omp simd
+    for (int64_t j = 0; j < rows; j++) {
+        sum[j] = log ? max[j] + kv_log(sum[j]) : 1.0f / sum[j];
+    }
+    for (int64_t j = 0; j < rows; j++) {
+        for (int64_t k = 0; k < n; k++) {
+            float v = e[k * SHORT_ROWS + j];
+            y[j * n + k] = log ? v - sum[j] : v * sum[j];
+        }
+    }
+}
+
+static void softmax_rows_short(bool log, const float *x, float *y, int64_t rows, int64_t n)
+{
+    int64_t r = 0;
+    for (; r + SHORT_ROWS <= rows; r += SHORT_ROWS) {
+        softmax_short(log, x + r * n, y + r * n, SHORT_ROWS, n);
+    }
+    if (r < rows) {
+        softmax_short(log, x + r * n, y + r * n, rows - r, n);
+    }
+}
+
 void RUI_K(rui_kern_softmax)(ru_dtype t, bool log, const void *x, void *y, int64_t rows,
                              int64_t cols)
 {
+    if (t == RU_F32 && cols <= SHORT_MAX) {
+        softmax_rows_short(log, x, y, rows, cols);
+        return;
+    }
     for (int64_t r = 0; r < rows; r++) {
         if (t == RU_F32) {
             softmax_row(log, (const float *)x + r * cols, (float *)y + r * cols, cols);

@@ -18,11 +18,11 @@
 /* X(name, expression in x, a, b): y = f(x) */
 #define RU_KERN_MAP1_LIST(X)                                            \
     X(Abs, fabsf(x))                                                    \
-    X(Acos, acosf(x))                                                   \
+    X(Acos, kv_acos(x))                                                 \
     X(Acosh, acoshf(x))                                                 \
-    X(Asin, asinf(x))                                                   \
+    X(Asin, kv_asin(x))                                                 \
     X(Asinh, asinhf(x))                                                 \
-    X(Atan, atanf(x))                                                   \
+    X(Atan, kv_atan(x))                                                 \
     X(Atanh, atanhf(x))                                                 \
     X(Ceil, ceilf(x))                                                   \
     X(Celu, x > 0.0f ? x : a * (kv_expm1(x / a)))                       \
@@ -322,6 +322,12 @@ typedef struct ru_kern_share {
     void (*wait)(void);
 } ru_kern_share;
 
+/* Taps of one row of a pool: result o reads element o * stride + c * dilation for c < taps. */
+typedef struct ru_kern_pool {
+    ru_dtype t; /* maxima: f32, u8, i8 */
+    int64_t stride, taps, dilation;
+} ru_kern_pool;
+
 /* Lines along the middle of [outer, dim, inner]. */
 typedef struct ru_kern_scan {
     int64_t dim, inner;
@@ -498,6 +504,12 @@ typedef struct ru_kern_add8 {
     /* sums of masked dy and of masked dy * (x - mean) */                                          \
     X(void, bn_grad_sums, (const ru_kern_bn *b, float *sum, float *dot))                           \
     X(void, bn_grad_apply, (const ru_kern_bn *b))                                                  \
+    /* y[n] joined by the taps of one row of x: the larger, the larger and its place (`place` is   \
+     * that of x[0], at < 0: none yet), the sum */                                                 \
+    X(void, pool_max, (const ru_kern_pool *p, const void *x, void *y, int64_t n))                  \
+    X(void, pool_place,                                                                            \
+      (const ru_kern_pool *p, const float *x, int32_t place, float *y, int32_t *at, int64_t n))    \
+    X(void, pool_add, (const ru_kern_pool *p, const float *x, float *y, int64_t n))                \
     /* For o0 .. o1 of the outer dim */                                                            \
     X(void, cumsum, (const ru_kern_scan *s, const float *x, float *y, int64_t o0, int64_t o1))     \
     X(void, arg, (const ru_kern_scan *s, const float *x, int64_t *y, int64_t o0, int64_t o1))      \

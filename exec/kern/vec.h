@@ -3,9 +3,9 @@
  * instruction set; RUI_K(name) gives each copy its own name.
  *
  * Error bounds (tested against double over the whole range, in units of the last place): exp 1,
- * log 1, tanh 2, sigmoid 2, erf 2, gelu 4 (its tanh form 24 in the left tail, where the argument is
- * rounded before the exponential). NaN gives NaN, infinities their limits, denormal inputs and
- * results are honoured. Polynomials are our own weighted minimax fits.
+ * log 1, tanh 2, asin 3, acos 3, atan 2, sigmoid 2, erf 2, gelu 4 (its tanh form 24 in the left
+ * tail, where the argument is rounded before the exponential). NaN gives NaN, infinities their
+ * limits, denormal inputs and results are honoured. Polynomials are our own weighted minimax fits.
  *
  * Thread: any. */
 #ifndef RU_KERN_VEC_H
@@ -72,6 +72,52 @@ RU_KERN_INLINE float kv_max(float a, float b)
 RU_KERN_INLINE float kv_min(float a, float b)
 {
     return ((a < b) | (a != a)) ? a : b;
+}
+
+/* asin(x) / x - 1 over z = x * x <= 1/4, times z */
+RU_KERN_INLINE float kv_asin_poly(float z)
+{
+    float p = 3.38056002e-2f;
+    p = p * z + 1.70779612e-2f;
+    p = p * z + 3.1116131e-2f;
+    p = p * z + 4.4598035e-2f;
+    p = p * z + 7.50009875e-2f;
+    return (p * z + 1.66666663e-1f) * z;
+}
+
+/* Beyond 1/2: asin(x) = pi/2 - 2 asin(sqrt((1 - x) / 2)). Outside -1 .. 1: NaN. */
+RU_KERN_INLINE float kv_asin(float x)
+{
+    float a = fabsf(x), z = a > 0.5f ? 0.5f - 0.5f * a : a * a;
+    float s = a > 0.5f ? sqrtf(z) : a, y = s + s * kv_asin_poly(z);
+    y = a > 0.5f ? 1.57079637f - (2.0f * y + 4.37113883e-8f) : y;
+    return copysignf(y, x);
+}
+
+RU_KERN_INLINE float kv_acos(float x)
+{
+    float a = fabsf(x), z = a > 0.5f ? 0.5f - 0.5f * a : a * a;
+    float s = a > 0.5f ? sqrtf(z) : x, y = s + s * kv_asin_poly(z);
+    float outer = x < 0.0f ? 3.14159274f - (2.0f * y + 8.74227766e-8f) : 2.0f * y;
+    return a > 0.5f ? outer : 1.57079637f - (y + 4.37113883e-8f);
+}
+
+RU_KERN_INLINE float kv_atan(float x)
+{
+    float a = fabsf(x), t = a > 1.0f ? 1.0f / a : a, z = t * t;
+    float p = 1.5267353e-3f;
+    p = p * z - 9.31734191e-3f;
+    p = p * z + 2.66321212e-2f;
+    p = p * z - 4.92951486e-2f;
+    p = p * z + 7.05190452e-2f;
+    p = p * z - 8.93885928e-2f;
+    p = p * z + 1.1089656e-1f;
+    p = p * z - 1.42841429e-1f;
+    p = p * z + 1.99999547e-1f;
+    p = p * z - 3.33333331e-1f;
+    float y = t + t * (p * z);
+    y = a > 1.0f ? 1.57079637f - (y + 4.37113883e-8f) : y;
+    return copysignf(y, x);
 }
 
 /* 2^n for -126 <= n <= 127. */

@@ -1,15 +1,19 @@
-/* Pools that oneDNN does not take: maxima with their places or with dilation, averages whose
- * windows hang over the end (ceil_mode), NaN kept. Plain images, f32; every window in row-major
- * order, its taps cut to the image once per axis. */
+/* Pools of row-major images: those that oneDNN does not take (maxima with their places or with
+ * dilation, averages whose windows hang over the end, NaN kept) and those that it would do element
+ * by element. Results whose windows lie inside a row of the image are made side by side
+ * (exec/kern/k_pool.c), others one by one; taps are cut to the image once per axis. */
 #include <math.h>
 #include <string.h>
 
 #include "exec/low/window.h"
 #include "exec/lower/lower_kern.h"
 
-enum { AXES = 3 };
+enum { AXES = 3, CHUNK = 256, FEW = 64 };
 
 typedef struct pool_state {
+    const ru_kern *k;
+    ru_dtype t;
+    int64_t inner_from, inner_to; /* results of a row whose windows lie inside it */
     int64_t in[AXES], out[AXES], kernel[AXES], stride[AXES], dilation[AXES];
     int64_t before[AXES], after[AXES]; /* padding that counts */
     int64_t planes, big, small;
@@ -37,9 +41,17 @@ static taps taps_at(const pool_state *s, int d, int64_t o)
     return t;
 }
 
-static int64_t max_of(const pool_state *s, const float *x, const taps *t)
+static float value_at(const pool_state *s, const void *x, int64_t i)
+{
+    return s->t == RU_F32  ? ((const float *)x)[i]
+           : s->t == RU_U8 ? (float)((const uint8_t *)x)[i]
+                           : (float)((const int8_t *)x)[i];
+}
+
+static int64_t max_of(const pool_state *s, const void *x, const taps *t)
 {
     int64_t best = -1;
+    float top = -INFINITY;
     for (int64_t a = 0; a < t[0].n; a++) {
         for (int64_t b = 0; b < t[1].n; b++) {
             int64_t row =
@@ -47,8 +59,10 @@ static int64_t max_of(const pool_state *s, const float *x, const taps *t)
                 s->in[2];
             for (int64_t c = 0; c < t[2].n; c++) {
                 int64_t i = row + t[2].from + c * s->dilation[2];
-                bool more = best < 0 || x[i] > x[best] || (x[i] != x[i] && x[best] == x[best]);
+                float v = value_at(s, x, i);
+                bool more = best < 0 || v > top || (isnan(v) && !isnan(top));
                 best = more ? i : best;
+                top = more ? v : top;
             }
         }
     }
@@ -79,29 +93,96 @@ static int64_t by_columns(const pool_state *s, int64_t i)
     return (c * s->in[1] + b) * s->in[0] + a;
 }
 
+/* What every maximum is above. */
+static void lowest(ru_dtype t, void *y, int64_t n)
+{
+    for (int64_t i = 0; t == RU_F32 && i < n; i++) {
+        ((float *)y)[i] = -INFINITY;
+    }
+    if (t != RU_F32) {
+        memset(y, t == RU_I8 ? INT8_MIN : 0, (size_t)n);
+    }
+}
+
+/* One row of results. */
+typedef struct row {
+    const char *x; /* its plane */
+    char *y;
+    int64_t *place, first; /* places count from `first`, of the plane's first element */
+    taps t[AXES];
+} row;
+
+static void one_by_one(const pool_state *s, row *r, int64_t from, int64_t to)
+{
+    for (int64_t o = from; o < to; o++) {
+        r->t[2] = taps_at(s, 2, o);
+        if (!s->max) {
+            ((float *)r->y)[o] = mean_of(s, (const float *)r->x, r->t);
+            continue;
+        }
+        int64_t best = max_of(s, r->x, r->t), bytes = ru_dtype_bytes(s->t);
+        if (best >= 0) {
+            memcpy(r->y + o * bytes, r->x + best * bytes, (size_t)bytes);
+        } else {
+            lowest(s->t, r->y + o * bytes, 1);
+        }
+        if (r->place != NULL) {
+            r->place[o] = r->first + (s->by_columns && best > 0 ? by_columns(s, best) : best);
+        }
+    }
+}
+
+/* Results from .. from + n, at most CHUNK, all inside along the row. */
+static void side_by_side(const pool_state *s, row *r, int64_t from, int64_t n)
+{
+    const ru_kern_pool p = {s->t, s->stride[2], s->kernel[2], s->dilation[2]};
+    int64_t bytes = ru_dtype_bytes(s->t), cut = from * s->stride[2] - s->before[2];
+    int64_t count = r->t[0].all * r->t[1].all * s->kernel[2];
+    char *y = r->y + from * bytes;
+    int32_t at[CHUNK];
+    if (s->max) {
+        lowest(s->t, y, n);
+    } else {
+        memset(y, 0, (size_t)(n * bytes));
+    }
+    memset(at, -1, sizeof at);
+    for (int64_t k = 0; k < r->t[0].n * r->t[1].n; k++) {
+        int64_t a = r->t[0].from + k / r->t[1].n * s->dilation[0];
+        int64_t b = r->t[1].from + k % r->t[1].n * s->dilation[1];
+        int64_t i = (a * s->in[1] + b) * s->in[2] + cut;
+        if (!s->max) {
+            s->k->pool_add(&p, (const float *)r->x + i, (float *)y, n);
+        } else if (r->place != NULL) {
+            s->k->pool_place(&p, (const float *)r->x + i, (int32_t)i, (float *)y, at, n);
+        } else {
+            s->k->pool_max(&p, r->x + i * bytes, y, n);
+        }
+    }
+    for (int64_t o = 0; !s->max && o < n; o++) {
+        ((float *)y)[o] = count > 0 ? ((float *)y)[o] / (float)count : 0.0f;
+    }
+    for (int64_t o = 0; r->place != NULL && o < n; o++) {
+        r->place[from + o] = r->first + (s->by_columns && at[o] > 0 ? by_columns(s, at[o]) : at[o]);
+    }
+}
+
 /* Rows of results, along the last axis. bufs: x y places, which may be absent */
 static void pool_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const pool_state *s = state;
-    for (int64_t r = begin; r < end; r++) {
-        int64_t plane = r / (s->out[0] * s->out[1]);
-        const float *x = (const float *)bufs[0] + plane * s->big;
-        float *y = (float *)bufs[1] + r * s->out[2];
-        int64_t *place = bufs[2] == NULL ? NULL : (int64_t *)bufs[2] + r * s->out[2];
-        taps t[AXES] = {taps_at(s, 0, r / s->out[1] % s->out[0]), taps_at(s, 1, r % s->out[1])};
-        for (int64_t o = 0; o < s->out[2]; o++) {
-            t[2] = taps_at(s, 2, o);
-            if (!s->max) {
-                y[o] = mean_of(s, x, t);
-                continue;
-            }
-            int64_t best = max_of(s, x, t);
-            y[o] = best < 0 ? -INFINITY : x[best];
-            if (place != NULL) {
-                place[o] =
-                    plane * s->big + (s->by_columns && best > 0 ? by_columns(s, best) : best);
-            }
+    int64_t bytes = ru_dtype_bytes(s->t);
+    for (int64_t k = begin; k < end; k++) {
+        int64_t plane = k / (s->out[0] * s->out[1]);
+        row r = {.x = (const char *)bufs[0] + plane * s->big * bytes,
+                 .y = (char *)bufs[1] + k * s->out[2] * bytes,
+                 .place = bufs[2] == NULL ? NULL : (int64_t *)bufs[2] + k * s->out[2],
+                 .first = plane * s->big,
+                 .t = {taps_at(s, 0, k / s->out[1] % s->out[0]), taps_at(s, 1, k % s->out[1])}};
+        one_by_one(s, &r, 0, s->inner_from);
+        for (int64_t o = s->inner_from; o < s->inner_to; o += CHUNK) {
+            side_by_side(s, &r, o, s->inner_to - o < CHUNK ? s->inner_to - o : CHUNK);
         }
+        one_by_one(s, &r, s->inner_to, s->out[2]);
     }
 }
 
@@ -136,12 +217,45 @@ static void plan(pool_state *s, const rui_window *w, const ru_node *n)
     }
 }
 
+/* Which results of a row have all their taps in it. Sums of many taps stay in double, and places
+ * beyond 2^31 are not counted here. */
+static void find_inner(pool_state *s)
+{
+    int64_t reach = (s->kernel[2] - 1) * s->dilation[2];
+    int64_t first = (s->before[2] + s->stride[2] - 1) / s->stride[2];
+    int64_t last = s->in[2] - 1 - reach + s->before[2];
+    int64_t to = last < 0 ? 0 : last / s->stride[2] + 1;
+    bool few = s->max || s->kernel[0] * s->kernel[1] * s->kernel[2] <= FEW;
+    to = to < s->out[2] ? to : s->out[2];
+    if (few && s->big <= INT32_MAX && first < to) {
+        s->inner_from = first;
+        s->inner_to = to;
+    } else {
+        s->inner_from = s->inner_to = 0;
+    }
+}
+
+/* oneDNN has pools of blocked images and of bytes in vectors, of row-major ones element by element;
+ * the gradient of a maximum reads what its pool kept. */
+static bool pool_pays(rui_low *lo, const ru_node *n)
+{
+    return rui_inference(lo) && rui_standing(lo, n->in[0])->plain &&
+           rui_type(lo, n->in[0])->dtype == RU_F32 && !rui_bf16(lo);
+}
+
+ru_status rui_lower_kern_pool_rows(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    return pool_pays(lo, n) ? rui_lower_kern_pool(lo, n, err) : RU_E_UNSUPPORTED;
+}
+
 ru_status rui_lower_kern_pool(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
     const ru_type *x = rui_type(lo, n->in[0]), *y = rui_type(lo, n->out[0]);
     rui_window w;
-    if (x->dtype != RU_F32 || x->rank > AXES + 2 ||
+    bool places = ru_node_has_out(n, 1), max = n->op == RU_OP_MaxPool;
+    bool whole = (x->dtype == RU_U8 || x->dtype == RU_I8) && max && !places;
+    if ((x->dtype != RU_F32 && !whole) || x->rank > AXES + 2 || ru_type_count(x) <= 0 ||
         rui_window_of(n, x, NULL, y, false, false, &w) != RU_OK) {
         return RU_E_UNSUPPORTED;
     }
@@ -149,11 +263,13 @@ ru_status rui_lower_kern_pool(rui_low *lo, const ru_node *n, ru_err *err)
     if (s == NULL) {
         return rui_done(lo);
     }
-    s->max = n->op == RU_OP_MaxPool;
+    s->k = ru_kern_best();
+    s->t = x->dtype;
+    s->max = max;
     s->with_pads = ru_node_int(n, RU_ATTR_count_include_pad, 0) != 0;
     s->by_columns = ru_node_int(n, RU_ATTR_storage_order, 0) != 0;
     plan(s, &w, n);
-    bool places = ru_node_has_out(n, 1);
+    find_inner(s);
     rui_buf bufs[3] = {rui_in_plain(lo, n->in[0]), rui_out_plain(lo, n->out[0]),
                        places ? rui_out_plain(lo, n->out[1]) : (rui_buf){0}};
     rui_emit(lo, &(rui_step){.kernel = s->max ? "kern max pool" : "kern average pool",

@@ -1,6 +1,6 @@
 /* QuantizeLinear, DequantizeLinear and sums of quantised tensors on exec/kern/k_int8.c: one scale,
  * flat over whatever order the tensor stands in; one scale per place of an axis, row-major. */
-#include "exec/lower/lower_kern.h"
+#include "exec/lower/lower_kern_whole.h"
 
 #include <string.h>
 
@@ -17,9 +17,9 @@ static void quant_rows(const quant_state *s, void *const *bufs, int64_t row, int
     int64_t c = row % s->channels, qb = ru_dtype_bytes(s->q);
     float scale = ((const float *)bufs[1])[c], zero = 0;
     if (bufs[2] != NULL) {
-        zero = s->q == RU_I8   ? (float)((const int8_t *)bufs[2])[c]
-               : s->q == RU_U8 ? (float)((const uint8_t *)bufs[2])[c]
-                               : (float)((const int32_t *)bufs[2])[c];
+        int64_t whole;
+        rui_wholes_load(s->q, (const char *)bufs[2] + c * qb, 1, &whole);
+        zero = (float)whole;
     }
     if (s->back) {
         s->k->dequantize(s->q, (const char *)bufs[0] + at * qb, scale, zero, (float *)bufs[3] + at,
@@ -64,8 +64,8 @@ ru_status rui_lower_kern_quant(rui_low *lo, const ru_node *n, ru_err *err)
     const ru_type *x = rui_type(lo, n->in[0]), *s = rui_type(lo, n->in[1]);
     bool back = n->op == RU_OP_DequantizeLinear, one = ru_type_count(s) == 1;
     ru_dtype q = back ? x->dtype : rui_type(lo, n->out[0])->dtype;
-    if (!(q == RU_U8 || q == RU_I8 || (back && q == RU_I32)) || s->dtype != RU_F32 ||
-        (!back && x->dtype != RU_F32)) {
+    if (!(q == RU_U8 || q == RU_I8 || q == RU_U16 || q == RU_I16 || (back && q == RU_I32)) ||
+        s->dtype != RU_F32 || (!back && x->dtype != RU_F32)) {
         return RU_E_UNSUPPORTED;
     }
     const rui_layout *from = order_of(lo, n->in[0], one, back ? q : RU_F32);

@@ -35,7 +35,7 @@ static ru_status pool_call_of(rui_low *lo, const ru_node *n, ru_value_id x, ru_v
     c->alg = is_max(n->op) ? dnnl_pooling_max
              : include     ? dnnl_pooling_avg_include_padding
                            : dnnl_pooling_avg_exclude_padding;
-    if (!is_max(n->op) && ru_node_int(n, RU_ATTR_ceil_mode, 0) != 0) {
+    if (!is_max(n->op) && include && ru_node_int(n, RU_ATTR_ceil_mode, 0) != 0) {
         return RU_E_UNSUPPORTED;
     }
     if (is_max(n->op) && !whole) {
