@@ -77,7 +77,17 @@ void ru_in_close(ru_in_file *f);
 
 bool ru_path_exists(const char *path);
 bool ru_path_is_dir(const char *path);
-bool ru_path_is_file(const char *path);    /* a regular one */
+bool ru_path_is_file(const char *path); /* a regular one */
+/* What has the name itself; a link is not followed. */
+typedef enum ru_path_kind {
+    RU_PATH_NONE,
+    RU_PATH_FILE,
+    RU_PATH_DIR,
+    RU_PATH_LINK,
+    RU_PATH_FIFO,
+    RU_PATH_OTHER, /* a device or socket */
+} ru_path_kind;
+ru_path_kind ru_path_kind_of(const char *path);
 bool ru_path_is_private(const char *path); /* no file that its group or others can read */
 int64_t ru_path_bytes(const char *path);   /* size of a file, 0 when it is unknown */
 RU_MUST_USE ru_status ru_dir_make(const char *path, ru_err *err); /* with parents; exists: fine */

@@ -31,6 +31,19 @@ bool ru_path_is_file(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
+ru_path_kind ru_path_kind_of(const char *path)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0) {
+        return RU_PATH_NONE;
+    }
+    return S_ISREG(st.st_mode)    ? RU_PATH_FILE
+           : S_ISDIR(st.st_mode)  ? RU_PATH_DIR
+           : S_ISLNK(st.st_mode)  ? RU_PATH_LINK
+           : S_ISFIFO(st.st_mode) ? RU_PATH_FIFO
+                                  : RU_PATH_OTHER;
+}
+
 bool ru_path_is_private(const char *path)
 {
     struct stat st;

@@ -1,5 +1,7 @@
 #include "env/self.h"
 
+#include <dlfcn.h>
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -15,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "env/file.h"
 
 static volatile sig_atomic_t stop_signal;
@@ -240,6 +243,76 @@ void ru_self_random(void *into, int64_t size_bytes)
         RU_CHECK(n > 0 || errno == EINTR);
         at += n > 0 ? n : 0;
         size_bytes -= n > 0 ? n : 0;
+    }
+}
+
+typedef struct build {
+    uint8_t id[20];
+    uint32_t n; /* bytes of it that are known */
+} build;
+
+/* The note of the linker in a segment of notes. */
+static void read_notes(const uint8_t *note, uint64_t size_bytes, build *b)
+{
+    Elf64_Nhdr h;
+    for (uint64_t i = 0; b->n == 0 && i + sizeof h <= size_bytes;) {
+        memcpy(&h, note + i, sizeof h);
+        uint64_t name = i + sizeof h, desc = name + ((h.n_namesz + 3U) & ~3U);
+        bool whole = desc + h.n_descsz <= size_bytes;
+        if (whole && h.n_type == NT_GNU_BUILD_ID && h.n_namesz == 4 &&
+            memcmp(note + name, "GNU", 4) == 0) {
+            b->n = h.n_descsz < sizeof b->id ? h.n_descsz : (uint32_t)sizeof b->id;
+            memcpy(b->id, note + desc, b->n);
+        }
+        i = desc + ((h.n_descsz + 3U) & ~3U);
+    }
+}
+
+/* Of the loaded program or library that holds this code. */
+static void look_for_build(build *b)
+{
+    Dl_info object;
+    Elf64_Ehdr head;
+    if (dladdr(&stop_signals, &object) == 0) {
+        return;
+    }
+    const uint8_t *at = object.dli_fbase, *load = at;
+    memcpy(&head, at, sizeof head);
+    if (memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_ident[EI_CLASS] != ELFCLASS64) {
+        return;
+    }
+    bool loaded = false;
+    for (uint32_t k = 0; k < head.e_phnum; k++) {
+        Elf64_Phdr p;
+        memcpy(&p, at + head.e_phoff + (uint64_t)k * sizeof p, sizeof p);
+        if (p.p_type == PT_LOAD && !loaded) { /* a program that is not moved has its addresses */
+            load = at - (p.p_vaddr - p.p_offset);
+            loaded = true;
+        }
+    }
+    for (uint32_t k = 0; k < head.e_phnum; k++) {
+        Elf64_Phdr p;
+        memcpy(&p, at + head.e_phoff + (uint64_t)k * sizeof p, sizeof p);
+        if (p.p_type == PT_NOTE) {
+            read_notes(load + p.p_vaddr, p.p_memsz, b);
+        }
+    }
+}
+
+void ru_self_build(char into[RU_SELF_BUILD_BYTES])
+{
+    build b = {.n = 0};
+    ru_map_file map;
+    look_for_build(&b);
+    if (b.n == 0 && ru_file_map("/proc/self/exe", &map, NULL) == RU_OK) {
+        uint64_t hash = ru_hash_bytes(map.data, map.size_bytes, 0);
+        memcpy(b.id, &hash, sizeof hash);
+        b.n = sizeof hash;
+        ru_file_unmap(&map);
+    }
+    (void)snprintf(into, RU_SELF_BUILD_BYTES, "unknown");
+    for (uint32_t k = 0; k < b.n; k++) {
+        (void)snprintf(into + 2 * (size_t)k, 3, "%02x", b.id[k]);
     }
 }
 

@@ -54,7 +54,11 @@ uint32_t ru_self_columns(int fd);
 void ru_self_host(char *into, int64_t size_bytes);
 void ru_self_cpu(char *into, int64_t size_bytes);
 int64_t ru_self_memory_bytes(void); /* physical memory; 0: not known */
-uint32_t ru_self_cores(void);       /* that this process may run on; at least 1 */
+/* Which build of the code this is: the linker's build id of the program or library that holds it,
+ * else a hash of the program's bytes. The same text, the same bytes. */
+enum { RU_SELF_BUILD_BYTES = 41 };
+void ru_self_build(char into[RU_SELF_BUILD_BYTES]);
+uint32_t ru_self_cores(void); /* that this process may run on; at least 1 */
 
 RU_API_END
 

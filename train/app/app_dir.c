@@ -7,6 +7,7 @@
 #include "env/file.h"
 #include "env/self.h"
 #include "train/app/call.h"
+#include "train/run/place.h"
 
 static const int64_t claim_wait_ns = INT64_C(3000000000); /* of a killed job's process to end */
 
@@ -86,6 +87,7 @@ ru_status rui_app_dir_open(rui_app_dir *d, const char *name, const char *out, bo
     if (checkpoints == NULL || job == NULL) {
         return full(err);
     }
+    RU_TRY(ru_run_place_check(d->out, !resume, arena, err));
     if (resume && !ru_path_is_dir(d->out)) {
         return RU_FAIL(err, RU_E_MISSING, "there is nothing to resume: %s does not exist", d->out);
     }

@@ -7,6 +7,7 @@
 #include "env/file.h"
 #include "env/self.h"
 #include "exec/pool.h"
+#include "train/run/place.h"
 #include "train/run/trainer_impl.h"
 
 #define CLAIM_WAIT_NS INT64_C(3000000000) /* of a killed job's processes to end */
@@ -115,6 +116,8 @@ ru_status rui_trainer_dir(rui_trainer *t, ru_err *err)
     static const char *const folders[] = {"checkpoints", "trace", "plans"};
     bool resumes = t->opt->resume && !t->opt->dir_made;
     RU_TRY(choose(t, err));
+    bool fresh = !t->opt->resume && !t->opt->dir_made && !t->opt->dir_shared;
+    RU_TRY(ru_run_place_check(t->out, fresh, t->arena, err));
     RU_TRY(resumes ? rui_trainer_resume_check(t, err) : ru_dir_make(t->out, err));
     RU_TRY(claim(t, err));
     RU_TRY(resumes ? rui_trainer_look_back(t, err) : RU_OK);

@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "env/file.h"
+#include "env/self.h"
 #include "train/worker/worker_impl.h"
 
 enum { DEPTH_MAX = 8, SAMPLES = 64, LABEL = 17 };
@@ -157,7 +158,9 @@ ru_status rui_worker_agreed(rui_worker *w, const char **out, ru_err *err)
     ru_arena_init(&scratch, 0);
     ru_text yaml = ru_text_arena(&scratch), text = ru_text_arena(&w->arena_loop);
     ru_job_dump(t->job, NULL, &yaml);
-    ru_text_putf(&text, "program %s\n", RU_VERSION);
+    char build[RU_SELF_BUILD_BYTES];
+    ru_self_build(build);
+    ru_text_putf(&text, "program %s\nprogram-build %.16s\n", RU_VERSION, build);
     put_job(yaml.p, &text);
     ru_text_putf(&text, "model-graph %016llx\n",
                  (unsigned long long)ru_graph_hash(&t->model.train));

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "env/self.h"
 #include "test/test.h"
 #include "train/worker/worker_impl.h"
 
@@ -98,7 +99,13 @@ static void what_differs_is_named(void **state)
     };
     char first[TEXT_MAX], other[TEXT_MAX], named[TEXT_MAX];
     agreed(&settings[0], first);
+    char build[RU_SELF_BUILD_BYTES], words[64];
+    ru_self_build(build);
+    assert_int_equal(strspn(build, "0123456789abcdef"), strlen(build));
+    assert_true(strlen(build) >= 16);
+    (void)snprintf(words, sizeof words, "program-build %.16s\n", build);
     assert_non_null(strstr(first, "program " RU_VERSION "\n"));
+    assert_non_null(strstr(first, words));
     assert_null(strstr(first, "\nname "));
     for (uint32_t k = 0; k < RU_ARRAY_LEN(settings); k++) {
         agreed(&settings[k], other);

@@ -310,10 +310,13 @@ static const char *agreed(rui_app_worker *w)
         ru_hasher_put(&h, line.p, n);
         ru_hasher_put(&h, "\n", 1);
     }
-    char job[33];
+    char job[33], build[RU_SELF_BUILD_BYTES];
+    ru_self_build(build);
     ru_hash128_text(ru_hasher_get(&h), job);
-    return ru_arena_printf(w->arena, "job %s\ndata.rows %lld\ndata.cols %lld\ndata.entries %lld\n",
-                           job, (long long)ru_sparse_rows(w->data),
+    return ru_arena_printf(w->arena,
+                           "program %s\nprogram-build %.16s\njob %s\ndata.rows %lld\ndata.cols "
+                           "%lld\ndata.entries %lld\n",
+                           RU_VERSION, build, job, (long long)ru_sparse_rows(w->data),
                            (long long)ru_sparse_cols(w->data),
                            (long long)ru_sparse_entries(w->data));
 }
@@ -547,6 +550,7 @@ static ru_status verdict(rui_app_worker *w, ru_worker_result *out, ru_err *err)
     out->step = f.closed;
     out->number = w->number;
     out->left = w->asked && w->opt->worker->stop_leaves;
+    rui_app_removed(w, out);
     if (w->end_status == RU_E_PEER && (w->asked || w->stopping)) {
         return RU_OK;
     }

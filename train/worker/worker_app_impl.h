@@ -155,7 +155,9 @@ int64_t rui_app_items(const rui_app_worker *w, uint32_t clocks); /* also on comp
 void rui_app_report_open(rui_app_worker *w); /* open already: nothing */
 void rui_app_event(rui_app_worker *w, int64_t step, const char *what, uint32_t worker,
                    const ru_run_report_details *more); /* more NULL: none */
-void rui_app_viewed(rui_app_worker *w, ru_time now);   /* a view is in force: tell it */
+/* Was it put out while it was silent? Then whom to ask when it is to join again. */
+void rui_app_removed(const rui_app_worker *w, ru_worker_result *out);
+void rui_app_viewed(rui_app_worker *w, ru_time now); /* a view is in force: tell it */
 
 /* worker_app_log.c, the thread of files; the last one before it runs or after it */
 void rui_app_log_append(rui_app_worker *w, rui_app_command *c);

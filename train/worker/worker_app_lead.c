@@ -183,6 +183,21 @@ static void lead_or_follow(rui_app_worker *w, bool leads)
     w->followed = w->followed || !leads;
 }
 
+void rui_app_removed(const rui_app_worker *w, ru_worker_result *out)
+{
+    ru_member_facts f;
+    ru_member *m = ru_node_member(w->timers.node);
+    const ru_view *v = ru_member_view(m);
+    ru_member_facts_get(m, &f);
+    for (uint32_t k = 0; k < v->n && f.removed && !w->asked; k++) {
+        bool other = !ru_node_is(v->at[k].node, w->node_id);
+        if (other && (!out->removed || ru_node_is(v->at[k].node, v->leader))) {
+            out->removed = true;
+            (void)snprintf(out->again, sizeof out->again, "%s", v->at[k].address);
+        }
+    }
+}
+
 void rui_app_viewed(rui_app_worker *w, ru_time now)
 {
     const ru_member *member = ru_node_member(w->timers.node);
