@@ -84,27 +84,35 @@ static void taps_of(const sampler *s, double g, int64_t size, taps *t)
     }
 }
 
-/* The sum over all combinations of taps of one plane. */
-static double sample(const double *plane, const ru_type *x, const taps *t, uint32_t rank)
+/* All combinations of taps inside the image: places in a plane and their weights. Outside, only a
+ * weight that is NaN counts (place -1). */
+static int64_t combine(const ru_type *x, const taps *t, uint32_t rank, int64_t *at, double *weight)
 {
-    int64_t dims[RUI_SPATIAL_MAX];
-    double sum = 0;
+    int64_t dims[RUI_SPATIAL_MAX], n = 0;
     rui_walk w;
     for (uint32_t d = 0; d < rank; d++) {
         dims[d] = t[d].n;
     }
     rui_walk_init(&w, dims, rank);
     do {
-        int64_t at = 0;
-        double weight = 1;
+        at[n] = 0;
+        weight[n] = 1;
         for (uint32_t d = 0; d < rank; d++) {
-            const taps *along = &t[d];
-            int64_t k = along->at[w.at[d]];
-            weight *= along->w[w.at[d]];
-            at = k < 0 || at < 0 ? -1 : at * x->dims[d + 2] + k;
+            int64_t k = t[d].at[w.at[d]];
+            weight[n] *= t[d].w[w.at[d]];
+            at[n] = k < 0 || at[n] < 0 ? -1 : at[n] * x->dims[d + 2] + k;
         }
-        sum += at >= 0 ? weight * plane[at] : isnan(weight) ? weight : 0;
+        n += at[n] >= 0 || isnan(weight[n]) ? 1 : 0;
     } while (rui_walk_next(&w));
+    return n;
+}
+
+static double sample(const double *plane, const int64_t *at, const double *weight, int64_t n)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < n; k++) {
+        sum += at[k] >= 0 ? weight[k] * plane[at[k]] : weight[k];
+    }
     return sum;
 }
 
@@ -118,18 +126,25 @@ ru_status rui_ref_GridSample(const ru_ref_call *c, ru_err *err)
     uint32_t rank = tx->rank - 2;
     int64_t channels = tx->dims[1], plane = rui_ref_span(tx, 2, tx->rank);
     int64_t places = rui_ref_span(ty, 2, ty->rank);
-    double *x, *grid, *y;
+    double *x, *grid, *y, *weight;
+    int64_t *inner, most = 1;
+    for (uint32_t d = 0; d < rank; d++) {
+        most *= TAPS_MAX;
+    }
     RU_TRY(rui_ref_in(c, 0, &x, err));
     RU_TRY(rui_ref_in(c, 1, &grid, err));
+    RU_TRY(rui_ref_zeros(c, most, &weight, err));
+    RU_TRY(rui_ref_zero_ints(c, most, &inner, err));
     RU_TRY(rui_ref_zeros(c, rui_ref_count(ty), &y, err));
     for (int64_t p = 0; p < tx->dims[0] * places; p++) {
         taps t[RUI_SPATIAL_MAX];
         for (uint32_t d = 0; d < rank; d++) { /* the grid names the last axis first */
             taps_of(&s, grid[p * rank + (rank - 1 - d)], tx->dims[d + 2], &t[d]);
         }
+        int64_t n = combine(tx, t, rank, inner, weight);
         for (int64_t ch = 0; ch < channels; ch++) {
             int64_t at = p / places * channels + ch;
-            y[at * places + p % places] = sample(x + at * plane, tx, t, rank);
+            y[at * places + p % places] = sample(x + at * plane, inner, weight, n);
         }
     }
     rui_ref_store(&c->out[0], y);
