@@ -37,6 +37,12 @@ ru_status rui_shape_gridsample(const rui_infer *c)
         return rui_infer_fail(c, "the image has %lld samples and the grid %lld",
                               (long long)x->dims[0], (long long)g->dims[0]);
     }
+    for (uint32_t i = 2; i < x->rank; i++) {
+        if (x->dims[i] == 0) {
+            return rui_infer_fail(c, "axis %u of the image is empty: there is nothing to sample",
+                                  i);
+        }
+    }
     ru_type t = {.dtype = x->dtype, .rank = x->rank, .dims = {batch, x->dims[1]}};
     memcpy(t.dims + 2, g->dims + 1, sizeof *t.dims * (x->rank - 2));
     rui_set_out(c, 0, &t);
