@@ -3,8 +3,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "env/file.h"
+#include "env/process.h"
 #include "tool/cmd.h"
 #include "tool/plot.h"
 
@@ -309,6 +311,46 @@ static ru_status draw_runs(ru_cmd_in *in, ru_text *svg, ru_err *err)
     return RU_OK;
 }
 
+static bool ends_with(const char *path, const char *end)
+{
+    size_t n = strlen(path), m = strlen(end);
+    return n > m && strcasecmp(path + n - m, end) == 0;
+}
+
+/* PNG is drawn by librsvg's program where it is installed: text needs fonts, which it has. */
+static ru_status write_png(const char *out, const ru_text *svg, ru_err *err)
+{
+    const char *const argv[] = {"rsvg-convert", "--format=png", "--output", out, NULL};
+    const ru_process_options opt = {.argv = argv, .pipe_in = true};
+    ru_process *p = NULL;
+    ru_status st = ru_process_start(&opt, &p, err);
+    st = st == RU_OK ? ru_process_write(p, svg->p, svg->n, err) : st;
+    int code = st == RU_OK ? ru_process_wait(p) : 1;
+    ru_process_close(p);
+    if (code != 0) {
+        return RU_FAIL(
+            err, RU_E_UNSUPPORTED,
+            "%s: PNG is drawn by rsvg-convert (Debian package librsvg2-bin), which is not "
+            "installed or failed; name a file that ends in .svg, which every browser shows",
+            out);
+    }
+    return RU_OK;
+}
+
+static ru_status write_picture(const char *out, const ru_text *svg, ru_err *err)
+{
+    static const char *const others[] = {".jpg", ".jpeg", ".pdf", ".gif", ".webp", ".eps", ".ps"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(others); k++) {
+        if (ends_with(out, others[k])) {
+            return RU_FAIL(
+                err, RU_E_USAGE,
+                "--out %s: the picture is SVG or PNG; name a file that ends in .svg or .png", out);
+        }
+    }
+    return ends_with(out, ".png") ? write_png(out, svg, err)
+                                  : ru_file_replace(out, svg->p, svg->n, err);
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     ru_text svg = ru_text_arena(in->arena);
@@ -321,7 +363,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     if (svg.cut || out == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the picture");
     }
-    RU_TRY(ru_file_replace(out, svg.p, svg.n, err));
+    RU_TRY(write_picture(out, &svg, err));
     printf("%s\n", out);
     return RU_OK;
 }
@@ -331,7 +373,8 @@ static const ru_opt opts[] = {
      .letter = 'o',
      .type = RU_OPT_TEXT,
      .word = "FILE",
-     .help = "SVG file to write (default: plot.svg in the folder of the first run, find-lr.svg "
+     .help = "SVG file to write, or PNG (FILE.png, drawn by rsvg-convert; default: plot.svg in the "
+             "folder of the first run, find-lr.svg "
              "beside find-lr.csv)"},
     {.name = "only",
      .type = RU_OPT_TEXTS,
@@ -360,6 +403,6 @@ const ru_cmd rui_cmd_plot = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "65 a run has no step yet|66 a folder is not a run",
+    .exits = "65 a run has no step yet|66 a folder is not a run|69 rsvg-convert is not there",
     .run = run,
 };
