@@ -133,9 +133,9 @@ static ru_dtype descr_dtype(const char *descr, bool *swap)
     static const struct {
         const char *code;
         ru_dtype dtype;
-    } table[] = {{"f2", RU_F16}, {"f4", RU_F32}, {"f8", RU_F64}, {"i1", RU_I8},
-                 {"i2", RU_I16}, {"i4", RU_I32}, {"i8", RU_I64}, {"u1", RU_U8},
-                 {"u2", RU_U16}, {"u4", RU_U32}, {"u8", RU_U64}, {"b1", RU_BOOL}};
+    } table[] = {{"f2", RU_F16}, {"f4", RU_F32},  {"f8", RU_F64}, {"i1", RU_I8},  {"i2", RU_I16},
+                 {"i4", RU_I32}, {"i8", RU_I64},  {"u1", RU_U8},  {"u2", RU_U16}, {"u4", RU_U32},
+                 {"u8", RU_U64}, {"b1", RU_BOOL}, {"V2", RU_BF16}};
     if (descr[0] == 0 || strchr("<>|=", descr[0]) == NULL) {
         return RU_NONE;
     }
@@ -177,6 +177,92 @@ static void swap_bytes(uint8_t *data, int64_t count, int64_t bytes)
             data[bytes - 1 - i] = x;
         }
     }
+}
+
+/* Characters of an element of texts: '<U7' gives 7; -1: no such type, or of big-endian order. */
+static int64_t text_chars(const char *descr)
+{
+    int64_t n = 0;
+    if ((descr[0] != '<' && descr[0] != '=') || descr[1] != 'U' || descr[2] == 0) {
+        return -1;
+    }
+    for (const char *c = descr + 2; *c != 0; c++) {
+        if (*c < '0' || *c > '9') {
+            return -1;
+        }
+        n = n * 10 + (*c - '0');
+    }
+    return n;
+}
+
+/* The UTF-8 form of code point c; 0: it is none. */
+static int utf8_put(uint32_t c, char *to)
+{
+    int n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    if (c == 0 || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) {
+        return 0;
+    }
+    static const uint8_t heads[] = {0, 0, 0xC0, 0xE0, 0xF0};
+    for (int k = n - 1; k > 0; k--) {
+        to[k] = (char)(0x80 | (c & 0x3F));
+        c >>= 6;
+    }
+    to[0] = (char)(heads[n] | c);
+    return n;
+}
+
+/* One element: `chars` code points, ended early by 0s. NULL: damaged, or the arena is full. */
+static const char *text_read(const uint8_t *data, int64_t chars, ru_arena *arena)
+{
+    char *text = ru_arena_alloc(arena, chars * 4 + 1, 1);
+    int64_t n = 0, at = 0;
+    for (; text != NULL && at < chars; at++) {
+        uint32_t c;
+        memcpy(&c, data + at * 4, sizeof c);
+        int more = utf8_put(c, text + n);
+        if (more == 0 && c != 0) {
+            return NULL;
+        }
+        if (c == 0) {
+            break;
+        }
+        n += more;
+    }
+    for (; text != NULL && at < chars; at++) {
+        if (data[at * 4] != 0 || data[at * 4 + 1] != 0 || data[at * 4 + 2] != 0) {
+            return NULL; /* a NUL inside */
+        }
+    }
+    if (text != NULL) {
+        text[n] = 0;
+    }
+    return text;
+}
+
+/* Texts become numbers; `h->type` is of I64. */
+static ru_status texts_read(const uint8_t *data, const header *h, int64_t chars, ru_arena *arena,
+                            ru_texts *texts, ru_array *out, ru_err *err)
+{
+    int64_t count = ru_type_count(&h->type);
+    const char **text = RU_NEW(arena, const char *, count);
+    int64_t *codes = RU_NEW(arena, int64_t, count);
+    if (h->fortran && h->type.rank > 1) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "npy: texts in column-major order are not supported; "
+                       "save numpy.ascontiguousarray of the array");
+    }
+    for (int64_t k = 0; k < count && codes != NULL && text != NULL; k++) {
+        text[k] = text_read(data + k * chars * 4, chars, arena);
+        if (text[k] == NULL) {
+            return RU_FAIL(err, RU_E_DATA, "npy: element %lld is no text", (long long)k);
+        }
+        RU_TRY(ru_texts_code(texts, text[k], &codes[k], err));
+    }
+    if (codes == NULL || text == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "npy: no room for %lld texts", (long long)count);
+    }
+    *out = (ru_array){.type = h->type, .data = codes, .text = text};
+    return RU_OK;
 }
 
 static ru_status elements_read(const uint8_t *data, const header *h, bool swap, ru_arena *arena,
@@ -228,8 +314,8 @@ static ru_status header_find(const uint8_t *b, int64_t size_bytes, cursor *text,
 }
 
 /* The header of a file of `size_bytes`, of which `head_bytes` are at hand; *at: its elements. */
-static ru_status look(const uint8_t *head, int64_t head_bytes, int64_t size_bytes, header *out,
-                      bool *swap, int64_t *at, ru_err *err)
+static ru_status look(const uint8_t *head, int64_t head_bytes, int64_t size_bytes, bool texts,
+                      header *out, bool *swap, int64_t *at, ru_err *err)
 {
     cursor c = {0};
     header h = {0};
@@ -243,7 +329,8 @@ static ru_status look(const uint8_t *head, int64_t head_bytes, int64_t size_byte
             RU_RANK_MAX);
     }
     *swap = false;
-    h.type.dtype = descr_dtype(h.descr, swap);
+    int64_t chars = texts ? text_chars(h.descr) : -1;
+    h.type.dtype = chars >= 0 ? RU_I64 : descr_dtype(h.descr, swap);
     if (h.type.dtype == RU_NONE) {
         return RU_FAIL(
             err, RU_E_UNSUPPORTED,
@@ -254,7 +341,9 @@ static ru_status look(const uint8_t *head, int64_t head_bytes, int64_t size_byte
     }
     int64_t count = ru_type_count(&h.type);
     int64_t have = size_bytes - *at;
-    if (count < 0 || count > INT64_MAX / 16 || have != count * ru_dtype_bytes(h.type.dtype)) {
+    int64_t bytes = chars >= 0 ? chars * 4 : ru_dtype_bytes(h.type.dtype);
+    if (count < 0 || count > INT64_MAX / 16 || bytes > INT32_MAX ||
+        (bytes > 0 && (have % bytes != 0 || have / bytes != count)) || (bytes == 0 && have != 0)) {
         return RU_FAIL(err, RU_E_DATA, "npy: the elements have %lld bytes, but the shape needs %s",
                        (long long)have, have > 0 ? "another number" : "more");
     }
@@ -262,14 +351,24 @@ static ru_status look(const uint8_t *head, int64_t head_bytes, int64_t size_byte
     return RU_OK;
 }
 
-ru_status ru_npy_parse(const void *data, int64_t size_bytes, ru_arena *arena, ru_array *out,
-                       ru_err *err)
+ru_status rui_npy_parse(const void *data, int64_t size_bytes, ru_arena *arena, ru_texts *texts,
+                        ru_array *out, ru_err *err)
 {
     header h;
     bool swap;
     int64_t at;
-    RU_TRY(look(data, size_bytes, size_bytes, &h, &swap, &at, err));
+    RU_TRY(look(data, size_bytes, size_bytes, texts != NULL, &h, &swap, &at, err));
+    if (texts != NULL && text_chars(h.descr) >= 0) {
+        return texts_read((const uint8_t *)data + at, &h, text_chars(h.descr), arena, texts, out,
+                          err);
+    }
     return elements_read((const uint8_t *)data + at, &h, swap, arena, out, err);
+}
+
+ru_status ru_npy_parse(const void *data, int64_t size_bytes, ru_arena *arena, ru_array *out,
+                       ru_err *err)
+{
+    return rui_npy_parse(data, size_bytes, arena, NULL, out, err);
 }
 
 ru_status ru_npy_look(const void *head, int64_t head_bytes, int64_t size_bytes, ru_type *type,
@@ -277,7 +376,7 @@ ru_status ru_npy_look(const void *head, int64_t head_bytes, int64_t size_bytes, 
 {
     header h;
     bool swap;
-    RU_TRY(look(head, head_bytes, size_bytes, &h, &swap, at, err));
+    RU_TRY(look(head, head_bytes, size_bytes, false, &h, &swap, at, err));
     *type = h.type;
     *plain = !swap && !(h.fortran && h.type.rank > 1);
     return RU_OK;
@@ -304,8 +403,43 @@ static ru_dtype written_dtype(ru_dtype t)
     return t == RU_BF16 ? RU_F32 : t;
 }
 
+/* Code points of UTF-8 text s into `to` (NULL: counted only); what is not UTF-8 stands as U+FFFD.
+ */
+static int64_t utf32_put(const char *s, uint32_t *to)
+{
+    int64_t n = 0;
+    for (const uint8_t *p = (const uint8_t *)s; *p != 0; n++) {
+        int more = *p < 0x80 ? 0 : (*p & 0xE0) == 0xC0 ? 1 : (*p & 0xF0) == 0xE0 ? 2 : 3;
+        uint32_t c = more == 0 ? *p : *p & (0x3FU >> more);
+        p++;
+        for (int k = 0; k < more; k++, p++) {
+            if ((*p & 0xC0) != 0x80) {
+                c = 0xFFFD;
+                break;
+            }
+            c = c << 6 | (*p & 0x3F);
+        }
+        if (to != NULL) {
+            to[n] = c > 0x10FFFF ? 0xFFFD : c;
+        }
+    }
+    return n;
+}
+
+/* Characters of the longest text. */
+static int64_t chars_most(const ru_array *a)
+{
+    int64_t most = 1, count = ru_type_count(&a->type);
+    for (int64_t k = 0; k < count; k++) {
+        int64_t n = utf32_put(a->text[k], NULL);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
 int64_t rui_npy_header(const ru_array *a, char into[RUI_NPY_HEADER_MAX])
 {
+    char texts[32];
     char shape[RU_RANK_MAX * 24] = "";
     int n = 0;
     for (uint32_t k = 0; k < a->type.rank; k++) {
@@ -317,9 +451,10 @@ int64_t rui_npy_header(const ru_array *a, char into[RUI_NPY_HEADER_MAX])
     memcpy(into, magic, sizeof magic);
     into[6] = 1;
     into[7] = 0;
+    snprintf(texts, sizeof texts, "<U%lld", a->text != NULL ? (long long)chars_most(a) : 0LL);
     n = snprintf(into + 10, RUI_NPY_HEADER_MAX - 10,
                  "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }",
-                 dtype_descr(written_dtype(a->type.dtype)), shape);
+                 a->text != NULL ? texts : dtype_descr(written_dtype(a->type.dtype)), shape);
     int64_t size_bytes = (10 + n + 1 + 63) / 64 * 64;
     RU_CHECK(size_bytes <= RUI_NPY_HEADER_MAX);
     memset(into + 10 + n, ' ', (size_t)(size_bytes - 10 - n));
@@ -331,11 +466,26 @@ int64_t rui_npy_header(const ru_array *a, char into[RUI_NPY_HEADER_MAX])
 
 int64_t rui_npy_bytes(const ru_array *a)
 {
-    return ru_type_count(&a->type) * ru_dtype_bytes(written_dtype(a->type.dtype));
+    int64_t count = ru_type_count(&a->type);
+    return count *
+           (a->text != NULL ? 4 * chars_most(a) : ru_dtype_bytes(written_dtype(a->type.dtype)));
+}
+
+static const void *text_elements(const ru_array *a, ru_arena *arena)
+{
+    int64_t count = ru_type_count(&a->type), chars = chars_most(a);
+    uint32_t *c = ru_arena_zalloc(arena, (count * chars + 1) * (int64_t)sizeof *c, 16);
+    for (int64_t k = 0; c != NULL && k < count; k++) {
+        utf32_put(a->text[k], c + k * chars);
+    }
+    return c;
 }
 
 const void *rui_npy_elements(const ru_array *a, ru_arena *arena)
 {
+    if (a->text != NULL) {
+        return text_elements(a, arena);
+    }
     if (a->type.dtype != RU_BF16) {
         return a->data;
     }

@@ -3,12 +3,14 @@
  *   \x93NUMPY | version 1.0, 2.0 or 3.0 | header length | {'descr': '<f4', 'fortran_order': False,
  *   'shape': (3, 4), } padded with spaces to a multiple of 64 | elements
  *
- * Reading takes numbers and booleans of either byte order, row- or column-major; objects, texts and
- * records are refused (objects would mean running code). npz members may be stored or deflated,
+ * Reading takes numbers and booleans of either byte order, row- or column-major, and texts ('<U7')
+ * where the caller has a table for them (ru_arrays.texts); objects and records are refused (objects
+ * would mean running code). npz members may be stored or deflated,
  * zip64 included; every length and checksum is verified. Writing gives version 1.0 and stored
  * members; a member or archive of 4 GiB or more is refused: safetensors is the format for those.
  *
- * bf16 has no numpy name: it is written as f32.
+ * bf16 has no numpy name: it is written as f32. Elements of two opaque bytes ('|V2', as ml_dtypes
+ * has them written) are read as bf16.
  *
  * Thread: any, no shared state.
  * Source: numpy.lib.format; PKWARE APPNOTE.TXT 4.3 to 4.5 */
@@ -30,7 +32,8 @@ RU_MUST_USE ru_status ru_npy_parse(const void *data, int64_t size_bytes, ru_aren
 RU_MUST_USE ru_status ru_npy_look(const void *head, int64_t head_bytes, int64_t size_bytes,
                                   ru_type *type, int64_t *at, bool *plain, ru_err *err);
 
-/* All arrays of an archive, in its order, named without ".npy". */
+/* All arrays of an archive, in its order, named without ".npy". Reads out->texts, as the functions
+ * below do. */
 RU_MUST_USE ru_status ru_npz_parse(const void *data, int64_t size_bytes, ru_arena *arena,
                                    ru_arrays *out, ru_err *err);
 

@@ -99,7 +99,7 @@ static void reads_archives(void **state)
     ru_arena arena;
     ru_arena_init(&arena, 0);
     ru_err err;
-    ru_arrays list;
+    ru_arrays list = {0};
     assert_ok(ru_npz_parse(npz_stored, sizeof npz_stored, &arena, &list, &err), err);
     assert_int_equal(list.n, 2);
     const ru_array *n = ru_arrays_find(&list, "n");
@@ -136,7 +136,7 @@ static void cut_and_flipped(void **state)
             }
             ru_arena arena;
             ru_arena_init(&arena, 1 << 24);
-            ru_arrays list;
+            ru_arrays list = {0};
             ru_err err;
             ru_status st = ru_npz_parse(bytes, size, &arena, &list, &err);
             assert_true(n >= files[f].n || st != RU_OK);
@@ -174,7 +174,7 @@ static void every_number_is_checked(void **state)
         size_t n = rows[k].deflated ? sizeof npz_deflated : sizeof npz_stored;
         uint8_t bytes[sizeof npz_stored];
         ru_arena arena;
-        ru_arrays list;
+        ru_arrays list = {0};
         ru_err err = {0};
         memcpy(bytes, from, n);
         bytes[rows[k].at[0]] = rows[k].value[0];
@@ -232,17 +232,17 @@ static void writes_and_reads(void **state)
     uint16_t half = ru_f32_to_bf16(1.5F);
     int64_t scalar = -9;
     const ru_array in[] = {
-        {"x", {.dtype = RU_F32, .rank = 2, .dims = {2, 3}}, x},
-        {"h", {.dtype = RU_BF16, .rank = 1, .dims = {1}}, &half},
-        {"scalar", {.dtype = RU_I64}, &scalar},
-        {"empty", {.dtype = RU_F32, .rank = 2, .dims = {0, 5}}, x},
+        {"x", {.dtype = RU_F32, .rank = 2, .dims = {2, 3}}, x, NULL},
+        {"h", {.dtype = RU_BF16, .rank = 1, .dims = {1}}, &half, NULL},
+        {"scalar", {.dtype = RU_I64}, &scalar, NULL},
+        {"empty", {.dtype = RU_F32, .rank = 2, .dims = {0, 5}}, x, NULL},
     };
     ru_err err;
     assert_ok(ru_npz_save(path, in, 4, &err), err);
     ru_arena arena;
     ru_arena_init(&arena, 0);
     ru_map_file map;
-    ru_arrays out;
+    ru_arrays out = {0};
     assert_ok(ru_npz_open(path, &arena, &map, &out, &err), err);
     assert_int_equal(out.n, 4);
     assert_memory_equal(out.at[0].data, x, sizeof x);

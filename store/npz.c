@@ -224,7 +224,7 @@ ru_status ru_npz_parse(const void *data, int64_t size_bytes, ru_arena *arena, ru
     zip z = {data, size_bytes};
     int64_t n = 0, at = 0;
     RU_TRY(end_find(&z, &n, &at, err));
-    ru_arrays list = {0};
+    ru_arrays list = {.texts = out->texts};
     for (int64_t k = 0; k < n; k++) {
         member m;
         const uint8_t *bytes = NULL;
@@ -238,7 +238,7 @@ ru_status ru_npz_parse(const void *data, int64_t size_bytes, ru_arena *arena, ru
         }
         ru_status st = member_read(&z, &m, arena, &bytes, err);
         if (st == RU_OK) {
-            st = ru_npy_parse(bytes, m.size_bytes, arena, &a, err);
+            st = rui_npy_parse(bytes, m.size_bytes, arena, list.texts, &a, err);
         }
         if (st != RU_OK) {
             return ru_err_wrap(err, st, "member '%s'", m.name);
@@ -264,11 +264,11 @@ ru_status ru_npz_read(const void *data, int64_t size_bytes, ru_arena *arena, ru_
 {
     const uint8_t *p = data;
     ru_array one;
-    ru_arrays list = {0};
+    ru_arrays list = {.texts = out->texts};
     if (size_bytes < 1 || p[0] != 0x93) {
         return ru_npz_parse(data, size_bytes, arena, out, err);
     }
-    RU_TRY(ru_npy_parse(data, size_bytes, arena, &one, err));
+    RU_TRY(rui_npy_parse(data, size_bytes, arena, list.texts, &one, err));
     one.name = "";
     RU_TRY(ru_arrays_add(&list, arena, &one, err));
     *out = list;
@@ -280,7 +280,7 @@ ru_status ru_npz_open(const char *path, ru_arena *arena, ru_map_file *map, ru_ar
 {
     ru_map_file m;
     RU_TRY(ru_file_map(path, &m, err));
-    ru_arrays list = {0};
+    ru_arrays list = {.texts = out->texts};
     ru_status st = ru_npz_read(m.data, m.size_bytes, arena, &list, err);
     if (st != RU_OK) {
         ru_file_unmap(&m);

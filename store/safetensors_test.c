@@ -164,10 +164,10 @@ static void writes_and_reads(void **state)
     const float x[2] = {1.25F, -3};
     const double d = 1e300;
     const ru_array in[] = {
-        {"bits", {.dtype = RU_BOOL, .rank = 1, .dims = {3}}, bits},
-        {"layer.0.weight \"q\" \xc3\xa4", {.dtype = RU_F32, .rank = 2, .dims = {1, 2}}, x},
-        {"d", {.dtype = RU_F64}, &d},
-        {"none", {.dtype = RU_F32, .rank = 1, .dims = {0}}, x},
+        {"bits", {.dtype = RU_BOOL, .rank = 1, .dims = {3}}, bits, NULL},
+        {"layer.0.weight \"q\" \xc3\xa4", {.dtype = RU_F32, .rank = 2, .dims = {1, 2}}, x, NULL},
+        {"d", {.dtype = RU_F64}, &d, NULL},
+        {"none", {.dtype = RU_F32, .rank = 1, .dims = {0}}, x, NULL},
     };
     const ru_meta meta[] = {{"step", "12"}};
     ru_err err;

@@ -275,7 +275,7 @@ static ru_status rows(session *s, ru_err *err)
 static ru_status array_file(session *s, const char *path, ru_err *err)
 {
     ru_map_file map = {0};
-    ru_arrays arrays;
+    ru_arrays arrays = {0};
     RU_TRY(ru_npz_open(path, s->in->arena, &map, &arrays, err));
     const ru_type *want = &ru_predictor_model(s->p)->facts.x;
     const ru_array *a = arrays.n > 0 ? &arrays.at[0] : NULL;

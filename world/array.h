@@ -5,6 +5,7 @@
 #define RU_WORLD_ARRAY_H
 
 #include "world/graph.h"
+#include "world/texts.h"
 
 RU_API_BEGIN
 
@@ -13,11 +14,14 @@ typedef struct ru_array {
     ru_type type;     /* concrete */
     const void
         *data; /* view, row-major and packed, aligned to the element; any pointer when empty */
+    const char *const *text; /* [count] of an array of texts: type.dtype is I64, and data are their
+                                numbers (world/texts.h); else NULL */
 } ru_array;
 
 typedef struct ru_arrays {
     ru_array *at; /* [n] */
     uint32_t n, cap;
+    ru_texts *texts; /* what numbers the texts that a file holds; NULL: such a file is refused */
 } ru_arrays;
 
 /* The array of that name, NULL when there is none. Cost: linear. */

@@ -28,7 +28,7 @@ static ru_status add_array(writer *w, const char *name, ru_dtype dtype, int64_t 
                            const void *data, ru_err *err)
 {
     const int64_t dims[2] = {rows, cols};
-    const ru_array a = {name, ru_type_make(dtype, cols > 0 ? 2 : 1, dims), data};
+    const ru_array a = {name, ru_type_make(dtype, cols > 0 ? 2 : 1, dims), data, NULL};
     return ru_arrays_add(&w->arrays, &w->arena, &a, err);
 }
 

@@ -528,15 +528,15 @@ static void binds_shape_inputs(void **state)
 
     const float x[12] = {0};
     const int64_t s[2] = {2, -1};
-    const ru_array arrays[] = {{"x", {.dtype = RU_F32, .rank = 2, .dims = {3, 4}}, x},
-                               {"s", {.dtype = RU_I64, .rank = 1, .dims = {2}}, s}};
+    const ru_array arrays[] = {{"x", {.dtype = RU_F32, .rank = 2, .dims = {3, 4}}, x, NULL},
+                               {"s", {.dtype = RU_I64, .rank = 1, .dims = {2}}, s, NULL}};
     assert_ok(
         ru_onnx_read_bound(m.o.data, m.o.size_bytes, NULL, arrays, 2, &arena, &g, &info, &err),
         err);
     assert_int_equal(g.n_inputs, 1);
     assert_int_equal(g.values[g.outputs[0].v].type.dims[1], 6);
 
-    const ru_array wrong[] = {{"x", {.dtype = RU_F32, .rank = 2, .dims = {3, 5}}, x}};
+    const ru_array wrong[] = {{"x", {.dtype = RU_F32, .rank = 2, .dims = {3, 5}}, x, NULL}};
     assert_int_equal(
         ru_onnx_read_bound(m.o.data, m.o.size_bytes, NULL, wrong, 1, &arena, &g, &info, &err),
         RU_E_DATA);
