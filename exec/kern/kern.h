@@ -328,6 +328,31 @@ typedef struct ru_kern_pool {
     int64_t stride, taps, dilation;
 } ru_kern_pool;
 
+typedef enum ru_kern_trees_mode {
+    RU_KERN_TREES_SUM,
+    RU_KERN_TREES_MIN,
+    RU_KERN_TREES_MAX,
+} ru_kern_trees_mode;
+
+enum { RU_KERN_TREES_LANES = 8 }; /* walks that overlap */
+
+/* An ensemble (op Trees); numbers are f64 when `wide`, else f32. */
+typedef struct ru_kern_trees {
+    const void *nodes;       /* [nodes] packed by trees_pack */
+    const uint8_t *nan_left; /* [nodes] */
+    const int32_t *root;     /* [n_trees] */
+    const uint32_t *levels;  /* [n_trees] steps to the farthest leaf */
+    const int32_t *first;    /* [nodes + 1] of weight and target */
+    const int32_t *target;
+    const void *weight, *base; /* base: [outputs] */
+    const void *only;          /* [nodes] what a leaf adds to the only output; NULL: see `first` */
+    const int32_t *used;       /* [n_used] the features that are asked for */
+    int64_t n_trees, n_used, features, outputs;
+    int64_t tile; /* rows that go through one tree after the other; a multiple of the lanes */
+    ru_kern_trees_mode mode;
+    bool wide, dense, average; /* dense: leaves have a weight for each output; average: of sums */
+} ru_kern_trees;
+
 /* Lines along the middle of [outer, dim, inner]. */
 typedef struct ru_kern_scan {
     int64_t dim, inner;
@@ -510,6 +535,15 @@ typedef struct ru_kern_add8 {
     X(void, pool_place,                                                                            \
       (const ru_kern_pool *p, const float *x, int32_t place, float *y, int32_t *at, int64_t n))    \
     X(void, pool_add, (const ru_kern_pool *p, const float *x, float *y, int64_t n))                \
+    /* Node k looks at place[k] of `used`; value [n] of t's type. Sets t->nodes */                 \
+    X(int64_t, trees_node_bytes, (const ru_kern_trees *t))                                         \
+    X(void, trees_pack,                                                                            \
+      (ru_kern_trees * t, const void *value, const int32_t *place, const int32_t *left, int64_t n, \
+       void *nodes))                                                                               \
+    X(int64_t, trees_work, (const ru_kern_trees *t))                                               \
+    /* Rows r0 .. r1; work: trees_work(t) bytes */                                                 \
+    X(void, trees,                                                                                 \
+      (const ru_kern_trees *t, const void *x, void *y, int64_t r0, int64_t r1, void *work))        \
     /* For o0 .. o1 of the outer dim */                                                            \
     X(void, cumsum, (const ru_kern_scan *s, const float *x, float *y, int64_t o0, int64_t o1))     \
     X(void, arg, (const ru_kern_scan *s, const float *x, int64_t *y, int64_t o0, int64_t o1))      \
