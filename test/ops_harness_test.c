@@ -413,8 +413,6 @@ static const ru_op slow_ops[] = {
     RU_OP_MatMulInteger,
     RU_OP_EyeLike, /* folded, unless its input is one of the graph's */
     RU_OP_CouplePairs,
-    RU_OP_Trees,
-    RU_OP_LookUp,
     RU_OP_Hardmax,
     RU_OP_LpNormalization,
     RU_OP_LpPool,
