@@ -1,0 +1,396 @@
+/* Tree ensembles of ai.onnx.ml as the op Trees.
+ *
+ * Every comparison becomes "left when x <= t", so that one kernel knows one kind of node:
+ *
+ *   x < t        x <= the number before t          x >= t    x < t with its sides changed
+ *   x == t       x <= t, and then not x <= the number before t
+ *   x in {a, b}  x == a, else x == b
+ *
+ * What a missing number does is written out: NaN goes left or right at each node. Nodes are placed
+ * so that the two children of a node stand side by side, behind it. A node with several parents
+ * (an exporter that merged equal parts) stands once, and its other places jump to it: a node that
+ * every number leaves to the left. */
+#include <math.h>
+#include <string.h>
+
+#include "world/onnx/onnx_ml.h"
+
+enum { LEAF_FEATURE = -1 };
+
+typedef enum mode { LEQ, LT, GTE, GT, EQ, NEQ, MEMBER, LEAF } mode;
+
+/* A node as the model has it; children are indexes of this array. */
+typedef struct source {
+    mode mode;
+    int64_t feature;
+    double value; /* MEMBER: index of the first of its numbers */
+    bool missing; /* NaN goes to the true side */
+    int64_t yes, no;
+    uint32_t first, n; /* LEAF: its entries */
+} source;
+
+/* A node of one kind of comparison; the first of them stand for the sources. */
+typedef struct step {
+    int64_t feature;
+    double value;
+    bool nan_left, placed;
+    uint32_t left, right;
+    uint32_t first, n;
+    uint32_t parents, seen; /* seen: of them, placed */
+} step;
+
+/* What an operator says, before it becomes the arrays of the op. */
+typedef struct forest {
+    rui_ml *m;
+    bool wide;   /* compares doubles */
+    source *src; /* [n_src] */
+    uint32_t n_src;
+    uint32_t *roots; /* [n_roots] in src */
+    uint32_t n_roots;
+    int64_t *target; /* [n_entries] of all leaves, in the order of source.first */
+    double *weight;
+    uint32_t n_entries;
+    const double *members; /* [n_members] sets, each ended by NaN */
+    uint32_t n_members;
+    step *steps; /* [n_steps] */
+    uint32_t n_steps, cap_steps;
+    const double *base; /* [n_base] what every output begins with */
+    uint32_t n_base;
+    int64_t n_targets; /* outputs */
+    const char *sums;  /* "sum", "average", "min", "max" */
+} forest;
+
+/* -- one kind of comparison -------------------------------------------------------------------- */
+
+static uint32_t step_new(forest *f, const step *s)
+{
+    RU_CHECK(f->n_steps < f->cap_steps);
+    f->steps[f->n_steps] = *s;
+    return f->n_steps++;
+}
+
+/* The number next to `value` towards -infinity; it is not -infinity. */
+static double before(double value, bool wide)
+{
+    float near = (float)value;
+    if (wide) {
+        uint64_t u;
+        memcpy(&u, &value, sizeof u);
+        u = value > 0 ? u - 1 : value < 0 ? u + 1 : UINT64_C(0x8000000000000001);
+        memcpy(&value, &u, sizeof u);
+        return value;
+    }
+    uint32_t u;
+    memcpy(&u, &near, sizeof u);
+    u = near > 0 ? u - 1 : near < 0 ? u + 1 : UINT32_C(0x80000001);
+    memcpy(&near, &u, sizeof u);
+    return (double)near;
+}
+
+/* x <= value, or x < value when `less`. */
+static double bound(const forest *f, double value, bool less)
+{
+    if (less && value == -(double)INFINITY) {
+        return (double)NAN; /* nothing is less: never left */
+    }
+    return less ? before(value, f->wide) : value;
+}
+
+/* x == value: yes, else no. */
+static void equal(forest *f, uint32_t at, double value, bool nan_yes, int64_t yes, int64_t no)
+{
+    step inner = {.feature = f->steps[at].feature,
+                  .value = bound(f, value, true),
+                  .left = (uint32_t)no,
+                  .right = (uint32_t)yes};
+    uint32_t k = step_new(f, &inner);
+    step *s = &f->steps[at];
+    s->value = value;
+    s->nan_left = nan_yes;
+    s->left = k;
+    s->right = (uint32_t)no;
+}
+
+/* One number of the set after the other: the next is asked where this one says no. */
+static void member(forest *f, uint32_t at, const source *n)
+{
+    int64_t k = (int64_t)n->value;
+    while (k + 1 < f->n_members && !isnan(f->members[k + 1])) {
+        uint32_t more = step_new(f, &(step){.feature = n->feature});
+        equal(f, at, f->members[k++], n->missing, n->yes, more);
+        at = more;
+    }
+    equal(f, at, f->members[k], n->missing, n->yes, n->no);
+}
+
+static void convert(forest *f, uint32_t at)
+{
+    const source *n = &f->src[at];
+    step *s = &f->steps[at];
+    bool swap = n->mode == GT || n->mode == GTE;
+    switch (n->mode) {
+    case LEQ:
+    case LT:
+    case GT:
+    case GTE:
+        s->value = bound(f, n->value, n->mode == LT || n->mode == GTE);
+        s->nan_left = n->missing != swap;
+        s->left = (uint32_t)(swap ? n->no : n->yes);
+        s->right = (uint32_t)(swap ? n->yes : n->no);
+        break;
+    case EQ:
+        equal(f, at, n->value, n->missing, n->yes, n->no);
+        break;
+    case NEQ:
+        equal(f, at, n->value, false, n->no, n->yes);
+        break;
+    case MEMBER:
+        member(f, at, n);
+        break;
+    case LEAF:
+        break;
+    }
+}
+
+static void steps_make(forest *f)
+{
+    f->cap_steps = 2 * (f->n_src + f->n_members) + 1;
+    f->steps = rui_ml_alloc(f->m, f->cap_steps * (int64_t)sizeof *f->steps);
+    for (uint32_t k = 0; k < f->n_src && f->steps != NULL; k++) {
+        const source *n = &f->src[k];
+        step_new(f, &(step){.feature = n->mode == LEAF ? LEAF_FEATURE : n->feature,
+                            .first = n->first,
+                            .n = n->n});
+    }
+    for (uint32_t k = 0; k < f->n_src && f->steps != NULL; k++) {
+        convert(f, k);
+    }
+}
+
+/* -- placing ----------------------------------------------------------------------------------- */
+
+/* The arrays of the op; value and weight are of the forest's dtype. */
+typedef struct placed {
+    int32_t *feature, *left, *first, *root, *target;
+    void *value, *weight;
+    uint32_t *who; /* [n] the step that stands there */
+    bool *jump;    /* [n] it stands elsewhere: jump there */
+    uint32_t n;
+} placed;
+
+static void number_put(const forest *f, void *into, uint32_t at, double x)
+{
+    if (f->wide) {
+        ((double *)into)[at] = x;
+    } else {
+        ((float *)into)[at] = (float)x;
+    }
+}
+
+/* Reached from a root: count the parents of each step. Gives the number of steps reached. */
+static uint32_t parents_count(forest *f)
+{
+    uint32_t n = 0, reached = 0;
+    uint32_t *stack = rui_ml_alloc(f->m, f->n_steps * (int64_t)sizeof *stack);
+    for (uint32_t r = 0; r < f->n_roots && stack != NULL; r++) {
+        if (f->steps[f->roots[r]].parents++ == 0) {
+            stack[n++] = f->roots[r];
+        }
+    }
+    for (; n > 0; reached++) {
+        const step *s = &f->steps[stack[--n]];
+        for (uint32_t side = 0; s->feature != LEAF_FEATURE && side < 2; side++) {
+            uint32_t child = side == 0 ? s->left : s->right;
+            if (f->steps[child].parents++ == 0) {
+                stack[n++] = child;
+            }
+        }
+    }
+    return reached;
+}
+
+static bool placed_alloc(const forest *f, placed *p)
+{
+    int64_t n = 3 * (int64_t)f->n_steps + f->n_roots + 1, i4 = (int64_t)sizeof(int32_t);
+    p->feature = rui_ml_alloc(f->m, n * i4);
+    p->left = rui_ml_alloc(f->m, n * i4);
+    p->first = rui_ml_alloc(f->m, (n + 1) * i4);
+    p->root = rui_ml_alloc(f->m, (int64_t)f->n_roots * i4);
+    p->value = rui_ml_alloc(f->m, n * (int64_t)sizeof(double));
+    p->who = rui_ml_alloc(f->m, n * i4);
+    p->jump = rui_ml_alloc(f->m, n);
+    return rui_ml_ok(f->m);
+}
+
+/* A place for one parent's step k. A leaf is copied; what has several parents stands behind the
+ * last of them. */
+static void place_child(forest *f, placed *p, uint32_t at, uint32_t k, uint32_t *stand)
+{
+    step *s = &f->steps[k];
+    bool own = s->parents == 1 || s->feature == LEAF_FEATURE;
+    p->who[at] = k;
+    p->jump[at] = !own;
+    s->seen++;
+    if (!own && s->seen == s->parents) {
+        stand[k] = p->n;
+        p->who[p->n++] = k;
+    }
+    s->placed = s->seen == s->parents;
+}
+
+/* Steps are taken in the order of their places. */
+static void place_all(forest *f, placed *p)
+{
+    uint32_t reached = parents_count(f), done = 0;
+    uint32_t *stand = rui_ml_alloc(f->m, f->n_steps * (int64_t)sizeof *stand);
+    if (stand == NULL || !placed_alloc(f, p)) {
+        return;
+    }
+    for (uint32_t r = 0; r < f->n_roots; r++) {
+        p->root[r] = (int32_t)p->n;
+        p->n++;
+    }
+    for (uint32_t r = 0; r < f->n_roots; r++) {
+        place_child(f, p, (uint32_t)p->root[r], f->roots[r], stand);
+    }
+    for (uint32_t at = 0; at < p->n; at++) {
+        const step *s = &f->steps[p->who[at]];
+        if (!p->jump[at] && s->feature != LEAF_FEATURE) {
+            p->left[at] = (int32_t)p->n;
+            p->n += 2;
+            place_child(f, p, p->n - 2, s->left, stand);
+            place_child(f, p, (uint32_t)p->left[at] + 1, s->right, stand);
+        }
+    }
+    for (uint32_t k = 0; k < f->n_steps; k++) {
+        done += f->steps[k].placed ? 1 : 0;
+    }
+    if (done != reached) {
+        rui_ml_fail(f->m, RU_E_DATA, "the nodes of a tree form a cycle");
+    }
+    for (uint32_t at = 0; at < p->n && rui_ml_ok(f->m); at++) {
+        const step *s = &f->steps[p->who[at]];
+        bool leaf = s->feature == LEAF_FEATURE, always = leaf || p->jump[at];
+        p->left[at] = leaf ? (int32_t)at : p->jump[at] ? (int32_t)stand[p->who[at]] : p->left[at];
+        int32_t feature = always ? 0 : (int32_t)s->feature;
+        p->feature[at] = always || s->nan_left ? -1 - feature : feature;
+        number_put(f, p->value, at, always ? (double)INFINITY : s->value);
+        p->first[at + 1] = p->first[at] + (int32_t)(leaf ? s->n : 0);
+    }
+}
+
+static void entries_place(forest *f, placed *p)
+{
+    int64_t n = rui_ml_ok(f->m) ? p->first[p->n] : 0;
+    p->target = rui_ml_alloc(f->m, (n + 1) * (int64_t)sizeof *p->target);
+    p->weight = rui_ml_alloc(f->m, (n + 1) * (int64_t)sizeof(double));
+    for (uint32_t at = 0; rui_ml_ok(f->m) && at < p->n; at++) {
+        const step *s = &f->steps[p->who[at]];
+        for (uint32_t e = 0; s->feature == LEAF_FEATURE && e < s->n; e++) {
+            uint32_t to = (uint32_t)p->first[at] + e;
+            p->target[to] = (int32_t)f->target[s->first + e];
+            number_put(f, p->weight, to, f->weight[s->first + e]);
+        }
+    }
+}
+
+/* -- the op ------------------------------------------------------------------------------------ */
+
+static ru_value_id array(const forest *f, ru_dtype dtype, const void *data, int64_t n)
+{
+    ru_type t = {.dtype = dtype, .rank = 1, .dims = {n}};
+    ru_value_id out = {0};
+    if (rui_ml_ok(f->m)) {
+        f->m->st = rui_lift_const(f->m->l, &t, data, &out, f->m->err);
+    }
+    return out;
+}
+
+/* The sums of `x` [N, features], [N, n_targets]. */
+static ru_value_id forest_node(forest *f, ru_value_id x)
+{
+    placed p = {0};
+    ru_dtype real = f->wide ? RU_F64 : RU_F32;
+    if (rui_ml_ok(f->m)) {
+        steps_make(f);
+    }
+    if (rui_ml_ok(f->m)) {
+        place_all(f, &p);
+        entries_place(f, &p);
+    }
+    void *base = rui_ml_alloc(f->m, f->n_targets * (int64_t)sizeof(double));
+    for (uint32_t k = 0; base != NULL && k < f->n_base; k++) {
+        number_put(f, base, k, f->base[k]);
+    }
+    if (!rui_ml_ok(f->m)) {
+        return x;
+    }
+    int64_t entries = p.first[p.n];
+    ru_value_id in[9] = {x,
+                         array(f, RU_I32, p.root, f->n_roots),
+                         array(f, RU_I32, p.feature, p.n),
+                         array(f, real, p.value, p.n),
+                         array(f, RU_I32, p.left, p.n),
+                         array(f, RU_I32, p.first, (int64_t)p.n + 1),
+                         array(f, RU_I32, p.target, entries),
+                         array(f, real, p.weight, entries),
+                         array(f, real, base, f->n_targets)};
+    ru_attr how = {.key = RU_ATTR_mode, .kind = RU_ATTR_STR, .n = 1, .u.s = f->sums};
+    return rui_ml_node(f->m, RU_OP_Trees, in, 9, &how, 1);
+}
+
+/* -- versions 1 and 3 -------------------------------------------------------------------------- */
+
+/* Indexes of nodes by tree and node number. */
+typedef struct lookup {
+    const int64_t *tree, *node; /* [n] */
+    uint32_t *slots;            /* [cap] 1 + index */
+    uint32_t cap;               /* power of two */
+} lookup;
+
+static uint32_t *slot_of(const lookup *t, int64_t tree, int64_t node)
+{
+    uint64_t h = ((uint64_t)tree * 0x9E3779B97F4A7C15U + (uint64_t)node) * 0xBF58476D1CE4E5B9U;
+    uint32_t k = (uint32_t)(h >> 32) & (t->cap - 1);
+    while (t->slots[k] != 0 &&
+           (t->tree[t->slots[k] - 1] != tree || t->node[t->slots[k] - 1] != node)) {
+        k = (k + 1) & (t->cap - 1);
+    }
+    return &t->slots[k];
+}
+
+static bool lookup_make(forest *f, lookup *t)
+{
+    for (t->cap = 16; t->cap < 2 * f->n_src; t->cap *= 2) {
+    }
+    t->slots = rui_ml_alloc(f->m, t->cap * (int64_t)sizeof *t->slots);
+    for (uint32_t k = 0; t->slots != NULL && k < f->n_src; k++) {
+        uint32_t *slot = slot_of(t, t->tree[k], t->node[k]);
+        if (*slot != 0) {
+            rui_ml_fail(f->m, RU_E_DATA, "tree %lld has two nodes %lld", (long long)t->tree[k],
+                        (long long)t->node[k]);
+        }
+        *slot = k + 1;
+    }
+    return rui_ml_ok(f->m);
+}
+
+/* Integers, `n` of them (or none when they may be absent). */
+static const int64_t *ints_of(forest *f, const char *name, uint32_t n, bool may)
+{
+    uint32_t have;
+    const int64_t *v = rui_ml_ints(f->m, name, &have);
+    if (have != n && !(may && have == 0)) {
+        rui_ml_fail(f->m, RU_E_DATA, "%s has %u elements, %u were expected", name, have, n);
+    }
+    return v;
+}
+
+/* Numbers of the attribute `name`, or of the tensor name_as_tensor, which may be of doubles. */
+static const double *numbers_of(forest *f, const char *name, const char *tensor, uint32_t *n)
+{
+    ru_dtype dtype;
+    const double *v = rui_ml_floats(f->m, name, n);
+    uint32_t more;
+    const double *w = rui_ml_tensor(f->m, tensor, &more, &dtype);
+    if (v != NULL && w != NULL) {
