@@ -394,3 +394,380 @@ static const double *numbers_of(forest *f, const char *name, const char *tensor,
     uint32_t more;
     const double *w = rui_ml_tensor(f->m, tensor, &more, &dtype);
     if (v != NULL && w != NULL) {
+        rui_ml_fail(f->m, RU_E_DATA, "it has both %s and %s", name, tensor);
+    }
+    f->wide = f->wide || (w != NULL && dtype == RU_F64);
+    *n = w != NULL ? more : *n;
+    return w != NULL ? w : v;
+}
+
+static mode mode_of(forest *f, const char *word)
+{
+    static const char *const names[] = {"BRANCH_LEQ", "BRANCH_LT",  "BRANCH_GTE",    "BRANCH_GT",
+                                        "BRANCH_EQ",  "BRANCH_NEQ", "BRANCH_MEMBER", "LEAF"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
+        if (k != MEMBER && strcmp(names[k], word) == 0) {
+            return (mode)k;
+        }
+    }
+    rui_ml_fail(f->m, RU_E_DATA, "nodes_modes has '%s', which is no mode", word);
+    return LEAF;
+}
+
+static int64_t child_of(forest *f, const lookup *t, int64_t tree, int64_t node, int64_t child)
+{
+    uint32_t at = *slot_of(t, tree, child);
+    if (at == 0) {
+        rui_ml_fail(f->m, RU_E_DATA, "node %lld of tree %lld names node %lld, which is not there",
+                    (long long)node, (long long)tree, (long long)child);
+        return 0;
+    }
+    return at - 1;
+}
+
+static void source_check(forest *f, const source *n, int64_t features, bool value)
+{
+    if (n->feature < 0 || n->feature >= INT32_MAX || (features >= 0 && n->feature >= features)) {
+        rui_ml_fail(f->m, RU_E_DATA, "a node compares feature %lld, but its input has %lld",
+                    (long long)n->feature, (long long)features);
+    }
+    if (value && isnan(n->value)) {
+        rui_ml_fail(f->m, RU_E_DATA, "a node compares with NaN");
+    }
+}
+
+/* The first node of each tree is its root. */
+static void nodes_take(forest *f, lookup *t, int64_t features)
+{
+    uint32_t n, n_modes, n_values;
+    t->tree = rui_ml_ints(f->m, "nodes_treeids", &n);
+    f->n_src = n;
+    t->node = ints_of(f, "nodes_nodeids", n, false);
+    const int64_t *feature = ints_of(f, "nodes_featureids", n, false);
+    const int64_t *yes = ints_of(f, "nodes_truenodeids", n, false);
+    const int64_t *no = ints_of(f, "nodes_falsenodeids", n, false);
+    const int64_t *missing = ints_of(f, "nodes_missing_value_tracks_true", n, true);
+    const char *const *modes = rui_ml_strs(f->m, "nodes_modes", &n_modes);
+    const double *values = numbers_of(f, "nodes_values", "nodes_values_as_tensor", &n_values);
+    rui_lift_take(f->m->l, "nodes_hitrates");
+    rui_lift_take(f->m->l, "nodes_hitrates_as_tensor");
+    if (n == 0 || n_modes != n || n_values != n || n > 1u << 27) {
+        rui_ml_fail(f->m, RU_E_DATA, "it has %u nodes, %u modes and %u values", n, n_modes,
+                    n_values);
+    }
+    f->src = rui_ml_alloc(f->m, n * (int64_t)sizeof *f->src);
+    f->roots = rui_ml_alloc(f->m, n * (int64_t)sizeof *f->roots);
+    if (!rui_ml_ok(f->m) || !lookup_make(f, t)) {
+        return;
+    }
+    for (uint32_t k = 0; k < n && rui_ml_ok(f->m); k++) {
+        source *s = &f->src[k];
+        *s = (source){.mode = mode_of(f, modes[k]),
+                      .feature = feature[k],
+                      .value = f->wide ? values[k] : (double)(float)values[k],
+                      .missing = missing != NULL && missing[k] != 0};
+        if (s->mode != LEAF) {
+            s->yes = child_of(f, t, t->tree[k], t->node[k], yes[k]);
+            s->no = child_of(f, t, t->tree[k], t->node[k], no[k]);
+            source_check(f, s, features, true);
+        }
+        if (k == 0 || t->tree[k] != t->tree[k - 1]) {
+            f->roots[f->n_roots++] = k;
+        }
+    }
+}
+
+/* Entries by leaf: counted, then put. */
+static void entries_take(forest *f, const lookup *t, const char *const names[5])
+{
+    uint32_t n, n_weights;
+    const int64_t *tree = rui_ml_ints(f->m, names[0], &n);
+    const int64_t *node = ints_of(f, names[1], n, false);
+    const int64_t *id = ints_of(f, names[2], n, false);
+    const double *weight = numbers_of(f, names[3], names[4], &n_weights);
+    if (n_weights != n) {
+        rui_ml_fail(f->m, RU_E_DATA, "%s has %u elements, %u were expected", names[3], n_weights,
+                    n);
+    }
+    uint32_t *leaf = rui_ml_alloc(f->m, n * (int64_t)sizeof *leaf);
+    f->target = rui_ml_alloc(f->m, n * (int64_t)sizeof *f->target);
+    f->weight = rui_ml_alloc(f->m, n * (int64_t)sizeof *f->weight);
+    f->n_entries = n;
+    for (uint32_t k = 0; k < n && rui_ml_ok(f->m); k++) {
+        uint32_t at = *slot_of(t, tree[k], node[k]);
+        if (at == 0 || f->src[at - 1].mode != LEAF) {
+            rui_ml_fail(f->m, RU_E_DATA, "%s and %s name node %lld of tree %lld, which is no leaf",
+                        names[0], names[1], (long long)node[k], (long long)tree[k]);
+        } else {
+            leaf[k] = at - 1;
+            f->src[at - 1].n++;
+        }
+    }
+    uint32_t first = 0;
+    for (uint32_t k = 0; k < f->n_src && rui_ml_ok(f->m); k++) {
+        f->src[k].first = first;
+        first += f->src[k].n;
+        f->src[k].n = 0;
+    }
+    for (uint32_t k = 0; k < n && rui_ml_ok(f->m); k++) {
+        source *s = &f->src[leaf[k]];
+        f->target[s->first + s->n] = id[k];
+        f->weight[s->first + s->n++] = weight[k];
+    }
+}
+
+static void targets_check(forest *f, int64_t n_base)
+{
+    for (uint32_t k = 0; k < f->n_entries && rui_ml_ok(f->m); k++) {
+        if (f->target[k] < 0 || f->target[k] >= f->n_targets || isnan(f->weight[k])) {
+            rui_ml_fail(f->m, RU_E_DATA, "a leaf adds %g to output %lld; it has outputs 0 to %lld",
+                        f->weight[k], (long long)f->target[k], (long long)f->n_targets - 1);
+        }
+    }
+    if (f->n_base != 0 && f->n_base != n_base) {
+        rui_ml_fail(f->m, RU_E_DATA, "it has %u base values for %lld outputs", f->n_base,
+                    (long long)f->n_targets);
+    }
+}
+
+static void targets_count(forest *f, int64_t n)
+{
+    if (n < 1 || n > INT32_MAX) {
+        rui_ml_fail(f->m, RU_E_DATA, "it has %lld outputs", (long long)n);
+    }
+    f->n_targets = n;
+}
+
+static void regressor(rui_ml *m)
+{
+    static const char *const names[] = {"target_treeids", "target_nodeids", "target_ids",
+                                        "target_weights", "target_weights_as_tensor"};
+    static const char *const how[][2] = {
+        {"SUM", "sum"}, {"AVERAGE", "average"}, {"MIN", "min"}, {"MAX", "max"}};
+    const ru_type *in = rui_lift_type(m->l, 0);
+    forest f = {.m = m, .wide = in != NULL && in->dtype == RU_F64};
+    lookup t = {0};
+    int64_t features;
+    ru_value_id x = rui_ml_rows(m, true, &features);
+    nodes_take(&f, &t, features);
+    entries_take(&f, &t, names);
+    targets_count(&f, rui_ml_int(m, "n_targets", 1));
+    f.base = numbers_of(&f, "base_values", "base_values_as_tensor", &f.n_base);
+    targets_check(&f, f.n_targets);
+    const char *sums = rui_ml_str(m, "aggregate_function", "SUM");
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(how); k++) {
+        f.sums = strcmp(how[k][0], sums) == 0 ? how[k][1] : f.sums;
+    }
+    if (f.sums == NULL) {
+        rui_ml_fail(m, RU_E_DATA, "aggregate_function '%s' is none of SUM, AVERAGE, MIN, MAX",
+                    sums);
+    }
+    rui_ml_post post = rui_ml_post_take(m);
+    ru_value_id y = forest_node(&f, f.wide ? rui_ml_cast(m, x, RU_F64) : x);
+    rui_ml_out(m, 0, rui_ml_post_apply(m, rui_ml_cast(m, y, RU_F32), post));
+}
+
+/* -- classifier -------------------------------------------------------------------------------- */
+
+/* Two classes and one column s. Where all weights are positive, s is the probability of the second
+ * class; else 0 divides the classes. */
+static void binary(forest *f, ru_value_id x, const rui_ml_labels *labels, rui_ml_post post)
+{
+    rui_ml *m = f->m;
+    bool positive = true;
+    for (uint32_t k = 0; k < f->n_entries; k++) {
+        positive = positive && f->weight[k] >= 0;
+        f->target[k] = 0;
+    }
+    f->n_targets = 1;
+    f->base += f->n_base == 2 ? 1 : 0;
+    f->n_base = f->n_base == 2 ? 1 : f->n_base;
+    ru_value_id s = rui_ml_cast(m, forest_node(f, x), RU_F32), scores = s;
+    if (post == RUI_ML_PROBIT) {
+        rui_ml_fail(m, RU_E_UNSUPPORTED,
+                    "post_transform PROBIT of two classes with the weights "
+                    "of one is not defined");
+    }
+    ru_value_id other = positive && post != RUI_ML_LOGISTIC
+                            ? rui_ml_2(m, RU_OP_Sub, rui_ml_scalar(m, 1), s)
+                            : rui_ml_1(m, RU_OP_Neg, s);
+    scores = rui_ml_beside(m, other, s);
+    if (post == RUI_ML_LOGISTIC) {
+        scores = rui_ml_post_apply(m, scores, post);
+    }
+    rui_ml_labels_out(m, labels, rui_ml_above(m, s, positive ? 0.5 : 0));
+    rui_ml_out(m, 1, scores);
+}
+
+static void classifier(rui_ml *m)
+{
+    static const char *const names[] = {"class_treeids", "class_nodeids", "class_ids",
+                                        "class_weights", "class_weights_as_tensor"};
+    const ru_type *in = rui_lift_type(m->l, 0);
+    forest f = {.m = m, .wide = in != NULL && in->dtype == RU_F64, .sums = "sum"};
+    lookup t = {0};
+    int64_t features;
+    ru_value_id x = rui_ml_rows(m, true, &features);
+    nodes_take(&f, &t, features);
+    entries_take(&f, &t, names);
+    rui_ml_labels labels = rui_ml_labels_take(m, "classlabels_int64s");
+    rui_ml_post post = rui_ml_post_take(m);
+    f.base = numbers_of(&f, "base_values", "base_values_as_tensor", &f.n_base);
+    bool one_id = labels.n == 2;
+    for (uint32_t k = 1; k < f.n_entries && rui_ml_ok(m); k++) {
+        one_id = one_id && f.target[k] == f.target[0];
+    }
+    if (labels.n < 2) {
+        rui_ml_fail(m, RU_E_UNSUPPORTED, "it has %u class labels; two or more are supported",
+                    labels.n);
+    }
+    targets_count(&f, labels.n);
+    targets_check(&f, one_id && f.n_base == 1 ? 1 : f.n_targets);
+    x = f.wide ? rui_ml_cast(m, x, RU_F64) : x;
+    if (one_id) {
+        binary(&f, x, &labels, post);
+        return;
+    }
+    ru_value_id s = rui_ml_cast(m, forest_node(&f, x), RU_F32);
+    rui_ml_labels_out(m, &labels, rui_ml_argmax(m, s));
+    rui_ml_out(m, 1, rui_ml_post_apply(m, s, post));
+}
+
+/* -- version 5 --------------------------------------------------------------------------------- */
+
+/* One side of an inner node: an index of nodes, or of leaves, which follow the nodes. */
+static int64_t side_of(forest *f, int64_t at, int64_t leaf, uint32_t n, uint32_t n_leaves)
+{
+    if (at < 0 || at >= (leaf != 0 ? n_leaves : n)) {
+        rui_ml_fail(f->m, RU_E_DATA, "a node names %s %lld of %u", leaf != 0 ? "leaf" : "node",
+                    (long long)at, leaf != 0 ? n_leaves : n);
+        return 0;
+    }
+    return leaf != 0 ? n + at : at;
+}
+
+static void leaves_take(forest *f, uint32_t n)
+{
+    ru_dtype dtype;
+    uint32_t n_leaves, n_weights;
+    const int64_t *target = rui_ml_ints(f->m, "leaf_targetids", &n_leaves);
+    const double *weight = rui_ml_tensor(f->m, "leaf_weights", &n_weights, &dtype);
+    if (n_leaves == 0 || n_weights != n_leaves || n_leaves > 1u << 26 || n > 1u << 26) {
+        rui_ml_fail(f->m, RU_E_DATA, "it has %u nodes, %u targets of leaves and %u weights", n,
+                    n_leaves, n_weights);
+    }
+    f->n_src = n + n_leaves;
+    f->n_entries = n_leaves;
+    f->src = rui_ml_alloc(f->m, f->n_src * (int64_t)sizeof *f->src);
+    f->target = rui_ml_alloc(f->m, n_leaves * (int64_t)sizeof *f->target);
+    f->weight = rui_ml_alloc(f->m, n_leaves * (int64_t)sizeof *f->weight);
+    for (uint32_t k = 0; k < n_leaves && rui_ml_ok(f->m); k++) {
+        f->src[n + k] = (source){.mode = LEAF, .first = k, .n = 1};
+        f->target[k] = target[k];
+        f->weight[k] = weight[k];
+    }
+}
+
+/* The set of the next node of BRANCH_MEMBER, in the order of the nodes. */
+static double members_next(forest *f, uint32_t *next)
+{
+    uint32_t at = *next;
+    if (at >= f->n_members || isnan(f->members[at])) {
+        rui_ml_fail(f->m, RU_E_DATA, "membership_values has no numbers for a BRANCH_MEMBER node");
+        return 0;
+    }
+    while (*next < f->n_members && !isnan(f->members[*next])) {
+        ++*next;
+    }
+    ++*next;
+    return at;
+}
+
+static void nodes_take_5(forest *f, int64_t features)
+{
+    ru_dtype dtype;
+    uint32_t n, n_splits, n_modes, next = 0;
+    const double *splits = rui_ml_tensor(f->m, "nodes_splits", &n_splits, &dtype);
+    f->wide = f->wide || dtype == RU_F64;
+    const double *modes = rui_ml_tensor(f->m, "nodes_modes", &n_modes, &dtype);
+    const int64_t *feature = rui_ml_ints(f->m, "nodes_featureids", &n);
+    const int64_t *yes = ints_of(f, "nodes_truenodeids", n, false);
+    const int64_t *no = ints_of(f, "nodes_falsenodeids", n, false);
+    const int64_t *yes_leaf = ints_of(f, "nodes_trueleafs", n, false);
+    const int64_t *no_leaf = ints_of(f, "nodes_falseleafs", n, false);
+    const int64_t *missing = ints_of(f, "nodes_missing_value_tracks_true", n, true);
+    rui_lift_take(f->m->l, "nodes_hitrates");
+    f->members = rui_ml_tensor(f->m, "membership_values", &f->n_members, &dtype);
+    if (n == 0 || n_splits != n || n_modes != n) {
+        rui_ml_fail(f->m, RU_E_DATA, "it has %u nodes, %u modes and %u splits", n, n_modes,
+                    n_splits);
+    }
+    leaves_take(f, n);
+    for (uint32_t k = 0; k < n && rui_ml_ok(f->m); k++) {
+        source *s = &f->src[k];
+        if (modes[k] < 0 || modes[k] > MEMBER) {
+            rui_ml_fail(f->m, RU_E_DATA, "nodes_modes has %g; modes are 0 to 6", modes[k]);
+            return;
+        }
+        *s = (source){.mode = (mode)(int)modes[k],
+                      .feature = feature[k],
+                      .missing = missing != NULL && missing[k] != 0,
+                      .yes = side_of(f, yes[k], yes_leaf[k], n, f->n_entries),
+                      .no = side_of(f, no[k], no_leaf[k], n, f->n_entries)};
+        s->value = s->mode == MEMBER ? members_next(f, &next) : splits[k];
+        source_check(f, s, features, s->mode != MEMBER);
+    }
+    uint32_t n_roots;
+    const int64_t *roots = rui_ml_ints(f->m, "tree_roots", &n_roots);
+    f->roots = rui_ml_alloc(f->m, n_roots * (int64_t)sizeof *f->roots);
+    for (uint32_t r = 0; r < n_roots && rui_ml_ok(f->m); r++) {
+        f->roots[f->n_roots++] = (uint32_t)side_of(f, roots[r], 0, n, 0);
+    }
+    if (n_roots == 0) {
+        rui_ml_fail(f->m, RU_E_DATA, "it has no tree_roots");
+    }
+}
+
+static void ensemble(rui_ml *m)
+{
+    static const char *const how[] = {"average", "sum", "min", "max"};
+    static const rui_ml_post posts[] = {RUI_ML_NONE, RUI_ML_SOFTMAX, RUI_ML_LOGISTIC,
+                                        RUI_ML_SOFTMAX_ZERO, RUI_ML_PROBIT};
+    const ru_type *in = rui_lift_type(m->l, 0);
+    ru_dtype dtype = in != NULL ? in->dtype : RU_F32;
+    forest f = {.m = m, .wide = dtype == RU_F64};
+    int64_t features;
+    ru_value_id x = rui_ml_rows(m, true, &features);
+    nodes_take_5(&f, features);
+    targets_count(&f, rui_ml_int(m, "n_targets", 1));
+    targets_check(&f, f.n_targets);
+    int64_t sums = rui_ml_int(m, "aggregate_function", 1);
+    int64_t post = rui_ml_int(m, "post_transform", 0);
+    if (sums < 0 || sums > 3 || post < 0 || post > 4) {
+        rui_ml_fail(m, RU_E_DATA, "aggregate_function %lld or post_transform %lld is not known",
+                    (long long)sums, (long long)post);
+        return;
+    }
+    f.sums = how[sums];
+    ru_value_id y = forest_node(&f, f.wide ? rui_ml_cast(m, x, RU_F64) : x);
+    if (posts[post] != RUI_ML_NONE) {
+        y = rui_ml_post_apply(m, rui_ml_cast(m, y, RU_F32), posts[post]);
+    }
+    rui_ml_out(m, 0, rui_ml_cast(m, y, dtype));
+}
+
+rui_ml_fn rui_ml_trees_find(const char *op)
+{
+    static const struct {
+        const char *op;
+        rui_ml_fn fn;
+    } rows[] = {{"TreeEnsembleRegressor", regressor},
+                {"TreeEnsembleClassifier", classifier},
+                {"TreeEnsemble", ensemble}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        if (strcmp(rows[k].op, op) == 0) {
+            return rows[k].fn;
+        }
+    }
+    return NULL;
+}
