@@ -4,7 +4,7 @@
  * every node to the meaning it has at opset 21: attributes that became inputs move, deprecated ops
  * become their successors, defaults that changed are written out. Functions of the model are
  * inlined, If is replaced by the branch that it takes, Loop and Scan by their iterations. Sequences
- * and optional values exist between nodes only. Texts are refused.
+ * and optional values exist between nodes only.
  * Every error names the node, its op and the opset.
  *
  * The bytes stay where they are: weights whose bytes are aligned are views of them, so they must
@@ -19,6 +19,7 @@
 #include "base/pb.h"
 #include "world/array.h"
 #include "world/pass.h"
+#include "world/texts.h"
 
 RU_API_BEGIN
 
@@ -82,6 +83,11 @@ typedef struct ru_onnx_info {
     /* With options.train: one line about what its author may not expect of training this file, as
      * folded normalisations; NULL: nothing is to be said. */
     const char *notice;
+    ru_texts words;        /* the model's texts: a tensor of texts is one of i64 */
+    const bool *texts_in;  /* [graph->n_inputs] it is a tensor of texts */
+    const bool *texts_out; /* [graph->n_outputs] */
+    bool maps; /* outputs that the model makes maps of (ZipMap) are tables, a column for each class
+                */
 } ru_onnx_info;
 
 /* Read a ModelProto into `out` (types inferred, verified). `info` may be NULL.

@@ -30,8 +30,9 @@ typedef struct rui_lift {
     uint32_t n_out;   /* outputs of the node that is appended */
     ru_value_id *out; /* [n_out_model] results, filled by emission */
     uint32_t n_out_model;
-    const bool *wanted; /* [n_out_model] output has a name in the model */
-    bool done;          /* the rule has filled `out` itself */
+    const bool *wanted;      /* [n_out_model] output has a name in the model */
+    struct rui_texts *texts; /* of the model */
+    bool done;               /* the rule has filled `out` itself */
 } rui_lift;
 
 /* Apply the rules of op and opset. Errors: RU_E_UNSUPPORTED, RU_E_DATA without the node's name. */

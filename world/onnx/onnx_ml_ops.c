@@ -398,3 +398,169 @@ static void feature_vectorizer(rui_ml *m)
         const ru_type *t = rui_lift_type(m->l, k);
         int64_t columns = columns_of(m, k);
         if (dims != NULL && columns >= 0 && columns != dims[k]) {
+            rui_ml_fail(m, RU_E_DATA, "input %u has %lld columns, %lld were expected", k,
+                        (long long)columns, (long long)dims[k]);
+        }
+        in[k] = m->l->in[k];
+        if (t != NULL && t->rank == 1) {
+            in[k] = rui_ml_2(m, RU_OP_Reshape, in[k], rui_ml_i64s(m, row, 2));
+        }
+        in[k] = rui_ml_cast(m, in[k], RU_F32);
+    }
+    ru_attr axis = {.key = RU_ATTR_axis, .kind = RU_ATTR_INT, .n = 1, .u.i = 1};
+    rui_ml_out(m, 0, rui_ml_node(m, RU_OP_Concat, in, m->l->n_in, &axis, 1));
+}
+
+/* Elements of the last axis; a vector counts as one row. */
+static void array_feature_extractor(rui_ml *m)
+{
+    const int64_t row[2] = {1, -1}, flat = -1;
+    if (m->l->n_in != 2) {
+        rui_ml_fail(m, RU_E_DATA, "it has %u inputs, 2 were expected", m->l->n_in);
+        return;
+    }
+    ru_value_id x = m->l->in[0];
+    const ru_type *t = rui_lift_type(m->l, 0);
+    if (t != NULL && t->rank == 1) {
+        x = rui_ml_2(m, RU_OP_Reshape, x, rui_ml_i64s(m, row, 2));
+    }
+    ru_attr axis = {.key = RU_ATTR_axis, .kind = RU_ATTR_INT, .n = 1, .u.i = -1};
+    ru_value_id in[2] = {x, rui_ml_2(m, RU_OP_Reshape, m->l->in[1], rui_ml_i64s(m, &flat, 1))};
+    ru_value_id y = rui_ml_node(m, RU_OP_Gather, in, 2, &axis, 1);
+    rui_ml_out(m, 0, y);
+    if (is_text(m, 0)) {
+        text_mark(m, y);
+    }
+}
+
+/* -- linear models ----------------------------------------------------------------------------- */
+
+/* x w^T + b for `n` outputs. */
+static ru_value_id affine(rui_ml *m, uint32_t n, const double *w, uint32_t n_w, const double *b,
+                          uint32_t n_b)
+{
+    int64_t columns;
+    ru_value_id x = rui_ml_rows(m, false, &columns);
+    if (n == 0 || w == NULL || n_w % n != 0 || (columns >= 0 && n_w / n != columns) ||
+        (b != NULL && n_b != n)) {
+        rui_ml_fail(m, RU_E_DATA,
+                    "it has %u coefficients and %u intercepts for %u outputs of %lld features", n_w,
+                    n_b, n, (long long)columns);
+        return x;
+    }
+    ru_attr trans = {.key = RU_ATTR_transB, .kind = RU_ATTR_INT, .n = 1, .u.i = 1};
+    ru_value_id in[3] = {x, rui_ml_matrix(m, w, n, n_w / n)};
+    if (b != NULL) {
+        in[2] = rui_ml_list(m, b, n_b);
+    }
+    return rui_ml_node(m, RU_OP_Gemm, in, b != NULL ? 3 : 2, &trans, 1);
+}
+
+static void linear_regressor(rui_ml *m)
+{
+    uint32_t n_w, n_b;
+    const double *w = rui_ml_floats(m, "coefficients", &n_w);
+    const double *b = rui_ml_floats(m, "intercepts", &n_b);
+    int64_t n = rui_ml_int(m, "targets", 1);
+    rui_ml_post post = rui_ml_post_take(m);
+    ru_value_id y = affine(m, n > 0 && n < INT32_MAX ? (uint32_t)n : 0, w, n_w, b, n_b);
+    rui_ml_out(m, 0, rui_ml_post_apply(m, y, post));
+}
+
+static void linear_classifier(rui_ml *m)
+{
+    static const int64_t none[2] = {0, 1};
+    uint32_t n_w, n_b;
+    const double *w = rui_ml_floats(m, "coefficients", &n_w);
+    const double *b = rui_ml_floats(m, "intercepts", &n_b);
+    rui_ml_labels labels = rui_ml_labels_take(m, "classlabels_ints");
+    rui_ml_post post = rui_ml_post_take(m);
+    rui_ml_int(m, "multi_class", 0);
+    uint32_t n = b != NULL ? n_b : labels.n;
+    ru_value_id y = affine(m, n, w, n_w, b, n_b);
+    if (n > 1 && labels.n != n) {
+        rui_ml_fail(m, RU_E_DATA, "it has %u classes and %u labels", n, labels.n);
+    }
+    if (n > 1) {
+        rui_ml_labels_out(m, &labels, rui_ml_argmax(m, y));
+        rui_ml_out(m, 1, rui_ml_post_apply(m, y, post));
+        return;
+    }
+    bool two = labels.n == 2;
+    labels = two ? labels : (rui_ml_labels){.n = 2, .ints = none};
+    rui_ml_labels_out(m, &labels, rui_ml_above(m, y, 0));
+    if (two) {
+        y = rui_ml_post_apply(m, y, post == RUI_ML_LOGISTIC ? post : RUI_ML_NONE);
+        y = rui_ml_beside(m, rui_ml_2(m, RU_OP_Sub, rui_ml_scalar(m, 1), y), y);
+    }
+    rui_ml_out(m, 1, y);
+}
+
+/* A list of maps from class to probability: the table itself. */
+static void zip_map(rui_ml *m)
+{
+    rui_ml_labels_take(m, "classlabels_int64s");
+    rui_ml_out(m, 0, m->l->in[0]);
+    m->l->texts->maps = true;
+}
+
+/* -- the table --------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *op;
+    rui_ml_fn fn;
+    bool texts; /* knows texts */
+} rows[] = {
+    {"ArrayFeatureExtractor", array_feature_extractor, true},
+    {"Binarizer", binarizer, false},
+    {"CategoryMapper", category_mapper, true},
+    {"FeatureVectorizer", feature_vectorizer, false},
+    {"Imputer", imputer, false},
+    {"LabelEncoder", label_encoder, true},
+    {"LinearClassifier", linear_classifier, false},
+    {"LinearRegressor", linear_regressor, false},
+    {"Normalizer", normalizer, false},
+    {"OneHotEncoder", one_hot, true},
+    {"Scaler", scaler, false},
+    {"ZipMap", zip_map, false},
+};
+
+ru_status rui_lift_ml(rui_lift *l, ru_err *err)
+{
+    rui_ml m = {.l = l, .err = err};
+    rui_ml_fn fn = rui_ml_trees_find(l->op_name);
+    fn = fn != NULL ? fn : rui_ml_svm_find(l->op_name);
+    bool texts = false;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        if (strcmp(rows[k].op, l->op_name) == 0) {
+            fn = rows[k].fn;
+            texts = rows[k].texts;
+        }
+    }
+    if (fn == NULL) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "this operator of classical models is not supported (docs/onnx.md lists "
+                       "those that are); do this step before the model");
+    }
+    if (l->n_in == 0 || l->in[0].v == 0) {
+        return RU_FAIL(err, RU_E_DATA, "it has no input");
+    }
+    if (!texts) {
+        text_refuse(&m);
+    }
+    if (rui_ml_ok(&m)) {
+        fn(&m);
+    }
+    for (uint32_t k = 0; k < l->n_raw && rui_ml_ok(&m); k++) {
+        if (!l->taken[k]) {
+            rui_ml_fail(&m, RU_E_UNSUPPORTED, "attribute '%s' is not known", l->raw[k].name);
+        }
+    }
+    for (uint32_t k = 0; k < l->n_out_model && rui_ml_ok(&m); k++) {
+        if (l->wanted[k] && l->out[k].v == 0) {
+            rui_ml_fail(&m, RU_E_DATA, "it has no output %u", k);
+        }
+    }
+    l->done = true;
+    return m.st;
+}

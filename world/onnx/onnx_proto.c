@@ -4,6 +4,8 @@
 
 #include "base/str.h"
 
+enum { STRS_MAX = 1 << 26 }; /* texts of one attribute */
+
 static ru_status full(ru_err *err)
 {
     return RU_FAIL(err, RU_E_LIMIT, "onnx: the arena is full or the model has too many parts");
@@ -45,9 +47,12 @@ static ru_status str_get(const ru_pb_field *f, ru_arena *arena, const char **out
     return RU_OK;
 }
 
-static ru_status strs_add(rui_onnx_strs *list, const ru_pb_field *f, ru_arena *arena, ru_err *err)
+/* Names of a node's inputs and outputs, or elements of an attribute (modes of the nodes of trees).
+ */
+static ru_status strs_add(rui_onnx_strs *list, uint32_t max, const ru_pb_field *f, ru_arena *arena,
+                          ru_err *err)
 {
-    list->s = rui_onnx_grow(arena, list->s, list->n, &list->cap, sizeof *list->s, RU_NODE_ARGS_MAX);
+    list->s = rui_onnx_grow(arena, list->s, list->n, &list->cap, sizeof *list->s, max);
     if (list->s == NULL) {
         return full(err);
     }
@@ -126,7 +131,7 @@ static ru_status attr_field(rui_onnx_attr *a, attr_lists *l, ru_pb_in *in, const
     case 8:
         return bits_add(&l->i, &l->ni, &l->cap_i, f, RU_PB_VARINT, arena, err);
     case 9:
-        return strs_add(&a->ss, f, arena, err);
+        return strs_add(&a->ss, STRS_MAX, f, arena, err);
     case 10:
     case 11:
     case 14:
@@ -220,10 +225,10 @@ static ru_status node_parse(ru_pb_in in, ru_arena *arena, rui_onnx_node *n, ru_e
     for (ru_pb_field f; ru_pb_next(&in, &f);) {
         switch (f.number) {
         case 1:
-            RU_TRY(strs_add(&n->in, &f, arena, err));
+            RU_TRY(strs_add(&n->in, RU_NODE_ARGS_MAX, &f, arena, err));
             break;
         case 2:
-            RU_TRY(strs_add(&n->out, &f, arena, err));
+            RU_TRY(strs_add(&n->out, RU_NODE_ARGS_MAX, &f, arena, err));
             break;
         case 3:
             RU_TRY(str_get(&f, arena, &n->name, err));
@@ -302,10 +307,10 @@ static ru_status function_parse(ru_pb_in in, ru_arena *arena, rui_onnx_function 
             RU_TRY(str_get(&f, arena, &fn->name, err));
             break;
         case 4:
-            RU_TRY(strs_add(&fn->in, &f, arena, err));
+            RU_TRY(strs_add(&fn->in, RU_NODE_ARGS_MAX, &f, arena, err));
             break;
         case 5:
-            RU_TRY(strs_add(&fn->out, &f, arena, err));
+            RU_TRY(strs_add(&fn->out, RU_NODE_ARGS_MAX, &f, arena, err));
             break;
         case 7:
             RU_TRY(nodes_add(&fn->nodes, &f, arena, err));

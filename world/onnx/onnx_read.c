@@ -10,8 +10,10 @@
 #include <string.h>
 
 #include "world/infer_impl.h"
+#include "world/onnx/onnx_ml.h"
 
 enum {
+    TEXT_TYPE = 8,    /* TensorProto.STRING */
     SMALL_COUNT = 64, /* elements of a weight that a signature still loads: shapes, axes */
 };
 
@@ -120,6 +122,13 @@ static ru_status weight_data(rui_onnx_reader *r, const rui_onnx_tensor *t, const
 static ru_status weight_load(rui_onnx_reader *r, const rui_onnx_tensor *t, bool named,
                              ru_value_id *out)
 {
+    if (t->data_type == TEXT_TYPE && !t->external) {
+        ru_value text = {.name = t->name, .type = t->type, .kind = RU_VALUE_CONST};
+        text.type.dtype = RU_I64;
+        RU_TRY(rui_texts_tensor(&r->texts, t, &text.data, r->err));
+        RU_TRY(ru_graph_add_value(r->g, &text, out, r->err));
+        return rui_texts_mark(&r->texts, *out, r->err);
+    }
     if (t->type.dtype == RU_NONE) {
         return RU_FAIL(r->err, RU_E_UNSUPPORTED,
                        "onnx: tensor '%s' has element type %s (%d), which is not supported",
@@ -207,7 +216,9 @@ static ru_status input_dim(rui_onnx_reader *r, const rui_onnx_info *info, uint32
 
 static ru_status input_type(rui_onnx_reader *r, const rui_onnx_info *info, ru_type *out)
 {
-    ru_type t = {.dtype = ru_dtype_from_onnx(info->elem_type), .rank = info->rank};
+    ru_type t = {.dtype =
+                     info->elem_type == TEXT_TYPE ? RU_I64 : ru_dtype_from_onnx(info->elem_type),
+                 .rank = info->rank};
     if (strcmp(info->kind, "tensor") != 0) {
         return RU_FAIL(r->err, RU_E_UNSUPPORTED,
                        "onnx: input '%s' is a %s; only tensors are "
@@ -282,6 +293,9 @@ static ru_status inputs_add(rui_onnx_reader *r, rui_onnx_frame *f)
         }
         rui_onnx_slot slot = {.name = info->name};
         RU_TRY(ru_graph_add_value(r->g, &v, &slot.v, r->err));
+        if (info->elem_type == TEXT_TYPE) {
+            RU_TRY(rui_texts_mark(&r->texts, slot.v, r->err));
+        }
         RU_TRY(names_add(&f->names, r->arena, slot, r->err));
     }
     return RU_OK;
@@ -393,7 +407,8 @@ static const char *instead(const char *op)
 static ru_status op_find(rui_onnx_reader *r, const rui_onnx_node *n, int64_t opset, ru_op *op)
 {
     *op = RU_OP_NONE;
-    if (rui_lift_quant(n->domain, n->op, NULL, NULL, NULL)) {
+    if (strcmp(n->domain, "ai.onnx.ml") == 0 ||
+        rui_lift_quant(n->domain, n->op, NULL, NULL, NULL)) {
         return RU_OK;
     }
     if (n->domain[0] != 0) {
@@ -433,7 +448,8 @@ static ru_status node_lift(rui_onnx_reader *r, rui_onnx_frame *f, const rui_onnx
                   .n_out = n->out.n,
                   .out = out,
                   .n_out_model = n->out.n,
-                  .wanted = wanted};
+                  .wanted = wanted,
+                  .texts = &r->texts};
     if (n->name[0] != 0) {
         l.name = f->depth > 0 ? ru_arena_printf(r->arena, "%s%s", f->prefix, n->name) : n->name;
     }
@@ -445,12 +461,23 @@ static ru_status node_lift(rui_onnx_reader *r, rui_onnx_frame *f, const rui_onnx
     if (l.taken == NULL) {
         return rui_onnx_full(r->err);
     }
+    bool text;
     ru_status st;
+    if (strcmp(n->domain, "ai.onnx.ml") == 0) {
+        return rui_lift_ml(&l, r->err);
+    }
+    RU_TRY(rui_texts_pass(&l, &text, r->err));
     if (rui_lift_quant(n->domain, n->op, &l, &st, r->err)) {
         return st;
     }
     RU_TRY(rui_lift_rules(&l, r->err));
-    return l.done ? RU_OK : rui_lift_emit(&l, r->err);
+    if (!l.done) {
+        RU_TRY(rui_lift_emit(&l, r->err));
+    }
+    for (uint32_t k = 0; text && k < n->out.n; k++) {
+        RU_TRY(wanted[k] ? rui_texts_mark(&r->texts, out[k], r->err) : RU_OK);
+    }
+    return RU_OK;
 }
 
 static ru_status tensors_check(const rui_onnx_reader *r, const rui_onnx_node *n,
@@ -548,7 +575,7 @@ static ru_status outputs_add(rui_onnx_reader *r, rui_onnx_frame *f, const char *
             return ru_err_wrap(r->err, st, "onnx: output '%s'", name);
         }
         const char *kind = r->model.outputs[k].kind;
-        if (rui_onnx_list_of(r, v) != NULL || strcmp(kind, "sequence") == 0 ||
+        if (rui_onnx_list_of(r, v) != NULL || (strcmp(kind, "sequence") == 0 && !r->texts.maps) ||
             strcmp(kind, "optional") == 0) {
             return RU_FAIL(r->err, RU_E_UNSUPPORTED,
                            "onnx: output '%s' is a sequence or an optional value; concatenate or "
@@ -560,7 +587,9 @@ static ru_status outputs_add(rui_onnx_reader *r, rui_onnx_frame *f, const char *
             again = again || r->g->outputs[i].v == v.v;
         }
         if (again) {
+            bool text = rui_texts_is(&r->texts, v);
             RU_TRY(rui_onnx_put(r, RU_OP_Identity, &v, 1, NULL, 0, &v));
+            RU_TRY(text ? rui_texts_mark(&r->texts, v, r->err) : RU_OK);
         }
         RU_TRY(ru_graph_add_output(r->g, v, r->err));
         list[k] = name;
@@ -638,7 +667,11 @@ ru_status ru_onnx_read(const void *data, int64_t size_bytes, const ru_onnx_optio
 {
     static const ru_onnx_options none = {0};
     ru_graph g;
-    rui_onnx_reader r = {.opt = opt != NULL ? opt : &none, .arena = arena, .g = &g, .err = err};
+    rui_onnx_reader r = {.opt = opt != NULL ? opt : &none,
+                         .arena = arena,
+                         .g = &g,
+                         .texts = {.words = {.arena = arena}},
+                         .err = err};
     RU_TRY(rui_onnx_model_parse(data, size_bytes, arena, &r.model, err));
     int64_t opset = opset_of(&r.model.opsets, "");
     RU_TRY(opset_check(&r, opset));
@@ -660,8 +693,12 @@ ru_status ru_onnx_read(const void *data, int64_t size_bytes, const ru_onnx_optio
                           .opset = opset,
                           .outputs = outputs,
                           .producer = r.model.producer,
-                          .n_functions = r.model.n_functions};
+                          .n_functions = r.model.n_functions,
+                          .words = r.texts.words,
+                          .maps = r.texts.maps};
         RU_TRY(shapes_mark(&r, arena, &i.shapes, err));
+        RU_TRY(rui_texts_list(&r.texts, g.inputs, g.n_inputs, &i.texts_in, err));
+        RU_TRY(rui_texts_list(&r.texts, g.outputs, g.n_outputs, &i.texts_out, err));
         if (r.opt->train && !r.opt->signature) {
             RU_TRY(rui_onnx_notice(&r.model, &g, arena, &i.notice, err));
         }

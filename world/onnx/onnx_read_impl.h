@@ -7,6 +7,7 @@
 
 #include "world/onnx.h"
 #include "world/onnx/onnx_proto.h"
+#include "world/onnx/onnx_texts.h"
 
 enum { RUI_ONNX_DEPTH_MAX = 16 }; /* of calls and subgraphs in each other */
 
@@ -42,6 +43,7 @@ typedef struct rui_onnx_reader {
     ru_graph *g;
     int64_t steps; /* nodes visited, so that calls of calls end */
     bool named;    /* the error names its node; the calls around it are in the name */
+    rui_texts texts;
     ru_err *err;
 } rui_onnx_reader;
 
