@@ -22,6 +22,7 @@ typedef struct session {
     ru_onnx_external external;
     ru_map_file arrays_map;
     ru_arrays arrays; /* what the model will run on */
+    ru_texts texts;   /* of the model and of the arrays */
     ru_onnx_dim dims[DIMS_MAX];
     ru_onnx_options opt;
     ru_onnx_ahead ahead;
@@ -55,6 +56,34 @@ static ru_status dims_read(session *s, ru_err *err)
     return RU_OK;
 }
 
+/* Texts go to inputs of texts; bits of 16 (u2) may be given where the model wants bf16. */
+static ru_status array_fit(const session *s, uint32_t input, ru_array *a, ru_err *err)
+{
+    ru_dtype want = ru_graph_value(&s->signature, s->signature.inputs[input])->type.dtype;
+    if (s->info.texts_in[input] != (a->text != NULL)) {
+        return RU_FAIL(err, RU_E_DATA, "input '%s' is of %s, but the given array is of %s", a->name,
+                       s->info.texts_in[input] ? "texts" : "numbers",
+                       a->text != NULL ? "texts" : "numbers");
+    }
+    if (want == RU_BF16 && a->type.dtype == RU_U16) {
+        a->type.dtype = RU_BF16;
+    }
+    return RU_OK;
+}
+
+static ru_status arrays_fit(session *s, ru_err *err)
+{
+    for (uint32_t k = 0; k < s->signature.n_inputs; k++) {
+        const char *name = ru_graph_value(&s->signature, s->signature.inputs[k])->name;
+        for (uint32_t i = 0; i < s->arrays.n; i++) {
+            if (strcmp(s->arrays.at[i].name, name) == 0) {
+                RU_TRY(array_fit(s, k, &s->arrays.at[i], err));
+            }
+        }
+    }
+    return RU_OK;
+}
+
 /* A nameless array (.npy) belongs to the only input. */
 static ru_status arrays_read(session *s, ru_err *err)
 {
@@ -62,6 +91,7 @@ static ru_status arrays_read(session *s, ru_err *err)
     if (path == NULL) {
         return RU_OK;
     }
+    s->arrays.texts = &s->texts;
     RU_TRY(ru_npz_open(path, s->arena, &s->arrays_map, &s->arrays, err));
     if (s->arrays.n == 1 && s->arrays.at[0].name[0] == 0) {
         if (s->signature.n_inputs != 1) {
@@ -72,7 +102,7 @@ static ru_status arrays_read(session *s, ru_err *err)
         }
         s->arrays.at[0].name = ru_graph_value(&s->signature, s->signature.inputs[0])->name;
     }
-    return RU_OK;
+    return arrays_fit(s, err);
 }
 
 static void random_fill(const ru_type *t, ru_rng *rng, int64_t below, void *data)
@@ -105,6 +135,11 @@ static ru_status random_add(session *s, ru_err *err)
             return RU_FAIL(
                 err, RU_E_DATA,
                 "input '%s' determines shapes, so it cannot be random; give it with --in", v->name);
+        }
+        if (s->info.texts_in[k]) {
+            return RU_FAIL(err, RU_E_DATA,
+                           "input '%s' is of texts, so it cannot be random; give it with --in",
+                           v->name);
         }
         ru_array a = {.name = v->name, .type = v->type};
         for (uint32_t d = 0; d < a.type.rank; d++) {
@@ -155,6 +190,11 @@ static ru_status model_load(session *s, ru_err *err)
     ru_status st =
         ru_onnx_read(m->data, m->size_bytes, &s->opt, s->arena, &s->signature, &s->info, err);
     s->opt.signature = false;
+    s->texts = (ru_texts){.arena = s->arena};
+    for (uint32_t k = 0; st == RU_OK && k < s->info.words.n; k++) {
+        int64_t code;
+        st = ru_texts_code(&s->texts, s->info.words.text[k], &code, err);
+    }
     return about_model(s, st, err);
 }
 
@@ -189,6 +229,12 @@ static ru_status model_bind(session *s, ru_err *err)
                 "(running statistics, no dropout); --training runs it unchanged\n",
                 s->in->args[0]);
         RU_TRY(ru_pass_infer(&s->g, s->arena, &s->g, err));
+    }
+    if (s->info.maps) {
+        fprintf(stderr,
+                "rubato run: %s makes a map of each row (ZipMap); Rubato gives the table that goes "
+                "into it, one column for each class\n",
+                s->in->args[0]);
     }
     RU_TRY(ru_exe_settle(&s->settle, &s->g, &s->g, err));
     if (s->settle.ran > 0) {
@@ -232,6 +278,23 @@ static ru_status run_all(session *s, ru_err *err)
     return RU_OK;
 }
 
+/* The texts of output k, from their numbers. */
+static ru_status texts_of(const session *s, uint32_t k, ru_array *a, ru_err *err)
+{
+    int64_t n = ru_type_count(&a->type);
+    const int64_t *codes = a->data;
+    const char **text = RU_NEW(s->arena, const char *, n);
+    if (text == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "not enough memory for output '%s'", s->info.outputs[k]);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        text[i] = ru_texts_find(&s->texts, codes[i]);
+        RU_CHECK(text[i] != NULL);
+    }
+    a->text = text;
+    return RU_OK;
+}
+
 static ru_status outputs_save(const session *s, ru_err *err)
 {
     const char *path = ru_cmd_text(s->in, "out");
@@ -246,6 +309,7 @@ static ru_status outputs_save(const session *s, ru_err *err)
         out[k] = (ru_array){.name = s->info.outputs[k],
                             .type = ru_graph_value(&s->g, s->g.outputs[k])->type,
                             .data = ru_exe_output(s->exe, s->g.outputs[k])};
+        RU_TRY(s->info.texts_out[k] ? texts_of(s, k, &out[k], err) : RU_OK);
     }
     return ru_npz_save(path, out, s->g.n_outputs, err);
 }
@@ -278,13 +342,14 @@ static times times_of(const session *s)
 }
 
 static void values_put(ru_text *t, const ru_graph *g, const ru_value_id *ids, uint32_t n,
-                       const char *const *names)
+                       const char *const *names, const bool *texts)
 {
     for (uint32_t k = 0; k < n; k++) {
         const ru_type *type = &ru_graph_value(g, ids[k])->type;
         ru_text_putf(t, "%s{\"name\":", k > 0 ? "," : "");
         ru_text_json(t, ru_str_c(names != NULL ? names[k] : ru_graph_value(g, ids[k])->name));
-        ru_text_putf(t, ",\"dtype\":\"%s\",\"shape\":[", ru_dtype_name(type->dtype));
+        ru_text_putf(t, ",\"dtype\":\"%s\",\"shape\":[",
+                     texts != NULL && texts[k] ? "text" : ru_dtype_name(type->dtype));
         for (uint32_t d = 0; d < type->rank; d++) {
             ru_text_putf(t, "%s%lld", d > 0 ? "," : "", (long long)type->dims[d]);
         }
@@ -303,9 +368,9 @@ static void report_json(const session *s, ru_text *t)
     ru_text_json(t, ru_str_c(s->info.producer));
     ru_text_putf(t, ",\"device\":\"%s\",\"precision\":\"%s\",\"inputs\":[",
                  ru_cmd_text(s->in, "device"), ru_cmd_text(s->in, "precision"));
-    values_put(t, &s->g, s->g.inputs, s->g.n_inputs, NULL);
+    values_put(t, &s->g, s->g.inputs, s->g.n_inputs, NULL, s->info.texts_in);
     ru_text_putf(t, "],\"outputs\":[");
-    values_put(t, &s->g, s->g.outputs, s->g.n_outputs, s->info.outputs);
+    values_put(t, &s->g, s->g.outputs, s->g.n_outputs, s->info.outputs, s->info.texts_out);
     ru_text_putf(
         t,
         "],\"open_s\":%.9g,\"first_s\":%.9g,\"runs\":%lld,\"median_s\":%.9g,\"p10_s\":%.9g,"
@@ -327,8 +392,9 @@ static void report_text(const session *s, ru_text *t)
     }
     for (uint32_t k = 0; k < s->g.n_outputs; k++) {
         const ru_value *v = ru_graph_value(&s->g, s->g.outputs[k]);
-        ru_text_putf(t, "output  %s %s\n", s->info.outputs[k],
-                     ru_type_print(&s->g, &v->type, type, sizeof type));
+        ru_type_print(&s->g, &v->type, type, sizeof type);
+        ru_text_putf(t, "output  %s %s%s\n", s->info.outputs[k], s->info.texts_out[k] ? "text" : "",
+                     s->info.texts_out[k] ? type + strlen("i64") : type);
     }
     ru_text_putf(t, "open    %.3f ms\nfirst   %.3f ms\n", m.open_s * 1e3, m.first_s * 1e3);
     if (ru_cmd_i64(s->in, "repeat") > 1) {
