@@ -86,9 +86,6 @@ static void perform(ru_node *n, const ru_effect *f, ru_time now)
         ru_status st =
             member ? ru_chan_repeat(n->chan, f->node, f->what, f->data, f->size_bytes, now)
                    : ru_chan_message(n->chan, f->node, f->what, f->data, f->size_bytes, now);
-        if (member && st == RU_E_LIMIT) {
-            break; /* the link is slow: later, and no reason to end the session */
-        }
         if (st == RU_E_ARG) {
             rui_node_say(n, RU_LOG_ERROR, "a control message is longer than the largest message",
                          now);
