@@ -26,9 +26,9 @@ ru_status rui_shape_gridsample(const rui_infer *c)
     }
     RU_TRY(word_check(c, RU_ATTR_mode, modes));
     RU_TRY(word_check(c, RU_ATTR_padding_mode, pads));
-    int64_t batch, coords, nsp = (int64_t)x->rank - 2;
+    int64_t batch, nsp = (int64_t)x->rank - 2;
     if (x->rank < 3 || g->rank != x->rank ||
-        !rui_broadcast_dim(g->dims[g->rank - 1], nsp, &coords) || coords != nsp ||
+        (g->dims[g->rank - 1] != nsp && !ru_dim_is_symbolic(g->dims[g->rank - 1])) ||
         !rui_broadcast_dim(x->dims[0], g->dims[0], &batch)) {
         return rui_infer_fail(c, "expected an image [N, C, D1..Dr] and a grid [N, E1..Er, r]");
     }
@@ -71,10 +71,18 @@ static ru_status blocks_along(const rui_infer *c, uint32_t rank, uint32_t i, int
     RU_TRY(entry(c, RU_ATTR_pads, 2 * rank, rank + i, 0, 0, &hi));
     RU_TRY(entry(c, RU_ATTR_strides, rank, i, 1, 1, &stride));
     RU_TRY(entry(c, RU_ATTR_dilations, rank, i, 1, 1, &dilation));
+    const int64_t most[] = {image, block, lo, hi, stride, dilation};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(most); k++) {
+        if (most[k] > INT32_MAX || (k < 2 && most[k] < 1)) {
+            return rui_infer_fail(c,
+                                  "size, pad or step %lld of axis %u, expected at most 2^31-1 "
+                                  "(image and block: at least 1)",
+                                  (long long)most[k], i);
+        }
+    }
     int64_t room = image + lo + hi - dilation * (block - 1) - 1;
     *out = room < 0 ? 0 : room / stride + 1;
-    return image >= 1 && block >= 1 ? RU_OK
-                                    : rui_infer_fail(c, "image and block sizes must be above 0");
+    return RU_OK;
 }
 
 ru_status rui_shape_col2im(const rui_infer *c)
@@ -97,7 +105,7 @@ ru_status rui_shape_col2im(const rui_infer *c)
             RU_TRY(rui_dim_fresh(c, 0, i + 2, &t.dims[i + 2]));
             continue;
         }
-        int64_t along;
+        int64_t along = 0;
         RU_TRY(blocks_along(c, rank, i, size[i], b[i], &along));
         t.dims[i + 2] = size[i];
         taps = ru_dim_mul(taps, b[i]);
@@ -106,7 +114,8 @@ ru_status rui_shape_col2im(const rui_infer *c)
     if (size == NULL || b == NULL) {
         RU_TRY(rui_dim_fresh(c, 0, 1, &t.dims[1]));
     } else {
-        bool fits = ru_dim_is_symbolic(x->dims[1]) || x->dims[1] % taps == 0;
+        bool known = taps != RU_DIM_UNKNOWN && places != RU_DIM_UNKNOWN;
+        bool fits = known && (ru_dim_is_symbolic(x->dims[1]) || x->dims[1] % taps == 0);
         if (!fits || (!ru_dim_is_symbolic(x->dims[2]) && x->dims[2] != places)) {
             return rui_infer_fail(c,
                                   "blocks of %lld elements at %lld places do not fit the columns",

@@ -235,6 +235,10 @@ ru_status rui_shape_split(const rui_infer *c)
 static ru_status slice_len(const rui_infer *c, int64_t dim, int64_t start, int64_t end,
                            int64_t step, uint32_t axis, int64_t *out)
 {
+    if (dim == 0) {
+        *out = 0;
+        return RU_OK;
+    }
     if (dim >= 0 && !ru_dim_is_symbolic(start) && !ru_dim_is_symbolic(end)) {
         int64_t lo = step > 0 ? 0 : -1;
         int64_t hi = step > 0 ? dim : dim - 1;

@@ -328,7 +328,7 @@ static void test_slices_exhaustive(void **state)
 {
     (void)state;
     fix f;
-    for (int64_t dim = 1; dim < 5; dim++) {
+    for (int64_t dim = 0; dim < 5; dim++) {
         for (int64_t start = -dim; start <= dim + 1; start++) {
             for (int64_t end = -dim - 2; end <= dim + 2; end++) {
                 for (int64_t step = -3; step <= 3; step++) {

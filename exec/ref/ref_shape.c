@@ -216,7 +216,8 @@ static ru_status slice_plan(const ru_ref_call *c, uint32_t k, const ru_type *t, 
         uint32_t d;
         RU_TRY(rui_ref_axis(c, axes != NULL ? axes[i] : i, t->rank, &d, err));
         int64_t dim = t->dims[d];
-        step[d] = steps != NULL ? steps[i] : 1;
+        int64_t most = dim > 0 ? dim : 1; /* a larger step leaves the axis as well */
+        step[d] = steps == NULL ? 1 : steps[i] > most ? most : steps[i] < -most ? -most : steps[i];
         int64_t s = starts[i] < 0 ? starts[i] + dim : starts[i];
         int64_t last = step[d] < 0 ? dim - 1 : dim;
         first[d] = s < 0 ? 0 : (s > last ? last : s);
