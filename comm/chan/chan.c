@@ -278,14 +278,6 @@ ru_status ru_chan_message(ru_chan *ch, ru_node_id to, uint32_t what, const void 
     return RU_OK;
 }
 
-ru_status ru_chan_repeat(ru_chan *ch, ru_node_id to, uint32_t what, const void *data,
-                         int64_t size_bytes, ru_time now)
-{
-    uint32_t p = rui_peer_find(ch, to.v);
-    bool waits = p != RUI_NONE && rui_item_waits(ch, p, what, data, size_bytes);
-    return waits ? RU_OK : ru_chan_message(ch, to, what, data, size_bytes, now);
-}
-
 static ru_xfer_id stream_id(const ru_chan *ch, uint32_t i)
 {
     return (ru_xfer_id){(uint64_t)(ch->streams[i].gen & 0x7fffffff) << 32 | i};

@@ -139,17 +139,13 @@ bool ru_chan_is_up(const ru_chan *ch, ru_node_id node);
 /* The step under way, for records of messages; streams belong to the step that is their iter. */
 void ru_chan_step(ru_chan *ch, uint32_t step);
 
-/* Errors of all four: RU_E_PEER (not connected), RU_E_LIMIT, RU_E_ARG (also a name that is in
+/* Errors of all three: RU_E_PEER (not connected), RU_E_LIMIT, RU_E_ARG (also a name that is in
  * use). Messages are copied and arrive in order per peer, once, whatever happens to the
  * connections. So do streams but those without `fence` whose last bytes were on their way when a
  * connection broke: `sent` let go of them, the receiver's slot fails with RU_E_IO. Posting a stream
  * that its sender cancelled or lost before says so: RU_E_CANCELLED, RU_E_IO. */
 RU_MUST_USE ru_status ru_chan_message(ru_chan *ch, ru_node_id to, uint32_t what, const void *data,
                                       int64_t size_bytes, ru_time now);
-/* The same for what its sender repeats until it is answered: nothing when the same message still
- * waits for the link, as it does on a slow one. */
-RU_MUST_USE ru_status ru_chan_repeat(ru_chan *ch, ru_node_id to, uint32_t what, const void *data,
-                                     int64_t size_bytes, ru_time now);
 RU_MUST_USE ru_status ru_chan_send(ru_chan *ch, const ru_chan_send_in *in, ru_time now,
                                    ru_xfer_id *id);
 RU_MUST_USE ru_status ru_chan_post(ru_chan *ch, const ru_chan_post_in *in, ru_time now,

@@ -326,9 +326,6 @@ ru_time rui_peer_tick(ru_chan *ch, ru_time now, ru_time next);
 uint32_t rui_item_block(ru_chan *ch, uint32_t p, rui_frame_type type, int64_t size_bytes);
 /* RU_E_LIMIT: the pool or the peer's share is spent. Wakes the link. */
 ru_status rui_item_push(ru_chan *ch, uint32_t p, const rui_item *item, ru_time now);
-/* Does a message with the same number and bytes wait for the link to that peer? */
-bool rui_item_waits(const ru_chan *ch, uint32_t p, uint32_t what, const void *data,
-                    int64_t size_bytes);
 void rui_control(ru_chan *ch, uint32_t p, rui_frame_type type, uint8_t flags, uint64_t stream,
                  uint32_t iter, int64_t offset, ru_time now);
 /* That all of a slot's stream is here. Nobody waits for it unless its sender fenced it: it leaves

@@ -7,8 +7,6 @@
  * Who acknowledges nothing holds more and more of the channel's memory, by answers that it asks for
  * and by control messages about streams of this side: with more than a peer's share it is dropped.
  */
-#include <string.h>
-
 #include "comm/chan/chan_impl.h"
 
 static const int64_t YIELD_NS = 2000000; /* four chunks of 0.5 ms */
@@ -61,32 +59,6 @@ static ru_status add_item(ru_chan *ch, uint32_t pi, const rui_item *item)
     p->items++;
     p->block_bytes += rui_blocks_held(&ch->blocks, it->block);
     return RU_OK;
-}
-
-static bool same_bytes(const ru_chan *ch, const rui_item *it, const uint8_t *data)
-{
-    ru_span spans[RU_LINK_SPANS_MAX];
-    uint32_t n = rui_blocks_spans(&ch->blocks, it->block, it->len, spans);
-    bool same = true;
-    for (uint32_t k = 0; same && k < n; k++) {
-        same = memcmp(spans[k].data, data, (size_t)spans[k].size_bytes) == 0;
-        data += spans[k].size_bytes;
-    }
-    return same;
-}
-
-bool rui_item_waits(const ru_chan *ch, uint32_t pi, uint32_t what, const void *data,
-                    int64_t size_bytes)
-{
-    for (uint32_t i = ch->peers[pi].item_next; i != RUI_NONE;) {
-        const rui_item *it = rui_cells_at(&ch->items, i);
-        if (it->type == RUI_MESSAGE && it->iter == what && it->len == size_bytes &&
-            same_bytes(ch, it, data)) {
-            return true;
-        }
-        i = it->next;
-    }
-    return false;
 }
 
 ru_status rui_item_push(ru_chan *ch, uint32_t pi, const rui_item *item, ru_time now)

@@ -201,33 +201,6 @@ static void test_messages_arrive_in_order(void **state)
     ru_pipe_free(net);
 }
 
-/* What is repeated while the link takes nothing is queued once, however large; other numbers and
- * plain messages are not held back. */
-static void test_repeats_do_not_pile_up(void **state)
-{
-    (void)state;
-    ru_pipe *net = ru_pipe_new(&(ru_pipe_options){.seed = ru_test_seed()});
-    peer p[2];
-    pair_open(p, net, NULL);
-    static uint8_t big[RU_CHAN_MESSAGE_MAX];
-    ru_node_id to = {2};
-    for (uint32_t i = 0; i < 2000; i++) {
-        assert_int_equal(ru_chan_repeat(p[0].ch, to, 0, big, sizeof big, ru_pipe_now(net)), RU_OK);
-        assert_int_equal(ru_chan_repeat(p[0].ch, to, 1, "ab", 2, ru_pipe_now(net)), RU_OK);
-        assert_int_equal(ru_chan_repeat(p[0].ch, to, 2, NULL, 0, ru_pipe_now(net)), RU_OK);
-    }
-    assert_int_equal(ru_chan_repeat(p[0].ch, to, 3, "ab", 2, ru_pipe_now(net)), RU_OK);
-    assert_int_equal(ru_chan_message(p[0].ch, to, 4, "ab", 2, ru_pipe_now(net)), RU_OK);
-    run(net, p, 2, 100000000);
-    assert_int_equal(p[1].messages, 5);
-    assert_int_equal(ru_chan_repeat(p[0].ch, to, 5, "ab", 2, ru_pipe_now(net)), RU_OK);
-    run(net, p, 2, 100000000);
-    assert_int_equal(p[1].messages, 6); /* what has left is no reason to wait */
-    peer_close(&p[0]);
-    peer_close(&p[1]);
-    ru_pipe_free(net);
-}
-
 enum { BIG = 3 << 20 };
 static uint8_t from[BIG], to[BIG];
 
@@ -554,7 +527,6 @@ static void test_acknowledgements_find_company(void **state)
 }
 
 RU_TESTS(comm_chan, cmocka_unit_test(test_messages_arrive_in_order),
-         cmocka_unit_test(test_repeats_do_not_pile_up),
          cmocka_unit_test(test_streams_land_in_their_slots),
          cmocka_unit_test(test_acknowledgements_travel_together),
          cmocka_unit_test(test_small_urgent_streams_pass),

@@ -82,10 +82,7 @@ static void perform(ru_node *n, const ru_effect *f, ru_time now)
             rui_guests_send(n, f, now);
             break;
         }
-        bool member = f->what < RU_NODE_WHAT_FIRST; /* it repeats what is not answered */
-        ru_status st =
-            member ? ru_chan_repeat(n->chan, f->node, f->what, f->data, f->size_bytes, now)
-                   : ru_chan_message(n->chan, f->node, f->what, f->data, f->size_bytes, now);
+        ru_status st = ru_chan_message(n->chan, f->node, f->what, f->data, f->size_bytes, now);
         if (st == RU_E_ARG) {
             rui_node_say(n, RU_LOG_ERROR, "a control message is longer than the largest message",
                          now);
