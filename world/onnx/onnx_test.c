@@ -413,10 +413,10 @@ static void subgraphs_and_types_are_refused(void **state)
     ru_pb_out_fini(&m.o);
 
     begin_model(&m, 17);
-    put_info(&m, 11, "words", 8, (int64_t[]){3}, 1, "");
+    put_info(&m, 11, "waves", 14, (int64_t[]){3}, 1, "");
     ru_pb_end(&m.o);
     assert_int_equal(read_made(&m, NULL, &arena, &g, NULL, &err), RU_E_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "'words' has element type string (8)"));
+    assert_non_null(strstr(err.text, "'waves' has element type complex64 (14)"));
     ru_arena_fini(&arena);
     ru_pb_out_fini(&m.o);
 }
