@@ -246,7 +246,9 @@ static void test_no_method_is_better_by_the_same_figures(void **state)
     for (uint64_t seed = 0; seed < 300; seed++) {
         ru_rng r = ru_rng_from(seed, 22);
         facts f;
-        draw(&f, &r, 2 + ru_rng_below(&r, 9), 1 + ru_rng_below(&r, 6));
+        uint32_t clocks =
+            1 + ru_rng_below(&r, 6); /* each compiler has its own order of arguments */
+        draw(&f, &r, 2 + ru_rng_below(&r, 9), clocks);
         for (uint32_t i = 0; seed % 3 == 0 && i < CLOCKS_MAX * N_MAX; i++) {
             f.took[i] = 1; /* equal workers: nothing is to be handed over */
         }
