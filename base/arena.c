@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/asan.h"
-
 enum { BLOCK_ALIGN = 64, BLOCK_MIN = 16 * 1024, BLOCK_DOUBLE_MAX = 64 * 1024 * 1024 };
 
 struct ru_arena_block {
@@ -75,7 +73,6 @@ static bool grow(ru_arena *a, int64_t need_bytes)
     a->last = b;
     a->at = (uint8_t *)b + header;
     a->end = (uint8_t *)b + b->size_bytes;
-    ru_asan_shut(a->at, a->end - a->at);
     return true;
 }
 
@@ -87,20 +84,18 @@ void *ru_arena_alloc(ru_arena *a, int64_t size_bytes, int64_t align)
     }
     int64_t want = size_bytes > 0 ? size_bytes : 1;
     int64_t pad = (int64_t)(-(uintptr_t)a->at & (uintptr_t)(align - 1));
-    int64_t zone = a->fixed ? 0 : RU_ASAN_ZONE;
     bool over = a->size_max_bytes > 0 && a->used_bytes + want + pad > a->size_max_bytes;
     if (over) {
         return NULL;
     }
-    if (a->at == NULL || a->end - a->at < want + pad + zone) {
-        if (!grow(a, want + align + zone)) {
+    if (a->at == NULL || a->end - a->at < want + pad) {
+        if (!grow(a, want + align)) {
             return NULL;
         }
         pad = (int64_t)(-(uintptr_t)a->at & (uintptr_t)(align - 1));
     }
     uint8_t *p = a->at + pad;
-    a->at = p + want + zone;
-    ru_asan_open(p, want);
+    a->at = p + want;
     a->used_bytes += want + pad;
     return p;
 }
@@ -203,7 +198,4 @@ void ru_arena_rewind(ru_arena *a, ru_arena_mark mark)
     a->at = mark.at;
     a->end = mark.end;
     a->used_bytes = mark.used_bytes;
-    if (!a->fixed && a->at != NULL) {
-        ru_asan_shut(a->at, a->end - a->at);
-    }
 }

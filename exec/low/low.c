@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/asan.h"
 #include "base/str.h"
 #include "env/memory.h"
 
@@ -766,7 +765,6 @@ ru_status rui_low_graph(rui_low *lo, ru_err *err)
 
 void rui_low_fini(rui_low *lo)
 {
-    ru_asan_open(lo->memory, lo->memory == NULL ? 0 : lo->memory_bytes);
     ru_memory_unmap(lo->memory, lo->memory_bytes);
     lo->memory = NULL;
     const rui_step_list *lists[] = {&lo->run, &lo->prep};

@@ -7,7 +7,6 @@
  * end.
  * 3. A result takes the memory of an operand that dies in its step when the kernel said so.
  * 4. What is left goes through the planner of plan/mem.h. */
-#include "base/asan.h"
 #include "env/memory.h"
 #include "exec/low/low.h"
 #include "plan/mem_policy.h"
@@ -286,9 +285,7 @@ static void set_guards(rui_low *lo)
 {
     for (uint32_t i = 1; i < lo->n_bufs; i++) {
         if (has_guard(lo, i)) {
-            uint8_t *tail = (uint8_t *)lo->bufs[i].ptr + lo->bufs[i].size_bytes;
-            memset(tail, CANARY, GUARD);
-            ru_asan_shut(tail, GUARD);
+            memset((uint8_t *)lo->bufs[i].ptr + lo->bufs[i].size_bytes, CANARY, GUARD);
         }
     }
 }
@@ -313,7 +310,6 @@ ru_status rui_low_guards(const rui_low *lo, ru_err *err)
             continue;
         }
         const uint8_t *tail = (const uint8_t *)lo->bufs[i].ptr + lo->bufs[i].size_bytes;
-        ru_asan_open(tail, GUARD);
         for (uint32_t k = 0; k < GUARD; k++) {
             if (tail[k] != CANARY) {
                 return RU_FAIL(err, RU_E_BUG,
