@@ -230,6 +230,8 @@ static ru_status program(ru_replay *r, const day *d, uint32_t an_hour, double *u
     return st == RU_E_UNSUPPORTED ? RU_OK : st;
 }
 
+/* Without the policy, USD per day: the cheapest regular type (c5.large is the only one here) as
+ * the peak needs it, and hour by hour as the rate does; T3 unlimited. */
 typedef struct regular {
     double peak, by_hour, unlimited;
 } regular;
@@ -255,6 +257,11 @@ static ru_status rows(ru_replay *r, const outcome *o, const regular *g, const ch
     row.ours = o->usd / low;
     row.bound = bounded / low;
     row.goal = 1.1;
+    RU_TRY(ru_replay_add(r, &row, err));
+    row = ru_replay_row_of(name, "over_regular_machines_by_the_hour", true);
+    row.ours = o->usd / g->by_hour;
+    row.bound = bounded / g->by_hour;
+    row.goal = 0.5;
     RU_TRY(ru_replay_add(r, &row, err));
     row = ru_replay_row_of(name, "periods_short_of_credits", true);
     row.ours = o->late;
