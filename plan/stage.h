@@ -11,7 +11,8 @@
  * machine is gone, has lost its part in the job, or holds more than its share.
  *
  * Source: harlap-2017 sec 3 (AgileML); ratios 1 and 15 are a method. Machines: 0 .. reliable - 1
- * are reliable, the rest transient. Cost: O(transient + partitions + blocks). Thread: any, pure. */
+ * are reliable, the rest transient. Cost: O(transient * min(machines, sqrt(blocks)) + partitions +
+ * blocks). Thread: any, pure. */
 #ifndef RU_PLAN_STAGE_H
 #define RU_PLAN_STAGE_H
 
