@@ -66,6 +66,13 @@ typedef struct rui_guard {
     void *decoders;  /* idle image decoders (image.c) */
 } rui_guard;
 
+/* The samples of a dataset among those of its format: sample i is number rui_part_row(part, i). */
+typedef struct rui_part {
+    bool drawn; /* by a permutation; else they are the first ones */
+    rui_order order;
+    int64_t first, count;
+} rui_part;
+
 struct ru_dataset {
     const rui_format *format;
     void *self;       /* the format's own state, in arena */
@@ -75,10 +82,8 @@ struct ru_dataset {
     ru_field fields[RU_FIELDS_MAX];
     int64_t field_bytes[RU_FIELDS_MAX]; /* of one sample; filled after open */
     uint32_t n_fields;
-    int64_t count;   /* samples */
-    bool parted;     /* they are part of the format's: sample i is number */
-    rui_order order; /* rui_order_at(&order, i + part_first) */
-    int64_t part_first;
+    int64_t count;                  /* samples */
+    rui_part part;                  /* which they are */
     float *sub, *mul;               /* [channels] x becomes (x - sub) * mul; NULL: stays */
     int64_t channels, inner;        /* of x: [channels, inner] */
     int64_t classes;                /* 0: no classes */
@@ -126,6 +131,11 @@ void rui_pixels_put(const ru_dataset *d, const uint8_t *from, int64_t n, void *i
  * Errors: RU_E_DATA naming the first that is not; the caller puts file and sample before it. */
 ru_status rui_numbers_check(const ru_dataset *d, uint32_t k, const void *floats, int64_t n,
                             ru_err *err);
+
+/* Which of the format's `count` samples the options take. Errors: RU_E_CONFIG. */
+RU_MUST_USE ru_status rui_part_init(rui_part *p, const ru_data_options *opt, int64_t count,
+                                    const char *where, ru_err *err);
+int64_t rui_part_row(const rui_part *p, int64_t sample);
 
 /* Samples stand in the format's own order, and neighbours may be read at once. */
 bool rui_in_order(const ru_dataset *d);

@@ -217,34 +217,46 @@ static ru_status check_options(const ru_data_options *opt, ru_err *err)
 
 enum { HELD_STREAM = 0x68656c64 }; /* "held": the stream of the permutation */
 
-/* Keep the held-out samples, or the others. The permutation is the same for every run. */
-static ru_status part(ru_dataset *d, const ru_data_options *opt, const char *where, ru_err *err)
+/* The permutation is the same for every run. */
+ru_status rui_part_init(rui_part *p, const ru_data_options *opt, int64_t count, const char *where,
+                        ru_err *err)
 {
-    int64_t n = (int64_t)(opt->held * (double)d->count + 0.5);
-    if (n < 1 || n >= d->count) {
+    if (opt->count > count) {
+        return RU_FAIL(err, RU_E_CONFIG, "%s: there are %lld samples, but count is %lld", where,
+                       (long long)count, (long long)opt->count);
+    }
+    *p = (rui_part){.count = opt->count > 0 ? opt->count : count};
+    if (!(opt->held > 0)) {
+        return RU_OK;
+    }
+    int64_t n = (int64_t)(opt->held * (double)p->count + 0.5);
+    if (n < 1 || n >= p->count) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "%s: to hold out %g of %lld samples leaves %s; take another fraction or "
                        "more samples",
-                       where, opt->held, (long long)d->count,
+                       where, opt->held, (long long)p->count,
                        n < 1 ? "none out" : "none to train on");
     }
-    rui_order_init(&d->order, 1, HELD_STREAM, 0, d->count);
-    d->parted = true;
-    d->bytes =
-        (int64_t)((double)d->bytes * (double)(opt->held_out ? n : d->count - n) / (double)d->count);
-    d->part_first = opt->held_out ? 0 : n;
-    d->count = opt->held_out ? n : d->count - n;
+    rui_order_init(&p->order, 1, HELD_STREAM, 0, p->count);
+    p->drawn = true;
+    p->first = opt->held_out ? 0 : n;
+    p->count = opt->held_out ? n : p->count - n;
     return RU_OK;
+}
+
+int64_t rui_part_row(const rui_part *p, int64_t sample)
+{
+    return p->drawn ? rui_order_at(&p->order, sample + p->first) : sample;
 }
 
 static int64_t place(const ru_dataset *d, int64_t index)
 {
-    return d->parted ? rui_order_at(&d->order, index + d->part_first) : index;
+    return rui_part_row(&d->part, index);
 }
 
 bool rui_in_order(const ru_dataset *d)
 {
-    return !d->parted;
+    return !d->part.drawn;
 }
 
 static ru_status normalize_open(ru_dataset *d, const ru_data_options *opt, const char *where,
@@ -304,13 +316,6 @@ static ru_status finish(ru_dataset *d, const ru_data_options *opt, ru_err *err)
     if (d->count <= 0) {
         return RU_FAIL(err, RU_E_DATA, "%s: there are no samples; expected at least one", where);
     }
-    if (opt->count > d->count) {
-        return RU_FAIL(err, RU_E_CONFIG, "%s: there are %lld samples, but count is %lld", where,
-                       (long long)d->count, (long long)opt->count);
-    }
-    if (opt->count > 0) {
-        d->count = opt->count;
-    }
     if (d->skip_damaged) {
         d->guard->seen = RU_NEW(&d->arena, uint8_t, d->count / 8 + 1);
         if (d->guard->seen == NULL) {
@@ -318,9 +323,12 @@ static ru_status finish(ru_dataset *d, const ru_data_options *opt, ru_err *err)
         }
     }
     RU_CHECK(d->n_fields > 0);
-    if (opt->held > 0) {
-        RU_TRY(part(d, opt, where, err));
+    RU_TRY(rui_part_init(&d->part, opt, d->count, where, err));
+    if (d->part.drawn) {
+        int64_t of = opt->count > 0 ? opt->count : d->count;
+        d->bytes = (int64_t)((double)d->bytes * (double)d->part.count / (double)of);
     }
+    d->count = d->part.count;
     if (!opt->raw && (opt->n_mean > 0 || opt->n_std > 0)) {
         RU_TRY(normalize_open(d, opt, where, err));
     }
@@ -523,7 +531,7 @@ ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *const *field
 
 void rui_dataset_where(const ru_dataset *d, int64_t first, int64_t n, rui_where_fn fn, void *self)
 {
-    if (!d->parted) {
+    if (!d->part.drawn) {
         d->format->where(d, first, n, fn, self);
         return;
     }
