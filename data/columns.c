@@ -13,6 +13,29 @@ static ru_status full(ru_err *err)
     return RU_FAIL(err, RU_E_LIMIT, "the arena of the columns is full");
 }
 
+static ru_status copy_texts(const ru_conf_texts *from, ru_arena *arena, ru_conf_texts *out,
+                            ru_err *err)
+{
+    const char **at = RU_NEW(arena, const char *, from->n);
+    for (uint32_t k = 0; at != NULL && k < from->n; k++) {
+        at[k] = ru_arena_str(arena, from->at[k]);
+        if (at[k] == NULL) {
+            return full(err);
+        }
+    }
+    *out = (ru_conf_texts){.at = at, .n = from->n};
+    return at != NULL ? RU_OK : full(err);
+}
+
+int64_t ru_columns_inputs(const ru_columns *c)
+{
+    int64_t n = 0;
+    for (uint32_t k = 0; k < c->n; k++) {
+        n += c->at[k].categories.n > 0 ? c->at[k].categories.n : 1;
+    }
+    return n;
+}
+
 ru_status ru_columns_copy(const ru_columns *c, ru_arena *arena, ru_columns *out, ru_err *err)
 {
     ru_columns n = *c;
@@ -21,12 +44,14 @@ ru_status ru_columns_copy(const ru_columns *c, ru_arena *arena, ru_columns *out,
     if (at == NULL || (n.label == NULL) != (c->label == NULL)) {
         return full(err);
     }
+    RU_TRY(copy_texts(&c->ignored, arena, &n.ignored, err));
     for (uint32_t k = 0; k < c->n; k++) {
         at[k] = c->at[k];
         at[k].name = ru_arena_str(arena, c->at[k].name);
         if (at[k].name == NULL) {
             return full(err);
         }
+        RU_TRY(copy_texts(&c->at[k].categories, arena, &at[k].categories, err));
     }
     n.at = at;
     *out = n;
@@ -72,16 +97,19 @@ bool rui_columns_header(const ru_columns *c, const rui_csv *row)
 {
     const ru_str *cells;
     int64_t n = rui_csv_cells(row, &cells), at = 0;
-    bool words = true; /* no cell is a number: names of the columns */
+    bool words = true; /* no cell is a number */
     for (int64_t i = 0; i < n; i++) {
         double v;
         words = words && !rui_number(cells[i].p, cells[i].n, &v) && !rui_cell_missing(cells[i]);
     }
-    bool all = c->named && c->n > 0;
-    for (uint32_t k = 0; all && k < c->n; k++) {
-        all = named(row, c->at[k].name, &at) > 0;
+    bool all = c->named && c->n > 0, some = false, texts = c->n > 0;
+    for (uint32_t k = 0; k < c->n; k++) {
+        bool is = named(row, c->at[k].name, &at) > 0;
+        all = all && is;
+        some = some || is;
+        texts = texts && c->at[k].categories.n > 0;
     }
-    return words || all;
+    return all || (words && (some || !texts)); /* a row of texts alone looks like names */
 }
 
 /* The file has the names of the training data in their order. */
@@ -130,6 +158,9 @@ static void say_extra(const ru_columns *c, const rui_csv *row, const rui_column_
     uint32_t extra = 0;
     for (int64_t i = 0; i < n; i++) {
         bool used = i == map->label || (c->label != NULL && ru_str_eq_c(cells[i], c->label));
+        for (uint32_t k = 0; !used && k < c->ignored.n; k++) {
+            used = ru_str_eq_c(cells[i], c->ignored.at[k]);
+        }
         for (uint32_t k = 0; !used && k < c->n; k++) {
             used = map->from[k] == (uint32_t)i;
         }
@@ -186,12 +217,14 @@ ru_status rui_columns_map(const ru_columns *c, const rui_csv *row, bool header, 
                "order in which they stand",
                row->path);
     }
-    /* A line of inputs alone is fine where no labels are needed. */
+    /* A line without its label, or of inputs alone, is fine where no labels are needed. */
     bool bare = !labels && c->label_place >= 0 && width == c->width - 1;
+    bool inputs = !labels && !bare && width != c->width && width == (int64_t)c->n;
     for (uint32_t k = 0; k < c->n; k++) {
-        m.from[k] = (uint32_t)(c->at[k].place - (bare && c->at[k].place > c->label_place));
+        int64_t at = inputs ? (int64_t)k : c->at[k].place;
+        m.from[k] = (uint32_t)(at - (bare && at > c->label_place));
     }
-    m.width = bare ? width : c->width;
+    m.width = bare || inputs ? width : c->width;
     m.label = labels ? c->label_place : -1;
     *map = m;
     return RU_OK;
@@ -219,29 +252,128 @@ ru_status rui_cell_fail(const rui_csv *c, int64_t column, const char *name, ru_s
                    cell.n > 60 ? 60 : (int)cell.n, cell.p);
 }
 
-ru_status rui_columns_put(const ru_columns *c, const rui_column_map *map, const rui_csv *row,
-                          float *x, ru_err *err)
+ru_status rui_columns_width(const rui_column_map *map, const rui_csv *row, ru_err *err)
 {
     const ru_str *cells;
     int64_t n = rui_csv_cells(row, &cells);
     n -= n == map->width + 1 && cells[n - 1].n == 0; /* the line ends in a separator */
-    if (n != map->width) {
-        return RU_FAIL(err, RU_E_DATA, "%s:%lld: the line has %lld columns, but %lld were expected",
-                       row->path, (long long)row->row_line, (long long)n, (long long)map->width);
+    return n == map->width
+               ? RU_OK
+               : RU_FAIL(err, RU_E_DATA,
+                         "%s:%lld: the line has %lld columns, but %lld were expected", row->path,
+                         (long long)row->row_line, (long long)n, (long long)map->width);
+}
+
+bool rui_columns_missing(const ru_columns *c, const rui_column_map *map, const rui_csv *row)
+{
+    const ru_str *cells;
+    (void)rui_csv_cells(row, &cells);
+    bool missing = false;
+    for (uint32_t k = 0; k < c->n; k++) {
+        missing = missing || rui_cell_missing(cells[map->from[k]]);
     }
+    return missing;
+}
+
+static ru_status too_large(const rui_column_map *map, const rui_csv *row, uint32_t k, ru_err *err)
+{
+    const ru_str *cells;
+    (void)rui_csv_cells(row, &cells);
+    ru_str cell = cells[map->from[k]];
+    return RU_FAIL(err, RU_E_DATA,
+                   "%s:%lld: column %u is '%.*s', which is too large for a 32-bit number",
+                   row->path, (long long)row->row_line, map->from[k] + 1, (int)cell.n, cell.p);
+}
+
+ru_status rui_columns_number(const ru_columns *c, const rui_column_map *map, const rui_csv *row,
+                             uint32_t k, double *v, ru_err *err)
+{
+    const ru_str *cells;
+    (void)rui_csv_cells(row, &cells);
+    ru_str cell = cells[map->from[k]];
+    if (c->missing == RU_MISSING_MEAN && rui_cell_missing(cell)) {
+        *v = (double)NAN;
+        return RU_OK;
+    }
+    if (!rui_number(cell.p, cell.n, v)) {
+        return rui_cell_fail(row, map->from[k], c->named ? c->at[k].name : NULL, cell, err);
+    }
+    return isfinite((float)*v) ? RU_OK : too_large(map, row, k, err);
+}
+
+float rui_column_input(const ru_columns *c, const ru_column *column, double v)
+{
+    v = isnan(v) ? column->mean : v;
+    if (!c->normalize) {
+        return (float)v;
+    }
+    return column->std > 0 ? (float)((v - column->mean) / column->std) : 0.0f;
+}
+
+int64_t rui_category_find(const ru_column *column, ru_str text)
+{
+    int64_t low = 0, high = column->categories.n;
+    while (low < high) {
+        int64_t mid = (low + high) / 2;
+        ru_str at = ru_str_c(column->categories.at[mid]);
+        int64_t n = at.n < text.n ? at.n : text.n;
+        int order = memcmp(at.p, text.p, (size_t)n);
+        if (order == 0 && at.n == text.n) {
+            return mid;
+        }
+        if (order < 0 || (order == 0 && at.n < text.n)) {
+            low = mid + 1;
+        } else {
+            high = mid;
+        }
+    }
+    return -1;
+}
+
+static ru_status put_category(const ru_columns *c, const rui_column_map *map, const rui_csv *row,
+                              uint32_t k, float *x, rui_columns_told *told, ru_err *err)
+{
+    const ru_str *cells;
+    (void)rui_csv_cells(row, &cells);
+    const ru_column *column = &c->at[k];
+    ru_str cell = cells[map->from[k]];
+    for (uint32_t i = 0; i < column->categories.n; i++) {
+        x[i] = 0.0f;
+    }
+    if (rui_cell_missing(cell)) {
+        return c->missing == RU_MISSING_MEAN
+                   ? RU_OK
+                   : rui_cell_fail(row, map->from[k], c->named ? column->name : NULL, cell, err);
+    }
+    int64_t at = rui_category_find(column, cell);
+    if (at >= 0) {
+        x[at] = 1.0f;
+    } else if (!told->unknown) {
+        told->unknown = true;
+        ru_log(RU_LOG_WARN, "data", "category",
+               "%s:%lld: column '%.60s' is '%.*s', which it never is in the training data; the "
+               "inputs of such a cell are all 0",
+               row->path, (long long)row->row_line, column->name, cell.n > 60 ? 60 : (int)cell.n,
+               cell.p);
+    }
+    return RU_OK;
+}
+
+ru_status rui_columns_put(const ru_columns *c, const rui_column_map *map, const rui_csv *row,
+                          float *x, rui_columns_told *told, ru_err *err)
+{
+    RU_TRY(rui_columns_width(map, row, err));
     for (uint32_t k = 0; k < c->n; k++) {
         double v;
-        ru_str cell = cells[map->from[k]];
-        const char *name = c->named ? c->at[k].name : NULL;
-        if (!rui_number(cell.p, cell.n, &v)) {
-            return rui_cell_fail(row, map->from[k], name, cell, err);
+        if (c->at[k].categories.n > 0) {
+            RU_TRY(put_category(c, map, row, k, x, told, err));
+            x += c->at[k].categories.n;
+            continue;
         }
-        x[k] = (float)v;
-        if (!isfinite(x[k])) {
-            return RU_FAIL(err, RU_E_DATA,
-                           "%s:%lld: column %u is '%.*s', which is too large for a 32-bit number",
-                           row->path, (long long)row->row_line, map->from[k] + 1, (int)cell.n,
-                           cell.p);
+        RU_TRY(rui_columns_number(c, map, row, k, &v, err));
+        *x = rui_column_input(c, &c->at[k], v);
+        if (!isfinite(*x++)) {
+            return too_large(map, row, k, err);
         }
     }
     return RU_OK;
@@ -256,6 +388,7 @@ struct ru_rows {
     ru_arena *arena;
     rui_csv csv;
     rui_column_map map; /* width 0: the first line has not come */
+    rui_columns_told told;
     int64_t line;
 };
 
@@ -291,7 +424,7 @@ ru_status ru_rows_line(ru_rows *r, ru_str line, float *x, bool *row, ru_err *err
             return RU_OK;
         }
     }
-    return rui_columns_put(r->columns, &r->map, &r->csv, x, err);
+    return rui_columns_put(r->columns, &r->map, &r->csv, x, &r->told, err);
 }
 
 void ru_rows_close(ru_rows *r)

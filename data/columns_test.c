@@ -209,7 +209,7 @@ static void test_whole_labels(void **state)
 static void test_lines(void **state)
 {
     (void)state;
-    static const ru_column at[] = {{"a", 0}, {"b", 2}};
+    static const ru_column at[] = {{.name = "a", .place = 0}, {.name = "b", .place = 2}};
     const ru_columns c = {
         .at = at, .n = 2, .named = true, .width = 3, .label = "y", .label_place = 1};
     static const struct {

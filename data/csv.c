@@ -15,6 +15,7 @@ typedef struct csv_set {
     rui_csv text;       /* the file being parsed */
     rui_column_map map; /* of it */
     ru_columns columns; /* those given, or of the first file; n 0: not known yet */
+    rui_columns_told told;
     bool labelled;      /* the label is read */
 } csv_set;
 
@@ -116,7 +117,7 @@ static ru_status add_row(csv_set *s, uint32_t file, ru_err *err)
     if (x == NULL) {
         return rui_no_memory(err, c->path, s->x.n);
     }
-    RU_TRY(rui_columns_put(&s->columns, &s->map, c, x, err));
+    RU_TRY(rui_columns_put(&s->columns, &s->map, c, x, &s->told, err));
     if (!s->labelled) {
         return RU_OK;
     }

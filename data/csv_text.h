@@ -43,6 +43,11 @@ typedef struct rui_column_map {
     int64_t width;  /* cells in a line; 0: not known yet */
 } rui_column_map;
 
+/* What reading rows tells once. */
+typedef struct rui_columns_told {
+    bool unknown; /* a text that is no category of the training data */
+} rui_columns_told;
+
 bool rui_cell_missing(ru_str cell);
 /* Is the current row, the first one of a file, the names of the columns? */
 bool rui_columns_header(const ru_columns *c, const rui_csv *row);
@@ -51,9 +56,47 @@ bool rui_columns_header(const ru_columns *c, const rui_csv *row);
 RU_MUST_USE ru_status rui_columns_map(const ru_columns *c, const rui_csv *row, bool header,
                                       bool labels, ru_arena *arena, rui_column_map *map,
                                       ru_err *err);
+/* Has the current row as many cells as it must? Errors: RU_E_DATA. */
+RU_MUST_USE ru_status rui_columns_width(const rui_column_map *map, const rui_csv *row, ru_err *err);
+/* Has an input of the current row no value? */
+bool rui_columns_missing(const ru_columns *c, const rui_column_map *map, const rui_csv *row);
+/* The number of column `k` in the current row. Errors: RU_E_DATA. */
+RU_MUST_USE ru_status rui_columns_number(const ru_columns *c, const rui_column_map *map,
+                                         const rui_csv *row, uint32_t k, double *v, ru_err *err);
+/* A number of a column as an input; NaN: it has no value. */
+float rui_column_input(const ru_columns *c, const ru_column *column, double v);
+/* Number of the category that is `text`; -1: none. */
+int64_t rui_category_find(const ru_column *column, ru_str text);
 /* The inputs of the current row. Errors: RU_E_DATA. */
 RU_MUST_USE ru_status rui_columns_put(const ru_columns *c, const rui_column_map *map,
-                                      const rui_csv *row, float *x, ru_err *err);
+                                      const rui_csv *row, float *x, rui_columns_told *told,
+                                      ru_err *err);
+/* -- how the inputs are prepared (columns_learn.c) -----------------------------------------------
+ */
+
+typedef struct rui_learn {
+    bool *texts;    /* [columns.n] the column holds categories */
+    bool find;      /* which columns do is not known before all rows were looked at */
+    rui_buf values; /* double [rows, columns.n]: a number; an index in `cells`; NaN: no value */
+    rui_buf cells;  /* ru_str: views of the files' texts */
+} rui_learn;
+
+/* Takes from the options what needs no rows. Errors: RU_E_CONFIG. */
+RU_MUST_USE ru_status rui_learn_open(rui_learn *l, const ru_columns_options *opt, ru_columns *c,
+                                     ru_arena *arena, const char *path, ru_err *err);
+/* A first look at a row: a text makes its column one of categories. */
+void rui_learn_look(rui_learn *l, const ru_columns *c, const rui_column_map *map,
+                    const rui_csv *row);
+/* The values of the current row. On failure the caller takes them back. Errors: RU_E_DATA. */
+RU_MUST_USE ru_status rui_learn_row(rui_learn *l, const ru_columns *c, const rui_column_map *map,
+                                    const rui_csv *row, ru_err *err);
+/* Means, deviations and categories into `c`, from the rows of `part`. Errors: RU_E_DATA. */
+RU_MUST_USE ru_status rui_learn_end(const rui_learn *l, const rui_part *part, const char *path,
+                                    ru_arena *arena, ru_columns *c, ru_err *err);
+/* The inputs of row `row`. */
+void rui_learn_put(const rui_learn *l, const ru_columns *c, int64_t row, float *x);
+void rui_learn_close(rui_learn *l); /* accepts zeroed memory */
+
 /* A cell that has no value, or is no number. */
 ru_status rui_cell_fail(const rui_csv *c, int64_t column, const char *name, ru_str cell,
                         ru_err *err);
