@@ -75,6 +75,8 @@ typedef struct ru_data_options {
     uint32_t n_class_names;         /* 0: the names found, sorted */
     const ru_columns *columns;      /* csv: of the training set; NULL: as the first file says. View
                                        until the dataset is open */
+    const ru_columns_options *prepare; /* csv without `columns`: learn how to prepare the inputs;
+                                          NULL: they are numbers as they stand */
     bool unlabelled; /* csv with `columns`, images: labels are not needed; there is no y */
     int64_t resident_max_bytes; /* files up to this are kept in memory; 0: 64 MiB, -1: none */
     bool direct; /* files that are not kept in memory are read past the kernel's cache (O_DIRECT) */
