@@ -159,6 +159,9 @@ static const ru_conf_field data_fields[] = {
     ROW(SECTION, ru_job_data, augment, .table = &rui_augment_table,
         .help = "random changes of the training samples, the same for every number of workers and "
                 "after a resume"),
+    ROW(SECTION, ru_job_data, columns, .table = &ru_job_columns_table,
+        .help = "csv: how columns become inputs; the run keeps what it learns from the training "
+                "samples (not from those of data.validation) and uses it wherever it reads data"),
     ROW(TEXT, ru_job_data, generator, .def = "",
         .help = "synthetic: name of the generator, as in `rubato data make`"),
     ROW(I64, ru_job_data, count, .def = "0", .min = 0, .max = 1e15,
@@ -206,6 +209,30 @@ static const ru_conf_field data_fields[] = {
                 "it is an error where the file system does not allow that"),
 };
 
+static bool prepares(const ru_job_data *d)
+{
+    const ru_columns_options *c = &d->columns;
+    return c->ignore.n > 0 || c->categorical.n > 0 || c->missing != RU_MISSING_ERROR ||
+           c->normalize != 0;
+}
+
+static ru_status columns_check(const ru_job_data *d, ru_err *err)
+{
+    if (!prepares(d)) {
+        return RU_OK;
+    }
+    if (strcmp(formats[d->format], "csv") != 0) {
+        return RU_FAIL(err, RU_E_CONFIG, "'columns' works with format csv only, not with %s",
+                       formats[d->format]);
+    }
+    if (d->columns.normalize != 2 && (d->mean.n > 0 || d->std.n > 0)) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "'columns' normalises the inputs, and so do 'mean' and 'std'; leave those "
+                       "out, or set columns.normalize to false");
+    }
+    return RU_OK;
+}
+
 static ru_status data_check(const void *section, ru_err *err)
 {
     const ru_job_data *d = section;
@@ -234,7 +261,7 @@ static ru_status data_check(const void *section, ru_err *err)
                        "'validation' draws single samples, which 'shuffle: block' cannot read in "
                        "large pieces; put the validation samples into a file of their own");
     }
-    return RU_OK;
+    return columns_check(d, err);
 }
 
 static const ru_conf_table data_table = {
@@ -245,7 +272,8 @@ static const ru_conf_table data_table = {
     .called =
         "val_split=validation|validation_split=validation|split=validation|num_workers=threads|"
         "workers=threads|path=train|paths=train|files=train|root=train|dataset=format|type=format|"
-        "normalize=mean|variance=std|stddev=std|resize=image_size|seq_len=context|"
+        "normalize=columns: {normalize: "
+        "true}|variance=std|stddev=std|resize=image_size|seq_len=context|"
         "sequence_length=context|num_classes=classes|validation_data=test|val=test|augmentation="
         "augment|transform=augment|transforms=augment|flip=augment: {flip: horizontal}|mixup="
         "augment: {mixup: 0.2}|cutout=augment: {cutout: 8}",
@@ -485,6 +513,11 @@ ru_zoo_options ru_job_zoo_options(const ru_job *job)
     };
 }
 
+bool ru_job_prepares(const ru_job *job)
+{
+    return prepares(&job->data);
+}
+
 bool ru_job_has_test(const ru_job *job)
 {
     return job->data.validation > 0 || job->data.test.n > 0 ||
@@ -543,6 +576,7 @@ ru_data_options ru_job_data_options(const ru_job *job, bool test)
         .whole_classes = job->train.loss == 0 || job->train.loss == 1 + RU_LOSS_CROSS_ENTROPY,
         .token_bytes = d->token_bytes,
         .direct = d->direct,
+        .prepare = prepares(d) ? &d->columns : NULL,
     };
 }
 

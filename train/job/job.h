@@ -41,6 +41,7 @@ typedef struct ru_job_data {
     double scale, shift, validation;
     ru_conf_f64s mean, std;
     ru_augment augment;
+    ru_columns_options columns;
     bool header, one_hot, strict, direct;
     uint32_t threads;
     int64_t memory;   /* of batches and requests ahead */
@@ -120,6 +121,7 @@ typedef struct ru_job {
 } ru_job;
 
 extern const ru_conf_table ru_job_table;
+extern const ru_conf_table ru_job_columns_table; /* of data.columns */
 
 /* Read and check a job file with `sets` ("a.b=c") on top. Relative paths in it are taken from the
  * file's folder and stored absolute. Everything lives in `arena`; `conf` (may be NULL) gives
@@ -137,6 +139,9 @@ void ru_job_dump(const ru_job *job, const ru_conf *conf, ru_text *out);
 const char *ru_job_zoo_name(const ru_job *job); /* NULL: an ONNX model */
 /* Options of the zoo without what the data says (input, classes, vocab). */
 ru_zoo_options ru_job_zoo_options(const ru_job *job);
+/* Does the job say how columns become inputs? Any key of data.columns that is not its default does.
+ */
+bool ru_job_prepares(const ru_job *job);
 /* Reader options of the training or the test data; `out->count` etc. as the job says. */
 ru_data_options ru_job_data_options(const ru_job *job, bool test);
 bool ru_job_has_test(const ru_job *job);

@@ -78,6 +78,42 @@ static void figures_are_those_that_the_job_names(void **state)
     ru_arena_fini(&l.arena);
 }
 
+/* Any key that is not its default asks for prepared inputs; so does the job of a stored run. */
+static void columns_are_prepared_when_a_key_asks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *columns;
+        bool prepares;
+    } rows[] = {
+        {"{}", false},
+        {"{normalize: auto, missing: error}", false},
+        {"{normalize: true}", true},
+        {"{normalize: false}", true},
+        {"{categorical: auto}", true},
+        {"{categorical: [a, b]}", true},
+        {"{ignore: [1]}", true},
+        {"{missing: mean}", true},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        loaded a, b;
+        char text[200];
+        (void)snprintf(text, sizeof text,
+                       "model: {zoo: mlp}\ndata: {format: csv, train: a, columns: %s}\n",
+                       rows[k].columns);
+        load(&a, text);
+        assert_ok(a.status, a.err);
+        ru_text t = ru_text_arena(&a.arena);
+        ru_job_dump(&a.job, NULL, &t);
+        load(&b, t.p);
+        assert_ok(b.status, b.err);
+        assert_true(ru_job_prepares(&a.job) == rows[k].prepares);
+        assert_true((ru_job_data_options(&b.job, false).prepare != NULL) == rows[k].prepares);
+        ru_arena_fini(&a.arena);
+        ru_arena_fini(&b.arena);
+    }
+}
+
 /* What is written for a run reads back to the same job. */
 static void a_dump_reads_back(void **state)
 {
@@ -125,6 +161,12 @@ static void wrong_jobs_are_named_with_their_place(void **state)
         {"model: {zoo: lenet}\n" DATA "train: {optimizer: {rms_prop: {}}}\n", "'rmsprop' here"},
         {"model: {zoo: lenet}\n" DATA "train: {optimizer: AdamW}\n", "did you mean 'adamw'"},
         {"model: {zoo: lenet}\n" DATA "train: {optimizer: {lamb: {betas: [0.9]}}}\n", "beta1 and"},
+        {"model: {zoo: mlp}\ndata: {format: idx, train: [a, b], columns: {ignore: [id]}}\n",
+         "'columns' works with format csv only, not with idx"},
+        {"model: {zoo: mlp}\ndata: {format: csv, train: a, mean: [1], columns: {missing: drop}}\n",
+         "'columns' normalises the inputs, and so do 'mean' and 'std'"},
+        {"model: {zoo: mlp}\ndata: {format: csv, train: a, columns: {missing: median}}\n",
+         "error, mean, drop"},
         {"model: {zoo: lenet}\n" DATA "train: {class_weights: [1, x]}\n", "'x' is no number"},
         {"model: {zoo: lenet}\n" DATA "train: {groups: [{lr: 2}]}\n", "train.groups[0].match"},
         {"model: {zoo: lenet}\n" DATA "train: {groups: [{match: a, frozen: true}]}\n",
@@ -200,5 +242,6 @@ RU_TESTS(train_job, cmocka_unit_test(keys_of_other_trainers_are_explained),
          cmocka_unit_test(the_interface_page_reads),
          cmocka_unit_test(figures_are_those_that_the_job_names),
          cmocka_unit_test(a_dump_reads_back),
+         cmocka_unit_test(columns_are_prepared_when_a_key_asks),
          cmocka_unit_test(wrong_jobs_are_named_with_their_place),
          cmocka_unit_test(the_page_of_the_job_file_is_current))

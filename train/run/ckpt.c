@@ -264,6 +264,16 @@ static void type_text(ru_text *t, const ru_type *type)
     ru_text_put(t, "]}");
 }
 
+static void texts_text(ru_text *t, const char *key, const ru_conf_texts *texts)
+{
+    ru_text_putf(t, ",\"%s\":[", key);
+    for (uint32_t k = 0; k < texts->n; k++) {
+        ru_text_put(t, k > 0 ? "," : "");
+        ru_text_json(t, ru_str_c(texts->at[k]));
+    }
+    ru_text_put(t, "]");
+}
+
 static void columns_text(ru_text *t, const ru_columns *c)
 {
     ru_text_putf(t, "{\"named\":%s,\"width\":%lld,\"label_place\":%lld,\"label\":",
@@ -273,9 +283,21 @@ static void columns_text(ru_text *t, const ru_columns *c)
     for (uint32_t k = 0; k < c->n; k++) {
         ru_text_put(t, k > 0 ? ",{\"name\":" : "{\"name\":");
         ru_text_json(t, ru_str_c(c->at[k].name));
-        ru_text_putf(t, ",\"place\":%lld}", (long long)c->at[k].place);
+        ru_text_putf(t, ",\"place\":%lld", (long long)c->at[k].place);
+        if (c->at[k].categories.n > 0) {
+            texts_text(t, "categories", &c->at[k].categories);
+        } else if (c->normalize || c->missing == RU_MISSING_MEAN) {
+            ru_text_put(t, ",\"mean\":");
+            ru_text_f64(t, c->at[k].mean);
+            ru_text_put(t, ",\"std\":");
+            ru_text_f64(t, c->at[k].std);
+        }
+        ru_text_put(t, "}");
     }
-    ru_text_put(t, "]}");
+    ru_text_put(t, "]");
+    texts_text(t, "ignored", &c->ignored);
+    ru_text_putf(t, ",\"missing\":%u,\"normalize\":%s}", c->missing,
+                 c->normalize ? "true" : "false");
 }
 
 static void state_text(const ru_ckpt *c, ru_text *t)

@@ -77,6 +77,9 @@ typedef struct columns_row {
     int64_t width, label_place;
     const char *label;
     ru_conf_sections inputs; /* of ru_column */
+    ru_conf_texts ignored;
+    uint32_t missing;
+    bool normalize;
 } columns_row;
 
 typedef struct state_row {
@@ -115,6 +118,23 @@ static const ru_conf_field column_fields[] = {
      .min = 0,
      .max = 1e9,
      .help = "cell of a line, from 0"},
+    {.name = "categories",
+     .type = RU_CONF_TEXT_LIST,
+     .offset = offsetof(ru_column, categories),
+     .def = "[]",
+     .help = "texts that become an input each"},
+    {.name = "mean",
+     .type = RU_CONF_F64,
+     .offset = offsetof(ru_column, mean),
+     .def = "0",
+     .help = "of its numbers"},
+    {.name = "std",
+     .type = RU_CONF_F64,
+     .offset = offsetof(ru_column, std),
+     .def = "0",
+     .min = 0,
+     .max = 1e300,
+     .help = "standard deviation of its numbers"},
 };
 static const ru_conf_table column_table = {.name = "column",
                                            .fields = column_fields,
@@ -151,6 +171,23 @@ static const ru_conf_field columns_fields[] = {
      .def = "[]",
      .table = &column_table,
      .help = "columns that are inputs"},
+    {.name = "ignored",
+     .type = RU_CONF_TEXT_LIST,
+     .offset = offsetof(columns_row, ignored),
+     .def = "[]",
+     .help = "columns that are no inputs"},
+    {.name = "missing",
+     .type = RU_CONF_U32,
+     .offset = offsetof(columns_row, missing),
+     .def = "0",
+     .min = 0,
+     .max = RU_MISSING_DROP,
+     .help = "what becomes of a cell without a value"},
+    {.name = "normalize",
+     .type = RU_CONF_BOOL,
+     .offset = offsetof(columns_row, normalize),
+     .def = "false",
+     .help = "numbers have mean 0 and standard deviation 1"},
 };
 static const ru_conf_table columns_table = {.name = "columns",
                                             .fields = columns_fields,
@@ -288,13 +325,20 @@ static ru_columns columns_from(const columns_row *row)
                         .named = row->named,
                         .width = row->width,
                         .label = row->label_place >= 0 ? row->label : NULL,
-                        .label_place = row->label_place};
+                        .label_place = row->label_place,
+                        .ignored = row->ignored,
+                        .missing = row->missing,
+                        .normalize = row->normalize};
 }
 
 /* Every place is one of a line: what follows takes cells by it. */
-static ru_status check_columns(const ru_columns *c, const char *path, ru_err *err)
+static ru_status check_columns(const ru_columns *c, const ru_type *x, const char *path, ru_err *err)
 {
     bool fits = c->n == 0 || c->label_place < c->width;
+    if (c->n > 0 && ru_columns_inputs(c) != ru_type_count(x)) {
+        return RU_FAIL(err, RU_E_DATA, "%s: the columns have %lld inputs, but a sample has %lld",
+                       path, (long long)ru_columns_inputs(c), (long long)ru_type_count(x));
+    }
     for (uint32_t k = 0; k < c->n; k++) {
         fits = fits && c->at[k].place < c->width;
     }
@@ -321,8 +365,8 @@ ru_status ru_ckpt_read(const char *dir, ru_arena *arena, ru_ckpt_info *out, ru_e
                   .n_class_names = s.class_names.n,
                   .columns = columns_from(&s.columns)},
     };
-    RU_TRY(check_columns(&info.facts.columns, path, err));
     RU_TRY(type_from(&s.x, path, &info.facts.x, err));
+    RU_TRY(check_columns(&info.facts.columns, &info.facts.x, path, err));
     RU_TRY(type_from(&s.y, path, &info.facts.y, err));
     if (info.dir == NULL) {
         return full(err);

@@ -13,6 +13,31 @@ static ru_status full(ru_err *err)
     return RU_FAIL(err, RU_E_LIMIT, "the arena of the run is full");
 }
 
+/* The values that the run has learned fit the settings it began with. */
+static ru_status same_columns(const rui_trainer *t, const ru_job *before, ru_err *err)
+{
+    ru_text changed = ru_text_arena(t->arena);
+    ru_conf_changes(&ru_job_columns_table, &before->data.columns, &t->job->data.columns, &changed);
+    return changed.n == 0 ? RU_OK
+                          : RU_FAIL(err, RU_E_CONFIG,
+                                    "data.columns has changed: %.200s; a resumed run must keep how "
+                                    "its columns become inputs",
+                                    changed.p);
+}
+
+ru_status rui_trainer_columns_before(const rui_trainer *t, ru_columns *out, ru_err *err)
+{
+    ru_ckpt_info from;
+    if (!t->opt->resume || t->out == NULL || !ru_job_prepares(t->job)) {
+        return RU_OK;
+    }
+    ru_status st = ru_ckpt_find(t->out, t->arena, &from, err);
+    if (st == RU_OK) {
+        *out = from.facts.columns;
+    }
+    return st == RU_E_MISSING ? RU_OK : st;
+}
+
 /* A resumed run goes on in the order of samples it began with. */
 static ru_status same_order(const rui_trainer *t, const ru_job *before, ru_err *err)
 {
@@ -30,7 +55,7 @@ static ru_status same_order(const rui_trainer *t, const ru_job *before, ru_err *
                        "run must keep its sample order",
                        orders[was], orders[is]);
     }
-    return RU_OK;
+    return same_columns(t, before, err);
 }
 
 static ru_status look(rui_trainer *t, ru_err *err)

@@ -46,13 +46,11 @@ static const char *put_file(lab *l, const char *name, const char *text)
     return path;
 }
 
-/* Train on `table` with these settings of data:; the run, opened again. */
-static ru_rundir train(lab *l, const char *table, const char *data, bool resume)
+/* Train on `table` with these settings of data:. */
+static ru_status try_train(lab *l, const char *table, const char *data, bool resume, ru_err *err)
 {
-    ru_err err = {0};
     ru_job job;
     ru_train_result r;
-    ru_rundir run;
     (void)put_file(l, "t.csv", table);
     const char *yaml = ru_arena_printf(
         &l->arena,
@@ -60,11 +58,19 @@ static ru_rundir train(lab *l, const char *table, const char *data, bool resume)
         "train: {batch: 2, epochs: %d, threads: 1, device: ref}\n",
         data, resume ? 2 : 1);
     const char *path = put_file(l, "job.yaml", yaml);
-    assert_ok(ru_job_load(path, NULL, 0, &l->arena, &job, NULL, &err), err);
+    assert_ok(ru_job_load(path, NULL, 0, &l->arena, &job, NULL, err), *err);
     ru_train_options to = {.job = &job, .quiet = true, .no_trace = true, .resume = resume};
     to.out = ru_path_join(&l->arena, l->dir, "run");
-    assert_ok(ru_train(&to, &l->arena, &r, &err), err);
-    assert_ok(ru_rundir_open(to.out, &l->arena, &run, &err), err);
+    return ru_train(&to, &l->arena, &r, err);
+}
+
+/* The run, opened again. */
+static ru_rundir train(lab *l, const char *table, const char *data, bool resume)
+{
+    ru_err err = {0};
+    ru_rundir run;
+    assert_ok(try_train(l, table, data, resume, &err), err);
+    assert_ok(ru_rundir_open(ru_path_join(&l->arena, l->dir, "run"), &l->arena, &run, &err), err);
     return run;
 }
 
@@ -119,6 +125,28 @@ static void damaged_rows_are_counted(void **state)
     assert_non_null(strstr(text, "\"samples_damaged\":2"));
 }
 
+/* Mean 4 and deviation 2 of a; the run keeps them when it is resumed on a file that has changed. */
+static void a_run_keeps_how_columns_become_inputs(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    static const char data[] = ", columns: {ignore: [id], missing: mean}";
+    const float want[] = {2, 0, 1, 0}, unknown[] = {0, 0, 0, 0};
+    ru_rundir run =
+        train(l, "id,a,b,c,y\n1,2,5,u,no\n2,6,5,v,yes\n3,2,5,u,no\n4,6,5,v,yes\n", data, false);
+    for (int k = 0; k < 2; k++) {
+        expect_x(l, &run, "y,c,b,a\nyes,u,9,8\n", true, want, 4);
+        expect_x(l, &run, "c,b,a\nw,,NA\n", false, unknown, 4);
+        run =
+            train(l, "id,a,b,c,y\n1,9,5,u,no\n2,8,5,w,yes\n3,7,4,u,no\n4,6,5,v,yes\n", data, true);
+    }
+    assert_int_equal(try_train(l, "id,a,b,c,y\n1,2,5,u,no\n2,6,5,v,yes\n",
+                               ", columns: {ignore: [id]}", true, &err),
+                     RU_E_CONFIG);
+    assert_non_null(strstr(err.text, "data.columns has changed: missing error (was mean)"));
+}
+
 #define RUN_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
-RU_TESTS(train_table, RUN_TEST(a_run_finds_columns_by_name), RUN_TEST(damaged_rows_are_counted))
+RU_TESTS(train_table, RUN_TEST(a_run_finds_columns_by_name), RUN_TEST(damaged_rows_are_counted),
+         RUN_TEST(a_run_keeps_how_columns_become_inputs))

@@ -80,14 +80,11 @@ static ru_status make_next(rui_trainer *t, ru_err *err)
     return RU_OK;
 }
 
-static ru_status choose(rui_trainer *t, ru_err *err)
+ru_status rui_trainer_dir_resumed(rui_trainer *t, ru_err *err)
 {
     t->out = t->opt->out;
     if (t->out != NULL) {
         return RU_OK;
-    }
-    if (!t->opt->resume) {
-        return make_next(t, err);
     }
     int64_t number;
     RU_TRY(last_number(t, &number, err));
@@ -99,6 +96,15 @@ static ru_status choose(rui_trainer *t, ru_err *err)
     }
     t->out = ru_arena_printf(t->arena, "runs/%s-%lld", t->job->name, (long long)number);
     return t->out != NULL ? RU_OK : full(err);
+}
+
+static ru_status choose(rui_trainer *t, ru_err *err)
+{
+    if (t->opt->resume) {
+        return rui_trainer_dir_resumed(t, err);
+    }
+    t->out = t->opt->out;
+    return t->out != NULL ? RU_OK : make_next(t, err);
 }
 
 static bool holds_checkpoints(rui_trainer *t)

@@ -132,10 +132,16 @@ RU_MUST_USE ru_status rui_trainer_resume_check(rui_trainer *t, ru_err *err);
  * RU_E_DATA when all are damaged, RU_E_CONFIG when the order of samples is another one now. */
 RU_MUST_USE ru_status rui_trainer_look_back(rui_trainer *t, ru_err *err);
 
+/* How a run that is resumed prepares its inputs; `out` stays when it is not known. */
+RU_MUST_USE ru_status rui_trainer_columns_before(const rui_trainer *t, ru_columns *out,
+                                                 ru_err *err);
+
 /* Several workers count samples by steps. Errors: RU_E_CONFIG. */
 RU_MUST_USE ru_status rui_trainer_batch_stays(const rui_trainer *t, ru_err *err);
 
-/* trainer_dir.c: choose and fill the run directory. */
+/* trainer_dir.c: choose and fill the run directory. The folder of a run that is resumed is known
+ * before. */
+RU_MUST_USE ru_status rui_trainer_dir_resumed(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_dir(rui_trainer *t, ru_err *err);
 /* Put an imported model and its weights beside the run and give the copy's path (NULL: a model of
  * the zoo). A resumed run keeps the copy it has. */

@@ -20,7 +20,13 @@
 
 static ru_status open_data(rui_trainer *t, ru_model_facts *facts, ru_err *err)
 {
+    ru_columns before = {0};
     ru_data_options train = ru_job_data_options(t->job, false);
+    if (t->opt->resume) { /* its files may have changed: what it learned from them stays */
+        RU_TRY(rui_trainer_dir_resumed(t, err));
+        RU_TRY(rui_trainer_columns_before(t, &before, err));
+        train.columns = &before;
+    }
     RU_TRY(ru_dataset_open(&train, &t->train_set, err));
     t->count = ru_dataset_count(t->train_set);
     if (t->count < 1) {
