@@ -233,7 +233,7 @@ ru_status rui_columns_map(const ru_columns *c, const rui_csv *row, bool header, 
 /* -- cells --------------------------------------------------------------------------------------
  */
 
-ru_status rui_cell_fail(const rui_csv *c, int64_t column, const char *name, ru_str cell,
+ru_status rui_cell_fail(const rui_csv *c, int64_t column, const char *name, bool input, ru_str cell,
                         ru_err *err)
 {
     char called[72] = "";
@@ -242,14 +242,16 @@ ru_status rui_cell_fail(const rui_csv *c, int64_t column, const char *name, ru_s
         ru_text_putf(&t, " (%.60s)", name);
     }
     if (rui_cell_missing(cell)) {
-        return RU_FAIL(
-            err, RU_E_DATA,
-            "%s:%lld: column %lld%s has no value ('%.*s'); fill it in or remove the line", c->path,
-            (long long)c->row_line, (long long)column + 1, called, (int)cell.n, cell.p);
+        return RU_FAIL(err, RU_E_DATA, "%s:%lld: column %lld%s has no value ('%.*s'); %s", c->path,
+                       (long long)c->row_line, (long long)column + 1, called, (int)cell.n, cell.p,
+                       input ? "fill it in, remove the line, or train with data.columns.missing"
+                             : "fill it in or remove the line");
     }
-    return RU_FAIL(err, RU_E_DATA, "%s:%lld: column %lld%s is '%.*s', but a number was expected",
+    return RU_FAIL(err, RU_E_DATA, "%s:%lld: column %lld%s is '%.*s', but a number was expected%s",
                    c->path, (long long)c->row_line, (long long)column + 1, called,
-                   cell.n > 60 ? 60 : (int)cell.n, cell.p);
+                   cell.n > 60 ? 60 : (int)cell.n, cell.p,
+                   input ? "; data.columns.categorical makes texts inputs when a model is trained"
+                         : "");
 }
 
 ru_status rui_columns_width(const rui_column_map *map, const rui_csv *row, ru_err *err)
@@ -296,7 +298,7 @@ ru_status rui_columns_number(const ru_columns *c, const rui_column_map *map, con
         return RU_OK;
     }
     if (!rui_number(cell.p, cell.n, v)) {
-        return rui_cell_fail(row, map->from[k], c->named ? c->at[k].name : NULL, cell, err);
+        return rui_cell_fail(row, map->from[k], c->named ? c->at[k].name : NULL, true, cell, err);
     }
     return isfinite((float)*v) ? RU_OK : too_large(map, row, k, err);
 }
@@ -308,6 +310,18 @@ float rui_column_input(const ru_columns *c, const ru_column *column, double v)
         return (float)v;
     }
     return column->std > 0 ? (float)((v - column->mean) / column->std) : 0.0f;
+}
+
+void ru_columns_normalize(const ru_columns *c, float *x)
+{
+    for (uint32_t k = 0; k < c->n; k++) {
+        const ru_column *column = &c->at[k];
+        bool stays = isnan(*x) && c->missing != RU_MISSING_MEAN;
+        if (column->categories.n == 0 && !stays) {
+            *x = rui_column_input(c, column, (double)*x);
+        }
+        x += column->categories.n > 0 ? column->categories.n : 1;
+    }
 }
 
 int64_t rui_category_find(const ru_column *column, ru_str text)
@@ -343,7 +357,8 @@ static ru_status put_category(const ru_columns *c, const rui_column_map *map, co
     if (rui_cell_missing(cell)) {
         return c->missing == RU_MISSING_MEAN
                    ? RU_OK
-                   : rui_cell_fail(row, map->from[k], c->named ? column->name : NULL, cell, err);
+                   : rui_cell_fail(row, map->from[k], c->named ? column->name : NULL, true, cell,
+                                   err);
     }
     int64_t at = rui_category_find(column, cell);
     if (at >= 0) {

@@ -61,6 +61,10 @@ int64_t ru_columns_inputs(const ru_columns *c);
 RU_MUST_USE ru_status ru_columns_copy(const ru_columns *c, ru_arena *arena, ru_columns *out,
                                       ru_err *err);
 
+/* Numbers of a row whose categories are inputs already: they are normalised in place, as those of
+ * files are. x: [ru_columns_inputs]; NaN: no value. */
+void ru_columns_normalize(const ru_columns *c, float *x);
+
 /* Lines of a text that comes bit by bit, such as stdin: cells separated by commas, semicolons or
  * tabs. Labels are not needed. */
 typedef struct ru_rows ru_rows;

@@ -191,7 +191,7 @@ static ru_status add_row(csv_set *s, uint32_t file, ru_err *err)
     if (s->labelled) {
         ru_str label = cells[map->label];
         if (rui_cell_missing(label)) {
-            return rui_cell_fail(c, map->label, NULL, label, err);
+            return rui_cell_fail(c, map->label, NULL, false, label, err);
         }
         RU_TRY(rui_labels_add(&s->labels, label, file, c->row_line, err));
     }

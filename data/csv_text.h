@@ -97,8 +97,8 @@ RU_MUST_USE ru_status rui_learn_end(const rui_learn *l, const rui_part *part, co
 void rui_learn_put(const rui_learn *l, const ru_columns *c, int64_t row, float *x);
 void rui_learn_close(rui_learn *l); /* accepts zeroed memory */
 
-/* A cell that has no value, or is no number. */
-ru_status rui_cell_fail(const rui_csv *c, int64_t column, const char *name, ru_str cell,
+/* A cell that has no value, or is no number. `input`: it is no label. */
+ru_status rui_cell_fail(const rui_csv *c, int64_t column, const char *name, bool input, ru_str cell,
                         ru_err *err);
 
 #endif
