@@ -8,12 +8,15 @@
 #include "store/safetensors.h"
 #include "tool/cmd.h"
 #include "train/app/app_run.h"
+#include "train/model/inputs.h"
 #include "train/run/rundir.h"
 
 typedef struct source {
-    ru_graph graph;    /* inference form, weights as data of STATE or CONST values */
-    ru_onnx_file file; /* behind an ONNX source */
-    ru_model model;    /* behind a run */
+    ru_graph graph;     /* inference form, weights as data of STATE or CONST values */
+    ru_onnx_file file;  /* behind an ONNX source */
+    ru_model model;     /* behind a run */
+    ru_columns columns; /* of its table; n 0: none */
+    bool normalizes;    /* the graph takes numbers of the table as they stand */
     ru_onnx_external external;
 } source;
 
@@ -39,7 +42,37 @@ static ru_status from_run(const char *path, ru_arena *arena, source *s, ru_err *
     RU_TRY(ru_rundir_open(path, arena, &dir, err));
     RU_TRY(ru_rundir_model(&dir, arena, &s->model, err));
     s->graph = s->model.infer;
-    return RU_OK;
+    s->columns = dir.ckpt.facts.columns;
+    if (!s->columns.normalize) {
+        return RU_OK;
+    }
+    ru_graph raw;
+    ru_status st = ru_model_normalizing(&s->model.infer, &s->columns, arena, &raw, err);
+    s->normalizes = st == RU_OK;
+    s->graph = s->normalizes ? raw : s->graph;
+    return st == RU_E_UNSUPPORTED ? RU_OK : st; /* then who uses it has to do that */
+}
+
+/* Someone else has to make the inputs from the cells of a table. */
+static void say_inputs(const ru_columns *c, const char *file, bool normalizes)
+{
+    enum { MOST = 12 };
+    char text[2000];
+    ru_text t = ru_text_into(text, sizeof text);
+    bool texts = false;
+    for (uint32_t k = 0; k < c->n; k++) {
+        texts = texts || c->at[k].categories.n > 0;
+    }
+    if (!c->normalize && !texts && c->ignored.n == 0 && c->missing == RU_MISSING_ERROR) {
+        return;
+    }
+    ru_model_inputs_text(c, MOST, &t);
+    printf("the inputs of %s are, in this order, %s; %s\n", file, text,
+           !c->normalize ? "numbers stand as in the table, and none may be missing"
+           : normalizes  ? "numbers stand as in the table, none may be missing, and the model "
+                           "normalises them itself"
+                         : "numbers must be normalised before, with the means and deviations in "
+                           "the checkpoint's state.json");
 }
 
 /* Named weights: state of a trained model, constants of an ONNX file that nodes read. */
@@ -73,6 +106,7 @@ static ru_status write_all(const ru_cmd_in *in, const source *s, ru_err *err)
         if (external) {
             printf("wrote %s.data\n", onnx);
         }
+        say_inputs(&s->columns, onnx, s->normalizes);
     }
     if (safetensors != NULL) {
         ru_arrays list = {0};
@@ -80,6 +114,7 @@ static ru_status write_all(const ru_cmd_in *in, const source *s, ru_err *err)
         const ru_meta meta[] = {{"format", "pt"}, {"producer", "rubato " RU_VERSION}};
         RU_TRY(ru_safetensors_save(safetensors, list.at, list.n, meta, RU_ARRAY_LEN(meta), err));
         printf("wrote %s\n", safetensors);
+        say_inputs(&s->columns, safetensors, false);
     }
     return RU_OK;
 }
@@ -144,7 +179,8 @@ const ru_cmd rui_cmd_export = {
     .about =
         "RUN is the folder of a run (its best checkpoint where the run keeps it, else the newest), "
         "the folder of one checkpoint, or an ONNX file. Weights "
-        "keep their names from training.",
+        "keep their names from training. A model of a table with data.columns takes numbers as "
+        "they stand there and normalises them itself; a line says what its inputs are.",
     .args = "RUN",
     .arg_min = 1,
     .arg_max = 1,

@@ -292,6 +292,7 @@ static ru_status array_file(session *s, const char *path, ru_err *err)
         st = next_place(s, &place, err);
         if (st == RU_OK) {
             memcpy(place, (const uint8_t *)a->data + k * bytes, (size_t)bytes);
+            ru_columns_normalize(&ru_predictor_model(s->p)->facts.columns, (float *)(void *)place);
         }
     }
     if (st == RU_OK) {

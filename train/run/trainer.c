@@ -81,10 +81,10 @@ const char *rui_trainer_scale_hint(const rui_trainer *t, char *into, int64_t siz
         }
     }
     if (most >= LARGE) {
-        ru_text_putf(&text,
-                     "; the inputs are not scaled (they reach %.3g): data.mean and data.std scale "
-                     "them",
-                     (double)most);
+        ru_text_putf(&text, "; the inputs are not scaled (they reach %.3g): %s", (double)most,
+                     strcmp(ru_dataset_format(t->train_set), "csv") == 0
+                         ? "data.columns: {normalize: true} scales them"
+                         : "data.mean and data.std scale them");
     }
     return into;
 }
