@@ -589,11 +589,13 @@ static int same_nans(made *m, const ru_graph *g, ru_exe *e, const way *w, const 
 }
 
 /* Elements that only a product with zero could bring into the result, which kernels may leave out:
- * weights beside the first, absent state; keys and values that a causal row does not see. */
+ * weights beside the first, absent state; keys and values that a causal row does not see; weights
+ * of classes that are no row's label. */
 static bool beside_zero(const made *m, uint32_t k)
 {
     const ru_node *n = &m->fwd.nodes[1];
     return ru_node_int(n, RU_ATTR_causal, 0) != 0 ||
+           (k == 2 && n->op == RU_OP_SoftmaxCrossEntropy) ||
            (k >= 1 && k <= 3 && (n->op == RU_OP_LSTM || n->op == RU_OP_LSTMTrain));
 }
 
