@@ -329,7 +329,7 @@ static ru_status write_png(const char *out, const ru_text *svg, ru_err *err)
     ru_process_close(p);
     if (code != 0) {
         return RU_FAIL(
-            err, RU_E_UNSUPPORTED,
+            err, RU_E_PEER,
             "%s: PNG is drawn by rsvg-convert (Debian package librsvg2-bin), which is not "
             "installed or failed; name a file that ends in .svg, which every browser shows",
             out);
