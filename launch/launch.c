@@ -118,6 +118,7 @@ static void on_message(void *self, const ru_msg *m)
     case RU_MSG_EVENT:
     case RU_MSG_SUMMARY:
         c->led = true;
+        c->told_end = c->told_end || m->kind == RU_MSG_SUMMARY;
         l->leads = c;
         if (is_new(l, m) && l->opt->train->json) {
             ru_msg_json(m, &t);
@@ -523,6 +524,7 @@ static void on_end(void *self, int64_t pid, ru_time now)
     if (c->led && code != 0 && !by_signal && code != ru_status_exit_code(RU_E_PEER)) {
         l->led_code = code; /* the others may have ended well before its last evaluation failed */
     }
+    l->end_code = c->told_end && !by_signal ? code : l->end_code;
     say_end(l, c, code);
     bool over = l->summary || l->stopping;
     if (!over && found_taken(l, c, code)) {
@@ -662,7 +664,7 @@ ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena, ru_launch_res
     }
     ru_claim_close(l.place.claim);
     *out = (ru_launch_result){.out = l.out,
-                              .code = l.summary     ? (l.told_end ? 0 : l.led_code)
+                              .code = l.summary     ? (l.told_end ? l.end_code : l.led_code)
                                       : l.code != 0 ? l.code
                                       : l.stopping  ? 0
                                                     : 1};

@@ -32,6 +32,7 @@ typedef struct rui_child {
     ru_log_file *log;
     char address[128]; /* where it listens; "": not known yet */
     bool alive, led;   /* led: it reported steps */
+    bool told_end;     /* it wrote the summary */
 } rui_child;
 
 typedef struct rui_launcher {
@@ -47,6 +48,7 @@ typedef struct rui_launcher {
     uint64_t *cores;  /* [n_max] mask of each slot */
     bool begun;       /* the first step was reported, or the start */
     bool told_end;    /* a worker here wrote the summary */
+    int end_code;     /* with which it ended: 0, or what became of the run's files */
     int led_code;     /* of a worker here that led and failed; 0: none */
     rui_child *leads; /* here, the newest that reported; NULL: none */
     bool lingers;     /* the job is over, and the rest has LINGER_NS to end */
