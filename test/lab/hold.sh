@@ -7,6 +7,7 @@
 #      the leader dies and no checkpoint was made.
 #   3. the command ends with its job: if a host vanishes whose ssh never returns, if a worker is suspended;
 #      it says what still runs, also when its own workers died and joined ones go on.
+#   4. files of others in its folder stay as they are; a folder that is deleted under a run is begun anew.
 set -euo pipefail
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-hold-XXXXXX")
@@ -165,5 +166,41 @@ grep -q "the job goes on with 1 other" goes.err || fail "it does not say who goe
 kill -TERM $joined
 wait $joined || fail "the worker that went on ends with $?"
 echo "ok: commands end with their jobs"
+
+# A link, a FIFO, a folder and another program's file where the run writes: refused, and untouched.
+echo precious >target
+for name in metrics.jsonl log job.yaml world.json; do
+    for kind in link fifo folder; do
+        rm -rf taken && mkdir taken
+        case $kind in link) ln -s ../target taken/$name ;; fifo) mkfifo taken/$name ;; folder) mkdir taken/$name ;; esac
+        got=0
+        timeout 20 "$rubato" train mlp.yaml --out taken >/dev/null 2>taken.err || got=$?
+        [[ $got -eq 73 ]] || fail "$kind as $name ends with $got: $(cat taken.err)"
+        grep -q "taken/$name is" taken.err || fail "$kind as $name is not named: $(cat taken.err)"
+    done
+done
+[[ $(cat target) == precious ]] || fail "the target of a link was written"
+rm -rf taken && mkdir taken && echo theirs >taken/metrics.jsonl
+got=0
+"$rubato" train mf.yaml --out taken >/dev/null 2>taken.err || got=$?
+[[ $got -eq 2 && $(cat taken/metrics.jsonl) == theirs ]] || fail "another program's folder: $got, $(cat taken.err)"
+for job in "mlp 1" "mlp 2" "mf 2"; do
+    read -r what workers <<<"$job"
+    rm -rf gone
+    "$rubato" train $what.yaml --out gone -w "$workers" --set train.epochs=100000 --set checkpoint.every=300ms >/dev/null 2>gone.err &
+    pid=$!
+    reaches gone 20
+    rm -rf gone 2>/dev/null || rm -rf gone
+    for _ in $(seq 1 100); do [[ -e gone/job.yaml && -n $(saved gone) ]] && break || sleep 0.1; done
+    kill -TERM "$(pgrep -P $pid -f "train $what" || echo $pid)" 2>/dev/null || kill -TERM $pid
+    got=0
+    wait $pid || got=$?
+    [[ $got -eq 74 ]] || fail "$job: a deleted folder ends with $got: $(tail -2 gone.err)"
+    grep -q "gone was deleted while the run used it" gone.err || fail "$job: a deleted folder is not named: $(tail -2 gone.err)"
+    last=$(saved gone)
+    timeout 60 "$rubato" train $what.yaml --out gone --resume --set train.epochs=100000 --set train.steps=$((10#$last + 5)) >/dev/null 2>gone.err ||
+        fail "$job: no resume after step $last: $(tail -2 gone.err)"
+done
+echo "ok: files of others stay, and deleted folders are begun anew"
 
 exit $failed

@@ -13,6 +13,7 @@
 #include "train/app/app_world.h"
 #include "train/app/call.h"
 #include "train/app/local.h"
+#include "train/run/place.h"
 #include "train/run/record.h"
 
 typedef struct run {
@@ -21,6 +22,7 @@ typedef struct run {
     const ru_app_job *job;
     ru_arena *arena;
     rui_app_dir dir;
+    ru_run_folder folder; /* the same while it works */
     ru_sparse_file *data, *test;
     const char *words;
     ru_app_local *local;
@@ -195,9 +197,11 @@ static ru_status open_report(run *r, ru_err *err)
 
 static ru_status save(run *r, ru_err *err)
 {
-    if (r->saved == r->clock) {
+    if (r->saved == r->clock && !ru_run_place_gone(&r->folder)) {
         return RU_OK;
     }
+    bool anew;
+    RU_TRY(ru_run_place_restore(&r->folder, &anew, err));
     ru_time begin = ru_clock_now();
     RU_TRY(ru_app_local_save(r->local, &r->state, err));
     const ru_app_ckpt c = {
@@ -319,7 +323,8 @@ static ru_status end(run *r, const char *ended, ru_err *err)
         .rss_peak_bytes = ru_self_rss_peak_bytes(),
         .ended = ended,
     };
-    return ru_run_report_end(r->report, &s, err);
+    RU_TRY(ru_run_report_end(r->report, &s, err));
+    return ru_run_place_kept(&r->folder, r->saved, err);
 }
 
 static ru_status train(run *r, ru_err *err)
@@ -334,6 +339,7 @@ static ru_status train(run *r, ru_err *err)
     r->clocks_max = all > UINT32_MAX ? UINT32_MAX : all;
     RU_TRY(rui_app_dir_open(&r->dir, r->job->name, r->opt->out, r->opt->resume, r->file->yaml,
                             (uint64_t)ru_self_pid(), r->arena, err));
+    r->folder = (ru_run_folder){.out = r->dir.out, .yaml = r->file->yaml, .had_job = true};
     RU_TRY(open_recorder(r, err));
     RU_TRY(restore(r, err));
     RU_TRY(open_report(r, err));

@@ -1,5 +1,6 @@
 #include "train/run/place.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "env/file.h"
@@ -103,4 +104,54 @@ ru_status ru_run_place_check(const char *out, bool fresh, ru_arena *arena, ru_er
                        out, taken);
     }
     return RU_OK;
+}
+
+/* -- a folder that is deleted under its run ---------------------------------------------------- */
+
+enum { PATH_BYTES = 4096 };
+
+static ru_status join(const ru_run_folder *f, const char *name, char into[PATH_BYTES], ru_err *err)
+{
+    int n = snprintf(into, PATH_BYTES, "%s/%s", f->out, name);
+    return n > 0 && n < PATH_BYTES
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CREATE, "the folder's name is too long: %s", f->out);
+}
+
+bool ru_run_place_gone(ru_run_folder *f)
+{
+    char job[PATH_BYTES];
+    bool there = join(f, "job.yaml", job, NULL) != RU_OK || ru_path_exists(job);
+    bool gone = f->had_job && !there;
+    f->had_job = f->had_job || there;
+    return gone;
+}
+
+ru_status ru_run_place_restore(ru_run_folder *f, bool *anew, ru_err *err)
+{
+    char path[PATH_BYTES];
+    *anew = ru_run_place_gone(f);
+    if (!*anew) {
+        return RU_OK;
+    }
+    RU_TRY(ru_dir_make(f->out, err));
+    for (uint32_t k = 0; k < 3; k++) {
+        RU_TRY(join(f, folders[k], path, err));
+        RU_TRY(ru_dir_make(path, err));
+    }
+    RU_TRY(join(f, "job.yaml", path, err));
+    RU_TRY(ru_file_replace(path, f->yaml, (int64_t)strlen(f->yaml), err));
+    f->was_deleted = true;
+    return RU_OK;
+}
+
+ru_status ru_run_place_kept(const ru_run_folder *f, int64_t step, ru_err *err)
+{
+    return !f->was_deleted
+               ? RU_OK
+               : RU_FAIL(err, RU_E_IO,
+                         "the folder %s was deleted while the run used it; the checkpoint after "
+                         "step %lld is there again and `rubato train JOB --out %s --resume` "
+                         "continues from it, but metrics, log and traces before are lost",
+                         f->out, (long long)step, f->out);
 }

@@ -208,6 +208,7 @@ const char *rui_trainer_over(const rui_trainer *t)
 ru_status rui_trainer_save(rui_trainer *t, ru_err *err)
 {
     int64_t pause_ns = 0;
+    RU_TRY(rui_trainer_dir_restore(t, err));
     ru_time t0 = ru_clock_now();
     const ru_ckpt_at at = {
         .step = t->step_done,
@@ -276,7 +277,8 @@ ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_run_report_su
                              ru_err *err)
 {
     bool stopped = strcmp(ended, "stopped") == 0;
-    if (t->saved_step != t->step_done && t->opt->sweep == NULL) {
+    bool saved = t->saved_step == t->step_done && !ru_run_place_gone(&t->folder);
+    if (!saved && t->opt->sweep == NULL) {
         RU_TRY(rui_trainer_save(t, err));
     }
     ru_time t0 = ru_clock_now();
@@ -307,7 +309,8 @@ ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_run_report_su
     rui_trainer_say_damaged(t, t->train_set, "training");
     RU_TRY(rui_trainer_dir_facts(t, err));
     summarise(t, ended, summary);
-    return ru_run_report_end(t->report, summary, err);
+    RU_TRY(ru_run_report_end(t->report, summary, err));
+    return ru_run_place_kept(&t->folder, t->saved_step, err);
 }
 
 /* -- a job of one process ---------------------------------------------------------------------- */

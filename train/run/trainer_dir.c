@@ -139,6 +139,7 @@ ru_status rui_trainer_dir(rui_trainer *t, ru_err *err)
     }
     const char *slash = strrchr(t->out, '/');
     t->run = slash != NULL && slash[1] != 0 ? slash + 1 : t->out;
+    t->folder = (ru_run_folder){.out = t->out, .yaml = t->job_yaml};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(folders); k++) {
         const char *dir = ru_path_join(t->arena, t->out, folders[k]);
         if (dir == NULL) {
@@ -146,7 +147,24 @@ ru_status rui_trainer_dir(rui_trainer *t, ru_err *err)
         }
         RU_TRY(ru_dir_make(dir, err));
     }
+    (void)ru_run_place_gone(&t->folder); /* the launcher wrote job.yaml */
     return RU_OK;
+}
+
+ru_status rui_trainer_dir_restore(rui_trainer *t, ru_err *err)
+{
+    bool anew;
+    RU_TRY(ru_run_place_restore(&t->folder, &anew, err));
+    if (!anew) {
+        return RU_OK;
+    }
+    ru_claim_close(t->claim);
+    t->claim = NULL;
+    ru_run_report_say(t->report,
+                      "warning: the folder %s was deleted while the run uses it; checkpoints are "
+                      "written there anew, metrics, log and traces until now are lost",
+                      t->out);
+    return claim(t, err);
 }
 
 ru_status ru_train_dir(const ru_train_options *opt, uint64_t key, ru_arena *arena,
@@ -311,6 +329,7 @@ ru_status rui_trainer_dir_job(rui_trainer *t, ru_err *err)
 {
     ru_text yaml = ru_text_arena(t->arena);
     ru_text_put(&yaml, t->job_yaml);
+    t->folder.had_job = true;
     return put_file(t, "job.yaml", &yaml, err);
 }
 

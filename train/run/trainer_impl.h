@@ -10,6 +10,7 @@
 #include "train/run/ckpt.h"
 #include "train/run/decisions.h"
 #include "train/run/eval.h"
+#include "train/run/place.h"
 #include "train/run/trainer.h"
 
 typedef struct rui_names { /* of trace records */
@@ -20,11 +21,12 @@ typedef struct rui_trainer {
     const ru_train_options *opt;
     const ru_job *job;
     ru_arena *arena;
-    const char *out; /* run directory */
-    ru_claim *claim; /* on it */
-    uint64_t key;    /* of the job, for the claim */
-    bool looked;     /* for a checkpoint to go on from */
-    bool goes_on;    /* there is one: */
+    const char *out;      /* run directory */
+    ru_run_folder folder; /* the same while it works */
+    ru_claim *claim;      /* on it */
+    uint64_t key;         /* of the job, for the claim */
+    bool looked;          /* for a checkpoint to go on from */
+    bool goes_on;         /* there is one: */
     ru_ckpt_info from;
     const double *class_weights; /* [n_class_weights] 0: all classes count alike */
     uint32_t n_class_weights;
@@ -149,6 +151,9 @@ RU_MUST_USE ru_status rui_trainer_dir_model(rui_trainer *t, const char **path, r
 RU_MUST_USE ru_status rui_trainer_dir_files(rui_trainer *t, ru_err *err);
 /* job.yaml and an imported model. */
 RU_MUST_USE ru_status rui_trainer_dir_job(rui_trainer *t, ru_err *err);
+/* Begin the folder anew when it was deleted under the run, with a warning. Called before each
+ * checkpoint. Errors: RU_E_CREATE. */
+RU_MUST_USE ru_status rui_trainer_dir_restore(rui_trainer *t, ru_err *err);
 /* trainer_world.c. The run as a world, in `arena`; plans of the executable in force are noted. */
 RU_MUST_USE ru_status rui_trainer_world(rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err);
 /* Machines and workers of the run, by t->crew. */

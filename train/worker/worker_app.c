@@ -465,6 +465,8 @@ static void shuffle(void *self, uint32_t what, ru_time now)
 static ru_status open_all(rui_app_worker *w, ru_err *err)
 {
     const ru_worker_options *o = w->opt->worker;
+    w->folder = (ru_run_folder){.out = o->train.out, .yaml = w->opt->file->yaml};
+    (void)ru_run_place_gone(&w->folder);
     if (o->transient) {
         RU_TRY(ru_app_job_transient(w->opt->file->job, err));
     }
@@ -581,7 +583,8 @@ static ru_status verdict(rui_app_worker *w, ru_worker_result *out, ru_err *err)
                                 .ended = w->target  ? "target"
                                          : w->asked ? "stopped"
                                                     : "done"};
-    return ru_run_report_end(w->report, &out->summary, err);
+    RU_TRY(ru_run_report_end(w->report, &out->summary, err));
+    return ru_run_place_kept(&w->folder, w->clock, err);
 }
 
 ru_status ru_app_worker_run(const ru_app_worker_options *opt, ru_arena *arena,

@@ -17,6 +17,7 @@
 #include "store/shardlog.h"
 #include "train/app/app_world.h"
 #include "train/engine/engine.h"
+#include "train/run/place.h"
 #include "train/worker/worker_app.h"
 #include "train/worker/worker_trace.h"
 
@@ -72,6 +73,7 @@ typedef struct rui_app_lane {
 typedef struct rui_app_worker {
     const ru_app_worker_options *opt;
     ru_arena *arena;
+    ru_run_folder folder; /* exports thread; after the last export the loop */
     /* loop thread */
     ru_loop *loop;
     ru_link_tcp *link;

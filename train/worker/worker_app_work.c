@@ -315,6 +315,8 @@ static ru_status export_all(rui_app_worker *w, rui_app_command *c, ru_arena *are
                               .numbers = ru_sparse_numbered(w->data),
                               .words = named ? words.p : NULL,
                               .job_yaml = f->yaml};
+    bool anew;
+    RU_TRY(ru_run_place_restore(&w->folder, &anew, err));
     RU_TRY(ru_app_ckpt_save(w->opt->worker->train.out, &ckpt, &w->state, f->job->checkpoint.keep,
                             err));
     remove_old(w, c->at);
