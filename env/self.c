@@ -4,6 +4,9 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -183,6 +186,25 @@ void ru_self_host(char *into, int64_t size_bytes)
         (void)snprintf(into, (size_t)size_bytes, "unknown");
     }
     into[size_bytes - 1] = 0;
+}
+
+uint32_t ru_self_addresses(char (*into)[RU_SELF_ADDRESS_BYTES], uint32_t max)
+{
+    struct ifaddrs *all = NULL;
+    uint32_t n = 0;
+    if (getifaddrs(&all) != 0) {
+        return 0;
+    }
+    for (const struct ifaddrs *a = all; a != NULL && n < max; a = a->ifa_next) {
+        bool v4 = a->ifa_addr != NULL && a->ifa_addr->sa_family == AF_INET;
+        bool v6 = a->ifa_addr != NULL && a->ifa_addr->sa_family == AF_INET6;
+        socklen_t size = v4 ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+        n += (v4 || v6) && (a->ifa_flags & IFF_UP) != 0 &&
+             getnameinfo(a->ifa_addr, size, into[n], RU_SELF_ADDRESS_BYTES, NULL, 0,
+                         NI_NUMERICHOST) == 0;
+    }
+    freeifaddrs(all);
+    return n;
 }
 
 void ru_self_cpu(char *into, int64_t size_bytes)

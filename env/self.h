@@ -52,6 +52,10 @@ uint32_t ru_self_columns(int fd);
 
 /* What the machine calls itself and its processor; "unknown" when it does not say. */
 void ru_self_host(char *into, int64_t size_bytes);
+/* The addresses of this machine's interfaces that are up, as text without a port: at most `max`;
+ * returns how many. */
+enum { RU_SELF_ADDRESS_BYTES = 64 };
+uint32_t ru_self_addresses(char (*into)[RU_SELF_ADDRESS_BYTES], uint32_t max);
 void ru_self_cpu(char *into, int64_t size_bytes);
 int64_t ru_self_memory_bytes(void); /* physical memory; 0: not known */
 /* Which build of the code this is: the linker's build id of the program or library that holds it,

@@ -96,6 +96,14 @@ static void knows_itself(void **state)
     assert_true(ru_self_rss_peak_bytes() >= ru_self_rss_bytes() / 2);
     assert_int_equal(ru_self_pid(), getpid());
     assert_true(ru_self_memory_bytes() > 1 << 20);
+    char addresses[8][RU_SELF_ADDRESS_BYTES];
+    uint32_t n = ru_self_addresses(addresses, 8), loopback = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        assert_true(strchr(addresses[k], '.') != NULL || strchr(addresses[k], ':') != NULL);
+        loopback += strcmp(addresses[k], "127.0.0.1") == 0;
+    }
+    assert_true(loopback <= 1);
+    assert_int_equal(ru_self_addresses(addresses, 0), 0);
     ru_self_host(text, sizeof text);
     assert_true(strlen(text) > 0);
     ru_self_cpu(text, sizeof text);

@@ -347,7 +347,8 @@ static ru_status master(resolver *r, const char *because, const char *host, uint
     if (addr == NULL) {
         return RU_FAIL(r->err, RU_E_CONFIG,
                        "%s means that there are other workers, but MASTER_ADDR is not set; set it "
-                       "to the host of worker 0",
+                       "to the host of worker 0, or unset RANK and WORLD_SIZE to train on this "
+                       "machine alone",
                        because);
     }
     return address(r, "MASTER_ADDR", NULL, addr, port);

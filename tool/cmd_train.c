@@ -20,6 +20,8 @@
 #include "train/run/find_lr.h"
 #include "train/run/trainer.h"
 
+enum { ADDRESSES_MAX = 64 };
+
 _Static_assert((int)RU_HOSTS_WORKERS_MAX == (int)RU_WORKERS_MAX, "what hosts may say, a job takes");
 
 static const ru_opt opts[] = {
@@ -258,7 +260,13 @@ static ru_status resolve(ru_cmd_in *in, ru_hosts_plan *plan, ru_err *err)
     const char *hosts;
     RU_TRY(hosts_of(in, &hosts, err));
     ru_self_host(host, 256);
-    const char *here[] = {host, "localhost", "127.0.0.1", "::1"};
+    char(*addresses)[RU_SELF_ADDRESS_BYTES] =
+        ru_arena_zalloc(in->arena, (int64_t)ADDRESSES_MAX * RU_SELF_ADDRESS_BYTES, 1);
+    const char *here[1 + ADDRESSES_MAX] = {host};
+    uint32_t n_here = 1 + (addresses != NULL ? ru_self_addresses(addresses, ADDRESSES_MAX) : 0);
+    for (uint32_t k = 1; k < n_here; k++) {
+        here[k] = addresses[k - 1];
+    }
     const ru_hosts_flags flags = {
         .workers = ru_cmd_given(in, "workers") ? ru_cmd_text(in, "workers") : NULL,
         .hosts = hosts,
@@ -272,7 +280,7 @@ static ru_status resolve(ru_cmd_in *in, ru_hosts_plan *plan, ru_err *err)
         .standalone = ru_cmd_flag(in, "standalone"),
         .cpu_workers = ru_pool_cores(),
         .names_here = here,
-        .n_names_here = RU_ARRAY_LEN(here),
+        .n_names_here = n_here,
     };
     return ru_hosts_resolve(&flags, env_get, NULL, in->arena, plan, err);
 }
@@ -302,7 +310,14 @@ static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hos
     const char *token;
     ru_train_place place = {0};
     bool founds = plan->founds == RU_FOUNDS_YES;
-    RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, err));
+    ru_err why = {0};
+    ru_status st = ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, &why);
+    if (st != RU_OK) {
+        return RU_FAIL(err, st,
+                       "%s. This process is one worker of several, by what its environment says "
+                       "(%s); unset these variables to train on this machine alone",
+                       why.text, plan->line);
+    }
     uint64_t key = ru_worker_key((const uint8_t *)token, (uint32_t)strlen(token));
     if (!to->quiet) {
         (void)fprintf(stderr, "%s\n", plan->line);
@@ -342,7 +357,7 @@ static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hos
     };
     ru_worker_result result;
     ru_self_stop_watch();
-    ru_status st = ru_worker_run(&wo, in->arena, &result, err);
+    st = ru_worker_run(&wo, in->arena, &result, err);
     ru_self_stop_unwatch();
     ru_claim_close(place.claim);
     if (st == RU_OK && result.number == 0) {
