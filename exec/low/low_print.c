@@ -60,6 +60,28 @@ static void print_step(const rui_low *lo, uint32_t i, const rui_step_time *took,
     ru_text_char(t, '\n', 1);
 }
 
+/* Does the compute library run the step by plain loops? The names of such kernels end so
+ * ("simple_nchw:any", "lrn_ref:any"); others name an instruction set or a generator. */
+static bool is_plain(const char *kernel)
+{
+    return kernel != NULL && strncmp(kernel, "dnnl ", 5) == 0 && strstr(kernel, ":any") != NULL;
+}
+
+/* "LRN (dnnl lrn ref:any), ..." */
+static void print_plain(const rui_low *lo, ru_text *t)
+{
+    uint32_t n = 0;
+    ru_text_put(t, "on plain loops of the compute library:");
+    for (uint32_t i = 0; i < lo->run.n; i++) {
+        const rui_step_rec *r = &lo->run.at[i];
+        if (is_plain(r->s.kernel)) {
+            ru_text_putf(t, "%s %s (%s)", n > 0 ? "," : "", rui_step_label(lo, r), r->s.kernel);
+            n++;
+        }
+    }
+    ru_text_put(t, n > 0 ? "\n" : " none\n");
+}
+
 const char *rui_low_print(const rui_low *lo, const rui_step_time *times, int64_t runs,
                           const char *slow, ru_arena *arena)
 {
@@ -69,6 +91,7 @@ const char *rui_low_print(const rui_low *lo, const rui_step_time *times, int64_t
     }
     if (lo->has_nn) {
         ru_text_putf(&t, "on reference kernels: %s\n", lo->n_slow > 0 ? slow : "none");
+        print_plain(lo, &t);
     }
     return t.p;
 }

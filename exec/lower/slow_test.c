@@ -573,7 +573,31 @@ static void vectors_in_products(void **state)
     }
 }
 
-RU_TESTS(exec_slow, cmocka_unit_test(odd_forms_have_kernels), cmocka_unit_test(vectors_in_products),
+/* What the compute library runs by plain loops is told with the steps. */
+static void plain_loops_are_told(void **state)
+{
+    (void)state;
+    static const ru_attr five[] = {RU_AI(size, 5), RU_A_END};
+    for (uint32_t k = 0; k < 2; k++) {
+        net t;
+        net_init(&t);
+        ru_value_id x =
+            input(&t, "x", T(F32, 2, 7, 13, 11)); /* 7 channels: no vectors of channels */
+        ru_value_id y =
+            ru_build_op1(&t.b, k == 0 ? RU_OP_LRN : RU_OP_Relu, x, k == 0 ? five : NULL);
+        ru_build_output(&t.b, y, "y");
+        assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+        ru_exe *cpu = open_on(&t, (ru_exe_options){.threads = 1});
+        const char *steps = ru_exe_print(cpu, &t.arena);
+        assert_non_null(strstr(steps, k == 0 ? "plain loops of the compute library: LRN (dnnl lrn"
+                                             : "plain loops of the compute library: none"));
+        ru_exe_close(cpu);
+        ru_arena_fini(&t.arena);
+    }
+}
+
+RU_TESTS(exec_slow, cmocka_unit_test(plain_loops_are_told),
+         cmocka_unit_test(odd_forms_have_kernels), cmocka_unit_test(vectors_in_products),
          cmocka_unit_test(scatters_do_not_depend_on_threads),
          cmocka_unit_test(scatters_read_past_gathers), cmocka_unit_test(scatters_into_themselves),
          cmocka_unit_test(nan_is_the_extreme), cmocka_unit_test(biases_of_gemm),
