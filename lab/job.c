@@ -16,6 +16,7 @@
 /* An eighth of the least of real ones: who holds 32 KiB of unacknowledged small sums of each of ten
  * peers, as the measurement of collectives does, still has room for messages. */
 #define BUFFER_BYTES (1 << 20)
+#define XFERS_MAX    (1 << 15) /* of a worker (train/worker/worker.c) */
 
 void rui_simjob_say(const rui_simjob *j, const rui_simjob_node *n, const char *fmt, ...)
 {
@@ -209,8 +210,9 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
     const rui_simjob *j = n->job;
     ru_node_id id = {ru_rng_u64(&n->job->rng) | 1};
     n->id = id;
-    /* Small cuts of tensors are many sums at one time. */
-    uint32_t transfers = peers_max(n) + (j->opt->cut_bytes > 0 && j->n_max < 64 ? 8192 : 1024);
+    /* Small cuts of tensors are many sums at one time; the buckets of a real job as well. */
+    bool many = j->opt->cut_bytes > 0 && j->n_max < 64;
+    uint32_t transfers = peers_max(n) + (j->opt->script != NULL ? XFERS_MAX : many ? 8192 : 1024);
     ru_peer_options o = {.link = *link};
     o.chan = (ru_chan_options){.self = id,
                                .address = n->address,

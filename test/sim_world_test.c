@@ -112,6 +112,28 @@ static void read_hosts(ru_arena *a, uint32_t gradients, ru_world *w)
     assert_ok(ru_world_file_parse("w", ru_str_n(t.p, t.n), a, w, &err), err);
 }
 
+/* Two hosts on slow links. */
+static void read_slow(ru_arena *a, double bytes_per_s, uint32_t gradients, int64_t bytes,
+                      ru_world *w)
+{
+    ru_err err;
+    ru_text t = ru_text_arena(a);
+    ru_text_putf(&t,
+                 "{\"schema\":\"rubato.world/1\",\"cluster\":{\"hosts\":["
+                 "{\"name\":\"a\",\"cores\":2,\"net_bytes_per_s\":%.0f,\"net_latency_ns\":1e5},"
+                 "{\"name\":\"b\",\"cores\":2,\"net_bytes_per_s\":%.0f}],\"devices\":["
+                 "{\"name\":\"1\",\"host\":\"a\",\"cores\":1},"
+                 "{\"name\":\"2\",\"host\":\"b\",\"cores\":1}]},"
+                 "\"jobs\":[{\"name\":\"j\",\"batch\":2048,\"gradient_bytes\":[",
+                 bytes_per_s, bytes_per_s);
+    for (uint32_t k = 0; k < gradients; k++) {
+        ru_text_putf(&t, "%s%lld", k > 0 ? "," : "", (long long)bytes);
+    }
+    ru_text_put(&t, "]}],\"facts\":{\"steps\":[{\"job\":\"j\",\"workers\":2,\"samples\":1024,"
+                    "\"batch\":2048,\"compute_ns\":1e8,\"took\":{\"mean_ns\":1e8}}]}}");
+    assert_ok(ru_world_file_parse("w", ru_str_n(t.p, t.n), a, w, &err), err);
+}
+
 static int64_t step_of(ru_arena *a, const ru_world *w, uint32_t workers, uint32_t per_host,
                        uint32_t hosts)
 {
@@ -161,6 +183,34 @@ static void test_every_gradient_is_summed(void **state)
     ru_arena_fini(&a);
 }
 
+/* `n` workers on links of `bytes_per_s` sum `gradients` of `bytes` each: all of them stay. */
+static void stays(uint32_t n, double bytes_per_s, uint32_t gradients, int64_t bytes, int64_t steps)
+{
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_world w;
+    ru_sim_world x;
+    ru_sim_job_result r;
+    ru_err err;
+    read_slow(&a, bytes_per_s, gradients, bytes, &w);
+    ru_sim_job job = {.seed = 3, .steps = steps, .founders = n, .equal_shares = true};
+    assert_ok(ru_sim_job_of_world(&w, &a, &job, &x, &err), err);
+    assert_ok(ru_sim_job_run(&job, &r, &err), err);
+    if (r.committed != steps || r.lost > 0 || r.expelled > 0 || r.led > 0 || r.epochs != 1) {
+        fail_msg("%u workers at %.0f bytes/s: %lld of %lld steps, %u lost, %u expelled, %u "
+                 "takeovers, %u views",
+                 n, bytes_per_s, (long long)r.committed, (long long)steps, r.lost, r.expelled,
+                 r.led, r.epochs);
+    }
+    ru_arena_fini(&a);
+}
+
+static void test_sessions_stay_on_slow_links(void **state)
+{
+    (void)state;
+    stays(40, 1.25e7, 10, 1200000, 1); /* more transfers at one time than small jobs have */
+}
+
 /* 32 workers on 100 kB/s: what a simulation may take is a bound, and a sentence tells of it. */
 static void test_memory_has_a_limit(void **state)
 {
@@ -200,4 +250,5 @@ RU_TESTS(test_sim_world, cmocka_unit_test(test_durations_are_those_of_the_facts)
          cmocka_unit_test(test_a_world_runs_and_repeats),
          cmocka_unit_test(test_workers_of_a_host_share_its_cores),
          cmocka_unit_test(test_every_gradient_is_summed), cmocka_unit_test(test_memory_has_a_limit),
+         cmocka_unit_test(test_sessions_stay_on_slow_links),
          cmocka_unit_test(test_a_world_without_facts_is_refused))

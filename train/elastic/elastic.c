@@ -192,17 +192,18 @@ void rui_el_lost(ru_elastic *e, ru_node_id peer, ru_status why, ru_time now)
 }
 
 /* The device failed here: the leader decides whether that is everybody's end. */
-void rui_el_device_failed(ru_elastic *e, ru_status st, const char *doing, ru_time now,
-                          ru_effects *fx)
+void rui_el_device_failed(ru_elastic *e, ru_status st, const char *doing, const char *why,
+                          ru_time now, ru_effects *fx)
 {
-    char text[160];
-    snprintf(text, sizeof text, "worker %u failed while %s step %lld",
-             e->v.me < e->v.n ? e->v.at[e->v.me].number : 0, doing, (long long)e->step + 1);
+    char text[RUI_EL_FAIL_TEXT_MAX];
+    snprintf(text, sizeof text, "worker %u failed while %s step %lld%s%s",
+             e->v.me < e->v.n ? e->v.at[e->v.me].number : 0, doing, (long long)e->step + 1,
+             why != NULL ? ": " : "", why != NULL ? why : "");
     if (rui_el_leads(e)) {
         rui_el_lead_fail(e, e->opt.self, st, text, now, fx);
         return;
     }
-    uint8_t buf[256];
+    uint8_t buf[RUI_EL_FAIL_TEXT_MAX + 16];
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
     ru_wire_put_u32(&w, e->v.epoch);
     ru_wire_put_u32(&w, (uint32_t)st);
@@ -441,7 +442,7 @@ void ru_elastic_built(ru_elastic *e, ru_status st, uint64_t layout, ru_time now,
         return;
     }
     if (st != RU_OK) {
-        rui_el_device_failed(e, st, "preparing", now, fx);
+        rui_el_device_failed(e, st, "preparing", NULL, now, fx);
         return;
     }
     e->has_built = true;
@@ -457,7 +458,7 @@ void ru_elastic_computed(ru_elastic *e, ru_status st, int64_t compute_ns, ru_tim
         return; /* of a step that was aborted meanwhile */
     }
     if (st != RU_OK) {
-        rui_el_device_failed(e, st, "computing", now, fx);
+        rui_el_device_failed(e, st, "computing", NULL, now, fx);
         return;
     }
     e->computed = true;
@@ -480,7 +481,7 @@ void ru_elastic_updated(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx
         return;
     }
     if (st != RU_OK) {
-        rui_el_device_failed(e, st, "updating after", now, fx);
+        rui_el_device_failed(e, st, "updating after", NULL, now, fx);
         return;
     }
     e->phase = RUI_EL_IDLE;

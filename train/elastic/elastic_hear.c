@@ -21,7 +21,7 @@ static void on_go(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
     ru_status st = e->x->go_read(e, w, now, &err);
     if (st != RU_OK) {
         ru_fx_log(fx, RU_LOG_ERROR, "%s", err.text);
-        rui_el_device_failed(e, st, "opening the group for", now, fx);
+        rui_el_device_failed(e, st, "opening the group for", err.text, now, fx);
     } else if (e->phase != RUI_EL_LOCAL) {
         e->phase = RUI_EL_READY;
         e->x->planned(e, now);
@@ -135,7 +135,7 @@ static void on_member(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
         break;
     case RUI_EL_FAIL_MSG: {
         uint32_t st = ru_wire_u32(w), n = 0;
-        const char *text = ru_wire_text(w, 200, &n);
+        const char *text = ru_wire_text(w, RUI_EL_FAIL_TEXT_MAX, &n);
         if (!w->bad && st < RU_STATUS_COUNT) {
             char line[256];
             snprintf(line, sizeof line, "%.*s", (int)n, text);

@@ -61,6 +61,7 @@ enum {
     RUI_EL_PROBED_MAX = 64,  /* members; larger views follow the formulas alone */
     RUI_EL_XFERS_MAX = 4096, /* pieces in flight each way */
     RUI_EL_END_BYTES = RU_ERR_TEXT_MAX + 64,
+    RUI_EL_FAIL_TEXT_MAX = 200,
     RUI_EL_ON_WIRE_BYTES = 64 << 10, /* of a sum, that a more urgent one waits for */
     RUI_EL_TOLD_MAX = 512,           /* sums whose times members tell each other */
 };
@@ -361,9 +362,10 @@ RU_MUST_USE ru_status rui_el_probe_fit(ru_elastic *e, ru_err *err); /* leader: e
 /* elastic.c */
 bool rui_el_stale(ru_elastic *e);
 void rui_el_settle(ru_elastic *e, ru_time now, ru_effects *fx); /* go as far as events allow */
-/* The device failed here: the leader decides whether that is everybody's end. */
-void rui_el_device_failed(ru_elastic *e, ru_status st, const char *doing, ru_time now,
-                          ru_effects *fx);
+/* The device failed here: the leader decides whether that is everybody's end. `why`: the cause as
+ * a sentence; NULL: the device says it itself. */
+void rui_el_device_failed(ru_elastic *e, ru_status st, const char *doing, const char *why,
+                          ru_time now, ru_effects *fx);
 void rui_el_end(ru_elastic *e, ru_status st, const char *sentence, ru_time now, ru_effects *fx);
 void rui_el_news(ru_elastic *e, ru_elastic_what what, int64_t a, int64_t b, ru_time now);
 bool rui_el_leads(const ru_elastic *e);

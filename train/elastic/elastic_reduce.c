@@ -219,7 +219,7 @@ static void bucket_ready(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
                                  (ru_time){0}, now, &err);
     if (st != RU_OK && st != RU_E_PEER) { /* a lost peer: the membership hears of it as well */
         ru_fx_log(fx, RU_LOG_ERROR, "step %lld: %s", (long long)e->step + 1, err.text);
-        rui_el_device_failed(e, st, "starting a sum of", now, fx);
+        rui_el_device_failed(e, st, "starting a sum of", err.text, now, fx);
     }
 }
 
@@ -335,7 +335,7 @@ void ru_elastic_local_opened(ru_elastic *e, ru_status st, ru_time now, ru_effect
         e->phase = RUI_EL_READY;
         if (e->v.near && rui_el_group_open(e, &err) != RU_OK) {
             ru_fx_log(fx, RU_LOG_ERROR, "%s", err.text);
-            rui_el_device_failed(e, RU_E_MEM, "opening the group for", now, fx);
+            rui_el_device_failed(e, RU_E_MEM, "opening the group for", err.text, now, fx);
             return;
         }
         groups_hear_early(e, now, fx);
