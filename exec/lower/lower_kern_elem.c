@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "exec/lower/lower_kern.h"
+#include "exec/lower/lower_spread.h"
 
 /* -- one input -----------------------------------------------------------------------------------
  */
@@ -258,101 +258,39 @@ static const map2_row map2_rows[] = {
     PLAIN_MAP2(ErfGrad, true),
 };
 
-/* Broadcasting over collapsed dimensions; the last one runs in the kernel with steps 0 or 1. */
+/* Rows of the broadcast result; the last of its merged dimensions runs in the kernel. */
 typedef struct spread_state {
     const ru_kern *k;
     int32_t op;
     float a, b;
     ru_dtype t;
-    uint32_t rank; /* outer dimensions */
-    int64_t dims[RU_RANK_MAX], sx[RU_RANK_MAX], sy[RU_RANK_MAX], sc[RU_RANK_MAX];
-    int64_t rows, cols, step_x, step_y, step_c;
+    rui_spread at;
     int64_t out_bytes;
     bool compare;
 } spread_state;
 
-/* Strides of `t` broadcast to `to` (rank r of `to`), 0 where it repeats. */
-static void broadcast_strides(const ru_type *t, const ru_type *to, int64_t *s)
+/* `n` elements of one row, from where the operands and the result are. */
+static void spread_row(const spread_state *s, void *const *bufs, const int64_t *at, int64_t out,
+                       int64_t n)
 {
-    int64_t step = 1;
-    for (uint32_t d = to->rank; d-- > 0;) {
-        uint32_t back = to->rank - d;
-        int64_t dim = back <= t->rank ? t->dims[t->rank - back] : 1;
-        s[d] = dim == 1 ? 0 : step;
-        step *= dim;
-    }
-}
-
-/* Merge neighbours whose strides continue each other for all operands; drops dimensions of 1. */
-static void collapse(spread_state *s, const ru_type *out, int64_t (*st)[RU_RANK_MAX], uint32_t n)
-{
-    uint32_t r = 0;
-    int64_t dims[RU_RANK_MAX];
-    for (uint32_t d = 0; d < out->rank; d++) {
-        if (out->dims[d] == 1) {
-            continue;
-        }
-        bool joins = r > 0;
-        for (uint32_t k = 0; k < n && joins; k++) {
-            joins = st[k][r - 1] == st[k][d] * out->dims[d];
-        }
-        if (joins) {
-            dims[r - 1] *= out->dims[d];
-        } else {
-            dims[r++] = out->dims[d];
-        }
-        for (uint32_t k = 0; k < n; k++) {
-            st[k][r - 1] = st[k][d];
-        }
-    }
-    if (r == 0) {
-        dims[0] = 1;
-        st[0][0] = st[1][0] = st[2][0] = 1;
-        r = 1;
-    }
-    s->rank = r - 1;
-    s->cols = dims[r - 1];
-    s->rows = 1;
-    for (uint32_t d = 0; d + 1 < r; d++) {
-        s->dims[d] = dims[d];
-        s->sx[d] = st[0][d];
-        s->sy[d] = st[1][d];
-        s->sc[d] = st[2][d];
-        s->rows *= dims[d];
-    }
-    s->step_x = st[0][r - 1];
-    s->step_y = st[1][r - 1];
-    s->step_c = st[2][r - 1];
-}
-
-static void spread_at(const spread_state *s, int64_t row, int64_t *x, int64_t *y, int64_t *c)
-{
-    *x = *y = *c = 0;
-    for (uint32_t d = s->rank; d-- > 0;) {
-        int64_t i = row % s->dims[d];
-        row /= s->dims[d];
-        *x += i * s->sx[d];
-        *y += i * s->sy[d];
-        *c += i * s->sc[d];
+    int64_t bytes = ru_dtype_bytes(s->t), sx = s->at.step[0], sy = s->at.step[1];
+    const char *x = (const char *)bufs[0] + at[0] * bytes,
+               *y = (const char *)bufs[1] + at[1] * bytes;
+    char *z = (char *)bufs[2] + out * s->out_bytes;
+    if (s->compare) {
+        s->k->cmp((ru_kern_cmp)s->op, s->t, x, sx, y, sy, (uint8_t *)z, n);
+    } else {
+        s->k->map2((ru_kern_map2)s->op, s->a, s->b, s->t, x, sx, y, sy, z, n);
     }
 }
 
 static void spread_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const spread_state *s = state;
-    int64_t bytes = ru_dtype_bytes(s->t);
     for (int64_t r = begin; r < end; r++) {
-        int64_t x, y, c;
-        spread_at(s, r, &x, &y, &c);
-        const char *px = (const char *)bufs[0] + x * bytes, *py = (const char *)bufs[1] + y * bytes;
-        char *pz = (char *)bufs[2] + r * s->cols * s->out_bytes;
-        if (s->compare) {
-            s->k->cmp((ru_kern_cmp)s->op, s->t, px, s->step_x, py, s->step_y, (uint8_t *)pz,
-                      s->cols);
-        } else {
-            s->k->map2((ru_kern_map2)s->op, s->a, s->b, s->t, px, s->step_x, py, s->step_y, pz,
-                       s->cols);
-        }
+        int64_t at[RUI_SPREAD_MAX];
+        rui_spread_at(&s->at, r, at);
+        spread_row(s, bufs, at, r * s->at.cols, s->at.cols);
     }
 }
 
@@ -360,26 +298,17 @@ static void spread_part(const void *state, void *const *bufs, int64_t begin, int
 static void spread_flat(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const spread_state *s = state;
-    int64_t bytes = ru_dtype_bytes(s->t);
-    const char *px = (const char *)bufs[0] + begin * s->step_x * bytes;
-    const char *py = (const char *)bufs[1] + begin * s->step_y * bytes;
-    char *pz = (char *)bufs[2] + begin * s->out_bytes;
-    if (s->compare) {
-        s->k->cmp((ru_kern_cmp)s->op, s->t, px, s->step_x, py, s->step_y, (uint8_t *)pz,
-                  end - begin);
-    } else {
-        s->k->map2((ru_kern_map2)s->op, s->a, s->b, s->t, px, s->step_x, py, s->step_y, pz,
-                   end - begin);
-    }
+    int64_t at[] = {begin * s->at.step[0], begin * s->at.step[1]};
+    spread_row(s, bufs, at, begin, end - begin);
 }
 
 static ru_status spread_run(void *state, void *const *bufs, const rui_run *run)
 {
     const spread_state *s = state;
-    if (s->rows == 1) {
-        rui_kern_for(run, spread_flat, s, bufs, s->cols, 4096);
+    if (s->at.rows == 1) {
+        rui_kern_for(run, spread_flat, s, bufs, s->at.cols, 4096);
     } else {
-        rui_kern_for(run, spread_part, s, bufs, s->rows, rui_kern_grain(s->cols));
+        rui_kern_for(run, spread_part, s, bufs, s->at.rows, rui_kern_grain(s->at.cols));
     }
     return RU_OK;
 }
@@ -427,9 +356,7 @@ static void flat2(rui_low *lo, const ru_node *n, spread_state *s, bool zero_at_z
     bufs[0] = rui_in(lo, n->in[0], l);
     bufs[1] = rui_in(lo, n->in[1], l);
     bufs[2] = rui_out_over(lo, n->out[0], l, bufs[0]);
-    s->rows = 1;
-    s->cols = l->flat_n;
-    s->step_x = s->step_y = 1;
+    s->at = (rui_spread){.n = 2, .rows = 1, .cols = l->flat_n, .step = {1, 1}};
     s->out_bytes = ru_dtype_bytes(s->t);
 }
 
@@ -479,10 +406,8 @@ ru_status rui_lower_kern_clip_grad(rui_low *lo, const ru_node *n, ru_err *err)
 static ru_status lower_spread(rui_low *lo, const ru_node *n, spread_state *s)
 {
     const ru_type *out = rui_type(lo, n->out[0]);
-    int64_t st[3][RU_RANK_MAX] = {{0}};
-    broadcast_strides(rui_type(lo, n->in[0]), out, st[0]);
-    broadcast_strides(rui_type(lo, n->in[1]), out, st[1]);
-    collapse(s, out, st, 2);
+    const ru_type *t[] = {rui_type(lo, n->in[0]), rui_type(lo, n->in[1])};
+    rui_spread_plan(&s->at, out, t, 2);
     rui_buf x = rui_in(lo, n->in[0], rui_plain_as(lo, rui_type(lo, n->in[0]), s->t));
     rui_buf y = rui_in(lo, n->in[1], rui_plain_as(lo, rui_type(lo, n->in[1]), s->t));
     const rui_layout *lz = rui_plain_as(lo, out, s->compare ? RU_BOOL : s->t);
@@ -553,23 +478,43 @@ ru_status rui_lower_kern_compare(rui_low *lo, const ru_node *n, ru_err *err)
 /* -- where ---------------------------------------------------------------------------------------
  */
 
+/* bufs: condition x y out */
+static void where_row(const spread_state *s, void *const *bufs, const int64_t *at, int64_t out,
+                      int64_t n)
+{
+    int64_t bytes = s->out_bytes;
+    s->k->where(bytes, (const uint8_t *)bufs[0] + at[0], s->at.step[0],
+                (const char *)bufs[1] + at[1] * bytes, s->at.step[1],
+                (const char *)bufs[2] + at[2] * bytes, s->at.step[2], (char *)bufs[3] + out * bytes,
+                n);
+}
+
 static void where_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const spread_state *s = state;
-    int64_t bytes = s->out_bytes;
     for (int64_t r = begin; r < end; r++) {
-        int64_t x, y, c;
-        spread_at(s, r, &x, &y, &c);
-        s->k->where(bytes, (const uint8_t *)bufs[0] + c, s->step_c,
-                    (const char *)bufs[1] + x * bytes, s->step_x, (const char *)bufs[2] + y * bytes,
-                    s->step_y, (char *)bufs[3] + r * s->cols * bytes, s->cols);
+        int64_t at[RUI_SPREAD_MAX];
+        rui_spread_at(&s->at, r, at);
+        where_row(s, bufs, at, r * s->at.cols, s->at.cols);
     }
+}
+
+static void where_flat(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const spread_state *s = state;
+    const int64_t *step = s->at.step;
+    int64_t at[] = {begin * step[0], begin * step[1], begin * step[2]};
+    where_row(s, bufs, at, begin, end - begin);
 }
 
 static ru_status where_run(void *state, void *const *bufs, const rui_run *run)
 {
     const spread_state *s = state;
-    rui_kern_for(run, where_part, s, bufs, s->rows, rui_kern_grain(s->cols));
+    if (s->at.rows == 1) {
+        rui_kern_for(run, where_flat, s, bufs, s->at.cols, 4096);
+    } else {
+        rui_kern_for(run, where_part, s, bufs, s->at.rows, rui_kern_grain(s->at.cols));
+    }
     return RU_OK;
 }
 
@@ -583,11 +528,8 @@ ru_status rui_lower_kern_where(rui_low *lo, const ru_node *n, ru_err *err)
     }
     *s = (spread_state){
         .k = ru_kern_best(), .t = out->dtype, .out_bytes = ru_dtype_bytes(out->dtype)};
-    int64_t st[3][RU_RANK_MAX] = {{0}};
-    broadcast_strides(rui_type(lo, n->in[1]), out, st[0]);
-    broadcast_strides(rui_type(lo, n->in[2]), out, st[1]);
-    broadcast_strides(rui_type(lo, n->in[0]), out, st[2]);
-    collapse(s, out, st, 3);
+    const ru_type *t[] = {rui_type(lo, n->in[0]), rui_type(lo, n->in[1]), rui_type(lo, n->in[2])};
+    rui_spread_plan(&s->at, out, t, 3);
     rui_buf bufs[4] = {rui_in_plain(lo, n->in[0]), rui_in_plain(lo, n->in[1]),
                        rui_in_plain(lo, n->in[2]), rui_out_plain(lo, n->out[0])};
     rui_emit(lo,
