@@ -121,6 +121,27 @@ typedef enum ru_kern_cmp {
         RU_KERN_CMP_COUNT
 } ru_kern_cmp;
 
+/* Of whole numbers, which wrap. From MAX on the sign matters. Divisors are not 0. */
+typedef enum ru_kern_whole {
+    RU_KERN_WHOLE_ADD,
+    RU_KERN_WHOLE_SUB,
+    RU_KERN_WHOLE_MUL,
+    RU_KERN_WHOLE_AND,
+    RU_KERN_WHOLE_OR,
+    RU_KERN_WHOLE_XOR,
+    RU_KERN_WHOLE_LEFT, /* of unsigned numbers; by the width and more nothing is left */
+    RU_KERN_WHOLE_RIGHT,
+    RU_KERN_WHOLE_EQUAL,
+    RU_KERN_WHOLE_MAX,
+    RU_KERN_WHOLE_MIN,
+    RU_KERN_WHOLE_DIV,
+    RU_KERN_WHOLE_MOD, /* with the divisor's sign */
+    RU_KERN_WHOLE_FMOD,
+    RU_KERN_WHOLE_POW,
+    RU_KERN_WHOLE_LESS,
+    RU_KERN_WHOLE_LESS_EQUAL,
+} ru_kern_whole;
+
 typedef enum ru_kern_red {
     RU_KERN_RED_SUM,
     RU_KERN_RED_SUM_SQUARE,
@@ -421,6 +442,15 @@ typedef struct ru_kern_add8 {
     X(void, cmp,                                                                                   \
       (ru_kern_cmp op, ru_dtype t, const void *x, int64_t sx, const void *y, int64_t sy,           \
        uint8_t *z, int64_t n))                                                                     \
+    /* z[i] = x[i*sx] (op) y[i*sy] of whole numbers; comparisons give 0 or 1 as bytes. Steps as    \
+     * above; z may be x or y where that one's step is 1 */                                        \
+    X(void, whole2,                                                                                \
+      (ru_kern_whole op, ru_dtype t, const void *x, int64_t sx, const void *y, int64_t sy,         \
+       void *z, int64_t n))                                                                        \
+    /* y[i] = low <= (x[i] & mask) <= high, for x of 1, 2, 4 or 8 bytes */                         \
+    X(void, bits_within,                                                                           \
+      (int64_t bytes, uint64_t mask, uint64_t low, uint64_t high, const void *x, uint8_t *y,       \
+       int64_t n))                                                                                 \
     /* z[i] = c[i*sc] ? x[i*sx] : y[i*sy] for elements of 1, 2, 4 or 8 bytes */                    \
     X(void, where,                                                                                 \
       (int64_t bytes, const uint8_t *c, int64_t sc, const void *x, int64_t sx, const void *y,      \

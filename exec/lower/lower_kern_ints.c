@@ -1,249 +1,104 @@
 /* Arithmetic, comparison and logic of whole numbers and truth values, with broadcasting; Not,
  * IsNaN, IsInf. Whole numbers wrap; a division by 0 is an error of the data. */
-#include <math.h>
 #include <string.h>
 
-#include "exec/lower/lower_kern.h"
-
-typedef enum int_op {
-    I_ADD,
-    I_SUB,
-    I_MUL,
-    I_DIV,
-    I_MOD,
-    I_FMOD,
-    I_MAX,
-    I_MIN,
-    I_AND,
-    I_OR,
-    I_XOR,
-    I_EQUAL,
-    I_GREATER,
-    I_GREATER_EQUAL,
-    I_LESS,
-    I_LESS_EQUAL,
-    I_POW,
-    I_LEFT,
-    I_RIGHT,
-} int_op;
+#include "exec/lower/lower_kern_whole.h"
+#include "exec/lower/lower_spread.h"
 
 static const struct {
     ru_op op;
-    int_op is;
-    bool compares, truth; /* gives truth values; takes them too */
+    ru_kern_whole is;
+    bool turned, compares, truth; /* operands change places; gives truth values; takes them too */
 } rows[] = {
-    {RU_OP_Add, I_ADD, false, false},        {RU_OP_Sub, I_SUB, false, false},
-    {RU_OP_Mul, I_MUL, false, false},        {RU_OP_Div, I_DIV, false, false},
-    {RU_OP_Mod, I_MOD, false, false},        {RU_OP_Max, I_MAX, false, false},
-    {RU_OP_Min, I_MIN, false, false},        {RU_OP_And, I_AND, false, true},
-    {RU_OP_Or, I_OR, false, true},           {RU_OP_Xor, I_XOR, false, true},
-    {RU_OP_BitwiseAnd, I_AND, false, false}, {RU_OP_BitwiseOr, I_OR, false, false},
-    {RU_OP_BitwiseXor, I_XOR, false, false}, {RU_OP_Equal, I_EQUAL, true, true},
-    {RU_OP_Greater, I_GREATER, true, false}, {RU_OP_GreaterOrEqual, I_GREATER_EQUAL, true, false},
-    {RU_OP_Less, I_LESS, true, false},       {RU_OP_LessOrEqual, I_LESS_EQUAL, true, false},
-    {RU_OP_Pow, I_POW, false, false},        {RU_OP_BitShift, I_LEFT, false, false},
+    {RU_OP_Add, RU_KERN_WHOLE_ADD, false, false, false},
+    {RU_OP_Sub, RU_KERN_WHOLE_SUB, false, false, false},
+    {RU_OP_Mul, RU_KERN_WHOLE_MUL, false, false, false},
+    {RU_OP_Div, RU_KERN_WHOLE_DIV, false, false, false},
+    {RU_OP_Mod, RU_KERN_WHOLE_MOD, false, false, false},
+    {RU_OP_Max, RU_KERN_WHOLE_MAX, false, false, false},
+    {RU_OP_Min, RU_KERN_WHOLE_MIN, false, false, false},
+    {RU_OP_Pow, RU_KERN_WHOLE_POW, false, false, false},
+    {RU_OP_And, RU_KERN_WHOLE_AND, false, false, true},
+    {RU_OP_Or, RU_KERN_WHOLE_OR, false, false, true},
+    {RU_OP_Xor, RU_KERN_WHOLE_XOR, false, false, true},
+    {RU_OP_BitwiseAnd, RU_KERN_WHOLE_AND, false, false, false},
+    {RU_OP_BitwiseOr, RU_KERN_WHOLE_OR, false, false, false},
+    {RU_OP_BitwiseXor, RU_KERN_WHOLE_XOR, false, false, false},
+    {RU_OP_BitShift, RU_KERN_WHOLE_LEFT, false, false, false},
+    {RU_OP_Equal, RU_KERN_WHOLE_EQUAL, false, true, true},
+    {RU_OP_Less, RU_KERN_WHOLE_LESS, false, true, false},
+    {RU_OP_LessOrEqual, RU_KERN_WHOLE_LESS_EQUAL, false, true, false},
+    {RU_OP_Greater, RU_KERN_WHOLE_LESS, true, true, false},
+    {RU_OP_GreaterOrEqual, RU_KERN_WHOLE_LESS_EQUAL, true, true, false},
 };
 
 typedef struct int_state {
-    int_op op;
+    const ru_kern *k;
+    ru_kern_whole op;
     ru_dtype t;
-    bool compares;
-    uint32_t rank;
-    int64_t dims[RU_RANK_MAX], sx[RU_RANK_MAX], sy[RU_RANK_MAX]; /* of the outer dims */
-    int64_t rows, cols, step_x, step_y;                          /* steps of the last dim */
+    int64_t bytes, out_bytes;
+    rui_spread at;
     int64_t n_y;
 } int_state;
 
-static int64_t floor_mod(int64_t a, int64_t b)
+/* `n` elements of one row. */
+static void int_row(const int_state *s, void *const *bufs, const int64_t *at, int64_t out,
+                    int64_t n)
 {
-    int64_t r = b == -1 ? 0 : a % b;
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-}
-
-/* By squaring; negative exponents give 0 except for bases 1 and -1. */
-static int64_t power(int64_t x, int64_t y)
-{
-    if (y < 0) {
-        return x == 1 ? 1 : (x == -1 ? (y % 2 == 0 ? 1 : -1) : 0);
-    }
-    uint64_t base = (uint64_t)x, r = 1;
-    for (; y > 0; y >>= 1) {
-        r = (y & 1) != 0 ? r * base : r;
-        base *= base;
-    }
-    return (int64_t)r;
-}
-
-#define LOOP(T, to, f)                  \
-    for (int64_t i = 0; i < n; i++) {   \
-        T a = x[i * sx], b = y[i * sy]; \
-        (to)[i] = f;                    \
-    }                                   \
-    break
-
-/* One row: z[i] = x[i * sx] (op) y[i * sy]. U: the unsigned type, whose sums wrap. */
-#define ROW(T, U, name)                                                                  \
-    static void name(int_op op, const T *x, int64_t sx, const T *y, int64_t sy, void *z, \
-                     int64_t n)                                                          \
-    {                                                                                    \
-        T *to = z;                                                                       \
-        uint8_t *is = z;                                                                 \
-        switch (op) {                                                                    \
-        case I_ADD:                                                                      \
-            LOOP(T, to, (T)((U)a + (U)b));                                               \
-        case I_SUB:                                                                      \
-            LOOP(T, to, (T)((U)a - (U)b));                                               \
-        case I_MUL:                                                                      \
-            LOOP(T, to, (T)((U)a * (U)b));                                               \
-        case I_DIV:                                                                      \
-            LOOP(T, to, b == (T)-1 ? (T)(0 - (U)a) : (T)(a / b));                        \
-        case I_MOD:                                                                      \
-            LOOP(T, to, (T)floor_mod((int64_t)a, (int64_t)b));                           \
-        case I_FMOD:                                                                     \
-            LOOP(T, to, b == (T)-1 ? 0 : (T)(a % b));                                    \
-        case I_MAX:                                                                      \
-            LOOP(T, to, a > b ? a : b);                                                  \
-        case I_MIN:                                                                      \
-            LOOP(T, to, a < b ? a : b);                                                  \
-        case I_AND:                                                                      \
-            LOOP(T, to, (T)(a & b));                                                     \
-        case I_OR:                                                                       \
-            LOOP(T, to, (T)(a | b));                                                     \
-        case I_XOR:                                                                      \
-            LOOP(T, to, (T)(a ^ b));                                                     \
-        case I_EQUAL:                                                                    \
-            LOOP(T, is, a == b);                                                         \
-        case I_GREATER:                                                                  \
-            LOOP(T, is, a > b);                                                          \
-        case I_GREATER_EQUAL:                                                            \
-            LOOP(T, is, a >= b);                                                         \
-        case I_LESS:                                                                     \
-            LOOP(T, is, a < b);                                                          \
-        case I_LESS_EQUAL:                                                               \
-            LOOP(T, is, a <= b);                                                         \
-        case I_POW:                                                                      \
-            LOOP(T, to, (T)(U)power((int64_t)a, (int64_t)b));                            \
-        case I_LEFT:                                                                     \
-        case I_RIGHT:                                                                    \
-            break;                                                                       \
-        }                                                                                \
-    }
-
-ROW(int64_t, uint64_t, row_i64)
-ROW(int32_t, uint32_t, row_i32)
-
-/* Bits of unsigned numbers; shifts by the width and more leave nothing. */
-#define BITS(T, name)                                                                             \
-    static void name(int_op op, const T *x, int64_t sx, const T *y, int64_t sy, T *to, int64_t n) \
-    {                                                                                             \
-        switch ((uint32_t)op) {                                                                   \
-        case I_AND:                                                                               \
-            LOOP(T, to, (T)(a & b));                                                              \
-        case I_OR:                                                                                \
-            LOOP(T, to, (T)(a | b));                                                              \
-        case I_XOR:                                                                               \
-            LOOP(T, to, (T)(a ^ b));                                                              \
-        case I_LEFT:                                                                              \
-            LOOP(T, to, (T)(b >= 64 ? 0 : (uint64_t)a << b));                                     \
-        default:                                                                                  \
-            LOOP(T, to, (T)(b >= 64 ? 0 : (uint64_t)a >> b));                                     \
-        }                                                                                         \
-    }
-
-BITS(uint8_t, bits_u8)
-BITS(uint16_t, bits_u16)
-BITS(uint32_t, bits_u32)
-BITS(uint64_t, bits_u64)
-
-static bool bit_op(ru_op op)
-{
-    return op == RU_OP_BitwiseAnd || op == RU_OP_BitwiseOr || op == RU_OP_BitwiseXor ||
-           op == RU_OP_BitShift;
-}
-
-/* Truth values only: no arithmetic. */
-static void row_bool(int_op op, const uint8_t *x, int64_t sx, const uint8_t *y, int64_t sy,
-                     uint8_t *z, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        uint8_t a = x[i * sx], b = y[i * sy];
-        z[i] = op == I_AND  ? a & b
-               : op == I_OR ? a | b
-                            : (uint8_t)((a ^ b) ^ (op == I_EQUAL ? 1 : 0));
-    }
+    s->k->whole2(s->op, s->t, (const char *)bufs[0] + at[0] * s->bytes, s->at.step[0],
+                 (const char *)bufs[1] + at[1] * s->bytes, s->at.step[1],
+                 (char *)bufs[2] + out * s->out_bytes, n);
 }
 
 static void int_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const int_state *s = state;
-    int64_t bytes = ru_dtype_bytes(s->t), out = s->compares ? 1 : bytes;
     for (int64_t r = begin; r < end; r++) {
-        int64_t x = 0, y = 0, row = r;
-        for (uint32_t d = s->rank; d-- > 0;) {
-            x += row % s->dims[d] * s->sx[d];
-            y += row % s->dims[d] * s->sy[d];
-            row /= s->dims[d];
-        }
-        const char *px = (const char *)bufs[0] + x * bytes, *py = (const char *)bufs[1] + y * bytes;
-        void *pz = (char *)bufs[2] + r * s->cols * out;
-        if (s->t == RU_I64) {
-            row_i64(s->op, (const void *)px, s->step_x, (const void *)py, s->step_y, pz, s->cols);
-        } else if (s->t == RU_I32) {
-            row_i32(s->op, (const void *)px, s->step_x, (const void *)py, s->step_y, pz, s->cols);
-        } else if (s->t == RU_U64) {
-            bits_u64(s->op, (const void *)px, s->step_x, (const void *)py, s->step_y, pz, s->cols);
-        } else if (s->t == RU_U32) {
-            bits_u32(s->op, (const void *)px, s->step_x, (const void *)py, s->step_y, pz, s->cols);
-        } else if (s->t == RU_U16) {
-            bits_u16(s->op, (const void *)px, s->step_x, (const void *)py, s->step_y, pz, s->cols);
-        } else if (s->t == RU_U8) {
-            bits_u8(s->op, (const void *)px, s->step_x, (const void *)py, s->step_y, pz, s->cols);
-        } else {
-            row_bool(s->op, (const void *)px, s->step_x, (const void *)py, s->step_y, pz, s->cols);
+        int64_t at[RUI_SPREAD_MAX];
+        rui_spread_at(&s->at, r, at);
+        int_row(s, bufs, at, r * s->at.cols, s->at.cols);
+    }
+}
+
+static void int_flat(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const int_state *s = state;
+    int64_t at[] = {begin * s->at.step[0], begin * s->at.step[1]};
+    int_row(s, bufs, at, begin, end - begin);
+}
+
+/* Is one of n whole numbers 0? Where? */
+static int64_t zero_at(const int_state *s, const void *y)
+{
+    uint8_t is[512];
+    const uint64_t zero = 0;
+    for (int64_t i = 0; i < s->n_y; i += (int64_t)sizeof is) {
+        int64_t n = s->n_y - i < (int64_t)sizeof is ? s->n_y - i : (int64_t)sizeof is;
+        s->k->whole2(RU_KERN_WHOLE_EQUAL, s->t, (const char *)y + i * s->bytes, 1, &zero, 0, is, n);
+        const uint8_t *found = memchr(is, 1, (size_t)n);
+        if (found != NULL) {
+            return i + (found - is);
         }
     }
+    return -1;
 }
 
 static ru_status int_run(void *state, void *const *bufs, const rui_run *run)
 {
     const int_state *s = state;
-    bool divides = s->op == I_DIV || s->op == I_MOD || s->op == I_FMOD;
-    for (int64_t i = 0; divides && i < s->n_y; i++) {
-        int64_t y = s->t == RU_I64 ? ((const int64_t *)bufs[1])[i] : ((const int32_t *)bufs[1])[i];
-        if (y == 0) {
-            return RU_FAIL(run->err, RU_E_DATA, "an integer is divided by 0 (element %lld)",
-                           (long long)i);
-        }
+    bool divides =
+        s->op == RU_KERN_WHOLE_DIV || s->op == RU_KERN_WHOLE_MOD || s->op == RU_KERN_WHOLE_FMOD;
+    int64_t zero = divides ? zero_at(s, bufs[1]) : -1;
+    if (zero >= 0) {
+        return RU_FAIL(run->err, RU_E_DATA, "an integer is divided by 0 (element %lld)",
+                       (long long)zero);
     }
-    rui_kern_for(run, int_part, s, bufs, s->rows, rui_kern_grain(s->cols));
+    if (s->at.rows == 1) {
+        rui_kern_for(run, int_flat, s, bufs, s->at.cols, 4096);
+    } else {
+        rui_kern_for(run, int_part, s, bufs, s->at.rows, rui_kern_grain(s->at.cols));
+    }
     return RU_OK;
-}
-
-/* Steps of `t` along the dims of `to`, 0 where it repeats. */
-static void steps_along(const ru_type *t, const ru_type *to, int64_t *step)
-{
-    int64_t at = 1;
-    for (uint32_t d = to->rank; d-- > 0;) {
-        uint32_t back = to->rank - d;
-        int64_t dim = back <= t->rank ? t->dims[t->rank - back] : 1;
-        step[d] = dim == 1 ? 0 : at;
-        at *= dim;
-    }
-}
-
-static void plan_rows(int_state *s, const ru_type *x, const ru_type *y, const ru_type *z)
-{
-    steps_along(x, z, s->sx);
-    steps_along(y, z, s->sy);
-    s->n_y = ru_type_count(y);
-    s->rank = z->rank > 0 ? z->rank - 1 : 0;
-    s->cols = z->rank > 0 ? z->dims[z->rank - 1] : 1;
-    s->rows = rui_dims(z, 0, s->rank);
-    s->step_x = z->rank > 0 ? s->sx[z->rank - 1] : 0;
-    s->step_y = z->rank > 0 ? s->sy[z->rank - 1] : 0;
-    for (uint32_t d = 0; d < s->rank; d++) {
-        s->dims[d] = z->dims[d];
-    }
 }
 
 static bool is_unsigned(ru_dtype t)
@@ -255,28 +110,30 @@ ru_status rui_lower_kern_ints(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
     uint32_t k = 0;
-    const ru_type *x = rui_type(lo, n->in[0]), *z = rui_type(lo, n->out[0]);
+    ru_dtype t = rui_type(lo, n->in[0])->dtype;
     while (k < RU_ARRAY_LEN(rows) && rows[k].op != n->op) {
         k++;
     }
-    bool takes =
-        k < RU_ARRAY_LEN(rows) && n->n_in == 2 &&
-        (((x->dtype == RU_I64 || x->dtype == RU_I32) && n->op != RU_OP_BitShift) ||
-         (x->dtype == RU_BOOL && rows[k].truth) || (is_unsigned(x->dtype) && bit_op(n->op))) &&
-        rui_type(lo, n->in[1])->dtype == x->dtype;
+    bool takes = k < RU_ARRAY_LEN(rows) && n->n_in == 2 && rui_is_whole(t) &&
+                 rui_type(lo, n->in[1])->dtype == t &&
+                 (t == RU_BOOL ? rows[k].truth : n->op != RU_OP_BitShift || is_unsigned(t));
     int_state *s = takes ? rui_keep(lo, (int64_t)sizeof *s) : NULL;
     if (s == NULL) {
         return takes ? rui_done(lo) : RU_E_UNSUPPORTED;
     }
-    s->op = rows[k].is == I_MOD && ru_node_int(n, RU_ATTR_fmod, 0) != 0 ? I_FMOD : rows[k].is;
-    if (n->op == RU_OP_BitShift && strcmp(ru_node_str(n, RU_ATTR_direction, ""), "LEFT") != 0) {
-        s->op = I_RIGHT;
+    *s = (int_state){.k = ru_kern_best(), .op = rows[k].is, .t = t, .bytes = ru_dtype_bytes(t)};
+    if (n->op == RU_OP_Mod && ru_node_int(n, RU_ATTR_fmod, 0) != 0) {
+        s->op = RU_KERN_WHOLE_FMOD;
     }
-    s->t = x->dtype;
-    s->compares = rows[k].compares;
-    plan_rows(s, x, rui_type(lo, n->in[1]), z);
-    rui_buf bufs[3] = {rui_in_plain(lo, n->in[0]), rui_in_plain(lo, n->in[1]),
-                       rui_out_plain(lo, n->out[0])};
+    if (n->op == RU_OP_BitShift && strcmp(ru_node_str(n, RU_ATTR_direction, ""), "LEFT") != 0) {
+        s->op = RU_KERN_WHOLE_RIGHT;
+    }
+    s->out_bytes = rows[k].compares ? 1 : s->bytes;
+    ru_value_id x = n->in[rows[k].turned ? 1 : 0], y = n->in[rows[k].turned ? 0 : 1];
+    const ru_type *types[] = {rui_type(lo, x), rui_type(lo, y)};
+    rui_spread_plan(&s->at, rui_type(lo, n->out[0]), types, 2);
+    s->n_y = ru_type_count(types[1]);
+    rui_buf bufs[3] = {rui_in_plain(lo, x), rui_in_plain(lo, y), rui_out_plain(lo, n->out[0])};
     rui_emit(lo, &(rui_step){
                      .kernel = "kern ints", .fn = int_run, .state = s, .bufs = bufs, .n_bufs = 3});
     return rui_done(lo);
@@ -285,27 +142,18 @@ ru_status rui_lower_kern_ints(rui_low *lo, const ru_node *n, ru_err *err)
 /* -- one input -----------------------------------------------------------------------------------
  */
 
+/* Is low <= (x & mask) <= high, of the bits of x? */
 typedef struct test_state {
-    ru_op op;
-    bool above, below; /* IsInf: which of both counts */
-    int64_t n;
+    const ru_kern *k;
+    int64_t bytes, n;
+    uint64_t mask, low, high;
 } test_state;
 
 static void test_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const test_state *s = state;
-    const uint8_t *b = bufs[0];
-    const float *x = bufs[0];
-    uint8_t *y = bufs[1];
-    for (int64_t i = begin; s->op == RU_OP_Not && i < end; i++) {
-        y[i] = b[i] == 0;
-    }
-    for (int64_t i = begin; s->op == RU_OP_IsNaN && i < end; i++) {
-        y[i] = x[i] != x[i];
-    }
-    for (int64_t i = begin; s->op == RU_OP_IsInf && i < end; i++) {
-        y[i] = (s->above && x[i] == INFINITY) || (s->below && x[i] == -INFINITY);
-    }
+    s->k->bits_within(s->bytes, s->mask, s->low, s->high, (const char *)bufs[0] + begin * s->bytes,
+                      (uint8_t *)bufs[1] + begin, end - begin);
 }
 
 static ru_status test_run(void *state, void *const *bufs, const rui_run *run)
@@ -315,19 +163,50 @@ static ru_status test_run(void *state, void *const *bufs, const rui_run *run)
     return RU_OK;
 }
 
+/* The bits of infinity; 0: no float. */
+static uint64_t infinity_of(ru_dtype t)
+{
+    return t == RU_F32    ? 0x7f800000u
+           : t == RU_F64  ? 0x7ff0000000000000u
+           : t == RU_F16  ? 0x7c00u
+           : t == RU_BF16 ? 0x7f80u
+                          : 0;
+}
+
+/* Which bits IsNaN and IsInf look for: the sign matters where only one infinity counts. */
+static void float_test(const ru_node *n, uint64_t infinity, test_state *s)
+{
+    uint64_t sign = 1ull << (8 * s->bytes - 1), size = sign - 1;
+    bool above = ru_node_int(n, RU_ATTR_detect_positive, 1) != 0;
+    bool below = ru_node_int(n, RU_ATTR_detect_negative, 1) != 0;
+    if (n->op == RU_OP_IsNaN) {
+        s->mask = s->high = size;
+        s->low = infinity + 1;
+    } else if (above || below) {
+        s->mask = above && below ? size : sign | size;
+        s->low = s->high = above ? infinity : sign | infinity;
+    } else {
+        s->mask = 0; /* of no bits: never */
+        s->low = s->high = 1;
+    }
+}
+
 ru_status rui_lower_kern_test(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
     const ru_type *x = rui_type(lo, n->in[0]);
-    if (x->dtype != (n->op == RU_OP_Not ? RU_BOOL : RU_F32)) {
+    uint64_t infinity = infinity_of(x->dtype);
+    if (n->op == RU_OP_Not ? x->dtype != RU_BOOL : infinity == 0) {
         return RU_E_UNSUPPORTED;
     }
     test_state *s = rui_keep(lo, (int64_t)sizeof *s);
-    if (s != NULL) {
-        *s = (test_state){.op = n->op,
-                          .above = ru_node_int(n, RU_ATTR_detect_positive, 1) != 0,
-                          .below = ru_node_int(n, RU_ATTR_detect_negative, 1) != 0,
-                          .n = ru_type_count(x)};
+    if (s == NULL) {
+        return rui_done(lo);
+    }
+    *s = (test_state){.k = ru_kern_best(), .bytes = ru_dtype_bytes(x->dtype), .mask = 0xff};
+    s->n = ru_type_count(x);
+    if (n->op != RU_OP_Not) {
+        float_test(n, infinity, s);
     }
     rui_buf bufs[2] = {rui_in_plain(lo, n->in[0]), rui_out_plain(lo, n->out[0])};
     rui_emit(lo, &(rui_step){
