@@ -1,5 +1,5 @@
 /* CumSum, ArgMax, ArgMin, TopK: lines along one axis; and Sum, Mean, Max, Min of many inputs. */
-#include "exec/lower/lower_kern.h"
+#include "exec/lower/lower_spread.h"
 
 typedef struct scan_state {
     const ru_kern *k;
@@ -156,29 +156,53 @@ enum { MANY_BLOCK = 2048 };
 
 typedef struct many_state {
     const ru_kern *k;
-    ru_kern_map2 op;
-    uint32_t n;
-    int64_t count;
-    bool mean;
-    const int64_t *step; /* [n] 1, or 0: one element for all */
+    ru_kern_map2 map;
+    ru_kern_whole whole;
+    ru_dtype t;
+    float share; /* of the result */
+    rui_spread at;
 } many_state;
 
-/* bufs: y x0 x1 ...; a block of y stays in L1 while the inputs pass. */
+/* z[i] = x[i * sx] (op) y[i * sy] */
+static void many_join(const many_state *s, const void *x, int64_t sx, const void *y, int64_t sy,
+                      void *z, int64_t n)
+{
+    if (s->t == RU_F32) {
+        s->k->map2(s->map, 0, 0, s->t, x, sx, y, sy, z, n);
+    } else {
+        s->k->whole2(s->whole, s->t, x, sx, y, sy, z, n);
+    }
+}
+
+/* Elements [c, c + n) of a row, at most MANY_BLOCK, that stay in L1 while the inputs pass. bufs: y
+ * x0 x1 ... */
+static void many_block(const many_state *s, void *const *bufs, const int64_t *at, int64_t row,
+                       int64_t c, int64_t n)
+{
+    int64_t bytes = ru_dtype_bytes(s->t), first = s->at.step[0];
+    char *y = (char *)bufs[0] + (row * s->at.cols + c) * bytes;
+    const char *from = (const char *)bufs[1] + (at[0] + c * first) * bytes;
+    for (uint32_t k = 1; k < s->at.n; k++) {
+        const char *x = (const char *)bufs[1 + k] + (at[k] + c * s->at.step[k]) * bytes;
+        many_join(s, from, k == 1 ? first : 1, x, s->at.step[k], y, n);
+        from = y;
+    }
+    if (s->share != 1.0f) {
+        s->k->map2(RU_KERN_MAP2_Mul, 0, 0, RU_F32, y, 1, &s->share, 0, y, n);
+    }
+}
+
+/* Rows, or elements of the only row. */
 static void many_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const many_state *s = state;
-    float share = 1.0f / (float)s->n;
-    for (int64_t i = begin; i < end; i += MANY_BLOCK) {
-        int64_t w = end - i < MANY_BLOCK ? end - i : MANY_BLOCK;
-        float *y = (float *)bufs[0] + i;
-        const float *from = (const float *)bufs[1] + i * s->step[0];
-        for (uint32_t k = 1; k < s->n; k++) {
-            s->k->map2(s->op, 0, 0, RU_F32, from, k == 1 ? s->step[0] : 1,
-                       (const float *)bufs[1 + k] + i * s->step[k], s->step[k], y, w);
-            from = y;
-        }
-        if (s->mean) {
-            s->k->map2(RU_KERN_MAP2_Mul, 0, 0, RU_F32, from, 1, &share, 0, y, w);
+    int64_t at[RUI_SPREAD_MAX] = {0};
+    bool one = s->at.rows == 1;
+    for (int64_t r = one ? 0 : begin; r < (one ? 1 : end); r++) {
+        int64_t last = one ? end : s->at.cols;
+        rui_spread_at(&s->at, r, at);
+        for (int64_t c = one ? begin : 0; c < last; c += MANY_BLOCK) {
+            many_block(s, bufs, at, r, c, last - c < MANY_BLOCK ? last - c : MANY_BLOCK);
         }
     }
 }
@@ -186,56 +210,68 @@ static void many_part(const void *state, void *const *bufs, int64_t begin, int64
 static ru_status many_run(void *state, void *const *bufs, const rui_run *run)
 {
     const many_state *s = state;
-    rui_kern_for(run, many_part, s, bufs, s->count, MANY_BLOCK);
+    if (s->at.rows == 1) {
+        rui_kern_for(run, many_part, s, bufs, s->at.cols, MANY_BLOCK);
+    } else {
+        rui_kern_for(run, many_part, s, bufs, s->at.rows, rui_kern_grain(s->at.cols));
+    }
     return RU_OK;
 }
 
-static bool same_shape(const ru_type *x, const ru_type *y)
+/* The inputs from `from` on, as many as a step takes, joined to what `y` holds of those before.
+ * Returns the first that is left. */
+static uint32_t emit_many(rui_low *lo, const ru_node *n, const many_state *proto, rui_buf y,
+                          uint32_t from)
 {
-    bool same = x->rank == y->rank;
-    for (uint32_t d = 0; same && d < y->rank; d++) {
-        same = x->dims[d] == y->dims[d];
-    }
-    return same;
-}
-
-/* Sum, Mean, Max, Min of inputs that have the output's shape or one element. */
-ru_status rui_lower_kern_many(rui_low *lo, const ru_node *n, ru_err *err)
-{
-    (void)err;
-    const ru_type *y = rui_type(lo, n->out[0]);
-    bool fits = y->dtype == RU_F32 && n->n_in >= 2 && ru_type_count(y) > 0;
-    for (uint32_t k = 0; fits && k < n->n_in; k++) {
-        const ru_type *x = rui_type(lo, n->in[k]);
-        fits = x->dtype == RU_F32 && (same_shape(x, y) || ru_type_count(x) == 1);
-    }
-    if (!fits) {
-        return RU_E_UNSUPPORTED;
-    }
+    const ru_type *types[RUI_SPREAD_MAX];
+    rui_buf bufs[1 + RUI_SPREAD_MAX] = {y, y};
+    uint32_t operands = from > 0 ? 1 : 0;
     many_state *s = rui_keep(lo, (int64_t)sizeof *s);
-    rui_buf *bufs = rui_keep(lo, (int64_t)(n->n_in + 1) * (int64_t)sizeof *bufs);
-    int64_t *step = rui_keep(lo, (int64_t)n->n_in * (int64_t)sizeof *step);
-    if (s == NULL || bufs == NULL || step == NULL) {
-        return rui_done(lo);
+    types[0] = rui_type(lo, n->out[0]);
+    for (; from < n->n_in && operands < RUI_SPREAD_MAX; from++, operands++) {
+        types[operands] = rui_type(lo, n->in[from]);
+        bufs[1 + operands] = rui_in(lo, n->in[from], rui_plain_as(lo, types[operands], proto->t));
     }
-    *s = (many_state){.k = ru_kern_best(),
-                      .op = n->op == RU_OP_Max   ? RU_KERN_MAP2_Max
-                            : n->op == RU_OP_Min ? RU_KERN_MAP2_Min
-                                                 : RU_KERN_MAP2_Add,
-                      .n = n->n_in,
-                      .count = ru_type_count(y),
-                      .mean = n->op == RU_OP_Mean,
-                      .step = step};
-    for (uint32_t k = 0; k < n->n_in; k++) {
-        bufs[1 + k] = in_f32(lo, n->in[k]);
-        step[k] = ru_type_count(rui_type(lo, n->in[k])) > 1;
+    if (s == NULL) {
+        return n->n_in;
     }
-    bufs[0] = rui_out(lo, n->out[0], rui_plain_as(lo, y, RU_F32));
+    *s = *proto;
+    s->share = n->op == RU_OP_Mean && from == n->n_in ? 1.0f / (float)n->n_in : 1.0f;
+    rui_spread_plan(&s->at, rui_type(lo, n->out[0]), types, operands);
     rui_emit(lo, &(rui_step){.kernel = "kern many",
                              .fn = many_run,
                              .state = s,
                              .bufs = bufs,
-                             .n_bufs = n->n_in + 1});
-    rui_restand(lo, n->out[0], rui_store_dtype(lo, n->out[0]));
+                             .n_bufs = operands + 1});
+    return from;
+}
+
+/* Sum, Mean, Max, Min of two inputs or more that broadcast. */
+ru_status rui_lower_kern_many(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    const ru_type *y = rui_type(lo, n->out[0]);
+    bool ends = n->op == RU_OP_Max || n->op == RU_OP_Min;
+    bool fits = n->n_in >= 2 && ru_type_count(y) > 0 &&
+                (y->dtype == RU_F32 || (ru_dtype_is_int(y->dtype) && ends));
+    for (uint32_t k = 0; fits && k < n->n_in; k++) {
+        fits = rui_type(lo, n->in[k])->dtype == y->dtype;
+    }
+    if (!fits) {
+        return RU_E_UNSUPPORTED;
+    }
+    many_state s = {.k = ru_kern_best(),
+                    .map = n->op == RU_OP_Max   ? RU_KERN_MAP2_Max
+                           : n->op == RU_OP_Min ? RU_KERN_MAP2_Min
+                                                : RU_KERN_MAP2_Add,
+                    .whole = n->op == RU_OP_Max ? RU_KERN_WHOLE_MAX : RU_KERN_WHOLE_MIN,
+                    .t = y->dtype};
+    rui_buf to = rui_out(lo, n->out[0], rui_plain_as(lo, y, s.t));
+    for (uint32_t from = 0; from < n->n_in;) {
+        from = emit_many(lo, n, &s, to, from);
+    }
+    if (s.t == RU_F32) {
+        rui_restand(lo, n->out[0], rui_store_dtype(lo, n->out[0]));
+    }
     return rui_done(lo);
 }

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { BLOCK = 512 };
+enum { BLOCK = 512, PIECE = 2048 };
 
 #define LOAD(T)                             \
     for (int64_t i = 0; i < n; i++) {       \
@@ -176,46 +176,66 @@ ru_status rui_lower_kern_turn(rui_low *lo, const ru_node *n, ru_err *err)
  */
 
 typedef struct whole_state {
+    const ru_kern *k;
     ru_op op;
     ru_dtype t;
     int64_t n;
 } whole_state;
 
+/* y[i] = f(x[i], by). */
+static void whole_with(const whole_state *s, ru_kern_whole f, const void *x, const void *by,
+                       void *y, int64_t n)
+{
+    s->k->whole2(f, s->t, x, 1, by, 0, y, n);
+}
+
+static void clip(const whole_state *s, const void *x, const void *low, const void *high, void *y,
+                 int64_t n)
+{
+    const void *from = x;
+    if (low != NULL) {
+        whole_with(s, RU_KERN_WHOLE_MAX, from, low, y, n);
+        from = y;
+    }
+    if (high != NULL) {
+        whole_with(s, RU_KERN_WHOLE_MIN, from, high, y, n);
+        from = y;
+    }
+    if (from == x) {
+        memcpy(y, x, (size_t)(n * ru_dtype_bytes(s->t)));
+    }
+}
+
 /* bufs: x y low high, both of which may be absent */
 static void whole_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const whole_state *s = state;
-    int64_t v[BLOCK], low = INT64_MIN, high = INT64_MAX, bytes = ru_dtype_bytes(s->t);
-    if (s->op == RU_OP_Clip && bufs[2] != NULL) {
-        rui_wholes_load(s->t, bufs[2], 1, &low);
-    }
-    if (s->op == RU_OP_Clip && bufs[3] != NULL) {
-        rui_wholes_load(s->t, bufs[3], 1, &high);
-    }
-    for (int64_t b = begin; b < end; b += BLOCK) {
-        int64_t n = end - b < BLOCK ? end - b : BLOCK;
-        rui_wholes_load(s->t, (const char *)bufs[0] + b * bytes, n, v);
-        for (int64_t i = 0; i < n; i++) {
-            switch ((uint32_t)s->op) {
-            case RU_OP_Abs:
-                v[i] = v[i] < 0 ? (int64_t)(0 - (uint64_t)v[i]) : v[i];
-                break;
-            case RU_OP_Neg:
-                v[i] = (int64_t)(0 - (uint64_t)v[i]);
-                break;
-            case RU_OP_Sign:
-                v[i] = (v[i] > 0) - (v[i] < 0);
-                break;
-            case RU_OP_BitwiseNot:
-                v[i] = ~v[i];
-                break;
-            default:
-                v[i] = v[i] < low ? low : v[i];
-                v[i] = v[i] > high ? high : v[i];
-                break;
-            }
+    const int64_t bytes = ru_dtype_bytes(s->t), one = 1, all = -1, zero = 0;
+    const bool negative = s->t == RU_I8 || s->t == RU_I16 || s->t == RU_I32 || s->t == RU_I64;
+    for (int64_t b = begin, n; b < end; b += n) {
+        n = end - b < PIECE ? end - b : PIECE;
+        const void *x = (const char *)bufs[0] + b * bytes;
+        void *y = (char *)bufs[1] + b * bytes;
+        switch ((uint32_t)s->op) {
+        case RU_OP_BitwiseNot:
+            whole_with(s, RU_KERN_WHOLE_XOR, x, &all, y, n);
+            break;
+        case RU_OP_Neg:
+            s->k->whole2(RU_KERN_WHOLE_SUB, s->t, &zero, 0, x, 1, y, n);
+            break;
+        case RU_OP_Abs: /* the larger of x and -x (or 0) */
+            s->k->whole2(RU_KERN_WHOLE_SUB, s->t, negative ? &zero : x, negative ? 0 : 1, x, 1, y,
+                         n);
+            s->k->whole2(RU_KERN_WHOLE_MAX, s->t, x, 1, y, 1, y, n);
+            break;
+        case RU_OP_Sign:
+            whole_with(s, RU_KERN_WHOLE_MIN, x, &one, y, n);
+            whole_with(s, RU_KERN_WHOLE_MAX, y, negative ? &all : &zero, y, n);
+            break;
+        default:
+            clip(s, x, bufs[2], bufs[3], y, n);
+            break;
         }
-        rui_wholes_store(s->t, v, n, (char *)bufs[1] + b * bytes);
     }
 }
 
@@ -230,12 +250,12 @@ ru_status rui_lower_kern_whole(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
     const ru_type *x = rui_type(lo, n->in[0]);
-    bool fits = rui_is_whole(x->dtype) && x->dtype != RU_U64 && x->dtype != RU_BOOL;
+    bool fits = rui_is_whole(x->dtype) && x->dtype != RU_BOOL;
     whole_state *s = fits ? rui_keep(lo, (int64_t)sizeof *s) : NULL;
     if (s == NULL) {
         return fits ? rui_done(lo) : RU_E_UNSUPPORTED;
     }
-    *s = (whole_state){n->op, x->dtype, ru_type_count(x)};
+    *s = (whole_state){ru_kern_best(), n->op, x->dtype, ru_type_count(x)};
     rui_buf bufs[4] = {rui_in_plain(lo, n->in[0]), rui_out_plain(lo, n->out[0])};
     for (uint32_t k = 1; k <= 2; k++) {
         bufs[1 + k] = ru_node_has_in(n, k) ? rui_in_plain(lo, n->in[k]) : (rui_buf){0};

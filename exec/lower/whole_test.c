@@ -1,0 +1,263 @@
+/* Whole numbers, truth values and tests of floats: every type, every way to broadcast, any bits,
+ * against the reference kernels. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "exec/exe.h"
+#include "test/test.h"
+#include "world/build.h"
+
+typedef struct net {
+    ru_arena arena;
+    ru_graph g;
+    ru_build b;
+    ru_err err;
+} net;
+
+static void net_init(net *t)
+{
+    memset(t, 0, sizeof *t);
+    ru_arena_init(&t->arena, 0);
+    assert_ok(ru_graph_init(&t->g, &t->arena, "whole", &t->err), t->err);
+    ru_build_init(&t->b, &t->g);
+}
+
+static uint64_t bits_of(uint64_t seed, int64_t i)
+{
+    uint64_t x = ((uint64_t)i + seed * 0x9E3779B97F4A7C15U) * 0xBF58476D1CE4E5B9U;
+    x ^= x >> 29;
+    x *= 0x94D049BB133111EBU;
+    return x ^ x >> 32;
+}
+
+/* What the numbers of an input are. */
+typedef enum kind { ANY_BITS, SMALL, NOT_ZERO, INFINITIES } kind;
+
+static uint64_t infinity_of(ru_dtype t)
+{
+    return t == RU_F32 ? 0x7f800000u : t == RU_F16 ? 0x7c00u : 0x7ff0000000000000u;
+}
+
+static void fill(void *p, const ru_type *t, kind what, uint64_t seed)
+{
+    int64_t n = ru_type_count(t), bytes = ru_dtype_bytes(t->dtype);
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t v = bits_of(seed, i);
+        if (v >> 60 == 0) { /* the ends of every range, often */
+            v = (v & 1) != 0 ? ~0ull : 1ull << (8 * bytes - 1);
+        }
+        v = t->dtype == RU_BOOL ? v % 2 : what == SMALL ? v % 70 : v;
+        v = what == NOT_ZERO && (v << (64 - 8 * bytes)) == 0 ? 3 : v;
+        if (what == INFINITIES && v % 3 == 0) { /* or the NaN beside them */
+            v = (v >> 2 & 1) << (8 * bytes - 1) | (infinity_of(t->dtype) + (v >> 3 & 1));
+        }
+        float f = (float)(int64_t)(v % 2000) / 7.0f - 140.0f;
+        memcpy((char *)p + i * bytes,
+               t->dtype == RU_F32 && what == SMALL ? (const void *)&f : (const void *)&v,
+               (size_t)bytes);
+    }
+}
+
+/* Run on both devices, one thread and three, and compare: floats within tol, all else by bits. */
+static void same_as_reference(net *t, kind first, kind others, double tol, const char *name)
+{
+    assert_ok(ru_build_finish(&t->b, &t->err), t->err);
+    ru_value_id y = t->g.outputs[0];
+    const ru_type *type = &t->g.values[y.v].type;
+    ru_exe *e[3] = {NULL};
+    for (uint32_t k = 0; k < 3; k++) {
+        ru_exe_options opt = {.device = k == 0 ? RU_DEVICE_REF : RU_DEVICE_CPU,
+                              .threads = k == 2 ? 3 : 1};
+        assert_ok(ru_exe_open(&t->g, &opt, &e[k], &t->err), t->err);
+        for (uint32_t i = 0; i < t->g.n_inputs; i++) {
+            fill(ru_exe_input(e[k], t->g.inputs[i]), &t->g.values[t->g.inputs[i].v].type,
+                 i == 0 ? first : others, i + 1);
+        }
+        assert_ok(ru_exe_run(e[k], NULL, &t->err), t->err);
+        ru_exe_stats s;
+        ru_exe_stats_get(e[k], &s);
+        if (k > 0 && s.n_slow != 0) {
+            fail_msg("%s runs on reference kernels: %s", name, s.slow);
+        }
+        const float *a = ru_exe_output(e[k], y), *b = ru_exe_output(e[0], y);
+        bool same = type->dtype == RU_F32 || memcmp(a, b, (size_t)ru_type_bytes(type)) == 0;
+        for (int64_t i = 0; type->dtype == RU_F32 && i < ru_type_count(type); i++) {
+            same = same && fabs((double)a[i] - (double)b[i]) <= tol * (1.0 + fabs((double)b[i]));
+        }
+        if (!same) {
+            fail_msg("%s: differs from the reference (%u)", name, k);
+        }
+    }
+    for (uint32_t k = 0; k < 3; k++) {
+        ru_exe_close(e[k]);
+    }
+    ru_arena_fini(&t->arena);
+}
+
+typedef struct shape {
+    uint32_t rank;
+    int64_t dims[4];
+} shape;
+
+/* How two operands meet: rows of one element, of a vector and more, of more than a block. */
+static const shape pairs[][2] = {
+    {{2, {3, 700}}, {2, {3, 700}}},     {{3, {5, 7, 33}}, {1, {33}}},
+    {{3, {5, 7, 33}}, {3, {5, 7, 1}}},  {{2, {3, 1025}}, {0, {0}}},
+    {{1, {1}}, {2, {2, 2049}}},         {{3, {4, 1, 65}}, {3, {1, 9, 1}}},
+    {{3, {6, 1, 1}}, {3, {6, 5, 1}}},   {{0, {0}}, {0, {0}}},
+    {{4, {2, 3, 1, 17}}, {2, {5, 17}}}, {{2, {0, 4}}, {1, {4}}},
+};
+
+static const ru_dtype wholes[] = {RU_I8, RU_U8, RU_I16, RU_U16, RU_I32, RU_U32, RU_I64, RU_U64};
+
+typedef struct two_case {
+    ru_op op;
+    bool whole, truth; /* takes whole numbers; takes truth values */
+    kind others;
+    ru_attr attr[2];
+} two_case;
+
+static const two_case twos[] = {
+    {RU_OP_Add, true, false, ANY_BITS, {RU_A_END}},
+    {RU_OP_Sub, true, false, ANY_BITS, {RU_A_END}},
+    {RU_OP_Mul, true, false, ANY_BITS, {RU_A_END}},
+    {RU_OP_Div, true, false, NOT_ZERO, {RU_A_END}},
+    {RU_OP_Mod, true, false, NOT_ZERO, {RU_A_END}},
+    {RU_OP_Mod, true, false, NOT_ZERO, {RU_AI(fmod, 1), RU_A_END}},
+    {RU_OP_Pow, true, false, SMALL, {RU_A_END}},
+    {RU_OP_Max, true, false, ANY_BITS, {RU_A_END}},
+    {RU_OP_Min, true, false, ANY_BITS, {RU_A_END}},
+    {RU_OP_BitwiseAnd, true, false, ANY_BITS, {RU_A_END}},
+    {RU_OP_BitwiseOr, true, false, ANY_BITS, {RU_A_END}},
+    {RU_OP_BitwiseXor, true, false, ANY_BITS, {RU_A_END}},
+    {RU_OP_BitShift, true, false, SMALL, {RU_AS(direction, "LEFT"), RU_A_END}},
+    {RU_OP_BitShift, true, false, SMALL, {RU_AS(direction, "RIGHT"), RU_A_END}},
+    {RU_OP_And, false, true, ANY_BITS, {RU_A_END}},
+    {RU_OP_Or, false, true, ANY_BITS, {RU_A_END}},
+    {RU_OP_Xor, false, true, ANY_BITS, {RU_A_END}},
+    {RU_OP_Equal, true, true, SMALL, {RU_A_END}},
+    {RU_OP_Less, true, false, ANY_BITS, {RU_A_END}},
+    {RU_OP_LessOrEqual, true, false, SMALL, {RU_A_END}},
+    {RU_OP_Greater, true, false, ANY_BITS, {RU_A_END}},
+    {RU_OP_GreaterOrEqual, true, false, SMALL, {RU_A_END}},
+};
+
+static void two_operands(const two_case *c, ru_dtype type, const shape *x, const shape *y)
+{
+    char name[64];
+    net t;
+    net_init(&t);
+    ru_value_id a = ru_build_input(&t.b, "x", ru_type_make(type, x->rank, x->dims));
+    ru_value_id b = ru_build_input(&t.b, "y", ru_type_make(type, y->rank, y->dims));
+    ru_build_output(&t.b, ru_build_op2(&t.b, c->op, a, b, c->attr), "z");
+    snprintf(name, sizeof name, "%s of %s, rank %u and %u", ru_op_get(c->op)->name,
+             ru_dtype_name(type), x->rank, y->rank);
+    kind first =
+        c->others == SMALL && c->op != RU_OP_Pow && c->op != RU_OP_BitShift ? SMALL : ANY_BITS;
+    same_as_reference(&t, first, c->others, 0, name);
+}
+
+static void whole_numbers_of_every_type(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(twos) * RU_ARRAY_LEN(pairs); k++) {
+        const two_case *c = &twos[k % RU_ARRAY_LEN(twos)];
+        const shape *p = pairs[k / RU_ARRAY_LEN(twos)];
+        /* every type with every op; and every type with every shape, in turn */
+        for (uint32_t i = 0; c->whole && i < RU_ARRAY_LEN(wholes); i++) {
+            bool is_signed = i % 2 == 0;
+            if ((c->op != RU_OP_BitShift || !is_signed) &&
+                (k / RU_ARRAY_LEN(twos) == 0 || (k + i) % 4 == 0)) {
+                two_operands(c, wholes[i], &p[0], &p[1]);
+            }
+        }
+        if (c->truth) {
+            two_operands(c, RU_BOOL, &p[0], &p[1]);
+        }
+    }
+}
+
+static void one_operand_of_every_type(void **state)
+{
+    (void)state;
+    static const ru_op ops[] = {RU_OP_Abs, RU_OP_Neg, RU_OP_Sign, RU_OP_BitwiseNot, RU_OP_Clip};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(ops) * RU_ARRAY_LEN(wholes); k++) {
+        ru_op op = ops[k / RU_ARRAY_LEN(wholes)];
+        ru_dtype type = wholes[k % RU_ARRAY_LEN(wholes)];
+        for (int64_t n = 5; n < 3000; n += 2900) {
+            char name[64];
+            net t;
+            net_init(&t);
+            ru_value_id in[3] = {ru_build_input(&t.b, "x", ru_type_make(type, 1, &n))};
+            for (uint32_t i = 1; op == RU_OP_Clip && i < 3; i++) {
+                in[i] = ru_build_input(&t.b, i == 1 ? "low" : "high", ru_type_make(type, 0, NULL));
+            }
+            ru_value_id y;
+            ru_build_node(&t.b, op, in, op == RU_OP_Clip ? 3 : 1, NULL, &y, 1);
+            ru_build_output(&t.b, y, "y");
+            snprintf(name, sizeof name, "%s of %s", ru_op_get(op)->name, ru_dtype_name(type));
+            same_as_reference(&t, ANY_BITS, SMALL, 0, name);
+        }
+    }
+}
+
+static void tests_of_one_operand(void **state)
+{
+    (void)state;
+    static const ru_dtype types[] = {RU_F32, RU_F64, RU_F16};
+    static const ru_op ops[] = {RU_OP_IsInf, RU_OP_IsInf, RU_OP_IsInf,
+                                RU_OP_IsInf, RU_OP_IsNaN, RU_OP_Not};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(types) * RU_ARRAY_LEN(ops); k++) {
+        const ru_attr ends[] = {RU_AI(detect_positive, k / 3 % 2), RU_AI(detect_negative, k / 6),
+                                RU_A_END};
+        ru_op op = ops[k / 3];
+        ru_dtype type = op == RU_OP_Not ? RU_BOOL : types[k % 3];
+        for (int64_t n = 3; n < 3000; n += 2996) {
+            char name[64];
+            net t;
+            net_init(&t);
+            ru_value_id x = ru_build_input(&t.b, "x", ru_type_make(type, 1, &n));
+            ru_build_output(&t.b, ru_build_op1(&t.b, op, x, op == RU_OP_IsInf ? ends : NULL), "y");
+            snprintf(name, sizeof name, "%s of %s", ru_op_get(op)->name, ru_dtype_name(type));
+            same_as_reference(&t, op == RU_OP_Not ? ANY_BITS : INFINITIES, ANY_BITS, 0, name);
+        }
+    }
+}
+
+/* Up to 40 operands, of which most broadcast. */
+static void many_operands_broadcast(void **state)
+{
+    (void)state;
+    static const ru_op ops[] = {RU_OP_Sum, RU_OP_Mean, RU_OP_Max, RU_OP_Min};
+    static const uint32_t counts[] = {2, 3, 16, 17, 40};
+    static const shape forms[] = {{3, {5, 7, 33}}, {1, {33}},       {3, {5, 1, 1}}, {0, {0}},
+                                  {3, {5, 7, 33}}, {3, {1, 7, 33}}, {2, {7, 1}}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(ops) * RU_ARRAY_LEN(counts) * 2; k++) {
+        ru_op op = ops[k % 4];
+        uint32_t n = counts[k / 4 % RU_ARRAY_LEN(counts)];
+        bool whole = k >= RU_ARRAY_LEN(ops) * RU_ARRAY_LEN(counts);
+        if (whole && k % 4 < 2) {
+            continue; /* sums are of floats */
+        }
+        char name[64];
+        net t;
+        net_init(&t);
+        ru_value_id in[40];
+        for (uint32_t i = 0; i < n; i++) {
+            const shape *s = &forms[(i + k) % RU_ARRAY_LEN(forms)];
+            snprintf(name, sizeof name, "x%u", i);
+            in[i] = ru_build_input(&t.b, ru_arena_str(&t.arena, name),
+                                   ru_type_make(whole ? RU_I16 : RU_F32, s->rank, s->dims));
+        }
+        ru_value_id y;
+        ru_build_node(&t.b, op, in, n, NULL, &y, 1);
+        ru_build_output(&t.b, y, "y");
+        snprintf(name, sizeof name, "%s of %u", ru_op_get(op)->name, n);
+        same_as_reference(&t, whole ? ANY_BITS : SMALL, whole ? ANY_BITS : SMALL, 1e-5, name);
+    }
+}
+
+RU_TESTS(exec_whole, cmocka_unit_test(whole_numbers_of_every_type),
+         cmocka_unit_test(one_operand_of_every_type), cmocka_unit_test(tests_of_one_operand),
+         cmocka_unit_test(many_operands_broadcast))
