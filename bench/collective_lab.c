@@ -8,7 +8,7 @@
 #include "bench/collective.h"
 #include "env/file.h"
 #include "env/process.h"
-#include "plan/coll.h"
+#include "plan/net/coll.h"
 
 enum {
     ROUNDS = 10,

@@ -13,7 +13,7 @@
 #include "comm/coll/coll.h"
 #include "env/clock.h"
 #include "env/link_tcp.h"
-#include "plan/coll.h"
+#include "plan/net/coll.h"
 
 enum { RANKS_MAX = 16, LINE_BYTES = 256 };
 

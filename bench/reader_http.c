@@ -1,8 +1,8 @@
 /* Rows of `rubato bench reader` about data in stores: `rubato bench reader --only http`.
  *
  * The store is bench/range_server.h with a delay of each request and 50 MB/s (400 Mbit/s) for all
- * of them; the samples have 131 kB. Ours is what the tuner (plan/read.h) chose within 20 s, against
- * one sample a request with as many requests as cores, and against the best of a grid. */
+ * of them; the samples have 131 kB. Ours is what the tuner (plan/disk/read.h) chose within 20 s,
+ * against one sample a request with as many requests as cores, and against the best of a grid. */
 #include "bench/reader_http.h"
 
 #include <stdlib.h>

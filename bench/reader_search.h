@@ -1,5 +1,5 @@
-/* The tuner (plan/read.h) on a real stream, beside fixed settings: for the rows of `rubato bench
- * reader` about stores and disks.
+/* The tuner (plan/disk/read.h) on a real stream, beside fixed settings: for the rows of `rubato
+ * bench reader` about stores and disks.
  *
  * Thread: main only. */
 #ifndef RU_BENCH_READER_SEARCH_H
@@ -7,7 +7,7 @@
 
 #include "bench/bench.h"
 #include "data/reader.h"
-#include "plan/read.h"
+#include "plan/disk/read.h"
 
 typedef struct rui_searched {
     ru_stream *stream;

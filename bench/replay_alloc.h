@@ -4,7 +4,7 @@
 #define RU_BENCH_REPLAY_ALLOC_H
 
 #include "bench/replay.h"
-#include "plan/alloc.h"
+#include "plan/fleet/alloc.h"
 
 enum { RUI_APPS = 6, RUI_APP_BATCHES_MAX = 8, RUI_APP_NODES_MAX = 16, RUI_ALLOC_JOBS = 400 };
 

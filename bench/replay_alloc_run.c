@@ -1,5 +1,5 @@
 /* One workload on one cluster: cluster/sched.h in the simulator's event queue, decisions by
- * plan/alloc.h every interval, jobs that run as fast as was measured. */
+ * plan/fleet/alloc.h every interval, jobs that run as fast as was measured. */
 #include <math.h>
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #include "bench/replay_csv.h"
 #include "bench/replay_serve.h"
 #include "env/clock.h"
-#include "plan/batch.h"
+#include "plan/serve/batch.h"
 
 typedef struct hours {
     rui_csv rows; /* batch_map2_hourly.csv */

@@ -394,7 +394,7 @@ static ru_status reference(ru_replay *r, const char *dir, ru_err *err)
     return ru_replay_add(r, &row, err);
 }
 
-/* As plan/bid_policy.c counts: a state with few starts takes the counts of all. */
+/* As plan/fleet/bid_policy.c counts: a state with few starts takes the counts of all. */
 static ru_status week_before(ru_replay *r, setup *s, uint32_t market, uint32_t day, ru_err *err)
 {
     int64_t end = train_until_s + 86400 * (int64_t)day, from = end - 7 * 86400;

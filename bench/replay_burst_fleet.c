@@ -12,7 +12,7 @@
 #include "bench/replay_csv.h"
 #include "bench/replay_loop.h"
 #include "cost/quantile.h"
-#include "plan/burst_fleet.h"
+#include "plan/fleet/burst_fleet.h"
 #include "solve/solver.h"
 
 #define SLO_S  0.5

@@ -6,7 +6,7 @@
 #include "bench/replay_loop.h"
 #include "cost/lsq.h"
 #include "cost/quantile.h"
-#include "plan/burst.h"
+#include "plan/fleet/burst.h"
 
 #define THINK_S 0.2
 #define MEAN_S  0.015 /* of a request at full speed of the first resource */

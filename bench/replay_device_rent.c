@@ -11,7 +11,7 @@
 #include "bench/replay_csv.h"
 #include "bench/replay_device.h"
 #include "cost/timing.h"
-#include "plan/device.h"
+#include "plan/cut/device.h"
 #include "solve/solver.h"
 
 enum { DEVICES = 4, TYPES = 25, HELD = 4, METHODS = 5, NETS_MAX = 32, QUESTIONS = 200 };

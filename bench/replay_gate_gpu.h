@@ -11,7 +11,7 @@
 #define RU_BENCH_REPLAY_GATE_GPU_H
 
 #include "base/rng.h"
-#include "plan/gate.h"
+#include "plan/serve/gate.h"
 #include "sim/sim.h"
 
 typedef enum rui_gate_law { RUI_LAW_CLASSES, RUI_LAW_EXCESS, RUI_LAW_PRESSURE } rui_gate_law;

@@ -4,7 +4,7 @@
 #define RU_BENCH_REPLAY_INPUT_H
 
 #include "bench/replay.h"
-#include "plan/policy.h"
+#include "plan/row/policy.h"
 
 typedef struct rui_replay_input {
     const char *name; /* view */

@@ -6,7 +6,7 @@
 
 #include "base/rng.h"
 #include "bench/replay.h"
-#include "plan/moves.h"
+#include "plan/crew/moves.h"
 #include "solve/solver.h"
 
 enum { JOBS = 1000, LP_EVERY = 20 };

@@ -9,7 +9,7 @@
 #include "bench/replay_input.h"
 #include "env/clock.h"
 #include "env/file.h"
-#include "plan/order.h"
+#include "plan/net/order.h"
 #include "store/layers.h"
 
 static const char *const profiles[] = {

@@ -6,8 +6,8 @@
 #include "bench/replay.h"
 #include "env/clock.h"
 #include "env/file.h"
-#include "plan/pipe.h"
-#include "plan/policy.h"
+#include "plan/cut/pipe.h"
+#include "plan/row/policy.h"
 #include "store/layers.h"
 #include "store/natural.h"
 

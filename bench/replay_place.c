@@ -11,8 +11,8 @@
 #include "bench/replay_input.h"
 #include "env/clock.h"
 #include "env/file.h"
-#include "plan/place.h"
-#include "plan/place_policy.h"
+#include "plan/cut/place.h"
+#include "plan/cut/place_policy.h"
 #include "solve/solver.h"
 #include "store/layers.h"
 

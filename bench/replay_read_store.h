@@ -9,7 +9,7 @@
 #ifndef RU_BENCH_REPLAY_READ_STORE_H
 #define RU_BENCH_REPLAY_READ_STORE_H
 
-#include "plan/read_meter.h"
+#include "plan/disk/read_meter.h"
 #include "sim/sim.h"
 
 enum { RUI_READERS_MAX = 16 };

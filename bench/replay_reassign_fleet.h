@@ -4,7 +4,7 @@
 #define RU_BENCH_REPLAY_REASSIGN_FLEET_H
 
 #include "base/arena.h"
-#include "plan/reassign.h"
+#include "plan/crew/reassign.h"
 
 /* How speeds change, from the reference's generators. */
 typedef enum rui_fleet_pattern {

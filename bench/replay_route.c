@@ -10,7 +10,7 @@
 #include "bench/replay_serve.h"
 #include "cost/quantile.h"
 #include "env/clock.h"
-#include "plan/route.h"
+#include "plan/serve/route.h"
 
 enum { CLASSES = 32, BATCH = 25, MEMORIES_MAX = 32 };
 

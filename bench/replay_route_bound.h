@@ -2,7 +2,7 @@
 #ifndef RU_BENCH_REPLAY_ROUTE_BOUND_H
 #define RU_BENCH_REPLAY_ROUTE_BOUND_H
 
-#include "plan/route.h"
+#include "plan/serve/route.h"
 
 /* USD of a request of a buffer that takes `share` [n_classes] of all requests, over every memory,
  * batch size and timeout up to timeout_max_s; at most `most`, a cost that is reached.

@@ -15,7 +15,7 @@
 #include "base/rng.h"
 #include "bench/replay.h"
 #include "bench/replay_csv.h"
-#include "plan/save.h"
+#include "plan/crew/save.h"
 
 enum {
     SAMPLES = 2048,

@@ -7,7 +7,7 @@
 #include "bench/replay.h"
 #include "bench/replay_csv.h"
 #include "env/clock.h"
-#include "plan/scale.h"
+#include "plan/fleet/scale.h"
 #include "sim/sim.h"
 
 static const char *const methods[] = {"joint", "product", "ucb",  "penalty",

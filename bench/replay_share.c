@@ -4,7 +4,7 @@
 
 #include "base/rng.h"
 #include "bench/replay.h"
-#include "plan/share.h"
+#include "plan/crew/share.h"
 
 typedef struct totals {
     double ours, equal, bound;

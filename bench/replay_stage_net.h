@@ -12,7 +12,7 @@
 #ifndef RU_BENCH_REPLAY_STAGE_NET_H
 #define RU_BENCH_REPLAY_STAGE_NET_H
 
-#include "plan/stage.h"
+#include "plan/crew/stage.h"
 
 typedef struct rui_stage_case {
     ru_stage_in in;

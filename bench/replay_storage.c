@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "bench/replay_input.h"
 #include "env/clock.h"
-#include "plan/storage.h"
+#include "plan/disk/storage.h"
 #include "solve/solver.h"
 
 enum { METHODS = 10, QUOTAS = 5 };

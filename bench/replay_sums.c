@@ -8,7 +8,7 @@
 #include "bench/replay_input.h"
 #include "env/clock.h"
 #include "env/file.h"
-#include "plan/sums.h"
+#include "plan/net/sums.h"
 #include "store/layers.h"
 
 static const char *const profiles[] = {

@@ -4,7 +4,7 @@
  *   PRICE   evicts what bid less: the hour is refunded, the whole job stands still for `lambda`
  *   TICK    an hour that ends is paid again when it was renewed, else its instances leave;
  *           is the work done?
- *   ACQUIRE, RENEW, RELEASE   what plan/bid.h decided
+ *   ACQUIRE, RENEW, RELEASE   what plan/fleet/bid.h decided
  *
  * Work goes on between events: each allocation works from `sigma` after its request on. At the end
  * of the job what is left of paid hours is credited: the next job takes it.
@@ -15,7 +15,7 @@
 #define RU_CLUSTER_MARKET_H
 
 #include "env/clock.h"
-#include "plan/bid.h"
+#include "plan/fleet/bid.h"
 
 enum { RU_MARKETS_MAX = 32, RU_MARKET_ALLOCS_MAX = 256 };
 

@@ -3,8 +3,8 @@
  *
  *   SUBMIT             a job waits
  *   NODE               a node has so many devices; 0: it is gone, and jobs on it stop
- *   PLAN               what plan/alloc.h decided, checked: jobs whose devices change stop and start
- *   REPORT             a job runs at this rate towards this goal (end of an epoch, of the job)
+ *   PLAN               what plan/fleet/alloc.h decided, checked: jobs whose devices change stop and
+ * start REPORT             a job runs at this rate towards this goal (end of an epoch, of the job)
  *   END                a job is done, or taken back
  *   TICK               time passes: restarts end, goals are reached
  *
@@ -25,7 +25,7 @@
 #define RU_CLUSTER_SCHED_H
 
 #include "env/clock.h"
-#include "plan/alloc.h"
+#include "plan/fleet/alloc.h"
 
 #define RU_SCHED_OWNED UINT32_MAX /* market of a node that the cluster owns */
 

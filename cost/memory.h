@@ -5,7 +5,7 @@
  * last reader, plus what stays: state and constants
  *
  * Kernels add scratch memory and save what they compute in place, so a graph's figure is an
- * estimate; an executable knows its own (plan/mem.h).
+ * estimate; an executable knows its own (plan/step/mem.h).
  *
  * Thread: any, pure. Unit: bytes. */
 #ifndef RU_COST_MEMORY_H

@@ -3,9 +3,9 @@
  *
  *   PROFILE   every client gets profile_rounds tasks one after the other; who never answers within
  *             profile_wait is excluded
- *   ROUND     the clients that plan/pick.h chose train; the round ends with the answers that count
- * or at its deadline. Answers that come later are not averaged, but their time is learnt EVALUATE
- * tiers report accuracy, every `interval` rounds where the method uses it
+ *   ROUND     the clients that plan/fleet/pick.h chose train; the round ends with the answers that
+ * count or at its deadline. Answers that come later are not averaged, but their time is learnt
+ * EVALUATE tiers report accuracy, every `interval` rounds where the method uses it
  *
  *   client: IDLE --task--> BUSY --answer--> IDLE;  BUSY --deadline--> LATE --answer--> IDLE
  *           BUSY --enough others answered--> told to stop, IDLE;  any --leave--> AWAY --join-->
@@ -22,7 +22,7 @@
 #define RU_FLEET_FED_H
 
 #include "env/clock.h"
-#include "plan/pick.h"
+#include "plan/fleet/pick.h"
 
 typedef struct ru_fed_options {
     uint32_t n;            /* clients, numbers 0..n-1 */

@@ -6,7 +6,7 @@
 #include "cost/coll.h"
 #include "cost/op.h"
 #include "cost/step.h"
-#include "plan/fuse.h"
+#include "plan/net/fuse.h"
 #include "train/elastic/elastic.h"
 
 /* The list of op instances of the worker that the first step fact is of, else of the first worker:

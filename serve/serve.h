@@ -7,9 +7,9 @@
  *
  * Before an event happens, every buffer whose time is up by then leaves: a request that comes at
  * the very deadline opens the next batch, and a late timer changes nothing but the time of leaving.
- * Times are absolute. A class that several buffers take is sent by lot, as plan/route.h assumes.
- * A new table lets open buffers leave by their own deadlines; those of the table before that leave
- * at once. Counts are of requests, never of batches.
+ * Times are absolute. A class that several buffers take is sent by lot, as plan/serve/route.h
+ * assumes. A new table lets open buffers leave by their own deadlines; those of the table before
+ * that leave at once. Counts are of requests, never of batches.
  *
  * Thread: loop only. No clock; memory at init alone. */
 #ifndef RU_SERVE_SERVE_H
@@ -36,7 +36,7 @@ typedef struct ru_serve_rule {
     double memory_mb; /* of the instance that serves its batches; handed through */
 } ru_serve_rule;
 
-/* What plan/batch.h (one buffer) or plan/route.h decided. */
+/* What plan/serve/batch.h (one buffer) or plan/serve/route.h decided. */
 typedef struct ru_serve_table {
     uint32_t n, n_classes;     /* at most RU_SERVE_BUFFERS_MAX, RU_SERVE_CLASSES_MAX */
     const ru_serve_rule *rule; /* [n] */

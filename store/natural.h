@@ -10,7 +10,7 @@
 #include "base/json.h"
 
 typedef struct ru_natural {
-    const char *policy; /* name in plan/policy.def */
+    const char *policy; /* name in plan/row/policy.def */
     const char *what;   /* "price history: lines of epoch seconds and USD per hour" */
     /* Is this file of that kind? By its name or its first bytes; `text` is the whole file. */
     bool (*is)(const char *path, ru_str text);

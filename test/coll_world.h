@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 #include "comm/coll/coll.h"
-#include "plan/coll.h"
+#include "plan/net/coll.h"
 #include "test/pipe.h"
 
 enum { RANKS_MAX = 6, BUCKETS_MAX = 48, SPANS = 5, ITERS = 4, SEGMENT = 4 << 20, OTHERS = 1 };

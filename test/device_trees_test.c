@@ -6,7 +6,7 @@
 
 #include "base/rng.h"
 #include "cost/norm.h"
-#include "plan/policy.h"
+#include "plan/row/policy.h"
 #include "solve/solver.h"
 #include "test/test.h"
 

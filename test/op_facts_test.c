@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/fields.h"
-#include "plan/policy.h"
+#include "plan/row/policy.h"
 #include "test/test.h"
 #include "train/model/step.h"
 #include "train/model/zoo.h"

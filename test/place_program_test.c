@@ -2,7 +2,7 @@
  * graphs, valid bounds, plans that the checker takes. Without the library these tests are skipped.
  */
 #include "base/rng.h"
-#include "plan/place.h"
+#include "plan/cut/place.h"
 #include "solve/solver.h"
 #include "test/test.h"
 

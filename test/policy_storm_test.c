@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "plan/policy.h"
+#include "plan/row/policy.h"
 #include "test/test.h"
 
 enum { ROUNDS = 16, MEMORY_MAX = 1 << 30 };

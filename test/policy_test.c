@@ -1,7 +1,8 @@
-/* What holds for every row of plan/policy.def: its example gives a checked plan; the same input in
- * other arenas gives the same bytes; the report reads as its golden text; bad numbers are refused.
+/* What holds for every row of plan/row/policy.def: its example gives a checked plan; the same input
+ * in other arenas gives the same bytes; the report reads as its golden text; bad numbers are
+ * refused.
  */
-#include "plan/policy.h"
+#include "plan/row/policy.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,13 +11,13 @@
 
 #include "env/file.h"
 #include "env/process.h"
-#include "plan/batch.h"
-#include "plan/mem.h"
-#include "plan/moves.h"
-#include "plan/pipe.h"
-#include "plan/place.h"
-#include "plan/reassign.h"
-#include "plan/route.h"
+#include "plan/crew/moves.h"
+#include "plan/crew/reassign.h"
+#include "plan/cut/pipe.h"
+#include "plan/cut/place.h"
+#include "plan/serve/batch.h"
+#include "plan/serve/route.h"
+#include "plan/step/mem.h"
 #include "test/test.h"
 
 static const void *example_of(const ru_policy *p, ru_arena *a)

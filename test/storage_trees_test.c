@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "plan/storage.h"
+#include "plan/disk/storage.h"
 #include "solve/solver.h"
 #include "test/test.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/reassign_policy.h"
+#include "plan/crew/reassign_policy.h"
 #include "tool/cmd.h"
 #include "tool/explain_app.h"
 #include "tool/explain_errors.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "env/file.h"
-#include "plan/policy.h"
+#include "plan/row/policy.h"
 #include "solve/solver.h"
 #include "store/natural.h"
 #include "store/world_file.h"

@@ -5,7 +5,7 @@
 
 #include "base/conf.h"
 #include "base/str.h"
-#include "plan/policy.h"
+#include "plan/row/policy.h"
 #include "world/world.h"
 
 /* The keys of the job of the run in folder `path`; *job NULL: it is no run of a job with an app.

@@ -7,7 +7,7 @@
 #include "base/table.h"
 #include "cost/quantile.h"
 #include "env/file.h"
-#include "plan/policy.h"
+#include "plan/row/policy.h"
 
 enum { TRACE_BYTES = 16 << 20, FIGURES_MAX = 64 };
 

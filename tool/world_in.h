@@ -5,7 +5,7 @@
 #ifndef RU_TOOL_WORLD_IN_H
 #define RU_TOOL_WORLD_IN_H
 
-#include "plan/policy.h"
+#include "plan/row/policy.h"
 
 /* The world file at `path`, or of the run directory `path`. Errors: RU_E_MISSING, RU_E_CONFIG. */
 RU_MUST_USE ru_status rui_world_open(const char *path, ru_arena *arena, ru_world *into,

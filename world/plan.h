@@ -33,7 +33,7 @@ typedef struct ru_plan_trigger {
 } ru_plan_trigger;
 
 typedef struct ru_plan_head {
-    const char *policy; /* name in plan/policy.def */
+    const char *policy; /* name in plan/row/policy.def */
     uint32_t version;
     ru_hash128 input, id;
     int64_t valid_ns;                /* from the instant of planning; 0: until a trigger */

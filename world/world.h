@@ -28,7 +28,7 @@ typedef struct ru_world_job {
 } ru_world_job;
 
 typedef struct ru_world_plan {
-    const char *policy; /* name in plan/policy.def */
+    const char *policy; /* name in plan/row/policy.def */
     uint32_t version;
     const char *id;                    /* 32 hex digits */
     const char *job;                   /* whose plan; "" the only one's */

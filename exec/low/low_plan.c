@@ -6,11 +6,11 @@
  * With option two_phase only steps of the update phase do so; what was made before is copied at the
  * end.
  * 3. A result takes the memory of an operand that dies in its step when the kernel said so.
- * 4. What is left goes through the planner of plan/mem.h. */
+ * 4. What is left goes through the planner of plan/step/mem.h. */
 #include "env/memory.h"
 #include "exec/low/low.h"
-#include "plan/mem_policy.h"
-#include "plan/policy.h"
+#include "plan/row/policy.h"
+#include "plan/step/mem_policy.h"
 
 #include <string.h>
 

@@ -19,8 +19,8 @@
 #include "env/self.h"
 #include "exec/low/conv.h"
 #include "exec/low/low.h"
-#include "plan/kernel.h"
-#include "plan/policy.h"
+#include "plan/row/policy.h"
+#include "plan/step/kernel.h"
 
 enum { TUNE_ARGS = 5, TUNE_FILE_MAX = 4 << 20 };
 

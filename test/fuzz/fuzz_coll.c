@@ -2,7 +2,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "plan/coll.h"
+#include "plan/net/coll.h"
 
 enum { RANKS_MAX = 6, STEPS_MAX = 64, BYTES_A_STEP = 6 };
 

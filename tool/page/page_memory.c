@@ -1,7 +1,7 @@
 /* The memory plan of a run: its input stands in the run's world file, and the same planner gives
  * the same offsets again. */
 #include "env/file.h"
-#include "plan/mem_policy.h"
+#include "plan/step/mem_policy.h"
 #include "tool/page/page.h"
 #include "tool/world_in.h"
 

@@ -29,8 +29,8 @@
 
 #include "comm/coll/coll.h"
 #include "comm/member/member.h"
-#include "plan/coll.h"
-#include "plan/policy.h"
+#include "plan/net/coll.h"
+#include "plan/row/policy.h"
 
 typedef struct ru_elastic ru_elastic;
 

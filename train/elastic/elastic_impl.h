@@ -19,12 +19,12 @@
 #include "base/wire.h"
 #include "cost/queue.h"
 #include "cost/recur.h"
-#include "plan/coll.h"
-#include "plan/coll_policy.h"
-#include "plan/fuse.h"
-#include "plan/join.h"
-#include "plan/read_share.h"
-#include "plan/share_policy.h"
+#include "plan/crew/join.h"
+#include "plan/crew/share_policy.h"
+#include "plan/disk/read_share.h"
+#include "plan/net/coll.h"
+#include "plan/net/coll_policy.h"
+#include "plan/net/fuse.h"
 #include "train/elastic/elastic.h"
 
 typedef enum rui_el_phase {

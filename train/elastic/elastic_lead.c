@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/wire.h"
-#include "plan/share.h"
+#include "plan/crew/share.h"
 #include "train/elastic/elastic_impl.h"
 
 enum { SPEED_SAMPLES_MIN = 8, SHARES_EVERY = 16, GO_BYTES_MAX = 60 << 10 };

@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "plan/read_share_policy.h"
+#include "plan/disk/read_share_policy.h"
 #include "train/elastic/elastic_impl.h"
 
 #define LEAST     1e-9 /* a rate or time of 0 */

@@ -28,10 +28,10 @@
 
 #include "comm/node/node.h"
 #include "comm/ps/ps.h"
-#include "plan/moves.h"
-#include "plan/reassign.h"
-#include "plan/save.h"
-#include "plan/stage.h"
+#include "plan/crew/moves.h"
+#include "plan/crew/reassign.h"
+#include "plan/crew/save.h"
+#include "plan/crew/stage.h"
 #include "trace/recorder.h"
 #include "train/app/state.h"
 

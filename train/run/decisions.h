@@ -10,7 +10,7 @@
 #ifndef RU_TRAIN_RUN_DECISIONS_H
 #define RU_TRAIN_RUN_DECISIONS_H
 
-#include "plan/policy.h"
+#include "plan/row/policy.h"
 #include "world/world.h"
 
 enum { RU_DECISIONS_MAX = 256, RU_DECISIONS_SUMS_MAX = 4096 };

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "env/file.h"
-#include "plan/join.h"
-#include "plan/read_share_policy.h"
+#include "plan/crew/join.h"
+#include "plan/disk/read_share_policy.h"
 #include "store/world_file.h"
 #include "test/test.h"
 

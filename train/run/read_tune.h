@@ -1,7 +1,7 @@
 /* How the training data is read: the policy `read` on what the stream measures, its plans as
  * decisions of the run.
  *
- *   stream: requests that ended --> windows (plan/read_meter.h) --> plan/read: size, depth -->
+ *   stream: requests that ended --> windows (plan/disk/read_meter.h) --> plan/read: size, depth -->
  * stream
  *
  * Time counts while requests are outstanding: a stream that has read far enough ahead rests, and
@@ -13,9 +13,9 @@
 #define RU_TRAIN_RUN_READ_TUNE_H
 
 #include "data/reader.h"
-#include "plan/policy.h"
-#include "plan/read_meter.h"
-#include "plan/read_policy.h"
+#include "plan/disk/read_meter.h"
+#include "plan/disk/read_policy.h"
+#include "plan/row/policy.h"
 #include "train/run/decisions.h"
 
 enum { RUI_READ_WINDOWS = 256, RUI_READ_STEPS = 16, RUI_READ_DELIVERIES = 64 };

@@ -47,7 +47,7 @@
 
 #include "base/arena.h"
 #include "env/clock.h"
-#include "plan/reassign.h"
+#include "plan/crew/reassign.h"
 
 enum {
     RU_TASKS_EFFECTS_MAX = 4 * RU_REASSIGN_GROUP_MAX + 16,

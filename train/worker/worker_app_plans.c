@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "plan/moves_policy.h"
-#include "plan/reassign_policy.h"
-#include "plan/save_policy.h"
-#include "plan/stage_policy.h"
+#include "plan/crew/moves_policy.h"
+#include "plan/crew/reassign_policy.h"
+#include "plan/crew/save_policy.h"
+#include "plan/crew/stage_policy.h"
 #include "store/world_file.h"
 #include "train/run/op_facts.h"
 #include "train/run/step_facts.h"

@@ -1,0 +1,464 @@
+/* The row of `moves` in plan/row/policy.def: its input as a file, its report. */
+#include "plan/crew/moves_policy.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "cost/load.h"
+#include "plan/crew/moves.h"
+#include "plan/row/policy.h"
+
+enum { SHOWN_MAX = 40 };
+
+typedef ru_moves_policy_worker worker_in;
+typedef ru_moves_policy_object object_in;
+typedef ru_moves_policy_pair pair_in;
+typedef ru_moves_policy_sample sample_in;
+typedef ru_moves_policy_in moves_in;
+
+#define AT(type_, name_) .offset = offsetof(type_, name_)
+
+static const ru_conf_field worker_fields[] = {
+    {.name = "cores",
+     .type = RU_CONF_F64,
+     AT(worker_in, cores),
+     .def = "1",
+     .min = 1e-3,
+     .max = 1e6,
+     .help = "number of cores for the job, times their speed"},
+    {.name = "bytes_per_s",
+     .type = RU_CONF_F64,
+     AT(worker_in, bytes_per_s),
+     .def = "125e6",
+     .min = 1e3,
+     .max = 1e15,
+     .help = "bandwidth of its link"},
+    {.name = "memory",
+     .type = RU_CONF_SIZE,
+     AT(worker_in, memory_bytes),
+     .def = "0",
+     .min = 0,
+     .max = 1e16,
+     .help = "memory for states and inputs; 0: no limit"},
+    {.name = "leaving",
+     .type = RU_CONF_BOOL,
+     AT(worker_in, leaving),
+     .def = "false",
+     .help = "true: the worker leaves, so it must hold nothing afterwards"},
+};
+static const ru_conf_table worker_table = {.name = "worker",
+                                           .fields = worker_fields,
+                                           .n = RU_ARRAY_LEN(worker_fields),
+                                           .size_bytes = sizeof(worker_in)};
+
+#define OBJECT_FIELDS                                                                            \
+    {.name = "on",                                                                               \
+     .type = RU_CONF_I64,                                                                        \
+     AT(object_in, on),                                                                          \
+     .def = "-1",                                                                                \
+     .min = -1,                                                                                  \
+     .max = RU_MOVES_WORKERS_MAX - 1,                                                            \
+     .help = "worker that holds it; -1: none, it is loaded from storage"},                       \
+        {.name = "net",                                                                          \
+         .type = RU_CONF_SIZE,                                                                   \
+         AT(object_in, net_bytes),                                                               \
+         .def = "0",                                                                             \
+         .min = 0,                                                                               \
+         .max = 1e15,                                                                            \
+         .help = "bytes that it sends and receives in an iteration"},                            \
+    {                                                                                            \
+        .name = "state", .type = RU_CONF_SIZE, AT(object_in, state_bytes), .def = "0", .min = 0, \
+        .max = 1e15, .help = "bytes that are sent when it moves"                                 \
+    }
+
+static const ru_conf_field executor_fields[] = {
+    OBJECT_FIELDS,
+    {.name = "cpu_s",
+     .type = RU_CONF_F64,
+     AT(object_in, cpu_s),
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .help = "CPU time of an iteration on one core of speed 1; samples take precedence"},
+    {.name = "data",
+     .type = RU_CONF_SIZE,
+     AT(object_in, data_bytes),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "size of the input that a worker must read when it receives the executor"},
+    {.name = "home",
+     .type = RU_CONF_I64,
+     AT(object_in, home),
+     .def = "-1",
+     .min = -1,
+     .max = RU_MOVES_WORKERS_MAX - 1,
+     .help = "worker that already has this input; -1: none"},
+};
+static const ru_conf_table executor_table = {.name = "executor",
+                                             .fields = executor_fields,
+                                             .n = RU_ARRAY_LEN(executor_fields),
+                                             .size_bytes = sizeof(object_in)};
+static const ru_conf_field shard_fields[] = {OBJECT_FIELDS};
+static const ru_conf_table shard_table = {.name = "shard",
+                                          .fields = shard_fields,
+                                          .n = RU_ARRAY_LEN(shard_fields),
+                                          .size_bytes = sizeof(object_in)};
+
+static const ru_conf_field pair_fields[] = {
+    {.name = "executor", .type = RU_CONF_U32, AT(pair_in, executor), .help = "its number, from 0"},
+    {.name = "shard", .type = RU_CONF_U32, AT(pair_in, shard), .help = "its number, from 0"},
+    {.name = "bytes",
+     .type = RU_CONF_SIZE,
+     AT(pair_in, bytes),
+     .min = 0,
+     .max = 1e15,
+     .help = "bytes between the two in an iteration; part of the 'net' of both"},
+};
+static const ru_conf_table pair_table = {.name = "pair",
+                                         .fields = pair_fields,
+                                         .n = RU_ARRAY_LEN(pair_fields),
+                                         .size_bytes = sizeof(pair_in)};
+
+static const ru_conf_field sample_fields[] = {
+    {.name = "executor", .type = RU_CONF_U32, AT(sample_in, executor), .help = "its number"},
+    {.name = "worker",
+     .type = RU_CONF_U32,
+     AT(sample_in, worker),
+     .help = "number of the worker that ran it"},
+    {.name = "took_s",
+     .type = RU_CONF_F64,
+     AT(sample_in, took_s),
+     .min = 1e-12,
+     .max = 1e6,
+     .help = "CPU time of one iteration of the executor on this worker"},
+};
+static const ru_conf_table sample_table = {.name = "sample",
+                                           .fields = sample_fields,
+                                           .n = RU_ARRAY_LEN(sample_fields),
+                                           .size_bytes = sizeof(sample_in)};
+
+static ru_status check_places(const ru_conf_sections *objects, const char *what, uint32_t workers,
+                              ru_err *err)
+{
+    const object_in *o = objects->at;
+    for (uint32_t i = 0; i < objects->n; i++) {
+        int64_t far = o[i].on > o[i].home ? o[i].on : o[i].home;
+        if (far >= workers) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "%s %u names worker %lld, but there are %u workers (from 0)", what, i,
+                           (long long)far, workers);
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status check_in(const void *section, ru_err *err)
+{
+    const moves_in *in = section;
+    if (in->workers.n < 1 || in->workers.n > RU_MOVES_WORKERS_MAX || in->executors.n < 1 ||
+        in->executors.n > RU_MOVES_OBJECTS_MAX / 2 || in->shards.n > RU_MOVES_OBJECTS_MAX / 2) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "there are %u workers, %u executors and %u shards; expected 1 to %d, 1 to "
+                       "%d, and at most %d",
+                       in->workers.n, in->executors.n, in->shards.n, RU_MOVES_WORKERS_MAX,
+                       RU_MOVES_OBJECTS_MAX / 2, RU_MOVES_OBJECTS_MAX / 2);
+    }
+    RU_TRY(check_places(&in->executors, "executor", in->workers.n, err));
+    RU_TRY(check_places(&in->shards, "shard", in->workers.n, err));
+    const pair_in *p = in->local.at;
+    for (uint32_t i = 0; i < in->local.n; i++) {
+        if (p[i].executor >= in->executors.n || p[i].shard >= in->shards.n) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "local %u names executor %u and shard %u, but there are %u executors "
+                           "and %u shards (from 0)",
+                           i, p[i].executor, p[i].shard, in->executors.n, in->shards.n);
+        }
+    }
+    const sample_in *s = in->samples.at;
+    for (uint32_t i = 0; i < in->samples.n; i++) {
+        if (s[i].executor >= in->executors.n || s[i].worker >= in->workers.n) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "sample %u names executor %u on worker %u, but there are %u executors "
+                           "and %u workers (from 0)",
+                           i, s[i].executor, s[i].worker, in->executors.n, in->workers.n);
+        }
+    }
+    return RU_OK;
+}
+
+static const ru_conf_field fields[] = {
+    {.name = "workers",
+     .type = RU_CONF_SECTIONS,
+     AT(moves_in, workers),
+     .table = &worker_table,
+     .help = "workers that may hold executors and shards"},
+    {.name = "executors",
+     .type = RU_CONF_SECTIONS,
+     AT(moves_in, executors),
+     .table = &executor_table,
+     .help = "executors: parts of the work with their state"},
+    {.name = "shards",
+     .type = RU_CONF_SECTIONS,
+     AT(moves_in, shards),
+     .def = "[]",
+     .table = &shard_table,
+     .help = "parts of the parameters"},
+    {.name = "local",
+     .type = RU_CONF_SECTIONS,
+     AT(moves_in, local),
+     .def = "[]",
+     .table = &pair_table,
+     .help = "traffic between an executor and a shard that needs no link if one worker holds both"},
+    {.name = "samples",
+     .type = RU_CONF_SECTIONS,
+     AT(moves_in, samples),
+     .def = "[]",
+     .table = &sample_table,
+     .help = "measured tasks; costs of executors and speeds of workers are fitted to them"},
+    {.name = "iterations",
+     .type = RU_CONF_F64,
+     AT(moves_in, iterations),
+     .def = "1000",
+     .min = 0,
+     .max = 1e12,
+     .help = "number of iterations within which moves must pay off"},
+    {.name = "noise",
+     .type = RU_CONF_F64,
+     AT(moves_in, noise),
+     .def = "0.05",
+     .min = 0,
+     .max = 1,
+     .help = "relative error of a worker's measured load; what need not move stays unless moving "
+             "gains more than this part of the iterations"},
+    {.name = "barrier",
+     .type = RU_CONF_TIME,
+     AT(moves_in, barrier_ns),
+     .def = "0s",
+     .min = 0,
+     .max = 1e15,
+     .help = "part of an iteration's time that does not depend on the map"},
+    {.name = "pause",
+     .type = RU_CONF_TIME,
+     AT(moves_in, pause_ns),
+     .def = "10ms",
+     .min = 0,
+     .max = 1e12,
+     .help = "time that a worker loses for each object that it sends or receives, in addition to "
+             "the bytes"},
+    {.name = "nodes_max",
+     .type = RU_CONF_U32,
+     AT(moves_in, nodes_max),
+     .def = "200000",
+     .help = "budget of branch and bound for at most 24 objects"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     AT(moves_in, method),
+     .def = "balance",
+     .choices = "balance|keep|count|lpt|greedy|restart",
+     .help = "balance: Rubato's; keep: nothing moves; count: equal numbers of executors per core; "
+             "lpt: a new map, largest executors first; greedy: from the most to the least loaded "
+             "worker; restart: stop the job and restart it with the map of lpt"},
+};
+static const char *const method_names[] = {"balance", "keep", "count", "lpt", "greedy", "restart"};
+_Static_assert(RU_ARRAY_LEN(method_names) == RU_MOVES_METHODS, "every method has a name");
+
+static const ru_conf_table table = {.name = "moves",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(moves_in),
+                                    .check = check_in,
+                                    .help = "executors and shards of one job on its workers"};
+
+static void objects_of(const ru_conf_sections *from, const double *cost, ru_moves_object *to)
+{
+    const object_in *o = from->at;
+    for (uint32_t i = 0; i < from->n; i++) {
+        to[i] = (ru_moves_object){
+            .on = o[i].on < 0 ? RU_MOVES_NONE : (uint32_t)o[i].on,
+            .home = o[i].home < 0 ? RU_MOVES_NONE : (uint32_t)o[i].home,
+            .cpu_ns = (int64_t)(fmin(cost != NULL ? cost[i] : o[i].cpu_s, 1e6) * 1e9 + 0.5),
+            .net_bytes = o[i].net_bytes,
+            .state_bytes = o[i].state_bytes,
+            .data_bytes = o[i].data_bytes};
+    }
+}
+
+/* The planner's input; costs and speeds from the samples when there are any. */
+static ru_status inner(const moves_in *in, ru_moves_method method, ru_arena *a, ru_moves_in *out,
+                       ru_err *err)
+{
+    ru_moves_worker *w = RU_NEW(a, ru_moves_worker, in->workers.n);
+    ru_moves_object *o =
+        RU_NEW(a, ru_moves_object, (int64_t)in->executors.n + (int64_t)in->shards.n);
+    ru_moves_pair *p = RU_NEW(a, ru_moves_pair, (int64_t)in->local.n + 1);
+    double *cost = RU_NEW(a, double, in->executors.n), *speed = RU_NEW(a, double, in->workers.n);
+    ru_load_sample *s = RU_NEW(a, ru_load_sample, (int64_t)in->samples.n + 1);
+    if (w == NULL || o == NULL || p == NULL || cost == NULL || speed == NULL || s == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u executors", in->executors.n);
+    }
+    const sample_in *from = in->samples.at;
+    for (uint32_t i = 0; i < in->samples.n; i++) {
+        s[i] = (ru_load_sample){from[i].executor, from[i].worker, from[i].took_s};
+    }
+    bool fitted = in->samples.n > 0;
+    if (fitted) {
+        RU_TRY(ru_load_fit(s, in->samples.n, in->executors.n, in->workers.n, a, cost, speed, err));
+    }
+    const worker_in *worker = in->workers.at;
+    for (uint32_t i = 0; i < in->workers.n; i++) {
+        double v = fitted ? speed[i] : 1;
+        w[i] = (ru_moves_worker){fmax(worker[i].cores * v, 1e-6), worker[i].bytes_per_s,
+                                 worker[i].memory_bytes, worker[i].leaving};
+    }
+    objects_of(&in->executors, fitted ? cost : NULL, o);
+    objects_of(&in->shards, NULL, o + in->executors.n);
+    const pair_in *pair = in->local.at;
+    for (uint32_t i = 0; i < in->local.n; i++) {
+        p[i] = (ru_moves_pair){pair[i].executor, in->executors.n + pair[i].shard, pair[i].bytes};
+    }
+    *out = (ru_moves_in){.worker = w,
+                         .object = o,
+                         .pair = p,
+                         .n_workers = in->workers.n,
+                         .n_executors = in->executors.n,
+                         .n_shards = in->shards.n,
+                         .n_pairs = in->local.n,
+                         .iterations = in->iterations,
+                         .noise = in->noise,
+                         .barrier_ns = in->barrier_ns,
+                         .pause_ns = in->pause_ns,
+                         .method = method,
+                         .nodes_max = in->nodes_max};
+    return RU_OK;
+}
+
+static ru_status plan_moves(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    const moves_in *s = in;
+    ru_moves_in q;
+    RU_TRY(inner(s, (ru_moves_method)s->method, tools->scratch, &q, err));
+    return ru_plan_moves(&q, tools->out, tools->scratch, plan, err);
+}
+
+static ru_status check_moves(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    const moves_in *s = in;
+    ru_moves_in q;
+    RU_TRY(inner(s, (ru_moves_method)s->method, scratch, &q, err));
+    return ru_plan_moves_check(&q, plan, scratch, err);
+}
+
+static void show_moves(const ru_moves_in *q, const ru_moves_plan *p, ru_report *r)
+{
+    ru_table *t = ru_report_table(r, "moves");
+    ru_table_col(t, "object", RU_TABLE_LEFT);
+    ru_table_col(t, "from", RU_TABLE_RIGHT);
+    ru_table_col(t, "to", RU_TABLE_RIGHT);
+    ru_table_col(t, "bytes", RU_TABLE_RIGHT);
+    for (uint32_t k = 0; k < p->n_moves && k < SHOWN_MAX; k++) {
+        uint32_t j = p->move[k];
+        const ru_moves_object *o = &q->object[j];
+        bool shard = j >= q->n_executors;
+        ru_table_textf(t, "%s %u", shard ? "shard" : "executor", shard ? j - q->n_executors : j);
+        if (o->on == RU_MOVES_NONE) {
+            ru_table_str(t, "storage");
+        } else {
+            ru_table_i64(t, o->on);
+        }
+        ru_table_i64(t, p->to[j]);
+        ru_table_bytes(t, o->state_bytes + (p->to[j] == o->home ? 0 : o->data_bytes));
+    }
+    if (p->n_moves > SHOWN_MAX) {
+        ru_report_assume(r, "%u more moves are not shown", p->n_moves - SHOWN_MAX);
+    }
+}
+
+static ru_status show_candidates(const moves_in *s, const ru_moves_plan *p,
+                                 const ru_policy_tools *tools, ru_report *r, ru_err *err)
+{
+    ru_report_candidate(r, method_names[s->method], p->cost_ns * 1e-9, true, "%s",
+                        p->optimal ? "no map costs less" : "chosen");
+    for (uint32_t m = 0; m < RU_MOVES_METHODS; m++) {
+        ru_moves_in q;
+        ru_moves_plan other;
+        if (m == s->method) {
+            continue;
+        }
+        ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
+        RU_TRY(inner(s, (ru_moves_method)m, tools->scratch, &q, err));
+        ru_err why;
+        ru_status st = ru_plan_moves(&q, tools->scratch, tools->scratch, &other, &why);
+        if (st == RU_E_INFEASIBLE) {
+            ru_report_candidate(r, method_names[m], 0, false, "%s", why.text);
+        } else if (st != RU_OK) {
+            return ru_err_set(err, st, "%s", why.text);
+        } else {
+            ru_report_candidate(r, method_names[m], other.cost_ns * 1e-9, true,
+                                "an iteration takes %.4g s, %u moves take %.4g s",
+                                (double)other.iteration_ns * 1e-9, other.n_moves,
+                                (double)other.moving_ns * 1e-9);
+        }
+        ru_arena_rewind(tools->scratch, mark);
+    }
+    return RU_OK;
+}
+
+static ru_status report_moves(const void *in, const void *plan, const ru_policy_tools *tools,
+                              ru_report *r, ru_err *err)
+{
+    const moves_in *s = in;
+    const ru_moves_plan *p = plan;
+    ru_moves_in q;
+    RU_TRY(inner(s, (ru_moves_method)s->method, tools->scratch, &q, err));
+    ru_report_answer(r, "move %u of %u executors and shards", p->n_moves, p->n);
+    ru_report_figure(r, "horizon_s", p->cost_ns * 1e-9);
+    ru_report_figure(r, "iteration_s", (double)p->iteration_ns * 1e-9);
+    ru_report_figure(r, "iteration_bound_s", (double)p->bound_ns * 1e-9);
+    ru_report_figure(r, "moving_s", (double)p->moving_ns * 1e-9);
+    ru_report_figure(r, "moved_bytes", (double)p->moved_bytes);
+    show_moves(&q, p, r);
+    RU_TRY(show_candidates(s, p, tools, r, err));
+    ru_report_assume(
+        r, "executors cost as much as measured; the work of a worker is spread over its cores");
+    ru_report_assume(r, "the job pauses while objects move");
+    if (s->noise > 0) {
+        ru_report_assume(r, "what gains less than %.3g %% of an iteration is measurement noise",
+                         100 * s->noise);
+    }
+    ru_report_trigger(r, "iteration_s", 0.1);
+    return RU_OK;
+}
+
+const ru_policy ru_policy_moves = {
+    .name = "moves",
+    .version = 2,
+    .decides = "which worker holds which executor and which shard of the parameters",
+    .source = "litz-2018",
+    .in = &table,
+    .plan_bytes = sizeof(ru_moves_plan),
+    .plan = plan_moves,
+    .check = check_moves,
+    .report = report_moves,
+    .example = "# Worker 2 has joined; executors 0 to 7 and four shards lie on workers 0 and 1.\n"
+               "workers:\n"
+               "  - {cores: 4, bytes_per_s: 125e6}\n"
+               "  - {cores: 4, bytes_per_s: 125e6}\n"
+               "  - {cores: 4, bytes_per_s: 125e6}\n"
+               "executors:\n"
+               "  - {on: 0, cpu_s: 1.9, state: 40MB, data: 200MB}\n"
+               "  - {on: 0, cpu_s: 1.1, state: 40MB, data: 200MB, home: 2}\n"
+               "  - {on: 0, cpu_s: 0.7, state: 40MB, data: 200MB}\n"
+               "  - {on: 0, cpu_s: 0.9, state: 40MB, data: 200MB, home: 2}\n"
+               "  - {on: 1, cpu_s: 1.4, state: 40MB, data: 200MB, home: 2}\n"
+               "  - {on: 1, cpu_s: 0.8, state: 40MB, data: 200MB}\n"
+               "  - {on: 1, cpu_s: 1.2, state: 40MB, data: 200MB}\n"
+               "  - {on: 1, cpu_s: 1.0, state: 40MB, data: 200MB, home: 2}\n"
+               "shards:\n"
+               "  - {on: 0, net: 12MB, state: 6MB}\n"
+               "  - {on: 0, net: 12MB, state: 6MB}\n"
+               "  - {on: 1, net: 12MB, state: 6MB}\n"
+               "  - {on: 1, net: 12MB, state: 6MB}\n"
+               "iterations: 500\n"
+               "barrier: 5ms\n",
+};

@@ -1,0 +1,363 @@
+/* The row of `reassign` in plan/row/policy.def: its input as a file, its report. */
+#include "plan/crew/reassign_policy.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "plan/crew/reassign.h"
+#include "plan/row/policy.h"
+
+enum { SHOWN_MAX = 40 };
+
+#define AT(type_, name_) .offset = offsetof(type_, name_)
+
+static const ru_conf_field clock_fields[] = {
+    {.name = "took_s",
+     .type = RU_CONF_F64_LIST,
+     AT(ru_reassign_policy_clock, took_s),
+     .min = 1e-9,
+     .max = 1e6,
+     .help = "time that each worker needed for its own items, without waiting [s]"},
+};
+static const ru_conf_table clock_table = {.name = "clock",
+                                          .fields = clock_fields,
+                                          .n = RU_ARRAY_LEN(clock_fields),
+                                          .size_bytes = sizeof(ru_reassign_policy_clock)};
+
+static ru_status check_in(const void *section, ru_err *err)
+{
+    const ru_reassign_policy_in *in = section;
+    const ru_reassign_policy_clock *c = in->history.at;
+    uint32_t n = in->history.n > 0 ? c[0].took_s.n : 0;
+    if (n < 1 || n > RU_REASSIGN_WORKERS_MAX || in->history.n > 1000000) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "'history' has %u clocks of %u workers; expected 1 to 1000000 clocks and 1 "
+                       "to %d workers",
+                       in->history.n, n, RU_REASSIGN_WORKERS_MAX);
+    }
+    for (uint32_t i = 0; i < in->history.n; i++) {
+        if (c[i].took_s.n != n) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "clock %u of 'history' has %u workers, but the first clock has %u", i,
+                           c[i].took_s.n, n);
+        }
+    }
+    if (in->machines.n != 0 && in->machines.n != n) {
+        return RU_FAIL(err, RU_E_ARG, "'machines' names %u workers, but 'history' has %u",
+                       in->machines.n, n);
+    }
+    if (in->backup >= n && in->backup > 0) {
+        return RU_FAIL(err, RU_E_ARG, "'backup' leaves out all %u workers", n);
+    }
+    return RU_OK;
+}
+
+static const ru_conf_field fields[] = {
+    {.name = "history",
+     .type = RU_CONF_SECTIONS,
+     AT(ru_reassign_policy_in, history),
+     .table = &clock_table,
+     .help = "measured clocks, the oldest first"},
+    {.name = "machines",
+     .type = RU_CONF_I64_LIST,
+     AT(ru_reassign_policy_in, machines),
+     .def = "[]",
+     .min = 0,
+     .max = 4294967294.0,
+     .help = "machine of each worker; helpers must be on other machines; empty: each worker has a "
+             "machine of its own"},
+    {.name = "items",
+     .type = RU_CONF_U32,
+     AT(ru_reassign_policy_in, items),
+     .def = "1000",
+     .min = 1,
+     .max = RU_REASSIGN_ITEMS_MAX,
+     .help = "number of items of a worker in a clock"},
+    {.name = "group_max",
+     .type = RU_CONF_U32,
+     AT(ru_reassign_policy_in, group_max),
+     .def = "0",
+     .min = 0,
+     .max = RU_REASSIGN_GROUP_MAX,
+     .help =
+         "largest number of helpers of a worker, limited by memory; 0: the default of the method"},
+    {.name = "tail",
+     .type = RU_CONF_F64,
+     AT(ru_reassign_policy_in, tail),
+     .def = "0.75",
+     .min = 0,
+     .max = 1,
+     .help = "fraction of a worker's items, at the end of its list, that its helpers hold"},
+    {.name = "slack_max",
+     .type = RU_CONF_U32,
+     AT(ru_reassign_policy_in, slack_max),
+     .def = "1",
+     .min = 0,
+     .max = 1000,
+     .help = "number of clocks that a worker may be ahead of the slowest"},
+    {.name = "backup",
+     .type = RU_CONF_U32,
+     AT(ru_reassign_policy_in, backup),
+     .def = "0",
+     .help = "method backup: number of workers for which a clock does not wait; 0: the best number "
+             "for the history"},
+    {.name = "rtt",
+     .type = RU_CONF_TIME,
+     AT(ru_reassign_policy_in, rtt_ns),
+     .def = "1ms",
+     .min = 0,
+     .max = 1e15,
+     .help = "measured round-trip time of a message"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     AT(ru_reassign_policy_in, method),
+     .def = "sticky",
+     .choices = "sticky|flexrr|slices|steal|bsp|ssp1|ssp3|static|backup",
+     .help = "sticky: Rubato's; flexrr: the settings of the paper; slices: slices with a barrier; "
+             "steal: workers that have finished request items; bsp: barrier only; ssp1, ssp3: "
+             "bounded staleness 1 and 3; static: fixed assignment from the history; backup: a "
+             "clock ends without the slowest workers"},
+};
+static const char *const method_names[] = {"sticky", "flexrr", "slices", "steal", "bsp",
+                                           "ssp1",   "ssp3",   "static", "backup"};
+_Static_assert(RU_ARRAY_LEN(method_names) == RU_REASSIGN_METHODS, "every method has a name");
+
+static const ru_conf_table table = {.name = "reassign",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(ru_reassign_policy_in),
+                                    .check = check_in,
+                                    .help = "workers of a clocked job and how fast they were"};
+
+static ru_status inner(const ru_reassign_policy_in *in, ru_reassign_method method, ru_arena *a,
+                       ru_reassign_in *out, ru_err *err)
+{
+    const ru_reassign_policy_clock *c = in->history.at;
+    uint32_t n = c[0].took_s.n, *machine = RU_NEW(a, uint32_t, n);
+    double *took = RU_NEW(a, double, (int64_t)in->history.n *n);
+    if (took == NULL || machine == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u workers", n);
+    }
+    for (uint32_t i = 0; i < in->history.n; i++) {
+        memcpy(took + (uint64_t)i * n, c[i].took_s.at, n * sizeof *took);
+    }
+    for (uint32_t w = 0; w < in->machines.n; w++) {
+        machine[w] = (uint32_t)in->machines.at[w];
+    }
+    *out = (ru_reassign_in){.n = n,
+                            .clocks = in->history.n,
+                            .items = in->items,
+                            .took = took,
+                            .machine = in->machines.n > 0 ? machine : NULL,
+                            .group_max = in->group_max,
+                            .tail = in->tail,
+                            .slack_max = in->slack_max,
+                            .backup = in->backup,
+                            .rtt_ns = in->rtt_ns,
+                            .method = method};
+    return RU_OK;
+}
+
+static ru_status plan_reassign(const void *in, const ru_policy_tools *tools, void *plan,
+                               ru_err *err)
+{
+    const ru_reassign_policy_in *s = in;
+    ru_reassign_in q;
+    RU_TRY(inner(s, (ru_reassign_method)s->method, tools->scratch, &q, err));
+    return ru_plan_reassign(&q, tools->out, tools->scratch, plan, err);
+}
+
+static ru_status check_reassign(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    const ru_reassign_policy_in *s = in;
+    ru_reassign_in q;
+    RU_TRY(inner(s, (ru_reassign_method)s->method, scratch, &q, err));
+    return ru_plan_reassign_check(&q, plan, scratch, err);
+}
+
+static void show_grants(const ru_reassign_plan *p, ru_report *r)
+{
+    ru_table *t = ru_report_table(r, "boundaries");
+    ru_table_col(t, "worker", RU_TABLE_RIGHT);
+    ru_table_col(t, "next_s", RU_TABLE_RIGHT);
+    ru_table_col(t, "gives_to", RU_TABLE_LEFT);
+    uint32_t shown = 0, all = 0;
+    for (uint32_t w = 0; w < p->n; w++) {
+        ru_arena_mark mark = ru_arena_mark_get(r->arena);
+        ru_text text = ru_text_arena(r->arena);
+        for (uint32_t k = 0; k < p->rules.group; k++) {
+            uint64_t e = (uint64_t)w * p->rules.group + k;
+            if (p->grant[e] > 0) {
+                ru_text_putf(&text, "%s%u items to %u", text.n > 0 ? ", " : "", p->grant[e],
+                             p->helper[e]);
+            }
+        }
+        bool gives = text.n > 0;
+        all += gives ? 1 : 0;
+        if (gives && shown < SHOWN_MAX) {
+            shown++;
+            ru_table_i64(t, w);
+            ru_table_f64(t, p->next_s[w], 4);
+            ru_table_str(t, text.p);
+        } else {
+            ru_arena_rewind(r->arena, mark);
+        }
+    }
+    if (all > shown) {
+        ru_report_assume(r, "%u more workers that hand over items are not shown", all - shown);
+    }
+}
+
+static void show_rules(const ru_reassign_rules *q, ru_report *r)
+{
+    if (q->push && q->trigger_ppm < 1000000) {
+        ru_report_answer(r,
+                         "workers that are %g %% of a clock behind one of their %u helpers hand it "
+                         "slices of %g to %g %%",
+                         (double)q->trigger_ppm * 1e-4, q->group, (double)q->first_ppm * 1e-4,
+                         (double)q->next_ppm * 1e-4);
+        if (q->behind_ppm > 0) {
+            ru_report_answer(r,
+                             "a worker that is not %g %% behind the mean of its helpers hands "
+                             "nothing to those that work",
+                             (double)q->behind_ppm * 1e-4);
+        }
+    } else if (q->pull) {
+        ru_report_answer(r, "a worker that has finished asks one of those it may help for half of "
+                            "what is left");
+    } else {
+        ru_report_answer(r, "no items move between workers during a clock");
+    }
+    if (q->slack > 0) {
+        ru_report_answer(r, "a worker may be %u clock%s ahead of the slowest", q->slack,
+                         q->slack > 1 ? "s" : "");
+    } else if (q->backup > 0) {
+        ru_report_answer(r, "a clock ends without its last %u workers", q->backup);
+    } else {
+        ru_report_answer(r, "all workers finish a clock before the next one begins");
+    }
+}
+
+static ru_status show_candidates(const ru_reassign_policy_in *s, const ru_reassign_plan *p,
+                                 const ru_policy_tools *tools, ru_report *r, ru_err *err)
+{
+    ru_report_candidate(r, method_names[s->method], (double)p->history_ns * 1e-9, true, "chosen");
+    for (uint32_t m = 0; m < RU_REASSIGN_METHODS; m++) {
+        ru_reassign_in q;
+        ru_reassign_plan other;
+        if (m == s->method) {
+            continue;
+        }
+        ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
+        RU_TRY(inner(s, (ru_reassign_method)m, tools->scratch, &q, err));
+        RU_TRY(ru_plan_reassign(&q, tools->scratch, tools->scratch, &other, err));
+        double took = (double)other.history_ns, ideal = (double)other.ideal_ns;
+        ru_reassign_rules rules = other.rules;
+        ru_arena_rewind(tools->scratch, mark); /* first: the report may be in this arena */
+        const char *why = rules.slack > s->slack_max ? ": staler than 'slack_max'"
+                          : rules.backup > 0         ? ": work of every clock is lost"
+                          : rules.slack > p->rules.slack && took < (double)p->history_ns
+                              ? ": staler for less than 1 %"
+                              : NULL;
+        ru_report_candidate(r, method_names[m], took * 1e-9, why == NULL, "%.3g times the ideal%s",
+                            took / ideal, why != NULL ? why : "");
+    }
+    ru_report_candidate(r, "ideal", (double)p->ideal_ns * 1e-9, false,
+                        "bound: all work can move freely at any time");
+    return RU_OK;
+}
+
+static ru_status report_reassign(const void *in, const void *plan, const ru_policy_tools *tools,
+                                 ru_report *r, ru_err *err)
+{
+    const ru_reassign_policy_in *s = in;
+    const ru_reassign_plan *p = plan;
+    show_rules(&p->rules, r);
+    ru_report_figure(r, "history_s", (double)p->history_ns * 1e-9);
+    ru_report_figure(r, "ideal_s", (double)p->ideal_ns * 1e-9);
+    ru_report_figure(r, "next_clock_s", (double)p->clock_ns * 1e-9);
+    ru_report_figure(r, "next_clock_bound_s", (double)p->bound_ns * 1e-9);
+    ru_report_figure(r, "differences_that_stay", p->stays);
+    show_grants(p, r);
+    RU_TRY(show_candidates(s, p, tools, r, err));
+    ru_report_assume(
+        r, "differences between workers persist from clock to clock as much as in the history");
+    ru_report_assume(r, "servers and links are fast enough; only workers can be slow");
+    ru_report_trigger(r, "next_clock_s", 0.1);
+    return RU_OK;
+}
+
+/* The record of the first job with the smallest rank from `rank` on, which then is behind it; NULL:
+ * there is none. Workers of a job with an app count from 1, one that left has no record, and those
+ * that joined by hand stand in any order. */
+static const ru_step_fact *next_worker(const ru_world *w, uint32_t *rank)
+{
+    const ru_step_fact *next = NULL;
+    for (uint32_t i = 0; i < w->facts.steps.n; i++) {
+        const ru_step_fact *s = &w->facts.steps.at[i];
+        if (s->rank >= *rank && strcmp(s->job, w->facts.steps.at[0].job) == 0 && s->samples > 0 &&
+            s->compute_ns > 0 && (next == NULL || s->rank < next->rank)) {
+            next = s;
+        }
+    }
+    *rank = next != NULL ? next->rank + 1 : *rank;
+    return next;
+}
+
+/* Seconds that every worker of the first job needs for the mean number of samples. A mean over many
+ * steps has few accidents left: it stands for two equal clocks. */
+static ru_status derive_reassign(const ru_world *w, ru_arena *scratch, ru_json *j, ru_err *err)
+{
+    (void)scratch;
+    const ru_step_fact *s;
+    uint32_t n = 0, rank = 0;
+    int64_t samples = 0, least = INT64_MAX;
+    while ((s = next_worker(w, &rank)) != NULL) {
+        n++;
+        samples += s->samples;
+        least = s->took.count < least ? s->took.count : least;
+    }
+    if (n == 0) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "facts.steps must hold a record with 'samples' and 'compute_ns' for each "
+                       "worker of a job");
+    }
+    int64_t items = samples / n > 0 ? samples / n : 1;
+    ru_json_i64(j, "items", items < RU_REASSIGN_ITEMS_MAX ? items : RU_REASSIGN_ITEMS_MAX);
+    ru_json_open(j, "history", '[');
+    for (uint32_t clock = 0; clock < (least > 1 ? 2u : 1u); clock++) {
+        ru_json_open(j, NULL, '{');
+        ru_json_open(j, "took_s", '[');
+        rank = 0;
+        while ((s = next_worker(w, &rank)) != NULL) {
+            ru_json_f64(j, NULL, s->compute_ns * 1e-9 * (double)items / (double)s->samples);
+        }
+        ru_json_close(j);
+        ru_json_close(j);
+    }
+    ru_json_close(j);
+    return RU_OK;
+}
+
+const ru_policy ru_policy_reassign = {
+    .name = "reassign",
+    .version = 3,
+    .decides = "who helps whom when workers fall behind, how much, and how stale parameters may be",
+    .source = "flexrr-2016",
+    .in = &table,
+    .plan_bytes = sizeof(ru_reassign_plan),
+    .plan = plan_reassign,
+    .check = check_reassign,
+    .report = report_reassign,
+    .derive = derive_reassign,
+    .example =
+        "# Eight workers, two to a machine. Worker 5 is slow for good, others now and then.\n"
+        "machines: [0, 0, 1, 1, 2, 2, 3, 3]\n"
+        "items: 2000\n"
+        "rtt: 2ms\n"
+        "history:\n"
+        "  - took_s: [1.02, 0.98, 1.31, 1.00, 0.99, 1.95, 1.01, 1.00]\n"
+        "  - took_s: [1.00, 1.44, 1.02, 0.99, 1.00, 2.02, 1.03, 0.98]\n"
+        "  - took_s: [0.99, 1.01, 1.00, 1.02, 1.27, 1.98, 1.00, 1.01]\n"
+        "  - took_s: [1.01, 1.00, 0.98, 1.01, 1.00, 2.01, 1.52, 1.00]\n",
+};

@@ -1,0 +1,336 @@
+/* The rows of `save` and `recover` in plan/row/policy.def: their inputs as files, their reports. */
+#include "plan/crew/save_policy.h"
+
+#include <math.h>
+
+#include "cost/perturb.h"
+#include "plan/crew/save.h"
+#include "plan/row/policy.h"
+
+#define AT(type_, name_) .offset = offsetof(type_, name_)
+
+typedef ru_save_policy_run run_in;
+
+static const ru_conf_field run_fields[] = {
+    {.name = "rate",
+     .type = RU_CONF_F64,
+     AT(run_in, rate),
+     .def = "0.99",
+     .min = 1e-9,
+     .max = 0.999999999,
+     .help = "factor by which an iteration shortens the distance to the limit"},
+    {.name = "begin",
+     .type = RU_CONF_F64,
+     AT(run_in, begin),
+     .def = "1",
+     .min = 1e-300,
+     .max = 1e300,
+     .help = "distance of the values at the start from the limit"},
+    {.name = "iteration",
+     .type = RU_CONF_F64,
+     AT(run_in, iteration),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "iterations done so far"},
+};
+static const ru_conf_table run_table = {.name = "run",
+                                        .fields = run_fields,
+                                        .n = RU_ARRAY_LEN(run_fields),
+                                        .size_bytes = sizeof(run_in),
+                                        .help = "how the run converges, for the bound"};
+
+static double bound_of(const run_in *r, double norm)
+{
+    return ru_perturb_iterations(r->rate, r->begin, r->iteration, norm);
+}
+
+/* -- save -----------------------------------------------------------------------------------------
+ */
+
+typedef ru_save_policy_in save_in;
+
+static ru_status check_save_in(const void *section, ru_err *err)
+{
+    const save_in *in = section;
+    if (in->distance.n < 1) {
+        return RU_FAIL(err, RU_E_ARG, "'distance' names no block");
+    }
+    return RU_OK;
+}
+
+static const ru_conf_field save_fields[] = {
+    {.name = "distance",
+     .type = RU_CONF_F64_LIST,
+     AT(save_in, distance),
+     .min = 0,
+     .max = 1e150,
+     .help = "distance between each block and its saved copy"},
+    {.name = "fraction",
+     .type = RU_CONF_F64,
+     AT(save_in, fraction),
+     .def = "0.125",
+     .min = 0,
+     .max = 1,
+     .open = true,
+     .help = "fraction of the blocks to save, rounded up"},
+    {.name = "lost",
+     .type = RU_CONF_F64,
+     AT(save_in, lost),
+     .def = "0.5",
+     .min = 0,
+     .max = 1,
+     .help = "fraction of the blocks that a failure loses at random; used for the bound"},
+    {.name = "cursor",
+     .type = RU_CONF_U32,
+     AT(save_in, cursor),
+     .def = "0",
+     .help = "method round_robin: index of the first block"},
+    {.name = "seed",
+     .type = RU_CONF_I64,
+     AT(save_in, seed),
+     .def = "0",
+     .help = "method random: seed of this save"},
+    {.name = "run", .type = RU_CONF_SECTION, AT(save_in, run), .table = &run_table, .help = "run"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     AT(save_in, method),
+     .def = "priority",
+     .choices = "priority|round_robin|random|full|none",
+     .help = "priority: the blocks with the largest distance; round_robin: in a cycle; random: at "
+             "random; full: all; none: none"},
+};
+static const ru_conf_table save_table = {.name = "save",
+                                         .fields = save_fields,
+                                         .n = RU_ARRAY_LEN(save_fields),
+                                         .size_bytes = sizeof(save_in),
+                                         .check = check_save_in,
+                                         .help = "one save of a running checkpoint"};
+
+static ru_save_in save_of(const save_in *in, ru_save_method method)
+{
+    return (ru_save_in){.distance = in->distance.at,
+                        .n = in->distance.n,
+                        .fraction = in->fraction,
+                        .cursor = in->cursor % in->distance.n,
+                        .seed = (uint64_t)in->seed,
+                        .method = method};
+}
+
+static ru_status plan_save(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    const save_in *s = in;
+    const ru_save_in q = save_of(s, (ru_save_method)s->method);
+    return ru_plan_save(&q, tools->out, plan, err);
+}
+
+static ru_status check_save(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    const save_in *s = in;
+    const ru_save_in q = save_of(s, (ru_save_method)s->method);
+    return ru_plan_save_check(&q, plan, scratch, err);
+}
+
+/* Extra iterations when that fraction of blocks, placed at random, is lost now. */
+static double lost_iterations(const save_in *in, const ru_save_plan *p)
+{
+    return bound_of(&in->run, sqrt(in->lost) * p->left_norm);
+}
+
+static ru_status report_save(const void *in, const void *plan, const ru_policy_tools *tools,
+                             ru_report *r, ru_err *err)
+{
+    static const char *const names[] = {"priority", "round_robin", "random", "full", "none"};
+    const save_in *s = in;
+    const ru_save_plan *p = plan;
+    ru_report_answer(r, "save %u of %u blocks", p->n, s->distance.n);
+    ru_report_figure(r, "lost_iterations", lost_iterations(s, p));
+    ru_report_figure(r, "distance_left", p->left_norm);
+    ru_table *t = ru_report_table(r, "blocks");
+    ru_table_col(t, "block", RU_TABLE_RIGHT);
+    ru_table_col(t, "distance", RU_TABLE_RIGHT);
+    for (uint32_t i = 0; i < p->n; i++) {
+        ru_table_i64(t, p->block[i]);
+        ru_table_f64(t, s->distance.at[p->block[i]], 6);
+    }
+    ru_report_candidate(r, names[s->method], lost_iterations(s, p), true, "chosen, %u blocks",
+                        p->n);
+    for (uint32_t m = 0; m < RU_ARRAY_LEN(names); m++) {
+        ru_save_plan other;
+        const ru_save_in q = save_of(s, (ru_save_method)m);
+        if (m != s->method) {
+            RU_TRY(ru_plan_save(&q, tools->scratch, &other, err));
+            ru_report_candidate(r, names[m], lost_iterations(s, &other), true, "writes %u blocks",
+                                other.n);
+        }
+    }
+    ru_report_assume(r, "lost blocks are random; the number of lost iterations is a bound that "
+                        "follows from the given rate of convergence");
+    return RU_OK;
+}
+
+const ru_policy ru_policy_save = {
+    .name = "save",
+    .version = 1,
+    .decides = "which blocks of the parameters a running checkpoint writes next",
+    .source = "qiao-2019 sec 4",
+    .in = &save_table,
+    .plan_bytes = sizeof(ru_save_plan),
+    .plan = plan_save,
+    .check = check_save,
+    .report = report_save,
+    .example = "# Sixteen blocks, two of them to be written; a few have moved far.\n"
+               "distance: [0.02, 0.31, 0.05, 0.01, 0.08, 0.44, 0.03, 0.02, 0.12, 0.01, 0.07, 0.02, "
+               "0.27, 0.01, 0.04, 0.06]\n"
+               "fraction: 0.125\n"
+               "run: {rate: 0.97, begin: 4, iteration: 50}\n",
+};
+
+/* -- recover --------------------------------------------------------------------------------------
+ */
+
+typedef ru_recover_policy_block block_in;
+typedef ru_recover_policy_in recover_in;
+
+#define COPY_AGE(name_, what_)                                                            \
+    {                                                                                     \
+        .name = #name_, .type = RU_CONF_I64, AT(block_in, name_), .def = "-1", .min = -1, \
+        .max = 1e15, .help = "iteration of " what_ "; -1: there is none"                  \
+    }
+#define COPY_DISTANCE(name_, what_)                                                      \
+    {                                                                                    \
+        .name = #name_, .type = RU_CONF_F64, AT(block_in, name_), .def = "0", .min = 0,  \
+        .max = 1e150, .help = "distance of " what_ " from the values before the failure" \
+    }
+static const ru_conf_field block_fields[] = {
+    {.name = "lost",
+     .type = RU_CONF_BOOL,
+     AT(block_in, lost),
+     .def = "false",
+     .help = "true: the server of the block was lost"},
+    COPY_AGE(log_at, "its newest record in the checkpoint"),
+    COPY_AGE(cache_at, "the newest copy of a worker"),
+    COPY_DISTANCE(log_distance, "that record"),
+    COPY_DISTANCE(cache_distance, "that copy"),
+    COPY_DISTANCE(start_distance, "the values at the start"),
+};
+static const ru_conf_table block_table = {.name = "block",
+                                          .fields = block_fields,
+                                          .n = RU_ARRAY_LEN(block_fields),
+                                          .size_bytes = sizeof(block_in)};
+static const ru_conf_field recover_fields[] = {
+    {.name = "blocks",
+     .type = RU_CONF_SECTIONS,
+     AT(recover_in, blocks),
+     .table = &block_table,
+     .help = "every block and its copies"},
+    {.name = "run",
+     .type = RU_CONF_SECTION,
+     AT(recover_in, run),
+     .table = &run_table,
+     .help = "run"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     AT(recover_in, method),
+     .def = "newest",
+     .choices = "newest|partial|rollback|reset",
+     .help =
+         "newest: lost blocks from their newest copy; partial: lost blocks from the checkpoint; "
+         "rollback: all blocks from the checkpoint; reset: lost blocks from their initial values"},
+};
+static const ru_conf_table recover_table = {.name = "recover",
+                                            .fields = recover_fields,
+                                            .n = RU_ARRAY_LEN(recover_fields),
+                                            .size_bytes = sizeof(recover_in),
+                                            .help = "a failure that lost some blocks"};
+
+static ru_status recover_of(const recover_in *in, ru_recover_method method, ru_arena *a,
+                            ru_recover_in *out, ru_err *err)
+{
+    ru_recover_block *b = RU_NEW(a, ru_recover_block, in->blocks.n + 1);
+    if (b == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u blocks", in->blocks.n);
+    }
+    const block_in *from = in->blocks.at;
+    for (uint32_t i = 0; i < in->blocks.n; i++) {
+        b[i] = (ru_recover_block){from[i].lost,           from[i].log_at,
+                                  from[i].cache_at,       from[i].log_distance,
+                                  from[i].cache_distance, from[i].start_distance};
+    }
+    *out = (ru_recover_in){b, in->blocks.n, method};
+    return RU_OK;
+}
+
+static ru_status plan_recover(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    const recover_in *s = in;
+    ru_recover_in q;
+    RU_TRY(recover_of(s, (ru_recover_method)s->method, tools->scratch, &q, err));
+    return ru_plan_recover(&q, tools->out, plan, err);
+}
+
+static ru_status check_recover(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    const recover_in *s = in;
+    ru_recover_in q;
+    RU_TRY(recover_of(s, (ru_recover_method)s->method, scratch, &q, err));
+    return ru_plan_recover_check(&q, plan, err);
+}
+
+static ru_status report_recover(const void *in, const void *plan, const ru_policy_tools *tools,
+                                ru_report *r, ru_err *err)
+{
+    static const char *const names[] = {"newest", "partial", "rollback", "reset"};
+    static const char *const from[] = {"kept", "a worker", "the checkpoint", "the start"};
+    const recover_in *s = in;
+    const ru_recover_plan *p = plan;
+    ru_report_answer(r, "%u blocks from workers, %u from the checkpoint, %u from the start",
+                     p->n_cache, p->n_log, p->n_start);
+    ru_report_figure(r, "lost_iterations", bound_of(&s->run, p->norm));
+    ru_report_figure(r, "distance", p->norm);
+    ru_table *t = ru_report_table(r, "blocks");
+    ru_table_col(t, "block", RU_TABLE_RIGHT);
+    ru_table_col(t, "from", RU_TABLE_LEFT);
+    for (uint32_t i = 0; i < p->n; i++) {
+        if (p->from[i] != RU_RECOVER_KEEP) {
+            ru_table_i64(t, i);
+            ru_table_str(t, from[p->from[i]]);
+        }
+    }
+    ru_report_candidate(r, names[s->method], bound_of(&s->run, p->norm), true, "chosen");
+    for (uint32_t m = 0; m < RU_ARRAY_LEN(names); m++) {
+        ru_recover_in q;
+        ru_recover_plan other;
+        if (m != s->method) {
+            RU_TRY(recover_of(s, (ru_recover_method)m, tools->scratch, &q, err));
+            RU_TRY(ru_plan_recover(&q, tools->scratch, &other, err));
+            ru_report_candidate(r, names[m], bound_of(&s->run, other.norm), true,
+                                "moves the parameters by %.4g", other.norm);
+        }
+    }
+    ru_report_assume(
+        r,
+        "the number of lost iterations is a bound that follows from the given rate of convergence");
+    return RU_OK;
+}
+
+const ru_policy ru_policy_recover = {
+    .name = "recover",
+    .version = 1,
+    .decides = "where lost blocks of the parameters are restored from",
+    .source = "qiao-2019 sec 3",
+    .in = &recover_table,
+    .plan_bytes = sizeof(ru_recover_plan),
+    .plan = plan_recover,
+    .check = check_recover,
+    .report = report_recover,
+    .example =
+        "# Two of four blocks are lost; a worker has a copy of one that is newer than the log's.\n"
+        "blocks:\n"
+        "  - {lost: true, log_at: 40, log_distance: 0.3, cache_at: 49, cache_distance: 0.02, "
+        "start_distance: 2}\n"
+        "  - {lost: false, log_at: 44, log_distance: 0.2, start_distance: 3}\n"
+        "  - {lost: true, log_at: 48, log_distance: 0.05, start_distance: 1}\n"
+        "  - {lost: false, log_at: 46, log_distance: 0.1, start_distance: 2}\n"
+        "run: {rate: 0.97, begin: 4, iteration: 50}\n",
+};

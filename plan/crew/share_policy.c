@@ -1,0 +1,252 @@
+/* The row of `share` in plan/row/policy.def: its input as a file, its report. */
+
+#include "plan/crew/share_policy.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "plan/crew/share.h"
+#include "plan/row/policy.h"
+
+enum { BY_SPEED, EQUAL };
+
+static ru_status check_in(const void *section, ru_err *err)
+{
+    const ru_share_policy_in *in = section;
+    if (in->speed.n < 1 || in->speed.n > RU_SHARES_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "'speed' has %u workers, expected 1 to %d", in->speed.n,
+                       RU_SHARES_MAX);
+    }
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < in->now.n; i++) {
+        sum += in->now.at[i] > in->batch - sum ? in->batch + 1 - sum : in->now.at[i];
+    }
+    if (in->now.n != 0 && (in->now.n != in->speed.n || sum != in->batch)) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "'now' must hold one share for each of the %u workers, %lld samples in all",
+                       in->speed.n, (long long)in->batch);
+    }
+    uint32_t may = 0, known = 0;
+    for (uint32_t i = 0; i < in->speed.n; i++) {
+        double v = in->speed.at[i];
+        may += v >= 0 ? 1 : 0;
+        known += v > 0 ? 1 : 0;
+        if (v > 0 && v < RU_SHARE_SPEED_MIN) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "'speed' has %g samples per second for worker %u; expected at least %g, "
+                           "0 for a worker that is not measured, or -1 for one that gets nothing",
+                           v, i, RU_SHARE_SPEED_MIN);
+        }
+    }
+    if (may == 0) {
+        return RU_FAIL(err, RU_E_ARG, "every worker of 'speed' is excluded (below 0)");
+    }
+    if (known == 0 && in->method == BY_SPEED) {
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "no worker of 'speed' has a measured speed (above 0); measure one, or choose "
+            "method equal");
+    }
+    return RU_OK;
+}
+
+static const ru_conf_field fields[] = {
+    {.name = "batch",
+     .type = RU_CONF_I64,
+     .offset = offsetof(ru_share_policy_in, batch),
+     .min = 1,
+     .max = 1e15,
+     .help = "samples of one step over all workers"},
+    {.name = "speed",
+     .type = RU_CONF_F64_LIST,
+     .offset = offsetof(ru_share_policy_in, speed),
+     .min = -1,
+     .max = 1e15,
+     .help =
+         "samples per second of each worker; 0: not measured yet; -1: the worker gets no samples"},
+    {.name = "now",
+     .type = RU_CONF_I64_LIST,
+     .offset = offsetof(ru_share_policy_in, now),
+     .def = "[]",
+     .min = 0,
+     .max = 1e15,
+     .help = "samples that each worker computes now; empty: there are no shares yet"},
+    {.name = "gain_min",
+     .type = RU_CONF_F64,
+     .offset = offsetof(ru_share_policy_in, gain_min),
+     .def = "0.1",
+     .min = 0,
+     .max = 1,
+     .help = "smallest reduction of the step time, as a fraction, for which shares change"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     .offset = offsetof(ru_share_policy_in, method),
+     .def = "speed",
+     .choices = "speed|equal",
+     .help = "speed: shares by measured speed; equal: equal shares (baseline)"},
+};
+
+static const ru_conf_table table = {.name = "share",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(ru_share_policy_in),
+                                    .check = check_in,
+                                    .help = "one synchronous data-parallel step"};
+
+/* `equal` is the planner without speeds; who is excluded stays so. */
+static ru_status inner(const ru_share_policy_in *in, bool equal, ru_arena *a, ru_share_in *out,
+                       ru_err *err)
+{
+    double *speed = RU_NEW(a, double, in->speed.n);
+    if (speed == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u workers", in->speed.n);
+    }
+    for (uint32_t i = 0; i < in->speed.n; i++) {
+        speed[i] = equal && in->speed.at[i] >= 0 ? 0 : in->speed.at[i];
+    }
+    *out = (ru_share_in){.batch = in->batch,
+                         .n = in->speed.n,
+                         .speed = speed,
+                         .now = in->now.n > 0 && !equal ? in->now.at : NULL,
+                         .gain_min = in->gain_min};
+    return RU_OK;
+}
+
+static ru_status plan_share(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    const ru_share_policy_in *s = in;
+    ru_share_in q;
+    RU_TRY(inner(s, s->method == EQUAL, tools->out, &q, err));
+    return ru_plan_share(&q, tools->out, plan, err);
+}
+
+static ru_status check_share(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    const ru_share_policy_in *s = in;
+    ru_share_in q;
+    RU_TRY(inner(s, s->method == EQUAL, scratch, &q, err));
+    return ru_plan_share_check(&q, plan, err);
+}
+
+/* Seconds of a step with these shares at the measured speeds. 0: no speed is known. */
+static double step_s(const ru_share_policy_in *in, const int64_t *share)
+{
+    double most = 0;
+    for (uint32_t i = 0; i < in->speed.n; i++) {
+        if (in->speed.at[i] > 0) {
+            most = fmax(most, (double)share[i] / in->speed.at[i]);
+        }
+    }
+    return most;
+}
+
+static ru_status report_share(const void *in, const void *plan, const ru_policy_tools *tools,
+                              ru_report *r, ru_err *err)
+{
+    const ru_share_policy_in *s = in;
+    const ru_share_plan *p = plan;
+    ru_report_answer(r, "%s", p->changed ? "compute these shares" : "keep the shares in force");
+    double mine = step_s(s, p->share);
+    ru_report_figure(r, "step_s", mine);
+    ru_report_figure(r, "samples_per_s", mine > 0 ? (double)s->batch / mine : 0);
+    ru_table *t = ru_report_table(r, "shares");
+    ru_table_col(t, "worker", RU_TABLE_RIGHT);
+    ru_table_col(t, "samples", RU_TABLE_RIGHT);
+    ru_table_col(t, "compute_s", RU_TABLE_RIGHT);
+    for (uint32_t i = 0; i < p->n; i++) {
+        ru_table_i64(t, i);
+        ru_table_i64(t, p->share[i]);
+        if (s->speed.at[i] > 0) {
+            ru_table_f64(t, (double)p->share[i] / s->speed.at[i], 4);
+        } else {
+            ru_table_none(t);
+        }
+    }
+    ru_share_in q;
+    ru_share_plan other;
+    bool equal = s->method == EQUAL;
+    RU_TRY(inner(s, !equal, tools->scratch, &q, err));
+    RU_TRY(ru_plan_share(&q, tools->scratch, &other, err));
+    ru_report_candidate(r, equal ? "equal" : "speed", mine, true, "chosen");
+    double others = step_s(s, other.share);
+    ru_report_candidate(r, equal ? "speed" : "equal", others, p->changed || others >= mine, "%s",
+                        !p->changed && others < mine
+                            ? "shortens the step by less than gain_min, for which nothing changes"
+                        : equal ? "the method was given"
+                                : "the slowest worker ends last");
+    if (s->now.n > 0) {
+        bool legal = true; /* who is excluded now may keep nothing */
+        for (uint32_t i = 0; i < p->n; i++) {
+            legal = legal && (s->now.at[i] == 0 || s->speed.at[i] >= 0);
+        }
+        ru_report_candidate(r, "now", step_s(s, s->now.at), legal, "%s",
+                            !legal       ? "an excluded worker computes"
+                            : p->changed ? "new shares shorten the step by more than gain_min"
+                                         : "same as the plan");
+    }
+    ru_report_assume(r, "speeds stay as measured; a worker without a speed has the mean of the "
+                        "others");
+    ru_report_trigger(r, "step_s", s->gain_min);
+    return RU_OK;
+}
+
+/* The latest facts of each worker of one job: samples and time of its step. */
+static ru_status derive_share(const ru_world *w, ru_arena *scratch, ru_json *j, ru_err *err)
+{
+    (void)scratch;
+    uint32_t n = 0;
+    const ru_step_fact *first = w->facts.steps.at;
+    for (uint32_t i = 0; i < w->facts.steps.n; i++) {
+        n += w->facts.steps.at[i].rank == n && strcmp(w->facts.steps.at[i].job, first->job) == 0;
+    }
+    if (n == 0 || first->batch <= 0) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "facts.steps must hold a record with 'batch' for each worker of a job, "
+                       "ranks from 0");
+    }
+    ru_json_i64(j, "batch", first->batch);
+    ru_json_open(j, "speed", '[');
+    uint32_t rank = 0;
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < w->facts.steps.n && rank < n; i++) {
+        const ru_step_fact *s = &w->facts.steps.at[i];
+        if (s->rank == rank && strcmp(s->job, first->job) == 0) {
+            double ns = s->compute_ns > 0 ? s->compute_ns : s->took.mean_ns;
+            ru_json_f64(j, NULL, ns > 0 ? (double)s->samples / (ns * 1e-9) : 0);
+            sum += s->samples;
+            rank++;
+        }
+    }
+    ru_json_close(j);
+    if (sum != first->batch) {
+        return RU_OK; /* shares of different views: none are in force */
+    }
+    ru_json_open(j, "now", '[');
+    rank = 0;
+    for (uint32_t i = 0; i < w->facts.steps.n && rank < n; i++) {
+        const ru_step_fact *s = &w->facts.steps.at[i];
+        if (s->rank == rank && strcmp(s->job, first->job) == 0) {
+            ru_json_i64(j, NULL, s->samples);
+            rank++;
+        }
+    }
+    ru_json_close(j);
+    return RU_OK;
+}
+
+const ru_policy ru_policy_share = {
+    .name = "share",
+    .version = 2,
+    .decides = "how many samples of each batch every worker computes",
+    .source = "litz-2018",
+    .in = &table,
+    .plan_bytes = sizeof(ru_share_plan),
+    .plan = plan_share,
+    .check = check_share,
+    .report = report_share,
+    .derive = derive_share,
+    .example = "# Four workers, one of them slow; the first steps ran with equal shares.\n"
+               "batch: 128\n"
+               "speed: [410, 395, 402, 130]  # samples per second, measured\n"
+               "now: [32, 32, 32, 32]\n",
+};

@@ -1,0 +1,536 @@
+/* The row of `device` in plan/row/policy.def: its input as a file, predictions, its report. */
+#include "plan/cut/device_policy.h"
+
+#include <math.h>
+#include <string.h>
+
+#define AT(type, field) .offset = offsetof(type, field)
+
+enum { TREES, SQUARES, CEER, MEDIAN, PALEO, SCALED, PROFET, CHEAPEST, NEWEST, METHODS };
+
+static const char *const method_names[METHODS] = {
+    "trees", "squares", "ceer", "median", "paleo", "scaled", "profet", "cheapest", "newest"};
+
+static const ru_conf_field type_fields[] = {
+    {.name = "name", .type = RU_CONF_TEXT, AT(ru_device_type_in, name), .help = "name of the type"},
+    {.name = "usd_per_h",
+     .type = RU_CONF_F64,
+     AT(ru_device_type_in, usd_per_h),
+     .min = 0,
+     .max = 1e6,
+     .open = true,
+     .help = "price of one device for an hour"},
+    {.name = "count_max",
+     .type = RU_CONF_U32,
+     AT(ru_device_type_in, count_max),
+     .def = "1",
+     .min = 1,
+     .max = 256,
+     .help = "largest number of devices that can be rented together"},
+    {.name = "memory",
+     .type = RU_CONF_SIZE,
+     AT(ru_device_type_in, memory_bytes),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "memory of a device; 0: no limit"},
+    {.name = "released",
+     .type = RU_CONF_F64,
+     AT(ru_device_type_in, released),
+     .def = "0",
+     .min = 0,
+     .max = 1e4,
+     .help = "method newest: year of release"},
+    {.name = "link_bytes_per_s",
+     .type = RU_CONF_F64,
+     AT(ru_device_type_in, link_bytes_per_s),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "bandwidth between its devices; not used if 'steps' has steps on several devices; 0: "
+             "only one device can be used"},
+    {.name = "link_latency",
+     .type = RU_CONF_TIME,
+     AT(ru_device_type_in, link_latency_ns),
+     .def = "20us",
+     .min = 0,
+     .max = 1e10,
+     .help = "latency of a message between its devices"},
+    {.name = "bytes_per_s",
+     .type = RU_CONF_F64,
+     AT(ru_device_type_in, bytes_per_s),
+     .def = "0",
+     .min = 0,
+     .max = 1e18,
+     .help = "method scaled: bandwidth of its memory"},
+    {.name = "flops_per_s",
+     .type = RU_CONF_F64,
+     AT(ru_device_type_in, flops_per_s),
+     .def = "0",
+     .min = 0,
+     .max = 1e21,
+     .help = "method scaled: peak arithmetic rate"},
+};
+
+static const ru_conf_table type_table = {.name = "type",
+                                         .fields = type_fields,
+                                         .n = RU_ARRAY_LEN(type_fields),
+                                         .size_bytes = sizeof(ru_device_type_in),
+                                         .help = "a type of device"};
+
+#define NUMBER(field, word, dflt)                                                               \
+    {                                                                                           \
+        .name = #field, .type = RU_CONF_F64, AT(ru_device_op_in, field), .def = dflt, .min = 0, \
+        .max = 1e18, .help = word                                                               \
+    }
+
+static const ru_conf_field op_fields[] = {
+    {.name = "type",
+     .type = RU_CONF_TEXT,
+     AT(ru_device_op_in, type),
+     .def = "",
+     .help = "device type on which it was timed; empty in 'net'"},
+    {.name = "net",
+     .type = RU_CONF_TEXT,
+     AT(ru_device_op_in, net),
+     .def = "",
+     .help = "name of its network; empty in 'net'"},
+    {.name = "op",
+     .type = RU_CONF_TEXT,
+     AT(ru_device_op_in, op),
+     .help = "kind of op, from general to special: conv/3x3/forward"},
+    {.name = "count",
+     .type = RU_CONF_F64,
+     AT(ru_device_op_in, count),
+     .def = "1",
+     .min = 0,
+     .max = 1e9,
+     .open = true,
+     .help = "number of equal ops in a step; 'seconds' is the time of all of them"},
+    NUMBER(in_bytes, "size of the activations that one of them reads", "0"),
+    NUMBER(out_bytes, "size of the activations that one of them writes", "0"),
+    NUMBER(host_bytes, "part of in_bytes that comes from the host", "0"),
+    NUMBER(param_bytes, "size of its parameters", "0"),
+    NUMBER(flops, "number of multiplications and additions", "0"),
+    NUMBER(channels_in, "number of input channels of one group; 0: the op is not a product", "0"),
+    NUMBER(channels_out, "number of output channels of one group", "0"),
+    NUMBER(taps, "number of positions of the kernel: 9 for 3x3", "1"),
+    {.name = "seconds",
+     .type = RU_CONF_F64,
+     AT(ru_device_op_in, seconds),
+     .def = "0",
+     .min = 0,
+     .max = 1e9,
+     .help = "measured time [s]; in 'net': time on the anchor, or 0"},
+};
+
+static const ru_conf_table op_table = {.name = "op",
+                                       .fields = op_fields,
+                                       .n = RU_ARRAY_LEN(op_fields),
+                                       .size_bytes = sizeof(ru_device_op_in),
+                                       .help = "ops of one kind and size"};
+
+static const ru_conf_field step_fields[] = {
+    {.name = "type",
+     .type = RU_CONF_TEXT,
+     AT(ru_device_step_in, type),
+     .help = "device type on which it ran"},
+    {.name = "net",
+     .type = RU_CONF_TEXT,
+     AT(ru_device_step_in, net),
+     .help = "network whose ops on this device are in 'timed'"},
+    {.name = "devices",
+     .type = RU_CONF_U32,
+     AT(ru_device_step_in, devices),
+     .def = "1",
+     .min = 1,
+     .max = 256,
+     .help = "number of devices"},
+    {.name = "seconds",
+     .type = RU_CONF_F64,
+     AT(ru_device_step_in, seconds),
+     .min = 0,
+     .max = 1e9,
+     .open = true,
+     .help = "measured step time [s]"},
+};
+
+static const ru_conf_table step_table = {.name = "step",
+                                         .fields = step_fields,
+                                         .n = RU_ARRAY_LEN(step_fields),
+                                         .size_bytes = sizeof(ru_device_step_in),
+                                         .help = "a whole step"};
+
+static uint32_t type_of(const ru_device_policy_in *in, const char *name)
+{
+    const ru_device_type_in *t = in->types.at;
+    for (uint32_t i = 0; i < in->types.n; i++) {
+        if (strcmp(t[i].name, name) == 0) {
+            return i;
+        }
+    }
+    return UINT32_MAX;
+}
+
+static ru_status check_scaled(const ru_device_policy_in *in, ru_err *err)
+{
+    const ru_device_type_in *t = in->types.at;
+    const ru_device_op_in *op = in->net.at;
+    if (type_of(in, in->anchor) == UINT32_MAX) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "'%s' needs 'anchor', the device type on which 'net' was timed",
+                       method_names[in->method]);
+    }
+    double sum = 0;
+    for (uint32_t i = 0; i < in->net.n; i++) {
+        sum += op[i].seconds;
+    }
+    if (!(sum > 0)) {
+        return RU_FAIL(err, RU_E_ARG, "'%s' needs the 'seconds' of 'net' on the anchor",
+                       method_names[in->method]);
+    }
+    for (uint32_t i = 0; in->method == SCALED && i < in->types.n; i++) {
+        if (!(t[i].bytes_per_s > 0) || !(t[i].flops_per_s > 0)) {
+            return RU_FAIL(err, RU_E_ARG, "'scaled' needs bytes_per_s and flops_per_s of '%s'",
+                           t[i].name);
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status check_in(const void *section, ru_err *err)
+{
+    const ru_device_policy_in *in = section;
+    if (in->types.n < 1 || in->types.n > RU_DEVICE_TYPES_MAX || in->net.n < 1) {
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "there are %u 'types' and %u ops in 'net'; expected 1 to %d types and at least 1 op",
+            in->types.n, in->net.n, RU_DEVICE_TYPES_MAX);
+    }
+    const ru_device_op_in *op = in->timed.at;
+    for (uint32_t i = 0; i < in->timed.n; i++) {
+        if (type_of(in, op[i].type) == UINT32_MAX) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "timing %u has the type '%s', which 'types' does not contain", i,
+                           op[i].type);
+        }
+    }
+    const ru_device_step_in *s = in->steps.at;
+    for (uint32_t i = 0; i < in->steps.n; i++) {
+        if (type_of(in, s[i].type) == UINT32_MAX) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "step %u has the type '%s', which 'types' does not contain", i,
+                           s[i].type);
+        }
+    }
+    return in->method == SCALED || in->method == PROFET ? check_scaled(in, err) : RU_OK;
+}
+
+static const ru_conf_field fields[] = {
+    {.name = "types",
+     .type = RU_CONF_SECTIONS,
+     AT(ru_device_policy_in, types),
+     .table = &type_table,
+     .help = "device types that can be rented"},
+    {.name = "timed",
+     .type = RU_CONF_SECTIONS,
+     AT(ru_device_policy_in, timed),
+     .table = &op_table,
+     .help = "timed ops of other networks"},
+    {.name = "steps",
+     .type = RU_CONF_SECTIONS,
+     AT(ru_device_policy_in, steps),
+     .table = &step_table,
+     .def = "[]",
+     .help = "measured steps of these networks"},
+    {.name = "net",
+     .type = RU_CONF_SECTIONS,
+     AT(ru_device_policy_in, net),
+     .table = &op_table,
+     .help = "ops of one step of the network to train"},
+    {.name = "samples",
+     .type = RU_CONF_I64,
+     AT(ru_device_policy_in, samples),
+     .min = 1,
+     .max = 1e15,
+     .help = "number of samples of the whole job"},
+    {.name = "batch",
+     .type = RU_CONF_I64,
+     AT(ru_device_policy_in, batch),
+     .min = 1,
+     .max = 1e9,
+     .help = "samples of a step on each device, as in 'net'"},
+    {.name = "memory",
+     .type = RU_CONF_SIZE,
+     AT(ru_device_policy_in, memory_bytes),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "memory that the job needs on each device"},
+    {.name = "goal",
+     .type = RU_CONF_CHOICE,
+     AT(ru_device_policy_in, goal),
+     .def = "cost",
+     .choices = "cost|time",
+     .help = "quantity to minimise"},
+    {.name = "deadline",
+     .type = RU_CONF_TIME,
+     AT(ru_device_policy_in, deadline_ns),
+     .def = "0s",
+     .min = 0,
+     .max = 9e18,
+     .help = "limit for the job; 0: no limit"},
+    {.name = "budget_usd",
+     .type = RU_CONF_F64,
+     AT(ru_device_policy_in, budget_usd),
+     .def = "0",
+     .min = 0,
+     .max = 1e9,
+     .help = "limit for the job; 0: no limit"},
+    {.name = "sure",
+     .type = RU_CONF_F64,
+     AT(ru_device_policy_in, sure),
+     .def = "0.7",
+     .min = 0,
+     .max = 0.999,
+     .help =
+         "probability with which a step does not last longer than the limits allow, by how much "
+         "networks that were left out exceed their predictions; 0: the prediction itself must "
+         "hold them"},
+    {.name = "overlap",
+     .type = RU_CONF_F64,
+     AT(ru_device_policy_in, overlap),
+     .def = "0",
+     .min = 0,
+     .max = 1,
+     .help = "fraction of a step during which gradients are summed; not used if 'steps' has steps "
+             "on several devices"},
+    {.name = "anchor",
+     .type = RU_CONF_TEXT,
+     AT(ru_device_policy_in, anchor),
+     .def = "",
+     .help = "methods scaled, profet: device type on which 'net' was timed"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     AT(ru_device_policy_in, method),
+     .def = "trees",
+     .choices = "trees|squares|ceer|median|paleo|scaled|profet|cheapest|newest",
+     .help =
+         "trees: least squares with boosted trees (XGBoost); squares: least squares; ceer: by "
+         "input size; median: by medians; paleo: one speed per type; scaled: from the anchor by "
+         "roofline; profet: from the anchor by regression; cheapest, newest: rules of thumb"},
+};
+
+static const ru_conf_table table = {.name = "device",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(ru_device_policy_in),
+                                    .check = check_in,
+                                    .help = "devices for one training job"};
+
+/* The planner's input with predicted steps. Rules of thumb report ours. */
+static ru_status inner(const ru_device_policy_in *in, uint32_t method, const ru_policy_tools *tools,
+                       ru_device_in *q, ru_err *err)
+{
+    static const ru_timing_method methods[METHODS] = {
+        RU_TIMING_TREES,   RU_TIMING_SQUARES, RU_TIMING_CEER,    RU_TIMING_MEDIAN, RU_TIMING_PALEO,
+        RU_TIMING_SQUARES, RU_TIMING_SQUARES, RU_TIMING_SQUARES, RU_TIMING_SQUARES};
+    const ru_device_from from = {
+        .method = methods[method], .scaled = method == SCALED, .profet = method == PROFET};
+    RU_TRY(rui_device_predict(in, &from, tools, q, err));
+    q->rule = method == CHEAPEST ? RU_DEVICE_CHEAPEST
+              : method == NEWEST ? RU_DEVICE_NEWEST
+                                 : RU_DEVICE_BEST;
+    return RU_OK;
+}
+
+static ru_status plan_device(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    ru_device_policy_plan *p = plan;
+    RU_TRY(inner(in, ((const ru_device_policy_in *)in)->method, tools, &p->in, err));
+    return ru_plan_device(&p->in, tools->out, tools->scratch, &p->plan, err);
+}
+
+/* Types, prices and limits are those of the input; the plan itself by plan/cut/device_check.c. */
+static ru_status check_device(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    (void)scratch;
+    const ru_device_policy_in *i = in;
+    const ru_device_policy_plan *p = plan;
+    const ru_device_type_in *t = i->types.at;
+    uint32_t offers = 0;
+    for (uint32_t k = 0; k < i->types.n && k < p->in.n_types; k++) {
+        offers += t[k].count_max;
+        if (strcmp(t[k].name, p->in.types[k].name) != 0 ||
+            fabs(t[k].usd_per_h - p->in.types[k].usd_per_h) > 0 ||
+            t[k].memory_bytes != p->in.types[k].memory_bytes || !(p->in.types[k].factor >= 1) ||
+            !(p->in.types[k].sure >= 0 && p->in.types[k].sure <= i->sure)) {
+            return RU_FAIL(err, RU_E_INFEASIBLE, "type %u of the plan is not that of the input", k);
+        }
+    }
+    if (p->in.n_types != i->types.n || p->in.n != offers || p->in.samples != i->samples ||
+        p->in.batch != i->batch || p->in.memory_bytes != i->memory_bytes ||
+        fabs(p->in.deadline_s - (double)i->deadline_ns * 1e-9) > 1e-9 * p->in.deadline_s ||
+        fabs(p->in.budget_usd - i->budget_usd) > 0 || (uint32_t)p->in.goal != i->goal) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "the plan answers another question");
+    }
+    return ru_plan_device_check(&p->in, &p->plan, err);
+}
+
+static void offers_table(const ru_device_policy_plan *p, ru_report *r)
+{
+    ru_table *t = ru_report_table(r, "offers");
+    ru_table_col(t, "type", RU_TABLE_LEFT);
+    ru_table_col(t, "devices", RU_TABLE_RIGHT);
+    ru_table_col(t, "step_ms", RU_TABLE_RIGHT);
+    ru_table_col(t, "job_h", RU_TABLE_RIGHT);
+    ru_table_col(t, "usd", RU_TABLE_RIGHT);
+    ru_table_col(t, "usd_at_most", RU_TABLE_RIGHT);
+    ru_table_col(t, "keeps_limits", RU_TABLE_LEFT);
+    ru_table_col(t, "pareto", RU_TABLE_LEFT);
+    for (uint32_t i = 0; i < p->plan.n; i++) {
+        const ru_device_line *l = &p->plan.lines[i];
+        ru_table_str(t, p->in.types[l->offer.type].name);
+        ru_table_i64(t, l->offer.count);
+        ru_table_f64(t, l->offer.step_s * 1e3, 2);
+        ru_table_f64(t, (double)l->job_ns / 3.6e12, 3);
+        ru_table_f64(t, (double)l->cost_nusd * 1e-9, 3);
+        ru_table_f64(t, (double)l->cost_most_nusd * 1e-9, 3);
+        ru_table_bool(t, l->legal);
+        ru_table_bool(t, l->pareto);
+    }
+}
+
+/* What another method would choose, priced by the steps that the plan predicts. */
+static void runner_up(const ru_device_policy_in *in, uint32_t method, const ru_policy_tools *tools,
+                      const ru_device_policy_plan *p, ru_report *r)
+{
+    ru_device_in q;
+    ru_device_plan other;
+    ru_err why;
+    const ru_policy_tools inside = {tools->scratch, tools->scratch, tools->solver};
+    if (inner(in, method, &inside, &q, &why) != RU_OK ||
+        ru_plan_device(&q, tools->scratch, tools->scratch, &other, &why) != RU_OK) {
+        ru_report_candidate(r, method_names[method], 0, false, "%s", why.text);
+        return;
+    }
+    const ru_device_line *l = &p->plan.lines[other.chosen];
+    bool cost = in->goal == RU_DEVICE_COST;
+    ru_report_candidate(r, method_names[method], (double)(cost ? l->cost_nusd : l->job_ns) * 1e-9,
+                        l->legal, "%u x %s%s; it predicts steps of %.3g ms", l->offer.count,
+                        q.types[l->offer.type].name, l->legal ? "" : " breaks a limit",
+                        other.lines[other.chosen].offer.step_s * 1e3);
+}
+
+static ru_status report_device(const void *in, const void *plan, const ru_policy_tools *tools,
+                               ru_report *r, ru_err *err)
+{
+    (void)err;
+    const ru_device_policy_in *i = in;
+    const ru_device_policy_plan *p = plan;
+    const ru_device_line *l = &p->plan.lines[p->plan.chosen];
+    const ru_device_type *t = &p->in.types[l->offer.type];
+    bool cost = i->goal == RU_DEVICE_COST;
+    ru_report_answer(r, "rent %u x %s", l->offer.count, t->name);
+    double usd = (double)l->cost_nusd * 1e-9, job = (double)l->job_ns * 1e-9;
+    ru_report_figure(r, cost ? "job_usd" : "job_s", cost ? usd : job);
+    ru_report_figure(r, cost ? "job_s" : "job_usd", cost ? job : usd);
+    ru_report_figure(r, "step_s", l->offer.step_s);
+    ru_report_figure(r, "wrong_by_at_most", t->factor);
+    offers_table(p, r);
+    ru_report_candidate(r, method_names[i->method], cost ? usd : job, l->legal, "chosen");
+    for (uint32_t m = 0; m < METHODS; m++) {
+        ru_device_policy_in other = *i;
+        ru_err why;
+        other.method = m;
+        if (m != i->method && check_in(&other, &why) == RU_OK) {
+            runner_up(i, m, tools, p, r);
+        }
+    }
+    ru_report_assume(
+        r,
+        "each device keeps its batch, so a step has %lld samples; the host reads data fast enough",
+        (long long)(i->batch * l->offer.count));
+    if (i->sure > 0) {
+        for (uint32_t k = 0; k < p->in.n_types; k++) {
+            const ru_device_type *one = &p->in.types[k];
+            if (one->sure < i->sure) {
+                ru_report_assume(r,
+                                 "too few networks were timed on %s for a probability of %g: its "
+                                 "limits hold with a probability of %.2g",
+                                 one->name, i->sure, one->sure);
+            }
+        }
+    }
+    ru_report_trigger(r, "step_s", fmin(t->factor - 1 > 0 ? t->factor - 1 : 0.1, 1));
+    return RU_OK;
+}
+
+const ru_policy ru_policy_device = {
+    .name = "device",
+    .version = 1,
+    .decides = "which type of device to rent, and how many, for time or money",
+    .source = "ceer-2020",
+    .in = &table,
+    .plan_bytes = sizeof(ru_device_policy_plan),
+    .plan = plan_device,
+    .check = check_device,
+    .report = report_device,
+    .example =
+        "# Convolutions of five networks, timed on two types; which type trains a sixth for less?\n"
+        "types:\n"
+        "  - {name: t4, usd_per_h: 0.752, count_max: 4, memory: 16GB, released: 2018,\n"
+        "     link_bytes_per_s: 6e9, bytes_per_s: 239e9, flops_per_s: 8.1e12}\n"
+        "  - {name: v100, usd_per_h: 3.06, count_max: 4, memory: 16GB, released: 2017,\n"
+        "     link_bytes_per_s: 12e9, bytes_per_s: 739e9, flops_per_s: 14e12}\n"
+        "timed:\n"
+        "  - {type: t4, net: a, op: conv/3x3, count: 2, in_bytes: 2.57e7, flops: 7.40e9,\n"
+        "     out_bytes: 2.57e7, channels_in: 64, channels_out: 64, taps: 9, seconds: 0.00416}\n"
+        "  - {type: t4, net: a, op: conv/1x1, count: 3, in_bytes: 2.57e7, flops: 8.22e8,\n"
+        "     out_bytes: 2.57e7, channels_in: 64, channels_out: 64, seconds: 0.00147}\n"
+        "  - {type: t4, net: b, op: conv/3x3, count: 4, in_bytes: 1.28e7, flops: 7.40e9,\n"
+        "     out_bytes: 1.28e7, channels_in: 128, channels_out: 128, taps: 9, seconds: 0.008}\n"
+        "  - {type: t4, net: b, op: conv/1x1, count: 5, in_bytes: 1.28e7, flops: 8.22e8,\n"
+        "     out_bytes: 1.28e7, channels_in: 128, channels_out: 128, seconds: 0.00184}\n"
+        "  - {type: t4, net: c, op: conv/3x3, count: 8, in_bytes: 6.42e6, flops: 7.40e9,\n"
+        "     out_bytes: 6.42e6, channels_in: 256, channels_out: 256, taps: 9, seconds: 0.0153}\n"
+        "  - {type: t4, net: c, op: conv/1x1, count: 9, in_bytes: 6.42e6, flops: 8.22e8,\n"
+        "     out_bytes: 6.42e6, channels_in: 256, channels_out: 256, seconds: 0.00269}\n"
+        "  - {type: t4, net: d, op: conv/3x3, count: 5, in_bytes: 1.93e7, flops: 1.66e10,\n"
+        "     out_bytes: 1.93e7, channels_in: 192, channels_out: 192, taps: 9, seconds: 0.0193}\n"
+        "  - {type: t4, net: d, op: conv/1x1, count: 6, in_bytes: 1.93e7, flops: 1.85e9,\n"
+        "     out_bytes: 1.93e7, channels_in: 192, channels_out: 192, seconds: 0.0039}\n"
+        "  - {type: t4, net: e, op: conv/3x3, count: 3, in_bytes: 3.85e7, flops: 1.66e10,\n"
+        "     out_bytes: 3.85e7, channels_in: 96, channels_out: 96, taps: 9, seconds: 0.014}\n"
+        "  - {type: t4, net: e, op: conv/1x1, count: 4, in_bytes: 3.85e7, flops: 1.85e9,\n"
+        "     out_bytes: 3.85e7, channels_in: 96, channels_out: 96, seconds: 0.00346}\n"
+        "  - {type: v100, net: a, op: conv/3x3, count: 2, in_bytes: 2.57e7, flops: 7.40e9,\n"
+        "     out_bytes: 2.57e7, channels_in: 64, channels_out: 64, taps: 9, seconds: 0.00166}\n"
+        "  - {type: v100, net: a, op: conv/1x1, count: 3, in_bytes: 2.57e7, flops: 8.22e8,\n"
+        "     out_bytes: 2.57e7, channels_in: 64, channels_out: 64, seconds: 0.000508}\n"
+        "  - {type: v100, net: b, op: conv/3x3, count: 4, in_bytes: 1.28e7, flops: 7.40e9,\n"
+        "     out_bytes: 1.28e7, channels_in: 128, channels_out: 128, taps: 9, seconds: 0.00293}\n"
+        "  - {type: v100, net: b, op: conv/1x1, count: 5, in_bytes: 1.28e7, flops: 8.22e8,\n"
+        "     out_bytes: 1.28e7, channels_in: 128, channels_out: 128, seconds: 0.00066}\n"
+        "  - {type: v100, net: c, op: conv/3x3, count: 8, in_bytes: 6.42e6, flops: 7.40e9,\n"
+        "     out_bytes: 6.42e6, channels_in: 256, channels_out: 256, taps: 9, seconds: 0.00575}\n"
+        "  - {type: v100, net: c, op: conv/1x1, count: 9, in_bytes: 6.42e6, flops: 8.22e8,\n"
+        "     out_bytes: 6.42e6, channels_in: 256, channels_out: 256, seconds: 0.00106}\n"
+        "  - {type: v100, net: d, op: conv/3x3, count: 5, in_bytes: 1.93e7, flops: 1.66e10,\n"
+        "     out_bytes: 1.93e7, channels_in: 192, channels_out: 192, taps: 9, seconds: 0.00737}\n"
+        "  - {type: v100, net: d, op: conv/1x1, count: 6, in_bytes: 1.93e7, flops: 1.85e9,\n"
+        "     out_bytes: 1.93e7, channels_in: 192, channels_out: 192, seconds: 0.00145}\n"
+        "  - {type: v100, net: e, op: conv/3x3, count: 3, in_bytes: 3.85e7, flops: 1.66e10,\n"
+        "     out_bytes: 3.85e7, channels_in: 96, channels_out: 96, taps: 9, seconds: 0.00481}\n"
+        "  - {type: v100, net: e, op: conv/1x1, count: 4, in_bytes: 3.85e7, flops: 1.85e9,\n"
+        "     out_bytes: 3.85e7, channels_in: 96, channels_out: 96, seconds: 0.00135}\n"
+        "net:\n"
+        "  - {op: conv/3x3, count: 6, in_bytes: 1.61e7, out_bytes: 1.61e7, param_bytes: 9.22e5,\n"
+        "     flops: 1.16e10, channels_in: 160, channels_out: 160, taps: 9}\n"
+        "  - {op: conv/1x1, count: 4, in_bytes: 1.61e7, out_bytes: 1.61e7, param_bytes: 1.02e5,\n"
+        "     flops: 1.28e9, channels_in: 160, channels_out: 160, taps: 1}\n"
+        "samples: 100000000\n"
+        "batch: 32\n"
+        "deadline: 4h\n"
+        "method: squares  # trees, the default, needs XGBoost\n",
+};

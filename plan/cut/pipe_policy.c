@@ -1,0 +1,410 @@
+/* The row of `pipe` in plan/row/policy.def: its input as a file, its report. */
+#include <math.h>
+
+#include "plan/cut/pipe.h"
+#include "plan/row/policy.h"
+
+typedef struct pipe_layer {
+    const char *name;
+    int64_t forward_ns, backward_ns, param_bytes, activation_bytes;
+    ru_conf_i64s after;
+} pipe_layer;
+
+typedef struct pipe_file {
+    ru_conf_sections layers; /* of pipe_layer */
+    ru_conf_i64s units;
+    ru_conf_f64s bytes_per_s;
+    double compression, overlap, memory_bytes, state;
+    uint32_t model, microbatches, cuts_max, method;
+} pipe_file;
+
+#define METHODS \
+    "pipeline|straight|data_parallel|single|asp|model_parallel|hybrid|gpipe|flush|2bw|naive"
+static const char *const method_names[RU_PIPE_METHODS] = {
+    "pipeline", "straight", "data_parallel", "single", "asp",  "model_parallel",
+    "hybrid",   "gpipe",    "flush",         "2bw",    "naive"};
+
+static const ru_conf_field layer_fields[] = {
+    {.name = "name",
+     .type = RU_CONF_TEXT,
+     .offset = offsetof(pipe_layer, name),
+     .def = "",
+     .help = "name of the layer in the plan; empty: its number"},
+    {.name = "forward",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(pipe_layer, forward_ns),
+     .min = 0,
+     .max = 1e12,
+     .help = "time of the forward pass of one minibatch on one worker"},
+    {.name = "backward",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(pipe_layer, backward_ns),
+     .min = 0,
+     .max = 1e12,
+     .help = "time of the backward pass"},
+    {.name = "parameters",
+     .type = RU_CONF_SIZE,
+     .offset = offsetof(pipe_layer, param_bytes),
+     .def = "0",
+     .min = 0,
+     .max = 1e13,
+     .help = "size of the weights"},
+    {.name = "activation",
+     .type = RU_CONF_SIZE,
+     .offset = offsetof(pipe_layer, activation_bytes),
+     .def = "0",
+     .min = 0,
+     .max = 1e13,
+     .help = "size of the output for one minibatch"},
+    {.name = "after",
+     .type = RU_CONF_I64_LIST,
+     .offset = offsetof(pipe_layer, after),
+     .def = "[]",
+     .min = 0,
+     .max = RU_PIPE_LAYERS_MAX - 1,
+     .help = "indexes (from 0) of the layers whose outputs it reads"},
+};
+
+static const ru_conf_table layer_table = {.name = "layer",
+                                          .fields = layer_fields,
+                                          .n = RU_ARRAY_LEN(layer_fields),
+                                          .size_bytes = sizeof(pipe_layer),
+                                          .help = "one layer of the network"};
+
+static ru_status check_file(const void *section, ru_err *err)
+{
+    const pipe_file *f = section;
+    const pipe_layer *layers = f->layers.at;
+    if (f->layers.n < 1 || f->layers.n > RU_PIPE_LAYERS_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "'layers' has %u entries, expected 1 to %d", f->layers.n,
+                       RU_PIPE_LAYERS_MAX);
+    }
+    if (f->units.n < 1 || f->units.n > RU_PIPE_LEVELS_MAX || f->units.n != f->bytes_per_s.n) {
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "'units' has %u entries and 'bytes_per_s' %u; expected equal numbers, 1 to %d",
+            f->units.n, f->bytes_per_s.n, RU_PIPE_LEVELS_MAX);
+    }
+    double time = 0;
+    for (uint32_t i = 0; i < f->layers.n; i++) {
+        time += (double)layers[i].forward_ns + (double)layers[i].backward_ns;
+        for (uint32_t k = 0; k < layers[i].after.n; k++) {
+            if (layers[i].after.at[k] >= f->layers.n || layers[i].after.at[k] == i) {
+                return RU_FAIL(err, RU_E_ARG,
+                               "layers[%u].after: there is no other layer %lld, expected 0 to %u",
+                               i, (long long)layers[i].after.at[k], f->layers.n - 1);
+            }
+        }
+    }
+    return time > 0 ? RU_OK : RU_FAIL(err, RU_E_ARG, "every layer of 'layers' has compute time 0");
+}
+
+static const ru_conf_field fields[] = {
+    {.name = "layers",
+     .type = RU_CONF_SECTIONS,
+     .offset = offsetof(pipe_file, layers),
+     .table = &layer_table,
+     .help = "layers of the network"},
+    {.name = "units",
+     .type = RU_CONF_I64_LIST,
+     .offset = offsetof(pipe_file, units),
+     .def = "[4]",
+     .min = 1,
+     .max = RU_PIPE_UNITS_MAX,
+     .help = "number of units at each level: workers of a host, hosts of a rack, and so on"},
+    {.name = "bytes_per_s",
+     .type = RU_CONF_F64_LIST,
+     .offset = offsetof(pipe_file, bytes_per_s),
+     .def = "[1e9]",
+     .min = 1,
+     .max = 1e15,
+     .help = "bandwidth of the link of one unit, for each level"},
+    {.name = "memory",
+     .type = RU_CONF_F64,
+     .offset = offsetof(pipe_file, memory_bytes),
+     .def = "0",
+     .min = 0,
+     .max = 1e18,
+     .help = "memory of a worker in bytes; 0: no limit"},
+    {.name = "state",
+     .type = RU_CONF_F64,
+     .offset = offsetof(pipe_file, state),
+     .def = "1",
+     .min = 0,
+     .max = 100,
+     .help = "bytes of gradients and optimizer state per byte of weights"},
+    {.name = "cost",
+     .type = RU_CONF_CHOICE,
+     .offset = offsetof(pipe_file, model),
+     .def = "calibrated",
+     .choices = "calibrated|repo|paper",
+     .help = "cost model of stages; calibrated: ring all-reduce with overlap; repo: that of the "
+             "published optimizer; paper: that of the paper"},
+    {.name = "overlap",
+     .type = RU_CONF_F64,
+     .offset = offsetof(pipe_file, overlap),
+     .def = "1",
+     .min = 0,
+     .max = 1,
+     .help = "cost calibrated: measured fraction of the shorter of gradient exchange and "
+             "computation that overlaps with the longer"},
+    {.name = "compression",
+     .type = RU_CONF_F64,
+     .offset = offsetof(pipe_file, compression),
+     .def = "1",
+     .min = 0,
+     .max = 1e6,
+     .help = "compression ratio of activations between stages; 0: the transfer costs nothing"},
+    {.name = "microbatches",
+     .type = RU_CONF_U32,
+     .offset = offsetof(pipe_file, microbatches),
+     .def = "4",
+     .min = 1,
+     .max = 65536,
+     .help = "methods gpipe, flush: number of microbatches of a minibatch; 2bw: minibatches "
+             "between two gradient exchanges"},
+    {.name = "cuts_max",
+     .type = RU_CONF_U32,
+     .offset = offsetof(pipe_file, cuts_max),
+     .def = "4096",
+     .min = 2,
+     .max = 16384,
+     .help = "a graph with more possible cuts than this is cut only along one topological order"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     .offset = offsetof(pipe_file, method),
+     .def = "pipeline",
+     .choices = METHODS,
+     .help = "pipeline: Rubato's; others: baselines"},
+};
+
+static const ru_conf_table table = {.name = "pipe",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(pipe_file),
+                                    .check = check_file,
+                                    .help = "a network to train, and the workers that train it"};
+
+static ru_status inner(const pipe_file *f, uint32_t method, ru_arena *a, ru_pipe_in *in,
+                       ru_err *err)
+{
+    const pipe_layer *from = f->layers.at;
+    uint32_t n_edges = 0, e = 0;
+    for (uint32_t i = 0; i < f->layers.n; i++) {
+        n_edges += from[i].after.n;
+    }
+    ru_pipe_layer *layers = RU_NEW(a, ru_pipe_layer, f->layers.n);
+    ru_pipe_edge *edges = RU_NEW(a, ru_pipe_edge, n_edges);
+    ru_pipe_level *levels = RU_NEW(a, ru_pipe_level, f->units.n);
+    if (layers == NULL || edges == NULL || levels == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u layers", f->layers.n);
+    }
+    for (uint32_t i = 0; i < f->layers.n; i++) {
+        layers[i] = (ru_pipe_layer){from[i].forward_ns + from[i].backward_ns, from[i].param_bytes,
+                                    from[i].activation_bytes};
+        for (uint32_t k = 0; k < from[i].after.n; k++) {
+            edges[e++] = (ru_pipe_edge){(uint32_t)from[i].after.at[k], i};
+        }
+    }
+    for (uint32_t k = 0; k < f->units.n; k++) {
+        levels[k] = (ru_pipe_level){(uint32_t)f->units.at[k], f->bytes_per_s.at[k]};
+    }
+    *in = (ru_pipe_in){.layers = layers,
+                       .n = f->layers.n,
+                       .edges = edges,
+                       .n_edges = n_edges,
+                       .levels = levels,
+                       .n_levels = f->units.n,
+                       .model = (ru_pipe_model)f->model,
+                       .compression = f->compression,
+                       .overlap = f->overlap,
+                       .memory_bytes = f->memory_bytes,
+                       .state = f->state,
+                       .microbatches = f->microbatches,
+                       .cuts_max = f->cuts_max,
+                       .method = (ru_pipe_method)method};
+    return RU_OK;
+}
+
+static ru_status plan_pipe(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    const pipe_file *f = in;
+    ru_pipe_in q;
+    RU_TRY(inner(f, f->method, tools->scratch, &q, err));
+    return ru_plan_pipe(&q, tools->out, tools->scratch, plan, err);
+}
+
+static ru_status check_pipe(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    const pipe_file *f = in;
+    ru_pipe_in q;
+    RU_TRY(inner(f, f->method, scratch, &q, err));
+    return ru_plan_pipe_check(&q, plan, scratch, err);
+}
+
+static void put_name(const pipe_file *f, uint32_t i, ru_table *t)
+{
+    const pipe_layer *layers = f->layers.at;
+    if (layers[i].name[0] != '\0') {
+        ru_table_str(t, layers[i].name);
+    } else {
+        ru_table_textf(t, "layer %u", i);
+    }
+}
+
+static void put_stages(const pipe_file *f, const ru_pipe_plan *p, ru_report *r)
+{
+    static const char *const right[] = {"layers",       "workers",   "compute_s", "send_bytes",
+                                        "weight_bytes", "in_flight", "versions",  "memory_bytes"};
+    ru_table *t = ru_report_table(r, "stages");
+    ru_table_col(t, "stage", RU_TABLE_RIGHT);
+    ru_table_col(t, "first", RU_TABLE_LEFT);
+    ru_table_col(t, "last", RU_TABLE_LEFT);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(right); k++) {
+        ru_table_col(t, right[k], RU_TABLE_RIGHT);
+    }
+    for (uint32_t s = 0; s < p->n_stages; s++) {
+        uint32_t n = 0, first = UINT32_MAX, last = 0;
+        for (uint32_t i = 0; i < p->n_layers; i++) {
+            n += p->stage_of[i] == s ? 1 : 0;
+            first = p->stage_of[i] == s && first == UINT32_MAX ? i : first;
+            last = p->stage_of[i] == s ? i : last;
+        }
+        ru_table_i64(t, s);
+        put_name(f, first, t);
+        put_name(f, last, t);
+        ru_table_i64(t, n);
+        ru_table_i64(t, p->stages[s].workers);
+        ru_table_f64(t, p->stages[s].compute_s, 6);
+        ru_table_bytes(t, (int64_t)p->stages[s].cut_bytes);
+        ru_table_bytes(t, (int64_t)p->stages[s].param_bytes);
+        ru_table_i64(t, p->stages[s].in_flight);
+        ru_table_i64(t, p->stages[s].versions);
+        ru_table_bytes(t, (int64_t)p->stages[s].memory_bytes);
+    }
+}
+
+static void put_parts(const ru_pipe_plan *p, ru_report *r)
+{
+    ru_table *t = ru_report_table(r, "parts");
+    ru_table_col(t, "level", RU_TABLE_RIGHT);
+    ru_table_col(t, "units", RU_TABLE_RIGHT);
+    ru_table_col(t, "first_stage", RU_TABLE_RIGHT);
+    ru_table_col(t, "last_stage", RU_TABLE_RIGHT);
+    ru_table_col(t, "time_s", RU_TABLE_RIGHT);
+    for (uint32_t k = 0; k < p->n_parts; k++) {
+        ru_table_i64(t, p->parts[k].level + 1);
+        ru_table_i64(t, p->parts[k].units);
+        ru_table_i64(t, p->parts[k].first);
+        ru_table_i64(t, p->parts[k].end - 1);
+        ru_table_f64(t, p->parts[k].time_s, 9);
+    }
+}
+
+/* What speaks against a method besides its time; NULL: nothing. */
+static const char *against(uint32_t method)
+{
+    return method == RU_PIPE_NAIVE ? "gradients mix weights of several versions"
+           : method == RU_PIPE_ASP ? "gradients are stale by as many updates as there are workers"
+           : method == RU_PIPE_TWO_VERSIONS ? "one update for several minibatches: other training"
+                                            : NULL;
+}
+
+/* Every other method on the same input. */
+static ru_status put_candidates(const pipe_file *f, const ru_pipe_plan *p,
+                                const ru_policy_tools *tools, ru_report *r, ru_err *err)
+{
+    ru_report_candidate(r, method_names[f->method], p->minibatch_s, true, "chosen");
+    for (uint32_t m = 0; m < RU_PIPE_METHODS; m++) {
+        ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
+        ru_pipe_in q;
+        ru_pipe_plan other;
+        ru_err why;
+        if (m == f->method) {
+            continue;
+        }
+        RU_TRY(inner(f, m, tools->scratch, &q, err));
+        ru_status st = ru_plan_pipe(&q, tools->scratch, tools->scratch, &other, &why);
+        /* 2bw may be faster: it is another training, not a better schedule of this one. */
+        const char *but = against(m);
+        bool other_training = m == RU_PIPE_TWO_VERSIONS;
+        if (st != RU_OK) {
+            ru_report_candidate(r, method_names[m], 0, false, "%s", why.text);
+        } else {
+            double ratio = other.minibatch_s / p->minibatch_s;
+            ru_report_candidate(
+                r, method_names[m], other.minibatch_s, but == NULL || other_training,
+                "%.3g times the time per minibatch on %u worker%s%s%s", ratio, other.workers,
+                other.workers == 1 ? "" : "s", but != NULL ? "; " : "", but != NULL ? but : "");
+        }
+        ru_arena_rewind(tools->scratch, mark);
+    }
+    return RU_OK;
+}
+
+static ru_status report_pipe(const void *in, const void *plan, const ru_policy_tools *tools,
+                             ru_report *r, ru_err *err)
+{
+    const pipe_file *f = in;
+    const ru_pipe_plan *p = plan;
+    ru_report_answer(r, "cut the layers into %u %s on %u %s, %u %s under way per first worker",
+                     p->n_stages, p->n_stages == 1 ? "stage" : "stages", p->workers,
+                     p->workers == 1 ? "worker" : "workers", p->in_flight,
+                     p->in_flight == 1 ? "minibatch" : "minibatches");
+    if (p->copies > 1) {
+        ru_report_answer(r, "run %u copies of these stages, each on its own workers", p->copies);
+    }
+    double least = p->single_s < p->data_parallel_s ? p->single_s : p->data_parallel_s;
+    if (p->minibatch_s > least) {
+        ru_report_answer(r, "%s is predicted to be faster: do not use this plan",
+                         least < p->data_parallel_s ? "one worker" : "data parallel training");
+    }
+    ru_report_figure(r, "minibatch_s", p->minibatch_s);
+    ru_report_figure(r, "single_s", p->single_s);
+    ru_report_figure(r, "data_parallel_s", p->data_parallel_s);
+    ru_report_figure(r, "speedup_over_single", p->single_s / p->minibatch_s);
+    ru_report_figure(r, "speedup_over_data_parallel", p->data_parallel_s / p->minibatch_s);
+    put_stages(f, p, r);
+    if (p->n_parts > 0) {
+        put_parts(p, r);
+    }
+    RU_TRY(put_candidates(f, p, tools, r, err));
+    ru_report_assume(r, "each worker alternates one forward and one backward pass; in both "
+                        "directions batch b goes to worker b mod n of a stage with n workers");
+    ru_report_assume(
+        r,
+        "transfers between stages overlap computation; a layer takes the same time in every stage");
+    ru_report_assume(r, "%s %u cuts were tried", p->all_cuts ? "all" : "of one layer order,",
+                     p->n_cuts);
+    ru_report_trigger(r, "minibatch_s", 0.2);
+    return RU_OK;
+}
+
+const ru_policy ru_policy_pipe = {
+    .name = "pipe",
+    .version = 2,
+    .decides = "how layers are cut into stages, replicated, scheduled and versioned",
+    .source = "pipedream-2019 sec 3",
+    .in = &table,
+    .plan_bytes = sizeof(ru_pipe_plan),
+    .plan = plan_pipe,
+    .check = check_pipe,
+    .report = report_pipe,
+    .example =
+        "# Convolutions that compute long and hold little, then layers with many weights.\n"
+        "units: [4]\n"
+        "bytes_per_s: [1.25e9]\n"
+        "memory: 8e9\n"
+        "layers:\n"
+        "  - {name: conv1, forward: 22ms, backward: 40ms, parameters: 7KB, activation: 400MB}\n"
+        "  - {name: conv2, forward: 46ms, backward: 90ms, parameters: 150KB, activation: 200MB, "
+        "after: [0]}\n"
+        "  - {name: conv3, forward: 30ms, backward: 60ms, parameters: 2MB, activation: 50MB, "
+        "after: [1]}\n"
+        "  - {name: conv4, forward: 15ms, backward: 29ms, parameters: 9MB, activation: 12MB, "
+        "after: [2]}\n"
+        "  - {name: dense1, forward: 12ms, backward: 25ms, parameters: 411MB, activation: 2MB, "
+        "after: [3]}\n"
+        "  - {name: dense2, forward: 8ms, backward: 16ms, parameters: 67MB, activation: 2MB, "
+        "after: [4]}\n",
+};

@@ -1,0 +1,596 @@
+/* The row of `place` in plan/row/policy.def: its input as a file, its report. */
+#include "plan/cut/place_policy.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "plan/cut/place.h"
+#include "plan/row/policy.h"
+
+#define METHODS "search|single|topo|etf|sct|heft|split|load|given"
+static const char *const method_names[RU_PLACE_METHODS] = {
+    "search", "single", "topo", "etf", "sct", "heft", "split", "load", "given"};
+
+static const ru_conf_field op_fields[] = {
+    {.name = "name",
+     .type = RU_CONF_TEXT,
+     .offset = offsetof(ru_place_file_op, name),
+     .def = "",
+     .help = "name of the op in the plan; empty: its number"},
+    {.name = "time",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(ru_place_file_op, time_ns),
+     .min = 0,
+     .max = 1e13,
+     .help = "duration on a device of speed 1"},
+    {.name = "memory",
+     .type = RU_CONF_SIZE,
+     .offset = offsetof(ru_place_file_op, bytes),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "memory that the op occupies on its device during the step"},
+    {.name = "group",
+     .type = RU_CONF_I64,
+     .offset = offsetof(ru_place_file_op, group),
+     .def = "-1",
+     .min = -1,
+     .max = RU_PLACE_OPS_MAX - 1,
+     .help = "number of its group; all ops of a group run on one device; -1: no group"},
+    {.name = "device",
+     .type = RU_CONF_I64,
+     .offset = offsetof(ru_place_file_op, pin),
+     .def = "-1",
+     .min = -1,
+     .max = RU_PLACE_DEVICES_MAX - 1,
+     .help = "number of the device on which the op must run; -1: any device"},
+    {.name = "given",
+     .type = RU_CONF_I64,
+     .offset = offsetof(ru_place_file_op, given),
+     .def = "-1",
+     .min = -1,
+     .max = RU_PLACE_DEVICES_MAX - 1,
+     .help = "method given: number of its device in the given placement; -1: none"},
+};
+
+static const ru_conf_table op_table = {.name = "op",
+                                       .fields = op_fields,
+                                       .n = RU_ARRAY_LEN(op_fields),
+                                       .size_bytes = sizeof(ru_place_file_op),
+                                       .help = "one operator of the step"};
+
+static const ru_conf_field edge_fields[] = {
+    {.name = "from",
+     .type = RU_CONF_U32,
+     .offset = offsetof(ru_place_file_edge, from),
+     .min = 0,
+     .max = RU_PLACE_OPS_MAX - 1,
+     .help = "number of the op (from 0) that computes the tensor"},
+    {.name = "to",
+     .type = RU_CONF_U32,
+     .offset = offsetof(ru_place_file_edge, to),
+     .min = 0,
+     .max = RU_PLACE_OPS_MAX - 1,
+     .help = "number of the op that reads it"},
+    {.name = "time",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(ru_place_file_edge, time_ns),
+     .def = "0s",
+     .min = 0,
+     .max = 1e13,
+     .help = "measured duration of the transfer if the two ops are on different devices"},
+    {.name = "bytes",
+     .type = RU_CONF_SIZE,
+     .offset = offsetof(ru_place_file_edge, bytes),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "size of the tensor; the transfer takes time + latency + bytes / bandwidth"},
+};
+
+static const ru_conf_table edge_table = {.name = "edge",
+                                         .fields = edge_fields,
+                                         .n = RU_ARRAY_LEN(edge_fields),
+                                         .size_bytes = sizeof(ru_place_file_edge),
+                                         .help = "one op that reads from another"};
+
+static const ru_conf_field device_fields[] = {
+    {.name = "name",
+     .type = RU_CONF_TEXT,
+     .offset = offsetof(ru_place_file_device, name),
+     .def = "",
+     .help = "name of the device in the plan; empty: its number"},
+    {.name = "memory",
+     .type = RU_CONF_SIZE,
+     .offset = offsetof(ru_place_file_device, memory_bytes),
+     .def = "0",
+     .min = 0,
+     .max = 1e18,
+     .help = "memory for ops; 0: no limit"},
+    {.name = "speed",
+     .type = RU_CONF_F64,
+     .offset = offsetof(ru_place_file_device, speed),
+     .def = "1",
+     .min = 0.01,
+     .max = 100,
+     .help = "speed of the device; times of ops are divided by it"},
+};
+
+static const ru_conf_table device_table = {.name = "device",
+                                           .fields = device_fields,
+                                           .n = RU_ARRAY_LEN(device_fields),
+                                           .size_bytes = sizeof(ru_place_file_device),
+                                           .help = "one device"};
+
+static const ru_conf_field link_fields[] = {
+    {.name = "from",
+     .type = RU_CONF_U32,
+     .offset = offsetof(ru_place_file_link, from),
+     .min = 0,
+     .max = RU_PLACE_DEVICES_MAX - 1,
+     .help = "number of the device (from 0) that sends"},
+    {.name = "to",
+     .type = RU_CONF_U32,
+     .offset = offsetof(ru_place_file_link, to),
+     .min = 0,
+     .max = RU_PLACE_DEVICES_MAX - 1,
+     .help = "number of the device that receives"},
+    {.name = "latency",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(ru_place_file_link, latency_ns),
+     .def = "0s",
+     .min = 0,
+     .max = 1e12,
+     .help = "latency of each transfer"},
+    {.name = "bytes_per_s",
+     .type = RU_CONF_F64,
+     .offset = offsetof(ru_place_file_link, bytes_per_s),
+     .min = 1,
+     .max = 1e15,
+     .help = "bandwidth"},
+};
+
+static const ru_conf_table link_table = {.name = "link",
+                                         .fields = link_fields,
+                                         .n = RU_ARRAY_LEN(link_fields),
+                                         .size_bytes = sizeof(ru_place_file_link),
+                                         .help = "one direction between two devices"};
+
+static ru_status check_file(const void *section, ru_err *err)
+{
+    const ru_place_file *f = section;
+    if (f->ops.n < 1 || f->ops.n > RU_PLACE_OPS_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "'ops' has %u entries, expected 1 to %d", f->ops.n,
+                       RU_PLACE_OPS_MAX);
+    }
+    if (f->edges.n > RU_PLACE_EDGES_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "'edges' has %u entries, expected at most %d", f->edges.n,
+                       RU_PLACE_EDGES_MAX);
+    }
+    if (f->devices.n < 1 || f->devices.n > RU_PLACE_DEVICES_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "'devices' has %u entries, expected 1 to %d", f->devices.n,
+                       RU_PLACE_DEVICES_MAX);
+    }
+    const ru_place_file_op *ops = f->ops.at;
+    for (uint32_t i = 0; i < f->ops.n; i++) {
+        if (ops[i].pin >= f->devices.n || ops[i].given >= f->devices.n) {
+            return RU_FAIL(err, RU_E_ARG, "ops[%u] names device %lld; expected 0 to %u", i,
+                           (long long)(ops[i].pin >= f->devices.n ? ops[i].pin : ops[i].given),
+                           f->devices.n - 1);
+        }
+    }
+    const ru_place_file_edge *edges = f->edges.at;
+    for (uint32_t e = 0; e < f->edges.n; e++) {
+        if (edges[e].from >= f->ops.n || edges[e].to >= f->ops.n || edges[e].from == edges[e].to) {
+            return RU_FAIL(
+                err, RU_E_ARG,
+                "edges[%u] goes from op %u to op %u; expected two different ops from 0 to %u", e,
+                edges[e].from, edges[e].to, f->ops.n - 1);
+        }
+    }
+    const ru_place_file_link *links = f->links.at;
+    for (uint32_t k = 0; k < f->links.n; k++) {
+        if (links[k].from >= f->devices.n || links[k].to >= f->devices.n ||
+            links[k].from == links[k].to) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "links[%u] goes from device %u to device %u; expected two different "
+                           "devices from 0 to %u",
+                           k, links[k].from, links[k].to, f->devices.n - 1);
+        }
+    }
+    return RU_OK;
+}
+
+static const ru_conf_field fields[] = {
+    {.name = "ops",
+     .type = RU_CONF_SECTIONS,
+     .offset = offsetof(ru_place_file, ops),
+     .table = &op_table,
+     .help = "operators of one step"},
+    {.name = "edges",
+     .type = RU_CONF_SECTIONS,
+     .offset = offsetof(ru_place_file, edges),
+     .def = "[]",
+     .table = &edge_table,
+     .help = "dependencies between ops"},
+    {.name = "devices",
+     .type = RU_CONF_SECTIONS,
+     .offset = offsetof(ru_place_file, devices),
+     .table = &device_table,
+     .help = "devices on which the ops may run"},
+    {.name = "links",
+     .type = RU_CONF_SECTIONS,
+     .offset = offsetof(ru_place_file, links),
+     .def = "[]",
+     .table = &link_table,
+     .help = "directions of links that differ from latency and bytes_per_s; the last entry of a "
+             "direction counts"},
+    {.name = "latency",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(ru_place_file, latency_ns),
+     .def = "0s",
+     .min = 0,
+     .max = 1e12,
+     .help = "latency of each transfer between two devices"},
+    {.name = "bytes_per_s",
+     .type = RU_CONF_F64,
+     .offset = offsetof(ru_place_file, bytes_per_s),
+     .def = "1e9",
+     .min = 1,
+     .max = 1e15,
+     .help = "bandwidth of each direction between two devices"},
+    {.name = "work",
+     .type = RU_CONF_I64,
+     .offset = offsetof(ru_place_file, work),
+     .def = "500000000",
+     .min = 0,
+     .max = 1e15,
+     .help = "budget of the search: number of ops and edges that it may visit"},
+    {.name = "nodes",
+     .type = RU_CONF_I64,
+     .offset = offsetof(ru_place_file, nodes),
+     .def = "2000",
+     .min = 0,
+     .max = 1e9,
+     .help =
+         "largest number of branches of the integer program for a small graph; 0: do not solve it"},
+    {.name = "coarse",
+     .type = RU_CONF_U32,
+     .offset = offsetof(ru_place_file, coarse),
+     .def = "120",
+     .min = 0,
+     .max = RU_PLACE_OPS_MAX,
+     .help = "a graph with more ops is first searched in a coarse form of about this many ops; 0: "
+             "never"},
+    {.name = "seed",
+     .type = RU_CONF_U32,
+     .offset = offsetof(ru_place_file, seed),
+     .def = "1",
+     .help = "seed of the random search"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     .offset = offsetof(ru_place_file, method),
+     .def = "search",
+     .choices = METHODS,
+     .help = "search: Rubato's; others: baselines"},
+};
+
+static const ru_conf_table table = {.name = "place",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(ru_place_file),
+                                    .check = check_file,
+                                    .help = "operators of a step, and devices for them"};
+
+static ru_status inner(const ru_place_file *f, uint32_t method, ru_arena *a, ru_place_in *in,
+                       ru_err *err)
+{
+    const ru_place_file_op *from = f->ops.at;
+    const ru_place_file_device *devs = f->devices.at;
+    ru_place_op *ops = RU_NEW(a, ru_place_op, f->ops.n);
+    ru_place_edge *edges = RU_NEW(a, ru_place_edge, f->edges.n);
+    ru_place_device *devices = RU_NEW(a, ru_place_device, f->devices.n);
+    ru_place_link *links = RU_NEW(a, ru_place_link, f->links.n);
+    if (ops == NULL || edges == NULL || devices == NULL || links == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u ops", f->ops.n);
+    }
+    for (uint32_t i = 0; i < f->ops.n; i++) {
+        ops[i] = (ru_place_op){from[i].time_ns, from[i].bytes, (int32_t)from[i].group,
+                               (int32_t)from[i].pin, (int32_t)from[i].given};
+    }
+    for (uint32_t e = 0; e < f->edges.n; e++) {
+        const ru_place_file_edge *x = (const ru_place_file_edge *)f->edges.at + e;
+        edges[e] = (ru_place_edge){x->from, x->to, x->time_ns, x->bytes};
+    }
+    for (uint32_t d = 0; d < f->devices.n; d++) {
+        devices[d] = (ru_place_device){devs[d].memory_bytes, devs[d].speed};
+    }
+    for (uint32_t k = 0; k < f->links.n; k++) {
+        const ru_place_file_link *l = (const ru_place_file_link *)f->links.at + k;
+        links[k] = (ru_place_link){l->from, l->to, l->latency_ns, l->bytes_per_s};
+    }
+    *in = (ru_place_in){.ops = ops,
+                        .n = f->ops.n,
+                        .edges = edges,
+                        .n_edges = f->edges.n,
+                        .devices = devices,
+                        .n_devices = f->devices.n,
+                        .latency_ns = f->latency_ns,
+                        .bytes_per_s = f->bytes_per_s,
+                        .links = links,
+                        .n_links = f->links.n,
+                        .method = (ru_place_method)method,
+                        .work_max = f->work,
+                        .nodes_max = f->nodes,
+                        .coarse_ops = f->coarse,
+                        .seed = f->seed};
+    return RU_OK;
+}
+
+static ru_status plan_place(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    const ru_place_file *f = in;
+    ru_place_in q;
+    RU_TRY(inner(f, f->method, tools->scratch, &q, err));
+    return ru_plan_place(&q, tools->solver, tools->out, tools->scratch, plan, err);
+}
+
+static ru_status check_place(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    const ru_place_file *f = in;
+    ru_place_in q;
+    RU_TRY(inner(f, f->method, scratch, &q, err));
+    return ru_plan_place_check(&q, plan, scratch, err);
+}
+
+static void put_op(const ru_place_file *f, uint32_t i, ru_table *t)
+{
+    const ru_place_file_op *ops = f->ops.at;
+    if (ops[i].name[0] != '\0') {
+        ru_table_str(t, ops[i].name);
+    } else {
+        ru_table_textf(t, "op %u", i);
+    }
+}
+
+static void put_device(const ru_place_file *f, uint32_t d, ru_table *t)
+{
+    const ru_place_file_device *devices = f->devices.at;
+    if (devices[d].name[0] != '\0') {
+        ru_table_str(t, devices[d].name);
+    } else {
+        ru_table_textf(t, "device %u", d);
+    }
+}
+
+static int64_t took(const ru_place_file *f, const ru_place_plan *p, uint32_t i)
+{
+    const ru_place_file_op *ops = f->ops.at;
+    const ru_place_file_device *devices = f->devices.at;
+    return (int64_t)floor((double)ops[i].time_ns / devices[p->device[i]].speed + 0.5);
+}
+
+static void put_devices(const ru_place_file *f, const ru_place_plan *p, ru_report *r)
+{
+    const ru_place_file_op *ops = f->ops.at;
+    const ru_place_file_device *devices = f->devices.at;
+    const ru_place_file_edge *edges = f->edges.at;
+    static const char *const right[] = {"ops",          "busy_s",     "idle_share",
+                                        "memory_bytes", "room_bytes", "receives"};
+    ru_table *t = ru_report_table(r, "devices");
+    ru_table_col(t, "device", RU_TABLE_LEFT);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(right); k++) {
+        ru_table_col(t, right[k], RU_TABLE_RIGHT);
+    }
+    for (uint32_t d = 0; d < f->devices.n; d++) {
+        int64_t busy = 0, bytes = 0, n = 0, receives = 0;
+        for (uint32_t i = 0; i < p->n_ops; i++) {
+            bool here = p->device[i] == d;
+            n += here ? 1 : 0;
+            busy += here ? took(f, p, i) : 0;
+            bytes += here ? ops[i].bytes : 0;
+        }
+        for (uint32_t e = 0; e < p->n_edges; e++) {
+            receives += p->device[edges[e].to] == d && p->device[edges[e].from] != d ? 1 : 0;
+        }
+        put_device(f, d, t);
+        ru_table_i64(t, n);
+        ru_table_f64(t, (double)busy * 1e-9, 6);
+        ru_table_f64(t, p->step_ns > 0 ? 1 - (double)busy / (double)p->step_ns : 0, 3);
+        ru_table_bytes(t, bytes);
+        if (devices[d].memory_bytes > 0) {
+            ru_table_bytes(t, devices[d].memory_bytes - bytes);
+        } else {
+            ru_table_none(t);
+        }
+        ru_table_i64(t, receives);
+    }
+}
+
+/* By start, then by number: what each device does in turn. */
+static ru_status put_order(const ru_place_file *f, const ru_place_plan *p, ru_arena *scratch,
+                           ru_report *r, ru_err *err)
+{
+    uint32_t *order = RU_NEW(scratch, uint32_t, p->n_ops),
+             *room = RU_NEW(scratch, uint32_t, p->n_ops);
+    if (order == NULL || room == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory to list %u ops", p->n_ops);
+    }
+    for (uint32_t i = 0; i < p->n_ops; i++) {
+        order[i] = i;
+    }
+    for (uint32_t width = 1; width < p->n_ops; width *= 2) {
+        for (uint32_t lo = 0; lo < p->n_ops; lo += 2 * width) {
+            uint32_t mid = lo + width < p->n_ops ? lo + width : p->n_ops;
+            uint32_t hi = mid + width < p->n_ops ? mid + width : p->n_ops, i = lo, j = mid;
+            for (uint32_t k = lo; k < hi; k++) {
+                bool left = i < mid && (j >= hi || p->start_ns[order[i]] <= p->start_ns[order[j]]);
+                room[k] = left ? order[i++] : order[j++];
+            }
+        }
+        memcpy(order, room, p->n_ops * sizeof *order);
+    }
+    ru_table *t = ru_report_table(r, "order");
+    ru_table_col(t, "start_s", RU_TABLE_RIGHT);
+    ru_table_col(t, "end_s", RU_TABLE_RIGHT);
+    ru_table_col(t, "op", RU_TABLE_LEFT);
+    ru_table_col(t, "device", RU_TABLE_LEFT);
+    for (uint32_t k = 0; k < p->n_ops; k++) {
+        uint32_t i = order[k];
+        ru_table_f64(t, (double)p->start_ns[i] * 1e-9, 6);
+        ru_table_f64(t, (double)(p->start_ns[i] + took(f, p, i)) * 1e-9, 6);
+        put_op(f, i, t);
+        put_device(f, p->device[i], t);
+    }
+    return RU_OK;
+}
+
+static void put_transfers(const ru_place_file *f, const ru_place_plan *p, ru_report *r)
+{
+    const ru_place_file_edge *edges = f->edges.at;
+    ru_table *t = NULL;
+    for (uint32_t e = 0; e < p->n_edges; e++) {
+        if (p->send_ns[e] < 0) {
+            continue;
+        }
+        if (t == NULL) {
+            t = ru_report_table(r, "transfers");
+            ru_table_col(t, "edge", RU_TABLE_RIGHT);
+            ru_table_col(t, "start_s", RU_TABLE_RIGHT);
+            ru_table_col(t, "from", RU_TABLE_LEFT);
+            ru_table_col(t, "to", RU_TABLE_LEFT);
+            ru_table_col(t, "output_of", RU_TABLE_LEFT);
+            ru_table_col(t, "read_by", RU_TABLE_LEFT);
+        }
+        ru_table_i64(t, e);
+        ru_table_f64(t, (double)p->send_ns[e] * 1e-9, 6);
+        put_device(f, p->device[edges[e].from], t);
+        put_device(f, p->device[edges[e].to], t);
+        put_op(f, edges[e].from, t);
+        put_op(f, edges[e].to, t);
+    }
+}
+
+/* Every baseline on the same input. */
+static ru_status put_candidates(const ru_place_file *f, const ru_place_plan *p,
+                                const ru_policy_tools *tools, ru_report *r, ru_err *err)
+{
+    ru_report_candidate(r, method_names[f->method], (double)p->step_ns * 1e-9, true, "%s",
+                        f->method != RU_PLACE_SEARCH ? "the method was given"
+                        : p->from == RU_PLACE_SEARCH
+                            ? "chosen"
+                            : "no plan better than that of a baseline was found");
+    for (uint32_t m = RU_PLACE_SINGLE; m < RU_PLACE_METHODS; m++) {
+        ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
+        ru_place_in q;
+        ru_place_plan other;
+        ru_err why;
+        if (m == f->method) {
+            continue;
+        }
+        RU_TRY(inner(f, m, tools->scratch, &q, err));
+        ru_status st =
+            ru_plan_place(&q, tools->solver, tools->scratch, tools->scratch, &other, &why);
+        if (st == RU_OK && p->step_ns > 0) {
+            ru_report_candidate(r, method_names[m], (double)other.step_ns * 1e-9, true,
+                                "%.3g times the step", (double)other.step_ns / (double)p->step_ns);
+        } else if (st == RU_OK) {
+            ru_report_candidate(r, method_names[m], (double)other.step_ns * 1e-9, true, "as long");
+        } else if (m != RU_PLACE_GIVEN) {
+            ru_report_candidate(r, method_names[m], 0, false, "%s", why.text);
+        }
+        ru_arena_rewind(tools->scratch, mark);
+    }
+    return RU_OK;
+}
+
+static void put_proof(const ru_place_plan *p, ru_report *r)
+{
+    static const char *const proofs[] = {"the longest path", "work between two instants",
+                                         "what memory lets devices compute", "the integer program"};
+    double gap = p->bound_ns > 0 ? (double)p->step_ns / (double)p->bound_ns - 1 : 0;
+    if (p->step_ns == p->bound_ns) {
+        ru_report_answer(r, "no plan is shorter: %s", proofs[p->proof]);
+    } else {
+        ru_report_answer(r, "at most %.3g %% longer than the best one: bound by %s", 100 * gap,
+                         proofs[p->proof]);
+    }
+    if (p->program == RU_PLACE_NO_SOLVER) {
+        ru_report_answer(r, "no solver for integer programs is installed; CBC could prove a better "
+                            "bound or find a shorter plan");
+    }
+}
+
+static ru_status report_place(const void *in, const void *plan, const ru_policy_tools *tools,
+                              ru_report *r, ru_err *err)
+{
+    const ru_place_file *f = in;
+    const ru_place_plan *p = plan;
+    uint64_t used = 0;
+    int64_t sends = 0;
+    for (uint32_t i = 0; i < p->n_ops; i++) {
+        used |= UINT64_C(1) << p->device[i];
+    }
+    uint32_t n_used = 0;
+    for (; used != 0; used &= used - 1) {
+        n_used++;
+    }
+    for (uint32_t e = 0; e < p->n_edges; e++) {
+        sends += p->send_ns[e] >= 0 ? 1 : 0;
+    }
+    ru_report_answer(r, "run %u %s on %u %s with %lld %s between them", p->n_ops,
+                     p->n_ops == 1 ? "op" : "ops", n_used, n_used == 1 ? "device" : "devices",
+                     (long long)sends, sends == 1 ? "transfer" : "transfers");
+    put_proof(p, r);
+    ru_report_figure(r, "step_s", (double)p->step_ns * 1e-9);
+    ru_report_figure(r, "bound_s", (double)p->bound_ns * 1e-9);
+    ru_report_figure(r, "units", p->units);
+    ru_report_figure(r, "work", (double)p->work);
+    put_devices(f, p, r);
+    RU_TRY(put_order(f, p, tools->scratch, r, err));
+    put_transfers(f, p, r);
+    RU_TRY(put_candidates(f, p, tools, r, err));
+    ru_report_assume(r, "each device runs its ops, and each link direction its transfers, one at a "
+                        "time in the order of the plan");
+    ru_report_assume(r, "each edge between two devices is a separate transfer, and computation "
+                        "continues during transfers");
+    ru_report_assume(r, "an op keeps its memory for the whole step");
+    ru_report_trigger(r, "step_s", 0.1);
+    return RU_OK;
+}
+
+const ru_policy ru_policy_place = {
+    .name = "place",
+    .version = 1,
+    .decides = "which device runs each operator of a step, and in which order",
+    .source = "pesto-2021 sec 3, 4",
+    .in = &table,
+    .plan_bytes = sizeof(ru_place_plan),
+    .plan = plan_place,
+    .check = check_place,
+    .report = report_place,
+    .example = "# Two branches that join, forward and backward; weights stay with their ops.\n"
+               "devices:\n"
+               "  - {name: gpu0, memory: 3GB}\n"
+               "  - {name: gpu1, memory: 2GB, speed: 0.8}\n"
+               "latency: 100us\n"
+               "bytes_per_s: 10e9\n"
+               "ops:\n"
+               "  - {name: read, time: 1ms, memory: 100MB}\n"
+               "  - {name: wide, time: 9ms, memory: 900MB, group: 0}\n"
+               "  - {name: deep1, time: 5ms, memory: 500MB, group: 1}\n"
+               "  - {name: deep2, time: 4ms, memory: 500MB, group: 2}\n"
+               "  - {name: join, time: 3ms, memory: 300MB}\n"
+               "  - {name: deep2_grad, time: 8ms, memory: 200MB, group: 2}\n"
+               "  - {name: deep1_grad, time: 10ms, memory: 200MB, group: 1}\n"
+               "  - {name: wide_grad, time: 18ms, memory: 400MB, group: 0}\n"
+               "edges:\n"
+               "  - {from: 0, to: 1, bytes: 20MB}\n"
+               "  - {from: 0, to: 2, bytes: 20MB}\n"
+               "  - {from: 2, to: 3, bytes: 30MB}\n"
+               "  - {from: 1, to: 4, bytes: 10MB}\n"
+               "  - {from: 3, to: 4, bytes: 10MB}\n"
+               "  - {from: 4, to: 5, bytes: 10MB}\n"
+               "  - {from: 4, to: 7, bytes: 10MB}\n"
+               "  - {from: 5, to: 6, bytes: 30MB}\n",
+};

@@ -1,0 +1,311 @@
+/* The row of `read` in plan/row/policy.def: its input as a file, its report. */
+#include "plan/disk/read_policy.h"
+
+#include <math.h>
+
+#include "plan/disk/read.h"
+#include "plan/row/policy.h"
+
+#define AT(type_, name_) .offset = offsetof(type_, name_)
+
+typedef ru_read_policy_window window_in;
+typedef ru_read_policy_in read_in;
+
+#define MEASURED(name_, min_, def_, help_)                                                   \
+    {                                                                                        \
+        .name = #name_, .type = RU_CONF_F64, AT(window_in, name_), .def = def_, .min = min_, \
+        .max = 1e12, .open = (min_) == 0 && (def_) == NULL, .help = help_                    \
+    }
+static const ru_conf_field window_fields[] = {
+    {.name = "size",
+     .type = RU_CONF_SIZE,
+     AT(window_in, size),
+     .min = 1,
+     .max = 1e15,
+     .help = "size of a request"},
+    {.name = "depth",
+     .type = RU_CONF_U32,
+     AT(window_in, depth),
+     .min = 1,
+     .max = RU_READ_DEPTH_MAX,
+     .help = "number of outstanding requests"},
+    MEASURED(seconds, 0, "0.5", "length of the window without the ramp-up [s]"),
+    MEASURED(mb_per_s, 1e-6, NULL, "delivered rate [1e6 bytes/s]"),
+    MEASURED(error, 0, "0", "standard error of mb_per_s [1e6 bytes/s]"),
+    MEASURED(latency_ms, 0, "0",
+             "mean latency of a request [ms]; 0: computed from depth, size and rate"),
+    MEASURED(stall_s, 0, "0", "time that the trainer waited for data [s]"),
+};
+static const ru_conf_table window_table = {.name = "window",
+                                           .fields = window_fields,
+                                           .n = RU_ARRAY_LEN(window_fields),
+                                           .size_bytes = sizeof(window_in)};
+
+#define NUMBER(name_, def_, min_, max_, help_)                                             \
+    {                                                                                      \
+        .name = #name_, .type = RU_CONF_F64, AT(read_in, name_), .def = def_, .min = min_, \
+        .max = max_, .help = help_                                                         \
+    }
+#define BYTES(name_, def_, help_)                                                        \
+    {                                                                                    \
+        .name = #name_, .type = RU_CONF_SIZE, AT(read_in, name_), .def = def_, .min = 1, \
+        .max = 1e15, .help = help_                                                       \
+    }
+#define BATCHES(name_, def_, min_, help_)                                                  \
+    {                                                                                      \
+        .name = #name_, .type = RU_CONF_U32, AT(read_in, name_), .def = def_, .min = min_, \
+        .max = RU_READ_AHEAD_MAX, .help = help_                                            \
+    }
+static const ru_conf_field fields[] = {
+    BYTES(sample, NULL, "mean size of a sample in bytes"),
+    BYTES(size_min, "64KiB", "smallest size of a request"),
+    BYTES(size_max, "16MiB", "largest size of a request"),
+    BYTES(memory, "256MiB", "largest number of outstanding bytes"),
+    {.name = "depth_min",
+     .type = RU_CONF_U32,
+     AT(read_in, depth_min),
+     .def = "1",
+     .min = 1,
+     .max = RU_READ_DEPTH_MAX,
+     .help = "method model: least number of outstanding requests that is tried"},
+    {.name = "depth_max",
+     .type = RU_CONF_U32,
+     AT(read_in, depth_max),
+     .def = "256",
+     .min = 1,
+     .max = RU_READ_DEPTH_MAX,
+     .help = "largest number of outstanding requests"},
+    NUMBER(need_mb_per_s, "0", 0, 1e9,
+           "rate that the trainer needs [1e6 bytes/s]; 0: as much as possible"),
+    NUMBER(batch_mb, "0", 0, 1e9, "size of a batch [1e6 bytes]; determines the read-ahead depth"),
+    NUMBER(step_s, "0", 0, 1e9,
+           "time of a step without waiting for data [s]; determines the read-ahead depth"),
+    NUMBER(delivery_s, "0", 0, 1e9,
+           "mean time from the request of a batch until it is decoded [s]; 0: computed from "
+           "batch_mb and the rate"),
+    NUMBER(delivery_sd_s, "0", 0, 1e9, "standard deviation of delivery_s [s]"),
+    BATCHES(ahead_min, "1", 1, "least read-ahead depth [batches]"),
+    BATCHES(ahead_max, "0", 0,
+            "largest read-ahead depth [batches]; 0: as many batches as fit 'memory'"),
+    {.name = "cores",
+     .type = RU_CONF_U32,
+     AT(read_in, cores),
+     .def = "2",
+     .min = 1,
+     .max = RU_READ_DEPTH_MAX,
+     .help = "method cores: number of outstanding requests"},
+    NUMBER(gain_min, "0.05", 0, 1, "smallest relative gain for which the choice changes"),
+    NUMBER(loss_max, "0.02", 0, 0.5,
+           "largest relative loss that fewer outstanding requests may cause"),
+    NUMBER(try_s, "10", 0.1, 1e9,
+           "time between two tries of a neighbouring choice once the choice is steady [s]"),
+    {.name = "seed",
+     .type = RU_CONF_I64,
+     AT(read_in, seed),
+     .def = "0",
+     .help = "seed of the tries"},
+    {.name = "windows",
+     .type = RU_CONF_SECTIONS,
+     AT(read_in, windows),
+     .table = &window_table,
+     .def = "[]",
+     .help = "measured windows so far, in order"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     AT(read_in, method),
+     .def = "model",
+     .choices = "model|phases|climb|aimd|grid|one|loader2|loader8|cores|fixed16|ahead",
+     .help = "model: search with a storage model; phases: the published phases; climb: one more "
+             "while it helps; aimd: additive increase; grid: every point; one: one sample at a "
+             "time; loader2, loader8, cores, fixed16: 2, 8, one per core, 16 samples at a time; "
+             "ahead: read-ahead of the operating system"},
+};
+
+static ru_status inner(const read_in *in, ru_arena *a, ru_read_in *out, ru_err *err)
+{
+    ru_read_window *w = RU_NEW(a, ru_read_window, in->windows.n + 1);
+    if (w == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u windows", in->windows.n);
+    }
+    for (uint32_t i = 0; i < in->windows.n; i++) {
+        const window_in *s = (const window_in *)in->windows.at + i;
+        double rate = 1e6 * s->mb_per_s;
+        double latency =
+            s->latency_ms > 0 ? 1e-3 * s->latency_ms : s->depth * (double)s->size / rate;
+        w[i] = (ru_read_window){s->size,        s->depth, s->seconds, rate,
+                                1e6 * s->error, latency,  s->stall_s};
+    }
+    *out = (ru_read_in){.method = (ru_read_method)in->method,
+                        .sample_bytes = in->sample,
+                        .size_min = in->size_min,
+                        .size_max = in->size_max,
+                        .depth_min = in->depth_min,
+                        .depth_max = in->depth_max,
+                        .memory_max_bytes = in->memory,
+                        .need_bytes_per_s = 1e6 * in->need_mb_per_s,
+                        .batch_bytes = 1e6 * in->batch_mb,
+                        .step_s = in->step_s,
+                        .delivery_s = in->delivery_s,
+                        .delivery_sd_s = in->delivery_sd_s,
+                        .ahead_min = in->ahead_min,
+                        .ahead_max = in->ahead_max,
+                        .cores = in->cores,
+                        .seed = (uint64_t)in->seed,
+                        .gain_min = in->gain_min,
+                        .loss_max = in->loss_max,
+                        .try_s = in->try_s,
+                        .window = w,
+                        .n = in->windows.n};
+    return RU_OK;
+}
+
+static ru_status check_in(const void *section, ru_err *err)
+{
+    const read_in *in = section;
+    if (in->size_max < in->size_min) {
+        return RU_FAIL(err, RU_E_ARG, "'size_max' is below 'size_min'");
+    }
+    if (in->depth_max < in->depth_min) {
+        return RU_FAIL(err, RU_E_ARG, "'depth_max' is below 'depth_min'");
+    }
+    if (in->memory < in->size_min) {
+        return RU_FAIL(err, RU_E_ARG, "'memory' is too small for a request of 'size_min'");
+    }
+    if (in->windows.n > RU_READ_WINDOWS_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "there are %u windows; expected at most %d", in->windows.n,
+                       RU_READ_WINDOWS_MAX);
+    }
+    if (in->ahead_max != 0 && in->ahead_max < in->ahead_min) {
+        return RU_FAIL(err, RU_E_ARG, "'ahead_max' is below 'ahead_min'");
+    }
+    for (uint32_t i = 0; i < in->windows.n; i++) {
+        const window_in *w = (const window_in *)in->windows.at + i;
+        if (!(w->seconds > 0)) {
+            return RU_FAIL(err, RU_E_ARG, "window %u: 'seconds' must be above 0", i);
+        }
+    }
+    return RU_OK;
+}
+
+static const ru_conf_table table = {.name = "read",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(read_in),
+                                    .check = check_in,
+                                    .help = "what one worker reads, and the windows it measured"};
+
+static ru_status plan_read(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    ru_read_in q;
+    RU_TRY(inner(in, tools->scratch, &q, err));
+    return ru_plan_read(&q, tools->scratch, plan, err);
+}
+
+static ru_status check_read(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    ru_read_in q;
+    RU_TRY(inner(in, scratch, &q, err));
+    return ru_plan_read_check(&q, plan, err);
+}
+
+static void put_setting(ru_table *t, const char *name, int64_t size, uint32_t depth)
+{
+    ru_table_str(t, name);
+    ru_table_bytes(t, size);
+    ru_table_i64(t, depth);
+    ru_table_bytes(t, size * depth);
+}
+
+static void windows_table(const ru_read_in *q, const ru_read_plan *p, ru_report *r)
+{
+    ru_table *t = ru_report_table(r, "windows");
+    ru_table_col(t, "setting", RU_TABLE_LEFT);
+    ru_table_col(t, "request", RU_TABLE_RIGHT);
+    ru_table_col(t, "depth", RU_TABLE_RIGHT);
+    ru_table_col(t, "outstanding", RU_TABLE_RIGHT);
+    ru_table_col(t, "mb_per_s", RU_TABLE_RIGHT);
+    ru_table_col(t, "model_mb_per_s", RU_TABLE_RIGHT);
+    uint32_t from = q->n > 16 ? q->n - 16 : 0;
+    for (uint32_t i = from; i < q->n; i++) {
+        const ru_read_window *w = &q->window[i];
+        put_setting(t, "measured", w->size_bytes, w->depth);
+        ru_table_f64(t, 1e-6 * w->bytes_per_s, 1);
+        ru_table_f64(t, 1e-6 * ru_disk_rate(&p->disk, w->size_bytes, w->depth), 1);
+    }
+    put_setting(t, "next", p->size_bytes, p->depth);
+    if (p->fitted) {
+        ru_table_none(t);
+        ru_table_f64(t, 1e-6 * ru_disk_rate(&p->disk, p->size_bytes, p->depth), 1);
+    } else {
+        ru_table_none(t);
+        ru_table_none(t);
+    }
+}
+
+static ru_status report_read(const void *in, const void *plan, const ru_policy_tools *tools,
+                             ru_report *r, ru_err *err)
+{
+    static const char *const names[] = {"model",   "phases",  "climb", "aimd",    "grid", "one",
+                                        "loader2", "loader8", "cores", "fixed16", "ahead"};
+    static const char *const phases[] = {
+        "measure it: is more outstanding faster?", "measure it: is another size faster?",
+        "measure it: are fewer requests enough?", "keep it: the search is over",
+        "measure it: a neighbour, in case the storage has changed"};
+    const read_in *s = in;
+    const ru_read_plan *p = plan;
+    ru_read_in q;
+    RU_TRY(inner(s, tools->scratch, &q, err));
+    ru_report_answer(r, "read %lld KiB at a time, %u requests outstanding",
+                     (long long)((p->size_bytes + 1023) / 1024), p->depth);
+    ru_report_answer(r, "%s", phases[p->phase]);
+    ru_report_answer(r, "keep %u batch%s read ahead", p->read_ahead,
+                     p->read_ahead == 1 ? "" : "es");
+    ru_report_figure(r, "bytes_per_s", p->bytes_per_s);
+    ru_report_figure(r, "request_s", p->latency_s);
+    ru_report_figure(r, "outstanding_bytes", (double)p->size_bytes * p->depth);
+    ru_report_figure(r, "read_ahead_batches", p->read_ahead);
+    ru_report_figure(r, "model_error_ratio", p->disk.error);
+    windows_table(&q, p, r);
+    ru_report_candidate(r, names[s->method], p->bytes_per_s, true, "chosen");
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
+        ru_read_plan other;
+        q.method = (ru_read_method)k;
+        if (k == s->method) {
+            continue;
+        }
+        RU_TRY(ru_plan_read(&q, tools->scratch, &other, err));
+        ru_report_candidate(r, names[k], other.bytes_per_s, true, "%u x %lld KiB, %s", other.depth,
+                            (long long)((other.size_bytes + 1023) / 1024),
+                            q.n == 0 ? "nothing was measured yet" : "by these windows");
+    }
+    ru_report_assume(r, "a request's rate is limited by its latency, by bytes or by requests per "
+                        "second of the storage");
+    ru_report_valid(r, (int64_t)(s->try_s * 1e9));
+    ru_report_trigger(r, "bytes_per_s", 0.25);
+    return RU_OK;
+}
+
+const ru_policy ru_policy_read = {
+    .name = "read",
+    .version = 1,
+    .decides = "how many bytes each read takes and how many reads a worker keeps outstanding",
+    .source = "hashemi-2020",
+    .in = &table,
+    .plan_bytes = sizeof(ru_read_plan),
+    .plan = plan_read,
+    .check = check_read,
+    .report = report_read,
+    .example = "# Photographs on a store that answers after 5 ms and delivers 50 MB/s.\n"
+               "sample: 152KiB\n"
+               "need_mb_per_s: 120\n"
+               "batch_mb: 20\n"
+               "step_s: 0.5\n"
+               "windows:\n"
+               "  - {size: 1MiB, depth: 16, mb_per_s: 49.8, error: 0.2, latency_ms: 336}\n"
+               "  - {size: 1MiB, depth: 64, mb_per_s: 50.1, error: 0.2, latency_ms: 1338}\n"
+               "  - {size: 256KiB, depth: 64, mb_per_s: 50.0, error: 0.1, latency_ms: 335}\n"
+               "  - {size: 4MiB, depth: 4, mb_per_s: 49.9, error: 0.6, latency_ms: 336}\n"
+               "  - {size: 512KiB, depth: 32, mb_per_s: 50.0, error: 0.2, latency_ms: 335}\n"
+               "  - {size: 2MiB, depth: 8, mb_per_s: 49.7, error: 0.4, latency_ms: 337}\n"
+               "  - {size: 1MiB, depth: 1, mb_per_s: 40.4, error: 0.1, latency_ms: 26}\n",
+};

@@ -1,0 +1,185 @@
+/* The row of `read-share` in plan/row/policy.def: its input as a file, its report. */
+#include "plan/disk/read_share_policy.h"
+
+#include <math.h>
+
+#include "plan/disk/read_share.h"
+#include "plan/row/policy.h"
+
+#define AT(type_, name_) .offset = offsetof(type_, name_)
+
+typedef ru_read_share_policy_worker worker_in;
+typedef ru_read_share_policy_in share_in;
+
+#define NUMBER(type_, name_, def_, open_, help_)                                                  \
+    {                                                                                             \
+        .name = #name_, .type = RU_CONF_F64, AT(type_, name_), .def = def_, .min = 0, .max = 1e9, \
+        .open = open_, .help = help_                                                              \
+    }
+static const ru_conf_field worker_fields[] = {
+    {.name = "name", .type = RU_CONF_TEXT, AT(worker_in, name), .help = "name of the worker"},
+    NUMBER(worker_in, need_mb_per_s, NULL, true, "rate that its training needs [1e6 bytes/s]"),
+    NUMBER(worker_in, mb_per_s, NULL, true,
+           "rate delivered while its buffer was not full [1e6 bytes/s]"),
+    NUMBER(worker_in, outstanding_mb, NULL, true,
+           "outstanding bytes: size times number of its reads [1e6 bytes]"),
+    NUMBER(worker_in, stall_s, "0", false, "time that it waited for data [s]"),
+    NUMBER(worker_in, late_s, "0", false, "time that others waited for it at barriers [s]"),
+};
+static const ru_conf_table worker_table = {.name = "worker",
+                                           .fields = worker_fields,
+                                           .n = RU_ARRAY_LEN(worker_fields),
+                                           .size_bytes = sizeof(worker_in)};
+static const ru_conf_field fields[] = {
+    {.name = "workers",
+     .type = RU_CONF_SECTIONS,
+     AT(share_in, workers),
+     .table = &worker_table,
+     .help = "workers that read from the same storage"},
+    NUMBER(share_in, seconds, "1", true, "length of the window [s]"),
+    NUMBER(share_in, capacity_mb_per_s, "0", false,
+           "largest rate that the storage has delivered to all workers [1e6 bytes/s]; 0: unknown"),
+    {.name = "windows",
+     .type = RU_CONF_U32,
+     AT(share_in, windows),
+     .def = "0",
+     .min = 0,
+     .max = 1000,
+     .help = "number of consecutive windows before this one that looked unfair"},
+    {.name = "repairs",
+     .type = RU_CONF_BOOL,
+     AT(share_in, repairs),
+     .def = "false",
+     .help = "true: a repair is in progress"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     AT(share_in, method),
+     .def = "balance",
+     .choices = "balance|none|equal",
+     .help = "balance: change outstanding bytes by what workers lack when delivery is unfair; "
+             "none: change nothing; equal: equal outstanding bytes"},
+};
+
+static ru_status check_in(const void *section, ru_err *err)
+{
+    const share_in *in = section;
+    if (in->workers.n < 1 || in->workers.n > RU_READ_WORKERS_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "'workers' has %u entries, expected 1 to %d", in->workers.n,
+                       RU_READ_WORKERS_MAX);
+    }
+    return RU_OK;
+}
+
+static const ru_conf_table table = {.name = "read-share",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(share_in),
+                                    .check = check_in,
+                                    .help = "workers at one storage, measured over a window"};
+
+static ru_status inner(const share_in *in, ru_arena *a, ru_read_share_in *out, ru_err *err)
+{
+    ru_read_worker *w = RU_NEW(a, ru_read_worker, in->workers.n);
+    if (w == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u workers", in->workers.n);
+    }
+    for (uint32_t i = 0; i < in->workers.n; i++) {
+        const worker_in *f = (const worker_in *)in->workers.at + i;
+        w[i] = (ru_read_worker){1e6 * f->need_mb_per_s, 1e6 * f->mb_per_s, 1e6 * f->outstanding_mb,
+                                f->stall_s, f->late_s};
+    }
+    *out = (ru_read_share_in){.method = (ru_read_share_method)in->method,
+                              .worker = w,
+                              .n = in->workers.n,
+                              .seconds = in->seconds,
+                              .capacity_bytes_per_s = 1e6 * in->capacity_mb_per_s,
+                              .windows = in->windows,
+                              .repairs = in->repairs};
+    return RU_OK;
+}
+
+static ru_status plan_share(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    ru_read_share_in q;
+    RU_TRY(inner(in, tools->scratch, &q, err));
+    return ru_plan_read_share(&q, tools->out, plan, err);
+}
+
+static ru_status check_share(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    ru_read_share_in q;
+    RU_TRY(inner(in, scratch, &q, err));
+    return ru_plan_read_share_check(&q, plan, err);
+}
+
+static ru_status report_share(const void *in, const void *plan, const ru_policy_tools *tools,
+                              ru_report *r, ru_err *err)
+{
+    static const char *const names[] = {"balance", "none", "equal"};
+    const share_in *s = in;
+    const ru_read_share_plan *p = plan;
+    const worker_in *w = s->workers.at;
+    if (p->flagged) {
+        ru_report_answer(r,
+                         "delivery is unfair: %s receives the smallest fraction of what it needs",
+                         w[p->worst].name);
+    } else if (p->windows > 0) {
+        ru_report_answer(r, "window %u of %d that looks unfair", p->windows,
+                         RU_READ_UNFAIR_WINDOWS);
+    } else {
+        ru_report_answer(r, "storage delivery does not cause a delay");
+    }
+    ru_report_answer(r, "%s", p->repairs ? "change outstanding bytes" : "keep outstanding bytes");
+    ru_report_figure(r, "jain_next_ratio", p->jain_next);
+    ru_report_figure(r, "jain_ratio", p->jain);
+    ru_report_figure(r, "wait_next_s", p->wait_next_s);
+    ru_report_figure(r, "wait_s", p->wait_s);
+    ru_table *t = ru_report_table(r, "workers");
+    ru_table_col(t, "worker", RU_TABLE_LEFT);
+    ru_table_col(t, "got_of_need", RU_TABLE_RIGHT);
+    ru_table_col(t, "outstanding_mb", RU_TABLE_RIGHT);
+    ru_table_col(t, "from_now_on_mb", RU_TABLE_RIGHT);
+    for (uint32_t i = 0; i < p->n && i < 32; i++) {
+        ru_table_str(t, w[i].name);
+        ru_table_percent(t, w[i].mb_per_s / w[i].need_mb_per_s, 1);
+        ru_table_f64(t, w[i].outstanding_mb, 3);
+        ru_table_f64(t, 1e-6 * p->outstanding_bytes[i], 3);
+    }
+    ru_report_candidate(r, names[s->method], p->jain_next, true, "chosen");
+    ru_read_share_in q;
+    RU_TRY(inner(s, tools->scratch, &q, err));
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
+        ru_read_share_plan other;
+        q.method = (ru_read_share_method)k;
+        if (k != s->method) {
+            RU_TRY(ru_plan_read_share(&q, tools->scratch, &other, err));
+            ru_report_candidate(r, names[k], other.jain_next, true, "index of the next window");
+        }
+    }
+    ru_report_assume(r, "storage delivers in proportion to outstanding bytes");
+    ru_report_valid(r, (int64_t)(fmin(s->seconds, 1e9) * 1e9));
+    return RU_OK;
+}
+
+const ru_policy ru_policy_read_share = {
+    .name = "read-share",
+    .version = 1,
+    .decides = "how much each worker may keep outstanding at shared storage, and if that is unfair",
+    .source = "hashemi-2020, jain-1984",
+    .in = &table,
+    .plan_bytes = sizeof(ru_read_share_plan),
+    .plan = plan_share,
+    .check = check_share,
+    .report = report_share,
+    .example = "# Four workers of a synchronous job behind one throttle; one reads one request at "
+               "a time.\n"
+               "capacity_mb_per_s: 105\n"
+               "windows: 2\n"
+               "workers:\n"
+               "  - {name: a, need_mb_per_s: 30, mb_per_s: 1.5, outstanding_mb: 0.13, stall_s: "
+               "0.9, late_s: "
+               "0.9}\n"
+               "  - {name: b, need_mb_per_s: 30, mb_per_s: 11.5, outstanding_mb: 1.05}\n"
+               "  - {name: c, need_mb_per_s: 30, mb_per_s: 46, outstanding_mb: 4.2}\n"
+               "  - {name: d, need_mb_per_s: 30, mb_per_s: 46, outstanding_mb: 4.2}\n",
+};

@@ -1,0 +1,679 @@
+/* The row of `alloc` in plan/row/policy.def: its input as a file, its report. */
+#include <math.h>
+
+#include "plan/fleet/alloc.h"
+#include "plan/row/policy.h"
+
+typedef struct sample_file {
+    uint32_t nodes, replicas, local;
+    double pass_s, step_s;
+} sample_file;
+
+typedef struct job_file {
+    const char *name;
+    uint32_t replicas_min, replicas_max, replicas, restarts, demoted;
+    uint32_t batch_first, batch_max, local_min, local_max, batch;
+    ru_conf_f64s perf, step;
+    ru_conf_sections measured; /* of sample_file */
+    ru_conf_i64s now;
+    double sqr, var, service_s, remaining, left;
+    int64_t age_ns;
+} job_file;
+
+typedef struct alloc_file {
+    ru_conf_i64s nodes;
+    ru_conf_sections jobs; /* of job_file */
+    double power, util_low, util_high, demote_s, decay, decay_s, rush, time_price;
+    int64_t restart_ns, hold_ns, seed;
+    uint32_t spread_max, nodes_min, nodes_max, tries, method;
+    bool share_links;
+} alloc_file;
+
+static const char *const method_names[RU_ALLOC_METHODS] = {"pollux", "tiresias", "optimus", "fifo",
+                                                           "srtf"};
+
+static const ru_conf_field sample_fields[] = {
+    {.name = "nodes",
+     .type = RU_CONF_U32,
+     .offset = offsetof(sample_file, nodes),
+     .min = 1,
+     .max = 1e6,
+     .help = "number of nodes of the replicas"},
+    {.name = "replicas",
+     .type = RU_CONF_U32,
+     .offset = offsetof(sample_file, replicas),
+     .min = 1,
+     .max = 1e6,
+     .help = "number of replicas"},
+    {.name = "local",
+     .type = RU_CONF_U32,
+     .offset = offsetof(sample_file, local),
+     .min = 1,
+     .max = 1e9,
+     .help = "examples of a replica in a pass"},
+    {.name = "pass",
+     .type = RU_CONF_F64,
+     .offset = offsetof(sample_file, pass_s),
+     .min = 1e-9,
+     .max = 1e9,
+     .help = "time of a pass that only accumulates gradients [s]"},
+    {.name = "step",
+     .type = RU_CONF_F64,
+     .offset = offsetof(sample_file, step_s),
+     .min = 1e-9,
+     .max = 1e9,
+     .help = "time of a step with one pass and the sum of gradients [s]"},
+};
+
+static ru_status check_sample(const void *section, ru_err *err)
+{
+    const sample_file *f = section;
+    return f->nodes <= f->replicas
+               ? RU_OK
+               : RU_FAIL(err, RU_E_ARG, "%u replicas lie on %u nodes; expected a replica on each",
+                         f->replicas, f->nodes);
+}
+
+static const ru_conf_table sample_table = {.name = "sample",
+                                           .fields = sample_fields,
+                                           .n = RU_ARRAY_LEN(sample_fields),
+                                           .size_bytes = sizeof(sample_file),
+                                           .check = check_sample,
+                                           .help = "mean times at one configuration"};
+
+#define COUNT(key, member, dflt, low, high, text)                                            \
+    {                                                                                        \
+        .name = key, .type = RU_CONF_U32, .offset = offsetof(job_file, member), .def = dflt, \
+        .min = low, .max = high, .help = text                                                \
+    }
+static const ru_conf_field job_fields[] = {
+    {.name = "name",
+     .type = RU_CONF_TEXT,
+     .offset = offsetof(job_file, name),
+     .def = "",
+     .help = "name of the job in the plan; empty: its number"},
+    COUNT("replicas", replicas, "1", 1, 65536,
+          "all methods but pollux: number of devices that the user requested"),
+    COUNT("replicas_min", replicas_min, "0", 0, 65536,
+          "smallest number of devices; the job gets at least these or none"),
+    COUNT("replicas_max", replicas_max, "64", 1, 65536,
+          "largest number of devices; a job without measurements gets at most twice as many as it "
+          "has used before"),
+    COUNT("batch_first", batch_first, "1", 1, 1e9,
+          "batch size for which the user chose the learning rate"),
+    COUNT("batch_max", batch_max, "1000000000", 1, 1e9, "largest batch in examples"),
+    COUNT("local_min", local_min, "1", 1, 1e9,
+          "smallest number of examples of a replica in a pass"),
+    COUNT("local_max", local_max, "1000000000", 1, 1e9,
+          "largest number of examples of a replica in a pass, limited by its memory"),
+    COUNT("batch", batch, "0", 0, 1e9, "fixed batch size; 0: the batch may change"),
+    {.name = "perf",
+     .type = RU_CONF_F64_LIST,
+     .offset = offsetof(job_file, perf),
+     .def = "[]",
+     .min = 0,
+     .max = 1e9,
+     .help = "coefficients of the step time model [a_c, b_c, a_n, b_n, a_r, b_r, g]; empty: they "
+             "are fitted to 'measured'"},
+    {.name = "measured",
+     .type = RU_CONF_SECTIONS,
+     .offset = offsetof(job_file, measured),
+     .table = &sample_table,
+     .def = "[]",
+     .help = "measured steps; without these and without 'perf' the job's speed is unknown"},
+    {.name = "sqr",
+     .type = RU_CONF_F64,
+     .offset = offsetof(job_file, sqr),
+     .def = "0",
+     .min = 0,
+     .max = 1e30,
+     .help = "squared length of the mean gradient"},
+    {.name = "var",
+     .type = RU_CONF_F64,
+     .offset = offsetof(job_file, var),
+     .def = "0",
+     .min = 0,
+     .max = 1e30,
+     .help = "variance of the gradient of a batch of batch_first; the noise scale is batch_first * "
+             "var / sqr"},
+    {.name = "age",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(job_file, age_ns),
+     .def = "0s",
+     .min = 0,
+     .max = 1e18,
+     .help = "time since the job arrived"},
+    {.name = "service",
+     .type = RU_CONF_F64,
+     .offset = offsetof(job_file, service_s),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "device-seconds that the job has used"},
+    COUNT("restarts", restarts, "0", 0, 1e9, "number of restarts so far"),
+    {.name = "remaining",
+     .type = RU_CONF_F64,
+     .offset = offsetof(job_file, remaining),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "methods optimus, srtf: number of remaining steps, if known"},
+    {.name = "left",
+     .type = RU_CONF_F64,
+     .offset = offsetof(job_file, left),
+     .def = "0",
+     .min = 0,
+     .max = 1e30,
+     .help = "examples that are left, counted as of batch_first: epochs that are left times the "
+             "examples of one; 0: unknown"},
+    {.name = "step",
+     .type = RU_CONF_F64_LIST,
+     .offset = offsetof(job_file, step),
+     .def = "[]",
+     .min = 0,
+     .max = 1e9,
+     .open = true,
+     .help = "methods optimus, srtf: step time on 1, 2, ... devices, if measured [s]"},
+    {.name = "now",
+     .type = RU_CONF_I64_LIST,
+     .offset = offsetof(job_file, now),
+     .def = "[]",
+     .min = 0,
+     .max = RU_ALLOC_NODES_MAX,
+     .help = "node of each device of the job, such as [0, 0, 1]; empty: the job waits"},
+    COUNT("demoted", demoted, "0", 0, 1e9,
+          "method tiresias: position in the lower queue; 0: the job is in the upper queue"),
+};
+
+/* Each node's devices in `count`; false: more nodes than a job may have. */
+static bool parts_of(const ru_conf_i64s *now, ru_alloc_part *parts, uint32_t *n)
+{
+    *n = 0;
+    for (uint32_t i = 0; i < now->n; i++) {
+        uint32_t node = (uint32_t)now->at[i], k = 0;
+        while (k < *n && parts[k].node != node) {
+            k++;
+        }
+        if (k == RU_ALLOC_PARTS_MAX) {
+            return false;
+        }
+        if (k == *n) {
+            parts[(*n)++] = (ru_alloc_part){node, 0};
+        }
+        parts[k].devices++;
+    }
+    return true;
+}
+
+static ru_status check_job(const void *section, ru_err *err)
+{
+    const job_file *f = section;
+    ru_alloc_part parts[RU_ALLOC_PARTS_MAX];
+    uint32_t n;
+    if (f->perf.n != 0 && (f->perf.n != 7 || !(f->perf.at[6] >= 1 && f->perf.at[6] <= 10) ||
+                           !(f->perf.at[0] + f->perf.at[1] > 0))) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "'perf' needs 7 numbers; the first two must not both be 0, and the last one "
+                       "is 1 to 10");
+    }
+    for (uint32_t i = 2; i < f->perf.n && i < 6; i += 2) {
+        if (!(f->perf.at[i] > 0)) {
+            return RU_FAIL(err, RU_E_ARG, "'perf' number %u must be above 0", i + 1);
+        }
+    }
+    if (f->replicas_min > f->replicas_max || f->batch_first > f->batch_max ||
+        f->local_min > f->local_max || f->local_min > f->batch_max) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "replicas_min must be at most replicas_max, batch_first at most batch_max, "
+                       "and local_min at most local_max and batch_max");
+    }
+    return parts_of(&f->now, parts, &n)
+               ? RU_OK
+               : RU_FAIL(err, RU_E_ARG, "'now' names more than %d nodes", RU_ALLOC_PARTS_MAX);
+}
+
+static const ru_conf_table job_table = {.name = "job",
+                                        .fields = job_fields,
+                                        .n = RU_ARRAY_LEN(job_fields),
+                                        .size_bytes = sizeof(job_file),
+                                        .check = check_job,
+                                        .help = "one job that runs or waits"};
+
+static ru_status check_file(const void *section, ru_err *err)
+{
+    const alloc_file *f = section;
+    const job_file *jobs = f->jobs.at;
+    if (f->nodes.n < 1 || f->nodes.n > RU_ALLOC_NODES_MAX || f->jobs.n > RU_ALLOC_JOBS_MAX) {
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "'nodes' has %u entries, expected 1 to %d; 'jobs' has %u, expected at most %d",
+            f->nodes.n, RU_ALLOC_NODES_MAX, f->jobs.n, RU_ALLOC_JOBS_MAX);
+    }
+    for (uint32_t i = 0; i < f->jobs.n; i++) {
+        for (uint32_t k = 0; k < jobs[i].now.n; k++) {
+            if (jobs[i].now.at[k] >= f->nodes.n) {
+                return RU_FAIL(err, RU_E_ARG,
+                               "jobs[%u] runs on node %lld, but there are %u nodes (from 0)", i,
+                               (long long)jobs[i].now.at[k], f->nodes.n);
+            }
+        }
+        if (jobs[i].now.n > 0 && jobs[i].now.n > (uint64_t)f->nodes.n * RU_ALLOC_DEVICES_MAX) {
+            return RU_FAIL(err, RU_E_ARG, "jobs[%u] runs on more devices than the node has", i);
+        }
+    }
+    if (f->util_low > f->util_high ||
+        ((f->util_high > 0 || f->time_price > 0) && f->nodes_max < f->nodes_min)) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "util_low must be at most util_high, and nodes_min at most nodes_max");
+    }
+    return RU_OK;
+}
+
+static const ru_conf_field fields[] = {
+    {.name = "nodes",
+     .type = RU_CONF_I64_LIST,
+     .offset = offsetof(alloc_file, nodes),
+     .min = 0,
+     .max = RU_ALLOC_DEVICES_MAX,
+     .help = "devices of each node; 0: the node leaves or takes no work"},
+    {.name = "jobs",
+     .type = RU_CONF_SECTIONS,
+     .offset = offsetof(alloc_file, jobs),
+     .table = &job_table,
+     .help = "jobs in order of arrival"},
+    {.name = "power",
+     .type = RU_CONF_F64,
+     .offset = offsetof(alloc_file, power),
+     .def = "-1",
+     .min = -2,
+     .max = 1,
+     .help = "exponent of the power mean of speedups: -1 harmonic, 0 geometric, 1 arithmetic; "
+             "smaller is fairer"},
+    {.name = "restart",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(alloc_file, restart_ns),
+     .def = "30s",
+     .min = 0,
+     .max = 1e15,
+     .help = "time that a job loses when its devices change"},
+    {.name = "hold",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(alloc_file, hold_ns),
+     .def = "240s",
+     .min = 0,
+     .max = 1e15,
+     .help = "time within which a restart must pay off; 0: use only the published factor"},
+    {.name = "decay",
+     .type = RU_CONF_F64,
+     .offset = offsetof(alloc_file, decay),
+     .def = "0.25",
+     .min = 0,
+     .max = 1,
+     .help = "a job with more service than decay_service has the weight (decay_service / "
+             "service)^decay; 0: all jobs have the same weight"},
+    {.name = "decay_service",
+     .type = RU_CONF_F64,
+     .offset = offsetof(alloc_file, decay_s),
+     .def = "14400",
+     .min = 0,
+     .max = 1e15,
+     .help = "service [device-seconds] up to which a job has full weight"},
+    {.name = "rush",
+     .type = RU_CONF_F64,
+     .offset = offsetof(alloc_file, rush),
+     .def = "0.5",
+     .min = 0,
+     .max = 1,
+     .help = "a job that gives 'left' weighs (decay_service / device-seconds left)^rush, so that "
+             "short work goes first; 0: 'left' does not count"},
+    {.name = "share_links",
+     .type = RU_CONF_BOOL,
+     .offset = offsetof(alloc_file, share_links),
+     .def = "false",
+     .help = "true: several jobs that use several nodes may share a node"},
+    {.name = "spread_max",
+     .type = RU_CONF_U32,
+     .offset = offsetof(alloc_file, spread_max),
+     .def = "16",
+     .min = 1,
+     .max = RU_ALLOC_PARTS_MAX,
+     .help = "largest number of nodes of a job"},
+    {.name = "time_price",
+     .type = RU_CONF_F64,
+     .offset = offsetof(alloc_file, time_price),
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .help = "autoscaling: price of time in nodes; 0: scale by util_low and util_high"},
+    {.name = "util_low",
+     .type = RU_CONF_F64,
+     .offset = offsetof(alloc_file, util_low),
+     .def = "0",
+     .min = 0,
+     .max = 1,
+     .help = "autoscaling: mean speedup per device below which nodes are released"},
+    {.name = "util_high",
+     .type = RU_CONF_F64,
+     .offset = offsetof(alloc_file, util_high),
+     .def = "0",
+     .min = 0,
+     .max = 1,
+     .help = "autoscaling: mean speedup per device above which nodes are added; 0: no autoscaling"},
+    {.name = "nodes_min",
+     .type = RU_CONF_U32,
+     .offset = offsetof(alloc_file, nodes_min),
+     .def = "1",
+     .min = 1,
+     .max = RU_ALLOC_NODES_MAX,
+     .help = "autoscaling: smallest number of nodes"},
+    {.name = "nodes_max",
+     .type = RU_CONF_U32,
+     .offset = offsetof(alloc_file, nodes_max),
+     .def = "1",
+     .min = 1,
+     .max = RU_ALLOC_NODES_MAX,
+     .help = "autoscaling: largest number of nodes"},
+    {.name = "demote",
+     .type = RU_CONF_F64,
+     .offset = offsetof(alloc_file, demote_s),
+     .def = "57600",
+     .min = 0,
+     .max = 1e15,
+     .open = true,
+     .help =
+         "method tiresias: service [device-seconds] after which a job moves to the lower queue"},
+    {.name = "seed",
+     .type = RU_CONF_I64,
+     .offset = offsetof(alloc_file, seed),
+     .def = "1",
+     .min = 0,
+     .max = 1e15,
+     .help = "seed of the search"},
+    {.name = "tries",
+     .type = RU_CONF_U32,
+     .offset = offsetof(alloc_file, tries),
+     .def = "0",
+     .min = 0,
+     .max = 400000,
+     .help = "number of moves of the search; 0: 400 for each job and node"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     .offset = offsetof(alloc_file, method),
+     .def = "pollux",
+     .choices = "pollux|tiresias|optimus|fifo|srtf",
+     .help = "pollux: Rubato's; others: baselines"},
+};
+
+static const ru_conf_table table = {.name = "alloc",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(alloc_file),
+                                    .check = check_file,
+                                    .help = "one round of a cluster's scheduler"};
+
+static ru_status perf_of(const job_file *f, ru_arena *a, ru_perf *out, ru_err *err)
+{
+    const double *x = f->perf.at;
+    if (f->perf.n == 7) {
+        *out = (ru_perf){x[0], x[1], x[2], x[3], x[4], x[5], x[6]};
+        return RU_OK;
+    }
+    if (f->measured.n == 0) {
+        *out = (ru_perf){0};
+        return RU_OK;
+    }
+    const sample_file *s = f->measured.at;
+    ru_perf_sample *samples = RU_NEW(a, ru_perf_sample, f->measured.n);
+    if (samples == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u samples", f->measured.n);
+    }
+    for (uint32_t i = 0; i < f->measured.n; i++) {
+        samples[i] =
+            (ru_perf_sample){s[i].nodes, s[i].replicas, s[i].local, s[i].pass_s, s[i].step_s};
+    }
+    return ru_perf_fit(samples, f->measured.n, NULL, a, out, NULL, err);
+}
+
+static ru_status job_of(const job_file *f, ru_arena *a, ru_alloc_job *out, ru_err *err)
+{
+    ru_alloc_part *now = RU_NEW(a, ru_alloc_part, RU_ALLOC_PARTS_MAX);
+    if (now == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for a job");
+    }
+    *out = (ru_alloc_job){.model = {.sqr = f->sqr,
+                                    .var = f->var,
+                                    .batch_first = f->batch_first,
+                                    .batch_max = f->batch_max,
+                                    .local_min = f->local_min,
+                                    .local_max = f->local_max,
+                                    .batch = f->batch},
+                          .replicas_min = f->replicas_min,
+                          .replicas_max = f->replicas_max,
+                          .replicas = f->replicas,
+                          .age_s = (double)f->age_ns * 1e-9,
+                          .service_s = f->service_s,
+                          .restarts = f->restarts,
+                          .remaining = f->remaining,
+                          .left = f->left,
+                          .step_s = f->step.at,
+                          .n_step = f->step.n,
+                          .demoted = f->demoted,
+                          .now = now};
+    RU_CHECK(parts_of(&f->now, now, &out->n_now));
+    return perf_of(f, a, &out->model.perf, err);
+}
+
+static ru_status inner(const alloc_file *f, uint32_t method, ru_arena *a, ru_alloc_in *in,
+                       ru_err *err)
+{
+    const job_file *files = f->jobs.at;
+    ru_alloc_job *jobs = RU_NEW(a, ru_alloc_job, f->jobs.n);
+    uint32_t *devices = RU_NEW(a, uint32_t, f->nodes.n);
+    if (jobs == NULL || devices == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u jobs", f->jobs.n);
+    }
+    for (uint32_t i = 0; i < f->jobs.n; i++) {
+        ru_status st = job_of(&files[i], a, &jobs[i], err);
+        if (st != RU_OK) {
+            return ru_err_wrap(err, st, "jobs[%u]", i);
+        }
+    }
+    for (uint32_t i = 0; i < f->nodes.n; i++) {
+        devices[i] = (uint32_t)f->nodes.at[i];
+    }
+    *in = (ru_alloc_in){.jobs = jobs,
+                        .n_jobs = f->jobs.n,
+                        .devices = devices,
+                        .n_nodes = f->nodes.n,
+                        .power = f->power,
+                        .restart_s = (double)f->restart_ns * 1e-9,
+                        .hold_s = (double)f->hold_ns * 1e-9,
+                        .decay = f->decay,
+                        .decay_s = f->decay_s,
+                        .rush = f->rush,
+                        .share_links = f->share_links,
+                        .spread_max = f->spread_max,
+                        .demote_s = f->demote_s,
+                        .time_price = f->time_price,
+                        .util_low = f->util_low,
+                        .util_high = f->util_high,
+                        .nodes_min = f->nodes_min,
+                        .nodes_max = f->nodes_max,
+                        .seed = (uint64_t)f->seed,
+                        .tries = f->tries,
+                        .method = method};
+    return RU_OK;
+}
+
+static ru_status plan_alloc(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    const alloc_file *f = in;
+    ru_alloc_in q;
+    RU_TRY(inner(f, f->method, tools->scratch, &q, err));
+    return ru_plan_alloc(&q, tools->out, tools->scratch, plan, err);
+}
+
+static ru_status check_alloc(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    const alloc_file *f = in;
+    ru_alloc_in q;
+    RU_TRY(inner(f, f->method, scratch, &q, err));
+    return ru_plan_alloc_check(&q, plan, scratch, err);
+}
+
+static void put_place(ru_table *t, const ru_alloc_plan *p, const ru_alloc_share *s)
+{
+    char text[160];
+    ru_text out = ru_text_into(text, sizeof text);
+    for (uint32_t k = 0; k < s->n_parts && k < 8; k++) {
+        const ru_alloc_part *a = &p->parts[s->first + k];
+        ru_text_putf(&out, "%s%u:%u", k > 0 ? " " : "", a->node, a->devices);
+    }
+    ru_text_put(&out, s->n_parts > 8 ? " ..." : "");
+    ru_table_str(t, text);
+}
+
+static void put_jobs(const alloc_file *f, const ru_alloc_plan *p, ru_report *r)
+{
+    static const char *const heads[] = {"job",   "devices", "node:devices", "change",
+                                        "local", "passes",  "goodput",      "speedup"};
+    const job_file *jobs = f->jobs.at;
+    ru_table *t = ru_report_table(r, "jobs");
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(heads); k++) {
+        ru_table_col(t, heads[k], k == 0 || k == 2 || k == 3 ? RU_TABLE_LEFT : RU_TABLE_RIGHT);
+    }
+    for (uint32_t i = 0; i < p->n_jobs; i++) {
+        const ru_alloc_share *s = &p->jobs[i];
+        if (jobs[i].name[0] != '\0') {
+            ru_table_str(t, jobs[i].name);
+        } else {
+            ru_table_textf(t, "job %u", i);
+        }
+        ru_table_i64(t, s->replicas);
+        put_place(t, p, s);
+        bool runs = jobs[i].now.n > 0;
+        ru_table_str(t, !s->changed        ? (runs ? "stays" : "waits")
+                        : s->replicas == 0 ? "stops"
+                        : runs             ? "restarts"
+                                           : "starts");
+        if (s->local > 0) {
+            ru_table_i64(t, s->local);
+            ru_table_i64(t, (int64_t)s->passes + 1);
+        } else {
+            ru_table_none(t);
+            ru_table_none(t);
+        }
+        if (s->goodput > 0) {
+            ru_table_f64(t, s->goodput, 1);
+        } else {
+            ru_table_none(t);
+        }
+        ru_table_f64(t, s->speedup, 2);
+    }
+}
+
+static void put_candidate(ru_report *r, const char *name, const ru_alloc_plan *p, bool mine)
+{
+    uint32_t waits = 0, restarts = 0;
+    for (uint32_t i = 0; i < p->n_jobs; i++) {
+        waits += p->jobs[i].replicas == 0;
+        restarts += p->jobs[i].changed;
+    }
+    ru_report_candidate(r, name, p->fitness, true, "%s%u of %u devices, %u jobs wait, %u change",
+                        mine ? "chosen: " : "", p->used, p->devices, waits, restarts);
+}
+
+static ru_status report_alloc(const void *in, const void *plan, const ru_policy_tools *tools,
+                              ru_report *r, ru_err *err)
+{
+    const alloc_file *f = in;
+    const ru_alloc_plan *p = plan;
+    ru_report_answer(r, "use %u of %u devices for %u jobs", p->used, p->devices, p->n_jobs);
+    if (p->nodes_wanted != f->nodes.n) {
+        ru_report_answer(r, "ask for %u nodes instead of %u", p->nodes_wanted, f->nodes.n);
+    }
+    ru_report_figure(r, "fitness", p->fitness);
+    ru_report_figure(r, "utility", p->utility);
+    ru_report_figure(r, "nodes_wanted", p->nodes_wanted);
+    put_jobs(f, p, r);
+    put_candidate(r, method_names[f->method], p, true);
+    for (uint32_t m = 0; m < RU_ALLOC_METHODS; m++) {
+        ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
+        ru_alloc_in q;
+        ru_alloc_plan other;
+        if (m != f->method) {
+            RU_TRY(inner(f, m, tools->scratch, &q, err));
+            RU_TRY(ru_plan_alloc(&q, tools->scratch, tools->scratch, &other, err));
+            put_candidate(r, method_names[m], &other, false);
+        }
+        ru_arena_rewind(tools->scratch, mark);
+    }
+    ru_report_assume(r,
+                     "fitness is the power mean (%g) over jobs of goodput divided by the goodput "
+                     "of a fair share, times what a restart leaves; larger is better, 1 is fair",
+                     f->power);
+    if (p->devices > 0) {
+        ru_report_assume(r,
+                         "to each job's ratio %.3g is added before the mean and taken off after, "
+                         "so that a job that waits counts as little and not as nothing",
+                         1e-3 * p->devices / f->nodes.n);
+    }
+    ru_report_assume(r,
+                     "all devices are equal; goodput depends on how many devices, and on whether "
+                     "they lie on one node");
+    ru_report_trigger(r, "fitness", 0.1);
+    ru_report_valid(r, (int64_t)60 * 1000000000);
+    return RU_OK;
+}
+
+const ru_policy ru_policy_alloc = {
+    .name = "alloc",
+    .version = 2,
+    .decides = "which job runs on which devices of a cluster, with what batch",
+    .source = "qiao-2021 sec 4.2",
+    .in = &table,
+    .plan_bytes = sizeof(ru_alloc_plan),
+    .plan = plan_alloc,
+    .check = check_alloc,
+    .report = report_alloc,
+    .example = "# Two nodes of four devices. One job has run alone, one waits, one is new.\n"
+               "nodes: [4, 4]\n"
+               "jobs:\n"
+               "  - name: vision\n"
+               "    batch_first: 128\n"
+               "    batch_max: 1280\n"
+               "    local_min: 64\n"
+               "    local_max: 256\n"
+               "    perf: [0.121, 0.00568, 0.0236, 0.00634, 0.0118, 0.00317, 1.14]\n"
+               "    sqr: 0.00136\n"
+               "    var: 0.000502\n"
+               "    replicas: 4\n"
+               "    remaining: 9000\n"
+               "    age: 900s\n"
+               "    service: 800\n"
+               "    now: [0]\n"
+               "  - name: text\n"
+               "    batch_first: 12\n"
+               "    batch_max: 384\n"
+               "    local_min: 4\n"
+               "    local_max: 12\n"
+               "    measured:\n"
+               "      - {nodes: 1, replicas: 1, local: 6, pass: 0.556, step: 0.569}\n"
+               "      - {nodes: 1, replicas: 1, local: 12, pass: 0.908, step: 0.921}\n"
+               "      - {nodes: 1, replicas: 2, local: 12, pass: 0.91, step: 1.21}\n"
+               "    sqr: 1\n"
+               "    var: 35\n"
+               "    replicas_max: 4\n"
+               "    replicas: 2\n"
+               "    remaining: 4000\n"
+               "    age: 600s\n"
+               "    restarts: 1\n"
+               "    service: 700\n"
+               "  - name: new\n"
+               "    batch_first: 32\n"
+               "    batch_max: 1024\n"
+               "    local_max: 256\n"
+               "    replicas_max: 1\n"
+               "    replicas: 8\n"
+               "    age: 20s\n",
+};

@@ -1,0 +1,548 @@
+/* The row of `bid` in plan/row/policy.def: its input as a file, its report. */
+#include <math.h>
+
+#include "plan/fleet/bid.h"
+#include "plan/row/policy.h"
+
+typedef struct market_file {
+    const char *name;
+    ru_conf_i64s at;
+    ru_conf_f64s usd;
+    double on_demand_usd, work;
+    bool closed;
+} market_file;
+
+typedef struct held_file {
+    uint32_t market;
+    double instances, bid_usd, paid_usd;
+    int64_t left_ns;
+    bool due;
+} held_file;
+
+typedef struct bid_file {
+    ru_conf_sections markets, held; /* of market_file, held_file */
+    ru_conf_f64s deltas;
+    double reliable_usd, phi, cap, step, price_max_usd, delta;
+    int64_t sigma_ns, lambda_ns, window_ns;
+    bool fractions, states;
+    uint32_t method;
+} bid_file;
+
+#define METHODS "cycle|bidbrain|fixed|standard|on-demand"
+static const char *const method_names[RU_BID_METHODS] = {"cycle", "bidbrain", "fixed", "standard",
+                                                         "on-demand"};
+static const char *const act_names[] = {"acquire", "renew", "release"};
+
+static const ru_conf_field market_fields[] = {
+    {.name = "name",
+     .type = RU_CONF_TEXT,
+     .offset = offsetof(market_file, name),
+     .def = "",
+     .help = "name of the market in the plan; empty: its number"},
+    {.name = "at",
+     .type = RU_CONF_I64_LIST,
+     .offset = offsetof(market_file, at),
+     .min = 0,
+     .max = 1e12,
+     .help = "time of each price change in seconds, ascending; together more than an hour"},
+    {.name = "usd",
+     .type = RU_CONF_F64_LIST,
+     .offset = offsetof(market_file, usd),
+     .min = 0,
+     .max = 1e6,
+     .open = true,
+     .help = "price of an instance-hour after each change; the last one is the price now"},
+    {.name = "on_demand",
+     .type = RU_CONF_F64,
+     .offset = offsetof(market_file, on_demand_usd),
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .help = "on-demand price of an instance-hour; 0: the highest price of the history"},
+    {.name = "work",
+     .type = RU_CONF_F64,
+     .offset = offsetof(market_file, work),
+     .def = "1",
+     .min = 0,
+     .max = 1e12,
+     .open = true,
+     .help = "work of an instance in an hour: measured samples, or its number of cores"},
+    {.name = "closed",
+     .type = RU_CONF_BOOL,
+     .offset = offsetof(market_file, closed),
+     .def = "false",
+     .help = "true: acquire nothing in this market, because it has no capacity or its prices are "
+             "too old"},
+};
+
+static const ru_conf_table market_table = {.name = "market",
+                                           .fields = market_fields,
+                                           .n = RU_ARRAY_LEN(market_fields),
+                                           .size_bytes = sizeof(market_file),
+                                           .help = "one market with its price history"};
+
+static const ru_conf_field held_fields[] = {
+    {.name = "market",
+     .type = RU_CONF_U32,
+     .offset = offsetof(held_file, market),
+     .max = RU_BID_MARKETS_MAX,
+     .help = "index of the market, from 0"},
+    {.name = "instances",
+     .type = RU_CONF_F64,
+     .offset = offsetof(held_file, instances),
+     .min = 0,
+     .max = 1e9,
+     .open = true,
+     .help = "number of instances of the allocation"},
+    {.name = "bid",
+     .type = RU_CONF_F64,
+     .offset = offsetof(held_file, bid_usd),
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .help = "bid for an instance-hour; 0: bought on demand"},
+    {.name = "paid",
+     .type = RU_CONF_F64,
+     .offset = offsetof(held_file, paid_usd),
+     .min = 0,
+     .max = 1e6,
+     .help = "price of the current hour"},
+    {.name = "left",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(held_file, left_ns),
+     .def = "0s",
+     .min = 0,
+     .max = 3600e9,
+     .help = "time left in the current hour"},
+    {.name = "due",
+     .type = RU_CONF_BOOL,
+     .offset = offsetof(held_file, due),
+     .def = "false",
+     .help = "true: the hour ends now, so the allocation must be renewed or released"},
+};
+
+static const ru_conf_table held_table = {.name = "held",
+                                         .fields = held_fields,
+                                         .n = RU_ARRAY_LEN(held_fields),
+                                         .size_bytes = sizeof(held_file),
+                                         .help = "one allocation that runs"};
+
+static ru_status check_file(const void *section, ru_err *err)
+{
+    const bid_file *f = section;
+    const market_file *m = f->markets.at;
+    const held_file *h = f->held.at;
+    if (f->markets.n < 1 || f->markets.n > RU_BID_MARKETS_MAX || f->held.n > RU_BID_HELD_MAX) {
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "'markets' has %u entries, expected 1 to %d; 'held' has %u, expected at most %d",
+            f->markets.n, RU_BID_MARKETS_MAX, f->held.n, RU_BID_HELD_MAX);
+    }
+    for (uint32_t i = 0; i < f->markets.n; i++) {
+        if (m[i].at.n != m[i].usd.n || m[i].at.n < 2 ||
+            m[i].at.at[m[i].at.n - 1] - m[i].at.at[0] <= 3600) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "markets[%u] has %u times and %u prices; expected equal numbers that "
+                           "cover more than an hour",
+                           i, m[i].at.n, m[i].usd.n);
+        }
+        ru_err why;
+        if (ru_prices_check(&(ru_prices){m[i].at.at, m[i].usd.at, m[i].at.n}, &why) != RU_OK) {
+            return RU_FAIL(err, RU_E_ARG, "markets[%u]: %s", i, why.text);
+        }
+    }
+    for (uint32_t i = 0; i < f->held.n; i++) {
+        const market_file *k = h[i].market < f->markets.n ? &m[h[i].market] : NULL;
+        bool safe = !(h[i].bid_usd > 0);
+        if (k == NULL || (!safe && k->usd.at[k->usd.n - 1] > h[i].bid_usd + 1e-9)) {
+            return RU_FAIL(
+                err, RU_E_ARG,
+                "held[%u]: market %u must be one of the %u markets, and its price at most the bid",
+                i, h[i].market, f->markets.n);
+        }
+    }
+    bool found = f->deltas.n >= 1 && f->deltas.n <= RU_BID_DELTAS_MAX;
+    for (uint32_t d = 1; found && d < f->deltas.n; d++) {
+        found = f->deltas.at[d] > f->deltas.at[d - 1];
+    }
+    if (!found) {
+        return RU_FAIL(err, RU_E_ARG, "'deltas' must be 1 to %d rising numbers", RU_BID_DELTAS_MAX);
+    }
+    if (f->step > 0 && f->cap / f->step > RU_BID_ACQUIRE_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "'cap' is more than %d times 'step'", RU_BID_ACQUIRE_MAX);
+    }
+    return RU_OK;
+}
+
+static const ru_conf_field fields[] = {
+    {.name = "markets",
+     .type = RU_CONF_SECTIONS,
+     .offset = offsetof(bid_file, markets),
+     .table = &market_table,
+     .help = "spot markets"},
+    {.name = "held",
+     .type = RU_CONF_SECTIONS,
+     .offset = offsetof(bid_file, held),
+     .table = &held_table,
+     .def = "[]",
+     .help = "running allocations"},
+    {.name = "deltas",
+     .type = RU_CONF_F64_LIST,
+     .offset = offsetof(bid_file, deltas),
+     .def = "[0.0001, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4]",
+     .min = 0,
+     .max = 1e6,
+     .help = "candidate bids in USD above the current price, ascending"},
+    {.name = "reliable",
+     .type = RU_CONF_F64,
+     .offset = offsetof(bid_file, reliable_usd),
+     .def = "0",
+     .min = 0,
+     .max = 1e9,
+     .help = "cost per hour of the machines that always run [USD]"},
+    {.name = "phi",
+     .type = RU_CONF_F64,
+     .offset = offsetof(bid_file, phi),
+     .def = "1",
+     .min = 0,
+     .max = 1,
+     .open = true,
+     .help = "scalability: fraction of its work that an added instance contributes to the job"},
+    {.name = "sigma",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(bid_file, sigma_ns),
+     .def = "120s",
+     .min = 0,
+     .max = 3600e9,
+     .help = "start-up time of a new allocation, in which it does no work"},
+    {.name = "lambda",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(bid_file, lambda_ns),
+     .def = "60s",
+     .min = 0,
+     .max = 3600e9,
+     .help = "time that the job loses at an eviction"},
+    {.name = "cap",
+     .type = RU_CONF_F64,
+     .offset = offsetof(bid_file, cap),
+     .min = 0,
+     .max = 1e15,
+     .open = true,
+     .help = "largest work per hour of all instances together"},
+    {.name = "step",
+     .type = RU_CONF_F64,
+     .offset = offsetof(bid_file, step),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "work per hour of one request; 0: one request for all"},
+    {.name = "price_max",
+     .type = RU_CONF_F64,
+     .offset = offsetof(bid_file, price_max_usd),
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .help = "highest cost of a unit of work at which instances are acquired, or renewed by cycle "
+             "[USD]; 0: no limit but the on-demand price"},
+    {.name = "window",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(bid_file, window_ns),
+     .def = "168h",
+     .min = 2 * 3600e9,
+     .max = 1e18,
+     .help = "length of the newest part of the price history that is used"},
+    {.name = "fractions",
+     .type = RU_CONF_BOOL,
+     .offset = offsetof(bid_file, fractions),
+     .def = "false",
+     .help = "true: numbers of instances may be fractions"},
+    {.name = "states",
+     .type = RU_CONF_BOOL,
+     .offset = offsetof(bid_file, states),
+     .def = "true",
+     .help = "true: estimate evictions only from past hours whose price compared with the hour "
+             "before as it does now"},
+    {.name = "delta",
+     .type = RU_CONF_F64,
+     .offset = offsetof(bid_file, delta),
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .help = "method fixed: bid the largest of 'deltas' that does not exceed this"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     .offset = offsetof(bid_file, method),
+     .def = "cycle",
+     .choices = METHODS,
+     .help = "cycle: Rubato's; others: baselines"},
+};
+
+static const ru_conf_table table = {.name = "bid",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(bid_file),
+                                    .check = check_file,
+                                    .help = "one decision of a job that runs on spot markets"};
+
+enum { STARTS_MIN = 30 }; /* of a state, before its counts are used */
+
+static ru_status market_of(const bid_file *f, const market_file *m, ru_arena *a, ru_bid_market *out,
+                           ru_err *err)
+{
+    ru_prices p = {m->at.at, m->usd.at, m->at.n};
+    ru_evict_law *law = RU_NEW(a, ru_evict_law, f->deltas.n);
+    if (law == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u deltas", f->deltas.n);
+    }
+    int64_t end = p.at_s[p.n - 1];
+    uint32_t state =
+        f->states && f->method == RU_BID_CYCLE ? ru_evict_state(&p, end) : (uint32_t)RU_EVICT_ALL;
+    double most = 0;
+    int64_t from = end - f->window_ns / 1000000000;
+    from = from > p.at_s[0] ? from : p.at_s[0];
+    for (uint32_t d = 0; d < f->deltas.n; d++) {
+        RU_TRY(ru_evict_count(&p, from, end, f->deltas.at[d], RU_EVICT_ALL, a, &law[d], err));
+        ru_evict_law some;
+        ru_err none;
+        if (state != RU_EVICT_ALL &&
+            ru_evict_count(&p, from, end, f->deltas.at[d], state, a, &some, &none) == RU_OK &&
+            some.n_starts >= STARTS_MIN) {
+            law[d] = some;
+        }
+    }
+    for (uint32_t k = 0; k < p.n; k++) {
+        most = fmax(most, p.usd[k]);
+    }
+    *out = (ru_bid_market){.usd = p.usd[p.n - 1],
+                           .on_demand_usd = m->on_demand_usd > 0 ? m->on_demand_usd : most,
+                           .work = m->work,
+                           .closed = m->closed,
+                           .law = law};
+    return RU_OK;
+}
+
+static ru_status inner(const bid_file *f, uint32_t method, ru_arena *a, ru_bid_in *in, ru_err *err)
+{
+    const market_file *m = f->markets.at;
+    const held_file *h = f->held.at;
+    ru_bid_market *markets = RU_NEW(a, ru_bid_market, f->markets.n);
+    ru_bid_held *held = RU_NEW(a, ru_bid_held, f->held.n);
+    if (markets == NULL || held == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u markets", f->markets.n);
+    }
+    bid_file by = *f;
+    by.method = method;
+    for (uint32_t i = 0; i < f->markets.n; i++) {
+        RU_TRY(market_of(&by, &m[i], a, &markets[i], err));
+    }
+    for (uint32_t i = 0; i < f->held.n; i++) {
+        held[i] = (ru_bid_held){.market = h[i].market,
+                                .instances = h[i].instances,
+                                .bid_usd = h[i].bid_usd > 0 ? h[i].bid_usd : (double)INFINITY,
+                                .paid_usd = h[i].paid_usd,
+                                .left_h = (double)h[i].left_ns / 3600e9,
+                                .due = h[i].due};
+    }
+    uint32_t fixed = 0;
+    while (fixed + 1 < f->deltas.n && f->deltas.at[fixed + 1] <= f->delta) {
+        fixed++;
+    }
+    *in = (ru_bid_in){.markets = markets,
+                      .n_markets = f->markets.n,
+                      .deltas_usd = f->deltas.at,
+                      .n_deltas = f->deltas.n,
+                      .held = held,
+                      .n_held = f->held.n,
+                      .reliable_usd = f->reliable_usd,
+                      .phi = f->phi,
+                      .sigma_h = (double)f->sigma_ns / 3600e9,
+                      .lambda_h = (double)f->lambda_ns / 3600e9,
+                      .cap_work = f->cap,
+                      .step_work = f->step,
+                      .price_max_usd = f->price_max_usd,
+                      .fractions = f->fractions,
+                      .fixed = fixed,
+                      .method = (ru_bid_method)method};
+    return RU_OK;
+}
+
+static ru_status plan_bid(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    const bid_file *f = in;
+    ru_bid_in q;
+    RU_TRY(inner(f, f->method, tools->scratch, &q, err));
+    return ru_plan_bid(&q, tools->out, tools->scratch, plan, err);
+}
+
+static ru_status check_bid(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    const bid_file *f = in;
+    ru_bid_in q;
+    RU_TRY(inner(f, f->method, scratch, &q, err));
+    return ru_plan_bid_check(&q, plan, err);
+}
+
+static void put_market(ru_table *t, const bid_file *f, uint32_t market)
+{
+    const market_file *m = f->markets.at;
+    if (m[market].name[0] != '\0') {
+        ru_table_str(t, m[market].name);
+    } else {
+        ru_table_textf(t, "market %u", market);
+    }
+}
+
+static bool same_action(const ru_bid_action *a, const ru_bid_action *b)
+{
+    return a->act == b->act && a->held == UINT32_MAX && b->held == UINT32_MAX &&
+           a->market == b->market && a->instances == b->instances && a->bid_usd == b->bid_usd;
+}
+
+/* Equal requests, one after the other, are one row with their number. */
+static void put_actions(const bid_file *f, const ru_bid_plan *p, ru_report *r)
+{
+    ru_table *t = ru_report_table(r, "actions");
+    ru_table_col(t, "times", RU_TABLE_RIGHT);
+    ru_table_col(t, "action", RU_TABLE_LEFT);
+    ru_table_col(t, "held", RU_TABLE_RIGHT);
+    ru_table_col(t, "market", RU_TABLE_LEFT);
+    ru_table_col(t, "instances", RU_TABLE_RIGHT);
+    ru_table_col(t, "bid_usd", RU_TABLE_RIGHT);
+    for (uint32_t k = 0, times; k < p->n; k += times) {
+        const ru_bid_action *a = &p->actions[k];
+        for (times = 1; k + times < p->n && same_action(a, &p->actions[k + times]); times++) {
+        }
+        ru_table_i64(t, times);
+        ru_table_str(t, act_names[a->act]);
+        if (a->held == UINT32_MAX) {
+            ru_table_none(t);
+        } else {
+            ru_table_i64(t, a->held);
+        }
+        put_market(t, f, a->market);
+        ru_table_f64(t, a->instances, f->fractions ? 2 : 0);
+        if (isinf(a->bid_usd)) {
+            ru_table_none(t);
+        } else {
+            ru_table_f64(t, a->bid_usd, 4);
+        }
+    }
+}
+
+static void put_laws(const bid_file *f, const ru_bid_in *q, ru_report *r)
+{
+    ru_table *t = ru_report_table(r, "evictions within an hour, by USD above the price");
+    ru_table_col(t, "market", RU_TABLE_LEFT);
+    ru_table_col(t, "price_usd", RU_TABLE_RIGHT);
+    ru_table_col(t, "delta_usd", RU_TABLE_RIGHT);
+    ru_table_col(t, "evicted", RU_TABLE_RIGHT);
+    ru_table_col(t, "starts", RU_TABLE_RIGHT);
+    ru_table_col(t, "median_s", RU_TABLE_RIGHT);
+    for (uint32_t m = 0; m < q->n_markets; m++) {
+        for (uint32_t d = 0; d < q->n_deltas; d++) {
+            const ru_evict_law *l = &q->markets[m].law[d];
+            put_market(t, f, m);
+            ru_table_f64(t, q->markets[m].usd, 4);
+            ru_table_f64(t, q->deltas_usd[d], 4);
+            ru_table_i64(t, l->evicted[RU_EVICT_MINUTES]);
+            ru_table_i64(t, l->n_starts);
+            ru_table_f64(t, l->median_s, 0);
+        }
+    }
+}
+
+/* All other methods are measured by the long-run cost of ours, so that the figures compare. A plan
+ * that costs less because it does less work is no rival: it leaves a part of the cap. */
+static ru_status put_candidates(const bid_file *f, const ru_bid_plan *p,
+                                const ru_policy_tools *tools, ru_report *r, ru_err *err)
+{
+    ru_report_candidate(r, method_names[f->method], p->after.usd, isfinite(p->after.usd), "chosen");
+    ru_bid_in ours;
+    ru_bid_value mine;
+    RU_TRY(inner(f, RU_BID_CYCLE, tools->scratch, &ours, err));
+    RU_TRY(ru_bid_long_run(&ours, p, tools->scratch, &mine, err));
+    for (uint32_t m = 0; m < RU_BID_METHODS; m++) {
+        ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
+        ru_bid_in q;
+        ru_bid_plan other;
+        ru_bid_value v;
+        if (m == f->method) {
+            continue;
+        }
+        RU_TRY(inner(f, m, tools->scratch, &q, err));
+        RU_TRY(ru_plan_bid(&q, tools->scratch, tools->scratch, &other, err));
+        RU_TRY(ru_bid_long_run(&ours, &other, tools->scratch, &v, err));
+        bool acts = isfinite(v.usd);
+        bool less = v.work < mine.work * (1 - 1e-9) && v.usd < mine.usd;
+        ru_report_candidate(r, method_names[m], acts ? v.usd : 0, acts && !less, "%s",
+                            !acts  ? "acquires nothing"
+                            : less ? "does less work, so it is not compared"
+                            : m == RU_BID_BIDBRAIN
+                                ? "in the long run; it looks at the hours that run alone"
+                                : "in the long run");
+        ru_arena_rewind(tools->scratch, mark);
+    }
+    return RU_OK;
+}
+
+static ru_status report_bid(const void *in, const void *plan, const ru_policy_tools *tools,
+                            ru_report *r, ru_err *err)
+{
+    const bid_file *f = in;
+    const ru_bid_plan *p = plan;
+    uint32_t n[3] = {0};
+    for (uint32_t k = 0; k < p->n; k++) {
+        n[p->actions[k].act]++;
+    }
+    ru_report_answer(r, "acquire %u, renew %u, release %u", n[0], n[1], n[2]);
+    double usd = isfinite(p->after.usd) ? p->after.usd : 0;
+    ru_report_figure(r, "usd_per_work", usd);
+    ru_report_figure(r, "cost_usd", p->after.cost_usd);
+    ru_report_figure(r, "work", p->after.work);
+    ru_report_figure(r, f->method == RU_BID_BIDBRAIN ? "eviction_chance" : "evictions_per_h",
+                     p->after.chance);
+    put_actions(f, p, r);
+    ru_bid_in q;
+    RU_TRY(inner(f, f->method, tools->scratch, &q, err));
+    put_laws(f, &q, r);
+    RU_TRY(put_candidates(f, p, tools, r, err));
+    ru_report_assume(r, "an instance runs while price <= bid; an hour costs the price at its "
+                        "start, and nothing if the provider evicts the instance within it");
+    ru_report_assume(r, "evictions are as frequent as in the history; allocations with the same "
+                        "market and bid are evicted together");
+    ru_report_trigger(r, "usd_per_work", 0.1);
+    ru_report_valid(r, (int64_t)120 * 1000000000);
+    return RU_OK;
+}
+
+const ru_policy ru_policy_bid = {
+    .name = "bid",
+    .version = 2,
+    .decides =
+        "which instances of which spot market to acquire, renew and release, and at which bid",
+    .source = "harlap-2017 sec 4.2",
+    .in = &table,
+    .plan_bytes = sizeof(ru_bid_plan),
+    .plan = plan_bid,
+    .check = check_bid,
+    .report = report_bid,
+    .example =
+        "# Two markets of 16 and 40 cores, six hours of prices; one allocation must be renewed.\n"
+        "markets:\n"
+        "  - name: calm\n"
+        "    at: [0, 4000, 9000, 14000, 21600]\n"
+        "    usd: [0.23, 0.24, 0.23, 0.235, 0.23]\n"
+        "    on_demand: 0.958\n"
+        "    work: 16\n"
+        "  - name: lively\n"
+        "    at: [0, 1500, 3000, 5200, 7000, 9100, 12000, 13500, 16000, 18800, 21600]\n"
+        "    usd: [0.55, 0.58, 0.54, 0.61, 0.55, 0.57, 0.54, 0.6, 0.53, 0.58, 0.55]\n"
+        "    on_demand: 2.394\n"
+        "    work: 40\n"
+        "held:\n"
+        "  - {market: 0, instances: 4, bid: 0.24, paid: 0.235, due: true}\n"
+        "deltas: [0.0001, 0.01, 0.05, 0.1]\n"
+        "reliable: 0.627\n"
+        "cap: 512\n"
+        "step: 64\n",
+};

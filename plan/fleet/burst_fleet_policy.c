@@ -1,0 +1,324 @@
+/* The row of `burst-fleet` in plan/row/policy.def: its input as a file, its report. */
+#include <math.h>
+#include <string.h>
+
+#include "plan/fleet/burst_fleet.h"
+#include "plan/row/policy.h"
+
+#define AT(type, field) .offset = offsetof(type, field)
+
+typedef struct type_in {
+    const char *name;
+    uint32_t vcpus;
+    double credits_per_h, cap, launch, usd_per_h, rate_max, cpu_s;
+} type_in;
+
+typedef struct machine_in {
+    const char *type;
+    double level, launch;
+} machine_in;
+
+typedef struct fleet_in {
+    ru_conf_sections types, machines;
+    double rate, period_s;
+    uint32_t launches_left, method;
+} fleet_in;
+
+enum { EXACT, FRESH, REGULAR };
+
+static const ru_conf_field type_fields[] = {
+    {.name = "name", .type = RU_CONF_TEXT, AT(type_in, name), .help = "name of the type"},
+    {.name = "vcpus",
+     .type = RU_CONF_U32,
+     AT(type_in, vcpus),
+     .min = 1,
+     .max = 1024,
+     .help = "number of virtual CPUs"},
+    {.name = "credits_per_h",
+     .type = RU_CONF_F64,
+     AT(type_in, credits_per_h),
+     .min = 0,
+     .max = 1e6,
+     .open = true,
+     .help = "credits (vCPU-minutes) earned per hour; regular machines: 60 per vCPU"},
+    {.name = "cap",
+     .type = RU_CONF_F64,
+     AT(type_in, cap),
+     .min = 0,
+     .max = 1e9,
+     .open = true,
+     .help = "largest number of saved credits"},
+    {.name = "launch",
+     .type = RU_CONF_F64,
+     AT(type_in, launch),
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .help = "launch credits; they do not count towards cap"},
+    {.name = "usd_per_h",
+     .type = RU_CONF_F64,
+     AT(type_in, usd_per_h),
+     .min = 0,
+     .max = 1e6,
+     .open = true,
+     .help = "price per hour"},
+    {.name = "rate_max",
+     .type = RU_CONF_F64,
+     AT(type_in, rate_max),
+     .min = 0,
+     .max = 1e9,
+     .open = true,
+     .help = "highest rate of requests that it serves within the latency objective at full speed "
+             "[1/s]"},
+    {.name = "cpu_s",
+     .type = RU_CONF_F64,
+     AT(type_in, cpu_s),
+     .min = 0,
+     .max = 1e6,
+     .open = true,
+     .help = "CPU time of one request [s]"},
+};
+
+static const ru_conf_table type_table = {.name = "type",
+                                         .fields = type_fields,
+                                         .n = RU_ARRAY_LEN(type_fields),
+                                         .size_bytes = sizeof(type_in),
+                                         .help = "a type of machine"};
+
+static const ru_conf_field machine_fields[] = {
+    {.name = "type",
+     .type = RU_CONF_TEXT,
+     AT(machine_in, type),
+     .help = "name of the machine's type"},
+    {.name = "level",
+     .type = RU_CONF_F64,
+     AT(machine_in, level),
+     .min = 0,
+     .max = 1e9,
+     .help = "saved credits"},
+    {.name = "launch",
+     .type = RU_CONF_F64,
+     AT(machine_in, launch),
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .help = "launch credits left"},
+};
+
+static const ru_conf_table machine_table = {.name = "machine",
+                                            .fields = machine_fields,
+                                            .n = RU_ARRAY_LEN(machine_fields),
+                                            .size_bytes = sizeof(machine_in),
+                                            .help = "a machine that runs"};
+
+static uint32_t type_of(const fleet_in *in, const char *name)
+{
+    const type_in *t = in->types.at;
+    for (uint32_t i = 0; i < in->types.n; i++) {
+        if (strcmp(t[i].name, name) == 0) {
+            return i;
+        }
+    }
+    return UINT32_MAX;
+}
+
+static ru_status check_in(const void *section, ru_err *err)
+{
+    const fleet_in *in = section;
+    if (in->types.n < 1 || in->types.n > RU_BURST_TYPES_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "'types' has %u entries, expected 1 to %d", in->types.n,
+                       RU_BURST_TYPES_MAX);
+    }
+    const machine_in *m = in->machines.at;
+    for (uint32_t i = 0; i < in->machines.n; i++) {
+        uint32_t t = type_of(in, m[i].type);
+        if (t == UINT32_MAX) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "machine %u has the type '%s', which 'types' does not contain", i,
+                           m[i].type);
+        }
+        double cap = ((const type_in *)in->types.at)[t].cap;
+        if (m[i].level > cap) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "machine %u has %g credits, but its type holds at most %g", i,
+                           m[i].level, cap);
+        }
+    }
+    return RU_OK;
+}
+
+static const ru_conf_field fields[] = {
+    {.name = "types",
+     .type = RU_CONF_SECTIONS,
+     AT(fleet_in, types),
+     .table = &type_table,
+     .help = "machine types that can be launched"},
+    {.name = "machines",
+     .type = RU_CONF_SECTIONS,
+     AT(fleet_in, machines),
+     .table = &machine_table,
+     .def = "[]",
+     .help = "machines that run now"},
+    {.name = "rate",
+     .type = RU_CONF_F64,
+     AT(fleet_in, rate),
+     .min = 0,
+     .max = 1e12,
+     .open = true,
+     .help = "forecast of requests [1/s]"},
+    {.name = "period_s",
+     .type = RU_CONF_F64,
+     AT(fleet_in, period_s),
+     .def = "3600",
+     .min = 1,
+     .max = 1e6,
+     .help = "time until the next decision; credits must last until then [s]"},
+    {.name = "launches_left",
+     .type = RU_CONF_U32,
+     AT(fleet_in, launches_left),
+     .def = "100",
+     .min = 0,
+     .max = 100000,
+     .help = "number of launches with credits that the provider still allows"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     AT(fleet_in, method),
+     .def = "exact",
+     .choices = "exact|fresh|regular",
+     .help = "exact: keep, stop and launch at least cost; fresh: new machines only; regular: new "
+             "machines without credits only"},
+};
+
+static const ru_conf_table table = {.name = "burst-fleet",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(fleet_in),
+                                    .check = check_in,
+                                    .help = "machines that serve the next period"};
+
+static ru_status inner(const fleet_in *in, uint32_t method, ru_arena *a, ru_burst_fleet_in *out,
+                       ru_err *err)
+{
+    const type_in *t = in->types.at;
+    const machine_in *m = in->machines.at;
+    ru_burst_type *types = RU_NEW(a, ru_burst_type, in->types.n);
+    ru_burst_machine *machines = RU_NEW(a, ru_burst_machine, in->machines.n + 1);
+    if (types == NULL || machines == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u machines", in->machines.n);
+    }
+    *out = (ru_burst_fleet_in){.type = types,
+                               .machine = machines,
+                               .rate = in->rate,
+                               .period_s = in->period_s,
+                               .launches_left = in->launches_left};
+    for (uint32_t i = 0; i < in->types.n; i++) {
+        ru_credit_rules rules =
+            ru_credit_cpu(t[i].vcpus, t[i].credits_per_h, t[i].cap, t[i].launch, true);
+        bool regular = t[i].credits_per_h >= 60 * t[i].vcpus;
+        if (method != REGULAR || regular) {
+            types[out->n_types++] =
+                (ru_burst_type){t[i].name, rules, t[i].usd_per_h, t[i].rate_max, t[i].cpu_s / 60};
+        }
+    }
+    for (uint32_t i = 0; i < in->machines.n && method == EXACT; i++) {
+        machines[out->n_machines++] = (ru_burst_machine){
+            type_of(in, m[i].type), {.earned = m[i].level, .launch = m[i].launch}};
+    }
+    return RU_OK;
+}
+
+static ru_status plan_fleet(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    ru_burst_fleet_in q;
+    RU_TRY(inner(in, ((const fleet_in *)in)->method, tools->scratch, &q, err));
+    return ru_plan_burst_fleet(&q, tools->out, tools->scratch, plan, err);
+}
+
+static ru_status check_fleet(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    ru_burst_fleet_in q;
+    RU_TRY(inner(in, ((const fleet_in *)in)->method, scratch, &q, err));
+    return ru_plan_burst_fleet_check(&q, plan, err);
+}
+
+static void machines_table(const ru_burst_fleet_in *q, const ru_burst_fleet_plan *p, ru_report *r)
+{
+    ru_table *t = ru_report_table(r, "machines");
+    ru_table_col(t, "machine", RU_TABLE_LEFT);
+    ru_table_col(t, "type", RU_TABLE_LEFT);
+    ru_table_col(t, "requests_per_s", RU_TABLE_RIGHT);
+    ru_table_col(t, "credits_at_end", RU_TABLE_RIGHT);
+    for (uint32_t i = 0; i < p->n; i++) {
+        const ru_burst_type *k = &q->type[p->machine[i].type];
+        ru_credit c = p->machine[i].now;
+        (void)ru_credit_run(&k->rules, &c, p->rate[i] * k->need, q->period_s);
+        if (p->from[i] == UINT32_MAX) {
+            ru_table_str(t, "new");
+        } else {
+            ru_table_textf(t, "%u", p->from[i]);
+        }
+        ru_table_str(t, k->name);
+        ru_table_f64(t, p->rate[i], 3);
+        ru_table_f64(t, ru_credit_level(&c), 2);
+    }
+}
+
+static ru_status report_fleet(const void *in, const void *plan, const ru_policy_tools *tools,
+                              ru_report *r, ru_err *err)
+{
+    static const char *const names[] = {"exact", "fresh", "regular"};
+    const fleet_in *f = in;
+    const ru_burst_fleet_plan *p = plan;
+    ru_burst_fleet_in q;
+    RU_TRY(inner(f, f->method, tools->scratch, &q, err));
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < p->n; i++) {
+        kept += p->from[i] != UINT32_MAX ? 1 : 0;
+    }
+    ru_report_answer(r, "keep %u, stop %u, launch %u machines", kept, f->machines.n - kept,
+                     p->n - kept);
+    ru_report_figure(r, "period_usd", p->usd);
+    machines_table(&q, p, r);
+    ru_report_candidate(r, names[f->method], p->usd, true, "chosen");
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
+        ru_burst_fleet_plan other;
+        ru_err why;
+        if (k == f->method) {
+            continue;
+        }
+        RU_TRY(inner(f, k, tools->scratch, &q, err));
+        if (ru_plan_burst_fleet(&q, tools->scratch, tools->scratch, &other, &why) == RU_OK) {
+            ru_report_candidate(r, names[k], other.usd, true, "%u machines", other.n);
+        } else {
+            ru_report_candidate(r, names[k], 0, false, "%s", why.text);
+        }
+    }
+    ru_report_assume(r,
+                     "requests arrive evenly at the forecast rate; a new machine serves at once");
+    ru_report_valid(r, (int64_t)(f->period_s * 1e9));
+    return RU_OK;
+}
+
+const ru_policy ru_policy_burst_fleet = {
+    .name = "burst-fleet",
+    .version = 2,
+    .decides = "which burstable machines to keep, stop and launch",
+    .source = "ali-2021 (CEDULE+)",
+    .in = &table,
+    .plan_bytes = sizeof(ru_burst_fleet_plan),
+    .plan = plan_fleet,
+    .check = check_fleet,
+    .report = report_fleet,
+    .example = "# Two small machines run and have credits left. Prices: on-demand, Linux.\n"
+               "types:\n"
+               "  - {name: t2.nano, vcpus: 1, credits_per_h: 3, cap: 72, launch: 30,\n"
+               "     usd_per_h: 0.0058, rate_max: 40, cpu_s: 0.02}\n"
+               "  - {name: t3.small, vcpus: 2, credits_per_h: 24, cap: 576,\n"
+               "     usd_per_h: 0.0208, rate_max: 80, cpu_s: 0.02}\n"
+               "  - {name: c5.large, vcpus: 2, credits_per_h: 120, cap: 2880,\n"
+               "     usd_per_h: 0.085, rate_max: 80, cpu_s: 0.02}\n"
+               "machines:\n"
+               "  - {type: t3.small, level: 60}\n"
+               "  - {type: t2.nano, level: 0, launch: 26}\n"
+               "rate: 90\n",
+};

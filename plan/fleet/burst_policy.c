@@ -1,0 +1,480 @@
+/* The row of `burst` in plan/row/policy.def: its input as a file, its report. */
+#include <math.h>
+
+#include "plan/fleet/burst.h"
+#include "plan/row/policy.h"
+
+#define AT(type, field) .offset = offsetof(type, field)
+
+enum { SAMPLES_MAX = 100000 };
+
+typedef struct resource_in {
+    const char *name;
+    double earn, cap, burst, level, launch, need, usd_per_token;
+    bool unlimited;
+    uint32_t servers;
+} resource_in;
+
+typedef struct clients_in {
+    uint32_t n;
+    double think_s;
+} clients_in;
+
+typedef struct load_in {
+    uint32_t which;
+    clients_in clients;
+    double rate;
+} load_in;
+
+typedef struct burst_in {
+    ru_conf_sections resources;
+    load_in load;
+    ru_conf_f64s model, profile;
+    double slo_s, quantile, margin, gain_min, reserve_s, speed_min;
+    uint32_t speeds, method;
+} burst_in;
+
+static ru_status check_resource(const void *section, ru_err *err)
+{
+    const resource_in *r = section;
+    if (r->burst < r->earn) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "'burst' (%g) of %s is below 'earn' (%g), so it would have no credits",
+                       r->burst, r->name, r->earn);
+    }
+    if (r->level > r->cap) {
+        return RU_FAIL(err, RU_E_ARG, "'level' (%g) of %s is above 'cap' (%g)", r->level, r->name,
+                       r->cap);
+    }
+    return RU_OK;
+}
+
+static const ru_conf_field resource_fields[] = {
+    {.name = "name",
+     .type = RU_CONF_TEXT,
+     AT(resource_in, name),
+     .help = "name of the resource: cpu, disk, network"},
+    {.name = "earn",
+     .type = RU_CONF_F64,
+     AT(resource_in, earn),
+     .min = 0,
+     .max = 1e15,
+     .open = true,
+     .help = "rate at which tokens are earned [1/s]; CPU: 1 token = 1 vCPU-minute, so credits per "
+             "hour / 3600"},
+    {.name = "cap",
+     .type = RU_CONF_F64,
+     AT(resource_in, cap),
+     .min = 0,
+     .max = 1e18,
+     .open = true,
+     .help = "largest number of saved tokens"},
+    {.name = "burst",
+     .type = RU_CONF_F64,
+     AT(resource_in, burst),
+     .min = 0,
+     .max = 1e15,
+     .open = true,
+     .help = "rate at which full speed uses tokens [1/s]; CPU: vCPUs / 60"},
+    {.name = "level",
+     .type = RU_CONF_F64,
+     AT(resource_in, level),
+     .min = 0,
+     .max = 1e18,
+     .help = "earned tokens saved now"},
+    {.name = "launch",
+     .type = RU_CONF_F64,
+     AT(resource_in, launch),
+     .def = "0",
+     .min = 0,
+     .max = 1e18,
+     .help = "launch tokens left; they do not count towards cap and are spent first"},
+    {.name = "need",
+     .type = RU_CONF_F64,
+     AT(resource_in, need),
+     .min = 0,
+     .max = 1e15,
+     .open = true,
+     .help = "tokens that one request needs"},
+    {.name = "servers",
+     .type = RU_CONF_U32,
+     AT(resource_in, servers),
+     .def = "1",
+     .min = 1,
+     .max = 1024,
+     .help = "requests served at the same time; CPU: vCPUs"},
+    {.name = "unlimited",
+     .type = RU_CONF_BOOL,
+     AT(resource_in, unlimited),
+     .def = "false",
+     .help = "true: with an empty bucket the machine buys surplus tokens instead of slowing down"},
+    {.name = "usd_per_token",
+     .type = RU_CONF_F64,
+     AT(resource_in, usd_per_token),
+     .def = "0.000833333",
+     .min = 0,
+     .max = 1e9,
+     .help = "price of a surplus token; CPU: USD of a vCPU-hour / 60"},
+};
+
+static const ru_conf_table resource_table = {.name = "resource",
+                                             .fields = resource_fields,
+                                             .n = RU_ARRAY_LEN(resource_fields),
+                                             .size_bytes = sizeof(resource_in),
+                                             .check = check_resource,
+                                             .help = "a resource behind a bucket of tokens"};
+
+static const ru_conf_field clients_fields[] = {
+    {.name = "n",
+     .type = RU_CONF_U32,
+     AT(clients_in, n),
+     .min = 1,
+     .max = RU_BURST_CLIENTS_MAX,
+     .help = "number of clients; each waits for its answer"},
+    {.name = "think_s",
+     .type = RU_CONF_F64,
+     AT(clients_in, think_s),
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .help = "time from an answer to the next request of a client [s]"},
+};
+
+static const ru_conf_table clients_table = {.name = "clients",
+                                            .fields = clients_fields,
+                                            .n = RU_ARRAY_LEN(clients_fields),
+                                            .size_bytes = sizeof(clients_in),
+                                            .help = "a closed loop"};
+
+static const ru_conf_field load_fields[] = {
+    {.name = "clients",
+     .type = RU_CONF_SECTION,
+     AT(load_in, clients),
+     .table = &clients_table,
+     .help = "closed loop of clients"},
+    {.name = "rate",
+     .type = RU_CONF_F64,
+     AT(load_in, rate),
+     .def = "1",
+     .min = 0,
+     .max = 1e12,
+     .open = true,
+     .help = "open-loop rate of requests [1/s]"},
+};
+
+static const ru_conf_table load_table = {.name = "load",
+                                         .fields = load_fields,
+                                         .n = RU_ARRAY_LEN(load_fields),
+                                         .size_bytes = sizeof(load_in),
+                                         .one_of = "clients|rate",
+                                         .which_offset = offsetof(load_in, which),
+                                         .help = "what has to be served"};
+
+static ru_status check_profile(const burst_in *in, ru_err *err)
+{
+    uint32_t width = in->resources.n + 2;
+    if (in->profile.n % width != 0 || in->profile.n / width > SAMPLES_MAX) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "'profile' has %u numbers; expected %u for each request (load, speed of "
+                       "each resource, latency), and at most %d requests",
+                       in->profile.n, width, SAMPLES_MAX);
+    }
+    if (in->profile.n / width < ru_burst_features_n(in->resources.n)) {
+        return RU_FAIL(err, RU_E_ARG, "'profile' has %u requests, expected %u or more",
+                       in->profile.n / width, ru_burst_features_n(in->resources.n));
+    }
+    for (uint32_t i = 0; i < in->profile.n; i++) {
+        double v = in->profile.at[i];
+        bool speed = i % width > 0 && i % width < width - 1;
+        bool closed = i % width == 0 && in->load.which == 1;
+        if (!(v > 0) || (speed && v > 1) || (closed && v > RU_BURST_CLIENTS_MAX)) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "number %u of 'profile' is %g; expected loads and latencies above 0, at "
+                           "most %d clients, and speeds above 0 and at most 1",
+                           i, v, RU_BURST_CLIENTS_MAX);
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status check_in(const void *section, ru_err *err)
+{
+    const burst_in *in = section;
+    if (in->resources.n < 1 || in->resources.n > RU_BURST_RESOURCES_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "'resources' has %u entries, expected 1 to %d",
+                       in->resources.n, RU_BURST_RESOURCES_MAX);
+    }
+    if ((in->model.n == 0) == (in->profile.n == 0)) {
+        return RU_FAIL(err, RU_E_ARG, "give either 'model' or 'profile'");
+    }
+    uint32_t want = ru_burst_features_n(in->resources.n);
+    if (in->model.n != 0 && in->model.n != want) {
+        return RU_FAIL(err, RU_E_ARG, "'model' has %u coefficients, expected %u", in->model.n,
+                       want);
+    }
+    return in->profile.n != 0 ? check_profile(in, err) : RU_OK;
+}
+
+static const ru_conf_field fields[] = {
+    {.name = "resources",
+     .type = RU_CONF_SECTIONS,
+     AT(burst_in, resources),
+     .table = &resource_table,
+     .help = "token buckets of the machine"},
+    {.name = "load",
+     .type = RU_CONF_SECTION,
+     AT(burst_in, load),
+     .table = &load_table,
+     .help = "forecast of the load"},
+    {.name = "model",
+     .type = RU_CONF_F64_LIST,
+     AT(burst_in, model),
+     .def = "[]",
+     .min = 0,
+     .max = 1e9,
+     .help = "coefficients of the latency model: a constant; then for each resource service time, "
+             "waiting time, and the root of their product"},
+    {.name = "profile",
+     .type = RU_CONF_F64_LIST,
+     AT(burst_in, profile),
+     .def = "[]",
+     .min = 0,
+     .max = 1e9,
+     .help = "measurements to fit the latency model: load, speed of each resource, latency [s]"},
+    {.name = "slo_s",
+     .type = RU_CONF_F64,
+     AT(burst_in, slo_s),
+     .min = 0,
+     .max = 1e6,
+     .open = true,
+     .help = "latency objective: the quantile of latency must not exceed it [s]"},
+    {.name = "quantile",
+     .type = RU_CONF_F64,
+     AT(burst_in, quantile),
+     .def = "0.95",
+     .min = 0.01,
+     .max = 0.999,
+     .help = "fraction of requests that must meet slo_s"},
+    {.name = "margin",
+     .type = RU_CONF_F64,
+     AT(burst_in, margin),
+     .def = "0.1",
+     .min = 0,
+     .max = 0.9,
+     .help = "safety margin for model errors, as a fraction of slo_s"},
+    {.name = "gain_min",
+     .type = RU_CONF_F64,
+     AT(burst_in, gain_min),
+     .def = "0.02",
+     .min = 0,
+     .max = 1,
+     .help = "smallest fraction of credits that throttling must save; below it the machine runs at "
+             "full speed"},
+    {.name = "reserve_s",
+     .type = RU_CONF_F64,
+     AT(burst_in, reserve_s),
+     .def = "600",
+     .min = 0,
+     .max = 1e7,
+     .help = "request another machine if the credits last less than this [s]"},
+    {.name = "speed_min",
+     .type = RU_CONF_F64,
+     AT(burst_in, speed_min),
+     .def = "0.2",
+     .min = 0.01,
+     .max = 0.99,
+     .help = "lowest speed of the grid, as a fraction of full speed"},
+    {.name = "speeds",
+     .type = RU_CONF_U32,
+     AT(burst_in, speeds),
+     .def = "9",
+     .min = 1,
+     .max = RU_BURST_SPEEDS_MAX,
+     .help = "number of speeds of the grid of each resource, with full speed"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     AT(burst_in, method),
+     .def = "model",
+     .choices = "model|none|half|first",
+     .help = "model: throttle by the latency model; none: full speed; half: half speed; first: "
+             "throttle the first resource only"},
+};
+
+static const ru_conf_table table = {.name = "burst",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(burst_in),
+                                    .check = check_in,
+                                    .help = "a burstable machine for the next minute"};
+
+static ru_status fit_of(const burst_in *in, ru_burst_in *q, ru_arena *a, ru_err *err)
+{
+    uint32_t n = in->resources.n, m = in->profile.n / (n + 2);
+    ru_burst_sample *samples = RU_NEW(a, ru_burst_sample, m);
+    if (samples == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for a profile of %u samples", m);
+    }
+    for (uint32_t i = 0; i < m; i++) {
+        const double *row = &in->profile.at[i * (n + 2)];
+        samples[i] = (ru_burst_sample){.load = row[0], .latency_s = row[n + 1]};
+        for (uint32_t k = 0; k < n; k++) {
+            samples[i].speed[k] = row[1 + k];
+        }
+    }
+    return ru_burst_fit(q->resource, n, &q->load, samples, m, in->quantile, a, a, &q->model, err);
+}
+
+static ru_status inner(const burst_in *in, ru_arena *a, ru_burst_in *out, ru_err *err)
+{
+    ru_burst_resource *r = RU_NEW(a, ru_burst_resource, in->resources.n);
+    if (r == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u resources", in->resources.n);
+    }
+    for (uint32_t i = 0; i < in->resources.n; i++) {
+        const resource_in *s = (const resource_in *)in->resources.at + i;
+        r[i] = (ru_burst_resource){
+            .rules = {.earn = s->earn,
+                      .cap = s->cap,
+                      .burst = s->burst,
+                      .unlimited = s->unlimited,
+                      .usd_per_token = s->usd_per_token},
+            .now = {.earned = s->level, .launch = s->launch},
+            .need = s->need,
+            .servers = s->servers,
+        };
+    }
+    *out = (ru_burst_in){
+        .resource = r,
+        .n = in->resources.n,
+        .load = {in->load.which == 2, in->load.rate, in->load.clients.n, in->load.clients.think_s},
+        .model = in->model.at,
+        .slo_s = in->slo_s,
+        .quantile = in->quantile,
+        .margin = in->margin,
+        .gain_min = in->gain_min,
+        .reserve_s = in->reserve_s,
+        .speed_min = in->speed_min,
+        .speeds = in->speeds,
+        .method = (ru_burst_method)in->method};
+    return in->profile.n > 0 ? fit_of(in, out, a, err) : RU_OK;
+}
+
+static ru_status plan_burst(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    ru_burst_in q;
+    RU_TRY(inner(in, tools->scratch, &q, err));
+    return ru_plan_burst(&q, plan, err);
+}
+
+static ru_status check_burst(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    ru_burst_in q;
+    RU_TRY(inner(in, scratch, &q, err));
+    return ru_plan_burst_check(&q, plan, err);
+}
+
+static void answer(const burst_in *in, const ru_burst_plan *p, ru_report *r)
+{
+    static const char *const said[] = {
+        "throttle",
+        "run at full speed",
+        "ask for another machine: late even at full speed, or credits end within the reserve",
+    };
+    ru_report_answer(r, "%s", said[p->action]);
+    if (p->action == RU_BURST_STAND_DOWN && in->method != RU_BURST_NONE) {
+        ru_report_answer(r,
+                         "no bucket would ever be empty, or throttling saves less than gain_min");
+    }
+    for (uint32_t i = 0; i < in->resources.n; i++) {
+        const resource_in *s = (const resource_in *)in->resources.at + i;
+        if (p->speed[i] < 1) {
+            ru_report_answer(r, "%s at %.4g of full speed", s->name, p->speed[i]);
+        }
+    }
+}
+
+static void resources_table(const burst_in *in, const ru_burst_plan *p, ru_report *r)
+{
+    ru_table *t = ru_report_table(r, "resources");
+    ru_table_col(t, "resource", RU_TABLE_LEFT);
+    ru_table_col(t, "speed", RU_TABLE_RIGHT);
+    ru_table_col(t, "use_per_s", RU_TABLE_RIGHT);
+    ru_table_col(t, "earn_per_s", RU_TABLE_RIGHT);
+    ru_table_col(t, "empty_after", RU_TABLE_RIGHT);
+    ru_table_col(t, "surplus_usd_per_h", RU_TABLE_RIGHT);
+    for (uint32_t i = 0; i < in->resources.n; i++) {
+        const resource_in *s = (const resource_in *)in->resources.at + i;
+        ru_table_str(t, s->name);
+        ru_table_f64(t, p->speed[i], 4);
+        ru_table_f64(t, p->use[i], 4);
+        ru_table_f64(t, s->earn, 4);
+        if (isinf(p->empty_s[i])) {
+            ru_table_none(t);
+        } else {
+            ru_table_ns(t, (int64_t)fmin(p->empty_s[i] * 1e9, 9e18));
+        }
+        /* Once the bucket and the day's surplus are used up. */
+        double owed = s->unlimited ? fmax(0, p->use[i] - s->earn) : 0;
+        ru_table_f64(t, 3600 * owed * s->usd_per_token, 4);
+    }
+}
+
+static ru_status report_burst(const void *in, const void *plan, const ru_policy_tools *tools,
+                              ru_report *r, ru_err *err)
+{
+    static const char *const names[] = {"model", "none", "half", "first"};
+    const burst_in *b = in;
+    const ru_burst_plan *p = plan;
+    ru_burst_in q;
+    RU_TRY(inner(in, tools->scratch, &q, err));
+    answer(b, p, r);
+    ru_report_figure(r, "caps_per_h", 3600 * p->spend);
+    ru_report_figure(r, "latency_s", p->latency_s);
+    ru_report_figure(r, "requests_per_s", p->rate);
+    if (!isinf(p->stretch)) {
+        ru_report_figure(r, "burst_time_ratio", p->stretch);
+    }
+    resources_table(b, p, r);
+    ru_report_candidate(r, names[b->method], 3600 * p->spend, true, "chosen");
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
+        ru_burst_plan other;
+        ru_err why;
+        q.method = (ru_burst_method)k;
+        if (k == b->method) {
+            continue;
+        }
+        if (ru_plan_burst(&q, &other, &why) != RU_OK) {
+            ru_report_candidate(r, names[k], 0, false, "%s", why.text);
+            continue;
+        }
+        bool keeps = other.latency_s <= q.slo_s;
+        ru_report_candidate(r, names[k], 3600 * other.spend, keeps, "%.4g s, %.4g requests/s%s",
+                            other.latency_s, other.rate, keeps ? "" : ", misses the objective");
+    }
+    ru_report_assume(
+        r, "the load is as forecast; a request needs the same number of tokens at any speed");
+    ru_report_assume(r, "an empty bucket limits the resource to its earn rate at once");
+    ru_report_valid(r, INT64_C(60000000000));
+    ru_report_trigger(r, "latency_s", 0.1);
+    return RU_OK;
+}
+
+const ru_policy ru_policy_burst = {
+    .name = "burst",
+    .version = 1,
+    .decides = "at which speed each resource of a burstable machine runs",
+    .source = "ali-2018 (CEDULE), ali-2021 (several resources)",
+    .in = &table,
+    .plan_bytes = sizeof(ru_burst_plan),
+    .plan = plan_burst,
+    .check = check_burst,
+    .report = report_burst,
+    .example =
+        "# A small machine that serves 20 clients; its disk has a bucket as well.\n"
+        "resources:\n"
+        "  - {name: cpu, earn: 0.00166667, cap: 144, burst: 0.0166667, level: 90, need: 0.00025}\n"
+        "  - {name: disk, earn: 100, cap: 5.4e6, burst: 3000, level: 2e6, need: 12, servers: 4}\n"
+        "load: {clients: {n: 20, think_s: 0.05}}\n"
+        "model: [0.001, 1, 1.1, 1, 1, 1.2, 1]\n"
+        "slo_s: 1.2\n",
+};

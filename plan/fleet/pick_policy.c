@@ -1,0 +1,370 @@
+/* The row of `pick` in plan/row/policy.def: its input as a file, its report. */
+#include <math.h>
+
+#include "plan/fleet/pick.h"
+#include "plan/row/policy.h"
+
+typedef struct client_in {
+    double latency_s, samples, loss;
+    uint32_t picks, last_round;
+    bool away;
+} client_in;
+
+typedef struct tier_in {
+    double credits, accuracy, before;
+} tier_in;
+
+typedef struct pick_in {
+    ru_conf_sections clients, tiers_now;
+    uint32_t tiers, split;
+    ru_conf_f64s chance;
+    uint32_t round, rounds, per_round, interval;
+    int64_t last_tier;
+    double deadline_s, fedcs_s, prefer, spread;
+    int64_t seed;
+    uint32_t method;
+} pick_in;
+
+#define AT(type, field) .offset = offsetof(type, field)
+#define NUMBER(type_, name_, default_, low_, high_, help_)                                   \
+    {                                                                                        \
+        .name = #name_, .type = RU_CONF_F64, AT(type_, name_), .def = default_, .min = low_, \
+        .max = high_, .help = help_                                                          \
+    }
+#define COUNT(type_, name_, default_, low_, high_, help_)                                    \
+    {                                                                                        \
+        .name = #name_, .type = RU_CONF_U32, AT(type_, name_), .def = default_, .min = low_, \
+        .max = high_, .help = help_                                                          \
+    }
+
+static const ru_conf_field client_fields[] = {
+    NUMBER(client_in, latency_s, NULL, 1e-9, 1e9,
+           "mean time from sending the task to the answer [s]"),
+    NUMBER(client_in, samples, "1", 1e-9, 1e12, "number of samples of the client"),
+    NUMBER(client_in, loss, "-1", -1, 1e9, "root mean square of its last losses; -1: unknown"),
+    COUNT(client_in, picks, "0", 0, 1e9, "number of rounds in which it has trained"),
+    COUNT(client_in, last_round, "0", 0, 1e9, "last round in which it trained; 0: none"),
+    {.name = "away",
+     .type = RU_CONF_BOOL,
+     AT(client_in, away),
+     .def = "false",
+     .help = "true: the client is not available"},
+};
+
+static const ru_conf_table client_table = {.name = "client",
+                                           .fields = client_fields,
+                                           .n = RU_ARRAY_LEN(client_fields),
+                                           .size_bytes = sizeof(client_in),
+                                           .help = "a client"};
+
+static const ru_conf_field tier_fields[] = {
+    NUMBER(tier_in, credits, "-1", -1, 1e9,
+           "number of rounds for which the tier may still be chosen; -1: the initial number"),
+    NUMBER(tier_in, accuracy, "-1", -1, 1, "last accuracy that its clients reported; -1: none yet"),
+    NUMBER(tier_in, before, "-1", -1, 1, "accuracy one interval earlier; -1: none"),
+};
+
+static const ru_conf_table tier_table = {.name = "tier",
+                                         .fields = tier_fields,
+                                         .n = RU_ARRAY_LEN(tier_fields),
+                                         .size_bytes = sizeof(tier_in),
+                                         .help = "a tier, the fastest first"};
+
+static ru_status check_in(const void *section, ru_err *err)
+{
+    const pick_in *in = section;
+    const client_in *c = in->clients.at;
+    uint32_t there = 0;
+    if (in->clients.n < 1 || in->clients.n > RU_PICK_CLIENTS_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "'clients' has %u entries, expected 1 to %d", in->clients.n,
+                       RU_PICK_CLIENTS_MAX);
+    }
+    for (uint32_t i = 0; i < in->clients.n; i++) {
+        there += c[i].away ? 0 : 1;
+    }
+    if (there < in->per_round || there < in->tiers) {
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "%u clients are available, which is too few for 'per_round' %u and 'tiers' %u", there,
+            in->per_round, in->tiers);
+    }
+    if (in->tiers_now.n != 0 && in->tiers_now.n != in->tiers) {
+        return RU_FAIL(err, RU_E_ARG, "'tiers_now' has %u entries, expected %u", in->tiers_now.n,
+                       in->tiers);
+    }
+    double sum = 0;
+    for (uint32_t t = 0; t < in->chance.n; t++) {
+        sum += in->chance.at[t];
+    }
+    if (in->chance.n != 0 && (in->chance.n != in->tiers || !(fabs(sum - 1) <= 1e-6))) {
+        return RU_FAIL(err, RU_E_ARG, "'chance' must hold %u numbers that add up to 1", in->tiers);
+    }
+    if (in->last_tier >= in->tiers) {
+        return RU_FAIL(err, RU_E_ARG, "'last_tier' is %lld, but there are %u tiers (from 0)",
+                       (long long)in->last_tier, in->tiers);
+    }
+    if (in->split == 1 && there > 4096) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "'split: kmeans' takes at most 4096 clients, but there are %u", there);
+    }
+    return RU_OK;
+}
+
+static const ru_conf_field fields[] = {
+    {.name = "clients",
+     .type = RU_CONF_SECTIONS,
+     AT(pick_in, clients),
+     .table = &client_table,
+     .help = "all clients"},
+    COUNT(pick_in, tiers, "5", 1, RU_PICK_TIERS_MAX,
+          "number of tiers: groups of clients by latency"),
+    {.name = "split",
+     .type = RU_CONF_CHOICE,
+     AT(pick_in, split),
+     .def = "equal",
+     .choices = "equal|kmeans",
+     .help = "equal: tiers of equal size; kmeans: tiers by k-means of the logarithm of latency"},
+    {.name = "tiers_now",
+     .type = RU_CONF_SECTIONS,
+     AT(pick_in, tiers_now),
+     .table = &tier_table,
+     .def = "[]",
+     .help = "credits and accuracy of each tier; empty: the job starts"},
+    {.name = "chance",
+     .type = RU_CONF_F64_LIST,
+     AT(pick_in, chance),
+     .def = "[]",
+     .min = 0,
+     .max = 1,
+     .help = "current probability of each tier; empty: none yet"},
+    COUNT(pick_in, round, "1", 1, 1e9, "number of the round, from 1"),
+    COUNT(pick_in, rounds, "300", 1, 1e9, "number of rounds of the whole job"),
+    COUNT(pick_in, per_round, "5", 1, RU_PICK_ROUND_MAX, "number of clients in a round"),
+    COUNT(pick_in, interval, "10", 1, 1e9,
+          "number of rounds between two evaluations of the accuracy"),
+    {.name = "last_tier",
+     .type = RU_CONF_I64,
+     AT(pick_in, last_tier),
+     .def = "-1",
+     .min = -1,
+     .max = RU_PICK_TIERS_MAX,
+     .help = "tier of the previous round; -1: none"},
+    NUMBER(pick_in, deadline_s, "0", 0, 1e9,
+           "deadline of a round [s]; 0: 1.5 times its slowest client"),
+    NUMBER(pick_in, fedcs_s, "0", 0, 1e9, "method fedcs: deadline [s]; 0: the median latency"),
+    NUMBER(pick_in, prefer, "0.3", 0, 1, "method oort: quantile of latency that is fast enough"),
+    NUMBER(pick_in, spread, "0.1", 0, 3,
+           "standard deviation of the logarithm of a client's latency"),
+    {.name = "seed",
+     .type = RU_CONF_I64,
+     AT(pick_in, seed),
+     .def = "1",
+     .min = 0,
+     .max = 1e15,
+     .help = "seed of random choices"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     AT(pick_in, method),
+     .def = "adaptive",
+     .choices = "adaptive|tifl|vanilla|over|fedcs|oort|choice|uniform|random|fast|slow",
+     .help = "adaptive: Rubato's; tifl: the published tiers; vanilla: any clients (FedAvg); over: "
+             "1.3 times as many clients; fedcs, oort, choice: FedCS, Oort, power of choice; "
+             "uniform: equal probability of all tiers; random: mostly the fastest tier; fast, "
+             "slow: only the fastest or slowest tier"},
+};
+
+static const ru_conf_table table = {.name = "pick",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(pick_in),
+                                    .check = check_in,
+                                    .help = "a round of federated learning"};
+
+static ru_status inner(const pick_in *in, ru_arena *a, ru_pick_in *out, ru_err *err)
+{
+    ru_pick_client *client = RU_NEW(a, ru_pick_client, in->clients.n);
+    ru_pick_tier *tier = RU_NEW(a, ru_pick_tier, in->tiers);
+    if (client == NULL || tier == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u clients", in->clients.n);
+    }
+    const client_in *c = in->clients.at;
+    const tier_in *t = in->tiers_now.at;
+    for (uint32_t i = 0; i < in->clients.n; i++) {
+        client[i] = (ru_pick_client){c[i].latency_s, c[i].samples,    c[i].loss,
+                                     c[i].picks,     c[i].last_round, c[i].away};
+    }
+    for (uint32_t k = 0; k < in->tiers; k++) {
+        tier[k] = (ru_pick_tier){-1, -1, -1};
+        if (k < in->tiers_now.n) {
+            tier[k] = (ru_pick_tier){t[k].credits, t[k].accuracy, t[k].before};
+        }
+    }
+    *out = (ru_pick_in){
+        .client = client,
+        .n = in->clients.n,
+        .n_tiers = in->tiers,
+        .kmeans = in->split == 1,
+        .tier = tier,
+        .chance = in->chance.n > 0 ? in->chance.at : NULL,
+        .round = in->round,
+        .rounds = in->rounds,
+        .per_round = in->per_round,
+        .interval = in->interval,
+        .last_tier = in->last_tier >= 0 ? (uint32_t)in->last_tier : RU_PICK_NONE,
+        .deadline_s = in->deadline_s,
+        .fedcs_s = in->fedcs_s,
+        .prefer = in->prefer,
+        .spread = in->spread,
+        .seed = (uint64_t)in->seed,
+        .method = (ru_pick_method)in->method,
+    };
+    return RU_OK;
+}
+
+static ru_status plan_pick(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    ru_pick_in q;
+    RU_TRY(inner(in, tools->scratch, &q, err));
+    return ru_plan_pick(&q, tools->out, tools->scratch, plan, err);
+}
+
+static ru_status check_pick(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    ru_pick_in q;
+    RU_TRY(inner(in, scratch, &q, err));
+    return ru_plan_pick_check(&q, plan, scratch, err);
+}
+
+static void tiers_table(const ru_pick_in *q, const ru_pick_plan *p, ru_report *r)
+{
+    ru_table *t = ru_report_table(r, "tiers");
+    ru_table_col(t, "tier", RU_TABLE_RIGHT);
+    ru_table_col(t, "clients", RU_TABLE_RIGHT);
+    ru_table_col(t, "slowest_s", RU_TABLE_RIGHT);
+    ru_table_col(t, "chance", RU_TABLE_RIGHT);
+    ru_table_col(t, "credits", RU_TABLE_RIGHT);
+    ru_table_col(t, "accuracy", RU_TABLE_RIGHT);
+    for (uint32_t k = 0; k < q->n_tiers; k++) {
+        uint32_t n = 0;
+        double slowest = 0;
+        for (uint32_t i = 0; i < q->n; i++) {
+            if (!q->client[i].away && p->tier_of[i] == k) {
+                n++;
+                slowest = fmax(slowest, q->client[i].latency_s);
+            }
+        }
+        ru_table_i64(t, k);
+        ru_table_i64(t, n);
+        ru_table_f64(t, slowest, 3);
+        ru_table_f64(t, p->chance[k], 3);
+        ru_table_f64(t, p->credits[k], 0);
+        if (q->tier[k].accuracy >= 0) {
+            ru_table_f64(t, q->tier[k].accuracy, 3);
+        } else {
+            ru_table_none(t);
+        }
+    }
+}
+
+static ru_status rivals(const ru_pick_in *q, double mine, ru_arena *scratch, ru_report *r,
+                        ru_err *err)
+{
+    static const char *const names[RU_PICK_METHODS] = {"adaptive", "tifl", "vanilla", "over",
+                                                       "fedcs",    "oort", "choice",  "uniform",
+                                                       "random",   "fast", "slow"};
+    ru_report_candidate(r, names[q->method], mine, true, "chosen");
+    for (uint32_t k = 0; k < RU_PICK_METHODS; k++) {
+        if (k == q->method) {
+            continue;
+        }
+        ru_pick_in in = *q;
+        in.method = (ru_pick_method)k;
+        in.chance = NULL;
+        ru_pick_plan p;
+        double s;
+        RU_TRY(ru_plan_pick(&in, scratch, scratch, &p, err));
+        RU_TRY(ru_pick_round_mean(&in, &p, scratch, &s, err));
+        bool looks = k == RU_PICK_FEDCS || k == RU_PICK_OORT || k == RU_PICK_CHOICE;
+        ru_report_candidate(r, names[k], s, true, "%s",
+                            looks ? "it chooses single clients; its time is that of a random choice"
+                            : k == RU_PICK_FAST   ? "it does not train on slower clients"
+                            : k == RU_PICK_SLOW   ? "it does not train on faster clients"
+                            : s > mine            ? "rounds last longer"
+                            : k == RU_PICK_RANDOM ? "it rarely chooses slow clients"
+                                                  : "");
+    }
+    return RU_OK;
+}
+
+static ru_status report_pick(const void *in, const void *plan, const ru_policy_tools *tools,
+                             ru_report *r, ru_err *err)
+{
+    const ru_pick_plan *p = plan;
+    ru_pick_in q;
+    RU_TRY(inner(in, tools->scratch, &q, err));
+    char list[256];
+    ru_text text = ru_text_into(list, sizeof list);
+    for (uint32_t k = 0; k < p->n && k < 12; k++) {
+        ru_text_putf(&text, "%s%u", k > 0 ? ", " : "", p->client[k]);
+    }
+    ru_report_answer(r, "send round %u to clients %s%s", q.round, list, p->n > 12 ? ", ..." : "");
+    ru_report_answer(r, "end it with %u answers, or after %.4g s", p->wait, p->deadline_s);
+    if (p->tier != RU_PICK_NONE) {
+        uint32_t own = 0;
+        for (uint32_t i = 0; i < p->n; i++) {
+            own += p->tier_of[p->client[i]] == p->tier ? 1 : 0;
+        }
+        if (own == p->n) {
+            ru_report_answer(r, "they are of tier %u", p->tier);
+        } else {
+            ru_report_answer(r,
+                             "%u of them are all clients of tier %u, the others of the next tiers",
+                             own, p->tier);
+        }
+    }
+    double s;
+    RU_TRY(ru_pick_round_mean(&q, p, tools->scratch, &s, err));
+    ru_report_figure(r, "mean_round_s", s);
+    ru_report_figure(r, "rounds_left_s", s * (q.rounds - fmin(q.round - 1, q.rounds)));
+    ru_report_figure(r, "largest_client_chance", p->share_most);
+    tiers_table(&q, p, r);
+    RU_TRY(rivals(&q, s, tools->scratch, r, err));
+    ru_report_assume(r, "latencies are log-normal about their means; every client of a tier is "
+                        "equally likely in a round of this tier");
+    ru_report_trigger(r, "mean_round_s", 0.3);
+    return RU_OK;
+}
+
+const ru_policy ru_policy_pick = {
+    .name = "pick",
+    .version = 2,
+    .decides = "which clients train in a round of federated learning",
+    .source = "chai-2020 (TiFL)",
+    .in = &table,
+    .plan_bytes = sizeof(ru_pick_plan),
+    .plan = plan_pick,
+    .check = check_pick,
+    .report = report_pick,
+    .example = "# Twelve clients in three tiers; the slow ones lag behind.\n"
+               "clients:\n"
+               "  - {latency_s: 0.21, samples: 80}\n"
+               "  - {latency_s: 0.24, samples: 60}\n"
+               "  - {latency_s: 0.19, samples: 90}\n"
+               "  - {latency_s: 0.22, samples: 70}\n"
+               "  - {latency_s: 0.83, samples: 75}\n"
+               "  - {latency_s: 0.91, samples: 80}\n"
+               "  - {latency_s: 0.78, samples: 65}\n"
+               "  - {latency_s: 0.88, samples: 95}\n"
+               "  - {latency_s: 8.4, samples: 80}\n"
+               "  - {latency_s: 7.9, samples: 85}\n"
+               "  - {latency_s: 8.8, samples: 60}\n"
+               "  - {latency_s: 9.1, samples: 70}\n"
+               "tiers: 3\n"
+               "tiers_now:\n"
+               "  - {credits: 140, accuracy: 0.93}\n"
+               "  - {credits: 75, accuracy: 0.91}\n"
+               "  - {credits: 25, accuracy: 0.84}\n"
+               "round: 81\n"
+               "rounds: 200\n"
+               "per_round: 2\n",
+};

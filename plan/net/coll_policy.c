@@ -1,0 +1,530 @@
+/* The row of `coll` in plan/row/policy.def: its input as a file, its baselines, its report. */
+#include "plan/net/coll_policy.h"
+
+#include <string.h>
+
+#include "plan/row/policy.h"
+
+enum { FASTEST, WHOLE, RING, HALVING, DOUBLING, DIRECT, METHODS };
+
+enum { SIZES_MAX = 1 << 16 };
+
+static const char *const method_names[METHODS] = {"fastest", "whole",    "ring",
+                                                  "halving", "doubling", "direct"};
+
+static const uint32_t only_of[METHODS] = {[RING] = 1 + RU_ALGO_RING,
+                                          [HALVING] = 1 + RU_ALGO_HALVING,
+                                          [DOUBLING] = 1 + RU_ALGO_DOUBLING,
+                                          [DIRECT] = 1 + RU_ALGO_DIRECT};
+
+static ru_status check_cost(const void *section, ru_err *err)
+{
+    const ru_coll_policy_cost *c = section;
+    if (c->at_bytes.n != c->at_ns.n || c->at_bytes.n > RU_COLL_COST_POINTS_MAX) {
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "'at_bytes' has %u entries and 'at_ns' %u; expected equal numbers, at most %d",
+            c->at_bytes.n, c->at_ns.n, RU_COLL_COST_POINTS_MAX);
+    }
+    for (uint32_t i = 1; i < c->at_bytes.n; i++) {
+        if (c->at_bytes.at[i] <= c->at_bytes.at[i - 1]) {
+            return RU_FAIL(err, RU_E_ARG, "'at_bytes' must rise");
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status check_in(const void *section, ru_err *err)
+{
+    const ru_coll_policy_in *in = section;
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < in->costs.n; i++) {
+        uint32_t bit = 1u << in->costs.at[i].algo;
+        if ((seen & bit) != 0) {
+            return RU_FAIL(err, RU_E_ARG, "'costs' has %s twice",
+                           ru_coll_algo_name((ru_coll_algo)in->costs.at[i].algo));
+        }
+        seen |= bit;
+    }
+    if (in->sizes_bytes.n < 1 || in->sizes_bytes.n > SIZES_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "'sizes_bytes' has %u entries, expected 1 to %d",
+                       in->sizes_bytes.n, SIZES_MAX);
+    }
+    if (in->n_hosts > 0 &&
+        (in->n_hosts > in->n_ranks || in->host_most < 1 || in->host_most > in->n_ranks)) {
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "%u members cannot be on 'n_hosts' %u hosts with at most 'host_most' %u on one",
+            in->n_ranks, in->n_hosts, in->host_most);
+    }
+    return RU_OK;
+}
+
+static const ru_conf_field cost_fields[] = {
+    {.name = "algo",
+     .type = RU_CONF_CHOICE,
+     .offset = offsetof(ru_coll_policy_cost, algo),
+     .choices = "ring|halving|doubling|tree|double-tree|direct|hierarchy",
+     .help = "algorithm"},
+    {.name = "n_points",
+     .type = RU_CONF_U32,
+     .offset = offsetof(ru_coll_policy_cost, n_points),
+     .def = "2",
+     .min = 1,
+     .max = 1e9,
+     .help = "number of measurements behind the cost"},
+    {.name = "alpha_ns",
+     .type = RU_CONF_F64,
+     .offset = offsetof(ru_coll_policy_cost, alpha_ns),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "time of a step of the algorithm besides its bytes"},
+    {.name = "beta_ns",
+     .type = RU_CONF_F64,
+     .offset = offsetof(ru_coll_policy_cost, beta_ns),
+     .def = "0",
+     .min = 0,
+     .max = 1e12,
+     .help = "time to move one byte over one link"},
+    {.name = "gamma_ns",
+     .type = RU_CONF_F64,
+     .offset = offsetof(ru_coll_policy_cost, gamma_ns),
+     .def = "0",
+     .min = 0,
+     .max = 1e12,
+     .help = "time to add one byte"},
+    {.name = "error",
+     .type = RU_CONF_F64,
+     .offset = offsetof(ru_coll_policy_cost, error),
+     .def = "0",
+     .min = 0,
+     .max = 1e9,
+     .help = "largest relative error of the fit"},
+    {.name = "at_bytes",
+     .type = RU_CONF_I64_LIST,
+     .offset = offsetof(ru_coll_policy_cost, at_bytes),
+     .def = "[]",
+     .min = 0,
+     .max = 1e15,
+     .help = "measured sizes, ascending"},
+    {.name = "at_ns",
+     .type = RU_CONF_I64_LIST,
+     .offset = offsetof(ru_coll_policy_cost, at_ns),
+     .def = "[]",
+     .min = 1,
+     .max = 1e15,
+     .help = "measured time of each size"},
+};
+
+static const ru_conf_table cost_table = {.name = "cost",
+                                         .fields = cost_fields,
+                                         .n = RU_ARRAY_LEN(cost_fields),
+                                         .size_bytes = sizeof(ru_coll_policy_cost),
+                                         .check = check_cost,
+                                         .help = "what an algorithm costs"};
+
+static const ru_conf_field fields[] = {
+    {.name = "op",
+     .type = RU_CONF_CHOICE,
+     .offset = offsetof(ru_coll_policy_in, op),
+     .def = "all-reduce",
+     .choices = "all-reduce|reduce-scatter|all-gather|reduce|broadcast|all-to-all|barrier",
+     .help = "which collective"},
+    {.name = "n_ranks",
+     .type = RU_CONF_U32,
+     .offset = offsetof(ru_coll_policy_in, n_ranks),
+     .min = 2,
+     .max = 4096,
+     .help = "members of the group"},
+    {.name = "sizes_bytes",
+     .type = RU_CONF_I64_LIST,
+     .offset = offsetof(ru_coll_policy_in, sizes_bytes),
+     .min = 0,
+     .max = 1e15,
+     .help = "size of each buffer in bytes"},
+    {.name = "costs",
+     .type = RU_CONF_SECTIONS,
+     .offset = offsetof(ru_coll_policy_in, costs),
+     .def = "[]",
+     .table = &cost_table,
+     .help = "measured costs of each algorithm"},
+    {.name = "assume",
+     .type = RU_CONF_BOOL,
+     .offset = offsetof(ru_coll_policy_in, assume),
+     .def = "false",
+     .help = "assume 30 us per step and 10 Gbit/s for algorithms without measurements"},
+    {.name = "deterministic",
+     .type = RU_CONF_BOOL,
+     .offset = offsetof(ru_coll_policy_in, deterministic),
+     .def = "false",
+     .help = "use only algorithms that sum in rank order"},
+    {.name = "n_hosts",
+     .type = RU_CONF_U32,
+     .offset = offsetof(ru_coll_policy_in, n_hosts),
+     .def = "0",
+     .min = 0,
+     .max = 4096,
+     .help = "number of hosts whose members share memory; 0: members do not share memory"},
+    {.name = "host_most",
+     .type = RU_CONF_U32,
+     .offset = offsetof(ru_coll_policy_in, host_most),
+     .def = "0",
+     .min = 0,
+     .max = 4096,
+     .help = "largest number of members on one of these hosts"},
+    {.name = "mesh_max",
+     .type = RU_CONF_U32,
+     .offset = offsetof(ru_coll_policy_in, mesh_max),
+     .def = "0",
+     .min = 0,
+     .max = 4096,
+     .help = "largest number of members for algorithms that connect all pairs; 0: no limit"},
+    {.name = "overhead",
+     .type = RU_CONF_F64,
+     .offset = offsetof(ru_coll_policy_in, overhead),
+     .def = "0.05",
+     .min = 0,
+     .max = 1,
+     .help = "largest fraction of the time that chunking may cost"},
+    {.name = "delay_max_ns",
+     .type = RU_CONF_I64,
+     .offset = offsetof(ru_coll_policy_in, delay_max_ns),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "longest time that chunks in flight may occupy a link; 0: no limit"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     .offset = offsetof(ru_coll_policy_in, method),
+     .def = "fastest",
+     .choices = "fastest|whole|ring|halving|doubling|direct",
+     .help = "fastest: choose by predicted time; whole: the same without chunks; others: one "
+             "algorithm for every size"},
+};
+
+static const ru_conf_table table = {.name = "coll",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(ru_coll_policy_in),
+                                    .check = check_in,
+                                    .help = "sums of a group of workers"};
+
+ru_status ru_coll_policy_in_of(const ru_coll_choice_in *in, ru_arena *arena, ru_coll_policy_in *out,
+                               ru_err *err)
+{
+    ru_coll_policy_cost *costs = RU_NEW(arena, ru_coll_policy_cost, RU_COLL_ALGOS);
+    int64_t *points = RU_NEW(arena, int64_t, 2 * RU_COLL_ALGOS * RU_COLL_COST_POINTS_MAX);
+    if (costs == NULL || points == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for the costs of collectives");
+    }
+    uint32_t n = 0;
+    for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
+        const ru_coll_cost *c = &in->costs[a];
+        if (c->n_points == 0) {
+            continue;
+        }
+        int64_t *bytes = points + (size_t)2 * a * RU_COLL_COST_POINTS_MAX;
+        int64_t *ns = bytes + RU_COLL_COST_POINTS_MAX;
+        for (uint32_t k = 0; k < c->n_at; k++) {
+            bytes[k] = c->at[k].size_bytes;
+            ns[k] = c->at[k].ns;
+        }
+        costs[n++] = (ru_coll_policy_cost){.algo = a,
+                                           .n_points = c->n_points,
+                                           .alpha_ns = c->alpha_ns,
+                                           .beta_ns = c->beta_ns,
+                                           .gamma_ns = c->gamma_ns,
+                                           .error = c->error,
+                                           .at_bytes = {bytes, c->n_at},
+                                           .at_ns = {ns, c->n_at}};
+    }
+    *out = (ru_coll_policy_in){.op = in->op,
+                               .n_ranks = in->n_ranks,
+                               .method = in->whole ? WHOLE : FASTEST,
+                               .sizes_bytes = {in->sizes_bytes, in->n_sizes},
+                               .costs = {costs, n},
+                               .assume = in->assume,
+                               .deterministic = in->deterministic,
+                               .n_hosts = in->n_hosts,
+                               .host_most = in->host_most,
+                               .mesh_max = in->mesh_max,
+                               .overhead = in->overhead,
+                               .delay_max_ns = in->delay_max_ns};
+    return RU_OK;
+}
+
+/* The question by `method`; `costs` [RU_COLL_ALGOS] is the caller's. */
+static ru_coll_choice_in question(const ru_coll_policy_in *in, uint32_t method, ru_coll_cost *costs)
+{
+    RU_CHECK(method < METHODS);
+    memset(costs, 0, RU_COLL_ALGOS * sizeof *costs);
+    for (uint32_t i = 0; i < in->costs.n; i++) {
+        const ru_coll_policy_cost *c = &in->costs.at[i];
+        ru_coll_cost *to = &costs[c->algo];
+        *to = (ru_coll_cost){.alpha_ns = c->alpha_ns,
+                             .beta_ns = c->beta_ns,
+                             .gamma_ns = c->gamma_ns,
+                             .error = c->error,
+                             .n_points = c->n_points,
+                             .n_at = c->at_bytes.n};
+        for (uint32_t k = 0; k < to->n_at; k++) {
+            to->at[k] = (ru_coll_point){c->at_bytes.at[k], c->at_ns.at[k]};
+        }
+    }
+    return (ru_coll_choice_in){.op = (ru_coll_op)in->op,
+                               .n_ranks = in->n_ranks,
+                               .costs = costs,
+                               .assume = in->assume,
+                               .n_hosts = in->n_hosts,
+                               .host_most = in->host_most,
+                               .mesh_max = in->mesh_max,
+                               .sizes_bytes = in->sizes_bytes.at,
+                               .n_sizes = in->sizes_bytes.n,
+                               .overhead = in->overhead,
+                               .delay_max_ns = in->delay_max_ns,
+                               .deterministic = in->deterministic,
+                               .only = only_of[method],
+                               .whole = method != FASTEST};
+}
+
+static ru_status plan_coll(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    const ru_coll_policy_in *p = in;
+    ru_coll_cost costs[RU_COLL_ALGOS];
+    ru_coll_choice_in q = question(p, p->method, costs);
+    return ru_plan_coll_choose(&q, tools->out, plan, err);
+}
+
+static ru_status check_coll(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    (void)scratch;
+    const ru_coll_policy_in *p = in;
+    ru_coll_cost costs[RU_COLL_ALGOS];
+    ru_coll_choice_in q = question(p, p->method, costs);
+    return ru_plan_coll_choose_check(&q, plan, err);
+}
+
+static double total_s(const ru_coll_choice_plan *p)
+{
+    double ns = 0;
+    for (uint32_t i = 0; i < p->n; i++) {
+        ns += (double)p->at[i].predicted_ns;
+    }
+    return ns * 1e-9;
+}
+
+static bool same(const ru_coll_choice *a, const ru_coll_choice *b, bool cut)
+{
+    return a->algo == b->algo && a->depth == b->depth &&
+           (cut ? a->chunk_bytes == b->chunk_bytes : b->depth == 1);
+}
+
+/* One line for each run of neighbours that go the same way. */
+static void put_choices(const ru_coll_policy_in *in, const ru_coll_choice_plan *p, ru_report *r)
+{
+    ru_table *t = ru_report_table(r, "choices");
+    ru_table_col(t, "first", RU_TABLE_RIGHT);
+    ru_table_col(t, "buffers", RU_TABLE_RIGHT);
+    ru_table_col(t, "bytes", RU_TABLE_RIGHT);
+    ru_table_col(t, "algorithm", RU_TABLE_LEFT);
+    ru_table_col(t, "chunk", RU_TABLE_RIGHT);
+    ru_table_col(t, "depth", RU_TABLE_RIGHT);
+    ru_table_col(t, "predicted", RU_TABLE_RIGHT);
+    for (uint32_t i = 0; i < p->n;) {
+        bool cut = p->at[i].chunk_bytes < in->sizes_bytes.at[i];
+        int64_t bytes = 0, ns = 0;
+        uint32_t end = i;
+        for (; end < p->n && same(&p->at[i], &p->at[end], cut) &&
+               cut == (p->at[end].chunk_bytes < in->sizes_bytes.at[end]);
+             end++) {
+            bytes += in->sizes_bytes.at[end];
+            ns += p->at[end].predicted_ns;
+        }
+        ru_table_i64(t, i);
+        ru_table_i64(t, end - i);
+        ru_table_bytes(t, bytes);
+        ru_table_str(t, ru_coll_algo_name(p->at[i].algo));
+        if (cut) {
+            ru_table_bytes(t, p->at[i].chunk_bytes);
+        } else {
+            ru_table_none(t);
+        }
+        ru_table_i64(t, p->at[i].depth);
+        ru_table_ns(t, ns);
+        i = end;
+    }
+}
+
+static void put_costs(const ru_coll_choice_in *q, ru_report *r)
+{
+    ru_table *t = ru_report_table(r, "costs");
+    ru_table_col(t, "algorithm", RU_TABLE_LEFT);
+    ru_table_col(t, "alpha_ns", RU_TABLE_RIGHT);
+    ru_table_col(t, "beta_ns", RU_TABLE_RIGHT);
+    ru_table_col(t, "points", RU_TABLE_RIGHT);
+    ru_table_col(t, "error", RU_TABLE_RIGHT);
+    for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
+        ru_coll_cost c = ru_plan_coll_cost(q, (ru_coll_algo)a);
+        if (c.n_points > 0) {
+            ru_table_str(t, ru_coll_algo_name((ru_coll_algo)a));
+            ru_table_f64(t, c.alpha_ns, 0);
+            ru_table_f64(t, c.beta_ns, 4);
+            ru_table_i64(t, q->costs[a].n_points);
+            ru_table_percent(t, c.error, 0);
+        }
+    }
+}
+
+static ru_status report_coll(const void *in, const void *plan, const ru_policy_tools *tools,
+                             ru_report *r, ru_err *err)
+{
+    (void)err;
+    const ru_coll_policy_in *p = in;
+    const ru_coll_choice_plan *mine = plan;
+    ru_coll_cost costs[RU_COLL_ALGOS];
+    ru_coll_choice_in q = question(p, p->method, costs);
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < p->sizes_bytes.n; i++) {
+        bytes += p->sizes_bytes.at[i];
+    }
+    double ours = total_s(mine);
+    ru_report_answer(r, "%s %u buffers over %u members as the table says",
+                     ru_coll_op_name((ru_coll_op)p->op), mine->n, p->n_ranks);
+    ru_report_figure(r, "sums_s", ours);
+    ru_report_figure(r, "gradient_bytes", (double)bytes);
+    put_choices(p, mine, r);
+    put_costs(&q, r);
+    ru_report_candidate(r, method_names[p->method], ours, true, "chosen");
+    for (uint32_t m = 0; m < METHODS; m++) {
+        ru_coll_choice_plan other;
+        ru_coll_choice_in o = question(p, m, costs);
+        ru_err why;
+        if (m == p->method) {
+            continue;
+        }
+        if (ru_plan_coll_choose(&o, tools->scratch, &other, &why) != RU_OK) {
+            ru_report_candidate(r, method_names[m], 0, false, "%s", why.text);
+            continue;
+        }
+        double s = total_s(&other);
+        ru_report_candidate(
+            r, method_names[m], s, true,
+            p->method != FASTEST ? "the method was given"
+            : m == WHOLE ? "an urgent sum waits for a whole buffer, because buffers are not cut"
+                         : "one algorithm for every size");
+    }
+    ru_report_assume(r, "each sum uses the network alone");
+    if (p->assume) {
+        ru_report_assume(r, "algorithms that were not measured take 30 us per step and 10 Gbit/s");
+    }
+    ru_report_trigger(r, "sums_s", 0.2);
+    return RU_OK;
+}
+
+static uint32_t points_of(const ru_world *w, const ru_coll_fact *like, uint32_t algo,
+                          ru_coll_point *into)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < w->facts.collectives.n && n < RU_COLL_COST_POINTS_MAX; i++) {
+        const ru_coll_fact *f = &w->facts.collectives.at[i];
+        bool alike = strcmp(f->op, like->op) == 0 && f->n_ranks == like->n_ranks;
+        if (alike && f->chunk_bytes == 0 && ru_coll_algo_find(f->algo) == (ru_coll_algo)algo &&
+            f->took.mean_ns >= 1) {
+            into[n++] = (ru_coll_point){f->size_bytes, (int64_t)f->took.mean_ns};
+        }
+    }
+    return n;
+}
+
+bool ru_coll_policy_ring(const ru_world *w, ru_coll_cost *ring)
+{
+    ru_coll_point points[RU_COLL_COST_POINTS_MAX];
+    const ru_coll_fact *like = w->facts.collectives.at;
+    if (w->facts.collectives.n == 0 || ru_coll_op_find(like->op) != RU_COLL_ALL_REDUCE) {
+        return false;
+    }
+    uint32_t n = points_of(w, like, RU_ALGO_RING, points);
+    return n >= 2 &&
+           ru_cost_coll_fit(RU_COLL_ALL_REDUCE, RU_ALGO_RING, like->n_ranks, points, n, ring,
+                            NULL) == RU_OK &&
+           ring->beta_ns > 0;
+}
+
+static void put_fit(ru_json *j, uint32_t algo, const ru_coll_cost *c)
+{
+    ru_json_open(j, NULL, '{');
+    ru_json_str(j, "algo", ru_coll_algo_name((ru_coll_algo)algo));
+    ru_json_i64(j, "n_points", c->n_points);
+    ru_json_f64(j, "alpha_ns", c->alpha_ns);
+    ru_json_f64(j, "beta_ns", c->beta_ns);
+    ru_json_f64(j, "error", c->error);
+    ru_json_open(j, "at_bytes", '[');
+    for (uint32_t k = 0; k < c->n_at; k++) {
+        ru_json_i64(j, NULL, c->at[k].size_bytes);
+    }
+    ru_json_close(j);
+    ru_json_open(j, "at_ns", '[');
+    for (uint32_t k = 0; k < c->n_at; k++) {
+        ru_json_i64(j, NULL, c->at[k].ns);
+    }
+    ru_json_close(j);
+    ru_json_close(j);
+}
+
+/* Fits of what was measured of the first group, for the gradients of the first job. */
+static ru_status derive_coll(const ru_world *w, ru_arena *scratch, ru_json *j, ru_err *err)
+{
+    (void)scratch;
+    const ru_coll_fact *like = w->facts.collectives.at;
+    bool sized = w->jobs.n > 0 && w->jobs.at[0].gradient_bytes.n > 0;
+    if (w->facts.collectives.n == 0 || !sized ||
+        ru_coll_op_find(like->op) == (ru_coll_op)RU_COLL_OPS || like->n_ranks < 2) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "facts.collectives must hold measurements of a group of 2 or more, and "
+                       "jobs[0].gradient_bytes the sizes to plan for");
+    }
+    ru_json_str(j, "op", like->op);
+    ru_json_i64(j, "n_ranks", like->n_ranks);
+    ru_json_bool(j, "assume", true);
+    ru_json_open(j, "sizes_bytes", '[');
+    for (uint32_t i = 0; i < w->jobs.at[0].gradient_bytes.n; i++) {
+        ru_json_i64(j, NULL, w->jobs.at[0].gradient_bytes.at[i]);
+    }
+    ru_json_close(j);
+    ru_json_open(j, "costs", '[');
+    for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
+        ru_coll_point points[RU_COLL_COST_POINTS_MAX];
+        ru_coll_cost c;
+        uint32_t n = points_of(w, like, a, points);
+        if (n >= 2 && ru_cost_coll_fit(ru_coll_op_find(like->op), (ru_coll_algo)a, like->n_ranks,
+                                       points, n, &c, NULL) == RU_OK) {
+            put_fit(j, a, &c);
+        }
+    }
+    ru_json_close(j);
+    return RU_OK;
+}
+
+const ru_policy ru_policy_coll = {
+    .name = "coll",
+    .version = 1,
+    .decides = "which algorithm, chunk and depth each sum of gradients takes",
+    .source = "thakur-2005, rabenseifner-2004, sanders-2009",
+    .in = &table,
+    .plan_bytes = sizeof(ru_coll_choice_plan),
+    .plan = plan_coll,
+    .check = check_coll,
+    .report = report_coll,
+    .derive = derive_coll,
+    .example = "# Four workers on 1 Gbit/s; three algorithms were measured with two sizes.\n"
+               "n_ranks: 4\n"
+               "sizes_bytes: [512, 40000, 400000, 9437184, 9437184, 52428800]\n"
+               "costs:\n"
+               "  - {algo: ring, alpha_ns: 60000, beta_ns: 8.2, at_bytes: [4096, 1048576],\n"
+               "     at_ns: [410000, 13500000]}\n"
+               "  - {algo: halving, alpha_ns: 70000, beta_ns: 8.4, at_bytes: [4096, 1048576],\n"
+               "     at_ns: [330000, 14300000]}\n"
+               "  - {algo: doubling, alpha_ns: 65000, beta_ns: 8.3, at_bytes: [4096, 1048576],\n"
+               "     at_ns: [200000, 17900000]}\n",
+};

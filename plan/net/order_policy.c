@@ -1,0 +1,331 @@
+/* The row of `order` in plan/row/policy.def: its input as a file, its report. */
+#include "plan/net/order.h"
+#include "plan/row/policy.h"
+
+typedef struct order_op {
+    const char *name;
+    int64_t time_ns, param_bytes;
+    ru_conf_i64s after;
+} order_op;
+
+typedef struct order_file {
+    ru_conf_sections ops; /* of order_op */
+    double bytes_per_s, ratio;
+    int64_t overhead_ns, latency_ns;
+    int64_t slice_bytes, partition_bytes, credit_bytes;
+    uint32_t workers, seed, method;
+} order_file;
+
+#define METHODS "best|tac|tic|random|fixed|fifo|layer|reverse|smallest|p3|bytescheduler|exhaustive"
+static const char *const method_names[RU_ORDER_METHODS] = {
+    "best",  "tac",     "tic",      "random", "fixed",         "fifo",
+    "layer", "reverse", "smallest", "p3",     "bytescheduler", "exhaustive"};
+
+static const ru_conf_field op_fields[] = {
+    {.name = "name",
+     .type = RU_CONF_TEXT,
+     .offset = offsetof(order_op, name),
+     .def = "",
+     .help = "name of the op in the plan; empty: its number"},
+    {.name = "time",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(order_op, time_ns),
+     .min = 0,
+     .max = 1e15,
+     .help = "compute time of the op"},
+    {.name = "parameters",
+     .type = RU_CONF_SIZE,
+     .offset = offsetof(order_op, param_bytes),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "bytes of parameters that the worker must receive before the op starts"},
+    {.name = "after",
+     .type = RU_CONF_I64_LIST,
+     .offset = offsetof(order_op, after),
+     .def = "[]",
+     .min = 0,
+     .max = RU_ORDER_OPS_MAX - 1,
+     .help = "indexes (from 0) of the ops whose results it reads"},
+};
+
+static const ru_conf_table op_table = {.name = "op",
+                                       .fields = op_fields,
+                                       .n = RU_ARRAY_LEN(op_fields),
+                                       .size_bytes = sizeof(order_op),
+                                       .help = "one op of the step"};
+
+static ru_status check_file(const void *section, ru_err *err)
+{
+    const order_file *f = section;
+    const order_op *ops = f->ops.at;
+    if (f->ops.n < 1 || f->ops.n > RU_ORDER_OPS_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "'ops' has %u entries, expected 1 to %d", f->ops.n,
+                       RU_ORDER_OPS_MAX);
+    }
+    double time = 0, bytes = 0;
+    for (uint32_t i = 0; i < f->ops.n; i++) {
+        for (uint32_t k = 0; k < ops[i].after.n; k++) {
+            if (ops[i].after.at[k] >= f->ops.n || ops[i].after.at[k] == i) {
+                return RU_FAIL(err, RU_E_ARG,
+                               "ops[%u].after: there is no other op %lld, expected 0 to %u", i,
+                               (long long)ops[i].after.at[k], f->ops.n - 1);
+            }
+        }
+        time += (double)ops[i].time_ns;
+        bytes += (double)ops[i].param_bytes;
+    }
+    if (f->ratio > 0 && (time <= 0 || bytes <= 0)) {
+        return RU_FAIL(err, RU_E_ARG, "'ratio' needs ops with time and parameters");
+    }
+    if (f->credit_bytes < f->partition_bytes) {
+        return RU_FAIL(err, RU_E_ARG, "'credit' must be at least one 'partition'");
+    }
+    double link = f->ratio > 0 ? time * f->ratio : bytes / f->bytes_per_s * 1e9 * f->workers;
+    if (time * f->workers > 1e17 || link > 1e17) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "a step would take longer than 3 years (compute %g s, link %g s)",
+                       time * 1e-9, link * 1e-9);
+    }
+    return RU_OK;
+}
+
+static const ru_conf_field fields[] = {
+    {.name = "ops",
+     .type = RU_CONF_SECTIONS,
+     .offset = offsetof(order_file, ops),
+     .table = &op_table,
+     .help = "ops of the step in the order in which they are requested"},
+    {.name = "bytes_per_s",
+     .type = RU_CONF_F64,
+     .offset = offsetof(order_file, bytes_per_s),
+     .def = "125e6",
+     .min = 1,
+     .max = 1e15,
+     .help = "bandwidth of the server's link, shared by all workers"},
+    {.name = "ratio",
+     .type = RU_CONF_F64,
+     .offset = offsetof(order_file, ratio),
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .help = "replaces bytes_per_s unless 0: transfer time of all workers divided by the compute "
+             "time of one"},
+    {.name = "overhead",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(order_file, overhead_ns),
+     .def = "0s",
+     .min = 0,
+     .max = 1e12,
+     .help = "time that each transfer occupies the link in addition to its bytes"},
+    {.name = "latency",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(order_file, latency_ns),
+     .def = "0s",
+     .min = 0,
+     .max = 1e12,
+     .help = "time from leaving the link to arrival"},
+    {.name = "workers",
+     .type = RU_CONF_U32,
+     .offset = offsetof(order_file, workers),
+     .def = "1",
+     .min = 1,
+     .max = RU_ORDER_WORKERS_MAX,
+     .help = "workers that receive all parameters from the server"},
+    {.name = "slice",
+     .type = RU_CONF_SIZE,
+     .offset = offsetof(order_file, slice_bytes),
+     .def = "200000",
+     .min = 1,
+     .max = 1e15,
+     .help = "method p3: largest slice of a transfer"},
+    {.name = "partition",
+     .type = RU_CONF_SIZE,
+     .offset = offsetof(order_file, partition_bytes),
+     .def = "4MB",
+     .min = 1,
+     .max = 1e15,
+     .help = "method bytescheduler: largest partition of a transfer"},
+    {.name = "credit",
+     .type = RU_CONF_SIZE,
+     .offset = offsetof(order_file, credit_bytes),
+     .def = "16MB",
+     .min = 1,
+     .max = 1e15,
+     .help = "method bytescheduler: bytes that may be in flight for one worker"},
+    {.name = "seed",
+     .type = RU_CONF_U32,
+     .offset = offsetof(order_file, seed),
+     .def = "1",
+     .help = "methods random and fixed: seed of the order"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     .offset = offsetof(order_file, method),
+     .def = "best",
+     .choices = METHODS,
+     .help = "best: the shortest of all others; tac: by times of ops and transfers; tic: by the "
+             "graph alone; others: baselines"},
+};
+
+static const ru_conf_table table = {.name = "order",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(order_file),
+                                    .check = check_file,
+                                    .help = "one step of a worker that receives parameters"};
+
+static ru_status inner(const order_file *f, uint32_t method, ru_arena *a, ru_order_in *in,
+                       ru_err *err)
+{
+    const order_op *ops = f->ops.at;
+    uint32_t n = f->ops.n, n_edges = 0, e = 0;
+    double time = 0, bytes = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        n_edges += ops[i].after.n;
+        time += (double)ops[i].time_ns;
+        bytes += (double)ops[i].param_bytes;
+    }
+    int64_t *op_ns = RU_NEW(a, int64_t, n), *param_bytes = RU_NEW(a, int64_t, n);
+    ru_step_edge *edges = RU_NEW(a, ru_step_edge, n_edges);
+    if (op_ns == NULL || param_bytes == NULL || edges == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u ops", n);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        op_ns[i] = ops[i].time_ns;
+        param_bytes[i] = ops[i].param_bytes;
+        for (uint32_t k = 0; k < ops[i].after.n; k++) {
+            edges[e++] = (ru_step_edge){(uint32_t)ops[i].after.at[k], i};
+        }
+    }
+    *in = (ru_order_in){
+        .n = n,
+        .op_ns = op_ns,
+        .param_bytes = param_bytes,
+        .edges = edges,
+        .n_edges = n_edges,
+        .link = {f->overhead_ns, f->latency_ns,
+                 f->ratio > 0 ? bytes * f->workers / (f->ratio * time * 1e-9) : f->bytes_per_s},
+        .workers = f->workers,
+        .slice_bytes = f->slice_bytes,
+        .partition_bytes = f->partition_bytes,
+        .credit_bytes = f->credit_bytes,
+        .seed = f->seed,
+        .method = (ru_order_method)method};
+    return RU_OK;
+}
+
+static ru_status plan_order(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    const order_file *f = in;
+    ru_order_in q;
+    RU_TRY(inner(f, f->method, tools->scratch, &q, err));
+    return ru_plan_order(&q, tools->out, tools->scratch, plan, err);
+}
+
+static ru_status check_order(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    const order_file *f = in;
+    ru_order_in q;
+    RU_TRY(inner(f, f->method, scratch, &q, err));
+    return ru_plan_order_check(&q, plan, scratch, err);
+}
+
+static void put_list(const order_file *f, const ru_order_plan *p, ru_report *r)
+{
+    const order_op *ops = f->ops.at;
+    ru_table *t = ru_report_table(r, p->n_lists > 1 ? "order of worker 0" : "order");
+    ru_table_col(t, "place", RU_TABLE_RIGHT);
+    ru_table_col(t, "op", RU_TABLE_LEFT);
+    ru_table_col(t, "bytes", RU_TABLE_RIGHT);
+    ru_table_col(t, "rank", RU_TABLE_RIGHT);
+    for (uint32_t k = 0; k < p->n_pieces; k++) {
+        uint32_t op = p->pieces[k].op;
+        ru_table_i64(t, k);
+        if (ops[op].name[0] != '\0') {
+            ru_table_str(t, ops[op].name);
+        } else {
+            ru_table_textf(t, "op %u", op);
+        }
+        ru_table_i64(t, p->pieces[k].size_bytes);
+        ru_table_i64(t, p->rank[op]);
+    }
+}
+
+/* Every other method on the same input: what it would take. */
+static ru_status put_candidates(const order_file *f, const ru_order_plan *p,
+                                const ru_policy_tools *tools, ru_report *r, ru_err *err)
+{
+    ru_report_candidate(r, method_names[f->method], (double)p->step_ns * 1e-9, true,
+                        f->method == p->method ? "chosen" : "chosen: the order of %s",
+                        method_names[p->method]);
+    for (uint32_t m = 0; m < RU_ORDER_METHODS; m++) {
+        if (m == f->method || m == RU_ORDER_BEST) {
+            continue;
+        }
+        ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
+        ru_order_in q;
+        ru_order_plan other;
+        RU_TRY(inner(f, m, tools->scratch, &q, err));
+        ru_err why;
+        ru_status st = ru_plan_order(&q, tools->scratch, tools->scratch, &other, &why);
+        double s = (double)other.step_ns * 1e-9, more = s - (double)p->step_ns * 1e-9;
+        if (st != RU_OK) {
+            ru_report_candidate(r, method_names[m], 0, false, "%s", why.text);
+        } else if (more == 0) {
+            ru_report_candidate(r, method_names[m], s, true, "takes as long");
+        } else {
+            ru_report_candidate(r, method_names[m], s, true, "ops wait %.3g ms %s, efficiency %.2f",
+                                1e3 * (more < 0 ? -more : more), more < 0 ? "less" : "longer",
+                                other.efficiency);
+        }
+        ru_arena_rewind(tools->scratch, mark);
+    }
+    return RU_OK;
+}
+
+static ru_status report_order(const void *in, const void *plan, const ru_policy_tools *tools,
+                              ru_report *r, ru_err *err)
+{
+    const order_file *f = in;
+    const ru_order_plan *p = plan;
+    ru_report_answer(r, "send %u %s to %s in this order", p->n_pieces,
+                     p->n_pieces == 1 ? "transfer" : "transfers",
+                     f->workers == 1 ? "the worker" : "every worker");
+    ru_report_figure(r, "step_s", (double)p->step_ns * 1e-9);
+    ru_report_figure(r, "bound_s", (double)p->bound_ns * 1e-9);
+    ru_report_figure(r, "efficiency", p->efficiency);
+    ru_report_figure(r, "speedup_max", p->speedup_max);
+    ru_report_figure(r, "straggle_s", (double)p->straggle_ns * 1e-9);
+    put_list(f, p, r);
+    RU_TRY(put_candidates(f, p, tools, r, err));
+    ru_report_assume(r, "a worker computes one op at a time, in topological order as they become "
+                        "ready; the link carries one transfer at a time");
+    ru_report_assume(r, "all parameters are requested when the step begins; op times do not "
+                        "include waiting for transfers");
+    ru_report_trigger(r, "step_s", 0.2);
+    return RU_OK;
+}
+
+const ru_policy ru_policy_order = {
+    .name = "order",
+    .version = 2,
+    .decides = "in which order a worker receives its parameters",
+    .source = "tictac-2019 sec 4",
+    .in = &table,
+    .plan_bytes = sizeof(ru_order_plan),
+    .plan = plan_order,
+    .check = check_order,
+    .report = report_order,
+    .example =
+        "# A stem, two branches, a join and a classifier, in the order of their definition.\n"
+        "bytes_per_s: 250e6\n"
+        "ops:\n"
+        "  - {name: stem, time: 1ms, parameters: 100KB}\n"
+        "  - {name: left1, time: 1ms, parameters: 1MB, after: [0]}\n"
+        "  - {name: left2, time: 2ms, parameters: 900KB, after: [1]}\n"
+        "  - {name: right1, time: 5ms, parameters: 200KB, after: [0]}\n"
+        "  - {name: right2, time: 3ms, parameters: 500KB, after: [3]}\n"
+        "  - {name: pool, time: 500us, after: [4]}\n"
+        "  - {name: join, time: 3ms, parameters: 300KB, after: [2, 5]}\n"
+        "  - {name: classifier, time: 1ms, parameters: 800KB, after: [6]}\n",
+};

@@ -1,0 +1,458 @@
+/* The row of `sums` in plan/row/policy.def: its input as a file, its report. */
+#include "plan/net/coll_policy.h"
+#include "plan/net/sums.h"
+#include "plan/row/policy.h"
+
+typedef struct sums_op {
+    const char *name;
+    int64_t forward_ns, backward_ns, param_bytes;
+    ru_conf_i64s after;
+} sums_op;
+
+typedef struct sums_file {
+    ru_conf_sections ops; /* of sums_op */
+    uint32_t ranks, depth, primitive, method;
+    int64_t alpha_ns;
+    double bytes_per_s, added_bytes_per_s, ratio;
+    bool barrier;
+} sums_file;
+
+static const char *const method_names[RU_SUMS_METHODS] = {
+    "caramel", "rule", "none", "serial", "fifo", "ddp", "horovod", "mgwfbp", "p3", "bytescheduler"};
+
+/* As `primitive` names them; the first one stands for all. */
+static const struct {
+    const char *name;
+    uint32_t algos;
+} primitives[] = {{"auto", 1u << RU_ALGO_RING | 1u << RU_ALGO_HALVING | 1u << RU_ALGO_DOUBLING |
+                               1u << RU_ALGO_TREE | 1u << RU_ALGO_DOUBLE_TREE},
+                  {"ring", 1u << RU_ALGO_RING},
+                  {"halving", 1u << RU_ALGO_HALVING},
+                  {"doubling", 1u << RU_ALGO_DOUBLING},
+                  {"tree", 1u << RU_ALGO_TREE},
+                  {"double_tree", 1u << RU_ALGO_DOUBLE_TREE},
+                  {"direct", 1u << RU_ALGO_DIRECT}};
+
+static const ru_conf_field op_fields[] = {
+    {.name = "name",
+     .type = RU_CONF_TEXT,
+     .offset = offsetof(sums_op, name),
+     .def = "",
+     .help = "name of the op in the plan; empty: its number"},
+    {.name = "forward",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(sums_op, forward_ns),
+     .min = 0,
+     .max = 1e15,
+     .help = "time of its forward pass"},
+    {.name = "backward",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(sums_op, backward_ns),
+     .min = 0,
+     .max = 1e15,
+     .help = "time of its backward pass"},
+    {.name = "parameters",
+     .type = RU_CONF_SIZE,
+     .offset = offsetof(sums_op, param_bytes),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "size of the gradient of its parameters; 0: it has no parameters"},
+    {.name = "after",
+     .type = RU_CONF_I64_LIST,
+     .offset = offsetof(sums_op, after),
+     .def = "[]",
+     .min = 0,
+     .max = RU_SUMS_OPS_MAX - 1,
+     .help = "indexes (from 0) of the ops whose results its forward pass reads"},
+};
+
+static const ru_conf_table op_table = {.name = "op",
+                                       .fields = op_fields,
+                                       .n = RU_ARRAY_LEN(op_fields),
+                                       .size_bytes = sizeof(sums_op),
+                                       .help = "one op of the model"};
+
+static ru_status check_file(const void *section, ru_err *err)
+{
+    const sums_file *f = section;
+    const sums_op *ops = f->ops.at;
+    if (f->ops.n < 1 || f->ops.n > RU_SUMS_OPS_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "'ops' has %u entries, expected 1 to %d", f->ops.n,
+                       RU_SUMS_OPS_MAX);
+    }
+    double time = 0, bytes = 0;
+    for (uint32_t i = 0; i < f->ops.n; i++) {
+        for (uint32_t k = 0; k < ops[i].after.n; k++) {
+            if (ops[i].after.at[k] >= f->ops.n || ops[i].after.at[k] == i) {
+                return RU_FAIL(err, RU_E_ARG,
+                               "ops[%u].after: there is no other op %lld, expected 0 to %u", i,
+                               (long long)ops[i].after.at[k], f->ops.n - 1);
+            }
+        }
+        time += (double)ops[i].forward_ns + (double)ops[i].backward_ns;
+        bytes += (double)ops[i].param_bytes;
+    }
+    if (bytes < 1) {
+        return RU_FAIL(err, RU_E_ARG, "no op has parameters, so there is nothing to sum");
+    }
+    if (f->ratio > 0 && time <= 0) {
+        return RU_FAIL(err, RU_E_ARG, "'ratio' needs ops that take time");
+    }
+    double moved = bytes * f->ranks / f->bytes_per_s * 1e9;
+    double start = (double)f->alpha_ns * f->ranks * RU_SUMS_PIECES_MAX;
+    if (time > 1e15 || time * f->ratio > 1e15 || moved > 1e15 || start > 1e17) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "a step would take longer than ten days (compute %g s, network %g s)",
+                       time * 1e-9, moved * 1e-9);
+    }
+    return RU_OK;
+}
+
+static const ru_conf_field fields[] = {
+    {.name = "ops",
+     .type = RU_CONF_SECTIONS,
+     .offset = offsetof(sums_file, ops),
+     .table = &op_table,
+     .help = "ops of the model in the order of the forward pass"},
+    {.name = "ranks",
+     .type = RU_CONF_U32,
+     .offset = offsetof(sums_file, ranks),
+     .def = "4",
+     .min = 2,
+     .max = 65536,
+     .help = "number of workers that sum their gradients"},
+    {.name = "alpha",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(sums_file, alpha_ns),
+     .def = "40us",
+     .min = 0,
+     .max = 1e9,
+     .help = "time of each step of an algorithm besides its bytes"},
+    {.name = "bytes_per_s",
+     .type = RU_CONF_F64,
+     .offset = offsetof(sums_file, bytes_per_s),
+     .def = "119.5e6",
+     .min = 1,
+     .max = 1e15,
+     .help = "bandwidth of one direction of a worker's link"},
+    {.name = "added_bytes_per_s",
+     .type = RU_CONF_F64,
+     .offset = offsetof(sums_file, added_bytes_per_s),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "speed at which a worker adds two buffers; 0: adding takes no time"},
+    {.name = "ratio",
+     .type = RU_CONF_F64,
+     .offset = offsetof(sums_file, ratio),
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .help = "replaces bytes_per_s unless 0: transfer time of a ring divided by the compute time"},
+    {.name = "primitive",
+     .type = RU_CONF_CHOICE,
+     .offset = offsetof(sums_file, primitive),
+     .def = "auto",
+     .choices = "auto|ring|halving|doubling|tree|double_tree|direct",
+     .help = "all-reduce algorithm; auto: the fastest for each size"},
+    {.name = "depth",
+     .type = RU_CONF_U32,
+     .offset = offsetof(sums_file, depth),
+     .def = "8",
+     .min = 1,
+     .max = RU_SUMS_DEPTH_MAX,
+     .help = "largest number of sums in flight"},
+    {.name = "barrier",
+     .type = RU_CONF_BOOL,
+     .offset = offsetof(sums_file, barrier),
+     .def = "false",
+     .help = "every step waits for all sums, as clipping by the global norm requires"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     .offset = offsetof(sums_file, method),
+     .def = "caramel",
+     .choices = "caramel|rule|none|serial|fifo|ddp|horovod|mgwfbp|p3|bytescheduler",
+     .help = "caramel: by search; rule: by formula; others: baselines"},
+};
+
+static const ru_conf_table table = {.name = "sums",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(sums_file),
+                                    .check = check_file,
+                                    .help = "one data-parallel training step"};
+
+static ru_status inner(const sums_file *f, uint32_t method, uint32_t primitive, ru_arena *a,
+                       ru_sums_in *in, ru_err *err)
+{
+    const sums_op *ops = f->ops.at;
+    uint32_t n = f->ops.n, n_edges = 0, e = 0;
+    double time = 0, bytes = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        n_edges += ops[i].after.n;
+        time += (double)ops[i].forward_ns + (double)ops[i].backward_ns;
+        bytes += (double)ops[i].param_bytes;
+    }
+    int64_t *forward = RU_NEW(a, int64_t, n), *backward = RU_NEW(a, int64_t, n);
+    int64_t *param_bytes = RU_NEW(a, int64_t, n);
+    ru_step_edge *edges = RU_NEW(a, ru_step_edge, n_edges);
+    if (forward == NULL || backward == NULL || param_bytes == NULL || edges == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u ops", n);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        forward[i] = ops[i].forward_ns;
+        backward[i] = ops[i].backward_ns;
+        param_bytes[i] = ops[i].param_bytes;
+        for (uint32_t k = 0; k < ops[i].after.n; k++) {
+            edges[e++] = (ru_step_edge){(uint32_t)ops[i].after.at[k], i};
+        }
+    }
+    double sent = 2.0 * ((double)f->ranks - 1) / f->ranks;
+    *in = (ru_sums_in){.n = n,
+                       .forward_ns = forward,
+                       .backward_ns = backward,
+                       .param_bytes = param_bytes,
+                       .edges = edges,
+                       .n_edges = n_edges,
+                       .n_ranks = f->ranks,
+                       .alpha_ns = f->alpha_ns,
+                       .beta_ns =
+                           f->ratio > 0 ? f->ratio * time / (bytes * sent) : 1e9 / f->bytes_per_s,
+                       .gamma_ns = f->added_bytes_per_s > 0 ? 1e9 / f->added_bytes_per_s : 0,
+                       .algos = primitives[primitive].algos,
+                       .depth_max = f->depth,
+                       .barrier = f->barrier,
+                       .method = (ru_sums_method)method};
+    return RU_OK;
+}
+
+static ru_status plan_sums(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    const sums_file *f = in;
+    ru_sums_in q;
+    ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
+    RU_TRY(inner(f, f->method, f->primitive, tools->scratch, &q, err));
+    RU_TRY(ru_plan_sums(&q, tools->out, tools->scratch, plan, err));
+    ru_arena_rewind(tools->scratch, mark);
+    return RU_OK;
+}
+
+static ru_status check_sums(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    const sums_file *f = in;
+    ru_sums_in q;
+    RU_TRY(inner(f, f->method, f->primitive, scratch, &q, err));
+    return ru_plan_sums_check(&q, plan, scratch, err);
+}
+
+static void put_name(ru_table *t, const sums_file *f, uint32_t op)
+{
+    const sums_op *ops = f->ops.at;
+    if (ops[op].name[0] != '\0') {
+        ru_table_str(t, ops[op].name);
+    } else {
+        ru_table_textf(t, "op %u", op);
+    }
+}
+
+static void put_buckets(const sums_file *f, const ru_sums_plan *p, ru_report *r)
+{
+    ru_table *t = ru_report_table(r, "buckets, in the order of launch");
+    ru_table_col(t, "first", RU_TABLE_LEFT);
+    ru_table_col(t, "last", RU_TABLE_LEFT);
+    ru_table_col(t, "tensors", RU_TABLE_RIGHT);
+    ru_table_col(t, "bytes", RU_TABLE_RIGHT);
+    ru_table_col(t, "chunk", RU_TABLE_RIGHT);
+    ru_table_col(t, "primitive", RU_TABLE_LEFT);
+    for (uint32_t i = 0; i < p->n_buckets; i++) {
+        const ru_sums_bucket *b = &p->buckets[i];
+        put_name(t, f, p->tensors[b->first]);
+        put_name(t, f, p->tensors[b->first + b->n - 1]);
+        ru_table_i64(t, b->n);
+        ru_table_i64(t, b->size_bytes);
+        ru_table_i64(t, b->chunk_bytes);
+        ru_table_str(t, ru_coll_algo_name(b->algo));
+    }
+}
+
+static ru_status put_candidate(const sums_file *f, uint32_t method, uint32_t primitive,
+                               const char *name, const ru_sums_plan *p,
+                               const ru_policy_tools *tools, ru_report *r, ru_err *err)
+{
+    ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
+    ru_sums_in q;
+    ru_sums_plan other;
+    ru_err why;
+    RU_TRY(inner(f, method, primitive, tools->scratch, &q, err));
+    ru_status st = ru_plan_sums(&q, tools->scratch, tools->scratch, &other, &why);
+    double more = ((double)other.step_ns - (double)p->step_ns) * 1e-9;
+    if (st != RU_OK) {
+        ru_report_candidate(r, name, 0, false, "%s", why.text);
+    } else if (other.step_ns == p->step_ns) {
+        ru_report_candidate(r, name, (double)other.step_ns * 1e-9, true, "takes as long");
+    } else {
+        ru_report_candidate(
+            r, name, (double)other.step_ns * 1e-9, true, "%.3g ms %s with %u %s, %s",
+            1e3 * (more < 0 ? -more : more), more < 0 ? "less" : "longer", other.n_pieces,
+            other.n_pieces == 1 ? "sum" : "sums", other.barrier ? "barrier" : "no barrier");
+    }
+    ru_arena_rewind(tools->scratch, mark);
+    return RU_OK;
+}
+
+static ru_status report_sums(const void *in, const void *plan, const ru_policy_tools *tools,
+                             ru_report *r, ru_err *err)
+{
+    const sums_file *f = in;
+    const ru_sums_plan *p = plan;
+    ru_report_answer(r, "sum %u gradients in %u %s, %u %s of a step, %u in flight", p->n_tensors,
+                     p->n_buckets, p->n_buckets == 1 ? "bucket" : "buckets", p->n_pieces,
+                     p->n_pieces == 1 ? "piece" : "pieces", p->depth);
+    ru_report_answer(r, "%s; %s",
+                     p->by_priority ? "of the pieces that are ready, the one that the next forward "
+                                      "pass needs first is sent first"
+                                    : "buckets are sent in order",
+                     p->barrier ? "the next step waits for all sums"
+                                : "a forward op waits for the sums of its own parameters only");
+    ru_report_figure(r, "step_s", (double)p->step_ns * 1e-9);
+    ru_report_figure(r, "bound_s", (double)p->bound_ns * 1e-9);
+    ru_report_figure(r, "compute_s", (double)p->compute_ns * 1e-9);
+    put_buckets(f, p, r);
+    ru_report_candidate(r, method_names[f->method], (double)p->step_ns * 1e-9, true, "chosen");
+    for (uint32_t m = 0; m < RU_SUMS_METHODS; m++) {
+        if (m != f->method) {
+            RU_TRY(put_candidate(f, m, f->primitive, method_names[m], p, tools, r, err));
+        }
+    }
+    if (f->primitive == 0 && f->method == RU_SUMS_CARAMEL) {
+        RU_TRY(put_candidate(f, f->method, 1, "caramel, ring only", p, tools, r, err));
+        RU_TRY(put_candidate(f, f->method, 4, "caramel, tree only", p, tools, r, err));
+    }
+    ru_report_assume(r, "every rank computes the same ops in the same time and order; updates of "
+                        "parameters take no time");
+    ru_report_assume(
+        r,
+        "a sum takes steps * alpha + bytes * beta + bytes * gamma, also if others use the network");
+    ru_report_trigger(r, "step_s", 0.2);
+    return RU_OK;
+}
+
+/* Gradients of parameters, in the order in which the backward pass makes them. */
+static uint32_t gradients_of(const ru_world *w, const ru_transfer_fact **at)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < w->facts.transfers.n && n < RU_SUMS_OPS_MAX; i++) {
+        const ru_transfer_fact *x = &w->facts.transfers.at[i];
+        if (x->made_by < 0 || x->needed_by < 0 || x->size_bytes < 1) {
+            continue;
+        }
+        uint32_t k = n++;
+        for (; k > 0 && at[k - 1]->made_by > x->made_by; k--) {
+            at[k] = at[k - 1];
+        }
+        at[k] = x;
+    }
+    return n;
+}
+
+/* Time of the steps (after, to] of the executable of the first worker in the facts. */
+static double time_of(const ru_world *w, int64_t after, int64_t to)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < w->facts.ops.n; i++) {
+        const ru_op_fact *f = &w->facts.ops.at[i];
+        bool in = f->rank == w->facts.ops.at[0].rank && f->step > after && f->step <= to;
+        sum += in ? f->took.mean_ns : 0;
+    }
+    return sum;
+}
+
+static void put_time(ru_json *j, const char *key, double ns)
+{
+    char text[32];
+    ru_text t = ru_text_into(text, sizeof text);
+    ru_text_putf(&t, "%lldns", (long long)(ns > 0 ? ns : 0));
+    ru_json_str(j, key, text);
+}
+
+static void put_ops(const ru_world *w, const ru_transfer_fact *const *at, uint32_t n, ru_json *j)
+{
+    double first_ns = time_of(w, -1, at[0]->made_by);
+    double forward_ns =
+        time_of(w, at[0]->made_by, at[n - 1]->made_by) / 2; /* of all but the last */
+    ru_json_open(j, "ops", '[');
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t k = n - 1 - i; /* the last gradient is that of the first op */
+        double back = k > 0 ? time_of(w, at[k - 1]->made_by, at[k]->made_by) : 0;
+        double rest = (first_ns - forward_ns) / 3; /* of the last op, whose backward comes first */
+        ru_json_open(j, NULL, '{');
+        ru_json_str(j, "name", at[k]->name);
+        put_time(j, "forward", k > 0 ? back / 2 : rest);
+        put_time(j, "backward", k > 0 ? back : 2 * rest);
+        char size[32];
+        ru_text t = ru_text_into(size, sizeof size);
+        ru_text_putf(&t, "%lldB", (long long)at[k]->size_bytes);
+        ru_json_str(j, "parameters", size);
+        ru_json_open(j, "after", '[');
+        if (i > 0) {
+            ru_json_i64(j, NULL, i - 1);
+        }
+        ru_json_close(j);
+        ru_json_close(j);
+    }
+    ru_json_close(j);
+}
+
+/* A chain with one op for each gradient. The ops between two gradients are the backward pass of the
+ * second one; the forward pass takes half as long, as for layers of matrix products. */
+static ru_status derive_sums(const ru_world *w, ru_arena *scratch, ru_json *j, ru_err *err)
+{
+    const ru_transfer_fact **at =
+        RU_NEW(scratch, const ru_transfer_fact *, (int64_t)w->facts.transfers.n + 1);
+    if (at == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u gradients", w->facts.transfers.n);
+    }
+    uint32_t n = gradients_of(w, at), ranks = 0;
+    for (uint32_t i = 0; i < w->facts.steps.n; i++) {
+        ranks = w->facts.steps.at[i].workers > ranks ? w->facts.steps.at[i].workers : ranks;
+    }
+    if (n == 0 || w->facts.ops.n == 0 || ranks < 2) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "facts.ops must hold the times of ops, facts.transfers the gradients that "
+                       "they make, and facts.steps the steps of two workers or more");
+    }
+    put_ops(w, at, n, j);
+    ru_json_i64(j, "ranks", ranks);
+    ru_coll_cost ring;
+    if (ru_coll_policy_ring(w, &ring)) {
+        put_time(j, "alpha", ring.alpha_ns);
+        ru_json_f64(j, "bytes_per_s", 1e9 / ring.beta_ns);
+    }
+    return RU_OK;
+}
+
+const ru_policy ru_policy_sums = {
+    .name = "sums",
+    .version = 3,
+    .decides = "how gradients are ordered, grouped into buckets, cut and summed over workers",
+    .source = "caramel-2020",
+    .in = &table,
+    .plan_bytes = sizeof(ru_sums_plan),
+    .plan = plan_sums,
+    .check = check_sums,
+    .report = report_sums,
+    .derive = derive_sums,
+    .example = "# A small network: many small convolutions, one large classifier; 1 Gbit/s.\n"
+               "ranks: 4\n"
+               "alpha: 40us\n"
+               "bytes_per_s: 119.5e6\n"
+               "ops:\n"
+               "  - {name: stem, forward: 4ms, backward: 6ms, parameters: 40KB}\n"
+               "  - {name: left1, forward: 6ms, backward: 11ms, parameters: 300KB, after: [0]}\n"
+               "  - {name: left2, forward: 5ms, backward: 9ms, parameters: 600KB, after: [1]}\n"
+               "  - {name: right1, forward: 2ms, backward: 4ms, parameters: 900KB, after: [0]}\n"
+               "  - {name: join, forward: 3ms, backward: 5ms, parameters: 20KB, after: [2, 3]}\n"
+               "  - {name: conv, forward: 6ms, backward: 11ms, parameters: 1200KB, after: [4]}\n"
+               "  - {name: classifier, forward: 1ms, backward: 2ms, parameters: 2MB, after: [5]}\n",
+};

@@ -1,0 +1,349 @@
+/* The row of `batch` in plan/row/policy.def: its input as a file, its report. */
+#include <math.h>
+
+#include "plan/row/arrivals.h"
+#include "plan/row/policy.h"
+#include "plan/serve/batch.h"
+
+typedef struct batch_in {
+    rui_arrivals_in arrivals;
+    ru_conf_f64s service;
+    double memory_min_mb, memory_max_mb, memory_step_mb;
+    uint32_t batch_max;
+    double timeout_max_s, timeout_step_s, slo_s, quantile;
+    double usd_per_gb_s, usd_per_call, billing_step_s;
+    uint32_t method;
+    double fixed_memory_mb, fixed_timeout_s;
+    uint32_t fixed_batch;
+} batch_in;
+
+enum { MEMORIES_MAX = 4096 };
+
+#define SERVICE_MAX_S 1e9
+#define CALL_MAX_USD  9000 /* 1e-15 USD are counted in 64 bits */
+
+#define AT(type_, name_) .offset = offsetof(type_, name_)
+
+static uint32_t n_memories(const batch_in *in)
+{
+    return 1 + (uint32_t)((in->memory_max_mb - in->memory_min_mb) / in->memory_step_mb + 1e-9);
+}
+
+/* The question without its arrivals and the list of memories. */
+static ru_batch_in model_of(const batch_in *in)
+{
+    return (ru_batch_in){
+        .poly = in->service.at,
+        .n_poly = in->service.n,
+        .batch_max = in->batch_max,
+        .timeout_max_s = in->timeout_max_s,
+        .timeout_step_s = in->timeout_step_s,
+        .slo_s = in->slo_s,
+        .quantile = in->quantile,
+        .usd_per_gb_s = in->usd_per_gb_s,
+        .usd_per_call = in->usd_per_call,
+        .billing_step_s = in->billing_step_s,
+        .method = (ru_batch_method)in->method,
+        .fixed = {in->fixed_memory_mb, in->fixed_batch, in->fixed_timeout_s},
+    };
+}
+
+/* Every batch of a memory takes time, and costs what whole numbers can hold. */
+static ru_status check_memory(const batch_in *in, double memory_mb, uint32_t batch, ru_err *err)
+{
+    ru_batch_in model = model_of(in);
+    for (uint32_t k = 1; k <= batch; k++) {
+        double s = ru_batch_service_s(&model, k, memory_mb);
+        double usd = ru_batch_call_usd(&model, k, memory_mb);
+        if (!(s > 0 && s <= SERVICE_MAX_S)) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "by 'service', %u requests with %g MB take %g s; expected above 0 to %g "
+                           "s: lower 'batch_max' or narrow the range of memories",
+                           k, memory_mb, s, SERVICE_MAX_S);
+        }
+        if (!(usd <= CALL_MAX_USD)) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "%u requests with %g MB cost %g USD; expected at most %d USD: check "
+                           "'service', 'usd_per_gb_s' and 'billing_step_s'",
+                           k, memory_mb, usd, CALL_MAX_USD);
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status check_in(const void *section, ru_err *err)
+{
+    const batch_in *in = section;
+    ru_markov m;
+    RU_TRY(rui_arrivals_of(&in->arrivals, &m, err));
+    if (in->service.n != 10 && in->service.n != 15) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "'service' has %u coefficients, expected 10 (third degree) or 15 (fourth)",
+                       in->service.n);
+    }
+    double memories = (in->memory_max_mb - in->memory_min_mb) / in->memory_step_mb;
+    if (!(memories >= 0) || memories >= MEMORIES_MAX) {
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "memories from %g to %g MB in steps of %g MB: there is none, or there are more than %d",
+            in->memory_min_mb, in->memory_max_mb, in->memory_step_mb, MEMORIES_MAX);
+    }
+    if (in->timeout_max_s / in->timeout_step_s > 10000 || in->timeout_step_s > in->timeout_max_s) {
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "timeouts up to %g s in steps of %g s: there is none, or there are more than 10000",
+            in->timeout_max_s, in->timeout_step_s);
+    }
+    for (uint32_t i = 0; i < n_memories(in); i++) {
+        RU_TRY(check_memory(in, in->memory_min_mb + i * in->memory_step_mb, in->batch_max, err));
+    }
+    return in->method != RU_BATCH_FIXED
+               ? RU_OK
+               : check_memory(in, in->fixed_memory_mb, in->fixed_batch, err);
+}
+
+static const ru_conf_field fields[] = {
+    {.name = "arrivals",
+     .type = RU_CONF_SECTION,
+     AT(batch_in, arrivals),
+     .table = &rui_arrivals_table,
+     .help = "arrival process of the requests"},
+    {.name = "service",
+     .type = RU_CONF_F64_LIST,
+     AT(batch_in, service),
+     .help = "coefficients of the service time [s] of a batch of k requests with m MB: t0 + t1 k + "
+             "t2 m + t3 k^2 + t4 km + t5 m^2 + t6 k^3 + t7 mk^2 + t8 km^2 + t9 m^3 [+ k^4, mk^3, "
+             "m^2k^2, km^3, m^4]"},
+    {.name = "memory_min_mb",
+     .type = RU_CONF_F64,
+     AT(batch_in, memory_min_mb),
+     .def = "1280",
+     .min = 1,
+     .max = 1e7,
+     .help = "smallest memory of a function [MB]"},
+    {.name = "memory_max_mb",
+     .type = RU_CONF_F64,
+     AT(batch_in, memory_max_mb),
+     .def = "3008",
+     .min = 1,
+     .max = 1e7,
+     .help = "largest memory of a function [MB]"},
+    {.name = "memory_step_mb",
+     .type = RU_CONF_F64,
+     AT(batch_in, memory_step_mb),
+     .def = "64",
+     .min = 0.001,
+     .max = 1e7,
+     .help = "difference between two sizes of memory [MB]"},
+    {.name = "batch_max",
+     .type = RU_CONF_U32,
+     AT(batch_in, batch_max),
+     .def = "20",
+     .min = 1,
+     .max = RU_BATCH_MAX,
+     .help = "largest batch size in requests"},
+    {.name = "timeout_max_s",
+     .type = RU_CONF_F64,
+     AT(batch_in, timeout_max_s),
+     .def = "1",
+     .min = 1e-9,
+     .max = 1e6,
+     .help = "longest timeout of a batch [s]"},
+    {.name = "timeout_step_s",
+     .type = RU_CONF_F64,
+     AT(batch_in, timeout_step_s),
+     .def = "0.02",
+     .min = 1e-9,
+     .max = 1e6,
+     .help = "difference between two timeouts [s]"},
+    {.name = "slo_s",
+     .type = RU_CONF_F64,
+     AT(batch_in, slo_s),
+     .min = 0,
+     .max = 1e6,
+     .open = true,
+     .help = "latency objective: the quantile of latency must not exceed it [s]"},
+    {.name = "quantile",
+     .type = RU_CONF_F64,
+     AT(batch_in, quantile),
+     .def = "0.95",
+     .min = 0.001,
+     .max = 0.9999,
+     .help = "fraction of requests that must meet slo_s"},
+    {.name = "usd_per_gb_s",
+     .type = RU_CONF_F64,
+     AT(batch_in, usd_per_gb_s),
+     .def = "1.66667e-5",
+     .min = 0,
+     .max = 1e3,
+     .help = "price of 1024 MB for a second"},
+    {.name = "usd_per_call",
+     .type = RU_CONF_F64,
+     AT(batch_in, usd_per_call),
+     .def = "2e-7",
+     .min = 0,
+     .max = 1e3,
+     .help = "price of an invocation"},
+    {.name = "billing_step_s",
+     .type = RU_CONF_F64,
+     AT(batch_in, billing_step_s),
+     .def = "0.001",
+     .min = 1e-6,
+     .max = 3600,
+     .help = "billing granularity: service times are rounded up to a multiple of this [s]"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     AT(batch_in, method),
+     .def = "exact",
+     .choices = "exact|published|none|clipper|mark|fixed",
+     .help =
+         "exact: exact latency distribution; published: published rule with the batch size "
+         "fixed at batch_max; none: no batching; clipper: the largest batch that is served "
+         "within slo_s, 2 ms of wait; mark: wait and service of a whole batch fit slo_s; fixed: "
+         "the values of the fixed_ keys, as servers with a given batch and delay have"},
+    {.name = "fixed_memory_mb",
+     .type = RU_CONF_F64,
+     AT(batch_in, fixed_memory_mb),
+     .def = "1792",
+     .min = 1,
+     .max = 1e7,
+     .help = "method fixed: memory [MB]"},
+    {.name = "fixed_batch",
+     .type = RU_CONF_U32,
+     AT(batch_in, fixed_batch),
+     .def = "5",
+     .min = 1,
+     .max = RU_BATCH_MAX,
+     .help = "method fixed: batch size"},
+    {.name = "fixed_timeout_s",
+     .type = RU_CONF_F64,
+     AT(batch_in, fixed_timeout_s),
+     .def = "0.1",
+     .min = 0,
+     .max = 1e6,
+     .help = "method fixed: timeout [s]"},
+};
+
+static const ru_conf_table table = {.name = "batch",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(batch_in),
+                                    .check = check_in,
+                                    .help = "a model served by functions behind one buffer"};
+
+static ru_status inner(const batch_in *in, ru_arena *a, ru_batch_in *out, ru_err *err)
+{
+    uint32_t n = n_memories(in);
+    double *memory = RU_NEW(a, double, n);
+    if (memory == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u candidates", n);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        memory[i] = in->memory_min_mb + i * in->memory_step_mb;
+    }
+    *out = model_of(in);
+    out->memory_mb = memory;
+    out->n_memory = n;
+    return rui_arrivals_of(&in->arrivals, &out->arrivals, err);
+}
+
+static ru_status plan_batch(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    ru_batch_in q;
+    RU_TRY(inner(in, tools->scratch, &q, err));
+    return ru_plan_batch(&q, tools->out, tools->scratch, plan, err);
+}
+
+static ru_status check_batch(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    ru_batch_in q;
+    RU_TRY(inner(in, scratch, &q, err));
+    return ru_plan_batch_check(&q, plan, err);
+}
+
+/* What another method would choose, and what it would cost. */
+static ru_status rival(const ru_batch_in *q, ru_batch_method method, const char *name,
+                       const ru_batch_plan *mine, ru_arena *scratch, ru_report *r, ru_err *err)
+{
+    ru_batch_in in = *q;
+    in.method = method;
+    ru_batch_plan p;
+    ru_err why;
+    ru_status st = ru_plan_batch(&in, scratch, scratch, &p, &why);
+    if (st == RU_E_INFEASIBLE) {
+        ru_report_candidate(r, name, 0, false, "%s", why.text);
+        return RU_OK;
+    }
+    if (st != RU_OK) {
+        return RU_FAIL(err, st, "%s", why.text);
+    }
+    bool keeps = p.latency_s <= q->slo_s;
+    ru_report_candidate(r, name, p.usd_per_request, keeps,
+                        "%.4g MB, batch %u, timeout %.4g s: %.4g s%s", p.at.memory_mb, p.at.batch,
+                        p.at.timeout_s, p.latency_s,
+                        !keeps                                      ? ", misses the objective"
+                        : p.usd_per_request > mine->usd_per_request ? ", costs more"
+                                                                    : "");
+    return RU_OK;
+}
+
+static ru_status report_batch(const void *in, const void *plan, const ru_policy_tools *tools,
+                              ru_report *r, ru_err *err)
+{
+    const batch_in *b = in;
+    const ru_batch_plan *p = plan;
+    ru_batch_in q;
+    RU_TRY(inner(in, tools->scratch, &q, err));
+    ru_report_answer(r, "functions with %.4g MB; dispatch at %u requests or %.4g s after the first",
+                     p->at.memory_mb, p->at.batch, p->at.timeout_s);
+    ru_report_figure(r, "per_request_usd", p->usd_per_request);
+    ru_report_figure(r, "latency_s", p->latency_s);
+    ru_report_figure(r, "mean_batch", p->mean_batch);
+    ru_report_figure(r, "mean_instances", p->instances);
+    ru_table *t = ru_report_table(r, "batches");
+    ru_table_col(t, "size", RU_TABLE_RIGHT);
+    ru_table_col(t, "probability", RU_TABLE_RIGHT);
+    ru_table_col(t, "service_s", RU_TABLE_RIGHT);
+    for (uint32_t k = 1; k <= p->at.batch; k++) {
+        ru_table_i64(t, k);
+        ru_table_f64(t, p->size_p[k], 4);
+        ru_table_f64(t, ru_batch_service_s(&q, k, p->at.memory_mb), 4);
+    }
+    static const char *const names[RU_BATCH_METHODS] = {"exact",   "published", "none",
+                                                        "clipper", "mark",      "fixed"};
+    ru_report_candidate(r, names[b->method], p->usd_per_request, true, "chosen");
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
+        if (k != b->method) {
+            RU_TRY(rival(&q, (ru_batch_method)k, names[k], p, tools->scratch, r, err));
+        }
+    }
+    ru_report_assume(r, "arrivals continue as given; every batch finds a free instance at once; "
+                        "there are no cold starts");
+    ru_report_valid(r, INT64_C(600000000000));
+    ru_report_trigger(r, "latency_s", 0.1);
+    return RU_OK;
+}
+
+const ru_policy ru_policy_batch = {
+    .name = "batch",
+    .version = 1,
+    .decides = "memory, batch size and timeout of served functions",
+    .source = "ali-2020 (BATCH)",
+    .in = &table,
+    .plan_bytes = sizeof(ru_batch_plan),
+    .plan = plan_batch,
+    .check = check_batch,
+    .report = report_batch,
+    .example = "# A model on functions; requests come in bursts (two phases).\n"
+               "arrivals:\n"
+               "  map: {d0: [-60.05, 0.05, 0.05, -20.05], d1: [60, 0, 0, 20]}  # per second\n"
+               "# seconds of a batch of k with m MB\n"
+               "service: [0.4, 0.12, -1.2e-4, 0.001, -3e-5, 1e-8, 0, 0, 3e-9, 0]\n"
+               "memory_min_mb: 1024\n"
+               "memory_max_mb: 2048\n"
+               "memory_step_mb: 256\n"
+               "batch_max: 8\n"
+               "timeout_max_s: 0.4\n"
+               "timeout_step_s: 0.05\n"
+               "slo_s: 1.2\n",
+};

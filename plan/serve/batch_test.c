@@ -1,0 +1,161 @@
+/* Batch plans: as cheap as trying everything, and a checker that refuses what was changed. */
+#include "plan/serve/batch.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "test/test.h"
+
+static const double poly[10] = {0.4, 0.12, -1.2e-4, 0.001, -3e-5, 1e-8, 0, 0, 3e-9, 0};
+static const double memory[] = {1024, 1536, 2048};
+
+static ru_batch_in input(double rate, double slo)
+{
+    return (ru_batch_in){.arrivals = ru_markov_mmpp(rate, rate / 3, 0.5, 0.5),
+                         .poly = poly,
+                         .n_poly = 10,
+                         .memory_mb = memory,
+                         .n_memory = 3,
+                         .batch_max = 5,
+                         .timeout_max_s = 0.3,
+                         .timeout_step_s = 0.1,
+                         .slo_s = slo,
+                         .quantile = 0.95,
+                         .usd_per_gb_s = 1.66667e-5,
+                         .usd_per_call = 2e-7,
+                         .billing_step_s = 0.001};
+}
+
+static double cheapest(const ru_batch_in *in, ru_arena *a)
+{
+    double best = INFINITY;
+    for (uint32_t b = 1; b <= in->batch_max; b++) {
+        for (uint32_t t = 1; t <= 3; t++) {
+            for (uint32_t m = 0; m < in->n_memory; m++) {
+                const ru_batch_choice at = {in->memory_mb[m], b, b == 1 ? 0 : t * 0.1};
+                ru_batch_plan p;
+                ru_err err;
+                assert_ok(ru_plan_batch_at(in, &at, a, a, &p, &err), err);
+                if (p.latency_s <= in->slo_s) {
+                    best = fmin(best, p.usd_per_request);
+                }
+            }
+        }
+    }
+    return best;
+}
+
+static void test_nothing_is_cheaper(void **state)
+{
+    (void)state;
+    static const double rates[] = {2, 15, 80}, slos[] = {0.5, 0.8, 1.4, 5};
+    for (uint32_t r = 0; r < RU_ARRAY_LEN(rates); r++) {
+        for (uint32_t s = 0; s < RU_ARRAY_LEN(slos); s++) {
+            ru_arena a;
+            ru_arena_init(&a, 0);
+            ru_batch_in in = input(rates[r], slos[s]);
+            ru_batch_plan p;
+            ru_err err;
+            double best = cheapest(&in, &a);
+            ru_status st = ru_plan_batch(&in, &a, &a, &p, &err);
+            if (isinf(best)) {
+                assert_int_equal(st, RU_E_INFEASIBLE);
+                assert_non_null(strstr(err.text, "the least that there is"));
+            } else {
+                assert_ok(st, err);
+                assert_true(fabs(p.usd_per_request - best) <= 1e-12 * best);
+                assert_ok(ru_plan_batch_check(&in, &p, &err), err);
+            }
+            ru_arena_fini(&a);
+        }
+    }
+}
+
+static void refuse(const ru_batch_in *in, const ru_batch_plan *p)
+{
+    ru_err err;
+    if (ru_plan_batch_check(in, p, &err) != RU_E_INFEASIBLE) {
+        fail_msg("the checker took a plan that was changed");
+    }
+}
+
+static void test_checker_refuses_changes(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_batch_in in = input(15, 1.4);
+    ru_batch_plan p, q;
+    ru_err err;
+    assert_ok(ru_plan_batch(&in, &a, &a, &p, &err), err);
+    assert_true(p.at.batch > 1);
+    q = p, q.at.memory_mb = 1000, refuse(&in, &q);
+    q = p, q.at.batch = 9, refuse(&in, &q);
+    q = p, q.at.timeout_s *= 1.01, refuse(&in, &q);
+    q = p, q.at.timeout_s = 0, refuse(&in, &q);
+    q = p, q.usd_per_request *= 0.99, refuse(&in, &q);
+    q = p, q.mean_batch *= 1.01, refuse(&in, &q);
+    q = p, q.instances *= 1.01, refuse(&in, &q);
+    q = p, q.latency_s = 0.01, refuse(&in, &q);
+    q = p, q.latency_s = in.slo_s * 1.01, refuse(&in, &q);
+    double size_p[RU_BATCH_MAX + 1];
+    memcpy(size_p, p.size_p, (p.at.batch + 1) * sizeof *size_p);
+    for (uint32_t b = 1; b <= p.at.batch; b++) {
+        q = p;
+        q.size_p = size_p;
+        size_p[b] += 0.01;
+        refuse(&in, &q);
+        size_p[b] = -size_p[b];
+        refuse(&in, &q);
+        size_p[b] = p.size_p[b];
+    }
+    ru_arena_fini(&a);
+}
+
+/* Rules to compare with: what they promise holds, and nothing of the grid that promises it costs
+ * less. */
+static void test_rules_keep_what_they_promise(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_batch_in in = input(15, 1.4);
+    ru_batch_plan p, q;
+    ru_err err;
+    in.method = RU_BATCH_MARK;
+    assert_ok(ru_plan_batch(&in, &a, &a, &p, &err), err);
+    assert_ok(ru_plan_batch_check(&in, &p, &err), err);
+    double best = INFINITY;
+    for (uint32_t b = 1; b <= in.batch_max; b++) {
+        for (uint32_t t = 0; t <= 3; t++) {
+            for (uint32_t m = 0; m < in.n_memory; m++) {
+                const ru_batch_choice at = {memory[m], b, t * 0.1};
+                if ((b == 1) != (t == 0) ||
+                    ru_batch_service_s(&in, b, memory[m]) + at.timeout_s > in.slo_s) {
+                    continue;
+                }
+                assert_ok(ru_plan_batch_at(&in, &at, &a, &a, &q, &err), err);
+                assert_true(q.latency_s <= in.slo_s * (1 + 1e-9));
+                /* the rule takes the longest timeout that fits, which may not be the cheapest */
+                bool longest = b == 1 || t == 3 ||
+                               ru_batch_service_s(&in, b, memory[m]) + t * 0.1 + 0.1 > in.slo_s;
+                best = longest ? fmin(best, q.usd_per_request) : best;
+            }
+        }
+    }
+    assert_near(p.usd_per_request, best, 1e-12 * best);
+    q = p, q.at.timeout_s += in.timeout_step_s, refuse(&in, &q);
+    in.method = RU_BATCH_CLIPPER;
+    assert_ok(ru_plan_batch(&in, &a, &a, &p, &err), err);
+    assert_ok(ru_plan_batch_check(&in, &p, &err), err);
+    assert_true(p.at.batch == in.batch_max ||
+                ru_batch_service_s(&in, p.at.batch + 1, p.at.memory_mb) > in.slo_s);
+    q = p, q.at.timeout_s = 0.1, refuse(&in, &q);
+    in.slo_s = 0.01;
+    assert_int_equal(ru_plan_batch(&in, &a, &a, &p, &err), RU_E_INFEASIBLE);
+    assert_non_null(strstr(err.text, "the rule gives no choice"));
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(plan_batch, cmocka_unit_test(test_rules_keep_what_they_promise),
+         cmocka_unit_test(test_nothing_is_cheaper), cmocka_unit_test(test_checker_refuses_changes))

@@ -1,0 +1,384 @@
+/* The row of `gate` in plan/row/policy.def: its input as a file, its report. */
+#include <math.h>
+#include <string.h>
+
+#include "plan/row/policy.h"
+#include "plan/serve/gate.h"
+
+#define AT(type_, name_) .offset = offsetof(type_, name_)
+
+typedef struct service_in {
+    const char *name;
+    double solo_ms, tail_ms, rate, units;
+    uint32_t ops, cls;
+} service_in;
+
+typedef struct op_in {
+    const char *name;
+    double us, units, count;
+    uint32_t cls;
+} op_in;
+
+typedef struct pair_in {
+    const char *service, *op;
+    ru_conf_f64s slow;
+} pair_in;
+
+typedef struct gate_in {
+    ru_conf_sections services, ops, pairs;
+    double device, goal, miss, guess, share_min;
+    uint32_t method;
+} gate_in;
+
+#define NAME(type_, help_)                                                   \
+    {                                                                        \
+        .name = "name", .type = RU_CONF_TEXT, AT(type_, name), .help = help_ \
+    }
+#define NUMBER(type_, name_, def_, min_, max_, help_)                                    \
+    {                                                                                    \
+        .name = #name_, .type = RU_CONF_F64, AT(type_, name_), .def = def_, .min = min_, \
+        .max = max_, .open = true, .help = help_                                         \
+    }
+#define CLASS(type_)                                                                              \
+    {                                                                                             \
+        .name = "class", .type = RU_CONF_CHOICE, AT(type_, cls), .def = "unknown",                \
+        .choices = "compute|memory|unknown", .help = "resource that limits it when it runs alone" \
+    }
+static const ru_conf_field service_fields[] = {
+    NAME(service_in, "name of the service"),
+    NUMBER(service_in, solo_ms, NULL, 0, 1e9, "time of a request that uses the device alone [ms]"),
+    NUMBER(service_in, tail_ms, NULL, 0, 1e9,
+           "99th percentile of the latency without training, waiting included [ms]"),
+    NUMBER(service_in, rate, NULL, 0, 1e9, "requests per second"),
+    NUMBER(service_in, units, "80", 0, 1e9,
+           "number of units of the device that it uses for most of its time"),
+    {.name = "ops",
+     .type = RU_CONF_U32,
+     AT(service_in, ops),
+     .def = "100",
+     .min = 1,
+     .max = 1e9,
+     .help = "number of ops of a request"},
+    CLASS(service_in),
+};
+static const ru_conf_table service_table = {.name = "service",
+                                            .fields = service_fields,
+                                            .n = RU_ARRAY_LEN(service_fields),
+                                            .size_bytes = sizeof(service_in)};
+static const ru_conf_field op_fields[] = {
+    NAME(op_in, "name of the kind of op"),
+    NUMBER(op_in, us, NULL, 0, 1e12, "time when it runs alone [us]"),
+    NUMBER(op_in, units, "80", 0, 1e9, "number of units of the device that it uses"),
+    NUMBER(op_in, count, "1", 0, 1e9, "number of such ops in a step"),
+    CLASS(op_in),
+};
+static const ru_conf_table op_table = {
+    .name = "op", .fields = op_fields, .n = RU_ARRAY_LEN(op_fields), .size_bytes = sizeof(op_in)};
+static const ru_conf_field pair_fields[] = {
+    {.name = "service", .type = RU_CONF_TEXT, AT(pair_in, service), .help = "name of the service"},
+    {.name = "op",
+     .type = RU_CONF_TEXT,
+     AT(pair_in, op),
+     .help = "name of the op that ran beside it"},
+    {.name = "slow",
+     .type = RU_CONF_F64_LIST,
+     AT(pair_in, slow),
+     .min = 0.1,
+     .max = 1e6,
+     .help = "measured times of the service beside the op, divided by its time alone"},
+};
+static const ru_conf_table pair_table = {.name = "pair",
+                                         .fields = pair_fields,
+                                         .n = RU_ARRAY_LEN(pair_fields),
+                                         .size_bytes = sizeof(pair_in)};
+static const ru_conf_field fields[] = {
+    {.name = "services",
+     .type = RU_CONF_SECTIONS,
+     AT(gate_in, services),
+     .table = &service_table,
+     .help = "services with a latency objective"},
+    {.name = "ops",
+     .type = RU_CONF_SECTIONS,
+     AT(gate_in, ops),
+     .table = &op_table,
+     .help = "kinds of ops of the training"},
+    {.name = "pairs",
+     .type = RU_CONF_SECTIONS,
+     AT(gate_in, pairs),
+     .table = &pair_table,
+     .def = "[]",
+     .help = "measured pairs of a service and an op"},
+    NUMBER(gate_in, device, "80", 0, 1e9, "number of units of the device (SMs, cores)"),
+    {.name = "goal",
+     .type = RU_CONF_F64,
+     AT(gate_in, goal),
+     .def = "1.14",
+     .min = 1.001,
+     .max = 100,
+     .help = "largest tail latency, as a multiple of that without training"},
+    {.name = "miss",
+     .type = RU_CONF_F64,
+     AT(gate_in, miss),
+     .def = "0.1",
+     .min = 0.001,
+     .max = 0.5,
+     .help = "fraction of the measurements of a pair that may show a larger slowdown than the "
+             "planned one"},
+    {.name = "guess",
+     .type = RU_CONF_F64,
+     AT(gate_in, guess),
+     .def = "0.5",
+     .min = 0,
+     .max = 0.9,
+     .help = "assumed slowdown of a service beside an op that was never measured, as a fraction of "
+             "its time"},
+    {.name = "share_min",
+     .type = RU_CONF_F64,
+     AT(gate_in, share_min),
+     .def = "0.1",
+     .min = 0,
+     .max = 1,
+     .help = "smallest fraction of the device that the training must get to be admitted"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     AT(gate_in, method),
+     .def = "lag",
+     .choices = "lag|dedicated|free|slices|priority|quota|idle|orion|reef|abacus",
+     .help = "lag: bounded lag behind a dedicated device (Rubato's); dedicated: no training; free: "
+             "no control; slices: time slices; priority: no op beside a request; quota: half of "
+             "the device; idle: requests suspend the training; orion, reef, abacus: rules of these "
+             "systems"},
+};
+
+static uint32_t service_of(const gate_in *in, const char *name)
+{
+    const service_in *s = in->services.at;
+    for (uint32_t i = 0; i < in->services.n; i++) {
+        if (strcmp(s[i].name, name) == 0) {
+            return i;
+        }
+    }
+    return UINT32_MAX;
+}
+
+static uint32_t op_of(const gate_in *in, const char *name)
+{
+    const op_in *o = in->ops.at;
+    for (uint32_t i = 0; i < in->ops.n; i++) {
+        if (strcmp(o[i].name, name) == 0) {
+            return i;
+        }
+    }
+    return UINT32_MAX;
+}
+
+static ru_status check_in(const void *section, ru_err *err)
+{
+    const gate_in *in = section;
+    if (in->services.n < 1 || in->ops.n < 1 || in->ops.n > RU_GATE_CELLS_MAX / in->services.n) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "there are %u 'services' and %u 'ops'; expected at least one of each, and "
+                       "at most %d pairs",
+                       in->services.n, in->ops.n, RU_GATE_CELLS_MAX);
+    }
+    const service_in *s = in->services.at;
+    for (uint32_t i = 0; i < in->services.n; i++) {
+        if (s[i].tail_ms < s[i].solo_ms) {
+            return RU_FAIL(err, RU_E_ARG, "'tail_ms' of %s is below its 'solo_ms'", s[i].name);
+        }
+    }
+    const pair_in *p = in->pairs.at;
+    for (uint32_t i = 0; i < in->pairs.n; i++) {
+        if (service_of(in, p[i].service) == UINT32_MAX || op_of(in, p[i].op) == UINT32_MAX) {
+            return RU_FAIL(
+                err, RU_E_ARG,
+                "pair %u names '%s' and '%s', which are not both in 'services' and 'ops'", i,
+                p[i].service, p[i].op);
+        }
+        for (uint32_t k = 0; k < i; k++) {
+            if (strcmp(p[i].service, p[k].service) == 0 && strcmp(p[i].op, p[k].op) == 0) {
+                return RU_FAIL(
+                    err, RU_E_ARG,
+                    "pairs %u and %u are the same; give one pair with all numbers in 'slow'", k, i);
+            }
+        }
+    }
+    return RU_OK;
+}
+
+static const ru_conf_table table = {.name = "gate",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(gate_in),
+                                    .check = check_in,
+                                    .help = "services and a training that shall share a device"};
+
+static ru_status inner(const gate_in *in, ru_arena *a, ru_gate_admit_in *out, ru_err *err)
+{
+    ru_gate_service *s = RU_NEW(a, ru_gate_service, in->services.n);
+    ru_gate_op *o = RU_NEW(a, ru_gate_op, in->ops.n);
+    double *count = RU_NEW(a, double, in->ops.n);
+    ru_gate_pair *p = RU_NEW(a, ru_gate_pair, in->pairs.n + 1);
+    if (s == NULL || o == NULL || count == NULL || p == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u ops", in->ops.n);
+    }
+    for (uint32_t i = 0; i < in->services.n; i++) {
+        const service_in *f = (const service_in *)in->services.at + i;
+        s[i] = (ru_gate_service){1e-3 * f->solo_ms,   1e-3 * f->tail_ms, f->rate, f->ops,
+                                 (ru_op_class)f->cls, f->units};
+    }
+    for (uint32_t i = 0; i < in->ops.n; i++) {
+        const op_in *f = (const op_in *)in->ops.at + i;
+        o[i] = (ru_gate_op){(ru_op_class)f->cls, f->units, 1e-6 * f->us};
+        count[i] = f->count;
+    }
+    for (uint32_t i = 0; i < in->pairs.n; i++) {
+        const pair_in *f = (const pair_in *)in->pairs.at + i;
+        p[i] = (ru_gate_pair){service_of(in, f->service), op_of(in, f->op), f->slow.at, f->slow.n};
+    }
+    *out = (ru_gate_admit_in){.method = (ru_gate_method)in->method,
+                              .service = s,
+                              .op = o,
+                              .count = count,
+                              .n_services = in->services.n,
+                              .n_ops = in->ops.n,
+                              .pair = p,
+                              .n_pairs = in->pairs.n,
+                              .device = in->device,
+                              .goal = in->goal,
+                              .miss = in->miss,
+                              .guess = in->guess,
+                              .share_min = in->share_min};
+    return RU_OK;
+}
+
+static ru_status plan_gate(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    ru_gate_admit_in q;
+    RU_TRY(inner(in, tools->scratch, &q, err));
+    return ru_plan_gate(&q, tools->out, tools->scratch, plan, err);
+}
+
+static ru_status check_gate(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    ru_gate_admit_in q;
+    RU_TRY(inner(in, scratch, &q, err));
+    return ru_plan_gate_check(&q, plan, err);
+}
+
+static void tables(const gate_in *in, const ru_gate_plan *p, ru_report *r)
+{
+    ru_table *t = ru_report_table(r, "services");
+    ru_table_col(t, "service", RU_TABLE_LEFT);
+    ru_table_col(t, "lag_max_ms", RU_TABLE_RIGHT);
+    ru_table_col(t, "work_beside_ms", RU_TABLE_RIGHT);
+    ru_table_col(t, "tail_ratio", RU_TABLE_RIGHT);
+    for (uint32_t k = 0; k < p->n_services; k++) {
+        ru_table_str(t, ((const service_in *)in->services.at)[k].name);
+        ru_table_f64(t, 1e3 * p->budget_s[k], 3);
+        ru_table_f64(t, 1e3 * p->beside_s[k], 3);
+        if (isfinite(p->tail_ratio[k])) {
+            ru_table_f64(t, p->tail_ratio[k], 3);
+        } else {
+            ru_table_none(t);
+        }
+    }
+    t = ru_report_table(r, "pairs");
+    ru_table_col(t, "service", RU_TABLE_LEFT);
+    ru_table_col(t, "op", RU_TABLE_LEFT);
+    ru_table_col(t, "may_run_beside", RU_TABLE_LEFT);
+    ru_table_col(t, "loss", RU_TABLE_RIGHT);
+    ru_table_col(t, "lost_us", RU_TABLE_RIGHT);
+    for (uint32_t k = 0; k < p->n_services; k++) {
+        for (uint32_t i = 0; i < p->n_ops; i++) {
+            const ru_gate_cell *c = &p->cell[k * p->n_ops + i];
+            ru_table_str(t, ((const service_in *)in->services.at)[k].name);
+            ru_table_str(t, ((const op_in *)in->ops.at)[i].name);
+            ru_table_bool(t, c->may);
+            ru_table_percent(t, c->loss, 1);
+            ru_table_f64(t, 1e6 * c->lost_s, 1);
+        }
+    }
+}
+
+static double worst_of(const ru_gate_plan *p)
+{
+    double worst = 0;
+    for (uint32_t k = 0; k < p->n_services; k++) {
+        worst = fmax(worst, p->tail_ratio[k]);
+    }
+    return worst;
+}
+
+static ru_status report_gate(const void *in, const void *plan, const ru_policy_tools *tools,
+                             ru_report *r, ru_err *err)
+{
+    static const char *const names[] = {"lag",   "dedicated", "free",  "slices", "priority",
+                                        "quota", "idle",      "orion", "reef",   "abacus"};
+    const gate_in *g = in;
+    const ru_gate_plan *p = plan;
+    double worst = worst_of(p);
+    if (p->admit) {
+        ru_report_answer(r, "admit the training: it gets %.3g of a device", p->share);
+    } else if (isinf(worst)) {
+        ru_report_answer(r, "refuse the training: requests would pile up without end");
+    } else if (worst > g->goal) {
+        ru_report_answer(
+            r, "refuse the training: a tail latency would be %.3g times that of the service alone",
+            worst);
+    } else {
+        ru_report_answer(r, "refuse the training: it would get only %.3g of a device", p->share);
+    }
+    ru_report_figure(r, "training_device_ratio", p->share);
+    ru_report_figure(r, "busy_ratio", p->busy);
+    if (isfinite(worst)) {
+        ru_report_figure(r, "tail_ratio", worst);
+    }
+    tables(g, p, r);
+    ru_report_candidate(r, names[g->method], p->share, worst <= g->goal, "chosen");
+    ru_gate_admit_in q;
+    RU_TRY(inner(g, tools->scratch, &q, err));
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
+        ru_gate_plan other;
+        q.method = (ru_gate_method)k;
+        if (k != g->method) {
+            RU_TRY(ru_plan_gate(&q, tools->scratch, tools->scratch, &other, err));
+            double tail = worst_of(&other);
+            if (isinf(tail)) {
+                ru_report_candidate(r, names[k], other.share, false,
+                                    "requests pile up without end");
+            } else {
+                ru_report_candidate(r, names[k], other.share, tail <= g->goal,
+                                    "tail latency %.3g times that of the service alone", tail);
+            }
+        }
+    }
+    ru_report_assume(
+        r, "the delays of ops that run beside a request add up; requests arrive at random");
+    ru_report_trigger(r, "tail_ratio", 0.1);
+    return RU_OK;
+}
+
+const ru_policy ru_policy_gate = {
+    .name = "gate",
+    .version = 2,
+    .decides = "which op of a training may run beside a request, and whether to share a device",
+    .source = "hafeez-2022 ch. 4",
+    .in = &table,
+    .plan_bytes = sizeof(ru_gate_plan),
+    .plan = plan_gate,
+    .check = check_gate,
+    .report = report_gate,
+    .example =
+        "# Classification beside the training of another network; three kinds of ops, two "
+        "measured.\n"
+        "services:\n"
+        "  - {name: classify, solo_ms: 6.5, tail_ms: 21, rate: 60, ops: 175, class: memory}\n"
+        "ops:\n"
+        "  - {name: conv, us: 310, units: 400, count: 158, class: compute}\n"
+        "  - {name: norm, us: 85, units: 3000, count: 569, class: memory}\n"
+        "  - {name: huge_copy, us: 2400, units: 12544, count: 2, class: memory}\n"
+        "pairs:\n"
+        "  - {service: classify, op: conv, slow: [1.04, 1.1, 1.08, 1.2, 1.06, 1.09, 1.12, 1.05]}\n"
+        "  - {service: classify, op: norm, slow: [1.6, 1.9, 1.75, 1.8, 2.1, 1.7]}\n",
+};

@@ -1,0 +1,255 @@
+/* The row of `mem` in plan/row/policy.def: its input as a file, its baselines, its report. */
+#include "plan/step/mem_policy.h"
+
+#include "plan/row/policy.h"
+
+enum { SEARCH, FIRST_FIT, APART, METHODS };
+
+static const char *const method_names[METHODS] = {"search", "first-fit", "apart"};
+static const char *const order_names[RU_MEM_ORDER_COUNT] = {"size", "start", "area", "lifetime",
+                                                            "fullest step first"};
+
+static ru_status check_in(const void *section, ru_err *err)
+{
+    const ru_mem_policy_in *in = section;
+    if (in->bufs.n > RU_MEM_BUFS_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "'bufs' has %u entries, expected at most %d", in->bufs.n,
+                       RU_MEM_BUFS_MAX);
+    }
+    if ((in->align_bytes & (in->align_bytes - 1)) != 0) {
+        return RU_FAIL(err, RU_E_ARG, "'align_bytes' is %lld, expected a power of two",
+                       (long long)in->align_bytes);
+    }
+    return RU_OK;
+}
+
+static const ru_conf_field buf_fields[] = {
+    {.name = "size_bytes",
+     .type = RU_CONF_I64,
+     .offset = offsetof(ru_mem_buf, size_bytes),
+     .min = 0,
+     .max = 1e15,
+     .help = "size of the buffer in bytes"},
+    {.name = "first",
+     .type = RU_CONF_U32,
+     .offset = offsetof(ru_mem_buf, first),
+     .help = "index of the first step that writes it"},
+    {.name = "last",
+     .type = RU_CONF_U32,
+     .offset = offsetof(ru_mem_buf, last),
+     .help = "index of the last step that reads it"},
+    {.name = "part_of",
+     .type = RU_CONF_U32,
+     .offset = offsetof(ru_mem_buf, part_of),
+     .def = "0",
+     .help =
+         "1 + index of an earlier buffer that contains it; 0: it is not part of another buffer"},
+    {.name = "part_at_bytes",
+     .type = RU_CONF_I64,
+     .offset = offsetof(ru_mem_buf, part_at_bytes),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "offset in that buffer"},
+};
+
+static ru_status check_buf(const void *section, ru_err *err)
+{
+    const ru_mem_buf *b = section;
+    return b->first <= b->last
+               ? RU_OK
+               : RU_FAIL(err, RU_E_ARG, "it lives from step %u to step %u; expected rising steps",
+                         b->first, b->last);
+}
+
+static const ru_conf_table buf_table = {.name = "buffer",
+                                        .fields = buf_fields,
+                                        .n = RU_ARRAY_LEN(buf_fields),
+                                        .size_bytes = sizeof(ru_mem_buf),
+                                        .check = check_buf,
+                                        .help = "a buffer of one step"};
+
+static const ru_conf_field fields[] = {
+    {.name = "bufs",
+     .type = RU_CONF_SECTIONS,
+     .offset = offsetof(ru_mem_policy_in, bufs),
+     .table = &buf_table,
+     .help = "buffers with their lifetimes"},
+    {.name = "align_bytes",
+     .type = RU_CONF_I64,
+     .offset = offsetof(ru_mem_policy_in, align_bytes),
+     .def = "64",
+     .min = 1,
+     .max = 1073741824,
+     .help = "alignment of every offset; a power of two"},
+    {.name = "work_max",
+     .type = RU_CONF_I64,
+     .offset = offsetof(ru_mem_policy_in, work_max),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "budget of the local search in tried neighbours; 0: a default"},
+    {.name = "seed",
+     .type = RU_CONF_I64,
+     .offset = offsetof(ru_mem_policy_in, seed),
+     .def = "0",
+     .min = 0,
+     .max = 9e18,
+     .help = "seed of the local search"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     .offset = offsetof(ru_mem_policy_in, method),
+     .def = "search",
+     .choices = "search|first-fit|apart",
+     .help = "search: first fit with local search; first-fit: first fit in the best of five "
+             "orders; apart: no two buffers share memory"},
+};
+
+static const ru_conf_table table = {.name = "mem",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(ru_mem_policy_in),
+                                    .check = check_in,
+                                    .help = "buffers of one step of an executable"};
+
+ru_mem_policy_in ru_mem_policy_in_of(const ru_mem_in *in)
+{
+    return (ru_mem_policy_in){.bufs = {in->bufs, in->n},
+                              .align_bytes =
+                                  in->align_bytes != 0 ? in->align_bytes : RU_MEM_ALIGN_DEFAULT,
+                              .work_max = in->work_max > 0 ? in->work_max : 0,
+                              .seed = (int64_t)in->seed,
+                              .method = in->work_max < 0 ? FIRST_FIT : SEARCH};
+}
+
+static ru_mem_in question(const ru_mem_policy_in *in, uint32_t method)
+{
+    return (ru_mem_in){.bufs = in->bufs.at,
+                       .n = in->bufs.n,
+                       .align_bytes = in->align_bytes,
+                       .work_max = method == SEARCH ? in->work_max : -1,
+                       .seed = (uint64_t)in->seed};
+}
+
+static int64_t aligned(const ru_mem_in *in, int64_t n)
+{
+    return (n + in->align_bytes - 1) / in->align_bytes * in->align_bytes;
+}
+
+/* Every buffer that stands alone behind the one before it, with room for what lies in it. */
+static ru_status lay_apart(const ru_mem_in *in, ru_arena *out, ru_arena *scratch, ru_mem_plan *plan,
+                           ru_err *err)
+{
+    int64_t *at = RU_NEW(out, int64_t, in->n);
+    int64_t *room = RU_NEW(scratch, int64_t, in->n);
+    uint32_t *root = RU_NEW(scratch, uint32_t, in->n);
+    if (at == NULL || room == NULL || root == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory to place %u buffers", in->n);
+    }
+    for (uint32_t i = 0; i < in->n; i++) { /* first where in its root, then where in the arena */
+        const ru_mem_buf *b = &in->bufs[i];
+        root[i] = b->part_of == 0 ? i : root[b->part_of - 1];
+        at[i] = b->part_of == 0 ? 0 : at[b->part_of - 1] + b->part_at_bytes;
+        int64_t end = at[i] + aligned(in, b->size_bytes);
+        room[root[i]] = end > room[root[i]] ? end : room[root[i]];
+    }
+    int64_t end = 0;
+    for (uint32_t i = 0; i < in->n; i++) {
+        if (root[i] == i) {
+            at[i] = end;
+            end += room[i];
+        } else {
+            at[i] += at[root[i]];
+        }
+    }
+    plan->offsets = at;
+    plan->peak_bytes = end;
+    return RU_OK;
+}
+
+static ru_status plan_by(const ru_mem_policy_in *p, uint32_t method, ru_arena *out,
+                         ru_arena *scratch, ru_mem_plan *plan, ru_err *err)
+{
+    ru_mem_in q = question(p, method);
+    RU_TRY(ru_plan_mem(&q, out, scratch, plan, err)); /* the bound also of what lies apart */
+    return method == APART ? lay_apart(&q, out, scratch, plan, err) : RU_OK;
+}
+
+static ru_status plan_mem(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    const ru_mem_policy_in *p = in;
+    return plan_by(p, p->method, tools->out, tools->scratch, plan, err);
+}
+
+static ru_status check_mem(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    const ru_mem_policy_in *p = in;
+    ru_mem_in q = question(p, p->method);
+    return ru_plan_mem_check(&q, plan, scratch, err);
+}
+
+static ru_status report_mem(const void *in, const void *plan, const ru_policy_tools *tools,
+                            ru_report *r, ru_err *err)
+{
+    const ru_mem_policy_in *p = in;
+    const ru_mem_plan *mine = plan;
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < p->bufs.n; i++) {
+        sum += p->bufs.at[i].part_of == 0 ? p->bufs.at[i].size_bytes : 0;
+    }
+    ru_report_answer(r, "place %u buffers in one arena", mine->n);
+    ru_report_figure(r, "arena_bytes", (double)mine->peak_bytes);
+    ru_report_figure(r, "bound_bytes", (double)mine->bound_bytes);
+    ru_report_figure(r, "apart_bytes", (double)sum);
+    if (mine->n <= 64) {
+        ru_table *t = ru_report_table(r, "places");
+        ru_table_col(t, "buffer", RU_TABLE_RIGHT);
+        ru_table_col(t, "first", RU_TABLE_RIGHT);
+        ru_table_col(t, "last", RU_TABLE_RIGHT);
+        ru_table_col(t, "size", RU_TABLE_RIGHT);
+        ru_table_col(t, "offset", RU_TABLE_RIGHT);
+        for (uint32_t i = 0; i < mine->n; i++) {
+            ru_table_i64(t, i);
+            ru_table_i64(t, p->bufs.at[i].first);
+            ru_table_i64(t, p->bufs.at[i].last);
+            ru_table_bytes(t, p->bufs.at[i].size_bytes);
+            ru_table_i64(t, mine->offsets[i]);
+        }
+    }
+    ru_report_candidate(r, method_names[p->method], (double)mine->peak_bytes, true,
+                        "order: %s, %u improvements", order_names[mine->order], mine->improved);
+    for (uint32_t m = 0; m < METHODS; m++) {
+        ru_mem_plan other;
+        if (m != p->method) {
+            RU_TRY(plan_by(p, m, tools->scratch, tools->scratch, &other, err));
+            ru_report_candidate(r, method_names[m], (double)other.peak_bytes, true,
+                                other.peak_bytes > mine->peak_bytes    ? "needs more memory"
+                                : other.peak_bytes == mine->peak_bytes ? "needs as much"
+                                                                       : "the method was given");
+        }
+    }
+    ru_report_assume(r, "no arena is smaller than the bound, which is the sum of the buffers that "
+                        "are alive at the fullest step");
+    ru_report_trigger(r, "arena_bytes", 0);
+    return RU_OK;
+}
+
+const ru_policy ru_policy_mem = {
+    .name = "mem",
+    .version = 1,
+    .decides = "where the buffers of a step lie in one arena",
+    .source = "pisarchyk-2020",
+    .in = &table,
+    .plan_bytes = sizeof(ru_mem_plan),
+    .plan = plan_mem,
+    .check = check_mem,
+    .report = report_mem,
+    .example = "# Forward and backward of three layers: activations live until their gradients.\n"
+               "bufs:\n"
+               "  - {size_bytes: 4194304, first: 0, last: 5}\n"
+               "  - {size_bytes: 2097152, first: 1, last: 4}\n"
+               "  - {size_bytes: 1048576, first: 2, last: 3}\n"
+               "  - {size_bytes: 2097152, first: 3, last: 4}\n"
+               "  - {size_bytes: 4194304, first: 4, last: 5}\n"
+               "  - {size_bytes: 6291456, first: 5, last: 6}\n",
+};
