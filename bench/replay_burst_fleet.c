@@ -11,7 +11,7 @@
 #include "bench/replay_burst.h"
 #include "bench/replay_csv.h"
 #include "bench/replay_loop.h"
-#include "cost/quantile.h"
+#include "cost/math/quantile.h"
 #include "plan/fleet/burst_fleet.h"
 #include "solve/solver.h"
 

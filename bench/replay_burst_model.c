@@ -4,8 +4,8 @@
 
 #include "bench/replay_burst.h"
 #include "bench/replay_loop.h"
-#include "cost/lsq.h"
-#include "cost/quantile.h"
+#include "cost/math/lsq.h"
+#include "cost/math/quantile.h"
 #include "plan/fleet/burst.h"
 
 #define THINK_S 0.2

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cost/timing.h"
+#include "cost/step/timing.h"
 #include "env/file.h"
 #include "solve/solver.h"
 #include "store/layers.h"

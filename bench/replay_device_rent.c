@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "bench/replay_csv.h"
 #include "bench/replay_device.h"
-#include "cost/timing.h"
+#include "cost/step/timing.h"
 #include "plan/cut/device.h"
 #include "solve/solver.h"
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "cost/quantile.h"
+#include "cost/math/quantile.h"
 
 #define DEVICE_UNITS(g) ((g)->c->in.device)
 #define DONE_S          1.5e-9

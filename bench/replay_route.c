@@ -8,7 +8,7 @@
 #include "bench/replay_csv.h"
 #include "bench/replay_route_bound.h"
 #include "bench/replay_serve.h"
-#include "cost/quantile.h"
+#include "cost/math/quantile.h"
 #include "env/clock.h"
 #include "plan/serve/route.h"
 

@@ -6,7 +6,7 @@
 #define RU_BENCH_REPLAY_SERVE_H
 
 #include "base/arena.h"
-#include "cost/markov.h"
+#include "cost/math/markov.h"
 #include "serve/serve.h"
 
 typedef struct rui_serve_in {

@@ -2,7 +2,7 @@
 #include <stddef.h>
 
 #include "bench/replay_serve.h"
-#include "cost/quantile.h"
+#include "cost/math/quantile.h"
 
 enum { BLOCKS = 20 }; /* of a run */
 

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "cost/norm.h"
+#include "cost/math/norm.h"
 
 static const uint32_t lags[] = {1, 2, 5, 10, 20, 50, 100, 200};
 

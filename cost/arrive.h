@@ -11,7 +11,7 @@
 #ifndef RU_COST_ARRIVE_H
 #define RU_COST_ARRIVE_H
 
-#include "cost/markov.h"
+#include "cost/math/markov.h"
 
 typedef enum ru_arrive_kind { RU_ARRIVE_POISSON, RU_ARRIVE_ERLANG, RU_ARRIVE_TWO } ru_arrive_kind;
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cost/dense.h"
+#include "cost/math/dense.h"
 
 enum { TERMS_MAX = 14, GRID_MIN = 96 };
 

@@ -15,7 +15,7 @@
 #ifndef RU_COST_BATCH_H
 #define RU_COST_BATCH_H
 
-#include "cost/markov.h"
+#include "cost/math/markov.h"
 
 enum { RU_BATCH_MAX = 64, RU_BATCH_GRID_MAX = 4096 };
 

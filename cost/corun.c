@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cost/quantile.h"
+#include "cost/math/quantile.h"
 
 #define LOSS_MAX   0.98
 #define SPREADS    1.5  /* deviations that a sure loss adds */

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "cost/norm.h"
-#include "cost/quantile.h"
-#include "cost/trees.h"
+#include "cost/math/norm.h"
+#include "cost/math/quantile.h"
+#include "cost/math/trees.h"
 
 enum { NEAR = 5, CLASS_FIRST = 20, SIZED = RU_DENSITY_TRAITS, FILES_MIN = 50 };
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "cost/lsq.h"
+#include "cost/math/lsq.h"
 
 #define KNEE_MAX 1e9
 

@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 #include "base/rng.h"
-#include "cost/minimize.h"
+#include "cost/math/minimize.h"
 
 static const double time_min = 1e-12; /* logarithms of times stay finite */
 static const double eps = 1e-8; /* of floor and ceil, and the time of a sum that there is none of */

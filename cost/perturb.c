@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "cost/norm.h"
+#include "cost/math/norm.h"
 
 double ru_perturb_iterations(double c, double begin, double at, double d)
 {

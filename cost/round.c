@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "cost/norm.h"
-#include "cost/quantile.h"
+#include "cost/math/norm.h"
+#include "cost/math/quantile.h"
 
 enum { GRID = 256 };
 

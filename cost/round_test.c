@@ -4,8 +4,8 @@
 #include <math.h>
 
 #include "base/rng.h"
-#include "cost/norm.h"
-#include "cost/quantile.h"
+#include "cost/math/norm.h"
+#include "cost/math/quantile.h"
 #include "test/test.h"
 
 static double mean_of(const ru_round_in *in)

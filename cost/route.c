@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cost/dense.h"
+#include "cost/math/dense.h"
 
 static double power_at(const ru_route_mix *m, uint32_t b, uint32_t k)
 {

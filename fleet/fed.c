@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "cost/prior.h"
+#include "cost/step/prior.h"
 
 static const double drift_far = 0.3, drift_part = 0.1, learn = 0.4;
 static const double window_rounds = 20, pacer_step = 0.05;

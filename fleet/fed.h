@@ -11,7 +11,8 @@
  *           BUSY --enough others answered--> told to stop, IDLE;  any --leave--> AWAY --join-->
  * IDLE
  *
- * Means of a profile are replaced by what the law of all of them says about each (cost/prior.h).
+ * Means of a profile are replaced by what the law of all of them says about each
+ * (cost/step/prior.h).
  *
  * A client that is BUSY or LATE is not picked, so one that died is left alone until it answers or
  * joins. Tiers are made again every retier_rounds rounds, when a client joins or leaves, and when

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cost/coll.h"
-#include "cost/op.h"
-#include "cost/step.h"
+#include "cost/step/coll.h"
+#include "cost/step/op.h"
+#include "cost/step/step.h"
 #include "plan/net/fuse.h"
 #include "train/elastic/elastic.h"
 

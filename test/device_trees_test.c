@@ -1,11 +1,11 @@
 /* Times of ops with boosted trees from the library: `device` as `rubato plan` runs it. */
-#include "cost/timing.h"
+#include "cost/step/timing.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/rng.h"
-#include "cost/norm.h"
+#include "cost/math/norm.h"
 #include "plan/row/policy.h"
 #include "solve/solver.h"
 #include "test/test.h"

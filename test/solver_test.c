@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "cost/trees.h"
+#include "cost/math/trees.h"
 #include "test/test.h"
 
 enum { COLS = 5, TOP = 3 };

@@ -1,6 +1,6 @@
 /* Boosted trees: XGBoost's own predictions for a stored model, and what trained trees must learn.
  */
-#include "cost/trees.h"
+#include "cost/math/trees.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/table.h"
-#include "cost/quantile.h"
+#include "cost/math/quantile.h"
 #include "env/file.h"
 #include "plan/row/policy.h"
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/table.h"
-#include "cost/op.h"
-#include "cost/quantile.h"
+#include "cost/math/quantile.h"
+#include "cost/step/op.h"
 
 enum { SHOWN = 12, PREDICTED_MAX = 128 };
 

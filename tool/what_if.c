@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/table.h"
-#include "cost/op.h"
+#include "cost/step/op.h"
 #include "lab/script.h"
 
 enum { STEPS = 40, FITS = 10, RUNS_MAX = 8, WORKERS_MAX = 1024 };

@@ -24,7 +24,7 @@
 #include "comm/chan/ingress.h"
 #include "comm/chan/names.h"
 #include "comm/chan/pool.h"
-#include "cost/recur.h"
+#include "cost/step/recur.h"
 #include "env/refusal.h"
 
 enum {

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "cost/quantile.h"
+#include "cost/math/quantile.h"
 
 static bool positive(double v, double most)
 {

@@ -4,7 +4,7 @@
 #define RU_PLAN_DEVICE_POLICY_H
 
 #include "base/conf.h"
-#include "cost/timing.h"
+#include "cost/step/timing.h"
 #include "plan/cut/device.h"
 #include "plan/row/policy.h"
 

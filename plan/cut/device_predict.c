@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cost/lsq.h"
+#include "cost/math/lsq.h"
 #include "plan/cut/device_policy.h"
 
 /* Timings as rows: names become numbers in the order of their first appearance. */

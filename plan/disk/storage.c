@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/heap.h"
-#include "cost/norm.h"
-#include "cost/quantile.h"
+#include "cost/math/norm.h"
+#include "cost/math/quantile.h"
 #include "plan/disk/storage_impl.h"
 
 /* Before anything was saved, one file may lose a share of this part of what the history cost. */

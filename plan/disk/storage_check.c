@@ -1,7 +1,7 @@
 /* The checker of placements of files: room at every opening, money by its definition. */
 #include <math.h>
 
-#include "cost/quantile.h"
+#include "cost/math/quantile.h"
 #include "plan/disk/storage.h"
 
 static bool near(double a, double b, double scale)

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "cost/norm.h"
-#include "cost/quantile.h"
-#include "cost/trees.h"
+#include "cost/math/norm.h"
+#include "cost/math/quantile.h"
+#include "cost/math/trees.h"
 #include "plan/disk/storage_impl.h"
 
 /* Of the threshold between two openings; the last ones count, and it moves by one. */

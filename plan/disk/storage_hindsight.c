@@ -5,7 +5,7 @@
  * in hindsight. */
 #include <math.h>
 
-#include "cost/quantile.h"
+#include "cost/math/quantile.h"
 #include "plan/disk/storage_impl.h"
 
 enum { TOGETHER = 10 };

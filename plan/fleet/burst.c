@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "cost/quantile.h"
+#include "cost/math/quantile.h"
 
 uint32_t ru_burst_features_n(uint32_t n)
 {

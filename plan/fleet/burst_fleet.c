@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "cost/quantile.h"
+#include "cost/math/quantile.h"
 
 enum { UNITS = 2000 };
 

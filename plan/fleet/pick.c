@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "cost/norm.h"
-#include "cost/quantile.h"
+#include "cost/math/norm.h"
+#include "cost/math/quantile.h"
 #include "cost/round.h"
 #include "plan/fleet/pick_impl.h"
 

@@ -2,8 +2,8 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "cost/norm.h"
-#include "cost/quantile.h"
+#include "cost/math/norm.h"
+#include "cost/math/quantile.h"
 #include "plan/fleet/pick_impl.h"
 
 void rui_pick_weighted(ru_rng *rng, const double *weight, uint32_t *pool, uint32_t n, uint32_t k)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "cost/norm.h"
+#include "cost/math/norm.h"
 #include "test/test.h"
 
 enum { N = 40, TIERS = 5 };

@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "cost/lsq.h"
-#include "cost/norm.h"
+#include "cost/math/lsq.h"
+#include "cost/math/norm.h"
 #include "plan/fleet/scale_impl.h"
 
 /* Drift: so many measurements in a row, each so many deviations off, on one side; the process

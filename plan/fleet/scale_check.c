@@ -1,7 +1,7 @@
 /* The checker of scale plans: the grid, sums, and figures that follow from the step time. */
 #include <math.h>
 
-#include "cost/norm.h"
+#include "cost/math/norm.h"
 #include "plan/fleet/scale.h"
 
 static bool near(double a, double b)

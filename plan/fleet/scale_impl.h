@@ -3,7 +3,7 @@
 #define RU_PLAN_SCALE_IMPL_H
 
 #include "base/rng.h"
-#include "cost/gp.h"
+#include "cost/math/gp.h"
 #include "plan/fleet/scale.h"
 
 /* A choice of the grid; memory rises fastest. */

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "cost/norm.h"
+#include "cost/math/norm.h"
 #include "plan/fleet/scale_impl.h"
 
 static const double kappa = 5, stop_gain = 0.05, breaks = -1e9;

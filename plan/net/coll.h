@@ -8,7 +8,7 @@
 #ifndef RU_PLAN_COLL_H
 #define RU_PLAN_COLL_H
 
-#include "cost/coll.h"
+#include "cost/step/coll.h"
 #include "world/coll.h"
 
 typedef struct ru_coll_in {

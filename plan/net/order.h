@@ -19,7 +19,7 @@
 #ifndef RU_PLAN_ORDER_H
 #define RU_PLAN_ORDER_H
 
-#include "cost/step.h"
+#include "cost/step/step.h"
 
 typedef enum ru_order_method {
     RU_ORDER_BEST, /* the shortest step of all others, the earlier of equal ones */

@@ -8,7 +8,7 @@
  * Without a barrier a forward op waits for the sums of its own parameters only; with one, the next
  * step begins when all are done. Both are exact synchronous training. A piece of s bytes takes
  * t(s) = steps alpha + sent s beta + added s gamma; with `depth` in flight it holds the network for
- * max(t / depth, alpha + busy s beta) and arrives the rest later, as in cost/coll.h.
+ * max(t / depth, alpha + busy s beta) and arrives the rest later, as in cost/step/coll.h.
  *
  * Ours tries the rules below with several sizes and keeps the plan whose played steps are the
  * shortest; each baseline is one setting, or its own published search.
@@ -19,8 +19,8 @@
 #ifndef RU_PLAN_SUMS_H
 #define RU_PLAN_SUMS_H
 
-#include "cost/coll.h"
-#include "cost/step.h"
+#include "cost/step/coll.h"
+#include "cost/step/step.h"
 
 typedef enum ru_sums_method {
     RU_SUMS_CARAMEL,

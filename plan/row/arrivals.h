@@ -4,7 +4,7 @@
 #define RU_PLAN_ARRIVALS_H
 
 #include "base/conf.h"
-#include "cost/markov.h"
+#include "cost/math/markov.h"
 
 typedef struct rui_arrivals_map {
     ru_conf_f64s d0, d1;

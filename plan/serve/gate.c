@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "cost/quantile.h"
+#include "cost/math/quantile.h"
 
 #define GUESS       0.5   /* share lost beside an op never met */
 #define MISS        0.1   /* share of requests that may lose more than predicted */

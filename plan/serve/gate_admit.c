@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "cost/quantile.h"
+#include "cost/math/quantile.h"
 
 #define LOSS_MAX   0.98
 #define ABACUS_SLO 2.5

@@ -18,7 +18,7 @@
 
 #include "base/wire.h"
 #include "cost/queue.h"
-#include "cost/recur.h"
+#include "cost/step/recur.h"
 #include "plan/crew/join.h"
 #include "plan/crew/share_policy.h"
 #include "plan/disk/read_share.h"

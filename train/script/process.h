@@ -8,7 +8,7 @@
 #ifndef RU_TRAIN_SCRIPT_PROCESS_H
 #define RU_TRAIN_SCRIPT_PROCESS_H
 
-#include "cost/coll.h"
+#include "cost/step/coll.h"
 #include "train/script/script.h"
 
 typedef struct ru_script_run_options {
