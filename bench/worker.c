@@ -20,7 +20,7 @@
 #include "trace/recorder.h"
 #include "train/model/step.h"
 #include "train/model/zoo.h"
-#include "world/onnx.h"
+#include "world/onnx/onnx.h"
 
 typedef struct workload {
     const char *name, *zoo;

@@ -13,8 +13,8 @@
 #include "env/file.h"
 #include "exec/pool.h"
 #include "exec/ref.h"
-#include "world/onnx.h"
-#include "world/pass.h"
+#include "world/onnx/onnx.h"
+#include "world/pass/pass.h"
 
 /* -- our side ------------------------------------------------------------------------------------
  */

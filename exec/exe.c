@@ -15,7 +15,7 @@
 #include "env/clock.h"
 #include "exec/ref.h"
 #include "trace/recorder.h"
-#include "world/pass.h"
+#include "world/pass/pass.h"
 
 enum { FOLD_BYTES_MAX = 64 << 20 }; /* larger constants are computed once by prep steps instead */
 

@@ -8,7 +8,7 @@
 #include "exec/ref.h"
 #include "test/test.h"
 #include "world/build.h"
-#include "world/pass.h"
+#include "world/pass/pass.h"
 
 typedef struct fixture {
     ru_arena arena;

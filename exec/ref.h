@@ -8,7 +8,7 @@
 #define RU_EXEC_REF_H
 
 #include "exec/exe.h"
-#include "world/pass.h"
+#include "world/pass/pass.h"
 
 typedef struct ru_tensor {
     void *data; /* NULL: absent */

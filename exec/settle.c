@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "exec/ref.h"
-#include "world/pass.h"
+#include "world/pass/pass.h"
 
 static ru_status full(ru_err *err)
 {

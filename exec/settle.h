@@ -14,7 +14,7 @@
 
 #include "exec/exe.h"
 #include "world/array.h"
-#include "world/onnx.h"
+#include "world/onnx/onnx.h"
 
 RU_API_BEGIN
 

@@ -9,7 +9,7 @@
 #define RU_STORE_ONNX_FILE_H
 
 #include "env/file.h"
-#include "world/onnx.h"
+#include "world/onnx/onnx.h"
 
 RU_API_BEGIN
 

@@ -5,7 +5,7 @@
 #include "test/eval.h"
 #include "test/grad_case.h"
 #include "test/test.h"
-#include "world/pass.h"
+#include "world/pass/pass.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "exec/ref.h"
 #include "test/test.h"
 #include "world/build.h"
-#include "world/pass.h"
+#include "world/pass/pass.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "env/file.h"
 #include "exec/ref.h"
 #include "exec/settle.h"
-#include "world/onnx.h"
+#include "world/onnx/onnx.h"
 
 enum { IO_MAX = 64, SETS_MAX = 16 };
 

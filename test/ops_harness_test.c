@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "exec/exe_impl.h"
-#include "world/pass.h"
+#include "world/pass/pass.h"
 
 enum { ROUNDS = 4, PROBES = 10 };
 

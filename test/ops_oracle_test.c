@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "world/pass.h"
+#include "world/pass/pass.h"
 
 typedef struct oracle_tensor {
     ru_type type;     /* dtype RU_NONE: absent */

@@ -2,7 +2,7 @@
 #include "exec/exe.h"
 #include "test/test.h"
 #include "world/build.h"
-#include "world/pass.h"
+#include "world/pass/pass.h"
 
 enum { N = 40000 };
 

@@ -4,7 +4,7 @@
  * The input is a program: a byte chooses what to add (a value, a constant list, a node), the next
  * ones its parameters. Sizes stay small. */
 #include "world/build.h"
-#include "world/pass.h"
+#include "world/pass/pass.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* ONNX: any bytes give a legal graph or an error; so does a tensor file. */
-#include "world/onnx.h"
+#include "world/onnx/onnx.h"
 
 #include <stddef.h>
 

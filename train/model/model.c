@@ -7,7 +7,7 @@
 #include "exec/pool.h"
 #include "exec/ref.h"
 #include "store/onnx_file.h"
-#include "world/pass.h"
+#include "world/pass/pass.h"
 
 static ru_status full(ru_err *err)
 {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "train/model/step_impl.h"
-#include "world/pass.h"
+#include "world/pass/pass.h"
 
 /* -- copying the model into the step ----------------------------------------------------------- */
 

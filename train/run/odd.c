@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "world/pass.h"
+#include "world/pass/pass.h"
 
 /* Index of the first of n floats that is not finite, -1: none. */
 static int64_t first_odd(const float *x, int64_t n)

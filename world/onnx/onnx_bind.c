@@ -1,5 +1,5 @@
 /* Specialising a model on the arrays it will run on. */
-#include "world/onnx.h"
+#include "world/onnx/onnx.h"
 
 #include <string.h>
 

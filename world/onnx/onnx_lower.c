@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "world/copy_impl.h"
-#include "world/pass.h"
+#include "world/pass/pass.h"
 
 /* A node being written out: `g` is the graph that grows, `n` the node as it was. */
 typedef struct low {

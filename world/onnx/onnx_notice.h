@@ -6,7 +6,7 @@
 #define RU_WORLD_ONNX_ONNX_NOTICE_H
 
 #include "world/onnx/onnx_proto.h"
-#include "world/pass.h"
+#include "world/pass/pass.h"
 
 /* What its author may not expect when `g`, read from `m` for training, is trained: a text in
  * `arena`, NULL when nothing is to be said. Errors: RU_E_LIMIT. */

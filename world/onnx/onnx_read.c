@@ -2,7 +2,7 @@
  *
  * Weights are loaded when the first node reads them, so that what a model carries but does not use
  * costs nothing. */
-#include "world/onnx.h"
+#include "world/onnx/onnx.h"
 #include "world/onnx/onnx_lift.h"
 #include "world/onnx/onnx_notice.h"
 #include "world/onnx/onnx_read_impl.h"

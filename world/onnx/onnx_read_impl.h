@@ -5,7 +5,7 @@
 #ifndef RU_WORLD_ONNX_ONNX_READ_IMPL_H
 #define RU_WORLD_ONNX_ONNX_READ_IMPL_H
 
-#include "world/onnx.h"
+#include "world/onnx/onnx.h"
 #include "world/onnx/onnx_proto.h"
 #include "world/onnx/onnx_texts.h"
 

@@ -1,5 +1,5 @@
 /* TensorProto: its head, and its elements in every form they come in. */
-#include "world/onnx.h"
+#include "world/onnx/onnx.h"
 #include "world/onnx/onnx_proto.h"
 
 #include <string.h>

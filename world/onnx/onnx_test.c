@@ -1,4 +1,4 @@
-#include "world/onnx.h"
+#include "world/onnx/onnx.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Graph to ModelProto. */
-#include "world/onnx.h"
+#include "world/onnx/onnx.h"
 #include "world/onnx/onnx_lower.h"
 
 #include <string.h>

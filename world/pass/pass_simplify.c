@@ -1,6 +1,6 @@
 /* Nodes that do nothing, pairs that undo each other, and inference normalisation folded into the
  * weights of the convolution before it. */
-#include "world/rewrite_impl.h"
+#include "world/pass/rewrite_impl.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * Nodes are visited from last to first; by then every consumer of a node's outputs has added its
  * share. Only values on a path from a wrt to the loss are visited. */
 #include "world/copy_impl.h"
-#include "world/grad_impl.h"
-#include "world/pass.h"
+#include "world/grad/grad_impl.h"
+#include "world/pass/pass.h"
 
 #include <string.h>
 

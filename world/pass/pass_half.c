@@ -1,6 +1,6 @@
 /* Arithmetic on f16 as arithmetic on f32 between two casts: kernels compute in f32, and each result
  * is rounded once, as the node's own would be. Constants are widened here. */
-#include "world/rewrite_impl.h"
+#include "world/pass/rewrite_impl.h"
 
 /* Do kernels move the elements of this op as they are, or is their type part of its meaning? */
 static bool moves(ru_op op)

@@ -1,5 +1,5 @@
 /* Gradients of matrix products, Einsum and reductions. Transposes are folded into the products. */
-#include "world/grad_impl.h"
+#include "world/grad/grad_impl.h"
 
 #include <string.h>
 

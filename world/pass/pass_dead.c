@@ -2,7 +2,7 @@
  *
  * All three copy the values (ids stay) and add only the nodes that are still wanted. */
 #include "world/copy_impl.h"
-#include "world/pass.h"
+#include "world/pass/pass.h"
 
 #include <string.h>
 

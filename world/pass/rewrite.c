@@ -1,7 +1,7 @@
 /* Working copies for rewriting passes, and the queries patterns are made of. */
 #include "world/copy_impl.h"
-#include "world/pass.h"
-#include "world/rewrite_impl.h"
+#include "world/pass/pass.h"
+#include "world/pass/rewrite_impl.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Gradients of convolution, pooling, normalisation, losses, attention, recurrence and dropout. */
-#include "world/grad_impl.h"
+#include "world/grad/grad_impl.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Gradients of ops that move data. */
-#include "world/grad_impl.h"
+#include "world/grad/grad_impl.h"
 
 #include <string.h>
 

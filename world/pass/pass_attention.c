@@ -6,7 +6,7 @@
  *
  * q, k and v of [B,H,T,D] that come from [B,T,H*D] by Reshape and Transpose, with y going back the
  * same way, give layout bthd; three equal parts of one Split give AttentionQkv. */
-#include "world/rewrite_impl.h"
+#include "world/pass/rewrite_impl.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  *
  * Each pattern starts at an op that is rare elsewhere (Erf, Tanh, Sqrt under a Div) and walks to
  * the root, the last node, whose slot the new node takes. */
-#include "world/rewrite_impl.h"
+#include "world/pass/rewrite_impl.h"
 
 #include <string.h>
 

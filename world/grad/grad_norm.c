@@ -1,6 +1,6 @@
 /* Gradients of the normalisations that are written out in other ops: LpNormalization,
  * MeanVarianceNormalization, LRN; and of LpPool. */
-#include "world/grad_impl.h"
+#include "world/grad/grad_impl.h"
 
 /* sum or mean of v over the axes, kept as 1 */
 static vid over(rui_grad *c, ru_op op, vid v, const int64_t *axes, uint32_t n)

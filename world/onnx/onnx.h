@@ -18,7 +18,7 @@
 
 #include "base/pb.h"
 #include "world/array.h"
-#include "world/pass.h"
+#include "world/pass/pass.h"
 #include "world/texts.h"
 
 RU_API_BEGIN

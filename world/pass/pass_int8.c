@@ -8,7 +8,7 @@
  *
  * A product whose result is used as floats gives floats. What keeps weights as floats after all is
  * computed here, once. */
-#include "world/rewrite_impl.h"
+#include "world/pass/rewrite_impl.h"
 
 #include <math.h>
 #include <string.h>

@@ -9,7 +9,7 @@
  * An order that a product can read transposed costs no transpose. Not taken, and so left to the
  * reference kernel: a label twice in one term, and a dimension of 1 that stands for a longer one.
  */
-#include "world/rewrite_impl.h"
+#include "world/pass/rewrite_impl.h"
 
 #include <string.h>
 

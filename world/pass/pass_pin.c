@@ -1,7 +1,7 @@
 /* Values that were computed elsewhere, put in place of the nodes that compute them. */
 #include "world/copy_impl.h"
 #include "world/infer_impl.h"
-#include "world/pass.h"
+#include "world/pass/pass.h"
 
 static ru_status full(ru_err *err)
 {

@@ -3,8 +3,8 @@
  *
  * Rounds of patterns until nothing changes. In training graphs nothing special is needed: a value
  * that a gradient reads has a second use, and patterns only swallow values with one use. */
-#include "world/pass.h"
-#include "world/rewrite_impl.h"
+#include "world/pass/pass.h"
+#include "world/pass/rewrite_impl.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Grouped convolutions of one spatial dimension as convolutions of two, the first of size 1:
  * kernels for groups exist for images only (a depthwise one of 128 x 100: 1 GFLOP/s against 40).
  * After fusing, so that bias, residual and activation come along. */
-#include "world/rewrite_impl.h"
+#include "world/pass/rewrite_impl.h"
 
 static ru_value_id widened(rui_rw *rw, uint32_t i, ru_value_id v, const ru_type *t)
 {
