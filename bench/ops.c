@@ -1,12 +1,12 @@
-/* Single ops against ONNX Runtime, in turns: every op of the standard that world/ops.def has, as
- * the one-node models that bench/ops.py makes. An op without a case is named with the reason. */
+/* Single ops against ONNX Runtime, in turns: every op of the standard that world/graph/ops.def has,
+ * as the one-node models that bench/ops.py makes. An op without a case is named with the reason. */
 #include <stdio.h>
 #include <string.h>
 
 #include "bench/zoo.h"
 #include "env/file.h"
 #include "exec/pool.h"
-#include "world/graph.h"
+#include "world/graph/graph.h"
 
 enum { PEERS = 2 }; /* sides: Rubato and ONNX Runtime */
 

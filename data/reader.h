@@ -12,7 +12,7 @@
 
 #include "base/status.h"
 #include "data/columns.h"
-#include "world/graph.h"
+#include "world/graph/graph.h"
 
 RU_API_BEGIN
 

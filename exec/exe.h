@@ -10,7 +10,7 @@
 #define RU_EXEC_EXE_H
 
 #include "world/facts.h"
-#include "world/graph.h"
+#include "world/graph/graph.h"
 
 RU_API_BEGIN
 

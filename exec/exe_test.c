@@ -7,7 +7,7 @@
 #include "exec/kern/kern.h"
 #include "exec/ref.h"
 #include "test/test.h"
-#include "world/build.h"
+#include "world/graph/build.h"
 #include "world/pass/pass.h"
 
 typedef struct fixture {

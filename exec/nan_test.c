@@ -7,7 +7,7 @@
 
 #include "exec/exe.h"
 #include "test/test.h"
-#include "world/build.h"
+#include "world/graph/build.h"
 
 enum { SAMPLES = 4, CHANNELS = 16, SIDE = 12, CLASSES = 10 };
 

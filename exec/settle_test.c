@@ -1,7 +1,7 @@
 /* Sizes that selected boxes decide: the graph before runs once, the rest has numbers for shapes. */
 #include "exec/settle.h"
 #include "test/test.h"
-#include "world/build.h"
+#include "world/graph/build.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "test/test.h"
-#include "world/build.h"
+#include "world/graph/build.h"
 
 /* A folder with model/w.bin (8 bytes), model/sub/w.bin, secret.bin above it, and links. */
 static void make_folder(char *dir)

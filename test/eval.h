@@ -5,7 +5,7 @@
 #define RU_TEST_EVAL_H
 
 #include "exec/exe.h"
-#include "world/graph.h"
+#include "world/graph/graph.h"
 
 typedef struct rui_graph_eval {
     const ru_graph *g;

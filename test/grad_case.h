@@ -4,7 +4,7 @@
 #ifndef RU_TEST_GRAD_CASE_H
 #define RU_TEST_GRAD_CASE_H
 
-#include "world/build.h"
+#include "world/graph/build.h"
 
 enum { RU_GRAD_PARAMS_MAX = 8 };
 

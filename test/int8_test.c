@@ -3,7 +3,7 @@
 #include "exec/exe.h"
 #include "exec/ref.h"
 #include "test/test.h"
-#include "world/build.h"
+#include "world/graph/build.h"
 #include "world/pass/pass.h"
 
 #include <math.h>

@@ -46,7 +46,7 @@ typedef struct row {
 
 static const row rows[RU_OP_COUNT] = {
 #define RU_RULE(op, inputs, attrs) [RU_OP_##op] = {#op, attrs},
-#include "world/rules.def"
+#include "world/graph/rules.def"
 #undef RU_RULE
 };
 

@@ -13,8 +13,8 @@
 #include "base/arena.h"
 #include "base/rng.h"
 #include "exec/ref.h"
-#include "world/build.h"
-#include "world/graph.h"
+#include "world/graph/build.h"
+#include "world/graph/graph.h"
 
 enum { OPS_IN_MAX = 12, OPS_ATTRS_MAX = 16, OPS_OUT_MAX = 8 };
 
@@ -64,7 +64,7 @@ void ops_attr_ints(ops_case *c, ru_attr_key key, const int64_t *xs, uint32_t n);
 
 #define RU_OP(name, onnx, i0, i1, o0, o1, shape, grad, flops, t32, t16, sample) \
     void sample_##sample(ops_case *c);
-#include "world/ops.def"
+#include "world/graph/ops.def"
 #undef RU_OP
 
 /* -- evaluating ------------------------------------------------------------------------- */

@@ -23,7 +23,7 @@ typedef struct row {
 
 static const row rows[RU_OP_COUNT] = {
 #define RU_OP(name, onnx, i0, i1, o0, o1, shape, grad, ...) [RU_OP_##name] = {#name, #grad},
-#include "world/ops.def"
+#include "world/graph/ops.def"
 #undef RU_OP
 };
 

@@ -149,7 +149,7 @@ void ops_sample(ops_case *c, ru_op op)
     case RU_OP_##name:                                                          \
         sample_##sample(c);                                                     \
         return;
-#include "world/ops.def"
+#include "world/graph/ops.def"
 #undef RU_OP
     case RU_OP_NONE:
     case RU_OP_COUNT:

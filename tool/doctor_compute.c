@@ -11,7 +11,7 @@
 #include "exec/exe.h"
 #include "exec/pool.h"
 #include "tool/doctor.h"
-#include "world/build.h"
+#include "world/graph/build.h"
 
 enum { ROWS = 32, INNER = 48, COLUMNS = 40 };
 

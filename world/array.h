@@ -4,8 +4,8 @@
 #ifndef RU_WORLD_ARRAY_H
 #define RU_WORLD_ARRAY_H
 
-#include "world/graph.h"
-#include "world/texts.h"
+#include "world/graph/graph.h"
+#include "world/graph/texts.h"
 
 RU_API_BEGIN
 
@@ -15,7 +15,7 @@ typedef struct ru_array {
     const void
         *data; /* view, row-major and packed, aligned to the element; any pointer when empty */
     const char *const *text; /* [count] of an array of texts: type.dtype is I64, and data are their
-                                numbers (world/texts.h); else NULL */
+                                numbers (world/graph/texts.h); else NULL */
 } ru_array;
 
 typedef struct ru_arrays {

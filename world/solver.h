@@ -6,8 +6,8 @@
 #ifndef RU_WORLD_SOLVER_H
 #define RU_WORLD_SOLVER_H
 
+#include "world/graph/trees.h"
 #include "world/milp.h"
-#include "world/trees.h"
 
 typedef enum ru_solve_end {
     RU_SOLVE_OPTIMAL,    /* within the asked gap, proven */

@@ -5,7 +5,7 @@
 #ifndef RU_COST_TREES_H
 #define RU_COST_TREES_H
 
-#include "world/trees.h"
+#include "world/graph/trees.h"
 
 /* Outputs for one row: base plus the leaves reached, then the link. Shape: x [t->n_features],
  * into [t->n_outputs]. Cost: O(trees * depth). `t` must have passed ru_trees_check. */

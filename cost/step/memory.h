@@ -11,7 +11,7 @@
 #ifndef RU_COST_MEMORY_H
 #define RU_COST_MEMORY_H
 
-#include "world/graph.h"
+#include "world/graph/graph.h"
 
 typedef struct ru_memory_use {
     int64_t size_bytes;   /* >= 0 */

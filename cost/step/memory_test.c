@@ -3,7 +3,7 @@
 
 #include "base/rng.h"
 #include "test/test.h"
-#include "world/build.h"
+#include "world/graph/build.h"
 
 static void test_the_peak_is_that_of_every_step_counted(void **state)
 {

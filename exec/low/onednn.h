@@ -14,7 +14,7 @@
 #include <dnnl.h>
 
 #include "base/status.h"
-#include "world/graph.h"
+#include "world/graph/graph.h"
 
 /* X(name): dnnl_<name> */
 /* clang-format off */

@@ -1,7 +1,7 @@
 /* Which updates may be early, and what taking them back needs. */
 #include "exec/exe.h"
 #include "test/test.h"
-#include "world/build.h"
+#include "world/graph/build.h"
 #include "world/pass/pass.h"
 
 enum { N = 40000 };

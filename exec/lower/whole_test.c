@@ -6,7 +6,7 @@
 
 #include "exec/exe.h"
 #include "test/test.h"
-#include "world/build.h"
+#include "world/graph/build.h"
 
 typedef struct net {
     ru_arena arena;

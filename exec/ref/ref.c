@@ -5,7 +5,7 @@
 
 static const ru_ref_fn kernels[RU_OP_COUNT] = {
 #define RU_OP(name, ...) [RU_OP_##name] = rui_ref_##name,
-#include "world/ops.def"
+#include "world/graph/ops.def"
 #undef RU_OP
 };
 

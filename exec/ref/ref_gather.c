@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "world/nms.h"
+#include "world/graph/nms.h"
 
 static size_t element(const ru_tensor *t)
 {

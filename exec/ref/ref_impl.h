@@ -15,7 +15,7 @@
 
 /* One kernel per row: rui_ref_Add, rui_ref_Conv, ... A row without a kernel does not link. */
 #define RU_OP(name, ...) ru_status rui_ref_##name(const ru_ref_call *c, ru_err *err);
-#include "world/ops.def"
+#include "world/graph/ops.def"
 #undef RU_OP
 
 static inline bool rui_ref_has(const ru_ref_call *c, uint32_t k)

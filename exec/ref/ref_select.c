@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "world/unique.h"
+#include "world/graph/unique.h"
 
 static ru_status no_room(const ru_ref_call *c, int64_t n, int64_t room, ru_err *err)
 {

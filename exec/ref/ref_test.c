@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "world/graph.h"
+#include "world/graph/graph.h"
 
 /* One call on row-major data; `n` elements of input k, `m` of the output. */
 typedef struct one {

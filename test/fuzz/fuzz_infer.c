@@ -3,7 +3,7 @@
  *
  * The input is a program: a byte chooses what to add (a value, a constant list, a node), the next
  * ones its parameters. Sizes stay small. */
-#include "world/build.h"
+#include "world/graph/build.h"
 #include "world/pass/pass.h"
 
 #include <stddef.h>

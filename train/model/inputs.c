@@ -1,6 +1,6 @@
 #include "train/model/inputs.h"
 
-#include "world/build.h"
+#include "world/graph/build.h"
 
 static ru_status full(ru_err *err)
 {

@@ -5,7 +5,7 @@
 #define RU_TRAIN_MODEL_INPUTS_H
 
 #include "data/columns.h"
-#include "world/graph.h"
+#include "world/graph/graph.h"
 
 RU_API_BEGIN
 

@@ -6,7 +6,7 @@
 
 #include "exec/exe.h"
 #include "test/test.h"
-#include "world/build.h"
+#include "world/graph/build.h"
 
 enum { BATCH = 2, INPUTS = 4 };
 

@@ -12,7 +12,7 @@
 #ifndef RU_TRAIN_MODEL_STEP_H
 #define RU_TRAIN_MODEL_STEP_H
 
-#include "world/build.h"
+#include "world/graph/build.h"
 
 RU_API_BEGIN
 

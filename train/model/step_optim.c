@@ -1,6 +1,7 @@
 /* Optimizer nodes: one update node per parameter; the executor fuses them over all parameters.
  *
- * Arithmetic is PyTorch's, that of Lion and LAMB their papers' (contracts in world/ops.def). */
+ * Arithmetic is PyTorch's, that of Lion and LAMB their papers' (contracts in world/graph/ops.def).
+ */
 #include <stddef.h>
 
 #include "train/model/step_impl.h"

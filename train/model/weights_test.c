@@ -8,7 +8,7 @@
 #include "store/safetensors.h"
 #include "test/scratch.h"
 #include "test/test.h"
-#include "world/build.h"
+#include "world/graph/build.h"
 
 /* A graph with states: two parameters, a running mean, a slot. */
 typedef struct rig {

@@ -9,7 +9,7 @@
 #ifndef RU_TRAIN_MODEL_ZOO_H
 #define RU_TRAIN_MODEL_ZOO_H
 
-#include "world/build.h"
+#include "world/graph/build.h"
 
 RU_API_BEGIN
 

@@ -5,7 +5,7 @@
 #define RU_TRAIN_RUN_CKPT_IMPL_H
 
 #include "base/conf.h"
-#include "world/graph.h"
+#include "world/graph/graph.h"
 
 #define RUI_CKPT_NAME "%09lld" /* of the step; sorts by name up to a thousand million */
 #define RUI_CKPT_TEMP ".tmp"

@@ -2,8 +2,8 @@
  *
  * Nodes are visited from last to first; by then every consumer of a node's outputs has added its
  * share. Only values on a path from a wrt to the loss are visited. */
-#include "world/copy_impl.h"
 #include "world/grad/grad_impl.h"
+#include "world/graph/copy_impl.h"
 #include "world/pass/pass.h"
 
 #include <string.h>
@@ -229,7 +229,7 @@ static bool stops(ru_op op)
 #define RU_OP(name, onnx, in_min, in_max, out_min, out_max, shape, grad, ...) \
     case RU_OP_##name:                                                        \
         return rui_grad_##grad == rui_grad_stop;
-#include "world/ops.def"
+#include "world/graph/ops.def"
 #undef RU_OP
     case RU_OP_NONE:
     case RU_OP_COUNT:
@@ -245,7 +245,7 @@ static void dispatch(rui_grad *c)
     case RU_OP_##name:                                                        \
         rui_grad_##grad(c);                                                   \
         return;
-#include "world/ops.def"
+#include "world/graph/ops.def"
 #undef RU_OP
     case RU_OP_NONE:
     case RU_OP_COUNT:

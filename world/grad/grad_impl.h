@@ -8,7 +8,7 @@
 #ifndef RU_WORLD_GRAD_IMPL_H
 #define RU_WORLD_GRAD_IMPL_H
 
-#include "world/build.h"
+#include "world/graph/build.h"
 
 #include <stddef.h>
 
@@ -58,7 +58,7 @@ vid rui_zeros_like(rui_grad *c, vid x);
 
 #define RU_OP(name, onnx, in_min, in_max, out_min, out_max, shape, grad, ...) \
     void rui_grad_##grad(rui_grad *c);
-#include "world/ops.def"
+#include "world/graph/ops.def"
 #undef RU_OP
 
 #endif

@@ -18,8 +18,8 @@
 
 #include "base/pb.h"
 #include "world/array.h"
+#include "world/graph/texts.h"
 #include "world/pass/pass.h"
-#include "world/texts.h"
 
 RU_API_BEGIN
 

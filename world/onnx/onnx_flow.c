@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-#include "world/infer_impl.h"
+#include "world/graph/infer_impl.h"
 
 enum { JOIN_MAX = 4096 }; /* inputs of one Concat */
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "world/copy_impl.h"
+#include "world/graph/copy_impl.h"
 #include "world/pass/pass.h"
 
 /* A node being written out: `g` is the graph that grows, `n` the node as it was. */

@@ -4,7 +4,7 @@
 #ifndef RU_WORLD_ONNX_ONNX_LOWER_H
 #define RU_WORLD_ONNX_ONNX_LOWER_H
 
-#include "world/graph.h"
+#include "world/graph/graph.h"
 
 /* The inference meaning of `g` in standard ops as opset `opset` knows them: our own ops written
  * out, training forms replaced by inference forms, updates and dead nodes dropped. Ids of values

@@ -9,7 +9,7 @@
 #define RU_WORLD_ONNX_ONNX_PROTO_H
 
 #include "base/pb.h"
-#include "world/graph.h"
+#include "world/graph/graph.h"
 
 typedef enum rui_onnx_attr_type {
     RUI_ONNX_UNDEFINED = 0,

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include "world/infer_impl.h"
+#include "world/graph/infer_impl.h"
 #include "world/onnx/onnx_ml.h"
 
 enum {

@@ -1,12 +1,12 @@
-/* Which values of a graph that is being read hold texts (world/texts.h).
+/* Which values of a graph that is being read hold texts (world/graph/texts.h).
  *
  * Thread: one per graph. */
 #ifndef RU_WORLD_ONNX_ONNX_TEXTS_H
 #define RU_WORLD_ONNX_ONNX_TEXTS_H
 
-#include "world/graph.h"
+#include "world/graph/graph.h"
+#include "world/graph/texts.h"
 #include "world/onnx/onnx_lift.h"
-#include "world/texts.h"
 
 typedef struct rui_texts {
     ru_texts words;

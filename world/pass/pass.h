@@ -7,7 +7,7 @@
 #ifndef RU_WORLD_PASS_H
 #define RU_WORLD_PASS_H
 
-#include "world/graph.h"
+#include "world/graph/graph.h"
 
 RU_API_BEGIN
 
@@ -76,8 +76,8 @@ RU_MUST_USE ru_status ru_pass_lift(const ru_graph *g, ru_arena *arena, ru_graph 
  * BatchNormalization at inference into the convolution before it, transposes into Gemm/MatMul, the
  * attention pattern MatMul-scale-mask-Softmax-MatMul into Attention, LayerNormalization and Gelu
  * written out in small ops; in training graphs BatchNormTrain + residual + relu and its gradient,
- * the loss and its gradient. The fused forms are specified in world/ops.def. Constants that fusing
- * leaves unused stay until ru_pass_dead. Results are equal within the ops' tolerance. */
+ * the loss and its gradient. The fused forms are specified in world/graph/ops.def. Constants that
+ * fusing leaves unused stay until ru_pass_dead. Results are equal within the ops' tolerance. */
 RU_MUST_USE ru_status ru_pass_fuse(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 
 /* Reverse-mode differentiation. Copies `g` into `out` and appends the nodes that compute

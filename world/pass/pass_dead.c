@@ -1,7 +1,7 @@
 /* Dead code, folding of known values, and equal sub-expressions.
  *
  * All three copy the values (ids stay) and add only the nodes that are still wanted. */
-#include "world/copy_impl.h"
+#include "world/graph/copy_impl.h"
 #include "world/pass/pass.h"
 
 #include <string.h>

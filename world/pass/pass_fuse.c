@@ -1,5 +1,5 @@
 /* Fusing: products and convolutions with bias, residual and activation; normalisation with what
- * follows it; the loss with its gradient. The fused forms are specified in world/ops.def.
+ * follows it; the loss with its gradient. The fused forms are specified in world/graph/ops.def.
  *
  * Rounds of patterns until nothing changes. In training graphs nothing special is needed: a value
  * that a gradient reads has a second use, and patterns only swallow values with one use. */

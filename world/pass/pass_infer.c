@@ -3,7 +3,7 @@
  *
  * The names of state stay, so that what training wrote is found again. Dropout and the momentum of
  * a normalisation stay in the graph, where they do nothing: an exported model can be trained on. */
-#include "world/copy_impl.h"
+#include "world/graph/copy_impl.h"
 #include "world/pass/pass.h"
 
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Values that were computed elsewhere, put in place of the nodes that compute them. */
-#include "world/copy_impl.h"
-#include "world/infer_impl.h"
+#include "world/graph/copy_impl.h"
+#include "world/graph/infer_impl.h"
 #include "world/pass/pass.h"
 
 static ru_status full(ru_err *err)

@@ -1,6 +1,6 @@
 /* From the inference form of a model to the form that trains: layers that behave differently while
  * training get their training op, and running statistics become state with updates. */
-#include "world/copy_impl.h"
+#include "world/graph/copy_impl.h"
 #include "world/pass/pass.h"
 
 #include <string.h>

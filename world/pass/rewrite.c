@@ -1,5 +1,5 @@
 /* Working copies for rewriting passes, and the queries patterns are made of. */
-#include "world/copy_impl.h"
+#include "world/graph/copy_impl.h"
 #include "world/pass/pass.h"
 #include "world/pass/rewrite_impl.h"
 

@@ -12,7 +12,7 @@
 #ifndef RU_WORLD_REWRITE_IMPL_H
 #define RU_WORLD_REWRITE_IMPL_H
 
-#include "world/graph.h"
+#include "world/graph/graph.h"
 
 #include <stddef.h>
 
