@@ -1,7 +1,7 @@
 /* rubato bench clock: traces of four hosts with wrong clocks, bulk at line rate both ways between
  * neighbours, laid over each other. The clocks are wrong outside of the program (skew.c), so what
  * is true is known here alone. */
-#include "trace/clock.h"
+#include "trace/read/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>

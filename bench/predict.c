@@ -1,7 +1,7 @@
 /* How right are the times that running jobs predict? Real workers in the network laboratory, two
  * and four, each on a host of its own behind a shaped link, or all on one host. Every predictor's
- * comparisons come from the traces of the run (trace/predicted.h), all of them by predictor and
- * split by class and size. Beside each error stands the spread of what repeats: no constant
+ * comparisons come from the traces of the run (trace/read/predicted.h), all of them by predictor
+ * and split by class and size. Beside each error stands the spread of what repeats: no constant
  * predictor does better. Other workers, tests and programs use the same processors, so take figures
  * on a quiet machine. */
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "bench/lab_run.h"
 #include "env/file.h"
 #include "env/self.h"
-#include "trace/predicted.h"
+#include "trace/read/predicted.h"
 
 enum { STEPS = 60, STEPS_QUICK = 30, ROWS_MAX = 64 };
 

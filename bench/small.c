@@ -8,7 +8,7 @@
 #include "env/clock.h"
 #include "env/file.h"
 #include "env/process.h"
-#include "trace/recorder.h"
+#include "trace/record/recorder.h"
 
 /* Wall time of a child from start to end. */
 static ru_status time_command(const char *const *argv, double *ms, ru_err *err)

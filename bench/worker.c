@@ -17,7 +17,7 @@
 #include "env/file.h"
 #include "env/self.h"
 #include "exec/exe.h"
-#include "trace/recorder.h"
+#include "trace/record/recorder.h"
 #include "train/model/step.h"
 #include "train/model/zoo.h"
 #include "world/onnx/onnx.h"

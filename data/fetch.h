@@ -13,7 +13,7 @@
 
 #include "data/data_impl.h"
 #include "env/reads.h"
-#include "trace/recorder.h"
+#include "trace/record/recorder.h"
 
 typedef struct rui_fetch rui_fetch;
 

@@ -16,7 +16,7 @@
 
 RU_API_BEGIN
 
-typedef struct ru_recorder ru_recorder; /* trace/recorder.h */
+typedef struct ru_recorder ru_recorder; /* trace/record/recorder.h */
 
 enum { RU_FIELDS_MAX = 8 };
 

@@ -26,7 +26,7 @@
 #include <string.h>
 
 #include "env/clock.h"
-#include "trace/recorder.h"
+#include "trace/record/recorder.h"
 
 /* -- which samples ----------------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "env/memory.h"
-#include "trace/recorder.h"
+#include "trace/record/recorder.h"
 
 /* -- open and close ------------------------------------------------------------------------- */
 

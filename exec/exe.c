@@ -14,7 +14,7 @@
 #include "base/str.h"
 #include "env/clock.h"
 #include "exec/ref.h"
-#include "trace/recorder.h"
+#include "trace/record/recorder.h"
 #include "world/pass/pass.h"
 
 enum { FOLD_BYTES_MAX = 64 << 20 }; /* larger constants are computed once by prep steps instead */

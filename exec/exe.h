@@ -16,7 +16,7 @@ RU_API_BEGIN
 
 typedef struct ru_exe ru_exe;
 typedef struct ru_pool ru_pool;
-typedef struct ru_recorder ru_recorder; /* trace/recorder.h */
+typedef struct ru_recorder ru_recorder; /* trace/record/recorder.h */
 typedef struct ru_policy ru_policy;     /* plan/row/policy.h */
 
 typedef enum ru_device_kind {

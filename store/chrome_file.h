@@ -5,7 +5,7 @@
 #ifndef RU_STORE_CHROME_FILE_H
 #define RU_STORE_CHROME_FILE_H
 
-#include "trace/read.h"
+#include "trace/read/read.h"
 
 /* Complete events ("X") become spans of a thread for each pid and tid; all else is left out.
  * Errors: RU_E_MISSING, RU_E_IO, RU_E_DATA with what is wrong, RU_E_LIMIT. */

@@ -7,8 +7,8 @@
 
 #include "env/file.h"
 #include "store/chrome_file.h"
-#include "trace/export.h"
-#include "trace/fold.h"
+#include "trace/export/export.h"
+#include "trace/read/fold.h"
 
 static ru_status load(ru_scratch *f, const char *text, ru_trace *out)
 {

@@ -9,8 +9,8 @@
 
 #include "env/file.h"
 #include "lab/job.h"
-#include "trace/clock.h"
-#include "trace/predicted.h"
+#include "trace/read/clock.h"
+#include "trace/read/predicted.h"
 
 enum { WORKERS = 3, STEPS = 8 };
 

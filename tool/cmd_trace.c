@@ -11,11 +11,11 @@
 #include "tool/otlp_send.h"
 #include "tool/page/page.h"
 #include "tool/trace_errors.h"
-#include "trace/cause.h"
-#include "trace/export.h"
-#include "trace/fold.h"
-#include "trace/predicted.h"
-#include "trace/read.h"
+#include "trace/export/export.h"
+#include "trace/read/cause.h"
+#include "trace/read/fold.h"
+#include "trace/read/predicted.h"
+#include "trace/read/read.h"
 #include "train/worker/worker.h"
 
 enum { RANKS_SHOWN = 8, ROWS_SHOWN = 16 };

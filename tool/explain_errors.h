@@ -4,7 +4,7 @@
 #define RU_TOOL_EXPLAIN_ERRORS_H
 
 #include "base/str.h"
-#include "trace/predicted.h"
+#include "trace/read/predicted.h"
 #include "world/world.h"
 
 /* `path`: of the run, whose newest records tell of sums and transfers, or of a world file. `ops`:

@@ -4,7 +4,7 @@
 #define RU_TOOL_EXPLAIN_OPS_H
 
 #include "base/str.h"
-#include "trace/predicted.h"
+#include "trace/read/predicted.h"
 #include "world/world.h"
 
 RU_MUST_USE ru_status rui_explain_ops(const ru_world *w, ru_arena *arena, ru_text *out,

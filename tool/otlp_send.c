@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "env/clock.h"
-#include "trace/export.h"
+#include "trace/export/export.h"
 #include "web/fetch.h"
 
 enum {

@@ -2,7 +2,7 @@
 #ifndef RU_TOOL_OTLP_SEND_H
 #define RU_TOOL_OTLP_SEND_H
 
-#include "trace/clock.h"
+#include "trace/read/clock.h"
 
 /* `url`: of the collector, with or without /v1/traces. Headers come from
  * OTEL_EXPORTER_OTLP_HEADERS. *sent: spans that it took. Errors: those of ru_http_fetch; RU_E_USAGE

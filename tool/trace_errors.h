@@ -4,7 +4,7 @@
 #ifndef RU_TOOL_TRACE_ERRORS_H
 #define RU_TOOL_TRACE_ERRORS_H
 
-#include "trace/predicted.h"
+#include "trace/read/predicted.h"
 
 /* Write every comparison as a line of CSV. Errors: RU_E_IO, RU_E_LIMIT. */
 RU_MUST_USE ru_status rui_trace_errors_csv(const ru_trace *traces, uint32_t n,

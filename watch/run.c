@@ -8,7 +8,7 @@
 #include "base/str.h"
 #include "env/clock.h"
 #include "env/file.h"
-#include "trace/cause.h"
+#include "trace/read/cause.h"
 
 enum {
     TRACE_BYTES = 1 << 20, /* of each rank's newest records */

@@ -8,7 +8,7 @@
 #include "env/file.h"
 #include "test/scratch.h"
 #include "test/test.h"
-#include "trace/recorder.h"
+#include "trace/record/recorder.h"
 #include "watch/serve.h"
 #include "web/fetch.h"
 

@@ -5,8 +5,8 @@
 #define RU_WATCH_TOP_H
 
 #include "base/str.h"
-#include "trace/predicted.h"
-#include "trace/steps.h"
+#include "trace/read/predicted.h"
+#include "trace/read/steps.h"
 
 enum { RU_TOP_CLASSES = 4, RU_TOP_EVENTS_MAX = 16, RU_TOP_CAUSES_MAX = 8 };
 

@@ -9,7 +9,7 @@
  *   requests     inference and function calls
  *   prices       what a market asked, by time
  *
- * Folding makes them from traces (trace/fold.h), world files carry them (store/world_file.h),
+ * Folding makes them from traces (trace/read/fold.h), world files carry them (store/world_file.h),
  * predictors and policies read them. Records refer to each other by index or name, never by
  * pointer. Times are nanoseconds; an instant is nanoseconds since the start of the run, unless the
  * field says otherwise.

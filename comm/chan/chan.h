@@ -19,7 +19,7 @@
 #define RU_COMM_CHAN_CHAN_H
 
 #include "env/link.h"
-#include "trace/recorder.h"
+#include "trace/record/recorder.h"
 
 typedef struct ru_chan ru_chan;
 

@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "base/crc32c.h"
-#include "trace/cause.h"
-#include "trace/clock.h"
-#include "trace/fold.h"
-#include "trace/format.h"
-#include "trace/predicted.h"
-#include "trace/read.h"
+#include "trace/read/cause.h"
+#include "trace/read/clock.h"
+#include "trace/read/fold.h"
+#include "trace/read/predicted.h"
+#include "trace/read/read.h"
+#include "trace/record/format.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,9 +9,9 @@
 
 #include <jansson.h>
 
-#include "trace/clock.h"
-#include "trace/fold.h"
-#include "trace/steps.h"
+#include "trace/read/clock.h"
+#include "trace/read/fold.h"
+#include "trace/read/steps.h"
 
 typedef struct ru_page_buffer {
     int64_t offset, bytes;

@@ -8,7 +8,7 @@
 
 #include "env/file.h"
 #include "test/test.h"
-#include "trace/steps.h"
+#include "trace/read/steps.h"
 #include "train/app/app_run.h"
 #include "train/app/call.h"
 #include "train/run/step_facts.h"

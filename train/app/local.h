@@ -12,7 +12,7 @@
 #define RU_TRAIN_APP_LOCAL_H
 
 #include "exec/pool.h"
-#include "trace/recorder.h"
+#include "trace/record/recorder.h"
 #include "train/app/state.h"
 
 typedef enum ru_app_order {

@@ -32,7 +32,7 @@
 #include "plan/crew/reassign.h"
 #include "plan/crew/save.h"
 #include "plan/crew/stage.h"
-#include "trace/recorder.h"
+#include "trace/record/recorder.h"
 #include "train/app/state.h"
 
 typedef struct ru_engine ru_engine;

@@ -7,8 +7,8 @@
  * While any task runs here, the process computes. Otherwise it waits for rows or for
  * acknowledgements of changes, or, when all executors here are done, for the end of the clock.
  * The end of a clock is recorded like a sum of gradients: it begins on a process when its last
- * executor is done. So trace/steps.h tells who was late. A block of rows that rotate is a sum of
- * its last and its next holder in the same way.
+ * executor is done. So trace/read/steps.h tells who was late. A block of rows that rotate is a sum
+ * of its last and its next holder in the same way.
  *
  * Thread: loop only. */
 #include "base/hash.h"

@@ -16,7 +16,7 @@
 #define RU_TRAIN_RUN_CKPT_H
 
 #include "exec/exe.h"
-#include "trace/recorder.h"
+#include "trace/record/recorder.h"
 #include "train/model/model.h"
 
 RU_API_BEGIN

@@ -7,7 +7,7 @@
 #include "base/str.h"
 #include "env/file.h"
 #include "store/world_file.h"
-#include "trace/fold.h"
+#include "trace/read/fold.h"
 
 #define LIST_END  ".ops.json"
 #define TRACE_END ".trace"

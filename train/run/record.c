@@ -4,7 +4,7 @@
 #include "base/conf.h"
 #include "base/log.h"
 #include "env/file.h"
-#include "trace/export.h"
+#include "trace/export/export.h"
 
 ru_status ru_run_recorder(const char *out, uint32_t rank, bool resume, const char *thread,
                           ru_recorder **recorder, ru_err *err)

@@ -4,7 +4,7 @@
 #ifndef RU_TRAIN_RUN_RECORD_H
 #define RU_TRAIN_RUN_RECORD_H
 
-#include "trace/recorder.h"
+#include "trace/record/recorder.h"
 
 /* Open the recorder of process `rank` of the run in `out`; a resumed run keeps earlier traces. The
  * calling thread is `thread`. The trace of the environment (TRACEPARENT) becomes its parent.

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "env/file.h"
-#include "trace/steps.h"
+#include "trace/read/steps.h"
 
 static ru_status full(ru_err *err)
 {

@@ -10,7 +10,7 @@
 #include "env/file.h"
 #include "env/groups.h"
 #include "exec/pool.h"
-#include "trace/fold.h"
+#include "trace/read/fold.h"
 #include "train/job/batch.h"
 #include "train/job/metric.h"
 #include "train/run/find_lr.h"

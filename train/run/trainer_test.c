@@ -13,7 +13,7 @@
 #include "store/onnx_file.h"
 #include "store/world_file.h"
 #include "test/run_lab.h"
-#include "trace/read.h"
+#include "trace/read/read.h"
 #include "train/run/eval.h"
 #include "train/run/op_facts.h"
 #include "train/run/predict.h"

@@ -9,7 +9,7 @@
 #include "comm/chan/chan.h"
 #include "comm/member/member.h"
 #include "env/loop.h"
-#include "trace/recorder.h"
+#include "trace/record/recorder.h"
 
 enum {
     RUI_HISTORY = 64, /* steps a worker can tell about after its leader died */

@@ -8,7 +8,7 @@
 #include "test/lives.h"
 #include "test/scratch.h"
 #include "test/test.h"
-#include "trace/read.h"
+#include "trace/read/read.h"
 #include "train/worker/worker_impl.h"
 
 enum { STEP_NS = 1000000, WORK_NS = 900000, OTHER = 77 };
