@@ -12,7 +12,7 @@
 #include "bench/collective.h"
 #include "comm/coll/coll.h"
 #include "env/clock.h"
-#include "env/link_tcp.h"
+#include "env/link/link_tcp.h"
 #include "plan/net/coll.h"
 
 enum { RANKS_MAX = 16, LINE_BYTES = 256 };

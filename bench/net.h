@@ -11,7 +11,7 @@
 
 #include "bench/bench.h"
 #include "comm/chan/chan.h"
-#include "env/link_tcp.h"
+#include "env/link/link_tcp.h"
 
 enum {
     RUI_NET_SAMPLES_MAX = 1 << 20,

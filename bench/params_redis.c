@@ -21,7 +21,7 @@
 #include "base/str.h"
 #include "bench/params_store.h"
 #include "env/clock.h"
-#include "env/link_tcp.h"
+#include "env/link/link_tcp.h"
 #include "env/process.h"
 
 enum { IN_BYTES = 1 << 20, START_MS = 5000, LOOK_MS = 10, SHA_BYTES = 40 };

@@ -15,7 +15,7 @@
 #include "bench/params.h"
 #include "comm/node/loop.h"
 #include "comm/ps/ps.h"
-#include "env/link_tcp.h"
+#include "env/link/link_tcp.h"
 #include "env/process.h"
 #include "env/self.h"
 #include "train/app/rule.h"

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/str.h"
-#include "env/loop.h"
+#include "env/loop/loop.h"
 #include "env/thread.h"
 
 enum {

@@ -10,8 +10,8 @@
 #include "base/arena.h"
 #include "base/log.h"
 #include "env/file.h"
-#include "env/link_tcp.h"
-#include "env/loop.h"
+#include "env/link/link_tcp.h"
+#include "env/loop/loop.h"
 #include "env/shm.h"
 #include "test/test.h"
 

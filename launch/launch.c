@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "env/claim.h"
-#include "env/link_tcp.h"
+#include "env/link/link_tcp.h"
 #include "env/self.h"
 #include "env/thread.h"
 #include "exec/pool.h"

@@ -5,7 +5,7 @@
 #define RU_LAUNCH_LAUNCH_IMPL_H
 
 #include "env/file.h"
-#include "env/loop.h"
+#include "env/loop/loop.h"
 #include "env/process.h"
 #include "launch/fold.h"
 #include "launch/launch.h"

@@ -12,7 +12,7 @@
 #define RU_SIM_SIM_H
 
 #include "base/rng.h"
-#include "env/link.h"
+#include "env/link/link.h"
 
 typedef struct ru_sim ru_sim;
 

@@ -1,4 +1,4 @@
-/* Connections: opening, ending, and the operations of a simulated link (env/link.h).
+/* Connections: opening, ending, and the operations of a simulated link (env/link/link.h).
  *
  *   connect --delay--> there? --no--> `closed` RU_E_AGAIN after another delay
  *                        |yes: the accepting end stands; --delay--> `opened` here, and word goes to

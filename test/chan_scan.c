@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "comm/chan/chan_impl.h"
-#include "env/link_tcp.h"
+#include "env/link/link_tcp.h"
 
 enum {
     HUB,

@@ -14,7 +14,7 @@
 
 #include "comm/node/guest.h"
 #include "comm/node/loop.h"
-#include "env/link_tcp.h"
+#include "env/link/link_tcp.h"
 #include "env/self.h"
 #include "test/counter.h"
 

@@ -19,7 +19,7 @@
 
 #include "base/log.h"
 #include "env/file.h"
-#include "env/loop.h"
+#include "env/loop/loop.h"
 #include "test/test.h"
 #include "train/worker/worker.h"
 

@@ -4,7 +4,7 @@
 #ifndef RU_TEST_PARAMS_METER_H
 #define RU_TEST_PARAMS_METER_H
 
-#include "env/link.h"
+#include "env/link/link.h"
 
 typedef struct ru_params_meter {
     const ru_link_user *inner;

@@ -6,7 +6,7 @@
 #define RU_TEST_PIPE_H
 
 #include "base/rng.h"
-#include "env/link.h"
+#include "env/link/link.h"
 
 enum { RU_PIPE_NODES_MAX = 64, RU_PIPE_SIDES_MAX = 1024 };
 

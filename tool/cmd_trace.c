@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "env/file.h"
-#include "env/link_tcp.h"
+#include "env/link/link_tcp.h"
 #include "launch/launch.h"
 #include "store/chrome_file.h"
 #include "tool/cmd.h"

@@ -9,7 +9,7 @@
 #include "comm/member/member.h"
 #include "env/claim.h"
 #include "env/file.h"
-#include "env/link_tcp.h"
+#include "env/link/link_tcp.h"
 #include "env/self.h"
 #include "exec/pool.h"
 #include "launch/hosts.h"

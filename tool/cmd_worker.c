@@ -8,7 +8,7 @@
 #include "base/str.h"
 #include "comm/member/member.h"
 #include "env/file.h"
-#include "env/link_tcp.h"
+#include "env/link/link_tcp.h"
 #include "env/self.h"
 #include "launch/launch.h"
 #include "tool/cmd.h"

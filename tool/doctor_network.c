@@ -5,7 +5,7 @@
 #include "base/conf.h"
 #include "env/clock.h"
 #include "env/file.h"
-#include "env/link_tcp.h"
+#include "env/link/link_tcp.h"
 #include "env/shm.h"
 #include "tool/doctor.h"
 #include "web/fetch.h"

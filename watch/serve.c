@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "env/loop.h"
+#include "env/loop/loop.h"
 #include "env/thread.h"
 #include "watch/run.h"
 #include "web/http.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "env/link_tcp.h"
+#include "env/link/link_tcp.h"
 
 #ifdef RU_HAS_MHD
 #include <microhttpd.h>

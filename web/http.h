@@ -1,8 +1,8 @@
 /* A small HTTP server on the loop of a process: pages of text for who has the token.
  *
- * libmicrohttpd speaks the protocol; its epoll descriptor stands in the loop (env/loop.h), so that
- * it has no thread of its own. The library is opened when the first server opens: other commands do
- * not wait for it and the libraries below it.
+ * libmicrohttpd speaks the protocol; its epoll descriptor stands in the loop (env/loop/loop.h), so
+ * that it has no thread of its own. The library is opened when the first server opens: other
+ * commands do not wait for it and the libraries below it.
  *
  * Only GET and HEAD. With a token, a request must carry "Authorization: Bearer TOKEN". Everything
  * is bounded: connections, header bytes, and the time of a request.
@@ -12,7 +12,7 @@
 #define RU_WEB_HTTP_H
 
 #include "base/str.h"
-#include "env/loop.h"
+#include "env/loop/loop.h"
 
 typedef struct ru_http ru_http;
 

@@ -18,7 +18,7 @@
 #ifndef RU_COMM_CHAN_CHAN_H
 #define RU_COMM_CHAN_CHAN_H
 
-#include "env/link.h"
+#include "env/link/link.h"
 #include "trace/record/recorder.h"
 
 typedef struct ru_chan ru_chan;

@@ -25,7 +25,7 @@
 #include "comm/chan/names.h"
 #include "comm/chan/pool.h"
 #include "cost/step/recur.h"
-#include "env/refusal.h"
+#include "env/link/refusal.h"
 
 enum {
     RUI_WHOLE_MAX = 64 << 10,     /* urgent streams up to this are copied and sent whole: they do

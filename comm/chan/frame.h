@@ -34,7 +34,7 @@
 #ifndef RU_COMM_CHAN_FRAME_H
 #define RU_COMM_CHAN_FRAME_H
 
-#include "env/link.h"
+#include "env/link/link.h"
 
 enum {
     RUI_FRAME_MAGIC = 0x4252, /* "RB" */

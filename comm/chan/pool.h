@@ -10,7 +10,7 @@
 
 #include "base/arena.h"
 #include "comm/chan/pheap.h"
-#include "env/link.h"
+#include "env/link/link.h"
 
 enum { RUI_BLOCK_SMALL = 256, RUI_BLOCK_LARGE = 4096 };
 

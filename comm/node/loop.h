@@ -9,7 +9,7 @@
 #define RU_COMM_NODE_LOOP_H
 
 #include "comm/node/node.h"
-#include "env/loop.h"
+#include "env/loop/loop.h"
 
 /* Owner: the caller; must not move while the loop runs. */
 typedef struct ru_node_loop {

@@ -6,7 +6,7 @@
 
 #include "env/clock.h"
 #include "env/file.h"
-#include "env/loop.h"
+#include "env/loop/loop.h"
 #include "env/probe.h"
 #include "trace/read/read.h"
 #include "trace/record/recorder.h"

@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "comm/node/loop.h"
 #include "env/clock.h"
-#include "env/link_tcp.h"
+#include "env/link/link_tcp.h"
 #include "env/self.h"
 #include "train/elastic/peer.h"
 

@@ -12,7 +12,7 @@
 #define RU_TRAIN_WORKER_WORKER_APP_IMPL_H
 
 #include "comm/node/loop.h"
-#include "env/link_tcp.h"
+#include "env/link/link_tcp.h"
 #include "env/thread.h"
 #include "store/shardlog.h"
 #include "train/app/app_world.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/wire.h"
-#include "env/loop.h"
+#include "env/loop/loop.h"
 #include "test/test.h"
 #include "train/worker/worker_impl.h"
 

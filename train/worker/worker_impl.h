@@ -17,7 +17,7 @@
 
 #include "comm/coll/coll_shm.h"
 #include "comm/node/loop.h"
-#include "env/link_tcp.h"
+#include "env/link/link_tcp.h"
 #include "env/thread.h"
 #include "train/elastic/peer.h"
 #include "train/run/driver.h"

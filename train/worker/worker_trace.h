@@ -8,7 +8,7 @@
 
 #include "comm/chan/chan.h"
 #include "comm/member/member.h"
-#include "env/loop.h"
+#include "env/loop/loop.h"
 #include "trace/record/recorder.h"
 
 enum {

@@ -1,5 +1,5 @@
 /* Refusals are told once, then counted; however many hosts and sentences come. */
-#include "env/refusal.h"
+#include "env/link/refusal.h"
 
 #include <fcntl.h>
 #include <stdio.h>

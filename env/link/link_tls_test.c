@@ -7,8 +7,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "env/link_tcp_impl.h"
-#include "env/tls_record.h"
+#include "env/link/link_tcp_impl.h"
+#include "env/link/tls_record.h"
 #include "test/test.h"
 
 enum { CHUNK = 64 << 10, HEAD = 40, ALL = 1 << 20 };

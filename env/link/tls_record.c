@@ -6,7 +6,7 @@
  * pass over it is needed: nobody is told of it before, and a wrong tag ends the connection.
  *
  * Source: rfc8446 sec 5.2, 5.3, 7.1 to 7.3. */
-#include "env/tls_record.h"
+#include "env/link/tls_record.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>

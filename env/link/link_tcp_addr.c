@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "env/link_tcp_impl.h"
+#include "env/link/link_tcp_impl.h"
 #include "env/thread.h"
 
 enum {

@@ -7,7 +7,7 @@
  * Source: the kernel's haltpoll governor does the same for idle cores of guests. It halves at once;
  * with a pause here and there among exchanges (all-reduces of 1 KiB, 4 ranks on 2 cores) the window
  * was then mostly too short: 97 us instead of 85. */
-#include "env/loop_impl.h"
+#include "env/loop/loop_impl.h"
 
 static const int64_t start_ns = 10000;
 enum { LONG_WAITS = 2 };

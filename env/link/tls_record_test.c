@@ -1,6 +1,6 @@
 /* Records: keys as rfc8448 has them, every size in every cut, and nothing but the next record of
  * the other side opens. */
-#include "env/tls_record.h"
+#include "env/link/tls_record.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Connections and their lives; what users call; what is told later. */
-#include "env/link_tcp.h"
+#include "env/link/link_tcp.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "env/link_tcp_impl.h"
+#include "env/link/link_tcp_impl.h"
 
 enum {
     CONNS_MAX = 1024,

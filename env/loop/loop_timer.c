@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "env/loop_impl.h"
+#include "env/loop/loop_impl.h"
 
 static bool before(const rui_timers *t, uint32_t a, uint32_t b)
 {

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "env/link_tcp_impl.h"
+#include "env/link/link_tcp_impl.h"
 
 enum {
     SHORT_PATH_US = 2000,

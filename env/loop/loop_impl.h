@@ -4,7 +4,7 @@
 #ifndef RU_ENV_LOOP_IMPL_H
 #define RU_ENV_LOOP_IMPL_H
 
-#include "env/loop.h"
+#include "env/loop/loop.h"
 
 typedef struct rui_timer {
     ru_loop_timer_fn fn;

@@ -1,4 +1,4 @@
-#include "env/refusal.h"
+#include "env/link/refusal.h"
 
 #include <stdio.h>
 #include <string.h>

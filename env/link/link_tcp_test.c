@@ -1,6 +1,6 @@
 /* TCP links on loopback: every byte in its place whatever the sizes and parts, ends told once and
  * for the right reason, pauses, limits, hostile strangers, TLS. */
-#include "env/link_tcp.h"
+#include "env/link/link_tcp.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include "base/arena.h"
 #include "base/log.h"
 #include "base/rng.h"
-#include "env/link_tcp_impl.h"
+#include "env/link/link_tcp_impl.h"
 #include "test/test.h"
 
 enum { FRAMES = 64, PAYLOAD_MAX = 3 << 20, CONNS = 64 };

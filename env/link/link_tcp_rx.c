@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "env/link_tcp_impl.h"
+#include "env/link/link_tcp_impl.h"
 
 enum { READS_PER_TURN = 8 };
 

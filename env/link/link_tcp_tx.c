@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-#include "env/link_tcp_impl.h"
+#include "env/link/link_tcp_impl.h"
 
 enum {
     URGENT_FRAMES_PER_TURN = 64,

@@ -1,5 +1,5 @@
 /* The loop: order and exactness of timers, descriptors that vanish, wakers of other threads. */
-#include "env/loop.h"
+#include "env/loop/loop.h"
 
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "env/loop_impl.h"
+#include "env/loop/loop_impl.h"
 #include "env/thread.h"
 #include "test/test.h"
 

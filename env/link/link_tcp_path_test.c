@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "env/link_tcp_impl.h"
+#include "env/link/link_tcp_impl.h"
 #include "test/test.h"
 
 static void test_congestion_by_path(void **state)

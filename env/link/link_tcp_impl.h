@@ -17,8 +17,8 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include "env/link_tcp.h"
-#include "env/refusal.h"
+#include "env/link/link_tcp.h"
+#include "env/link/refusal.h"
 
 enum {
     RUI_STAGE_BYTES = 12 << 10, /* what is read before its header was understood: bounced */

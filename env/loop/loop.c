@@ -6,7 +6,7 @@
  *
  * Waking: a waker raises its bit in `pending`; only if the loop said that it goes to sleep the
  * eventfd is written. The loop says so, then looks at `pending` once more. */
-#include "env/loop.h"
+#include "env/loop/loop.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -18,7 +18,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "env/loop_impl.h"
+#include "env/loop/loop_impl.h"
 #include "env/probe_impl.h"
 
 enum {

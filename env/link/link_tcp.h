@@ -1,4 +1,4 @@
-/* Links over TCP (env/link.h), optionally TLS 1.3 with a pre-shared key.
+/* Links over TCP (env/link/link.h), optionally TLS 1.3 with a pre-shared key.
  *
  * Reads headers and places payloads directly where the user says (one recvmsg for the rest of a
  * payload and the next header); writes with one sendmsg per frame, one frame per wake-up of a bulk
@@ -15,8 +15,8 @@
 #ifndef RU_ENV_LINK_TCP_H
 #define RU_ENV_LINK_TCP_H
 
-#include "env/link.h"
-#include "env/loop.h"
+#include "env/link/link.h"
+#include "env/loop/loop.h"
 
 typedef struct ru_link_tcp ru_link_tcp;
 

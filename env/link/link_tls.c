@@ -6,9 +6,9 @@
  * another proof elsewhere.
  *
  * When the handshake is over its traffic secrets are taken from OpenSSL. Where the kernel has TLS
- * it encrypts what is sent; else records of at most 16 KiB are sealed here (env/tls_record.h), from
- * the caller's memory into `wire`, those of a frame behind each other, and go to the kernel with
- * one call. As many are read with one call into `in`, and opened from there into the caller's
+ * it encrypts what is sent; else records of at most 16 KiB are sealed here (env/link/tls_record.h),
+ * from the caller's memory into `wire`, those of a frame behind each other, and go to the kernel
+ * with one call. As many are read with one call into `in`, and opened from there into the caller's
  * memory: a byte is touched once between the user's memory and the kernel's, each way.
  *
  *   sending    tensor --seal--> wire --send--> kernel
@@ -29,8 +29,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "env/link_tcp_impl.h"
-#include "env/tls_record.h"
+#include "env/link/link_tcp_impl.h"
+#include "env/link/tls_record.h"
 
 enum {
     RECORD_ROOM = RUI_RECORD_BYTES + 64, /* of a whole record */
