@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "bench/net.h"
-#include "env/file.h"
-#include "env/process.h"
-#include "env/self.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
+#include "env/process/self.h"
 
 enum { HOSTS = 4, SAMPLES = 2000, BYTES = 16 << 10, AHEAD = 32, BULK = 7 };
 

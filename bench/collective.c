@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "env/file.h"
-#include "env/process.h"
-#include "env/self.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
+#include "env/process/self.h"
 
 enum { RANKS_MAX = 8, ROUNDS = 7, ROUNDS_QUICK = 3 };
 

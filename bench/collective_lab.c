@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "bench/collective.h"
-#include "env/file.h"
-#include "env/process.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
 #include "plan/net/coll.h"
 
 enum {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "bench/collective.h"
-#include "env/process.h"
+#include "env/process/process.h"
 
 static const int64_t answer_max_ns = (int64_t)120 * 1000000000;
 

@@ -15,9 +15,9 @@
 #include "base/rng.h"
 #include "base/str.h"
 #include "bench/bench.h"
-#include "env/file.h"
-#include "env/process.h"
-#include "env/self.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
+#include "env/process/self.h"
 #include "exec/pool.h"
 #include "store/npy.h"
 

@@ -13,9 +13,9 @@
 #include "base/str.h"
 #include "bench/bench.h"
 #include "env/clock.h"
-#include "env/file.h"
-#include "env/process.h"
-#include "env/self.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
+#include "env/process/self.h"
 
 enum { STEPS_MAX = 512, WORDS_MAX = 24 };
 

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "env/file.h"
-#include "env/process.h"
-#include "env/self.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
+#include "env/process/self.h"
 
 enum { PORT = 7730, WORDS_MAX = 32 };
 

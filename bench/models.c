@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "bench/bench.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "exec/pool.h"
 
 static const char *const models[] = {"mlp", "lenet", "resnet18", "gpt", "lstm"};

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "env/file.h"
-#include "env/process.h"
-#include "env/self.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
+#include "env/process/self.h"
 
 enum { WORDS_MAX = 24, FIGURES_MAX = 4 };
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "bench/net.h"
-#include "env/self.h"
+#include "env/process/self.h"
 
 static const uint8_t token[] = "both ends of one benchmark";
 

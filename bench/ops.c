@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "bench/zoo.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "exec/pool.h"
 #include "world/graph/graph.h"
 

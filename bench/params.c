@@ -13,8 +13,8 @@
 #include "bench/params_store.h"
 #include "data/make.h"
 #include "env/clock.h"
-#include "env/file.h"
-#include "env/self.h"
+#include "env/file/file.h"
+#include "env/process/self.h"
 #include "train/app/app_run.h"
 #include "train/app/local.h"
 

@@ -19,7 +19,7 @@
 #include "bench/params_store.h"
 #include "env/clock.h"
 #include "env/link/link_tcp.h"
-#include "env/process.h"
+#include "env/process/process.h"
 
 enum { PIECE_BYTES = 256 << 10, QUEUE = 4 * RUI_STORE_DEPTH_MAX };
 

@@ -19,8 +19,8 @@
 #include "bench/params.h"
 #include "bench/params_sim.h"
 #include "env/clock.h"
-#include "env/file.h"
-#include "env/process.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
 
 enum {
     GROW = 6,

@@ -8,8 +8,8 @@
 #include "base/str.h"
 #include "bench/params.h"
 #include "data/make.h"
-#include "env/file.h"
-#include "env/process.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
 
 enum { MOVES_MIN = 20, LOG_MAX = 64 << 20, MODEL_MAX = 64 << 20, WORDS_MAX = 24 };
 

@@ -13,7 +13,7 @@
 #include "base/conf.h"
 #include "bench/params.h"
 #include "bench/params_sim.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "store/shardlog.h"
 
 enum {

@@ -22,7 +22,7 @@
 #include "bench/params_store.h"
 #include "env/clock.h"
 #include "env/link/link_tcp.h"
-#include "env/process.h"
+#include "env/process/process.h"
 
 enum { IN_BYTES = 1 << 20, START_MS = 5000, LOOK_MS = 10, SHA_BYTES = 40 };
 

@@ -16,8 +16,8 @@
 #include "comm/node/loop.h"
 #include "comm/ps/ps.h"
 #include "env/link/link_tcp.h"
-#include "env/process.h"
-#include "env/self.h"
+#include "env/process/process.h"
+#include "env/process/self.h"
 #include "train/app/rule.h"
 
 enum {

@@ -10,8 +10,8 @@
 #include "base/table.h"
 #include "bench/bench.h"
 #include "bench/lab_run.h"
-#include "env/file.h"
-#include "env/self.h"
+#include "env/file/file.h"
+#include "env/process/self.h"
 #include "trace/read/predicted.h"
 
 enum { STEPS = 60, STEPS_QUICK = 30, ROWS_MAX = 64 };

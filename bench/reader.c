@@ -18,8 +18,8 @@
 #include "bench/reader_http.h"
 #include "data/make.h"
 #include "env/clock.h"
-#include "env/file.h"
-#include "env/process.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
 
 enum { PIECE = 1 << 20, PHOTOS = 96, PHOTO_WIDTH = 500, PHOTO_HEIGHT = 375 };
 

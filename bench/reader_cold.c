@@ -12,8 +12,8 @@
 #include "bench/reader.h"
 #include "data/make.h"
 #include "env/clock.h"
-#include "env/file.h"
-#include "env/process.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
 #include "exec/pool.h"
 
 enum {

@@ -14,7 +14,7 @@
 
 #include "bench/reader.h"
 #include "bench/reader_search.h"
-#include "env/file.h"
+#include "env/file/file.h"
 
 enum { SEARCH_S = 20, FOLLOW_S = 10, DEPTH_MAX = 256 };
 static const int64_t throttle_bytes_per_s = (int64_t)100 << 20, memory_max_bytes = 128 << 20;

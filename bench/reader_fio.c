@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "bench/reader.h"
-#include "env/process.h"
+#include "env/process/process.h"
 
 static const uint32_t depths[] = {2, 8, 32, 64};
 

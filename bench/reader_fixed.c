@@ -1,8 +1,9 @@
 /* Processor time of a read by io_uring, with fixed files and memory and without: `rubato bench
  * reader --only fixed:`.
  *
- * Random pieces of one file by one engine (env/reads.h), the two kinds in turns. Direct reads come
- * from the disk, the others from the kernel's cache, so that copying is their only other cost. */
+ * Random pieces of one file by one engine (env/file/reads.h), the two kinds in turns. Direct reads
+ * come from the disk, the others from the kernel's cache, so that copying is their only other cost.
+ */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +12,8 @@
 #include "base/rng.h"
 #include "bench/reader.h"
 #include "env/clock.h"
-#include "env/file.h"
-#include "env/reads.h"
+#include "env/file/file.h"
+#include "env/file/reads.h"
 
 enum { FILE_BYTES = 64 << 20, DEPTH = 32, PIECES_MAX = 512 };
 

@@ -9,7 +9,7 @@
 
 #include "bench/range_server.h"
 #include "bench/reader_search.h"
-#include "env/file.h"
+#include "env/file/file.h"
 
 enum { SIDE = 362, SAMPLES = 700, BATCH = 16, RATE = 50000000, SEARCH_S = 20 };
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 
 static const struct {
     const char *name;

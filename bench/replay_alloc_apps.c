@@ -5,7 +5,7 @@
 
 #include "bench/replay_alloc.h"
 #include "bench/replay_csv.h"
-#include "env/file.h"
+#include "env/file/file.h"
 
 typedef struct known {
     const char *name;

@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "bench/replay.h"
 #include "cluster/market.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "sim/sim.h"
 
 enum { MARKETS = 4, DELTAS = 10, DAYS = 28, STARTS_MIN = 30, STARTS_MAX = 400, TICKS_MAX = 3000 };

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "store/gunzip.h"
 
 ru_status rui_csv_read(const char *path, ru_arena *arena, rui_csv *out, ru_err *err)

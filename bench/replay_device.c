@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cost/step/timing.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "solve/solver.h"
 #include "store/layers.h"
 

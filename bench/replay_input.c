@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "store/natural.h"
 
 static void set(rui_replay_input *g, const char *name, const void *v, size_t size)

@@ -8,7 +8,7 @@
 #include "bench/replay.h"
 #include "bench/replay_input.h"
 #include "env/clock.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "plan/net/order.h"
 #include "store/layers.h"
 

@@ -5,7 +5,7 @@
 
 #include "bench/replay.h"
 #include "env/clock.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "plan/cut/pipe.h"
 #include "plan/row/policy.h"
 #include "store/layers.h"

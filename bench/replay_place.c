@@ -10,7 +10,7 @@
 #include "bench/replay_csv.h"
 #include "bench/replay_input.h"
 #include "env/clock.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "plan/cut/place.h"
 #include "plan/cut/place_policy.h"
 #include "solve/solver.h"

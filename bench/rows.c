@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "bench/bench.h"
-#include "env/self.h"
+#include "env/process/self.h"
 #include "exec/pool.h"
 
 bool ru_bench_wants(const ru_bench *b, const char *name)

@@ -4,7 +4,7 @@
 
 #include "bench/bench.h"
 #include "env/clock.h"
-#include "env/self.h"
+#include "env/process/self.h"
 #include "lab/job.h"
 
 enum { PENDING = 10000, WORKERS_MAX = 4096, STEPS_MAX = 100000 };

@@ -6,8 +6,8 @@
 
 #include "bench/bench.h"
 #include "env/clock.h"
-#include "env/file.h"
-#include "env/process.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
 #include "trace/record/recorder.h"
 
 /* Wall time of a child from start to end. */

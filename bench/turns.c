@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "bench/bench.h"
-#include "env/file.h"
-#include "env/process.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
 
 /* Before each round: thread teams of the other sides spin for up to 200 ms after their work and
  * would share our cores. */

@@ -11,8 +11,8 @@
 #include "base/str.h"
 #include "bench/bench.h"
 #include "bench/lab_run.h"
-#include "env/file.h"
-#include "env/process.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
 
 enum { ROUNDS = 3, STEPS = 100, STEPS_QUICK = 45, STEPS_FIRST = 5 };
 

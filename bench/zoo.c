@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "exec/pool.h"
 #include "exec/ref.h"
 #include "world/onnx/onnx.h"

@@ -7,7 +7,7 @@
 #include "base/crc32c.h"
 #include "base/str.h"
 #include "data/reader.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/test.h"
 
 enum { N = 6, C = 3, H = 5, W = 7, CLASSES = 3, PIXELS = C * H * W, SEED = 5 };

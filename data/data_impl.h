@@ -11,7 +11,7 @@
 #include "base/arena.h"
 #include "base/str.h"
 #include "data/reader.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "env/thread.h"
 #include "web/objects.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "env/memory.h"
+#include "env/process/memory.h"
 
 enum {
     REQUEST_MIN = 4 << 10,

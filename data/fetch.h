@@ -12,7 +12,7 @@
 #define RU_DATA_FETCH_H
 
 #include "data/data_impl.h"
-#include "env/reads.h"
+#include "env/file/reads.h"
 #include "trace/record/recorder.h"
 
 typedef struct rui_fetch rui_fetch;

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "data/reader.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/test.h"
 
 #define AT(name) RU_SOURCE_ROOT "/test/data/reader/" name

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "data/reader.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/scratch.h"
 #include "test/test.h"
 

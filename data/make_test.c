@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "data/detect.h"
 #include "data/make.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/test.h"
 
 static ru_dataset *open_gen(const char *name, ru_data_options opt)

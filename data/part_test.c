@@ -6,7 +6,7 @@
 
 #include "base/str.h"
 #include "data/reader.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/test.h"
 
 enum { ROWS = 50 };

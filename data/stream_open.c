@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "env/memory.h"
+#include "env/process/memory.h"
 #include "trace/record/recorder.h"
 
 /* -- open and close ------------------------------------------------------------------------- */

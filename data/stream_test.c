@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "data/reader.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/test.h"
 
 /* A set of `count` samples whose x is its own index: one-token rows of a u32 file. */

@@ -9,10 +9,10 @@
 
 #include "base/arena.h"
 #include "base/log.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "env/link/link_tcp.h"
 #include "env/loop/loop.h"
-#include "env/shm.h"
+#include "env/process/shm.h"
 #include "test/test.h"
 
 enum { SEGMENT_BYTES = 3 << 20, FRAMES = 3, PAYLOAD = 20000 };

@@ -20,8 +20,8 @@
 #include <time.h>
 
 #include "env/clock.h"
-#include "env/groups.h"
-#include "env/self.h"
+#include "env/process/groups.h"
+#include "env/process/self.h"
 #include "exec/waits.h"
 
 enum { POOL_THREADS_MAX = 1024, CROWD_MAX_S = 10 /* longer than waits stay brief untried */ };

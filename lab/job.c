@@ -7,8 +7,8 @@
 
 #include "base/hash.h"
 #include "base/log.h"
-#include "env/memory.h"
-#include "env/self.h"
+#include "env/process/memory.h"
+#include "env/process/self.h"
 #include "lab/job_impl.h"
 
 #define EXIT_MAX_NS INT64_C(5000000)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/test.h"
 
 static void joined(const ru_hosts *h, ru_text *t)

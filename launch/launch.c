@@ -8,9 +8,9 @@
 
 #include "base/log.h"
 #include "base/str.h"
-#include "env/claim.h"
+#include "env/file/claim.h"
 #include "env/link/link_tcp.h"
-#include "env/self.h"
+#include "env/process/self.h"
 #include "env/thread.h"
 #include "exec/pool.h"
 #include "train/run/op_facts.h"

@@ -4,9 +4,9 @@
 #ifndef RU_LAUNCH_LAUNCH_IMPL_H
 #define RU_LAUNCH_LAUNCH_IMPL_H
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "env/loop/loop.h"
-#include "env/process.h"
+#include "env/process/process.h"
 #include "launch/fold.h"
 #include "launch/launch.h"
 #include "train/run/live.h"

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/conf.h"
-#include "env/file.h"
-#include "env/self.h"
+#include "env/file/file.h"
+#include "env/process/self.h"
 
 void ru_token_make(char into[2 * RU_TOKEN_BYTES + 1])
 {

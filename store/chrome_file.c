@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "store/gunzip.h"
 
 enum {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "store/chrome_file.h"
 #include "trace/export/export.h"
 #include "trace/read/fold.h"

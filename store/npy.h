@@ -17,7 +17,7 @@
 #ifndef RU_STORE_NPY_H
 #define RU_STORE_NPY_H
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "world/array.h"
 
 RU_API_BEGIN

@@ -8,7 +8,7 @@
 #ifndef RU_STORE_ONNX_FILE_H
 #define RU_STORE_ONNX_FILE_H
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "world/onnx/onnx.h"
 
 RU_API_BEGIN

@@ -12,7 +12,7 @@
 #ifndef RU_STORE_SAFETENSORS_H
 #define RU_STORE_SAFETENSORS_H
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "world/array.h"
 
 RU_API_BEGIN

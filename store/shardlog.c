@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/map.h"
-#include "env/file.h"
+#include "env/file/file.h"
 
 #define MAGIC UINT32_C(0x6c537552) /* "RuSl" */
 

@@ -35,7 +35,8 @@ void ru_shardlog_put(const ru_shardlog_record *r, uint8_t *into);
 /* The next whole record from *at on, which becomes its end; payload: view. false: there is none. */
 bool ru_shardlog_next(const uint8_t *bytes, int64_t n, int64_t *at, ru_shardlog_record *out);
 
-/* A log for appending: a new file, or what is whole of one that exists. Errors: of env/file.h. */
+/* A log for appending: a new file, or what is whole of one that exists. Errors: of env/file/file.h.
+ */
 RU_MUST_USE ru_status ru_shardlog_open(const char *path, ru_shardlog **out, ru_err *err);
 /* Append whole records and sync them: RU_OK means that they are stored. After an error none of them
  * may be, and the next call repairs the file first. */

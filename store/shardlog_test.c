@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/test.h"
 
 enum { BLOCKS = 6, BYTES = 37, SOME = 100000, BYTES_MAX = 300000 };

@@ -2,7 +2,7 @@
 #include "store/world_file.h"
 
 #include "base/fields.h"
-#include "env/file.h"
+#include "env/file/file.h"
 
 bool ru_world_file_is(ru_str text)
 {

@@ -15,7 +15,7 @@
 #include "comm/node/guest.h"
 #include "comm/node/loop.h"
 #include "env/link/link_tcp.h"
-#include "env/self.h"
+#include "env/process/self.h"
 #include "test/counter.h"
 
 enum { PROCESSES = 3, GOAL = 50, PATIENCE_MS = 20000, LOOK_MS = 20 };

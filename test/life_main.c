@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "env/loop/loop.h"
 #include "test/test.h"
 #include "train/worker/worker.h"

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "exec/ref.h"
 #include "exec/settle.h"
 #include "world/onnx/onnx.h"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/onnx_case.h"
 
 typedef struct options {

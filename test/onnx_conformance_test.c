@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/conf.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/onnx_case.h"
 #include "test/test.h"
 

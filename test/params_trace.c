@@ -13,7 +13,7 @@
 #include "base/conf.h"
 #include "base/str.h"
 #include "cost/evict.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/params_world.h"
 
 enum { MARKETS = 8, SPEED = 600, EVENTS_MAX = 1024, NOTICE_S = 120, AGAIN_S = 600 };

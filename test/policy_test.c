@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "env/file.h"
-#include "env/process.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
 #include "plan/crew/moves.h"
 #include "plan/crew/reassign.h"
 #include "plan/cut/pipe.h"

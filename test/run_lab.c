@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/test.h"
 
 int run_lab_open(void **state, const char *job_yaml)

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 
 int ru_scratch_open(void **state)
 {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "lab/job.h"
 #include "trace/read/clock.h"
 #include "trace/read/predicted.h"

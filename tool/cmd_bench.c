@@ -6,7 +6,7 @@
 #include "bench/net.h"
 #include "bench/params.h"
 #include "bench/replay.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "tool/cmd.h"
 
 /* X(name, function, what it measures) */

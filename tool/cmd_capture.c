@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "launch/launch.h"
 #include "store/world_file.h"
 #include "tool/cmd.h"

@@ -7,8 +7,8 @@
 
 #include "bench/bench.h"
 #include "env/clock.h"
-#include "env/file.h"
-#include "env/process.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
 #include "tool/cmd.h"
 
 typedef struct demo {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "env/self.h"
+#include "env/process/self.h"
 #include "tool/cmd_impl.h"
 #include "tool/doctor.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "store/onnx_file.h"
 #include "store/safetensors.h"
 #include "tool/cmd.h"

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "env/self.h"
+#include "env/process/self.h"
 #include "tool/cmd_impl.h"
 #include "train/job/job.h"
 

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "plan/row/policy.h"
 #include "solve/solver.h"
 #include "store/natural.h"

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "env/file.h"
-#include "env/process.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
 #include "tool/cmd.h"
 #include "tool/plot.h"
 

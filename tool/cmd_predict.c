@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "env/self.h"
+#include "env/process/self.h"
 #include "store/npy.h"
 #include "tool/cmd.h"
 #include "train/app/app_run.h"

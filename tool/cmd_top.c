@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "env/clock.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "launch/launch.h"
 #include "tool/cmd.h"
 #include "watch/run.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "env/link/link_tcp.h"
 #include "launch/launch.h"
 #include "store/chrome_file.h"

@@ -9,9 +9,9 @@
 #endif
 
 #include "base/unit.h"
-#include "env/file.h"
-#include "env/memory.h"
-#include "env/self.h"
+#include "env/file/file.h"
+#include "env/process/memory.h"
+#include "env/process/self.h"
 #include "exec/pool.h"
 #include "tool/doctor.h"
 

@@ -4,9 +4,9 @@
 
 #include "base/conf.h"
 #include "env/clock.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "env/link/link_tcp.h"
-#include "env/shm.h"
+#include "env/process/shm.h"
 #include "tool/doctor.h"
 #include "web/fetch.h"
 #include "web/http.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/table.h"
-#include "env/file.h"
+#include "env/file/file.h"
 
 enum { JOB_BYTES = 1 << 20 };
 

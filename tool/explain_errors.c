@@ -6,7 +6,7 @@
 
 #include "base/table.h"
 #include "cost/math/quantile.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "plan/row/policy.h"
 
 enum { TRACE_BYTES = 16 << 20, FIGURES_MAX = 64 };

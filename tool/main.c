@@ -1,6 +1,6 @@
 /* The one program. */
 #include "base/conf.h"
-#include "env/self.h"
+#include "env/process/self.h"
 #include "tool/run.h"
 
 /* How long a compute thread that waits for the others spins before it sleeps. OpenMP's own default

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "launch/launch.h"
 
 /* The token of the job, OUT/token, which a job of several workers has already. */

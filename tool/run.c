@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "env/clock.h"
-#include "env/self.h"
+#include "env/process/self.h"
 #include "tool/cmd_impl.h"
 
 enum { EXIT_USAGE = 2 };

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "env/process.h"
-#include "env/self.h"
+#include "env/process/process.h"
+#include "env/process/self.h"
 #include "launch/launch.h"
 
 enum { CHILDREN_MAX = 255, ARGS_MAX = 40 };

@@ -1,7 +1,7 @@
 #include "tool/trace_errors.h"
 
 #include "base/str.h"
-#include "env/file.h"
+#include "env/file/file.h"
 
 ru_status rui_trace_errors_csv(const ru_trace *traces, uint32_t n, const ru_trace_clocks *clocks,
                                const char *path, ru_arena *arena, ru_err *err)

@@ -2,7 +2,7 @@
 #include "tool/trace_errors.h"
 
 #include "base/str.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/scratch.h"
 #include "test/test.h"
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "store/layers.h"
 #include "store/world_file.h"
 #include "store/world_layers.h"

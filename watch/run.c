@@ -7,7 +7,7 @@
 
 #include "base/str.h"
 #include "env/clock.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "trace/read/cause.h"
 
 enum {

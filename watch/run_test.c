@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/scratch.h"
 #include "test/test.h"
 #include "trace/record/recorder.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "env/file.h"
+#include "env/file/file.h"
 
 enum { FILE_BYTES_MAX = 1 << 20, ADDRESS_MAX = 4096, BUCKET_MAX = 255 };
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/scratch.h"
 #include "test/test.h"
 

@@ -7,12 +7,12 @@
  * error that stays. Overload, broken connections and requests without progress are tried again,
  * from the byte that is missing, after waiting longer each time, for a limited time.
  *
- * Pieces are those of env/reads.h, whose `object` is set. Thread: any, but one at a time opens
+ * Pieces are those of env/file/reads.h, whose `object` is set. Thread: any, but one at a time opens
  * objects; a ru_ranges has one user. */
 #ifndef RU_WEB_OBJECTS_H
 #define RU_WEB_OBJECTS_H
 
-#include "env/reads.h"
+#include "env/file/reads.h"
 
 typedef struct ru_objects ru_objects;
 typedef struct ru_object ru_object;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "comm/coll/coll_shm_impl.h"
-#include "env/self.h"
+#include "env/process/self.h"
 
 /* Waiting: some looks (a few ns each), then the core is given away between looks, then sleep. */
 enum { LOOKS_MIN = 8, LOOKS_MAX = 2048, YIELD_NS = 200000, CHECK_NS = 2000000 };

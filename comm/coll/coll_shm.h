@@ -27,7 +27,7 @@
 #define RU_COMM_COLL_COLL_SHM_H
 
 #include "base/arena.h"
-#include "env/shm.h"
+#include "env/process/shm.h"
 #include "world/dtype.h"
 
 typedef struct ru_coll_shm ru_coll_shm;

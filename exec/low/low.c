@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "env/memory.h"
+#include "env/process/memory.h"
 
 typedef struct lowering {
     ru_op op;

@@ -7,7 +7,7 @@
  * end.
  * 3. A result takes the memory of an operand that dies in its step when the kernel said so.
  * 4. What is left goes through the planner of plan/step/mem.h. */
-#include "env/memory.h"
+#include "env/process/memory.h"
 #include "exec/low/low.h"
 #include "plan/row/policy.h"
 #include "plan/step/mem_policy.h"

@@ -2,7 +2,7 @@
  * sealed segment of ours. */
 #include <string.h>
 
-#include "env/shm.h"
+#include "env/process/shm.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

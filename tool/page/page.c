@@ -7,7 +7,7 @@
 #include <zlib.h>
 
 #include "base/map.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "tool/page/embed.h"
 #include "tool/page/page_impl.h"
 

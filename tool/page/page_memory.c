@@ -1,6 +1,6 @@
 /* The memory plan of a run: its input stands in the run's world file, and the same planner gives
  * the same offsets again. */
-#include "env/file.h"
+#include "env/file/file.h"
 #include "plan/step/mem_policy.h"
 #include "tool/page/page.h"
 #include "tool/world_in.h"

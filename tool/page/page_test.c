@@ -6,7 +6,7 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 
 enum { SPANS = 3000, STEP_NS = 1000 };
 

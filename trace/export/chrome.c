@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "trace/export/export.h"
 #include "trace/export/export_impl.h"
 

@@ -4,7 +4,7 @@
 #define RU_TRACE_EXPORT_IMPL_H
 
 #include "base/str.h"
-#include "env/file.h"
+#include "env/file/file.h"
 
 enum { RUI_EXPORT_BYTES = 1 << 16 };
 

@@ -5,7 +5,7 @@
 
 #include "base/hash.h"
 #include "base/str.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "trace/export/export.h"
 #include "trace/export/export_impl.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/pb.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "trace/export/export.h"
 
 enum { /* field numbers of the Perfetto protos */

@@ -8,7 +8,7 @@
 
 #include "base/crc32c.h"
 #include "base/pb.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "trace/export/export.h"
 
 enum {

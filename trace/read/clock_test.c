@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
-#include "env/file.h"
+#include "env/file/file.h"
 
 enum { RANKS = 3, ROUNDS = 40, FLOWS = 2000 };
 

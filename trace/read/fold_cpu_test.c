@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/test.h"
 #include "trace/read/fold.h"
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "trace/record/format.h"
 
 /* The durations of one step of the list. */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/test.h"
 #include "trace/record/format.h"
 

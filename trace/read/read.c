@@ -7,7 +7,7 @@
 
 #include "base/crc32c.h"
 #include "base/str.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "trace/read/read_impl.h"
 #include "trace/record/format.h"
 

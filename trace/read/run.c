@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "trace/read/fold.h"
 #include "trace/read/read_impl.h"
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 
 enum { BYTES_MAX = 1 << 18 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "env/clock.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "env/loop/loop.h"
 #include "env/probe.h"
 #include "trace/read/read.h"

@@ -5,7 +5,7 @@
 #define RU_TRACE_RECORDER_IMPL_H
 
 #include "base/ring.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "env/probe.h"
 #include "env/thread.h"
 #include "trace/record/format.h"

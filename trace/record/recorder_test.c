@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/pb.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "env/thread.h"
 #include "trace/export/export.h"
 #include "trace/read/fold.h"

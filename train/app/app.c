@@ -5,7 +5,7 @@
 #include <elf.h>
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "train/apps/apps.h"
 
 bool ru_app_take(ru_app_cursor *c, void *into, int64_t bytes)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "store/safetensors.h"
 #include "train/run/ckpt_impl.h"
 

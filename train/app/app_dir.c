@@ -4,8 +4,8 @@
 
 #include "base/hash.h"
 #include "base/str.h"
-#include "env/file.h"
-#include "env/self.h"
+#include "env/file/file.h"
+#include "env/process/self.h"
 #include "train/app/call.h"
 #include "train/run/place.h"
 

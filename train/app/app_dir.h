@@ -5,7 +5,7 @@
 #define RU_TRAIN_APP_APP_DIR_H
 
 #include "base/arena.h"
-#include "env/claim.h"
+#include "env/file/claim.h"
 
 typedef struct rui_app_dir {
     const char *out, *run; /* path; its last name */

@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "env/claim.h"
 #include "env/clock.h"
 #include "env/fault.h"
-#include "env/file.h"
-#include "env/self.h"
+#include "env/file/claim.h"
+#include "env/file/file.h"
+#include "env/process/self.h"
 #include "train/app/app_dir.h"
 #include "train/app/app_world.h"
 #include "train/app/call.h"

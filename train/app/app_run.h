@@ -8,7 +8,7 @@
 #ifndef RU_TRAIN_APP_APP_RUN_H
 #define RU_TRAIN_APP_APP_RUN_H
 
-#include "env/claim.h"
+#include "env/file/claim.h"
 #include "train/app/app_ckpt.h"
 #include "train/run/report.h"
 

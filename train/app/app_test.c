@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/test.h"
 #include "trace/read/steps.h"
 #include "train/app/app_run.h"

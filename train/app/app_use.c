@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "env/fault.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "store/safetensors.h"
 #include "train/app/app_run.h"
 #include "train/app/call.h"

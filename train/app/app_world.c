@@ -1,8 +1,8 @@
 #include "train/app/app_world.h"
 
 #include "base/log.h"
-#include "env/file.h"
-#include "env/self.h"
+#include "env/file/file.h"
+#include "env/process/self.h"
 #include "store/world_file.h"
 
 static ru_status full(ru_err *err)

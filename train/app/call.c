@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "env/fault.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "train/app/state.h"
 
 /* -- faults --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/test.h"
 #include "train/app/app_job.h"
 #include "train/app/local.h"

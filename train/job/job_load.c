@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "data/reader.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "train/job/job.h"
 #include "train/job/job_impl.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "exec/exe.h"
 #include "store/onnx_file.h"
 #include "train/model/model.h"

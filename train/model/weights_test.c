@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "store/safetensors.h"
 #include "test/scratch.h"
 #include "test/test.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "env/file.h"
+#include "env/file/file.h"
 
 bool rui_best_put(rui_best *b, int64_t step, double value)
 {

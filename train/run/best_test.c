@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/str.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/run_lab.h"
 #include "train/job/metric.h"
 

@@ -11,7 +11,7 @@
 #include "base/ring.h"
 #include "base/str.h"
 #include "env/clock.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "env/thread.h"
 #include "store/safetensors.h"
 #include "train/run/ckpt_impl.h"

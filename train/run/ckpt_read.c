@@ -7,7 +7,7 @@
 #include "base/conf.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "store/safetensors.h"
 #include "train/run/ckpt.h"
 #include "train/run/ckpt_impl.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "train/run/ckpt.h"
 
 typedef struct rig {

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "env/clock.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "env/thread.h"
 
 enum { FIGURES_MAX = 24 };

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "plan/crew/join.h"
 #include "plan/disk/read_share_policy.h"
 #include "store/world_file.h"

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "env/reads.h"
-#include "env/self.h"
+#include "env/file/reads.h"
+#include "env/process/self.h"
 #include "train/run/histograms.h"
 
 enum { AHEAD_MAX = 256 }; /* batches; memory bounds them first, where they are large */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/run_lab.h"
 #include "test/test.h"
 #include "train/run/driver.h"

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "env/self.h"
+#include "env/process/self.h"
 #include "train/run/scores.h"
 
 typedef struct eval_size {

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/str.h"
-#include "env/file.h"
+#include "env/file/file.h"
 
 #define MEAN_DECAY 0.8 /* of the moving mean that tells when to stop */
 #define GROWN      4.0 /* times the lowest mean: the run diverges */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "env/file.h"
+#include "env/file/file.h"
 
 enum {
     SHIFT = 22,

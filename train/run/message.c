@@ -7,7 +7,7 @@
 
 #include "base/crc32c.h"
 #include "base/wire.h"
-#include "env/self.h"
+#include "env/process/self.h"
 #include "train/run/report_impl.h"
 
 enum { HEAD_BYTES = 12, CRC_BYTES = 4, METRIC_NAME_MAX = 31, BAR_WIDTH = 20 };

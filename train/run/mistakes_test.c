@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "train/run/trainer.h"
 
 enum { SAMPLES = 12 };

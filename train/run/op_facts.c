@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "base/str.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "store/world_file.h"
 #include "trace/read/fold.h"
 

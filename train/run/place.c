@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 
 static const char *const files[] = {"lock",  "job.yaml",   "metrics.jsonl", "log",
                                     "token", "world.json", "find-lr.csv",   "model.onnx"};

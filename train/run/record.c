@@ -3,7 +3,7 @@
 #include "base/arena.h"
 #include "base/conf.h"
 #include "base/log.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "trace/export/export.h"
 
 ru_status ru_run_recorder(const char *out, uint32_t rank, bool resume, const char *thread,

@@ -6,8 +6,8 @@
 
 #include "base/str.h"
 #include "env/clock.h"
-#include "env/file.h"
-#include "env/self.h"
+#include "env/file/file.h"
+#include "env/process/self.h"
 #include "train/run/report_impl.h"
 
 enum {

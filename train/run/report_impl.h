@@ -5,7 +5,7 @@
 #define RU_TRAIN_RUN_REPORT_IMPL_H
 
 #include "env/clock.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "env/thread.h"
 #include "train/run/live.h"
 #include "train/run/message.h"

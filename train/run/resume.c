@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "train/run/trainer_impl.h"
 
 enum { CHANGED_BYTES_MAX = 600 };

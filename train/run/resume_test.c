@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/run_lab.h"
 #include "train/run/ckpt.h"
 #include "train/run/report.h"

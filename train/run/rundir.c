@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "env/file.h"
+#include "env/file/file.h"
 
 static ru_status full(ru_err *err)
 {

@@ -2,7 +2,7 @@
  *
  *     OUT/job.yaml       resolved job          OUT/checkpoints/<step>/   newest complete one
  *     OUT/model.onnx     an imported model     OUT/metrics.jsonl, log, trace/, plans/, world.json
- *     OUT/lock           locked by the job that works in it (env/claim.h)
+ *     OUT/lock           locked by the job that works in it (env/file/claim.h)
  *
  * A checkpoint's folder alone is enough: it contains the job and the facts of the data. Only an
  * imported model is searched in the run directory above it.

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "trace/read/steps.h"
 
 static ru_status full(ru_err *err)

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "train/run/rundir.h"
 #include "train/run/trainer.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "env/self.h"
+#include "env/process/self.h"
 #include "train/job/batch.h"
 #include "train/job/metric.h"
 #include "train/run/driver.h"

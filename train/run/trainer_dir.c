@@ -4,8 +4,8 @@
 
 #include "base/log.h"
 #include "base/str.h"
-#include "env/file.h"
-#include "env/self.h"
+#include "env/file/file.h"
+#include "env/process/self.h"
 #include "exec/pool.h"
 #include "train/run/place.h"
 #include "train/run/trainer_impl.h"

@@ -4,8 +4,8 @@
 #ifndef RU_TRAIN_RUN_TRAINER_IMPL_H
 #define RU_TRAIN_RUN_TRAINER_IMPL_H
 
-#include "env/claim.h"
 #include "env/clock.h"
+#include "env/file/claim.h"
 #include "train/run/best.h"
 #include "train/run/ckpt.h"
 #include "train/run/decisions.h"

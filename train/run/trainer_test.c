@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 #include "store/onnx_file.h"
 #include "store/world_file.h"
 #include "test/run_lab.h"

@@ -4,8 +4,8 @@
 
 #include "base/str.h"
 #include "comm/member/member.h"
-#include "env/file.h"
-#include "env/self.h"
+#include "env/file/file.h"
+#include "env/process/self.h"
 #include "exec/pool.h"
 #include "store/world_file.h"
 #include "train/run/op_facts.h"

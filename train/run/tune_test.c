@@ -6,7 +6,7 @@
 
 #include "base/rng.h"
 #include "base/str.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "store/safetensors.h"
 #include "test/run_lab.h"
 #include "test/test.h"

@@ -8,7 +8,7 @@
 #include "comm/node/loop.h"
 #include "env/clock.h"
 #include "env/link/link_tcp.h"
-#include "env/self.h"
+#include "env/process/self.h"
 #include "train/elastic/peer.h"
 
 enum { XFERS_MAX = 1 << 14, PIECES = 512 };

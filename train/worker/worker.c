@@ -6,8 +6,8 @@
 
 #include "base/hash.h"
 #include "base/log.h"
-#include "env/self.h"
-#include "env/shm.h"
+#include "env/process/self.h"
+#include "env/process/shm.h"
 #include "exec/pool.h"
 #include "train/job/batch.h"
 #include "train/worker/worker_impl.h"

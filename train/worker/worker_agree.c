@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "env/file.h"
-#include "env/self.h"
+#include "env/file/file.h"
+#include "env/process/self.h"
 #include "train/worker/worker_impl.h"
 
 enum { DEPTH_MAX = 8, SAMPLES = 64, LABEL = 17 };

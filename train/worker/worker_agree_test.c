@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "env/self.h"
+#include "env/process/self.h"
 #include "test/test.h"
 #include "train/worker/worker_impl.h"
 

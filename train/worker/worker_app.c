@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "base/str.h"
 #include "env/fault.h"
-#include "env/self.h"
+#include "env/process/self.h"
 #include "train/app/call.h"
 #include "train/worker/worker_app_impl.h"
 #include "train/worker/worker_impl.h"

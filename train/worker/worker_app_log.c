@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "env/clock.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "train/worker/worker_app_impl.h"
 
 static void name_of(const rui_app_worker *w, char into[32])

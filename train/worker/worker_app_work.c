@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "train/app/call.h"
 #include "train/run/ckpt_impl.h"
 #include "train/worker/worker_app_impl.h"

@@ -7,7 +7,7 @@
  * was until then: as much memory again as parameters and optimizer slots. Where that is more than
  * half of what is free, nothing is done early. */
 #include "base/log.h"
-#include "env/memory.h"
+#include "env/process/memory.h"
 #include "train/worker/worker_impl.h"
 
 ru_status rui_early_open(rui_worker *w, ru_err *err)

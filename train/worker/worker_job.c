@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "base/str.h"
 #include "base/wire.h"
-#include "env/self.h"
+#include "env/process/self.h"
 #include "train/worker/worker_app_impl.h"
 #include "train/worker/worker_impl.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "base/str.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "train/job/batch.h"
 #include "train/run/message.h"
 #include "train/worker/worker_impl.h"

@@ -25,7 +25,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/wire.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "train/worker/worker_impl.h"
 
 enum {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/wire.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/lives.h"
 #include "test/scratch.h"
 #include "test/test.h"

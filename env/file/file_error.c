@@ -1,5 +1,5 @@
 /* errno -> (status, sentence). */
-#include "env/file_error.h"
+#include "env/file/file_error.h"
 
 #include <errno.h>
 #include <string.h>

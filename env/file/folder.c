@@ -1,5 +1,5 @@
 /* Folders: make, list, remove, join. */
-#include "env/file.h"
+#include "env/file/file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "env/file_error.h"
+#include "env/file/file_error.h"
 
 enum { PATH_BYTES_MAX = 4096, DEPTH_MAX = 64 };
 

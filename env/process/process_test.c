@@ -1,5 +1,5 @@
 /* Processes: pipes, exit codes, what happens to missing programs. */
-#include "env/process.h"
+#include "env/process/process.h"
 #include "test/test.h"
 
 #include <stdio.h>

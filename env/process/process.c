@@ -1,6 +1,6 @@
 /* Child processes on fork and execvp. Between fork and exec only async-signal-safe calls are made.
  */
-#include "env/process.h"
+#include "env/process/process.h"
 
 #include <errno.h>
 #include <fcntl.h>

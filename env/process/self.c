@@ -1,4 +1,4 @@
-#include "env/self.h"
+#include "env/process/self.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
-#include "env/file.h"
+#include "env/file/file.h"
 
 static volatile sig_atomic_t stop_signal;
 static volatile sig_atomic_t stop_fd = -1;

@@ -4,7 +4,7 @@
  * to "<path>.tmp-<pid>-<n>", fsync it, rename over the name, fsync the folder. The name is that at
  * the end of symbolic links. Devices, FIFOs and what /proc links to are never replaced: the bytes
  * go into them as they come. */
-#include "env/file.h"
+#include "env/file/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "env/clock.h"
-#include "env/file_error.h"
+#include "env/file/file_error.h"
 #include "env/probe_impl.h"
 
 enum { PATH_BYTES_MAX = 4096, LINKS_MAX = 40 /* as the kernel follows */ };

@@ -1,6 +1,6 @@
 /* Claims on a folder: who is let in beside whom. Locks belong to opened files, so that one process
  * can play several. */
-#include "env/claim.h"
+#include "env/file/claim.h"
 #include "test/test.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 
 static char root[64];
 

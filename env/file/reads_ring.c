@@ -7,7 +7,7 @@
  * The memory is one fixed buffer, given by the owner (ru_reads_memory).
  *
  * Thread: one at a time. */
-#include "env/reads_impl.h"
+#include "env/file/reads_impl.h"
 
 #ifdef RU_HAS_URING
 

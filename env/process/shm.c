@@ -3,7 +3,7 @@
  * Sleeping: the waiter raises `sleepers` before it looks at the value for the last time, the poster
  * writes the value before it looks at `sleepers`; both sequentially consistent, so one of them sees
  * the other. */
-#include "env/shm.h"
+#include "env/process/shm.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include "env/clock.h"
-#include "env/file.h"
-#include "env/groups.h"
-#include "env/memory.h"
-#include "env/self.h"
+#include "env/file/file.h"
+#include "env/process/groups.h"
+#include "env/process/memory.h"
+#include "env/process/self.h"
 
 static void first_stop_signal_is_counted(void **state)
 {

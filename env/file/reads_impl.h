@@ -4,7 +4,7 @@
 #ifndef RU_ENV_READS_IMPL_H
 #define RU_ENV_READS_IMPL_H
 
-#include "env/reads.h"
+#include "env/file/reads.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>

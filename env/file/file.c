@@ -1,5 +1,5 @@
 /* Reading files: maps, whole reads, positioned reads. */
-#include "env/file.h"
+#include "env/file/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "env/file_error.h"
+#include "env/file/file_error.h"
 
 enum { DIRECT_PART_BYTES = 1 << 20 };
 

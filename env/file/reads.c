@@ -1,11 +1,11 @@
-#include "env/reads_impl.h"
+#include "env/file/reads_impl.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "env/clock.h"
-#include "env/file.h"
+#include "env/file/file.h"
 
 void rui_reads_rest(ru_read_piece *p, int64_t got)
 {

@@ -1,5 +1,5 @@
 /* Reads of random pieces give the file's bytes, by io_uring and by threads. */
-#include "env/reads.h"
+#include "env/file/reads.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -10,7 +10,7 @@
 
 #include "base/rng.h"
 #include "env/clock.h"
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/scratch.h"
 #include "test/test.h"
 

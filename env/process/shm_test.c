@@ -1,5 +1,5 @@
 /* Shared memory: one segment seen twice, owners that die, handles that lie, words that order it. */
-#include "env/shm.h"
+#include "env/process/shm.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "env/claim.h"
+#include "env/file/claim.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,8 +12,8 @@
 
 #include "base/log.h"
 #include "env/clock.h"
-#include "env/file_error.h"
-#include "env/self.h"
+#include "env/file/file_error.h"
+#include "env/process/self.h"
 
 enum { PATH_BYTES_MAX = 4096, TEXT_BYTES_MAX = 512, HOST_BYTES_MAX = 256, TRY_NS = 20000000 };
 

@@ -1,11 +1,11 @@
-#include "env/memory.h"
+#include "env/process/memory.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
 #include "base/str.h"
-#include "env/file.h"
-#include "env/groups.h"
+#include "env/file/file.h"
+#include "env/process/groups.h"
 
 /* The number behind `key` in a file of "key number" lines ("" and one line: the number); -1 when it
  * is not there. */

@@ -5,7 +5,7 @@
  *
  * Thread: any. */
 #include "env/clock.h"
-#include "env/reads_impl.h"
+#include "env/file/reads_impl.h"
 
 static struct {
     ru_mutex gate; /* held while the first thread starts and while all end */

@@ -1,8 +1,8 @@
-#include "env/groups.h"
+#include "env/process/groups.h"
 
 #include <string.h>
 
-#include "env/file.h"
+#include "env/file/file.h"
 
 const char rui_groups_root[] = "/sys/fs/cgroup";
 

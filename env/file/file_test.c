@@ -1,5 +1,5 @@
 /* Files: atomic replacement, reads past the end, folders, error sentences. */
-#include "env/file.h"
+#include "env/file/file.h"
 #include "test/test.h"
 
 #include <fcntl.h>
