@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "base/rng.h"
-#include "bench/range_server.h"
+#include "bench/reader/range_server.h"
 #include "data/detect.h"
 #include "data/fetch.h"
 #include "data/write.h"

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "base/rng.h"
-#include "bench/range_server.h"
+#include "bench/reader/range_server.h"
 #include "env/file/file.h"
 #include "test/scratch.h"
 #include "test/test.h"

@@ -1,4 +1,4 @@
-/* The server of bench/range_server.h as a process, for test/lab/ranges.sh.
+/* The server of bench/reader/range_server.h as a process, for test/lab/ranges.sh.
  *
  *   range-server DIR [port=N] [delay=MS] [rate=BYTES] [log=FILE] [FAULT=N ...]
  *
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "bench/range_server.h"
+#include "bench/reader/range_server.h"
 
 static bool read_word(ru_range_server_options *o, const char *word)
 {

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "bench/bench.h"
-#include "bench/net.h"
-#include "bench/params.h"
-#include "bench/replay.h"
+#include "bench/params/params.h"
+#include "bench/replay/replay.h"
+#include "bench/wire/net.h"
 #include "env/file/file.h"
 #include "tool/cmd.h"
 

@@ -1,0 +1,154 @@
+#include "bench/replay/serve/replay_serve.h"
+
+#include <math.h>
+#include <stddef.h>
+
+#include "sim/sim.h"
+
+enum { IN_SERVER_MAX = 1 << 16 };
+
+typedef struct play {
+    const rui_serve_in *in;
+    ru_sim *sim;
+    ru_serve *server;
+    ru_rng arrivals, classes;
+    uint32_t phase, asked;
+    int64_t *at_ns;          /* [requests] of each arrival */
+    uint32_t *class_of;      /* [requests] */
+    uint8_t *phase_of;       /* [requests] */
+    ru_serve_start *started; /* [IN_SERVER_MAX] by number of the batch */
+    uint64_t timer;
+    int64_t timer_ns;
+    rui_serve_out out;
+    double usd, batches;
+    ru_status st;
+    ru_err *err;
+} play;
+
+static void answered(void *self, uint64_t batch);
+
+static void step(play *p, ru_serve_event ev)
+{
+    ru_serve_effects e;
+    ev.now = ru_sim_now(p->sim);
+    p->st = ru_serve_step(p->server, &ev, &e, p->err);
+    if (p->st != RU_OK || e.refused) {
+        p->st = p->st != RU_OK ? p->st
+                               : RU_FAIL(p->err, RU_E_LIMIT, "the server holds %d requests already",
+                                         IN_SERVER_MAX);
+        ru_sim_stop(p->sim);
+        return;
+    }
+    const rui_serve_in *in = p->in;
+    for (uint32_t b = 0; b < e.n; b++) {
+        const ru_serve_start *s = &e.starts[b];
+        p->started[s->batch] = *s;
+        p->usd += in->usd(in->self, s->n, s->largest, s->memory_mb);
+        p->batches++;
+        double seconds = in->service_s(in->self, s->n, s->largest, s->memory_mb);
+        ru_time done = {ev.now.ns + llround(seconds * 1e9)};
+        (void)ru_sim_at(p->sim, done, answered, p, s->batch);
+    }
+    p->timer_ns = p->timer_ns > ev.now.ns ? p->timer_ns : INT64_MAX;
+    if (e.timer.ns < p->timer_ns) {
+        ru_sim_cancel(p->sim, p->timer);
+        p->timer_ns = e.timer.ns;
+        p->timer = 0;
+    }
+}
+
+static void timer(void *self, uint64_t unused);
+
+/* One timer is enough: when it comes too early it is set again. */
+static void rearm(play *p)
+{
+    if (p->timer == 0 && p->timer_ns != INT64_MAX) {
+        p->timer = ru_sim_at(p->sim, (ru_time){p->timer_ns}, timer, p, 0);
+    }
+}
+
+static void happen(play *p, ru_serve_event ev)
+{
+    step(p, ev);
+    rearm(p);
+}
+
+static void timer(void *self, uint64_t unused)
+{
+    play *p = self;
+    (void)unused;
+    p->timer = 0;
+    p->timer_ns = INT64_MAX;
+    happen(p, (ru_serve_event){.kind = RU_SERVE_TIMER});
+}
+
+static void answered(void *self, uint64_t batch)
+{
+    play *p = self;
+    int64_t now = ru_sim_now(p->sim).ns;
+    const ru_serve_start *s = &p->started[batch];
+    for (uint32_t k = s->first; k != RU_SERVE_NONE; k = ru_serve_next(p->server, k)) {
+        uint64_t id = ru_serve_id(p->server, k);
+        double size = p->in->class_size != NULL ? p->in->class_size[p->class_of[id]] : 1;
+        p->out.phase[p->out.n] = p->phase_of[id];
+        p->out.batch[p->out.n] = (uint16_t)s->n;
+        p->out.latency[p->out.n++] = (double)(now - p->at_ns[id]) * 1e-9 / size;
+    }
+    happen(p, (ru_serve_event){.kind = RU_SERVE_DONE, .batch = (uint32_t)batch});
+}
+
+static void arrive(void *self, uint64_t id)
+{
+    play *p = self;
+    p->at_ns[id] = ru_sim_now(p->sim).ns;
+    p->phase_of[id] = (uint8_t)p->phase;
+    p->class_of[id] = p->in->table.n_classes > 1
+                          ? ru_rng_pick(&p->classes, p->in->class_share, p->in->table.n_classes)
+                          : 0;
+    if (++p->asked < p->in->requests) {
+        double gap = ru_markov_draw(&p->in->arrivals, &p->arrivals, &p->phase);
+        ru_time at = {p->at_ns[id] + llround(gap * 1e9)};
+        (void)ru_sim_at(p->sim, at, arrive, p, p->asked);
+    }
+    happen(p, (ru_serve_event){.kind = RU_SERVE_REQUEST, .id = id, .class_of = p->class_of[id]});
+}
+
+ru_status rui_serve_run(const rui_serve_in *in, ru_arena *arena, rui_serve_out *out, ru_err *err)
+{
+    play p = {.in = in, .timer_ns = INT64_MAX, .err = err};
+    p.arrivals = ru_rng_from(in->seed, ru_rng_label("arrivals"));
+    p.classes = ru_rng_from(in->seed, ru_rng_label("classes"));
+    p.at_ns = RU_NEW(arena, int64_t, in->requests);
+    p.class_of = RU_NEW(arena, uint32_t, in->requests);
+    p.phase_of = RU_NEW(arena, uint8_t, in->requests);
+    p.out.latency = RU_NEW(arena, double, in->requests);
+    p.out.phase = RU_NEW(arena, uint8_t, in->requests);
+    p.out.batch = RU_NEW(arena, uint16_t, in->requests);
+    p.started = RU_NEW(arena, ru_serve_start, IN_SERVER_MAX);
+    if (p.at_ns == NULL || p.class_of == NULL || p.phase_of == NULL || p.out.latency == NULL ||
+        p.out.phase == NULL || p.out.batch == NULL || p.started == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u requests", in->requests);
+    }
+    ru_markov_law law;
+    RU_TRY(ru_markov_solve(&in->arrivals, &law, err));
+    p.phase = ru_rng_pick(&p.arrivals, law.at_arrival, in->arrivals.n);
+    const ru_sim_options sim = {.seed = in->seed};
+    RU_TRY(ru_sim_open(&sim, &p.sim, err));
+    ru_time begun = ru_sim_now(p.sim);
+    const ru_serve_options opt = {IN_SERVER_MAX, in->instances_max, 0, in->seed};
+    ru_status st = ru_serve_init(&opt, &in->table, begun, arena, &p.server, err);
+    if (st == RU_OK) {
+        (void)ru_sim_at(p.sim, begun, arrive, &p, 0);
+        st = ru_sim_run(p.sim, (ru_time){INT64_C(4000000000000000000)}, err);
+    }
+    ru_sim_close(p.sim);
+    RU_TRY(st);
+    RU_TRY(p.st);
+    if (p.out.n != in->requests) {
+        return RU_FAIL(err, RU_E_BUG, "%u of %u requests were answered", p.out.n, in->requests);
+    }
+    p.out.usd_per_request = p.usd / p.out.n;
+    p.out.mean_batch = p.out.n / p.batches;
+    *out = p.out;
+    return RU_OK;
+}
