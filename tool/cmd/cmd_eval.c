@@ -4,8 +4,8 @@
 
 #include "base/str.h"
 #include "tool/cmd.h"
-#include "tool/eval_classes.h"
-#include "tool/eval_mistakes.h"
+#include "tool/cmd/eval_classes.h"
+#include "tool/cmd/eval_mistakes.h"
 #include "train/app/app_run.h"
 #include "train/job/metric.h"
 #include "train/run/eval.h"

@@ -13,7 +13,7 @@
 #include "env/process/memory.h"
 #include "env/process/self.h"
 #include "exec/pool.h"
-#include "tool/doctor.h"
+#include "tool/doctor/doctor.h"
 
 #if defined(__x86_64__)
 /* Instruction sets that the kernels use, by CPUID leaf 7. The operating system's part (XCR0) is

@@ -1,4 +1,4 @@
-#include "tool/eval_classes.h"
+#include "tool/cmd/eval_classes.h"
 
 #include <math.h>
 #include <stdlib.h>

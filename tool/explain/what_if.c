@@ -1,4 +1,4 @@
-#include "tool/what_if.h"
+#include "tool/explain/what_if.h"
 
 #include <math.h>
 #include <stdlib.h>

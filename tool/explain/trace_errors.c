@@ -1,4 +1,4 @@
-#include "tool/trace_errors.h"
+#include "tool/explain/trace_errors.h"
 
 #include "base/str.h"
 #include "env/file/file.h"

@@ -10,7 +10,7 @@
 #include "env/clock.h"
 #include "exec/exe.h"
 #include "exec/pool.h"
-#include "tool/doctor.h"
+#include "tool/doctor/doctor.h"
 #include "world/graph/build.h"
 
 enum { ROWS = 32, INNER = 48, COLUMNS = 40 };

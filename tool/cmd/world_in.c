@@ -1,4 +1,4 @@
-#include "tool/world_in.h"
+#include "tool/cmd/world_in.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #include "env/file/file.h"
 #include "env/link/link_tcp.h"
 #include "env/process/shm.h"
-#include "tool/doctor.h"
+#include "tool/doctor/doctor.h"
 #include "web/fetch.h"
 #include "web/http.h"
 

@@ -1,4 +1,4 @@
-#include "tool/explain_app.h"
+#include "tool/explain/explain_app.h"
 
 #include <stdlib.h>
 #include <string.h>

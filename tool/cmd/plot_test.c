@@ -1,5 +1,5 @@
 /* Pictures of lines: round ticks, odd numbers, foreign names. */
-#include "tool/plot.h"
+#include "tool/cmd/plot.h"
 
 #include <math.h>
 #include <string.h>

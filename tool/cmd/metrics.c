@@ -1,4 +1,4 @@
-#include "tool/metrics.h"
+#include "tool/cmd/metrics.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "tool/plot.h"
+#include "tool/cmd/plot.h"
 
 #include <math.h>
 #include <stdio.h>

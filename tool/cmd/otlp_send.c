@@ -1,4 +1,4 @@
-#include "tool/otlp_send.h"
+#include "tool/cmd/otlp_send.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "tool/explain_errors.h"
+#include "tool/explain/explain_errors.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -15,7 +15,7 @@
 #include "launch/hosts.h"
 #include "launch/launch.h"
 #include "tool/cmd.h"
-#include "tool/metrics.h"
+#include "tool/cmd/metrics.h"
 #include "train/app/app_run.h"
 #include "train/run/find_lr.h"
 #include "train/run/trainer.h"

@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "env/process/self.h"
 #include "tool/cmd_impl.h"
-#include "tool/doctor.h"
+#include "tool/doctor/doctor.h"
 
 static const struct {
     const char *name;

@@ -1,6 +1,6 @@
 /* What-if by hand: a job that is all computing scales with its devices and workers, one that is all
  * sums with its link; wrong questions are refused by name. */
-#include "tool/what_if.h"
+#include "tool/explain/what_if.h"
 
 #include <stdio.h>
 #include <stdlib.h>

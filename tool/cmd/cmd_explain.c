@@ -6,11 +6,11 @@
 
 #include "plan/crew/reassign_policy.h"
 #include "tool/cmd.h"
-#include "tool/explain_app.h"
-#include "tool/explain_errors.h"
-#include "tool/explain_ops.h"
-#include "tool/what_if.h"
-#include "tool/world_in.h"
+#include "tool/cmd/world_in.h"
+#include "tool/explain/explain_app.h"
+#include "tool/explain/explain_errors.h"
+#include "tool/explain/explain_ops.h"
+#include "tool/explain/what_if.h"
 
 enum { SUMS_SHOWN = 24 };
 

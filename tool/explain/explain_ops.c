@@ -1,4 +1,4 @@
-#include "tool/explain_ops.h"
+#include "tool/explain/explain_ops.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include "store/natural.h"
 #include "store/world_file.h"
 #include "tool/cmd.h"
-#include "tool/world_in.h"
+#include "tool/cmd/world_in.h"
 
 static ru_status list(ru_cmd_in *in, ru_err *err)
 {

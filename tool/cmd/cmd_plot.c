@@ -8,7 +8,7 @@
 #include "env/file/file.h"
 #include "env/process/process.h"
 #include "tool/cmd.h"
-#include "tool/plot.h"
+#include "tool/cmd/plot.h"
 
 enum { SERIES_MAX = 16, RUNS_MAX = 6 };
 

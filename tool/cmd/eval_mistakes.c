@@ -1,5 +1,5 @@
 /* Reads the data in order, predicts batch by batch, and shows the first samples that are wrong. */
-#include "tool/eval_mistakes.h"
+#include "tool/cmd/eval_mistakes.h"
 
 #include <string.h>
 

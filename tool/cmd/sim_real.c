@@ -1,4 +1,4 @@
-#include "tool/sim_real.h"
+#include "tool/cmd/sim_real.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,8 +6,8 @@
 #include "base/table.h"
 #include "lab/script.h"
 #include "tool/cmd.h"
-#include "tool/sim_real.h"
-#include "tool/world_in.h"
+#include "tool/cmd/sim_real.h"
+#include "tool/cmd/world_in.h"
 
 enum { WORKERS_MAX = 4096, STEPS_MAX = 100000 };
 

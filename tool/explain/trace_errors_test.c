@@ -1,5 +1,5 @@
 /* The lines of CSV of predicted and measured times. */
-#include "tool/trace_errors.h"
+#include "tool/explain/trace_errors.h"
 
 #include "base/str.h"
 #include "env/file/file.h"
