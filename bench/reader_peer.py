@@ -68,7 +68,7 @@ def as_it_is(batch):
 
 
 def packed(path):
-    """Place of every record: the fixed header of data/packed.c."""
+    """Place of every record: the fixed header of data/format/packed.c."""
     with open(path, "rb") as f:
         head = f.read(56 + 104)
     header, _, count, _, record = struct.unpack_from("<IIqqq", head, 8)

@@ -7,7 +7,7 @@
 #include "base/crc32c.h"
 #include "base/str.h"
 #include "data/data_impl.h"
-#include "data/table.h"
+#include "data/format/table.h"
 
 enum { LOOK_BYTES = 4096 };
 

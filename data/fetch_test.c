@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "data/make/write.h"
 #include "data/stream_impl.h"
-#include "data/write.h"
 #include "test/scratch.h"
 #include "test/test.h"
 

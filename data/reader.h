@@ -11,7 +11,7 @@
 #define RU_DATA_READER_H
 
 #include "base/status.h"
-#include "data/columns.h"
+#include "data/format/columns.h"
 #include "world/graph/graph.h"
 
 RU_API_BEGIN

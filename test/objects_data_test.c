@@ -9,7 +9,7 @@
 #include "bench/reader/range_server.h"
 #include "data/detect.h"
 #include "data/fetch.h"
-#include "data/write.h"
+#include "data/make/write.h"
 #include "test/scratch.h"
 #include "test/test.h"
 

@@ -227,7 +227,8 @@ static const char *const lock_words[] = {"pthread_", "__atomic_",   "__sync_",  
 /* Who may take a lock of env/thread.h: the threads that read ahead, write traces and reports, and
  * the compute and adder threads of a worker. */
 static const char lock_users[] =
-    "env/ trace/record/writer.c trace/record/recorder.c web/objects.c web/ranges.c data/image.c "
+    "env/ trace/record/writer.c trace/record/recorder.c web/objects.c web/ranges.c "
+    "data/format/image.c "
     "data/dataset.c "
     "data/stream.c data/stream_open.c data/ahead.c "
     "train/worker/ train/run/decisions.c train/run/report.c train/run/report_view.c";

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "bench/params/params_store.h"
-#include "data/make.h"
+#include "data/make/make.h"
 #include "env/clock.h"
 #include "env/file/file.h"
 #include "env/process/self.h"

@@ -12,7 +12,7 @@
 
 #include "bench/params/params.h"
 #include "bench/params/params_sim.h"
-#include "data/make.h"
+#include "data/make/make.h"
 #include "sim/speed.h"
 
 enum {

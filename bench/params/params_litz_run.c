@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "base/str.h"
 #include "bench/params/params.h"
-#include "data/make.h"
+#include "data/make/make.h"
 #include "env/file/file.h"
 #include "env/process/process.h"
 

@@ -10,7 +10,7 @@
 
 #include "base/rng.h"
 #include "bench/reader/reader.h"
-#include "data/make.h"
+#include "data/make/make.h"
 #include "env/clock.h"
 #include "env/file/file.h"
 #include "env/process/process.h"

@@ -1,5 +1,5 @@
 /* Pictures: any bytes decode and resize, or give an error. */
-#include "data/image.h"
+#include "data/format/image.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "data/sparse.h"
+#include "data/format/sparse.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
 #include "base/str.h"
 #include "data/describe.h"
 #include "data/detect.h"
-#include "data/make.h"
+#include "data/make/make.h"
 #include "tool/cmd.h"
 
 /* -- make -------------------------------------------------------------------------------------- */

@@ -36,7 +36,7 @@
 #include "base/conf.h"
 #include "base/rng.h"
 #include "base/str.h"
-#include "data/sparse.h"
+#include "data/format/sparse.h"
 
 RU_API_BEGIN
 

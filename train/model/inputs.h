@@ -4,7 +4,7 @@
 #ifndef RU_TRAIN_MODEL_INPUTS_H
 #define RU_TRAIN_MODEL_INPUTS_H
 
-#include "data/columns.h"
+#include "data/format/columns.h"
 #include "world/graph/graph.h"
 
 RU_API_BEGIN
