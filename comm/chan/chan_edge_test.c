@@ -6,8 +6,8 @@
 
 #include "base/log.h"
 #include "comm/chan/chan_impl.h"
-#include "test/chan_end.h"
 #include "test/test.h"
+#include "test/wire/chan_end.h"
 
 enum { LONG = 1 << 20 };
 

@@ -5,8 +5,8 @@
 
 #include "base/log.h"
 #include "comm/chan/chan_impl.h"
-#include "test/chan_end.h"
 #include "test/test.h"
+#include "test/wire/chan_end.h"
 
 enum { HUB, GREEDY, HONEST, HOSTS, SLOTS = 8 };
 

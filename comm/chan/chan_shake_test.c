@@ -4,8 +4,8 @@
 
 #include "base/log.h"
 #include "comm/chan/chan_impl.h"
-#include "test/chan_end.h"
 #include "test/test.h"
+#include "test/wire/chan_end.h"
 
 static void host_open(ru_chan_end *h, ru_pipe *net, uint64_t id, const char *token, uint64_t job)
 {

@@ -1,11 +1,11 @@
 /* The random life of channels, a short one; test/chan-storm runs it at length. */
-#include "test/chan_storm.h"
+#include "test/wire/chan_storm.h"
 
 #include "base/arena.h"
 #include "base/log.h"
-#include "test/chan_hostile.h"
-#include "test/chan_scan.h"
 #include "test/test.h"
+#include "test/wire/chan_hostile.h"
+#include "test/wire/chan_scan.h"
 
 /* A channel takes its memory when it opens: nothing of its life allocates. */
 static void seal(bool on)

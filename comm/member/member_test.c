@@ -1,4 +1,4 @@
-/* Membership in a small simulator (test/member_world.h): seeded delays, order per pair kept,
+/* Membership in a small simulator (test/wire/member_world.h): seeded delays, order per pair kept,
  * processes that are killed, hosts that vanish, freezes, cuts, half-open connections; virtual time.
  * What must always hold is checked after every event; a failing seed says how to run it again. */
 #include "comm/member/member.h"
@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "comm/member/member_impl.h"
-#include "test/member_chaos.h"
 #include "test/test.h"
+#include "test/wire/member_chaos.h"
 
 static const int64_t ms = 1000000;
 

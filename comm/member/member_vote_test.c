@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "test/member_chaos.h"
 #include "test/test.h"
+#include "test/wire/member_chaos.h"
 
 static void must(world *w, bool ok)
 {

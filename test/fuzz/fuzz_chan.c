@@ -2,7 +2,7 @@
 #include <stddef.h>
 
 #include "base/log.h"
-#include "test/chan_hostile.h"
+#include "test/wire/chan_hostile.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
 #include <stddef.h>
 
 #include "base/log.h"
-#include "test/guest_world.h"
+#include "test/wire/guest_world.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
 
     python3 test/oracle/losses.py            (needs torch 2.13, numpy)
 
-Start values and batches come from Philox (philox.py); test/oracle_test.c makes the same ones, runs the
+Start values and batches come from Philox (philox.py); test/ops/oracle_test.c makes the same ones, runs the
 same ten steps and compares. Only the losses are stored."""
 import os
 import sys

@@ -2,7 +2,7 @@
 """Write test/oracle/data/ops.inc: what PyTorch computes for the ops that no ONNX vector covers.
 
 Each case is one op with attributes, inputs, the outputs PyTorch gives, weights of the outputs, and
-the gradients of sum(weight * output) by the inputs, all from double precision. test/ops_oracle_test.c
+the gradients of sum(weight * output) by the inputs, all from double precision. test/ops/ops_oracle_test.c
 runs them on the reference kernels, differentiating with our own autodiff.
 
     python3 test/oracle/ops_oracle.py > test/oracle/data/ops.inc      (PyTorch 2.13)

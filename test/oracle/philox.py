@@ -1,4 +1,4 @@
-"""Philox4x32-10 in numpy, and the start values and batches that test/oracle_test.c uses."""
+"""Philox4x32-10 in numpy, and the start values and batches that test/ops/oracle_test.c uses."""
 import numpy as np
 
 M0, M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)

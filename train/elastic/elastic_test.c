@@ -2,7 +2,7 @@
  * measured: jobs of a few processes, and parts of it alone. */
 #include <string.h>
 
-#include "test/lives.h"
+#include "test/job/lives.h"
 #include "test/test.h"
 #include "train/elastic/elastic_impl.h"
 

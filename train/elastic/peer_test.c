@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "test/lives.h"
+#include "test/job/lives.h"
 #include "test/test.h"
 
 static void test_opening(void **state)

@@ -2,7 +2,7 @@
  * given up. */
 #include <string.h>
 
-#include "test/lives.h"
+#include "test/job/lives.h"
 #include "test/test.h"
 #include "train/worker/worker_impl.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/wire.h"
 #include "env/file/file.h"
-#include "test/lives.h"
+#include "test/job/lives.h"
 #include "test/scratch.h"
 #include "test/test.h"
 #include "trace/read/read.h"

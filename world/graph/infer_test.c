@@ -1,5 +1,6 @@
 /* Shape inference: symbolic dimensions, followed integers, window sizes against counting, binding.
- * Concrete shapes of every op are checked by the ONNX node vectors (test/onnx_conformance_test.c).
+ * Concrete shapes of every op are checked by the ONNX node vectors
+ * (test/ops/onnx_conformance_test.c).
  */
 #include "world/graph/build.h"
 
