@@ -136,6 +136,9 @@ void ru_chan_drop(ru_chan *ch, ru_node_id node, ru_time now);
  * "it" and is view for good. */
 void ru_chan_refuse(ru_chan *ch, ru_node_id node, const char *sentence, ru_time now);
 bool ru_chan_is_up(const ru_chan *ch, ru_node_id node);
+/* When the oldest message was queued that this peer has not acknowledged; ns 0: all are, or it is
+ * no peer. It acknowledges with its own messages, else within half a second. */
+ru_time ru_chan_unacked(const ru_chan *ch, ru_node_id node);
 /* The step under way, for records of messages; streams belong to the step that is their iter. */
 void ru_chan_step(ru_chan *ch, uint32_t step);
 

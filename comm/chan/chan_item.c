@@ -262,6 +262,16 @@ void rui_item_repeat(ru_chan *ch, uint32_t pi, uint64_t received, ru_time now)
     p->ack_due = p->rx_told != p->rx_seq;
 }
 
+ru_time ru_chan_unacked(const ru_chan *ch, ru_node_id node)
+{
+    uint32_t p = rui_peer_find(ch, node.v);
+    uint32_t i = p != RUI_NONE ? ch->peers[p].item_first : RUI_NONE;
+    while (i != RUI_NONE && item_at(ch, i)->type != RUI_MESSAGE) {
+        i = item_at(ch, i)->next;
+    }
+    return i != RUI_NONE ? item_at(ch, i)->since : (ru_time){0};
+}
+
 void rui_item_drop_all(ru_chan *ch, uint32_t pi)
 {
     while (ch->peers[pi].item_first != RUI_NONE) {

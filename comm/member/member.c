@@ -335,6 +335,7 @@ static void beat(ru_member *m, rui_m_peer *p, const ru_event *ev, ru_effects *fx
         rui_m_seen(m, b.accepted);
         rui_m_seen(m, b.promised);
     }
+    rui_m_pace_there(m, p, b.epoch > b.accepted ? b.epoch : b.accepted);
     beat_epochs(m, p, &b, fx);
     if (m->phase == RUI_OUT) {
         return;
@@ -507,6 +508,7 @@ static void down(ru_member *m, const ru_event *ev, ru_effects *fx)
         return;
     }
     p->up = p->seeks = p->passes = p->trying = false;
+    rui_m_pace_over(m, p);
     p->down_at = p->try_at = m->now;
     if (rui_m_joiner_drop(m, p)) {
         rui_m_change_check(m, false, fx);

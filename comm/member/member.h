@@ -109,6 +109,10 @@ typedef struct ru_member_options {
                            owner connects whom its transfers need, and a fifth successor connects to
                            the survivors itself (1,000 members would need a million connections).
                            0: 64; at most 256 */
+    /* When was the oldest message that this node has not acknowledged given to the channel? ns 0:
+     * all are. So no view is sent again while it is under way. NULL: not known. */
+    ru_time (*unacked)(void *self, ru_node_id node);
+    void *unacked_self;
 } ru_member_options;
 
 /* Everything lives in `arena`, bounded by n_max. */

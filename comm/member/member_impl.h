@@ -6,6 +6,7 @@
  *   member_peer.c   table of peers, ranks, quorums
  *   member_wire.c   messages to bytes and back, every field checked
  *   member_view.c   proposing, accepting, putting in force and telling views
+ *   member_pace.c   how many views are on their way at one time
  *   member_join.c   both sides of joining
  *   member_lead.c   what a leader does: deaths, joiners, wanted
  *   member_still.c  this process stood still
@@ -141,6 +142,7 @@ typedef struct rui_m_peer {
     uint32_t number;     /* for people */
     uint32_t epoch;      /* in force there */
     uint32_t accepted;   /* newest view it accepted */
+    uint32_t copy_epoch; /* of the last view sent to it; with copy_bytes */
     uint32_t granted;    /* ballot it promised us */
     uint32_t asked;      /* ballot it was last asked for, at ... */
     ru_time takeover_at; /* ... this time */
@@ -152,7 +154,9 @@ typedef struct rui_m_peer {
     ru_time broken_at; /* since when it reports broken connections */
     rui_m_broken broken[RUI_M_BROKEN_MAX];
     uint32_t n_broken;
-    uint64_t arrival; /* joiner: place in the queue */
+    uint64_t arrival;   /* joiner: place in the queue */
+    int64_t copy_bytes; /* of views sent to it that it has not said to have */
+    bool sends;         /* while copies are sent: to it as well */
 } rui_m_peer;
 
 /* Node -> index; keys stand at the head of fixed-size records elsewhere. */
@@ -228,6 +232,9 @@ struct ru_member {
     uint8_t *full; /* a whole view in bytes */
     uint8_t *part; /* a message being made of it */
     int64_t bytes_max;
+    int64_t flight_bytes, window_bytes; /* copies of views under way: all, at most */
+    uint32_t whole_epoch;               /* of the whole view encoded last, and its size */
+    int64_t whole_bytes;
 
     uint32_t voted;    /* newest proposal accepted by vote (`next` may be known by hearsay) */
     uint32_t promised; /* accept nothing older */
@@ -373,6 +380,14 @@ void rui_m_propose_again(ru_member *m, rui_m_peer *p, ru_effects *fx);
 void rui_m_next_mark(ru_member *m);   /* in_next of the peers in it */
 bool rui_m_next_decode(ru_member *m); /* next.at from next.bytes */
 void rui_m_tell_out(ru_member *m, rui_m_peer *p, const char *why, ru_effects *fx);
+
+/* -- member_pace.c */
+bool rui_m_pace_fits(const ru_member *m, int64_t bytes); /* one more copy of so many bytes? */
+/* The same of a copy to one who was sent one before. */
+bool rui_m_pace_again(ru_member *m, rui_m_peer *p, int64_t bytes);
+void rui_m_pace_sent(ru_member *m, rui_m_peer *p, uint32_t epoch, int64_t bytes);
+void rui_m_pace_there(ru_member *m, rui_m_peer *p, uint32_t epoch); /* it has this one */
+void rui_m_pace_over(ru_member *m, rui_m_peer *p);                  /* nothing is on its way */
 
 /* -- member_join.c */
 void rui_m_join_start(ru_member *m, ru_effects *fx);

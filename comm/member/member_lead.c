@@ -203,6 +203,7 @@ static void give_up(ru_member *m, rui_m_peer *p, const char *why, ru_effects *fx
         return;
     }
     p->dead = true;
+    rui_m_pace_over(m, p);
     m->recheck = m->pending;
     rui_m_lost_count(m);
     char who[RUI_WHO_MAX];

@@ -75,6 +75,7 @@ rui_m_peer *rui_m_peer_make(ru_member *m, ru_node_id node)
 
 void rui_m_peer_remove(ru_member *m, rui_m_peer *p)
 {
+    rui_m_pace_over(m, p);
     p->node.v = 0;
     while (m->n_peers > 0 && m->peers[m->n_peers - 1].node.v == 0) {
         m->n_peers--;

@@ -91,6 +91,7 @@ void rui_m_seek_start(ru_member *m, ru_effects *fx, const char *fmt, ...)
     ru_fx_local(fx, RU_MEMBER_LEADERLESS, led, why, (int64_t)strlen(why) + 1);
     for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
         p->joins = p->ready = false;
+        rui_m_pace_over(m, p);
         if (p->ended && !p->gone && p->rank != RUI_M_NONE) {
             rui_m_try(m, p, fx);
         }

@@ -7,7 +7,7 @@
 
 #include "comm/member/member_impl.h"
 
-enum { TELL_AGAIN_NS = 200000000, DROP_AFTER_NS = 2000000000 };
+enum { OUT_AGAIN_NS = 200000000, DROP_AFTER_NS = 2000000000 };
 
 /* -- bytes ----------------------------------------------------------------------------------------
  */
@@ -161,17 +161,23 @@ static void send_one(ru_member *m, ru_node_id to, rui_m_view_kind kind, uint32_t
     }
 }
 
+/* To as many as the window lets; the others ask for it with their beats. */
 static void send_proposal(ru_member *m, receives to, const uint8_t *bytes, int64_t size_bytes,
                           ru_effects *fx)
 {
+    for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
+        p->sends = to(p) && rui_m_pace_fits(m, size_bytes);
+        if (p->sends) {
+            rui_m_pace_sent(m, p, m->next.epoch, size_bytes);
+        }
+    }
     for (int64_t at = 0; at < size_bytes; at += RUI_M_PART_BYTES) {
         int64_t n = part_make(m, RUI_VIEW_PROPOSED, m->next.epoch, bytes, size_bytes, at);
         bool first = true;
         for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
-            if (!to(p)) {
+            if (!p->sends) {
                 continue;
             }
-            p->told_at = m->now;
             if (first) {
                 ru_fx_send(fx, p->node, RUI_M_VIEW, m->part, n);
                 first = false;
@@ -180,6 +186,19 @@ static void send_proposal(ru_member *m, receives to, const uint8_t *bytes, int64
             }
         }
     }
+}
+
+static int64_t whole(ru_member *m, const draft *d)
+{
+    m->whole_epoch = d->epoch;
+    m->whole_bytes = encode(m, m->full, d);
+    return m->whole_bytes;
+}
+
+/* Of the whole view of this epoch; 0: it was not encoded of late. */
+static int64_t whole_size(const ru_member *m, uint32_t epoch)
+{
+    return m->whole_epoch == epoch ? m->whole_bytes : 0;
 }
 
 static draft next_draft(const ru_member *m, const rui_m_view_head *h)
@@ -201,7 +220,7 @@ static int64_t next_whole(ru_member *m)
     RU_CHECK(rui_m_next_decode(m));
     RU_CHECK(rui_m_get_view(m->next.bytes, m->next.size_bytes, m->opt.n_max, &h));
     draft d = next_draft(m, &h);
-    return encode(m, m->full, &d);
+    return whole(m, &d);
 }
 
 void rui_m_next_mark(ru_member *m)
@@ -260,25 +279,22 @@ void rui_m_propose(ru_member *m, uint32_t epoch, ru_node_id leader, const void *
 
 void rui_m_propose_again(ru_member *m, rui_m_peer *p, ru_effects *fx)
 {
-    if (!m->pending || !p->up || rui_m_since(m, p->told_at) < TELL_AGAIN_NS) {
+    uint32_t epoch = m->next.epoch;
+    bool member = p->rank != RUI_M_NONE;
+    int64_t n = member ? m->next.size_bytes : whole_size(m, epoch);
+    if (!m->pending || !p->up || (!member && !p->in_next) || !rui_m_pace_again(m, p, n)) {
         return;
     }
-    p->told_at = m->now;
-    if (p->rank != RUI_M_NONE) {
-        send_one(m, p->node, RUI_VIEW_PROPOSED, m->next.epoch, m->next.bytes, m->next.size_bytes,
-                 fx);
-    } else if (p->in_next) {
-        int64_t n = next_whole(m);
-        send_one(m, p->node, RUI_VIEW_PROPOSED, m->next.epoch, m->full, n, fx);
-    }
+    n = member ? n : next_whole(m);
+    rui_m_pace_sent(m, p, epoch, n);
+    send_one(m, p->node, RUI_VIEW_PROPOSED, epoch, member ? m->next.bytes : m->full, n, fx);
 }
 
 void rui_m_view_tell(ru_member *m, rui_m_peer *p, ru_effects *fx)
 {
-    if (m->view.epoch == 0 || rui_m_since(m, p->told_at) < TELL_AGAIN_NS) {
+    if (m->view.epoch == 0 || !rui_m_pace_again(m, p, whole_size(m, m->view.epoch))) {
         return;
     }
-    p->told_at = m->now;
     draft d = {.epoch = m->view.epoch,
                .prev = m->view.epoch - 1,
                .leader = m->view.leader,
@@ -287,7 +303,8 @@ void rui_m_view_tell(ru_member *m, rui_m_peer *p, ru_effects *fx)
                .number_next = m->number_next,
                .blob = m->view.blob,
                .blob_bytes = m->view.blob_bytes};
-    int64_t n = encode(m, m->full, &d);
+    int64_t n = whole(m, &d);
+    rui_m_pace_sent(m, p, m->view.epoch, n);
     send_one(m, p->node, RUI_VIEW_IN_FORCE, m->view.epoch, m->full, n, fx);
 }
 
@@ -299,7 +316,7 @@ void rui_m_accepted_tell(ru_member *m, ru_node_id to, ru_effects *fx)
 
 void rui_m_tell_out(ru_member *m, rui_m_peer *p, const char *why, ru_effects *fx)
 {
-    if (!p->up || (p->told_at.ns != 0 && rui_m_since(m, p->told_at) < TELL_AGAIN_NS)) {
+    if (!p->up || (p->told_at.ns != 0 && rui_m_since(m, p->told_at) < OUT_AGAIN_NS)) {
         return;
     }
     p->told_at = m->now;

@@ -170,6 +170,12 @@ static void chan_tick_at(void *self, ru_time at)
     n->opt.timers.set(n->opt.timers.self, RUI_NODE_CHAN_TIMER, at);
 }
 
+static ru_time chan_unacked(void *self, ru_node_id node)
+{
+    const ru_node *n = self;
+    return ru_chan_unacked(n->chan, node);
+}
+
 static void chan_up(void *self, ru_node_id node, const char *address, ru_time now)
 {
     ru_node *n = self;
@@ -281,6 +287,8 @@ static ru_status open_parts(ru_node *n, ru_arena *arena, ru_err *err)
                                .arrived = chan_arrived,
                                .room = chan_room};
     RU_TRY(ru_chan_open(&n->opt.chan, &n->opt.link, &user, arena, &n->chan, err));
+    n->opt.member.unacked = chan_unacked;
+    n->opt.member.unacked_self = n;
     return ru_member_open(&n->opt.member, arena, &n->member, err);
 }
 
