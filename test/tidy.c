@@ -265,7 +265,9 @@ static void test_sources(void **state)
         rui_tidy_sizes(&t, &t.files[i]);
         rui_tidy_words(&t, &t.files[i]);
         rui_tidy_comments(&t, &t.files[i]);
+        rui_tidy_shape(&t, &t.files[i]);
     }
+    rui_tidy_folders(&t);
     check_checks(&t);
     finish(&t);
 }
@@ -341,6 +343,36 @@ static void test_archives(void **state)
 #endif
 }
 
+/* A struct of 41 fields and a header of 16 functions are one too many. */
+static void test_shapes_bite(void **state)
+{
+    (void)state;
+    for (int more = 0; more < 2; more++) {
+        rui_tidy t = {.root = "/nowhere"};
+        ru_arena_init(&t.arena, 0);
+        t.found = ru_text_arena(&t.arena);
+        ru_text text = ru_text_arena(&t.arena);
+        ru_text_put(&text, "typedef struct ru_x {\n    struct {\n        int c, d;\n    } in;\n");
+        ru_text_put(&text, "    void (*f)(int a, int b);\n    int a, b;\n");
+        for (int i = 0; i < 36 + more; i++) {
+            ru_text_putf(&text, "    int a%d;\n", i);
+        }
+        ru_text_put(&text, "} ru_x;\n");
+        for (int i = 0; i < 15 + more; i++) {
+            ru_text_putf(&text, "int ru_x%d(void (*f)(int), /* ru_y(int) */\n          int n);\n",
+                         i);
+        }
+        rui_source_file f = rui_tidy_file(&t, "train/x.h", text.p);
+        rui_tidy_shape(&t, &f);
+        assert_string_equal(
+            t.found.p == NULL ? "" : t.found.p,
+            more ? "train/x.h:0: train/x.h ru_x has 41 fields, at most 40 (rule 53)\n"
+                   "train/x.h:0: train/x.h has 16 functions, at most 15 (rule 53)\n"
+                 : "");
+        rui_tidy_close(&t);
+    }
+}
+
 /* The rules find what they are for: one bad file each. */
 static void test_rules_bite(void **state)
 {
@@ -378,6 +410,8 @@ static void test_rules_bite(void **state)
         {"train/x.c", "typedef struct ru_job_t {\n} ru_job_t;\n",
          "train/x.c:1: ru_job_t: the ending _t is POSIX's (rule 8)\n"
          "train/x.c:2: ru_job_t: the ending _t is POSIX's (rule 8)"},
+        {"plan/net/x.c", "#include \"plan/row/x.h\"\n#include \"plan/cut/x.h\"\n",
+         "plan/net/x.c:2: plan/net may not include plan/cut: rooms of plan/ know row/ only"},
         {"train/x.c", "\tint x;\n", "train/x.c:1: a tab (rule 53)"},
         {"train/x.c", "int x; \n", "train/x.c:1: blanks at the end of the line (rule 53)"},
     };
@@ -391,6 +425,7 @@ static void test_rules_bite(void **state)
         rui_tidy_sizes(&t, &f);
         rui_tidy_words(&t, &f);
         rui_tidy_comments(&t, &f);
+        rui_tidy_shape(&t, &f);
         ru_str found = ru_str_trim(ru_str_c(t.found.p));
         if (!ru_str_eq_c(found, rows[i].want)) {
             fail_msg("for %s: %s", rows[i].want, t.found.p);
@@ -407,5 +442,6 @@ static void test_rules_bite(void **state)
     assert_false(rui_tidy_arrow("tool", "test"));
 }
 
-RU_TESTS(test_tidy, cmocka_unit_test(test_rules_bite), cmocka_unit_test(test_sources),
-         cmocka_unit_test(test_pages), cmocka_unit_test(test_archives))
+RU_TESTS(test_tidy, cmocka_unit_test(test_rules_bite), cmocka_unit_test(test_shapes_bite),
+         cmocka_unit_test(test_sources), cmocka_unit_test(test_pages),
+         cmocka_unit_test(test_archives))

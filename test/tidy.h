@@ -1,6 +1,6 @@
 /* The tidy test: rules of docs/style.md that a program can check. tidy.c holds what each folder may
  * include and the suite, tidy_text.c the rules about sources, tidy_docs.c those about pages,
- * tidy_archive.c those about archives.
+ * tidy_archive.c those about archives, tidy_house.c those about folders, structs and headers.
  *
  * Every breach is one line: file:line: what is wrong (rule N). Thread: main only. */
 #ifndef RU_TEST_TIDY_H
@@ -46,6 +46,11 @@ void rui_tidy_includes(rui_tidy *t, const rui_source_file *f);
 void rui_tidy_sizes(rui_tidy *t, const rui_source_file *f);
 void rui_tidy_words(rui_tidy *t, const rui_source_file *f);
 void rui_tidy_comments(rui_tidy *t, const rui_source_file *f);
+/* Fields of its structs, functions of a header, rooms of plan/. */
+void rui_tidy_shape(rui_tidy *t, const rui_source_file *f);
+
+/* Files of each folder. */
+void rui_tidy_folders(rui_tidy *t);
 
 /* The text of a file of the tree; NULL when there is none. */
 const char *rui_tidy_read(rui_tidy *t, const char *path);
