@@ -8,7 +8,7 @@ MESON := $(firstword $(wildcard /usr/bin/meson) meson)
 NINJA := ninja $(if $(V),-v)
 
 .DEFAULT_GOAL := all
-.PHONY: all setup configure demo test bench sanitize tsan fuzz tidy format install uninstall clean help
+.PHONY: all setup configure demo test check bench sanitize tsan fuzz tidy format install uninstall clean help
 
 all: configure ## build build/tool/rubato (installs what is missing first)
 	@$(NINJA) -C $(B)
@@ -28,8 +28,11 @@ test: ## build and run all tests (TESTS=WORD: the unit tests with the word in th
 	@$(MAKE) --no-print-directory all
 	@scripts/test $(B) $(TESTS)
 
-bench: all ## measure against PyTorch on this machine (bench/run --help)
-	@bench/run
+check: ## the whole check, in a fresh clone of HEAD (about 25 minutes)
+	@scripts/check
+
+bench: all ## measure training beside PyTorch on this machine (rubato bench --help names all comparisons)
+	@$(B)/tool/rubato bench train
 
 sanitize: ## unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@scripts/setup test
