@@ -24,7 +24,11 @@ typedef struct facts {
 static bool is_weight(const ru_graph *g, ru_value_id v)
 {
     const ru_value *x = &g->values[v.v];
-    return v.v != 0 && x->kind == RU_VALUE_STATE && x->role == RU_ROLE_PARAM && x->type.rank >= 2;
+    uint32_t wide = 0;
+    for (uint32_t k = 0; k < x->type.rank; k++) {
+        wide += x->type.dims[k] != 1;
+    }
+    return v.v != 0 && x->kind == RU_VALUE_STATE && x->role == RU_ROLE_PARAM && wide >= 2;
 }
 
 /* The value behind copies of it. */

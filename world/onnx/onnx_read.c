@@ -6,6 +6,7 @@
 #include "world/onnx/onnx_lift.h"
 #include "world/onnx/onnx_notice.h"
 #include "world/onnx/onnx_read_impl.h"
+#include "world/onnx/onnx_trained.h"
 
 #include <string.h>
 
@@ -598,22 +599,7 @@ static ru_status outputs_add(rui_onnx_reader *r, rui_onnx_frame *f, const char *
     return RU_OK;
 }
 
-/* Running statistics are saved but not trained. */
-static void buffers_mark(ru_graph *g)
-{
-    for (uint32_t k = 1; k < g->n_nodes; k++) {
-        const ru_node *n = &g->nodes[k];
-        bool norm = n->op == RU_OP_BatchNormalization || n->op == RU_OP_BatchNormTrain;
-        for (uint32_t i = 3; norm && i < 5 && i < n->n_in; i++) {
-            ru_value *v = ru_graph_value(g, n->in[i]);
-            v->role = v->kind == RU_VALUE_STATE ? RU_ROLE_BUFFER : v->role;
-        }
-    }
-}
-
-/* Inputs whose data decides an output shape of `op` and must be fixed for that: not those of ops
- * that select (what they select is computed ahead). */
-static uint32_t shape_inputs(ru_op op)
+uint32_t rui_onnx_shape_inputs(ru_op op)
 {
     bool selects = op == RU_OP_NonZero || op == RU_OP_Unique || op == RU_OP_Compress;
     return selects ? 0 : ru_op_sized_by(op) & ~(op == RU_OP_NonMaxSuppression ? 3U : 0U);
@@ -637,9 +623,10 @@ static ru_status shapes_mark(const rui_onnx_reader *r, ru_arena *arena, const bo
             all = all || (n->out[i].v != 0 && needed[n->out[i].v]);
         }
         all = all && n->op != RU_OP_Shape && n->op != RU_OP_Size;
-        uint32_t some = shape_inputs(n->op);
+        uint32_t some = rui_onnx_shape_inputs(n->op);
         for (uint32_t i = 0; i < n->n_in; i++) {
-            if (all || (i < 32 && (some >> i & 1) != 0)) {
+            bool type = n->op == RU_OP_CastLike && i == 1; /* not its data */
+            if ((all && !type) || (i < 32 && (some >> i & 1) != 0)) {
                 needed[n->in[i].v] = true;
             }
         }
@@ -684,7 +671,9 @@ ru_status ru_onnx_read(const void *data, int64_t size_bytes, const ru_onnx_optio
     RU_TRY(rui_onnx_nodes_read(&r, &f, &r.model.nodes));
     const char **outputs = NULL;
     RU_TRY(outputs_add(&r, &f, &outputs));
-    buffers_mark(&g);
+    if (r.opt->train && !r.opt->signature) {
+        RU_TRY(rui_onnx_trained(&g, arena, err));
+    }
     if (!r.opt->signature) {
         RU_TRY(ru_graph_verify(&g, err));
     }

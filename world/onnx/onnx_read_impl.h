@@ -59,6 +59,9 @@ RU_MUST_USE ru_status rui_onnx_weights(rui_onnx_reader *r, rui_onnx_frame *f,
                                        const rui_onnx_model *m);
 RU_MUST_USE ru_status rui_onnx_nodes_read(rui_onnx_reader *r, rui_onnx_frame *f,
                                           const rui_onnx_nodes *nodes);
+/* Inputs whose data decides an output shape of `op` and must be fixed for that, as a bit set: not
+ * those of ops that select (what they select is computed ahead). */
+uint32_t rui_onnx_shape_inputs(ru_op op);
 /* A node of one output, typed unless only the signature is read. */
 RU_MUST_USE ru_status rui_onnx_put(rui_onnx_reader *r, ru_op op, const ru_value_id *in,
                                    uint32_t n_in, const ru_attr *attrs, uint32_t n_attrs,

@@ -63,8 +63,9 @@ RU_MUST_USE ru_status ru_pass_infer(const ru_graph *g, ru_arena *arena, ru_graph
 
 /* Give every use of a trained vector its own state. Exporters merge equal initialisers, and at the
  * start all scales are 1 and all biases 0, so layers would train one vector together; models tie
- * matrices on purpose, vectors never. Slots 3 and 4 of BatchNormalization become BUFFER, all others
- * PARAM. The first use keeps the name, others get "<name>.<node>.<slot>" or that of their alias. */
+ * matrices on purpose, vectors never (also those of shape [C, 1, 1] that are added or multiplied).
+ * Slots 3 and 4 of BatchNormalization become BUFFER, all others PARAM. The first use keeps the
+ * name, others get "<name>.<node>.<slot>" or that of their alias. */
 RU_MUST_USE ru_status ru_pass_untie(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 
 /* Recognise what exporters write out in small ops - LayerNormalization, Gelu, HardSwish, attention

@@ -204,6 +204,20 @@ static bool is_vector(const ru_graph *g, ru_value_id v)
            (x->role == RU_ROLE_PARAM || x->role == RU_ROLE_BUFFER);
 }
 
+/* A scale or bias that an exporter has given the rank of what it scales, as [C, 1, 1]. */
+static bool is_wide_vector(const ru_graph *g, ru_op op, ru_value_id v)
+{
+    bool elementwise = op == RU_OP_Mul || op == RU_OP_Add || op == RU_OP_Sub || op == RU_OP_Div ||
+                       op == RU_OP_PRelu;
+    const ru_value *x = &g->values[v.v];
+    uint32_t wide = 0;
+    for (uint32_t k = 0; k < x->type.rank; k++) {
+        wide += x->type.dims[k] != 1;
+    }
+    return elementwise && v.v != 0 && x->kind == RU_VALUE_STATE && x->role == RU_ROLE_PARAM &&
+           wide <= 1;
+}
+
 static ru_status twin(ru_graph *g, ru_value_id of, const char *name, ru_value_id *out, ru_err *err)
 {
     ru_value v = g->values[of.v];
@@ -244,10 +258,10 @@ static ru_status untie_node(ru_graph *g, uint32_t i, bool *seen, ru_err *err)
     ru_value_id *in = NULL;
     for (uint32_t k = 0; k < g->nodes[i].n_in; k++) {
         ru_value_id v = g->nodes[i].in[k];
-        if (!is_vector(g, v)) {
+        const ru_node *n = &g->nodes[i];
+        if (!is_vector(g, v) && !is_wide_vector(g, n->op, v)) {
             continue;
         }
-        const ru_node *n = &g->nodes[i];
         if (seen[v.v]) { /* only old values are met: each node is visited once */
             if (in == NULL) {
                 in = ru_arena_copy(g->arena, n->in, (int64_t)n->n_in * (int64_t)sizeof *in, 4);
