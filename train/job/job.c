@@ -28,6 +28,9 @@ static const ru_conf_field model_fields[] = {
     ROW(CHOICE, ru_job_model, zoo, .def = "mlp", .choices = model_names,
         .help = "name of a model of the zoo; its options are keys beside this one"),
     ROW(TEXT, ru_job_model, onnx, .def = "", .help = "ONNX file to train"),
+    ROW(CHOICE, ru_job_model, head, .def = "keep", .choices = "keep|new",
+        .help = "onnx: the last linear layer; new: it starts anew, with as many outputs as the "
+                "data have classes (or model.classes); train.groups can freeze the others"),
     ROW(TEXT, ru_job_model, weights, .def = "",
         .help = "safetensors file with the values to start from, by name: parameters and running "
                 "statistics"),
@@ -57,7 +60,8 @@ static const ru_conf_field model_fields[] = {
     ROW(I64, ru_job_model, channels, .def = "0", .min = 0, .max = 4096,
         .help = "vgg: channels of the first stage, the others in proportion; 0: 64"),
     ROW(I64, ru_job_model, classes, .def = "0", .min = 0, .max = 1 << 24,
-        .help = "number of outputs of the model; 0: the number of classes of the data"),
+        .help = "number of outputs of the model; 0: the number of classes of the data (zoo), or "
+                "that of the file (onnx); a file with another number gets a new last layer"),
     ROW(F64, ru_job_model, dropout, .def = "0", .min = 0, .max = 0.999,
         .help = "fraction of activations set to zero"),
     ROW(BOOL, ru_job_model, bias, .def = "true",
@@ -93,15 +97,17 @@ static ru_status model_check(const void *section, ru_err *err)
         {"vocab", m->vocab != 0},       {"patch", m->patch != 0},
         {"channels", m->channels != 0}, {"classes", m->classes != 0},
         {"dropout", m->dropout > 0},    {"batch_norm", m->batch_norm},
+        {"head", m->head != 0},
     };
     uint32_t n;
     const ru_zoo_row *rows = ru_zoo_list(&n);
     bool zoo = m->source == RU_MODEL_ZOO;
+    static const char onnx[] = "classes head"; /* the graph defines the rest */
     for (uint32_t k = 0; k < RU_ARRAY_LEN(options); k++) {
-        if (options[k].set && !(zoo && reads(rows[m->zoo].options, options[k].key))) {
+        if (options[k].set && !reads(zoo ? rows[m->zoo].options : onnx, options[k].key)) {
             return RU_FAIL(err, RU_E_CONFIG, "model %s has no option '%s'; its options are: %s",
                            zoo ? rows[m->zoo].name : m->onnx, options[k].key,
-                           zoo ? rows[m->zoo].options : "none (the ONNX graph defines the model)");
+                           zoo ? rows[m->zoo].options : onnx);
         }
     }
     const ru_weight_rule *rules = m->weights_map.at;

@@ -19,10 +19,13 @@ RU_API_BEGIN
 
 typedef enum ru_model_source { RU_MODEL_NONE, RU_MODEL_ZOO, RU_MODEL_ONNX } ru_model_source;
 
+typedef enum ru_model_head { RU_HEAD_KEEP, RU_HEAD_NEW } ru_model_head;
+
 typedef struct ru_job_model {
     uint32_t source; /* ru_model_source */
     uint32_t zoo;    /* index in ru_zoo_list */
     const char *onnx;
+    uint32_t head;                /* ru_model_head */
     const char *weights;          /* safetensors file to start from; empty: none */
     ru_conf_sections weights_map; /* of ru_weight_rule */
     bool weights_partial;

@@ -5,9 +5,7 @@
 
 #include "base/str.h"
 #include "exec/pool.h"
-#include "exec/ref.h"
-#include "store/onnx_file.h"
-#include "world/pass/pass.h"
+#include "train/model/model_impl.h"
 
 static ru_status full(ru_err *err)
 {
@@ -51,6 +49,13 @@ ru_status ru_model_facts_from(const ru_dataset *d, ru_arena *arena, ru_model_fac
 
 /* -- the zoo ----------------------------------------------------------------------------------- */
 
+int64_t rui_model_outputs_wanted(const ru_job *job, const ru_model_facts *f)
+{
+    uint32_t loss = job->train.loss;
+    bool by_class = loss == 0 || loss - 1 == RU_LOSS_CROSS_ENTROPY;
+    return by_class ? f->classes : f->y.dtype == RU_NONE ? 0 : ru_type_count(&f->y);
+}
+
 /* What the job leaves open is taken from the data. */
 static ru_status zoo_options(const ru_job *job, const ru_model_facts *f, ru_zoo_options *out,
                              ru_err *err)
@@ -70,10 +75,7 @@ static ru_status zoo_options(const ru_job *job, const ru_model_facts *f, ru_zoo_
         o.context = f->x.dims[0];
     }
     if (o.classes == 0) {
-        uint32_t loss = job->train.loss;
-        bool by_class = loss == 0 || loss - 1 == RU_LOSS_CROSS_ENTROPY;
-        int64_t outputs = f->y.dtype == RU_NONE ? 0 : ru_type_count(&f->y);
-        o.classes = by_class ? f->classes : outputs;
+        o.classes = rui_model_outputs_wanted(job, f);
     }
     *out = o;
     return RU_OK;
@@ -210,28 +212,6 @@ ru_status ru_model_state_copy(const ru_graph *from_graph, ru_exe *from, const ru
 
 /* -- ONNX -------------------------------------------------------------------------------------- */
 
-enum { FOLD_BYTES_MAX = 16 << 20 }; /* computed constants, such as masks, up to this size */
-
-static ru_status open_onnx(const char *path, ru_arena *arena, ru_model *m, ru_err *err)
-{
-    RU_TRY(ru_onnx_file_open(path, &m->file, err));
-    ru_onnx_external external = ru_onnx_file_external(&m->file);
-    ru_onnx_options opt = {.external = &external, .train = true};
-    const ru_map_file *map = &m->file.model;
-    ru_status st = ru_onnx_read(map->data, map->size_bytes, &opt, arena, &m->infer, NULL, err);
-    if (st != RU_OK) {
-        return ru_err_wrap(err, st, "%s", path);
-    }
-    ru_fold_ops fold = ru_ref_fold_ops();
-    RU_TRY(ru_pass_untie(&m->infer, arena, &m->infer, err));
-    RU_TRY(ru_pass_fold(&m->infer, &fold, FOLD_BYTES_MAX, arena, &m->infer, err));
-    RU_TRY(ru_pass_dead(&m->infer, arena, &m->infer, err));
-    RU_TRY(ru_pass_train(&m->infer, arena, &m->train, err));
-    RU_TRY(ru_pass_infer(&m->train, arena, &m->infer, err));
-    RU_TRY(ru_pass_lift(&m->train, arena, &m->train, err));
-    return ru_graph_verify(&m->train, err);
-}
-
 static ru_status open_imported(const ru_job *job, const char *path, ru_arena *arena, ru_model *m,
                                ru_err *err)
 {
@@ -240,7 +220,7 @@ static ru_status open_imported(const ru_job *job, const char *path, ru_arena *ar
     if (m->name == NULL) {
         return full(err);
     }
-    return open_onnx(path != NULL ? path : job->model.onnx, arena, m, err);
+    return rui_model_import(job, path != NULL ? path : job->model.onnx, arena, m, err);
 }
 
 /* Does the loss fit what the data have for labels? Before the model, which takes the number of its
@@ -277,6 +257,27 @@ static ru_status check_loss(const ru_job *job, const ru_model_facts *f, ru_err *
     return RU_OK;
 }
 
+int64_t ru_model_outputs(const ru_model *m)
+{
+    const ru_graph *g = &m->infer;
+    const ru_type *t = g->n_outputs > 0 ? &ru_graph_value(g, g->outputs[0])->type : NULL;
+    bool row = t != NULL && t->rank == 2 && t->dims[1] > 0;
+    return m->loss == RU_LOSS_CROSS_ENTROPY && m->facts.classes > 0 && row ? t->dims[1] : 0;
+}
+
+static ru_status check_outputs(const ru_model *m, ru_err *err)
+{
+    int64_t n = ru_model_outputs(m);
+    if (n > 0 && n < m->facts.classes) {
+        return RU_FAIL(
+            err, RU_E_CONFIG, "the model has %lld output%s, but the data have %lld classes; %s",
+            (long long)n, n == 1 ? "" : "s", (long long)m->facts.classes,
+            m->file.model.data != NULL ? "model.head: new gives it a new last layer for them"
+                                       : "leave out model.classes, or raise it");
+    }
+    return RU_OK;
+}
+
 ru_status ru_model_open(const ru_job *job, const ru_model_facts *facts, const char *onnx_path,
                         ru_arena *arena, ru_model *out, ru_err *err)
 {
@@ -290,6 +291,11 @@ ru_status ru_model_open(const ru_job *job, const ru_model_facts *facts, const ch
         return st;
     }
     m.loss = ru_job_loss(job, m.tokens);
+    st = check_outputs(&m, err);
+    if (st != RU_OK) {
+        ru_model_close(&m);
+        return st;
+    }
     *out = m;
     return RU_OK;
 }

@@ -25,7 +25,7 @@ typedef struct ru_model_facts {
 typedef struct ru_model {
     ru_graph train, infer;
     const char *name;     /* "resnet18", "model.onnx" */
-    const ru_init *inits; /* [n_inits] start values by id of `train`; none for an ONNX model */
+    const ru_init *inits; /* [n_inits] start values by id of `train`; of ONNX a new last layer's */
     uint32_t n_inits;
     bool tokens;
     ru_model_facts facts;
@@ -38,12 +38,21 @@ typedef struct ru_model {
 RU_MUST_USE ru_status ru_model_facts_from(const ru_dataset *d, ru_arena *arena, ru_model_facts *out,
                                           ru_err *err);
 
+/* Read an ONNX file for training on samples of type x: the symbols of its input, but for the batch,
+ * are the sizes of a sample. `info` may be NULL. Errors: those of ru_onnx_read; RU_E_CONFIG when
+ * samples do not tell the sizes. */
+RU_MUST_USE ru_status ru_model_read_onnx(ru_onnx_file *file, const ru_type *x, ru_arena *arena,
+                                         ru_graph *out, ru_onnx_info *info, ru_err *err);
+
 /* Build both forms; ru_model_close after the last use of the graphs. `onnx_path` is the file of an
  * ONNX model (NULL: as the job says); it must not change before close.
  * Errors: RU_E_CONFIG when model and data do not match, those of the importer. */
 RU_MUST_USE ru_status ru_model_open(const ru_job *job, const ru_model_facts *facts,
                                     const char *onnx_path, ru_arena *arena, ru_model *out,
                                     ru_err *err);
+
+/* Outputs of a model that tells classes apart; 0: it does not. */
+int64_t ru_model_outputs(const ru_model *m);
 
 void ru_model_close(ru_model *m); /* accepts zeroed memory and a closed model */
 

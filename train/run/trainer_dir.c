@@ -285,7 +285,7 @@ static ru_status copy_model(rui_trainer *t, const ru_onnx_file *f, ru_err *err)
 }
 
 /* Reading it says which other files it takes weights from, and whether it can be read at all. */
-static ru_status take_model(rui_trainer *t, ru_err *err)
+static ru_status take_model(rui_trainer *t, const ru_type *x, ru_err *err)
 {
     ru_onnx_file f;
     ru_arena scratch;
@@ -293,9 +293,7 @@ static ru_status take_model(rui_trainer *t, ru_err *err)
     ru_onnx_info info;
     RU_TRY(ru_onnx_file_open(t->job->model.onnx, &f, err));
     ru_arena_init(&scratch, 0);
-    ru_onnx_external external = ru_onnx_file_external(&f);
-    ru_onnx_options opt = {.external = &external, .train = true};
-    ru_status st = ru_onnx_read(f.model.data, f.model.size_bytes, &opt, &scratch, &g, &info, err);
+    ru_status st = ru_model_read_onnx(&f, x, &scratch, &g, &info, err);
     if (st == RU_OK && info.notice != NULL) {
         ru_log(RU_LOG_WARN, "train", "import", "%s: %s", t->job->model.onnx, info.notice);
     }
@@ -307,7 +305,7 @@ static ru_status take_model(rui_trainer *t, ru_err *err)
     return st == RU_OK ? st : ru_err_wrap(err, st, "%s", t->job->model.onnx);
 }
 
-ru_status rui_trainer_dir_model(rui_trainer *t, const char **path, ru_err *err)
+ru_status rui_trainer_dir_model(rui_trainer *t, const ru_type *x, const char **path, ru_err *err)
 {
     *path = NULL;
     if (t->job->model.source != RU_MODEL_ONNX) {
@@ -319,7 +317,7 @@ ru_status rui_trainer_dir_model(rui_trainer *t, const char **path, ru_err *err)
         return full(err);
     }
     if (!t->opt->resume || !(ru_path_exists(one) || ru_path_exists(parts))) {
-        RU_TRY(take_model(t, err));
+        RU_TRY(take_model(t, x, err));
     }
     *path = ru_path_exists(one) ? one : parts;
     return RU_OK;

@@ -147,7 +147,8 @@ RU_MUST_USE ru_status rui_trainer_dir_resumed(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_dir(rui_trainer *t, ru_err *err);
 /* Put an imported model and its weights beside the run and give the copy's path (NULL: a model of
  * the zoo). A resumed run keeps the copy it has. */
-RU_MUST_USE ru_status rui_trainer_dir_model(rui_trainer *t, const char **path, ru_err *err);
+RU_MUST_USE ru_status rui_trainer_dir_model(rui_trainer *t, const ru_type *x, const char **path,
+                                            ru_err *err);
 RU_MUST_USE ru_status rui_trainer_dir_files(rui_trainer *t, ru_err *err);
 /* job.yaml and an imported model. */
 RU_MUST_USE ru_status rui_trainer_dir_job(rui_trainer *t, ru_err *err);

@@ -310,6 +310,28 @@ void rui_trainer_say_damaged(rui_trainer *t, const ru_dataset *d, const char *wh
     }
 }
 
+/* What the outputs of the model are beside the classes of the data. */
+static void say_outputs(const rui_trainer *t)
+{
+    const ru_model *m = &t->model;
+    int64_t n = ru_model_outputs(m), classes = m->facts.classes;
+    bool imported = m->file.model.data != NULL;
+    if (imported && m->n_inits > 0) {
+        ru_run_report_say(t->report, "the last layer of %s is new: '%s' starts with %lld outputs",
+                          m->name, ru_graph_value(&m->train, m->inits[0].param)->name,
+                          (long long)n);
+    }
+    if (n > classes) {
+        ru_run_report_say(t->report,
+                          "warning: the model has %lld outputs, but the data have %lld class%s; no "
+                          "sample has the others as its class; %s",
+                          (long long)n, (long long)classes, classes == 1 ? "" : "es",
+                          imported ? "model.head: new replaces the last layer by one with as many "
+                                     "outputs as the data have classes"
+                                   : "leave out model.classes to have as many outputs as classes");
+    }
+}
+
 ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
 {
     static const char *const devices[] = {"cpu", "ref"};
@@ -338,6 +360,7 @@ ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
     RU_TRY(ru_run_report_begin(t->report, &start, err));
     rui_trainer_say_damaged(t, t->train_set, "training");
     rui_trainer_say_damaged(t, t->test_set, "test");
+    say_outputs(t);
     if (t->weights_said != NULL) {
         ru_run_report_say(t->report, "starts with %s", t->weights_said);
     }
@@ -376,7 +399,7 @@ ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err)
     RU_TRY(open_data(t, &facts, err));
     RU_TRY(rui_trainer_dir(t, err));
     const char *onnx = NULL;
-    RU_TRY(rui_trainer_dir_model(t, &onnx, err));
+    RU_TRY(rui_trainer_dir_model(t, &facts.x, &onnx, err));
     RU_TRY(ru_model_open(t->job, &facts, onnx, t->arena, &t->model, err));
     RU_TRY(count_steps(t, err));
     RU_TRY(rui_trainer_class_weights(t, err));
