@@ -2,7 +2,9 @@
 
 #include <string.h>
 
+#include "exec/ref.h"
 #include "train/model/step_impl.h"
+#include "world/onnx/onnx.h"
 #include "world/pass/pass.h"
 
 /* -- copying the model into the step ----------------------------------------------------------- */
@@ -135,7 +137,10 @@ static ru_status bind_batch(const ru_graph *model, int64_t n, ru_arena *arena, r
                        "the model's input is a scalar; it needs a batch dimension");
     }
     if (ru_dim_is_symbolic(t->dims[0])) {
-        return ru_graph_bind(model, ru_dim_sym(t->dims[0]), n, arena, out, err);
+        ru_fold_ops fold = ru_ref_fold_ops();
+        ru_graph bound;
+        RU_TRY(ru_graph_bind(model, ru_dim_sym(t->dims[0]), n, arena, &bound, err));
+        return ru_onnx_settle(&bound, &fold, arena, out, err);
     }
     if (t->dims[0] != n) {
         return RU_FAIL(err, RU_E_CONFIG,
@@ -147,18 +152,34 @@ static ru_status bind_batch(const ru_graph *model, int64_t n, ru_arena *arena, r
     return RU_OK;
 }
 
+/* Are the same axes, but for those of size 1, in another order? */
+static bool is_turned(const ru_type *a, const ru_type *b)
+{
+    int64_t x[2][RU_RANK_MAX] = {{0}};
+    uint32_t n[2] = {0, 0};
+    const ru_type *types[] = {a, b};
+    for (uint32_t k = 0; k < 2; k++) {
+        for (uint32_t d = 1; d < types[k]->rank; d++) {
+            x[k][n[k]] = types[k]->dims[d];
+            n[k] += types[k]->dims[d] != 1;
+        }
+    }
+    return n[0] == n[1] && memcmp(x[0], x[1], n[0] * sizeof x[0][0]) != 0;
+}
+
 /* `x` as the model wants it: same count, its dtype and shape. */
 static ru_status adapt_input(ru_build *b, const ru_graph *model, ru_value_id x, ru_value_id *out,
                              ru_err *err)
 {
     const ru_type *want = &ru_graph_value(model, model->inputs[0])->type;
     const ru_type *have = &ru_graph_value(b->g, x)->type;
-    if (ru_type_count(want) != ru_type_count(have)) {
+    bool turned = is_turned(want, have);
+    if (ru_type_count(want) != ru_type_count(have) || turned) {
         char w[160], h[160];
         ru_type_print(model, want, w, sizeof w);
         ru_type_print(b->g, have, h, sizeof h);
-        return RU_FAIL(err, RU_E_CONFIG, "the model's input is %s but a batch of the data is %s", w,
-                       h);
+        return RU_FAIL(err, RU_E_CONFIG, "the model's input is %s but a batch of the data is %s%s",
+                       w, h, turned ? "; transpose the data" : "");
     }
     if (have->dtype != want->dtype) {
         x = ru_build_op1(b, RU_OP_Cast, x,
