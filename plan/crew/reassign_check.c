@@ -6,7 +6,7 @@
 
 static bool near(double a, double b)
 {
-    return fabs(a - b) <= 2 + 1e-6 * fmax(fabs(a), fabs(b));
+    return a == b || (isfinite(a - b) && fabs(a - b) <= 2 + 1e-6 * fmax(fabs(a), fabs(b)));
 }
 
 static ru_status check_rules(const ru_reassign_in *in, const ru_reassign_rules *r, ru_err *err)

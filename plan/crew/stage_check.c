@@ -9,7 +9,7 @@
 
 static bool near(double a, double b)
 {
-    return fabs(a - b) <= 1e-8 * fmax(fabs(a), fabs(b)) + 1e-15;
+    return a == b || (isfinite(a - b) && fabs(a - b) <= 1e-8 * fmax(fabs(a), fabs(b)) + 1e-15);
 }
 
 typedef struct traffic {

@@ -6,7 +6,7 @@
 
 static bool near(double a, double b)
 {
-    return fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b)) + 1e-15;
+    return a == b || (isfinite(a - b) && fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b)) + 1e-15);
 }
 
 /* Jain's index as one over one plus the squared coefficient of variation. */

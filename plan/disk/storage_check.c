@@ -6,7 +6,7 @@
 
 static bool near(double a, double b, double scale)
 {
-    return fabs(a - b) <= 1e-9 * scale;
+    return a == b || (isfinite(a - b) && fabs(a - b) <= 1e-9 * scale);
 }
 
 static ru_status check_place(const ru_storage_in *in, const ru_storage_plan *p, uint32_t k,

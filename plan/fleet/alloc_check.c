@@ -141,7 +141,7 @@ static double kept_of(const ru_alloc_in *in, const count *c, const ru_alloc_job 
 
 static bool near(double a, double b, double by)
 {
-    return fabs(a - b) <= by * (1e-12 + fmax(fabs(a), fabs(b)));
+    return a == b || (isfinite(a - b) && fabs(a - b) <= by * (1e-12 + fmax(fabs(a), fabs(b))));
 }
 
 /* Loss of a scaled speedup in units of 1e-9, not rounded. */

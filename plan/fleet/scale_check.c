@@ -6,7 +6,7 @@
 
 static bool near(double a, double b)
 {
-    return a == b || fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b));
+    return a == b || (isfinite(a - b) && fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b)));
 }
 
 static ru_status check_choice(const ru_scale_in *in, const ru_scale_plan *p, ru_err *err)

@@ -14,7 +14,8 @@ static ru_status bad(ru_err *err, uint32_t buffer, const char *what, double is, 
 
 static bool near(double a, double b)
 {
-    return fabs(a - b) <= TOLERANCE * fmax(1e-9, fmax(fabs(a), fabs(b)));
+    return a == b ||
+           (isfinite(a - b) && fabs(a - b) <= TOLERANCE * fmax(1e-9, fmax(fabs(a), fabs(b))));
 }
 
 static double power(double x, uint32_t n)
