@@ -138,6 +138,7 @@ typedef struct ru_gate_plan {
     const ru_gate_cell *cell; /* [n_services, n_ops] */
     const double *budget_s;   /* [n_services] lag that keeps the goal */
     const double *beside_s;   /* [n_services] work of the training beside a request */
+    const double *lost_s;     /* [n_services] what that costs the request, on average */
     const double *tail_ratio; /* [n_services] tail over the dedicated one; INFINITY: no end */
     uint32_t n_services, n_ops;
     bool admit;
@@ -145,7 +146,7 @@ typedef struct ru_gate_plan {
     double share; /* of a device that the training gets */
 } ru_gate_plan;
 
-/* Owner: cells in `out`. Cost: O(n_services n_ops + samples log samples).
+/* Owner: cells in `out`. Cost: O(n_services n_ops log n_ops + samples log samples).
  * Errors: RU_E_ARG, RU_E_INFEASIBLE (services need more than the device), RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_plan_gate(const ru_gate_admit_in *in, ru_arena *out, ru_arena *scratch,
                                    ru_gate_plan *plan, ru_err *err);

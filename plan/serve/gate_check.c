@@ -7,7 +7,7 @@
 
 static bool near(double a, double b)
 {
-    return (isinf(a) && isinf(b)) || fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b)) + 1e-15;
+    return a == b || (isfinite(a - b) && fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b)) + 1e-15);
 }
 
 /* Does the loss stand for the quantile of what was measured? Counting instead of sorting. */
@@ -48,7 +48,7 @@ static bool allowed(const ru_gate_admit_in *in, const ru_gate_service *s, const 
 {
     bool result = in->method == RU_GATE_FREE || in->method == RU_GATE_QUOTA;
     if (in->method == RU_GATE_LAG) {
-        result = s->tail_s + c->lost_s <= in->goal * s->tail_s * (1 + 1e-12);
+        result = s->tail_s + c->lost_s <= in->goal * s->tail_s * (1 + 1e-12) && c->lost_s < o->s;
     } else if (in->method == RU_GATE_ORION) {
         result = !(o->units > in->device) && (o->cls == RU_OP_UNKNOWN || o->cls != s->cls);
     } else if (in->method == RU_GATE_REEF) {
@@ -70,7 +70,8 @@ static ru_status check_cells(const ru_gate_admit_in *in, const ru_gate_plan *p, 
             return RU_FAIL(err, RU_E_INFEASIBLE, "the delay of service %u is not %g s beside op %u",
                            k, c->lost_s, i);
         }
-        if (c->may != allowed(in, &in->service[k], &in->op[i], c)) {
+        bool could = allowed(in, &in->service[k], &in->op[i], c);
+        if (in->method == RU_GATE_LAG ? c->may && !could : c->may != could) {
             return RU_FAIL(err, RU_E_INFEASIBLE, "op %u %s run beside service %u", i,
                            c->may ? "must not" : "may", k);
         }
@@ -78,10 +79,66 @@ static ru_status check_cells(const ru_gate_admit_in *in, const ru_gate_plan *p, 
     return RU_OK;
 }
 
-/* Work beside a request and its tail. Returns what a request is longer by. */
-static ru_status check_service(const ru_gate_admit_in *in, const ru_gate_plan *p, uint32_t k,
-                               double *longer_s, ru_err *err)
+/* The dearest permitted op is the price that fills the bound: what costs less may, what costs more
+ * may not, and of what costs as much so much runs as fits. */
+static ru_status check_fill(const ru_gate_admit_in *in, const ru_gate_plan *p, uint32_t k,
+                            double most_s, double *work_s, double *lost_s, ru_err *err)
 {
+    const ru_gate_cell *c = &p->cell[k * in->n_ops];
+    double price = 0, all = 0, below_s = 0, below_lost = 0, at_s = 0;
+    for (uint32_t i = 0; i < in->n_ops; i++) {
+        price = c[i].may ? fmax(price, c[i].loss) : price;
+        all += in->count[i] * in->op[i].s;
+    }
+    double scale = in->service[k].solo_s / all, each = price / (1 - price);
+    bool left_out = false, right = true;
+    for (uint32_t i = 0; i < in->n_ops; i++) {
+        bool could = allowed(in, &in->service[k], &in->op[i], &c[i]);
+        below_s += c[i].may && c[i].loss < price ? scale * in->count[i] * in->op[i].s : 0;
+        below_lost += c[i].may && c[i].loss < price ? scale * in->count[i] * c[i].lost_s : 0;
+        at_s += c[i].may && !(c[i].loss < price) ? scale * in->count[i] * in->op[i].s : 0;
+        left_out = left_out || (could && !c[i].may);
+        right = right && (!could || c[i].may || c[i].loss > price);
+    }
+    double lost = fmin(below_lost + each * at_s, fmax(most_s, below_lost));
+    *work_s = below_s + (each > 0 ? (lost - below_lost) / each : at_s);
+    *lost_s = lost;
+    if (!right || (price > 0 && below_lost >= most_s) ||
+        (left_out && lost < most_s * (1 - 1e-9) - 1e-15)) {
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "what may run beside service %u is not what costs it least", k);
+    }
+    return RU_OK;
+}
+
+/* What a request of service k may lose on average with ours. */
+static double most_of(const ru_gate_admit_in *in, uint32_t k)
+{
+    const ru_gate_service *s = &in->service[k];
+    double free_s = 1, asked_s = 0; /* of a second */
+    for (uint32_t i = 0; i < in->n_services; i++) {
+        const ru_gate_service *o = &in->service[i];
+        free_s -= o->rate * o->solo_s;
+        asked_s += o->rate * (in->goal * o->tail_s - o->tail_s);
+    }
+    /* once in an idle while at most, and no more than there is idle time; or so that all are as
+     * many times as long as makes the queue's tail the goal: n free / (1 - n (1 - free)) */
+    double n = 1 / (1 - free_s + free_s / in->goal), once = asked_s * free_s;
+    once = asked_s > 1 ? free_s : once;
+    return once >= (n - 1) * (1 - free_s)
+               ? (in->goal * s->tail_s - s->tail_s) * fmin(free_s, free_s / fmax(asked_s, 1e-300))
+               : n * s->solo_s - s->solo_s;
+}
+
+/* Work beside a request, what it loses, and its tail. */
+static ru_status check_service(const ru_gate_admit_in *in, const ru_gate_plan *p, uint32_t k,
+                               ru_err *err)
+{
+    double before = 0, after = 0; /* what requests take of a second */
+    for (uint32_t i = 0; i < in->n_services; i++) {
+        before += in->service[i].rate * in->service[i].solo_s;
+        after += in->service[i].rate * (in->service[i].solo_s + p->lost_s[i]);
+    }
     const ru_gate_service *s = &in->service[k];
     double part = 0, all = 0, cost = 0;
     for (uint32_t i = in->n_ops; i-- > 0;) {
@@ -90,31 +147,22 @@ static ru_status check_service(const ru_gate_admit_in *in, const ru_gate_plan *p
         part += c->may ? in->count[i] * in->op[i].s : 0;
         cost += c->may ? in->count[i] * c->lost_s : 0;
     }
-    double work = part / all * s->solo_s, rate = part > 0 ? cost / part : 0;
-    double lost = work * rate, budget = in->goal * s->tail_s - s->tail_s;
-    double lag = fmin(lost, budget), free_s = 1, asked_s = 0; /* of a second */
-    for (uint32_t i = 0; i < in->n_services; i++) {
-        const ru_gate_service *o = &in->service[i];
-        free_s -= o->rate * o->solo_s;
-        asked_s += o->rate * (in->goal * o->tail_s - o->tail_s);
+    double work = part / all * s->solo_s, lost = cost / all * s->solo_s;
+    double budget = in->goal * s->tail_s - s->tail_s, tail = 1 + fmin(lost, budget) / s->tail_s;
+    if (in->method == RU_GATE_LAG) {
+        RU_TRY(check_fill(in, p, k, most_of(in, k), &work, &lost, err));
+    } else {
+        lost = in->method == RU_GATE_SLICES ? s->solo_s : lost;
+        tail = after < 1 ? (s->solo_s + lost) / s->solo_s * (1 - before) / (1 - after)
+                         : (double)INFINITY;
     }
-    /* once in an idle while at most, and no more than there is idle time */
-    double most = fmin(budget * free_s, asked_s > 0 ? budget * free_s / asked_s : budget);
-    bool capped = in->method == RU_GATE_LAG && lost > most;
-    work = capped ? most / rate : work;
-    lost = capped ? most : lost;
-    lost = in->method == RU_GATE_SLICES ? s->solo_s : lost;
-    double before = s->rate * s->solo_s, after = s->rate * (s->solo_s + lost);
-    double tail = in->method == RU_GATE_LAG ? 1 + lag / s->tail_s
-                  : after < 1 ? (s->solo_s + lost) / s->solo_s * (1 - before) / (1 - after)
-                              : (double)INFINITY;
-    if (!near(p->budget_s[k], budget) || !near(p->beside_s[k], work) ||
+    if (!near(p->budget_s[k], budget) || !near(p->beside_s[k], work) || !near(p->lost_s[k], lost) ||
         !(near(p->tail_ratio[k], tail))) {
-        return RU_FAIL(
-            err, RU_E_INFEASIBLE,
-            "budget, work or tail latency of service %u do not follow from the measurements", k);
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "budget, work, loss or tail latency of service %u do not follow from the "
+                       "measurements",
+                       k);
     }
-    *longer_s = lost;
     return RU_OK;
 }
 
@@ -129,11 +177,10 @@ ru_status ru_plan_gate_check(const ru_gate_admit_in *in, const ru_gate_plan *p, 
     bool kept = true, ends = true;
     for (uint32_t k = 0; k < in->n_services; k++) {
         const ru_gate_service *s = &in->service[k];
-        double longer = 0;
         RU_TRY(check_cells(in, p, k, err));
-        RU_TRY(check_service(in, p, k, &longer, err));
+        RU_TRY(check_service(in, p, k, err));
         busy += s->rate * s->solo_s;
-        rest -= s->rate * (s->solo_s + longer);
+        rest -= s->rate * (s->solo_s + p->lost_s[k]);
         beside += s->rate * p->beside_s[k];
         kept = kept && p->tail_ratio[k] <= in->goal;
         ends = ends && isfinite(p->tail_ratio[k]);

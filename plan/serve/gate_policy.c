@@ -310,6 +310,17 @@ static double worst_of(const ru_gate_plan *p)
     return worst;
 }
 
+/* What a request loses beside one permitted op, over the lag that keeps the goal: the worst. */
+static double latest_of(const ru_gate_plan *p)
+{
+    double worst = 0;
+    for (uint32_t i = 0; i < p->n_services * p->n_ops; i++) {
+        const ru_gate_cell *c = &p->cell[i];
+        worst = c->may ? fmax(worst, c->lost_s / p->budget_s[i / p->n_ops]) : worst;
+    }
+    return worst;
+}
+
 static ru_status report_gate(const void *in, const void *plan, const ru_policy_tools *tools,
                              ru_report *r, ru_err *err)
 {
@@ -343,10 +354,13 @@ static ru_status report_gate(const void *in, const void *plan, const ru_policy_t
         q.method = (ru_gate_method)k;
         if (k != g->method) {
             RU_TRY(ru_plan_gate(&q, tools->scratch, tools->scratch, &other, err));
-            double tail = worst_of(&other);
+            double tail = worst_of(&other), late = latest_of(&other);
             if (isinf(tail)) {
                 ru_report_candidate(r, names[k], other.share, false,
                                     "requests pile up without end");
+            } else if (late > 1) {
+                ru_report_candidate(r, names[k], other.share, false,
+                                    "one op delays a request by %.3g times the largest lag", late);
             } else {
                 ru_report_candidate(r, names[k], other.share, tail <= g->goal,
                                     "tail latency %.3g times that of the service alone", tail);
@@ -361,11 +375,12 @@ static ru_status report_gate(const void *in, const void *plan, const ru_policy_t
 
 const ru_policy ru_policy_gate = {
     .name = "gate",
-    .version = 2,
+    .version = 3,
     .decides = "which op of a training may run beside a request, and whether to share a device",
     .source = "hafeez-2022 ch. 4",
     .in = &table,
     .plan_bytes = sizeof(ru_gate_plan),
+    .more_is_better = true,
     .plan = plan_gate,
     .check = check_gate,
     .report = report_gate,
