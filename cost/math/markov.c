@@ -183,6 +183,22 @@ static void count_step(const ru_markov *m, double q, uint32_t n_counts, double *
     }
 }
 
+double ru_markov_scv(const ru_markov_law *law)
+{
+    uint32_t n = law->map.n;
+    double mean = 0, square = 0; /* E X = v W 1 and E X^2 = 2 v W W 1 */
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t k = 0; k < n; k++) {
+            double to = law->at_arrival[i] * law->wait[i * n + k];
+            mean += to;
+            for (uint32_t c = 0; c < n; c++) {
+                square += 2 * to * law->wait[k * n + c];
+            }
+        }
+    }
+    return square / (mean * mean) - 1;
+}
+
 ru_status ru_markov_count_from(const ru_markov *m, const double *from, double t, uint32_t n_counts,
                                ru_arena *scratch, double *into, ru_err *err)
 {

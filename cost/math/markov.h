@@ -46,6 +46,8 @@ typedef struct ru_markov_law {
 
 /* Stationary vectors and what the functions below need. Errors: of ru_markov_check. */
 RU_MUST_USE ru_status ru_markov_solve(const ru_markov *m, ru_markov_law *out, ru_err *err);
+/* Squared coefficient of variation of the times between arrivals: 1 if memoryless. */
+double ru_markov_scv(const ru_markov_law *law);
 
 /* Counting from given phases: into[j, phase] = probability of exactly j arrivals in (0, t] with the
  * process then in `phase`, j < n_counts, begun with weights `from` [n]. Shape: into [n_counts, n].

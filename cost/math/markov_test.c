@@ -123,7 +123,26 @@ static void bad_processes_are_refused(void **state)
     assert_ok(ru_markov_check(&m, &err), err);
 }
 
-RU_TESTS(cost_markov, cmocka_unit_test(renewal_processes_have_closed_forms),
+/* Erlang of k phases: 1 / k; two rates of which one is drawn: 2 E (1/r^2) / (E 1/r)^2 - 1. */
+static void variation_has_closed_forms(void **state)
+{
+    (void)state;
+    ru_err err;
+    ru_markov_law law;
+    const ru_markov poisson = ru_markov_poisson(7);
+    assert_ok(ru_markov_solve(&poisson, &law, &err), err);
+    assert_true(fabs(ru_markov_scv(&law) - 1) < 1e-12);
+    const ru_markov erlang = {3, {-6, 6, 0, 0, -6, 6, 0, 0, -6}, {0, 0, 0, 0, 0, 0, 6, 0, 0}};
+    assert_ok(ru_markov_solve(&erlang, &law, &err), err);
+    assert_true(fabs(ru_markov_scv(&law) - 1.0 / 3) < 1e-12);
+    const ru_markov two = {2, {-10, 0, 0, -1}, {3, 7, 0.3, 0.7}}; /* 10 with 0.3, 1 with 0.7 */
+    assert_ok(ru_markov_solve(&two, &law, &err), err);
+    double mean = 0.3 / 10 + 0.7, square = 2 * (0.3 / 100 + 0.7);
+    assert_true(fabs(ru_markov_scv(&law) - (square / (mean * mean) - 1)) < 1e-12);
+}
+
+RU_TESTS(cost_markov, cmocka_unit_test(variation_has_closed_forms),
+         cmocka_unit_test(renewal_processes_have_closed_forms),
          cmocka_unit_test(modulated_poisson_process), cmocka_unit_test(counts_in_an_interval),
          cmocka_unit_test(thinning_keeps_a_part), cmocka_unit_test(draws_follow_the_law),
          cmocka_unit_test(bad_processes_are_refused))

@@ -4,6 +4,11 @@
 
 #include "cost/route.h"
 
+double ru_batch_limit_s(const ru_batch_in *in)
+{
+    return (1 - in->margin) * in->slo_s;
+}
+
 double ru_batch_service_s(const ru_batch_in *in, uint32_t k, double memory_mb)
 {
     double x = k, m = memory_mb;
@@ -84,7 +89,7 @@ static void try_law(batch_search *s, const ru_batch_law *law, double timeout_s)
         }
         double q = ru_batch_quantile(law, s->service, in->quantile);
         s->least_s = fmin(s->least_s, q);
-        if (q <= in->slo_s) {
+        if (q <= ru_batch_limit_s(in)) {
             s->found = true;
             s->best_cost = cost;
             s->best.at = (ru_batch_choice){in->memory_mb[m], law->batch, timeout_s};
@@ -108,9 +113,9 @@ static bool may_pay(batch_search *s, const double *size_p, uint32_t batch)
                least = INFINITY;
         for (uint32_t b = 1; b <= batch; b++) {
             least = fmin(least, s->service[b]);
-            in_time += s->service[b] <= in->slo_s ? b * size_p[b] : 0;
+            in_time += s->service[b] <= ru_batch_limit_s(in) ? b * size_p[b] : 0;
         }
-        s->least_s = fmin(s->least_s, fmax(least, in->slo_s));
+        s->least_s = fmin(s->least_s, fmax(least, ru_batch_limit_s(in)));
         may = (!s->found || rounded(cost) < s->best_cost) &&
               in_time >= (in->quantile - 1e-6) * law.mean_batch;
     }
@@ -139,11 +144,11 @@ static ru_status all_sizes(batch_search *s, double steps, const double **out, ru
 /* Batch and timeout that a rule gives one memory; false: the rule gives none. */
 static bool rule_of(const ru_batch_in *in, double memory_mb, uint32_t batch, double *timeout_s)
 {
-    double room = in->slo_s - ru_batch_service_s(in, batch, memory_mb);
+    double room = ru_batch_limit_s(in) - ru_batch_service_s(in, batch, memory_mb);
     if (in->method == RU_BATCH_CLIPPER) {
         *timeout_s = batch == 1 ? 0 : RU_BATCH_CLIPPER_S;
-        return room >= 0 &&
-               (batch == in->batch_max || ru_batch_service_s(in, batch + 1, memory_mb) > in->slo_s);
+        return room >= 0 && (batch == in->batch_max ||
+                             ru_batch_service_s(in, batch + 1, memory_mb) > ru_batch_limit_s(in));
     }
     double steps = floor(fmin(room, in->timeout_max_s) / in->timeout_step_s + 1e-9);
     *timeout_s = batch == 1 ? 0 : steps * in->timeout_step_s;
@@ -204,22 +209,59 @@ static ru_status search_grid(batch_search *s, ru_err *err)
     return RU_OK;
 }
 
+bool ru_batch_fixed_fits(const ru_batch_in *in)
+{
+    const ru_batch_choice *f = &in->fixed;
+    bool listed = false;
+    for (uint32_t m = 0; m < in->n_memory; m++) {
+        listed = listed || in->memory_mb[m] == f->memory_mb;
+    }
+    return listed && f->batch >= 1 && f->batch <= in->batch_max &&
+           (f->batch == 1 ? f->timeout_s == 0
+                          : f->timeout_s > 0 && f->timeout_s <= in->timeout_max_s);
+}
+
+/* What baselines choose between the points of the grid. */
+static ru_status search_between(batch_search *s, ru_err *err)
+{
+    const ru_batch_in *all = s->in;
+    ru_batch_in one = *all;
+    one.method = RU_BATCH_CLIPPER;
+    s->in = &one;
+    ru_status st = all->timeout_max_s >= RU_BATCH_CLIPPER_S ? search_rule(s, err) : RU_OK;
+    if (st == RU_OK && ru_batch_fixed_fits(all)) {
+        ru_batch_law law;
+        one.memory_mb = &all->fixed.memory_mb;
+        one.n_memory = 1;
+        st = law_of(s, false, all->fixed.batch, all->fixed.timeout_s, &law, err);
+        if (st == RU_OK) {
+            try_law(s, &law, all->fixed.timeout_s);
+        }
+    }
+    s->in = all;
+    return st;
+}
+
 static ru_status search(batch_search *s, ru_err *err)
 {
     const ru_batch_in *in = s->in;
     bool rule = in->method == RU_BATCH_CLIPPER || in->method == RU_BATCH_MARK;
     RU_TRY(rule ? search_rule(s, err) : search_grid(s, err));
+    if (in->method == RU_BATCH_EXACT) {
+        RU_TRY(search_between(s, err));
+    }
     if (!s->found && rule && isinf(s->least_s)) {
         return RU_FAIL(err, RU_E_INFEASIBLE,
                        "the rule gives no choice: no batch is served in %g s; allow more memory or "
                        "a longer latency",
-                       in->slo_s);
+                       ru_batch_limit_s(in));
     }
     if (!s->found) {
-        return RU_FAIL(err, RU_E_INFEASIBLE,
-                       "no choice keeps the %g quantile at %g s; the smallest possible is %.4g s; "
-                       "allow more memory or a longer latency",
-                       in->quantile, in->slo_s, s->least_s);
+        return RU_FAIL(
+            err, RU_E_INFEASIBLE,
+            "no choice keeps the %g quantile at %g s, the objective less the margin; the "
+            "smallest possible is %.4g s; allow more memory or a longer latency",
+            in->quantile, ru_batch_limit_s(in), s->least_s);
     }
     return RU_OK;
 }

@@ -3,7 +3,9 @@
  *
  * Exhaustive over the given grid with the exact law of cost/batch.h; a law depends on (batch,
  * timeout) only, so that all memories share it; it is computed only where the sizes alone, with no
- * wait at all, leave a chance of a cheaper choice.
+ * wait at all, leave a chance of a cheaper choice. What clipper and `fixed` choose inside the
+ * grid's bounds is tried too, so that neither is cheaper. The quantile keeps the objective less a
+ * margin.
  *
  * Source: ali-2020 (BATCH); crankshaw-2017 (Clipper), zhang-2019 (MArk): rules to compare with; the
  * law, and that the search is exhaustive, are ours.
@@ -46,6 +48,7 @@ typedef struct ru_batch_in {
     uint32_t batch_max;
     double timeout_max_s, timeout_step_s;
     double slo_s, quantile;
+    double margin; /* part of slo_s that is left free for what figures are known to; 0 .. 1 */
     double usd_per_gb_s, usd_per_call, billing_step_s;
     ru_batch_method method;
     ru_batch_choice fixed;
@@ -61,9 +64,14 @@ typedef struct ru_batch_plan {
     uint32_t laws;        /* that were computed */
 } ru_batch_plan;
 
+/* What the quantile is kept at: the objective less the margin. */
+double ru_batch_limit_s(const ru_batch_in *in);
 double ru_batch_service_s(const ru_batch_in *in, uint32_t k, double memory_mb);
 /* USD of one call that serves k requests. */
 double ru_batch_call_usd(const ru_batch_in *in, uint32_t k, double memory_mb);
+
+/* Is `fixed` one of the offered memories, batches and timeouts? */
+bool ru_batch_fixed_fits(const ru_batch_in *in);
 
 /* Owner: plan->size_p in `out`. Errors: RU_E_ARG, RU_E_INFEASIBLE with the least latency that there
  * is, RU_E_LIMIT. */

@@ -12,7 +12,8 @@ static ru_status bad(ru_err *err, const char *what, double is, double want)
 
 static bool near(double a, double b)
 {
-    return fabs(a - b) <= TOLERANCE * fmax(1e-9, fmax(fabs(a), fabs(b)));
+    return a == b ||
+           (isfinite(a - b) && fabs(a - b) <= TOLERANCE * fmax(1e-9, fmax(fabs(a), fabs(b))));
 }
 
 static ru_status check_choice(const ru_batch_in *in, const ru_batch_plan *p, ru_err *err)
@@ -27,11 +28,18 @@ static ru_status check_choice(const ru_batch_in *in, const ru_batch_plan *p, ru_
         known = known || in->memory_mb[m] == p->at.memory_mb;
     }
     double steps = p->at.timeout_s / in->timeout_step_s;
-    bool clipper = in->method == RU_BATCH_CLIPPER && p->at.batch > 1;
-    bool on_grid = clipper            ? p->at.timeout_s == RU_BATCH_CLIPPER_S
-                   : p->at.batch == 1 ? p->at.timeout_s == 0
-                                      : p->at.timeout_s > 0 && near(steps, floor(steps + 0.5)) &&
-                                            p->at.timeout_s <= in->timeout_max_s * (1 + TOLERANCE);
+    bool exact = in->method == RU_BATCH_EXACT;
+    bool clipper = p->at.batch > 1 && (in->method == RU_BATCH_CLIPPER ||
+                                       (exact && p->at.timeout_s == RU_BATCH_CLIPPER_S &&
+                                        in->timeout_max_s >= RU_BATCH_CLIPPER_S));
+    bool fixed = exact && p->at.memory_mb == in->fixed.memory_mb &&
+                 p->at.batch == in->fixed.batch && p->at.timeout_s == in->fixed.timeout_s &&
+                 p->at.batch > 1 && p->at.timeout_s > 0 && p->at.timeout_s <= in->timeout_max_s;
+    bool on_grid =
+        fixed || (clipper            ? p->at.timeout_s == RU_BATCH_CLIPPER_S
+                  : p->at.batch == 1 ? p->at.timeout_s == 0
+                                     : p->at.timeout_s > 0 && near(steps, floor(steps + 0.5)) &&
+                                           p->at.timeout_s <= in->timeout_max_s * (1 + TOLERANCE));
     if (!known || p->at.batch < 1 || p->at.batch > in->batch_max || !on_grid) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "%g MB, batch %u, timeout %g s is not in the grid",
                        p->at.memory_mb, p->at.batch, p->at.timeout_s);
@@ -95,11 +103,12 @@ ru_status ru_plan_batch_check(const ru_batch_in *in, const ru_batch_plan *p, ru_
     }
     bool keeps = in->method != RU_BATCH_PUBLISHED && in->method != RU_BATCH_FIXED;
     double whole = ru_batch_service_s(in, p->at.batch, p->at.memory_mb) + p->at.timeout_s;
-    if (in->method == RU_BATCH_MARK && whole > in->slo_s * (1 + TOLERANCE)) {
-        return bad(err, "the whole wait with its service", whole, in->slo_s);
+    double limit = in->slo_s - in->margin * in->slo_s;
+    if (in->method == RU_BATCH_MARK && whole > limit * (1 + TOLERANCE)) {
+        return bad(err, "the whole wait with its service", whole, limit);
     }
-    if (keeps && p->latency_s > in->slo_s * (1 + TOLERANCE)) {
-        return bad(err, "the latency", p->latency_s, in->slo_s);
+    if (keeps && p->latency_s > limit * (1 + TOLERANCE)) {
+        return bad(err, "the latency", p->latency_s, limit);
     }
     return RU_OK;
 }
