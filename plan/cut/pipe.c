@@ -238,11 +238,11 @@ static ru_status plan_groups(planner *x, bool in_turn, uint32_t every, ru_err *e
 }
 
 /* One group as deep as helps. Microbatches are equal parts of a minibatch. */
-static ru_status plan_one_group(planner *x, ru_err *err)
+static ru_status plan_one_group(planner *x, ru_pipe_method method, ru_err *err)
 {
     double bottleneck_s;
     uint32_t depth = x->total < RU_PIPE_UNITS_MAX ? x->total : RU_PIPE_UNITS_MAX;
-    bool in_turn = x->in->method == RU_PIPE_IN_TURN;
+    bool in_turn = method == RU_PIPE_IN_TURN;
     RU_TRY(straight_group(x, depth, &bottleneck_s, err));
     double m = x->in->microbatches, stages = x->parts.n;
     x->p.minibatch_s =
@@ -251,10 +251,8 @@ static ru_status plan_one_group(planner *x, ru_err *err)
     schedule(x);
     for (uint32_t s = 0; s < x->p.n_stages; s++) {
         ru_pipe_stage *t = &x->stages[s];
-        double kept = in_turn || x->in->method == RU_PIPE_GPIPE ? 1 : fmin(t->in_flight / m, 1);
-        t->in_flight = in_turn                          ? 1
-                       : x->in->method == RU_PIPE_GPIPE ? x->in->microbatches
-                                                        : t->in_flight;
+        double kept = in_turn || method == RU_PIPE_GPIPE ? 1 : fmin(t->in_flight / m, 1);
+        t->in_flight = in_turn ? 1 : method == RU_PIPE_GPIPE ? x->in->microbatches : t->in_flight;
         t->versions = 1;
         t->memory_bytes = t->param_bytes * (1 + x->in->state) + t->activation_bytes * kept;
     }
@@ -262,10 +260,11 @@ static ru_status plan_one_group(planner *x, ru_err *err)
     return RU_OK;
 }
 
-static ru_status by_method(planner *x, ru_err *err)
+static ru_status by_method(planner *x, ru_pipe_method method, ru_err *err)
 {
     double all_s = x->cuts.compute_s[x->cuts.n];
-    switch (x->in->method) {
+    x->p.method = method;
+    switch (method) {
     case RU_PIPE_STRAIGHT:
         return search(x, true, err);
     case RU_PIPE_NAIVE:
@@ -295,12 +294,55 @@ static ru_status by_method(planner *x, ru_err *err)
     case RU_PIPE_IN_TURN:
     case RU_PIPE_GPIPE:
     case RU_PIPE_FLUSH:
-        return plan_one_group(x, err);
+        return plan_one_group(x, method, err);
     case RU_PIPE_PIPELINE:
     case RU_PIPE_METHODS:
         break;
     }
     return search(x, false, err);
+}
+
+static ru_status check_memory(const planner *x, ru_err *err)
+{
+    for (uint32_t s = 0; s < x->p.n_stages && x->in->memory_bytes > 0; s++) {
+        if (x->stages[s].memory_bytes > x->in->memory_bytes) {
+            return RU_FAIL(err, RU_E_INFEASIBLE,
+                           "stage %u needs %.4g bytes of memory on a worker, but a worker has %.4g",
+                           s, x->stages[s].memory_bytes, x->in->memory_bytes);
+        }
+    }
+    return RU_OK;
+}
+
+/* Those that train as PIPELINE does, in the order in which the first wins. */
+static const ru_pipe_method alike[] = {RU_PIPE_PIPELINE, RU_PIPE_SINGLE,  RU_PIPE_DATA_PARALLEL,
+                                       RU_PIPE_STRAIGHT, RU_PIPE_IN_TURN, RU_PIPE_HYBRID,
+                                       RU_PIPE_GPIPE,    RU_PIPE_FLUSH};
+
+/* The fastest that fits into memory, with the error of the pipeline when none does. */
+static ru_status best_method(planner *x, ru_err *err)
+{
+    planner best = {0};
+    ru_err why, *say = err;
+    ru_status first = RU_OK;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(alike); k++) {
+        planner y = *x;
+        ru_status st = by_method(&y, alike[k], say);
+        st = st == RU_OK ? check_memory(&y, say) : st;
+        if (st != RU_OK && st != RU_E_INFEASIBLE) {
+            return k == 0 ? st : ru_err_set(err, st, "%s", why.text);
+        }
+        first = k == 0 ? st : first;
+        if (st == RU_OK && (best.in == NULL || y.p.minibatch_s < best.p.minibatch_s)) {
+            best = y;
+        }
+        say = &why;
+    }
+    if (best.in == NULL) {
+        return first;
+    }
+    *x = best;
+    return RU_OK;
 }
 
 ru_status ru_plan_pipe(const ru_pipe_in *in, ru_arena *out, ru_arena *scratch, ru_pipe_plan *plan,
@@ -320,13 +362,11 @@ ru_status ru_plan_pipe(const ru_pipe_in *in, ru_arena *out, ru_arena *scratch, r
     RU_TRY(rui_pipe_cuts_find(in, scratch, &x.cuts, err));
     x.p.single_s = x.cuts.compute_s[x.cuts.n];
     x.p.data_parallel_s = data_parallel_s(&x);
-    RU_TRY(by_method(&x, err));
-    for (uint32_t s = 0; s < x.p.n_stages && in->memory_bytes > 0; s++) {
-        if (x.stages[s].memory_bytes > in->memory_bytes) {
-            return RU_FAIL(err, RU_E_INFEASIBLE,
-                           "stage %u needs %.4g bytes of memory on a worker, but a worker has %.4g",
-                           s, x.stages[s].memory_bytes, in->memory_bytes);
-        }
+    if (in->method == RU_PIPE_PIPELINE) {
+        RU_TRY(best_method(&x, err));
+    } else {
+        RU_TRY(by_method(&x, in->method, err));
+        RU_TRY(check_memory(&x, err));
     }
     if (x.parts.n > 0) {
         x.p.parts = ru_arena_copy(out, x.parts.at, (int64_t)(x.parts.n * sizeof *x.parts.at),

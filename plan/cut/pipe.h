@@ -13,7 +13,7 @@
  * Calibrated, a unit inside which every level replicates all layers exchanges gradients once for
  * all of its workers' minibatches; any other unit does with every minibatch.
  *
- * The other methods are baselines.
+ * The other methods are baselines. Where one that trains alike is faster, PIPELINE takes its plan.
  *
  * Source: pipedream-2019 sec 3.1 (partition), 3.2 (1F1B-RR), 3.3 (versions); gpipe-2019;
  * pipedream-2bw-2021 (flush, two versions). Thread: any, pure. */
@@ -101,6 +101,7 @@ typedef struct ru_pipe_plan {
     uint32_t in_flight;               /* minibatches in flight per worker of the first stage */
     uint32_t n_cuts;                  /* tried */
     bool all_cuts;                    /* false: cuts of one order of layers */
+    ru_pipe_method method;            /* whose plan it is: PIPELINE takes the fastest one */
     double minibatch_s;               /* predicted time between two minibatches */
     double single_s, data_parallel_s; /* the same of one worker, and of all data parallel */
 } ru_pipe_plan;

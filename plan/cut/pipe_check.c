@@ -18,7 +18,7 @@ typedef struct judge {
 
 static bool near(double a, double b)
 {
-    return fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b));
+    return a == b || (isfinite(a - b) && fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b)));
 }
 
 static ru_status check_layers(const judge *j, ru_err *err)
@@ -162,7 +162,7 @@ static double read_level(judge *j, uint32_t k, uint32_t first, uint32_t end, uin
         const ru_pipe_part *p = &j->p->parts[j->at];
         if (j->at >= j->p->n_parts || p->level != k || p->first != from || p->end <= from ||
             p->end > end || p->units < 1 || p->units > in->levels[k].units - used ||
-            (in->method == RU_PIPE_STRAIGHT && p->units != 1) || (k == 0 && p->end != from + 1)) {
+            (j->p->method == RU_PIPE_STRAIGHT && p->units != 1) || (k == 0 && p->end != from + 1)) {
             return RU_NAN;
         }
         j->at++;
@@ -198,7 +198,7 @@ static double read_level(judge *j, uint32_t k, uint32_t first, uint32_t end, uin
                      ? below * p->units
                      : 1;
     }
-    bool fewer = (in->model == RU_PIPE_CALIBRATED || in->method == RU_PIPE_STRAIGHT) &&
+    bool fewer = (in->model == RU_PIPE_CALIBRATED || j->p->method == RU_PIPE_STRAIGHT) &&
                  k + 1 == in->n_levels;
     return used == in->levels[k].units || fewer ? most : RU_NAN;
 }
@@ -241,7 +241,7 @@ static double expected_s(judge *j)
         !near(all_together_s(j, compute, param), p->data_parallel_s)) {
         return RU_NAN;
     }
-    switch (j->in->method) {
+    switch (p->method) {
     case RU_PIPE_DATA_PARALLEL:
         return p->data_parallel_s;
     case RU_PIPE_SINGLE:
@@ -286,7 +286,7 @@ static void expected_memory(const judge *j, uint32_t s, ru_pipe_stage *t)
     const ru_pipe_in *in = j->in;
     double kept = t->in_flight = t->versions = depth(j, s);
     bool stashes = false;
-    switch (in->method) {
+    switch (j->p->method) {
     case RU_PIPE_IN_TURN:
     case RU_PIPE_HYBRID:
         kept = t->in_flight = t->versions = 1;
@@ -370,6 +370,12 @@ ru_status ru_plan_pipe_check(const ru_pipe_in *in, const ru_pipe_plan *plan, ru_
     for (uint32_t k = 0; k < in->n_levels; k++) {
         j.total *= in->levels[k].units;
         j.bytes_per_s = fmin(j.bytes_per_s, in->levels[k].bytes_per_s);
+    }
+    bool other = plan->method == RU_PIPE_ASP || plan->method == RU_PIPE_NAIVE ||
+                 plan->method == RU_PIPE_TWO_VERSIONS; /* other training */
+    if (plan->method != in->method && (in->method != RU_PIPE_PIPELINE || other)) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "the plan is of method %u, asked was %u",
+                       (uint32_t)plan->method, (uint32_t)in->method);
     }
     RU_TRY(check_layers(&j, err));
     RU_TRY(check_sums(&j, err));

@@ -314,7 +314,9 @@ static const char *against(uint32_t method)
 static ru_status put_candidates(const pipe_file *f, const ru_pipe_plan *p,
                                 const ru_policy_tools *tools, ru_report *r, ru_err *err)
 {
-    ru_report_candidate(r, method_names[f->method], p->minibatch_s, true, "chosen");
+    ru_report_candidate(r, method_names[f->method], p->minibatch_s, true,
+                        p->method == f->method ? "chosen" : "chosen: the plan of %s",
+                        method_names[p->method]);
     for (uint32_t m = 0; m < RU_PIPE_METHODS; m++) {
         ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
         ru_pipe_in q;
@@ -332,10 +334,17 @@ static ru_status put_candidates(const pipe_file *f, const ru_pipe_plan *p,
             ru_report_candidate(r, method_names[m], 0, false, "%s", why.text);
         } else {
             double ratio = other.minibatch_s / p->minibatch_s;
-            ru_report_candidate(
-                r, method_names[m], other.minibatch_s, but == NULL || other_training,
-                "%.3g times the time per minibatch on %u worker%s%s%s", ratio, other.workers,
-                other.workers == 1 ? "" : "s", but != NULL ? "; " : "", but != NULL ? but : "");
+            const char *s = other.workers == 1 ? "" : "s";
+            if (other_training) {
+                ru_report_beside(r, method_names[m], other.minibatch_s,
+                                 "%.3g times the time per minibatch on %u worker%s; %s", ratio,
+                                 other.workers, s, but);
+            } else {
+                ru_report_candidate(r, method_names[m], other.minibatch_s, but == NULL,
+                                    "%.3g times the time per minibatch on %u worker%s%s%s", ratio,
+                                    other.workers, s, but != NULL ? "; " : "",
+                                    but != NULL ? but : "");
+            }
         }
         ru_arena_rewind(tools->scratch, mark);
     }
@@ -382,7 +391,7 @@ static ru_status report_pipe(const void *in, const void *plan, const ru_policy_t
 
 const ru_policy ru_policy_pipe = {
     .name = "pipe",
-    .version = 2,
+    .version = 3,
     .decides = "how layers are cut into stages, replicated, scheduled and versioned",
     .source = "pipedream-2019 sec 3",
     .in = &table,

@@ -434,7 +434,7 @@ static ru_status derive_sums(const ru_world *w, ru_arena *scratch, ru_json *j, r
 
 const ru_policy ru_policy_sums = {
     .name = "sums",
-    .version = 3,
+    .version = 4,
     .decides = "how gradients are ordered, grouped into buckets, cut and summed over workers",
     .source = "caramel-2020",
     .in = &table,
