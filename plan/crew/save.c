@@ -94,9 +94,22 @@ ru_status ru_plan_save(const ru_save_in *in, ru_arena *out, ru_save_plan *plan, 
     return RU_OK;
 }
 
-static bool from_cache(const ru_recover_block *b)
+/* The newest copy; where the distances of all copies are told, the nearest of them, of equally near
+ * ones the newest. A distance of 0 is not told: newer copies are nearer as a rule. */
+static ru_recover_from newest(const ru_recover_block *b)
 {
-    return b->cache_at >= 0 && b->cache_at >= b->log_at;
+    bool cache = b->cache_at >= 0, log = b->log_at >= 0;
+    bool told = (!cache || b->cache_d > 0) && (!log || b->log_d > 0) && (cache || log);
+    bool newer = cache && (!log || b->cache_at >= b->log_at);
+    ru_recover_from f = newer ? RU_RECOVER_CACHE : log ? RU_RECOVER_LOG : RU_RECOVER_START;
+    if (!told) {
+        return f;
+    }
+    if (cache && log && b->cache_d != b->log_d) {
+        f = b->cache_d < b->log_d ? RU_RECOVER_CACHE : RU_RECOVER_LOG;
+    }
+    double d = f == RU_RECOVER_CACHE ? b->cache_d : b->log_d;
+    return b->start_d > 0 && b->start_d < d ? RU_RECOVER_START : f;
 }
 
 ru_status ru_plan_recover(const ru_recover_in *in, ru_arena *out, ru_recover_plan *plan,
@@ -115,8 +128,8 @@ ru_status ru_plan_recover(const ru_recover_in *in, ru_arena *out, ru_recover_pla
             f = RU_RECOVER_KEEP;
         } else if (in->method == RU_RECOVER_RESET) {
             f = RU_RECOVER_START;
-        } else if (in->method == RU_RECOVER_NEWEST && from_cache(b)) {
-            f = RU_RECOVER_CACHE;
+        } else if (in->method == RU_RECOVER_NEWEST) {
+            f = newest(b);
         }
         double d = f == RU_RECOVER_CACHE   ? b->cache_d
                    : f == RU_RECOVER_LOG   ? b->log_d

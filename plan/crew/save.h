@@ -54,7 +54,7 @@ typedef enum ru_recover_from {
 } ru_recover_from;
 
 typedef enum ru_recover_method {
-    RU_RECOVER_NEWEST,   /* ours: newest of cache and log */
+    RU_RECOVER_NEWEST,   /* ours: newest of cache and log, nearest where all tell */
     RU_RECOVER_PARTIAL,  /* lost blocks from the log */
     RU_RECOVER_ROLLBACK, /* all blocks from the log */
     RU_RECOVER_RESET,    /* lost blocks from the start values: no checkpoint */

@@ -6,7 +6,7 @@
 
 static bool near(double a, double b)
 {
-    return fabs(a - b) <= 1e-9 * fmax(1, fmax(fabs(a), fabs(b)));
+    return a == b || (isfinite(a - b) && fabs(a - b) <= 1e-9 * fmax(1, fmax(fabs(a), fabs(b))));
 }
 
 /* PRIORITY: no block that is left lies farther than one that is saved, ties to the lower index.
@@ -80,6 +80,21 @@ ru_status ru_plan_save_check(const ru_save_in *in, const ru_save_plan *p, ru_are
     return RU_OK;
 }
 
+/* Do all copies say how far they are? */
+static bool told(const ru_recover_block *b)
+{
+    return (b->cache_at >= 0 || b->log_at >= 0) && !(b->cache_at >= 0 && b->cache_d <= 0) &&
+           !(b->log_at >= 0 && b->log_d <= 0);
+}
+
+/* Is no copy nearer than the one from f? */
+static bool nearest(const ru_recover_block *b, uint8_t f)
+{
+    double d = f == RU_RECOVER_CACHE ? b->cache_d : f == RU_RECOVER_LOG ? b->log_d : b->start_d;
+    return d > 0 && !(b->cache_at >= 0 && b->cache_d < d) && !(b->log_at >= 0 && b->log_d < d) &&
+           !(b->start_d > 0 && b->start_d < d);
+}
+
 ru_status ru_plan_recover_check(const ru_recover_in *in, const ru_recover_plan *p, ru_err *err)
 {
     uint32_t count[4] = {0};
@@ -97,8 +112,10 @@ ru_status ru_plan_recover_check(const ru_recover_in *in, const ru_recover_plan *
         int64_t at = f == RU_RECOVER_CACHE ? b->cache_at : f == RU_RECOVER_LOG ? b->log_at : -1;
         int64_t best = in->method == RU_RECOVER_RESET ? -1 : b->log_at;
         best = in->method == RU_RECOVER_NEWEST && b->cache_at > best ? b->cache_at : best;
-        if (touched != (f != RU_RECOVER_KEEP) || !there || (touched && at != best)) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "block %u does not come from its newest copy", i);
+        bool right = in->method == RU_RECOVER_NEWEST && told(b) ? nearest(b, f) : at == best;
+        if (touched != (f != RU_RECOVER_KEEP) || !there || (touched && !right)) {
+            return RU_FAIL(err, RU_E_INFEASIBLE,
+                           "block %u does not come from its newest or nearest copy", i);
         }
         count[f]++;
         norm = hypot(norm, f == RU_RECOVER_CACHE   ? b->cache_d

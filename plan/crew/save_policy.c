@@ -160,8 +160,10 @@ static ru_status report_save(const void *in, const void *plan, const ru_policy_t
         const ru_save_in q = save_of(s, (ru_save_method)m);
         if (m != s->method) {
             RU_TRY(ru_plan_save(&q, tools->scratch, &other, err));
-            ru_report_candidate(r, names[m], lost_iterations(s, &other), true, "writes %u blocks",
-                                other.n);
+            bool more = other.n > p->n;
+            ru_report_candidate(r, names[m], lost_iterations(s, &other), !more,
+                                "writes %u blocks%s", other.n,
+                                more ? ", more than 'fraction' allows" : "");
         }
     }
     ru_report_assume(r, "lost blocks are random; the number of lost iterations is a bound that "
@@ -235,7 +237,8 @@ static const ru_conf_field recover_fields[] = {
      .def = "newest",
      .choices = "newest|partial|rollback|reset",
      .help =
-         "newest: lost blocks from their newest copy; partial: lost blocks from the checkpoint; "
+         "newest: lost blocks from their newest copy, or the nearest where all distances are told; "
+         "partial: lost blocks from the checkpoint; "
          "rollback: all blocks from the checkpoint; reset: lost blocks from their initial values"},
 };
 static const ru_conf_table recover_table = {.name = "recover",
@@ -277,6 +280,21 @@ static ru_status check_recover(const void *in, const void *plan, ru_arena *scrat
     return ru_plan_recover_check(&q, plan, err);
 }
 
+/* Is the distance of each copy known that a plan takes? */
+static bool all_told(const ru_recover_in *in, const ru_recover_plan *p)
+{
+    bool told = true;
+    for (uint32_t i = 0; i < in->n; i++) {
+        const ru_recover_block *b = &in->block[i];
+        double d = p->from[i] == RU_RECOVER_CACHE   ? b->cache_d
+                   : p->from[i] == RU_RECOVER_LOG   ? b->log_d
+                   : p->from[i] == RU_RECOVER_START ? b->start_d
+                                                    : 1;
+        told = told && d > 0;
+    }
+    return told;
+}
+
 static ru_status report_recover(const void *in, const void *plan, const ru_policy_tools *tools,
                                 ru_report *r, ru_err *err)
 {
@@ -304,8 +322,11 @@ static ru_status report_recover(const void *in, const void *plan, const ru_polic
         if (m != s->method) {
             RU_TRY(recover_of(s, (ru_recover_method)m, tools->scratch, &q, err));
             RU_TRY(ru_plan_recover(&q, tools->scratch, &other, err));
-            ru_report_candidate(r, names[m], bound_of(&s->run, other.norm), true,
-                                "moves the parameters by %.4g", other.norm);
+            bool told = all_told(&q, &other);
+            ru_report_candidate(r, names[m], told ? bound_of(&s->run, other.norm) : 0, told,
+                                told ? "moves the parameters by %.4g"
+                                     : "a distance that it needs is not told",
+                                other.norm);
         }
     }
     ru_report_assume(
@@ -316,7 +337,7 @@ static ru_status report_recover(const void *in, const void *plan, const ru_polic
 
 const ru_policy ru_policy_recover = {
     .name = "recover",
-    .version = 1,
+    .version = 2,
     .decides = "where lost blocks of the parameters are restored from",
     .source = "qiao-2019 sec 3",
     .in = &recover_table,

@@ -338,7 +338,7 @@ static void take_held(const ru_bid_in *in, item_set *s, ru_bid_action *actions, 
 typedef struct draft {
     item_set s;
     ru_bid_action *actions;
-    uint32_t n, requests_max;
+    uint32_t n, n_requests, requests_max;
     ru_bid_value before, after;
     bool acquires;
 } draft;
@@ -354,12 +354,25 @@ static bool draft_new(const ru_bid_in *in, ru_arena *scratch, draft *d)
     return d->s.at != NULL && d->actions != NULL;
 }
 
+/* Requests by the rule of `in`, one by one. */
+static void draft_request(const ru_bid_in *in, draft *d)
+{
+    item a;
+    while (d->n_requests < d->requests_max && best_request(in, &d->s, &a)) {
+        add(in, &d->s, &a);
+        d->actions[d->n++] =
+            (ru_bid_action){RU_BID_ACQUIRE, UINT32_MAX, a.market, a.instances, a.bid_usd};
+        d->n_requests++;
+        d->acquires = true;
+    }
+    d->after = value_of(in, &d->s);
+}
+
 /* n_deltas 0: on-demand requests alone. */
 static void draft_fill(const ru_bid_in *in, uint32_t delta, uint32_t n_deltas, draft *d)
 {
-    item a;
     d->s = (item_set){.at = d->s.at, .delta = delta, .n_deltas = n_deltas, .safe = n_deltas == 0};
-    d->n = 0;
+    d->n = d->n_requests = 0;
     d->acquires = false;
     take_held(in, &d->s, d->actions, &d->n);
     item_set still = d->s;
@@ -367,13 +380,51 @@ static void draft_fill(const ru_bid_in *in, uint32_t delta, uint32_t n_deltas, d
         still.n -= d->actions[i].act == RU_BID_RENEW; /* they stand behind those not due */
     }
     d->before = value_of(in, &still);
-    for (uint32_t k = 0; k < d->requests_max && best_request(in, &d->s, &a); k++) {
-        add(in, &d->s, &a);
-        d->actions[d->n++] =
-            (ru_bid_action){RU_BID_ACQUIRE, UINT32_MAX, a.market, a.instances, a.bid_usd};
-        d->acquires = true;
+    draft_request(in, d);
+}
+
+/* Does work cost no more with it than on demand and by the limit? */
+static bool within(const ru_bid_in *in, const item *a)
+{
+    const item_set none = {0};
+    double most = in->price_max_usd > 0 ? in->price_max_usd : (double)INFINITY;
+    item safe;
+    if (a->fresh && safest(in, &none, &safe)) {
+        most = fmin(most, fmin(own_usd(in, &safe),
+                               in->markets[a->market].on_demand_usd / in->markets[a->market].work));
     }
-    d->after = value_of(in, &d->s);
+    return a->bid_usd + 1e-9 >= a->paid_usd && own_usd(in, a) <= most;
+}
+
+/* What another method does, valued as ours values it, and then what ours adds to that. False: ours
+ * may not do it. */
+static bool draft_after(const ru_bid_in *in, ru_bid_method method, draft *d)
+{
+    ru_bid_in q = *in;
+    q.method = method;
+    bool search = method == RU_BID_BIDBRAIN;
+    draft_fill(&q, search ? 0 : in->fixed, search ? in->n_deltas : 1, d);
+    d->s = (item_set){.at = d->s.at, .n_deltas = in->n_deltas};
+    for (uint32_t i = 0; i < in->n_held; i++) {
+        if (!in->held[i].due) {
+            item a = still_held(in, &in->held[i]);
+            add(in, &d->s, &a);
+        }
+    }
+    for (uint32_t k = 0; k < d->n; k++) {
+        const ru_bid_action *x = &d->actions[k];
+        item a = {x->market,  x->instances,
+                  x->bid_usd, usd_now(in, x->market, x->bid_usd),
+                  1,          x->act == RU_BID_ACQUIRE};
+        if (x->act != RU_BID_RELEASE && !within(in, &a)) {
+            return false;
+        }
+        if (x->act != RU_BID_RELEASE) {
+            add(in, &d->s, &a);
+        }
+    }
+    draft_request(in, d);
+    return true;
 }
 
 /* Is a the better draft? Work costs less after it, and it does as much of it or adds its part at a
@@ -402,6 +453,15 @@ ru_status ru_plan_bid(const ru_bid_in *in, ru_arena *out, ru_arena *scratch, ru_
     for (uint32_t k = 0; in->method == RU_BID_CYCLE && k <= in->n_deltas; k++) {
         draft_fill(in, k % in->n_deltas, k < in->n_deltas ? 1 : 0, &other);
         if (draft_better(&other, &d)) {
+            draft was = d;
+            d = other;
+            other = was;
+        }
+    }
+    for (uint32_t m = RU_BID_CYCLE + 1; in->method == RU_BID_CYCLE && m < RU_BID_METHODS; m++) {
+        bool may = draft_after(in, (ru_bid_method)m, &other);
+        other.before = d.before; /* the same, by the figure of ours */
+        if (may && draft_better(&other, &d)) {
             draft was = d;
             d = other;
             other = was;

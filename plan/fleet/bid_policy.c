@@ -517,7 +517,7 @@ static ru_status report_bid(const void *in, const void *plan, const ru_policy_to
 
 const ru_policy ru_policy_bid = {
     .name = "bid",
-    .version = 2,
+    .version = 3,
     .decides =
         "which instances of which spot market to acquire, renew and release, and at which bid",
     .source = "harlap-2017 sec 4.2",
