@@ -130,7 +130,13 @@ static void put_candidate(ru_report *r, const ru_join_in *j, uint32_t method, co
                           bool chosen)
 {
     double share = share_of(j, p);
-    bool legal = chosen || share <= j->part * (1 + 1e-9);
+    bool known = j->rate_bytes_per_s > 0 && j->step_ns > 0;
+    bool legal = chosen || (known && share <= j->part * (1 + 1e-9));
+    if (!known && !chosen) {
+        ru_report_candidate(r, method_names[method], steps_of(j, p), false,
+                            "what it takes of the network is not known");
+        return;
+    }
     ru_report_candidate(r, method_names[method], steps_of(j, p), legal,
                         legal ? "%.3g %% of the network meanwhile"
                               : "%.3g %% of the network, more than 'part' allows",

@@ -377,6 +377,7 @@ static void show_moves(const ru_moves_in *q, const ru_moves_plan *p, ru_report *
 static ru_status show_candidates(const moves_in *s, const ru_moves_plan *p,
                                  const ru_policy_tools *tools, ru_report *r, ru_err *err)
 {
+    double noise = s->noise * s->iterations * (double)p->iteration_ns;
     ru_report_candidate(r, method_names[s->method], p->cost_ns * 1e-9, true, "%s",
                         p->optimal ? "no map costs less" : "chosen");
     for (uint32_t m = 0; m < RU_MOVES_METHODS; m++) {
@@ -393,6 +394,10 @@ static ru_status show_candidates(const moves_in *s, const ru_moves_plan *p,
             ru_report_candidate(r, method_names[m], 0, false, "%s", why.text);
         } else if (st != RU_OK) {
             return ru_err_set(err, st, "%s", why.text);
+        } else if (s->method == RU_MOVES_BALANCE && other.cost_ns < p->cost_ns &&
+                   p->cost_ns - other.cost_ns <= noise) {
+            ru_report_beside(r, method_names[m], other.cost_ns * 1e-9,
+                             "gains no more than what the measured costs are known to");
         } else {
             ru_report_candidate(r, method_names[m], other.cost_ns * 1e-9, true,
                                 "an iteration takes %.4g s, %u moves take %.4g s",

@@ -242,6 +242,12 @@ static void windows_table(const ru_read_in *q, const ru_read_plan *p, ru_report 
     }
 }
 
+/* More than what the trainer needs, with a tenth in reserve, counts for nothing. */
+static double score_of(const ru_read_in *q, double bytes_per_s)
+{
+    return q->need_bytes_per_s > 0 ? fmin(bytes_per_s, 1.1 * q->need_bytes_per_s) : bytes_per_s;
+}
+
 static ru_status report_read(const void *in, const void *plan, const ru_policy_tools *tools,
                              ru_report *r, ru_err *err)
 {
@@ -274,9 +280,19 @@ static ru_status report_read(const void *in, const void *plan, const ru_policy_t
             continue;
         }
         RU_TRY(ru_plan_read(&q, tools->scratch, &other, err));
-        ru_report_candidate(r, names[k], other.bytes_per_s, true, "%u x %lld KiB, %s", other.depth,
-                            (long long)((other.size_bytes + 1023) / 1024),
-                            q.n == 0 ? "nothing was measured yet" : "by these windows");
+        long long kib = (long long)((other.size_bytes + 1023) / 1024);
+        /* what is tried is not what is fastest; what is in force is left for a gain, may be slower
+         * by a loss, and its rate was measured: that of others comes from a model that errs */
+        double theirs =
+            score_of(&q, other.bytes_per_s) * (1 - q.loss_max) * (1 - fmin(p->disk.error, 1));
+        bool pays = theirs > (1 + q.gain_min) * score_of(&q, p->bytes_per_s);
+        if (p->phase != RU_READ_STEADY || (other.bytes_per_s > p->bytes_per_s && !pays)) {
+            ru_report_beside(r, names[k], other.bytes_per_s, "%u x %lld KiB, %s", other.depth, kib,
+                             q.n == 0 ? "nothing was measured yet" : "by these windows");
+        } else {
+            ru_report_candidate(r, names[k], other.bytes_per_s, true, "%u x %lld KiB, %s",
+                                other.depth, kib, "by these windows");
+        }
     }
     ru_report_assume(r, "a request's rate is limited by its latency, by bytes or by requests per "
                         "second of the storage");
@@ -292,6 +308,7 @@ const ru_policy ru_policy_read = {
     .source = "hashemi-2020",
     .in = &table,
     .plan_bytes = sizeof(ru_read_plan),
+    .more_is_better = true,
     .plan = plan_read,
     .check = check_read,
     .report = report_read,

@@ -90,18 +90,44 @@ static void repair(const ru_read_share_in *in, double *to)
     }
 }
 
-static void set(const ru_read_share_in *in, bool repairs, double *to)
+bool ru_read_share_may(const ru_read_share_in *in, const double *to, uint32_t worst)
+{
+    double most = to[worst] / in->worker[worst].outstanding_bytes;
+    bool may = true;
+    for (uint32_t i = 0; i < in->n; i++) {
+        double part = to[i] / in->worker[i].outstanding_bytes;
+        may = may && part <= most && STEP * STEP * part >= most;
+    }
+    return may;
+}
+
+/* What is delivered follows what is outstanding: x of the next window into `x`. */
+static double next_jain(const ru_read_share_in *in, const double *to, double *x)
+{
+    for (uint32_t i = 0; i < in->n; i++) {
+        x[i] = x_of(&in->worker[i]) * (to[i] / in->worker[i].outstanding_bytes);
+    }
+    return jain_of(x, in->n);
+}
+
+/* Where equal shares are within a step and fairer, they are the repair. */
+static void set(const ru_read_share_in *in, bool repairs, uint32_t worst, double *to, double *x)
 {
     double sum = 0;
     for (uint32_t i = 0; i < in->n; i++) {
-        to[i] = in->worker[i].outstanding_bytes;
-        sum += to[i];
+        sum += in->worker[i].outstanding_bytes;
     }
-    for (uint32_t i = 0; i < in->n && in->method == RU_READ_SHARE_EQUAL; i++) {
-        to[i] = sum / in->n;
+    for (uint32_t i = 0; i < in->n; i++) {
+        to[i] = repairs || in->method == RU_READ_SHARE_EQUAL ? sum / in->n
+                                                             : in->worker[i].outstanding_bytes;
     }
     if (repairs) {
+        double equal = ru_read_share_may(in, to, worst) ? next_jain(in, to, x) : 0;
         repair(in, to);
+        bool fairer = equal > next_jain(in, to, x);
+        for (uint32_t i = 0; i < in->n && fairer; i++) {
+            to[i] = sum / in->n;
+        }
     }
 }
 
@@ -126,11 +152,8 @@ ru_status ru_plan_read_share(const ru_read_share_in *in, ru_arena *out, ru_read_
     p.flagged = p.windows >= RU_READ_UNFAIR_WINDOWS;
     bool ours = in->method == RU_READ_SHARE_BALANCE;
     p.repairs = ours && (p.flagged || (in->repairs && p.jain < JAIN_FAIR));
-    set(in, p.repairs, to);
-    for (uint32_t i = 0; i < in->n; i++) { /* what is delivered follows what is outstanding */
-        x[i] *= to[i] / in->worker[i].outstanding_bytes;
-    }
-    p.jain_next = jain_of(x, in->n);
+    set(in, p.repairs, worst, to, x);
+    p.jain_next = next_jain(in, to, x);
     p.wait_next_s = wait_of(in, x);
     p.outstanding_bytes = to;
     *plan = p;

@@ -54,6 +54,8 @@ typedef struct ru_read_share_plan {
 /* Owner: list in `out`. Errors: RU_E_ARG, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_plan_read_share(const ru_read_share_in *in, ru_arena *out,
                                          ru_read_share_plan *plan, ru_err *err);
+/* May a repair for the worker `worst` change what is outstanding to `to` [n] in one window? */
+bool ru_read_share_may(const ru_read_share_in *in, const double *to, uint32_t worst);
 /* Errors: RU_E_INFEASIBLE. */
 RU_MUST_USE ru_status ru_plan_read_share_check(const ru_read_share_in *in,
                                                const ru_read_share_plan *plan, ru_err *err);

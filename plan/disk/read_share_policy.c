@@ -153,7 +153,15 @@ static ru_status report_share(const void *in, const void *plan, const ru_policy_
         q.method = (ru_read_share_method)k;
         if (k != s->method) {
             RU_TRY(ru_plan_read_share(&q, tools->scratch, &other, err));
-            ru_report_candidate(r, names[k], other.jain_next, true, "index of the next window");
+            bool may = p->repairs && ru_read_share_may(&q, other.outstanding_bytes, p->worst);
+            if (may || k == RU_READ_SHARE_NONE || s->method != RU_READ_SHARE_BALANCE) {
+                ru_report_candidate(r, names[k], other.jain_next, true, "index of the next window");
+            } else {
+                ru_report_beside(r, names[k], other.jain_next, "%s",
+                                 !p->repairs ? "nothing is changed before it is sure that delivery "
+                                               "is the cause"
+                                             : "it changes a share by more than a window may");
+            }
         }
     }
     ru_report_assume(r, "storage delivers in proportion to outstanding bytes");
@@ -163,11 +171,12 @@ static ru_status report_share(const void *in, const void *plan, const ru_policy_
 
 const ru_policy ru_policy_read_share = {
     .name = "read-share",
-    .version = 1,
+    .version = 2,
     .decides = "how much each worker may keep outstanding at shared storage, and if that is unfair",
     .source = "hashemi-2020, jain-1984",
     .in = &table,
     .plan_bytes = sizeof(ru_read_share_plan),
+    .more_is_better = true,
     .plan = plan_share,
     .check = check_share,
     .report = report_share,

@@ -268,9 +268,9 @@ static ru_status report_storage(const void *in, const void *plan, const ru_polic
         }
         RU_TRY(inner(s, m, tools->solver, tools->scratch, &q, err));
         if (ru_plan_storage(&q, tools->scratch, tools->scratch, &other, &why) == RU_OK) {
-            ru_report_candidate(r, method_names[m], other.saving_usd, true, "%u files on SSD%s",
-                                other.admitted,
-                                m >= RU_STORAGE_TRUE_CLASS ? "; it knows the future" : "");
+            ru_report_beside(r, method_names[m], other.saving_usd, "%u files on SSD%s",
+                             other.admitted,
+                             m >= RU_STORAGE_TRUE_CLASS ? "; it knows the future" : "");
         } else {
             ru_report_candidate(r, method_names[m], 0, false, "%s", why.text);
         }
@@ -288,6 +288,7 @@ const ru_policy ru_policy_storage = {
     .source = "hafeez-2022; byom-2025",
     .in = &table,
     .plan_bytes = sizeof(ru_storage_plan),
+    .more_is_better = true,
     .plan = plan_storage,
     .check = check_storage,
     .report = report_storage,

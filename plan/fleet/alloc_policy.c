@@ -572,12 +572,46 @@ static void put_jobs(const alloc_file *f, const ru_alloc_plan *p, ru_report *r)
     }
 }
 
-static void put_candidate(ru_report *r, const char *name, const ru_alloc_plan *p, bool mine)
+/* Those of other systems give a job what it asked for, whatever it may have. */
+static bool beyond(const ru_alloc_in *in, const ru_alloc_plan *p)
 {
+    bool is = false;
+    for (uint32_t i = 0; i < p->n_jobs; i++) {
+        uint32_t n = p->jobs[i].replicas;
+        is = is || (n > 0 && (n > in->jobs[i].replicas_max || n < in->jobs[i].replicas_min));
+    }
+    return is;
+}
+
+/* Does what is left of a job decide with the fitness? */
+static bool hurries(const ru_alloc_in *in)
+{
+    bool is = false;
+    for (uint32_t i = 0; i < in->n_jobs; i++) {
+        is = is || (in->rush > 0 && in->jobs[i].left > 0);
+    }
+    return is;
+}
+
+static void put_candidate(ru_report *r, const char *name, const ru_alloc_in *in,
+                          const ru_alloc_plan *p, bool mine)
+{
+    if (!mine && beyond(in, p)) {
+        ru_report_candidate(r, name, p->fitness, false,
+                            "a job gets more or fewer replicas than it may have");
+        return;
+    }
     uint32_t waits = 0, restarts = 0;
     for (uint32_t i = 0; i < p->n_jobs; i++) {
         waits += p->jobs[i].replicas == 0;
         restarts += p->jobs[i].changed;
+    }
+    if (!mine && hurries(in)) {
+        ru_report_beside(r, name, p->fitness,
+                         "%u of %u devices, %u jobs wait, %u change; jobs near their end do not "
+                         "come first",
+                         p->used, p->devices, waits, restarts);
+        return;
     }
     ru_report_candidate(r, name, p->fitness, true, "%s%u of %u devices, %u jobs wait, %u change",
                         mine ? "chosen: " : "", p->used, p->devices, waits, restarts);
@@ -596,7 +630,7 @@ static ru_status report_alloc(const void *in, const void *plan, const ru_policy_
     ru_report_figure(r, "utility", p->utility);
     ru_report_figure(r, "nodes_wanted", p->nodes_wanted);
     put_jobs(f, p, r);
-    put_candidate(r, method_names[f->method], p, true);
+    put_candidate(r, method_names[f->method], NULL, p, true);
     for (uint32_t m = 0; m < RU_ALLOC_METHODS; m++) {
         ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
         ru_alloc_in q;
@@ -604,7 +638,7 @@ static ru_status report_alloc(const void *in, const void *plan, const ru_policy_
         if (m != f->method) {
             RU_TRY(inner(f, m, tools->scratch, &q, err));
             RU_TRY(ru_plan_alloc(&q, tools->scratch, tools->scratch, &other, err));
-            put_candidate(r, method_names[m], &other, false);
+            put_candidate(r, method_names[m], &q, &other, false);
         }
         ru_arena_rewind(tools->scratch, mark);
     }
@@ -633,6 +667,7 @@ const ru_policy ru_policy_alloc = {
     .source = "qiao-2021 sec 4.2",
     .in = &table,
     .plan_bytes = sizeof(ru_alloc_plan),
+    .more_is_better = true,
     .plan = plan_alloc,
     .check = check_alloc,
     .report = report_alloc,

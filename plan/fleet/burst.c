@@ -158,6 +158,8 @@ static int64_t rounded(double spend)
     return (int64_t)floor(fmin(spend, 1e6) * 1e12 + 0.5);
 }
 
+static const double half[RU_BURST_RESOURCES_MAX] = {0.5, 0.5, 0.5};
+
 /* The least spend that keeps the objective; false: no point of the grid does. */
 static bool search(const ru_burst_in *in, ru_burst_plan *best)
 {
@@ -181,6 +183,12 @@ static bool search(const ru_burst_in *in, ru_burst_plan *best)
             *best = p;
             found = true;
         }
+    }
+    ru_burst_plan p; /* half speed may lie between the points of the grid */
+    if (found && in->method == RU_BURST_MODEL && in->speeds > 1 && in->speed_min <= 0.5 &&
+        figures(in, half, &p) && p.latency_s <= (1 - in->margin) * in->slo_s &&
+        rounded(p.spend) < rounded(best->spend)) {
+        *best = p;
     }
     return found;
 }
@@ -210,7 +218,7 @@ static void decide(const ru_burst_in *in, const ru_burst_plan *full, ru_burst_pl
 
 ru_status ru_plan_burst(const ru_burst_in *in, ru_burst_plan *plan, ru_err *err)
 {
-    const double one[RU_BURST_RESOURCES_MAX] = {1, 1, 1}, half[] = {0.5, 0.5, 0.5};
+    const double one[RU_BURST_RESOURCES_MAX] = {1, 1, 1};
     ru_burst_plan full, p;
     if (!figures(in, one, &full)) {
         return RU_FAIL(err, RU_E_INFEASIBLE,

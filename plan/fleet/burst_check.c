@@ -13,7 +13,7 @@ static ru_status bad(ru_err *err, const char *what, double is, double want)
 
 static bool near(double a, double b)
 {
-    return (isinf(a) && isinf(b)) || fabs(a - b) <= TOLERANCE * fmax(fabs(a), fabs(b));
+    return a == b || (isfinite(a - b) && fabs(a - b) <= TOLERANCE * fmax(fabs(a), fabs(b)));
 }
 
 static double full_empty_s(const ru_burst_in *in, ru_burst_plan *full)
@@ -44,7 +44,8 @@ static ru_status check_speed(const ru_burst_in *in, uint32_t i, double speed, ru
         return speed == want ? RU_OK : bad(err, "a fixed speed", speed, want);
     }
     double steps = in->speeds < 2 ? 0 : (1 - speed) / (1 - in->speed_min) * (in->speeds - 1);
-    bool on_grid = fabs(steps - floor(steps + 0.5)) < 1e-6;
+    bool half = in->method == RU_BURST_MODEL && speed == 0.5;
+    bool on_grid = fabs(steps - floor(steps + 0.5)) < 1e-6 || half;
     if (!(speed >= in->speed_min - TOLERANCE && speed <= 1) || !on_grid ||
         (in->speeds < 2 && speed != 1)) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "a speed of %g is not in the grid from %g to 1", speed,

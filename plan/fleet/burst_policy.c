@@ -447,9 +447,20 @@ static ru_status report_burst(const void *in, const void *plan, const ru_policy_
             ru_report_candidate(r, names[k], 0, false, "%s", why.text);
             continue;
         }
-        bool keeps = other.latency_s <= q.slo_s;
-        ru_report_candidate(r, names[k], 3600 * other.spend, keeps, "%.4g s, %.4g requests/s%s",
-                            other.latency_s, other.rate, keeps ? "" : ", misses the objective");
+        bool keeps = other.latency_s <= (1 - q.margin) * q.slo_s;
+        bool slow = k == RU_BURST_HALF && q.speed_min > 0.5;
+        bool less = other.spend < p->spend && p->action == RU_BURST_STAND_DOWN;
+        if (keeps && !slow && less && b->method == RU_BURST_MODEL) {
+            ru_report_beside(r, names[k], 3600 * other.spend,
+                             "%.4g s, %.4g requests/s; to save is not needed", other.latency_s,
+                             other.rate);
+            continue;
+        }
+        ru_report_candidate(r, names[k], 3600 * other.spend, keeps && !slow,
+                            "%.4g s, %.4g requests/s%s", other.latency_s, other.rate,
+                            !keeps ? ", misses the objective less the margin"
+                            : slow ? ", slower than 'speed_min'"
+                                   : "");
     }
     ru_report_assume(
         r, "the load is as forecast; a request needs the same number of tokens at any speed");
@@ -461,7 +472,7 @@ static ru_status report_burst(const void *in, const void *plan, const ru_policy_
 
 const ru_policy ru_policy_burst = {
     .name = "burst",
-    .version = 1,
+    .version = 2,
     .decides = "at which speed each resource of a burstable machine runs",
     .source = "ali-2018 (CEDULE), ali-2021 (several resources)",
     .in = &table,

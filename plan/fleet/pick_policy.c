@@ -272,6 +272,10 @@ static ru_status rivals(const ru_pick_in *q, double mine, ru_arena *scratch, ru_
     static const char *const names[RU_PICK_METHODS] = {"adaptive", "tifl", "vanilla", "over",
                                                        "fedcs",    "oort", "choice",  "uniform",
                                                        "random",   "fast", "slow"};
+    bool by_accuracy = q->chance != NULL; /* tiers differ in more than in their time */
+    for (uint32_t t = 0; t < q->n_tiers; t++) {
+        by_accuracy = by_accuracy || q->tier[t].accuracy >= 0;
+    }
     ru_report_candidate(r, names[q->method], mine, true, "chosen");
     for (uint32_t k = 0; k < RU_PICK_METHODS; k++) {
         if (k == q->method) {
@@ -285,13 +289,20 @@ static ru_status rivals(const ru_pick_in *q, double mine, ru_arena *scratch, ru_
         RU_TRY(ru_plan_pick(&in, scratch, scratch, &p, err));
         RU_TRY(ru_pick_round_mean(&in, &p, scratch, &s, err));
         bool looks = k == RU_PICK_FEDCS || k == RU_PICK_OORT || k == RU_PICK_CHOICE;
-        ru_report_candidate(r, names[k], s, true, "%s",
-                            looks ? "it chooses single clients; its time is that of a random choice"
-                            : k == RU_PICK_FAST   ? "it does not train on slower clients"
-                            : k == RU_PICK_SLOW   ? "it does not train on faster clients"
-                            : s > mine            ? "rounds last longer"
-                            : k == RU_PICK_RANDOM ? "it rarely chooses slow clients"
-                                                  : "");
+        bool same = k == RU_PICK_VANILLA || k == RU_PICK_UNIFORM;
+        if (same && !by_accuracy) {
+            ru_report_candidate(r, names[k], s, true, "rounds last longer");
+            continue;
+        }
+        ru_report_beside(r, names[k], s, "%s",
+                         looks ? "it chooses single clients; its time is that of a random choice"
+                         : k == RU_PICK_FAST   ? "it does not train on slower clients"
+                         : k == RU_PICK_SLOW   ? "it does not train on faster clients"
+                         : k == RU_PICK_OVER   ? "the work of the last is thrown away"
+                         : k == RU_PICK_RANDOM ? "it rarely chooses slow clients"
+                         : s > mine            ? "rounds last longer"
+                         : same                ? "it trains less on the tiers that need it"
+                                               : "it chooses slow tiers less often");
     }
     return RU_OK;
 }

@@ -294,6 +294,18 @@ static ru_status rivals(const ru_scale_in *q, const ru_scale_plan *p, ru_arena *
         if (st != RU_OK) {
             return RU_FAIL(err, st, "%s", why.text);
         }
+        if ((o.probe || p->probe) && !o.blind) { /* a measurement is no run of the job */
+            ru_report_beside(r, names[k], value_of(q, &o), "%s %u workers with %g MB",
+                             o.probe ? "measures" : "runs", o.workers, o.memory_mb);
+            continue;
+        }
+        if (o.met < p->met && o.met < q->confidence && !o.blind) {
+            ru_report_candidate(r, names[k], value_of(q, &o), false,
+                                "runs %u workers with %g MB, which keeps the limits with a "
+                                "probability of %.3g",
+                                o.workers, o.memory_mb, o.met);
+            continue;
+        }
         ru_report_candidate(r, names[k], value_of(q, &o), !o.blind, "%s %u workers with %g MB%s",
                             o.probe ? "measures" : "runs", o.workers, o.memory_mb,
                             o.blind ? ", which was never measured" : "");

@@ -62,7 +62,8 @@ enum {
     RU_COLL_DEPTH_MAX = 8,
     RU_COLL_TIE_FROM = 256 << 10, /* bytes */
 };
-#define RU_COLL_TIE 0.05 /* probes of 2 to 8 ranks on a busy machine differ by so much */
+#define RU_COLL_TIE      0.05 /* probes of 2 to 8 ranks on a busy machine differ by so much */
+#define RU_COLL_OVERHEAD 0.05 /* part of the time that cutting may cost, unless told */
 
 typedef struct ru_coll_choice_in {
     ru_coll_op op;

@@ -5,7 +5,7 @@
 
 static double overhead_of(const ru_coll_choice_in *in)
 {
-    return in->overhead > 0 ? in->overhead : 0.05;
+    return in->overhead > 0 ? in->overhead : RU_COLL_OVERHEAD;
 }
 
 static bool grows(ru_coll_algo algo)

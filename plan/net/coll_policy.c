@@ -376,6 +376,18 @@ static void put_costs(const ru_coll_choice_in *q, ru_report *r)
     }
 }
 
+/* Does a buffer in one piece hold up an urgent one for longer than it may? */
+static bool holds_too_long(const ru_coll_choice_in *in, const ru_coll_choice_plan *p)
+{
+    bool late = false;
+    for (uint32_t i = 0; i < p->n && in->delay_max_ns > 0; i++) {
+        const ru_coll_cost c = ru_plan_coll_cost(in, p->at[i].algo);
+        late = late || (in->sizes_bytes[i] > RU_COLL_CHUNK_MIN &&
+                        c.beta_ns * (double)in->sizes_bytes[i] > (double)in->delay_max_ns);
+    }
+    return late;
+}
+
 static ru_status report_coll(const void *in, const void *plan, const ru_policy_tools *tools,
                              ru_report *r, ru_err *err)
 {
@@ -388,7 +400,7 @@ static ru_status report_coll(const void *in, const void *plan, const ru_policy_t
     for (uint32_t i = 0; i < p->sizes_bytes.n; i++) {
         bytes += p->sizes_bytes.at[i];
     }
-    double ours = total_s(mine);
+    double ours = total_s(mine), overhead = q.overhead > 0 ? q.overhead : RU_COLL_OVERHEAD;
     ru_report_answer(r, "%s %u buffers over %u members as the table says",
                      ru_coll_op_name((ru_coll_op)p->op), mine->n, p->n_ranks);
     ru_report_figure(r, "sums_s", ours);
@@ -408,6 +420,17 @@ static ru_status report_coll(const void *in, const void *plan, const ru_policy_t
             continue;
         }
         double s = total_s(&other);
+        if (p->method == FASTEST && holds_too_long(&q, &other)) {
+            ru_report_candidate(r, method_names[m], s, false,
+                                "a whole buffer occupies a link longer than 'delay_max_ns'");
+            continue;
+        }
+        if (p->method == FASTEST && s < ours && ours <= (1 + overhead) * s) {
+            ru_report_beside(r, method_names[m], s,
+                             "an urgent sum waits longer; to cut buffers may cost %.4g %%",
+                             100 * overhead);
+            continue;
+        }
         ru_report_candidate(
             r, method_names[m], s, true,
             p->method != FASTEST ? "the method was given"

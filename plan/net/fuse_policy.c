@@ -92,12 +92,28 @@ static int64_t largest(const ru_fuse_plan *p)
     return most;
 }
 
-static void put_method(ru_report *r, const char *name, const ru_fuse_plan *p, const char *why)
+/* Does a bucket hold more than its limit: several gradients more than fuse_bytes, or one more than
+ * the size of a piece? */
+static bool too_large(const ru_fuse_in *in, const ru_fuse_plan *p, int64_t piece)
+{
+    bool large = false;
+    for (uint32_t b = 0; b < p->n; b++) {
+        const ru_fuse_bucket *k = &p->at[b];
+        large = large || (k->n > 1 && k->size_bytes > in->fuse_bytes);
+        for (uint32_t i = k->first; i < k->first + k->n; i++) {
+            large = large || (in->tensor_bytes.at[i] > piece && k->size_bytes > piece);
+        }
+    }
+    return large;
+}
+
+static void put_method(ru_report *r, const char *name, const ru_fuse_plan *p, bool legal,
+                       const char *why)
 {
     char size[32];
     ru_text t = ru_text_into(size, sizeof size);
     ru_text_size_short(&t, largest(p));
-    ru_report_candidate(r, name, p->n, true, "%s; largest bucket %s", why, size);
+    ru_report_candidate(r, name, p->n, legal, "%s; largest bucket %s", why, size);
 }
 
 static ru_status report_fuse(const void *in, const void *plan, const ru_policy_tools *tools,
@@ -119,17 +135,19 @@ static ru_status report_fuse(const void *in, const void *plan, const ru_policy_t
         ru_table_bytes(t, mine->at[b].offset_bytes);
         ru_table_bytes(t, mine->at[b].size_bytes);
     }
-    put_method(r, method_names[f->method], mine, "chosen");
+    put_method(r, method_names[f->method], mine, true, "chosen");
     for (uint32_t m = 0; m < RU_FUSE_METHODS; m++) {
         ru_fuse_in q = *f;
         ru_fuse_plan other;
         q.method = m;
         if (m != f->method) {
             RU_TRY(ru_plan_fuse(&q, tools->scratch, &other, err));
-            put_method(r, method_names[m], &other,
-                       other.n == mine->n  ? "the same number of sums"
-                       : other.n > mine->n ? "each sum pays the latency of the network"
-                                           : "a sum waits for the last of its gradients");
+            bool large = too_large(f, &other, mine->cut_bytes);
+            put_method(r, method_names[m], &other, !large,
+                       large                ? "a bucket is larger than fuse_bytes and cut_bytes say"
+                       : other.n == mine->n ? "the same number of sums"
+                       : other.n > mine->n  ? "each sum pays the latency of the network"
+                                            : "a sum waits for the last of its gradients");
         }
     }
     ru_report_assume(r, "gradients become ready in the order of the list");

@@ -30,6 +30,8 @@ typedef struct ru_policy {
     const char *source;  /* keys of docs/sources.bib with sections: "litz-2018 sec 3" */
     const ru_conf_table *in;
     uint32_t plan_bytes; /* size of the plan's struct */
+    bool more_is_better; /* of the objective, the first figure and the cost of a candidate; false:
+                            less is */
     /* `in` has passed ru_fields_check. Errors: RU_E_ARG when its fields contradict each other in a
      * way that the table's check cannot see, RU_E_INFEASIBLE when no legal plan exists, RU_E_LIMIT,
      * RU_E_UNSUPPORTED without a solver that is needed. */

@@ -56,19 +56,34 @@ void ru_report_figure(ru_report *r, const char *name, double value)
     *f = (ru_figure){kept(r, name), value};
 }
 
+static RU_PRINTF(3, 0) void push_candidate(ru_report *r, ru_candidate c, const char *fmt,
+                                           va_list ap)
+{
+    c.name = kept(r, c.name);
+    c.why = ru_arena_vprintf(r->arena, fmt, ap);
+    ru_candidate *at = c.why != NULL ? ru_report_candidates_push(&r->candidates, r->arena) : NULL;
+    if (at == NULL) {
+        r->full = true;
+        return;
+    }
+    *at = c;
+}
+
 void ru_report_candidate(ru_report *r, const char *name, double cost, bool legal, const char *fmt,
                          ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    const char *why = ru_arena_vprintf(r->arena, fmt, ap);
+    push_candidate(r, (ru_candidate){name, cost, legal, legal, NULL}, fmt, ap);
     va_end(ap);
-    ru_candidate *c = why != NULL ? ru_report_candidates_push(&r->candidates, r->arena) : NULL;
-    if (c == NULL) {
-        r->full = true;
-        return;
-    }
-    *c = (ru_candidate){kept(r, name), cost, legal, why};
+}
+
+void ru_report_beside(ru_report *r, const char *name, double cost, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    push_candidate(r, (ru_candidate){name, cost, true, false, NULL}, fmt, ap);
+    va_end(ap);
 }
 
 ru_table *ru_report_table(ru_report *r, const char *title)
@@ -261,6 +276,7 @@ ru_status ru_report_json(const ru_report *r, ru_json *j, ru_err *err)
         ru_json_str(j, "name", c->name);
         ru_json_f64(j, "cost", c->cost);
         ru_json_bool(j, "legal", c->legal);
+        ru_json_bool(j, "rival", c->rival);
         ru_json_str(j, "why", c->why);
         ru_json_close(j);
     }

@@ -23,6 +23,8 @@ typedef struct ru_candidate {
     const char *name;
     double cost;     /* of the objective, in its unit */
     bool legal;      /* false: it breaks a limit that `why` names, or was not tried */
+    bool rival;      /* the winner must not be worse; false: it does something else, or knows what
+                        nobody can know, as `why` says */
     const char *why; /* why it lost or won */
 } ru_candidate;
 
@@ -56,6 +58,9 @@ void ru_report_figure(ru_report *r, const char *name, double value);
 /* `fmt` says why it lost, or why it won: the winner comes first. */
 void ru_report_candidate(ru_report *r, const char *name, double cost, bool legal, const char *fmt,
                          ...) RU_PRINTF(5, 6);
+/* One that is shown beside the others and does not compete with them. */
+void ru_report_beside(ru_report *r, const char *name, double cost, const char *fmt, ...)
+    RU_PRINTF(4, 5);
 /* A table to be filled as base/table.h says; it belongs to the report. */
 ru_table *ru_report_table(ru_report *r, const char *title);
 /* How long the plan holds, and what makes it stale before. */
