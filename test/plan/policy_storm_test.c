@@ -1,5 +1,5 @@
-/* Inputs that nobody wrote: examples of every policy, changed by test/plan/policy_draw.c, written as
- * JSON and read as `rubato plan` reads it. Each gives a plan that its checker takes and that
+/* Inputs that nobody wrote: examples of every policy, changed by test/plan/policy_draw.c, written
+ * as JSON and read as `rubato plan` reads it. Each gives a plan that its checker takes and that
  * prints, or one sentence that says what is wrong with the input; never an internal error.
  *
  * One seed:   rubato-test --filter test_policy_storm --seed N
