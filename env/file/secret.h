@@ -1,0 +1,22 @@
+/* The secret of this user: 32 random bytes in a file that no other user can read, made when it is
+ * first needed. Programs of one user derive keys from it that others cannot guess; hosts that share
+ * the home directory have the same one.
+ *
+ * A derived key says nothing of the secret or of other derived keys (HMAC-SHA-256).
+ *
+ * Thread: any. */
+#ifndef RU_ENV_SECRET_H
+#define RU_ENV_SECRET_H
+
+#include "base/status.h"
+
+enum { RU_SECRET_BYTES = 32 };
+
+/* The key that `purpose` has with the secret in `path`, which is made when it is not there; whoever
+ * makes it first, all read the same one.
+ * Errors: RU_E_CONFIG for a file that others can read, that belongs to another user, or that is no
+ * secret; those of reading and writing files. */
+RU_MUST_USE ru_status ru_secret_key(const char *path, const char *purpose,
+                                    uint8_t key[RU_SECRET_BYTES], ru_err *err);
+
+#endif
