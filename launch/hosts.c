@@ -1,6 +1,7 @@
 #include "launch/hosts.h"
 
 #include <stddef.h>
+#include <string.h>
 
 enum { PORT_RDZV = 29400, PORT_MASTER = 29500, PORT_SLURM = 20000, PORTS_SLURM = 10000 };
 
@@ -171,6 +172,19 @@ static ru_status say(resolver *r, const char *fmt, ...)
                               : RU_FAIL(r->err, RU_E_MEM, "not enough memory for a message");
 }
 
+/* The processes of one start know the same kind of launcher, id (NULL: none), port and number of
+ * workers. The name of the first host may differ ("localhost" there). */
+static ru_status identify(resolver *r, const char *kind, const char *id, const char *step)
+{
+    const ru_hosts_plan *p = r->p;
+    const char *colon = p->address != NULL ? strrchr(p->address, ':') : NULL;
+    r->p->launch = ru_arena_printf(r->arena, "%s %s %s %s %u:%u", kind, id != NULL ? id : "-",
+                                   step != NULL ? step : "-", colon != NULL ? colon : "-",
+                                   p->workers_min, p->workers_max);
+    return r->p->launch != NULL ? RU_OK
+                                : RU_FAIL(r->err, RU_E_MEM, "not enough memory for a message");
+}
+
 /* -- the sources ----------------------------------------------------------------------------------
  */
 
@@ -303,6 +317,7 @@ static ru_status from_torchrun(resolver *r)
     p->job = flag(r, r->f->rdzv_id, "RDZV_ID");
     RU_TRY(workers_agree(r, "--nnodes times --nproc-per-node", min * each, max * each));
     RU_TRY(torchrun_place(r, max));
+    RU_TRY(identify(r, "rendezvous", p->job, NULL));
     char all[32];
     ru_text t = ru_text_into(all, sizeof all);
     ru_text_putf(&t, "%u", p->workers_min);
@@ -370,9 +385,10 @@ static ru_status from_rank(resolver *r)
     }
     r->p->job = env(r, "TORCHELASTIC_RUN_ID");
     RU_TRY(master(r, "WORLD_SIZE", size == 1 ? "127.0.0.1" : NULL, PORT_MASTER));
-    return one_worker(r, rank, size,
+    RU_TRY(one_worker(r, rank, size,
                       r->p->job != NULL ? "RANK and WORLD_SIZE, set by torchrun"
-                                        : "RANK and WORLD_SIZE");
+                                        : "RANK and WORLD_SIZE"));
+    return r->p->job != NULL ? identify(r, "torchrun", r->p->job, NULL) : RU_OK;
 }
 
 /* Jobs and steps that share a host must not share a port. */
@@ -435,7 +451,8 @@ static ru_status from_slurm_step(resolver *r)
     if (source == NULL) {
         return RU_FAIL(r->err, RU_E_MEM, "not enough memory for a message");
     }
-    return one_worker(r, rank, size, source);
+    RU_TRY(one_worker(r, rank, size, source));
+    return identify(r, "slurm", r->p->job, env(r, "SLURM_STEP_ID"));
 }
 
 /* In a batch script: the hosts are ours, nothing runs there yet. */
@@ -471,9 +488,11 @@ static ru_status from_mpi(resolver *r, bool open_mpi)
         RU_TRY(number(r, "the local size", here, 1, size, &n_here));
     }
     RU_TRY(master(r, size_name, n_here == size || size == 1 ? "127.0.0.1" : NULL, PORT_MASTER));
-    return one_worker(r, rank, size,
+    RU_TRY(one_worker(r, rank, size,
                       open_mpi ? "Open MPI: OMPI_COMM_WORLD_RANK and _SIZE"
-                               : "PMI: PMI_RANK and PMI_SIZE");
+                               : "PMI: PMI_RANK and PMI_SIZE"));
+    return identify(r, open_mpi ? "openmpi" : "pmi", open_mpi ? env(r, "PMIX_NAMESPACE") : NULL,
+                    NULL);
 }
 
 static ru_status alone(resolver *r)

@@ -81,6 +81,9 @@ typedef struct ru_hosts_plan {
     const char *address; /* host:port where the job is found; NULL: this machine, any port */
     ru_hosts hosts;      /* whom to start workers on; n 0: this machine only */
     const char *job;     /* id of the job; NULL: none given */
+    /* What all processes of one start have alike and those of another one do not; no secret.
+     * NULL: nothing is known to be (RANK and WORLD_SIZE alone may be left over). */
+    const char *launch;
     uint32_t restarts_max;
     const char *line; /* for people: what was decided, by which source */
 } ru_hosts_plan;

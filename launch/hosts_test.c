@@ -343,6 +343,60 @@ static void test_sources(void **state)
     }
 }
 
+/* All processes of one start are known by the same text, those of another by another one; what may
+ * be left over in a shell is no start. */
+static void test_starts(void **state)
+{
+    (void)state;
+#define TORCHRUN "WORLD_SIZE=2;MASTER_PORT=5;"
+#define MPI      "OMPI_COMM_WORLD_SIZE=2;MASTER_ADDR=m;"
+    static const struct {
+        const char *one, *other; /* NULL: none */
+        bool alike;
+    } pairs[] = {
+        {TORCHRUN "RANK=0;MASTER_ADDR=localhost;TORCHELASTIC_RUN_ID=x",
+         TORCHRUN "RANK=1;MASTER_ADDR=m;TORCHELASTIC_RUN_ID=x", true},
+        {TORCHRUN "RANK=0;MASTER_ADDR=m;TORCHELASTIC_RUN_ID=x",
+         TORCHRUN "RANK=0;MASTER_ADDR=m;TORCHELASTIC_RUN_ID=y", false},
+        {TORCHRUN "RANK=0;MASTER_ADDR=m", NULL, false},
+        {STEP "SLURM_PROCID=0", STEP "SLURM_PROCID=3", true},
+        {STEP "SLURM_PROCID=0", "SLURM_STEP_ID=1;" STEP "SLURM_PROCID=0", false},
+        {STEP "SLURM_PROCID=0", "SLURM_JOB_ID=78;" STEP "SLURM_PROCID=0", false},
+        {MPI "OMPI_COMM_WORLD_RANK=0;PMIX_NAMESPACE=1@2",
+         MPI "OMPI_COMM_WORLD_RANK=1;PMIX_NAMESPACE=1@2", true},
+        {MPI "OMPI_COMM_WORLD_RANK=0;PMIX_NAMESPACE=1@2",
+         MPI "OMPI_COMM_WORLD_RANK=0;PMIX_NAMESPACE=1@3", false},
+        {"PMI_RANK=0;PMI_SIZE=2;MASTER_ADDR=m", "PMI_RANK=1;PMI_SIZE=2;MASTER_ADDR=m", true},
+        {"PMI_RANK=0;PMI_SIZE=2;MASTER_ADDR=m", "PMI_RANK=0;PMI_SIZE=3;MASTER_ADDR=m", false},
+        {"PET_NNODES=2;PET_RDZV_ENDPOINT=m:5;PET_RDZV_ID=7",
+         "PET_NNODES=2;PET_RDZV_ENDPOINT=m.x:5;PET_RDZV_ID=7", true},
+        {"PET_NNODES=2;PET_RDZV_ENDPOINT=m:5;PET_RDZV_ID=7",
+         "PET_NNODES=2;PET_RDZV_ENDPOINT=m:6;PET_RDZV_ID=7", false},
+        {"", NULL, false},
+    };
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(pairs); i++) {
+        ru_arena a;
+        ru_arena_init(&a, 0);
+        const char *launch[2] = {NULL, NULL};
+        for (uint32_t k = 0; k < 2; k++) {
+            const char *from = k == 0 ? pairs[i].one : pairs[i].other;
+            ru_hosts_plan p = {0};
+            ru_err err = {0};
+            ru_hosts_flags f = {0};
+            char *text = ru_arena_str(&a, from != NULL ? from : "");
+            assert_ok(ru_hosts_resolve(&f, lookup, text, &a, &p, &err), err);
+            launch[k] = p.launch;
+        }
+        if (pairs[i].other == NULL) {
+            assert_null(launch[0]);
+        } else {
+            assert_non_null(launch[0]);
+            assert_int_equal(strcmp(launch[0], launch[1]) == 0, pairs[i].alike);
+        }
+        ru_arena_fini(&a);
+    }
+}
+
 /* Any bytes as lists: an answer within the bounds, or an error. */
 static void test_any_text(void **state)
 {
@@ -374,4 +428,4 @@ static void test_any_text(void **state)
 
 RU_TESTS(launch_hosts, cmocka_unit_test(test_slurm_lists), cmocka_unit_test(test_as_slurm_says),
          cmocka_unit_test(test_flag_and_counts), cmocka_unit_test(test_sources),
-         cmocka_unit_test(test_any_text))
+         cmocka_unit_test(test_starts), cmocka_unit_test(test_any_text))

@@ -599,7 +599,12 @@ static ru_status open_place(rui_launcher *l, ru_err *err)
     uint64_t key = ru_worker_key((const uint8_t *)l->token, (uint32_t)strlen(l->token));
     if (l->opt->app != NULL) {
         const ru_app_train_options ao = {
-            .file = l->opt->app, .out = l->opt->train->out, .resume = l->opt->train->resume};
+            .file = l->opt->app,
+            .out = l->opt->train->out,
+            .resume = l->opt->train->resume,
+            .dir_made = l->opt->train->dir_made,
+            .dir_shared = l->opt->train->dir_shared,
+        };
         RU_TRY(ru_app_place(&ao, key, l->arena, &l->place.out, &l->place.claim, err));
     } else {
         RU_TRY(ru_train_dir(l->opt->train, key, l->arena, &l->place, err));

@@ -56,4 +56,16 @@ void ru_token_make(char into[2 * RU_TOKEN_BYTES + 1]);
 RU_MUST_USE ru_status ru_token_get(const char *file, ru_arena *arena, const char **token,
                                    ru_err *err);
 
+typedef struct ru_token {
+    const char *text;
+    const char *secret; /* file with the user's secret from which it was derived; NULL: it was given
+                         */
+} ru_token;
+
+/* The token of a worker that another launcher starts beside others: as ru_token_get when a file or
+ * RUBATO_TOKEN says it; else derived from this user's secret and the launch (ru_hosts_plan; NULL:
+ * not known, so it must be given). Errors: those of ru_token_get; those of the secret. */
+RU_MUST_USE ru_status ru_token_shared(const char *file, const char *launch, ru_arena *arena,
+                                      ru_token *out, ru_err *err);
+
 #endif

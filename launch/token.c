@@ -6,18 +6,26 @@
 
 #include "base/conf.h"
 #include "env/file/file.h"
+#include "env/file/secret.h"
 #include "env/process/self.h"
 
-void ru_token_make(char into[2 * RU_TOKEN_BYTES + 1])
+_Static_assert((int)RU_TOKEN_BYTES == (int)RU_SECRET_BYTES, "a derived key is a token");
+
+static void as_text(const uint8_t raw[RU_TOKEN_BYTES], char into[2 * RU_TOKEN_BYTES + 1])
 {
     static const char digits[] = "0123456789abcdef";
-    uint8_t raw[RU_TOKEN_BYTES];
-    ru_self_random(raw, sizeof raw);
     for (uint32_t k = 0; k < RU_TOKEN_BYTES; k++) {
         into[2 * k] = digits[raw[k] >> 4];
         into[2 * k + 1] = digits[raw[k] & 15];
     }
     into[2 * RU_TOKEN_BYTES] = 0;
+}
+
+void ru_token_make(char into[2 * RU_TOKEN_BYTES + 1])
+{
+    uint8_t raw[RU_TOKEN_BYTES];
+    ru_self_random(raw, sizeof raw);
+    as_text(raw, into);
 }
 
 ru_status ru_token_get(const char *file, ru_arena *arena, const char **token, ru_err *err)
@@ -58,11 +66,56 @@ ru_status ru_token_get(const char *file, ru_arena *arena, const char **token, ru
     return RU_OK;
 }
 
-const char *ru_choices_dir(ru_arena *arena)
+/* $BASE/rubato or ~/HOME/rubato; NULL: neither is set. */
+static const char *dir_of(ru_arena *arena, const char *base_name, const char *in_home)
 {
-    const char *base = ru_conf_env("XDG_CACHE_HOME"), *home = ru_conf_env("HOME");
+    const char *base = ru_conf_env(base_name), *home = ru_conf_env("HOME");
     if (base != NULL && base[0] != 0) {
         return ru_path_join(arena, base, "rubato");
     }
-    return home != NULL && home[0] != 0 ? ru_path_join(arena, home, ".cache/rubato") : NULL;
+    return home != NULL && home[0] != 0 ? ru_path_join(arena, home, in_home) : NULL;
+}
+
+const char *ru_choices_dir(ru_arena *arena)
+{
+    return dir_of(arena, "XDG_CACHE_HOME", ".cache/rubato");
+}
+
+/* The same for all processes of one start whose user has the same secret. */
+static ru_status derive(const char *launch, const char *path, ru_arena *arena, const char **token,
+                        ru_err *err)
+{
+    uint8_t key[RU_SECRET_BYTES];
+    char *text = ru_arena_zalloc(arena, 2 * RU_TOKEN_BYTES + 1, 1);
+    const char *purpose = ru_arena_printf(arena, "rubato token 1 %s", launch);
+    if (text == NULL || purpose == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a token");
+    }
+    RU_TRY(ru_secret_key(path, purpose, key, err));
+    as_text(key, text);
+    *token = text;
+    return RU_OK;
+}
+
+ru_status ru_token_shared(const char *file, const char *launch, ru_arena *arena, ru_token *out,
+                          ru_err *err)
+{
+    ru_err why = {0};
+    const char *dir = dir_of(arena, "XDG_CONFIG_HOME", ".config/rubato");
+    const char *path = dir != NULL ? ru_path_join(arena, dir, "secret") : NULL;
+    *out = (ru_token){0};
+    if (launch == NULL || file != NULL || ru_conf_env("RUBATO_TOKEN") != NULL) {
+        return ru_token_get(file, arena, &out->text, err);
+    }
+    ru_status st = path != NULL ? derive(launch, path, arena, &out->text, &why)
+                                : RU_FAIL(&why, RU_E_CONFIG, "HOME is not set");
+    if (st != RU_OK) {
+        return RU_FAIL(err, st,
+                       "no token for the workers of this start: %s. Or set RUBATO_TOKEN to the "
+                       "same %d to %d characters for all of them, as with "
+                       "RUBATO_TOKEN=$(openssl rand -hex 16)",
+                       why.text, RU_TOKEN_MIN, RU_TOKEN_MAX);
+    }
+    out->secret = path;
+    return RU_OK;
 }

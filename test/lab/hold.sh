@@ -7,7 +7,8 @@
 #      the leader dies and no checkpoint was made.
 #   3. the command ends with its job: if a host vanishes whose ssh never returns, if a worker is suspended;
 #      it says what still runs, also when its own workers died and joined ones go on.
-#   4. files of others in its folder stay as they are; a folder that is deleted under a run is begun anew.
+#   4. ranks of torchrun find each other without a token; what waits for others can be ended.
+#   5. files of others in its folder stay as they are; a folder that is deleted under a run is begun anew.
 set -euo pipefail
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-hold-XXXXXX")
@@ -166,6 +167,33 @@ grep -q "the job goes on with 1 other" goes.err || fail "it does not say who goe
 kill -TERM $joined
 wait $joined || fail "the worker that went on ends with $?"
 echo "ok: commands end with their jobs"
+
+# Ranks that another launcher starts know each other without a token: by the user's secret, for an app too.
+for job in mlp mf; do
+    for rank in 1 0; do
+        HOME=$work/home XDG_CONFIG_HOME='' TORCHELASTIC_RUN_ID=none RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((21000 + $$ % 20000)) \
+            timeout 60 "$rubato" train $job.yaml --out $job-ranks --set train.epochs=3000 >/dev/null 2>$job-rank$rank.err &
+        ranks[rank]=$!
+    done
+    for rank in 0 1; do wait "${ranks[rank]}" || fail "$job, rank $rank without a token: $(tail -2 $job-rank$rank.err)"; done
+    grep -q "derived from $work/home/.config/rubato/secret" $job-rank1.err || fail "$job: the secret is not named: $(cat $job-rank1.err)"
+    # shellcheck disable=SC2012
+    [[ $(ls $job-ranks/trace | wc -l) -ge 2 ]] || fail "$job: one rank worked alone"
+done
+[[ $(stat -c %a home/.config/rubato/secret) == 600 ]] || fail "others can read the secret"
+got=0
+env RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 timeout 20 "$rubato" train mlp.yaml --out left >/dev/null 2>left.err || got=$?
+[[ $got -eq 2 ]] && grep -q "unset these variables" left.err || fail "leftover variables: $got, $(cat left.err)"
+# A worker that waits for others ends when it is asked to.
+mkdir waits
+RUBATO_TOKEN=0123456789abcdef timeout -k 1 20 "$rubato" worker --messages run --job mf.yaml --out waits --founders 2 >/dev/null 2>&1 &
+pid=$!
+for _ in $(seq 1 100); do [[ -e waits/trace ]] && break || sleep 0.1; done
+sleep 0.5
+begin=$SECONDS
+kill -TERM "$(pgrep -P $pid)" && wait $pid || fail "a founder of an app that waits ends with $?"
+[[ $((SECONDS - begin)) -lt 10 ]] || fail "a founder of an app that waits does not end"
+echo "ok: ranks without a token"
 
 # A link, a FIFO, a folder and another program's file where the run writes: refused, and untouched.
 echo precious >target

@@ -87,7 +87,8 @@ static const ru_opt opts[] = {
      .type = RU_OPT_TEXT,
      .word = "FILE",
      .help = "file with the secret that workers of several machines share (default: RUBATO_TOKEN; "
-             "created if this process starts all workers)"},
+             "created if this process starts all workers, derived from "
+             "~/.config/rubato/secret if torchrun, srun or mpirun does)"},
     {.name = "deterministic",
      .type = RU_OPT_FLAG,
      .help = "with -w: runs with the same workers give bit-identical results"},
@@ -302,33 +303,55 @@ static ru_status check_tier(const ru_cmd_in *in, const ru_hosts_plan *plan, ru_e
                    "worker --join HOST:PORT --tier transient)");
 }
 
+/* What was decided, and how the workers of this start know each other when nobody said it. */
+static void tell_plan(const ru_hosts_plan *plan, const ru_token *token)
+{
+    (void)fprintf(stderr, "%s", plan->line);
+    if (token->secret != NULL) {
+        (void)fprintf(stderr,
+                      "; the token is derived from %s, which all hosts must share (else "
+                      "set RUBATO_TOKEN)",
+                      token->secret);
+    }
+    (void)fputc('\n', stderr);
+}
+
+/* The folder of a worker that joins the job of another process: none was named. */
+static const char *out_of_one(ru_cmd_in *in, const ru_hosts_plan *plan, const char *name)
+{
+    return ru_arena_printf(in->arena, "runs/%s-%s", name, plan->job != NULL ? plan->job : "shared");
+}
+
 /* Another launcher started this process: it is one worker. The first one founds the job, the others
  * take the state from it, so that no disk need be shared. */
 static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hosts_plan *plan,
                                ru_err *err)
 {
-    const char *token;
+    ru_token token;
     ru_train_place place = {0};
     bool founds = plan->founds == RU_FOUNDS_YES;
     ru_err why = {0};
-    ru_status st = ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, &why);
+    ru_status st =
+        ru_token_shared(ru_cmd_text(in, "token-file"), plan->launch, in->arena, &token, &why);
     if (st != RU_OK) {
         return RU_FAIL(err, st,
                        "%s. This process is one worker of several, by what its environment says "
                        "(%s); unset these variables to train on this machine alone",
                        why.text, plan->line);
     }
-    uint64_t key = ru_worker_key((const uint8_t *)token, (uint32_t)strlen(token));
+    uint32_t token_bytes = (uint32_t)strlen(token.text);
+    uint64_t key = ru_worker_key((const uint8_t *)token.text, token_bytes);
     if (!to->quiet) {
-        (void)fprintf(stderr, "%s\n", plan->line);
+        tell_plan(plan, &token);
     }
     if (founds) {
         to->dir_shared = true; /* on a common disk, one that joins may have claimed it before */
         RU_TRY(ru_train_dir(to, key, in->arena, &place, err));
         to->out = place.out;
+        const char *file = ru_path_join(in->arena, to->out, "token"); /* for those who join later */
+        RU_TRY(file != NULL ? ru_file_secret(file, token.text, token_bytes, err) : RU_OK);
     } else if (to->out == NULL) {
-        to->out = ru_arena_printf(in->arena, "runs/%s-%s", to->job->name,
-                                  plan->job != NULL ? plan->job : "shared");
+        to->out = out_of_one(in, plan, to->job->name);
     }
     to->dir_made = true;
     to->opened.fn = founds ? to->opened.fn : NULL; /* one of the workers serves */
@@ -343,8 +366,8 @@ static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hos
                   : colon != NULL ? colon
                                   : ":0",
         .toward = plan->address,
-        .token = (const uint8_t *)token,
-        .token_bytes = (uint32_t)strlen(token),
+        .token = (const uint8_t *)token.text,
+        .token_bytes = token_bytes,
         .n_min = plan->workers_min != plan->workers_max ? plan->workers_min : 1,
         .n_begin = plan->workers_min,
         .newcomer = !founds,
@@ -385,13 +408,13 @@ static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_app_j
     bool range = plan->workers_min != plan->workers_max;
     uint32_t cores = ru_pool_cores(), n_min = plan->workers_min, n_max = plan->workers_max;
     uint32_t start = cores < n_min ? n_min : cores > n_max ? n_max : cores;
-    bool several = plan->hosts.n > 1 || plan->source == RU_HOSTS_TORCHRUN;
+    bool several = plan->hosts.n > 1 || plan->source == RU_HOSTS_TORCHRUN || plan->is_worker;
     start = !range ? n_max : start;
-    const char *token = NULL, *listen = ru_cmd_text(in, "listen");
-    const char *token_file = ru_cmd_text(in, "token-file");
-    bool far = plan->source == RU_HOSTS_TORCHRUN && plan->address != NULL;
+    ru_token token = {0};
+    const char *token_file = ru_cmd_text(in, "token-file"), *listen = ru_cmd_text(in, "listen");
+    bool far = (plan->source == RU_HOSTS_TORCHRUN || plan->is_worker) && plan->address != NULL;
     if (far || token_file != NULL) {
-        RU_TRY(ru_token_get(token_file, in->arena, &token, err));
+        RU_TRY(ru_token_shared(token_file, plan->launch, in->arena, &token, err));
     }
     if (far) {
         const char *colon = strrchr(plan->address, ':');
@@ -406,7 +429,7 @@ static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_app_j
     bool joins = plan->founds == RU_FOUNDS_NO ||
                  (plan->founds == RU_FOUNDS_IF_FREE && !ru_link_tcp_free(listen));
     to->dir_made = to->out != NULL && joins; /* the one that founds the job may share the disk */
-    to->dir_shared = plan->founds == RU_FOUNDS_IF_FREE;
+    to->dir_shared = plan->founds == RU_FOUNDS_IF_FREE || plan->is_worker;
     const ru_launch_options lo = {
         .train = to,
         .app = app,
@@ -425,14 +448,14 @@ static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_app_j
         .toward = plan->hosts.n > 1 ? other_host(plan, in->arena) : plan->address,
         .join = joins ? plan->address : NULL,
         .join_if_taken = plan->founds == RU_FOUNDS_IF_FREE ? plan->address : NULL,
-        .token = token,
+        .token = token.text,
         .hosts = plan->hosts.n > 1 ? &plan->hosts : NULL,
-        .rank_first = plan->source == RU_HOSTS_TORCHRUN ? plan->rank : 0,
+        .rank_first = plan->rank,
         .verbose = in->verbose,
     };
     ru_launch_result result;
     if (plan->source != RU_HOSTS_ALONE && !to->quiet) {
-        (void)fprintf(stderr, "%s\n", plan->line);
+        tell_plan(plan, &token);
     }
     if (lo.n_start > cores) {
         ru_log(RU_LOG_WARN, "tool", "workers",
@@ -488,7 +511,11 @@ static ru_status run_app_workers(ru_cmd_in *in, const ru_hosts_plan *plan, ru_ru
     RU_TRY(list_sets(in, &sets, &n, err));
     RU_TRY(ru_app_job_load(in->args[0], sets, n, in->arena, &file, err));
     bool json = ru_cmd_flag(in, "json"), mixed = json && ru_self_columns(1) > 0;
-    ru_train_options to = {.out = ru_cmd_text(in, "out"),
+    const char *out = ru_cmd_text(in, "out");
+    if (out == NULL && plan->is_worker && plan->founds == RU_FOUNDS_NO) {
+        out = out_of_one(in, plan, file.job->name);
+    }
+    ru_train_options to = {.out = out,
                            .resume = ru_cmd_flag(in, "resume"),
                            .json = json,
                            .quiet = in->verbose < 0,

@@ -75,31 +75,35 @@ static bool holds_checkpoints(const char *dir, ru_arena *arena)
     return ru_path_is_dir(dir) && ru_dir_list(dir, arena, &names, &n, &ignored) == RU_OK && n > 0;
 }
 
-ru_status rui_app_dir_open(rui_app_dir *d, const char *name, const char *out, bool resume,
-                           const char *yaml, uint64_t key, ru_arena *arena, ru_err *err)
+ru_status rui_app_dir_open(rui_app_dir *d, const ru_app_train_options *opt, uint64_t key,
+                           ru_arena *arena, ru_err *err)
 {
-    d->out = out;
-    if (out == NULL) {
-        RU_TRY(choose(d, name, resume, arena, err));
+    const char *yaml = opt->file->yaml;
+    bool resumes = opt->resume && !opt->dir_made, begins = !opt->resume && !opt->dir_made;
+    d->out = opt->out;
+    if (opt->out == NULL) {
+        RU_TRY(choose(d, opt->file->job->name, opt->resume, arena, err));
     }
     const char *checkpoints = ru_path_join(arena, d->out, "checkpoints");
     const char *job = ru_path_join(arena, d->out, "job.yaml");
     if (checkpoints == NULL || job == NULL) {
         return full(err);
     }
-    RU_TRY(ru_run_place_check(d->out, !resume, arena, err));
-    if (resume && !ru_path_is_dir(d->out)) {
+    RU_TRY(ru_run_place_check(d->out, begins && !opt->dir_shared, arena, err));
+    if (resumes && !ru_path_is_dir(d->out)) {
         return RU_FAIL(err, RU_E_MISSING, "there is nothing to resume: %s does not exist", d->out);
     }
-    if (!resume && holds_checkpoints(checkpoints, arena)) {
+    if (begins && holds_checkpoints(checkpoints, arena)) {
         return RU_FAIL(err, RU_E_USAGE,
                        "%s already contains a run; continue it with --resume, or start a new run "
                        "with another --out",
                        d->out);
     }
     RU_TRY(ru_dir_make(checkpoints, err));
-    const ru_claim_options co = {
-        .dir = d->out, .key = key, .alone = true, .wait_ns = claim_wait_ns};
+    const ru_claim_options co = {.dir = d->out,
+                                 .key = key,
+                                 .alone = !opt->dir_made && !opt->dir_shared,
+                                 .wait_ns = claim_wait_ns};
     RU_TRY(ru_claim_open(&co, &d->claim, err));
     ru_app_hope(d->out);
     const char *slash = strrchr(d->out, '/');

@@ -337,8 +337,7 @@ static ru_status train(run *r, ru_err *err)
     int64_t all = t->epochs > 0 ? t->epochs * r->pieces : INT64_MAX;
     all = t->steps > 0 && t->steps < all ? t->steps : all;
     r->clocks_max = all > UINT32_MAX ? UINT32_MAX : all;
-    RU_TRY(rui_app_dir_open(&r->dir, r->job->name, r->opt->out, r->opt->resume, r->file->yaml,
-                            (uint64_t)ru_self_pid(), r->arena, err));
+    RU_TRY(rui_app_dir_open(&r->dir, r->opt, (uint64_t)ru_self_pid(), r->arena, err));
     r->folder = (ru_run_folder){.out = r->dir.out, .yaml = r->file->yaml, .had_job = true};
     RU_TRY(open_recorder(r, err));
     RU_TRY(restore(r, err));
@@ -380,8 +379,7 @@ ru_status ru_app_place(const ru_app_train_options *opt, uint64_t key, ru_arena *
                        const char **out, ru_claim **claim, ru_err *err)
 {
     rui_app_dir d = {0};
-    RU_TRY(rui_app_dir_open(&d, opt->file->job->name, opt->out, opt->resume, opt->file->yaml, key,
-                            arena, err));
+    RU_TRY(rui_app_dir_open(&d, opt, key, arena, err));
     *out = d.out;
     *claim = d.claim;
     return RU_OK;

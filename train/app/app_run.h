@@ -21,6 +21,8 @@ typedef struct ru_app_train_options {
     const ru_app_job_file *file;
     const char *out; /* NULL: runs/<name>-<next number>; resume: the last one */
     bool resume, json, quiet;
+    bool dir_made;        /* a process of the same job chose and checked `out`: this one joins */
+    bool dir_shared;      /* a process of the same job may have made it at the same time */
     uint32_t columns;     /* of the terminal on stderr; 0: none */
     ru_run_opened opened; /* fn NULL: nobody wants to know */
 } ru_app_train_options;

@@ -764,7 +764,7 @@ void ru_engine_close(ru_engine *e)
 
 void ru_engine_stop(ru_engine *e, bool all, ru_time now, ru_effects *fx)
 {
-    if (all) {
+    if (all && e->generation > 0) { /* before, there is no job that could end */
         rui_engine_head h = {0};
         rui_engine_send(e, ru_member_leader(e->opt.member), RUI_ENGINE_STOP, &h, NULL, 0, now, fx);
     } else {
