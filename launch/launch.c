@@ -21,6 +21,9 @@ enum { SSH_FAILED = 255, SIGNALS_MAX = 64 };
 /* From the end of the first worker after the job to that of those who do not notice it: whose host
  * is gone, who was suspended, who still wants to join. Traces on their way take one second. */
 #define LINGER_NS INT64_C(5000000000)
+/* From the end of a member to a view without it, if the job goes on: its silence is certain after
+ * 0.7 s. More than a moment of a busy machine. */
+#define DOUBT_NS INT64_C(10000000000)
 
 /* -- lines of children ------------------------------------------------------------------------- */
 
@@ -391,6 +394,17 @@ static void on_view(rui_launcher *l, const ru_msg_view *view)
     }
 }
 
+/* Does any worker run that was started on this machine; `new`: and that is not in the job yet? */
+static bool any_here(const rui_launcher *l, bool new)
+{
+    bool here = false;
+    for (uint32_t k = 0; k < l->n_children; k++) {
+        const rui_child *c = &l->children[k];
+        here = here || (c->alive && c->host == NULL && (!new || c->number == 0));
+    }
+    return here;
+}
+
 /* Is any worker left that has been in the job? Newcomers cannot join one that has no members. */
 static bool job_lives(const rui_launcher *l)
 {
@@ -434,11 +448,8 @@ static void join_instead(rui_launcher *l)
 }
 
 /* Whoever has not ended by now does not know that the job has. */
-static void on_linger(void *self, uint32_t what, ru_time now)
+static void end_rest(rui_launcher *l)
 {
-    (void)what;
-    (void)now;
-    rui_launcher *l = self;
     for (uint32_t k = 0; k < l->n_children; k++) {
         const rui_child *c = &l->children[k];
         if (c->alive && c->host != NULL) {
@@ -452,6 +463,43 @@ static void on_linger(void *self, uint32_t what, ru_time now)
         }
     }
     ru_loop_stop(l->loop); /* ru_launch kills what lives */
+}
+
+static void on_linger(void *self, uint32_t what, ru_time now)
+{
+    (void)what;
+    (void)now;
+    end_rest(self);
+}
+
+/* A member ended, and nobody that was started here tells a view without it: the others are on hosts
+ * that vanished, or have ended with it. Only a suspended worker of this machine may still go on
+ * after one that was killed. */
+static void on_doubt(void *self, uint32_t what, ru_time now)
+{
+    (void)what;
+    rui_launcher *l = self;
+    if (l->doubted != l->view.epoch || l->summary || l->stopping) {
+        return;
+    }
+    if (any_here(l, true)) { /* the others may wait for it */
+        ru_loop_timer(l->loop, on_doubt, l, 0, ru_time_after(now, DOUBT_NS));
+    } else if (l->decided || !any_here(l, false)) {
+        end_rest(l);
+    }
+}
+
+static void doubt(rui_launcher *l, const rui_child *c, bool decided, ru_time now)
+{
+    bool member = false;
+    for (uint32_t i = 0; i < l->view.n && c->number > 0; i++) {
+        member = member || l->view.numbers[i] == c->number;
+    }
+    if (member) {
+        l->decided = decided || (l->decided && l->doubted == l->view.epoch);
+        l->doubted = l->view.epoch;
+        ru_loop_timer(l->loop, on_doubt, l, 0, ru_time_after(now, DOUBT_NS));
+    }
 }
 
 /* A worker ended after the job: the rest has a moment, but who reports has all the time that its
@@ -521,7 +569,8 @@ static void on_end(void *self, int64_t pid, ru_time now)
     if (code != 0 && l->code == 0) {
         l->code = ssh_failed ? ru_status_exit_code(RU_E_PEER) : by_signal ? 1 : code;
     }
-    if (c->led && code != 0 && !by_signal && code != ru_status_exit_code(RU_E_PEER)) {
+    bool decided = code != 0 && !by_signal && code != ru_status_exit_code(RU_E_PEER) && !ssh_failed;
+    if (c->led && decided) {
         l->led_code = code; /* the others may have ended well before its last evaluation failed */
     }
     l->end_code = c->told_end && !by_signal ? code : l->end_code;
@@ -540,6 +589,7 @@ static void on_end(void *self, int64_t pid, ru_time now)
         l->stopping = true;
         signal_all(l, SIGKILL);
     } else if (!over) {
+        doubt(l, c, decided, now);
         refill(l);
         if (l->n_alive == 0) { /* others go on, and are enough */
             say_who_goes_on(l);
@@ -553,11 +603,13 @@ static void on_end(void *self, int64_t pid, ru_time now)
 static void on_stop(void *self, int fd, uint32_t events, ru_time now)
 {
     (void)events;
-    (void)now;
     rui_launcher *l = self;
     ru_loop_fd_off(l->loop, fd);
     l->stopping = true;
     signal_all(l, SIGINT);
+    if (!any_here(l, false)) { /* nobody's end will tell that the others should have ended */
+        linger(l, now);
+    }
 }
 
 /* -- the job ----------------------------------------------------------------------------------- */
@@ -651,8 +703,11 @@ static ru_status run(rui_launcher *l, ru_err *err)
 ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena, ru_launch_result *out,
                     ru_err *err)
 {
-    rui_launcher l = {
-        .opt = opt, .arena = arena, .exe = "/proc/self/exe", .live.columns = opt->train->columns};
+    rui_launcher l = {.opt = opt,
+                      .arena = arena,
+                      .exe = "/proc/self/exe",
+                      .doubted = -1,
+                      .live.columns = opt->train->columns};
     ru_status st = run(&l, err);
     if (l.fold != NULL) {
         ru_fold_flush(l.fold);

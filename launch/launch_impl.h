@@ -52,6 +52,8 @@ typedef struct rui_launcher {
     int led_code;     /* of a worker here that led and failed; 0: none */
     rui_child *leads; /* here, the newest that reported; NULL: none */
     bool lingers;     /* the job is over, and the rest has LINGER_NS to end */
+    int64_t doubted;  /* the newest view when a member of it ended; -1: none did */
+    bool decided;     /* it ended by itself, not by a signal or for want of others */
     bool summary;     /* the job ended well: a worker here wrote the summary, or ended with it */
     bool stopping;
     bool founded;  /* the other founders were started */

@@ -142,6 +142,11 @@ reaches stops 20
 kill -TERM "$(pgrep -P $pid -f 'train mlp')"
 wait $pid || fail "a job whose host vanishes ends with $? after SIGTERM: $(tail -2 stops.err)"
 [[ -n $(saved stops) ]] || fail "no checkpoint after SIGTERM"
+# A job that fails, and nobody of the far host tells: it ends with the job's code.
+got=0
+RUBATO_SSH=$work/ssh timeout -k 1 60 "$rubato" train mlp.yaml --out diverges --hosts localhost:1,far:1 --set 'model.hidden=[64,64,64]' --set train.optimizer.sgd.lr=1000 >/dev/null 2>diverges.err || got=$?
+[[ $got -eq 1 ]] || fail "a job that diverges, whose host vanishes, ends with $got: $(tail -2 diverges.err)"
+grep -q "far does not answer" diverges.err || fail "nobody says what still runs: $(cat diverges.err)"
 # A worker that is suspended when the job ends, and joined ones that go on.
 "$rubato" train mlp.yaml --out rest -w 2 --listen 127.0.0.1:0 --set train.epochs=2000 >/dev/null 2>rest.err &
 pid=$!
@@ -167,6 +172,42 @@ grep -q "the job goes on with 1 other" goes.err || fail "it does not say who goe
 kill -TERM $joined
 wait $joined || fail "the worker that went on ends with $?"
 echo "ok: commands end with their jobs"
+# A worker of an app that was suspended joins again; so does its leader.
+for rank in 3 1; do
+    rm -rf wakes
+    "$rubato" train mf.yaml --out wakes -w 3 --listen 127.0.0.1:0 --set train.epochs=100000 --set checkpoint.every=0s --set train.threads=1 >/dev/null 2>wakes.err &
+    pid=$!
+    reaches wakes 20
+    worker=$(pids_of $pid "rank $rank ")
+    kill -STOP "$worker"
+    has wakes lost $rank
+    kill -CONT "$worker"
+    has wakes join 4
+    kill -0 "$worker" || fail "the suspended worker $rank ended: $(tail -3 wakes.err)"
+    reaches wakes $(($(steps wakes) + 20))
+    kill -TERM $pid
+    wait $pid || fail "an app with a suspended worker ends with $?: $(tail -2 wakes.err)"
+    grep -q "removed from the job" wakes.err || fail "nobody says that worker $rank was removed: $(cat wakes.err)"
+done
+# A program with the same version and other bytes, here another build id, is refused.
+id=$("${READELF:-readelf}" -n "$rubato" | sed -n 's/.*Build ID: //p')
+bytes=$(sed 's/../\\x&/g' <<<"$id")
+LC_ALL=C sed "s/$bytes/\\x00${bytes:4}/" "$rubato" >other
+chmod +x other
+for job in mlp mf; do
+    rm -rf builds
+    "$rubato" train $job.yaml --out builds -w 1:3 --listen 127.0.0.1:0 --set train.epochs=100000 --set train.threads=1 >/dev/null 2>builds.err &
+    pid=$!
+    reaches builds 20
+    join=$(sed -n 's/.*--join \([^ ]*\).*/\1/p' builds.err | head -1)
+    got=0
+    timeout -k 1 30 ./other worker --join "$join" --token-file builds/token >/dev/null 2>other.err || got=$?
+    [[ $got -eq 78 ]] || fail "$job: another build ends with $got: $(tail -2 other.err)"
+    grep -q "program-build is 00${id:2:14} here, ${id:0:16} there" other.err || fail "$job: builds are not named: $(cat other.err)"
+    kill -TERM $pid
+    wait $pid || fail "$job that refused another build ends with $?"
+done
+echo "ok: suspended workers join again, other builds do not"
 
 # Ranks that another launcher starts know each other without a token: by the user's secret, for an app too.
 for job in mlp mf; do

@@ -455,6 +455,7 @@ static void view(ru_engine *e, ru_time now, ru_effects *fx)
 
 static void local(ru_engine *e, const ru_event *ev, ru_effects *fx)
 {
+    ru_status refused = ev->value != 0 ? (ru_status)ev->value : RU_E_PEER;
     switch (ev->what) {
     case RU_MEMBER_VIEW:
         view(e, ev->now, fx);
@@ -471,7 +472,7 @@ static void local(ru_engine *e, const ru_event *ev, ru_effects *fx)
         e->lead.on = false;
         break;
     case RU_MEMBER_OUT:
-        rui_engine_over(e, e->leaving ? RU_OK : RU_E_PEER, ev->data, ev->now, fx);
+        rui_engine_over(e, e->leaving ? RU_OK : refused, ev->data, ev->now, fx);
         break;
     default:
         break;
