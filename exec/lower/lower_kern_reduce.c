@@ -1,9 +1,9 @@
 /* Reductions on the vector kernels. Dimensions are merged into runs that are kept (K) or reduced
  * (R); four patterns cover what occurs: K R, R K, R K R and K R K. */
+#include "exec/lower/lower_kern_reduce.h"
+
 #include <math.h>
 #include <string.h>
-
-#include "exec/lower/lower_kern.h"
 
 enum { BLOCK_ROWS = 128 }; /* rows of channels that make one partial sum: fixed */
 enum { LANES_MAX = 64 };
@@ -11,16 +11,13 @@ enum { ALL_BLOCK = 8192 }; /* elements of one partial sum when everything is red
 
 typedef enum reduce_after { AFTER_NONE, AFTER_MEAN, AFTER_SQRT, AFTER_LOG } reduce_after;
 
-/* x is [outer, keep, inner] or, when `middle`, [keep, outer, inner] with inner kept too. */
 typedef struct reduce_state {
     const ru_kern *k;
     ru_kern_red op;
     reduce_after after;
     ru_dtype t;
-    int64_t outer, keep, inner;
-    bool middle;
+    rui_runs r;
     bool lanes; /* x stands as [keep, outer, inner channels side by side] */
-    double count;
 } reduce_state;
 
 static float join(ru_kern_red op, float a, float b)
@@ -44,7 +41,7 @@ static float finish(const reduce_state *s, float v)
 {
     switch (s->after) {
     case AFTER_MEAN:
-        return (float)((double)v / s->count);
+        return (float)((double)v / s->r.count);
     case AFTER_SQRT:
         return sqrtf(v);
     case AFTER_LOG:
@@ -68,15 +65,16 @@ static void rows_part(const void *state, void *const *bufs, int64_t begin, int64
     const reduce_state *s = state;
     float *y = bufs[1];
     int64_t bytes = ru_dtype_bytes(s->t);
-    if (s->outer == 1) {
-        s->k->reduce_rows(s->op, s->t, (const char *)bufs[0] + begin * s->inner * bytes,
-                          end - begin, s->inner, y + begin);
+    if (s->r.outer == 1) {
+        s->k->reduce_rows(s->op, s->t, (const char *)bufs[0] + begin * s->r.inner * bytes,
+                          end - begin, s->r.inner, y + begin);
         finish_all(s, y, begin, end);
         return;
     }
     for (int64_t k = begin; k < end; k++) {
-        const char *x = (const char *)bufs[0] + k * s->inner * bytes;
-        y[k] = finish(s, s->k->reduce(s->op, s->t, x, s->inner, s->outer, s->keep * s->inner));
+        const char *x = (const char *)bufs[0] + k * s->r.inner * bytes;
+        y[k] =
+            finish(s, s->k->reduce(s->op, s->t, x, s->r.inner, s->r.outer, s->r.keep * s->r.inner));
     }
 }
 
@@ -85,9 +83,9 @@ static void cols_part(const void *state, void *const *bufs, int64_t begin, int64
 {
     const reduce_state *s = state;
     if (s->op == RU_KERN_RED_SUM) {
-        s->k->sum_rows(s->t, bufs[0], s->outer, s->keep, begin, end, bufs[1]);
+        s->k->sum_rows(s->t, bufs[0], s->r.outer, s->r.keep, begin, end, bufs[1]);
     } else {
-        s->k->reduce_cols(s->op, s->t, bufs[0], s->outer, s->keep, begin, end, bufs[1]);
+        s->k->reduce_cols(s->op, s->t, bufs[0], s->r.outer, s->r.keep, begin, end, bufs[1]);
     }
     finish_all(s, bufs[1], begin, end);
 }
@@ -96,10 +94,10 @@ static void middle_part(const void *state, void *const *bufs, int64_t begin, int
 {
     const reduce_state *s = state;
     for (int64_t k = begin; k < end; k++) {
-        const char *x = (const char *)bufs[0] + k * s->outer * s->inner * ru_dtype_bytes(s->t);
-        float *y = (float *)bufs[1] + k * s->inner;
-        s->k->reduce_cols(s->op, s->t, x, s->outer, s->inner, 0, s->inner, y);
-        finish_all(s, y, 0, s->inner);
+        const char *x = (const char *)bufs[0] + k * s->r.outer * s->r.inner * ru_dtype_bytes(s->t);
+        float *y = (float *)bufs[1] + k * s->r.inner;
+        s->k->reduce_cols(s->op, s->t, x, s->r.outer, s->r.inner, 0, s->r.inner, y);
+        finish_all(s, y, 0, s->r.inner);
     }
 }
 
@@ -107,14 +105,14 @@ static void middle_part(const void *state, void *const *bufs, int64_t begin, int
 static void lanes_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const reduce_state *s = state;
-    int64_t bytes = ru_dtype_bytes(s->t), ld = s->inner;
+    int64_t bytes = ru_dtype_bytes(s->t), ld = s->r.inner;
     int64_t cuts = (ld + LANES_MAX - 1) / LANES_MAX;
     for (int64_t i = begin * cuts; i < end * cuts; i++) {
         int64_t c0 = i % cuts * LANES_MAX, w = ld - c0 < LANES_MAX ? ld - c0 : LANES_MAX;
-        const char *x = (const char *)bufs[0] + (i / cuts * s->outer * ld + c0) * bytes;
+        const char *x = (const char *)bufs[0] + (i / cuts * s->r.outer * ld + c0) * bytes;
         float *y = (float *)bufs[1] + i / cuts * ld + c0, part[LANES_MAX];
-        for (int64_t r = 0; r < s->outer; r += BLOCK_ROWS) {
-            int64_t n = s->outer - r < BLOCK_ROWS ? s->outer - r : BLOCK_ROWS;
+        for (int64_t r = 0; r < s->r.outer; r += BLOCK_ROWS) {
+            int64_t n = s->r.outer - r < BLOCK_ROWS ? s->r.outer - r : BLOCK_ROWS;
             s->k->reduce_cols(s->op, s->t, x + r * ld * bytes, n, ld, 0, w, r == 0 ? y : part);
             for (int64_t l = 0; r > 0 && l < w; l++) {
                 y[l] = join(s->op, y[l], part[l]);
@@ -128,7 +126,7 @@ static void all_part(const void *state, void *const *bufs, int64_t begin, int64_
 {
     const reduce_state *s = state;
     for (int64_t b = begin; b < end; b++) {
-        int64_t at = b * ALL_BLOCK, left = s->inner - at;
+        int64_t at = b * ALL_BLOCK, left = s->r.inner - at;
         ((float *)bufs[2])[b] =
             s->k->reduce(s->op, s->t, (const char *)bufs[0] + at * ru_dtype_bytes(s->t),
                          left < ALL_BLOCK ? left : ALL_BLOCK, 1, 0);
@@ -139,14 +137,14 @@ static ru_status reduce_run(void *state, void *const *bufs, const rui_run *run)
 {
     const reduce_state *s = state;
     if (s->lanes) {
-        rui_kern_for(run, lanes_part, s, bufs, s->keep, rui_kern_grain(s->outer * s->inner));
-    } else if (s->middle) {
-        rui_kern_for(run, middle_part, s, bufs, s->keep, rui_kern_grain(s->outer * s->inner));
-    } else if (s->inner == 1) {
-        int64_t grain = rui_kern_grain(s->outer);
-        rui_kern_for(run, cols_part, s, bufs, s->keep, (grain + 63) / 64 * 64);
-    } else if (s->keep == 1 && s->outer == 1) {
-        int64_t blocks = (s->inner + ALL_BLOCK - 1) / ALL_BLOCK;
+        rui_kern_for(run, lanes_part, s, bufs, s->r.keep, rui_kern_grain(s->r.outer * s->r.inner));
+    } else if (s->r.middle) {
+        rui_kern_for(run, middle_part, s, bufs, s->r.keep, rui_kern_grain(s->r.outer * s->r.inner));
+    } else if (s->r.inner == 1) {
+        int64_t grain = rui_kern_grain(s->r.outer);
+        rui_kern_for(run, cols_part, s, bufs, s->r.keep, (grain + 63) / 64 * 64);
+    } else if (s->r.keep == 1 && s->r.outer == 1) {
+        int64_t blocks = (s->r.inner + ALL_BLOCK - 1) / ALL_BLOCK;
         rui_kern_for(run, all_part, s, bufs, blocks, 1);
         const float *part = bufs[2];
         float v = part[0];
@@ -155,18 +153,17 @@ static ru_status reduce_run(void *state, void *const *bufs, const rui_run *run)
         }
         *(float *)bufs[1] = finish(s, v);
     } else {
-        rui_kern_for(run, rows_part, s, bufs, s->keep, rui_kern_grain(s->outer * s->inner));
+        rui_kern_for(run, rows_part, s, bufs, s->r.keep, rui_kern_grain(s->r.outer * s->r.inner));
     }
     return RU_OK;
 }
 
-/* Fill outer, keep, inner from which dimensions are reduced. False: another pattern. */
-static bool pattern(reduce_state *s, const ru_type *x, const bool *reduced)
+bool rui_runs_of(const ru_type *x, const bool *reduced, rui_runs *s)
 {
     int64_t run[RU_RANK_MAX + 1];
     bool red[RU_RANK_MAX + 1];
     uint32_t n = 0;
-    s->count = 1.0;
+    *s = (rui_runs){.outer = 1, .keep = 1, .inner = 1, .count = 1.0};
     for (uint32_t d = 0; d < x->rank; d++) {
         s->count *= reduced[d] ? (double)x->dims[d] : 1.0;
         if (x->dims[d] == 0) {
@@ -182,7 +179,6 @@ static bool pattern(reduce_state *s, const ru_type *x, const bool *reduced)
             red[n++] = reduced[d];
         }
     }
-    s->outer = s->keep = s->inner = 1;
     if (n == 0) {
         return true;
     }
@@ -208,11 +204,11 @@ static ru_status emit_reduce(rui_low *lo, const ru_node *n, const reduce_state *
     }
     *s = *proto;
     const ru_type *x = rui_type(lo, n->in[0]), *y = rui_type(lo, n->out[0]);
-    bool all = s->keep == 1 && s->outer == 1;
+    bool all = s->r.keep == 1 && s->r.outer == 1;
     rui_buf bufs[3] = {s->lanes ? rui_in_standing(lo, n->in[0])
                                 : rui_in(lo, n->in[0], rui_plain_as(lo, x, s->t)),
                        rui_out(lo, n->out[0], rui_plain_as(lo, y, RU_F32)),
-                       rui_scratch(lo, all ? (s->inner / ALL_BLOCK + 1) * 4 : 0)};
+                       rui_scratch(lo, all ? (s->r.inner / ALL_BLOCK + 1) * 4 : 0)};
     rui_emit(lo,
              &(rui_step){
                  .kernel = "kern reduce", .fn = reduce_run, .state = s, .bufs = bufs, .n_bufs = 3});
@@ -232,7 +228,7 @@ ru_status rui_lower_kern_reduce_to(rui_low *lo, const ru_node *n, ru_err *err)
         reduced[d] = dim == 1 && x->dims[d] != 1;
     }
     if (x->dtype != RU_F32 || !rui_kern_float(s.t) || to->rank > x->rank ||
-        !pattern(&s, x, reduced)) {
+        !rui_runs_of(x, reduced, &s.r)) {
         return RU_E_UNSUPPORTED;
     }
     return emit_reduce(lo, n, &s);
@@ -293,9 +289,9 @@ static void in_lanes(rui_low *lo, const ru_node *n, const bool *reduced, reduce_
     int64_t lanes = spatial ? rui_side_by_side(l, x) : 0;
     if (lanes > 0) {
         s->lanes = true;
-        s->keep = x->dims[0] * x->dims[1] / lanes;
-        s->outer = rui_dims(x, 2, x->rank);
-        s->inner = lanes;
+        s->r.keep = x->dims[0] * x->dims[1] / lanes;
+        s->r.outer = rui_dims(x, 2, x->rank);
+        s->r.inner = lanes;
     }
 }
 
@@ -313,7 +309,7 @@ ru_status rui_lower_kern_reduce(rui_low *lo, const ru_node *n, ru_err *err)
         }
     }
     if (!known || x->dtype != RU_F32 || !rui_kern_float(s.t) ||
-        !rui_reduced_axes(lo, n, 1, x, reduced) || !pattern(&s, x, reduced)) {
+        !rui_reduced_axes(lo, n, 1, x, reduced) || !rui_runs_of(x, reduced, &s.r)) {
         return RU_E_UNSUPPORTED;
     }
     in_lanes(lo, n, reduced, &s);
@@ -393,10 +389,10 @@ ru_status rui_lower_kern_reduce_max_grad(rui_low *lo, const ru_node *n, ru_err *
 {
     (void)err;
     const ru_type *x = rui_type(lo, n->in[1]);
-    reduce_state p = {0};
+    rui_runs p;
     bool reduced[RU_RANK_MAX] = {false};
-    if (x->dtype != RU_F32 || !rui_reduced_axes(lo, n, 3, x, reduced) || !pattern(&p, x, reduced) ||
-        (!p.middle && p.outer > 1 && p.inner > 1)) {
+    if (x->dtype != RU_F32 || !rui_reduced_axes(lo, n, 3, x, reduced) ||
+        !rui_runs_of(x, reduced, &p) || (!p.middle && p.outer > 1 && p.inner > 1)) {
         return RU_E_UNSUPPORTED;
     }
     peak_state *s = rui_keep(lo, (int64_t)sizeof *s);

@@ -139,7 +139,7 @@ ru_status rui_ref_LpNormalization(const ru_ref_call *c, ru_err *err)
             }
             double norm = l1 ? sum : sqrt(sum);
             for (int64_t k = 0; k < a.dim; k++) {
-                line[k * a.inner] = norm > 0.0 ? line[k * a.inner] / norm : 0.0;
+                line[k * a.inner] = norm == 0.0 ? 0.0 : line[k * a.inner] / norm; /* NaN stays */
             }
         }
     }
@@ -182,7 +182,7 @@ ru_status rui_ref_MeanVarianceNormalization(const ru_ref_call *c, ru_err *err)
                 square[g] += x[i] * x[i];
             } else {
                 double mean = sum[g] / per, var = square[g] / per - mean * mean;
-                x[i] = (x[i] - mean) / (sqrt(var > 0.0 ? var : 0.0) + 1e-9);
+                x[i] = (x[i] - mean) / (sqrt(var < 0.0 ? 0.0 : var) + 1e-9);
             }
             rui_walk_next(&w);
         }

@@ -413,11 +413,7 @@ static const ru_op slow_ops[] = {
     RU_OP_MatMulInteger,
     RU_OP_EyeLike, /* folded, unless its input is one of the graph's */
     RU_OP_CouplePairs,
-    RU_OP_Hardmax,
-    RU_OP_LpNormalization,
     RU_OP_LpPool,
-    RU_OP_Mean, /* of inputs with several shapes */
-    RU_OP_MeanVarianceNormalization,
     RU_OP_ReverseSequence,
     RU_OP_LRN,                       /* of an even size */
     RU_OP_Dropout,                   /* in training mode */
