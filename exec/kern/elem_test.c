@@ -208,6 +208,75 @@ static void bf16_rounds_once(void **state)
     }
 }
 
-RU_TESTS(exec_elem, cmocka_unit_test(math_is_within_bounds),
+enum { CASTS = 70000 };
+
+/* Every f16, and any f32, NaN and infinities among them. */
+static void f16_converts_as_by_hand(void **state)
+{
+    (void)state;
+    static float x[CASTS], back[CASTS];
+    static uint16_t h[CASTS], all[CASTS];
+    for (int i = 0; i < CASTS; i++) {
+        uint32_t u = (uint32_t)i * 2654435761u;
+        u = i % 3 == 0 ? u : (u & 0x8fffffffu) | 0x30000000u; /* around what f16 can hold */
+        memcpy(&x[i], &u, sizeof u);
+        all[i] = (uint16_t)i;
+    }
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        if (k == NULL) {
+            continue;
+        }
+        assert_true(k->cast(RU_F16, all, RU_F32, back, CASTS));
+        assert_true(k->cast(RU_F32, x, RU_F16, h, CASTS));
+        for (int i = 0; i < CASTS; i++) {
+            float want = ru_f16_to_f32(all[i]);
+            if (memcmp(&want, &back[i], sizeof want) != 0 || h[i] != ru_f32_to_f16(x[i])) {
+                fail_msg("element %d: f16 to f32 %a for %a, f32 to f16 %x for %x", i,
+                         (double)back[i], (double)want, h[i], ru_f32_to_f16(x[i]));
+            }
+        }
+    }
+}
+
+/* Toward zero; beyond 64 bits the nearest, NaN the least; then the low bits. */
+static int64_t cut_of(float x)
+{
+    bool fits = x > -9223372036854775808.0f && x < 9223372036854775808.0f;
+    return fits ? (int64_t)x : x > 0.0f ? INT64_MAX : INT64_MIN;
+}
+
+static void floats_are_cut_to_whole_numbers(void **state)
+{
+    (void)state;
+    static float x[3000];
+    static int64_t y[3000];
+    static const ru_dtype types[] = {RU_I8, RU_U8, RU_I16, RU_U16, RU_I32, RU_U32, RU_I64, RU_U64};
+    for (int k = 0; k < RU_KERN_LEVELS * (int)RU_ARRAY_LEN(types); k++) {
+        const ru_kern *kern = ru_kern_at((ru_kern_level)(k % RU_KERN_LEVELS));
+        ru_dtype t = types[k / RU_KERN_LEVELS];
+        int64_t bytes = ru_dtype_bytes(t);
+        for (int i = 0; i < 3000; i++) { /* the last block of 1024 is small all through */
+            x[i] = ldexpf((float)(i * 37 % 999) / 7.0f - 70.0f, i < 2048 ? i % 64 : i % 20);
+        }
+        x[7] = NAN;
+        x[300] = INFINITY;
+        x[301] = -INFINITY;
+        x[302] = -9223372036854775808.0f;
+        if (kern == NULL) {
+            continue;
+        }
+        assert_true(kern->cast(RU_F32, x, t, y, 3000));
+        for (int i = 0; i < 3000; i++) {
+            int64_t want = cut_of(x[i]);
+            if (memcmp((const char *)y + i * bytes, &want, (size_t)bytes) != 0) {
+                fail_msg("%a to %s on %s", (double)x[i], ru_dtype_name(t), kern->name);
+            }
+        }
+    }
+}
+
+RU_TESTS(exec_elem, cmocka_unit_test(f16_converts_as_by_hand),
+         cmocka_unit_test(floats_are_cut_to_whole_numbers), cmocka_unit_test(math_is_within_bounds),
          cmocka_unit_test(special_values_keep_their_meaning), cmocka_unit_test(ranges_are_exact),
          cmocka_unit_test(bf16_rounds_once))

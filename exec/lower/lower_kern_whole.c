@@ -1,5 +1,5 @@
 /* Whole numbers of any width, in blocks of 64-bit integers: casts among them and from and to floats
- * that lower_kern_elem.c and lower_kern_ints.c decline, Abs, Neg, Sign, Clip and BitwiseNot,
+ * that lower_kern_elem.c declines, Abs, Neg, Sign, Clip and BitwiseNot,
  * running sums, places of the largest. */
 #include "exec/lower/lower_kern_whole.h"
 
