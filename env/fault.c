@@ -129,7 +129,8 @@ RU_NORETURN static void end(const rui_fault_call *p, int number)
     add(&kept, "\n");
     (void)!write(STDERR_FILENO, said.text, said.n);
     int fd = faults.opt.file != NULL
-                 ? open(faults.opt.file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)
+                 ? open(faults.opt.file,
+                        O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644)
                  : -1;
     if (fd >= 0) {
         (void)!write(fd, kept.text, kept.n);

@@ -209,7 +209,7 @@ static ru_status compact(ru_shardlog *l, ru_err *err)
     ru_log_file_close(l->file); /* whatever fails, the next append opens what has the name then */
     l->file = NULL;
     RU_TRY(ru_file_map(l->path, &map, err));
-    ru_status st = ru_out_open(l->path, &out, err);
+    ru_status st = ru_out_open_own(l->path, &out, err);
     st = st == RU_OK ? copy_live(l, &map, out, &size, err) : st;
     st = st == RU_OK ? ru_out_commit(out, err) : st;
     ru_out_close(out);

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "env/clock.h"
 #include "env/file/file_error.h"
+#include "env/file/own.h"
 #include "env/process/self.h"
 
 enum { PATH_BYTES_MAX = 4096, TEXT_BYTES_MAX = 512, HOST_BYTES_MAX = 256, TRY_NS = 20000000 };
@@ -121,13 +122,12 @@ ru_status ru_claim_open(const ru_claim_options *opt, ru_claim **out, ru_err *err
     if (c == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory to lock %s", opt->dir);
     }
-    c->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (c->fd < 0) {
-        ru_status st = rui_file_fail_new(err, errno, "create", path);
+    ru_status st = rui_open_own(path, O_RDWR | O_CREAT, 0600, &c->fd, err);
+    if (st != RU_OK) {
         free(c);
         return st;
     }
-    ru_status st = claim(c->fd, path, opt, err);
+    st = claim(c->fd, path, opt, err);
     if (st != RU_OK) {
         ru_claim_close(c);
         return st;

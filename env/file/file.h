@@ -26,7 +26,7 @@ void ru_file_unmap(ru_map_file *m); /* accepts zeroed memory */
 RU_MUST_USE ru_status ru_file_read(const char *path, int64_t size_max_bytes, ru_arena *arena,
                                    char **data, int64_t *size_bytes, ru_err *err);
 
-/* A secret: replaced as below, readable by this user alone. */
+/* A secret: as ru_file_own, readable by this user alone. */
 RU_MUST_USE ru_status ru_file_secret(const char *path, const void *data, int64_t size_bytes,
                                      ru_err *err);
 
@@ -37,15 +37,23 @@ RU_MUST_USE ru_status ru_file_secret(const char *path, const void *data, int64_t
 RU_MUST_USE ru_status ru_file_replace(const char *path, const void *data, int64_t size_bytes,
                                       ru_err *err);
 
+/* The same for a file of a run: what has the name, a link or FIFO too, is replaced itself and not
+ * followed. */
+RU_MUST_USE ru_status ru_file_own(const char *path, const void *data, int64_t size_bytes,
+                                  ru_err *err);
+
 /* A file being written; ru_out_commit makes it appear under its name as ru_file_replace does,
  * closing without commit removes it. */
 typedef struct ru_out ru_out;
 RU_MUST_USE ru_status ru_out_open(const char *path, ru_out **out, ru_err *err);
+RU_MUST_USE ru_status ru_out_open_own(const char *path, ru_out **out,
+                                      ru_err *err); /* ru_file_own */
 RU_MUST_USE ru_status ru_out_write(ru_out *o, const void *data, int64_t size_bytes, ru_err *err);
 RU_MUST_USE ru_status ru_out_commit(ru_out *o, ru_err *err); /* then only ru_out_close */
 void ru_out_close(ru_out *o);
 
-/* A file that grows and may be read while it does (logs, metrics, traces): appends, no rename. */
+/* A file that grows and may be read while it does (logs, metrics, traces): appends, no rename.
+ * Errors: RU_E_CREATE for a link, FIFO or anything else that is no regular file. */
 typedef struct ru_log_file ru_log_file;
 RU_MUST_USE ru_status ru_log_file_open(const char *path, bool keep_old, ru_log_file **out,
                                        ru_err *err);

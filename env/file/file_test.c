@@ -3,13 +3,16 @@
 #include "test/test.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "env/file/claim.h"
 
 static char root[64];
 
@@ -200,8 +203,9 @@ static void test_through_links(void **state)
         is_text(file, texts[k]);
     }
     assert_ok(ru_file_secret(link, "0123456789", 10, &err), err);
-    assert_int_equal(kind_of(link), S_IFLNK);
-    is_text(file, "0123456789");
+    assert_int_equal(kind_of(link), S_IFREG); /* a secret is not written where a link leads */
+    is_text(link, "0123456789");
+    is_text(file, "third");
     char **names;
     uint32_t n;
     assert_ok(ru_dir_list(dir, &a, &names, &n, &err), err);
@@ -245,7 +249,6 @@ static void test_through_what_is_no_file(void **state)
     char *null = ru_path_join(&a, root, "null");
     if (mknod(null, S_IFCHR | 0600, makedev(1, 3)) == 0) { /* as root */
         assert_ok(ru_file_replace(null, "x", 1, &err), err);
-        assert_ok(ru_file_secret(null, "x", 1, &err), err);
         assert_int_equal(kind_of(null), S_IFCHR);
     }
     char *disk = ru_path_join(&a, root, "disk"); /* /dev/full itself must not be at risk here */
@@ -258,15 +261,88 @@ static void test_through_what_is_no_file(void **state)
     ru_arena_fini(&a);
 }
 
+/* A growing file on a disk that takes no more: here, above the largest size of a file. */
 static void test_full_disk(void **state)
 {
     (void)state;
     ru_err err = {0};
+    ru_arena a;
+    ru_arena_init(&a, 0);
     ru_log_file *f = NULL;
-    assert_ok(ru_log_file_open("/dev/full", true, &f, &err), err);
-    assert_int_equal(ru_log_file_append(f, "x", 1, &err), RU_E_CREATE);
-    assert_non_null(strstr(err.text, "No space left"));
+    struct rlimit was, none;
+    void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    none = (struct rlimit){.rlim_cur = 4, .rlim_max = was.rlim_max};
+    assert_ok(ru_log_file_open(ru_path_join(&a, root, "log"), true, &f, &err), err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    ru_status st = ru_log_file_append(f, "12345", 5, &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    assert_int_equal(st, RU_E_CREATE);
+    assert_non_null(strstr(err.text, "ulimit -f"));
     ru_log_file_close(f);
+    (void)signal(SIGXFSZ, before);
+    ru_arena_fini(&a);
+}
+
+/* What somebody puts under the name of a run's file is neither followed nor waited for. */
+static void test_files_of_our_own(void **state)
+{
+    (void)state;
+    enum { LINK, DANGLING, FIFO, READ_FIFO, DEVICE, DIR, KINDS };
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err = {0};
+    ru_map_file m;
+    ru_log_file *log = NULL;
+    const char *target = ru_path_join(&a, root, "target"), *name = ru_path_join(&a, root, "name");
+    for (uint32_t k = 0; k < KINDS; k++) {
+        int reader = -1;
+        assert_ok(ru_file_replace(target, "precious", 8, &err), err);
+        switch (k) {
+        case LINK:
+            assert_int_equal(symlink(target, name), 0);
+            break;
+        case DANGLING:
+            assert_int_equal(symlink("nowhere", name), 0);
+            break;
+        case DIR:
+            assert_int_equal(mkdir(name, 0700), 0);
+            break;
+        case DEVICE:
+            assert_int_equal(symlink("/dev/null", name), 0);
+            break;
+        default:
+            assert_int_equal(mkfifo(name, 0600), 0);
+            reader = k == READ_FIFO ? open(name, O_RDONLY | O_NONBLOCK) : -1;
+            break;
+        }
+        for (uint32_t keep = 0; keep < 2; keep++) {
+            assert_int_equal(ru_log_file_open(name, keep != 0, &log, &err), RU_E_CREATE);
+            assert_non_null(strstr(err.text, "expected a regular file of the run"));
+        }
+        const ru_claim_options co = {.dir = root, .key = 1, .alone = true};
+        const char *lock = ru_path_join(&a, root, "lock");
+        ru_claim *claim = NULL;
+        assert_int_equal(rename(name, lock), 0);
+        assert_int_equal(ru_claim_open(&co, &claim, &err), RU_E_CREATE);
+        assert_int_equal(rename(lock, name), 0);
+        assert_int_equal(ru_file_own(name, "new", 3, &err), k == DIR ? RU_E_CREATE : RU_OK);
+        if (k != DIR) {
+            assert_int_equal(ru_path_kind_of(name), RU_PATH_FILE);
+            assert_ok(ru_file_map(name, &m, &err), err);
+            assert_int_equal(m.size_bytes, 3);
+            ru_file_unmap(&m);
+        }
+        assert_ok(ru_file_map(target, &m, &err), err);
+        assert_int_equal(m.size_bytes, 8);
+        ru_file_unmap(&m);
+        assert_false(ru_path_exists(ru_path_join(&a, root, "nowhere")));
+        assert_ok(ru_path_remove(name, &err), err);
+        if (reader >= 0) {
+            close(reader);
+        }
+    }
+    ru_arena_fini(&a);
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, make_root, drop_root)
@@ -339,4 +415,5 @@ RU_TESTS(env_file, T(test_direct_reads), T(test_direct_reads_are_refused),
          cmocka_unit_test(a_secret_is_private), T(test_replace_and_read),
          T(test_uncommitted_leaves_nothing), T(test_positioned_reads),
          T(test_errors_name_path_and_reason), T(test_outputs_that_cannot_be), T(test_folders),
-         T(test_full_disk), T(test_through_links), T(test_through_what_is_no_file))
+         T(test_full_disk), T(test_files_of_our_own), T(test_through_links),
+         T(test_through_what_is_no_file))

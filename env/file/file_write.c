@@ -18,6 +18,7 @@
 
 #include "env/clock.h"
 #include "env/file/file_error.h"
+#include "env/file/own.h"
 #include "env/probe_impl.h"
 
 enum { PATH_BYTES_MAX = 4096, LINKS_MAX = 40 /* as the kernel follows */ };
@@ -144,11 +145,13 @@ static ru_status find_target(const char *path, char target[PATH_BYTES_MAX], bool
     return RU_OK;
 }
 
-static ru_status out_open(const char *path, mode_t mode, ru_out **out, ru_err *err)
+/* `own`: whatever has the name goes away, a link or FIFO too. */
+static ru_status out_open(const char *path, mode_t mode, bool own, ru_out **out, ru_err *err)
 {
-    char target[PATH_BYTES_MAX];
-    bool through;
-    RU_TRY(find_target(path, target, &through, err));
+    char end[PATH_BYTES_MAX];
+    const char *target = own ? path : end;
+    bool through = false;
+    RU_TRY(own ? RU_OK : find_target(path, end, &through, err));
     ru_out *o = calloc(1, sizeof *o);
     size_t n = strlen(target) + 48;
     if (o != NULL) {
@@ -179,7 +182,12 @@ static ru_status out_open(const char *path, mode_t mode, ru_out **out, ru_err *e
 
 ru_status ru_out_open(const char *path, ru_out **out, ru_err *err)
 {
-    return out_open(path, 0644, out, err);
+    return out_open(path, 0644, false, out, err);
+}
+
+ru_status ru_out_open_own(const char *path, ru_out **out, ru_err *err)
+{
+    return out_open(path, 0644, true, out, err);
 }
 
 ru_status ru_out_write(ru_out *o, const void *data, int64_t size_bytes, ru_err *err)
@@ -228,11 +236,11 @@ void ru_out_close(ru_out *o)
     free(o);
 }
 
-static ru_status replace(const char *path, mode_t mode, const void *data, int64_t size_bytes,
-                         ru_err *err)
+static ru_status replace(const char *path, mode_t mode, bool own, const void *data,
+                         int64_t size_bytes, ru_err *err)
 {
     ru_out *o = NULL;
-    RU_TRY(out_open(path, mode, &o, err));
+    RU_TRY(out_open(path, mode, own, &o, err));
     ru_status st = ru_out_write(o, data, size_bytes, err);
     if (st == RU_OK) {
         st = ru_out_commit(o, err);
@@ -243,12 +251,40 @@ static ru_status replace(const char *path, mode_t mode, const void *data, int64_
 
 ru_status ru_file_replace(const char *path, const void *data, int64_t size_bytes, ru_err *err)
 {
-    return replace(path, 0644, data, size_bytes, err);
+    return replace(path, 0644, false, data, size_bytes, err);
+}
+
+ru_status ru_file_own(const char *path, const void *data, int64_t size_bytes, ru_err *err)
+{
+    return replace(path, 0644, true, data, size_bytes, err);
 }
 
 ru_status ru_file_secret(const char *path, const void *data, int64_t size_bytes, ru_err *err)
 {
-    return replace(path, 0600, data, size_bytes, err);
+    return replace(path, 0600, true, data, size_bytes, err);
+}
+
+ru_status rui_open_own(const char *path, int flags, unsigned mode, int *fd, ru_err *err)
+{
+    struct stat st;
+    int f = open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, (mode_t)mode);
+    int failed = errno;
+    bool other = f >= 0 ? fstat(f, &st) == 0 && !S_ISREG(st.st_mode)
+                        : lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
+    if (f >= 0 && !other) {
+        *fd = f;
+        return RU_OK;
+    }
+    if (f >= 0) {
+        close(f);
+    }
+    return other ? RU_FAIL(err, RU_E_CREATE,
+                           "%s is %s, expected a regular file of the run or none; remove it", path,
+                           S_ISLNK(st.st_mode)    ? "a symbolic link"
+                           : S_ISFIFO(st.st_mode) ? "a FIFO"
+                           : S_ISDIR(st.st_mode)  ? "a folder"
+                                                  : "a device or socket")
+                 : rui_file_fail_new(err, failed, "create", path);
 }
 
 ru_status ru_log_file_open(const char *path, bool keep_old, ru_log_file **out, ru_err *err)
@@ -258,10 +294,9 @@ ru_status ru_log_file_open(const char *path, bool keep_old, ru_log_file **out, r
         free(f);
         return RU_FAIL(err, RU_E_MEM, "no memory to open %s", path);
     }
-    int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (keep_old ? 0 : O_TRUNC);
-    f->fd = open(path, flags, 0644);
-    if (f->fd < 0) {
-        ru_status st = rui_file_fail_new(err, errno, "create", path);
+    int flags = O_WRONLY | O_CREAT | O_APPEND | (keep_old ? 0 : O_TRUNC);
+    ru_status st = rui_open_own(path, flags, 0644, &f->fd, err);
+    if (st != RU_OK) {
         free(f->path);
         free(f);
         return st;

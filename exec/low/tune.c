@@ -199,7 +199,7 @@ static void cache_add(rui_low *lo, const char *key, dnnl_alg_kind_t alg)
     lo->tuned = text;
     if (lo->opt.cache_dir != NULL) {
         if (ru_dir_make(lo->opt.cache_dir, NULL) == RU_OK) {
-            (void)(ru_file_replace(cache_path(lo), text, (int64_t)strlen(text), NULL) == RU_OK);
+            (void)(ru_file_own(cache_path(lo), text, (int64_t)strlen(text), NULL) == RU_OK);
         }
     }
 }

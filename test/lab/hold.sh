@@ -249,6 +249,26 @@ for name in metrics.jsonl log job.yaml world.json; do
     done
 done
 [[ $(cat target) == precious ]] || fail "the target of a link was written"
+# The same after the start: a worker of rank 2 that becomes the leader, and what is written anew at the end.
+for job in "mlp 1" "mf 1" "mlp 2"; do
+    read -r what workers <<<"$job"
+    rm -rf later
+    "$rubato" train $what.yaml --out later -w "$workers" --set train.epochs=100000 >/dev/null 2>later.err &
+    pid=$!
+    reaches later 20
+    rm -f later/world.json && ln -s ../target later/world.json
+    if [[ $workers -eq 2 ]]; then
+        rm later/metrics.jsonl && ln -s ../target later/metrics.jsonl
+        kill -KILL "$(pids_of $pid "rank 1 ")"
+        sleep 1
+    fi
+    kill -TERM $pid
+    got=0
+    wait $pid || got=$?
+    [[ $got -eq 0 ]] || fail "$job with links put there later ends with $got: $(tail -2 later.err)"
+    [[ $(cat target) == precious ]] || fail "$job: the target of a later link was written"
+    [[ $what == mf || ! -L later/world.json ]] || fail "$job: world.json is still a link"
+done
 rm -rf taken && mkdir taken && echo theirs >taken/metrics.jsonl
 got=0
 "$rubato" train mf.yaml --out taken >/dev/null 2>taken.err || got=$?

@@ -53,7 +53,7 @@ static ru_status put_text(writer *w, const char *name, const char *text, int64_t
     if (path == NULL) {
         return full(err);
     }
-    RU_TRY(ru_file_replace(path, text, n, err));
+    RU_TRY(ru_file_own(path, text, n, err));
     return rui_ckpt_manifest_add(w->dir, name, &w->arena, &w->manifest, err);
 }
 
@@ -115,9 +115,8 @@ static ru_status put_all(writer *w, const ru_app_ckpt *c, const ru_app_state *s,
     RU_TRY(put_text(w, "app.json", t.p, t.n, err));
     ru_text_put(&w->manifest, "]}\n");
     const char *path = ru_path_join(&w->arena, w->dir, "manifest.json");
-    return path == NULL || w->manifest.cut
-               ? full(err)
-               : ru_file_replace(path, w->manifest.p, w->manifest.n, err);
+    return path == NULL || w->manifest.cut ? full(err)
+                                           : ru_file_own(path, w->manifest.p, w->manifest.n, err);
 }
 
 static ru_status prune(const char *dir, uint32_t keep, ru_arena *arena, ru_err *err)

@@ -108,7 +108,7 @@ ru_status rui_app_dir_open(rui_app_dir *d, const ru_app_train_options *opt, uint
     ru_app_hope(d->out);
     const char *slash = strrchr(d->out, '/');
     d->run = slash != NULL && slash[1] != '\0' ? slash + 1 : d->out;
-    return ru_file_replace(job, yaml, (int64_t)strlen(yaml), err);
+    return ru_file_own(job, yaml, (int64_t)strlen(yaml), err);
 }
 
 void rui_app_dir_close(rui_app_dir *d)

@@ -51,7 +51,7 @@ static ru_status put(const ru_app_world *a, ru_arena *arena, ru_err *err)
     const char *path = ru_path_join(arena, a->out, "world.json");
     RU_TRY(ru_app_world_get(a, arena, &world, err));
     RU_TRY(ru_world_file_put(&world, &text, err));
-    return path == NULL ? full(err) : ru_file_replace(path, text.p, text.n, err);
+    return path == NULL ? full(err) : ru_file_own(path, text.p, text.n, err);
 }
 
 void ru_app_world_put(const ru_app_world *a)

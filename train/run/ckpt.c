@@ -369,13 +369,13 @@ static ru_status write_files(ru_ckpt *c, const char *dir, ru_err *err)
     if (path == NULL || path_manifest == NULL || state.cut) {
         return full(err);
     }
-    RU_TRY(ru_file_replace(path, state.p, state.n, err));
+    RU_TRY(ru_file_own(path, state.p, state.n, err));
     RU_TRY(rui_ckpt_manifest_add(dir, "state.json", &c->scratch, &manifest, err));
     ru_text_put(&manifest, "]}\n");
     if (manifest.cut) {
         return full(err);
     }
-    return ru_file_replace(path_manifest, manifest.p, manifest.n, err);
+    return ru_file_own(path_manifest, manifest.p, manifest.n, err);
 }
 
 /* Remove what is older than the newest `keep`, but for the best one. */

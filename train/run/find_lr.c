@@ -81,7 +81,7 @@ static ru_status write_curve(const ru_lr_found *f, ru_arena *arena, ru_err *err)
     if (path == NULL || csv.cut) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the curve of learning rates");
     }
-    return ru_file_replace(path, csv.p, csv.n, err);
+    return ru_file_own(path, csv.p, csv.n, err);
 }
 
 /* The job without what does not belong to a trial. */

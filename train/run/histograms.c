@@ -190,7 +190,7 @@ ru_status rui_hists_write(rui_trainer *t, ru_err *err)
                        ? ru_dir_make(dir, err)
                        : RU_FAIL(err, RU_E_MEM, "not enough memory for histograms");
     st = st == RU_OK ? put_all(t, &text, err) : st;
-    st = st == RU_OK ? ru_file_replace(path, text.p, text.n, err) : st;
+    st = st == RU_OK ? ru_file_own(path, text.p, text.n, err) : st;
     ru_arena_fini(&scratch);
     return st;
 }

@@ -64,7 +64,7 @@ ru_status ru_op_list_put(const char *trace_dir, const ru_exe *e, uint32_t rank, 
         ru_arena_printf(&arena, "%s/rank%u.%08x" LIST_END, trace_dir, rank, (uint32_t)ru_exe_id(e));
     ru_status st = path != NULL ? ru_op_list(e, rank, &arena, &w, err) : full(err);
     st = st == RU_OK ? ru_world_file_put(&w, &text, err) : st;
-    st = st == RU_OK ? ru_file_replace(path, text.p, text.n, err) : st;
+    st = st == RU_OK ? ru_file_own(path, text.p, text.n, err) : st;
     ru_arena_fini(&arena);
     return st;
 }
@@ -308,7 +308,7 @@ static ru_status fold_into(const char *run, ru_arena *arena, ru_err *err)
         return RU_OK;
     }
     RU_TRY(ru_world_file_put(&w, &text, err));
-    return ru_file_replace(path, text.p, text.n, err);
+    return ru_file_own(path, text.p, text.n, err);
 }
 
 void ru_op_facts_fold(const char *run)

@@ -140,7 +140,7 @@ ru_status ru_run_place_restore(ru_run_folder *f, bool *anew, ru_err *err)
         RU_TRY(ru_dir_make(path, err));
     }
     RU_TRY(join(f, "job.yaml", path, err));
-    RU_TRY(ru_file_replace(path, f->yaml, (int64_t)strlen(f->yaml), err));
+    RU_TRY(ru_file_own(path, f->yaml, (int64_t)strlen(f->yaml), err));
     f->was_deleted = true;
     return RU_OK;
 }

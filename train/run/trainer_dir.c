@@ -210,7 +210,7 @@ static void copy_files(rui_trainer *t, const char *from, const char *to)
                     old.size_bytes == map.size_bytes &&
                     memcmp(old.data, map.data, (size_t)map.size_bytes) == 0;
         if (!same) {
-            (void)!ru_file_replace(b, map.data, map.size_bytes, &ignored);
+            (void)!ru_file_own(b, map.data, map.size_bytes, &ignored);
         }
         ru_file_unmap(&old);
         ru_file_unmap(&map);
@@ -246,7 +246,7 @@ static ru_status put_file(rui_trainer *t, const char *name, const ru_text *text,
     if (path == NULL || text->cut) {
         return full(err);
     }
-    return ru_file_replace(path, text->p, text->n, err);
+    return ru_file_own(path, text->p, text->n, err);
 }
 
 /* -- an imported model ------------------------------------------------------------------------- */
@@ -264,7 +264,7 @@ static ru_status copy_into(rui_trainer *t, const char *dir, const char *name,
     }
     *strrchr(parent, '/') = 0;
     RU_TRY(ru_dir_make(parent, err));
-    return ru_file_replace(path, map->data, map->size_bytes, err);
+    return ru_file_own(path, map->data, map->size_bytes, err);
 }
 
 static ru_status copy_model(rui_trainer *t, const ru_onnx_file *f, ru_err *err)

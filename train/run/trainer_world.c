@@ -213,7 +213,7 @@ ru_status rui_trainer_dir_facts(rui_trainer *t, ru_err *err)
     const char *path = ru_path_join(&arena, t->out, "world.json");
     ru_status st = path != NULL ? rui_trainer_world(t, &arena, &w, err) : full(err);
     st = st == RU_OK ? ru_world_file_put(&w, &text, err) : st;
-    st = st == RU_OK ? ru_file_replace(path, text.p, text.n, err) : st;
+    st = st == RU_OK ? ru_file_own(path, text.p, text.n, err) : st;
     ru_arena_fini(&arena);
     return st;
 }

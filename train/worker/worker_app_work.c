@@ -43,7 +43,7 @@ static void write_object(const rui_app_worker *w, rui_app_command *c)
     ru_hash128 h = ru_hash128_bytes(c->bytes, c->n);
     ru_out *out = NULL;
     c->status = ru_dir_make(folder, &c->err);
-    c->status = c->status == RU_OK ? ru_out_open(path, &out, &c->err) : c->status;
+    c->status = c->status == RU_OK ? ru_out_open_own(path, &out, &c->err) : c->status;
     c->status = c->status == RU_OK ? ru_out_write(out, &h, sizeof h, &c->err) : c->status;
     c->status = c->status == RU_OK ? ru_out_write(out, c->bytes, c->n, &c->err) : c->status;
     c->status = c->status == RU_OK ? ru_out_commit(out, &c->err) : c->status;
