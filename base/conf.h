@@ -3,12 +3,10 @@
  *
  *     typedef struct sgd { double lr, momentum; } sgd;
  *     static const ru_conf_field sgd_fields[] = {
- *         {.name = "lr", .type = RU_CONF_F64, .offset = offsetof(sgd, lr), .def = "0.1",
- *          .min = 0, .max = 100, .open = true, .help = "step size"},
+ *         RU_ROW(F64, sgd, lr, "0.1", "step size", RU_OVER(0, 100)),
  *         ...
  *     };
- *     const ru_conf_table sgd_table = {.name = "sgd", .fields = sgd_fields,
- *                                      .n = RU_ARRAY_LEN(sgd_fields), .size_bytes = sizeof(sgd)};
+ *     const ru_conf_table sgd_table = RU_TABLE("sgd", sgd, sgd_fields, "gradient descent");
  *
  * A value comes from the last source in this order that gives it:
  *     default < file (YAML or JSON) < environment < --set a.b=c < flag
@@ -37,6 +35,27 @@
 #include <stddef.h>
 
 #include "base/str.h"
+
+/* A row of a table: type as below without RU_CONF_, the struct and its field, the default (NULL:
+ * required), the help, then what else a row needs. RU_ROW_AS is for a key that is called otherwise
+ * than the field. RU_IN and RU_OVER give the bounds; RU_OVER does not allow the lower one itself.
+ */
+#define RU_ROW_AS(key_, type_, struct_, field_, def_, ...)                            \
+    {                                                                                 \
+        .name = (key_), .type = RU_CONF_##type_, .offset = offsetof(struct_, field_), \
+        .def = (def_), .help = __VA_ARGS__                                            \
+    }
+#define RU_ROW(type_, struct_, field_, def_, ...) \
+    RU_ROW_AS(#field_, type_, struct_, field_, def_, __VA_ARGS__)
+#define RU_IN(min_, max_)   .min = (min_), .max = (max_)
+#define RU_OVER(min_, max_) .min = (min_), .max = (max_), .open = true
+/* A table of the rows `fields_`: its name, the struct, the rows, the help (NULL: none), then what
+ * else it needs. */
+#define RU_TABLE(name_, struct_, fields_, ...)                            \
+    {                                                                     \
+        .name = (name_), .fields = (fields_), .n = RU_ARRAY_LEN(fields_), \
+        .size_bytes = sizeof(struct_), .help = __VA_ARGS__                \
+    }
 
 RU_API_BEGIN
 

@@ -3,9 +3,8 @@
  * Each command is a constant in its own file, named in tool/commands.def:
  *
  *     static const ru_opt opts[] = {
- *         {.name = "out", .letter = 'o', .type = RU_OPT_TEXT, .word = "DIR", .def = "runs/last",
- *          .help = "folder of the run"},
- *         {.name = "json", .type = RU_OPT_FLAG, .help = "one JSON object a line on stdout"},
+ *         RU_OPT(TEXT, "out", "DIR", "folder of the run", .letter = 'o', .def = "runs/last"),
+ *         RU_OPT(FLAG, "json", NULL, "one JSON object a line on stdout"),
  *     };
  *     static ru_status run(ru_cmd_in *in, ru_err *err) { ... ru_cmd_text(in, "out") ... }
  *     const ru_cmd rui_cmd_train = {
@@ -49,6 +48,12 @@ typedef struct ru_opt {
     const char *help;    /* one sentence without full stop */
 } ru_opt;
 
+/* A row: type without RU_OPT_, name, what the value is called (NULL for a flag), help, then what
+ * else the row needs; RU_IN (base/conf.h) gives bounds. */
+#define RU_OPT(type_, name_, word_, ...)                                              \
+    {                                                                                 \
+        .name = (name_), .type = RU_OPT_##type_, .word = (word_), .help = __VA_ARGS__ \
+    }
 /* The row of an option that means the same in every command that has it. */
 #define RU_OPT_THREADS(letter_)                                                                  \
     {                                                                                            \

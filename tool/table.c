@@ -11,27 +11,14 @@ static const ru_cmd *const commands[] = {
 };
 
 static const ru_opt common[] = {
-    {.name = "help",
-     .letter = 'h',
-     .type = RU_OPT_FLAG,
-     .help = "show help; -h is brief, --help is complete"},
-    {.name = "quiet", .letter = 'q', .type = RU_OPT_FLAG, .help = "show only warnings and errors"},
-    {.name = "verbose",
-     .letter = 'v',
-     .type = RU_OPT_FLAG,
-     .help = "show more messages; give it twice for all"},
-    {.name = "color",
-     .type = RU_OPT_CHOICE,
-     .word = "WHEN",
-     .def = "auto",
-     .choices = "auto|always|never",
-     .help = "use colour; auto: on terminals, unless NO_COLOR is set or TERM is dumb"},
-    {.name = "log-format",
-     .type = RU_OPT_CHOICE,
-     .word = "FORMAT",
-     .def = "text",
-     .choices = "text|json",
-     .help = "format of messages on stderr"},
+    RU_OPT(FLAG, "help", NULL, "show help; -h is brief, --help is complete", .letter = 'h'),
+    RU_OPT(FLAG, "quiet", NULL, "show only warnings and errors", .letter = 'q'),
+    RU_OPT(FLAG, "verbose", NULL, "show more messages; give it twice for all", .letter = 'v'),
+    RU_OPT(CHOICE, "color", "WHEN",
+           "use colour; auto: on terminals, unless NO_COLOR is set or TERM is dumb", .def = "auto",
+           .choices = "auto|always|never"),
+    RU_OPT(CHOICE, "log-format", "FORMAT", "format of messages on stderr", .def = "text",
+           .choices = "text|json"),
 };
 
 const ru_cmd *const *rui_cmds(uint32_t *n)

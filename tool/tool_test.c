@@ -6,27 +6,16 @@
 #include "tool/cmd_impl.h"
 
 static const ru_opt opts[] = {
-    {.name = "out",
-     .letter = 'o',
-     .type = RU_OPT_TEXT,
-     .word = "DIR",
-     .def = "runs",
-     .help = "folder"},
-    {.name = "set", .type = RU_OPT_TEXTS, .word = "KEY=VALUE", .help = "change a key"},
-    {.name = "threads",
-     .letter = 't',
-     .type = RU_OPT_I64,
-     .def = "2",
-     .min = 1,
-     .max = 64,
-     .help = "threads"},
-    {.name = "rate", .type = RU_OPT_F64, .help = "rate"},
-    {.name = "nproc-per-node", .type = RU_OPT_I64, .help = "workers"},
-    {.name = "every", .type = RU_OPT_TIME, .def = "60s", .help = "time between"},
-    {.name = "cache", .type = RU_OPT_SIZE, .help = "bytes"},
-    {.name = "mode", .type = RU_OPT_CHOICE, .choices = "fast|slow", .def = "slow", .help = "mode"},
-    {.name = "json", .type = RU_OPT_FLAG, .help = "as JSON"},
-    {.name = "check", .type = RU_OPT_FLAG, .def = "true", .help = "check first"},
+    RU_OPT(TEXT, "out", "DIR", "folder", .letter = 'o', .def = "runs"),
+    RU_OPT(TEXTS, "set", "KEY=VALUE", "change a key"),
+    RU_OPT(I64, "threads", NULL, "threads", .letter = 't', .def = "2", RU_IN(1, 64)),
+    RU_OPT(F64, "rate", NULL, "rate"),
+    RU_OPT(I64, "nproc-per-node", NULL, "workers"),
+    RU_OPT(TIME, "every", NULL, "time between", .def = "60s"),
+    RU_OPT(SIZE, "cache", NULL, "bytes"),
+    RU_OPT(CHOICE, "mode", NULL, "mode", .def = "slow", .choices = "fast|slow"),
+    RU_OPT(FLAG, "json", NULL, "as JSON"),
+    RU_OPT(FLAG, "check", NULL, "check first", .def = "true"),
 };
 
 static ru_status run_nothing(ru_cmd_in *in, ru_err *err)

@@ -133,40 +133,22 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 }
 
 static const ru_opt opts[] = {
-    {.name = "json", .type = RU_OPT_FLAG, .help = "one JSON object (rubato.bench/1) on stdout"},
-    {.name = "quick", .type = RU_OPT_FLAG, .help = "run fewer and shorter rounds"},
-    {.name = "only",
-     .type = RU_OPT_TEXT,
-     .word = "WORD",
-     .def = "",
-     .help = "run only rows whose name contains this text"},
-    {.name = "threads",
-     .type = RU_OPT_I64,
-     .word = "N",
-     .def = "0",
-     .min = 0,
-     .max = 1024,
-     .help = "run only rows with this number of threads (0: all)"},
-    {.name = "zoo",
-     .type = RU_OPT_TEXT,
-     .word = "DIR",
-     .help = "infer: compare each DIR/NAME.onnx (on the arrays of NAME.npz, else on random arrays) "
-             "with ONNX Runtime and OpenVINO"},
-    {.name = "ops",
-     .type = RU_OPT_FLAG,
-     .help = "infer: compare each op alone with ONNX Runtime, from 1 KiB to 16 MiB"},
-    {.name = "dir",
-     .type = RU_OPT_TEXT,
-     .word = "DIR",
-     .def = "out/bench",
-     .help = "folder for exported models and generated inputs"},
-    {.name = "list",
-     .type = RU_OPT_FLAG,
-     .help = "list the policies that `rubato bench replay` can replay"},
-    {.name = "worker",
-     .type = RU_OPT_FLAG,
-     .help = "act as one side of a benchmark: train|infer MODEL THREADS f32|bf16 BATCH with the "
-             "line protocol of bench/peer.py"},
+    RU_OPT(FLAG, "json", NULL, "one JSON object (rubato.bench/1) on stdout"),
+    RU_OPT(FLAG, "quick", NULL, "run fewer and shorter rounds"),
+    RU_OPT(TEXT, "only", "WORD", "run only rows whose name contains this text", .def = ""),
+    RU_OPT(I64, "threads", "N", "run only rows with this number of threads (0: all)", .def = "0",
+           RU_IN(0, 1024)),
+    RU_OPT(TEXT, "zoo", "DIR",
+           "infer: compare each DIR/NAME.onnx (on the arrays of NAME.npz, else on random arrays) "
+           "with ONNX Runtime and OpenVINO"),
+    RU_OPT(FLAG, "ops", NULL,
+           "infer: compare each op alone with ONNX Runtime, from 1 KiB to 16 MiB"),
+    RU_OPT(TEXT, "dir", "DIR", "folder for exported models and generated inputs",
+           .def = "out/bench"),
+    RU_OPT(FLAG, "list", NULL, "list the policies that `rubato bench replay` can replay"),
+    RU_OPT(FLAG, "worker", NULL,
+           "act as one side of a benchmark: train|infer MODEL THREADS f32|bf16 BATCH with the "
+           "line protocol of bench/peer.py"),
 };
 
 static const ru_example examples[] = {

@@ -30,15 +30,9 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 }
 
 static const ru_opt opts[] = {
-    {.name = "token-file",
-     .type = RU_OPT_TEXT,
-     .word = "FILE",
-     .help = "file with the job's token (OUT/token of its run); default: RUBATO_TOKEN"},
-    {.name = "out",
-     .letter = 'o',
-     .type = RU_OPT_TEXT,
-     .word = "FILE",
-     .help = "file to write (default: standard output)"},
+    RU_OPT(TEXT, "token-file", "FILE",
+           "file with the job's token (OUT/token of its run); default: RUBATO_TOKEN"),
+    RU_OPT(TEXT, "out", "FILE", "file to write (default: standard output)", .letter = 'o'),
 };
 
 static const ru_example examples[] = {

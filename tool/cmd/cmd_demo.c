@@ -203,16 +203,10 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 }
 
 static const ru_opt opts[] = {
-    {.name = "out",
-     .letter = 'o',
-     .type = RU_OPT_TEXT,
-     .word = "DIR",
-     .def = "out/demo",
-     .help = "folder for data and runs; files of an earlier demo there are replaced"},
-    {.name = "text",
-     .type = RU_OPT_TEXT,
-     .word = "DIR",
-     .help = "folder of text to train on instead of the project's own text"},
+    RU_OPT(TEXT, "out", "DIR",
+           "folder for data and runs; files of an earlier demo there are replaced", .letter = 'o',
+           .def = "out/demo"),
+    RU_OPT(TEXT, "text", "DIR", "folder of text to train on instead of the project's own text"),
 };
 
 const ru_cmd rui_cmd_demo = {

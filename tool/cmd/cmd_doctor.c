@@ -112,7 +112,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 }
 
 static const ru_opt opts[] = {
-    {.name = "json", .type = RU_OPT_FLAG, .help = "one JSON object (rubato.doctor/1)"},
+    RU_OPT(FLAG, "json", NULL, "one JSON object (rubato.doctor/1)"),
 };
 
 static const ru_example examples[] = {

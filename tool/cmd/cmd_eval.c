@@ -12,31 +12,17 @@
 #include "train/run/rundir.h"
 
 static const ru_opt opts[] = {
-    {.name = "data",
-     .letter = 'd',
-     .type = RU_OPT_TEXTS,
-     .word = "FILE",
-     .help = "data files in the job's format (default: the job's test data)"},
-    {.name = "batch",
-     .type = RU_OPT_I64,
-     .word = "N",
-     .def = "0",
-     .min = 0,
-     .max = 1 << 20,
-     .help = "samples of one step; 0: the job's batch, at most 256"},
+    RU_OPT(TEXTS, "data", "FILE", "data files in the job's format (default: the job's test data)",
+           .letter = 'd'),
+    RU_OPT(I64, "batch", "N", "samples of one step; 0: the job's batch, at most 256", .def = "0",
+           RU_IN(0, 1 << 20)),
     RU_OPT_THREADS('t'),
-    {.name = "mistakes",
-     .type = RU_OPT_I64,
-     .word = "N",
-     .def = "0",
-     .min = 0,
-     .max = 1000,
-     .help = "show this many samples that the classifier gets wrong"},
-    {.name = "classes",
-     .type = RU_OPT_FLAG,
-     .help = "also precision, recall, F1 and AUC (each class and their means), top-5 accuracy and "
-             "the confusion matrix of a classifier"},
-    {.name = "json", .type = RU_OPT_FLAG, .help = "one JSON object on stdout"},
+    RU_OPT(I64, "mistakes", "N", "show this many samples that the classifier gets wrong",
+           .def = "0", RU_IN(0, 1000)),
+    RU_OPT(FLAG, "classes", NULL,
+           "also precision, recall, F1 and AUC (each class and their means), top-5 accuracy and "
+           "the confusion matrix of a classifier"),
+    RU_OPT(FLAG, "json", NULL, "one JSON object on stdout"),
 };
 
 static const ru_example examples[] = {

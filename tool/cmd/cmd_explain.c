@@ -328,12 +328,10 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 }
 
 static const ru_opt opts[] = {
-    {.name = "if",
-     .type = RU_OPT_TEXTS,
-     .word = "KEY=VALUE",
-     .help = "with a policy: decide again with this key of the input changed. Without: predict the "
-             "step with changed costs: network=10Gbit or x0.5, workers=4, per_host=1, device=x2 or "
-             "1:x0.5 (worker 1), quota=x2 or 1:x0.5, batch=256, collective=direct, storage=x0.5"},
+    RU_OPT(TEXTS, "if", "KEY=VALUE",
+           "with a policy: decide again with this key of the input changed. Without: predict the "
+           "step with changed costs: network=10Gbit or x0.5, workers=4, per_host=1, device=x2 or "
+           "1:x0.5 (worker 1), quota=x2 or 1:x0.5, batch=256, collective=direct, storage=x0.5"),
 };
 
 static const ru_example examples[] = {

@@ -148,24 +148,11 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 }
 
 static const ru_opt opts[] = {
-    {.name = "onnx",
-     .type = RU_OPT_TEXT,
-     .word = "FILE",
-     .help = "write the inference graph with its weights as an ONNX model"},
-    {.name = "safetensors",
-     .type = RU_OPT_TEXT,
-     .word = "FILE",
-     .help = "write the weights as a safetensors file"},
-    {.name = "external",
-     .type = RU_OPT_FLAG,
-     .help = "write the weights to FILE.data beside the ONNX model; always on above 2 GiB"},
-    {.name = "opset",
-     .type = RU_OPT_I64,
-     .word = "N",
-     .def = "21",
-     .min = 17,
-     .max = 21,
-     .help = "opset of the ONNX model"},
+    RU_OPT(TEXT, "onnx", "FILE", "write the inference graph with its weights as an ONNX model"),
+    RU_OPT(TEXT, "safetensors", "FILE", "write the weights as a safetensors file"),
+    RU_OPT(FLAG, "external", NULL,
+           "write the weights to FILE.data beside the ONNX model; always on above 2 GiB"),
+    RU_OPT(I64, "opset", "N", "opset of the ONNX model", .def = "21", RU_IN(17, 21)),
 };
 
 static const ru_example examples[] = {

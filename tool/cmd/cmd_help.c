@@ -7,13 +7,10 @@
 #include "train/job/job.h"
 
 static const ru_opt opts[] = {
-    {.name = "man", .type = RU_OPT_FLAG, .help = "print the manual page as scdoc source instead"},
-    {.name = "completion",
-     .type = RU_OPT_CHOICE,
-     .word = "SHELL",
-     .choices = "bash|zsh|fish",
-     .help = "print the completion script of a shell instead"},
-    {.name = "list", .type = RU_OPT_FLAG, .help = "print the names of the commands, one per line"},
+    RU_OPT(FLAG, "man", NULL, "print the manual page as scdoc source instead"),
+    RU_OPT(CHOICE, "completion", "SHELL", "print the completion script of a shell instead",
+           .choices = "bash|zsh|fish"),
+    RU_OPT(FLAG, "list", NULL, "print the names of the commands, one per line"),
 };
 
 static ru_status find(const ru_cmd_in *in, const ru_cmd **parent, const ru_cmd **cmd, ru_err *err)

@@ -186,21 +186,14 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 }
 
 static const ru_opt opts[] = {
-    {.name = "list",
-     .type = RU_OPT_FLAG,
-     .help = "list every policy with what it decides and its source"},
-    {.name = "example", .type = RU_OPT_FLAG, .help = "print an example input of the policy"},
-    {.name = "help-input",
-     .type = RU_OPT_FLAG,
-     .help = "print the keys of the policy's input with types, defaults and bounds"},
-    {.name = "method",
-     .type = RU_OPT_TEXT,
-     .word = "NAME",
-     .help = "method of the policy: Rubato's own or a baseline (--help-input lists them)"},
-    {.name = "set", .type = RU_OPT_TEXTS, .word = "KEY=VALUE", .help = "change a key of the input"},
-    {.name = "json",
-     .type = RU_OPT_FLAG,
-     .help = "print the plan as one JSON object (rubato.plan/1)"},
+    RU_OPT(FLAG, "list", NULL, "list every policy with what it decides and its source"),
+    RU_OPT(FLAG, "example", NULL, "print an example input of the policy"),
+    RU_OPT(FLAG, "help-input", NULL,
+           "print the keys of the policy's input with types, defaults and bounds"),
+    RU_OPT(TEXT, "method", "NAME",
+           "method of the policy: Rubato's own or a baseline (--help-input lists them)"),
+    RU_OPT(TEXTS, "set", "KEY=VALUE", "change a key of the input"),
+    RU_OPT(FLAG, "json", NULL, "print the plan as one JSON object (rubato.plan/1)"),
 };
 
 static const ru_example examples[] = {

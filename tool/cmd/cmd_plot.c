@@ -369,18 +369,14 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 }
 
 static const ru_opt opts[] = {
-    {.name = "out",
-     .letter = 'o',
-     .type = RU_OPT_TEXT,
-     .word = "FILE",
-     .help = "SVG file to write, or PNG (FILE.png, drawn by rsvg-convert; default: plot.svg in the "
-             "folder of the first run, find-lr.svg "
-             "beside find-lr.csv)"},
-    {.name = "only",
-     .type = RU_OPT_TEXTS,
-     .word = "FIGURE",
-     .help = "figure to draw: loss, accuracy, samples/s, learning rate, gradient norm, ...; may be "
-             "given several times (default: all but learning rate and gradient norm)"},
+    RU_OPT(TEXT, "out", "FILE",
+           "SVG file to write, or PNG (FILE.png, drawn by rsvg-convert; default: plot.svg in the "
+           "folder of the first run, find-lr.svg "
+           "beside find-lr.csv)",
+           .letter = 'o'),
+    RU_OPT(TEXTS, "only", "FIGURE",
+           "figure to draw: loss, accuracy, samples/s, learning rate, gradient norm, ...; may be "
+           "given several times (default: all but learning rate and gradient norm)"),
 };
 
 static const ru_example examples[] = {

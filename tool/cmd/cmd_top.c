@@ -107,21 +107,12 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 }
 
 static const ru_opt opts[] = {
-    {.name = "every",
-     .type = RU_OPT_TIME,
-     .word = "TIME",
-     .def = "1s",
-     .min = 100000000,
-     .max = 3600000000000,
-     .help = "time between two views"},
-    {.name = "token-file",
-     .type = RU_OPT_TEXT,
-     .word = "FILE",
-     .help = "of HOST:PORT: file with the token, OUT/token of the run (default: RUBATO_TOKEN)"},
-    {.name = "once", .type = RU_OPT_FLAG, .help = "print one view and exit"},
-    {.name = "json",
-     .type = RU_OPT_FLAG,
-     .help = "print the views as JSON Lines (rubato.top/1) on stdout"},
+    RU_OPT(TIME, "every", "TIME", "time between two views", .def = "1s",
+           RU_IN(100000000, 3600000000000)),
+    RU_OPT(TEXT, "token-file", "FILE",
+           "of HOST:PORT: file with the token, OUT/token of the run (default: RUBATO_TOKEN)"),
+    RU_OPT(FLAG, "once", NULL, "print one view and exit"),
+    RU_OPT(FLAG, "json", NULL, "print the views as JSON Lines (rubato.top/1) on stdout"),
 };
 
 static const ru_example examples[] = {

@@ -568,74 +568,36 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 }
 
 static const ru_opt opts[] = {
-    {.name = "summary",
-     .type = RU_OPT_FLAG,
-     .help = "print the time by op (default if no output file is named)"},
-    {.name = "rows",
-     .type = RU_OPT_I64,
-     .word = "N",
-     .def = "25",
-     .min = 0,
-     .max = 1000000,
-     .help = "number of rows of the summary of a rank (0: all)"},
-    {.name = "rank",
-     .type = RU_OPT_I64,
-     .word = "N",
-     .def = "-1",
-     .min = -1,
-     .max = UINT32_MAX,
-     .help =
-         "print the summary of this rank only (default: a line for each rank and the ops of the "
-         "first)"},
-    {.name = "json",
-     .type = RU_OPT_FLAG,
-     .help =
-         "print the causes (rubato.trace.cause/1) and the summary (rubato.trace.fact/1, one line "
-         "per name) as JSON Lines"},
-    {.name = "html",
-     .type = RU_OPT_TEXT,
-     .word = "FILE",
-     .help = "write one page that shows the run in a browser: timeline of all ranks, step times, "
-             "where the time went"},
-    {.name = "perfetto",
-     .type = RU_OPT_TEXT,
-     .word = "FILE",
-     .help = "write a Perfetto trace with all ranks, of any size"},
-    {.name = "chrome",
-     .type = RU_OPT_TEXT,
-     .word = "FILE",
-     .help = "write Chrome trace JSON, for traces of up to a few hundred MB"},
-    {.name = "tensorboard",
-     .type = RU_OPT_TEXT,
-     .word = "DIR",
-     .help = "write loss, rate, metrics and histograms as a TensorBoard event file"},
-    {.name = "hta",
-     .type = RU_OPT_TEXT,
-     .word = "DIR",
-     .help = "write a file per rank for HolisticTraceAnalysis"},
-    {.name = "otlp",
-     .type = RU_OPT_TEXT,
-     .word = "FILE|URL",
-     .help = "write OpenTelemetry's OTLP/JSON, or send it to the collector at http://HOST:4318 "
-             "(headers: "
-             "OTEL_EXPORTER_OTLP_HEADERS); spans belong to the trace in TRACEPARENT, if the run "
-             "had one "
-             "in its environment"},
-    {.name = "predictions",
-     .type = RU_OPT_TEXT,
-     .word = "FILE",
-     .help = "write each predicted time beside the measured one, as CSV"},
-    {.name = "steps",
-     .type = RU_OPT_I64,
-     .word = "N",
-     .def = "10",
-     .min = 1,
-     .max = 100000,
-     .help = "HOST:PORT: number of steps to keep, the same ones of all workers"},
-    {.name = "token-file",
-     .type = RU_OPT_TEXT,
-     .word = "FILE",
-     .help = "HOST:PORT: file with the job's token (OUT/token of its run); default: RUBATO_TOKEN"},
+    RU_OPT(FLAG, "summary", NULL, "print the time by op (default if no output file is named)"),
+    RU_OPT(I64, "rows", "N", "number of rows of the summary of a rank (0: all)", .def = "25",
+           RU_IN(0, 1000000)),
+    RU_OPT(I64, "rank", "N",
+           "print the summary of this rank only (default: a line for each rank and the ops of the "
+           "first)",
+           .def = "-1", RU_IN(-1, UINT32_MAX)),
+    RU_OPT(FLAG, "json", NULL,
+           "print the causes (rubato.trace.cause/1) and the summary (rubato.trace.fact/1, one line "
+           "per name) as JSON Lines"),
+    RU_OPT(TEXT, "html", "FILE",
+           "write one page that shows the run in a browser: timeline of all ranks, step times, "
+           "where the time went"),
+    RU_OPT(TEXT, "perfetto", "FILE", "write a Perfetto trace with all ranks, of any size"),
+    RU_OPT(TEXT, "chrome", "FILE", "write Chrome trace JSON, for traces of up to a few hundred MB"),
+    RU_OPT(TEXT, "tensorboard", "DIR",
+           "write loss, rate, metrics and histograms as a TensorBoard event file"),
+    RU_OPT(TEXT, "hta", "DIR", "write a file per rank for HolisticTraceAnalysis"),
+    RU_OPT(TEXT, "otlp", "FILE|URL",
+           "write OpenTelemetry's OTLP/JSON, or send it to the collector at http://HOST:4318 "
+           "(headers: "
+           "OTEL_EXPORTER_OTLP_HEADERS); spans belong to the trace in TRACEPARENT, if the run "
+           "had one "
+           "in its environment"),
+    RU_OPT(TEXT, "predictions", "FILE",
+           "write each predicted time beside the measured one, as CSV"),
+    RU_OPT(I64, "steps", "N", "HOST:PORT: number of steps to keep, the same ones of all workers",
+           .def = "10", RU_IN(1, 100000)),
+    RU_OPT(TEXT, "token-file", "FILE",
+           "HOST:PORT: file with the job's token (OUT/token of its run); default: RUBATO_TOKEN"),
 };
 
 static const ru_example examples[] = {

@@ -25,111 +25,61 @@ enum { ADDRESSES_MAX = 64 };
 _Static_assert((int)RU_HOSTS_WORKERS_MAX == (int)RU_WORKERS_MAX, "what hosts may say, a job takes");
 
 static const ru_opt opts[] = {
-    {.name = "out",
-     .letter = 'o',
-     .type = RU_OPT_TEXT,
-     .word = "DIR",
-     .help = "folder of the run (default: runs/<name>-<number> with the next free number)"},
-    {.name = "resume",
-     .type = RU_OPT_FLAG,
-     .help =
-         "continue from the newest checkpoint of the run, with the result of an uninterrupted run"},
-    {.name = "set",
-     .letter = 's',
-     .type = RU_OPT_TEXTS,
-     .word = "KEY=VALUE",
-     .help = "set a key of the job, such as train.batch=64; may be given several times"},
-    {.name = "workers",
-     .letter = 'w',
-     .type = RU_OPT_TEXT,
-     .word = "N",
-     .def = "1",
-     .help = "worker processes on this machine: a number (failed workers are not replaced), or "
-             "MIN:MAX to let workers join and leave (below MIN, Rubato starts another)"},
-    {.name = "listen",
-     .type = RU_OPT_TEXT,
-     .word = "HOST:PORT",
-     .help = "address at which workers of other hosts reach the first worker (default: this "
-             "machine only); an empty host means every interface"},
-    {.name = "hosts",
-     .type = RU_OPT_TEXT,
-     .word = "a:2,b:2",
-     .help = "start workers on these hosts over ssh (RUBATO_SSH names another program); this "
-             "machine must be one of them. b:2:transient: that host may be reclaimed at any time, "
-             "and its workers have no vote. @FILE: one host a line"},
-    {.name = "nnodes",
-     .type = RU_OPT_TEXT,
-     .word = "N",
-     .help = "torchrun: number of machines, N or MIN:MAX"},
-    {.name = "nproc-per-node",
-     .type = RU_OPT_TEXT,
-     .word = "N",
-     .help = "torchrun: number of workers on this machine; auto or cpu: one per core"},
-    {.name = "rdzv-endpoint",
-     .type = RU_OPT_TEXT,
-     .word = "HOST:PORT",
-     .help = "torchrun: address of the job"},
-    {.name = "rdzv-id", .type = RU_OPT_TEXT, .word = "ID", .help = "torchrun: name of the job"},
-    {.name = "node-rank",
-     .type = RU_OPT_TEXT,
-     .word = "N",
-     .help = "torchrun: rank of this machine; machine 0 starts the job"},
-    {.name = "master-addr",
-     .type = RU_OPT_TEXT,
-     .word = "HOST",
-     .help = "torchrun: address of machine 0"},
-    {.name = "master-port",
-     .type = RU_OPT_TEXT,
-     .word = "PORT",
-     .help = "torchrun: port of machine 0"},
-    {.name = "standalone", .type = RU_OPT_FLAG, .help = "torchrun: this machine only"},
-    {.name = "token-file",
-     .type = RU_OPT_TEXT,
-     .word = "FILE",
-     .help = "file with the secret that workers of several machines share (default: RUBATO_TOKEN; "
-             "created if this process starts all workers, derived from "
-             "~/.config/rubato/secret if torchrun, srun or mpirun does)"},
-    {.name = "deterministic",
-     .type = RU_OPT_FLAG,
-     .help = "with -w: runs with the same workers give bit-identical results"},
-    {.name = "sockets",
-     .type = RU_OPT_FLAG,
-     .help = "sum gradients over sockets even between workers of one machine"},
-    {.name = "equal-shares",
-     .type = RU_OPT_FLAG,
-     .help = "with -w: do not give faster workers more samples"},
-    {.name = "tier",
-     .type = RU_OPT_CHOICE,
-     .word = "TIER",
-     .def = "reliable",
-     .choices = "reliable|transient",
-     .help = "transient: the provider may reclaim this machine at any time. Its workers join the "
-             "job of another machine (--node-rank 1, Slurm, ...) and have no vote, so the others "
-             "continue even if all such machines fail at once"},
-    {.name = "threads",
-     .type = RU_OPT_I64,
-     .word = "N",
-     .min = 0,
-     .max = 1024,
-     .help = "number of compute threads (train.threads)"},
-    {.name = "metrics",
-     .type = RU_OPT_TEXT,
-     .word = "PORT",
-     .help =
-         "serve the run's figures over HTTP while it trains: /metrics for Prometheus, /top for "
-         "rubato top HOST:PORT. PORT: this machine only; :PORT or HOST:PORT: other machines too "
-         "(port 0: any). Requests carry the token of OUT/token as a bearer token"},
-    {.name = "metrics-open",
-     .type = RU_OPT_FLAG,
-     .help = "with --metrics: answer requests without a token"},
-    {.name = "find-lr",
-     .type = RU_OPT_FLAG,
-     .help = "do not train: try learning rates from 1e-7 to 10 in 100 steps and suggest one. The "
-             "curve goes to find-lr.csv in the run's folder (runs/<name>-find-lr-<number>), which "
-             "`rubato plot` draws"},
-    {.name = "json", .type = RU_OPT_FLAG, .help = "print progress as JSON Lines on stdout"},
-    {.name = "help-job", .type = RU_OPT_FLAG, .help = "print every key of a job file and exit"},
-    {.name = "schema", .type = RU_OPT_FLAG, .help = "print the JSON Schema of a job file and exit"},
+    RU_OPT(TEXT, "out", "DIR",
+           "folder of the run (default: runs/<name>-<number> with the next free number)",
+           .letter = 'o'),
+    RU_OPT(
+        FLAG, "resume", NULL,
+        "continue from the newest checkpoint of the run, with the result of an uninterrupted run"),
+    RU_OPT(TEXTS, "set", "KEY=VALUE",
+           "set a key of the job, such as train.batch=64; may be given several times",
+           .letter = 's'),
+    RU_OPT(TEXT, "workers", "N",
+           "worker processes on this machine: a number (failed workers are not replaced), or "
+           "MIN:MAX to let workers join and leave (below MIN, Rubato starts another)",
+           .letter = 'w', .def = "1"),
+    RU_OPT(TEXT, "listen", "HOST:PORT",
+           "address at which workers of other hosts reach the first worker (default: this "
+           "machine only); an empty host means every interface"),
+    RU_OPT(TEXT, "hosts", "a:2,b:2",
+           "start workers on these hosts over ssh (RUBATO_SSH names another program); this "
+           "machine must be one of them. b:2:transient: that host may be reclaimed at any time, "
+           "and its workers have no vote. @FILE: one host a line"),
+    RU_OPT(TEXT, "nnodes", "N", "torchrun: number of machines, N or MIN:MAX"),
+    RU_OPT(TEXT, "nproc-per-node", "N",
+           "torchrun: number of workers on this machine; auto or cpu: one per core"),
+    RU_OPT(TEXT, "rdzv-endpoint", "HOST:PORT", "torchrun: address of the job"),
+    RU_OPT(TEXT, "rdzv-id", "ID", "torchrun: name of the job"),
+    RU_OPT(TEXT, "node-rank", "N", "torchrun: rank of this machine; machine 0 starts the job"),
+    RU_OPT(TEXT, "master-addr", "HOST", "torchrun: address of machine 0"),
+    RU_OPT(TEXT, "master-port", "PORT", "torchrun: port of machine 0"),
+    RU_OPT(FLAG, "standalone", NULL, "torchrun: this machine only"),
+    RU_OPT(TEXT, "token-file", "FILE",
+           "file with the secret that workers of several machines share (default: RUBATO_TOKEN; "
+           "created if this process starts all workers, derived from "
+           "~/.config/rubato/secret if torchrun, srun or mpirun does)"),
+    RU_OPT(FLAG, "deterministic", NULL,
+           "with -w: runs with the same workers give bit-identical results"),
+    RU_OPT(FLAG, "sockets", NULL, "sum gradients over sockets even between workers of one machine"),
+    RU_OPT(FLAG, "equal-shares", NULL, "with -w: do not give faster workers more samples"),
+    RU_OPT(CHOICE, "tier", "TIER",
+           "transient: the provider may reclaim this machine at any time. Its workers join the "
+           "job of another machine (--node-rank 1, Slurm, ...) and have no vote, so the others "
+           "continue even if all such machines fail at once",
+           .def = "reliable", .choices = "reliable|transient"),
+    RU_OPT(I64, "threads", "N", "number of compute threads (train.threads)", RU_IN(0, 1024)),
+    RU_OPT(TEXT, "metrics", "PORT",
+           "serve the run's figures over HTTP while it trains: /metrics for Prometheus, /top for "
+           "rubato top HOST:PORT. PORT: this machine only; :PORT or HOST:PORT: other machines too "
+           "(port 0: any). Requests carry the token of OUT/token as a bearer token"),
+    RU_OPT(FLAG, "metrics-open", NULL, "with --metrics: answer requests without a token"),
+    RU_OPT(FLAG, "find-lr", NULL,
+           "do not train: try learning rates from 1e-7 to 10 in 100 steps and suggest one. The "
+           "curve goes to find-lr.csv in the run's folder (runs/<name>-find-lr-<number>), which "
+           "`rubato plot` draws"),
+    RU_OPT(FLAG, "json", NULL, "print progress as JSON Lines on stdout"),
+    RU_OPT(FLAG, "help-job", NULL, "print every key of a job file and exit"),
+    RU_OPT(FLAG, "schema", NULL, "print the JSON Schema of a job file and exit"),
 };
 
 static const ru_example examples[] = {
