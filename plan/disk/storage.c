@@ -107,7 +107,7 @@ static rui_storage_wish wish_of(rui_storage_pass *p, uint32_t file)
     case RU_STORAGE_HINDSIGHT:
         return (rui_storage_wish){p->limit_bytes[file], false};
     case RU_STORAGE_FIRST_FIT:
-    case RU_STORAGE_ORACLE:
+    case RU_STORAGE_GREEDY:
         break;
     }
     return (rui_storage_wish){1e18, false};
@@ -250,7 +250,7 @@ static ru_status method_init(rui_storage_pass *p, ru_err *err)
 
 /* Every file by its true saving for a byte and second, while the disk has room over all its life.
  */
-static ru_status run_oracle(const ru_storage_in *in, ru_arena *scratch, ru_storage_plan *plan,
+static ru_status run_greedy(const ru_storage_in *in, ru_arena *scratch, ru_storage_plan *plan,
                             ru_err *err)
 {
     uint32_t first = 0;
@@ -300,8 +300,8 @@ ru_status ru_plan_storage(const ru_storage_in *in, ru_arena *out, ru_arena *scra
     if (made.places == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u files", in->n);
     }
-    if (in->method == RU_STORAGE_ORACLE) {
-        RU_TRY(run_oracle(in, scratch, &made, err));
+    if (in->method == RU_STORAGE_GREEDY) {
+        RU_TRY(run_greedy(in, scratch, &made, err));
     } else {
         rui_storage_pass *p = RU_NEW(scratch, rui_storage_pass, 1);
         if (p == NULL) {

@@ -30,7 +30,7 @@ typedef enum ru_storage_method {
     RU_STORAGE_HASH,       /* the same with drawn classes */
     RU_STORAGE_TRUE_CLASS, /* the same with true classes */
     RU_STORAGE_HINDSIGHT,  /* limits by what is known at the opening, the best ones in hindsight */
-    RU_STORAGE_ORACLE,     /* knows all files: by saving for a byte and second */
+    RU_STORAGE_GREEDY, /* knows all files: by saving for a byte and second, while there is room */
 } ru_storage_method;
 
 typedef struct ru_storage_in {
@@ -61,11 +61,18 @@ typedef struct ru_storage_plan {
     double peak_bytes;          /* on SSD */
 } ru_storage_plan;
 
-/* Owner: places in `out`. Cost: O(n log n) and below 100 us a file; ORACLE O(n^2).
+/* Owner: places in `out`. Cost: O(n log n) and below 100 us a file; GREEDY O(n^2).
  * Errors: RU_E_ARG, RU_E_UNSUPPORTED without trees, RU_E_INFEASIBLE for too little history,
  * RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_plan_storage(const ru_storage_in *in, ru_arena *out, ru_arena *scratch,
                                       ru_storage_plan *plan, ru_err *err);
+/* No choice of places saves more: all files known, each on SSD in any part.
+ * Cost: a search of O(n log n) for each file that saves at most. Errors: RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_plan_storage_bound(const ru_storage_in *in, ru_arena *scratch, double *usd,
+                                            ru_err *err);
+/* The same for an input of the row `storage`. */
+RU_MUST_USE ru_status ru_storage_policy_bound(const void *in, ru_arena *scratch, double *usd,
+                                              ru_err *err);
 /* Errors: RU_E_INFEASIBLE. */
 RU_MUST_USE ru_status ru_plan_storage_check(const ru_storage_in *in, const ru_storage_plan *plan,
                                             ru_arena *scratch, ru_err *err);

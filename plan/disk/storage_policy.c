@@ -8,11 +8,11 @@
 
 #define AT(type, field) .offset = offsetof(type, field)
 
-enum { SHOWN_MAX = 30 };
+enum { BOUNDED_MAX = 1024, /* files: a second of search */ SHOWN_MAX = 30 };
 
 static const char *const method_names[] = {"trees",     "history",  "first-fit", "cachesack",
                                            "lifetime",  "category", "hash",      "true-class",
-                                           "hindsight", "oracle"};
+                                           "hindsight", "greedy"};
 
 typedef struct file_in {
     const char *group;
@@ -142,13 +142,13 @@ static const ru_conf_field fields[] = {
      AT(storage_in, method),
      .def = "trees",
      .choices = "trees|history|first-fit|cachesack|lifetime|category|hash|true-class|hindsight|"
-                "oracle",
+                "greedy",
      .help =
          "trees: boosted trees on what is known at the opening (XGBoost); history: records of "
          "groups; first-fit: every file that fits; cachesack: groups by density; lifetime: files "
          "with short lives; category, hash, true-class: classes by trees, at random, or the true "
-         "ones; hindsight: the limits that were best afterwards; oracle: everything is known, "
-         "taken greedily by true saving, which is no bound"},
+         "ones; hindsight: the limits that were best afterwards; greedy: everything is known, "
+         "and taken by true saving while there is room, which is no bound"},
 };
 
 static const ru_conf_table table = {.name = "storage",
@@ -246,6 +246,13 @@ static void places_table(const storage_in *s, const ru_storage_plan *p, ru_repor
     }
 }
 
+ru_status ru_storage_policy_bound(const void *in, ru_arena *scratch, double *usd, ru_err *err)
+{
+    ru_storage_in q;
+    RU_TRY(inner(in, RU_STORAGE_GREEDY, NULL, scratch, &q, err));
+    return ru_plan_storage_bound(&q, scratch, usd, err);
+}
+
 static ru_status report_storage(const void *in, const void *plan, const ru_policy_tools *tools,
                                 ru_report *r, ru_err *err)
 {
@@ -275,6 +282,12 @@ static ru_status report_storage(const void *in, const void *plan, const ru_polic
             ru_report_candidate(r, method_names[m], 0, false, "%s", why.text);
         }
     }
+    if (p->n <= BOUNDED_MAX) {
+        double most;
+        RU_TRY(ru_storage_policy_bound(s, tools->scratch, &most, err));
+        ru_report_candidate(r, "bound", most, false,
+                            "no choice saves more than %.4g USD, were all files known", most);
+    }
     ru_report_assume(r, "a file is written once and read once; the part of a file on SSD saves the "
                         "same fraction of its cost");
     ru_report_assume(r, "a file keeps its space until it is deleted");
@@ -283,7 +296,7 @@ static ru_status report_storage(const void *in, const void *plan, const ru_polic
 
 const ru_policy ru_policy_storage = {
     .name = "storage",
-    .version = 3,
+    .version = 4,
     .decides = "which temporary files go to SSD, and how far they may grow there",
     .source = "hafeez-2022; byom-2025",
     .in = &table,

@@ -15,7 +15,7 @@ typedef struct small {
 
 static const ru_storage_method without_trees[] = {
     RU_STORAGE_HISTORY, RU_STORAGE_FIRST_FIT,  RU_STORAGE_CACHESACK, RU_STORAGE_LIFETIME,
-    RU_STORAGE_HASH,    RU_STORAGE_TRUE_CLASS, RU_STORAGE_HINDSIGHT, RU_STORAGE_ORACLE};
+    RU_STORAGE_HASH,    RU_STORAGE_TRUE_CLASS, RU_STORAGE_HINDSIGHT, RU_STORAGE_GREEDY};
 
 static void make(small *s, ru_rng *r, uint32_t n_max)
 {
@@ -104,12 +104,16 @@ static void no_method_saves_more_than_the_best_set(void **state)
     ru_rng r = ru_rng_from(ru_test_seed(), 5);
     ru_arena a;
     ru_arena_init(&a, 0);
-    double oracle = 0, all = 0;
+    double greedy = 0, bounds = 0, all = 0;
     for (uint32_t round = 0; round < 60; round++) {
         small s;
         make(&s, &r, BRUTE);
-        double best = brute(&s);
+        double best = brute(&s), most;
+        ru_err why;
+        assert_ok(ru_plan_storage_bound(&s.in, &a, &most, &why), why);
+        assert_true(most >= best * (1 - 1e-9));
         all += best;
+        bounds += most;
         for (uint32_t m = 0; m < RU_ARRAY_LEN(without_trees); m++) {
             ru_storage_plan p;
             ru_err err;
@@ -117,10 +121,44 @@ static void no_method_saves_more_than_the_best_set(void **state)
             bool parts = s.in.method == RU_STORAGE_HASH || s.in.method == RU_STORAGE_TRUE_CLASS;
             assert_ok(ru_plan_storage(&s.in, &a, &a, &p, &err), err);
             assert_true(parts || p.saving_usd <= best + 1e-12 || p.demoted > 0);
-            oracle += s.in.method == RU_STORAGE_ORACLE ? p.saving_usd : 0;
+            assert_true(p.saving_usd <= most * (1 + 1e-9) + 1e-15);
+            greedy += s.in.method == RU_STORAGE_GREEDY ? p.saving_usd : 0;
         }
     }
-    assert_true(oracle > 0.85 * all); /* greedy is not the best, but near */
+    assert_true(greedy > 0.85 * all && greedy < all); /* not the best, but near */
+    assert_true(bounds < 1.2 * all); /* parts of files are worth more than whole ones */
+    ru_arena_fini(&a);
+}
+
+/* Files of one size, and room for a whole number of them: the program has a best answer of whole
+ * files, so the bound is what the best set saves. */
+static void the_bound_is_reached_by_files_of_one_size(void **state)
+{
+    (void)state;
+    ru_rng r = ru_rng_from(ru_test_seed(), 9);
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    uint32_t tight = 0;
+    for (uint32_t round = 0; round < 200; round++) {
+        small s;
+        ru_err err;
+        double most, all = 0;
+        make(&s, &r, BRUTE);
+        for (uint32_t i = 0; i < s.in.n; i++) {
+            s.files[i].size_bytes = 1e9;
+            s.files[i].ops = 1000.0 * ru_rng_below(&r, 50);
+            s.files[i].life_s = fmax(s.files[i].life_s, 1);
+            bool counts = s.files[i].open_s >= s.in.from_s;
+            all += counts ? fmax(0, ru_density_saving(&s.in.prices, &s.files[i])) : 0;
+        }
+        s.in.quota_bytes = 1e9 * (1 + ru_rng_below(&r, 3));
+        double best = brute(&s);
+        assert_ok(ru_plan_storage_bound(&s.in, &a, &most, &err), err);
+        assert_true(fabs(most - best) <= 1e-7 * all);
+        tight += best < all * 0.999;
+        ru_arena_rewind(&a, (ru_arena_mark){0});
+    }
+    assert_true(tight > 20); /* the quota left something out */
     ru_arena_fini(&a);
 }
 
@@ -259,7 +297,8 @@ static void bad_files_are_refused(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(plan_storage, cmocka_unit_test(methods_keep_the_quota_and_count_right),
+RU_TESTS(plan_storage, cmocka_unit_test(the_bound_is_reached_by_files_of_one_size),
+         cmocka_unit_test(methods_keep_the_quota_and_count_right),
          cmocka_unit_test(no_method_saves_more_than_the_best_set),
          cmocka_unit_test(hindsight_shares_limits_by_what_is_read),
          cmocka_unit_test(changed_plans_are_refused), cmocka_unit_test(bad_files_are_refused))

@@ -15,7 +15,7 @@ enum { METHODS = 10, QUOTAS = 5 };
 
 static const char *const methods[METHODS] = {"trees",     "history",  "first-fit", "cachesack",
                                              "lifetime",  "category", "hash",      "true-class",
-                                             "hindsight", "oracle"};
+                                             "hindsight", "greedy"};
 static const double quotas[QUOTAS] = {0.01, 0.05, 0.1, 0.2, 0.5};
 
 /* What a prototype measured on the first trace: first fit behind a plain sign model, without and
@@ -57,7 +57,7 @@ static ru_status peak_of(ru_replay *r, rui_replay_input *g, double *peak, ru_err
 static ru_status one(ru_replay *r, rui_replay_input *g, const trace *t, uint32_t q, bool told,
                      double peak, ru_err *err)
 {
-    double saved[METHODS];
+    double saved[METHODS], most;
     ru_replay_row row = ru_replay_row_of("", "saved_percent", false);
     char name[96], note[96];
     ru_text text = ru_text_into(name, sizeof name), why = ru_text_into(note, sizeof note);
@@ -66,11 +66,16 @@ static ru_status one(ru_replay *r, rui_replay_input *g, const trace *t, uint32_t
     row.name = name;
     rui_replay_set_i64(g, "quota", (int64_t)(quotas[q] * peak));
     rui_replay_set_u32(g, "readers", told ? 0 : 1);
+    ru_arena_mark begun = ru_arena_mark_get(r->arena);
+    RU_TRY(ru_storage_policy_bound(g->u.in, r->arena, &most, err));
+    ru_arena_rewind(r->arena, begun);
+    double hdd = 1;
     for (uint32_t m = 0; m < METHODS; m++) {
         ru_arena_mark mark = ru_arena_mark_get(r->arena);
         ru_storage_plan p;
         ru_status st = play(r, g, m, &p, err);
         saved[m] = st == RU_OK ? percent(&p) : RU_NAN;
+        hdd = st == RU_OK ? p.hdd_usd : hdd;
         if (st != RU_OK && st != RU_E_UNSUPPORTED) {
             return st;
         }
@@ -79,12 +84,12 @@ static ru_status one(ru_replay *r, rui_replay_input *g, const trace *t, uint32_t
                          p.demoted);
         }
         ru_arena_rewind(r->arena, mark);
-        if (m > RU_STORAGE_TREES && m < RU_STORAGE_ORACLE) {
+        if (m > RU_STORAGE_TREES) {
             ru_replay_baseline(r, &row, methods[m], saved[m]);
         }
     }
     row.ours = saved[RU_STORAGE_TREES];
-    row.best_known = saved[RU_STORAGE_ORACLE];
+    row.bound = 100 * most / hdd;
     row.note = note;
     row.goal = 0;
     if (t->paths) {
@@ -97,11 +102,13 @@ static ru_status one(ru_replay *r, rui_replay_input *g, const trace *t, uint32_t
     if (!t->paths || !told || q != 2) {
         return RU_OK;
     }
-    ru_replay_row part = ru_replay_row_of(name, "part_of_the_oracle", false);
-    part.ours = row.ours / row.best_known;
+    ru_replay_row part = ru_replay_row_of(name, "part_of_greedy", false);
+    part.ours = row.ours / saved[RU_STORAGE_GREEDY];
+    part.bound = row.bound / saved[RU_STORAGE_GREEDY];
     part.goal = 0.9;
     part.note = "asked for beyond what is required";
-    ru_replay_baseline(r, &part, "hindsight", saved[RU_STORAGE_HINDSIGHT] / row.best_known);
+    ru_replay_baseline(r, &part, "hindsight",
+                       saved[RU_STORAGE_HINDSIGHT] / saved[RU_STORAGE_GREEDY]);
     return ru_replay_add(r, &part, err);
 }
 
