@@ -8,6 +8,7 @@
  *
  * Source: lecun-1998-mnist (description of the file format on the data set's page). */
 #include "data/data_impl.h"
+#include "data/format/classes.h"
 
 #include <string.h>
 
@@ -173,7 +174,8 @@ static ru_status read_labels(const ru_dataset *d, const idx_array *a, int64_t fi
 }
 
 /* Largest label + 1, in pieces. */
-static ru_status scan_labels(const idx_array *a, int64_t *classes, ru_err *err)
+static ru_status scan_labels(const idx_array *a, rui_classes_said *said, int64_t *classes,
+                             ru_err *err)
 {
     uint8_t buf[16384];
     int64_t per = (int64_t)sizeof buf / a->item_bytes, most = 0;
@@ -190,6 +192,7 @@ static ru_status scan_labels(const idx_array *a, int64_t *classes, ru_err *err)
                                RUI_CLASSES_MAX - 1);
             }
             most = label > most ? label : most;
+            rui_classes_put(said, label);
         }
     }
     *classes = most + 1;
@@ -211,7 +214,14 @@ static ru_status open_labels(ru_dataset *d, const ru_data_options *opt, idx_set 
     }
     d->classes = opt->classes;
     if (d->classes == 0) {
-        RU_TRY(scan_labels(&s->y, &d->classes, err));
+        rui_classes_said said;
+        RU_TRY(rui_classes_open(&said, err));
+        ru_status st = scan_labels(&s->y, &said, &d->classes, err);
+        if (st == RU_OK) {
+            rui_classes_say(&said, opt, opt->paths[1], d->classes);
+        }
+        rui_classes_close(&said);
+        RU_TRY(st);
     }
     rui_field_add_class(d);
     s->has_y = true;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "data/data_impl.h"
+#include "data/format/classes.h"
 
 enum { HEAD_BYTES = 16 << 10 };
 
@@ -127,9 +128,9 @@ typedef struct extreme {
     int64_t value, at; /* sample */
 } extreme;
 
-/* Least and largest of an integer array with one number a sample. */
+/* Least and largest of an integer array with one number a sample; `said` (may be NULL) gets all. */
 static ru_status scan(const ru_dataset *d, const npy_array *a, extreme *least, extreme *most,
-                      ru_err *err)
+                      rui_classes_said *said, ru_err *err)
 {
     int64_t count = d->count;
     uint8_t buf[16384];
@@ -144,6 +145,9 @@ static ru_status scan(const ru_dataset *d, const npy_array *a, extreme *least, e
             int64_t v = integer_at(p, a->dtype, i);
             *least = v < least->value ? (extreme){v, at + i} : *least;
             *most = v > most->value ? (extreme){v, at + i} : *most;
+            if (said != NULL) {
+                rui_classes_put(said, v);
+            }
         }
     }
     return RU_OK;
@@ -174,11 +178,26 @@ static ru_status not_classes(ru_dataset *d, const npy_array *a, const char *path
     return RU_OK;
 }
 
+/* Classes that no label says. */
+static ru_status say_unused(const ru_dataset *d, const ru_data_options *opt, const npy_array *a,
+                            const char *path, ru_err *err)
+{
+    rui_classes_said said;
+    extreme least, most;
+    RU_TRY(rui_classes_open(&said, err));
+    ru_status st = scan(d, a, &least, &most, &said, err);
+    if (st == RU_OK) {
+        rui_classes_say(&said, opt, path, d->classes);
+    }
+    rui_classes_close(&said);
+    return st;
+}
+
 static ru_status add_labels(ru_dataset *d, const ru_data_options *opt, npy_array *a,
                             const char *path, ru_err *err)
 {
     extreme least, most;
-    RU_TRY(scan(d, a, &least, &most, err));
+    RU_TRY(scan(d, a, &least, &most, NULL, err));
     if (opt->classes == 0 && (least.value < 0 || opt->regression)) {
         if (!opt->regression) {
             d->not_classes = ru_arena_printf(&d->arena, "%s: label %lld of sample %lld", path,
@@ -196,7 +215,7 @@ static ru_status add_labels(ru_dataset *d, const ru_data_options *opt, npy_array
     d->classes = opt->classes > 0 ? opt->classes : most.value + 1;
     a->label = true;
     rui_field_add_class(d);
-    return RU_OK;
+    return opt->classes > 0 ? RU_OK : say_unused(d, opt, a, path, err);
 }
 
 static ru_status add_array(ru_dataset *d, const ru_data_options *opt, const char *path,

@@ -1,11 +1,10 @@
 /* Buffers, numbers and labels of the text formats. */
 #include "data/format/table.h"
+#include "data/format/classes.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/log.h"
 
 void *rui_buf_push(rui_buf *b, int64_t bytes)
 {
@@ -168,30 +167,16 @@ static ru_status label_fail(const rui_labels *l, const rui_label *row, const cha
 }
 
 /* Classes that no label says: the model gets outputs for them all the same. */
-static ru_status say_unused(ru_dataset *d, const ru_data_options *opt, const rui_labels *l,
+static ru_status say_unused(const ru_dataset *d, const ru_data_options *opt, const rui_labels *l,
                             int64_t n, const int32_t *labels, ru_err *err)
 {
-    uint8_t *used = calloc((size_t)d->classes, 1);
-    int64_t unused = d->classes, first = -1;
-    if (used == NULL) {
-        return rui_no_memory(err, l->paths[0], d->classes);
-    }
+    rui_classes_said said;
+    RU_TRY(rui_classes_open(&said, err));
     for (int64_t i = 0; i < n; i++) {
-        unused -= used[labels[i]] == 0;
-        used[labels[i]] = 1;
+        rui_classes_put(&said, labels[i]);
     }
-    for (int64_t k = d->classes - 1; k >= 0; k--) {
-        first = used[k] == 0 ? k : first;
-    }
-    if (unused > 0 && !opt->held_out) {
-        ru_log(RU_LOG_WARN, "data", "classes",
-               "%s: the labels are numbers up to %lld, which makes %lld classes, but %lld of them "
-               "(such as %lld) have no sample and can still be predicted; number the labels from 0 "
-               "without gaps, or write them as words",
-               l->paths[0], (long long)d->classes - 1, (long long)d->classes, (long long)unused,
-               (long long)first);
-    }
-    free(used);
+    rui_classes_say(&said, opt, l->paths[0], d->classes);
+    rui_classes_close(&said);
     return RU_OK;
 }
 

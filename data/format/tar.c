@@ -7,6 +7,7 @@
  *
  * Opening reads the headers of all shards (and the labels); samples are read at their place. */
 #include "base/vec.h"
+#include "data/format/classes.h"
 #include "data/format/image.h"
 #include "data/format/tar_index.h"
 #include "store/npy.h"
@@ -220,6 +221,20 @@ static ru_status check_samples(ru_dataset *d, ru_err *err)
     return RU_OK;
 }
 
+/* Classes that no sample has. */
+static ru_status say_unused(const ru_dataset *d, const ru_data_options *opt, ru_err *err)
+{
+    const tar_set *s = d->self;
+    rui_classes_said said;
+    RU_TRY(rui_classes_open(&said, err));
+    for (uint32_t i = 0; i < s->samples.n; i++) {
+        rui_classes_put(&said, s->samples.at[i].label);
+    }
+    rui_classes_say(&said, opt, opt->paths[0], d->classes);
+    rui_classes_close(&said);
+    return RU_OK;
+}
+
 /* -- reading ----------------------------------------------------------------------------------- */
 
 /* One member's bytes: a view of the shard, or *heap for the caller to free. */
@@ -400,7 +415,11 @@ static ru_status add_fields(ru_dataset *d, const ru_data_options *opt, ru_err *e
             return RU_FAIL(err, RU_E_DATA, "%s: label %lld is outside 0..%lld", opt->paths[0],
                            (long long)d->classes - 1, (long long)opt->classes - 1);
         }
-        d->classes = opt->classes > 0 ? opt->classes : d->classes;
+        if (opt->classes > 0) {
+            d->classes = opt->classes;
+        } else {
+            RU_TRY(say_unused(d, opt, err));
+        }
         rui_field_add_class(d);
     }
     return RU_OK;

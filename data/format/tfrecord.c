@@ -13,6 +13,7 @@
 #include "base/crc32c.h"
 #include "base/pb.h"
 #include "base/vec.h"
+#include "data/format/classes.h"
 #include "data/format/image.h"
 
 #include <stdlib.h>
@@ -341,7 +342,7 @@ static ru_status add_lists(ru_dataset *d, feature *list, uint32_t n, const featu
 }
 
 /* Largest label over all records: reads everything, so `classes` saves time on large sets. */
-static ru_status scan_labels(ru_dataset *d, const char *name, ru_err *err)
+static ru_status scan_labels(ru_dataset *d, const char *name, rui_classes_said *said, ru_err *err)
 {
     tfrecord_set *s = d->self;
     feature *list = malloc(FEATURES_MAX * sizeof *list);
@@ -367,6 +368,7 @@ static ru_status scan_labels(ru_dataset *d, const char *name, ru_err *err)
         }
         st = st == RU_E_DATA && d->skip_damaged ? RU_OK : st;
         most = label > most ? label : most;
+        rui_classes_put(said, label);
         free(heap);
     }
     free(list);
@@ -387,7 +389,14 @@ static ru_status add_label(ru_dataset *d, const ru_data_options *opt, const feat
     }
     d->classes = opt->classes;
     if (d->classes == 0) {
-        RU_TRY(scan_labels(d, s->fields[d->n_fields].name, err));
+        rui_classes_said said;
+        RU_TRY(rui_classes_open(&said, err));
+        ru_status st = scan_labels(d, s->fields[d->n_fields].name, &said, err);
+        if (st == RU_OK) {
+            rui_classes_say(&said, opt, opt->paths[0], d->classes);
+        }
+        rui_classes_close(&said);
+        RU_TRY(st);
     }
     rui_field_add_class(d);
     return RU_OK;
