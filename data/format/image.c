@@ -1,4 +1,4 @@
-/* Decoding of JPEG (TurboJPEG) and PNG (libspng), and the resize that follows.
+/* Decoding of JPEG (TurboJPEG) and PNG (libspng), others by codec.h, and the resize that follows.
  *
  * Pixels are decoded to 4 bytes each (RGBX). The resize is separable: each output row is first
  * summed over source rows into one row of floats, then over columns; weights are a triangle as wide
@@ -7,6 +7,7 @@
  * which averages blocks and is several times as fast; what is left is at least twice the wanted
  * size, so that the result stays within a few steps of 255 of the slow way (formats_test.c). */
 #include "data/format/image.h"
+#include "data/format/codec.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -155,7 +156,7 @@ static uint32_t tiff_number(const uint8_t *p, int64_t n, int64_t at, int bytes, 
 }
 
 /* Tag 0x0112 of the first directory of TIFF data: 1..8, how a camera was held. */
-static int tiff_orientation(const uint8_t *p, int64_t n)
+int rui_tiff_orientation(const uint8_t *p, int64_t n)
 {
     bool big = n > 0 && p[0] == 'M';
     int64_t dir = tiff_number(p, n, 4, 4, big), entries = tiff_number(p, n, dir, 2, big);
@@ -177,7 +178,7 @@ static int jpeg_orientation(const uint8_t *p, int64_t n)
         int64_t size = p[at + 2] << 8 | p[at + 3];
         if (p[at + 1] == 0xe1 && size >= 16 && at + 2 + size <= n &&
             memcmp(p + at + 4, "Exif\0\0", 6) == 0) {
-            return tiff_orientation(p + at + 10, size - 8);
+            return rui_tiff_orientation(p + at + 10, size - 8);
         }
         at += 2 + size;
     }
@@ -254,6 +255,22 @@ static bool is_png(const uint8_t *p, int64_t n)
     return n >= 8 && memcmp(p, "\x89PNG\r\n\x1a\n", 8) == 0;
 }
 
+/* Chunk eXIf, wherever it stands: length, name, bytes, checksum. */
+static int png_orientation(const uint8_t *p, int64_t n)
+{
+    for (int64_t at = 8; at + 12 <= n;) {
+        int64_t size = tiff_number(p, n, at, 4, true);
+        if (size > n - at - 12) {
+            break;
+        }
+        if (memcmp(p + at + 4, "eXIf", 4) == 0) {
+            return rui_tiff_orientation(p + at + 8, size);
+        }
+        at += 12 + size;
+    }
+    return 1;
+}
+
 static ru_status png_fail(int rc, ru_err *err)
 {
     return RU_FAIL(err, RU_E_DATA, "damaged PNG: %s", spng_strerror(rc));
@@ -288,7 +305,30 @@ static ru_status decode_png(decoder *c, const uint8_t *bytes, int64_t n, ru_err 
         st = rc == 0 ? RU_OK : png_fail(rc, err);
     }
     spng_ctx_free(ctx);
-    return st;
+    return st == RU_OK ? orient(c, png_orientation(bytes, n), err) : st;
+}
+
+/* -- other forms ------------------------------------------------------------------------------- */
+
+const rui_codec *rui_codec_find(const uint8_t *bytes, int64_t n)
+{
+    static const rui_codec *const codecs[] = {&rui_codec_bmp};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(codecs); k++) {
+        if (codecs[k]->is(bytes, n)) {
+            return codecs[k];
+        }
+    }
+    return NULL;
+}
+
+static ru_status decode_other(decoder *c, const rui_codec *codec, const uint8_t *bytes, int64_t n,
+                              ru_err *err)
+{
+    int64_t width = 0, height = 0;
+    RU_TRY(codec->size(bytes, n, &width, &height, err));
+    RU_TRY(reserve_rgbx(c, width, height, err));
+    RU_TRY(codec->decode(bytes, n, width, height, c->rgbx, err));
+    return orient(c, codec->orientation != NULL ? codec->orientation(bytes, n) : 1, err);
 }
 
 /* -- resize ------------------------------------------------------------------------------------ */
@@ -412,8 +452,16 @@ static ru_status neither(const uint8_t *p, int64_t n, ru_err *err)
 {
     return RU_FAIL(
         err, RU_E_DATA,
-        "the file is neither JPEG nor PNG (%lld bytes, beginning with %02x %02x %02x %02x)",
+        "the file is no JPEG, PNG, BMP, GIF or WebP (%lld bytes, beginning with %02x %02x %02x "
+        "%02x)",
         (long long)n, n > 0 ? p[0] : 0, n > 1 ? p[1] : 0, n > 2 ? p[2] : 0, n > 3 ? p[3] : 0);
+}
+
+/* Sides of the picture as it is shown. */
+static void turn(int orientation, int64_t w, int64_t h, int64_t *width, int64_t *height)
+{
+    *width = orientation >= 5 ? h : w;
+    *height = orientation >= 5 ? w : h;
 }
 
 ru_status rui_image_measure(const ru_dataset *d, const uint8_t *bytes, int64_t n, int64_t *width,
@@ -427,9 +475,7 @@ ru_status rui_image_measure(const ru_dataset *d, const uint8_t *bytes, int64_t n
         int w = 0, h = 0, space = 0;
         ru_status st = jpeg_header(c, bytes, n, &w, &h, &space, err);
         put_back(d, c);
-        bool turned = jpeg_orientation(bytes, n) >= 5;
-        *width = turned ? h : w;
-        *height = turned ? w : h;
+        turn(jpeg_orientation(bytes, n), w, h, width, height);
         return st;
     }
     if (is_png(bytes, n)) {
@@ -437,23 +483,36 @@ ru_status rui_image_measure(const ru_dataset *d, const uint8_t *bytes, int64_t n
         struct spng_ihdr head = {0};
         ru_status st = png_start(&ctx, bytes, n, &head, err);
         spng_ctx_free(ctx);
-        *width = head.width;
-        *height = head.height;
+        turn(png_orientation(bytes, n), head.width, head.height, width, height);
+        return st;
+    }
+    const rui_codec *other = rui_codec_find(bytes, n);
+    if (other != NULL) {
+        int64_t w = 0, h = 0;
+        ru_status st = other->size(bytes, n, &w, &h, err);
+        turn(other->orientation != NULL ? other->orientation(bytes, n) : 1, w, h, width, height);
         return st;
     }
     return neither(bytes, n, err);
 }
 
+static ru_status decode_any(decoder *c, const uint8_t *bytes, int64_t n, int64_t side_min,
+                            ru_err *err)
+{
+    if (is_jpeg(bytes, n)) {
+        return decode_jpeg(c, bytes, n, side_min, err);
+    }
+    if (is_png(bytes, n)) {
+        return decode_png(c, bytes, n, err);
+    }
+    const rui_codec *other = rui_codec_find(bytes, n);
+    return other != NULL ? decode_other(c, other, bytes, n, err) : neither(bytes, n, err);
+}
+
 static ru_status decode_with(const ru_dataset *d, decoder *c, const uint8_t *bytes, int64_t n,
                              int64_t width, int64_t height, bool resized, void *into, ru_err *err)
 {
-    if (is_jpeg(bytes, n)) {
-        RU_TRY(decode_jpeg(c, bytes, n, resized ? width : 0, err));
-    } else if (is_png(bytes, n)) {
-        RU_TRY(decode_png(c, bytes, n, err));
-    } else {
-        return neither(bytes, n, err);
-    }
+    RU_TRY(decode_any(c, bytes, n, resized ? width : 0, err));
     void *p = c->planes;
     ru_status st = reserve(&p, &c->planes_room, 3 * width * height, err);
     c->planes = p;

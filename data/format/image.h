@@ -1,4 +1,4 @@
-/* JPEG and PNG from memory into planes of pixels, resized and cropped.
+/* JPEG, PNG, BMP, GIF and WebP from memory into planes of pixels, resized and cropped.
  *
  * Thread: any; decoders are borrowed from the dataset and given back. */
 #ifndef RU_DATA_IMAGE_H
