@@ -312,7 +312,7 @@ static ru_status decode_png(decoder *c, const uint8_t *bytes, int64_t n, ru_err 
 
 const rui_codec *rui_codec_find(const uint8_t *bytes, int64_t n)
 {
-    static const rui_codec *const codecs[] = {&rui_codec_bmp};
+    static const rui_codec *const codecs[] = {&rui_codec_bmp, &rui_codec_gif, &rui_codec_webp};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(codecs); k++) {
         if (codecs[k]->is(bytes, n)) {
             return codecs[k];

@@ -1,4 +1,4 @@
-/* A folder of class folders with JPEG and PNG files, at any depth:
+/* A folder of class folders with pictures (image.h), at any depth:
  *
  *     ROOT/cat/1.jpg  ROOT/cat/old/2.png  ROOT/dog/1.jpg        classes: cat 0, dog 1 (sorted)
  *
@@ -43,7 +43,7 @@ typedef struct images_set {
 
 static bool is_image_name(const char *name)
 {
-    static const char *const endings[] = {".jpg", ".jpeg", ".png"};
+    static const char *const endings[] = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp"};
     const char *dot = strrchr(name, '.');
     for (uint32_t k = 0; dot != NULL && k < RU_ARRAY_LEN(endings); k++) {
         if (strcasecmp(dot, endings[k]) == 0) {
@@ -81,8 +81,9 @@ static void say_left_out(const left_out *l, const char *dir)
     }
     if (l->all > 0) {
         ru_log(RU_LOG_WARN, "data", "images",
-               "%s: %lld file%s left out, because Rubato reads .jpg, .jpeg and .png: %s", dir,
-               (long long)l->all, l->all == 1 ? " is" : "s are", list);
+               "%s: %lld file%s left out, because Rubato reads .jpg, .jpeg, .png, .bmp, .gif and "
+               ".webp: %s",
+               dir, (long long)l->all, l->all == 1 ? " is" : "s are", list);
     }
 }
 
@@ -151,7 +152,8 @@ static ru_status list_unlabelled(ru_dataset *d, const ru_data_options *opt, ru_e
     say_left_out(&l, opt->paths[0]);
     return s->files.n > 0 ? RU_OK
                           : RU_FAIL(err, RU_E_DATA,
-                                    "%s: there is no .jpg, .jpeg or .png file in the folder or in "
+                                    "%s: there is no .jpg, .jpeg, .png, .bmp, .gif or .webp file "
+                                    "in the folder or in "
                                     "the folders in it",
                                     opt->paths[0]);
 }
@@ -312,8 +314,10 @@ static ru_status images_open(ru_dataset *d, const ru_data_options *opt, ru_err *
                        opt->paths[0], (long long)d->classes, (long long)opt->classes);
     }
     if (s->files.n == 0) {
-        return RU_FAIL(err, RU_E_DATA, "%s: the class folders contain no .jpg, .jpeg or .png files",
-                       opt->paths[0]);
+        return RU_FAIL(
+            err, RU_E_DATA,
+            "%s: the class folders contain no .jpg, .jpeg, .png, .bmp, .gif or .webp files",
+            opt->paths[0]);
     }
     RU_TRY(finish(d, opt, err));
     rui_field_add_class(d);
@@ -362,7 +366,7 @@ static void images_where(const ru_dataset *d, int64_t first, int64_t n, rui_wher
 
 const rui_format rui_format_images = {
     .name = "images",
-    .help = "folders of class folders with JPEG and PNG files: [folder, ...]",
+    .help = "folders of class folders with JPEG, PNG, WebP, GIF or BMP files: [folder, ...]",
     .open = images_open,
     .read = images_read,
     .where = images_where,

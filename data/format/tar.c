@@ -2,7 +2,7 @@
  *
  *     0001.jpg 0001.cls 0002.jpg 0002.cls ...       shards: train-{000000..000099}.tar
  *
- *     .jpg .jpeg .png  x, pixels [3, h, w]          .cls  y, a class number as text
+ *     .jpg .png ...    x, pixels [3, h, w]          .cls  y, a class number as text
  *     .npy             x, one array a sample        .txt  ids, bytes padded with 0 to `context`
  *
  * Opening reads the headers of all shards (and the labels); samples are read at their place. */
@@ -59,6 +59,7 @@ static role role_of(const char *ending)
         const char *ending;
         role role;
     } rows[] = {{"jpg", ROLE_IMAGE}, {"jpeg", ROLE_IMAGE}, {"png", ROLE_IMAGE},
+                {"bmp", ROLE_IMAGE}, {"gif", ROLE_IMAGE},  {"webp", ROLE_IMAGE},
                 {"npy", ROLE_NPY},   {"cls", ROLE_CLS},    {"txt", ROLE_TXT}};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
         if (strcmp(ending, rows[k].ending) == 0) {
