@@ -183,10 +183,7 @@ typedef struct app_row {
         .max = 9e18, .help = "count"                                                   \
     }
 static const ru_conf_field app_fields[] = {
-    {.name = "schema",
-     .type = RU_CONF_TEXT,
-     .offset = offsetof(app_row, schema),
-     .help = "rubato.checkpoint.app/1"},
+    RU_ROW(TEXT, app_row, schema, NULL, "rubato.checkpoint.app/1"),
     NUMBER(clock),
     NUMBER(items),
     NUMBER(executors),
@@ -195,15 +192,9 @@ static const ru_conf_field app_fields[] = {
     NUMBER(cols),
     NUMBER(classes),
     NUMBER(numbers),
-    {.name = "job",
-     .type = RU_CONF_TEXT,
-     .offset = offsetof(app_row, job),
-     .help = "resolved job file"},
+    RU_ROW(TEXT, app_row, job, NULL, "resolved job file"),
 };
-static const ru_conf_table app_table = {.name = "app",
-                                        .fields = app_fields,
-                                        .n = RU_ARRAY_LEN(app_fields),
-                                        .size_bytes = sizeof(app_row)};
+static const ru_conf_table app_table = RU_TABLE("app", app_row, app_fields, NULL);
 
 static ru_status read_one(const char *dir, ru_arena *arena, ru_app_ckpt *out, ru_err *err)
 {

@@ -7,183 +7,167 @@
 #include "train/engine/engine.h"
 #include "train/job/job_impl.h"
 
-#define ROW(type_, struct_, key_, ...)                                                         \
-    {                                                                                          \
-        .name = #key_, .type = RU_CONF_##type_, .offset = offsetof(struct_, key_), __VA_ARGS__ \
-    }
-#define ROW_NS(struct_, key_, ...)                                                               \
-    {                                                                                            \
-        .name = #key_, .type = RU_CONF_TIME, .offset = offsetof(struct_, key_##_ns), __VA_ARGS__ \
-    }
-#define TABLE(name_, struct_, ...)                                                   \
-    {                                                                                \
-        .name = #name_, .fields = name_##_fields, .n = RU_ARRAY_LEN(name_##_fields), \
-        .size_bytes = sizeof(struct_), __VA_ARGS__                                   \
-    }
-
 static const char *const formats[] = {"libsvm", "ratings", "bow", "text", "csv", "idx"};
 
 static const ru_conf_field data_fields[] = {
-    ROW(CHOICE, ru_app_job_data_keys, format, .def = NULL,
-        .choices = "libsvm|ratings|bow|text|csv|idx",
-        .help = "format of the files: sparse rows with labels, lines of user, item and value, the "
-                "three-number bag of words with its vocabulary file, one document a line, rows of "
-                "numbers"),
-    ROW(TEXT_LIST, ru_app_job_data_keys, train, .def = "[]",
-        .help = "files of the training data, relative to the job file's folder"),
-    ROW(TEXT_LIST, ru_app_job_data_keys, test, .def = "[]", .help = "files of the test data"),
-    ROW(TEXT, ru_app_job_data_keys, label, .def = "",
-        .help = "csv: name or number of the label's column; empty: the last, if the app needs "
-                "labels"),
-    ROW(I64, ru_app_job_data_keys, rows, .def = "0", .min = 0, .max = 1 << 28,
-        .help = "ratings: number of users; 0: those found"),
-    ROW(I64, ru_app_job_data_keys, cols, .def = "0", .min = 0, .max = 1 << 28,
-        .help = "number of items, words or features; 0: those found"),
+    RU_ROW(CHOICE, ru_app_job_data_keys, format, NULL,
+           "format of the files: sparse rows with labels, lines of user, item and value, the "
+           "three-number bag of words with its vocabulary file, one document a line, rows of "
+           "numbers",
+           .choices = "libsvm|ratings|bow|text|csv|idx"),
+    RU_ROW(TEXT_LIST, ru_app_job_data_keys, train, "[]",
+           "files of the training data, relative to the job file's folder"),
+    RU_ROW(TEXT_LIST, ru_app_job_data_keys, test, "[]", "files of the test data"),
+    RU_ROW(TEXT, ru_app_job_data_keys, label, "",
+           "csv: name or number of the label's column; empty: the last, if the app needs "
+           "labels"),
+    RU_ROW(I64, ru_app_job_data_keys, rows, "0", "ratings: number of users; 0: those found",
+           RU_IN(0, 1 << 28)),
+    RU_ROW(I64, ru_app_job_data_keys, cols, "0",
+           "number of items, words or features; 0: those found", RU_IN(0, 1 << 28)),
 };
-static const ru_conf_table data_table = TABLE(data, ru_app_job_data_keys,
-                                              .called = "features=cols|users="
-                                                        "rows|items=cols",
-                                              .help = "training and test data");
+static const ru_conf_table data_table =
+    RU_TABLE("data", ru_app_job_data_keys, data_fields, "training and test data",
+             .called = "features=cols|users="
+                       "rows|items=cols");
 
 static const ru_conf_field clocks_fields[] = {
-    ROW(CHOICE, ru_app_job_clocks, order, .def = "bsp", .choices = "bsp|ssp|async",
-        .help = "bsp: all executors are in the same clock; ssp: at most clocks.staleness clocks "
-                "apart; async: independent of each other; in apps that rotate blocks of parameters "
-                "the rotation takes the place of bsp"),
-    ROW(U32, ru_app_job_clocks, staleness, .def = "1", .min = 0, .max = 1000,
-        .help = "ssp: number of clocks that the fastest executor may be ahead of the slowest"),
-    ROW(CHOICE, ru_app_job_clocks, stragglers, .def = "wait",
-        .choices = "wait|reassign|paper|steal|backup",
-        .help =
-            "what the others do when executors of several workers fall behind in a clock: wait; "
-            "take over part of their work (reassign; paper: with the settings of the FlexRR "
-            "paper, and with bsp those for a barrier); ask for work once they are done (steal); go "
-            "on without the last clocks.backup "
-            "of them, whose changes of the clock are dropped (backup)"),
-    ROW(U32, ru_app_job_clocks, backup, .def = "1", .min = 1, .max = RU_APP_EXECUTORS_MAX,
-        .help = "clocks.stragglers backup: number of executors for which a clock does not wait"),
-    ROW_NS(
-        ru_app_job_clocks, task_limit, .def = "0s", .min = 0, .max = 1e18,
-        .help =
-            "time after which a task counts as an endless loop and ends the job; 0s: fifty times "
-            "the longest task so far, at least a minute, and an hour for the first"),
-    ROW(CHOICE, ru_app_job_clocks, moves, .def = "balance",
-        .choices = "balance|keep|count|lpt|greedy|restart",
-        .help =
-            "what happens with executors and shards when workers join; balance: those move that "
-            "make clocks shorter, while the others work; keep: nothing moves; count: as many on "
-            "each worker; lpt: all are placed anew; greedy: from the most to the least loaded "
-            "worker; restart: all stop, save, and load on new places"),
-    ROW_NS(ru_app_job_clocks, shuffle, .def = "0s", .min = 0, .max = 1e18,
-           .help = "time after which one executor or shard, chosen at random, moves to a worker "
-                   "chosen at random, again and again, to test that an app does not depend on "
-                   "where its parts are; 0s: never"),
-    ROW(U32, ru_app_job_clocks, executors, .def = "0", .min = 0, .max = RU_APP_EXECUTORS_MAX,
-        .help = "number of parts of the data, each with one executor; it does not change when "
-                "workers join or leave; 0: 16, or the number of rows if that is smaller"),
+    RU_ROW(CHOICE, ru_app_job_clocks, order, "bsp",
+           "bsp: all executors are in the same clock; ssp: at most clocks.staleness clocks "
+           "apart; async: independent of each other; in apps that rotate blocks of parameters "
+           "the rotation takes the place of bsp",
+           .choices = "bsp|ssp|async"),
+    RU_ROW(U32, ru_app_job_clocks, staleness, "1",
+           "ssp: number of clocks that the fastest executor may be ahead of the slowest",
+           RU_IN(0, 1000)),
+    RU_ROW(CHOICE, ru_app_job_clocks, stragglers, "wait",
+           "what the others do when executors of several workers fall behind in a clock: wait; "
+           "take over part of their work (reassign; paper: with the settings of the FlexRR "
+           "paper, and with bsp those for a barrier); ask for work once they are done (steal); go "
+           "on without the last clocks.backup "
+           "of them, whose changes of the clock are dropped (backup)",
+           .choices = "wait|reassign|paper|steal|backup"),
+    RU_ROW(U32, ru_app_job_clocks, backup, "1",
+           "clocks.stragglers backup: number of executors for which a clock does not wait",
+           RU_IN(1, RU_APP_EXECUTORS_MAX)),
+    RU_ROW_AS("task_limit", TIME, ru_app_job_clocks, task_limit_ns, "0s",
+              "time after which a task counts as an endless loop and ends the job; 0s: fifty times "
+              "the longest task so far, at least a minute, and an hour for the first",
+              RU_IN(0, 1e18)),
+    RU_ROW(CHOICE, ru_app_job_clocks, moves, "balance",
+           "what happens with executors and shards when workers join; balance: those move that "
+           "make clocks shorter, while the others work; keep: nothing moves; count: as many on "
+           "each worker; lpt: all are placed anew; greedy: from the most to the least loaded "
+           "worker; restart: all stop, save, and load on new places",
+           .choices = "balance|keep|count|lpt|greedy|restart"),
+    RU_ROW_AS("shuffle", TIME, ru_app_job_clocks, shuffle_ns, "0s",
+              "time after which one executor or shard, chosen at random, moves to a worker "
+              "chosen at random, again and again, to test that an app does not depend on "
+              "where its parts are; 0s: never",
+              RU_IN(0, 1e18)),
+    RU_ROW(U32, ru_app_job_clocks, executors, "0",
+           "number of parts of the data, each with one executor; it does not change when "
+           "workers join or leave; 0: 16, or the number of rows if that is smaller",
+           RU_IN(0, RU_APP_EXECUTORS_MAX)),
 };
 static const ru_conf_table clocks_table =
-    TABLE(clocks, ru_app_job_clocks, .help = "synchronisation of the executors");
+    RU_TABLE("clocks", ru_app_job_clocks, clocks_fields, "synchronisation of the executors");
 
 static const ru_conf_field train_fields[] = {
-    ROW(I64, ru_app_job_train, epochs, .def = "0", .min = 0, .max = 1e9,
-        .help = "number of passes over the training data; 0: no limit, or 10 if steps and until "
-                "are not given either"),
-    ROW(I64, ru_app_job_train, steps, .def = "0", .min = 0, .max = 4e9,
-        .help = "number of clocks; 0: no limit"),
-    ROW(F64_MAP, ru_app_job_train, until, .def = "{}",
-        .help = "stop when all of these targets are reached: the objective, or metrics of an "
-                "evaluation"),
-    ROW(I64, ru_app_job_train, eval_every, .def = "1", .min = 1, .max = 1e9,
-        .help = "number of passes between two evaluations of the test data"),
-    ROW(I64, ru_app_job_train, seed, .def = "1", .min = 0, .max = 9e15,
-        .help = "seed of initial values and of every random choice"),
-    ROW(U32, ru_app_job_train, threads, .def = "0", .min = 0, .max = 1024,
-        .help = "number of compute threads; 0: all cores that this process may use"),
+    RU_ROW(I64, ru_app_job_train, epochs, "0",
+           "number of passes over the training data; 0: no limit, or 10 if steps and until "
+           "are not given either",
+           RU_IN(0, 1e9)),
+    RU_ROW(I64, ru_app_job_train, steps, "0", "number of clocks; 0: no limit", RU_IN(0, 4e9)),
+    RU_ROW(F64_MAP, ru_app_job_train, until, "{}",
+           "stop when all of these targets are reached: the objective, or metrics of an "
+           "evaluation"),
+    RU_ROW(I64, ru_app_job_train, eval_every, "1",
+           "number of passes between two evaluations of the test data", RU_IN(1, 1e9)),
+    RU_ROW(I64, ru_app_job_train, seed, "1", "seed of initial values and of every random choice",
+           RU_IN(0, 9e15)),
+    RU_ROW(U32, ru_app_job_train, threads, "0",
+           "number of compute threads; 0: all cores that this process may use", RU_IN(0, 1024)),
 };
 static const ru_conf_table train_table =
-    TABLE(train, ru_app_job_train,
-          .called = "iterations=epochs|passes=epochs|clocks=steps|num_threads="
-                    "threads|random_seed=seed",
-          .help = "training settings");
+    RU_TABLE("train", ru_app_job_train, train_fields, "training settings",
+             .called = "iterations=epochs|passes=epochs|clocks=steps|num_threads="
+                       "threads|random_seed=seed");
 
 static const ru_conf_field checkpoint_fields[] = {
-    ROW_NS(ru_app_job_checkpoint, every, .def = "60s", .min = 0, .max = 1e18,
-           .help = "time between two checkpoints; 0s: save only at the end"),
-    ROW(U32, ru_app_job_checkpoint, keep, .def = "3", .min = 1, .max = 1e6,
-        .help = "number of newest checkpoints to keep"),
+    RU_ROW_AS("every", TIME, ru_app_job_checkpoint, every_ns, "60s",
+              "time between two checkpoints; 0s: save only at the end", RU_IN(0, 1e18)),
+    RU_ROW(U32, ru_app_job_checkpoint, keep, "3", "number of newest checkpoints to keep",
+           RU_IN(1, 1e6)),
 };
 static const ru_conf_table checkpoint_table =
-    TABLE(checkpoint, ru_app_job_checkpoint, .help = "checkpoints during training");
+    RU_TABLE("checkpoint", ru_app_job_checkpoint, checkpoint_fields, "checkpoints during training");
 
 static const ru_conf_field recovery_fields[] = {
-    ROW(CHOICE, ru_app_job_recovery, method, .def = "auto",
-        .choices = "auto|rollback|newest|partial|reset",
-        .help =
-            "what happens on several workers when some of them die; rollback: all go back to the "
-            "last checkpoint, and the result stays the same bits; newest: the others go on, and "
-            "each lost row comes from its newest copy, in a cache of a worker, the running "
-            "checkpoint, or a checkpoint; partial: the same without caches; reset: lost rows get "
-            "their first values; auto: newest for apps that repair such rows (mf, mlr) or count "
-            "them again (lda, kmeans, lasso) if clocks.stragglers is wait or clocks.order is bsp, "
-            "else rollback"),
-    ROW(CHOICE, ru_app_job_recovery, save, .def = "priority",
-        .choices = "priority|round_robin|random|full|none",
-        .help =
-            "which rows the running checkpoint writes next: those that moved farthest since they "
-            "were written, in a cycle, at random, all, or none"),
-    ROW(F64, ru_app_job_recovery, fraction, .def = "0.125", .min = 0, .max = 1, .open = true,
-        .help = "fraction of the rows that the running checkpoint writes at a time"),
-    ROW(U32, ru_app_job_recovery, clocks, .def = "8", .min = 1, .max = 1e6,
-        .help = "clocks in which the running checkpoint writes as much as all rows have"),
-    ROW(U32, ru_app_job_recovery, block, .def = "1024", .min = 4, .max = 1 << 30,
-        .help = "bytes of rows that the running checkpoint writes, and a failure takes, together; "
-                "small ones save what moved more exactly and cost more requests"),
-    ROW(F64, ru_app_job_recovery, cost, .def = "0.02", .min = 0, .max = 1,
-        .help =
-            "share of a thread's time that the running checkpoint may take; it writes less often "
-            "when its disk is slow; 0: no limit"),
+    RU_ROW(CHOICE, ru_app_job_recovery, method, "auto",
+           "what happens on several workers when some of them die; rollback: all go back to the "
+           "last checkpoint, and the result stays the same bits; newest: the others go on, and "
+           "each lost row comes from its newest copy, in a cache of a worker, the running "
+           "checkpoint, or a checkpoint; partial: the same without caches; reset: lost rows get "
+           "their first values; auto: newest for apps that repair such rows (mf, mlr) or count "
+           "them again (lda, kmeans, lasso) if clocks.stragglers is wait or clocks.order is bsp, "
+           "else rollback",
+           .choices = "auto|rollback|newest|partial|reset"),
+    RU_ROW(CHOICE, ru_app_job_recovery, save, "priority",
+           "which rows the running checkpoint writes next: those that moved farthest since they "
+           "were written, in a cycle, at random, all, or none",
+           .choices = "priority|round_robin|random|full|none"),
+    RU_ROW(F64, ru_app_job_recovery, fraction, "0.125",
+           "fraction of the rows that the running checkpoint writes at a time", RU_OVER(0, 1)),
+    RU_ROW(U32, ru_app_job_recovery, clocks, "8",
+           "clocks in which the running checkpoint writes as much as all rows have", RU_IN(1, 1e6)),
+    RU_ROW(U32, ru_app_job_recovery, block, "1024",
+           "bytes of rows that the running checkpoint writes, and a failure takes, together; "
+           "small ones save what moved more exactly and cost more requests",
+           RU_IN(4, 1 << 30)),
+    RU_ROW(F64, ru_app_job_recovery, cost, "0.02",
+           "share of a thread's time that the running checkpoint may take; it writes less often "
+           "when its disk is slow; 0: no limit",
+           RU_IN(0, 1)),
 };
 static const ru_conf_table recovery_table =
-    TABLE(recovery, ru_app_job_recovery, .help = "what is lost when workers die");
+    RU_TABLE("recovery", ru_app_job_recovery, recovery_fields, "what is lost when workers die");
 
 static const ru_conf_field stages_fields[] = {
-    ROW(CHOICE, ru_app_job_stages, method, .def = "auto",
-        .choices = "auto|ratio|stage1|stage2|stage3|off",
-        .help =
-            "what transient workers hold (--tier, --hosts); stage1: no parameters; stage2: the "
-            "parameters, and reliable workers keep copies; stage3: the same, and reliable workers "
-            "do not compute; ratio: by the number of transient workers for each reliable one; "
-            "auto: the stage with the shortest predicted clock; off: workers are not "
-            "distinguished, and there are no copies"),
-    ROW_NS(
-        ru_app_job_stages, notice, .def = "120s", .min = 0, .max = 1e15,
-        .help =
-            "time between the notice that a machine is taken away and its end; what is not copied "
-            "can be sent in half of it"),
-    ROW(F64, ru_app_job_stages, r12, .def = "1", .min = 0, .max = 1e9, .open = true,
-        .help = "ratio: stage 2 above so many transient workers for each reliable one"),
-    ROW(F64, ru_app_job_stages, r23, .def = "15", .min = 0, .max = 1e9, .open = true,
-        .help = "ratio: stage 3 above so many"),
+    RU_ROW(CHOICE, ru_app_job_stages, method, "auto",
+           "what transient workers hold (--tier, --hosts); stage1: no parameters; stage2: the "
+           "parameters, and reliable workers keep copies; stage3: the same, and reliable workers "
+           "do not compute; ratio: by the number of transient workers for each reliable one; "
+           "auto: the stage with the shortest predicted clock; off: workers are not "
+           "distinguished, and there are no copies",
+           .choices = "auto|ratio|stage1|stage2|stage3|off"),
+    RU_ROW_AS(
+        "notice", TIME, ru_app_job_stages, notice_ns, "120s",
+        "time between the notice that a machine is taken away and its end; what is not copied "
+        "can be sent in half of it",
+        RU_IN(0, 1e15)),
+    RU_ROW(F64, ru_app_job_stages, r12, "1",
+           "ratio: stage 2 above so many transient workers for each reliable one", RU_OVER(0, 1e9)),
+    RU_ROW(F64, ru_app_job_stages, r23, "15", "ratio: stage 3 above so many", RU_OVER(0, 1e9)),
 };
-static const ru_conf_table stages_table =
-    TABLE(stages, ru_app_job_stages, .help = "workers on machines that may be taken away");
+static const ru_conf_table stages_table = RU_TABLE("stages", ru_app_job_stages, stages_fields,
+                                                   "workers on machines that may be taken away");
 
 static const ru_conf_field job_fields[] = {
-    ROW(TEXT, ru_app_job, name, .def = "job",
-        .help = "name of the job, used in the names of runs and in reports"),
-    ROW(TEXT, ru_app_job, app, .def = NULL,
-        .help = "mf, lda, mlr, lasso, kmeans, or the path of a library with an app of your own"),
-    ROW(SECTION, ru_app_job, data, .table = &data_table, .help = "training and test data"),
-    ROW(SECTION, ru_app_job, clocks, .table = &clocks_table,
-        .help = "synchronisation of the executors"),
-    ROW(SECTION, ru_app_job, train, .table = &train_table, .help = "training settings"),
-    ROW(SECTION, ru_app_job, checkpoint, .table = &checkpoint_table,
-        .help = "checkpoints during training"),
-    ROW(SECTION, ru_app_job, recovery, .table = &recovery_table,
-        .help = "what is lost when workers die"),
-    ROW(SECTION, ru_app_job, stages, .table = &stages_table,
-        .help = "workers on machines that may be taken away"),
+    RU_ROW(TEXT, ru_app_job, name, "job",
+           "name of the job, used in the names of runs and in reports"),
+    RU_ROW(TEXT, ru_app_job, app, NULL,
+           "mf, lda, mlr, lasso, kmeans, or the path of a library with an app of your own"),
+    RU_ROW(SECTION, ru_app_job, data, NULL, "training and test data", .table = &data_table),
+    RU_ROW(SECTION, ru_app_job, clocks, NULL, "synchronisation of the executors",
+           .table = &clocks_table),
+    RU_ROW(SECTION, ru_app_job, train, NULL, "training settings", .table = &train_table),
+    RU_ROW(SECTION, ru_app_job, checkpoint, NULL, "checkpoints during training",
+           .table = &checkpoint_table),
+    RU_ROW(SECTION, ru_app_job, recovery, NULL, "what is lost when workers die",
+           .table = &recovery_table),
+    RU_ROW(SECTION, ru_app_job, stages, NULL, "workers on machines that may be taken away",
+           .table = &stages_table),
 };
 
 enum {

@@ -414,26 +414,13 @@ static ru_status kmeans_predict(const void *self, const float *const *tables, co
 }
 
 static const ru_conf_field fields[] = {
-    {.name = "clusters",
-     .type = RU_CONF_I64,
-     .offset = offsetof(settings, clusters),
-     .def = "8",
-     .min = 1,
-     .max = 1 << 20,
-     .help = "number of clusters"},
-    {.name = "first",
-     .type = RU_CONF_CHOICE,
-     .offset = offsetof(settings, first),
-     .def = "spread",
-     .choices = "spread|rows",
-     .help = "initial centres: random rows far from each other (k-means++), or the first rows"},
+    RU_ROW(I64, settings, clusters, "8", "number of clusters", RU_IN(1, 1 << 20)),
+    RU_ROW(CHOICE, settings, first, "spread",
+           "initial centres: random rows far from each other (k-means++), or the first rows",
+           .choices = "spread|rows"),
 };
-static const ru_conf_table table = {.name = "kmeans",
-                                    .fields = fields,
-                                    .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(settings),
-                                    .called = "k=clusters|n_clusters=clusters",
-                                    .help = "k-means"};
+static const ru_conf_table table =
+    RU_TABLE("kmeans", settings, fields, "k-means", .called = "k=clusters|n_clusters=clusters");
 
 const ru_app_ops rui_app_kmeans = {
     .version = RU_APP_VERSION,

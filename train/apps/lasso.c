@@ -260,35 +260,16 @@ static ru_status lasso_predict(const void *self, const float *const *tables, con
 }
 
 static const ru_conf_field fields[] = {
-    {.name = "lambda",
-     .type = RU_CONF_F64,
-     .offset = offsetof(rui_lasso_settings, lambda),
-     .def = "0.1",
-     .min = 0,
-     .max = 1e12,
-     .help = "L1 penalty: factor of the sum of absolute weights"},
-    {.name = "block",
-     .type = RU_CONF_I64,
-     .offset = offsetof(rui_lasso_settings, block),
-     .def = "32",
-     .min = 1,
-     .max = 1 << 16,
-     .help = "largest number of columns in a clock; Rubato takes fewer when the objective rises"},
-    {.name = "correlation",
-     .type = RU_CONF_F64,
-     .offset = offsetof(rui_lasso_settings, correlation),
-     .def = "0.1",
-     .min = 0,
-     .max = 1,
-     .open = true,
-     .help = "largest correlation of two columns in a block"},
+    RU_ROW(F64, rui_lasso_settings, lambda, "0.1",
+           "L1 penalty: factor of the sum of absolute weights", RU_IN(0, 1e12)),
+    RU_ROW(I64, rui_lasso_settings, block, "32",
+           "largest number of columns in a clock; Rubato takes fewer when the objective rises",
+           RU_IN(1, 1 << 16)),
+    RU_ROW(F64, rui_lasso_settings, correlation, "0.1",
+           "largest correlation of two columns in a block", RU_OVER(0, 1)),
 };
-static const ru_conf_table table = {.name = "lasso",
-                                    .fields = fields,
-                                    .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(rui_lasso_settings),
-                                    .called = "alpha=lambda|l1=lambda",
-                                    .help = "lasso"};
+static const ru_conf_table table =
+    RU_TABLE("lasso", rui_lasso_settings, fields, "lasso", .called = "alpha=lambda|l1=lambda");
 
 const ru_app_ops rui_app_lasso = {
     .version = RU_APP_VERSION,

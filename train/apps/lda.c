@@ -592,41 +592,15 @@ static ru_status lda_predict(const void *self, const float *const *tables, const
 }
 
 static const ru_conf_field fields[] = {
-    {.name = "topics",
-     .type = RU_CONF_I64,
-     .offset = offsetof(settings, topics),
-     .def = "100",
-     .min = 1,
-     .max = RUI_LDA_TOPICS_MAX,
-     .help = "number of topics"},
-    {.name = "alpha",
-     .type = RU_CONF_F64,
-     .offset = offsetof(settings, alpha),
-     .def = "0",
-     .min = 0,
-     .max = 1e6,
-     .help = "prior of a topic in a document; 0: 0.1"},
-    {.name = "beta",
-     .type = RU_CONF_F64,
-     .offset = offsetof(settings, beta),
-     .def = "0.01",
-     .min = 1e-9,
-     .max = 1e6,
-     .help = "prior of a word in a topic"},
-    {.name = "likelihood_every",
-     .type = RU_CONF_I64,
-     .offset = offsetof(settings, every),
-     .def = "1",
-     .min = 1,
-     .max = 1 << 30,
-     .help = "number of clocks between two computations of the likelihood"},
+    RU_ROW(I64, settings, topics, "100", "number of topics", RU_IN(1, RUI_LDA_TOPICS_MAX)),
+    RU_ROW(F64, settings, alpha, "0", "prior of a topic in a document; 0: 0.1", RU_IN(0, 1e6)),
+    RU_ROW(F64, settings, beta, "0.01", "prior of a word in a topic", RU_IN(1e-9, 1e6)),
+    RU_ROW_AS("likelihood_every", I64, settings, every, "1",
+              "number of clocks between two computations of the likelihood", RU_IN(1, 1 << 30)),
 };
-static const ru_conf_table table = {.name = "lda",
-                                    .fields = fields,
-                                    .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(settings),
-                                    .called = "k=topics|num_topics=topics|n_topics=topics|eta=beta",
-                                    .help = "latent Dirichlet allocation"};
+static const ru_conf_table table =
+    RU_TABLE("lda", settings, fields, "latent Dirichlet allocation",
+             .called = "k=topics|num_topics=topics|n_topics=topics|eta=beta");
 
 const ru_app_ops rui_app_lda = {
     .version = RU_APP_VERSION,

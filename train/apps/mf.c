@@ -473,47 +473,26 @@ static ru_status mf_predict(const void *self, const float *const *tables, const 
         .min = min_, .max = max_, .open = open_, .help = help_                               \
     }
 static const ru_conf_field fields[] = {
-    {.name = "rank",
-     .type = RU_CONF_I64,
-     .offset = offsetof(settings, rank),
-     .def = "32",
-     .min = 1,
-     .max = 4096,
-     .help = "number of factors of a user or item"},
+    RU_ROW(I64, settings, rank, "32", "number of factors of a user or item", RU_IN(1, 4096)),
     F64(lr, "0.01", 0, 100, true, "learning rate of the first pass"),
     F64(lambda, "0.05", 0, 1000, false, "L2 penalty of factors and biases"),
     F64(decay, "0", 0, 1000, false, "rotation: the learning rate of pass c is lr / (1 + c decay)"),
     F64(spread, "0.3", 0, 100, true,
         "initial factors are uniform from -spread to spread, divided by the square root of the "
         "rank"),
-    {.name = "bias",
-     .type = RU_CONF_BOOL,
-     .offset = offsetof(settings, bias),
-     .def = "true",
-     .help = "rotation: each user and item has a bias"},
-    {.name = "update",
-     .type = RU_CONF_CHOICE,
-     .offset = offsetof(settings, update),
-     .def = "rotation",
-     .choices = "rotation|adarevision",
-     .help = "rotation: blocks of items rotate between executors, and each rating is one update; "
-             "adarevision: executors share all items, and servers adapt the step size of each "
-             "gradient to its delay"},
-    {.name = "pieces",
-     .type = RU_CONF_I64,
-     .offset = offsetof(settings, pieces),
-     .def = "10",
-     .min = 1,
-     .max = 1 << 20,
-     .help = "adarevision: number of clocks in a pass"},
+    RU_ROW(BOOL, settings, bias, "true", "rotation: each user and item has a bias"),
+    RU_ROW(CHOICE, settings, update, "rotation",
+           "rotation: blocks of items rotate between executors, and each rating is one update; "
+           "adarevision: executors share all items, and servers adapt the step size of each "
+           "gradient to its delay",
+           .choices = "rotation|adarevision"),
+    RU_ROW(I64, settings, pieces, "10", "adarevision: number of clocks in a pass",
+           RU_IN(1, 1 << 20)),
 };
-static const ru_conf_table table = {.name = "mf",
-                                    .fields = fields,
-                                    .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(settings),
-                                    .called = "factors=rank|k=rank|learning_rate=lr|reg=lambda|"
-                                              "regularization=lambda|n_factors=rank",
-                                    .help = "matrix factorisation"};
+static const ru_conf_table table =
+    RU_TABLE("mf", settings, fields, "matrix factorisation",
+             .called = "factors=rank|k=rank|learning_rate=lr|reg=lambda|"
+                       "regularization=lambda|n_factors=rank");
 
 const ru_app_ops rui_app_mf = {
     .version = RU_APP_VERSION,

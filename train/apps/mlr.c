@@ -313,42 +313,17 @@ static ru_status mlr_predict(const void *self, const float *const *tables, const
 }
 
 static const ru_conf_field fields[] = {
-    {.name = "lr",
-     .type = RU_CONF_F64,
-     .offset = offsetof(settings, lr),
-     .def = "0.5",
-     .min = 0,
-     .max = 1e6,
-     .open = true,
-     .help = "learning rate of the first clock"},
-    {.name = "decay",
-     .type = RU_CONF_F64,
-     .offset = offsetof(settings, decay),
-     .def = "0",
-     .min = 0,
-     .max = 1e12,
-     .help = "the learning rate of clock c is lr / (1 + c / decay); 0: constant"},
-    {.name = "batch",
-     .type = RU_CONF_I64,
-     .offset = offsetof(settings, batch),
-     .def = "1024",
-     .min = 1,
-     .max = 1e15,
-     .help = "number of examples in a clock, over all executors"},
-    {.name = "classes",
-     .type = RU_CONF_I64,
-     .offset = offsetof(settings, classes),
-     .def = "0",
-     .min = 0,
-     .max = 1 << 20,
-     .help = "number of classes; 0: those of the training data"},
+    RU_ROW(F64, settings, lr, "0.5", "learning rate of the first clock", RU_OVER(0, 1e6)),
+    RU_ROW(F64, settings, decay, "0",
+           "the learning rate of clock c is lr / (1 + c / decay); 0: constant", RU_IN(0, 1e12)),
+    RU_ROW(I64, settings, batch, "1024", "number of examples in a clock, over all executors",
+           RU_IN(1, 1e15)),
+    RU_ROW(I64, settings, classes, "0", "number of classes; 0: those of the training data",
+           RU_IN(0, 1 << 20)),
 };
-static const ru_conf_table table = {.name = "mlr",
-                                    .fields = fields,
-                                    .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(settings),
-                                    .called = "learning_rate=lr|batch_size=batch",
-                                    .help = "multinomial logistic regression"};
+static const ru_conf_table table =
+    RU_TABLE("mlr", settings, fields, "multinomial logistic regression",
+             .called = "learning_rate=lr|batch_size=batch");
 
 const ru_app_ops rui_app_mlr = {
     .version = RU_APP_VERSION,
