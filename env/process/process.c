@@ -332,3 +332,26 @@ int64_t ru_process_read(ru_process *p, bool errors, void *into, int64_t cap)
     ssize_t n = read(pf.fd, into, (size_t)cap);
     return n > 0 ? n : n < 0 && (errno == EINTR || errno == EAGAIN) ? 0 : -1;
 }
+
+const char *ru_process_beside(ru_arena *arena, const char *name, const char *folder)
+{
+    char self[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(self, '/');
+    if (slash == NULL) {
+        return NULL;
+    }
+    *slash = 0;
+    const char *beside = ru_arena_printf(arena, "%s/%s", self, name);
+    if (beside != NULL && access(beside, X_OK) != 0) {
+        beside = ru_arena_printf(arena, "%s/../%s/%s", self, folder, name);
+    }
+    return beside != NULL && access(beside, X_OK) == 0 ? beside : NULL;
+}
+
+ru_status ru_process_become(const char *path, const char *const *argv, ru_err *err)
+{
+    (void)execv(path, (char *const *)(uintptr_t)argv);
+    return RU_FAIL(err, RU_E_MISSING, "cannot start %s: %s", path, strerror(errno));
+}

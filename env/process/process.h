@@ -7,7 +7,7 @@
 #ifndef RU_ENV_PROCESS_H
 #define RU_ENV_PROCESS_H
 
-#include "base/status.h"
+#include "base/arena.h"
 
 typedef struct ru_process ru_process;
 
@@ -47,5 +47,12 @@ void ru_process_kill(ru_process *p, int sig);
 int64_t ru_process_id(const ru_process *p);
 /* Kills it when it still runs, waits, frees. NULL is fine. */
 void ru_process_close(ru_process *p);
+
+/* Path of the program `name` of the same build: in the folder of this program, as installed, or in
+ * ../FOLDER, as in the build tree; NULL: in neither. */
+const char *ru_process_beside(ru_arena *arena, const char *name, const char *folder);
+/* Go on as the program at `path`, in this process and with its environment and streams. Returns
+ * only when that fails. Errors: RU_E_MISSING. */
+RU_MUST_USE ru_status ru_process_become(const char *path, const char *const *argv, ru_err *err);
 
 #endif

@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static void test_lines_and_exit_code(void **state)
 {
@@ -83,6 +85,42 @@ static void both_streams_are_read_without_waiting(void **state)
     ru_process_close(p);
 }
 
-RU_TESTS(env_process, cmocka_unit_test(both_streams_are_read_without_waiting),
+static void a_program_is_found_beside_this_one(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    const char *beside = ru_process_beside(&a, "rubato-test", "nowhere");
+    const char *above = ru_process_beside(&a, "test/rubato-test", ".");
+    assert_non_null(beside);
+    assert_int_equal(access(beside, X_OK), 0);
+    assert_non_null(above);
+    assert_non_null(strstr(above, "/.././test/rubato-test"));
+    assert_null(ru_process_beside(&a, "no-such-program", "test"));
+    ru_arena_fini(&a);
+}
+
+static void a_process_goes_on_as_another_program(void **state)
+{
+    (void)state;
+    ru_err err = {0};
+    const char *argv[] = {"sh", "-c", "test $$ = \"$1\" && exit 7", "sh", NULL, NULL};
+    assert_int_equal(ru_process_become("/no/such/program", argv, &err), RU_E_MISSING);
+    assert_non_null(strstr(err.text, "/no/such/program"));
+    pid_t pid = fork();
+    if (pid == 0) {
+        char text[32];
+        snprintf(text, sizeof text, "%lld", (long long)getpid());
+        argv[4] = text;
+        _exit(ru_process_become("/bin/sh", argv, NULL) == RU_OK ? 1 : 2);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(WEXITSTATUS(status), 7);
+}
+
+RU_TESTS(env_process, cmocka_unit_test(a_process_goes_on_as_another_program),
+         cmocka_unit_test(a_program_is_found_beside_this_one),
+         cmocka_unit_test(both_streams_are_read_without_waiting),
          cmocka_unit_test(test_lines_and_exit_code), cmocka_unit_test(test_missing_program),
          cmocka_unit_test(test_killed_child))
