@@ -10,7 +10,7 @@ NINJA := ninja $(if $(V),-v)
 .DEFAULT_GOAL := all
 .PHONY: all setup configure demo test check bench sanitize tsan fuzz tidy format install uninstall clean help
 
-all: configure ## build build/tool/rubato (installs what is missing first)
+all: configure ## build build/tool/rubato and build/bench/rubato-bench (installs what is missing first)
 	@$(NINJA) -C $(B)
 
 setup:
@@ -55,7 +55,7 @@ tidy: ## layers, names, sizes, banned calls, purity, format
 format: ## rewrite the sources in the form of .clang-format
 	@scripts/format
 
-install: all ## install program, library, headers, manual pages and completions under PREFIX (DESTDIR works)
+install: all ## install programs, library, headers, manual pages and completions under PREFIX (DESTDIR works)
 	@$(MESON) install -C $(B) --quiet $(if $(DESTDIR),--destdir $(DESTDIR))
 
 uninstall: ## remove what make install put there

@@ -120,8 +120,9 @@ ru_status ru_bench_ddp(ru_bench *b, ru_err *err);
 ru_status ru_bench_whatif(ru_bench *b, ru_err *err);
 ru_status ru_bench_predict(ru_bench *b, ru_err *err);
 
-/* The program's own path, and the folder with peer.py and models.py. NULL: not found. */
-const char *ru_bench_self(ru_arena *arena);
+/* The path of `rubato`, whose commands the benchmarks start (its `bench` becomes this program), and
+ * the folder with peer.py and models.py. NULL: not found. */
+const char *ru_bench_rubato(ru_arena *arena);
 const char *ru_bench_scripts(ru_arena *arena);
 
 #endif

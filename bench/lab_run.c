@@ -70,7 +70,7 @@ static ru_status check_lab(const ru_lab_run *t, const char *what, bool quotas, r
 ru_status ru_lab_run_open(ru_bench *b, const char *name, bool quotas, ru_lab_run *out, ru_err *err)
 {
     const char *scripts = ru_bench_scripts(b->arena);
-    ru_lab_run t = {.b = b, .self = ru_bench_self(b->arena)};
+    ru_lab_run t = {.b = b, .self = ru_bench_rubato(b->arena)};
     t.script = ru_path_join(b->arena, scripts != NULL ? scripts : ".", "../test/lab/net.sh");
     t.dir = ru_path_join(b->arena, b->dir, name);
     if (t.self == NULL || t.script == NULL || t.dir == NULL) {

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bench/bench.h"
 #include "env/file/file.h"
@@ -189,23 +188,18 @@ ru_status ru_bench_run_turns(ru_bench_side *sides, uint32_t n, const ru_bench_tu
     return st;
 }
 
-const char *ru_bench_self(ru_arena *arena)
+const char *ru_bench_rubato(ru_arena *arena)
 {
-    char path[4096];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-    if (n <= 0) {
-        return NULL;
-    }
-    return ru_arena_strn(arena, path, n);
+    return ru_process_beside(arena, "rubato", "tool");
 }
 
 const char *ru_bench_scripts(ru_arena *arena)
 {
-    const char *self = ru_bench_self(arena);
-    const char *slash = self != NULL ? strrchr(self, '/') : NULL;
+    const char *rubato = ru_bench_rubato(arena);
+    const char *slash = rubato != NULL ? strrchr(rubato, '/') : NULL;
     const char *installed = slash == NULL ? NULL
                                           : ru_arena_printf(arena, "%.*s/../share/rubato/bench",
-                                                            (int)(slash - self), self);
+                                                            (int)(slash - rubato), rubato);
     const char *places[] = {installed, RU_SOURCE_BENCH};
     for (uint32_t i = 0; i < RU_ARRAY_LEN(places); i++) {
         const char *probe = places[i] != NULL ? ru_path_join(arena, places[i], "peer.py") : NULL;

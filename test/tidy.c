@@ -38,8 +38,9 @@ static const struct {
     {"sim", "base world env cost"},
     {"solve", "base world"},
     {"lab", "base world env trace cost plan exec comm data store train sim"},
+    {"tool",
+     "base world env trace cost plan exec comm data store train launch web watch sim solve lab"},
     {"bench", "*"},
-    {"tool", "*"},
     {"test", "*"},
 };
 

@@ -96,6 +96,8 @@ struct ru_cmd_in {
     ru_arena *arena;
     const char *const *args; /* [n_args] positional arguments */
     uint32_t n_args;
+    const char *const *words; /* [n_words] all that was typed after the command's name */
+    uint32_t n_words;
     int exit_code; /* a command may set it for an exit without an error sentence; 0 to begin with */
     bool color;    /* stdout may be coloured; stderr is the log's business */
     bool progress; /* stderr is a terminal with a width and -q was not given */

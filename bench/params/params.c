@@ -278,7 +278,7 @@ static ru_status one_peer(ru_bench *b, pairing *p, uint32_t k, ru_err *err)
     const char *scripts = ru_bench_scripts(b->arena);
     const char *threads = ru_arena_printf(b->arena, "%u", p->threads);
     const char *const ours_argv[] = {
-        ru_bench_self(b->arena), "bench", "--worker", "params", t->name, threads, p->dir, NULL};
+        ru_bench_rubato(b->arena), "bench", "--worker", "params", t->name, threads, p->dir, NULL};
     const char *const peer_argv[] = {
         "python3",   ru_path_join(b->arena, scripts != NULL ? scripts : "", "params_peer.py"),
         "--side",    t->peers[k].side,

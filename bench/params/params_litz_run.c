@@ -21,7 +21,7 @@ typedef struct jobs {
 static ru_status child(const jobs *j, const char *const *words, ru_err *err)
 {
     const char *argv[WORDS_MAX] = {"sh", "-c", "exec \"$0\" \"$@\" >\"$LOG\" 2>&1",
-                                   ru_bench_self(j->b->arena)};
+                                   ru_bench_rubato(j->b->arena)};
     const char *const set[] = {ru_arena_printf(j->b->arena, "LOG=%s", j->log), NULL};
     for (uint32_t k = 0; words[k] != NULL; k++) {
         RU_CHECK(k + 5 < WORDS_MAX);

@@ -115,7 +115,7 @@ static ru_status one_width(ru_bench *b, uint32_t width, ru_err *err)
 {
     const char *text = ru_arena_printf(b->arena, "%u", width);
     const char *const ours[] = {
-        ru_bench_self(b->arena), "bench", "--worker", "params", "store", text, NULL};
+        ru_bench_rubato(b->arena), "bench", "--worker", "params", "store", text, NULL};
     const char *const redis[] = {ours[0], "bench", "--worker", "params",
                                  "redis", text,    b->dir,     NULL};
     const char *const bare[] = {ours[0], "bench", "--worker", "params", "bare", text, NULL};

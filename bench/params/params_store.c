@@ -458,7 +458,7 @@ ru_status rui_store_server_start(const char *kind, const char *width, ru_arena *
                                  ru_process **server, const char **address, ru_err *err)
 {
     const char *const argv[] = {
-        ru_bench_self(arena), "bench", "--worker", "params", kind, width, NULL};
+        ru_bench_rubato(arena), "bench", "--worker", "params", kind, width, NULL};
     const ru_process_options po = {.argv = argv, .pipe_in = true, .pipe_out = true};
     RU_TRY(ru_process_start(&po, server, err));
     RU_TRY(ru_process_line(*server, INT64_C(10000000000), address, err));

@@ -462,7 +462,7 @@ static ru_status run_job(ddp *d, job *j, const char *name, ru_err *err)
 
 ru_status ru_bench_ddp(ru_bench *b, ru_err *err)
 {
-    ddp d = {.b = b, .self = ru_bench_self(b->arena), .port = 7100};
+    ddp d = {.b = b, .self = ru_bench_rubato(b->arena), .port = 7100};
     const char *scripts = ru_bench_scripts(b->arena);
     if (scripts == NULL || d.self == NULL) {
         return RU_FAIL(err, RU_E_MISSING, "bench/ddp_peer.py is not beside this program");

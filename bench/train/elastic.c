@@ -38,7 +38,7 @@ typedef struct rig {
 static ru_status start(rig *r, const char *const *more, uint32_t n, int64_t steps, ru_err *err)
 {
     const char *words[WORDS_MAX] = {
-        ru_bench_self(r->b->arena), "train", r->job, "--json", "-q", "--out", r->out, "--set"};
+        ru_bench_rubato(r->b->arena), "train", r->job, "--json", "-q", "--out", r->out, "--set"};
     char set[48];
     (void)snprintf(set, sizeof set, "train.steps=%lld", (long long)steps);
     words[8] = set;
@@ -194,7 +194,7 @@ static ru_status join_one(rig *r, double *percent, ru_err *err)
     ru_status st = follow(r, 20, NULL, err);
     const char *token = ru_path_join(r->b->arena, r->out, "token");
     const char *join[] = {
-        ru_bench_self(r->b->arena), "worker", "--join", port, "--token-file", token, NULL};
+        ru_bench_rubato(r->b->arena), "worker", "--join", port, "--token-file", token, NULL};
     ru_process *p = NULL;
     const ru_process_options po = {.argv = join, .pipe_out = true, .quiet = true};
     st = st == RU_OK ? ru_process_start(&po, &p, err) : st;

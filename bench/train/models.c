@@ -28,7 +28,7 @@ static const char **ours_argv(ru_bench *b, const pair *p)
 {
     const char **argv = RU_NEW(b->arena, const char *, 10);
     if (argv != NULL) {
-        const char *words[] = {ru_bench_self(b->arena),
+        const char *words[] = {ru_bench_rubato(b->arena),
                                "bench",
                                "--worker",
                                p->task,

@@ -32,7 +32,7 @@ static const char job_text[] = "name: start\n"
 ru_status ru_bench_start(ru_bench *b, ru_err *err)
 {
     uint32_t rounds = b->quick ? 7 : 31;
-    const char *self = ru_bench_self(b->arena);
+    const char *self = ru_bench_rubato(b->arena);
     const char *job = ru_path_join(b->arena, b->dir, "start.yaml");
     const char *out = ru_path_join(b->arena, b->dir, "start-run");
     RU_TRY(ru_file_replace(job, job_text, (int64_t)strlen(job_text), err));
@@ -183,7 +183,7 @@ static ru_status overhead_pairs(ru_bench *b, ru_process *p, const char *model, c
 static ru_status overhead_start(ru_bench *b, const char *model, const char *batch, bool ahead,
                                 ru_process **out, bool *started, ru_err *err)
 {
-    const char *const argv[] = {"chrt",  "-r",       "1",     ru_bench_self(b->arena),
+    const char *const argv[] = {"chrt",  "-r",       "1",     ru_bench_rubato(b->arena),
                                 "bench", "--worker", "train", model,
                                 "1",     "f32",      batch,   NULL};
     const ru_process_options opt = {.argv = argv + (ahead ? 0 : 3),

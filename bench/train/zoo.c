@@ -149,7 +149,7 @@ static const char **argv_of(ru_bench *b, const char *path, uint32_t threads, uin
     }
     if (side == 0) {
         const char *ours[] = {
-            ru_bench_self(b->arena), "bench", "--worker", "zoo", path, count, "f32", "0"};
+            ru_bench_rubato(b->arena), "bench", "--worker", "zoo", path, count, "f32", "0"};
         memcpy(argv, ours, sizeof ours);
     } else {
         const char *scripts = ru_bench_scripts(b->arena);

@@ -278,7 +278,7 @@ static ru_status form_run(bench_clock *t, const char *form, bool bands, ru_err *
 
 ru_status ru_bench_clock(ru_bench *b, ru_err *err)
 {
-    const char *scripts = ru_bench_scripts(b->arena), *self = ru_bench_self(b->arena);
+    const char *scripts = ru_bench_scripts(b->arena), *self = ru_bench_rubato(b->arena);
     bench_clock t = {.b = b, .self = self, .at_ns = ru_clock_now().ns};
     const char *from = scripts != NULL ? scripts : ".";
     t.script = ru_path_join(b->arena, from, "../test/lab/net.sh");

@@ -24,7 +24,7 @@ static ru_status start_ours(rui_team *t, ru_bench *b, uint32_t n, int64_t bytes_
     *t = (rui_team){.name = "rubato"};
     const char *handles = "join", *handle;
     for (uint32_t r = 0; r < n; r++) {
-        const char *argv[] = {ru_bench_self(b->arena),
+        const char *argv[] = {ru_bench_rubato(b->arena),
                               "bench",
                               "--worker",
                               "collective",

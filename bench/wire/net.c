@@ -591,7 +591,7 @@ static ru_status loopback_bulk(bench_net *t, ru_err *err)
 ru_status ru_bench_net(ru_bench *b, ru_err *err)
 {
     const char *scripts = ru_bench_scripts(b->arena);
-    bench_net t = {.b = b, .self = ru_bench_self(b->arena)};
+    bench_net t = {.b = b, .self = ru_bench_rubato(b->arena)};
     t.lab_script = ru_path_join(b->arena, scripts != NULL ? scripts : ".", "../test/lab/net.sh");
     snprintf(t.lab, sizeof t.lab, "b%lld", (long long)ru_self_pid());
     t.rounds = b->quick ? 1 : 5;

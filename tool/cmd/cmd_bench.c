@@ -1,135 +1,26 @@
-/* rubato bench: lists and runs the project's own measurements. */
-#include <stdio.h>
-#include <string.h>
-
-#include "bench/bench.h"
-#include "bench/params/params.h"
-#include "bench/replay/replay.h"
-#include "bench/wire/net.h"
-#include "env/file/file.h"
+/* rubato bench: its table; the measurements are a program of their own, rubato-bench
+ * (bench/main.c).
+ */
+#include "env/process/process.h"
 #include "tool/cmd.h"
-
-/* X(name, function, what it measures) */
-#define BENCH_LIST(X)                                                                             \
-    X(train, ru_bench_train, "training speed and memory compared with PyTorch, f32 and bf16")     \
-    X(infer, ru_bench_infer,                                                                      \
-      "inference of exported ONNX models compared with PyTorch and ONNX Runtime")                 \
-    X(reader, ru_bench_reader,                                                                    \
-      "speed of reading files and stores, warm and cold, compared with fio, PyTorch's "           \
-      "DataLoader and Pillow")                                                                    \
-    X(ddp, ru_bench_ddp,                                                                          \
-      "data-parallel steps on shaped links compared with PyTorch DDP over gloo")                  \
-    X(net, ru_bench_net,                                                                          \
-      "latency of urgent messages beside bulk transfers on shaped links, compared with gRPC and " \
-      "iperf3")                                                                                   \
-    X(collective, ru_bench_collective,                                                            \
-      "all-reduce of 2, 4 and 8 processes compared with Open MPI and gloo")                       \
-    X(elastic, ru_bench_elastic,                                                                  \
-      "several workers compared with one process; cost of a crash and of a join")                 \
-    X(params, ru_bench_params,                                                                    \
-      "apps with shared parameters compared with single-process programs")                        \
-    X(start, ru_bench_start, "time from program start to the end of the first training step")     \
-    X(trace, ru_bench_trace, "cost of a trace record, and of recording to a step")                \
-    X(clock, ru_bench_clock,                                                                      \
-      "how well traces of four hosts with wrong clocks are laid over each other")                 \
-    X(whatif, ru_bench_whatif,                                                                    \
-      "steps that `rubato explain --if` predicts from one trace compared with measured ones")     \
-    X(predict, ru_bench_predict,                                                                  \
-      "predicted times of transfers and sums compared with measured ones, on real workers")       \
-    X(sim, ru_bench_sim,                                                                          \
-      "simulator: events, time and memory by number of workers; seeds with faults")
-
-static const struct {
-    const char *name;
-    ru_bench_fn fn;
-    const char *help;
-} benches[] = {
-#define RU_X(name, fn, help) {#name, fn, help},
-    BENCH_LIST(RU_X)
-#undef RU_X
-};
-
-static ru_status list(void)
-{
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(benches); k++) {
-        printf("%-10s %s\n", benches[k].name, benches[k].help);
-    }
-    printf("%-10s %s\n", "replay", "policies and their baselines on published data [NAME]...");
-    return RU_OK;
-}
-
-static ru_status run_named(ru_cmd_in *in, const char *name, ru_err *err)
-{
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(benches); k++) {
-        if (strcmp(benches[k].name, name) != 0) {
-            continue;
-        }
-        ru_bench b = {.arena = in->arena,
-                      .quick = ru_cmd_flag(in, "quick"),
-                      .dir = ru_cmd_text(in, "dir"),
-                      .only = ru_cmd_text(in, "only"),
-                      .zoo = ru_cmd_text(in, "zoo"),
-                      .ops = ru_cmd_flag(in, "ops"),
-                      .threads = (uint32_t)ru_cmd_i64(in, "threads")};
-        RU_TRY(ru_dir_make(b.dir, err));
-        RU_TRY(benches[k].fn(&b, err));
-        if (b.n == 0 && !b.told && (b.only[0] != '\0' || b.threads != 0)) {
-            char threads[32] = "";
-            if (b.threads != 0) {
-                snprintf(threads, sizeof threads, " with --threads %u", b.threads);
-            }
-            return RU_FAIL(err, RU_E_USAGE,
-                           "no row of '%s' has '%s' in its name%s; run it without these options to "
-                           "see all row names",
-                           name, b.only, threads);
-        }
-        ru_bench_summary(&b);
-        if (ru_cmd_flag(in, "json")) {
-            ru_bench_json(&b, name);
-        }
-        return RU_OK;
-    }
-    return RU_FAIL(err, RU_E_USAGE, "there is no benchmark '%s'; `rubato bench` lists them", name);
-}
-
-static ru_status replay(ru_cmd_in *in, ru_err *err)
-{
-    if (ru_cmd_flag(in, "list")) {
-        ru_text out = ru_text_arena(in->arena);
-        ru_replay_list(&out);
-        fputs(out.p, stdout);
-        return RU_OK;
-    }
-    const ru_replay r = {.data = ru_conf_env("RUBATO_DATA"),
-                         .dir = ru_cmd_text(in, "dir"),
-                         .quick = ru_cmd_flag(in, "quick"),
-                         .only = ru_cmd_text(in, "only")};
-    bool json = ru_cmd_flag(in, "json");
-    for (uint32_t i = 1; i < in->n_args; i++) {
-        RU_TRY(ru_replay_run(in->args[i], &r, json, err));
-    }
-    return in->n_args > 1 ? RU_OK : ru_replay_run(NULL, &r, json, err);
-}
 
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
-    if (ru_cmd_flag(in, "worker") && in->n_args > 0 && strcmp(in->args[0], "net") == 0) {
-        return ru_bench_net_role(in->args + 1, in->n_args - 1, err);
+    const char *path = ru_process_beside(in->arena, "rubato-bench", "bench");
+    if (path == NULL) {
+        return RU_FAIL(err, RU_E_PEER,
+                       "the program rubato-bench, which measures, is not beside this program; "
+                       "`make` builds both and `make install` installs both");
     }
-    if (ru_cmd_flag(in, "worker")) {
-        return ru_bench_worker(in->args, in->n_args, err);
+    const char **argv = RU_NEW(in->arena, const char *, in->n_words + 2);
+    if (argv == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "not enough memory for the command line");
     }
-    if (in->n_args == 0) {
-        return list();
+    argv[0] = path;
+    for (uint32_t i = 0; i < in->n_words; i++) {
+        argv[i + 1] = in->words[i];
     }
-    if (strcmp(in->args[0], "replay") == 0) {
-        return replay(in, err);
-    }
-    if (in->n_args > 1) {
-        return RU_FAIL(err, RU_E_USAGE, "unexpected argument '%s'; name one benchmark at a time",
-                       in->args[1]);
-    }
-    return run_named(in, in->args[0], err);
+    return ru_process_become(path, argv, err);
 }
 
 static const ru_opt opts[] = {
@@ -174,6 +65,6 @@ const ru_cmd rui_cmd_bench = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .computes = true,
+    .exits = "69 the program rubato-bench is not installed",
     .run = run,
 };

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bench/bench.h"
 #include "env/clock.h"
 #include "env/file/file.h"
 #include "env/process/process.h"
@@ -13,7 +12,7 @@
 
 typedef struct demo {
     ru_cmd_in *in;
-    const char *self, *dir, *text_root;
+    const char *dir, *text_root;
 } demo;
 
 static const char gpt_job[] = "# A small GPT on bytes of text.\n"
@@ -67,7 +66,7 @@ static void show(const demo *d, const char *const *words)
 /* Run `rubato WORDS...`; the child writes where we write. */
 static ru_status step(const demo *d, const char *const *words, ru_err *err)
 {
-    const char *argv[32] = {d->self};
+    const char *argv[32] = {"/proc/self/exe"};
     uint32_t n = 0;
     for (; words[n] != NULL; n++) {
         RU_CHECK(n + 2 < RU_ARRAY_LEN(argv));
@@ -99,8 +98,7 @@ static ru_status write_job(const demo *d, const char *name, const char *text, ru
     return ru_file_replace(in_dir(d, name), text, (int64_t)strlen(text), err);
 }
 
-/* The corpus: the documentation and sources of this project, found beside the scripts, or the text
- * installed with the program. */
+/* The corpus: the documentation and sources of this project, where the program was built. */
 static ru_status make_text(const demo *d, ru_err *err)
 {
     static const char *const parts[] = {"README.md", "docs", "base",  "world", "env",   "trace",
@@ -178,16 +176,11 @@ static ru_status clear(const demo *d, ru_err *err)
 
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
-    demo d = {.in = in,
-              .self = ru_bench_self(in->arena),
-              .dir = ru_cmd_text(in, "out"),
-              .text_root = ru_cmd_text(in, "text")};
-    const char *scripts = ru_bench_scripts(in->arena);
-    if (d.text_root == NULL && scripts != NULL) { /* the folder above bench/ */
-        const char *slash = strrchr(scripts, '/');
-        d.text_root = slash != NULL ? ru_arena_strn(in->arena, scripts, slash - scripts) : ".";
+    demo d = {.in = in, .dir = ru_cmd_text(in, "out"), .text_root = ru_cmd_text(in, "text")};
+    if (d.text_root == NULL && ru_path_exists(RU_SOURCE "/README.md")) {
+        d.text_root = RU_SOURCE;
     }
-    if (d.self == NULL || d.text_root == NULL) {
+    if (d.text_root == NULL) {
         return RU_FAIL(err, RU_E_MISSING,
                        "the project's own text is not installed with this program; name a folder "
                        "of text with --text DIR");
