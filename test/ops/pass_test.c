@@ -635,6 +635,27 @@ static void test_attention_lookalikes(void **state)
     ru_arena_fini(&f.a);
 }
 
+/* Keys that broadcast over heads or batch, and values of another size than keys: the written form
+ * stays, with its own result. */
+static void test_attention_other_sizes(void **state)
+{
+    (void)state;
+    const int64_t *keys[] = {INTS(B, 1, T, D), INTS(1, H, T, D), INTS(B, H, T, D)};
+    const int64_t *values[] = {INTS(B, 1, T, D), INTS(B, H, T, D), INTS(B, H, T, 2 * D)};
+    for (uint32_t k = 0; k < 3; k++) {
+        fix f;
+        fix_init(&f);
+        vid q = input(&f, "q", 4, INTS(B, H, T, D));
+        vid kt = op1(&f, RU_OP_Transpose, input(&f, "k", 4, keys[k]),
+                     A(RU_AIS(perm, INTS(0, 1, 3, 2), 4)));
+        vid p = op1(&f, RU_OP_Softmax, op2(&f, RU_OP_MatMul, q, kt, NULL), NULL);
+        finish(&f, op2(&f, RU_OP_MatMul, p, input(&f, "v", 4, values[k]), NULL));
+        ru_graph d = fused(&f, 1e-6);
+        assert_int_equal(count(&d, RU_OP_Attention), 0);
+        ru_arena_fini(&f.a);
+    }
+}
+
 /* -- dead, fold, cse --------------------------------------------------------------------------- */
 
 static void test_fold_cse_dead(void **state)
@@ -709,5 +730,6 @@ RU_TESTS(test_pass, cmocka_unit_test(test_activations),
          cmocka_unit_test(test_untie), cmocka_unit_test(test_train_form_imported),
          cmocka_unit_test(test_gelu_forms), cmocka_unit_test(test_layernorm_form),
          cmocka_unit_test(test_attention_forms), cmocka_unit_test(test_attention_bhtd),
-         cmocka_unit_test(test_attention_lookalikes), cmocka_unit_test(test_attention_time_first),
+         cmocka_unit_test(test_attention_lookalikes),
+         cmocka_unit_test(test_attention_other_sizes), cmocka_unit_test(test_attention_time_first),
          cmocka_unit_test(test_fold_cse_dead), cmocka_unit_test(test_full_arenas))

@@ -388,9 +388,11 @@ ru_status rui_shape_attention(const rui_infer *c)
     if (q->rank != rank || (!bhtd && heads < 1)) {
         return rui_infer_fail(c, "expected rank %u and attribute heads >= 1", rank);
     }
-    if (!dims_meet(q->dims[rank - 1], k->dims[rank - 1]) ||
-        !dims_meet(k->dims[time], v->dims[time])) {
-        return rui_infer_fail(c, "widths or lengths of q, k and v do not match");
+    for (uint32_t d = 0; d < rank; d++) {
+        if ((d != time && !dims_meet(q->dims[d], k->dims[d])) ||
+            !dims_meet(k->dims[d], v->dims[d])) {
+            return rui_infer_fail(c, "q, k and v do not agree in axis %u", d);
+        }
     }
     if (!bhtd && ru_dim_div(q->dims[2], heads) == RU_DIM_UNKNOWN) {
         return rui_infer_fail(c, "the width is not a multiple of %lld heads", (long long)heads);

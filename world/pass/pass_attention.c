@@ -185,6 +185,17 @@ static bool find_k(const rui_rw *rw, ru_value_id kt, match *m)
     return true;
 }
 
+/* The op has one batch, one number of heads and one size of heads: products that broadcast, and
+ * values of another size than keys, stay written out. */
+static bool sizes_agree(const rui_rw *rw, const match *m, ru_value_id kt, bool turned)
+{
+    const ru_type *q = rui_rw_type(rw, m->q), *k = rui_rw_type(rw, kt), *v = rui_rw_type(rw, m->v);
+    uint32_t size = turned ? 2 : 3, length = turned ? 3 : 2;
+    return q->rank == 4 && k->rank == 4 && v->rank == 4 && k->dims[0] == q->dims[0] &&
+           k->dims[1] == q->dims[1] && k->dims[size] == q->dims[3] && v->dims[0] == q->dims[0] &&
+           v->dims[1] == q->dims[1] && v->dims[2] == k->dims[length] && v->dims[3] == q->dims[3];
+}
+
 static bool find(const rui_rw *rw, uint32_t i, match *m)
 {
     const ru_node *pv = &rw->g.nodes[i];
@@ -217,12 +228,13 @@ static bool find(const rui_rw *rw, uint32_t i, match *m)
     }
     m->q = strip_scale(rw, qk->in[0], &m->scale);
     ru_value_id kt = strip_scale(rw, qk->in[1], &m->scale);
-    if (ru_node_int(qk, RU_ATTR_transB, 0) != 0) {
+    bool turned = ru_node_int(qk, RU_ATTR_transB, 0) == 0;
+    if (!turned) {
         m->k = kt;
     } else if (!find_k(rw, kt, m)) {
         return false;
     }
-    return rui_rw_type(rw, m->q)->rank == 4 && rui_rw_type(rw, m->v)->rank == 4;
+    return sizes_agree(rw, m, kt, turned);
 }
 
 /* [B,T,H*D] behind a [B,T,H,D] view of it. */
