@@ -2,6 +2,13 @@
 #include "exec/kern/isa.h"
 #include "exec/kern/vec.h"
 
+/* A remainder with the sign of y. */
+RU_KERN_INLINE float kv_floor_mod(float x, float y)
+{
+    float r = fmodf(x, y);
+    return r == 0.0f ? copysignf(0.0f, y) : (r < 0.0f) != (y < 0.0f) ? r + y : r;
+}
+
 RU_KERN_INLINE float kv_clip(float x, float lo, float hi)
 {
     float y = x < lo ? lo : x;

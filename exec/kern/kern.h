@@ -73,6 +73,7 @@
     X(Min, kv_min(x, y))                                                                   \
     X(Pow, powf(x, y))                                                                     \
     X(Mod, fmodf(x, y))                                                                    \
+    X(FloorMod, kv_floor_mod(x, y))                                                        \
     X(PRelu, x < 0.0f ? x * y : x)                                                         \
     X(Axpy, x + a * y)                                                                     \
     X(ReluGrad, y > 0.0f ? x : 0.0f)                                                       \

@@ -236,7 +236,7 @@ static const map2_row map2_rows[] = {
     PLAIN_MAP2(Max, true),
     PLAIN_MAP2(Min, true),
     PLAIN_MAP2(Pow, false),
-    PLAIN_MAP2(Mod, false), /* with fmod 1, which floats must have */
+    PLAIN_MAP2(Mod, false),
     PLAIN_MAP2(PRelu, true),
     {RU_OP_Sum, RU_KERN_MAP2_Add, RU_ATTR_NONE, RU_ATTR_NONE, 0, 0, true},
     {RU_OP_AddInto, RU_KERN_MAP2_Add, RU_ATTR_NONE, RU_ATTR_NONE, 0, 0, true},
@@ -442,6 +442,8 @@ ru_status rui_lower_kern_map2(rui_low *lo, const ru_node *n, ru_err *err)
     ru_kern_map2 map = row->map;
     if (n->op == RU_OP_GeluGrad && is_tanh_form(n)) {
         map = RU_KERN_MAP2_GeluTanhGrad;
+    } else if (n->op == RU_OP_Mod && ru_node_int(n, RU_ATTR_fmod, 0) == 0) {
+        map = RU_KERN_MAP2_FloorMod;
     }
     *s = (spread_state){.k = ru_kern_best(),
                         .op = (int32_t)map,

@@ -132,7 +132,7 @@ static int64_t i_fmod(int64_t x, int64_t y, bool u)
 static double f_mod(double x, double y)
 {
     double r = fmod(x, y);
-    return r != 0.0 && (r < 0.0) != (y < 0.0) ? r + y : r;
+    return r == 0.0 ? copysign(0.0, y) : (r < 0.0) != (y < 0.0) ? r + y : r;
 }
 
 ru_status rui_ref_Mod(const ru_ref_call *c, ru_err *err)
@@ -150,10 +150,13 @@ static int64_t i_left(int64_t x, int64_t y, bool u)
     return (uint64_t)y >= 64 ? 0 : (int64_t)((uint64_t)x << y);
 }
 
+/* Signs fill a signed number; `u`: x is a u64. */
 static int64_t i_right(int64_t x, int64_t y, bool u)
 {
-    (void)u;
-    return (uint64_t)y >= 64 ? 0 : (int64_t)((uint64_t)x >> y);
+    bool fill = !u && x < 0;
+    uint64_t bits = fill ? ~(uint64_t)x : (uint64_t)x;
+    bits = (uint64_t)y >= 64 ? 0 : bits >> y;
+    return (int64_t)(fill ? ~bits : bits);
 }
 
 ru_status rui_ref_BitShift(const ru_ref_call *c, ru_err *err)

@@ -107,8 +107,9 @@ static ru_status reduce(const ru_ref_call *c, const reduce_fns *f, ru_err *err)
     }
     RU_TRY(rui_ref_in(c, 0, &x, err));
     RU_TRY(rui_ref_zeros(c, p.n_out, &y, err));
+    bool truth = t->dtype == RU_BOOL && isinf(f->start); /* the least one is false */
     for (int64_t i = 0; i < p.n_out; i++) {
-        y[i] = f->start;
+        y[i] = truth ? (f->start > 0.0 ? 1.0 : 0.0) : f->start;
     }
     rui_walk w;
     rui_walk_init(&w, t->dims, t->rank);

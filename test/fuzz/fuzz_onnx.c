@@ -21,7 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ru_type type;
     const void *elements = NULL;
     const char *name = NULL;
-    (void)ru_onnx_tensor_read(data, (int64_t)size, &arena, &type, &elements, &name, &err);
+    ru_texts words = {.arena = &arena};
+    (void)ru_onnx_tensor_read(data, (int64_t)size, &words, &arena, &type, &elements, &name, &err);
     ru_arena_fini(&arena);
     return 0;
 }

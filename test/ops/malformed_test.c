@@ -437,6 +437,7 @@ static void change_attrs(const ops_case *c, counts *n)
 {
     for (const char *at = rows[c->op].attrs; *at != '\0'; at += strspn(at, " ")) {
         char key[32];
+        at += *at == '!' ? 1 : 0;
         size_t len = strcspn(at, ":");
         RU_CHECK(len < sizeof key);
         memcpy(key, at, len);

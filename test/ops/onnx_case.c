@@ -18,6 +18,7 @@ typedef struct tensors {
 typedef struct case_state {
     ru_arena *arena;
     const char *dir;
+    ru_texts words;
     ru_map_file maps[2 * IO_MAX + 1];
     uint32_t n_maps;
 } case_state;
@@ -48,8 +49,8 @@ static ru_status tensors_read(case_state *c, uint32_t set, const char *kind, ten
         ru_map_file m;
         RU_TRY(map_file(c, path, &m, err));
         ru_array *a = &out->at[out->n];
-        ru_status st =
-            ru_onnx_tensor_read(m.data, m.size_bytes, c->arena, &a->type, &a->data, &a->name, err);
+        ru_status st = ru_onnx_tensor_read(m.data, m.size_bytes, &c->words, c->arena, &a->type,
+                                           &a->data, &a->name, err);
         if (st != RU_OK) {
             return ru_err_wrap(err, st, "%s_%u.pb", kind, out->n);
         }
@@ -247,7 +248,7 @@ ru_onnx_verdict ru_onnx_case_run(const char *dir, ru_device_kind device, ru_err 
     }
     ru_arena arena;
     ru_arena_init(&arena, (int64_t)1 << 30);
-    case_state c = {.arena = &arena, .dir = dir};
+    case_state c = {.arena = &arena, .dir = dir, .words = {.arena = &arena}};
     ru_onnx_verdict verdict = RU_ONNX_PASS;
     for (uint32_t set = 0; set < SETS_MAX && verdict == RU_ONNX_PASS; set++) {
         const char *sub = ru_arena_printf(&arena, "%s/test_data_set_%u", dir, set);

@@ -286,7 +286,7 @@ void sample_mod(ops_case *c)
     } else {
         ops_in_grid(c, t, -4.0, 4.0);
         ops_in_grid(c, t, 0.5, 2.0);
-        ops_attr_int(c, RU_ATTR_fmod, 1);
+        ops_attr_int(c, RU_ATTR_fmod, ops_coin(c) ? 1 : 0);
     }
     c->f32_only = true;
 }

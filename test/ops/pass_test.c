@@ -730,6 +730,6 @@ RU_TESTS(test_pass, cmocka_unit_test(test_activations),
          cmocka_unit_test(test_untie), cmocka_unit_test(test_train_form_imported),
          cmocka_unit_test(test_gelu_forms), cmocka_unit_test(test_layernorm_form),
          cmocka_unit_test(test_attention_forms), cmocka_unit_test(test_attention_bhtd),
-         cmocka_unit_test(test_attention_lookalikes),
-         cmocka_unit_test(test_attention_other_sizes), cmocka_unit_test(test_attention_time_first),
-         cmocka_unit_test(test_fold_cse_dead), cmocka_unit_test(test_full_arenas))
+         cmocka_unit_test(test_attention_lookalikes), cmocka_unit_test(test_attention_other_sizes),
+         cmocka_unit_test(test_attention_time_first), cmocka_unit_test(test_fold_cse_dead),
+         cmocka_unit_test(test_full_arenas))

@@ -480,7 +480,7 @@ static const ru_example examples[] = {
 const ru_cmd rui_cmd_run = {
     .name = "run",
     .summary = "run an ONNX model on named arrays",
-    .about = "Reads ONNX models of opsets 1 to 21 (docs/onnx.md lists the operators). Inputs and "
+    .about = "Reads ONNX models of opsets 1 to 28 (docs/onnx.md lists the operators). Inputs and "
              "outputs are files of numpy's savez. Inputs that determine shapes become constants. "
              "If other data determine sizes or branches, the ops before them run once, while the "
              "model is opened. "

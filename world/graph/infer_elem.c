@@ -45,15 +45,6 @@ ru_status rui_shape_broadcast(const rui_infer *c)
     return RU_OK;
 }
 
-/* The standard defines a remainder with the divisor's sign for integers alone. */
-ru_status rui_shape_mod(const rui_infer *c)
-{
-    if (ru_dtype_is_float(rui_in(c, 0)->dtype) && ru_node_int(&c->n, RU_ATTR_fmod, 0) == 0) {
-        return rui_infer_fail(c, "attribute fmod is 0, expected 1 for floats");
-    }
-    return rui_shape_broadcast(c);
-}
-
 ru_status rui_shape_broadcast_bool(const rui_infer *c)
 {
     ru_type t;

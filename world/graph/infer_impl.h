@@ -32,6 +32,9 @@ ru_status rui_infer_fail(const rui_infer *c, const char *fmt, ...) RU_PRINTF(2, 
  * the outputs have a size. */
 ru_status rui_rule_before(const rui_infer *c);
 ru_status rui_rule_after(const rui_infer *c);
+/* What a model may give to an op of the standard, without what only passes give (rules.def). */
+uint32_t rui_op_model_inputs(ru_op op); /* UINT32_MAX: any number */
+bool rui_op_model_attr(ru_op op, const char *name);
 
 /* Inputs that fusion adds: bias k (0: not checked; `n` elements) and residual `k_res` shaped as t.
  */

@@ -100,6 +100,7 @@ static const char *pattern_read(const char *at, bool swap, pattern *p)
     if (*at == '\0') {
         return NULL;
     }
+    at += *at == '!' ? 1 : 0;
     *p = (pattern){.name = at, .name_len = (int)strcspn(at, ":")};
     at += p->name_len;
     RU_CHECK(*at == ':');
@@ -452,6 +453,7 @@ static ru_status attrs_check(const rui_infer *c)
     static const char kinds[] = "ifsIFSt"; /* in the order of ru_attr_kind */
     const ru_type *x = rui_in(c, 0);
     for (const char *at = row_of(c->n.op).attrs; *at != '\0'; at += strspn(at, " ")) {
+        at += *at == '!' ? 1 : 0;
         size_t len = strcspn(at, ":");
         const char *kind = strchr(kinds, at[len + 1]);
         RU_CHECK(at[len] == ':' && kind != NULL);
@@ -503,6 +505,32 @@ static ru_status outputs_check(const rui_infer *c)
         }
     }
     return RU_OK;
+}
+
+uint32_t rui_op_model_inputs(ru_op op)
+{
+    uint32_t n = 0;
+    for (const char *at = row_of(op).inputs; *at != '\0'; at += strspn(at, " ")) {
+        size_t len = strcspn(at, " ");
+        n += *at != '!' ? 1 : 0;
+        if (memchr(at, '+', len) != NULL) {
+            return UINT32_MAX;
+        }
+        at += len;
+    }
+    return n;
+}
+
+bool rui_op_model_attr(ru_op op, const char *name)
+{
+    for (const char *at = row_of(op).attrs; *at != '\0'; at += strspn(at, " ")) {
+        size_t len = strcspn(at, ":");
+        if (strncmp(name, at, len) == 0 && name[len] == '\0') {
+            return true;
+        }
+        at += strcspn(at, " ");
+    }
+    return false;
 }
 
 ru_status rui_rule_before(const rui_infer *c)

@@ -85,6 +85,9 @@ static ru_status axes_read(const rui_infer *c, uint32_t k, const int64_t **axes,
         *axes = ru_node_ints(&c->n, RU_ATTR_axes, n);
         return RU_OK;
     }
+    if (rui_in(c, k)->rank > 1) { /* one number may stand for a list of one, as exporters do */
+        return rui_infer_fail(c, "the axes have %u dimensions, expected one", rui_in(c, k)->rank);
+    }
     *axes = rui_known_numbers(c, k, n);
     return *axes != NULL ? RU_OK : rui_infer_fail(c, "the axes must be constant");
 }

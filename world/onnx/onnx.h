@@ -25,7 +25,8 @@ RU_API_BEGIN
 
 enum {
     RU_ONNX_OPSET_MIN = 1, /* below 9 only ops whose old meaning is known are taken */
-    RU_ONNX_OPSET_MAX = 21,
+    RU_ONNX_OPSET_MAX = 28,
+    RU_ONNX_OPSET_WRITE = 21, /* the newest that is written; its meaning is the graph's */
 };
 
 /* Bytes of weights kept outside the model file. */
@@ -112,10 +113,11 @@ RU_MUST_USE ru_status ru_onnx_settle(const ru_graph *g, const ru_fold_ops *ops, 
                                      ru_graph *out, ru_err *err);
 
 /* Read one TensorProto (the test vectors' file form). Elements are a view of `data` when aligned,
- * else in `arena`. `name` may be NULL. */
-RU_MUST_USE ru_status ru_onnx_tensor_read(const void *data, int64_t size_bytes, ru_arena *arena,
-                                          ru_type *type, const void **elements, const char **name,
-                                          ru_err *err);
+ * else in `arena`. Texts become their numbers in `words` (NULL: they are refused). `name` may be
+ * NULL. */
+RU_MUST_USE ru_status ru_onnx_tensor_read(const void *data, int64_t size_bytes, ru_texts *words,
+                                          ru_arena *arena, ru_type *type, const void **elements,
+                                          const char **name, ru_err *err);
 
 /* Where weights go that stay outside the model file. */
 typedef struct ru_onnx_sink {

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "world/graph/infer_impl.h"
+
 static ru_status full(ru_err *err)
 {
     return RU_FAIL(err, RU_E_LIMIT, "the arena is full");
@@ -148,10 +150,12 @@ static ru_status tensor_convert(const rui_onnx_attr *a, ru_arena *arena, ru_attr
     return RU_OK;
 }
 
-static ru_status attr_convert(const rui_onnx_attr *a, ru_arena *arena, ru_attr *out, ru_err *err)
+static ru_status attr_convert(const rui_onnx_attr *a, ru_op op, ru_arena *arena, ru_attr *out,
+                              ru_err *err)
 {
     ru_attr r = {.key = ru_attr_find(a->name), .n = 1};
-    if (r.key == RU_ATTR_NONE) {
+    bool known = rui_op_model_attr(op, a->name) || a->type == RUI_ONNX_GRAPH;
+    if (r.key == RU_ATTR_NONE || !known) {
         return RU_FAIL(err, RU_E_UNSUPPORTED, "attribute '%s' is not known", a->name);
     }
     switch (a->type) {
@@ -225,7 +229,7 @@ ru_status rui_lift_emit(rui_lift *l, ru_err *err)
     uint32_t n = 0;
     for (uint32_t k = 0; k < l->n_raw; k++) {
         if (!l->taken[k] && !attr_is_relic(l->raw[k].name)) {
-            RU_TRY(attr_convert(&l->raw[k], l->arena, &attrs[n++], err));
+            RU_TRY(attr_convert(&l->raw[k], l->op, l->arena, &attrs[n++], err));
         }
     }
     for (uint32_t k = 0; k < l->n_more; k++) {
@@ -233,12 +237,14 @@ ru_status rui_lift_emit(rui_lift *l, ru_err *err)
     }
     trim_absent(l);
     const ru_op_info *info = ru_op_get(l->op);
-    if (l->n_in < info->in_min || l->n_in > info->in_max || l->n_out < info->out_min ||
+    uint32_t most = rui_op_model_inputs(l->op);
+    most = most < info->in_max ? most : info->in_max;
+    if (l->n_in < info->in_min || l->n_in > most || l->n_out < info->out_min ||
         l->n_out > info->out_max) {
         return RU_FAIL(err, RU_E_DATA,
                        "it has %u inputs and %u outputs, but %s takes %u to %u inputs and has %u "
                        "to %u outputs",
-                       l->n_in, l->n_out, info->name, info->in_min, info->in_max, info->out_min,
+                       l->n_in, l->n_out, info->name, info->in_min, most, info->out_min,
                        info->out_max);
     }
     ru_value_id *out = RU_NEW(l->arena, ru_value_id, l->n_out);

@@ -46,6 +46,13 @@ RU_MUST_USE ru_status rui_lift_emit(rui_lift *l, ru_err *err);
 bool rui_lift_quant(const char *domain, const char *op, rui_lift *l, ru_status *status,
                     ru_err *err);
 
+/* The same for the operators that came after opset 21. */
+bool rui_lift_later(const char *domain, const char *op, rui_lift *l, ru_status *status,
+                    ru_err *err);
+
+/* The rule of the ops that got attributes or types after opset 21. */
+RU_MUST_USE ru_status rui_lift_later_attrs(rui_lift *l, ru_err *err);
+
 /* The rule of MatMulInteger and ConvInteger for constant weights. */
 RU_MUST_USE ru_status rui_lift_integer_weights(rui_lift *l, ru_err *err);
 

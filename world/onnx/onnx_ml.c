@@ -97,22 +97,31 @@ static double element(ru_dtype t, const void *data, int64_t k)
                          : (double)((const float *)data)[k];
 }
 
-const double *rui_ml_tensor(rui_ml *m, const char *name, uint32_t *n, ru_dtype *dtype)
+/* A tensor attribute as it stands; false: not set, or an error. */
+static bool tensor_take(rui_ml *m, const char *name, rui_onnx_tensor *t)
 {
     const rui_onnx_attr *a = take(m, name, RUI_ONNX_TENSOR, "a tensor");
+    if (a == NULL) {
+        return false;
+    }
+    m->st = rui_onnx_tensor_parse(a->t, m->l->arena, t, m->err);
+    if (rui_ml_ok(m) && t->external) {
+        rui_ml_fail(m, RU_E_UNSUPPORTED, "attribute '%s' is stored in another file", name);
+    }
+    return rui_ml_ok(m);
+}
+
+const double *rui_ml_tensor(rui_ml *m, const char *name, uint32_t *n, ru_dtype *dtype)
+{
     rui_onnx_tensor t;
     const void *data = NULL;
     *n = 0;
     *dtype = RU_NONE;
-    if (a == NULL) {
+    if (!tensor_take(m, name, &t)) {
         return NULL;
     }
-    m->st = rui_onnx_tensor_parse(a->t, m->l->arena, &t, m->err);
-    if (rui_ml_ok(m) && (t.external || t.type.dtype == RU_NONE)) {
-        rui_ml_fail(m, RU_E_UNSUPPORTED,
-                    "attribute '%s' is stored in another file or is not of "
-                    "numbers",
-                    name);
+    if (t.type.dtype == RU_NONE) {
+        rui_ml_fail(m, RU_E_UNSUPPORTED, "attribute '%s' is not of numbers", name);
     }
     if (rui_ml_ok(m)) {
         m->st = rui_onnx_tensor_data(&t, m->l->arena, &data, m->err);

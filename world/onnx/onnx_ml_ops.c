@@ -147,8 +147,51 @@ typedef struct column {
     const int64_t *ints; /* numbers of texts when `text` */
     uint32_t n;
     bool text;
-    ru_dtype dtype;
+    ru_dtype dtype;  /* F32, F64 or I64 */
+    ru_dtype narrow; /* I32 or I16: what the model calls these I64; else NONE */
 } column;
+
+/* Integers of 16, 32 and 64 bits, floats, doubles or texts. */
+static column column_tensor(rui_ml *m, const char *name, const rui_onnx_attr *a)
+{
+    enum { TEXTS = 8 };
+    const void *data = NULL;
+    rui_onnx_tensor tensor = {0}, *t = &tensor;
+    if (a->type == RUI_ONNX_TENSOR) {
+        m->st = rui_onnx_tensor_parse(a->t, m->l->arena, t, m->err);
+    }
+    int64_t n = ru_type_count(&t->type);
+    ru_dtype d = t->external ? RU_NONE : t->type.dtype;
+    column c = {.dtype = RU_I64, .text = !t->external && t->data_type == TEXTS};
+    if (!rui_ml_ok(m)) {
+        return c;
+    }
+    bool real = d == RU_F32 || d == RU_F64, whole = d == RU_I64 || d == RU_I32 || d == RU_I16;
+    if (n < 0 || n > INT32_MAX || !(real || whole || c.text)) {
+        rui_ml_fail(m, RU_E_UNSUPPORTED, "attribute '%s' is of %s", name,
+                    d == RU_NONE ? "no element type that it may have" : ru_dtype_name(d));
+        return c;
+    }
+    m->st = c.text ? rui_texts_tensor(m->l->texts, t, &data, m->err)
+                   : rui_onnx_tensor_data(t, m->l->arena, &data, m->err);
+    double *floats = real ? rui_ml_alloc(m, n * (int64_t)sizeof *floats) : NULL;
+    int64_t *ints = !real ? rui_ml_alloc(m, n * (int64_t)sizeof *ints) : NULL;
+    for (int64_t k = 0; k < n && rui_ml_ok(m); k++) {
+        if (real) {
+            floats[k] = d == RU_F64 ? ((const double *)data)[k] : (double)((const float *)data)[k];
+        } else {
+            ints[k] = d == RU_I32   ? ((const int32_t *)data)[k]
+                      : d == RU_I16 ? ((const int16_t *)data)[k]
+                                    : ((const int64_t *)data)[k];
+        }
+    }
+    c.floats = floats;
+    c.ints = ints;
+    c.n = rui_ml_ok(m) ? (uint32_t)n : 0;
+    c.dtype = real ? d : RU_I64;
+    c.narrow = d == RU_I32 || d == RU_I16 ? d : RU_NONE;
+    return c;
+}
 
 static column column_take(rui_ml *m, const char *head)
 {
@@ -156,13 +199,9 @@ static column column_take(rui_ml *m, const char *head)
     column c = {.dtype = RU_NONE};
     uint32_t n;
     snprintf(name, sizeof name, "%s_tensor", head);
-    const double *any = rui_ml_tensor(m, name, &n, &c.dtype);
-    if (any != NULL) {
-        int64_t *ints = rui_ml_alloc(m, n * (int64_t)sizeof *ints);
-        for (uint32_t k = 0; ints != NULL && k < n; k++) {
-            ints[k] = c.dtype == RU_I64 ? (int64_t)any[k] : 0;
-        }
-        return (column){.floats = any, .ints = ints, .n = n, .dtype = c.dtype};
+    const rui_onnx_attr *tensor = rui_lift_take(m->l, name);
+    if (tensor != NULL) {
+        return column_tensor(m, name, tensor);
     }
     snprintf(name, sizeof name, "%s_floats", head);
     const double *floats = rui_ml_floats(m, name, &n);
@@ -240,9 +279,6 @@ static ru_value_id column_put(rui_ml *m, const column *c, const uint32_t *order)
             ((float *)data)[k] = (float)c->floats[order[k]];
         }
     }
-    if (c->dtype != RU_I64 && c->dtype != RU_F64 && c->dtype != RU_F32) {
-        rui_ml_fail(m, RU_E_UNSUPPORTED, "it maps elements of %s", ru_dtype_name(c->dtype));
-    }
     if (rui_ml_ok(m)) {
         m->st = rui_lift_const(m->l, &t, data, &out, m->err);
     }
@@ -288,7 +324,12 @@ static column default_of(rui_ml *m, const column *values)
     int64_t *ints = rui_ml_alloc(m, sizeof *ints);
     double *floats = rui_ml_alloc(m, sizeof *floats);
     const char *text = rui_ml_str(m, "default_string", "_Unused");
-    column c = {.n = 1, .dtype = values->dtype, .ints = ints, .floats = floats};
+    column c = {.n = 1,
+                .dtype = values->dtype,
+                .narrow = values->narrow,
+                .text = values->text,
+                .ints = ints,
+                .floats = floats};
     if (!rui_ml_ok(m)) {
         return c;
     }
@@ -311,11 +352,19 @@ static void encode(rui_ml *m, const column *keys, const column *values)
                     keys->text ? "numbers" : "texts", keys->text ? "texts" : "numbers");
     }
     const ru_type *t = rui_lift_type(m->l, 0);
-    if (t != NULL && t->dtype != keys->dtype) {
+    ru_dtype given = keys->narrow != RU_NONE ? keys->narrow : keys->dtype;
+    if (t != NULL && t->dtype != given) {
         rui_ml_fail(m, RU_E_DATA, "its input is of %s, but its keys are of %s",
-                    ru_dtype_name(t->dtype), ru_dtype_name(keys->dtype));
+                    ru_dtype_name(t->dtype), ru_dtype_name(given));
     }
-    ru_value_id y = look_up(m, m->l->in[0], keys, values, &dflt);
+    if (dflt.n != 1 || dflt.dtype != values->dtype || dflt.text != values->text ||
+        dflt.narrow != values->narrow) {
+        rui_ml_fail(m, RU_E_DATA, "its default is not one element of its values' type");
+        return;
+    }
+    ru_value_id x = rui_ml_cast(m, m->l->in[0], keys->dtype);
+    ru_value_id y = look_up(m, x, keys, values, &dflt);
+    y = values->narrow != RU_NONE ? rui_ml_cast(m, y, values->narrow) : y;
     rui_ml_out(m, 0, y);
     if (values->text) {
         text_mark(m, y);

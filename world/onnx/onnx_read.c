@@ -409,7 +409,8 @@ static ru_status op_find(rui_onnx_reader *r, const rui_onnx_node *n, int64_t ops
 {
     *op = RU_OP_NONE;
     if (strcmp(n->domain, "ai.onnx.ml") == 0 ||
-        rui_lift_quant(n->domain, n->op, NULL, NULL, NULL)) {
+        rui_lift_quant(n->domain, n->op, NULL, NULL, NULL) ||
+        rui_lift_later(n->domain, n->op, NULL, NULL, NULL)) {
         return RU_OK;
     }
     if (n->domain[0] != 0) {
@@ -468,7 +469,8 @@ static ru_status node_lift(rui_onnx_reader *r, rui_onnx_frame *f, const rui_onnx
         return rui_lift_ml(&l, r->err);
     }
     RU_TRY(rui_texts_pass(&l, &text, r->err));
-    if (rui_lift_quant(n->domain, n->op, &l, &st, r->err)) {
+    if (rui_lift_quant(n->domain, n->op, &l, &st, r->err) ||
+        rui_lift_later(n->domain, n->op, &l, &st, r->err)) {
         return st;
     }
     RU_TRY(rui_lift_rules(&l, r->err));

@@ -1,6 +1,7 @@
 /* TensorProto: its head, and its elements in every form they come in. */
 #include "world/onnx/onnx.h"
 #include "world/onnx/onnx_proto.h"
+#include "world/onnx/onnx_texts.h"
 
 #include <string.h>
 
@@ -255,16 +256,25 @@ ru_status rui_onnx_tensor_data(const rui_onnx_tensor *t, ru_arena *arena, const 
     return RU_OK;
 }
 
-ru_status ru_onnx_tensor_read(const void *data, int64_t size_bytes, ru_arena *arena, ru_type *type,
-                              const void **elements, const char **name, ru_err *err)
+ru_status ru_onnx_tensor_read(const void *data, int64_t size_bytes, ru_texts *words,
+                              ru_arena *arena, ru_type *type, const void **elements,
+                              const char **name, ru_err *err)
 {
+    enum { TEXTS = 8 };
     rui_onnx_tensor t;
     RU_TRY(rui_onnx_tensor_parse((rui_onnx_bytes){data, size_bytes}, arena, &t, err));
     if (t.external) {
         return RU_FAIL(err, RU_E_UNSUPPORTED, "onnx: tensor '%s' is stored in another file",
                        t.name);
     }
-    RU_TRY(rui_onnx_tensor_data(&t, arena, elements, err));
+    if (words != NULL && t.data_type == TEXTS) {
+        rui_texts table = {.words = *words};
+        t.type.dtype = RU_I64;
+        RU_TRY(rui_texts_tensor(&table, &t, elements, err));
+        *words = table.words;
+    } else {
+        RU_TRY(rui_onnx_tensor_data(&t, arena, elements, err));
+    }
     *type = t.type;
     if (name != NULL) {
         *name = t.name;

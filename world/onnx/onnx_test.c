@@ -248,22 +248,34 @@ typedef struct refusal {
     int64_t opset;
     const char *op, *domain, *in, *say;
     ru_status st;
+    const char *attr; /* an integer; NULL: none */
 } refusal;
 
 static void errors_name_node_op_and_opset(void **state)
 {
     (void)state;
     static const refusal cases[] = {
-        {17, "Frobnicate", "", "x", "'the_node' (Frobnicate, opset 17)", RU_E_UNSUPPORTED},
-        {17, "Relu", "com.example", "x", "domain 'com.example'", RU_E_UNSUPPORTED},
-        {22, "Relu", "", "x", "opset 22", RU_E_UNSUPPORTED},
-        {17, "Relu", "", "nobody", "'nobody', which no earlier node computes", RU_E_DATA},
-        {17, "Relu", "", "x x x", "3 inputs", RU_E_DATA},
+        {17, "Frobnicate", "", "x", "'the_node' (Frobnicate, opset 17)", RU_E_UNSUPPORTED, NULL},
+        {17, "Relu", "com.example", "x", "domain 'com.example'", RU_E_UNSUPPORTED, NULL},
+        {29, "Relu", "", "x", "opset 29", RU_E_UNSUPPORTED, NULL},
+        {17, "MatMul", "", "x x x", "3 inputs", RU_E_DATA, NULL},
+        {17, "Conv", "", "x x x x", "4 inputs", RU_E_DATA, NULL},
+        {17, "Relu", "", "x", "'axis' is not known", RU_E_UNSUPPORTED, "axis"},
+        {17, "MatMul", "", "x x", "'transB' is not known", RU_E_UNSUPPORTED, "transB"},
+        {17, "Conv", "", "x x", "'activation_alpha' is not", RU_E_UNSUPPORTED, "activation_alpha"},
+        {18, "ReduceMean", "", "x", "'axes' is not known", RU_E_UNSUPPORTED, "axes"},
+        {24, "Swish", "", "x", "'axis' is not known", RU_E_UNSUPPORTED, "axis"},
+        {24, "SwiGLU", "", "x", "1 inputs", RU_E_DATA, NULL},
+        {17, "Relu", "", "nobody", "'nobody', which no earlier node computes", RU_E_DATA, NULL},
+        {17, "Relu", "", "x x x", "3 inputs", RU_E_DATA, NULL},
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {
         maker m;
         begin_simple(&m, cases[k].opset);
         begin_node(&m, 1, cases[k].op, cases[k].domain, cases[k].in, "y");
+        if (cases[k].attr != NULL) {
+            put_int(&m, cases[k].attr, 1);
+        }
         ru_pb_end(&m.o);
         ru_pb_end(&m.o);
         ru_arena arena;
@@ -426,7 +438,7 @@ static void subgraphs_and_types_are_refused(void **state)
 static ru_status tensor_of(ru_pb_out *o, ru_arena *arena, ru_type *t, const void **data,
                            ru_err *err)
 {
-    return ru_onnx_tensor_read(o->data, o->size_bytes, arena, t, data, NULL, err);
+    return ru_onnx_tensor_read(o->data, o->size_bytes, NULL, arena, t, data, NULL, err);
 }
 
 /* The same three numbers packed, one by one, raw, and as half floats in int32_data. */

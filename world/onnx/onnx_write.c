@@ -263,10 +263,10 @@ ru_status ru_onnx_write(const ru_graph *g, const ru_onnx_write_options *opt, ru_
 {
     static const ru_onnx_write_options none = {0};
     opt = opt != NULL ? opt : &none;
-    int64_t opset = opt->opset != 0 ? opt->opset : RU_ONNX_OPSET_MAX;
-    if (opset < OPSET_WRITE_MIN || opset > RU_ONNX_OPSET_MAX) {
+    int64_t opset = opt->opset != 0 ? opt->opset : RU_ONNX_OPSET_WRITE;
+    if (opset < OPSET_WRITE_MIN || opset > RU_ONNX_OPSET_WRITE) {
         return RU_FAIL(err, RU_E_ARG, "onnx export: the opset is %lld, expected %d to %d",
-                       (long long)opset, OPSET_WRITE_MIN, RU_ONNX_OPSET_MAX);
+                       (long long)opset, OPSET_WRITE_MIN, RU_ONNX_OPSET_WRITE);
     }
     ru_graph lowered;
     RU_TRY(rui_onnx_lower(g, opset, scratch, &lowered, err));

@@ -1,0 +1,201 @@
+/* What opsets after 21 say more than the graph's: new operators as standard ones, new attributes.
+ *
+ * Source: Changelog.md of the ONNX project, opsets 22 to 28. Most rows there only add element
+ * types. */
+#include <string.h>
+
+#include "world/onnx/onnx_lift.h"
+
+static ru_status two(rui_lift *l, ru_op op, ru_value_id a, ru_value_id b, ru_value_id *out,
+                     ru_err *err)
+{
+    return rui_lift_node(l, op, (ru_value_id[]){a, b}, 2, NULL, 0, out, err);
+}
+
+static ru_status cast(rui_lift *l, ru_value_id a, ru_dtype to, ru_value_id *out, ru_err *err)
+{
+    ru_attr attr = {.key = RU_ATTR_to, .kind = RU_ATTR_INT, .n = 1, .u.i = ru_dtype_onnx(to)};
+    return rui_lift_node(l, RU_OP_Cast, &a, 1, &attr, 1, out, err);
+}
+
+/* A number as a scalar of the element type of `like`. */
+static ru_status number(rui_lift *l, double x, ru_value_id like, ru_value_id *out, ru_err *err)
+{
+    float f = (float)x;
+    RU_TRY(rui_lift_const_f32s(l, &f, 1, true, out, err));
+    return two(l, RU_OP_CastLike, *out, like, out, err);
+}
+
+static ru_status inputs_are(const rui_lift *l, uint32_t n, ru_err *err)
+{
+    for (uint32_t k = 0; k < l->n_in && k < n; k++) {
+        if (l->in[k].v == 0) {
+            return RU_FAIL(err, RU_E_DATA, "input %u is absent", k);
+        }
+    }
+    return l->n_in == n && l->n_out_model == 1
+               ? RU_OK
+               : RU_FAIL(err, RU_E_DATA, "it has %u inputs and %u outputs, expected %u and 1",
+                         l->n_in, l->n_out_model, n);
+}
+
+static double float_take(rui_lift *l, const char *name, double dflt)
+{
+    const rui_onnx_attr *a = rui_lift_take(l, name);
+    return a != NULL && a->type == RUI_ONNX_FLOAT ? a->f : dflt;
+}
+
+/* a sigmoid(alpha a) */
+static ru_status gated(rui_lift *l, ru_value_id *out, ru_err *err)
+{
+    double alpha = float_take(l, "alpha", 1);
+    ru_value_id a = l->in[0], scaled = a, factor;
+    if (alpha < 1 || alpha > 1) {
+        RU_TRY(number(l, alpha, a, &factor, err));
+        RU_TRY(two(l, RU_OP_Mul, a, factor, &scaled, err));
+    }
+    RU_TRY(rui_lift_node(l, RU_OP_Sigmoid, &scaled, 1, NULL, 0, &scaled, err));
+    return two(l, RU_OP_Mul, a, scaled, out, err);
+}
+
+static ru_status swish(rui_lift *l, ru_err *err)
+{
+    RU_TRY(inputs_are(l, 1, err));
+    return gated(l, l->out, err);
+}
+
+static ru_status swiglu(rui_lift *l, ru_err *err)
+{
+    ru_value_id gate;
+    RU_TRY(inputs_are(l, 2, err));
+    RU_TRY(gated(l, &gate, err));
+    return two(l, RU_OP_Mul, gate, l->in[1], l->out, err);
+}
+
+/* x / sqrt(mean of x^2 from `axis` on + epsilon) in f32, then times the scale in x's type. */
+static ru_status rms_normalization(rui_lift *l, ru_err *err)
+{
+    RU_TRY(inputs_are(l, 2, err));
+    const ru_type *t = rui_lift_type(l, 0);
+    int64_t axis = rui_lift_take_int(l, "axis", -1), axes[RU_RANK_MAX];
+    int64_t rank = t != NULL ? (int64_t)t->rank : RU_RANK_MAX;
+    bool narrow = rui_lift_take_int(l, "stash_type", 1) == 1 && t != NULL && t->dtype != RU_F32;
+    axis = axis < 0 ? axis + rank : axis;
+    if (axis < 0 || axis >= rank) {
+        return RU_FAIL(err, RU_E_DATA, "axis %lld of a tensor of rank %lld", (long long)axis,
+                       (long long)rank);
+    }
+    for (int64_t k = axis; k < rank; k++) {
+        axes[k - axis] = k;
+    }
+    ru_value_id x = l->in[0], mean, some, list;
+    if (narrow) {
+        RU_TRY(cast(l, x, RU_F32, &x, err));
+    }
+    RU_TRY(rui_lift_const_i64s(l, axes, (uint32_t)(rank - axis), &list, err));
+    RU_TRY(two(l, RU_OP_Mul, x, x, &mean, err));
+    RU_TRY(two(l, RU_OP_ReduceMean, mean, list, &mean, err));
+    RU_TRY(number(l, float_take(l, "epsilon", (double)1e-5F), x, &some, err));
+    RU_TRY(two(l, RU_OP_Add, mean, some, &mean, err));
+    RU_TRY(rui_lift_node(l, RU_OP_Sqrt, &mean, 1, NULL, 0, &mean, err));
+    RU_TRY(two(l, RU_OP_Div, x, mean, &x, err));
+    if (narrow) {
+        RU_TRY(cast(l, x, t->dtype, &x, err));
+    }
+    return two(l, RU_OP_Mul, x, l->in[1], l->out, err);
+}
+
+static const struct {
+    const char *op;
+    ru_status (*fn)(rui_lift *l, ru_err *err);
+} rows[] = {
+    {"RMSNormalization", rms_normalization},
+    {"SwiGLU", swiglu},
+    {"Swish", swish},
+};
+
+bool rui_lift_later(const char *domain, const char *op, rui_lift *l, ru_status *status, ru_err *err)
+{
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        if (strcmp(rows[k].op, op) != 0 || domain[0] != 0) {
+            continue;
+        }
+        if (l != NULL) {
+            *status = rows[k].fn(l, err);
+            l->done = true;
+            for (uint32_t i = 0; i < l->n_raw && *status == RU_OK; i++) {
+                *status = l->taken[i] ? RU_OK
+                                      : RU_FAIL(err, RU_E_UNSUPPORTED,
+                                                "attribute '%s' is not known", l->raw[i].name);
+            }
+        }
+        return true;
+    }
+    return false;
+}
+
+/* The result's type is told apart from the scale's since 23. */
+static ru_status dequantize_type(rui_lift *l, ru_err *err)
+{
+    const ru_type *scale = rui_lift_type(l, 1);
+    int64_t want = rui_lift_take_int(l, "output_dtype", 0);
+    ru_dtype to = ru_dtype_from_onnx((int32_t)want);
+    if (want == 0 || (scale != NULL && scale->dtype == to)) {
+        return RU_OK;
+    }
+    if (!ru_dtype_is_float(to)) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED, "output_dtype %lld is no type of floats here",
+                       (long long)want);
+    }
+    RU_TRY(rui_lift_emit(l, err));
+    l->done = true;
+    return cast(l, l->out[0], to, l->out, err);
+}
+
+/* The division is computed in f32 for every type of the scale. */
+static ru_status quantize_precision(rui_lift *l, ru_err *err)
+{
+    int64_t want = rui_lift_take_int(l, "precision", 0);
+    return want == 0 || want == ru_dtype_onnx(RU_F32)
+               ? RU_OK
+               : RU_FAIL(err, RU_E_UNSUPPORTED, "precision %lld is not supported; write 1 (float)",
+                         (long long)want);
+}
+
+/* Ranges of half precision are computed in f32 (stash_type 1, the default of 27). */
+static ru_status range_narrow(rui_lift *l, ru_err *err)
+{
+    const ru_type *t = rui_lift_type(l, 0);
+    int64_t stash = rui_lift_take_int(l, "stash_type", ru_dtype_onnx(RU_F32));
+    if (t == NULL || (t->dtype != RU_F16 && t->dtype != RU_BF16)) {
+        return RU_OK;
+    }
+    ru_dtype was = t->dtype;
+    if (stash != ru_dtype_onnx(RU_F32)) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED, "stash_type %lld is not supported; write 1 (float)",
+                       (long long)stash);
+    }
+    for (uint32_t k = 0; k < l->n_in; k++) {
+        RU_TRY(cast(l, l->in[k], RU_F32, &l->in[k], err));
+    }
+    RU_TRY(rui_lift_emit(l, err));
+    l->done = true;
+    return cast(l, l->out[0], was, l->out, err);
+}
+
+static ru_status space_to_depth(rui_lift *l, ru_err *err)
+{
+    const rui_onnx_attr *mode = rui_lift_take(l, "mode");
+    return mode == NULL || (mode->s != NULL && strcmp(mode->s, "DCR") == 0)
+               ? RU_OK
+               : RU_FAIL(err, RU_E_UNSUPPORTED,
+                         "mode CRD is not supported; write it as Reshape, Transpose, Reshape");
+}
+
+ru_status rui_lift_later_attrs(rui_lift *l, ru_err *err)
+{
+    return l->op == RU_OP_DequantizeLinear ? dequantize_type(l, err)
+           : l->op == RU_OP_Range          ? range_narrow(l, err)
+           : l->op == RU_OP_SpaceToDepth   ? space_to_depth(l, err)
+                                           : quantize_precision(l, err);
+}
