@@ -557,7 +557,69 @@ static void batch_norm_agrees_with_double(void **state)
     }
 }
 
-RU_TESTS(exec_block, cmocka_unit_test(batch_norm_agrees_with_double),
+/* Rows m0 .. and columns n0 .. of an f64 product, either operand transposed; sums of products of
+ * numbers with few bits are exact in any order. */
+static void gemm64_case(const ru_kern *k, int64_t m, int64_t n, int64_t d, bool ta, bool tb)
+{
+    double *a = malloc((size_t)(m * d + 1) * 8), *b = malloc((size_t)(d * n + 1) * 8);
+    double *c = malloc((size_t)(m * n) * 8);
+    double *work = aligned_alloc(64, (size_t)(k->gemm64_work() * 8));
+    for (int64_t i = 0; i < m * d; i++) {
+        a[i] = (double)((i * 37 + 11) % 129 - 64) / 16.0;
+    }
+    for (int64_t i = 0; i < d * n; i++) {
+        b[i] = (double)((i * 53 + 5) % 65 - 32) / 8.0;
+    }
+    for (int64_t i = 0; i < m * n; i++) {
+        c[i] = -77.0;
+    }
+    ru_kern_gemm64 g = {.m = m,
+                        .n = n,
+                        .k = d,
+                        .a = a,
+                        .b = b,
+                        .c = c,
+                        .a_row = ta ? 1 : d,
+                        .a_col = ta ? m : 1,
+                        .b_row = tb ? 1 : n,
+                        .b_col = tb ? d : 1,
+                        .c_row = n,
+                        .alpha = 0.5};
+    int64_t m0 = m / 3, n0 = n / 4;
+    k->gemm64(&g, m0, m, n0, n, work);
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            double sum = 0.0;
+            for (int64_t p = 0; p < d; p++) {
+                sum += a[i * g.a_row + p * g.a_col] * b[p * g.b_row + j * g.b_col];
+            }
+            double want = i >= m0 && j >= n0 ? 0.5 * sum : -77.0;
+            if (c[i * n + j] != want) {
+                fail_msg("f64 product %dx%dx%d at %d, %d on %s: %.17g, expected %.17g", (int)m,
+                         (int)n, (int)d, (int)i, (int)j, k->name, c[i * n + j], want);
+            }
+        }
+    }
+    free(a), free(b), free(c), free(work);
+}
+
+static void f64_products_are_exact(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{1, 1, 1},      {1, 37, 7},    {5, 32, 64},
+                                       {15, 47, 31},   {29, 100, 0},  {14, 300, 257},
+                                       {13, 271, 511}, {131, 70, 600}};
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        for (uint32_t i = 0; kern_at(level) != NULL && i < RU_ARRAY_LEN(sizes); i++) {
+            for (int t = 0; t < 4; t++) {
+                gemm64_case(kern_at(level), sizes[i][0], sizes[i][1], sizes[i][2], t & 1, t >> 1);
+            }
+        }
+    }
+}
+
+RU_TESTS(exec_block, cmocka_unit_test(f64_products_are_exact),
+         cmocka_unit_test(batch_norm_agrees_with_double),
          cmocka_unit_test(products_agree_with_double),
          cmocka_unit_test(large_products_agree_with_double),
          cmocka_unit_test(large_products_keep_nan),

@@ -207,6 +207,15 @@ typedef struct ru_kern_gemm {
     float *work; /* gemm_work(m, n, k) floats, 64-byte aligned; may be NULL when it says 0 */
 } ru_kern_gemm;
 
+/* C[m,n] = alpha A[m,k] B[k,n] in f64; any strides. */
+typedef struct ru_kern_gemm64 {
+    int64_t m, n, k;
+    const double *a, *b;
+    double *c;
+    int64_t a_row, a_col, b_row, b_col, c_row;
+    double alpha;
+} ru_kern_gemm64;
+
 /* A large product C[m,n] = act(alpha A[m,k] B[k,n] + bias[n] (+ C)) in f32; strides as above, one
  * of each operand's two must be 1. k > 0. */
 typedef struct ru_kern_product {
@@ -596,6 +605,10 @@ typedef struct ru_kern_add8 {
       (const float *b, int64_t b_row, int64_t b_col, int64_t k, int64_t n, float *packed))         \
     X(int64_t, gemm_work, (int64_t m, int64_t n, int64_t k))                                       \
     X(void, gemm, (const ru_kern_gemm *g))                                                         \
+    /* Rows m0 .. m1, columns n0 .. n1; work: gemm64_work() doubles */                             \
+    X(int64_t, gemm64_work, (void))                                                                \
+    X(void, gemm64,                                                                                \
+      (const ru_kern_gemm64 *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, double *work))     \
     /* Rows m0 .. m1, columns n0 .. n1; work: product_work(m1 - m0, n1 - n0, k) floats */          \
     /* dw (and db, may be NULL) of panels p0 .. p1 of 16 outputs; work: conv_work(g) floats */     \
     X(bool, conv_dw_takes, (int64_t kw, int64_t lanes))                                            \

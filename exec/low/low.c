@@ -592,7 +592,9 @@ static ru_status lower_apart(rui_low *lo, const ru_node *n, ru_err *err)
         bool possible;
     } ways[] = {{4, act}, {3, residual}, {2, bias}};
     ru_status st = RU_E_UNSUPPORTED;
-    if (!product || (!act && ru_node_str(n, RU_ATTR_activation, "")[0] != '\0')) {
+    if (!product || (!act && ru_node_str(n, RU_ATTR_activation, "")[0] != '\0') ||
+        !ru_dtype_is_float(lo->g->values[n->out[0].v].type.dtype) ||
+        lo->g->values[n->out[0].v].type.dtype == RU_F64) {
         return st;
     }
     for (uint32_t k = 0; k < RU_ARRAY_LEN(ways) && st == RU_E_UNSUPPORTED; k++) {

@@ -33,26 +33,38 @@ static double gelu_tanh(double z)
     X(hardsigmoid, 0.2, 0.5, clamp(f->a *z + f->b, 0.0, 1.0))  \
     X(clip, (double)-INFINITY, (double)INFINITY, clamp(z, f->a, f->b))
 
-ru_status rui_finish_make(const ru_ref_call *c, uint32_t k_residual, rui_finish *f, ru_err *err)
+enum {
+    ACT_NONE,
+#define RU_X(name, dflt_a, dflt_b, value) ACT_##name,
+    FINISH_LIST(RU_X)
+#undef RU_X
+};
+
+bool rui_finish_of(const ru_node *n, rui_finish *f)
 {
-    const char *word = ru_node_str(c->node, RU_ATTR_activation, "");
+    const char *word = ru_node_str(n, RU_ATTR_activation, "");
     double alpha = 0.0, beta = 0.0;
-    bool known = word[0] == '\0';
+    uint32_t act = ACT_NONE;
 #define RU_X(name, dflt_a, dflt_b, value) \
     if (strcmp(word, #name) == 0) {       \
         alpha = dflt_a;                   \
         beta = dflt_b;                    \
-        known = true;                     \
+        act = ACT_##name;                 \
     }
     FINISH_LIST(RU_X)
 #undef RU_X
-    if (!known) {
+    *f = (rui_finish){.act = act,
+                      .a = ru_node_float(n, RU_ATTR_activation_alpha, alpha),
+                      .b = ru_node_float(n, RU_ATTR_activation_beta, beta)};
+    return act != ACT_NONE || word[0] == '\0';
+}
+
+ru_status rui_finish_make(const ru_ref_call *c, uint32_t k_residual, rui_finish *f, ru_err *err)
+{
+    if (!rui_finish_of(c->node, f)) {
         return RU_FAIL(err, RU_E_UNSUPPORTED, "%s: fused activation '%s' is not known",
-                       ru_op_get(c->node->op)->name, word);
+                       ru_op_get(c->node->op)->name, ru_node_str(c->node, RU_ATTR_activation, ""));
     }
-    *f = (rui_finish){.activation = word,
-                      .a = ru_node_float(c->node, RU_ATTR_activation_alpha, alpha),
-                      .b = ru_node_float(c->node, RU_ATTR_activation_beta, beta)};
     if (rui_ref_has(c, k_residual)) {
         RU_TRY(rui_ref_load_as(c, &c->in[k_residual], &c->out[0].type, &f->residual, err));
     }
@@ -62,14 +74,13 @@ ru_status rui_finish_make(const ru_ref_call *c, uint32_t k_residual, rui_finish 
 double rui_finish_apply(const rui_finish *f, int64_t i, double z)
 {
     z += f->residual != NULL ? f->residual[i] : 0.0;
-    if (f->activation[0] == '\0') {
+    switch (f->act) {
+#define RU_X(name, dflt_a, dflt_b, value) \
+    case ACT_##name:                      \
+        return value;
+        FINISH_LIST(RU_X)
+#undef RU_X
+    default:
         return z;
     }
-#define RU_X(name, dflt_a, dflt_b, value)    \
-    if (strcmp(f->activation, #name) == 0) { \
-        return value;                        \
-    }
-    FINISH_LIST(RU_X)
-#undef RU_X
-    return z;
 }

@@ -10,6 +10,7 @@
 #define RU_EXEC_REF_IMPL_H
 
 #include "exec/ref.h"
+#include "exec/ref/finish.h"
 
 #include <stddef.h>
 
@@ -102,16 +103,8 @@ typedef struct rui_axis3 {
 } rui_axis3;
 rui_axis3 rui_ref_axis3(const ru_type *t, uint32_t axis);
 
-/* What a fused op does after its own result z: y = act(z + residual). */
-typedef struct rui_finish {
-    const char *activation;
-    double a, b;
-    double *residual; /* shaped as the output, or NULL */
-} rui_finish;
-
-/* From the attribute `activation` and the optional input `k_residual`. Errors: RU_E_UNSUPPORTED. */
+/* The same with the residual of the optional input `k_residual`. Errors: RU_E_UNSUPPORTED. */
 RU_MUST_USE ru_status rui_finish_make(const ru_ref_call *c, uint32_t k_residual, rui_finish *f,
                                       ru_err *err);
-double rui_finish_apply(const rui_finish *f, int64_t i, double z);
 
 #endif
