@@ -353,10 +353,14 @@ typedef struct ru_kern_share {
     void (*wait)(void);
 } ru_kern_share;
 
-/* Taps of one row of a pool: result o reads element o * stride + c * dilation for c < taps. */
+/* One row of results of a pool: result o reads element o * stride + c * dilation for c < taps. */
 typedef struct ru_kern_pool {
-    ru_dtype t; /* maxima: f32, u8, i8 */
+    ru_dtype t; /* f32; maxima without places also u8, i8 */
+    bool max;   /* else sums */
     int64_t stride, taps, dilation;
+    /* pool_row: the rows of the image that are joined into a line, `before` and `after` elements of
+     * padding around `width` of theirs */
+    int64_t planes, plane_step, rows, row_step, before, width, after;
 } ru_kern_pool;
 
 typedef enum ru_kern_trees_mode {
@@ -569,12 +573,13 @@ typedef struct ru_kern_add8 {
     /* sums of masked dy and of masked dy * (x - mean) */                                          \
     X(void, bn_grad_sums, (const ru_kern_bn *b, float *sum, float *dot))                           \
     X(void, bn_grad_apply, (const ru_kern_bn *b))                                                  \
-    /* y[n] joined by the taps of one row of x: the larger, the larger and its place (`place` is   \
-     * that of x[0], at < 0: none yet), the sum */                                                 \
-    X(void, pool_max, (const ru_kern_pool *p, const void *x, void *y, int64_t n))                  \
+    /* y[n] of one row of results; x is the first element of the first row that is joined, line is \
+     * memory for before + width + after elements */                                               \
+    X(void, pool_row, (const ru_kern_pool *p, const void *x, void *line, void *y, int64_t n))      \
+    /* y[n] joined by the taps of one row of x: the larger and its place (`place` is that of x[0], \
+     * at < 0: none yet) */                                                                        \
     X(void, pool_place,                                                                            \
       (const ru_kern_pool *p, const float *x, int32_t place, float *y, int32_t *at, int64_t n))    \
-    X(void, pool_add, (const ru_kern_pool *p, const float *x, float *y, int64_t n))                \
     /* Node k looks at place[k] of `used`; value [n] of t's type. Sets t->nodes */                 \
     X(int64_t, trees_node_bytes, (const ru_kern_trees *t))                                         \
     X(void, trees_pack,                                                                            \

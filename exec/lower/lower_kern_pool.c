@@ -1,14 +1,16 @@
 /* Pools of row-major images: those that oneDNN does not take (maxima with their places or with
  * dilation, averages whose windows hang over the end, NaN kept) and those that it would do element
- * by element. Results whose windows lie inside a row of the image are made side by side
- * (exec/kern/k_pool.c), others one by one; taps are cut to the image once per axis. */
+ * by element. A row of results is made of its rows of the image, first joined into one line with
+ * the padding on both sides, then along that line (exec/kern/k_pool.c). With places, results whose
+ * windows lie inside a row are made side by side, others one by one. Taps are cut to the image once
+ * per axis. */
 #include <math.h>
 #include <string.h>
 
 #include "exec/low/window.h"
 #include "exec/lower/lower_kern.h"
 
-enum { AXES = 3, CHUNK = 256, FEW = 64 };
+enum { AXES = 3, CHUNK = 256, FEW = 64, LINE = 4096 };
 
 typedef struct pool_state {
     const ru_kern *k;
@@ -18,6 +20,7 @@ typedef struct pool_state {
     int64_t before[AXES], after[AXES]; /* padding that counts */
     int64_t planes, big, small;
     bool max, with_pads, by_columns;
+    int64_t line; /* results of a row that are made of one joined line; 0: no lines */
 } pool_state;
 
 /* Taps of one axis that lie inside the image: first, number; `all`: also those in the padding. */
@@ -25,19 +28,24 @@ typedef struct taps {
     int64_t from, n, all;
 } taps;
 
+/* Taps at i, i + dilation, ... that lie in low .. high - 1; *first: the first of them. */
+static int64_t taps_in(const pool_state *s, int d, int64_t i, int64_t low, int64_t high,
+                       int64_t *first)
+{
+    int64_t step = s->dilation[d], skip = low > i ? low - i : 0, room = high - i;
+    int64_t k = step == 1 ? skip : (skip + step - 1) / step;
+    int64_t end = room <= 0 ? 0 : step == 1 ? room : (room + step - 1) / step;
+    end = end < s->kernel[d] ? end : s->kernel[d];
+    *first = i + k * step;
+    return end > k ? end - k : 0;
+}
+
 static taps taps_at(const pool_state *s, int d, int64_t o)
 {
-    taps t = {.from = -1};
-    int64_t low = s->with_pads ? -s->before[d] : 0;
-    int64_t high = s->in[d] + (s->with_pads ? s->after[d] : 0);
-    for (int64_t k = 0; k < s->kernel[d]; k++) {
-        int64_t i = o * s->stride[d] - s->before[d] + k * s->dilation[d];
-        if (i >= 0 && i < s->in[d]) {
-            t.from = t.n == 0 ? i : t.from;
-            t.n++;
-        }
-        t.all += i >= low && i < high;
-    }
+    taps t;
+    int64_t unused, i = o * s->stride[d] - s->before[d];
+    t.n = taps_in(s, d, i, 0, s->in[d], &t.from);
+    t.all = !s->with_pads ? t.n : taps_in(s, d, i, -s->before[d], s->in[d] + s->after[d], &unused);
     return t;
 }
 
@@ -132,37 +140,70 @@ static void one_by_one(const pool_state *s, row *r, int64_t from, int64_t to)
     }
 }
 
-/* Results from .. from + n, at most CHUNK, all inside along the row. */
+/* Maxima with their places of results from .. from + n, at most CHUNK, all inside along the row. */
 static void side_by_side(const pool_state *s, row *r, int64_t from, int64_t n)
 {
-    const ru_kern_pool p = {s->t, s->stride[2], s->kernel[2], s->dilation[2]};
-    int64_t bytes = ru_dtype_bytes(s->t), cut = from * s->stride[2] - s->before[2];
-    int64_t count = r->t[0].all * r->t[1].all * s->kernel[2];
-    char *y = r->y + from * bytes;
+    const ru_kern_pool p = {
+        .t = s->t, .stride = s->stride[2], .taps = s->kernel[2], .dilation = s->dilation[2]};
+    int64_t cut = from * s->stride[2] - s->before[2];
+    float *y = (float *)(void *)r->y + from;
     int32_t at[CHUNK];
-    if (s->max) {
-        lowest(s->t, y, n);
-    } else {
-        memset(y, 0, (size_t)(n * bytes));
-    }
+    lowest(s->t, y, n);
     memset(at, -1, sizeof at);
     for (int64_t k = 0; k < r->t[0].n * r->t[1].n; k++) {
         int64_t a = r->t[0].from + k / r->t[1].n * s->dilation[0];
         int64_t b = r->t[1].from + k % r->t[1].n * s->dilation[1];
         int64_t i = (a * s->in[1] + b) * s->in[2] + cut;
-        if (!s->max) {
-            s->k->pool_add(&p, (const float *)r->x + i, (float *)y, n);
-        } else if (r->place != NULL) {
-            s->k->pool_place(&p, (const float *)r->x + i, (int32_t)i, (float *)y, at, n);
+        s->k->pool_place(&p, (const float *)(const void *)r->x + i, (int32_t)i, y, at, n);
+    }
+    for (int64_t o = 0; o < n; o++) {
+        r->place[from + o] = r->first + (s->by_columns && at[o] > 0 ? by_columns(s, at[o]) : at[o]);
+    }
+}
+
+/* Sums of results from .. from + n become means. */
+static void mean_line(const pool_state *s, const row *r, int64_t from, int64_t n, float *sum)
+{
+    float area = (float)(r->t[0].all * r->t[1].all), whole = area * (float)s->kernel[2];
+    for (int64_t o = 0; o < n; o++) {
+        if (from + o >= s->inner_from && from + o < s->inner_to && whole > 0.0f) {
+            int64_t left = s->inner_to - (from + o), m = left < n - o ? left : n - o;
+            s->k->map2(RU_KERN_MAP2_Div, 0, 0, RU_F32, sum + o, 1, &whole, 0, sum + o, m);
+            o += m - 1;
         } else {
-            s->k->pool_max(&p, r->x + i * bytes, y, n);
+            float count = area * (float)taps_at(s, 2, from + o).all;
+            sum[o] = count > 0.0f ? sum[o] / count : 0.0f;
         }
     }
-    for (int64_t o = 0; !s->max && o < n; o++) {
-        ((float *)y)[o] = count > 0 ? ((float *)y)[o] / (float)count : 0.0f;
-    }
-    for (int64_t o = 0; r->place != NULL && o < n; o++) {
-        r->place[from + o] = r->first + (s->by_columns && at[o] > 0 ? by_columns(s, at[o]) : at[o]);
+}
+
+/* Results from .. from + n of a row, by one joined line. */
+static void along_line(const pool_state *s, const row *r, int64_t from, int64_t n)
+{
+    _Alignas(64) char line[LINE * sizeof(float)];
+    int64_t bytes = ru_dtype_bytes(s->t), i0 = from * s->stride[2] - s->before[2];
+    int64_t i1 = i0 + (n - 1) * s->stride[2] + (s->kernel[2] - 1) * s->dilation[2] + 1;
+    int64_t first = i0 < 0 ? 0 : i0, last = i1 < s->in[2] ? i1 : s->in[2];
+    first = first < i1 ? first : i1;
+    last = last > first ? last : first;
+    const ru_kern_pool p = {.t = s->t,
+                            .max = s->max,
+                            .stride = s->stride[2],
+                            .taps = s->kernel[2],
+                            .dilation = s->dilation[2],
+                            .planes = r->t[0].n,
+                            .plane_step = s->dilation[0] * s->in[1] * s->in[2],
+                            .rows = r->t[1].n,
+                            .row_step = s->dilation[1] * s->in[2],
+                            .before = first - i0,
+                            .width = last - first,
+                            .after = i1 - last};
+    int64_t at = p.planes * p.rows * p.width == 0
+                     ? 0
+                     : (r->t[0].from * s->in[1] + r->t[1].from) * s->in[2] + first;
+    s->k->pool_row(&p, r->x + at * bytes, line, r->y + from * bytes, n);
+    if (!s->max) {
+        mean_line(s, r, from, n, (float *)(void *)r->y + from);
     }
 }
 
@@ -178,11 +219,18 @@ static void pool_part(const void *state, void *const *bufs, int64_t begin, int64
                  .place = bufs[2] == NULL ? NULL : (int64_t *)bufs[2] + k * s->out[2],
                  .first = plane * s->big,
                  .t = {taps_at(s, 0, k / s->out[1] % s->out[0]), taps_at(s, 1, k % s->out[1])}};
-        one_by_one(s, &r, 0, s->inner_from);
-        for (int64_t o = s->inner_from; o < s->inner_to; o += CHUNK) {
-            side_by_side(s, &r, o, s->inner_to - o < CHUNK ? s->inner_to - o : CHUNK);
+        for (int64_t o = 0; s->line > 0 && o < s->out[2]; o += s->line) {
+            along_line(s, &r, o, s->out[2] - o < s->line ? s->out[2] - o : s->line);
         }
-        one_by_one(s, &r, s->inner_to, s->out[2]);
+        if (s->line > 0) {
+            continue;
+        }
+        int64_t from = r.place == NULL ? 0 : s->inner_from, to = r.place == NULL ? 0 : s->inner_to;
+        one_by_one(s, &r, 0, from);
+        for (int64_t o = from; o < to; o += CHUNK) {
+            side_by_side(s, &r, o, to - o < CHUNK ? to - o : CHUNK);
+        }
+        one_by_one(s, &r, to, s->out[2]);
     }
 }
 
@@ -235,6 +283,14 @@ static void find_inner(pool_state *s)
     }
 }
 
+/* Lines of LINE elements at most, where no place is asked for; sums of many taps stay in double. */
+static void find_line(pool_state *s, bool places)
+{
+    int64_t reach = (s->kernel[2] - 1) * s->dilation[2];
+    bool few = s->max || s->kernel[0] * s->kernel[1] * s->kernel[2] <= FEW;
+    s->line = places || !few || reach >= LINE ? 0 : (LINE - 1 - reach) / s->stride[2] + 1;
+}
+
 /* oneDNN has pools of blocked images and of bytes in vectors, of row-major ones element by element;
  * the gradient of a maximum reads what its pool kept. */
 static bool pool_pays(rui_low *lo, const ru_node *n)
@@ -269,6 +325,7 @@ ru_status rui_lower_kern_pool(rui_low *lo, const ru_node *n, ru_err *err)
     s->with_pads = ru_node_int(n, RU_ATTR_count_include_pad, 0) != 0;
     s->by_columns = ru_node_int(n, RU_ATTR_storage_order, 0) != 0;
     plan(s, &w, n);
+    find_line(s, places);
     find_inner(s);
     rui_buf bufs[3] = {rui_in_plain(lo, n->in[0]), rui_out_plain(lo, n->out[0]),
                        places ? rui_out_plain(lo, n->out[1]) : (rui_buf){0}};
