@@ -276,7 +276,97 @@ static void floats_are_cut_to_whole_numbers(void **state)
     }
 }
 
-RU_TESTS(exec_elem, cmocka_unit_test(f16_converts_as_by_hand),
+/* The value of f16 bits, by the definition of the format. */
+static double half_of(uint16_t h)
+{
+    int exponent = h >> 10 & 31, fraction = h & 1023;
+    double size = exponent == 0 ? ldexp(fraction, -24) : ldexp(1024 + fraction, exponent - 25);
+    return (h & 0x8000) != 0 ? -size : size;
+}
+
+/* All f16 numbers widen to their values; each comes back, and a number between two neighbours goes
+ * to the nearer one, of equally near ones to the even one. */
+static void f16_rounds_once(void **state)
+{
+    (void)state;
+    enum { N = 0x7c00, ODD = N - 3 };
+    static uint16_t h[2 * N], back[2 * N];
+    static float x[2 * N];
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (int i = 0; k != NULL && i < 2 * N; i++) {
+            h[i] = (uint16_t)(i < N ? i : 0x8000 | (i - N));
+        }
+        if (k == NULL) {
+            continue;
+        }
+        assert_true(k->cast(RU_F16, h, RU_F32, x, 2 * N));
+        for (int i = 0; i < 2 * N; i++) {
+            assert_true((double)x[i] == half_of(h[i]) && (signbit(x[i]) != 0) == (i >= N));
+        }
+        assert_true(k->cast(RU_F32, x, RU_F16, back, 2 * N));
+        assert_memory_equal(h, back, sizeof h);
+        for (int i = 0; i < ODD; i++) { /* halfway, and a little to each side of it */
+            float middle = (float)((half_of((uint16_t)i) + half_of((uint16_t)(i + 1))) / 2);
+            x[i] = i % 3 == 0 ? middle : nextafterf(middle, i % 3 == 1 ? 0.0f : INFINITY);
+        }
+        assert_true(k->cast(RU_F32, x, RU_F16, back, ODD));
+        for (int i = 0; i < ODD; i++) {
+            int want = i % 3 == 0 ? i + (i & 1) : i % 3 == 1 ? i : i + 1;
+            assert_int_equal(back[i], want);
+        }
+        const float ends[9] = {65519.9f, 65520.0f, -1e9f, INFINITY, -INFINITY,
+                               NAN,      2e-8f,    -0.0f, 1};
+        assert_true(k->cast(RU_F32, ends, RU_F16, back, 9));
+        static const uint16_t want[9] = {0x7bff, 0x7c00, 0xfc00, 0x7c00, 0xfc00,
+                                         0,      0,      0x8000, 0x3c00};
+        for (int i = 0; i < 9; i++) {
+            assert_true(i == 5 ? (back[i] & 0x7fff) > 0x7c00 : back[i] == want[i]);
+        }
+        assert_true(k->cast(RU_F16, back, RU_F32, x, 9) && isinf(x[3]) && isnan(x[5]));
+    }
+}
+
+/* The nearest step, ties to even, then the zero point, then the ends of the type; and back. */
+static void quantised_by_the_definition(void **state)
+{
+    (void)state;
+    enum { N = 1003 };
+    static const struct {
+        ru_dtype t;
+        int64_t low, high;
+        float zero;
+    } types[] = {{RU_U8, 0, 255, 128},
+                 {RU_I8, -128, 127, -3},
+                 {RU_U16, 0, 65535, 32768},
+                 {RU_I16, -32768, 32767, 5}};
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (uint32_t c = 0; k != NULL && c < RU_ARRAY_LEN(types); c++) {
+            float x[N], back[N], scale = 0.25f;
+            uint16_t y[N];
+            for (int i = 0; i < N; i++) { /* every other one is a tie */
+                x[i] = (float)((i * 7919) % 1400 - 700) * (types[c].high > 255 ? 18.125f : 0.125f);
+            }
+            k->quantize(x, scale, types[c].zero, types[c].t, y, N);
+            k->dequantize(types[c].t, y, scale, types[c].zero, back, N);
+            for (int i = 0; i < N; i++) {
+                int64_t want = llrint((double)x[i] / 0.25) + (int64_t)types[c].zero;
+                want = want < types[c].low ? types[c].low : want;
+                want = want > types[c].high ? types[c].high : want;
+                int64_t got = types[c].t == RU_U8    ? ((uint8_t *)y)[i]
+                              : types[c].t == RU_I8  ? ((int8_t *)y)[i]
+                              : types[c].t == RU_U16 ? y[i]
+                                                     : ((int16_t *)y)[i];
+                assert_int_equal(got, want);
+                assert_true((double)back[i] == (double)(want - (int64_t)types[c].zero) * 0.25);
+            }
+        }
+    }
+}
+
+RU_TESTS(exec_elem, cmocka_unit_test(f16_rounds_once),
+         cmocka_unit_test(quantised_by_the_definition), cmocka_unit_test(f16_converts_as_by_hand),
          cmocka_unit_test(floats_are_cut_to_whole_numbers), cmocka_unit_test(math_is_within_bounds),
          cmocka_unit_test(special_values_keep_their_meaning), cmocka_unit_test(ranges_are_exact),
          cmocka_unit_test(bf16_rounds_once))

@@ -1,31 +1,42 @@
 /* Along one axis of [outer, dim, inner]: running sums, the place of the largest, the k largest. */
 #include "exec/kern/isa.h"
 
-enum { SUM_COLS = 2048, SCAN_COLS = 64, ARG_LANES = 16, ARG_LINES = 16, LINES = 8 };
+enum { SUM_ROWS = 4, SUM_COLS = 512, SCAN_COLS = 64, ARG_LANES = 16, ARG_LINES = 16, LINES = 8 };
 
 /* Sums are kept in double: a float would lose a digit every ten thousand elements. */
-static void cumsum_block(const ru_kern_scan *s, const float *x, float *y, int64_t cols)
+/* Rows k .. k + rows in the order of the sum. */
+RU_KERN_INLINE void cumsum_rows(const ru_kern_scan *s, const float *x, float *y, double *acc,
+                                int64_t k, const int64_t rows, const bool exclusive, int64_t cols)
+{
+    int64_t step = s->reverse ? -s->inner : s->inner;
+    int64_t at = (s->reverse ? s->dim - 1 - k : k) * s->inner;
+    const float *from = x + at;
+    float *to = y + at;
+#pragma omp simd
+    for (int64_t j = 0; j < cols; j++) {
+        double sum = acc[j];
+#pragma GCC unroll 8
+        for (int64_t r = 0; r < rows; r++) {
+            double v = (double)from[r * step + j];
+            to[r * step + j] = (float)(exclusive ? sum : sum + v);
+            sum += v;
+        }
+        acc[j] = sum;
+    }
+}
+
+/* Several rows in one pass, so that sums stay in registers between them. */
+RU_KERN_INLINE void cumsum_block(const ru_kern_scan *s, const float *x, float *y,
+                                 const bool exclusive, int64_t cols)
 {
     double acc[SUM_COLS];
+    int64_t k = 0;
     memset(acc, 0, (size_t)cols * sizeof *acc);
-    for (int64_t k = 0; k < s->dim; k++) {
-        int64_t at = (s->reverse ? s->dim - 1 - k : k) * s->inner;
-        const float *from = x + at;
-        float *to = y + at;
-        if (s->exclusive) {
-#pragma omp simd
-            for (int64_t j = 0; j < cols; j++) {
-                double old = acc[j];
-                acc[j] = old + (double)from[j];
-                to[j] = (float)old;
-            }
-        } else {
-#pragma omp simd
-            for (int64_t j = 0; j < cols; j++) {
-                acc[j] += (double)from[j];
-                to[j] = (float)acc[j];
-            }
-        }
+    for (; k + SUM_ROWS <= s->dim; k += SUM_ROWS) {
+        cumsum_rows(s, x, y, acc, k, SUM_ROWS, exclusive, cols);
+    }
+    for (; k < s->dim; k++) {
+        cumsum_rows(s, x, y, acc, k, 1, exclusive, cols);
     }
 }
 
@@ -59,7 +70,12 @@ void RUI_K(rui_kern_cumsum)(const ru_kern_scan *s, const float *x, float *y, int
     for (o = o0; s->inner > 1 && o < o1; o++) {
         int64_t at = o * s->dim * s->inner;
         for (int64_t c = 0; c < s->inner; c += SUM_COLS) {
-            cumsum_block(s, x + at + c, y + at + c, kv_min_i64(SUM_COLS, s->inner - c));
+            int64_t cols = kv_min_i64(SUM_COLS, s->inner - c);
+            if (s->exclusive) {
+                cumsum_block(s, x + at + c, y + at + c, true, cols);
+            } else {
+                cumsum_block(s, x + at + c, y + at + c, false, cols);
+            }
         }
     }
 }

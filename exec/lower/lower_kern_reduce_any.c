@@ -199,10 +199,81 @@ static void real_part(const void *state, void *const *bufs, int64_t begin, int64
     }
 }
 
+static inline int64_t join_two(const any_op op, int64_t a, int64_t b)
+{
+    return op == A_SUM       ? (int64_t)((uint64_t)a + (uint64_t)b)
+           : op == A_PRODUCT ? (int64_t)((uint64_t)a * (uint64_t)b)
+           : op == A_MAX     ? (a > b ? a : b)
+                             : (a < b ? a : b);
+}
+
+/* One row, four at a time: one waits for the one before it. */
+static inline int64_t fold(const any_op op, const bool wide, const void *x, int64_t n)
+{
+    int64_t start = whole_start(op), a[4] = {start, start, start, start}, i = 0;
+    for (; i + 4 <= n; i += 4) {
+#pragma GCC unroll 4
+        for (int64_t r = 0; r < 4; r++) {
+            int64_t v = wide ? ((const int64_t *)x)[i + r] : ((const int32_t *)x)[i + r];
+            a[r] = join_two(op, a[r], v);
+        }
+    }
+    for (; i < n; i++) {
+        a[0] = join_two(op, a[0], wide ? ((const int64_t *)x)[i] : ((const int32_t *)x)[i]);
+    }
+    return join_two(op, join_two(op, a[0], a[1]), join_two(op, a[2], a[3]));
+}
+
+static inline void fold_rows(const any_state *s, const any_op op, const bool wide, const void *x,
+                             void *y, int64_t begin, int64_t end)
+{
+    int64_t bytes = wide ? 8 : 4;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t v = fold(op, wide, (const char *)x + i * s->run * bytes, s->run);
+        if (wide) {
+            ((int64_t *)y)[i] = v;
+        } else {
+            ((int32_t *)y)[i] = (int32_t)v;
+        }
+    }
+}
+
+#define FOLD_CASE(op)                                  \
+    case op:                                           \
+        if (s->t == RU_I64) {                          \
+            fold_rows(s, op, true, x, y, begin, end);  \
+        } else {                                       \
+            fold_rows(s, op, false, x, y, begin, end); \
+        }                                              \
+        return true;
+
+/* Rows of i64 or i32 that follow each other; false: another case. */
+static bool whole_rows(const any_state *s, const void *x, void *y, int64_t begin, int64_t end)
+{
+    if ((s->t != RU_I64 && s->t != RU_I32) || s->turns != 1 || s->run == 1 || s->run != s->count ||
+        s->n_keep > 1) {
+        return false;
+    }
+    switch (s->op) {
+        FOLD_CASE(A_SUM)
+        FOLD_CASE(A_PRODUCT)
+        FOLD_CASE(A_MAX)
+        FOLD_CASE(A_MIN)
+    case A_SQUARES:
+    case A_SIZES:
+    case A_LOG_SUM_EXP:
+        break;
+    }
+    return false;
+}
+
 static void whole_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const any_state *s = state;
     int64_t a[LANES], bytes = ru_dtype_bytes(s->t);
+    if (whole_rows(s, bufs[0], bufs[1], begin, end)) {
+        return;
+    }
     for (int64_t i = begin, w; i < end; i += w) {
         w = width_at(s, i, end);
         wholes(s, bufs[0], begin_of(s, i), a, w);
