@@ -1,0 +1,235 @@
+/* Kernels at odd sizes and in all their forms against the reference: products of doubles and
+ * halves, pools, few channels, losses of classes, reductions of whole numbers, running sums. */
+#include "test/ops/slow_net.h"
+
+static void products_of_doubles(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2][4] = {
+        {{40, 33}, {33, 50}}, {{3, 500}, {500, 70}},  {{2, 1, 5, 9}, {3, 9, 11}},
+        {{6, 5, 9}, {9, 11}}, {{1, 4, 7}, {3, 7, 2}}, {{64}, {64}},
+        {{5, 64}, {64}},      {{64}, {2, 64, 3}}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(shapes) * 2; k++) {
+        net t;
+        net_init(&t);
+        ru_value_id in[2];
+        for (uint32_t i = 0; i < 2; i++) {
+            const int64_t *dims = shapes[k / 2][i];
+            uint32_t rank = dims[1] == 0 ? 1 : dims[2] == 0 ? 2 : dims[3] == 0 ? 3 : 4;
+            in[i] = input(&t, i == 0 ? "a" : "b", ru_type_make(RU_F64, rank, dims));
+        }
+        ru_value_id y = ru_build_op2(&t.b, RU_OP_MatMul, in[0], in[1], NULL);
+        y = k % 2 == 1 ? ru_build_op1(&t.b, RU_OP_Relu, y, NULL) : y;
+        ru_build_output(&t.b, y, "y");
+        char name[32];
+        snprintf(name, sizeof name, "f64 product %u", k);
+        fast_and_right(&t, 1e-14, name);
+    }
+}
+
+static void gemms_of_doubles(void **state)
+{
+    (void)state;
+    static const int64_t biases[][2] = {{1, 1}, {1, 70}, {40, 1}, {40, 70}, {0, 1}, {0, 70}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(biases) * 8; k++) {
+        const int64_t *dims = biases[k / 8];
+        bool ta = k % 2 == 1, tb = k / 2 % 2 == 1;
+        net t;
+        net_init(&t);
+        ru_value_id a = input(&t, "a", ta ? T(F64, 30, 40) : T(F64, 40, 30));
+        ru_value_id b = input(&t, "b", tb ? T(F64, 70, 30) : T(F64, 30, 70));
+        ru_type of = ru_type_make(RU_F64, dims[0] == 0 ? 1 : 2, dims[0] == 0 ? dims + 1 : dims);
+        ru_value_id c = input(&t, "c", of), r = input(&t, "r", T(F64, 40, 70));
+        const ru_attr attrs[] = {RU_AI(transA, ta), RU_AI(transB, tb), RU_AF(alpha, 0.5),
+                                 RU_AF(beta, k % 4 == 1 ? 2.0 : 1.0), RU_A_END};
+        ru_value_id y = ru_build_op3(&t.b, RU_OP_Gemm, a, b, c, attrs);
+        y = k % 8 >= 4 ? ru_build_op2(&t.b, RU_OP_Add, y, r, NULL) : y;
+        y = k % 8 >= 6 ? ru_build_op1(&t.b, RU_OP_Tanh, y, NULL) : y;
+        ru_build_output(&t.b, y, "y");
+        char name[32];
+        snprintf(name, sizeof name, "f64 gemm %u", k);
+        fast_and_right(&t, 1e-14, name);
+    }
+}
+
+/* Computed in f32 and rounded once. */
+static void products_of_halves(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 4; k++) {
+        net t;
+        net_init(&t);
+        ru_value_id x = input(&t, "x", k < 2 ? T(F16, 13, 37) : T(F16, 2, 3, 9, 11));
+        ru_value_id w = input(&t, "w", k < 2 ? T(F16, 37, 21) : T(F16, 5, 3, 3, 3)), y;
+        y = ru_build_op2(&t.b, k < 2 ? RU_OP_MatMul : RU_OP_Conv, x, w, NULL);
+        y = k % 2 == 1 ? ru_build_op1(&t.b, RU_OP_Relu, y, NULL) : y;
+        ru_build_output(&t.b, y, "y");
+        char name[32];
+        snprintf(name, sizeof name, "f16 product %u", k);
+        fast_and_right(&t, 1e-3, name);
+    }
+}
+
+typedef struct pool_case {
+    ru_dtype t;
+    int64_t dims[5]; /* of the image, ends with 0 */
+    int64_t kernel[3], strides[3], dilations[3], pads[6];
+    bool ceil, count;
+} pool_case;
+
+static const pool_case pool_cases[] = {
+    {RU_F32, {64}, {2}, {2}, {1}, {0}, false, false},
+    {RU_F32, {9001}, {7}, {3}, {2}, {3, 2}, true, true},
+    {RU_F32, {5000}, {4000}, {50}, {1}, {0}, true, false},
+    {RU_F32, {37, 29}, {3, 3}, {2, 2}, {1, 1}, {1, 1, 1, 1}, false, false},
+    {RU_F32, {37, 29}, {3, 3}, {2, 2}, {1, 1}, {1, 0, 0, 1}, true, true},
+    {RU_F32, {16, 17}, {5, 4}, {1, 1}, {1, 1}, {2, 3, 2, 3}, false, true},
+    {RU_F32, {16, 17}, {2, 5}, {3, 4}, {2, 3}, {1, 2, 1, 2}, true, false},
+    {RU_F32, {3, 3}, {3, 3}, {1, 1}, {1, 1}, {2, 2, 2, 2}, false, false},
+    {RU_F32, {7, 11, 9}, {2, 2, 2}, {2, 2, 2}, {1, 1, 1}, {0}, true, false},
+    {RU_F32, {7, 11, 9}, {3, 2, 3}, {1, 2, 1}, {2, 1, 1}, {1, 1, 0, 1, 0, 1}, false, true},
+    {RU_U8, {37, 29}, {3, 3}, {2, 2}, {1, 1}, {0}, true, false},
+    {RU_I8, {37, 29}, {2, 7}, {1, 2}, {1, 1}, {0, 3, 0, 3}, true, false},
+};
+
+/* Forms of pools at odd sizes: windows that hang over the end, in the padding, beyond a line. */
+static void pools_at_odd_sizes(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 2 * RU_ARRAY_LEN(pool_cases); k++) {
+        const pool_case *c = &pool_cases[k / 2];
+        int64_t dims[5] = {2, 3};
+        uint32_t nsp = 0;
+        for (; c->dims[nsp] != 0; nsp++) {
+            dims[2 + nsp] = c->dims[nsp];
+        }
+        if (k % 2 == 1 && c->t != RU_F32) {
+            continue;
+        }
+        net t;
+        net_init(&t);
+        ru_value_id x = input(&t, "x", ru_type_make(c->t, 2 + nsp, dims));
+        ru_attr attrs[] = {RU_AIS(kernel_shape, c->kernel, nsp),
+                           RU_AIS(strides, c->strides, nsp),
+                           RU_AIS(dilations, c->dilations, nsp),
+                           RU_AIS(pads, c->pads, 2 * nsp),
+                           RU_AI(ceil_mode, c->ceil),
+                           RU_AI(count_include_pad, c->count),
+                           RU_A_END};
+        if (k % 2 == 0) {
+            attrs[5] = attrs[6];
+        }
+        ru_build_output(
+            &t.b, ru_build_op1(&t.b, k % 2 == 0 ? RU_OP_MaxPool : RU_OP_AveragePool, x, attrs),
+            "y");
+        char name[32];
+        snprintf(name, sizeof name, "pool %u", k);
+        fast_and_right(&t, 1e-5, name);
+    }
+}
+
+/* Few channels, with groups, strides, dilations, paddings, bias, activation. */
+static void transposed_convolutions_of_few_channels(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t ci, co, groups, k[2], s[2], d[2], p[4];
+    } cases[] = {{6, 6, 1, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
+                 {6, 5, 1, {2, 2}, {2, 2}, {1, 1}, {0}},
+                 {6, 8, 2, {3, 4}, {2, 3}, {1, 1}, {1, 0, 2, 1}},
+                 {3, 20, 1, {3, 2}, {1, 2}, {2, 3}, {0, 1, 1, 0}},
+                 {9, 3, 3, {1, 5}, {3, 1}, {1, 1}, {0, 4, 0, 4}}};
+    for (uint32_t k = 0; k < 2 * RU_ARRAY_LEN(cases); k++) {
+        net t;
+        net_init(&t);
+        int64_t ci = cases[k / 2].ci, co = cases[k / 2].co, groups = cases[k / 2].groups;
+        ru_value_id x = input(&t, "x", T(F32, 2, ci, 13, 31));
+        ru_value_id w =
+            param(&t, T(F32, ci, co / groups, cases[k / 2].k[0], cases[k / 2].k[1]), 1.0f);
+        ru_value_id b = k % 2 == 1 ? param(&t, T(F32, co), 1.0f) : (ru_value_id){0};
+        const ru_attr attrs[] = {RU_AI(group, groups), RU_AIS(strides, cases[k / 2].s, 2),
+                                 RU_AIS(dilations, cases[k / 2].d, 2),
+                                 RU_AIS(pads, cases[k / 2].p, 4), RU_A_END};
+        ru_value_id y = ru_build_op3(&t.b, RU_OP_ConvTranspose, x, w, b, attrs);
+        y = k % 2 == 1 ? ru_build_op1(&t.b, RU_OP_Tanh, y, NULL) : y;
+        ru_build_output(&t.b, y, "y");
+        char name[32];
+        snprintf(name, sizeof name, "few channels %u", k);
+        fast_and_right(&t, 1e-5, name);
+    }
+}
+
+static void losses_of_classes(void **state)
+{
+    (void)state;
+    static const char *const reductions[] = {"none", "sum", "mean"};
+    for (uint32_t k = 0; k < 72; k++) {
+        bool inner = k / 3 % 2 == 1, weighted = k / 6 % 2 == 1, narrow = k / 24 % 3 == 1;
+        net t;
+        net_init(&t);
+        ru_value_id x = input(&t, "x", inner ? T(F32, 3, 7, 5, 2) : T(F32, 70, k < 24 ? 7 : 5000));
+        ru_type of = inner ? T(I64, 3, 5, 2) : T(I64, 70);
+        of.dtype = narrow ? RU_I32 : RU_I64;
+        ru_value_id labels = input(&t, "labels", of);
+        ru_value_id w =
+            weighted ? param(&t, T(F32, inner || k < 24 ? 7 : 5000), 1.0f) : (ru_value_id){0};
+        const ru_attr attrs[] = {RU_AS(reduction, reductions[k % 3]), RU_AI(ignore_index, 2),
+                                 RU_A_END};
+        ru_op op =
+            k / 12 % 2 == 1 ? RU_OP_NegativeLogLikelihoodLoss : RU_OP_SoftmaxCrossEntropyLoss;
+        ru_build_output(&t.b, ru_build_op3(&t.b, op, x, labels, w, attrs), "y");
+        char name[32];
+        snprintf(name, sizeof name, "class loss %u", k);
+        fast_and_right(&t, 1e-5, name);
+    }
+}
+
+/* A label out of range is an error that names it. */
+static void labels_out_of_range_are_named(void **state)
+{
+    (void)state;
+    net t;
+    net_init(&t);
+    ru_value_id x = input(&t, "x", T(F32, 4, 6)), labels = input(&t, "labels", T(I64, 4));
+    ru_build_output(&t.b, ru_build_op2(&t.b, RU_OP_SoftmaxCrossEntropyLoss, x, labels, NULL), "y");
+    assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+    ru_exe *e = open_on(&t, (ru_exe_options){.threads = 1});
+    ((int64_t *)ru_exe_input(e, labels))[2] = 6;
+    assert_int_equal(ru_exe_run(e, NULL, &t.err), RU_E_DATA);
+    assert_non_null(strstr(t.err.text, "label 6 of row 2 is outside 0 .. 5"));
+    ru_exe_close(e);
+    ru_arena_fini(&t.arena);
+}
+
+static void whole_numbers_and_running_sums(void **state)
+{
+    (void)state;
+    static const ru_op ops[] = {RU_OP_ReduceMax, RU_OP_ReduceMin, RU_OP_ReduceSum, RU_OP_ReduceProd,
+                                RU_OP_ReduceL1};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(ops) * 6; k++) {
+        net t;
+        net_init(&t);
+        ru_type of = k % 3 == 0 ? T(I64, 301, 7) : k % 3 == 1 ? T(I64, 3, 5, 97) : T(I64, 9, 1, 8);
+        of.dtype = k % 2 == 0 ? RU_I64 : RU_I32;
+        ru_value_id x = input(&t, "x", of), axes = ru_build_const_i64s(&t.b, (int64_t[]){-1}, 1);
+        ru_build_output(&t.b, ru_build_op2(&t.b, ops[k / 6], x, axes, NULL), "y");
+        fast_and_right(&t, 0, ru_op_get(ops[k / 6])->name);
+    }
+    for (uint32_t k = 0; k < 24; k++) {
+        const ru_attr attrs[] = {RU_AI(exclusive, k & 1), RU_AI(reverse, k >> 1 & 1), RU_A_END};
+        net t;
+        net_init(&t);
+        ru_value_id x = input(&t, "x", k < 12 ? T(F32, 7, 11, 13) : T(F32, 6, 1, 1301));
+        int64_t axis = k / 4 % 3;
+        ru_value_id a = ru_build_const(&t.b, ru_type_make(RU_I64, 0, NULL),
+                                       ru_arena_copy(&t.arena, &axis, 8, 8));
+        ru_build_output(&t.b, ru_build_op2(&t.b, RU_OP_CumSum, x, a, attrs), "y");
+        fast_and_right(&t, 1e-6, "CumSum");
+    }
+}
+
+RU_TESTS(exec_odd, cmocka_unit_test(products_of_doubles), cmocka_unit_test(gemms_of_doubles),
+         cmocka_unit_test(products_of_halves), cmocka_unit_test(pools_at_odd_sizes),
+         cmocka_unit_test(transposed_convolutions_of_few_channels),
+         cmocka_unit_test(losses_of_classes), cmocka_unit_test(labels_out_of_range_are_named),
+         cmocka_unit_test(whole_numbers_and_running_sums))
