@@ -1,6 +1,8 @@
-"""One-node ONNX models for `rubato bench infer --ops`: each op of the standard at three sizes and one odd shape.
+"""One-node ONNX models for `rubato bench infer --ops`: each op of the standard at four sizes and one odd shape.
 
-    ops.py DIR OP...
+    ops.py DIR OP... [--large]
+
+Without --large the largest size is left out.
 
 DIR/OP.CASE.SIZE.onnx is one node, DIR/OP.CASE.SIZE.npz holds its inputs. An op without a case gets DIR/OP.none,
 which holds the reason. Files that are there are kept."""
@@ -13,15 +15,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 RNG = np.random.default_rng(7)
 OPSET = 21
-SIZES = ("1K", "256K", "16M", "odd")
-ANY = {"1K": (4, 64), "256K": (16, 64, 64), "16M": (16, 256, 32, 32), "odd": (3, 17, 129)}
-IMAGE = {"1K": (1, 4, 8, 8), "256K": (1, 16, 64, 64), "16M": (4, 64, 128, 128), "odd": (2, 6, 37, 29)}
-VOLUME = {"1K": (1, 4, 4, 4, 4), "256K": (1, 16, 16, 16, 16), "16M": (2, 32, 40, 40, 40), "odd": (2, 6, 7, 11, 9)}
-SHORT = {"1K": (32, 8), "256K": (8192, 8), "16M": (524288, 8), "odd": (3001, 7)}
-LONG = {"1K": (4, 64), "256K": (16, 4096), "16M": (1024, 4096), "odd": (37, 1021)}
-MIDDLE = {"1K": (2, 8, 16), "256K": (8, 64, 128), "16M": (32, 256, 512), "odd": (3, 37, 129)}
-SEQUENCE = {"1K": (4, 2, 32), "256K": (32, 8, 128), "16M": (128, 64, 256), "odd": (7, 3, 37)}
-SQUARE = {"1K": 16, "256K": 256, "16M": 1024, "odd": 131}
+SIZES = ("1K", "256K", "16M", "64M", "odd")
+ANY = {"1K": (4, 64), "256K": (16, 64, 64), "16M": (16, 256, 32, 32), "64M": (16, 256, 64, 64), "odd": (3, 17, 129)}
+IMAGE = {"1K": (1, 4, 8, 8), "256K": (1, 16, 64, 64), "16M": (4, 64, 128, 128),
+         "64M": (4, 64, 256, 256), "odd": (2, 6, 37, 29)}
+VOLUME = {"1K": (1, 4, 4, 4, 4), "256K": (1, 16, 16, 16, 16), "16M": (2, 32, 40, 40, 40),
+          "64M": (2, 32, 64, 64, 64), "odd": (2, 6, 7, 11, 9)}
+SHORT = {"1K": (32, 8), "256K": (8192, 8), "16M": (524288, 8), "64M": (2097152, 8), "odd": (3001, 7)}
+LONG = {"1K": (4, 64), "256K": (16, 4096), "16M": (1024, 4096), "64M": (4096, 4096), "odd": (37, 1021)}
+MIDDLE = {"1K": (2, 8, 16), "256K": (8, 64, 128), "16M": (32, 256, 512), "64M": (128, 256, 512), "odd": (3, 37, 129)}
+SEQUENCE = {"1K": (4, 2, 32), "256K": (32, 8, 128), "16M": (128, 64, 256), "64M": (512, 128, 256), "odd": (7, 3, 37)}
+SQUARE = {"1K": 16, "256K": 256, "16M": 1024, "64M": 4096, "odd": 131}
 
 
 class Const:
@@ -211,11 +215,12 @@ def movement():
     case("GatherND", "rows", LONG, lambda s: [normal(s), whole((s[0], 1), s[0])])
     case("ScatterElements", "last", LONG, lambda s: [normal(s), np.argsort(normal(s), 1), normal(s)], axis=1)
     case("ScatterND", "rows", LONG, lambda s: [normal(s), RNG.permutation(s[0])[:, None].astype(np.int64), normal(s)])
-    case("OneHot", "last", {"1K": (8, 32), "256K": (512, 128), "16M": (4096, 1024), "odd": (77, 131)},
+    case("OneHot", "last",
+         {"1K": (8, 32), "256K": (512, 128), "16M": (4096, 1024), "64M": (16384, 1024), "odd": (77, 131)},
          lambda s: [whole(s[0], s[1]), ints(s[1]), Const(np.array([0, 1], np.float32))])
     case("Compress", "rows", LONG, lambda s: [normal(s), whole(s[0], 2, bool)], axis=0)
     case("ReverseSequence", "f32", SEQUENCE, lambda s: [normal(s), whole(s[1], s[0], low=1)])
-    case("Range", "i64", {"1K": 128, "256K": 32768, "16M": 2097152, "odd": 999},
+    case("Range", "i64", {"1K": 128, "256K": 32768, "16M": 2097152, "64M": 8388608, "odd": 999},
          lambda n: [np.int64(0), np.int64(n), np.int64(1)])
 
 
@@ -254,7 +259,7 @@ def export(path, op, shape, make, outs, attrs):
     onnx.save(model, path + ".onnx")
 
 
-def main(folder, ops):
+def main(folder, ops, large):
     os.makedirs(folder, exist_ok=True)
     for fill in (element_wise, products, images, lines, movement, recurrent):
         fill()
@@ -264,10 +269,12 @@ def main(folder, ops):
                 f.write(NONE.get(op, "bench/ops.py has no case"))
         for label, shapes, make, outs, attrs in TABLE.get(op, []):
             for size in SIZES:
+                if size not in shapes or (size == "64M" and not large):
+                    continue
                 path = os.path.join(folder, f"{op}.{label}.{size}")
                 if not os.path.exists(path + ".onnx"):
                     export(path, op, shapes[size], make, outs, attrs)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(sys.argv[1], [op for op in sys.argv[2:] if op != "--large"], "--large" in sys.argv)

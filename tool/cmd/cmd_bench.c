@@ -33,7 +33,7 @@ static const ru_opt opts[] = {
            "infer: compare each DIR/NAME.onnx (on the arrays of NAME.npz, else on random arrays) "
            "with ONNX Runtime and OpenVINO"),
     RU_OPT(FLAG, "ops", NULL,
-           "infer: compare each op alone with ONNX Runtime, from 1 KiB to 16 MiB"),
+           "infer: compare each op alone with ONNX Runtime, from 1 KiB to 64 MiB (quick: 16)"),
     RU_OPT(TEXT, "dir", "DIR", "folder for exported models and generated inputs",
            .def = "out/bench"),
     RU_OPT(FLAG, "list", NULL, "list the policies that `rubato bench replay` can replay"),
