@@ -110,12 +110,11 @@ static ru_status replay(ru_cmd_in *in, ru_err *err)
     const ru_replay r = {.data = ru_conf_env("RUBATO_DATA"),
                          .dir = ru_cmd_text(in, "dir"),
                          .quick = ru_cmd_flag(in, "quick"),
-                         .only = ru_cmd_text(in, "only")};
-    bool json = ru_cmd_flag(in, "json");
-    for (uint32_t i = 1; i < in->n_args; i++) {
-        RU_TRY(ru_replay_run(in->args[i], &r, json, err));
-    }
-    return in->n_args > 1 ? RU_OK : ru_replay_run(NULL, &r, json, err);
+                         .only = ru_cmd_text(in, "only"),
+                         .resume = ru_cmd_flag(in, "resume"),
+                         .bar = in->progress,
+                         .quiet = in->verbose < 0};
+    return ru_replay_run(in->args + 1, in->n_args - 1, &r, ru_cmd_flag(in, "json"), err);
 }
 
 static ru_status run(ru_cmd_in *in, ru_err *err)

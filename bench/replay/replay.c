@@ -2,10 +2,13 @@
 #include "bench/replay/replay.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "bench/replay/replay_state.h"
 #include "env/file/file.h"
+#include "env/process/self.h"
 
 static const struct {
     const char *name;
@@ -39,6 +42,9 @@ ru_status ru_replay_add(ru_replay *r, const ru_replay_row *row, ru_err *err)
 {
     if (strstr(row->name, r->only) == NULL) {
         return RU_OK;
+    }
+    if (r->state != NULL) {
+        rui_replay_state_tell(r->state, r, row->name);
     }
     ru_replay_row *at = rui_replay_rows_push(&r->rows, r->arena);
     if (at == NULL) {
@@ -219,35 +225,99 @@ static void json_rows(const ru_replay *r, const char *name, ru_text *out)
     ru_text_put(out, "\n");
 }
 
-ru_status ru_replay_run(const char *name, const ru_replay *in, bool json, ru_err *err)
+bool ru_replay_have(ru_replay *r, const char *fmt, ...)
 {
-    bool found = false;
+    va_list ap;
+    va_start(ap, fmt);
+    r->unit = ru_arena_vprintf(r->arena, fmt, ap);
+    va_end(ap);
+    r->unit_rows = r->rows.n;
+    if (r->state == NULL || r->unit == NULL) {
+        return false;
+    }
+    rui_replay_state_tell(r->state, r, r->unit);
+    return rui_replay_state_take(r->state, r, r->unit);
+}
+
+ru_status ru_replay_keep(ru_replay *r, ru_err *err)
+{
+    return r->state == NULL || r->unit == NULL
+               ? RU_OK
+               : rui_replay_state_put(r->state, r, r->unit, r->unit_rows, err);
+}
+
+ru_status ru_replay_rows_of(const char *name, ru_replay *r, ru_err *err)
+{
     for (uint32_t i = 0; i < RU_ARRAY_LEN(replays); i++) {
-        if (name != NULL && strcmp(name, replays[i].name) != 0) {
+        if (strcmp(name, replays[i].name) != 0) {
             continue;
         }
-        found = true;
-        ru_replay r = *in;
-        ru_arena arena;
-        ru_arena_init(&arena, 0);
-        r.arena = &arena;
-        ru_text out = ru_text_arena(&arena);
-        ru_status st = replays[i].run(&r, err);
-        if (st == RU_OK && json) {
-            json_rows(&r, replays[i].name, &out);
-        } else if (st == RU_OK) {
-            st = print_rows(&r, replays[i].name, &out, err);
+        r->name = name;
+        if (ru_replay_have(r, "all")) {
+            return RU_OK;
         }
-        fputs(out.p, stdout);
-        fflush(stdout);
-        ru_arena_fini(&arena);
+        uint32_t first = r->rows.n;
+        ru_status st = replays[i].run(r, err);
         if (st != RU_OK) {
-            return ru_err_wrap(err, st, "replay %s", replays[i].name);
+            return ru_err_wrap(err, st, "replay %s", name);
         }
+        r->unit = "all";
+        r->unit_rows = first;
+        return ru_replay_keep(r, err);
     }
-    if (!found) {
-        return RU_FAIL(err, RU_E_USAGE,
-                       "there is no replay '%s'; `rubato bench replay --list` shows all", name);
+    return RU_FAIL(err, RU_E_USAGE,
+                   "there is no replay '%s'; `rubato bench replay --list` shows all", name);
+}
+
+static ru_status run_one(const char *name, const ru_replay *in, bool json, ru_err *err)
+{
+    ru_replay r = *in;
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    r.arena = &arena;
+    ru_text out = ru_text_arena(&arena);
+    ru_status st = ru_replay_rows_of(name, &r, err);
+    if (st == RU_OK && json) {
+        json_rows(&r, name, &out);
+    } else if (st == RU_OK) {
+        st = print_rows(&r, name, &out, err);
     }
-    return RU_OK;
+    rui_replay_state_clear(in->state);
+    fputs(out.p != NULL ? out.p : "", stdout);
+    fflush(stdout);
+    ru_arena_fini(&arena);
+    return st;
+}
+
+/* What rows depend on: the program, the data and the options. */
+static const char *depends_on(const ru_replay *r, ru_arena *arena)
+{
+    char build[RU_SELF_BUILD_BYTES];
+    ru_self_build(build);
+    return ru_arena_printf(arena, "program %s, data %s, %s, only '%s'", build,
+                           r->data != NULL ? r->data : "none", r->quick ? "quick" : "whole",
+                           r->only);
+}
+
+ru_status ru_replay_run(const char *const *names, uint32_t n, const ru_replay *in, bool json,
+                        ru_err *err)
+{
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_replay r = *in;
+    rui_replay_state state = {.bar = in->bar, .quiet = in->quiet};
+    r.state = &state;
+    ru_status st =
+        rui_replay_state_open(&state, in->dir, depends_on(in, &arena), in->resume, &arena, err);
+    uint32_t all = n > 0 ? n : RU_ARRAY_LEN(replays);
+    for (uint32_t i = 0; i < all && st == RU_OK; i++) {
+        st = run_one(n > 0 ? names[i] : replays[i].name, &r, json, err);
+    }
+    if (st == RU_OK) {
+        rui_replay_state_end(&state);
+    } else {
+        rui_replay_state_close(&state);
+    }
+    ru_arena_fini(&arena);
+    return st;
 }

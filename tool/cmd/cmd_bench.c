@@ -36,6 +36,7 @@ static const ru_opt opts[] = {
            "infer: compare each op alone with ONNX Runtime, from 1 KiB to 64 MiB (quick: 16)"),
     RU_OPT(TEXT, "dir", "DIR", "folder for exported models and generated inputs",
            .def = "out/bench"),
+    RU_OPT(FLAG, "resume", NULL, "replay: go on where a replay with the same options was stopped"),
     RU_OPT(FLAG, "list", NULL, "list the policies that `rubato bench replay` can replay"),
     RU_OPT(FLAG, "worker", NULL,
            "act as one side of a benchmark: train|infer MODEL THREADS f32|bf16 BATCH with the "
@@ -49,6 +50,7 @@ static const ru_example examples[] = {
     {"rubato bench infer --zoo zoo", "measure a folder of models (bench/zoo.py exports one)"},
     {"rubato bench infer --ops --only ReduceMax", "measure one op at several sizes and axes"},
     {"rubato bench replay share", "compare a policy with its baselines and a bound"},
+    {"rubato bench replay alloc --resume", "go on with a replay that was stopped"},
 };
 
 const ru_cmd rui_cmd_bench = {
