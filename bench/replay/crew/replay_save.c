@@ -372,7 +372,10 @@ ru_status rui_replay_save(ru_replay *r, ru_err *err)
         }
     }
     for (uint32_t k = 0; k < RU_ARRAY_LEN(tables); k++) {
-        RU_TRY(lost_part(r, &s, &tables[k], err));
+        if (!ru_replay_have(r, "table %u", k)) {
+            RU_TRY(lost_part(r, &s, &tables[k], err));
+            RU_TRY(ru_replay_keep(r, err));
+        }
     }
     return RU_OK;
 }

@@ -43,6 +43,9 @@ ru_status rui_replay_share(ru_replay *r, ru_err *err)
     for (uint32_t k = 0; k < RU_ARRAY_LEN(workers); k++) {
         totals t = {0};
         uint32_t seeds = r->quick ? 5 : 50;
+        if (ru_replay_have(r, "%u workers", workers[k])) {
+            continue;
+        }
         for (uint32_t s = 0; s < seeds; s++) {
             RU_TRY(one(r, workers[k], 32 * (int64_t)workers[k], s, &t, err));
         }
@@ -55,6 +58,7 @@ ru_status rui_replay_share(ru_replay *r, ru_err *err)
         row.goal = row.bound * 1.1; /* whole samples cost up to one sample of the slowest */
         ru_replay_baseline(r, &row, "equal", t.equal / seeds);
         RU_TRY(ru_replay_add(r, &row, err));
+        RU_TRY(ru_replay_keep(r, err));
     }
     return RU_OK;
 }

@@ -322,14 +322,23 @@ static ru_status decision_row(ru_replay *r, uint32_t n, ru_err *err)
 ru_status rui_replay_read(ru_replay *r, ru_err *err)
 {
     for (uint32_t i = 0; i < RU_ARRAY_LEN(settings); i++) {
-        RU_TRY(steady_rows(r, &settings[i], r->quick ? 2 : 20, err));
+        if (!ru_replay_have(r, "steady %u", i)) {
+            RU_TRY(steady_rows(r, &settings[i], r->quick ? 2 : 20, err));
+            RU_TRY(ru_replay_keep(r, err));
+        }
     }
     for (uint32_t i = 1; i < 5; i++) {
-        RU_TRY(step_rows(r, &settings[i], 1, err));
-        RU_TRY(step_rows(r, &settings[i], 2, err));
+        if (!ru_replay_have(r, "steps %u", i)) {
+            RU_TRY(step_rows(r, &settings[i], 1, err));
+            RU_TRY(step_rows(r, &settings[i], 2, err));
+            RU_TRY(ru_replay_keep(r, err));
+        }
     }
     for (uint32_t i = 0; i < 5; i++) {
-        RU_TRY(calm_rows(r, &settings[i], err));
+        if (!ru_replay_have(r, "calm %u", i)) {
+            RU_TRY(calm_rows(r, &settings[i], err));
+            RU_TRY(ru_replay_keep(r, err));
+        }
     }
     RU_TRY(decision_row(r, 1200, err)); /* ten minutes */
     return decision_row(r, 12000, err);

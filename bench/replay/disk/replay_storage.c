@@ -214,7 +214,10 @@ ru_status rui_replay_storage(ru_replay *r, ru_err *err)
         RU_TRY(peak_of(r, &g, &peak, err));
         for (uint32_t told = 0; told < 2; told++) {
             for (uint32_t q = 0; q < QUOTAS; q++) {
-                RU_TRY(one(r, &g, t, q, told == 1, peak, err));
+                if (!ru_replay_have(r, "%s, quota %g, told %u", t->name, quotas[q], told)) {
+                    RU_TRY(one(r, &g, t, q, told == 1, peak, err));
+                    RU_TRY(ru_replay_keep(r, err));
+                }
             }
         }
     }

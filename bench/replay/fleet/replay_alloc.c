@@ -294,7 +294,10 @@ ru_status rui_replay_alloc(ru_replay *r, ru_err *err)
     const char *dir = ru_replay_data(r, "pollux");
     setup *s = RU_NEW(r->arena, setup, 1);
     if (asked(r, "64 devices, 50 jobs|640 devices, 500 jobs|8000 devices, 5000 jobs")) {
-        RU_TRY(rui_replay_alloc_rounds(r, err));
+        if (!ru_replay_have(r, "rounds")) {
+            RU_TRY(rui_replay_alloc_rounds(r, err));
+            RU_TRY(ru_replay_keep(r, err));
+        }
     }
     if (dir == NULL) {
         return RU_OK;
@@ -307,26 +310,44 @@ ru_status rui_replay_alloc(ru_replay *r, ru_err *err)
     if (asked(r, "goodput of 1 to 16 replicas|best batch of an allocation|bert, 720 rows|cifar10, "
                  "1512 rows|ncf, 2119 rows|imagenet, 1152 rows|deepspeech2, 952 rows|yolov3, 648 "
                  "rows")) {
-        RU_TRY(rui_replay_alloc_fits(r, s->apps, err));
+        if (!ru_replay_have(r, "fits")) {
+            RU_TRY(rui_replay_alloc_fits(r, s->apps, err));
+            RU_TRY(ru_replay_keep(r, err));
+        }
     }
     if (asked(
             r,
             "imagenet, against throughput where time costs 4 nodes|imagenet, against all nodes at "
             "once")) {
-        RU_TRY(rui_replay_alloc_scales(r, s->apps, err));
+        if (!ru_replay_have(r, "scales")) {
+            RU_TRY(rui_replay_alloc_scales(r, s->apps, err));
+            RU_TRY(ru_replay_keep(r, err));
+        }
     }
     if (asked(r, "tiresias, load 1.0, as published|tiresias, load 1.5, as published|optimus, load "
                  "1.0, as published|optimus, load 1.5, as published")) {
-        RU_TRY(published_answers(r, s, err));
+        if (!ru_replay_have(r, "published")) {
+            RU_TRY(published_answers(r, s, err));
+            RU_TRY(ru_replay_keep(r, err));
+        }
     }
     if (asked(r, "workload-6, restart 30 s|workload-6, over tiresias|workload-6, over optimus")) {
-        RU_TRY(workload_6(r, s, err));
+        if (!ru_replay_have(r, "workload 6")) {
+            RU_TRY(workload_6(r, s, err));
+            RU_TRY(ru_replay_keep(r, err));
+        }
     }
     if (!r->quick && asked(r, "8 workloads, load 1.0")) {
-        RU_TRY(all_workloads(r, s, "1.0", 2751.13, err));
+        if (!ru_replay_have(r, "workloads, load 1.0")) {
+            RU_TRY(all_workloads(r, s, "1.0", 2751.13, err));
+            RU_TRY(ru_replay_keep(r, err));
+        }
     }
     if (!r->quick && asked(r, "8 workloads, load 1.5")) {
-        RU_TRY(all_workloads(r, s, "1.5", 3685.41, err));
+        if (!ru_replay_have(r, "workloads, load 1.5")) {
+            RU_TRY(all_workloads(r, s, "1.5", 3685.41, err));
+            RU_TRY(ru_replay_keep(r, err));
+        }
     }
     return !r->quick && asked(r, "workload-6, restart 5 s, round 30 s|workload-6, a round at each "
                                  "arrival|workload-6, shared links lose 50 %|workload-6, the same "

@@ -268,9 +268,21 @@ ru_status rui_replay_pick(ru_replay *r, ru_err *err)
         return RU_FAIL(err, RU_E_MISSING,
                        "no folder 'federated' in the published data; set RUBATO_DATA");
     }
-    RU_TRY(digits(r, 2, err));
-    RU_TRY(digits(r, 5, err));
-    RU_TRY(speakers(r, false, err));
-    RU_TRY(speakers(r, true, err));
+    if (!ru_replay_have(r, "digits, 2 classes")) {
+        RU_TRY(digits(r, 2, err));
+        RU_TRY(ru_replay_keep(r, err));
+    }
+    if (!ru_replay_have(r, "digits, 5 classes")) {
+        RU_TRY(digits(r, 5, err));
+        RU_TRY(ru_replay_keep(r, err));
+    }
+    if (!ru_replay_have(r, "speakers")) {
+        RU_TRY(speakers(r, false, err));
+        RU_TRY(ru_replay_keep(r, err));
+    }
+    if (!ru_replay_have(r, "speakers, slow")) {
+        RU_TRY(speakers(r, true, err));
+        RU_TRY(ru_replay_keep(r, err));
+    }
     return time_rows(r, err);
 }

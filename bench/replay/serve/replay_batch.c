@@ -323,8 +323,16 @@ ru_status rui_replay_batch(ru_replay *r, ru_err *err)
     rui_csv best;
     RU_TRY(rui_csv_read(ru_replay_data(r, "serving/batch_day_optimum.csv"), r->arena, &best, err));
     for (uint32_t k = 0; k < best.n; k += r->quick ? 5 : 1) {
-        RU_TRY(hour(r, &h, &best, k, err));
+        if (!ru_replay_have(r, "hour %u", k)) {
+            RU_TRY(hour(r, &h, &best, k, err));
+            RU_TRY(ru_replay_keep(r, err));
+        }
     }
-    RU_TRY(simulated(r, &h, false, err));
-    return simulated(r, &h, true, err);
+    for (uint32_t bursty = 0; bursty < 2; bursty++) {
+        if (!ru_replay_have(r, "simulated %u", bursty)) {
+            RU_TRY(simulated(r, &h, bursty == 1, err));
+            RU_TRY(ru_replay_keep(r, err));
+        }
+    }
+    return RU_OK;
 }

@@ -248,11 +248,17 @@ ru_status rui_replay_gate(ru_replay *r, ru_err *err)
         RU_TRY(read_list(r, trainings[i], "fb1", &training[i], err));
     }
     for (uint32_t law = 0; law < RUI_GATE_LAWS; law++) {
-        RU_TRY(all_pairs(r, service, training, law, 1, err));
+        if (!ru_replay_have(r, "law %u", law)) {
+            RU_TRY(all_pairs(r, service, training, law, 1, err));
+            RU_TRY(ru_replay_keep(r, err));
+        }
     }
     static const double loads[] = {0.2, 0.6, 0.8, 0.9, 0.95, 0.99};
     for (uint32_t i = 0; i < RU_ARRAY_LEN(loads); i++) {
-        RU_TRY(load_rows(r, service, training, loads[i], err));
+        if (!ru_replay_have(r, "load %g", loads[i])) {
+            RU_TRY(load_rows(r, service, training, loads[i], err));
+            RU_TRY(ru_replay_keep(r, err));
+        }
     }
     RU_TRY(decision_row(r, &service[3], &training[5], 1, err));
     return decision_row(r, &service[3], &training[5], 10, err);
