@@ -73,7 +73,7 @@ enum { RU_SIM_ADDRESS_MAX = 108, RU_SIM_CONNS_MAX = 1 << 23 };
 typedef struct ru_sim_nic {
     double bytes_per_s;       /* each way; 0: 1.25e9 */
     int64_t delay_ns;         /* one way to anybody on another host; 0: 10 us */
-    int64_t queue_bytes;      /* pulled bytes that wait for the wire; 0: 256 KiB */
+    int64_t queue_bytes;      /* pulled bytes that wait for the wire; 0: 256 KiB, 31 ms at most */
     int64_t window_bytes;     /* bytes of a connection on their way; 0: from rate and delay */
     uint32_t host;            /* nodes with the same number share a host; 0: alone */
     bool shared;              /* those of the host that say so share one wire of bytes_per_s */

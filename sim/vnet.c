@@ -13,14 +13,15 @@
 
 #include "sim/sim_impl.h"
 
-#define NIC_BYTES_PER_S   1.25e9
-#define NIC_DELAY_NS      10000
-#define NIC_QUEUE_BYTES   (256 << 10)
-#define LOCAL_BYTES_PER_S 1e10
-#define LOCAL_DELAY_NS    2000
-#define WINDOW_MIN_BYTES  (4 << 20)
-#define WINDOW_MAX_BYTES  (1 << 30)
-#define HALVES_MAX_NS     200000
+#define NIC_BYTES_PER_S     1.25e9
+#define NIC_DELAY_NS        10000
+#define NIC_QUEUE_BYTES     (256 << 10)
+#define NIC_QUEUE_MIN_BYTES (4 << 10)
+#define LOCAL_BYTES_PER_S   1e10
+#define LOCAL_DELAY_NS      2000
+#define WINDOW_MIN_BYTES    (4 << 20)
+#define WINDOW_MAX_BYTES    (1 << 30)
+#define HALVES_MAX_NS       200000
 
 ru_conn_id rui_sim_conn_id(const rui_sim_conn *c, uint32_t conn, uint32_t side)
 {
@@ -689,7 +690,12 @@ static void nic_defaults(ru_sim_nic *nic)
 {
     nic->bytes_per_s = nic->bytes_per_s > 0 ? nic->bytes_per_s : NIC_BYTES_PER_S;
     nic->delay_ns = nic->delay_ns > 0 ? nic->delay_ns : NIC_DELAY_NS;
-    nic->queue_bytes = nic->queue_bytes > 0 ? nic->queue_bytes : NIC_QUEUE_BYTES;
+    if (nic->queue_bytes <= 0) { /* as byte limits of a kernel's queue: 31 ms at most */
+        int64_t most = (int64_t)(nic->bytes_per_s / 32);
+        nic->queue_bytes = most < NIC_QUEUE_MIN_BYTES ? NIC_QUEUE_MIN_BYTES
+                           : most < NIC_QUEUE_BYTES   ? most
+                                                      : NIC_QUEUE_BYTES;
+    }
     nic->local_bytes_per_s =
         nic->local_bytes_per_s > 0 ? nic->local_bytes_per_s : LOCAL_BYTES_PER_S;
     nic->local_delay_ns = nic->local_delay_ns > 0 ? nic->local_delay_ns : LOCAL_DELAY_NS;

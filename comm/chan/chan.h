@@ -103,7 +103,8 @@ typedef struct ru_chan_options {
                              else is read */
     uint32_t token_bytes;
     uint32_t peers_max, streams_max, slots_max; /* bounds; RU_E_LIMIT beyond */
-    int64_t chunk_bytes;     /* 0: from the measured rate (0.5 ms worth, 64 KiB .. 4 MiB) */
+    int64_t chunk_bytes; /* 0: from the measured rate (0.5 ms worth, 64 KiB .. 4 MiB; below 3 MB/s
+                            20 ms) */
     double rate_bytes_per_s; /* of the network interface, start value; 0: measured */
     bool grants;             /* receiver-driven: senders wait for GRANT beyond the first window */
     bool crc;                /* check every payload (CRC32C) */

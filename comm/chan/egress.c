@@ -1,7 +1,6 @@
 #include "comm/chan/egress_impl.h"
 
-/* Before the rate is known: what 1 Gbit/s would get. */
-enum { CHUNK_MIN = 64 << 10, AGE_FACTOR = 4 };
+enum { AGE_FACTOR = 4 };
 enum { RATE_GUESS = 12500000 /* bytes/s, until one is measured */ };
 /* The lesser lines get what is left of 97 % of the rate; in one sample of 20, of 125 %, to see
  * whether there is more. */
@@ -68,7 +67,7 @@ ru_status rui_egress_open(const rui_egress_options *opt, ru_arena *arena, rui_eg
         e->lines[i].root = e->lines[i].last = RUI_NONE;
     }
     e->rate = e->rate_max = e->rate_keys = opt->rate_bytes_per_s;
-    e->chunk_bytes = opt->chunk_bytes > 0 ? opt->chunk_bytes : CHUNK_MIN;
+    e->chunk_bytes = opt->chunk_bytes > 0 ? opt->chunk_bytes : rui_egress_chunk_min(e->rate);
     e->tainted = true;
     *out = e;
     return RU_OK;

@@ -97,6 +97,9 @@ static inline int rui_key_order(const rui_key *a, const rui_key *b)
     return a->rank != b->rank ? (a->rank < b->rank ? -1 : 1) : 0;
 }
 
+/* The least chunk at this rate (0: not known): 64 KiB, but no more than 20 ms of the link, since a
+ * chunk on the wire holds up what is urgent, beats of the membership as well. */
+int64_t rui_egress_chunk_min(double rate);
 void rui_egress_key(rui_egress *e, rui_egress_item *it);
 /* At the mean rate; before it is known at that of 1 Gbit/s. */
 int64_t rui_egress_solo_ns(const rui_egress *e, int64_t bytes);

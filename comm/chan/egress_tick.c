@@ -9,6 +9,7 @@ enum {
     BUDGET_NS = 1000000000,
     CHUNK_STEP = 16 << 10,
     CHUNK_MIN = 64 << 10,
+    CHUNK_LEAST = 4 << 10, /* the header is 1 % of it */
     CHUNK_MAX = 4 << 20,
     IDLE_NS = 100000000,
     BUSY_NS = SAMPLE_NS,
@@ -16,10 +17,22 @@ enum {
     LOOK_MAX = 64,
 };
 
+int64_t rui_egress_chunk_min(double rate)
+{
+    double most = rate * 0.02;
+    most = most < CHUNK_LEAST ? CHUNK_LEAST : most;
+    return rate > 0 && most < CHUNK_MIN ? (int64_t)most / CHUNK_LEAST * CHUNK_LEAST : CHUNK_MIN;
+}
+
 /* 0.5 ms worth, in steps of 16 KiB; stays where it is within a step and a half. */
 static void set_chunk(rui_egress *e)
 {
     if (e->opt.chunk_bytes > 0 || e->rate <= 0) {
+        return;
+    }
+    int64_t least = rui_egress_chunk_min(e->rate);
+    if (least < CHUNK_MIN) {
+        e->chunk_bytes = least;
         return;
     }
     double want = e->rate * 0.0005;
