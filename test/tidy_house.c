@@ -17,7 +17,7 @@ static const struct {
     {"env/link/link_tcp_impl.h rui_conn", 49},
     {"trace/record/recorder_impl.h ru_recorder", 49},
     {"exec/low/low.h rui_low", 52},
-    {"comm/member/member_impl.h ru_member", 71},
+    {"comm/member/member_impl.h ru_member", 68},
     {"comm/member/member_impl.h rui_m_peer", 42},
     {"comm/chan/chan.h", 16},
     {"comm/chan/egress_impl.h rui_egress", 43},

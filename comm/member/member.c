@@ -106,6 +106,7 @@ ru_status ru_member_open(const ru_member_options *opt, ru_arena *arena, ru_membe
     m->peers_max = o.n_max * 2 + 64;
     m->number_next = 1;
     m->sure = true;
+    m->pace.more_at = UINT32_MAX;
     if (o.join != NULL) {
         memcpy(m->join.contact, o.join, strlen(o.join) + 1);
     }
@@ -337,6 +338,7 @@ static void beat(ru_member *m, rui_m_peer *p, const ru_event *ev, ru_effects *fx
     }
     rui_m_pace_there(m, p, b.epoch > b.accepted ? b.epoch : b.accepted);
     beat_epochs(m, p, &b, fx);
+    rui_m_view_more(m, fx);
     if (m->phase == RUI_OUT) {
         return;
     }

@@ -212,6 +212,14 @@ typedef struct rui_m_incoming { /* parts of a view being put together */
     uint8_t *bytes;
 } rui_m_incoming;
 
+/* Copies of views that nobody has said to have. */
+typedef struct rui_m_pace {
+    int64_t flight_bytes, window_bytes; /* on their way: all, at most */
+    uint32_t more_at;     /* of the peers from here on some lack the view; UINT32_MAX: none */
+    uint32_t whole_epoch; /* of the whole view encoded last, and its size */
+    int64_t whole_bytes;
+} rui_m_pace;
+
 struct ru_member {
     ru_member_options opt;
     ru_member_info self;
@@ -232,9 +240,7 @@ struct ru_member {
     uint8_t *full; /* a whole view in bytes */
     uint8_t *part; /* a message being made of it */
     int64_t bytes_max;
-    int64_t flight_bytes, window_bytes; /* copies of views under way: all, at most */
-    uint32_t whole_epoch;               /* of the whole view encoded last, and its size */
-    int64_t whole_bytes;
+    rui_m_pace pace;
 
     uint32_t voted;    /* newest proposal accepted by vote (`next` may be known by hearsay) */
     uint32_t promised; /* accept nothing older */
@@ -375,6 +381,8 @@ void rui_m_lost_count(ru_member *m);
 void rui_m_in_force(ru_member *m, ru_effects *fx);                 /* next becomes the view */
 void rui_m_view_tell(ru_member *m, rui_m_peer *p, ru_effects *fx); /* the view in force, whole */
 void rui_m_accepted_tell(ru_member *m, ru_node_id to, ru_effects *fx); /* what we accepted */
+/* Leader: to those for whom there was no room on the way yet. */
+void rui_m_view_more(ru_member *m, ru_effects *fx);
 /* The proposal under way once more, to one who has not accepted it. */
 void rui_m_propose_again(ru_member *m, rui_m_peer *p, ru_effects *fx);
 void rui_m_next_mark(ru_member *m);   /* in_next of the peers in it */

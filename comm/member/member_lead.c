@@ -348,6 +348,7 @@ static void silence(ru_member *m, rui_m_peer *p, ru_effects *fx)
         give_up(m, p, "a peer lost its connection to it, and it does not answer", fx);
     } else if (silent >= m->opt.suspect_ns && !p->named) {
         p->named = true;
+        rui_m_pace_over(m, p);
         ru_fx_log(fx, RU_LOG_WARN, "%s has been silent for %.1f s",
                   rui_m_who(m, p->node, who, sizeof who), rui_m_seconds(silent));
     }
@@ -442,6 +443,7 @@ void rui_m_lead_tick(ru_member *m, ru_effects *fx)
         rui_m_commit_check(m, fx);
     }
     joiners_tick(m, fx);
+    rui_m_view_more(m, fx);
     lead_wait_check(m, fx);
     if (!m->change_told) {
         rui_m_change_check(m, false, fx);

@@ -3,8 +3,7 @@
  * A view of a thousand members has 90 KB, and the leader sends it to all of them: 90 MB, which take
  * 7 s at 100 Mbit/s. Given to the channel at once, and again 200 ms later, they would take its
  * memory, and beats would wait behind them for longer than anybody is patient. So a window bounds
- * the bytes of copies that nobody has said to have. The rest follows on the beats of those that
- * miss it.
+ * the bytes of copies that nobody has said to have; the others follow when it has room.
  *
  * The window grows by each copy that is there soon and shrinks by each one that is late: it settles
  * at what the link carries in AIM_NS. A copy that its receiver's channel has not acknowledged is
@@ -16,7 +15,7 @@
 
 #include "comm/member/member_impl.h"
 
-enum { AGAIN_NS = 200000000, AIM_NS = 200000000, WINDOW_MIN = 256 << 10, WINDOW_MAX = 64 << 20 };
+enum { AGAIN_NS = 200000000, AIM_NS = 200000000, WINDOW_MIN = 64 << 10, WINDOW_MAX = 64 << 20 };
 
 static bool under_way(const ru_member *m, const rui_m_peer *p)
 {
@@ -29,8 +28,8 @@ static bool under_way(const ru_member *m, const rui_m_peer *p)
 
 bool rui_m_pace_fits(const ru_member *m, int64_t bytes)
 {
-    int64_t window = m->window_bytes > WINDOW_MIN ? m->window_bytes : WINDOW_MIN;
-    return m->flight_bytes == 0 || m->flight_bytes + bytes <= window;
+    int64_t window = m->pace.window_bytes > WINDOW_MIN ? m->pace.window_bytes : WINDOW_MIN;
+    return m->pace.flight_bytes == 0 || m->pace.flight_bytes + bytes <= window;
 }
 
 bool rui_m_pace_again(ru_member *m, rui_m_peer *p, int64_t bytes)
@@ -46,8 +45,10 @@ void rui_m_pace_sent(ru_member *m, rui_m_peer *p, uint32_t epoch, int64_t bytes)
 {
     p->told_at = m->now;
     p->copy_epoch = epoch;
-    p->copy_bytes += bytes;
-    m->flight_bytes += bytes;
+    if (rui_m_since(m, p->heard) < m->opt.suspect_ns) { /* else it may be gone: none waits for it */
+        p->copy_bytes += bytes;
+        m->pace.flight_bytes += bytes;
+    }
 }
 
 void rui_m_pace_there(ru_member *m, rui_m_peer *p, uint32_t epoch)
@@ -56,15 +57,15 @@ void rui_m_pace_there(ru_member *m, rui_m_peer *p, uint32_t epoch)
         return;
     }
     bool soon = rui_m_since(m, p->told_at) <= AIM_NS;
-    m->window_bytes = m->window_bytes > WINDOW_MIN ? m->window_bytes : WINDOW_MIN;
-    m->window_bytes += soon ? p->copy_bytes : -p->copy_bytes;
-    m->window_bytes = m->window_bytes < WINDOW_MAX ? m->window_bytes : WINDOW_MAX;
+    m->pace.window_bytes = m->pace.window_bytes > WINDOW_MIN ? m->pace.window_bytes : WINDOW_MIN;
+    m->pace.window_bytes += soon ? p->copy_bytes : -p->copy_bytes;
+    m->pace.window_bytes = m->pace.window_bytes < WINDOW_MAX ? m->pace.window_bytes : WINDOW_MAX;
     rui_m_pace_over(m, p);
 }
 
 void rui_m_pace_over(ru_member *m, rui_m_peer *p)
 {
-    m->flight_bytes -= p->copy_bytes;
-    RU_CHECK(m->flight_bytes >= 0);
+    m->pace.flight_bytes -= p->copy_bytes;
+    RU_CHECK(m->pace.flight_bytes >= 0);
     p->copy_bytes = 0;
 }

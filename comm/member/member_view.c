@@ -161,7 +161,7 @@ static void send_one(ru_member *m, ru_node_id to, rui_m_view_kind kind, uint32_t
     }
 }
 
-/* To as many as the window lets; the others ask for it with their beats. */
+/* To as many as the window lets; the others follow when it has room (rui_m_view_more). */
 static void send_proposal(ru_member *m, receives to, const uint8_t *bytes, int64_t size_bytes,
                           ru_effects *fx)
 {
@@ -169,6 +169,8 @@ static void send_proposal(ru_member *m, receives to, const uint8_t *bytes, int64
         p->sends = to(p) && rui_m_pace_fits(m, size_bytes);
         if (p->sends) {
             rui_m_pace_sent(m, p, m->next.epoch, size_bytes);
+        } else if (to(p)) {
+            m->pace.more_at = 0;
         }
     }
     for (int64_t at = 0; at < size_bytes; at += RUI_M_PART_BYTES) {
@@ -190,15 +192,15 @@ static void send_proposal(ru_member *m, receives to, const uint8_t *bytes, int64
 
 static int64_t whole(ru_member *m, const draft *d)
 {
-    m->whole_epoch = d->epoch;
-    m->whole_bytes = encode(m, m->full, d);
-    return m->whole_bytes;
+    m->pace.whole_epoch = d->epoch;
+    m->pace.whole_bytes = encode(m, m->full, d);
+    return m->pace.whole_bytes;
 }
 
 /* Of the whole view of this epoch; 0: it was not encoded of late. */
 static int64_t whole_size(const ru_member *m, uint32_t epoch)
 {
-    return m->whole_epoch == epoch ? m->whole_bytes : 0;
+    return m->pace.whole_epoch == epoch ? m->pace.whole_bytes : 0;
 }
 
 static draft next_draft(const ru_member *m, const rui_m_view_head *h)
@@ -257,6 +259,7 @@ void rui_m_propose(ru_member *m, uint32_t epoch, ru_node_id leader, const void *
     x->decoded = true;
     rui_m_seen(m, epoch);
     m->pending = true;
+    m->pace.more_at = UINT32_MAX;
     m->votes = 0;
     m->next_adds = false;
     for (uint32_t i = 0; i < x->n && !m->next_adds; i++) {
@@ -277,24 +280,29 @@ void rui_m_propose(ru_member *m, uint32_t epoch, ru_node_id leader, const void *
     rui_m_commit_check(m, fx);
 }
 
-void rui_m_propose_again(ru_member *m, rui_m_peer *p, ru_effects *fx)
+static int64_t proposal_size(const ru_member *m, const rui_m_peer *p)
 {
-    uint32_t epoch = m->next.epoch;
-    bool member = p->rank != RUI_M_NONE;
-    int64_t n = member ? m->next.size_bytes : whole_size(m, epoch);
-    if (!m->pending || !p->up || (!member && !p->in_next) || !rui_m_pace_again(m, p, n)) {
-        return;
-    }
-    n = member ? n : next_whole(m);
-    rui_m_pace_sent(m, p, epoch, n);
-    send_one(m, p->node, RUI_VIEW_PROPOSED, epoch, member ? m->next.bytes : m->full, n, fx);
+    return p->rank != RUI_M_NONE ? m->next.size_bytes : whole_size(m, m->next.epoch);
 }
 
-void rui_m_view_tell(ru_member *m, rui_m_peer *p, ru_effects *fx)
+static void propose_to(ru_member *m, rui_m_peer *p, ru_effects *fx)
 {
-    if (m->view.epoch == 0 || !rui_m_pace_again(m, p, whole_size(m, m->view.epoch))) {
-        return;
+    bool member = p->rank != RUI_M_NONE;
+    int64_t n = member ? m->next.size_bytes : next_whole(m);
+    rui_m_pace_sent(m, p, m->next.epoch, n);
+    send_one(m, p->node, RUI_VIEW_PROPOSED, m->next.epoch, member ? m->next.bytes : m->full, n, fx);
+}
+
+void rui_m_propose_again(ru_member *m, rui_m_peer *p, ru_effects *fx)
+{
+    bool lacks = p->rank != RUI_M_NONE || p->in_next;
+    if (m->pending && p->up && lacks && rui_m_pace_again(m, p, proposal_size(m, p))) {
+        propose_to(m, p, fx);
     }
+}
+
+static void tell_to(ru_member *m, rui_m_peer *p, ru_effects *fx)
+{
     draft d = {.epoch = m->view.epoch,
                .prev = m->view.epoch - 1,
                .leader = m->view.leader,
@@ -306,6 +314,30 @@ void rui_m_view_tell(ru_member *m, rui_m_peer *p, ru_effects *fx)
     int64_t n = whole(m, &d);
     rui_m_pace_sent(m, p, m->view.epoch, n);
     send_one(m, p->node, RUI_VIEW_IN_FORCE, m->view.epoch, m->full, n, fx);
+}
+
+void rui_m_view_tell(ru_member *m, rui_m_peer *p, ru_effects *fx)
+{
+    if (m->view.epoch > 0 && rui_m_pace_again(m, p, whole_size(m, m->view.epoch))) {
+        tell_to(m, p, fx);
+    }
+}
+
+void rui_m_view_more(ru_member *m, ru_effects *fx)
+{
+    uint32_t epoch = m->pending ? m->next.epoch : m->view.epoch;
+    for (; m->phase == RUI_LEADS && m->pace.more_at < m->n_peers; m->pace.more_at++) {
+        rui_m_peer *p = &m->peers[m->pace.more_at];
+        bool in = p->rank != RUI_M_NONE || (m->pending && p->in_next);
+        bool has = p->copy_epoch >= epoch || p->accepted >= epoch || p->epoch >= epoch;
+        if (p->node.v == 0 || !p->up || !in || has) {
+            continue;
+        }
+        if (!rui_m_pace_fits(m, m->pending ? proposal_size(m, p) : whole_size(m, epoch))) {
+            return;
+        }
+        m->pending ? propose_to(m, p, fx) : tell_to(m, p, fx);
+    }
 }
 
 void rui_m_accepted_tell(ru_member *m, ru_node_id to, ru_effects *fx)
@@ -440,6 +472,7 @@ void rui_m_in_force(ru_member *m, ru_effects *fx)
     x->epoch = 0;
     x->decoded = false;
     m->pending = m->elect = m->adopting = m->asking = false;
+    m->pace.more_at = m->pace.more_at < m->n_peers ? 0 : m->pace.more_at;
     if (own) {
         m->sure = true;
         m->sure_at.ns = 0;

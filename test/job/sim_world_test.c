@@ -210,6 +210,7 @@ static void test_sessions_stay_on_slow_links(void **state)
     (void)state;
     stays(40, 1.25e7, 10, 1200000, 1); /* more transfers at one time than small jobs have */
     stays(200, 1.25e6, 3, 4000, 2);    /* 2.6 MB of views, 2 s of the leader's link */
+    stays(8, 1.25e5, 10, 12000, 2);    /* 64 KiB, once a chunk, take 0.5 s */
 }
 
 /* 32 workers on 100 kB/s: what a simulation may take is a bound, and a sentence tells of it. */
