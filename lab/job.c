@@ -49,6 +49,22 @@ void rui_simjob_fail(rui_simjob *j, const rui_simjob_node *n, const char *fmt, .
     ru_sim_stop(j->sim);
 }
 
+/* The links of a world file carry less than its job needs: no fault, and nothing to measure. */
+static void lost_one(rui_simjob *j, const rui_simjob_node *n, int64_t worker)
+{
+    double at_s = (double)ru_sim_now(j->sim).ns * 1e-9;
+    rui_simjob_say(j, n, "lost worker %lld", (long long)worker);
+    if (j->opt->script == NULL || j->opt->chaos.crash_per_s > 0 || j->failed != RU_OK) {
+        return;
+    }
+    j->failed =
+        ru_err_set(&j->failure, RU_E_PEER,
+                   "the %u workers lost worker %lld after %.1f s: links of %.3g bytes/s are "
+                   "too slow for so many; simulate fewer workers or faster links",
+                   j->opt->founders, (long long)worker, at_s, j->opt->nic.bytes_per_s);
+    ru_sim_stop(j->sim);
+}
+
 /* -- processes ------------------------------------------------------------------------------------
  */
 
@@ -119,7 +135,7 @@ static void on_news(void *self, const ru_elastic_news *news, ru_time now)
         break;
     case RU_ELASTIC_LOST:
         j->result->lost++;
-        rui_simjob_say(j, n, "lost worker %lld", (long long)news->a);
+        lost_one(j, n, news->a);
         break;
     case RU_ELASTIC_LED:
         j->result->led++;

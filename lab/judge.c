@@ -101,6 +101,21 @@ static bool computes(const rui_simjob *j)
     return busy;
 }
 
+/* What a leader waits for comes bit by bit on slow links: when did the last of it come? */
+static int64_t progress_ns(const rui_simjob *j)
+{
+    int64_t last_ns = 0;
+    for (uint32_t k = 0; k < j->n; k++) {
+        const rui_simjob_node *n = &j->nodes[k];
+        if (rui_simjob_trains(j, n) && ru_member_leads(ru_peer_member(n->node))) {
+            ru_elastic_facts e;
+            ru_elastic_facts_get(ru_peer_elastic(n->node), &e);
+            last_ns = e.progress.ns > last_ns ? e.progress.ns : last_ns;
+        }
+    }
+    return last_ns;
+}
+
 /* Nobody waits for long unless somebody says so. Who is stuck says so ever less often. */
 static void check_silence(rui_simjob *j, ru_time now)
 {
@@ -109,6 +124,11 @@ static void check_silence(rui_simjob *j, ru_time now)
     }
     if (computes(j)) { /* for as long as it takes */
         j->last_said_ns = now.ns;
+        return;
+    }
+    int64_t moved_ns = progress_ns(j);
+    if (now.ns - moved_ns <= SILENCE_NS) {
+        j->last_said_ns = moved_ns;
         return;
     }
     for (uint32_t k = 0; k < j->n; k++) {

@@ -213,6 +213,24 @@ static void test_sessions_stay_on_slow_links(void **state)
     stays(8, 1.25e5, 10, 12000, 2);    /* 64 KiB, once a chunk, take 0.5 s */
 }
 
+/* 40 workers on 20 kB/s: the beats alone are more than the leader's link carries. */
+static void test_too_many_for_the_links(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_world w;
+    ru_sim_world x;
+    ru_sim_job_result r;
+    ru_err err;
+    read_slow(&a, 2e4, 1, 40, &w);
+    ru_sim_job job = {.seed = 3, .steps = 3, .founders = 40};
+    assert_ok(ru_sim_job_of_world(&w, &a, &job, &x, &err), err);
+    assert_int_equal(ru_sim_job_run(&job, &r, &err), RU_E_PEER);
+    assert_non_null(strstr(err.text, "links of 2e+04 bytes/s are too slow for so many"));
+    ru_arena_fini(&a);
+}
+
 /* 32 workers on 100 kB/s: what a simulation may take is a bound, and a sentence tells of it. */
 static void test_memory_has_a_limit(void **state)
 {
@@ -253,4 +271,5 @@ RU_TESTS(test_sim_world, cmocka_unit_test(test_durations_are_those_of_the_facts)
          cmocka_unit_test(test_workers_of_a_host_share_its_cores),
          cmocka_unit_test(test_every_gradient_is_summed), cmocka_unit_test(test_memory_has_a_limit),
          cmocka_unit_test(test_sessions_stay_on_slow_links),
+         cmocka_unit_test(test_too_many_for_the_links),
          cmocka_unit_test(test_a_world_without_facts_is_refused))

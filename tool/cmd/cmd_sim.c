@@ -274,7 +274,7 @@ const ru_cmd rui_cmd_sim = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "66 there is no such run, or it lacks the facts|75 the simulation takes more than its "
-             "memory|75 the simulation takes more than its memory|78 the world file is not valid",
+    .exits = "66 there is no such run, or it lacks the facts|69 the links are too slow for so many "
+             "workers|75 the simulation takes more than its memory|78 the world file is not valid",
     .run = run,
 };

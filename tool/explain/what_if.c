@@ -162,7 +162,6 @@ typedef struct played {
     ru_sim_world x;
     double step_ns, spread_ns; /* mean of the runs, and how far apart they are */
     double computed_ns;        /* of the step: until all gradients are ready */
-    uint32_t lost;             /* workers that the others gave up, in any run */
 } played;
 
 /* Only a quota that a worker uses up is in the simulated job. */
@@ -223,7 +222,6 @@ static ru_status play(const ru_world *w, const question *q, int64_t per_host, co
                       ru_arena *arena, played *into, ru_err *err)
 {
     double sum = 0, squares = 0, computed = 0, n = 0;
-    uint32_t lost = 0;
     ru_sim_job job;
     ru_arena_mark mark = ru_arena_mark_get(arena);
     for (uint64_t seed = 1; seed <= RUNS_MAX; seed++) {
@@ -234,7 +232,6 @@ static ru_status play(const ru_world *w, const question *q, int64_t per_host, co
         sum += (double)r.step_ns;
         squares += (double)r.step_ns * (double)r.step_ns;
         computed += (double)r.compute_ns;
-        lost += r.lost;
         n++;
         if (job.quotas == NULL || job.founders > 64) {
             break;
@@ -244,7 +241,6 @@ static ru_status play(const ru_world *w, const question *q, int64_t per_host, co
     into->step_ns = sum / n;
     into->spread_ns = v > 0 ? sqrt(v) : 0;
     into->computed_ns = computed / n;
-    into->lost = lost;
     return RU_OK;
 }
 
@@ -458,11 +454,12 @@ ru_status rui_what_if(const ru_world *w, const char *const *sets, uint32_t n, ru
     }
     fit f;
     RU_TRY(calibrate(w, q.per_host, arena, &f, &was, err));
-    RU_TRY(play(w, &q, q.per_host, &f, arena, &then, err));
-    if (then.lost > 0) {
+    ru_status st = play(w, &q, q.per_host, &f, arena, &then, err);
+    if (st == RU_E_PEER) {
         return RU_FAIL(err, RU_E_USAGE,
                        "--if: with these costs workers do not hear from each other in time and the "
                        "job goes on without them: ask for a faster network");
     }
+    RU_TRY(st);
     return tell(w, &q, &was, &then, arena, out, err);
 }

@@ -245,6 +245,7 @@ typedef struct ru_elastic_facts {
     int64_t first_step; /* steps done before it */
     int64_t timed;      /* leader: steps that were committed with all compute times known */
     int64_t longest_ns; /* of the slowest member's computing, all these steps together */
+    ru_time progress;   /* leader: when a member last did what it waits for */
     bool steps;         /* a step is running */
     bool probes;        /* the collectives are being measured */
     bool moves;         /* a member of the view does not hold the whole state yet */

@@ -782,5 +782,9 @@ void rui_el_lead_watch(ru_elastic *e, ru_time now, ru_effects *fx)
     } else if (e->phase == RUI_EL_STEP || e->phase == RUI_EL_READY || e->phase == RUI_EL_PROBE ||
                e->phase == RUI_EL_LOCAL || e->phase == RUI_EL_CONNECT || e->phase == RUI_EL_BUILD) {
         name_slow(e, now, fx);
+    } else if (view_under_way(e)) {
+        ru_fx_log(fx, RU_LOG_WARN,
+                  "the next view has waited %.1f s for enough members to accept it",
+                  (double)(now.ns - e->progress_ns) * 1e-9);
     }
 }
