@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "env/file/file.h"
+#include "run/ckpt_form.h"
 #include "store/safetensors.h"
-#include "train/run/ckpt_impl.h"
 
 static ru_status full(ru_err *err)
 {
@@ -44,7 +44,7 @@ static ru_status put_arrays(writer *w, const char *name, ru_err *err)
     }
     RU_TRY(ru_safetensors_save(path, w->arrays.at, w->arrays.n, meta, RU_ARRAY_LEN(meta), err));
     w->arrays = (ru_arrays){0};
-    return rui_ckpt_manifest_add(w->dir, name, &w->arena, &w->manifest, err);
+    return ru_ckpt_manifest_add(w->dir, name, &w->arena, &w->manifest, err);
 }
 
 static ru_status put_text(writer *w, const char *name, const char *text, int64_t n, ru_err *err)
@@ -54,7 +54,7 @@ static ru_status put_text(writer *w, const char *name, const char *text, int64_t
         return full(err);
     }
     RU_TRY(ru_file_own(path, text, n, err));
-    return rui_ckpt_manifest_add(w->dir, name, &w->arena, &w->manifest, err);
+    return ru_ckpt_manifest_add(w->dir, name, &w->arena, &w->manifest, err);
 }
 
 static ru_status put_tables(writer *w, const ru_app_state *s, ru_err *err)
@@ -121,9 +121,9 @@ static ru_status put_all(writer *w, const ru_app_ckpt *c, const ru_app_state *s,
 
 static ru_status prune(const char *dir, uint32_t keep, ru_arena *arena, ru_err *err)
 {
-    rui_ckpt_entry *list;
+    ru_ckpt_entry *list;
     uint32_t n;
-    RU_TRY(rui_ckpt_list(dir, arena, &list, &n, err));
+    RU_TRY(ru_ckpt_list(dir, arena, &list, &n, err));
     for (uint32_t k = keep; k < n; k++) {
         const char *path = ru_path_join(arena, dir, list[k].name);
         RU_TRY(path != NULL ? ru_path_remove(path, err) : full(err));
@@ -136,9 +136,9 @@ static ru_status save(writer *w, const char *run_dir, const ru_app_ckpt *c, cons
 {
     const char *all = ru_path_join(&w->arena, run_dir, "checkpoints");
     char name[32];
-    (void)snprintf(name, sizeof name, RUI_CKPT_NAME, (long long)c->clock);
+    (void)snprintf(name, sizeof name, RU_CKPT_NAME, (long long)c->clock);
     const char *dir = all != NULL ? ru_path_join(&w->arena, all, name) : NULL;
-    w->dir = dir != NULL ? ru_arena_printf(&w->arena, "%s" RUI_CKPT_TEMP, dir) : NULL;
+    w->dir = dir != NULL ? ru_arena_printf(&w->arena, "%s" RU_CKPT_TEMP, dir) : NULL;
     if (w->dir == NULL) {
         return full(err);
     }
@@ -204,8 +204,8 @@ static ru_status read_one(const char *dir, ru_arena *arena, ru_app_ckpt *out, ru
     if (path == NULL || words == NULL) {
         return full(err);
     }
-    RU_TRY(rui_ckpt_manifest_check(dir, arena, err));
-    RU_TRY(rui_ckpt_json(path, &app_table, &r, arena, err));
+    RU_TRY(ru_ckpt_manifest_check(dir, arena, err));
+    RU_TRY(ru_ckpt_json(path, &app_table, &r, arena, err));
     ru_app_ckpt c = {.dir = ru_arena_str(arena, dir),
                      .clock = r.clock,
                      .items = r.items,
@@ -252,14 +252,14 @@ ru_status ru_app_ckpt_find(const char *path, ru_arena *arena, ru_app_ckpt *out, 
         return read_one(path, arena, out, err);
     }
     const char *all = ru_path_join(arena, path, "checkpoints");
-    rui_ckpt_entry *list;
+    ru_ckpt_entry *list;
     uint32_t n = 0;
     ru_err newest = {0};
     if (all == NULL) {
         return full(err);
     }
     if (ru_path_is_dir(all)) {
-        RU_TRY(rui_ckpt_list(all, arena, &list, &n, err));
+        RU_TRY(ru_ckpt_list(all, arena, &list, &n, err));
     }
     for (uint32_t k = 0; k < n; k++) {
         const char *dir = ru_path_join(arena, all, list[k].name);

@@ -1,4 +1,4 @@
-#include "train/run/best.h"
+#include "run/best.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "base/str.h"
 #include "env/file/file.h"
 
-bool rui_best_put(rui_best *b, int64_t step, double value)
+bool ru_best_put(ru_best *b, int64_t step, double value)
 {
     RU_CHECK(b->metric != NULL && step >= 0);
     if (step <= b->last) {
@@ -41,7 +41,7 @@ static bool number_of(ru_str line, const char *key, double *out)
            (ru_str_f64(value, out) || (ru_str_next(&value, '}', &rest) && ru_str_f64(rest, out)));
 }
 
-ru_status rui_best_read(rui_best *b, const char *path, int64_t last_step, ru_err *err)
+ru_status ru_best_read(ru_best *b, const char *path, int64_t last_step, ru_err *err)
 {
     ru_map_file map;
     if (!ru_path_is_file(path) || ru_path_bytes(path) == 0) {
@@ -55,7 +55,7 @@ ru_status rui_best_read(rui_best *b, const char *path, int64_t last_step, ru_err
             !number_of(line, "step", &step) || !(step >= 0 && step <= (double)last_step)) {
             continue;
         }
-        (void)rui_best_put(b, (int64_t)step, number_of(line, b->metric, &value) ? value : RU_NAN);
+        (void)ru_best_put(b, (int64_t)step, number_of(line, b->metric, &value) ? value : RU_NAN);
     }
     ru_file_unmap(&map);
     return RU_OK;

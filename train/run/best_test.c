@@ -1,6 +1,6 @@
 /* The best evaluation: counting, and what a run that goes on finds in its metrics file. */
-#include "train/run/best.h"
-#include "train/run/rundir.h"
+#include "run/best.h"
+#include "run/rundir.h"
 
 #include "test/test.h"
 
@@ -18,27 +18,27 @@
 static void evaluations_are_counted_once(void **state)
 {
     (void)state;
-    rui_best b = {.metric = "accuracy", .more = ru_metric_more("accuracy"), .least = 0.01};
-    assert_true(rui_best_put(&b, 10, 0.5));
-    assert_false(rui_best_put(&b, 10, 0.9)); /* told twice */
-    assert_false(rui_best_put(&b, 20, 0.509));
-    assert_false(rui_best_put(&b, 30, RU_NAN));
+    ru_best b = {.metric = "accuracy", .more = ru_metric_more("accuracy"), .least = 0.01};
+    assert_true(ru_best_put(&b, 10, 0.5));
+    assert_false(ru_best_put(&b, 10, 0.9)); /* told twice */
+    assert_false(ru_best_put(&b, 20, 0.509));
+    assert_false(ru_best_put(&b, 30, RU_NAN));
     assert_int_equal(b.since, 2);
-    assert_true(rui_best_put(&b, 40, 0.52));
+    assert_true(ru_best_put(&b, 40, 0.52));
     assert_int_equal(b.step, 40);
     assert_int_equal(b.since, 0);
-    rui_best loss = {.metric = "loss", .more = ru_metric_more("loss")};
-    assert_true(rui_best_put(&loss, 1, 2.0));
-    assert_true(rui_best_put(&loss, 2, 1.5));
-    assert_false(rui_best_put(&loss, 3, 1.5));
+    ru_best loss = {.metric = "loss", .more = ru_metric_more("loss")};
+    assert_true(ru_best_put(&loss, 1, 2.0));
+    assert_true(ru_best_put(&loss, 2, 1.5));
+    assert_false(ru_best_put(&loss, 3, 1.5));
     /* Without any number the first checkpoint is kept, and patience ends the run. */
-    rui_best none = {.metric = "auc", .more = true, .least = 0.01};
-    assert_true(rui_best_put(&none, 5, RU_NAN));
-    assert_false(rui_best_put(&none, 10, RU_NAN));
+    ru_best none = {.metric = "auc", .more = true, .least = 0.01};
+    assert_true(ru_best_put(&none, 5, RU_NAN));
+    assert_false(ru_best_put(&none, 10, RU_NAN));
     assert_int_equal(none.since, 1);
-    assert_true(rui_best_put(&none, 15, 0.1));
+    assert_true(ru_best_put(&none, 15, 0.1));
     assert_int_equal(none.step, 15);
-    assert_false(rui_best_put(&none, 20, RU_NAN));
+    assert_false(ru_best_put(&none, 20, RU_NAN));
 }
 
 static void the_metrics_file_tells_the_same(void **state)
@@ -57,17 +57,17 @@ static void the_metrics_file_tells_the_same(void **state)
     assert_int_equal(write(fd, text, sizeof text - 1), sizeof text - 1);
     (void)close(fd);
     ru_err err = {0};
-    rui_best b = {.metric = "accuracy", .more = true};
-    assert_ok(rui_best_read(&b, path, 4, &err), err);
+    ru_best b = {.metric = "accuracy", .more = true};
+    assert_ok(ru_best_read(&b, path, 4, &err), err);
     assert_int_equal(b.step, 2);
     assert_int_equal(b.since, 2);
     assert_true(b.value == 0.7);
-    rui_best loss = {.metric = "loss"};
-    assert_ok(rui_best_read(&loss, path, 5, &err), err);
+    ru_best loss = {.metric = "loss"};
+    assert_ok(ru_best_read(&loss, path, 5, &err), err);
     assert_int_equal(loss.step, 2);
     assert_int_equal(loss.since, 3);
     (void)unlink(path);
-    assert_ok(rui_best_read(&b, path, 4, &err), err); /* no file: nothing told */
+    assert_ok(ru_best_read(&b, path, 4, &err), err); /* no file: nothing told */
     assert_int_equal(b.since, 2);
 }
 

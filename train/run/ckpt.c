@@ -1,6 +1,6 @@
 /* Saving: copy, then write from a thread. One thread per checkpoint; its result comes back over a
  * ring, so nothing here locks. */
-#include "train/run/ckpt.h"
+#include "run/ckpt.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 #include "env/clock.h"
 #include "env/file/file.h"
 #include "env/thread.h"
+#include "run/ckpt_form.h"
 #include "store/safetensors.h"
-#include "train/run/ckpt_impl.h"
 
 typedef struct tensor {
     ru_value_id id;
@@ -113,7 +113,7 @@ static ru_status remove_leftovers(ru_ckpt *c, ru_arena *arena, ru_err *err)
     uint32_t n;
     RU_TRY(ru_dir_list(c->dir, arena, &names, &n, err));
     for (uint32_t k = 0; k < n; k++) {
-        if (ru_str_ends(ru_str_c(names[k]), RUI_CKPT_TEMP)) {
+        if (ru_str_ends(ru_str_c(names[k]), RU_CKPT_TEMP)) {
             const char *path = ru_path_join(arena, c->dir, names[k]);
             RU_TRY(path != NULL ? ru_path_remove(path, err) : full(err));
         }
@@ -125,9 +125,9 @@ static ru_status remove_leftovers(ru_ckpt *c, ru_arena *arena, ru_err *err)
  * name it would count among the newest, and good ones would be removed for it. */
 static ru_status set_aside(ru_ckpt *c, ru_arena *arena, ru_err *err)
 {
-    rui_ckpt_entry *list;
+    ru_ckpt_entry *list;
     uint32_t n;
-    RU_TRY(rui_ckpt_list(c->dir, arena, &list, &n, err));
+    RU_TRY(ru_ckpt_list(c->dir, arena, &list, &n, err));
     for (uint32_t k = 0; k < n && list[k].step > c->opt.from_step; k++) {
         const char *from = ru_path_join(arena, c->dir, list[k].name);
         const char *to = ru_arena_printf(arena, "%s/%s.damaged", c->dir, list[k].name);
@@ -325,8 +325,8 @@ static void state_text(const ru_ckpt *c, ru_text *t)
     ru_text_put(t, "}\n");
 }
 
-ru_status rui_ckpt_manifest_add(const char *dir, const char *name, ru_arena *arena, ru_text *t,
-                                ru_err *err)
+ru_status ru_ckpt_manifest_add(const char *dir, const char *name, ru_arena *arena, ru_text *t,
+                               ru_err *err)
 {
     ru_map_file map;
     char hash[33];
@@ -351,7 +351,7 @@ static ru_status write_tensors(ru_ckpt *c, const char *dir, const char *name, ui
         return full(err);
     }
     RU_TRY(ru_safetensors_save(path, c->arrays + first, n, meta, RU_ARRAY_LEN(meta), err));
-    return rui_ckpt_manifest_add(dir, name, &c->scratch, manifest, err);
+    return ru_ckpt_manifest_add(dir, name, &c->scratch, manifest, err);
 }
 
 static ru_status write_files(ru_ckpt *c, const char *dir, ru_err *err)
@@ -370,7 +370,7 @@ static ru_status write_files(ru_ckpt *c, const char *dir, ru_err *err)
         return full(err);
     }
     RU_TRY(ru_file_own(path, state.p, state.n, err));
-    RU_TRY(rui_ckpt_manifest_add(dir, "state.json", &c->scratch, &manifest, err));
+    RU_TRY(ru_ckpt_manifest_add(dir, "state.json", &c->scratch, &manifest, err));
     ru_text_put(&manifest, "]}\n");
     if (manifest.cut) {
         return full(err);
@@ -381,9 +381,9 @@ static ru_status write_files(ru_ckpt *c, const char *dir, ru_err *err)
 /* Remove what is older than the newest `keep`, but for the best one. */
 static ru_status prune(ru_ckpt *c, ru_err *err)
 {
-    rui_ckpt_entry *list;
+    ru_ckpt_entry *list;
     uint32_t n;
-    RU_TRY(rui_ckpt_list(c->dir, &c->scratch, &list, &n, err));
+    RU_TRY(ru_ckpt_list(c->dir, &c->scratch, &list, &n, err));
     for (uint32_t k = c->opt.keep; k < n; k++) {
         if (list[k].step == c->opt.best_step) {
             continue;
@@ -397,7 +397,7 @@ static ru_status prune(ru_ckpt *c, ru_err *err)
 static ru_status link_best(ru_ckpt *c, ru_err *err)
 {
     char name[32];
-    (void)snprintf(name, sizeof name, RUI_CKPT_NAME, (long long)c->at.step);
+    (void)snprintf(name, sizeof name, RU_CKPT_NAME, (long long)c->at.step);
     const char *path = ru_path_join(&c->scratch, c->dir, "best");
     RU_TRY(path != NULL ? ru_path_link(name, path, err) : full(err));
     c->opt.best_step = c->at.step;
@@ -408,8 +408,8 @@ static ru_status write_checkpoint(ru_ckpt *c, ru_err *err)
 {
     RU_TRY(check_finite(c, err));
     const char *dir =
-        ru_arena_printf(&c->scratch, "%s/" RUI_CKPT_NAME, c->dir, (long long)c->at.step);
-    const char *temp = ru_arena_printf(&c->scratch, "%s/" RUI_CKPT_NAME RUI_CKPT_TEMP, c->dir,
+        ru_arena_printf(&c->scratch, "%s/" RU_CKPT_NAME, c->dir, (long long)c->at.step);
+    const char *temp = ru_arena_printf(&c->scratch, "%s/" RU_CKPT_NAME RU_CKPT_TEMP, c->dir,
                                        (long long)c->at.step);
     if (dir == NULL || temp == NULL) {
         return full(err);

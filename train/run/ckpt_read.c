@@ -8,9 +8,9 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "env/file/file.h"
+#include "run/ckpt.h"
+#include "run/ckpt_form.h"
 #include "store/safetensors.h"
-#include "train/run/ckpt.h"
-#include "train/run/ckpt_impl.h"
 
 enum { JSON_BYTES_MAX = 64 << 20 };
 
@@ -113,8 +113,8 @@ static const ru_conf_field state_fields[] = {
 static const ru_conf_table state_table = RU_TABLE("state", state_row, state_fields, NULL);
 
 /* Damaged JSON of ours is damaged data, not a wrong configuration. */
-ru_status rui_ckpt_json(const char *path, const ru_conf_table *table, void *into, ru_arena *arena,
-                        ru_err *err)
+ru_status ru_ckpt_json(const char *path, const ru_conf_table *table, void *into, ru_arena *arena,
+                       ru_err *err)
 {
     char *text;
     int64_t n;
@@ -178,14 +178,14 @@ static ru_status type_from(const type_row *row, const char *path, ru_type *out, 
     return RU_OK;
 }
 
-ru_status rui_ckpt_manifest_check(const char *dir, ru_arena *arena, ru_err *err)
+ru_status ru_ckpt_manifest_check(const char *dir, ru_arena *arena, ru_err *err)
 {
     manifest m;
     const char *path = ru_path_join(arena, dir, "manifest.json");
     if (path == NULL) {
         return full(err);
     }
-    RU_TRY(rui_ckpt_json(path, &manifest_table, &m, arena, err));
+    RU_TRY(ru_ckpt_json(path, &manifest_table, &m, arena, err));
     const file_row *files = m.files.at;
     for (uint32_t k = 0; k < m.files.n; k++) {
         RU_TRY(check_file(dir, &files[k], arena, err));
@@ -228,8 +228,8 @@ ru_status ru_ckpt_read(const char *dir, ru_arena *arena, ru_ckpt_info *out, ru_e
     if (path == NULL) {
         return full(err);
     }
-    RU_TRY(rui_ckpt_manifest_check(dir, arena, err));
-    RU_TRY(rui_ckpt_json(path, &state_table, &s, arena, err));
+    RU_TRY(ru_ckpt_manifest_check(dir, arena, err));
+    RU_TRY(ru_ckpt_json(path, &state_table, &s, arena, err));
     ru_ckpt_info info = {
         .dir = ru_arena_str(arena, dir),
         .at = {.step = s.step, .samples = s.samples},
@@ -252,17 +252,17 @@ ru_status ru_ckpt_read(const char *dir, ru_arena *arena, ru_ckpt_info *out, ru_e
 
 static int newest_first(const void *a, const void *b)
 {
-    const rui_ckpt_entry *x = a, *y = b;
+    const ru_ckpt_entry *x = a, *y = b;
     return x->step > y->step ? -1 : x->step < y->step;
 }
 
-ru_status rui_ckpt_list(const char *dir, ru_arena *arena, rui_ckpt_entry **out, uint32_t *n,
-                        ru_err *err)
+ru_status ru_ckpt_list(const char *dir, ru_arena *arena, ru_ckpt_entry **out, uint32_t *n,
+                       ru_err *err)
 {
     char **names;
     uint32_t n_names = 0, found = 0;
     RU_TRY(ru_dir_list(dir, arena, &names, &n_names, err));
-    rui_ckpt_entry *list = RU_NEW(arena, rui_ckpt_entry, n_names);
+    ru_ckpt_entry *list = RU_NEW(arena, ru_ckpt_entry, n_names);
     if (list == NULL) {
         return full(err);
     }
@@ -278,7 +278,7 @@ ru_status rui_ckpt_list(const char *dir, ru_arena *arena, rui_ckpt_entry **out, 
 
 ru_status ru_ckpt_find(const char *run_dir, ru_arena *arena, ru_ckpt_info *out, ru_err *err)
 {
-    rui_ckpt_entry *list;
+    ru_ckpt_entry *list;
     uint32_t n = 0;
     ru_err newest = {0};
     const char *dir = ru_path_join(arena, run_dir, "checkpoints");
@@ -289,7 +289,7 @@ ru_status ru_ckpt_find(const char *run_dir, ru_arena *arena, ru_ckpt_info *out, 
         return RU_FAIL(err, RU_E_MISSING,
                        "%s is not a run directory, because it has no checkpoints", run_dir);
     }
-    RU_TRY(rui_ckpt_list(dir, arena, &list, &n, err));
+    RU_TRY(ru_ckpt_list(dir, arena, &list, &n, err));
     for (uint32_t k = 0; k < n; k++) {
         const char *path = ru_path_join(arena, dir, list[k].name);
         if (path == NULL) {

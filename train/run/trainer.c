@@ -1,4 +1,4 @@
-#include "train/run/trainer.h"
+#include "train/driver/trainer.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -6,12 +6,12 @@
 
 #include "base/str.h"
 #include "env/process/self.h"
+#include "train/driver/driver.h"
+#include "train/driver/find_lr.h"
+#include "train/driver/histograms.h"
+#include "train/driver/op_facts.h"
 #include "train/job/batch.h"
 #include "train/job/metric.h"
-#include "train/run/driver.h"
-#include "train/run/find_lr.h"
-#include "train/run/histograms.h"
-#include "train/run/op_facts.h"
 
 enum { DOUBTS_MAX = 8 }; /* fruitless looks for what is not finite; each costs some steps' time */
 
@@ -170,7 +170,7 @@ ru_status rui_trainer_evaluated(rui_trainer *t, ru_time t0, ru_err *err)
     RU_TRY(ru_run_report_eval(t->report, t->step_done, epoch, &t->metrics, ru_time_since(t1, t0),
                               err));
     double value = ru_metrics_get(&t->metrics, t->best.metric);
-    bool best = rui_best_put(&t->best, t->step_done, value);
+    bool best = ru_best_put(&t->best, t->step_done, value);
     bool matters = t->job->train.patience > 0 || t->job->checkpoint.keep_best;
     if (isnan(value) && matters && !t->is_nan_told) {
         t->is_nan_told = true;

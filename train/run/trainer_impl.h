@@ -6,12 +6,12 @@
 
 #include "env/clock.h"
 #include "env/file/claim.h"
-#include "train/run/best.h"
-#include "train/run/ckpt.h"
-#include "train/run/decisions.h"
-#include "train/run/eval.h"
-#include "train/run/place.h"
-#include "train/run/trainer.h"
+#include "run/best.h"
+#include "run/ckpt.h"
+#include "run/decisions.h"
+#include "run/place.h"
+#include "train/driver/eval.h"
+#include "train/driver/trainer.h"
 
 typedef struct rui_names { /* of trace records */
     uint16_t step, input, eval, save, loss, rate, sums, early, cpu_all, cpu_loop;
@@ -59,7 +59,7 @@ typedef struct rui_trainer {
     ru_time job_begun; /* with several workers, when this one led; 0: as `begun` */
     ru_run_report_split split;
     ru_metrics metrics; /* of the last evaluation */
-    rui_best best;      /* evaluation so far; of a worker: once it led */
+    ru_best best;       /* evaluation so far; of a worker: once it led */
     bool is_nan_told;   /* that its metric had no value once */
     int64_t evaluated_step;
     double loss;
@@ -72,7 +72,8 @@ typedef struct rui_trainer {
     uint32_t n_high;   /* steps in a row whose loss is far above the first */
     int64_t first_step_ns;
     ru_decisions *decisions;
-    struct rui_hists *hists; /* train/run/histograms.h; NULL: none, or this process does not lead */
+    struct rui_hists
+        *hists; /* train/driver/histograms.h; NULL: none, or this process does not lead */
     /* For the world file. */
     bool deterministic, equal_shares;         /* sums and shares of the workers */
     ru_conf_i64s gradient_bytes, state_bytes; /* none: as the executable has them */
@@ -160,7 +161,7 @@ RU_MUST_USE ru_status rui_trainer_world(rui_trainer *t, ru_arena *arena, ru_worl
 /* Machines and workers of the run, by t->crew. */
 RU_MUST_USE ru_status rui_trainer_cluster(const rui_trainer *t, ru_arena *arena, ru_world *w,
                                           ru_err *err);
-/* Record t->exe from now on, and its list beside the trace (train/run/op_facts.h). */
+/* Record t->exe from now on, and its list beside the trace (train/driver/op_facts.h). */
 void rui_trainer_record(rui_trainer *t);
 void rui_trainer_decided(rui_trainer *t);
 /* world.json again, now with what was measured. */

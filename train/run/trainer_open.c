@@ -10,13 +10,13 @@
 #include "env/file/file.h"
 #include "env/process/groups.h"
 #include "exec/pool.h"
+#include "run/record.h"
 #include "trace/read/fold.h"
+#include "train/driver/find_lr.h"
+#include "train/driver/histograms.h"
+#include "train/driver/trainer_impl.h"
 #include "train/job/batch.h"
 #include "train/job/metric.h"
-#include "train/run/find_lr.h"
-#include "train/run/histograms.h"
-#include "train/run/record.h"
-#include "train/run/trainer_impl.h"
 
 static ru_status open_data(rui_trainer *t, ru_model_facts *facts, ru_err *err)
 {
@@ -129,7 +129,7 @@ ru_status rui_trainer_eval_open(rui_trainer *t, const ru_exe_options *options, r
     int64_t batch = j->eval_batch != 0 ? j->eval_batch : j->batch < 256 ? j->batch : 256;
     eo.autotune = false; /* runs once an epoch */
     const char *metric = ru_job_metric(t->job, t->model.loss);
-    t->best = (rui_best){.metric = metric, .more = ru_metric_more(metric), .least = j->min_delta};
+    t->best = (ru_best){.metric = metric, .more = ru_metric_more(metric), .least = j->min_delta};
     ru_eval_options o = {.batch = batch, .exe = eo, .readers = t->job->data.threads};
     RU_TRY(ru_job_figures(t->job, t->arena, &o.figures, &o.n_figures, err));
     return ru_eval_open(&t->model, t->test_set, &o, t->arena, &t->eval, err);
@@ -248,7 +248,7 @@ static ru_status read_best(rui_trainer *t, ru_err *err)
         return RU_FAIL(err, RU_E_LIMIT, "the arena of the run is full");
     }
     return t->eval == NULL || t->step_done == 0 ? RU_OK
-                                                : rui_best_read(&t->best, path, t->step_done, err);
+                                                : ru_best_read(&t->best, path, t->step_done, err);
 }
 
 ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err)

@@ -8,8 +8,8 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "env/file/file.h"
+#include "run/ckpt_form.h"
 #include "train/app/call.h"
-#include "train/run/ckpt_impl.h"
 #include "train/worker/worker_app_impl.h"
 #include "train/worker/worker_impl.h"
 
@@ -79,7 +79,7 @@ static ru_status read_given(rui_app_worker *w, uint32_t clock, ru_err *err)
     if (w->given.ops != NULL) {
         return RU_OK;
     }
-    (void)snprintf(dir, sizeof dir, "%s/checkpoints/" RUI_CKPT_NAME, w->opt->worker->train.out,
+    (void)snprintf(dir, sizeof dir, "%s/checkpoints/" RU_CKPT_NAME, w->opt->worker->train.out,
                    (long long)clock);
     ru_arena_init(&arena, 0);
     ru_status st = ru_app_ckpt_find(dir, &arena, &c, err);
