@@ -13,7 +13,7 @@
 #include "env/process/self.h"
 #include "env/thread.h"
 #include "exec/pool.h"
-#include "train/run/op_facts.h"
+#include "train/driver/op_facts.h"
 
 enum { EARLY_MAX_BYTES = 1 << 14, SPAWNS_MAX = 10000 };
 #define DRAW_NS INT64_C(90000000) /* every worker here tells its progress ten times a second */

@@ -9,8 +9,8 @@
 #include "env/process/process.h"
 #include "launch/fold.h"
 #include "launch/launch.h"
-#include "train/run/live.h"
-#include "train/run/message.h"
+#include "run/live.h"
+#include "run/message.h"
 
 enum { RUI_ARGS_MAX = 64 };
 

@@ -5,7 +5,7 @@
 #define RU_TEST_RUN_LAB_H
 
 #include "base/log.h"
-#include "train/run/trainer.h"
+#include "train/driver/trainer.h"
 
 typedef struct lab {
     ru_arena arena;

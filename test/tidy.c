@@ -27,19 +27,23 @@ static const struct {
     /* data also reads npy files, whose reader stands in store beside npz, and asks web for files
      * behind addresses. */
     {"data", "base world env trace store web"},
-    {"train", "base world env trace cost plan exec comm data store"},
+    /* What a run leaves behind, for whoever looks at it: it needs the model and the job, not the
+     * trainer. */
+    {"run", "base world env trace plan exec data store train/model train/job"},
+    {"train", "base world env trace cost plan exec comm data store run"},
     /* launch also asks exec/pool how many cores there are. */
-    {"launch", "base world env trace exec train"},
+    {"launch", "base world env trace exec train run"},
     {"web", "base env"},
-    {"watch", "base env trace train web"},
+    {"watch", "base env trace train run web"},
     {"cluster", "base world env trace cost plan comm store"},
     {"serve", "base world env trace cost plan exec store"},
     {"fleet", "base world env trace cost plan comm store train"},
     {"sim", "base world env cost"},
     {"solve", "base world"},
-    {"lab", "base world env trace cost plan exec comm data store train sim"},
+    {"lab", "base world env trace cost plan exec comm data store train run sim"},
     {"tool",
-     "base world env trace cost plan exec comm data store train launch web watch sim solve lab"},
+     "base world env trace cost plan exec comm data store train run launch web watch sim solve "
+     "lab"},
     {"bench", "*"},
     {"test", "*"},
 };
@@ -319,6 +323,8 @@ static void test_archives(void **state)
         {"cluster", "cluster"},
         {"serve", "serve"},
         {"fleet", "fleet"},
+        {"train/model", "model"},
+        {"run", "run"},
         {"train", "train"},
         {"train", "app_base"},
         {"train", "app_avx2"},

@@ -29,7 +29,7 @@ static const struct {
     {"train/engine/engine_impl.h ru_engine", 46},
     {"train/worker/worker_impl.h rui_worker", 72},
     {"train/worker/worker_app_impl.h rui_app_worker", 78},
-    {"train/run/trainer_impl.h rui_trainer", 71},
+    {"train/driver/trainer_impl.h rui_trainer", 71},
     {"sim/sim_impl.h ru_sim", 49},
     {"lab/job.h ru_sim_job", 48},
     {"base/pb.h", 28},
@@ -53,7 +53,6 @@ static const struct {
     {"train/elastic/elastic.h", 19},
     {"train/elastic/peer.h", 18},
     {"train/engine/engine.h", 17},
-    {"train/run", 51},
     {"world/graph/graph.h", 34},
     {"world/onnx/onnx_ml.h", 32},
 };

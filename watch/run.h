@@ -9,7 +9,7 @@
 #define RU_WATCH_RUN_H
 
 #include "base/hist.h"
-#include "train/run/report.h"
+#include "run/report.h"
 #include "watch/top.h"
 
 enum { RU_WATCH_EVENTS = 24, RU_WATCH_EVENT_BYTES = 32, RU_WATCH_FIGURES = 32 };

@@ -1,6 +1,6 @@
 /* Any bytes from a worker, in any pieces: messages come out within their bounds, every other byte
  * as text, and what comes out can be shown and told again. */
-#include "train/run/message.h"
+#include "run/message.h"
 
 #include <stdlib.h>
 #include <string.h>

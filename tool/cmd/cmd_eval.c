@@ -3,13 +3,13 @@
 #include <stdio.h>
 
 #include "base/str.h"
+#include "run/rundir.h"
 #include "tool/cmd.h"
 #include "tool/cmd/eval_classes.h"
 #include "tool/cmd/eval_mistakes.h"
 #include "train/app/app_run.h"
+#include "train/driver/eval.h"
 #include "train/job/metric.h"
-#include "train/run/eval.h"
-#include "train/run/rundir.h"
 
 static const ru_opt opts[] = {
     RU_OPT(TEXTS, "data", "FILE", "data files in the job's format (default: the job's test data)",

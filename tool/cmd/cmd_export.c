@@ -4,12 +4,12 @@
 
 #include "base/str.h"
 #include "env/file/file.h"
+#include "run/rundir.h"
 #include "store/onnx_file.h"
 #include "store/safetensors.h"
 #include "tool/cmd.h"
 #include "train/app/app_run.h"
 #include "train/model/inputs.h"
-#include "train/run/rundir.h"
 
 typedef struct source {
     ru_graph graph;     /* inference form, weights as data of STATE or CONST values */

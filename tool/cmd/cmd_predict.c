@@ -7,10 +7,10 @@
 
 #include "base/str.h"
 #include "env/process/self.h"
+#include "run/predict.h"
 #include "store/npy.h"
 #include "tool/cmd.h"
 #include "train/app/app_run.h"
-#include "train/run/predict.h"
 
 static const ru_opt opts[] = {
     RU_OPT(FLAG, "proba", NULL, "print probabilities of all classes instead of the class"),

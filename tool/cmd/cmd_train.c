@@ -17,8 +17,8 @@
 #include "tool/cmd.h"
 #include "tool/cmd/metrics.h"
 #include "train/app/app_run.h"
-#include "train/run/find_lr.h"
-#include "train/run/trainer.h"
+#include "train/driver/find_lr.h"
+#include "train/driver/trainer.h"
 
 enum { ADDRESSES_MAX = 64 };
 

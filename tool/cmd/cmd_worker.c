@@ -11,8 +11,8 @@
 #include "env/link/link_tcp.h"
 #include "env/process/self.h"
 #include "launch/launch.h"
+#include "run/message.h"
 #include "tool/cmd.h"
-#include "train/run/message.h"
 #include "train/worker/worker_app.h"
 
 static const ru_opt opts[] = {

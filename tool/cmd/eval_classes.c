@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/run/predict.h"
-#include "train/run/scores.h"
+#include "run/predict.h"
+#include "train/driver/scores.h"
 
 enum { BATCH = 64, CLASSES_MAX = RU_SCORED_CLASSES_MAX, SHOWN_MAX = 16 };
 

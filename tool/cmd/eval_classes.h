@@ -1,10 +1,10 @@
-/* How well a classifier tells each class, printed (train/run/scores.h).
+/* How well a classifier tells each class, printed (train/driver/scores.h).
  *
  * Thread: main. */
 #ifndef RU_TOOL_EVAL_CLASSES_H
 #define RU_TOOL_EVAL_CLASSES_H
 
-#include "train/run/rundir.h"
+#include "run/rundir.h"
 
 /* Predict all samples of `data` and print, as text or as JSON members.
  * Errors: RU_E_USAGE when the model is no classifier of at most 4,096 classes; those of the data.

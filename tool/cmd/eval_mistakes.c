@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "data/describe.h"
-#include "train/run/predict.h"
+#include "run/predict.h"
 
 enum { BATCH = 64 };
 

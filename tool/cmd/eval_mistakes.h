@@ -6,7 +6,7 @@
 
 #include "base/str.h"
 #include "data/reader.h"
-#include "train/run/rundir.h"
+#include "run/rundir.h"
 
 /* Append the first `n` samples of `data` that the model of `run` puts into another class than their
  * label, each with both classes and the probability the model gave. Errors: RU_E_USAGE when the

@@ -2,8 +2,8 @@
 #ifndef RU_TOOL_METRICS_H
 #define RU_TOOL_METRICS_H
 
+#include "run/report.h"
 #include "tool/cmd.h"
-#include "train/run/report.h"
 #include "watch/serve.h"
 
 typedef struct rui_metrics {

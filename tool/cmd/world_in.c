@@ -6,8 +6,8 @@
 #include "store/layers.h"
 #include "store/world_file.h"
 #include "store/world_layers.h"
-#include "train/run/op_facts.h"
-#include "train/run/step_facts.h"
+#include "train/driver/op_facts.h"
+#include "train/driver/step_facts.h"
 
 ru_status rui_world_open(const char *path, ru_arena *arena, ru_world *into, ru_err *err)
 {

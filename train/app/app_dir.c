@@ -6,8 +6,8 @@
 #include "base/str.h"
 #include "env/file/file.h"
 #include "env/process/self.h"
+#include "run/place.h"
 #include "train/app/call.h"
-#include "train/run/place.h"
 
 static const int64_t claim_wait_ns = INT64_C(3000000000); /* of a killed job's process to end */
 

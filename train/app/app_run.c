@@ -9,12 +9,12 @@
 #include "env/file/claim.h"
 #include "env/file/file.h"
 #include "env/process/self.h"
+#include "run/place.h"
+#include "run/record.h"
 #include "train/app/app_dir.h"
 #include "train/app/app_world.h"
 #include "train/app/call.h"
 #include "train/app/local.h"
-#include "train/run/place.h"
-#include "train/run/record.h"
 
 typedef struct run {
     const ru_app_train_options *opt;

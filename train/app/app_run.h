@@ -9,8 +9,8 @@
 #define RU_TRAIN_APP_APP_RUN_H
 
 #include "env/file/claim.h"
+#include "run/report.h"
 #include "train/app/app_ckpt.h"
-#include "train/run/report.h"
 
 /* What people read of a run that is resumed and has no clock left; its clocks as long long. */
 #define RU_APP_COMPLETED                                                          \

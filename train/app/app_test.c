@@ -11,7 +11,7 @@
 #include "trace/read/steps.h"
 #include "train/app/app_run.h"
 #include "train/app/call.h"
-#include "train/run/step_facts.h"
+#include "train/driver/step_facts.h"
 
 static char folder[64];
 

@@ -1,12 +1,12 @@
 /* The world file of a run with an app: machine, job and plans, for `rubato explain`, `capture` and
- * the policies. What its steps took stands in its traces (train/run/step_facts.h).
+ * the policies. What its steps took stands in its traces (train/driver/step_facts.h).
  *
  * Thread: any, no shared state. */
 #ifndef RU_TRAIN_APP_APP_WORLD_H
 #define RU_TRAIN_APP_APP_WORLD_H
 
+#include "run/decisions.h"
 #include "train/app/app_job.h"
-#include "train/run/decisions.h"
 
 typedef struct ru_app_world {
     const ru_app_job_file *file;

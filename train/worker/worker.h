@@ -7,14 +7,14 @@
  *       commands ----- mailbox ----->  compute
  *       loop  <------ events, wake --- compute
  *
- * The worker that leads tells what happened (train/run/report.h); after a takeover its successor
+ * The worker that leads tells what happened (run/report.h); after a takeover its successor
  * goes on in the same files.
  *
  * Thread: main, which becomes the loop thread. */
 #ifndef RU_TRAIN_WORKER_WORKER_H
 #define RU_TRAIN_WORKER_WORKER_H
 
-#include "train/run/trainer.h"
+#include "train/driver/trainer.h"
 
 enum { RU_TOKEN_BYTES = 32, RU_WORKERS_MAX = 1024 };
 

@@ -14,10 +14,10 @@
 #include "comm/node/loop.h"
 #include "env/link/link_tcp.h"
 #include "env/thread.h"
+#include "run/place.h"
 #include "store/shardlog.h"
 #include "train/app/app_world.h"
 #include "train/engine/engine.h"
-#include "train/run/place.h"
 #include "train/worker/worker_app.h"
 #include "train/worker/worker_trace.h"
 

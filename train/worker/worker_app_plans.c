@@ -9,8 +9,8 @@
 #include "plan/crew/save_policy.h"
 #include "plan/crew/stage_policy.h"
 #include "store/world_file.h"
-#include "train/run/op_facts.h"
-#include "train/run/step_facts.h"
+#include "train/driver/op_facts.h"
+#include "train/driver/step_facts.h"
 #include "train/worker/worker_app_impl.h"
 
 /* How a run converges is not known while it does; the policies' own example. */

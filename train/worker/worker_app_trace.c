@@ -2,7 +2,7 @@
  * do, and what came of moves, saves and recoveries. */
 #include <stdio.h>
 
-#include "train/run/record.h"
+#include "run/record.h"
 #include "train/worker/worker_app_impl.h"
 
 ru_status rui_app_trace_open(rui_app_worker *w, ru_err *err)

@@ -11,7 +11,7 @@
 #include "base/str.h"
 #include "base/wire.h"
 #include "store/world_file.h"
-#include "train/run/op_facts.h"
+#include "train/driver/op_facts.h"
 #include "train/worker/worker_impl.h"
 
 enum { PART_BYTES = 48 << 10, WORLD_BYTES_MAX = 16 << 20 };

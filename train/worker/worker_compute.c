@@ -7,7 +7,7 @@
  * A share of 0 computes nothing: its gradients are zero, and the update runs alone on the sums. */
 #include <string.h>
 
-#include "train/run/histograms.h"
+#include "train/driver/histograms.h"
 #include "train/worker/worker_impl.h"
 
 void rui_worker_post(rui_worker *w, const rui_event *x)

@@ -2,7 +2,7 @@
  * of the batches.
  *
  *   member r of n     batches [r/n, (r+1)/n), one after the other; the sums of each --> leader,
- *                     with outputs and labels where figures need them (train/run/scores.h)
+ *                     with outputs and labels where figures need them (train/driver/scores.h)
  *   leader            its own part; then from the last batch backwards what nobody has sent yet;
  *                     OVER --> all: who is still at it stops
  *

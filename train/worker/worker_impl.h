@@ -19,8 +19,8 @@
 #include "comm/node/loop.h"
 #include "env/link/link_tcp.h"
 #include "env/thread.h"
+#include "train/driver/driver.h"
 #include "train/elastic/peer.h"
-#include "train/run/driver.h"
 #include "train/worker/worker.h"
 #include "train/worker/worker_trace.h"
 

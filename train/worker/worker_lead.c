@@ -6,8 +6,8 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "env/file/file.h"
+#include "run/message.h"
 #include "train/job/batch.h"
-#include "train/run/message.h"
 #include "train/worker/worker_impl.h"
 
 /* Steps that the leader before committed but had no time to tell. */

@@ -1,0 +1,98 @@
+/* Checkpoints: OUT/checkpoints/<step>/ with
+ *
+ *     model.safetensors      parameters and running statistics; with train.ema the moving means of
+ *                            the parameters, under their names
+ *     optimizer.safetensors  optimizer slots (when there are any); with train.ema the parameters
+ *     state.json             step, samples, seed, job, facts of the model
+ *     manifest.json          size and hash of each file; written last
+ *
+ * The folder is filled under a temporary name, every file synced, then renamed: a folder under its
+ * final name is complete. Saving copies the state to memory between two steps (the pause) and
+ * writes from a thread of its own. Random numbers need no state: they are counted by step and
+ * position.
+ *
+ * Thread: the trainer's loop; the writer's thread is inside. */
+#ifndef RU_RUN_CKPT_H
+#define RU_RUN_CKPT_H
+
+#include "exec/exe.h"
+#include "trace/record/recorder.h"
+#include "train/model/model.h"
+
+RU_API_BEGIN
+
+typedef struct ru_ckpt ru_ckpt;
+
+typedef struct ru_ckpt_options {
+    const char *run_dir;
+    const ru_graph *graph; /* its STATE values with names are saved; view, may later be the graph of
+                              another step of the same model, for whose executable save is called */
+    const char *job_yaml;  /* resolved job */
+    const ru_model_facts *facts;
+    int64_t seed;
+    uint32_t keep;     /* number of newest checkpoints to keep; >= 1 */
+    int64_t best_step; /* step of the best one so far, which is kept too; 0: none */
+    bool go_on;        /* after from_step: later ones, which were damaged, are renamed */
+    int64_t from_step;
+    ru_recorder *recorder; /* may be NULL */
+} ru_ckpt_options;
+
+typedef struct ru_ckpt_at {
+    int64_t step;    /* steps done */
+    int64_t samples; /* samples used: the position in the data */
+    bool best;       /* of all so far: it stays, and checkpoints/best leads to it */
+} ru_ckpt_at;
+
+/* Removes files of a killed writer; gives damaged checkpoints another name (<step>.damaged), so
+ * that they do not count as the newest. Lives in `arena`. Errors: RU_E_CREATE, RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_ckpt_open(const ru_ckpt_options *opt, ru_arena *arena, ru_ckpt **out,
+                                   ru_err *err);
+void ru_ckpt_close(ru_ckpt *c); /* waits for a running write; NULL is valid */
+
+/* Copy the state now and write it in the background. Waits for the previous write, if it still
+ * runs, and reports its failure. `pause_ns` (may be NULL): how long the copy took. */
+RU_MUST_USE ru_status ru_ckpt_save(ru_ckpt *c, ru_exe *exe, const ru_ckpt_at *at, int64_t *pause_ns,
+                                   ru_err *err);
+
+/* Has the last write ended? RU_OK with *done false while it runs. The first call after its end
+ * returns its result and fills `at`; later ones set *done false. Never waits. */
+RU_MUST_USE ru_status ru_ckpt_poll(ru_ckpt *c, bool *done, ru_ckpt_at *at, ru_err *err);
+bool ru_ckpt_busy(ru_ckpt *c);
+
+/* Wait for the running write and return its result. */
+RU_MUST_USE ru_status ru_ckpt_wait(ru_ckpt *c, ru_err *err);
+
+/* -- reading -------------------------------------------------------------------------------------
+ */
+
+typedef struct ru_ckpt_info {
+    const char *dir; /* the checkpoint's folder */
+    ru_ckpt_at at;
+    int64_t seed;
+    const char *job_yaml;
+    ru_model_facts facts;
+} ru_ckpt_info;
+
+/* Newest complete checkpoint under `run_dir`; a damaged one is skipped and named in the log.
+ * Errors: RU_E_MISSING when there is none, RU_E_DATA when all are damaged, others when one cannot
+ * be read. Everything lives in `arena`. */
+RU_MUST_USE ru_status ru_ckpt_find(const char *run_dir, ru_arena *arena, ru_ckpt_info *out,
+                                   ru_err *err);
+
+/* Read the folder of one checkpoint: manifest, sizes, hashes, state.json.
+ * Errors: RU_E_MISSING, RU_E_DATA. */
+RU_MUST_USE ru_status ru_ckpt_read(const char *dir, ru_arena *arena, ru_ckpt_info *out,
+                                   ru_err *err);
+
+/* Load the state of `graph` into `exe`. `slots` false leaves optimizer state out.
+ * Errors: RU_E_DATA naming the first tensor that is missing or has another shape. */
+RU_MUST_USE ru_status ru_ckpt_load(const ru_ckpt_info *info, const ru_graph *graph, ru_exe *exe,
+                                   bool slots, ru_err *err);
+
+/* Load parameters and statistics into `graph` itself: its STATE values get data (in `arena`). */
+RU_MUST_USE ru_status ru_ckpt_load_graph(const ru_ckpt_info *info, ru_graph *graph, ru_arena *arena,
+                                         ru_err *err);
+
+RU_API_END
+
+#endif

@@ -1,0 +1,157 @@
+#include "run/place.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "env/file/file.h"
+
+static const char *const files[] = {"lock",  "job.yaml",   "metrics.jsonl", "log",
+                                    "token", "world.json", "find-lr.csv",   "model.onnx"};
+static const char *const folders[] = {"checkpoints", "trace", "plans",
+                                      "params",      "model", "histograms"};
+
+static bool is_file_of_run(const char *name)
+{
+    bool is = strncmp(name, "log.", 4) == 0;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(files) && !is; k++) {
+        is = strcmp(name, files[k]) == 0;
+    }
+    return is;
+}
+
+static bool is_folder_of_run(const char *name)
+{
+    bool is = false;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(folders) && !is; k++) {
+        is = strcmp(name, folders[k]) == 0;
+    }
+    return is;
+}
+
+static ru_status refuse(const char *path, ru_path_kind kind, const char *wants, ru_err *err)
+{
+    static const char *const names[] = {"nothing",         "a file", "a folder",
+                                        "a symbolic link", "a FIFO", "a device or socket"};
+    return RU_FAIL(err, RU_E_CREATE,
+                   "%s is %s, where the run needs %s of its own; remove it, or name another folder "
+                   "with --out",
+                   path, names[kind], wants);
+}
+
+/* What a run writes in its folders are files and folders, too. */
+static ru_status check_folder(const char *dir, ru_arena *arena, ru_err *err)
+{
+    char **names;
+    uint32_t n;
+    RU_TRY(ru_dir_list(dir, arena, &names, &n, err));
+    for (uint32_t k = 0; k < n; k++) {
+        const char *path = ru_path_join(arena, dir, names[k]);
+        if (path == NULL) {
+            return RU_FAIL(err, RU_E_MEM, "not enough memory to look at %s", dir);
+        }
+        ru_path_kind kind = ru_path_kind_of(path);
+        bool best = kind == RU_PATH_LINK && strcmp(names[k], "best") == 0;
+        if (kind != RU_PATH_FILE && kind != RU_PATH_DIR && kind != RU_PATH_NONE && !best) {
+            return refuse(path, kind, "a file", err);
+        }
+    }
+    return RU_OK;
+}
+
+/* Has a job of Rubato signed the folder? */
+static bool is_of_a_run(const char *lock, ru_arena *arena)
+{
+    static const char head[] = "job ";
+    char *text;
+    int64_t n;
+    ru_err ignored;
+    return ru_path_kind_of(lock) == RU_PATH_FILE &&
+           ru_file_read(lock, 4096, arena, &text, &n, &ignored) == RU_OK &&
+           strncmp(text, head, sizeof head - 1) == 0 && strstr(text, " process ") != NULL;
+}
+
+ru_status ru_run_place_check(const char *out, bool fresh, ru_arena *arena, ru_err *err)
+{
+    char **names;
+    uint32_t n;
+    const char *taken = NULL, *lock = ru_path_join(arena, out, "lock");
+    if (!ru_path_is_dir(out)) {
+        return RU_OK; /* to be made, or refused when it is made */
+    }
+    RU_TRY(ru_dir_list(out, arena, &names, &n, err));
+    for (uint32_t k = 0; k < n; k++) {
+        const char *path = ru_path_join(arena, out, names[k]);
+        if (path == NULL || lock == NULL) {
+            return RU_FAIL(err, RU_E_MEM, "not enough memory to look at %s", out);
+        }
+        ru_path_kind kind = ru_path_kind_of(path);
+        if (is_file_of_run(names[k])) {
+            taken = names[k];
+            if (kind != RU_PATH_FILE && kind != RU_PATH_NONE) {
+                return refuse(path, kind, "a file", err);
+            }
+        } else if (is_folder_of_run(names[k])) {
+            if (kind != RU_PATH_NONE && !ru_path_is_dir(path)) {
+                return refuse(path, kind, "a folder", err);
+            }
+            RU_TRY(check_folder(path, arena, err));
+        }
+    }
+    if (fresh && taken != NULL && !is_of_a_run(lock, arena)) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "%s contains a file '%s' that no run of Rubato wrote, and a run would "
+                       "replace it; name another folder with --out",
+                       out, taken);
+    }
+    return RU_OK;
+}
+
+/* -- a folder that is deleted under its run ---------------------------------------------------- */
+
+enum { PATH_BYTES = 4096 };
+
+static ru_status join(const ru_run_folder *f, const char *name, char into[PATH_BYTES], ru_err *err)
+{
+    int n = snprintf(into, PATH_BYTES, "%s/%s", f->out, name);
+    return n > 0 && n < PATH_BYTES
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CREATE, "the folder's name is too long: %s", f->out);
+}
+
+bool ru_run_place_gone(ru_run_folder *f)
+{
+    char job[PATH_BYTES];
+    bool there = join(f, "job.yaml", job, NULL) != RU_OK || ru_path_exists(job);
+    bool gone = f->had_job && !there;
+    f->had_job = f->had_job || there;
+    return gone;
+}
+
+ru_status ru_run_place_restore(ru_run_folder *f, bool *anew, ru_err *err)
+{
+    char path[PATH_BYTES];
+    *anew = ru_run_place_gone(f);
+    if (!*anew) {
+        return RU_OK;
+    }
+    RU_TRY(ru_dir_make(f->out, err));
+    for (uint32_t k = 0; k < 3; k++) {
+        RU_TRY(join(f, folders[k], path, err));
+        RU_TRY(ru_dir_make(path, err));
+    }
+    RU_TRY(join(f, "job.yaml", path, err));
+    RU_TRY(ru_file_own(path, f->yaml, (int64_t)strlen(f->yaml), err));
+    f->was_deleted = true;
+    return RU_OK;
+}
+
+ru_status ru_run_place_kept(const ru_run_folder *f, int64_t step, ru_err *err)
+{
+    return !f->was_deleted
+               ? RU_OK
+               : RU_FAIL(err, RU_E_IO,
+                         "the folder %s was deleted while the run used it; the checkpoint after "
+                         "step %lld is there again and `rubato train JOB --out %s --resume` "
+                         "continues from it, but metrics, log and traces before are lost",
+                         f->out, (long long)step, f->out);
+}
