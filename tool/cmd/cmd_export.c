@@ -43,7 +43,7 @@ static ru_status from_run(const char *path, ru_arena *arena, source *s, ru_err *
     RU_TRY(ru_rundir_model(&dir, arena, &s->model, err));
     s->graph = s->model.infer;
     s->columns = dir.ckpt.facts.columns;
-    if (!s->columns.normalize) {
+    if (!s->columns.normalize && s->columns.missing != RU_MISSING_MEAN) {
         return RU_OK;
     }
     ru_graph raw;
@@ -67,12 +67,16 @@ static void say_inputs(const ru_columns *c, const char *file, bool normalizes)
         return;
     }
     ru_model_inputs_text(c, MOST, &t);
-    printf("the inputs of %s are, in this order, %s; %s\n", file, text,
-           !c->normalize ? "numbers stand as in the table, and none may be missing"
-           : normalizes  ? "numbers stand as in the table, none may be missing, and the model "
-                           "normalises them itself"
-                         : "numbers must be normalised before, with the means and deviations in "
-                           "the checkpoint's state.json");
+    bool fills = normalizes && c->missing == RU_MISSING_MEAN;
+    printf("the inputs of %s are, in this order, %s; %s%s%s%s\n", file, text,
+           c->normalize && !normalizes ? "numbers must be normalised before, with the means and "
+                                         "deviations in the checkpoint's state.json"
+                                       : "numbers stand as in the table",
+           fills ? ", NaN stands for a missing number, and the model puts the mean of its column "
+                   "there"
+                 : ", and none may be missing",
+           c->normalize && normalizes ? "; the model normalises them itself" : "",
+           texts ? "; texts must be given as these 1 and 0, all 0 for a missing one" : "");
 }
 
 /* Named weights: state of a trained model, constants of an ONNX file that nodes read. */
@@ -167,7 +171,8 @@ const ru_cmd rui_cmd_export = {
         "RUN is the folder of a run (its best checkpoint where the run keeps it, else the newest), "
         "the folder of one checkpoint, or an ONNX file. Weights "
         "keep their names from training. A model of a table with data.columns takes numbers as "
-        "they stand there and normalises them itself; a line says what its inputs are.",
+        "they stand there, normalises them itself, and puts means where a number is NaN (missing: "
+        "mean); a line says what its inputs are.",
     .args = "RUN",
     .arg_min = 1,
     .arg_max = 1,

@@ -77,6 +77,7 @@ ru_status ru_model_normalizing(const ru_graph *g, const ru_columns *c, ru_arena 
         return RU_FAIL(err, RU_E_UNSUPPORTED,
                        "the model's input is not one row of %lld floats a sample", (long long)n);
     }
+    RU_CHECK(c->normalize || c->missing == RU_MISSING_MEAN);
     RU_TRY(factors(c, arena, &mean, &factor, err));
     RU_TRY(ru_graph_init(out, arena, g->name, err));
     RU_TRY(copy_values(g, x, out, err));
@@ -84,14 +85,29 @@ ru_status ru_model_normalizing(const ru_graph *g, const ru_columns *c, ru_arena 
     ru_build_init(&b, out);
     ru_type row = ru_type_make(RU_F32, 1, &n);
     ru_value_id raw = ru_build_input(&b, ru_graph_value(g, x)->name, *t);
-    ru_value_id less = ru_build_op2(&b, RU_OP_Sub, raw, ru_build_const(&b, row, mean), NULL);
-    ru_value_id by = ru_build_const(&b, row, factor);
+    ru_value_id means = ru_build_const(&b, row, mean);
+    ru_value_id gap = {0}, in[3] = {{0}};
+    if (c->missing == RU_MISSING_MEAN) {
+        gap = ru_build_op1(&b, RU_OP_IsNaN, raw, NULL);
+    }
+    if (c->normalize) {
+        raw = gap.v != 0 ? ru_build_op3(&b, RU_OP_Where, gap, means, raw, NULL) : raw;
+        in[0] = ru_build_op2(&b, RU_OP_Sub, raw, means, NULL);
+        in[1] = ru_build_const(&b, row, factor);
+    } else {
+        in[0] = gap;
+        in[1] = means;
+        in[2] = raw;
+    }
     if (b.status != RU_OK) {
         return RU_FAIL(err, b.status, "%s", b.err.text);
     }
-    const ru_node scale = {
-        .op = RU_OP_Mul, .in = (const ru_value_id[]){less, by}, .n_in = 2, .out = &x, .n_out = 1};
-    RU_TRY(ru_graph_add_node_into(out, &scale, NULL, err));
+    const ru_node last = {.op = c->normalize ? RU_OP_Mul : RU_OP_Where,
+                          .in = in,
+                          .n_in = c->normalize ? 2 : 3,
+                          .out = &x,
+                          .n_out = 1};
+    RU_TRY(ru_graph_add_node_into(out, &last, NULL, err));
     RU_TRY(copy_nodes(g, out, err));
     return ru_graph_verify(out, err);
 }

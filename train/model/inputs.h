@@ -9,9 +9,10 @@
 
 RU_API_BEGIN
 
-/* A copy of `g` that normalises its input itself: number - mean, then times 1 / std (0 where all
- * numbers were equal). Inputs of categories stay. Lives in `arena`; data is view. Errors:
- * RU_E_UNSUPPORTED when the graph has not one input of floats. */
+/* A copy of `g` that prepares its input itself, as c->missing (mean) and c->normalize say, one of
+ * them at least: NaN becomes the mean of its column (0 for a category); then number - mean, times
+ * 1 / std (0 where all numbers were equal). Other inputs of categories stay. Lives in `arena`; data
+ * is view. Errors: RU_E_UNSUPPORTED when the graph has not one input of floats. */
 RU_MUST_USE ru_status ru_model_normalizing(const ru_graph *g, const ru_columns *c, ru_arena *arena,
                                            ru_graph *out, ru_err *err);
 

@@ -60,6 +60,37 @@ static void test_closed_form(void **state)
     ru_arena_fini(&arena);
 }
 
+/* NaN is a missing number, with and without normalising. */
+static void test_gaps(void **state)
+{
+    (void)state;
+    const float x[BATCH * INPUTS] = {NAN, NAN, 1, NAN, 8, 0, NAN, 6},
+                          want[][BATCH * INPUTS] = {{-3, 0, -1, -5, -8, 0, 0, -6},
+                                                    {0, 0, -1, 0, -2.5f, 0, 0, 0}};
+    for (int normalize = 0; normalize < 2; normalize++) {
+        ru_columns c = columns;
+        c.normalize = normalize == 1;
+        c.missing = RU_MISSING_MEAN;
+        ru_err err = {0};
+        ru_arena arena;
+        ru_exe *exe;
+        ru_graph out;
+        ru_arena_init(&arena, 0);
+        ru_graph g = minus(&arena, INPUTS);
+        assert_ok(ru_model_normalizing(&g, &c, &arena, &out, &err), err);
+        const ru_exe_options eo = {.device = RU_DEVICE_REF};
+        assert_ok(ru_exe_open(&out, &eo, &exe, &err), err);
+        memcpy(ru_exe_input(exe, out.inputs[0]), x, sizeof x);
+        assert_ok(ru_exe_run(exe, &(ru_run_args){0}, &err), err);
+        const float *y = ru_exe_output(exe, out.outputs[0]);
+        for (int k = 0; k < BATCH * INPUTS; k++) {
+            assert_true(fabsf(y[k] - want[normalize][k]) < 1e-6f);
+        }
+        ru_exe_close(exe);
+        ru_arena_fini(&arena);
+    }
+}
+
 static void test_text(void **state)
 {
     (void)state;
@@ -71,4 +102,5 @@ static void test_text(void **state)
     assert_string_equal(some, "a, colour=blue (1 or 0) and 2 more");
 }
 
-RU_TESTS(train_inputs, cmocka_unit_test(test_closed_form), cmocka_unit_test(test_text))
+RU_TESTS(train_inputs, cmocka_unit_test(test_closed_form), cmocka_unit_test(test_gaps),
+         cmocka_unit_test(test_text))
