@@ -98,6 +98,14 @@ int64_t ru_run_report_told(ru_run_report *r)
     return told;
 }
 
+bool ru_run_report_goes_on(ru_run_report *r)
+{
+    ru_mutex_lock(&r->lock);
+    bool goes_on = r->goes_on;
+    ru_mutex_unlock(&r->lock);
+    return goes_on;
+}
+
 int64_t ru_run_report_evaluated(ru_run_report *r)
 {
     int64_t step = 0;

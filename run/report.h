@@ -112,6 +112,7 @@ void ru_run_report_mute(ru_run_report *r);
 /* Lead again, in the files as they are now. Errors: those of ru_run_report_open. */
 RU_MUST_USE ru_status ru_run_report_unmute(ru_run_report *r, int64_t after_step, ru_err *err);
 int64_t ru_run_report_told(ru_run_report *r); /* the last step in the metrics file; 0: none */
+bool ru_run_report_goes_on(ru_run_report *r); /* the file holds what an earlier process told */
 int64_t
 ru_run_report_evaluated(ru_run_report *r); /* NULL, or none: 0; the step of the last evaluation */
 

@@ -61,6 +61,7 @@ static ru_status go_on(ru_run_report *r, ru_err *err)
     }
     RU_TRY(ru_file_map(r->path_metrics, &map, err));
     int64_t size_bytes = keep(&map, r);
+    r->goes_on = size_bytes > 0;
     ru_status st = ru_file_own(r->path_metrics, map.data, size_bytes, err);
     ru_file_unmap(&map);
     return st;

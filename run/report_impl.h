@@ -23,6 +23,7 @@ struct ru_run_report {
     int64_t step_first;   /* steps done at `begun` */
     int64_t told;         /* the last step that was told */
     int64_t evaluated;    /* the last evaluation that was told */
+    bool goes_on;         /* the metrics file holds what an earlier process told */
     bool muted;
     bool seen, clock; /* a step of this process: loss_mean counts; a line of progress may come */
     int64_t percent_shown;           /* last line without a terminal: part of the way */

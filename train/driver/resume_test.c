@@ -268,6 +268,7 @@ static void a_successor_goes_on_in_the_same_file(void **state)
     ro.after_step = 5;
     assert_ok(ru_run_report_open(&ro, &l->arena, &second, &err), err);
     assert_int_equal(ru_run_report_told(second), 4);
+    assert_true(ru_run_report_goes_on(second) && !ru_run_report_goes_on(first));
     put(first, 5, 6);
     put(second, 3, 7); /* 3 and 4 were told already */
     put(first, 7, 8);

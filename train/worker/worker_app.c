@@ -53,29 +53,47 @@ static bool reached(const rui_app_worker *w)
     return all;
 }
 
+static void put_step(rui_app_worker *w, uint32_t clock, double loss, int64_t took_ns)
+{
+    const ru_run_report_step s = {.step = clock,
+                                  .epoch = (clock - 1) / w->state.shape.pieces + 1,
+                                  .samples = rui_app_items(w, clock),
+                                  .loss = loss,
+                                  .accuracy = -1,
+                                  .norm = -1,
+                                  .step_ns = took_ns,
+                                  .batch = rui_app_items(w, clock) - rui_app_items(w, clock - 1)};
+    ru_err err;
+    if (ru_run_report_step_put(w->report, &s, &err) != RU_OK) {
+        ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
+    }
+}
+
+/* A line for each clock up to this one that who led before closed and had no time to tell; its sums
+ * are gone with it. */
+static void tell_missing(rui_app_worker *w, int64_t closed)
+{
+    rui_app_report_open(w);
+    bool any = w->report != NULL && ru_run_report_goes_on(w->report);
+    for (int64_t c = any ? ru_run_report_told(w->report) + 1 : closed + 1; c <= closed; c++) {
+        put_step(w, (uint32_t)c, RU_NAN, 0);
+    }
+}
+
 static void on_clock(rui_app_worker *w, const ru_engine_news *n, ru_time now)
 {
-    uint32_t pieces = w->state.shape.pieces, clock = n->clock + 1;
+    uint32_t clock = n->clock + 1;
     double v = objective(w, n);
     w->plan_clocks++;
     w->left_out += n->left_out;
     w->objective = isfinite(v) ? v : w->objective;
     w->clock = clock;
     w->items = rui_app_items(w, clock);
-    rui_app_report_open(w);
-    const ru_run_report_step s = {.step = clock,
-                                  .epoch = n->clock / pieces + 1,
-                                  .samples = w->items,
-                                  .loss = v,
-                                  .accuracy = -1,
-                                  .norm = -1,
-                                  .step_ns = now.ns - w->clock_at.ns,
-                                  .batch = w->items - rui_app_items(w, n->clock)};
+    int64_t took_ns = now.ns - w->clock_at.ns;
     w->clock_at = w->worked_at = now;
-    ru_err err;
-    if (w->report != NULL && clock > w->told &&
-        ru_run_report_step_put(w->report, &s, &err) != RU_OK) {
-        ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
+    tell_missing(w, n->clock);
+    if (w->report != NULL && clock > w->told) {
+        put_step(w, clock, v, took_ns);
     }
     w->told = clock > w->told ? clock : w->told;
     if (reached(w)) {
@@ -151,7 +169,7 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         break;
     case RU_ENGINE_ENDED:
         if (f.leads && n->status == RU_OK) { /* also a run that had no clock left */
-            rui_app_report_open(w);
+            tell_missing(w, f.closed);
         }
         if (w->left_out > 0) {
             ru_log(RU_LOG_INFO, "train", "left_out",

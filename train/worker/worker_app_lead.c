@@ -29,10 +29,11 @@ static void tell_recovery(const rui_app_worker *w)
     }
 }
 
-/* Who led before may have told one clock more than this worker knows to be closed. */
+/* Who led before may have told some clocks more than this worker knows to be closed: one, and as
+ * many as executors may be ahead. */
 static int64_t after_step(const rui_app_worker *w, int64_t closed)
 {
-    return closed + (w->followed ? 1 : 0);
+    return closed + (w->followed ? 1 + w->opt->file->job->clocks.staleness : 0);
 }
 
 /* Does the report go on with that of an earlier process: a run that is resumed, or whose first
@@ -176,7 +177,7 @@ static void lead_or_follow(rui_app_worker *w, bool leads)
         w->muted = w->report != NULL;
     } else if (leads && w->muted) {
         w->muted = false;
-        if (ru_run_report_unmute(w->report, f.closed + 1, &err) != RU_OK) {
+        if (ru_run_report_unmute(w->report, after_step(w, f.closed), &err) != RU_OK) {
             ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
         }
     }
