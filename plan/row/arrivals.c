@@ -4,56 +4,27 @@
 
 enum { POISSON = 1, MAP, GAPS };
 
-#define AT(type_, name_) .offset = offsetof(type_, name_)
-
 static const ru_conf_field map_fields[] = {
-    {.name = "d0",
-     .type = RU_CONF_F64_LIST,
-     AT(rui_arrivals_map, d0),
-     .def = "[]",
-     .help = "matrix of rates of phase changes without an arrival, row by row; the diagonal is "
-             "negative [1/s]"},
-    {.name = "d1",
-     .type = RU_CONF_F64_LIST,
-     AT(rui_arrivals_map, d1),
-     .def = "[]",
-     .min = 0,
-     .max = 1e12,
-     .help = "matrix of rates of phase changes with an arrival, row by row [1/s]"},
+    RU_ROW(F64_LIST, rui_arrivals_map, d0, "[]",
+           "matrix of rates of phase changes without an arrival, row by row; the diagonal is "
+           "negative [1/s]"),
+    RU_ROW(F64_LIST, rui_arrivals_map, d1, "[]",
+           "matrix of rates of phase changes with an arrival, row by row [1/s]", RU_IN(0, 1e12)),
 };
-static const ru_conf_table map_table = {.name = "map",
-                                        .fields = map_fields,
-                                        .n = RU_ARRAY_LEN(map_fields),
-                                        .size_bytes = sizeof(rui_arrivals_map)};
+static const ru_conf_table map_table = RU_TABLE("map", rui_arrivals_map, map_fields, NULL);
 
 static const ru_conf_field arrival_fields[] = {
-    {.name = "poisson",
-     .type = RU_CONF_F64,
-     AT(rui_arrivals_in, poisson),
-     .def = "1",
-     .min = 0,
-     .max = 1e9,
-     .open = true,
-     .help = "Poisson arrivals: requests per second"},
-    {.name = "map",
-     .type = RU_CONF_SECTION,
-     AT(rui_arrivals_in, map),
-     .table = &map_table,
-     .help = "Markovian arrival process with up to 8 phases"},
-    {.name = "gaps_s",
-     .type = RU_CONF_F64_LIST,
-     AT(rui_arrivals_in, gaps_s),
-     .def = "[]",
-     .min = 0,
-     .max = 1e9,
-     .help = "measured interarrival times in order; Rubato fits an arrival process to them"},
+    RU_ROW(F64, rui_arrivals_in, poisson, "1", "Poisson arrivals: requests per second",
+           RU_OVER(0, 1e9)),
+    RU_ROW(SECTION, rui_arrivals_in, map, NULL, "Markovian arrival process with up to 8 phases",
+           .table = &map_table),
+    RU_ROW(F64_LIST, rui_arrivals_in, gaps_s, "[]",
+           "measured interarrival times in order; Rubato fits an arrival process to them",
+           RU_IN(0, 1e9)),
 };
-const ru_conf_table rui_arrivals_table = {.name = "arrivals",
-                                          .fields = arrival_fields,
-                                          .n = RU_ARRAY_LEN(arrival_fields),
-                                          .size_bytes = sizeof(rui_arrivals_in),
-                                          .one_of = "poisson|map|gaps_s",
-                                          .which_offset = offsetof(rui_arrivals_in, which)};
+const ru_conf_table rui_arrivals_table =
+    RU_TABLE("arrivals", rui_arrivals_in, arrival_fields, NULL, .one_of = "poisson|map|gaps_s",
+             .which_offset = offsetof(rui_arrivals_in, which));
 
 ru_status rui_arrivals_of(const rui_arrivals_in *a, ru_markov *out, ru_err *err)
 {

@@ -9,56 +9,28 @@ static ru_status check_in(const void *section, ru_err *err)
 }
 
 static const ru_conf_field candidate_fields[] = {
-    {.name = "name",
-     .type = RU_CONF_TEXT,
-     .offset = offsetof(ru_kernel_candidate, name),
-     .help = "name of the kernel"},
-    {.name = "ns",
-     .type = RU_CONF_F64,
-     .offset = offsetof(ru_kernel_candidate, ns),
-     .min = 0,
-     .max = 1e18,
-     .help = "smallest measured time of one run; 0: the kernel cannot run"},
-    {.name = "extra_ns",
-     .type = RU_CONF_F64,
-     .offset = offsetof(ru_kernel_candidate, extra_ns),
-     .def = "0",
-     .min = 0,
-     .max = 1e18,
-     .help = "time of the conversions and passes that it needs in addition"},
+    RU_ROW(TEXT, ru_kernel_candidate, name, NULL, "name of the kernel"),
+    RU_ROW(F64, ru_kernel_candidate, ns, NULL,
+           "smallest measured time of one run; 0: the kernel cannot run", RU_IN(0, 1e18)),
+    RU_ROW(F64, ru_kernel_candidate, extra_ns, "0",
+           "time of the conversions and passes that it needs in addition", RU_IN(0, 1e18)),
 };
 
-static const ru_conf_table candidate_table = {.name = "candidate",
-                                              .fields = candidate_fields,
-                                              .n = RU_ARRAY_LEN(candidate_fields),
-                                              .size_bytes = sizeof(ru_kernel_candidate),
-                                              .help = "a kernel that was measured"};
+static const ru_conf_table candidate_table =
+    RU_TABLE("candidate", ru_kernel_candidate, candidate_fields, "a kernel that was measured");
 
 static const ru_conf_field fields[] = {
-    {.name = "op",
-     .type = RU_CONF_TEXT,
-     .offset = offsetof(ru_kernel_in, op),
-     .def = "",
-     .help = "name of the op with its shapes"},
-    {.name = "candidates",
-     .type = RU_CONF_SECTIONS,
-     .offset = offsetof(ru_kernel_in, candidates),
-     .table = &candidate_table,
-     .help = "kernels that can compute it; the default kernel comes first"},
-    {.name = "method",
-     .type = RU_CONF_CHOICE,
-     .offset = offsetof(ru_kernel_in, method),
-     .def = "least",
-     .choices = "least|usual",
-     .help = "least: smallest total time; usual: the default kernel (baseline)"},
+    RU_ROW(TEXT, ru_kernel_in, op, "", "name of the op with its shapes"),
+    RU_ROW(SECTIONS, ru_kernel_in, candidates, NULL,
+           "kernels that can compute it; the default kernel comes first",
+           .table = &candidate_table),
+    RU_ROW(CHOICE, ru_kernel_in, method, "least",
+           "least: smallest total time; usual: the default kernel (baseline)",
+           .choices = "least|usual"),
 };
 
-static const ru_conf_table table = {.name = "kernel",
-                                    .fields = fields,
-                                    .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(ru_kernel_in),
-                                    .check = check_in,
-                                    .help = "kernels of one op instance"};
+static const ru_conf_table table =
+    RU_TABLE("kernel", ru_kernel_in, fields, "kernels of one op instance", .check = check_in);
 
 ru_status ru_plan_kernel_check(const ru_kernel_in *in, const ru_kernel_plan *plan, ru_err *err)
 {

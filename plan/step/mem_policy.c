@@ -24,33 +24,12 @@ static ru_status check_in(const void *section, ru_err *err)
 }
 
 static const ru_conf_field buf_fields[] = {
-    {.name = "size_bytes",
-     .type = RU_CONF_I64,
-     .offset = offsetof(ru_mem_buf, size_bytes),
-     .min = 0,
-     .max = 1e15,
-     .help = "size of the buffer in bytes"},
-    {.name = "first",
-     .type = RU_CONF_U32,
-     .offset = offsetof(ru_mem_buf, first),
-     .help = "index of the first step that writes it"},
-    {.name = "last",
-     .type = RU_CONF_U32,
-     .offset = offsetof(ru_mem_buf, last),
-     .help = "index of the last step that reads it"},
-    {.name = "part_of",
-     .type = RU_CONF_U32,
-     .offset = offsetof(ru_mem_buf, part_of),
-     .def = "0",
-     .help =
-         "1 + index of an earlier buffer that contains it; 0: it is not part of another buffer"},
-    {.name = "part_at_bytes",
-     .type = RU_CONF_I64,
-     .offset = offsetof(ru_mem_buf, part_at_bytes),
-     .def = "0",
-     .min = 0,
-     .max = 1e15,
-     .help = "offset in that buffer"},
+    RU_ROW(I64, ru_mem_buf, size_bytes, NULL, "size of the buffer in bytes", RU_IN(0, 1e15)),
+    RU_ROW(U32, ru_mem_buf, first, NULL, "index of the first step that writes it"),
+    RU_ROW(U32, ru_mem_buf, last, NULL, "index of the last step that reads it"),
+    RU_ROW(U32, ru_mem_buf, part_of, "0",
+           "1 + index of an earlier buffer that contains it; 0: it is not part of another buffer"),
+    RU_ROW(I64, ru_mem_buf, part_at_bytes, "0", "offset in that buffer", RU_IN(0, 1e15)),
 };
 
 static ru_status check_buf(const void *section, ru_err *err)
@@ -62,55 +41,25 @@ static ru_status check_buf(const void *section, ru_err *err)
                          b->first, b->last);
 }
 
-static const ru_conf_table buf_table = {.name = "buffer",
-                                        .fields = buf_fields,
-                                        .n = RU_ARRAY_LEN(buf_fields),
-                                        .size_bytes = sizeof(ru_mem_buf),
-                                        .check = check_buf,
-                                        .help = "a buffer of one step"};
+static const ru_conf_table buf_table =
+    RU_TABLE("buffer", ru_mem_buf, buf_fields, "a buffer of one step", .check = check_buf);
 
 static const ru_conf_field fields[] = {
-    {.name = "bufs",
-     .type = RU_CONF_SECTIONS,
-     .offset = offsetof(ru_mem_policy_in, bufs),
-     .table = &buf_table,
-     .help = "buffers with their lifetimes"},
-    {.name = "align_bytes",
-     .type = RU_CONF_I64,
-     .offset = offsetof(ru_mem_policy_in, align_bytes),
-     .def = "64",
-     .min = 1,
-     .max = 1073741824,
-     .help = "alignment of every offset; a power of two"},
-    {.name = "work_max",
-     .type = RU_CONF_I64,
-     .offset = offsetof(ru_mem_policy_in, work_max),
-     .def = "0",
-     .min = 0,
-     .max = 1e15,
-     .help = "budget of the local search in tried neighbours; 0: a default"},
-    {.name = "seed",
-     .type = RU_CONF_I64,
-     .offset = offsetof(ru_mem_policy_in, seed),
-     .def = "0",
-     .min = 0,
-     .max = 9e18,
-     .help = "seed of the local search"},
-    {.name = "method",
-     .type = RU_CONF_CHOICE,
-     .offset = offsetof(ru_mem_policy_in, method),
-     .def = "search",
-     .choices = "search|first-fit|apart",
-     .help = "search: first fit with local search; first-fit: first fit in the best of five "
-             "orders; apart: no two buffers share memory"},
+    RU_ROW(SECTIONS, ru_mem_policy_in, bufs, NULL, "buffers with their lifetimes",
+           .table = &buf_table),
+    RU_ROW(I64, ru_mem_policy_in, align_bytes, "64", "alignment of every offset; a power of two",
+           RU_IN(1, 1073741824)),
+    RU_ROW(I64, ru_mem_policy_in, work_max, "0",
+           "budget of the local search in tried neighbours; 0: a default", RU_IN(0, 1e15)),
+    RU_ROW(I64, ru_mem_policy_in, seed, "0", "seed of the local search", RU_IN(0, 9e18)),
+    RU_ROW(CHOICE, ru_mem_policy_in, method, "search",
+           "search: first fit with local search; first-fit: first fit in the best of five "
+           "orders; apart: no two buffers share memory",
+           .choices = "search|first-fit|apart"),
 };
 
-static const ru_conf_table table = {.name = "mem",
-                                    .fields = fields,
-                                    .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(ru_mem_policy_in),
-                                    .check = check_in,
-                                    .help = "buffers of one step of an executable"};
+static const ru_conf_table table = RU_TABLE(
+    "mem", ru_mem_policy_in, fields, "buffers of one step of an executable", .check = check_in);
 
 ru_mem_policy_in ru_mem_policy_in_of(const ru_mem_in *in)
 {
