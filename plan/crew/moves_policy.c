@@ -19,37 +19,15 @@ typedef ru_moves_policy_in moves_in;
 #define AT(type_, name_) .offset = offsetof(type_, name_)
 
 static const ru_conf_field worker_fields[] = {
-    {.name = "cores",
-     .type = RU_CONF_F64,
-     AT(worker_in, cores),
-     .def = "1",
-     .min = 1e-3,
-     .max = 1e6,
-     .help = "number of cores for the job, times their speed"},
-    {.name = "bytes_per_s",
-     .type = RU_CONF_F64,
-     AT(worker_in, bytes_per_s),
-     .def = "125e6",
-     .min = 1e3,
-     .max = 1e15,
-     .help = "bandwidth of its link"},
-    {.name = "memory",
-     .type = RU_CONF_SIZE,
-     AT(worker_in, memory_bytes),
-     .def = "0",
-     .min = 0,
-     .max = 1e16,
-     .help = "memory for states and inputs; 0: no limit"},
-    {.name = "leaving",
-     .type = RU_CONF_BOOL,
-     AT(worker_in, leaving),
-     .def = "false",
-     .help = "true: the worker leaves, so it must hold nothing afterwards"},
+    RU_ROW(F64, worker_in, cores, "1", "number of cores for the job, times their speed",
+           RU_IN(1e-3, 1e6)),
+    RU_ROW(F64, worker_in, bytes_per_s, "125e6", "bandwidth of its link", RU_IN(1e3, 1e15)),
+    RU_ROW_AS("memory", SIZE, worker_in, memory_bytes, "0",
+              "memory for states and inputs; 0: no limit", RU_IN(0, 1e16)),
+    RU_ROW(BOOL, worker_in, leaving, "false",
+           "true: the worker leaves, so it must hold nothing afterwards"),
 };
-static const ru_conf_table worker_table = {.name = "worker",
-                                           .fields = worker_fields,
-                                           .n = RU_ARRAY_LEN(worker_fields),
-                                           .size_bytes = sizeof(worker_in)};
+static const ru_conf_table worker_table = RU_TABLE("worker", worker_in, worker_fields, NULL);
 
 #define OBJECT_FIELDS                                                                            \
     {.name = "on",                                                                               \
@@ -73,70 +51,36 @@ static const ru_conf_table worker_table = {.name = "worker",
 
 static const ru_conf_field executor_fields[] = {
     OBJECT_FIELDS,
-    {.name = "cpu_s",
-     .type = RU_CONF_F64,
-     AT(object_in, cpu_s),
-     .def = "0",
-     .min = 0,
-     .max = 1e6,
-     .help = "CPU time of an iteration on one core of speed 1; samples take precedence"},
-    {.name = "data",
-     .type = RU_CONF_SIZE,
-     AT(object_in, data_bytes),
-     .def = "0",
-     .min = 0,
-     .max = 1e15,
-     .help = "size of the input that a worker must read when it receives the executor"},
-    {.name = "home",
-     .type = RU_CONF_I64,
-     AT(object_in, home),
-     .def = "-1",
-     .min = -1,
-     .max = RU_MOVES_WORKERS_MAX - 1,
-     .help = "worker that already has this input; -1: none"},
+    RU_ROW(F64, object_in, cpu_s, "0",
+           "CPU time of an iteration on one core of speed 1; samples take precedence",
+           RU_IN(0, 1e6)),
+    RU_ROW_AS("data", SIZE, object_in, data_bytes, "0",
+              "size of the input that a worker must read when it receives the executor",
+              RU_IN(0, 1e15)),
+    RU_ROW(I64, object_in, home, "-1", "worker that already has this input; -1: none",
+           RU_IN(-1, RU_MOVES_WORKERS_MAX - 1)),
 };
-static const ru_conf_table executor_table = {.name = "executor",
-                                             .fields = executor_fields,
-                                             .n = RU_ARRAY_LEN(executor_fields),
-                                             .size_bytes = sizeof(object_in)};
-static const ru_conf_field shard_fields[] = {OBJECT_FIELDS};
-static const ru_conf_table shard_table = {.name = "shard",
-                                          .fields = shard_fields,
-                                          .n = RU_ARRAY_LEN(shard_fields),
-                                          .size_bytes = sizeof(object_in)};
+static const ru_conf_table executor_table = RU_TABLE("executor", object_in, executor_fields, NULL);
+static const ru_conf_field shard_fields[] = {
+    OBJECT_FIELDS,
+};
+static const ru_conf_table shard_table = RU_TABLE("shard", object_in, shard_fields, NULL);
 
 static const ru_conf_field pair_fields[] = {
-    {.name = "executor", .type = RU_CONF_U32, AT(pair_in, executor), .help = "its number, from 0"},
-    {.name = "shard", .type = RU_CONF_U32, AT(pair_in, shard), .help = "its number, from 0"},
-    {.name = "bytes",
-     .type = RU_CONF_SIZE,
-     AT(pair_in, bytes),
-     .min = 0,
-     .max = 1e15,
-     .help = "bytes between the two in an iteration; part of the 'net' of both"},
+    RU_ROW(U32, pair_in, executor, NULL, "its number, from 0"),
+    RU_ROW(U32, pair_in, shard, NULL, "its number, from 0"),
+    RU_ROW(SIZE, pair_in, bytes, NULL,
+           "bytes between the two in an iteration; part of the 'net' of both", RU_IN(0, 1e15)),
 };
-static const ru_conf_table pair_table = {.name = "pair",
-                                         .fields = pair_fields,
-                                         .n = RU_ARRAY_LEN(pair_fields),
-                                         .size_bytes = sizeof(pair_in)};
+static const ru_conf_table pair_table = RU_TABLE("pair", pair_in, pair_fields, NULL);
 
 static const ru_conf_field sample_fields[] = {
-    {.name = "executor", .type = RU_CONF_U32, AT(sample_in, executor), .help = "its number"},
-    {.name = "worker",
-     .type = RU_CONF_U32,
-     AT(sample_in, worker),
-     .help = "number of the worker that ran it"},
-    {.name = "took_s",
-     .type = RU_CONF_F64,
-     AT(sample_in, took_s),
-     .min = 1e-12,
-     .max = 1e6,
-     .help = "CPU time of one iteration of the executor on this worker"},
+    RU_ROW(U32, sample_in, executor, NULL, "its number"),
+    RU_ROW(U32, sample_in, worker, NULL, "number of the worker that ran it"),
+    RU_ROW(F64, sample_in, took_s, NULL, "CPU time of one iteration of the executor on this worker",
+           RU_IN(1e-12, 1e6)),
 };
-static const ru_conf_table sample_table = {.name = "sample",
-                                           .fields = sample_fields,
-                                           .n = RU_ARRAY_LEN(sample_fields),
-                                           .size_bytes = sizeof(sample_in)};
+static const ru_conf_table sample_table = RU_TABLE("sample", sample_in, sample_fields, NULL);
 
 static ru_status check_places(const ru_conf_sections *objects, const char *what, uint32_t workers,
                               ru_err *err)
@@ -188,87 +132,41 @@ static ru_status check_in(const void *section, ru_err *err)
 }
 
 static const ru_conf_field fields[] = {
-    {.name = "workers",
-     .type = RU_CONF_SECTIONS,
-     AT(moves_in, workers),
-     .table = &worker_table,
-     .help = "workers that may hold executors and shards"},
-    {.name = "executors",
-     .type = RU_CONF_SECTIONS,
-     AT(moves_in, executors),
-     .table = &executor_table,
-     .help = "executors: parts of the work with their state"},
-    {.name = "shards",
-     .type = RU_CONF_SECTIONS,
-     AT(moves_in, shards),
-     .def = "[]",
-     .table = &shard_table,
-     .help = "parts of the parameters"},
-    {.name = "local",
-     .type = RU_CONF_SECTIONS,
-     AT(moves_in, local),
-     .def = "[]",
-     .table = &pair_table,
-     .help = "traffic between an executor and a shard that needs no link if one worker holds both"},
-    {.name = "samples",
-     .type = RU_CONF_SECTIONS,
-     AT(moves_in, samples),
-     .def = "[]",
-     .table = &sample_table,
-     .help = "measured tasks; costs of executors and speeds of workers are fitted to them"},
-    {.name = "iterations",
-     .type = RU_CONF_F64,
-     AT(moves_in, iterations),
-     .def = "1000",
-     .min = 0,
-     .max = 1e12,
-     .help = "number of iterations within which moves must pay off"},
-    {.name = "noise",
-     .type = RU_CONF_F64,
-     AT(moves_in, noise),
-     .def = "0.05",
-     .min = 0,
-     .max = 1,
-     .help = "relative error of a worker's measured load; what need not move stays unless moving "
-             "gains more than this part of the iterations"},
-    {.name = "barrier",
-     .type = RU_CONF_TIME,
-     AT(moves_in, barrier_ns),
-     .def = "0s",
-     .min = 0,
-     .max = 1e15,
-     .help = "part of an iteration's time that does not depend on the map"},
-    {.name = "pause",
-     .type = RU_CONF_TIME,
-     AT(moves_in, pause_ns),
-     .def = "10ms",
-     .min = 0,
-     .max = 1e12,
-     .help = "time that a worker loses for each object that it sends or receives, in addition to "
-             "the bytes"},
-    {.name = "nodes_max",
-     .type = RU_CONF_U32,
-     AT(moves_in, nodes_max),
-     .def = "200000",
-     .help = "budget of branch and bound for at most 24 objects"},
-    {.name = "method",
-     .type = RU_CONF_CHOICE,
-     AT(moves_in, method),
-     .def = "balance",
-     .choices = "balance|keep|count|lpt|greedy|restart",
-     .help = "balance: Rubato's; keep: nothing moves; count: equal numbers of executors per core; "
-             "lpt: a new map, largest executors first; greedy: from the most to the least loaded "
-             "worker; restart: stop the job and restart it with the map of lpt"},
+    RU_ROW(SECTIONS, moves_in, workers, NULL, "workers that may hold executors and shards",
+           .table = &worker_table),
+    RU_ROW(SECTIONS, moves_in, executors, NULL, "executors: parts of the work with their state",
+           .table = &executor_table),
+    RU_ROW(SECTIONS, moves_in, shards, "[]", "parts of the parameters", .table = &shard_table),
+    RU_ROW(SECTIONS, moves_in, local, "[]",
+           "traffic between an executor and a shard that needs no link if one worker holds both",
+           .table = &pair_table),
+    RU_ROW(SECTIONS, moves_in, samples, "[]",
+           "measured tasks; costs of executors and speeds of workers are fitted to them",
+           .table = &sample_table),
+    RU_ROW(F64, moves_in, iterations, "1000",
+           "number of iterations within which moves must pay off", RU_IN(0, 1e12)),
+    RU_ROW(F64, moves_in, noise, "0.05",
+           "relative error of a worker's measured load; what need not move stays unless moving "
+           "gains more than this part of the iterations",
+           RU_IN(0, 1)),
+    RU_ROW_AS("barrier", TIME, moves_in, barrier_ns, "0s",
+              "part of an iteration's time that does not depend on the map", RU_IN(0, 1e15)),
+    RU_ROW_AS("pause", TIME, moves_in, pause_ns, "10ms",
+              "time that a worker loses for each object that it sends or receives, in addition to "
+              "the bytes",
+              RU_IN(0, 1e12)),
+    RU_ROW(U32, moves_in, nodes_max, "200000", "budget of branch and bound for at most 24 objects"),
+    RU_ROW(CHOICE, moves_in, method, "balance",
+           "balance: Rubato's; keep: nothing moves; count: equal numbers of executors per core; "
+           "lpt: a new map, largest executors first; greedy: from the most to the least loaded "
+           "worker; restart: stop the job and restart it with the map of lpt",
+           .choices = "balance|keep|count|lpt|greedy|restart"),
 };
 static const char *const method_names[] = {"balance", "keep", "count", "lpt", "greedy", "restart"};
 _Static_assert(RU_ARRAY_LEN(method_names) == RU_MOVES_METHODS, "every method has a name");
 
-static const ru_conf_table table = {.name = "moves",
-                                    .fields = fields,
-                                    .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(moves_in),
-                                    .check = check_in,
-                                    .help = "executors and shards of one job on its workers"};
+static const ru_conf_table table = RU_TABLE(
+    "moves", moves_in, fields, "executors and shards of one job on its workers", .check = check_in);
 
 static void objects_of(const ru_conf_sections *from, const double *cost, ru_moves_object *to)
 {

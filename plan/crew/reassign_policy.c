@@ -9,20 +9,12 @@
 
 enum { SHOWN_MAX = 40 };
 
-#define AT(type_, name_) .offset = offsetof(type_, name_)
-
 static const ru_conf_field clock_fields[] = {
-    {.name = "took_s",
-     .type = RU_CONF_F64_LIST,
-     AT(ru_reassign_policy_clock, took_s),
-     .min = 1e-9,
-     .max = 1e6,
-     .help = "time that each worker needed for its own items, without waiting [s]"},
+    RU_ROW(F64_LIST, ru_reassign_policy_clock, took_s, NULL,
+           "time that each worker needed for its own items, without waiting [s]", RU_IN(1e-9, 1e6)),
 };
-static const ru_conf_table clock_table = {.name = "clock",
-                                          .fields = clock_fields,
-                                          .n = RU_ARRAY_LEN(clock_fields),
-                                          .size_bytes = sizeof(ru_reassign_policy_clock)};
+static const ru_conf_table clock_table =
+    RU_TABLE("clock", ru_reassign_policy_clock, clock_fields, NULL);
 
 static ru_status check_in(const void *section, ru_err *err)
 {
@@ -53,81 +45,41 @@ static ru_status check_in(const void *section, ru_err *err)
 }
 
 static const ru_conf_field fields[] = {
-    {.name = "history",
-     .type = RU_CONF_SECTIONS,
-     AT(ru_reassign_policy_in, history),
-     .table = &clock_table,
-     .help = "measured clocks, the oldest first"},
-    {.name = "machines",
-     .type = RU_CONF_I64_LIST,
-     AT(ru_reassign_policy_in, machines),
-     .def = "[]",
-     .min = 0,
-     .max = 4294967294.0,
-     .help = "machine of each worker; helpers must be on other machines; empty: each worker has a "
-             "machine of its own"},
-    {.name = "items",
-     .type = RU_CONF_U32,
-     AT(ru_reassign_policy_in, items),
-     .def = "1000",
-     .min = 1,
-     .max = RU_REASSIGN_ITEMS_MAX,
-     .help = "number of items of a worker in a clock"},
-    {.name = "group_max",
-     .type = RU_CONF_U32,
-     AT(ru_reassign_policy_in, group_max),
-     .def = "0",
-     .min = 0,
-     .max = RU_REASSIGN_GROUP_MAX,
-     .help =
-         "largest number of helpers of a worker, limited by memory; 0: the default of the method"},
-    {.name = "tail",
-     .type = RU_CONF_F64,
-     AT(ru_reassign_policy_in, tail),
-     .def = "0.75",
-     .min = 0,
-     .max = 1,
-     .help = "fraction of a worker's items, at the end of its list, that its helpers hold"},
-    {.name = "slack_max",
-     .type = RU_CONF_U32,
-     AT(ru_reassign_policy_in, slack_max),
-     .def = "1",
-     .min = 0,
-     .max = 1000,
-     .help = "number of clocks that a worker may be ahead of the slowest"},
-    {.name = "backup",
-     .type = RU_CONF_U32,
-     AT(ru_reassign_policy_in, backup),
-     .def = "0",
-     .help = "method backup: number of workers for which a clock does not wait; 0: the best number "
-             "for the history"},
-    {.name = "rtt",
-     .type = RU_CONF_TIME,
-     AT(ru_reassign_policy_in, rtt_ns),
-     .def = "1ms",
-     .min = 0,
-     .max = 1e15,
-     .help = "measured round-trip time of a message"},
-    {.name = "method",
-     .type = RU_CONF_CHOICE,
-     AT(ru_reassign_policy_in, method),
-     .def = "sticky",
-     .choices = "sticky|flexrr|slices|steal|bsp|ssp1|ssp3|static|backup",
-     .help = "sticky: Rubato's; flexrr: the settings of the paper; slices: slices with a barrier; "
-             "steal: workers that have finished request items; bsp: barrier only; ssp1, ssp3: "
-             "bounded staleness 1 and 3; static: fixed assignment from the history; backup: a "
-             "clock ends without the slowest workers"},
+    RU_ROW(SECTIONS, ru_reassign_policy_in, history, NULL, "measured clocks, the oldest first",
+           .table = &clock_table),
+    RU_ROW(I64_LIST, ru_reassign_policy_in, machines, "[]",
+           "machine of each worker; helpers must be on other machines; empty: each worker has a "
+           "machine of its own",
+           RU_IN(0, 4294967294.0)),
+    RU_ROW(U32, ru_reassign_policy_in, items, "1000", "number of items of a worker in a clock",
+           RU_IN(1, RU_REASSIGN_ITEMS_MAX)),
+    RU_ROW(U32, ru_reassign_policy_in, group_max, "0",
+           "largest number of helpers of a worker, limited by memory; 0: the default of the method",
+           RU_IN(0, RU_REASSIGN_GROUP_MAX)),
+    RU_ROW(F64, ru_reassign_policy_in, tail, "0.75",
+           "fraction of a worker's items, at the end of its list, that its helpers hold",
+           RU_IN(0, 1)),
+    RU_ROW(U32, ru_reassign_policy_in, slack_max, "1",
+           "number of clocks that a worker may be ahead of the slowest", RU_IN(0, 1000)),
+    RU_ROW(U32, ru_reassign_policy_in, backup, "0",
+           "method backup: number of workers for which a clock does not wait; 0: the best number "
+           "for the history"),
+    RU_ROW_AS("rtt", TIME, ru_reassign_policy_in, rtt_ns, "1ms",
+              "measured round-trip time of a message", RU_IN(0, 1e15)),
+    RU_ROW(CHOICE, ru_reassign_policy_in, method, "sticky",
+           "sticky: Rubato's; flexrr: the settings of the paper; slices: slices with a barrier; "
+           "steal: workers that have finished request items; bsp: barrier only; ssp1, ssp3: "
+           "bounded staleness 1 and 3; static: fixed assignment from the history; backup: a "
+           "clock ends without the slowest workers",
+           .choices = "sticky|flexrr|slices|steal|bsp|ssp1|ssp3|static|backup"),
 };
 static const char *const method_names[] = {"sticky", "flexrr", "slices", "steal", "bsp",
                                            "ssp1",   "ssp3",   "static", "backup"};
 _Static_assert(RU_ARRAY_LEN(method_names) == RU_REASSIGN_METHODS, "every method has a name");
 
-static const ru_conf_table table = {.name = "reassign",
-                                    .fields = fields,
-                                    .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(ru_reassign_policy_in),
-                                    .check = check_in,
-                                    .help = "workers of a clocked job and how fast they were"};
+static const ru_conf_table table =
+    RU_TABLE("reassign", ru_reassign_policy_in, fields,
+             "workers of a clocked job and how fast they were", .check = check_in);
 
 static ru_status inner(const ru_reassign_policy_in *in, ru_reassign_method method, ru_arena *a,
                        ru_reassign_in *out, ru_err *err)

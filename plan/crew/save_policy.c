@@ -12,33 +12,15 @@
 typedef ru_save_policy_run run_in;
 
 static const ru_conf_field run_fields[] = {
-    {.name = "rate",
-     .type = RU_CONF_F64,
-     AT(run_in, rate),
-     .def = "0.99",
-     .min = 1e-9,
-     .max = 0.999999999,
-     .help = "factor by which an iteration shortens the distance to the limit"},
-    {.name = "begin",
-     .type = RU_CONF_F64,
-     AT(run_in, begin),
-     .def = "1",
-     .min = 1e-300,
-     .max = 1e300,
-     .help = "distance of the values at the start from the limit"},
-    {.name = "iteration",
-     .type = RU_CONF_F64,
-     AT(run_in, iteration),
-     .def = "0",
-     .min = 0,
-     .max = 1e15,
-     .help = "iterations done so far"},
+    RU_ROW(F64, run_in, rate, "0.99",
+           "factor by which an iteration shortens the distance to the limit",
+           RU_IN(1e-9, 0.999999999)),
+    RU_ROW(F64, run_in, begin, "1", "distance of the values at the start from the limit",
+           RU_IN(1e-300, 1e300)),
+    RU_ROW(F64, run_in, iteration, "0", "iterations done so far", RU_IN(0, 1e15)),
 };
-static const ru_conf_table run_table = {.name = "run",
-                                        .fields = run_fields,
-                                        .n = RU_ARRAY_LEN(run_fields),
-                                        .size_bytes = sizeof(run_in),
-                                        .help = "how the run converges, for the bound"};
+static const ru_conf_table run_table =
+    RU_TABLE("run", run_in, run_fields, "how the run converges, for the bound");
 
 static double bound_of(const run_in *r, double norm)
 {
@@ -60,52 +42,23 @@ static ru_status check_save_in(const void *section, ru_err *err)
 }
 
 static const ru_conf_field save_fields[] = {
-    {.name = "distance",
-     .type = RU_CONF_F64_LIST,
-     AT(save_in, distance),
-     .min = 0,
-     .max = 1e150,
-     .help = "distance between each block and its saved copy"},
-    {.name = "fraction",
-     .type = RU_CONF_F64,
-     AT(save_in, fraction),
-     .def = "0.125",
-     .min = 0,
-     .max = 1,
-     .open = true,
-     .help = "fraction of the blocks to save, rounded up"},
-    {.name = "lost",
-     .type = RU_CONF_F64,
-     AT(save_in, lost),
-     .def = "0.5",
-     .min = 0,
-     .max = 1,
-     .help = "fraction of the blocks that a failure loses at random; used for the bound"},
-    {.name = "cursor",
-     .type = RU_CONF_U32,
-     AT(save_in, cursor),
-     .def = "0",
-     .help = "method round_robin: index of the first block"},
-    {.name = "seed",
-     .type = RU_CONF_I64,
-     AT(save_in, seed),
-     .def = "0",
-     .help = "method random: seed of this save"},
-    {.name = "run", .type = RU_CONF_SECTION, AT(save_in, run), .table = &run_table, .help = "run"},
-    {.name = "method",
-     .type = RU_CONF_CHOICE,
-     AT(save_in, method),
-     .def = "priority",
-     .choices = "priority|round_robin|random|full|none",
-     .help = "priority: the blocks with the largest distance; round_robin: in a cycle; random: at "
-             "random; full: all; none: none"},
+    RU_ROW(F64_LIST, save_in, distance, NULL, "distance between each block and its saved copy",
+           RU_IN(0, 1e150)),
+    RU_ROW(F64, save_in, fraction, "0.125", "fraction of the blocks to save, rounded up",
+           RU_OVER(0, 1)),
+    RU_ROW(F64, save_in, lost, "0.5",
+           "fraction of the blocks that a failure loses at random; used for the bound",
+           RU_IN(0, 1)),
+    RU_ROW(U32, save_in, cursor, "0", "method round_robin: index of the first block"),
+    RU_ROW(I64, save_in, seed, "0", "method random: seed of this save"),
+    RU_ROW(SECTION, save_in, run, NULL, "run", .table = &run_table),
+    RU_ROW(CHOICE, save_in, method, "priority",
+           "priority: the blocks with the largest distance; round_robin: in a cycle; random: at "
+           "random; full: all; none: none",
+           .choices = "priority|round_robin|random|full|none"),
 };
-static const ru_conf_table save_table = {.name = "save",
-                                         .fields = save_fields,
-                                         .n = RU_ARRAY_LEN(save_fields),
-                                         .size_bytes = sizeof(save_in),
-                                         .check = check_save_in,
-                                         .help = "one save of a running checkpoint"};
+static const ru_conf_table save_table = RU_TABLE(
+    "save", save_in, save_fields, "one save of a running checkpoint", .check = check_save_in);
 
 static ru_save_in save_of(const save_in *in, ru_save_method method)
 {
@@ -205,47 +158,26 @@ typedef ru_recover_policy_in recover_in;
         .max = 1e150, .help = "distance of " what_ " from the values before the failure" \
     }
 static const ru_conf_field block_fields[] = {
-    {.name = "lost",
-     .type = RU_CONF_BOOL,
-     AT(block_in, lost),
-     .def = "false",
-     .help = "true: the server of the block was lost"},
+    RU_ROW(BOOL, block_in, lost, "false", "true: the server of the block was lost"),
     COPY_AGE(log_at, "its newest record in the checkpoint"),
     COPY_AGE(cache_at, "the newest copy of a worker"),
     COPY_DISTANCE(log_distance, "that record"),
     COPY_DISTANCE(cache_distance, "that copy"),
     COPY_DISTANCE(start_distance, "the values at the start"),
 };
-static const ru_conf_table block_table = {.name = "block",
-                                          .fields = block_fields,
-                                          .n = RU_ARRAY_LEN(block_fields),
-                                          .size_bytes = sizeof(block_in)};
+static const ru_conf_table block_table = RU_TABLE("block", block_in, block_fields, NULL);
 static const ru_conf_field recover_fields[] = {
-    {.name = "blocks",
-     .type = RU_CONF_SECTIONS,
-     AT(recover_in, blocks),
-     .table = &block_table,
-     .help = "every block and its copies"},
-    {.name = "run",
-     .type = RU_CONF_SECTION,
-     AT(recover_in, run),
-     .table = &run_table,
-     .help = "run"},
-    {.name = "method",
-     .type = RU_CONF_CHOICE,
-     AT(recover_in, method),
-     .def = "newest",
-     .choices = "newest|partial|rollback|reset",
-     .help =
-         "newest: lost blocks from their newest copy, or the nearest where all distances are told; "
-         "partial: lost blocks from the checkpoint; "
-         "rollback: all blocks from the checkpoint; reset: lost blocks from their initial values"},
+    RU_ROW(SECTIONS, recover_in, blocks, NULL, "every block and its copies", .table = &block_table),
+    RU_ROW(SECTION, recover_in, run, NULL, "run", .table = &run_table),
+    RU_ROW(
+        CHOICE, recover_in, method, "newest",
+        "newest: lost blocks from their newest copy, or the nearest where all distances are told; "
+        "partial: lost blocks from the checkpoint; "
+        "rollback: all blocks from the checkpoint; reset: lost blocks from their initial values",
+        .choices = "newest|partial|rollback|reset"),
 };
-static const ru_conf_table recover_table = {.name = "recover",
-                                            .fields = recover_fields,
-                                            .n = RU_ARRAY_LEN(recover_fields),
-                                            .size_bytes = sizeof(recover_in),
-                                            .help = "a failure that lost some blocks"};
+static const ru_conf_table recover_table =
+    RU_TABLE("recover", recover_in, recover_fields, "a failure that lost some blocks");
 
 static ru_status recover_of(const recover_in *in, ru_recover_method method, ru_arena *a,
                             ru_recover_in *out, ru_err *err)

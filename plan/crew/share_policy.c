@@ -51,47 +51,23 @@ static ru_status check_in(const void *section, ru_err *err)
 }
 
 static const ru_conf_field fields[] = {
-    {.name = "batch",
-     .type = RU_CONF_I64,
-     .offset = offsetof(ru_share_policy_in, batch),
-     .min = 1,
-     .max = 1e15,
-     .help = "samples of one step over all workers"},
-    {.name = "speed",
-     .type = RU_CONF_F64_LIST,
-     .offset = offsetof(ru_share_policy_in, speed),
-     .min = -1,
-     .max = 1e15,
-     .help =
-         "samples per second of each worker; 0: not measured yet; -1: the worker gets no samples"},
-    {.name = "now",
-     .type = RU_CONF_I64_LIST,
-     .offset = offsetof(ru_share_policy_in, now),
-     .def = "[]",
-     .min = 0,
-     .max = 1e15,
-     .help = "samples that each worker computes now; empty: there are no shares yet"},
-    {.name = "gain_min",
-     .type = RU_CONF_F64,
-     .offset = offsetof(ru_share_policy_in, gain_min),
-     .def = "0.1",
-     .min = 0,
-     .max = 1,
-     .help = "smallest reduction of the step time, as a fraction, for which shares change"},
-    {.name = "method",
-     .type = RU_CONF_CHOICE,
-     .offset = offsetof(ru_share_policy_in, method),
-     .def = "speed",
-     .choices = "speed|equal",
-     .help = "speed: shares by measured speed; equal: equal shares (baseline)"},
+    RU_ROW(I64, ru_share_policy_in, batch, NULL, "samples of one step over all workers",
+           RU_IN(1, 1e15)),
+    RU_ROW(F64_LIST, ru_share_policy_in, speed, NULL,
+           "samples per second of each worker; 0: not measured yet; -1: the worker gets no samples",
+           RU_IN(-1, 1e15)),
+    RU_ROW(I64_LIST, ru_share_policy_in, now, "[]",
+           "samples that each worker computes now; empty: there are no shares yet", RU_IN(0, 1e15)),
+    RU_ROW(F64, ru_share_policy_in, gain_min, "0.1",
+           "smallest reduction of the step time, as a fraction, for which shares change",
+           RU_IN(0, 1)),
+    RU_ROW(CHOICE, ru_share_policy_in, method, "speed",
+           "speed: shares by measured speed; equal: equal shares (baseline)",
+           .choices = "speed|equal"),
 };
 
-static const ru_conf_table table = {.name = "share",
-                                    .fields = fields,
-                                    .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(ru_share_policy_in),
-                                    .check = check_in,
-                                    .help = "one synchronous data-parallel step"};
+static const ru_conf_table table = RU_TABLE(
+    "share", ru_share_policy_in, fields, "one synchronous data-parallel step", .check = check_in);
 
 /* `equal` is the planner without speeds; who is excluded stays so. */
 static ru_status inner(const ru_share_policy_in *in, bool equal, ru_arena *a, ru_share_in *out,

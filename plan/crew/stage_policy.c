@@ -45,28 +45,17 @@ static const ru_conf_field fields[] = {
     NUMBER(ratio_two, "1", 0, 1e9,
            "ratio: stage 2 above so many transient machines for each reliable one"),
     NUMBER(ratio_three, "15", 0, 1e9, "ratio: stage 3 above so many"),
-    {.name = "holder",
-     .type = RU_CONF_I64_LIST,
-     AT(stage_in, holder),
-     .def = "[]",
-     .min = -1,
-     .max = RU_STAGE_MACHINES_MAX * 2.0,
-     .help =
-         "number of the machine that serves each partition now, reliable machines first; -1: none"},
-    {.name = "owner",
-     .type = RU_CONF_I64_LIST,
-     AT(stage_in, owner),
-     .def = "[]",
-     .min = -1,
-     .max = RU_STAGE_MACHINES_MAX * 2.0,
-     .help = "number of the machine that computes on each block now; -1: none"},
-    {.name = "method",
-     .type = RU_CONF_CHOICE,
-     AT(stage_in, method),
-     .def = "cost",
-     .choices = "cost|ratio|stage1|stage2|stage3|all",
-     .help = "cost: shortest predicted clock; ratio: by ratio_two and ratio_three; stage1, stage2, "
-             "stage3: always this stage; all: servers on every machine, no copies"},
+    RU_ROW(
+        I64_LIST, stage_in, holder, "[]",
+        "number of the machine that serves each partition now, reliable machines first; -1: none",
+        RU_IN(-1, RU_STAGE_MACHINES_MAX * 2.0)),
+    RU_ROW(I64_LIST, stage_in, owner, "[]",
+           "number of the machine that computes on each block now; -1: none",
+           RU_IN(-1, RU_STAGE_MACHINES_MAX * 2.0)),
+    RU_ROW(CHOICE, stage_in, method, "cost",
+           "cost: shortest predicted clock; ratio: by ratio_two and ratio_three; stage1, stage2, "
+           "stage3: always this stage; all: servers on every machine, no copies",
+           .choices = "cost|ratio|stage1|stage2|stage3|all"),
 };
 
 static ru_status check_in(const void *section, ru_err *err)
@@ -87,13 +76,9 @@ static ru_status check_in(const void *section, ru_err *err)
     return RU_OK;
 }
 
-static const ru_conf_table table = {.name = "stage",
-                                    .fields = fields,
-                                    .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(stage_in),
-                                    .check = check_in,
-                                    .help =
-                                        "a job with a parameter server on two kinds of machines"};
+static const ru_conf_table table =
+    RU_TABLE("stage", stage_in, fields, "a job with a parameter server on two kinds of machines",
+             .check = check_in);
 
 static const uint32_t *places(const ru_conf_i64s *list, ru_arena *a)
 {

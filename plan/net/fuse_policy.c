@@ -29,48 +29,24 @@ static ru_status check_in(const void *section, ru_err *err)
 }
 
 static const ru_conf_field fields[] = {
-    {.name = "tensor_bytes",
-     .type = RU_CONF_I64_LIST,
-     .offset = offsetof(ru_fuse_in, tensor_bytes),
-     .min = 4,
-     .max = 1e15,
-     .help = "size of each gradient in bytes, in the order in which gradients become ready"},
-    {.name = "fuse_bytes",
-     .type = RU_CONF_I64,
-     .offset = offsetof(ru_fuse_in, fuse_bytes),
-     .def = "1048576",
-     .min = 1,
-     .max = 1e15,
-     .help = "largest bucket of neighbouring gradients"},
-    {.name = "cut_bytes",
-     .type = RU_CONF_I64,
-     .offset = offsetof(ru_fuse_in, cut_bytes),
-     .def = "16777216",
-     .min = 4,
-     .max = 1e15,
-     .help = "gradients larger than this are cut into pieces of this size, a multiple of 4"},
-    {.name = "cuts_max",
-     .type = RU_CONF_U32,
-     .offset = offsetof(ru_fuse_in, cuts_max),
-     .def = "512",
-     .min = 2,
-     .max = 65536,
-     .help = "approximate largest number of pieces in all"},
-    {.name = "method",
-     .type = RU_CONF_CHOICE,
-     .offset = offsetof(ru_fuse_in, method),
-     .def = "neighbours",
-     .choices = "neighbours|each|one",
-     .help = "neighbours: buckets of neighbours, large gradients cut; each: one bucket per "
-             "gradient; one: one bucket"},
+    RU_ROW(I64_LIST, ru_fuse_in, tensor_bytes, NULL,
+           "size of each gradient in bytes, in the order in which gradients become ready",
+           RU_IN(4, 1e15)),
+    RU_ROW(I64, ru_fuse_in, fuse_bytes, "1048576", "largest bucket of neighbouring gradients",
+           RU_IN(1, 1e15)),
+    RU_ROW(I64, ru_fuse_in, cut_bytes, "16777216",
+           "gradients larger than this are cut into pieces of this size, a multiple of 4",
+           RU_IN(4, 1e15)),
+    RU_ROW(U32, ru_fuse_in, cuts_max, "512", "approximate largest number of pieces in all",
+           RU_IN(2, 65536)),
+    RU_ROW(CHOICE, ru_fuse_in, method, "neighbours",
+           "neighbours: buckets of neighbours, large gradients cut; each: one bucket per "
+           "gradient; one: one bucket",
+           .choices = "neighbours|each|one"),
 };
 
-static const ru_conf_table table = {.name = "fuse",
-                                    .fields = fields,
-                                    .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(ru_fuse_in),
-                                    .check = check_in,
-                                    .help = "gradients of one step"};
+static const ru_conf_table table =
+    RU_TABLE("fuse", ru_fuse_in, fields, "gradients of one step", .check = check_in);
 
 static ru_status plan_fuse(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
