@@ -17,18 +17,9 @@ typedef ru_read_policy_in read_in;
         .max = 1e12, .open = (min_) == 0 && (def_) == NULL, .help = help_                    \
     }
 static const ru_conf_field window_fields[] = {
-    {.name = "size",
-     .type = RU_CONF_SIZE,
-     AT(window_in, size),
-     .min = 1,
-     .max = 1e15,
-     .help = "size of a request"},
-    {.name = "depth",
-     .type = RU_CONF_U32,
-     AT(window_in, depth),
-     .min = 1,
-     .max = RU_READ_DEPTH_MAX,
-     .help = "number of outstanding requests"},
+    RU_ROW(SIZE, window_in, size, NULL, "size of a request", RU_IN(1, 1e15)),
+    RU_ROW(U32, window_in, depth, NULL, "number of outstanding requests",
+           RU_IN(1, RU_READ_DEPTH_MAX)),
     MEASURED(seconds, 0, "0.5", "length of the window without the ramp-up [s]"),
     MEASURED(mb_per_s, 1e-6, NULL, "delivered rate [1e6 bytes/s]"),
     MEASURED(error, 0, "0", "standard error of mb_per_s [1e6 bytes/s]"),
@@ -36,10 +27,7 @@ static const ru_conf_field window_fields[] = {
              "mean latency of a request [ms]; 0: computed from depth, size and rate"),
     MEASURED(stall_s, 0, "0", "time that the trainer waited for data [s]"),
 };
-static const ru_conf_table window_table = {.name = "window",
-                                           .fields = window_fields,
-                                           .n = RU_ARRAY_LEN(window_fields),
-                                           .size_bytes = sizeof(window_in)};
+static const ru_conf_table window_table = RU_TABLE("window", window_in, window_fields, NULL);
 
 #define NUMBER(name_, def_, min_, max_, help_)                                             \
     {                                                                                      \
@@ -61,20 +49,11 @@ static const ru_conf_field fields[] = {
     BYTES(size_min, "64KiB", "smallest size of a request"),
     BYTES(size_max, "16MiB", "largest size of a request"),
     BYTES(memory, "256MiB", "largest number of outstanding bytes"),
-    {.name = "depth_min",
-     .type = RU_CONF_U32,
-     AT(read_in, depth_min),
-     .def = "1",
-     .min = 1,
-     .max = RU_READ_DEPTH_MAX,
-     .help = "method model: least number of outstanding requests that is tried"},
-    {.name = "depth_max",
-     .type = RU_CONF_U32,
-     AT(read_in, depth_max),
-     .def = "256",
-     .min = 1,
-     .max = RU_READ_DEPTH_MAX,
-     .help = "largest number of outstanding requests"},
+    RU_ROW(U32, read_in, depth_min, "1",
+           "method model: least number of outstanding requests that is tried",
+           RU_IN(1, RU_READ_DEPTH_MAX)),
+    RU_ROW(U32, read_in, depth_max, "256", "largest number of outstanding requests",
+           RU_IN(1, RU_READ_DEPTH_MAX)),
     NUMBER(need_mb_per_s, "0", 0, 1e9,
            "rate that the trainer needs [1e6 bytes/s]; 0: as much as possible"),
     NUMBER(batch_mb, "0", 0, 1e9, "size of a batch [1e6 bytes]; determines the read-ahead depth"),
@@ -87,38 +66,22 @@ static const ru_conf_field fields[] = {
     BATCHES(ahead_min, "1", 1, "least read-ahead depth [batches]"),
     BATCHES(ahead_max, "0", 0,
             "largest read-ahead depth [batches]; 0: as many batches as fit 'memory'"),
-    {.name = "cores",
-     .type = RU_CONF_U32,
-     AT(read_in, cores),
-     .def = "2",
-     .min = 1,
-     .max = RU_READ_DEPTH_MAX,
-     .help = "method cores: number of outstanding requests"},
+    RU_ROW(U32, read_in, cores, "2", "method cores: number of outstanding requests",
+           RU_IN(1, RU_READ_DEPTH_MAX)),
     NUMBER(gain_min, "0.05", 0, 1, "smallest relative gain for which the choice changes"),
     NUMBER(loss_max, "0.02", 0, 0.5,
            "largest relative loss that fewer outstanding requests may cause"),
     NUMBER(try_s, "10", 0.1, 1e9,
            "time between two tries of a neighbouring choice once the choice is steady [s]"),
-    {.name = "seed",
-     .type = RU_CONF_I64,
-     AT(read_in, seed),
-     .def = "0",
-     .help = "seed of the tries"},
-    {.name = "windows",
-     .type = RU_CONF_SECTIONS,
-     AT(read_in, windows),
-     .table = &window_table,
-     .def = "[]",
-     .help = "measured windows so far, in order"},
-    {.name = "method",
-     .type = RU_CONF_CHOICE,
-     AT(read_in, method),
-     .def = "model",
-     .choices = "model|phases|climb|aimd|grid|one|loader2|loader8|cores|fixed16|ahead",
-     .help = "model: search with a storage model; phases: the published phases; climb: one more "
-             "while it helps; aimd: additive increase; grid: every point; one: one sample at a "
-             "time; loader2, loader8, cores, fixed16: 2, 8, one per core, 16 samples at a time; "
-             "ahead: read-ahead of the operating system"},
+    RU_ROW(I64, read_in, seed, "0", "seed of the tries"),
+    RU_ROW(SECTIONS, read_in, windows, "[]", "measured windows so far, in order",
+           .table = &window_table),
+    RU_ROW(CHOICE, read_in, method, "model",
+           "model: search with a storage model; phases: the published phases; climb: one more "
+           "while it helps; aimd: additive increase; grid: every point; one: one sample at a "
+           "time; loader2, loader8, cores, fixed16: 2, 8, one per core, 16 samples at a time; "
+           "ahead: read-ahead of the operating system",
+           .choices = "model|phases|climb|aimd|grid|one|loader2|loader8|cores|fixed16|ahead"),
 };
 
 static ru_status inner(const read_in *in, ru_arena *a, ru_read_in *out, ru_err *err)
@@ -187,12 +150,9 @@ static ru_status check_in(const void *section, ru_err *err)
     return RU_OK;
 }
 
-static const ru_conf_table table = {.name = "read",
-                                    .fields = fields,
-                                    .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(read_in),
-                                    .check = check_in,
-                                    .help = "what one worker reads, and the windows it measured"};
+static const ru_conf_table table =
+    RU_TABLE("read", read_in, fields, "what one worker reads, and the windows it measured",
+             .check = check_in);
 
 static ru_status plan_read(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {

@@ -17,7 +17,7 @@ typedef ru_read_share_policy_in share_in;
         .open = open_, .help = help_                                                              \
     }
 static const ru_conf_field worker_fields[] = {
-    {.name = "name", .type = RU_CONF_TEXT, AT(worker_in, name), .help = "name of the worker"},
+    RU_ROW(TEXT, worker_in, name, NULL, "name of the worker"),
     NUMBER(worker_in, need_mb_per_s, NULL, true, "rate that its training needs [1e6 bytes/s]"),
     NUMBER(worker_in, mb_per_s, NULL, true,
            "rate delivered while its buffer was not full [1e6 bytes/s]"),
@@ -26,38 +26,20 @@ static const ru_conf_field worker_fields[] = {
     NUMBER(worker_in, stall_s, "0", false, "time that it waited for data [s]"),
     NUMBER(worker_in, late_s, "0", false, "time that others waited for it at barriers [s]"),
 };
-static const ru_conf_table worker_table = {.name = "worker",
-                                           .fields = worker_fields,
-                                           .n = RU_ARRAY_LEN(worker_fields),
-                                           .size_bytes = sizeof(worker_in)};
+static const ru_conf_table worker_table = RU_TABLE("worker", worker_in, worker_fields, NULL);
 static const ru_conf_field fields[] = {
-    {.name = "workers",
-     .type = RU_CONF_SECTIONS,
-     AT(share_in, workers),
-     .table = &worker_table,
-     .help = "workers that read from the same storage"},
+    RU_ROW(SECTIONS, share_in, workers, NULL, "workers that read from the same storage",
+           .table = &worker_table),
     NUMBER(share_in, seconds, "1", true, "length of the window [s]"),
     NUMBER(share_in, capacity_mb_per_s, "0", false,
            "largest rate that the storage has delivered to all workers [1e6 bytes/s]; 0: unknown"),
-    {.name = "windows",
-     .type = RU_CONF_U32,
-     AT(share_in, windows),
-     .def = "0",
-     .min = 0,
-     .max = 1000,
-     .help = "number of consecutive windows before this one that looked unfair"},
-    {.name = "repairs",
-     .type = RU_CONF_BOOL,
-     AT(share_in, repairs),
-     .def = "false",
-     .help = "true: a repair is in progress"},
-    {.name = "method",
-     .type = RU_CONF_CHOICE,
-     AT(share_in, method),
-     .def = "balance",
-     .choices = "balance|none|equal",
-     .help = "balance: change outstanding bytes by what workers lack when delivery is unfair; "
-             "none: change nothing; equal: equal outstanding bytes"},
+    RU_ROW(U32, share_in, windows, "0",
+           "number of consecutive windows before this one that looked unfair", RU_IN(0, 1000)),
+    RU_ROW(BOOL, share_in, repairs, "false", "true: a repair is in progress"),
+    RU_ROW(CHOICE, share_in, method, "balance",
+           "balance: change outstanding bytes by what workers lack when delivery is unfair; "
+           "none: change nothing; equal: equal outstanding bytes",
+           .choices = "balance|none|equal"),
 };
 
 static ru_status check_in(const void *section, ru_err *err)
@@ -70,12 +52,9 @@ static ru_status check_in(const void *section, ru_err *err)
     return RU_OK;
 }
 
-static const ru_conf_table table = {.name = "read-share",
-                                    .fields = fields,
-                                    .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(share_in),
-                                    .check = check_in,
-                                    .help = "workers at one storage, measured over a window"};
+static const ru_conf_table table =
+    RU_TABLE("read-share", share_in, fields, "workers at one storage, measured over a window",
+             .check = check_in);
 
 static ru_status inner(const share_in *in, ru_arena *a, ru_read_share_in *out, ru_err *err)
 {

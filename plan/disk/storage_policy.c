@@ -6,8 +6,6 @@
 #include "plan/disk/storage.h"
 #include "plan/row/policy.h"
 
-#define AT(type, field) .offset = offsetof(type, field)
-
 enum { BOUNDED_MAX = 1024, /* files: a second of search */ SHOWN_MAX = 30 };
 
 static const char *const method_names[] = {"trees",     "history",  "first-fit", "cachesack",
@@ -36,11 +34,8 @@ typedef struct storage_in {
     }
 
 static const ru_conf_field file_fields[] = {
-    {.name = "group",
-     .type = RU_CONF_TEXT,
-     AT(file_in, group),
-     .def = "",
-     .help = "group of similar files: step of a pipeline, or path that the job reads; empty: none"},
+    RU_ROW(TEXT, file_in, group, "",
+           "group of similar files: step of a pipeline, or path that the job reads; empty: none"),
     NUMBER(file_in, "open_s", open_s, NULL, 0, 4e9,
            "time at which it is opened [s]; files are sorted by it"),
     NUMBER(file_in, "input_bytes", input_bytes, "0", 0, 1e18, "size of the input of its job"),
@@ -51,11 +46,7 @@ static const ru_conf_field file_fields[] = {
     NUMBER(file_in, "ops", ops, NULL, 0, 1e18, "number of disk operations on it"),
 };
 
-static const ru_conf_table file_table = {.name = "file",
-                                         .fields = file_fields,
-                                         .n = RU_ARRAY_LEN(file_fields),
-                                         .size_bytes = sizeof(file_in),
-                                         .help = "a temporary file"};
+static const ru_conf_table file_table = RU_TABLE("file", file_in, file_fields, "a temporary file");
 
 static ru_status check_in(const void *section, ru_err *err)
 {
@@ -80,17 +71,10 @@ static ru_status check_in(const void *section, ru_err *err)
 }
 
 static const ru_conf_field fields[] = {
-    {.name = "files",
-     .type = RU_CONF_SECTIONS,
-     AT(storage_in, files),
-     .table = &file_table,
-     .help = "temporary files in the order in which they are opened"},
-    {.name = "quota",
-     .type = RU_CONF_SIZE,
-     AT(storage_in, quota_bytes),
-     .min = 1,
-     .max = 1e18,
-     .help = "space on SSD for these files"},
+    RU_ROW(SECTIONS, storage_in, files, NULL,
+           "temporary files in the order in which they are opened", .table = &file_table),
+    RU_ROW_AS("quota", SIZE, storage_in, quota_bytes, NULL, "space on SSD for these files",
+              RU_IN(1, 1e18)),
     NUMBER(storage_in, "from_s", from_s, "0", 0, 4e9,
            "files opened before this time are history; later files become history when they end"),
     NUMBER(storage_in, "hdd_usd_per_byte_s", prices.hdd_byte_s, "1.27e-19", 0, 1,
@@ -102,14 +86,8 @@ static const ru_conf_field fields[] = {
     NUMBER(storage_in, "wear_usd_per_byte", prices.wear_byte, "1.1e-13", 0, 1,
            "price of wear per byte written to SSD"),
     NUMBER(storage_in, "seek_s", prices.seek_s, "8e-3", 0, 10, "time of an operation on HDD [s]"),
-    {.name = "hdd_bytes_per_s",
-     .type = RU_CONF_F64,
-     AT(storage_in, prices.hdd_bytes_per_s),
-     .def = "150e6",
-     .min = 0,
-     .max = 1e15,
-     .open = true,
-     .help = "rate of one disk"},
+    RU_ROW_AS("hdd_bytes_per_s", F64, storage_in, prices.hdd_bytes_per_s, "150e6",
+              "rate of one disk", RU_OVER(0, 1e15)),
     NUMBER(storage_in, "stake", stake, "0.25", 0, 1e9,
            "method trees: fraction of the savings so far that one file may lose"),
     NUMBER(storage_in, "ttl_s", ttl_s, "600", 0, 4e9,
@@ -124,39 +102,23 @@ static const ru_conf_field fields[] = {
            "length of the time for which this fraction is computed [s]"),
     NUMBER(storage_in, "decide_s", decide_s, "60", 1, 4e9,
            "time between two changes of the threshold [s]"),
-    {.name = "readers",
-     .type = RU_CONF_CHOICE,
-     AT(storage_in, readers),
-     .def = "told",
-     .choices = "told|hidden",
-     .help = "told: the number of readers of a file is known when it is opened; hidden: it is not"},
-    {.name = "seed",
-     .type = RU_CONF_I64,
-     AT(storage_in, seed),
-     .def = "1",
-     .min = 0,
-     .max = 1e9,
-     .help = "seed of the trees and of random classes"},
-    {.name = "method",
-     .type = RU_CONF_CHOICE,
-     AT(storage_in, method),
-     .def = "trees",
-     .choices = "trees|history|first-fit|cachesack|lifetime|category|hash|true-class|hindsight|"
-                "greedy",
-     .help =
-         "trees: boosted trees on what is known at the opening (XGBoost); history: records of "
-         "groups; first-fit: every file that fits; cachesack: groups by density; lifetime: files "
-         "with short lives; category, hash, true-class: classes by trees, at random, or the true "
-         "ones; hindsight: the limits that were best afterwards; greedy: everything is known, "
-         "and taken by true saving while there is room, which is no bound"},
+    RU_ROW(CHOICE, storage_in, readers, "told",
+           "told: the number of readers of a file is known when it is opened; hidden: it is not",
+           .choices = "told|hidden"),
+    RU_ROW(I64, storage_in, seed, "1", "seed of the trees and of random classes", RU_IN(0, 1e9)),
+    RU_ROW(CHOICE, storage_in, method, "trees",
+           "trees: boosted trees on what is known at the opening (XGBoost); history: records of "
+           "groups; first-fit: every file that fits; cachesack: groups by density; lifetime: files "
+           "with short lives; category, hash, true-class: classes by trees, at random, or the true "
+           "ones; hindsight: the limits that were best afterwards; greedy: everything is known, "
+           "and taken by true saving while there is room, which is no bound",
+           .choices =
+               "trees|history|first-fit|cachesack|lifetime|category|hash|true-class|hindsight|"
+               "greedy"),
 };
 
-static const ru_conf_table table = {.name = "storage",
-                                    .fields = fields,
-                                    .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(storage_in),
-                                    .check = check_in,
-                                    .help = "temporary files on SSD and HDD"};
+static const ru_conf_table table =
+    RU_TABLE("storage", storage_in, fields, "temporary files on SSD and HDD", .check = check_in);
 
 /* Groups get numbers by their first appearance; a file without one is alone in its own. */
 static ru_status inner(const storage_in *in, uint32_t method, const ru_solver *solver, ru_arena *a,

@@ -5,8 +5,6 @@
 #include "plan/fleet/burst_fleet.h"
 #include "plan/row/policy.h"
 
-#define AT(type, field) .offset = offsetof(type, field)
-
 typedef struct type_in {
     const char *name;
     uint32_t vcpus;
@@ -27,89 +25,32 @@ typedef struct fleet_in {
 enum { EXACT, FRESH, REGULAR };
 
 static const ru_conf_field type_fields[] = {
-    {.name = "name", .type = RU_CONF_TEXT, AT(type_in, name), .help = "name of the type"},
-    {.name = "vcpus",
-     .type = RU_CONF_U32,
-     AT(type_in, vcpus),
-     .min = 1,
-     .max = 1024,
-     .help = "number of virtual CPUs"},
-    {.name = "credits_per_h",
-     .type = RU_CONF_F64,
-     AT(type_in, credits_per_h),
-     .min = 0,
-     .max = 1e6,
-     .open = true,
-     .help = "credits (vCPU-minutes) earned per hour; regular machines: 60 per vCPU"},
-    {.name = "cap",
-     .type = RU_CONF_F64,
-     AT(type_in, cap),
-     .min = 0,
-     .max = 1e9,
-     .open = true,
-     .help = "largest number of saved credits"},
-    {.name = "launch",
-     .type = RU_CONF_F64,
-     AT(type_in, launch),
-     .def = "0",
-     .min = 0,
-     .max = 1e6,
-     .help = "launch credits; they do not count towards cap"},
-    {.name = "usd_per_h",
-     .type = RU_CONF_F64,
-     AT(type_in, usd_per_h),
-     .min = 0,
-     .max = 1e6,
-     .open = true,
-     .help = "price per hour"},
-    {.name = "rate_max",
-     .type = RU_CONF_F64,
-     AT(type_in, rate_max),
-     .min = 0,
-     .max = 1e9,
-     .open = true,
-     .help = "highest rate of requests that it serves within the latency objective at full speed "
-             "[1/s]"},
-    {.name = "cpu_s",
-     .type = RU_CONF_F64,
-     AT(type_in, cpu_s),
-     .min = 0,
-     .max = 1e6,
-     .open = true,
-     .help = "CPU time of one request [s]"},
+    RU_ROW(TEXT, type_in, name, NULL, "name of the type"),
+    RU_ROW(U32, type_in, vcpus, NULL, "number of virtual CPUs", RU_IN(1, 1024)),
+    RU_ROW(F64, type_in, credits_per_h, NULL,
+           "credits (vCPU-minutes) earned per hour; regular machines: 60 per vCPU",
+           RU_OVER(0, 1e6)),
+    RU_ROW(F64, type_in, cap, NULL, "largest number of saved credits", RU_OVER(0, 1e9)),
+    RU_ROW(F64, type_in, launch, "0", "launch credits; they do not count towards cap",
+           RU_IN(0, 1e6)),
+    RU_ROW(F64, type_in, usd_per_h, NULL, "price per hour", RU_OVER(0, 1e6)),
+    RU_ROW(F64, type_in, rate_max, NULL,
+           "highest rate of requests that it serves within the latency objective at full speed "
+           "[1/s]",
+           RU_OVER(0, 1e9)),
+    RU_ROW(F64, type_in, cpu_s, NULL, "CPU time of one request [s]", RU_OVER(0, 1e6)),
 };
 
-static const ru_conf_table type_table = {.name = "type",
-                                         .fields = type_fields,
-                                         .n = RU_ARRAY_LEN(type_fields),
-                                         .size_bytes = sizeof(type_in),
-                                         .help = "a type of machine"};
+static const ru_conf_table type_table = RU_TABLE("type", type_in, type_fields, "a type of machine");
 
 static const ru_conf_field machine_fields[] = {
-    {.name = "type",
-     .type = RU_CONF_TEXT,
-     AT(machine_in, type),
-     .help = "name of the machine's type"},
-    {.name = "level",
-     .type = RU_CONF_F64,
-     AT(machine_in, level),
-     .min = 0,
-     .max = 1e9,
-     .help = "saved credits"},
-    {.name = "launch",
-     .type = RU_CONF_F64,
-     AT(machine_in, launch),
-     .def = "0",
-     .min = 0,
-     .max = 1e6,
-     .help = "launch credits left"},
+    RU_ROW(TEXT, machine_in, type, NULL, "name of the machine's type"),
+    RU_ROW(F64, machine_in, level, NULL, "saved credits", RU_IN(0, 1e9)),
+    RU_ROW(F64, machine_in, launch, "0", "launch credits left", RU_IN(0, 1e6)),
 };
 
-static const ru_conf_table machine_table = {.name = "machine",
-                                            .fields = machine_fields,
-                                            .n = RU_ARRAY_LEN(machine_fields),
-                                            .size_bytes = sizeof(machine_in),
-                                            .help = "a machine that runs"};
+static const ru_conf_table machine_table =
+    RU_TABLE("machine", machine_in, machine_fields, "a machine that runs");
 
 static uint32_t type_of(const fleet_in *in, const char *name)
 {
@@ -148,53 +89,22 @@ static ru_status check_in(const void *section, ru_err *err)
 }
 
 static const ru_conf_field fields[] = {
-    {.name = "types",
-     .type = RU_CONF_SECTIONS,
-     AT(fleet_in, types),
-     .table = &type_table,
-     .help = "machine types that can be launched"},
-    {.name = "machines",
-     .type = RU_CONF_SECTIONS,
-     AT(fleet_in, machines),
-     .table = &machine_table,
-     .def = "[]",
-     .help = "machines that run now"},
-    {.name = "rate",
-     .type = RU_CONF_F64,
-     AT(fleet_in, rate),
-     .min = 0,
-     .max = 1e12,
-     .open = true,
-     .help = "forecast of requests [1/s]"},
-    {.name = "period_s",
-     .type = RU_CONF_F64,
-     AT(fleet_in, period_s),
-     .def = "3600",
-     .min = 1,
-     .max = 1e6,
-     .help = "time until the next decision; credits must last until then [s]"},
-    {.name = "launches_left",
-     .type = RU_CONF_U32,
-     AT(fleet_in, launches_left),
-     .def = "100",
-     .min = 0,
-     .max = 100000,
-     .help = "number of launches with credits that the provider still allows"},
-    {.name = "method",
-     .type = RU_CONF_CHOICE,
-     AT(fleet_in, method),
-     .def = "exact",
-     .choices = "exact|fresh|regular",
-     .help = "exact: keep, stop and launch at least cost; fresh: new machines only; regular: new "
-             "machines without credits only"},
+    RU_ROW(SECTIONS, fleet_in, types, NULL, "machine types that can be launched",
+           .table = &type_table),
+    RU_ROW(SECTIONS, fleet_in, machines, "[]", "machines that run now", .table = &machine_table),
+    RU_ROW(F64, fleet_in, rate, NULL, "forecast of requests [1/s]", RU_OVER(0, 1e12)),
+    RU_ROW(F64, fleet_in, period_s, "3600",
+           "time until the next decision; credits must last until then [s]", RU_IN(1, 1e6)),
+    RU_ROW(U32, fleet_in, launches_left, "100",
+           "number of launches with credits that the provider still allows", RU_IN(0, 100000)),
+    RU_ROW(CHOICE, fleet_in, method, "exact",
+           "exact: keep, stop and launch at least cost; fresh: new machines only; regular: new "
+           "machines without credits only",
+           .choices = "exact|fresh|regular"),
 };
 
-static const ru_conf_table table = {.name = "burst-fleet",
-                                    .fields = fields,
-                                    .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(fleet_in),
-                                    .check = check_in,
-                                    .help = "machines that serve the next period"};
+static const ru_conf_table table = RU_TABLE(
+    "burst-fleet", fleet_in, fields, "machines that serve the next period", .check = check_in);
 
 static ru_status inner(const fleet_in *in, uint32_t method, ru_arena *a, ru_burst_fleet_in *out,
                        ru_err *err)

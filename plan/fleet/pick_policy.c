@@ -44,18 +44,10 @@ static const ru_conf_field client_fields[] = {
     NUMBER(client_in, loss, "-1", -1, 1e9, "root mean square of its last losses; -1: unknown"),
     COUNT(client_in, picks, "0", 0, 1e9, "number of rounds in which it has trained"),
     COUNT(client_in, last_round, "0", 0, 1e9, "last round in which it trained; 0: none"),
-    {.name = "away",
-     .type = RU_CONF_BOOL,
-     AT(client_in, away),
-     .def = "false",
-     .help = "true: the client is not available"},
+    RU_ROW(BOOL, client_in, away, "false", "true: the client is not available"),
 };
 
-static const ru_conf_table client_table = {.name = "client",
-                                           .fields = client_fields,
-                                           .n = RU_ARRAY_LEN(client_fields),
-                                           .size_bytes = sizeof(client_in),
-                                           .help = "a client"};
+static const ru_conf_table client_table = RU_TABLE("client", client_in, client_fields, "a client");
 
 static const ru_conf_field tier_fields[] = {
     NUMBER(tier_in, credits, "-1", -1, 1e9,
@@ -64,11 +56,8 @@ static const ru_conf_field tier_fields[] = {
     NUMBER(tier_in, before, "-1", -1, 1, "accuracy one interval earlier; -1: none"),
 };
 
-static const ru_conf_table tier_table = {.name = "tier",
-                                         .fields = tier_fields,
-                                         .n = RU_ARRAY_LEN(tier_fields),
-                                         .size_bytes = sizeof(tier_in),
-                                         .help = "a tier, the fastest first"};
+static const ru_conf_table tier_table =
+    RU_TABLE("tier", tier_in, tier_fields, "a tier, the fastest first");
 
 static ru_status check_in(const void *section, ru_err *err)
 {
@@ -111,74 +100,40 @@ static ru_status check_in(const void *section, ru_err *err)
 }
 
 static const ru_conf_field fields[] = {
-    {.name = "clients",
-     .type = RU_CONF_SECTIONS,
-     AT(pick_in, clients),
-     .table = &client_table,
-     .help = "all clients"},
+    RU_ROW(SECTIONS, pick_in, clients, NULL, "all clients", .table = &client_table),
     COUNT(pick_in, tiers, "5", 1, RU_PICK_TIERS_MAX,
           "number of tiers: groups of clients by latency"),
-    {.name = "split",
-     .type = RU_CONF_CHOICE,
-     AT(pick_in, split),
-     .def = "equal",
-     .choices = "equal|kmeans",
-     .help = "equal: tiers of equal size; kmeans: tiers by k-means of the logarithm of latency"},
-    {.name = "tiers_now",
-     .type = RU_CONF_SECTIONS,
-     AT(pick_in, tiers_now),
-     .table = &tier_table,
-     .def = "[]",
-     .help = "credits and accuracy of each tier; empty: the job starts"},
-    {.name = "chance",
-     .type = RU_CONF_F64_LIST,
-     AT(pick_in, chance),
-     .def = "[]",
-     .min = 0,
-     .max = 1,
-     .help = "current probability of each tier; empty: none yet"},
+    RU_ROW(CHOICE, pick_in, split, "equal",
+           "equal: tiers of equal size; kmeans: tiers by k-means of the logarithm of latency",
+           .choices = "equal|kmeans"),
+    RU_ROW(SECTIONS, pick_in, tiers_now, "[]",
+           "credits and accuracy of each tier; empty: the job starts", .table = &tier_table),
+    RU_ROW(F64_LIST, pick_in, chance, "[]", "current probability of each tier; empty: none yet",
+           RU_IN(0, 1)),
     COUNT(pick_in, round, "1", 1, 1e9, "number of the round, from 1"),
     COUNT(pick_in, rounds, "300", 1, 1e9, "number of rounds of the whole job"),
     COUNT(pick_in, per_round, "5", 1, RU_PICK_ROUND_MAX, "number of clients in a round"),
     COUNT(pick_in, interval, "10", 1, 1e9,
           "number of rounds between two evaluations of the accuracy"),
-    {.name = "last_tier",
-     .type = RU_CONF_I64,
-     AT(pick_in, last_tier),
-     .def = "-1",
-     .min = -1,
-     .max = RU_PICK_TIERS_MAX,
-     .help = "tier of the previous round; -1: none"},
+    RU_ROW(I64, pick_in, last_tier, "-1", "tier of the previous round; -1: none",
+           RU_IN(-1, RU_PICK_TIERS_MAX)),
     NUMBER(pick_in, deadline_s, "0", 0, 1e9,
            "deadline of a round [s]; 0: 1.5 times its slowest client"),
     NUMBER(pick_in, fedcs_s, "0", 0, 1e9, "method fedcs: deadline [s]; 0: the median latency"),
     NUMBER(pick_in, prefer, "0.3", 0, 1, "method oort: quantile of latency that is fast enough"),
     NUMBER(pick_in, spread, "0.1", 0, 3,
            "standard deviation of the logarithm of a client's latency"),
-    {.name = "seed",
-     .type = RU_CONF_I64,
-     AT(pick_in, seed),
-     .def = "1",
-     .min = 0,
-     .max = 1e15,
-     .help = "seed of random choices"},
-    {.name = "method",
-     .type = RU_CONF_CHOICE,
-     AT(pick_in, method),
-     .def = "adaptive",
-     .choices = "adaptive|tifl|vanilla|over|fedcs|oort|choice|uniform|random|fast|slow",
-     .help = "adaptive: Rubato's; tifl: the published tiers; vanilla: any clients (FedAvg); over: "
-             "1.3 times as many clients; fedcs, oort, choice: FedCS, Oort, power of choice; "
-             "uniform: equal probability of all tiers; random: mostly the fastest tier; fast, "
-             "slow: only the fastest or slowest tier"},
+    RU_ROW(I64, pick_in, seed, "1", "seed of random choices", RU_IN(0, 1e15)),
+    RU_ROW(CHOICE, pick_in, method, "adaptive",
+           "adaptive: Rubato's; tifl: the published tiers; vanilla: any clients (FedAvg); over: "
+           "1.3 times as many clients; fedcs, oort, choice: FedCS, Oort, power of choice; "
+           "uniform: equal probability of all tiers; random: mostly the fastest tier; fast, "
+           "slow: only the fastest or slowest tier",
+           .choices = "adaptive|tifl|vanilla|over|fedcs|oort|choice|uniform|random|fast|slow"),
 };
 
-static const ru_conf_table table = {.name = "pick",
-                                    .fields = fields,
-                                    .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(pick_in),
-                                    .check = check_in,
-                                    .help = "a round of federated learning"};
+static const ru_conf_table table =
+    RU_TABLE("pick", pick_in, fields, "a round of federated learning", .check = check_in);
 
 static ru_status inner(const pick_in *in, ru_arena *a, ru_pick_in *out, ru_err *err)
 {

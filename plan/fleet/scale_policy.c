@@ -29,43 +29,18 @@ typedef struct scale_in {
 #define AT(type, field) .offset = offsetof(type, field)
 
 static const ru_conf_field probe_fields[] = {
-    {.name = "workers",
-     .type = RU_CONF_U32,
-     AT(probe_in, workers),
-     .min = 1,
-     .max = 1e6,
-     .help = "number of workers"},
-    {.name = "memory_mb",
-     .type = RU_CONF_F64,
-     AT(probe_in, memory_mb),
-     .min = 1,
-     .max = 1e7,
-     .help = "memory of each worker [MB]"},
-    {.name = "step_s",
-     .type = RU_CONF_F64,
-     AT(probe_in, step_s),
-     .def = "1",
-     .min = 1e-9,
-     .max = 1e6,
-     .help = "measured mean step time [s]"},
-    {.name = "failed",
-     .type = RU_CONF_BOOL,
-     AT(probe_in, failed),
-     .def = "false",
-     .help = "true: a worker ran out of memory, and step_s is ignored"},
-    {.name = "run",
-     .type = RU_CONF_BOOL,
-     AT(probe_in, run),
-     .def = "false",
-     .help = "true: measured while the job ran with this choice; it counts neither as a "
-             "measurement nor toward its cost"},
+    RU_ROW(U32, probe_in, workers, NULL, "number of workers", RU_IN(1, 1e6)),
+    RU_ROW(F64, probe_in, memory_mb, NULL, "memory of each worker [MB]", RU_IN(1, 1e7)),
+    RU_ROW(F64, probe_in, step_s, "1", "measured mean step time [s]", RU_IN(1e-9, 1e6)),
+    RU_ROW(BOOL, probe_in, failed, "false",
+           "true: a worker ran out of memory, and step_s is ignored"),
+    RU_ROW(BOOL, probe_in, run, "false",
+           "true: measured while the job ran with this choice; it counts neither as a "
+           "measurement nor toward its cost"),
 };
 
-static const ru_conf_table probe_table = {.name = "probe",
-                                          .fields = probe_fields,
-                                          .n = RU_ARRAY_LEN(probe_fields),
-                                          .size_bytes = sizeof(probe_in),
-                                          .help = "a choice that was measured"};
+static const ru_conf_table probe_table =
+    RU_TABLE("probe", probe_in, probe_fields, "a choice that was measured");
 
 static ru_status check_in(const void *section, ru_err *err)
 {
@@ -120,27 +95,16 @@ static const ru_conf_field fields[] = {
     COUNT(workers_min, "1", 1, 100000, "smallest number of workers"),
     COUNT(workers_max, NULL, 1, 100000, "largest number of workers"),
     COUNT(workers_step, "1", 1, 100000, "difference between two numbers of workers"),
-    {.name = "memory_mb",
-     .type = RU_CONF_F64_LIST,
-     AT(scale_in, memory_mb),
-     .min = 1,
-     .max = 1e7,
-     .help = "memory sizes to choose from, ascending [MB]"},
+    RU_ROW(F64_LIST, scale_in, memory_mb, NULL, "memory sizes to choose from, ascending [MB]",
+           RU_IN(1, 1e7)),
     NUMBER(steps, NULL, 1, 1e12, "number of remaining steps"),
-    {.name = "goal",
-     .type = RU_CONF_CHOICE,
-     AT(scale_in, goal),
-     .def = "cheapest",
-     .choices = "cheapest|fastest",
-     .help = "cheapest: lowest cost within the limits; fastest: shortest time within the limits"},
+    RU_ROW(CHOICE, scale_in, goal, "cheapest",
+           "cheapest: lowest cost within the limits; fastest: shortest time within the limits",
+           .choices = "cheapest|fastest"),
     NUMBER(limit_s, "0", 0, 1e9, "time limit for the remaining steps [s]; 0: no limit"),
     NUMBER(limit_usd, "0", 0, 1e9, "cost limit for the remaining steps [USD]; 0: no limit"),
-    {.name = "probes",
-     .type = RU_CONF_SECTIONS,
-     AT(scale_in, probes),
-     .table = &probe_table,
-     .def = "[]",
-     .help = "measurements since the workload changed, oldest first"},
+    RU_ROW(SECTIONS, scale_in, probes, "[]",
+           "measurements since the workload changed, oldest first", .table = &probe_table),
     COUNT(now_workers, "0", 0, 100000, "number of workers that run now; 0: none"),
     NUMBER(now_memory_mb, "1", 1, 1e7, "memory of the workers that run now [MB]"),
     NUMBER(life_s, "900", 0, 1e9, "longest run time of a function [s]; 0: no limit"),
@@ -161,29 +125,16 @@ static const ru_conf_field fields[] = {
     NUMBER(gain_min, "0.002", 0, 1,
            "smallest fraction of the remaining cost that a measurement must be expected to save"),
     NUMBER(confidence, "0.95", 0.5, 0.9999, "probability with which the limits must hold"),
-    {.name = "seed",
-     .type = RU_CONF_I64,
-     AT(scale_in, seed),
-     .def = "1",
-     .min = 0,
-     .max = 1e15,
-     .help = "seed of the first measurements"},
-    {.name = "method",
-     .type = RU_CONF_CHOICE,
-     AT(scale_in, method),
-     .def = "joint",
-     .choices = "joint|product|ucb|penalty|heter|random|fixed",
-     .help = "joint: Rubato's; product: improvement times probability; ucb: upper confidence "
-             "bound; penalty: ucb with -1e9 for choices that break a limit; heter: improvement per "
-             "exploration cost; random: random choices; fixed: no search"},
+    RU_ROW(I64, scale_in, seed, "1", "seed of the first measurements", RU_IN(0, 1e15)),
+    RU_ROW(CHOICE, scale_in, method, "joint",
+           "joint: Rubato's; product: improvement times probability; ucb: upper confidence "
+           "bound; penalty: ucb with -1e9 for choices that break a limit; heter: improvement per "
+           "exploration cost; random: random choices; fixed: no search",
+           .choices = "joint|product|ucb|penalty|heter|random|fixed"),
 };
 
-static const ru_conf_table table = {.name = "scale",
-                                    .fields = fields,
-                                    .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(scale_in),
-                                    .check = check_in,
-                                    .help = "training on functions"};
+static const ru_conf_table table =
+    RU_TABLE("scale", scale_in, fields, "training on functions", .check = check_in);
 
 static ru_status inner(const scale_in *in, ru_arena *a, ru_scale_in *out, ru_err *err)
 {

@@ -52,19 +52,10 @@ static const ru_conf_field service_fields[] = {
     NUMBER(service_in, rate, NULL, 0, 1e9, "requests per second"),
     NUMBER(service_in, units, "80", 0, 1e9,
            "number of units of the device that it uses for most of its time"),
-    {.name = "ops",
-     .type = RU_CONF_U32,
-     AT(service_in, ops),
-     .def = "100",
-     .min = 1,
-     .max = 1e9,
-     .help = "number of ops of a request"},
+    RU_ROW(U32, service_in, ops, "100", "number of ops of a request", RU_IN(1, 1e9)),
     CLASS(service_in),
 };
-static const ru_conf_table service_table = {.name = "service",
-                                            .fields = service_fields,
-                                            .n = RU_ARRAY_LEN(service_fields),
-                                            .size_bytes = sizeof(service_in)};
+static const ru_conf_table service_table = RU_TABLE("service", service_in, service_fields, NULL);
 static const ru_conf_field op_fields[] = {
     NAME(op_in, "name of the kind of op"),
     NUMBER(op_in, us, NULL, 0, 1e12, "time when it runs alone [us]"),
@@ -72,82 +63,41 @@ static const ru_conf_field op_fields[] = {
     NUMBER(op_in, count, "1", 0, 1e9, "number of such ops in a step"),
     CLASS(op_in),
 };
-static const ru_conf_table op_table = {
-    .name = "op", .fields = op_fields, .n = RU_ARRAY_LEN(op_fields), .size_bytes = sizeof(op_in)};
+static const ru_conf_table op_table = RU_TABLE("op", op_in, op_fields, NULL);
 static const ru_conf_field pair_fields[] = {
-    {.name = "service", .type = RU_CONF_TEXT, AT(pair_in, service), .help = "name of the service"},
-    {.name = "op",
-     .type = RU_CONF_TEXT,
-     AT(pair_in, op),
-     .help = "name of the op that ran beside it"},
-    {.name = "slow",
-     .type = RU_CONF_F64_LIST,
-     AT(pair_in, slow),
-     .min = 0.1,
-     .max = 1e6,
-     .help = "measured times of the service beside the op, divided by its time alone"},
+    RU_ROW(TEXT, pair_in, service, NULL, "name of the service"),
+    RU_ROW(TEXT, pair_in, op, NULL, "name of the op that ran beside it"),
+    RU_ROW(F64_LIST, pair_in, slow, NULL,
+           "measured times of the service beside the op, divided by its time alone",
+           RU_IN(0.1, 1e6)),
 };
-static const ru_conf_table pair_table = {.name = "pair",
-                                         .fields = pair_fields,
-                                         .n = RU_ARRAY_LEN(pair_fields),
-                                         .size_bytes = sizeof(pair_in)};
+static const ru_conf_table pair_table = RU_TABLE("pair", pair_in, pair_fields, NULL);
 static const ru_conf_field fields[] = {
-    {.name = "services",
-     .type = RU_CONF_SECTIONS,
-     AT(gate_in, services),
-     .table = &service_table,
-     .help = "services with a latency objective"},
-    {.name = "ops",
-     .type = RU_CONF_SECTIONS,
-     AT(gate_in, ops),
-     .table = &op_table,
-     .help = "kinds of ops of the training"},
-    {.name = "pairs",
-     .type = RU_CONF_SECTIONS,
-     AT(gate_in, pairs),
-     .table = &pair_table,
-     .def = "[]",
-     .help = "measured pairs of a service and an op"},
+    RU_ROW(SECTIONS, gate_in, services, NULL, "services with a latency objective",
+           .table = &service_table),
+    RU_ROW(SECTIONS, gate_in, ops, NULL, "kinds of ops of the training", .table = &op_table),
+    RU_ROW(SECTIONS, gate_in, pairs, "[]", "measured pairs of a service and an op",
+           .table = &pair_table),
     NUMBER(gate_in, device, "80", 0, 1e9, "number of units of the device (SMs, cores)"),
-    {.name = "goal",
-     .type = RU_CONF_F64,
-     AT(gate_in, goal),
-     .def = "1.14",
-     .min = 1.001,
-     .max = 100,
-     .help = "largest tail latency, as a multiple of that without training"},
-    {.name = "miss",
-     .type = RU_CONF_F64,
-     AT(gate_in, miss),
-     .def = "0.1",
-     .min = 0.001,
-     .max = 0.5,
-     .help = "fraction of the measurements of a pair that may show a larger slowdown than the "
-             "planned one"},
-    {.name = "guess",
-     .type = RU_CONF_F64,
-     AT(gate_in, guess),
-     .def = "0.5",
-     .min = 0,
-     .max = 0.9,
-     .help = "assumed slowdown of a service beside an op that was never measured, as a fraction of "
-             "its time"},
-    {.name = "share_min",
-     .type = RU_CONF_F64,
-     AT(gate_in, share_min),
-     .def = "0.1",
-     .min = 0,
-     .max = 1,
-     .help = "smallest fraction of the device that the training must get to be admitted"},
-    {.name = "method",
-     .type = RU_CONF_CHOICE,
-     AT(gate_in, method),
-     .def = "lag",
-     .choices = "lag|dedicated|free|slices|priority|quota|idle|orion|reef|abacus",
-     .help = "lag: bounded lag behind a dedicated device (Rubato's); dedicated: no training; free: "
-             "no control; slices: time slices; priority: no op beside a request; quota: half of "
-             "the device; idle: requests suspend the training; orion, reef, abacus: rules of these "
-             "systems"},
+    RU_ROW(F64, gate_in, goal, "1.14",
+           "largest tail latency, as a multiple of that without training", RU_IN(1.001, 100)),
+    RU_ROW(F64, gate_in, miss, "0.1",
+           "fraction of the measurements of a pair that may show a larger slowdown than the "
+           "planned one",
+           RU_IN(0.001, 0.5)),
+    RU_ROW(F64, gate_in, guess, "0.5",
+           "assumed slowdown of a service beside an op that was never measured, as a fraction of "
+           "its time",
+           RU_IN(0, 0.9)),
+    RU_ROW(F64, gate_in, share_min, "0.1",
+           "smallest fraction of the device that the training must get to be admitted",
+           RU_IN(0, 1)),
+    RU_ROW(CHOICE, gate_in, method, "lag",
+           "lag: bounded lag behind a dedicated device (Rubato's); dedicated: no training; free: "
+           "no control; slices: time slices; priority: no op beside a request; quota: half of "
+           "the device; idle: requests suspend the training; orion, reef, abacus: rules of these "
+           "systems",
+           .choices = "lag|dedicated|free|slices|priority|quota|idle|orion|reef|abacus"),
 };
 
 static uint32_t service_of(const gate_in *in, const char *name)
@@ -206,12 +156,9 @@ static ru_status check_in(const void *section, ru_err *err)
     return RU_OK;
 }
 
-static const ru_conf_table table = {.name = "gate",
-                                    .fields = fields,
-                                    .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(gate_in),
-                                    .check = check_in,
-                                    .help = "services and a training that shall share a device"};
+static const ru_conf_table table =
+    RU_TABLE("gate", gate_in, fields, "services and a training that shall share a device",
+             .check = check_in);
 
 static ru_status inner(const gate_in *in, ru_arena *a, ru_gate_admit_in *out, ru_err *err)
 {
