@@ -6,9 +6,6 @@
 #include "train/job/job_impl.h"
 #include "train/job/metric.h"
 
-#define ROW   RUI_ROW
-#define TABLE RUI_TABLE
-
 /* -- model ------------------------------------------------------------------------------------- */
 
 static const char model_names[] =
@@ -16,60 +13,63 @@ static const char model_names[] =
 static const char *const activations[] = {"relu", "gelu", "tanh"};
 
 static const ru_conf_field weight_rule_fields[] = {
-    ROW(TEXT, ru_weight_rule, from, .help = "name in the file; * stands for any characters"),
-    ROW(TEXT, ru_weight_rule, to,
-        .help = "name in the model; each * is what the same * of 'from' stood for; empty: leave "
-                "the tensor out"),
+    RU_ROW(TEXT, ru_weight_rule, from, NULL, "name in the file; * stands for any characters"),
+    RU_ROW(TEXT, ru_weight_rule, to, NULL,
+           "name in the model; each * is what the same * of 'from' stood for; empty: leave "
+           "the tensor out"),
 };
 static const ru_conf_table weight_rule_table =
-    TABLE(weight_rule, ru_weight_rule, .help = "names of tensors");
+    RU_TABLE("weight_rule", ru_weight_rule, weight_rule_fields, "names of tensors");
 
 static const ru_conf_field model_fields[] = {
-    ROW(CHOICE, ru_job_model, zoo, .def = "mlp", .choices = model_names,
-        .help = "name of a model of the zoo; its options are keys beside this one"),
-    ROW(TEXT, ru_job_model, onnx, .def = "", .help = "ONNX file to train"),
-    ROW(CHOICE, ru_job_model, head, .def = "keep", .choices = "keep|new",
-        .help = "onnx: the last linear layer; new: it starts anew, with as many outputs as the "
-                "data have classes (or model.classes); train.groups can freeze the others"),
-    ROW(TEXT, ru_job_model, weights, .def = "",
-        .help = "safetensors file with the values to start from, by name: parameters and running "
-                "statistics"),
-    ROW(SECTIONS, ru_job_model, weights_map, .def = "[]", .table = &weight_rule_table,
-        .help = "how tensors of the file are called in the model, where names differ; of several "
-                "that match the first one counts"),
-    ROW(BOOL, ru_job_model, weights_partial, .def = "false",
-        .help = "true: tensors of the file that do not fit are left out, and what the file lacks "
-                "starts as without it, such as a new last layer; false: both are errors"),
-    ROW(I64_LIST, ru_job_model, hidden, .def = "[]", .min = 1, .max = 1 << 24,
-        .help = "mlp: width of each hidden layer; empty: [512, 512]"),
-    ROW(CHOICE, ru_job_model, activation, .def = "relu", .choices = "relu|gelu|tanh",
-        .help = "mlp: activation function after each hidden layer"),
-    ROW(I64, ru_job_model, layers, .def = "0", .min = 0, .max = 1024,
-        .help = "lstm, gpt, vit: number of layers; 0: the model's default"),
-    ROW(I64, ru_job_model, heads, .def = "0", .min = 0, .max = 1024,
-        .help = "gpt, vit: attention heads; 0: one for each 64 of the width"),
-    ROW(I64, ru_job_model, width, .def = "0", .min = 0, .max = 1 << 20,
-        .help = "lstm, gpt, vit: width; resnet, lenet: channels of the first stage; vgg: width of "
-                "the hidden linear layers; 0: the model's default"),
-    ROW(I64, ru_job_model, context, .def = "0", .min = 0, .max = 1 << 20,
-        .help = "gpt, lstm: tokens of a sample; 0: the context of the data"),
-    ROW(I64, ru_job_model, vocab, .def = "0", .min = 0, .max = 1 << 24,
-        .help = "gpt, lstm: size of the vocabulary; 0: that of the data"),
-    ROW(I64, ru_job_model, patch, .def = "0", .min = 0, .max = 4096,
-        .help = "vit: side of a patch in pixels; 0: 4 for images up to 64x64, else 16"),
-    ROW(I64, ru_job_model, channels, .def = "0", .min = 0, .max = 4096,
-        .help = "vgg: channels of the first stage, the others in proportion; 0: 64"),
-    ROW(I64, ru_job_model, classes, .def = "0", .min = 0, .max = 1 << 24,
-        .help = "number of outputs of the model; 0: the number of classes of the data (zoo), or "
-                "that of the file (onnx); a file with another number gets a new last layer"),
-    ROW(F64, ru_job_model, dropout, .def = "0", .min = 0, .max = 0.999,
-        .help = "fraction of activations set to zero"),
-    ROW(BOOL, ru_job_model, bias, .def = "true",
-        .help = "gpt: use biases in linear and normalisation layers"),
-    ROW(BOOL, ru_job_model, tie, .def = "true",
-        .help = "gpt: share one table between the token embedding and the output layer"),
-    ROW(BOOL, ru_job_model, batch_norm, .def = "false",
-        .help = "vgg: use batch normalisation after each convolution"),
+    RU_ROW(CHOICE, ru_job_model, zoo, "mlp",
+           "name of a model of the zoo; its options are keys beside this one",
+           .choices = model_names),
+    RU_ROW(TEXT, ru_job_model, onnx, "", "ONNX file to train"),
+    RU_ROW(CHOICE, ru_job_model, head, "keep",
+           "onnx: the last linear layer; new: it starts anew, with as many outputs as the "
+           "data have classes (or model.classes); train.groups can freeze the others",
+           .choices = "keep|new"),
+    RU_ROW(TEXT, ru_job_model, weights, "",
+           "safetensors file with the values to start from, by name: parameters and running "
+           "statistics"),
+    RU_ROW(SECTIONS, ru_job_model, weights_map, "[]",
+           "how tensors of the file are called in the model, where names differ; of several "
+           "that match the first one counts",
+           .table = &weight_rule_table),
+    RU_ROW(BOOL, ru_job_model, weights_partial, "false",
+           "true: tensors of the file that do not fit are left out, and what the file lacks "
+           "starts as without it, such as a new last layer; false: both are errors"),
+    RU_ROW(I64_LIST, ru_job_model, hidden, "[]",
+           "mlp: width of each hidden layer; empty: [512, 512]", RU_IN(1, 1 << 24)),
+    RU_ROW(CHOICE, ru_job_model, activation, "relu",
+           "mlp: activation function after each hidden layer", .choices = "relu|gelu|tanh"),
+    RU_ROW(I64, ru_job_model, layers, "0",
+           "lstm, gpt, vit: number of layers; 0: the model's default", RU_IN(0, 1024)),
+    RU_ROW(I64, ru_job_model, heads, "0",
+           "gpt, vit: attention heads; 0: one for each 64 of the width", RU_IN(0, 1024)),
+    RU_ROW(I64, ru_job_model, width, "0",
+           "lstm, gpt, vit: width; resnet, lenet: channels of the first stage; vgg: width of "
+           "the hidden linear layers; 0: the model's default",
+           RU_IN(0, 1 << 20)),
+    RU_ROW(I64, ru_job_model, context, "0",
+           "gpt, lstm: tokens of a sample; 0: the context of the data", RU_IN(0, 1 << 20)),
+    RU_ROW(I64, ru_job_model, vocab, "0", "gpt, lstm: size of the vocabulary; 0: that of the data",
+           RU_IN(0, 1 << 24)),
+    RU_ROW(I64, ru_job_model, patch, "0",
+           "vit: side of a patch in pixels; 0: 4 for images up to 64x64, else 16", RU_IN(0, 4096)),
+    RU_ROW(I64, ru_job_model, channels, "0",
+           "vgg: channels of the first stage, the others in proportion; 0: 64", RU_IN(0, 4096)),
+    RU_ROW(I64, ru_job_model, classes, "0",
+           "number of outputs of the model; 0: the number of classes of the data (zoo), or "
+           "that of the file (onnx); a file with another number gets a new last layer",
+           RU_IN(0, 1 << 24)),
+    RU_ROW(F64, ru_job_model, dropout, "0", "fraction of activations set to zero", RU_IN(0, 0.999)),
+    RU_ROW(BOOL, ru_job_model, bias, "true", "gpt: use biases in linear and normalisation layers"),
+    RU_ROW(BOOL, ru_job_model, tie, "true",
+           "gpt: share one table between the token embedding and the output layer"),
+    RU_ROW(BOOL, ru_job_model, batch_norm, "false",
+           "vgg: use batch normalisation after each convolution"),
 };
 
 static bool reads(const char *options, const char *key)
@@ -121,12 +121,8 @@ static ru_status model_check(const void *section, ru_err *err)
     return RU_OK;
 }
 
-static const ru_conf_table model_table = {
-    .name = "model",
-    .fields = model_fields,
-    .n = RU_ARRAY_LEN(model_fields),
-    .size_bytes = sizeof(ru_job_model),
-    .one_of = "zoo|onnx",
+static const ru_conf_table model_table = RU_TABLE(
+    "model", ru_job_model, model_fields, "model to train", .one_of = "zoo|onnx",
     .which_offset = offsetof(ru_job_model, source),
     .called = "name=zoo|type=zoo|architecture=zoo|arch=zoo|num_classes=classes|num_layers=layers|n_"
               "layer=layers|"
@@ -134,9 +130,7 @@ static const ru_conf_table model_table = {
               "vocab_size=vocab|"
               "pretrained=weights|checkpoint=weights|init_from=weights|path=onnx|file=onnx|patch_"
               "size=patch|dropout_rate=dropout",
-    .check = model_check,
-    .help = "model to train",
-};
+    .check = model_check);
 
 /* -- data -------------------------------------------------------------------------------------- */
 
@@ -145,74 +139,79 @@ static const char *const formats[] = {"csv",      "libsvm", "idx",      "cifar",
                                       "tfrecord", "packed", "synthetic"};
 
 static const ru_conf_field data_fields[] = {
-    ROW(CHOICE, ru_job_data, format, .def = NULL,
-        .choices = "csv|libsvm|idx|cifar|npy|tokens|images|tar|tfrecord|packed|synthetic",
-        .help = "format of the files"),
-    ROW(TEXT_LIST, ru_job_data, train, .def = "[]",
-        .help = "files or folders of the training data, relative to the job file's folder, or "
-                "addresses (https://, s3://)"),
-    ROW(TEXT_LIST, ru_job_data, test, .def = "[]", .help = "files or folders of the test data"),
-    ROW(TEXT, ru_job_data, token_file, .def = "",
-        .help = "file with the bearer token for https addresses; readable by its owner only"),
-    ROW(F64, ru_job_data, validation, .def = "0", .min = 0, .max = 0.9,
-        .help = "fraction of the training samples that is held out for the evaluations, when "
-                "there is no test data; the same samples in every run"),
-    ROW(F64_LIST, ru_job_data, mean, .def = "[]", .min = -1e30, .max = 1e30,
-        .help = "subtracted from the inputs, after data.scale: one number, or one for each channel "
-                "of images or each feature of vectors"),
-    ROW(F64_LIST, ru_job_data, std, .def = "[]", .min = 0, .max = 1e30, .open = true,
-        .help = "the inputs are divided by it, after data.mean is subtracted"),
-    ROW(SECTION, ru_job_data, augment, .table = &rui_augment_table,
-        .help = "random changes of the training samples, the same for every number of workers and "
-                "after a resume"),
-    ROW(SECTION, ru_job_data, columns, .table = &ru_job_columns_table,
-        .help = "csv: how columns become inputs; the run keeps what it learns from the training "
-                "samples (not from those of data.validation) and uses it wherever it reads data"),
-    ROW(TEXT, ru_job_data, generator, .def = "",
-        .help = "synthetic: name of the generator, as in `rubato data make`"),
-    ROW(I64, ru_job_data, count, .def = "0", .min = 0, .max = 1e15,
-        .help = "number of training samples to use; 0: all; synthetic: number to generate"),
-    ROW(I64, ru_job_data, test_count, .def = "0", .min = 0, .max = 1e15,
-        .help = "number of test samples to use or to generate; 0: all"),
-    ROW(I64, ru_job_data, seed, .def = "1", .min = 0, .max = 9e15,
-        .help = "synthetic: seed of the generator"),
-    ROW(I64, ru_job_data, context, .def = "0", .min = 0, .max = 1 << 20,
-        .help = "tokens: tokens of a sample; 0: the context of the model"),
-    ROW(I64, ru_job_data, stride, .def = "0", .min = 0, .max = 1 << 30,
-        .help = "tokens: distance between the starts of two samples; 0: the context"),
-    ROW(I64, ru_job_data, token_bytes, .def = "0", .min = 0, .max = 4,
-        .help = "tokens: bytes of a token: 1, 2 or 4; 0: by the file's name, else 1"),
-    ROW(I64, ru_job_data, features, .def = "0", .min = 0, .max = 1 << 30,
-        .help = "libsvm: number of features; 0: scan the files"),
-    ROW(I64, ru_job_data, classes, .def = "0", .min = 0, .max = 1 << 24,
-        .help = "number of classes; 0: scan the labels"),
-    ROW(TEXT, ru_job_data, label, .def = "",
-        .help = "csv: name or number of the label column; empty: the last column"),
-    ROW(BOOL, ru_job_data, header, .def = "false",
-        .help = "csv: the first line holds column names; needed only if all names are numbers"),
-    ROW(I64, ru_job_data, image_size, .def = "0", .min = 0, .max = 8192,
-        .help = "images, tar: resize and crop images to this side in pixels; 0: all images must "
-                "have one size"),
-    ROW(F64, ru_job_data, scale, .def = "0", .min = -1e9, .max = 1e9,
-        .help = "pixels become value * scale + shift; if both are 0, pixels lie between 0 and 1"),
-    ROW(F64, ru_job_data, shift, .def = "0", .min = -1e9, .max = 1e9, .help = "see scale"),
-    ROW(BOOL, ru_job_data, one_hot, .def = "false",
-        .help = "encode labels as one-hot vectors (for mse)"),
-    ROW(CHOICE, ru_job_data, shuffle, .def = "full", .choices = "none|full|block",
-        .help = "order of the training samples; block is for data larger than memory: it reads "
-                "large blocks and shuffles within 64 blocks at a time"),
-    ROW(BOOL, ru_job_data, strict, .def = "true",
-        .help =
-            "true: a damaged sample stops the run; false: Rubato skips damaged samples, warns and "
-            "counts them in the summary"),
-    ROW(U32, ru_job_data, threads, .def = "1", .min = 1, .max = 256,
-        .help = "number of threads that read and decode samples"),
-    ROW(SIZE, ru_job_data, memory, .def = "256MiB", .min = 1 << 20, .max = INT64_C(1) << 40,
-        .help = "memory of one worker for training data that is read ahead: decoded batches (at "
-                "least two) and bytes of files that are requested or wait to be decoded"),
-    ROW(BOOL, ru_job_data, direct, .def = "false",
-        .help = "true: read files that are not kept in memory past the system's cache (O_DIRECT); "
-                "it is an error where the file system does not allow that"),
+    RU_ROW(CHOICE, ru_job_data, format, NULL, "format of the files",
+           .choices = "csv|libsvm|idx|cifar|npy|tokens|images|tar|tfrecord|packed|synthetic"),
+    RU_ROW(TEXT_LIST, ru_job_data, train, "[]",
+           "files or folders of the training data, relative to the job file's folder, or "
+           "addresses (https://, s3://)"),
+    RU_ROW(TEXT_LIST, ru_job_data, test, "[]", "files or folders of the test data"),
+    RU_ROW(TEXT, ru_job_data, token_file, "",
+           "file with the bearer token for https addresses; readable by its owner only"),
+    RU_ROW(F64, ru_job_data, validation, "0",
+           "fraction of the training samples that is held out for the evaluations, when "
+           "there is no test data; the same samples in every run",
+           RU_IN(0, 0.9)),
+    RU_ROW(F64_LIST, ru_job_data, mean, "[]",
+           "subtracted from the inputs, after data.scale: one number, or one for each channel "
+           "of images or each feature of vectors",
+           RU_IN(-1e30, 1e30)),
+    RU_ROW(F64_LIST, ru_job_data, std, "[]",
+           "the inputs are divided by it, after data.mean is subtracted", RU_OVER(0, 1e30)),
+    RU_ROW(SECTION, ru_job_data, augment, NULL,
+           "random changes of the training samples, the same for every number of workers and "
+           "after a resume",
+           .table = &rui_augment_table),
+    RU_ROW(SECTION, ru_job_data, columns, NULL,
+           "csv: how columns become inputs; the run keeps what it learns from the training "
+           "samples (not from those of data.validation) and uses it wherever it reads data",
+           .table = &ru_job_columns_table),
+    RU_ROW(TEXT, ru_job_data, generator, "",
+           "synthetic: name of the generator, as in `rubato data make`"),
+    RU_ROW(I64, ru_job_data, count, "0",
+           "number of training samples to use; 0: all; synthetic: number to generate",
+           RU_IN(0, 1e15)),
+    RU_ROW(I64, ru_job_data, test_count, "0",
+           "number of test samples to use or to generate; 0: all", RU_IN(0, 1e15)),
+    RU_ROW(I64, ru_job_data, seed, "1", "synthetic: seed of the generator", RU_IN(0, 9e15)),
+    RU_ROW(I64, ru_job_data, context, "0",
+           "tokens: tokens of a sample; 0: the context of the model", RU_IN(0, 1 << 20)),
+    RU_ROW(I64, ru_job_data, stride, "0",
+           "tokens: distance between the starts of two samples; 0: the context", RU_IN(0, 1 << 30)),
+    RU_ROW(I64, ru_job_data, token_bytes, "0",
+           "tokens: bytes of a token: 1, 2 or 4; 0: by the file's name, else 1", RU_IN(0, 4)),
+    RU_ROW(I64, ru_job_data, features, "0", "libsvm: number of features; 0: scan the files",
+           RU_IN(0, 1 << 30)),
+    RU_ROW(I64, ru_job_data, classes, "0", "number of classes; 0: scan the labels",
+           RU_IN(0, 1 << 24)),
+    RU_ROW(TEXT, ru_job_data, label, "",
+           "csv: name or number of the label column; empty: the last column"),
+    RU_ROW(BOOL, ru_job_data, header, "false",
+           "csv: the first line holds column names; needed only if all names are numbers"),
+    RU_ROW(I64, ru_job_data, image_size, "0",
+           "images, tar: resize and crop images to this side in pixels; 0: all images must "
+           "have one size",
+           RU_IN(0, 8192)),
+    RU_ROW(F64, ru_job_data, scale, "0",
+           "pixels become value * scale + shift; if both are 0, pixels lie between 0 and 1",
+           RU_IN(-1e9, 1e9)),
+    RU_ROW(F64, ru_job_data, shift, "0", "see scale", RU_IN(-1e9, 1e9)),
+    RU_ROW(BOOL, ru_job_data, one_hot, "false", "encode labels as one-hot vectors (for mse)"),
+    RU_ROW(CHOICE, ru_job_data, shuffle, "full",
+           "order of the training samples; block is for data larger than memory: it reads "
+           "large blocks and shuffles within 64 blocks at a time",
+           .choices = "none|full|block"),
+    RU_ROW(BOOL, ru_job_data, strict, "true",
+           "true: a damaged sample stops the run; false: Rubato skips damaged samples, warns and "
+           "counts them in the summary"),
+    RU_ROW(U32, ru_job_data, threads, "1", "number of threads that read and decode samples",
+           RU_IN(1, 256)),
+    RU_ROW(SIZE, ru_job_data, memory, "256MiB",
+           "memory of one worker for training data that is read ahead: decoded batches (at "
+           "least two) and bytes of files that are requested or wait to be decoded",
+           RU_IN(1 << 20, INT64_C(1) << 40)),
+    RU_ROW(BOOL, ru_job_data, direct, "false",
+           "true: read files that are not kept in memory past the system's cache (O_DIRECT); "
+           "it is an error where the file system does not allow that"),
 };
 
 static bool prepares(const ru_job_data *d)
@@ -270,11 +269,8 @@ static ru_status data_check(const void *section, ru_err *err)
     return columns_check(d, err);
 }
 
-static const ru_conf_table data_table = {
-    .name = "data",
-    .fields = data_fields,
-    .n = RU_ARRAY_LEN(data_fields),
-    .size_bytes = sizeof(ru_job_data),
+static const ru_conf_table data_table = RU_TABLE(
+    "data", ru_job_data, data_fields, "training and test data",
     .called =
         "val_split=validation|validation_split=validation|split=validation|num_workers=threads|"
         "workers=threads|path=train|paths=train|files=train|root=train|dataset=format|type=format|"
@@ -283,99 +279,98 @@ static const ru_conf_table data_table = {
         "sequence_length=context|num_classes=classes|validation_data=test|val=test|augmentation="
         "augment|transform=augment|transforms=augment|flip=augment: {flip: horizontal}|mixup="
         "augment: {mixup: 0.2}|cutout=augment: {cutout: 8}",
-    .check = data_check,
-    .help = "training and test data",
-};
+    .check = data_check);
 
 /* -- train ------------------------------------------------------------------------------------- */
 
 static const ru_conf_field train_fields[] = {
-    ROW(CHOICE, ru_job_train, loss, .def = "auto",
-        .choices = "auto|cross_entropy|mse|binary_cross_entropy|next_token",
-        .help = "loss function to minimise; auto: next_token for models over tokens, else "
-                "cross_entropy"),
-    ROW(SECTION, ru_job_train, optimizer, .def = "{sgd: {}}", .table = &rui_job_optimizer_table,
-        .help = "algorithm that updates the parameters"),
-    ROW(SECTION, ru_job_train, schedule, .def = "{constant: {}}", .table = &rui_job_schedule_table,
-        .help = "learning rate schedule"),
-    ROW(CHOICE, ru_job_train, decay, .def = "all", .choices = "all|matrices",
-        .help = "parameters with weight decay: all, or only matrices (no biases, no normalisation "
-                "parameters)"),
-    ROW(SECTIONS, ru_job_train, groups, .def = "[]", .table = &rui_job_group_table,
-        .help = "parameters with settings of their own; of a parameter that several groups match "
-                "the first one counts"),
-    ROW(I64, ru_job_train, batch, .def = "32", .min = 1, .max = 1e9,
-        .help = "samples of one step over all workers"),
-    ROW(TEXT_LIST, ru_job_train, transient, .def = "[]",
-        .help = "hosts that the provider may reclaim at any time: their workers have no vote, so "
-                "the others continue even if all of them fail at once"),
-    ROW(F64_MAP, ru_job_train, batch_schedule, .def = "{}",
-        .help = "later sizes of the batch: with {3: 256, 6: 512} a step has 256 samples from epoch "
-                "3 on and 512 from epoch 6 on"),
-    ROW(I64, ru_job_train, accumulate, .def = "1", .min = 1, .max = RU_ACCUMULATE_MAX,
-        .help = "number of parts in which each batch is computed (gradient accumulation); more "
-                "parts need less memory and give the same result"),
-    ROW(BOOL, ru_job_train, early_update, .def = "true",
-        .help = "with workers on a network: update each parameter as soon as its gradient sum "
-                "arrives; needs a second copy of parameters and optimizer state"),
-    ROW(I64, ru_job_train, epochs, .def = "0", .min = 0, .max = 1e9,
-        .help = "number of passes over the training data; 0: no limit, or 1 if steps and until are "
-                "not given either"),
-    ROW(I64, ru_job_train, steps, .def = "0", .min = 0, .max = 1e15,
-        .help = "number of steps to train; 0: no limit"),
-    ROW(F64_MAP, ru_job_train, until, .def = "{}",
-        .help = "stop when an evaluation reaches all of these targets: accuracy, top5, precision, "
-                "recall, f1, auc, r2 (at least), loss, mse, perplexity, mae, rmse (at most)"),
-    ROW(TEXT_LIST, ru_job_train, metrics, .def = "[]",
-        .help = "further figures of each evaluation: top5, precision, recall, f1, auc (means over "
-                "the classes); mae, rmse, r2 (numbers)"),
-    ROW(CHOICE, ru_job_train, metric, .def = "auto",
-        .choices = "auto|" RU_METRIC_BASIC "|" RU_METRIC_CLASSES "|" RU_METRIC_NUMBERS,
-        .help = "metric that says which evaluation is the best, for train.patience and "
-                "checkpoint.keep_best; auto takes accuracy for classes, else loss"),
-    ROW(I64, ru_job_train, patience, .def = "0", .min = 0, .max = 1e9,
-        .help = "stop early after this many evaluations in a row without a better one; 0: never"),
-    ROW(F64, ru_job_train, min_delta, .def = "0", .min = 0, .max = 1e9,
-        .help = "an evaluation is better when train.metric improves by more than this"),
-    ROW(I64, ru_job_train, eval_every, .def = "0", .min = 0, .max = 1e12,
-        .help = "number of steps between evaluations; 0: evaluate after each epoch"),
-    ROW(I64, ru_job_train, eval_batch, .def = "0", .min = 0, .max = 1e9,
-        .help = "samples of one evaluation step; 0: the batch, at most 256"),
-    ROW(I64, ru_job_train, seed, .def = "1", .min = 0, .max = 9e15,
-        .help = "seed of initial parameters, sample order and dropout"),
-    ROW(CHOICE, ru_job_train, precision, .def = "f32", .choices = "f32|bf16",
-        .help = "number format of activations and matrix operands; parameters stay f32"),
-    ROW(F64, ru_job_train, clip_norm, .def = "0", .min = 0, .max = 1e9,
-        .help =
-            "largest norm of the gradient; a larger gradient is scaled down to it; 0: no limit"),
-    ROW(F64, ru_job_train, label_smoothing, .def = "0", .min = 0, .max = 0.999,
-        .help = "fraction of the target probability spread over all classes"),
-    ROW(TEXT_LIST, ru_job_train, class_weights, .def = "[]",
-        .help = "cross_entropy: weight of each class in the loss of the training, in the order of "
-                "the classes; balanced: in inverse proportion to how often it occurs (reads all "
-                "labels once)"),
-    ROW(I64, ru_job_train, histograms, .def = "0", .min = 0, .max = 1e12,
-        .help = "number of steps between two histograms of all gradients and parameters in the "
-                "run's folder histograms, which `rubato trace --tensorboard` exports; 0: none"),
-    ROW(F64, ru_job_train, ema, .def = "0", .min = 0, .max = 0.9999999,
-        .help = "decay rate of a moving mean of the parameters, such as 0.999, which is then what "
-                "is evaluated, exported and kept as the best; 0: none"),
-    ROW(BOOL, ru_job_train, shuffle, .def = "true",
-        .help = "false has the same effect as data.shuffle: none"),
-    ROW(CHOICE, ru_job_train, device, .def = "cpu", .choices = "cpu|ref",
-        .help = "cpu, or ref: the slow reference in plain C"),
-    ROW(U32, ru_job_train, threads, .def = "0", .min = 0, .max = 1024,
-        .help = "number of compute threads; 0: all cores that this process may use"),
-    ROW(BOOL, ru_job_train, autotune, .def = "true",
-        .help = "measure kernels at the start and use the fastest"),
-    {.name = "poll",
-     .type = RU_CONF_TIME,
-     .offset = offsetof(ru_job_train, poll_ns),
-     .def = "0s",
-     .min = 0,
-     .max = 1e7,
-     .help = "longest time for which a worker polls for messages before it sleeps; helps small "
-             "models, keeps up to one core busy; 0s: do not poll"},
+    RU_ROW(CHOICE, ru_job_train, loss, "auto",
+           "loss function to minimise; auto: next_token for models over tokens, else "
+           "cross_entropy",
+           .choices = "auto|cross_entropy|mse|binary_cross_entropy|next_token"),
+    RU_ROW(SECTION, ru_job_train, optimizer, "{sgd: {}}", "algorithm that updates the parameters",
+           .table = &rui_job_optimizer_table),
+    RU_ROW(SECTION, ru_job_train, schedule, "{constant: {}}", "learning rate schedule",
+           .table = &rui_job_schedule_table),
+    RU_ROW(CHOICE, ru_job_train, decay, "all",
+           "parameters with weight decay: all, or only matrices (no biases, no normalisation "
+           "parameters)",
+           .choices = "all|matrices"),
+    RU_ROW(SECTIONS, ru_job_train, groups, "[]",
+           "parameters with settings of their own; of a parameter that several groups match "
+           "the first one counts",
+           .table = &rui_job_group_table),
+    RU_ROW(I64, ru_job_train, batch, "32", "samples of one step over all workers", RU_IN(1, 1e9)),
+    RU_ROW(TEXT_LIST, ru_job_train, transient, "[]",
+           "hosts that the provider may reclaim at any time: their workers have no vote, so "
+           "the others continue even if all of them fail at once"),
+    RU_ROW(F64_MAP, ru_job_train, batch_schedule, "{}",
+           "later sizes of the batch: with {3: 256, 6: 512} a step has 256 samples from epoch "
+           "3 on and 512 from epoch 6 on"),
+    RU_ROW(I64, ru_job_train, accumulate, "1",
+           "number of parts in which each batch is computed (gradient accumulation); more "
+           "parts need less memory and give the same result",
+           RU_IN(1, RU_ACCUMULATE_MAX)),
+    RU_ROW(BOOL, ru_job_train, early_update, "true",
+           "with workers on a network: update each parameter as soon as its gradient sum "
+           "arrives; needs a second copy of parameters and optimizer state"),
+    RU_ROW(I64, ru_job_train, epochs, "0",
+           "number of passes over the training data; 0: no limit, or 1 if steps and until are "
+           "not given either",
+           RU_IN(0, 1e9)),
+    RU_ROW(I64, ru_job_train, steps, "0", "number of steps to train; 0: no limit", RU_IN(0, 1e15)),
+    RU_ROW(F64_MAP, ru_job_train, until, "{}",
+           "stop when an evaluation reaches all of these targets: accuracy, top5, precision, "
+           "recall, f1, auc, r2 (at least), loss, mse, perplexity, mae, rmse (at most)"),
+    RU_ROW(TEXT_LIST, ru_job_train, metrics, "[]",
+           "further figures of each evaluation: top5, precision, recall, f1, auc (means over "
+           "the classes); mae, rmse, r2 (numbers)"),
+    RU_ROW(CHOICE, ru_job_train, metric, "auto",
+           "metric that says which evaluation is the best, for train.patience and "
+           "checkpoint.keep_best; auto takes accuracy for classes, else loss",
+           .choices = "auto|" RU_METRIC_BASIC "|" RU_METRIC_CLASSES "|" RU_METRIC_NUMBERS),
+    RU_ROW(I64, ru_job_train, patience, "0",
+           "stop early after this many evaluations in a row without a better one; 0: never",
+           RU_IN(0, 1e9)),
+    RU_ROW(F64, ru_job_train, min_delta, "0",
+           "an evaluation is better when train.metric improves by more than this", RU_IN(0, 1e9)),
+    RU_ROW(I64, ru_job_train, eval_every, "0",
+           "number of steps between evaluations; 0: evaluate after each epoch", RU_IN(0, 1e12)),
+    RU_ROW(I64, ru_job_train, eval_batch, "0",
+           "samples of one evaluation step; 0: the batch, at most 256", RU_IN(0, 1e9)),
+    RU_ROW(I64, ru_job_train, seed, "1", "seed of initial parameters, sample order and dropout",
+           RU_IN(0, 9e15)),
+    RU_ROW(CHOICE, ru_job_train, precision, "f32",
+           "number format of activations and matrix operands; parameters stay f32",
+           .choices = "f32|bf16"),
+    RU_ROW(F64, ru_job_train, clip_norm, "0",
+           "largest norm of the gradient; a larger gradient is scaled down to it; 0: no limit",
+           RU_IN(0, 1e9)),
+    RU_ROW(F64, ru_job_train, label_smoothing, "0",
+           "fraction of the target probability spread over all classes", RU_IN(0, 0.999)),
+    RU_ROW(TEXT_LIST, ru_job_train, class_weights, "[]",
+           "cross_entropy: weight of each class in the loss of the training, in the order of "
+           "the classes; balanced: in inverse proportion to how often it occurs (reads all "
+           "labels once)"),
+    RU_ROW(I64, ru_job_train, histograms, "0",
+           "number of steps between two histograms of all gradients and parameters in the "
+           "run's folder histograms, which `rubato trace --tensorboard` exports; 0: none",
+           RU_IN(0, 1e12)),
+    RU_ROW(F64, ru_job_train, ema, "0",
+           "decay rate of a moving mean of the parameters, such as 0.999, which is then what "
+           "is evaluated, exported and kept as the best; 0: none",
+           RU_IN(0, 0.9999999)),
+    RU_ROW(BOOL, ru_job_train, shuffle, "true", "false has the same effect as data.shuffle: none"),
+    RU_ROW(CHOICE, ru_job_train, device, "cpu", "cpu, or ref: the slow reference in plain C",
+           .choices = "cpu|ref"),
+    RU_ROW(U32, ru_job_train, threads, "0",
+           "number of compute threads; 0: all cores that this process may use", RU_IN(0, 1024)),
+    RU_ROW(BOOL, ru_job_train, autotune, "true",
+           "measure kernels at the start and use the fastest"),
+    RU_ROW_AS("poll", TIME, ru_job_train, poll_ns, "0s",
+              "longest time for which a worker polls for messages before it sleeps; helps small "
+              "models, keeps up to one core busy; 0s: do not poll",
+              RU_IN(0, 1e7)),
 };
 
 static const char train_called[] =
@@ -395,7 +390,7 @@ static const char train_called[] =
     "eval_steps=eval_every|val_check_interval=eval_every|num_threads=threads";
 
 static const ru_conf_table train_table =
-    TABLE(train, ru_job_train, .called = train_called, .help = "training settings");
+    RU_TABLE("train", ru_job_train, train_fields, "training settings", .called = train_called);
 
 ru_status rui_job_name_check(const char *name, ru_err *err)
 {
@@ -451,42 +446,34 @@ static ru_status job_check(const void *section, ru_err *err)
 }
 
 static const ru_conf_field checkpoint_fields[] = {
-    {.name = "every",
-     .type = RU_CONF_TIME,
-     .offset = offsetof(ru_job_checkpoint, every_ns),
-     .def = "60s",
-     .min = 0,
-     .max = 1e18,
-     .help = "time between two checkpoints; 0s: save only at the end"},
-    ROW(U32, ru_job_checkpoint, keep, .def = "3", .min = 1, .max = 1e6,
-        .help = "number of newest checkpoints to keep"),
-    ROW(BOOL, ru_job_checkpoint, keep_best, .def = "false",
-        .help = "save after each evaluation that is the best so far by train.metric, and keep it: "
-                "checkpoints/best is a symbolic link to it"),
+    RU_ROW_AS("every", TIME, ru_job_checkpoint, every_ns, "60s",
+              "time between two checkpoints; 0s: save only at the end", RU_IN(0, 1e18)),
+    RU_ROW(U32, ru_job_checkpoint, keep, "3", "number of newest checkpoints to keep",
+           RU_IN(1, 1e6)),
+    RU_ROW(BOOL, ru_job_checkpoint, keep_best, "false",
+           "save after each evaluation that is the best so far by train.metric, and keep it: "
+           "checkpoints/best is a symbolic link to it"),
 };
-static const ru_conf_table checkpoint_table =
-    TABLE(checkpoint, ru_job_checkpoint,
-          .called = "interval=every|save_top_k=keep|max_to_keep=keep|save_best_only=keep_best|save_"
-                    "best=keep_best",
-          .help = "checkpoints during training");
+static const ru_conf_table checkpoint_table = RU_TABLE(
+    "checkpoint", ru_job_checkpoint, checkpoint_fields, "checkpoints during training",
+    .called = "interval=every|save_top_k=keep|max_to_keep=keep|save_best_only=keep_best|save_"
+              "best=keep_best");
 
 static const ru_conf_field job_fields[] = {
-    ROW(TEXT, ru_job, name, .def = "job",
-        .help = "name of the job, used in the names of runs and in reports"),
-    ROW(SECTION, ru_job, model, .table = &model_table, .help = "model to train"),
-    ROW(SECTION, ru_job, data, .table = &data_table, .help = "training and test data"),
-    ROW(SECTION, ru_job, train, .table = &train_table, .help = "training settings"),
-    ROW(SECTION, ru_job, checkpoint, .table = &checkpoint_table,
-        .help = "checkpoints during training"),
+    RU_ROW(TEXT, ru_job, name, "job", "name of the job, used in the names of runs and in reports"),
+    RU_ROW(SECTION, ru_job, model, NULL, "model to train", .table = &model_table),
+    RU_ROW(SECTION, ru_job, data, NULL, "training and test data", .table = &data_table),
+    RU_ROW(SECTION, ru_job, train, NULL, "training settings", .table = &train_table),
+    RU_ROW(SECTION, ru_job, checkpoint, NULL, "checkpoints during training",
+           .table = &checkpoint_table),
 };
 
-const ru_conf_table ru_job_table =
-    TABLE(job, ru_job, .check = job_check,
-          .called = "training=train|dataset=data|datasets=data|network=model|net=model|checkpoints="
-                    "checkpoint|trainer=train|optimizer=train: {optimizer: ...}|epochs=train: "
-                    "{epochs: ...}|batch=train: {batch: ...}|batch_size=train: {batch: "
-                    "...}|lr=train: {optimizer: {sgd: {lr: 0.1}}}|seed=train: {seed: ...}",
-          .help = "a training job");
+const ru_conf_table ru_job_table = RU_TABLE(
+    "job", ru_job, job_fields, "a training job", .check = job_check,
+    .called = "training=train|dataset=data|datasets=data|network=model|net=model|checkpoints="
+              "checkpoint|trainer=train|optimizer=train: {optimizer: ...}|epochs=train: "
+              "{epochs: ...}|batch=train: {batch: ...}|batch_size=train: {batch: "
+              "...}|lr=train: {optimizer: {sgd: {lr: 0.1}}}|seed=train: {seed: ...}");
 
 /* -- from the job to the options of the parts -------------------------------------------------- */
 

@@ -4,8 +4,7 @@
 #include "train/job/job.h"
 #include "train/job/job_impl.h"
 
-#define ROW   RUI_ROW
-#define TABLE RUI_TABLE
+#define ROW RUI_ROW
 
 /* -- optimizer --------------------------------------------------------------------------------- */
 
@@ -16,9 +15,9 @@
 
 static const ru_conf_field sgd_fields[] = {
     LR_ROW(ru_job_sgd, "0.01"),
-    ROW(F64, ru_job_sgd, momentum, .def = "0", .min = 0, .max = 0.9999,
-        .help = "momentum: fraction of the previous update that is added to the next"),
-    ROW(BOOL, ru_job_sgd, nesterov, .def = "false", .help = "use Nesterov momentum"),
+    RU_ROW(F64, ru_job_sgd, momentum, "0",
+           "momentum: fraction of the previous update that is added to the next", RU_IN(0, 0.9999)),
+    RU_ROW(BOOL, ru_job_sgd, nesterov, "false", "use Nesterov momentum"),
     DECAY_ROW(ru_job_sgd, "0", "L2 penalty: this times the parameter is added to the gradient"),
 };
 
@@ -44,44 +43,46 @@ static ru_status sgd_check(const void *section, ru_err *err)
 #define DECOUPLED "decoupled weight decay: each step reduces a parameter by lr times this fraction"
 
 static const ru_conf_field adam_fields[] = {
-    ADAM_ROWS("0", "L2 penalty: this times the parameter is added to the gradient")};
-static const ru_conf_field adamw_fields[] = {ADAM_ROWS("0.01", DECOUPLED)};
+    ADAM_ROWS("0", "L2 penalty: this times the parameter is added to the gradient"),
+};
+static const ru_conf_field adamw_fields[] = {
+    ADAM_ROWS("0.01", DECOUPLED),
+};
 
 static const ru_conf_field adagrad_fields[] = {
     LR_ROW(ru_job_adagrad, "0.01"),
-    ROW(F64, ru_job_adagrad, epsilon, .def = "1e-10", .min = 0, .max = 1, .open = true,
-        .help = "added to the denominator to avoid division by zero"),
+    RU_ROW(F64, ru_job_adagrad, epsilon, "1e-10",
+           "added to the denominator to avoid division by zero", RU_OVER(0, 1)),
     DECAY_ROW(ru_job_adagrad, "0", "L2 penalty: this times the parameter is added to the gradient"),
 };
 
 static const ru_conf_field rmsprop_fields[] = {
     LR_ROW(ru_job_rmsprop, "0.01"),
-    ROW(F64, ru_job_rmsprop, alpha, .def = "0.99", .min = 0, .max = 0.99999999,
-        .help = "decay rate of the moving mean of squared gradients"),
-    ROW(F64, ru_job_rmsprop, epsilon, .def = "1e-8", .min = 0, .max = 1, .open = true,
-        .help = "added to the denominator to avoid division by zero"),
-    ROW(F64, ru_job_rmsprop, momentum, .def = "0", .min = 0, .max = 0.9999,
-        .help = "momentum: fraction of the previous update that is added to the next"),
+    RU_ROW(F64, ru_job_rmsprop, alpha, "0.99", "decay rate of the moving mean of squared gradients",
+           RU_IN(0, 0.99999999)),
+    RU_ROW(F64, ru_job_rmsprop, epsilon, "1e-8",
+           "added to the denominator to avoid division by zero", RU_OVER(0, 1)),
+    RU_ROW(F64, ru_job_rmsprop, momentum, "0",
+           "momentum: fraction of the previous update that is added to the next", RU_IN(0, 0.9999)),
     DECAY_ROW(ru_job_rmsprop, "0", "L2 penalty: this times the parameter is added to the gradient"),
 };
 
 static const ru_conf_field lion_fields[] = {
     LR_ROW(ru_job_adam, "0.0001"),
-    ROW(F64, ru_job_adam, beta1, .def = "0.9", .min = 0, .max = 0.999999,
-        .help = "share of the momentum in the direction of a step"),
-    ROW(F64, ru_job_adam, beta2, .def = "0.99", .min = 0, .max = 0.99999999,
-        .help = "decay rate of the momentum"),
+    RU_ROW(F64, ru_job_adam, beta1, "0.9", "share of the momentum in the direction of a step",
+           RU_IN(0, 0.999999)),
+    RU_ROW(F64, ru_job_adam, beta2, "0.99", "decay rate of the momentum", RU_IN(0, 0.99999999)),
     DECAY_ROW(ru_job_adam, "0", DECOUPLED),
 };
 
 static const ru_conf_field lamb_fields[] = {
     LR_ROW(ru_job_adam, "0.001"),
-    ROW(F64, ru_job_adam, beta1, .def = "0.9", .min = 0, .max = 0.999999,
-        .help = "decay rate of the moving mean of gradients"),
-    ROW(F64, ru_job_adam, beta2, .def = "0.999", .min = 0, .max = 0.99999999,
-        .help = "decay rate of the moving mean of squared gradients"),
-    ROW(F64, ru_job_adam, epsilon, .def = "1e-6", .min = 0, .max = 1, .open = true,
-        .help = "added to the denominator to avoid division by zero"),
+    RU_ROW(F64, ru_job_adam, beta1, "0.9", "decay rate of the moving mean of gradients",
+           RU_IN(0, 0.999999)),
+    RU_ROW(F64, ru_job_adam, beta2, "0.999", "decay rate of the moving mean of squared gradients",
+           RU_IN(0, 0.99999999)),
+    RU_ROW(F64, ru_job_adam, epsilon, "1e-6", "added to the denominator to avoid division by zero",
+           RU_OVER(0, 1)),
     DECAY_ROW(ru_job_adam, "0.01",
               "this times the parameter is added to the direction before its norm is taken"),
 };
@@ -90,61 +91,63 @@ static const ru_conf_field lamb_fields[] = {
     "learning_rate=lr|eta=lr|wd=weight_decay|decay=weight_decay|l2=weight_decay|eps=epsilon"
 #define BETA_CALLED "|beta_1=beta1|beta_2=beta2|betas=beta1 and beta2"
 
-static const ru_conf_table rmsprop_table = TABLE(
-    rmsprop, ru_job_rmsprop, .called = RATE_CALLED "|rho=alpha|smoothing=alpha", .help = "RMSprop");
+static const ru_conf_table rmsprop_table =
+    RU_TABLE("rmsprop", ru_job_rmsprop, rmsprop_fields, "RMSprop",
+             .called = RATE_CALLED "|rho=alpha|smoothing=alpha");
 static const ru_conf_table lion_table =
-    TABLE(lion, ru_job_adam, .called = RATE_CALLED BETA_CALLED, .help = "Lion");
+    RU_TABLE("lion", ru_job_adam, lion_fields, "Lion", .called = RATE_CALLED BETA_CALLED);
 static const ru_conf_table lamb_table =
-    TABLE(lamb, ru_job_adam, .called = RATE_CALLED BETA_CALLED, .help = "LAMB");
+    RU_TABLE("lamb", ru_job_adam, lamb_fields, "LAMB", .called = RATE_CALLED BETA_CALLED);
 
 static const ru_conf_table sgd_table =
-    TABLE(sgd, ru_job_sgd, .check = sgd_check, .called = RATE_CALLED,
-          .help = "stochastic gradient descent");
+    RU_TABLE("sgd", ru_job_sgd, sgd_fields, "stochastic gradient descent", .check = sgd_check,
+             .called = RATE_CALLED);
 static const ru_conf_table adam_table =
-    TABLE(adam, ru_job_adam, .called = RATE_CALLED BETA_CALLED, .help = "Adam");
+    RU_TABLE("adam", ru_job_adam, adam_fields, "Adam", .called = RATE_CALLED BETA_CALLED);
 static const ru_conf_table adamw_table =
-    TABLE(adamw, ru_job_adam, .called = RATE_CALLED BETA_CALLED,
-          .help = "Adam with decoupled weight decay");
+    RU_TABLE("adamw", ru_job_adam, adamw_fields, "Adam with decoupled weight decay",
+             .called = RATE_CALLED BETA_CALLED);
 static const ru_conf_table adagrad_table =
-    TABLE(adagrad, ru_job_adagrad, .called = RATE_CALLED, .help = "Adagrad");
+    RU_TABLE("adagrad", ru_job_adagrad, adagrad_fields, "Adagrad", .called = RATE_CALLED);
 
 static const ru_conf_field optimizer_fields[] = {
-    ROW(SECTION, ru_job_optimizer, sgd, .table = &sgd_table, .help = "SGD"),
-    ROW(SECTION, ru_job_optimizer, adam, .table = &adam_table, .help = "Adam"),
-    ROW(SECTION, ru_job_optimizer, adamw, .table = &adamw_table, .help = "AdamW"),
-    ROW(SECTION, ru_job_optimizer, adagrad, .table = &adagrad_table, .help = "Adagrad"),
-    ROW(SECTION, ru_job_optimizer, rmsprop, .table = &rmsprop_table,
-        .help = "RMSprop, not centered"),
-    ROW(SECTION, ru_job_optimizer, lion, .table = &lion_table,
-        .help = "Lion: steps of equal size in every element; lr is a tenth of Adam's or less"),
-    ROW(SECTION, ru_job_optimizer, lamb, .table = &lamb_table,
-        .help = "LAMB: Adam whose step is scaled by the norm of each parameter, for large batches"),
+    RU_ROW(SECTION, ru_job_optimizer, sgd, NULL, "SGD", .table = &sgd_table),
+    RU_ROW(SECTION, ru_job_optimizer, adam, NULL, "Adam", .table = &adam_table),
+    RU_ROW(SECTION, ru_job_optimizer, adamw, NULL, "AdamW", .table = &adamw_table),
+    RU_ROW(SECTION, ru_job_optimizer, adagrad, NULL, "Adagrad", .table = &adagrad_table),
+    RU_ROW(SECTION, ru_job_optimizer, rmsprop, NULL, "RMSprop, not centered",
+           .table = &rmsprop_table),
+    RU_ROW(SECTION, ru_job_optimizer, lion, NULL,
+           "Lion: steps of equal size in every element; lr is a tenth of Adam's or less",
+           .table = &lion_table),
+    RU_ROW(SECTION, ru_job_optimizer, lamb, NULL,
+           "LAMB: Adam whose step is scaled by the norm of each parameter, for large batches",
+           .table = &lamb_table),
 };
 
-const ru_conf_table rui_job_optimizer_table = TABLE(
-    optimizer, ru_job_optimizer, .one_of = "sgd|adam|adamw|adagrad|rmsprop|lion|lamb",
+const ru_conf_table rui_job_optimizer_table = RU_TABLE(
+    "optimizer", ru_job_optimizer, optimizer_fields, "algorithm that updates the parameters",
+    .one_of = "sgd|adam|adamw|adagrad|rmsprop|lion|lamb",
     .called =
         "adam_w=adamw|rms_prop=rmsprop|momentum=sgd: {momentum: 0.9}|lr=sgd: {lr: 0.1}|name=sgd",
-    .which_offset = offsetof(ru_job_optimizer, which),
-    .help = "algorithm that updates the parameters");
+    .which_offset = offsetof(ru_job_optimizer, which));
 
 /* -- groups of parameters ---------------------------------------------------------------------- */
 
 static const ru_conf_field group_fields[] = {
-    ROW(TEXT, ru_param_group, match,
-        .help = "names of the parameters, such as layer1.*; * stands for any characters"),
-    ROW(F64, ru_param_group, lr, .def = "1", .min = 0, .max = 1e6,
-        .help = "factor of the learning rate"),
-    ROW(F64, ru_param_group, weight_decay, .def = "-1", .min = -1, .max = 100,
-        .help = "weight decay instead of the optimizer's; -1: the optimizer's"),
-    ROW(BOOL, ru_param_group, freeze, .def = "false",
-        .help = "these parameters do not change; they take no gradient and no optimizer state"),
+    RU_ROW(TEXT, ru_param_group, match, NULL,
+           "names of the parameters, such as layer1.*; * stands for any characters"),
+    RU_ROW(F64, ru_param_group, lr, "1", "factor of the learning rate", RU_IN(0, 1e6)),
+    RU_ROW(F64, ru_param_group, weight_decay, "-1",
+           "weight decay instead of the optimizer's; -1: the optimizer's", RU_IN(-1, 100)),
+    RU_ROW(BOOL, ru_param_group, freeze, "false",
+           "these parameters do not change; they take no gradient and no optimizer state"),
 };
 
 const ru_conf_table rui_job_group_table =
-    TABLE(group, ru_param_group, .help = "parameters with settings of their own",
-          .called = "name=match|params=match|pattern=match|lr_factor=lr|lr_mult=lr|"
-                    "learning_rate=lr|frozen=freeze");
+    RU_TABLE("group", ru_param_group, group_fields, "parameters with settings of their own",
+             .called = "name=match|params=match|pattern=match|lr_factor=lr|lr_mult=lr|"
+                       "learning_rate=lr|frozen=freeze");
 
 /* -- schedule ---------------------------------------------------------------------------------- */
 
@@ -155,53 +158,63 @@ const ru_conf_table rui_job_group_table =
     ROW(F64, ru_job_curve, floor, .def = "0", .min = 0, .max = 1, \
         .help = "final learning rate as a fraction of lr")
 
-static const ru_conf_field constant_fields[] = {WARMUP_ROW};
+static const ru_conf_field constant_fields[] = {
+    WARMUP_ROW,
+};
 static const ru_conf_field step_fields[] = {
     WARMUP_ROW,
-    ROW(I64, ru_job_curve, every, .def = "1000", .min = 1, .max = 1e12,
-        .help = "number of steps between two reductions"),
-    ROW(F64, ru_job_curve, gamma, .def = "0.1", .min = 0, .max = 1, .open = true,
-        .help = "factor of each reduction of the learning rate"),
+    RU_ROW(I64, ru_job_curve, every, "1000", "number of steps between two reductions",
+           RU_IN(1, 1e12)),
+    RU_ROW(F64, ru_job_curve, gamma, "0.1", "factor of each reduction of the learning rate",
+           RU_OVER(0, 1)),
 };
-static const ru_conf_field cosine_fields[] = {WARMUP_ROW, FLOOR_ROW};
-static const ru_conf_field linear_fields[] = {WARMUP_ROW, FLOOR_ROW};
+static const ru_conf_field cosine_fields[] = {
+    WARMUP_ROW,
+    FLOOR_ROW,
+};
+static const ru_conf_field linear_fields[] = {
+    WARMUP_ROW,
+    FLOOR_ROW,
+};
 
 static const ru_conf_field one_cycle_fields[] = {
-    ROW(F64, ru_job_curve, start, .def = "0.04", .min = 0, .max = 1,
-        .help = "first learning rate as a fraction of lr, which is the highest"),
-    ROW(F64, ru_job_curve, rise, .def = "0.3", .min = 0.001, .max = 0.999,
-        .help = "fraction of the run during which the learning rate rises"),
-    ROW(F64, ru_job_curve, floor, .def = "4e-6", .min = 0, .max = 1,
-        .help = "final learning rate as a fraction of lr"),
+    RU_ROW(F64, ru_job_curve, start, "0.04",
+           "first learning rate as a fraction of lr, which is the highest", RU_IN(0, 1)),
+    RU_ROW(F64, ru_job_curve, rise, "0.3",
+           "fraction of the run during which the learning rate rises", RU_IN(0.001, 0.999)),
+    RU_ROW(F64, ru_job_curve, floor, "4e-6", "final learning rate as a fraction of lr",
+           RU_IN(0, 1)),
 };
 
 static const ru_conf_table constant_table =
-    TABLE(constant, ru_job_curve, .help = "constant learning rate");
+    RU_TABLE("constant", ru_job_curve, constant_fields, "constant learning rate");
 static const ru_conf_table step_table =
-    TABLE(step, ru_job_curve, .help = "learning rate reduced every few steps");
+    RU_TABLE("step", ru_job_curve, step_fields, "learning rate reduced every few steps");
 static const ru_conf_table cosine_table =
-    TABLE(cosine, ru_job_curve, .help = "cosine decay over the run");
+    RU_TABLE("cosine", ru_job_curve, cosine_fields, "cosine decay over the run");
 static const ru_conf_table linear_table =
-    TABLE(linear, ru_job_curve, .help = "linear decay over the run");
-static const ru_conf_table one_cycle_table = TABLE(
-    one_cycle, ru_job_curve, .help = "one cosine rise to lr and one cosine decay over the run");
+    RU_TABLE("linear", ru_job_curve, linear_fields, "linear decay over the run");
+static const ru_conf_table one_cycle_table =
+    RU_TABLE("one_cycle", ru_job_curve, one_cycle_fields,
+             "one cosine rise to lr and one cosine decay over the run");
 
 static const ru_conf_field schedule_fields[] = {
-    ROW(SECTION, ru_job_schedule, constant, .table = &constant_table,
-        .help = "constant learning rate"),
-    ROW(SECTION, ru_job_schedule, step, .table = &step_table,
-        .help = "learning rate reduced every few steps"),
-    ROW(SECTION, ru_job_schedule, cosine, .table = &cosine_table,
-        .help = "cosine decay over the run"),
-    ROW(SECTION, ru_job_schedule, linear, .table = &linear_table,
-        .help = "linear decay over the run"),
-    ROW(SECTION, ru_job_schedule, one_cycle, .table = &one_cycle_table,
-        .help = "one cosine rise to lr and one cosine decay over the run"),
+    RU_ROW(SECTION, ru_job_schedule, constant, NULL, "constant learning rate",
+           .table = &constant_table),
+    RU_ROW(SECTION, ru_job_schedule, step, NULL, "learning rate reduced every few steps",
+           .table = &step_table),
+    RU_ROW(SECTION, ru_job_schedule, cosine, NULL, "cosine decay over the run",
+           .table = &cosine_table),
+    RU_ROW(SECTION, ru_job_schedule, linear, NULL, "linear decay over the run",
+           .table = &linear_table),
+    RU_ROW(SECTION, ru_job_schedule, one_cycle, NULL,
+           "one cosine rise to lr and one cosine decay over the run", .table = &one_cycle_table),
 };
 
 const ru_conf_table rui_job_schedule_table =
-    TABLE(schedule, ru_job_schedule, .one_of = "constant|step|cosine|linear|one_cycle",
-          .which_offset = offsetof(ru_job_schedule, which), .help = "learning rate schedule");
+    RU_TABLE("schedule", ru_job_schedule, schedule_fields, "learning rate schedule",
+             .one_of = "constant|step|cosine|linear|one_cycle",
+             .which_offset = offsetof(ru_job_schedule, which));
 
 /* -- from the job to the options of the parts -------------------------------------------------- */
 
