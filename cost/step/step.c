@@ -44,7 +44,7 @@ ru_status rui_step_check(const ru_step_in *in, ru_err *err)
     return RU_OK;
 }
 
-bool rui_step_links(const ru_step_in *in, bool back, ru_arena *a, rui_step_links_of *l)
+bool rui_step_links(const ru_step_in *in, ru_arena *a, rui_step_links_of *l)
 {
     l->first = RU_NEW(a, uint32_t, (int64_t)in->n + 2);
     l->at = RU_NEW(a, uint32_t, in->n_edges);
@@ -53,14 +53,13 @@ bool rui_step_links(const ru_step_in *in, bool back, ru_arena *a, rui_step_links
     }
     /* first[i + 2] counts, then first[i + 1] is where the next one of i goes */
     for (uint32_t e = 0; e < in->n_edges; e++) {
-        l->first[(back ? in->edges[e].to : in->edges[e].from) + 2]++;
+        l->first[in->edges[e].from + 2]++;
     }
     for (uint32_t i = 2; i < in->n + 2; i++) {
         l->first[i] += l->first[i - 1];
     }
     for (uint32_t e = 0; e < in->n_edges; e++) {
-        uint32_t key = back ? in->edges[e].to : in->edges[e].from;
-        l->at[l->first[key + 1]++] = back ? in->edges[e].from : in->edges[e].to;
+        l->at[l->first[in->edges[e].from + 1]++] = in->edges[e].to;
     }
     return true;
 }
@@ -136,7 +135,7 @@ static bool play_init(play *p, const ru_step_in *in, ru_arena *out, ru_arena *sc
     if (events == NULL || p->servers == NULL || p->dirty == NULL || p->sorted == NULL ||
         p->place == NULL || p->waits == NULL || p->ready_ns == NULL || p->start == NULL ||
         p->end == NULL || p->busy == NULL || p->order == NULL ||
-        !rui_step_links(in, false, scratch, &p->followers) || !sort_tasks(p, scratch)) {
+        !rui_step_links(in, scratch, &p->followers) || !sort_tasks(p, scratch)) {
         return false;
     }
     ru_heap_init(&p->events, events, n);
@@ -292,21 +291,4 @@ ru_status ru_cost_step(const ru_step_in *in, ru_arena *out, ru_arena *scratch, r
                              .busy_ns = p.busy,
                              .order = p.order};
     return RU_OK;
-}
-
-ru_step_overlap ru_cost_step_overlap(const ru_step_in *in, const ru_step_times *times)
-{
-    ru_step_overlap o = {.efficiency = 1};
-    for (uint32_t s = 0; s < in->n_servers; s++) {
-        int64_t lanes = in->lanes != NULL ? in->lanes[s] : 1;
-        int64_t busy = (times->busy_ns[s] + lanes - 1) / lanes;
-        o.sum_ns += busy;
-        o.longest_ns = busy > o.longest_ns ? busy : o.longest_ns;
-    }
-    if (o.sum_ns > o.longest_ns) {
-        double hidden = (double)(o.sum_ns - o.longest_ns);
-        o.efficiency = (double)(o.sum_ns - times->makespan_ns) / hidden;
-        o.speedup_max = hidden / (double)o.longest_ns;
-    }
-    return o;
 }

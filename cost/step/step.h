@@ -7,9 +7,7 @@
  *   instant   all ends of an instant count, and tasks of 0 ns that can start then begin and end,
  *             before a longer task starts
  *
- * Ops with data on their edges, devices and links become tasks by ru_cost_step_expand.
- *
- * Source: graham-1969 (list scheduling); tictac-2019 sec 3 (efficiency of overlap).
+ * Source: graham-1969 (list scheduling).
  * Thread: any, pure. Unit: ns; sums of all times must stay below 2^61. */
 #ifndef RU_COST_STEP_H
 #define RU_COST_STEP_H
@@ -66,50 +64,5 @@ typedef struct ru_step_path {
 /* Owner, Cost, Errors: as ru_cost_step; servers do not wait for each other here. */
 RU_MUST_USE ru_status ru_cost_step_path(const ru_step_in *in, ru_arena *out, ru_arena *scratch,
                                         ru_step_path *path, ru_err *err);
-
-/* Why the step took that long: the tasks, first to last, each of which started when the one before
- * let it: by an edge, by leaving the server, or by its place before it on an in_order server.
- * Owner: *chain [*n] in `out`. Cost: O(n + n_edges); where servers have several lanes, O(n) more
- * for each task of the chain. Errors: RU_E_LIMIT. */
-RU_MUST_USE ru_status ru_cost_step_chain(const ru_step_in *in, const ru_step_times *times,
-                                         ru_arena *out, ru_arena *scratch, const uint32_t **chain,
-                                         uint32_t *n, ru_err *err);
-
-/* How well the servers' work overlaps: U all times one after another, L the busiest server. */
-typedef struct ru_step_overlap {
-    int64_t sum_ns;     /* U */
-    int64_t longest_ns; /* L */
-    double efficiency;  /* (U - makespan) / (U - L): 1 perfect, < 0 with idle gaps; 1 when U = L */
-    double speedup_max; /* (U - L) / L: what a perfect order gains over none */
-} ru_step_overlap;
-ru_step_overlap ru_cost_step_overlap(const ru_step_in *in, const ru_step_times *times);
-
-/* Ops on devices whose data travels over channels. */
-typedef struct ru_step_data {
-    uint32_t from, to;  /* ops */
-    int64_t size_bytes; /* >= 0 */
-} ru_step_data;
-
-typedef struct ru_step_ops_in {
-    const int64_t *op_ns;   /* [n_ops] on the device it is placed on */
-    const uint32_t *device; /* [n_ops] < n_devices */
-    const int64_t *rank;    /* [n_ops] as in ru_step_task; NULL: the op's index */
-    uint32_t n_ops;
-    const ru_step_data *data; /* [n_data] */
-    uint32_t n_data;
-    uint32_t n_devices;
-    const uint32_t
-        *channel; /* [n_devices, n_devices] from, to -> channel; the diagonal is not read */
-    const ru_link_cost *channel_cost; /* [n_channels] */
-    uint32_t n_channels;
-    bool each_edge; /* send once an edge; else once for each device that needs the op's output, with
-                       the largest size, at the rank of the most urgent reader */
-} ru_step_ops_in;
-
-/* As tasks: ops 0 .. n_ops - 1 on servers 0 .. n_devices - 1, then the transfers on servers
- * n_devices + channel. Two devices may share a channel. Owner: `out`. Errors: RU_E_ARG, RU_E_LIMIT.
- */
-RU_MUST_USE ru_status ru_cost_step_expand(const ru_step_ops_in *in, ru_arena *out,
-                                          ru_arena *scratch, ru_step_in *step, ru_err *err);
 
 #endif

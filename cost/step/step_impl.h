@@ -9,8 +9,8 @@ typedef struct rui_step_links_of {
     uint32_t *at;    /* [n_edges] in the order of the edges */
 } rui_step_links_of;
 
-/* Followers of every task, or with `back` what it waits for; false: `a` is full. */
-bool rui_step_links(const ru_step_in *in, bool back, ru_arena *a, rui_step_links_of *l);
+/* Followers of every task; false: `a` is full. */
+bool rui_step_links(const ru_step_in *in, ru_arena *a, rui_step_links_of *l);
 ru_status rui_step_check(const ru_step_in *in, ru_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* Longest paths through a step, and why a played step took its time. */
+/* Longest paths through a step. */
 #include "base/heap.h"
 #include "cost/step/step.h"
 #include "cost/step/step_impl.h"
@@ -18,7 +18,7 @@ static bool walk_init(walk *w, const ru_step_in *in, ru_arena *out, ru_arena *sc
                 .head = RU_NEW(out, int64_t, in->n),
                 .tail = RU_NEW(out, int64_t, in->n)};
     if (items == NULL || w->waits == NULL || w->order == NULL || w->head == NULL ||
-        w->tail == NULL || !rui_step_links(in, false, scratch, &w->followers)) {
+        w->tail == NULL || !rui_step_links(in, scratch, &w->followers)) {
         return false;
     }
     ru_heap_init(&w->ready, items, in->n);
@@ -100,73 +100,5 @@ ru_status ru_cost_step_path(const ru_step_in *in, ru_arena *out, ru_arena *scrat
                        in->n - reached, in->n);
     }
     *path = p;
-    return RU_OK;
-}
-
-/* Order of starts, seen from each task. */
-typedef struct past {
-    const ru_step_in *in;
-    const ru_step_times *times;
-    rui_step_links_of before;
-    uint32_t *prev; /* [n] the task that started before it on its server; n: none */
-} past;
-
-static uint32_t cause_of(const past *p, uint32_t i)
-{
-    int64_t start = p->times->start_ns[i];
-    for (uint32_t k = p->before.first[i]; k < p->before.first[i + 1]; k++) {
-        uint32_t j = p->before.at[k];
-        if (p->times->end_ns[j] + p->in->tasks[j].latency_ns == start) {
-            return j;
-        }
-    }
-    if (p->in->tasks[i].ready_ns == start) {
-        return p->in->n;
-    }
-    uint32_t s = p->in->tasks[i].server, prev = p->prev[i];
-    for (uint32_t j = prev; j < p->in->n; j = p->prev[j]) {
-        if (p->times->end_ns[j] == start) {
-            return j;
-        }
-    }
-    bool in_order = p->in->in_order != NULL && p->in->in_order[s];
-    return in_order && prev < p->in->n && p->times->start_ns[prev] == start ? prev : p->in->n;
-}
-
-ru_status ru_cost_step_chain(const ru_step_in *in, const ru_step_times *times, ru_arena *out,
-                             ru_arena *scratch, const uint32_t **chain, uint32_t *n, ru_err *err)
-{
-    past p = {.in = in, .times = times, .prev = RU_NEW(scratch, uint32_t, in->n)};
-    uint32_t *newest = RU_NEW(scratch, uint32_t, in->n_servers);
-    uint32_t *found = RU_NEW(out, uint32_t, in->n);
-    if (p.prev == NULL || newest == NULL || found == NULL ||
-        !rui_step_links(in, true, scratch, &p.before)) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for the chain of %u tasks", in->n);
-    }
-    for (uint32_t s = 0; s < in->n_servers; s++) {
-        newest[s] = in->n;
-    }
-    uint32_t last = in->n;
-    for (uint32_t k = 0; k < in->n; k++) {
-        uint32_t i = times->order[k];
-        p.prev[i] = newest[in->tasks[i].server];
-        newest[in->tasks[i].server] = i;
-    }
-    for (uint32_t i = 0; last == in->n && i < in->n; i++) {
-        bool ends = times->end_ns[i] + in->tasks[i].latency_ns == times->makespan_ns;
-        last = ends ? i : last;
-    }
-    uint32_t count = 0;
-    for (uint32_t i = last; i < in->n; i = cause_of(&p, i)) {
-        RU_CHECK(count < in->n);
-        found[count++] = i;
-    }
-    for (uint32_t a = 0, b = count; a + 1 < b; a++) {
-        uint32_t swap = found[a];
-        found[a] = found[--b];
-        found[b] = swap;
-    }
-    *chain = found;
-    *n = count;
     return RU_OK;
 }
