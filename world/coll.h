@@ -95,8 +95,5 @@ const char *ru_coll_algo_name(ru_coll_algo algo); /* "ring", "halving", ... */
 /* Index of the name, or the count when there is none such. */
 ru_coll_op ru_coll_op_find(const char *name);
 ru_coll_algo ru_coll_algo_find(const char *name);
-/* One line a rank: "rank 2: send 0 to 3 (0), add 2 from 1 (0), ..." with tags in brackets, in
- * `arena`; NULL when it is full. */
-const char *ru_coll_print(const ru_coll_schedule *s, ru_arena *arena);
 
 #endif
