@@ -50,9 +50,8 @@ typedef struct ru_gate_in {
 } ru_gate_in;
 
 enum {
-    RU_GATE_WAITING_MAX = 4096, /* requests of a service; more are not looked at */
-    RU_GATE_LATENCIES = 1024,   /* of the shadow that are kept for its tail */
-    RU_GATE_AHEAD = 32          /* ops of the request that a decision looks at */
+    RU_GATE_LATENCIES = 1024, /* of the shadow that are kept for its tail */
+    RU_GATE_AHEAD = 32        /* ops of the request that a decision looks at */
 };
 
 typedef struct ru_gate {

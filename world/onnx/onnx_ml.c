@@ -235,14 +235,6 @@ ru_value_id rui_ml_softmax(rui_ml *m, ru_value_id a)
     return rui_ml_node(m, RU_OP_Softmax, &a, 1, &axis, 1);
 }
 
-ru_value_id rui_ml_columns(rui_ml *m, ru_value_id a, int64_t from, int64_t to)
-{
-    const int64_t axis = 1;
-    ru_value_id in[4] = {a, rui_ml_i64s(m, &from, 1), rui_ml_i64s(m, &to, 1),
-                         rui_ml_i64s(m, &axis, 1)};
-    return rui_ml_node(m, RU_OP_Slice, in, 4, NULL, 0);
-}
-
 ru_value_id rui_ml_beside(rui_ml *m, ru_value_id a, ru_value_id b)
 {
     ru_attr axis = attr_int(RU_ATTR_axis, 1);

@@ -50,8 +50,6 @@ ru_value_id rui_ml_list(rui_ml *m, const double *v, uint32_t n); /* f32 [n] */
 ru_value_id rui_ml_matrix(rui_ml *m, const double *v, int64_t rows, int64_t cols); /* f32 */
 ru_value_id rui_ml_i64s(rui_ml *m, const int64_t *v, uint32_t n);
 ru_value_id rui_ml_softmax(rui_ml *m, ru_value_id a);
-/* Column or columns `from` .. `to` of a matrix. */
-ru_value_id rui_ml_columns(rui_ml *m, ru_value_id a, int64_t from, int64_t to);
 ru_value_id rui_ml_beside(rui_ml *m, ru_value_id a, ru_value_id b); /* Concat along axis 1 */
 
 /* Input 0 as f32 (f64 stays when `wide`) of rank 2: one dimension is one row. *features: the
