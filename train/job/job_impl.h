@@ -11,17 +11,6 @@
 extern const ru_conf_table rui_augment_table; /* of ru_augment */
 
 /* One row of a table: the member has the key's name. */
-#define RUI_ROW(type_, struct_, key_, ...)                                                     \
-    {                                                                                          \
-        .name = #key_, .type = RU_CONF_##type_, .offset = offsetof(struct_, key_), __VA_ARGS__ \
-    }
-
-#define RUI_TABLE(name_, struct_, ...)                                               \
-    {                                                                                \
-        .name = #name_, .fields = name_##_fields, .n = RU_ARRAY_LEN(name_##_fields), \
-        .size_bytes = sizeof(struct_), __VA_ARGS__                                   \
-    }
-
 /* job_optim.c */
 extern const ru_conf_table rui_job_optimizer_table, rui_job_schedule_table, rui_job_group_table;
 

@@ -4,14 +4,11 @@
 #include "train/job/job.h"
 #include "train/job/job_impl.h"
 
-#define ROW RUI_ROW
-
 /* -- optimizer --------------------------------------------------------------------------------- */
 
-#define LR_ROW(struct_, def_) \
-    ROW(F64, struct_, lr, .def = def_, .min = 0, .max = 1000, .open = true, .help = "learning rate")
+#define LR_ROW(struct_, def_) RU_ROW(F64, struct_, lr, def_, "learning rate", RU_OVER(0, 1000))
 #define DECAY_ROW(struct_, def_, help_) \
-    ROW(F64, struct_, weight_decay, .def = def_, .min = 0, .max = 100, .help = help_)
+    RU_ROW(F64, struct_, weight_decay, def_, help_, RU_IN(0, 100))
 
 static const ru_conf_field sgd_fields[] = {
     LR_ROW(ru_job_sgd, "0.01"),
@@ -30,14 +27,14 @@ static ru_status sgd_check(const void *section, ru_err *err)
     return RU_OK;
 }
 
-#define ADAM_ROWS(decay_, help_)                                                        \
-    LR_ROW(ru_job_adam, "0.001"),                                                       \
-        ROW(F64, ru_job_adam, beta1, .def = "0.9", .min = 0, .max = 0.999999,           \
-            .help = "decay rate of the moving mean of gradients"),                      \
-        ROW(F64, ru_job_adam, beta2, .def = "0.999", .min = 0, .max = 0.99999999,       \
-            .help = "decay rate of the moving mean of squared gradients"),              \
-        ROW(F64, ru_job_adam, epsilon, .def = "1e-8", .min = 0, .max = 1, .open = true, \
-            .help = "added to the denominator to avoid division by zero"),              \
+#define ADAM_ROWS(decay_, help_)                                                             \
+    LR_ROW(ru_job_adam, "0.001"),                                                            \
+        RU_ROW(F64, ru_job_adam, beta1, "0.9", "decay rate of the moving mean of gradients", \
+               RU_IN(0, 0.999999)),                                                          \
+        RU_ROW(F64, ru_job_adam, beta2, "0.999",                                             \
+               "decay rate of the moving mean of squared gradients", RU_IN(0, 0.99999999)),  \
+        RU_ROW(F64, ru_job_adam, epsilon, "1e-8",                                            \
+               "added to the denominator to avoid division by zero", RU_OVER(0, 1)),         \
         DECAY_ROW(ru_job_adam, decay_, help_)
 
 #define DECOUPLED "decoupled weight decay: each step reduces a parameter by lr times this fraction"
@@ -151,12 +148,11 @@ const ru_conf_table rui_job_group_table =
 
 /* -- schedule ---------------------------------------------------------------------------------- */
 
-#define WARMUP_ROW                                                   \
-    ROW(I64, ru_job_curve, warmup, .def = "0", .min = 0, .max = 1e9, \
-        .help = "number of warm-up steps, in which the learning rate rises linearly")
-#define FLOOR_ROW                                                 \
-    ROW(F64, ru_job_curve, floor, .def = "0", .min = 0, .max = 1, \
-        .help = "final learning rate as a fraction of lr")
+#define WARMUP_ROW                         \
+    RU_ROW(I64, ru_job_curve, warmup, "0", \
+           "number of warm-up steps, in which the learning rate rises linearly", RU_IN(0, 1e9))
+#define FLOOR_ROW \
+    RU_ROW(F64, ru_job_curve, floor, "0", "final learning rate as a fraction of lr", RU_IN(0, 1))
 
 static const ru_conf_field constant_fields[] = {
     WARMUP_ROW,
