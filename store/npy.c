@@ -179,11 +179,11 @@ static void swap_bytes(uint8_t *data, int64_t count, int64_t bytes)
     }
 }
 
-/* Characters of an element of texts: '<U7' gives 7; -1: no such type, or of big-endian order. */
+/* Characters of an element of texts: '<U7' gives 7; -1: no such type. */
 static int64_t text_chars(const char *descr)
 {
     int64_t n = 0;
-    if ((descr[0] != '<' && descr[0] != '=') || descr[1] != 'U' || descr[2] == 0) {
+    if (descr[0] == 0 || strchr("<>=", descr[0]) == NULL || descr[1] != 'U' || descr[2] == 0) {
         return -1;
     }
     for (const char *c = descr + 2; *c != 0; c++) {
@@ -229,7 +229,9 @@ static const char *text_read(const uint8_t *data, int64_t chars, ru_arena *arena
         n += more;
     }
     for (; text != NULL && at < chars; at++) {
-        if (data[at * 4] != 0 || data[at * 4 + 1] != 0 || data[at * 4 + 2] != 0) {
+        uint32_t c;
+        memcpy(&c, data + at * 4, sizeof c);
+        if (c != 0) {
             return NULL; /* a NUL inside */
         }
     }
@@ -239,6 +241,41 @@ static const char *text_read(const uint8_t *data, int64_t chars, ru_arena *arena
     return text;
 }
 
+/* Elements of `words` units of `bytes` each, row-major and of this machine's byte order: a view of
+ * `data`, or a copy. */
+static ru_status elements_put(const uint8_t *data, const header *h, int64_t words, int64_t bytes,
+                              bool swap, ru_arena *arena, const void **out, ru_err *err)
+{
+    int64_t count = ru_type_count(&h->type);
+    bool turned = h->fortran && h->type.rank > 1;
+    *out = data;
+    if (!turned && !swap && (uintptr_t)data % (uintptr_t)bytes == 0) {
+        return RU_OK;
+    }
+    int64_t all = count * words * bytes;
+    uint8_t *copy = ru_arena_alloc(arena, all, 64);
+    if (copy == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "npy: no room for %lld bytes", (long long)all);
+    }
+    if (turned) {
+        from_fortran(data, &h->type, words * bytes, copy);
+    } else if (all > 0) {
+        memcpy(copy, data, (size_t)all);
+    }
+    if (swap) {
+        swap_bytes(copy, count * words, bytes);
+    }
+    *out = copy;
+    return RU_OK;
+}
+
+static ru_status elements_read(const uint8_t *data, const header *h, bool swap, ru_arena *arena,
+                               ru_array *out, ru_err *err)
+{
+    *out = (ru_array){.type = h->type};
+    return elements_put(data, h, 1, ru_dtype_bytes(h->type.dtype), swap, arena, &out->data, err);
+}
+
 /* Texts become numbers; `h->type` is of I64. */
 static ru_status texts_read(const uint8_t *data, const header *h, int64_t chars, ru_arena *arena,
                             ru_texts *texts, ru_array *out, ru_err *err)
@@ -246,13 +283,10 @@ static ru_status texts_read(const uint8_t *data, const header *h, int64_t chars,
     int64_t count = ru_type_count(&h->type);
     const char **text = RU_NEW(arena, const char *, count);
     int64_t *codes = RU_NEW(arena, int64_t, count);
-    if (h->fortran && h->type.rank > 1) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED,
-                       "npy: texts in column-major order are not supported; "
-                       "save numpy.ascontiguousarray of the array");
-    }
+    const void *points;
+    RU_TRY(elements_put(data, h, chars, 4, h->descr[0] == '>', arena, &points, err));
     for (int64_t k = 0; k < count && codes != NULL && text != NULL; k++) {
-        text[k] = text_read(data + k * chars * 4, chars, arena);
+        text[k] = text_read((const uint8_t *)points + k * chars * 4, chars, arena);
         if (text[k] == NULL) {
             return RU_FAIL(err, RU_E_DATA, "npy: element %lld is no text", (long long)k);
         }
@@ -262,32 +296,6 @@ static ru_status texts_read(const uint8_t *data, const header *h, int64_t chars,
         return RU_FAIL(err, RU_E_LIMIT, "npy: no room for %lld texts", (long long)count);
     }
     *out = (ru_array){.type = h->type, .data = codes, .text = text};
-    return RU_OK;
-}
-
-static ru_status elements_read(const uint8_t *data, const header *h, bool swap, ru_arena *arena,
-                               ru_array *out, ru_err *err)
-{
-    int64_t bytes = ru_dtype_bytes(h->type.dtype);
-    int64_t count = ru_type_count(&h->type);
-    bool turned = h->fortran && h->type.rank > 1;
-    *out = (ru_array){.type = h->type, .data = data};
-    if (!turned && !swap && (uintptr_t)data % (uintptr_t)bytes == 0) {
-        return RU_OK;
-    }
-    uint8_t *copy = ru_arena_alloc(arena, count * bytes, 64);
-    if (copy == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "npy: no room for %lld bytes", (long long)(count * bytes));
-    }
-    if (turned) {
-        from_fortran(data, &h->type, bytes, copy);
-    } else if (count > 0) {
-        memcpy(copy, data, (size_t)(count * bytes));
-    }
-    if (swap) {
-        swap_bytes(copy, count, bytes);
-    }
-    out->data = copy;
     return RU_OK;
 }
 

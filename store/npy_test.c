@@ -93,6 +93,90 @@ static void reads_numpy(void **state)
     ru_arena_fini(&arena);
 }
 
+/* numpy.save of what `head` says, elements behind it. */
+static ru_status parse_made(const char *head, const void *elements, int64_t n, ru_texts *texts,
+                            ru_arena *arena, ru_array *a, ru_err *err)
+{
+    uint8_t *b = ru_arena_zalloc(arena, 256, 64);
+    assert_non_null(b);
+    int len = snprintf((char *)b + 10, 118, "{%s}", head);
+    memset(b + 10 + len, ' ', (size_t)(117 - len));
+    memcpy(b, "\x93NUMPY\1\0\x76\0", 10);
+    b[127] = '\n';
+    memcpy(b + 128, elements, (size_t)n);
+    ru_arrays list = {.texts = texts};
+    ru_status st = ru_npz_read(b, 128 + n, arena, &list, err);
+    *a = list.n == 1 ? list.at[0] : (ru_array){0};
+    return st;
+}
+
+/* ml_dtypes 0.6 and numpy 2: array([1.5, -2], bfloat16) is '<V2'; array([1, 65535]) as u2. */
+static void reads_halves_and_words(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *descr;
+        uint8_t bytes[4];
+        ru_dtype dtype;
+        uint16_t want[2];
+    } rows[] = {{"<V2", {0xC0, 0x3F, 0x00, 0xC0}, RU_BF16, {0x3FC0, 0xC000}},
+                {"|V2", {0xC0, 0x3F, 0x00, 0xC0}, RU_BF16, {0x3FC0, 0xC000}},
+                {"<u2", {1, 0, 255, 255}, RU_U16, {1, 65535}},
+                {">u2", {0, 1, 255, 255}, RU_U16, {1, 65535}}};
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        char head[100];
+        ru_array a;
+        ru_err err = {0};
+        (void)snprintf(head, sizeof head, "'descr': '%s', 'fortran_order': False, 'shape': (2,), ",
+                       rows[k].descr);
+        assert_ok(parse_made(head, rows[k].bytes, 4, NULL, &arena, &a, &err), err);
+        assert_int_equal(a.type.dtype, rows[k].dtype);
+        assert_memory_equal(a.data, rows[k].want, 4);
+    }
+    assert_true(ru_bf16_to_f32(0x3FC0) == 1.5F && ru_bf16_to_f32(0xC000) == -2);
+    ru_arena_fini(&arena);
+}
+
+static const uint32_t smile[6] = {'a', 0xE9, 0x1F600, 'b', 0, 0}; /* "aé", U+1F600 "b", "" */
+
+static void reads_texts(void **state)
+{
+    (void)state;
+    static const uint8_t big[8] = {0, 0, 0, 'a', 0, 1, 0xF6, 0};
+    static const char plain[] = "'descr': '<U2', 'fortran_order': False, 'shape': (3,), ";
+    static const char *const want[] = {"aé", "😀b", ""};
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_texts texts = {.arena = &arena};
+    ru_array a;
+    ru_err err = {0};
+    assert_ok(parse_made(plain, smile, sizeof smile, &texts, &arena, &a, &err), err);
+    assert_int_equal(a.type.dtype, RU_I64);
+    for (uint32_t k = 0; k < 3; k++) {
+        int64_t code;
+        assert_string_equal(a.text[k], want[k]);
+        assert_ok(ru_texts_code(&texts, want[k], &code, &err), err);
+        assert_true(((const int64_t *)a.data)[k] == code);
+    }
+    assert_int_equal(parse_made(plain, smile, sizeof smile, NULL, &arena, &a, &err),
+                     RU_E_UNSUPPORTED);
+    assert_ok(parse_made("'descr': '>U1', 'fortran_order': False, 'shape': (2,), ", big, sizeof big,
+                         &texts, &arena, &a, &err),
+              err);
+    assert_string_equal(a.text[1], "😀");
+    assert_ok(parse_made("'descr': '<U1', 'fortran_order': True, 'shape': (2, 2), ", smile, 16,
+                         &texts, &arena, &a, &err),
+              err);
+    assert_string_equal(a.text[1], "😀"); /* row 0 is of elements 0 and 2 */
+    assert_string_equal(a.text[2], "é");
+    assert_int_equal(parse_made("'descr': '<U6', 'fortran_order': False, 'shape': (1,), ",
+                                (const uint32_t[6]){'a', 0, 'b'}, 24, &texts, &arena, &a, &err),
+                     RU_E_DATA);
+    ru_arena_fini(&arena);
+}
+
 static void reads_archives(void **state)
 {
     (void)state;
@@ -260,6 +344,7 @@ static void writes_and_reads(void **state)
     unlink(path);
 }
 
-RU_TESTS(store_npy, cmocka_unit_test(reads_numpy), cmocka_unit_test(reads_archives),
+RU_TESTS(store_npy, cmocka_unit_test(reads_numpy), cmocka_unit_test(reads_halves_and_words),
+         cmocka_unit_test(reads_texts), cmocka_unit_test(reads_archives),
          cmocka_unit_test(cut_and_flipped), cmocka_unit_test(every_number_is_checked),
          cmocka_unit_test(hostile_headers), cmocka_unit_test(writes_and_reads))
