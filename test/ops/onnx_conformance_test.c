@@ -1,4 +1,5 @@
-/* Every vector of test/golden/onnx_pass_list.txt still passes, on the folders that are there.
+/* Every vector of test/golden/onnx_pass_list.txt still passes, on the folders that are there, and
+ * every vector of the project's own (test/data/onnx, written by test/oracle/onnx_vectors.py).
  *
  * Set 1.12 is Debian's libonnx-testdata; set 1.16 is named by RUBATO_ONNX_DATA (the folder
  * onnx/backend/test/data/node of the Python package of that version). The list is written by
@@ -77,4 +78,27 @@ static void listed_vectors_pass(void **state)
     }
 }
 
-RU_TESTS(test_onnx_conformance, cmocka_unit_test(listed_vectors_pass))
+static void own_vectors_pass(void **state)
+{
+    (void)state;
+    static const char folder[] = RU_SOURCE_ROOT "/test/data/onnx";
+    static const ru_device_kind kinds[] = {RU_DEVICE_REF, RU_DEVICE_CPU};
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    char **names = NULL;
+    uint32_t n = 0;
+    ru_err err;
+    assert_ok(ru_dir_list(folder, &arena, &names, &n, &err), err);
+    assert_true(n >= 70);
+    for (uint32_t k = 0; k < 2 * n; k++) {
+        ru_err why = {0};
+        const char *dir = ru_path_join(&arena, folder, names[k / 2]);
+        if (ru_onnx_case_run(dir, kinds[k % 2], &why) != RU_ONNX_PASS) {
+            fail_msg("%s on %s: %s", names[k / 2], k % 2 == 0 ? "ref" : "cpu", why.text);
+        }
+    }
+    ru_arena_fini(&arena);
+}
+
+RU_TESTS(test_onnx_conformance, cmocka_unit_test(listed_vectors_pass),
+         cmocka_unit_test(own_vectors_pass))

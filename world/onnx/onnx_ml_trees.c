@@ -569,14 +569,33 @@ static void regressor(rui_ml *m)
 
 /* -- classifier -------------------------------------------------------------------------------- */
 
+static bool all_positive(const forest *f)
+{
+    bool positive = true;
+    for (uint32_t k = 0; k < f->n_entries; k++) {
+        positive = positive && f->weight[k] >= 0;
+    }
+    return positive;
+}
+
+/* All weights are of the second of two classes: the score of the first is 0 and decides nothing.
+ * ONNX Runtime does so; the standard does not say. */
+static ru_value_id second_wins(const forest *f, ru_value_id scores)
+{
+    static const int64_t second = 1;
+    ru_attr axis = {.key = RU_ATTR_axis, .kind = RU_ATTR_INT, .n = 1, .u.i = -1};
+    ru_value_id in[2] = {scores, rui_ml_i64s(f->m, &second, 1)};
+    ru_value_id s = rui_ml_node(f->m, RU_OP_Gather, in, 2, &axis, 1);
+    return rui_ml_above(f->m, s, all_positive(f) ? 0.5 : 0);
+}
+
 /* Two classes and one column s. Where all weights are positive, s is the probability of the second
  * class; else 0 divides the classes. */
 static void binary(forest *f, ru_value_id x, const rui_ml_labels *labels, rui_ml_post post)
 {
     rui_ml *m = f->m;
-    bool positive = true;
+    bool positive = all_positive(f);
     for (uint32_t k = 0; k < f->n_entries; k++) {
-        positive = positive && f->weight[k] >= 0;
         f->target[k] = 0;
     }
     f->n_targets = 1;
@@ -624,12 +643,12 @@ static void classifier(rui_ml *m)
     targets_count(&f, labels.n);
     targets_check(&f, one_id && f.n_base == 1 ? 1 : f.n_targets);
     x = f.wide ? rui_ml_cast(m, x, RU_F64) : x;
-    if (one_id) {
+    if (one_id && (f.target[0] == 0 || f.n_base != 0)) {
         binary(&f, x, &labels, post);
         return;
     }
     ru_value_id s = rui_ml_cast(m, forest_node(&f, x), RU_F32);
-    rui_ml_labels_out(m, &labels, rui_ml_argmax(m, s));
+    rui_ml_labels_out(m, &labels, one_id ? second_wins(&f, s) : rui_ml_argmax(m, s));
     rui_ml_out(m, 1, rui_ml_post_apply(m, s, post));
 }
 

@@ -1,0 +1,1 @@
+2one2more2one2more2zero2zero2minus2one2more2more2zero2zero

@@ -1,0 +1,1 @@
+2rot2_Unused2rot2_Unused2_Unused2grün

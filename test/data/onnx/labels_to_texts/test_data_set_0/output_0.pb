@@ -1,0 +1,1 @@
+2one2other2one2other2nought2nought2other2one2other2other2nought2nought
