@@ -28,8 +28,8 @@ double ru_batch_service_s(const ru_batch_in *in, uint32_t k, double memory_mb)
                              x * m * m * m,
                              m * m * m * m};
     double s = 0;
-    for (uint32_t i = 0; i < in->n_poly; i++) {
-        s += in->poly[i] * term[i];
+    for (uint32_t i = 0; i < in->service.n; i++) {
+        s += in->service.at[i] * term[i];
     }
     return s;
 }

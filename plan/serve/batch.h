@@ -41,8 +41,7 @@ typedef struct ru_batch_choice {
  * k^3, m^2 k^2, k m^3, m^4). */
 typedef struct ru_batch_in {
     ru_markov arrivals;
-    const double *poly; /* [n_poly] */
-    uint32_t n_poly;
+    ru_conf_f64s service;    /* coefficients */
     const double *memory_mb; /* [n_memory] candidates, rising */
     uint32_t n_memory;
     uint32_t batch_max;

@@ -5,16 +5,11 @@
 #include "plan/row/policy.h"
 #include "plan/serve/batch.h"
 
+/* The question, its arrivals and memories as the file has them. */
 typedef struct batch_in {
+    ru_batch_in q; /* without both */
     rui_arrivals_in arrivals;
-    ru_conf_f64s service;
     double memory_min_mb, memory_max_mb, memory_step_mb;
-    uint32_t batch_max;
-    double timeout_max_s, timeout_step_s, slo_s, quantile, margin;
-    double usd_per_gb_s, usd_per_call, billing_step_s;
-    uint32_t method;
-    double fixed_memory_mb, fixed_timeout_s;
-    uint32_t fixed_batch;
 } batch_in;
 
 enum { MEMORIES_MAX = 4096 };
@@ -27,33 +22,12 @@ static uint32_t n_memories(const batch_in *in)
     return 1 + (uint32_t)((in->memory_max_mb - in->memory_min_mb) / in->memory_step_mb + 1e-9);
 }
 
-/* The question without its arrivals and the list of memories. */
-static ru_batch_in model_of(const batch_in *in)
-{
-    return (ru_batch_in){
-        .poly = in->service.at,
-        .n_poly = in->service.n,
-        .batch_max = in->batch_max,
-        .timeout_max_s = in->timeout_max_s,
-        .timeout_step_s = in->timeout_step_s,
-        .slo_s = in->slo_s,
-        .quantile = in->quantile,
-        .margin = in->margin,
-        .usd_per_gb_s = in->usd_per_gb_s,
-        .usd_per_call = in->usd_per_call,
-        .billing_step_s = in->billing_step_s,
-        .method = (ru_batch_method)in->method,
-        .fixed = {in->fixed_memory_mb, in->fixed_batch, in->fixed_timeout_s},
-    };
-}
-
 /* Every batch of a memory takes time, and costs what whole numbers can hold. */
-static ru_status check_memory(const batch_in *in, double memory_mb, uint32_t batch, ru_err *err)
+static ru_status check_memory(const ru_batch_in *in, double memory_mb, uint32_t batch, ru_err *err)
 {
-    ru_batch_in model = model_of(in);
     for (uint32_t k = 1; k <= batch; k++) {
-        double s = ru_batch_service_s(&model, k, memory_mb);
-        double usd = ru_batch_call_usd(&model, k, memory_mb);
+        double s = ru_batch_service_s(in, k, memory_mb);
+        double usd = ru_batch_call_usd(in, k, memory_mb);
         if (!(s > 0 && s <= SERVICE_MAX_S)) {
             return RU_FAIL(err, RU_E_ARG,
                            "by 'service', %u requests with %g MB take %g s; expected above 0 to %g "
@@ -73,12 +47,13 @@ static ru_status check_memory(const batch_in *in, double memory_mb, uint32_t bat
 static ru_status check_in(const void *section, ru_err *err)
 {
     const batch_in *in = section;
+    const ru_batch_in *q = &in->q;
     ru_markov m;
     RU_TRY(rui_arrivals_of(&in->arrivals, &m, err));
-    if (in->service.n != 10 && in->service.n != 15) {
+    if (q->service.n != 10 && q->service.n != 15) {
         return RU_FAIL(err, RU_E_ARG,
                        "'service' has %u coefficients, expected 10 (third degree) or 15 (fourth)",
-                       in->service.n);
+                       q->service.n);
     }
     double memories = (in->memory_max_mb - in->memory_min_mb) / in->memory_step_mb;
     if (!(memories >= 0) || memories >= MEMORIES_MAX) {
@@ -87,24 +62,23 @@ static ru_status check_in(const void *section, ru_err *err)
             "memories from %g to %g MB in steps of %g MB: there is none, or there are more than %d",
             in->memory_min_mb, in->memory_max_mb, in->memory_step_mb, MEMORIES_MAX);
     }
-    if (in->timeout_max_s / in->timeout_step_s > 10000 || in->timeout_step_s > in->timeout_max_s) {
+    if (q->timeout_max_s / q->timeout_step_s > 10000 || q->timeout_step_s > q->timeout_max_s) {
         return RU_FAIL(
             err, RU_E_ARG,
             "timeouts up to %g s in steps of %g s: there is none, or there are more than 10000",
-            in->timeout_max_s, in->timeout_step_s);
+            q->timeout_max_s, q->timeout_step_s);
     }
     for (uint32_t i = 0; i < n_memories(in); i++) {
-        RU_TRY(check_memory(in, in->memory_min_mb + i * in->memory_step_mb, in->batch_max, err));
+        RU_TRY(check_memory(q, in->memory_min_mb + i * in->memory_step_mb, q->batch_max, err));
     }
-    return in->method != RU_BATCH_FIXED
-               ? RU_OK
-               : check_memory(in, in->fixed_memory_mb, in->fixed_batch, err);
+    return q->method != RU_BATCH_FIXED ? RU_OK
+                                       : check_memory(q, q->fixed.memory_mb, q->fixed.batch, err);
 }
 
 static const ru_conf_field fields[] = {
     RU_ROW(SECTION, batch_in, arrivals, NULL, "arrival process of the requests",
            .table = &rui_arrivals_table),
-    RU_ROW(F64_LIST, batch_in, service, NULL,
+    RU_ROW(F64_LIST, ru_batch_in, service, NULL,
            "coefficients of the service time [s] of a batch of k requests with m MB: t0 + t1 k + "
            "t2 m + t3 k^2 + t4 km + t5 m^2 + t6 k^3 + t7 mk^2 + t8 km^2 + t9 m^3 [+ k^4, mk^3, "
            "m^2k^2, km^3, m^4]"),
@@ -114,34 +88,38 @@ static const ru_conf_field fields[] = {
            RU_IN(1, 1e7)),
     RU_ROW(F64, batch_in, memory_step_mb, "64", "difference between two sizes of memory [MB]",
            RU_IN(0.001, 1e7)),
-    RU_ROW(U32, batch_in, batch_max, "20", "largest batch size in requests",
+    RU_ROW(U32, ru_batch_in, batch_max, "20", "largest batch size in requests",
            RU_IN(1, RU_BATCH_MAX)),
-    RU_ROW(F64, batch_in, timeout_max_s, "1", "longest timeout of a batch [s]", RU_IN(1e-9, 1e6)),
-    RU_ROW(F64, batch_in, timeout_step_s, "0.02", "difference between two timeouts [s]",
+    RU_ROW(F64, ru_batch_in, timeout_max_s, "1", "longest timeout of a batch [s]",
            RU_IN(1e-9, 1e6)),
-    RU_ROW(F64, batch_in, slo_s, NULL,
+    RU_ROW(F64, ru_batch_in, timeout_step_s, "0.02", "difference between two timeouts [s]",
+           RU_IN(1e-9, 1e6)),
+    RU_ROW(F64, ru_batch_in, slo_s, NULL,
            "latency objective: the quantile of latency must not exceed it [s]", RU_OVER(0, 1e6)),
-    RU_ROW(F64, batch_in, quantile, "0.95", "fraction of requests that must meet slo_s",
+    RU_ROW(F64, ru_batch_in, quantile, "0.95", "fraction of requests that must meet slo_s",
            RU_IN(0.001, 0.9999)),
-    RU_ROW(F64, batch_in, margin, "0.05",
+    RU_ROW(F64, ru_batch_in, margin, "0.05",
            "part of slo_s that stays free: service times and quantiles are measured, and known to "
            "no more than that",
            RU_IN(0, 0.5)),
-    RU_ROW(F64, batch_in, usd_per_gb_s, "1.66667e-5", "price of 1024 MB for a second",
+    RU_ROW(F64, ru_batch_in, usd_per_gb_s, "1.66667e-5", "price of 1024 MB for a second",
            RU_IN(0, 1e3)),
-    RU_ROW(F64, batch_in, usd_per_call, "2e-7", "price of an invocation", RU_IN(0, 1e3)),
-    RU_ROW(F64, batch_in, billing_step_s, "0.001",
+    RU_ROW(F64, ru_batch_in, usd_per_call, "2e-7", "price of an invocation", RU_IN(0, 1e3)),
+    RU_ROW(F64, ru_batch_in, billing_step_s, "0.001",
            "billing granularity: service times are rounded up to a multiple of this [s]",
            RU_IN(1e-6, 3600)),
-    RU_ROW(CHOICE, batch_in, method, "exact",
+    RU_ROW(CHOICE, ru_batch_in, method, "exact",
            "exact: exact latency distribution; published: published rule with the batch size "
            "fixed at batch_max; none: no batching; clipper: the largest batch that is served "
            "within slo_s, 2 ms of wait; mark: wait and service of a whole batch fit slo_s; fixed: "
            "the values of the fixed_ keys, as servers with a given batch and delay have",
            .choices = "exact|published|none|clipper|mark|fixed"),
-    RU_ROW(F64, batch_in, fixed_memory_mb, "1792", "method fixed: memory [MB]", RU_IN(1, 1e7)),
-    RU_ROW(U32, batch_in, fixed_batch, "5", "method fixed: batch size", RU_IN(1, RU_BATCH_MAX)),
-    RU_ROW(F64, batch_in, fixed_timeout_s, "0.1", "method fixed: timeout [s]", RU_IN(0, 1e6)),
+    RU_ROW_AS("fixed_memory_mb", F64, ru_batch_in, fixed.memory_mb, "1792",
+              "method fixed: memory [MB]", RU_IN(1, 1e7)),
+    RU_ROW_AS("fixed_batch", U32, ru_batch_in, fixed.batch, "5", "method fixed: batch size",
+              RU_IN(1, RU_BATCH_MAX)),
+    RU_ROW_AS("fixed_timeout_s", F64, ru_batch_in, fixed.timeout_s, "0.1",
+              "method fixed: timeout [s]", RU_IN(0, 1e6)),
 };
 
 static const ru_conf_table table = RU_TABLE(
@@ -157,7 +135,7 @@ static ru_status inner(const batch_in *in, ru_arena *a, ru_batch_in *out, ru_err
     for (uint32_t i = 0; i < n; i++) {
         memory[i] = in->memory_min_mb + i * in->memory_step_mb;
     }
-    *out = model_of(in);
+    *out = in->q;
     out->memory_mb = memory;
     out->n_memory = n;
     return rui_arrivals_of(&in->arrivals, &out->arrivals, err);
@@ -239,7 +217,6 @@ static ru_status drift_of(const ru_batch_in *q, const ru_batch_plan *p, ru_arena
 static ru_status report_batch(const void *in, const void *plan, const ru_policy_tools *tools,
                               ru_report *r, ru_err *err)
 {
-    const batch_in *b = in;
     const ru_batch_plan *p = plan;
     ru_batch_in q;
     RU_TRY(inner(in, tools->scratch, &q, err));
@@ -266,9 +243,9 @@ static ru_status report_batch(const void *in, const void *plan, const ru_policy_
     }
     static const char *const names[RU_BATCH_METHODS] = {"exact",   "published", "none",
                                                         "clipper", "mark",      "fixed"};
-    ru_report_candidate(r, names[b->method], p->usd_per_request, true, "chosen");
+    ru_report_candidate(r, names[q.method], p->usd_per_request, true, "chosen");
     for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
-        if (k != b->method) {
+        if (k != q.method) {
             RU_TRY(rival(&q, (ru_batch_method)k, names[k], p, tools->scratch, r, err));
         }
     }

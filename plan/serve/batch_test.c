@@ -13,8 +13,7 @@ static const double memory[] = {1024, 1536, 2048};
 static ru_batch_in input(double rate, double slo)
 {
     return (ru_batch_in){.arrivals = ru_markov_mmpp(rate, rate / 3, 0.5, 0.5),
-                         .poly = poly,
-                         .n_poly = 10,
+                         .service = {poly, 10},
                          .memory_mb = memory,
                          .n_memory = 3,
                          .batch_max = 5,
@@ -231,8 +230,7 @@ static void test_the_trigger_sees_drift_of_arrivals(void **state)
             const double poly9[] = {0.1, 0.01, -3e-5, 0, 0, 4e-9, 0, 0, 0, 0};
             ru_batch_in q = {.arrivals = memoryless != 0 ? ru_markov_poisson(9)
                                                          : ru_markov_mmpp(9, 3, 0.5, 0.5),
-                             .poly = poly9,
-                             .n_poly = 10,
+                             .service = {poly9, 10},
                              .quantile = 0.95,
                              .batch_max = 8,
                              .billing_step_s = 0.001};

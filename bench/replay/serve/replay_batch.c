@@ -72,8 +72,7 @@ static bool process_of(const hours *h, const char *name, ru_markov *out)
 static ru_batch_in input(const double *poly, uint32_t n_poly, const double *memory,
                          uint32_t n_memory)
 {
-    return (ru_batch_in){.poly = poly,
-                         .n_poly = n_poly,
+    return (ru_batch_in){.service = {poly, n_poly},
                          .memory_mb = memory,
                          .n_memory = n_memory,
                          .batch_max = 20,
