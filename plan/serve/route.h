@@ -34,7 +34,7 @@ typedef struct ru_route_in {
     double timeout_max_s, timeout_step_s;
     double slo_s; /* latency per unit of size */
     double quantile;
-    bool by_class; /* the quantile holds for every class, not only over a buffer's requests */
+    uint32_t by_class; /* 1: the quantile holds for every class; 0: over a buffer's requests */
     double usd_per_gb_s, usd_per_call, billing_step_s;
     uint32_t buffers_max;
     uint32_t buffers;     /* exactly so many; 0: the best number up to buffers_max */

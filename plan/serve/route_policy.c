@@ -6,16 +6,11 @@
 #include "plan/row/policy.h"
 #include "plan/serve/route.h"
 
+/* The question, its arrivals and lists as the file has them. */
 typedef struct route_in {
+    ru_route_in q; /* without both */
     rui_arrivals_in arrivals;
     ru_conf_f64s sizes, shares, memory_mb, service_s;
-    uint32_t batch_max;
-    double timeout_max_s, timeout_step_s, slo_s, quantile;
-    uint32_t keep;
-    double usd_per_gb_s, usd_per_call, billing_step_s;
-    uint32_t buffers_max, buffers;
-    double instances_max;
-    uint32_t method;
 } route_in;
 
 #define SERVICE_MAX_S 1e9
@@ -51,9 +46,9 @@ static ru_status check_service(const route_in *in, ru_err *err)
 {
     for (uint32_t i = 0; i < in->service_s.n; i++) {
         double s = in->service_s.at[i];
-        double memory_mb = in->memory_mb.at[i / (in->sizes.n * in->batch_max)];
-        double billed = in->billing_step_s * ceil(s / in->billing_step_s);
-        double usd = billed * memory_mb / 1024 * in->usd_per_gb_s + in->usd_per_call;
+        double memory_mb = in->memory_mb.at[i / (in->sizes.n * in->q.batch_max)];
+        double billed = in->q.billing_step_s * ceil(s / in->q.billing_step_s);
+        double usd = billed * memory_mb / 1024 * in->q.usd_per_gb_s + in->q.usd_per_call;
         if (!(s > 0 && s <= SERVICE_MAX_S)) {
             return RU_FAIL(err, RU_E_ARG,
                            "number %u of 'service_s' is %g; expected above 0 to %g s", i + 1, s,
@@ -82,20 +77,21 @@ static ru_status check_in(const void *section, ru_err *err)
     if (!positive_and_rising(&in->memory_mb)) {
         return RU_FAIL(err, RU_E_ARG, "'memory_mb' are not rising numbers above 0");
     }
-    uint64_t cells = (uint64_t)in->memory_mb.n * in->sizes.n * in->batch_max;
+    uint64_t cells = (uint64_t)in->memory_mb.n * in->sizes.n * in->q.batch_max;
     if (in->service_s.n != cells) {
         return RU_FAIL(err, RU_E_ARG,
                        "'service_s' has %u numbers, expected %llu: for each of %u memories and %u "
                        "sizes the time of 1 to %u requests",
                        in->service_s.n, (unsigned long long)cells, in->memory_mb.n, in->sizes.n,
-                       in->batch_max);
+                       in->q.batch_max);
     }
     RU_TRY(check_service(in, err));
-    if (in->timeout_max_s / in->timeout_step_s > 1000 || in->timeout_step_s > in->timeout_max_s) {
+    if (in->q.timeout_max_s / in->q.timeout_step_s > 1000 ||
+        in->q.timeout_step_s > in->q.timeout_max_s) {
         return RU_FAIL(
             err, RU_E_ARG,
             "timeouts up to %g s in steps of %g s: there is none, or there are more than 1000",
-            in->timeout_max_s, in->timeout_step_s);
+            in->q.timeout_max_s, in->q.timeout_step_s);
     }
     return RU_OK;
 }
@@ -113,32 +109,35 @@ static const ru_conf_field fields[] = {
            "for each memory size and each class: service times of batches of 1 to batch_max "
            "requests whose largest request is of that class [s]",
            RU_IN(0, 1e6)),
-    RU_ROW(U32, route_in, batch_max, "8", "largest batch size in requests", RU_IN(1, RU_BATCH_MAX)),
-    RU_ROW(F64, route_in, timeout_max_s, "0.5", "longest timeout of a batch [s]", RU_IN(1e-9, 1e6)),
-    RU_ROW(F64, route_in, timeout_step_s, "0.02", "difference between two timeouts [s]",
+    RU_ROW(U32, ru_route_in, batch_max, "8", "largest batch size in requests",
+           RU_IN(1, RU_BATCH_MAX)),
+    RU_ROW(F64, ru_route_in, timeout_max_s, "0.5", "longest timeout of a batch [s]",
            RU_IN(1e-9, 1e6)),
-    RU_ROW(F64, route_in, slo_s, NULL,
+    RU_ROW(F64, ru_route_in, timeout_step_s, "0.02", "difference between two timeouts [s]",
+           RU_IN(1e-9, 1e6)),
+    RU_ROW(F64, ru_route_in, slo_s, NULL,
            "latency objective per unit of size: the quantile must not exceed it [s]",
            RU_OVER(0, 1e6)),
-    RU_ROW(F64, route_in, quantile, "0.95", "fraction of requests that must meet slo_s",
+    RU_ROW(F64, ru_route_in, quantile, "0.95", "fraction of requests that must meet slo_s",
            RU_IN(0.001, 0.9999)),
-    RU_ROW(CHOICE, route_in, keep, "buffer",
-           "buffer: the quantile is over the requests of each buffer; class: over those of each "
-           "class",
-           .choices = "buffer|class"),
-    RU_ROW(F64, route_in, usd_per_gb_s, "1.66667e-5", "price of 1024 MB for a second", RU_IN(0, 1)),
-    RU_ROW(F64, route_in, usd_per_call, "2e-7", "price of an invocation", RU_IN(0, 1)),
-    RU_ROW(F64, route_in, billing_step_s, "0.001",
+    RU_ROW_AS("keep", CHOICE, ru_route_in, by_class, "buffer",
+              "buffer: the quantile is over the requests of each buffer; class: over those of each "
+              "class",
+              .choices = "buffer|class"),
+    RU_ROW(F64, ru_route_in, usd_per_gb_s, "1.66667e-5", "price of 1024 MB for a second",
+           RU_IN(0, 1)),
+    RU_ROW(F64, ru_route_in, usd_per_call, "2e-7", "price of an invocation", RU_IN(0, 1)),
+    RU_ROW(F64, ru_route_in, billing_step_s, "0.001",
            "billing granularity: service times are rounded up to a multiple of this [s]",
            RU_IN(1e-6, 3600)),
-    RU_ROW(U32, route_in, buffers_max, "8", "largest number of buffers",
+    RU_ROW(U32, ru_route_in, buffers_max, "8", "largest number of buffers",
            RU_IN(1, RU_ROUTE_CLASSES_MAX)),
-    RU_ROW(U32, route_in, buffers, "0",
+    RU_ROW(U32, ru_route_in, buffers, "0",
            "number of buffers; 0: the cheapest number up to buffers_max",
            RU_IN(0, RU_ROUTE_CLASSES_MAX)),
-    RU_ROW(F64, route_in, instances_max, "1e9",
+    RU_ROW(F64, ru_route_in, instances_max, "1e9",
            "largest mean number of functions that run at the same time", RU_OVER(0, 1e9)),
-    RU_ROW(CHOICE, route_in, method, "cuts",
+    RU_ROW(CHOICE, ru_route_in, method, "cuts",
            "cuts: sizes cut by cost; equal: equal shares of requests; width: bins of equal "
            "width; random: all classes to every buffer; single: one buffer; none: no batching",
            .choices = "cuts|equal|width|random|single|none"),
@@ -159,27 +158,13 @@ static ru_status inner(const route_in *in, ru_arena *a, ru_route_in *out, ru_err
     for (uint32_t k = 0; k < in->shares.n; k++) {
         share[k] = in->shares.at[k] / sum;
     }
-    *out = (ru_route_in){
-        .n_classes = in->sizes.n,
-        .size = in->sizes.at,
-        .share = share,
-        .memory_mb = in->memory_mb.at,
-        .n_memory = in->memory_mb.n,
-        .batch_max = in->batch_max,
-        .service_s = in->service_s.at,
-        .timeout_max_s = in->timeout_max_s,
-        .timeout_step_s = in->timeout_step_s,
-        .slo_s = in->slo_s,
-        .quantile = in->quantile,
-        .by_class = in->keep == 1,
-        .usd_per_gb_s = in->usd_per_gb_s,
-        .usd_per_call = in->usd_per_call,
-        .billing_step_s = in->billing_step_s,
-        .buffers_max = in->buffers_max,
-        .buffers = in->buffers,
-        .instances_max = in->instances_max,
-        .method = (ru_route_method)in->method,
-    };
+    *out = in->q;
+    out->n_classes = in->sizes.n;
+    out->size = in->sizes.at;
+    out->share = share;
+    out->memory_mb = in->memory_mb.at;
+    out->n_memory = in->memory_mb.n;
+    out->service_s = in->service_s.at;
     return rui_arrivals_of(&in->arrivals, &out->arrivals, err);
 }
 
@@ -293,9 +278,9 @@ static ru_status report_route(const void *in, const void *plan, const ru_policy_
     ru_report_figure(r, "mean_instances", p->instances);
     buffer_rows(q, p, r);
     routing_rows(q, p, r);
-    ru_report_candidate(r, names[q->method], p->usd_per_request, true, "chosen");
+    ru_report_candidate(r, names[q->q.method], p->usd_per_request, true, "chosen");
     for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
-        if (k != q->method) {
+        if (k != q->q.method) {
             RU_TRY(rival(&full, (ru_route_method)k, names[k], p, tools->scratch, r, err));
         }
     }
