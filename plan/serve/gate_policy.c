@@ -7,16 +7,17 @@
 
 #define AT(type_, name_) .offset = offsetof(type_, name_)
 
+/* What the file has in other units than the planner, or by name. */
 typedef struct service_in {
+    ru_gate_service s;
     const char *name;
-    double solo_ms, tail_ms, rate, units;
-    uint32_t ops, cls;
+    double solo_ms, tail_ms;
 } service_in;
 
 typedef struct op_in {
+    ru_gate_op o;
     const char *name;
-    double us, units, count;
-    uint32_t cls;
+    double us, count;
 } op_in;
 
 typedef struct pair_in {
@@ -25,9 +26,8 @@ typedef struct pair_in {
 } pair_in;
 
 typedef struct gate_in {
+    ru_gate_admit_in q; /* without services, ops and pairs */
     ru_conf_sections services, ops, pairs;
-    double device, goal, miss, guess, share_min;
-    uint32_t method;
 } gate_in;
 
 #define NAME(type_, help_)                                                   \
@@ -49,19 +49,19 @@ static const ru_conf_field service_fields[] = {
     NUMBER(service_in, solo_ms, NULL, 0, 1e9, "time of a request that uses the device alone [ms]"),
     NUMBER(service_in, tail_ms, NULL, 0, 1e9,
            "99th percentile of the latency without training, waiting included [ms]"),
-    NUMBER(service_in, rate, NULL, 0, 1e9, "requests per second"),
-    NUMBER(service_in, units, "80", 0, 1e9,
+    NUMBER(ru_gate_service, rate, NULL, 0, 1e9, "requests per second"),
+    NUMBER(ru_gate_service, units, "80", 0, 1e9,
            "number of units of the device that it uses for most of its time"),
-    RU_ROW(U32, service_in, ops, "100", "number of ops of a request", RU_IN(1, 1e9)),
-    CLASS(service_in),
+    RU_ROW(U32, ru_gate_service, ops, "100", "number of ops of a request", RU_IN(1, 1e9)),
+    CLASS(ru_gate_service),
 };
 static const ru_conf_table service_table = RU_TABLE("service", service_in, service_fields, NULL);
 static const ru_conf_field op_fields[] = {
     NAME(op_in, "name of the kind of op"),
     NUMBER(op_in, us, NULL, 0, 1e12, "time when it runs alone [us]"),
-    NUMBER(op_in, units, "80", 0, 1e9, "number of units of the device that it uses"),
+    NUMBER(ru_gate_op, units, "80", 0, 1e9, "number of units of the device that it uses"),
     NUMBER(op_in, count, "1", 0, 1e9, "number of such ops in a step"),
-    CLASS(op_in),
+    CLASS(ru_gate_op),
 };
 static const ru_conf_table op_table = RU_TABLE("op", op_in, op_fields, NULL);
 static const ru_conf_field pair_fields[] = {
@@ -78,21 +78,21 @@ static const ru_conf_field fields[] = {
     RU_ROW(SECTIONS, gate_in, ops, NULL, "kinds of ops of the training", .table = &op_table),
     RU_ROW(SECTIONS, gate_in, pairs, "[]", "measured pairs of a service and an op",
            .table = &pair_table),
-    NUMBER(gate_in, device, "80", 0, 1e9, "number of units of the device (SMs, cores)"),
-    RU_ROW(F64, gate_in, goal, "1.14",
+    NUMBER(ru_gate_admit_in, device, "80", 0, 1e9, "number of units of the device (SMs, cores)"),
+    RU_ROW(F64, ru_gate_admit_in, goal, "1.14",
            "largest tail latency, as a multiple of that without training", RU_IN(1.001, 100)),
-    RU_ROW(F64, gate_in, miss, "0.1",
+    RU_ROW(F64, ru_gate_admit_in, miss, "0.1",
            "fraction of the measurements of a pair that may show a larger slowdown than the "
            "planned one",
            RU_IN(0.001, 0.5)),
-    RU_ROW(F64, gate_in, guess, "0.5",
+    RU_ROW(F64, ru_gate_admit_in, guess, "0.5",
            "assumed slowdown of a service beside an op that was never measured, as a fraction of "
            "its time",
            RU_IN(0, 0.9)),
-    RU_ROW(F64, gate_in, share_min, "0.1",
+    RU_ROW(F64, ru_gate_admit_in, share_min, "0.1",
            "smallest fraction of the device that the training must get to be admitted",
            RU_IN(0, 1)),
-    RU_ROW(CHOICE, gate_in, method, "lag",
+    RU_ROW(CHOICE, ru_gate_admit_in, method, "lag",
            "lag: bounded lag behind a dedicated device (Rubato's); dedicated: no training; free: "
            "no control; slices: time slices; priority: no op beside a request; quota: half of "
            "the device; idle: requests suspend the training; orion, reef, abacus: rules of these "
@@ -171,31 +171,28 @@ static ru_status inner(const gate_in *in, ru_arena *a, ru_gate_admit_in *out, ru
     }
     for (uint32_t i = 0; i < in->services.n; i++) {
         const service_in *f = (const service_in *)in->services.at + i;
-        s[i] = (ru_gate_service){1e-3 * f->solo_ms,   1e-3 * f->tail_ms, f->rate, f->ops,
-                                 (ru_op_class)f->cls, f->units};
+        s[i] = f->s;
+        s[i].solo_s = 1e-3 * f->solo_ms;
+        s[i].tail_s = 1e-3 * f->tail_ms;
     }
     for (uint32_t i = 0; i < in->ops.n; i++) {
         const op_in *f = (const op_in *)in->ops.at + i;
-        o[i] = (ru_gate_op){(ru_op_class)f->cls, f->units, 1e-6 * f->us};
+        o[i] = f->o;
+        o[i].s = 1e-6 * f->us;
         count[i] = f->count;
     }
     for (uint32_t i = 0; i < in->pairs.n; i++) {
         const pair_in *f = (const pair_in *)in->pairs.at + i;
         p[i] = (ru_gate_pair){service_of(in, f->service), op_of(in, f->op), f->slow.at, f->slow.n};
     }
-    *out = (ru_gate_admit_in){.method = (ru_gate_method)in->method,
-                              .service = s,
-                              .op = o,
-                              .count = count,
-                              .n_services = in->services.n,
-                              .n_ops = in->ops.n,
-                              .pair = p,
-                              .n_pairs = in->pairs.n,
-                              .device = in->device,
-                              .goal = in->goal,
-                              .miss = in->miss,
-                              .guess = in->guess,
-                              .share_min = in->share_min};
+    *out = in->q;
+    out->service = s;
+    out->op = o;
+    out->count = count;
+    out->n_services = in->services.n;
+    out->n_ops = in->ops.n;
+    out->pair = p;
+    out->n_pairs = in->pairs.n;
     return RU_OK;
 }
 
@@ -280,7 +277,7 @@ static ru_status report_gate(const void *in, const void *plan, const ru_policy_t
         ru_report_answer(r, "admit the training: it gets %.3g of a device", p->share);
     } else if (isinf(worst)) {
         ru_report_answer(r, "refuse the training: requests would pile up without end");
-    } else if (worst > g->goal) {
+    } else if (worst > g->q.goal) {
         ru_report_answer(
             r, "refuse the training: a tail latency would be %.3g times that of the service alone",
             worst);
@@ -293,13 +290,13 @@ static ru_status report_gate(const void *in, const void *plan, const ru_policy_t
         ru_report_figure(r, "tail_ratio", worst);
     }
     tables(g, p, r);
-    ru_report_candidate(r, names[g->method], p->share, worst <= g->goal, "chosen");
+    ru_report_candidate(r, names[g->q.method], p->share, worst <= g->q.goal, "chosen");
     ru_gate_admit_in q;
     RU_TRY(inner(g, tools->scratch, &q, err));
     for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
         ru_gate_plan other;
         q.method = (ru_gate_method)k;
-        if (k != g->method) {
+        if (k != g->q.method) {
             RU_TRY(ru_plan_gate(&q, tools->scratch, tools->scratch, &other, err));
             double tail = worst_of(&other), late = latest_of(&other);
             if (isinf(tail)) {
@@ -309,7 +306,7 @@ static ru_status report_gate(const void *in, const void *plan, const ru_policy_t
                 ru_report_candidate(r, names[k], other.share, false,
                                     "one op delays a request by %.3g times the largest lag", late);
             } else {
-                ru_report_candidate(r, names[k], other.share, tail <= g->goal,
+                ru_report_candidate(r, names[k], other.share, tail <= g->q.goal,
                                     "tail latency %.3g times that of the service alone", tail);
             }
         }
