@@ -13,18 +13,15 @@ static const char *const method_names[] = {"trees",     "history",  "first-fit",
                                            "hindsight", "greedy"};
 
 typedef struct file_in {
+    ru_density_file f; /* without the number of its group */
     const char *group;
-    double open_s, input_bytes, writers, readers, size_bytes, life_s, ops;
 } file_in;
 
 typedef struct storage_in {
+    ru_storage_in q; /* without files, quota and solver */
     ru_conf_sections files;
     int64_t quota_bytes;
-    double from_s;
-    ru_density_prices prices;
-    double stake, ttl_s, window_s, spill_low, spill_high, look_s, decide_s;
-    int64_t seed;
-    uint32_t method, readers;
+    uint32_t readers;
 } storage_in;
 
 #define NUMBER(owner, word, place, dflt, low, high, text)                                 \
@@ -36,14 +33,17 @@ typedef struct storage_in {
 static const ru_conf_field file_fields[] = {
     RU_ROW(TEXT, file_in, group, "",
            "group of similar files: step of a pipeline, or path that the job reads; empty: none"),
-    NUMBER(file_in, "open_s", open_s, NULL, 0, 4e9,
+    NUMBER(ru_density_file, "open_s", open_s, NULL, 0, 4e9,
            "time at which it is opened [s]; files are sorted by it"),
-    NUMBER(file_in, "input_bytes", input_bytes, "0", 0, 1e18, "size of the input of its job"),
-    NUMBER(file_in, "writers", writers, "1", 0, 1e9, "number of tasks that write it"),
-    NUMBER(file_in, "readers", readers, "0", 0, 1e9, "number of tasks that read it; 0: unknown"),
-    NUMBER(file_in, "size_bytes", size_bytes, NULL, 1, 1e18, "final size of the file"),
-    NUMBER(file_in, "life_s", life_s, NULL, 0, 4e9, "time from its opening to its deletion [s]"),
-    NUMBER(file_in, "ops", ops, NULL, 0, 1e18, "number of disk operations on it"),
+    NUMBER(ru_density_file, "input_bytes", input_bytes, "0", 0, 1e18,
+           "size of the input of its job"),
+    NUMBER(ru_density_file, "writers", writers, "1", 0, 1e9, "number of tasks that write it"),
+    NUMBER(ru_density_file, "readers", readers, "0", 0, 1e9,
+           "number of tasks that read it; 0: unknown"),
+    NUMBER(ru_density_file, "size_bytes", size_bytes, NULL, 1, 1e18, "final size of the file"),
+    NUMBER(ru_density_file, "life_s", life_s, NULL, 0, 4e9,
+           "time from its opening to its deletion [s]"),
+    NUMBER(ru_density_file, "ops", ops, NULL, 0, 1e18, "number of disk operations on it"),
 };
 
 static const ru_conf_table file_table = RU_TABLE("file", file_in, file_fields, "a temporary file");
@@ -57,15 +57,15 @@ static ru_status check_in(const void *section, ru_err *err)
                        RU_STORAGE_FILES_MAX);
     }
     for (uint32_t i = 1; i < in->files.n; i++) {
-        if (f[i].open_s < f[i - 1].open_s) {
+        if (f[i].f.open_s < f[i - 1].f.open_s) {
             return RU_FAIL(err, RU_E_ARG, "file %u is opened before file %u: sort them by open_s",
                            i, i - 1);
         }
     }
-    if (f[in->files.n - 1].open_s < in->from_s) {
+    if (f[in->files.n - 1].f.open_s < in->q.from_s) {
         return RU_FAIL(err, RU_E_ARG,
                        "no file is opened at from_s (%g) or later, so there is nothing to place",
-                       in->from_s);
+                       in->q.from_s);
     }
     return RU_OK;
 }
@@ -75,38 +75,39 @@ static const ru_conf_field fields[] = {
            "temporary files in the order in which they are opened", .table = &file_table),
     RU_ROW_AS("quota", SIZE, storage_in, quota_bytes, NULL, "space on SSD for these files",
               RU_IN(1, 1e18)),
-    NUMBER(storage_in, "from_s", from_s, "0", 0, 4e9,
+    NUMBER(ru_storage_in, "from_s", from_s, "0", 0, 4e9,
            "files opened before this time are history; later files become history when they end"),
-    NUMBER(storage_in, "hdd_usd_per_byte_s", prices.hdd_byte_s, "1.27e-19", 0, 1,
+    NUMBER(ru_storage_in, "hdd_usd_per_byte_s", prices.hdd_byte_s, "1.27e-19", 0, 1,
            "price of space on HDD per byte and second"),
-    NUMBER(storage_in, "hdd_usd_per_io_s", prices.hdd_io_s, "2.5e-6", 0, 1e3,
+    NUMBER(ru_storage_in, "hdd_usd_per_io_s", prices.hdd_io_s, "2.5e-6", 0, 1e3,
            "price of one second of disk time"),
-    NUMBER(storage_in, "ssd_usd_per_byte_s", prices.ssd_byte_s, "6.3e-19", 0, 1,
+    NUMBER(ru_storage_in, "ssd_usd_per_byte_s", prices.ssd_byte_s, "6.3e-19", 0, 1,
            "price of space on SSD per byte and second"),
-    NUMBER(storage_in, "wear_usd_per_byte", prices.wear_byte, "1.1e-13", 0, 1,
+    NUMBER(ru_storage_in, "wear_usd_per_byte", prices.wear_byte, "1.1e-13", 0, 1,
            "price of wear per byte written to SSD"),
-    NUMBER(storage_in, "seek_s", prices.seek_s, "8e-3", 0, 10, "time of an operation on HDD [s]"),
-    RU_ROW_AS("hdd_bytes_per_s", F64, storage_in, prices.hdd_bytes_per_s, "150e6",
+    NUMBER(ru_storage_in, "seek_s", prices.seek_s, "8e-3", 0, 10,
+           "time of an operation on HDD [s]"),
+    RU_ROW_AS("hdd_bytes_per_s", F64, ru_storage_in, prices.hdd_bytes_per_s, "150e6",
               "rate of one disk", RU_OVER(0, 1e15)),
-    NUMBER(storage_in, "stake", stake, "0.25", 0, 1e9,
+    NUMBER(ru_storage_in, "stake", stake, "0.25", 0, 1e9,
            "method trees: fraction of the savings so far that one file may lose"),
-    NUMBER(storage_in, "ttl_s", ttl_s, "600", 0, 4e9,
+    NUMBER(ru_storage_in, "ttl_s", ttl_s, "600", 0, 4e9,
            "method lifetime: longest life of a file on SSD"),
-    NUMBER(storage_in, "window_s", window_s, "3600", 1, 4e9,
+    NUMBER(ru_storage_in, "window_s", window_s, "3600", 1, 4e9,
            "method cachesack: length of a window [s]"),
-    NUMBER(storage_in, "spill_low", spill_low, "0.01", 0, 1,
+    NUMBER(ru_storage_in, "spill_low", spill_low, "0.01", 0, 1,
            "fraction of spilled disk time below which the threshold is lowered"),
-    NUMBER(storage_in, "spill_high", spill_high, "0.15", 0, 1,
+    NUMBER(ru_storage_in, "spill_high", spill_high, "0.15", 0, 1,
            "fraction above which the threshold is raised"),
-    NUMBER(storage_in, "look_s", look_s, "900", 1, 4e9,
+    NUMBER(ru_storage_in, "look_s", look_s, "900", 1, 4e9,
            "length of the time for which this fraction is computed [s]"),
-    NUMBER(storage_in, "decide_s", decide_s, "60", 1, 4e9,
+    NUMBER(ru_storage_in, "decide_s", decide_s, "60", 1, 4e9,
            "time between two changes of the threshold [s]"),
     RU_ROW(CHOICE, storage_in, readers, "told",
            "told: the number of readers of a file is known when it is opened; hidden: it is not",
            .choices = "told|hidden"),
-    RU_ROW(I64, storage_in, seed, "1", "seed of the trees and of random classes", RU_IN(0, 1e9)),
-    RU_ROW(CHOICE, storage_in, method, "trees",
+    RU_ROW(I64, ru_storage_in, seed, "1", "seed of the trees and of random classes", RU_IN(0, 1e9)),
+    RU_ROW(CHOICE, ru_storage_in, method, "trees",
            "trees: boosted trees on what is known at the opening (XGBoost); history: records of "
            "groups; first-fit: every file that fits; cachesack: groups by density; lifetime: files "
            "with short lives; category, hash, true-class: classes by trees, at random, or the true "
@@ -121,8 +122,7 @@ static const ru_conf_table table =
     RU_TABLE("storage", storage_in, fields, "temporary files on SSD and HDD", .check = check_in);
 
 /* Groups get numbers by their first appearance; a file without one is alone in its own. */
-static ru_status inner(const storage_in *in, uint32_t method, const ru_solver *solver, ru_arena *a,
-                       ru_storage_in *out, ru_err *err)
+static ru_status inner(const storage_in *in, ru_arena *a, ru_storage_in *out, ru_err *err)
 {
     const file_in *f = in->files.at;
     ru_density_file *files = RU_NEW(a, ru_density_file, in->files.n);
@@ -139,47 +139,30 @@ static ru_status inner(const storage_in *in, uint32_t method, const ru_solver *s
             return RU_FAIL(err, RU_E_LIMIT, "no memory for %u files", in->files.n);
         }
         *at = fresh ? n_groups++ : *at;
-        files[i] = (ru_density_file){f[i].open_s,
-                                     (uint32_t)*at,
-                                     f[i].input_bytes,
-                                     f[i].writers,
-                                     in->readers == 0 ? f[i].readers : 0,
-                                     f[i].size_bytes,
-                                     f[i].life_s,
-                                     f[i].ops};
+        files[i] = f[i].f;
+        files[i].group = (uint32_t)*at;
+        files[i].readers = in->readers == 0 ? files[i].readers : 0;
     }
-    *out = (ru_storage_in){.files = files,
-                           .n = in->files.n,
-                           .n_groups = n_groups,
-                           .from_s = in->from_s,
-                           .quota_bytes = (double)in->quota_bytes,
-                           .prices = in->prices,
-                           .method = (ru_storage_method)method,
-                           .stake = in->stake,
-                           .ttl_s = in->ttl_s,
-                           .window_s = in->window_s,
-                           .spill_low = in->spill_low,
-                           .spill_high = in->spill_high,
-                           .look_s = in->look_s,
-                           .decide_s = in->decide_s,
-                           .solver = solver,
-                           .seed = (uint64_t)in->seed};
+    *out = in->q;
+    out->files = files;
+    out->n = in->files.n;
+    out->n_groups = n_groups;
+    out->quota_bytes = (double)in->quota_bytes;
     return RU_OK;
 }
 
 static ru_status plan_storage(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
-    const storage_in *s = in;
     ru_storage_in q;
-    RU_TRY(inner(s, s->method, tools->solver, tools->scratch, &q, err));
+    RU_TRY(inner(in, tools->scratch, &q, err));
+    q.solver = tools->solver;
     return ru_plan_storage(&q, tools->out, tools->scratch, plan, err);
 }
 
 static ru_status check_storage(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
-    const storage_in *s = in;
     ru_storage_in q;
-    RU_TRY(inner(s, s->method, NULL, scratch, &q, err));
+    RU_TRY(inner(in, scratch, &q, err));
     return ru_plan_storage_check(&q, plan, scratch, err);
 }
 
@@ -195,23 +178,23 @@ static void places_table(const storage_in *s, const ru_storage_plan *p, ru_repor
     for (uint32_t k = p->n > SHOWN_MAX ? p->n - SHOWN_MAX : 0; k < p->n; k++) {
         const ru_storage_place *at = &p->places[k];
         const file_in *is = &f[at->file];
-        ru_table_f64(t, is->open_s, 0);
+        ru_table_f64(t, is->f.open_s, 0);
         ru_table_str(t, is->group);
-        bool whole = at->ssd_bytes >= is->size_bytes;
+        bool whole = at->ssd_bytes >= is->f.size_bytes;
         ru_table_str(t, !(at->ssd_bytes > 0) ? "hdd" : whole ? "ssd" : "ssd, then hdd");
         if (at->ssd_bytes > 0 && at->limit_bytes < 1e18) {
             ru_table_bytes(t, (int64_t)at->limit_bytes);
         } else {
             ru_table_none(t);
         }
-        ru_table_bytes(t, (int64_t)is->size_bytes);
+        ru_table_bytes(t, (int64_t)is->f.size_bytes);
     }
 }
 
 ru_status ru_storage_policy_bound(const void *in, ru_arena *scratch, double *usd, ru_err *err)
 {
     ru_storage_in q;
-    RU_TRY(inner(in, RU_STORAGE_GREEDY, NULL, scratch, &q, err));
+    RU_TRY(inner(in, scratch, &q, err));
     return ru_plan_storage_bound(&q, scratch, usd, err);
 }
 
@@ -227,15 +210,17 @@ static ru_status report_storage(const void *in, const void *plan, const ru_polic
     ru_report_figure(r, "hdd_usd", p->hdd_usd);
     ru_report_figure(r, "ssd_peak_bytes", p->peak_bytes);
     places_table(s, p, r);
-    ru_report_candidate(r, method_names[s->method], p->saving_usd, true, "chosen");
+    ru_report_candidate(r, method_names[s->q.method], p->saving_usd, true, "chosen");
     for (uint32_t m = 0; m < RU_ARRAY_LEN(method_names); m++) {
         ru_storage_in q;
         ru_storage_plan other;
         ru_err why;
-        if (m == s->method) {
+        if (m == s->q.method) {
             continue;
         }
-        RU_TRY(inner(s, m, tools->solver, tools->scratch, &q, err));
+        RU_TRY(inner(s, tools->scratch, &q, err));
+        q.method = (ru_storage_method)m;
+        q.solver = tools->solver;
         if (ru_plan_storage(&q, tools->scratch, tools->scratch, &other, &why) == RU_OK) {
             ru_report_beside(r, method_names[m], other.saving_usd, "%u files on SSD%s",
                              other.admitted,
