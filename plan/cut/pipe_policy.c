@@ -11,11 +11,10 @@ typedef struct pipe_layer {
 } pipe_layer;
 
 typedef struct pipe_file {
+    ru_pipe_in q;            /* without layers, edges and levels */
     ru_conf_sections layers; /* of pipe_layer */
     ru_conf_i64s units;
     ru_conf_f64s bytes_per_s;
-    double compression, overlap, memory_bytes, state;
-    uint32_t model, microbatches, cuts_max, method;
 } pipe_file;
 
 #define METHODS \
@@ -77,29 +76,29 @@ static const ru_conf_field fields[] = {
            RU_IN(1, RU_PIPE_UNITS_MAX)),
     RU_ROW(F64_LIST, pipe_file, bytes_per_s, "[1e9]",
            "bandwidth of the link of one unit, for each level", RU_IN(1, 1e15)),
-    RU_ROW_AS("memory", F64, pipe_file, memory_bytes, "0",
+    RU_ROW_AS("memory", F64, ru_pipe_in, memory_bytes, "0",
               "memory of a worker in bytes; 0: no limit", RU_IN(0, 1e18)),
-    RU_ROW(F64, pipe_file, state, "1", "bytes of gradients and optimizer state per byte of weights",
-           RU_IN(0, 100)),
-    RU_ROW_AS("cost", CHOICE, pipe_file, model, "calibrated",
+    RU_ROW(F64, ru_pipe_in, state, "1",
+           "bytes of gradients and optimizer state per byte of weights", RU_IN(0, 100)),
+    RU_ROW_AS("cost", CHOICE, ru_pipe_in, model, "calibrated",
               "cost model of stages; calibrated: ring all-reduce with overlap; repo: that of the "
               "published optimizer; paper: that of the paper",
               .choices = "calibrated|repo|paper"),
-    RU_ROW(F64, pipe_file, overlap, "1",
+    RU_ROW(F64, ru_pipe_in, overlap, "1",
            "cost calibrated: measured fraction of the shorter of gradient exchange and "
            "computation that overlaps with the longer",
            RU_IN(0, 1)),
-    RU_ROW(F64, pipe_file, compression, "1",
+    RU_ROW(F64, ru_pipe_in, compression, "1",
            "compression ratio of activations between stages; 0: the transfer costs nothing",
            RU_IN(0, 1e6)),
-    RU_ROW(U32, pipe_file, microbatches, "4",
+    RU_ROW(U32, ru_pipe_in, microbatches, "4",
            "methods gpipe, flush: number of microbatches of a minibatch; 2bw: minibatches "
            "between two gradient exchanges",
            RU_IN(1, 65536)),
-    RU_ROW(U32, pipe_file, cuts_max, "4096",
+    RU_ROW(U32, ru_pipe_in, cuts_max, "4096",
            "a graph with more possible cuts than this is cut only along one topological order",
            RU_IN(2, 16384)),
-    RU_ROW(CHOICE, pipe_file, method, "pipeline", "pipeline: Rubato's; others: baselines",
+    RU_ROW(CHOICE, ru_pipe_in, method, "pipeline", "pipeline: Rubato's; others: baselines",
            .choices = METHODS),
 };
 
@@ -107,8 +106,7 @@ static const ru_conf_table table =
     RU_TABLE("pipe", pipe_file, fields, "a network to train, and the workers that train it",
              .check = check_file);
 
-static ru_status inner(const pipe_file *f, uint32_t method, ru_arena *a, ru_pipe_in *in,
-                       ru_err *err)
+static ru_status inner(const pipe_file *f, ru_arena *a, ru_pipe_in *in, ru_err *err)
 {
     const pipe_layer *from = f->layers.at;
     uint32_t n_edges = 0, e = 0;
@@ -131,36 +129,27 @@ static ru_status inner(const pipe_file *f, uint32_t method, ru_arena *a, ru_pipe
     for (uint32_t k = 0; k < f->units.n; k++) {
         levels[k] = (ru_pipe_level){(uint32_t)f->units.at[k], f->bytes_per_s.at[k]};
     }
-    *in = (ru_pipe_in){.layers = layers,
-                       .n = f->layers.n,
-                       .edges = edges,
-                       .n_edges = n_edges,
-                       .levels = levels,
-                       .n_levels = f->units.n,
-                       .model = (ru_pipe_model)f->model,
-                       .compression = f->compression,
-                       .overlap = f->overlap,
-                       .memory_bytes = f->memory_bytes,
-                       .state = f->state,
-                       .microbatches = f->microbatches,
-                       .cuts_max = f->cuts_max,
-                       .method = (ru_pipe_method)method};
+    *in = f->q;
+    in->layers = layers;
+    in->n = f->layers.n;
+    in->edges = edges;
+    in->n_edges = n_edges;
+    in->levels = levels;
+    in->n_levels = f->units.n;
     return RU_OK;
 }
 
 static ru_status plan_pipe(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
-    const pipe_file *f = in;
     ru_pipe_in q;
-    RU_TRY(inner(f, f->method, tools->scratch, &q, err));
+    RU_TRY(inner(in, tools->scratch, &q, err));
     return ru_plan_pipe(&q, tools->out, tools->scratch, plan, err);
 }
 
 static ru_status check_pipe(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
-    const pipe_file *f = in;
     ru_pipe_in q;
-    RU_TRY(inner(f, f->method, scratch, &q, err));
+    RU_TRY(inner(in, scratch, &q, err));
     return ru_plan_pipe_check(&q, plan, scratch, err);
 }
 
@@ -236,18 +225,19 @@ static const char *against(uint32_t method)
 static ru_status put_candidates(const pipe_file *f, const ru_pipe_plan *p,
                                 const ru_policy_tools *tools, ru_report *r, ru_err *err)
 {
-    ru_report_candidate(r, method_names[f->method], p->minibatch_s, true,
-                        p->method == f->method ? "chosen" : "chosen: the plan of %s",
+    ru_report_candidate(r, method_names[f->q.method], p->minibatch_s, true,
+                        p->method == f->q.method ? "chosen" : "chosen: the plan of %s",
                         method_names[p->method]);
     for (uint32_t m = 0; m < RU_PIPE_METHODS; m++) {
         ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
         ru_pipe_in q;
         ru_pipe_plan other;
         ru_err why;
-        if (m == f->method) {
+        if (m == f->q.method) {
             continue;
         }
-        RU_TRY(inner(f, m, tools->scratch, &q, err));
+        RU_TRY(inner(f, tools->scratch, &q, err));
+        q.method = (ru_pipe_method)m;
         ru_status st = ru_plan_pipe(&q, tools->scratch, tools->scratch, &other, &why);
         /* 2bw may be faster: it is another training, not a better schedule of this one. */
         const char *but = against(m);
