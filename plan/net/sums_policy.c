@@ -10,11 +10,10 @@ typedef struct sums_op {
 } sums_op;
 
 typedef struct sums_file {
+    ru_sums_in q;         /* without ops, costs of a byte and algorithms */
     ru_conf_sections ops; /* of sums_op */
-    uint32_t ranks, depth, primitive, method;
-    int64_t alpha_ns;
+    uint32_t primitive;
     double bytes_per_s, added_bytes_per_s, ratio;
-    bool barrier;
 } sums_file;
 
 static const char *const method_names[RU_SUMS_METHODS] = {
@@ -74,8 +73,8 @@ static ru_status check_file(const void *section, ru_err *err)
     if (f->ratio > 0 && time <= 0) {
         return RU_FAIL(err, RU_E_ARG, "'ratio' needs ops that take time");
     }
-    double moved = bytes * f->ranks / f->bytes_per_s * 1e9;
-    double start = (double)f->alpha_ns * f->ranks * RU_SUMS_PIECES_MAX;
+    double moved = bytes * f->q.n_ranks / f->bytes_per_s * 1e9;
+    double start = (double)f->q.alpha_ns * f->q.n_ranks * RU_SUMS_PIECES_MAX;
     if (time > 1e15 || time * f->ratio > 1e15 || moved > 1e15 || start > 1e17) {
         return RU_FAIL(err, RU_E_ARG,
                        "a step would take longer than ten days (compute %g s, network %g s)",
@@ -87,9 +86,9 @@ static ru_status check_file(const void *section, ru_err *err)
 static const ru_conf_field fields[] = {
     RU_ROW(SECTIONS, sums_file, ops, NULL, "ops of the model in the order of the forward pass",
            .table = &op_table),
-    RU_ROW(U32, sums_file, ranks, "4", "number of workers that sum their gradients",
-           RU_IN(2, 65536)),
-    RU_ROW_AS("alpha", TIME, sums_file, alpha_ns, "40us",
+    RU_ROW_AS("ranks", U32, ru_sums_in, n_ranks, "4", "number of workers that sum their gradients",
+              RU_IN(2, 65536)),
+    RU_ROW_AS("alpha", TIME, ru_sums_in, alpha_ns, "40us",
               "time of each step of an algorithm besides its bytes", RU_IN(0, 1e9)),
     RU_ROW(F64, sums_file, bytes_per_s, "119.5e6", "bandwidth of one direction of a worker's link",
            RU_IN(1, 1e15)),
@@ -101,11 +100,11 @@ static const ru_conf_field fields[] = {
     RU_ROW(CHOICE, sums_file, primitive, "auto",
            "all-reduce algorithm; auto: the fastest for each size",
            .choices = "auto|ring|halving|doubling|tree|double_tree|direct"),
-    RU_ROW(U32, sums_file, depth, "8", "largest number of sums in flight",
-           RU_IN(1, RU_SUMS_DEPTH_MAX)),
-    RU_ROW(BOOL, sums_file, barrier, "false",
+    RU_ROW_AS("depth", U32, ru_sums_in, depth_max, "8", "largest number of sums in flight",
+              RU_IN(1, RU_SUMS_DEPTH_MAX)),
+    RU_ROW(BOOL, ru_sums_in, barrier, "false",
            "every step waits for all sums, as clipping by the global norm requires"),
-    RU_ROW(CHOICE, sums_file, method, "caramel",
+    RU_ROW(CHOICE, ru_sums_in, method, "caramel",
            "caramel: by search; rule: by formula; others: baselines",
            .choices = "caramel|rule|none|serial|fifo|ddp|horovod|mgwfbp|p3|bytescheduler"),
 };
@@ -113,8 +112,7 @@ static const ru_conf_field fields[] = {
 static const ru_conf_table table =
     RU_TABLE("sums", sums_file, fields, "one data-parallel training step", .check = check_file);
 
-static ru_status inner(const sums_file *f, uint32_t method, uint32_t primitive, ru_arena *a,
-                       ru_sums_in *in, ru_err *err)
+static ru_status inner(const sums_file *f, ru_arena *a, ru_sums_in *in, ru_err *err)
 {
     const sums_op *ops = f->ops.at;
     uint32_t n = f->ops.n, n_edges = 0, e = 0;
@@ -138,31 +136,25 @@ static ru_status inner(const sums_file *f, uint32_t method, uint32_t primitive, 
             edges[e++] = (ru_step_edge){(uint32_t)ops[i].after.at[k], i};
         }
     }
-    double sent = 2.0 * ((double)f->ranks - 1) / f->ranks;
-    *in = (ru_sums_in){.n = n,
-                       .forward_ns = forward,
-                       .backward_ns = backward,
-                       .param_bytes = param_bytes,
-                       .edges = edges,
-                       .n_edges = n_edges,
-                       .n_ranks = f->ranks,
-                       .alpha_ns = f->alpha_ns,
-                       .beta_ns =
-                           f->ratio > 0 ? f->ratio * time / (bytes * sent) : 1e9 / f->bytes_per_s,
-                       .gamma_ns = f->added_bytes_per_s > 0 ? 1e9 / f->added_bytes_per_s : 0,
-                       .algos = primitives[primitive].algos,
-                       .depth_max = f->depth,
-                       .barrier = f->barrier,
-                       .method = (ru_sums_method)method};
+    double sent = 2.0 * ((double)f->q.n_ranks - 1) / f->q.n_ranks;
+    *in = f->q;
+    in->n = n;
+    in->forward_ns = forward;
+    in->backward_ns = backward;
+    in->param_bytes = param_bytes;
+    in->edges = edges;
+    in->n_edges = n_edges;
+    in->beta_ns = f->ratio > 0 ? f->ratio * time / (bytes * sent) : 1e9 / f->bytes_per_s;
+    in->gamma_ns = f->added_bytes_per_s > 0 ? 1e9 / f->added_bytes_per_s : 0;
+    in->algos = primitives[f->primitive].algos;
     return RU_OK;
 }
 
 static ru_status plan_sums(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
-    const sums_file *f = in;
     ru_sums_in q;
     ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
-    RU_TRY(inner(f, f->method, f->primitive, tools->scratch, &q, err));
+    RU_TRY(inner(in, tools->scratch, &q, err));
     RU_TRY(ru_plan_sums(&q, tools->out, tools->scratch, plan, err));
     ru_arena_rewind(tools->scratch, mark);
     return RU_OK;
@@ -170,9 +162,8 @@ static ru_status plan_sums(const void *in, const ru_policy_tools *tools, void *p
 
 static ru_status check_sums(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
-    const sums_file *f = in;
     ru_sums_in q;
-    RU_TRY(inner(f, f->method, f->primitive, scratch, &q, err));
+    RU_TRY(inner(in, scratch, &q, err));
     return ru_plan_sums_check(&q, plan, scratch, err);
 }
 
@@ -214,7 +205,9 @@ static ru_status put_candidate(const sums_file *f, uint32_t method, uint32_t pri
     ru_sums_in q;
     ru_sums_plan other;
     ru_err why;
-    RU_TRY(inner(f, method, primitive, tools->scratch, &q, err));
+    RU_TRY(inner(f, tools->scratch, &q, err));
+    q.method = (ru_sums_method)method;
+    q.algos = primitives[primitive].algos;
     ru_status st = ru_plan_sums(&q, tools->scratch, tools->scratch, &other, &why);
     double more = ((double)other.step_ns - (double)p->step_ns) * 1e-9;
     if (st != RU_OK) {
@@ -249,15 +242,15 @@ static ru_status report_sums(const void *in, const void *plan, const ru_policy_t
     ru_report_figure(r, "bound_s", (double)p->bound_ns * 1e-9);
     ru_report_figure(r, "compute_s", (double)p->compute_ns * 1e-9);
     put_buckets(f, p, r);
-    ru_report_candidate(r, method_names[f->method], (double)p->step_ns * 1e-9, true, "chosen");
+    ru_report_candidate(r, method_names[f->q.method], (double)p->step_ns * 1e-9, true, "chosen");
     for (uint32_t m = 0; m < RU_SUMS_METHODS; m++) {
-        if (m != f->method) {
+        if (m != f->q.method) {
             RU_TRY(put_candidate(f, m, f->primitive, method_names[m], p, tools, r, err));
         }
     }
-    if (f->primitive == 0 && f->method == RU_SUMS_CARAMEL) {
-        RU_TRY(put_candidate(f, f->method, 1, "caramel, ring only", p, tools, r, err));
-        RU_TRY(put_candidate(f, f->method, 4, "caramel, tree only", p, tools, r, err));
+    if (f->primitive == 0 && f->q.method == RU_SUMS_CARAMEL) {
+        RU_TRY(put_candidate(f, f->q.method, 1, "caramel, ring only", p, tools, r, err));
+        RU_TRY(put_candidate(f, f->q.method, 4, "caramel, tree only", p, tools, r, err));
     }
     ru_report_assume(r, "every rank computes the same ops in the same time and order; updates of "
                         "parameters take no time");
