@@ -9,11 +9,10 @@ typedef struct order_op {
 } order_op;
 
 typedef struct order_file {
+    ru_order_in q;        /* without ops */
     ru_conf_sections ops; /* of order_op */
-    double bytes_per_s, ratio;
-    int64_t overhead_ns, latency_ns;
-    int64_t slice_bytes, partition_bytes, credit_bytes;
-    uint32_t workers, seed, method;
+    double ratio;
+    uint32_t seed;
 } order_file;
 
 #define METHODS "best|tac|tic|random|fixed|fifo|layer|reverse|smallest|p3|bytescheduler|exhaustive"
@@ -56,11 +55,12 @@ static ru_status check_file(const void *section, ru_err *err)
     if (f->ratio > 0 && (time <= 0 || bytes <= 0)) {
         return RU_FAIL(err, RU_E_ARG, "'ratio' needs ops with time and parameters");
     }
-    if (f->credit_bytes < f->partition_bytes) {
+    if (f->q.credit_bytes < f->q.partition_bytes) {
         return RU_FAIL(err, RU_E_ARG, "'credit' must be at least one 'partition'");
     }
-    double link = f->ratio > 0 ? time * f->ratio : bytes / f->bytes_per_s * 1e9 * f->workers;
-    if (time * f->workers > 1e17 || link > 1e17) {
+    double link =
+        f->ratio > 0 ? time * f->ratio : bytes / f->q.link.bytes_per_s * 1e9 * f->q.workers;
+    if (time * f->q.workers > 1e17 || link > 1e17) {
         return RU_FAIL(err, RU_E_ARG,
                        "a step would take longer than 3 years (compute %g s, link %g s)",
                        time * 1e-9, link * 1e-9);
@@ -71,26 +71,26 @@ static ru_status check_file(const void *section, ru_err *err)
 static const ru_conf_field fields[] = {
     RU_ROW(SECTIONS, order_file, ops, NULL,
            "ops of the step in the order in which they are requested", .table = &op_table),
-    RU_ROW(F64, order_file, bytes_per_s, "125e6",
-           "bandwidth of the server's link, shared by all workers", RU_IN(1, 1e15)),
+    RU_ROW_AS("bytes_per_s", F64, ru_order_in, link.bytes_per_s, "125e6",
+              "bandwidth of the server's link, shared by all workers", RU_IN(1, 1e15)),
     RU_ROW(F64, order_file, ratio, "0",
            "replaces bytes_per_s unless 0: transfer time of all workers divided by the compute "
            "time of one",
            RU_IN(0, 1e6)),
-    RU_ROW_AS("overhead", TIME, order_file, overhead_ns, "0s",
+    RU_ROW_AS("overhead", TIME, ru_order_in, link.overhead_ns, "0s",
               "time that each transfer occupies the link in addition to its bytes", RU_IN(0, 1e12)),
-    RU_ROW_AS("latency", TIME, order_file, latency_ns, "0s",
+    RU_ROW_AS("latency", TIME, ru_order_in, link.latency_ns, "0s",
               "time from leaving the link to arrival", RU_IN(0, 1e12)),
-    RU_ROW(U32, order_file, workers, "1", "workers that receive all parameters from the server",
+    RU_ROW(U32, ru_order_in, workers, "1", "workers that receive all parameters from the server",
            RU_IN(1, RU_ORDER_WORKERS_MAX)),
-    RU_ROW_AS("slice", SIZE, order_file, slice_bytes, "200000",
+    RU_ROW_AS("slice", SIZE, ru_order_in, slice_bytes, "200000",
               "method p3: largest slice of a transfer", RU_IN(1, 1e15)),
-    RU_ROW_AS("partition", SIZE, order_file, partition_bytes, "4MB",
+    RU_ROW_AS("partition", SIZE, ru_order_in, partition_bytes, "4MB",
               "method bytescheduler: largest partition of a transfer", RU_IN(1, 1e15)),
-    RU_ROW_AS("credit", SIZE, order_file, credit_bytes, "16MB",
+    RU_ROW_AS("credit", SIZE, ru_order_in, credit_bytes, "16MB",
               "method bytescheduler: bytes that may be in flight for one worker", RU_IN(1, 1e15)),
     RU_ROW(U32, order_file, seed, "1", "methods random and fixed: seed of the order"),
-    RU_ROW(CHOICE, order_file, method, "best",
+    RU_ROW(CHOICE, ru_order_in, method, "best",
            "best: the shortest of all others; tac: by times of ops and transfers; tic: by the "
            "graph alone; others: baselines",
            .choices = METHODS),
@@ -100,8 +100,7 @@ static const ru_conf_table table =
     RU_TABLE("order", order_file, fields, "one step of a worker that receives parameters",
              .check = check_file);
 
-static ru_status inner(const order_file *f, uint32_t method, ru_arena *a, ru_order_in *in,
-                       ru_err *err)
+static ru_status inner(const order_file *f, ru_arena *a, ru_order_in *in, ru_err *err)
 {
     const order_op *ops = f->ops.at;
     uint32_t n = f->ops.n, n_edges = 0, e = 0;
@@ -123,36 +122,29 @@ static ru_status inner(const order_file *f, uint32_t method, ru_arena *a, ru_ord
             edges[e++] = (ru_step_edge){(uint32_t)ops[i].after.at[k], i};
         }
     }
-    *in = (ru_order_in){
-        .n = n,
-        .op_ns = op_ns,
-        .param_bytes = param_bytes,
-        .edges = edges,
-        .n_edges = n_edges,
-        .link = {f->overhead_ns, f->latency_ns,
-                 f->ratio > 0 ? bytes * f->workers / (f->ratio * time * 1e-9) : f->bytes_per_s},
-        .workers = f->workers,
-        .slice_bytes = f->slice_bytes,
-        .partition_bytes = f->partition_bytes,
-        .credit_bytes = f->credit_bytes,
-        .seed = f->seed,
-        .method = (ru_order_method)method};
+    *in = f->q;
+    in->n = n;
+    in->op_ns = op_ns;
+    in->param_bytes = param_bytes;
+    in->edges = edges;
+    in->n_edges = n_edges;
+    in->link.bytes_per_s =
+        f->ratio > 0 ? bytes * f->q.workers / (f->ratio * time * 1e-9) : f->q.link.bytes_per_s;
+    in->seed = f->seed;
     return RU_OK;
 }
 
 static ru_status plan_order(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
-    const order_file *f = in;
     ru_order_in q;
-    RU_TRY(inner(f, f->method, tools->scratch, &q, err));
+    RU_TRY(inner(in, tools->scratch, &q, err));
     return ru_plan_order(&q, tools->out, tools->scratch, plan, err);
 }
 
 static ru_status check_order(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
-    const order_file *f = in;
     ru_order_in q;
-    RU_TRY(inner(f, f->method, scratch, &q, err));
+    RU_TRY(inner(in, scratch, &q, err));
     return ru_plan_order_check(&q, plan, scratch, err);
 }
 
@@ -181,17 +173,18 @@ static void put_list(const order_file *f, const ru_order_plan *p, ru_report *r)
 static ru_status put_candidates(const order_file *f, const ru_order_plan *p,
                                 const ru_policy_tools *tools, ru_report *r, ru_err *err)
 {
-    ru_report_candidate(r, method_names[f->method], (double)p->step_ns * 1e-9, true,
-                        f->method == p->method ? "chosen" : "chosen: the order of %s",
+    ru_report_candidate(r, method_names[f->q.method], (double)p->step_ns * 1e-9, true,
+                        f->q.method == p->method ? "chosen" : "chosen: the order of %s",
                         method_names[p->method]);
     for (uint32_t m = 0; m < RU_ORDER_METHODS; m++) {
-        if (m == f->method || m == RU_ORDER_BEST) {
+        if (m == f->q.method || m == RU_ORDER_BEST) {
             continue;
         }
         ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
         ru_order_in q;
         ru_order_plan other;
-        RU_TRY(inner(f, m, tools->scratch, &q, err));
+        RU_TRY(inner(f, tools->scratch, &q, err));
+        q.method = (ru_order_method)m;
         ru_err why;
         ru_status st = ru_plan_order(&q, tools->scratch, tools->scratch, &other, &why);
         double s = (double)other.step_ns * 1e-9, more = s - (double)p->step_ns * 1e-9;
@@ -216,7 +209,7 @@ static ru_status report_order(const void *in, const void *plan, const ru_policy_
     const ru_order_plan *p = plan;
     ru_report_answer(r, "send %u %s to %s in this order", p->n_pieces,
                      p->n_pieces == 1 ? "transfer" : "transfers",
-                     f->workers == 1 ? "the worker" : "every worker");
+                     f->q.workers == 1 ? "the worker" : "every worker");
     ru_report_figure(r, "step_s", (double)p->step_ns * 1e-9);
     ru_report_figure(r, "bound_s", (double)p->bound_ns * 1e-9);
     ru_report_figure(r, "efficiency", p->efficiency);
