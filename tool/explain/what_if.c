@@ -16,6 +16,9 @@ enum { STEPS = 40, FITS = 10, RUNS_MAX = 8, WORKERS_MAX = 1024 };
 #define MODEL_ERROR 0.05
 #define FIT_ERROR   0.15
 #define REST_ERROR  0.5
+/* More workers than cores take turns, which the simulator shares evenly: a sum waits for the last.
+ */
+#define TURN_NS 4e6
 
 /* What may be asked: the simulator counts in whole nanoseconds and bytes. */
 #define FACTOR_MIN 0.001
@@ -160,6 +163,7 @@ typedef struct fit {
 
 typedef struct played {
     ru_sim_world x;
+    uint32_t founders;
     double step_ns, spread_ns; /* mean of the runs, and how far apart they are */
     double computed_ns;        /* of the step: until all gradients are ready */
 } played;
@@ -179,12 +183,12 @@ static ru_status check_quota(const question *q, const ru_sim_job *job, ru_err *e
 }
 
 /* The simulated job with all changes (q NULL: as it was). */
-static ru_status job_of(const ru_world *w, const question *q, int64_t per_host, const fit *f,
-                        uint64_t seed, ru_arena *arena, ru_sim_job *job, ru_sim_world *x,
-                        ru_err *err)
+static ru_status job_of(const ru_world *w, const question *q, const fit *f, uint64_t seed,
+                        ru_arena *arena, ru_sim_job *job, ru_sim_world *x, ru_err *err)
 {
-    *job = (ru_sim_job){.seed = seed, .steps = STEPS, .per_host = (uint32_t)per_host};
+    *job = (ru_sim_job){.seed = seed, .steps = STEPS};
     if (q != NULL) {
+        job->per_host = (uint32_t)q->per_host;
         job->founders = (uint32_t)q->workers;
         job->batch = q->batch;
         job->deterministic = q->direct;
@@ -218,8 +222,8 @@ static ru_status job_of(const ru_world *w, const question *q, int64_t per_host, 
 
 /* Quotas of different processes begin their periods at different instants, which no trace says: so
  * many runs with other ones. */
-static ru_status play(const ru_world *w, const question *q, int64_t per_host, const fit *f,
-                      ru_arena *arena, played *into, ru_err *err)
+static ru_status play(const ru_world *w, const question *q, const fit *f, ru_arena *arena,
+                      played *into, ru_err *err)
 {
     double sum = 0, squares = 0, computed = 0, n = 0;
     ru_sim_job job;
@@ -227,7 +231,7 @@ static ru_status play(const ru_world *w, const question *q, int64_t per_host, co
     for (uint64_t seed = 1; seed <= RUNS_MAX; seed++) {
         ru_sim_job_result r;
         ru_arena_rewind(arena, mark);
-        RU_TRY(job_of(w, q, per_host, f, seed, arena, &job, &into->x, err));
+        RU_TRY(job_of(w, q, f, seed, arena, &job, &into->x, err));
         RU_TRY(ru_sim_job_run(&job, &r, err));
         sum += (double)r.step_ns;
         squares += (double)r.step_ns * (double)r.step_ns;
@@ -238,6 +242,7 @@ static ru_status play(const ru_world *w, const question *q, int64_t per_host, co
         }
     }
     double v = squares / n - sum / n * sum / n;
+    into->founders = job.founders;
     into->step_ns = sum / n;
     into->spread_ns = v > 0 ? sqrt(v) : 0;
     into->computed_ns = computed / n;
@@ -268,13 +273,12 @@ static ru_fact recorded_of(const ru_world *w)
  * device was. Where no collective was measured, what is left of the step is the network's; a job of
  * one worker has none, and steps that even the slowest link does not make as long as they took say
  * nothing of the link. */
-static ru_status calibrate(const ru_world *w, int64_t per_host, ru_arena *arena, fit *f,
-                           played *was, ru_err *err)
+static ru_status calibrate(const ru_world *w, ru_arena *arena, fit *f, played *was, ru_err *err)
 {
     const ru_step_fact *s = &w->facts.steps.at[0];
     double goal_ns = recorded_of(w).mean_ns - s->input_ns - s->wait_ns, low = 1.0 / 32, high = 4;
     *f = (fit){1, 1};
-    RU_TRY(play(w, NULL, per_host, f, arena, was, err));
+    RU_TRY(play(w, NULL, f, arena, was, err));
     const ru_script *x = &was->x.script;
     double says = (double)x->fixed_ns + (double)s->samples * x->sample_ns + (double)x->update_ns;
     if (!was->x.quota) {
@@ -284,14 +288,14 @@ static ru_status calibrate(const ru_world *w, int64_t per_host, ru_arena *arena,
     bool fits = s->workers > 1 && !was->x.link_measured;
     if (fits) {
         f->link = low;
-        RU_TRY(play(w, NULL, per_host, f, arena, was, err));
+        RU_TRY(play(w, NULL, f, arena, was, err));
         fits = was->step_ns > goal_ns;
         f->link = 1;
     }
     for (uint32_t k = 0; k < FITS && fits; k++) {
         f->link = sqrt(low * high);
         ru_arena_mark mark = ru_arena_mark_get(arena);
-        RU_TRY(play(w, NULL, per_host, f, arena, was, err));
+        RU_TRY(play(w, NULL, f, arena, was, err));
         ru_arena_rewind(arena, mark);
         if (was->step_ns > goal_ns) {
             low = f->link;
@@ -299,7 +303,7 @@ static ru_status calibrate(const ru_world *w, int64_t per_host, ru_arena *arena,
             high = f->link;
         }
     }
-    return play(w, NULL, per_host, f, arena, was, err);
+    return play(w, NULL, f, arena, was, err);
 }
 
 /* How uncertain the mean time of a step's ops is, relative: each mean by its spread and count. */
@@ -357,6 +361,7 @@ static double half_of(const ru_world *w, const question *q, const played *was, c
         compute * then->computed_ns,
         pauses_error(was) * then->computed_ns,
         link * (network_ns > 0 ? network_ns : 0),
+        (was->x.slower > 1) != (then->x.slower > 1) ? TURN_NS : 0,
         REST_ERROR * (recorded.mean_ns - w->facts.steps.at[0].input_ns - was->step_ns),
     };
     double sum = 0;
@@ -373,6 +378,18 @@ static void put_row(ru_table *t, const char *what, double ns, const char *from)
     ru_table_str(t, from != NULL ? from : "");
 }
 
+/* The number of hosts decides how many workers share cores and a network interface. */
+static const char *where(const ru_world *w, const played *then, ru_arena *arena)
+{
+    uint32_t n = then->founders, hosts = then->x.hosts;
+    const char *cores = w->cluster.hosts.n > 0 && w->cluster.hosts.at[0].cores > 0
+                            ? ru_arena_printf(arena, " of %u core%s", w->cluster.hosts.at[0].cores,
+                                              w->cluster.hosts.at[0].cores == 1 ? "" : "s")
+                            : "";
+    return ru_arena_printf(arena, "%u worker%s on %u host%s%s", n, n == 1 ? "" : "s", hosts,
+                           hosts == 1 ? "" : "s", cores != NULL ? cores : "");
+}
+
 static ru_status tell(const ru_world *w, const question *q, const played *was, const played *then,
                       ru_arena *arena, ru_text *out, ru_err *err)
 {
@@ -383,7 +400,7 @@ static ru_status tell(const ru_world *w, const question *q, const played *was, c
     double own = measured - s->input_ns;
     double step =
         with_input(w, q, rest >= 0 ? then->step_ns + rest : then->step_ns * own / was->step_ns);
-    double half = half_of(w, q, was, then, step);
+    double half = half_of(w, q, was, then, step), low = step > half ? step - half : 0;
     ru_table t = ru_table_in(arena);
     ru_table_col(&t, "step", RU_TABLE_LEFT);
     ru_table_col(&t, "time", RU_TABLE_RIGHT);
@@ -391,12 +408,12 @@ static ru_status tell(const ru_world *w, const question *q, const played *was, c
     put_row(&t, "measured", measured,
             ru_arena_printf(arena, "%u worker%s", s->workers, s->workers == 1 ? "" : "s"));
     put_row(&t, "simulated as it was", was->step_ns, "op instances and links of the facts");
-    put_row(&t, "simulated with the changes", then->step_ns, "");
+    put_row(&t, "simulated with the changes", then->step_ns, where(w, then, arena));
     put_row(&t, "predicted", step, "with what the simulator lacks of the measured step");
     RU_TRY(ru_table_print(&t, 2, out, err));
     ru_text_putf(
         out, "predicted step: %.4g s, between %.4g and %.4g s; %.2f times as fast as measured\n",
-        step * 1e-9, (step - half) * 1e-9, (step + half) * 1e-9, measured / step);
+        step * 1e-9, low * 1e-9, (step + half) * 1e-9, measured / step);
     return RU_OK;
 }
 
@@ -437,9 +454,6 @@ ru_status rui_what_if(const ru_world *w, const char *const *sets, uint32_t n, ru
     if (w->facts.steps.n == 0 || w->facts.steps.at[0].took.count == 0) {
         return RU_FAIL(err, RU_E_MISSING, "the run has no measured steps to start from");
     }
-    if (q.network > 0 && q.per_host == 0) {
-        q.per_host = 1; /* a rate between hosts: each worker has one */
-    }
     if (w->jobs.n > 0 && (double)q.batch > FACTOR_MAX * (double)w->jobs.at[0].batch) {
         return RU_FAIL(err, RU_E_USAGE,
                        "--if batch=%lld: expected at most 1000 times the batch of the run, %lld",
@@ -452,9 +466,15 @@ ru_status rui_what_if(const ru_world *w, const char *const *sets, uint32_t n, ru
                        "--if names worker %lld, but the job has %lld: name one from 1 to %lld",
                        (long long)named, (long long)workers, (long long)workers);
     }
+    if (q.per_host == 0 && q.network > 0) {
+        q.per_host = 1; /* a rate between hosts: each worker has one */
+    } else if (q.per_host == 0 && w->cluster.hosts.n == 1) {
+        q.per_host =
+            workers; /* no second host is known: more workers share the cores of this one */
+    }
     fit f;
-    RU_TRY(calibrate(w, q.per_host, arena, &f, &was, err));
-    ru_status st = play(w, &q, q.per_host, &f, arena, &then, err);
+    RU_TRY(calibrate(w, arena, &f, &was, err));
+    ru_status st = play(w, &q, &f, arena, &then, err);
     if (st == RU_E_PEER) {
         return RU_FAIL(err, RU_E_USAGE,
                        "--if: with these costs workers do not hear from each other in time and the "

@@ -71,6 +71,24 @@ static void read_held_job(ru_arena *a, double processor_ns, ru_world *w)
     assert_ok(ru_world_file_parse("w", ru_str_c(text), a, w, &err), err);
 }
 
+/* All on one host of two cores, a thread each, no network. */
+static void read_one_host(ru_arena *a, uint32_t workers, double compute_ns, ru_world *w)
+{
+    ru_text t = ru_text_arena(a);
+    ru_err err;
+    ru_text_put(&t, "{\"schema\":\"rubato.world/1\",\"cluster\":{\"hosts\":[{\"name\":\"a\","
+                    "\"cores\":2}],\"devices\":[");
+    for (uint32_t k = 0; k < workers; k++) {
+        ru_text_putf(&t, "%s{\"name\":\"%u\",\"host\":\"a\",\"cores\":1}", k > 0 ? "," : "", k);
+    }
+    ru_text_putf(&t,
+                 "]},\"jobs\":[{\"name\":\"j\",\"batch\":40,\"gradient_bytes\":[4000]}],"
+                 "\"facts\":{\"steps\":[{\"job\":\"j\",\"workers\":%u,\"samples\":%u,\"batch\":40,"
+                 "\"compute_ns\":%.0f,\"took\":{\"count\":50,\"mean_ns\":%.0f}}]}}",
+                 workers, 40 / workers, compute_ns, compute_ns);
+    assert_ok(ru_world_file_parse("w", ru_str_n(t.p, t.n), a, w, &err), err);
+}
+
 /* Steps that take longer than even a slow link needs: they say nothing of its rate. */
 static void read_idle_link(ru_arena *a, ru_world *w)
 {
@@ -148,6 +166,53 @@ static void test_predictions_by_hand(void **state)
     ru_arena_fini(&a);
 }
 
+/* Where a run had one host, more workers share its cores, unless the question names hosts; the
+ * recorded job stays where it was. 40 samples of 5 ms on one core. */
+static void test_workers_share_the_cores_of_their_host(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_world w;
+    read_one_host(&a, 2, 100e6, &w);
+    near(ask(&a, &w, "workers=1", NULL), 200);
+    near(ask(&a, &w, "workers=4", NULL), 100);
+    near(ask(&a, &w, "workers=8", NULL), 100);
+    near(ask(&a, &w, "workers=4", "per_host=2"), 50);
+    near(ask(&a, &w, "workers=4", "network=10Gbit"), 50); /* between hosts: each has one */
+    read_one_host(&a, 1, 200e6, &w);
+    near(ask(&a, &w, "workers=2", NULL), 100);
+    near(ask(&a, &w, "workers=4", NULL), 100);
+    read_one_host(&a, 4, 100e6, &w); /* 10 samples each at half of a core */
+    near(ask(&a, &w, "workers=2", NULL), 100);
+    near(ask(&a, &w, "workers=1", NULL), 200);
+    near(ask(&a, &w, "per_host=2", NULL), 50);
+    near(ask(&a, &w, "per_host=1", NULL), 50);
+    ru_arena_fini(&a);
+}
+
+/* Of steps of 1 ms that take turns on too few cores the interval tells more than the parts do. */
+static void test_turns_widen_the_interval(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_world w;
+    read_one_host(&a, 2, 1e6, &w);
+    const char *set = "workers=4";
+    ru_text out = ru_text_arena(&a);
+    ru_err err;
+    double said, low, high;
+    assert_ok(rui_what_if(&w, &set, 1, &a, &out, &err), err);
+    assert_non_null(strstr(out.p, "4 workers on 1 host of 2 cores"));
+    const char *line = strstr(out.p, "predicted step: ");
+    assert_non_null(line);
+    assert_int_equal(
+        sscanf(line, "predicted step: %lf s, between %lf and %lf s", &said, &low, &high), 3);
+    assert_true(low == 0 && high >= 0.004 && said < 0.002);
+    ru_arena_fini(&a);
+}
+
 /* A step that computes all the time takes as long as its quota makes it; one that fits into the
  * quota of a period does not notice it. */
 static void test_quotas_by_hand(void **state)
@@ -218,4 +283,7 @@ static void test_wrong_questions_are_refused(void **state)
 }
 
 RU_TESTS(tool_what_if, cmocka_unit_test(test_predictions_by_hand),
-         cmocka_unit_test(test_quotas_by_hand), cmocka_unit_test(test_wrong_questions_are_refused))
+         cmocka_unit_test(test_quotas_by_hand),
+         cmocka_unit_test(test_workers_share_the_cores_of_their_host),
+         cmocka_unit_test(test_turns_widen_the_interval),
+         cmocka_unit_test(test_wrong_questions_are_refused))
