@@ -56,6 +56,12 @@
         .name = (name_), .fields = (fields_), .n = RU_ARRAY_LEN(fields_), \
         .size_bytes = sizeof(struct_), .help = __VA_ARGS__                \
     }
+/* The member of a struct that a row SECTIONS fills, typed: laid out as ru_conf_sections. */
+#define RU_SECTIONS(type_) \
+    struct {               \
+        const type_ *at;   \
+        uint32_t n;        \
+    }
 
 RU_API_BEGIN
 

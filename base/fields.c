@@ -30,7 +30,7 @@ static ru_conf_pairs pairs_at(const uint8_t *at)
     return v;
 }
 
-static uint32_t n_choices(const char *choices)
+uint32_t ru_fields_choices(const char *choices)
 {
     ru_str rest = ru_str_c(choices), item;
     uint32_t n = 0;
@@ -38,6 +38,17 @@ static uint32_t n_choices(const char *choices)
         n++;
     }
     return n;
+}
+
+void ru_fields_choice(const char *choices, uint32_t k, char *into, int64_t n)
+{
+    ru_str rest = ru_str_c(choices), word = {0};
+    for (uint32_t i = 0; i <= k; i++) {
+        bool found = ru_str_next(&rest, '|', &word);
+        RU_CHECK(found && word.n < n);
+    }
+    memcpy(into, word.p, (size_t)word.n);
+    into[word.n] = '\0';
 }
 
 /* -- check ----------------------------------------------------------------------------------------
@@ -110,7 +121,7 @@ static ru_status check_scalar(const ru_conf_field *f, const char *path, const ui
     case RU_CONF_JSON:
         return text_at(at) != NULL ? RU_OK : RU_FAIL(err, RU_E_ARG, "'%s' has no text", path);
     case RU_CONF_CHOICE:
-        return rui_conf_u32_at(at) < n_choices(f->choices)
+        return rui_conf_u32_at(at) < ru_fields_choices(f->choices)
                    ? RU_OK
                    : RU_FAIL(err, RU_E_ARG, "'%s' is choice %u of %s", path, rui_conf_u32_at(at),
                              f->choices);

@@ -16,5 +16,8 @@ RU_MUST_USE ru_status ru_fields_check(const ru_conf_table *table, const void *se
 void ru_fields_hash(const ru_conf_table *table, const void *section, ru_hasher *h);
 /* As a JSON object that ru_conf_add_json reads back to the same struct; `key` as in base/json.h. */
 void ru_fields_json(const ru_conf_table *table, const void *section, const char *key, ru_json *j);
+uint32_t ru_fields_choices(const char *choices); /* how many words "a|b|c" has */
+/* Word k of "a|b|c", from 0, into a buffer of n bytes that is large enough. */
+void ru_fields_choice(const char *choices, uint32_t k, char *into, int64_t n);
 
 #endif

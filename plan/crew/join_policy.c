@@ -4,8 +4,6 @@
 #include "plan/crew/join.h"
 #include "plan/row/policy.h"
 
-static const char *const method_names[RU_JOIN_METHODS] = {"part", "piece", "all"};
-
 static const ru_conf_field fields[] = {
     RU_ROW(F64, ru_join_in, rate_bytes_per_s, "0",
            "network bandwidth to the joining worker; 0: not measured", RU_IN(0, 1e15)),
@@ -92,27 +90,32 @@ static double share_of(const ru_join_in *in, const ru_join_plan *p)
 }
 
 /* A method that takes more of the network than it may is no rival. */
-static void put_candidate(ru_report *r, const ru_join_in *j, uint32_t method, const ru_join_plan *p,
-                          bool chosen)
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
 {
-    double share = share_of(j, p);
-    bool known = j->rate_bytes_per_s > 0 && j->step_ns > 0;
-    bool legal = chosen || (known && share <= j->part * (1 + 1e-9));
-    if (!known && !chosen) {
-        ru_report_candidate(r, method_names[method], steps_of(j, p), false,
-                            "what it takes of the network is not known");
-        return;
+    (void)tools;
+    (void)err;
+    const ru_join_in *j = v->in;
+    double share = share_of(j, v->plan), steps = steps_of(j, v->plan);
+    if (!(j->rate_bytes_per_s > 0 && j->step_ns > 0)) {
+        ru_rival_is(v, steps, false, "what it takes of the network is not known");
+        return RU_OK;
     }
-    ru_report_candidate(r, method_names[method], steps_of(j, p), legal,
-                        legal ? "%.3g %% of the network meanwhile"
-                              : "%.3g %% of the network, more than 'part' allows",
-                        100 * share);
+    bool legal = share <= j->part * (1 + 1e-9);
+    ru_rival_is(v, steps, legal,
+                legal ? "%.3g %% of the network meanwhile"
+                      : "%.3g %% of the network, more than 'part' allows",
+                100 * share);
+    return RU_OK;
 }
+
+static const ru_report_row rows[] = {
+    RU_DECISION(I64, ru_join_plan, budget_bytes, "budget_bytes"),
+    RU_DECISION(I64, ru_join_plan, every_steps, "every_steps"),
+};
 
 static ru_status report_join(const void *in, const void *plan, const ru_policy_tools *tools,
                              ru_report *r, ru_err *err)
 {
-    (void)tools;
     const ru_join_in *j = in;
     const ru_join_plan *mine = plan;
     if (mine->every_steps > 1) {
@@ -125,16 +128,9 @@ static ru_status report_join(const void *in, const void *plan, const ru_policy_t
     ru_report_figure(r, "join_steps", steps_of(j, mine));
     ru_report_figure(r, "join_s", steps_of(j, mine) * j->step_ns * 1e-9);
     ru_report_figure(r, "network_part", share_of(j, mine));
-    put_candidate(r, j, j->method, mine, true);
-    for (uint32_t m = 0; m < RU_JOIN_METHODS; m++) {
-        ru_join_in q = *j;
-        ru_join_plan other;
-        q.method = m;
-        if (m != j->method) {
-            RU_TRY(ru_plan_join(&q, &other, err));
-            put_candidate(r, j, m, &other, false);
-        }
-    }
+    ru_policy_winner(&ru_policy_join, in, r, steps_of(j, mine), true,
+                     "%.3g %% of the network meanwhile", 100 * share_of(j, mine));
+    RU_TRY(ru_policy_rivals(&ru_policy_join, in, plan, tools, judge, r, err));
     ru_report_assume(r, "bandwidth and step time stay as measured");
     ru_report_trigger(r, "join_s", 0.5);
     return RU_OK;
@@ -147,6 +143,8 @@ const ru_policy ru_policy_join = {
     .source = "litz-2018",
     .in = &table,
     .plan_bytes = sizeof(ru_join_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .plan = plan_join,
     .check = check_join,
     .report = report_join,

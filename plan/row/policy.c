@@ -54,7 +54,7 @@ ru_status ru_policy_run(const ru_policy *p, const void *in, const ru_policy_tool
             st = ru_err_wrap(err, RU_E_BUG, "the plan breaks a rule of its checker");
         }
     }
-    ru_report_init(&a.report, tools->out);
+    ru_report_init(&a.report, tools->out, plan, p->rows, st == RU_OK ? p->n_rows : 0);
     if (st == RU_OK) {
         st = p->report(in, plan, tools, &a.report, err);
     }
@@ -73,5 +73,126 @@ ru_status ru_policy_run(const ru_policy *p, const void *in, const ru_policy_tool
     a.head.triggers = a.report.triggers.at;
     a.head.n_triggers = a.report.triggers.n;
     *answer = a;
+    return RU_OK;
+}
+
+/* -- runners-up -----------------------------------------------------------------------------------
+ */
+
+static const ru_conf_field *method_of(const ru_policy *p)
+{
+    for (uint32_t i = 0; i < p->in->n; i++) {
+        if (strcmp(p->in->fields[i].name, "method") == 0) {
+            RU_CHECK(p->in->fields[i].type == RU_CONF_CHOICE);
+            return &p->in->fields[i];
+        }
+    }
+    RU_CHECK(false);
+    return NULL;
+}
+
+static uint32_t method_in(const ru_conf_field *f, const void *in)
+{
+    uint32_t k;
+    memcpy(&k, (const uint8_t *)in + f->offset, sizeof k);
+    return k;
+}
+
+static RU_PRINTF(5, 0) void say(ru_rival *v, double cost, bool legal, bool rival, const char *fmt,
+                                va_list ap)
+{
+    ru_text why = ru_text_into(v->why, sizeof v->why);
+    ru_text_vputf(&why, fmt, ap);
+    v->is = (ru_candidate){.cost = cost, .legal = legal, .rival = rival, .why = v->why};
+}
+
+void ru_rival_is(ru_rival *v, double cost, bool legal, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    say(v, cost, legal, legal, fmt, ap);
+    va_end(ap);
+}
+
+void ru_rival_beside(ru_rival *v, double cost, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    say(v, cost, true, false, fmt, ap);
+    va_end(ap);
+}
+
+static void put_rival(const ru_conf_field *f, uint32_t method, const ru_rival *v, ru_report *r)
+{
+    char name[64];
+    ru_fields_choice(f->choices, method, name, sizeof name);
+    if (v->is.legal && !v->is.rival) {
+        ru_report_beside(r, name, v->is.cost, "%s", v->why);
+    } else {
+        ru_report_candidate(r, name, v->is.cost, v->is.legal, "%s", v->why);
+    }
+}
+
+void ru_policy_winner(const ru_policy *p, const void *in, ru_report *r, double cost, bool legal,
+                      const char *fmt, ...)
+{
+    const ru_conf_field *f = method_of(p);
+    ru_rival v;
+    va_list ap;
+    va_start(ap, fmt);
+    say(&v, cost, legal, legal, fmt, ap);
+    va_end(ap);
+    put_rival(f, method_in(f, in), &v, r);
+}
+
+/* Plan `v->in`, whose method is set, and have it judged. */
+static ru_status judged(const ru_policy *p, ru_rival *v, const ru_policy_tools *tools,
+                        ru_rival_judge judge, ru_err *err)
+{
+    const ru_policy_tools inner = {tools->scratch, tools->scratch, tools->solver};
+    void *plan = ru_arena_zalloc(tools->scratch, p->plan_bytes, 16);
+    if (plan == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for a plan by another method");
+    }
+    ru_err why;
+    ru_status st = p->plan(v->in, &inner, plan, &why);
+    if (st == RU_E_INFEASIBLE || st == RU_E_UNSUPPORTED) {
+        ru_rival_is(v, 0, false, "%s", why.text);
+        return RU_OK;
+    }
+    if (st != RU_OK) {
+        return RU_FAIL(err, st, "%s", why.text);
+    }
+    v->plan = plan;
+    return judge(v, &inner, err);
+}
+
+ru_status ru_policy_rivals(const ru_policy *p, const void *in, const void *plan,
+                           const ru_policy_tools *tools, ru_rival_judge judge, ru_report *r,
+                           ru_err *err)
+{
+    const ru_conf_field *f = method_of(p);
+    uint32_t mine = method_in(f, in), n = ru_fields_choices(f->choices);
+    uint8_t *copy = ru_arena_alloc(tools->scratch, p->in->size_bytes, 16);
+    if (copy == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for the input of another method");
+    }
+    if (r->candidates.n == 0) {
+        RU_CHECK(r->figures.n > 0);
+        ru_policy_winner(p, in, r, r->figures.at[0].value, true, "chosen");
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        ru_rival v = {.method = k, .in = copy, .won_in = in, .won = plan};
+        if (k == mine) {
+            continue;
+        }
+        memcpy(copy, in, p->in->size_bytes);
+        memcpy(copy + f->offset, &k, sizeof k);
+        ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
+        ru_status st = judged(p, &v, tools, judge, err);
+        ru_arena_rewind(tools->scratch, mark); /* first: the report may be in this arena */
+        RU_TRY(st);
+        put_rival(f, k, &v, r);
+    }
     return RU_OK;
 }

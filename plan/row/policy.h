@@ -29,7 +29,9 @@ typedef struct ru_policy {
     const char *decides; /* one line without full stop: "how many samples each worker computes" */
     const char *source;  /* keys of docs/sources.bib with sections: "litz-2018 sec 3" */
     const ru_conf_table *in;
-    uint32_t plan_bytes; /* size of the plan's struct */
+    uint32_t plan_bytes;       /* size of the plan's struct */
+    const ru_report_row *rows; /* [n_rows] over that struct; NULL: none */
+    uint32_t n_rows;
     bool more_is_better; /* of the objective, the first figure and the cost of a candidate; false:
                             less is */
     /* `in` has passed ru_fields_check. Errors: RU_E_ARG when its fields contradict each other in a
@@ -69,6 +71,30 @@ RU_MUST_USE ru_status ru_policy_run(const ru_policy *p, const void *in,
                                     ru_err *err);
 /* The head alone, without planning: hash and id. */
 ru_plan_head ru_policy_head(const ru_policy *p, const void *in);
+
+/* The same input with another method, its plan, and what is to be said about it. */
+typedef struct ru_rival {
+    uint32_t method;
+    const void *in, *plan;
+    const void *won_in, *won; /* the input and the plan that are reported */
+    ru_candidate is;          /* by ru_rival_is or ru_rival_beside */
+    char why[RU_ERR_TEXT_MAX];
+} ru_rival;
+
+typedef ru_status (*ru_rival_judge)(ru_rival *v, const ru_policy_tools *tools, ru_err *err);
+
+/* The judge's word, as ru_report_candidate and ru_report_beside. */
+void ru_rival_is(ru_rival *v, double cost, bool legal, const char *fmt, ...) RU_PRINTF(4, 5);
+void ru_rival_beside(ru_rival *v, double cost, const char *fmt, ...) RU_PRINTF(3, 4);
+/* The winner by the name of its method. */
+void ru_policy_winner(const ru_policy *p, const void *in, ru_report *r, double cost, bool legal,
+                      const char *fmt, ...) RU_PRINTF(6, 7);
+/* Put the candidates: the winner at the first figure as "chosen", unless the report has one, then
+ * every other choice of the field `method`, planned in scratch. One that has no plan or needs what
+ * is not there is not legal; the judge sees the others. */
+RU_MUST_USE ru_status ru_policy_rivals(const ru_policy *p, const void *in, const void *plan,
+                                       const ru_policy_tools *tools, ru_rival_judge judge,
+                                       ru_report *r, ru_err *err);
 
 #define RU_POLICY(name, symbol) extern const ru_policy ru_policy_##symbol;
 #include "plan/row/policy.def"

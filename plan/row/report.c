@@ -4,11 +4,53 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/fields.h"
 #include "base/unit.h"
 
-void ru_report_init(ru_report *r, ru_arena *arena)
+typedef union cell {
+    bool b;
+    uint32_t u;
+    int64_t i;
+    double d;
+} cell;
+
+static uint32_t bytes_of(ru_report_type type)
 {
-    *r = (ru_report){.arena = arena};
+    return type == RU_REPORT_BOOL                              ? sizeof(bool)
+           : type == RU_REPORT_U32 || type == RU_REPORT_CHOICE ? sizeof(uint32_t)
+                                                               : sizeof(int64_t);
+}
+
+static double number_at(const ru_report_row *w, const uint8_t *at)
+{
+    cell c;
+    memcpy(&c, at, bytes_of(w->type));
+    switch (w->type) {
+    case RU_REPORT_BOOL:
+        return c.b;
+    case RU_REPORT_U32:
+    case RU_REPORT_CHOICE:
+        return c.u;
+    case RU_REPORT_I64:
+        return (double)c.i;
+    case RU_REPORT_NS:
+        return (double)c.i * 1e-9;
+    case RU_REPORT_F64:
+        break;
+    }
+    return c.d;
+}
+
+void ru_report_init(ru_report *r, ru_arena *arena, const void *plan, const ru_report_row *rows,
+                    uint32_t n_rows)
+{
+    *r = (ru_report){.arena = arena, .plan = plan, .rows = rows, .n_rows = n_rows};
+    for (uint32_t i = 0; i < n_rows; i++) {
+        double v = rows[i].figure ? number_at(&rows[i], (const uint8_t *)plan + rows[i].at) : 0;
+        if (rows[i].figure && isfinite(v)) {
+            ru_report_figure(r, rows[i].name, v);
+        }
+    }
 }
 
 static const char *kept(ru_report *r, const char *text)
@@ -94,6 +136,18 @@ ru_table *ru_report_table(ru_report *r, const char *title)
     *g = (ru_report_grid){kept(r, title), ru_table_in(r->arena)};
     *at = g;
     return &g->table;
+}
+
+ru_table *ru_report_grid_of(ru_report *r, const char *title, const char *columns)
+{
+    ru_table *t = ru_report_table(r, title);
+    ru_str rest = ru_str_c(columns), col;
+    while (ru_str_next(&rest, ' ', &col)) {
+        const char *name = ru_arena_strn(r->arena, col.p + 1, col.n - 1);
+        RU_CHECK(name != NULL && (col.p[0] == '<' || col.p[0] == '>'));
+        ru_table_col(t, name, col.p[0] == '<' ? RU_TABLE_LEFT : RU_TABLE_RIGHT);
+    }
+    return t;
 }
 
 void ru_report_valid(ru_report *r, int64_t valid_ns)
@@ -261,9 +315,79 @@ static void json_texts(ru_json *j, const char *key, const ru_report_texts *list)
     ru_json_close(j);
 }
 
+static void json_value(ru_json *j, const char *key, const ru_report_row *w, const uint8_t *at)
+{
+    cell c;
+    memcpy(&c, at, bytes_of(w->type));
+    if (w->type == RU_REPORT_BOOL) {
+        ru_json_bool(j, key, c.b);
+    } else if (w->type == RU_REPORT_U32) {
+        ru_json_i64(j, key, c.u == UINT32_MAX ? -1 : (int64_t)c.u);
+    } else if (w->type == RU_REPORT_I64) {
+        ru_json_i64(j, key, c.i);
+    } else if (w->type == RU_REPORT_CHOICE) {
+        char word[64];
+        ru_fields_choice(w->choices, c.u, word, sizeof word);
+        ru_json_str(j, key, word);
+    } else {
+        ru_json_f64(j, key, number_at(w, at));
+    }
+}
+
+static uint32_t count_at(const void *plan, uint32_t at)
+{
+    uint32_t n = 1;
+    if (at > 0) {
+        memcpy(&n, (const uint8_t *)plan + at - 1, sizeof n);
+    }
+    return n;
+}
+
+static void json_decision(ru_json *j, const ru_report_row *w, const void *plan)
+{
+    const uint8_t *at = (const uint8_t *)plan + w->at;
+    if (w->n_at == 0) {
+        json_value(j, w->name, w, at);
+        return;
+    }
+    uint32_t n = count_at(plan, w->n_at), width = count_at(plan, w->width_at);
+    memcpy(&at, at, sizeof at);
+    ru_json_open(j, w->name, '[');
+    for (uint32_t i = 0; i < n && at != NULL; i++) {
+        if (w->width_at > 0) {
+            ru_json_open(j, NULL, '[');
+        }
+        for (uint32_t k = 0; k < width; k++, at += bytes_of(w->type)) {
+            json_value(j, NULL, w, at);
+        }
+        if (w->width_at > 0) {
+            ru_json_close(j);
+        }
+    }
+    ru_json_close(j);
+}
+
+static void json_decisions(ru_json *j, const ru_report *r)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < r->n_rows; i++) {
+        if (!r->rows[i].figure) {
+            if (!any) {
+                ru_json_open(j, "decision", '{');
+            }
+            any = true;
+            json_decision(j, &r->rows[i], r->plan);
+        }
+    }
+    if (any) {
+        ru_json_close(j);
+    }
+}
+
 ru_status ru_report_json(const ru_report *r, ru_json *j, ru_err *err)
 {
     json_texts(j, "answer", &r->answers);
+    json_decisions(j, r);
     ru_json_open(j, "predicted", '{');
     for (uint32_t i = 0; i < r->figures.n; i++) {
         ru_json_f64(j, r->figures.at[i].name, r->figures.at[i].value);
