@@ -9,8 +9,6 @@
 
 #include "base/status.h"
 
-RU_API_BEGIN
-
 typedef struct ru_hash128 {
     uint64_t low, high;
 } ru_hash128;
@@ -31,7 +29,5 @@ ru_hash128 ru_hasher_get(const ru_hasher *h);        /* of all bytes so far; mor
 
 /* 32 hex digits and a NUL. */
 void ru_hash128_text(ru_hash128 h, char into[33]);
-
-RU_API_END
 
 #endif

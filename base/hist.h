@@ -8,8 +8,6 @@
 
 #include "base/status.h"
 
-RU_API_BEGIN
-
 /* 64 exact buckets for 0..63, then 32 for each of the 57 doublings 2^6 .. 2^62. */
 enum { RU_HIST_SUB_BITS = 5, RU_HIST_BUCKETS = 64 + 57 * 32 };
 
@@ -32,7 +30,5 @@ double ru_hist_mean(const ru_hist *h); /* exact up to rounding; 0 when empty */
 
 /* Lowest value of bucket i, for printing: bucket i holds low(i) .. low(i+1) - 1. */
 int64_t ru_hist_low(uint32_t bucket);
-
-RU_API_END
 
 #endif

@@ -15,8 +15,6 @@
 
 #include "base/str.h"
 
-RU_API_BEGIN
-
 typedef struct ru_map_entry {
     const char *key; /* [key_bytes] and a NUL; NULL in a removed entry */
     uint32_t key_bytes;
@@ -56,7 +54,5 @@ const ru_map_entry *ru_map_next(const ru_map *m, const ru_map_entry *e);
 
 /* The integer key of an entry put with ru_map_put_u64. */
 uint64_t ru_map_key_u64(const ru_map_entry *e);
-
-RU_API_END
 
 #endif

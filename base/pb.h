@@ -21,8 +21,6 @@
 
 #include "base/status.h"
 
-RU_API_BEGIN
-
 typedef enum ru_pb_wire {
     RU_PB_VARINT = 0,
     RU_PB_FIXED64 = 1,
@@ -117,7 +115,5 @@ void ru_pb_end(ru_pb_out *o);
 
 /* Bytes as they are (a message that was made elsewhere, framing around messages). */
 void ru_pb_raw(ru_pb_out *o, const void *data, int64_t size_bytes);
-
-RU_API_END
 
 #endif

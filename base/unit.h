@@ -10,8 +10,6 @@
 
 #include "base/str.h"
 
-RU_API_BEGIN
-
 /* false (and nothing written) unless the whole slice is such a text, not negative, below 2^63. */
 bool ru_unit_time(ru_str word, int64_t *ns);
 bool ru_unit_size(ru_str word, int64_t *bytes);
@@ -25,7 +23,5 @@ void ru_text_time_short(ru_text *t, int64_t ns);
 void ru_text_size_short(ru_text *t, int64_t bytes);
 /* A count with k, M, G: 1.25 M. */
 void ru_text_count_short(ru_text *t, double count);
-
-RU_API_END
 
 #endif

@@ -7,8 +7,6 @@
 #include "base/str.h"
 #include "data/reader.h"
 
-RU_API_BEGIN
-
 typedef struct ru_describe_options {
     int64_t samples; /* shown; 0: 3, -1: none */
     int64_t scan;    /* samples looked at for ranges and classes; 0: 10000 */
@@ -22,7 +20,5 @@ RU_MUST_USE ru_status ru_data_describe(const ru_dataset *d, const ru_describe_op
 /* Append one sample as `rubato data info` shows it: class, then a picture in letters, text, or its
  * first numbers. Errors: those of reading. */
 RU_MUST_USE ru_status ru_data_show(const ru_dataset *d, int64_t index, ru_text *out, ru_err *err);
-
-RU_API_END
 
 #endif

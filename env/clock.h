@@ -6,8 +6,6 @@
 
 #include "base/status.h"
 
-RU_API_BEGIN
-
 typedef struct ru_time {
     int64_t ns; /* monotonic, since boot; continues while the machine sleeps */
 } ru_time;
@@ -25,7 +23,5 @@ int64_t ru_clock_wall_ns(void);
 /* Wait so long, or until a signal comes. For commands that look again and again; nothing else waits
  * for time without an event. */
 void ru_clock_pause(int64_t ns);
-
-RU_API_END
 
 #endif

@@ -12,8 +12,6 @@
 #include "base/arena.h"
 #include "env/clock.h"
 
-RU_API_BEGIN
-
 typedef struct ru_run_report ru_run_report;
 
 typedef struct ru_run_report_options {
@@ -141,7 +139,5 @@ RU_MUST_USE ru_status ru_run_report_end(ru_run_report *r, const ru_run_report_su
 /* A permanent line for people, on stderr and in OUT/log; ru_run_report_log: in OUT/log only. */
 void ru_run_report_say(ru_run_report *r, const char *fmt, ...) RU_PRINTF(2, 3);
 void ru_run_report_log(ru_run_report *r, const char *fmt, ...) RU_PRINTF(2, 3);
-
-RU_API_END
 
 #endif

@@ -13,8 +13,6 @@
 
 #include "run/ckpt.h"
 
-RU_API_BEGIN
-
 typedef struct ru_rundir {
     const char *dir;   /* as given */
     ru_ckpt_info ckpt; /* the checkpoint chosen */
@@ -38,7 +36,5 @@ RU_MUST_USE ru_status ru_rundir_data(const ru_rundir *r, const char *const *path
  * Owner: ru_model_close. */
 RU_MUST_USE ru_status ru_rundir_model(const ru_rundir *r, ru_arena *arena, ru_model *out,
                                       ru_err *err);
-
-RU_API_END
 
 #endif

@@ -11,8 +11,6 @@
 
 #include "world/world.h"
 
-RU_API_BEGIN
-
 /* Does `text` begin like a world file? Any other JSON object, and any other schema, is none. */
 bool ru_world_file_is(ru_str text);
 /* Owner: everything in `into` lives in `arena`. Errors name `path`. Errors: RU_E_CONFIG with
@@ -24,7 +22,5 @@ RU_MUST_USE ru_status ru_world_file_load(const char *path, ru_arena *arena, ru_w
                                          ru_err *err);
 /* Errors: RU_E_ARG for numbers outside their bounds, RU_E_LIMIT when the text is full. */
 RU_MUST_USE ru_status ru_world_file_put(const ru_world *w, ru_text *out, ru_err *err);
-
-RU_API_END
 
 #endif

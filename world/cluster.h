@@ -11,8 +11,6 @@
 
 #include "base/conf.h"
 
-RU_API_BEGIN
-
 enum { RU_CLUSTER_HOSTS_MAX = 1 << 16 };
 
 /* How likely a machine is to be taken away; the same numbers as ru_tier of comm/member. */
@@ -99,7 +97,5 @@ uint32_t ru_cluster_host_find(const ru_cluster *c, const char *name);
  * them, else the slower of the two interfaces. 0 in a field: unknown. Within one host: rate 0,
  * latency 0. */
 ru_cluster_link ru_cluster_path(const ru_cluster *c, uint32_t from, uint32_t to);
-
-RU_API_END
 
 #endif

@@ -20,8 +20,6 @@
 
 #include "base/conf.h"
 
-RU_API_BEGIN
-
 /* Durations of one thing that happened `count` times. Only `mean_ns` is always known; another field
  * that is 0 was not measured. */
 typedef struct ru_fact {
@@ -153,7 +151,5 @@ extern const ru_conf_table ru_fact_table, ru_op_fact_table, ru_transfer_fact_tab
 /* The file's keys. Its check refuses op instances that wait for a step at or behind their own, and
  * an order other than the one above. */
 extern const ru_conf_table ru_facts_table;
-
-RU_API_END
 
 #endif

@@ -12,8 +12,6 @@
 #include "world/cluster.h"
 #include "world/facts.h"
 
-RU_API_BEGIN
-
 typedef struct ru_world_job {
     const char *name, *model, *data;
     int64_t batch;      /* samples of one step of all workers */
@@ -56,7 +54,5 @@ extern const ru_conf_table ru_world_table;
 
 /* The plan of `policy` that was installed last; NULL: none. */
 const ru_world_plan *ru_world_plan_newest(const ru_world *w, const char *policy);
-
-RU_API_END
 
 #endif

@@ -16,8 +16,6 @@
 #include "base/conf.h"
 #include "base/str.h"
 
-RU_API_BEGIN
-
 /* What becomes of a cell without a value. */
 typedef enum ru_missing {
     RU_MISSING_ERROR,
@@ -74,7 +72,5 @@ RU_MUST_USE ru_status ru_rows_open(const ru_columns *c, const char *path, ru_are
  * RU_E_DATA with path and line. */
 RU_MUST_USE ru_status ru_rows_line(ru_rows *r, ru_str line, float *x, bool *row, ru_err *err);
 void ru_rows_close(ru_rows *r); /* NULL is fine */
-
-RU_API_END
 
 #endif

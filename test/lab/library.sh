@@ -34,8 +34,8 @@ fi
 include=$(echo "${cflags#-I}" | tr -d " ")
 n=0
 for header in $(cd "$include" && find rubato -name '*.h' | sort); do
-    grep -q '^RU_API_BEGIN$' "$include/$header" && grep -q '^RU_API_END$' "$include/$header" ||
-        fail "<$header> is installed without RU_API_BEGIN and RU_API_END"
+    [ "$(grep -c '^RU_API_BEGIN$' "$include/$header")" = "$(grep -c '^RU_API_END$' "$include/$header")" ] ||
+        fail "<$header> has an RU_API_BEGIN without its RU_API_END"
     echo "#include <$header>" >alone.txt
     for language in $languages; do
         compiler=$cc

@@ -14,8 +14,6 @@
 
 #include "trace/read/read.h"
 
-RU_API_BEGIN
-
 /* Between knots the offset runs straight; beyond the outer ones it goes on with their slope. */
 typedef struct ru_trace_knot {
     int64_t at_ns;     /* of the trace's own clock */
@@ -44,7 +42,5 @@ int64_t ru_trace_global(const ru_trace_clocks *c, uint32_t k, int64_t ns);
 int64_t ru_trace_bound(const ru_trace_clocks *c, uint32_t k, int64_t ns);
 /* The largest bound of trace k at its beginning, middle and end; -1: not measured. */
 int64_t ru_trace_bound_of(const ru_trace_clocks *c, uint32_t k, const ru_trace *t);
-
-RU_API_END
 
 #endif

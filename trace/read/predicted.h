@@ -26,8 +26,6 @@
 #include "trace/read/clock.h"
 #include "trace/read/read.h"
 
-RU_API_BEGIN
-
 /* Errors are parts of the measured time. */
 typedef struct ru_predictor_error {
     const char *predictor;
@@ -73,7 +71,5 @@ RU_MUST_USE ru_status ru_trace_predicted(const ru_trace *traces, uint32_t n,
                                          const ru_trace_clocks *clocks, int64_t last_ns,
                                          ru_arena *arena, ru_predictor_error *out, uint32_t *n_out,
                                          ru_err *err);
-
-RU_API_END
 
 #endif

@@ -7,8 +7,6 @@
 #include "run/report.h"
 #include "train/model/model.h"
 
-RU_API_BEGIN
-
 typedef struct ru_eval ru_eval;
 
 typedef struct ru_eval_options {
@@ -65,7 +63,5 @@ RU_MUST_USE ru_status ru_eval_metrics(ru_eval *e, const ru_eval_sums *at, ru_met
  * perplexity for next_token, mse for mse. Errors: those of the data and of kernels; RU_E_CANCELLED
  * when a stop signal came. */
 RU_MUST_USE ru_status ru_eval_run(ru_eval *e, ru_metrics *out, ru_err *err);
-
-RU_API_END
 
 #endif

@@ -9,8 +9,6 @@
 #include "base/arena.h"
 #include "base/status.h"
 
-RU_API_BEGIN
-
 /* Zeroed but for the arena is empty. */
 typedef struct ru_texts {
     ru_arena *arena;
@@ -25,7 +23,5 @@ typedef struct ru_texts {
 RU_MUST_USE ru_status ru_texts_code(ru_texts *t, const char *text, int64_t *code, ru_err *err);
 /* The text of a number; NULL when there is none. */
 const char *ru_texts_find(const ru_texts *t, int64_t code);
-
-RU_API_END
 
 #endif
