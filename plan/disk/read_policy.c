@@ -3,80 +3,74 @@
 
 #include <math.h>
 
-#include "plan/disk/read.h"
 #include "plan/row/policy.h"
-
-#define AT(type_, name_) .offset = offsetof(type_, name_)
 
 typedef ru_read_policy_window window_in;
 typedef ru_read_policy_in read_in;
 
-#define MEASURED(name_, min_, def_, help_)                                                   \
+#define MEASURED(name_, owner_, field_, min_, def_, help_)                                   \
     {                                                                                        \
-        .name = #name_, .type = RU_CONF_F64, AT(window_in, name_), .def = def_, .min = min_, \
-        .max = 1e12, .open = (min_) == 0 && (def_) == NULL, .help = help_                    \
+        .name = name_, .type = RU_CONF_F64, .offset = offsetof(owner_, field_), .def = def_, \
+        .min = min_, .max = 1e12, .open = (min_) == 0 && (def_) == NULL, .help = help_       \
     }
 static const ru_conf_field window_fields[] = {
-    RU_ROW(SIZE, window_in, size, NULL, "size of a request", RU_IN(1, 1e15)),
-    RU_ROW(U32, window_in, depth, NULL, "number of outstanding requests",
+    RU_ROW_AS("size", SIZE, ru_read_window, size_bytes, NULL, "size of a request", RU_IN(1, 1e15)),
+    RU_ROW(U32, ru_read_window, depth, NULL, "number of outstanding requests",
            RU_IN(1, RU_READ_DEPTH_MAX)),
-    MEASURED(seconds, 0, "0.5", "length of the window without the ramp-up [s]"),
-    MEASURED(mb_per_s, 1e-6, NULL, "delivered rate [1e6 bytes/s]"),
-    MEASURED(error, 0, "0", "standard error of mb_per_s [1e6 bytes/s]"),
-    MEASURED(latency_ms, 0, "0",
+    MEASURED("seconds", ru_read_window, seconds, 0, "0.5",
+             "length of the window without the ramp-up [s]"),
+    MEASURED("mb_per_s", window_in, mb_per_s, 1e-6, NULL, "delivered rate [1e6 bytes/s]"),
+    MEASURED("error", window_in, error_mb, 0, "0", "standard error of mb_per_s [1e6 bytes/s]"),
+    MEASURED("latency_ms", window_in, latency_ms, 0, "0",
              "mean latency of a request [ms]; 0: computed from depth, size and rate"),
-    MEASURED(stall_s, 0, "0", "time that the trainer waited for data [s]"),
+    MEASURED("stall_s", ru_read_window, stall_s, 0, "0",
+             "time that the trainer waited for data [s]"),
 };
 static const ru_conf_table window_table = RU_TABLE("window", window_in, window_fields, NULL);
 
-#define NUMBER(name_, def_, min_, max_, help_)                                             \
-    {                                                                                      \
-        .name = #name_, .type = RU_CONF_F64, AT(read_in, name_), .def = def_, .min = min_, \
-        .max = max_, .help = help_                                                         \
-    }
-#define BYTES(name_, def_, help_)                                                        \
-    {                                                                                    \
-        .name = #name_, .type = RU_CONF_SIZE, AT(read_in, name_), .def = def_, .min = 1, \
-        .max = 1e15, .help = help_                                                       \
-    }
-#define BATCHES(name_, def_, min_, help_)                                                  \
-    {                                                                                      \
-        .name = #name_, .type = RU_CONF_U32, AT(read_in, name_), .def = def_, .min = min_, \
-        .max = RU_READ_AHEAD_MAX, .help = help_                                            \
-    }
 static const ru_conf_field fields[] = {
-    BYTES(sample, NULL, "mean size of a sample in bytes"),
-    BYTES(size_min, "64KiB", "smallest size of a request"),
-    BYTES(size_max, "16MiB", "largest size of a request"),
-    BYTES(memory, "256MiB", "largest number of outstanding bytes"),
-    RU_ROW(U32, read_in, depth_min, "1",
+    RU_ROW_AS("sample", SIZE, ru_read_in, sample_bytes, NULL, "mean size of a sample in bytes",
+              RU_IN(1, 1e15)),
+    RU_ROW(SIZE, ru_read_in, size_min, "64KiB", "smallest size of a request", RU_IN(1, 1e15)),
+    RU_ROW(SIZE, ru_read_in, size_max, "16MiB", "largest size of a request", RU_IN(1, 1e15)),
+    RU_ROW_AS("memory", SIZE, ru_read_in, memory_max_bytes, "256MiB",
+              "largest number of outstanding bytes", RU_IN(1, 1e15)),
+    RU_ROW(U32, ru_read_in, depth_min, "1",
            "method model: least number of outstanding requests that is tried",
            RU_IN(1, RU_READ_DEPTH_MAX)),
-    RU_ROW(U32, read_in, depth_max, "256", "largest number of outstanding requests",
+    RU_ROW(U32, ru_read_in, depth_max, "256", "largest number of outstanding requests",
            RU_IN(1, RU_READ_DEPTH_MAX)),
-    NUMBER(need_mb_per_s, "0", 0, 1e9,
-           "rate that the trainer needs [1e6 bytes/s]; 0: as much as possible"),
-    NUMBER(batch_mb, "0", 0, 1e9, "size of a batch [1e6 bytes]; determines the read-ahead depth"),
-    NUMBER(step_s, "0", 0, 1e9,
-           "time of a step without waiting for data [s]; determines the read-ahead depth"),
-    NUMBER(delivery_s, "0", 0, 1e9,
+    RU_ROW(F64, read_in, need_mb_per_s, "0",
+           "rate that the trainer needs [1e6 bytes/s]; 0: as much as possible", RU_IN(0, 1e9)),
+    RU_ROW(F64, read_in, batch_mb, "0",
+           "size of a batch [1e6 bytes]; determines the read-ahead depth", RU_IN(0, 1e9)),
+    RU_ROW(F64, ru_read_in, step_s, "0",
+           "time of a step without waiting for data [s]; determines the read-ahead depth",
+           RU_IN(0, 1e9)),
+    RU_ROW(F64, ru_read_in, delivery_s, "0",
            "mean time from the request of a batch until it is decoded [s]; 0: computed from "
-           "batch_mb and the rate"),
-    NUMBER(delivery_sd_s, "0", 0, 1e9, "standard deviation of delivery_s [s]"),
-    BATCHES(ahead_min, "1", 1, "least read-ahead depth [batches]"),
-    BATCHES(ahead_max, "0", 0,
-            "largest read-ahead depth [batches]; 0: as many batches as fit 'memory'"),
-    RU_ROW(U32, read_in, cores, "2", "method cores: number of outstanding requests",
+           "batch_mb and the rate",
+           RU_IN(0, 1e9)),
+    RU_ROW(F64, ru_read_in, delivery_sd_s, "0", "standard deviation of delivery_s [s]",
+           RU_IN(0, 1e9)),
+    RU_ROW(U32, ru_read_in, ahead_min, "1", "least read-ahead depth [batches]",
+           RU_IN(1, RU_READ_AHEAD_MAX)),
+    RU_ROW(U32, ru_read_in, ahead_max, "0",
+           "largest read-ahead depth [batches]; 0: as many batches as fit 'memory'",
+           RU_IN(0, RU_READ_AHEAD_MAX)),
+    RU_ROW(U32, ru_read_in, cores, "2", "method cores: number of outstanding requests",
            RU_IN(1, RU_READ_DEPTH_MAX)),
-    NUMBER(gain_min, "0.05", 0, 1, "smallest relative gain for which the choice changes"),
-    NUMBER(loss_max, "0.02", 0, 0.5,
-           "largest relative loss that fewer outstanding requests may cause"),
-    NUMBER(try_s, "10", 0.1, 1e9,
-           "time between two tries of a neighbouring choice once the choice is steady [s]"),
-    RU_ROW(I64, read_in, seed, "0", "seed of the tries"),
+    RU_ROW(F64, ru_read_in, gain_min, "0.05", "smallest relative gain for which the choice changes",
+           RU_IN(0, 1)),
+    RU_ROW(F64, ru_read_in, loss_max, "0.02",
+           "largest relative loss that fewer outstanding requests may cause", RU_IN(0, 0.5)),
+    RU_ROW(F64, ru_read_in, try_s, "10",
+           "time between two tries of a neighbouring choice once the choice is steady [s]",
+           RU_IN(0.1, 1e9)),
+    RU_ROW(I64, ru_read_in, seed, "0", "seed of the tries"),
     RU_ROW(SECTIONS, read_in, windows, "[]", "measured windows so far, in order",
            .table = &window_table),
-    RU_ROW(CHOICE, read_in, method, "model",
+    RU_ROW(CHOICE, ru_read_in, method, "model",
            "model: search with a storage model; phases: the published phases; climb: one more "
            "while it helps; aimd: additive increase; grid: every point; one: one sample at a "
            "time; loader2, loader8, cores, fixed16: 2, 8, one per core, 16 samples at a time; "
@@ -93,57 +87,43 @@ static ru_status inner(const read_in *in, ru_arena *a, ru_read_in *out, ru_err *
     for (uint32_t i = 0; i < in->windows.n; i++) {
         const window_in *s = (const window_in *)in->windows.at + i;
         double rate = 1e6 * s->mb_per_s;
-        double latency =
-            s->latency_ms > 0 ? 1e-3 * s->latency_ms : s->depth * (double)s->size / rate;
-        w[i] = (ru_read_window){s->size,        s->depth, s->seconds, rate,
-                                1e6 * s->error, latency,  s->stall_s};
+        w[i] = s->w;
+        w[i].bytes_per_s = rate;
+        w[i].error = 1e6 * s->error_mb;
+        w[i].latency_s =
+            s->latency_ms > 0 ? 1e-3 * s->latency_ms : s->w.depth * (double)s->w.size_bytes / rate;
     }
-    *out = (ru_read_in){.method = (ru_read_method)in->method,
-                        .sample_bytes = in->sample,
-                        .size_min = in->size_min,
-                        .size_max = in->size_max,
-                        .depth_min = in->depth_min,
-                        .depth_max = in->depth_max,
-                        .memory_max_bytes = in->memory,
-                        .need_bytes_per_s = 1e6 * in->need_mb_per_s,
-                        .batch_bytes = 1e6 * in->batch_mb,
-                        .step_s = in->step_s,
-                        .delivery_s = in->delivery_s,
-                        .delivery_sd_s = in->delivery_sd_s,
-                        .ahead_min = in->ahead_min,
-                        .ahead_max = in->ahead_max,
-                        .cores = in->cores,
-                        .seed = (uint64_t)in->seed,
-                        .gain_min = in->gain_min,
-                        .loss_max = in->loss_max,
-                        .try_s = in->try_s,
-                        .window = w,
-                        .n = in->windows.n};
+    *out = in->q;
+    out->need_bytes_per_s = 1e6 * in->need_mb_per_s;
+    out->batch_bytes = 1e6 * in->batch_mb;
+    out->window = w;
+    out->n = in->windows.n;
     return RU_OK;
 }
 
 static ru_status check_in(const void *section, ru_err *err)
 {
     const read_in *in = section;
-    if (in->size_max < in->size_min) {
+    const ru_read_in *q = &in->q;
+    if (q->size_max < q->size_min) {
         return RU_FAIL(err, RU_E_ARG, "'size_max' is below 'size_min'");
     }
-    if (in->depth_max < in->depth_min) {
+    if (q->depth_max < q->depth_min) {
         return RU_FAIL(err, RU_E_ARG, "'depth_max' is below 'depth_min'");
     }
-    if (in->memory < in->size_min) {
+    if (q->memory_max_bytes < q->size_min) {
         return RU_FAIL(err, RU_E_ARG, "'memory' is too small for a request of 'size_min'");
     }
     if (in->windows.n > RU_READ_WINDOWS_MAX) {
         return RU_FAIL(err, RU_E_ARG, "there are %u windows; expected at most %d", in->windows.n,
                        RU_READ_WINDOWS_MAX);
     }
-    if (in->ahead_max != 0 && in->ahead_max < in->ahead_min) {
+    if (q->ahead_max != 0 && q->ahead_max < q->ahead_min) {
         return RU_FAIL(err, RU_E_ARG, "'ahead_max' is below 'ahead_min'");
     }
     for (uint32_t i = 0; i < in->windows.n; i++) {
         const window_in *w = (const window_in *)in->windows.at + i;
-        if (!(w->seconds > 0)) {
+        if (!(w->w.seconds > 0)) {
             return RU_FAIL(err, RU_E_ARG, "window %u: 'seconds' must be above 0", i);
         }
     }
@@ -232,11 +212,11 @@ static ru_status report_read(const void *in, const void *plan, const ru_policy_t
     ru_report_figure(r, "read_ahead_batches", p->read_ahead);
     ru_report_figure(r, "model_error_ratio", p->disk.error);
     windows_table(&q, p, r);
-    ru_report_candidate(r, names[s->method], p->bytes_per_s, true, "chosen");
+    ru_report_candidate(r, names[s->q.method], p->bytes_per_s, true, "chosen");
     for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
         ru_read_plan other;
         q.method = (ru_read_method)k;
-        if (k == s->method) {
+        if (k == s->q.method) {
             continue;
         }
         RU_TRY(ru_plan_read(&q, tools->scratch, &other, err));
@@ -256,7 +236,7 @@ static ru_status report_read(const void *in, const void *plan, const ru_policy_t
     }
     ru_report_assume(r, "a request's rate is limited by its latency, by bytes or by requests per "
                         "second of the storage");
-    ru_report_valid(r, (int64_t)(s->try_s * 1e9));
+    ru_report_valid(r, (int64_t)(s->q.try_s * 1e9));
     ru_report_trigger(r, "bytes_per_s", 0.25);
     return RU_OK;
 }

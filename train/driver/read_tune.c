@@ -10,10 +10,10 @@ enum { FAR_DEPTH = 8 };
 enum { STEPS_MIN = 5, DELIVERIES_MIN = 16 }; /* fewer say nothing */
 
 /* The power of two at or above a file's mean size, within what a request may have. */
-static int64_t size_of_files(const ru_read_policy_in *in)
+static int64_t size_of_files(const ru_read_in *in)
 {
     int64_t size = in->size_min;
-    while (size < in->sample && size < in->size_max) {
+    while (size < in->sample_bytes && size < in->size_max) {
         size *= 2;
     }
     return size;
@@ -31,25 +31,26 @@ ru_status rui_read_tune_open(rui_read_tune *t, const rui_read_tune_options *opt,
     *t = (rui_read_tune){
         .ended = ended != NULL ? ended : RU_NEW(arena, ru_read_done, RU_READS_KEPT),
         .scratch = memory != NULL ? memory : ru_arena_alloc(arena, SCRATCH_BYTES, 64),
-        .in = {.sample = opt->sample_bytes > 0 ? opt->sample_bytes : 1,
-               .size_min = SIZE_MIN,
-               .size_max = size_max,
-               .memory = opt->memory_bytes > SIZE_MIN ? opt->memory_bytes : SIZE_MIN,
-               .depth_min = opt->far ? FAR_DEPTH : 1,
-               .depth_max = 256,
-               .cores = 2,
-               .method = RU_READ_MODEL,
-               .batch_mb = 1e-6 * (double)opt->batch_bytes,
-               .ahead_min = opt->ahead_min,
-               .ahead_max = opt->ahead_max,
-               .gain_min = 0.05,
-               .loss_max = 0.02,
-               .try_s = 10}};
+        .in = {
+            .q = {.sample_bytes = opt->sample_bytes > 0 ? opt->sample_bytes : 1,
+                  .size_min = SIZE_MIN,
+                  .size_max = size_max,
+                  .memory_max_bytes = opt->memory_bytes > SIZE_MIN ? opt->memory_bytes : SIZE_MIN,
+                  .depth_min = opt->far ? FAR_DEPTH : 1,
+                  .depth_max = 256,
+                  .cores = 2,
+                  .method = RU_READ_MODEL,
+                  .ahead_min = opt->ahead_min,
+                  .ahead_max = opt->ahead_max,
+                  .gain_min = 0.05,
+                  .loss_max = 0.02,
+                  .try_s = 10},
+            .batch_mb = 1e-6 * (double)opt->batch_bytes}};
     if (t->ended == NULL || t->scratch == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the requests of the training data");
     }
     if (opt->files) {
-        t->in.size_min = t->in.size_max = size_of_files(&t->in);
+        t->in.q.size_min = t->in.q.size_max = size_of_files(&t->in.q);
     }
     t->in.windows.at = t->window;
     ru_arena scratch;
@@ -69,13 +70,10 @@ static void keep(rui_read_tune *t, const ru_read_window *w)
         memmove(t->window + from, t->window + from + less, (n - from - less) * sizeof *t->window);
         n -= less;
     }
-    t->window[n] = (ru_read_policy_window){.size = w->size_bytes,
-                                           .depth = w->depth,
-                                           .seconds = w->seconds,
+    t->window[n] = (ru_read_policy_window){.w = *w,
                                            .mb_per_s = 1e-6 * w->bytes_per_s,
-                                           .error = 1e-6 * w->error,
-                                           .latency_ms = 1e3 * w->latency_s,
-                                           .stall_s = w->stall_s};
+                                           .error_mb = 1e-6 * w->error,
+                                           .latency_ms = 1e3 * w->latency_s};
     t->in.windows.n = n + 1;
 }
 
@@ -129,12 +127,12 @@ static void note(rui_read_tune *t, const rui_read_step *step)
         times_add(&t->filled, step->fill_ns);
     }
     if (t->own.n >= STEPS_MIN) {
-        t->in.step_s = 1e-9 * (double)middle(&t->own);
+        t->in.q.step_s = 1e-9 * (double)middle(&t->own);
         bool open = t->in.windows.n == 0 || !(t->in.need_mb_per_s > 0);
-        t->in.need_mb_per_s = open ? t->in.batch_mb / t->in.step_s : t->in.need_mb_per_s;
+        t->in.need_mb_per_s = open ? t->in.batch_mb / t->in.q.step_s : t->in.need_mb_per_s;
     }
     if (t->filled.n >= DELIVERIES_MIN) {
-        deliveries(&t->filled, &t->in.delivery_s, &t->in.delivery_sd_s);
+        deliveries(&t->filled, &t->in.q.delivery_s, &t->in.q.delivery_sd_s);
     }
 }
 

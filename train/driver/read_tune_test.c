@@ -79,7 +79,7 @@ static void test_finds_the_best(void **state)
         double taken_s = tune(&t, &s, k % 2 == 0 ? 0 : 700000000, 1, &rate);
         assert_true(taken_s < 25);
         assert_true(rate > 0.9 * s.bytes_per_s);
-        assert_true(t.plan.size_bytes * t.plan.depth <= t.in.memory);
+        assert_true(t.plan.size_bytes * t.plan.depth <= t.in.q.memory_max_bytes);
         ru_arena_fini(&arena);
     }
 }
@@ -165,7 +165,7 @@ static void test_far_stores_are_not_read_one_by_one(void **state)
         taken_s[far] = tune(&t, &s, 0, 100000000, &rate);
         bool one_by_one = false;
         for (uint32_t i = 0; i < t.in.windows.n; i++) {
-            one_by_one = one_by_one || t.window[i].depth < 8;
+            one_by_one = one_by_one || t.window[i].w.depth < 8;
         }
         assert_true(one_by_one == (far == 0));
         assert_true(rate > 0.45e6); /* the need */
@@ -197,7 +197,7 @@ static void test_reads_ahead_as_far_as_deliveries_take(void **state)
         train(&t, &s, &now, rows[k].fast_ns, rows[k].slow_ns);
         assert_int_equal(t.plan.phase, RU_READ_STEADY);
         assert_int_equal(t.ahead, rows[k].want);
-        assert_true(t.in.step_s > 0.0999 && t.in.step_s < 0.1001);
+        assert_true(t.in.q.step_s > 0.0999 && t.in.q.step_s < 0.1001);
         assert_true(t.in.need_mb_per_s > 63.9 && t.in.need_mb_per_s < 64.1);
     }
     ru_arena_fini(&arena);
