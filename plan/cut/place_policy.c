@@ -4,7 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "plan/cut/place.h"
 #include "plan/row/policy.h"
 
 #define METHODS "search|single|topo|etf|sct|heft|split|load|given"
@@ -32,20 +31,20 @@ static const ru_conf_table op_table =
     RU_TABLE("op", ru_place_file_op, op_fields, "one operator of the step");
 
 static const ru_conf_field edge_fields[] = {
-    RU_ROW(U32, ru_place_file_edge, from, NULL,
-           "number of the op (from 0) that computes the tensor", RU_IN(0, RU_PLACE_OPS_MAX - 1)),
-    RU_ROW(U32, ru_place_file_edge, to, NULL, "number of the op that reads it",
+    RU_ROW(U32, ru_place_edge, from, NULL, "number of the op (from 0) that computes the tensor",
            RU_IN(0, RU_PLACE_OPS_MAX - 1)),
-    RU_ROW_AS("time", TIME, ru_place_file_edge, time_ns, "0s",
+    RU_ROW(U32, ru_place_edge, to, NULL, "number of the op that reads it",
+           RU_IN(0, RU_PLACE_OPS_MAX - 1)),
+    RU_ROW_AS("time", TIME, ru_place_edge, time_ns, "0s",
               "measured duration of the transfer if the two ops are on different devices",
               RU_IN(0, 1e13)),
-    RU_ROW(SIZE, ru_place_file_edge, bytes, "0",
+    RU_ROW(SIZE, ru_place_edge, bytes, "0",
            "size of the tensor; the transfer takes time + latency + bytes / bandwidth",
            RU_IN(0, 1e15)),
 };
 
 static const ru_conf_table edge_table =
-    RU_TABLE("edge", ru_place_file_edge, edge_fields, "one op that reads from another");
+    RU_TABLE("edge", ru_place_edge, edge_fields, "one op that reads from another");
 
 static const ru_conf_field device_fields[] = {
     RU_ROW(TEXT, ru_place_file_device, name, "",
@@ -60,17 +59,17 @@ static const ru_conf_table device_table =
     RU_TABLE("device", ru_place_file_device, device_fields, "one device");
 
 static const ru_conf_field link_fields[] = {
-    RU_ROW(U32, ru_place_file_link, from, NULL, "number of the device (from 0) that sends",
+    RU_ROW(U32, ru_place_link, from, NULL, "number of the device (from 0) that sends",
            RU_IN(0, RU_PLACE_DEVICES_MAX - 1)),
-    RU_ROW(U32, ru_place_file_link, to, NULL, "number of the device that receives",
+    RU_ROW(U32, ru_place_link, to, NULL, "number of the device that receives",
            RU_IN(0, RU_PLACE_DEVICES_MAX - 1)),
-    RU_ROW_AS("latency", TIME, ru_place_file_link, latency_ns, "0s", "latency of each transfer",
+    RU_ROW_AS("latency", TIME, ru_place_link, latency_ns, "0s", "latency of each transfer",
               RU_IN(0, 1e12)),
-    RU_ROW(F64, ru_place_file_link, bytes_per_s, NULL, "bandwidth", RU_IN(1, 1e15)),
+    RU_ROW(F64, ru_place_link, bytes_per_s, NULL, "bandwidth", RU_IN(1, 1e15)),
 };
 
 static const ru_conf_table link_table =
-    RU_TABLE("link", ru_place_file_link, link_fields, "one direction between two devices");
+    RU_TABLE("link", ru_place_link, link_fields, "one direction between two devices");
 
 static ru_status check_file(const void *section, ru_err *err)
 {
@@ -95,7 +94,7 @@ static ru_status check_file(const void *section, ru_err *err)
                            f->devices.n - 1);
         }
     }
-    const ru_place_file_edge *edges = f->edges.at;
+    const ru_place_edge *edges = f->edges.at;
     for (uint32_t e = 0; e < f->edges.n; e++) {
         if (edges[e].from >= f->ops.n || edges[e].to >= f->ops.n || edges[e].from == edges[e].to) {
             return RU_FAIL(
@@ -104,7 +103,7 @@ static ru_status check_file(const void *section, ru_err *err)
                 edges[e].from, edges[e].to, f->ops.n - 1);
         }
     }
-    const ru_place_file_link *links = f->links.at;
+    const ru_place_link *links = f->links.at;
     for (uint32_t k = 0; k < f->links.n; k++) {
         if (links[k].from >= f->devices.n || links[k].to >= f->devices.n ||
             links[k].from == links[k].to) {
@@ -126,22 +125,22 @@ static const ru_conf_field fields[] = {
            "directions of links that differ from latency and bytes_per_s; the last entry of a "
            "direction counts",
            .table = &link_table),
-    RU_ROW_AS("latency", TIME, ru_place_file, latency_ns, "0s",
+    RU_ROW_AS("latency", TIME, ru_place_in, latency_ns, "0s",
               "latency of each transfer between two devices", RU_IN(0, 1e12)),
-    RU_ROW(F64, ru_place_file, bytes_per_s, "1e9",
-           "bandwidth of each direction between two devices", RU_IN(1, 1e15)),
-    RU_ROW(I64, ru_place_file, work, "500000000",
-           "budget of the search: number of ops and edges that it may visit", RU_IN(0, 1e15)),
-    RU_ROW(
-        I64, ru_place_file, nodes, "2000",
+    RU_ROW(F64, ru_place_in, bytes_per_s, "1e9", "bandwidth of each direction between two devices",
+           RU_IN(1, 1e15)),
+    RU_ROW_AS("work", I64, ru_place_in, work_max, "500000000",
+              "budget of the search: number of ops and edges that it may visit", RU_IN(0, 1e15)),
+    RU_ROW_AS(
+        "nodes", I64, ru_place_in, nodes_max, "2000",
         "largest number of branches of the integer program for a small graph; 0: do not solve it",
         RU_IN(0, 1e9)),
-    RU_ROW(U32, ru_place_file, coarse, "120",
-           "a graph with more ops is first searched in a coarse form of about this many ops; 0: "
-           "never",
-           RU_IN(0, RU_PLACE_OPS_MAX)),
+    RU_ROW_AS("coarse", U32, ru_place_in, coarse_ops, "120",
+              "a graph with more ops is first searched in a coarse form of about this many ops; 0: "
+              "never",
+              RU_IN(0, RU_PLACE_OPS_MAX)),
     RU_ROW(U32, ru_place_file, seed, "1", "seed of the random search"),
-    RU_ROW(CHOICE, ru_place_file, method, "search", "search: Rubato's; others: baselines",
+    RU_ROW(CHOICE, ru_place_in, method, "search", "search: Rubato's; others: baselines",
            .choices = METHODS),
 };
 
@@ -149,64 +148,46 @@ static const ru_conf_table table =
     RU_TABLE("place", ru_place_file, fields, "operators of a step, and devices for them",
              .check = check_file);
 
-static ru_status inner(const ru_place_file *f, uint32_t method, ru_arena *a, ru_place_in *in,
-                       ru_err *err)
+static ru_status inner(const ru_place_file *f, ru_arena *a, ru_place_in *in, ru_err *err)
 {
     const ru_place_file_op *from = f->ops.at;
     const ru_place_file_device *devs = f->devices.at;
     ru_place_op *ops = RU_NEW(a, ru_place_op, f->ops.n);
-    ru_place_edge *edges = RU_NEW(a, ru_place_edge, f->edges.n);
     ru_place_device *devices = RU_NEW(a, ru_place_device, f->devices.n);
-    ru_place_link *links = RU_NEW(a, ru_place_link, f->links.n);
-    if (ops == NULL || edges == NULL || devices == NULL || links == NULL) {
+    if (ops == NULL || devices == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u ops", f->ops.n);
     }
     for (uint32_t i = 0; i < f->ops.n; i++) {
         ops[i] = (ru_place_op){from[i].time_ns, from[i].bytes, (int32_t)from[i].group,
                                (int32_t)from[i].pin, (int32_t)from[i].given};
     }
-    for (uint32_t e = 0; e < f->edges.n; e++) {
-        const ru_place_file_edge *x = (const ru_place_file_edge *)f->edges.at + e;
-        edges[e] = (ru_place_edge){x->from, x->to, x->time_ns, x->bytes};
-    }
     for (uint32_t d = 0; d < f->devices.n; d++) {
         devices[d] = (ru_place_device){devs[d].memory_bytes, devs[d].speed};
     }
-    for (uint32_t k = 0; k < f->links.n; k++) {
-        const ru_place_file_link *l = (const ru_place_file_link *)f->links.at + k;
-        links[k] = (ru_place_link){l->from, l->to, l->latency_ns, l->bytes_per_s};
-    }
-    *in = (ru_place_in){.ops = ops,
-                        .n = f->ops.n,
-                        .edges = edges,
-                        .n_edges = f->edges.n,
-                        .devices = devices,
-                        .n_devices = f->devices.n,
-                        .latency_ns = f->latency_ns,
-                        .bytes_per_s = f->bytes_per_s,
-                        .links = links,
-                        .n_links = f->links.n,
-                        .method = (ru_place_method)method,
-                        .work_max = f->work,
-                        .nodes_max = f->nodes,
-                        .coarse_ops = f->coarse,
-                        .seed = f->seed};
+    *in = f->q;
+    in->ops = ops;
+    in->n = f->ops.n;
+    in->edges = f->edges.at;
+    in->n_edges = f->edges.n;
+    in->devices = devices;
+    in->n_devices = f->devices.n;
+    in->links = f->links.at;
+    in->n_links = f->links.n;
+    in->seed = f->seed;
     return RU_OK;
 }
 
 static ru_status plan_place(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
-    const ru_place_file *f = in;
     ru_place_in q;
-    RU_TRY(inner(f, f->method, tools->scratch, &q, err));
+    RU_TRY(inner(in, tools->scratch, &q, err));
     return ru_plan_place(&q, tools->solver, tools->out, tools->scratch, plan, err);
 }
 
 static ru_status check_place(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
-    const ru_place_file *f = in;
     ru_place_in q;
-    RU_TRY(inner(f, f->method, scratch, &q, err));
+    RU_TRY(inner(in, scratch, &q, err));
     return ru_plan_place_check(&q, plan, scratch, err);
 }
 
@@ -241,7 +222,7 @@ static void put_devices(const ru_place_file *f, const ru_place_plan *p, ru_repor
 {
     const ru_place_file_op *ops = f->ops.at;
     const ru_place_file_device *devices = f->devices.at;
-    const ru_place_file_edge *edges = f->edges.at;
+    const ru_place_edge *edges = f->edges.at;
     static const char *const right[] = {"ops",          "busy_s",     "idle_share",
                                         "memory_bytes", "room_bytes", "receives"};
     ru_table *t = ru_report_table(r, "devices");
@@ -314,7 +295,7 @@ static ru_status put_order(const ru_place_file *f, const ru_place_plan *p, ru_ar
 
 static void put_transfers(const ru_place_file *f, const ru_place_plan *p, ru_report *r)
 {
-    const ru_place_file_edge *edges = f->edges.at;
+    const ru_place_edge *edges = f->edges.at;
     ru_table *t = NULL;
     for (uint32_t e = 0; e < p->n_edges; e++) {
         if (p->send_ns[e] < 0) {
@@ -342,8 +323,8 @@ static void put_transfers(const ru_place_file *f, const ru_place_plan *p, ru_rep
 static ru_status put_candidates(const ru_place_file *f, const ru_place_plan *p,
                                 const ru_policy_tools *tools, ru_report *r, ru_err *err)
 {
-    ru_report_candidate(r, method_names[f->method], (double)p->step_ns * 1e-9, true, "%s",
-                        f->method != RU_PLACE_SEARCH ? "the method was given"
+    ru_report_candidate(r, method_names[f->q.method], (double)p->step_ns * 1e-9, true, "%s",
+                        f->q.method != RU_PLACE_SEARCH ? "the method was given"
                         : p->from == RU_PLACE_SEARCH
                             ? "chosen"
                             : "no plan better than that of a baseline was found");
@@ -352,10 +333,11 @@ static ru_status put_candidates(const ru_place_file *f, const ru_place_plan *p,
         ru_place_in q;
         ru_place_plan other;
         ru_err why;
-        if (m == f->method) {
+        if (m == f->q.method) {
             continue;
         }
-        RU_TRY(inner(f, m, tools->scratch, &q, err));
+        RU_TRY(inner(f, tools->scratch, &q, err));
+        q.method = (ru_place_method)m;
         ru_status st =
             ru_plan_place(&q, tools->solver, tools->scratch, tools->scratch, &other, &why);
         if (st == RU_OK && p->step_ns > 0) {

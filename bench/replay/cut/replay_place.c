@@ -101,7 +101,7 @@ static ru_status run(graph *g, uint32_t method, double *took_s, ru_err *err)
     ru_arena_init(&scratch, 0);
     ru_policy_tools tools = {&out, &scratch, &ru_solver_library};
     ru_place_plan p;
-    g->file->method = method;
+    g->file->q.method = method;
     int64_t from = ru_clock_now().ns;
     ru_status st = ru_policy_place.plan(g->in.u.in, &tools, &p, err);
     if (took_s != NULL) {
@@ -267,8 +267,8 @@ static ru_status put_expert(ru_replay *r, const char *path, graph *g, ru_err *er
 /* Transfers of the throughput files are a thousandth of those of the latency files. */
 static ru_status slow_transfers(ru_replay *r, graph *g, ru_err *err)
 {
-    ru_place_file_edge *edges = ru_arena_copy(
-        r->arena, g->file->edges.at, (int64_t)(g->file->edges.n * sizeof(ru_place_file_edge)), 8);
+    ru_place_edge *edges = ru_arena_copy(r->arena, g->file->edges.at,
+                                         (int64_t)(g->file->edges.n * sizeof(ru_place_edge)), 8);
     if (edges == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u edges", g->file->edges.n);
     }
@@ -397,10 +397,9 @@ static ru_status copy_tenfold(ru_replay *r, graph *g, ru_err *err)
 {
     uint32_t n = g->file->ops.n, m = g->file->edges.n, e = m * TENFOLD;
     const ru_place_file_op *from = g->file->ops.at;
-    const ru_place_file_edge *joins = g->file->edges.at;
+    const ru_place_edge *joins = g->file->edges.at;
     ru_place_file_op *ops = RU_NEW(r->arena, ru_place_file_op, ((int64_t)n + 1) * TENFOLD);
-    ru_place_file_edge *edges =
-        RU_NEW(r->arena, ru_place_file_edge, ((int64_t)m + 2 * n) * TENFOLD);
+    ru_place_edge *edges = RU_NEW(r->arena, ru_place_edge, ((int64_t)m + 2 * n) * TENFOLD);
     bool *reads = RU_NEW(r->arena, bool, n), *is_read = RU_NEW(r->arena, bool, n);
     if (ops == NULL || edges == NULL || reads == NULL || is_read == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %d copies of %u ops", TENFOLD, n);
@@ -415,10 +414,10 @@ static ru_status copy_tenfold(ru_replay *r, graph *g, ru_err *err)
             ops[at + 1 + i] = from[i];
             ops[at + 1 + i].group += from[i].group >= 0 ? (int64_t)(c * n) : 0;
             if (!reads[i]) {
-                edges[e++] = (ru_place_file_edge){at, at + 1 + i, 0, 0};
+                edges[e++] = (ru_place_edge){at, at + 1 + i, 0, 0};
             }
             if (!is_read[i] && c + 1 < TENFOLD) {
-                edges[e++] = (ru_place_file_edge){at + 1 + i, at + 1 + n, 0, 0};
+                edges[e++] = (ru_place_edge){at + 1 + i, at + 1 + n, 0, 0};
             }
         }
         for (uint32_t k = 0; k < m; k++) {
