@@ -53,7 +53,7 @@ bool rui_scale_failed(const ru_scale_in *in, rui_scale_choice c)
 
 double rui_scale_value(const ru_scale_in *in, const ru_function_run *run)
 {
-    return in->cheapest ? run->usd : run->seconds;
+    return !in->fastest ? run->usd : run->seconds;
 }
 
 bool rui_scale_keeps(const ru_scale_in *in, const ru_function_run *run)
@@ -283,7 +283,7 @@ static double kept(const ru_scale_in *in, rui_scale_choice c)
         return 0;
     }
     double usd = c.memory_mb / 1024 * in->rules.usd_per_gb_s * in->rules.init_s;
-    return in->cheapest ? c.workers * (usd + in->rules.usd_per_call) : in->rules.init_s;
+    return !in->fastest ? c.workers * (usd + in->rules.usd_per_call) : in->rules.init_s;
 }
 
 /* Another choice can take over after a bad stretch until the next decision: the one that most
@@ -383,7 +383,7 @@ static double improvement(const search *s, rui_scale_choice c, guess g, double s
         c.workers * c.memory_mb / 1024 * in->rules.usd_per_gb_s + in->rules.store_usd_per_h / 3600;
     double usd = usd_s * second + c.workers * in->rules.usd_per_call * steps * lives;
     double first_usd = c.workers * in->rules.usd_per_call + usd_s * in->rules.init_s;
-    double a = in->cheapest ? first_usd : in->rules.init_s, b = in->cheapest ? usd : second;
+    double a = !in->fastest ? first_usd : in->rules.init_s, b = !in->fastest ? usd : second;
     double most = (s->best_value * steps / in->steps - a) / b; /* step time that saves nothing */
     if (in->limit_s > 0) {
         most = fmin(most, (in->limit_s - in->rules.init_s) / second);

@@ -39,16 +39,21 @@ typedef struct ru_scale_probe {
     bool run;      /* seen while the choice was in force, not measured for its own sake */
 } ru_scale_probe;
 
+/* As the table of the row fills it: lists are pairs as ru_conf_sections. */
 typedef struct ru_scale_in {
     uint32_t workers_min, workers_max, workers_step;
-    const double *memory_mb; /* [n_memory] rising */
-    uint32_t n_memory;
-    double steps;                /* that are left */
-    bool cheapest;               /* least money; else least time */
-    double limit_s;              /* time left; 0: no limit */
-    double limit_usd;            /* money left; 0: no limit */
-    const ru_scale_probe *probe; /* [n_probes] measurements, oldest first */
-    uint32_t n_probes;
+    struct {
+        const double *memory_mb; /* [n_memory] rising */
+        uint32_t n_memory;
+    };
+    double steps;     /* that are left */
+    uint32_t fastest; /* 1: least time; 0: least money */
+    double limit_s;   /* time left; 0: no limit */
+    double limit_usd; /* money left; 0: no limit */
+    struct {
+        const ru_scale_probe *probe; /* [n_probes] measurements, oldest first */
+        uint32_t n_probes;
+    };
     uint32_t now_workers; /* choice in force; 0: none */
     double now_memory_mb;
     ru_function_rules rules;

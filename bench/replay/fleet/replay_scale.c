@@ -316,7 +316,7 @@ static ru_status run_job(ru_replay *r, uint64_t seed, ru_scale_method method, bo
                          .memory_mb = memories,
                          .n_memory = MEMORIES,
                          .steps = j.steps_all,
-                         .cheapest = true,
+                         .fastest = 0,
                          .probe = j.probe,
                          .rules = {900, 5, 1, 1.66667e-5, 2e-7, 0.001, 0},
                          .core_mb = 1769,
@@ -402,7 +402,7 @@ static ru_status grid_row(ru_replay *r, ru_err *err)
                               .memory_mb = memories,
                               .n_memory = MEMORIES,
                               .steps = 1e5,
-                              .cheapest = true,
+                              .fastest = 0,
                               .probe = probe};
             in.rules = (ru_function_rules){0, 5, 1, 1.66667e-5, 2e-7, 0.001, 0};
             in.core_mb = 1769;
@@ -466,7 +466,7 @@ static ru_status time_rows(ru_replay *r, ru_err *err)
                           .memory_mb = memory,
                           .n_memory = RU_ARRAY_LEN(memory),
                           .steps = 1e5,
-                          .cheapest = true,
+                          .fastest = 0,
                           .limit_s = 3e5,
                           .probe = probe,
                           .n_probes = RU_ARRAY_LEN(probe),
