@@ -306,7 +306,7 @@ static ru_status read_list(const scope *s, const ru_conf_field *f, const rui_nod
         }
     }
     /* The three list types have one layout: pointer, count. */
-    ru_conf_i64s list = {.at = (const int64_t *)(void *)items, .n = n};
+    ru_conf_i64s list = {.at = n > 0 ? (const int64_t *)(void *)items : NULL, .n = n};
     memcpy(at, &list, sizeof list);
     return RU_OK;
 }
@@ -431,7 +431,7 @@ static ru_status read_sections(const scope *s, const ru_conf_field *f, const rui
         }
         RU_TRY(read_section(&inner, f->table, spelled, items + i * elem_bytes, err));
     }
-    ru_conf_sections list = {.at = items, .n = n};
+    ru_conf_sections list = {.at = n > 0 ? items : NULL, .n = n};
     memcpy(at, &list, sizeof list);
     return RU_OK;
 }

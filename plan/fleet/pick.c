@@ -208,7 +208,7 @@ static void allocate(const draft *d, bool accuracy, double *into)
 {
     const ru_pick_in *in = d->in;
     for (uint32_t t = 0; t < in->n_tiers; t++) {
-        double a = in->tier[t].accuracy;
+        double a = ru_pick_tier_now(in, t).accuracy;
         double e = accuracy && a >= 0 ? fmax(1 - a, error_least) : 1;
         into[t] = d->count[t] > 0 ? d->count[t] * e / sqrt(d->seconds[t]) : 0;
     }
@@ -235,8 +235,9 @@ static void rank_chances(const draft *d, double *chance)
     for (uint32_t t = 0; t < in->n_tiers; t++) {
         uint32_t above = 0;
         for (uint32_t o = 0; o < in->n_tiers; o++) {
-            bool higher = in->tier[o].accuracy > in->tier[t].accuracy ||
-                          (in->tier[o].accuracy >= in->tier[t].accuracy && o > t);
+            bool higher =
+                ru_pick_tier_now(in, o).accuracy > ru_pick_tier_now(in, t).accuracy ||
+                (ru_pick_tier_now(in, o).accuracy >= ru_pick_tier_now(in, t).accuracy && o > t);
             above += d->credits[o] > 0 && d->count[o] > 0 && higher ? 1 : 0;
         }
         chance[t] = d->credits[t] > 0 && d->count[t] > 0 ? above + 1 : 0;
@@ -270,7 +271,8 @@ static void choose_chances(draft *d)
     first_credits(d, start);
     double left = 0;
     for (uint32_t t = 0; t < in->n_tiers; t++) {
-        d->credits[t] = in->tier[t].credits >= 0 ? in->tier[t].credits : start[t];
+        d->credits[t] =
+            ru_pick_tier_now(in, t).credits >= 0 ? ru_pick_tier_now(in, t).credits : start[t];
         left += d->count[t] > 0 ? d->credits[t] : 0;
     }
     if (!(left >= 1)) {
@@ -287,9 +289,9 @@ static void choose_chances(draft *d)
     if (adaptive && look) {
         allocate(d, true, d->chance);
     }
-    if (tifl && look && in->last_tier < in->n_tiers) {
-        const ru_pick_tier *l = &in->tier[in->last_tier];
-        if (l->accuracy >= 0 && l->before >= 0 && l->accuracy <= l->before) {
+    if (tifl && look && in->last_tier >= 0 && in->last_tier < in->n_tiers) {
+        const ru_pick_tier l = ru_pick_tier_now(in, (uint32_t)in->last_tier);
+        if (l.accuracy >= 0 && l.before >= 0 && l.accuracy <= l.before) {
             rank_chances(d, d->chance);
         }
     }

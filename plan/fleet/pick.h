@@ -14,6 +14,8 @@
 #ifndef RU_PLAN_PICK_H
 #define RU_PLAN_PICK_H
 
+#include <stddef.h>
+
 #include "base/arena.h"
 
 enum { RU_PICK_TIERS_MAX = 32, RU_PICK_CLIENTS_MAX = 1 << 20, RU_PICK_ROUND_MAX = 64 };
@@ -49,22 +51,31 @@ typedef struct ru_pick_tier {
     double before;   /* an interval earlier; < 0: none */
 } ru_pick_tier;
 
+/* As the table of the row fills it: lists are pairs as ru_conf_sections. */
 typedef struct ru_pick_in {
-    const ru_pick_client *client; /* [n] */
-    uint32_t n;
+    struct {
+        const ru_pick_client *client; /* [n] */
+        uint32_t n;
+    };
     const uint32_t *tier_of; /* [n] of each client, RU_PICK_NONE: of none; NULL: by ru_pick_tiers */
     uint32_t n_tiers;
-    bool kmeans;              /* tiers by least squares of log latency, else equal counts */
-    const ru_pick_tier *tier; /* [n_tiers] */
-    const double *chance;     /* [n_tiers] in force; NULL: none yet */
-    uint32_t round, rounds;   /* from 1; how many in all */
-    uint32_t per_round;       /* clients that train */
-    uint32_t interval;        /* rounds between two looks at accuracy */
-    uint32_t last_tier;       /* of the round before; RU_PICK_NONE */
-    double deadline_s;        /* of a round; 0: 1.5 times its slowest expected answer */
-    double fedcs_s;           /* FEDCS: deadline; 0: the median latency */
-    double prefer;            /* OORT: quantile of latency that is fast enough */
-    double spread;            /* deviation of the logarithm of a client's latency */
+    uint32_t kmeans; /* 1: tiers by least squares of log latency; 0: equal counts */
+    struct {
+        const ru_pick_tier *tier; /* [n_tiers]; NULL: as the job starts */
+        uint32_t n_told;          /* of a file */
+    };
+    struct {
+        const double *chance; /* [n_tiers] in force; NULL: none yet */
+        uint32_t n_chance;    /* of a file */
+    };
+    uint32_t round, rounds; /* from 1; how many in all */
+    uint32_t per_round;     /* clients that train */
+    uint32_t interval;      /* rounds between two looks at accuracy */
+    int64_t last_tier;      /* of the round before; no tier: none */
+    double deadline_s;      /* of a round; 0: 1.5 times its slowest expected answer */
+    double fedcs_s;         /* FEDCS: deadline; 0: the median latency */
+    double prefer;          /* OORT: quantile of latency that is fast enough */
+    double spread;          /* deviation of the logarithm of a client's latency */
     uint64_t seed;
     ru_pick_method method;
 } ru_pick_in;
@@ -80,6 +91,12 @@ typedef struct ru_pick_plan {
     const double *credits;   /* [n_tiers] after this round */
     double share_most;       /* largest chance of a client to be in a round */
 } ru_pick_plan;
+
+/* What is known of a tier. */
+static inline ru_pick_tier ru_pick_tier_now(const ru_pick_in *in, uint32_t tier)
+{
+    return in->tier != NULL ? in->tier[tier] : (ru_pick_tier){-1, -1, -1};
+}
 
 /* Tiers of clients that are there, 0 the fastest; ties by index. Shape: into [n]. Errors:
  * RU_E_ARG, RU_E_INFEASIBLE for fewer clients than tiers, RU_E_LIMIT. */

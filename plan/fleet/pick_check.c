@@ -185,7 +185,7 @@ static ru_status check_chances(const ru_pick_in *in, const ru_pick_plan *p, cons
         sum += p->chance[k];
         most = fmax(most, t->count[k] > 0 ? fmin(in_round / t->count[k], 1) : 0);
         if (look && t->count[k] > 0) {
-            double a = in->tier[k].accuracy, e = a >= 0 ? fmax(1 - a, 0.02) : 1;
+            double a = ru_pick_tier_now(in, k).accuracy, e = a >= 0 ? fmax(1 - a, 0.02) : 1;
             share[k] = t->count[k] * e / sqrt(slowest_of(in, p, t, k));
             all += share[k];
         }
@@ -209,11 +209,11 @@ static ru_status check_credits(const ru_pick_in *in, const ru_pick_plan *p, ru_e
     bool bound = in->method == RU_PICK_ADAPTIVE || in->method == RU_PICK_TIFL, given = true;
     double left = 0;
     for (uint32_t k = 0; k < in->n_tiers; k++) {
-        given = given && in->tier[k].credits >= 0;
-        left += in->tier[k].credits;
+        given = given && ru_pick_tier_now(in, k).credits >= 0;
+        left += ru_pick_tier_now(in, k).credits;
     }
     for (uint32_t k = 0; k < in->n_tiers; k++) {
-        double want = in->tier[k].credits - (bound && k == p->tier ? 1 : 0);
+        double want = ru_pick_tier_now(in, k).credits - (bound && k == p->tier ? 1 : 0);
         if (bound && !(p->credits[k] >= 0)) {
             return bad(err, "the credits of a tier", p->credits[k], 0);
         }

@@ -4,95 +4,70 @@
 #include "plan/fleet/pick.h"
 #include "plan/row/policy.h"
 
-typedef struct client_in {
-    double latency_s, samples, loss;
-    uint32_t picks, last_round;
-    bool away;
-} client_in;
-
-typedef struct tier_in {
-    double credits, accuracy, before;
-} tier_in;
-
-typedef struct pick_in {
-    ru_conf_sections clients, tiers_now;
-    uint32_t tiers, split;
-    ru_conf_f64s chance;
-    uint32_t round, rounds, per_round, interval;
-    int64_t last_tier;
-    double deadline_s, fedcs_s, prefer, spread;
-    int64_t seed;
-    uint32_t method;
-} pick_in;
-
-#define AT(type, field) .offset = offsetof(type, field)
-#define NUMBER(type_, name_, default_, low_, high_, help_)                                   \
-    {                                                                                        \
-        .name = #name_, .type = RU_CONF_F64, AT(type_, name_), .def = default_, .min = low_, \
-        .max = high_, .help = help_                                                          \
-    }
-#define COUNT(type_, name_, default_, low_, high_, help_)                                    \
-    {                                                                                        \
-        .name = #name_, .type = RU_CONF_U32, AT(type_, name_), .def = default_, .min = low_, \
-        .max = high_, .help = help_                                                          \
-    }
+#define NUMBER(type_, name_, default_, low_, high_, help_) \
+    RU_ROW(F64, type_, name_, default_, help_, RU_IN(low_, high_))
+#define COUNT(type_, name_, default_, low_, high_, help_) \
+    RU_ROW(U32, type_, name_, default_, help_, RU_IN(low_, high_))
 
 static const ru_conf_field client_fields[] = {
-    NUMBER(client_in, latency_s, NULL, 1e-9, 1e9,
+    NUMBER(ru_pick_client, latency_s, NULL, 1e-9, 1e9,
            "mean time from sending the task to the answer [s]"),
-    NUMBER(client_in, samples, "1", 1e-9, 1e12, "number of samples of the client"),
-    NUMBER(client_in, loss, "-1", -1, 1e9, "root mean square of its last losses; -1: unknown"),
-    COUNT(client_in, picks, "0", 0, 1e9, "number of rounds in which it has trained"),
-    COUNT(client_in, last_round, "0", 0, 1e9, "last round in which it trained; 0: none"),
-    RU_ROW(BOOL, client_in, away, "false", "true: the client is not available"),
+    NUMBER(ru_pick_client, samples, "1", 1e-9, 1e12, "number of samples of the client"),
+    NUMBER(ru_pick_client, loss, "-1", -1, 1e9, "root mean square of its last losses; -1: unknown"),
+    COUNT(ru_pick_client, picks, "0", 0, 1e9, "number of rounds in which it has trained"),
+    COUNT(ru_pick_client, last_round, "0", 0, 1e9, "last round in which it trained; 0: none"),
+    RU_ROW(BOOL, ru_pick_client, away, "false", "true: the client is not available"),
 };
 
-static const ru_conf_table client_table = RU_TABLE("client", client_in, client_fields, "a client");
+static const ru_conf_table client_table =
+    RU_TABLE("client", ru_pick_client, client_fields, "a client");
 
 static const ru_conf_field tier_fields[] = {
-    NUMBER(tier_in, credits, "-1", -1, 1e9,
+    NUMBER(ru_pick_tier, credits, "-1", -1, 1e9,
            "number of rounds for which the tier may still be chosen; -1: the initial number"),
-    NUMBER(tier_in, accuracy, "-1", -1, 1, "last accuracy that its clients reported; -1: none yet"),
-    NUMBER(tier_in, before, "-1", -1, 1, "accuracy one interval earlier; -1: none"),
+    NUMBER(ru_pick_tier, accuracy, "-1", -1, 1,
+           "last accuracy that its clients reported; -1: none yet"),
+    NUMBER(ru_pick_tier, before, "-1", -1, 1, "accuracy one interval earlier; -1: none"),
 };
 
 static const ru_conf_table tier_table =
-    RU_TABLE("tier", tier_in, tier_fields, "a tier, the fastest first");
+    RU_TABLE("tier", ru_pick_tier, tier_fields, "a tier, the fastest first");
 
 static ru_status check_in(const void *section, ru_err *err)
 {
-    const pick_in *in = section;
-    const client_in *c = in->clients.at;
+    const ru_pick_in *in = section;
+    const ru_pick_client *c = in->client;
     uint32_t there = 0;
-    if (in->clients.n < 1 || in->clients.n > RU_PICK_CLIENTS_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "'clients' has %u entries, expected 1 to %d", in->clients.n,
+    if (in->n < 1 || in->n > RU_PICK_CLIENTS_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "'clients' has %u entries, expected 1 to %d", in->n,
                        RU_PICK_CLIENTS_MAX);
     }
-    for (uint32_t i = 0; i < in->clients.n; i++) {
+    for (uint32_t i = 0; i < in->n; i++) {
         there += c[i].away ? 0 : 1;
     }
-    if (there < in->per_round || there < in->tiers) {
+    if (there < in->per_round || there < in->n_tiers) {
         return RU_FAIL(
             err, RU_E_ARG,
             "%u clients are available, which is too few for 'per_round' %u and 'tiers' %u", there,
-            in->per_round, in->tiers);
+            in->per_round, in->n_tiers);
     }
-    if (in->tiers_now.n != 0 && in->tiers_now.n != in->tiers) {
-        return RU_FAIL(err, RU_E_ARG, "'tiers_now' has %u entries, expected %u", in->tiers_now.n,
-                       in->tiers);
+    if (in->n_told != 0 && in->n_told != in->n_tiers) {
+        return RU_FAIL(err, RU_E_ARG, "'tiers_now' has %u entries, expected %u", in->n_told,
+                       in->n_tiers);
     }
     double sum = 0;
-    for (uint32_t t = 0; t < in->chance.n; t++) {
-        sum += in->chance.at[t];
+    for (uint32_t t = 0; t < in->n_chance; t++) {
+        sum += in->chance[t];
     }
-    if (in->chance.n != 0 && (in->chance.n != in->tiers || !(fabs(sum - 1) <= 1e-6))) {
-        return RU_FAIL(err, RU_E_ARG, "'chance' must hold %u numbers that add up to 1", in->tiers);
+    if (in->n_chance != 0 && (in->n_chance != in->n_tiers || !(fabs(sum - 1) <= 1e-6))) {
+        return RU_FAIL(err, RU_E_ARG, "'chance' must hold %u numbers that add up to 1",
+                       in->n_tiers);
     }
-    if (in->last_tier >= in->tiers) {
+    if (in->last_tier >= in->n_tiers) {
         return RU_FAIL(err, RU_E_ARG, "'last_tier' is %lld, but there are %u tiers (from 0)",
-                       (long long)in->last_tier, in->tiers);
+                       (long long)in->last_tier, in->n_tiers);
     }
-    if (in->split == 1 && there > 4096) {
+    if (in->kmeans && there > 4096) {
         return RU_FAIL(err, RU_E_ARG,
                        "'split: kmeans' takes at most 4096 clients, but there are %u", there);
     }
@@ -100,31 +75,31 @@ static ru_status check_in(const void *section, ru_err *err)
 }
 
 static const ru_conf_field fields[] = {
-    RU_ROW(SECTIONS, pick_in, clients, NULL, "all clients", .table = &client_table),
-    COUNT(pick_in, tiers, "5", 1, RU_PICK_TIERS_MAX,
-          "number of tiers: groups of clients by latency"),
-    RU_ROW(CHOICE, pick_in, split, "equal",
-           "equal: tiers of equal size; kmeans: tiers by k-means of the logarithm of latency",
-           .choices = "equal|kmeans"),
-    RU_ROW(SECTIONS, pick_in, tiers_now, "[]",
-           "credits and accuracy of each tier; empty: the job starts", .table = &tier_table),
-    RU_ROW(F64_LIST, pick_in, chance, "[]", "current probability of each tier; empty: none yet",
+    RU_ROW_AS("clients", SECTIONS, ru_pick_in, client, NULL, "all clients", .table = &client_table),
+    RU_ROW_AS("tiers", U32, ru_pick_in, n_tiers, "5",
+              "number of tiers: groups of clients by latency", RU_IN(1, RU_PICK_TIERS_MAX)),
+    RU_ROW_AS("split", CHOICE, ru_pick_in, kmeans, "equal",
+              "equal: tiers of equal size; kmeans: tiers by k-means of the logarithm of latency",
+              .choices = "equal|kmeans"),
+    RU_ROW_AS("tiers_now", SECTIONS, ru_pick_in, tier, "[]",
+              "credits and accuracy of each tier; empty: the job starts", .table = &tier_table),
+    RU_ROW(F64_LIST, ru_pick_in, chance, "[]", "current probability of each tier; empty: none yet",
            RU_IN(0, 1)),
-    COUNT(pick_in, round, "1", 1, 1e9, "number of the round, from 1"),
-    COUNT(pick_in, rounds, "300", 1, 1e9, "number of rounds of the whole job"),
-    COUNT(pick_in, per_round, "5", 1, RU_PICK_ROUND_MAX, "number of clients in a round"),
-    COUNT(pick_in, interval, "10", 1, 1e9,
+    COUNT(ru_pick_in, round, "1", 1, 1e9, "number of the round, from 1"),
+    COUNT(ru_pick_in, rounds, "300", 1, 1e9, "number of rounds of the whole job"),
+    COUNT(ru_pick_in, per_round, "5", 1, RU_PICK_ROUND_MAX, "number of clients in a round"),
+    COUNT(ru_pick_in, interval, "10", 1, 1e9,
           "number of rounds between two evaluations of the accuracy"),
-    RU_ROW(I64, pick_in, last_tier, "-1", "tier of the previous round; -1: none",
+    RU_ROW(I64, ru_pick_in, last_tier, "-1", "tier of the previous round; -1: none",
            RU_IN(-1, RU_PICK_TIERS_MAX)),
-    NUMBER(pick_in, deadline_s, "0", 0, 1e9,
+    NUMBER(ru_pick_in, deadline_s, "0", 0, 1e9,
            "deadline of a round [s]; 0: 1.5 times its slowest client"),
-    NUMBER(pick_in, fedcs_s, "0", 0, 1e9, "method fedcs: deadline [s]; 0: the median latency"),
-    NUMBER(pick_in, prefer, "0.3", 0, 1, "method oort: quantile of latency that is fast enough"),
-    NUMBER(pick_in, spread, "0.1", 0, 3,
+    NUMBER(ru_pick_in, fedcs_s, "0", 0, 1e9, "method fedcs: deadline [s]; 0: the median latency"),
+    NUMBER(ru_pick_in, prefer, "0.3", 0, 1, "method oort: quantile of latency that is fast enough"),
+    NUMBER(ru_pick_in, spread, "0.1", 0, 3,
            "standard deviation of the logarithm of a client's latency"),
-    RU_ROW(I64, pick_in, seed, "1", "seed of random choices", RU_IN(0, 1e15)),
-    RU_ROW(CHOICE, pick_in, method, "adaptive",
+    RU_ROW(I64, ru_pick_in, seed, "1", "seed of random choices", RU_IN(0, 1e15)),
+    RU_ROW(CHOICE, ru_pick_in, method, "adaptive",
            "adaptive: Rubato's; tifl: the published tiers; vanilla: any clients (FedAvg); over: "
            "1.3 times as many clients; fedcs, oort, choice: FedCS, Oort, power of choice; "
            "uniform: equal probability of all tiers; random: mostly the fastest tier; fast, "
@@ -133,72 +108,31 @@ static const ru_conf_field fields[] = {
 };
 
 static const ru_conf_table table =
-    RU_TABLE("pick", pick_in, fields, "a round of federated learning", .check = check_in);
-
-static ru_status inner(const pick_in *in, ru_arena *a, ru_pick_in *out, ru_err *err)
-{
-    ru_pick_client *client = RU_NEW(a, ru_pick_client, in->clients.n);
-    ru_pick_tier *tier = RU_NEW(a, ru_pick_tier, in->tiers);
-    if (client == NULL || tier == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u clients", in->clients.n);
-    }
-    const client_in *c = in->clients.at;
-    const tier_in *t = in->tiers_now.at;
-    for (uint32_t i = 0; i < in->clients.n; i++) {
-        client[i] = (ru_pick_client){c[i].latency_s, c[i].samples,    c[i].loss,
-                                     c[i].picks,     c[i].last_round, c[i].away};
-    }
-    for (uint32_t k = 0; k < in->tiers; k++) {
-        tier[k] = (ru_pick_tier){-1, -1, -1};
-        if (k < in->tiers_now.n) {
-            tier[k] = (ru_pick_tier){t[k].credits, t[k].accuracy, t[k].before};
-        }
-    }
-    *out = (ru_pick_in){
-        .client = client,
-        .n = in->clients.n,
-        .n_tiers = in->tiers,
-        .kmeans = in->split == 1,
-        .tier = tier,
-        .chance = in->chance.n > 0 ? in->chance.at : NULL,
-        .round = in->round,
-        .rounds = in->rounds,
-        .per_round = in->per_round,
-        .interval = in->interval,
-        .last_tier = in->last_tier >= 0 ? (uint32_t)in->last_tier : RU_PICK_NONE,
-        .deadline_s = in->deadline_s,
-        .fedcs_s = in->fedcs_s,
-        .prefer = in->prefer,
-        .spread = in->spread,
-        .seed = (uint64_t)in->seed,
-        .method = (ru_pick_method)in->method,
-    };
-    return RU_OK;
-}
+    RU_TABLE("pick", ru_pick_in, fields, "a round of federated learning", .check = check_in);
 
 static ru_status plan_pick(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
-    ru_pick_in q;
-    RU_TRY(inner(in, tools->scratch, &q, err));
-    return ru_plan_pick(&q, tools->out, tools->scratch, plan, err);
+    return ru_plan_pick(in, tools->out, tools->scratch, plan, err);
 }
 
 static ru_status check_pick(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
-    ru_pick_in q;
-    RU_TRY(inner(in, scratch, &q, err));
-    return ru_plan_pick_check(&q, plan, scratch, err);
+    return ru_plan_pick_check(in, plan, scratch, err);
 }
+
+static const ru_report_row rows[] = {
+    RU_DECISION(U32, ru_pick_plan, client, "clients", RU_LIST(ru_pick_plan, n)),
+    RU_DECISION(U32, ru_pick_plan, wait, "wait_answers"),
+    RU_DECISION(F64, ru_pick_plan, deadline_s, "deadline_s"),
+    RU_DECISION(U32, ru_pick_plan, tier, "tier"),
+    RU_DECISION(F64, ru_pick_plan, chance, "chance", RU_LIST(ru_pick_plan, n_tiers)),
+    RU_DECISION(F64, ru_pick_plan, credits, "credits", RU_LIST(ru_pick_plan, n_tiers)),
+};
 
 static void tiers_table(const ru_pick_in *q, const ru_pick_plan *p, ru_report *r)
 {
-    ru_table *t = ru_report_table(r, "tiers");
-    ru_table_col(t, "tier", RU_TABLE_RIGHT);
-    ru_table_col(t, "clients", RU_TABLE_RIGHT);
-    ru_table_col(t, "slowest_s", RU_TABLE_RIGHT);
-    ru_table_col(t, "chance", RU_TABLE_RIGHT);
-    ru_table_col(t, "credits", RU_TABLE_RIGHT);
-    ru_table_col(t, "accuracy", RU_TABLE_RIGHT);
+    ru_table *t =
+        ru_report_grid_of(r, "tiers", ">tier >clients >slowest_s >chance >credits >accuracy");
     for (uint32_t k = 0; k < q->n_tiers; k++) {
         uint32_t n = 0;
         double slowest = 0;
@@ -213,67 +147,55 @@ static void tiers_table(const ru_pick_in *q, const ru_pick_plan *p, ru_report *r
         ru_table_f64(t, slowest, 3);
         ru_table_f64(t, p->chance[k], 3);
         ru_table_f64(t, p->credits[k], 0);
-        if (q->tier[k].accuracy >= 0) {
-            ru_table_f64(t, q->tier[k].accuracy, 3);
+        double accuracy = ru_pick_tier_now(q, k).accuracy;
+        if (accuracy >= 0) {
+            ru_table_f64(t, accuracy, 3);
         } else {
             ru_table_none(t);
         }
     }
 }
 
-static ru_status rivals(const ru_pick_in *q, double mine, ru_arena *scratch, ru_report *r,
-                        ru_err *err)
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
 {
-    static const char *const names[RU_PICK_METHODS] = {"adaptive", "tifl", "vanilla", "over",
-                                                       "fedcs",    "oort", "choice",  "uniform",
-                                                       "random",   "fast", "slow"};
-    bool by_accuracy = q->chance != NULL; /* tiers differ in more than in their time */
+    const ru_pick_in *q = v->in;
+    uint32_t k = v->method;
+    bool by_accuracy = q->n_chance > 0; /* tiers differ in more than in their time */
     for (uint32_t t = 0; t < q->n_tiers; t++) {
-        by_accuracy = by_accuracy || q->tier[t].accuracy >= 0;
+        by_accuracy = by_accuracy || ru_pick_tier_now(q, t).accuracy >= 0;
     }
-    ru_report_candidate(r, names[q->method], mine, true, "chosen");
-    for (uint32_t k = 0; k < RU_PICK_METHODS; k++) {
-        if (k == q->method) {
-            continue;
-        }
-        ru_pick_in in = *q;
-        in.method = (ru_pick_method)k;
-        in.chance = NULL;
-        ru_pick_plan p;
-        double s;
-        RU_TRY(ru_plan_pick(&in, scratch, scratch, &p, err));
-        RU_TRY(ru_pick_round_mean(&in, &p, scratch, &s, err));
-        bool looks = k == RU_PICK_FEDCS || k == RU_PICK_OORT || k == RU_PICK_CHOICE;
-        bool same = k == RU_PICK_VANILLA || k == RU_PICK_UNIFORM;
-        if (same && !by_accuracy) {
-            ru_report_candidate(r, names[k], s, true, "rounds last longer");
-            continue;
-        }
-        ru_report_beside(r, names[k], s, "%s",
-                         looks ? "it chooses single clients; its time is that of a random choice"
-                         : k == RU_PICK_FAST   ? "it does not train on slower clients"
-                         : k == RU_PICK_SLOW   ? "it does not train on faster clients"
-                         : k == RU_PICK_OVER   ? "the work of the last is thrown away"
-                         : k == RU_PICK_RANDOM ? "it rarely chooses slow clients"
-                         : s > mine            ? "rounds last longer"
-                         : same                ? "it trains less on the tiers that need it"
-                                               : "it chooses slow tiers less often");
+    double s, mine;
+    RU_TRY(ru_pick_round_mean(q, v->plan, tools->scratch, &s, err));
+    RU_TRY(ru_pick_round_mean(v->won_in, v->won, tools->scratch, &mine, err));
+    bool looks = k == RU_PICK_FEDCS || k == RU_PICK_OORT || k == RU_PICK_CHOICE;
+    bool same = k == RU_PICK_VANILLA || k == RU_PICK_UNIFORM;
+    if (same && !by_accuracy) {
+        ru_rival_is(v, s, true, "rounds last longer");
+        return RU_OK;
     }
+    ru_rival_beside(v, s, "%s",
+                    looks ? "it chooses single clients; its time is that of a random choice"
+                    : k == RU_PICK_FAST   ? "it does not train on slower clients"
+                    : k == RU_PICK_SLOW   ? "it does not train on faster clients"
+                    : k == RU_PICK_OVER   ? "the work of the last is thrown away"
+                    : k == RU_PICK_RANDOM ? "it rarely chooses slow clients"
+                    : s > mine            ? "rounds last longer"
+                    : same                ? "it trains less on the tiers that need it"
+                                          : "it chooses slow tiers less often");
     return RU_OK;
 }
 
 static ru_status report_pick(const void *in, const void *plan, const ru_policy_tools *tools,
                              ru_report *r, ru_err *err)
 {
+    const ru_pick_in *q = in;
     const ru_pick_plan *p = plan;
-    ru_pick_in q;
-    RU_TRY(inner(in, tools->scratch, &q, err));
     char list[256];
     ru_text text = ru_text_into(list, sizeof list);
     for (uint32_t k = 0; k < p->n && k < 12; k++) {
         ru_text_putf(&text, "%s%u", k > 0 ? ", " : "", p->client[k]);
     }
-    ru_report_answer(r, "send round %u to clients %s%s", q.round, list, p->n > 12 ? ", ..." : "");
+    ru_report_answer(r, "send round %u to clients %s%s", q->round, list, p->n > 12 ? ", ..." : "");
     ru_report_answer(r, "end it with %u answers, or after %.4g s", p->wait, p->deadline_s);
     if (p->tier != RU_PICK_NONE) {
         uint32_t own = 0;
@@ -289,12 +211,14 @@ static ru_status report_pick(const void *in, const void *plan, const ru_policy_t
         }
     }
     double s;
-    RU_TRY(ru_pick_round_mean(&q, p, tools->scratch, &s, err));
+    RU_TRY(ru_pick_round_mean(q, p, tools->scratch, &s, err));
     ru_report_figure(r, "mean_round_s", s);
-    ru_report_figure(r, "rounds_left_s", s * (q.rounds - fmin(q.round - 1, q.rounds)));
+    ru_report_figure(r, "rounds_left_s", s * (q->rounds - fmin(q->round - 1, q->rounds)));
     ru_report_figure(r, "largest_client_chance", p->share_most);
-    tiers_table(&q, p, r);
-    RU_TRY(rivals(&q, s, tools->scratch, r, err));
+    tiers_table(q, p, r);
+    ru_pick_in others = *q;
+    others.chance = NULL; /* each method has its own */
+    RU_TRY(ru_policy_rivals(&ru_policy_pick, &others, plan, tools, judge, r, err));
     ru_report_assume(r, "latencies are log-normal about their means; every client of a tier is "
                         "equally likely in a round of this tier");
     ru_report_trigger(r, "mean_round_s", 0.3);
@@ -308,6 +232,8 @@ const ru_policy ru_policy_pick = {
     .source = "chai-2020 (TiFL)",
     .in = &table,
     .plan_bytes = sizeof(ru_pick_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .plan = plan_pick,
     .check = check_pick,
     .report = report_pick,
