@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/ring.h"
 #include "base/str.h"
@@ -14,7 +13,6 @@
 #include "env/file/file.h"
 #include "env/thread.h"
 #include "run/ckpt_form.h"
-#include "store/safetensors.h"
 
 typedef struct tensor {
     ru_value_id id;
@@ -325,75 +323,6 @@ static void state_text(const ru_ckpt *c, ru_text *t)
     ru_text_put(t, "}\n");
 }
 
-ru_status ru_ckpt_manifest_add(const char *dir, const char *name, ru_arena *arena, ru_text *t,
-                               ru_err *err)
-{
-    ru_map_file map;
-    char hash[33];
-    const char *path = ru_path_join(arena, dir, name);
-    if (path == NULL) {
-        return full(err);
-    }
-    RU_TRY(ru_file_map(path, &map, err));
-    ru_hash128_text(ru_hash128_bytes(map.data, map.size_bytes), hash);
-    ru_text_putf(t, "%s{\"name\":\"%s\",\"bytes\":%lld,\"hash\":\"%s\"}",
-                 t->p[t->n - 1] == '[' ? "" : ",", name, (long long)map.size_bytes, hash);
-    ru_file_unmap(&map);
-    return RU_OK;
-}
-
-static ru_status write_tensors(ru_ckpt *c, const char *dir, const char *name, uint32_t first,
-                               uint32_t n, ru_text *manifest, ru_err *err)
-{
-    static const ru_meta meta[] = {{"format", "pt"}, {"producer", "rubato"}};
-    const char *path = ru_path_join(&c->scratch, dir, name);
-    if (path == NULL) {
-        return full(err);
-    }
-    RU_TRY(ru_safetensors_save(path, c->arrays + first, n, meta, RU_ARRAY_LEN(meta), err));
-    return ru_ckpt_manifest_add(dir, name, &c->scratch, manifest, err);
-}
-
-static ru_status write_files(ru_ckpt *c, const char *dir, ru_err *err)
-{
-    ru_text manifest = ru_text_arena(&c->scratch), state = ru_text_arena(&c->scratch);
-    ru_text_put(&manifest, "{\"schema\":\"rubato.manifest/1\",\"files\":[");
-    RU_TRY(write_tensors(c, dir, "model.safetensors", 0, c->n_model, &manifest, err));
-    if (c->n > c->n_model) {
-        RU_TRY(write_tensors(c, dir, "optimizer.safetensors", c->n_model, c->n - c->n_model,
-                             &manifest, err));
-    }
-    state_text(c, &state);
-    const char *path = ru_path_join(&c->scratch, dir, "state.json");
-    const char *path_manifest = ru_path_join(&c->scratch, dir, "manifest.json");
-    if (path == NULL || path_manifest == NULL || state.cut) {
-        return full(err);
-    }
-    RU_TRY(ru_file_own(path, state.p, state.n, err));
-    RU_TRY(ru_ckpt_manifest_add(dir, "state.json", &c->scratch, &manifest, err));
-    ru_text_put(&manifest, "]}\n");
-    if (manifest.cut) {
-        return full(err);
-    }
-    return ru_file_own(path_manifest, manifest.p, manifest.n, err);
-}
-
-/* Remove what is older than the newest `keep`, but for the best one. */
-static ru_status prune(ru_ckpt *c, ru_err *err)
-{
-    ru_ckpt_entry *list;
-    uint32_t n;
-    RU_TRY(ru_ckpt_list(c->dir, &c->scratch, &list, &n, err));
-    for (uint32_t k = c->opt.keep; k < n; k++) {
-        if (list[k].step == c->opt.best_step) {
-            continue;
-        }
-        const char *path = ru_path_join(&c->scratch, c->dir, list[k].name);
-        RU_TRY(path != NULL ? ru_path_remove(path, err) : full(err));
-    }
-    return RU_OK;
-}
-
 static ru_status link_best(ru_ckpt *c, ru_err *err)
 {
     char name[32];
@@ -404,31 +333,26 @@ static ru_status link_best(ru_ckpt *c, ru_err *err)
     return RU_OK;
 }
 
+static ru_status write_files(ru_ckpt *c, ru_ckpt_folder *f, ru_err *err)
+{
+    ru_text state = ru_text_arena(&c->scratch);
+    RU_TRY(ru_ckpt_put_arrays(f, "model.safetensors", c->arrays, c->n_model, err));
+    RU_TRY(ru_ckpt_put_arrays(f, "optimizer.safetensors", c->arrays + c->n_model, c->n - c->n_model,
+                              err));
+    state_text(c, &state);
+    return state.cut ? full(err) : ru_ckpt_put_text(f, "state.json", state.p, state.n, err);
+}
+
 static ru_status write_checkpoint(ru_ckpt *c, ru_err *err)
 {
+    ru_ckpt_folder f;
     RU_TRY(check_finite(c, err));
-    const char *dir =
-        ru_arena_printf(&c->scratch, "%s/" RU_CKPT_NAME, c->dir, (long long)c->at.step);
-    const char *temp = ru_arena_printf(&c->scratch, "%s/" RU_CKPT_NAME RU_CKPT_TEMP, c->dir,
-                                       (long long)c->at.step);
-    if (dir == NULL || temp == NULL) {
-        return full(err);
-    }
-    RU_TRY(ru_dir_make(temp, err));
-    ru_status st = write_files(c, temp, err);
-    if (st != RU_OK) { /* give the space back; the sentence of the first failure stays */
-        ru_err ignored;
-        (void)!ru_path_remove(temp, &ignored);
-        return st;
-    }
-    if (ru_path_exists(dir)) { /* damaged, else the run would have gone on from it */
-        RU_TRY(ru_path_remove(dir, err));
-    }
-    RU_TRY(ru_path_rename(temp, dir, err));
+    RU_TRY(ru_ckpt_begin(&f, c->opt.run_dir, c->at.step, &c->scratch, err));
+    RU_TRY(ru_ckpt_finish(&f, write_files(c, &f, err), err));
     if (c->at.best) {
         RU_TRY(link_best(c, err));
     }
-    return prune(c, err);
+    return ru_ckpt_prune(&f, c->opt.keep, c->opt.best_step, err);
 }
 
 static void write_thread(void *arg)

@@ -1,10 +1,20 @@
-/* What the writing and the reading half of checkpoints share.
+/* The one form of a checkpoint on disk, of models and of apps: a folder RUN/checkpoints/<step>/ of
+ * tensors, texts and a manifest with size and hash of each file.
  *
- * Thread: any. */
+ *     RU_TRY(ru_ckpt_begin(&f, run_dir, step, arena, err));        RUN/checkpoints/<step>.tmp
+ *     st = ru_ckpt_put_arrays(&f, "model.safetensors", arrays, n, err); ...
+ *     st = ru_ckpt_finish(&f, st, err);                            manifest, then the final name
+ *     RU_TRY(ru_ckpt_prune(&f, keep, best, err));
+ *
+ * A folder under its final name is complete. What stands in it is its writer's matter (run/ckpt.c,
+ * train/app/app_ckpt.c).
+ *
+ * Thread: any; one at a time for each folder. */
 #ifndef RU_RUN_CKPT_FORM_H
 #define RU_RUN_CKPT_FORM_H
 
 #include "base/conf.h"
+#include "world/array.h"
 #include "world/graph/graph.h"
 
 #define RU_CKPT_NAME "%09lld" /* of the step; sorts by name up to a thousand million */
@@ -24,13 +34,48 @@ const char *rui_ckpt_name(const ru_graph *g, const ru_value *s, ru_arena *arena,
 RU_MUST_USE ru_status ru_ckpt_list(const char *dir, ru_arena *arena, ru_ckpt_entry **out,
                                    uint32_t *n, ru_err *err);
 
-/* Size and hash of file `name` in `dir`, as a member of the manifest's list. */
-RU_MUST_USE ru_status ru_ckpt_manifest_add(const char *dir, const char *name, ru_arena *arena,
-                                           ru_text *t, ru_err *err);
+/* -- writing ------------------------------------------------------------------------------------
+ */
+
+typedef struct ru_ckpt_folder {
+    const char *all, *dir,
+        *temp; /* RUN/checkpoints, its folder of this step, the one being filled */
+    ru_arena *arena;
+    ru_text manifest;
+} ru_ckpt_folder;
+
+/* Make the folder under its temporary name; what a killed writer left there goes. */
+RU_MUST_USE ru_status ru_ckpt_begin(ru_ckpt_folder *f, const char *run_dir, int64_t step,
+                                    ru_arena *arena, ru_err *err);
+/* A file of tensors; none is written for n 0. */
+RU_MUST_USE ru_status ru_ckpt_put_arrays(ru_ckpt_folder *f, const char *name, const ru_array *at,
+                                         uint32_t n, ru_err *err);
+RU_MUST_USE ru_status ru_ckpt_put_text(ru_ckpt_folder *f, const char *name, const char *text,
+                                       int64_t n, ru_err *err);
+/* After RU_OK: write the manifest and give the folder its final name, in place of a damaged one of
+ * that name. After a failure: give the space back and return `st`. */
+RU_MUST_USE ru_status ru_ckpt_finish(ru_ckpt_folder *f, ru_status st, ru_err *err);
+/* Remove what is older than the newest `keep`, but for the one of step `best` (0: none). */
+RU_MUST_USE ru_status ru_ckpt_prune(const ru_ckpt_folder *f, uint32_t keep, int64_t best,
+                                    ru_err *err);
+
+/* -- reading ------------------------------------------------------------------------------------
+ */
+
 /* Is every file of the manifest in `dir` as it says? Errors: RU_E_MISSING, RU_E_DATA. */
 RU_MUST_USE ru_status ru_ckpt_manifest_check(const char *dir, ru_arena *arena, ru_err *err);
 /* JSON of a checkpoint; what is wrong with it is RU_E_DATA. */
 RU_MUST_USE ru_status ru_ckpt_json(const char *path, const ru_conf_table *table, void *into,
                                    ru_arena *arena, ru_err *err);
+
+/* Reads one folder into what `out` of ru_ckpt_newest points to. Errors: RU_E_DATA and RU_E_MISSING
+ * when it is damaged. */
+typedef ru_status (*ru_ckpt_read_fn)(const char *dir, ru_arena *arena, void *out, ru_err *err);
+
+/* The newest complete checkpoint of a run; damaged ones are passed over and named in the log.
+ * Errors: RU_E_MISSING when there is none, RU_E_DATA when all are damaged, others when one cannot
+ * be read. */
+RU_MUST_USE ru_status ru_ckpt_newest(const char *run_dir, ru_arena *arena, ru_ckpt_read_fn read,
+                                     void *out, ru_err *err);
 
 #endif

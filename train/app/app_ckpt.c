@@ -18,9 +18,8 @@ static ru_status full(ru_err *err)
 /* -- writing ----------------------------------------------------------------------------------- */
 
 typedef struct writer {
-    const char *dir;
+    ru_ckpt_folder folder;
     ru_arena arena;
-    ru_text manifest;
     ru_arrays arrays;
 } writer;
 
@@ -34,27 +33,9 @@ static ru_status add_array(writer *w, const char *name, ru_dtype dtype, int64_t 
 
 static ru_status put_arrays(writer *w, const char *name, ru_err *err)
 {
-    static const ru_meta meta[] = {{"format", "pt"}, {"producer", "rubato"}};
-    const char *path = ru_path_join(&w->arena, w->dir, name);
-    if (w->arrays.n == 0) {
-        return RU_OK;
-    }
-    if (path == NULL) {
-        return full(err);
-    }
-    RU_TRY(ru_safetensors_save(path, w->arrays.at, w->arrays.n, meta, RU_ARRAY_LEN(meta), err));
+    RU_TRY(ru_ckpt_put_arrays(&w->folder, name, w->arrays.at, w->arrays.n, err));
     w->arrays = (ru_arrays){0};
-    return ru_ckpt_manifest_add(w->dir, name, &w->arena, &w->manifest, err);
-}
-
-static ru_status put_text(writer *w, const char *name, const char *text, int64_t n, ru_err *err)
-{
-    const char *path = ru_path_join(&w->arena, w->dir, name);
-    if (path == NULL) {
-        return full(err);
-    }
-    RU_TRY(ru_file_own(path, text, n, err));
-    return ru_ckpt_manifest_add(w->dir, name, &w->arena, &w->manifest, err);
+    return RU_OK;
 }
 
 static ru_status put_tables(writer *w, const ru_app_state *s, ru_err *err)
@@ -92,11 +73,10 @@ static ru_status put_states(writer *w, const ru_app_state *s, ru_err *err)
 
 static ru_status put_all(writer *w, const ru_app_ckpt *c, const ru_app_state *s, ru_err *err)
 {
-    ru_text_put(&w->manifest, "{\"schema\":\"rubato.manifest/1\",\"files\":[");
     RU_TRY(put_tables(w, s, err));
     RU_TRY(put_states(w, s, err));
     if (c->words != NULL) {
-        RU_TRY(put_text(w, "words.txt", c->words, (int64_t)strlen(c->words), err));
+        RU_TRY(ru_ckpt_put_text(&w->folder, "words.txt", c->words, (int64_t)strlen(c->words), err));
     }
     ru_text t = ru_text_arena(&w->arena);
     ru_text_putf(&t,
@@ -109,54 +89,7 @@ static ru_status put_all(writer *w, const ru_app_ckpt *c, const ru_app_state *s,
                  (long long)c->numbers);
     ru_text_json(&t, ru_str_c(c->job_yaml));
     ru_text_put(&t, "}\n");
-    if (t.cut) {
-        return full(err);
-    }
-    RU_TRY(put_text(w, "app.json", t.p, t.n, err));
-    ru_text_put(&w->manifest, "]}\n");
-    const char *path = ru_path_join(&w->arena, w->dir, "manifest.json");
-    return path == NULL || w->manifest.cut ? full(err)
-                                           : ru_file_own(path, w->manifest.p, w->manifest.n, err);
-}
-
-static ru_status prune(const char *dir, uint32_t keep, ru_arena *arena, ru_err *err)
-{
-    ru_ckpt_entry *list;
-    uint32_t n;
-    RU_TRY(ru_ckpt_list(dir, arena, &list, &n, err));
-    for (uint32_t k = keep; k < n; k++) {
-        const char *path = ru_path_join(arena, dir, list[k].name);
-        RU_TRY(path != NULL ? ru_path_remove(path, err) : full(err));
-    }
-    return RU_OK;
-}
-
-static ru_status save(writer *w, const char *run_dir, const ru_app_ckpt *c, const ru_app_state *s,
-                      uint32_t keep, ru_err *err)
-{
-    const char *all = ru_path_join(&w->arena, run_dir, "checkpoints");
-    char name[32];
-    (void)snprintf(name, sizeof name, RU_CKPT_NAME, (long long)c->clock);
-    const char *dir = all != NULL ? ru_path_join(&w->arena, all, name) : NULL;
-    w->dir = dir != NULL ? ru_arena_printf(&w->arena, "%s" RU_CKPT_TEMP, dir) : NULL;
-    if (w->dir == NULL) {
-        return full(err);
-    }
-    if (ru_path_exists(w->dir)) {
-        RU_TRY(ru_path_remove(w->dir, err));
-    }
-    RU_TRY(ru_dir_make(w->dir, err));
-    ru_status st = put_all(w, c, s, err);
-    if (st != RU_OK) {
-        ru_err ignored;
-        (void)!ru_path_remove(w->dir, &ignored);
-        return st;
-    }
-    if (ru_path_exists(dir)) {
-        RU_TRY(ru_path_remove(dir, err));
-    }
-    RU_TRY(ru_path_rename(w->dir, dir, err));
-    return prune(all, keep, &w->arena, err);
+    return t.cut ? full(err) : ru_ckpt_put_text(&w->folder, "app.json", t.p, t.n, err);
 }
 
 ru_status ru_app_ckpt_save(const char *run_dir, const ru_app_ckpt *c, const ru_app_state *state,
@@ -164,8 +97,13 @@ ru_status ru_app_ckpt_save(const char *run_dir, const ru_app_ckpt *c, const ru_a
 {
     writer w = {0};
     ru_arena_init(&w.arena, 0);
-    w.manifest = ru_text_arena(&w.arena);
-    ru_status st = save(&w, run_dir, c, state, keep, err);
+    ru_status st = ru_ckpt_begin(&w.folder, run_dir, c->clock, &w.arena, err);
+    if (st == RU_OK) {
+        st = ru_ckpt_finish(&w.folder, put_all(&w, c, state, err), err);
+    }
+    if (st == RU_OK) {
+        st = ru_ckpt_prune(&w.folder, keep, 0, err);
+    }
     ru_arena_fini(&w.arena);
     return st;
 }
@@ -196,8 +134,9 @@ static const ru_conf_field app_fields[] = {
 };
 static const ru_conf_table app_table = RU_TABLE("app", app_row, app_fields, NULL);
 
-static ru_status read_one(const char *dir, ru_arena *arena, ru_app_ckpt *out, ru_err *err)
+static ru_status read_one(const char *dir, ru_arena *arena, void *into, ru_err *err)
 {
+    ru_app_ckpt *out = into;
     app_row r;
     const char *path = ru_path_join(arena, dir, "app.json");
     const char *words = ru_path_join(arena, dir, "words.txt");
@@ -251,32 +190,7 @@ ru_status ru_app_ckpt_find(const char *path, ru_arena *arena, ru_app_ckpt *out, 
     if (has(path, "manifest.json")) {
         return read_one(path, arena, out, err);
     }
-    const char *all = ru_path_join(arena, path, "checkpoints");
-    ru_ckpt_entry *list;
-    uint32_t n = 0;
-    ru_err newest = {0};
-    if (all == NULL) {
-        return full(err);
-    }
-    if (ru_path_is_dir(all)) {
-        RU_TRY(ru_ckpt_list(all, arena, &list, &n, err));
-    }
-    for (uint32_t k = 0; k < n; k++) {
-        const char *dir = ru_path_join(arena, all, list[k].name);
-        ru_err why = {0};
-        ru_status st = dir != NULL ? read_one(dir, arena, out, &why) : full(&why);
-        if (st == RU_OK) {
-            return RU_OK;
-        }
-        if (st != RU_E_DATA && st != RU_E_MISSING) {
-            return ru_err_set(err, st, "%s", why.text);
-        }
-        newest = k == 0 ? why : newest;
-        ru_log(RU_LOG_WARN, "train", "checkpoint_passed_over", "%s", why.text);
-    }
-    return n > 0 ? RU_FAIL(err, RU_E_DATA, "%s: all checkpoints are damaged; the newest: %s", all,
-                           newest.text)
-                 : RU_FAIL(err, RU_E_MISSING, "%s contains no complete checkpoint", path);
+    return ru_ckpt_newest(path, arena, read_one, out, err);
 }
 
 ru_status ru_app_ckpt_fits(const ru_app_ckpt *c, int64_t executors, int64_t rows, int64_t cols,
