@@ -120,6 +120,9 @@ def trees():
         vector(f"trees_{how.lower()}", "TreeEnsembleRegressor", [HOLES], n_targets=2,
                aggregate_function=how, base_values=[1., 2.], **nodes("BRANCH_LEQ", 1),
                **leaves("target", [0, 0, 0, 1, 1]))
+    numbers = leaves("target", [0] * 5)  # each leaf twice, as exporters of decision_leaf do
+    vector("trees_leaf_twice", "TreeEnsembleRegressor", [X], n_targets=1, **nodes("BRANCH_LEQ", 0),
+           **{k: [x for x in v for _ in "ab"] for k, v in numbers.items()})
     for post in ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"):
         vector(f"trees_classes_{post.lower()}", "TreeEnsembleClassifier", [X], ("label", "y"),
                classlabels_int64s=[7, 3, 5], post_transform=post, **nodes("BRANCH_LEQ", 0),

@@ -538,6 +538,15 @@ static void targets_count(forest *f, int64_t n)
     f->n_targets = n;
 }
 
+/* Of one output, the first entry of a leaf counts. ONNX Runtime does so, and exporters rely on it:
+ * numbers of leaves stand there once for every output of the original model. */
+static void first_entries(forest *f)
+{
+    for (uint32_t k = 0; f->n_targets == 1 && f->src != NULL && k < f->n_src; k++) {
+        f->src[k].n = f->src[k].n > 1 ? 1 : f->src[k].n;
+    }
+}
+
 static void regressor(rui_ml *m)
 {
     static const char *const names[] = {"target_treeids", "target_nodeids", "target_ids",
@@ -554,6 +563,7 @@ static void regressor(rui_ml *m)
     targets_count(&f, rui_ml_int(m, "n_targets", 1));
     f.base = numbers_of(&f, "base_values", "base_values_as_tensor", &f.n_base);
     targets_check(&f, f.n_targets);
+    first_entries(&f);
     const char *sums = rui_ml_str(m, "aggregate_function", "SUM");
     for (uint32_t k = 0; k < RU_ARRAY_LEN(how); k++) {
         f.sums = strcmp(how[k][0], sums) == 0 ? how[k][1] : f.sums;
