@@ -274,6 +274,42 @@ static ru_status by_cuts(rui_route_search *s, ru_route_plan *plan, ru_err *err)
     return finish(s, table, best, at, plan, err);
 }
 
+/* The best cuts of whole classes, or a table of shares or widths that is cheaper: equal shares may
+ * split a class, and where instances bind, the cheapest cuts of a number of buffers may need too
+ * many. */
+static ru_status cheapest(rui_route_search *s, ru_route_plan *plan, ru_err *err)
+{
+    static const ru_route_method others[] = {RU_ROUTE_EQUAL, RU_ROUTE_WIDTH};
+    const ru_route_in *in = s->in;
+    ru_route_plan best = {0};
+    ru_status st = by_cuts(s, &best, err);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(others); k++) {
+        ru_route_in other = *in;
+        ru_route_plan p;
+        ru_err why;
+        if (st != RU_OK && st != RU_E_INFEASIBLE) {
+            return st;
+        }
+        other.method = others[k];
+        s->in = &other;
+        ru_status more = by_table(s, &p, &why);
+        s->in = in;
+        if (more != RU_OK && more != RU_E_INFEASIBLE) {
+            return RU_FAIL(err, more, "%s", why.text);
+        }
+        if (more == RU_OK && (st != RU_OK || p.usd_per_request < best.usd_per_request)) {
+            best = p;
+            st = RU_OK;
+        }
+    }
+    if (st == RU_OK) {
+        best.searched = s->searched;
+        best.laws = s->laws;
+        *plan = best;
+    }
+    return st;
+}
+
 ru_status ru_plan_route(const ru_route_in *in, ru_arena *out, ru_arena *scratch,
                         ru_route_plan *plan, ru_err *err)
 {
@@ -288,5 +324,5 @@ ru_status ru_plan_route(const ru_route_in *in, ru_arena *out, ru_arena *scratch,
     }
     rui_route_search s;
     RU_TRY(rui_route_open(in, out, scratch, &s, err));
-    return in->method == RU_ROUTE_CUTS ? by_cuts(&s, plan, err) : by_table(&s, plan, err);
+    return in->method == RU_ROUTE_CUTS ? cheapest(&s, plan, err) : by_table(&s, plan, err);
 }

@@ -3,7 +3,8 @@
  *
  * One buffer: every (memory, batch, timeout) of the grid is costed in closed form (cost/route.h);
  * those that no wait could spoil or save are settled by bounds; the rest, cheapest first, by the
- * exact law of cost/batch.h. Cuts: dynamic program over the classes in order of size.
+ * exact law of cost/batch.h. Cuts: dynamic program over the classes in order of size; tables of
+ * equal shares and widths that are cheaper are taken.
  *
  * Source: ali-2022 (MBS); the exact law, the exhaustive search and the cuts are ours.
  * Cost: n (n + 1) / 2 buffers for n classes; figures in docs/policies/route.md. Thread: any,
@@ -14,7 +15,7 @@
 #include "cost/route.h"
 
 typedef enum ru_route_method {
-    RU_ROUTE_CUTS,   /* ours */
+    RU_ROUTE_CUTS,   /* ours: cuts of whole classes, or equal or width where they are cheaper */
     RU_ROUTE_EQUAL,  /* by size, equal shares of requests; a class may be split (published) */
     RU_ROUTE_WIDTH,  /* by size, bins of equal width */
     RU_ROUTE_RANDOM, /* every buffer takes all classes alike */
@@ -73,7 +74,7 @@ void ru_route_table(const ru_route_in *in, ru_route_method method, uint32_t n, d
 /* Owner: the plan's arrays in `out`. Errors: RU_E_ARG, RU_E_INFEASIBLE, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_plan_route(const ru_route_in *in, ru_arena *out, ru_arena *scratch,
                                     ru_route_plan *plan, ru_err *err);
-/* Every class is routed whole, choices are of the grid, costs and padding follow from sizes, times
+/* Every class is routed, choices are of the grid, costs and padding follow from sizes, times
  * lie between those without and those with the whole wait and keep the objective.
  * Errors: RU_E_INFEASIBLE. */
 RU_MUST_USE ru_status ru_plan_route_check(const ru_route_in *in, const ru_route_plan *plan,

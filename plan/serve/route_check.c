@@ -32,7 +32,8 @@ static double service_of(const ru_route_in *in, const ru_route_buffer *b, uint32
     return in->service_s[((size_t)b->memory * in->n_classes + k) * in->batch_max + n - 1];
 }
 
-/* Every class reaches buffers whole, and the methods route as their names say. */
+/* Every class reaches buffers, whole where the method never splits one, and the methods route as
+ * their names say. */
 static ru_status check_table(const ru_route_in *in, const ru_route_plan *p, ru_err *err)
 {
     if (p->n < 1 || (in->buffers > 0 && p->n > in->buffers) ||
@@ -40,7 +41,8 @@ static ru_status check_table(const ru_route_in *in, const ru_route_plan *p, ru_e
          in->method != RU_ROUTE_NONE)) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "%u buffers are none or too many", p->n);
     }
-    bool whole = in->method != RU_ROUTE_EQUAL && in->method != RU_ROUTE_RANDOM;
+    bool whole = in->method == RU_ROUTE_WIDTH || in->method == RU_ROUTE_SINGLE ||
+                 in->method == RU_ROUTE_NONE;
     for (uint32_t k = 0; k < in->n_classes; k++) {
         double sum = 0;
         for (uint32_t i = 0; i < p->n; i++) {

@@ -138,7 +138,8 @@ static const ru_conf_field fields[] = {
     RU_ROW(F64, ru_route_in, instances_max, "1e9",
            "largest mean number of functions that run at the same time", RU_OVER(0, 1e9)),
     RU_ROW(CHOICE, ru_route_in, method, "cuts",
-           "cuts: sizes cut by cost; equal: equal shares of requests; width: bins of equal "
+           "cuts: sizes cut by cost, or equal or width where they are cheaper; equal: equal shares "
+           "of requests; width: bins of equal "
            "width; random: all classes to every buffer; single: one buffer; none: no batching",
            .choices = "cuts|equal|width|random|single|none"),
 };

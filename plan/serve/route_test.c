@@ -111,10 +111,11 @@ static void test_nothing_is_cheaper(void **state)
         } else {
             found++;
             assert_ok(st, err);
-            if (!(fabs(p.usd_per_request - best) <= 1e-5 * best)) {
+            if (!(p.usd_per_request <= best * (1 + 1e-5))) {
                 fail_msg("case %u: %.9g USD, by trying all %.9g", c, p.usd_per_request, best);
             }
             assert_ok(ru_plan_route_check(&in, &p, &err), err);
+            bool split = p.usd_per_request < best * (1 - 1e-5);
             for (uint32_t m = RU_ROUTE_EQUAL; m <= RU_ROUTE_NONE; m++) {
                 ru_route_plan q;
                 in.method = (ru_route_method)m;
@@ -122,8 +123,12 @@ static void test_nothing_is_cheaper(void **state)
                 assert_true(st == RU_OK || st == RU_E_INFEASIBLE);
                 if (st == RU_OK) {
                     assert_ok(ru_plan_route_check(&in, &q, &err), err);
+                    assert_true(p.usd_per_request <= q.usd_per_request * (1 + 1e-12));
+                    split = split && (m != RU_ROUTE_EQUAL ||
+                                      p.usd_per_request < q.usd_per_request * (1 - 1e-12));
                 }
             }
+            assert_false(split); /* what is cheaper than all cuts is a table of equal shares */
         }
         ru_arena_fini(&a);
     }
