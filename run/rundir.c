@@ -55,6 +55,23 @@ static ru_status take_best(const char *path, ru_arena *arena, ru_rundir *r, ru_e
     return RU_OK;
 }
 
+/* What stands there instead, or nothing. */
+static ru_status no_folder(const char *path, ru_err *err)
+{
+    size_t n = strlen(path);
+    bool file = ru_path_exists(path);
+    if (file && n > 5 && strcmp(path + n - 5, ".onnx") == 0) {
+        return RU_FAIL(
+            err, RU_E_MISSING,
+            "%s is an ONNX model, not a run: 'rubato run %s --in ARRAYS.npz --out "
+            "RESULTS.npz' computes its outputs; to have classes and a score, train a job "
+            "with model.onnx and name its run directory",
+            path, path);
+    }
+    return RU_FAIL(err, RU_E_MISSING, "%s %s; name a run directory or one of its checkpoints", path,
+                   file ? "is not a folder" : "does not exist");
+}
+
 ru_status ru_rundir_open(const char *path, ru_arena *arena, ru_rundir *out, ru_err *err)
 {
     ru_rundir r = {.dir = path};
@@ -63,8 +80,7 @@ ru_status ru_rundir_open(const char *path, ru_arena *arena, ru_rundir *out, ru_e
         return full(err);
     }
     if (!ru_path_is_dir(path)) {
-        return RU_FAIL(err, RU_E_MISSING, "%s %s; name a run directory or one of its checkpoints",
-                       path, ru_path_exists(path) ? "is not a folder" : "does not exist");
+        return no_folder(path, err);
     }
     if (ru_path_exists(manifest)) {
         RU_TRY(ru_ckpt_read(path, arena, &r.ckpt, err));

@@ -19,6 +19,7 @@
 #include "train/driver/eval.h"
 #include "train/driver/op_facts.h"
 #include "train/driver/trainer.h"
+#include "world/graph/build.h"
 
 static int setup(void **state)
 {
@@ -372,6 +373,36 @@ static void an_imported_model_with_outside_weights_trains(void **state)
     ru_predictor_close(p);
 }
 
+/* Where data decide sizes, nothing is trained, and what stands in place of a run is said. */
+static void a_model_whose_sizes_data_decide_is_refused(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    ru_graph g;
+    ru_build b;
+    ru_train_result r;
+    ru_rundir run;
+    uint32_t sym;
+    bool external;
+    const char *path = ru_path_join(&l->arena, l->dir, "select.onnx");
+    assert_ok(ru_graph_init(&g, &l->arena, "g", &err), err);
+    assert_ok(ru_graph_symbol(&g, "N", &sym, &err), err);
+    ru_build_init(&b, &g);
+    ru_type t = {.dtype = RU_F32, .rank = 2, .dims = {ru_dim_symbol(sym, 1), 6}};
+    ru_value_id at = ru_build_op1(&b, RU_OP_NonZero, ru_build_input(&b, "x", t), NULL);
+    ru_build_output(&b, ru_build_op1(&b, RU_OP_Transpose, at, NULL), "y");
+    assert_ok(ru_build_finish(&b, &err), err);
+    assert_ok(ru_onnx_file_save(path, &g, NULL, &external, &err), err);
+    for (uint32_t head = 0; head < 2; head++) { /* a new last layer is no way out */
+        l->job.model = (ru_job_model){.source = RU_MODEL_ONNX, .onnx = path, .weights = ""};
+        l->job.model.head = head;
+        assert_int_equal(run_lab_train(l, "none", false, 3, &r, &err), RU_E_UNSUPPORTED);
+        assert_non_null(strstr(err.text, "its shape depends on data of the run; rubato run"));
+    }
+    assert_int_equal(ru_rundir_open(path, &l->arena, &run, &err), RU_E_MISSING);
+    assert_non_null(strstr(err.text, "select.onnx --in ARRAYS.npz"));
+}
+
 /* Predictions are those of the trained values: witness is the exported graph run by itself. */
 static void predictions_are_of_the_trained_values(void **state)
 {
@@ -495,6 +526,7 @@ RU_TESTS(train_trainer, RUN_TEST(a_resumed_run_has_the_same_bytes), RUN_TEST(lab
          RUN_TEST(a_run_predicts_from_its_folder_alone), RUN_TEST(the_metrics_file_has_every_step),
          RUN_TEST(divergence_ends_with_one_sentence), RUN_TEST(what_is_not_finite_is_named),
          RUN_TEST(an_imported_model_with_outside_weights_trains),
+         RUN_TEST(a_model_whose_sizes_data_decide_is_refused),
          RUN_TEST(predictions_are_of_the_trained_values),
          RUN_TEST(the_loop_allocates_nothing_and_records_reading),
          RUN_TEST(metrics_do_not_depend_on_the_batch),

@@ -90,6 +90,21 @@ ru_status ru_model_read_onnx(ru_onnx_file *file, const ru_type *x, ru_arena *are
     return ru_onnx_read(map->data, map->size_bytes, &opt, arena, out, info, err);
 }
 
+/* Every size follows from the batch: none depends on data. */
+static ru_status sizes_known(const ru_graph *g, ru_arena *arena, ru_err *err)
+{
+    const ru_type *t = g->n_inputs == 1 ? &ru_graph_value(g, g->inputs[0])->type : NULL;
+    if (t == NULL || t->rank == 0) {
+        return RU_OK; /* the step says so */
+    }
+    ru_fold_ops fold = ru_ref_fold_ops();
+    ru_graph bound = *g;
+    if (ru_dim_is_symbolic(t->dims[0])) {
+        RU_TRY(ru_graph_bind(g, ru_dim_sym(t->dims[0]), 1, arena, &bound, err));
+    }
+    return ru_onnx_settle(&bound, &fold, arena, &bound, err);
+}
+
 ru_status rui_model_import(const ru_job *job, const char *path, ru_arena *arena, ru_model *m,
                            ru_err *err)
 {
@@ -102,6 +117,7 @@ ru_status rui_model_import(const ru_job *job, const char *path, ru_arena *arena,
     RU_TRY(ru_pass_untie(&m->infer, arena, &m->infer, err));
     RU_TRY(ru_pass_fold(&m->infer, &fold, FOLD_BYTES_MAX, arena, &m->infer, err));
     RU_TRY(ru_pass_dead(&m->infer, arena, &m->infer, err));
+    RU_TRY(sizes_known(&m->infer, arena, err));
     RU_TRY(rui_model_head(job, arena, m, err));
     RU_TRY(ru_pass_train(&m->infer, arena, &m->train, err));
     RU_TRY(ru_pass_infer(&m->train, arena, &m->infer, err));
