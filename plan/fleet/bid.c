@@ -340,7 +340,6 @@ typedef struct draft {
     ru_bid_action *actions;
     uint32_t n, n_requests, requests_max;
     ru_bid_value before, after;
-    bool acquires;
 } draft;
 
 static bool draft_new(const ru_bid_in *in, ru_arena *scratch, draft *d)
@@ -363,7 +362,6 @@ static void draft_request(const ru_bid_in *in, draft *d)
         d->actions[d->n++] =
             (ru_bid_action){RU_BID_ACQUIRE, UINT32_MAX, a.market, a.instances, a.bid_usd};
         d->n_requests++;
-        d->acquires = true;
     }
     d->after = value_of(in, &d->s);
 }
@@ -373,7 +371,6 @@ static void draft_fill(const ru_bid_in *in, uint32_t delta, uint32_t n_deltas, d
 {
     d->s = (item_set){.at = d->s.at, .delta = delta, .n_deltas = n_deltas, .safe = n_deltas == 0};
     d->n = d->n_requests = 0;
-    d->acquires = false;
     take_held(in, &d->s, d->actions, &d->n);
     item_set still = d->s;
     for (uint32_t i = 0; i < d->n; i++) {
@@ -435,7 +432,7 @@ static bool draft_better(const draft *a, const draft *b)
     double x_work = x->work - a->before.work, y_work = y->work - b->before.work;
     bool cheaper =
         (x->cost_usd - a->before.cost_usd) * y_work < (y->cost_usd - b->before.cost_usd) * x_work;
-    return a->acquires && x->usd < y->usd && (x->work >= y->work * (1 - 1e-12) || cheaper);
+    return x->usd < y->usd && (x->work >= y->work * (1 - 1e-12) || cheaper);
 }
 
 ru_status ru_plan_bid(const ru_bid_in *in, ru_arena *out, ru_arena *scratch, ru_bid_plan *plan,

@@ -90,4 +90,22 @@ static void test_no_plan_is_worse_than_its_runners_up(void **state)
     }
 }
 
-RU_TESTS(test_policy_best, cmocka_unit_test(test_no_plan_is_worse_than_its_runners_up))
+/* Inputs whose plan was worse once. */
+static void test_found_inputs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *policy;
+        uint64_t seed;
+    } found[] = {{"route", 116}, {"bid", 192}};
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(found); i++) {
+        const ru_policy *p = ru_policy_find(found[i].policy);
+        tally t = {0};
+        assert_non_null(p);
+        one(p, found[i].seed, false, &t);
+        assert_int_equal(t.plans, 1);
+    }
+}
+
+RU_TESTS(test_policy_best, cmocka_unit_test(test_no_plan_is_worse_than_its_runners_up),
+         cmocka_unit_test(test_found_inputs))
