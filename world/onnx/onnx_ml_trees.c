@@ -538,8 +538,8 @@ static void targets_count(forest *f, int64_t n)
     f->n_targets = n;
 }
 
-/* Of one output, the first entry of a leaf counts. ONNX Runtime does so, and exporters rely on it:
- * numbers of leaves stand there once for every output of the original model. */
+/* Of one output, the first entry of a leaf counts. ONNX Runtime does so, and exporters of leaves'
+ * numbers rely on it. */
 static void first_entries(forest *f)
 {
     for (uint32_t k = 0; f->n_targets == 1 && f->src != NULL && k < f->n_src; k++) {
@@ -581,11 +581,11 @@ static void regressor(rui_ml *m)
 
 static bool all_positive(const forest *f)
 {
-    bool positive = true;
-    for (uint32_t k = 0; k < f->n_entries; k++) {
-        positive = positive && f->weight[k] >= 0;
+    uint32_t k = 0;
+    while (k < f->n_entries && f->weight[k] >= 0) {
+        k++;
     }
-    return positive;
+    return k == f->n_entries;
 }
 
 /* All weights are of the second of two classes: the score of the first is 0 and decides nothing.
@@ -605,9 +605,7 @@ static void binary(forest *f, ru_value_id x, const rui_ml_labels *labels, rui_ml
 {
     rui_ml *m = f->m;
     bool positive = all_positive(f);
-    for (uint32_t k = 0; k < f->n_entries; k++) {
-        f->target[k] = 0;
-    }
+    memset(f->target, 0, f->n_entries * sizeof *f->target);
     f->n_targets = 1;
     f->base += f->n_base == 2 ? 1 : 0;
     f->n_base = f->n_base == 2 ? 1 : f->n_base;
