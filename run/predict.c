@@ -10,6 +10,7 @@ struct ru_predictor {
     ru_step_graph step;
     ru_exe *exe;
     int64_t batch, inputs, outputs;
+    bool *left_out; /* [batch] of the last run; NULL: none ever is */
 };
 
 /* The trained values go straight into the executable: they are in memory once. */
@@ -34,6 +35,13 @@ static ru_status open_exe(const ru_rundir *r, int64_t batch, const ru_exe_option
     p->batch = batch;
     p->inputs = ru_type_count(&p->model.facts.x);
     p->outputs = ru_type_count(t) / batch;
+    const ru_model_facts *f = &p->model.facts;
+    if (f->columns.missing == RU_MISSING_DROP && f->x.dtype == RU_F32) {
+        p->left_out = RU_NEW(arena, bool, batch);
+        if (p->left_out == NULL) {
+            return RU_FAIL(err, RU_E_LIMIT, "the arena of the predictor is full");
+        }
+    }
     RU_TRY(ru_exe_open(&p->step.graph, exe_opt, &p->exe, err));
     return ru_ckpt_load(&r->ckpt, &p->step.graph, p->exe, false, err);
 }
@@ -88,8 +96,29 @@ void *ru_predictor_input(ru_predictor *p)
     return ru_exe_input(p->exe, p->step.x[0]);
 }
 
+/* NaN in an input leaves its sample out; zeros take its place. */
+static void leave_out(ru_predictor *p)
+{
+    float *x = ru_predictor_input(p);
+    for (int64_t k = 0; p->left_out != NULL && k < p->batch; k++, x += p->inputs) {
+        p->left_out[k] = false;
+        for (int64_t i = 0; i < p->inputs; i++) {
+            p->left_out[k] = p->left_out[k] || isnan(x[i]);
+        }
+        for (int64_t i = 0; i < p->inputs && p->left_out[k]; i++) {
+            x[i] = 0;
+        }
+    }
+}
+
+bool ru_predictor_left_out(const ru_predictor *p, int64_t k)
+{
+    return p->left_out != NULL && p->left_out[k];
+}
+
 ru_status ru_predictor_run(ru_predictor *p, const float **outputs, ru_err *err)
 {
+    leave_out(p);
     RU_TRY(ru_exe_run(p->exe, &(ru_run_args){0}, err));
     *outputs = ru_exe_output(p->exe, p->step.output);
     return RU_OK;

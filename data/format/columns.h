@@ -20,7 +20,7 @@
 typedef enum ru_missing {
     RU_MISSING_ERROR,
     RU_MISSING_MEAN, /* the mean of its column; of a column of texts all inputs are 0 */
-    RU_MISSING_DROP, /* its row is left out, where labels are read; else it is an error */
+    RU_MISSING_DROP, /* its row is left out, where labels are read; else all its inputs are NaN */
 } ru_missing;
 
 /* How inputs are prepared. Names are those of the first line, or numbers from 1. */

@@ -123,10 +123,20 @@ static void test_missing(void **state)
     assert_int_equal(ru_dataset_count(d), 3);
     const double s = sqrt(14.0 / 3), want[] = {3 / s, 0, 1, 0, 0};
     expect_row(d, 2, want, 5);
-    ru_dataset *other; /* one prediction for each row: none is left out */
+    ru_dataset
+        *other; /* one prediction for each row: none is left out, NaN says which has no value */
     const ru_data_options rows = {.columns = ru_dataset_columns(d), .unlabelled = true};
-    assert_int_equal(open_text("a,c,colour\n,1,red\n", rows, &other, &err), RU_E_DATA);
-    assert_non_null(strstr(err.text, ":2: column 1 (a) has no value"));
+    assert_ok(open_text("a,c,colour\n,1,red\n6,1,?\n6,1,green\n", rows, &other, &err), err);
+    assert_int_equal(ru_dataset_count(other), 3);
+    for (int64_t i = 0; i < 3; i++) {
+        float x[5];
+        void *fields[] = {x};
+        assert_ok(ru_dataset_read(other, i, fields, &err), err);
+        for (int k = 0; k < 5; k++) {
+            assert_true((i < 2) == isnan(x[k]));
+        }
+    }
+    ru_dataset_close(other);
     ru_dataset_close(d);
     assert_int_equal(open_text("a,y\n,1\n?,0\n", opt, &d, &err), RU_E_CONFIG); /* no 'id' */
     p.ignore.n = 0;

@@ -34,6 +34,7 @@ typedef struct csv_set {
     rui_learn learn;
     bool learns;     /* how the inputs are prepared */
     bool labelled;   /* the label is read */
+    bool unlabelled; /* it need not be there: each row counts */
     int64_t inputs;  /* of a sample; 0: not known yet */
     int64_t rows;    /* so far */
     int64_t dropped; /* rows with a cell that has no value */
@@ -174,7 +175,7 @@ static ru_status add_row(csv_set *s, uint32_t file, ru_err *err)
     const ru_str *cells;
     (void)rui_csv_cells(c, &cells);
     RU_TRY(rui_columns_width(map, c, err));
-    if (s->columns.missing == RU_MISSING_DROP && s->labelled &&
+    if (s->columns.missing == RU_MISSING_DROP && !s->unlabelled &&
         rui_columns_missing(&s->columns, map, c)) {
         s->dropped++;
         return RU_OK;
@@ -330,6 +331,7 @@ static ru_status csv_open(ru_dataset *d, const ru_data_options *opt, ru_err *err
         return rui_no_memory(err, "csv", sizeof *s);
     }
     s->labels.paths = opt->paths;
+    s->unlabelled = opt->unlabelled;
     bool known = opt->columns != NULL && opt->columns->n > 0;
     s->learns = !known && opt->prepare != NULL;
     if (known) {

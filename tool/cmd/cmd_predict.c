@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/str.h"
 #include "env/process/self.h"
 #include "run/predict.h"
@@ -49,6 +50,7 @@ typedef struct session {
     bool proba;
     const ru_dataset *files; /* each sample is a file with a name of its own; NULL: no */
     int64_t done;            /* samples printed */
+    int64_t left_out;        /* of them without an answer */
 } session;
 
 /* -- printing ---------------------------------------------------------------------------------- */
@@ -74,6 +76,16 @@ static void print_numbers(const float *x, int64_t n)
 {
     for (int64_t k = 0; k < n; k++) {
         (void)printf("%s%.6g", k > 0 ? "," : "", (double)x[k]);
+    }
+    (void)printf("\n");
+}
+
+/* An answer as long as the others, without values. */
+static void print_empty(const session *s)
+{
+    bool numbers = s->proba || ru_predictor_model(s->p)->loss != RU_LOSS_CROSS_ENTROPY;
+    for (int64_t k = 1; numbers && k < ru_predictor_outputs(s->p); k++) {
+        (void)printf(",");
     }
     (void)printf("\n");
 }
@@ -112,7 +124,13 @@ static ru_status flush(session *s, ru_err *err)
     const float *out;
     RU_TRY(ru_predictor_run(s->p, &out, err));
     for (int64_t k = 0; k < s->filled; k++) {
-        print_one(s, out + k * ru_predictor_outputs(s->p));
+        bool empty = ru_predictor_left_out(s->p, k);
+        if (empty) {
+            print_empty(s);
+        } else {
+            print_one(s, out + k * ru_predictor_outputs(s->p));
+        }
+        s->left_out += empty;
         s->done++;
     }
     s->filled = 0;
@@ -462,6 +480,12 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     session s = {.in = in};
     RU_TRY(ru_rundir_open(in->args[0], in->arena, &s.run, err));
     ru_status st = predict(&s, err);
+    if (s.left_out > 0) {
+        ru_log(RU_LOG_WARN, "tool", "predict",
+               "%lld of %lld rows have an input without a value, so their answers are empty "
+               "(data.columns.missing: drop)",
+               (long long)s.left_out, (long long)s.done);
+    }
     ru_predictor_close(s.p);
     return st;
 }
@@ -473,7 +497,8 @@ const ru_cmd rui_cmd_predict = {
              "order below a line with their names), an array, or files in the job's format. Prints "
              "one prediction per line: the class (by name if "
              "names are known), or the number for regression. For pictures a line is the file, the "
-             "class and its probability, separated by tabs. "
+             "class and its probability, separated by tabs. A row that data.columns.missing: drop "
+             "leaves out gets an empty answer. "
              "A run that keeps its best checkpoint (checkpoint.keep_best) is used with that one. A "
              "language model continues the text of --prompt.",
     .args = "RUN_OR_CHECKPOINT [FILE]...",

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "env/file/file.h"
+#include "run/predict.h"
 #include "run/rundir.h"
 #include "train/driver/trainer.h"
 
@@ -146,7 +147,57 @@ static void a_run_keeps_how_columns_become_inputs(void **state)
     assert_non_null(strstr(err.text, "data.columns has changed: missing error (was mean)"));
 }
 
+/* Both ways into a predictor: the row whose cell is empty has no answer, the others have those that
+ * they have without it. */
+static void a_row_that_is_left_out_has_no_answer(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    ru_dataset *d;
+    ru_predictor *p;
+    ru_rows *rows;
+    bool found;
+    const float *out;
+    const float alone[2][2] = {{-1, 1}, {1, -1}};
+    ru_rundir run = train(l, "a,b,y\n1,8,no\n3,6,yes\n,9,no\n1,8,no\n3,6,yes\n",
+                          ", columns: {missing: drop}", false);
+    const ru_exe_options ref = {.device = RU_DEVICE_REF};
+    assert_ok(ru_predictor_open(&run, 3, &ref, &l->arena, &p, &err), err);
+    assert_int_equal(ru_predictor_inputs(p), 2);
+    float *x = ru_predictor_input(p), want[2][2];
+    memcpy(x, alone, sizeof alone);
+    assert_ok(ru_predictor_run(p, &out, &err), err);
+    memcpy(want, out, sizeof want);
+    const char *paths[] = {put_file(l, "other.csv", "b,a\n8,1\n6,NA\n6,3\n")};
+    const char *const lines[] = {"1,8", "-,6", "3,6"};
+    assert_ok(ru_rundir_data(&run, paths, 1, false, &d, &err), err);
+    assert_ok(ru_rows_open(&ru_predictor_model(p)->facts.columns, "stdin", &l->arena, &rows, &err),
+              err);
+    for (int way = 0; way < 2; way++) {
+        for (int64_t i = 0; i < 3; i++) {
+            void *fields[] = {x + 2 * i};
+            assert_ok(way == 0 ? ru_dataset_read(d, i, fields, &err)
+                               : ru_rows_line(rows, ru_str_c(lines[i]), x + 2 * i, &found, &err),
+                      err);
+        }
+        assert_ok(ru_predictor_run(p, &out, &err), err);
+        for (int64_t i = 0; i < 3; i++) {
+            assert_int_equal(ru_predictor_left_out(p, i), i == 1);
+        }
+        assert_true(memcmp(out, want[0], sizeof want[0]) == 0);
+        assert_true(memcmp(out + 4, want[1], sizeof want[1]) == 0);
+        memcpy(x, alone, sizeof alone);
+        x[4] = x[5] = 0;
+        assert_ok(ru_predictor_run(p, &out, &err), err);
+        assert_true(!ru_predictor_left_out(p, 1));
+    }
+    ru_rows_close(rows);
+    ru_dataset_close(d);
+    ru_predictor_close(p);
+}
+
 #define RUN_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 RU_TESTS(train_table, RUN_TEST(a_run_finds_columns_by_name), RUN_TEST(damaged_rows_are_counted),
-         RUN_TEST(a_run_keeps_how_columns_become_inputs))
+         RUN_TEST(a_run_keeps_how_columns_become_inputs),
+         RUN_TEST(a_row_that_is_left_out_has_no_answer))

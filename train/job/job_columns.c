@@ -14,7 +14,7 @@ static const ru_conf_field columns_fields[] = {
     RU_ROW(CHOICE, ru_columns_options, missing, "error",
            "what becomes of an input without a value (an empty cell, NA, NaN, ?): an error, "
            "the mean of its column (of a column of texts all inputs are 0), or its row is "
-           "left out (an error in rubato predict)",
+           "left out (an empty answer in rubato predict)",
            .choices = "error|mean|drop"),
     RU_ROW(CHOICE, ru_columns_options, normalize, "auto",
            "numbers become (number - mean) / standard deviation of their column, and 0 where "
