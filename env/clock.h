@@ -15,6 +15,10 @@ static inline int64_t ru_time_since(ru_time later, ru_time earlier)
 {
     return later.ns - earlier.ns;
 }
+static inline ru_time ru_time_after(ru_time t, int64_t delay_ns)
+{
+    return (ru_time){t.ns + delay_ns};
+}
 /* Processor time of this process, all threads. */
 int64_t ru_clock_cpu_ns(void);
 int64_t ru_clock_thread_cpu_ns(void); /* of the calling thread */

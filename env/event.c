@@ -42,16 +42,21 @@ static ru_effect *add(ru_effects *fx, ru_effect_kind kind)
     return e;
 }
 
-static void carry(ru_effects *fx, ru_effect *e, const void *data, int64_t size_bytes)
+static void *carry(ru_effects *fx, ru_effect *e, const void *data, int64_t size_bytes)
 {
     RU_CHECK(size_bytes >= 0);
     if (size_bytes == 0) {
-        return;
+        return NULL;
     }
     void *copy = must_have(ru_arena_alloc(fx->arena, size_bytes, 8));
-    memcpy(copy, data, (size_t)size_bytes);
+    if (data != NULL) {
+        memcpy(copy, data, (size_t)size_bytes);
+    } else {
+        memset(copy, 0, (size_t)size_bytes);
+    }
     e->data = copy;
     e->size_bytes = size_bytes;
+    return copy;
 }
 
 void ru_fx_send(ru_effects *fx, ru_node_id to, uint32_t what, const void *data, int64_t size_bytes)
@@ -93,12 +98,13 @@ void ru_fx_disconnect(ru_effects *fx, ru_node_id node)
     add(fx, RU_FX_DISCONNECT)->node = node;
 }
 
-void ru_fx_local(ru_effects *fx, uint32_t what, int64_t value, const void *data, int64_t size_bytes)
+void *ru_fx_local(ru_effects *fx, uint32_t what, int64_t value, const void *data,
+                  int64_t size_bytes)
 {
     ru_effect *e = add(fx, RU_FX_LOCAL);
     e->what = what;
     e->value = value;
-    carry(fx, e, data, size_bytes);
+    return carry(fx, e, data, size_bytes);
 }
 
 void ru_fx_local_about(ru_effects *fx, ru_node_id node, uint32_t what, int64_t value,
@@ -118,4 +124,23 @@ void ru_fx_log(ru_effects *fx, int level, const char *fmt, ...)
     ru_effect *e = add(fx, RU_FX_LOG);
     e->value = level;
     carry(fx, e, line, (int64_t)strlen(line) + 1);
+}
+
+void ru_fx_wake(ru_effects *fx, uint32_t what, ru_time at, ru_time *told)
+{
+    if (at.ns == told->ns) {
+        return;
+    }
+    *told = at;
+    if (at.ns == INT64_MAX) {
+        ru_fx_timer_off(fx, what);
+    } else {
+        ru_fx_timer(fx, what, at);
+    }
+}
+
+const void *ru_event_data(const ru_event *ev, int64_t size_bytes)
+{
+    RU_CHECK(ev->data != NULL && ev->size_bytes == size_bytes);
+    return ev->data;
 }

@@ -5,6 +5,14 @@
  * Its driver performs the effects: env/loop on Linux, sim/ in virtual time. Timers are named by the
  * machine that sets them (a number it chose) and re-setting one replaces it.
  *
+ * A machine numbers its words (messages, timers, LOCAL) from `what_first` of its options on, 0
+ * where it is alone: `what` is what_first + word, and the words are an enum of its header. Its
+ * owner says a word by RU_EV_LOCAL, or by ru_fx_local where both are parts of one node; the machine
+ * answers by RU_FX_LOCAL and wants its next TIMER by ru_fx_wake. The header names the struct that
+ * `data` holds with each word. What a machine gives holds its lists by value, behind the struct,
+ * because it may step again before its effects are performed. What it is given may point to the
+ * owner's memory, which stays as it is until the step returns.
+ *
  * Thread: loop only. */
 #ifndef RU_ENV_EVENT_H
 #define RU_ENV_EVENT_H
@@ -79,20 +87,29 @@ void ru_fx_timer(ru_effects *fx, uint32_t what, ru_time at);
 void ru_fx_timer_off(ru_effects *fx, uint32_t what);
 void ru_fx_connect(ru_effects *fx, const char *address);
 void ru_fx_disconnect(ru_effects *fx, ru_node_id node);
-void ru_fx_local(ru_effects *fx, uint32_t what, int64_t value, const void *data,
-                 int64_t size_bytes);
+/* Data NULL: zeroed memory, which the caller fills at once. Returns the memory, NULL of size 0. */
+void *ru_fx_local(ru_effects *fx, uint32_t what, int64_t value, const void *data,
+                  int64_t size_bytes);
 /* The same about `node`. */
 void ru_fx_local_about(ru_effects *fx, ru_node_id node, uint32_t what, int64_t value,
                        const void *data, int64_t size_bytes);
 void ru_fx_log(ru_effects *fx, int level, const char *fmt, ...) RU_PRINTF(3, 4);
+/* Timer `what` is wanted at `at` (ns INT64_MAX: not at all) and was asked for at *told, which
+ * becomes `at`: an effect only when that differs. Who gets the TIMER sets *told to INT64_MAX first.
+ */
+void ru_fx_wake(ru_effects *fx, uint32_t what, ru_time at, ru_time *told);
 
+/* `what` as one of a machine's n words; RU_WORD_NONE: it is another one's. */
+#define RU_WORD_NONE UINT32_MAX
+static inline uint32_t ru_word(uint32_t what, uint32_t what_first, uint32_t n)
+{
+    return what - what_first < n ? what - what_first : RU_WORD_NONE;
+}
+/* The struct of a word. Another size: a crash. */
+const void *ru_event_data(const ru_event *ev, int64_t size_bytes);
 static inline bool ru_node_is(ru_node_id a, ru_node_id b)
 {
     return a.v == b.v;
-}
-static inline ru_time ru_time_after(ru_time t, int64_t delay_ns)
-{
-    return (ru_time){t.ns + delay_ns};
 }
 
 #endif

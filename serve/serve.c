@@ -37,15 +37,15 @@ struct ru_serve {
     uint32_t n, n_classes; /* of the table in force */
     double share[RU_SERVE_BUFFERS_MAX * RU_SERVE_CLASSES_MAX];
     buffer buffers[BUFFERS];
-    place *places;          /* [requests_max] */
-    batch *batches;         /* [requests_max] */
-    ru_serve_start *starts; /* [requests_max] */
+    place *places;  /* [requests_max] */
+    batch *batches; /* [requests_max] */
+    ru_time told;   /* when the timer was asked for */
     uint32_t free_place, free_batch;
     uint32_t ready_first, ready_last;
     ru_serve_stats stats;
 };
 
-static ru_status check_table(const ru_serve_table *t, ru_err *err)
+ru_status ru_serve_table_check(const ru_serve_table *t, ru_err *err)
 {
     if (t->n < 1 || t->n > RU_SERVE_BUFFERS_MAX || t->n_classes < 1 ||
         t->n_classes > RU_SERVE_CLASSES_MAX) {
@@ -89,7 +89,7 @@ static void install(ru_serve *s, const ru_serve_table *t)
 ru_status ru_serve_init(const ru_serve_options *opt, const ru_serve_table *table, ru_time now,
                         ru_arena *arena, ru_serve **out, ru_err *err)
 {
-    RU_TRY(check_table(table, err));
+    RU_TRY(ru_serve_table_check(table, err));
     if (opt->requests_max < 1 || opt->requests_max >= RU_SERVE_NONE || opt->instances_max < 1 ||
         opt->reserve_ns < 0) {
         return RU_FAIL(err, RU_E_ARG, "a server of %u requests and %u instances", opt->requests_max,
@@ -99,8 +99,7 @@ ru_status ru_serve_init(const ru_serve_options *opt, const ru_serve_table *table
     uint32_t n = opt->requests_max;
     place *places = RU_NEW(arena, place, n);
     batch *batches = RU_NEW(arena, batch, n);
-    ru_serve_start *starts = RU_NEW(arena, ru_serve_start, n);
-    if (s == NULL || places == NULL || batches == NULL || starts == NULL) {
+    if (s == NULL || places == NULL || batches == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for a server of %u requests", n);
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -112,7 +111,7 @@ ru_status ru_serve_init(const ru_serve_options *opt, const ru_serve_table *table
     s->now_ns = now.ns;
     s->places = places;
     s->batches = batches;
-    s->starts = starts;
+    s->told.ns = NEVER;
     s->ready_first = s->ready_last = RU_SERVE_NONE;
     install(s, table);
     for (uint32_t i = RU_SERVE_BUFFERS_MAX; i < BUFFERS; i++) {
@@ -123,7 +122,7 @@ ru_status ru_serve_init(const ru_serve_options *opt, const ru_serve_table *table
 }
 
 /* Ready batches go to instances that are free, oldest first. */
-static void start_ready(ru_serve *s, ru_serve_effects *out)
+static void start_ready(ru_serve *s, ru_effects *fx)
 {
     while (s->ready_first != RU_SERVE_NONE && s->stats.running < s->opt.instances_max) {
         batch *b = &s->batches[s->ready_first];
@@ -132,7 +131,7 @@ static void start_ready(ru_serve *s, ru_serve_effects *out)
         b->running = true;
         s->stats.ready--;
         s->stats.running++;
-        out->starts[out->n++] = b->start;
+        ru_fx_local(fx, s->opt.what_first + RU_SERVE_START, 0, &b->start, sizeof b->start);
     }
 }
 
@@ -203,20 +202,27 @@ static uint32_t buffer_of(ru_serve *s, uint32_t class_of)
     return several == 1 ? only : ru_rng_pick(&s->rng, weight, s->n);
 }
 
-static void request(ru_serve *s, const ru_serve_event *ev, ru_serve_effects *out)
+static void tell(const ru_serve *s, ru_serve_word word, const ru_serve_request *r, ru_effects *fx)
 {
+    ru_fx_local(fx, s->opt.what_first + (uint32_t)word, 0, r, sizeof *r);
+}
+
+static void request(ru_serve *s, ru_serve_request r, ru_effects *fx)
+{
+    uint32_t at = s->free_place;
     s->stats.requests++;
-    if (s->free_place == RU_SERVE_NONE) {
+    r.place = at;
+    if (at == RU_SERVE_NONE) {
         s->stats.refused++;
-        out->refused = true;
+        tell(s, RU_SERVE_REFUSED, &r, fx);
         return;
     }
-    uint32_t at = s->free_place;
-    uint32_t class_of = ev->class_of < s->n_classes ? ev->class_of : s->n_classes - 1;
+    tell(s, RU_SERVE_TAKEN, &r, fx);
+    uint32_t class_of = r.class_of < s->n_classes ? r.class_of : s->n_classes - 1;
     uint32_t which = buffer_of(s, class_of);
     buffer *f = &s->buffers[which];
     s->free_place = s->places[at].next;
-    s->places[at] = (place){ev->id, RU_SERVE_NONE, class_of, which};
+    s->places[at] = (place){r.id, RU_SERVE_NONE, class_of, which};
     if (f->n++ == 0) {
         f->first = at;
         f->deadline_ns = s->now_ns + f->rule.timeout_ns;
@@ -226,9 +232,8 @@ static void request(ru_serve *s, const ru_serve_event *ev, ru_serve_effects *out
     }
     f->last = at;
     s->stats.open++;
-    out->request = at;
-    if (ev->due.ns > 0 && ev->due.ns - s->opt.reserve_ns < f->deadline_ns) {
-        f->deadline_ns = ev->due.ns - s->opt.reserve_ns;
+    if (r.due.ns > 0 && r.due.ns - s->opt.reserve_ns < f->deadline_ns) {
+        f->deadline_ns = r.due.ns - s->opt.reserve_ns;
         f->why = RU_SERVE_DUE;
     }
     if (f->n >= f->rule.batch) {
@@ -237,16 +242,16 @@ static void request(ru_serve *s, const ru_serve_event *ev, ru_serve_effects *out
     expire(s); /* a timeout of 0, a request that is due already */
 }
 
-static void cancel(ru_serve *s, const ru_serve_event *ev, ru_serve_effects *out)
+static void cancel(ru_serve *s, const ru_serve_request *r, ru_effects *fx)
 {
-    RU_CHECK(ev->request < s->opt.requests_max);
-    place *p = &s->places[ev->request];
-    if (p->buffer == RU_SERVE_NONE || p->id != ev->id) {
+    RU_CHECK(r->place < s->opt.requests_max);
+    place *p = &s->places[r->place];
+    if (p->buffer == RU_SERVE_NONE || p->id != r->id) {
         return; /* it left meanwhile: its answer goes nowhere */
     }
     buffer *f = &s->buffers[p->buffer];
     uint32_t before = RU_SERVE_NONE;
-    for (uint32_t k = f->first; k != ev->request; k = s->places[k].next) {
+    for (uint32_t k = f->first; k != r->place; k = s->places[k].next) {
         before = k;
     }
     if (before == RU_SERVE_NONE) {
@@ -254,14 +259,14 @@ static void cancel(ru_serve *s, const ru_serve_event *ev, ru_serve_effects *out)
     } else {
         s->places[before].next = p->next;
     }
-    f->last = f->last == ev->request ? before : f->last;
+    f->last = f->last == r->place ? before : f->last;
     f->deadline_ns = --f->n == 0 ? NEVER : f->deadline_ns;
     p->buffer = RU_SERVE_NONE;
     p->next = s->free_place;
-    s->free_place = ev->request;
+    s->free_place = r->place;
     s->stats.open--;
     s->stats.cancelled++;
-    out->cancelled = true;
+    tell(s, RU_SERVE_CANCELLED, r, fx);
 }
 
 static void done(ru_serve *s, uint32_t at)
@@ -296,46 +301,61 @@ static void retire(ru_serve *s)
     }
 }
 
-ru_status ru_serve_step(ru_serve *s, const ru_serve_event *ev, ru_serve_effects *out, ru_err *err)
+static void retable(ru_serve *s, const ru_serve_table *t)
 {
-    RU_CHECK(ev->now.ns >= s->now_ns);
-    if (ev->kind == RU_SERVE_TABLE) {
-        RU_TRY(check_table(ev->table, err));
+    RU_CHECK(ru_serve_table_check(t, NULL) == RU_OK);
+    retire(s);
+    install(s, t);
+}
+
+static void stop(ru_serve *s)
+{
+    for (uint32_t i = 0; i < BUFFERS; i++) {
+        if (s->buffers[i].n > 0) {
+            leave(s, i, RU_SERVE_DRAIN);
+        }
     }
-    *out = (ru_serve_effects){.starts = s->starts, .request = RU_SERVE_NONE};
-    s->now_ns = ev->now.ns;
-    expire(s);
-    switch (ev->kind) {
+}
+
+static void hear(ru_serve *s, const ru_event *ev, ru_effects *fx)
+{
+    switch (ru_word(ev->what, s->opt.what_first, RU_SERVE_WORDS)) {
     case RU_SERVE_REQUEST:
-        request(s, ev, out);
+        request(s, *(const ru_serve_request *)ru_event_data(ev, sizeof(ru_serve_request)), fx);
         break;
     case RU_SERVE_CANCEL:
-        cancel(s, ev, out);
+        cancel(s, ru_event_data(ev, sizeof(ru_serve_request)), fx);
         break;
     case RU_SERVE_DONE:
-        done(s, ev->batch);
-        break;
-    case RU_SERVE_TIMER:
+        done(s, (uint32_t)ev->value);
         break;
     case RU_SERVE_TABLE:
-        retire(s);
-        install(s, ev->table);
+        retable(s, ru_event_data(ev, sizeof(ru_serve_table)));
         break;
     case RU_SERVE_STOP:
-        for (uint32_t i = 0; i < BUFFERS; i++) {
-            if (s->buffers[i].n > 0) {
-                leave(s, i, RU_SERVE_DRAIN);
-            }
-        }
+        stop(s);
+        break;
+    default:
         break;
     }
-    start_ready(s, out);
-    out->timer.ns = NEVER;
-    for (uint32_t i = 0; i < BUFFERS; i++) {
-        out->timer.ns =
-            s->buffers[i].deadline_ns < out->timer.ns ? s->buffers[i].deadline_ns : out->timer.ns;
+}
+
+void ru_serve_step(ru_serve *s, const ru_event *ev, ru_effects *fx)
+{
+    RU_CHECK(ev->now.ns >= s->now_ns);
+    s->now_ns = ev->now.ns;
+    expire(s);
+    if (ev->kind == RU_EV_LOCAL) {
+        hear(s, ev, fx);
+    } else if (ev->kind == RU_EV_TIMER && ev->what == s->opt.what_first + RU_SERVE_TIMER) {
+        s->told.ns = NEVER;
     }
-    return RU_OK;
+    start_ready(s, fx);
+    ru_time next = {NEVER};
+    for (uint32_t i = 0; i < BUFFERS; i++) {
+        next.ns = s->buffers[i].deadline_ns < next.ns ? s->buffers[i].deadline_ns : next.ns;
+    }
+    ru_fx_wake(fx, s->opt.what_first + RU_SERVE_TIMER, next, &s->told);
 }
 
 uint64_t ru_serve_id(const ru_serve *s, uint32_t at)

@@ -17,7 +17,7 @@
 
 #include "base/arena.h"
 #include "base/rng.h"
-#include "env/clock.h"
+#include "env/event.h"
 
 enum { RU_SERVE_BUFFERS_MAX = 32, RU_SERVE_CLASSES_MAX = 64 };
 #define RU_SERVE_NONE UINT32_MAX
@@ -48,27 +48,30 @@ typedef struct ru_serve_options {
     uint32_t instances_max; /* batches that run at one time */
     int64_t reserve_ns;     /* a batch leaves so long before a member is due */
     uint64_t seed;          /* of the lots */
+    uint32_t what_first;    /* of its words */
 } ru_serve_options;
 
-typedef enum ru_serve_kind {
-    RU_SERVE_REQUEST, /* id, class_of, due */
-    RU_SERVE_CANCEL,  /* request, id: its client has left */
-    RU_SERVE_DONE,    /* batch: its instance is free */
-    RU_SERVE_TIMER,   /* the time asked for is there */
-    RU_SERVE_TABLE,   /* table, a view for the call */
-    RU_SERVE_STOP     /* every open buffer leaves */
-} ru_serve_kind;
+/* Words (env/event.h), and what comes with them. */
+typedef enum ru_serve_word {
+    RU_SERVE_REQUEST, /* in: ru_serve_request */
+    RU_SERVE_CANCEL,  /* in: ru_serve_request with its place: its client has left */
+    RU_SERVE_DONE,    /* in, value: a batch, whose instance is free */
+    RU_SERVE_TABLE,   /* in: ru_serve_table that has passed ru_serve_table_check */
+    RU_SERVE_STOP,    /* in: every open buffer leaves */
+    RU_SERVE_TIMER,
+    RU_SERVE_TAKEN,     /* out: ru_serve_request with its place */
+    RU_SERVE_REFUSED,   /* out: ru_serve_request: requests_max are there, it may come again */
+    RU_SERVE_CANCELLED, /* out: ru_serve_request: it was still in a buffer and is not served */
+    RU_SERVE_START,     /* out: ru_serve_start */
+    RU_SERVE_WORDS
+} ru_serve_word;
 
-typedef struct ru_serve_event {
-    ru_time now; /* never falls */
-    ru_serve_kind kind;
+typedef struct ru_serve_request {
     uint64_t id;       /* the caller's */
     uint32_t class_of; /* of its size; too large or unknown: the largest */
+    uint32_t place;    /* in the machine */
     ru_time due;       /* ns <= 0: none */
-    uint32_t request;  /* place that ru_serve_effects gave */
-    uint32_t batch;
-    const ru_serve_table *table;
-} ru_serve_event;
+} ru_serve_request;
 
 /* A batch that goes to an instance. */
 typedef struct ru_serve_start {
@@ -80,15 +83,6 @@ typedef struct ru_serve_start {
     double memory_mb;
     ru_serve_reason why;
 } ru_serve_start;
-
-typedef struct ru_serve_effects {
-    uint32_t n;             /* batches to start */
-    ru_serve_start *starts; /* [n] view until the next step */
-    uint32_t request;       /* REQUEST: its place, for CANCEL; RU_SERVE_NONE: refused */
-    bool refused;           /* REQUEST: requests_max are there: answer that it may come again */
-    bool cancelled;         /* CANCEL: it was still in a buffer and is not served */
-    ru_time timer;          /* step again by then; ns INT64_MAX: no buffer is open */
-} ru_serve_effects;
 
 typedef struct ru_serve_stats {
     uint64_t requests, refused, cancelled, batches;
@@ -103,9 +97,9 @@ typedef struct ru_serve ru_serve;
  * RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_serve_init(const ru_serve_options *opt, const ru_serve_table *table,
                                     ru_time now, ru_arena *arena, ru_serve **out, ru_err *err);
-/* Errors: RU_E_ARG for TABLE with a table that makes no sense; the event then did not happen. */
-RU_MUST_USE ru_status ru_serve_step(ru_serve *s, const ru_serve_event *ev, ru_serve_effects *out,
-                                    ru_err *err);
+/* Errors: RU_E_ARG for a table that makes no sense. */
+RU_MUST_USE ru_status ru_serve_table_check(const ru_serve_table *table, ru_err *err);
+void ru_serve_step(ru_serve *s, const ru_event *ev, ru_effects *fx);
 /* Requests of a batch until DONE: id of a place, and the place after it (RU_SERVE_NONE: the last).
  */
 uint64_t ru_serve_id(const ru_serve *s, uint32_t place);

@@ -6,34 +6,101 @@
 
 #include "test/test.h"
 
+enum { FIRST = 0x700 };
+
 static const double all_of[1] = {1};
 
-static ru_serve *server(ru_arena *a, uint32_t batch, int64_t timeout_ns, uint32_t requests,
-                        uint32_t instances)
+/* A server, its timer, and what the last step asked for. */
+typedef struct box {
+    ru_serve *s;
+    ru_time timer;
+    ru_arena memory; /* fixed */
+    ru_effects fx;
+    uint32_t n;
+    ru_serve_start starts[16];
+    uint32_t place;
+    bool refused, cancelled;
+} box;
+
+static box server(ru_arena *a, uint32_t batch, int64_t timeout_ns, uint32_t requests,
+                  uint32_t instances)
 {
+    enum { BYTES = 1 << 14 };
     const ru_serve_rule rule = {batch, timeout_ns, 1024};
     const ru_serve_table table = {1, 1, &rule, all_of};
-    const ru_serve_options opt = {requests, instances, 5, 1};
-    ru_serve *s;
+    const ru_serve_options opt = {requests, instances, 5, 1, FIRST};
+    box b = {.timer = {INT64_MAX}};
     ru_err err;
-    assert_ok(ru_serve_init(&opt, &table, (ru_time){0}, a, &s, &err), err);
-    return s;
+    assert_ok(ru_serve_init(&opt, &table, (ru_time){0}, a, &b.s, &err), err);
+    ru_arena_init_fixed(&b.memory, ru_arena_alloc(a, BYTES, 8), BYTES);
+    return b;
 }
 
-static ru_serve_effects at(ru_serve *s, int64_t ns, ru_serve_event ev)
+static void see(box *b, const ru_effect *e)
 {
-    ru_serve_effects out;
-    ru_err err;
-    ev.now.ns = ns;
+    if (e->kind == RU_FX_TIMER || e->kind == RU_FX_TIMER_OFF) {
+        assert_int_equal(e->what, FIRST + RU_SERVE_TIMER);
+        b->timer.ns = e->kind == RU_FX_TIMER ? e->at.ns : INT64_MAX;
+        return;
+    }
+    assert_int_equal(e->kind, RU_FX_LOCAL);
+    if (e->what == FIRST + RU_SERVE_START) {
+        assert_true(b->n < RU_ARRAY_LEN(b->starts));
+        memcpy(&b->starts[b->n++], e->data, sizeof *b->starts);
+    } else if (e->what == FIRST + RU_SERVE_TAKEN) {
+        b->place = ((const ru_serve_request *)e->data)->place;
+    }
+    b->refused = b->refused || e->what == FIRST + RU_SERVE_REFUSED;
+    b->cancelled = b->cancelled || e->what == FIRST + RU_SERVE_CANCELLED;
+}
+
+static const box *step(box *b, ru_event ev)
+{
+    ru_effects_init(&b->fx, &b->memory);
+    b->n = 0;
+    b->refused = b->cancelled = false;
+    b->timer.ns = ev.kind == RU_EV_TIMER ? INT64_MAX : b->timer.ns;
+    ev.what += FIRST;
     ru_alloc_seal();
-    assert_ok(ru_serve_step(s, &ev, &out, &err), err);
+    ru_serve_step(b->s, &ev, &b->fx);
     ru_alloc_unseal();
-    return out;
+    for (uint32_t i = 0; i < b->fx.n; i++) {
+        see(b, &b->fx.at[i]);
+    }
+    ru_effects_clear(&b->fx);
+    return b;
 }
 
-static ru_serve_effects ask(ru_serve *s, int64_t ns, uint64_t id)
+static const box *say(box *b, int64_t ns, ru_serve_word word, ru_serve_request r)
 {
-    return at(s, ns, (ru_serve_event){.kind = RU_SERVE_REQUEST, .id = id});
+    return step(
+        b, (ru_event){
+               .kind = RU_EV_LOCAL, .now = {ns}, .what = word, .data = &r, .size_bytes = sizeof r});
+}
+
+static const box *ask(box *b, int64_t ns, uint64_t id)
+{
+    return say(b, ns, RU_SERVE_REQUEST, (ru_serve_request){.id = id});
+}
+
+static const box *finish(box *b, int64_t ns, uint32_t batch)
+{
+    return step(
+        b, (ru_event){.kind = RU_EV_LOCAL, .now = {ns}, .what = RU_SERVE_DONE, .value = batch});
+}
+
+static const box *wake(box *b, int64_t ns)
+{
+    return step(b, (ru_event){.kind = RU_EV_TIMER, .now = {ns}, .what = RU_SERVE_TIMER});
+}
+
+static const box *change(box *b, int64_t ns, const ru_serve_table *table)
+{
+    return step(b, (ru_event){.kind = RU_EV_LOCAL,
+                              .now = {ns},
+                              .what = RU_SERVE_TABLE,
+                              .data = table,
+                              .size_bytes = sizeof *table});
 }
 
 static void holds(const ru_serve *s, const ru_serve_start *b, uint32_t n, const uint64_t *ids)
@@ -52,37 +119,37 @@ static void test_a_buffer_by_hand(void **state)
     (void)state;
     ru_arena a;
     ru_arena_init(&a, 0);
-    ru_serve *s = server(&a, 3, 100, 16, 2);
-    ru_serve_effects e = ask(s, 10, 1);
-    assert_true(e.n == 0 && e.timer.ns == 110);
-    e = ask(s, 20, 2);
-    assert_true(e.n == 0 && e.timer.ns == 110); /* from the first request */
-    e = ask(s, 30, 3);
-    assert_true(e.n == 1 && e.starts[0].why == RU_SERVE_FULL && e.timer.ns == INT64_MAX);
-    holds(s, &e.starts[0], 3, (const uint64_t[]){1, 2, 3});
-    uint32_t first = e.starts[0].batch;
-    (void)ask(s, 40, 4);
-    e = ask(s, 140, 5); /* at the very deadline: 4 leaves alone, 5 opens the next */
-    assert_true(e.n == 1 && e.starts[0].why == RU_SERVE_TIMEOUT && e.timer.ns == 240);
-    holds(s, &e.starts[0], 1, (const uint64_t[]){4});
-    e = at(s, 300, (ru_serve_event){.kind = RU_SERVE_TIMER}); /* late; no instance is free */
-    assert_true(e.n == 0 && e.timer.ns == INT64_MAX);
-    assert_int_equal(ru_serve_stats_get(s).ready, 1);
-    e = at(s, 310, (ru_serve_event){.kind = RU_SERVE_DONE, .batch = first});
-    assert_true(e.n == 1);
-    holds(s, &e.starts[0], 1, (const uint64_t[]){5});
+    box s = server(&a, 3, 100, 16, 2);
+    const box *e = ask(&s, 10, 1);
+    assert_true(e->n == 0 && e->timer.ns == 110);
+    e = ask(&s, 20, 2);
+    assert_true(e->n == 0 && e->timer.ns == 110); /* from the first request */
+    e = ask(&s, 30, 3);
+    assert_true(e->n == 1 && e->starts[0].why == RU_SERVE_FULL && e->timer.ns == INT64_MAX);
+    holds(s.s, &e->starts[0], 3, (const uint64_t[]){1, 2, 3});
+    uint32_t first = e->starts[0].batch;
+    (void)ask(&s, 40, 4);
+    e = ask(&s, 140, 5); /* at the very deadline: 4 leaves alone, 5 opens the next */
+    assert_true(e->n == 1 && e->starts[0].why == RU_SERVE_TIMEOUT && e->timer.ns == 240);
+    holds(s.s, &e->starts[0], 1, (const uint64_t[]){4});
+    e = wake(&s, 300); /* late; no instance is free */
+    assert_true(e->n == 0 && e->timer.ns == INT64_MAX);
+    assert_int_equal(ru_serve_stats_get(s.s).ready, 1);
+    e = finish(&s, 310, first);
+    assert_true(e->n == 1);
+    holds(s.s, &e->starts[0], 1, (const uint64_t[]){5});
     /* The one that is due at 400 pulls the deadline to 395. */
-    (void)ask(s, 320, 6);
-    e = at(s, 330, (ru_serve_event){.kind = RU_SERVE_REQUEST, .id = 7, .due = {400}});
-    assert_int_equal(e.timer.ns, 395);
-    uint32_t place = e.request;
-    e = at(s, 340, (ru_serve_event){.kind = RU_SERVE_CANCEL, .id = 8, .request = place});
-    assert_false(e.cancelled); /* another one's place */
-    e = at(s, 350, (ru_serve_event){.kind = RU_SERVE_CANCEL, .id = 7, .request = place});
-    assert_true(e.cancelled && e.timer.ns == 395);
-    e = at(s, 360, (ru_serve_event){.kind = RU_SERVE_STOP});
-    assert_int_equal(e.timer.ns, INT64_MAX);
-    ru_serve_stats st = ru_serve_stats_get(s);
+    (void)ask(&s, 320, 6);
+    e = say(&s, 330, RU_SERVE_REQUEST, (ru_serve_request){.id = 7, .due = {400}});
+    assert_int_equal(e->timer.ns, 395);
+    uint32_t place = e->place;
+    e = say(&s, 340, RU_SERVE_CANCEL, (ru_serve_request){.id = 8, .place = place});
+    assert_false(e->cancelled); /* another one's place */
+    e = say(&s, 350, RU_SERVE_CANCEL, (ru_serve_request){.id = 7, .place = place});
+    assert_true(e->cancelled && e->timer.ns == 395);
+    e = step(&s, (ru_event){.kind = RU_EV_LOCAL, .now = {360}, .what = RU_SERVE_STOP});
+    assert_int_equal(e->timer.ns, INT64_MAX);
+    ru_serve_stats st = ru_serve_stats_get(s.s);
     assert_true(st.requests == 7 && st.cancelled == 1 && st.batches == 4 && st.size_sum == 6);
     assert_true(st.why[RU_SERVE_FULL] == 1 && st.why[RU_SERVE_TIMEOUT] == 2 &&
                 st.why[RU_SERVE_DRAIN] == 1 && st.running == 2 && st.ready == 1);
@@ -94,31 +161,28 @@ static void test_tables_change_without_a_lost_request(void **state)
     (void)state;
     ru_arena a;
     ru_arena_init(&a, 0);
-    ru_serve *s = server(&a, 4, 1000, 16, 16);
+    box s = server(&a, 4, 1000, 16, 16);
     const ru_serve_rule rules[2] = {{2, 50, 512}, {3, 60, 2048}};
     const double share[4] = {0.5, 0, 0, 0.5};
     const ru_serve_table two = {2, 2, rules, share};
-    (void)ask(s, 0, 1);
-    ru_serve_effects e = at(s, 10, (ru_serve_event){.kind = RU_SERVE_TABLE, .table = &two});
-    assert_true(e.n == 0 && e.timer.ns == 1000);
-    e = ask(s, 20, 2);
-    assert_int_equal(e.timer.ns, 70);
-    e = at(s, 30, (ru_serve_event){.kind = RU_SERVE_REQUEST, .id = 3, .class_of = 99});
-    e = at(s, 40, (ru_serve_event){.kind = RU_SERVE_TABLE, .table = &two}); /* 1 leaves */
-    assert_int_equal(e.n, 1);
-    holds(s, &e.starts[0], 1, (const uint64_t[]){1});
-    assert_true(e.starts[0].memory_mb == 1024 && e.starts[0].why == RU_SERVE_DRAIN);
-    e = at(s, 70, (ru_serve_event){.kind = RU_SERVE_TIMER});
-    assert_true(e.n == 1 && e.starts[0].memory_mb == 512 && e.timer.ns == 90);
-    e = at(s, 90, (ru_serve_event){.kind = RU_SERVE_TIMER});
-    assert_true(e.n == 1 && e.starts[0].memory_mb == 2048 && e.starts[0].largest == 1);
-    ru_serve_event bad = {.kind = RU_SERVE_TABLE, .table = &two, .now = {100}};
+    (void)ask(&s, 0, 1);
+    const box *e = change(&s, 10, &two);
+    assert_true(e->n == 0 && e->timer.ns == 1000);
+    e = ask(&s, 20, 2);
+    assert_int_equal(e->timer.ns, 70);
+    e = say(&s, 30, RU_SERVE_REQUEST, (ru_serve_request){.id = 3, .class_of = 99});
+    e = change(&s, 40, &two); /* 1 leaves */
+    assert_int_equal(e->n, 1);
+    holds(s.s, &e->starts[0], 1, (const uint64_t[]){1});
+    assert_true(e->starts[0].memory_mb == 1024 && e->starts[0].why == RU_SERVE_DRAIN);
+    e = wake(&s, 70);
+    assert_true(e->n == 1 && e->starts[0].memory_mb == 512 && e->timer.ns == 90);
+    e = wake(&s, 90);
+    assert_true(e->n == 1 && e->starts[0].memory_mb == 2048 && e->starts[0].largest == 1);
     const double none[4] = {0, 0, 0, 1};
     const ru_serve_table broken = {2, 2, rules, none};
-    bad.table = &broken;
-    ru_serve_effects out;
     ru_err err;
-    assert_int_equal(ru_serve_step(s, &bad, &out, &err), RU_E_ARG);
+    assert_int_equal(ru_serve_table_check(&broken, &err), RU_E_ARG);
     ru_arena_fini(&a);
 }
 
@@ -133,27 +197,27 @@ static void test_random_arrivals_are_cut_by_the_rule(void **state)
         ru_rng rng = ru_rng_from(seed, 1);
         uint32_t batch = 1 + ru_rng_below(&rng, 6);
         int64_t timeout = ru_rng_below(&rng, 60), t[N], now = 0;
-        ru_serve *s = server(&a, batch, timeout, N, N);
+        box s = server(&a, batch, timeout, N, N);
         for (uint32_t i = 0; i < N; i++) {
             now += ru_rng_below(&rng, 20);
             t[i] = now;
         }
         uint32_t at_first = 0;
         for (uint32_t i = 0; i < N; i++) {
-            ru_serve_effects e = ask(s, t[i], i);
-            for (uint32_t b = 0; b < e.n; b++) {
+            const box *e = ask(&s, t[i], i);
+            for (uint32_t b = 0; b < e->n; b++) {
                 uint32_t n = 0;
                 while (n < batch && at_first + n < N &&
                        (n == 0 || t[at_first + n] < t[at_first] + timeout)) {
                     n++;
                 }
-                assert_int_equal(e.starts[b].n, n);
-                assert_int_equal(ru_serve_id(s, e.starts[b].first), at_first);
+                assert_int_equal(e->starts[b].n, n);
+                assert_int_equal(ru_serve_id(s.s, e->starts[b].first), at_first);
                 at_first += n;
             }
-            assert_true(e.timer.ns == INT64_MAX || e.timer.ns == t[at_first] + timeout);
+            assert_true(e->timer.ns == INT64_MAX || e->timer.ns == t[at_first] + timeout);
         }
-        assert_int_equal(ru_serve_stats_get(s).open, N - at_first);
+        assert_int_equal(ru_serve_stats_get(s.s).open, N - at_first);
         ru_arena_fini(&a);
     }
 }
@@ -161,17 +225,18 @@ static void test_random_arrivals_are_cut_by_the_rule(void **state)
 enum { STORM = 3000, PLACES = 24 };
 
 typedef struct storm {
-    ru_serve *s;
+    box s;
     uint8_t fate[STORM]; /* 0: not asked or refused, 1: waits, 2: cancelled, 3: runs, 4: answered */
     uint32_t place[STORM], running[PLACES], n_running;
 } storm;
 
-static void take(storm *w, const ru_serve_effects *e)
+static void take(storm *w)
 {
+    const box *e = &w->s;
     for (uint32_t b = 0; b < e->n; b++) {
         uint32_t n = 0;
-        for (uint32_t p = e->starts[b].first; p != RU_SERVE_NONE; p = ru_serve_next(w->s, p)) {
-            uint64_t id = ru_serve_id(w->s, p);
+        for (uint32_t p = e->starts[b].first; p != RU_SERVE_NONE; p = ru_serve_next(e->s, p)) {
+            uint64_t id = ru_serve_id(e->s, p);
             assert_int_equal(w->fate[id], 1);
             w->fate[id] = 3;
             n++;
@@ -199,48 +264,48 @@ static void test_a_storm_loses_nothing(void **state)
         while (asked < STORM) {
             now += ru_rng_below(&rng, 12);
             uint32_t what = ru_rng_below(&rng, 100);
-            ru_serve_effects e = {0};
+            const box *e = &w.s;
+            w.s.n = 0;
             if (what < 60) {
-                e = at(w.s, now,
-                       (ru_serve_event){.kind = RU_SERVE_REQUEST,
-                                        .id = asked,
-                                        .class_of = ru_rng_below(&rng, 3),
-                                        .due = {what < 10 ? now + what : 0}});
-                w.fate[asked] = e.refused ? 0 : 1;
-                w.place[asked++] = e.request;
+                say(&w.s, now, RU_SERVE_REQUEST,
+                    (ru_serve_request){.id = asked,
+                                       .class_of = ru_rng_below(&rng, 3),
+                                       .due = {what < 10 ? now + what : 0}});
+                w.fate[asked] = e->refused ? 0 : 1;
+                w.place[asked++] = e->place;
             } else if (what < 70 && asked > 0) {
                 uint32_t id = asked - 1 - ru_rng_below(&rng, asked < 8 ? asked : 8);
                 if (w.fate[id] == 0) {
                     continue;
                 }
-                e = at(w.s, now,
-                       (ru_serve_event){.kind = RU_SERVE_CANCEL, .id = id, .request = w.place[id]});
-                assert_true(!e.cancelled || w.fate[id] == 1);
-                w.fate[id] = e.cancelled ? 2 : w.fate[id];
+                say(&w.s, now, RU_SERVE_CANCEL, (ru_serve_request){.id = id, .place = w.place[id]});
+                assert_true(!e->cancelled || w.fate[id] == 1);
+                w.fate[id] = e->cancelled ? 2 : w.fate[id];
             } else if (what < 72) {
                 rules[1].batch = 1 + ru_rng_below(&rng, 9);
-                e = at(w.s, now, (ru_serve_event){.kind = RU_SERVE_TABLE, .table = &table});
+                change(&w.s, now, &table);
             } else if (what < 80) {
-                e = at(w.s, now, (ru_serve_event){.kind = RU_SERVE_TIMER});
+                wake(&w.s, now);
             }
-            for (uint32_t b = 0; b < e.n; b++) {
-                started[e.starts[b].batch] = e.starts[b];
+            for (uint32_t b = 0; b < e->n; b++) {
+                started[e->starts[b].batch] = e->starts[b];
             }
-            take(&w, &e);
+            take(&w);
             if (what >= 80 && w.n_running > 0) {
                 uint32_t which = ru_rng_below(&rng, w.n_running), b = w.running[which];
                 w.running[which] = w.running[--w.n_running];
-                for (uint32_t p = started[b].first; p != RU_SERVE_NONE; p = ru_serve_next(w.s, p)) {
-                    w.fate[ru_serve_id(w.s, p)] = 4;
+                for (uint32_t p = started[b].first; p != RU_SERVE_NONE;
+                     p = ru_serve_next(w.s.s, p)) {
+                    w.fate[ru_serve_id(w.s.s, p)] = 4;
                 }
-                e = at(w.s, now, (ru_serve_event){.kind = RU_SERVE_DONE, .batch = b});
-                for (uint32_t k = 0; k < e.n; k++) {
-                    started[e.starts[k].batch] = e.starts[k];
+                finish(&w.s, now, b);
+                for (uint32_t k = 0; k < e->n; k++) {
+                    started[e->starts[k].batch] = e->starts[k];
                 }
-                take(&w, &e);
+                take(&w);
             }
         }
-        ru_serve_stats st = ru_serve_stats_get(w.s);
+        ru_serve_stats st = ru_serve_stats_get(w.s.s);
         uint64_t count[5] = {0};
         for (uint32_t i = 0; i < STORM; i++) {
             count[w.fate[i]]++;

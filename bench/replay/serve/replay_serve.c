@@ -17,8 +17,9 @@ typedef struct play {
     uint32_t *class_of;      /* [requests] */
     uint8_t *phase_of;       /* [requests] */
     ru_serve_start *started; /* [IN_SERVER_MAX] by number of the batch */
-    uint64_t timer;
-    int64_t timer_ns;
+    uint64_t timer;          /* 0: off */
+    ru_arena memory;
+    ru_effects fx;
     rui_serve_out out;
     double usd, batches;
     ru_status st;
@@ -27,50 +28,40 @@ typedef struct play {
 
 static void answered(void *self, uint64_t batch);
 
-static void step(play *p, ru_serve_event ev)
-{
-    ru_serve_effects e;
-    ev.now = ru_sim_now(p->sim);
-    p->st = ru_serve_step(p->server, &ev, &e, p->err);
-    if (p->st != RU_OK || e.refused) {
-        p->st = p->st != RU_OK ? p->st
-                               : RU_FAIL(p->err, RU_E_LIMIT, "the server holds %d requests already",
-                                         IN_SERVER_MAX);
-        ru_sim_stop(p->sim);
-        return;
-    }
-    const rui_serve_in *in = p->in;
-    for (uint32_t b = 0; b < e.n; b++) {
-        const ru_serve_start *s = &e.starts[b];
-        p->started[s->batch] = *s;
-        p->usd += in->usd(in->self, s->n, s->largest, s->memory_mb);
-        p->batches++;
-        double seconds = in->service_s(in->self, s->n, s->largest, s->memory_mb);
-        ru_time done = {ev.now.ns + llround(seconds * 1e9)};
-        (void)ru_sim_at(p->sim, done, answered, p, s->batch);
-    }
-    p->timer_ns = p->timer_ns > ev.now.ns ? p->timer_ns : INT64_MAX;
-    if (e.timer.ns < p->timer_ns) {
-        ru_sim_cancel(p->sim, p->timer);
-        p->timer_ns = e.timer.ns;
-        p->timer = 0;
-    }
-}
-
 static void timer(void *self, uint64_t unused);
 
-/* One timer is enough: when it comes too early it is set again. */
-static void rearm(play *p)
+static void start(play *p, const ru_serve_start *s)
 {
-    if (p->timer == 0 && p->timer_ns != INT64_MAX) {
-        p->timer = ru_sim_at(p->sim, (ru_time){p->timer_ns}, timer, p, 0);
+    const rui_serve_in *in = p->in;
+    p->started[s->batch] = *s;
+    p->usd += in->usd(in->self, s->n, s->largest, s->memory_mb);
+    p->batches++;
+    double seconds = in->service_s(in->self, s->n, s->largest, s->memory_mb);
+    ru_time done = {ru_sim_now(p->sim).ns + llround(seconds * 1e9)};
+    (void)ru_sim_at(p->sim, done, answered, p, s->batch);
+}
+
+static void perform(play *p, const ru_effect *f)
+{
+    if (f->kind == RU_FX_LOCAL && f->what == RU_SERVE_START) {
+        start(p, f->data);
+    } else if (f->kind == RU_FX_LOCAL && f->what == RU_SERVE_REFUSED) {
+        p->st = RU_FAIL(p->err, RU_E_LIMIT, "the server holds %d requests already", IN_SERVER_MAX);
+        ru_sim_stop(p->sim);
+    } else if (f->kind == RU_FX_TIMER || f->kind == RU_FX_TIMER_OFF) {
+        ru_sim_cancel(p->sim, p->timer);
+        p->timer = f->kind == RU_FX_TIMER ? ru_sim_at(p->sim, f->at, timer, p, 0) : 0;
     }
 }
 
-static void happen(play *p, ru_serve_event ev)
+static void happen(play *p, ru_event ev)
 {
-    step(p, ev);
-    rearm(p);
+    ev.now = ru_sim_now(p->sim);
+    ru_serve_step(p->server, &ev, &p->fx);
+    for (uint32_t i = 0; i < p->fx.n; i++) {
+        perform(p, &p->fx.at[i]);
+    }
+    ru_effects_clear(&p->fx);
 }
 
 static void timer(void *self, uint64_t unused)
@@ -78,8 +69,7 @@ static void timer(void *self, uint64_t unused)
     play *p = self;
     (void)unused;
     p->timer = 0;
-    p->timer_ns = INT64_MAX;
-    happen(p, (ru_serve_event){.kind = RU_SERVE_TIMER});
+    happen(p, (ru_event){.kind = RU_EV_TIMER, .what = RU_SERVE_TIMER});
 }
 
 static void answered(void *self, uint64_t batch)
@@ -94,7 +84,7 @@ static void answered(void *self, uint64_t batch)
         p->out.batch[p->out.n] = (uint16_t)s->n;
         p->out.latency[p->out.n++] = (double)(now - p->at_ns[id]) * 1e-9 / size;
     }
-    happen(p, (ru_serve_event){.kind = RU_SERVE_DONE, .batch = (uint32_t)batch});
+    happen(p, (ru_event){.kind = RU_EV_LOCAL, .what = RU_SERVE_DONE, .value = (int64_t)batch});
 }
 
 static void arrive(void *self, uint64_t id)
@@ -110,12 +100,15 @@ static void arrive(void *self, uint64_t id)
         ru_time at = {p->at_ns[id] + llround(gap * 1e9)};
         (void)ru_sim_at(p->sim, at, arrive, p, p->asked);
     }
-    happen(p, (ru_serve_event){.kind = RU_SERVE_REQUEST, .id = id, .class_of = p->class_of[id]});
+    const ru_serve_request r = {.id = id, .class_of = p->class_of[id]};
+    happen(p,
+           (ru_event){
+               .kind = RU_EV_LOCAL, .what = RU_SERVE_REQUEST, .data = &r, .size_bytes = sizeof r});
 }
 
 ru_status rui_serve_run(const rui_serve_in *in, ru_arena *arena, rui_serve_out *out, ru_err *err)
 {
-    play p = {.in = in, .timer_ns = INT64_MAX, .err = err};
+    play p = {.in = in, .err = err};
     p.arrivals = ru_rng_from(in->seed, ru_rng_label("arrivals"));
     p.classes = ru_rng_from(in->seed, ru_rng_label("classes"));
     p.at_ns = RU_NEW(arena, int64_t, in->requests);
@@ -135,13 +128,16 @@ ru_status rui_serve_run(const rui_serve_in *in, ru_arena *arena, rui_serve_out *
     const ru_sim_options sim = {.seed = in->seed};
     RU_TRY(ru_sim_open(&sim, &p.sim, err));
     ru_time begun = ru_sim_now(p.sim);
-    const ru_serve_options opt = {IN_SERVER_MAX, in->instances_max, 0, in->seed};
+    const ru_serve_options opt = {IN_SERVER_MAX, in->instances_max, 0, in->seed, 0};
+    ru_arena_init(&p.memory, 0);
+    ru_effects_init(&p.fx, &p.memory);
     ru_status st = ru_serve_init(&opt, &in->table, begun, arena, &p.server, err);
     if (st == RU_OK) {
         (void)ru_sim_at(p.sim, begun, arrive, &p, 0);
         st = ru_sim_run(p.sim, (ru_time){INT64_C(4000000000000000000)}, err);
     }
     ru_sim_close(p.sim);
+    ru_arena_fini(&p.memory);
     RU_TRY(st);
     RU_TRY(p.st);
     if (p.out.n != in->requests) {
