@@ -12,6 +12,7 @@ typedef union cell {
     uint32_t u;
     int64_t i;
     double d;
+    const char *text;
 } cell;
 
 static uint32_t bytes_of(ru_report_type type)
@@ -36,6 +37,7 @@ static double number_at(const ru_report_row *w, const uint8_t *at)
     case RU_REPORT_NS:
         return (double)c.i * 1e-9;
     case RU_REPORT_F64:
+    case RU_REPORT_TEXT:
         break;
     }
     return c.d;
@@ -325,6 +327,8 @@ static void json_value(ru_json *j, const char *key, const ru_report_row *w, cons
         ru_json_i64(j, key, c.u == UINT32_MAX ? -1 : (int64_t)c.u);
     } else if (w->type == RU_REPORT_I64) {
         ru_json_i64(j, key, c.i);
+    } else if (w->type == RU_REPORT_TEXT) {
+        ru_json_str(j, key, c.text);
     } else if (w->type == RU_REPORT_CHOICE) {
         char word[64];
         ru_fields_choice(w->choices, c.u, word, sizeof word);

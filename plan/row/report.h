@@ -38,6 +38,7 @@ typedef enum ru_report_type {
     RU_REPORT_F64,
     RU_REPORT_NS,     /* int64_t, in seconds */
     RU_REPORT_CHOICE, /* uint32_t or enum: its word of `choices` */
+    RU_REPORT_TEXT,   /* const char *; of decisions only */
 } ru_report_type;
 
 /* One value of a plan's struct, or a list of values that a pointer there names. */

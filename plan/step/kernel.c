@@ -19,6 +19,7 @@ ru_status ru_plan_kernel(const ru_kernel_in *in, ru_kernel_plan *plan, ru_err *e
     }
     RU_CHECK(best->extra_ns >= 0);
     *plan = (ru_kernel_plan){.at = (uint32_t)(best - in->candidates.at),
+                             .name = best->name,
                              .predicted_ns = best->ns + best->extra_ns};
     return RU_OK;
 }

@@ -25,7 +25,8 @@ typedef struct ru_kernel_in {
 } ru_kernel_in;
 
 typedef struct ru_kernel_plan {
-    uint32_t at; /* index of the candidate */
+    uint32_t at;      /* index of the candidate */
+    const char *name; /* of the candidate; view */
     double predicted_ns;
 } ru_kernel_plan;
 

@@ -38,6 +38,9 @@ ru_status ru_plan_kernel_check(const ru_kernel_in *in, const ru_kernel_plan *pla
         return RU_FAIL(err, RU_E_INFEASIBLE, "candidate %u cannot run", plan->at);
     }
     const ru_kernel_candidate *mine = &in->candidates.at[plan->at];
+    if (plan->name != mine->name) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "the plan does not name candidate %u", plan->at);
+    }
     double sum = mine->extra_ns + mine->ns;
     if (plan->predicted_ns < sum || plan->predicted_ns > sum) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "%s takes %.0f ns, the plan says %.0f", mine->name,
@@ -68,6 +71,11 @@ static ru_status check_kernel(const void *in, const void *plan, ru_arena *scratc
     (void)scratch;
     return ru_plan_kernel_check(in, plan, err);
 }
+
+static const ru_report_row rows[] = {
+    RU_DECISION(TEXT, ru_kernel_plan, name, "kernel"),
+    RU_DECISION(U32, ru_kernel_plan, at, "candidate"),
+};
 
 static ru_status report_kernel(const void *in, const void *plan, const ru_policy_tools *tools,
                                ru_report *r, ru_err *err)
@@ -104,6 +112,8 @@ const ru_policy ru_policy_kernel = {
     .source = "frigo-johnson-2005 sec 4",
     .in = &table,
     .plan_bytes = sizeof(ru_kernel_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .plan = plan_kernel,
     .check = check_kernel,
     .report = report_kernel,
