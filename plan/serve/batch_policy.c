@@ -214,6 +214,16 @@ static ru_status drift_of(const ru_batch_in *q, const ru_batch_plan *p, ru_arena
     return RU_OK;
 }
 
+static const ru_report_row rows[] = {
+    RU_FIGURE(F64, ru_batch_plan, usd_per_request, "per_request_usd"),
+    RU_FIGURE(F64, ru_batch_plan, latency_s, "latency_s"),
+    RU_FIGURE(F64, ru_batch_plan, mean_batch, "mean_batch"),
+    RU_FIGURE(F64, ru_batch_plan, instances, "mean_instances"),
+    RU_DECISION(F64, ru_batch_plan, at.memory_mb, "memory_mb"),
+    RU_DECISION(U32, ru_batch_plan, at.batch, "batch_requests"),
+    RU_DECISION(F64, ru_batch_plan, at.timeout_s, "timeout_s"),
+};
+
 static ru_status report_batch(const void *in, const void *plan, const ru_policy_tools *tools,
                               ru_report *r, ru_err *err)
 {
@@ -222,20 +232,13 @@ static ru_status report_batch(const void *in, const void *plan, const ru_policy_
     RU_TRY(inner(in, tools->scratch, &q, err));
     ru_report_answer(r, "functions with %.4g MB; dispatch at %u requests or %.4g s after the first",
                      p->at.memory_mb, p->at.batch, p->at.timeout_s);
-    ru_report_figure(r, "per_request_usd", p->usd_per_request);
-    ru_report_figure(r, "latency_s", p->latency_s);
-    ru_report_figure(r, "mean_batch", p->mean_batch);
-    ru_report_figure(r, "mean_instances", p->instances);
     double drift;
     RU_TRY(drift_of(&q, p, tools->scratch, &drift, err));
     ru_markov_law law;
     RU_TRY(ru_markov_solve(&q.arrivals, &law, err));
     ru_report_figure(r, "arrivals_per_s", law.rate);
     ru_report_figure(r, "arrivals_scv", ru_markov_scv(&law));
-    ru_table *t = ru_report_table(r, "batches");
-    ru_table_col(t, "size", RU_TABLE_RIGHT);
-    ru_table_col(t, "probability", RU_TABLE_RIGHT);
-    ru_table_col(t, "service_s", RU_TABLE_RIGHT);
+    ru_table *t = ru_report_grid_of(r, "batches", ">size >probability >service_s");
     for (uint32_t k = 1; k <= p->at.batch; k++) {
         ru_table_i64(t, k);
         ru_table_f64(t, p->size_p[k], 4);
@@ -266,6 +269,8 @@ const ru_policy ru_policy_batch = {
     .source = "ali-2020 (BATCH)",
     .in = &table,
     .plan_bytes = sizeof(ru_batch_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .plan = plan_batch,
     .check = check_batch,
     .report = report_batch,
