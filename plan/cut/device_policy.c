@@ -200,7 +200,11 @@ static ru_status plan_device(const void *in, const ru_policy_tools *tools, void 
 {
     ru_device_policy_plan *p = plan;
     RU_TRY(inner(in, ((const ru_device_policy_in *)in)->method, tools, &p->in, err));
-    return ru_plan_device(&p->in, tools->out, tools->scratch, &p->plan, err);
+    RU_TRY(ru_plan_device(&p->in, tools->out, tools->scratch, &p->plan, err));
+    const ru_device_offer *o = &p->plan.lines[p->plan.chosen].offer;
+    p->type = p->in.types[o->type].name;
+    p->count = o->count;
+    return RU_OK;
 }
 
 /* Types, prices and limits are those of the input; the plan itself by plan/cut/device_check.c. */
@@ -226,20 +230,17 @@ static ru_status check_device(const void *in, const void *plan, ru_arena *scratc
         fabs(p->in.budget_usd - i->budget_usd) > 0 || (uint32_t)p->in.goal != i->goal) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "the plan answers another question");
     }
-    return ru_plan_device_check(&p->in, &p->plan, err);
+    RU_TRY(ru_plan_device_check(&p->in, &p->plan, err));
+    const ru_device_offer *o = &p->plan.lines[p->plan.chosen].offer;
+    return p->type == p->in.types[o->type].name && p->count == o->count
+               ? RU_OK
+               : RU_FAIL(err, RU_E_INFEASIBLE, "the plan names another offer than it chose");
 }
 
 static void offers_table(const ru_device_policy_plan *p, ru_report *r)
 {
-    ru_table *t = ru_report_table(r, "offers");
-    ru_table_col(t, "type", RU_TABLE_LEFT);
-    ru_table_col(t, "devices", RU_TABLE_RIGHT);
-    ru_table_col(t, "step_ms", RU_TABLE_RIGHT);
-    ru_table_col(t, "job_h", RU_TABLE_RIGHT);
-    ru_table_col(t, "usd", RU_TABLE_RIGHT);
-    ru_table_col(t, "usd_at_most", RU_TABLE_RIGHT);
-    ru_table_col(t, "keeps_limits", RU_TABLE_LEFT);
-    ru_table_col(t, "pareto", RU_TABLE_LEFT);
+    ru_table *t = ru_report_grid_of(
+        r, "offers", "<type >devices >step_ms >job_h >usd >usd_at_most <keeps_limits <pareto");
     for (uint32_t i = 0; i < p->plan.n; i++) {
         const ru_device_line *l = &p->plan.lines[i];
         ru_table_str(t, p->in.types[l->offer.type].name);
@@ -273,6 +274,11 @@ static void runner_up(const ru_device_policy_in *in, uint32_t method, const ru_p
                         q.types[l->offer.type].name, l->legal ? "" : " breaks a limit",
                         other.lines[other.chosen].offer.step_s * 1e3);
 }
+
+static const ru_report_row rows[] = {
+    RU_DECISION(TEXT, ru_device_policy_plan, type, "type"),
+    RU_DECISION(U32, ru_device_policy_plan, count, "devices"),
+};
 
 static ru_status report_device(const void *in, const void *plan, const ru_policy_tools *tools,
                                ru_report *r, ru_err *err)
@@ -325,6 +331,8 @@ const ru_policy ru_policy_device = {
     .source = "ceer-2020",
     .in = &table,
     .plan_bytes = sizeof(ru_device_policy_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .plan = plan_device,
     .check = check_device,
     .report = report_device,

@@ -44,6 +44,8 @@ typedef struct ru_device_policy_in {
 typedef struct ru_device_policy_plan {
     ru_device_in in; /* with the predicted steps */
     ru_device_plan plan;
+    const char *type; /* what it chose */
+    uint32_t count;
 } ru_device_policy_plan;
 
 /* How steps are predicted. */
