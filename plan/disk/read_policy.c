@@ -158,13 +158,8 @@ static void put_setting(ru_table *t, const char *name, int64_t size, uint32_t de
 
 static void windows_table(const ru_read_in *q, const ru_read_plan *p, ru_report *r)
 {
-    ru_table *t = ru_report_table(r, "windows");
-    ru_table_col(t, "setting", RU_TABLE_LEFT);
-    ru_table_col(t, "request", RU_TABLE_RIGHT);
-    ru_table_col(t, "depth", RU_TABLE_RIGHT);
-    ru_table_col(t, "outstanding", RU_TABLE_RIGHT);
-    ru_table_col(t, "mb_per_s", RU_TABLE_RIGHT);
-    ru_table_col(t, "model_mb_per_s", RU_TABLE_RIGHT);
+    ru_table *t = ru_report_grid_of(
+        r, "windows", "<setting >request >depth >outstanding >mb_per_s >model_mb_per_s");
     uint32_t from = q->n > 16 ? q->n - 16 : 0;
     for (uint32_t i = from; i < q->n; i++) {
         const ru_read_window *w = &q->window[i];
@@ -188,6 +183,15 @@ static double score_of(const ru_read_in *q, double bytes_per_s)
     return q->need_bytes_per_s > 0 ? fmin(bytes_per_s, 1.1 * q->need_bytes_per_s) : bytes_per_s;
 }
 
+static const ru_report_row rows[] = {
+    RU_FIGURE(F64, ru_read_plan, bytes_per_s, "bytes_per_s"),
+    RU_FIGURE(F64, ru_read_plan, latency_s, "request_s"),
+    RU_DECISION(I64, ru_read_plan, size_bytes, "request_bytes"),
+    RU_DECISION(U32, ru_read_plan, depth, "outstanding_requests"),
+    RU_DECISION(U32, ru_read_plan, read_ahead, "read_ahead_batches"),
+    RU_DECISION(CHOICE, ru_read_plan, phase, "phase", .choices = "deepen|size|shrink|steady|try"),
+};
+
 static ru_status report_read(const void *in, const void *plan, const ru_policy_tools *tools,
                              ru_report *r, ru_err *err)
 {
@@ -206,8 +210,6 @@ static ru_status report_read(const void *in, const void *plan, const ru_policy_t
     ru_report_answer(r, "%s", phases[p->phase]);
     ru_report_answer(r, "keep %u batch%s read ahead", p->read_ahead,
                      p->read_ahead == 1 ? "" : "es");
-    ru_report_figure(r, "bytes_per_s", p->bytes_per_s);
-    ru_report_figure(r, "request_s", p->latency_s);
     ru_report_figure(r, "outstanding_bytes", (double)p->size_bytes * p->depth);
     ru_report_figure(r, "read_ahead_batches", p->read_ahead);
     ru_report_figure(r, "model_error_ratio", p->disk.error);
@@ -248,6 +250,8 @@ const ru_policy ru_policy_read = {
     .source = "hashemi-2020",
     .in = &table,
     .plan_bytes = sizeof(ru_read_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .more_is_better = true,
     .plan = plan_read,
     .check = check_read,
