@@ -179,13 +179,8 @@ static void put_name(ru_table *t, const sums_file *f, uint32_t op)
 
 static void put_buckets(const sums_file *f, const ru_sums_plan *p, ru_report *r)
 {
-    ru_table *t = ru_report_table(r, "buckets, in the order of launch");
-    ru_table_col(t, "first", RU_TABLE_LEFT);
-    ru_table_col(t, "last", RU_TABLE_LEFT);
-    ru_table_col(t, "tensors", RU_TABLE_RIGHT);
-    ru_table_col(t, "bytes", RU_TABLE_RIGHT);
-    ru_table_col(t, "chunk", RU_TABLE_RIGHT);
-    ru_table_col(t, "primitive", RU_TABLE_LEFT);
+    ru_table *t = ru_report_grid_of(r, "buckets, in the order of launch",
+                                    "<first <last >tensors >bytes >chunk <primitive");
     for (uint32_t i = 0; i < p->n_buckets; i++) {
         const ru_sums_bucket *b = &p->buckets[i];
         put_name(t, f, p->tensors[b->first]);
@@ -224,6 +219,20 @@ static ru_status put_candidate(const sums_file *f, uint32_t method, uint32_t pri
     return RU_OK;
 }
 
+static const ru_report_row rows[] = {
+    RU_FIGURE(NS, ru_sums_plan, step_ns, "step_s"),
+    RU_FIGURE(NS, ru_sums_plan, bound_ns, "bound_s"),
+    RU_FIGURE(NS, ru_sums_plan, compute_ns, "compute_s"),
+    RU_DECISION(U32, ru_sums_plan, n_tensors, "gradients"),
+    RU_DECISION(U32, ru_sums_plan, n_buckets, "buckets"),
+    RU_DECISION(U32, ru_sums_plan, n_pieces, "pieces"),
+    RU_DECISION(U32, ru_sums_plan, depth, "sums_in_flight"),
+    RU_DECISION(BOOL, ru_sums_plan, by_priority, "by_priority"),
+    RU_DECISION(BOOL, ru_sums_plan, barrier, "barrier"),
+    RU_DECISION(BOOL, ru_sums_plan, after, "after_backward"),
+    RU_DECISION(U32, ru_sums_plan, tensors, "op_of_gradient", RU_LIST(ru_sums_plan, n_tensors)),
+};
+
 static ru_status report_sums(const void *in, const void *plan, const ru_policy_tools *tools,
                              ru_report *r, ru_err *err)
 {
@@ -238,9 +247,6 @@ static ru_status report_sums(const void *in, const void *plan, const ru_policy_t
                                     : "buckets are sent in order",
                      p->barrier ? "the next step waits for all sums"
                                 : "a forward op waits for the sums of its own parameters only");
-    ru_report_figure(r, "step_s", (double)p->step_ns * 1e-9);
-    ru_report_figure(r, "bound_s", (double)p->bound_ns * 1e-9);
-    ru_report_figure(r, "compute_s", (double)p->compute_ns * 1e-9);
     put_buckets(f, p, r);
     ru_report_candidate(r, method_names[f->q.method], (double)p->step_ns * 1e-9, true, "chosen");
     for (uint32_t m = 0; m < RU_SUMS_METHODS; m++) {
@@ -362,6 +368,8 @@ const ru_policy ru_policy_sums = {
     .source = "caramel-2020",
     .in = &table,
     .plan_bytes = sizeof(ru_sums_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .plan = plan_sums,
     .check = check_sums,
     .report = report_sums,
