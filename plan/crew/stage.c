@@ -6,6 +6,17 @@
 #define RATIO_TWO   1
 #define RATIO_THREE 15
 
+ru_stage_in ru_stage_scaled(const ru_stage_in *in, double by)
+{
+    ru_stage_in q = *in;
+    double *const sizes[] = {&q.job.model_bytes,      &q.job.read_bytes,        &q.job.write_bytes,
+                             &q.job.link_bytes_per_s, &q.job.serve_bytes_per_s, &q.block_bytes};
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(sizes); i++) {
+        *sizes[i] *= by;
+    }
+    return q;
+}
+
 ru_backup_layout ru_stage_layout(const ru_stage_in *in, uint32_t stage, uint32_t servers,
                                  uint32_t workers)
 {
@@ -148,7 +159,7 @@ static choice choose(const ru_stage_in *in)
 
 /* Spread `n` things over machines first .. first + k - 1: those that have a place there and are not
  * above the share keep it; the others go, in order, to the first machine with room. */
-static ru_status spread(const uint32_t *now, uint32_t n, uint32_t first, uint32_t k, uint32_t *to,
+static ru_status spread(const int64_t *now, uint32_t n, uint32_t first, uint32_t k, uint32_t *to,
                         ru_arena *scratch, ru_err *err)
 {
     uint32_t *held = RU_NEW(scratch, uint32_t, k);
@@ -157,7 +168,7 @@ static ru_status spread(const uint32_t *now, uint32_t n, uint32_t first, uint32_
     }
     uint32_t low = n / k, larger = n % k; /* so many machines may hold one more */
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t m = now == NULL ? UINT32_MAX : now[i];
+        uint32_t m = now == NULL || now[i] < 0 ? UINT32_MAX : (uint32_t)now[i];
         to[i] = UINT32_MAX;
         if (m < first || m - first >= k || held[m - first] > low ||
             (held[m - first] == low && larger == 0)) {
@@ -183,7 +194,7 @@ static ru_status spread(const uint32_t *now, uint32_t n, uint32_t first, uint32_
     return RU_OK;
 }
 
-static double moved(const uint32_t *now, const uint32_t *to, uint32_t n)
+static double moved(const int64_t *now, const uint32_t *to, uint32_t n)
 {
     double count = 0;
     for (uint32_t i = 0; i < n && now != NULL; i++) {

@@ -32,15 +32,23 @@ enum {
     RU_STAGE_PARTS_MAX = 1 << 22 /* partitions, blocks */
 };
 
+/* As the table of the row fills it, except that there sizes and rates are in 1e6 bytes: lists are
+ * pairs as ru_conf_i64s. */
 typedef struct ru_stage_in {
     ru_stage_method method;
     ru_backup_job job;
     uint32_t reliable, transient; /* machines; reliable >= 1 */
     uint32_t partitions, blocks;  /* >= 1 */
     double block_bytes;
-    const uint32_t *holder; /* [partitions] machine now, UINT32_MAX: none; NULL: none at all */
-    const uint32_t *owner;  /* [blocks] the same */
-    double notice_s;        /* before an eviction; 0: none */
+    struct {
+        const int64_t *holder; /* [partitions] machine now, -1: none; NULL: none at all */
+        uint32_t n_holder;     /* of a file */
+    };
+    struct {
+        const int64_t *owner; /* [blocks] the same */
+        uint32_t n_owner;
+    };
+    double notice_s;               /* before an eviction; 0: none */
     double ratio_two, ratio_three; /* RATIO: stage 2 and 3 above these; 0: 1 and 15 */
 } ru_stage_in;
 
@@ -58,6 +66,9 @@ typedef struct ru_stage_plan {
     double residual_s;  /* to send what a copy lacks after a notice, per server */
     bool in_notice;     /* that fits the notice */
 } ru_stage_plan;
+
+/* The same with sizes and rates times `by`: 1e6 from the file, 1e-6 into it. */
+ru_stage_in ru_stage_scaled(const ru_stage_in *in, double by);
 
 /* Where workers and servers are in a stage with so many of them; ALL: stage 0. Workers 0: all that
  * the stage has; else at least as many as servers. */

@@ -158,7 +158,7 @@ static ru_status check_stage(const ru_stage_in *in, const ru_stage_plan *p, ru_e
 }
 
 /* Every machine of the range holds its share, and what moved could not have stayed. */
-static ru_status check_places(const uint32_t *now, const uint32_t *to, uint32_t n, uint32_t first,
+static ru_status check_places(const int64_t *now, const uint32_t *to, uint32_t n, uint32_t first,
                               uint32_t k, const char *what, ru_arena *scratch, double *moved,
                               ru_err *err)
 {

@@ -1,25 +1,12 @@
 /* The row of `stage` in plan/row/policy.def: its input as a file, its report. */
-#include "plan/crew/stage_policy.h"
-
-#include <math.h>
-
 #include "plan/crew/stage.h"
 #include "plan/row/policy.h"
 
-#define AT(type_, name_) .offset = offsetof(type_, name_)
-
-typedef ru_stage_policy_in stage_in;
-
-#define COUNT(name_, def_, min_, max_, help_)                                               \
-    {                                                                                       \
-        .name = #name_, .type = RU_CONF_U32, AT(stage_in, name_), .def = def_, .min = min_, \
-        .max = max_, .help = help_                                                          \
-    }
-#define NUMBER(name_, def_, min_, max_, help_)                                              \
-    {                                                                                       \
-        .name = #name_, .type = RU_CONF_F64, AT(stage_in, name_), .def = def_, .min = min_, \
-        .max = max_, .help = help_                                                          \
-    }
+#define COUNT(name_, def_, min_, max_, help_) \
+    RU_ROW(U32, ru_stage_in, name_, def_, help_, RU_IN(min_, max_))
+#define NUMBER(name_, field_, def_, min_, max_, help_) \
+    RU_ROW_AS(#name_, F64, ru_stage_in, field_, def_, help_, RU_IN(min_, max_))
+/* In the file in 1e6 bytes: ru_stage_scaled. */
 static const ru_conf_field fields[] = {
     COUNT(reliable, NULL, 1, RU_STAGE_MACHINES_MAX, "number of machines that stay"),
     COUNT(transient, NULL, 0, RU_STAGE_MACHINES_MAX,
@@ -28,31 +15,33 @@ static const ru_conf_field fields[] = {
           "number of partitions of the parameters; a partition moves as a whole"),
     COUNT(blocks, "1024", 1, RU_STAGE_PARTS_MAX,
           "number of blocks of the data; a block moves as a whole"),
-    NUMBER(model_mb, NULL, 0, 1e12, "size of all parameters [1e6 bytes]"),
-    NUMBER(read_mb, NULL, 0, 1e12,
+    NUMBER(model_mb, job.model_bytes, NULL, 0, 1e12, "size of all parameters [1e6 bytes]"),
+    NUMBER(read_mb, job.read_bytes, NULL, 0, 1e12,
            "size of the parameters that a worker reads in a clock [1e6 bytes]"),
-    NUMBER(write_mb, NULL, 0, 1e12,
+    NUMBER(write_mb, job.write_bytes, NULL, 0, 1e12,
            "size of the updates that a worker sends in a clock [1e6 bytes]"),
-    NUMBER(touched, "1", 0, 1, "fraction of the parameters that changes in a clock"),
-    NUMBER(work_s, NULL, 0, 1e12, "compute time of a clock on one machine [s]"),
-    NUMBER(link_mb_per_s, "125", 1e-6, 1e9,
+    NUMBER(touched, job.touched, "1", 0, 1, "fraction of the parameters that changes in a clock"),
+    NUMBER(work_s, job.work_s, NULL, 0, 1e12, "compute time of a clock on one machine [s]"),
+    NUMBER(link_mb_per_s, job.link_bytes_per_s, "125", 1e-6, 1e9,
            "bandwidth of a machine in each direction [1e6 bytes/s]"),
-    NUMBER(serve_mb_per_s, "2000", 1e-6, 1e9,
+    NUMBER(serve_mb_per_s, job.serve_bytes_per_s, "2000", 1e-6, 1e9,
            "rate at which a server processes reads and updates [1e6 bytes/s]"),
-    NUMBER(block_mb, "0", 0, 1e12, "size of a block of data [1e6 bytes]"),
-    COUNT(clocks_max, "4", 1, 1024, "largest number of clocks that a copy may be behind"),
-    NUMBER(notice_s, "120", 0, 1e9, "time from the notice of an eviction to the eviction [s]"),
-    NUMBER(ratio_two, "1", 0, 1e9,
+    NUMBER(block_mb, block_bytes, "0", 0, 1e12, "size of a block of data [1e6 bytes]"),
+    RU_ROW_AS("clocks_max", U32, ru_stage_in, job.clocks_max, "4",
+              "largest number of clocks that a copy may be behind", RU_IN(1, 1024)),
+    NUMBER(notice_s, notice_s, "120", 0, 1e9,
+           "time from the notice of an eviction to the eviction [s]"),
+    NUMBER(ratio_two, ratio_two, "1", 0, 1e9,
            "ratio: stage 2 above so many transient machines for each reliable one"),
-    NUMBER(ratio_three, "15", 0, 1e9, "ratio: stage 3 above so many"),
+    NUMBER(ratio_three, ratio_three, "15", 0, 1e9, "ratio: stage 3 above so many"),
     RU_ROW(
-        I64_LIST, stage_in, holder, "[]",
+        I64_LIST, ru_stage_in, holder, "[]",
         "number of the machine that serves each partition now, reliable machines first; -1: none",
         RU_IN(-1, RU_STAGE_MACHINES_MAX * 2.0)),
-    RU_ROW(I64_LIST, stage_in, owner, "[]",
+    RU_ROW(I64_LIST, ru_stage_in, owner, "[]",
            "number of the machine that computes on each block now; -1: none",
            RU_IN(-1, RU_STAGE_MACHINES_MAX * 2.0)),
-    RU_ROW(CHOICE, stage_in, method, "cost",
+    RU_ROW(CHOICE, ru_stage_in, method, "cost",
            "cost: shortest predicted clock; ratio: by ratio_two and ratio_three; stage1, stage2, "
            "stage3: always this stage; all: servers on every machine, no copies",
            .choices = "cost|ratio|stage1|stage2|stage3|all"),
@@ -60,14 +49,14 @@ static const ru_conf_field fields[] = {
 
 static ru_status check_in(const void *section, ru_err *err)
 {
-    const stage_in *in = section;
-    if (in->holder.n != 0 && in->holder.n != in->partitions) {
+    const ru_stage_in *in = section;
+    if (in->n_holder != 0 && in->n_holder != in->partitions) {
         return RU_FAIL(err, RU_E_ARG, "'holder' has %u entries, but there are %u partitions",
-                       in->holder.n, in->partitions);
+                       in->n_holder, in->partitions);
     }
-    if (in->owner.n != 0 && in->owner.n != in->blocks) {
+    if (in->n_owner != 0 && in->n_owner != in->blocks) {
         return RU_FAIL(err, RU_E_ARG, "'owner' has %u entries, but there are %u blocks",
-                       in->owner.n, in->blocks);
+                       in->n_owner, in->blocks);
     }
     bool needs = in->method == RU_STAGE_TWO || in->method == RU_STAGE_THREE;
     if (needs && in->transient == 0) {
@@ -77,57 +66,18 @@ static ru_status check_in(const void *section, ru_err *err)
 }
 
 static const ru_conf_table table =
-    RU_TABLE("stage", stage_in, fields, "a job with a parameter server on two kinds of machines",
+    RU_TABLE("stage", ru_stage_in, fields, "a job with a parameter server on two kinds of machines",
              .check = check_in);
-
-static const uint32_t *places(const ru_conf_i64s *list, ru_arena *a)
-{
-    uint32_t *v = RU_NEW(a, uint32_t, list->n + 1);
-    for (uint32_t i = 0; v != NULL && i < list->n; i++) {
-        v[i] = list->at[i] < 0 ? UINT32_MAX : (uint32_t)list->at[i];
-    }
-    return v;
-}
-
-static ru_status inner(const stage_in *in, ru_arena *a, ru_stage_in *out, ru_err *err)
-{
-    const uint32_t *holder = places(&in->holder, a), *owner = places(&in->owner, a);
-    if (holder == NULL || owner == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u partitions", in->partitions);
-    }
-    *out = (ru_stage_in){.method = (ru_stage_method)in->method,
-                         .job = {.model_bytes = 1e6 * in->model_mb,
-                                 .read_bytes = 1e6 * in->read_mb,
-                                 .write_bytes = 1e6 * in->write_mb,
-                                 .touched = in->touched,
-                                 .work_s = in->work_s,
-                                 .link_bytes_per_s = 1e6 * in->link_mb_per_s,
-                                 .serve_bytes_per_s = 1e6 * in->serve_mb_per_s,
-                                 .clocks_max = in->clocks_max},
-                         .reliable = in->reliable,
-                         .transient = in->transient,
-                         .partitions = in->partitions,
-                         .blocks = in->blocks,
-                         .block_bytes = 1e6 * in->block_mb,
-                         .holder = in->holder.n > 0 ? holder : NULL,
-                         .owner = in->owner.n > 0 ? owner : NULL,
-                         .notice_s = in->notice_s,
-                         .ratio_two = in->ratio_two,
-                         .ratio_three = in->ratio_three};
-    return RU_OK;
-}
 
 static ru_status plan_stage(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
-    ru_stage_in q;
-    RU_TRY(inner(in, tools->scratch, &q, err));
+    const ru_stage_in q = ru_stage_scaled(in, 1e6);
     return ru_plan_stage(&q, tools->out, tools->scratch, plan, err);
 }
 
 static ru_status check_stage(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
-    ru_stage_in q;
-    RU_TRY(inner(in, scratch, &q, err));
+    const ru_stage_in q = ru_stage_scaled(in, 1e6);
     return ru_plan_stage_check(&q, plan, scratch, err);
 }
 
@@ -152,14 +102,9 @@ static ru_status machines_table(const ru_stage_in *q, const ru_stage_plan *p, ru
     count_places(p->holder, p->partitions, count, n);
     count_places(p->backup, p->partitions, count + n, n);
     count_places(p->owner, p->blocks, count + 2 * (size_t)n, n);
-    ru_table *t = ru_report_table(r, "machines");
-    ru_table_col(t, "machines", RU_TABLE_LEFT);
-    ru_table_col(t, "kind", RU_TABLE_LEFT);
-    ru_table_col(t, "partitions", RU_TABLE_RIGHT);
-    ru_table_col(t, "copies", RU_TABLE_RIGHT);
-    ru_table_col(t, "blocks", RU_TABLE_RIGHT);
-    uint32_t rows = 0;
-    for (uint32_t i = 0; i < n && rows < 16;) {
+    ru_table *t = ru_report_grid_of(r, "machines", "<machines <kind >partitions >copies >blocks");
+    uint32_t shown = 0;
+    for (uint32_t i = 0; i < n && shown < 16;) {
         uint32_t k = i + 1;
         while (k < n && (k < q->reliable) == (i < q->reliable) && count[k] == count[i] &&
                count[n + k] == count[n + i] && count[2 * n + k] == count[2 * n + i]) {
@@ -171,7 +116,7 @@ static ru_status machines_table(const ru_stage_in *q, const ru_stage_plan *p, ru
         ru_table_i64(t, count[n + i]);
         ru_table_i64(t, count[2 * n + i]);
         i = k;
-        rows++;
+        shown++;
     }
     return RU_OK;
 }
@@ -205,40 +150,44 @@ static void answer(const ru_stage_in *q, const ru_stage_plan *p, ru_report *r)
     }
 }
 
+static const ru_report_row rows[] = {
+    RU_FIGURE(F64, ru_stage_plan, clock.clock_s, "clock_s"),
+    RU_FIGURE(F64, ru_stage_plan, clock.read_s, "read_s"),
+    RU_FIGURE(F64, ru_stage_plan, clock.compute_s, "compute_s"),
+    RU_FIGURE(F64, ru_stage_plan, clock.write_s, "write_s"),
+    RU_FIGURE(F64, ru_stage_plan, clock.stream_bytes, "stream_bytes"),
+    RU_FIGURE(F64, ru_stage_plan, clock.behind_s, "copy_behind_s"),
+    RU_FIGURE(F64, ru_stage_plan, moved_bytes, "moved_bytes"),
+    RU_DECISION(U32, ru_stage_plan, stage, "stage"),
+    RU_DECISION(U32, ru_stage_plan, servers, "servers"),
+    RU_DECISION(U32, ru_stage_plan, workers, "workers"),
+    RU_DECISION(U32, ru_stage_plan, clock.batch, "clocks_a_copy"),
+    RU_DECISION(F64, ru_stage_plan, residual_s, "residual_s"),
+    RU_DECISION(BOOL, ru_stage_plan, in_notice, "in_notice"),
+    RU_DECISION(U32, ru_stage_plan, holder, "holder", RU_LIST(ru_stage_plan, partitions)),
+    RU_DECISION(U32, ru_stage_plan, backup, "backup", RU_LIST(ru_stage_plan, partitions)),
+    RU_DECISION(U32, ru_stage_plan, owner, "owner", RU_LIST(ru_stage_plan, blocks)),
+};
+
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
+{
+    (void)tools;
+    (void)err;
+    const ru_stage_plan *other = v->plan;
+    bool safe = v->method != RU_STAGE_ALL || ((const ru_stage_in *)v->in)->transient == 0;
+    ru_rival_is(v, other->clock.clock_s, safe, "stage %u, %u servers%s", other->stage,
+                other->servers, safe ? "" : "; an eviction would lose parameters");
+    return RU_OK;
+}
+
 static ru_status report_stage(const void *in, const void *plan, const ru_policy_tools *tools,
                               ru_report *r, ru_err *err)
 {
-    static const char *const names[] = {"cost", "ratio", "stage1", "stage2", "stage3", "all"};
-    const stage_in *s = in;
+    const ru_stage_in *q = in;
     const ru_stage_plan *p = plan;
-    ru_stage_in q;
-    RU_TRY(inner(s, tools->scratch, &q, err));
-    answer(&q, p, r);
-    ru_report_figure(r, "clock_s", p->clock.clock_s);
-    ru_report_figure(r, "read_s", p->clock.read_s);
-    ru_report_figure(r, "compute_s", p->clock.compute_s);
-    ru_report_figure(r, "write_s", p->clock.write_s);
-    ru_report_figure(r, "stream_bytes", p->clock.stream_bytes);
-    ru_report_figure(r, "copy_behind_s", p->clock.behind_s);
-    ru_report_figure(r, "moved_bytes", p->moved_bytes);
-    RU_TRY(machines_table(&q, p, tools->scratch, r, err));
-    ru_report_candidate(r, names[s->method], p->clock.clock_s, true, "chosen");
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
-        ru_stage_plan other;
-        ru_err why;
-        q.method = (ru_stage_method)k;
-        if (k == s->method) {
-            continue;
-        }
-        if (ru_plan_stage(&q, tools->scratch, tools->scratch, &other, &why) != RU_OK) {
-            ru_report_candidate(r, names[k], 0, false, "%s", why.text);
-            continue;
-        }
-        bool safe = k != RU_STAGE_ALL || q.transient == 0;
-        ru_report_candidate(r, names[k], other.clock.clock_s, safe, "stage %u, %u servers%s",
-                            other.stage, other.servers,
-                            safe ? "" : "; an eviction would lose parameters");
-    }
+    answer(q, p, r);
+    RU_TRY(machines_table(q, p, tools->scratch, r, err));
+    RU_TRY(ru_policy_rivals(&ru_policy_stage, in, plan, tools, judge, r, err));
     ru_report_assume(
         r, "a clock ends when all workers have written their changes; links are full duplex");
     ru_report_assume(r, "reads and writes have priority over the copies");
@@ -253,6 +202,8 @@ const ru_policy ru_policy_stage = {
     .source = "harlap-2017 sec 3",
     .in = &table,
     .plan_bytes = sizeof(ru_stage_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .plan = plan_stage,
     .check = check_stage,
     .report = report_stage,

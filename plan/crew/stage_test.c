@@ -24,12 +24,12 @@ static ru_stage_in drawn(ru_rng *r, ru_arena *a)
                       .blocks = 1 + ru_rng_below(r, 40),
                       .block_bytes = 1e6,
                       .notice_s = 2};
-    uint32_t *holder = RU_NEW(a, uint32_t, in.partitions), *owner = RU_NEW(a, uint32_t, in.blocks);
+    int64_t *holder = RU_NEW(a, int64_t, in.partitions), *owner = RU_NEW(a, int64_t, in.blocks);
     for (uint32_t i = 0; i < in.partitions; i++) {
         holder[i] = ru_rng_below(r, 20);
     }
     for (uint32_t i = 0; i < in.blocks; i++) {
-        owner[i] = ru_rng_below(r, 5) == 0 ? UINT32_MAX : ru_rng_below(r, 20);
+        owner[i] = ru_rng_below(r, 5) == 0 ? -1 : (int64_t)ru_rng_below(r, 20);
     }
     in.holder = holder;
     in.owner = owner;
@@ -38,7 +38,7 @@ static ru_stage_in drawn(ru_rng *r, ru_arena *a)
 
 /* Most places that can be kept when `k` machines hold n things evenly, by trying which machines
  * hold one more. */
-static uint32_t kept_most(const uint32_t *now, uint32_t n, uint32_t first, uint32_t k)
+static uint32_t kept_most(const int64_t *now, uint32_t n, uint32_t first, uint32_t k)
 {
     uint32_t had[32] = {0}, best = 0;
     for (uint32_t i = 0; i < n; i++) {

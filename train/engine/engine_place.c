@@ -157,15 +157,15 @@ static const ru_node_id *machines(ru_engine *e, const ru_node_id *nodes, uint32_
     return m;
 }
 
-static const uint32_t *places(ru_engine *e, const ru_node_id *m, uint32_t n, const ru_node_id *now,
-                              uint32_t n_objects)
+static const int64_t *places(ru_engine *e, const ru_node_id *m, uint32_t n, const ru_node_id *now,
+                             uint32_t n_objects)
 {
-    uint32_t *at = RU_NEW(&e->lead.plan_scratch, uint32_t, n_objects);
+    int64_t *at = RU_NEW(&e->lead.plan_scratch, int64_t, n_objects);
     RU_CHECK(at != NULL);
     for (uint32_t o = 0; o < n_objects; o++) {
-        at[o] = UINT32_MAX;
-        for (uint32_t i = 0; i < n && at[o] == UINT32_MAX; i++) {
-            at[o] = ru_node_is(m[i], now[o]) ? i : UINT32_MAX;
+        at[o] = -1;
+        for (uint32_t i = 0; i < n && at[o] < 0; i++) {
+            at[o] = ru_node_is(m[i], now[o]) ? (int64_t)i : -1;
         }
     }
     return at;
@@ -208,6 +208,8 @@ static ru_stage_in question(ru_engine *e, const ru_node_id *nodes, uint32_t n,
     const ru_engine_stages *o = &e->opt.stages;
     ru_stage_in in = {.partitions = e->n_shards,
                       .blocks = e->n_execs,
+                      .n_holder = e->n_shards,
+                      .n_owner = e->n_execs,
                       .method = (ru_stage_method)(o->method - RU_ENGINE_STAGES),
                       .notice_s = o->notice_ns > 0 ? 1e-9 * (double)o->notice_ns : NOTICE_S,
                       .ratio_two = o->ratio_two,

@@ -7,7 +7,6 @@
 #include "plan/crew/moves_policy.h"
 #include "plan/crew/reassign_policy.h"
 #include "plan/crew/save_policy.h"
-#include "plan/crew/stage_policy.h"
 #include "store/world_file.h"
 #include "train/driver/op_facts.h"
 #include "train/driver/step_facts.h"
@@ -69,20 +68,10 @@ void rui_app_planned(void *self, const ru_moves_in *in, ru_time now)
     ru_arena_fini(&a);
 }
 
-static ru_conf_i64s places_of(const uint32_t *at, uint32_t n, ru_arena *a)
-{
-    int64_t *v = RU_NEW(a, int64_t, n + 1);
-    for (uint32_t i = 0; v != NULL && i < n; i++) {
-        v[i] = at[i] == UINT32_MAX ? -1 : (int64_t)at[i];
-    }
-    return (ru_conf_i64s){v, v == NULL ? 0 : n};
-}
-
 void rui_app_staged(void *self, const ru_stage_in *in, double clock_s, ru_time now)
 {
     rui_app_worker *w = self;
     const ru_policy *policy = ru_policy_find("stage");
-    ru_arena a;
     (void)now;
     if (w->staged && clock_s > 0) { /* what came of the last answer */
         ru_decisions_measured(w->decisions, policy, "clock_s", RU_NAN, clock_s);
@@ -90,30 +79,9 @@ void rui_app_staged(void *self, const ru_stage_in *in, double clock_s, ru_time n
     if (in == NULL) {
         return;
     }
-    const ru_backup_job *j = &in->job;
-    ru_arena_init(&a, 0);
-    const ru_stage_policy_in file = {.reliable = in->reliable,
-                                     .transient = in->transient,
-                                     .partitions = in->partitions,
-                                     .blocks = in->blocks,
-                                     .clocks_max = j->clocks_max,
-                                     .method = (uint32_t)in->method,
-                                     .model_mb = 1e-6 * j->model_bytes,
-                                     .read_mb = 1e-6 * j->read_bytes,
-                                     .write_mb = 1e-6 * j->write_bytes,
-                                     .touched = j->touched,
-                                     .work_s = j->work_s,
-                                     .link_mb_per_s = 1e-6 * j->link_bytes_per_s,
-                                     .serve_mb_per_s = 1e-6 * j->serve_bytes_per_s,
-                                     .block_mb = 1e-6 * in->block_bytes,
-                                     .notice_s = in->notice_s,
-                                     .ratio_two = in->ratio_two,
-                                     .ratio_three = in->ratio_three,
-                                     .holder = places_of(in->holder, in->partitions, &a),
-                                     .owner = places_of(in->owner, in->blocks, &a)};
+    const ru_stage_in file = ru_stage_scaled(in, 1e-6);
     ru_decisions_add(w->decisions, policy, &file, false);
     w->staged = true;
-    ru_arena_fini(&a);
 }
 
 void rui_app_settled(rui_app_worker *w, const ru_engine_news *n, ru_time now)
