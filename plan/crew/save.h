@@ -20,13 +20,23 @@ typedef enum ru_save_method {
     RU_SAVE_NONE,
 } ru_save_method;
 
+/* The run without a failure, for the bound of what a loss costs. */
+typedef struct ru_save_run {
+    double rate, begin, iteration;
+} ru_save_run;
+
+/* As the table of the row fills it: lists are pairs as ru_conf_f64s. */
 typedef struct ru_save_in {
-    const double *distance; /* [n] |x - saved| of each block, >= 0 */
-    uint32_t n;
+    struct {
+        const double *distance; /* [n] |x - saved| of each block, >= 0 */
+        uint32_t n;
+    };
     double fraction; /* of the blocks, rounded up; 0 < fraction <= 1 */
     uint32_t cursor; /* ROUND_ROBIN: first block */
     uint64_t seed;   /* RANDOM: of this save */
     ru_save_method method;
+    double lost; /* part of the blocks that a failure loses, and the run: for the report */
+    ru_save_run run;
 } ru_save_in;
 
 typedef struct ru_save_plan {
@@ -67,9 +77,12 @@ typedef struct ru_recover_block {
 } ru_recover_block;
 
 typedef struct ru_recover_in {
-    const ru_recover_block *block; /* [n] */
-    uint32_t n;
+    struct {
+        const ru_recover_block *block; /* [n] */
+        uint32_t n;
+    };
     ru_recover_method method;
+    ru_save_run run; /* for the report */
 } ru_recover_in;
 
 typedef struct ru_recover_plan {

@@ -1,28 +1,22 @@
 /* The rows of `save` and `recover` in plan/row/policy.def: their inputs as files, their reports. */
-#include "plan/crew/save_policy.h"
-
 #include <math.h>
 
 #include "cost/perturb.h"
 #include "plan/crew/save.h"
 #include "plan/row/policy.h"
 
-#define AT(type_, name_) .offset = offsetof(type_, name_)
-
-typedef ru_save_policy_run run_in;
-
 static const ru_conf_field run_fields[] = {
-    RU_ROW(F64, run_in, rate, "0.99",
+    RU_ROW(F64, ru_save_run, rate, "0.99",
            "factor by which an iteration shortens the distance to the limit",
            RU_IN(1e-9, 0.999999999)),
-    RU_ROW(F64, run_in, begin, "1", "distance of the values at the start from the limit",
+    RU_ROW(F64, ru_save_run, begin, "1", "distance of the values at the start from the limit",
            RU_IN(1e-300, 1e300)),
-    RU_ROW(F64, run_in, iteration, "0", "iterations done so far", RU_IN(0, 1e15)),
+    RU_ROW(F64, ru_save_run, iteration, "0", "iterations done so far", RU_IN(0, 1e15)),
 };
 static const ru_conf_table run_table =
-    RU_TABLE("run", run_in, run_fields, "how the run converges, for the bound");
+    RU_TABLE("run", ru_save_run, run_fields, "how the run converges, for the bound");
 
-static double bound_of(const run_in *r, double norm)
+static double bound_of(const ru_save_run *r, double norm)
 {
     return ru_perturb_iterations(r->rate, r->begin, r->iteration, norm);
 }
@@ -30,95 +24,81 @@ static double bound_of(const run_in *r, double norm)
 /* -- save -----------------------------------------------------------------------------------------
  */
 
-typedef ru_save_policy_in save_in;
-
 static ru_status check_save_in(const void *section, ru_err *err)
 {
-    const save_in *in = section;
-    if (in->distance.n < 1) {
+    const ru_save_in *in = section;
+    if (in->n < 1) {
         return RU_FAIL(err, RU_E_ARG, "'distance' names no block");
     }
     return RU_OK;
 }
 
 static const ru_conf_field save_fields[] = {
-    RU_ROW(F64_LIST, save_in, distance, NULL, "distance between each block and its saved copy",
+    RU_ROW(F64_LIST, ru_save_in, distance, NULL, "distance between each block and its saved copy",
            RU_IN(0, 1e150)),
-    RU_ROW(F64, save_in, fraction, "0.125", "fraction of the blocks to save, rounded up",
+    RU_ROW(F64, ru_save_in, fraction, "0.125", "fraction of the blocks to save, rounded up",
            RU_OVER(0, 1)),
-    RU_ROW(F64, save_in, lost, "0.5",
+    RU_ROW(F64, ru_save_in, lost, "0.5",
            "fraction of the blocks that a failure loses at random; used for the bound",
            RU_IN(0, 1)),
-    RU_ROW(U32, save_in, cursor, "0", "method round_robin: index of the first block"),
-    RU_ROW(I64, save_in, seed, "0", "method random: seed of this save"),
-    RU_ROW(SECTION, save_in, run, NULL, "run", .table = &run_table),
-    RU_ROW(CHOICE, save_in, method, "priority",
+    RU_ROW(U32, ru_save_in, cursor, "0", "method round_robin: index of the first block"),
+    RU_ROW(I64, ru_save_in, seed, "0", "method random: seed of this save"),
+    RU_ROW(SECTION, ru_save_in, run, NULL, "run", .table = &run_table),
+    RU_ROW(CHOICE, ru_save_in, method, "priority",
            "priority: the blocks with the largest distance; round_robin: in a cycle; random: at "
            "random; full: all; none: none",
            .choices = "priority|round_robin|random|full|none"),
 };
 static const ru_conf_table save_table = RU_TABLE(
-    "save", save_in, save_fields, "one save of a running checkpoint", .check = check_save_in);
-
-static ru_save_in save_of(const save_in *in, ru_save_method method)
-{
-    return (ru_save_in){.distance = in->distance.at,
-                        .n = in->distance.n,
-                        .fraction = in->fraction,
-                        .cursor = in->cursor % in->distance.n,
-                        .seed = (uint64_t)in->seed,
-                        .method = method};
-}
+    "save", ru_save_in, save_fields, "one save of a running checkpoint", .check = check_save_in);
 
 static ru_status plan_save(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
-    const save_in *s = in;
-    const ru_save_in q = save_of(s, (ru_save_method)s->method);
-    return ru_plan_save(&q, tools->out, plan, err);
+    return ru_plan_save(in, tools->out, plan, err);
 }
 
 static ru_status check_save(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
-    const save_in *s = in;
-    const ru_save_in q = save_of(s, (ru_save_method)s->method);
-    return ru_plan_save_check(&q, plan, scratch, err);
+    return ru_plan_save_check(in, plan, scratch, err);
 }
 
 /* Extra iterations when that fraction of blocks, placed at random, is lost now. */
-static double lost_iterations(const save_in *in, const ru_save_plan *p)
+static double lost_iterations(const ru_save_in *in, const ru_save_plan *p)
 {
     return bound_of(&in->run, sqrt(in->lost) * p->left_norm);
 }
 
+static ru_status judge_save(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
+{
+    (void)tools;
+    (void)err;
+    const ru_save_plan *other = v->plan;
+    bool more = other->n > ((const ru_save_plan *)v->won)->n;
+    ru_rival_is(v, lost_iterations(v->in, other), !more, "writes %u blocks%s", other->n,
+                more ? ", more than 'fraction' allows" : "");
+    return RU_OK;
+}
+
+static const ru_report_row save_rows[] = {
+    RU_DECISION(U32, ru_save_plan, block, "blocks", RU_LIST(ru_save_plan, n)),
+};
+
 static ru_status report_save(const void *in, const void *plan, const ru_policy_tools *tools,
                              ru_report *r, ru_err *err)
 {
-    static const char *const names[] = {"priority", "round_robin", "random", "full", "none"};
-    const save_in *s = in;
+    const ru_save_in *s = in;
     const ru_save_plan *p = plan;
-    ru_report_answer(r, "save %u of %u blocks", p->n, s->distance.n);
+    ru_report_answer(r, "save %u of %u blocks", p->n, s->n);
     ru_report_figure(r, "lost_iterations", lost_iterations(s, p));
     ru_report_figure(r, "distance_left", p->left_norm);
-    ru_table *t = ru_report_table(r, "blocks");
-    ru_table_col(t, "block", RU_TABLE_RIGHT);
-    ru_table_col(t, "distance", RU_TABLE_RIGHT);
+    ru_table *t = ru_report_grid_of(r, "blocks", ">block >distance");
     for (uint32_t i = 0; i < p->n; i++) {
         ru_table_i64(t, p->block[i]);
-        ru_table_f64(t, s->distance.at[p->block[i]], 6);
+        ru_table_f64(t, s->distance[p->block[i]], 6);
     }
-    ru_report_candidate(r, names[s->method], lost_iterations(s, p), true, "chosen, %u blocks",
-                        p->n);
-    for (uint32_t m = 0; m < RU_ARRAY_LEN(names); m++) {
-        ru_save_plan other;
-        const ru_save_in q = save_of(s, (ru_save_method)m);
-        if (m != s->method) {
-            RU_TRY(ru_plan_save(&q, tools->scratch, &other, err));
-            bool more = other.n > p->n;
-            ru_report_candidate(r, names[m], lost_iterations(s, &other), !more,
-                                "writes %u blocks%s", other.n,
-                                more ? ", more than 'fraction' allows" : "");
-        }
-    }
+    ru_policy_winner(&ru_policy_save, in, r, lost_iterations(s, p), true, "chosen, %u blocks",
+                     p->n);
+    RU_TRY(ru_policy_rivals(&ru_policy_save, in, plan, tools, judge_save, r, err));
     ru_report_assume(r, "lost blocks are random; the number of lost iterations is a bound that "
                         "follows from the given rate of convergence");
     return RU_OK;
@@ -131,6 +111,8 @@ const ru_policy ru_policy_save = {
     .source = "qiao-2019 sec 4",
     .in = &save_table,
     .plan_bytes = sizeof(ru_save_plan),
+    .rows = save_rows,
+    .n_rows = RU_ARRAY_LEN(save_rows),
     .plan = plan_save,
     .check = check_save,
     .report = report_save,
@@ -144,72 +126,44 @@ const ru_policy ru_policy_save = {
 /* -- recover --------------------------------------------------------------------------------------
  */
 
-typedef ru_recover_policy_block block_in;
-typedef ru_recover_policy_in recover_in;
-
-#define COPY_AGE(name_, what_)                                                            \
-    {                                                                                     \
-        .name = #name_, .type = RU_CONF_I64, AT(block_in, name_), .def = "-1", .min = -1, \
-        .max = 1e15, .help = "iteration of " what_ "; -1: there is none"                  \
-    }
-#define COPY_DISTANCE(name_, what_)                                                      \
-    {                                                                                    \
-        .name = #name_, .type = RU_CONF_F64, AT(block_in, name_), .def = "0", .min = 0,  \
-        .max = 1e150, .help = "distance of " what_ " from the values before the failure" \
-    }
+#define COPY_AGE(name_, what_)                                                              \
+    RU_ROW(I64, ru_recover_block, name_, "-1", "iteration of " what_ "; -1: there is none", \
+           RU_IN(-1, 1e15))
+#define COPY_DISTANCE(name_, field_, what_)               \
+    RU_ROW_AS(#name_, F64, ru_recover_block, field_, "0", \
+              "distance of " what_ " from the values before the failure", RU_IN(0, 1e150))
 static const ru_conf_field block_fields[] = {
-    RU_ROW(BOOL, block_in, lost, "false", "true: the server of the block was lost"),
+    RU_ROW(BOOL, ru_recover_block, lost, "false", "true: the server of the block was lost"),
     COPY_AGE(log_at, "its newest record in the checkpoint"),
     COPY_AGE(cache_at, "the newest copy of a worker"),
-    COPY_DISTANCE(log_distance, "that record"),
-    COPY_DISTANCE(cache_distance, "that copy"),
-    COPY_DISTANCE(start_distance, "the values at the start"),
+    COPY_DISTANCE(log_distance, log_d, "that record"),
+    COPY_DISTANCE(cache_distance, cache_d, "that copy"),
+    COPY_DISTANCE(start_distance, start_d, "the values at the start"),
 };
-static const ru_conf_table block_table = RU_TABLE("block", block_in, block_fields, NULL);
+static const ru_conf_table block_table = RU_TABLE("block", ru_recover_block, block_fields, NULL);
 static const ru_conf_field recover_fields[] = {
-    RU_ROW(SECTIONS, recover_in, blocks, NULL, "every block and its copies", .table = &block_table),
-    RU_ROW(SECTION, recover_in, run, NULL, "run", .table = &run_table),
+    RU_ROW_AS("blocks", SECTIONS, ru_recover_in, block, NULL, "every block and its copies",
+              .table = &block_table),
+    RU_ROW(SECTION, ru_recover_in, run, NULL, "run", .table = &run_table),
     RU_ROW(
-        CHOICE, recover_in, method, "newest",
+        CHOICE, ru_recover_in, method, "newest",
         "newest: lost blocks from their newest copy, or the nearest where all distances are told; "
         "partial: lost blocks from the checkpoint; "
         "rollback: all blocks from the checkpoint; reset: lost blocks from their initial values",
         .choices = "newest|partial|rollback|reset"),
 };
 static const ru_conf_table recover_table =
-    RU_TABLE("recover", recover_in, recover_fields, "a failure that lost some blocks");
-
-static ru_status recover_of(const recover_in *in, ru_recover_method method, ru_arena *a,
-                            ru_recover_in *out, ru_err *err)
-{
-    ru_recover_block *b = RU_NEW(a, ru_recover_block, in->blocks.n + 1);
-    if (b == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u blocks", in->blocks.n);
-    }
-    const block_in *from = in->blocks.at;
-    for (uint32_t i = 0; i < in->blocks.n; i++) {
-        b[i] = (ru_recover_block){from[i].lost,           from[i].log_at,
-                                  from[i].cache_at,       from[i].log_distance,
-                                  from[i].cache_distance, from[i].start_distance};
-    }
-    *out = (ru_recover_in){b, in->blocks.n, method};
-    return RU_OK;
-}
+    RU_TABLE("recover", ru_recover_in, recover_fields, "a failure that lost some blocks");
 
 static ru_status plan_recover(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
-    const recover_in *s = in;
-    ru_recover_in q;
-    RU_TRY(recover_of(s, (ru_recover_method)s->method, tools->scratch, &q, err));
-    return ru_plan_recover(&q, tools->out, plan, err);
+    return ru_plan_recover(in, tools->out, plan, err);
 }
 
 static ru_status check_recover(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
-    const recover_in *s = in;
-    ru_recover_in q;
-    RU_TRY(recover_of(s, (ru_recover_method)s->method, scratch, &q, err));
-    return ru_plan_recover_check(&q, plan, err);
+    (void)scratch;
+    return ru_plan_recover_check(in, plan, err);
 }
 
 /* Is the distance of each copy known that a plan takes? */
@@ -227,40 +181,39 @@ static bool all_told(const ru_recover_in *in, const ru_recover_plan *p)
     return told;
 }
 
+static ru_status judge_recover(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
+{
+    (void)tools;
+    (void)err;
+    const ru_recover_in *in = v->in;
+    const ru_recover_plan *other = v->plan;
+    if (all_told(in, other)) {
+        ru_rival_is(v, bound_of(&in->run, other->norm), true, "moves the parameters by %.4g",
+                    other->norm);
+    } else {
+        ru_rival_is(v, 0, false, "a distance that it needs is not told");
+    }
+    return RU_OK;
+}
+
 static ru_status report_recover(const void *in, const void *plan, const ru_policy_tools *tools,
                                 ru_report *r, ru_err *err)
 {
-    static const char *const names[] = {"newest", "partial", "rollback", "reset"};
     static const char *const from[] = {"kept", "a worker", "the checkpoint", "the start"};
-    const recover_in *s = in;
+    const ru_recover_in *s = in;
     const ru_recover_plan *p = plan;
     ru_report_answer(r, "%u blocks from workers, %u from the checkpoint, %u from the start",
                      p->n_cache, p->n_log, p->n_start);
     ru_report_figure(r, "lost_iterations", bound_of(&s->run, p->norm));
     ru_report_figure(r, "distance", p->norm);
-    ru_table *t = ru_report_table(r, "blocks");
-    ru_table_col(t, "block", RU_TABLE_RIGHT);
-    ru_table_col(t, "from", RU_TABLE_LEFT);
+    ru_table *t = ru_report_grid_of(r, "blocks", ">block <from");
     for (uint32_t i = 0; i < p->n; i++) {
         if (p->from[i] != RU_RECOVER_KEEP) {
             ru_table_i64(t, i);
             ru_table_str(t, from[p->from[i]]);
         }
     }
-    ru_report_candidate(r, names[s->method], bound_of(&s->run, p->norm), true, "chosen");
-    for (uint32_t m = 0; m < RU_ARRAY_LEN(names); m++) {
-        ru_recover_in q;
-        ru_recover_plan other;
-        if (m != s->method) {
-            RU_TRY(recover_of(s, (ru_recover_method)m, tools->scratch, &q, err));
-            RU_TRY(ru_plan_recover(&q, tools->scratch, &other, err));
-            bool told = all_told(&q, &other);
-            ru_report_candidate(r, names[m], told ? bound_of(&s->run, other.norm) : 0, told,
-                                told ? "moves the parameters by %.4g"
-                                     : "a distance that it needs is not told",
-                                other.norm);
-        }
-    }
+    RU_TRY(ru_policy_rivals(&ru_policy_recover, in, plan, tools, judge_recover, r, err));
     ru_report_assume(
         r,
         "the number of lost iterations is a bound that follows from the given rate of convergence");

@@ -128,7 +128,7 @@ static void test_recovery_takes_the_newest(void **state)
     ru_arena a;
     ru_arena_init(&a, 0);
     for (uint32_t m = 0; m < 4; m++) {
-        const ru_recover_in in = {b, 4, (ru_recover_method)m};
+        const ru_recover_in in = {.block = b, .n = 4, .method = (ru_recover_method)m};
         ru_recover_plan p, q;
         ru_err err;
         assert_ok(ru_plan_recover(&in, &a, &p, &err), err);

@@ -6,14 +6,13 @@
 #include "base/log.h"
 #include "plan/crew/moves_policy.h"
 #include "plan/crew/reassign_policy.h"
-#include "plan/crew/save_policy.h"
 #include "store/world_file.h"
 #include "train/driver/op_facts.h"
 #include "train/driver/step_facts.h"
 #include "train/worker/worker_app_impl.h"
 
 /* How a run converges is not known while it does; the policies' own example. */
-#define RUN ((ru_save_policy_run){.rate = 0.99, .begin = 1})
+#define RUN ((ru_save_run){.rate = 0.99, .begin = 1})
 
 /* The map that was in force until now: its clocks. */
 static void measure(rui_app_worker *w, ru_time now)
@@ -103,13 +102,10 @@ void rui_app_saving(void *self, const ru_save_in *in, uint32_t count, ru_time no
     (void)now;
     w->save_told = (count & (count - 1)) == 0;
     if (w->save_told) {
-        const ru_save_policy_in file = {.distance = {in->distance, in->n},
-                                        .fraction = in->fraction,
-                                        .lost = 0.5,
-                                        .cursor = in->cursor,
-                                        .method = (uint32_t)in->method,
-                                        .seed = (int64_t)(in->seed >> 1),
-                                        .run = RUN};
+        ru_save_in file = *in;
+        file.lost = 0.5;
+        file.seed = in->seed >> 1; /* the table's numbers have a sign */
+        file.run = RUN;
         ru_decisions_add(w->decisions, ru_policy_find("save"), &file, false);
         w->saves.plan = ru_decisions_newest(w->decisions, ru_policy_find("save"), "save_s",
                                             &w->saves.predicted_ns);
@@ -134,19 +130,13 @@ void rui_app_recovered(void *self, const ru_recover_in *in, double late, int64_t
                        ru_time now)
 {
     rui_app_worker *w = self;
-    ru_arena a;
-    (void)now;
-    ru_arena_init(&a, 0);
-    ru_recover_policy_block *b = RU_NEW(&a, ru_recover_policy_block, in->n);
     uint32_t lost = 0;
-    for (uint32_t k = 0; b != NULL && k < in->n; k++) {
-        const ru_recover_block *x = &in->block[k];
-        lost += x->lost ? 1 : 0;
-        b[k] = (ru_recover_policy_block){x->lost,  x->log_at,  x->cache_at,
-                                         x->log_d, x->cache_d, x->start_d};
+    (void)now;
+    for (uint32_t k = 0; k < in->n; k++) {
+        lost += in->block[k].lost ? 1 : 0;
     }
-    const ru_recover_policy_in file = {
-        .blocks = {b, b == NULL ? 0 : in->n}, .method = (uint32_t)in->method, .run = RUN};
+    ru_recover_in file = *in;
+    file.run = RUN;
     const ru_policy *policy = ru_policy_find("recover");
     ru_decisions_add(w->decisions, policy, &file, false);
     ru_decisions_measured(w->decisions, policy, "recovery_s",
@@ -155,7 +145,6 @@ void rui_app_recovered(void *self, const ru_recover_in *in, double late, int64_t
     ru_decisions_measured(w->decisions, policy, "lost_iterations", RU_NAN, late);
     w->recovery_s += (double)took_ns * 1e-9;
     w->recoveries++;
-    ru_arena_fini(&a);
     ru_log(RU_LOG_INFO, "train", "recovered",
            "%u objects of workers that died are here again after %.3f s, %.3g clocks behind", lost,
            (double)took_ns * 1e-9, late);
