@@ -14,16 +14,6 @@ static const rui_format *const formats[] = {
 #undef RUI_X
 };
 
-const char *ru_format_name(uint32_t k)
-{
-    return k < RU_ARRAY_LEN(formats) ? formats[k]->name : NULL;
-}
-
-const char *ru_format_help(uint32_t k)
-{
-    return k < RU_ARRAY_LEN(formats) ? formats[k]->help : NULL;
-}
-
 const rui_format *rui_format_find(const char *name)
 {
     for (uint32_t k = 0; k < RU_ARRAY_LEN(formats); k++) {

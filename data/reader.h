@@ -102,10 +102,6 @@ int64_t ru_dataset_skipped(const ru_dataset *d); /* damaged samples replaced so 
 const char *ru_dataset_skipped_first(const ru_dataset *d); /* what is wrong with the first */
 const char *ru_dataset_format(const ru_dataset *d);
 
-/* Names and one-line helps of all formats; NULL past the end. */
-const char *ru_format_name(uint32_t k);
-const char *ru_format_help(uint32_t k);
-
 /* Where sample `index` stands, for people: its file, and its number where files hold many. Text in
  * `into`. */
 const char *ru_dataset_where(const ru_dataset *d, int64_t index, char *into, int64_t size_bytes);
@@ -191,6 +187,9 @@ RU_MUST_USE ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt
 /* RU_OK with n = 0: the end. */
 RU_MUST_USE ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err);
 void ru_stream_close(ru_stream *s);
+
+RU_API_END
+
 /* The next batch has the `n` samples from global position `start` on, and every later one as many,
  * at the stream's stride. Of batches that were read ahead the samples that stay are kept; the
  * others are read by ru_stream_next. False, and nothing changes: that would be more than a quarter
@@ -236,7 +235,5 @@ bool ru_stream_reads_far(const ru_stream *s); /* they go over a network */
 bool ru_stream_reads_files(const ru_stream *s);
 /* Index in the dataset of the sample at a global position. */
 int64_t ru_stream_sample(const ru_stream *s, int64_t position);
-
-RU_API_END
 
 #endif

@@ -25,6 +25,8 @@ void ru_pool_free(ru_pool *p);
 uint32_t ru_pool_threads(const ru_pool *p);
 void ru_pool_run(ru_pool *p, ru_pool_fn fn, void *arg);
 
+RU_API_END
+
 /* Inside ru_pool_run: barrier of the team; every thread must call it equally often.
  * Cost: about 1 us while all threads have a core. */
 void ru_pool_wait(void);
@@ -52,7 +54,5 @@ static inline void ru_pool_split(int64_t n, int64_t grain, uint32_t k, uint32_t 
     *end = *end > n ? n : *end;
     *begin = *begin > n ? n : *begin;
 }
-
-RU_API_END
 
 #endif

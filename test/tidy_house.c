@@ -41,7 +41,7 @@ static const struct {
     {"comm/chan/ingress.h", 16},
     {"comm/member/member.h", 17},
     {"comm/ps/ps.h", 35},
-    {"data/reader.h", 33},
+    {"data/reader.h", 31},
     {"env/process/self.h", 21},
     {"env/thread.h", 17},
     {"exec/exe.h", 17},

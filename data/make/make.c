@@ -192,12 +192,6 @@ const char *ru_import_form(uint32_t k)
     return w != NULL ? w->name : NULL;
 }
 
-const char *ru_import_help(uint32_t k)
-{
-    const rui_writer *w = rui_writer_at(k);
-    return w != NULL ? w->help : NULL;
-}
-
 ru_status ru_data_import(ru_dataset *d, const char *form, const char *dir, const char *prefix,
                          ru_err *err)
 {

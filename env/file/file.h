@@ -26,6 +26,8 @@ void ru_file_unmap(ru_map_file *m); /* accepts zeroed memory */
 RU_MUST_USE ru_status ru_file_read(const char *path, int64_t size_max_bytes, ru_arena *arena,
                                    char **data, int64_t *size_bytes, ru_err *err);
 
+RU_API_END
+
 /* A secret: as ru_file_own, readable by this user alone. */
 RU_MUST_USE ru_status ru_file_secret(const char *path, const void *data, int64_t size_bytes,
                                      ru_err *err);
@@ -112,7 +114,5 @@ RU_MUST_USE ru_status ru_path_link(const char *target, const char *path, ru_err 
 RU_MUST_USE ru_status ru_path_remove(const char *path, ru_err *err); /* file or whole folder */
 /* dir/name in `arena`. */
 char *ru_path_join(ru_arena *arena, const char *dir, const char *name);
-
-RU_API_END
 
 #endif

@@ -20,6 +20,8 @@ int ru_self_stop_asked(void);
 int ru_self_stop_fd(void);
 void ru_self_stop_unwatch(void); /* the actions of before; forgets what came */
 
+RU_API_END
+
 /* Write to standard output at once what tells how a job goes on. If nobody reads it any more (a
  * closed pipe, a terminal that is gone), this and all later output goes nowhere: the job does not
  * end with its reader. Other errors stay in `stdout` (ferror). */
@@ -63,7 +65,5 @@ int64_t ru_self_memory_bytes(void); /* physical memory; 0: not known */
 enum { RU_SELF_BUILD_BYTES = 41 };
 void ru_self_build(char into[RU_SELF_BUILD_BYTES]);
 uint32_t ru_self_cores(void); /* that this process may run on; at least 1 */
-
-RU_API_END
 
 #endif

@@ -6,8 +6,6 @@
 
 #include "trace/read/clock.h"
 
-RU_API_BEGIN
-
 /* Perfetto protobuf: one process track per rank, one thread track per thread, begin and end events
  * that nest, counters as counter tracks, flows between the ends of transfers and sums; peer, step,
  * predicted time, plan and value as annotations. Times are those of the global clock (NULL clocks:
@@ -67,7 +65,5 @@ RU_MUST_USE ru_status ru_tensorboard_histogram(ru_tensorboard *t, const char *ta
                                                ru_err *err);
 RU_MUST_USE ru_status ru_tensorboard_commit(ru_tensorboard *t, ru_err *err);
 void ru_tensorboard_close(ru_tensorboard *t); /* NULL is fine; without commit nothing is left */
-
-RU_API_END
 
 #endif

@@ -22,8 +22,6 @@
 #include "base/str.h"
 #include "trace/read/steps.h"
 
-RU_API_BEGIN
-
 typedef enum ru_cause_kind {
     RU_CAUSE_COMPUTE,
     RU_CAUSE_INPUT,
@@ -60,7 +58,5 @@ const char *ru_cause_kind_name(ru_cause_kind kind); /* as above: "compute", "inp
 
 /* One sentence. */
 void ru_cause_print(const ru_cause *c, const ru_trace *traces, ru_text *into);
-
-RU_API_END
 
 #endif

@@ -7,8 +7,6 @@
 #include "trace/read/read.h"
 #include "world/facts.h"
 
-RU_API_BEGIN
-
 /* The spans of one name. */
 typedef struct ru_span_fact {
     const char *category, *name;
@@ -65,7 +63,5 @@ RU_MUST_USE ru_status ru_trace_load_end(const char *path, int64_t bytes_max, ru_
 
 /* Table for people: one line per fact, at most `rows_max` (0: all), in `arena`. */
 const char *ru_span_facts_print(const ru_span_facts *f, uint32_t rows_max, ru_arena *arena);
-
-RU_API_END
 
 #endif

@@ -139,6 +139,8 @@ RU_MUST_USE ru_status ru_job_parse(const char *label, const char *yaml, ru_arena
 /* The resolved job as YAML. */
 void ru_job_dump(const ru_job *job, const ru_conf *conf, ru_text *out);
 
+RU_API_END
+
 const char *ru_job_zoo_name(const ru_job *job); /* NULL: an ONNX model */
 /* Options of the zoo without what the data says (input, classes, vocab). */
 ru_zoo_options ru_job_zoo_options(const ru_job *job);
@@ -155,7 +157,5 @@ ru_optimizer ru_job_optimizer_get(const ru_job *job);
 ru_schedule ru_job_schedule_get(const ru_job *job, int64_t steps);
 /* The loss; `tokens`: the model reads tokens (decides `auto`). */
 ru_loss_kind ru_job_loss(const ru_job *job, bool tokens);
-
-RU_API_END
 
 #endif
