@@ -41,7 +41,7 @@ static float finish(const reduce_state *s, float v)
 {
     switch (s->after) {
     case AFTER_MEAN:
-        return (float)((double)v / s->r.count);
+        return (float)((double)v / fmax(s->r.count, 1)); /* of none: 0 */
     case AFTER_SQRT:
         return sqrtf(v);
     case AFTER_LOG:

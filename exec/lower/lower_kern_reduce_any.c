@@ -160,7 +160,7 @@ static double finish(const any_state *s, double v)
 {
     switch (s->end) {
     case E_MEAN:
-        return v / (double)s->count;
+        return v / fmax((double)s->count, 1); /* of none: 0 */
     case E_ROOT:
         return sqrt(v);
     case E_LOG:

@@ -167,9 +167,10 @@ static double end_log(double s, double n)
     return log(s);
 }
 
+/* Of no elements: 0, as ONNX Runtime and PyTorch's empty bags give it (the standard: undefined). */
 static double end_mean(double s, double n)
 {
-    return s / n;
+    return s / fmax(n, 1);
 }
 
 /* X(op, start, add, end, add of 64-bit integers) */

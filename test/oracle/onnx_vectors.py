@@ -66,7 +66,7 @@ def vector(name, op, ins, outs=("y",), domain=ML, version=3, opset=17, **attribu
         g = oh.make_graph([node], "g", infos, [oh.make_tensor_value_info(o, k, s) for o, k, s in
                                                zip(outs, kinds, shapes)])
         return oh.make_model(g, opset_imports=imports, ir_version=10)
-    for kind in (T.FLOAT, T.INT64, T.STRING, T.DOUBLE, T.INT16, T.FLOAT16, T.BFLOAT16):
+    for kind in (T.FLOAT, T.INT64, T.STRING, T.DOUBLE, T.INT16, T.INT32, T.FLOAT16, T.BFLOAT16):
         kinds = ([T.INT64, T.FLOAT] if kind == T.FLOAT else [T.STRING, T.FLOAT]) \
             if len(outs) == 2 else [kind]
         try:
@@ -228,6 +228,16 @@ def linear():
            prob_a=[-1.5], prob_b=[.25])
 
 
+# -- what the standard leaves open -----------------------------------------------------------------
+
+def means():
+    """PyTorch exports EmbeddingBag with a mean over the elements of each bag; a bag may be empty."""
+    for name, shape, axis, dtype in (("first", (0, 3), 0, F32), ("middle", (2, 0, 3), 1, F32),
+                                     ("last", (2, 3, 0), 2, F64), ("whole", (2, 0), 1, np.int32)):
+        vector(f"mean_of_none_{name}", "ReduceMean", [np.zeros(shape, dtype)], domain="",
+               version=13, axes=[axis], keepdims=0)
+
+
 # -- opsets 22 to 28 -------------------------------------------------------------------------------
 
 def later():
@@ -261,4 +271,5 @@ if __name__ == "__main__":
     columns()
     encoders()
     linear()
+    means()
     later()
