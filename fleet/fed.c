@@ -28,11 +28,12 @@ struct ru_fed {
     uint32_t round, task, profiles;
     uint32_t wait, answered;
     ru_time deadline;
-    client *clients;               /* [n] */
-    ru_pick_client *facts;         /* [n] of the next decision */
-    uint32_t *tier_of;             /* [n] */
-    uint32_t *send, *merge, *stop; /* [n] */
-    uint32_t n_merge;
+    client *clients;        /* [n] */
+    ru_pick_client *facts;  /* [n] of the next decision */
+    uint32_t *tier_of;      /* [n] */
+    uint32_t *list, *merge; /* [n] list: who is told next */
+    uint32_t n_list, n_merge;
+    ru_time told; /* when the timer was asked for */
     ru_pick_tier tier[RU_PICK_TIERS_MAX];
     double chance[RU_PICK_TIERS_MAX];
     bool has_chance, stale;
@@ -56,7 +57,7 @@ ru_status ru_fed_init(const ru_fed_options *opt, ru_time now, ru_arena *arena, r
     ru_fed *f = RU_NEW(arena, ru_fed, 1);
     client *clients = RU_NEW(arena, client, opt->n);
     ru_pick_client *facts = RU_NEW(arena, ru_pick_client, opt->n);
-    uint32_t *lists = RU_NEW(arena, uint32_t, 4 * (int64_t)opt->n);
+    uint32_t *lists = RU_NEW(arena, uint32_t, 3 * (int64_t)opt->n);
     int64_t work_bytes = 131072 + 256 * (int64_t)opt->n +
                          (opt->kmeans ? 16 * ((int64_t)opt->n_tiers + 2) * (opt->n + 1) : 0);
     void *work = ru_arena_alloc(arena, work_bytes, 64);
@@ -67,9 +68,9 @@ ru_status ru_fed_init(const ru_fed_options *opt, ru_time now, ru_arena *arena, r
                   .clients = clients,
                   .facts = facts,
                   .tier_of = lists,
-                  .send = lists + opt->n,
+                  .list = lists + opt->n,
                   .merge = lists + 2 * (size_t)opt->n,
-                  .stop = lists + 3 * (size_t)opt->n,
+                  .told = {INT64_MAX},
                   .deadline = {INT64_MAX},
                   .last_tier = RU_PICK_NONE,
                   .prefer = 0.3};
@@ -85,16 +86,45 @@ ru_status ru_fed_init(const ru_fed_options *opt, ru_time now, ru_arena *arena, r
     return RU_OK;
 }
 
-static void task_to(ru_fed *f, uint32_t i, ru_time now, ru_fed_effects *out)
+static void tell(const ru_fed *f, ru_fed_word word, ru_effects *fx)
+{
+    ru_fx_local(fx, f->opt.what_first + (uint32_t)word, 0, NULL, 0);
+}
+
+static ru_fed_list *tell_list(const ru_fed *f, ru_fed_word word, const uint32_t *list, uint32_t n,
+                              ru_effects *fx)
+{
+    int64_t clients_bytes = n * (int64_t)sizeof *list;
+    ru_fed_list *l = ru_fx_local(fx, f->opt.what_first + (uint32_t)word, 0, NULL,
+                                 (int64_t)sizeof *l + clients_bytes);
+    l->round = f->round;
+    l->n = n;
+    memcpy(l->client, list, (size_t)clients_bytes);
+    return l;
+}
+
+static void task_to(ru_fed *f, uint32_t i, ru_time now)
 {
     client *c = &f->clients[i];
     c->state = BUSY;
     c->sent = now;
     c->task = f->task;
-    f->send[out->n_send++] = i;
+    f->list[f->n_list++] = i;
 }
 
-static void begin_profile(ru_fed *f, ru_time now, ru_fed_effects *out)
+/* The task to those of the list, if there are any. */
+static void send(ru_fed *f, bool profile, double share_most, ru_effects *fx)
+{
+    if (f->n_list > 0) {
+        ru_fed_list *l = tell_list(f, RU_FED_TASK, f->list, f->n_list, fx);
+        l->task = f->task;
+        l->profile = profile;
+        l->share_most = share_most;
+    }
+    f->n_list = 0;
+}
+
+static void begin_profile(ru_fed *f, ru_time now, ru_effects *fx)
 {
     f->task++;
     f->profiles++;
@@ -102,12 +132,11 @@ static void begin_profile(ru_fed *f, ru_time now, ru_fed_effects *out)
     f->deadline.ns = now.ns + f->opt.profile_wait_ns;
     for (uint32_t i = 0; i < f->opt.n; i++) {
         if (f->clients[i].state == IDLE) {
-            task_to(f, i, now, out);
+            task_to(f, i, now);
         }
     }
-    f->wait = out->n_send;
-    out->task = f->task;
-    out->profile = true;
+    f->wait = f->n_list;
+    send(f, true, 0, fx);
 }
 
 const ru_pick_in *ru_fed_facts(ru_fed *f)
@@ -190,7 +219,7 @@ static ru_status shrink(ru_fed *f, ru_err *err)
 }
 
 /* Tiers of all that are not away; those that are late count with the time they take by now. */
-static ru_status make_tiers(ru_fed *f, ru_fed_effects *out, ru_err *err)
+static ru_status make_tiers(ru_fed *f, ru_effects *fx, ru_err *err)
 {
     bool due = f->opt.retier_rounds > 0 && f->round >= f->tiered_round + f->opt.retier_rounds;
     if (f->tiered_round > 0 && !f->stale && !due && !drifted(f)) {
@@ -209,7 +238,7 @@ static ru_status make_tiers(ru_fed *f, ru_fed_effects *out, ru_err *err)
     }
     f->tiered_round = f->round;
     f->stale = false;
-    out->retiered = true;
+    tell(f, RU_FED_RETIERED, fx);
     return RU_OK;
 }
 
@@ -237,9 +266,12 @@ static bool must_wait(ru_fed *f)
     return idle < f->opt.per_round || there < f->opt.n_tiers;
 }
 
-static ru_status begin_round(ru_fed *f, ru_time now, ru_fed_effects *out, ru_err *err)
+static ru_status begin_round(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
 {
     if (must_wait(f)) {
+        if (f->stage != WAIT) {
+            tell(f, RU_FED_WAITING, fx);
+        }
         f->stage = WAIT;
         f->deadline.ns = INT64_MAX;
         return RU_OK;
@@ -247,7 +279,7 @@ static ru_status begin_round(ru_fed *f, ru_time now, ru_fed_effects *out, ru_err
     f->stage = ROUND;
     f->round++;
     pace(f);
-    RU_TRY(make_tiers(f, out, err));
+    RU_TRY(make_tiers(f, fx, err));
     ru_arena_mark mark = ru_arena_mark_get(&f->work);
     ru_pick_plan p;
     const ru_pick_in *in = ru_fed_facts(f);
@@ -255,7 +287,7 @@ static ru_status begin_round(ru_fed *f, ru_time now, ru_fed_effects *out, ru_err
     RU_TRY(ru_plan_pick_check(in, &p, &f->work, err));
     f->task++;
     for (uint32_t k = 0; k < p.n; k++) {
-        task_to(f, p.client[k], now, out);
+        task_to(f, p.client[k], now);
     }
     for (uint32_t t = 0; t < p.n_tiers; t++) {
         f->tier[t].credits = p.credits[t];
@@ -267,14 +299,13 @@ static ru_status begin_round(ru_fed *f, ru_time now, ru_fed_effects *out, ru_err
     f->answered = f->n_merge = 0;
     /* Nobody waits longer than eleven days, and the sum of many rounds fits into the clock. */
     f->deadline.ns = now.ns + (int64_t)(fmin(p.deadline_s, 1e6) * 1e9);
-    out->task = f->task;
-    out->share_most = p.share_most;
+    send(f, false, p.share_most, fx);
     ru_arena_rewind(&f->work, mark);
     return RU_OK;
 }
 
 /* All profiles are there: means, spread, and who never answered. */
-static ru_status end_profile(ru_fed *f, ru_time now, ru_fed_effects *out, ru_err *err)
+static ru_status end_profile(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
 {
     double wait_s = (double)f->opt.profile_wait_ns * 1e-9;
     for (uint32_t i = 0; i < f->opt.n; i++) {
@@ -292,7 +323,7 @@ static ru_status end_profile(ru_fed *f, ru_time now, ru_fed_effects *out, ru_err
             f->spread_n += c->measured - 1;
         }
     }
-    return begin_round(f, now, out, err);
+    return begin_round(f, now, fx, err);
 }
 
 /* The rest of a profile counts as long as it was waited for. */
@@ -309,65 +340,68 @@ static void close_profile(ru_fed *f)
     }
 }
 
-static ru_status next_profile(ru_fed *f, ru_time now, ru_fed_effects *out, ru_err *err)
+static ru_status next_profile(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
 {
     close_profile(f);
     if (f->profiles < f->opt.profile_rounds) {
-        begin_profile(f, now, out);
+        begin_profile(f, now, fx);
         return RU_OK;
     }
-    return end_profile(f, now, out, err);
+    return end_profile(f, now, fx, err);
 }
 
-static ru_status after_round(ru_fed *f, ru_time now, ru_fed_effects *out, ru_err *err)
+static ru_status after_round(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
 {
     if (f->round >= f->opt.rounds) {
         f->stage = DONE;
         f->deadline.ns = INT64_MAX;
-        out->done = true;
+        tell(f, RU_FED_DONE, fx);
         return RU_OK;
     }
     bool uses = f->opt.method == RU_PICK_ADAPTIVE || f->opt.method == RU_PICK_TIFL;
     if (uses && f->round % f->opt.interval == 0) {
         f->stage = EVALUATE;
         f->deadline.ns = INT64_MAX;
-        out->evaluate = true;
+        tell(f, RU_FED_EVALUATE, fx);
         return RU_OK;
     }
-    return begin_round(f, now, out, err);
+    return begin_round(f, now, fx, err);
 }
 
-static ru_status end_round(ru_fed *f, ru_time now, ru_fed_effects *out, ru_err *err)
+static ru_status end_round(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
 {
+    uint32_t n_stop = 0;
     for (uint32_t i = 0; i < f->opt.n; i++) {
         client *c = &f->clients[i];
         if (c->state == BUSY && f->n_merge == f->wait && !c->probing) {
             c->state = IDLE;
             c->task = 0; /* what comes all the same is not taken */
-            f->stop[out->n_stop++] = i;
+            f->list[n_stop++] = i;
         } else if (c->state == BUSY) {
             c->state = LATE; /* it takes at least as long as this */
             c->mean_s = fmax(c->mean_s, (double)(now.ns - c->sent.ns) * 1e-9);
         }
     }
+    if (n_stop > 0) {
+        tell_list(f, RU_FED_STOP, f->list, n_stop, fx);
+    }
     uint32_t least = f->opt.answers_min > 0 ? f->opt.answers_min : 1;
     if (f->n_merge < least) {
         f->round--; /* once more, without those that are late */
-        return begin_round(f, now, out, err);
+        return begin_round(f, now, fx, err);
     }
-    out->merge = f->merge;
-    out->n_merge = f->n_merge;
-    return after_round(f, now, out, err);
+    tell_list(f, RU_FED_MERGE, f->merge, f->n_merge, fx);
+    return after_round(f, now, fx, err);
 }
 
-static ru_status answer(ru_fed *f, const ru_fed_event *ev, ru_fed_effects *out, ru_err *err)
+static ru_status answer(ru_fed *f, const ru_fed_answer *a, ru_time now, ru_effects *fx, ru_err *err)
 {
-    RU_CHECK(ev->client < f->opt.n);
-    client *c = &f->clients[ev->client];
-    if ((c->state != BUSY && c->state != LATE) || c->task != ev->task) {
+    RU_CHECK(a->client < f->opt.n);
+    client *c = &f->clients[a->client];
+    if ((c->state != BUSY && c->state != LATE) || c->task != a->task) {
         return RU_OK; /* it left meanwhile, or answers twice */
     }
-    double took = fmax((double)(ev->now.ns - c->sent.ns) * 1e-9, 1e-9);
+    double took = fmax((double)(now.ns - c->sent.ns) * 1e-9, 1e-9);
     bool counts = c->state == BUSY;
     c->state = IDLE;
     if (f->stage == PROFILE) {
@@ -379,24 +413,24 @@ static ru_status answer(ru_fed *f, const ru_fed_event *ev, ru_fed_effects *out, 
             c->log_square += l * l;
             f->answered++;
         }
-        return f->answered == f->wait ? next_profile(f, ev->now, out, err) : RU_OK;
+        return f->answered == f->wait ? next_profile(f, now, fx, err) : RU_OK;
     }
     c->mean_s = c->mean_s > 0 ? c->mean_s + learn * (took - c->mean_s) : took;
     bool probing = c->probing;
     c->probing = false;
     f->stale = f->stale || probing;
     if (f->stage == WAIT) {
-        return begin_round(f, ev->now, out, err);
+        return begin_round(f, now, fx, err);
     }
     if (!counts || probing || f->stage != ROUND) {
         return RU_OK;
     }
     c->picks++;
     c->last_round = f->round;
-    c->loss = ev->loss >= 0 ? ev->loss : c->loss;
-    f->utility += fmax(ev->loss, 0) * c->samples;
-    f->merge[f->n_merge++] = ev->client;
-    return f->n_merge == f->wait ? end_round(f, ev->now, out, err) : RU_OK;
+    c->loss = a->loss >= 0 ? a->loss : c->loss;
+    f->utility += fmax(a->loss, 0) * c->samples;
+    f->merge[f->n_merge++] = a->client;
+    return f->n_merge == f->wait ? end_round(f, now, fx, err) : RU_OK;
 }
 
 static void evaluated(ru_fed *f, const double *accuracy)
@@ -407,52 +441,77 @@ static void evaluated(ru_fed *f, const double *accuracy)
     }
 }
 
-ru_status ru_fed_step(ru_fed *f, const ru_fed_event *ev, ru_fed_effects *out, ru_err *err)
+static void join(ru_fed *f, uint32_t i, ru_time now, ru_effects *fx)
 {
-    *out = (ru_fed_effects){.send = f->send, .merge = f->merge, .stop = f->stop};
-    ru_status st = RU_OK;
-    switch (ev->kind) {
-    case RU_FED_START:
-        begin_profile(f, ev->now, out);
-        break;
-    case RU_FED_ANSWER:
-        st = answer(f, ev, out, err);
-        break;
-    case RU_FED_TIMER:
-        if (ev->now.ns >= f->deadline.ns) {
-            st = f->stage == PROFILE ? next_profile(f, ev->now, out, err)
-                 : f->stage == ROUND ? end_round(f, ev->now, out, err)
-                                     : RU_OK;
-        }
-        break;
-    case RU_FED_EVALUATED:
-        if (f->stage == EVALUATE) {
-            evaluated(f, ev->accuracy);
-            st = begin_round(f, ev->now, out, err);
-        }
-        break;
-    case RU_FED_JOIN:
-        RU_CHECK(ev->client < f->opt.n);
-        f->clients[ev->client].state = IDLE;
-        f->stale = true;
-        if (f->stage != PROFILE && f->stage != DONE) { /* how long does it take? */
-            f->clients[ev->client].probing = true;
-            task_to(f, ev->client, ev->now, out);
-            out->task = f->task;
-            out->profile = true;
-        }
-        break;
-    case RU_FED_LEAVE:
-        RU_CHECK(ev->client < f->opt.n);
-        f->clients[ev->client].state = AWAY;
-        f->clients[ev->client].probing = false;
-        f->stale = true;
-        break;
+    RU_CHECK(i < f->opt.n);
+    f->clients[i].state = IDLE;
+    f->stale = true;
+    if (f->stage != PROFILE && f->stage != DONE) { /* how long does it take? */
+        f->clients[i].probing = true;
+        task_to(f, i, now);
+        send(f, true, 0, fx);
     }
-    out->done = f->stage == DONE;
-    out->waiting = f->stage == WAIT;
-    out->timer = f->deadline;
-    return st;
+}
+
+static void away(ru_fed *f, uint32_t i)
+{
+    RU_CHECK(i < f->opt.n);
+    f->clients[i].state = AWAY;
+    f->clients[i].probing = false;
+    f->stale = true;
+}
+
+static ru_status hear(ru_fed *f, const ru_event *ev, ru_effects *fx, ru_err *err)
+{
+    switch (ru_word(ev->what, f->opt.what_first, RU_FED_WORDS)) {
+    case RU_FED_ANSWER:
+        return answer(f, ru_event_data(ev, sizeof(ru_fed_answer)), ev->now, fx, err);
+    case RU_FED_EVALUATED:
+        if (f->stage != EVALUATE) {
+            return RU_OK;
+        }
+        evaluated(f, ru_event_data(ev, f->opt.n_tiers * (int64_t)sizeof(double)));
+        return begin_round(f, ev->now, fx, err);
+    case RU_FED_JOIN:
+        join(f, (uint32_t)ev->value, ev->now, fx);
+        return RU_OK;
+    case RU_FED_LEAVE:
+        away(f, (uint32_t)ev->value);
+        return RU_OK;
+    default:
+        return RU_OK;
+    }
+}
+
+static ru_status wake(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
+{
+    f->told.ns = INT64_MAX;
+    if (now.ns < f->deadline.ns) {
+        return RU_OK;
+    }
+    return f->stage == PROFILE ? next_profile(f, now, fx, err)
+           : f->stage == ROUND ? end_round(f, now, fx, err)
+                               : RU_OK;
+}
+
+void ru_fed_step(ru_fed *f, const ru_event *ev, ru_effects *fx)
+{
+    ru_err err = {0};
+    ru_status st = RU_OK;
+    if (ev->kind == RU_EV_START) {
+        begin_profile(f, ev->now, fx);
+    } else if (ev->kind == RU_EV_LOCAL) {
+        st = hear(f, ev, fx, &err);
+    } else if (ev->kind == RU_EV_TIMER && ev->what == f->opt.what_first + RU_FED_TIMER) {
+        st = wake(f, ev->now, fx, &err);
+    }
+    if (st != RU_OK) {
+        f->stage = DONE;
+        f->deadline.ns = INT64_MAX;
+        ru_fx_local(fx, f->opt.what_first + RU_FED_FAILED, st, err.text,
+                    (int64_t)strlen(err.text) + 1);
+    }
+    ru_fx_wake(fx, f->opt.what_first + RU_FED_TIMER, f->deadline, &f->told);
 }
 
 uint32_t ru_fed_round(const ru_fed *f)

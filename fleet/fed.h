@@ -22,7 +22,7 @@
 #ifndef RU_FLEET_FED_H
 #define RU_FLEET_FED_H
 
-#include "env/clock.h"
+#include "env/event.h"
 #include "plan/fleet/pick.h"
 
 typedef struct ru_fed_options {
@@ -37,51 +37,48 @@ typedef struct ru_fed_options {
     double fedcs_s;
     ru_pick_method method;
     uint64_t seed;
+    uint32_t what_first; /* of its words */
 } ru_fed_options;
 
-typedef enum ru_fed_kind {
-    RU_FED_START,
-    RU_FED_ANSWER, /* client, task, loss */
+/* Words (env/event.h), and what comes with them. The profile begins with RU_EV_START. */
+typedef enum ru_fed_word {
+    RU_FED_ANSWER,    /* in: ru_fed_answer */
+    RU_FED_EVALUATED, /* in: const double [n_tiers], accuracy of each; < 0: none */
+    RU_FED_JOIN,      /* in, value: client */
+    RU_FED_LEAVE,     /* in, value: client */
     RU_FED_TIMER,
-    RU_FED_EVALUATED, /* accuracy */
-    RU_FED_JOIN,      /* client */
-    RU_FED_LEAVE      /* client */
-} ru_fed_kind;
+    RU_FED_STOP,     /* out: ru_fed_list, whose task is over: enough others answered */
+    RU_FED_MERGE,    /* out: ru_fed_list: average their answers by samples, now */
+    RU_FED_RETIERED, /* out: ru_fed_tier_of has changed */
+    RU_FED_TASK,     /* out: ru_fed_list: send them this task */
+    RU_FED_EVALUATE, /* out: accuracy of each tier's clients is wanted, by EVALUATED */
+    RU_FED_WAITING,  /* out: fewer clients than a round needs are free */
+    RU_FED_DONE,     /* out: all rounds have been merged */
+    RU_FED_FAILED,   /* out, value: ru_status of a decision; its sentence. The job is over */
+    RU_FED_WORDS
+} ru_fed_word;
 
-typedef struct ru_fed_event {
-    ru_time now; /* never falls */
-    ru_fed_kind kind;
+typedef struct ru_fed_answer {
     uint32_t client;
-    uint32_t task;          /* number that the task was sent with; others are not taken */
-    double loss;            /* ANSWER: root mean square of the losses of its samples; < 0: none */
-    const double *accuracy; /* [n_tiers] EVALUATED; < 0: none */
-} ru_fed_event;
+    uint32_t task; /* number that the task was sent with; others are not taken */
+    double loss;   /* root mean square of the losses of its samples; < 0: none */
+} ru_fed_answer;
 
-typedef struct ru_fed_effects {
-    uint32_t task;        /* > 0: send it to the clients of `send` */
-    const uint32_t *send; /* [n_send] view until the next step */
-    uint32_t n_send;
-    bool profile;          /* what comes back is not to be averaged */
-    const uint32_t *merge; /* [n_merge] average their answers by samples, now */
-    uint32_t n_merge;
-    const uint32_t *stop; /* [n_stop] their task is over: enough others answered */
-    uint32_t n_stop;
-    bool evaluate; /* accuracy of each tier's clients is wanted, by EVALUATED */
-    bool retiered; /* ru_fed_tier has changed */
-    bool done;
-    bool waiting;      /* fewer clients than a round needs are free */
-    ru_time timer;     /* step again by then; ns INT64_MAX: no need */
-    double share_most; /* largest chance of a client to be in this round: for privacy accounts */
-} ru_fed_effects;
+typedef struct ru_fed_list {
+    uint32_t round;    /* to which it belongs; 0: profile */
+    uint32_t task;     /* TASK: its number, > 0 */
+    double share_most; /* TASK: largest chance of a client to be in it: for privacy accounts */
+    bool profile;      /* TASK: what comes back is not to be averaged */
+    uint32_t n;
+    uint32_t client[]; /* [n] */
+} ru_fed_list;
 
 typedef struct ru_fed ru_fed;
 
 /* Owner: everything in `arena`. Errors: RU_E_ARG, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_fed_init(const ru_fed_options *opt, ru_time now, ru_arena *arena,
                                   ru_fed **out, ru_err *err);
-/* Errors: of ru_plan_pick. */
-RU_MUST_USE ru_status ru_fed_step(ru_fed *f, const ru_fed_event *ev, ru_fed_effects *out,
-                                  ru_err *err);
+void ru_fed_step(ru_fed *f, const ru_event *ev, ru_effects *fx);
 uint32_t ru_fed_round(const ru_fed *f); /* from 1; 0: profile */
 /* [n] RU_PICK_NONE: of none. */
 const uint32_t *ru_fed_tier_of(const ru_fed *f);

@@ -31,7 +31,8 @@ typedef struct fleet {
     uint32_t round, looks;
     int64_t begun_ns, rounds_ns, ended_ns;
     uint64_t timer;
-    int64_t timer_ns;
+    ru_arena memory;
+    ru_effects fx;
     bool upset;
     rui_fed_out out;
     ru_status st;
@@ -302,78 +303,113 @@ static void upheaval(fleet *f)
     }
 }
 
-static void step(fleet *f, ru_fed_event ev)
+/* A task of a round goes out: at first what it should take, then the upheaval half way. */
+static void begin_round(fleet *f, const ru_fed_list *l)
 {
-    ru_fed_effects e;
-    double accuracy[RU_PICK_TIERS_MAX];
-    for (;;) {
-        ev.now = ru_sim_now(f->sim);
-        f->st = ru_fed_step(f->fed, &ev, &e, f->err);
-        if (f->st != RU_OK) {
-            ru_sim_stop(f->sim);
-            return;
-        }
-        uint32_t ended = e.n_merge > 0 ? ru_fed_round(f->fed) - (e.n_send > 0 ? 1 : 0) : 0;
-        if (e.n_merge > 0 && f->in->train != NULL) {
-            merge(f, e.merge, e.n_merge);
-            look(f, ended);
-        }
-        f->out.retiered += e.retiered ? 1 : 0;
-        if (e.n_send > 0 && !e.profile) {
-            if (f->rounds_ns == 0) {
-                f->rounds_ns = ev.now.ns;
-                f->st = estimate(f, false, &f->out.estimate_s, f->err);
-                f->out.estimate_s *= f->in->rounds;
-            }
-            if (f->in->upheaval && !f->upset && ru_fed_round(f->fed) >= f->in->rounds / 2) {
-                double before = 0, after = 0;
-                f->upset = true;
-                f->st = estimate(f, true, &before, f->err);
-                upheaval(f);
-                f->st = f->st == RU_OK ? estimate(f, true, &after, f->err) : f->st;
-                f->out.oracle_s = (before + after) * f->in->rounds / 2;
-            }
-            f->n_slots = 0;
-            f->out.share_most = fmax(f->out.share_most, e.share_most);
-        }
-        for (uint32_t k = 0; k < e.n_send; k++) {
-            const member *m = &f->members[e.send[k]];
-            double jitter = f->in->jitter, z = jitter * ru_rng_normal(&f->rng);
-            double s = m->seconds * ru_math_exp(z - jitter * jitter / 2);
-            if (!m->dead) {
-                ru_time at = {ev.now.ns + llround(s * 1e9)};
-                (void)ru_sim_at(f->sim, at, answered, f,
-                                (uint64_t)e.task << 33 | (uint64_t)(e.profile ? 1 : 0) << 32 |
-                                    e.send[k]);
-            }
-        }
-        if (!e.evaluate) {
-            break;
-        }
-        for (uint32_t t = 0; t < f->in->n_tiers; t++) {
-            accuracy[t] = -1;
-        }
-        if (f->in->test != NULL) {
-            tier_accuracy(f, accuracy);
-        }
-        ev = (ru_fed_event){.kind = RU_FED_EVALUATED, .accuracy = accuracy};
+    if (f->rounds_ns == 0) {
+        f->rounds_ns = ru_sim_now(f->sim).ns;
+        f->st = estimate(f, false, &f->out.estimate_s, f->err);
+        f->out.estimate_s *= f->in->rounds;
     }
-    if (e.done) {
+    if (f->in->upheaval && !f->upset && l->round >= f->in->rounds / 2) {
+        double before = 0, after = 0;
+        f->upset = true;
+        f->st = estimate(f, true, &before, f->err);
+        upheaval(f);
+        f->st = f->st == RU_OK ? estimate(f, true, &after, f->err) : f->st;
+        f->out.oracle_s = (before + after) * f->in->rounds / 2;
+    }
+    f->n_slots = 0;
+    f->out.share_most = fmax(f->out.share_most, l->share_most);
+}
+
+static void send(fleet *f, const ru_fed_list *l)
+{
+    if (!l->profile) {
+        begin_round(f, l);
+    }
+    for (uint32_t k = 0; k < l->n; k++) {
+        const member *m = &f->members[l->client[k]];
+        double jitter = f->in->jitter, z = jitter * ru_rng_normal(&f->rng);
+        double s = m->seconds * ru_math_exp(z - jitter * jitter / 2);
+        if (!m->dead) {
+            ru_time at = {ru_sim_now(f->sim).ns + llround(s * 1e9)};
+            (void)ru_sim_at(f->sim, at, answered, f,
+                            (uint64_t)l->task << 33 | (uint64_t)(l->profile ? 1 : 0) << 32 |
+                                l->client[k]);
+        }
+    }
+}
+
+/* What the machine tells. EVALUATE is answered when the step is over. */
+static void hear(fleet *f, const ru_effect *e, bool *evaluate)
+{
+    const ru_fed_list *l = e->data;
+    switch (e->what) {
+    case RU_FED_MERGE:
+        if (f->in->train != NULL) {
+            merge(f, l->client, l->n);
+            look(f, l->round);
+        }
+        break;
+    case RU_FED_RETIERED:
+        f->out.retiered++;
+        break;
+    case RU_FED_TASK:
+        send(f, l);
+        break;
+    case RU_FED_EVALUATE:
+        *evaluate = true;
+        break;
+    case RU_FED_DONE:
         f->ended_ns = ru_sim_now(f->sim).ns;
         ru_sim_stop(f->sim);
-        return;
+        break;
+    case RU_FED_FAILED:
+        f->st = RU_FAIL(f->err, (ru_status)e->value, "%s", (const char *)e->data);
+        ru_sim_stop(f->sim);
+        break;
+    default:
+        break;
     }
-    if (e.timer.ns != f->timer_ns) {
-        ru_sim_cancel(f->sim, f->timer);
-        f->timer_ns = e.timer.ns;
-        f->timer = e.timer.ns != INT64_MAX ? ru_sim_at(f->sim, e.timer, timer, f, 0) : 0;
+}
+
+static void step(fleet *f, ru_event ev)
+{
+    double accuracy[RU_PICK_TIERS_MAX];
+    for (bool more = true; more;) {
+        more = false;
+        ev.now = ru_sim_now(f->sim);
+        ru_fed_step(f->fed, &ev, &f->fx);
+        for (uint32_t i = 0; i < f->fx.n; i++) {
+            const ru_effect *e = &f->fx.at[i];
+            if (e->kind == RU_FX_LOCAL) {
+                hear(f, e, &more);
+            } else {
+                ru_sim_cancel(f->sim, f->timer);
+                f->timer = e->kind == RU_FX_TIMER ? ru_sim_at(f->sim, e->at, timer, f, 0) : 0;
+            }
+        }
+        ru_effects_clear(&f->fx);
+        for (uint32_t t = 0; more && t < f->in->n_tiers; t++) {
+            accuracy[t] = -1;
+        }
+        if (more && f->in->test != NULL) {
+            tier_accuracy(f, accuracy);
+        }
+        ev = (ru_event){.kind = RU_EV_LOCAL,
+                        .what = RU_FED_EVALUATED,
+                        .data = accuracy,
+                        .size_bytes = f->in->n_tiers * (int64_t)sizeof *accuracy};
     }
 }
 
 static void timer(void *self, uint64_t unused)
 {
+    fleet *f = self;
     (void)unused;
-    step(self, (ru_fed_event){.kind = RU_FED_TIMER});
+    f->timer = 0;
+    step(f, (ru_event){.kind = RU_EV_TIMER, .what = RU_FED_TIMER});
 }
 
 static void answered(void *self, uint64_t arg)
@@ -389,9 +425,9 @@ static void answered(void *self, uint64_t arg)
         f->owner[f->n_slots] = client;
         loss = train(f, client, f->slot[f->n_slots++]);
     }
-    step(f,
-         (ru_fed_event){
-             .kind = RU_FED_ANSWER, .client = client, .task = (uint32_t)(arg >> 33), .loss = loss});
+    const ru_fed_answer a = {client, (uint32_t)(arg >> 33), loss};
+    step(f, (ru_event){
+                .kind = RU_EV_LOCAL, .what = RU_FED_ANSWER, .data = &a, .size_bytes = sizeof a});
 }
 
 static ru_status build(fleet *f, ru_err *err)
@@ -485,18 +521,20 @@ ru_status rui_fed_run(const rui_fed_in *in, ru_arena *arena, rui_fed_out *out, r
     f->in = in;
     f->arena = arena;
     f->err = err;
-    f->timer_ns = INT64_MAX;
     f->rng = ru_rng_from(in->seed, ru_rng_label("jitter"));
     const ru_sim_options opt = {.seed = in->seed};
     RU_TRY(ru_sim_open(&opt, &f->sim, err));
     f->begun_ns = ru_sim_now(f->sim).ns;
+    ru_arena_init(&f->memory, 0);
+    ru_effects_init(&f->fx, &f->memory);
     ru_status st = build(f, err);
     if (st == RU_OK) {
-        step(f, (ru_fed_event){.kind = RU_FED_START});
+        step(f, (ru_event){.kind = RU_EV_START});
         st = f->st == RU_OK ? ru_sim_run(f->sim, (ru_time){INT64_C(4000000000000000000)}, err)
                             : f->st;
     }
     ru_sim_close(f->sim);
+    ru_arena_fini(&f->memory);
     RU_TRY(st);
     RU_TRY(f->st);
     if (f->ended_ns == 0) {
