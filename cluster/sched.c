@@ -16,6 +16,7 @@ ru_status ru_sched_init(ru_sched *s, const ru_sched_spec *spec, ru_time now, ru_
     }
     *s = (ru_sched){.spec = *spec,
                     .now = now,
+                    .told = {INT64_MAX},
                     .nodes = RU_NEW(arena, ru_sched_node, spec->nodes_max),
                     .jobs = RU_NEW(arena, ru_sched_job, spec->jobs_max)};
     return s->nodes != NULL && s->jobs != NULL
@@ -23,10 +24,9 @@ ru_status ru_sched_init(ru_sched *s, const ru_sched_spec *spec, ru_time now, ru_
                : RU_FAIL(err, RU_E_LIMIT, "no memory for %u jobs", spec->jobs_max);
 }
 
-static void tell(ru_sched_effects *out, ru_sched_act act, uint32_t job)
+static void tell(const ru_sched *s, ru_sched_word word, uint32_t about, ru_effects *fx)
 {
-    RU_CHECK(out->n < out->max);
-    out->at[out->n++] = (ru_sched_effect){act, job};
+    ru_fx_local(fx, s->spec.what_first + (uint32_t)word, about, NULL, 0);
 }
 
 static void account(ru_sched_job *j, ru_time to)
@@ -76,18 +76,17 @@ static void release(ru_sched *s, uint32_t job)
     j->rate = 0;
 }
 
-static void stop(ru_sched *s, uint32_t job, ru_sched_effects *out)
+static void stop(ru_sched *s, uint32_t job, ru_effects *fx)
 {
     account(&s->jobs[job], s->now);
     if (s->jobs[job].n_parts > 0) {
         release(s, job);
-        tell(out, RU_SCHED_STOP, job);
+        tell(s, RU_SCHED_STOP, job, fx);
     }
     s->jobs[job].phase = RU_SCHED_WAITS;
 }
 
-static void start(ru_sched *s, uint32_t job, const ru_alloc_part *parts, uint32_t n,
-                  ru_sched_effects *out)
+static void start(ru_sched *s, uint32_t job, const ru_alloc_part *parts, uint32_t n, ru_effects *fx)
 {
     ru_sched_job *j = &s->jobs[job];
     RU_CHECK(n <= RU_ALLOC_PARTS_MAX);
@@ -104,10 +103,10 @@ static void start(ru_sched *s, uint32_t job, const ru_alloc_part *parts, uint32_
     j->ready.ns = s->now.ns + s->spec.restart_ns;
     j->restarts += j->started;
     j->started = true;
-    tell(out, RU_SCHED_START, job);
+    tell(s, RU_SCHED_START, job, fx);
 }
 
-static void tick(ru_sched *s, ru_sched_effects *out)
+static void tick(ru_sched *s, ru_effects *fx)
 {
     for (uint32_t i = 0; i < s->n_jobs; i++) {
         ru_sched_job *j = &s->jobs[i];
@@ -115,20 +114,20 @@ static void tick(ru_sched *s, ru_sched_effects *out)
         if (j->phase == RU_SCHED_RESTARTS && j->ready.ns <= s->now.ns) {
             account(j, j->ready);
             j->phase = RU_SCHED_RUNS;
-            tell(out, RU_SCHED_READY, i);
+            tell(s, RU_SCHED_READY, i, fx);
         } else if (told.ns <= s->now.ns) {
             account(j, at);
             j->progress = j->goal;
             j->rate = 0;
-            tell(out, RU_SCHED_GOAL, i);
+            tell(s, RU_SCHED_GOAL, i, fx);
         }
     }
 }
 
-static void set_node(ru_sched *s, const ru_sched_event *ev, ru_sched_effects *out)
+static void set_node(ru_sched *s, const ru_sched_change *ev, ru_effects *fx)
 {
     if (ev->node >= s->spec.nodes_max || ev->devices > RU_ALLOC_DEVICES_MAX) {
-        out->refused = true;
+        tell(s, RU_SCHED_REFUSED, ev->node, fx);
         return;
     }
     s->n_nodes = ev->node < s->n_nodes ? s->n_nodes : ev->node + 1;
@@ -137,7 +136,7 @@ static void set_node(ru_sched *s, const ru_sched_event *ev, ru_sched_effects *ou
         const ru_sched_job *j = &s->jobs[i];
         for (uint32_t k = 0; k < j->n_parts; k++) {
             if (j->parts[k].node == ev->node) {
-                stop(s, i, out);
+                stop(s, i, fx);
             }
         }
     }
@@ -164,68 +163,63 @@ static bool changed(const ru_sched_job *j, const ru_alloc_plan *p, uint32_t i)
 }
 
 /* First everybody whose devices change gives them up, then the others take theirs. */
-static void install(ru_sched *s, const ru_sched_event *ev, ru_sched_effects *out)
+static void install(ru_sched *s, const ru_sched_grants *g, ru_effects *fx)
 {
-    const ru_alloc_plan *p = ev->plan;
+    const ru_alloc_plan *p = g->plan;
     for (uint32_t pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < p->n_jobs; i++) {
-            uint32_t job = ev->of[i];
+            uint32_t job = g->of[i];
             RU_CHECK(job < s->n_jobs && s->jobs[job].phase != RU_SCHED_NONE);
             s->jobs[job].demoted = p->jobs[i].demoted;
             if (!changed(&s->jobs[job], p, i)) {
                 continue;
             }
             if (pass == 0) {
-                stop(s, job, out);
+                stop(s, job, fx);
             } else {
-                start(s, job, &p->parts[p->jobs[i].first], p->jobs[i].n_parts, out);
+                start(s, job, &p->parts[p->jobs[i].first], p->jobs[i].n_parts, fx);
             }
         }
     }
 }
 
-void ru_sched_step(ru_sched *s, const ru_sched_event *ev, ru_sched_effects *out)
+static ru_sched_job *job_of(const ru_sched *s, int64_t job)
 {
-    RU_CHECK(ev->now.ns >= s->now.ns);
-    s->now = ev->now;
-    out->n = 0;
-    out->refused = false;
-    ru_sched_job *j = ev->job < s->spec.jobs_max ? &s->jobs[ev->job] : NULL;
-    switch (ev->kind) {
-    case RU_SCHED_SUBMIT:
-        out->refused = j == NULL || j->phase != RU_SCHED_NONE;
-        if (!out->refused) {
-            *j = (ru_sched_job){.phase = RU_SCHED_WAITS, .arrived = ev->now, .since = ev->now};
-            s->n_jobs = ev->job < s->n_jobs ? s->n_jobs : ev->job + 1;
-        }
-        break;
-    case RU_SCHED_NODE:
-        set_node(s, ev, out);
-        break;
-    case RU_SCHED_PLAN:
-        install(s, ev, out);
-        break;
-    case RU_SCHED_REPORT:
-        RU_CHECK(j != NULL && j->phase != RU_SCHED_NONE && ev->rate >= 0);
-        if (j->rate > 0) {
-            account(j, ev->now);
-        }
-        j->rate = j->phase == RU_SCHED_RUNS ? ev->rate : 0;
-        j->goal = ev->goal;
-        break;
-    case RU_SCHED_END:
-        RU_CHECK(j != NULL && j->phase != RU_SCHED_NONE);
-        account(j, j->rate > 0 ? ev->now : j->since);
-        release(s, ev->job);
-        j->phase = RU_SCHED_NONE;
-        break;
-    case RU_SCHED_TICK:
-        tick(s, out);
-        break;
-    }
+    RU_CHECK(job >= 0 && job < s->spec.jobs_max && s->jobs[job].phase != RU_SCHED_NONE);
+    return &s->jobs[job];
 }
 
-ru_time ru_sched_next(const ru_sched *s)
+static void submit(ru_sched *s, int64_t job, ru_effects *fx)
+{
+    if (job < 0 || job >= s->spec.jobs_max || s->jobs[job].phase != RU_SCHED_NONE) {
+        tell(s, RU_SCHED_REFUSED, (uint32_t)job, fx);
+        return;
+    }
+    s->jobs[job] = (ru_sched_job){.phase = RU_SCHED_WAITS, .arrived = s->now, .since = s->now};
+    s->n_jobs = job < s->n_jobs ? s->n_jobs : (uint32_t)job + 1;
+}
+
+static void report(const ru_sched *s, const ru_sched_report *r)
+{
+    ru_sched_job *j = job_of(s, r->job);
+    RU_CHECK(r->rate >= 0);
+    if (j->rate > 0) {
+        account(j, s->now);
+    }
+    j->rate = j->phase == RU_SCHED_RUNS ? r->rate : 0;
+    j->goal = r->goal;
+}
+
+static void end(ru_sched *s, int64_t job)
+{
+    ru_sched_job *j = job_of(s, job);
+    account(j, j->rate > 0 ? s->now : j->since);
+    release(s, (uint32_t)job);
+    j->phase = RU_SCHED_NONE;
+}
+
+/* When a restart ends or a goal is reached next. */
+static ru_time next_of(const ru_sched *s)
 {
     ru_time next = {INT64_MAX};
     for (uint32_t i = 0; i < s->n_jobs; i++) {
@@ -238,6 +232,42 @@ ru_time ru_sched_next(const ru_sched *s)
         next.ns = told.ns < next.ns ? told.ns : next.ns;
     }
     return next;
+}
+
+static void hear(ru_sched *s, const ru_event *ev, ru_effects *fx)
+{
+    switch (ru_word(ev->what, s->spec.what_first, RU_SCHED_WORDS)) {
+    case RU_SCHED_SUBMIT:
+        submit(s, ev->value, fx);
+        break;
+    case RU_SCHED_NODE:
+        set_node(s, ru_event_data(ev, sizeof(ru_sched_change)), fx);
+        break;
+    case RU_SCHED_PLAN:
+        install(s, ru_event_data(ev, sizeof(ru_sched_grants)), fx);
+        break;
+    case RU_SCHED_REPORT:
+        report(s, ru_event_data(ev, sizeof(ru_sched_report)));
+        break;
+    case RU_SCHED_END:
+        end(s, ev->value);
+        break;
+    default:
+        break;
+    }
+}
+
+void ru_sched_step(ru_sched *s, const ru_event *ev, ru_effects *fx)
+{
+    RU_CHECK(ev->now.ns >= s->now.ns);
+    s->now = ev->now;
+    if (ev->kind == RU_EV_LOCAL) {
+        hear(s, ev, fx);
+    } else if (ev->kind == RU_EV_TIMER && ev->what == s->spec.what_first + RU_SCHED_TIMER) {
+        s->told.ns = INT64_MAX;
+        tick(s, fx);
+    }
+    ru_fx_wake(fx, s->spec.what_first + RU_SCHED_TIMER, next_of(s), &s->told);
 }
 
 void ru_sched_facts(const ru_sched *s, uint32_t job, ru_alloc_job *out)

@@ -4,9 +4,10 @@
  *   SUBMIT             a job waits
  *   NODE               a node has so many devices; 0: it is gone, and jobs on it stop
  *   PLAN               what plan/fleet/alloc.h decided, checked: jobs whose devices change stop and
- * start REPORT             a job runs at this rate towards this goal (end of an epoch, of the job)
+ *                      start
+ *   REPORT             a job runs at this rate towards this goal (end of an epoch, of the job)
  *   END                a job is done, or taken back
- *   TICK               time passes: restarts end, goals are reached
+ *   TIMER              time passes: restarts end, goals are reached; also when nobody asked for it
  *
  *   waits --PLAN--> restarts --restart_ns--> READY --REPORT--> runs --goal--> GOAL --REPORT--> ...
  *     ^                                                          |
@@ -24,16 +25,17 @@
 #ifndef RU_CLUSTER_SCHED_H
 #define RU_CLUSTER_SCHED_H
 
-#include "env/clock.h"
+#include "env/event.h"
 #include "plan/fleet/alloc.h"
 
 #define RU_SCHED_OWNED UINT32_MAX /* market of a node that the cluster owns */
 
 typedef struct ru_sched_spec {
     uint32_t jobs_max, nodes_max;
-    int64_t restart_ns; /* from new devices to the first step */
-    int64_t quantum_ns; /* goals are reached whole quanta after the last account, the nearest; 0:
-                           when they are */
+    int64_t restart_ns;  /* from new devices to the first step */
+    int64_t quantum_ns;  /* goals are reached whole quanta after the last account, the nearest; 0:
+                            when they are */
+    uint32_t what_first; /* of its words */
 } ru_sched_spec;
 
 typedef struct ru_sched_node {
@@ -66,55 +68,46 @@ typedef struct ru_sched {
     ru_sched_node *nodes;     /* [nodes_max] */
     ru_sched_job *jobs;       /* [jobs_max] */
     uint32_t n_nodes, n_jobs; /* ever used: highest number + 1 */
+    ru_time told;             /* when the timer was asked for */
 } ru_sched;
 
-typedef enum ru_sched_kind {
-    RU_SCHED_SUBMIT,
-    RU_SCHED_NODE,
-    RU_SCHED_PLAN,
-    RU_SCHED_REPORT,
-    RU_SCHED_END,
-    RU_SCHED_TICK
-} ru_sched_kind;
+/* Words (env/event.h), and what comes with them. Jobs have the caller's numbers. */
+typedef enum ru_sched_word {
+    RU_SCHED_SUBMIT, /* in, value: job */
+    RU_SCHED_NODE,   /* in: ru_sched_change */
+    RU_SCHED_PLAN,   /* in: ru_sched_grants */
+    RU_SCHED_REPORT, /* in: ru_sched_report */
+    RU_SCHED_END,    /* in, value: job */
+    RU_SCHED_TIMER,
+    RU_SCHED_STOP,    /* out, value: job: give up its devices */
+    RU_SCHED_START,   /* out, value: job: on the devices of `jobs` */
+    RU_SCHED_READY,   /* out, value: job: its restart has ended: report a rate */
+    RU_SCHED_GOAL,    /* out, value: job: reached: report the next one, or end */
+    RU_SCHED_REFUSED, /* out, value: SUBMIT of a job in use, NODE beyond nodes_max: nothing
+                         happened */
+    RU_SCHED_WORDS
+} ru_sched_word;
 
-typedef struct ru_sched_event {
-    ru_time now; /* never falls */
-    ru_sched_kind kind;
-    uint32_t job;              /* SUBMIT, REPORT, END; numbers are the caller's */
-    uint32_t node, devices;    /* NODE */
-    uint32_t market, lease;    /* NODE */
-    double rate, goal;         /* REPORT */
-    const ru_alloc_plan *plan; /* PLAN: share i is that of job of[i] */
+typedef struct ru_sched_change {
+    uint32_t node, devices, market, lease;
+} ru_sched_change;
+
+typedef struct ru_sched_grants {
+    const ru_alloc_plan *plan; /* share i is that of job of[i] */
     const uint32_t *of;        /* [plan->n_jobs] */
-} ru_sched_event;
+} ru_sched_grants;
 
-typedef enum ru_sched_act {
-    RU_SCHED_STOP,  /* give up its devices */
-    RU_SCHED_START, /* on the devices of `jobs` */
-    RU_SCHED_READY, /* the restart has ended: report a rate */
-    RU_SCHED_GOAL   /* reached: report the next one, or end */
-} ru_sched_act;
-
-typedef struct ru_sched_effect {
-    ru_sched_act act;
+typedef struct ru_sched_report {
     uint32_t job;
-} ru_sched_effect;
-
-typedef struct ru_sched_effects {
-    ru_sched_effect *at; /* [max] the caller's, 2 jobs_max at least */
-    uint32_t n, max;
-    bool refused; /* SUBMIT of a number in use, NODE beyond nodes_max: nothing happened */
-} ru_sched_effects;
+    double rate, goal;
+} ru_sched_report;
 
 /* Owner: nodes and jobs live in `arena`; nothing is allocated later. Errors: RU_E_ARG, RU_E_LIMIT.
  */
 RU_MUST_USE ru_status ru_sched_init(ru_sched *s, const ru_sched_spec *spec, ru_time now,
                                     ru_arena *arena, ru_err *err);
-/* `out` is emptied first. A plan must have passed ru_plan_alloc_check for the nodes of now. Cost:
- * O(jobs) for TICK, NODE and PLAN, else O(1). */
-void ru_sched_step(ru_sched *s, const ru_sched_event *ev, ru_sched_effects *out);
-/* When a TICK has something to do; ns INT64_MAX: never. Cost: O(jobs). */
-ru_time ru_sched_next(const ru_sched *s);
+/* A plan must have passed ru_plan_alloc_check for the nodes of now. Cost: O(jobs). */
+void ru_sched_step(ru_sched *s, const ru_event *ev, ru_effects *fx);
 /* What the machine knows of a job for the next plan: age, service, restarts, places; the rest of
  * `out` stays. Owner: out->now is a view until the next PLAN or NODE. */
 void ru_sched_facts(const ru_sched *s, uint32_t job, ru_alloc_job *out);

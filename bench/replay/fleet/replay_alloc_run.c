@@ -22,13 +22,24 @@ typedef struct job {
     double steps_s[64]; /* oracle of optimus and srtf */
 } job;
 
+enum { TOLD_MAX = 2 * RUI_ALLOC_JOBS };
+
+typedef struct told {
+    ru_sched_word word;
+    uint32_t job;
+} told;
+
 typedef struct drive {
     const rui_cluster_in *in;
     rui_cluster_out *out;
     ru_sim *sim;
     ru_sched s;
-    ru_sched_effects effects;
-    job *jobs; /* [n_rows] */
+    ru_arena memory; /* of effects */
+    ru_effects fx;
+    told told[TOLD_MAX]; /* [n_told] in the last step */
+    uint32_t n_told;
+    ru_time next; /* when the machine wants its timer */
+    job *jobs;    /* [n_rows] */
     ru_alloc_job *facts;
     uint32_t *of, devices[NODES_MAX];
     uint32_t done, nodes; /* nodes: in use; `in->nodes` without autoscaling */
@@ -49,10 +60,31 @@ static void stop(drive *d, ru_status st)
 
 static void settle(drive *d);
 
-static void send(drive *d, ru_sched_event ev)
+static void step(drive *d, ru_event ev)
 {
     ev.now = ru_sim_now(d->sim);
-    ru_sched_step(&d->s, &ev, &d->effects);
+    d->n_told = 0;
+    d->next.ns = ev.kind == RU_EV_TIMER ? INT64_MAX : d->next.ns;
+    ru_sched_step(&d->s, &ev, &d->fx);
+    for (uint32_t i = 0; i < d->fx.n; i++) {
+        const ru_effect *e = &d->fx.at[i];
+        if (e->kind != RU_FX_LOCAL) {
+            d->next.ns = e->kind == RU_FX_TIMER ? e->at.ns : INT64_MAX;
+        } else {
+            RU_CHECK(d->n_told < TOLD_MAX);
+            d->told[d->n_told++] = (told){(ru_sched_word)e->what, (uint32_t)e->value};
+        }
+    }
+    ru_effects_clear(&d->fx);
+}
+
+static void say(drive *d, ru_sched_word word, uint32_t about, const void *data, int64_t size_bytes)
+{
+    step(d, (ru_event){.kind = RU_EV_LOCAL,
+                       .what = word,
+                       .value = about,
+                       .data = data,
+                       .size_bytes = size_bytes});
 }
 
 static void fit(drive *d, job *j)
@@ -109,10 +141,8 @@ static void report(drive *d, uint32_t i)
     }
     double rate = gain / (step + j->passes * (step - sync));
     rate *= j->interfered ? 1 - d->in->slowed : 1;
-    send(d, (ru_sched_event){.kind = RU_SCHED_REPORT,
-                             .job = i,
-                             .rate = rate,
-                             .goal = rui_app_goal(j->app, j->epoch)});
+    const ru_sched_report r = {.job = i, .rate = rate, .goal = rui_app_goal(j->app, j->epoch)};
+    say(d, RU_SCHED_REPORT, 0, &r, sizeof r);
 }
 
 static void choose(drive *d, uint32_t i)
@@ -141,7 +171,7 @@ static void reached(drive *d, uint32_t i)
     d->out->jct_s[i] = at - d->in->rows[i].at_s;
     d->out->makespan_s = fmax(d->out->makespan_s, at);
     d->out->restarts += d->s.jobs[i].restarts;
-    send(d, (ru_sched_event){.kind = RU_SCHED_END, .job = i});
+    say(d, RU_SCHED_END, i, NULL, 0);
     if (++d->done == d->in->n_rows) {
         ru_sim_stop(d->sim);
     }
@@ -158,13 +188,13 @@ static void on_timer(void *self, uint64_t unused)
 /* Everything that is due by now, then a timer for what comes next. */
 static void settle(drive *d)
 {
-    ru_sched_effect due[RUI_ALLOC_JOBS];
+    told due[TOLD_MAX];
     for (;;) {
-        send(d, (ru_sched_event){.kind = RU_SCHED_TICK});
-        uint32_t n = d->effects.n;
-        memcpy(due, d->effects.at, n * sizeof *due);
+        step(d, (ru_event){.kind = RU_EV_TIMER, .what = RU_SCHED_TIMER});
+        uint32_t n = d->n_told;
+        memcpy(due, d->told, n * sizeof *due);
         for (uint32_t k = 0; k < n; k++) {
-            if (due[k].act == RU_SCHED_GOAL) {
+            if (due[k].word == RU_SCHED_GOAL) {
                 reached(d, due[k].job);
             } else {
                 report(d, due[k].job);
@@ -174,7 +204,7 @@ static void settle(drive *d)
             break;
         }
     }
-    ru_time next = ru_sched_next(&d->s);
+    ru_time next = d->next;
     if (d->timer != 0 && next.ns != d->timer_at.ns) {
         ru_sim_cancel(d->sim, d->timer);
         d->timer = 0;
@@ -239,8 +269,8 @@ static void interfere(drive *d)
 static void set_node(drive *d, uint32_t node, uint32_t devices)
 {
     d->devices[node] = devices;
-    send(d, (ru_sched_event){
-                .kind = RU_SCHED_NODE, .node = node, .devices = devices, .market = RU_SCHED_OWNED});
+    const ru_sched_change c = {.node = node, .devices = devices, .market = RU_SCHED_OWNED};
+    say(d, RU_SCHED_NODE, 0, &c, sizeof c);
 }
 
 /* Nodes come and go as the plan wants; who runs on one that goes stops. */
@@ -290,7 +320,8 @@ static void decide(drive *d)
     d->out->rounds++;
     d->out->node_s += d->nodes * d->in->interval_s;
     d->out->used += p.used;
-    send(d, (ru_sched_event){.kind = RU_SCHED_PLAN, .plan = &p, .of = d->of});
+    const ru_sched_grants grants = {&p, d->of};
+    say(d, RU_SCHED_PLAN, 0, &grants, sizeof grants);
     uint32_t wanted = p.nodes_wanted;
     interfere(d);
     for (uint32_t k = 0; k < p.n_jobs; k++) {
@@ -322,7 +353,7 @@ static void on_round(void *self, uint64_t k)
 static void on_arrival(void *self, uint64_t k)
 {
     drive *d = self;
-    send(d, (ru_sched_event){.kind = RU_SCHED_SUBMIT, .job = (uint32_t)k});
+    say(d, RU_SCHED_SUBMIT, (uint32_t)k, NULL, 0);
     if (d->in->at_once) {
         settle(d);
         decide(d);
@@ -355,15 +386,14 @@ static ru_status prepare(drive *d, ru_err *err)
     d->jobs = RU_NEW(&d->arena, job, in->n_rows);
     d->facts = RU_NEW(&d->arena, ru_alloc_job, in->n_rows);
     d->of = RU_NEW(&d->arena, uint32_t, in->n_rows);
-    d->effects.max = 2 * RUI_ALLOC_JOBS;
-    d->effects.at = RU_NEW(&d->arena, ru_sched_effect, d->effects.max);
+    d->next.ns = INT64_MAX;
     if (at_ns == NULL || d->jobs == NULL || d->facts == NULL || d->of == NULL ||
-        d->effects.at == NULL || in->n_rows > RUI_ALLOC_JOBS || in->nodes > NODES_MAX) {
+        in->n_rows > RUI_ALLOC_JOBS || in->nodes > NODES_MAX) {
         return RU_FAIL(err, RU_E_LIMIT, "a workload of %u jobs (at most %d)", in->n_rows,
                        RUI_ALLOC_JOBS);
     }
     const ru_sched_spec spec = {in->n_rows, in->nodes, (int64_t)(in->restart_s * second_ns),
-                                (int64_t)second_ns};
+                                (int64_t)second_ns, 0};
     RU_TRY(ru_sched_init(&d->s, &spec, (ru_time){0}, &d->arena, err));
     for (uint32_t i = 0; i < in->n_rows; i++) {
         job *j = &d->jobs[i];
@@ -398,6 +428,8 @@ ru_status rui_cluster_run(const rui_cluster_in *in, rui_cluster_out *out, ru_err
     drive d = {.in = in, .out = out};
     memset(out, 0, sizeof *out);
     ru_arena_init(&d.arena, 0);
+    ru_arena_init(&d.memory, 0);
+    ru_effects_init(&d.fx, &d.memory);
     RU_TRY(ru_sim_open(&(ru_sim_options){.seed = 1}, &d.sim, err));
     ru_status st = prepare(&d, err);
     st = st == RU_OK ? ru_sim_run(d.sim, (ru_time){INT64_MAX / 4}, err) : st;
@@ -405,6 +437,7 @@ ru_status rui_cluster_run(const rui_cluster_in *in, rui_cluster_out *out, ru_err
         st = RU_FAIL(err, d.failed, "%s", d.err.text);
     }
     ru_sim_close(d.sim);
+    ru_arena_fini(&d.memory);
     ru_arena_fini(&d.arena);
     RU_TRY(st);
     for (uint32_t i = 0; i < in->n_rows; i++) {
