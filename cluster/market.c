@@ -15,6 +15,7 @@ ru_status ru_market_init(ru_market_job *j, const ru_market_spec *spec, ru_time n
     memset(j, 0, sizeof *j);
     j->spec = *spec;
     j->begun = j->now = j->stalled_until = now;
+    j->told.ns = INT64_MAX;
     return RU_OK;
 }
 
@@ -43,9 +44,15 @@ static void drop(ru_market_job *j, uint32_t i)
     j->allocs[i] = j->allocs[--j->n];
 }
 
-static void evict(ru_market_job *j, uint32_t market, ru_market_effects *out)
+static void tell(const ru_market_job *j, ru_market_word word, uint32_t n, ru_effects *fx)
+{
+    ru_fx_local(fx, j->spec.what_first + (uint32_t)word, n, NULL, 0);
+}
+
+static void evict(ru_market_job *j, uint32_t market, ru_effects *fx)
 {
     double rate = 0;
+    uint32_t evicted = 0;
     for (uint32_t i = j->n; i-- > 0;) {
         ru_market_alloc *a = &j->allocs[i];
         if (a->market != market || !(j->usd[market] > a->bid_usd + 1e-9)) {
@@ -56,10 +63,11 @@ static void evict(ru_market_job *j, uint32_t market, ru_market_effects *out)
         j->free_h += rate_of(j, a) * hours;
         rate += rate_of(j, a);
         drop(j, i);
-        out->evicted++;
+        evicted++;
     }
-    if (out->evicted > 0) {
-        j->evictions += out->evicted;
+    if (evicted > 0) {
+        tell(j, RU_MARKET_EVICTED, evicted, fx);
+        j->evictions += evicted;
         j->stalled_until.ns = j->now.ns + j->spec.lambda_ns;
         j->work = fmax(0, j->work - j->spec.speed * rate * (double)j->spec.lost_ns / hour_ns);
     }
@@ -70,7 +78,7 @@ static double price_of(const ru_market_job *j, const ru_market_alloc *a)
     return isinf(a->bid_usd) ? j->spec.on_demand_usd[a->market] : j->usd[a->market];
 }
 
-static void finish(ru_market_job *j)
+static void finish(ru_market_job *j, ru_effects *fx)
 {
     for (uint32_t i = 0; i < j->n; i++) {
         const ru_market_alloc *a = &j->allocs[i];
@@ -78,72 +86,7 @@ static void finish(ru_market_job *j)
     }
     j->n = 0;
     j->done = true;
-}
-
-static void tick(ru_market_job *j, ru_market_effects *out)
-{
-    if (j->work >= j->spec.total_work) {
-        finish(j);
-        return;
-    }
-    for (uint32_t i = j->n; i-- > 0;) {
-        ru_market_alloc *a = &j->allocs[i];
-        if (a->hour_end.ns > j->now.ns) {
-            continue;
-        }
-        if (!a->renewed) {
-            drop(j, i);
-            out->left++;
-            continue;
-        }
-        a->renewed = false;
-        a->hour_end.ns += (int64_t)hour_ns;
-        a->paid_usd = price_of(j, a);
-        j->cost_usd += a->instances * a->paid_usd;
-    }
-}
-
-void ru_market_step(ru_market_job *j, const ru_market_event *ev, ru_market_effects *out)
-{
-    RU_CHECK(ev->now.ns >= j->now.ns);
-    RU_CHECK(ev->market < j->spec.n_markets);
-    *out = (ru_market_effects){0};
-    if (j->done) {
-        out->done = true;
-        return;
-    }
-    advance(j, ev->now);
-    switch (ev->kind) {
-    case RU_MARKET_PRICE:
-        j->usd[ev->market] = ev->usd;
-        evict(j, ev->market, out);
-        break;
-    case RU_MARKET_TICK:
-        tick(j, out);
-        break;
-    case RU_MARKET_ACQUIRE: {
-        ru_market_alloc a = {.market = ev->market,
-                             .instances = ev->instances,
-                             .bid_usd = ev->bid_usd,
-                             .from = ev->now,
-                             .hour_end = {ev->now.ns + (int64_t)hour_ns}};
-        a.paid_usd = price_of(j, &a);
-        out->refused =
-            j->n == RU_MARKET_ALLOCS_MAX || !(a.paid_usd > 0) || a.bid_usd + 1e-9 < a.paid_usd;
-        if (!out->refused) {
-            j->cost_usd += a.instances * a.paid_usd;
-            j->allocs[j->n++] = a;
-        }
-        break;
-    }
-    case RU_MARKET_RENEW:
-    case RU_MARKET_RELEASE:
-        RU_CHECK(ev->alloc < j->n);
-        j->allocs[ev->alloc].renewed = ev->kind == RU_MARKET_RENEW;
-        j->allocs[ev->alloc].leaving = ev->kind == RU_MARKET_RELEASE;
-        break;
-    }
-    out->done = j->done;
+    tell(j, RU_MARKET_DONE, 0, fx);
 }
 
 bool ru_market_due(const ru_market_job *j, uint32_t alloc)
@@ -151,6 +94,128 @@ bool ru_market_due(const ru_market_job *j, uint32_t alloc)
     RU_CHECK(alloc < j->n);
     const ru_market_alloc *a = &j->allocs[alloc];
     return !a->renewed && !a->leaving && a->hour_end.ns - j->now.ns <= j->spec.notice_ns;
+}
+
+static void tick(ru_market_job *j, ru_effects *fx)
+{
+    if (j->work >= j->spec.total_work) {
+        finish(j, fx);
+        return;
+    }
+    uint32_t left = 0;
+    for (uint32_t i = j->n; i-- > 0;) {
+        ru_market_alloc *a = &j->allocs[i];
+        if (a->hour_end.ns > j->now.ns) {
+            if (ru_market_due(j, i) && !a->asked) {
+                a->asked = true;
+                tell(j, RU_MARKET_DUE, 1, fx);
+            }
+            continue;
+        }
+        if (!a->renewed) {
+            drop(j, i);
+            left++;
+            continue;
+        }
+        a->renewed = a->asked = false;
+        a->hour_end.ns += (int64_t)hour_ns;
+        a->paid_usd = price_of(j, a);
+        j->cost_usd += a->instances * a->paid_usd;
+    }
+    if (left > 0) {
+        tell(j, RU_MARKET_LEFT, left, fx);
+    }
+}
+
+static void acquire(ru_market_job *j, const ru_market_bid *bid, ru_effects *fx)
+{
+    RU_CHECK(bid->market < j->spec.n_markets);
+    ru_market_alloc a = {.market = bid->market,
+                         .instances = bid->instances,
+                         .bid_usd = bid->usd,
+                         .from = j->now,
+                         .hour_end = {j->now.ns + (int64_t)hour_ns}};
+    a.paid_usd = price_of(j, &a);
+    if (j->n == RU_MARKET_ALLOCS_MAX || !(a.paid_usd > 0) || a.bid_usd + 1e-9 < a.paid_usd) {
+        tell(j, RU_MARKET_REFUSED, 1, fx);
+        return;
+    }
+    j->cost_usd += a.instances * a.paid_usd;
+    j->allocs[j->n++] = a;
+}
+
+static void change_price(ru_market_job *j, const ru_market_bid *price, ru_effects *fx)
+{
+    RU_CHECK(price->market < j->spec.n_markets);
+    j->usd[price->market] = price->usd;
+    evict(j, price->market, fx);
+}
+
+static void answer(ru_market_job *j, int64_t alloc, bool renew)
+{
+    RU_CHECK(alloc >= 0 && alloc < j->n);
+    j->allocs[alloc].renewed = renew;
+    j->allocs[alloc].leaving = !renew;
+}
+
+static void hear(ru_market_job *j, const ru_event *ev, ru_effects *fx)
+{
+    uint32_t word = ru_word(ev->what, j->spec.what_first, RU_MARKET_WORDS);
+    switch (word) {
+    case RU_MARKET_PRICE:
+        change_price(j, ru_event_data(ev, sizeof(ru_market_bid)), fx);
+        break;
+    case RU_MARKET_ACQUIRE:
+        acquire(j, ru_event_data(ev, sizeof(ru_market_bid)), fx);
+        break;
+    case RU_MARKET_RENEW:
+    case RU_MARKET_RELEASE:
+        answer(j, ev->value, word == RU_MARKET_RENEW);
+        break;
+    default:
+        break;
+    }
+}
+
+/* The earlier of both that lies ahead. */
+static int64_t sooner(const ru_market_job *j, int64_t a, int64_t b)
+{
+    return b > j->now.ns && b < a ? b : a;
+}
+
+/* When an hour ends, an allocation is due, gets ready, or the work is done. */
+static ru_time next_of(const ru_market_job *j)
+{
+    int64_t next = sooner(j, INT64_MAX, j->n > 0 ? j->stalled_until.ns : 0);
+    double rate = 0;
+    for (uint32_t i = 0; i < j->n; i++) {
+        const ru_market_alloc *a = &j->allocs[i];
+        int64_t ready = a->from.ns + j->spec.sigma_ns;
+        next = sooner(j, next, a->hour_end.ns > j->now.ns ? a->hour_end.ns : j->now.ns + 1);
+        next = sooner(j, next, ready);
+        next = sooner(j, next, a->asked ? 0 : a->hour_end.ns - j->spec.notice_ns);
+        rate += ready <= j->now.ns && j->stalled_until.ns <= j->now.ns ? rate_of(j, a) : 0;
+    }
+    double rest = fmax(j->spec.total_work - j->work, 0);
+    double rest_ns = rate > 0 ? rest / (j->spec.speed * rate) * hour_ns : (double)INFINITY;
+    bool soon = !j->done && rest_ns < 4e18 - (double)j->now.ns;
+    return (ru_time){soon ? sooner(j, next, j->now.ns + (int64_t)ceil(rest_ns) + 1) : next};
+}
+
+void ru_market_step(ru_market_job *j, const ru_event *ev, ru_effects *fx)
+{
+    RU_CHECK(ev->now.ns >= j->now.ns);
+    if (j->done) {
+        return;
+    }
+    advance(j, ev->now);
+    if (ev->kind == RU_EV_LOCAL) {
+        hear(j, ev, fx);
+    } else if (ev->kind == RU_EV_TIMER && ev->what == j->spec.what_first + RU_MARKET_TIMER) {
+        j->told.ns = INT64_MAX;
+        tick(j, fx);
+    }
+    ru_fx_wake(fx, j->spec.what_first + RU_MARKET_TIMER, next_of(j), &j->told);
 }
 
 double ru_market_cost(const ru_market_job *j)

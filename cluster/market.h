@@ -1,9 +1,9 @@
-/* A job on instances of spot markets, as a step machine: prices, ticks and the owner's actions in;
+/* A job on instances of spot markets, as a step machine: prices, timers and the owner's actions in;
  * evictions, hours that end and the end of the job out.
  *
  *   PRICE   evicts what bid less: the hour is refunded, the whole job stands still for `lambda`
- *   TICK    an hour that ends is paid again when it was renewed, else its instances leave;
- *           is the work done?
+ *   TIMER   an hour that ends is paid again when it was renewed, else its instances leave;
+ *           is the work done? Also when nobody asked for it
  *   ACQUIRE, RENEW, RELEASE   what plan/fleet/bid.h decided
  *
  * Work goes on between events: each allocation works from `sigma` after its request on. At the end
@@ -14,7 +14,7 @@
 #ifndef RU_CLUSTER_MARKET_H
 #define RU_CLUSTER_MARKET_H
 
-#include "env/clock.h"
+#include "env/event.h"
 #include "plan/fleet/bid.h"
 
 enum { RU_MARKETS_MAX = 32, RU_MARKET_ALLOCS_MAX = 256 };
@@ -29,6 +29,7 @@ typedef struct ru_market_spec {
     int64_t sigma_ns, lambda_ns, lost_ns; /* lost: work of that time is done again after an
                                              eviction */
     int64_t notice_ns;                    /* how long before the end of an hour it is due */
+    uint32_t what_first;                  /* of its words */
 } ru_market_spec;
 
 typedef struct ru_market_alloc {
@@ -36,6 +37,7 @@ typedef struct ru_market_alloc {
     double instances, bid_usd, paid_usd;
     ru_time from, hour_end;
     bool renewed, leaving; /* at the end of the hour: paid again, gone */
+    bool asked;            /* DUE was told */
 } ru_market_alloc;
 
 typedef struct ru_market_job {
@@ -44,39 +46,38 @@ typedef struct ru_market_job {
     ru_market_alloc allocs[RU_MARKET_ALLOCS_MAX];
     uint32_t n;
     ru_time begun, now, stalled_until;
+    ru_time told;             /* when the timer was asked for */
     double work, cost_usd;    /* done; paid so far less refunds, without the reliable machines */
     double service_h, free_h; /* instance hours times work in all; of them refunded */
     uint32_t evictions;
     bool done;
 } ru_market_job;
 
-typedef enum ru_market_kind {
-    RU_MARKET_PRICE,
-    RU_MARKET_TICK,
-    RU_MARKET_ACQUIRE,
-    RU_MARKET_RENEW,
-    RU_MARKET_RELEASE
-} ru_market_kind;
+/* Words (env/event.h), and what comes with them. */
+typedef enum ru_market_word {
+    RU_MARKET_PRICE,   /* in: ru_market_bid: market, usd */
+    RU_MARKET_ACQUIRE, /* in: ru_market_bid */
+    RU_MARKET_RENEW,   /* in, value: number of an allocation */
+    RU_MARKET_RELEASE, /* in, value: the same; it stays until its paid hour ends */
+    RU_MARKET_TIMER,
+    RU_MARKET_EVICTED, /* out, value: allocations, by the provider */
+    RU_MARKET_LEFT,    /* out, value: allocations, at the end of their hour */
+    RU_MARKET_DUE,     /* out: ru_market_due holds for one more allocation */
+    RU_MARKET_REFUSED, /* out: ACQUIRE below the price, or one too many */
+    RU_MARKET_DONE,    /* out: the work is done */
+    RU_MARKET_WORDS
+} ru_market_word;
 
-typedef struct ru_market_event {
-    ru_time now; /* never falls */
-    ru_market_kind kind;
-    uint32_t market;           /* PRICE, ACQUIRE */
-    uint32_t alloc;            /* RENEW, RELEASE: its number; it stays until its paid hour ends */
-    double usd;                /* PRICE */
-    double instances, bid_usd; /* ACQUIRE; INFINITY: on demand */
-} ru_market_event;
-
-typedef struct ru_market_effects {
-    uint32_t evicted, left; /* allocations: by the provider, at the end of their hour */
-    bool refused;           /* ACQUIRE below the price or one too many */
-    bool done;
-} ru_market_effects;
+typedef struct ru_market_bid {
+    uint32_t market;
+    double usd;       /* the price; the bid: INFINITY: on demand */
+    double instances; /* ACQUIRE */
+} ru_market_bid;
 
 /* Errors: RU_E_ARG. */
 RU_MUST_USE ru_status ru_market_init(ru_market_job *j, const ru_market_spec *spec, ru_time now,
                                      ru_err *err);
-void ru_market_step(ru_market_job *j, const ru_market_event *ev, ru_market_effects *out);
+void ru_market_step(ru_market_job *j, const ru_event *ev, ru_effects *fx);
 /* Does the hour of this allocation end within the notice, with no answer yet? */
 bool ru_market_due(const ru_market_job *j, uint32_t alloc);
 /* Everything paid until now or, once done, for the job: with the reliable machines. */

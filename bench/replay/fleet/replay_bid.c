@@ -69,7 +69,8 @@ typedef struct drive {
     double cap;
     ru_sim *sim;
     ru_market_job job;
-    ru_arena arena;
+    ru_arena arena, memory; /* memory: of effects */
+    ru_effects fx;
     uint32_t feed[MARKETS]; /* first row of each */
     int64_t begin_s;
     bool evicted; /* since the last decision */
@@ -93,24 +94,34 @@ static void stop(drive *d, ru_status st)
     ru_sim_stop(d->sim);
 }
 
-static void send(drive *d, ru_market_event ev)
+/* The job looks every minute, whatever its timer wants. */
+static void step(drive *d, ru_event ev)
 {
-    ru_market_effects out;
     ev.now = ru_sim_now(d->sim);
-    ru_market_step(&d->job, &ev, &out);
-    d->evicted = d->evicted || out.evicted > 0 || out.left > 0;
+    ru_market_step(&d->job, &ev, &d->fx);
+    for (uint32_t i = 0; i < d->fx.n; i++) {
+        const ru_effect *e = &d->fx.at[i];
+        bool gone = e->what == RU_MARKET_EVICTED || e->what == RU_MARKET_LEFT;
+        d->evicted = d->evicted || (e->kind == RU_FX_LOCAL && gone);
+    }
+    ru_effects_clear(&d->fx);
+}
+
+static void bid(drive *d, ru_market_word word, ru_market_bid b)
+{
+    step(d, (ru_event){.kind = RU_EV_LOCAL, .what = word, .data = &b, .size_bytes = sizeof b});
 }
 
 static void obey(drive *d, const ru_bid_plan *p, const uint32_t *alloc)
 {
-    static const ru_market_kind kinds[] = {RU_MARKET_ACQUIRE, RU_MARKET_RENEW, RU_MARKET_RELEASE};
     for (uint32_t k = 0; k < p->n; k++) {
         const ru_bid_action *a = &p->actions[k];
-        send(d, (ru_market_event){.kind = kinds[a->act],
-                                  .market = a->market,
-                                  .alloc = a->act == RU_BID_ACQUIRE ? 0 : alloc[a->held],
-                                  .instances = a->instances,
-                                  .bid_usd = a->bid_usd});
+        if (a->act == RU_BID_ACQUIRE) {
+            bid(d, RU_MARKET_ACQUIRE, (ru_market_bid){a->market, a->bid_usd, a->instances});
+        } else {
+            uint32_t word = a->act == RU_BID_RENEW ? RU_MARKET_RENEW : RU_MARKET_RELEASE;
+            step(d, (ru_event){.kind = RU_EV_LOCAL, .what = word, .value = alloc[a->held]});
+        }
     }
 }
 
@@ -169,9 +180,8 @@ static void on_price(void *self, uint64_t k)
 {
     feed *f = self;
     drive *d = f->d;
-    send(d, (ru_market_event){.kind = RU_MARKET_PRICE,
-                              .market = f->market,
-                              .usd = d->s->prices[f->market].usd[d->feed[f->market] + k]});
+    double usd = d->s->prices[f->market].usd[d->feed[f->market] + k];
+    bid(d, RU_MARKET_PRICE, (ru_market_bid){.market = f->market, .usd = usd});
     if (d->evicted && !d->job.done) { /* at once, not at the next tick */
         d->evicted = false;
         decide(d);
@@ -181,7 +191,7 @@ static void on_price(void *self, uint64_t k)
 static void on_tick(void *self, uint64_t k)
 {
     drive *d = self;
-    send(d, (ru_market_event){.kind = RU_MARKET_TICK});
+    step(d, (ru_event){.kind = RU_EV_TIMER, .what = RU_MARKET_TIMER});
     bool due = false;
     for (uint32_t i = 0; i < d->job.n; i++) {
         due = due || ru_market_due(&d->job, i);
@@ -261,7 +271,10 @@ static ru_status run_rule(ru_replay *r, const setup *s, const rule *by, double c
         d->cap = cap;
         d->begin_s = s->starts[k];
         ru_arena_init(&d->arena, 0);
+        ru_arena_init(&d->memory, 0);
+        ru_effects_init(&d->fx, &d->memory);
         ru_status st = play(d, at_ns, err);
+        ru_arena_fini(&d->memory);
         ru_arena_fini(&d->arena);
         RU_TRY(st);
         out->cost[k] = ru_market_cost(&d->job) / od_usd * 100;
