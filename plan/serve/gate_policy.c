@@ -212,11 +212,8 @@ static ru_status check_gate(const void *in, const void *plan, ru_arena *scratch,
 
 static void tables(const gate_in *in, const ru_gate_plan *p, ru_report *r)
 {
-    ru_table *t = ru_report_table(r, "services");
-    ru_table_col(t, "service", RU_TABLE_LEFT);
-    ru_table_col(t, "lag_max_ms", RU_TABLE_RIGHT);
-    ru_table_col(t, "work_beside_ms", RU_TABLE_RIGHT);
-    ru_table_col(t, "tail_ratio", RU_TABLE_RIGHT);
+    ru_table *t =
+        ru_report_grid_of(r, "services", "<service >lag_max_ms >work_beside_ms >tail_ratio");
     for (uint32_t k = 0; k < p->n_services; k++) {
         ru_table_str(t, ((const service_in *)in->services.at)[k].name);
         ru_table_f64(t, 1e3 * p->budget_s[k], 3);
@@ -227,12 +224,7 @@ static void tables(const gate_in *in, const ru_gate_plan *p, ru_report *r)
             ru_table_none(t);
         }
     }
-    t = ru_report_table(r, "pairs");
-    ru_table_col(t, "service", RU_TABLE_LEFT);
-    ru_table_col(t, "op", RU_TABLE_LEFT);
-    ru_table_col(t, "may_run_beside", RU_TABLE_LEFT);
-    ru_table_col(t, "loss", RU_TABLE_RIGHT);
-    ru_table_col(t, "lost_us", RU_TABLE_RIGHT);
+    t = ru_report_grid_of(r, "pairs", "<service <op <may_run_beside >loss >lost_us");
     for (uint32_t k = 0; k < p->n_services; k++) {
         for (uint32_t i = 0; i < p->n_ops; i++) {
             const ru_gate_cell *c = &p->cell[k * p->n_ops + i];
@@ -265,11 +257,34 @@ static double latest_of(const ru_gate_plan *p)
     return worst;
 }
 
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
+{
+    (void)tools;
+    (void)err;
+    const ru_gate_plan *p = v->plan;
+    double tail = worst_of(p), late = latest_of(p);
+    if (isinf(tail)) {
+        ru_rival_is(v, p->share, false, "requests pile up without end");
+    } else if (late > 1) {
+        ru_rival_is(v, p->share, false, "one op delays a request by %.3g times the largest lag",
+                    late);
+    } else {
+        ru_rival_is(v, p->share, tail <= ((const gate_in *)v->in)->q.goal,
+                    "tail latency %.3g times that of the service alone", tail);
+    }
+    return RU_OK;
+}
+
+static const ru_report_row rows[] = {
+    RU_FIGURE(F64, ru_gate_plan, share, "training_device_ratio"),
+    RU_FIGURE(F64, ru_gate_plan, busy, "busy_ratio"),
+    RU_DECISION(BOOL, ru_gate_plan, admit, "admit"),
+    RU_DECISION(F64, ru_gate_plan, budget_s, "lag_max_s", RU_LIST(ru_gate_plan, n_services)),
+};
+
 static ru_status report_gate(const void *in, const void *plan, const ru_policy_tools *tools,
                              ru_report *r, ru_err *err)
 {
-    static const char *const names[] = {"lag",   "dedicated", "free",  "slices", "priority",
-                                        "quota", "idle",      "orion", "reef",   "abacus"};
     const gate_in *g = in;
     const ru_gate_plan *p = plan;
     double worst = worst_of(p);
@@ -284,33 +299,12 @@ static ru_status report_gate(const void *in, const void *plan, const ru_policy_t
     } else {
         ru_report_answer(r, "refuse the training: it would get only %.3g of a device", p->share);
     }
-    ru_report_figure(r, "training_device_ratio", p->share);
-    ru_report_figure(r, "busy_ratio", p->busy);
     if (isfinite(worst)) {
         ru_report_figure(r, "tail_ratio", worst);
     }
     tables(g, p, r);
-    ru_report_candidate(r, names[g->q.method], p->share, worst <= g->q.goal, "chosen");
-    ru_gate_admit_in q;
-    RU_TRY(inner(g, tools->scratch, &q, err));
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
-        ru_gate_plan other;
-        q.method = (ru_gate_method)k;
-        if (k != g->q.method) {
-            RU_TRY(ru_plan_gate(&q, tools->scratch, tools->scratch, &other, err));
-            double tail = worst_of(&other), late = latest_of(&other);
-            if (isinf(tail)) {
-                ru_report_candidate(r, names[k], other.share, false,
-                                    "requests pile up without end");
-            } else if (late > 1) {
-                ru_report_candidate(r, names[k], other.share, false,
-                                    "one op delays a request by %.3g times the largest lag", late);
-            } else {
-                ru_report_candidate(r, names[k], other.share, tail <= g->q.goal,
-                                    "tail latency %.3g times that of the service alone", tail);
-            }
-        }
-    }
+    ru_policy_winner(&ru_policy_gate, in, r, p->share, worst <= g->q.goal, "chosen");
+    RU_TRY(ru_policy_rivals(&ru_policy_gate, in, plan, tools, judge, r, err));
     ru_report_assume(
         r, "the delays of ops that run beside a request add up; requests arrive at random");
     ru_report_trigger(r, "tail_ratio", 0.1);
@@ -324,6 +318,8 @@ const ru_policy ru_policy_gate = {
     .source = "hafeez-2022 ch. 4",
     .in = &table,
     .plan_bytes = sizeof(ru_gate_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .more_is_better = true,
     .plan = plan_gate,
     .check = check_gate,
