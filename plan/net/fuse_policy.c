@@ -3,8 +3,6 @@
 #include "plan/net/fuse.h"
 #include "plan/row/policy.h"
 
-static const char *const method_names[RU_FUSE_METHODS] = {"neighbours", "each", "one"};
-
 static ru_status check_in(const void *section, ru_err *err)
 {
     const ru_fuse_in *in = section;
@@ -83,14 +81,34 @@ static bool too_large(const ru_fuse_in *in, const ru_fuse_plan *p, int64_t piece
     return large;
 }
 
-static void put_method(ru_report *r, const char *name, const ru_fuse_plan *p, bool legal,
-                       const char *why)
+static const char *size_of_largest(const ru_fuse_plan *p, char *into, int64_t n)
 {
-    char size[32];
-    ru_text t = ru_text_into(size, sizeof size);
+    ru_text t = ru_text_into(into, n);
     ru_text_size_short(&t, largest(p));
-    ru_report_candidate(r, name, p->n, legal, "%s; largest bucket %s", why, size);
+    return into;
 }
+
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
+{
+    (void)tools;
+    (void)err;
+    const ru_fuse_plan *p = v->plan, *mine = v->won;
+    bool large = too_large(v->won_in, p, mine->cut_bytes);
+    const char *why = large             ? "a bucket is larger than fuse_bytes and cut_bytes say"
+                      : p->n == mine->n ? "the same number of sums"
+                      : p->n > mine->n  ? "each sum pays the latency of the network"
+                                        : "a sum waits for the last of its gradients";
+    char size[32];
+    ru_rival_is(v, p->n, !large, "%s; largest bucket %s", why,
+                size_of_largest(p, size, sizeof size));
+    return RU_OK;
+}
+
+static const ru_report_row rows[] = {
+    RU_FIGURE(U32, ru_fuse_plan, n, "buckets"),
+    RU_DECISION(U32, ru_fuse_plan, n, "buckets"),
+    RU_DECISION(I64, ru_fuse_plan, cut_bytes, "cut_bytes"),
+};
 
 static ru_status report_fuse(const void *in, const void *plan, const ru_policy_tools *tools,
                              ru_report *r, ru_err *err)
@@ -98,34 +116,18 @@ static ru_status report_fuse(const void *in, const void *plan, const ru_policy_t
     const ru_fuse_in *f = in;
     const ru_fuse_plan *mine = plan;
     ru_report_answer(r, "sum %u gradients in %u buckets", f->tensor_bytes.n, mine->n);
-    ru_report_figure(r, "buckets", mine->n);
     ru_report_figure(r, "largest_bytes", (double)largest(mine));
-    ru_table *t = ru_report_table(r, "buckets");
-    ru_table_col(t, "first", RU_TABLE_RIGHT);
-    ru_table_col(t, "gradients", RU_TABLE_RIGHT);
-    ru_table_col(t, "from", RU_TABLE_RIGHT);
-    ru_table_col(t, "size", RU_TABLE_RIGHT);
+    ru_table *t = ru_report_grid_of(r, "buckets", ">first >gradients >from >size");
     for (uint32_t b = 0; b < mine->n && b < 64; b++) {
         ru_table_i64(t, mine->at[b].first);
         ru_table_i64(t, mine->at[b].n);
         ru_table_bytes(t, mine->at[b].offset_bytes);
         ru_table_bytes(t, mine->at[b].size_bytes);
     }
-    put_method(r, method_names[f->method], mine, true, "chosen");
-    for (uint32_t m = 0; m < RU_FUSE_METHODS; m++) {
-        ru_fuse_in q = *f;
-        ru_fuse_plan other;
-        q.method = m;
-        if (m != f->method) {
-            RU_TRY(ru_plan_fuse(&q, tools->scratch, &other, err));
-            bool large = too_large(f, &other, mine->cut_bytes);
-            put_method(r, method_names[m], &other, !large,
-                       large                ? "a bucket is larger than fuse_bytes and cut_bytes say"
-                       : other.n == mine->n ? "the same number of sums"
-                       : other.n > mine->n  ? "each sum pays the latency of the network"
-                                            : "a sum waits for the last of its gradients");
-        }
-    }
+    char size[32];
+    ru_policy_winner(&ru_policy_fuse, in, r, mine->n, true, "chosen; largest bucket %s",
+                     size_of_largest(mine, size, sizeof size));
+    RU_TRY(ru_policy_rivals(&ru_policy_fuse, in, plan, tools, judge, r, err));
     ru_report_assume(r, "gradients become ready in the order of the list");
     return RU_OK;
 }
@@ -152,6 +154,8 @@ const ru_policy ru_policy_fuse = {
     .source = "li-2020-ddp sec 3.2",
     .in = &table,
     .plan_bytes = sizeof(ru_fuse_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .plan = plan_fuse,
     .check = check_fuse,
     .report = report_fuse,
