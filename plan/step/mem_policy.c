@@ -5,7 +5,6 @@
 
 enum { SEARCH, FIRST_FIT, APART, METHODS };
 
-static const char *const method_names[METHODS] = {"search", "first-fit", "apart"};
 static const char *const order_names[RU_MEM_ORDER_COUNT] = {"size", "start", "area", "lifetime",
                                                             "fullest step first"};
 
@@ -137,6 +136,25 @@ static ru_status check_mem(const void *in, const void *plan, ru_arena *scratch, 
     return ru_plan_mem_check(&q, plan, scratch, err);
 }
 
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
+{
+    (void)tools;
+    (void)err;
+    const ru_mem_plan *p = v->plan, *mine = v->won;
+    ru_rival_is(v, (double)p->peak_bytes, true,
+                p->peak_bytes > mine->peak_bytes    ? "needs more memory"
+                : p->peak_bytes == mine->peak_bytes ? "needs as much"
+                                                    : "the method was given");
+    return RU_OK;
+}
+
+static const ru_report_row rows[] = {
+    RU_FIGURE(I64, ru_mem_plan, peak_bytes, "arena_bytes"),
+    RU_FIGURE(I64, ru_mem_plan, bound_bytes, "bound_bytes"),
+    RU_DECISION(U32, ru_mem_plan, n, "buffers"),
+    RU_DECISION(I64, ru_mem_plan, peak_bytes, "arena_bytes"),
+};
+
 static ru_status report_mem(const void *in, const void *plan, const ru_policy_tools *tools,
                             ru_report *r, ru_err *err)
 {
@@ -147,16 +165,9 @@ static ru_status report_mem(const void *in, const void *plan, const ru_policy_to
         sum += p->bufs.at[i].part_of == 0 ? p->bufs.at[i].size_bytes : 0;
     }
     ru_report_answer(r, "place %u buffers in one arena", mine->n);
-    ru_report_figure(r, "arena_bytes", (double)mine->peak_bytes);
-    ru_report_figure(r, "bound_bytes", (double)mine->bound_bytes);
     ru_report_figure(r, "apart_bytes", (double)sum);
     if (mine->n <= 64) {
-        ru_table *t = ru_report_table(r, "places");
-        ru_table_col(t, "buffer", RU_TABLE_RIGHT);
-        ru_table_col(t, "first", RU_TABLE_RIGHT);
-        ru_table_col(t, "last", RU_TABLE_RIGHT);
-        ru_table_col(t, "size", RU_TABLE_RIGHT);
-        ru_table_col(t, "offset", RU_TABLE_RIGHT);
+        ru_table *t = ru_report_grid_of(r, "places", ">buffer >first >last >size >offset");
         for (uint32_t i = 0; i < mine->n; i++) {
             ru_table_i64(t, i);
             ru_table_i64(t, p->bufs.at[i].first);
@@ -165,18 +176,9 @@ static ru_status report_mem(const void *in, const void *plan, const ru_policy_to
             ru_table_i64(t, mine->offsets[i]);
         }
     }
-    ru_report_candidate(r, method_names[p->method], (double)mine->peak_bytes, true,
-                        "order: %s, %u improvements", order_names[mine->order], mine->improved);
-    for (uint32_t m = 0; m < METHODS; m++) {
-        ru_mem_plan other;
-        if (m != p->method) {
-            RU_TRY(plan_by(p, m, tools->scratch, tools->scratch, &other, err));
-            ru_report_candidate(r, method_names[m], (double)other.peak_bytes, true,
-                                other.peak_bytes > mine->peak_bytes    ? "needs more memory"
-                                : other.peak_bytes == mine->peak_bytes ? "needs as much"
-                                                                       : "the method was given");
-        }
-    }
+    ru_policy_winner(&ru_policy_mem, in, r, (double)mine->peak_bytes, true,
+                     "order: %s, %u improvements", order_names[mine->order], mine->improved);
+    RU_TRY(ru_policy_rivals(&ru_policy_mem, in, plan, tools, judge, r, err));
     ru_report_assume(r, "no arena is smaller than the bound, which is the sum of the buffers that "
                         "are alive at the fullest step");
     ru_report_trigger(r, "arena_bytes", 0);
@@ -190,6 +192,8 @@ const ru_policy ru_policy_mem = {
     .source = "pisarchyk-2020",
     .in = &table,
     .plan_bytes = sizeof(ru_mem_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .plan = plan_mem,
     .check = check_mem,
     .report = report_mem,
