@@ -8,10 +8,6 @@
 
 enum { BOUNDED_MAX = 1024, /* files: a second of search */ SHOWN_MAX = 30 };
 
-static const char *const method_names[] = {"trees",     "history",  "first-fit", "cachesack",
-                                           "lifetime",  "category", "hash",      "true-class",
-                                           "hindsight", "greedy"};
-
 typedef struct file_in {
     ru_density_file f; /* without the number of its group */
     const char *group;
@@ -169,12 +165,8 @@ static ru_status check_storage(const void *in, const void *plan, ru_arena *scrat
 static void places_table(const storage_in *s, const ru_storage_plan *p, ru_report *r)
 {
     const file_in *f = s->files.at;
-    ru_table *t = ru_report_table(r, p->n > SHOWN_MAX ? "places (the last ones)" : "places");
-    ru_table_col(t, "open_s", RU_TABLE_RIGHT);
-    ru_table_col(t, "group", RU_TABLE_LEFT);
-    ru_table_col(t, "place", RU_TABLE_LEFT);
-    ru_table_col(t, "limit", RU_TABLE_RIGHT);
-    ru_table_col(t, "size", RU_TABLE_RIGHT);
+    ru_table *t = ru_report_grid_of(r, p->n > SHOWN_MAX ? "places (the last ones)" : "places",
+                                    ">open_s <group <place >limit >size");
     for (uint32_t k = p->n > SHOWN_MAX ? p->n - SHOWN_MAX : 0; k < p->n; k++) {
         const ru_storage_place *at = &p->places[k];
         const file_in *is = &f[at->file];
@@ -198,6 +190,23 @@ ru_status ru_storage_policy_bound(const void *in, ru_arena *scratch, double *usd
     return ru_plan_storage_bound(&q, scratch, usd, err);
 }
 
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
+{
+    (void)tools;
+    (void)err;
+    const ru_storage_plan *p = v->plan;
+    ru_rival_beside(v, p->saving_usd, "%u files on SSD%s", p->admitted,
+                    v->method >= RU_STORAGE_TRUE_CLASS ? "; it knows the future" : "");
+    return RU_OK;
+}
+
+static const ru_report_row rows[] = {
+    RU_FIGURE(F64, ru_storage_plan, saving_usd, "saving_usd"),
+    RU_DECISION(U32, ru_storage_plan, n, "files"),
+    RU_DECISION(U32, ru_storage_plan, admitted, "files_on_ssd"),
+    RU_DECISION(U32, ru_storage_plan, demoted, "files_demoted"),
+};
+
 static ru_status report_storage(const void *in, const void *plan, const ru_policy_tools *tools,
                                 ru_report *r, ru_err *err)
 {
@@ -205,30 +214,11 @@ static ru_status report_storage(const void *in, const void *plan, const ru_polic
     const ru_storage_plan *p = plan;
     ru_report_answer(r, "place %u of %u files on SSD; %u of them grow beyond their limit",
                      p->admitted, p->n, p->demoted);
-    ru_report_figure(r, "saving_usd", p->saving_usd);
     ru_report_figure(r, "share_of_hdd_cost", p->hdd_usd > 0 ? p->saving_usd / p->hdd_usd : 0);
     ru_report_figure(r, "hdd_usd", p->hdd_usd);
     ru_report_figure(r, "ssd_peak_bytes", p->peak_bytes);
     places_table(s, p, r);
-    ru_report_candidate(r, method_names[s->q.method], p->saving_usd, true, "chosen");
-    for (uint32_t m = 0; m < RU_ARRAY_LEN(method_names); m++) {
-        ru_storage_in q;
-        ru_storage_plan other;
-        ru_err why;
-        if (m == s->q.method) {
-            continue;
-        }
-        RU_TRY(inner(s, tools->scratch, &q, err));
-        q.method = (ru_storage_method)m;
-        q.solver = tools->solver;
-        if (ru_plan_storage(&q, tools->scratch, tools->scratch, &other, &why) == RU_OK) {
-            ru_report_beside(r, method_names[m], other.saving_usd, "%u files on SSD%s",
-                             other.admitted,
-                             m >= RU_STORAGE_TRUE_CLASS ? "; it knows the future" : "");
-        } else {
-            ru_report_candidate(r, method_names[m], 0, false, "%s", why.text);
-        }
-    }
+    RU_TRY(ru_policy_rivals(&ru_policy_storage, in, plan, tools, judge, r, err));
     if (p->n <= BOUNDED_MAX) {
         double most;
         RU_TRY(ru_storage_policy_bound(s, tools->scratch, &most, err));
@@ -248,6 +238,8 @@ const ru_policy ru_policy_storage = {
     .source = "hafeez-2022; byom-2025",
     .in = &table,
     .plan_bytes = sizeof(ru_storage_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .more_is_better = true,
     .plan = plan_storage,
     .check = check_storage,
