@@ -91,10 +91,40 @@ static ru_status check_share(const void *in, const void *plan, ru_arena *scratch
     return ru_plan_read_share_check(&q, plan, err);
 }
 
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
+{
+    const share_in *s = v->won_in;
+    const ru_read_share_plan *p = v->won, *other = v->plan;
+    ru_read_share_in q;
+    RU_TRY(inner(v->in, tools->scratch, &q, err));
+    bool may = p->repairs && ru_read_share_may(&q, other->outstanding_bytes, p->worst);
+    if (may || v->method == RU_READ_SHARE_NONE || s->method != RU_READ_SHARE_BALANCE) {
+        ru_rival_is(v, other->jain_next, true, "index of the next window");
+    } else {
+        ru_rival_beside(v, other->jain_next, "%s",
+                        !p->repairs
+                            ? "nothing is changed before it is sure that delivery is the cause"
+                            : "it changes a share by more than a window may");
+    }
+    return RU_OK;
+}
+
+static const ru_report_row rows[] = {
+    RU_FIGURE(F64, ru_read_share_plan, jain_next, "jain_next_ratio"),
+    RU_FIGURE(F64, ru_read_share_plan, jain, "jain_ratio"),
+    RU_FIGURE(F64, ru_read_share_plan, wait_next_s, "wait_next_s"),
+    RU_FIGURE(F64, ru_read_share_plan, wait_s, "wait_s"),
+    RU_DECISION(BOOL, ru_read_share_plan, flagged, "unfair"),
+    RU_DECISION(BOOL, ru_read_share_plan, repairs, "repairs"),
+    RU_DECISION(U32, ru_read_share_plan, worst, "worst_worker"),
+    RU_DECISION(U32, ru_read_share_plan, windows, "unfair_windows"),
+    RU_DECISION(F64, ru_read_share_plan, outstanding_bytes, "outstanding_bytes",
+                RU_LIST(ru_read_share_plan, n)),
+};
+
 static ru_status report_share(const void *in, const void *plan, const ru_policy_tools *tools,
                               ru_report *r, ru_err *err)
 {
-    static const char *const names[] = {"balance", "none", "equal"};
     const share_in *s = in;
     const ru_read_share_plan *p = plan;
     const worker_in *w = s->workers.at;
@@ -109,40 +139,15 @@ static ru_status report_share(const void *in, const void *plan, const ru_policy_
         ru_report_answer(r, "storage delivery does not cause a delay");
     }
     ru_report_answer(r, "%s", p->repairs ? "change outstanding bytes" : "keep outstanding bytes");
-    ru_report_figure(r, "jain_next_ratio", p->jain_next);
-    ru_report_figure(r, "jain_ratio", p->jain);
-    ru_report_figure(r, "wait_next_s", p->wait_next_s);
-    ru_report_figure(r, "wait_s", p->wait_s);
-    ru_table *t = ru_report_table(r, "workers");
-    ru_table_col(t, "worker", RU_TABLE_LEFT);
-    ru_table_col(t, "got_of_need", RU_TABLE_RIGHT);
-    ru_table_col(t, "outstanding_mb", RU_TABLE_RIGHT);
-    ru_table_col(t, "from_now_on_mb", RU_TABLE_RIGHT);
+    ru_table *t =
+        ru_report_grid_of(r, "workers", "<worker >got_of_need >outstanding_mb >from_now_on_mb");
     for (uint32_t i = 0; i < p->n && i < 32; i++) {
         ru_table_str(t, w[i].name);
         ru_table_percent(t, w[i].mb_per_s / w[i].need_mb_per_s, 1);
         ru_table_f64(t, w[i].outstanding_mb, 3);
         ru_table_f64(t, 1e-6 * p->outstanding_bytes[i], 3);
     }
-    ru_report_candidate(r, names[s->method], p->jain_next, true, "chosen");
-    ru_read_share_in q;
-    RU_TRY(inner(s, tools->scratch, &q, err));
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
-        ru_read_share_plan other;
-        q.method = (ru_read_share_method)k;
-        if (k != s->method) {
-            RU_TRY(ru_plan_read_share(&q, tools->scratch, &other, err));
-            bool may = p->repairs && ru_read_share_may(&q, other.outstanding_bytes, p->worst);
-            if (may || k == RU_READ_SHARE_NONE || s->method != RU_READ_SHARE_BALANCE) {
-                ru_report_candidate(r, names[k], other.jain_next, true, "index of the next window");
-            } else {
-                ru_report_beside(r, names[k], other.jain_next, "%s",
-                                 !p->repairs ? "nothing is changed before it is sure that delivery "
-                                               "is the cause"
-                                             : "it changes a share by more than a window may");
-            }
-        }
-    }
+    RU_TRY(ru_policy_rivals(&ru_policy_read_share, in, plan, tools, judge, r, err));
     ru_report_assume(r, "storage delivers in proportion to outstanding bytes");
     ru_report_valid(r, (int64_t)(fmin(s->seconds, 1e9) * 1e9));
     return RU_OK;
@@ -155,6 +160,8 @@ const ru_policy ru_policy_read_share = {
     .source = "hashemi-2020, jain-1984",
     .in = &table,
     .plan_bytes = sizeof(ru_read_share_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .more_is_better = true,
     .plan = plan_share,
     .check = check_share,
