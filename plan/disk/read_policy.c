@@ -183,6 +183,27 @@ static double score_of(const ru_read_in *q, double bytes_per_s)
     return q->need_bytes_per_s > 0 ? fmin(bytes_per_s, 1.1 * q->need_bytes_per_s) : bytes_per_s;
 }
 
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
+{
+    const ru_read_plan *p = v->won, *other = v->plan;
+    ru_read_in q;
+    RU_TRY(inner(v->in, tools->scratch, &q, err));
+    long long kib = (long long)((other->size_bytes + 1023) / 1024);
+    /* what is tried is not what is fastest; what is in force is left for a gain, may be slower by a
+     * loss, and its rate was measured: that of others comes from a model that errs */
+    double theirs =
+        score_of(&q, other->bytes_per_s) * (1 - q.loss_max) * (1 - fmin(p->disk.error, 1));
+    bool pays = theirs > (1 + q.gain_min) * score_of(&q, p->bytes_per_s);
+    if (p->phase != RU_READ_STEADY || (other->bytes_per_s > p->bytes_per_s && !pays)) {
+        ru_rival_beside(v, other->bytes_per_s, "%u x %lld KiB, %s", other->depth, kib,
+                        q.n == 0 ? "nothing was measured yet" : "by these windows");
+    } else {
+        ru_rival_is(v, other->bytes_per_s, true, "%u x %lld KiB, by these windows", other->depth,
+                    kib);
+    }
+    return RU_OK;
+}
+
 static const ru_report_row rows[] = {
     RU_FIGURE(F64, ru_read_plan, bytes_per_s, "bytes_per_s"),
     RU_FIGURE(F64, ru_read_plan, latency_s, "request_s"),
@@ -195,8 +216,6 @@ static const ru_report_row rows[] = {
 static ru_status report_read(const void *in, const void *plan, const ru_policy_tools *tools,
                              ru_report *r, ru_err *err)
 {
-    static const char *const names[] = {"model",   "phases",  "climb", "aimd",    "grid", "one",
-                                        "loader2", "loader8", "cores", "fixed16", "ahead"};
     static const char *const phases[] = {
         "measure it: is more outstanding faster?", "measure it: is another size faster?",
         "measure it: are fewer requests enough?", "keep it: the search is over",
@@ -214,28 +233,7 @@ static ru_status report_read(const void *in, const void *plan, const ru_policy_t
     ru_report_figure(r, "read_ahead_batches", p->read_ahead);
     ru_report_figure(r, "model_error_ratio", p->disk.error);
     windows_table(&q, p, r);
-    ru_report_candidate(r, names[s->q.method], p->bytes_per_s, true, "chosen");
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
-        ru_read_plan other;
-        q.method = (ru_read_method)k;
-        if (k == s->q.method) {
-            continue;
-        }
-        RU_TRY(ru_plan_read(&q, tools->scratch, &other, err));
-        long long kib = (long long)((other.size_bytes + 1023) / 1024);
-        /* what is tried is not what is fastest; what is in force is left for a gain, may be slower
-         * by a loss, and its rate was measured: that of others comes from a model that errs */
-        double theirs =
-            score_of(&q, other.bytes_per_s) * (1 - q.loss_max) * (1 - fmin(p->disk.error, 1));
-        bool pays = theirs > (1 + q.gain_min) * score_of(&q, p->bytes_per_s);
-        if (p->phase != RU_READ_STEADY || (other.bytes_per_s > p->bytes_per_s && !pays)) {
-            ru_report_beside(r, names[k], other.bytes_per_s, "%u x %lld KiB, %s", other.depth, kib,
-                             q.n == 0 ? "nothing was measured yet" : "by these windows");
-        } else {
-            ru_report_candidate(r, names[k], other.bytes_per_s, true, "%u x %lld KiB, %s",
-                                other.depth, kib, "by these windows");
-        }
-    }
+    RU_TRY(ru_policy_rivals(&ru_policy_read, in, plan, tools, judge, r, err));
     ru_report_assume(r, "a request's rate is limited by its latency, by bytes or by requests per "
                         "second of the storage");
     ru_report_valid(r, (int64_t)(s->q.try_s * 1e9));
