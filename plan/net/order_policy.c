@@ -151,11 +151,8 @@ static ru_status check_order(const void *in, const void *plan, ru_arena *scratch
 static void put_list(const order_file *f, const ru_order_plan *p, ru_report *r)
 {
     const order_op *ops = f->ops.at;
-    ru_table *t = ru_report_table(r, p->n_lists > 1 ? "order of worker 0" : "order");
-    ru_table_col(t, "place", RU_TABLE_RIGHT);
-    ru_table_col(t, "op", RU_TABLE_LEFT);
-    ru_table_col(t, "bytes", RU_TABLE_RIGHT);
-    ru_table_col(t, "rank", RU_TABLE_RIGHT);
+    ru_table *t = ru_report_grid_of(r, p->n_lists > 1 ? "order of worker 0" : "order",
+                                    ">place <op >bytes >rank");
     for (uint32_t k = 0; k < p->n_pieces; k++) {
         uint32_t op = p->pieces[k].op;
         ru_table_i64(t, k);
@@ -202,6 +199,12 @@ static ru_status put_candidates(const order_file *f, const ru_order_plan *p,
     return RU_OK;
 }
 
+static const ru_report_row rows[] = {
+    RU_DECISION(U32, ru_order_plan, n_pieces, "transfers"),
+    RU_DECISION(CHOICE, ru_order_plan, method, "order", .choices = METHODS),
+    RU_DECISION(U32, ru_order_plan, n_lists, "lists"),
+};
+
 static ru_status report_order(const void *in, const void *plan, const ru_policy_tools *tools,
                               ru_report *r, ru_err *err)
 {
@@ -232,6 +235,8 @@ const ru_policy ru_policy_order = {
     .source = "tictac-2019 sec 4",
     .in = &table,
     .plan_bytes = sizeof(ru_order_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .plan = plan_order,
     .check = check_order,
     .report = report_order,
