@@ -165,15 +165,10 @@ static void put_name(const pipe_file *f, uint32_t i, ru_table *t)
 
 static void put_stages(const pipe_file *f, const ru_pipe_plan *p, ru_report *r)
 {
-    static const char *const right[] = {"layers",       "workers",   "compute_s", "send_bytes",
-                                        "weight_bytes", "in_flight", "versions",  "memory_bytes"};
-    ru_table *t = ru_report_table(r, "stages");
-    ru_table_col(t, "stage", RU_TABLE_RIGHT);
-    ru_table_col(t, "first", RU_TABLE_LEFT);
-    ru_table_col(t, "last", RU_TABLE_LEFT);
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(right); k++) {
-        ru_table_col(t, right[k], RU_TABLE_RIGHT);
-    }
+    ru_table *t = ru_report_grid_of(
+        r, "stages",
+        ">stage <first <last >layers >workers >compute_s >send_bytes >weight_bytes "
+        ">in_flight >versions >memory_bytes");
     for (uint32_t s = 0; s < p->n_stages; s++) {
         uint32_t n = 0, first = UINT32_MAX, last = 0;
         for (uint32_t i = 0; i < p->n_layers; i++) {
@@ -197,12 +192,7 @@ static void put_stages(const pipe_file *f, const ru_pipe_plan *p, ru_report *r)
 
 static void put_parts(const ru_pipe_plan *p, ru_report *r)
 {
-    ru_table *t = ru_report_table(r, "parts");
-    ru_table_col(t, "level", RU_TABLE_RIGHT);
-    ru_table_col(t, "units", RU_TABLE_RIGHT);
-    ru_table_col(t, "first_stage", RU_TABLE_RIGHT);
-    ru_table_col(t, "last_stage", RU_TABLE_RIGHT);
-    ru_table_col(t, "time_s", RU_TABLE_RIGHT);
+    ru_table *t = ru_report_grid_of(r, "parts", ">level >units >first_stage >last_stage >time_s");
     for (uint32_t k = 0; k < p->n_parts; k++) {
         ru_table_i64(t, p->parts[k].level + 1);
         ru_table_i64(t, p->parts[k].units);
@@ -263,6 +253,15 @@ static ru_status put_candidates(const pipe_file *f, const ru_pipe_plan *p,
     return RU_OK;
 }
 
+static const ru_report_row rows[] = {
+    RU_DECISION(U32, ru_pipe_plan, n_stages, "stages"),
+    RU_DECISION(U32, ru_pipe_plan, workers, "workers"),
+    RU_DECISION(U32, ru_pipe_plan, copies, "copies"),
+    RU_DECISION(U32, ru_pipe_plan, in_flight, "minibatches_in_flight"),
+    RU_DECISION(CHOICE, ru_pipe_plan, method, "plan_of", .choices = METHODS),
+    RU_DECISION(U32, ru_pipe_plan, stage_of, "stage_of_layer", RU_LIST(ru_pipe_plan, n_layers)),
+};
+
 static ru_status report_pipe(const void *in, const void *plan, const ru_policy_tools *tools,
                              ru_report *r, ru_err *err)
 {
@@ -308,6 +307,8 @@ const ru_policy ru_policy_pipe = {
     .source = "pipedream-2019 sec 3",
     .in = &table,
     .plan_bytes = sizeof(ru_pipe_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .plan = plan_pipe,
     .check = check_pipe,
     .report = report_pipe,
