@@ -223,13 +223,8 @@ static void put_devices(const ru_place_file *f, const ru_place_plan *p, ru_repor
     const ru_place_file_op *ops = f->ops.at;
     const ru_place_file_device *devices = f->devices.at;
     const ru_place_edge *edges = f->edges.at;
-    static const char *const right[] = {"ops",          "busy_s",     "idle_share",
-                                        "memory_bytes", "room_bytes", "receives"};
-    ru_table *t = ru_report_table(r, "devices");
-    ru_table_col(t, "device", RU_TABLE_LEFT);
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(right); k++) {
-        ru_table_col(t, right[k], RU_TABLE_RIGHT);
-    }
+    ru_table *t = ru_report_grid_of(
+        r, "devices", "<device >ops >busy_s >idle_share >memory_bytes >room_bytes >receives");
     for (uint32_t d = 0; d < f->devices.n; d++) {
         int64_t busy = 0, bytes = 0, n = 0, receives = 0;
         for (uint32_t i = 0; i < p->n_ops; i++) {
@@ -278,11 +273,7 @@ static ru_status put_order(const ru_place_file *f, const ru_place_plan *p, ru_ar
         }
         memcpy(order, room, p->n_ops * sizeof *order);
     }
-    ru_table *t = ru_report_table(r, "order");
-    ru_table_col(t, "start_s", RU_TABLE_RIGHT);
-    ru_table_col(t, "end_s", RU_TABLE_RIGHT);
-    ru_table_col(t, "op", RU_TABLE_LEFT);
-    ru_table_col(t, "device", RU_TABLE_LEFT);
+    ru_table *t = ru_report_grid_of(r, "order", ">start_s >end_s <op <device");
     for (uint32_t k = 0; k < p->n_ops; k++) {
         uint32_t i = order[k];
         ru_table_f64(t, (double)p->start_ns[i] * 1e-9, 6);
@@ -302,13 +293,7 @@ static void put_transfers(const ru_place_file *f, const ru_place_plan *p, ru_rep
             continue;
         }
         if (t == NULL) {
-            t = ru_report_table(r, "transfers");
-            ru_table_col(t, "edge", RU_TABLE_RIGHT);
-            ru_table_col(t, "start_s", RU_TABLE_RIGHT);
-            ru_table_col(t, "from", RU_TABLE_LEFT);
-            ru_table_col(t, "to", RU_TABLE_LEFT);
-            ru_table_col(t, "output_of", RU_TABLE_LEFT);
-            ru_table_col(t, "read_by", RU_TABLE_LEFT);
+            t = ru_report_grid_of(r, "transfers", ">edge >start_s <from <to <output_of <read_by");
         }
         ru_table_i64(t, e);
         ru_table_f64(t, (double)p->send_ns[e] * 1e-9, 6);
@@ -370,6 +355,15 @@ static void put_proof(const ru_place_plan *p, ru_report *r)
     }
 }
 
+static const ru_report_row rows[] = {
+    RU_FIGURE(NS, ru_place_plan, step_ns, "step_s"),
+    RU_FIGURE(NS, ru_place_plan, bound_ns, "bound_s"),
+    RU_FIGURE(U32, ru_place_plan, units, "units"),
+    RU_FIGURE(I64, ru_place_plan, work, "work"),
+    RU_DECISION(U32, ru_place_plan, device, "device_of_op", RU_LIST(ru_place_plan, n_ops)),
+    RU_DECISION(NS, ru_place_plan, start_ns, "start_of_op_s", RU_LIST(ru_place_plan, n_ops)),
+};
+
 static ru_status report_place(const void *in, const void *plan, const ru_policy_tools *tools,
                               ru_report *r, ru_err *err)
 {
@@ -391,10 +385,6 @@ static ru_status report_place(const void *in, const void *plan, const ru_policy_
                      p->n_ops == 1 ? "op" : "ops", n_used, n_used == 1 ? "device" : "devices",
                      (long long)sends, sends == 1 ? "transfer" : "transfers");
     put_proof(p, r);
-    ru_report_figure(r, "step_s", (double)p->step_ns * 1e-9);
-    ru_report_figure(r, "bound_s", (double)p->bound_ns * 1e-9);
-    ru_report_figure(r, "units", p->units);
-    ru_report_figure(r, "work", (double)p->work);
     put_devices(f, p, r);
     RU_TRY(put_order(f, p, tools->scratch, r, err));
     put_transfers(f, p, r);
@@ -415,6 +405,8 @@ const ru_policy ru_policy_place = {
     .source = "pesto-2021 sec 3, 4",
     .in = &table,
     .plan_bytes = sizeof(ru_place_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .plan = plan_place,
     .check = check_place,
     .report = report_place,
