@@ -207,12 +207,9 @@ static ru_status rival(const ru_route_in *q, ru_route_method method, const char 
 
 static void buffer_rows(const route_in *in, const ru_route_plan *p, ru_report *r)
 {
-    static const char *const names[] = {"buffer",    "sizes",     "requests", "memory_mb", "batch",
-                                        "timeout_s", "latency_s", "padding",  "micro_usd"};
-    ru_table *t = ru_report_table(r, "buffers");
-    for (uint32_t c = 0; c < RU_ARRAY_LEN(names); c++) {
-        ru_table_col(t, names[c], RU_TABLE_RIGHT);
-    }
+    ru_table *t = ru_report_grid_of(
+        r, "buffers",
+        ">buffer >sizes >requests >memory_mb >batch >timeout_s >latency_s >padding >micro_usd");
     for (uint32_t i = 0; i < p->n; i++) {
         const ru_route_buffer *b = &p->buffers[i];
         uint32_t first = in->sizes.n, last = 0;
@@ -236,10 +233,7 @@ static void buffer_rows(const route_in *in, const ru_route_plan *p, ru_report *r
 
 static void routing_rows(const route_in *in, const ru_route_plan *p, ru_report *r)
 {
-    ru_table *t = ru_report_table(r, "routes");
-    ru_table_col(t, "size", RU_TABLE_RIGHT);
-    ru_table_col(t, "buffer", RU_TABLE_RIGHT);
-    ru_table_col(t, "probability", RU_TABLE_RIGHT);
+    ru_table *t = ru_report_grid_of(r, "routes", ">size >buffer >probability");
     for (uint32_t k = 0; k < in->sizes.n; k++) {
         double sum = 0;
         for (uint32_t i = 0; i < p->n; i++) {
@@ -256,6 +250,11 @@ static void routing_rows(const route_in *in, const ru_route_plan *p, ru_report *
     }
 }
 
+static const ru_report_row rows[] = {
+    RU_FIGURE(F64, ru_route_plan, usd_per_request, "per_request_usd"),
+    RU_DECISION(U32, ru_route_plan, n, "buffers"),
+};
+
 static ru_status report_route(const void *in, const void *plan, const ru_policy_tools *tools,
                               ru_report *r, ru_err *err)
 {
@@ -271,7 +270,6 @@ static ru_status report_route(const void *in, const void *plan, const ru_policy_
     }
     ru_report_answer(r, "%u buffer%s before functions, requests routed by size", p->n,
                      p->n == 1 ? "" : "s");
-    ru_report_figure(r, "per_request_usd", p->usd_per_request);
     ru_report_figure(r, "worst_buffer_latency_per_size_s", latency);
     ru_report_figure(r, "in_time", p->met);
     ru_report_figure(r, "worst_class_in_time", least);
@@ -300,6 +298,8 @@ const ru_policy ru_policy_route = {
     .source = "ali-2022 (MBS)",
     .in = &table,
     .plan_bytes = sizeof(ru_route_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .plan = plan_route,
     .check = check_route,
     .report = report_route,
