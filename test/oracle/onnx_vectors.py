@@ -238,6 +238,23 @@ def means():
                version=13, axes=[axis], keepdims=0)
 
 
+def sequence():
+    """An output that is a sequence: its tensors are compared one by one."""
+    info = oh.make_tensor_value_info
+    g = oh.make_graph([oh.make_node("Split", ["x"], ["a", "b"], axis=1),
+                       oh.make_node("SequenceConstruct", ["b", "a", "b"], ["y"])], "g",
+                      [info("x", T.FLOAT, [9, 4])],
+                      [oh.make_tensor_sequence_value_info("y", T.FLOAT, None)])
+    model = oh.make_model(g, opset_imports=[oh.make_opsetid("", 17)], ir_version=8)
+    x = np.concatenate([X, X[:, :1]], 1)
+    at = os.path.join(FOLDER, "sequence")
+    os.makedirs(at + "/test_data_set_0")
+    onnx.save(model, at + "/model.onnx")
+    save(at + "/test_data_set_0/input_0.pb", x)
+    for k, a in enumerate(answers(model, {"x": x})[0][0]):
+        save(f"{at}/test_data_set_0/output_{k}.pb", a)
+
+
 # -- opsets 22 to 28 -------------------------------------------------------------------------------
 
 def later():
@@ -272,4 +289,5 @@ if __name__ == "__main__":
     encoders()
     linear()
     means()
+    sequence()
     later()

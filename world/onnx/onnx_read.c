@@ -564,40 +564,73 @@ ru_status rui_onnx_nodes_read(rui_onnx_reader *r, rui_onnx_frame *f, const rui_o
 /* -- outputs and info -------------------------------------------------------------------------- */
 
 /* A result is made by a node and given once: others pass through Identity. */
+static ru_status output_add(rui_onnx_reader *r, ru_value_id v)
+{
+    bool again = ru_graph_value(r->g, v)->kind != RU_VALUE_TEMP;
+    for (uint32_t i = 0; i < r->g->n_outputs; i++) {
+        again = again || r->g->outputs[i].v == v.v;
+    }
+    if (again) {
+        bool text = rui_texts_is(&r->texts, v);
+        RU_TRY(rui_onnx_put(r, RU_OP_Identity, &v, 1, NULL, 0, &v));
+        RU_TRY(text ? rui_texts_mark(&r->texts, v, r->err) : RU_OK);
+    }
+    return ru_graph_add_output(r->g, v, r->err);
+}
+
+/* Output k of the model, which is `v`: a tensor, or a sequence, whose tensors become NAME_0, NAME_1
+ * and so on. `names` gets those of the outputs that are added; NULL: only their number is asked. */
+static ru_status output_of(rui_onnx_reader *r, uint32_t k, ru_value_id v, const char **names,
+                           uint32_t *n)
+{
+    const char *name = r->model.outputs[k].name, *kind = r->model.outputs[k].kind;
+    const rui_onnx_list *list = rui_onnx_list_of(r, v);
+    if (strcmp(kind, "optional") == 0 || (list != NULL && list->none)) {
+        return RU_FAIL(r->err, RU_E_UNSUPPORTED,
+                       "onnx: output '%s' is an optional value; give its tensor in the model",
+                       name);
+    }
+    *n = list != NULL ? list->n : 1;
+    for (uint32_t i = 0; names != NULL && i < *n; i++) {
+        names[i] = list != NULL ? ru_arena_printf(r->arena, "%s_%u", name, i) : name;
+        if (names[i] == NULL) {
+            return rui_onnx_full(r->err);
+        }
+        for (uint32_t m = 0; list != NULL && m < r->model.n_outputs; m++) {
+            if (strcmp(names[i], r->model.outputs[m].name) == 0) {
+                return RU_FAIL(r->err, RU_E_UNSUPPORTED,
+                               "onnx: tensor %u of the sequence '%s' would be called like output "
+                               "'%s'; rename one of them",
+                               i, name, names[i]);
+            }
+        }
+        RU_TRY(output_add(r, list != NULL ? list->items[i] : v));
+    }
+    return RU_OK;
+}
+
 static ru_status outputs_add(rui_onnx_reader *r, rui_onnx_frame *f, const char ***names_out)
 {
-    const char **list = RU_NEW(r->arena, const char *, r->model.n_outputs);
-    if (list == NULL) {
+    uint32_t all = 0, at = 0, n;
+    ru_value_id *v = RU_NEW(r->arena, ru_value_id, r->model.n_outputs);
+    if (v == NULL) {
         return rui_onnx_full(r->err);
     }
-    for (uint32_t k = 0; k < r->model.n_outputs; k++) {
-        const char *name = r->model.outputs[k].name;
-        ru_value_id v;
-        ru_status st = rui_onnx_find(r, f, name, &v);
+    for (uint32_t k = 0; k < r->model.n_outputs; k++, all += n) {
+        ru_status st = rui_onnx_find(r, f, r->model.outputs[k].name, &v[k]);
         if (st != RU_OK) {
-            return ru_err_wrap(r->err, st, "onnx: output '%s'", name);
+            return ru_err_wrap(r->err, st, "onnx: output '%s'", r->model.outputs[k].name);
         }
-        const char *kind = r->model.outputs[k].kind;
-        if (rui_onnx_list_of(r, v) != NULL || (strcmp(kind, "sequence") == 0 && !r->texts.maps) ||
-            strcmp(kind, "optional") == 0) {
-            return RU_FAIL(r->err, RU_E_UNSUPPORTED,
-                           "onnx: output '%s' is a sequence or an optional value; concatenate or "
-                           "stack its tensors in the model",
-                           name);
-        }
-        bool again = ru_graph_value(r->g, v)->kind != RU_VALUE_TEMP;
-        for (uint32_t i = 0; i < r->g->n_outputs; i++) {
-            again = again || r->g->outputs[i].v == v.v;
-        }
-        if (again) {
-            bool text = rui_texts_is(&r->texts, v);
-            RU_TRY(rui_onnx_put(r, RU_OP_Identity, &v, 1, NULL, 0, &v));
-            RU_TRY(text ? rui_texts_mark(&r->texts, v, r->err) : RU_OK);
-        }
-        RU_TRY(ru_graph_add_output(r->g, v, r->err));
-        list[k] = name;
+        RU_TRY(output_of(r, k, v[k], NULL, &n));
     }
-    *names_out = list;
+    const char **names = RU_NEW(r->arena, const char *, all);
+    if (names == NULL) {
+        return rui_onnx_full(r->err);
+    }
+    for (uint32_t k = 0; k < r->model.n_outputs; k++, at += n) {
+        RU_TRY(output_of(r, k, v[k], names + at, &n));
+    }
+    *names_out = names;
     return RU_OK;
 }
 

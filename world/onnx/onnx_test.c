@@ -644,9 +644,44 @@ static void written_is_read_again(void **state)
     ru_pb_out_fini(&m.o);
 }
 
+/* The tensors of a sequence are outputs of their own, unless their names are taken. */
+static void outputs_that_are_sequences(void **state)
+{
+    (void)state;
+    for (uint32_t taken = 0; taken < 2; taken++) {
+        maker m;
+        begin_simple(&m, 17);
+        if (taken != 0) {
+            put_info(&m, 12, "y_1", 1, (int64_t[]){-1, 4}, 2, "N");
+        }
+        begin_node(&m, 1, "Relu", "", "x", taken != 0 ? "y_1" : "r");
+        ru_pb_end(&m.o);
+        begin_node(&m, 1, "SequenceConstruct", "", taken != 0 ? "y_1 x" : "r x", "y");
+        ru_pb_end(&m.o);
+        ru_pb_end(&m.o);
+        ru_arena arena;
+        ru_arena_init(&arena, 0);
+        ru_graph g;
+        ru_onnx_info info;
+        ru_err err;
+        if (taken != 0) {
+            assert_int_equal(read_made(&m, NULL, &arena, &g, &info, &err), RU_E_UNSUPPORTED);
+            assert_non_null(strstr(err.text, "called like output 'y_1'"));
+        } else {
+            assert_ok(read_made(&m, NULL, &arena, &g, &info, &err), err);
+            assert_int_equal(g.n_outputs, 2);
+            assert_string_equal(info.outputs[0], "y_0");
+            assert_string_equal(info.outputs[1], "y_1");
+        }
+        ru_arena_fini(&arena);
+        ru_pb_out_fini(&m.o);
+    }
+}
+
 RU_TESTS(world_onnx, cmocka_unit_test(attributes_become_inputs),
-         cmocka_unit_test(softmax_of_old_opsets), cmocka_unit_test(functions_are_inlined),
-         cmocka_unit_test(endless_calls), cmocka_unit_test(errors_name_node_op_and_opset),
+         cmocka_unit_test(outputs_that_are_sequences), cmocka_unit_test(softmax_of_old_opsets),
+         cmocka_unit_test(functions_are_inlined), cmocka_unit_test(endless_calls),
+         cmocka_unit_test(errors_name_node_op_and_opset),
          cmocka_unit_test(subgraphs_and_types_are_refused),
          cmocka_unit_test(a_known_condition_chooses_its_branch),
          cmocka_unit_test(computed_pads_are_followed), cmocka_unit_test(tensors_in_every_form),
