@@ -52,13 +52,16 @@ typedef enum ru_reassign_method {
 } ru_reassign_method;
 
 typedef struct ru_reassign_in {
-    uint32_t n, clocks, items; /* workers, clocks of the history, items of a worker's clock */
-    const double *took;        /* [clocks, n] seconds for own items, > 0 */
-    const uint32_t *machine;   /* [n] helpers stand on other machines; NULL: all alone */
-    uint32_t group_max;        /* helpers of a worker that memory allows; 0: the method's own */
-    double tail;               /* part of a worker's items that its helpers hold, 0 to 1 */
-    uint32_t slack_max;        /* of ours, which takes at most RU_REASSIGN_SLACK_MAX */
-    uint32_t backup;           /* of RU_REASSIGN_BACKUP; 0: the best of 1 to n / 8 */
+    uint32_t n, clocks, items;  /* workers, clocks of the history, items of a worker's clock */
+    const double *took;         /* [clocks, n] seconds for own items, > 0 */
+    struct {                    /* a pair as ru_conf_i64s */
+        const int64_t *machine; /* [n] helpers stand on other machines; NULL: all alone */
+        uint32_t n_machine;     /* of a file */
+    };
+    uint32_t group_max; /* helpers of a worker that memory allows; 0: the method's own */
+    double tail;        /* part of a worker's items that its helpers hold, 0 to 1 */
+    uint32_t slack_max; /* of ours, which takes at most RU_REASSIGN_SLACK_MAX */
+    uint32_t backup;    /* of RU_REASSIGN_BACKUP; 0: the best of 1 to n / 8 */
     int64_t rtt_ns;
     ru_reassign_method method;
 } ru_reassign_in;

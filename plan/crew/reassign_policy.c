@@ -20,6 +20,7 @@ static ru_status check_in(const void *section, ru_err *err)
 {
     const ru_reassign_policy_in *in = section;
     const ru_reassign_policy_clock *c = in->history.at;
+    const ru_reassign_in *q = &in->q;
     uint32_t n = in->history.n > 0 ? c[0].took_s.n : 0;
     if (n < 1 || n > RU_REASSIGN_WORKERS_MAX || in->history.n > 1000000) {
         return RU_FAIL(err, RU_E_ARG,
@@ -34,11 +35,11 @@ static ru_status check_in(const void *section, ru_err *err)
                            c[i].took_s.n, n);
         }
     }
-    if (in->machines.n != 0 && in->machines.n != n) {
+    if (q->n_machine != 0 && q->n_machine != n) {
         return RU_FAIL(err, RU_E_ARG, "'machines' names %u workers, but 'history' has %u",
-                       in->machines.n, n);
+                       q->n_machine, n);
     }
-    if (in->backup >= n && in->backup > 0) {
+    if (q->backup >= n && q->backup > 0) {
         return RU_FAIL(err, RU_E_ARG, "'backup' leaves out all %u workers", n);
     }
     return RU_OK;
@@ -47,92 +48,73 @@ static ru_status check_in(const void *section, ru_err *err)
 static const ru_conf_field fields[] = {
     RU_ROW(SECTIONS, ru_reassign_policy_in, history, NULL, "measured clocks, the oldest first",
            .table = &clock_table),
-    RU_ROW(I64_LIST, ru_reassign_policy_in, machines, "[]",
-           "machine of each worker; helpers must be on other machines; empty: each worker has a "
-           "machine of its own",
-           RU_IN(0, 4294967294.0)),
-    RU_ROW(U32, ru_reassign_policy_in, items, "1000", "number of items of a worker in a clock",
+    RU_ROW_AS("machines", I64_LIST, ru_reassign_in, machine, "[]",
+              "machine of each worker; helpers must be on other machines; empty: each worker has a "
+              "machine of its own",
+              RU_IN(0, 4294967294.0)),
+    RU_ROW(U32, ru_reassign_in, items, "1000", "number of items of a worker in a clock",
            RU_IN(1, RU_REASSIGN_ITEMS_MAX)),
-    RU_ROW(U32, ru_reassign_policy_in, group_max, "0",
+    RU_ROW(U32, ru_reassign_in, group_max, "0",
            "largest number of helpers of a worker, limited by memory; 0: the default of the method",
            RU_IN(0, RU_REASSIGN_GROUP_MAX)),
-    RU_ROW(F64, ru_reassign_policy_in, tail, "0.75",
+    RU_ROW(F64, ru_reassign_in, tail, "0.75",
            "fraction of a worker's items, at the end of its list, that its helpers hold",
            RU_IN(0, 1)),
-    RU_ROW(U32, ru_reassign_policy_in, slack_max, "1",
+    RU_ROW(U32, ru_reassign_in, slack_max, "1",
            "number of clocks that a worker may be ahead of the slowest", RU_IN(0, 1000)),
-    RU_ROW(U32, ru_reassign_policy_in, backup, "0",
+    RU_ROW(U32, ru_reassign_in, backup, "0",
            "method backup: number of workers for which a clock does not wait; 0: the best number "
            "for the history"),
-    RU_ROW_AS("rtt", TIME, ru_reassign_policy_in, rtt_ns, "1ms",
-              "measured round-trip time of a message", RU_IN(0, 1e15)),
-    RU_ROW(CHOICE, ru_reassign_policy_in, method, "sticky",
+    RU_ROW_AS("rtt", TIME, ru_reassign_in, rtt_ns, "1ms", "measured round-trip time of a message",
+              RU_IN(0, 1e15)),
+    RU_ROW(CHOICE, ru_reassign_in, method, "sticky",
            "sticky: Rubato's; flexrr: the settings of the paper; slices: slices with a barrier; "
            "steal: workers that have finished request items; bsp: barrier only; ssp1, ssp3: "
            "bounded staleness 1 and 3; static: fixed assignment from the history; backup: a "
            "clock ends without the slowest workers",
            .choices = "sticky|flexrr|slices|steal|bsp|ssp1|ssp3|static|backup"),
 };
-static const char *const method_names[] = {"sticky", "flexrr", "slices", "steal", "bsp",
-                                           "ssp1",   "ssp3",   "static", "backup"};
-_Static_assert(RU_ARRAY_LEN(method_names) == RU_REASSIGN_METHODS, "every method has a name");
 
 static const ru_conf_table table =
     RU_TABLE("reassign", ru_reassign_policy_in, fields,
              "workers of a clocked job and how fast they were", .check = check_in);
 
-static ru_status inner(const ru_reassign_policy_in *in, ru_reassign_method method, ru_arena *a,
-                       ru_reassign_in *out, ru_err *err)
+static ru_status inner(const ru_reassign_policy_in *in, ru_arena *a, ru_reassign_in *out,
+                       ru_err *err)
 {
-    const ru_reassign_policy_clock *c = in->history.at;
-    uint32_t n = c[0].took_s.n, *machine = RU_NEW(a, uint32_t, n);
+    uint32_t n = in->history.at[0].took_s.n;
     double *took = RU_NEW(a, double, (int64_t)in->history.n *n);
-    if (took == NULL || machine == NULL) {
+    if (took == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u workers", n);
     }
     for (uint32_t i = 0; i < in->history.n; i++) {
-        memcpy(took + (uint64_t)i * n, c[i].took_s.at, n * sizeof *took);
+        memcpy(took + (uint64_t)i * n, in->history.at[i].took_s.at, n * sizeof *took);
     }
-    for (uint32_t w = 0; w < in->machines.n; w++) {
-        machine[w] = (uint32_t)in->machines.at[w];
-    }
-    *out = (ru_reassign_in){.n = n,
-                            .clocks = in->history.n,
-                            .items = in->items,
-                            .took = took,
-                            .machine = in->machines.n > 0 ? machine : NULL,
-                            .group_max = in->group_max,
-                            .tail = in->tail,
-                            .slack_max = in->slack_max,
-                            .backup = in->backup,
-                            .rtt_ns = in->rtt_ns,
-                            .method = method};
+    *out = in->q;
+    out->n = n;
+    out->clocks = in->history.n;
+    out->took = took;
     return RU_OK;
 }
 
 static ru_status plan_reassign(const void *in, const ru_policy_tools *tools, void *plan,
                                ru_err *err)
 {
-    const ru_reassign_policy_in *s = in;
     ru_reassign_in q;
-    RU_TRY(inner(s, (ru_reassign_method)s->method, tools->scratch, &q, err));
+    RU_TRY(inner(in, tools->scratch, &q, err));
     return ru_plan_reassign(&q, tools->out, tools->scratch, plan, err);
 }
 
 static ru_status check_reassign(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
-    const ru_reassign_policy_in *s = in;
     ru_reassign_in q;
-    RU_TRY(inner(s, (ru_reassign_method)s->method, scratch, &q, err));
+    RU_TRY(inner(in, scratch, &q, err));
     return ru_plan_reassign_check(&q, plan, scratch, err);
 }
 
 static void show_grants(const ru_reassign_plan *p, ru_report *r)
 {
-    ru_table *t = ru_report_table(r, "boundaries");
-    ru_table_col(t, "worker", RU_TABLE_RIGHT);
-    ru_table_col(t, "next_s", RU_TABLE_RIGHT);
-    ru_table_col(t, "gives_to", RU_TABLE_LEFT);
+    ru_table *t = ru_report_grid_of(r, "boundaries", ">worker >next_s <gives_to");
     uint32_t shown = 0, all = 0;
     for (uint32_t w = 0; w < p->n; w++) {
         ru_arena_mark mark = ru_arena_mark_get(r->arena);
@@ -190,48 +172,60 @@ static void show_rules(const ru_reassign_rules *q, ru_report *r)
     }
 }
 
-static ru_status show_candidates(const ru_reassign_policy_in *s, const ru_reassign_plan *p,
-                                 const ru_policy_tools *tools, ru_report *r, ru_err *err)
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
 {
-    ru_report_candidate(r, method_names[s->method], (double)p->history_ns * 1e-9, true, "chosen");
-    for (uint32_t m = 0; m < RU_REASSIGN_METHODS; m++) {
-        ru_reassign_in q;
-        ru_reassign_plan other;
-        if (m == s->method) {
-            continue;
-        }
-        ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
-        RU_TRY(inner(s, (ru_reassign_method)m, tools->scratch, &q, err));
-        RU_TRY(ru_plan_reassign(&q, tools->scratch, tools->scratch, &other, err));
-        double took = (double)other.history_ns, ideal = (double)other.ideal_ns;
-        ru_reassign_rules rules = other.rules;
-        ru_arena_rewind(tools->scratch, mark); /* first: the report may be in this arena */
-        const char *why = rules.slack > s->slack_max ? ": staler than 'slack_max'"
-                          : rules.backup > 0         ? ": work of every clock is lost"
-                          : rules.slack > p->rules.slack && took < (double)p->history_ns
-                              ? ": staler for less than 1 %"
-                              : NULL;
-        ru_report_candidate(r, method_names[m], took * 1e-9, why == NULL, "%.3g times the ideal%s",
-                            took / ideal, why != NULL ? why : "");
-    }
-    ru_report_candidate(r, "ideal", (double)p->ideal_ns * 1e-9, false,
-                        "bound: all work can move freely at any time");
+    (void)tools;
+    (void)err;
+    const ru_reassign_in *s = v->in; /* the first of the file's fields */
+    const ru_reassign_plan *p = v->won, *other = v->plan;
+    const ru_reassign_rules *rules = &other->rules;
+    double took = (double)other->history_ns, ideal = (double)other->ideal_ns;
+    const char *why = rules->slack > s->slack_max ? ": staler than 'slack_max'"
+                      : rules->backup > 0         ? ": work of every clock is lost"
+                      : rules->slack > p->rules.slack && took < (double)p->history_ns
+                          ? ": staler for less than 1 %"
+                          : NULL;
+    ru_rival_is(v, took * 1e-9, why == NULL, "%.3g times the ideal%s", took / ideal,
+                why != NULL ? why : "");
     return RU_OK;
 }
+
+#define RULE(type_, field_) RU_DECISION(type_, ru_reassign_plan, rules.field_, #field_)
+static const ru_report_row rows[] = {
+    RU_FIGURE(NS, ru_reassign_plan, history_ns, "history_s"),
+    RU_FIGURE(NS, ru_reassign_plan, ideal_ns, "ideal_s"),
+    RU_FIGURE(NS, ru_reassign_plan, clock_ns, "next_clock_s"),
+    RU_FIGURE(NS, ru_reassign_plan, bound_ns, "next_clock_bound_s"),
+    RU_FIGURE(F64, ru_reassign_plan, stays, "differences_that_stay"),
+    RULE(BOOL, push),
+    RULE(BOOL, pull),
+    RULE(U32, slack),
+    RULE(U32, backup),
+    RULE(U32, group),
+    RULE(I64, trigger_ppm),
+    RULE(I64, idle_ppm),
+    RULE(I64, behind_ppm),
+    RULE(I64, first_ppm),
+    RULE(I64, next_ppm),
+    RULE(I64, least_ppm),
+    RULE(I64, report_ppm),
+    RULE(I64, grain_ppm),
+    RU_DECISION(U32, ru_reassign_plan, helper, "helpers",
+                RU_LISTS(ru_reassign_plan, n, rules.group)),
+    RU_DECISION(U32, ru_reassign_plan, grant, "grants_items",
+                RU_LISTS(ru_reassign_plan, n, rules.group)),
+    RU_DECISION(F64, ru_reassign_plan, next_s, "next_s", RU_LIST(ru_reassign_plan, n)),
+};
 
 static ru_status report_reassign(const void *in, const void *plan, const ru_policy_tools *tools,
                                  ru_report *r, ru_err *err)
 {
-    const ru_reassign_policy_in *s = in;
     const ru_reassign_plan *p = plan;
     show_rules(&p->rules, r);
-    ru_report_figure(r, "history_s", (double)p->history_ns * 1e-9);
-    ru_report_figure(r, "ideal_s", (double)p->ideal_ns * 1e-9);
-    ru_report_figure(r, "next_clock_s", (double)p->clock_ns * 1e-9);
-    ru_report_figure(r, "next_clock_bound_s", (double)p->bound_ns * 1e-9);
-    ru_report_figure(r, "differences_that_stay", p->stays);
     show_grants(p, r);
-    RU_TRY(show_candidates(s, p, tools, r, err));
+    RU_TRY(ru_policy_rivals(&ru_policy_reassign, in, plan, tools, judge, r, err));
+    ru_report_candidate(r, "ideal", (double)p->ideal_ns * 1e-9, false,
+                        "bound: all work can move freely at any time");
     ru_report_assume(
         r, "differences between workers persist from clock to clock as much as in the history");
     ru_report_assume(r, "servers and links are fast enough; only workers can be slow");
@@ -298,6 +292,8 @@ const ru_policy ru_policy_reassign = {
     .source = "flexrr-2016",
     .in = &table,
     .plan_bytes = sizeof(ru_reassign_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .plan = plan_reassign,
     .check = check_reassign,
     .report = report_reassign,

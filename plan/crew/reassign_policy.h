@@ -5,17 +5,16 @@
 #define RU_PLAN_REASSIGN_POLICY_H
 
 #include "base/conf.h"
+#include "plan/crew/reassign.h"
 
 typedef struct ru_reassign_policy_clock {
     ru_conf_f64s took_s;
 } ru_reassign_policy_clock;
 
+/* The planner's input comes first; its n, clocks and took follow from the history. */
 typedef struct ru_reassign_policy_in {
-    ru_conf_sections history; /* of ru_reassign_policy_clock */
-    ru_conf_i64s machines;
-    uint32_t items, group_max, slack_max, backup, method;
-    double tail;
-    int64_t rtt_ns;
+    ru_reassign_in q;
+    RU_SECTIONS(ru_reassign_policy_clock) history;
 } ru_reassign_policy_in;
 
 #endif

@@ -15,7 +15,7 @@ enum { N_MAX = 16, CLOCKS_MAX = 8 };
 
 typedef struct facts {
     double took[CLOCKS_MAX * N_MAX];
-    uint32_t machine[N_MAX];
+    int64_t machine[N_MAX];
     ru_reassign_in in;
 } facts;
 

@@ -193,12 +193,8 @@ void rui_app_reassigned(void *self, const ru_reassign_in *in, const ru_engine_sl
     for (uint32_t c = 0; clocks != NULL && c < in->clocks; c++) {
         clocks[c].took_s = (ru_conf_f64s){in->took + (size_t)c * in->n, in->n};
     }
-    const ru_reassign_policy_in file = {.history = {clocks, clocks == NULL ? 0 : in->clocks},
-                                        .items = in->items,
-                                        .slack_max = in->slack_max,
-                                        .method = (uint32_t)in->method,
-                                        .tail = in->tail,
-                                        .rtt_ns = in->rtt_ns};
+    const ru_reassign_policy_in file = {.q = *in,
+                                        .history = {clocks, clocks == NULL ? 0 : in->clocks}};
     ru_decisions_add(w->decisions, policy, &file, false);
     w->reassign_clock_s = mean_clock_s(in, &a);
     w->reassigned = true;
