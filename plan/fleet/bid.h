@@ -55,8 +55,10 @@ typedef struct ru_bid_held {
 typedef struct ru_bid_in {
     const ru_bid_market *markets;
     uint32_t n_markets;
-    const double *deltas_usd; /* [n_deltas] rising, >= 0 */
-    uint32_t n_deltas;
+    struct {                      /* a pair as ru_conf_f64s */
+        const double *deltas_usd; /* [n_deltas] rising, >= 0 */
+        uint32_t n_deltas;
+    };
     const ru_bid_held *held;
     uint32_t n_held;
     double reliable_usd;        /* an hour, for machines that always run */

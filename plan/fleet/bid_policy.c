@@ -19,18 +19,17 @@ typedef struct held_file {
     bool due;
 } held_file;
 
+/* The planner's input comes first; markets and allocations follow from the file's, with fixed,
+ * sigma_h and lambda_h. */
 typedef struct bid_file {
-    ru_conf_sections markets, held; /* of market_file, held_file */
-    ru_conf_f64s deltas;
-    double reliable_usd, phi, cap, step, price_max_usd, delta;
+    ru_bid_in q;
+    RU_SECTIONS(market_file) markets;
+    RU_SECTIONS(held_file) held;
+    double delta;
     int64_t sigma_ns, lambda_ns, window_ns;
-    bool fractions, states;
-    uint32_t method;
+    bool states;
 } bid_file;
 
-#define METHODS "cycle|bidbrain|fixed|standard|on-demand"
-static const char *const method_names[RU_BID_METHODS] = {"cycle", "bidbrain", "fixed", "standard",
-                                                         "on-demand"};
 static const char *const act_names[] = {"acquire", "renew", "release"};
 
 static const ru_conf_field market_fields[] = {
@@ -106,14 +105,14 @@ static ru_status check_file(const void *section, ru_err *err)
                 i, h[i].market, f->markets.n);
         }
     }
-    bool found = f->deltas.n >= 1 && f->deltas.n <= RU_BID_DELTAS_MAX;
-    for (uint32_t d = 1; found && d < f->deltas.n; d++) {
-        found = f->deltas.at[d] > f->deltas.at[d - 1];
+    bool found = f->q.n_deltas >= 1 && f->q.n_deltas <= RU_BID_DELTAS_MAX;
+    for (uint32_t d = 1; found && d < f->q.n_deltas; d++) {
+        found = f->q.deltas_usd[d] > f->q.deltas_usd[d - 1];
     }
     if (!found) {
         return RU_FAIL(err, RU_E_ARG, "'deltas' must be 1 to %d rising numbers", RU_BID_DELTAS_MAX);
     }
-    if (f->step > 0 && f->cap / f->step > RU_BID_ACQUIRE_MAX) {
+    if (f->q.step_work > 0 && f->q.cap_work / f->q.step_work > RU_BID_ACQUIRE_MAX) {
         return RU_FAIL(err, RU_E_ARG, "'cap' is more than %d times 'step'", RU_BID_ACQUIRE_MAX);
     }
     return RU_OK;
@@ -122,37 +121,37 @@ static ru_status check_file(const void *section, ru_err *err)
 static const ru_conf_field fields[] = {
     RU_ROW(SECTIONS, bid_file, markets, NULL, "spot markets", .table = &market_table),
     RU_ROW(SECTIONS, bid_file, held, "[]", "running allocations", .table = &held_table),
-    RU_ROW(F64_LIST, bid_file, deltas,
-           "[0.0001, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4]",
-           "candidate bids in USD above the current price, ascending", RU_IN(0, 1e6)),
-    RU_ROW_AS("reliable", F64, bid_file, reliable_usd, "0",
+    RU_ROW_AS("deltas", F64_LIST, ru_bid_in, deltas_usd,
+              "[0.0001, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4]",
+              "candidate bids in USD above the current price, ascending", RU_IN(0, 1e6)),
+    RU_ROW_AS("reliable", F64, ru_bid_in, reliable_usd, "0",
               "cost per hour of the machines that always run [USD]", RU_IN(0, 1e9)),
-    RU_ROW(F64, bid_file, phi, "1",
+    RU_ROW(F64, ru_bid_in, phi, "1",
            "scalability: fraction of its work that an added instance contributes to the job",
            RU_OVER(0, 1)),
     RU_ROW_AS("sigma", TIME, bid_file, sigma_ns, "120s",
               "start-up time of a new allocation, in which it does no work", RU_IN(0, 3600e9)),
     RU_ROW_AS("lambda", TIME, bid_file, lambda_ns, "60s", "time that the job loses at an eviction",
               RU_IN(0, 3600e9)),
-    RU_ROW(F64, bid_file, cap, NULL, "largest work per hour of all instances together",
-           RU_OVER(0, 1e15)),
-    RU_ROW(F64, bid_file, step, "0", "work per hour of one request; 0: one request for all",
-           RU_IN(0, 1e15)),
-    RU_ROW_AS("price_max", F64, bid_file, price_max_usd, "0",
+    RU_ROW_AS("cap", F64, ru_bid_in, cap_work, NULL,
+              "largest work per hour of all instances together", RU_OVER(0, 1e15)),
+    RU_ROW_AS("step", F64, ru_bid_in, step_work, "0",
+              "work per hour of one request; 0: one request for all", RU_IN(0, 1e15)),
+    RU_ROW_AS("price_max", F64, ru_bid_in, price_max_usd, "0",
               "highest cost of a unit of work at which instances are acquired, or renewed by cycle "
               "[USD]; 0: no limit but the on-demand price",
               RU_IN(0, 1e6)),
     RU_ROW_AS("window", TIME, bid_file, window_ns, "168h",
               "length of the newest part of the price history that is used",
               RU_IN(2 * 3600e9, 1e18)),
-    RU_ROW(BOOL, bid_file, fractions, "false", "true: numbers of instances may be fractions"),
+    RU_ROW(BOOL, ru_bid_in, fractions, "false", "true: numbers of instances may be fractions"),
     RU_ROW(BOOL, bid_file, states, "true",
            "true: estimate evictions only from past hours whose price compared with the hour "
            "before as it does now"),
     RU_ROW(F64, bid_file, delta, "0",
            "method fixed: bid the largest of 'deltas' that does not exceed this", RU_IN(0, 1e6)),
-    RU_ROW(CHOICE, bid_file, method, "cycle", "cycle: Rubato's; others: baselines",
-           .choices = METHODS),
+    RU_ROW(CHOICE, ru_bid_in, method, "cycle", "cycle: Rubato's; others: baselines",
+           .choices = "cycle|bidbrain|fixed|standard|on-demand"),
 };
 
 static const ru_conf_table table =
@@ -165,22 +164,22 @@ static ru_status market_of(const bid_file *f, const market_file *m, ru_arena *a,
                            ru_err *err)
 {
     ru_prices p = {m->at.at, m->usd.at, m->at.n};
-    ru_evict_law *law = RU_NEW(a, ru_evict_law, f->deltas.n);
+    ru_evict_law *law = RU_NEW(a, ru_evict_law, f->q.n_deltas);
     if (law == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u deltas", f->deltas.n);
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u deltas", f->q.n_deltas);
     }
     int64_t end = p.at_s[p.n - 1];
     uint32_t state =
-        f->states && f->method == RU_BID_CYCLE ? ru_evict_state(&p, end) : (uint32_t)RU_EVICT_ALL;
+        f->states && f->q.method == RU_BID_CYCLE ? ru_evict_state(&p, end) : (uint32_t)RU_EVICT_ALL;
     double most = 0;
     int64_t from = end - f->window_ns / 1000000000;
     from = from > p.at_s[0] ? from : p.at_s[0];
-    for (uint32_t d = 0; d < f->deltas.n; d++) {
-        RU_TRY(ru_evict_count(&p, from, end, f->deltas.at[d], RU_EVICT_ALL, a, &law[d], err));
+    for (uint32_t d = 0; d < f->q.n_deltas; d++) {
+        RU_TRY(ru_evict_count(&p, from, end, f->q.deltas_usd[d], RU_EVICT_ALL, a, &law[d], err));
         ru_evict_law some;
         ru_err none;
         if (state != RU_EVICT_ALL &&
-            ru_evict_count(&p, from, end, f->deltas.at[d], state, a, &some, &none) == RU_OK &&
+            ru_evict_count(&p, from, end, f->q.deltas_usd[d], state, a, &some, &none) == RU_OK &&
             some.n_starts >= STARTS_MIN) {
             law[d] = some;
         }
@@ -196,64 +195,50 @@ static ru_status market_of(const bid_file *f, const market_file *m, ru_arena *a,
     return RU_OK;
 }
 
-static ru_status inner(const bid_file *f, uint32_t method, ru_arena *a, ru_bid_in *in, ru_err *err)
+static ru_status inner(const bid_file *f, ru_arena *a, ru_bid_in *in, ru_err *err)
 {
-    const market_file *m = f->markets.at;
-    const held_file *h = f->held.at;
     ru_bid_market *markets = RU_NEW(a, ru_bid_market, f->markets.n);
     ru_bid_held *held = RU_NEW(a, ru_bid_held, f->held.n);
     if (markets == NULL || held == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u markets", f->markets.n);
     }
-    bid_file by = *f;
-    by.method = method;
     for (uint32_t i = 0; i < f->markets.n; i++) {
-        RU_TRY(market_of(&by, &m[i], a, &markets[i], err));
+        RU_TRY(market_of(f, &f->markets.at[i], a, &markets[i], err));
     }
     for (uint32_t i = 0; i < f->held.n; i++) {
-        held[i] = (ru_bid_held){.market = h[i].market,
-                                .instances = h[i].instances,
-                                .bid_usd = h[i].bid_usd > 0 ? h[i].bid_usd : (double)INFINITY,
-                                .paid_usd = h[i].paid_usd,
-                                .left_h = (double)h[i].left_ns / 3600e9,
-                                .due = h[i].due};
+        const held_file *h = &f->held.at[i];
+        held[i] = (ru_bid_held){.market = h->market,
+                                .instances = h->instances,
+                                .bid_usd = h->bid_usd > 0 ? h->bid_usd : (double)INFINITY,
+                                .paid_usd = h->paid_usd,
+                                .left_h = (double)h->left_ns / 3600e9,
+                                .due = h->due};
     }
-    uint32_t fixed = 0;
-    while (fixed + 1 < f->deltas.n && f->deltas.at[fixed + 1] <= f->delta) {
-        fixed++;
+    *in = f->q;
+    in->markets = markets;
+    in->n_markets = f->markets.n;
+    in->held = held;
+    in->n_held = f->held.n;
+    in->sigma_h = (double)f->sigma_ns / 3600e9;
+    in->lambda_h = (double)f->lambda_ns / 3600e9;
+    in->fixed = 0;
+    while (in->fixed + 1 < in->n_deltas && in->deltas_usd[in->fixed + 1] <= f->delta) {
+        in->fixed++;
     }
-    *in = (ru_bid_in){.markets = markets,
-                      .n_markets = f->markets.n,
-                      .deltas_usd = f->deltas.at,
-                      .n_deltas = f->deltas.n,
-                      .held = held,
-                      .n_held = f->held.n,
-                      .reliable_usd = f->reliable_usd,
-                      .phi = f->phi,
-                      .sigma_h = (double)f->sigma_ns / 3600e9,
-                      .lambda_h = (double)f->lambda_ns / 3600e9,
-                      .cap_work = f->cap,
-                      .step_work = f->step,
-                      .price_max_usd = f->price_max_usd,
-                      .fractions = f->fractions,
-                      .fixed = fixed,
-                      .method = (ru_bid_method)method};
     return RU_OK;
 }
 
 static ru_status plan_bid(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
-    const bid_file *f = in;
     ru_bid_in q;
-    RU_TRY(inner(f, f->method, tools->scratch, &q, err));
+    RU_TRY(inner(in, tools->scratch, &q, err));
     return ru_plan_bid(&q, tools->out, tools->scratch, plan, err);
 }
 
 static ru_status check_bid(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
-    const bid_file *f = in;
     ru_bid_in q;
-    RU_TRY(inner(f, f->method, scratch, &q, err));
+    RU_TRY(inner(in, scratch, &q, err));
     return ru_plan_bid_check(&q, plan, err);
 }
 
@@ -276,13 +261,8 @@ static bool same_action(const ru_bid_action *a, const ru_bid_action *b)
 /* Equal requests, one after the other, are one row with their number. */
 static void put_actions(const bid_file *f, const ru_bid_plan *p, ru_report *r)
 {
-    ru_table *t = ru_report_table(r, "actions");
-    ru_table_col(t, "times", RU_TABLE_RIGHT);
-    ru_table_col(t, "action", RU_TABLE_LEFT);
-    ru_table_col(t, "held", RU_TABLE_RIGHT);
-    ru_table_col(t, "market", RU_TABLE_LEFT);
-    ru_table_col(t, "instances", RU_TABLE_RIGHT);
-    ru_table_col(t, "bid_usd", RU_TABLE_RIGHT);
+    ru_table *t =
+        ru_report_grid_of(r, "actions", ">times <action >held <market >instances >bid_usd");
     for (uint32_t k = 0, times; k < p->n; k += times) {
         const ru_bid_action *a = &p->actions[k];
         for (times = 1; k + times < p->n && same_action(a, &p->actions[k + times]); times++) {
@@ -295,7 +275,7 @@ static void put_actions(const bid_file *f, const ru_bid_plan *p, ru_report *r)
             ru_table_i64(t, a->held);
         }
         put_market(t, f, a->market);
-        ru_table_f64(t, a->instances, f->fractions ? 2 : 0);
+        ru_table_f64(t, a->instances, f->q.fractions ? 2 : 0);
         if (isinf(a->bid_usd)) {
             ru_table_none(t);
         } else {
@@ -306,13 +286,8 @@ static void put_actions(const bid_file *f, const ru_bid_plan *p, ru_report *r)
 
 static void put_laws(const bid_file *f, const ru_bid_in *q, ru_report *r)
 {
-    ru_table *t = ru_report_table(r, "evictions within an hour, by USD above the price");
-    ru_table_col(t, "market", RU_TABLE_LEFT);
-    ru_table_col(t, "price_usd", RU_TABLE_RIGHT);
-    ru_table_col(t, "delta_usd", RU_TABLE_RIGHT);
-    ru_table_col(t, "evicted", RU_TABLE_RIGHT);
-    ru_table_col(t, "starts", RU_TABLE_RIGHT);
-    ru_table_col(t, "median_s", RU_TABLE_RIGHT);
+    ru_table *t = ru_report_grid_of(r, "evictions within an hour, by USD above the price",
+                                    "<market >price_usd >delta_usd >evicted >starts >median_s");
     for (uint32_t m = 0; m < q->n_markets; m++) {
         for (uint32_t d = 0; d < q->n_deltas; d++) {
             const ru_evict_law *l = &q->markets[m].law[d];
@@ -328,35 +303,23 @@ static void put_laws(const bid_file *f, const ru_bid_in *q, ru_report *r)
 
 /* All other methods are measured by the long-run cost of ours, so that the figures compare. A plan
  * that costs less because it does less work is no rival: it leaves a part of the cap. */
-static ru_status put_candidates(const bid_file *f, const ru_bid_plan *p,
-                                const ru_policy_tools *tools, ru_report *r, ru_err *err)
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
 {
-    ru_report_candidate(r, method_names[f->method], p->after.usd, isfinite(p->after.usd), "chosen");
+    bid_file f = *(const bid_file *)v->won_in;
+    f.q.method = RU_BID_CYCLE;
     ru_bid_in ours;
-    ru_bid_value mine;
-    RU_TRY(inner(f, RU_BID_CYCLE, tools->scratch, &ours, err));
-    RU_TRY(ru_bid_long_run(&ours, p, tools->scratch, &mine, err));
-    for (uint32_t m = 0; m < RU_BID_METHODS; m++) {
-        ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
-        ru_bid_in q;
-        ru_bid_plan other;
-        ru_bid_value v;
-        if (m == f->method) {
-            continue;
-        }
-        RU_TRY(inner(f, m, tools->scratch, &q, err));
-        RU_TRY(ru_plan_bid(&q, tools->scratch, tools->scratch, &other, err));
-        RU_TRY(ru_bid_long_run(&ours, &other, tools->scratch, &v, err));
-        bool acts = isfinite(v.usd);
-        bool less = v.work < mine.work * (1 - 1e-9) && v.usd < mine.usd;
-        ru_report_candidate(r, method_names[m], acts ? v.usd : 0, acts && !less, "%s",
-                            !acts  ? "acquires nothing"
-                            : less ? "does less work, so it is not compared"
-                            : m == RU_BID_BIDBRAIN
-                                ? "in the long run; it looks at the hours that run alone"
-                                : "in the long run");
-        ru_arena_rewind(tools->scratch, mark);
-    }
+    ru_bid_value mine, other;
+    RU_TRY(inner(&f, tools->scratch, &ours, err));
+    RU_TRY(ru_bid_long_run(&ours, v->won, tools->scratch, &mine, err));
+    RU_TRY(ru_bid_long_run(&ours, v->plan, tools->scratch, &other, err));
+    bool acts = isfinite(other.usd);
+    bool less = other.work < mine.work * (1 - 1e-9) && other.usd < mine.usd;
+    ru_rival_is(v, acts ? other.usd : 0, acts && !less, "%s",
+                !acts  ? "acquires nothing"
+                : less ? "does less work, so it is not compared"
+                : v->method == RU_BID_BIDBRAIN
+                    ? "in the long run; it looks at the hours that run alone"
+                    : "in the long run");
     return RU_OK;
 }
 
@@ -374,13 +337,14 @@ static ru_status report_bid(const void *in, const void *plan, const ru_policy_to
     ru_report_figure(r, "usd_per_work", usd);
     ru_report_figure(r, "cost_usd", p->after.cost_usd);
     ru_report_figure(r, "work", p->after.work);
-    ru_report_figure(r, f->method == RU_BID_BIDBRAIN ? "eviction_chance" : "evictions_per_h",
+    ru_report_figure(r, f->q.method == RU_BID_BIDBRAIN ? "eviction_chance" : "evictions_per_h",
                      p->after.chance);
     put_actions(f, p, r);
     ru_bid_in q;
-    RU_TRY(inner(f, f->method, tools->scratch, &q, err));
+    RU_TRY(inner(f, tools->scratch, &q, err));
     put_laws(f, &q, r);
-    RU_TRY(put_candidates(f, p, tools, r, err));
+    ru_policy_winner(&ru_policy_bid, in, r, p->after.usd, isfinite(p->after.usd), "chosen");
+    RU_TRY(ru_policy_rivals(&ru_policy_bid, in, plan, tools, judge, r, err));
     ru_report_assume(r, "an instance runs while price <= bid; an hour costs the price at its "
                         "start, and nothing if the provider evicts the instance within it");
     ru_report_assume(r, "evictions are as frequent as in the history; allocations with the same "
