@@ -17,7 +17,8 @@ typedef struct machine_in {
 } machine_in;
 
 typedef struct fleet_in {
-    ru_conf_sections types, machines;
+    RU_SECTIONS(type_in) types;
+    RU_SECTIONS(machine_in) machines;
     double rate, period_s;
     uint32_t launches_left, method;
 } fleet_in;
@@ -54,9 +55,8 @@ static const ru_conf_table machine_table =
 
 static uint32_t type_of(const fleet_in *in, const char *name)
 {
-    const type_in *t = in->types.at;
     for (uint32_t i = 0; i < in->types.n; i++) {
-        if (strcmp(t[i].name, name) == 0) {
+        if (strcmp(in->types.at[i].name, name) == 0) {
             return i;
         }
     }
@@ -78,7 +78,7 @@ static ru_status check_in(const void *section, ru_err *err)
                            "machine %u has the type '%s', which 'types' does not contain", i,
                            m[i].type);
         }
-        double cap = ((const type_in *)in->types.at)[t].cap;
+        double cap = in->types.at[t].cap;
         if (m[i].level > cap) {
             return RU_FAIL(err, RU_E_ARG,
                            "machine %u has %g credits, but its type holds at most %g", i,
@@ -106,8 +106,7 @@ static const ru_conf_field fields[] = {
 static const ru_conf_table table = RU_TABLE(
     "burst-fleet", fleet_in, fields, "machines that serve the next period", .check = check_in);
 
-static ru_status inner(const fleet_in *in, uint32_t method, ru_arena *a, ru_burst_fleet_in *out,
-                       ru_err *err)
+static ru_status inner(const fleet_in *in, ru_arena *a, ru_burst_fleet_in *out, ru_err *err)
 {
     const type_in *t = in->types.at;
     const machine_in *m = in->machines.at;
@@ -125,12 +124,12 @@ static ru_status inner(const fleet_in *in, uint32_t method, ru_arena *a, ru_burs
         ru_credit_rules rules =
             ru_credit_cpu(t[i].vcpus, t[i].credits_per_h, t[i].cap, t[i].launch, true);
         bool regular = t[i].credits_per_h >= 60 * t[i].vcpus;
-        if (method != REGULAR || regular) {
+        if (in->method != REGULAR || regular) {
             types[out->n_types++] =
                 (ru_burst_type){t[i].name, rules, t[i].usd_per_h, t[i].rate_max, t[i].cpu_s / 60};
         }
     }
-    for (uint32_t i = 0; i < in->machines.n && method == EXACT; i++) {
+    for (uint32_t i = 0; i < in->machines.n && in->method == EXACT; i++) {
         machines[out->n_machines++] = (ru_burst_machine){
             type_of(in, m[i].type), {.earned = m[i].level, .launch = m[i].launch}};
     }
@@ -140,24 +139,21 @@ static ru_status inner(const fleet_in *in, uint32_t method, ru_arena *a, ru_burs
 static ru_status plan_fleet(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
     ru_burst_fleet_in q;
-    RU_TRY(inner(in, ((const fleet_in *)in)->method, tools->scratch, &q, err));
+    RU_TRY(inner(in, tools->scratch, &q, err));
     return ru_plan_burst_fleet(&q, tools->out, tools->scratch, plan, err);
 }
 
 static ru_status check_fleet(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
     ru_burst_fleet_in q;
-    RU_TRY(inner(in, ((const fleet_in *)in)->method, scratch, &q, err));
+    RU_TRY(inner(in, scratch, &q, err));
     return ru_plan_burst_fleet_check(&q, plan, err);
 }
 
 static void machines_table(const ru_burst_fleet_in *q, const ru_burst_fleet_plan *p, ru_report *r)
 {
-    ru_table *t = ru_report_table(r, "machines");
-    ru_table_col(t, "machine", RU_TABLE_LEFT);
-    ru_table_col(t, "type", RU_TABLE_LEFT);
-    ru_table_col(t, "requests_per_s", RU_TABLE_RIGHT);
-    ru_table_col(t, "credits_at_end", RU_TABLE_RIGHT);
+    ru_table *t =
+        ru_report_grid_of(r, "machines", "<machine <type >requests_per_s >credits_at_end");
     for (uint32_t i = 0; i < p->n; i++) {
         const ru_burst_type *k = &q->type[p->machine[i].type];
         ru_credit c = p->machine[i].now;
@@ -173,36 +169,34 @@ static void machines_table(const ru_burst_fleet_in *q, const ru_burst_fleet_plan
     }
 }
 
+static const ru_report_row rows[] = {
+    RU_FIGURE(F64, ru_burst_fleet_plan, usd, "period_usd"),
+};
+
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
+{
+    (void)tools;
+    (void)err;
+    const ru_burst_fleet_plan *other = v->plan;
+    ru_rival_is(v, other->usd, true, "%u machines", other->n);
+    return RU_OK;
+}
+
 static ru_status report_fleet(const void *in, const void *plan, const ru_policy_tools *tools,
                               ru_report *r, ru_err *err)
 {
-    static const char *const names[] = {"exact", "fresh", "regular"};
     const fleet_in *f = in;
     const ru_burst_fleet_plan *p = plan;
     ru_burst_fleet_in q;
-    RU_TRY(inner(f, f->method, tools->scratch, &q, err));
+    RU_TRY(inner(f, tools->scratch, &q, err));
     uint32_t kept = 0;
     for (uint32_t i = 0; i < p->n; i++) {
         kept += p->from[i] != UINT32_MAX ? 1 : 0;
     }
     ru_report_answer(r, "keep %u, stop %u, launch %u machines", kept, f->machines.n - kept,
                      p->n - kept);
-    ru_report_figure(r, "period_usd", p->usd);
     machines_table(&q, p, r);
-    ru_report_candidate(r, names[f->method], p->usd, true, "chosen");
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
-        ru_burst_fleet_plan other;
-        ru_err why;
-        if (k == f->method) {
-            continue;
-        }
-        RU_TRY(inner(f, k, tools->scratch, &q, err));
-        if (ru_plan_burst_fleet(&q, tools->scratch, tools->scratch, &other, &why) == RU_OK) {
-            ru_report_candidate(r, names[k], other.usd, true, "%u machines", other.n);
-        } else {
-            ru_report_candidate(r, names[k], 0, false, "%s", why.text);
-        }
-    }
+    RU_TRY(ru_policy_rivals(&ru_policy_burst_fleet, in, plan, tools, judge, r, err));
     ru_report_assume(r,
                      "requests arrive evenly at the forecast rate; a new machine serves at once");
     ru_report_valid(r, (int64_t)(f->period_s * 1e9));
@@ -216,6 +210,8 @@ const ru_policy ru_policy_burst_fleet = {
     .source = "ali-2021 (CEDULE+)",
     .in = &table,
     .plan_bytes = sizeof(ru_burst_fleet_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .plan = plan_fleet,
     .check = check_fleet,
     .report = report_fleet,
