@@ -37,6 +37,7 @@ typedef enum ru_burst_action {
 } ru_burst_action;
 
 typedef struct ru_burst_resource {
+    const char *name; /* for the report */
     ru_credit_rules rules;
     ru_credit now;
     double need;      /* tokens of a request */
@@ -58,10 +59,15 @@ typedef struct ru_burst_sample {
 } ru_burst_sample;
 
 typedef struct ru_burst_in {
-    const ru_burst_resource *resource; /* [n] */
-    uint32_t n;
+    struct {                               /* a pair as ru_conf_sections */
+        const ru_burst_resource *resource; /* [n] */
+        uint32_t n;
+    };
     ru_burst_load load;
-    const double *model; /* [ru_burst_features_n] coefficients */
+    struct {                 /* a pair as ru_conf_f64s */
+        const double *model; /* [ru_burst_features_n] coefficients */
+        uint32_t n_model;    /* of a file */
+    };
     double slo_s, quantile, margin, gain_min, reserve_s;
     double speed_min;
     uint32_t speeds; /* grid from speed_min to 1; 1: full speed alone */

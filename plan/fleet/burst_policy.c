@@ -6,13 +6,6 @@
 
 enum { SAMPLES_MAX = 100000 };
 
-typedef struct resource_in {
-    const char *name;
-    double earn, cap, burst, level, launch, need, usd_per_token;
-    bool unlimited;
-    uint32_t servers;
-} resource_in;
-
 typedef struct clients_in {
     uint32_t n;
     double think_s;
@@ -24,52 +17,55 @@ typedef struct load_in {
     double rate;
 } load_in;
 
+/* The planner's input comes first; its load follows from the file's, and its model from a profile.
+ */
 typedef struct burst_in {
-    ru_conf_sections resources;
+    ru_burst_in q;
     load_in load;
-    ru_conf_f64s model, profile;
-    double slo_s, quantile, margin, gain_min, reserve_s, speed_min;
-    uint32_t speeds, method;
+    ru_conf_f64s profile;
 } burst_in;
 
 static ru_status check_resource(const void *section, ru_err *err)
 {
-    const resource_in *r = section;
-    if (r->burst < r->earn) {
+    const ru_burst_resource *r = section;
+    if (r->rules.burst < r->rules.earn) {
         return RU_FAIL(err, RU_E_ARG,
                        "'burst' (%g) of %s is below 'earn' (%g), so it would have no credits",
-                       r->burst, r->name, r->earn);
+                       r->rules.burst, r->name, r->rules.earn);
     }
-    if (r->level > r->cap) {
-        return RU_FAIL(err, RU_E_ARG, "'level' (%g) of %s is above 'cap' (%g)", r->level, r->name,
-                       r->cap);
+    if (r->now.earned > r->rules.cap) {
+        return RU_FAIL(err, RU_E_ARG, "'level' (%g) of %s is above 'cap' (%g)", r->now.earned,
+                       r->name, r->rules.cap);
     }
     return RU_OK;
 }
 
 static const ru_conf_field resource_fields[] = {
-    RU_ROW(TEXT, resource_in, name, NULL, "name of the resource: cpu, disk, network"),
-    RU_ROW(F64, resource_in, earn, NULL,
-           "rate at which tokens are earned [1/s]; CPU: 1 token = 1 vCPU-minute, so credits per "
-           "hour / 3600",
-           RU_OVER(0, 1e15)),
-    RU_ROW(F64, resource_in, cap, NULL, "largest number of saved tokens", RU_OVER(0, 1e18)),
-    RU_ROW(F64, resource_in, burst, NULL,
-           "rate at which full speed uses tokens [1/s]; CPU: vCPUs / 60", RU_OVER(0, 1e15)),
-    RU_ROW(F64, resource_in, level, NULL, "earned tokens saved now", RU_IN(0, 1e18)),
-    RU_ROW(F64, resource_in, launch, "0",
-           "launch tokens left; they do not count towards cap and are spent first", RU_IN(0, 1e18)),
-    RU_ROW(F64, resource_in, need, NULL, "tokens that one request needs", RU_OVER(0, 1e15)),
-    RU_ROW(U32, resource_in, servers, "1", "requests served at the same time; CPU: vCPUs",
+    RU_ROW(TEXT, ru_burst_resource, name, NULL, "name of the resource: cpu, disk, network"),
+    RU_ROW_AS("earn", F64, ru_burst_resource, rules.earn, NULL,
+              "rate at which tokens are earned [1/s]; CPU: 1 token = 1 vCPU-minute, so credits per "
+              "hour / 3600",
+              RU_OVER(0, 1e15)),
+    RU_ROW_AS("cap", F64, ru_burst_resource, rules.cap, NULL, "largest number of saved tokens",
+              RU_OVER(0, 1e18)),
+    RU_ROW_AS("burst", F64, ru_burst_resource, rules.burst, NULL,
+              "rate at which full speed uses tokens [1/s]; CPU: vCPUs / 60", RU_OVER(0, 1e15)),
+    RU_ROW_AS("level", F64, ru_burst_resource, now.earned, NULL, "earned tokens saved now",
+              RU_IN(0, 1e18)),
+    RU_ROW_AS("launch", F64, ru_burst_resource, now.launch, "0",
+              "launch tokens left; they do not count towards cap and are spent first",
+              RU_IN(0, 1e18)),
+    RU_ROW(F64, ru_burst_resource, need, NULL, "tokens that one request needs", RU_OVER(0, 1e15)),
+    RU_ROW(U32, ru_burst_resource, servers, "1", "requests served at the same time; CPU: vCPUs",
            RU_IN(1, 1024)),
-    RU_ROW(BOOL, resource_in, unlimited, "false",
-           "true: with an empty bucket the machine buys surplus tokens instead of slowing down"),
-    RU_ROW(F64, resource_in, usd_per_token, "0.000833333",
-           "price of a surplus token; CPU: USD of a vCPU-hour / 60", RU_IN(0, 1e9)),
+    RU_ROW_AS("unlimited", BOOL, ru_burst_resource, rules.unlimited, "false",
+              "true: with an empty bucket the machine buys surplus tokens instead of slowing down"),
+    RU_ROW_AS("usd_per_token", F64, ru_burst_resource, rules.usd_per_token, "0.000833333",
+              "price of a surplus token; CPU: USD of a vCPU-hour / 60", RU_IN(0, 1e9)),
 };
 
 static const ru_conf_table resource_table =
-    RU_TABLE("resource", resource_in, resource_fields, "a resource behind a bucket of tokens",
+    RU_TABLE("resource", ru_burst_resource, resource_fields, "a resource behind a bucket of tokens",
              .check = check_resource);
 
 static const ru_conf_field clients_fields[] = {
@@ -93,16 +89,16 @@ static const ru_conf_table load_table =
 
 static ru_status check_profile(const burst_in *in, ru_err *err)
 {
-    uint32_t width = in->resources.n + 2;
+    uint32_t width = in->q.n + 2;
     if (in->profile.n % width != 0 || in->profile.n / width > SAMPLES_MAX) {
         return RU_FAIL(err, RU_E_ARG,
                        "'profile' has %u numbers; expected %u for each request (load, speed of "
                        "each resource, latency), and at most %d requests",
                        in->profile.n, width, SAMPLES_MAX);
     }
-    if (in->profile.n / width < ru_burst_features_n(in->resources.n)) {
+    if (in->profile.n / width < ru_burst_features_n(in->q.n)) {
         return RU_FAIL(err, RU_E_ARG, "'profile' has %u requests, expected %u or more",
-                       in->profile.n / width, ru_burst_features_n(in->resources.n));
+                       in->profile.n / width, ru_burst_features_n(in->q.n));
     }
     for (uint32_t i = 0; i < in->profile.n; i++) {
         double v = in->profile.at[i];
@@ -121,50 +117,50 @@ static ru_status check_profile(const burst_in *in, ru_err *err)
 static ru_status check_in(const void *section, ru_err *err)
 {
     const burst_in *in = section;
-    if (in->resources.n < 1 || in->resources.n > RU_BURST_RESOURCES_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "'resources' has %u entries, expected 1 to %d",
-                       in->resources.n, RU_BURST_RESOURCES_MAX);
+    if (in->q.n < 1 || in->q.n > RU_BURST_RESOURCES_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "'resources' has %u entries, expected 1 to %d", in->q.n,
+                       RU_BURST_RESOURCES_MAX);
     }
-    if ((in->model.n == 0) == (in->profile.n == 0)) {
+    if ((in->q.n_model == 0) == (in->profile.n == 0)) {
         return RU_FAIL(err, RU_E_ARG, "give either 'model' or 'profile'");
     }
-    uint32_t want = ru_burst_features_n(in->resources.n);
-    if (in->model.n != 0 && in->model.n != want) {
-        return RU_FAIL(err, RU_E_ARG, "'model' has %u coefficients, expected %u", in->model.n,
+    uint32_t want = ru_burst_features_n(in->q.n);
+    if (in->q.n_model != 0 && in->q.n_model != want) {
+        return RU_FAIL(err, RU_E_ARG, "'model' has %u coefficients, expected %u", in->q.n_model,
                        want);
     }
     return in->profile.n != 0 ? check_profile(in, err) : RU_OK;
 }
 
 static const ru_conf_field fields[] = {
-    RU_ROW(SECTIONS, burst_in, resources, NULL, "token buckets of the machine",
-           .table = &resource_table),
+    RU_ROW_AS("resources", SECTIONS, ru_burst_in, resource, NULL, "token buckets of the machine",
+              .table = &resource_table),
     RU_ROW(SECTION, burst_in, load, NULL, "forecast of the load", .table = &load_table),
-    RU_ROW(F64_LIST, burst_in, model, "[]",
+    RU_ROW(F64_LIST, ru_burst_in, model, "[]",
            "coefficients of the latency model: a constant; then for each resource service time, "
            "waiting time, and the root of their product",
            RU_IN(0, 1e9)),
     RU_ROW(F64_LIST, burst_in, profile, "[]",
            "measurements to fit the latency model: load, speed of each resource, latency [s]",
            RU_IN(0, 1e9)),
-    RU_ROW(F64, burst_in, slo_s, NULL,
+    RU_ROW(F64, ru_burst_in, slo_s, NULL,
            "latency objective: the quantile of latency must not exceed it [s]", RU_OVER(0, 1e6)),
-    RU_ROW(F64, burst_in, quantile, "0.95", "fraction of requests that must meet slo_s",
+    RU_ROW(F64, ru_burst_in, quantile, "0.95", "fraction of requests that must meet slo_s",
            RU_IN(0.01, 0.999)),
-    RU_ROW(F64, burst_in, margin, "0.1", "safety margin for model errors, as a fraction of slo_s",
-           RU_IN(0, 0.9)),
-    RU_ROW(F64, burst_in, gain_min, "0.02",
+    RU_ROW(F64, ru_burst_in, margin, "0.1",
+           "safety margin for model errors, as a fraction of slo_s", RU_IN(0, 0.9)),
+    RU_ROW(F64, ru_burst_in, gain_min, "0.02",
            "smallest fraction of credits that throttling must save; below it the machine runs at "
            "full speed",
            RU_IN(0, 1)),
-    RU_ROW(F64, burst_in, reserve_s, "600",
+    RU_ROW(F64, ru_burst_in, reserve_s, "600",
            "request another machine if the credits last less than this [s]", RU_IN(0, 1e7)),
-    RU_ROW(F64, burst_in, speed_min, "0.2", "lowest speed of the grid, as a fraction of full speed",
-           RU_IN(0.01, 0.99)),
-    RU_ROW(U32, burst_in, speeds, "9",
+    RU_ROW(F64, ru_burst_in, speed_min, "0.2",
+           "lowest speed of the grid, as a fraction of full speed", RU_IN(0.01, 0.99)),
+    RU_ROW(U32, ru_burst_in, speeds, "9",
            "number of speeds of the grid of each resource, with full speed",
            RU_IN(1, RU_BURST_SPEEDS_MAX)),
-    RU_ROW(CHOICE, burst_in, method, "model",
+    RU_ROW(CHOICE, ru_burst_in, method, "model",
            "model: throttle by the latency model; none: full speed; half: half speed; first: "
            "throttle the first resource only",
            .choices = "model|none|half|first"),
@@ -175,7 +171,7 @@ static const ru_conf_table table = RU_TABLE(
 
 static ru_status fit_of(const burst_in *in, ru_burst_in *q, ru_arena *a, ru_err *err)
 {
-    uint32_t n = in->resources.n, m = in->profile.n / (n + 2);
+    uint32_t n = in->q.n, m = in->profile.n / (n + 2);
     ru_burst_sample *samples = RU_NEW(a, ru_burst_sample, m);
     if (samples == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for a profile of %u samples", m);
@@ -187,41 +183,14 @@ static ru_status fit_of(const burst_in *in, ru_burst_in *q, ru_arena *a, ru_err 
             samples[i].speed[k] = row[1 + k];
         }
     }
-    return ru_burst_fit(q->resource, n, &q->load, samples, m, in->quantile, a, a, &q->model, err);
+    return ru_burst_fit(q->resource, n, &q->load, samples, m, q->quantile, a, a, &q->model, err);
 }
 
 static ru_status inner(const burst_in *in, ru_arena *a, ru_burst_in *out, ru_err *err)
 {
-    ru_burst_resource *r = RU_NEW(a, ru_burst_resource, in->resources.n);
-    if (r == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u resources", in->resources.n);
-    }
-    for (uint32_t i = 0; i < in->resources.n; i++) {
-        const resource_in *s = (const resource_in *)in->resources.at + i;
-        r[i] = (ru_burst_resource){
-            .rules = {.earn = s->earn,
-                      .cap = s->cap,
-                      .burst = s->burst,
-                      .unlimited = s->unlimited,
-                      .usd_per_token = s->usd_per_token},
-            .now = {.earned = s->level, .launch = s->launch},
-            .need = s->need,
-            .servers = s->servers,
-        };
-    }
-    *out = (ru_burst_in){
-        .resource = r,
-        .n = in->resources.n,
-        .load = {in->load.which == 2, in->load.rate, in->load.clients.n, in->load.clients.think_s},
-        .model = in->model.at,
-        .slo_s = in->slo_s,
-        .quantile = in->quantile,
-        .margin = in->margin,
-        .gain_min = in->gain_min,
-        .reserve_s = in->reserve_s,
-        .speed_min = in->speed_min,
-        .speeds = in->speeds,
-        .method = (ru_burst_method)in->method};
+    *out = in->q;
+    out->load = (ru_burst_load){in->load.which == 2, in->load.rate, in->load.clients.n,
+                                in->load.clients.think_s};
     return in->profile.n > 0 ? fit_of(in, out, a, err) : RU_OK;
 }
 
@@ -239,7 +208,7 @@ static ru_status check_burst(const void *in, const void *plan, ru_arena *scratch
     return ru_plan_burst_check(&q, plan, err);
 }
 
-static void answer(const burst_in *in, const ru_burst_plan *p, ru_report *r)
+static void answer(const ru_burst_in *in, const ru_burst_plan *p, ru_report *r)
 {
     static const char *const said[] = {
         "throttle",
@@ -251,83 +220,73 @@ static void answer(const burst_in *in, const ru_burst_plan *p, ru_report *r)
         ru_report_answer(r,
                          "no bucket would ever be empty, or throttling saves less than gain_min");
     }
-    for (uint32_t i = 0; i < in->resources.n; i++) {
-        const resource_in *s = (const resource_in *)in->resources.at + i;
+    for (uint32_t i = 0; i < in->n; i++) {
+        const ru_burst_resource *s = &in->resource[i];
         if (p->speed[i] < 1) {
             ru_report_answer(r, "%s at %.4g of full speed", s->name, p->speed[i]);
         }
     }
 }
 
-static void resources_table(const burst_in *in, const ru_burst_plan *p, ru_report *r)
+static void resources_table(const ru_burst_in *in, const ru_burst_plan *p, ru_report *r)
 {
-    ru_table *t = ru_report_table(r, "resources");
-    ru_table_col(t, "resource", RU_TABLE_LEFT);
-    ru_table_col(t, "speed", RU_TABLE_RIGHT);
-    ru_table_col(t, "use_per_s", RU_TABLE_RIGHT);
-    ru_table_col(t, "earn_per_s", RU_TABLE_RIGHT);
-    ru_table_col(t, "empty_after", RU_TABLE_RIGHT);
-    ru_table_col(t, "surplus_usd_per_h", RU_TABLE_RIGHT);
-    for (uint32_t i = 0; i < in->resources.n; i++) {
-        const resource_in *s = (const resource_in *)in->resources.at + i;
+    ru_table *t = ru_report_grid_of(r, "resources",
+                                    "<resource >speed >use_per_s >earn_per_s >empty_after "
+                                    ">surplus_usd_per_h");
+    for (uint32_t i = 0; i < in->n; i++) {
+        const ru_burst_resource *s = &in->resource[i];
         ru_table_str(t, s->name);
         ru_table_f64(t, p->speed[i], 4);
         ru_table_f64(t, p->use[i], 4);
-        ru_table_f64(t, s->earn, 4);
+        ru_table_f64(t, s->rules.earn, 4);
         if (isinf(p->empty_s[i])) {
             ru_table_none(t);
         } else {
             ru_table_ns(t, (int64_t)fmin(p->empty_s[i] * 1e9, 9e18));
         }
         /* Once the bucket and the day's surplus are used up. */
-        double owed = s->unlimited ? fmax(0, p->use[i] - s->earn) : 0;
-        ru_table_f64(t, 3600 * owed * s->usd_per_token, 4);
+        double owed = s->rules.unlimited ? fmax(0, p->use[i] - s->rules.earn) : 0;
+        ru_table_f64(t, 3600 * owed * s->rules.usd_per_token, 4);
     }
+}
+
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
+{
+    (void)tools;
+    (void)err;
+    const ru_burst_in *q = v->in; /* the first of the file's fields */
+    const ru_burst_plan *p = v->won, *other = v->plan;
+    bool keeps = other->latency_s <= (1 - q->margin) * q->slo_s;
+    bool slow = v->method == RU_BURST_HALF && q->speed_min > 0.5;
+    bool less = other->spend < p->spend && p->action == RU_BURST_STAND_DOWN;
+    bool ours = ((const ru_burst_in *)v->won_in)->method == RU_BURST_MODEL;
+    if (keeps && !slow && less && ours) {
+        ru_rival_beside(v, 3600 * other->spend, "%.4g s, %.4g requests/s; to save is not needed",
+                        other->latency_s, other->rate);
+        return RU_OK;
+    }
+    ru_rival_is(v, 3600 * other->spend, keeps && !slow, "%.4g s, %.4g requests/s%s",
+                other->latency_s, other->rate,
+                !keeps ? ", misses the objective less the margin"
+                : slow ? ", slower than 'speed_min'"
+                       : "");
+    return RU_OK;
 }
 
 static ru_status report_burst(const void *in, const void *plan, const ru_policy_tools *tools,
                               ru_report *r, ru_err *err)
 {
-    static const char *const names[] = {"model", "none", "half", "first"};
-    const burst_in *b = in;
+    const ru_burst_in *q = in; /* the first of the file's fields */
     const ru_burst_plan *p = plan;
-    ru_burst_in q;
-    RU_TRY(inner(in, tools->scratch, &q, err));
-    answer(b, p, r);
+    answer(q, p, r);
     ru_report_figure(r, "caps_per_h", 3600 * p->spend);
     ru_report_figure(r, "latency_s", p->latency_s);
     ru_report_figure(r, "requests_per_s", p->rate);
     if (!isinf(p->stretch)) {
         ru_report_figure(r, "burst_time_ratio", p->stretch);
     }
-    resources_table(b, p, r);
-    ru_report_candidate(r, names[b->method], 3600 * p->spend, true, "chosen");
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
-        ru_burst_plan other;
-        ru_err why;
-        q.method = (ru_burst_method)k;
-        if (k == b->method) {
-            continue;
-        }
-        if (ru_plan_burst(&q, &other, &why) != RU_OK) {
-            ru_report_candidate(r, names[k], 0, false, "%s", why.text);
-            continue;
-        }
-        bool keeps = other.latency_s <= (1 - q.margin) * q.slo_s;
-        bool slow = k == RU_BURST_HALF && q.speed_min > 0.5;
-        bool less = other.spend < p->spend && p->action == RU_BURST_STAND_DOWN;
-        if (keeps && !slow && less && b->method == RU_BURST_MODEL) {
-            ru_report_beside(r, names[k], 3600 * other.spend,
-                             "%.4g s, %.4g requests/s; to save is not needed", other.latency_s,
-                             other.rate);
-            continue;
-        }
-        ru_report_candidate(r, names[k], 3600 * other.spend, keeps && !slow,
-                            "%.4g s, %.4g requests/s%s", other.latency_s, other.rate,
-                            !keeps ? ", misses the objective less the margin"
-                            : slow ? ", slower than 'speed_min'"
-                                   : "");
-    }
+    resources_table(q, p, r);
+    RU_TRY(ru_policy_rivals(&ru_policy_burst, in, plan, tools, judge, r, err));
     ru_report_assume(
         r, "the load is as forecast; a request needs the same number of tokens at any speed");
     ru_report_assume(r, "an empty bucket limits the resource to its earn rate at once");
