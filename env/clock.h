@@ -17,7 +17,8 @@ static inline int64_t ru_time_since(ru_time later, ru_time earlier)
 }
 static inline ru_time ru_time_after(ru_time t, int64_t delay_ns)
 {
-    return (ru_time){t.ns + delay_ns};
+    ru_time after = {t.ns + delay_ns}; /* also C++: the header is installed */
+    return after;
 }
 /* Processor time of this process, all threads. */
 int64_t ru_clock_cpu_ns(void);
