@@ -364,6 +364,10 @@ def scikit():
             continue
         # votes of pairs jump where a score is near 0
         sweep(name, o, rows, 2e-3 if "svc" in name else 1e-4, nan=bool(np.isnan(rows).any()))
+    leaf = RandomForestRegressor(max_depth=4, **trees).fit(x, np.stack([real, -real], 1))
+    o = to_onnx(leaf, x[:1], target_opset={"": 17, "ai.onnx.ml": 3},
+                options={id(leaf): {"decision_leaf": True}})
+    sweep("forest leaves", o, x, 1e-4, nan=False)
     scaled = np.round(x[:, :2] * 2)
     hot = make_pipeline(OneHotEncoder(handle_unknown="ignore"), LogisticRegression())
     o = to_onnx(hot.fit(scaled.astype(np.int64), three), scaled[:1].astype(np.int64))
