@@ -181,7 +181,7 @@ static char *put_utf8(char *to, uint32_t v)
     return to;
 }
 
-static bool is_utf8(const uint8_t *p, int64_t n)
+bool rui_is_utf8(const uint8_t *p, int64_t n)
 {
     for (int64_t i = 0; i < n;) {
         int more = p[i] < 0x80                   ? 0
@@ -196,6 +196,11 @@ static bool is_utf8(const uint8_t *p, int64_t n)
             if ((p[i + k] & 0xc0) != 0x80) {
                 return false;
             }
+        }
+        bool overlong = (p[i] == 0xe0 && p[i + 1] < 0xa0) || (p[i] == 0xf0 && p[i + 1] < 0x90);
+        bool outside = (p[i] == 0xed && p[i + 1] > 0x9f) || (p[i] == 0xf4 && p[i + 1] > 0x8f);
+        if (overlong || outside) {
+            return false;
         }
         i += 1 + more;
     }
@@ -232,7 +237,7 @@ ru_status rui_csv_utf8(const rui_source *file, const char *path, ru_arena *arena
                        "it is UTF-16, it lacks the byte order mark)",
                        path, (long long)(zero - p));
     }
-    bool latin = !wide && !is_utf8(p, size);
+    bool latin = !wide && !rui_is_utf8(p, size);
     if (wide || latin) {
         out = ru_arena_alloc(arena, size * 2 + 4, 1);
         if (out == NULL) {

@@ -20,6 +20,9 @@ typedef struct rui_csv {
     rui_buf cells; /* ru_str: of the current row; freed by the owner */
 } rui_csv;
 
+/* Well-formed from end to end? */
+bool rui_is_utf8(const uint8_t *p, int64_t n);
+
 /* The text of a file as UTF-8 with LF: UTF-16 with a byte order mark and Latin-1 are converted, and
  * CR alone ends a line when there is no LF. In the arena, or the file's own bytes, which change.
  * Errors: RU_E_DATA when it is no text. */

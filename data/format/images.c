@@ -9,6 +9,7 @@
  * class, then by name. */
 #include "base/vec.h"
 #include "data/fetch.h"
+#include "data/format/csv_text.h"
 #include "data/format/image.h"
 
 #include <stdio.h>
@@ -158,6 +159,52 @@ static ru_status list_unlabelled(ru_dataset *d, const ru_data_options *opt, ru_e
                                     opt->paths[0]);
 }
 
+static bool is_utf8(const char *name)
+{
+    return rui_is_utf8((const uint8_t *)name, (int64_t)strlen(name));
+}
+
+/* The class of a folder: its name. Bytes that are no UTF-8 are Latin-1 letters, as in a csv file,
+ * so that a run can store the name. */
+static const char *class_of(ru_arena *arena, const char *folder)
+{
+    if (is_utf8(folder)) {
+        return folder;
+    }
+    char *name = ru_arena_alloc(arena, 2 * (int64_t)strlen(folder) + 1, 1), *to = name;
+    for (const uint8_t *p = (const uint8_t *)folder; name != NULL && *p != 0; p++) {
+        if (*p >= 0x80) {
+            *to++ = (char)(0xc0 | *p >> 6);
+        }
+        *to++ = (char)(*p < 0x80 ? *p : 0x80 | (*p & 0x3f));
+    }
+    if (name != NULL) {
+        *to = 0;
+        ru_log(RU_LOG_WARN, "data", "encoding",
+               "the name of the class folder '%s' is not UTF-8; Rubato takes its bytes as Latin-1 "
+               "letters",
+               name);
+    }
+    return name;
+}
+
+/* The other name that a folder of this class may have, in Latin-1; "": none. */
+static const char *latin_folder_of(ru_arena *arena, const char *name)
+{
+    char *folder = ru_arena_str(arena, name), *to = folder;
+    for (const uint8_t *p = (const uint8_t *)name; folder != NULL && *p != 0; p++) {
+        if (*p >= 0x80 && *p != 0xc2 && *p != 0xc3) {
+            return "";
+        }
+        *to++ = (char)(*p < 0x80 ? *p : (*p & 3) << 6 | (p[1] & 0x3f));
+        p += *p >= 0x80;
+    }
+    if (folder != NULL) {
+        *to = 0;
+    }
+    return folder != NULL && is_utf8(folder) ? "" : folder;
+}
+
 /* Names of the class folders of all roots, sorted and once each, unless they were given. */
 static int by_text(const void *a, const void *b)
 {
@@ -186,7 +233,10 @@ static ru_status find_classes(ru_dataset *d, const ru_data_options *opt, ru_err 
         for (uint32_t i = 0; i < n; i++) {
             const char *path = ru_path_join(&d->arena, opt->paths[r], names[i]);
             if (path != NULL && names[i][0] != '.' && ru_path_is_dir(path)) {
-                more[keep++] = names[i];
+                more[keep] = class_of(&d->arena, names[i]);
+                if (more[keep++] == NULL) {
+                    return rui_no_memory(err, opt->paths[r], n);
+                }
             }
         }
         all = more;
@@ -215,12 +265,14 @@ static ru_status list_files(ru_dataset *d, const ru_data_options *opt, ru_err *e
     for (int64_t c = 0; c < d->classes; c++) {
         uint32_t before = s->files.n;
         left_out l = {0};
-        for (uint32_t r = 0; r < opt->n_paths; r++) {
-            const char *dir = ru_path_join(&d->arena, opt->paths[r], d->class_names[c]);
+        const char *names[] = {d->class_names[c], latin_folder_of(&d->arena, d->class_names[c])};
+        for (uint32_t r = 0; r < 2 * opt->n_paths; r++) {
+            const char *root = opt->paths[r / 2], *name = names[r % 2];
+            const char *dir = name != NULL ? ru_path_join(&d->arena, root, name) : NULL;
             if (dir == NULL) {
-                return rui_no_memory(err, opt->paths[r], 0);
+                return rui_no_memory(err, root, 0);
             }
-            if (ru_path_is_dir(dir)) {
+            if (name[0] != 0 && ru_path_is_dir(dir)) {
                 RU_TRY(add_folder(d, dir, c, 0, &l, err));
                 if (!opt->held_out) { /* said of the training set, which has the same files */
                     say_left_out(&l, dir);

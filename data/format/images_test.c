@@ -85,6 +85,44 @@ static void test_folders(void **state)
     ru_dataset_close(d);
 }
 
+/* Names of folders in Latin-1 become UTF-8; what a run stores of them finds folders of either form
+ * again, wherever they are, and no other folder. */
+static void test_latin_folders(void **state)
+{
+    ru_scratch *f = *state;
+    static const char utf8[] = "caf\xc3\xa9";
+    (void)copy(f, AT("cat/b.png"), "a/caf\xe9/1.png", 0);
+    (void)copy(f, AT("cat/b.png"), "a/caf\xe8/1.png", 0);
+    (void)copy(f, AT("cat/b.png"), "a/caf\xe8/2.png", 0);
+    (void)copy(f, AT("cat/b.png"), "b/caf\xe9/1.png", 0);
+    (void)copy(f, AT("cat/b.png"), "b/caf\xc3\xa9/2.png", 0);
+    (void)copy(f, AT("cat/b.png"), "b/caf\xc3\x83\xc2\xa9/3.png",
+               0); /* in Latin-1: the name above */
+    const char *train[] = {ru_path_join(&f->arena, f->root, "a")},
+               *test[] = {ru_path_join(&f->arena, f->root, "b")};
+    ru_dataset *d = open_images(f, train, 1, false), *other;
+    assert_int_equal(ru_dataset_classes(d), 2);
+    assert_string_equal(ru_dataset_class_name(d, 0), "caf\xc3\xa8");
+    assert_string_equal(ru_dataset_class_name(d, 1), utf8);
+    const char *names[] = {ru_dataset_class_name(d, 0), ru_dataset_class_name(d, 1)};
+    ru_data_options opt = {.format = "images",
+                           .paths = test,
+                           .n_paths = 1,
+                           .class_names = names,
+                           .n_class_names = 2,
+                           .raw = true};
+    assert_ok(ru_dataset_open(&opt, &other, &f->err), f->err);
+    assert_int_equal(ru_dataset_count(other), 2);
+    ru_dataset_close(other);
+    opt.n_class_names = 0; /* the same without names: both forms are one class */
+    assert_ok(ru_dataset_open(&opt, &other, &f->err), f->err);
+    assert_int_equal(ru_dataset_count(other), 3);
+    assert_int_equal(ru_dataset_classes(other), 2);
+    assert_string_equal(ru_dataset_class_name(other, 1), utf8);
+    ru_dataset_close(other);
+    ru_dataset_close(d);
+}
+
 /* Where the first stored row and column are shown, by the table of the Exif standard. */
 static void test_orientation(void **state)
 {
@@ -182,4 +220,5 @@ static void test_other_forms(void **state)
 }
 
 #define RUN(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
-RU_TESTS(data_images, RUN(test_folders), RUN(test_orientation), RUN(test_other_forms))
+RU_TESTS(data_images, RUN(test_folders), RUN(test_latin_folders), RUN(test_orientation),
+         RUN(test_other_forms))
