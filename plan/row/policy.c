@@ -156,7 +156,7 @@ static ru_status judged(const ru_policy *p, ru_rival *v, const ru_policy_tools *
     }
     ru_err why;
     ru_status st = p->plan(v->in, &inner, plan, &why);
-    if (st == RU_E_INFEASIBLE || st == RU_E_UNSUPPORTED) {
+    if (st == RU_E_INFEASIBLE || st == RU_E_UNSUPPORTED || st == RU_E_LIMIT || st == RU_E_ARG) {
         ru_rival_is(v, 0, false, "%s", why.text);
         return RU_OK;
     }

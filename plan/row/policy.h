@@ -90,8 +90,9 @@ void ru_rival_beside(ru_rival *v, double cost, const char *fmt, ...) RU_PRINTF(3
 void ru_policy_winner(const ru_policy *p, const void *in, ru_report *r, double cost, bool legal,
                       const char *fmt, ...) RU_PRINTF(6, 7);
 /* Put the candidates: the winner at the first figure as "chosen", unless the report has one, then
- * every other choice of the field `method`, planned in scratch. One that has no plan or needs what
- * is not there is not legal; the judge sees the others. */
+ * every other choice of the field `method`, planned in scratch. One that has no plan, needs what is
+ * not there or cannot answer a question of this size is not legal, and the reason is shown: the
+ * chosen plan stands without it. The judge sees the others. */
 RU_MUST_USE ru_status ru_policy_rivals(const ru_policy *p, const void *in, const void *plan,
                                        const ru_policy_tools *tools, ru_rival_judge judge,
                                        ru_report *r, ru_err *err);
