@@ -211,44 +211,21 @@ static const char *against(uint32_t method)
                                             : NULL;
 }
 
-/* Every other method on the same input. */
-static ru_status put_candidates(const pipe_file *f, const ru_pipe_plan *p,
-                                const ru_policy_tools *tools, ru_report *r, ru_err *err)
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
 {
-    ru_report_candidate(r, method_names[f->q.method], p->minibatch_s, true,
-                        p->method == f->q.method ? "chosen" : "chosen: the plan of %s",
-                        method_names[p->method]);
-    for (uint32_t m = 0; m < RU_PIPE_METHODS; m++) {
-        ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
-        ru_pipe_in q;
-        ru_pipe_plan other;
-        ru_err why;
-        if (m == f->q.method) {
-            continue;
-        }
-        RU_TRY(inner(f, tools->scratch, &q, err));
-        q.method = (ru_pipe_method)m;
-        ru_status st = ru_plan_pipe(&q, tools->scratch, tools->scratch, &other, &why);
-        /* 2bw may be faster: it is another training, not a better schedule of this one. */
-        const char *but = against(m);
-        bool other_training = m == RU_PIPE_TWO_VERSIONS;
-        if (st != RU_OK) {
-            ru_report_candidate(r, method_names[m], 0, false, "%s", why.text);
-        } else {
-            double ratio = other.minibatch_s / p->minibatch_s;
-            const char *s = other.workers == 1 ? "" : "s";
-            if (other_training) {
-                ru_report_beside(r, method_names[m], other.minibatch_s,
-                                 "%.3g times the time per minibatch on %u worker%s; %s", ratio,
-                                 other.workers, s, but);
-            } else {
-                ru_report_candidate(r, method_names[m], other.minibatch_s, but == NULL,
-                                    "%.3g times the time per minibatch on %u worker%s%s%s", ratio,
-                                    other.workers, s, but != NULL ? "; " : "",
-                                    but != NULL ? but : "");
-            }
-        }
-        ru_arena_rewind(tools->scratch, mark);
+    (void)tools;
+    (void)err;
+    const ru_pipe_plan *p = v->plan, *mine = v->won;
+    double ratio = p->minibatch_s / mine->minibatch_s;
+    const char *but = against(v->method), *s = p->workers == 1 ? "" : "s";
+    if (v->method == RU_PIPE_TWO_VERSIONS) {
+        /* It may be faster: it is another training, not a better schedule of this one. */
+        ru_rival_beside(v, p->minibatch_s, "%.3g times the time per minibatch on %u worker%s; %s",
+                        ratio, p->workers, s, but);
+    } else {
+        ru_rival_is(v, p->minibatch_s, but == NULL,
+                    "%.3g times the time per minibatch on %u worker%s%s%s", ratio, p->workers, s,
+                    but != NULL ? "; " : "", but != NULL ? but : "");
     }
     return RU_OK;
 }
@@ -288,7 +265,10 @@ static ru_status report_pipe(const void *in, const void *plan, const ru_policy_t
     if (p->n_parts > 0) {
         put_parts(p, r);
     }
-    RU_TRY(put_candidates(f, p, tools, r, err));
+    ru_policy_winner(&ru_policy_pipe, in, r, p->minibatch_s, true,
+                     p->method == f->q.method ? "chosen" : "chosen: the plan of %s",
+                     method_names[p->method]);
+    RU_TRY(ru_policy_rivals(&ru_policy_pipe, in, plan, tools, judge, r, err));
     ru_report_assume(r, "each worker alternates one forward and one backward pass; in both "
                         "directions batch b goes to worker b mod n of a stage with n workers");
     ru_report_assume(
