@@ -15,13 +15,20 @@ enum { RU_SHARES_MAX = 4096 };
 #define RU_SHARE_SPEED_MIN 1e-9
 #define RU_SHARE_SPEED_MAX 1e15
 
+/* As the table of the row fills it: lists are pairs as ru_conf_f64s. */
 typedef struct ru_share_in {
-    int64_t batch;       /* >= 1 samples of a step */
-    uint32_t n;          /* 1 .. RU_SHARES_MAX members */
-    const double *speed; /* [n] samples a second; 0: not known, taken as the mean of the others;
-                            < 0: gets nothing. NULL: all equal */
-    const int64_t *now;  /* [n] shares in force, summing to batch; NULL: none */
-    double gain_min;     /* new shares only when the step gets this part shorter: 0.1 */
+    int64_t batch; /* >= 1 samples of a step */
+    struct {
+        const double *speed; /* [n] samples a second; 0: not known, taken as the mean of the others;
+                                < 0: gets nothing. NULL: all equal */
+        uint32_t n;          /* 1 .. RU_SHARES_MAX members */
+    };
+    struct {
+        const int64_t *now; /* [n] shares in force, summing to batch; NULL: none */
+        uint32_t n_now;     /* of a file */
+    };
+    uint32_t method; /* of the row, which takes 1 (equal) as speeds that nobody knows */
+    double gain_min; /* new shares only when the step gets this part shorter: 0.1 */
 } ru_share_in;
 
 typedef struct ru_share_plan {

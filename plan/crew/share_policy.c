@@ -1,7 +1,5 @@
 /* The row of `share` in plan/row/policy.def: its input as a file, its report. */
 
-#include "plan/crew/share_policy.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -12,23 +10,23 @@ enum { BY_SPEED, EQUAL };
 
 static ru_status check_in(const void *section, ru_err *err)
 {
-    const ru_share_policy_in *in = section;
-    if (in->speed.n < 1 || in->speed.n > RU_SHARES_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "'speed' has %u workers, expected 1 to %d", in->speed.n,
+    const ru_share_in *in = section;
+    if (in->n < 1 || in->n > RU_SHARES_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "'speed' has %u workers, expected 1 to %d", in->n,
                        RU_SHARES_MAX);
     }
     int64_t sum = 0;
-    for (uint32_t i = 0; i < in->now.n; i++) {
-        sum += in->now.at[i] > in->batch - sum ? in->batch + 1 - sum : in->now.at[i];
+    for (uint32_t i = 0; i < in->n_now; i++) {
+        sum += in->now[i] > in->batch - sum ? in->batch + 1 - sum : in->now[i];
     }
-    if (in->now.n != 0 && (in->now.n != in->speed.n || sum != in->batch)) {
+    if (in->n_now != 0 && (in->n_now != in->n || sum != in->batch)) {
         return RU_FAIL(err, RU_E_ARG,
                        "'now' must hold one share for each of the %u workers, %lld samples in all",
-                       in->speed.n, (long long)in->batch);
+                       in->n, (long long)in->batch);
     }
     uint32_t may = 0, known = 0;
-    for (uint32_t i = 0; i < in->speed.n; i++) {
-        double v = in->speed.at[i];
+    for (uint32_t i = 0; i < in->n; i++) {
+        double v = in->speed[i];
         may += v >= 0 ? 1 : 0;
         known += v > 0 ? 1 : 0;
         if (v > 0 && v < RU_SHARE_SPEED_MIN) {
@@ -51,111 +49,113 @@ static ru_status check_in(const void *section, ru_err *err)
 }
 
 static const ru_conf_field fields[] = {
-    RU_ROW(I64, ru_share_policy_in, batch, NULL, "samples of one step over all workers",
-           RU_IN(1, 1e15)),
-    RU_ROW(F64_LIST, ru_share_policy_in, speed, NULL,
+    RU_ROW(I64, ru_share_in, batch, NULL, "samples of one step over all workers", RU_IN(1, 1e15)),
+    RU_ROW(F64_LIST, ru_share_in, speed, NULL,
            "samples per second of each worker; 0: not measured yet; -1: the worker gets no samples",
            RU_IN(-1, 1e15)),
-    RU_ROW(I64_LIST, ru_share_policy_in, now, "[]",
+    RU_ROW(I64_LIST, ru_share_in, now, "[]",
            "samples that each worker computes now; empty: there are no shares yet", RU_IN(0, 1e15)),
-    RU_ROW(F64, ru_share_policy_in, gain_min, "0.1",
+    RU_ROW(F64, ru_share_in, gain_min, "0.1",
            "smallest reduction of the step time, as a fraction, for which shares change",
            RU_IN(0, 1)),
-    RU_ROW(CHOICE, ru_share_policy_in, method, "speed",
+    RU_ROW(CHOICE, ru_share_in, method, "speed",
            "speed: shares by measured speed; equal: equal shares (baseline)",
            .choices = "speed|equal"),
 };
 
-static const ru_conf_table table = RU_TABLE(
-    "share", ru_share_policy_in, fields, "one synchronous data-parallel step", .check = check_in);
+static const ru_conf_table table =
+    RU_TABLE("share", ru_share_in, fields, "one synchronous data-parallel step", .check = check_in);
 
 /* `equal` is the planner without speeds; who is excluded stays so. */
-static ru_status inner(const ru_share_policy_in *in, bool equal, ru_arena *a, ru_share_in *out,
-                       ru_err *err)
+static ru_status inner(const ru_share_in *in, ru_arena *a, ru_share_in *out, ru_err *err)
 {
-    double *speed = RU_NEW(a, double, in->speed.n);
+    *out = *in;
+    if (in->method != EQUAL) {
+        return RU_OK;
+    }
+    double *speed = RU_NEW(a, double, in->n);
     if (speed == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u workers", in->speed.n);
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u workers", in->n);
     }
-    for (uint32_t i = 0; i < in->speed.n; i++) {
-        speed[i] = equal && in->speed.at[i] >= 0 ? 0 : in->speed.at[i];
+    for (uint32_t i = 0; i < in->n; i++) {
+        speed[i] = in->speed[i] >= 0 ? 0 : in->speed[i];
     }
-    *out = (ru_share_in){.batch = in->batch,
-                         .n = in->speed.n,
-                         .speed = speed,
-                         .now = in->now.n > 0 && !equal ? in->now.at : NULL,
-                         .gain_min = in->gain_min};
+    out->speed = speed;
+    out->now = NULL;
     return RU_OK;
 }
 
 static ru_status plan_share(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
-    const ru_share_policy_in *s = in;
     ru_share_in q;
-    RU_TRY(inner(s, s->method == EQUAL, tools->out, &q, err));
+    RU_TRY(inner(in, tools->out, &q, err));
     return ru_plan_share(&q, tools->out, plan, err);
 }
 
 static ru_status check_share(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
-    const ru_share_policy_in *s = in;
     ru_share_in q;
-    RU_TRY(inner(s, s->method == EQUAL, scratch, &q, err));
+    RU_TRY(inner(in, scratch, &q, err));
     return ru_plan_share_check(&q, plan, err);
 }
 
 /* Seconds of a step with these shares at the measured speeds. 0: no speed is known. */
-static double step_s(const ru_share_policy_in *in, const int64_t *share)
+static double step_s(const ru_share_in *in, const int64_t *share)
 {
     double most = 0;
-    for (uint32_t i = 0; i < in->speed.n; i++) {
-        if (in->speed.at[i] > 0) {
-            most = fmax(most, (double)share[i] / in->speed.at[i]);
+    for (uint32_t i = 0; i < in->n; i++) {
+        if (in->speed[i] > 0) {
+            most = fmax(most, (double)share[i] / in->speed[i]);
         }
     }
     return most;
 }
 
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
+{
+    (void)tools;
+    (void)err;
+    const ru_share_plan *p = v->won, *other = v->plan;
+    double mine = step_s(v->in, p->share), others = step_s(v->in, other->share);
+    ru_rival_is(v, others, p->changed || others >= mine, "%s",
+                !p->changed && others < mine
+                    ? "shortens the step by less than gain_min, for which nothing changes"
+                : v->method == EQUAL ? "the slowest worker ends last"
+                                     : "the method was given");
+    return RU_OK;
+}
+
+static const ru_report_row rows[] = {
+    RU_DECISION(I64, ru_share_plan, share, "shares_samples", RU_LIST(ru_share_plan, n)),
+    RU_DECISION(BOOL, ru_share_plan, changed, "changed"),
+};
+
 static ru_status report_share(const void *in, const void *plan, const ru_policy_tools *tools,
                               ru_report *r, ru_err *err)
 {
-    const ru_share_policy_in *s = in;
+    const ru_share_in *s = in;
     const ru_share_plan *p = plan;
     ru_report_answer(r, "%s", p->changed ? "compute these shares" : "keep the shares in force");
     double mine = step_s(s, p->share);
     ru_report_figure(r, "step_s", mine);
     ru_report_figure(r, "samples_per_s", mine > 0 ? (double)s->batch / mine : 0);
-    ru_table *t = ru_report_table(r, "shares");
-    ru_table_col(t, "worker", RU_TABLE_RIGHT);
-    ru_table_col(t, "samples", RU_TABLE_RIGHT);
-    ru_table_col(t, "compute_s", RU_TABLE_RIGHT);
+    ru_table *t = ru_report_grid_of(r, "shares", ">worker >samples >compute_s");
     for (uint32_t i = 0; i < p->n; i++) {
         ru_table_i64(t, i);
         ru_table_i64(t, p->share[i]);
-        if (s->speed.at[i] > 0) {
-            ru_table_f64(t, (double)p->share[i] / s->speed.at[i], 4);
+        if (s->speed[i] > 0) {
+            ru_table_f64(t, (double)p->share[i] / s->speed[i], 4);
         } else {
             ru_table_none(t);
         }
     }
-    ru_share_in q;
-    ru_share_plan other;
-    bool equal = s->method == EQUAL;
-    RU_TRY(inner(s, !equal, tools->scratch, &q, err));
-    RU_TRY(ru_plan_share(&q, tools->scratch, &other, err));
-    ru_report_candidate(r, equal ? "equal" : "speed", mine, true, "chosen");
-    double others = step_s(s, other.share);
-    ru_report_candidate(r, equal ? "speed" : "equal", others, p->changed || others >= mine, "%s",
-                        !p->changed && others < mine
-                            ? "shortens the step by less than gain_min, for which nothing changes"
-                        : equal ? "the method was given"
-                                : "the slowest worker ends last");
-    if (s->now.n > 0) {
+    RU_TRY(ru_policy_rivals(&ru_policy_share, in, plan, tools, judge, r, err));
+    if (s->n_now > 0) {
         bool legal = true; /* who is excluded now may keep nothing */
         for (uint32_t i = 0; i < p->n; i++) {
-            legal = legal && (s->now.at[i] == 0 || s->speed.at[i] >= 0);
+            legal = legal && (s->now[i] == 0 || s->speed[i] >= 0);
         }
-        ru_report_candidate(r, "now", step_s(s, s->now.at), legal, "%s",
+        ru_report_candidate(r, "now", step_s(s, s->now), legal, "%s",
                             !legal       ? "an excluded worker computes"
                             : p->changed ? "new shares shorten the step by more than gain_min"
                                          : "same as the plan");
@@ -217,6 +217,8 @@ const ru_policy ru_policy_share = {
     .source = "litz-2018",
     .in = &table,
     .plan_bytes = sizeof(ru_share_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .plan = plan_share,
     .check = check_share,
     .report = report_share,

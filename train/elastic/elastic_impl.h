@@ -20,7 +20,7 @@
 #include "cost/queue.h"
 #include "cost/step/recur.h"
 #include "plan/crew/join.h"
-#include "plan/crew/share_policy.h"
+#include "plan/crew/share.h"
 #include "plan/disk/read_share.h"
 #include "plan/net/coll.h"
 #include "plan/net/coll_policy.h"
@@ -140,7 +140,7 @@ typedef struct rui_el_view {
     ru_coll_choice *choice; /* [n_buckets]; known at GO */
     uint64_t plan;          /* low half of the id of the plan that `choice` is */
     /* Leader, while it composes: what it asked. */
-    ru_share_policy_in share_in;
+    ru_share_in share_in;
     ru_join_in join_in;
 } rui_el_view;
 

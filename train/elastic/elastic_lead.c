@@ -174,19 +174,16 @@ static ru_status share_out(ru_elastic *e, rui_el_view *v, ru_arena *arena, ru_er
         all_work = all_work && (before[i] > 0 || !v->at[i].full);
     }
     all_work = all_work && sum == v->batch;
-    v->share_in = (ru_share_policy_in){.batch = v->batch,
-                                       .speed = {speed, v->n},
-                                       .now = {before, all_work ? v->n : 0},
-                                       .gain_min = 0.1,
-                                       .method = known ? 0 : 1}; /* by speed, equal */
-    const ru_share_in in = {.batch = v->batch,
-                            .n = v->n,
-                            .speed = speed,
-                            .now = all_work ? before : NULL,
-                            .gain_min = v->share_in.gain_min};
+    v->share_in = (ru_share_in){.batch = v->batch,
+                                .speed = speed,
+                                .n = v->n,
+                                .now = all_work ? before : NULL,
+                                .n_now = all_work ? v->n : 0,
+                                .gain_min = 0.1,
+                                .method = known ? 0 : 1}; /* by speed, equal */
     ru_share_plan plan;
-    RU_TRY(ru_plan_share(&in, arena, &plan, err));
-    RU_TRY(ru_plan_share_check(&in, &plan, err));
+    RU_TRY(ru_plan_share(&v->share_in, arena, &plan, err));
+    RU_TRY(ru_plan_share_check(&v->share_in, &plan, err));
     int64_t first = 0;
     for (uint32_t i = 0; i < v->n; i++) {
         v->at[i].share = (ru_share){.first = first, .n = plan.share[i], .batch = v->batch};
