@@ -5,12 +5,8 @@
 #define RU_PLAN_MOVES_POLICY_H
 
 #include "base/conf.h"
-
-typedef struct ru_moves_policy_worker {
-    double cores, bytes_per_s;
-    int64_t memory_bytes;
-    bool leaving;
-} ru_moves_policy_worker;
+#include "cost/load.h"
+#include "plan/crew/moves.h"
 
 typedef struct ru_moves_policy_object {
     int64_t on, home; /* -1: none */
@@ -23,16 +19,15 @@ typedef struct ru_moves_policy_pair {
     int64_t bytes;
 } ru_moves_policy_pair;
 
-typedef struct ru_moves_policy_sample {
-    uint32_t executor, worker;
-    double took_s;
-} ru_moves_policy_sample;
-
+/* The planner's input comes first; its workers, objects and pairs follow from these. */
 typedef struct ru_moves_policy_in {
-    ru_conf_sections workers, executors, shards, local, samples;
-    double iterations, noise;
-    int64_t barrier_ns, pause_ns;
-    uint32_t method, nodes_max;
+    ru_moves_in q;
+    RU_SECTIONS(ru_moves_worker) workers;
+    RU_SECTIONS(ru_moves_policy_object) executors;
+    RU_SECTIONS(ru_moves_policy_object) shards;
+    RU_SECTIONS(ru_moves_policy_pair) local;
+    RU_SECTIONS(ru_load_sample) samples;
+    uint32_t nodes_max;
 } ru_moves_policy_in;
 
 #endif

@@ -25,7 +25,7 @@ static void measure(rui_app_worker *w, ru_time now)
 }
 
 /* Objects of a kind, as the policy's file has them. */
-static ru_conf_sections objects_of(const ru_moves_object *o, uint32_t n, ru_arena *a)
+static const ru_moves_policy_object *objects_of(const ru_moves_object *o, uint32_t n, ru_arena *a)
 {
     ru_moves_policy_object *to = RU_NEW(a, ru_moves_policy_object, n + 1);
     for (uint32_t k = 0; to != NULL && k < n; k++) {
@@ -37,7 +37,7 @@ static ru_conf_sections objects_of(const ru_moves_object *o, uint32_t n, ru_aren
                                      .net_bytes = o[k].net_bytes,
                                      .cpu_s = (double)o[k].cpu_ns * 1e-9};
     }
-    return (ru_conf_sections){to, to == NULL ? 0 : n};
+    return to;
 }
 
 void rui_app_planned(void *self, const ru_moves_in *in, ru_time now)
@@ -46,20 +46,13 @@ void rui_app_planned(void *self, const ru_moves_in *in, ru_time now)
     ru_arena a;
     measure(w, now);
     ru_arena_init(&a, 0);
-    ru_moves_policy_worker *workers = RU_NEW(&a, ru_moves_policy_worker, in->n_workers);
-    for (uint32_t k = 0; workers != NULL && k < in->n_workers; k++) {
-        workers[k] = (ru_moves_policy_worker){in->worker[k].cores, in->worker[k].bytes_per_s,
-                                              in->worker[k].memory_bytes, in->worker[k].leaving};
-    }
-    const ru_moves_policy_in file = {.workers = {workers, workers == NULL ? 0 : in->n_workers},
-                                     .executors = objects_of(in->object, in->n_executors, &a),
-                                     .shards =
-                                         objects_of(in->object + in->n_executors, in->n_shards, &a),
-                                     .iterations = in->iterations,
-                                     .noise = in->noise,
-                                     .barrier_ns = in->barrier_ns,
-                                     .pause_ns = in->pause_ns,
-                                     .method = (uint32_t)in->method,
+    const ru_moves_policy_object *executors = objects_of(in->object, in->n_executors, &a);
+    const ru_moves_policy_object *shards =
+        objects_of(in->object + in->n_executors, in->n_shards, &a);
+    const ru_moves_policy_in file = {.q = *in,
+                                     .workers = {in->worker, in->n_workers},
+                                     .executors = {executors, executors ? in->n_executors : 0},
+                                     .shards = {shards, shards ? in->n_shards : 0},
                                      .nodes_max = (uint32_t)in->nodes_max};
     ru_decisions_add(w->decisions, ru_policy_find("moves"), &file, false);
     w->moves.plan = ru_decisions_newest(w->decisions, ru_policy_find("moves"), "moving_s",
