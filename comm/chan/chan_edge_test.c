@@ -350,6 +350,36 @@ static void test_frames_out_of_sequence(void **state)
     }
 }
 
+/* A peer that offers a new connection says what it has; more may come by the old one before the new
+ * one begins. Then it acknowledges what waits to be repeated, and nobody is hostile. */
+static void test_more_came_than_was_said(void **state)
+{
+    (void)state;
+    two t;
+    open_two(&t, ru_test_seed(), false);
+    rui_peer *p = peer_of(&t, 0);
+    uint32_t messages = t.s[1].messages;
+    for (uint32_t k = 0; k < 5; k++) {
+        assert_ok(ru_chan_message(t.s[0].ch, (ru_node_id){2}, 1, from, 16, ru_pipe_now(t.pipe)),
+                  (ru_err){0});
+    }
+    uint64_t said = p->tx_acked, sent = p->tx_seq;
+    for (uint32_t guard = 0; peer_of(&t, 1)->rx_seq < sent && guard < 1000; guard++) {
+        move(&t, 1);
+    }
+    assert_int_equal(t.s[1].messages, messages + 5);
+    assert_true(said < sent && p->item_first != RUI_NONE); /* not acknowledged yet */
+    uint32_t pi = rui_peer_find(t.s[0].ch, 2);
+    rui_item_repeat(t.s[0].ch, pi, said, ru_pipe_now(t.pipe));
+    assert_true(rui_item_acked(t.s[0].ch, pi, sent));
+    assert_true(!rui_item_acked(t.s[0].ch, pi, sent + 1)); /* that was never sent */
+    move(&t, 200000); /* the peer's next sign of life tells again what it has */
+    assert_int_equal(t.s[0].downs + t.s[1].downs, 0);
+    assert_int_equal(t.s[1].messages, messages + 5);
+    assert_true(p->item_first == RUI_NONE);
+    close_two(&t);
+}
+
 /* A small stream comes whole: neither after a part of it nor of another length than its slot, also
  * when that is posted while it comes. */
 static void test_small_streams_that_do_not_fit(void **state)
@@ -419,8 +449,8 @@ static void test_thrown_after_all_was_sent(void **state)
     }
 }
 
-RU_TESTS(comm_chan_edge, cmocka_unit_test(test_both_dial),
-         cmocka_unit_test(test_frames_out_of_sequence),
+RU_TESTS(comm_chan_edge, cmocka_unit_test(test_more_came_than_was_said),
+         cmocka_unit_test(test_both_dial), cmocka_unit_test(test_frames_out_of_sequence),
          cmocka_unit_test(test_small_streams_that_do_not_fit),
          cmocka_unit_test(test_thrown_after_all_was_sent),
          cmocka_unit_test(test_cuts_without_a_frame), cmocka_unit_test(test_down_in_time),

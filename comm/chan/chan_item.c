@@ -236,14 +236,18 @@ static void drop_first(ru_chan *ch, rui_peer *p)
     rui_room(ch);
 }
 
+/* A peer says what it has when it offers a new connection, and may get more by the old one before
+ * the new one begins: what waits to be repeated was sent before, so it may be acknowledged. */
 bool rui_item_acked(ru_chan *ch, uint32_t pi, uint64_t ack)
 {
     rui_peer *p = &ch->peers[pi];
-    uint64_t sent = p->item_next != RUI_NONE ? item_at(ch, p->item_next)->seq - 1 : p->tx_seq;
-    if (ack > sent) {
+    uint64_t taken = p->item_next != RUI_NONE ? item_at(ch, p->item_next)->seq - 1 : p->tx_seq;
+    if (ack > p->tx_seq) {
         return false;
     }
-    while (p->item_first != RUI_NONE && item_at(ch, p->item_first)->seq <= ack) {
+    /* The last one taken may be on its way still, from its place in memory. */
+    uint64_t last = ack <= taken ? ack : taken > 0 ? taken - 1 : 0;
+    while (p->item_first != RUI_NONE && item_at(ch, p->item_first)->seq <= last) {
         drop_first(ch, p);
     }
     p->tx_acked = ack > p->tx_acked ? ack : p->tx_acked;
