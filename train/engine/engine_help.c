@@ -205,8 +205,8 @@ void rui_help_flushed(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     flush_free(e, f);
     send(e, k, now, fx);
     for (uint32_t i = 0; i < done.n_ranges; i++) {
-        const ru_tasks_event ev = {.kind = RU_TASKS_FLUSHED, .range = done.range[i]};
-        rui_slice_step(e, k, &ev, now, fx);
+        const ru_tasks_said ev = {.range = done.range[i]};
+        rui_slice_step(e, k, RU_TASKS_FLUSHED, &ev, now, fx);
     }
 }
 

@@ -385,8 +385,7 @@ void rui_redo_fence(ru_engine *e, ru_time now, ru_effects *fx)
         }
         rui_help_forget(e, k, now, fx);
         look(e, k, now, fx);
-        const ru_tasks_event ev = {.kind = RU_TASKS_TIME};
-        rui_slice_step(e, k, &ev, now, fx);
+        rui_slice_step(e, k, RU_TASKS_TIMER, NULL, now, fx);
     }
 }
 

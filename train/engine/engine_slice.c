@@ -113,7 +113,7 @@ static void *copy_of(ru_engine *e, const void *bytes, int64_t n)
     return copy;
 }
 
-static void send(ru_engine *e, uint32_t k, const ru_tasks_effect *f, ru_time now, ru_effects *fx)
+static void send(ru_engine *e, uint32_t k, const ru_tasks_act *f, ru_time now, ru_effects *fx)
 {
     rui_slice *s = slice_of(e, k);
     const ru_tasks_msg *m = &f->msg;
@@ -253,8 +253,8 @@ void rui_slice_heard(ru_engine *e, ru_node_id from, const void *head, uint32_t h
     }
     ru_bufs_put(e->bufs, body);
     if (ok) {
-        const ru_tasks_event ev = {.kind = RU_TASKS_HEARD, .worker = h.from, .msg = *m};
-        rui_slice_step(e, h.to, &ev, now, fx);
+        const ru_tasks_said ev = {.worker = h.from, .msg = *m};
+        rui_slice_step(e, h.to, RU_TASKS_HEARD, &ev, now, fx);
     }
 }
 
@@ -267,12 +267,10 @@ void rui_slice_run(ru_engine *e, uint32_t k, const ru_engine_task *whole, ru_tim
     rui_slice *s = slice_of(e, k);
     const ru_tasks_range *r = &s->pending;
     if (r->owner != k) { /* time of items counts from now on; the slice may be void */
-        const ru_tasks_event ev = {.kind = RU_TASKS_TIME};
-        rui_slice_step(e, k, &ev, now, fx);
+        rui_slice_step(e, k, RU_TASKS_TIMER, NULL, now, fx);
     }
     if (r->lo == r->hi || e->ended) {
-        const ru_tasks_event ev = {.kind = RU_TASKS_WORKED};
-        rui_slice_step(e, k, &ev, now, fx);
+        rui_slice_step(e, k, RU_TASKS_WORKED, NULL, now, fx);
         return;
     }
     s->work = *whole;
@@ -310,13 +308,12 @@ void rui_slice_ran(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
         sums[i] += s->work.result.sums[i];
     }
     x->cpu_ns += s->own ? s->work.cpu_ns : 0;
-    const ru_tasks_event ev = {.kind = RU_TASKS_WORKED};
-    rui_slice_step(e, k, &ev, now, fx);
+    rui_slice_step(e, k, RU_TASKS_WORKED, NULL, now, fx);
     rui_exec_settle(e, k, now, fx); /* it may have waited for this to move */
 }
 
 /* All items of the clock are done: figures in the order of items, own changes to the shards. */
-static void close_clock(ru_engine *e, uint32_t k, const ru_tasks_effect *effect, ru_time now,
+static void close_clock(ru_engine *e, uint32_t k, const ru_tasks_act *effect, ru_time now,
                         ru_effects *fx)
 {
     rui_slice *s = slice_of(e, k);
@@ -379,8 +376,8 @@ void rui_slice_told(const ru_engine *e, uint32_t k, uint32_t clock, rui_engine_h
 void rui_slice_granted(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
 {
     const rui_slice *s = slice_of(e, k);
-    const ru_tasks_event ev = {.kind = RU_TASKS_SHARES, .grant = s->grant, .expect = s->expect};
-    rui_slice_step(e, k, &ev, now, fx);
+    const ru_tasks_said ev = {.grant = s->grant, .expect = s->expect};
+    rui_slice_step(e, k, RU_TASKS_SHARES, &ev, now, fx);
 }
 
 /* Short clocks go undivided: messages and parts would take longer than what they spare. */
@@ -410,39 +407,39 @@ void rui_slice_begin(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     adapt(e, s);
     rui_redo_drop(e, k);
     s->before = *ru_tasks_stats_of(s->machine);
-    const ru_tasks_event ev = {.kind = RU_TASKS_CLOCKS, .clock = e->exec[k].step};
-    rui_slice_step(e, k, &ev, now, fx);
+    const ru_tasks_said ev = {.clock = e->exec[k].step};
+    rui_slice_step(e, k, RU_TASKS_CLOCKS, &ev, now, fx);
     if (!s->begun) {
         rui_slice_granted(e, k, now, fx);
-        const ru_tasks_event first = {.kind = RU_TASKS_BEGIN};
         s->begun = true;
-        rui_slice_step(e, k, &first, now, fx);
+        rui_slice_step(e, k, RU_TASKS_BEGIN, NULL, now, fx);
     }
 }
 
 /* -- steps ---------------------------------------------------------------------------------------
  */
 
-static void perform(ru_engine *e, uint32_t k, const ru_tasks_effect *f, ru_time now, ru_effects *fx)
+static void perform(ru_engine *e, uint32_t k, const ru_effect *effect, ru_time now, ru_effects *fx)
 {
-    switch (f->kind) {
-    case RU_TASKS_SEND:
+    const ru_tasks_act *f = effect->data;
+    if (effect->kind != RU_FX_LOCAL) {
+        slice_of(e, k)->wake_ns = effect->kind == RU_FX_TIMER ? effect->at.ns : 0;
+        return;
+    }
+    if (effect->what == RU_TASKS_SEND) {
         send(e, k, f, now, fx);
-        break;
-    case RU_TASKS_WORK:
+    } else if (effect->what == RU_TASKS_FLUSH) {
+        rui_help_flush(e, k, &f->range);
+    } else if (effect->what == RU_TASKS_CLOSE) {
+        close_clock(e, k, f, now, fx);
+    } else {
+        RU_CHECK(effect->what == RU_TASKS_WORK);
         slice_of(e, k)->pending = f->range;
         if (f->range.owner == k) {
             rui_slice_run(e, k, &e->exec[k].task, now, fx);
         } else {
             rui_help_work(e, k, &f->range, now, fx);
         }
-        break;
-    case RU_TASKS_FLUSH:
-        rui_help_flush(e, k, &f->range);
-        break;
-    case RU_TASKS_CLOSE:
-        close_clock(e, k, f, now, fx);
-        break;
     }
 }
 
@@ -459,7 +456,8 @@ static void wake_at(ru_engine *e, uint32_t k, int64_t at_ns, ru_time now, ru_eff
 }
 
 /* One step of an executor's machine, which learns how far its work is, and may end it sooner. */
-static void step_one(ru_engine *e, uint32_t k, ru_tasks_event *ev, ru_tasks_out *out)
+static void step_one(ru_engine *e, uint32_t k, ru_tasks_word word, const ru_tasks_said *said,
+                     ru_time now)
 {
     const ru_engine_device_ops *d = e->opt.device;
     rui_slice *s = slice_of(e, k);
@@ -467,46 +465,53 @@ static void step_one(ru_engine *e, uint32_t k, ru_tasks_event *ev, ru_tasks_out 
     if (runs) {
         d->hold(e->opt.device_self, &s->work);
     }
-    ev->reached = runs ? s->work.cut.next : s->pending.lo;
-    ru_tasks_step(s->machine, ev, out);
-    s->pending.hi = out->end;
+    ru_tasks_reached(s->machine, runs ? s->work.cut.next : s->pending.lo);
+    const ru_event ev = {.kind = word == RU_TASKS_TIMER ? RU_EV_TIMER : RU_EV_LOCAL,
+                         .now = now,
+                         .what = word,
+                         .data = said,
+                         .size_bytes = sizeof *said};
+    ru_tasks_step(s->machine, &ev, &e->slices->fx);
+    s->pending.hi = ru_tasks_end(s->machine);
     if (runs) {
-        RU_CHECK(out->end >= s->work.cut.next && out->end <= s->work.cut.end);
-        s->work.cut.end = out->end;
+        RU_CHECK(s->pending.hi >= s->work.cut.next && s->pending.hi <= s->work.cut.end);
+        s->work.cut.end = s->pending.hi;
         d->release(e->opt.device_self, &s->work);
     }
 }
 
 /* What a step asks for may answer at once: events wait in a ring until the step is over. */
-void rui_slice_step(ru_engine *e, uint32_t k, const ru_tasks_event *ev, ru_time now, ru_effects *fx)
+void rui_slice_step(ru_engine *e, uint32_t k, ru_tasks_word word, const ru_tasks_said *said,
+                    ru_time now, ru_effects *fx)
 {
     struct rui_slices *l = e->slices;
     RU_CHECK(l->n < RUI_SLICE_EVENTS_MAX);
     uint32_t at = (l->first + l->n++) % RUI_SLICE_EVENTS_MAX;
     l->ring[at].k = k;
-    l->ring[at].ev = *ev;
-    l->ring[at].ev.now = now;
+    l->ring[at].word = word;
+    l->ring[at].said = said != NULL ? *said : (ru_tasks_said){0};
     if (l->stepping) {
         return;
     }
     l->stepping = true;
     while (l->n > 0) {
         uint32_t of = l->ring[l->first].k;
-        ru_tasks_event next = l->ring[l->first].ev;
+        ru_tasks_word next = l->ring[l->first].word;
+        const ru_tasks_said with = l->ring[l->first].said;
         l->first = (l->first + 1) % RUI_SLICE_EVENTS_MAX;
         l->n--;
         if (e->ended || slice_of(e, of)->machine == NULL) {
             continue;
         }
-        step_one(e, of, &next, l->out);
-        int64_t wake_ns = l->out->wake_ns;
-        for (uint32_t i = 0; i < l->out->n && !e->ended; i++) {
-            perform(e, of, &l->out->at[i], now, fx);
+        step_one(e, of, next, &with, now);
+        for (uint32_t i = 0; i < l->fx.n && !e->ended; i++) {
+            perform(e, of, &l->fx.at[i], now, fx);
         }
+        ru_effects_clear(&l->fx);
         if (!e->ended) {
             rui_help_look(e, of, now, fx);
         }
-        wake_at(e, of, wake_ns, now, fx);
+        wake_at(e, of, slice_of(e, of)->wake_ns, now, fx);
     }
     l->stepping = false;
 }
@@ -520,9 +525,8 @@ void rui_slice_wake(ru_engine *e, ru_time now, ru_effects *fx)
             continue;
         }
         if (s->wake_ns <= now.ns) {
-            const ru_tasks_event ev = {.kind = RU_TASKS_TIME};
             s->wake_ns = 0;
-            rui_slice_step(e, k, &ev, now, fx);
+            rui_slice_step(e, k, RU_TASKS_TIMER, NULL, now, fx);
         } else {
             wake_at(e, k, s->wake_ns, now, fx);
         }
@@ -577,9 +581,8 @@ bool rui_slice_ready(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
             return false;
         }
     } else if (s->leaves) { /* it goes elsewhere no more */
-        const ru_tasks_event ev = {.kind = RU_TASKS_STAYS};
         s->leaves = false;
-        rui_slice_step(e, k, &ev, now, fx);
+        rui_slice_step(e, k, RU_TASKS_STAYS, NULL, now, fx);
     }
     return e->exec[k].busy == RUI_IDLE;
 }
@@ -591,9 +594,8 @@ bool rui_slice_leaves(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
         return s == NULL || !s->running;
     }
     if (!s->leaves) {
-        const ru_tasks_event ev = {.kind = RU_TASKS_LEAVES};
         s->leaves = true;
-        rui_slice_step(e, k, &ev, now, fx);
+        rui_slice_step(e, k, RU_TASKS_LEAVES, NULL, now, fx);
     }
     return !e->slices->stepping && !s->running && !rui_redo_busy(e, k) && s->n_redo == 0 &&
            ru_tasks_quiet(s->machine, e->closed);
@@ -762,9 +764,10 @@ ru_status rui_slice_open_all(ru_engine *e, ru_err *err)
     if (l != NULL) {
         ru_arena_init(&l->arena, 0);
         l->at = RU_NEW(e->arena, rui_slice, e->n_execs);
-        l->out = RU_NEW(e->arena, ru_tasks_out, 1);
+        ru_arena_init(&l->memory, 0);
+        ru_effects_init(&l->fx, &l->memory);
     }
-    if (l == NULL || l->at == NULL || l->out == NULL) {
+    if (l == NULL || l->at == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the helpers of %u executors", e->n_execs);
     }
     int64_t most = 1;
@@ -789,5 +792,6 @@ void rui_slice_close_all(ru_engine *e)
         ru_arena_fini(&e->slices->at[k].arena);
     }
     ru_arena_fini(&e->slices->share.scratch);
+    ru_arena_fini(&e->slices->memory);
     ru_arena_fini(&e->slices->arena);
 }

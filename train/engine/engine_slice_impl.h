@@ -147,14 +147,16 @@ struct rui_slices {
     rui_slice *at; /* [executors] */
     rui_share share;
     ru_arena arena;
-    ru_tasks_out *out;
+    ru_arena memory; /* of effects of one step */
+    ru_effects fx;
     bool stepping;
     int64_t wake_ns;             /* of the timer; 0: off */
     ru_engine_slices sent, told; /* bytes alone: so far; when DONE was said last */
     uint32_t first, n;           /* of the ring */
     struct {
         uint32_t k;
-        ru_tasks_event ev;
+        ru_tasks_word word;
+        ru_tasks_said said;
     } ring[RUI_SLICE_EVENTS_MAX];
 };
 
@@ -170,8 +172,9 @@ void rui_slice_granted(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx);
 /* The method of plan/reassign whose rules hold: with a barrier, the paper's for one. */
 ru_reassign_method rui_slice_method(const ru_engine *e);
 RU_MUST_USE ru_status rui_share_open(ru_engine *e, ru_err *err);
-void rui_slice_step(ru_engine *e, uint32_t k, const ru_tasks_event *ev, ru_time now,
-                    ru_effects *fx);
+/* said NULL: the word alone. */
+void rui_slice_step(ru_engine *e, uint32_t k, ru_tasks_word word, const ru_tasks_said *said,
+                    ru_time now, ru_effects *fx);
 /* Items of a range of units. */
 void rui_slice_items(const ru_engine *e, const ru_tasks_range *r, int64_t *lo, int64_t *hi);
 /* Run what is pending, units of `whole`; WORKED follows. */

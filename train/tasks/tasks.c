@@ -6,27 +6,29 @@
 
 enum { SAMPLE = 8, SAMPLES_MAX = 40 };
 
-ru_tasks_effect *rui_tasks_effect(ru_tasks *t, ru_tasks_effect_kind kind)
+ru_tasks_act *rui_tasks_tell(ru_tasks *t, ru_tasks_word word, uint32_t n_accepted)
 {
-    RU_CHECK(t->out->n < RU_TASKS_EFFECTS_MAX);
-    ru_tasks_effect *e = &t->out->at[t->out->n++];
-    *e = (ru_tasks_effect){.kind = kind};
-    return e;
+    ru_tasks_act *a = ru_fx_local(t->fx, t->opt.what_first + (uint32_t)word, 0, NULL,
+                                  (int64_t)(sizeof *a + n_accepted * sizeof *a->accepted));
+    a->n_accepted = n_accepted;
+    return a;
 }
 
-void rui_tasks_send(ru_tasks *t, uint32_t to, ru_tasks_kind kind, const ru_tasks_range *range)
+ru_tasks_act *rui_tasks_send(ru_tasks *t, uint32_t to, ru_tasks_kind kind,
+                             const ru_tasks_range *range)
 {
-    ru_tasks_effect *e = rui_tasks_effect(t, RU_TASKS_SEND);
-    e->to = to;
-    e->msg = (ru_tasks_msg){.kind = kind,
+    ru_tasks_act *a = rui_tasks_tell(t, RU_TASKS_SEND, 0);
+    a->to = to;
+    a->msg = (ru_tasks_msg){.kind = kind,
                             .idle = t->idle_ns >= 0,
                             .progress_ppm = rui_tasks_progress(t),
                             .item_ns = t->item_ns,
                             .share = rui_tasks_share(t)};
     if (range != NULL) {
-        e->msg.range = *range;
+        a->msg.range = *range;
     }
     t->stats.sent[kind]++;
+    return a;
 }
 
 rui_tasks_peer *rui_tasks_peer_of(rui_tasks_peer *peers, uint32_t n, uint32_t id)
@@ -105,6 +107,7 @@ ru_status ru_tasks_open(const ru_tasks_options *opt, ru_arena *arena, ru_tasks *
         t->loose = RU_NEW(arena, ru_tasks_range, RUI_TASKS_LOOSE_MAX);
         t->accepted = RU_NEW(arena, ru_tasks_range, RU_TASKS_ACCEPTED_MAX);
         t->idle_ns = -1;
+        t->told.ns = INT64_MAX;
         t->clock = opt->first;
         for (uint32_t i = 0; t->helper != NULL && opt->numbers != NULL && i < opt->n_helpers; i++) {
             memcpy(t->helper[i].seq, opt->numbers + (size_t)i * RUI_TASKS_SLOTS,
@@ -189,10 +192,9 @@ static bool clock_over(const ru_tasks *t)
 static void close_clock(ru_tasks *t)
 {
     RU_CHECK(t->pos == t->tail && t->n_loose == 0 && t->clock < t->opt.clocks);
-    ru_tasks_effect *e = rui_tasks_effect(t, RU_TASKS_CLOSE);
-    e->range = (ru_tasks_range){.owner = t->opt.me, .clock = t->clock};
-    e->accepted = t->accepted;
-    e->n_accepted = t->n_accepted;
+    ru_tasks_act *a = rui_tasks_tell(t, RU_TASKS_CLOSE, t->n_accepted);
+    a->range = (ru_tasks_range){.owner = t->opt.me, .clock = t->clock};
+    memcpy(a->accepted, t->accepted, t->n_accepted * sizeof *a->accepted);
     t->clock++;
     t->open = false;
 }
@@ -221,11 +223,12 @@ static void work_on(ru_tasks *t, ru_tasks_range range)
     RU_CHECK(!t->working && range.lo < range.hi);
     t->working = true;
     t->work = range;
-    t->reached = t->sampled = range.lo;
+    t->reached = t->sampled = t->said = range.lo;
     t->work_ns = t->sampled_ns = t->now.ns;
     t->told_idle = false;
     t->asked = false;
-    rui_tasks_effect(t, RU_TASKS_WORK)->range = range;
+    t->told_work = rui_tasks_tell(t, RU_TASKS_WORK, 0);
+    t->told_work->range = range;
 }
 
 /* Slices of others come first: their owners are behind. Then own items from the head, then those
@@ -318,7 +321,7 @@ static void worked(ru_tasks *t)
     t->stats.helped += n;
     if (s != NULL && s->at == s->range.hi) {
         s->state = RUI_TASKS_FLUSHING;
-        rui_tasks_effect(t, RU_TASKS_FLUSH)->range = s->range;
+        rui_tasks_tell(t, RU_TASKS_FLUSH, 0)->range = s->range;
     }
 }
 
@@ -349,8 +352,8 @@ static void look_again(ru_tasks *t)
     until_ns = sooner ? spare * t->item_ns : until_ns;
     until_ns = until_ns > grain_ns ? until_ns : grain_ns;
     int64_t at_ns = t->now.ns + (until_ns > 0 ? until_ns : 1);
-    sooner = t->out->wake_ns == 0 || at_ns < t->out->wake_ns;
-    t->out->wake_ns = sooner ? at_ns : t->out->wake_ns;
+    sooner = t->wake_ns == 0 || at_ns < t->wake_ns;
+    t->wake_ns = sooner ? at_ns : t->wake_ns;
 }
 
 /* Progress of somebody who works on, as it is expected; not far beyond what was told, because who
@@ -423,11 +426,8 @@ static void set_end(ru_tasks *t)
     if (t->head && t->work.hi > t->tail) {
         t->work.hi = t->tail;
     }
-    t->out->end = t->working ? t->work.hi : 0;
-    for (uint32_t i = 0; i < t->out->n; i++) {
-        if (t->out->at[i].kind == RU_TASKS_WORK) {
-            t->out->at[i].range.hi = t->work.hi;
-        }
+    if (t->told_work != NULL) {
+        t->told_work->range.hi = t->work.hi;
     }
 }
 
@@ -511,27 +511,19 @@ uint32_t ru_tasks_anew(ru_tasks *t, uint32_t worker, ru_tasks_range *into, uint3
     return n;
 }
 
-static void shares(ru_tasks *t, const ru_tasks_event *ev)
+static void shares(ru_tasks *t, const ru_tasks_said *s)
 {
     for (uint32_t i = 0; i < t->opt.n_helpers; i++) {
-        t->helper[i].grant = t->helper[i].dead ? 0 : ev->grant[i];
+        t->helper[i].grant = t->helper[i].dead ? 0 : s->grant[i];
     }
     for (uint32_t i = 0; i < t->opt.n_helpees; i++) {
-        t->helpee[i].grant = t->helpee[i].dead ? 0 : ev->expect[i];
+        t->helpee[i].grant = t->helpee[i].dead ? 0 : s->expect[i];
     }
 }
 
-void ru_tasks_step(ru_tasks *t, const ru_tasks_event *ev, ru_tasks_out *out)
+static void hear(ru_tasks *t, uint32_t word, const ru_tasks_said *s)
 {
-    t->now = ev->now;
-    t->out = out;
-    out->n = 0;
-    out->wake_ns = 0;
-    if (t->working) {
-        bool over = ev->kind == RU_TASKS_WORKED;
-        follow(t, over ? t->work.hi : ev->reached, over);
-    }
-    switch (ev->kind) {
+    switch (word) {
     case RU_TASKS_BEGIN:
         t->begun = true;
         break;
@@ -539,19 +531,19 @@ void ru_tasks_step(ru_tasks *t, const ru_tasks_event *ev, ru_tasks_out *out)
         worked(t);
         break;
     case RU_TASKS_HEARD:
-        heard(t, ev->worker, &ev->msg);
+        heard(t, s->worker, &s->msg);
         break;
     case RU_TASKS_FLUSHED:
-        rui_tasks_flushed(t, &ev->range);
+        rui_tasks_flushed(t, &s->range);
         break;
     case RU_TASKS_CLOCKS:
-        t->closed_by_all = ev->clock > t->closed_by_all ? ev->clock : t->closed_by_all;
+        t->closed_by_all = s->clock > t->closed_by_all ? s->clock : t->closed_by_all;
         break;
     case RU_TASKS_LOST:
-        lost(t, ev->worker);
+        lost(t, s->worker);
         break;
     case RU_TASKS_SHARES:
-        shares(t, ev);
+        shares(t, s);
         break;
     case RU_TASKS_LEAVES:
         t->leaves = true;
@@ -560,10 +552,44 @@ void ru_tasks_step(ru_tasks *t, const ru_tasks_event *ev, ru_tasks_out *out)
     case RU_TASKS_STAYS:
         t->leaves = false;
         break;
-    case RU_TASKS_TIME:
+    default:
         break;
+    }
+}
+
+void ru_tasks_reached(ru_tasks *t, uint32_t item)
+{
+    t->said = item;
+}
+
+uint32_t ru_tasks_end(const ru_tasks *t)
+{
+    return t->working ? t->work.hi : 0;
+}
+
+void ru_tasks_step(ru_tasks *t, const ru_event *ev, ru_effects *fx)
+{
+    uint32_t word = ru_word(ev->what, t->opt.what_first, RU_TASKS_WORDS);
+    bool local = ev->kind == RU_EV_LOCAL && word < RU_TASKS_TIMER;
+    if (!local && (ev->kind != RU_EV_TIMER || word != RU_TASKS_TIMER)) {
+        return;
+    }
+    t->now = ev->now;
+    t->fx = fx;
+    t->told_work = NULL;
+    t->wake_ns = 0;
+    if (t->working) {
+        bool over = local && word == RU_TASKS_WORKED;
+        follow(t, over ? t->work.hi : t->said, over);
+    }
+    if (local) {
+        hear(t, word, ru_event_data(ev, sizeof(ru_tasks_said)));
+    } else {
+        t->told.ns = INT64_MAX;
     }
     settle(t);
     set_end(t);
-    t->out = NULL;
+    ru_fx_wake(fx, t->opt.what_first + RU_TASKS_TIMER,
+               (ru_time){t->wake_ns == 0 ? INT64_MAX : t->wake_ns}, &t->told);
+    t->fx = NULL;
 }

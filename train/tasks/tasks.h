@@ -46,13 +46,10 @@
 #define RU_TRAIN_TASKS_TASKS_H
 
 #include "base/arena.h"
-#include "env/clock.h"
+#include "env/event.h"
 #include "plan/crew/reassign.h"
 
-enum {
-    RU_TASKS_EFFECTS_MAX = 4 * RU_REASSIGN_GROUP_MAX + 16,
-    RU_TASKS_ACCEPTED_MAX = 4096, /* slices of one clock */
-};
+enum { RU_TASKS_ACCEPTED_MAX = 4096 /* slices of one clock */ };
 
 typedef enum ru_tasks_kind {
     RU_TASKS_STARTED,
@@ -84,56 +81,41 @@ typedef struct ru_tasks_msg {
     ru_tasks_range range; /* DO_THIS: whole; answers and CANCEL: owner, helper, clock, seq */
 } ru_tasks_msg;
 
-typedef enum ru_tasks_event_kind {
-    RU_TASKS_BEGIN,   /* first event */
-    RU_TASKS_WORKED,  /* the range of the last WORK is done, up to its end */
-    RU_TASKS_HEARD,   /* msg from worker */
-    RU_TASKS_FLUSHED, /* servers hold the updates of range */
-    RU_TASKS_CLOCKS,  /* everybody has closed all clocks below `clock` */
-    RU_TASKS_LOST,    /* worker is dead, and servers take nothing of it any more */
-    RU_TASKS_SHARES,  /* grants of the policy, from the next clock on */
-    RU_TASKS_LEAVES,  /* from now on it takes no slices; those it has not begun go back */
-    RU_TASKS_STAYS,   /* it takes slices again */
-    RU_TASKS_TIME,    /* the time that a step asked for */
-} ru_tasks_event_kind;
+/* Words (env/event.h). What comes in has a ru_tasks_said, what goes out a ru_tasks_act. */
+typedef enum ru_tasks_word {
+    RU_TASKS_BEGIN,   /* in: first of all */
+    RU_TASKS_WORKED,  /* in: the range of the last WORK is done, up to its end */
+    RU_TASKS_HEARD,   /* in: msg from worker */
+    RU_TASKS_FLUSHED, /* in: servers hold the updates of range */
+    RU_TASKS_CLOCKS,  /* in: everybody has closed all clocks below `clock` */
+    RU_TASKS_LOST,    /* in: worker is dead, and servers take nothing of it any more */
+    RU_TASKS_SHARES,  /* in: grants of the policy, from the next clock on */
+    RU_TASKS_LEAVES,  /* in: from now on it takes no slices; those it has not begun go back */
+    RU_TASKS_STAYS,   /* in: it takes slices again */
+    RU_TASKS_TIMER,   /* also when nobody asked for it */
+    RU_TASKS_SEND,    /* out: msg to worker `to` */
+    RU_TASKS_WORK,    /* out: compute `range` now, which may be empty; then WORKED. One at a time */
+    RU_TASKS_FLUSH,   /* out: the updates of this whole slice to the servers; then FLUSHED */
+    RU_TASKS_CLOSE,   /* out: clock is done: servers apply own updates and those of accepted */
+    RU_TASKS_WORDS
+} ru_tasks_word;
 
-typedef struct ru_tasks_event {
-    ru_tasks_event_kind kind;
-    ru_time now;
+typedef struct ru_tasks_said {
     uint32_t worker, clock;
     ru_tasks_range range;
     ru_tasks_msg msg;
-    /* While a range is worked on: its items from here on have not begun, and none begins before the
-     * answer of this step is in force. */
-    uint32_t reached;
     const uint32_t *grant;  /* SHARES: [helpers] items to hand to each helper in every clock */
     const uint32_t *expect; /* SHARES: [helpees] items that each hands to this worker */
-} ru_tasks_event;
+} ru_tasks_said;
 
-typedef enum ru_tasks_effect_kind {
-    RU_TASKS_SEND,  /* msg to worker `to` */
-    RU_TASKS_WORK,  /* compute `range` now, which may be empty; then WORKED. One at a time */
-    RU_TASKS_FLUSH, /* send the updates of this whole slice to the servers; then FLUSHED */
-    RU_TASKS_CLOSE, /* clock is done: servers apply own updates and those of accepted slices */
-} ru_tasks_effect_kind;
-
-typedef struct ru_tasks_effect {
-    ru_tasks_effect_kind kind;
+typedef struct ru_tasks_act {
     uint32_t to;
     ru_tasks_msg msg;
-    ru_tasks_range range;           /* CLOSE: clock */
-    int64_t predicted_ns;           /* SEND of DO_THIS: until DONE_WORK is here; 0: not known */
-    const ru_tasks_range *accepted; /* CLOSE: [n_accepted] view until the next step */
-    uint32_t n_accepted;
-} ru_tasks_effect;
-
-typedef struct ru_tasks_out {
-    ru_tasks_effect at[RU_TASKS_EFFECTS_MAX];
-    uint32_t n;
-    int64_t wake_ns; /* TIME is wanted then; 0: not. The last step's answer holds */
-    uint32_t end;    /* the range that is worked on ends here: `reached` at least, and never later
-                        than it was before. 0: none is */
-} ru_tasks_out;
+    ru_tasks_range range;      /* CLOSE: clock */
+    int64_t predicted_ns;      /* SEND of DO_THIS: until DONE_WORK is here; 0: not known */
+    uint32_t n_accepted;       /* CLOSE: slices */
+    ru_tasks_range accepted[]; /* [n_accepted] */
+} ru_tasks_act;
 
 typedef struct ru_tasks_stats {
     int64_t worked, helped; /* items, own and of others */
@@ -154,14 +136,20 @@ typedef struct ru_tasks_options {
     const uint32_t *helpers, *helpees; /* who may help me, whom I may help; rules->group at most */
     uint32_t n_helpers, n_helpees;
     const uint32_t *numbers; /* [n_helpers, 2] of ru_tasks_numbers; NULL: a new beginning */
+    uint32_t what_first;     /* of its words */
 } ru_tasks_options;
 
 /* Owner: in `arena`, nothing is copied from the options but helpers and helpees. Errors: RU_E_ARG,
  * RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_tasks_open(const ru_tasks_options *opt, ru_arena *arena, ru_tasks **out,
                                     ru_err *err);
-/* One event; out->n and wake_ns are set anew. */
-void ru_tasks_step(ru_tasks *t, const ru_tasks_event *ev, ru_tasks_out *out);
+void ru_tasks_step(ru_tasks *t, const ru_event *ev, ru_effects *fx);
+/* Before every step while a range is worked on: its items from here on have not begun, and none
+ * begins before the end that follows from the step is in force. */
+void ru_tasks_reached(ru_tasks *t, uint32_t item);
+/* The range that is worked on ends here: at the item reached at least, and never later than it was
+ * before. 0: none is. */
+uint32_t ru_tasks_end(const ru_tasks *t);
 bool ru_tasks_done(const ru_tasks *t); /* all its clocks are closed; it may still help */
 /* May it be closed, and opened elsewhere with the numbers of its slices? It has no clock open, and
  * nobody will ask for a slice that it did: all of them are of clocks below `closed`. Of all others
@@ -173,7 +161,7 @@ bool ru_tasks_more(const ru_tasks *t, uint32_t owner, uint32_t clock);
 /* Worker died and begins anew elsewhere, and knows of no slice. Those that it had of this worker's
  * clock go `into` [ACCEPTED_MAX + 2], the first *n_done of them done and accepted: the caller works
  * on all of them again as slices of the same items, of which servers take what they lack. What it
- * gave to this worker is void. TIME follows. */
+ * gave to this worker is void. TIMER follows. */
 uint32_t ru_tasks_anew(ru_tasks *t, uint32_t worker, ru_tasks_range *into, uint32_t *n_done);
 const ru_tasks_stats *ru_tasks_stats_of(const ru_tasks *t);
 

@@ -192,6 +192,6 @@ void rui_tasks_pull(ru_tasks *t)
         worst->answered = false; /* until it refuses, or its slice is done */
         rui_tasks_send(t, worst->id, RU_TASKS_WANT, NULL);
     } else if (missing == 0) {
-        t->out->wake_ns = t->idle_ns + every_ns;
+        t->wake_ns = t->idle_ns + every_ns;
     }
 }

@@ -93,12 +93,17 @@ struct ru_tasks {
     bool asked, told_idle, leaves;
     rui_tasks_delay start, rest, answer; /* of all helpers; answer: from CANCEL to CANCEL_OK */
     ru_tasks_stats stats;
-    ru_tasks_out *out;
+    uint32_t said;           /* by ru_tasks_reached */
+    int64_t wake_ns;         /* 0: no time is wanted */
+    ru_time told;            /* when the timer was asked for */
+    ru_effects *fx;          /* of the step under way */
+    ru_tasks_act *told_work; /* WORK of the step under way */
 };
 
 /* tasks.c */
-ru_tasks_effect *rui_tasks_effect(ru_tasks *t, ru_tasks_effect_kind kind);
-void rui_tasks_send(ru_tasks *t, uint32_t to, ru_tasks_kind kind, const ru_tasks_range *range);
+ru_tasks_act *rui_tasks_tell(ru_tasks *t, ru_tasks_word word, uint32_t n_accepted);
+ru_tasks_act *rui_tasks_send(ru_tasks *t, uint32_t to, ru_tasks_kind kind,
+                             const ru_tasks_range *range);
 int64_t rui_tasks_progress(const ru_tasks *t);
 int64_t rui_tasks_expected(const ru_tasks *t, int64_t ppm, double clock_ns, int64_t since_ns);
 uint32_t rui_tasks_share(const ru_tasks *t); /* items of a clock that the policy plans for it */

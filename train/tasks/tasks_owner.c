@@ -149,9 +149,9 @@ static void offer(ru_tasks *t, rui_tasks_peer *h, rui_tasks_slot *slot, uint32_t
                                    .hi = t->tail};
     t->tail -= items;
     h->told_ns = t->now.ns;
-    rui_tasks_send(t, h->id, RU_TASKS_DO_THIS, &slot->range);
+    ru_tasks_act *a = rui_tasks_send(t, h->id, RU_TASKS_DO_THIS, &slot->range);
     if (knows_speed(h)) {
-        t->out->at[t->out->n - 1].predicted_ns = delay_ns(t, h) + items_ns(h, before + items);
+        a->predicted_ns = delay_ns(t, h) + items_ns(h, before + items);
     }
 }
 
@@ -396,5 +396,5 @@ void rui_tasks_ask_again(ru_tasks *t)
             next_ns = h->told_ns + every_ns < next_ns ? h->told_ns + every_ns : next_ns;
         }
     }
-    t->out->wake_ns = next_ns;
+    t->wake_ns = next_ns;
 }

@@ -12,8 +12,79 @@
 
 enum { N = 6, ITEMS = 60, CLOCKS = 5, EVENTS_MAX = 1 << 15, SLICES_MAX = 1 << 12 };
 
+/* One word to a machine, and what a step asks for. */
+typedef struct heard {
+    ru_tasks_word kind;
+    ru_time now;
+    uint32_t reached;
+    uint32_t worker, clock;
+    ru_tasks_range range;
+    ru_tasks_msg msg;
+    const uint32_t *grant, *expect;
+} heard;
+
+enum { DID_MAX = 64 };
+
+typedef struct did {
+    ru_tasks_word kind;
+    uint32_t to;
+    ru_tasks_msg msg;
+    ru_tasks_range range;
+    ru_tasks_range accepted[ITEMS];
+    uint32_t n_accepted;
+} did;
+
+typedef struct outs {
+    did at[DID_MAX];
+    uint32_t n;
+    int64_t wake_ns; /* 0: no other time than before */
+    uint32_t end;
+} outs;
+
+static void keep(outs *out, const ru_effect *e)
+{
+    const ru_tasks_act *a = e->data;
+    if (e->kind != RU_FX_LOCAL) {
+        assert_int_equal(e->what, RU_TASKS_TIMER);
+        out->wake_ns = e->kind == RU_FX_TIMER ? e->at.ns : 0;
+        return;
+    }
+    assert_true(out->n < DID_MAX && a->n_accepted <= ITEMS);
+    assert_int_equal(e->size_bytes, sizeof *a + a->n_accepted * sizeof *a->accepted);
+    did *d = &out->at[out->n++];
+    *d = (did){.kind = (ru_tasks_word)e->what,
+               .to = a->to,
+               .msg = a->msg,
+               .range = a->range,
+               .n_accepted = a->n_accepted};
+    memcpy(d->accepted, a->accepted, a->n_accepted * sizeof *a->accepted);
+}
+
+static void tell(ru_tasks *t, const heard *h, outs *out)
+{
+    const ru_tasks_said said = {h->worker, h->clock, h->range, h->msg, h->grant, h->expect};
+    const ru_event ev = {.kind = h->kind == RU_TASKS_TIMER ? RU_EV_TIMER : RU_EV_LOCAL,
+                         .now = h->now,
+                         .what = h->kind,
+                         .data = &said,
+                         .size_bytes = sizeof said};
+    ru_arena memory;
+    ru_effects fx;
+    ru_arena_init(&memory, 0);
+    ru_effects_init(&fx, &memory);
+    out->n = 0;
+    out->wake_ns = 0;
+    ru_tasks_reached(t, h->reached);
+    ru_tasks_step(t, &ev, &fx);
+    out->end = ru_tasks_end(t);
+    for (uint32_t i = 0; i < fx.n; i++) {
+        keep(out, &fx.at[i]);
+    }
+    ru_arena_fini(&memory);
+}
+
 typedef struct post {
-    ru_tasks_event ev;
+    heard ev;
     uint32_t to;
 } post;
 
@@ -50,7 +121,7 @@ typedef struct world {
     int64_t wake_ns[N]; /* asked for last */
 } world;
 
-static void send_at(world *w, int64_t at, uint32_t to, const ru_tasks_event *ev)
+static void send_at(world *w, int64_t at, uint32_t to, const heard *ev)
 {
     assert_true(w->n_free > 0);
     uint32_t k = w->free[--w->n_free];
@@ -59,7 +130,7 @@ static void send_at(world *w, int64_t at, uint32_t to, const ru_tasks_event *ev)
 }
 
 /* One in eight is lost, one in eight comes twice, all at any time within a clock. */
-static void send_message(world *w, uint32_t to, const ru_tasks_event *ev)
+static void send_message(world *w, uint32_t to, const heard *ev)
 {
     uint32_t copies = 1;
     if (w->hostile) {
@@ -84,7 +155,7 @@ static void tell_clocks(world *w)
     for (uint32_t i = 0; i < N; i++) {
         all = !w->dead[i] && w->closed[i] < all ? w->closed[i] : all;
     }
-    const ru_tasks_event ev = {.kind = RU_TASKS_CLOCKS, .clock = all};
+    const heard ev = {.kind = RU_TASKS_CLOCKS, .clock = all};
     for (uint32_t i = 0; i < N && all > w->closed_by_all; i++) {
         send_at(w, w->now + 1000000, i, &ev);
     }
@@ -92,7 +163,7 @@ static void tell_clocks(world *w)
 }
 
 /* Servers: own updates, and those of the accepted slices, which must all be there. */
-static void close_clock(world *w, uint32_t owner, const ru_tasks_effect *e)
+static void close_clock(world *w, uint32_t owner, const did *e)
 {
     assert_int_equal(e->range.clock, w->closed[owner]);
     for (uint32_t i = 0; i < ITEMS; i++) {
@@ -120,7 +191,7 @@ static void close_clock(world *w, uint32_t owner, const ru_tasks_effect *e)
 static void send_worked(world *w, uint32_t me)
 {
     const work *x = &w->work[me];
-    const ru_tasks_event ev = {.kind = RU_TASKS_WORKED, .range = x->range};
+    const heard ev = {.kind = RU_TASKS_WORKED, .range = x->range};
     int64_t at = x->begun_ns + 1 + (x->range.hi - x->range.lo) * x->item_ns;
     send_at(w, at > w->now ? at : w->now + 1, me, &ev);
 }
@@ -134,10 +205,10 @@ static uint32_t reached(const world *w, uint32_t me)
     return x->range.lo + (uint32_t)(n < all ? n : all);
 }
 
-static void perform(world *w, uint32_t me, const ru_tasks_effect *e)
+static void perform(world *w, uint32_t me, const did *e)
 {
-    ru_tasks_event ev = {.worker = me, .msg = e->msg, .range = e->range};
-    switch (e->kind) {
+    heard ev = {.worker = me, .msg = e->msg, .range = e->range};
+    switch ((uint32_t)e->kind) {
     case RU_TASKS_SEND:
         ev.kind = RU_TASKS_HEARD;
         w->races += e->msg.kind == RU_TASKS_CANCEL ? 1 : 0;
@@ -158,7 +229,8 @@ static void perform(world *w, uint32_t me, const ru_tasks_effect *e)
         ev.kind = RU_TASKS_FLUSHED;
         send_at(w, w->now + 1 + (int64_t)ru_rng_below(&w->rng, 10000000), me, &ev);
         break;
-    case RU_TASKS_CLOSE:
+    default:
+        assert_int_equal(e->kind, RU_TASKS_CLOSE);
         close_clock(w, me, e);
         break;
     }
@@ -170,7 +242,7 @@ static void kill(world *w, uint32_t who)
     w->dead[who] = w->fenced[who] = true;
     tell_clocks(w);
     for (uint32_t i = 0; i < N; i++) {
-        const ru_tasks_event ev = {.kind = RU_TASKS_LOST, .worker = who};
+        const heard ev = {.kind = RU_TASKS_LOST, .worker = who};
         send_at(w, w->now + 1 + (int64_t)ru_rng_below(&w->rng, 50000000), i, &ev);
     }
 }
@@ -203,12 +275,12 @@ static void open_world(world *w, uint64_t seed, const ru_reassign_rules *rules, 
         ru_err err;
         assert_ok(ru_tasks_open(&opt, &w->arena, &w->worker[me], &err), err);
         w->speed[me] = ru_rng_uniform(&w->rng, 0.2, 1);
-        const ru_tasks_event ev = {.kind = RU_TASKS_BEGIN};
+        const heard ev = {.kind = RU_TASKS_BEGIN};
         send_at(w, 0, me, &ev);
     }
 }
 
-static void step(world *w, uint32_t to, ru_tasks_event ev, ru_tasks_out *out)
+static void step(world *w, uint32_t to, heard ev, outs *out)
 {
     work *x = &w->work[to];
     ev.now = (ru_time){w->now};
@@ -219,7 +291,7 @@ static void step(world *w, uint32_t to, ru_tasks_event ev, ru_tasks_out *out)
             w->own[to][i]++;
         }
     }
-    ru_tasks_step(w->worker[to], &ev, out);
+    tell(w->worker[to], &ev, out);
     if (x->on && out->end != x->range.hi) {
         assert_true(out->end >= ev.reached && out->end < x->range.hi);
         x->range.hi = out->end;
@@ -230,7 +302,7 @@ static void step(world *w, uint32_t to, ru_tasks_event ev, ru_tasks_out *out)
         perform(w, to, &out->at[i]);
     }
     if (out->wake_ns > 0) {
-        const ru_tasks_event wake = {.kind = RU_TASKS_TIME};
+        const heard wake = {.kind = RU_TASKS_TIMER};
         w->wake_ns[to] = out->wake_ns > w->now ? out->wake_ns : w->now + 1;
         send_at(w, w->wake_ns[to], to, &wake);
     }
@@ -242,13 +314,13 @@ static bool is_stale(const world *w, const post *p)
     const work *x = &w->work[p->to];
     bool worked = p->ev.kind == RU_TASKS_WORKED;
     return (worked && (!x->on || memcmp(&p->ev.range, &x->range, sizeof x->range) != 0)) ||
-           (p->ev.kind == RU_TASKS_TIME && w->wake_ns[p->to] != w->now);
+           (p->ev.kind == RU_TASKS_TIMER && w->wake_ns[p->to] != w->now);
 }
 
 /* Until all that live have closed all clocks. */
 static void run_world(world *w, uint64_t seed)
 {
-    static ru_tasks_out out; /* large */
+    static outs out; /* large */
     ru_heap_item item = {0};
     uint32_t shares[N];
     for (uint64_t k = 0; w->closed_by_all < CLOCKS; k++) {
@@ -271,7 +343,7 @@ static void run_world(world *w, uint64_t seed)
             for (uint32_t i = 0; i < N; i++) {
                 shares[i] = ru_rng_below(&w->rng, ITEMS / N);
             }
-            const ru_tasks_event ev = {.kind = RU_TASKS_SHARES, .grant = shares, .expect = shares};
+            const heard ev = {.kind = RU_TASKS_SHARES, .grant = shares, .expect = shares};
             uint32_t to = ru_rng_below(&w->rng, N);
             if (!w->dead[to]) {
                 step(w, to, ev, &out);
@@ -370,27 +442,27 @@ static ru_tasks *open_beside_one(ru_arena *a, uint32_t items)
 static void test_a_cancel_that_crosses_a_start_loses(void **state)
 {
     (void)state;
-    static ru_tasks_out out;
+    static outs out;
     ru_arena a;
     ru_arena_init(&a, 0);
     ru_tasks *t = open_beside_one(&a, 100);
-    ru_tasks_event ev = {.kind = RU_TASKS_BEGIN};
-    ru_tasks_step(t, &ev, &out);
+    heard ev = {.kind = RU_TASKS_BEGIN};
+    tell(t, &ev, &out);
     assert_int_equal(out.at[out.n - 1].kind, RU_TASKS_WORK);
-    ev = (ru_tasks_event){.kind = RU_TASKS_HEARD, .worker = 1, .now = {1}};
+    ev = (heard){.kind = RU_TASKS_HEARD, .worker = 1, .now = {1}};
     ev.msg = (ru_tasks_msg){.kind = RU_TASKS_THIS_FAR, .progress_ppm = 900000};
-    ru_tasks_step(t, &ev, &out);
+    tell(t, &ev, &out);
     assert_int_equal(out.at[0].msg.kind, RU_TASKS_DO_THIS);
     ru_tasks_range r = out.at[0].msg.range;
     assert_true(r.hi == 100 && r.lo < 100 && r.owner == 0 && r.helper == 1);
     /* It is claimed; later the same number is said to be cancelled, which is not true any more. */
     ev.msg = (ru_tasks_msg){.kind = RU_TASKS_STARTED_WORKING, .range = r};
-    ru_tasks_step(t, &ev, &out);
+    tell(t, &ev, &out);
     ev.msg.kind = RU_TASKS_CANCEL_OK;
-    ru_tasks_step(t, &ev, &out);
+    tell(t, &ev, &out);
     assert_int_equal(ru_tasks_stats_of(t)->reclaimed, 0);
-    ev = (ru_tasks_event){.kind = RU_TASKS_LOST, .worker = 1, .now = {2}};
-    ru_tasks_step(t, &ev, &out);
+    ev = (heard){.kind = RU_TASKS_LOST, .worker = 1, .now = {2}};
+    tell(t, &ev, &out);
     assert_true(ru_tasks_stats_of(t)->reclaimed >= r.hi - r.lo);
     ru_arena_fini(&a);
 }
@@ -399,12 +471,12 @@ static void test_a_cancel_that_crosses_a_start_loses(void **state)
 static void test_numbers_that_are_none(void **state)
 {
     (void)state;
-    static ru_tasks_out out;
+    static outs out;
     ru_arena a;
     ru_arena_init(&a, 0);
     ru_tasks *t = open_beside_one(&a, RU_REASSIGN_ITEMS_MAX);
-    ru_tasks_event ev = {.kind = RU_TASKS_BEGIN};
-    ru_tasks_step(t, &ev, &out);
+    heard ev = {.kind = RU_TASKS_BEGIN};
+    tell(t, &ev, &out);
     const ru_tasks_msg odd[] = {
         {.kind = RU_TASKS_THIS_FAR, .progress_ppm = INT64_MAX},
         {.kind = RU_TASKS_THIS_FAR, .progress_ppm = INT64_MIN, .idle = true},
@@ -412,18 +484,18 @@ static void test_numbers_that_are_none(void **state)
         {.kind = RU_TASKS_THIS_FAR, .progress_ppm = 900000, .share = UINT32_MAX},
         {.kind = RU_TASKS_KINDS, .progress_ppm = 900000}};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(odd); k++) {
-        ev = (ru_tasks_event){.kind = RU_TASKS_HEARD, .worker = 1, .now = {1 + k}, .msg = odd[k]};
-        ru_tasks_step(t, &ev, &out);
+        ev = (heard){.kind = RU_TASKS_HEARD, .worker = 1, .now = {1 + k}, .msg = odd[k]};
+        tell(t, &ev, &out);
         assert_int_equal(out.n, 0);
     }
     ev.msg = (ru_tasks_msg){.kind = RU_TASKS_THIS_FAR,
                             .progress_ppm = RUI_TASKS_PPM_MAX,
                             .item_ns = RUI_TASKS_ITEM_NS_MAX - 1,
                             .share = RU_REASSIGN_ITEMS_MAX};
-    ru_tasks_step(t, &ev, &out);
+    tell(t, &ev, &out);
     assert_int_equal(out.n, 0); /* so slow that it helps with nothing */
     ev.msg.item_ns = 0;
-    ru_tasks_step(t, &ev, &out);
+    tell(t, &ev, &out);
     assert_int_equal(out.at[0].msg.kind, RU_TASKS_DO_THIS);
     ru_arena_fini(&a);
 }
@@ -433,7 +505,7 @@ static void test_work_stays_with_who_keeps_up(void **state)
 {
     (void)state;
     static const uint32_t others[] = {1, 2, 3};
-    static ru_tasks_out out;
+    static outs out;
     ru_reassign_rules rules = push_rules;
     rules.trigger_ppm = 100000;
     rules.behind_ppm = 50000;
@@ -445,14 +517,14 @@ static void test_work_stays_with_who_keeps_up(void **state)
         const ru_tasks_options opt = {
             .items = 1000, .clocks = 1, .rules = &rules, .helpers = others, .n_helpers = 3};
         assert_ok(ru_tasks_open(&opt, &a, &t, &err), err);
-        ru_tasks_event ev = {.kind = RU_TASKS_BEGIN, .now = {1}};
-        ru_tasks_step(t, &ev, &out);
+        heard ev = {.kind = RU_TASKS_BEGIN, .now = {1}};
+        tell(t, &ev, &out);
         /* The last one is 14 % ahead: the mean 4 %, or 6 %. */
         const int64_t at_ppm[] = {0, most == 0 ? -20000 : 40000, 140000};
         for (uint32_t k = 0; k < 3; k++) {
-            ev = (ru_tasks_event){.kind = RU_TASKS_HEARD, .worker = others[k], .now = {2 + k}};
+            ev = (heard){.kind = RU_TASKS_HEARD, .worker = others[k], .now = {2 + k}};
             ev.msg = (ru_tasks_msg){.kind = RU_TASKS_THIS_FAR, .progress_ppm = at_ppm[k]};
-            ru_tasks_step(t, &ev, &out);
+            tell(t, &ev, &out);
             assert_int_equal(out.n, k == 2 && most == 1 ? 1 : 0);
         }
         for (uint32_t i = 0; i < out.n; i++) {
@@ -463,7 +535,7 @@ static void test_work_stays_with_who_keeps_up(void **state)
         ev.msg.idle = true;
         ev.worker = 1;
         ev.msg.progress_ppm = 900000;
-        ru_tasks_step(t, &ev, &out);
+        tell(t, &ev, &out);
         assert_true(out.n > 0 && out.at[0].to == 1);
         ru_arena_fini(&a);
     }
@@ -474,7 +546,7 @@ static void test_grants_go_out_in_two_slices(void **state)
 {
     (void)state;
     static const uint32_t helper = 1, grant = 301;
-    static ru_tasks_out out;
+    static outs out;
     ru_arena a;
     ru_arena_init(&a, 0);
     ru_err err;
@@ -482,10 +554,10 @@ static void test_grants_go_out_in_two_slices(void **state)
     const ru_tasks_options opt = {
         .items = 1000, .clocks = 1, .rules = &push_rules, .helpers = &helper, .n_helpers = 1};
     assert_ok(ru_tasks_open(&opt, &a, &t, &err), err);
-    ru_tasks_event ev = {.kind = RU_TASKS_SHARES, .grant = &grant, .now = {1}};
-    ru_tasks_step(t, &ev, &out);
-    ev = (ru_tasks_event){.kind = RU_TASKS_BEGIN, .now = {1}};
-    ru_tasks_step(t, &ev, &out);
+    heard ev = {.kind = RU_TASKS_SHARES, .grant = &grant, .now = {1}};
+    tell(t, &ev, &out);
+    ev = (heard){.kind = RU_TASKS_BEGIN, .now = {1}};
+    tell(t, &ev, &out);
     uint32_t n = 0, items = 0;
     for (uint32_t i = 0; i < out.n; i++) {
         const ru_tasks_msg *m = &out.at[i].msg;
@@ -510,25 +582,25 @@ typedef struct pair {
     bool working[2], closed[2];
     struct {
         uint32_t to;
-        ru_tasks_event ev;
+        heard ev;
     } mail[64];
     uint32_t n;
     uint8_t times[2][ITEMS];
     int64_t now;
 } pair;
 
-static void pair_step(pair *p, uint32_t who, ru_tasks_event ev)
+static void pair_step(pair *p, uint32_t who, heard ev)
 {
-    static ru_tasks_out out;
+    static outs out;
     ev.now = (ru_time){p->now += 1000};
     ev.reached = p->reached[who];
-    ru_tasks_step(p->t[who], &ev, &out);
+    tell(p->t[who], &ev, &out);
     if (p->working[who]) {
         assert_true(out.end >= p->reached[who] && out.end <= p->work[who].hi);
         p->work[who].hi = out.end;
     }
     for (uint32_t i = 0; i < out.n; i++) {
-        const ru_tasks_effect *e = &out.at[i];
+        const did *e = &out.at[i];
         if (e->kind == RU_TASKS_WORK) {
             p->working[who] = true;
             p->work[who] = e->range;
@@ -539,10 +611,10 @@ static void pair_step(pair *p, uint32_t who, ru_tasks_event ev)
             assert_true(p->n < RU_ARRAY_LEN(p->mail));
             bool sent = e->kind == RU_TASKS_SEND;
             p->mail[p->n].to = sent ? e->to : who;
-            p->mail[p->n++].ev = (ru_tasks_event){.kind = sent ? RU_TASKS_HEARD : RU_TASKS_FLUSHED,
-                                                  .worker = who,
-                                                  .msg = e->msg,
-                                                  .range = e->range};
+            p->mail[p->n++].ev = (heard){.kind = sent ? RU_TASKS_HEARD : RU_TASKS_FLUSHED,
+                                         .worker = who,
+                                         .msg = e->msg,
+                                         .range = e->range};
         }
     }
 }
@@ -550,7 +622,7 @@ static void pair_step(pair *p, uint32_t who, ru_tasks_event ev)
 static void pair_deliver(pair *p, uint32_t at)
 {
     uint32_t to = p->mail[at].to;
-    ru_tasks_event ev = p->mail[at].ev;
+    heard ev = p->mail[at].ev;
     p->mail[at] = p->mail[--p->n];
     pair_step(p, to, ev);
 }
@@ -575,7 +647,7 @@ static void pair_works(pair *p, uint32_t who)
         p->times[r->owner][p->reached[who]++]++;
     }
     p->working[who] = rest > 0;
-    pair_step(p, who, (ru_tasks_event){.kind = rest > 0 ? RU_TASKS_TIME : RU_TASKS_WORKED});
+    pair_step(p, who, (heard){.kind = rest > 0 ? RU_TASKS_TIMER : RU_TASKS_WORKED});
 }
 
 /* Worker 1 is ahead and busy; worker 0 offers it a slice, and comes to that slice itself. At this
@@ -583,8 +655,8 @@ static void pair_works(pair *p, uint32_t who)
 static void force_race(pair *p)
 {
     uint32_t at;
-    pair_step(p, 0, (ru_tasks_event){.kind = RU_TASKS_BEGIN});
-    pair_step(p, 1, (ru_tasks_event){.kind = RU_TASKS_BEGIN});
+    pair_step(p, 0, (heard){.kind = RU_TASKS_BEGIN});
+    pair_step(p, 1, (heard){.kind = RU_TASKS_BEGIN});
     uint32_t ahead = ITEMS / 2 + ru_rng_below(&p->rng, ITEMS / 3);
     while (p->reached[1] < ahead) {
         pair_works(p, 1);
@@ -646,7 +718,7 @@ static void test_a_thousand_forced_races(void **state)
                 pair_works(&p, pick - p.n);
             } else {
                 p.now += 100000000; /* it may ask again */
-                pair_step(&p, pick - p.n, (ru_tasks_event){.kind = RU_TASKS_TIME});
+                pair_step(&p, pick - p.n, (heard){.kind = RU_TASKS_TIMER});
             }
         }
         for (uint32_t i = 0; i < 2 * ITEMS; i++) {

@@ -120,7 +120,8 @@ double rui_fleet_ideal_s(const rui_fleet_trace *t, double work_ns)
  */
 
 typedef struct letter {
-    ru_tasks_event ev;
+    ru_tasks_word word;
+    ru_tasks_said said;
     uint32_t to, next; /* next: of free ones */
 } letter;
 
@@ -151,7 +152,8 @@ typedef struct fleet {
     uint32_t *own;    /* [workers] items of the clock at work that the owner has worked itself */
     uint32_t closed_by_all;
     int64_t accepted; /* items */
-    ru_tasks_out *out;
+    ru_arena memory;  /* of effects */
+    ru_effects fx;
     int64_t end_ns, messages, reassigned;
     ru_status failed;
     ru_err *err;
@@ -159,7 +161,7 @@ typedef struct fleet {
 
 static void arrive(void *self, uint64_t at);
 
-static void post(fleet *f, uint32_t to, int64_t after_ns, const ru_tasks_event *ev)
+static void post(fleet *f, uint32_t to, int64_t after_ns, ru_tasks_word word, ru_tasks_said said)
 {
     uint32_t at = f->free;
     if (at == LETTERS_MAX) {
@@ -168,7 +170,8 @@ static void post(fleet *f, uint32_t to, int64_t after_ns, const ru_tasks_event *
         return;
     }
     f->free = f->letters[at].next;
-    f->letters[at].ev = *ev;
+    f->letters[at].word = word;
+    f->letters[at].said = said;
     f->letters[at].to = to;
     (void)ru_sim_at(f->sim, (ru_time){ru_sim_now(f->sim).ns + after_ns}, arrive, f, at);
 }
@@ -233,8 +236,8 @@ static void plan_again(fleet *f)
                 expect[i] = p.helper[e] == w ? p.grant[e] : expect[i];
             }
         }
-        const ru_tasks_event ev = {.kind = RU_TASKS_SHARES, .grant = grant, .expect = expect};
-        post(f, w, f->in->latency_ns, &ev);
+        const ru_tasks_said said = {.grant = grant, .expect = expect};
+        post(f, w, f->in->latency_ns, RU_TASKS_SHARES, said);
     }
     ru_arena_rewind(f->arena, mark);
 }
@@ -262,9 +265,8 @@ static void close_at_servers(fleet *f, uint32_t w, uint32_t clock)
     if (method == RU_REASSIGN_STICKY || method == RU_REASSIGN_STATIC) {
         plan_again(f);
     }
-    const ru_tasks_event ev = {.kind = RU_TASKS_CLOCKS, .clock = f->closed_by_all};
     for (uint32_t i = 0; i < n; i++) {
-        post(f, i, f->in->latency_ns, &ev);
+        post(f, i, f->in->latency_ns, RU_TASKS_CLOCKS, (ru_tasks_said){.clock = f->closed_by_all});
     }
 }
 
@@ -283,9 +285,9 @@ static int64_t task_ends_ns(fleet *f, uint32_t w, uint32_t hi)
 
 static void post_worked(fleet *f, uint32_t w)
 {
-    const ru_tasks_event ev = {.kind = RU_TASKS_WORKED, .range = f->task[w].range};
-    int64_t now = ru_sim_now(f->sim).ns, end = task_ends_ns(f, w, ev.range.hi);
-    post(f, w, end > now ? end - now : 0, &ev);
+    const ru_tasks_said said = {.range = f->task[w].range};
+    int64_t now = ru_sim_now(f->sim).ns, end = task_ends_ns(f, w, said.range.hi);
+    post(f, w, end > now ? end - now : 0, RU_TASKS_WORKED, said);
 }
 
 /* Grains get smaller near the end, so that what is left can still be handed over. */
@@ -303,78 +305,89 @@ static void follow(fleet *f, uint32_t w)
     }
 }
 
-static void perform(fleet *f, uint32_t w, const ru_tasks_effect *e)
+static void close_clock(fleet *f, uint32_t w, const ru_tasks_act *a)
 {
-    ru_tasks_event ev = {.worker = w, .msg = e->msg, .range = e->range};
-    switch (e->kind) {
-    case RU_TASKS_SEND:
-        f->messages++;
-        ev.kind = RU_TASKS_HEARD;
-        post(f, e->to, f->in->latency_ns, &ev);
-        break;
-    case RU_TASKS_WORK:
-        f->task[w] = (task){true, e->range, e->range.lo, ru_sim_now(f->sim).ns, 0};
-        post_worked(f, w);
-        break;
-    case RU_TASKS_FLUSH:
-        ev.kind = RU_TASKS_FLUSHED;
-        post(f, w, 2 * f->in->latency_ns, &ev);
-        break;
-    case RU_TASKS_CLOSE: {
-        uint32_t given = 0;
-        for (uint32_t i = 0; i < e->n_accepted; i++) {
-            given += e->accepted[i].hi - e->accepted[i].lo;
-        }
-        f->reassigned += given;
-        if (f->plan.rules.backup == 0) { /* every item once, or the machine is broken */
-            RU_CHECK(f->own[w] + given == f->in->items);
-        }
-        f->own[w] = 0;
-        close_at_servers(f, w, e->range.clock);
-        break;
+    uint32_t given = 0;
+    for (uint32_t i = 0; i < a->n_accepted; i++) {
+        given += a->accepted[i].hi - a->accepted[i].lo;
     }
+    f->reassigned += given;
+    if (f->plan.rules.backup == 0) { /* every item once, or the machine is broken */
+        RU_CHECK(f->own[w] + given == f->in->items);
+    }
+    f->own[w] = 0;
+    close_at_servers(f, w, a->range.clock);
+}
+
+static void wake_at(fleet *f, uint32_t w, int64_t at_ns)
+{
+    int64_t now = ru_sim_now(f->sim).ns;
+    task *t = &f->task[w];
+    t->wake_ns = at_ns > now ? at_ns : now;
+    post(f, w, t->wake_ns - now, RU_TASKS_TIMER, (ru_tasks_said){0});
+}
+
+static void perform(fleet *f, uint32_t w, const ru_effect *e)
+{
+    const ru_tasks_act *a = e->data;
+    if (e->kind == RU_FX_TIMER) {
+        wake_at(f, w, e->at.ns);
+    } else if (e->kind == RU_FX_TIMER_OFF) {
+        f->task[w].wake_ns = 0;
+    } else if (e->what == RU_TASKS_SEND) {
+        f->messages++;
+        post(f, a->to, f->in->latency_ns, RU_TASKS_HEARD,
+             (ru_tasks_said){.worker = w, .msg = a->msg});
+    } else if (e->what == RU_TASKS_WORK) {
+        int64_t wake_ns = f->task[w].wake_ns;
+        f->task[w] = (task){true, a->range, a->range.lo, ru_sim_now(f->sim).ns, wake_ns};
+        post_worked(f, w);
+    } else if (e->what == RU_TASKS_FLUSH) {
+        post(f, w, 2 * f->in->latency_ns, RU_TASKS_FLUSHED, (ru_tasks_said){.range = a->range});
+    } else if (e->what == RU_TASKS_CLOSE) {
+        close_clock(f, w, a);
     }
 }
 
-static void step(fleet *f, uint32_t w, ru_tasks_event *ev)
+static void step(fleet *f, uint32_t w, ru_tasks_word word, const ru_tasks_said *said)
 {
     task *t = &f->task[w];
-    int64_t now = ru_sim_now(f->sim).ns;
-    bool worked = ev->kind == RU_TASKS_WORKED;
-    if ((worked && (!t->on || memcmp(&ev->range, &t->range, sizeof t->range) != 0)) ||
-        (ev->kind == RU_TASKS_TIME && t->wake_ns != now)) {
+    ru_time now = ru_sim_now(f->sim);
+    bool worked = word == RU_TASKS_WORKED, timer = word == RU_TASKS_TIMER;
+    if ((worked && (!t->on || memcmp(&said->range, &t->range, sizeof t->range) != 0)) ||
+        (timer && t->wake_ns != now.ns)) {
         return; /* it has got another end since, or asked for another time */
     }
     follow(f, w);
-    ev->reached = t->reached;
+    ru_tasks_reached(f->worker[w], t->reached);
     if (worked) {
         t->on = false;
         f->own[w] += t->range.owner == w ? t->range.hi - t->range.lo : 0;
     }
-    ru_tasks_step(f->worker[w], ev, f->out);
-    if (t->on && f->out->end != t->range.hi) {
-        t->range.hi = f->out->end;
+    const ru_event ev = {.kind = timer ? RU_EV_TIMER : RU_EV_LOCAL,
+                         .now = now,
+                         .what = word,
+                         .data = said,
+                         .size_bytes = sizeof *said};
+    ru_tasks_step(f->worker[w], &ev, &f->fx);
+    uint32_t end = ru_tasks_end(f->worker[w]);
+    if (t->on && end != t->range.hi) {
+        t->range.hi = end;
         post_worked(f, w);
     }
-    for (uint32_t i = 0; i < f->out->n; i++) {
-        perform(f, w, &f->out->at[i]);
+    for (uint32_t i = 0; i < f->fx.n; i++) {
+        perform(f, w, &f->fx.at[i]);
     }
-    if (f->out->wake_ns > 0) {
-        const ru_tasks_event wake = {.kind = RU_TASKS_TIME};
-        t->wake_ns = f->out->wake_ns > now ? f->out->wake_ns : now;
-        post(f, w, t->wake_ns - now, &wake);
-    }
+    ru_effects_clear(&f->fx);
 }
 
 static void arrive(void *self, uint64_t at)
 {
     fleet *f = self;
-    ru_tasks_event ev = f->letters[at].ev;
-    uint32_t to = f->letters[at].to;
+    letter l = f->letters[at];
     f->letters[at].next = f->free;
     f->free = (uint32_t)at;
-    ev.now = ru_sim_now(f->sim);
-    step(f, to, &ev);
+    step(f, l.to, l.word, &l.said);
 }
 
 static ru_status fleet_memory(fleet *f, uint32_t n, ru_err *err)
@@ -384,14 +397,13 @@ static ru_status fleet_memory(fleet *f, uint32_t n, ru_err *err)
     f->letters = RU_NEW(f->arena, letter, LETTERS_MAX);
     f->closed = RU_NEW(f->arena, uint32_t, n);
     f->own = RU_NEW(f->arena, uint32_t, n);
-    f->out = RU_NEW(f->arena, ru_tasks_out, 1);
     f->took = RU_NEW(f->arena, double, (int64_t)n *HISTORY_MAX);
     f->seen = RU_NEW(f->arena, ru_tasks_stats, n);
     f->grant = RU_NEW(f->arena, uint32_t, (int64_t)n * GRANTS_MAX);
     f->expect = RU_NEW(f->arena, uint32_t, (int64_t)n * GRANTS_MAX);
     if (f->worker == NULL || f->letters == NULL || f->closed == NULL || f->own == NULL ||
-        f->out == NULL || f->took == NULL || f->seen == NULL || f->grant == NULL ||
-        f->expect == NULL || f->task == NULL) {
+        f->took == NULL || f->seen == NULL || f->grant == NULL || f->expect == NULL ||
+        f->task == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u workers", n);
     }
     for (uint32_t i = 0; i < LETTERS_MAX; i++) {
@@ -444,16 +456,18 @@ ru_status rui_fleet_run(const rui_fleet_in *in, ru_arena *a, rui_fleet_out *out,
 {
     fleet f = {.in = in, .arena = a, .err = err};
     const ru_sim_options opt = {.seed = 1};
+    ru_arena_init(&f.memory, 0);
+    ru_effects_init(&f.fx, &f.memory);
     RU_TRY(open_workers(&f, err));
     RU_TRY(ru_sim_open(&opt, &f.sim, err));
     for (uint32_t w = 0; w < in->trace->workers; w++) {
-        const ru_tasks_event ev = {.kind = RU_TASKS_BEGIN};
-        post(&f, w, 0, &ev);
+        post(&f, w, 0, RU_TASKS_BEGIN, (ru_tasks_said){0});
     }
     ru_time until = {(int64_t)in->trace->slots * RUI_FLEET_SLOT_NS};
     ru_status st = ru_sim_run(f.sim, until, err);
     *out = (rui_fleet_out){(double)f.end_ns * 1e-9, f.messages, f.reassigned, ru_sim_events(f.sim)};
     ru_sim_close(f.sim);
+    ru_arena_fini(&f.memory);
     RU_TRY(f.failed);
     RU_TRY(st);
     if (f.end_ns == 0) {
