@@ -640,8 +640,9 @@ static ru_status lower_node(rui_low *lo, const ru_node *n, ru_err *err)
         if (st != RU_E_UNSUPPORTED) {
             return st;
         }
-        lo->n_slow++;
-        lo->slow[n->op]++;
+        bool reads = n->op != RU_OP_Shape && n->op != RU_OP_Size; /* these look at no element */
+        lo->n_slow += reads;
+        lo->slow[n->op] += reads;
     }
     return rui_lower_ref(lo, n, err);
 }
