@@ -62,7 +62,7 @@ typedef struct rui_step_time {
     double ns_squares;
 } rui_step_time;
 
-/* Updates of parameters whose gradient is summed while others are not (exec/low/optim.h). */
+/* Updates of parameters whose gradient is summed while others are not (exec/cpu/low/optim.h). */
 typedef struct rui_dev_early_ops {
     int64_t (*bytes)(const rui_dev *d); /* 0: this graph has none */
     ru_status (*open)(rui_dev *d, ru_err *err);

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "exec/kern/kern.h"
+#include "exec/cpu/kern/kern.h"
 #include "exec/ref.h"
 #include "test/test.h"
 #include "world/graph/build.h"

@@ -12,7 +12,7 @@
 /* A source file, with a copy in which comments and the insides of strings are blanks. */
 typedef struct rui_source_file {
     const char *path;   /* from the root: "base/arena.c" */
-    const char *folder; /* "base"; "exec" for exec/kern too */
+    const char *folder; /* "base"; "exec" for exec/cpu/kern too */
     ru_str text, code;
 } rui_source_file;
 

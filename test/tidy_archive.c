@@ -113,7 +113,7 @@ static void read_member(rui_tidy *t, const char *folder, ru_str line, const char
     }
 }
 
-/* "exec" of "exec/kern". */
+/* "exec" of "exec/cpu/kern". */
 static ru_str top_of(const char *folder)
 {
     const char *slash = strchr(folder, '/');

@@ -16,7 +16,7 @@ static const struct {
 } too_large[] = {
     {"env/link/link_tcp_impl.h rui_conn", 49},
     {"trace/record/recorder_impl.h ru_recorder", 49},
-    {"exec/low/low.h rui_low", 52},
+    {"exec/cpu/low/low.h rui_low", 52},
     {"comm/member/member_impl.h ru_member", 68},
     {"comm/member/member_impl.h rui_m_peer", 42},
     {"comm/chan/chan.h", 16},
@@ -45,9 +45,9 @@ static const struct {
     {"env/process/self.h", 21},
     {"env/thread.h", 17},
     {"exec/exe.h", 17},
-    {"exec/low/low.h", 21},
-    {"exec/low/prim.h", 17},
-    {"exec/lower/lower.h", 42},
+    {"exec/cpu/low/low.h", 21},
+    {"exec/cpu/low/prim.h", 17},
+    {"exec/cpu/lower/lower.h", 42},
     {"sim/sim.h", 37},
     {"trace/record/recorder.h", 21},
     {"train/elastic/elastic.h", 19},
@@ -85,14 +85,15 @@ static ru_str folder_of(ru_str path)
     return ru_str_n(path.p, n > 0 ? n - 1 : 0);
 }
 
-/* base/ holds one small thing a file, exec/lower one family of operators a file: no limit there. */
+/* base/ holds one small thing a file, exec/cpu/lower one family of operators a file: no limit
+ * there. */
 void rui_tidy_folders(rui_tidy *t)
 {
     ru_map seen;
     ru_map_init(&seen, &t->arena, 0);
     for (uint32_t i = 0; i < t->n_files; i++) {
         ru_str folder = folder_of(ru_str_c(t->files[i].path));
-        bool wide = ru_str_eq_c(folder, "base") || ru_str_eq_c(folder, "exec/lower");
+        bool wide = ru_str_eq_c(folder, "base") || ru_str_eq_c(folder, "exec/cpu/lower");
         if (wide || ru_map_get(&seen, folder) != NULL) {
             continue;
         }

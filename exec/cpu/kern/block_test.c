@@ -1,0 +1,631 @@
+/* Products, attention, recurrence, normalisation, losses and optimizers against brute force in
+ * double, on odd sizes and on every instruction set that this CPU has. */
+#include "exec/cpu/kern/kern.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "test/test.h"
+
+static float noise(uint64_t k)
+{
+    uint64_t x = (k + 1) * 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 31)) * 0xbf58476d1ce4e5b9u;
+    return (float)(x >> 40) / (float)(1 << 23) - 1.0f;
+}
+
+static float *numbers(int64_t n, uint64_t seed)
+{
+    float *p = aligned_alloc(64, (size_t)((n * 4 + 127) / 64 * 64));
+    assert_non_null(p);
+    for (int64_t i = 0; i < n; i++) {
+        p[i] = noise(seed * 1000003u + (uint64_t)i);
+    }
+    return p;
+}
+
+/* Every table this CPU can run. */
+static const ru_kern *kern_at(int level)
+{
+    return ru_kern_at((ru_kern_level)level);
+}
+
+static void near(double got, double want, double tol, const char *what, const ru_kern *k)
+{
+    if (!(fabs(got - want) <= tol * fmax(1.0, fabs(want)))) {
+        fail_msg("%s on %s: %.9g, expected %.9g", what, k->name, got, want);
+    }
+}
+
+/* -- products ------------------------------------------------------------------------------------
+ */
+
+static void product_case(const ru_kern *k, int64_t m, int64_t n, int64_t d, bool ta, bool tb)
+{
+    float *a = numbers(m * d, 1), *b = numbers(d * n, 2), *c = numbers(m * (n + 3), 3);
+    float *work = numbers(k->gemm_work(m, n, d), 4),
+          *packed = numbers(k->gemm_pack_floats(d, n), 5);
+    float *was = numbers(m * (n + 3), 3);
+    int64_t ar = ta ? 1 : d, ac = ta ? m : 1, br = tb ? 1 : n, bc = tb ? d : 1;
+    k->gemm_pack(b, br, bc, d, n, packed);
+    for (int way = 0; way < 2; way++) {
+        memcpy(c, was, sizeof(float) * (size_t)(m * (n + 3)));
+        ru_kern_gemm g = {.m = m,
+                          .n = n,
+                          .k = d,
+                          .a = a,
+                          .a_row = ar,
+                          .a_col = ac,
+                          .b = b,
+                          .b_row = br,
+                          .b_col = bc,
+                          .c = c,
+                          .c_row = n + 3,
+                          .alpha = 0.5f,
+                          .packed_b = way == 0 ? NULL : packed,
+                          .add = way == 1,
+                          .work = work};
+        k->gemm(&g);
+        for (int64_t i = 0; i < m; i++) {
+            for (int64_t j = 0; j < n + 3; j++) {
+                double sum = way == 1 || j >= n ? (double)was[i * (n + 3) + j] : 0.0;
+                for (int64_t p = 0; p < d && j < n; p++) {
+                    sum += 0.5 * (double)a[i * ar + p * ac] * (double)b[p * br + j * bc];
+                }
+                near((double)c[i * (n + 3) + j], sum, 2e-5, "product", k);
+            }
+        }
+    }
+    free(a), free(b), free(c), free(work), free(packed), free(was);
+}
+
+/* The large product, made in two parts; bias, sum and relu by `with`. */
+static void large_case(const ru_kern *k, int64_t m, int64_t n, int64_t d, bool ta, bool tb,
+                       int with)
+{
+    int64_t ld = n + 3;
+    float *a = numbers(m * d, 1), *b = numbers(d * n, 2), *c = numbers(m * ld, 3);
+    float *was = numbers(m * ld, 3), *bias = numbers(n, 6);
+    float *work = numbers(k->product_work(m, n, d), 4);
+    ru_kern_product g = {.m = m,
+                         .n = n,
+                         .k = d,
+                         .a = a,
+                         .a_row = ta ? 1 : d,
+                         .a_col = ta ? m : 1,
+                         .b = b,
+                         .b_row = tb ? 1 : n,
+                         .b_col = tb ? d : 1,
+                         .bias = (with & 1) != 0 ? bias : NULL,
+                         .c = c,
+                         .c_row = ld,
+                         .alpha = 0.5f,
+                         .add = (with & 2) != 0,
+                         .relu = with == 3};
+    k->product(&g, 0, m / 2, 0, n, work);
+    k->product(&g, m / 2, m, 0, n / 3, work);
+    k->product(&g, m / 2, m, n / 3, n, work);
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < ld; j++) {
+            double sum = g.add || j >= n ? (double)was[i * ld + j] : 0.0;
+            sum += g.bias != NULL && j < n ? (double)bias[j] : 0.0;
+            for (int64_t p = 0; p < d && j < n; p++) {
+                sum += 0.5 * (double)a[i * g.a_row + p * g.a_col] *
+                       (double)b[p * g.b_row + j * g.b_col];
+            }
+            sum = g.relu && j < n && sum < 0.0 ? 0.0 : sum;
+            near((double)c[i * ld + j], sum, 2e-5, "large product", k);
+        }
+    }
+    free(a), free(b), free(c), free(was), free(bias), free(work);
+}
+
+static void large_products_agree_with_double(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{1, 1, 1}, {7, 17, 9}, {100, 20, 300}, {13, 1030, 20}};
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        for (uint32_t s = 0; kern_at(level) != NULL && s < RU_ARRAY_LEN(sizes); s++) {
+            for (int t = 0; t < 4; t++) {
+                large_case(kern_at(level), sizes[s][0], sizes[s][1], sizes[s][2], t & 1, t >> 1, t);
+                large_case(kern_at(level), sizes[s][0], sizes[s][1], sizes[s][2], t & 1, t >> 1,
+                           3 - t);
+            }
+        }
+    }
+}
+
+/* ReLU behind a product keeps what is no number, in whole tiles and at their edges. */
+static void large_products_keep_nan(void **state)
+{
+    (void)state;
+    enum { M = 7, COLS = 19, D = 5 };
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = kern_at(level);
+        if (k == NULL) {
+            continue;
+        }
+        float *a = numbers(M * D, 1), *b = numbers(D * COLS, 2), *c = numbers(M * COLS, 3);
+        float *work = numbers(k->product_work(M, COLS, D), 4);
+        a[2 * D + 1] = NAN;
+        ru_kern_product g = {.m = M,
+                             .n = COLS,
+                             .k = D,
+                             .a = a,
+                             .a_row = D,
+                             .a_col = 1,
+                             .b = b,
+                             .b_row = COLS,
+                             .b_col = 1,
+                             .c = c,
+                             .c_row = COLS,
+                             .alpha = 1.0f,
+                             .relu = true};
+        k->product(&g, 0, M, 0, COLS, work);
+        for (int64_t i = 0; i < M * COLS; i++) {
+            assert_true(i / COLS == 2 ? isnan(c[i]) : c[i] >= 0.0f);
+        }
+        free(a), free(b), free(c), free(work);
+    }
+}
+
+static void products_agree_with_double(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{1, 1, 1},    {1, 33, 7},   {5, 32, 64},  {15, 47, 31},
+                                       {29, 100, 5}, {64, 200, 3}, {3, 17, 300}, {70, 170, 260}};
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        for (uint32_t s = 0; kern_at(level) != NULL && s < RU_ARRAY_LEN(sizes); s++) {
+            for (int t = 0; t < 4; t++) {
+                product_case(kern_at(level), sizes[s][0], sizes[s][1], sizes[s][2], t & 1, t >> 1);
+            }
+        }
+    }
+}
+
+static void bf16_products_agree_with_double(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{1, 1, 2}, {5, 33, 64}, {32, 47, 30}, {17, 100, 1030}};
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = kern_at(level);
+        for (uint32_t s = 0; k != NULL && k->gemm_bf16_packs(2) && s < RU_ARRAY_LEN(sizes); s++) {
+            int64_t m = sizes[s][0], n = sizes[s][1], d = sizes[s][2];
+            float *a = numbers(m * d, 1), *b = numbers(d * n, 2), *c = numbers(m * n, 3);
+            uint16_t *ah = aligned_alloc(64, (size_t)((m * d * 2 + 127) / 64 * 64));
+            uint16_t *packed = (uint16_t *)(void *)numbers(k->gemm_pack_floats(d, n), 5);
+            for (int64_t i = 0; i < d * n; i++) { /* exact in bf16, so that sums compare */
+                b[i] = (float)((int)(b[i] * 64.0f));
+            }
+            for (int64_t i = 0; i < m * d; i++) {
+                a[i] = (float)((int)(a[i] * 64.0f));
+            }
+            (void)k->cast(RU_F32, a, RU_BF16, ah, m * d);
+            k->gemm_bf16_pack(b, n, 1, d, n, packed);
+            k->gemm_bf16(m, n, d, ah, d, packed, c, n, false);
+            for (int64_t i = 0; i < m * n; i++) {
+                double sum = 0.0;
+                for (int64_t p = 0; p < d; p++) {
+                    sum += (double)a[i / n * d + p] * (double)b[p * n + i % n];
+                }
+                near((double)c[i], sum, 1e-6, "bf16 product", k);
+            }
+            free(a), free(b), free(c), free(ah), free(packed);
+        }
+    }
+}
+
+/* -- attention -----------------------------------------------------------------------------------
+ */
+
+/* Loss = sum of y * dy for one head, in double. */
+static double attention_loss(const ru_kern_attn *a, const double *q, const double *k,
+                             const double *v, const float *dy, double *y)
+{
+    double loss = 0.0;
+    int64_t d = a->head_size;
+    double *p = malloc(sizeof(double) * (size_t)a->keys);
+    for (int64_t i = 0; i < a->rows; i++) {
+        int64_t see = a->causal && i + 1 < a->keys ? i + 1 : a->keys;
+        double max = -1e300, sum = 0.0;
+        for (int64_t j = 0; j < see; j++) {
+            p[j] = 0.0;
+            for (int64_t c = 0; c < d; c++) {
+                p[j] += q[i * d + c] * k[j * d + c];
+            }
+            p[j] = p[j] * (double)a->scale +
+                   (a->mask == NULL ? 0.0 : (double)a->mask[i * a->mask_row + j * a->mask_col]);
+            max = fmax(max, p[j]);
+        }
+        for (int64_t j = 0; j < see; j++) {
+            p[j] = exp(p[j] - max);
+            sum += p[j];
+        }
+        for (int64_t c = 0; c < d; c++) {
+            double o = 0.0;
+            for (int64_t j = 0; j < see; j++) {
+                o += p[j] / sum * v[j * d + c];
+            }
+            y[i * d + c] = o;
+            loss += o * (double)dy[i * d + c];
+        }
+    }
+    free(p);
+    return loss;
+}
+
+static void attention_case(const ru_kern *k, int64_t rows, int64_t keys, int64_t d, bool causal,
+                           bool masked)
+{
+    float *f[3] = {numbers(rows * d, 1), numbers(keys * d, 2), numbers(keys * d, 3)};
+    float *dy = numbers(rows * d, 4), *y = numbers(rows * d, 5), *mask = numbers(rows * keys, 6);
+    float *g[3] = {numbers(rows * d, 7), numbers(keys * d, 8), numbers(keys * d, 9)};
+    float *stats = numbers(rows, 10);
+    ru_kern_attn a = {.t = RU_F32,
+                      .rows = rows,
+                      .keys = keys,
+                      .head_size = d,
+                      .ld_q = d,
+                      .ld_k = d,
+                      .ld_v = d,
+                      .ld_y = d,
+                      .ld_dq = d,
+                      .ld_dk = d,
+                      .ld_dv = d,
+                      .q = f[0],
+                      .k = f[1],
+                      .v = f[2],
+                      .y = y,
+                      .dy = dy,
+                      .dq = g[0],
+                      .dk = g[1],
+                      .dv = g[2],
+                      .stats = stats,
+                      .mask = masked ? mask : NULL,
+                      .mask_row = keys,
+                      .mask_col = 1,
+                      .scale = 0.4f,
+                      .causal = causal};
+    a.work = numbers(k->attn_work(&a, true), 11);
+    k->attn(&a);
+    k->attn_grad(&a);
+    int64_t n[3] = {rows * d, keys * d, keys * d};
+    double *x[3], *yd = malloc(sizeof(double) * (size_t)(rows * d));
+    for (int t = 0; t < 3; t++) {
+        x[t] = malloc(sizeof(double) * (size_t)n[t]);
+        for (int64_t i = 0; i < n[t]; i++) {
+            x[t][i] = (double)f[t][i];
+        }
+    }
+    (void)attention_loss(&a, x[0], x[1], x[2], dy, yd);
+    for (int64_t i = 0; i < rows * d; i++) {
+        near((double)y[i], yd[i], 1e-5, "attention", k);
+    }
+    for (int t = 0; t < 3; t++) {
+        for (int64_t i = 0; i < n[t]; i += 13) {
+            double keep = x[t][i], h = 1e-5;
+            x[t][i] = keep + h;
+            double up = attention_loss(&a, x[0], x[1], x[2], dy, yd);
+            x[t][i] = keep - h;
+            double down = attention_loss(&a, x[0], x[1], x[2], dy, yd);
+            x[t][i] = keep;
+            near((double)g[t][i], (up - down) / (2 * h), 2e-4, "attention gradient", k);
+        }
+    }
+    for (int t = 0; t < 3; t++) {
+        free(x[t]), free(f[t]), free(g[t]);
+    }
+    free(yd), free(dy), free(y), free(mask), free(stats), free(a.work);
+}
+
+static void attention_agrees_with_finite_differences(void **state)
+{
+    (void)state;
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        if (kern_at(level) != NULL) {
+            attention_case(kern_at(level), 7, 7, 5, true, false);
+            attention_case(kern_at(level), 37, 37, 16, true, true);
+            attention_case(kern_at(level), 33, 50, 8, false, true);
+            attention_case(kern_at(level), 1, 9, 3, false, false);
+        }
+    }
+}
+
+/* -- recurrence ----------------------------------------------------------------------------------
+ */
+
+/* Threads split the batch: any split gives the same bits. */
+static void lstm_does_not_depend_on_the_split(void **state)
+{
+    (void)state;
+    enum { T = 5, N = 7, H = 20 };
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = kern_at(level);
+        if (k == NULL) {
+            continue;
+        }
+        float *r = numbers(4 * H * H, 1), *bias = numbers(4 * H, 2), *y[2], *ws[2];
+        float *packed = numbers(k->rnn_pack_floats(4, H), 3), *pack_work = numbers(96 * H, 8);
+        k->rnn_pack(4, H, r, false, pack_work, packed);
+        for (int way = 0; way < 2; way++) {
+            float *pre = numbers(T * N * 4 * H, 4);
+            y[way] = numbers(T * N * H, 5);
+            ws[way] = numbers(T * N * 5 * H, 6);
+            ru_kern_lstm a = {.t = RU_F32,
+                              .steps = T,
+                              .batch = N,
+                              .hidden = H,
+                              .pre = pre,
+                              .ws = ws[way],
+                              .ws_step = N * 5 * H,
+                              .packed_r = packed,
+                              .bias = bias,
+                              .y = y[way],
+                              .y_step = N * H};
+            float *work = numbers(k->lstm_work(&a, N, false), 7);
+            ru_kern_share mine = {
+                .n1 = way == 0 ? N : 3, .threads = 1, .state = work, .work = work};
+            k->lstm(&a, &mine);
+            if (way == 1) {
+                mine.n0 = 3;
+                mine.n1 = N;
+                k->lstm(&a, &mine);
+            }
+            free(pre), free(work);
+        }
+        assert_memory_equal(y[0], y[1], sizeof(float) * T * N * H);
+        assert_memory_equal(ws[0], ws[1], sizeof(float) * T * N * 5 * H);
+        free(r), free(bias), free(packed), free(y[0]), free(y[1]), free(ws[0]), free(ws[1]);
+        free(pack_work);
+    }
+}
+
+/* -- sums, losses, optimizers --------------------------------------------------------------------
+ */
+
+static void reductions_are_the_same_everywhere(void **state)
+{
+    (void)state;
+    float *x = numbers(5000, 1);
+    for (int64_t n = 1; n < 5000; n += 311) {
+        double sum = 0.0, sq = 0.0;
+        float max = -INFINITY;
+        for (int64_t i = 0; i < n; i++) {
+            sum += (double)x[i];
+            sq += (double)x[i] * (double)x[i];
+            max = fmaxf(max, x[i]);
+        }
+        float first = kern_at(0)->reduce(RU_KERN_RED_SUM, RU_F32, x, n, 1, 0);
+        for (int level = 0; level < RU_KERN_LEVELS; level++) {
+            const ru_kern *k = kern_at(level);
+            if (k == NULL) {
+                continue;
+            }
+            near((double)k->reduce(RU_KERN_RED_SUM, RU_F32, x, n, 1, 0), sum, 1e-5, "sum", k);
+            near((double)k->reduce(RU_KERN_RED_SUM_SQUARE, RU_F32, x, n, 1, 0), sq, 1e-5, "squares",
+                 k);
+            assert_true(k->reduce(RU_KERN_RED_MAX, RU_F32, x, n, 1, 0) == max);
+            assert_true(k->reduce(RU_KERN_RED_SUM, RU_F32, x, n, 1, 0) == first);
+        }
+    }
+    x[77] = NAN;
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        if (kern_at(level) != NULL) {
+            assert_true(isnan(kern_at(level)->reduce(RU_KERN_RED_MAX, RU_F32, x, 100, 1, 0)));
+        }
+    }
+    free(x);
+}
+
+static void cross_entropy_counts_and_refuses(void **state)
+{
+    (void)state;
+    enum { ROWS = 4, C = 70 };
+    static const int64_t labels[ROWS] = {3, -100, 69, 0};
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = kern_at(level);
+        if (k == NULL) {
+            continue;
+        }
+        float *x = numbers(ROWS * C, 1), *p = numbers(ROWS * C, 2), loss[ROWS], weight[ROWS];
+        uint8_t flags[ROWS];
+        x[3] = 9.0f;
+        assert_int_equal(k->cross_entropy(RU_F32, x, RU_I64, labels, NULL, -100, 0.1f, p, loss,
+                                          weight, flags, ROWS, C),
+                         -1);
+        assert_int_equal(flags[0], 3);
+        assert_int_equal(flags[1], 0);
+        assert_true(loss[1] == 0.0f && weight[1] == 0.0f);
+        for (int64_t r = 0; r < ROWS; r++) {
+            double sum = 0.0, mean = 0.0;
+            for (int64_t c = 0; c < C; c++) {
+                sum += exp((double)x[r * C + c]);
+                mean += (double)x[r * C + c] / C;
+            }
+            double want =
+                r == 1 ? 0.0
+                       : 0.9 * (log(sum) - (double)x[r * C + labels[r]]) + 0.1 * (log(sum) - mean);
+            near((double)loss[r], want, 1e-5, "cross entropy", k);
+        }
+        static const int64_t bad[1] = {C};
+        assert_int_equal(k->cross_entropy(RU_F32, x, RU_I64, bad, NULL, -100, 0.0f, p, loss, weight,
+                                          flags, 1, C),
+                         0);
+        free(x), free(p);
+    }
+}
+
+static void adam_follows_its_definition(void **state)
+{
+    (void)state;
+    enum { N = 101 };
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = kern_at(level);
+        if (k == NULL) {
+            continue;
+        }
+        float *p = numbers(N, 1), *g = numbers(N, 2), *m = numbers(N, 3), *v = numbers(N, 4);
+        float *p2 = numbers(N, 5), *m2 = numbers(N, 6), *v2 = numbers(N, 7);
+        for (int64_t i = 0; i < N; i++) {
+            v[i] = fabsf(v[i]);
+        }
+        ru_kern_adam o = ru_kern_adam_step(0.01, 0.5, 0.9, 0.99, 1e-8, 0.1, true, 3);
+        ru_kern_segment s = {
+            .p = p, .g = g, .m = m, .v = v, .p_out = p2, .m_out = m2, .v_out = v2, .n = N};
+        k->adam(&o, &s, 0, 40);
+        k->adam(&o, &s, 40, N);
+        for (int64_t i = 0; i < N; i++) {
+            double d = 0.5 * (double)g[i], m1 = 0.9 * (double)m[i] + 0.1 * d;
+            double v1 = 0.99 * (double)v[i] + 0.01 * d * d;
+            double step = 0.01 * (m1 / (1 - pow(0.9, 3))) / (sqrt(v1 / (1 - pow(0.99, 3))) + 1e-8);
+            near((double)p2[i], (double)p[i] * (1 - 0.01 * 0.1) - step, 2e-6, "adam", k);
+            near((double)m2[i], m1, 1e-6, "adam m", k);
+            near((double)v2[i], v1, 1e-6, "adam v", k);
+        }
+        free(p), free(g), free(m), free(v), free(p2), free(m2), free(v2);
+    }
+}
+
+/* -- batch normalisation ------------------------------------------------------------------------
+ */
+
+/* Forward and backward of one run with a mask from x, and the sums of both, for one lane each. */
+static void batch_norm_case(const ru_kern *k, int64_t s, int64_t lanes)
+{
+    int64_t n = s * lanes;
+    float *x = numbers(n, 1), *dy = numbers(n, 2), *out = numbers(n, 3), *dres = numbers(n, 4);
+    float c[6][16], sum[16], sq[16], dsum[16], dot[16];
+    for (int i = 0; i < 6 * 16; i++) {
+        c[i / 16][i % 16] = noise(77 + (uint64_t)i);
+    }
+    ru_kern_bn b = {.t = RU_F32,
+                    .s = s,
+                    .lanes = lanes,
+                    .relu = true,
+                    .x = x,
+                    .out = out,
+                    .mean = c[0],
+                    .mul = c[1],
+                    .add = c[2],
+                    .k_dy = c[3],
+                    .k_x = c[4],
+                    .k_1 = c[5]};
+    k->bn_sums(&b, sum, sq);
+    k->bn_apply(&b);
+    for (int64_t i = 0; i < n; i++) {
+        double y = (double)x[i] * (double)c[1][i % lanes] + (double)c[2][i % lanes];
+        near((double)out[i], y > 0 ? y : 0, 1e-6, "bn_apply", k);
+    }
+    b.dy = dy;
+    b.dres = dres;
+    k->bn_grad_sums(&b, dsum, dot);
+    k->bn_grad_apply(&b);
+    for (int64_t l = 0; l < lanes; l++) {
+        double want[4] = {0};
+        for (int64_t i = l; i < n; i += lanes) {
+            double d = (double)x[i] - (double)c[0][l];
+            bool on = (double)x[i] * (double)c[1][l] + (double)c[2][l] > 0;
+            double g = on ? (double)dy[i] : 0;
+            want[0] += d;
+            want[1] += d * d;
+            want[2] += g;
+            want[3] += g * d;
+            near((double)dres[i], g, 0, "bn_grad_apply, dres", k);
+            near((double)out[i],
+                 g * (double)c[3][l] + (double)x[i] * (double)c[4][l] + (double)c[5][l], 1e-6,
+                 "bn_grad_apply", k);
+        }
+        near((double)sum[l], want[0], 1e-5, "bn_sums", k);
+        near((double)sq[l], want[1], 1e-5, "bn_sums, squares", k);
+        near((double)dsum[l], want[2], 1e-5, "bn_grad_sums", k);
+        near((double)dot[l], want[3], 1e-5, "bn_grad_sums, products", k);
+    }
+    free(x), free(dy), free(out), free(dres);
+}
+
+static void batch_norm_agrees_with_double(void **state)
+{
+    (void)state;
+    static const int64_t positions[] = {1, 2, 7, 49, 64};
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        for (uint32_t i = 0; kern_at(level) != NULL && i < RU_ARRAY_LEN(positions); i++) {
+            batch_norm_case(kern_at(level), positions[i], 1);
+            batch_norm_case(kern_at(level), positions[i], 8);
+            batch_norm_case(kern_at(level), positions[i], 16);
+        }
+    }
+}
+
+/* Rows m0 .. and columns n0 .. of an f64 product, either operand transposed; sums of products of
+ * numbers with few bits are exact in any order. */
+static void gemm64_case(const ru_kern *k, int64_t m, int64_t n, int64_t d, bool ta, bool tb)
+{
+    double *a = malloc((size_t)(m * d + 1) * 8), *b = malloc((size_t)(d * n + 1) * 8);
+    double *c = malloc((size_t)(m * n) * 8);
+    double *work = aligned_alloc(64, (size_t)(k->gemm64_work() * 8));
+    for (int64_t i = 0; i < m * d; i++) {
+        a[i] = (double)((i * 37 + 11) % 129 - 64) / 16.0;
+    }
+    for (int64_t i = 0; i < d * n; i++) {
+        b[i] = (double)((i * 53 + 5) % 65 - 32) / 8.0;
+    }
+    for (int64_t i = 0; i < m * n; i++) {
+        c[i] = -77.0;
+    }
+    ru_kern_gemm64 g = {.m = m,
+                        .n = n,
+                        .k = d,
+                        .a = a,
+                        .b = b,
+                        .c = c,
+                        .a_row = ta ? 1 : d,
+                        .a_col = ta ? m : 1,
+                        .b_row = tb ? 1 : n,
+                        .b_col = tb ? d : 1,
+                        .c_row = n,
+                        .alpha = 0.5};
+    int64_t m0 = m / 3, n0 = n / 4;
+    k->gemm64(&g, m0, m, n0, n, work);
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            double sum = 0.0;
+            for (int64_t p = 0; p < d; p++) {
+                sum += a[i * g.a_row + p * g.a_col] * b[p * g.b_row + j * g.b_col];
+            }
+            double want = i >= m0 && j >= n0 ? 0.5 * sum : -77.0;
+            if (c[i * n + j] != want) {
+                fail_msg("f64 product %dx%dx%d at %d, %d on %s: %.17g, expected %.17g", (int)m,
+                         (int)n, (int)d, (int)i, (int)j, k->name, c[i * n + j], want);
+            }
+        }
+    }
+    free(a), free(b), free(c), free(work);
+}
+
+static void f64_products_are_exact(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{1, 1, 1},      {1, 37, 7},    {5, 32, 64},
+                                       {15, 47, 31},   {29, 100, 0},  {14, 300, 257},
+                                       {13, 271, 511}, {131, 70, 600}};
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        for (uint32_t i = 0; kern_at(level) != NULL && i < RU_ARRAY_LEN(sizes); i++) {
+            for (int t = 0; t < 4; t++) {
+                gemm64_case(kern_at(level), sizes[i][0], sizes[i][1], sizes[i][2], t & 1, t >> 1);
+            }
+        }
+    }
+}
+
+RU_TESTS(exec_block, cmocka_unit_test(f64_products_are_exact),
+         cmocka_unit_test(batch_norm_agrees_with_double),
+         cmocka_unit_test(products_agree_with_double),
+         cmocka_unit_test(large_products_agree_with_double),
+         cmocka_unit_test(large_products_keep_nan),
+         cmocka_unit_test(bf16_products_agree_with_double),
+         cmocka_unit_test(attention_agrees_with_finite_differences),
+         cmocka_unit_test(lstm_does_not_depend_on_the_split),
+         cmocka_unit_test(reductions_are_the_same_everywhere),
+         cmocka_unit_test(cross_entropy_counts_and_refuses),
+         cmocka_unit_test(adam_follows_its_definition))

@@ -1,0 +1,372 @@
+/* Vector mathematics and element-wise kernels against double precision, on every instruction set
+ * that this CPU has. */
+#include "exec/cpu/kern/kern.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "test/test.h"
+
+static double gelu_of(double x)
+{
+    return x * 0.5 * erfc(-x * 0.70710678118654752440);
+}
+
+static double sigmoid_of(double x)
+{
+    return 1.0 / (1.0 + exp(-x));
+}
+
+static double gelu_tanh_of(double x)
+{
+    return x * sigmoid_of(1.5957691216057308 * (x + 0.044715 * x * x * x));
+}
+
+static double softplus_of(double x)
+{
+    return (x > 0 ? x : 0) + log1p(exp(-fabs(x)));
+}
+
+typedef struct math_case {
+    ru_kern_map1 op;
+    const char *name;
+    double (*f)(double);
+    double lo, hi, ulp_max;
+} math_case;
+
+static const math_case math_cases[] = {
+    {RU_KERN_MAP1_Exp, "exp", exp, -103.0, 88.7, 1.5},
+    {RU_KERN_MAP1_Log, "log", log, 1e-44, 3e38, 1.5},
+    {RU_KERN_MAP1_Log, "log", log, 0.5, 2.0, 1.5},
+    {RU_KERN_MAP1_Tanh, "tanh", tanh, -12.0, 12.0, 3.0},
+    {RU_KERN_MAP1_Tanh, "tanh", tanh, -0.7, 0.7, 3.0},
+    {RU_KERN_MAP1_Sigmoid, "sigmoid", sigmoid_of, -87.0, 30.0, 3.0},
+    {RU_KERN_MAP1_Erf, "erf", erf, -5.0, 5.0, 3.0},
+    {RU_KERN_MAP1_Gelu, "gelu", gelu_of, -10.0, 10.0, 5.0},
+    {RU_KERN_MAP1_GeluTanh, "gelu_tanh", gelu_tanh_of, -4.0, 10.0, 24.0},
+    {RU_KERN_MAP1_Softplus, "softplus", softplus_of, -80.0, 80.0, 3.0},
+};
+
+/* Distance in units of the last place of the true value. */
+static double ulps(float got, double want)
+{
+    float w = (float)want;
+    float next = nextafterf(fabsf(w), INFINITY);
+    double ulp = (double)next - fabs((double)w);
+    return fabs((double)got - want) / ulp;
+}
+
+static void check_math(const ru_kern *k, const math_case *c)
+{
+    enum { N = 20011 };
+    static const int64_t n = N;
+    float x[4096], y[4096];
+    double worst = 0.0;
+    bool log_grid = c->lo > 0.0 && c->hi / c->lo > 1e6;
+    for (int64_t base = 0; base < n; base += 4096) {
+        int64_t w = n - base < 4096 ? n - base : 4096;
+        for (int64_t i = 0; i < w; i++) {
+            double u = (double)(base + i) / (double)(n - 1);
+            x[i] = (float)(log_grid ? c->lo * pow(c->hi / c->lo, u) : c->lo + (c->hi - c->lo) * u);
+        }
+        k->map1(c->op, 0.0f, 0.0f, RU_F32, x, y, w);
+        for (int64_t i = 0; i < w; i++) {
+            double e = ulps(y[i], c->f((double)x[i]));
+            if (!(e <= worst)) {
+                worst = e;
+            }
+        }
+    }
+    if (!(worst <= c->ulp_max)) {
+        fail_msg("%s on %s is off by %.2f ulp, allowed %.2f", c->name, k->name, worst, c->ulp_max);
+    }
+}
+
+static void math_is_within_bounds(void **state)
+{
+    (void)state;
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (uint32_t c = 0; k != NULL && c < RU_ARRAY_LEN(math_cases); c++) {
+            check_math(k, &math_cases[c]);
+        }
+    }
+}
+
+static void special_values_keep_their_meaning(void **state)
+{
+    (void)state;
+    static const ru_kern_map1 ops[] = {
+        RU_KERN_MAP1_Exp,  RU_KERN_MAP1_Log,      RU_KERN_MAP1_Tanh,
+        RU_KERN_MAP1_Erf,  RU_KERN_MAP1_Sigmoid,  RU_KERN_MAP1_Gelu,
+        RU_KERN_MAP1_Relu, RU_KERN_MAP1_Softplus, RU_KERN_MAP1_GeluTanh};
+    static const float at_inf[] = {INFINITY, INFINITY, 1.0f,     1.0f,    1.0f,
+                                   INFINITY, INFINITY, INFINITY, INFINITY};
+    static const float at_minus_inf[] = {0.0f, NAN, -1.0f, -1.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (uint32_t o = 0; k != NULL && o < RU_ARRAY_LEN(ops); o++) {
+            float x[17], y[17];
+            for (int i = 0; i < 17; i++) {
+                x[i] = i % 3 == 0 ? NAN : (i % 3 == 1 ? INFINITY : -INFINITY);
+            }
+            k->map1(ops[o], 0.0f, 0.0f, RU_F32, x, y, 17);
+            for (int i = 0; i < 17; i++) {
+                float want = i % 3 == 0 ? NAN : (i % 3 == 1 ? at_inf[o] : at_minus_inf[o]);
+                bool same = isnan(want) ? isnan(y[i]) : y[i] == want;
+                if (!same) {
+                    fail_msg("map %d on %s of %g gives %g, expected %g", (int)ops[o], k->name,
+                             (double)x[i], (double)y[i], (double)want);
+                }
+            }
+        }
+    }
+}
+
+/* Odd lengths, odd addresses: every element is written, nothing beside is. */
+static void ranges_are_exact(void **state)
+{
+    (void)state;
+    float x[200], y[200], z[200];
+    for (int i = 0; i < 200; i++) {
+        x[i] = (float)i * 0.25f - 20.0f;
+        y[i] = (float)(i % 13) - 6.0f;
+    }
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (int64_t n = 0; k != NULL && n < 130; n += 1) {
+            memset(z, 0x5a, sizeof z);
+            k->map2(RU_KERN_MAP2_Axpy, 2.0f, 0.0f, RU_F32, x + 1, 1, y + 3, 1, z + 5, n);
+            for (int64_t i = 0; i < n; i++) {
+                assert_true(z[5 + i] == x[1 + i] + 2.0f * y[3 + i]);
+            }
+            k->map2(RU_KERN_MAP2_Sub, 0.0f, 0.0f, RU_F32, x + 1, 0, y + 3, 1, z + 5, n);
+            for (int64_t i = 0; i < n; i++) {
+                assert_true(z[5 + i] == x[1] - y[3 + i]);
+            }
+            uint32_t guard[2];
+            memcpy(guard, &z[4], 4);
+            memcpy(guard + 1, &z[5 + n], 4);
+            assert_int_equal(guard[0], 0x5a5a5a5a);
+            assert_int_equal(guard[1], 0x5a5a5a5a);
+        }
+    }
+}
+
+static float widen(uint16_t h)
+{
+    uint32_t u = (uint32_t)h << 16;
+    float x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+/* Is h a nearest bf16 of x? Neighbours are not nearer, and a tie went to the even one. */
+static bool is_nearest(uint16_t h, float x)
+{
+    double d = fabs((double)widen(h) - (double)x);
+    for (int step = -1; step <= 1; step += 2) {
+        uint16_t other = (uint16_t)(h + step);
+        double e = fabs((double)widen(other) - (double)x);
+        if (e < d || (e == d && (h & 1) != 0 && isfinite((double)widen(other)))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void bf16_rounds_once(void **state)
+{
+    (void)state;
+    float x[777], back[777];
+    uint16_t h[777], z[777];
+    for (int i = 0; i < 777; i++) {
+        x[i] = ldexpf(1.0f + (float)i / 777.0f, i % 60 - 30) * (i % 2 == 0 ? 1.0f : -1.0f);
+    }
+    x[5] = NAN;
+    x[6] = INFINITY;
+    x[7] = 3.4e38f;
+    x[8] = 1e-40f;
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        if (k == NULL) {
+            continue;
+        }
+        assert_true(k->cast(RU_F32, x, RU_BF16, h, 777));
+        assert_true(k->cast(RU_BF16, h, RU_F32, back, 777));
+        for (int i = 0; i < 777; i++) {
+            assert_true(i == 5 ? isnan(back[i]) : back[i] == widen(h[i]));
+            assert_true(i == 5 || i == 6 || i == 7 || is_nearest(h[i], x[i]));
+        }
+        assert_true(isinf(back[6]) && isinf(back[7]));
+        k->map1(RU_KERN_MAP1_Neg, 0.0f, 0.0f, RU_BF16, h + 9, z, 700);
+        for (int i = 0; i < 700; i++) {
+            assert_int_equal(z[i], h[9 + i] ^ 0x8000);
+        }
+    }
+}
+
+enum { CASTS = 70000 };
+
+/* Every f16, and any f32, NaN and infinities among them. */
+static void f16_converts_as_by_hand(void **state)
+{
+    (void)state;
+    static float x[CASTS], back[CASTS];
+    static uint16_t h[CASTS], all[CASTS];
+    for (int i = 0; i < CASTS; i++) {
+        uint32_t u = (uint32_t)i * 2654435761u;
+        u = i % 3 == 0 ? u : (u & 0x8fffffffu) | 0x30000000u; /* around what f16 can hold */
+        memcpy(&x[i], &u, sizeof u);
+        all[i] = (uint16_t)i;
+    }
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        if (k == NULL) {
+            continue;
+        }
+        assert_true(k->cast(RU_F16, all, RU_F32, back, CASTS));
+        assert_true(k->cast(RU_F32, x, RU_F16, h, CASTS));
+        for (int i = 0; i < CASTS; i++) {
+            float want = ru_f16_to_f32(all[i]);
+            if (memcmp(&want, &back[i], sizeof want) != 0 || h[i] != ru_f32_to_f16(x[i])) {
+                fail_msg("element %d: f16 to f32 %a for %a, f32 to f16 %x for %x", i,
+                         (double)back[i], (double)want, h[i], ru_f32_to_f16(x[i]));
+            }
+        }
+    }
+}
+
+/* Toward zero; beyond 64 bits the nearest, NaN the least; then the low bits. */
+static int64_t cut_of(float x)
+{
+    bool fits = x > -9223372036854775808.0f && x < 9223372036854775808.0f;
+    return fits ? (int64_t)x : x > 0.0f ? INT64_MAX : INT64_MIN;
+}
+
+static void floats_are_cut_to_whole_numbers(void **state)
+{
+    (void)state;
+    static float x[3000];
+    static int64_t y[3000];
+    static const ru_dtype types[] = {RU_I8, RU_U8, RU_I16, RU_U16, RU_I32, RU_U32, RU_I64, RU_U64};
+    for (int k = 0; k < RU_KERN_LEVELS * (int)RU_ARRAY_LEN(types); k++) {
+        const ru_kern *kern = ru_kern_at((ru_kern_level)(k % RU_KERN_LEVELS));
+        ru_dtype t = types[k / RU_KERN_LEVELS];
+        int64_t bytes = ru_dtype_bytes(t);
+        for (int i = 0; i < 3000; i++) { /* the last block of 1024 is small all through */
+            x[i] = ldexpf((float)(i * 37 % 999) / 7.0f - 70.0f, i < 2048 ? i % 64 : i % 20);
+        }
+        x[7] = NAN;
+        x[300] = INFINITY;
+        x[301] = -INFINITY;
+        x[302] = -9223372036854775808.0f;
+        if (kern == NULL) {
+            continue;
+        }
+        assert_true(kern->cast(RU_F32, x, t, y, 3000));
+        for (int i = 0; i < 3000; i++) {
+            int64_t want = cut_of(x[i]);
+            if (memcmp((const char *)y + i * bytes, &want, (size_t)bytes) != 0) {
+                fail_msg("%a to %s on %s", (double)x[i], ru_dtype_name(t), kern->name);
+            }
+        }
+    }
+}
+
+/* The value of f16 bits, by the definition of the format. */
+static double half_of(uint16_t h)
+{
+    int exponent = h >> 10 & 31, fraction = h & 1023;
+    double size = exponent == 0 ? ldexp(fraction, -24) : ldexp(1024 + fraction, exponent - 25);
+    return (h & 0x8000) != 0 ? -size : size;
+}
+
+/* All f16 numbers widen to their values; each comes back, and a number between two neighbours goes
+ * to the nearer one, of equally near ones to the even one. */
+static void f16_rounds_once(void **state)
+{
+    (void)state;
+    enum { N = 0x7c00, ODD = N - 3 };
+    static uint16_t h[2 * N], back[2 * N];
+    static float x[2 * N];
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (int i = 0; k != NULL && i < 2 * N; i++) {
+            h[i] = (uint16_t)(i < N ? i : 0x8000 | (i - N));
+        }
+        if (k == NULL) {
+            continue;
+        }
+        assert_true(k->cast(RU_F16, h, RU_F32, x, 2 * N));
+        for (int i = 0; i < 2 * N; i++) {
+            assert_true((double)x[i] == half_of(h[i]) && (signbit(x[i]) != 0) == (i >= N));
+        }
+        assert_true(k->cast(RU_F32, x, RU_F16, back, 2 * N));
+        assert_memory_equal(h, back, sizeof h);
+        for (int i = 0; i < ODD; i++) { /* halfway, and a little to each side of it */
+            float middle = (float)((half_of((uint16_t)i) + half_of((uint16_t)(i + 1))) / 2);
+            x[i] = i % 3 == 0 ? middle : nextafterf(middle, i % 3 == 1 ? 0.0f : INFINITY);
+        }
+        assert_true(k->cast(RU_F32, x, RU_F16, back, ODD));
+        for (int i = 0; i < ODD; i++) {
+            int want = i % 3 == 0 ? i + (i & 1) : i % 3 == 1 ? i : i + 1;
+            assert_int_equal(back[i], want);
+        }
+        const float ends[9] = {65519.9f, 65520.0f, -1e9f, INFINITY, -INFINITY,
+                               NAN,      2e-8f,    -0.0f, 1};
+        assert_true(k->cast(RU_F32, ends, RU_F16, back, 9));
+        static const uint16_t want[9] = {0x7bff, 0x7c00, 0xfc00, 0x7c00, 0xfc00,
+                                         0,      0,      0x8000, 0x3c00};
+        for (int i = 0; i < 9; i++) {
+            assert_true(i == 5 ? (back[i] & 0x7fff) > 0x7c00 : back[i] == want[i]);
+        }
+        assert_true(k->cast(RU_F16, back, RU_F32, x, 9) && isinf(x[3]) && isnan(x[5]));
+    }
+}
+
+/* The nearest step, ties to even, then the zero point, then the ends of the type; and back. */
+static void quantised_by_the_definition(void **state)
+{
+    (void)state;
+    enum { N = 1003 };
+    static const struct {
+        ru_dtype t;
+        int64_t low, high;
+        float zero;
+    } types[] = {{RU_U8, 0, 255, 128},
+                 {RU_I8, -128, 127, -3},
+                 {RU_U16, 0, 65535, 32768},
+                 {RU_I16, -32768, 32767, 5}};
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (uint32_t c = 0; k != NULL && c < RU_ARRAY_LEN(types); c++) {
+            float x[N], back[N], scale = 0.25f;
+            uint16_t y[N];
+            for (int i = 0; i < N; i++) { /* every other one is a tie */
+                x[i] = (float)((i * 7919) % 1400 - 700) * (types[c].high > 255 ? 18.125f : 0.125f);
+            }
+            k->quantize(x, scale, types[c].zero, types[c].t, y, N);
+            k->dequantize(types[c].t, y, scale, types[c].zero, back, N);
+            for (int i = 0; i < N; i++) {
+                int64_t want = llrint((double)x[i] / 0.25) + (int64_t)types[c].zero;
+                want = want < types[c].low ? types[c].low : want;
+                want = want > types[c].high ? types[c].high : want;
+                int64_t got = types[c].t == RU_U8    ? ((uint8_t *)y)[i]
+                              : types[c].t == RU_I8  ? ((int8_t *)y)[i]
+                              : types[c].t == RU_U16 ? y[i]
+                                                     : ((int16_t *)y)[i];
+                assert_int_equal(got, want);
+                assert_true((double)back[i] == (double)(want - (int64_t)types[c].zero) * 0.25);
+            }
+        }
+    }
+}
+
+RU_TESTS(exec_elem, cmocka_unit_test(f16_rounds_once),
+         cmocka_unit_test(quantised_by_the_definition), cmocka_unit_test(f16_converts_as_by_hand),
+         cmocka_unit_test(floats_are_cut_to_whole_numbers), cmocka_unit_test(math_is_within_bounds),
+         cmocka_unit_test(special_values_keep_their_meaning), cmocka_unit_test(ranges_are_exact),
+         cmocka_unit_test(bf16_rounds_once))

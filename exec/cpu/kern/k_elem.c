@@ -1,0 +1,337 @@
+/* Element-wise maps: one input, two inputs, comparison, selection, bias with activation. */
+#include "exec/cpu/kern/isa.h"
+#include "exec/cpu/kern/vec.h"
+
+/* A remainder with the sign of y. */
+RU_KERN_INLINE float kv_floor_mod(float x, float y)
+{
+    float r = fmodf(x, y);
+    return r == 0.0f ? copysignf(0.0f, y) : (r < 0.0f) != (y < 0.0f) ? r + y : r;
+}
+
+RU_KERN_INLINE float kv_clip(float x, float lo, float hi)
+{
+    float y = x < lo ? lo : x;
+    return y > hi ? hi : y;
+}
+
+/* e^x - 1 for x <= 0 and small x: by tanh(x/2), which keeps the low bits. */
+RU_KERN_INLINE float kv_expm1(float x)
+{
+    float th = kv_tanh(0.5f * x);
+    float small = 2.0f * th / (1.0f - th);
+    return fabsf(x) < 1.0f ? small : kv_exp(x) - 1.0f;
+}
+
+/* x tanh(log(1 + e^x)) without the logarithm: with n = e^2x + 2e^x it is x n / (n + 2); for x > 0
+ * both are divided by e^2x. */
+RU_KERN_INLINE float kv_mish(float x)
+{
+    float e = kv_exp_neg(-fabsf(x)), q = e * e;
+    float n = x < 0.0f ? q + 2.0f * e : 1.0f + 2.0f * e;
+    float d = x < 0.0f ? n + 2.0f : n + 2.0f * q;
+    return x == -INFINITY ? -0.0f : x * (n / d);
+}
+
+enum { TURN_MAX = 8192 }; /* to here three constants take multiples of pi/2 off in f32 */
+
+/* sin(x + quarter * pi/2) for |x| <= TURN_MAX: what is left after the nearest multiple of pi/2, and
+ * the polynomials of both functions on +-pi/4. */
+RU_KERN_INLINE float kv_turn(float x, uint32_t quarter)
+{
+    float t = x * 0.636619772f + 12582912.0f;
+    uint32_t q = kv_bits(t) + quarter;
+    t -= 12582912.0f;
+    float r = x - t * 1.5703125f;
+    r -= t * 4.837512969970703125e-4f;
+    r -= t * 7.54978995489188216e-8f;
+    float s = r * r;
+    float p = ((-1.9515295891e-4f * s + 8.3321608736e-3f) * s - 1.6666654611e-1f) * (s * r) + r;
+    float c = 2.443315711809948e-5f * s - 1.388731625493765e-3f;
+    c = (c * s + 4.166664568298827e-2f) * (s * s) - 0.5f * s + 1.0f;
+    float y = (q & 1u) != 0 ? c : p;
+    return kv_float(kv_bits(y) ^ ((q & 2u) << 30));
+}
+
+RU_KERN_INLINE float kv_mish_slope(float x)
+{
+    float th = kv_tanh(kv_softplus(x));
+    return th + x * kv_sigmoid(x) * (1.0f - th * th);
+}
+
+/* In two passes: GCC 12 leaves a loop of an exponential and a logarithm scalar. */
+static void softplus_f32(const float *xs, float *ys, int64_t n)
+{
+    float e[KV_BLOCK];
+    for (int64_t i = 0; i < n; i += KV_BLOCK) {
+        int64_t w = kv_min_i64(KV_BLOCK, n - i);
+        const float *x = xs + i;
+        float *y = ys + i;
+#pragma omp simd
+        for (int64_t j = 0; j < w; j++) {
+            e[j] = kv_exp(-fabsf(x[j]));
+        }
+#pragma omp simd
+        for (int64_t j = 0; j < w; j++) {
+            e[j] = kv_log1p(e[j]);
+        }
+#pragma omp simd
+        for (int64_t j = 0; j < w; j++) {
+            float s = (x[j] > 0.0f ? x[j] : 0.0f) + e[j];
+            y[j] = x[j] != x[j] ? x[j] : s;
+        }
+    }
+}
+
+/* Elements beyond the range of kv_turn go through the C library. */
+static bool turns_far(const float *xs, int64_t n)
+{
+    int32_t far = 0;
+#pragma omp simd reduction(| : far)
+    for (int64_t i = 0; i < n; i++) {
+        far |= fabsf(xs[i]) > (float)TURN_MAX ? 1 : 0;
+    }
+    return far != 0;
+}
+
+static void turn_libm(ru_kern_map1 op, const float *xs, float *ys, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        ys[i] = op == RU_KERN_MAP1_Sin ? sinf(xs[i]) : cosf(xs[i]);
+    }
+}
+
+static void map1_f32(ru_kern_map1 op, float a, float b, const float *xs, float *ys, int64_t n)
+{
+    if (op == RU_KERN_MAP1_Softplus) {
+        softplus_f32(xs, ys, n);
+        return;
+    }
+    if ((op == RU_KERN_MAP1_Sin || op == RU_KERN_MAP1_Cos) && turns_far(xs, n)) {
+        turn_libm(op, xs, ys, n);
+        return;
+    }
+    (void)a;
+    (void)b;
+    switch (op) {
+#define RU_X(name, f)                                       \
+    case RU_KERN_MAP1_##name:                               \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
+        {                                                   \
+            float x = xs[i];                                \
+            ys[i] = f;                                      \
+        }                                                   \
+        break;
+        RU_KERN_MAP1_LIST(RU_X)
+#undef RU_X
+    case RU_KERN_MAP1_COUNT:
+        break;
+    }
+}
+
+void RUI_K(rui_kern_map1)(ru_kern_map1 op, float a, float b, ru_dtype t, const void *x, void *y,
+                          int64_t n)
+{
+    if (t == RU_F32) {
+        map1_f32(op, a, b, x, y, n);
+        return;
+    }
+    float buf[KV_BLOCK];
+    for (int64_t i = 0; i < n; i += KV_BLOCK) {
+        int64_t w = kv_min_i64(KV_BLOCK, n - i);
+        kv_widen((const uint16_t *)x + i, buf, w);
+        map1_f32(op, a, b, buf, buf, w);
+        kv_narrow(buf, (uint16_t *)y + i, w);
+    }
+}
+
+/* Steps 1 and 1. */
+static void map2_vv(ru_kern_map2 op, float a, float b, const float *xs, const float *ys, float *zs,
+                    int64_t n)
+{
+    (void)a;
+    (void)b;
+    switch (op) {
+#define RU_X(name, f)                                       \
+    case RU_KERN_MAP2_##name:                               \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
+        {                                                   \
+            float x = xs[i], y = ys[i];                     \
+            zs[i] = f;                                      \
+        }                                                   \
+        break;
+        RU_KERN_MAP2_LIST(RU_X)
+#undef RU_X
+    case RU_KERN_MAP2_COUNT:
+        break;
+    }
+}
+
+static void map2_vs(ru_kern_map2 op, float a, float b, const float *xs, float y, float *zs,
+                    int64_t n)
+{
+    (void)a;
+    (void)b;
+    switch (op) {
+#define RU_X(name, f)                                       \
+    case RU_KERN_MAP2_##name:                               \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
+        {                                                   \
+            float x = xs[i];                                \
+            zs[i] = f;                                      \
+        }                                                   \
+        break;
+        RU_KERN_MAP2_LIST(RU_X)
+#undef RU_X
+    case RU_KERN_MAP2_COUNT:
+        break;
+    }
+}
+
+static void map2_sv(ru_kern_map2 op, float a, float b, float x, const float *ys, float *zs,
+                    int64_t n)
+{
+    (void)a;
+    (void)b;
+    switch (op) {
+#define RU_X(name, f)                                       \
+    case RU_KERN_MAP2_##name:                               \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
+        {                                                   \
+            float y = ys[i];                                \
+            zs[i] = f;                                      \
+        }                                                   \
+        break;
+        RU_KERN_MAP2_LIST(RU_X)
+#undef RU_X
+    case RU_KERN_MAP2_COUNT:
+        break;
+    }
+}
+
+void RUI_K(rui_kern_map2)(ru_kern_map2 op, float a, float b, ru_dtype t, const void *x, int64_t sx,
+                          const void *y, int64_t sy, void *z, int64_t n)
+{
+    float bx[KV_BLOCK], by[KV_BLOCK], bz[KV_BLOCK];
+    if (n <= 0) {
+        return;
+    }
+    if (sx == 0 && sy == 0) {
+        float zero = 0.0f;
+        map2_vs(op, a, b, kv_load(t, x, 0, 1, bx), kv_load(t, y, 0, 1, by)[0], &zero, 1);
+        by[0] = zero; /* every element is the same */
+        for (int64_t i = 0; i < n; i += KV_BLOCK) {
+            int64_t w = kv_min_i64(KV_BLOCK, n - i);
+            float *o = kv_dest(t, z, i, bz);
+            for (int64_t k = 0; k < w; k++) {
+                o[k] = zero;
+            }
+            kv_store(t, z, i, w, bz);
+        }
+        return;
+    }
+    int64_t block = t == RU_F32 ? n : KV_BLOCK;
+    for (int64_t i = 0; i < n; i += block) {
+        int64_t w = kv_min_i64(block, n - i);
+        float *o = kv_dest(t, z, i, bz);
+        if (sx == 0) {
+            map2_sv(op, a, b, kv_load(t, x, 0, 1, bx)[0], kv_load(t, y, i, w, by), o, w);
+        } else if (sy == 0) {
+            map2_vs(op, a, b, kv_load(t, x, i, w, bx), kv_load(t, y, 0, 1, by)[0], o, w);
+        } else {
+            map2_vv(op, a, b, kv_load(t, x, i, w, bx), kv_load(t, y, i, w, by), o, w);
+        }
+        kv_store(t, z, i, w, bz);
+    }
+}
+
+/* A scalar operand is spread over the buffer first. */
+static const float *spread(ru_dtype t, const void *x, int64_t at, int64_t step, int64_t n,
+                           float *buf)
+{
+    if (step == 1) {
+        return kv_load(t, x, at, n, buf);
+    }
+    float one[1];
+    float v = kv_load(t, x, 0, 1, one)[0];
+    for (int64_t i = 0; i < n; i++) {
+        buf[i] = v;
+    }
+    return buf;
+}
+
+void RUI_K(rui_kern_cmp)(ru_kern_cmp op, ru_dtype t, const void *x, int64_t sx, const void *y,
+                         int64_t sy, uint8_t *z, int64_t n)
+{
+    float bx[KV_BLOCK], by[KV_BLOCK];
+    for (int64_t at = 0; at < n; at += KV_BLOCK) {
+        int64_t w = kv_min_i64(KV_BLOCK, n - at);
+        const float *xs = spread(t, x, at, sx, w, bx);
+        const float *ys = spread(t, y, at, sy, w, by);
+        uint8_t *zs = z + at;
+        switch (op) {
+#define RU_X(name, f)                                       \
+    case RU_KERN_CMP_##name:                                \
+        _Pragma("omp simd") for (int64_t i = 0; i < w; i++) \
+        {                                                   \
+            float x = xs[i], y = ys[i];                     \
+            zs[i] = (uint8_t)(f);                           \
+        }                                                   \
+        break;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+            RU_KERN_CMP_LIST(RU_X)
+#pragma GCC diagnostic pop
+#undef RU_X
+        case RU_KERN_CMP_COUNT:
+            break;
+        }
+    }
+}
+
+#define WHERE_LOOP(type)                         \
+    do {                                         \
+        const type *xs = x, *ys = y;             \
+        type *zs = z;                            \
+        for (int64_t i = 0; i < n; i++) {        \
+            type u = xs[i * sx], v = ys[i * sy]; \
+            zs[i] = c[i * sc] != 0 ? u : v;      \
+        }                                        \
+    } while (0)
+
+void RUI_K(rui_kern_where)(int64_t bytes, const uint8_t *c, int64_t sc, const void *x, int64_t sx,
+                           const void *y, int64_t sy, void *z, int64_t n)
+{
+    switch (bytes) {
+    case 1:
+        WHERE_LOOP(uint8_t);
+        break;
+    case 2:
+        WHERE_LOOP(uint16_t);
+        break;
+    case 4:
+        WHERE_LOOP(uint32_t);
+        break;
+    default:
+        WHERE_LOOP(uint64_t);
+        break;
+    }
+}
+
+void RUI_K(rui_kern_bias_act)(ru_kern_map1 op, float a, float b, ru_dtype t, const void *x,
+                              const float *bias, void *y, int64_t rows, int64_t cols)
+{
+    float bx[KV_BLOCK], bz[KV_BLOCK];
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t c = 0; c < cols; c += KV_BLOCK) {
+            int64_t w = kv_min_i64(KV_BLOCK, cols - c);
+            int64_t at = r * cols + c;
+            float *o = kv_dest(t, y, at, bz);
+            map2_vv(RU_KERN_MAP2_Add, 0.0f, 0.0f, kv_load(t, x, at, w, bx), bias + c, o, w);
+            if (op != RU_KERN_MAP1_Identity) {
+                map1_f32(op, a, b, o, o, w);
+            }
+            kv_store(t, y, at, w, bz);
+        }
+    }
+}

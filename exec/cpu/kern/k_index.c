@@ -1,0 +1,188 @@
+/* Movement by tables: every axis of the output has a table of where it reads, so one loop serves
+ * cuts with steps, padding, repetition and nearest-neighbour resizing; and weighted sums along an
+ * axis, which are the other resizings and their gradients. */
+#include "exec/cpu/kern/isa.h"
+
+#define COPY_RUN(type, name)                                                                  \
+    static void name(const ru_kern_places *p, int64_t row, const type *x, type *y, type fill) \
+    {                                                                                         \
+        for (int64_t r = 0; r < p->n_runs; r++) {                                             \
+            const ru_kern_place_run *run = &p->runs[r];                                       \
+            type *to = y + run->to;                                                           \
+            if (row < 0 || run->from < 0) {                                                   \
+                for (int64_t j = 0; j < run->n; j++) {                                        \
+                    to[j] = fill;                                                             \
+                }                                                                             \
+                continue;                                                                     \
+            }                                                                                 \
+            const type *s = x + row + run->from;                                              \
+            if (run->step == 1) {                                                             \
+                memcpy(to, s, sizeof(type) * (size_t)run->n);                                 \
+            } else if (run->step == 0) {                                                      \
+                type v = s[0];                                                                \
+                for (int64_t j = 0; j < run->n; j++) {                                        \
+                    to[j] = v;                                                                \
+                }                                                                             \
+            } else {                                                                          \
+                int64_t step = run->step;                                                     \
+                for (int64_t j = 0; j < run->n; j++) {                                        \
+                    to[j] = s[j * step];                                                      \
+                }                                                                             \
+            }                                                                                 \
+        }                                                                                     \
+        if (p->n_runs == 0) {                                                                 \
+            const int64_t *from = p->from[p->rank - 1];                                       \
+            for (int64_t j = 0; j < p->dims[p->rank - 1]; j++) {                              \
+                to_one(p, row, from[j], x, y, j, fill);                                       \
+            }                                                                                 \
+        }                                                                                     \
+    }
+
+#define to_one(p, row, at, x, y, j, fill) y[j] = (row) < 0 || (at) < 0 ? (fill) : x[(row) + (at)]
+
+COPY_RUN(uint8_t, row8)
+COPY_RUN(uint16_t, row16)
+COPY_RUN(uint32_t, row32)
+COPY_RUN(uint64_t, row64)
+
+/* Where row `r` of the outer axes begins in x, or -1. */
+static int64_t row_at(const ru_kern_places *p, int64_t r)
+{
+    int64_t at = 0;
+    for (int64_t d = p->rank - 1; d-- > 0;) {
+        int64_t from = p->from[d][r % p->dims[d]];
+        r /= p->dims[d];
+        if (from < 0) {
+            return -1;
+        }
+        at += from;
+    }
+    return at;
+}
+
+void RUI_K(rui_kern_places)(const ru_kern_places *p, const void *x, const void *fill, void *y,
+                            int64_t r0, int64_t r1)
+{
+    uint64_t bits = 0;
+    int64_t cols = p->dims[p->rank - 1];
+    if (fill != NULL) {
+        memcpy(&bits, fill, (size_t)p->bytes);
+    }
+    for (int64_t r = r0; r < r1; r++) {
+        int64_t row = row_at(p, r);
+        char *to = (char *)y + r * cols * p->bytes;
+        switch (p->bytes) {
+        case 1:
+            row8(p, row, x, (uint8_t *)to, (uint8_t)bits);
+            break;
+        case 2:
+            row16(p, row, x, (uint16_t *)(void *)to, (uint16_t)bits);
+            break;
+        case 4:
+            row32(p, row, x, (uint32_t *)(void *)to, (uint32_t)bits);
+            break;
+        default:
+            row64(p, row, x, (uint64_t *)(void *)to, bits);
+            break;
+        }
+    }
+}
+
+/* One output row of `inner` elements: the weighted sum of rows of x. */
+static void tap_rows(const ru_kern_taps *p, const float *x, float *y, int64_t o)
+{
+    int64_t inner = p->inner, from = p->start[o], to = p->start[o + 1];
+    if (from == to) {
+        memset(y, 0, sizeof(float) * (size_t)inner);
+        return;
+    }
+    for (int64_t t = from; t < to; t++) {
+        const float *s = x + p->index[t] * inner;
+        float w = p->weight[t];
+        if (t == from) {
+#pragma omp simd
+            for (int64_t j = 0; j < inner; j++) {
+                y[j] = w * s[j];
+            }
+        } else {
+#pragma omp simd
+            for (int64_t j = 0; j < inner; j++) {
+                y[j] += w * s[j];
+            }
+        }
+    }
+}
+
+void RUI_K(rui_kern_taps)(const ru_kern_taps *p, const float *x, float *y)
+{
+    for (int64_t b = 0; b < p->outer; b++, x += p->in * p->inner, y += p->out * p->inner) {
+        if (p->inner > 1) {
+            for (int64_t o = 0; o < p->out; o++) {
+                tap_rows(p, x, y + o * p->inner, o);
+            }
+            continue;
+        }
+        if (p->pairs) {
+            const int32_t *i = p->index;
+            const float *w = p->weight;
+#pragma omp simd
+            for (int64_t o = 0; o < p->out; o++) {
+                y[o] = w[2 * o] * x[i[2 * o]] + w[2 * o + 1] * x[i[2 * o + 1]];
+            }
+            continue;
+        }
+        for (int64_t o = 0; o < p->out; o++) {
+            float sum = 0.0f;
+            for (int64_t t = p->start[o]; t < p->start[o + 1]; t++) {
+                sum += p->weight[t] * x[p->index[t]];
+            }
+            y[o] = sum;
+        }
+    }
+}
+
+#define PUT_ROWS(name, value)                                                                   \
+    static void name(const int64_t *restrict to, const int64_t *restrict from, int64_t rows,    \
+                     const float *restrict x, int64_t cols, int64_t c0, int64_t c1, int64_t lo, \
+                     int64_t hi, float *restrict y)                                             \
+    {                                                                                           \
+        for (int64_t r = 0; r < rows; r++) {                                                    \
+            if (to[r] < lo || to[r] >= hi) {                                                    \
+                continue;                                                                       \
+            }                                                                                   \
+            float *a = y + to[r];                                                               \
+            const float *b = x + (from == NULL ? r * cols : from[r]);                           \
+            _Pragma("omp simd") for (int64_t j = c0; j < c1; j++)                               \
+            {                                                                                   \
+                a[j] = value;                                                                   \
+            }                                                                                   \
+        }                                                                                       \
+    }
+
+PUT_ROWS(put_sums, a[j] + b[j])
+PUT_ROWS(put_products, a[j] * b[j])
+PUT_ROWS(put_largest, b[j] > a[j] ? b[j] : a[j])
+PUT_ROWS(put_smallest, b[j] < a[j] ? b[j] : a[j])
+
+void RUI_K(rui_kern_put_rows)(ru_kern_put how, const int64_t *to, const int64_t *from, int64_t rows,
+                              const float *x, int64_t cols, int64_t c0, int64_t c1, int64_t lo,
+                              int64_t hi, float *y)
+{
+    switch (how) {
+    case RU_KERN_PUT_ADD:
+        put_sums(to, from, rows, x, cols, c0, c1, lo, hi, y);
+        break;
+    case RU_KERN_PUT_MUL:
+        put_products(to, from, rows, x, cols, c0, c1, lo, hi, y);
+        break;
+    case RU_KERN_PUT_MAX:
+        put_largest(to, from, rows, x, cols, c0, c1, lo, hi, y);
+        break;
+    case RU_KERN_PUT_MIN:
+        put_smallest(to, from, rows, x, cols, c0, c1, lo, hi, y);
+        break;
+    case RU_KERN_PUT:
+        RU_CHECK(false);
+        break;
+    }
+}

@@ -1,0 +1,86 @@
+/* Which copy of the kernels this CPU runs. */
+#include "exec/cpu/kern/kern.h"
+
+#include <math.h>
+#include <stddef.h>
+
+extern const ru_kern rui_kern_table_base;
+#ifdef RU_KERN_X86
+extern const ru_kern rui_kern_table_avx2;
+extern const ru_kern rui_kern_table_avx512;
+extern const ru_kern rui_kern_table_avx512_bf16;
+
+static bool cpu_has(ru_kern_level level)
+{
+    __builtin_cpu_init();
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+    switch (level) {
+    case RU_KERN_BASE:
+        return true;
+    case RU_KERN_AVX2:
+        return avx2;
+    case RU_KERN_AVX512:
+        return avx512;
+    case RU_KERN_AVX512_BF16:
+        return avx512 && __builtin_cpu_supports("avx512bf16");
+    case RU_KERN_LEVELS:
+        break;
+    }
+    return false;
+}
+
+const ru_kern *ru_kern_at(ru_kern_level level)
+{
+    if (!cpu_has(level)) {
+        return NULL;
+    }
+    switch (level) {
+    case RU_KERN_AVX2:
+        return &rui_kern_table_avx2;
+    case RU_KERN_AVX512:
+        return &rui_kern_table_avx512;
+    case RU_KERN_AVX512_BF16:
+        return &rui_kern_table_avx512_bf16;
+    case RU_KERN_BASE:
+    case RU_KERN_LEVELS:
+        break;
+    }
+    return &rui_kern_table_base;
+}
+#else
+const ru_kern *ru_kern_at(ru_kern_level level)
+{
+    return level == RU_KERN_BASE ? &rui_kern_table_base : NULL;
+}
+#endif
+
+const ru_kern *ru_kern_best(void)
+{
+    for (int level = RU_KERN_LEVELS - 1; level >= 0; level--) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        if (k != NULL) {
+            return k;
+        }
+    }
+    return &rui_kern_table_base;
+}
+
+ru_kern_adam ru_kern_adam_step(double lr, double gscale, double beta1, double beta2, double epsilon,
+                               double weight_decay, bool decoupled, int64_t t)
+{
+    double c1 = 1.0 - pow(beta1, (double)t), c2 = 1.0 - pow(beta2, (double)t);
+    return (ru_kern_adam){
+        .beta1 = (float)beta1,
+        .beta2 = (float)beta2,
+        .epsilon = (float)epsilon,
+        .gscale = (float)gscale,
+        .decay = decoupled ? 0.0f : (float)weight_decay,
+        .shrink = decoupled ? (float)(1.0 - lr * weight_decay) : 1.0f,
+        .step_size = (float)(lr / c1),
+        .root_scale = (float)(1.0 / sqrt(c2)),
+    };
+}

@@ -1,0 +1,138 @@
+/* Short rows, places of the largest and running sums against plain loops: every length up to past a
+ * vector, rows that do not fill one, ties and NaN, on every instruction set that this CPU has. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "exec/cpu/kern/kern.h"
+#include "test/test.h"
+
+enum { ROWS = 37, LENGTH = 70, WIDE = 2100 };
+
+/* Few different values, so that there are ties. */
+static void numbers(float *x, int64_t n, uint64_t seed)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t u = ((uint64_t)i + seed * 7919 + 1) * 0x9e3779b97f4a7c15u;
+        x[i] = (float)(int64_t)(u >> 59) * 0.25f - 4.0f;
+    }
+}
+
+static float joined(ru_kern_red op, float a, float v)
+{
+    switch (op) {
+    case RU_KERN_RED_SUM:
+        return a + v;
+    case RU_KERN_RED_SUM_SQUARE:
+        return a + v * v;
+    case RU_KERN_RED_SUM_ABS:
+        return a + fabsf(v);
+    case RU_KERN_RED_MAX:
+        return isnan(a) || a > v ? a : v;
+    case RU_KERN_RED_MIN:
+        return isnan(a) || a < v ? a : v;
+    case RU_KERN_RED_PROD:
+        break;
+    }
+    return a * v;
+}
+
+/* Multiples of 1/16 below 2^20: every order of the sums gives the same float. */
+static void short_rows_are_reduced(void **state)
+{
+    (void)state;
+    float *x = malloc(sizeof(float) * ROWS * LENGTH), y[ROWS], part[ROWS];
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (int64_t n = 1; k != NULL && n <= LENGTH; n++) {
+            for (ru_kern_red op = RU_KERN_RED_SUM; op <= RU_KERN_RED_MIN; op++) {
+                numbers(x, ROWS * n, (uint64_t)n);
+                x[n / 2] = NAN;
+                k->reduce_rows(op, RU_F32, x, ROWS, n, y);
+                k->reduce_rows(op, RU_F32, x, 5, n, part);
+                k->reduce_rows(op, RU_F32, x + 5 * n, ROWS - 5, n, part + 5);
+                assert_true(isnan(y[0]) && isnan(part[0]));
+                for (int64_t r = 1; r < ROWS; r++) {
+                    float want = x[r * n];
+                    want = op == RU_KERN_RED_SUM_SQUARE ? want * want
+                           : op == RU_KERN_RED_SUM_ABS  ? fabsf(want)
+                                                        : want;
+                    for (int64_t i = 1; i < n; i++) {
+                        want = joined(op, want, x[r * n + i]);
+                    }
+                    assert_true(y[r] == want && part[r] == want);
+                }
+            }
+        }
+    }
+    free(x);
+}
+
+/* The place by the words of the standard; NaN is above every number. */
+static int64_t place_of(const float *x, int64_t n, int64_t step, bool smallest, bool last)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++) {
+        float v = x[i * step], b = x[best * step];
+        bool more = isnan(b) ? false : isnan(v) || (smallest ? v < b : v > b);
+        bool equal = isnan(b) ? isnan(v) : v == b;
+        best = more || (last && equal) ? i : best;
+    }
+    return best;
+}
+
+static void places_of_the_largest(void **state)
+{
+    (void)state;
+    float *x = malloc(sizeof(float) * ROWS * LENGTH);
+    int64_t y[ROWS];
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (int64_t n = 1; k != NULL && n <= LENGTH; n++) {
+            for (uint32_t way = 0; way < 4; way++) {
+                ru_kern_scan s = {
+                    .dim = n, .inner = 1, .smallest = way % 2 == 1, .last = way / 2 == 1};
+                numbers(x, ROWS * n, (uint64_t)n);
+                x[n + n / 3] = NAN;
+                x[n + n / 2] = NAN;
+                k->arg(&s, x, y, 0, ROWS);
+                for (int64_t r = 0; r < ROWS; r++) {
+                    assert_int_equal(y[r], place_of(x + r * n, n, 1, s.smallest, s.last));
+                }
+            }
+        }
+    }
+    free(x);
+}
+
+static void running_sums(void **state)
+{
+    (void)state;
+    static const int64_t inners[] = {1, 7, 64, WIDE};
+    float *x = malloc(sizeof(float) * 2 * 9 * WIDE), *y = malloc(sizeof(float) * 2 * 9 * WIDE);
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (uint32_t c = 0; k != NULL && c < 16; c++) {
+            ru_kern_scan s = {.dim = 9,
+                              .inner = inners[c / 4],
+                              .exclusive = c % 2 == 1,
+                              .reverse = c / 2 % 2 == 1};
+            numbers(x, 2 * s.dim * s.inner, c);
+            k->cumsum(&s, x, y, 0, 2);
+            for (int64_t o = 0; o < 2 * s.inner; o++) {
+                int64_t at = o / s.inner * s.dim * s.inner + o % s.inner;
+                float sum = 0.0f;
+                for (int64_t i = 0; i < s.dim; i++) {
+                    int64_t p = at + (s.reverse ? s.dim - 1 - i : i) * s.inner;
+                    float after = sum + x[p];
+                    assert_true(y[p] == (s.exclusive ? sum : after));
+                    sum = after;
+                }
+            }
+        }
+    }
+    free(x);
+    free(y);
+}
+
+RU_TESTS(exec_line, cmocka_unit_test(short_rows_are_reduced),
+         cmocka_unit_test(places_of_the_largest), cmocka_unit_test(running_sums))

@@ -1,0 +1,71 @@
+/* Optimizer steps and the parts of them that run early, before all gradients are summed.
+ *
+ *   sums of some tensors are there:  rui_optim_early   saves, then updates those elements
+ *   all sums are there:              rui_optim_run     updates the rest
+ *   the step is given up:            rui_optim_undo    puts back what was saved
+ *
+ * An element is updated once, by the same kernel whenever it is its turn: early or late, the bits
+ * are the same. Inside exec/cpu/low and exec/exe.c only. Thread: the run's. */
+#ifndef RU_EXEC_LOW_OPTIM_H
+#define RU_EXEC_LOW_OPTIM_H
+
+#include "exec/cpu/low/low.h"
+#include "exec/cpu/lower/lower_kern.h"
+
+enum {
+    RUI_OPTIM_BLOCK = 16384, /* elements that are updated early together */
+    RUI_OPTIM_HEAD = 3,
+    RUI_OPTIM_PER = 7,  /* bufs: lr gscale step, then per segment
+                           p g s1 s2 p' s1' s2' */
+    RUI_OPTIM_KEPT = 3, /* p s1 s2 */
+};
+
+typedef struct rui_optim_early {
+    float *was[RUI_OPTIM_KEPT]; /* [starts[n]] elements before their early update; NULL: no such */
+    uint8_t *done;              /* [blocks[n]] */
+    int64_t *blocks;            /* [n + 1] first block of each segment */
+    int64_t n_done;
+    bool open;
+} rui_optim_early;
+
+typedef struct rui_optim {
+    const ru_kern *k;
+    ru_op op;
+    double momentum, alpha, beta1, beta2, epsilon, weight_decay;
+    bool nesterov, decoupled, has_slot;
+    ru_kern_segment *segs; /* [n] */
+    int64_t *starts;       /* [n + 1] in the concatenation of all segments */
+    uint32_t n;
+    union {
+        ru_kern_sgd sgd;
+        ru_kern_adam adam;
+        ru_kern_rmsprop rmsprop;
+        ru_kern_lion lion;
+        struct {
+            float lr, gscale;
+        } adagrad;
+    } now; /* scalars of this run */
+    rui_optim_early early;
+} rui_optim;
+
+/* lower_kern_optim.c */
+ru_status rui_optim_run(void *state, void *const *bufs, const rui_run *run);
+void rui_optim_scalars(rui_optim *s, void *const *bufs);
+/* Elements [a, b) of segment i. */
+void rui_optim_part(const rui_optim *s, uint32_t i, int64_t a, int64_t b);
+
+/* optim_early.c */
+/* Memory for undoing the early updates of all optimizer steps whose updates may be early; 0: none
+ * may (clipping by the norm of all gradients, updates that are not in place). */
+int64_t rui_optim_early_bytes(const rui_low *lo);
+RU_MUST_USE ru_status rui_optim_early_open(rui_low *lo, ru_err *err); /* RU_E_MEM */
+void rui_optim_early_close(rui_low *lo);
+/* Elements [begin, end) of the gradient at `grad` (of n elements) hold their sums. */
+void rui_optim_early_do(rui_low *lo, const rui_run *run, const float *grad, int64_t n,
+                        int64_t begin, int64_t end);
+void rui_optim_undo(rui_low *lo);
+/* Elements [a, b) of segment i that no early update did. */
+void rui_optim_rest(const rui_optim *s, uint32_t i, int64_t a, int64_t b);
+void rui_optim_rest_done(rui_optim *s);
+
+#endif

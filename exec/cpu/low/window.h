@@ -1,0 +1,25 @@
+/* Windows of convolution and pooling: attributes of a node as oneDNN's numbers.
+ *
+ * Thread: one. */
+#ifndef RU_EXEC_LOW_WINDOW_H
+#define RU_EXEC_LOW_WINDOW_H
+
+#include "exec/cpu/low/prim.h"
+
+typedef struct rui_window {
+    int nsp; /* spatial dimensions, 1 .. 3 */
+    int64_t n, ci, co, groups;
+    dnnl_dims_t in, out, kernel; /* [nsp] of each; oneDNN declares its arguments of full length */
+    dnnl_dims_t stride, dilate;  /* dilate counts from 0, as oneDNN does */
+    dnnl_dims_t pad_l, pad_r;
+    dnnl_dims_t x_dims, w_dims, y_dims; /* w with a leading group dim when groups > 1 */
+    int w_ndims;
+} rui_window;
+
+/* From the types of the forward operation's tensors; `transposed` for ConvTranspose, `w` NULL for
+ * pooling (then kernel_shape is read, or the whole image when `global`).
+ * Errors: RU_E_UNSUPPORTED for ranks oneDNN does not take (err untouched). */
+ru_status rui_window_of(const ru_node *n, const ru_type *x, const ru_type *w, const ru_type *y,
+                        bool transposed, bool global, rui_window *out);
+
+#endif

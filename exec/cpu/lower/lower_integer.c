@@ -1,0 +1,277 @@
+/* What ONNX Runtime's dynamic quantiser writes: DynamicQuantizeLinear, and products of 8-bit
+ * integers with sums of 32 bits whose left zero point is known at the run only.
+ *
+ *   sum_k (a[i,k] - z) b[k,j]  =  sum_k a[i,k] b[k,j]  -  z sum_k b[k,j]
+ *
+ * The first sum is oneDNN's, the last one is computed once. A convolution is the same over windows,
+ * if its image has been padded with z (world/onnx/onnx_lift_rules.c). */
+#include <math.h>
+#include <string.h>
+
+#include "exec/cpu/low/window.h"
+#include "exec/cpu/lower/lower_kern.h"
+
+/* -- products ---------------------------------------------------------------------------------- */
+
+typedef struct zero_state {
+    const int32_t *sums; /* [cols] of the right side's columns */
+    int64_t rows, cols;
+    bool sign; /* the zero point is i8, else u8 */
+} zero_state;
+
+/* bufs: product, zero point */
+static void zero_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const zero_state *s = state;
+    int32_t zero = s->sign ? *(const int8_t *)bufs[1] : *(const uint8_t *)bufs[1];
+    for (int64_t i = begin; i < end; i++) {
+        uint32_t *y = (uint32_t *)bufs[0] + i * s->cols;
+        for (int64_t j = 0; j < s->cols; j++) {
+            y[j] -= (uint32_t)zero * (uint32_t)s->sums[j];
+        }
+    }
+}
+
+static ru_status zero_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const zero_state *s = state;
+    rui_kern_for(run, zero_part, s, bufs, s->rows, rui_kern_grain(s->cols));
+    return RU_OK;
+}
+
+/* Is the zero point absent or a constant 0? */
+static bool no_zero(const rui_low *lo, const ru_node *n, uint32_t k)
+{
+    if (!ru_node_has_in(n, k)) {
+        return true;
+    }
+    const ru_value *z = &rui_graph(lo)->values[n->in[k].v];
+    bool zero = z->kind == RU_VALUE_CONST && z->data != NULL;
+    for (int64_t i = 0; zero && i < ru_type_count(&z->type); i++) {
+        zero = ((const uint8_t *)z->data)[i] == 0;
+    }
+    return zero;
+}
+
+/* Subtract the left zero point's share from the product where it stands: rows of `cols` elements,
+ * of which element j sums the weights at k * step + j * next. */
+static ru_status zero_emit(rui_low *lo, const ru_node *n, int64_t cols, int64_t step, int64_t next)
+{
+    const ru_value *b = &rui_graph(lo)->values[n->in[1].v];
+    int64_t terms = ru_type_count(&b->type) / cols;
+    zero_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    int32_t *sums = rui_keep(lo, cols * (int64_t)sizeof *sums);
+    if (s == NULL || sums == NULL || no_zero(lo, n, 2)) {
+        return rui_done(lo);
+    }
+    for (int64_t k = 0; k < terms * cols; k++) {
+        sums[k / terms] += ((const int8_t *)b->data)[k % terms * step + k / terms * next];
+    }
+    *s = (zero_state){.sums = sums,
+                      .rows = ru_type_count(rui_type(lo, n->out[0])) / cols,
+                      .cols = cols,
+                      .sign = rui_type(lo, n->in[0])->dtype == RU_I8};
+    rui_buf bufs[2] = {rui_in_standing(lo, n->out[0]), rui_in_plain(lo, n->in[2])};
+    rui_emit(
+        lo,
+        &(rui_step){
+            .kernel = "kern zero point", .fn = zero_run, .state = s, .bufs = bufs, .n_bufs = 2});
+    return rui_done(lo);
+}
+
+/* The left side is u8 or i8 with one zero point; the right side constant i8 around 0. */
+static bool product_fits(const rui_low *lo, const ru_node *n)
+{
+    const ru_value *b = &rui_graph(lo)->values[n->in[1].v];
+    const ru_type *a = rui_type(lo, n->in[0]);
+    bool one = !ru_node_has_in(n, 2) || ru_type_count(rui_type(lo, n->in[2])) == 1;
+    return b->kind == RU_VALUE_CONST && b->data != NULL && b->type.dtype == RU_I8 && one &&
+           no_zero(lo, n, 3) && ru_type_count(a) > 0 && ru_type_count(&b->type) > 0;
+}
+
+/* Kernels for CPUs without dot products of bytes may cut sums of pairs to 16 bits. */
+static bool is_exact(rui_low *lo, const_dnnl_primitive_desc_t pd)
+{
+    const char *name = rui_pd_name(lo, pd);
+    return strstr(name, "vnni") != NULL || strstr(name, "amx") != NULL;
+}
+
+ru_status rui_lower_dnnl_matmul_integer(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    if (!product_fits(lo, n) || rui_type(lo, n->in[0])->rank < 2 ||
+        rui_type(lo, n->in[1])->rank != 2) {
+        return RU_E_UNSUPPORTED;
+    }
+    const ru_value *b = &rui_graph(lo)->values[n->in[1].v];
+    const ru_type *ta = rui_type(lo, n->in[0]);
+    int64_t k = b->type.dims[0], cols = b->type.dims[1];
+    const int64_t a_dims[2] = {ru_type_count(ta) / k, k}, y_dims[2] = {a_dims[0], cols};
+    dnnl_memory_desc_t a = rui_md_plain(lo, 2, a_dims, rui_dnnl_type(ta->dtype));
+    dnnl_memory_desc_t w = rui_md_any(lo, 2, b->type.dims, dnnl_s8);
+    dnnl_memory_desc_t y = rui_md_plain(lo, 2, y_dims, dnnl_s32);
+    dnnl_matmul_desc_t md;
+    dnnl_status_t st = rui_nn(lo)->matmul_desc_init(&md, &a, &w, NULL, &y);
+    dnnl_primitive_desc_t pd = rui_pd_fast(lo, rui_pd_make(lo, st, &md, NULL));
+    if (pd == NULL || !is_exact(lo, pd)) {
+        rui_pd_free(lo, pd);
+        return RU_E_UNSUPPORTED;
+    }
+    dnnl_memory_desc_t seen = rui_md_plain(lo, 2, b->type.dims, dnnl_s8);
+    w = rui_pd_md(lo, pd, DNNL_ARG_WEIGHTS);
+    rui_prim p;
+    rui_prim_begin(&p, lo, pd);
+    rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], &a);
+    rui_prim_buf(&p, DNNL_ARG_WEIGHTS, rui_in_as(lo, n->in[1], &seen, &w), NULL);
+    rui_prim_out(&p, DNNL_ARG_DST, n->out[0], &y);
+    RU_TRY(rui_prim_emit(&p, "matmul integer"));
+    return zero_emit(lo, n, cols, cols, 1);
+}
+
+/* Channels last, so that those of a place stand side by side. */
+static dnnl_memory_desc_t channels_last(rui_low *lo, const rui_window *w)
+{
+    dnnl_dims_t strides = {0};
+    int last = w->nsp + 1;
+    strides[1] = 1;
+    strides[last] = w->co;
+    for (int d = last - 1; d > 1; d--) {
+        strides[d] = strides[d + 1] * w->y_dims[d + 1];
+    }
+    strides[0] = strides[2] * w->y_dims[2];
+    return rui_md_strided(lo, w->nsp + 2, w->y_dims, strides, dnnl_s32);
+}
+
+static bool padded(const rui_window *w)
+{
+    bool any = false;
+    for (int d = 0; d < w->nsp; d++) {
+        any = any || w->pad_l[d] != 0 || w->pad_r[d] != 0;
+    }
+    return any;
+}
+
+ru_status rui_lower_dnnl_conv_integer(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    rui_window w;
+    const ru_type *tx = rui_type(lo, n->in[0]), *tw = rui_type(lo, n->in[1]);
+    const ru_type *ty = rui_type(lo, n->out[0]);
+    RU_TRY(rui_window_of(n, tx, tw, ty, false, false, &w));
+    if (!product_fits(lo, n) || ru_type_count(ty) <= 0 || (padded(&w) && !no_zero(lo, n, 2))) {
+        return RU_E_UNSUPPORTED; /* pads stand for the zero point: the reader makes them a Pad */
+    }
+    dnnl_memory_desc_t x = rui_md_any(lo, w.nsp + 2, w.x_dims, rui_dnnl_type(tx->dtype));
+    dnnl_memory_desc_t wt = rui_md_any(lo, w.w_ndims, w.w_dims, dnnl_s8);
+    dnnl_memory_desc_t y = channels_last(lo, &w);
+    dnnl_convolution_desc_t cd;
+    dnnl_status_t st = rui_nn(lo)->dilated_convolution_forward_desc_init(
+        &cd, dnnl_forward_inference, dnnl_convolution_direct, &x, &wt, NULL, &y, w.stride, w.dilate,
+        w.pad_l, w.pad_r);
+    dnnl_primitive_desc_t pd = rui_pd_fast(lo, rui_pd_make(lo, st, &cd, NULL));
+    if (pd == NULL || !is_exact(lo, pd)) {
+        rui_pd_free(lo, pd);
+        return RU_E_UNSUPPORTED;
+    }
+    rui_prim p;
+    dnnl_memory_desc_t want = rui_pd_md(lo, pd, DNNL_ARG_WEIGHTS);
+    rui_prim_begin(&p, lo, pd);
+    rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], NULL);
+    rui_prim_buf(&p, DNNL_ARG_WEIGHTS, rui_in(lo, n->in[1], rui_layout_md(lo, &want)), NULL);
+    rui_prim_out(&p, DNNL_ARG_DST, n->out[0], NULL);
+    RU_TRY(rui_prim_emit(&p, "conv integer"));
+    return zero_emit(lo, n, w.co, 1, ru_type_count(tw) / w.co);
+}
+
+/* -- dynamic quantisation ---------------------------------------------------------------------- */
+
+enum { PART = 16384, LANES = 16 };
+
+typedef struct dynamic_state {
+    const ru_kern *k;
+    int64_t n;
+} dynamic_state;
+
+/* bufs: x, y, scale, zero, limits [parts][2] */
+static void limits_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    (void)state;
+    const float *x = bufs[0];
+    float low[LANES] = {0}, high[LANES] = {0}, *limits = (float *)bufs[4] + begin / PART * 2;
+    int64_t i = begin;
+    for (; i + LANES <= end; i += LANES) {
+        for (int64_t l = 0; l < LANES; l++) {
+            low[l] = x[i + l] < low[l] ? x[i + l] : low[l];
+            high[l] = x[i + l] > high[l] ? x[i + l] : high[l];
+        }
+    }
+    for (; i < end; i++) {
+        low[0] = x[i] < low[0] ? x[i] : low[0];
+        high[0] = x[i] > high[0] ? x[i] : high[0];
+    }
+    limits[0] = limits[1] = 0;
+    for (int64_t l = 0; l < LANES; l++) {
+        limits[0] = low[l] < limits[0] ? low[l] : limits[0];
+        limits[1] = high[l] > limits[1] ? high[l] : limits[1];
+    }
+}
+
+static void bytes_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const dynamic_state *s = state;
+    s->k->quantize((const float *)bufs[0] + begin, *(const float *)bufs[2],
+                   (float)*(const uint8_t *)bufs[3], RU_U8, (uint8_t *)bufs[1] + begin,
+                   end - begin);
+}
+
+/* One part at a time, so that each has a place for its limits. */
+static void limits_parts(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    for (int64_t at = begin; at < end; at += PART) {
+        limits_part(state, bufs, at, at + PART < end ? at + PART : end);
+    }
+}
+
+static ru_status dynamic_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const dynamic_state *s = state;
+    const float *limits = bufs[4];
+    float low = 0, high = 0, *scale = bufs[2];
+    rui_kern_for(run, limits_parts, s, bufs, s->n, PART);
+    for (int64_t k = 0; k < (s->n + PART - 1) / PART; k++) {
+        low = limits[2 * k] < low ? limits[2 * k] : low;
+        high = limits[2 * k + 1] > high ? limits[2 * k + 1] : high;
+    }
+    *scale = high > low ? (high - low) / 255.0F : 1;
+    float zero = rintf(-low / *scale);
+    *(uint8_t *)bufs[3] = (uint8_t)(zero < 255 ? zero : 255);
+    rui_kern_for(run, bytes_part, s, bufs, s->n, PART);
+    return RU_OK;
+}
+
+ru_status rui_lower_kern_dynamic_quant(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    const ru_type *x = rui_type(lo, n->in[0]);
+    const rui_layout *l = rui_standing(lo, n->in[0]);
+    int64_t count = ru_type_count(x);
+    if (count <= 0) {
+        return RU_E_UNSUPPORTED;
+    }
+    l = l->opaque || l->padded ? rui_plain_as(lo, x, RU_F32) : rui_layout_as(lo, l, RU_F32);
+    dynamic_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    const rui_layout *to = l != NULL ? rui_layout_as(lo, l, RU_U8) : NULL;
+    if (s == NULL || to == NULL) {
+        return rui_done(lo);
+    }
+    *s = (dynamic_state){.k = ru_kern_best(), .n = count};
+    rui_buf bufs[5] = {rui_in(lo, n->in[0], l), rui_out(lo, n->out[0], to),
+                       rui_out_plain(lo, n->out[1]), rui_out_plain(lo, n->out[2]),
+                       rui_scratch(lo, (count + PART - 1) / PART * 2 * (int64_t)sizeof(float))};
+    rui_emit(lo, &(rui_step){.kernel = "kern dynamic quantize",
+                             .fn = dynamic_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = 5});
+    return rui_done(lo);
+}

@@ -1,0 +1,131 @@
+/* Transposed convolutions of few channels, which oneDNN would pad to vectors of them: one product,
+ * then every row of results gathers its terms.
+ *
+ *     columns [co kh kw, H W] = w [ci, co kh kw]^T x [ci, H W]       group after group, row-major
+ *     y [c, oy, ox] = bias + sum of columns [c ky kx, iy ix] where iy, ix reach oy, ox */
+#include "exec/cpu/low/conv.h"
+#include "exec/cpu/lower/lower_kern.h"
+
+enum { COLUMNS_MAX = 16 << 20, FEW = 8, LONG = 24 }; /* floats; channels; elements of a row */
+
+typedef struct col_state {
+    const ru_kern *k;
+    const rui_dnnl *nn;
+    int64_t n, groups, ci, co; /* channels of a group */
+    int64_t h, w, oh, ow, kh, kw, sh, sw, dh, dw, pt, pl;
+    int64_t part; /* image and group under way */
+} col_state;
+
+enum { C_X, C_W, C_BIAS, C_Y, C_COLUMNS, C_BUFS };
+
+/* y[ix * sw + shift] += x[ix] wherever that lies in the row. */
+static void add_row(const col_state *s, float *y, const float *x, int64_t shift)
+{
+    int64_t from = shift < 0 ? (-shift + s->sw - 1) / s->sw : 0;
+    int64_t to = s->ow > shift ? (s->ow - 1 - shift) / s->sw + 1 : 0;
+    to = to < s->w ? to : s->w;
+    if (s->sw == 1 && to - from >= LONG) {
+        float *at = y + from + shift;
+        s->k->map2(RU_KERN_MAP2_Add, 0, 0, RU_F32, at, 1, x + from, 1, at, to - from);
+        return;
+    }
+    for (int64_t i = from; i < to; i++) {
+        y[i * s->sw + shift] += x[i];
+    }
+}
+
+/* Rows [begin, end) of the results of one image and group: [co, oh]. */
+static void rows_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const col_state *s = state;
+    const float *columns = bufs[C_COLUMNS], *bias = bufs[C_BIAS];
+    for (int64_t r = begin; r < end; r++) {
+        int64_t c = r / s->oh, oy = r % s->oh;
+        float *y = (float *)bufs[C_Y] + (s->part * s->co * s->oh + r) * s->ow;
+        float first = bias != NULL ? bias[s->part % s->groups * s->co + c] : 0.0f;
+        for (int64_t ox = 0; ox < s->ow; ox++) {
+            y[ox] = first;
+        }
+        for (int64_t ky = 0; ky < s->kh; ky++) {
+            int64_t at = oy + s->pt - ky * s->dh, iy = at / s->sh;
+            for (int64_t kx = 0; at >= 0 && at % s->sh == 0 && iy < s->h && kx < s->kw; kx++) {
+                int64_t plane = (c * s->kh + ky) * s->kw + kx;
+                add_row(s, y, columns + (plane * s->h + iy) * s->w, kx * s->dw - s->pl);
+            }
+        }
+    }
+}
+
+static ru_status col_run(void *state, void *const *bufs, const rui_run *run)
+{
+    col_state *s = state;
+    int64_t m = s->co * s->kh * s->kw, n = s->h * s->w;
+    for (s->part = 0; s->part < s->n * s->groups; s->part++) {
+        const float *x = (const float *)bufs[C_X] + s->part * s->ci * n;
+        const float *w = (const float *)bufs[C_W] + s->part % s->groups * s->ci * m;
+        if (s->nn->sgemm('T', 'N', m, n, s->ci, 1.0f, w, m, x, n, 0.0f, bufs[C_COLUMNS], n) !=
+            dnnl_success) {
+            return RU_FAIL(run->err, RU_E_BUG, "oneDNN refused a product");
+        }
+        rui_kern_for(run, rows_part, s, bufs, s->co * s->oh, rui_kern_grain(s->ow * s->kh * s->kw));
+    }
+    return RU_OK;
+}
+
+/* A channel each is what oneDNN's depthwise kernels are for. */
+static bool pays(const rui_window *w)
+{
+    int64_t ci = w->ci / w->groups, co = w->co / w->groups;
+    int64_t columns = w->in[0] * w->in[1] * w->kernel[0] * w->kernel[1] * co;
+    return w->nsp == 2 && (ci <= FEW || co <= FEW) && ci * co > 1 && ci <= 4 * FEW &&
+           co <= 4 * FEW && columns <= COLUMNS_MAX;
+}
+
+ru_status rui_lower_kern_col2im(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    const ru_type *x = rui_type(lo, n->in[0]), *wt = rui_type(lo, n->in[1]);
+    const ru_type *y = rui_type(lo, n->out[0]);
+    rui_window w;
+    bool act = ru_node_str(n, RU_ATTR_activation, "")[0] != '\0';
+    if (x->dtype != RU_F32 || wt->dtype != RU_F32 || rui_bf16(lo) || !rui_inference(lo) ||
+        ru_node_has_in(n, 3) || (act && !rui_act_known(n)) || ru_type_count(x) <= 0 ||
+        !rui_standing(lo, n->in[0])->plain ||
+        rui_window_of(n, x, wt, y, true, false, &w) != RU_OK || !pays(&w)) {
+        return RU_E_UNSUPPORTED;
+    }
+    col_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    if (s == NULL) {
+        return rui_done(lo);
+    }
+    *s = (col_state){.k = ru_kern_best(),
+                     .nn = rui_nn(lo),
+                     .n = w.n,
+                     .groups = w.groups,
+                     .ci = w.ci / w.groups,
+                     .co = w.co / w.groups,
+                     .h = w.in[0],
+                     .w = w.in[1],
+                     .oh = w.out[0],
+                     .ow = w.out[1],
+                     .kh = w.kernel[0],
+                     .kw = w.kernel[1],
+                     .sh = w.stride[0],
+                     .sw = w.stride[1],
+                     .dh = w.dilate[0] + 1,
+                     .dw = w.dilate[1] + 1,
+                     .pt = w.pad_l[0],
+                     .pl = w.pad_l[1]};
+    int64_t columns = s->co * s->kh * s->kw * s->h * s->w;
+    rui_buf bufs[C_BUFS] = {[C_X] = rui_in_plain(lo, n->in[0]), [C_W] = rui_in_plain(lo, n->in[1])};
+    bufs[C_BIAS] = ru_node_has_in(n, 2) ? rui_in_plain(lo, n->in[2]) : (rui_buf){0};
+    bufs[C_Y] = rui_out_plain(lo, n->out[0]);
+    bufs[C_COLUMNS] = rui_scratch(lo, columns * (int64_t)sizeof(float));
+    rui_emit(lo, &(rui_step){.kernel = "kern deconv of few channels",
+                             .fn = col_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = C_BUFS});
+    rui_act_emit(lo, n);
+    return rui_done(lo);
+}

@@ -1,0 +1,371 @@
+/* Whole numbers of any width, in blocks of 64-bit integers: casts among them and from and to floats
+ * that lower_kern_elem.c declines, Abs, Neg, Sign, Clip and BitwiseNot,
+ * running sums, places of the largest. */
+#include "exec/cpu/lower/lower_kern_whole.h"
+
+#include <string.h>
+
+enum { BLOCK = 512, PIECE = 2048 };
+
+#define LOAD(T)                             \
+    for (int64_t i = 0; i < n; i++) {       \
+        to[i] = (int64_t)((const T *)x)[i]; \
+    }                                       \
+    break
+
+void rui_wholes_load(ru_dtype t, const void *x, int64_t n, int64_t *to)
+{
+    switch ((uint32_t)t) {
+    case RU_I8:
+        LOAD(int8_t);
+    case RU_U8:
+    case RU_BOOL:
+        LOAD(uint8_t);
+    case RU_I16:
+        LOAD(int16_t);
+    case RU_U16:
+        LOAD(uint16_t);
+    case RU_I32:
+        LOAD(int32_t);
+    case RU_U32:
+        LOAD(uint32_t);
+    case RU_I64:
+    case RU_U64:
+        memcpy(to, x, (size_t)n * sizeof *to);
+        break;
+    default:
+        RU_CHECK(false);
+    }
+}
+
+#define STORE(T)                            \
+    for (int64_t i = 0; i < n; i++) {       \
+        ((T *)y)[i] = (T)(uint64_t)from[i]; \
+    }                                       \
+    break
+
+void rui_wholes_store(ru_dtype t, const int64_t *from, int64_t n, void *y)
+{
+    switch ((uint32_t)t) {
+    case RU_I8:
+    case RU_U8:
+        STORE(uint8_t);
+    case RU_BOOL:
+        for (int64_t i = 0; i < n; i++) {
+            ((uint8_t *)y)[i] = from[i] != 0;
+        }
+        break;
+    case RU_I16:
+    case RU_U16:
+        STORE(uint16_t);
+    case RU_I32:
+    case RU_U32:
+        STORE(uint32_t);
+    case RU_I64:
+    case RU_U64:
+        memcpy(y, from, (size_t)n * sizeof *from);
+        break;
+    default:
+        RU_CHECK(false);
+    }
+}
+
+/* -- casts ---------------------------------------------------------------------------------------
+ */
+
+typedef struct turn_state {
+    ru_dtype from, to;
+    int64_t n;
+} turn_state;
+
+/* Toward zero; out of 64 bits: the nearest. */
+static int64_t cut(double x)
+{
+    if (!(x > -9223372036854775808.0)) {
+        return INT64_MIN;
+    }
+    return x >= 9223372036854775808.0 ? INT64_MAX : (int64_t)x;
+}
+
+static void load_reals(ru_dtype t, const void *x, int64_t n, double *to)
+{
+    for (int64_t i = 0; t == RU_F32 && i < n; i++) {
+        to[i] = (double)((const float *)x)[i];
+    }
+    for (int64_t i = 0; t == RU_F16 && i < n; i++) {
+        to[i] = (double)ru_f16_to_f32(((const uint16_t *)x)[i]);
+    }
+    if (t == RU_F64) {
+        memcpy(to, x, (size_t)n * sizeof *to);
+    }
+}
+
+/* f16 only from what an f32 holds, so that it rounds once. */
+static void store_reals(ru_dtype t, const double *from, int64_t n, void *y)
+{
+    for (int64_t i = 0; t == RU_F32 && i < n; i++) {
+        ((float *)y)[i] = (float)from[i];
+    }
+    for (int64_t i = 0; t == RU_F16 && i < n; i++) {
+        ((uint16_t *)y)[i] = ru_f32_to_f16((float)from[i]);
+    }
+    if (t == RU_F64) {
+        memcpy(y, from, (size_t)n * sizeof *from);
+    }
+}
+
+static void turn_block(const turn_state *s, const void *x, void *y, int64_t n)
+{
+    int64_t whole[BLOCK];
+    double real[BLOCK];
+    if (rui_is_whole(s->from)) {
+        rui_wholes_load(s->from, x, n, whole);
+        for (int64_t i = 0; !rui_is_whole(s->to) && i < n; i++) {
+            real[i] = (double)whole[i];
+        }
+    } else {
+        load_reals(s->from, x, n, real);
+        for (int64_t i = 0; rui_is_whole(s->to) && i < n; i++) {
+            whole[i] = s->to == RU_BOOL ? real[i] != 0.0 : cut(real[i]);
+        }
+    }
+    if (rui_is_whole(s->to)) {
+        rui_wholes_store(s->to, whole, n, y);
+    } else {
+        store_reals(s->to, real, n, y);
+    }
+}
+
+static void turn_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const turn_state *s = state;
+    for (int64_t i = begin; i < end; i += BLOCK) {
+        turn_block(s, (const char *)bufs[0] + i * ru_dtype_bytes(s->from),
+                   (char *)bufs[1] + i * ru_dtype_bytes(s->to), end - i < BLOCK ? end - i : BLOCK);
+    }
+}
+
+static ru_status turn_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const turn_state *s = state;
+    rui_kern_for(run, turn_part, s, bufs, s->n, 4096);
+    return RU_OK;
+}
+
+/* 64-bit integers have kernels of their own to f32, where they round once. */
+ru_status rui_lower_kern_turn(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    ru_dtype from = rui_type(lo, n->in[0])->dtype, to = rui_type(lo, n->out[0])->dtype;
+    bool wide = from == RU_I64 || from == RU_U64 || from == RU_I32 || from == RU_U32;
+    bool fits = from != RU_BF16 && to != RU_BF16 && !(from == RU_U64 && !rui_is_whole(to)) &&
+                !(wide && (to == RU_F32 || to == RU_F16)) && !(from == RU_F64 && to == RU_F16);
+    turn_state *s = fits ? rui_keep(lo, (int64_t)sizeof *s) : NULL;
+    if (s == NULL) {
+        return fits ? rui_done(lo) : RU_E_UNSUPPORTED;
+    }
+    *s = (turn_state){from, to, ru_type_count(rui_type(lo, n->out[0]))};
+    rui_buf bufs[2] = {rui_in_plain(lo, n->in[0]), rui_out_plain(lo, n->out[0])};
+    rui_emit(lo,
+             &(rui_step){
+                 .kernel = "kern cast any", .fn = turn_run, .state = s, .bufs = bufs, .n_bufs = 2});
+    return rui_done(lo);
+}
+
+/* -- one operand ---------------------------------------------------------------------------------
+ */
+
+typedef struct whole_state {
+    const ru_kern *k;
+    ru_op op;
+    ru_dtype t;
+    int64_t n;
+} whole_state;
+
+/* y[i] = f(x[i], by). */
+static void whole_with(const whole_state *s, ru_kern_whole f, const void *x, const void *by,
+                       void *y, int64_t n)
+{
+    s->k->whole2(f, s->t, x, 1, by, 0, y, n);
+}
+
+static void clip(const whole_state *s, const void *x, const void *low, const void *high, void *y,
+                 int64_t n)
+{
+    const void *from = x;
+    if (low != NULL) {
+        whole_with(s, RU_KERN_WHOLE_MAX, from, low, y, n);
+        from = y;
+    }
+    if (high != NULL) {
+        whole_with(s, RU_KERN_WHOLE_MIN, from, high, y, n);
+        from = y;
+    }
+    if (from == x) {
+        memcpy(y, x, (size_t)(n * ru_dtype_bytes(s->t)));
+    }
+}
+
+/* bufs: x y low high, both of which may be absent */
+static void whole_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const whole_state *s = state;
+    const int64_t bytes = ru_dtype_bytes(s->t), one = 1, all = -1, zero = 0;
+    const bool negative = s->t == RU_I8 || s->t == RU_I16 || s->t == RU_I32 || s->t == RU_I64;
+    for (int64_t b = begin, n; b < end; b += n) {
+        n = end - b < PIECE ? end - b : PIECE;
+        const void *x = (const char *)bufs[0] + b * bytes;
+        void *y = (char *)bufs[1] + b * bytes;
+        switch ((uint32_t)s->op) {
+        case RU_OP_BitwiseNot:
+            whole_with(s, RU_KERN_WHOLE_XOR, x, &all, y, n);
+            break;
+        case RU_OP_Neg:
+            s->k->whole2(RU_KERN_WHOLE_SUB, s->t, &zero, 0, x, 1, y, n);
+            break;
+        case RU_OP_Abs: /* the larger of x and -x (or 0) */
+            s->k->whole2(RU_KERN_WHOLE_SUB, s->t, negative ? &zero : x, negative ? 0 : 1, x, 1, y,
+                         n);
+            s->k->whole2(RU_KERN_WHOLE_MAX, s->t, x, 1, y, 1, y, n);
+            break;
+        case RU_OP_Sign:
+            whole_with(s, RU_KERN_WHOLE_MIN, x, &one, y, n);
+            whole_with(s, RU_KERN_WHOLE_MAX, y, negative ? &all : &zero, y, n);
+            break;
+        default:
+            clip(s, x, bufs[2], bufs[3], y, n);
+            break;
+        }
+    }
+}
+
+static ru_status whole_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const whole_state *s = state;
+    rui_kern_for(run, whole_part, s, bufs, s->n, 4096);
+    return RU_OK;
+}
+
+ru_status rui_lower_kern_whole(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    const ru_type *x = rui_type(lo, n->in[0]);
+    bool fits = rui_is_whole(x->dtype) && x->dtype != RU_BOOL;
+    whole_state *s = fits ? rui_keep(lo, (int64_t)sizeof *s) : NULL;
+    if (s == NULL) {
+        return fits ? rui_done(lo) : RU_E_UNSUPPORTED;
+    }
+    *s = (whole_state){ru_kern_best(), n->op, x->dtype, ru_type_count(x)};
+    rui_buf bufs[4] = {rui_in_plain(lo, n->in[0]), rui_out_plain(lo, n->out[0])};
+    for (uint32_t k = 1; k <= 2; k++) {
+        bufs[1 + k] = ru_node_has_in(n, k) ? rui_in_plain(lo, n->in[k]) : (rui_buf){0};
+    }
+    rui_emit(lo,
+             &(rui_step){
+                 .kernel = "kern whole", .fn = whole_run, .state = s, .bufs = bufs, .n_bufs = 4});
+    return rui_done(lo);
+}
+
+/* -- along an axis -------------------------------------------------------------------------------
+ */
+
+typedef struct along_state {
+    ru_dtype t;
+    int64_t outer, dim, inner;
+    bool exclusive, reverse;     /* CumSum */
+    bool arg, smallest, at_last; /* ArgMax, ArgMin */
+} along_state;
+
+static int64_t whole_at(const along_state *s, const void *x, int64_t i)
+{
+    return s->t == RU_I64 ? ((const int64_t *)x)[i] : ((const int32_t *)x)[i];
+}
+
+static void sum_line(const along_state *s, const void *x, void *y, int64_t at)
+{
+    uint64_t sum = 0;
+    for (int64_t k = 0; k < s->dim; k++) {
+        int64_t i = at + (s->reverse ? s->dim - 1 - k : k) * s->inner;
+        uint64_t v = (uint64_t)whole_at(s, x, i), now = s->exclusive ? sum : sum + v;
+        sum += v;
+        if (s->t == RU_I64) {
+            ((uint64_t *)y)[i] = now;
+        } else {
+            ((uint32_t *)y)[i] = (uint32_t)now;
+        }
+    }
+}
+
+static int64_t best_of_line(const along_state *s, const void *x, int64_t at)
+{
+    int64_t best = 0, top = whole_at(s, x, at);
+    for (int64_t k = 1; k < s->dim; k++) {
+        int64_t v = whole_at(s, x, at + k * s->inner);
+        if ((s->smallest ? v < top : v > top) || (s->at_last && v == top)) {
+            best = k;
+            top = v;
+        }
+    }
+    return best;
+}
+
+static void along_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const along_state *s = state;
+    for (int64_t l = begin; l < end; l++) {
+        int64_t at = l / s->inner * s->dim * s->inner + l % s->inner;
+        if (s->arg) {
+            ((int64_t *)bufs[1])[l] = best_of_line(s, bufs[0], at);
+        } else {
+            sum_line(s, bufs[0], bufs[1], at);
+        }
+    }
+}
+
+static ru_status along_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const along_state *s = state;
+    rui_kern_for(run, along_part, s, bufs, s->outer * s->inner, rui_kern_grain(s->dim));
+    return RU_OK;
+}
+
+/* CumSum, ArgMax and ArgMin of whole numbers. */
+ru_status rui_lower_kern_along(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    const ru_type *x = rui_type(lo, n->in[0]);
+    bool arg = n->op != RU_OP_CumSum;
+    int64_t axis = ru_node_int(n, RU_ATTR_axis, 0);
+    const ru_value *given = arg ? NULL : &rui_graph(lo)->values[n->in[1].v];
+    if (given != NULL) {
+        if (given->kind != RU_VALUE_CONST || given->data == NULL ||
+            ru_type_count(&given->type) != 1 || !rui_is_whole(given->type.dtype)) {
+            return RU_E_UNSUPPORTED;
+        }
+        rui_wholes_load(given->type.dtype, given->data, 1, &axis);
+    }
+    if ((x->dtype != RU_I64 && x->dtype != RU_I32) || ru_type_count(x) <= 0 ||
+        rui_axis(axis, x->rank) >= x->rank) {
+        return RU_E_UNSUPPORTED;
+    }
+    along_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    if (s == NULL) {
+        return rui_done(lo);
+    }
+    uint32_t a = rui_axis(axis, x->rank);
+    *s = (along_state){.t = x->dtype,
+                       .outer = rui_dims(x, 0, a),
+                       .dim = x->dims[a],
+                       .inner = rui_dims(x, a + 1, x->rank),
+                       .exclusive = ru_node_int(n, RU_ATTR_exclusive, 0) != 0,
+                       .reverse = ru_node_int(n, RU_ATTR_reverse, 0) != 0,
+                       .arg = arg,
+                       .smallest = n->op == RU_OP_ArgMin,
+                       .at_last = ru_node_int(n, RU_ATTR_select_last_index, 0) != 0};
+    rui_buf bufs[2] = {rui_in_plain(lo, n->in[0]), rui_out_plain(lo, n->out[0])};
+    rui_emit(
+        lo,
+        &(rui_step){
+            .kernel = "kern along axis", .fn = along_run, .state = s, .bufs = bufs, .n_bufs = 2});
+    return rui_done(lo);
+}
