@@ -352,25 +352,26 @@ static void lstm_does_not_depend_on_the_split(void **state)
             float *pre = numbers(T * N * 4 * H, 4);
             y[way] = numbers(T * N * H, 5);
             ws[way] = numbers(T * N * 5 * H, 6);
-            ru_kern_lstm a = {.t = RU_F32,
-                              .steps = T,
-                              .batch = N,
-                              .hidden = H,
-                              .pre = pre,
-                              .ws = ws[way],
-                              .ws_step = N * 5 * H,
-                              .packed_r = packed,
-                              .bias = bias,
-                              .y = y[way],
-                              .y_step = N * H};
-            float *work = numbers(k->lstm_work(&a, N, false), 7);
+            ru_kern_rnn a = {.cell = RU_CELL_LSTM,
+                             .t = RU_F32,
+                             .steps = T,
+                             .batch = N,
+                             .hidden = H,
+                             .pre = pre,
+                             .ws = ws[way],
+                             .ws_step = N * 5 * H,
+                             .packed_r = packed,
+                             .bias = bias,
+                             .y = y[way],
+                             .y_step = N * H};
+            float *work = numbers(k->rnn_work(&a, N, false), 7);
             ru_kern_share mine = {
                 .n1 = way == 0 ? N : 3, .threads = 1, .state = work, .work = work};
-            k->lstm(&a, &mine);
+            k->rnn(&a, &mine);
             if (way == 1) {
                 mine.n0 = 3;
                 mine.n1 = N;
-                k->lstm(&a, &mine);
+                k->rnn(&a, &mine);
             }
             free(pre), free(work);
         }

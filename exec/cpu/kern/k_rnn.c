@@ -1,4 +1,5 @@
-/* The recurrent part of LSTM, forward and backward, for a range of the batch.
+/* The recurrent part of LSTM, GRU and the plain layer, forward and backward, for a range of the
+ * batch.
  *
  * The inputs times W for all time steps are one large product made before; here, step by step and
  * group by group of hidden units, h R^T follows with R packed once, and the gates of the group take
@@ -6,20 +7,57 @@
  * and never wait for each other; only when there are fewer rows than threads do threads split the
  * hidden units, and meet after each step.
  *
- * Workspace row of (t, n): [i | o | f | c~ | c], each `hidden` long, gates after activation. Where
- * no gradient follows only c is kept, and only of the step before. */
+ *   LSTM   i, o, f = s(x + h R + b)   c~ = tanh(..)   c' = f c + i c~   h' = o tanh(c')
+ *   GRU    z = s(xz + h Rz + ..)   r = s(xr + h Rr + ..)   u = tanh(xu + r * lin)
+ *          h' = (1 - z) u + z h
+ *          lin = h Ru + b ("linear before reset": late), or u = tanh(xu + (r * h) Ru + b) (early)
+ *   plain  h' = tanh or ReLU of x + h R + b
+ *
+ * Workspace row of (t, n): LSTM [i | o | f | c~ | c], GRU [z | r | u | lin], each `hidden` long,
+ * gates after activation. Where no gradient follows LSTM keeps c alone, and only of the step
+ * before. */
 #include "exec/cpu/kern/isa.h"
 #include "exec/pool.h"
 
-enum { LSTM_UNITS = 16 };
+/* Units of a group of LSTM; columns of any other group, all its gates together. */
+enum { LSTM_UNITS = 16, GROUP = 96 };
 
-static float *ws_row(const ru_kern_lstm *a, int64_t t, int64_t n)
+typedef struct rnn_step {
+    const ru_kern_share *mine;
+    int64_t s, t, before; /* step, its time, the time of the step before */
+    int64_t n0, rows;
+    int64_t j0, j1;    /* units of this thread */
+    const float *from; /* h of the step before, padded(hidden) in a row */
+    const uint16_t *from_bf16;
+    float *h;       /* h of this step, likewise */
+    float *z, *arg; /* early: z and r * h, which are computed first */
+    float *rec, *work;
+} rnn_step;
+
+static bool is_early(const ru_kern_rnn *a)
 {
-    return a->ws + t * a->ws_step + n * (a->cells_only ? 1 : 5) * a->hidden;
+    return a->cell == RU_CELL_GRU && !a->late;
+}
+
+/* Rows of state and of gates' gradients stand a little more than a power of two apart, or the rows
+ * of a product's tile would all fall into the same sets of L1. */
+static int64_t padded(int64_t n)
+{
+    return n + 16;
+}
+
+static int64_t group_units(int64_t gates)
+{
+    return gates == RU_CELL_LSTM ? LSTM_UNITS : GROUP / gates;
+}
+
+static float *ws_row(const ru_kern_rnn *a, int64_t t, int64_t n)
+{
+    return a->ws + t * a->ws_step + n * (a->cells_only ? 1 : a->cell + 1) * a->hidden;
 }
 
 /* Cell states of (t, n). */
-static float *cells(const ru_kern_lstm *a, int64_t t, int64_t n)
+static float *cells(const ru_kern_rnn *a, int64_t t, int64_t n)
 {
     return ws_row(a, t, n) + (a->cells_only ? 0 : 4 * a->hidden);
 }
@@ -37,11 +75,6 @@ static void put(ru_dtype t, void *y, int64_t at, const float *x, int64_t n)
  *
  * Units stand in groups, all gates of a group side by side, so that one small product gives all
  * that the gates of the group need, and it is still in L1 when they do. */
-
-static int64_t group_units(int64_t gates)
-{
-    return gates == 4 ? LSTM_UNITS : 96 / gates;
-}
 
 int64_t RUI_K(rui_kern_rnn_pack_floats)(int64_t gates, int64_t hidden)
 {
@@ -70,7 +103,58 @@ void RUI_K(rui_kern_rnn_pack)(int64_t gates, int64_t hidden, const float *r, boo
     }
 }
 
-/* -- forward -------------------------------------------------------------------------------------
+int64_t RUI_K(rui_kern_rnn_work)(const ru_kern_rnn *a, int64_t rows, bool grad)
+{
+    int64_t h = a->hidden, g = a->cell * h, one = a->cell * group_units(a->cell);
+    int64_t back = a->cell == RU_CELL_GRU ? h + 2 * padded(g) : 2 * h + padded(g);
+    return RUI_K(rui_kern_gemm_work)(rows, g, g) +
+           rows * (grad ? back : (is_early(a) ? 4 : 2) * padded(h) + one);
+}
+
+/* What x gives (t, n) before activation. */
+static const float *input_row(const ru_kern_rnn *a, int64_t t, int64_t n)
+{
+    int64_t at = t * a->batch + n;
+    if (a->pre != NULL) {
+        return a->pre + at * a->cell * a->hidden;
+    }
+    int64_t id = a->it == RU_I64 ? ((const int64_t *)a->ids)[a->ids_step * t + a->ids_row * n]
+                                 : ((const int32_t *)a->ids)[a->ids_step * t + a->ids_row * n];
+    id += id < 0 ? a->vocabulary : 0;
+    return a->table + id * a->cell * a->hidden;
+}
+
+/* rec = from R^T of one group with all its gates. LSTM leaves the product with no state out. */
+static void recur(const ru_kern_rnn *a, const rnn_step *p, const float *from, const float *packed,
+                  int64_t gates, int64_t group)
+{
+    int64_t h = a->hidden, n = gates * group_units(gates);
+    int64_t at = group * RUI_K(rui_kern_gemm_pack_floats)(h, n);
+    if (a->cell == RU_CELL_LSTM && p->s == 0 && a->h0 == NULL) {
+        memset(p->rec, 0, sizeof(float) * (size_t)(p->rows * n));
+        return;
+    }
+    if (a->packed_bf16 != NULL) {
+        RUI_K(rui_kern_gemm_bf16)
+        (p->rows, n, h, p->from_bf16, h, a->packed_bf16 + at, p->rec, n, false);
+        return;
+    }
+    ru_kern_gemm g = {.m = p->rows,
+                      .n = n,
+                      .k = h,
+                      .a = from,
+                      .a_row = padded(h),
+                      .a_col = 1,
+                      .packed_b = packed + at,
+                      .c = p->rec,
+                      .c_row = n,
+                      .alpha = 1.0f,
+                      .thin = a->batch == 1,
+                      .work = p->work};
+    RUI_K(rui_kern_gemm)(&g);
+}
+
+/* -- LSTM forward --------------------------------------------------------------------------------
  */
 
 typedef struct lstm_gates {
@@ -120,70 +204,8 @@ RU_KERN_INLINE void advance(const lstm_gates *a, const int64_t n)
     }
 }
 
-/* Rows of state and of gates' gradients stand a little more than a power of two apart, or the rows
- * of a product's tile would all fall into the same sets of L1. */
-static int64_t padded(int64_t n)
-{
-    return n + 16;
-}
-
-int64_t RUI_K(rui_kern_lstm_work)(const ru_kern_lstm *a, int64_t rows, bool grad)
-{
-    int64_t h = a->hidden;
-    int64_t gemm = RUI_K(rui_kern_gemm_work)(rows, 4 * h, 4 * h);
-    return gemm + (grad ? rows * (2 * h + padded(4 * h)) : rows * (2 * padded(h) + 4 * LSTM_UNITS));
-}
-
-/* What x gives (t, n) before activation. */
-static const float *input_row(const ru_kern_lstm *a, int64_t t, int64_t n)
-{
-    int64_t at = t * a->batch + n;
-    if (a->pre != NULL) {
-        return a->pre + at * 4 * a->hidden;
-    }
-    int64_t id = a->it == RU_I64 ? ((const int64_t *)a->ids)[a->ids_step * t + a->ids_row * n]
-                                 : ((const int32_t *)a->ids)[a->ids_step * t + a->ids_row * n];
-    id += id < 0 ? a->vocabulary : 0;
-    return a->table + id * 4 * a->hidden;
-}
-
-typedef struct lstm_step {
-    int64_t s, t, before; /* step, its time, the time of the step before */
-    int64_t n0, rows;
-    int64_t j0, j1;    /* units of this thread */
-    const float *from; /* h of the step before, padded(hidden) in a row */
-    const uint16_t *from_bf16;
-    float *h; /* h of this step, likewise */
-    float *rec, *work;
-} lstm_step;
-
-/* rec = h R^T of one group. */
-static void recur(const ru_kern_lstm *a, const lstm_step *p, int64_t group)
-{
-    int64_t h = a->hidden, n = 4 * LSTM_UNITS;
-    int64_t at = group * RUI_K(rui_kern_gemm_pack_floats)(h, n);
-    if (a->packed_bf16 != NULL) {
-        RUI_K(rui_kern_gemm_bf16)
-        (p->rows, n, h, p->from_bf16, h, a->packed_bf16 + at, p->rec, n, false);
-        return;
-    }
-    ru_kern_gemm g = {.m = p->rows,
-                      .n = n,
-                      .k = h,
-                      .a = p->from,
-                      .a_row = padded(h),
-                      .a_col = 1,
-                      .packed_b = a->packed_r + at,
-                      .c = p->rec,
-                      .c_row = n,
-                      .alpha = 1.0f,
-                      .thin = a->batch == 1,
-                      .work = p->work};
-    RUI_K(rui_kern_gemm)(&g);
-}
-
 /* Rows of x lie far apart: ask for what the group's gates will read while the product runs. */
-static void ask_for_inputs(const ru_kern_lstm *a, const lstm_step *p, int64_t j)
+static void ask_for_inputs(const ru_kern_rnn *a, const rnn_step *p, int64_t j)
 {
     for (int64_t i = 0; i < p->rows; i++) {
         const float *x = input_row(a, p->t, p->n0 + i) + j;
@@ -194,7 +216,7 @@ static void ask_for_inputs(const ru_kern_lstm *a, const lstm_step *p, int64_t j)
 }
 
 /* Row `i` of the batch, units from `j`. */
-RU_KERN_INLINE lstm_gates gates_of(const ru_kern_lstm *a, const lstm_step *p, int64_t i, int64_t j)
+RU_KERN_INLINE lstm_gates gates_of(const ru_kern_rnn *a, const rnn_step *p, int64_t i, int64_t j)
 {
     int64_t h = a->hidden, n = p->n0 + i;
     return (lstm_gates){.step = h,
@@ -208,17 +230,11 @@ RU_KERN_INLINE lstm_gates gates_of(const ru_kern_lstm *a, const lstm_step *p, in
                         .h = p->h + i * padded(h) + j};
 }
 
-static void forward_step(const ru_kern_lstm *a, const lstm_step *p)
+static void lstm_step(const ru_kern_rnn *a, const rnn_step *p)
 {
-    int64_t h = a->hidden;
-    bool recurs = p->s > 0 || a->h0 != NULL;
     for (int64_t j = p->j0, group = j / LSTM_UNITS; j < p->j1; j += LSTM_UNITS, group++) {
         ask_for_inputs(a, p, j);
-        if (recurs) {
-            recur(a, p, group);
-        } else {
-            memset(p->rec, 0, sizeof(float) * (size_t)(p->rows * 4 * LSTM_UNITS));
-        }
+        recur(a, p, p->from, a->packed_r, RU_CELL_LSTM, group);
         int64_t n = kv_min_i64(LSTM_UNITS, p->j1 - j);
         for (int64_t i = 0; i < p->rows; i++) {
             lstm_gates g = gates_of(a, p, i, j);
@@ -237,37 +253,188 @@ static void forward_step(const ru_kern_lstm *a, const lstm_step *p)
             }
         }
     }
-    for (int64_t i = 0; i < p->rows; i++) {
-        put(a->t, a->y, p->t * a->y_step + (p->n0 + i) * h + p->j0, p->h + i * padded(h) + p->j0,
-            p->j1 - p->j0);
+}
+
+/* -- GRU forward ---------------------------------------------------------------------------------
+ */
+
+/* Units j .. j + n of row i: u and h' from z, r * lin (or lin of r * h) and x. */
+static void finish(const ru_kern_rnn *a, const rnn_step *p, int64_t i, int64_t j, int64_t n,
+                   const float *z, const float *r, const float *lin)
+{
+    int64_t h = a->hidden, row = p->n0 + i;
+    const float *x = input_row(a, p->t, row) + 2 * h + j;
+    const float *bx = a->bias + 2 * h + j, *br = a->bias + 3 * h + j;
+    const float *before = p->from + i * padded(h) + j;
+    float *to = p->h + i * padded(h) + j, u[GROUP], l[GROUP];
+    float *w = a->ws == NULL ? NULL : ws_row(a, p->t, row) + j;
+    bool late = a->late;
+    if (w != NULL) { /* r may be gone after the loop */
+        memcpy(w, z, sizeof(float) * (size_t)n);
+        memcpy(w + h, r, sizeof(float) * (size_t)n);
+    }
+#pragma omp simd
+    for (int64_t k = 0; k < n; k++) {
+        l[k] = lin[k] + br[k];
+        u[k] = x[k] + bx[k] + l[k] * (late ? r[k] : 1.0f);
+    }
+#pragma omp simd
+    for (int64_t k = 0; k < n; k++) {
+        u[k] = kv_tanh(u[k]);
+    }
+#pragma omp simd
+    for (int64_t k = 0; k < n; k++) {
+        to[k] = (1.0f - z[k]) * u[k] + z[k] * before[k];
+    }
+    if (w != NULL) {
+        memcpy(w + 2 * h, u, sizeof(float) * (size_t)n);
+        memcpy(w + 3 * h, l, sizeof(float) * (size_t)n);
     }
 }
 
-/* h0 into the state before the first step. */
-static void begin(const ru_kern_lstm *a, const lstm_step *p, float *state, uint16_t *first)
+/* z and r of units j .. j + n of row i, into the first two parts of its rec row. */
+static void open_gates(const ru_kern_rnn *a, const rnn_step *p, int64_t i, int64_t j, int64_t n,
+                       int64_t units)
 {
     int64_t h = a->hidden;
+    const float *x = input_row(a, p->t, p->n0 + i) + j, *b = a->bias + j;
+    float *v = p->rec + i * GROUP;
+#pragma omp simd
+    for (int64_t k = 0; k < n; k++) {
+        v[k] = kv_gate(x[k] + v[k] + b[k]);
+        v[k + units] = kv_gate(x[k + h] + v[k + units] + b[k + h]);
+    }
+}
+
+/* All gates of 32 units at a time. */
+static void late_step(const ru_kern_rnn *a, const rnn_step *p)
+{
+    enum { UNITS = GROUP / 3 };
+    for (int64_t j = p->j0, g = j / UNITS; j < p->j1; j += UNITS, g++) {
+        int64_t n = kv_min_i64(UNITS, p->j1 - j);
+        recur(a, p, p->from, a->packed_r, RU_CELL_GRU, g);
+        for (int64_t i = 0; i < p->rows; i++) {
+            open_gates(a, p, i, j, n, UNITS);
+        }
+        for (int64_t i = 0; i < p->rows; i++) {
+            const float *v = p->rec + i * GROUP;
+            finish(a, p, i, j, n, v, v + UNITS, v + 2 * UNITS);
+        }
+    }
+}
+
+/* z, r and r * h of all units first, 48 at a time, then the rest, 96 at a time. */
+static void early_step(const ru_kern_rnn *a, const rnn_step *p)
+{
+    enum { UNITS = GROUP / 2 };
+    float *r = p->h; /* a unit's r is read before its h is written */
+    int64_t ld = padded(a->hidden), j0, j1;
+    ru_pool_split(a->hidden, UNITS, p->mine->thread, p->mine->threads, &j0, &j1);
+    for (int64_t j = j0, g = j / UNITS; j < j1; j += UNITS, g++) {
+        int64_t n = kv_min_i64(UNITS, j1 - j);
+        recur(a, p, p->from, a->packed_r, 2, g);
+        for (int64_t i = 0; i < p->rows; i++) {
+            open_gates(a, p, i, j, n, UNITS);
+            const float *v = p->rec + i * GROUP, *before = p->from + i * ld + j;
+            float *arg = p->arg + i * ld + j;
+            memcpy(p->z + i * ld + j, v, sizeof(float) * (size_t)n);
+            memcpy(r + i * ld + j, v + UNITS, sizeof(float) * (size_t)n);
+#pragma omp simd
+            for (int64_t k = 0; k < n; k++) {
+                arg[k] = v[k + UNITS] * before[k];
+            }
+        }
+    }
+    kv_meet(p->mine);
+    for (int64_t j = p->j0, g = j / GROUP; j < p->j1; j += GROUP, g++) {
+        recur(a, p, p->arg, a->packed_u, 1, g);
+        for (int64_t i = 0; i < p->rows; i++) {
+            finish(a, p, i, j, kv_min_i64(GROUP, p->j1 - j), p->z + i * ld + j, r + i * ld + j,
+                   p->rec + i * GROUP);
+        }
+    }
+}
+
+/* -- plain layer forward -------------------------------------------------------------------------
+ */
+
+static void plain_step(const ru_kern_rnn *a, const rnn_step *p)
+{
+    int64_t h = a->hidden;
+    for (int64_t j = p->j0, g = j / GROUP; j < p->j1; j += GROUP, g++) {
+        int64_t n = kv_min_i64(GROUP, p->j1 - j);
+        recur(a, p, p->from, a->packed_r, RU_CELL_PLAIN, g);
+        for (int64_t i = 0; i < p->rows; i++) {
+            const float *x = input_row(a, p->t, p->n0 + i) + j, *b = a->bias + j;
+            const float *v = p->rec + i * GROUP;
+            float *to = p->h + i * padded(h) + j;
+            bool relu = a->relu;
+#pragma omp simd
+            for (int64_t k = 0; k < n; k++) {
+                float sum = x[k] + v[k] + b[k];
+                to[k] = relu ? kv_max(sum, 0.0f) : kv_tanh(sum);
+            }
+        }
+    }
+}
+
+/* -- all steps -----------------------------------------------------------------------------------
+ */
+
+/* h0, or zeros, into the state before the first step. */
+static void begin(const ru_kern_rnn *a, const rnn_step *p, float *state)
+{
+    int64_t h = a->hidden;
+    memset(state, 0, sizeof(float) * (size_t)(p->rows * padded(h)));
     for (int64_t i = 0; a->h0 != NULL && i < p->rows; i++) {
         const float *from = a->h0 + (p->n0 + i) * h;
         if (a->packed_bf16 != NULL) {
-            kv_narrow(from, first + i * h, h);
+            kv_narrow(from, (uint16_t *)(void *)state + i * h, h);
         } else {
             memcpy(state + i * padded(h), from, sizeof(float) * (size_t)h);
         }
     }
 }
 
-void RUI_K(rui_kern_lstm)(const ru_kern_lstm *a, const ru_kern_share *mine)
+static void advance_all(const ru_kern_rnn *a, const rnn_step *p)
 {
-    int64_t h = a->hidden, n0 = mine->n0, rows = mine->n1 - n0, ld = padded(h);
-    float *state[2] = {mine->state, mine->state + rows * ld}; /* h of two steps, in turns */
-    float *rec = mine->work + 2 * rows * ld;
-    lstm_step p = {.n0 = n0, .rows = rows, .rec = rec, .work = rec + rows * 4 * LSTM_UNITS};
-    uint16_t *first = (uint16_t *)(void *)state[1]; /* h0 as bf16 */
+    switch (a->cell) {
+    case RU_CELL_LSTM:
+        lstm_step(a, p);
+        break;
+    case RU_CELL_GRU:
+        (a->late ? late_step : early_step)(a, p);
+        break;
+    case RU_CELL_PLAIN:
+        plain_step(a, p);
+        break;
+    }
+    int64_t h = a->hidden;
+    for (int64_t i = 0; a->y != NULL && i < p->rows; i++) {
+        put(a->t, a->y, p->t * a->y_step + (p->n0 + i) * h + p->j0, p->h + i * padded(h) + p->j0,
+            p->j1 - p->j0);
+    }
+}
+
+void RUI_K(rui_kern_rnn)(const ru_kern_rnn *a, const ru_kern_share *mine)
+{
+    int64_t h = a->hidden, n0 = mine->n0, rows = mine->n1 - n0, ld = padded(h), size = rows * ld;
+    float *state[2] = {mine->state, mine->state + size}; /* h of two steps, in turns */
+    float *z = is_early(a) ? mine->state + 2 * size : NULL, *rec = mine->work + 2 * size;
+    rec += z != NULL ? 2 * size : 0;
+    rnn_step p = {.mine = mine,
+                  .n0 = n0,
+                  .rows = rows,
+                  .z = z,
+                  .arg = z != NULL ? z + size : NULL,
+                  .rec = rec,
+                  .work = rec + rows * a->cell * group_units(a->cell)};
     RU_CHECK(mine->threads == 1 || (mine->wait != NULL && mine->thread < mine->threads));
-    ru_pool_split(h, LSTM_UNITS, mine->thread, mine->threads, &p.j0, &p.j1);
+    RU_CHECK(a->packed_bf16 == NULL || a->y != NULL);
+    ru_pool_split(h, is_early(a) ? GROUP : group_units(a->cell), mine->thread, mine->threads, &p.j0,
+                  &p.j1);
     if (mine->thread == 0) {
-        begin(a, &p, state[1], first);
+        begin(a, &p, state[1]);
     }
     kv_meet(mine);
     for (int64_t s = 0; s < a->steps; s++) {
@@ -275,9 +442,10 @@ void RUI_K(rui_kern_lstm)(const ru_kern_lstm *a, const ru_kern_share *mine)
         p.t = a->reverse ? a->steps - 1 - s : s;
         p.before = a->reverse ? p.t + 1 : p.t - 1;
         p.from = state[(s + 1) % 2];
-        p.from_bf16 = s > 0 ? (const uint16_t *)a->y + p.before * a->y_step + n0 * h : first;
+        p.from_bf16 = s > 0 ? (const uint16_t *)a->y + p.before * a->y_step + n0 * h
+                            : (const uint16_t *)(const void *)state[1];
         p.h = state[s % 2];
-        forward_step(a, &p);
+        advance_all(a, &p);
         kv_meet(mine);
     }
     int64_t last = a->reverse ? 0 : a->steps - 1;
@@ -294,9 +462,16 @@ void RUI_K(rui_kern_lstm)(const ru_kern_lstm *a, const ru_kern_share *mine)
 /* -- backward ------------------------------------------------------------------------------------
  */
 
+typedef struct rnn_back {
+    int64_t s, t, before, n0, rows;
+    float *dh, *dc; /* gradients of the state after the step, then before it; `hidden` in a row */
+    float *dg, *dl; /* of the gates before activation, as W and as R see them; padded in a row */
+    float *work;
+} rnn_back;
+
 /* Gates' gradients before activation into dg[4n]; dc becomes the gradient of the step before. */
-static void gates_grad(const float *g, const float *c_prev, const float *dh, float *dc, float *dg,
-                       int64_t n)
+static void lstm_grad(const float *g, const float *c_prev, const float *dh, float *dc, float *dg,
+                      int64_t n)
 {
     const float *gi = g, *go = g + n, *gf = g + 2 * n, *gu = g + 3 * n, *c = g + 4 * n;
     float *di = dg, *dout = dg + n, *df = dg + 2 * n, *du = dg + 3 * n;
@@ -331,14 +506,15 @@ static void add_row(ru_dtype t, const void *x, int64_t at, float *y, int64_t n)
     }
 }
 
-/* h of the step before `t` as the product for dR wants it. */
-static void put_h_prev(const ru_kern_lstm *a, int64_t s, int64_t t, int64_t before, int64_t n)
+/* h of the step before as the product for dR wants it. */
+static void put_h_prev(const ru_kern_rnn *a, const rnn_back *b, int64_t n)
 {
-    int64_t h = a->hidden, to = (t * a->batch + n) * h;
+    int64_t h = a->hidden, to = (b->t * a->batch + n) * h;
     int64_t bytes = ru_dtype_bytes(a->t);
     char *out = (char *)a->h_prev + to * bytes;
-    if (s > 0) {
-        memcpy(out, (const char *)a->y + (before * a->y_step + n * h) * bytes, (size_t)(h * bytes));
+    if (b->s > 0) {
+        memcpy(out, (const char *)a->y + (b->before * a->y_step + n * h) * bytes,
+               (size_t)(h * bytes));
     } else if (a->h0 != NULL) {
         put(a->t, a->h_prev, to, a->h0 + n * h, h);
     } else {
@@ -346,56 +522,153 @@ static void put_h_prev(const ru_kern_lstm *a, int64_t s, int64_t t, int64_t befo
     }
 }
 
-void RUI_K(rui_kern_lstm_grad)(const ru_kern_lstm *a, int64_t n0, int64_t n1, float *work)
+/* Gradients before activation: dg = [dz | dr | du]; dh becomes its direct share. For late reset
+ * also dl = [dz | dr | dlin]; for early reset dr follows later. */
+static void gru_grad(const ru_kern_rnn *a, const float *w, const float *hp, float *dh, float *dg,
+                     float *dl)
 {
-    int64_t h = a->hidden, rows = n1 - n0;
-    int64_t ld = padded(4 * h);
-    float *dh = work, *dc = dh + rows * h, *dg = dc + rows * h, *gemm_work = dg + rows * ld;
-    memset(work, 0, sizeof(float) * (size_t)(2 * rows * h));
-    for (int64_t i = 0; i < rows; i++) {
-        if (a->dy_h != NULL) {
-            memcpy(dh + i * h, a->dy_h + (n0 + i) * h, sizeof(float) * (size_t)h);
+    int64_t h = a->hidden;
+    const float *z = w, *r = w + h, *u = w + 2 * h, *lin = w + 3 * h;
+    bool late = a->late;
+#pragma omp simd
+    for (int64_t j = 0; j < h; j++) {
+        float d = dh[j];
+        float du = d * (1.0f - z[j]) * (1.0f - u[j] * u[j]);
+        float dz = d * (hp[j] - u[j]) * z[j] * (1.0f - z[j]);
+        float dr = late ? du * lin[j] * r[j] * (1.0f - r[j]) : 0.0f;
+        dg[j] = dz;
+        dg[j + h] = dr;
+        dg[j + 2 * h] = du;
+        dl[j] = dz;
+        dl[j + h] = dr;
+        dl[j + 2 * h] = du * r[j];
+        dh[j] = d * z[j];
+    }
+}
+
+/* Early reset: darg = du Ru has arrived; dr and its share of dh follow. */
+static void reset_grad(int64_t h, const float *r, const float *hp, const float *darg, float *dh,
+                       float *dr)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < h; j++) {
+        dr[j] = darg[j] * hp[j] * r[j] * (1.0f - r[j]);
+        dh[j] += darg[j] * r[j];
+    }
+}
+
+/* Gradients of the gates of row `i`, and what multiplied R. */
+static void row_grad(const ru_kern_rnn *a, const rnn_back *b, int64_t i)
+{
+    int64_t h = a->hidden, n = b->n0 + i, at = b->t * a->batch + n, ld = padded(a->cell * h);
+    float *dh = b->dh + i * h, *dg = b->dg + i * ld;
+    if (a->dy != NULL) {
+        add_row(a->t, a->dy, b->t * a->y_step + n * h, dh, h);
+    }
+    put_h_prev(a, b, n);
+    if (a->cell == RU_CELL_LSTM) {
+        const float *c0 = a->c0 == NULL ? NULL : a->c0 + n * h;
+        lstm_grad(ws_row(a, b->t, n), b->s > 0 ? cells(a, b->before, n) : c0, dh, b->dc + i * h, dg,
+                  h);
+        return;
+    }
+    const float *hp = (const float *)a->h_prev + at * h;
+    if (a->cell == RU_CELL_GRU) {
+        const float *w = ws_row(a, b->t, n);
+        gru_grad(a, w, hp, dh, dg, b->dl + i * ld);
+        for (int64_t j = 0; a->arg != NULL && j < h; j++) {
+            a->arg[at * h + j] = w[h + j] * hp[j];
         }
-        if (a->dy_c != NULL) {
-            memcpy(dc + i * h, a->dy_c + (n0 + i) * h, sizeof(float) * (size_t)h);
+        return;
+    }
+    const float *y = (const float *)a->y + b->t * a->y_step + n * h;
+    bool relu = a->relu;
+    for (int64_t j = 0; j < h; j++) {
+        dg[j] = relu ? (y[j] > 0.0f ? dh[j] : 0.0f) : dh[j] * (1.0f - y[j] * y[j]);
+    }
+}
+
+/* c = or += columns `from` .. `from` + k of a gradient times the rows of R that are packed. */
+static void back_product(const ru_kern_rnn *a, const rnn_back *b, const float *from, int64_t k,
+                         const float *packed, float *c, int64_t c_row, bool add)
+{
+    ru_kern_gemm g = {.m = b->rows,
+                      .n = a->hidden,
+                      .k = k,
+                      .a = from,
+                      .a_row = padded(a->cell * a->hidden),
+                      .a_col = 1,
+                      .packed_b = packed,
+                      .c = c,
+                      .c_row = c_row,
+                      .alpha = 1.0f,
+                      .add = add,
+                      .work = b->work};
+    RUI_K(rui_kern_gemm)(&g);
+}
+
+static void back_step(const ru_kern_rnn *a, const rnn_back *b)
+{
+    int64_t h = a->hidden, g = a->cell * h, ld = padded(g), at = b->t * a->batch + b->n0;
+    bool early = is_early(a);
+    for (int64_t i = 0; i < b->rows; i++) {
+        row_grad(a, b, i);
+        if (!early) {
+            put(a->t, a->dg, (at + i) * g, b->dg + i * ld, g);
+        }
+        if (a->dl != NULL) {
+            memcpy(a->dl + (at + i) * g, b->dl + i * ld, sizeof(float) * (size_t)g);
         }
     }
-    for (int64_t s = a->steps - 1; s >= 0; s--) {
-        int64_t t = a->reverse ? a->steps - 1 - s : s, before = a->reverse ? t + 1 : t - 1;
-        for (int64_t i = 0; i < rows; i++) {
-            const float *c_prev =
-                s > 0 ? cells(a, before, n0 + i) : (a->c0 == NULL ? NULL : a->c0 + (n0 + i) * h);
-            if (a->dy != NULL) {
-                add_row(a->t, a->dy, t * a->y_step + (n0 + i) * h, dh + i * h, h);
-            }
-            gates_grad(ws_row(a, t, n0 + i), c_prev, dh + i * h, dc + i * h, dg + i * ld, h);
-            put(a->t, a->dg, (t * a->batch + n0 + i) * 4 * h, dg + i * ld, 4 * h);
-            put_h_prev(a, s, t, before, n0 + i);
+    if (a->packed_bf16 != NULL) {
+        const uint16_t *from = (const uint16_t *)a->dg + at * g;
+        RUI_K(rui_kern_gemm_bf16)(b->rows, h, g, from, g, a->packed_bf16, b->dh, h, false);
+    } else if (!early) {
+        bool gru = a->cell == RU_CELL_GRU; /* dh has a share that passed R by */
+        back_product(a, b, gru ? b->dl : b->dg, g, a->packed_r, b->dh, h, gru);
+    } else {
+        back_product(a, b, b->dg + 2 * h, h, a->packed_u, b->dl, ld, false);
+        for (int64_t i = 0; i < b->rows; i++) {
+            float *dg = b->dg + i * ld;
+            reset_grad(h, ws_row(a, b->t, b->n0 + i) + h, (const float *)a->h_prev + (at + i) * h,
+                       b->dl + i * ld, b->dh + i * h, dg + h);
+            put(a->t, a->dg, (at + i) * g, dg, g);
         }
-        if (a->packed_bf16 != NULL) {
-            const uint16_t *from = (const uint16_t *)a->dg + (t * a->batch + n0) * 4 * h;
-            RUI_K(rui_kern_gemm_bf16)(rows, h, 4 * h, from, 4 * h, a->packed_bf16, dh, h, false);
-        } else {
-            ru_kern_gemm g = {.m = rows,
-                              .n = h,
-                              .k = 4 * h,
-                              .a = dg,
-                              .a_row = ld,
-                              .a_col = 1,
-                              .packed_b = a->packed_r,
-                              .c = dh,
-                              .c_row = h,
-                              .alpha = 1.0f,
-                              .work = gemm_work};
-            RUI_K(rui_kern_gemm)(&g);
-        }
+        back_product(a, b, b->dg, 2 * h, a->packed_r, b->dh, h, true);
     }
-    for (int64_t i = 0; i < rows; i++) {
-        if (a->dh0 != NULL) {
-            memcpy(a->dh0 + (n0 + i) * h, dh + i * h, sizeof(float) * (size_t)h);
-        }
-        if (a->dc0 != NULL) {
-            memcpy(a->dc0 + (n0 + i) * h, dc + i * h, sizeof(float) * (size_t)h);
-        }
+}
+
+/* `from`, or zeros where it is NULL. */
+static void rows_in(float *to, const float *from, int64_t count)
+{
+    if (from != NULL) {
+        memcpy(to, from, sizeof(float) * (size_t)count);
+    } else {
+        memset(to, 0, sizeof(float) * (size_t)count);
+    }
+}
+
+void RUI_K(rui_kern_rnn_grad)(const ru_kern_rnn *a, int64_t n0, int64_t n1, float *work)
+{
+    int64_t h = a->hidden, rows = n1 - n0, all = rows * h, gates = rows * padded(a->cell * h);
+    rnn_back b = {.n0 = n0, .rows = rows, .dh = work, .dc = work + all};
+    bool lstm = a->cell == RU_CELL_LSTM;
+    b.dg = b.dh + (a->cell == RU_CELL_GRU ? all : 2 * all);
+    b.dl = b.dg + gates;
+    b.work = a->cell == RU_CELL_GRU ? b.dl + gates : b.dl;
+    rows_in(b.dh, a->dy_h == NULL ? NULL : a->dy_h + n0 * h, all);
+    if (lstm) {
+        rows_in(b.dc, a->dy_c == NULL ? NULL : a->dy_c + n0 * h, all);
+    }
+    for (b.s = a->steps - 1; b.s >= 0; b.s--) {
+        b.t = a->reverse ? a->steps - 1 - b.s : b.s;
+        b.before = a->reverse ? b.t + 1 : b.t - 1;
+        back_step(a, &b);
+    }
+    if (a->dh0 != NULL) {
+        memcpy(a->dh0 + n0 * h, b.dh, sizeof(float) * (size_t)all);
+    }
+    if (a->dc0 != NULL) {
+        memcpy(a->dc0 + n0 * h, b.dc, sizeof(float) * (size_t)all);
     }
 }

@@ -282,69 +282,58 @@ typedef struct ru_kern_bn {
     const float *k_dy, *k_x, *k_1;     /* dx = k_dy * dy + k_x * x + k_1 */
 } ru_kern_bn;
 
-/* The recurrent part of one LSTM direction; gate order i, o, f, c. `pre` holds x W^T of every
- * step; `ws` gets gates and cell state, 5 * hidden in a row. dtype `t`: y, dy, dg,
- * h_prev. */
-typedef struct ru_kern_lstm {
+/* Gates of a recurrent layer's cell, in their order: LSTM i, o, f, c; GRU z, r, u; the plain layer
+ * has one. */
+typedef enum ru_kern_cell {
+    RU_CELL_PLAIN = 1,
+    RU_CELL_GRU = 3,
+    RU_CELL_LSTM = 4,
+} ru_kern_cell;
+
+/* The recurrent part of one direction. `pre` holds x W^T of every step; `ws` gets the gates and one
+ * part more (LSTM: the cell state; GRU: lin), (gates + 1) * hidden in a row; the plain layer has
+ * none. dtype `t`: y, dy, dg, h_prev; bf16 with LSTM only. */
+typedef struct ru_kern_rnn {
+    ru_kern_cell cell;
     ru_dtype t;
     bool reverse;
+    bool late; /* GRU: linear before reset */
+    bool relu; /* the plain layer's function; else tanh */
     int64_t steps, batch, hidden;
-    const float *pre;   /* [steps, batch, 4 * hidden]; NULL: row ids[..] of table instead */
-    const float *table; /* [vocabulary, 4 * hidden]: embedding times W^T */
+    const float *pre;   /* [steps, batch, gates * hidden]; NULL: row ids[..] of table instead */
+    const float *table; /* [vocabulary, gates * hidden]: embedding times W^T */
     const void *ids;    /* of dtype it, all in range */
     ru_dtype it;
     int64_t ids_step, ids_row; /* ids from one time step, one row of the batch, to the next */
     int64_t vocabulary;
-    float *ws;
+    float *ws;       /* GRU: NULL where it is not kept */
     int64_t ws_step; /* floats from one time step to the next; rows of the batch are packed */
-    bool cells_only; /* ws is [batch, hidden], cell states alone, and ws_step 0: for inference */
-    const float *packed_r; /* forward: rnn_pack of R; backward: gemm_pack of R [4 hidden, hidden] */
+    bool cells_only; /* LSTM: ws is [batch, hidden], cell states alone, and ws_step 0: inference */
+    /* Forward: rnn_pack of R; backward: gemm_pack of R [gates * hidden, hidden]. A GRU that is not
+     * late: of z and r, and of u apart */
+    const float *packed_r, *packed_u;
     const uint16_t *packed_bf16; /* the same in pairs of bf16 instead, when t is bf16 */
-    const float *bias;           /* [4 * hidden], of W and R together */
-    const float *h0, *c0;        /* [batch, hidden] or NULL */
-    void *y;                     /* element (t, n, j) at t * y_step + n * hidden + j */
+    const float
+        *bias; /* [gates * hidden], W's and R's together; GRU: u's of W, and u's of R last */
+    const float *h0, *c0; /* [batch, hidden] or NULL */
+    void *y; /* element (t, n, j) at t * y_step + n * hidden + j; forward in f32: may be NULL */
     int64_t y_step;
     float *y_h, *y_c; /* last states, may be NULL */
     /* backward only */
     const void *dy; /* like y, may be NULL */
     const float *dy_h, *dy_c;
-    void *dg;         /* [steps, batch, 4 * hidden] gradients before activation */
+    void *dg;         /* [steps, batch, gates * hidden] before activation, as W sees them */
+    float *dl;        /* late: the same as R sees them; else NULL */
     void *h_prev;     /* [steps, batch, hidden] h of the step before, for dR */
+    float *arg;       /* GRU that is not late: r * h of the step before; else NULL */
     float *dh0, *dc0; /* may be NULL */
-} ru_kern_lstm;
-
-/* The recurrent part of one GRU direction, gate order z, r, u, or (rnn, rnn_grad) of a plain layer.
- * All in f32. */
-typedef struct ru_kern_gru {
-    bool reverse;
-    bool late; /* linear before reset */
-    bool relu; /* the plain layer's function; else tanh */
-    int64_t steps, batch, hidden;
-    const float *pre; /* [steps, batch, gates * hidden]: x W^T */
-    /* GRU forward: rnn_pack of all gates when late, else of z and r, and of u; backward: gemm_pack
-     * of the same rows of R. Plain: rnn_pack of R, backward gemm_pack of R */
-    const float *packed_r, *packed_u;
-    const float *bias; /* [4 * hidden]: z, r: W's and R's; u: W's; u: R's. Plain: [hidden] */
-    float *ws; /* row (t, n) at t * ws_step + n * 4 * hidden: z, r, u, lin; NULL: not kept */
-    int64_t ws_step;
-    const float *h0; /* [batch, hidden] or NULL */
-    float *y;        /* element (t, n, j) at t * y_step + n * hidden + j; forward: may be NULL */
-    int64_t y_step;
-    float *y_h; /* may be NULL */
-    /* backward only */
-    const float *dy, *dy_h; /* may be NULL */
-    float *dg;              /* [steps, batch, gates * hidden] before activation, as W sees them */
-    float *dl;              /* late: the same as R sees them */
-    float *h_prev;          /* [steps, batch, hidden] h of the step before */
-    float *arg;             /* not late: r * h of the step before */
-    float *dh0;             /* may be NULL */
-} ru_kern_gru;
+} ru_kern_rnn;
 
 /* What one thread computes of a recurrence: rows n0 .. n1 of the batch, and of these its share of
  * the hidden units when several threads have the same rows. They keep one state, `state`, and meet
  * in `wait` after each step; a thread that is alone (threads 1) never waits.
  *
- * Owner: the caller; `state` and `work` are lstm_work or gru_work floats each, `state` is the work
+ * Owner: the caller; `state` and `work` are rnn_work floats each, `state` is the work
  * of thread 0. */
 typedef struct ru_kern_share {
     int64_t n0, n1;
@@ -663,15 +652,10 @@ typedef struct ru_kern_add8 {
     X(int64_t, rnn_pack_floats, (int64_t gates, int64_t hidden))                                   \
     X(void, rnn_pack,                                                                              \
       (int64_t gates, int64_t hidden, const float *r, bool pairs, float *work, void *packed))      \
-    /* Backward: rows n0 .. n1 of the batch; work: lstm_work(a, n1 - n0, true) floats */           \
-    X(int64_t, lstm_work, (const ru_kern_lstm *a, int64_t rows, bool grad))                        \
-    X(void, lstm, (const ru_kern_lstm *a, const ru_kern_share *p))                                 \
-    X(void, lstm_grad, (const ru_kern_lstm *a, int64_t n0, int64_t n1, float *work))               \
-    X(int64_t, gru_work, (const ru_kern_gru *a, int64_t rows, bool grad))                          \
-    X(void, gru, (const ru_kern_gru *a, const ru_kern_share *p))                                   \
-    X(void, gru_grad, (const ru_kern_gru *a, int64_t n0, int64_t n1, float *work))                 \
-    X(void, rnn, (const ru_kern_gru *a, const ru_kern_share *p))                                   \
-    X(void, rnn_grad, (const ru_kern_gru *a, int64_t n0, int64_t n1, float *work))
+    /* Backward: rows n0 .. n1 of the batch; work: rnn_work(a, n1 - n0, true) floats */            \
+    X(int64_t, rnn_work, (const ru_kern_rnn *a, int64_t rows, bool grad))                          \
+    X(void, rnn, (const ru_kern_rnn *a, const ru_kern_share *p))                                   \
+    X(void, rnn_grad, (const ru_kern_rnn *a, int64_t n0, int64_t n1, float *work))
 
 typedef struct ru_kern {
     const char *name; /* "base", "avx2", "avx512", "avx512_bf16" */

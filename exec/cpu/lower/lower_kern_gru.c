@@ -12,7 +12,7 @@ typedef enum cell { CELL_GRU, CELL_PLAIN } cell;
 
 typedef struct gru_state {
     const ru_kern *k;
-    ru_kern_gru proto;
+    ru_kern_rnn proto;
     cell cell;
     int64_t gates;
     int64_t work;               /* floats of one thread */
@@ -22,13 +22,13 @@ typedef struct gru_state {
 
 typedef struct gru_job {
     const gru_state *s;
-    ru_kern_gru a;
+    ru_kern_rnn a;
 } gru_job;
 
 static void gru_part(const void *job, const ru_kern_share *mine)
 {
     const gru_job *j = job;
-    (j->s->cell == CELL_GRU ? j->s->k->gru : j->s->k->rnn)(&j->a, mine);
+    j->s->k->rnn(&j->a, mine);
 }
 
 static void gru_grad_part(const void *state, void *const *bufs, int64_t begin, int64_t end,
@@ -36,7 +36,7 @@ static void gru_grad_part(const void *state, void *const *bufs, int64_t begin, i
 {
     (void)bufs;
     const gru_job *j = state;
-    (j->s->cell == CELL_GRU ? j->s->k->gru_grad : j->s->k->rnn_grad)(&j->a, begin, end, work);
+    j->s->k->rnn_grad(&j->a, begin, end, work);
 }
 
 /* bufs: 0 R 1 B 2 packed R, packed Ru, bias 3 work */
@@ -93,7 +93,9 @@ static gru_state *state_new(rui_low *lo, const rui_rnn_dims *d, const ru_node *n
     int64_t h = d->hidden, threads = (int64_t)rui_threads(lo);
     *s = (gru_state){
         .k = ru_kern_best(), .cell = d->gates == 3 ? CELL_GRU : CELL_PLAIN, .gates = d->gates};
-    s->proto = (ru_kern_gru){.reverse = d->reverse_first || dir == 1,
+    s->proto = (ru_kern_rnn){.cell = d->gates == 3 ? RU_CELL_GRU : RU_CELL_PLAIN,
+                             .t = RU_F32,
+                             .reverse = d->reverse_first || dir == 1,
                              .late = ru_node_int(n, RU_ATTR_linear_before_reset, 0) != 0,
                              .relu = rui_rnn_activations(n, relu, 1, false),
                              .steps = d->steps,
@@ -102,7 +104,7 @@ static gru_state *state_new(rui_low *lo, const rui_rnn_dims *d, const ru_node *n
                              .ws_step = d->dirs * d->batch * 4 * h,
                              .y_step = d->dirs * d->batch * h};
     s->by_units = !grad && rui_rnn_splits_units(lo, d);
-    s->work = s->k->gru_work(&s->proto,
+    s->work = s->k->rnn_work(&s->proto,
                              grad ? (d->batch + threads - 1) / threads : rui_rnn_rows(lo, d), grad);
     s->work = (s->work + 31) / 32 * 32;
     bool whole = s->cell == CELL_PLAIN || s->proto.late;

@@ -18,7 +18,7 @@
 
 typedef struct lstm_state {
     const ru_kern *k;
-    ru_kern_lstm proto;
+    ru_kern_rnn proto;
     int64_t work;   /* rui_rnn_floats of one thread */
     int64_t packed; /* rui_rnn_floats of packed R */
     uint32_t threads;
@@ -124,13 +124,13 @@ static rui_buf table_product(rui_low *lo, const rui_rnn_dims *d, const ru_node *
 
 typedef struct lstm_job {
     const lstm_state *s;
-    ru_kern_lstm a;
+    ru_kern_rnn a;
 } lstm_job;
 
 static void lstm_part(const void *job, const ru_kern_share *mine)
 {
     const lstm_job *j = job;
-    j->s->k->lstm(&j->a, mine);
+    j->s->k->rnn(&j->a, mine);
 }
 
 static void lstm_grad_part(const void *state, void *const *bufs, int64_t begin, int64_t end,
@@ -138,7 +138,7 @@ static void lstm_grad_part(const void *state, void *const *bufs, int64_t begin, 
 {
     (void)bufs;
     const lstm_job *j = state;
-    j->s->k->lstm_grad(&j->a, begin, end, work);
+    j->s->k->rnn_grad(&j->a, begin, end, work);
 }
 
 /* R in the form the recurrence reads, and the sum of the two biases behind it.
@@ -234,16 +234,17 @@ static lstm_state *state_new(rui_low *lo, const rui_rnn_dims *d, ru_dtype t, int
     s->t = t;
     s->threads = (uint32_t)threads;
     s->pairs = t == RU_BF16 && s->k->gemm_bf16_packs(h);
-    s->proto = (ru_kern_lstm){.t = t,
-                              .reverse = d->reverse_first || dir == 1,
-                              .steps = d->steps,
-                              .batch = d->batch,
-                              .hidden = h,
-                              .ws_step = d->dirs * d->batch * 5 * h,
-                              .y_step = d->dirs * d->batch * h};
+    s->proto = (ru_kern_rnn){.cell = RU_CELL_LSTM,
+                             .t = t,
+                             .reverse = d->reverse_first || dir == 1,
+                             .steps = d->steps,
+                             .batch = d->batch,
+                             .hidden = h,
+                             .ws_step = d->dirs * d->batch * 5 * h,
+                             .y_step = d->dirs * d->batch * h};
     s->by_units = !grad && rui_rnn_splits_units(lo, d);
-    s->work = s->k->lstm_work(
-        &s->proto, grad ? (d->batch + threads - 1) / threads : rui_rnn_rows(lo, d), grad);
+    s->work = s->k->rnn_work(&s->proto,
+                             grad ? (d->batch + threads - 1) / threads : rui_rnn_rows(lo, d), grad);
     s->work = (s->work + 31) / 32 * 32;
     s->packed = grad ? s->k->gemm_pack_floats(4 * h, h) : s->k->rnn_pack_floats(4, h);
     return s;
