@@ -1,45 +1,143 @@
-/* LSTM: large products through oneDNN for all time steps at once, the recurrence on our kernel.
+/* LSTM, GRU and the plain recurrent layer: large products through oneDNN for all time steps at
+ * once, the recurrence on our kernel.
  *
  *   forward, per direction:   pre = X W^T (oneDNN);  recurrence gives ws, Y (kernel)
- *   backward, per direction:  recurrence gives dG and H' (kernel);
- *                             dX += dG W, dW = dG^T X, dR = dG^T H' (oneDNN), dB = column sums of
- * dG
+ *   backward, per direction:  recurrence gives dG and H' (kernel);  dX += dG W, dW = dG^T X,
+ *                             dR = dG^T H' (oneDNN), dB = column sums of dG
  *
- * When X is an embedding with fewer rows than there are time steps times samples, rows of equal
- * tokens are equal: E W^T is one small rui_rnn_product and its rows are looked up, and backward dG
+ * H' is h of the step before. GRU has two forms: late (linear before reset), where R sees other
+ * gradients than W (dL), and early, where the third gate multiplies r h instead of h. Only LSTM has
+ * a form in bf16.
+ *
+ * When LSTM's X is an embedding with fewer rows than there are time steps times samples, rows of
+ * equal tokens are equal: E W^T is one small product and its rows are looked up, and backward dG
  * is summed by token first, so that dE = S W and dW = S^T E are small too.
  *
- * H' is h of the step before. Sequence lengths, peepholes, clipping and other activations than the
- * standard's defaults run on the reference kernel. */
+ * Sequence lengths, peepholes, clipping and other activations than the standard's defaults (and
+ * ReLU in the plain layer) run on the reference kernel. */
 #include <string.h>
+#include <strings.h>
 
 #include "exec/cpu/low/low.h"
 #include "exec/cpu/lower/lower_rnn.h"
 
-typedef struct lstm_state {
+/* What sets the cells' ops apart. */
+typedef struct cell_row {
+    ru_kern_cell cell;
+    ru_op ops[3];  /* forward, forward that keeps a workspace, backward */
+    uint32_t acts; /* activation functions of a direction */
+    uint32_t ws;   /* place of the workspace among the results */
+    uint32_t x, y; /* places of X and Y among the inputs of the backward op */
+    const char *kernel, *back;
+} cell_row;
+
+static const cell_row cell_rows[] = {
+    {RU_CELL_LSTM,
+     {RU_OP_LSTM, RU_OP_LSTMTrain, RU_OP_LSTMGrad},
+     3,
+     3,
+     3,
+     9,
+     "kern lstm",
+     "kern lstm grad"},
+    {RU_CELL_GRU,
+     {RU_OP_GRU, RU_OP_GRUTrain, RU_OP_GRUGrad},
+     2,
+     2,
+     2,
+     7,
+     "kern gru",
+     "kern gru grad"},
+    {RU_CELL_PLAIN, {RU_OP_RNN, RU_OP_RNN, RU_OP_RNNGrad}, 1, 2, 2, 7, "kern rnn", "kern rnn grad"},
+};
+
+typedef struct rnn_state {
     const ru_kern *k;
     ru_kern_rnn proto;
-    int64_t work;   /* rui_rnn_floats of one thread */
-    int64_t packed; /* rui_rnn_floats of packed R */
-    uint32_t threads;
-    ru_dtype t;
-    bool pairs;    /* R packed as bf16 */
-    bool by_units; /* threads split the units instead of the batch */
-} lstm_state;
+    int64_t work;               /* floats of one thread */
+    int64_t packed_r, packed_u; /* floats of packed R */
+    bool pairs;                 /* R packed as bf16 */
+    bool by_units;              /* threads split the units instead of the batch */
+} rnn_state;
 
-/* False when the node asks for what the kernel does not do. `x` is the place of X among the inputs.
- */
-static bool read_dims(rui_low *lo, const ru_node *n, uint32_t x, rui_rnn_dims *d)
+static const cell_row *row_of(const ru_node *n)
 {
-    static const char *const usual[] = {"Sigmoid", "Tanh", "Tanh"};
-    return rui_rnn_dims_of(lo, n, x, 4, d) && rui_rnn_activations(n, usual, 3, true);
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(cell_rows); i++) {
+        const ru_op *ops = cell_rows[i].ops;
+        if (n->op == ops[0] || n->op == ops[1] || n->op == ops[2]) {
+            return &cell_rows[i];
+        }
+    }
+    return NULL;
 }
 
-/* The same for the forward pass, LSTM or LSTMTrain. */
+/* Are the activations of each direction these, given or by default? */
+static bool activations(const ru_node *n, const char *const *names, uint32_t count, bool by_default)
+{
+    const ru_attr *a = ru_node_attr(n, RU_ATTR_activations);
+    bool same = a == NULL ? by_default : a->kind == RU_ATTR_STRS && a->n % count == 0;
+    for (uint32_t k = 0; same && a != NULL && k < a->n; k++) {
+        same = strcasecmp(a->u.ss[k], names[k % count]) == 0;
+    }
+    return same;
+}
+
+/* False when the node asks for what the kernels do not do (layout 1, clip, input_forget). `x` is
+ * the place of X among the inputs. */
+static bool read_dims(rui_low *lo, const ru_node *n, const cell_row *row, uint32_t x,
+                      rui_rnn_dims *d)
+{
+    static const char *const usual[] = {"Sigmoid", "Tanh", "Tanh"}, *const relu[] = {"Relu"};
+    const ru_type *xt = rui_type(lo, n->in[x]), *r = rui_type(lo, n->in[x + 2]);
+    bool plain = row->cell == RU_CELL_PLAIN;
+    *d = (rui_rnn_dims){.steps = xt->dims[0],
+                        .batch = xt->dims[1],
+                        .in = xt->dims[2],
+                        .hidden = r->dims[2],
+                        .dirs = r->dims[0],
+                        .gates = row->cell};
+    return xt->dtype == RU_F32 && r->dtype == RU_F32 && ru_type_count(xt) > 0 &&
+           ru_node_int(n, RU_ATTR_layout, 0) == 0 && ru_node_attr(n, RU_ATTR_clip) == NULL &&
+           ru_node_int(n, RU_ATTR_input_forget, 0) == 0 &&
+           (activations(n, plain ? usual + 1 : usual, row->acts, true) ||
+            (plain && activations(n, relu, 1, false)));
+}
+
+/* The same for the forward pass: neither sequence lengths nor peepholes. */
 static bool forward_fits(rui_low *lo, const ru_node *n, rui_rnn_dims *d)
 {
-    return read_dims(lo, n, 0, d) && !ru_node_has_in(n, 4) && !ru_node_has_in(n, 7);
+    return read_dims(lo, n, row_of(n), 0, d) && !ru_node_has_in(n, 4) && !ru_node_has_in(n, 7);
 }
+
+/* Input or output k, row-major, of dtype t; absent gives absent. */
+static rui_buf in_as(rui_low *lo, const ru_node *n, uint32_t k, ru_dtype t)
+{
+    return ru_node_has_in(n, k) ? rui_in(lo, n->in[k], rui_plain_as(lo, rui_type(lo, n->in[k]), t))
+                                : (rui_buf){0};
+}
+
+static rui_buf out_as(rui_low *lo, const ru_node *n, uint32_t k, ru_dtype t)
+{
+    return ru_node_has_out(n, k)
+               ? rui_out(lo, n->out[k], rui_plain_as(lo, rui_type(lo, n->out[k]), t))
+               : (rui_buf){0};
+}
+
+/* What direction `dir` has of a buffer [steps, dirs, batch, ..] with rows of `row_bytes`. */
+static rui_buf from_dir(rui_low *lo, rui_buf b, const rui_rnn_dims *d, int64_t dir,
+                        int64_t row_bytes)
+{
+    int64_t at = dir * d->batch * row_bytes, all = d->steps * d->dirs * d->batch * row_bytes;
+    return b.v == 0 || d->dirs == 1 ? b : rui_buf_part(lo, b, at, all - at);
+}
+
+static rui_buf floats(rui_low *lo, int64_t n)
+{
+    return rui_scratch(lo, n * (int64_t)sizeof(float));
+}
+
+/* -- embeddings ----------------------------------------------------------------------------------
+ */
 
 static const ru_node *producer_of(const rui_low *lo, ru_value_id v)
 {
@@ -119,216 +217,317 @@ static rui_buf table_product(rui_low *lo, const rui_rnn_dims *d, const ru_node *
     return rui_rnn_emit(lo, &m) == RU_OK ? m.cb : (rui_buf){0};
 }
 
-/* -- steps ---------------------------------------------------------------------------------------
+/* -- threads of a recurrence ---------------------------------------------------------------------
  */
 
-typedef struct lstm_job {
-    const lstm_state *s;
+/* Threads split the rows of the batch. When there are fewer rows than threads they split the hidden
+ * units instead, if R is large enough that half of its product takes longer than meeting after each
+ * step. */
+static bool splits_units(const rui_low *lo, const rui_rnn_dims *d)
+{
+    /* Multiplications of a step that take about 4 us on one core. */
+    enum { WORTH = 1 << 16 };
+    return d->batch < (int64_t)rui_threads(lo) && d->gates * d->hidden * d->hidden >= WORTH;
+}
+
+typedef struct rnn_job {
+    const rnn_state *s;
     ru_kern_rnn a;
-} lstm_job;
+    float *work;
+} rnn_job;
 
-static void lstm_part(const void *job, const ru_kern_share *mine)
-{
-    const lstm_job *j = job;
-    j->s->k->rnn(&j->a, mine);
-}
+/* Buffers of a step: those of both directions, then each one's own. */
+enum { PACKED, WORK, H0, C0, WS, Y, COMMON_BUFS };
 
-static void lstm_grad_part(const void *state, void *const *bufs, int64_t begin, int64_t end,
-                           void *work)
+static rnn_job job_of(const rnn_state *s, void *const *bufs)
 {
-    (void)bufs;
-    const lstm_job *j = state;
-    j->s->k->rnn_grad(&j->a, begin, end, work);
-}
-
-/* R in the form the recurrence reads, and the sum of the two biases behind it.
- * bufs: 0 R 1 B 2 packed 3 work */
-static ru_status pack_run(void *state, void *const *bufs, const rui_run *run)
-{
-    (void)run;
-    const lstm_state *s = state;
-    int64_t h = s->proto.hidden;
-    float *packed = bufs[2], *bias = packed + s->packed;
-    const float *b = bufs[1];
-    s->k->rnn_pack(4, h, bufs[0], s->pairs, bufs[3], packed);
-    for (int64_t i = 0; i < 4 * h; i++) {
-        bias[i] = b == NULL ? 0.0f : b[i] + b[4 * h + i];
-    }
-    return RU_OK;
-}
-
-/* bufs: 0, 1 none 2 h0 3 c0 4 ws 5 y 6 y_h 7 y_c 8 packed+bias 9 work 10 pre, or the table
- * 11 ids */
-static ru_status lstm_run(void *state, void *const *bufs, const rui_run *run)
-{
-    const lstm_state *s = state;
-    lstm_job j = {.s = s, .a = s->proto};
-    const float *packed = bufs[8], *bias = packed + s->packed;
+    const float *packed = bufs[PACKED];
+    rnn_job j = {.s = s, .a = s->proto, .work = bufs[WORK]};
     j.a.packed_r = s->pairs ? NULL : packed;
-    j.a.packed_bf16 = s->pairs ? bufs[8] : NULL;
-    j.a.bias = bias;
-    j.a.h0 = bufs[2];
-    j.a.c0 = bufs[3];
-    j.a.pre = s->proto.vocabulary > 0 ? NULL : bufs[10];
-    j.a.table = bufs[10];
-    j.a.ids = bufs[11];
-    j.a.ws = bufs[4];
-    j.a.y = bufs[5];
-    j.a.y_h = bufs[6];
-    j.a.y_c = bufs[7];
-    rui_rnn_run(run, lstm_part, &j, j.a.batch, s->by_units, bufs[9], s->work);
-    return RU_OK;
+    j.a.packed_bf16 = s->pairs ? bufs[PACKED] : NULL;
+    j.a.packed_u = packed + s->packed_r;
+    j.a.h0 = bufs[H0];
+    j.a.c0 = bufs[C0];
+    j.a.ws = bufs[WS];
+    j.a.y = bufs[Y];
+    return j;
 }
 
-/* Columns of dB, which both biases get. */
-static void bias_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+static void run_share(void *arg, uint32_t thread, uint32_t threads)
 {
-    const lstm_state *s = state;
-    int64_t g = 4 * s->proto.hidden;
-    float *db = bufs[1];
-    s->k->sum_rows(s->t, bufs[11], s->proto.steps * s->proto.batch, g, begin, end, db);
-    memcpy(db + g + begin, db + begin, sizeof(float) * (size_t)(end - begin));
-}
-
-/* bufs: 0 R 1 dB 2 h0 3 c0 4 ws 5 y 6 dY_h 7 dY_c 8 packed 9 work 10 dY 11 dG 12 H' 13 dh0 14 dc0
- */
-static ru_status lstm_grad_run(void *state, void *const *bufs, const rui_run *run)
-{
-    const lstm_state *s = state;
-    lstm_job j = {.s = s, .a = s->proto};
-    int64_t h = s->proto.hidden;
-    if (s->pairs) {
-        s->k->gemm_bf16_pack(bufs[0], h, 1, 4 * h, h, bufs[8]);
-        j.a.packed_bf16 = bufs[8];
+    const rnn_job *j = arg;
+    float *work = j->work + (int64_t)thread * j->s->work;
+    ru_kern_share mine = {.n1 = j->a.batch, .threads = 1, .state = work, .work = work};
+    if (j->s->by_units) {
+        RU_CHECK(thread < threads);
+        mine.thread = thread;
+        mine.threads = threads;
+        mine.state = j->work;
+        mine.wait = ru_pool_wait;
     } else {
-        s->k->gemm_pack(bufs[0], h, 1, 4 * h, h, bufs[8]);
-        j.a.packed_r = bufs[8];
+        ru_pool_split(j->a.batch, 1, thread, threads, &mine.n0, &mine.n1);
     }
-    j.a.h0 = bufs[2];
-    j.a.c0 = bufs[3];
-    j.a.ws = bufs[4];
-    j.a.y = bufs[5];
-    j.a.dy_h = bufs[6];
-    j.a.dy_c = bufs[7];
-    j.a.dy = bufs[10];
-    j.a.dg = bufs[11];
-    j.a.h_prev = bufs[12];
-    j.a.dh0 = bufs[13];
-    j.a.dc0 = bufs[14];
-    rui_kern_for_own(run, lstm_grad_part, &j, bufs, j.a.batch, 1, bufs[9],
-                     s->work * (int64_t)sizeof(float));
-    if (bufs[1] != NULL) {
-        rui_kern_for(run, bias_part, s, bufs, 4 * h, 64);
+    if (mine.n0 < mine.n1) {
+        j->s->k->rnn(&j->a, &mine);
     }
-    return RU_OK;
 }
 
-static lstm_state *state_new(rui_low *lo, const rui_rnn_dims *d, ru_dtype t, int64_t dir, bool grad)
+static rnn_state *state_new(rui_low *lo, const rui_rnn_dims *d, const ru_node *n, ru_dtype t,
+                            int64_t dir, bool grad)
 {
-    lstm_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    static const char *const relu[] = {"Relu"};
+    rnn_state *s = rui_keep(lo, (int64_t)sizeof *s);
     if (s == NULL) {
         return NULL;
     }
-    int64_t h = d->hidden, threads = (int64_t)rui_threads(lo);
+    const cell_row *row = row_of(n);
+    const char *direction = ru_node_str(n, RU_ATTR_direction, "forward");
+    int64_t h = d->hidden, threads = (int64_t)rui_threads(lo), g = d->gates;
     s->k = ru_kern_best();
-    s->t = t;
-    s->threads = (uint32_t)threads;
     s->pairs = t == RU_BF16 && s->k->gemm_bf16_packs(h);
-    s->proto = (ru_kern_rnn){.cell = RU_CELL_LSTM,
+    s->by_units = !grad && splits_units(lo, d);
+    s->proto = (ru_kern_rnn){.cell = row->cell,
                              .t = t,
-                             .reverse = d->reverse_first || dir == 1,
+                             .reverse = strcmp(direction, "reverse") == 0 || dir == 1,
+                             .late = ru_node_int(n, RU_ATTR_linear_before_reset, 0) != 0,
+                             .relu = row->cell == RU_CELL_PLAIN && activations(n, relu, 1, false),
                              .steps = d->steps,
                              .batch = d->batch,
                              .hidden = h,
-                             .ws_step = d->dirs * d->batch * 5 * h,
+                             .ws_step = d->dirs * d->batch * (g + 1) * h,
                              .y_step = d->dirs * d->batch * h};
-    s->by_units = !grad && rui_rnn_splits_units(lo, d);
-    s->work = s->k->rnn_work(&s->proto,
-                             grad ? (d->batch + threads - 1) / threads : rui_rnn_rows(lo, d), grad);
-    s->work = (s->work + 31) / 32 * 32;
-    s->packed = grad ? s->k->gemm_pack_floats(4 * h, h) : s->k->rnn_pack_floats(4, h);
+    int64_t rows = s->by_units ? d->batch : (d->batch + threads - 1) / threads;
+    s->work = (s->k->rnn_work(&s->proto, rows, grad) + 31) / 32 * 32;
+    bool early = row->cell == RU_CELL_GRU && !s->proto.late;
+    g = early ? 2 : g;
+    s->packed_r = grad ? s->k->gemm_pack_floats(g * h, h) : s->k->rnn_pack_floats(g, h);
+    if (early) {
+        s->packed_u = grad ? s->k->gemm_pack_floats(h, h) : s->k->rnn_pack_floats(1, h);
+    }
     return s;
 }
 
-static void look_up_by(const rui_low *lo, lstm_state *s, const rui_rnn_dims *d, const lookup *l)
+/* -- forward -------------------------------------------------------------------------------------
+ */
+
+/* R in the form the recurrence reads, and the sums of the two biases behind it; GRU's third gate
+ * keeps them apart. bufs: 0 R 1 B 2 packed R, packed Ru, bias 3 work */
+static ru_status pack_run(void *state, void *const *bufs, const rui_run *run)
 {
-    s->proto.it = rui_type(lo, l->gather->in[1])->dtype;
-    s->proto.vocabulary = rui_type(lo, l->gather->in[0])->dims[0];
-    s->proto.ids_step = l->swap == NULL ? d->batch : 1;
-    s->proto.ids_row = l->swap == NULL ? 1 : d->steps;
+    (void)run;
+    const rnn_state *s = state;
+    int64_t h = s->proto.hidden, gates = s->proto.cell, all = gates * h;
+    const float *r = bufs[0], *b = bufs[1];
+    float *u = (float *)bufs[2] + s->packed_r, *bias = u + s->packed_u;
+    s->k->rnn_pack(s->packed_u > 0 ? 2 : gates, h, r, s->pairs, bufs[3], bufs[2]);
+    if (s->packed_u > 0) {
+        s->k->rnn_pack(1, h, r + 2 * h * h, false, bufs[3], u);
+    }
+    for (int64_t i = 0; i < all; i++) {
+        bool apart = s->proto.cell == RU_CELL_GRU && i >= 2 * h;
+        bias[i] = b == NULL ? 0.0f : b[i] + (apart ? 0.0f : b[all + i]);
+        if (apart) {
+            bias[h + i] = b == NULL ? 0.0f : b[all + i];
+        }
+    }
+    return RU_OK;
 }
 
-ru_status rui_lower_kern_lstm(rui_low *lo, const ru_node *n, ru_err *err)
+/* Packed R and biases: before the first run only, when they never change. */
+static rui_buf pack(rui_low *lo, const ru_node *n, rnn_state *s, rui_buf r, rui_buf b)
+{
+    bool frozen =
+        lo->vals[n->in[2].v].frozen && (!ru_node_has_in(n, 3) || lo->vals[n->in[3].v].frozen);
+    int64_t h = s->proto.hidden;
+    int64_t bytes = (s->packed_r + s->packed_u + 4 * h) * (int64_t)sizeof(float);
+    rui_buf packed = frozen ? rui_buf_new(lo, RUI_BUF_PACKED, bytes) : rui_workspace(lo, bytes);
+    rui_buf bufs[4] = {r, b, packed, floats(lo, 96 * h)};
+    rui_step step = {
+        .kernel = "kern rnn pack", .fn = pack_run, .state = s, .bufs = bufs, .n_bufs = 4};
+    rui_emit_to(lo, frozen ? &lo->prep : &lo->run, &step, frozen ? 0 : lo->node);
+    return packed;
+}
+
+enum { PRE = COMMON_BUFS, IDS, Y_H, Y_C, FORWARD_BUFS };
+
+static ru_status forward_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const rnn_state *s = state;
+    rnn_job j = job_of(s, bufs);
+    j.a.bias = j.a.packed_u + s->packed_u;
+    j.a.pre = s->proto.vocabulary > 0 ? NULL : bufs[PRE];
+    j.a.table = bufs[PRE];
+    j.a.ids = bufs[IDS];
+    j.a.y_h = bufs[Y_H];
+    j.a.y_c = bufs[Y_C];
+    if (ru_pool_threads(run->pool) == 1 || (j.a.batch == 1 && !s->by_units)) {
+        run_share(&j, 0, 1);
+    } else {
+        ru_pool_run(run->pool, run_share, &j);
+    }
+    return RU_OK;
+}
+
+typedef struct forward_bufs {
+    lookup l;
+    ru_dtype t;
+    bool keeps; /* LSTM: what the gradient reads */
+    rui_buf x, r, b, h0, c0, y, yh, yc, ws;
+} forward_bufs;
+
+/* One direction. */
+static void forward_direction(rui_low *lo, const ru_node *n, const rui_rnn_dims *d,
+                              const forward_bufs *f, int64_t k)
+{
+    int64_t h = d->hidden, g = d->gates, dirs = d->dirs, hc = dirs * d->batch * h * 4;
+    const ru_node *emb = f->l.gather;
+    rui_buf pre = emb != NULL ? table_product(lo, d, emb, n->in[1])
+                              : rui_workspace(lo, d->steps * d->batch * g * h * 4);
+    if (emb == NULL && rui_rnn_input(lo, d, f->t, f->x, n->in[1], k, pre) != RU_OK) {
+        return;
+    }
+    rnn_state *s = state_new(lo, d, n, f->t, k, false);
+    if (s == NULL) {
+        return;
+    }
+    if (emb != NULL) {
+        s->proto.it = rui_type(lo, emb->in[1])->dtype;
+        s->proto.vocabulary = rui_type(lo, emb->in[0])->dims[0];
+        s->proto.ids_step = f->l.swap == NULL ? d->batch : 1;
+        s->proto.ids_row = f->l.swap == NULL ? 1 : d->steps;
+    }
+    rui_buf ws = from_dir(lo, f->ws, d, k, (g + 1) * h * 4);
+    if (s->proto.cell == RU_CELL_LSTM && !f->keeps) {
+        s->proto.cells_only = true;
+        s->proto.ws_step = 0;
+        ws = floats(lo, d->batch * h);
+    }
+    rui_buf bufs[FORWARD_BUFS] = {
+        [PACKED] = pack(lo, n, s, rui_rnn_piece(lo, f->r, k, dirs, dirs * g * h * h * 4),
+                        rui_rnn_piece(lo, f->b, k, dirs, dirs * 2 * g * h * 4)),
+        [PRE] = pre,
+        [IDS] = emb == NULL ? (rui_buf){0} : rui_in_plain(lo, emb->in[1]),
+        [H0] = rui_rnn_piece(lo, f->h0, k, dirs, hc),
+        [C0] = rui_rnn_piece(lo, f->c0, k, dirs, hc),
+        [WS] = ws,
+        [Y] = from_dir(lo, f->y, d, k, h * ru_dtype_bytes(f->t)),
+        [Y_H] = rui_rnn_piece(lo, f->yh, k, dirs, hc),
+        [Y_C] = rui_rnn_piece(lo, f->yc, k, dirs, hc),
+        [WORK] = floats(lo, s->work * (int64_t)rui_threads(lo))};
+    rui_emit(lo, &(rui_step){.kernel = row_of(n)->kernel,
+                             .fn = forward_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = FORWARD_BUFS});
+}
+
+/* X, W, R, B?, lens?, h0?, and LSTM's c0? -> Y?, Y_h?, LSTM's Y_c?, workspace? */
+ru_status rui_lower_kern_rnn(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
+    const cell_row *row = row_of(n);
     rui_rnn_dims d;
     if (!forward_fits(lo, n, &d)) {
         return RU_E_UNSUPPORTED;
     }
-    bool y_made = ru_node_has_out(n, 0);
-    ru_type yt = ru_type_make(RU_F32, 4, (int64_t[]){d.steps, d.dirs, d.batch, d.hidden});
-    ru_dtype t = rui_rnn_dtype(lo);
-    bool keeps = ru_node_has_out(n, 3); /* what the gradient reads */
-    int64_t h = d.hidden, ws_bytes = keeps ? d.steps * d.dirs * d.batch * 5 * h * 4 : 0;
-    int64_t y_bytes = ru_type_count(&yt) * ru_dtype_bytes(t), hc_bytes = d.dirs * d.batch * h * 4;
-    lookup l = lookup_of(lo, &d, n->in[0]);
-    const ru_node *emb = l.gather;
-    rui_buf x = {0};
-    if (emb == NULL) {
-        x = rui_in(lo, n->in[0], rui_plain_as(lo, rui_type(lo, n->in[0]), t));
+    bool lstm = row->cell == RU_CELL_LSTM, keeps = ru_node_has_out(n, row->ws);
+    forward_bufs f = {.t = lstm ? rui_rnn_dtype(lo) : RU_F32, .keeps = keeps};
+    f.l = lstm ? lookup_of(lo, &d, n->in[0]) : (lookup){0};
+    f.x = f.l.gather == NULL ? in_as(lo, n, 0, f.t) : (rui_buf){0};
+    f.r = in_as(lo, n, 2, RU_F32);
+    f.b = in_as(lo, n, 3, RU_F32);
+    f.h0 = in_as(lo, n, 5, RU_F32);
+    f.c0 = in_as(lo, n, 6, RU_F32);
+    f.y = out_as(lo, n, 0, f.t);
+    if (f.t == RU_BF16 && !ru_node_has_out(n, 0)) { /* the recurrence reads it */
+        f.y = rui_workspace(lo, d.steps * d.dirs * d.batch * d.hidden * ru_dtype_bytes(f.t));
     }
-    rui_buf r = rui_rnn_in(lo, n, 2), b = rui_rnn_in(lo, n, 3), h0 = rui_rnn_in(lo, n, 5),
-            c0 = rui_rnn_in(lo, n, 6);
-    rui_buf y =
-        y_made ? rui_out(lo, n->out[0], rui_plain_as(lo, &yt, t)) : rui_workspace(lo, y_bytes);
-    rui_buf yh = rui_rnn_out(lo, n, 1), yc = rui_rnn_out(lo, n, 2);
-    rui_buf ws = keeps ? rui_rnn_out(lo, n, 3) : (rui_buf){0};
+    f.yh = out_as(lo, n, 1, RU_F32);
+    f.yc = lstm ? out_as(lo, n, 2, RU_F32) : (rui_buf){0};
+    f.ws = out_as(lo, n, row->ws, RU_F32);
     for (int64_t k = 0; k < d.dirs && rui_done(lo) == RU_OK; k++) {
-        rui_buf ws_k = !keeps        ? rui_rnn_floats(lo, d.batch * h)
-                       : d.dirs == 1 ? ws
-                                     : rui_buf_part(lo, ws, k * d.batch * 5 * h * 4,
-                                                    ws_bytes - k * d.batch * 5 * h * 4);
-        rui_buf y_k = d.dirs == 1 ? y
-                                  : rui_buf_part(lo, y, k * d.batch * h * ru_dtype_bytes(t),
-                                                 y_bytes - k * d.batch * h * ru_dtype_bytes(t));
-        rui_buf pre = {0};
-        if (emb != NULL) {
-            pre = table_product(lo, &d, emb, n->in[1]);
-        } else {
-            pre = rui_workspace(lo, d.steps * d.batch * 4 * h * 4);
-            RU_TRY(rui_rnn_input(lo, &d, t, x, n->in[1], k, pre));
-        }
-        lstm_state *s = state_new(lo, &d, t, k, false);
-        if (s == NULL) {
-            break;
-        }
-        if (emb != NULL) {
-            look_up_by(lo, s, &d, &l);
-        }
-        if (!keeps) {
-            s->proto.cells_only = true;
-            s->proto.ws_step = 0;
-        }
-        rui_buf packed = rui_rnn_pack(lo, n, pack_run, s, s->packed + 4 * h, h,
-                                      rui_rnn_piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
-                                      rui_rnn_piece(lo, b, k, d.dirs, d.dirs * 8 * h * 4));
-        rui_buf bufs[12] = {{0},
-                            {0},
-                            rui_rnn_piece(lo, h0, k, d.dirs, hc_bytes),
-                            rui_rnn_piece(lo, c0, k, d.dirs, hc_bytes),
-                            ws_k,
-                            y_k,
-                            rui_rnn_piece(lo, yh, k, d.dirs, hc_bytes),
-                            rui_rnn_piece(lo, yc, k, d.dirs, hc_bytes),
-                            packed,
-                            rui_rnn_floats(lo, s->work * s->threads),
-                            pre,
-                            emb == NULL ? (rui_buf){0} : rui_in_plain(lo, emb->in[1])};
-        rui_emit(
-            lo, &(rui_step){
-                    .kernel = "kern lstm", .fn = lstm_run, .state = s, .bufs = bufs, .n_bufs = 12});
+        forward_direction(lo, n, &d, &f, k);
     }
     return rui_done(lo);
+}
+
+/* -- backward ------------------------------------------------------------------------------------
+ */
+
+enum { R = COMMON_BUFS, DB, DY, DY_H, DY_C, DG, DL, H_PREV, ARG, DH0, DC0, BACK_BUFS };
+
+static void back_part(const void *state, void *const *bufs, int64_t begin, int64_t end, void *work)
+{
+    (void)bufs;
+    const rnn_job *j = state;
+    j->s->k->rnn_grad(&j->a, begin, end, work);
+}
+
+/* Columns of dB: W's, and R's, which are the same unless R sees other gradients. */
+static void bias_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const rnn_state *s = state;
+    int64_t g = s->proto.cell * s->proto.hidden, rows = s->proto.steps * s->proto.batch;
+    float *db = bufs[DB];
+    s->k->sum_rows(s->proto.t, bufs[DG], rows, g, begin, end, db);
+    if (bufs[DL] != NULL) {
+        s->k->sum_rows(RU_F32, bufs[DL], rows, g, begin, end, db + g);
+    } else {
+        memcpy(db + g + begin, db + begin, sizeof(float) * (size_t)(end - begin));
+    }
+}
+
+static ru_status back_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const rnn_state *s = state;
+    rnn_job j = job_of(s, bufs);
+    int64_t h = s->proto.hidden, g = s->proto.cell * h;
+    const float *r = bufs[R];
+    float *packed = bufs[PACKED];
+    if (s->pairs) {
+        s->k->gemm_bf16_pack(r, h, 1, g, h, bufs[PACKED]);
+    } else {
+        s->k->gemm_pack(r, h, 1, s->packed_u > 0 ? 2 * h : g, h, packed);
+    }
+    if (s->packed_u > 0) {
+        s->k->gemm_pack(r + 2 * h * h, h, 1, h, h, packed + s->packed_r);
+    }
+    j.a.dy = bufs[DY];
+    j.a.dy_h = bufs[DY_H];
+    j.a.dy_c = bufs[DY_C];
+    j.a.dg = bufs[DG];
+    j.a.dl = bufs[DL];
+    j.a.h_prev = bufs[H_PREV];
+    j.a.arg = bufs[ARG];
+    j.a.dh0 = bufs[DH0];
+    j.a.dc0 = bufs[DC0];
+    rui_kern_for_own(run, back_part, &j, bufs, j.a.batch, 1, bufs[WORK],
+                     s->work * (int64_t)sizeof(float));
+    if (bufs[DB] != NULL) {
+        rui_kern_for(run, bias_part, s, bufs, g, 64);
+    }
+    return RU_OK;
+}
+
+/* dR of an early reset: z and r multiplied h, u multiplied r h. */
+static ru_status early_dr(rui_low *lo, const rui_rnn_dims *d, rui_buf dg, rui_buf hp, rui_buf arg,
+                          rui_buf dr)
+{
+    int64_t all = d->steps * d->batch, h = d->hidden, g = 3 * h;
+    rui_rnn_product zr = {.a = rui_rnn_md(lo, 2 * h, all, 1, g, RU_F32),
+                          .b = rui_rnn_md(lo, all, h, h, 1, RU_F32),
+                          .c = rui_rnn_md(lo, 2 * h, h, h, 1, RU_F32),
+                          .ab = dg,
+                          .bb = hp,
+                          .cb = rui_buf_part(lo, dr, 0, 2 * h * h * 4)};
+    rui_rnn_product u = {.a = rui_rnn_md(lo, h, all, 1, g, RU_F32),
+                         .b = zr.b,
+                         .c = rui_rnn_md(lo, h, h, h, 1, RU_F32),
+                         .ab = rui_buf_part(lo, dg, 2 * h * 4, (all * g - 2 * h) * 4),
+                         .bb = arg,
+                         .cb = rui_buf_part(lo, dr, 2 * h * h * 4, h * h * 4)};
+    RU_TRY(rui_rnn_emit(lo, &zr));
+    return rui_rnn_emit(lo, &u);
 }
 
 typedef struct token_sums {
@@ -385,7 +584,7 @@ static ru_status grad_by_token(rui_low *lo, const rui_rnn_dims *d, ru_dtype t, c
                           .b = rui_rnn_md(lo, g, in, in, 1, RU_F32),
                           .c = rui_rnn_md(lo, v, in, in, 1, RU_F32),
                           .ab = sums};
-    de.bb = rui_in(lo, n->in[4], rui_plain(lo, rui_type(lo, n->in[4])));
+    de.bb = in_as(lo, n, 4, RU_F32);
     de.cb = rui_out(lo, grad->out[0], rui_plain(lo, rui_type(lo, grad->out[0])));
     rui_claim(lo, grad);
     RU_TRY(rui_rnn_emit(lo, &de));
@@ -403,73 +602,107 @@ static ru_status grad_by_token(rui_low *lo, const rui_rnn_dims *d, ru_dtype t, c
     return rui_rnn_grads(lo, d, t, t, rest, 0);
 }
 
-/* LSTMGrad(dY?, dY_h?, dY_c?, X, W, R, B?, h0?, c0?, Y, workspace) -> dX, dW, dR, dB, dh0, dc0 */
-ru_status rui_lower_kern_lstm_grad(rui_low *lo, const ru_node *n, ru_err *err)
+typedef struct back_bufs {
+    ru_dtype t, dx_t;
+    const ru_node *emb, *emb_grad;                /* NULL: dX goes where it is asked for */
+    rui_buf dy, dyh, dyc, x, w, r, h0, c0, y, ws; /* given */
+    rui_buf dx, dw, dr, db, dh0, dc0;
+} back_bufs;
+
+/* One direction. */
+static ru_status back_direction(rui_low *lo, const ru_node *n, const rui_rnn_dims *d,
+                                const back_bufs *b, int64_t k)
+{
+    int64_t h = d->hidden, all = d->steps * d->batch, dirs = d->dirs, hc = dirs * d->batch * h * 4;
+    int64_t g = d->gates * h, bytes = ru_dtype_bytes(b->t);
+    rnn_state *s = state_new(lo, d, n, b->t, k, true);
+    if (s == NULL) {
+        return rui_done(lo);
+    }
+    bool early = s->packed_u > 0, apart = s->proto.cell == RU_CELL_GRU && !early;
+    rui_buf none = {0}, dg = rui_workspace(lo, all * g * bytes);
+    rui_buf hp = rui_workspace(lo, all * h * bytes);
+    rui_buf dl = apart ? rui_workspace(lo, all * g * 4) : none;
+    rui_buf arg = early ? rui_workspace(lo, all * h * 4) : none;
+    rui_buf r = rui_rnn_piece(lo, b->r, k, dirs, dirs * g * h * 4);
+    rui_buf bufs[BACK_BUFS] = {[R] = r,
+                               [DB] = rui_rnn_piece(lo, b->db, k, dirs, dirs * 2 * g * 4),
+                               [H0] = rui_rnn_piece(lo, b->h0, k, dirs, hc),
+                               [C0] = rui_rnn_piece(lo, b->c0, k, dirs, hc),
+                               [WS] = from_dir(lo, b->ws, d, k, (g + h) * 4),
+                               [Y] = from_dir(lo, b->y, d, k, h * bytes),
+                               [DY_H] = rui_rnn_piece(lo, b->dyh, k, dirs, hc),
+                               [DY_C] = rui_rnn_piece(lo, b->dyc, k, dirs, hc),
+                               [PACKED] = floats(lo, s->packed_r + s->packed_u),
+                               [WORK] = floats(lo, s->work * (int64_t)rui_threads(lo)),
+                               [DY] = from_dir(lo, b->dy, d, k, h * bytes),
+                               [DG] = dg,
+                               [DL] = dl,
+                               [H_PREV] = hp,
+                               [ARG] = arg,
+                               [DH0] = rui_rnn_piece(lo, b->dh0, k, dirs, hc),
+                               [DC0] = rui_rnn_piece(lo, b->dc0, k, dirs, hc)};
+    rui_emit(lo, &(rui_step){.kernel = row_of(n)->back,
+                             .fn = back_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = BACK_BUFS});
+    rui_buf dr = rui_rnn_piece(lo, b->dr, k, dirs, dirs * g * h * 4);
+    rui_rnn_product io[3] = {
+        {.ab = b->x, .bb = rui_rnn_piece(lo, b->w, k, dirs, dirs * g * d->in * bytes), .cb = b->dx},
+        {.ab = dg, .bb = hp, .cb = rui_rnn_piece(lo, b->dw, k, dirs, dirs * g * d->in * 4)},
+        {.ab = dl, .cb = early ? none : dr}};
+    if (b->emb_grad != NULL) {
+        return grad_by_token(lo, d, b->t, n, b->emb, b->emb_grad, io);
+    }
+    RU_TRY(rui_rnn_grads(lo, d, b->t, b->dx_t, io, k));
+    return early && dr.v != 0 ? early_dr(lo, d, dg, hp, arg, dr) : rui_done(lo);
+}
+
+/* dY?, dY_h?, LSTM's dY_c?, X, W, R, B?, h0?, LSTM's c0?, Y, workspace (not RNNGrad) -> dX, dW, dR,
+ * dB, dh0, LSTM's dc0 */
+ru_status rui_lower_kern_rnn_grad(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
+    const cell_row *row = row_of(n);
+    bool lstm = row->cell == RU_CELL_LSTM, ws = row->cell != RU_CELL_PLAIN;
+    uint32_t x = row->x;
     rui_rnn_dims d;
-    if (!read_dims(lo, n, 3, &d)) {
+    if (!read_dims(lo, n, row, x, &d)) {
         return RU_E_UNSUPPORTED;
     }
-    ru_dtype t = rui_rnn_dtype(lo);
-    int64_t h = d.hidden, bytes = ru_dtype_bytes(t), all = d.steps * d.batch;
-    int64_t hc = d.dirs * d.batch * h * 4, y_bytes = all * d.dirs * h * bytes;
-    rui_buf dy = ru_node_has_in(n, 0)
-                     ? rui_in(lo, n->in[0], rui_plain_as(lo, rui_type(lo, n->in[0]), t))
-                     : (rui_buf){0};
-    const ru_node *emb = embedding_of(lo, &d, n->in[3]), *emb_grad = embedding_grad(lo, n, emb);
-    rui_buf x = {0}, w = {0};
-    if (emb_grad == NULL) {
-        x = rui_in(lo, n->in[3], rui_plain_as(lo, rui_type(lo, n->in[3]), t));
-        w = rui_in(lo, n->in[4], rui_plain_as(lo, rui_type(lo, n->in[4]), t));
+    ru_dtype t = lstm ? rui_rnn_dtype(lo) : RU_F32;
+    back_bufs b = {.t = t, .dx_t = t};
+    b.dy = in_as(lo, n, 0, t);
+    if (lstm) {
+        b.emb = embedding_of(lo, &d, n->in[x]);
+        b.emb_grad = embedding_grad(lo, n, b.emb);
     }
-    rui_buf r = rui_rnn_in(lo, n, 5), h0 = rui_rnn_in(lo, n, 7), c0 = rui_rnn_in(lo, n, 8);
-    rui_buf y = rui_in(lo, n->in[9], rui_plain_as(lo, rui_type(lo, n->in[9]), t));
-    rui_buf ws = rui_rnn_in(lo, n, 10), dyh = rui_rnn_in(lo, n, 1), dyc = rui_rnn_in(lo, n, 2);
-    ru_dtype dx_t = t == RU_BF16 && ru_node_has_out(n, 0) ? rui_store_dtype(lo, n->out[0]) : t;
-    rui_buf dx = ru_node_has_out(n, 0) && emb_grad == NULL
-                     ? rui_out(lo, n->out[0], rui_plain_as(lo, rui_type(lo, n->out[0]), dx_t))
-                     : (rui_buf){0};
-    rui_buf dw = rui_rnn_out(lo, n, 1), dr = rui_rnn_out(lo, n, 2), db = rui_rnn_out(lo, n, 3);
-    rui_buf dh0 = rui_rnn_out(lo, n, 4), dc0 = rui_rnn_out(lo, n, 5);
+    if (b.emb_grad == NULL) {
+        b.x = in_as(lo, n, x, t);
+        b.w = in_as(lo, n, x + 1, t);
+    }
+    b.r = in_as(lo, n, x + 2, RU_F32);
+    b.h0 = in_as(lo, n, x + 4, RU_F32);
+    b.c0 = lstm ? in_as(lo, n, x + 5, RU_F32) : (rui_buf){0};
+    b.y = in_as(lo, n, row->y, t);
+    b.ws = ws ? in_as(lo, n, row->y + 1, RU_F32) : (rui_buf){0};
+    b.dyh = in_as(lo, n, 1, RU_F32);
+    b.dyc = lstm ? in_as(lo, n, 2, RU_F32) : (rui_buf){0};
+    if (ru_node_has_out(n, 0) && b.emb_grad == NULL) {
+        b.dx_t = t == RU_BF16 ? rui_store_dtype(lo, n->out[0]) : t;
+        b.dx = out_as(lo, n, 0, b.dx_t);
+    }
+    b.dw = out_as(lo, n, 1, RU_F32);
+    b.dr = out_as(lo, n, 2, RU_F32);
+    b.db = out_as(lo, n, 3, RU_F32);
+    b.dh0 = out_as(lo, n, 4, RU_F32);
+    b.dc0 = lstm ? out_as(lo, n, 5, RU_F32) : (rui_buf){0};
     for (int64_t k = 0; k < d.dirs && rui_done(lo) == RU_OK; k++) {
-        lstm_state *s = state_new(lo, &d, t, k, true);
-        if (s == NULL) {
-            break;
-        }
-        int64_t ws_at = k * d.batch * 5 * h * 4, y_at = k * d.batch * h * bytes;
-        bool one = d.dirs == 1;
-        rui_buf dg = rui_workspace(lo, all * 4 * h * bytes),
-                hp = rui_workspace(lo, all * h * bytes);
-        rui_buf bufs[15] = {rui_rnn_piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
-                            rui_rnn_piece(lo, db, k, d.dirs, d.dirs * 8 * h * 4),
-                            rui_rnn_piece(lo, h0, k, d.dirs, hc),
-                            rui_rnn_piece(lo, c0, k, d.dirs, hc),
-                            one ? ws
-                                : rui_buf_part(lo, ws, ws_at, all * d.dirs * 5 * h * 4 - ws_at),
-                            one ? y : rui_buf_part(lo, y, y_at, y_bytes - y_at),
-                            rui_rnn_piece(lo, dyh, k, d.dirs, hc),
-                            rui_rnn_piece(lo, dyc, k, d.dirs, hc),
-                            rui_rnn_floats(lo, s->packed),
-                            rui_rnn_floats(lo, s->work * s->threads),
-                            one || dy.v == 0 ? dy : rui_buf_part(lo, dy, y_at, y_bytes - y_at),
-                            dg,
-                            hp,
-                            rui_rnn_piece(lo, dh0, k, d.dirs, hc),
-                            rui_rnn_piece(lo, dc0, k, d.dirs, hc)};
-        rui_emit(lo, &(rui_step){.kernel = "kern lstm grad",
-                                 .fn = lstm_grad_run,
-                                 .state = s,
-                                 .bufs = bufs,
-                                 .n_bufs = 15});
-        rui_rnn_product io[3] = {
-            {.ab = x,
-             .bb = rui_rnn_piece(lo, w, k, d.dirs, d.dirs * 4 * h * d.in * bytes),
-             .cb = dx},
-            {.ab = dg, .bb = hp, .cb = rui_rnn_piece(lo, dw, k, d.dirs, d.dirs * 4 * h * d.in * 4)},
-            {.cb = rui_rnn_piece(lo, dr, k, d.dirs, d.dirs * 4 * h * h * 4)}};
-        RU_TRY(emb_grad != NULL ? grad_by_token(lo, &d, t, n, emb, emb_grad, io)
-                                : rui_rnn_grads(lo, &d, t, dx_t, io, k));
+        RU_TRY(back_direction(lo, n, &d, &b, k));
+    }
+    if (b.dx.v != 0) {
+        rui_restand(lo, n->out[0], rui_store_dtype(lo, n->out[0]));
     }
     return rui_done(lo);
 }

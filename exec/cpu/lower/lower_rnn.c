@@ -1,52 +1,8 @@
-/* What the lowerings of recurrent layers share. */
+/* Products of all time steps of a recurrent layer at once. */
 #include "exec/cpu/lower/lower_rnn.h"
-
-#include <string.h>
-#include <strings.h>
 
 #include "exec/cpu/low/conv.h"
 #include "exec/cpu/low/low.h"
-
-bool rui_rnn_dims_of(rui_low *lo, const ru_node *n, uint32_t x, int64_t gates, rui_rnn_dims *d)
-{
-    const ru_type *xt = rui_type(lo, n->in[x]), *r = rui_type(lo, n->in[x + 2]);
-    const char *direction = ru_node_str(n, RU_ATTR_direction, "forward");
-    *d = (rui_rnn_dims){.steps = xt->dims[0],
-                        .batch = xt->dims[1],
-                        .in = xt->dims[2],
-                        .hidden = r->dims[2],
-                        .dirs = r->dims[0],
-                        .gates = gates,
-                        .reverse_first = strcmp(direction, "reverse") == 0};
-    return xt->dtype == RU_F32 && r->dtype == RU_F32 && ru_type_count(xt) > 0 &&
-           ru_node_int(n, RU_ATTR_layout, 0) == 0 && ru_node_attr(n, RU_ATTR_clip) == NULL &&
-           ru_node_int(n, RU_ATTR_input_forget, 0) == 0;
-}
-
-bool rui_rnn_activations(const ru_node *n, const char *const *names, uint32_t count,
-                         bool by_default)
-{
-    const ru_attr *a = ru_node_attr(n, RU_ATTR_activations);
-    bool same = a == NULL ? by_default : a->kind == RU_ATTR_STRS && a->n % count == 0;
-    for (uint32_t k = 0; same && a != NULL && k < a->n; k++) {
-        same = strcasecmp(a->u.ss[k], names[k % count]) == 0;
-    }
-    return same;
-}
-
-rui_buf rui_rnn_in(rui_low *lo, const ru_node *n, uint32_t k)
-{
-    return ru_node_has_in(n, k)
-               ? rui_in(lo, n->in[k], rui_plain_as(lo, rui_type(lo, n->in[k]), RU_F32))
-               : (rui_buf){0};
-}
-
-rui_buf rui_rnn_out(rui_low *lo, const ru_node *n, uint32_t k)
-{
-    return ru_node_has_out(n, k)
-               ? rui_out(lo, n->out[k], rui_plain_as(lo, rui_type(lo, n->out[k]), RU_F32))
-               : (rui_buf){0};
-}
 
 /* Piece `i` of `parts` equal pieces; the whole when there is one. */
 rui_buf rui_rnn_piece(rui_low *lo, rui_buf b, int64_t i, int64_t parts, int64_t all_bytes)
@@ -54,28 +10,6 @@ rui_buf rui_rnn_piece(rui_low *lo, rui_buf b, int64_t i, int64_t parts, int64_t 
     return b.v == 0 || parts == 1 ? b
                                   : rui_buf_part(lo, b, all_bytes / parts * i, all_bytes / parts);
 }
-
-rui_buf rui_rnn_floats(rui_low *lo, int64_t n)
-{
-    return rui_scratch(lo, n * (int64_t)sizeof(float));
-}
-
-rui_buf rui_rnn_pack(rui_low *lo, const ru_node *n, rui_rnn_pack_fn pack, void *state,
-                     int64_t floats, int64_t hidden, rui_buf r, rui_buf b)
-{
-    bool frozen =
-        lo->vals[n->in[2].v].frozen && (!ru_node_has_in(n, 3) || lo->vals[n->in[3].v].frozen);
-    int64_t bytes = floats * (int64_t)sizeof(float);
-    rui_buf packed = frozen ? rui_buf_new(lo, RUI_BUF_PACKED, bytes) : rui_workspace(lo, bytes);
-    rui_buf bufs[4] = {r, b, packed, rui_rnn_floats(lo, 96 * hidden)};
-    rui_step step = {
-        .kernel = "kern rnn pack", .fn = pack, .state = state, .bufs = bufs, .n_bufs = 4};
-    rui_emit_to(lo, frozen ? &lo->prep : &lo->run, &step, frozen ? 0 : lo->node);
-    return packed;
-}
-
-/* -- products ------------------------------------------------------------------------------------
- */
 
 static dnnl_primitive_desc_t product_pd(rui_low *lo, const dnnl_memory_desc_t *a,
                                         const dnnl_memory_desc_t *b, const dnnl_memory_desc_t *c,
@@ -206,60 +140,4 @@ ru_status rui_rnn_grads(rui_low *lo, const rui_rnn_dims *d, ru_dtype t, ru_dtype
         RU_TRY(rui_rnn_emit(lo, &m));
     }
     return rui_done(lo);
-}
-
-/* -- threads of a recurrence ---------------------------------------------------------------------
- */
-
-bool rui_rnn_splits_units(const rui_low *lo, const rui_rnn_dims *d)
-{
-    /* Multiplications of a step that take about 4 us on one core. */
-    enum { WORTH = 1 << 16 };
-    return d->batch < (int64_t)rui_threads(lo) && d->gates * d->hidden * d->hidden >= WORTH;
-}
-
-int64_t rui_rnn_rows(const rui_low *lo, const rui_rnn_dims *d)
-{
-    int64_t threads = (int64_t)rui_threads(lo);
-    return rui_rnn_splits_units(lo, d) ? d->batch : (d->batch + threads - 1) / threads;
-}
-
-typedef struct recurrence {
-    rui_rnn_forward fn;
-    const void *job;
-    int64_t batch;
-    bool by_units;
-    float *work;
-    int64_t floats;
-} recurrence;
-
-static void run_share(void *arg, uint32_t thread, uint32_t threads)
-{
-    const recurrence *r = arg;
-    float *work = r->work + (int64_t)thread * r->floats;
-    ru_kern_share mine = {.n1 = r->batch, .threads = 1, .state = work, .work = work};
-    if (r->by_units) {
-        RU_CHECK(thread < threads);
-        mine.thread = thread;
-        mine.threads = threads;
-        mine.state = r->work;
-        mine.wait = ru_pool_wait;
-    } else {
-        ru_pool_split(r->batch, 1, thread, threads, &mine.n0, &mine.n1);
-    }
-    if (mine.n0 < mine.n1) {
-        r->fn(r->job, &mine);
-    }
-}
-
-void rui_rnn_run(const rui_run *run, rui_rnn_forward fn, const void *job, int64_t batch,
-                 bool by_units, float *work, int64_t floats)
-{
-    RU_CHECK(batch > 0 && floats > 0 && work != NULL);
-    recurrence r = {fn, job, batch, by_units, work, floats};
-    if (ru_pool_threads(run->pool) == 1 || (batch == 1 && !by_units)) {
-        run_share(&r, 0, 1);
-    } else {
-        ru_pool_run(run->pool, run_share, &r);
-    }
 }
