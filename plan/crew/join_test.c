@@ -87,7 +87,7 @@ static void test_no_kernel_is_faster(void **state)
             assert_int_equal(st, best == 3 ? RU_E_INFEASIBLE : RU_OK);
             uint32_t want = method == RU_KERNEL_LEAST ? best : usual;
             for (uint32_t at = 0; at < 4 && st == RU_OK; at++) {
-                ru_kernel_plan other = {.at = at, .predicted_ns = p.predicted_ns};
+                ru_kernel_plan other = {.at = at, .name = "k", .predicted_ns = p.predicted_ns};
                 if (at < 3) {
                     other.predicted_ns = c[at].ns + c[at].extra_ns;
                 }
