@@ -355,7 +355,9 @@ static void json_decision(ru_json *j, const ru_report_row *w, const void *plan)
         return;
     }
     uint32_t n = count_at(plan, w->n_at), width = count_at(plan, w->width_at);
-    memcpy(&at, at, sizeof at);
+    const void *list; /* what stands there is a pointer to the elements */
+    memcpy(&list, at, sizeof list);
+    at = list;
     ru_json_open(j, w->name, '[');
     for (uint32_t i = 0; i < n && at != NULL; i++) {
         if (w->width_at > 0) {

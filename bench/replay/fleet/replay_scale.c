@@ -29,6 +29,7 @@ static ru_scale_in curve_in(const curve *c, ru_scale_method method, uint64_t see
                          .memory_mb = &memory,
                          .n_memory = 1,
                          .steps = 1e4,
+                         .fastest = 1,
                          .rules = {.usd_per_gb_s = 1.66667e-5},
                          .core_mb = 1769,
                          .probe_steps = 1e-3,
