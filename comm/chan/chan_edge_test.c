@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "base/log.h"
 #include "comm/chan/chan_impl.h"
 #include "test/test.h"
@@ -380,6 +381,49 @@ static void test_more_came_than_was_said(void **state)
     close_two(&t);
 }
 
+/* An acknowledgement beyond the frame that the link has begun to send: its bytes stay where the
+ * link reads them, whatever is sent next. */
+static void test_acknowledged_while_it_is_sent(void **state)
+{
+    (void)state;
+    enum { MESSAGES = 5, BYTES = 32 << 10 }; /* one fills the queue of the link many times */
+    two t;
+    open_two(&t, ru_test_seed(), false);
+    ru_chan *ch = t.s[0].ch;
+    rui_peer *p = peer_of(&t, 0);
+    const uint32_t pi = rui_peer_find(ch, 2), messages = t.s[1].messages;
+    const uint64_t said = p->tx_acked;
+    uint32_t crc = t.s[1].messages_crc;
+    assert_true(p->item_first == RUI_NONE && said == p->tx_seq);
+    for (uint32_t k = 0; k < MESSAGES; k++) {
+        memset(from, (int)(k + 1), BYTES);
+        crc = ru_crc32c(crc, from, BYTES);
+        assert_int_equal(ru_chan_message(ch, (ru_node_id){2}, 1, from, BYTES, ru_pipe_now(t.pipe)),
+                         RU_OK);
+    }
+    rui_item_repeat(ch, pi, said, ru_pipe_now(t.pipe));
+    const uint32_t first = p->item_first;
+    for (uint32_t guard = 0; p->item_next == first; guard++) {
+        assert_true(guard < 1000);
+        move(&t, 1);
+    }
+    assert_int_equal(ch->conns[p->conn[RU_LINK_URGENT]].tx_live, 1);
+    assert_true(rui_item_acked(ch, pi, p->tx_seq));
+    assert_int_equal(p->item_first, first);
+    assert_int_equal(p->items, MESSAGES);
+    memset(from, 0xee, BYTES);
+    crc = ru_crc32c(crc, from, BYTES);
+    assert_int_equal(ru_chan_message(ch, (ru_node_id){2}, 1, from, BYTES, ru_pipe_now(t.pipe)),
+                     RU_OK);
+    move(&t, 100000);
+    assert_int_equal(t.s[1].messages, messages + MESSAGES + 1);
+    assert_int_equal(t.s[1].messages_crc, crc);
+    assert_int_equal(t.s[0].downs + t.s[1].downs, 0);
+    assert_true(p->item_first == RUI_NONE);
+    memset(from, 0, BYTES);
+    close_two(&t);
+}
+
 /* A small stream comes whole: neither after a part of it nor of another length than its slot, also
  * when that is posted while it comes. */
 static void test_small_streams_that_do_not_fit(void **state)
@@ -450,7 +494,8 @@ static void test_thrown_after_all_was_sent(void **state)
 }
 
 RU_TESTS(comm_chan_edge, cmocka_unit_test(test_more_came_than_was_said),
-         cmocka_unit_test(test_both_dial), cmocka_unit_test(test_frames_out_of_sequence),
+         cmocka_unit_test(test_acknowledged_while_it_is_sent), cmocka_unit_test(test_both_dial),
+         cmocka_unit_test(test_frames_out_of_sequence),
          cmocka_unit_test(test_small_streams_that_do_not_fit),
          cmocka_unit_test(test_thrown_after_all_was_sent),
          cmocka_unit_test(test_cuts_without_a_frame), cmocka_unit_test(test_down_in_time),

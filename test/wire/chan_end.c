@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "test/test.h"
 
 static void on_up(void *self, ru_node_id node, const char *address, ru_time now)
@@ -23,8 +24,10 @@ static void on_down(void *self, ru_node_id node, const char *address, ru_status 
 static void on_message(void *self, ru_node_id from, uint32_t what, const void *data,
                        int64_t size_bytes, ru_time now)
 {
-    (void)from, (void)what, (void)data, (void)size_bytes, (void)now;
-    ((ru_chan_end *)self)->messages++;
+    ru_chan_end *e = self;
+    (void)from, (void)what, (void)now;
+    e->messages++;
+    e->messages_crc = ru_crc32c(e->messages_crc, data, size_bytes);
 }
 
 static void on_sent(void *self, uint64_t cookie, ru_time now)

@@ -14,6 +14,7 @@ typedef struct ru_chan_end {
     ru_chan *ch;
     uint32_t node, ups, downs, messages, sent, arrived, failed;
     uint32_t downs_of[RU_CHAN_END_NODES]; /* by id */
+    uint32_t messages_crc;                /* CRC-32C of all their bytes */
     ru_status why;                        /* of the last `down` or `failed` */
     ru_time tick_at, down_at;
 } ru_chan_end;
