@@ -91,15 +91,16 @@ int64_t ru_predictor_outputs(const ru_predictor *p)
     return p->outputs;
 }
 
-void *ru_predictor_input(ru_predictor *p)
+void *ru_predictor_input(ru_predictor *p, int64_t k)
 {
-    return ru_exe_input(p->exe, p->step.x[0]);
+    RU_CHECK(k >= 0 && k < p->batch);
+    return (uint8_t *)ru_exe_input(p->exe, p->step.x[0]) + k * ru_type_bytes(&p->model.facts.x);
 }
 
 /* NaN in an input leaves its sample out; zeros take its place. */
 static void leave_out(ru_predictor *p)
 {
-    float *x = ru_predictor_input(p);
+    float *x = ru_predictor_input(p, 0);
     for (int64_t k = 0; p->left_out != NULL && k < p->batch; k++, x += p->inputs) {
         p->left_out[k] = false;
         for (int64_t i = 0; i < p->inputs; i++) {

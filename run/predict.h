@@ -10,7 +10,8 @@ RU_API_BEGIN
 
 typedef struct ru_predictor ru_predictor;
 
-/* Open the model of `r` for batches of up to `batch` samples. Lives in `arena`. */
+/* Open the model of `r` for batches of up to `batch` samples; a model whose batch is fixed has that
+ * one instead (ru_predictor_batch). Lives in `arena`. */
 RU_MUST_USE ru_status ru_predictor_open(const ru_rundir *r, int64_t batch,
                                         const ru_exe_options *exe_opt, ru_arena *arena,
                                         ru_predictor **out, ru_err *err);
@@ -22,9 +23,9 @@ int64_t ru_predictor_batch(const ru_predictor *p);
 int64_t ru_predictor_inputs(const ru_predictor *p);
 int64_t ru_predictor_outputs(const ru_predictor *p);
 
-/* Input buffer of the whole batch, of the type of facts.x, row-major: fill `n` samples, then run.
- */
-void *ru_predictor_input(ru_predictor *p);
+/* Where the input of sample `k` of the batch, and of those behind it, belongs: of the type of
+ * facts.x, row-major. Fill samples from 0 on, then run. */
+void *ru_predictor_input(ru_predictor *p, int64_t k);
 /* Outputs [batch, outputs], f32, view until the next run. */
 RU_MUST_USE ru_status ru_predictor_run(ru_predictor *p, const float **outputs, ru_err *err);
 

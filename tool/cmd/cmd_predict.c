@@ -143,8 +143,7 @@ static ru_status next_place(session *s, uint8_t **place, ru_err *err)
     if (s->filled == ru_predictor_batch(s->p)) {
         RU_TRY(flush(s, err));
     }
-    int64_t bytes = ru_type_bytes(&ru_predictor_model(s->p)->facts.x);
-    *place = (uint8_t *)ru_predictor_input(s->p) + s->filled++ * bytes;
+    *place = ru_predictor_input(s->p, s->filled++);
     return RU_OK;
 }
 
@@ -312,7 +311,7 @@ static ru_status data_files(session *s, const char *const *paths, uint32_t n, ru
         if (st != RU_OK || b.n == 0) {
             break;
         }
-        memcpy(ru_predictor_input(s->p), b.fields[0], (size_t)(b.n * ru_type_bytes(&f->x)));
+        memcpy(ru_predictor_input(s->p, 0), b.fields[0], (size_t)(b.n * ru_type_bytes(&f->x)));
         s->filled = b.n;
         st = flush(s, err);
         if (st != RU_OK) {
@@ -383,7 +382,7 @@ static ru_status text(session *s, ru_err *err)
     (void)printf("%s", prompt);
     for (uint64_t index = 0; left > 0 && ru_self_stop_asked() == 0; left--, index++) {
         int64_t used = n < context ? n : context;
-        int64_t *in = ru_predictor_input(s->p);
+        int64_t *in = ru_predictor_input(s->p, 0);
         memset(in, 0, (size_t)context * sizeof *in); /* what stands behind does not reach back */
         memcpy(in, ids + n - used, (size_t)used * sizeof *in);
         const float *logits;

@@ -7,7 +7,11 @@
 #include "run/predict.h"
 #include "train/driver/scores.h"
 
-enum { BATCH = 64, CLASSES_MAX = RU_SCORED_CLASSES_MAX, SHOWN_MAX = 16 };
+enum {
+    BATCH = 64, /* a model whose batch is fixed has its own */
+    CLASSES_MAX = RU_SCORED_CLASSES_MAX,
+    SHOWN_MAX = 16,
+};
 
 /* -- printing ---------------------------------------------------------------------------------- */
 
@@ -95,18 +99,17 @@ static void print_json(const ru_class_scores *s, const ru_dataset *d, ru_text *o
 
 /* -- reading ----------------------------------------------------------------------------------- */
 
-static ru_status predict_all(ru_predictor *p, const ru_dataset *d, const ru_field *fields_of,
+static ru_status predict_all(ru_predictor *p, const ru_dataset *d, const ru_type *label_type,
                              void *y, int64_t *labels, float *scores, ru_err *err)
 {
     int64_t count = ru_dataset_count(d), classes = ru_predictor_outputs(p);
-    int64_t in_bytes = ru_type_bytes(&fields_of[0].type);
-    uint8_t *input = ru_predictor_input(p);
-    for (int64_t first = 0; first < count; first += BATCH) {
-        int64_t n = count - first < BATCH ? count - first : BATCH;
+    int64_t batch = ru_predictor_batch(p);
+    for (int64_t first = 0; first < count; first += batch) {
+        int64_t n = count - first < batch ? count - first : batch;
         for (int64_t i = 0; i < n; i++) {
-            void *fields[RU_FIELDS_MAX] = {input + i * in_bytes, y};
+            void *fields[RU_FIELDS_MAX] = {ru_predictor_input(p, i), y};
             RU_TRY(ru_dataset_read(d, first + i, fields, err));
-            labels[first + i] = ru_label_class(&fields_of[1].type, y);
+            labels[first + i] = ru_label_class(label_type, y);
             if (labels[first + i] >= classes) {
                 return RU_FAIL(err, RU_E_DATA, "sample %lld is of class %lld; the model has %lld",
                                (long long)(first + i), (long long)labels[first + i],
@@ -144,7 +147,7 @@ ru_status rui_eval_classes(const ru_rundir *run, const ru_dataset *data, bool js
     ru_status st =
         labels == NULL || scores == NULL || label == NULL
             ? RU_FAIL(err, RU_E_MEM, "no memory for the scores of %lld samples", (long long)n)
-            : predict_all(p, data, fields, label, labels, scores, err);
+            : predict_all(p, data, &fields[1].type, label, labels, scores, err);
     if (st == RU_OK) {
         st = ru_class_scores_get(labels, scores, n, classes, true, arena, &s, err);
     }

@@ -6,15 +6,15 @@
 #include "data/describe.h"
 #include "run/predict.h"
 
-enum { BATCH = 64 };
+enum { BATCH = 64 }; /* a model whose batch is fixed has its own */
 
 typedef struct search {
     const ru_dataset *data;
     ru_predictor *predictor;
     void *label; /* one sample's y */
     const ru_type *label_type;
-    int64_t labels[BATCH];
-    int64_t classes, in_bytes;
+    int64_t *labels; /* [batch] */
+    int64_t classes;
     int64_t found, wanted;
     ru_text *out;
 } search;
@@ -54,12 +54,11 @@ static ru_status judge(search *s, int64_t index, int64_t label, const float *log
 
 static ru_status look_through(search *s, float *scratch, ru_err *err)
 {
-    int64_t count = ru_dataset_count(s->data);
-    uint8_t *input = ru_predictor_input(s->predictor);
-    for (int64_t first = 0; first < count && s->found < s->wanted; first += BATCH) {
-        int64_t n = count - first < BATCH ? count - first : BATCH;
+    int64_t count = ru_dataset_count(s->data), batch = ru_predictor_batch(s->predictor);
+    for (int64_t first = 0; first < count && s->found < s->wanted; first += batch) {
+        int64_t n = count - first < batch ? count - first : batch;
         for (int64_t i = 0; i < n; i++) {
-            void *fields[RU_FIELDS_MAX] = {input + i * s->in_bytes, s->label};
+            void *fields[RU_FIELDS_MAX] = {ru_predictor_input(s->predictor, i), s->label};
             RU_TRY(ru_dataset_read(s->data, first + i, fields, err));
             s->labels[i] = ru_label_class(s->label_type, s->label);
         }
@@ -85,11 +84,11 @@ ru_status rui_eval_mistakes(const ru_rundir *run, const ru_dataset *data, int64_
     }
     RU_TRY(ru_predictor_open(run, BATCH, exe_opt, arena, &s.predictor, err));
     s.classes = ru_predictor_outputs(s.predictor);
-    s.in_bytes = ru_type_bytes(&fields[0].type);
+    s.labels = RU_NEW(arena, int64_t, ru_predictor_batch(s.predictor));
     s.label = ru_arena_zalloc(arena, ru_type_bytes(s.label_type), 8);
     float *scratch = RU_NEW(arena, float, s.classes);
     ru_status st = RU_FAIL(err, RU_E_LIMIT, "not enough memory in the arena for the samples");
-    if (s.label != NULL && scratch != NULL) {
+    if (s.labels != NULL && s.label != NULL && scratch != NULL) {
         st = look_through(&s, scratch, err);
     }
     if (st == RU_OK && s.found == 0) {

@@ -164,7 +164,7 @@ static void a_row_that_is_left_out_has_no_answer(void **state)
     const ru_exe_options ref = {.device = RU_DEVICE_REF};
     assert_ok(ru_predictor_open(&run, 3, &ref, &l->arena, &p, &err), err);
     assert_int_equal(ru_predictor_inputs(p), 2);
-    float *x = ru_predictor_input(p), want[2][2];
+    float *x = ru_predictor_input(p, 0), want[2][2];
     memcpy(x, alone, sizeof alone);
     assert_ok(ru_predictor_run(p, &out, &err), err);
     memcpy(want, out, sizeof want);

@@ -419,7 +419,7 @@ static void predictions_are_of_the_trained_values(void **state)
     assert_ok(run_lab_train(l, "run", false, 0, &r, &err), err);
     assert_ok(ru_rundir_open(ru_path_join(&l->arena, l->dir, "run"), &l->arena, &run, &err), err);
     assert_ok(ru_predictor_open(&run, 1, &ref, &l->arena, &p, &err), err);
-    memcpy(ru_predictor_input(p), x, sizeof x);
+    memcpy(ru_predictor_input(p, 0), x, sizeof x);
     const float *got;
     assert_ok(ru_predictor_run(p, &got, &err), err);
     assert_ok(ru_rundir_model(&run, &l->arena, &m, &err), err);

@@ -1,0 +1,85 @@
+/* The commands that use a trained run: eval, predict, export. Expected answers follow from a model
+ * that says the place of the largest input. */
+#include <stdio.h>
+#include <string.h>
+
+#include "env/file/file.h"
+#include "store/onnx_file.h"
+#include "test/scratch.h"
+#include "test/test.h"
+#include "tool/cmd/eval_classes.h"
+#include "tool/cmd/eval_mistakes.h"
+#include "train/driver/trainer.h"
+#include "world/graph/build.h"
+
+static const char *put_file(ru_scratch *f, const char *name, const char *text)
+{
+    const char *path = ru_path_join(&f->arena, f->root, name);
+    assert_ok(ru_file_replace(path, text, (int64_t)strlen(text), &f->err), f->err);
+    return path;
+}
+
+/* A model [batch, 3] -> [batch, 3] whose weights are the identity times 4. */
+static void put_model(ru_scratch *f, int64_t batch)
+{
+    const int64_t dims[] = {batch, 3}, square[] = {3, 3};
+    const float weights[] = {4, 0, 0, 0, 4, 0, 0, 0, 4};
+    ru_graph g;
+    ru_build b;
+    assert_ok(ru_graph_init(&g, &f->arena, "same", &f->err), f->err);
+    ru_build_init(&b, &g);
+    ru_value_id x = ru_build_input(&b, "x", ru_type_make(RU_F32, 2, dims));
+    ru_value_id w = ru_build_param(&b, "w", ru_type_make(RU_F32, 2, square), weights);
+    ru_build_output(&b, ru_build_op2(&b, RU_OP_MatMul, x, w, NULL), "y");
+    assert_ok(ru_build_finish(&b, &f->err), f->err);
+    const char *path = ru_path_join(&f->arena, f->root, "same.onnx");
+    assert_ok(ru_onnx_file_save(path, &g, &(ru_onnx_write_options){0}, NULL, &f->err), f->err);
+}
+
+/* A run of the model after one step that changes nothing one could see. */
+static const char *train(ru_scratch *f, int64_t batch, const char *data)
+{
+    ru_job job;
+    ru_train_result r;
+    put_model(f, batch);
+    (void)put_file(f, "t.csv", "1,0,0,0\n0,1,0,1\n0,0,1,2\n1,0,0,0\n");
+    const char *yaml = ru_arena_printf(
+        &f->arena,
+        "name: t\nmodel: {onnx: same.onnx}\ndata: {format: csv, train: t.csv%s}\n"
+        "train: {batch: %lld, steps: 1, threads: 1, device: ref, optimizer: {sgd: {lr: 1e-9}}}\n",
+        data, (long long)batch);
+    assert_ok(ru_job_load(put_file(f, "job.yaml", yaml), NULL, 0, &f->arena, &job, NULL, &f->err),
+              f->err);
+    ru_train_options to = {.job = &job, .quiet = true, .no_trace = true};
+    to.out = ru_path_join(&f->arena, f->root, "run");
+    assert_ok(ru_train(&to, &f->arena, &r, &f->err), f->err);
+    return to.out;
+}
+
+/* More samples than the batch that the file of the model fixes, and no multiple of it. */
+static void a_fixed_batch_is_enough(void **state)
+{
+    ru_scratch *f = *state;
+    ru_rundir run;
+    ru_dataset *d;
+    ru_text t = ru_text_arena(&f->arena);
+    const ru_exe_options ref = {.device = RU_DEVICE_REF};
+    assert_ok(ru_rundir_open(train(f, 2, ""), &f->arena, &run, &f->err), f->err);
+    const char *paths[] = {put_file(f, "o.csv", "1,0,0,0\n0,1,0,1\n0,0,1,0\n0,1,0,1\n0,0,1,1\n")};
+    assert_ok(ru_rundir_data(&run, paths, 1, true, &d, &f->err), f->err);
+    assert_ok(rui_eval_mistakes(&run, d, 9, &ref, &f->arena, &t, &f->err), f->err);
+    const char *first = strstr(t.p, "read as 2 with "), *second = first + 1;
+    assert_non_null(first);
+    assert_non_null(strstr(first, "as 0 with "));
+    second = strstr(second, "read as 2 with ");
+    assert_non_null(second);
+    assert_non_null(strstr(second, "as 1 with "));
+    assert_null(strstr(second + 1, "read as"));
+    t = ru_text_arena(&f->arena);
+    assert_ok(rui_eval_classes(&run, d, true, &ref, &f->arena, &t, &f->err), f->err);
+    assert_non_null(strstr(t.p, "\"confusion\":[[1,0,1],[0,2,1],[0,0,0]]"));
+    ru_dataset_close(d);
+}
+
+#define ON_FILES(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
+RU_TESTS(tool_use, ON_FILES(a_fixed_batch_is_enough))
