@@ -4,12 +4,14 @@
  *   PROFILE   every client gets profile_rounds tasks one after the other; who never answers within
  *             profile_wait is excluded
  *   ROUND     the clients that plan/fleet/pick.h chose train; the round ends with the answers that
- * count or at its deadline. Answers that come later are not averaged, but their time is learnt
- * EVALUATE tiers report accuracy, every `interval` rounds where the method uses it
+ *             count or at its deadline; answers that come later are not averaged, but their time
+ *             is learnt
+ *   EVALUATE  tiers report accuracy, every `interval` rounds where the method uses it
  *
- *   client: IDLE --task--> BUSY --answer--> IDLE;  BUSY --deadline--> LATE --answer--> IDLE
- *           BUSY --enough others answered--> told to stop, IDLE;  any --leave--> AWAY --join-->
- * IDLE
+ *   client:   IDLE --task--> BUSY --answer--> IDLE
+ *             BUSY --deadline--> LATE --answer--> IDLE
+ *             BUSY --enough others answered: told to stop--> IDLE
+ *             any --leave--> AWAY --join--> IDLE
  *
  * Means of a profile are replaced by what the law of all of them says about each
  * (cost/step/prior.h).
