@@ -24,7 +24,7 @@ ru_status ru_sched_init(ru_sched *s, const ru_sched_spec *spec, ru_time now, ru_
                : RU_FAIL(err, RU_E_LIMIT, "no memory for %u jobs", spec->jobs_max);
 }
 
-static void tell(const ru_sched *s, ru_sched_word word, uint32_t about, ru_effects *fx)
+static void tell(const ru_sched *s, ru_sched_word word, int64_t about, ru_effects *fx)
 {
     ru_fx_local(fx, s->spec.what_first + (uint32_t)word, about, NULL, 0);
 }
@@ -192,7 +192,7 @@ static ru_sched_job *job_of(const ru_sched *s, int64_t job)
 static void submit(ru_sched *s, int64_t job, ru_effects *fx)
 {
     if (job < 0 || job >= s->spec.jobs_max || s->jobs[job].phase != RU_SCHED_NONE) {
-        tell(s, RU_SCHED_REFUSED, (uint32_t)job, fx);
+        tell(s, RU_SCHED_REFUSED, job, fx);
         return;
     }
     s->jobs[job] = (ru_sched_job){.phase = RU_SCHED_WAITS, .arrived = s->now, .since = s->now};

@@ -24,6 +24,7 @@ typedef struct box {
     told at[2 * JOBS];
     uint32_t n;
     bool refused;
+    int64_t refused_value;
 } box;
 
 static void box_open(box *b, int64_t restart_ns, int64_t quantum_ns)
@@ -45,6 +46,7 @@ static void see(box *b, const ru_effect *e)
         b->timer.ns = e->kind == RU_FX_TIMER ? e->at.ns : INT64_MAX;
     } else if (e->what == FIRST + RU_SCHED_REFUSED) {
         b->refused = true;
+        b->refused_value = e->value;
     } else {
         assert_true(b->n < 2 * JOBS);
         b->at[b->n++] = (told){(ru_sched_word)(e->what - FIRST), (uint32_t)e->value};
@@ -70,7 +72,7 @@ static void tick(box *b, double at_s)
     step(b, at_s, (ru_event){.kind = RU_EV_TIMER, .what = RU_SCHED_TIMER});
 }
 
-static void send(box *b, double at_s, ru_sched_word word, uint32_t job)
+static void send(box *b, double at_s, ru_sched_word word, int64_t job)
 {
     step(b, at_s, (ru_event){.kind = RU_EV_LOCAL, .what = word, .value = job});
 }
@@ -110,7 +112,9 @@ static void test_a_life_by_hand(void **state)
     send(&b, 10, RU_SCHED_SUBMIT, 4);
     assert_false(b.refused);
     send(&b, 10, RU_SCHED_SUBMIT, 4);
-    assert_true(b.refused);
+    assert_true(b.refused && b.refused_value == 4);
+    send(&b, 10, RU_SCHED_SUBMIT, (INT64_C(1) << 32) + 5); /* its low 32 bits name a free job */
+    assert_true(b.refused && b.refused_value == (INT64_C(1) << 32) + 5);
     plan_one(&b, 60, 4, two, 1);
     assert_int_equal(b.n, 1);
     assert_int_equal(b.at[0].word, RU_SCHED_START);

@@ -441,9 +441,14 @@ static void evaluated(ru_fed *f, const double *accuracy)
     }
 }
 
+static uint32_t client_of(const ru_fed *f, int64_t value)
+{
+    RU_CHECK(value >= 0 && value < f->opt.n);
+    return (uint32_t)value;
+}
+
 static void join(ru_fed *f, uint32_t i, ru_time now, ru_effects *fx)
 {
-    RU_CHECK(i < f->opt.n);
     f->clients[i].state = IDLE;
     f->stale = true;
     if (f->stage != PROFILE && f->stage != DONE) { /* how long does it take? */
@@ -455,7 +460,6 @@ static void join(ru_fed *f, uint32_t i, ru_time now, ru_effects *fx)
 
 static void away(ru_fed *f, uint32_t i)
 {
-    RU_CHECK(i < f->opt.n);
     f->clients[i].state = AWAY;
     f->clients[i].probing = false;
     f->stale = true;
@@ -473,10 +477,10 @@ static ru_status hear(ru_fed *f, const ru_event *ev, ru_effects *fx, ru_err *err
         evaluated(f, ru_event_data(ev, f->opt.n_tiers * (int64_t)sizeof(double)));
         return begin_round(f, ev->now, fx, err);
     case RU_FED_JOIN:
-        join(f, (uint32_t)ev->value, ev->now, fx);
+        join(f, client_of(f, ev->value), ev->now, fx);
         return RU_OK;
     case RU_FED_LEAVE:
-        away(f, (uint32_t)ev->value);
+        away(f, client_of(f, ev->value));
         return RU_OK;
     default:
         return RU_OK;

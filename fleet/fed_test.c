@@ -165,6 +165,38 @@ static void test_a_job_by_hand(void **state)
     ru_arena_fini(&a);
 }
 
+typedef struct word {
+    box b;
+    ru_event ev;
+} word;
+
+static void say(void *self)
+{
+    word *w = self;
+    (void)at(&w->b, 1, w->ev);
+}
+
+/* Their low 32 bits name a client. */
+static void test_numbers_beyond_the_clients_crash(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    word w = {.b = fed_of(&a, 5, RU_PICK_UNIFORM, 3)};
+    (void)at(&w.b, 0, begin);
+    static const ru_fed_word words[] = {RU_FED_JOIN, RU_FED_LEAVE};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(words); k++) {
+        static const int64_t beyond[] = {5, -1, INT64_C(1) << 32};
+        w.ev = about(words[k], 4);
+        assert_false(ru_test_crashes(say, &w));
+        for (uint32_t i = 0; i < RU_ARRAY_LEN(beyond); i++) {
+            w.ev.value = beyond[i];
+            assert_true(ru_test_crashes(say, &w));
+        }
+    }
+    ru_arena_fini(&a);
+}
+
 /* Every client that got a task in the tier drawn answers after its time; rounds until the end. */
 static uint32_t play(box f, const double *seconds, uint32_t change_at, const double *later,
                      uint32_t *rounds)
@@ -294,5 +326,6 @@ static void test_a_storm_averages_every_update_once(void **state)
 }
 
 RU_TESTS(fleet_fed, cmocka_unit_test(test_a_job_by_hand),
+         cmocka_unit_test(test_numbers_beyond_the_clients_crash),
          cmocka_unit_test(test_tiers_follow_clients_that_change),
          cmocka_unit_test(test_a_storm_averages_every_update_once))

@@ -269,9 +269,10 @@ static void cancel(ru_serve *s, const ru_serve_request *r, ru_effects *fx)
     tell(s, RU_SERVE_CANCELLED, r, fx);
 }
 
-static void done(ru_serve *s, uint32_t at)
+static void done(ru_serve *s, int64_t value)
 {
-    RU_CHECK(at < s->opt.requests_max);
+    RU_CHECK(value >= 0 && value < s->opt.requests_max);
+    uint32_t at = (uint32_t)value;
     batch *b = &s->batches[at];
     RU_CHECK(b->running);
     uint32_t last = b->start.first;
@@ -327,7 +328,7 @@ static void hear(ru_serve *s, const ru_event *ev, ru_effects *fx)
         cancel(s, ru_event_data(ev, sizeof(ru_serve_request)), fx);
         break;
     case RU_SERVE_DONE:
-        done(s, (uint32_t)ev->value);
+        done(s, ev->value);
         break;
     case RU_SERVE_TABLE:
         retable(s, ru_event_data(ev, sizeof(ru_serve_table)));

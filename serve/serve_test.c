@@ -83,7 +83,7 @@ static const box *ask(box *b, int64_t ns, uint64_t id)
     return say(b, ns, RU_SERVE_REQUEST, (ru_serve_request){.id = id});
 }
 
-static const box *finish(box *b, int64_t ns, uint32_t batch)
+static const box *finish(box *b, int64_t ns, int64_t batch)
 {
     return step(
         b, (ru_event){.kind = RU_EV_LOCAL, .now = {ns}, .what = RU_SERVE_DONE, .value = batch});
@@ -153,6 +153,30 @@ static void test_a_buffer_by_hand(void **state)
     assert_true(st.requests == 7 && st.cancelled == 1 && st.batches == 4 && st.size_sum == 6);
     assert_true(st.why[RU_SERVE_FULL] == 1 && st.why[RU_SERVE_TIMEOUT] == 2 &&
                 st.why[RU_SERVE_DRAIN] == 1 && st.running == 2 && st.ready == 1);
+    ru_arena_fini(&a);
+}
+
+typedef struct ended {
+    box b;
+    int64_t batch;
+} ended;
+
+static void end(void *self)
+{
+    ended *d = self;
+    (void)finish(&d->b, 10, d->batch);
+}
+
+static void test_a_batch_beyond_all_crashes(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ended d = {.b = server(&a, 1, 100, 16, 2)};
+    d.batch = ask(&d.b, 5, 1)->starts[0].batch;
+    assert_false(ru_test_crashes(end, &d));
+    d.batch += INT64_C(1) << 32;
+    assert_true(ru_test_crashes(end, &d));
     ru_arena_fini(&a);
 }
 
@@ -318,6 +342,7 @@ static void test_a_storm_loses_nothing(void **state)
 }
 
 RU_TESTS(serve_serve, cmocka_unit_test(test_a_buffer_by_hand),
+         cmocka_unit_test(test_a_batch_beyond_all_crashes),
          cmocka_unit_test(test_tables_change_without_a_lost_request),
          cmocka_unit_test(test_random_arrivals_are_cut_by_the_rule),
          cmocka_unit_test(test_a_storm_loses_nothing))

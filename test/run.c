@@ -9,6 +9,7 @@
 #include "test/test.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -40,6 +41,21 @@ static uint64_t seed = 20170829;
 uint64_t ru_test_seed(void)
 {
     return seed;
+}
+
+bool ru_test_crashes(void (*f)(void *self), void *self)
+{
+    int how = 0;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)signal(SIGABRT, SIG_DFL);
+        (void)fclose(stderr);
+        f(self);
+        _exit(0);
+    }
+    assert_true(waitpid(child, &how, 0) == child);
+    return WIFSIGNALED(how) && WTERMSIG(how) == SIGABRT;
 }
 
 static bool named(const options *o, const char *full)

@@ -33,6 +33,9 @@ typedef struct ru_test_suite {
 /* Seed of this run (--seed N, default fixed): every random test draws from it and prints it. */
 uint64_t ru_test_seed(void);
 
+/* Does a process of its own that calls f(self) end by abort, as a failed RU_CHECK does? */
+bool ru_test_crashes(void (*f)(void *self), void *self);
+
 /* Let `after` more allocations of this thread succeed and every later one fail; -1: none fails.
  * Counts from 0 again. For sweeps: for (k = 0; fails; k++) { ru_test_alloc_fail(k); ... }. */
 void ru_test_alloc_fail(int64_t after);
