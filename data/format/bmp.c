@@ -187,7 +187,8 @@ static ru_status put_runs(const bmp *b, uint8_t *rgbx, ru_err *err)
         }
         p += literal ? 2 + (bytes + 1) / 2 * 2 : 2;
     }
-    return RU_OK;
+    bool whole = row >= b->height || (row == b->height - 1 && x >= b->width);
+    return whole || end - p >= 2 ? RU_OK : damaged("its runs are cut off", err);
 }
 
 static ru_status bmp_decode(const uint8_t *p, int64_t n, int64_t width, int64_t height,

@@ -21,6 +21,8 @@ static ru_status gif_size(const uint8_t *p, int64_t n, int64_t *width, int64_t *
 #ifdef RU_HAS_GIF
 #include <gif_lib.h>
 
+enum { PICTURE_MAX = 1 << 28 }; /* pixels */
+
 typedef struct input {
     const uint8_t *p;
     int64_t left;
@@ -50,6 +52,20 @@ static void put_colour(const ColorMapObject *map, int k, uint8_t *out)
     out[2] = some ? map->Colors[k].Blue : 0;
 }
 
+/* A picture may be larger than the canvas, and far larger than its own bytes. */
+static ru_status read_place(GifFileType *g, ru_err *err)
+{
+    if (DGifGetImageDesc(g) == GIF_ERROR) {
+        return gif_fail(g->Error, err);
+    }
+    if ((int64_t)g->Image.Width * g->Image.Height > PICTURE_MAX) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "damaged GIF: its picture has %d x %d pixels; expected at most 2^28",
+                       g->Image.Width, g->Image.Height);
+    }
+    return RU_OK;
+}
+
 /* Records up to the first picture. */
 static ru_status seek_picture(GifFileType *g, ru_err *err)
 {
@@ -61,7 +77,7 @@ static ru_status seek_picture(GifFileType *g, ru_err *err)
             return gif_fail(g->Error, err);
         }
         if (type == IMAGE_DESC_RECORD_TYPE) {
-            return DGifGetImageDesc(g) == GIF_ERROR ? gif_fail(g->Error, err) : RU_OK;
+            return read_place(g, err);
         }
         if (type == TERMINATE_RECORD_TYPE) {
             return gif_fail(-1, err);
@@ -77,7 +93,7 @@ static ru_status seek_picture(GifFileType *g, ru_err *err)
     }
 }
 
-/* Rows of an interlaced picture come in four passes. */
+/* Rows of an interlaced picture come in four passes; else those below the canvas are not read. */
 static ru_status put_picture(GifFileType *g, int64_t width, int64_t height, uint8_t *line,
                              uint8_t *rgbx, ru_err *err)
 {
@@ -87,6 +103,9 @@ static ru_status put_picture(GifFileType *g, int64_t width, int64_t height, uint
     for (int pass = 0; pass < (at->Interlace ? 4 : 1); pass++) {
         int from = at->Interlace ? first[pass] : 0, by = at->Interlace ? step[pass] : 1;
         for (int64_t y = from; y < at->Height; y += by) {
+            if (!at->Interlace && at->Top + y >= height) {
+                break;
+            }
             if (DGifGetLine(g, line, at->Width) == GIF_ERROR) {
                 return gif_fail(g->Error, err);
             }

@@ -165,6 +165,95 @@ static void test_orientation(void **state)
     test_free(b);
 }
 
+static ru_status read_picture(const char *path, uint8_t *pixels, ru_err *err)
+{
+    uint8_t whole[4096]; /* the second field */
+    const ru_data_options opt = {
+        .format = "images", .paths = &path, .n_paths = 1, .unlabelled = true, .raw = true};
+    ru_dataset *d = NULL;
+    ru_status st = ru_dataset_open(&opt, &d, err);
+    st = st == RU_OK ? ru_dataset_read(d, 0, (void *[]){pixels, whole}, err) : st;
+    ru_dataset_close(d);
+    return st;
+}
+
+static void write_bytes(const char *path, const char *data, int64_t n)
+{
+    (void)remove(
+        path); /* a file system may flush a file that is cut to nothing and written again */
+    FILE *to = fopen(path, "wb");
+    assert_non_null(to);
+    assert_int_equal(fwrite(data, 1, (size_t)n, to), (size_t)n);
+    assert_int_equal(fclose(to), 0);
+}
+
+/* The bytes of a file behind its pixels: the checksum of the last chunk and the chunk IEND; the
+ * ends of the line and of the runs; the byte that ends a GIF, and its other pictures. */
+static int64_t bytes_behind(const char *path, int64_t size)
+{
+    static const struct {
+        const char *end;
+        int64_t behind;
+    } rows[] = {{".png", 16}, {"/rle4.bmp", 4}, {"/rle8.bmp", 4}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        if (ru_str_ends(ru_str_c(path), rows[k].end)) {
+            return rows[k].behind;
+        }
+    }
+    bool some = ru_str_ends(ru_str_c(path), "/anim.gif");
+    return some ? size - 476 : ru_str_ends(ru_str_c(path), ".gif") ? 1 : 0;
+}
+
+/* A picture cut anywhere before the end of its pixels is damaged; one cut later is as the whole. */
+static void check_cuts(ru_scratch *f, const char *path, const uint8_t *want, int64_t want_n)
+{
+    int64_t size;
+    char *data;
+    uint8_t *got = ru_arena_alloc(&f->arena, want_n, 1);
+    assert_ok(ru_file_read(path, 0, &f->arena, &data, &size, &f->err), f->err);
+    const char *cut = ru_path_join(&f->arena, f->root, "cut");
+    int64_t whole = size - bytes_behind(path, size);
+    for (int64_t end = 0; end < size; end += end < 64 || llabs(end - whole) < 20 ? 1 : 13) {
+        write_bytes(cut, data, end);
+        ru_status st = read_picture(cut, got, &f->err);
+        ru_status due = end < whole ? RU_E_DATA : RU_OK;
+        if (st != due || (st == RU_OK && memcmp(got, want, (size_t)want_n) != 0)) {
+            fail_msg("%s cut to %lld of %lld bytes: %s, or other pixels", path, (long long)end,
+                     (long long)size, ru_status_name(st));
+        }
+    }
+}
+
+/* A GIF whose picture is larger than its canvas: rows below the canvas are not read, and a picture
+ * of more than 2^28 pixels is refused before a line of it is. */
+static void test_gif_canvas(void **state)
+{
+    ru_scratch *f = *state;
+    enum { WIDE = 19, HIGH = 13, PLACE = 205 }; /* where the picture's place stands in the file */
+    uint8_t want[3 * WIDE * HIGH], got[3 * WIDE * HIGH];
+    const char *from = RU_SOURCE_ROOT "/test/data/reader/pictures/p.gif";
+    const char *path = ru_path_join(&f->arena, f->root, "x.gif");
+    char *data;
+    int64_t size;
+    ru_status st = read_picture(from, want, &f->err);
+    if (st == RU_E_UNSUPPORTED) {
+        return;
+    }
+    assert_ok(st, f->err);
+    assert_ok(ru_file_read(from, 0, &f->arena, &data, &size, &f->err), f->err);
+    assert_int_equal(data[PLACE], 0x2c);
+    data[8] = 3; /* the canvas has 3 rows; the first of two blocks holds them */
+    write_bytes(path, data, PLACE + 12 + 255);
+    assert_ok(read_picture(path, got, &f->err), f->err);
+    for (int plane = 0; plane < 3; plane++) {
+        assert_memory_equal(got + plane * WIDE * 3, want + plane * WIDE * HIGH, WIDE * 3);
+    }
+    memset(data + PLACE + 5, 0xff, 4);
+    write_bytes(path, data, size);
+    assert_int_equal(read_picture(path, got, &f->err), RU_E_DATA);
+    assert_non_null(strstr(f->err.text, "65535 x 65535 pixels"));
+}
+
 /* BMP, GIF, WebP and what Exif says in PNG and WebP, as Pillow reads them
  * (test/oracle/pictures.py). */
 static void test_other_forms(void **state)
@@ -181,14 +270,9 @@ static void test_other_forms(void **state)
               f->err);
     assert_int_equal(bytes, (int64_t)n * BYTES);
     for (uint32_t k = 0; k < n; k++) {
-        uint8_t got[BYTES], whole[4096];
+        uint8_t got[BYTES];
         const char *path = ru_path_join(&f->arena, dir, names[k]);
-        const ru_data_options opt = {
-            .format = "images", .paths = &path, .n_paths = 1, .unlabelled = true, .raw = true};
-        ru_dataset *d = NULL;
-        ru_status st = ru_dataset_open(&opt, &d, &f->err);
-        st = st == RU_OK ? ru_dataset_read(d, 0, (void *[]){got, whole}, &f->err) : st;
-        ru_dataset_close(d);
+        ru_status st = read_picture(path, got, &f->err);
         if (st == RU_E_UNSUPPORTED) { /* built without the library */
             assert_non_null(strstr(f->err.text, "install lib"));
             continue;
@@ -200,25 +284,10 @@ static void test_other_forms(void **state)
                 fail_msg("%s: byte %d is %d, off by %d", names[k], e, got[e], off);
             }
         }
-        int64_t size;
-        char *data;
-        assert_ok(ru_file_read(path, 0, &f->arena, &data, &size, &f->err), f->err);
-        path = ru_path_join(&f->arena, f->root, "cut");
-        const ru_data_options cut = {
-            .format = "images", .paths = &path, .n_paths = 1, .unlabelled = true, .raw = true};
-        for (int64_t end = 0; end < size; end += end < 80 ? 7 : 97) { /* cut: an error or not */
-            FILE *to = fopen(path, "wb");
-            assert_int_equal(fwrite(data, 1, (size_t)end, to), (size_t)end);
-            assert_int_equal(fclose(to), 0);
-            d = NULL;
-            st = ru_dataset_open(&cut, &d, &f->err);
-            st = st == RU_OK ? ru_dataset_read(d, 0, (void *[]){got, whole}, &f->err) : st;
-            ru_dataset_close(d);
-            assert_true(st == RU_OK || st == RU_E_DATA || st == RU_E_UNSUPPORTED);
-        }
+        check_cuts(f, path, got, BYTES);
     }
 }
 
 #define RUN(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(data_images, RUN(test_folders), RUN(test_latin_folders), RUN(test_orientation),
-         RUN(test_other_forms))
+         RUN(test_gif_canvas), RUN(test_other_forms))
