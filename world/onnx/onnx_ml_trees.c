@@ -650,6 +650,12 @@ static void classifier(rui_ml *m)
     }
     targets_count(&f, labels.n);
     targets_check(&f, one_id && f.n_base == 1 ? 1 : f.n_targets);
+    if (f.n_entries == 0) {
+        rui_ml_fail(m, RU_E_DATA, "%s is empty: no leaf adds to the score of a class", names[0]);
+    }
+    if (!rui_ml_ok(m)) {
+        return;
+    }
     x = f.wide ? rui_ml_cast(m, x, RU_F64) : x;
     if (one_id && (f.target[0] == 0 || f.n_base != 0)) {
         binary(&f, x, &labels, post);
@@ -785,16 +791,8 @@ static void ensemble(rui_ml *m)
 
 rui_ml_fn rui_ml_trees_find(const char *op)
 {
-    static const struct {
-        const char *op;
-        rui_ml_fn fn;
-    } rows[] = {{"TreeEnsembleRegressor", regressor},
-                {"TreeEnsembleClassifier", classifier},
-                {"TreeEnsemble", ensemble}};
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
-        if (strcmp(rows[k].op, op) == 0) {
-            return rows[k].fn;
-        }
-    }
-    return NULL;
+    return strcmp(op, "TreeEnsembleRegressor") == 0    ? regressor
+           : strcmp(op, "TreeEnsembleClassifier") == 0 ? classifier
+           : strcmp(op, "TreeEnsemble") == 0           ? ensemble
+                                                       : NULL;
 }

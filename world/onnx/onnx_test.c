@@ -164,6 +164,83 @@ static void softmax_of_old_opsets(void **state)
     }
 }
 
+/* -- classical models ---------------------------------------------------------------------------
+ */
+
+/* An attribute of a classifier of one tree with two leaves: integers, else floats, else texts. */
+typedef struct list {
+    const char *name, *texts[3];
+    const int64_t *ints;
+    uint32_t n;
+    ru_status without; /* what the reader says when the list is absent */
+} list;
+
+static void put_list(maker *m, const list *l)
+{
+    static const float zeros[3] = {0};
+    ru_pb_begin(&m->o, 5);
+    ru_pb_put_str(&m->o, 1, l->name);
+    for (uint32_t k = 0; l->texts[0] != NULL && k < l->n; k++) {
+        ru_pb_put_str(&m->o, 9, l->texts[k]);
+    }
+    if (l->ints != NULL) {
+        ru_pb_put_packed_i64(&m->o, 8, l->ints, l->n);
+    } else if (l->texts[0] == NULL) {
+        ru_pb_put_bytes(&m->o, 7, zeros, l->n * (int64_t)sizeof zeros[0]);
+    }
+    ru_pb_put_u64(&m->o, 20, l->texts[0] != NULL ? 8 : l->ints != NULL ? 7 : 6);
+    ru_pb_end(&m->o);
+}
+
+/* Each list is left out alone, and those of the classes together. */
+static void trees_without_a_list(void **state)
+{
+    (void)state;
+    static const int64_t zeros[3] = {0}, ids[3] = {0, 1, 2}, yes[3] = {1}, no[3] = {2};
+    static const list lists[] = {
+        {"class_treeids", {0}, zeros, 2, RU_E_DATA},
+        {"class_nodeids", {0}, ids + 1, 2, RU_E_DATA},
+        {"class_ids", {0}, zeros, 2, RU_E_DATA},
+        {"class_weights", {0}, NULL, 2, RU_E_DATA},
+        {"classlabels_int64s", {0}, ids, 2, RU_E_UNSUPPORTED},
+        {"nodes_treeids", {0}, zeros, 3, RU_E_DATA},
+        {"nodes_nodeids", {0}, ids, 3, RU_E_DATA},
+        {"nodes_featureids", {0}, zeros, 3, RU_E_DATA},
+        {"nodes_truenodeids", {0}, yes, 3, RU_E_DATA},
+        {"nodes_falsenodeids", {0}, no, 3, RU_E_DATA},
+        {"nodes_values", {0}, NULL, 3, RU_E_DATA},
+        {"nodes_modes", {"BRANCH_LEQ", "LEAF", "LEAF"}, NULL, 3, RU_E_DATA},
+    };
+    for (uint32_t out = 0; out <= RU_ARRAY_LEN(lists) + 1;
+         out++) { /* len: none; len + 1: classes */
+        maker m;
+        begin_simple(&m, 17);
+        begin_node(&m, 1, "TreeEnsembleClassifier", "ai.onnx.ml", "x", "l y");
+        for (uint32_t k = out > RU_ARRAY_LEN(lists) ? 4 : 0; k < RU_ARRAY_LEN(lists); k++) {
+            if (k != out) {
+                put_list(&m, &lists[k]);
+            }
+        }
+        ru_pb_end(&m.o);
+        ru_pb_end(&m.o);
+        ru_arena arena;
+        ru_arena_init(&arena, 0);
+        ru_graph g;
+        ru_err err;
+        ru_status st = read_made(&m, NULL, &arena, &g, NULL, &err);
+        if (out == RU_ARRAY_LEN(lists)) {
+            assert_ok(st, err);
+        } else if (out < RU_ARRAY_LEN(lists)) {
+            assert_int_equal(st, lists[out].without);
+        } else {
+            assert_int_equal(st, RU_E_DATA);
+            assert_non_null(strstr(err.text, "class_treeids is empty"));
+        }
+        ru_arena_fini(&arena);
+        ru_pb_out_fini(&m.o);
+    }
+}
+
 /* -- functions --------------------------------------------------------------------------------- */
 
 /* Function "twice(a; k)" = Concat of a with itself along axis @k; the graph calls it two deep. */
@@ -680,8 +757,8 @@ static void outputs_that_are_sequences(void **state)
 
 RU_TESTS(world_onnx, cmocka_unit_test(attributes_become_inputs),
          cmocka_unit_test(outputs_that_are_sequences), cmocka_unit_test(softmax_of_old_opsets),
-         cmocka_unit_test(functions_are_inlined), cmocka_unit_test(endless_calls),
-         cmocka_unit_test(errors_name_node_op_and_opset),
+         cmocka_unit_test(trees_without_a_list), cmocka_unit_test(functions_are_inlined),
+         cmocka_unit_test(endless_calls), cmocka_unit_test(errors_name_node_op_and_opset),
          cmocka_unit_test(subgraphs_and_types_are_refused),
          cmocka_unit_test(a_known_condition_chooses_its_branch),
          cmocka_unit_test(computed_pads_are_followed), cmocka_unit_test(tensors_in_every_form),
