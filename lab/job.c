@@ -98,25 +98,10 @@ static void committed(rui_simjob_node *n, int64_t step, ru_time now)
     }
 }
 
-/* Whoever leads then. */
-static void another_batch(void *self, uint64_t batch)
+static int64_t batch_at(void *self, int64_t position)
 {
-    rui_simjob_node *n = self;
-    rui_simjob_say(n->job, n, "asks for batches of %llu", (unsigned long long)batch);
-    ru_peer_batch_set(n->node, (int64_t)batch, ru_sim_now(n->job->sim));
-}
-
-static void batches(rui_simjob_node *n, int64_t step, ru_time now)
-{
-    for (uint32_t k = 0; k < RU_SIM_BATCHES; k++) {
-        const ru_sim_batch *b = &n->job->opt->batches[k];
-        if (b->batch > 0 && b->step <= step && ru_member_leads(ru_peer_member(n->node)) &&
-            n->batches <= k) {
-            n->batches = k + 1;
-            ru_sim_at_node(n->job->sim, n->process.node, (ru_time){now.ns + 1}, another_batch, n,
-                           (uint64_t)b->batch);
-        }
-    }
+    const rui_simjob_node *n = self;
+    return rui_simjob_batch_at(n->job, position);
 }
 
 static void on_news(void *self, const ru_elastic_news *news, ru_time now)
@@ -126,7 +111,6 @@ static void on_news(void *self, const ru_elastic_news *news, ru_time now)
     switch (news->what) {
     case RU_ELASTIC_COMMITTED:
         committed(n, news->step, now);
-        batches(n, news->step, now);
         rui_simjob_say(j, n, "committed %lld", (long long)news->step);
         break;
     case RU_ELASTIC_JOINED:
@@ -254,6 +238,7 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
                                      .news_self = n,
                                      .summed = on_summed,
                                      .batch = j->opt->batch,
+                                     .batch_at = batch_at,
                                      .steps_end = j->opt->steps,
                                      .founders = j->opt->founders,
                                      .tensor_bytes = j->tensor_bytes,

@@ -98,7 +98,7 @@ enum { RU_SIM_AIMS = 3 };
 
 enum { RU_SIM_BATCHES = 4 };
 typedef struct ru_sim_batch {
-    int64_t step, batch; /* asked for once so many steps are committed; batch 0: none */
+    int64_t step, batch; /* of the steps after so many; batch 0: none */
 } ru_sim_batch;
 
 /* Where the workers of a simulated job have their samples from; `worker` counts from 0. */

@@ -77,7 +77,6 @@ struct rui_simjob_node {
     bool founder, ended, in; /* in: was member of a view */
     bool leaves;             /* was asked to */
     uint32_t epoch;          /* last seen */
-    uint32_t batches;        /* so many of the job's other batches it has asked for */
     int64_t committed;
     char sentence[160];
     ru_recorder *recorder; /* NULL: none */
@@ -156,6 +155,8 @@ float rui_simjob_gradient(int64_t from, int64_t to, int64_t i, float param);
 float rui_simjob_first(int64_t i); /* of parameter i before step 0 */
 void rui_simjob_update(float *param, float *slot, float sum);
 /* Sums of the step before which it stands, with this batch. */
+/* The batch of the step whose first sample is `position`. */
+int64_t rui_simjob_batch_at(const rui_simjob *j, int64_t position);
 const float *rui_simjob_oracle_sums(rui_simjob *j, int64_t batch);
 /* Make the oracle stand before step `step` (it only goes forward by one), after one of `batch`. */
 void rui_simjob_oracle_to(rui_simjob *j, int64_t step, int64_t batch);

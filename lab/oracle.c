@@ -80,6 +80,21 @@ ru_status rui_simjob_oracle_open(rui_simjob *j, ru_err *err)
     return RU_OK;
 }
 
+int64_t rui_simjob_batch_at(const rui_simjob *j, int64_t position)
+{
+    int64_t batch = j->opt->batch, step = 0, begin = 0;
+    for (uint32_t k = 0; k < RU_SIM_BATCHES && j->opt->batches[k].batch > 0; k++) {
+        const ru_sim_batch *b = &j->opt->batches[k];
+        begin += (b->step - step) * batch;
+        if (position < begin) {
+            break;
+        }
+        step = b->step;
+        batch = b->batch;
+    }
+    return batch;
+}
+
 void rui_simjob_oracle_to(rui_simjob *j, int64_t step, int64_t batch)
 {
     rui_simjob_oracle *o = &j->oracle;
@@ -87,6 +102,11 @@ void rui_simjob_oracle_to(rui_simjob *j, int64_t step, int64_t batch)
         return;
     }
     RU_CHECK(step == o->step + 1);
+    int64_t want = rui_simjob_batch_at(j, o->position);
+    if (batch != want) {
+        rui_simjob_fail(j, NULL, "step %lld had a batch of %lld samples, the job says %lld",
+                        (long long)step, (long long)batch, (long long)want);
+    }
     const float *sum = rui_simjob_oracle_sums(j, batch);
     for (int64_t i = 0; i < j->first[j->n_tensors]; i++) {
         rui_simjob_update(&o->param[i], &o->slot[i], sum[i]);

@@ -391,6 +391,11 @@ timeout 120 "$rubato" train grow.yaml -w 2 --out grow-3 --set train.steps=210 >/
     fail "batch_schedule, first part: $(tail -3 err.txt)"
 timeout 120 "$rubato" train grow.yaml -w 3 --out grow-3 --resume >/dev/null 2>err.txt ||
     fail "batch_schedule, resumed: $(tail -3 err.txt)"
+for run in grow-1 grow-2 grow-3; do
+    sed -n 's/.*"rubato.train.step\/1".*"step":\([0-9]*\),.*"samples":\([0-9]*\),.*/\1 \2/p' $run/metrics.jsonl >$run.at
+done
+cmp -s grow-1.at grow-2.at && cmp -s grow-1.at grow-3.at && [ -s grow-1.at ] ||
+    fail "batch_schedule: $(diff grow-1.at grow-2.at | head -3; diff grow-1.at grow-3.at | head -3)"
 losses grow-1/metrics.jsonl grow-2/metrics.jsonl 1e-4
 losses grow-1/metrics.jsonl grow-3/metrics.jsonl 1e-4
 whole grow-2 "$(grep -c '"rubato.train.step/1"' grow-1/metrics.jsonl)"

@@ -242,6 +242,7 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
         return;
     }
     bool first = e->v.n == 0;
+    int64_t other_batch = first || v.batch == e->v.batch ? 0 : v.batch;
     rui_el_reads_view(e, &v);
     e->v = v;
     if (!e->born) { /* the others count the job's time as its founder does */
@@ -252,13 +253,12 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
     if (first) {
         rui_el_news(e, RU_ELASTIC_MEMBER, v.at[v.me].number, v.at[v.me].full, now);
     }
-    rui_el_news(e, RU_ELASTIC_VIEW, v.n, 0, now);
+    rui_el_news(e, RU_ELASTIC_VIEW, v.n, other_batch, now);
     e->x->view_taken(e, arena);
     e->connect_asked = e->held = e->broken = false;
     e->mover.has_state = v.at[v.me].full;
     e->step = e->committed = v.start;
     e->position = v.position;
-    e->lead.batch_next = e->lead.batch_next == v.batch ? 0 : e->lead.batch_next;
     e->progress_ns = now.ns;
     e->lead.n_ready = e->lead.n_done = 0;
     rui_el_status_set(e, now, fx);

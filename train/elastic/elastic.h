@@ -129,7 +129,8 @@ typedef struct ru_elastic_device {
 typedef enum ru_elastic_what {
     RU_ELASTIC_COMMITTED, /* step; a: ns since the last commit, b: members with a share */
     RU_ELASTIC_MEMBER,  /* this process is in; a: its number, b: 1 when it holds the whole state */
-    RU_ELASTIC_VIEW,    /* a view is in force here; a: its members */
+    RU_ELASTIC_VIEW,    /* a view is in force here; a: its members; b: its batch where that is
+                           another than the one before, else 0 */
     RU_ELASTIC_JOINED,  /* a: number of the member; in the group, without a share. b: its ru_tier */
     RU_ELASTIC_WORKS,   /* a: number; it has a share now */
     RU_ELASTIC_LEFT,    /* a: number */
@@ -177,7 +178,11 @@ typedef struct ru_elastic_options {
      * asked for. */
     void (*planned)(void *news_self, const ru_policy *policy, const void *in, ru_time now);
 
-    int64_t batch;               /* global, of the first view */
+    int64_t batch; /* global, of each step; with batch_at: of the first view */
+    /* The global batch of the step whose first sample is `position`, 1 .. UINT32_MAX: pure, so that
+     * every member has the same answer at any time. A step with another batch than the one before
+     * begins a view. NULL: it does not change. */
+    int64_t (*batch_at)(void *news_self, int64_t position);
     int64_t first_step;          /* steps done before (resume); equal on all founders */
     int64_t first_position;      /* samples of these; 0: first_step * batch */
     int64_t steps_end;           /* leader ends the job here */
@@ -250,10 +255,6 @@ typedef struct ru_elastic_facts {
     bool probes;        /* the collectives are being measured */
     bool moves;         /* a member of the view does not hold the whole state yet */
 } ru_elastic_facts;
-/* Leader: set the global batch of the next view, which comes with the next commit. Other members,
- * and a leader that is replaced before, ignore it; the caller must then ask again. batch: 1 ..
- * UINT32_MAX. */
-void ru_elastic_batch_set(ru_elastic *e, int64_t batch, ru_time now, ru_effects *fx);
 bool ru_elastic_ended(const ru_elastic *e); /* RU_ELASTIC_ENDED was reported */
 void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into);
 /* The plan of sums in force: how gradients are grouped and which collective adds each group. */

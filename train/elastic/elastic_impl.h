@@ -272,7 +272,6 @@ typedef struct rui_el_lead {
     uint32_t n_known, cap_known;
     uint32_t n_ready, n_done, n_bye;
     bool change, urgent; /* another view is due; at once: somebody is dead */
-    int64_t batch_next;  /* of the next view; 0: as it is */
     int64_t named_ns;
     int64_t commit_ns, step_ns; /* of the last commit; moving mean of a step */
     double share_s; /* predicted time of a step's computing with the shares composed last */

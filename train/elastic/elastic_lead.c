@@ -239,10 +239,14 @@ static uint32_t needed(const ru_elastic *e)
     return begins ? e->opt.n_begin : e->opt.n_min;
 }
 
-static int64_t batch_of_next(const ru_elastic *e)
+static int64_t batch_of(const ru_elastic *e, int64_t position)
 {
-    int64_t now = e->v.n > 0 ? e->v.batch : e->opt.batch;
-    return e->lead.batch_next > 0 ? e->lead.batch_next : now;
+    if (e->opt.batch_at == NULL) {
+        return e->v.n > 0 ? e->v.batch : e->opt.batch;
+    }
+    int64_t batch = e->opt.batch_at(e->opt.news_self, position);
+    RU_CHECK(batch >= 1 && batch <= UINT32_MAX);
+    return batch;
 }
 
 static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *arena, rui_el_view *v,
@@ -250,7 +254,7 @@ static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *are
 {
     *v = (rui_el_view){.start = e->committed,
                        .position = e->position,
-                       .batch = batch_of_next(e),
+                       .batch = batch_of(e, e->position),
                        .plain = e->v.plain,
                        .n = w->n,
                        .at = RU_NEW(arena, rui_el_member, w->n)};
@@ -407,18 +411,6 @@ bool rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx)
     }
     ru_arena_fini(&scratch);
     return st == RU_OK;
-}
-
-void ru_elastic_batch_set(ru_elastic *e, int64_t batch, ru_time now, ru_effects *fx)
-{
-    RU_CHECK(batch >= 1 && batch <= UINT32_MAX);
-    if (!rui_el_leads(e) || e->phase == RUI_EL_ENDED || e->v.n == 0) {
-        return;
-    }
-    e->lead.batch_next = batch == e->v.batch ? 0 : batch;
-    if (e->lead.batch_next != 0) {
-        (void)rui_el_lead_change(e, false, now, fx);
-    }
 }
 
 /* The same members again: with plain gradients, or with other shares. */
@@ -613,7 +605,8 @@ static void commit_all(ru_elastic *e, ru_time now, ru_effects *fx)
     e->lead.longest_ns += e->lead.longest_now_ns;
     e->lead.longest_now_ns = 0;
     bool last = e->stop_all || e->committed + 1 >= e->opt.steps_end;
-    e->held = !last && (e->lead.change || joiner_filled(e) || shares_due(e));
+    bool other_batch = batch_of(e, e->position + e->v.batch) != e->v.batch;
+    e->held = !last && (e->lead.change || other_batch || joiner_filled(e) || shares_due(e));
     enum { HEAD_BYTES = 13 };
     uint8_t buf[HEAD_BYTES + 4 * RUI_EL_TOLD_MAX];
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);

@@ -169,13 +169,6 @@ void ru_peer_stop(ru_peer *n, bool all, ru_time now)
     ru_node_leave(n->node, now);
 }
 
-void ru_peer_batch_set(ru_peer *n, int64_t batch, ru_time now)
-{
-    ru_effects *fx = ru_node_enter(n->node, now);
-    ru_elastic_batch_set(n->elastic, batch, now, fx);
-    ru_node_leave(n->node, now);
-}
-
 void ru_peer_built(ru_peer *n, ru_status st, uint64_t layout, ru_time now)
 {
     ru_effects *fx = ru_node_enter(n->node, now);

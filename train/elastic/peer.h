@@ -36,7 +36,6 @@ const ru_link_user *ru_peer_link_user(ru_peer *n);
 void ru_peer_start(ru_peer *n, ru_time now);
 void ru_peer_timer(ru_peer *n, uint32_t what, ru_time now);
 void ru_peer_stop(ru_peer *n, bool all, ru_time now);
-void ru_peer_batch_set(ru_peer *n, int64_t batch, ru_time now);
 
 /* Answers of the device, on the loop thread. */
 void ru_peer_built(ru_peer *n, ru_status st, uint64_t layout, ru_time now);

@@ -86,8 +86,15 @@ static void member_options(rui_worker *w, ru_node_id self, ru_member_options *m)
     host_text(m->self.host);
 }
 
+static int64_t batch_at(void *self, int64_t position)
+{
+    const rui_worker *w = self;
+    return ru_job_batch_at(&w->t.job->train, position, w->t.count);
+}
+
 static ru_elastic_options elastic_options(rui_worker *w)
 {
+    int64_t position = w->first_step > 0 ? w->t.from.at.samples : 0;
     const ru_worker_options *o = w->opt;
     return (ru_elastic_options){
         .device = rui_worker_device(w),
@@ -95,10 +102,10 @@ static ru_elastic_options elastic_options(rui_worker *w)
         .news_self = w,
         .summed = rui_worker_summed,
         .planned = rui_worker_planned,
-        .batch = ru_job_batch_at(&w->t.job->train, w->first_step > 0 ? w->t.from.at.samples : 0,
-                                 w->t.count),
+        .batch = batch_at(w, position),
+        .batch_at = batch_at,
         .first_step = w->first_step,
-        .first_position = w->first_step > 0 ? w->t.from.at.samples : 0,
+        .first_position = position,
         .steps_end = w->t.steps_end,
         .founders = o->founders,
         .n_min = o->n_min,

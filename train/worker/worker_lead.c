@@ -130,29 +130,6 @@ void rui_worker_tell_view(const ru_member *member, uint32_t number)
     (void)!ru_msg_tell(&m, NULL); /* it is short enough */
 }
 
-static void batch_due(void *self, uint32_t batch, ru_time now)
-{
-    rui_worker *w = self;
-    ru_run_report_say(w->t.report, "the batch becomes %u samples", batch);
-    ru_peer_batch_set(w->node, batch, now);
-}
-
-/* The leader: the members update their parameters now; a view that is asked for meanwhile comes
- * before the next step. */
-static void batch_of_schedule(rui_worker *w, ru_time now)
-{
-    const ru_job_train *j = &w->t.job->train;
-    if (j->batch_schedule.n == 0 || !ru_member_leads(ru_peer_member(w->node))) {
-        return;
-    }
-    ru_elastic_facts f;
-    ru_elastic_facts_get(ru_peer_elastic(w->node), &f);
-    int64_t batch = ru_job_batch_at(j, f.position, w->t.count);
-    if (batch != f.batch) {
-        ru_loop_timer(w->loop, batch_due, w, (uint32_t)batch, now);
-    }
-}
-
 static void tell_reads(rui_worker *w, const ru_elastic_news *n)
 {
     ru_decisions_measured(w->t.decisions, &ru_policy_read_share, "wait_next_s", 1e-9 * (double)n->a,
@@ -175,6 +152,18 @@ static void lost(rui_worker *w, const ru_elastic_news *n, ru_time now)
                       (long long)n->a, (long long)n->step);
 }
 
+static void view(rui_worker *w, const ru_elastic_news *n)
+{
+    const ru_member *member = ru_peer_member(w->node);
+    if (n->b != 0 && ru_member_leads(member)) {
+        ru_run_report_say(w->t.report, "the batch is %lld samples from step %lld on",
+                          (long long)n->b, (long long)n->step + 1);
+    }
+    if (w->opt->train.messages) {
+        rui_worker_tell_view(member, w->number);
+    }
+}
+
 void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
 {
     rui_worker *w = self;
@@ -185,7 +174,6 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
     case RU_ELASTIC_COMMITTED:
         ru_rec_counter_at(w->t.recorder, w->t.names.cpu_loop, now.ns,
                           (double)ru_clock_thread_cpu_ns());
-        batch_of_schedule(w, now);
         break;
     case RU_ELASTIC_MEMBER:
         w->number = (uint32_t)n->a;
@@ -196,9 +184,7 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
         }
         break;
     case RU_ELASTIC_VIEW:
-        if (w->opt->train.messages) {
-            rui_worker_tell_view(ru_peer_member(w->node), w->number);
-        }
+        view(w, n);
         break;
     case RU_ELASTIC_JOINED:
         rui_worker_join_begun(w, (uint32_t)n->a, n->step, now);
