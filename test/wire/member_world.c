@@ -298,8 +298,8 @@ void world_install(world *w, uint32_t i)
     for (uint32_t k = 0; k < wanted.n; k++) {
         nodes[k] = wanted.at[k].node;
     }
-    uint32_t blob[2] = {wanted.n, i};
-    ru_member_install(n->m, nodes, wanted.n, blob, sizeof blob, w->now, &n->fx);
+    uint32_t blob[RU_MEMBER_BLOB_MAX / 4] = {wanted.n, i};
+    ru_member_install(n->m, nodes, wanted.n, blob, 8 + w->opt.blob_more, w->now, &n->fx);
     perform(w, i);
 }
 

@@ -29,6 +29,7 @@ typedef struct world_options {
     bool hold_installs;    /* the test installs itself */
     uint32_t wish[8];      /* number that node i would like to have */
     const char *agreed[8]; /* as in ru_member_options, of node i */
+    int64_t blob_more;     /* bytes of a view's blob behind its two words */
     uint64_t no_vote;      /* bit i % 64: node i has no vote and is transient */
 } world_options;
 
