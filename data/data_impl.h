@@ -96,6 +96,7 @@ struct ru_dataset {
     const char *not_classes; /* the first label that is no class number, with its place; NULL:
                                 all are, or numbers were asked for */
     bool raw, one_hot, skip_damaged;
+    bool blank_damaged;  /* only with skip_damaged */
     int32_t y_field;     /* index of the field "y" when it holds class numbers; -1: none */
     rui_guard *guard;    /* in arena */
     ru_objects *objects; /* who asks for files behind addresses; NULL: there are none */

@@ -401,6 +401,7 @@ ru_status ru_dataset_open(const ru_data_options *opt, ru_dataset **out, ru_err *
     d->raw = opt->raw;
     d->one_hot = opt->one_hot;
     d->skip_damaged = opt->skip_damaged;
+    d->blank_damaged = opt->skip_damaged && opt->blank_damaged;
     bool plain = opt->scale == 0.0 && opt->shift == 0.0;
     d->scale = plain ? 1.0 / 255.0 : opt->scale;
     d->shift = plain ? 0.0 : opt->shift;
@@ -494,12 +495,28 @@ ru_status rui_numbers_check(const ru_dataset *d, uint32_t k, const void *floats,
 
 enum { SKIP_TRIES_MAX = 1000 };
 
+/* NaN as the sample, which is damaged for this reason. */
+static ru_status read_blank(const ru_dataset *d, int64_t index, float *x, const ru_err *why)
+{
+    if (d->fields[0].type.dtype != RU_F32) {
+        return RU_E_DATA;
+    }
+    rui_skip_note(d, place(d, index), why);
+    for (int64_t i = 0; i < ru_type_count(&d->fields[0].type); i++) {
+        x[i] = RU_NAN;
+    }
+    return RU_OK;
+}
+
 ru_status rui_read_stored(const ru_dataset *d, int64_t index, void *const *fields, ru_err *err)
 {
     RU_CHECK(index >= 0 && index < d->count);
     ru_err why = {0};
     err = err != NULL ? err : &why;
     ru_status st = d->format->read(d, place(d, index), fields, err);
+    if (st == RU_E_DATA && d->blank_damaged && !ru_objects_failed(d->objects)) {
+        return read_blank(d, index, fields[0], err);
+    }
     for (int64_t k = 1; st == RU_E_DATA && d->skip_damaged && !ru_objects_failed(d->objects) &&
                         k <= SKIP_TRIES_MAX && k < d->count;
          k++) {

@@ -66,8 +66,10 @@ typedef struct ru_data_options {
     bool one_hot;
     bool skip_damaged; /* damaged samples are replaced by the next good one and counted; else errors
                         */
-    bool raw;          /* numbers as stored: u8 pixels unscaled, tokens in the file's own width */
-    bool regression;   /* csv, libsvm: y is a number (f32) even when all labels look like classes */
+    bool blank_damaged; /* with skip_damaged, for answers to each sample: x of a damaged one is NaN
+                           instead; an error where x holds no floats, and in libsvm */
+    bool raw;           /* numbers as stored: u8 pixels unscaled, tokens in the file's own width */
+    bool regression; /* csv, libsvm: y is a number (f32) even when all labels look like classes */
     bool whole_classes;  /* csv, libsvm: labels such as 1.0 are class numbers, when all are whole */
     int64_t token_bytes; /* tokens: 1, 2 or 4 bytes each; 0: by the name's ending, else 1 */
     const char *const *class_names; /* in the order of their numbers (of the training set, for its

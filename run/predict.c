@@ -36,7 +36,8 @@ static ru_status open_exe(const ru_rundir *r, int64_t batch, const ru_exe_option
     p->inputs = ru_type_count(&p->model.facts.x);
     p->outputs = ru_type_count(t) / batch;
     const ru_model_facts *f = &p->model.facts;
-    if (f->columns.missing == RU_MISSING_DROP && f->x.dtype == RU_F32) {
+    bool gaps = f->columns.missing == RU_MISSING_DROP || !r->job.data.strict;
+    if (gaps && f->x.dtype == RU_F32) {
         p->left_out = RU_NEW(arena, bool, batch);
         if (p->left_out == NULL) {
             return RU_FAIL(err, RU_E_LIMIT, "the arena of the predictor is full");

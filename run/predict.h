@@ -29,8 +29,8 @@ void *ru_predictor_input(ru_predictor *p, int64_t k);
 /* Outputs [batch, outputs], f32, view until the next run. */
 RU_MUST_USE ru_status ru_predictor_run(ru_predictor *p, const float **outputs, ru_err *err);
 
-/* Had sample k of the last run an input without a value, where data.columns.missing is drop? Then
- * its outputs say nothing. */
+/* Had sample k of the last run an input without a value (NaN), where data.columns.missing is drop
+ * or data.strict is false? Then its outputs say nothing. */
 bool ru_predictor_left_out(const ru_predictor *p, int64_t k);
 
 /* Do labels of this type say one class of `classes`: its number, or a vector with the largest

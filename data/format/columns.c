@@ -374,14 +374,19 @@ static ru_status put_category(const ru_columns *c, const rui_column_map *map, co
     return RU_OK;
 }
 
+void rui_columns_blank(const ru_columns *c, float *x)
+{
+    for (int64_t k = 0; k < ru_columns_inputs(c); k++) {
+        x[k] = RU_NAN;
+    }
+}
+
 ru_status rui_columns_put(const ru_columns *c, const rui_column_map *map, const rui_csv *row,
                           float *x, rui_columns_told *told, ru_err *err)
 {
     RU_TRY(rui_columns_width(map, row, err));
     if (c->missing == RU_MISSING_DROP && rui_columns_missing(c, map, row)) {
-        for (int64_t k = 0; k < ru_columns_inputs(c); k++) {
-            x[k] = RU_NAN; /* whoever asks for an answer a row can tell it */
-        }
+        rui_columns_blank(c, x);
         return RU_OK;
     }
     for (uint32_t k = 0; k < c->n; k++) {

@@ -200,20 +200,32 @@ static ru_status add_row(csv_set *s, uint32_t file, ru_err *err)
     return RU_OK;
 }
 
-/* A damaged row leaves nothing behind. */
+/* A damaged row that gets an answer all the same. */
+static ru_status add_blank(csv_set *s, ru_err *err)
+{
+    float *x = rui_buf_push(&s->x, s->inputs * (int64_t)sizeof *x);
+    if (x == NULL) {
+        return rui_no_memory(err, s->text.path, s->x.n);
+    }
+    rui_columns_blank(&s->columns, x);
+    s->rows++;
+    return RU_OK;
+}
+
+/* A damaged row leaves nothing behind, or a blank one. */
 static ru_status try_row(ru_dataset *d, uint32_t file, ru_err *err)
 {
     csv_set *s = d->self;
     int64_t x_n = s->x.n, labels_n = s->labels.rows.n, values_n = s->learn.values.n;
     ru_status st = add_row(s, file, err);
-    if (st != RU_E_DATA || !d->skip_damaged) {
+    if (st != RU_E_DATA || !d->skip_damaged || (d->blank_damaged && s->labelled)) {
         return st;
     }
     s->x.n = x_n;
     s->labels.rows.n = labels_n;
     s->learn.values.n = values_n;
     rui_skip_note(d, -1, err);
-    return RU_OK;
+    return d->blank_damaged ? add_blank(s, err) : RU_OK;
 }
 
 static ru_status parse_file(ru_dataset *d, const ru_data_options *opt, uint32_t index,

@@ -70,6 +70,8 @@ RU_MUST_USE ru_status rui_columns_number(const ru_columns *c, const rui_column_m
 float rui_column_input(const ru_columns *c, const ru_column *column, double v);
 /* Number of the category that is `text`; -1: none. */
 int64_t rui_category_find(const ru_column *column, ru_str text);
+/* The inputs of a row without values: NaN, so that whoever gives an answer a row can tell it. */
+void rui_columns_blank(const ru_columns *c, float *x);
 /* The inputs of the current row. Errors: RU_E_DATA. */
 RU_MUST_USE ru_status rui_columns_put(const ru_columns *c, const rui_column_map *map,
                                       const rui_csv *row, float *x, rui_columns_told *told,

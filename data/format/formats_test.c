@@ -252,7 +252,15 @@ static void test_numbers_are_finite(void **state)
         assert_true(x[0] == 36.0f && x[1] == 37.0f); /* the next sample stands in */
         assert_int_equal(ru_dataset_skipped(d), 1);
         ru_dataset_close(d);
-        opt.skip_damaged = false;
+        opt.blank_damaged = true;
+        d = open_with(opt);
+        read_one(d, 17, x, NULL);
+        assert_true(isnan(x[0]) && isnan(x[1])); /* nothing stands in */
+        assert_int_equal(ru_dataset_skipped(d), 1);
+        read_one(d, 18, x, NULL);
+        assert_true(x[0] == 36.0f && x[1] == 37.0f);
+        ru_dataset_close(d);
+        opt.skip_damaged = opt.blank_damaged = false;
         opt.raw = true; /* as stored: for copies and descriptions */
         d = open_with(opt);
         read_one(d, 17, x, NULL);

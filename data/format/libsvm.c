@@ -118,7 +118,7 @@ static ru_status parse_file(ru_dataset *d, const ru_data_options *opt, const rui
         stop = stop != NULL ? stop : end;
         int64_t entries_n = s->entries.n, labels_n = s->labels.rows.n;
         ru_status st = add_line(s, at, index, ru_str_n(p, stop - p), err);
-        if (st == RU_E_DATA && d->skip_damaged) {
+        if (st == RU_E_DATA && d->skip_damaged && !d->blank_damaged) {
             s->entries.n = entries_n;
             s->labels.rows.n = labels_n;
             rui_skip_note(d, -1, err);

@@ -51,6 +51,7 @@ typedef struct session {
     const ru_dataset *files; /* each sample is a file with a name of its own; NULL: no */
     int64_t done;            /* samples printed */
     int64_t left_out;        /* of them without an answer */
+    int64_t damaged;         /* of those: because the sample is damaged */
 } session;
 
 /* -- printing ---------------------------------------------------------------------------------- */
@@ -80,10 +81,22 @@ static void print_numbers(const float *x, int64_t n)
     (void)printf("\n");
 }
 
+static void print_name(const session *s)
+{
+    char where[4096];
+    if (s->files != NULL) {
+        (void)printf("%s\t", ru_dataset_where(s->files, s->done, where, sizeof where));
+    }
+}
+
 /* An answer as long as the others, without values. */
 static void print_empty(const session *s)
 {
     bool numbers = s->proba || ru_predictor_model(s->p)->loss != RU_LOSS_CROSS_ENTROPY;
+    print_name(s);
+    if (!numbers && s->files != NULL) {
+        (void)printf("\t");
+    }
     for (int64_t k = 1; numbers && k < ru_predictor_outputs(s->p); k++) {
         (void)printf(",");
     }
@@ -94,10 +107,7 @@ static void print_one(const session *s, const float *out)
 {
     int64_t n = ru_predictor_outputs(s->p);
     ru_loss_kind loss = ru_predictor_model(s->p)->loss;
-    char where[4096];
-    if (s->files != NULL) {
-        (void)printf("%s\t", ru_dataset_where(s->files, s->done, where, sizeof where));
-    }
+    print_name(s);
     memcpy(s->scratch, out, (size_t)n * sizeof *out);
     if (loss == RU_LOSS_MSE) {
         print_numbers(out, n);
@@ -292,6 +302,18 @@ static ru_status array_file(session *s, const char *path, ru_err *err)
     return st;
 }
 
+/* Damaged samples have empty answers, or, behind a cut, none. */
+static void say_damaged(session *s, const ru_dataset *set)
+{
+    s->damaged = ru_dataset_skipped(set);
+    if (s->damaged > 0) {
+        ru_log(RU_LOG_WARN, "tool", "predict",
+               "%lld damaged sample%s of the data %s no answer (data.strict: false); the first: %s",
+               (long long)s->damaged, s->damaged == 1 ? "" : "s", s->damaged == 1 ? "has" : "have",
+               ru_dataset_skipped_first(set));
+    }
+}
+
 static ru_status data_files(session *s, const char *const *paths, uint32_t n, ru_err *err)
 {
     const ru_model_facts *f = &ru_predictor_model(s->p)->facts;
@@ -319,6 +341,7 @@ static ru_status data_files(session *s, const char *const *paths, uint32_t n, ru
         }
     }
     ru_stream_close(stream);
+    say_damaged(s, set);
     ru_dataset_close(set);
     return st;
 }
@@ -479,11 +502,12 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     session s = {.in = in};
     RU_TRY(ru_rundir_open(in->args[0], in->arena, &s.run, err));
     ru_status st = predict(&s, err);
-    if (s.left_out > 0) {
+    if (s.left_out > s.damaged) {
         ru_log(RU_LOG_WARN, "tool", "predict",
-               "%lld of %lld rows have an input without a value, so their answers are empty "
-               "(data.columns.missing: drop)",
-               (long long)s.left_out, (long long)s.done);
+               "%lld of %lld rows have an input without a value, so their answers are empty (%s)",
+               (long long)(s.left_out - s.damaged), (long long)s.done,
+               s.run.ckpt.facts.columns.missing == RU_MISSING_DROP ? "data.columns.missing: drop"
+                                                                   : "data.strict: false");
     }
     ru_predictor_close(s.p);
     return st;
@@ -497,7 +521,7 @@ const ru_cmd rui_cmd_predict = {
              "one prediction per line: the class (by name if "
              "names are known), or the number for regression. For pictures a line is the file, the "
              "class and its probability, separated by tabs. A row that data.columns.missing: drop "
-             "leaves out gets an empty answer. "
+             "leaves out, and a damaged sample with data.strict: false, gets an empty answer. "
              "A run that keeps its best checkpoint (checkpoint.keep_best) is used with that one. A "
              "language model continues the text of --prompt.",
     .args = "RUN_OR_CHECKPOINT [FILE]...",

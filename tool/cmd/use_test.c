@@ -2,13 +2,16 @@
  * that says the place of the largest input. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/log.h"
 #include "env/file/file.h"
 #include "store/onnx_file.h"
 #include "test/scratch.h"
 #include "test/test.h"
 #include "tool/cmd/eval_classes.h"
 #include "tool/cmd/eval_mistakes.h"
+#include "tool/run.h"
 #include "train/driver/trainer.h"
 #include "world/graph/build.h"
 
@@ -56,6 +59,72 @@ static const char *train(ru_scratch *f, int64_t batch, const char *data)
     return to.out;
 }
 
+static int redirect(int fd, const char *path, const char *mode)
+{
+    int was = dup(fd);
+    FILE *to = fopen(path, mode);
+    assert_non_null(to);
+    assert_int_equal(dup2(fileno(to), fd), fd);
+    assert_int_equal(fclose(to), 0);
+    return was;
+}
+
+static void put_back(int fd, int was)
+{
+    assert_int_equal(dup2(was, fd), fd);
+    assert_int_equal(close(was), 0);
+}
+
+/* What the command prints, on stdout or in `said` on stderr, when it reads `in` from stdin. */
+static const char *use(ru_scratch *f, const char *line, const char *in, int code, const char **said)
+{
+    const char *words[16];
+    uint32_t n = 0;
+    ru_str rest = ru_str_c(line), word;
+    while (n < 16 && ru_str_next(&rest, ' ', &word)) {
+        words[n++] = ru_arena_strn(&f->arena, word.p, word.n);
+    }
+    const char *paths[] = {put_file(f, "in", in), put_file(f, "out", ""), put_file(f, "said", "")};
+    ru_log_options log = ru_log_get();
+    (void)fflush(stdout);
+    clearerr(stdin);
+    int was[3];
+    for (int fd = 0; fd < 3; fd++) {
+        was[fd] = redirect(fd, paths[fd], fd == 0 ? "rb" : "wb");
+    }
+    int got = rui_tool_run(words, n);
+    (void)fflush(stdout);
+    for (int fd = 0; fd < 3; fd++) {
+        put_back(fd, was[fd]);
+    }
+    ru_log_set(&log);
+    char *text[3] = {NULL};
+    for (int fd = 1; fd < 3; fd++) {
+        int64_t size;
+        assert_ok(ru_file_read(paths[fd], 1 << 20, &f->arena, &text[fd], &size, &f->err), f->err);
+    }
+    if (got != code) {
+        fail_msg("%s ends with %d: %s", line, got, text[2]);
+    }
+    *said = text[2];
+    return text[1];
+}
+
+/* With data.strict: false line k stays the answer of sample k. */
+static void a_damaged_sample_has_an_empty_answer(void **state)
+{
+    ru_scratch *f = *state;
+    const char *said, *run = train(f, 2, ", strict: false");
+    const char *data = put_file(f, "o.csv", "1,0,0,0\n0,?,0,1\n0,0,1,0\nx,1,0,1\n0,1,0,1\n");
+    const char *line = ru_arena_printf(&f->arena, "predict %s --data %s", run, data);
+    assert_string_equal(use(f, line, "", 0, &said), "0\n\n2\n\n1\n");
+    assert_non_null(strstr(said, "2 damaged samples of the data have no answer"));
+    assert_non_null(strstr(said, "o.csv:2: column 2 has no value"));
+    assert_null(strstr(said, "rows have an input without a value"));
+    line = ru_arena_printf(&f->arena, "%s --proba", line);
+    assert_non_null(strstr(use(f, line, "", 0, &said), "\n,,\n"));
+}
+
 /* More samples than the batch that the file of the model fixes, and no multiple of it. */
 static void a_fixed_batch_is_enough(void **state)
 {
@@ -82,4 +151,5 @@ static void a_fixed_batch_is_enough(void **state)
 }
 
 #define ON_FILES(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
-RU_TESTS(tool_use, ON_FILES(a_fixed_batch_is_enough))
+RU_TESTS(tool_use, ON_FILES(a_fixed_batch_is_enough),
+         ON_FILES(a_damaged_sample_has_an_empty_answer))
