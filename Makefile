@@ -58,9 +58,10 @@ format: ## rewrite the sources in the form of .clang-format
 install: all ## install programs, library, headers, manual pages and completions under PREFIX (DESTDIR works)
 	@$(MESON) install -C $(B) --quiet $(if $(DESTDIR),--destdir $(DESTDIR))
 
-uninstall: ## remove what make install put there
+# The headers are not in the list of what was installed, the program is: they are beside it.
+uninstall: ## remove what make install put in place last
+	@sed -n 's,/bin/rubato$$,/include/rubato,p' $(B)/meson-logs/install-log.txt 2>/dev/null | tr '\n' '\0' | xargs -0r rm -rf --
 	@$(NINJA) -C $(B) uninstall
-	@rm -rf $(DESTDIR)$(PREFIX)/include/rubato
 
 clean: ## remove every build
 	rm -rf $(B) build-*

@@ -2,7 +2,8 @@
 # A build folder configured before something optional was installed: configure.sh SOURCE_DIR
 #
 # Its tests and manual pages are there after scripts/configure finds cmocka and scdoc, without a new
-# folder; a folder that lacks nothing is left alone.
+# folder; a folder that lacks nothing is left alone. What was installed from it is removed from where it was
+# put, and from nowhere else.
 set -euo pipefail
 source=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-configure-XXXXXX")
@@ -44,4 +45,16 @@ if command -v scdoc >/dev/null; then knows tool/rubato.1 || fail "no manual page
 before=$(stat -c %Y.%i "$work/build/build.ninja")
 scripts/configure "$work/build" || fail "once more"
 [[ $before == "$(stat -c %Y.%i "$work/build/build.ninja")" ]] || fail "configured again without a reason"
+
+log=$work/build/meson-logs/install-log.txt
+mkdir -p "$work"/{here,default/usr/local}/{bin,include/rubato}
+touch "$work"/{here,default/usr/local}/{bin/rubato,bin/other,include/rubato/x.h,include/other.h}
+uninstall() { make --no-print-directory uninstall B="$work/build" DESTDIR="$work/default" >/dev/null 2>&1; }
+uninstall || fail "nothing was installed, and uninstall fails"
+[[ -e $work/here/include/rubato && -e $work/default/usr/local/include/rubato ]] || fail "uninstall without install"
+printf '# a list\n%s\n' "$work/here/bin/rubato" >"$log"
+uninstall || fail "uninstall fails"
+[[ ! -e $work/here/bin/rubato && ! -e $work/here/include/rubato ]] || fail "uninstall leaves files"
+[[ -e $work/here/bin/other && -e $work/here/include/other.h ]] || fail "uninstall removes others' files"
+[[ -e $work/default/usr/local/include/rubato/x.h ]] || fail "uninstall removes headers from another place"
 echo "ok: a build folder finds what was installed after it"

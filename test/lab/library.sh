@@ -18,7 +18,10 @@ fail() {
     exit 1
 }
 
+log=$build/meson-logs/install-log.txt # what `make uninstall` removes stays what it is
+[ ! -f "$log" ] || cp "$log" "$work/log"
 DESTDIR=$work/root "$meson" install -C "$build" --no-rebuild --quiet >/dev/null
+if [ -f "$work/log" ]; then cp "$work/log" "$log"; else rm -f "$log"; fi
 pc=$(find "$work/root" -name rubato.pc)
 PKG_CONFIG_SYSROOT_DIR=$work/root PKG_CONFIG_PATH=$(dirname "$pc")
 export PKG_CONFIG_SYSROOT_DIR PKG_CONFIG_PATH
