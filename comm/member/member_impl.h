@@ -396,6 +396,7 @@ bool rui_m_pace_again(ru_member *m, rui_m_peer *p, int64_t bytes);
 void rui_m_pace_sent(ru_member *m, rui_m_peer *p, uint32_t epoch, int64_t bytes);
 void rui_m_pace_there(ru_member *m, rui_m_peer *p, uint32_t epoch); /* it has this one */
 void rui_m_pace_over(ru_member *m, rui_m_peer *p);                  /* nothing is on its way */
+void rui_m_pace_end(ru_member *m); /* to anybody: this process does not lead any more */
 
 /* -- member_join.c */
 void rui_m_join_start(ru_member *m, ru_effects *fx);

@@ -69,3 +69,10 @@ void rui_m_pace_over(ru_member *m, rui_m_peer *p)
     RU_CHECK(m->pace.flight_bytes >= 0);
     p->copy_bytes = 0;
 }
+
+void rui_m_pace_end(ru_member *m)
+{
+    for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
+        rui_m_pace_over(m, p);
+    }
+}

@@ -185,7 +185,28 @@ static void test_the_others_follow_on_acceptances(void **state)
     world_free(w);
 }
 
-typedef enum end_of { DOWN, SILENT, DEAD, SOUGHT, ENDS } end_of;
+/* Process 1 leads; process 0 hears it first by a proposal, or by a view that is in force. */
+static void take_over(world *w, bool in_force)
+{
+    world_node *x = world_at(w, 1);
+    ru_member *m = x->m;
+    const uint32_t epoch = m->view.epoch + 2;
+    m->phase = RUI_LEADS;
+    if (in_force) {
+        rui_m_peer *p = rui_m_peer_find(m, world_id(0));
+        m->view.epoch = epoch;
+        m->view.leader = world_id(1);
+        p->told_at.ns = 0;
+        rui_m_view_tell(m, p, &x->fx);
+        return;
+    }
+    for (m->next.n = 0; m->next.n < m->view.n; m->next.n++) {
+        m->next.at[m->next.n] = m->view.at[m->next.n];
+    }
+    rui_m_propose(m, epoch, world_id(1), NULL, 0, &x->fx);
+}
+
+typedef enum end_of { DOWN, SILENT, DEAD, SOUGHT, FOLLOWED, REPLACED, ENDS } end_of;
 
 static void ends(world *w, end_of how)
 {
@@ -203,6 +224,10 @@ static void ends(world *w, end_of how)
         break;
     case SOUGHT:
         rui_m_seek_start(m, &world_at(w, 0)->fx, "a test");
+        break;
+    case FOLLOWED:
+    case REPLACED:
+        take_over(w, how == REPLACED);
         break;
     case ENDS:
         break;
@@ -231,6 +256,7 @@ static void test_nothing_stays_in_flight(void **state)
         assert_true(p->up == (how != DOWN));
         assert_true(p->named == (how == SILENT) && p->dead == (how == DEAD));
         assert_true((m->phase == RUI_LEADS) == (how < SOUGHT));
+        assert_true((m->phase == RUI_FOLLOWS) == (how > SOUGHT));
         world_free(w);
     }
 }

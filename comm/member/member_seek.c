@@ -87,11 +87,11 @@ void rui_m_seek_start(ru_member *m, ru_effects *fx, const char *fmt, ...)
     m->stuck_named = 0;
     m->stuck_at = ru_time_after(m->now, stuck_ns);
     m->beat_now = true;
+    rui_m_pace_end(m);
     ru_fx_log(fx, RU_LOG_WARN, "%s: %s", led ? "this process stops leading" : "no leader", why);
     ru_fx_local(fx, RU_MEMBER_LEADERLESS, led, why, (int64_t)strlen(why) + 1);
     for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
         p->joins = p->ready = false;
-        rui_m_pace_over(m, p);
         if (p->ended && !p->gone && p->rank != RUI_M_NONE) {
             rui_m_try(m, p, fx);
         }

@@ -444,6 +444,9 @@ static void role_after_view(ru_member *m, bool own)
         m->lead_since = own ? m->lead_since : m->now;
         return;
     }
+    if (m->phase == RUI_LEADS) { /* another one's view was in force before it was heard of */
+        rui_m_pace_end(m);
+    }
     m->phase = RUI_FOLLOWS;
     m->lead = m->view.leader;
     rui_m_peer *lead = rui_m_peer_make(m, m->lead);
@@ -553,6 +556,7 @@ static void proposed(ru_member *m, const rui_m_view_head *h, ru_node_id from, ru
         ru_text t = ru_text_into(why, sizeof why);
         ru_text_putf(&t, "%s took over", rui_m_who(m, from, who, sizeof who));
         ru_fx_local(fx, RU_MEMBER_LEADERLESS, 1, why, t.n + 1);
+        rui_m_pace_end(m);
     }
     take_incoming(m, from);
     m->voted = m->promised = h->epoch;
