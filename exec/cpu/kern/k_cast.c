@@ -64,8 +64,9 @@ RU_KERN_INLINE float kv_from_f16(uint16_t h)
     return kv_float(r | (uint32_t)(h & 0x8000u) << 16);
 }
 
-/* -- floats to whole numbers: toward zero; beyond 64 bits the nearest, then wrapped to the width --
- */
+/* -- floats to whole numbers: toward zero; beyond 64 bits the nearest, then wrapped to the width;
+ * from 2^63 on u64 has numbers of its own
+ * ------------------------------------------------------------- */
 
 /* Do all of x lie within 31 bits? */
 static bool is_small(const float *x, int64_t n)
@@ -91,6 +92,18 @@ static void cut_any(const float *x, int64_t *y, int64_t n)
         int64_t v = (int64_t)kv_float(mag | (u & 0x80000000u));
         v = x[i] >= 9223372036854775808.0f ? INT64_MAX : v;
         y[i] = x[i] > -9223372036854775808.0f ? v : INT64_MIN;
+    }
+}
+
+/* What cut_any gave as 2^63 - 1: the 24 bits of the float at their place, from 2^64 on the most. */
+static void cut_high(const float *x, uint64_t *y, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t u = kv_bits(x[i]);
+        uint64_t v = (uint64_t)((u & 0x7fffffu) | 0x800000u) << 40;
+        v = u >= 0x5f800000u ? UINT64_MAX : v;
+        y[i] = u >= 0x5f000000u && u <= 0x7f800000u ? v : y[i];
     }
 }
 
@@ -133,6 +146,9 @@ static bool cut_floats(const float *x, ru_dtype to, void *y, int64_t n)
         } else {
             cut_any(x + i, bytes == 8 ? (void *)at : wide, w);
             (void)(bytes == 8 || from_i64(wide, to, at, w));
+            if (to == RU_U64) {
+                cut_high(x + i, (void *)at, w);
+            }
         }
     }
     return true;

@@ -78,13 +78,17 @@ typedef struct turn_state {
     int64_t n;
 } turn_state;
 
-/* Toward zero; out of 64 bits: the nearest. */
-static int64_t cut(double x)
+/* Toward zero, as bits of 64; beyond them the nearest, NaN the least. */
+static int64_t cut(double x, bool u64)
 {
-    if (!(x > -9223372036854775808.0)) {
+    const double half = 9223372036854775808.0; /* 2^63 */
+    if (u64 && x >= half) {
+        return x >= 2.0 * half ? -1 : INT64_MIN + (int64_t)(x - half);
+    }
+    if (!(x > -half)) {
         return INT64_MIN;
     }
-    return x >= 9223372036854775808.0 ? INT64_MAX : (int64_t)x;
+    return x >= half ? INT64_MAX : (int64_t)x;
 }
 
 static void load_reals(ru_dtype t, const void *x, int64_t n, double *to)
@@ -126,7 +130,7 @@ static void turn_block(const turn_state *s, const void *x, void *y, int64_t n)
     } else {
         load_reals(s->from, x, n, real);
         for (int64_t i = 0; rui_is_whole(s->to) && i < n; i++) {
-            whole[i] = s->to == RU_BOOL ? real[i] != 0.0 : cut(real[i]);
+            whole[i] = s->to == RU_BOOL ? real[i] != 0.0 : cut(real[i], s->to == RU_U64);
         }
     }
     if (rui_is_whole(s->to)) {

@@ -32,7 +32,7 @@ static uint64_t bits_of(uint64_t seed, int64_t i)
 }
 
 /* What the numbers of an input are. */
-typedef enum kind { ANY_BITS, SMALL, NOT_ZERO, INFINITIES } kind;
+typedef enum kind { ANY_BITS, SMALL, NOT_ZERO, INFINITIES, TO_2_70 } kind;
 
 static uint64_t infinity_of(ru_dtype t)
 {
@@ -51,6 +51,10 @@ static void fill(void *p, const ru_type *t, kind what, uint64_t seed)
         v = what == NOT_ZERO && (v << (64 - 8 * bytes)) == 0 ? 3 : v;
         if (what == INFINITIES && v % 3 == 0) { /* or the NaN beside them */
             v = (v >> 2 & 1) << (8 * bytes - 1) | (infinity_of(t->dtype) + (v >> 3 & 1));
+        }
+        if (what == TO_2_70) { /* 1 to 2^70 in size */
+            v = t->dtype == RU_F64 ? v >> 63 << 63 | (1023 + v % 70) << 52 | (v << 8) >> 12
+                                   : (v >> 31 & 1) << 31 | (127 + v % 70) << 23 | (v & 0x7fffffu);
         }
         float f = (float)(int64_t)(v % 2000) / 7.0f - 140.0f;
         memcpy((char *)p + i * bytes,
@@ -225,6 +229,29 @@ static void tests_of_one_operand(void **state)
     }
 }
 
+/* From floats of every size, NaN and infinities among them. */
+static void floats_become_whole_numbers(void **state)
+{
+    (void)state;
+    static const ru_dtype types[] = {RU_F32, RU_F64, RU_F16};
+    static const kind kinds[] = {ANY_BITS, INFINITIES, TO_2_70};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(types) * RU_ARRAY_LEN(kinds); k++) {
+        ru_dtype from = types[k % 3];
+        for (uint32_t i = 0; i <= RU_ARRAY_LEN(wholes); i++) {
+            ru_dtype type = i < RU_ARRAY_LEN(wholes) ? wholes[i] : RU_BOOL;
+            const ru_attr to[] = {RU_AI(to, ru_dtype_onnx(type)), RU_A_END};
+            char name[64];
+            net t;
+            net_init(&t);
+            ru_value_id x = ru_build_input(&t.b, "x", ru_type_make(from, 1, (int64_t[]){2900}));
+            ru_build_output(&t.b, ru_build_op1(&t.b, RU_OP_Cast, x, to), "y");
+            snprintf(name, sizeof name, "%s to %s", ru_dtype_name(from), ru_dtype_name(type));
+            same_as_reference(&t, from == RU_F16 && k / 3 == 2 ? ANY_BITS : kinds[k / 3], ANY_BITS,
+                              0, name);
+        }
+    }
+}
+
 /* Up to 40 operands, of which most broadcast. */
 static void many_operands_broadcast(void **state)
 {
@@ -260,4 +287,4 @@ static void many_operands_broadcast(void **state)
 
 RU_TESTS(exec_whole, cmocka_unit_test(whole_numbers_of_every_type),
          cmocka_unit_test(one_operand_of_every_type), cmocka_unit_test(tests_of_one_operand),
-         cmocka_unit_test(many_operands_broadcast))
+         cmocka_unit_test(floats_become_whole_numbers), cmocka_unit_test(many_operands_broadcast))
