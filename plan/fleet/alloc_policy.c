@@ -29,9 +29,6 @@ typedef struct alloc_file {
     bool share_links;
 } alloc_file;
 
-static const char *const method_names[RU_ALLOC_METHODS] = {"pollux", "tiresias", "optimus", "fifo",
-                                                           "srtf"};
-
 static const ru_conf_field sample_fields[] = {
     RU_ROW(U32, sample_file, nodes, NULL, "number of nodes of the replicas", RU_IN(1, 1e6)),
     RU_ROW(U32, sample_file, replicas, NULL, "number of replicas", RU_IN(1, 1e6)),
@@ -294,8 +291,7 @@ static ru_status job_of(const job_file *f, ru_arena *a, ru_alloc_job *out, ru_er
     return perf_of(f, a, &out->model.perf, err);
 }
 
-static ru_status inner(const alloc_file *f, uint32_t method, ru_arena *a, ru_alloc_in *in,
-                       ru_err *err)
+static ru_status inner(const alloc_file *f, ru_arena *a, ru_alloc_in *in, ru_err *err)
 {
     const job_file *files = f->jobs.at;
     ru_alloc_job *jobs = RU_NEW(a, ru_alloc_job, f->jobs.n);
@@ -332,23 +328,21 @@ static ru_status inner(const alloc_file *f, uint32_t method, ru_arena *a, ru_all
                         .nodes_max = f->nodes_max,
                         .seed = (uint64_t)f->seed,
                         .tries = f->tries,
-                        .method = method};
+                        .method = f->method};
     return RU_OK;
 }
 
 static ru_status plan_alloc(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
-    const alloc_file *f = in;
     ru_alloc_in q;
-    RU_TRY(inner(f, f->method, tools->scratch, &q, err));
+    RU_TRY(inner(in, tools->scratch, &q, err));
     return ru_plan_alloc(&q, tools->out, tools->scratch, plan, err);
 }
 
 static ru_status check_alloc(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
-    const alloc_file *f = in;
     ru_alloc_in q;
-    RU_TRY(inner(f, f->method, scratch, &q, err));
+    RU_TRY(inner(in, scratch, &q, err));
     return ru_plan_alloc_check(&q, plan, scratch, err);
 }
 
@@ -404,48 +398,61 @@ static void put_jobs(const alloc_file *f, const ru_alloc_plan *p, ru_report *r)
 }
 
 /* Those of other systems give a job what it asked for, whatever it may have. */
-static bool beyond(const ru_alloc_in *in, const ru_alloc_plan *p)
+static bool beyond(const alloc_file *f, const ru_alloc_plan *p)
 {
+    const job_file *jobs = f->jobs.at;
     bool is = false;
     for (uint32_t i = 0; i < p->n_jobs; i++) {
         uint32_t n = p->jobs[i].replicas;
-        is = is || (n > 0 && (n > in->jobs[i].replicas_max || n < in->jobs[i].replicas_min));
+        is = is || (n > 0 && (n > jobs[i].replicas_max || n < jobs[i].replicas_min));
     }
     return is;
 }
 
 /* Does what is left of a job decide with the fitness? */
-static bool hurries(const ru_alloc_in *in)
+static bool hurries(const alloc_file *f)
 {
+    const job_file *jobs = f->jobs.at;
     bool is = false;
-    for (uint32_t i = 0; i < in->n_jobs; i++) {
-        is = is || (in->rush > 0 && in->jobs[i].left > 0);
+    for (uint32_t i = 0; i < f->jobs.n; i++) {
+        is = is || (f->rush > 0 && jobs[i].left > 0);
     }
     return is;
 }
 
-static void put_candidate(ru_report *r, const char *name, const ru_alloc_in *in,
-                          const ru_alloc_plan *p, bool mine)
+typedef struct changes {
+    uint32_t waits, restarts;
+} changes;
+
+static changes changes_of(const ru_alloc_plan *p)
 {
-    if (!mine && beyond(in, p)) {
-        ru_report_candidate(r, name, p->fitness, false,
-                            "a job gets more or fewer replicas than it may have");
-        return;
-    }
-    uint32_t waits = 0, restarts = 0;
+    changes c = {0};
     for (uint32_t i = 0; i < p->n_jobs; i++) {
-        waits += p->jobs[i].replicas == 0;
-        restarts += p->jobs[i].changed;
+        c.waits += p->jobs[i].replicas == 0;
+        c.restarts += p->jobs[i].changed;
     }
-    if (!mine && hurries(in)) {
-        ru_report_beside(r, name, p->fitness,
-                         "%u of %u devices, %u jobs wait, %u change; jobs near their end do not "
-                         "come first",
-                         p->used, p->devices, waits, restarts);
-        return;
+    return c;
+}
+
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
+{
+    (void)tools;
+    (void)err;
+    const alloc_file *f = v->in;
+    const ru_alloc_plan *p = v->plan;
+    const changes c = changes_of(p);
+    if (beyond(f, p)) {
+        ru_rival_is(v, p->fitness, false, "a job gets more or fewer replicas than it may have");
+    } else if (hurries(f)) {
+        ru_rival_beside(v, p->fitness,
+                        "%u of %u devices, %u jobs wait, %u change; jobs near their end do not "
+                        "come first",
+                        p->used, p->devices, c.waits, c.restarts);
+    } else {
+        ru_rival_is(v, p->fitness, true, "%u of %u devices, %u jobs wait, %u change", p->used,
+                    p->devices, c.waits, c.restarts);
     }
-    ru_report_candidate(r, name, p->fitness, true, "%s%u of %u devices, %u jobs wait, %u change",
-                        mine ? "chosen: " : "", p->used, p->devices, waits, restarts);
+    return RU_OK;
 }
 
 static ru_status report_alloc(const void *in, const void *plan, const ru_policy_tools *tools,
@@ -461,18 +468,11 @@ static ru_status report_alloc(const void *in, const void *plan, const ru_policy_
     ru_report_figure(r, "utility", p->utility);
     ru_report_figure(r, "nodes_wanted", p->nodes_wanted);
     put_jobs(f, p, r);
-    put_candidate(r, method_names[f->method], NULL, p, true);
-    for (uint32_t m = 0; m < RU_ALLOC_METHODS; m++) {
-        ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
-        ru_alloc_in q;
-        ru_alloc_plan other;
-        if (m != f->method) {
-            RU_TRY(inner(f, m, tools->scratch, &q, err));
-            RU_TRY(ru_plan_alloc(&q, tools->scratch, tools->scratch, &other, err));
-            put_candidate(r, method_names[m], &q, &other, false);
-        }
-        ru_arena_rewind(tools->scratch, mark);
-    }
+    const changes c = changes_of(p);
+    ru_policy_winner(&ru_policy_alloc, in, r, p->fitness, true,
+                     "chosen: %u of %u devices, %u jobs wait, %u change", p->used, p->devices,
+                     c.waits, c.restarts);
+    RU_TRY(ru_policy_rivals(&ru_policy_alloc, in, plan, tools, judge, r, err));
     ru_report_assume(r,
                      "fitness is the power mean (%g) over jobs of goodput divided by the goodput "
                      "of a fair share, times what a restart leaves; larger is better, 1 is fair",

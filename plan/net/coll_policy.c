@@ -9,9 +9,6 @@ enum { FASTEST, WHOLE, RING, HALVING, DOUBLING, DIRECT, METHODS };
 
 enum { SIZES_MAX = 1 << 16 };
 
-static const char *const method_names[METHODS] = {"fastest", "whole",    "ring",
-                                                  "halving", "doubling", "direct"};
-
 static const uint32_t only_of[METHODS] = {[RING] = 1 + RU_ALGO_RING,
                                           [HALVING] = 1 + RU_ALGO_HALVING,
                                           [DOUBLING] = 1 + RU_ALGO_DOUBLING,
@@ -292,10 +289,33 @@ static bool holds_too_long(const ru_coll_choice_in *in, const ru_coll_choice_pla
     return late;
 }
 
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
+{
+    (void)tools;
+    (void)err;
+    const ru_coll_policy_in *p = v->won_in;
+    ru_coll_cost costs[RU_COLL_ALGOS];
+    ru_coll_choice_in q = question(p, p->method, costs);
+    double s = total_s(v->plan), ours = total_s(v->won);
+    double overhead = q.overhead > 0 ? q.overhead : RU_COLL_OVERHEAD;
+    if (p->method == FASTEST && holds_too_long(&q, v->plan)) {
+        ru_rival_is(v, s, false, "a whole buffer occupies a link longer than 'delay_max_ns'");
+    } else if (p->method == FASTEST && s < ours && ours <= (1 + overhead) * s) {
+        ru_rival_beside(v, s, "an urgent sum waits longer; to cut buffers may cost %.4g %%",
+                        100 * overhead);
+    } else {
+        ru_rival_is(v, s, true, "%s",
+                    p->method != FASTEST ? "the method was given"
+                    : v->method == WHOLE
+                        ? "an urgent sum waits for a whole buffer, because buffers are not cut"
+                        : "one algorithm for every size");
+    }
+    return RU_OK;
+}
+
 static ru_status report_coll(const void *in, const void *plan, const ru_policy_tools *tools,
                              ru_report *r, ru_err *err)
 {
-    (void)err;
     const ru_coll_policy_in *p = in;
     const ru_coll_choice_plan *mine = plan;
     ru_coll_cost costs[RU_COLL_ALGOS];
@@ -304,43 +324,13 @@ static ru_status report_coll(const void *in, const void *plan, const ru_policy_t
     for (uint32_t i = 0; i < p->sizes_bytes.n; i++) {
         bytes += p->sizes_bytes.at[i];
     }
-    double ours = total_s(mine), overhead = q.overhead > 0 ? q.overhead : RU_COLL_OVERHEAD;
     ru_report_answer(r, "%s %u buffers over %u members as the table says",
                      ru_coll_op_name((ru_coll_op)p->op), mine->n, p->n_ranks);
-    ru_report_figure(r, "sums_s", ours);
+    ru_report_figure(r, "sums_s", total_s(mine));
     ru_report_figure(r, "gradient_bytes", (double)bytes);
     put_choices(p, mine, r);
     put_costs(&q, r);
-    ru_report_candidate(r, method_names[p->method], ours, true, "chosen");
-    for (uint32_t m = 0; m < METHODS; m++) {
-        ru_coll_choice_plan other;
-        ru_coll_choice_in o = question(p, m, costs);
-        ru_err why;
-        if (m == p->method) {
-            continue;
-        }
-        if (ru_plan_coll_choose(&o, tools->scratch, &other, &why) != RU_OK) {
-            ru_report_candidate(r, method_names[m], 0, false, "%s", why.text);
-            continue;
-        }
-        double s = total_s(&other);
-        if (p->method == FASTEST && holds_too_long(&q, &other)) {
-            ru_report_candidate(r, method_names[m], s, false,
-                                "a whole buffer occupies a link longer than 'delay_max_ns'");
-            continue;
-        }
-        if (p->method == FASTEST && s < ours && ours <= (1 + overhead) * s) {
-            ru_report_beside(r, method_names[m], s,
-                             "an urgent sum waits longer; to cut buffers may cost %.4g %%",
-                             100 * overhead);
-            continue;
-        }
-        ru_report_candidate(
-            r, method_names[m], s, true,
-            p->method != FASTEST ? "the method was given"
-            : m == WHOLE ? "an urgent sum waits for a whole buffer, because buffers are not cut"
-                         : "one algorithm for every size");
-    }
+    RU_TRY(ru_policy_rivals(&ru_policy_coll, in, plan, tools, judge, r, err));
     ru_report_assume(r, "each sum uses the network alone");
     if (p->assume) {
         ru_report_assume(r, "algorithms that were not measured take 30 us per step and 10 Gbit/s");

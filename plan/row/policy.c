@@ -98,6 +98,12 @@ static uint32_t method_in(const ru_conf_field *f, const void *in)
     return k;
 }
 
+/* What the file says of the method of `in`. */
+static void word_of(const ru_conf_field *f, const void *in, char *word, int64_t cap)
+{
+    ru_fields_choice(f->choices, method_in(f, in), word, cap);
+}
+
 static RU_PRINTF(5, 0) void say(ru_rival *v, double cost, bool legal, bool rival, const char *fmt,
                                 va_list ap)
 {
@@ -122,10 +128,8 @@ void ru_rival_beside(ru_rival *v, double cost, const char *fmt, ...)
     va_end(ap);
 }
 
-static void put_rival(const ru_conf_field *f, uint32_t method, const ru_rival *v, ru_report *r)
+static void put_rival(const char *name, const ru_rival *v, ru_report *r)
 {
-    char name[64];
-    ru_fields_choice(f->choices, method, name, sizeof name);
     if (v->is.legal && !v->is.rival) {
         ru_report_beside(r, name, v->is.cost, "%s", v->why);
     } else {
@@ -136,16 +140,17 @@ static void put_rival(const ru_conf_field *f, uint32_t method, const ru_rival *v
 void ru_policy_winner(const ru_policy *p, const void *in, ru_report *r, double cost, bool legal,
                       const char *fmt, ...)
 {
-    const ru_conf_field *f = method_of(p);
+    char name[64];
     ru_rival v;
     va_list ap;
     va_start(ap, fmt);
     say(&v, cost, legal, legal, fmt, ap);
     va_end(ap);
-    put_rival(f, method_in(f, in), &v, r);
+    word_of(method_of(p), in, name, sizeof name);
+    put_rival(name, &v, r);
 }
 
-/* Plan `v->in`, whose method is set, and have it judged. */
+/* Plan `v->in` and have it judged. */
 static ru_status judged(const ru_policy *p, ru_rival *v, const ru_policy_tools *tools,
                         ru_rival_judge judge, ru_err *err)
 {
@@ -167,6 +172,22 @@ static ru_status judged(const ru_policy *p, ru_rival *v, const ru_policy_tools *
     return judge(v, &inner, err);
 }
 
+ru_status ru_policy_rival(const ru_policy *p, const char *name, ru_rival *v,
+                          const ru_policy_tools *tools, ru_rival_judge judge, ru_report *r,
+                          ru_err *err)
+{
+    const ru_conf_field *f = method_of(p);
+    char word[64];
+    ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
+    v->method = method_in(f, v->in);
+    ru_status st = judged(p, v, tools, judge, err);
+    ru_arena_rewind(tools->scratch, mark); /* first: the report may be in this arena */
+    RU_TRY(st);
+    word_of(f, v->in, word, sizeof word);
+    put_rival(name != NULL ? name : word, v, r);
+    return RU_OK;
+}
+
 ru_status ru_policy_rivals(const ru_policy *p, const void *in, const void *plan,
                            const ru_policy_tools *tools, ru_rival_judge judge, ru_report *r,
                            ru_err *err)
@@ -182,17 +203,13 @@ ru_status ru_policy_rivals(const ru_policy *p, const void *in, const void *plan,
         ru_policy_winner(p, in, r, r->figures.at[0].value, true, "chosen");
     }
     for (uint32_t k = 0; k < n; k++) {
-        ru_rival v = {.method = k, .in = copy, .won_in = in, .won = plan};
+        ru_rival v = {.in = copy, .won_in = in, .won = plan};
         if (k == mine) {
             continue;
         }
         memcpy(copy, in, p->in->size_bytes);
         memcpy(copy + f->offset, &k, sizeof k);
-        ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
-        ru_status st = judged(p, &v, tools, judge, err);
-        ru_arena_rewind(tools->scratch, mark); /* first: the report may be in this arena */
-        RU_TRY(st);
-        put_rival(f, k, &v, r);
+        RU_TRY(ru_policy_rival(p, NULL, &v, tools, judge, r, err));
     }
     return RU_OK;
 }

@@ -74,7 +74,7 @@ ru_plan_head ru_policy_head(const ru_policy *p, const void *in);
 
 /* The same input with another method, its plan, and what is to be said about it. */
 typedef struct ru_rival {
-    uint32_t method;
+    uint32_t method; /* of `in` */
     const void *in, *plan;
     const void *won_in, *won; /* the input and the plan that are reported */
     ru_candidate is;          /* by ru_rival_is or ru_rival_beside */
@@ -89,6 +89,11 @@ void ru_rival_beside(ru_rival *v, double cost, const char *fmt, ...) RU_PRINTF(3
 /* The winner by the name of its method. */
 void ru_policy_winner(const ru_policy *p, const void *in, ru_report *r, double cost, bool legal,
                       const char *fmt, ...) RU_PRINTF(6, 7);
+/* Put one candidate: the plan of `v->in`, which is `v->won_in` with something changed, planned in
+ * scratch, as ru_policy_rivals says. `name`: NULL is the word of its method. */
+RU_MUST_USE ru_status ru_policy_rival(const ru_policy *p, const char *name, ru_rival *v,
+                                      const ru_policy_tools *tools, ru_rival_judge judge,
+                                      ru_report *r, ru_err *err);
 /* Put the candidates: the winner at the first figure as "chosen", unless the report has one, then
  * every other choice of the field `method`, planned in scratch. One that has no plan, needs what is
  * not there or cannot answer a question of this size is not legal, and the reason is shown: the

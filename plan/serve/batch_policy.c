@@ -156,31 +156,20 @@ static ru_status check_batch(const void *in, const void *plan, ru_arena *scratch
 }
 
 /* What another method would choose, and what it would cost. */
-static ru_status rival(const ru_batch_in *q, ru_batch_method method, const char *name,
-                       const ru_batch_plan *mine, ru_arena *scratch, ru_report *r, ru_err *err)
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
 {
-    ru_batch_in in = *q;
-    in.method = method;
-    ru_batch_plan p;
-    ru_err why;
-    ru_status st = ru_plan_batch(&in, scratch, scratch, &p, &why);
-    if (st == RU_E_INFEASIBLE) {
-        ru_report_candidate(r, name, 0, false, "%s", why.text);
-        return RU_OK;
-    }
-    if (st != RU_OK) {
-        return RU_FAIL(err, st, "%s", why.text);
-    }
-    bool keeps = p.latency_s <= ru_batch_limit_s(q);
+    const ru_batch_plan *p = v->plan, *mine = v->won;
+    ru_batch_in q;
+    RU_TRY(inner(v->in, tools->scratch, &q, err));
+    bool keeps = p->latency_s <= ru_batch_limit_s(&q);
     bool fits =
-        p.at.timeout_s <= q->timeout_max_s && (method != RU_BATCH_FIXED || ru_batch_fixed_fits(q));
-    ru_report_candidate(r, name, p.usd_per_request, keeps && fits,
-                        "%.4g MB, batch %u, timeout %.4g s: %.4g s%s", p.at.memory_mb, p.at.batch,
-                        p.at.timeout_s, p.latency_s,
-                        !keeps  ? ", misses the objective less the margin"
-                        : !fits ? ", is not among the memories, batches and timeouts"
-                        : p.usd_per_request > mine->usd_per_request ? ", costs more"
-                                                                    : "");
+        p->at.timeout_s <= q.timeout_max_s && (q.method != RU_BATCH_FIXED || ru_batch_fixed_fits(&q));
+    ru_rival_is(v, p->usd_per_request, keeps && fits, "%.4g MB, batch %u, timeout %.4g s: %.4g s%s",
+                p->at.memory_mb, p->at.batch, p->at.timeout_s, p->latency_s,
+                !keeps  ? ", misses the objective less the margin"
+                : !fits ? ", is not among the memories, batches and timeouts"
+                : p->usd_per_request > mine->usd_per_request ? ", costs more"
+                                                             : "");
     return RU_OK;
 }
 
@@ -244,14 +233,7 @@ static ru_status report_batch(const void *in, const void *plan, const ru_policy_
         ru_table_f64(t, p->size_p[k], 4);
         ru_table_f64(t, ru_batch_service_s(&q, k, p->at.memory_mb), 4);
     }
-    static const char *const names[RU_BATCH_METHODS] = {"exact",   "published", "none",
-                                                        "clipper", "mark",      "fixed"};
-    ru_report_candidate(r, names[q.method], p->usd_per_request, true, "chosen");
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
-        if (k != q.method) {
-            RU_TRY(rival(&q, (ru_batch_method)k, names[k], p, tools->scratch, r, err));
-        }
-    }
+    RU_TRY(ru_policy_rivals(&ru_policy_batch, in, plan, tools, judge, r, err));
     ru_report_assume(r, "arrivals continue as given; every batch finds a free instance at once; "
                         "there are no cold starts");
     ru_report_valid(r, INT64_C(600000000000));

@@ -184,24 +184,14 @@ static ru_status check_route(const void *in, const void *plan, ru_arena *scratch
 }
 
 /* What another method would cost. */
-static ru_status rival(const ru_route_in *q, ru_route_method method, const char *name,
-                       const ru_route_plan *mine, ru_arena *scratch, ru_report *r, ru_err *err)
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
 {
-    ru_route_in in = *q;
-    in.method = method;
-    ru_route_plan p;
-    ru_err why;
-    ru_status st = ru_plan_route(&in, scratch, scratch, &p, &why);
-    if (st == RU_E_INFEASIBLE) {
-        ru_report_candidate(r, name, 0, false, "%s", why.text);
-        return RU_OK;
-    }
-    if (st != RU_OK) {
-        return RU_FAIL(err, st, "%s", why.text);
-    }
-    ru_report_candidate(r, name, p.usd_per_request, true, "%u buffer%s, padding %.3g %%%s", p.n,
-                        p.n == 1 ? "" : "s", 100 * p.padding,
-                        p.usd_per_request > mine->usd_per_request ? ", costs more" : "");
+    (void)tools;
+    (void)err;
+    const ru_route_plan *p = v->plan, *mine = v->won;
+    ru_rival_is(v, p->usd_per_request, true, "%u buffer%s, padding %.3g %%%s", p->n,
+                p->n == 1 ? "" : "s", 100 * p->padding,
+                p->usd_per_request > mine->usd_per_request ? ", costs more" : "");
     return RU_OK;
 }
 
@@ -258,11 +248,8 @@ static const ru_report_row rows[] = {
 static ru_status report_route(const void *in, const void *plan, const ru_policy_tools *tools,
                               ru_report *r, ru_err *err)
 {
-    static const char *const names[] = {"cuts", "equal", "width", "random", "single", "none"};
     const route_in *q = in;
     const ru_route_plan *p = plan;
-    ru_route_in full;
-    RU_TRY(inner(in, tools->scratch, &full, err));
     double latency = 0, least = 1;
     for (uint32_t i = 0; i < p->n; i++) {
         latency = fmax(latency, p->buffers[i].latency_s);
@@ -277,12 +264,7 @@ static ru_status report_route(const void *in, const void *plan, const ru_policy_
     ru_report_figure(r, "mean_instances", p->instances);
     buffer_rows(q, p, r);
     routing_rows(q, p, r);
-    ru_report_candidate(r, names[q->q.method], p->usd_per_request, true, "chosen");
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
-        if (k != q->q.method) {
-            RU_TRY(rival(&full, (ru_route_method)k, names[k], p, tools->scratch, r, err));
-        }
-    }
+    RU_TRY(ru_policy_rivals(&ru_policy_route, in, plan, tools, judge, r, err));
     ru_report_assume(r, "sizes are known on arrival and do not depend on when requests come");
     ru_report_assume(r, "every batch finds a free instance at once; there are no cold starts");
     ru_report_valid(r, INT64_C(600000000000));
