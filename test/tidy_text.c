@@ -224,6 +224,12 @@ static const struct {
      false},
     {"secure_getenv", "base/conf.c",
      "only base/conf.c reads the environment, use ru_conf_env (rule 47)", false},
+    /* kernels are the candidates of `kernel`; the others show one bound or what is, no method */
+    {"ru_report_candidate",
+     "plan/row/ plan/step/kernel_policy.c plan/crew/share_policy.c plan/crew/reassign_policy.c "
+     "plan/disk/storage_policy.c",
+     "runners-up are planned and judged by ru_policy_rivals (plan/row/policy.h)", true},
+    {"ru_report_beside", "plan/row/", "the judge of ru_policy_rivals says ru_rival_beside", true},
 };
 
 static const char *const lock_words[] = {"pthread_", "__atomic_",   "__sync_",  "_Atomic",

@@ -8,9 +8,6 @@
 
 enum { TREES, SQUARES, CEER, MEDIAN, PALEO, SCALED, PROFET, CHEAPEST, NEWEST, METHODS };
 
-static const char *const method_names[METHODS] = {
-    "trees", "squares", "ceer", "median", "paleo", "scaled", "profet", "cheapest", "newest"};
-
 static const ru_conf_field type_fields[] = {
     RU_ROW(TEXT, ru_device_type_in, name, NULL, "name of the type"),
     RU_ROW(F64, ru_device_type_in, usd_per_h, NULL, "price of one device for an hour",
@@ -88,18 +85,17 @@ static ru_status check_scaled(const ru_device_policy_in *in, ru_err *err)
 {
     const ru_device_type_in *t = in->types.at;
     const ru_device_op_in *op = in->net.at;
+    const char *method = in->method == SCALED ? "scaled" : "profet";
     if (type_of(in, in->anchor) == UINT32_MAX) {
         return RU_FAIL(err, RU_E_ARG,
-                       "'%s' needs 'anchor', the device type on which 'net' was timed",
-                       method_names[in->method]);
+                       "'%s' needs 'anchor', the device type on which 'net' was timed", method);
     }
     double sum = 0;
     for (uint32_t i = 0; i < in->net.n; i++) {
         sum += op[i].seconds;
     }
     if (!(sum > 0)) {
-        return RU_FAIL(err, RU_E_ARG, "'%s' needs the 'seconds' of 'net' on the anchor",
-                       method_names[in->method]);
+        return RU_FAIL(err, RU_E_ARG, "'%s' needs the 'seconds' of 'net' on the anchor", method);
     }
     for (uint32_t i = 0; in->method == SCALED && i < in->types.n; i++) {
         if (!(t[i].bytes_per_s > 0) || !(t[i].flops_per_s > 0)) {
@@ -255,24 +251,34 @@ static void offers_table(const ru_device_policy_plan *p, ru_report *r)
 }
 
 /* What another method would choose, priced by the steps that the plan predicts. */
-static void runner_up(const ru_device_policy_in *in, uint32_t method, const ru_policy_tools *tools,
-                      const ru_device_policy_plan *p, ru_report *r)
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
 {
-    ru_device_in q;
-    ru_device_plan other;
-    ru_err why;
-    const ru_policy_tools inside = {tools->scratch, tools->scratch, tools->solver};
-    if (inner(in, method, &inside, &q, &why) != RU_OK ||
-        ru_plan_device(&q, tools->scratch, tools->scratch, &other, &why) != RU_OK) {
-        ru_report_candidate(r, method_names[method], 0, false, "%s", why.text);
-        return;
+    (void)tools;
+    (void)err;
+    const ru_device_policy_plan *p = v->plan, *mine = v->won;
+    const ru_device_line *l = &mine->plan.lines[p->plan.chosen];
+    bool cost = ((const ru_device_policy_in *)v->in)->goal == RU_DEVICE_COST;
+    ru_rival_is(v, (double)(cost ? l->cost_nusd : l->job_ns) * 1e-9, l->legal,
+                "%u x %s%s; it predicts steps of %.3g ms", p->count, p->type,
+                l->legal ? "" : " breaks a limit",
+                p->plan.lines[p->plan.chosen].offer.step_s * 1e3);
+    return RU_OK;
+}
+
+/* Those for which the input has what they need. */
+static ru_status put_candidates(const ru_device_policy_in *in, const ru_device_policy_plan *p,
+                                const ru_policy_tools *tools, ru_report *r, ru_err *err)
+{
+    for (uint32_t m = 0; m < METHODS; m++) {
+        ru_device_policy_in other = *in;
+        ru_rival v = {.in = &other, .won_in = in, .won = p};
+        ru_err why;
+        other.method = m;
+        if (m != in->method && check_in(&other, &why) == RU_OK) {
+            RU_TRY(ru_policy_rival(&ru_policy_device, NULL, &v, tools, judge, r, err));
+        }
     }
-    const ru_device_line *l = &p->plan.lines[other.chosen];
-    bool cost = in->goal == RU_DEVICE_COST;
-    ru_report_candidate(r, method_names[method], (double)(cost ? l->cost_nusd : l->job_ns) * 1e-9,
-                        l->legal, "%u x %s%s; it predicts steps of %.3g ms", l->offer.count,
-                        q.types[l->offer.type].name, l->legal ? "" : " breaks a limit",
-                        other.lines[other.chosen].offer.step_s * 1e3);
+    return RU_OK;
 }
 
 static const ru_report_row rows[] = {
@@ -283,7 +289,6 @@ static const ru_report_row rows[] = {
 static ru_status report_device(const void *in, const void *plan, const ru_policy_tools *tools,
                                ru_report *r, ru_err *err)
 {
-    (void)err;
     const ru_device_policy_in *i = in;
     const ru_device_policy_plan *p = plan;
     const ru_device_line *l = &p->plan.lines[p->plan.chosen];
@@ -296,15 +301,8 @@ static ru_status report_device(const void *in, const void *plan, const ru_policy
     ru_report_figure(r, "step_s", l->offer.step_s);
     ru_report_figure(r, "wrong_by_at_most", t->factor);
     offers_table(p, r);
-    ru_report_candidate(r, method_names[i->method], cost ? usd : job, l->legal, "chosen");
-    for (uint32_t m = 0; m < METHODS; m++) {
-        ru_device_policy_in other = *i;
-        ru_err why;
-        other.method = m;
-        if (m != i->method && check_in(&other, &why) == RU_OK) {
-            runner_up(i, m, tools, p, r);
-        }
-    }
+    ru_policy_winner(&ru_policy_device, in, r, cost ? usd : job, l->legal, "chosen");
+    RU_TRY(put_candidates(i, p, tools, r, err));
     ru_report_assume(
         r,
         "each device keeps its batch, so a step has %lld samples; the host reads data fast enough",

@@ -19,9 +19,6 @@ typedef struct pipe_file {
 
 #define METHODS \
     "pipeline|straight|data_parallel|single|asp|model_parallel|hybrid|gpipe|flush|2bw|naive"
-static const char *const method_names[RU_PIPE_METHODS] = {
-    "pipeline", "straight", "data_parallel", "single", "asp",  "model_parallel",
-    "hybrid",   "gpipe",    "flush",         "2bw",    "naive"};
 
 static const ru_conf_field layer_fields[] = {
     RU_ROW(TEXT, pipe_layer, name, "", "name of the layer in the plan; empty: its number"),
@@ -265,9 +262,10 @@ static ru_status report_pipe(const void *in, const void *plan, const ru_policy_t
     if (p->n_parts > 0) {
         put_parts(p, r);
     }
+    char by[32];
+    ru_fields_choice(METHODS, p->method, by, sizeof by);
     ru_policy_winner(&ru_policy_pipe, in, r, p->minibatch_s, true,
-                     p->method == f->q.method ? "chosen" : "chosen: the plan of %s",
-                     method_names[p->method]);
+                     p->method == f->q.method ? "chosen" : "chosen: the plan of %s", by);
     RU_TRY(ru_policy_rivals(&ru_policy_pipe, in, plan, tools, judge, r, err));
     ru_report_assume(r, "each worker alternates one forward and one backward pass; in both "
                         "directions batch b goes to worker b mod n of a stage with n workers");

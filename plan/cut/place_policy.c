@@ -7,8 +7,6 @@
 #include "plan/row/policy.h"
 
 #define METHODS "search|single|topo|etf|sct|heft|split|load|given"
-static const char *const method_names[RU_PLACE_METHODS] = {
-    "search", "single", "topo", "etf", "sct", "heft", "split", "load", "given"};
 
 static const ru_conf_field op_fields[] = {
     RU_ROW(TEXT, ru_place_file_op, name, "", "name of the op in the plan; empty: its number"),
@@ -304,36 +302,47 @@ static void put_transfers(const ru_place_file *f, const ru_place_plan *p, ru_rep
     }
 }
 
-/* Every baseline on the same input. */
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
+{
+    (void)tools;
+    (void)err;
+    const ru_place_plan *p = v->plan, *mine = v->won;
+    double s = (double)p->step_ns * 1e-9;
+    if (mine->step_ns > 0) {
+        ru_rival_is(v, s, true, "%.3g times the step", (double)p->step_ns / (double)mine->step_ns);
+    } else {
+        ru_rival_is(v, s, true, "as long");
+    }
+    return RU_OK;
+}
+
+/* Does the file say where an op was before? */
+static bool is_given(const ru_place_file *f)
+{
+    const ru_place_file_op *ops = f->ops.at;
+    bool is = false;
+    for (uint32_t i = 0; i < f->ops.n; i++) {
+        is = is || ops[i].given >= 0;
+    }
+    return is;
+}
+
+/* Every baseline on the same input; the search, which starts from them, is not repeated. */
 static ru_status put_candidates(const ru_place_file *f, const ru_place_plan *p,
                                 const ru_policy_tools *tools, ru_report *r, ru_err *err)
 {
-    ru_report_candidate(r, method_names[f->q.method], (double)p->step_ns * 1e-9, true, "%s",
-                        f->q.method != RU_PLACE_SEARCH ? "the method was given"
-                        : p->from == RU_PLACE_SEARCH
-                            ? "chosen"
-                            : "no plan better than that of a baseline was found");
+    ru_policy_winner(&ru_policy_place, f, r, (double)p->step_ns * 1e-9, true, "%s",
+                     f->q.method != RU_PLACE_SEARCH ? "the method was given"
+                     : p->from == RU_PLACE_SEARCH
+                         ? "chosen"
+                         : "no plan better than that of a baseline was found");
     for (uint32_t m = RU_PLACE_SINGLE; m < RU_PLACE_METHODS; m++) {
-        ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
-        ru_place_in q;
-        ru_place_plan other;
-        ru_err why;
-        if (m == f->q.method) {
-            continue;
+        ru_place_file other = *f;
+        ru_rival v = {.in = &other, .won_in = f, .won = p};
+        other.q.method = (ru_place_method)m;
+        if (other.q.method != f->q.method && (m != RU_PLACE_GIVEN || is_given(f))) {
+            RU_TRY(ru_policy_rival(&ru_policy_place, NULL, &v, tools, judge, r, err));
         }
-        RU_TRY(inner(f, tools->scratch, &q, err));
-        q.method = (ru_place_method)m;
-        ru_status st =
-            ru_plan_place(&q, tools->solver, tools->scratch, tools->scratch, &other, &why);
-        if (st == RU_OK && p->step_ns > 0) {
-            ru_report_candidate(r, method_names[m], (double)other.step_ns * 1e-9, true,
-                                "%.3g times the step", (double)other.step_ns / (double)p->step_ns);
-        } else if (st == RU_OK) {
-            ru_report_candidate(r, method_names[m], (double)other.step_ns * 1e-9, true, "as long");
-        } else if (m != RU_PLACE_GIVEN) {
-            ru_report_candidate(r, method_names[m], 0, false, "%s", why.text);
-        }
-        ru_arena_rewind(tools->scratch, mark);
     }
     return RU_OK;
 }

@@ -16,9 +16,6 @@ typedef struct order_file {
 } order_file;
 
 #define METHODS "best|tac|tic|random|fixed|fifo|layer|reverse|smallest|p3|bytescheduler|exhaustive"
-static const char *const method_names[RU_ORDER_METHODS] = {
-    "best",  "tac",     "tic",      "random", "fixed",         "fifo",
-    "layer", "reverse", "smallest", "p3",     "bytescheduler", "exhaustive"};
 
 static const ru_conf_field op_fields[] = {
     RU_ROW(TEXT, order_op, name, "", "name of the op in the plan; empty: its number"),
@@ -166,35 +163,37 @@ static void put_list(const order_file *f, const ru_order_plan *p, ru_report *r)
     }
 }
 
-/* Every other method on the same input: what it would take. */
+/* What another method would take. */
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
+{
+    (void)tools;
+    (void)err;
+    const ru_order_plan *p = v->plan, *mine = v->won;
+    double s = (double)p->step_ns * 1e-9, more = s - (double)mine->step_ns * 1e-9;
+    if (more == 0) {
+        ru_rival_is(v, s, true, "takes as long");
+    } else {
+        ru_rival_is(v, s, true, "ops wait %.3g ms %s, efficiency %.2f",
+                    1e3 * (more < 0 ? -more : more), more < 0 ? "less" : "longer", p->efficiency);
+    }
+    return RU_OK;
+}
+
+/* `best` is the shortest of the others: it is no runner-up of its own. */
 static ru_status put_candidates(const order_file *f, const ru_order_plan *p,
                                 const ru_policy_tools *tools, ru_report *r, ru_err *err)
 {
-    ru_report_candidate(r, method_names[f->q.method], (double)p->step_ns * 1e-9, true,
-                        f->q.method == p->method ? "chosen" : "chosen: the order of %s",
-                        method_names[p->method]);
-    for (uint32_t m = 0; m < RU_ORDER_METHODS; m++) {
-        if (m == f->q.method || m == RU_ORDER_BEST) {
-            continue;
+    char by[32];
+    ru_fields_choice(METHODS, p->method, by, sizeof by);
+    ru_policy_winner(&ru_policy_order, f, r, (double)p->step_ns * 1e-9, true,
+                     f->q.method == p->method ? "chosen" : "chosen: the order of %s", by);
+    for (uint32_t m = RU_ORDER_BEST + 1; m < RU_ORDER_METHODS; m++) {
+        order_file other = *f;
+        ru_rival v = {.in = &other, .won_in = f, .won = p};
+        other.q.method = (ru_order_method)m;
+        if (other.q.method != f->q.method) {
+            RU_TRY(ru_policy_rival(&ru_policy_order, NULL, &v, tools, judge, r, err));
         }
-        ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
-        ru_order_in q;
-        ru_order_plan other;
-        RU_TRY(inner(f, tools->scratch, &q, err));
-        q.method = (ru_order_method)m;
-        ru_err why;
-        ru_status st = ru_plan_order(&q, tools->scratch, tools->scratch, &other, &why);
-        double s = (double)other.step_ns * 1e-9, more = s - (double)p->step_ns * 1e-9;
-        if (st != RU_OK) {
-            ru_report_candidate(r, method_names[m], 0, false, "%s", why.text);
-        } else if (more == 0) {
-            ru_report_candidate(r, method_names[m], s, true, "takes as long");
-        } else {
-            ru_report_candidate(r, method_names[m], s, true, "ops wait %.3g ms %s, efficiency %.2f",
-                                1e3 * (more < 0 ? -more : more), more < 0 ? "less" : "longer",
-                                other.efficiency);
-        }
-        ru_arena_rewind(tools->scratch, mark);
     }
     return RU_OK;
 }

@@ -16,9 +16,6 @@ typedef struct sums_file {
     double bytes_per_s, added_bytes_per_s, ratio;
 } sums_file;
 
-static const char *const method_names[RU_SUMS_METHODS] = {
-    "caramel", "rule", "none", "serial", "fifo", "ddp", "horovod", "mgwfbp", "p3", "bytescheduler"};
-
 /* As `primitive` names them; the first one stands for all. */
 static const struct {
     const char *name;
@@ -153,11 +150,8 @@ static ru_status inner(const sums_file *f, ru_arena *a, ru_sums_in *in, ru_err *
 static ru_status plan_sums(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
     ru_sums_in q;
-    ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
     RU_TRY(inner(in, tools->scratch, &q, err));
-    RU_TRY(ru_plan_sums(&q, tools->out, tools->scratch, plan, err));
-    ru_arena_rewind(tools->scratch, mark);
-    return RU_OK;
+    return ru_plan_sums(&q, tools->out, tools->scratch, plan, err);
 }
 
 static ru_status check_sums(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
@@ -192,31 +186,34 @@ static void put_buckets(const sums_file *f, const ru_sums_plan *p, ru_report *r)
     }
 }
 
-static ru_status put_candidate(const sums_file *f, uint32_t method, uint32_t primitive,
-                               const char *name, const ru_sums_plan *p,
-                               const ru_policy_tools *tools, ru_report *r, ru_err *err)
+static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
 {
-    ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
-    ru_sums_in q;
-    ru_sums_plan other;
-    ru_err why;
-    RU_TRY(inner(f, tools->scratch, &q, err));
-    q.method = (ru_sums_method)method;
-    q.algos = primitives[primitive].algos;
-    ru_status st = ru_plan_sums(&q, tools->scratch, tools->scratch, &other, &why);
-    double more = ((double)other.step_ns - (double)p->step_ns) * 1e-9;
-    if (st != RU_OK) {
-        ru_report_candidate(r, name, 0, false, "%s", why.text);
-    } else if (other.step_ns == p->step_ns) {
-        ru_report_candidate(r, name, (double)other.step_ns * 1e-9, true, "takes as long");
+    (void)tools;
+    (void)err;
+    const ru_sums_plan *p = v->plan, *mine = v->won;
+    double s = (double)p->step_ns * 1e-9;
+    double more = ((double)p->step_ns - (double)mine->step_ns) * 1e-9;
+    if (p->step_ns == mine->step_ns) {
+        ru_rival_is(v, s, true, "takes as long");
     } else {
-        ru_report_candidate(
-            r, name, (double)other.step_ns * 1e-9, true, "%.3g ms %s with %u %s, %s",
-            1e3 * (more < 0 ? -more : more), more < 0 ? "less" : "longer", other.n_pieces,
-            other.n_pieces == 1 ? "sum" : "sums", other.barrier ? "barrier" : "no barrier");
+        ru_rival_is(v, s, true, "%.3g ms %s with %u %s, %s", 1e3 * (more < 0 ? -more : more),
+                    more < 0 ? "less" : "longer", p->n_pieces, p->n_pieces == 1 ? "sum" : "sums",
+                    p->barrier ? "barrier" : "no barrier");
     }
-    ru_arena_rewind(tools->scratch, mark);
     return RU_OK;
+}
+
+/* The same method with one primitive for all sizes. */
+static ru_status put_only(const sums_file *f, uint32_t primitive, const ru_sums_plan *p,
+                          const ru_policy_tools *tools, ru_report *r, ru_err *err)
+{
+    char name[64];
+    ru_text t = ru_text_into(name, sizeof name);
+    sums_file other = *f;
+    ru_rival v = {.in = &other, .won_in = f, .won = p};
+    other.primitive = primitive;
+    ru_text_putf(&t, "caramel, %s only", primitives[primitive].name);
+    return ru_policy_rival(&ru_policy_sums, name, &v, tools, judge, r, err);
 }
 
 static const ru_report_row rows[] = {
@@ -248,15 +245,10 @@ static ru_status report_sums(const void *in, const void *plan, const ru_policy_t
                      p->barrier ? "the next step waits for all sums"
                                 : "a forward op waits for the sums of its own parameters only");
     put_buckets(f, p, r);
-    ru_report_candidate(r, method_names[f->q.method], (double)p->step_ns * 1e-9, true, "chosen");
-    for (uint32_t m = 0; m < RU_SUMS_METHODS; m++) {
-        if (m != f->q.method) {
-            RU_TRY(put_candidate(f, m, f->primitive, method_names[m], p, tools, r, err));
-        }
-    }
+    RU_TRY(ru_policy_rivals(&ru_policy_sums, in, plan, tools, judge, r, err));
     if (f->primitive == 0 && f->q.method == RU_SUMS_CARAMEL) {
-        RU_TRY(put_candidate(f, f->q.method, 1, "caramel, ring only", p, tools, r, err));
-        RU_TRY(put_candidate(f, f->q.method, 4, "caramel, tree only", p, tools, r, err));
+        RU_TRY(put_only(f, 1, p, tools, r, err));
+        RU_TRY(put_only(f, 4, p, tools, r, err));
     }
     ru_report_assume(r, "every rank computes the same ops in the same time and order; updates of "
                         "parameters take no time");

@@ -162,8 +162,8 @@ static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
     ru_batch_in q;
     RU_TRY(inner(v->in, tools->scratch, &q, err));
     bool keeps = p->latency_s <= ru_batch_limit_s(&q);
-    bool fits =
-        p->at.timeout_s <= q.timeout_max_s && (q.method != RU_BATCH_FIXED || ru_batch_fixed_fits(&q));
+    bool fits = p->at.timeout_s <= q.timeout_max_s &&
+                (q.method != RU_BATCH_FIXED || ru_batch_fixed_fits(&q));
     ru_rival_is(v, p->usd_per_request, keeps && fits, "%.4g MB, batch %u, timeout %.4g s: %.4g s%s",
                 p->at.memory_mb, p->at.batch, p->at.timeout_s, p->latency_s,
                 !keeps  ? ", misses the objective less the margin"

@@ -470,10 +470,85 @@ static void test_an_input_survives_json(void **state)
     }
 }
 
+/* A policy whose methods fail, each in another way. */
+typedef struct toy_in {
+    uint32_t method, broken; /* the method that has a fault of its own */
+} toy_in;
+
+typedef struct toy_plan {
+    double cost;
+} toy_plan;
+
+static const ru_conf_field toy_fields[] = {
+    RU_ROW(CHOICE, toy_in, method, "ours", "", .choices = "ours|none|solver|large|odd|other"),
+    RU_ROW(U32, toy_in, broken, "0", ""),
+};
+
+static const ru_conf_table toy_table = RU_TABLE("toy", toy_in, toy_fields, NULL);
+
+static ru_status plan_toy(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    static const ru_status fails[] = {RU_OK,      RU_E_INFEASIBLE, RU_E_UNSUPPORTED,
+                                      RU_E_LIMIT, RU_E_ARG,        RU_OK};
+    const toy_in *q = in;
+    assert_non_null(ru_arena_alloc(tools->scratch, 1000, 16));
+    ((toy_plan *)plan)->cost = q->method;
+    if (q->broken > 0 && q->broken == q->method) {
+        return RU_FAIL(err, RU_E_BUG, "method %u is broken", q->method);
+    }
+    return fails[q->method] == RU_OK ? RU_OK
+                                     : RU_FAIL(err, fails[q->method], "method %u", q->method);
+}
+
+static const ru_policy toy = {
+    .name = "toy", .in = &toy_table, .plan_bytes = sizeof(toy_plan), .plan = plan_toy};
+
+static ru_status judge_toy(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
+{
+    (void)tools;
+    (void)err;
+    assert_int_equal(v->method, ((const toy_in *)v->in)->method);
+    ru_rival_is(v, ((const toy_plan *)v->plan)->cost, true, "judged");
+    return RU_OK;
+}
+
+/* Whatever keeps a runner-up from its plan, the chosen plan stands and the reason is shown; a fault
+ * of the program does not pass for one. Methods use the same scratch in turn. */
+static void test_runners_up_without_a_plan(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"ours", "none", "solver", "large", "odd", "other"};
+    static RU_ALIGNED(16) uint8_t room[2000]; /* for one method */
+    ru_arena a, scratch;
+    ru_arena_init(&a, 1 << 20);
+    ru_arena_init_fixed(&scratch, room, sizeof room);
+    const ru_policy_tools tools = {&a, &scratch, NULL};
+    toy_in in = {0};
+    toy_plan mine = {0};
+    ru_report r;
+    ru_err err = {0};
+    ru_report_init(&r, &a, &mine, NULL, 0);
+    ru_report_figure(&r, "cost", 0);
+    assert_ok(ru_policy_rivals(&toy, &in, &mine, &tools, judge_toy, &r, &err), err);
+    assert_int_equal(r.candidates.n, RU_ARRAY_LEN(names));
+    for (uint32_t i = 0; i < r.candidates.n; i++) {
+        const ru_candidate *c = &r.candidates.at[i];
+        bool legal = i == 0 || i == 5;
+        assert_string_equal(c->name, names[i]);
+        assert_int_equal(c->legal, legal);
+        assert_int_equal(strncmp(c->why, "method ", 7) == 0, !legal);
+    }
+    in.broken = 3;
+    assert_int_equal(ru_policy_rivals(&toy, &in, &mine, &tools, judge_toy, &r, &err), RU_E_BUG);
+    ru_arena_fini(&scratch);
+    ru_arena_fini(&a);
+}
+
 RU_TESTS(test_policy, cmocka_unit_test(test_answers_are_the_same_bytes_everywhere),
          cmocka_unit_test(test_answers_do_not_depend_on_vector_instructions),
          cmocka_unit_test(test_rerun_elsewhere_gives_the_same_bytes),
          cmocka_unit_test(test_reports_read_as_their_golden_texts),
          cmocka_unit_test(test_numbers_that_are_none_are_refused),
          cmocka_unit_test(test_changed_plans_are_refused),
-         cmocka_unit_test(test_an_input_survives_json))
+         cmocka_unit_test(test_an_input_survives_json),
+         cmocka_unit_test(test_runners_up_without_a_plan))
