@@ -547,13 +547,16 @@ static void lstm_looks_up_through_a_transpose(void **state)
 static void recurrences_of_few_rows_split_their_units(void **state)
 {
     (void)state;
+    static const char *const relu[] = {"Relu", "Relu"};
     static const struct {
         ru_op op;
         int64_t gates, hidden, late;
-    } cells[] = {{RU_OP_LSTM, 4, 133, 0},
-                 {RU_OP_GRU, 3, 154, 0},
-                 {RU_OP_GRU, 3, 149, 1},
-                 {RU_OP_RNN, 1, 263, 0}};
+        bool relu;
+    } cells[] = {{RU_OP_LSTM, 4, 133, 0, false},
+                 {RU_OP_GRU, 3, 154, 0, false},
+                 {RU_OP_GRU, 3, 149, 1, false},
+                 {RU_OP_RNN, 1, 263, 0, false},
+                 {RU_OP_RNN, 1, 263, 0, true}};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(cells); k++) {
         for (int64_t rows = 1; rows <= 2; rows++) {
             fixture f;
@@ -569,7 +572,11 @@ static void recurrences_of_few_rows_split_their_units(void **state)
             ru_value_id out[3];
             ru_attr attrs[] = {RU_AI(hidden_size, h), RU_AS(direction, "bidirectional"),
                                RU_AI(linear_before_reset, cells[k].late), RU_A_END};
-            attrs[2].key = cells[k].op == RU_OP_GRU ? attrs[2].key : attrs[3].key;
+            if (cells[k].relu) {
+                attrs[2] = (ru_attr){RU_ATTR_activations, RU_ATTR_STRS, 2, {.ss = relu}};
+            } else if (cells[k].op != RU_OP_GRU) {
+                attrs[2] = attrs[3];
+            }
             uint32_t n_out = cells[k].op == RU_OP_LSTM ? 3 : 2;
             ru_build_node(&f.b, cells[k].op, in, 6, attrs, out, n_out);
             for (uint32_t i = 0; i < n_out; i++) {

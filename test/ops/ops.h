@@ -61,6 +61,7 @@ void ops_attr_int(ops_case *c, ru_attr_key key, int64_t x);
 void ops_attr_float(ops_case *c, ru_attr_key key, double x);
 void ops_attr_str(ops_case *c, ru_attr_key key, const char *s);
 void ops_attr_ints(ops_case *c, ru_attr_key key, const int64_t *xs, uint32_t n);
+void ops_attr_strs(ops_case *c, ru_attr_key key, const char *const *ss, uint32_t n);
 
 #define RU_OP(name, onnx, i0, i1, o0, o1, shape, grad, flops, t32, t16, sample) \
     void sample_##sample(ops_case *c);

@@ -137,6 +137,13 @@ void ops_attr_ints(ops_case *c, ru_attr_key key, const int64_t *xs, uint32_t n)
     a->u.is = ru_arena_copy(c->arena, xs, (int64_t)n * 8, 8);
 }
 
+void ops_attr_strs(ops_case *c, ru_attr_key key, const char *const *ss, uint32_t n)
+{
+    ru_attr *a = add_attr(c, key, RU_ATTR_STRS);
+    a->n = n;
+    a->u.ss = ru_arena_copy(c->arena, ss, (int64_t)(n * sizeof ss[0]), 8);
+}
+
 void ops_sample(ops_case *c, ru_op op)
 {
     c->op = op;

@@ -2,6 +2,7 @@
  * updates. */
 #include "test/ops/ops.h"
 
+#include <math.h>
 #include <string.h>
 
 static ru_type f32(uint32_t rank, const int64_t *dims)
@@ -413,9 +414,33 @@ void sample_gru(ops_case *c)
     c->grad_out = 3;
 }
 
+/* Each unit is on in every step, or off: its weights and biases have one sign, and what they
+ * multiply is not negative. A finite difference then never steps over ReLU's corner. */
+static void on_or_off(ops_case *c)
+{
+    int64_t units = c->in[1].type.dims[0] * c->in[1].type.dims[1], hid = c->in[1].type.dims[1];
+    bool *on = RU_NEW(c->arena, bool, units);
+    for (int64_t u = 0; u < units; u++) {
+        on[u] = ops_coin(c);
+    }
+    for (uint32_t k = 0; k < c->n_in; k++) {
+        int64_t n = c->in[k].type.dtype == RU_F32 ? ops_count(&c->in[k]) : 0;
+        for (int64_t i = 0; i < n; i++) {
+            int64_t unit = k == 3 ? i / (2 * hid) * hid + i % hid : i / (n / units);
+            double x = fabs(ops_get(&c->in[k], i));
+            ops_set(&c->in[k], i, k >= 1 && k <= 3 && !on[unit] ? -x : x);
+        }
+    }
+}
+
 void sample_rnn(ops_case *c)
 {
+    static const char *const relu[] = {"Relu", "Relu"};
     recurrent(c, 1, false);
+    if (ops_coin(c)) {
+        ops_attr_strs(c, RU_ATTR_activations, relu, (uint32_t)c->in[1].type.dims[0]);
+        on_or_off(c);
+    }
     c->n_out = 2;
     c->grad_out = 3;
     c->grad_in = c->in[4].type.dtype == RU_NONE ? c->grad_in : 0; /* lengths have no gradient */

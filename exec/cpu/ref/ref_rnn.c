@@ -14,7 +14,7 @@ static double sigmoid(double x)
 
 /* X(name, takes alpha, its default, takes beta, its default, value) */
 #define ACT_LIST(X)                                                             \
-    X(Relu, 0, 0, 0, 0, x > 0.0 ? x : 0.0)                                      \
+    X(Relu, 0, 0, 0, 0, x < 0.0 ? 0.0 : x)                                      \
     X(Tanh, 0, 0, 0, 0, tanh(x))                                                \
     X(Sigmoid, 0, 0, 0, 0, sigmoid(x))                                          \
     X(Affine, 1, 1, 1, 0, a->alpha *x + a->beta)                                \
