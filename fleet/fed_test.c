@@ -5,7 +5,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/fields.h"
 #include "base/rng.h"
+#include "plan/row/policy.h"
 #include "test/test.h"
 
 static const int64_t second = 1000000000;
@@ -163,6 +165,34 @@ static void test_a_job_by_hand(void **state)
     assert_int_equal(ru_fed_client(f.f, two).picks, 0);
     assert_int_equal(ru_fed_client(f.f, one).picks, 1);
     ru_arena_fini(&a);
+}
+
+/* In rounds with tiers and without, beside a client that nobody heard of. */
+static void test_facts_are_an_input_of_the_policy(void **state)
+{
+    (void)state;
+    static const ru_pick_method methods[] = {RU_PICK_UNIFORM, RU_PICK_VANILLA};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(methods); k++) {
+        ru_arena a;
+        ru_arena_init(&a, 0);
+        ru_err err;
+        box f = fed_of(&a, 6, methods[k], 3);
+        (void)at(&f, 0, begin);
+        for (uint32_t i = 0; i < 5; i++) {
+            (void)answer(&f, 1 + i, i, 1);
+        }
+        (void)at(&f, 20, timer); /* the sixth never answers */
+        for (uint32_t i = 0; i < 5; i++) {
+            (void)answer(&f, 21 + i, i, 2);
+        }
+        assert_int_equal(ru_fed_round(f.f), 1);
+        const ru_pick_in *in = ru_fed_facts(f.f);
+        assert_true(in->client[5].away && in->n_told == 2 && in->n_chance == 2);
+        assert_true(methods[k] == RU_PICK_VANILLA ? in->last_tier == -1
+                                                  : in->last_tier >= 0 && in->last_tier < 2);
+        assert_ok(ru_fields_check(ru_policy_pick.in, in, &err), err);
+        ru_arena_fini(&a);
+    }
 }
 
 typedef struct word {
@@ -326,6 +356,7 @@ static void test_a_storm_averages_every_update_once(void **state)
 }
 
 RU_TESTS(fleet_fed, cmocka_unit_test(test_a_job_by_hand),
+         cmocka_unit_test(test_facts_are_an_input_of_the_policy),
          cmocka_unit_test(test_numbers_beyond_the_clients_crash),
          cmocka_unit_test(test_tiers_follow_clients_that_change),
          cmocka_unit_test(test_a_storm_averages_every_update_once))

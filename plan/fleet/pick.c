@@ -267,7 +267,7 @@ static void choose_chances(draft *d)
     const ru_pick_in *in = d->in;
     double start[RU_PICK_TIERS_MAX];
     bool adaptive = in->method == RU_PICK_ADAPTIVE, tifl = in->method == RU_PICK_TIFL;
-    bool look = in->chance == NULL || (in->round - 1) % in->interval == 0;
+    bool look = in->n_chance == 0 || (in->round - 1) % in->interval == 0;
     first_credits(d, start);
     double left = 0;
     for (uint32_t t = 0; t < in->n_tiers; t++) {
@@ -278,7 +278,7 @@ static void choose_chances(draft *d)
     if (!(left >= 1)) {
         memcpy(d->credits, start, sizeof start); /* all are spent before the end */
     }
-    if (in->chance != NULL) {
+    if (in->n_chance > 0) {
         memcpy(d->chance, in->chance, in->n_tiers * sizeof *d->chance);
     } else if (tifl) {
         for (uint32_t t = 0; t < in->n_tiers; t++) {
@@ -346,6 +346,11 @@ static ru_status check_in(const ru_pick_in *in, ru_err *err)
             err, RU_E_ARG,
             "the question is not valid: round %u with %u of %u clients (1 to %d) in %u tiers",
             in->round, in->per_round, in->n, RU_PICK_ROUND_MAX, in->n_tiers);
+    }
+    if ((in->n_told != 0 && in->n_told != in->n_tiers) ||
+        (in->n_chance != 0 && in->n_chance != in->n_tiers)) {
+        return RU_FAIL(err, RU_E_ARG, "%u of %u tiers are told, and chances of %u", in->n_told,
+                       in->n_tiers, in->n_chance);
     }
     for (uint32_t i = 0; i < in->n; i++) {
         const ru_pick_client *c = &in->client[i];

@@ -37,7 +37,7 @@ typedef enum ru_pick_method {
 } ru_pick_method;
 
 typedef struct ru_pick_client {
-    double latency_s;    /* mean; of those that are away not used */
+    double latency_s;    /* mean, > 0; of those that are away not used */
     double samples;      /* > 0 */
     double loss;         /* root mean square of its last losses; < 0: not known */
     uint32_t picks;      /* rounds it trained in */
@@ -61,17 +61,17 @@ typedef struct ru_pick_in {
     uint32_t n_tiers;
     uint32_t kmeans; /* 1: tiers by least squares of log latency; 0: equal counts */
     struct {
-        const ru_pick_tier *tier; /* [n_tiers]; NULL: as the job starts */
-        uint32_t n_told;          /* of a file */
+        const ru_pick_tier *tier; /* [n_told] */
+        uint32_t n_told;          /* n_tiers; 0: as the job starts */
     };
     struct {
-        const double *chance; /* [n_tiers] in force; NULL: none yet */
-        uint32_t n_chance;    /* of a file */
+        const double *chance; /* [n_chance] in force */
+        uint32_t n_chance;    /* n_tiers; 0: none yet */
     };
     uint32_t round, rounds; /* from 1; how many in all */
     uint32_t per_round;     /* clients that train */
     uint32_t interval;      /* rounds between two looks at accuracy */
-    int64_t last_tier;      /* of the round before; no tier: none */
+    int64_t last_tier;      /* of the round before; -1: none */
     double deadline_s;      /* of a round; 0: 1.5 times its slowest expected answer */
     double fedcs_s;         /* FEDCS: deadline; 0: the median latency */
     double prefer;          /* OORT: quantile of latency that is fast enough */
@@ -95,7 +95,7 @@ typedef struct ru_pick_plan {
 /* What is known of a tier. */
 static inline ru_pick_tier ru_pick_tier_now(const ru_pick_in *in, uint32_t tier)
 {
-    return in->tier != NULL ? in->tier[tier] : (ru_pick_tier){-1, -1, -1};
+    return in->n_told > 0 ? in->tier[tier] : (ru_pick_tier){-1, -1, -1};
 }
 
 /* Tiers of clients that are there, 0 the fastest; ties by index. Shape: into [n]. Errors:

@@ -173,13 +173,13 @@ static ru_status check_chances(const ru_pick_in *in, const ru_pick_plan *p, cons
 {
     double sum = 0, most = 0, share[RU_PICK_TIERS_MAX] = {0}, all = 0;
     bool look = in->method == RU_PICK_ADAPTIVE &&
-                (in->chance == NULL || (in->round - 1) % in->interval == 0) && in->n <= 1024;
+                (in->n_chance == 0 || (in->round - 1) % in->interval == 0) && in->n <= 1024;
     for (uint32_t k = 0; k < in->n_tiers; k++) {
         double in_round = 0;
         for (uint32_t of = 0; of < in->n_tiers; of++) {
             in_round += p->chance[of] * share_of_tier(in, t, of, k);
         }
-        if (!(p->chance[k] >= 0) || (in->chance == NULL && t->count[k] < 1 && p->chance[k] > 0)) {
+        if (!(p->chance[k] >= 0) || (in->n_chance == 0 && t->count[k] < 1 && p->chance[k] > 0)) {
             return bad(err, "the chance of a tier", p->chance[k], 0);
         }
         sum += p->chance[k];

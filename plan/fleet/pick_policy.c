@@ -10,8 +10,8 @@
     RU_ROW(U32, type_, name_, default_, help_, RU_IN(low_, high_))
 
 static const ru_conf_field client_fields[] = {
-    NUMBER(ru_pick_client, latency_s, NULL, 1e-9, 1e9,
-           "mean time from sending the task to the answer [s]"),
+    NUMBER(ru_pick_client, latency_s, NULL, 0, 1e9,
+           "mean time from sending the task to the answer [s]; above 0 unless the client is away"),
     NUMBER(ru_pick_client, samples, "1", 1e-9, 1e12, "number of samples of the client"),
     NUMBER(ru_pick_client, loss, "-1", -1, 1e9, "root mean square of its last losses; -1: unknown"),
     COUNT(ru_pick_client, picks, "0", 0, 1e9, "number of rounds in which it has trained"),
@@ -44,6 +44,12 @@ static ru_status check_in(const void *section, ru_err *err)
     }
     for (uint32_t i = 0; i < in->n; i++) {
         there += c[i].away ? 0 : 1;
+        if (!c[i].away && !(c[i].latency_s >= 1e-9)) {
+            return RU_FAIL(
+                err, RU_E_ARG,
+                "client %u is available, but its 'latency_s' is %g; expected at least 1e-9", i,
+                c[i].latency_s);
+        }
     }
     if (there < in->per_round || there < in->n_tiers) {
         return RU_FAIL(
@@ -217,7 +223,7 @@ static ru_status report_pick(const void *in, const void *plan, const ru_policy_t
     ru_report_figure(r, "largest_client_chance", p->share_most);
     tiers_table(q, p, r);
     ru_pick_in others = *q;
-    others.chance = NULL; /* each method has its own */
+    others.n_chance = 0; /* each method has its own */
     RU_TRY(ru_policy_rivals(&ru_policy_pick, &others, plan, tools, judge, r, err));
     ru_report_assume(r, "latencies are log-normal about their means; every client of a tier is "
                         "equally likely in a round of this tier");

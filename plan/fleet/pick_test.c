@@ -36,6 +36,7 @@ static void make(facts *f, uint64_t seed)
                          .n_tiers = TIERS,
                          .kmeans = seed % 2 == 1,
                          .tier = f->tier,
+                         .n_told = TIERS,
                          .round = 1 + (uint32_t)seed,
                          .rounds = 100,
                          .per_round = 4,

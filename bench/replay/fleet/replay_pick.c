@@ -235,11 +235,12 @@ static ru_status time_rows(ru_replay *r, ru_err *err)
                          .n = n,
                          .n_tiers = 5,
                          .tier = tier,
+                         .n_told = 5,
                          .round = 1,
                          .rounds = 1000,
                          .per_round = 10,
                          .interval = 10,
-                         .last_tier = RU_PICK_NONE,
+                         .last_tier = -1,
                          .spread = 0.1};
         ru_pick_plan p;
         double s;

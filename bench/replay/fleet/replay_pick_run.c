@@ -284,7 +284,7 @@ static ru_status estimate(fleet *f, bool known, double *seconds, ru_err *err)
         }
     }
     in.client = c;
-    in.chance = NULL;
+    in.n_chance = 0;
     in.tier_of = known ? NULL : in.tier_of;
     ru_pick_plan p;
     RU_TRY(ru_plan_pick(&in, f->arena, f->arena, &p, err));
