@@ -3,6 +3,13 @@
 #include <math.h>
 #include <string.h>
 
+/* What the method sees of a member's speed. */
+static double seen(const ru_share_in *in, uint32_t i)
+{
+    double v = in->speed != NULL ? in->speed[i] : 0;
+    return in->method == RU_SHARE_EQUAL && v > 0 ? 0 : v;
+}
+
 /* Speeds with the unknown ones filled in; members that get nothing have 0. */
 static double *speeds(const ru_share_in *in, ru_arena *out)
 {
@@ -10,7 +17,7 @@ static double *speeds(const ru_share_in *in, ru_arena *out)
     double sum = 0;
     uint32_t known = 0;
     for (uint32_t i = 0; s != NULL && i < in->n; i++) {
-        double v = in->speed == NULL ? 1.0 : in->speed[i];
+        double v = seen(in, i);
         if (v > 0) {
             sum += v;
             known++;
@@ -68,6 +75,9 @@ static ru_status check_in(const ru_share_in *in, ru_err *err)
             "a batch of %lld samples cannot be shared among %u members; expected 1 to %d members",
             (long long)in->batch, in->n, RU_SHARES_MAX);
     }
+    if (in->n_now != 0 && in->n_now != in->n) {
+        return RU_FAIL(err, RU_E_ARG, "shares of %u of %u members are in force", in->n_now, in->n);
+    }
     uint32_t workers = 0;
     for (uint32_t i = 0; i < in->n; i++) {
         double v = in->speed == NULL ? 1 : in->speed[i];
@@ -96,13 +106,13 @@ ru_status ru_plan_share(const ru_share_in *in, ru_arena *out, ru_share_plan *pla
     }
     hand_out(in, speed, share);
     bool known = false;
-    for (uint32_t i = 0; in->speed != NULL && i < in->n; i++) {
-        known = known || in->speed[i] > 0;
+    for (uint32_t i = 0; i < in->n; i++) {
+        known = known || seen(in, i) > 0;
     }
     ru_share_plan p = {.share = share, .n = in->n, .changed = true};
     double new_s = longest(share, speed, in->n);
     p.predicted_s = known ? new_s : 0;
-    bool usable = in->now != NULL;
+    bool usable = in->n_now > 0 && in->method == RU_SHARE_SPEED;
     for (uint32_t i = 0; usable && i < in->n; i++) {
         usable = in->now[i] == 0 || speed[i] > 0; /* an excluded member must not keep its part */
     }

@@ -15,6 +15,11 @@ enum { RU_SHARES_MAX = 4096 };
 #define RU_SHARE_SPEED_MIN 1e-9
 #define RU_SHARE_SPEED_MAX 1e15
 
+typedef enum ru_share_method {
+    RU_SHARE_SPEED, /* ours: by measured speed */
+    RU_SHARE_EQUAL, /* as if nobody knew speeds, whatever shares are in force */
+} ru_share_method;
+
 /* As the table of the row fills it: lists are pairs as ru_conf_f64s. */
 typedef struct ru_share_in {
     int64_t batch; /* >= 1 samples of a step */
@@ -24,10 +29,10 @@ typedef struct ru_share_in {
         uint32_t n;          /* 1 .. RU_SHARES_MAX members */
     };
     struct {
-        const int64_t *now; /* [n] shares in force, summing to batch; NULL: none */
-        uint32_t n_now;     /* of a file */
+        const int64_t *now; /* [n_now] shares in force, summing to batch */
+        uint32_t n_now;     /* n; 0: none */
     };
-    uint32_t method; /* of the row, which takes 1 (equal) as speeds that nobody knows */
+    ru_share_method method;
     double gain_min; /* new shares only when the step gets this part shorter: 0.1 */
 } ru_share_in;
 

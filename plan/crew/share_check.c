@@ -8,6 +8,9 @@ static double speed_of(const ru_share_in *in, uint32_t i)
     if (in->speed == NULL) {
         return 1;
     }
+    if (in->method == RU_SHARE_EQUAL) {
+        return in->speed[i] < 0 ? 0 : 1;
+    }
     if (in->speed[i] > 0 || in->speed[i] < 0) {
         return in->speed[i] < 0 ? 0 : in->speed[i];
     }
@@ -71,7 +74,7 @@ static double ends_s(const ru_share_in *in, const int64_t *share)
         double s = speed_of(in, i);
         double t = s > 0 ? (double)share[i] / s : 0;
         last = t > last ? t : last;
-        known = known || (in->speed != NULL && in->speed[i] > 0);
+        known = known || (in->method == RU_SHARE_SPEED && in->speed != NULL && in->speed[i] > 0);
         legal = legal && (share[i] == 0 || s > 0);
     }
     return known && legal ? last : 0;
@@ -93,17 +96,18 @@ ru_status ru_plan_share_check(const ru_share_in *in, const ru_share_plan *plan, 
                        in->n);
     }
     RU_TRY(check_sum(in, plan, err));
+    bool force = in->n_now > 0 && in->method == RU_SHARE_SPEED; /* `now` counts */
     if (plan->changed) {
         RU_TRY(check_best(in, plan, err));
     }
     for (uint32_t i = 0; i < in->n && !plan->changed; i++) {
-        if (in->now == NULL || plan->share[i] != in->now[i]) {
+        if (!force || plan->share[i] != in->now[i]) {
             return RU_FAIL(err, RU_E_INFEASIBLE,
                            "the share of member %u changed, but the plan says that nothing changed",
                            i);
         }
     }
-    double now_s = in->now != NULL ? ends_s(in, in->now) : 0;
+    double now_s = force ? ends_s(in, in->now) : 0;
     RU_TRY(check_figure(plan->predicted_s, ends_s(in, plan->share), "these shares", err));
     return check_figure(plan->predicted_now_s, now_s, "the shares in force", err);
 }

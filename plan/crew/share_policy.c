@@ -6,8 +6,6 @@
 #include "plan/crew/share.h"
 #include "plan/row/policy.h"
 
-enum { BY_SPEED, EQUAL };
-
 static ru_status check_in(const void *section, ru_err *err)
 {
     const ru_share_in *in = section;
@@ -39,7 +37,7 @@ static ru_status check_in(const void *section, ru_err *err)
     if (may == 0) {
         return RU_FAIL(err, RU_E_ARG, "every worker of 'speed' is excluded (below 0)");
     }
-    if (known == 0 && in->method == BY_SPEED) {
+    if (known == 0 && in->method == RU_SHARE_SPEED) {
         return RU_FAIL(
             err, RU_E_ARG,
             "no worker of 'speed' has a measured speed (above 0); measure one, or choose "
@@ -66,37 +64,15 @@ static const ru_conf_field fields[] = {
 static const ru_conf_table table =
     RU_TABLE("share", ru_share_in, fields, "one synchronous data-parallel step", .check = check_in);
 
-/* `equal` is the planner without speeds; who is excluded stays so. */
-static ru_status inner(const ru_share_in *in, ru_arena *a, ru_share_in *out, ru_err *err)
-{
-    *out = *in;
-    if (in->method != EQUAL) {
-        return RU_OK;
-    }
-    double *speed = RU_NEW(a, double, in->n);
-    if (speed == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u workers", in->n);
-    }
-    for (uint32_t i = 0; i < in->n; i++) {
-        speed[i] = in->speed[i] >= 0 ? 0 : in->speed[i];
-    }
-    out->speed = speed;
-    out->now = NULL;
-    return RU_OK;
-}
-
 static ru_status plan_share(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
-    ru_share_in q;
-    RU_TRY(inner(in, tools->out, &q, err));
-    return ru_plan_share(&q, tools->out, plan, err);
+    return ru_plan_share(in, tools->out, plan, err);
 }
 
 static ru_status check_share(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
-    ru_share_in q;
-    RU_TRY(inner(in, scratch, &q, err));
-    return ru_plan_share_check(&q, plan, err);
+    (void)scratch;
+    return ru_plan_share_check(in, plan, err);
 }
 
 /* Seconds of a step with these shares at the measured speeds. 0: no speed is known. */
@@ -120,8 +96,8 @@ static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
     ru_rival_is(v, others, p->changed || others >= mine, "%s",
                 !p->changed && others < mine
                     ? "shortens the step by less than gain_min, for which nothing changes"
-                : v->method == EQUAL ? "the slowest worker ends last"
-                                     : "the method was given");
+                : v->method == RU_SHARE_EQUAL ? "the slowest worker ends last"
+                                              : "the method was given");
     return RU_OK;
 }
 

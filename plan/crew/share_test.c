@@ -70,6 +70,7 @@ static void half_speed_gets_half(void **state)
     assert_int_equal(p.share[2], 20);
     const int64_t near_by[3] = {41, 39, 20}; /* 2.5 % from the best: not worth a rebuild */
     in.now = near_by;
+    in.n_now = 3;
     assert_ok(ru_plan_share(&in, &a, &p, &err), err);
     assert_false(p.changed);
     assert_int_equal(p.share[0], 41);
@@ -117,6 +118,32 @@ static void edges(void **state)
     ru_arena_fini(&a);
 }
 
+/* `equal` looks at no speed and no shares in force, but at who is excluded. */
+static void equal_shares_are_equal(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err;
+    ru_share_plan p;
+    const double speed[3] = {300, -1, 100};
+    const int64_t now[3] = {50, 0, 50}, fast[3] = {75, 0, 25};
+    ru_share_in in = {
+        .batch = 100, .n = 3, .speed = speed, .now = now, .n_now = 3, .method = RU_SHARE_EQUAL};
+    assert_ok(ru_plan_share(&in, &a, &p, &err), err);
+    assert_ok(ru_plan_share_check(&in, &p, &err), err);
+    assert_memory_equal(p.share, now, sizeof now);
+    assert_true(p.changed && p.predicted_s == 0 && p.predicted_now_s == 0);
+    p.share = fast;
+    assert_int_equal(ru_plan_share_check(&in, &p, &err), RU_E_INFEASIBLE);
+    in.method = RU_SHARE_SPEED;
+    assert_ok(ru_plan_share(&in, &a, &p, &err), err);
+    assert_memory_equal(p.share, fast, sizeof fast);
+    in.n_now = 2; /* of three */
+    assert_int_equal(ru_plan_share(&in, &a, &p, &err), RU_E_ARG);
+    ru_arena_fini(&a);
+}
+
 /* Answers that are wrong in one way only, each found. */
 /* Until the last of three members ends. */
 static double last_s(const double *speed, const int64_t *share)
@@ -151,9 +178,13 @@ static void the_checker_refuses(void **state)
         {NULL, {.batch = 10, .n = 3, .speed = slow}, {5, 5, 0}, 3, true},
         {"member 2 ends last", {.batch = 10, .n = 3, .speed = slow}, {5, 4, 1}, 3, true},
         {NULL, {.batch = 2, .n = 3, .speed = slow}, {1, 1, 0}, 3, true},
-        {NULL, {.batch = 60, .n = 3, .speed = speed, .now = now}, {41, 19, 0}, 3, false},
+        {NULL,
+         {.batch = 60, .n = 3, .speed = speed, .now = now, .n_now = 3},
+         {41, 19, 0},
+         3,
+         false},
         {"says that nothing changed",
-         {.batch = 60, .n = 3, .speed = speed, .now = now},
+         {.batch = 60, .n = 3, .speed = speed, .now = now, .n_now = 3},
          {40, 20, 0},
          3,
          false},
@@ -182,7 +213,8 @@ static void the_excluded_keep_nothing(void **state)
     ru_share_plan p;
     const double speed[3] = {-1, 100, 100};
     const int64_t now[3] = {1, 50, 49};
-    const ru_share_in in = {.batch = 100, .n = 3, .speed = speed, .now = now, .gain_min = 0.1};
+    const ru_share_in in = {
+        .batch = 100, .n = 3, .speed = speed, .now = now, .n_now = 3, .gain_min = 0.1};
     assert_ok(ru_plan_share(&in, &a, &p, &err), err);
     assert_ok(ru_plan_share_check(&in, &p, &err), err);
     assert_true(p.changed);
@@ -230,5 +262,6 @@ static void parts_cover_the_step(void **state)
 }
 
 RU_TESTS(plan_share, cmocka_unit_test(shares_are_optimal), cmocka_unit_test(half_speed_gets_half),
-         cmocka_unit_test(edges), cmocka_unit_test(the_checker_refuses),
-         cmocka_unit_test(the_excluded_keep_nothing), cmocka_unit_test(parts_cover_the_step))
+         cmocka_unit_test(edges), cmocka_unit_test(equal_shares_are_equal),
+         cmocka_unit_test(the_checker_refuses), cmocka_unit_test(the_excluded_keep_nothing),
+         cmocka_unit_test(parts_cover_the_step))

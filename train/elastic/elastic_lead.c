@@ -177,10 +177,10 @@ static ru_status share_out(ru_elastic *e, rui_el_view *v, ru_arena *arena, ru_er
     v->share_in = (ru_share_in){.batch = v->batch,
                                 .speed = speed,
                                 .n = v->n,
-                                .now = all_work ? before : NULL,
+                                .now = before,
                                 .n_now = all_work ? v->n : 0,
                                 .gain_min = 0.1,
-                                .method = known ? 0 : 1}; /* by speed, equal */
+                                .method = known ? RU_SHARE_SPEED : RU_SHARE_EQUAL};
     ru_share_plan plan;
     RU_TRY(ru_plan_share(&v->share_in, arena, &plan, err));
     RU_TRY(ru_plan_share_check(&v->share_in, &plan, err));
@@ -426,8 +426,12 @@ static bool shares_due(ru_elastic *e)
     int64_t *now = RU_NEW(&scratch, int64_t, e->v.n);
     bool usable = speed != NULL && now != NULL && speeds_of(e, &e->v, speed, now);
     ru_share_plan plan = {0};
-    const ru_share_in in = {
-        .batch = e->v.batch, .n = e->v.n, .speed = speed, .now = now, .gain_min = 0.1};
+    const ru_share_in in = {.batch = e->v.batch,
+                            .n = e->v.n,
+                            .speed = speed,
+                            .now = now,
+                            .n_now = e->v.n,
+                            .gain_min = 0.1};
     bool due = usable && ru_plan_share(&in, &scratch, &plan, NULL) == RU_OK && plan.changed;
     ru_arena_fini(&scratch);
     return due;
