@@ -16,6 +16,10 @@ static ru_status check_in(const ru_reassign_in *in, ru_err *err)
                        in->n, in->clocks, in->items, RU_REASSIGN_WORKERS_MAX,
                        RU_REASSIGN_ITEMS_MAX);
     }
+    if (in->n_machine != 0 && in->n_machine != in->n) {
+        return RU_FAIL(err, RU_E_ARG, "machines of %u of %u workers are told", in->n_machine,
+                       in->n);
+    }
     for (uint64_t i = 0; i < (uint64_t)in->clocks * in->n; i++) {
         if (!(in->took[i] >= 1e-9 && in->took[i] <= 1e6)) {
             return RU_FAIL(err, RU_E_ARG,
@@ -97,7 +101,7 @@ static void groups(const ru_reassign_in *in, uint32_t group, uint32_t *helper, u
         for (uint32_t odd = 1; odd < in->n && k < group; odd += 2) {
             for (uint32_t stride = odd; stride < in->n && k < group; stride *= 2) {
                 uint32_t h = (w + stride) % in->n;
-                bool apart = in->machine == NULL || in->machine[h] != in->machine[w];
+                bool apart = in->n_machine == 0 || in->machine[h] != in->machine[w];
                 if (apart && helped[h] < RU_REASSIGN_GROUP_MAX) {
                     helper[w * group + k++] = h;
                     helped[h]++;

@@ -55,8 +55,8 @@ typedef struct ru_reassign_in {
     uint32_t n, clocks, items;  /* workers, clocks of the history, items of a worker's clock */
     const double *took;         /* [clocks, n] seconds for own items, > 0 */
     struct {                    /* a pair as ru_conf_i64s */
-        const int64_t *machine; /* [n] helpers stand on other machines; NULL: all alone */
-        uint32_t n_machine;     /* of a file */
+        const int64_t *machine; /* [n_machine] helpers stand on other machines */
+        uint32_t n_machine;     /* n; 0: all stand alone */
     };
     uint32_t group_max; /* helpers of a worker that memory allows; 0: the method's own */
     double tail;        /* part of a worker's items that its helpers hold, 0 to 1 */

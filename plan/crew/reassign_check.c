@@ -51,7 +51,7 @@ static ru_status check_groups(const ru_reassign_in *in, const ru_reassign_plan *
             for (uint32_t i = 0; legal && i < k; i++) {
                 legal = h[i] != h[k];
             }
-            legal = legal && (in->machine == NULL || in->machine[h[k]] != in->machine[w]);
+            legal = legal && (in->n_machine == 0 || in->machine[h[k]] != in->machine[w]);
             legal = legal && ++helped[h[k]] <= RU_REASSIGN_GROUP_MAX;
             if (!legal) {
                 return RU_FAIL(err, RU_E_INFEASIBLE, "worker %u must not be helper %u of %u", h[k],

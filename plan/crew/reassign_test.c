@@ -37,7 +37,8 @@ static void draw(facts *f, ru_rng *r, uint32_t n, uint32_t clocks)
                              .tail = ru_rng_uniform(r, 0, 1),
                              .slack_max = 1,
                              .group_max = 1 + ru_rng_below(r, 4),
-                             .machine = ru_rng_below(r, 2) != 0 ? f->machine : NULL,
+                             .machine = f->machine,
+                             .n_machine = ru_rng_below(r, 2) != 0 ? n : 0,
                              .rtt_ns = 1000000};
 }
 

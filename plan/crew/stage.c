@@ -64,6 +64,11 @@ static ru_status check_in(const ru_stage_in *in, ru_err *err)
                        "there are %u partitions and %u blocks; expected 1 to %d of each",
                        in->partitions, in->blocks, RU_STAGE_PARTS_MAX);
     }
+    if ((in->n_holder != 0 && in->n_holder != in->partitions) ||
+        (in->n_owner != 0 && in->n_owner != in->blocks)) {
+        return RU_FAIL(err, RU_E_ARG, "%u places of %u partitions and %u of %u blocks are told",
+                       in->n_holder, in->partitions, in->n_owner, in->blocks);
+    }
     return RU_OK;
 }
 
@@ -217,8 +222,10 @@ static ru_status assign(const ru_stage_in *in, const choice *c, ru_arena *out, r
     ru_arena_mark m = ru_arena_mark_get(scratch);
     uint32_t server = c->stage >= 2 ? in->reliable : 0;
     uint32_t worker = ru_stage_first_worker(in, c->stage, c->workers);
-    RU_TRY(spread(in->holder, in->partitions, server, l.servers, holder, scratch, err));
-    RU_TRY(spread(in->owner, in->blocks, worker, l.workers, owner, scratch, err));
+    const int64_t *had = in->n_holder > 0 ? in->holder : NULL;
+    const int64_t *owned = in->n_owner > 0 ? in->owner : NULL;
+    RU_TRY(spread(had, in->partitions, server, l.servers, holder, scratch, err));
+    RU_TRY(spread(owned, in->blocks, worker, l.workers, owner, scratch, err));
     for (uint32_t i = 0; i < in->partitions; i++) {
         backup[i] = l.backups > 0 ? i % l.backups : UINT32_MAX;
     }
@@ -226,9 +233,8 @@ static ru_status assign(const ru_stage_in *in, const choice *c, ru_arena *out, r
     p->holder = holder;
     p->backup = backup;
     p->owner = owner;
-    p->moved_bytes =
-        moved(in->holder, holder, in->partitions) * in->job.model_bytes / in->partitions +
-        moved(in->owner, owner, in->blocks) * in->block_bytes;
+    p->moved_bytes = moved(had, holder, in->partitions) * in->job.model_bytes / in->partitions +
+                     moved(owned, owner, in->blocks) * in->block_bytes;
     return RU_OK;
 }
 

@@ -41,12 +41,12 @@ typedef struct ru_stage_in {
     uint32_t partitions, blocks;  /* >= 1 */
     double block_bytes;
     struct {
-        const int64_t *holder; /* [partitions] machine now, -1: none; NULL: none at all */
-        uint32_t n_holder;     /* of a file */
+        const int64_t *holder; /* [n_holder] machine now, -1: none */
+        uint32_t n_holder;     /* partitions; 0: none at all */
     };
     struct {
-        const int64_t *owner; /* [blocks] the same */
-        uint32_t n_owner;
+        const int64_t *owner; /* [n_owner] the same */
+        uint32_t n_owner;     /* blocks; 0 */
     };
     double notice_s;               /* before an eviction; 0: none */
     double ratio_two, ratio_three; /* RATIO: stage 2 and 3 above these; 0: 1 and 15 */

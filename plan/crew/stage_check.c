@@ -207,10 +207,10 @@ ru_status ru_plan_stage_check(const ru_stage_in *in, const ru_stage_plan *p, ru_
     uint32_t all = in->reliable + in->transient, r = in->reliable;
     uint32_t first = p->stage == 3 ? r : p->stage == 2 ? all - p->workers : 0;
     double parts, blocks;
-    RU_TRY(check_places(in->holder, p->holder, in->partitions, p->stage >= 2 ? r : 0, p->servers,
-                        "partition", scratch, &parts, err));
-    RU_TRY(check_places(in->owner, p->owner, in->blocks, first, p->workers, "block", scratch,
-                        &blocks, err));
+    RU_TRY(check_places(in->n_holder > 0 ? in->holder : NULL, p->holder, in->partitions,
+                        p->stage >= 2 ? r : 0, p->servers, "partition", scratch, &parts, err));
+    RU_TRY(check_places(in->n_owner > 0 ? in->owner : NULL, p->owner, in->blocks, first, p->workers,
+                        "block", scratch, &blocks, err));
     uint32_t *copies = RU_NEW(scratch, uint32_t, r);
     if (copies == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u machines", r);

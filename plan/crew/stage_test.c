@@ -32,7 +32,9 @@ static ru_stage_in drawn(ru_rng *r, ru_arena *a)
         owner[i] = ru_rng_below(r, 5) == 0 ? -1 : (int64_t)ru_rng_below(r, 20);
     }
     in.holder = holder;
+    in.n_holder = in.partitions;
     in.owner = owner;
+    in.n_owner = in.blocks;
     return in;
 }
 
