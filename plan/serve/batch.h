@@ -28,6 +28,7 @@ typedef enum ru_batch_method {
     RU_BATCH_METHODS
 } ru_batch_method;
 
+#define RU_BATCH_MARGIN    0.05  /* unless the user says otherwise */
 #define RU_BATCH_CLIPPER_S 0.002 /* the wait of RU_BATCH_CLIPPER */
 
 typedef struct ru_batch_choice {

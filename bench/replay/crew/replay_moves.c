@@ -53,7 +53,8 @@ static ru_status draw(uint64_t seed, uint32_t workers, ru_arena *a, job *k, ru_e
                           .n_executors = executors,
                           .n_shards = n - executors,
                           .pause_ns = 10000000,
-                          .iterations = 1e6};
+                          .iterations = 1e6,
+                          .noise = RU_MOVES_NOISE};
     return RU_OK;
 }
 
