@@ -635,6 +635,65 @@ static void test_attention_lookalikes(void **state)
     ru_arena_fini(&f.a);
 }
 
+/* softmax(q k^T + mask) v with a mask of these sizes; `causal`: a constant that hides what is above
+ * the diagonal. */
+typedef struct masked {
+    int64_t batch, heads, rows, keys;
+    uint32_t rank;
+    int64_t mask[4];
+    bool causal;
+    double scale; /* of the masked scores */
+    uint32_t fuses;
+} masked;
+
+static vid mask_of(fix *f, const masked *c)
+{
+    float above[T * T];
+    if (!c->causal) {
+        return input(f, "mask", c->rank, c->mask);
+    }
+    int64_t n = c->mask[c->rank - 1];
+    for (int64_t i = 0; i < n * n; i++) {
+        above[i] = i % n > i / n ? -3e38F : 0.0F;
+    }
+    return ru_build_const(&f->b, ru_type_make(RU_F32, c->rank, c->mask), above);
+}
+
+/* A mask may have fewer sizes than the scores; one with more makes more of them, and the written
+ * form stays, with its own result. */
+static void test_attention_masks(void **state)
+{
+    (void)state;
+    static const masked cases[] = {
+        {B, H, T, T, 4, {B, H, T, T}, false, 1, 1}, {B, H, T, 5, 2, {T, 5}, false, 1, 1},
+        {B, H, T, 5, 4, {B, 1, 1, 5}, false, 1, 1}, {B, H, T, 5, 3, {H, T, 1}, false, 1, 1},
+        {B, H, T, 5, 1, {5}, false, 1, 1},          {B, H, T, 5, 4, {1, 1, 1, 1}, false, 1, 1},
+        {B, H, 1, 5, 2, {T, 5}, false, 1, 0},       {B, H, 1, 5, 4, {B, 1, T, 5}, false, 1, 0},
+        {1, H, T, 5, 4, {B, 1, T, 5}, false, 1, 0}, {B, 1, T, 5, 3, {H, T, 5}, false, 1, 0},
+        {B, H, T, T, 2, {T, T}, true, 1, 1},        {B, H, 1, T, 2, {T, T}, true, 1, 0},
+        {B, H, T, T, 2, {1, 1}, true, 1, 0},        {B, H, T, 5, 4, {1, 1, 1, 1}, true, 1, 0},
+        {B, H, T, T, 2, {T, T}, true, 0.5, 1},      {B, H, T, T, 2, {T, T}, true, -0.5, 0},
+        {B, H, T, T, 2, {T, T}, true, 1e-38, 0}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {
+        const masked *c = &cases[k];
+        fix f;
+        fix_init(&f);
+        vid q = input(&f, "q", 4, INTS(c->batch, c->heads, c->rows, D));
+        vid kt = op1(&f, RU_OP_Transpose, input(&f, "k", 4, INTS(c->batch, c->heads, c->keys, D)),
+                     A(RU_AIS(perm, INTS(0, 1, 3, 2), 4)));
+        vid v = input(&f, "v", 4, INTS(c->batch, c->heads, c->keys, D));
+        vid s = op2(&f, RU_OP_Add, op2(&f, RU_OP_MatMul, q, kt, NULL), mask_of(&f, c), NULL);
+        s = op2(&f, RU_OP_Mul, s, scalar(&f, (float)c->scale), NULL);
+        finish(&f, op2(&f, RU_OP_MatMul, op1(&f, RU_OP_Softmax, s, NULL), v, NULL));
+        ru_graph d = fused(&f, 1e-6);
+        if (count(&d, RU_OP_Attention) != c->fuses) {
+            fail_msg("case %u fuses %u times, expected %u", k, count(&d, RU_OP_Attention),
+                     c->fuses);
+        }
+        ru_arena_fini(&f.a);
+    }
+}
+
 /* Keys that broadcast over heads or batch, and values of another size than keys: the written form
  * stays, with its own result. */
 static void test_attention_other_sizes(void **state)
@@ -730,6 +789,6 @@ RU_TESTS(test_pass, cmocka_unit_test(test_activations),
          cmocka_unit_test(test_untie), cmocka_unit_test(test_train_form_imported),
          cmocka_unit_test(test_gelu_forms), cmocka_unit_test(test_layernorm_form),
          cmocka_unit_test(test_attention_forms), cmocka_unit_test(test_attention_bhtd),
-         cmocka_unit_test(test_attention_lookalikes), cmocka_unit_test(test_attention_other_sizes),
-         cmocka_unit_test(test_attention_time_first), cmocka_unit_test(test_fold_cse_dead),
-         cmocka_unit_test(test_full_arenas))
+         cmocka_unit_test(test_attention_lookalikes), cmocka_unit_test(test_attention_masks),
+         cmocka_unit_test(test_attention_other_sizes), cmocka_unit_test(test_attention_time_first),
+         cmocka_unit_test(test_fold_cse_dead), cmocka_unit_test(test_full_arenas))

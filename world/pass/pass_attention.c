@@ -18,6 +18,7 @@ typedef struct match {
     ru_value_id mask;
     double scale;
     bool causal;
+    int64_t square; /* rows and columns of the causal constant */
 } match;
 
 static bool perm_is(const rui_rw *rw, ru_value_id v, const int64_t *want, uint32_t rank,
@@ -67,7 +68,7 @@ static const ru_value *square_const(const rui_rw *rw, ru_value_id v, ru_dtype dt
 }
 
 /* 0 up to the diagonal, very negative above it. */
-static bool is_causal_add(const rui_rw *rw, ru_value_id v)
+static bool is_causal_add(const rui_rw *rw, ru_value_id v, int64_t *size)
 {
     int64_t t;
     const ru_value *p = square_const(rw, v, RU_F32, &t);
@@ -78,11 +79,12 @@ static bool is_causal_add(const rui_rw *rw, ru_value_id v)
             return false;
         }
     }
+    *size = m != NULL ? t : *size;
     return m != NULL;
 }
 
 /* True exactly above the diagonal. */
-static bool is_causal_cond(const rui_rw *rw, ru_value_id v)
+static bool is_causal_cond(const rui_rw *rw, ru_value_id v, int64_t *size)
 {
     int64_t t;
     const ru_value *p = square_const(rw, v, RU_BOOL, &t);
@@ -92,6 +94,7 @@ static bool is_causal_cond(const rui_rw *rw, ru_value_id v)
             return false;
         }
     }
+    *size = m != NULL ? t : *size;
     return m != NULL;
 }
 
@@ -103,8 +106,8 @@ static ru_value_id strip_mask(const rui_rw *rw, ru_value_id s, match *m)
     if (n == NULL || rui_rw_uses(rw, s) != 1) {
         return (ru_value_id){0};
     }
-    if (n->op == RU_OP_Where && is_causal_cond(rw, n->in[0]) && rui_rw_scalar(rw, n->in[1], &low) &&
-        low <= -1e30) {
+    if (n->op == RU_OP_Where && is_causal_cond(rw, n->in[0], &m->square) &&
+        rui_rw_scalar(rw, n->in[1], &low) && low <= -1e30) {
         m->causal = true;
         return n->in[2];
     }
@@ -112,7 +115,7 @@ static ru_value_id strip_mask(const rui_rw *rw, ru_value_id s, match *m)
         const ru_node *rest = rui_rw_made_by(rw, n->in[1 - k], RU_OP_NONE);
         bool score = rest != NULL && (rest->op == RU_OP_MatMul || rest->op == RU_OP_Mul ||
                                       rest->op == RU_OP_Div || rest->op == RU_OP_Where);
-        if (is_causal_add(rw, n->in[k])) {
+        if (is_causal_add(rw, n->in[k], &m->square)) {
             m->causal = true;
             return n->in[1 - k];
         }
@@ -196,6 +199,21 @@ static bool sizes_agree(const rui_rw *rw, const match *m, ru_value_id kt, bool t
            v->dims[1] == q->dims[1] && v->dims[2] == k->dims[length] && v->dims[3] == q->dims[3];
 }
 
+/* The op's masks have the scores' sizes or 1. A mask that makes more of the scores than they are
+ * stays written out, as does one whose sizes may still turn out other. */
+static bool masks_fit(const rui_rw *rw, const match *m, const ru_type *scores)
+{
+    if (m->causal && (scores->dims[2] != m->square || scores->dims[3] != m->square)) {
+        return false;
+    }
+    const ru_type *t = rui_rw_type(rw, m->mask);
+    bool fits = m->mask.v == 0 || t->rank <= 4;
+    for (uint32_t d = 0; fits && m->mask.v != 0 && d < t->rank; d++) {
+        fits = t->dims[d] == 1 || t->dims[d] == scores->dims[4 - t->rank + d];
+    }
+    return fits;
+}
+
 static bool find(const rui_rw *rw, uint32_t i, match *m)
 {
     const ru_node *pv = &rw->g.nodes[i];
@@ -222,6 +240,9 @@ static bool find(const rui_rw *rw, uint32_t i, match *m)
         if (!scaled && m->mask.v != 0 && m->scale != 1.0) {
             return false; /* a scale outside would scale the mask, too */
         }
+        if (!scaled && m->causal && !(m->scale > 1e-20)) {
+            return false; /* it would make the hidden scores large, or ordinary */
+        }
     }
     if (qk == NULL || qk->n_in != 2 || ru_node_int(qk, RU_ATTR_transA, 0) != 0) {
         return false;
@@ -234,7 +255,7 @@ static bool find(const rui_rw *rw, uint32_t i, match *m)
     } else if (!find_k(rw, kt, m)) {
         return false;
     }
-    return sizes_agree(rw, m, kt, turned);
+    return sizes_agree(rw, m, kt, turned) && masks_fit(rw, m, rui_rw_type(rw, s));
 }
 
 /* [B,T,H*D] behind a [B,T,H,D] view of it. */
