@@ -280,6 +280,13 @@ def later():
     vector("range_f16", "Range", [h(.5), h(6), h(.75)], version=27, **std)
     vector("range_back", "Range", [np.array(7, F32), np.array(-2, F32), np.array(-2.5, F32)],
            version=27, **std)
+    up = (np.arange(24).reshape(2, 3, 4) / 4 - 3).astype(F32)
+    for alpha in (None, -.75):
+        vector("swiglu" + ("" if alpha is None else "_alpha"), "SwiGLU", [x, up], version=28,
+               alpha=alpha, **std)
+    for mode in ("up", "down", "nearest"):  # of casts to float8e8m0 alone
+        vector("cast_round_" + mode, "Cast", [x + F32(2**-9)], version=24, to=T.FLOAT16,
+               round_mode=mode, **std)
 
 
 if __name__ == "__main__":

@@ -64,10 +64,23 @@ static ru_status swish(rui_lift *l, ru_err *err)
     return gated(l, l->out, err);
 }
 
+/* The operator broadcasts nothing. A size that is not known yet may still turn out equal. */
+static ru_status sizes_equal(const rui_lift *l, ru_err *err)
+{
+    const ru_type *a = rui_lift_type(l, 0), *b = rui_lift_type(l, 1);
+    bool known = a != NULL && b != NULL, equal = !known || a->rank == b->rank;
+    for (uint32_t d = 0; known && equal && d < a->rank; d++) {
+        equal = a->dims[d] == b->dims[d] || ru_dim_is_symbolic(a->dims[d]) ||
+                ru_dim_is_symbolic(b->dims[d]);
+    }
+    return equal ? RU_OK : RU_FAIL(err, RU_E_DATA, "A and B differ in their sizes");
+}
+
 static ru_status swiglu(rui_lift *l, ru_err *err)
 {
     ru_value_id gate;
     RU_TRY(inputs_are(l, 2, err));
+    RU_TRY(sizes_equal(l, err));
     RU_TRY(gated(l, &gate, err));
     return two(l, RU_OP_Mul, gate, l->in[1], l->out, err);
 }
@@ -192,10 +205,22 @@ static ru_status space_to_depth(rui_lift *l, ru_err *err)
                          "mode CRD is not supported; write it as Reshape, Transpose, Reshape");
 }
 
+/* How a cast to float8e8m0 rounds, which is no type here: it changes nothing of other casts. */
+static ru_status cast_rounding(rui_lift *l, ru_err *err)
+{
+    const rui_onnx_attr *mode = l->opset >= 24 ? rui_lift_take(l, "round_mode") : NULL;
+    const char *name = mode != NULL && mode->s != NULL ? mode->s : "";
+    return mode == NULL || strcmp(name, "up") == 0 || strcmp(name, "down") == 0 ||
+                   strcmp(name, "nearest") == 0
+               ? RU_OK
+               : RU_FAIL(err, RU_E_DATA, "round_mode '%s' is none of up, down, nearest", name);
+}
+
 ru_status rui_lift_later_attrs(rui_lift *l, ru_err *err)
 {
-    return l->op == RU_OP_DequantizeLinear ? dequantize_type(l, err)
-           : l->op == RU_OP_Range          ? range_narrow(l, err)
-           : l->op == RU_OP_SpaceToDepth   ? space_to_depth(l, err)
-                                           : quantize_precision(l, err);
+    return l->op == RU_OP_DequantizeLinear                  ? dequantize_type(l, err)
+           : l->op == RU_OP_Cast || l->op == RU_OP_CastLike ? cast_rounding(l, err)
+           : l->op == RU_OP_Range                           ? range_narrow(l, err)
+           : l->op == RU_OP_SpaceToDepth                    ? space_to_depth(l, err)
+                                                            : quantize_precision(l, err);
 }

@@ -530,6 +530,8 @@ static const struct {
     {"ConvInteger", ALWAYS, convinteger_pads},
     {"ConvInteger", ALWAYS, rui_lift_integer_weights},
     {"MatMulInteger", ALWAYS, rui_lift_integer_weights},
+    {"Cast", ALWAYS, rui_lift_later_attrs},
+    {"CastLike", ALWAYS, rui_lift_later_attrs},
     {"DequantizeLinear", ALWAYS, rui_lift_later_attrs},
     {"QuantizeLinear", ALWAYS, rui_lift_later_attrs},
     {"Range", ALWAYS, rui_lift_later_attrs},

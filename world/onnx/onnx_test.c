@@ -342,7 +342,10 @@ static void errors_name_node_op_and_opset(void **state)
         {17, "Conv", "", "x x", "'activation_alpha' is not", RU_E_UNSUPPORTED, "activation_alpha"},
         {18, "ReduceMean", "", "x", "'axes' is not known", RU_E_UNSUPPORTED, "axes"},
         {24, "Swish", "", "x", "'axis' is not known", RU_E_UNSUPPORTED, "axis"},
-        {24, "SwiGLU", "", "x", "1 inputs", RU_E_DATA, NULL},
+        {28, "SwiGLU", "", "x", "1 inputs", RU_E_DATA, NULL},
+        {23, "Cast", "", "x", "'round_mode' is not known", RU_E_UNSUPPORTED, "round_mode"},
+        {24, "Cast", "", "x", "'' is none of up, down, nearest", RU_E_DATA, "round_mode"},
+        {24, "CastLike", "", "x x", "'' is none of up, down, near", RU_E_DATA, "round_mode"},
         {17, "Relu", "", "nobody", "'nobody', which no earlier node computes", RU_E_DATA, NULL},
         {17, "Relu", "", "x x x", "3 inputs", RU_E_DATA, NULL},
     };
@@ -363,6 +366,34 @@ static void errors_name_node_op_and_opset(void **state)
         if (strstr(err.text, cases[k].say) == NULL) {
             fail_msg("case %u: %s", k, err.text);
         }
+        ru_arena_fini(&arena);
+        ru_pb_out_fini(&m.o);
+    }
+}
+
+/* Its A and B have one size; a symbol may still turn out equal. */
+static void swiglu_broadcasts_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t rank;
+        int64_t dims[2];
+        ru_status st;
+    } cases[] = {
+        {2, {-1, 4}, RU_OK}, {2, {3, 4}, RU_OK}, {2, {-1, 1}, RU_E_DATA}, {1, {4}, RU_E_DATA}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {
+        maker m;
+        begin_simple(&m, 28);
+        put_info(&m, 11, "b", 1, cases[k].dims, cases[k].rank, "N");
+        begin_node(&m, 1, "SwiGLU", "", "x b", "y");
+        ru_pb_end(&m.o);
+        ru_pb_end(&m.o);
+        ru_arena arena;
+        ru_arena_init(&arena, 0);
+        ru_graph g;
+        ru_err err = {0};
+        assert_int_equal(read_made(&m, NULL, &arena, &g, NULL, &err), cases[k].st);
+        assert_int_equal(strstr(err.text, "differ in their sizes") != NULL, cases[k].st != RU_OK);
         ru_arena_fini(&arena);
         ru_pb_out_fini(&m.o);
     }
@@ -759,6 +790,7 @@ RU_TESTS(world_onnx, cmocka_unit_test(attributes_become_inputs),
          cmocka_unit_test(outputs_that_are_sequences), cmocka_unit_test(softmax_of_old_opsets),
          cmocka_unit_test(trees_without_a_list), cmocka_unit_test(functions_are_inlined),
          cmocka_unit_test(endless_calls), cmocka_unit_test(errors_name_node_op_and_opset),
+         cmocka_unit_test(swiglu_broadcasts_nothing),
          cmocka_unit_test(subgraphs_and_types_are_refused),
          cmocka_unit_test(a_known_condition_chooses_its_branch),
          cmocka_unit_test(computed_pads_are_followed), cmocka_unit_test(tensors_in_every_form),
