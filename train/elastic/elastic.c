@@ -254,7 +254,12 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
         rui_el_news(e, RU_ELASTIC_MEMBER, v.at[v.me].number, v.at[v.me].full, now);
     }
     rui_el_news(e, RU_ELASTIC_VIEW, v.n, other_batch, now);
-    e->x->view_taken(e, arena);
+    st = e->x->view_taken(e, arena, &err);
+    if (st != RU_OK) {
+        ru_member_leave(e->opt.member, now, fx);
+        rui_el_end(e, st, err.text, now, fx);
+        return;
+    }
     e->connect_asked = e->held = e->broken = false;
     e->mover.has_state = v.at[v.me].full;
     e->step = e->committed = v.start;

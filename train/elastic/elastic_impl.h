@@ -4,6 +4,7 @@
  *   elastic_hear.c   messages of others: the leader's, members', early and late ones
  *   elastic_step.c   one step: begin, DONE, commit, update
  *   elastic_reduce.c the exchange by all-reduce: buckets, sums, groups of a view
+ *   elastic_table.c  ... which gradients a view sums together
  *   elastic_sum.c    ... each sum with its plan and predicted time
  *   elastic_probe.c  ... what collectives cost here
  *   elastic_state.c  the mover: pieces of state for joiners
@@ -167,7 +168,8 @@ typedef struct rui_el_exchange_ops {
     uint32_t what; /* number of its messages */
     ru_status (*open)(ru_elastic *e, ru_err *err);
     void (*close)(ru_elastic *e);
-    void (*view_taken)(ru_elastic *e, ru_arena *arena); /* arena: of the view */
+    /* arena: of the view */
+    ru_status (*view_taken)(ru_elastic *e, ru_arena *arena, ru_err *err);
     /* Are all connections up that it needs in the view? Asks for those that are not. */
     bool (*connected)(ru_elastic *e, ru_effects *fx);
     /* Leader: is something to be measured before GO? All begin then, and say PROBED at its end. */
@@ -218,10 +220,12 @@ typedef struct rui_el_probe {
 
 /* The exchange by all-reduce. */
 typedef struct rui_el_reduce {
-    rui_el_bucket *buckets; /* [n_buckets] */
+    ru_fuse_in fuse_in;          /* whose answer `rule` is */
+    const ru_elastic_part *rule; /* [n_rule] before anything is measured */
+    uint32_t n_rule;
+    rui_el_bucket *buckets; /* [n_buckets] of the view; GO may bring others than `rule` */
     uint32_t n_buckets;
     uint32_t *bucket_of; /* [n_tensors] the first, of tensors in cuts */
-    ru_fuse_in fuse_in;  /* whose answer `buckets` is */
     ru_coll *group, *probe;
     ru_coll_cost costs[RU_COLL_ALGOS]; /* measured by the leader */
     uint32_t probed_n;                 /* members then; 0: never */
@@ -331,10 +335,12 @@ int64_t rui_el_blob_write(const rui_el_view *v, void *into, int64_t size_bytes);
 /* Errors: RU_E_DATA (a peer of another version, or hostile). */
 RU_MUST_USE ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *arena,
                                        rui_el_view *out, ru_err *err);
-/* Algorithm, chunk and depth of every bucket for the members of `v`: v->choice and v->plan; `asked`
- * (may be NULL) gets the question. */
-RU_MUST_USE ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, ru_arena *arena,
+/* Algorithm, chunk and depth for each of parts [n] and the members of `v`: v->choice and v->plan;
+ * `asked` (may be NULL) gets the question. */
+RU_MUST_USE ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v,
+                                    const ru_elastic_part *parts, uint32_t n, ru_arena *arena,
                                     ru_coll_policy_in *asked, ru_err *err);
+/* Of the buckets in force. */
 void rui_el_choices_write(const ru_elastic *e, ru_wire_out *w);
 RU_MUST_USE ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *err);
 /* Hosts of a near view: their number, and the most members of one. */
@@ -348,6 +354,15 @@ RU_MUST_USE ru_status rui_el_group_open(ru_elastic *e, ru_err *err);
 void rui_el_group_close(ru_elastic *e, ru_time now);
 bool rui_el_group_read(const ru_elastic *e); /* by the link, still, of the closed group */
 const ru_coll_user *rui_el_coll_user(void);
+
+/* elastic_table.c */
+RU_MUST_USE ru_status rui_el_rule_open(ru_elastic *e, ru_err *err); /* e->reduce.rule */
+/* Sum parts [n] from now on; they are copied, all lives in `arena`. Errors: RU_E_MEM. */
+RU_MUST_USE ru_status rui_el_table_set(ru_elastic *e, const ru_elastic_part *parts, uint32_t n,
+                                       ru_arena *arena, ru_err *err);
+void rui_el_table_write(const ru_elastic_part *parts, uint32_t n, ru_wire_out *w);
+/* Puts them in force. Errors: RU_E_DATA when not every byte of every gradient is in it, once. */
+RU_MUST_USE ru_status rui_el_table_read(ru_elastic *e, ru_wire_in *w, ru_arena *arena, ru_err *err);
 
 /* elastic_reduce.c */
 const rui_el_exchange_ops *rui_el_reduce_ops(void);
@@ -398,7 +413,7 @@ void rui_el_commit(ru_elastic *e, ru_time now, ru_effects *fx);     /* the step 
 
 /* elastic_sum.c */
 void rui_el_sums_planned(ru_elastic *e, ru_time now); /* the choices of the view are known */
-RU_MUST_USE ru_status rui_el_sums_open(ru_elastic *e, ru_err *err);
+RU_MUST_USE ru_status rui_el_sums_open(ru_elastic *e, ru_arena *arena, ru_err *err);
 void rui_el_sums_label(ru_elastic *e); /* name them by the choices of the view */
 void rui_el_sums_clear(ru_elastic *e); /* none is under way */
 void rui_el_sum_begin(ru_elastic *e, uint32_t b, ru_time now);

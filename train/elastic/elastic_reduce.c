@@ -9,42 +9,12 @@
 /* -- opening -------------------------------------------------------------------------------------
  */
 
-/* Buckets as the policy `fuse` has it. */
-static ru_status fuse(ru_elastic *e, ru_err *err)
-{
-    ru_fuse_plan plan;
-    e->reduce.fuse_in = (ru_fuse_in){
-        .tensor_bytes = {e->opt.tensor_bytes, e->opt.n_tensors},
-        .fuse_bytes = e->opt.fuse_bytes > 0 ? e->opt.fuse_bytes : RU_FUSE_BYTES_DEFAULT,
-        .cut_bytes = e->opt.cut_bytes > 0 ? e->opt.cut_bytes : RU_FUSE_CUT_DEFAULT,
-        .cuts_max = RU_ELASTIC_CUTS_MAX};
-    RU_TRY(ru_plan_fuse(&e->reduce.fuse_in, e->arena, &plan, err));
-    RU_TRY(ru_plan_fuse_check(&e->reduce.fuse_in, &plan, err));
-    RU_CHECK(plan.n <= RU_ELASTIC_BUCKETS_MAX);
-    e->reduce.buckets = RU_NEW(e->arena, rui_el_bucket, plan.n);
-    e->reduce.bucket_of = RU_NEW(e->arena, uint32_t, e->opt.n_tensors);
-    if (e->reduce.buckets == NULL || e->reduce.bucket_of == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", e->opt.n_tensors);
-    }
-    for (uint32_t b = 0; b < plan.n; b++) {
-        const ru_fuse_bucket *x = &plan.at[b];
-        e->reduce.buckets[b].part =
-            (ru_elastic_part){x->first, x->n, x->offset_bytes, x->size_bytes};
-        for (uint32_t k = 0; k < x->n && x->offset_bytes == 0; k++) {
-            e->reduce.bucket_of[x->first + k] = b;
-        }
-    }
-    e->reduce.n_buckets = plan.n;
-    return rui_el_sums_open(e, err);
-}
-
 static ru_status reduce_open(ru_elastic *e, ru_err *err)
 {
-    RU_TRY(fuse(e, err));
-    e->reduce.left = RU_NEW(e->arena, uint32_t, e->reduce.n_buckets);
+    RU_TRY(rui_el_rule_open(e, err));
     e->reduce.spans = RU_NEW(e->arena, ru_span, e->opt.n_tensors);
     e->reduce.tensor_in = RU_NEW(e->arena, bool, e->opt.n_tensors);
-    if (e->reduce.left == NULL || e->reduce.spans == NULL || e->reduce.tensor_in == NULL) {
+    if (e->reduce.spans == NULL || e->reduce.tensor_in == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for elastic training");
     }
     return RU_OK;
@@ -59,10 +29,11 @@ static void reduce_close(ru_elastic *e)
 /* -- a view --------------------------------------------------------------------------------------
  */
 
-static void view_taken(ru_elastic *e, ru_arena *arena)
+static ru_status view_taken(ru_elastic *e, ru_arena *arena, ru_err *err)
 {
     e->reduce.kept = e->v.near ? ru_arena_alloc(arena, RUI_EL_KEPT_BYTES, 8) : NULL;
     e->reduce.kept_bytes = 0;
+    return rui_el_table_set(e, e->reduce.rule, e->reduce.n_rule, arena, err);
 }
 
 static void put_handles(const ru_elastic *e, ru_wire_out *w)
@@ -78,7 +49,8 @@ static ru_status go_write(ru_elastic *e, ru_wire_out *w, ru_time now, ru_err *er
     bool choose = e->v.n > 1 && e->v.n <= RUI_EL_PROBED_MAX && !e->v.local;
     ru_coll_policy_in asked;
     if (choose) {
-        RU_TRY(rui_el_choose(e, &e->v, &e->view_arena[e->view_side], &asked, err));
+        RU_TRY(rui_el_choose(e, &e->v, e->reduce.rule, e->reduce.n_rule,
+                             &e->view_arena[e->view_side], &asked, err));
     }
     if (e->v.n > 1) {
         rui_el_tell_plan(e, &ru_policy_fuse, &e->reduce.fuse_in, now);
@@ -90,6 +62,7 @@ static ru_status go_write(ru_elastic *e, ru_wire_out *w, ru_time now, ru_err *er
         put_handles(e, w);
     }
     if (choose) {
+        rui_el_table_write(e->reduce.rule, e->reduce.n_rule, w);
         rui_el_choices_write(e, w);
     }
     if (e->v.near) {
@@ -134,6 +107,7 @@ static ru_status go_read(ru_elastic *e, ru_wire_in *w, ru_time now, ru_err *err)
         return go_local(e, w, err);
     }
     if (e->v.n > 1 && e->v.n <= RUI_EL_PROBED_MAX) {
+        RU_TRY(rui_el_table_read(e, w, &e->view_arena[e->view_side], err));
         RU_TRY(rui_el_choices_read(e, w, err));
     }
     return e->v.n == 1 ? RU_OK : e->v.near ? go_local(e, w, err) : rui_el_group_open(e, err);

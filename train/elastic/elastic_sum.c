@@ -6,12 +6,12 @@
 
 enum { FLOW_SUM = 3 }; /* unlike those of comm/chan */
 
-ru_status rui_el_sums_open(ru_elastic *e, ru_err *err)
+ru_status rui_el_sums_open(ru_elastic *e, ru_arena *arena, ru_err *err)
 {
-    e->reduce.sums.jobs = RU_NEW(e->arena, ru_queue_job, e->reduce.n_buckets);
-    e->reduce.sums.labels = RU_NEW(e->arena, uint16_t, e->reduce.n_buckets);
-    e->reduce.sums.recur = RU_NEW(e->arena, ru_recur, e->reduce.n_buckets);
-    e->reduce.sums.least = RU_NEW(e->arena, uint32_t, e->reduce.n_buckets);
+    e->reduce.sums.jobs = RU_NEW(arena, ru_queue_job, e->reduce.n_buckets);
+    e->reduce.sums.labels = RU_NEW(arena, uint16_t, e->reduce.n_buckets);
+    e->reduce.sums.recur = RU_NEW(arena, ru_recur, e->reduce.n_buckets);
+    e->reduce.sums.least = RU_NEW(arena, uint32_t, e->reduce.n_buckets);
     if (e->reduce.sums.jobs == NULL || e->reduce.sums.labels == NULL ||
         e->reduce.sums.recur == NULL || e->reduce.sums.least == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %u sums", e->reduce.n_buckets);

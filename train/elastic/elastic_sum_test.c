@@ -155,7 +155,11 @@ static void plans_have_ids(void **state)
         f.e.v.n += k == 6 ? 70 : 0; /* what was measured is not asked of large views */
         for (uint32_t twice = 0; twice < 2; twice++) {
             ru_err err;
-            assert_ok(rui_el_choose(&f.e, &f.e.v, &a, NULL, &err), err);
+            ru_elastic_part parts[BUCKETS];
+            for (uint32_t b = 0; b < BUCKETS; b++) {
+                parts[b] = f.buckets[b].part;
+            }
+            assert_ok(rui_el_choose(&f.e, &f.e.v, parts, BUCKETS, &a, NULL, &err), err);
             rui_el_sums_planned(&f.e, (ru_time){0});
             assert_true(twice == 0 || ids[k] == f.e.reduce.sums.plan);
             ids[k] = f.e.reduce.sums.plan;

@@ -521,15 +521,13 @@ static ru_coll_cost cost_of(double step_ns, double byte_ns)
 
 static void choose(ru_elastic *e, uint32_t n, ru_coll_choice into[CHOICES])
 {
-    rui_el_bucket buckets[CHOICES] = {{.part.size_bytes = 4096}, {.part.size_bytes = 4 << 20}};
+    const ru_elastic_part parts[CHOICES] = {{.size_bytes = 4096}, {.size_bytes = 4 << 20}};
     ru_arena arena;
     ru_err err = {0};
     ru_arena_init(&arena, 0);
-    e->reduce.buckets = buckets;
-    e->reduce.n_buckets = CHOICES;
-    memset(into, 0, CHOICES * sizeof *into); /* compared as bytes */
-    rui_el_view v = {.n = n, .choice = into};
-    assert_ok(rui_el_choose(e, &v, &arena, NULL, &err), err);
+    rui_el_view v = {.n = n};
+    assert_ok(rui_el_choose(e, &v, parts, CHOICES, &arena, NULL, &err), err);
+    memcpy(into, v.choice, CHOICES * sizeof *into);
     ru_arena_fini(&arena);
 }
 

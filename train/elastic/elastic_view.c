@@ -102,8 +102,7 @@ ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *a
     }
     v.position = moved ? v.position : v.start * v.batch;
     v.at = RU_NEW(arena, rui_el_member, v.n);
-    v.choice = RU_NEW(arena, ru_coll_choice, e->reduce.n_buckets);
-    if (v.at == NULL || v.choice == NULL) {
+    if (v.at == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a view of %u members", v.n);
     }
     RU_TRY(read_members(e, view, &w, &v, err));
@@ -111,7 +110,7 @@ ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *a
         return bad_blob(err, "length");
     }
     if (v.n > RUI_EL_PROBED_MAX) { /* everybody computes the same */
-        RU_TRY(rui_el_choose(e, &v, arena, NULL, err));
+        RU_TRY(rui_el_choose(e, &v, e->reduce.rule, e->reduce.n_rule, arena, NULL, err));
     }
     *out = v;
     return RU_OK;
@@ -136,8 +135,8 @@ uint32_t rui_el_hosts(const rui_el_view *v, uint32_t *most)
     return hosts;
 }
 
-ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, ru_arena *arena,
-                        ru_coll_policy_in *asked, ru_err *err)
+ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, const ru_elastic_part *parts,
+                        uint32_t n, ru_arena *arena, ru_coll_policy_in *asked, ru_err *err)
 {
     bool large = v->n > RUI_EL_PROBED_MAX;
     ru_coll_cost costs[RU_COLL_ALGOS];
@@ -147,12 +146,13 @@ ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, ru_arena *arena,
     if (e->reduce.probed_n != v->n) { /* the star is taken only where it was measured */
         costs[RU_ALGO_HIERARCHY].n_points = 0;
     }
-    int64_t *sizes = RU_NEW(arena, int64_t, e->reduce.n_buckets);
-    if (sizes == NULL) {
+    int64_t *sizes = RU_NEW(arena, int64_t, n);
+    v->choice = RU_NEW(arena, ru_coll_choice, n);
+    if (sizes == NULL || v->choice == NULL) {
         return RU_FAIL(err, RU_E_MEM, "not enough memory to choose collectives");
     }
-    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
-        sizes[b] = e->reduce.buckets[b].part.size_bytes;
+    for (uint32_t b = 0; b < n; b++) {
+        sizes[b] = parts[b].size_bytes;
     }
     uint32_t most = 0, hosts = v->near ? rui_el_hosts(v, &most) : 0;
     ru_coll_choice_in in = {.op = RU_COLL_ALL_REDUCE,
@@ -163,7 +163,7 @@ ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, ru_arena *arena,
                             .host_most = most,
                             .mesh_max = RUI_EL_PROBED_MAX,
                             .sizes_bytes = sizes,
-                            .n_sizes = e->reduce.n_buckets,
+                            .n_sizes = n,
                             .overhead = large ? LARGE_OVERHEAD : 0.05,
                             .deterministic = e->opt.deterministic};
     ru_coll_choice_plan plan;
@@ -171,8 +171,8 @@ ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, ru_arena *arena,
     RU_TRY(ru_plan_coll_choose(&in, arena, &plan, err));
     RU_TRY(ru_plan_coll_choose_check(&in, &plan, err));
     RU_TRY(ru_coll_policy_in_of(&in, arena, &question, err));
-    RU_CHECK(plan.n == e->reduce.n_buckets);
-    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
+    RU_CHECK(plan.n == n);
+    for (uint32_t b = 0; b < n; b++) {
         v->choice[b] = plan.at[b];
         v->choice[b].predicted_ns =
             plan.at[b].predicted_ns > UINT32_MAX ? UINT32_MAX : plan.at[b].predicted_ns;
@@ -210,6 +210,10 @@ void rui_el_choices_write(const ru_elastic *e, ru_wire_out *w)
 ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *err)
 {
     e->v.plan = ru_wire_u64(w);
+    e->v.choice = RU_NEW(&e->view_arena[e->view_side], ru_coll_choice, e->reduce.n_buckets);
+    if (e->v.choice == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u sums", e->reduce.n_buckets);
+    }
     for (uint32_t b = 0; b < e->reduce.n_buckets;) {
         uint32_t n = ru_wire_u32(w);
         ru_coll_choice c = {.algo = (ru_coll_algo)ru_wire_u8(w)};

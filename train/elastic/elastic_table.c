@@ -1,0 +1,120 @@
+/* Which gradients are summed together in a view: the table that the leader sends with GO, and the
+ * one of a rule, by which members start that have measured nothing yet. */
+#include <string.h>
+
+#include "train/elastic/elastic_impl.h"
+
+ru_status rui_el_rule_open(ru_elastic *e, ru_err *err)
+{
+    ru_fuse_plan plan;
+    e->reduce.fuse_in = (ru_fuse_in){
+        .tensor_bytes = {e->opt.tensor_bytes, e->opt.n_tensors},
+        .fuse_bytes = e->opt.fuse_bytes > 0 ? e->opt.fuse_bytes : RU_FUSE_BYTES_DEFAULT,
+        .cut_bytes = e->opt.cut_bytes > 0 ? e->opt.cut_bytes : RU_FUSE_CUT_DEFAULT,
+        .cuts_max = RU_ELASTIC_CUTS_MAX};
+    RU_TRY(ru_plan_fuse(&e->reduce.fuse_in, e->arena, &plan, err));
+    RU_TRY(ru_plan_fuse_check(&e->reduce.fuse_in, &plan, err));
+    RU_CHECK(plan.n <= RU_ELASTIC_BUCKETS_MAX);
+    ru_elastic_part *rule = RU_NEW(e->arena, ru_elastic_part, plan.n);
+    if (rule == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", e->opt.n_tensors);
+    }
+    for (uint32_t b = 0; b < plan.n; b++) {
+        const ru_fuse_bucket *x = &plan.at[b];
+        rule[b] = (ru_elastic_part){x->first, x->n, x->offset_bytes, x->size_bytes};
+    }
+    e->reduce.rule = rule;
+    e->reduce.n_rule = plan.n;
+    return rui_el_table_set(e, rule, plan.n, e->arena, err);
+}
+
+ru_status rui_el_table_set(ru_elastic *e, const ru_elastic_part *parts, uint32_t n, ru_arena *arena,
+                           ru_err *err)
+{
+    rui_el_reduce *r = &e->reduce;
+    r->n_buckets = n;
+    r->buckets = RU_NEW(arena, rui_el_bucket, n);
+    r->left = RU_NEW(arena, uint32_t, n);
+    r->bucket_of = RU_NEW(arena, uint32_t, e->opt.n_tensors);
+    if (r->buckets == NULL || r->left == NULL || r->bucket_of == NULL) {
+        r->n_buckets = 0;
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u sums", n);
+    }
+    for (uint32_t b = 0; b < n; b++) {
+        r->buckets[b].part = parts[b];
+        for (uint32_t k = 0; k < parts[b].n && parts[b].offset_bytes == 0; k++) {
+            r->bucket_of[parts[b].first + k] = b;
+        }
+    }
+    return rui_el_sums_open(e, arena, err);
+}
+
+/* Parts stand in order and leave nothing out: whole gradients by their number, a cut as 0 and its
+ * size. */
+void rui_el_table_write(const ru_elastic_part *parts, uint32_t n, ru_wire_out *w)
+{
+    ru_wire_put_u32(w, n);
+    for (uint32_t b = 0; b < n; b++) {
+        const ru_elastic_part *p = &parts[b];
+        bool cut = p->offset_bytes > 0 || (b + 1 < n && parts[b + 1].first == p->first);
+        ru_wire_put_u32(w, cut ? 0 : p->n);
+        if (cut) {
+            ru_wire_put_u64(w, (uint64_t)p->size_bytes);
+        }
+    }
+}
+
+static ru_status bad_table(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_DATA,
+                   "the leader's table of sums does not hold every gradient of this process once; "
+                   "start all workers with the same job and version");
+}
+
+/* The part that follows what was read so far: gradient *next from byte *offset on. */
+static bool read_part(const ru_elastic *e, ru_wire_in *w, uint32_t *next, int64_t *offset,
+                      ru_elastic_part *into)
+{
+    uint32_t n = ru_wire_u32(w);
+    *into = (ru_elastic_part){.first = *next, .n = n, .offset_bytes = *offset};
+    if (w->bad || n > e->opt.n_tensors - *next || *next == e->opt.n_tensors) {
+        return false;
+    }
+    if (n > 0) {
+        for (uint32_t k = *next; k < *next + n; k++) {
+            into->size_bytes += e->opt.tensor_bytes[k];
+        }
+        *next += n;
+        return *offset == 0;
+    }
+    uint64_t size = ru_wire_u64(w);
+    int64_t left = e->opt.tensor_bytes[*next] - *offset;
+    if (w->bad || size < 4 || size % 4 != 0 || size > (uint64_t)left) {
+        return false;
+    }
+    into->n = 1;
+    into->size_bytes = (int64_t)size;
+    bool ends = into->size_bytes == left;
+    *next += ends ? 1 : 0;
+    *offset = ends ? 0 : *offset + into->size_bytes;
+    return true;
+}
+
+ru_status rui_el_table_read(ru_elastic *e, ru_wire_in *w, ru_arena *arena, ru_err *err)
+{
+    uint32_t n = ru_wire_u32(w), next = 0;
+    int64_t offset = 0;
+    if (w->bad || n < 1 || n > RU_ELASTIC_BUCKETS_MAX) {
+        return bad_table(err);
+    }
+    ru_elastic_part *parts = RU_NEW(arena, ru_elastic_part, n);
+    if (parts == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u sums", n);
+    }
+    for (uint32_t b = 0; b < n; b++) {
+        if (!read_part(e, w, &next, &offset, &parts[b])) {
+            return bad_table(err);
+        }
+    }
+    return next != e->opt.n_tensors ? bad_table(err) : rui_el_table_set(e, parts, n, arena, err);
+}

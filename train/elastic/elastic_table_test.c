@@ -1,0 +1,107 @@
+/* The table of sums on the wire: what was written is read, what does not fit is refused. */
+#include <string.h>
+
+#include "test/test.h"
+#include "train/elastic/elastic_impl.h"
+
+enum { TENSORS = 4, BYTES_MAX = 256 };
+
+static const int64_t tensor_bytes[TENSORS] = {400, 8, 1 << 20, 12};
+
+typedef struct fixture {
+    ru_arena arena;
+    ru_elastic e;
+    uint8_t buf[BYTES_MAX];
+} fixture;
+
+static void open_fixture(fixture *f)
+{
+    *f = (fixture){.e = {.opt = {.tensor_bytes = tensor_bytes, .n_tensors = TENSORS}}};
+    ru_arena_init(&f->arena, 0);
+}
+
+static ru_status reads(fixture *f, int64_t size_bytes, ru_err *err)
+{
+    ru_wire_in w = ru_wire_in_from(f->buf, size_bytes);
+    ru_status st = rui_el_table_read(&f->e, &w, &f->arena, err);
+    assert_true(st != RU_OK || ru_wire_left(&w) == 0);
+    return st;
+}
+
+/* Whole gradients, several in one, and one in three cuts: what is read is what was written. */
+static void a_table_comes_over_whole(void **state)
+{
+    (void)state;
+    static const ru_elastic_part parts[] = {{0, 2, 0, 408},
+                                            {2, 1, 0, 400000},
+                                            {2, 1, 400000, 600000},
+                                            {2, 1, 1000000, 48576},
+                                            {3, 1, 0, 12}};
+    fixture f;
+    ru_err err = {0};
+    open_fixture(&f);
+    ru_wire_out w = ru_wire_out_into(f.buf, sizeof f.buf);
+    rui_el_table_write(parts, RU_ARRAY_LEN(parts), &w);
+    assert_ok(reads(&f, ru_wire_size(&w), &err), err);
+    assert_int_equal(f.e.reduce.n_buckets, RU_ARRAY_LEN(parts));
+    for (uint32_t b = 0; b < RU_ARRAY_LEN(parts); b++) {
+        const ru_elastic_part *p = &f.e.reduce.buckets[b].part;
+        assert_int_equal(p->first, parts[b].first);
+        assert_int_equal(p->n, parts[b].n);
+        assert_int_equal(p->offset_bytes, parts[b].offset_bytes);
+        assert_int_equal(p->size_bytes, parts[b].size_bytes);
+    }
+    static const uint32_t bucket_of[TENSORS] = {0, 0, 1, 4};
+    assert_memory_equal(f.e.reduce.bucket_of, bucket_of, sizeof bucket_of);
+    ru_arena_fini(&f.arena);
+}
+
+/* Every prefix of a table, and tables that lack, repeat or overrun a gradient. */
+static void a_table_that_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t n;
+        struct {
+            uint32_t whole;
+            uint64_t cut;
+        } part[6];
+    } wrong[] = {
+        {0, {{0}}},                                            /* none */
+        {1, {{3, 0}}},                                         /* the last is missing */
+        {1, {{5, 0}}},                                         /* one too many */
+        {2, {{4, 0}, {1, 0}}},                                 /* after the last */
+        {3, {{2, 0}, {0, 400}, {2, 0}}},                       /* the rest of a cut one */
+        {3, {{2, 0}, {0, (1 << 20) + 4}, {1, 0}}},             /* a cut that is too long */
+        {4, {{2, 0}, {0, 402}, {0, (1 << 20) - 402}, {1, 0}}}, /* not whole numbers */
+        {3, {{2, 0}, {0, 0}, {1, 0}}},                         /* an empty cut */
+        {3, {{2, 0}, {0, UINT64_MAX - 3}, {1, 0}}},            /* it overflows */
+        {UINT32_MAX, {{1, 0}}},                                /* more than there are bytes */
+    };
+    fixture f;
+    open_fixture(&f);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(wrong); k++) {
+        ru_err err = {0};
+        ru_wire_out w = ru_wire_out_into(f.buf, sizeof f.buf);
+        ru_wire_put_u32(&w, wrong[k].n);
+        for (uint32_t b = 0; b < wrong[k].n && b < RU_ARRAY_LEN(wrong[k].part); b++) {
+            ru_wire_put_u32(&w, wrong[k].part[b].whole);
+            if (wrong[k].part[b].whole == 0) {
+                ru_wire_put_u64(&w, wrong[k].part[b].cut);
+            }
+        }
+        assert_int_equal(reads(&f, ru_wire_size(&w), &err), RU_E_DATA);
+        assert_non_null(strstr(err.text, "table of sums"));
+    }
+    static const ru_elastic_part all[] = {{0, 4, 0, 408 + (1 << 20) + 12}};
+    ru_wire_out w = ru_wire_out_into(f.buf, sizeof f.buf);
+    rui_el_table_write(all, 1, &w);
+    for (int64_t cut = 0; cut < ru_wire_size(&w); cut++) {
+        ru_err err = {0};
+        assert_int_equal(reads(&f, cut, &err), RU_E_DATA);
+    }
+    ru_arena_fini(&f.arena);
+}
+
+RU_TESTS(train_elastic_table, cmocka_unit_test(a_table_comes_over_whole),
+         cmocka_unit_test(a_table_that_does_not_fit_is_refused))
