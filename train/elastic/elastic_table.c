@@ -50,16 +50,16 @@ ru_status rui_el_table_set(ru_elastic *e, const ru_elastic_part *parts, uint32_t
 }
 
 /* Parts stand in order and leave nothing out: whole gradients by their number, a cut as 0 and its
- * size. */
+ * size in elements. A table of the most buckets leaves most of GO to the choices. */
 void rui_el_table_write(const ru_elastic_part *parts, uint32_t n, ru_wire_out *w)
 {
     ru_wire_put_u32(w, n);
     for (uint32_t b = 0; b < n; b++) {
         const ru_elastic_part *p = &parts[b];
         bool cut = p->offset_bytes > 0 || (b + 1 < n && parts[b + 1].first == p->first);
-        ru_wire_put_u32(w, cut ? 0 : p->n);
+        ru_wire_put_u16(w, cut ? 0 : (uint16_t)p->n);
         if (cut) {
-            ru_wire_put_u64(w, (uint64_t)p->size_bytes);
+            ru_wire_put_u32(w, (uint32_t)(p->size_bytes / 4));
         }
     }
 }
@@ -75,7 +75,7 @@ static ru_status bad_table(ru_err *err)
 static bool read_part(const ru_elastic *e, ru_wire_in *w, uint32_t *next, int64_t *offset,
                       ru_elastic_part *into)
 {
-    uint32_t n = ru_wire_u32(w);
+    uint32_t n = ru_wire_u16(w);
     *into = (ru_elastic_part){.first = *next, .n = n, .offset_bytes = *offset};
     if (w->bad || n > e->opt.n_tensors - *next || *next == e->opt.n_tensors) {
         return false;
@@ -87,13 +87,12 @@ static bool read_part(const ru_elastic *e, ru_wire_in *w, uint32_t *next, int64_
         *next += n;
         return *offset == 0;
     }
-    uint64_t size = ru_wire_u64(w);
-    int64_t left = e->opt.tensor_bytes[*next] - *offset;
-    if (w->bad || size < 4 || size % 4 != 0 || size > (uint64_t)left) {
+    int64_t size = 4 * (int64_t)ru_wire_u32(w), left = e->opt.tensor_bytes[*next] - *offset;
+    if (w->bad || size < 4 || size > left) {
         return false;
     }
     into->n = 1;
-    into->size_bytes = (int64_t)size;
+    into->size_bytes = size;
     bool ends = into->size_bytes == left;
     *next += ends ? 1 : 0;
     *offset = ends ? 0 : *offset + into->size_bytes;
