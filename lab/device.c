@@ -111,12 +111,12 @@ static void portion(void *self, uint64_t arg)
             gradients(d, k);
             span.data = &d->grad[j->first[k]];
         }
-        ru_peer_ready(d->node->node, k, &span, now_of(d));
+        ru_peer_ready(d->node->node, d->step, k, &span, now_of(d));
     }
     if (d->readied == j->n_tensors && d->phase == RUI_SIMJOB_STEP) {
         d->phase = RUI_SIMJOB_COMPUTED;
         d->computed_ns = now_of(d).ns;
-        ru_peer_computed(d->node->node, RU_OK, now_of(d).ns - d->begun_ns, now_of(d));
+        ru_peer_computed(d->node->node, d->step, RU_OK, now_of(d).ns - d->begun_ns, now_of(d));
     }
 }
 
@@ -135,7 +135,7 @@ static void script_ready(void *self, uint64_t arg)
     while (d->readied < d->play.n_ready && d->phase == RUI_SIMJOB_STEP) {
         uint32_t k = d->readied++;
         const ru_span span = {.size_bytes = j->tensor_bytes[k]};
-        ru_peer_ready(d->node->node, k, &span, now_of(d));
+        ru_peer_ready(d->node->node, d->step, k, &span, now_of(d));
     }
     if (d->phase != RUI_SIMJOB_STEP) {
         return; /* it was given up */
@@ -148,7 +148,7 @@ static void script_ready(void *self, uint64_t arg)
     d->computed_ns = now_of(d).ns;
     j->computed_ns += d->computed_ns - d->begun_ns;
     j->computed_n++;
-    ru_peer_computed(d->node->node, RU_OK, now_of(d).ns - d->begun_ns, now_of(d));
+    ru_peer_computed(d->node->node, d->step, RU_OK, now_of(d).ns - d->begun_ns, now_of(d));
     update_some(d);
 }
 
@@ -294,12 +294,12 @@ static bool sum_is_right(rui_simjob_device *d, int64_t i)
 
 /* A device may update with it already: it must be the sum, said once, to one that has everything.
  */
-static void dev_summed(void *self, uint32_t k, int64_t offset, int64_t size)
+static void dev_summed(void *self, int64_t step, uint32_t k, int64_t offset, int64_t size)
 {
     rui_simjob_device *d = self;
     rui_simjob *j = d->node->job;
     bool going = d->phase == RUI_SIMJOB_STEP || d->phase == RUI_SIMJOB_COMPUTED;
-    if (!legal(d, going && rui_simjob_device_full(d), "summed")) {
+    if (!legal(d, going && step == d->step && rui_simjob_device_full(d), "summed")) {
         return;
     }
     if (j->opt->counted) {
@@ -375,7 +375,7 @@ static void updated(void *self, uint64_t arg)
     if (!j->opt->counted) {
         check_state(d);
     }
-    ru_peer_updated(d->node->node, RU_OK, now_of(d));
+    ru_peer_updated(d->node->node, d->step, RU_OK, now_of(d));
 }
 
 static void dev_update(void *self, int64_t step)

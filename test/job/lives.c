@@ -41,7 +41,8 @@ static void dev_build(void *self, const ru_share *share, bool plain)
 
 static void dev_step(void *self, int64_t step, const ru_share *share)
 {
-    (void)step, (void)share;
+    (void)share;
+    ((life *)self)->step = step;
     ((life *)self)->next = LIFE_COMPUTED;
 }
 
@@ -200,7 +201,7 @@ static void answer(life *l, ru_time now)
         ru_peer_local_opened(l->peer, l->maps, now);
     }
     while (l->n_reduced > 0) {
-        ru_peer_reduced(l->peer, l->reduced[--l->n_reduced], now);
+        ru_peer_reduced(l->peer, l->step, l->reduced[--l->n_reduced], now);
     }
     switch (what) {
     case LIFE_NOTHING:
@@ -210,15 +211,15 @@ static void answer(life *l, ru_time now)
         break;
     case LIFE_COMPUTED:
         for (uint32_t k = 0; k < LIFE_TENSORS; k++) {
-            ru_peer_ready(l->peer, k, &(ru_span){l->gradients[k], tensor_bytes[k]}, now);
+            ru_peer_ready(l->peer, l->step, k, &(ru_span){l->gradients[k], tensor_bytes[k]}, now);
         }
-        ru_peer_computed(l->peer, RU_OK, ns, now);
+        ru_peer_computed(l->peer, l->step, RU_OK, ns, now);
         break;
     case LIFE_ABORTED:
         ru_peer_aborted(l->peer, now);
         break;
     case LIFE_UPDATED:
-        ru_peer_updated(l->peer, RU_OK, now);
+        ru_peer_updated(l->peer, l->step, RU_OK, now);
         break;
     }
 }

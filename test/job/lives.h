@@ -43,6 +43,7 @@ typedef struct life {
     life_todo next;
     float gradients[LIFE_TENSORS][16], state[LIFE_TENSORS][16];
     ru_share share;
+    int64_t step;       /* that it was asked for last */
     int64_t sample_ns;  /* it says to need; 0: 1 ms a step */
     life_todo stalls;   /* it is not through with that */
     uint64_t layout;    /* of its gradients */

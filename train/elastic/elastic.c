@@ -456,10 +456,10 @@ void ru_elastic_built(ru_elastic *e, ru_status st, uint64_t layout, ru_time now,
     rui_el_settle(e, now, fx);
 }
 
-void ru_elastic_computed(ru_elastic *e, ru_status st, int64_t compute_ns, ru_time now,
+void ru_elastic_computed(ru_elastic *e, int64_t step, ru_status st, int64_t compute_ns, ru_time now,
                          ru_effects *fx)
 {
-    if (e->phase != RUI_EL_STEP) {
+    if (e->phase != RUI_EL_STEP || step != e->step) {
         return; /* of a step that was aborted meanwhile */
     }
     if (st != RU_OK) {
@@ -480,9 +480,9 @@ void ru_elastic_aborted(ru_elastic *e, ru_time now, ru_effects *fx)
     }
 }
 
-void ru_elastic_updated(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx)
+void ru_elastic_updated(ru_elastic *e, int64_t step, ru_status st, ru_time now, ru_effects *fx)
 {
-    if (e->phase != RUI_EL_UPDATE) {
+    if (e->phase != RUI_EL_UPDATE || step != e->step - 1) {
         return;
     }
     if (st != RU_OK) {

@@ -65,7 +65,19 @@ typedef struct ru_elastic_reads {
 } ru_elastic_reads;
 
 /* Work of the device. All calls return at once; answers come through the ru_elastic_* calls below,
- * on the loop thread. */
+ * on the loop thread.
+ *
+ *   depth 1   step(k) : ready(k, *), computed(k); summed(k, *); update(k) : updated(k); step(k + 1)
+ *   depth 2   step(k) : ready(k, *), computed(k); step(k + 1); summed(k, *); update(k) : updated(k)
+ *
+ * With depth 2 step(k + 1) comes after the answer computed(k) and before update(k). Then
+ *   - an op of k + 1 that reads a parameter waits until all of its sums of k were told by `summed`
+ *     and it is updated with them;
+ *   - gradients of k + 1 are ready only when all sums of k were told: both steps share the memory;
+ *   - the update of k stays open, that is it can be taken back, until update(k) or abort: update(k)
+ *     says that what was updated counts. It may come while k + 1 computes and when it has computed,
+ *     and is answered without waiting for the rest of k + 1;
+ *   - no `summed` of k + 1 comes before the answer updated(k), so at most one update is open. */
 typedef struct ru_elastic_device_ops {
     const char *name;
     /* Be able to compute `share`. `plain`: gradients in row-major order (members whose kernels
@@ -74,15 +86,22 @@ typedef struct ru_elastic_device_ops {
     /* Compute step `step` of `share` up to the gradients. Answers: ru_elastic_ready for every
      * tensor, then ru_elastic_computed. share.n 0: the device gives memory for the sums at once. */
     void (*step)(void *self, int64_t step, const ru_share *share);
-    /* Abort the current step: afterwards no parameter, statistic or slot has changed. Answer:
-     * ru_elastic_aborted, even if the step was computed already. */
+    /* Abort the steps under way, the newer one first: afterwards parameters, statistics and slots
+     * are as after the last step that `update` was called for. One answer, ru_elastic_aborted, even
+     * if the steps were computed already. Never between update and its answer updated. */
     void (*abort)(void *self);
     /* All tensors hold their sums: update. Answer: ru_elastic_updated. */
     void (*update)(void *self, int64_t step);
-    /* Bytes [offset, offset + size) of tensor k contain their sums while others are in flight: the
-     * device may already update their parameters if it can revert that on abort. NULL: it waits for
-     * `update`. */
-    void (*summed)(void *self, uint32_t k, int64_t offset, int64_t size);
+    /* Bytes [offset, offset + size) of tensor k contain their sums of step `step` while others are
+     * in flight: the device may already update their parameters if it can revert that on abort.
+     * NULL: it waits for `update`. */
+    void (*summed)(void *self, int64_t step, uint32_t k, int64_t offset, int64_t size);
+    /* Steps that may be under way at one time, now that `share` is built: 2, or 1 and why as a
+     * sentence without its full stop (view of a constant). 2 needs `summed`. NULL: 1. */
+    uint32_t (*depth)(void *self, const char **why);
+    /* Why step + 1 must not begin before update(step), a sentence as above; NULL: it may. Members
+     * may answer differently: each begins step + 1 when it may. NULL: it always may. */
+    const char *(*barrier)(void *self, int64_t step);
     /* Bytes [offset, offset + size) of state tensor k, row-major, as they are between two updates:
      * a copy that stays until state_release(cookie). NULL data: counted only. */
     ru_status (*state_copy)(void *self, uint32_t k, int64_t offset, int64_t size, ru_span *span,
@@ -218,15 +237,17 @@ void ru_elastic_step(ru_elastic *e, const ru_event *ev, ru_effects *fx);
 
 /* Answers of the device. `layout`: hash of the order of elements in the gradients. */
 void ru_elastic_built(ru_elastic *e, ru_status st, uint64_t layout, ru_time now, ru_effects *fx);
-/* Gradient tensor k of the step is complete in span and untouched until updated, or until the
+/* Gradient tensor k of step `step` is complete in span and untouched until updated, or until the
  * next step or build after aborted: the link may read it till then. */
-void ru_elastic_ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time now, ru_effects *fx);
-void ru_elastic_computed(ru_elastic *e, ru_status st, int64_t compute_ns, ru_time now,
+void ru_elastic_ready(ru_elastic *e, int64_t step, uint32_t k, const ru_span *span, ru_time now,
+                      ru_effects *fx);
+/* compute_ns: without what it waited for sums of the step before. */
+void ru_elastic_computed(ru_elastic *e, int64_t step, ru_status st, int64_t compute_ns, ru_time now,
                          ru_effects *fx);
 void ru_elastic_aborted(ru_elastic *e, ru_time now, ru_effects *fx);
 void ru_elastic_local_opened(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx);
-void ru_elastic_reduced(ru_elastic *e, uint32_t bucket, ru_time now, ru_effects *fx);
-void ru_elastic_updated(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx);
+void ru_elastic_reduced(ru_elastic *e, int64_t step, uint32_t bucket, ru_time now, ru_effects *fx);
+void ru_elastic_updated(ru_elastic *e, int64_t step, ru_status st, ru_time now, ru_effects *fx);
 
 /* Upcalls of the channel for transfers of this machine and its group. */
 bool ru_elastic_owns(const ru_elastic *e, uint64_t cookie);

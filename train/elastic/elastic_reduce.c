@@ -155,7 +155,7 @@ static void bucket_done(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
     if (may_update_early(e)) {
         const ru_elastic_device *d = &e->opt.device;
         for (uint32_t k = p->first; k < p->first + p->n; k++) {
-            d->ops->summed(d->self, k, p->offset_bytes,
+            d->ops->summed(d->self, e->step, k, p->offset_bytes,
                            p->n == 1 ? p->size_bytes : e->opt.tensor_bytes[k]);
         }
     }
@@ -211,10 +211,10 @@ static void ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time now, r
     }
 }
 
-void ru_elastic_reduced(ru_elastic *e, uint32_t bucket, ru_time now, ru_effects *fx)
+void ru_elastic_reduced(ru_elastic *e, int64_t step, uint32_t bucket, ru_time now, ru_effects *fx)
 {
     RU_CHECK(bucket < e->reduce.n_buckets);
-    if (e->phase == RUI_EL_STEP && e->reduce.local_open) {
+    if (e->phase == RUI_EL_STEP && step == e->step && e->reduce.local_open) {
         bucket_done(e, bucket, now, fx);
     }
 }

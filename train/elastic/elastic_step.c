@@ -22,9 +22,10 @@ void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx)
     }
 }
 
-void ru_elastic_ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time now, ru_effects *fx)
+void ru_elastic_ready(ru_elastic *e, int64_t step, uint32_t k, const ru_span *span, ru_time now,
+                      ru_effects *fx)
 {
-    if (e->phase != RUI_EL_STEP) {
+    if (e->phase != RUI_EL_STEP || step != e->step) {
         return; /* of a step that was aborted meanwhile */
     }
     e->x->ready(e, k, span, now, fx);

@@ -176,17 +176,17 @@ void ru_peer_built(ru_peer *n, ru_status st, uint64_t layout, ru_time now)
     ru_node_leave(n->node, now);
 }
 
-void ru_peer_ready(ru_peer *n, uint32_t tensor, const ru_span *span, ru_time now)
+void ru_peer_ready(ru_peer *n, int64_t step, uint32_t tensor, const ru_span *span, ru_time now)
 {
     ru_effects *fx = ru_node_enter(n->node, now);
-    ru_elastic_ready(n->elastic, tensor, span, now, fx);
+    ru_elastic_ready(n->elastic, step, tensor, span, now, fx);
     ru_node_leave(n->node, now);
 }
 
-void ru_peer_computed(ru_peer *n, ru_status st, int64_t compute_ns, ru_time now)
+void ru_peer_computed(ru_peer *n, int64_t step, ru_status st, int64_t compute_ns, ru_time now)
 {
     ru_effects *fx = ru_node_enter(n->node, now);
-    ru_elastic_computed(n->elastic, st, compute_ns, now, fx);
+    ru_elastic_computed(n->elastic, step, st, compute_ns, now, fx);
     ru_node_leave(n->node, now);
 }
 
@@ -204,17 +204,17 @@ void ru_peer_local_opened(ru_peer *n, ru_status st, ru_time now)
     ru_node_leave(n->node, now);
 }
 
-void ru_peer_reduced(ru_peer *n, uint32_t bucket, ru_time now)
+void ru_peer_reduced(ru_peer *n, int64_t step, uint32_t bucket, ru_time now)
 {
     ru_effects *fx = ru_node_enter(n->node, now);
-    ru_elastic_reduced(n->elastic, bucket, now, fx);
+    ru_elastic_reduced(n->elastic, step, bucket, now, fx);
     ru_node_leave(n->node, now);
 }
 
-void ru_peer_updated(ru_peer *n, ru_status st, ru_time now)
+void ru_peer_updated(ru_peer *n, int64_t step, ru_status st, ru_time now)
 {
     ru_effects *fx = ru_node_enter(n->node, now);
-    ru_elastic_updated(n->elastic, st, now, fx);
+    ru_elastic_updated(n->elastic, step, st, now, fx);
     ru_node_leave(n->node, now);
 }
 

@@ -39,12 +39,12 @@ void ru_peer_stop(ru_peer *n, bool all, ru_time now);
 
 /* Answers of the device, on the loop thread. */
 void ru_peer_built(ru_peer *n, ru_status st, uint64_t layout, ru_time now);
-void ru_peer_ready(ru_peer *n, uint32_t tensor, const ru_span *span, ru_time now);
-void ru_peer_computed(ru_peer *n, ru_status st, int64_t compute_ns, ru_time now);
+void ru_peer_ready(ru_peer *n, int64_t step, uint32_t tensor, const ru_span *span, ru_time now);
+void ru_peer_computed(ru_peer *n, int64_t step, ru_status st, int64_t compute_ns, ru_time now);
 void ru_peer_aborted(ru_peer *n, ru_time now);
 void ru_peer_local_opened(ru_peer *n, ru_status st, ru_time now);
-void ru_peer_reduced(ru_peer *n, uint32_t bucket, ru_time now);
-void ru_peer_updated(ru_peer *n, ru_status st, ru_time now);
+void ru_peer_reduced(ru_peer *n, int64_t step, uint32_t bucket, ru_time now);
+void ru_peer_updated(ru_peer *n, int64_t step, ru_status st, ru_time now);
 
 ru_node *ru_peer_node(ru_peer *n);
 ru_member *ru_peer_member(ru_peer *n);

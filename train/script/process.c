@@ -34,6 +34,7 @@ typedef struct process {
     phase phase;
     ru_script_play play;
     ru_share share;
+    int64_t step;
     uint32_t told;     /* gradients that are */
     bool works;        /* a timer runs */
     ru_time begun, at; /* of the step; end of the work so far */
@@ -81,7 +82,7 @@ static void tell_ready(process *p, ru_time now)
     while (p->told < p->play.n_ready && p->phase == STEP) {
         uint32_t k = p->told++;
         const ru_span span = {.data = p->gradients + p->offset[k], .size_bytes = s->size_bytes[k]};
-        ru_peer_ready(p->peer, k, &span, now);
+        ru_peer_ready(p->peer, p->step, k, &span, now);
     }
     if (p->phase != STEP) {
         return; /* it was given up */
@@ -91,7 +92,7 @@ static void tell_ready(process *p, ru_time now)
         return;
     }
     p->phase = COMPUTED;
-    ru_peer_computed(p->peer, RU_OK, ru_time_since(now, p->begun), now);
+    ru_peer_computed(p->peer, p->step, RU_OK, ru_time_since(now, p->begun), now);
     update_some(p);
 }
 
@@ -117,7 +118,7 @@ static void due(void *self, uint32_t what, ru_time now)
             break;
         }
         p->phase = IDLE;
-        ru_peer_updated(p->peer, RU_OK, now);
+        ru_peer_updated(p->peer, p->step, RU_OK, now);
         break;
     case ABORT:
         p->phase = IDLE;
@@ -140,8 +141,8 @@ static void dev_build(void *self, const ru_share *share, bool plain)
 static void dev_step(void *self, int64_t step, const ru_share *share)
 {
     process *p = self;
-    (void)step;
     p->phase = STEP;
+    p->step = step;
     p->share = *share;
     p->told = 0;
     p->begun = ru_clock_now();
@@ -167,9 +168,10 @@ static void dev_update(void *self, int64_t step)
     }
 }
 
-static void dev_summed(void *self, uint32_t k, int64_t offset, int64_t size)
+static void dev_summed(void *self, int64_t step, uint32_t k, int64_t offset, int64_t size)
 {
     process *p = self;
+    (void)step;
     (void)k;
     (void)offset;
     ru_script_summed(&p->play, size);

@@ -218,12 +218,12 @@ static void handle(rui_worker *w, const rui_event *x, ru_time now)
         break;
     case RUI_EVENT_READY:
         if (current) {
-            ru_peer_ready(w->node, x->tensor, &x->span, now);
+            ru_peer_ready(w->node, w->tracing.step, x->tensor, &x->span, now);
         }
         break;
     case RUI_EVENT_COMPUTED:
         if (current) {
-            ru_peer_computed(w->node, x->status, x->ns, now);
+            ru_peer_computed(w->node, w->tracing.step, x->status, x->ns, now);
         }
         break;
     case RUI_EVENT_ABORTED:
@@ -240,7 +240,7 @@ static void handle(rui_worker *w, const rui_event *x, ru_time now)
         break;
     case RUI_EVENT_REDUCED:
         if (x->seq == w->local.seq && !w->aborting) {
-            ru_peer_reduced(w->node, x->tensor, now);
+            ru_peer_reduced(w->node, w->tracing.step, x->tensor, now);
         }
         break;
     case RUI_EVENT_LOCAL_CLOSED:
@@ -251,7 +251,7 @@ static void handle(rui_worker *w, const rui_event *x, ru_time now)
         }
         break;
     case RUI_EVENT_UPDATED:
-        ru_peer_updated(w->node, x->status, now);
+        ru_peer_updated(w->node, w->tracing.step, x->status, now);
         break;
     case RUI_EVENT_OVER:
         w->over = x->why;

@@ -19,9 +19,10 @@ ru_status rui_early_open(rui_worker *w, ru_err *err)
 
 /* -- loop thread ------------------------------------------------------------------------------- */
 
-static void summed(void *self, uint32_t k, int64_t offset, int64_t size)
+static void summed(void *self, int64_t step, uint32_t k, int64_t offset, int64_t size)
 {
     rui_worker *w = self;
+    (void)step;
     ru_mutex_lock(&w->lock);
     RU_CHECK(w->early.n < RU_ELASTIC_BUCKETS_MAX);
     w->early.at[w->early.n++] = (rui_early_sum){k, offset, size};

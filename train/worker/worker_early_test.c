@@ -40,7 +40,7 @@ static ru_status on_await(void *self, const ru_exe_at *at)
     read_weights(r, r->before);
     for (uint32_t k = 0; k < r->n; k++) {
         const rui_early_sum *s = &r->sums[k];
-        r->ops.summed(&r->w, s->tensor == UINT32_MAX ? r->largest : s->tensor, s->offset_bytes,
+        r->ops.summed(&r->w, 0, s->tensor == UINT32_MAX ? r->largest : s->tensor, s->offset_bytes,
                       s->size_bytes);
     }
     ru_mutex_lock(&r->w.lock);
@@ -185,7 +185,7 @@ static void a_step_begins_without_sums(void **state)
     (void)state;
     rig *r = rig_open(true, 0);
     assert_int_equal(run(r, whole, 1, false), RU_OK);
-    r->ops.summed(&r->w, r->largest, 0, 4 * IN * HIDDEN);
+    r->ops.summed(&r->w, 0, r->largest, 0, 4 * IN * HIDDEN);
     rui_early_begin(&r->w);
     assert_int_equal(run(r, NULL, 0, false), RU_OK);
     assert_int_equal(r->done, 0);
