@@ -276,7 +276,7 @@ ru_status rui_augment_read(const rui_augmenter *a, int64_t epoch, int64_t index,
         rotate(a, &r, x);
     }
     colour(a, &r, x);
-    rui_normalize(a->d, fields, 1);
+    RU_TRY(rui_normalize(a->d, fields, 1, err));
     if (a->how.cutout > 0) {
         cutout(a, &r, x);
     }

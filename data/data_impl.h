@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/str.h"
+#include "data/norm.h"
 #include "data/reader.h"
 #include "env/file/file.h"
 #include "env/thread.h"
@@ -84,8 +85,7 @@ struct ru_dataset {
     uint32_t n_fields;
     int64_t count;                  /* samples */
     rui_part part;                  /* which they are */
-    float *sub, *mul;               /* [channels] x becomes (x - sub) * mul; NULL: stays */
-    int64_t channels, inner;        /* of x: [channels, inner] */
+    ru_norm norm;                   /* of x */
     int64_t classes;                /* 0: no classes */
     const char *const *class_names; /* [classes] or NULL */
     uint32_t *class_order;          /* [classes] class numbers in the order of their names, or NULL:
@@ -140,11 +140,12 @@ int64_t rui_part_row(const rui_part *p, int64_t sample);
 
 /* Samples stand in the format's own order, and neighbours may be read at once. */
 bool rui_in_order(const ru_dataset *d);
+/* Mean and std on n samples. Errors: RU_E_DATA when a number becomes infinite. */
+RU_MUST_USE ru_status rui_normalize(const ru_dataset *d, void *const *fields, int64_t n,
+                                    ru_err *err);
 /* ru_dataset_read without mean and std. */
 RU_MUST_USE ru_status rui_read_stored(const ru_dataset *d, int64_t index, void *const *fields,
                                       ru_err *err);
-/* n samples of the format into the form that the options ask for. */
-void rui_normalize(const ru_dataset *d, void *const *fields, int64_t n);
 
 ru_status rui_no_memory(ru_err *err, const char *what, int64_t size_bytes);
 

@@ -203,7 +203,7 @@ static ru_status check_options(const ru_data_options *opt, ru_err *err)
     return RU_OK;
 }
 
-/* -- parts and normalisation ------------------------------------------------------------------- */
+/* -- parts ------------------------------------------------------------------------------------- */
 
 enum { HELD_STREAM = 0x68656c64 }; /* "held": the stream of the permutation */
 
@@ -249,56 +249,6 @@ bool rui_in_order(const ru_dataset *d)
     return !d->part.drawn;
 }
 
-static ru_status normalize_open(ru_dataset *d, const ru_data_options *opt, const char *where,
-                                ru_err *err)
-{
-    uint32_t n = opt->n_mean > opt->n_std ? opt->n_mean : opt->n_std;
-    const ru_type *x = &d->fields[0].type;
-    int64_t dim = x->rank == 1 || x->rank == 3 ? x->dims[0] : 1;
-    bool fits = (opt->n_mean <= 1 || opt->n_mean == n) && (opt->n_std <= 1 || opt->n_std == n) &&
-                (n == 1 || (int64_t)n == dim);
-    char many[32] = "";
-    if (dim > 1) {
-        (void)snprintf(many, sizeof many, " or %lld of them", (long long)dim);
-    }
-    if (x->dtype != RU_F32 || !fits) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "%s: mean has %u and std %u numbers; x is %s: expected one number%s", where,
-                       opt->n_mean, opt->n_std,
-                       x->dtype != RU_F32 ? "no field of floats"
-                       : x->rank == 3     ? "an image"
-                                          : "a vector",
-                       many);
-    }
-    d->channels = (int64_t)n;
-    d->inner = ru_type_count(x) / d->channels;
-    d->sub = RU_NEW(&d->arena, float, n);
-    d->mul = RU_NEW(&d->arena, float, n);
-    if (d->sub == NULL || d->mul == NULL) {
-        return rui_no_memory(err, "mean and std", (int64_t)n * 8);
-    }
-    for (uint32_t k = 0; k < n; k++) {
-        double s = opt->n_std == 0 ? 1.0 : opt->std[opt->n_std == 1 ? 0 : k];
-        if (!(s > 0)) {
-            return RU_FAIL(err, RU_E_CONFIG, "data: std is %g; it must be above 0", s);
-        }
-        d->sub[k] = opt->n_mean == 0 ? 0.0f : (float)opt->mean[opt->n_mean == 1 ? 0 : k];
-        d->mul[k] = (float)(1.0 / s);
-    }
-    return RU_OK;
-}
-
-void rui_normalize(const ru_dataset *d, void *const *fields, int64_t n)
-{
-    float *x = fields[0];
-    for (int64_t i = 0; d->mul != NULL && i < n * d->channels; i++) {
-        float sub = d->sub[i % d->channels], mul = d->mul[i % d->channels];
-        for (int64_t j = 0; j < d->inner; j++) {
-            x[i * d->inner + j] = (x[i * d->inner + j] - sub) * mul;
-        }
-    }
-}
-
 /* What every format must have filled, and the sizes that follow from it. */
 static ru_status finish(ru_dataset *d, const ru_data_options *opt, ru_err *err)
 {
@@ -320,7 +270,7 @@ static ru_status finish(ru_dataset *d, const ru_data_options *opt, ru_err *err)
     }
     d->count = d->part.count;
     if (!opt->raw && (opt->n_mean > 0 || opt->n_std > 0)) {
-        RU_TRY(normalize_open(d, opt, where, err));
+        RU_TRY(ru_norm_open(opt, &d->fields[0].type, where, &d->arena, &d->norm, err));
     }
     for (uint32_t k = 0; k < d->n_fields; k++) {
         int64_t bytes = ru_type_bytes(&d->fields[k].type);
@@ -529,11 +479,28 @@ ru_status rui_read_stored(const ru_dataset *d, int64_t index, void *const *field
     return ru_err_wrap(err, st, "%d samples in a row are damaged", SKIP_TRIES_MAX);
 }
 
+ru_status rui_normalize(const ru_dataset *d, void *const *fields, int64_t n, ru_err *err)
+{
+    const float *x = fields[0];
+    int64_t all = n * d->norm.channels * d->norm.inner, i = 0;
+    ru_norm_apply(&d->norm, fields[0], n);
+    if (d->norm.mul == NULL || top_bits(x, all) < 0x7f800000) {
+        return RU_OK;
+    }
+    while (i < all && !isinf(x[i])) { /* NaN: a sample without values */
+        i++;
+    }
+    return i == all ? RU_OK
+                    : RU_FAIL(err, RU_E_DATA,
+                              "element %lld of '%s' is too large for a 32-bit number after "
+                              "data.mean and data.std; correct them or the sample",
+                              (long long)(i % (all / n)), d->fields[0].name);
+}
+
 ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *const *fields, ru_err *err)
 {
     RU_TRY(rui_read_stored(d, index, fields, err));
-    rui_normalize(d, fields, 1);
-    return RU_OK;
+    return rui_normalize(d, fields, 1, err);
 }
 
 void rui_dataset_where(const ru_dataset *d, int64_t first, int64_t n, rui_where_fn fn, void *self)

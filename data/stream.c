@@ -88,8 +88,7 @@ static ru_status fill_run(reader *rd, slot *sl, int64_t row, int64_t first, int6
     if (d->format->read_run != NULL && !d->skip_damaged && rui_in_order(d)) {
         slice(s, sl, row, fields);
         RU_TRY(d->format->read_run(d, first, n, fields, &sl->err));
-        rui_normalize(d, fields, n);
-        return RU_OK;
+        return rui_normalize(d, fields, n, &sl->err);
     }
     for (int64_t i = 0; i < n; i++) {
         slice(s, sl, row + i, fields);

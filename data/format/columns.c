@@ -303,6 +303,15 @@ ru_status rui_columns_number(const ru_columns *c, const rui_column_map *map, con
     return isfinite((float)*v) ? RU_OK : too_large(map, row, k, err);
 }
 
+ru_status rui_column_far(const ru_column *column, double v, ru_err *err)
+{
+    return RU_FAIL(err, RU_E_DATA,
+                   "column '%.60s' is %g, too far from the mean %g of the training data (standard "
+                   "deviation %g): its normalised value exceeds a 32-bit number; correct it, or "
+                   "set data.columns.normalize: false",
+                   column->name, v, column->mean, column->std);
+}
+
 float rui_column_input(const ru_columns *c, const ru_column *column, double v)
 {
     v = isnan(v) ? column->mean : v;
@@ -399,7 +408,8 @@ ru_status rui_columns_put(const ru_columns *c, const rui_column_map *map, const 
         RU_TRY(rui_columns_number(c, map, row, k, &v, err));
         *x = rui_column_input(c, &c->at[k], v);
         if (!isfinite(*x++)) {
-            return too_large(map, row, k, err);
+            return ru_err_wrap(err, rui_column_far(&c->at[k], v, err), "%s:%lld", row->path,
+                               (long long)row->row_line);
         }
     }
     return RU_OK;
@@ -433,10 +443,9 @@ ru_status ru_rows_open(const ru_columns *c, const char *path, ru_arena *arena, r
 ru_status ru_rows_line(ru_rows *r, ru_str line, float *x, bool *row, ru_err *err)
 {
     bool first = r->map.width == 0;
-    char sep = r->csv.sep;
+    char sep = first ? 0 : r->csv.sep;
     *row = false;
-    rui_csv_begin(&r->csv, r->path, line.p, line.n);
-    r->csv.sep = first ? r->csv.sep : sep;
+    rui_csv_begin(&r->csv, r->path, line.p, line.n, sep);
     r->csv.line = ++r->line;
     RU_TRY(rui_csv_next(&r->csv, row, err));
     if (!*row) {

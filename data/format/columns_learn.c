@@ -228,7 +228,7 @@ ru_status rui_learn_end(const rui_learn *l, const rui_part *part, const char *pa
                          (long long)inputs, INPUTS_MAX);
 }
 
-void rui_learn_put(const rui_learn *l, const ru_columns *c, int64_t row, float *x)
+ru_status rui_learn_put(const rui_learn *l, const ru_columns *c, int64_t row, float *x, ru_err *err)
 {
     const double *v = (const double *)l->values.p + row * c->n;
     const ru_str *cells = l->cells.p;
@@ -236,7 +236,11 @@ void rui_learn_put(const rui_learn *l, const ru_columns *c, int64_t row, float *
         const ru_column *column = &c->at[k];
         uint32_t n = column->categories.n;
         if (n == 0) {
-            *x++ = rui_column_input(c, column, v[k]);
+            *x = rui_column_input(c, column, v[k]);
+            if (!isfinite(*x++)) {
+                return ru_err_wrap(err, rui_column_far(column, v[k], err), "row %lld",
+                                   (long long)row + 1);
+            }
             continue;
         }
         int64_t at = isnan(v[k]) ? -1 : rui_category_find(column, cells[(int64_t)v[k]]);
@@ -244,6 +248,7 @@ void rui_learn_put(const rui_learn *l, const ru_columns *c, int64_t row, float *
             *x++ = (int64_t)i == at ? 1.0f : 0.0f;
         }
     }
+    return RU_OK;
 }
 
 void rui_learn_close(rui_learn *l)

@@ -229,6 +229,57 @@ static void test_held_out(void **state)
     ru_dataset_close(d);
 }
 
+/* A finite number whose normalised value is none: of a row held out, of another file, of a line. */
+static void test_far(void **state)
+{
+    (void)state;
+    ru_err err = {0};
+    ru_dataset *d;
+    ru_arena arena;
+    ru_rows *r;
+    bool row;
+    float x[1];
+    char text[400] = "a,y\n";
+    const ru_columns_options p = {.normalize = 1};
+    for (int k = 0; k < 20; k++) {
+        size_t n = strlen(text);
+        (void)snprintf(text + n, sizeof text - n, "%d,%d\n", k % 2, k % 2);
+    }
+    assert_ok(open_text(text, (ru_data_options){.prepare = &p}, &d, &err), err);
+    ru_data_options opt = {.columns = ru_dataset_columns(d)};
+    ru_dataset *other;
+    assert_int_equal(open_text("a,y\n0,0\n3e38,1\n", opt, &other, &err), RU_E_DATA);
+    assert_non_null(strstr(err.text, ".csv:3: column 'a' is 3e+38, too far from the mean 0.5 of"));
+    ru_arena_init(&arena, 0);
+    assert_ok(ru_rows_open(opt.columns, "stdin", &arena, &r, &err), err);
+    assert_int_equal(ru_rows_line(r, ru_str_c("3e38"), x, &row, &err), RU_E_DATA);
+    assert_non_null(strstr(err.text, "stdin:1: column 'a' is 3e+38, too far from the mean"));
+    ru_rows_close(r);
+    ru_arena_fini(&arena);
+    ru_dataset_close(d);
+    /* The rows that are held out are the same in every run: each place is tried. */
+    uint32_t refused = 0;
+    for (int at = 0; at < 20; at++) {
+        (void)strcpy(text, "a,y\n");
+        for (int k = 0; k < 20; k++) {
+            size_t n = strlen(text);
+            (void)snprintf(text + n, sizeof text - n, "%s,%d\n",
+                           k == at      ? "3e38"
+                           : k % 2 == 0 ? "1e-20"
+                                        : "3e-20",
+                           k % 2);
+        }
+        ru_status st = open_text(text, (ru_data_options){.prepare = &p, .held = 0.25}, &d, &err);
+        if (st == RU_OK) {
+            ru_dataset_close(d);
+            continue;
+        }
+        assert_non_null(strstr(err.text, "column 'a' is 3e+38, too far from the mean"));
+        refused++;
+    }
+    assert_int_equal(refused, 5);
+}
+
 static void test_ignored(void **state)
 {
     (void)state;
@@ -251,4 +302,5 @@ static void test_ignored(void **state)
 
 RU_TESTS(data_columns_learn, cmocka_unit_test(test_closed_form), cmocka_unit_test(test_other_files),
          cmocka_unit_test(test_missing), cmocka_unit_test(test_categories),
-         cmocka_unit_test(test_held_out), cmocka_unit_test(test_ignored))
+         cmocka_unit_test(test_held_out), cmocka_unit_test(test_far),
+         cmocka_unit_test(test_ignored))

@@ -232,7 +232,7 @@ static ru_status parse_file(ru_dataset *d, const ru_data_options *opt, uint32_t 
                             csv_pass pass, ru_err *err)
 {
     csv_set *s = d->self;
-    rui_csv_begin(&s->text, opt->paths[index], s->file->text, s->file->n);
+    rui_csv_begin(&s->text, opt->paths[index], s->file->text, s->file->n, 0);
     bool first = true, found = false;
     while (true) {
         RU_TRY(rui_csv_next(&s->text, &found, err));
@@ -295,7 +295,10 @@ static ru_status learn(ru_dataset *d, const ru_data_options *opt, ru_err *err)
         return rui_no_memory(err, opt->paths[0], s->rows * s->inputs * (int64_t)sizeof *x);
     }
     for (int64_t i = 0; i < s->rows; i++) {
-        rui_learn_put(&s->learn, &s->columns, i, x + i * s->inputs);
+        ru_status st = rui_learn_put(&s->learn, &s->columns, i, x + i * s->inputs, err);
+        if (st != RU_OK) {
+            return ru_err_wrap(err, st, "%s", opt->paths[0]);
+        }
     }
     ru_log(RU_LOG_INFO, "data", "columns", "%s: %u columns become %lld inputs%s", opt->paths[0],
            s->columns.n, (long long)s->inputs, s->columns.normalize ? ", normalised" : "");

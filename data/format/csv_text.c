@@ -147,7 +147,7 @@ ru_status rui_csv_trailing(rui_csv *c, ru_err *err)
     return st;
 }
 
-void rui_csv_begin(rui_csv *c, const char *path, const char *text, int64_t n)
+void rui_csv_begin(rui_csv *c, const char *path, const char *text, int64_t n, char sep)
 {
     rui_buf cells = c->cells;
     *c = (rui_csv){.p = text, .end = text + n, .path = path, .line = 1, .row_line = 1};
@@ -155,7 +155,7 @@ void rui_csv_begin(rui_csv *c, const char *path, const char *text, int64_t n)
     if (n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
         c->p += 3;
     }
-    c->sep = find_separator(c);
+    c->sep = sep != 0 ? sep : find_separator(c);
 }
 
 int64_t rui_csv_cells(const rui_csv *c, const ru_str **cells)

@@ -28,8 +28,8 @@ bool rui_is_utf8(const uint8_t *p, int64_t n);
  * Errors: RU_E_DATA when it is no text. */
 RU_MUST_USE ru_status rui_csv_utf8(const rui_source *file, const char *path, ru_arena *arena,
                                    char **text, int64_t *n, ru_err *err);
-/* At the start of `text`: skips a UTF-8 mark and finds the separator. Keeps c->cells. */
-void rui_csv_begin(rui_csv *c, const char *path, const char *text, int64_t n);
+/* At the start of `text`: skips a UTF-8 mark; `sep` 0: finds the separator. Keeps c->cells. */
+void rui_csv_begin(rui_csv *c, const char *path, const char *text, int64_t n, char sep);
 /* The cells of the next line that is not empty; *found false: there is none. */
 RU_MUST_USE ru_status rui_csv_next(rui_csv *c, bool *found, ru_err *err);
 /* Does the header, the current row, and the line below it end in a separator? Then drop the cell.
@@ -68,6 +68,8 @@ RU_MUST_USE ru_status rui_columns_number(const ru_columns *c, const rui_column_m
                                          const rui_csv *row, uint32_t k, double *v, ru_err *err);
 /* A number of a column as an input; NaN: it has no value. */
 float rui_column_input(const ru_columns *c, const ru_column *column, double v);
+/* The sentence about a number whose input would be infinite: RU_E_DATA. */
+ru_status rui_column_far(const ru_column *column, double v, ru_err *err);
 /* Number of the category that is `text`; -1: none. */
 int64_t rui_category_find(const ru_column *column, ru_str text);
 /* The inputs of a row without values: NaN, so that whoever gives an answer a row can tell it. */
@@ -98,8 +100,9 @@ RU_MUST_USE ru_status rui_learn_row(rui_learn *l, const ru_columns *c, const rui
 /* Means, deviations and categories into `c`, from the rows of `part`. Errors: RU_E_DATA. */
 RU_MUST_USE ru_status rui_learn_end(const rui_learn *l, const rui_part *part, const char *path,
                                     ru_arena *arena, ru_columns *c, ru_err *err);
-/* The inputs of row `row`. */
-void rui_learn_put(const rui_learn *l, const ru_columns *c, int64_t row, float *x);
+/* The inputs of row `row`. Errors: RU_E_DATA. */
+RU_MUST_USE ru_status rui_learn_put(const rui_learn *l, const ru_columns *c, int64_t row, float *x,
+                                    ru_err *err);
 void rui_learn_close(rui_learn *l); /* accepts zeroed memory */
 
 /* A cell that has no value, or is no number. `input`: it is no label. */
