@@ -12,11 +12,12 @@
 #include "train/model/inputs.h"
 
 typedef struct source {
-    ru_graph graph;     /* inference form, weights as data of STATE or CONST values */
-    ru_onnx_file file;  /* behind an ONNX source */
-    ru_model model;     /* behind a run */
-    ru_columns columns; /* of its table; n 0: none */
-    bool normalizes;    /* the graph takes numbers of the table as they stand */
+    ru_graph graph;         /* inference form, weights as data of STATE or CONST values */
+    ru_onnx_file file;      /* behind an ONNX source */
+    ru_model model;         /* behind a run */
+    ru_columns columns;     /* of its table; n 0: none */
+    bool normalizes;        /* the graph takes numbers of the table as they stand */
+    ru_conf_f64s mean, std; /* of the job: the graph takes inputs to which they were applied */
     ru_onnx_external external;
 } source;
 
@@ -43,6 +44,8 @@ static ru_status from_run(const char *path, ru_arena *arena, source *s, ru_err *
     RU_TRY(ru_rundir_model(&dir, arena, &s->model, err));
     s->graph = s->model.infer;
     s->columns = dir.ckpt.facts.columns;
+    s->mean = dir.job.data.mean;
+    s->std = dir.job.data.std;
     if (!s->columns.normalize && s->columns.missing != RU_MISSING_MEAN) {
         return RU_OK;
     }
@@ -79,6 +82,30 @@ static void say_inputs(const ru_columns *c, const char *file, bool normalizes)
            texts ? "; texts must be given as these 1 and 0, all 0 for a missing one" : "");
 }
 
+static void put_numbers(const char *name, const ru_conf_f64s *list, ru_text *t)
+{
+    enum { MOST = 8 };
+    for (uint32_t k = 0; k < list->n && k < MOST; k++) {
+        ru_text_putf(t, "%s%.9g", k == 0 ? name : ", ", list->at[k]);
+    }
+    ru_text_put(t, list->n > MOST ? ", ..." : "");
+}
+
+/* Someone else has to apply data.mean and data.std of the job. */
+static void say_scale(const source *s, const char *file)
+{
+    char text[400];
+    ru_text t = ru_text_into(text, sizeof text);
+    if (s->mean.n == 0 && s->std.n == 0) {
+        return;
+    }
+    put_numbers("mean ", &s->mean, &t);
+    put_numbers(s->mean.n > 0 ? ", std " : "std ", &s->std, &t);
+    printf("the inputs of %s are those of the data after data.mean and data.std of the job, (x - "
+           "mean) / std: %s\n",
+           file, text);
+}
+
 /* Named weights: state of a trained model, constants of an ONNX file that nodes read. */
 static ru_status weights_list(const ru_graph *g, ru_arena *arena, ru_arrays *out, ru_err *err)
 {
@@ -111,6 +138,7 @@ static ru_status write_all(const ru_cmd_in *in, const source *s, ru_err *err)
             printf("wrote %s.data\n", onnx);
         }
         say_inputs(&s->columns, onnx, s->normalizes);
+        say_scale(s, onnx);
     }
     if (safetensors != NULL) {
         ru_arrays list = {0};
@@ -119,6 +147,7 @@ static ru_status write_all(const ru_cmd_in *in, const source *s, ru_err *err)
         RU_TRY(ru_safetensors_save(safetensors, list.at, list.n, meta, RU_ARRAY_LEN(meta), err));
         printf("wrote %s\n", safetensors);
         say_inputs(&s->columns, safetensors, false);
+        say_scale(s, safetensors);
     }
     return RU_OK;
 }
@@ -172,7 +201,8 @@ const ru_cmd rui_cmd_export = {
         "the folder of one checkpoint, or an ONNX file. Weights "
         "keep their names from training. A model of a table with data.columns takes numbers as "
         "they stand there, normalises them itself, and puts means where a number is NaN (missing: "
-        "mean); a line says what its inputs are.",
+        "mean); a line says what its inputs are. Inputs of a job with data.mean and data.std are "
+        "those after them, and a line gives the numbers.",
     .args = "RUN",
     .arg_min = 1,
     .arg_max = 1,

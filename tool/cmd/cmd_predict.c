@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/str.h"
+#include "data/norm.h"
 #include "env/process/self.h"
 #include "run/predict.h"
 #include "store/npy.h"
@@ -16,7 +17,9 @@
 static const ru_opt opts[] = {
     RU_OPT(FLAG, "proba", NULL, "print probabilities of all classes instead of the class"),
     RU_OPT(TEXT, "in", "FILE",
-           "read samples from one .npy array [n, ...] instead of rows from stdin", .letter = 'i'),
+           "read samples from one .npy array [n, ...] instead of rows from stdin; floats stand as "
+           "before data.mean and data.std",
+           .letter = 'i'),
     RU_OPT(TEXTS, "data", "FILE",
            "read samples from files in the job's format, the same as naming them behind the run "
            "(labels are ignored; pictures: files, and folders at any depth)",
@@ -47,6 +50,7 @@ typedef struct session {
     ru_predictor *p;
     int64_t filled; /* samples in the input buffer */
     float *scratch; /* [outputs] */
+    ru_norm norm;   /* data.mean and data.std of the job */
     bool proba;
     const ru_dataset *files; /* each sample is a file with a name of its own; NULL: no */
     int64_t done;            /* samples printed */
@@ -215,16 +219,6 @@ static ru_status plain_row(session *s, ru_str row, int64_t line, float *x, bool 
     return RU_OK;
 }
 
-/* data.mean and data.std of the job, as the reader of its files applies them. */
-static void normalize(const ru_job_data *d, float *x, int64_t n)
-{
-    for (int64_t k = 0; k < n && (d->mean.n > 0 || d->std.n > 0); k++) {
-        double sub = d->mean.n == 0 ? 0 : d->mean.at[d->mean.n == n ? k : 0];
-        double std = d->std.n == 0 ? 1 : d->std.at[d->std.n == n ? k : 0];
-        x[k] = (x[k] - (float)sub) * (float)(1.0 / std);
-    }
-}
-
 /* One line of stdin into the buffer. */
 static ru_status take_line(session *s, ru_rows *table, ru_str text, int64_t line, float *x,
                            ru_err *err)
@@ -237,9 +231,7 @@ static ru_status take_line(session *s, ru_rows *table, ru_str text, int64_t line
         return RU_OK;
     }
     RU_TRY(next_place(s, &place, err));
-    if (table != NULL) {
-        normalize(&s->run.job.data, x, ru_predictor_inputs(s->p));
-    }
+    ru_norm_apply(&s->norm, x, 1);
     for (int64_t k = 0; k < ru_predictor_inputs(s->p); k++) {
         put_number(ru_predictor_model(s->p)->facts.x.dtype, place, k, x[k]);
     }
@@ -272,6 +264,22 @@ static ru_status rows(session *s, ru_err *err)
 
 /* -- files ------------------------------------------------------------------------------------- */
 
+/* Sample `k` of an array, as the reader of files would give it. */
+static ru_status prepare(const session *s, const char *path, int64_t k, float *x, ru_err *err)
+{
+    ru_columns_normalize(&ru_predictor_model(s->p)->facts.columns, x);
+    ru_norm_apply(&s->norm, x, 1);
+    for (int64_t i = 0; i < ru_predictor_inputs(s->p); i++) {
+        if (isinf(x[i])) {
+            return RU_FAIL(err, RU_E_DATA,
+                           "%s: element %lld of sample %lld is infinite, or becomes so when it is "
+                           "normalised as the training data were",
+                           path, (long long)i, (long long)k);
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status array_file(session *s, const char *path, ru_err *err)
 {
     ru_map_file map = {0};
@@ -292,7 +300,7 @@ static ru_status array_file(session *s, const char *path, ru_err *err)
         st = next_place(s, &place, err);
         if (st == RU_OK) {
             memcpy(place, (const uint8_t *)a->data + k * bytes, (size_t)bytes);
-            ru_columns_normalize(&ru_predictor_model(s->p)->facts.columns, (float *)(void *)place);
+            st = want->dtype == RU_F32 ? prepare(s, path, k, (float *)(void *)place, err) : RU_OK;
         }
     }
     if (st == RU_OK) {
@@ -464,6 +472,9 @@ static ru_status predict(session *s, ru_err *err)
     if (tokens) {
         return text(s, err);
     }
+    const ru_data_options d = ru_job_data_options(&s->run.job, false);
+    RU_TRY(ru_norm_open(&d, &ru_predictor_model(s->p)->facts.x, "the job", s->in->arena, &s->norm,
+                        err));
     if (ru_cmd_given(s->in, "in")) {
         return array_file(s, ru_cmd_text(s->in, "in"), err);
     }

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "env/file/file.h"
+#include "store/npy.h"
 #include "store/onnx_file.h"
 #include "test/scratch.h"
 #include "test/test.h"
@@ -150,6 +151,46 @@ static void a_fixed_batch_is_enough(void **state)
     ru_dataset_close(d);
 }
 
+/* The largest input after data.mean and data.std, wherever the numbers come from. */
+static void mean_and_std_reach_every_input(void **state)
+{
+    ru_scratch *f = *state;
+    const char *said, *run = train(f, 2, ", mean: [0, 2, 8], std: [1, 0.5, 4]");
+    const float x[] = {1, 2.4f, 11, 0, 3.2f, 12, 2, 2.6f, 16, 0, 1, 9}; /* 1 .8 .75, 0 2.4 1 ... */
+    const int64_t dims[] = {4, 3};
+    const ru_array a = {.name = "x", .type = ru_type_make(RU_F32, 2, dims), .data = x};
+    const char *path = ru_path_join(&f->arena, f->root, "x.npy");
+    assert_ok(ru_npy_save(path, &a, &f->err), f->err);
+    const char *line = ru_arena_printf(&f->arena, "predict %s --in %s", run, path);
+    assert_string_equal(use(f, line, "", 0, &said), "0\n1\n0\n2\n");
+    line = ru_arena_printf(&f->arena, "predict %s", run);
+    const char *rows = "1,2.4,11\n0,3.2,12\n2,2.6,16\n0,1,9\n";
+    assert_string_equal(use(f, line, rows, 0, &said), "0\n1\n0\n2\n");
+    line = ru_arena_printf(&f->arena, "export %s --onnx %s/e.onnx", run, f->root);
+    assert_non_null(strstr(use(f, line, "", 0, &said),
+                           "data.mean and data.std of the job, (x - mean) / std: mean 0, 2, 8, std "
+                           "1, 0.5, 4\n"));
+}
+
+static void a_number_that_std_makes_infinite_is_refused(void **state)
+{
+    ru_scratch *f = *state;
+    const char *said, *run = train(f, 2, ", std: [0.01]");
+    const char *path = ru_path_join(&f->arena, f->root, "x.npy");
+    const float far[] = {0, 0, 3e38f};
+    const ru_array b = {
+        .name = "x", .type = ru_type_make(RU_F32, 2, (int64_t[]){1, 3}), .data = far};
+    assert_ok(ru_npy_save(path, &b, &f->err), f->err);
+    const char *line = ru_arena_printf(&f->arena, "predict %s --in %s", run, path);
+    (void)use(f, line, "", 65, &said);
+    assert_non_null(strstr(said, "element 2 of sample 0 is infinite"));
+    const char *data = put_file(f, "far.csv", "0,0,3e38,0\n");
+    line = ru_arena_printf(&f->arena, "predict %s --data %s", run, data);
+    (void)use(f, line, "", 65, &said);
+    assert_non_null(strstr(said, "element 2 of 'x' is too large"));
+}
+
 #define ON_FILES(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(tool_use, ON_FILES(a_fixed_batch_is_enough),
-         ON_FILES(a_damaged_sample_has_an_empty_answer))
+         ON_FILES(a_damaged_sample_has_an_empty_answer), ON_FILES(mean_and_std_reach_every_input),
+         ON_FILES(a_number_that_std_makes_infinite_is_refused))
