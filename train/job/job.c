@@ -328,7 +328,7 @@ static const ru_conf_field train_fields[] = {
     RU_ROW(CHOICE, ru_job_train, metric, "auto",
            "metric that says which evaluation is the best, for train.patience and "
            "checkpoint.keep_best; auto takes accuracy for classes, else loss",
-           .choices = "auto|" RU_METRIC_BASIC "|" RU_METRIC_CLASSES "|" RU_METRIC_NUMBERS),
+           .choices = "auto|" RU_METRIC_ALL),
     RU_ROW(I64, ru_job_train, patience, "0",
            "stop early after this many evaluations in a row without a better one; 0: never",
            RU_IN(0, 1e9)),
@@ -515,18 +515,6 @@ bool ru_job_has_test(const ru_job *job)
 {
     return job->data.validation > 0 || job->data.test.n > 0 ||
            (job->data.generator[0] != 0 && job->data.test_count > 0);
-}
-
-const char *ru_job_metric(const ru_job *job, ru_loss_kind loss)
-{
-    static const char *const names[] = {"accuracy", "loss",      "mse",    "perplexity",
-                                        "top5",     "precision", "recall", "f1",
-                                        "auc",      "mae",       "rmse",   "r2"};
-    if (job->train.metric > 0) {
-        return names[job->train.metric - 1];
-    }
-    return loss == RU_LOSS_CROSS_ENTROPY || loss == RU_LOSS_BINARY_CROSS_ENTROPY ? "accuracy"
-                                                                                 : "loss";
 }
 
 ru_shuffle ru_job_shuffle(const ru_job *job)

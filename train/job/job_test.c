@@ -78,6 +78,22 @@ static void figures_are_those_that_the_job_names(void **state)
     ru_arena_fini(&l.arena);
 }
 
+static void each_metric_is_the_one_named(void **state)
+{
+    (void)state;
+    ru_str rest = ru_str_c(RU_METRIC_ALL), word;
+    while (ru_str_next(&rest, '|', &word)) {
+        loaded l;
+        char text[200];
+        (void)snprintf(text, sizeof text, "model: {zoo: lenet}\n" DATA "train: {metric: %.*s}\n",
+                       RU_STR_ARG(word));
+        load(&l, text);
+        assert_ok(l.status, l.err);
+        assert_true(ru_str_eq_c(word, ru_job_metric(&l.job, RU_LOSS_MSE)));
+        ru_arena_fini(&l.arena);
+    }
+}
+
 /* Any key that is not its default asks for prepared inputs; so does the job of a stored run. */
 static void columns_are_prepared_when_a_key_asks(void **state)
 {
@@ -241,7 +257,7 @@ RU_TESTS(train_job, cmocka_unit_test(keys_of_other_trainers_are_explained),
          cmocka_unit_test(a_short_job_takes_the_defaults),
          cmocka_unit_test(the_interface_page_reads),
          cmocka_unit_test(figures_are_those_that_the_job_names),
-         cmocka_unit_test(a_dump_reads_back),
+         cmocka_unit_test(each_metric_is_the_one_named), cmocka_unit_test(a_dump_reads_back),
          cmocka_unit_test(columns_are_prepared_when_a_key_asks),
          cmocka_unit_test(wrong_jobs_are_named_with_their_place),
          cmocka_unit_test(the_page_of_the_job_file_is_current))

@@ -2,8 +2,20 @@
 
 #include <string.h>
 
-static const char *const figures[] = {"top5", "precision", "recall", "f1",
-                                      "auc",  "mae",       "rmse",   "r2"};
+#define ITEM(name) #name,
+static const char *const basic[] = {RU_METRIC_BASIC_LIST(ITEM, ITEM)};
+static const char *const figures[] = {RU_METRIC_CLASSES_LIST(ITEM, ITEM)
+                                          RU_METRIC_NUMBERS_LIST(ITEM, ITEM)};
+
+const char *ru_job_metric(const ru_job *job, ru_loss_kind loss)
+{
+    uint32_t k = job->train.metric; /* a word of RU_METRIC_ALL, from 1 */
+    bool classes = loss == RU_LOSS_CROSS_ENTROPY || loss == RU_LOSS_BINARY_CROSS_ENTROPY;
+    if (k == 0) {
+        return classes ? "accuracy" : "loss";
+    }
+    return k <= RU_ARRAY_LEN(basic) ? basic[k - 1] : figures[k - 1 - RU_ARRAY_LEN(basic)];
+}
 
 bool ru_metric_is(const char *words, const char *name)
 {
@@ -32,8 +44,7 @@ static ru_status check(const char *key, const char *name, const char *words, ru_
 ru_status ru_job_metrics_check(const ru_job_train *t, ru_err *err)
 {
     for (uint32_t k = 0; k < t->until.n; k++) {
-        RU_TRY(check("train.until", t->until.at[k].key,
-                     RU_METRIC_BASIC "|" RU_METRIC_CLASSES "|" RU_METRIC_NUMBERS, err));
+        RU_TRY(check("train.until", t->until.at[k].key, RU_METRIC_ALL, err));
     }
     for (uint32_t k = 0; k < t->metrics.n; k++) {
         RU_TRY(

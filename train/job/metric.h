@@ -6,9 +6,17 @@
 
 #include "train/job/job.h"
 
-#define RU_METRIC_BASIC   "accuracy|loss|mse|perplexity" /* of every evaluation, as they apply */
-#define RU_METRIC_CLASSES "top5|precision|recall|f1|auc" /* only when asked for */
-#define RU_METRIC_NUMBERS "mae|rmse|r2"
+/* F is X of the first name. Of every evaluation, as they apply; only when asked for; the same. */
+#define RU_METRIC_BASIC_LIST(F, X)   F(accuracy) X(loss) X(mse) X(perplexity)
+#define RU_METRIC_CLASSES_LIST(F, X) F(top5) X(precision) X(recall) X(f1) X(auc)
+#define RU_METRIC_NUMBERS_LIST(F, X) F(mae) X(rmse) X(r2)
+
+#define RU_METRIC_FIRST(name) #name
+#define RU_METRIC_NEXT(name)  "|" #name
+#define RU_METRIC_BASIC       RU_METRIC_BASIC_LIST(RU_METRIC_FIRST, RU_METRIC_NEXT)
+#define RU_METRIC_CLASSES     RU_METRIC_CLASSES_LIST(RU_METRIC_FIRST, RU_METRIC_NEXT)
+#define RU_METRIC_NUMBERS     RU_METRIC_NUMBERS_LIST(RU_METRIC_FIRST, RU_METRIC_NEXT)
+#define RU_METRIC_ALL         RU_METRIC_BASIC "|" RU_METRIC_CLASSES "|" RU_METRIC_NUMBERS
 
 bool ru_metric_is(const char *words, const char *name); /* is it one of "a|b"? */
 bool ru_metric_more(const char *name);                  /* is a larger value better? */
