@@ -1,11 +1,17 @@
-/* A small HTTP server on the loop of a process: pages of text for who has the token.
+/* A small HTTP server on the loop of a process: pages of text, or requests with bodies whose
+ * answers come later.
  *
  * libmicrohttpd speaks the protocol; its epoll descriptor stands in the loop (env/loop/loop.h), so
  * that it has no thread of its own. The library is opened when the first server opens: other
  * commands do not wait for it and the libraries below it.
  *
- * Only GET and HEAD. With a token, a request must carry "Authorization: Bearer TOKEN". Everything
- * is bounded: connections, header bytes, and the time of a request.
+ * With a token, a request must carry "Authorization: Bearer TOKEN". Everything is bounded:
+ * connections, header bytes, bodies each and together, and the times of a head, a body, an answer
+ * and a reader that does not read.
+ *
+ *   head --> body --> request(r) --> ru_http_answer(r), at once or later
+ *                         |              | or ru_http_stream(r), ru_http_put(r)..., ru_http_end(r)
+ *                         `--> gone(r): the client left; the owner still ends r, for nobody
  *
  * Thread: loop only. */
 #ifndef RU_WEB_HTTP_H
@@ -24,6 +30,35 @@ typedef struct ru_http_page {
     int64_t size_bytes;
 } ru_http_page;
 
+/* A request, from request(r) until the owner ends it: by one answer, or one stream and its end. */
+typedef struct ru_http_request {
+    const char *method, *path; /* view until the answer or gone(r) */
+    const uint8_t *body;       /* [body_bytes] view until the end; it was not parsed */
+    int64_t body_bytes;
+    ru_time since; /* when its head was there */
+    void *mine;    /* the owner's */
+} ru_http_request;
+
+typedef struct ru_http_field {
+    const char *name, *value;
+} ru_http_field;
+
+typedef struct ru_http_span {
+    const void *data;
+    int64_t size_bytes;
+} ru_http_span;
+
+typedef struct ru_http_reply {
+    uint32_t status;
+    const ru_http_field *fields; /* [n_fields] copied */
+    const ru_http_span *spans;   /* [n_spans] one behind the other; their bytes are not copied */
+    uint32_t n_fields, n_spans;
+    /* Once, when the bytes are not needed any more, maybe before ru_http_answer returns; NULL:
+     * they stay as long as the server. */
+    void (*done)(void *self);
+    void *self;
+} ru_http_reply;
+
 typedef struct ru_http_options {
     ru_loop *loop;
     const char *listen;   /* "PORT": this machine only; ":PORT": all interfaces; HOST:PORT */
@@ -33,6 +68,14 @@ typedef struct ru_http_options {
     /* The page of a path that begins with '/'. An error gives 503 with the sentence. */
     ru_status (*page)(void *self, const char *path, ru_http_page *into, ru_err *err);
     void (*done)(void *self); /* the page was copied; may be NULL */
+    /* Instead of `page`: every request whose head and body are there. */
+    void (*request)(void *self, ru_http_request *r);
+    void (*gone)(void *self, ru_http_request *r); /* may be NULL */
+    int64_t body_max_bytes;                       /* of one request: 413; 0: 64 MiB */
+    int64_t bodies_max_bytes;                     /* of all: 503; 0: eight times that */
+    int64_t body_max_s;                           /* from head to end of body; 0: 60 */
+    int64_t answer_max_s;     /* from body to answer: 504, and gone(r); 0: no limit */
+    int64_t stream_max_bytes; /* put and not read yet; 0: 256 KiB */
     void *self;
 } ru_http_options;
 
@@ -41,6 +84,20 @@ RU_MUST_USE ru_status ru_http_open(const ru_http_options *opt, ru_arena *arena, 
                                    ru_err *err);
 void ru_http_close(ru_http *h);                /* NULL is fine */
 const char *ru_http_address(const ru_http *h); /* host:port where it listens */
+
+/* A field of the request by its name in any case; NULL: none, or gone. View as the path. */
+const char *ru_http_asked(const ru_http_request *r, const char *name);
+/* End `r` with one answer; `r` is invalid then. */
+void ru_http_answer(ru_http_request *r, const ru_http_reply *a);
+/* End `r` with a sentence as JSON, {"error":"..."}; copied. */
+void ru_http_refuse(ru_http_request *r, uint32_t status, const char *sentence);
+/* Begin an answer of unknown length (chunked); fields are copied. */
+void ru_http_stream(ru_http_request *r, uint32_t status, const ru_http_field *fields,
+                    uint32_t n_fields);
+/* Add to it; copied. false: stream_max_bytes are there that the reader has not read, or it is gone;
+ * nothing was added. A reader that does not read for silent_max_s is dropped: gone(r). */
+bool ru_http_put(ru_http_request *r, const void *data, int64_t size_bytes);
+void ru_http_end(ru_http_request *r); /* `r` is invalid then */
 
 /* Could a server open? Appends name and version of the library. Errors: RU_E_UNSUPPORTED, and what
  * to install behind "; run ". Thread: any. */

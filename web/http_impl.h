@@ -1,0 +1,102 @@
+/* Inside of the HTTP server: libmicrohttpd, opened at run time, and the life of a request.
+ *
+ *   READING --body is there--> HELD --answer--> ANSWERED --sent--> (free)
+ *                               | `--stream--> STREAM ---- end and all read --> (free)
+ *                               `--hang-up, too late--> GONE --the owner ends it--> (free)
+ *
+ * A held request is suspended: the library neither watches its connection nor times it out. Its
+ * descriptor stands in the loop for hang-up alone, and a timer looks for times that are over.
+ *
+ * Thread: loop only. */
+#ifndef RU_WEB_HTTP_IMPL_H
+#define RU_WEB_HTTP_IMPL_H
+
+#include "web/http.h"
+
+#ifdef RU_HAS_MHD
+#include <microhttpd.h>
+
+/* The functions of the library that are used. */
+#define RUI_MHD_LIST(X)                                   \
+    X(start_daemon)                                       \
+    X(stop_daemon)                                        \
+    X(run)                                                \
+    X(get_timeout)                                        \
+    X(get_daemon_info)                                    \
+    X(get_connection_info)                                \
+    X(lookup_connection_value)                            \
+    X(create_response_from_buffer)                        \
+    X(create_response_from_buffer_with_free_callback_cls) \
+    X(create_response_from_iovec)                         \
+    X(create_response_from_callback)                      \
+    X(suspend_connection)                                 \
+    X(resume_connection)                                  \
+    X(add_response_header)                                \
+    X(queue_response)                                     \
+    X(destroy_response)                                   \
+    X(get_version)
+
+typedef enum rui_http_state {
+    RUI_HTTP_READING,
+    RUI_HTTP_HELD,
+    RUI_HTTP_ANSWERED,
+    RUI_HTTP_STREAM,
+    RUI_HTTP_GONE, /* nobody reads the answer */
+} rui_http_state;
+
+typedef struct rui_http_call {
+    ru_http_request r; /* first: the owner's view */
+    ru_http *http;
+    struct rui_http_call *before, *next; /* of ru_http.calls */
+    struct MHD_Connection *conn;         /* NULL: the library is through with it */
+    struct MHD_Response *response;       /* made, not queued yet */
+    rui_http_state state;
+    uint32_t status;
+    bool suspended, watched, owned, ended, late;
+    uint8_t *body;
+    int64_t body_cap;
+    uint8_t *pending; /* [pending_cap] of a stream: [pending_at, pending_n) are not read yet */
+    int64_t pending_at, pending_n, pending_cap;
+} rui_http_call;
+
+/* A connection, for as long as it lives. */
+typedef struct rui_http_conn {
+    struct rui_http_conn *before, *next;
+    int fd;
+    ru_time idle_since; /* accepted, or its last request ended */
+    uint32_t calls;     /* requests in progress: 0 or 1 */
+} rui_http_conn;
+
+struct ru_http {
+    ru_http_options opt;
+    char address[RU_HTTP_ADDRESS_MAX];
+    struct MHD_Daemon *daemon;
+    int epoll_fd; /* -1: not in the loop */
+    int64_t bodies_bytes;
+    rui_http_call *calls;
+    rui_http_conn *conns;
+    bool running, sweeping;
+#define RUI_X(fn) __typeof__(&MHD_##fn) fn;
+    RUI_MHD_LIST(RUI_X)
+#undef RUI_X
+};
+
+/* http.c: a response from text, queued at once. */
+enum MHD_Result rui_http_say(ru_http *h, struct MHD_Connection *c, uint32_t status,
+                             const char *text);
+void rui_http_soon(ru_http *h); /* the library runs again soon */
+
+/* http_call.c: one step of a request, as the library asks for it. */
+enum MHD_Result rui_http_step(ru_http *h, struct MHD_Connection *c, const char *path,
+                              const char *method, const char *data, size_t *n, void **state);
+void rui_http_completed(void *self, struct MHD_Connection *c, void **state,
+                        enum MHD_RequestTerminationCode why);
+void rui_http_connection(void *self, struct MHD_Connection *c, void **socket,
+                         enum MHD_ConnectionNotificationCode what);
+/* Requests and connections whose time is over. */
+void rui_http_sweep(ru_http *h, ru_time now);
+/* The server closes: every request is gone. */
+void rui_http_drop_all(ru_http *h);
+#endif
+
+#endif
