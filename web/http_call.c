@@ -1,0 +1,483 @@
+#include "web/http_impl.h"
+
+#ifdef RU_HAS_MHD
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum { HANG_UP = 0x2000 /* EPOLLRDHUP: the client sends no more */, SPANS_MAX = 1024 };
+
+/* -- bookkeeping -------------------------------------------------------------------------------
+ */
+
+static void unlist(rui_http_call *k)
+{
+    if (k->before != NULL) {
+        k->before->next = k->next;
+    } else {
+        k->http->calls = k->next;
+    }
+    if (k->next != NULL) {
+        k->next->before = k->before;
+    }
+}
+
+/* Free when neither the library nor the owner has it. */
+static void let_go(rui_http_call *k)
+{
+    if (k->conn != NULL || k->owned) {
+        return;
+    }
+    unlist(k);
+    k->http->bodies_bytes -= k->body_cap;
+    free(k->body);
+    free(k->pending);
+    free(k);
+}
+
+static void unwatch(rui_http_call *k)
+{
+    if (k->watched) {
+        ru_loop_fd_off(
+            k->http->opt.loop,
+            k->http->get_connection_info(k->conn, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd);
+        k->watched = false;
+    }
+}
+
+static void resume(rui_http_call *k)
+{
+    if (k->suspended) {
+        unwatch(k);
+        k->suspended = false;
+        k->http->resume_connection(k->conn);
+        if (!k->http->running) {
+            rui_http_soon(k->http);
+        }
+    }
+}
+
+/* The client left: the library closes the connection, the owner is told. */
+static void leave(rui_http_call *k)
+{
+    k->state = RUI_HTTP_GONE;
+    resume(k);
+    if (k->owned && k->http->opt.gone != NULL) {
+        k->http->opt.gone(k->http->opt.self, &k->r);
+    }
+}
+
+static void on_hang_up(void *self, int fd, uint32_t events, ru_time now)
+{
+    (void)fd;
+    (void)events;
+    (void)now;
+    leave(self);
+}
+
+static void suspend(rui_http_call *k)
+{
+    ru_http *h = k->http;
+    int fd = h->get_connection_info(k->conn, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    h->suspend_connection(k->conn);
+    k->suspended = true;
+    /* without memory for it nobody sees the hang-up before the answer is sent */
+    k->watched = ru_loop_fd(h->opt.loop, fd, HANG_UP, on_hang_up, k, NULL) == RU_OK;
+}
+
+/* -- reading -----------------------------------------------------------------------------------
+ */
+
+/* Bytes of the body as the head says; -1: it does not (chunked). */
+static int64_t announced(const ru_http *h, struct MHD_Connection *c)
+{
+    const char *text = h->lookup_connection_value(c, MHD_HEADER_KIND, "Content-Length");
+    int64_t n = -1;
+    return text != NULL && ru_str_i64(ru_str_c(text), &n) && n >= 0 ? n : -1;
+}
+
+static bool room(rui_http_call *k, int64_t bytes)
+{
+    ru_http *h = k->http;
+    if (bytes <= k->body_cap) {
+        return true;
+    }
+    int64_t cap = bytes < 2 * k->body_cap ? 2 * k->body_cap : bytes;
+    cap = cap > h->opt.body_max_bytes ? h->opt.body_max_bytes : cap;
+    if (h->bodies_bytes - k->body_cap + cap > h->opt.bodies_max_bytes) {
+        return false;
+    }
+    uint8_t *more = realloc(k->body, (size_t)cap);
+    if (more == NULL) {
+        return false;
+    }
+    h->bodies_bytes += cap - k->body_cap;
+    k->body = more;
+    k->body_cap = cap;
+    return true;
+}
+
+static enum MHD_Result too_large(ru_http *h, struct MHD_Connection *c)
+{
+    char text[128];
+    ru_text t = ru_text_into(text, sizeof text);
+    ru_text_putf(&t, "a body may have at most %lld bytes", (long long)h->opt.body_max_bytes);
+    return rui_http_say(h, c, 413, text);
+}
+
+static const char BUSY[] = "bodies of other requests take all memory for bodies; try again";
+
+static enum MHD_Result begin(ru_http *h, struct MHD_Connection *c, const char *path,
+                             const char *method, void **state)
+{
+    int64_t n = announced(h, c);
+    if (n > h->opt.body_max_bytes &&
+        h->lookup_connection_value(c, MHD_HEADER_KIND, "Expect") != NULL) {
+        return too_large(h, c); /* the client waits with the body */
+    }
+    rui_http_call *k = calloc(1, sizeof *k);
+    if (k == NULL) {
+        return MHD_NO;
+    }
+    k->http = h;
+    k->conn = c;
+    k->next = h->calls;
+    h->calls = k;
+    if (k->next != NULL) {
+        k->next->before = k;
+    }
+    k->r = (ru_http_request){.method = method, .path = path, .since = ru_clock_now()};
+    *state = k;
+    k->status = n > h->opt.body_max_bytes ? 413 : n > 0 && !room(k, n) ? 503 : 0;
+    return MHD_YES;
+}
+
+/* A body that is refused is read to its end, so that the client reads the answer. */
+static void take(rui_http_call *k, const char *data, size_t n)
+{
+    int64_t bytes = k->r.body_bytes + (int64_t)n;
+    if (k->status == 0 && bytes > k->http->opt.body_max_bytes) {
+        k->status = 413;
+    } else if (k->status == 0 && !room(k, bytes)) {
+        k->status = 503;
+    }
+    if (k->status == 0) {
+        memcpy(k->body + k->r.body_bytes, data, n);
+    }
+    k->r.body_bytes = bytes;
+}
+
+static enum MHD_Result queue(rui_http_call *k)
+{
+    enum MHD_Result ok = k->http->queue_response(k->conn, k->status, k->response);
+    k->http->destroy_response(k->response);
+    k->response = NULL;
+    return ok;
+}
+
+enum MHD_Result rui_http_step(ru_http *h, struct MHD_Connection *c, const char *path,
+                              const char *method, const char *data, size_t *n, void **state)
+{
+    rui_http_call *k = *state;
+    if (k == NULL) {
+        return begin(h, c, path, method, state);
+    }
+    if (*n > 0) {
+        take(k, data, *n);
+        *n = 0;
+        return MHD_YES;
+    }
+    if (k->state == RUI_HTTP_READING) {
+        if (k->status != 0) {
+            return k->status == 413 ? too_large(h, c) : rui_http_say(h, c, 503, BUSY);
+        }
+        k->r.body = k->body;
+        k->state = RUI_HTTP_HELD;
+        k->owned = true;
+        h->opt.request(h->opt.self, &k->r);
+        if (k->state == RUI_HTTP_HELD) {
+            suspend(k);
+            return MHD_YES;
+        }
+    }
+    if (k->late) {
+        return rui_http_say(h, c, 504, "the answer took longer than the server allows");
+    }
+    return k->response != NULL ? queue(k) : MHD_NO;
+}
+
+void rui_http_completed(void *self, struct MHD_Connection *c, void **state,
+                        enum MHD_RequestTerminationCode why)
+{
+    (void)why;
+    ru_http *h = self;
+    rui_http_call *k = *state;
+    const union MHD_ConnectionInfo *info =
+        h->get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    rui_http_conn *conn = info != NULL ? info->socket_context : NULL;
+    if (conn != NULL) {
+        conn->idle_since = ru_clock_now();
+    }
+    if (h->opt.request == NULL || k == NULL) {
+        return;
+    }
+    unwatch(k);
+    k->suspended = false;
+    if (k->response != NULL) {
+        h->destroy_response(k->response);
+        k->response = NULL;
+    }
+    if (k->owned && k->state != RUI_HTTP_GONE) {
+        leave(k);
+    }
+    k->conn = NULL;
+    k->state = RUI_HTTP_GONE;
+    *state = NULL;
+    let_go(k);
+}
+
+/* -- answers -----------------------------------------------------------------------------------
+ */
+
+const char *ru_http_asked(const ru_http_request *r, const char *name)
+{
+    const rui_http_call *k = (const rui_http_call *)(const void *)r;
+    return k->conn == NULL || k->state == RUI_HTTP_GONE
+               ? NULL
+               : k->http->lookup_connection_value(k->conn, MHD_HEADER_KIND, name);
+}
+
+static void add_fields(rui_http_call *k, const ru_http_field *f, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        (void)k->http->add_response_header(k->response, f[i].name, f[i].value);
+    }
+}
+
+static struct MHD_Response *response_of(const ru_http *h, const ru_http_reply *a)
+{
+    struct MHD_IoVec at[SPANS_MAX];
+    RU_CHECK(a->n_spans <= SPANS_MAX);
+    if (a->n_spans <= 1) {
+        const void *p = a->n_spans == 1 ? a->spans[0].data : "";
+        size_t n = a->n_spans == 1 ? (size_t)a->spans[0].size_bytes : 0;
+        return h->create_response_from_buffer_with_free_callback_cls(n, (void *)(uintptr_t)p,
+                                                                     a->done, a->self);
+    }
+    for (uint32_t i = 0; i < a->n_spans; i++) {
+        at[i] = (struct MHD_IoVec){a->spans[i].data, (size_t)a->spans[i].size_bytes};
+    }
+    return h->create_response_from_iovec(at, a->n_spans, a->done, a->self);
+}
+
+void ru_http_answer(ru_http_request *r, const ru_http_reply *a)
+{
+    rui_http_call *k = (rui_http_call *)(void *)r;
+    RU_CHECK(k->owned && (k->state == RUI_HTTP_HELD || k->state == RUI_HTTP_GONE));
+    k->owned = false;
+    k->response = k->state == RUI_HTTP_HELD ? response_of(k->http, a) : NULL;
+    if (k->response == NULL && a->done != NULL) {
+        a->done(a->self);
+    }
+    if (k->state == RUI_HTTP_GONE) {
+        let_go(k);
+        return;
+    }
+    k->status = a->status;
+    k->state = k->response != NULL ? RUI_HTTP_ANSWERED : RUI_HTTP_GONE; /* no memory: it closes */
+    if (k->response != NULL) {
+        add_fields(k, a->fields, a->n_fields);
+    }
+    resume(k);
+}
+
+void ru_http_refuse(ru_http_request *r, uint32_t status, const char *sentence)
+{
+    enum { BYTES = 6 * RU_ERR_TEXT_MAX + 16 };
+    static const ru_http_field fields[] = {{"Content-Type", "application/json"}};
+    char *p = malloc(BYTES);
+    ru_http_reply a = {.status = status, .fields = fields, .n_fields = 1, .done = free, .self = p};
+    ru_http_span span = {0};
+    if (p != NULL) {
+        ru_text t = ru_text_into(p, BYTES);
+        ru_text_put(&t, "{\"error\":");
+        ru_text_json(&t, ru_str_c(sentence));
+        ru_text_put(&t, "}");
+        span = (ru_http_span){p, t.n};
+        a.spans = &span;
+        a.n_spans = 1;
+    }
+    ru_http_answer(r, &a);
+}
+
+/* -- streams -----------------------------------------------------------------------------------
+ */
+
+static ssize_t on_read(void *self, uint64_t at, char *into, size_t max)
+{
+    (void)at;
+    rui_http_call *k = self;
+    int64_t n = k->pending_n - k->pending_at;
+    if (k->state == RUI_HTTP_GONE) {
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    }
+    if (n == 0) {
+        if (k->ended) {
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        }
+        suspend(k);
+        return 0;
+    }
+    n = n > (int64_t)max ? (int64_t)max : n;
+    memcpy(into, k->pending + k->pending_at, (size_t)n);
+    k->pending_at += n;
+    return (ssize_t)n;
+}
+
+void ru_http_stream(ru_http_request *r, uint32_t status, const ru_http_field *fields,
+                    uint32_t n_fields)
+{
+    rui_http_call *k = (rui_http_call *)(void *)r;
+    ru_http *h = k->http;
+    if (k->state == RUI_HTTP_GONE) {
+        return;
+    }
+    RU_CHECK(k->state == RUI_HTTP_HELD);
+    k->status = status;
+    k->response = h->create_response_from_callback(MHD_SIZE_UNKNOWN, 32 << 10, on_read, k, NULL);
+    if (k->response == NULL) {
+        leave(k);
+        return;
+    }
+    k->state = RUI_HTTP_STREAM;
+    add_fields(k, fields, n_fields);
+    resume(k);
+}
+
+bool ru_http_put(ru_http_request *r, const void *data, int64_t size_bytes)
+{
+    rui_http_call *k = (rui_http_call *)(void *)r;
+    int64_t n = k->pending_n - k->pending_at;
+    if (k->state != RUI_HTTP_STREAM || n + size_bytes > k->http->opt.stream_max_bytes) {
+        return false;
+    }
+    if (k->pending_n + size_bytes > k->pending_cap && k->pending_at > 0) {
+        memmove(k->pending, k->pending + k->pending_at, (size_t)n);
+        k->pending_at = 0;
+        k->pending_n = n;
+    }
+    if (n + size_bytes > k->pending_cap) {
+        int64_t cap = 2 * (n + size_bytes);
+        uint8_t *more = realloc(k->pending, (size_t)cap);
+        if (more == NULL) {
+            return false;
+        }
+        k->pending = more;
+        k->pending_cap = cap;
+    }
+    memcpy(k->pending + k->pending_n, data, (size_t)size_bytes);
+    k->pending_n += size_bytes;
+    resume(k);
+    return true;
+}
+
+void ru_http_end(ru_http_request *r)
+{
+    rui_http_call *k = (rui_http_call *)(void *)r;
+    RU_CHECK(k->owned && (k->state == RUI_HTTP_STREAM || k->state == RUI_HTTP_GONE));
+    k->owned = false;
+    k->ended = true;
+    resume(k);
+    let_go(k);
+}
+
+/* -- times -------------------------------------------------------------------------------------
+ */
+
+void rui_http_connection(void *self, struct MHD_Connection *c, void **socket,
+                         enum MHD_ConnectionNotificationCode what)
+{
+    ru_http *h = self;
+    rui_http_conn *conn = *socket;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        conn = calloc(1, sizeof *conn);
+        if (conn != NULL) { /* without memory for it only the library's time counts */
+            conn->fd = h->get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+            conn->idle_since = ru_clock_now();
+            conn->next = h->conns;
+            h->conns = conn;
+            if (conn->next != NULL) {
+                conn->next->before = conn;
+            }
+        }
+        *socket = conn;
+    } else if (conn != NULL) {
+        if (conn->before != NULL) {
+            conn->before->next = conn->next;
+        } else {
+            h->conns = conn->next;
+        }
+        if (conn->next != NULL) {
+            conn->next->before = conn->before;
+        }
+        free(conn);
+        *socket = NULL;
+    }
+}
+
+/* A head or a body that comes too slowly: the connection ends as if the client had left. */
+static void sweep_slow(ru_http *h, ru_time now)
+{
+    for (rui_http_conn *c = h->conns; c != NULL; c = c->next) {
+        c->calls = 0;
+    }
+    for (rui_http_call *k = h->calls; k != NULL; k = k->next) {
+        const union MHD_ConnectionInfo *info =
+            k->conn != NULL ? h->get_connection_info(k->conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT)
+                            : NULL;
+        rui_http_conn *c = info != NULL ? info->socket_context : NULL;
+        if (c == NULL) {
+            continue;
+        }
+        c->calls = 1;
+        if (k->state == RUI_HTTP_READING &&
+            ru_time_since(now, k->r.since) > h->opt.body_max_s * 1000000000) {
+            (void)shutdown(c->fd, SHUT_RDWR);
+        }
+    }
+    for (rui_http_conn *c = h->conns; c != NULL; c = c->next) {
+        if (c->calls == 0 &&
+            ru_time_since(now, c->idle_since) > 2 * h->opt.silent_max_s * 1000000000) {
+            (void)shutdown(c->fd, SHUT_RDWR);
+        }
+    }
+}
+
+void rui_http_sweep(ru_http *h, ru_time now)
+{
+    int64_t max_ns = h->opt.answer_max_s * 1000000000;
+    if (h->opt.request == NULL) {
+        return;
+    }
+    sweep_slow(h, now);
+    for (rui_http_call *k = h->calls; k != NULL && max_ns > 0; k = k->next) {
+        if (k->state == RUI_HTTP_HELD && ru_time_since(now, k->r.since) > max_ns) {
+            k->late = true;
+            leave(k); /* k stays: the library has it */
+        }
+    }
+}
+
+void rui_http_drop_all(ru_http *h)
+{
+    for (rui_http_call *k = h->calls, *next; k != NULL; k = next) {
+        if (k->state == RUI_HTTP_HELD || k->state == RUI_HTTP_STREAM) {
+            leave(k);
+        }
+        next = k->next;
+        k->owned = false;
+        let_go(k);
+    }
+}
+
+#endif
