@@ -7,35 +7,14 @@
 #include <unistd.h>
 
 #include "env/link/link_tcp.h"
+#include "web/http_impl.h"
 
 #ifdef RU_HAS_MHD
-#include <microhttpd.h>
 
-enum { CONNS = 32, SILENT_S = 10, HEAD_BYTES = 32 << 10 };
-
-/* The functions of the library that are used. */
-#define RUI_MHD_LIST(X)            \
-    X(start_daemon)                \
-    X(stop_daemon)                 \
-    X(run)                         \
-    X(get_timeout)                 \
-    X(get_daemon_info)             \
-    X(lookup_connection_value)     \
-    X(create_response_from_buffer) \
-    X(add_response_header)         \
-    X(queue_response)              \
-    X(destroy_response)            \
-    X(get_version)
-
-struct ru_http {
-    ru_http_options opt;
-    char address[RU_HTTP_ADDRESS_MAX];
-    struct MHD_Daemon *daemon;
-    int epoll_fd; /* -1: not in the loop */
-#define RUI_X(fn) __typeof__(&MHD_##fn) fn;
-    RUI_MHD_LIST(RUI_X)
-#undef RUI_X
-};
+enum { CONNS = 32, SILENT_S = 10, BODY_S = 60, HEAD_BYTES = 64 << 10 };
+#define BODY_BYTES   (INT64_C(64) << 20)
+#define STREAM_BYTES (INT64_C(256) << 10)
+#define SWEEP_NS     INT64_C(1000000000)
 
 static ru_status load(ru_http *h, ru_err *err)
 {
@@ -72,6 +51,8 @@ static bool same_token(const char *given, const char *token)
     return differ == 0;
 }
 
+static const char NEEDS_TOKEN[] = "this page needs the header \"Authorization: Bearer TOKEN\"";
+
 static bool may_read(const ru_http *h, struct MHD_Connection *c)
 {
     static const char scheme[] = "Bearer ";
@@ -100,37 +81,21 @@ static enum MHD_Result answer(ru_http *h, struct MHD_Connection *c, unsigned cod
     return ok;
 }
 
-static enum MHD_Result say(ru_http *h, struct MHD_Connection *c, unsigned code, const char *text)
+enum MHD_Result rui_http_say(ru_http *h, struct MHD_Connection *c, uint32_t code, const char *text)
 {
     char line[RU_ERR_TEXT_MAX + 2];
     int n = snprintf(line, sizeof line, "%s\n", text);
     return answer(h, c, code, "text/plain; charset=utf-8", line, n);
 }
 
-static enum MHD_Result on_request(void *self, struct MHD_Connection *c, const char *path,
-                                  const char *method, const char *version, const char *body,
-                                  size_t *body_bytes, void **state)
+static enum MHD_Result give_page(ru_http *h, struct MHD_Connection *c, const char *path)
 {
-    (void)version;
-    (void)body;
-    ru_http *h = self;
-    if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
-        *body_bytes = 0;
-        return say(h, c, 405, "only GET and HEAD are answered");
-    }
-    if (*state == NULL) { /* the first call is before the body, of which GET has none */
-        *state = h;
-        return MHD_YES;
-    }
-    if (!may_read(h, c)) {
-        return say(h, c, 401, "this page needs the header \"Authorization: Bearer TOKEN\"");
-    }
     ru_http_page page = {0};
     ru_err err = {0};
     ru_status st = h->opt.page(h->opt.self, path, &page, &err);
-    enum MHD_Result ok = st != RU_OK ? say(h, c, 503, err.text)
+    enum MHD_Result ok = st != RU_OK ? rui_http_say(h, c, 503, err.text)
                          : page.text == NULL
-                             ? say(h, c, 404, "there is no such page")
+                             ? rui_http_say(h, c, 404, "there is no such page")
                              : answer(h, c, 200, page.type, page.text, page.size_bytes);
     if (h->opt.done != NULL) {
         h->opt.done(h->opt.self);
@@ -138,21 +103,71 @@ static enum MHD_Result on_request(void *self, struct MHD_Connection *c, const ch
     return ok;
 }
 
+static enum MHD_Result on_request(void *self, struct MHD_Connection *c, const char *path,
+                                  const char *method, const char *version, const char *body,
+                                  size_t *body_bytes, void **state)
+{
+    (void)version;
+    ru_http *h = self;
+    if (h->opt.request != NULL) {
+        return *state != NULL || may_read(h, c)
+                   ? rui_http_step(h, c, path, method, body, body_bytes, state)
+                   : rui_http_say(h, c, 401, NEEDS_TOKEN);
+    }
+    if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
+        *body_bytes = 0;
+        return rui_http_say(h, c, 405, "only GET and HEAD are answered");
+    }
+    if (*state == NULL) { /* the first call is before the body, of which GET has none */
+        *state = h;
+        return MHD_YES;
+    }
+    return may_read(h, c) ? give_page(h, c, path) : rui_http_say(h, c, 401, NEEDS_TOKEN);
+}
+
 /* -- in the loop ---------------------------------------------------------------------------------
  */
 
 static void on_time(void *self, uint32_t what, ru_time now);
+static void on_sweep(void *self, uint32_t what, ru_time now);
 
 static void go_on(ru_http *h, ru_time now)
 {
     MHD_UNSIGNED_LONG_LONG wait_ms;
+    h->running = true;
     (void)h->run(h->daemon);
-    if (h->get_timeout(h->daemon, &wait_ms) == MHD_YES) {
+    h->running = false;
+    if (h->get_timeout(h->daemon, &wait_ms) != MHD_YES) {
+        ru_loop_timer_off(h->opt.loop, on_time, h, 0);
+    } else if (wait_ms == 0) {
+        rui_http_soon(h);
+    } else {
         int64_t ms = wait_ms < 60000 ? (int64_t)wait_ms : 60000;
         ru_loop_timer(h->opt.loop, on_time, h, 0, ru_time_after(now, ms * 1000000));
-    } else {
-        ru_loop_timer_off(h->opt.loop, on_time, h, 0);
     }
+    if (!h->sweeping && (h->calls != NULL || h->conns != NULL)) {
+        h->sweeping = true;
+        ru_loop_timer(h->opt.loop, on_sweep, h, 0, ru_time_after(now, SWEEP_NS));
+    }
+}
+
+static void on_soon(void *self, ru_time now)
+{
+    go_on(self, now);
+}
+
+void rui_http_soon(ru_http *h)
+{
+    ru_loop_after(h->opt.loop, on_soon, h);
+}
+
+static void on_sweep(void *self, uint32_t what, ru_time now)
+{
+    (void)what;
+    ru_http *h = self;
+    h->sweeping = false;
+    rui_http_sweep(h, now);
+    go_on(h, now);
 }
 
 static void on_time(void *self, uint32_t what, ru_time now)
@@ -175,6 +190,16 @@ static const char *where(const char *listen, ru_arena *arena)
     return port ? ru_arena_printf(arena, "127.0.0.1:%s", listen) : listen;
 }
 
+static void defaults(ru_http_options *o)
+{
+    o->conns_max = o->conns_max != 0 ? o->conns_max : CONNS;
+    o->silent_max_s = o->silent_max_s != 0 ? o->silent_max_s : SILENT_S;
+    o->body_max_bytes = o->body_max_bytes != 0 ? o->body_max_bytes : BODY_BYTES;
+    o->bodies_max_bytes = o->bodies_max_bytes != 0 ? o->bodies_max_bytes : 8 * o->body_max_bytes;
+    o->body_max_s = o->body_max_s != 0 ? o->body_max_s : BODY_S;
+    o->stream_max_bytes = o->stream_max_bytes != 0 ? o->stream_max_bytes : STREAM_BYTES;
+}
+
 static ru_status begin(ru_http *h, ru_arena *arena, ru_err *err)
 {
     int fd = -1;
@@ -189,12 +214,13 @@ static ru_status begin(ru_http *h, ru_arena *arena, ru_err *err)
                        h->opt.listen);
     }
     RU_TRY(ru_link_tcp_listen(at, &fd, h->address, err));
-    unsigned conns = h->opt.conns_max != 0 ? h->opt.conns_max : CONNS;
-    unsigned silent = h->opt.silent_max_s != 0 ? (unsigned)h->opt.silent_max_s : SILENT_S;
     h->daemon =
-        h->start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, fd,
-                        MHD_OPTION_CONNECTION_LIMIT, conns, MHD_OPTION_CONNECTION_TIMEOUT, silent,
-                        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES, MHD_OPTION_END);
+        h->start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, h,
+                        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+                        (unsigned)h->opt.conns_max, MHD_OPTION_CONNECTION_TIMEOUT,
+                        (unsigned)h->opt.silent_max_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                        (size_t)HEAD_BYTES, MHD_OPTION_NOTIFY_COMPLETED, rui_http_completed, h,
+                        MHD_OPTION_NOTIFY_CONNECTION, rui_http_connection, h, MHD_OPTION_END);
     if (h->daemon == NULL) {
         close(fd);
         return RU_FAIL(err, RU_E_MEM, "libmicrohttpd does not start a server at %s", h->address);
@@ -220,6 +246,7 @@ ru_status ru_http_open(const ru_http_options *opt, ru_arena *arena, ru_http **ou
         return RU_FAIL(err, RU_E_MEM, "no memory for the server");
     }
     *h = (ru_http){.opt = *opt, .epoll_fd = -1};
+    defaults(&h->opt);
     ru_status st = begin(h, arena, err);
     if (st != RU_OK) {
         ru_http_close(h);
@@ -234,7 +261,10 @@ void ru_http_close(ru_http *h)
     if (h == NULL || h->daemon == NULL) {
         return;
     }
+    rui_http_drop_all(h);
     ru_loop_timer_off(h->opt.loop, on_time, h, 0);
+    ru_loop_timer_off(h->opt.loop, on_sweep, h, 0);
+    ru_loop_after_off(h->opt.loop, on_soon, h);
     if (h->epoll_fd >= 0) {
         ru_loop_fd_off(h->opt.loop, h->epoll_fd);
     }
@@ -280,6 +310,49 @@ const char *ru_http_address(const ru_http *h)
 {
     (void)h;
     return "";
+}
+
+const char *ru_http_asked(const ru_http_request *r, const char *name)
+{
+    (void)r;
+    (void)name;
+    return NULL;
+}
+
+/* No server opens, so that there is no request. */
+void ru_http_answer(ru_http_request *r, const ru_http_reply *a)
+{
+    (void)a;
+    RU_CHECK(r == NULL);
+}
+
+void ru_http_refuse(ru_http_request *r, uint32_t status, const char *sentence)
+{
+    (void)status;
+    (void)sentence;
+    RU_CHECK(r == NULL);
+}
+
+void ru_http_stream(ru_http_request *r, uint32_t status, const ru_http_field *fields,
+                    uint32_t n_fields)
+{
+    (void)status;
+    (void)fields;
+    (void)n_fields;
+    RU_CHECK(r == NULL);
+}
+
+bool ru_http_put(ru_http_request *r, const void *data, int64_t size_bytes)
+{
+    (void)data;
+    (void)size_bytes;
+    RU_CHECK(r == NULL);
+    return false;
+}
+
+void ru_http_end(ru_http_request *r)
+{
+    RU_CHECK(r == NULL);
 }
 
 #endif
