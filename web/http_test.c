@@ -1,0 +1,329 @@
+#include "web/http.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "test/test.h"
+
+enum { KEPT_MAX = 16, ROUNDS = 400 };
+
+/* A server and what its owner saw. */
+typedef struct world {
+    ru_arena arena;
+    ru_loop *loop;
+    ru_http *http;
+    ru_http_request *kept[KEPT_MAX];
+    uint32_t n_kept, n_requests, n_gone, n_done;
+    bool echo; /* answer at once with the body */
+    char seen[256];
+} world;
+
+static void on_done(void *self)
+{
+    world *w = self;
+    w->n_done++;
+}
+
+static void reply_with(world *w, ru_http_request *r, const ru_http_span *spans, uint32_t n)
+{
+    static const ru_http_field fields[] = {{"Content-Type", "text/plain"}};
+    ru_http_reply a = {.status = 200,
+                       .fields = fields,
+                       .n_fields = 1,
+                       .spans = spans,
+                       .n_spans = n,
+                       .done = on_done,
+                       .self = w};
+    ru_http_answer(r, &a);
+}
+
+static void on_request(void *self, ru_http_request *r)
+{
+    world *w = self;
+    w->n_requests++;
+    const char *x = ru_http_asked(r, "x-test");
+    snprintf(w->seen, sizeof w->seen, "%s %s %.*s %s", r->method, r->path, (int)r->body_bytes,
+             (const char *)r->body, x != NULL ? x : "-");
+    if (w->echo) {
+        ru_http_refuse(r, 400, "no \"quotes\"");
+        return;
+    }
+    assert_true(w->n_kept < KEPT_MAX);
+    w->kept[w->n_kept++] = r;
+}
+
+static void on_gone(void *self, ru_http_request *r)
+{
+    world *w = self;
+    assert_null(ru_http_asked(r, "x-test"));
+    w->n_gone++;
+}
+
+static bool open_with(world *w, ru_http_options o)
+{
+    ru_err err = {0};
+    *w = (world){0};
+    ru_arena_init(&w->arena, 0);
+    assert_ok(ru_loop_open(&w->loop, &err), err);
+    o.loop = w->loop;
+    o.listen = "0";
+    o.request = on_request;
+    o.gone = on_gone;
+    o.self = w;
+    ru_status st = ru_http_open(&o, &w->arena, &w->http, &err);
+    if (st == RU_E_UNSUPPORTED) {
+        ru_loop_close(w->loop);
+        ru_arena_fini(&w->arena);
+        return false; /* no libmicrohttpd here */
+    }
+    assert_ok(st, err);
+    return true;
+}
+
+static void close_all(world *w)
+{
+    ru_http_close(w->http);
+    ru_loop_close(w->loop);
+    ru_arena_fini(&w->arena);
+}
+
+static int dial(const world *w)
+{
+    const char *colon = strrchr(ru_http_address(w->http), ':');
+    int64_t port = 0;
+    assert_true(ru_str_i64(ru_str_c(colon + 1), &port));
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_port = htons((uint16_t)port),
+                            .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof a) == 0);
+    return fd;
+}
+
+static void say(int fd, const char *text)
+{
+    assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
+}
+
+static void turn(world *w, uint32_t rounds)
+{
+    ru_err err = {0};
+    for (uint32_t k = 0; k < rounds; k++) {
+        assert_ok(ru_loop_round(w->loop, 200000, &err), err);
+    }
+}
+
+/* What comes until `end` does, or the connection ends. */
+static const char *hear(world *w, int fd, const char *end)
+{
+    static char text[1 << 16];
+    size_t n = 0;
+    text[0] = '\0';
+    for (uint32_t k = 0; k < ROUNDS && strstr(text, end) == NULL; k++) {
+        turn(w, 1);
+        ssize_t got = recv(fd, text + n, sizeof text - 1 - n, MSG_DONTWAIT);
+        if (got == 0) {
+            break;
+        }
+        n += got > 0 ? (size_t)got : 0;
+        text[n] = '\0';
+    }
+    return text;
+}
+
+static void until(world *w, const uint32_t *count, uint32_t want)
+{
+    for (uint32_t k = 0; k < ROUNDS && *count < want; k++) {
+        turn(w, 1);
+    }
+    assert_int_equal(*count, want);
+}
+
+static void answers_late_and_in_spans(void **state)
+{
+    (void)state;
+    world w;
+    if (!open_with(&w, (ru_http_options){0})) {
+        skip();
+    }
+    int a = dial(&w), b = dial(&w);
+    say(a, "POST /v2/x?y=1 HTTP/1.1\r\nHost: h\r\nX-Test: t\r\nContent-Length: 5\r\n\r\nhel");
+    turn(&w, 4);
+    assert_int_equal(w.n_requests, 0); /* the body is not there yet */
+    say(a, "lo");
+    until(&w, &w.n_requests, 1);
+    assert_string_equal(w.seen, "POST /v2/x hello t");
+    say(b, "DELETE /f HTTP/1.1\r\nHost: h\r\n\r\n");
+    until(&w, &w.n_requests, 2);
+    assert_string_equal(w.seen, "DELETE /f  -");
+    const ru_http_span two[] = {{"one ", 4}, {"two", 3}};
+    reply_with(&w, w.kept[1], two, 1);
+    assert_non_null(strstr(hear(&w, b, "one "), "200 OK"));
+    reply_with(&w, w.kept[0], two, 2);
+    assert_non_null(strstr(hear(&w, a, "one two"), "one two"));
+    until(&w, &w.n_done, 2);
+    /* the connection goes on; chunks make a body too */
+    say(a, "PUT /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+           "3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n");
+    until(&w, &w.n_requests, 3);
+    assert_string_equal(w.seen, "PUT /c abcdefg -");
+    reply_with(&w, w.kept[2], NULL, 0);
+    assert_non_null(strstr(hear(&w, a, "\r\n\r\n"), "Content-Length: 0"));
+    w.echo = true; /* at once, within the library's call */
+    say(a, "GET /now HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_non_null(strstr(hear(&w, a, "}"), "{\"error\":\"no \\\"quotes\\\"\"}"));
+    close(a);
+    close(b);
+    close_all(&w);
+    assert_int_equal(w.n_gone, 0);
+    assert_int_equal(w.n_done, 3);
+}
+
+static void sees_a_client_leave(void **state)
+{
+    (void)state;
+    world w;
+    if (!open_with(&w, (ru_http_options){0})) {
+        skip();
+    }
+    int a = dial(&w), b = dial(&w);
+    say(a, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx");
+    until(&w, &w.n_requests, 1);
+    close(a);
+    until(&w, &w.n_gone, 1);
+    assert_memory_equal(w.kept[0]->body, "x", 1); /* until the owner ends it */
+    const ru_http_span s = {"late", 4};
+    reply_with(&w, w.kept[0], &s, 1);
+    assert_int_equal(w.n_done, 1);
+    /* one that leaves in the middle of its body is nobody's business */
+    say(b, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nx");
+    turn(&w, 4);
+    close(b);
+    turn(&w, 4);
+    assert_int_equal(w.n_requests, 1);
+    /* close with one that is held */
+    int c = dial(&w);
+    say(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    until(&w, &w.n_requests, 2);
+    close_all(&w);
+    assert_int_equal(w.n_gone, 2);
+    close(c);
+}
+
+static void bounds_bodies(void **state)
+{
+    (void)state;
+    world w;
+    if (!open_with(&w, (ru_http_options){.body_max_bytes = 10, .bodies_max_bytes = 15})) {
+        skip();
+    }
+    int a = dial(&w), b = dial(&w), c = dial(&w);
+    say(a, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\n\r\n01234567890");
+    assert_non_null(strstr(hear(&w, a, "10 bytes"), "413"));
+    say(a, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+           "b\r\n01234567890\r\n0\r\n\r\n");
+    assert_non_null(strstr(hear(&w, a, "10 bytes"), "413"));
+    say(c, "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 99\r\n\r\n");
+    assert_non_null(strstr(hear(&w, c, "10 bytes"), "413"));
+    assert_int_equal(w.n_requests, 0);
+    say(a, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n0123456789");
+    until(&w, &w.n_requests, 1);
+    say(b, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\n012345");
+    assert_non_null(strstr(hear(&w, b, "try again"), "503"));
+    reply_with(&w, w.kept[0], NULL, 0);
+    (void)hear(&w, a, "\r\n\r\n");
+    say(b, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\n012345");
+    until(&w, &w.n_requests, 2);
+    assert_string_equal(w.seen, "POST / 012345 -");
+    close(a);
+    close(b);
+    close(c);
+    close_all(&w);
+}
+
+static void streams_and_stops_at_a_slow_reader(void **state)
+{
+    (void)state;
+    world w;
+    if (!open_with(&w, (ru_http_options){.stream_max_bytes = 64 << 10})) {
+        skip();
+    }
+    int a = dial(&w), b = dial(&w);
+    const ru_http_field f = {"Content-Type", "text/event-stream"};
+    say(a, "GET /s HTTP/1.1\r\nHost: h\r\n\r\n");
+    until(&w, &w.n_requests, 1);
+    ru_http_stream(w.kept[0], 200, &f, 1);
+    assert_true(ru_http_put(w.kept[0], "data: 1\n\n", 9));
+    assert_non_null(strstr(hear(&w, a, "data: 1\n\n"), "text/event-stream"));
+    assert_true(ru_http_put(w.kept[0], "data: 2\n\n", 9));
+    ru_http_end(w.kept[0]);
+    assert_non_null(strstr(hear(&w, a, "0\r\n\r\n"), "data: 2\n\n"));
+    say(b, "GET /s HTTP/1.1\r\nHost: h\r\n\r\n");
+    until(&w, &w.n_requests, 2);
+    ru_http_stream(w.kept[1], 200, &f, 1);
+    static char block[16 << 10];
+    int64_t put = 0;
+    while (put < INT64_C(256) << 20 && ru_http_put(w.kept[1], block, sizeof block)) {
+        put += (int64_t)sizeof block;
+        turn(&w, 1);
+    }
+    assert_true(put < INT64_C(256) << 20); /* it does not read: put says so */
+    close(b);
+    until(&w, &w.n_gone, 1);
+    assert_false(ru_http_put(w.kept[1], block, 1));
+    ru_http_end(w.kept[1]);
+    close(a);
+    close_all(&w);
+}
+
+/* Damaged heads and bodies in any pieces: the server stays, and what was begun ends. */
+static void survives_noise(void **state)
+{
+    (void)state;
+    static const char *const pieces[] = {"POST ",
+                                         "GET ",
+                                         "/",
+                                         "/a b",
+                                         " HTTP/1.1",
+                                         "\r\n",
+                                         "\r\n\r\n",
+                                         "Host:h",
+                                         "Content-Length: 3",
+                                         "abc",
+                                         "Transfer-Encoding: chunked",
+                                         "ffffffffffffffff",
+                                         "0\r\n",
+                                         ":",
+                                         "\x80\xff",
+                                         "Content-Length: -1"};
+    world w;
+    if (!open_with(&w, (ru_http_options){.body_max_bytes = 64})) {
+        skip();
+    }
+    w.echo = true;
+    ru_rng rng = ru_rng_from(ru_test_seed(), 1);
+    for (uint32_t k = 0; k < 300; k++) {
+        int fd = dial(&w);
+        for (uint32_t i = ru_rng_below(&rng, 12); i > 0; i--) {
+            const char *p = pieces[ru_rng_below(&rng, RU_ARRAY_LEN(pieces))];
+            (void)!send(fd, p, strlen(p), MSG_NOSIGNAL);
+            turn(&w, ru_rng_below(&rng, 2));
+        }
+        turn(&w, 1);
+        close(fd);
+    }
+    int fd = dial(&w);
+    say(fd, "POST /last HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nok");
+    assert_non_null(strstr(hear(&w, fd, "}"), "400"));
+    assert_string_equal(w.seen, "POST /last ok -");
+    close(fd);
+    close_all(&w);
+}
+
+RU_TESTS(web_http, cmocka_unit_test(answers_late_and_in_spans),
+         cmocka_unit_test(sees_a_client_leave), cmocka_unit_test(bounds_bodies),
+         cmocka_unit_test(streams_and_stops_at_a_slow_reader), cmocka_unit_test(survives_noise))
