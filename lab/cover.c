@@ -33,7 +33,7 @@ static rui_simjob_node *leader_of(const rui_simjob *j)
     rui_simjob_node *lead = NULL;
     for (uint32_t k = 0; k < j->n; k++) {
         rui_simjob_node *n = &j->nodes[k];
-        if (rui_simjob_trains(j, n) && ru_member_leads(ru_peer_member(n->node)) &&
+        if (rui_simjob_trains(j, n) && ru_member_leads(ru_node_member(n->node)) &&
             (lead == NULL || n->epoch > lead->epoch)) {
             lead = n;
         }
@@ -64,8 +64,8 @@ static scene look(const rui_simjob *j)
     if (s.actor != NULL) {
         ru_member_facts m;
         ru_elastic_facts e;
-        ru_member_facts_get(ru_peer_member(s.actor->node), &m);
-        ru_elastic_facts_get(ru_peer_elastic(s.actor->node), &e);
+        ru_member_facts_get(ru_node_member(s.actor->node), &m);
+        ru_elastic_facts_get(s.actor->elastic, &e);
         s.at[RU_SIM_AT_COMMIT] = commit_on_its_way(j, s.actor);
         s.at[RU_SIM_AT_PROBE] = e.probes;
         s.at[RU_SIM_AT_VIEW] = m.pending && !m.adds;
@@ -78,7 +78,7 @@ static scene look(const rui_simjob *j)
         rui_simjob_node *n = &j->nodes[k];
         ru_member_facts m = {0};
         if (rui_simjob_trains(j, n)) {
-            ru_member_facts_get(ru_peer_member(n->node), &m);
+            ru_member_facts_get(ru_node_member(n->node), &m);
         }
         if (m.asks) {
             s.actor = n;
@@ -276,10 +276,12 @@ static void leave_now(void *self, uint64_t arg)
 {
     (void)arg;
     rui_simjob_node *n = self;
-    bool leads = ru_member_leads(ru_peer_member(n->node));
+    bool leads = ru_member_leads(ru_node_member(n->node));
     rui_simjob_see(n->job, leads ? RU_SIM_SEEN_LEADER_LEAVE : RU_SIM_SEEN_LEAVE);
     rui_simjob_say(n->job, n, "leaves");
-    ru_peer_stop(n->node, false, ru_sim_now(n->job->sim));
+    ru_time now = ru_sim_now(n->job->sim);
+    ru_elastic_stop(n->elastic, false, now, ru_node_enter(n->node, now));
+    ru_node_leave(n->node, now);
 }
 
 void rui_simjob_leaves(void *self, uint64_t arg)

@@ -17,6 +17,17 @@ static ru_time now_of(const rui_simjob_device *d)
     return ru_sim_now(d->node->job->sim);
 }
 
+/* Around an answer to elastic training. */
+static ru_effects *enter(const rui_simjob_device *d)
+{
+    return ru_node_enter(d->node->node, now_of(d));
+}
+
+static void leave(const rui_simjob_device *d)
+{
+    ru_node_leave(d->node->node, now_of(d));
+}
+
 static const char *phase_name(rui_simjob_phase p)
 {
     static const char *const names[] = {"nothing runs",    "it builds",  "it computes",
@@ -61,7 +72,8 @@ static void built(void *self, uint64_t arg)
     rui_simjob_device *d = self;
     d->phase = RUI_SIMJOB_IDLE;
     d->built = true;
-    ru_peer_built(d->node->node, RU_OK, 1, now_of(d));
+    ru_elastic_built(d->node->elastic, RU_OK, 1, now_of(d), enter(d));
+    leave(d);
 }
 
 static void dev_build(void *self, const ru_share *share, bool plain)
@@ -111,12 +123,15 @@ static void portion(void *self, uint64_t arg)
             gradients(d, k);
             span.data = &d->grad[j->first[k]];
         }
-        ru_peer_ready(d->node->node, d->step, k, &span, now_of(d));
+        ru_elastic_ready(d->node->elastic, d->step, k, &span, now_of(d), enter(d));
+        leave(d);
     }
     if (d->readied == j->n_tensors && d->phase == RUI_SIMJOB_STEP) {
         d->phase = RUI_SIMJOB_COMPUTED;
         d->computed_ns = now_of(d).ns;
-        ru_peer_computed(d->node->node, d->step, RU_OK, now_of(d).ns - d->begun_ns, now_of(d));
+        ru_elastic_computed(d->node->elastic, d->step, RU_OK, now_of(d).ns - d->begun_ns, now_of(d),
+                            enter(d));
+        leave(d);
     }
 }
 
@@ -135,7 +150,8 @@ static void script_ready(void *self, uint64_t arg)
     while (d->readied < d->play.n_ready && d->phase == RUI_SIMJOB_STEP) {
         uint32_t k = d->readied++;
         const ru_span span = {.size_bytes = j->tensor_bytes[k]};
-        ru_peer_ready(d->node->node, d->step, k, &span, now_of(d));
+        ru_elastic_ready(d->node->elastic, d->step, k, &span, now_of(d), enter(d));
+        leave(d);
     }
     if (d->phase != RUI_SIMJOB_STEP) {
         return; /* it was given up */
@@ -148,7 +164,9 @@ static void script_ready(void *self, uint64_t arg)
     d->computed_ns = now_of(d).ns;
     j->computed_ns += d->computed_ns - d->begun_ns;
     j->computed_n++;
-    ru_peer_computed(d->node->node, d->step, RU_OK, now_of(d).ns - d->begun_ns, now_of(d));
+    ru_elastic_computed(d->node->elastic, d->step, RU_OK, now_of(d).ns - d->begun_ns, now_of(d),
+                        enter(d));
+    leave(d);
     update_some(d);
 }
 
@@ -261,7 +279,8 @@ static void aborted(void *self, uint64_t arg)
     (void)arg;
     rui_simjob_device *d = self;
     d->phase = RUI_SIMJOB_IDLE;
-    ru_peer_aborted(d->node->node, now_of(d));
+    ru_elastic_aborted(d->node->elastic, now_of(d), enter(d));
+    leave(d);
 }
 
 static void dev_abort(void *self)
@@ -375,7 +394,8 @@ static void updated(void *self, uint64_t arg)
     if (!j->opt->counted) {
         check_state(d);
     }
-    ru_peer_updated(d->node->node, d->step, RU_OK, now_of(d));
+    ru_elastic_updated(d->node->elastic, d->step, RU_OK, now_of(d), enter(d));
+    leave(d);
 }
 
 static void dev_update(void *self, int64_t step)
@@ -527,7 +547,8 @@ static void local_opened(void *self, uint64_t seq)
 {
     rui_simjob_device *d = self;
     if (seq == d->near_seq) {
-        ru_peer_local_opened(d->node->node, RU_OK, now_of(d));
+        ru_elastic_local_opened(d->node->elastic, RU_OK, now_of(d), enter(d));
+        leave(d);
     }
 }
 

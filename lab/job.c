@@ -192,7 +192,7 @@ static void begin(void *self, uint64_t arg)
 {
     (void)arg;
     rui_simjob_node *n = self;
-    ru_peer_start(n->node, ru_sim_now(n->job->sim));
+    ru_node_start(n->node, ru_sim_now(n->job->sim));
 }
 
 static uint32_t host_of(const rui_simjob_node *n)
@@ -205,7 +205,7 @@ static uint32_t host_of(const rui_simjob_node *n)
 }
 
 /* What is the same for all processes of a job. */
-static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const char *join)
+static ru_node_options options_of(rui_simjob_node *n, const ru_link *link, const char *join)
 {
     const rui_simjob *j = n->job;
     ru_node_id id = {ru_rng_u64(&n->job->rng) | 1};
@@ -213,7 +213,7 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
     /* Small cuts of tensors are many sums at one time; the buckets of a real job as well. */
     bool many = j->opt->cut_bytes > 0 && j->n_max < 64;
     uint32_t transfers = peers_max(n) + (j->opt->script != NULL ? XFERS_MAX : many ? 8192 : 1024);
-    ru_peer_options o = {.link = *link};
+    ru_node_options o = {.link = *link};
     o.chan = (ru_chan_options){.self = id,
                                .address = n->address,
                                .job = j->opt->seed,
@@ -233,37 +233,43 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
     o.member.self.tier = o.member.self.no_vote ? RU_TIER_TRANSIENT : RU_TIER_RELIABLE;
     snprintf(o.member.self.address, sizeof o.member.self.address, "%s", n->address);
     snprintf(o.member.self.host, sizeof o.member.self.host, "host%u", host_of(n));
-    o.elastic = (ru_elastic_options){.device = {rui_simjob_device_ops(j->opt), &n->device},
-                                     .news = on_news,
-                                     .news_self = n,
-                                     .summed = on_summed,
-                                     .batch = j->opt->batch,
-                                     .batch_at = batch_at,
-                                     .steps_end = j->opt->steps,
-                                     .founders = j->opt->founders,
-                                     .tensor_bytes = j->tensor_bytes,
-                                     .n_tensors = j->n_tensors,
-                                     .state_bytes = j->state_bytes,
-                                     .state_group = j->state_group,
-                                     .n_state = 2 * j->n_tensors,
-                                     .fuse_bytes = j->opt->fuse_bytes,
-                                     .cut_bytes = j->opt->cut_bytes,
-                                     .deterministic = j->opt->deterministic,
-                                     .equal_shares = j->opt->equal_shares,
-                                     .piece_bytes = j->opt->piece_bytes,
-                                     .join_part = j->opt->join_part,
-                                     .probe_bytes = j->opt->probe_bytes,
-                                     .counted = j->opt->counted};
     o.timers = (ru_node_timer_ops){ru_sim_process_timer, ru_sim_process_timer_off, &n->process};
     o.log = on_log;
     o.log_self = n;
     return o;
 }
 
+static ru_elastic_options training_of(rui_simjob_node *n)
+{
+    const rui_simjob *j = n->job;
+    return (ru_elastic_options){.node = n->node,
+                                .device = {rui_simjob_device_ops(j->opt), &n->device},
+                                .news = on_news,
+                                .news_self = n,
+                                .summed = on_summed,
+                                .batch = j->opt->batch,
+                                .batch_at = batch_at,
+                                .steps_end = j->opt->steps,
+                                .founders = j->opt->founders,
+                                .tensor_bytes = j->tensor_bytes,
+                                .n_tensors = j->n_tensors,
+                                .state_bytes = j->state_bytes,
+                                .state_group = j->state_group,
+                                .n_state = 2 * j->n_tensors,
+                                .fuse_bytes = j->opt->fuse_bytes,
+                                .cut_bytes = j->opt->cut_bytes,
+                                .deterministic = j->opt->deterministic,
+                                .equal_shares = j->opt->equal_shares,
+                                .piece_bytes = j->opt->piece_bytes,
+                                .join_part = j->opt->join_part,
+                                .probe_bytes = j->opt->probe_bytes,
+                                .counted = j->opt->counted};
+}
+
 static void fire(void *self, uint32_t what, ru_time now)
 {
     rui_simjob_node *n = self;
-    ru_peer_timer(n->node, what, now);
+    ru_node_timer(n->node, what, now);
 }
 
 /* Names are those of real workers, so that the same tools read both. */
@@ -319,10 +325,12 @@ static ru_status node_add(rui_simjob *j, const char *join, bool founder, uint32_
         ru_sim_quota_set(j->sim, n->process.node, &j->opt->quotas[n->index]);
     }
     RU_TRY(recorder_open(n, err));
-    ru_peer_options o = options_of(n, &n->process.link, join);
+    ru_node_options o = options_of(n, &n->process.link, join);
     o.chan.recorder = n->recorder;
-    RU_TRY(ru_peer_open(&o, &n->process.arena, &n->node, err));
-    ru_sim_process_user(&n->process, ru_peer_link_user(n->node));
+    RU_TRY(ru_node_open(&o, &n->process.arena, &n->node, err));
+    const ru_elastic_options training = training_of(n);
+    RU_TRY(ru_elastic_open(&training, &n->process.arena, &n->elastic, err));
+    ru_sim_process_user(&n->process, ru_node_link_user(n->node));
     rui_simjob_say(j, n, "process with %lld KiB", (long long)n->process.arena.used_bytes >> 10);
     ru_sim_at_node(j->sim, n->process.node, ru_sim_now(j->sim), begin, n, 0);
     return RU_OK;
@@ -502,7 +510,7 @@ static void result_of(rui_simjob *j, ru_sim_job_result *r)
     for (uint32_t k = 0; k < j->n; k++) {
         ru_member_facts f = {0};
         if (j->nodes[k].node != NULL) {
-            ru_member_facts_get(ru_peer_member(j->nodes[k].node), &f);
+            ru_member_facts_get(ru_node_member(j->nodes[k].node), &f);
         }
         r->seen[RU_SIM_SEEN_REDIRECT] += f.redirects;
     }
@@ -541,7 +549,9 @@ ru_status ru_sim_job_run(const ru_sim_job *job, ru_sim_job_result *into, ru_err 
     }
     for (uint32_t k = 0; k < j.n; k++) {
         j.nodes[k].process.gone = true;
-        ru_peer_close(j.nodes[k].node);
+        ru_node_quiet(j.nodes[k].node);
+        ru_elastic_close(j.nodes[k].elastic);
+        ru_node_close(j.nodes[k].node);
         for (uint32_t c = 0; j.nodes[k].device.copies != NULL && c < RUI_SIMJOB_COPIES; c++) {
             free(j.nodes[k].device.copies[c].data);
         }

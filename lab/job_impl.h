@@ -5,7 +5,7 @@
 #include "base/map.h"
 #include "lab/job.h"
 #include "sim/process.h"
-#include "train/elastic/peer.h"
+#include "train/elastic/elastic.h"
 
 enum { RUI_SIMJOB_COPIES = 512 };
 
@@ -69,7 +69,8 @@ struct rui_simjob_node {
     uint32_t index;
     ru_sim_process process;
     uint32_t place; /* of its address and host */
-    ru_peer *node;
+    ru_node *node;
+    ru_elastic *elastic;
     ru_node_id id;
     char address[32];
     rui_simjob_device device;

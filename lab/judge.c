@@ -23,7 +23,7 @@ enum { MANY = 16, ALL_EVERY = 4096 /* events, in a job of many processes */ };
 
 static void check_view(rui_simjob *j, rui_simjob_node *n)
 {
-    const ru_view *v = ru_member_view(ru_peer_member(n->node));
+    const ru_view *v = ru_member_view(ru_node_member(n->node));
     if (v == NULL || v->epoch == n->epoch) {
         return;
     }
@@ -52,10 +52,10 @@ static void check_view(rui_simjob *j, rui_simjob_node *n)
  * predecessor had counted. */
 void rui_simjob_check_commit(rui_simjob *j, const rui_simjob_node *n, ru_time now)
 {
-    ru_member *m = ru_peer_member(n->node);
+    ru_member *m = ru_node_member(n->node);
     ru_elastic_facts e;
     ru_member_facts f;
-    ru_elastic_facts_get(ru_peer_elastic(n->node), &e);
+    ru_elastic_facts_get(n->elastic, &e);
     ru_member_facts_get(m, &f);
     if (ru_member_leads(m) && !f.elect && e.epoch == ru_member_view(m)->epoch) {
         bool fresh;
@@ -88,7 +88,7 @@ void rui_simjob_check_commit(rui_simjob *j, const rui_simjob_node *n, ru_time no
 static bool is_stuck(const rui_simjob_node *n)
 {
     ru_member_facts f;
-    ru_member_facts_get(ru_peer_member(n->node), &f);
+    ru_member_facts_get(ru_node_member(n->node), &f);
     return f.stuck;
 }
 
@@ -107,9 +107,9 @@ static int64_t progress_ns(const rui_simjob *j)
     int64_t last_ns = 0;
     for (uint32_t k = 0; k < j->n; k++) {
         const rui_simjob_node *n = &j->nodes[k];
-        if (rui_simjob_trains(j, n) && ru_member_leads(ru_peer_member(n->node))) {
+        if (rui_simjob_trains(j, n) && ru_member_leads(ru_node_member(n->node))) {
             ru_elastic_facts e;
-            ru_elastic_facts_get(ru_peer_elastic(n->node), &e);
+            ru_elastic_facts_get(n->elastic, &e);
             last_ns = e.progress.ns > last_ns ? e.progress.ns : last_ns;
         }
     }
@@ -168,8 +168,8 @@ static void say_all(const rui_simjob *j)
         const rui_simjob_node *n = &j->nodes[k];
         if (!n->process.gone && ru_sim_alive(j->sim, n->process.node)) {
             rui_simjob_say(j, n, "is %s; device phase %d, epoch %u, leads: %d",
-                           ru_elastic_doing(ru_peer_elastic(n->node), into), (int)n->device.phase,
-                           n->epoch, ru_member_leads(ru_peer_member(n->node)) ? 1 : 0);
+                           ru_elastic_doing(n->elastic, into), (int)n->device.phase, n->epoch,
+                           ru_member_leads(ru_node_member(n->node)) ? 1 : 0);
         }
     }
 }
@@ -217,9 +217,9 @@ static bool majority_lives(const rui_simjob *j)
         if (!rui_simjob_trains(j, n)) {
             continue;
         }
-        const ru_view *v = ru_member_view(ru_peer_member(n->node));
+        const ru_view *v = ru_member_view(ru_node_member(n->node));
         ru_member_facts f;
-        ru_member_facts_get(ru_peer_member(n->node), &f);
+        ru_member_facts_get(ru_node_member(n->node), &f);
         newest = newest == NULL || v->epoch > newest->epoch ? v : newest;
         sure = sure && (f.sure || !rui_simjob_votes(j, n));
     }
@@ -227,8 +227,8 @@ static bool majority_lives(const rui_simjob *j)
         const rui_simjob_node *n = &j->nodes[k];
         ru_member_facts f = {0};
         if (rui_simjob_trains(j, n) &&
-            ru_member_view(ru_peer_member(n->node))->epoch == newest->epoch) {
-            ru_member_facts_get(ru_peer_member(n->node), &f);
+            ru_member_view(ru_node_member(n->node))->epoch == newest->epoch) {
+            ru_member_facts_get(ru_node_member(n->node), &f);
         }
         next = next && (f.next_n == 0 || quorum_of(j, f.next, f.next_n, sure));
     }
@@ -334,7 +334,7 @@ void rui_simjob_check_end(rui_simjob *j)
         bool stopped = n->ended && n->status != RU_OK && n->in && !n->leaves;
         j->result->expelled += stopped ? 1 : 0;
         ru_elastic_facts f;
-        ru_elastic_facts_get(ru_peer_elastic(n->node), &f);
+        ru_elastic_facts_get(n->elastic, &f);
         if (f.samples_lost != 0 || f.samples_repeated != 0) {
             rui_simjob_fail(j, n, "%lld samples lost, %lld repeated", (long long)f.samples_lost,
                             (long long)f.samples_repeated);

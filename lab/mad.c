@@ -12,7 +12,7 @@ static uint32_t what_of(uint8_t pick)
                                      RU_ELASTIC_WHAT_FIRST,
                                      RU_MEMBER_WHAT_FIRST,
                                      0,
-                                     RU_PEER_WHAT_OWNER};
+                                     RU_NODE_WHAT_OWNER};
     uint32_t group = (pick >> 4) % (RU_ARRAY_LEN(first) + 2);
     return group < RU_ARRAY_LEN(first) ? first[group] + (pick & 15) : RU_COLL_WHAT;
 }
@@ -33,7 +33,7 @@ void rui_simjob_mad(void *self, uint64_t at)
     ru_time now = ru_sim_now(j->sim);
     if (!mad->ended && mad != to) {
         uint8_t body[4 + BODY_MAX];
-        uint32_t epoch = ru_member_view(ru_peer_member(mad->node))->epoch;
+        uint32_t epoch = ru_member_view(ru_node_member(mad->node))->epoch;
         epoch += p[2] % 8 == 6 ? 1u : p[2] % 8 == 7 ? UINT32_MAX : 0u;
         for (uint32_t i = 0; i < 4; i++) {
             body[i] = (uint8_t)(epoch >> (8 * i));
@@ -42,7 +42,7 @@ void rui_simjob_mad(void *self, uint64_t at)
             body[4 + i] = p[HEAD + i];
         }
         bool bare = p[2] >= 0xf0; /* not even an epoch */
-        (void)!ru_chan_message(ru_peer_chan(mad->node), to->id, what_of(p[1]),
+        (void)!ru_chan_message(ru_node_chan(mad->node), to->id, what_of(p[1]),
                                body + (bare ? 4 : 0), n + (bare ? 0 : 4), now);
     }
     ru_sim_at(j->sim, ru_time_after(now, EVERY_NS), rui_simjob_mad, j, at + HEAD + (uint64_t)n);

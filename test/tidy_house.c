@@ -51,7 +51,6 @@ static const struct {
     {"sim/sim.h", 37},
     {"trace/record/recorder.h", 21},
     {"train/elastic/elastic.h", 18},
-    {"train/elastic/peer.h", 17},
     {"train/engine/engine.h", 17},
     {"world/graph/graph.h", 34},
     {"world/onnx/onnx_ml.h", 31},

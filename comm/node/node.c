@@ -332,7 +332,9 @@ void ru_node_part(ru_node *n, const ru_part *part)
 
 void ru_node_quiet(ru_node *n)
 {
-    n->depth = 1; /* upcalls on the way out perform nothing */
+    if (n != NULL) {
+        n->depth = 1; /* upcalls on the way out perform nothing */
+    }
 }
 
 void ru_node_close(ru_node *n)
@@ -381,4 +383,9 @@ ru_member *ru_node_member(ru_node *n)
 ru_chan *ru_node_chan(ru_node *n)
 {
     return n->chan;
+}
+
+const ru_node_options *ru_node_opened(const ru_node *n)
+{
+    return &n->opt;
 }

@@ -21,7 +21,11 @@
 
 typedef struct ru_node ru_node;
 
-enum { RU_NODE_PARTS_MAX = 8, RU_NODE_WHAT_FIRST = 0x200 /* numbers below are membership's */ };
+enum {
+    RU_NODE_PARTS_MAX = 8,
+    RU_NODE_WHAT_FIRST = 0x200,  /* numbers below are membership's */
+    RU_NODE_WHAT_OWNER = 0x1000, /* from here on: messages of the process that owns the node */
+};
 
 /* What a part does. Every function is called on the loop thread and adds its effects to `fx`. */
 typedef struct ru_part_ops {
@@ -73,7 +77,8 @@ RU_MUST_USE ru_status ru_node_open(const ru_node_options *opt, ru_arena *arena, 
                                    ru_err *err);
 /* Ranges of parts must not overlap: a crash. */
 void ru_node_part(ru_node *n, const ru_part *part);
-/* No upcall and no effect from here on: owners close their parts between this and ru_node_close. */
+/* No upcall and no effect from here on: owners close their parts between this and ru_node_close.
+ * NULL is fine. */
 void ru_node_quiet(ru_node *n);
 void ru_node_close(ru_node *n); /* NULL is fine */
 const ru_link_user *ru_node_link_user(ru_node *n);
@@ -89,5 +94,6 @@ void ru_node_leave(ru_node *n, ru_time now);
 
 ru_member *ru_node_member(ru_node *n);
 ru_chan *ru_node_chan(ru_node *n);
+const ru_node_options *ru_node_opened(const ru_node *n); /* what it was opened with */
 
 #endif

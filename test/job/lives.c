@@ -155,7 +155,7 @@ static void on_log(void *self, int level, const char *line, ru_time now)
 ru_status life_open(life *l, ru_err *err)
 {
     static const uint8_t token[32] = "a token of this test, 32 bytes.";
-    ru_peer_options o = {
+    ru_node_options o = {
         .chan = {.self = l->id,
                  .address = l->address,
                  .job = 1,
@@ -164,31 +164,33 @@ ru_status life_open(life *l, ru_err *err)
                  .peers_max = l->peers,
                  .streams_max = l->streams,
                  .slots_max = l->streams},
-        .link = ru_pipe_link(l->pipe, l->node),
+        .link = ru_pipe_link(l->pipe, l->at_pipe),
         .member = {.self = {.node = l->id, .number = l->number, .capacity = 1},
                    .join = l->id.v > 1 ? "p1:1" : NULL,
                    .n_max = l->members},
-        .elastic = {.device = {&device, l},
-                    .news = on_news,
-                    .news_self = l,
-                    .batch = l->batch,
-                    .first_step = l->first_step,
-                    .founders = l->founders,
-                    .n_min = l->least,
-                    .n_begin = l->begin,
-                    .steps_end = l->steps,
-                    .tensor_bytes = tensor_bytes,
-                    .n_tensors = LIFE_TENSORS,
-                    .state_bytes = tensor_bytes,
-                    .n_state = LIFE_TENSORS,
-                    .probe_bytes = 1024},
         .timers = {.set = timer_set, .off = timer_off, .self = l},
         .log = on_log,
         .log_self = l,
     };
     memcpy(o.member.self.address, l->address, sizeof l->address);
     snprintf(o.member.self.host, sizeof o.member.self.host, "%s", l->host);
-    return ru_peer_open(&o, &l->arena, &l->peer, err);
+    RU_TRY(ru_node_open(&o, &l->arena, &l->node, err));
+    const ru_elastic_options eo = {.node = l->node,
+                                   .device = {&device, l},
+                                   .news = on_news,
+                                   .news_self = l,
+                                   .batch = l->batch,
+                                   .first_step = l->first_step,
+                                   .founders = l->founders,
+                                   .n_min = l->least,
+                                   .n_begin = l->begin,
+                                   .steps_end = l->steps,
+                                   .tensor_bytes = tensor_bytes,
+                                   .n_tensors = LIFE_TENSORS,
+                                   .state_bytes = tensor_bytes,
+                                   .n_state = LIFE_TENSORS,
+                                   .probe_bytes = 1024};
+    return ru_elastic_open(&eo, &l->arena, &l->elastic, err);
 }
 
 static void answer(life *l, ru_time now)
@@ -198,28 +200,37 @@ static void answer(life *l, ru_time now)
     l->next = what == LIFE_NOTHING ? l->next : LIFE_NOTHING;
     if (l->opening > 0) {
         l->opening = 0;
-        ru_peer_local_opened(l->peer, l->maps, now);
+        ru_elastic_local_opened(l->elastic, l->maps, now, ru_node_enter(l->node, now));
+        ru_node_leave(l->node, now);
     }
     while (l->n_reduced > 0) {
-        ru_peer_reduced(l->peer, l->step, l->reduced[--l->n_reduced], now);
+        ru_elastic_reduced(l->elastic, l->step, l->reduced[--l->n_reduced], now,
+                           ru_node_enter(l->node, now));
+        ru_node_leave(l->node, now);
     }
     switch (what) {
     case LIFE_NOTHING:
         break;
     case LIFE_BUILT:
-        ru_peer_built(l->peer, RU_OK, l->layout, now);
+        ru_elastic_built(l->elastic, RU_OK, l->layout, now, ru_node_enter(l->node, now));
+        ru_node_leave(l->node, now);
         break;
     case LIFE_COMPUTED:
         for (uint32_t k = 0; k < LIFE_TENSORS; k++) {
-            ru_peer_ready(l->peer, l->step, k, &(ru_span){l->gradients[k], tensor_bytes[k]}, now);
+            ru_elastic_ready(l->elastic, l->step, k, &(ru_span){l->gradients[k], tensor_bytes[k]},
+                             now, ru_node_enter(l->node, now));
+            ru_node_leave(l->node, now);
         }
-        ru_peer_computed(l->peer, l->step, RU_OK, ns, now);
+        ru_elastic_computed(l->elastic, l->step, RU_OK, ns, now, ru_node_enter(l->node, now));
+        ru_node_leave(l->node, now);
         break;
     case LIFE_ABORTED:
-        ru_peer_aborted(l->peer, now);
+        ru_elastic_aborted(l->elastic, now, ru_node_enter(l->node, now));
+        ru_node_leave(l->node, now);
         break;
     case LIFE_UPDATED:
-        ru_peer_updated(l->peer, l->step, RU_OK, now);
+        ru_elastic_updated(l->elastic, l->step, RU_OK, now, ru_node_enter(l->node, now));
+        ru_node_leave(l->node, now);
         break;
     }
 }
@@ -230,7 +241,7 @@ void life_turn(life *l)
     for (uint32_t k = 0; k < LIFE_TIMERS; k++) {
         if (l->at[k].ns != 0 && l->at[k].ns <= now.ns) {
             l->at[k].ns = 0;
-            ru_peer_timer(l->peer, l->what[k], now);
+            ru_node_timer(l->node, l->what[k], now);
         }
     }
     answer(l, now);
@@ -245,7 +256,7 @@ void lives_move(ru_pipe *pipe)
 
 void life_run(life *l)
 {
-    ru_peer_start(l->peer, ru_pipe_now(l->pipe));
+    ru_node_start(l->node, ru_pipe_now(l->pipe));
     for (uint32_t round = 0; round < LIFE_ROUNDS && !l->ended; round++) {
         lives_move(l->pipe);
         life_turn(l);
@@ -266,7 +277,7 @@ life *life_new(ru_pipe *pipe, uint64_t id, uint32_t founders)
     l->host = "";
     l->id.v = id;
     snprintf(l->address, sizeof l->address, "p%u:1", (uint32_t)id);
-    l->node = ru_pipe_node(l->pipe, l->address);
+    l->at_pipe = ru_pipe_node(l->pipe, l->address);
     ru_arena_init(&l->arena, 0);
     return l;
 }
@@ -278,16 +289,32 @@ ru_pipe *lives_pipe(void)
 
 void life_misses_leader(life *l, ru_node_id to)
 {
-    ru_member *m = ru_peer_member(l->peer);
+    ru_member *m = ru_node_member(l->node);
     m->phase = RUI_SEEKS;
     m->lead.v = 0;
     m->promised = to.v != 0 ? m->view.epoch + 2 : m->promised;
     m->promised_to = to.v != 0 ? to : m->promised_to;
 }
 
+static void life_close(life *l)
+{
+    ru_node_quiet(l->node);
+    ru_elastic_close(l->elastic);
+    ru_node_close(l->node);
+    l->elastic = NULL;
+    l->node = NULL;
+}
+
+void life_stop(life *l, bool all)
+{
+    ru_time now = ru_pipe_now(l->pipe);
+    ru_elastic_stop(l->elastic, all, now, ru_node_enter(l->node, now));
+    ru_node_leave(l->node, now);
+}
+
 void life_free(life *l)
 {
-    ru_peer_close(l->peer);
+    life_close(l);
     ru_arena_fini(&l->arena);
     free(l);
 }
@@ -308,8 +335,8 @@ static void job_add(job *j, int64_t steps)
     l->streams = j->n == 0 && j->first_streams > 0 ? j->first_streams : l->streams;
     j->l[j->n++] = l;
     assert_ok(life_open(l, &err), err);
-    ru_pipe_user(j->pipe, l->node, ru_peer_link_user(l->peer));
-    ru_peer_start(l->peer, ru_pipe_now(j->pipe));
+    ru_pipe_user(j->pipe, l->at_pipe, ru_node_link_user(l->node));
+    ru_node_start(l->node, ru_pipe_now(j->pipe));
 }
 
 void job_open(job *j, uint32_t founders, int64_t steps, uint32_t joins)
@@ -325,7 +352,7 @@ void job_open(job *j, uint32_t founders, int64_t steps, uint32_t joins)
 void life_over(life *l)
 {
     l->over = true;
-    ru_pipe_kill(l->pipe, l->node);
+    ru_pipe_kill(l->pipe, l->at_pipe);
 }
 
 void job_round(job *j)
@@ -376,9 +403,8 @@ void job_close(job *j)
 {
     for (uint32_t i = 0; i < j->n; i++) {
         uint32_t left = j->l[i]->out;
-        ru_peer_close(j->l[i]->peer);
+        life_close(j->l[i]);
         assert_true(left == 0 || j->l[i]->out == 0); /* what it held was given back */
-        j->l[i]->peer = NULL;
         life_free(j->l[i]);
     }
     ru_pipe_free(j->pipe);

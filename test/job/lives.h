@@ -6,7 +6,7 @@
 #define RU_TEST_LIVES_H
 
 #include "test/wire/pipe.h"
-#include "train/elastic/peer.h"
+#include "train/elastic/elastic.h"
 
 enum {
     LIFE_TIMERS = 64,
@@ -37,8 +37,9 @@ typedef struct life {
     ru_node_id id;
     char address[8];
     ru_arena arena;
-    ru_peer *peer;
-    uint32_t node, what[LIFE_TIMERS];
+    ru_node *node;
+    ru_elastic *elastic;
+    uint32_t at_pipe, what[LIFE_TIMERS];
     ru_time at[LIFE_TIMERS]; /* ns 0: off */
     life_todo next;
     float gradients[LIFE_TENSORS][16], state[LIFE_TENSORS][16];
@@ -72,9 +73,10 @@ void lives_move(ru_pipe *pipe); /* one action of the network, or a millisecond p
 
 life *life_new(ru_pipe *pipe, uint64_t id, uint32_t founders);
 RU_MUST_USE ru_status life_open(life *l, ru_err *err);
-void life_turn(life *l); /* its timers that are due, answers of its device */
-void life_run(life *l);  /* alone, to its end */
-void life_over(life *l); /* the process is gone */
+void life_turn(life *l);           /* its timers that are due, answers of its device */
+void life_run(life *l);            /* alone, to its end */
+void life_over(life *l);           /* the process is gone */
+void life_stop(life *l, bool all); /* it is asked to leave, or to end the job */
 /* As if it missed its leader and, unless `to` is 0, had promised to follow that one. */
 void life_misses_leader(life *l, ru_node_id to);
 void life_free(life *l);

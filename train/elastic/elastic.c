@@ -44,15 +44,43 @@ static ru_status check_options(const ru_elastic_options *o, ru_err *err)
     return RU_OK;
 }
 
+/* Members of a small view all exchange with each other; a job that grows beyond keeps those
+ * connections and adds partners by halves and doubles (two for each power of two) and those next in
+ * line to lead. Who may have fewer would be refused, and dial again, for ever. */
+static ru_status check_peers(const ru_node_options *o, ru_err *err)
+{
+    enum { IN_LINE = 8 };
+    uint32_t others = o->member.n_max - 1, least = RUI_EL_PROBED_MAX + IN_LINE;
+    for (uint32_t n = others; n > 0; n /= 2) {
+        least += 2;
+    }
+    least = others < least ? others : least;
+    if (o->chan.peers_max < least) {
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "each process of a job of up to %u members needs %u connections, but its limit is %u",
+            o->member.n_max, least, o->chan.peers_max);
+    }
+    return RU_OK;
+}
+
+static const ru_part_ops part_ops;
+
 ru_status ru_elastic_open(const ru_elastic_options *opt, ru_arena *arena, ru_elastic **out,
                           ru_err *err)
 {
+    const ru_node_options *no = ru_node_opened(opt->node);
+    RU_TRY(check_peers(no, err));
     RU_TRY(check_options(opt, err));
     ru_elastic *e = RU_NEW(arena, ru_elastic, 1);
     if (e == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for elastic training");
     }
     e->opt = *opt;
+    e->opt.member = ru_node_member(opt->node);
+    e->opt.chan = ru_node_chan(opt->node);
+    e->opt.self = no->chan.self;
+    e->opt.recorder = no->chan.recorder;
     e->arena = arena;
     e->opt.founders = opt->founders > 0 ? opt->founders : 1;
     e->opt.n_min = opt->n_min > 0 ? opt->n_min : 1;
@@ -66,6 +94,10 @@ ru_status ru_elastic_open(const ru_elastic_options *opt, ru_arena *arena, ru_ela
     RU_TRY(rui_el_state_open(e, err));
     ru_arena_init(&e->view_arena[0], 0);
     ru_arena_init(&e->view_arena[1], 0);
+    ru_node_part(opt->node, &(ru_part){.ops = &part_ops,
+                                       .self = e,
+                                       .what_first = RU_ELASTIC_WHAT_FIRST,
+                                       .what_end = RU_NODE_WHAT_OWNER});
     *out = e;
     return RU_OK;
 }
@@ -410,8 +442,9 @@ static void on_down(ru_elastic *e, const ru_event *ev)
     }
 }
 
-void ru_elastic_step(ru_elastic *e, const ru_event *ev, ru_effects *fx)
+static void step(void *self, const ru_event *ev, ru_effects *fx)
 {
+    ru_elastic *e = self;
     if (e->phase == RUI_EL_ENDED) {
         return;
     }
@@ -437,6 +470,28 @@ void ru_elastic_step(ru_elastic *e, const ru_event *ev, ru_effects *fx)
         break;
     }
 }
+
+static bool owns(void *self, uint64_t cookie)
+{
+    const ru_elastic *e = self;
+    /* Also of groups that are closed: their memory may be waited for. */
+    return rui_el_state_owns(cookie) || e->x->owns(cookie);
+}
+
+static bool ended(const void *self)
+{
+    const ru_elastic *e = self;
+    return e->phase == RUI_EL_ENDED;
+}
+
+static const ru_part_ops part_ops = {.name = "elastic",
+                                     .step = step,
+                                     .owns = owns,
+                                     .sent = rui_el_sent,
+                                     .arrived = rui_el_arrived,
+                                     .failed = rui_el_failed,
+                                     .room = rui_el_room,
+                                     .ended = ended};
 
 /* -- answers of the device -----------------------------------------------------------------------
  */

@@ -28,14 +28,14 @@
 #define RU_TRAIN_ELASTIC_ELASTIC_H
 
 #include "comm/coll/coll.h"
-#include "comm/member/member.h"
+#include "comm/node/node.h"
 #include "plan/net/coll.h"
 #include "plan/row/policy.h"
 
 typedef struct ru_elastic ru_elastic;
 
 enum {
-    RU_ELASTIC_WHAT_FIRST = 0x200, /* messages and timers of this machine */
+    RU_ELASTIC_WHAT_FIRST = RU_NODE_WHAT_FIRST, /* messages and timers of this machine */
     RU_ELASTIC_TENSORS_MAX = 4096,
     RU_ELASTIC_CUTS_MAX = 512, /* of large tensors, about */
     RU_ELASTIC_BUCKETS_MAX = RU_ELASTIC_TENSORS_MAX + RU_ELASTIC_CUTS_MAX + 1,
@@ -184,15 +184,15 @@ typedef struct ru_elastic_sum {
 } ru_elastic_sum;
 
 typedef struct ru_elastic_options {
-    ru_member *member;
+    ru_node *node;
+    ru_member *member; /* of the node, as the next three: filled in by ru_elastic_open */
     ru_chan *chan;
     ru_node_id self;
+    ru_recorder *recorder; /* takes a record of each sum, with one `flow` on all members */
     ru_elastic_device device;
     void (*news)(void *self, const ru_elastic_news *news, ru_time now);
     void *news_self;
     void (*summed)(void *news_self, const ru_elastic_sum *sum); /* NULL: not asked for */
-    ru_recorder *recorder; /* takes a record of each sum, with one `flow` on all members; view;
-                              NULL: none */
     /* Leader: a plan is installed, the answer of `policy` to `in` (view until return). NULL: not
      * asked for. */
     void (*planned)(void *news_self, const ru_policy *policy, const void *in, ru_time now);
@@ -227,15 +227,14 @@ typedef struct ru_elastic_options {
     bool counted;        /* simulator: no memory behind tensors */
 } ru_elastic_options;
 
-/* Everything lives in `arena`; what belongs to one view lives in arenas of its own. */
+/* One part of opt->node. Everything lives in `arena`; what belongs to one view lives in arenas of
+ * its own. Errors: RU_E_ARG also when the channel may have too few peers. */
 RU_MUST_USE ru_status ru_elastic_open(const ru_elastic_options *opt, ru_arena *arena,
                                       ru_elastic **out, ru_err *err);
-void ru_elastic_close(ru_elastic *e); /* just before the channel; NULL is fine */
+void ru_elastic_close(ru_elastic *e); /* between ru_node_quiet and ru_node_close; NULL is fine */
 
-/* START, its TIMERs and MESSAGEs, and every RU_FX_LOCAL of the member machine as RU_EV_LOCAL. */
-void ru_elastic_step(ru_elastic *e, const ru_event *ev, ru_effects *fx);
-
-/* Answers of the device. `layout`: hash of the order of elements in the gradients. */
+/* Answers of the device, between ru_node_enter, which gives `fx`, and ru_node_leave. `layout`: hash
+ * of the order of elements in the gradients. */
 void ru_elastic_built(ru_elastic *e, ru_status st, uint64_t layout, ru_time now, ru_effects *fx);
 /* Gradient tensor k of step `step` is complete in span and untouched until updated, or until the
  * next step or build after aborted: the link may read it till then. */
@@ -248,13 +247,6 @@ void ru_elastic_aborted(ru_elastic *e, ru_time now, ru_effects *fx);
 void ru_elastic_local_opened(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx);
 void ru_elastic_reduced(ru_elastic *e, int64_t step, uint32_t bucket, ru_time now, ru_effects *fx);
 void ru_elastic_updated(ru_elastic *e, int64_t step, ru_status st, ru_time now, ru_effects *fx);
-
-/* Upcalls of the channel for transfers of this machine and its group. */
-bool ru_elastic_owns(const ru_elastic *e, uint64_t cookie);
-void ru_elastic_sent(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx);
-void ru_elastic_arrived(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx);
-void ru_elastic_room(ru_elastic *e, ru_time now, ru_effects *fx); /* ru_chan_user.room */
-void ru_elastic_failed(ru_elastic *e, uint64_t cookie, ru_status why, ru_time now, ru_effects *fx);
 
 /* Leave in order (first Ctrl-C), after the current step. With `all` every member stops: the job
  * ends after the current step with a checkpoint from the leader's owner. */
@@ -276,7 +268,6 @@ typedef struct ru_elastic_facts {
     bool probes;        /* the collectives are being measured */
     bool moves;         /* a member of the view does not hold the whole state yet */
 } ru_elastic_facts;
-bool ru_elastic_ended(const ru_elastic *e); /* RU_ELASTIC_ENDED was reported */
 void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into);
 /* The plan of sums in force: how gradients are grouped and which collective adds each group. */
 typedef struct ru_elastic_bucket {

@@ -57,14 +57,3 @@ const char *ru_elastic_doing(const ru_elastic *e, char into[64])
     }
     return "?";
 }
-
-bool ru_elastic_owns(const ru_elastic *e, uint64_t cookie)
-{
-    /* Also of groups that are closed: their memory may be waited for. */
-    return rui_el_state_owns(cookie) || e->x->owns(cookie);
-}
-
-bool ru_elastic_ended(const ru_elastic *e)
-{
-    return e->phase == RUI_EL_ENDED;
-}

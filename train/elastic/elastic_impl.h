@@ -410,6 +410,11 @@ void rui_el_reads_view(ru_elastic *e, const rui_el_view *next); /* comes into fo
 void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_step_check(ru_elastic *e, ru_time now, ru_effects *fx); /* done already? */
 void rui_el_commit(ru_elastic *e, ru_time now, ru_effects *fx);     /* the step under way counts */
+/* Upcalls of the channel, of ru_part_ops. */
+void rui_el_sent(void *self, uint64_t cookie, ru_time now, ru_effects *fx);
+void rui_el_arrived(void *self, uint64_t cookie, ru_time now, ru_effects *fx);
+void rui_el_room(void *self, ru_time now, ru_effects *fx);
+void rui_el_failed(void *self, uint64_t cookie, ru_status why, ru_time now, ru_effects *fx);
 
 /* elastic_sum.c */
 void rui_el_sums_planned(ru_elastic *e, ru_time now); /* the choices of the view are known */

@@ -61,8 +61,9 @@ void rui_el_commit(ru_elastic *e, ru_time now, ru_effects *fx)
 /* -- upcalls of the channel ----------------------------------------------------------------------
  */
 
-void ru_elastic_sent(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx)
+void rui_el_sent(void *self, uint64_t cookie, ru_time now, ru_effects *fx)
 {
+    ru_elastic *e = self;
     e->fx = fx;
     if (rui_el_state_owns(cookie)) {
         rui_el_state_sent(e, cookie);
@@ -71,8 +72,9 @@ void ru_elastic_sent(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx
     }
 }
 
-void ru_elastic_arrived(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx)
+void rui_el_arrived(void *self, uint64_t cookie, ru_time now, ru_effects *fx)
 {
+    ru_elastic *e = self;
     e->fx = fx;
     if (rui_el_state_owns(cookie)) {
         rui_el_state_arrived(e, cookie, now, fx);
@@ -81,14 +83,16 @@ void ru_elastic_arrived(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects 
     }
 }
 
-void ru_elastic_room(ru_elastic *e, ru_time now, ru_effects *fx)
+void rui_el_room(void *self, ru_time now, ru_effects *fx)
 {
+    ru_elastic *e = self;
     e->fx = fx;
     e->x->room(e, now);
 }
 
-void ru_elastic_failed(ru_elastic *e, uint64_t cookie, ru_status why, ru_time now, ru_effects *fx)
+void rui_el_failed(void *self, uint64_t cookie, ru_status why, ru_time now, ru_effects *fx)
 {
+    ru_elastic *e = self;
     e->fx = fx;
     if (rui_el_state_owns(cookie)) {
         rui_el_state_failed(e, cookie, why, now, fx);

@@ -8,7 +8,7 @@
 
 static ru_elastic *elastic_of(const life *l)
 {
-    return ru_peer_elastic(l->peer);
+    return l->elastic;
 }
 
 static void job_stall(job *j, bool stalls)
@@ -148,7 +148,7 @@ static void a_commit_that_was_none(void **state)
         life *lies = job_member(&j, liar), *other = job_member(&j, 3 - liar);
         dies(j.l[0]);
         elastic_of(lies)->committed++;
-        ru_peer_stop(lies->peer, true, ru_pipe_now(j.pipe)); /* so that its status is told */
+        life_stop(lies, true); /* so that its status is told */
         for (uint32_t round = 0; !other->ended; round++) {
             assert_true(round < LIFE_ROUNDS);
             job_round(&j);
@@ -182,7 +182,7 @@ static void say(const job *j, const life *from, const life *to, uint32_t what,
             ru_wire_put_u8(&w, (uint8_t)rest);
         }
     }
-    assert_int_equal(ru_chan_message(ru_peer_chan(from->peer), to->id, what, buf, ru_wire_size(&w),
+    assert_int_equal(ru_chan_message(ru_node_chan(from->node), to->id, what, buf, ru_wire_size(&w),
                                      ru_pipe_now(j->pipe)),
                      RU_OK);
 }
@@ -566,7 +566,7 @@ static void ranks_are_numbers(void **state)
         memcpy(j.numbers, ranks[k], sizeof ranks[k]);
         job_open(&j, 4, 12, 0);
         assert_true(job_run(&j));
-        const ru_view *v = ru_member_view(ru_peer_member(j.l[0]->peer));
+        const ru_view *v = ru_member_view(ru_node_member(j.l[0]->node));
         assert_int_equal(v->n, 4);
         for (uint32_t i = 0; i < 4; i++) {
             assert_int_equal(j.l[i]->committed, 12);

@@ -1,7 +1,7 @@
 /* A worker for whom memory ends at any point: it opens or says so, it ends or goes on, and gives
  * all back. Several in a job: words are lost with a connection, the end is asked for, a view comes,
  * memory ends, at any moment. */
-#include "train/elastic/peer.h"
+#include "train/elastic/elastic.h"
 
 #include <string.h>
 
@@ -66,7 +66,7 @@ static void test_alone(void **state)
     life *l = life_new(pipe, 1, 1);
     ru_err err = {0};
     assert_ok(life_open(l, &err), err);
-    ru_pipe_user(l->pipe, l->node, ru_peer_link_user(l->peer));
+    ru_pipe_user(l->pipe, l->at_pipe, ru_node_link_user(l->node));
     life_run(l);
     assert_true(l->ended);
     assert_int_equal(l->status, RU_OK);
@@ -83,13 +83,13 @@ static void test_the_end_is_asked_for_before_joining(void **state)
     life *l = life_new(pipe, 2, 2);
     ru_err err = {0};
     assert_ok(life_open(l, &err), err);
-    ru_pipe_user(l->pipe, l->node, ru_peer_link_user(l->peer));
-    ru_peer_start(l->peer, ru_pipe_now(pipe));
+    ru_pipe_user(l->pipe, l->at_pipe, ru_node_link_user(l->node));
+    ru_node_start(l->node, ru_pipe_now(pipe));
     for (uint32_t k = 0; k < 20; k++) {
         lives_move(pipe);
     }
     assert_false(l->ended);
-    ru_peer_stop(l->peer, true, ru_pipe_now(pipe));
+    life_stop(l, true);
     assert_true(l->ended);
     assert_int_equal(l->status, RU_E_PEER);
     assert_int_equal(l->committed, 0);
@@ -107,18 +107,18 @@ static void test_a_peer_that_takes_no_words(void **state)
     ru_err err = {0};
     for (uint32_t i = 0; i < 2; i++) {
         assert_ok(life_open(l[i], &err), err);
-        ru_pipe_user(pipe, l[i]->node, ru_peer_link_user(l[i]->peer));
-        ru_peer_start(l[i]->peer, ru_pipe_now(pipe));
+        ru_pipe_user(pipe, l[i]->at_pipe, ru_node_link_user(l[i]->node));
+        ru_node_start(l[i]->node, ru_pipe_now(pipe));
     }
-    for (uint32_t round = 0; ru_member_view(ru_peer_member(l[0]->peer))->n < 2; round++) {
+    for (uint32_t round = 0; ru_member_view(ru_node_member(l[0]->node))->n < 2; round++) {
         assert_true(round < LIFE_ROUNDS);
         lives_move(pipe);
         life_turn(l[0]);
         life_turn(l[1]);
     }
-    ru_chan *ch = ru_peer_chan(l[0]->peer);
+    ru_chan *ch = ru_node_chan(l[0]->node);
     uint32_t sent = 0;
-    while (ru_chan_message(ch, l[1]->id, RU_PEER_WHAT_OWNER, "x", 1, ru_pipe_now(pipe)) == RU_OK) {
+    while (ru_chan_message(ch, l[1]->id, RU_NODE_WHAT_OWNER, "x", 1, ru_pipe_now(pipe)) == RU_OK) {
         sent++;
     }
     assert_true(sent > 100);
@@ -130,7 +130,7 @@ static void test_a_peer_that_takes_no_words(void **state)
     }
     assert_int_equal(l[0]->cut_off, 1);
     assert_false(ru_chan_is_up(ch, l[1]->id));
-    ru_pipe_kill(pipe, l[1]->node);
+    ru_pipe_kill(pipe, l[1]->at_pipe);
     for (uint32_t round = 0; round < LIFE_ROUNDS && !l[0]->ended; round++) {
         lives_move(pipe);
         life_turn(l[0]);
@@ -161,8 +161,8 @@ static void test_words_lost_with_a_connection(void **state)
         }
         job_rounds(&j, r);
         life *to = j.l[1 + r / 12 % (JOB_LIVES - 1)];
-        ru_chan *ch = ru_peer_chan(j.l[0]->peer);
-        while (ru_chan_message(ch, to->id, RU_PEER_WHAT_OWNER, "x", 1, ru_pipe_now(j.pipe)) ==
+        ru_chan *ch = ru_node_chan(j.l[0]->node);
+        while (ru_chan_message(ch, to->id, RU_NODE_WHAT_OWNER, "x", 1, ru_pipe_now(j.pipe)) ==
                RU_OK) {
         }
         while (j.l[0]->cut_off == 0) { /* nothing moves; a beat is due */
@@ -191,9 +191,9 @@ static void test_the_end_is_asked_for(void **state)
         job j = {0};
         job_open(&j, 2, 1000000, 300);
         job_rounds(&j, r);
-        bool third = j.n == 3 && ru_member_view(ru_peer_member(j.l[2]->peer))->n == 3;
+        bool third = j.n == 3 && ru_member_view(ru_node_member(j.l[2]->node))->n == 3;
         uint32_t who = r / 53 % (third ? 3 : 2);
-        ru_peer_stop(j.l[who]->peer, true, ru_pipe_now(j.pipe));
+        life_stop(j.l[who], true);
         for (uint32_t k = 0; k < LIFE_ROUNDS && !(j.l[0]->ended && j.l[1]->ended); k++) {
             job_round(&j);
         }
@@ -221,7 +221,7 @@ static void test_the_end_is_not_forgotten(void **state)
         while (j.l[0]->committed < 1) {
             job_round(&j);
         }
-        ru_peer_stop(j.l[2]->peer, true, ru_pipe_now(j.pipe));
+        life_stop(j.l[2], true);
         for (uint32_t k = 0; k < r && !j.l[0]->ended; k++) {
             job_round(&j);
         }
@@ -250,7 +250,7 @@ static void test_no_memory_for_state(void **state)
             assert_int_equal(j.l[i]->committed, 400);
         }
         ru_elastic_facts f;
-        ru_elastic_facts_get(ru_peer_elastic(j.l[2]->peer), &f);
+        ru_elastic_facts_get(j.l[2]->elastic, &f);
         assert_false(f.moves);
         assert_int_equal(j.l[0]->went, 0); /* one came and works, nobody went */
         assert_int_equal(j.l[0]->works, 1);
@@ -314,8 +314,7 @@ static void test_shared_memory(void **state)
         while (j.l[0]->committed < 1) {
             job_round(&j);
         }
-        assert_ok(ru_elastic_sums_get(ru_peer_elastic(j.l[0]->peer), &j.l[0]->arena, &sums, &err),
-                  err);
+        assert_ok(ru_elastic_sums_get(j.l[0]->elastic, &j.l[0]->arena, &sums, &err), err);
         assert_true(sums.local == (k == 0));
         assert_true(job_run(&j));
         for (uint32_t i = 0; i < 3; i++) {

@@ -9,7 +9,7 @@
 #include "env/clock.h"
 #include "env/link/link_tcp.h"
 #include "env/process/self.h"
-#include "train/elastic/peer.h"
+#include "train/elastic/elastic.h"
 
 enum { XFERS_MAX = 1 << 14, PIECES = 512 };
 
@@ -25,7 +25,7 @@ typedef struct process {
     ru_loop *loop;
     ru_link_tcp *link;
     ru_node_loop timers;
-    ru_peer *peer;
+    ru_elastic *elastic;
     uint8_t *gradients;   /* all of them, one after the other */
     int64_t *offset;      /* [n] */
     uint8_t *piece;       /* of state that leaves: zeros */
@@ -45,6 +45,12 @@ typedef struct process {
     ru_err why;
     ru_script_run_result result;
 } process;
+
+/* Around an answer of the device. */
+static ru_effects *enter(process *p, ru_time now)
+{
+    return ru_node_enter(p->timers.node, now);
+}
 
 /* -- the device ----------------------------------------------------------------------------------
  */
@@ -82,7 +88,8 @@ static void tell_ready(process *p, ru_time now)
     while (p->told < p->play.n_ready && p->phase == STEP) {
         uint32_t k = p->told++;
         const ru_span span = {.data = p->gradients + p->offset[k], .size_bytes = s->size_bytes[k]};
-        ru_peer_ready(p->peer, p->step, k, &span, now);
+        ru_elastic_ready(p->elastic, p->step, k, &span, now, enter(p, now));
+        ru_node_leave(p->timers.node, now);
     }
     if (p->phase != STEP) {
         return; /* it was given up */
@@ -92,7 +99,9 @@ static void tell_ready(process *p, ru_time now)
         return;
     }
     p->phase = COMPUTED;
-    ru_peer_computed(p->peer, p->step, RU_OK, ru_time_since(now, p->begun), now);
+    ru_elastic_computed(p->elastic, p->step, RU_OK, ru_time_since(now, p->begun), now,
+                        enter(p, now));
+    ru_node_leave(p->timers.node, now);
     update_some(p);
 }
 
@@ -104,7 +113,8 @@ static void due(void *self, uint32_t what, ru_time now)
     switch (p->phase) {
     case BUILD:
         p->phase = IDLE;
-        ru_peer_built(p->peer, RU_OK, 1, now);
+        ru_elastic_built(p->elastic, RU_OK, 1, now, enter(p, now));
+        ru_node_leave(p->timers.node, now);
         break;
     case STEP:
         tell_ready(p, now);
@@ -118,11 +128,13 @@ static void due(void *self, uint32_t what, ru_time now)
             break;
         }
         p->phase = IDLE;
-        ru_peer_updated(p->peer, p->step, RU_OK, now);
+        ru_elastic_updated(p->elastic, p->step, RU_OK, now, enter(p, now));
+        ru_node_leave(p->timers.node, now);
         break;
     case ABORT:
         p->phase = IDLE;
-        ru_peer_aborted(p->peer, now);
+        ru_elastic_aborted(p->elastic, now, enter(p, now));
+        ru_node_leave(p->timers.node, now);
         break;
     case IDLE:
         break;
@@ -265,8 +277,7 @@ static void keep_costs(process *p)
     ru_elastic_sums sums;
     ru_arena a;
     ru_arena_init(&a, 0);
-    if (ru_elastic_sums_get(ru_peer_elastic(p->peer), &a, &sums, NULL) == RU_OK &&
-        sums.costs != NULL) {
+    if (ru_elastic_sums_get(p->elastic, &a, &sums, NULL) == RU_OK && sums.costs != NULL) {
         p->result.ring = sums.costs[RU_ALGO_RING];
     }
     ru_arena_fini(&a);
@@ -313,7 +324,7 @@ static ru_status open_memory(process *p, int64_t **state_bytes, uint32_t **group
     return fits ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", s->n);
 }
 
-static ru_status open_peer(process *p, ru_err *err)
+static ru_status open_node(process *p, ru_err *err)
 {
     const ru_script_run_options *o = p->opt;
     ru_node_id self;
@@ -321,7 +332,7 @@ static ru_status open_peer(process *p, ru_err *err)
     int64_t *state_bytes;
     uint32_t *group;
     RU_TRY(open_memory(p, &state_bytes, &group, err));
-    ru_peer_options no = {
+    ru_node_options no = {
         .chan = {.self = self,
                  .address = ru_link_tcp_address(p->link),
                  .job = ru_hash_bytes(o->token, o->token_bytes, 3),
@@ -334,33 +345,33 @@ static ru_status open_peer(process *p, ru_err *err)
         .member = {.self = {.node = self, .number = o->number, .capacity = 1},
                    .join = o->join,
                    .n_max = o->founders},
-        .elastic = {.device = {&device_ops, p},
-                    .news = on_news,
-                    .news_self = p,
-                    .batch = o->batch,
-                    .steps_end = o->steps,
-                    .founders = o->founders,
-                    .n_min = 1,
-                    .n_begin = o->founders,
-                    .tensor_bytes = o->script->size_bytes,
-                    .n_tensors = o->script->n,
-                    .state_bytes = state_bytes,
-                    .state_group = group,
-                    .n_state = o->script->n,
-                    .equal_shares = o->equal_shares,
-                    .deterministic = o->deterministic,
-                    .fuse_bytes = o->fuse_bytes,
-                    .cut_bytes = o->cut_bytes},
         .timers = ru_node_loop_timers(&p->timers),
     };
     (void)snprintf(no.member.self.address, sizeof no.member.self.address, "%s",
                    ru_link_tcp_address(p->link));
     (void)snprintf(no.member.self.host, sizeof no.member.self.host, "script%u", o->number);
     p->timers.loop = p->loop;
-    RU_TRY(ru_peer_open(&no, &p->arena, &p->peer, err));
-    p->timers.node = ru_peer_node(p->peer);
-    ru_link_tcp_user(p->link, ru_peer_link_user(p->peer));
-    return RU_OK;
+    RU_TRY(ru_node_open(&no, &p->arena, &p->timers.node, err));
+    ru_link_tcp_user(p->link, ru_node_link_user(p->timers.node));
+    const ru_elastic_options eo = {.node = p->timers.node,
+                                   .device = {&device_ops, p},
+                                   .news = on_news,
+                                   .news_self = p,
+                                   .batch = o->batch,
+                                   .steps_end = o->steps,
+                                   .founders = o->founders,
+                                   .n_min = 1,
+                                   .n_begin = o->founders,
+                                   .tensor_bytes = o->script->size_bytes,
+                                   .n_tensors = o->script->n,
+                                   .state_bytes = state_bytes,
+                                   .state_group = group,
+                                   .n_state = o->script->n,
+                                   .equal_shares = o->equal_shares,
+                                   .deterministic = o->deterministic,
+                                   .fuse_bytes = o->fuse_bytes,
+                                   .cut_bytes = o->cut_bytes};
+    return ru_elastic_open(&eo, &p->arena, &p->elastic, err);
 }
 
 static ru_status open_all(process *p, ru_err *err)
@@ -376,7 +387,7 @@ static ru_status open_all(process *p, ru_err *err)
         .conns_max = ru_chan_conns(o->founders + 16) + RU_LINK_TCP_STRANGERS,
     };
     RU_TRY(ru_link_tcp_open(&lo, &p->link, err));
-    RU_TRY(open_peer(p, err));
+    RU_TRY(open_node(p, err));
     if (o->address != NULL) {
         o->address(o->self, ru_link_tcp_address(p->link));
     }
@@ -390,14 +401,16 @@ ru_status ru_script_run(const ru_script_run_options *opt, ru_script_run_result *
     ru_arena_init(&p.arena, 0);
     ru_status st = open_all(&p, err);
     if (st == RU_OK) {
-        ru_peer_start(p.peer, ru_clock_now());
+        ru_node_start(p.timers.node, ru_clock_now());
         ru_loop_timer(p.loop, too_late, &p, 2, ru_time_after(ru_clock_now(), START_NS));
         st = ru_loop_run(p.loop, err);
     }
     if (st == RU_OK && p.status != RU_OK) {
         st = ru_err_set(err, p.status, "%s", p.why.text);
     }
-    ru_peer_close(p.peer);
+    ru_node_quiet(p.timers.node);
+    ru_elastic_close(p.elastic);
+    ru_node_close(p.timers.node);
     ru_link_tcp_close(p.link);
     ru_loop_close(p.loop);
     for (uint32_t i = 0; i < PIECES; i++) {

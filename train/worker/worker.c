@@ -37,7 +37,9 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
     ru_loop_fd_off(w->loop, fd);
     if (!w->ended) {
         w->asked_to_stop = true;
-        ru_peer_stop(w->node, !w->opt->stop_leaves, now);
+        ru_effects *fx = ru_node_enter(w->timers.node, now);
+        ru_elastic_stop(w->elastic, !w->opt->stop_leaves, now, fx);
+        ru_node_leave(w->timers.node, now);
     }
 }
 
@@ -97,6 +99,7 @@ static ru_elastic_options elastic_options(rui_worker *w)
     int64_t position = w->first_step > 0 ? w->t.from.at.samples : 0;
     const ru_worker_options *o = w->opt;
     return (ru_elastic_options){
+        .node = w->timers.node,
         .device = rui_worker_device(w),
         .news = rui_worker_news,
         .news_self = w,
@@ -155,7 +158,7 @@ static ru_status open_node(rui_worker *w, ru_err *err)
     const ru_worker_options *o = w->opt;
     ru_node_id self;
     ru_self_random(&self.v, sizeof self.v);
-    ru_peer_options no = {
+    ru_node_options no = {
         .chan = {.self = self,
                  .address = ru_link_tcp_address(w->link),
                  .job = ru_hash_bytes(o->token, o->token_bytes, 1),
@@ -166,27 +169,27 @@ static ru_status open_node(rui_worker *w, ru_err *err)
                  .slots_max = XFERS_MAX,
                  .recorder = w->t.recorder},
         .link = ru_link_tcp_link(w->link),
-        .elastic = elastic_options(w),
         .timers = ru_node_loop_timers(&w->timers),
         .log = rui_worker_log,
         .log_self = w,
-        .owner = rui_worker_message,
-        .owner_self = w,
     };
     member_options(w, self, &no.member);
     w->timers.loop = w->loop;
     RU_TRY(rui_worker_agreed(w, &no.member.agreed, err));
-    RU_TRY(ru_peer_open(&no, &w->arena_loop, &w->node, err));
-    w->timers.node = ru_peer_node(w->node);
+    RU_TRY(ru_node_open(&no, &w->arena_loop, &w->timers.node, err));
+    const ru_elastic_options eo = elastic_options(w);
+    RU_TRY(ru_elastic_open(&eo, &w->arena_loop, &w->elastic, err));
+    const ru_part messages = rui_worker_part(w);
+    ru_node_part(w->timers.node, &messages);
     w->tracing = (rui_tracing){.recorder = w->t.recorder,
                                .loop = w->loop,
-                               .chan = ru_peer_chan(w->node),
-                               .member = ru_peer_member(w->node),
+                               .chan = ru_node_chan(w->timers.node),
+                               .member = ru_node_member(w->timers.node),
                                .self = self,
                                .out = w->t.out,
                                .rank = o->train.rank,
                                .over = &w->ended};
-    ru_link_tcp_user(w->link, ru_peer_link_user(w->node));
+    ru_link_tcp_user(w->link, ru_node_link_user(w->timers.node));
     return RU_OK;
 }
 
@@ -244,7 +247,9 @@ static void close_all(rui_worker *w)
     rui_local_stop(w);
     rui_worker_sums_end(w);
     rui_capture_close(w);
-    ru_peer_close(w->node);
+    ru_node_quiet(w->timers.node);
+    ru_elastic_close(w->elastic);
+    ru_node_close(w->timers.node);
     ru_link_tcp_close(w->link);
     ru_loop_close(w->loop);
     w->t.exe = NULL;
@@ -298,7 +303,7 @@ ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_worker
     if (st == RU_OK) {
         w->t.begun = w->t.saved = ru_clock_now();
         ru_thread_prompt();
-        ru_peer_start(w->node, ru_clock_now());
+        ru_node_start(w->timers.node, ru_clock_now());
         st = ru_loop_run(w->loop, err);
     }
     st = verdict_of(w, st, err);

@@ -1,6 +1,6 @@
 /* One worker process of a data-parallel job.
  *
- *   loop thread     membership, channel, elastic training (train/peer): all control
+ *   loop thread     membership, channel, elastic training (train/elastic): all control
  *   compute thread  the executable: build, step, update, evaluation, checkpoint
  *   adder thread    sums of gradients over workers of this host (train/worker/worker_local.c)
  *

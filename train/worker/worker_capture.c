@@ -50,12 +50,13 @@ void rui_capture_parts(ru_chan *chan, ru_node_id to, const char *text, int64_t t
 void rui_capture_hear(rui_worker *w, ru_node_id from, ru_time now)
 {
     rui_capture *c = &w->capture;
-    if (!ru_member_leads(ru_peer_member(w->node)) || w->ended || c->n == RUI_CAPTURES_MAX) {
-        rui_capture_elsewhere(ru_peer_chan(w->node), ru_peer_member(w->node), from, now);
+    if (!ru_member_leads(ru_node_member(w->timers.node)) || w->ended || c->n == RUI_CAPTURES_MAX) {
+        rui_capture_elsewhere(ru_node_chan(w->timers.node), ru_node_member(w->timers.node), from,
+                              now);
         return;
     }
     ru_chan_stats s;
-    ru_chan_stats_get(ru_peer_chan(w->node), &s);
+    ru_chan_stats_get(ru_node_chan(w->timers.node), &s);
     c->asked[c->n++] = from;
     ru_mutex_lock(&w->lock);
     c->net_bytes_per_s = s.rate_bytes_per_s;
@@ -109,7 +110,7 @@ void rui_capture_send(rui_worker *w, ru_time now)
     int64_t total = text != NULL ? (int64_t)strlen(text) : 0;
     RU_CHECK(c->n <= RUI_CAPTURES_MAX && total < WORLD_BYTES_MAX);
     for (uint32_t k = 0; k < c->n; k++) {
-        rui_capture_parts(ru_peer_chan(w->node), c->asked[k], text, total, now);
+        rui_capture_parts(ru_node_chan(w->timers.node), c->asked[k], text, total, now);
     }
     c->n = 0;
     free(text);

@@ -13,11 +13,11 @@ void rui_worker_command(rui_worker *w, const rui_turn *cmd)
     rui_turn c = *cmd;
     c.leads = rui_worker_leads(w);
     ru_elastic_facts f;
-    ru_elastic_facts_get(ru_peer_elastic(w->node), &f);
+    ru_elastic_facts_get(w->elastic, &f);
     c.workers = f.working;
     c.job_begun = f.born;
     c.job_first = f.first_step;
-    const ru_view *v = ru_member_view(ru_peer_member(w->node));
+    const ru_view *v = ru_member_view(ru_node_member(w->timers.node));
     c.members = v->n;
     for (uint32_t k = 0; k < v->n; k++) {
         c.voters += v->at[k].no_vote ? 0 : 1;
@@ -52,7 +52,7 @@ static void say_verdict(rui_worker *w, rui_verdict v)
 static void build(void *self, const ru_share *share, bool plain)
 {
     rui_worker *w = self;
-    const ru_view *v = ru_member_view(ru_peer_member(w->node));
+    const ru_view *v = ru_member_view(ru_node_member(w->timers.node));
     int64_t n = share->n > 0 ? share->n : share->batch / (v->n > 0 ? v->n : 1);
     rui_worker_command(
         w, &(rui_turn){
@@ -209,21 +209,21 @@ ru_elastic_device rui_worker_device(rui_worker *w)
 /* -- events -------------------------------------------------------------------------------------
  */
 
-static void handle(rui_worker *w, const rui_event *x, ru_time now)
+static void handle(rui_worker *w, const rui_event *x, ru_time now, ru_effects *fx)
 {
     bool current = x->seq == w->seq && !w->aborting;
     switch (x->kind) {
     case RUI_EVENT_BUILT:
-        ru_peer_built(w->node, x->status, x->layout, now);
+        ru_elastic_built(w->elastic, x->status, x->layout, now, fx);
         break;
     case RUI_EVENT_READY:
         if (current) {
-            ru_peer_ready(w->node, w->tracing.step, x->tensor, &x->span, now);
+            ru_elastic_ready(w->elastic, w->tracing.step, x->tensor, &x->span, now, fx);
         }
         break;
     case RUI_EVENT_COMPUTED:
         if (current) {
-            ru_peer_computed(w->node, w->tracing.step, x->status, x->ns, now);
+            ru_elastic_computed(w->elastic, w->tracing.step, x->status, x->ns, now, fx);
         }
         break;
     case RUI_EVENT_ABORTED:
@@ -231,31 +231,31 @@ static void handle(rui_worker *w, const rui_event *x, ru_time now)
             w->local.aborted = true;
             break;
         }
-        ru_peer_aborted(w->node, now);
+        ru_elastic_aborted(w->elastic, now, fx);
         break;
     case RUI_EVENT_LOCAL_OPENED:
         if (x->seq == w->local.seq) {
-            ru_peer_local_opened(w->node, x->status, now);
+            ru_elastic_local_opened(w->elastic, x->status, now, fx);
         }
         break;
     case RUI_EVENT_REDUCED:
         if (x->seq == w->local.seq && !w->aborting) {
-            ru_peer_reduced(w->node, w->tracing.step, x->tensor, now);
+            ru_elastic_reduced(w->elastic, w->tracing.step, x->tensor, now, fx);
         }
         break;
     case RUI_EVENT_LOCAL_CLOSED:
         w->local.closing = x->seq != w->local.close_seq; /* another one was asked meanwhile */
         if (w->local.aborted && !w->local.closing) {
             w->local.aborted = false;
-            ru_peer_aborted(w->node, now);
+            ru_elastic_aborted(w->elastic, now, fx);
         }
         break;
     case RUI_EVENT_UPDATED:
-        ru_peer_updated(w->node, w->tracing.step, x->status, now);
+        ru_elastic_updated(w->elastic, w->tracing.step, x->status, now, fx);
         break;
     case RUI_EVENT_OVER:
         w->over = x->why;
-        ru_peer_stop(w->node, true, now);
+        ru_elastic_stop(w->elastic, true, now, fx);
         break;
     case RUI_EVENT_EVALUATED:
         rui_evals_tell(w, x, now);
@@ -286,6 +286,8 @@ void rui_worker_events(void *self, ru_time now)
         if (!some) {
             return;
         }
-        handle(w, &x, now);
+        ru_effects *fx = ru_node_enter(w->timers.node, now);
+        handle(w, &x, now, fx);
+        ru_node_leave(w->timers.node, now);
     }
 }

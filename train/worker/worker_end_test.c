@@ -56,9 +56,10 @@ static void who_leads_at_the_end_writes_the_summary(void **state)
     assert_true(job_run(&j));
     for (uint32_t k = 0; k < 4; k++) { /* k 2: the job failed; k 3: it never led */
         life *l = j.l[k == 1 ? 1 : 0];
-        assert_true(ru_member_leads(ru_peer_member(l->peer)) == (k != 1));
+        assert_true(ru_member_leads(ru_node_member(l->node)) == (k != 1));
         rig_open(&r);
-        r.w.node = l->peer;
+        r.w.timers.node = l->node;
+        r.w.elastic = l->elastic;
         r.w.led = k != 3;
         const ru_elastic_news end = {
             .what = RU_ELASTIC_ENDED, .status = k == 2 ? RU_E_DATA : RU_OK, .sentence = "done"};

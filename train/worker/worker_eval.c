@@ -106,12 +106,12 @@ void rui_evals_tell(rui_worker *w, const rui_event *x, ru_time now)
     const rui_evals *e = &w->evals;
     uint8_t *buf = x->over ? head : e->message;
     int64_t rows = x->over || e->rows_bytes == 0 ? 0 : ru_eval_rows_bytes(w->t.eval, x->tensor);
-    const ru_view *v = ru_member_view(ru_peer_member(w->node));
-    ru_chan *ch = ru_peer_chan(w->node);
+    const ru_view *v = ru_member_view(ru_node_member(w->timers.node));
+    ru_chan *ch = ru_node_chan(w->timers.node);
     ru_wire_out o = ru_wire_out_into(buf, x->over ? OVER_BYTES : SUMS_BYTES);
     ru_wire_put_u64(&o, (uint64_t)x->ns);
     for (uint32_t k = 0; x->over && k < v->n; k++) {
-        if (!ru_member_leads(ru_peer_member(w->node)) || k == w->rank) {
+        if (!ru_member_leads(ru_node_member(w->timers.node)) || k == w->rank) {
             continue;
         }
         (void)!ru_chan_message(ch, v->at[k].node, RUI_MSG_EVAL_OVER, buf, OVER_BYTES, now);

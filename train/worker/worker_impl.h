@@ -20,7 +20,7 @@
 #include "env/link/link_tcp.h"
 #include "env/thread.h"
 #include "train/driver/driver.h"
-#include "train/elastic/peer.h"
+#include "train/elastic/elastic.h"
 #include "train/worker/worker.h"
 #include "train/worker/worker_trace.h"
 
@@ -71,7 +71,7 @@ typedef struct rui_event {
 
 /* Messages between workers. */
 enum {
-    RUI_MSG_ASK = RU_PEER_WHAT_OWNER, /* for the job */
+    RUI_MSG_ASK = RU_NODE_WHAT_OWNER, /* for the job */
     RUI_MSG_PART,                     /* of it */
     RUI_MSG_EVAL,                     /* sums of a batch */
     RUI_MSG_EVAL_OVER,                /* all are there */
@@ -211,7 +211,7 @@ typedef struct rui_worker {
     ru_loop *loop;
     ru_node_loop timers;
     ru_link_tcp *link;
-    ru_peer *node;
+    ru_elastic *elastic; /* a part of timers.node */
     ru_elastic_device_ops ops;
     uint32_t waker;
     uint32_t seq;    /* of the step under way */
@@ -332,8 +332,7 @@ RU_MUST_USE ru_status rui_build_take(rui_worker *w, rui_build *from, rui_build *
 /* worker_agree.c: what all workers agree on, for ru_member_options; lives in arena_loop. */
 RU_MUST_USE ru_status rui_worker_agreed(rui_worker *w, const char **out, ru_err *err);
 void rui_worker_bye(void *self, uint32_t what, ru_time now); /* timer: the loop may end */
-void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *data,
-                        int64_t size_bytes, ru_time now);
+ru_part rui_worker_part(rui_worker *w);                      /* messages between workers */
 
 /* worker_sum.c, loop thread */
 void rui_worker_sums_planned(rui_worker *w, int64_t step);

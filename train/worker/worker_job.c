@@ -43,22 +43,35 @@ static void send_job(ru_chan *chan, ru_node_id to, const char *out, const char *
     }
 }
 
-void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *data,
-                        int64_t size_bytes, ru_time now)
+static void step(void *self, const ru_event *ev, ru_effects *fx)
 {
     rui_worker *w = self;
-    if (what == RUI_MSG_EVAL || what == RUI_MSG_EVAL_OVER) {
-        rui_evals_hear(w, what, data, size_bytes);
+    (void)fx;
+    if (ev->kind != RU_EV_MESSAGE) {
+        return;
     }
-    if (what == RUI_MSG_WORLD_ASK) {
-        rui_capture_hear(w, from, now);
+    if (ev->what == RUI_MSG_EVAL || ev->what == RUI_MSG_EVAL_OVER) {
+        rui_evals_hear(w, ev->what, ev->data, ev->size_bytes);
     }
-    if (what >= RUI_MSG_TRACE_ASK && what <= RUI_MSG_TRACE_END) {
-        rui_tracing_hear(&w->tracing, from, what, data, size_bytes, now);
+    if (ev->what == RUI_MSG_WORLD_ASK) {
+        rui_capture_hear(w, ev->node, ev->now);
     }
-    if (what == RUI_MSG_ASK) {
-        send_job(ru_peer_chan(w->node), from, w->out, w->t.job_yaml, now);
+    if (ev->what >= RUI_MSG_TRACE_ASK && ev->what <= RUI_MSG_TRACE_END) {
+        rui_tracing_hear(&w->tracing, ev->node, ev->what, ev->data, ev->size_bytes, ev->now);
     }
+    if (ev->what == RUI_MSG_ASK) {
+        send_job(ru_node_chan(w->timers.node), ev->node, w->out, w->t.job_yaml, ev->now);
+    }
+}
+
+static const ru_part_ops part = {.name = "job", .step = step};
+
+ru_part rui_worker_part(rui_worker *w)
+{
+    return (ru_part){.ops = &part,
+                     .self = w,
+                     .what_first = RU_NODE_WHAT_OWNER,
+                     .what_end = 2 * RU_NODE_WHAT_OWNER};
 }
 
 static void app_step(void *self, const ru_event *ev, ru_effects *fx)
@@ -91,8 +104,8 @@ ru_part rui_app_job_part(rui_app_worker *w)
 {
     return (ru_part){.ops = &app_part,
                      .self = w,
-                     .what_first = RU_PEER_WHAT_OWNER,
-                     .what_end = 2 * RU_PEER_WHAT_OWNER};
+                     .what_first = RU_NODE_WHAT_OWNER,
+                     .what_end = 2 * RU_NODE_WHAT_OWNER};
 }
 
 typedef struct fetch {

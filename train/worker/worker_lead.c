@@ -30,8 +30,8 @@ static void tell_missing(rui_worker *w)
 static ru_status open_reports(rui_worker *w, ru_err *err)
 {
     ru_elastic_facts f;
-    ru_elastic_facts_get(ru_peer_elastic(w->node), &f);
-    bool successor = ru_member_view(ru_peer_member(w->node))->epoch > 0;
+    ru_elastic_facts_get(w->elastic, &f);
+    bool successor = ru_member_view(ru_node_member(w->timers.node))->epoch > 0;
     /* Who led before may have told one step more than this worker knows to be committed. */
     int64_t after = successor ? f.committed + 1 : w->first_step;
     if (w->t.report != NULL) {
@@ -52,7 +52,7 @@ static ru_status open_reports(rui_worker *w, ru_err *err)
 
 bool rui_worker_leads(rui_worker *w)
 {
-    bool leads = ru_member_leads(ru_peer_member(w->node));
+    bool leads = ru_member_leads(ru_node_member(w->timers.node));
     if (w->led && !leads) {
         ru_run_report_mute(w->t.report);
     }
@@ -77,7 +77,7 @@ static void event(rui_worker *w, const ru_elastic_news *n, const char *what,
 static void removed(rui_worker *w)
 {
     ru_member_facts f;
-    ru_member *m = ru_peer_member(w->node);
+    ru_member *m = ru_node_member(w->timers.node);
     const ru_view *v = ru_member_view(m);
     ru_member_facts_get(m, &f);
     for (uint32_t k = 0; k < v->n && f.removed; k++) {
@@ -97,9 +97,9 @@ static void ended(rui_worker *w, const ru_elastic_news *n)
     removed(w);
     (void)snprintf(w->end_text, sizeof w->end_text, "%s", n->sentence);
     /* Who led and was replaced has reports open, too: the summary is its successor's. */
-    if (n->status == RU_OK && w->led && ru_member_leads(ru_peer_member(w->node))) {
+    if (n->status == RU_OK && w->led && ru_member_leads(ru_node_member(w->timers.node))) {
         ru_elastic_facts f;
-        ru_elastic_facts_get(ru_peer_elastic(w->node), &f);
+        ru_elastic_facts_get(w->elastic, &f);
         bool done = strcmp(n->sentence, "done") == 0;
         rui_worker_steps_end(w);
         rui_worker_sums_end(w);
@@ -154,7 +154,7 @@ static void lost(rui_worker *w, const ru_elastic_news *n, ru_time now)
 
 static void view(rui_worker *w, const ru_elastic_news *n)
 {
-    const ru_member *member = ru_peer_member(w->node);
+    const ru_member *member = ru_node_member(w->timers.node);
     if (n->b != 0 && ru_member_leads(member)) {
         ru_run_report_say(w->t.report, "the batch is %lld samples from step %lld on",
                           (long long)n->b, (long long)n->step + 1);

@@ -111,7 +111,7 @@ void rui_worker_planned(void *self, const ru_policy *policy, const void *in, ru_
 void rui_worker_steps_end(rui_worker *w)
 {
     ru_elastic_facts f;
-    ru_elastic_facts_get(ru_peer_elastic(w->node), &f);
+    ru_elastic_facts_get(w->elastic, &f);
     int64_t n = f.timed - w->timed_before;
     if (n > 0) {
         ru_decisions_measured(w->t.decisions, &ru_policy_share, "step_s", RU_NAN,
@@ -197,7 +197,7 @@ void rui_worker_sums_planned(rui_worker *w, int64_t step)
     ru_arena_init(&s->arena, 0);
     s->open = true;
     ru_err err = {.text = "no memory"};
-    ru_status st = ru_elastic_sums_get(ru_peer_elastic(w->node), &s->arena, &s->plan, &err);
+    ru_status st = ru_elastic_sums_get(w->elastic, &s->arena, &s->plan, &err);
     rui_sum_measured *measured =
         st == RU_OK ? RU_NEW(&s->arena, rui_sum_measured, s->plan.n_buckets) : NULL;
     if (measured == NULL) {
@@ -207,7 +207,7 @@ void rui_worker_sums_planned(rui_worker *w, int64_t step)
     s->measured = measured;
     s->step = step;
     buckets_planned(w);
-    s->led = ru_member_leads(ru_peer_member(w->node));
+    s->led = ru_member_leads(ru_node_member(w->timers.node));
     if (s->led) {
         keep_probes(w);
     }

@@ -28,21 +28,21 @@ static rig *rig_open(ru_scratch *f)
     assert_non_null(r);
     r->f = f;
     job_open(&r->lone, 1, 1000, 0);
-    while (!ru_member_leads(ru_peer_member(r->lone.l[0]->peer))) {
+    while (!ru_member_leads(ru_node_member(r->lone.l[0]->node))) {
         job_round(&r->lone);
     }
     r->dir = ru_path_join(&f->arena, f->root, "trace");
     const ru_recorder_options opt = {.dir = r->dir};
     assert_ok(ru_recorder_open(&opt, &r->w.t.recorder, &f->err), f->err);
     assert_ok(ru_loop_open(&r->w.loop, &f->err), f->err);
-    r->w.node = r->lone.l[0]->peer;
+    r->w.timers.node = r->lone.l[0]->node;
     r->w.t.out = f->root;
     r->name = ru_recorder_name(r->w.t.recorder, "step", "train");
     r->w.tracing = (rui_tracing){.recorder = r->w.t.recorder,
                                  .loop = r->w.loop,
-                                 .chan = ru_peer_chan(r->w.node),
-                                 .member = ru_peer_member(r->w.node),
-                                 .self = ru_peer_self(r->w.node),
+                                 .chan = ru_node_chan(r->w.timers.node),
+                                 .member = ru_node_member(r->w.timers.node),
+                                 .self = r->lone.l[0]->id,
                                  .out = f->root,
                                  .over = &r->w.ended};
     return r;
