@@ -50,7 +50,6 @@ static const struct {
     {"exec/cpu/lower/lower.h", 42},
     {"sim/sim.h", 37},
     {"trace/record/recorder.h", 21},
-    {"train/elastic/elastic.h", 18},
     {"train/engine/engine.h", 17},
     {"world/graph/graph.h", 34},
     {"world/onnx/onnx_ml.h", 31},

@@ -327,7 +327,7 @@ static void test_shared_memory(void **state)
     }
 }
 
-RU_TESTS(train_peer, cmocka_unit_test(test_orders_of_gradients),
+RU_TESTS(train_elastic_life, cmocka_unit_test(test_orders_of_gradients),
          cmocka_unit_test(test_shared_memory), cmocka_unit_test(test_words_lost_with_a_connection),
          cmocka_unit_test(test_the_end_is_asked_for),
          cmocka_unit_test(test_the_end_is_asked_for_before_joining),
