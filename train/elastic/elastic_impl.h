@@ -223,6 +223,8 @@ typedef struct rui_el_reduce {
     ru_fuse_in fuse_in;          /* whose answer `rule` is */
     const ru_elastic_part *rule; /* [n_rule] before anything is measured */
     uint32_t n_rule;
+    ru_elastic_part *table; /* [RU_ELASTIC_BUCKETS_MAX] the owner's; NULL: none */
+    uint32_t n_table;
     rui_el_bucket *buckets; /* [n_buckets] of the view; GO may bring others than `rule` */
     uint32_t n_buckets;
     uint32_t *bucket_of; /* [n_tensors] the first, of tensors in cuts */
@@ -340,8 +342,8 @@ RU_MUST_USE ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view,
 RU_MUST_USE ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v,
                                     const ru_elastic_part *parts, uint32_t n, ru_arena *arena,
                                     ru_coll_policy_in *asked, ru_err *err);
-/* Of the buckets in force. */
-void rui_el_choices_write(const ru_elastic *e, ru_wire_out *w);
+/* Of n buckets, those of the table before them in GO. */
+void rui_el_choices_write(const ru_elastic *e, uint32_t n, ru_wire_out *w);
 RU_MUST_USE ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *err);
 /* Hosts of a near view: their number, and the most members of one. */
 uint32_t rui_el_hosts(const rui_el_view *v, uint32_t *most);
@@ -360,6 +362,8 @@ RU_MUST_USE ru_status rui_el_rule_open(ru_elastic *e, ru_err *err); /* e->reduce
 /* Sum parts [n] from now on; they are copied, all lives in `arena`. Errors: RU_E_MEM. */
 RU_MUST_USE ru_status rui_el_table_set(ru_elastic *e, const ru_elastic_part *parts, uint32_t n,
                                        ru_arena *arena, ru_err *err);
+/* What the leader of the view takes: the owner's table, else the rule's. Returns how many. */
+uint32_t rui_el_table(const ru_elastic *e, const ru_elastic_part **parts);
 void rui_el_table_write(const ru_elastic_part *parts, uint32_t n, ru_wire_out *w);
 /* Puts them in force. Errors: RU_E_DATA when not every byte of every gradient is in it, once. */
 RU_MUST_USE ru_status rui_el_table_read(ru_elastic *e, ru_wire_in *w, ru_arena *arena, ru_err *err);

@@ -48,11 +48,12 @@ static ru_status go_write(ru_elastic *e, ru_wire_out *w, ru_time now, ru_err *er
 {
     bool choose = e->v.n > 1 && e->v.n <= RUI_EL_PROBED_MAX && !e->v.local;
     ru_coll_policy_in asked;
+    const ru_elastic_part *parts;
+    uint32_t n = rui_el_table(e, &parts);
     if (choose) {
-        RU_TRY(rui_el_choose(e, &e->v, e->reduce.rule, e->reduce.n_rule,
-                             &e->view_arena[e->view_side], &asked, err));
+        RU_TRY(rui_el_choose(e, &e->v, parts, n, &e->view_arena[e->view_side], &asked, err));
     }
-    if (e->v.n > 1) {
+    if (e->v.n > 1 && (!choose || parts == e->reduce.rule)) {
         rui_el_tell_plan(e, &ru_policy_fuse, &e->reduce.fuse_in, now);
     }
     if (choose) {
@@ -62,8 +63,8 @@ static ru_status go_write(ru_elastic *e, ru_wire_out *w, ru_time now, ru_err *er
         put_handles(e, w);
     }
     if (choose) {
-        rui_el_table_write(e->reduce.rule, e->reduce.n_rule, w);
-        rui_el_choices_write(e, w);
+        rui_el_table_write(parts, n, w);
+        rui_el_choices_write(e, n, w);
     }
     if (e->v.near) {
         put_handles(e, w);

@@ -1,5 +1,5 @@
-/* Which gradients are summed together in a view: the table that the leader sends with GO, and the
- * one of a rule, by which members start that have measured nothing yet. */
+/* Which gradients are summed together in a view: the table that the leader sends with GO, its
+ * owner's, or that of a rule, by which members start that have measured nothing yet. */
 #include <string.h>
 
 #include "train/elastic/elastic_impl.h"
@@ -26,6 +26,13 @@ ru_status rui_el_rule_open(ru_elastic *e, ru_err *err)
     e->reduce.rule = rule;
     e->reduce.n_rule = plan.n;
     return rui_el_table_set(e, rule, plan.n, e->arena, err);
+}
+
+uint32_t rui_el_table(const ru_elastic *e, const ru_elastic_part **parts)
+{
+    const rui_el_reduce *r = &e->reduce;
+    *parts = r->table != NULL ? r->table : r->rule;
+    return r->table != NULL ? r->n_table : r->n_rule;
 }
 
 ru_status rui_el_table_set(ru_elastic *e, const ru_elastic_part *parts, uint32_t n, ru_arena *arena,
@@ -116,4 +123,46 @@ ru_status rui_el_table_read(ru_elastic *e, ru_wire_in *w, ru_arena *arena, ru_er
         }
     }
     return next != e->opt.n_tensors ? bad_table(err) : rui_el_table_set(e, parts, n, arena, err);
+}
+
+/* Do the parts hold every byte of every gradient once, in order? */
+static bool holds_all(const ru_elastic *e, const ru_elastic_part *parts, uint32_t n)
+{
+    uint32_t next = 0;
+    int64_t offset = 0;
+    for (uint32_t b = 0; b < n; b++) {
+        const ru_elastic_part *p = &parts[b];
+        if (p->first != next || p->offset_bytes != offset || p->n < 1 || p->size_bytes < 4 ||
+            p->size_bytes % 4 != 0 || p->n > e->opt.n_tensors - next) {
+            return false;
+        }
+        int64_t whole = 0;
+        for (uint32_t k = next; k < next + p->n; k++) {
+            whole += e->opt.tensor_bytes[k];
+        }
+        bool ends = offset + p->size_bytes == whole;
+        if (!ends && (p->n > 1 || p->size_bytes > whole - offset)) {
+            return false;
+        }
+        next += ends ? p->n : 0;
+        offset = ends ? 0 : offset + p->size_bytes;
+    }
+    return next == e->opt.n_tensors;
+}
+
+ru_status ru_elastic_table_set(ru_elastic *e, const ru_elastic_part *parts, uint32_t n, ru_err *err)
+{
+    rui_el_reduce *r = &e->reduce;
+    if (n > RU_ELASTIC_BUCKETS_MAX || !holds_all(e, parts, n)) {
+        return RU_FAIL(err, RU_E_DATA, "a table of %u sums does not hold every gradient once", n);
+    }
+    r->table =
+        r->table != NULL ? r->table : RU_NEW(e->arena, ru_elastic_part, RU_ELASTIC_BUCKETS_MAX);
+    if (r->table == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a table of %u sums", n);
+    }
+    memcpy(r->table, parts, n * sizeof *parts);
+    r->n_table = n;
+    e->lead.change = e->lead.change || (rui_el_leads(e) && e->v.n > 1);
+    return RU_OK;
 }

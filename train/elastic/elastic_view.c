@@ -187,14 +187,14 @@ ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, const ru_elastic_pa
 
 /* The plan's id, then runs of equal choices: hundreds of buckets of few kinds. A predicted time
  * takes 32 bits, as in a trace; a longer one is said to be 4.29 s. */
-void rui_el_choices_write(const ru_elastic *e, ru_wire_out *w)
+void rui_el_choices_write(const ru_elastic *e, uint32_t n, ru_wire_out *w)
 {
     const ru_coll_choice *c = e->v.choice;
     ru_wire_put_u64(w, e->v.plan);
-    for (uint32_t b = 0; b < e->reduce.n_buckets;) {
+    for (uint32_t b = 0; b < n;) {
         uint32_t end = b + 1;
-        while (end < e->reduce.n_buckets && c[end].algo == c[b].algo &&
-               c[end].chunk_bytes == c[b].chunk_bytes && c[end].depth == c[b].depth) {
+        while (end < n && c[end].algo == c[b].algo && c[end].chunk_bytes == c[b].chunk_bytes &&
+               c[end].depth == c[b].depth) {
             end++;
         }
         ru_wire_put_u32(w, end - b);
