@@ -196,6 +196,11 @@ static ru_status judge_recover(ru_rival *v, const ru_policy_tools *tools, ru_err
     return RU_OK;
 }
 
+static const ru_report_row recover_rows[] = {
+    RU_DECISION(CHOICE8, ru_recover_plan, from, "from", RU_LIST(ru_recover_plan, n),
+                .choices = "keep|cache|log|start"),
+};
+
 static ru_status report_recover(const void *in, const void *plan, const ru_policy_tools *tools,
                                 ru_report *r, ru_err *err)
 {
@@ -227,6 +232,8 @@ const ru_policy ru_policy_recover = {
     .source = "qiao-2019 sec 3",
     .in = &recover_table,
     .plan_bytes = sizeof(ru_recover_plan),
+    .rows = recover_rows,
+    .n_rows = RU_ARRAY_LEN(recover_rows),
     .plan = plan_recover,
     .check = check_recover,
     .report = report_recover,

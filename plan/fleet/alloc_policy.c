@@ -455,6 +455,24 @@ static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
     return RU_OK;
 }
 
+#define SHARE(type_, field_, name_)                \
+    RU_DECISION(type_, ru_alloc_plan, jobs, name_, \
+                RU_LIST_OF(ru_alloc_plan, n_jobs, ru_alloc_share, field_))
+#define PART(field_, name_)                       \
+    RU_DECISION(U32, ru_alloc_plan, parts, name_, \
+                RU_LIST_OF(ru_alloc_plan, n_parts, ru_alloc_part, field_))
+static const ru_report_row rows[] = {
+    SHARE(U32, replicas, "replicas"),
+    SHARE(U32, first, "first_part"),
+    SHARE(U32, n_parts, "parts"),
+    PART(node, "part_node"),
+    PART(devices, "part_devices"),
+    SHARE(U32, local, "local_samples"), /* 0: the job's own business */
+    SHARE(U32, passes, "more_passes"),
+    SHARE(BOOL, changed, "changed"),
+    RU_DECISION(U32, ru_alloc_plan, nodes_wanted, "nodes_wanted"),
+};
+
 static ru_status report_alloc(const void *in, const void *plan, const ru_policy_tools *tools,
                               ru_report *r, ru_err *err)
 {
@@ -498,6 +516,8 @@ const ru_policy ru_policy_alloc = {
     .source = "qiao-2021 sec 4.2",
     .in = &table,
     .plan_bytes = sizeof(ru_alloc_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .more_is_better = true,
     .plan = plan_alloc,
     .check = check_alloc,

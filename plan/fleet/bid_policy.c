@@ -323,6 +323,17 @@ static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
     return RU_OK;
 }
 
+#define ACTION(type_, field_, ...)                        \
+    RU_DECISION(type_, ru_bid_plan, actions, __VA_ARGS__, \
+                RU_LIST_OF(ru_bid_plan, n, ru_bid_action, field_))
+static const ru_report_row rows[] = {
+    ACTION(CHOICE, act, "action", .choices = "acquire|renew|release"),
+    ACTION(U32, held, "held"),
+    ACTION(U32, market, "market"),
+    ACTION(F64, instances, "instances"),
+    ACTION(F64, bid_usd, "bid_usd"), /* null: on demand */
+};
+
 static ru_status report_bid(const void *in, const void *plan, const ru_policy_tools *tools,
                             ru_report *r, ru_err *err)
 {
@@ -362,6 +373,8 @@ const ru_policy ru_policy_bid = {
     .source = "harlap-2017 sec 4.2",
     .in = &table,
     .plan_bytes = sizeof(ru_bid_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .plan = plan_bid,
     .check = check_bid,
     .report = report_bid,

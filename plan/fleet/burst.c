@@ -129,7 +129,7 @@ static bool figures(const ru_burst_in *in, const double *speed, ru_burst_plan *p
     if (!ru_burst_features(in->resource, in->n, &in->load, speed, x, &mean)) {
         return false;
     }
-    *p = (ru_burst_plan){.rate = mean.rate};
+    *p = (ru_burst_plan){.rate = mean.rate, .n = in->n};
     for (uint32_t i = 0; i < ru_burst_features_n(in->n); i++) {
         p->latency_s += in->model[i] * x[i];
     }

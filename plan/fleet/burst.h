@@ -83,6 +83,7 @@ typedef struct ru_burst_plan {
     double rate;                         /* requests per second */
     double latency_s;                    /* the quantile */
     double spend;                        /* sum of use / cap, per second */
+    uint32_t n;                          /* resources */
     double stretch; /* least time to empty over that at full speed; 1 when neither ends */
 } ru_burst_plan;
 

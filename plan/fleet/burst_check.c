@@ -57,6 +57,9 @@ static ru_status check_speed(const ru_burst_in *in, uint32_t i, double speed, ru
 static ru_status check_flows(const ru_burst_in *in, const ru_burst_plan *p, ru_err *err)
 {
     double spend = 0, service = 0;
+    if (p->n != in->n) {
+        return bad(err, "the number of resources", p->n, in->n);
+    }
     for (uint32_t i = 0; i < in->n; i++) {
         const ru_burst_resource *r = &in->resource[i];
         RU_TRY(check_speed(in, i, p->speed[i], err));

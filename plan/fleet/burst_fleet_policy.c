@@ -171,6 +171,10 @@ static void machines_table(const ru_burst_fleet_in *q, const ru_burst_fleet_plan
 
 static const ru_report_row rows[] = {
     RU_FIGURE(F64, ru_burst_fleet_plan, usd, "period_usd"),
+    RU_DECISION(U32, ru_burst_fleet_plan, from, "machines", RU_LIST(ru_burst_fleet_plan, n)),
+    RU_DECISION(U32, ru_burst_fleet_plan, machine, "types",
+                RU_LIST_OF(ru_burst_fleet_plan, n, ru_burst_machine, type)),
+    RU_DECISION(F64, ru_burst_fleet_plan, rate, "requests_per_s", RU_LIST(ru_burst_fleet_plan, n)),
 };
 
 static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)

@@ -273,6 +273,12 @@ static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
     return RU_OK;
 }
 
+static const ru_report_row rows[] = {
+    RU_DECISION(CHOICE, ru_burst_plan, action, "action",
+                .choices = "throttle|full_speed|ask_for_a_machine"),
+    RU_DECISION(F64, ru_burst_plan, speed, "speed", RU_LIST_INSIDE(ru_burst_plan, n)),
+};
+
 static ru_status report_burst(const void *in, const void *plan, const ru_policy_tools *tools,
                               ru_report *r, ru_err *err)
 {
@@ -302,6 +308,8 @@ const ru_policy ru_policy_burst = {
     .source = "ali-2018 (CEDULE), ali-2021 (several resources)",
     .in = &table,
     .plan_bytes = sizeof(ru_burst_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .plan = plan_burst,
     .check = check_burst,
     .report = report_burst,

@@ -9,6 +9,8 @@ enum { FASTEST, WHOLE, RING, HALVING, DOUBLING, DIRECT, METHODS };
 
 enum { SIZES_MAX = 1 << 16 };
 
+#define ALGOS "ring|halving|doubling|tree|double-tree|direct|hierarchy"
+
 static const uint32_t only_of[METHODS] = {[RING] = 1 + RU_ALGO_RING,
                                           [HALVING] = 1 + RU_ALGO_HALVING,
                                           [DOUBLING] = 1 + RU_ALGO_DOUBLING,
@@ -58,8 +60,7 @@ static ru_status check_in(const void *section, ru_err *err)
 }
 
 static const ru_conf_field cost_fields[] = {
-    RU_ROW(CHOICE, ru_coll_policy_cost, algo, NULL, "algorithm",
-           .choices = "ring|halving|doubling|tree|double-tree|direct|hierarchy"),
+    RU_ROW(CHOICE, ru_coll_policy_cost, algo, NULL, "algorithm", .choices = ALGOS),
     RU_ROW(U32, ru_coll_policy_cost, n_points, "2", "number of measurements behind the cost",
            RU_IN(1, 1e9)),
     RU_ROW(F64, ru_coll_policy_cost, alpha_ns, "0",
@@ -313,6 +314,16 @@ static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
     return RU_OK;
 }
 
+#define CHOICE(type_, field_, ...)                           \
+    RU_DECISION(type_, ru_coll_choice_plan, at, __VA_ARGS__, \
+                RU_LIST_OF(ru_coll_choice_plan, n, ru_coll_choice, field_))
+static const ru_report_row rows[] = {
+    CHOICE(CHOICE, algo, "algorithm", .choices = ALGOS),
+    CHOICE(I64, chunk_bytes, "chunk_bytes"),
+    CHOICE(U32, depth, "depth"),
+    CHOICE(NS, predicted_ns, "predicted_s"),
+};
+
 static ru_status report_coll(const void *in, const void *plan, const ru_policy_tools *tools,
                              ru_report *r, ru_err *err)
 {
@@ -430,6 +441,8 @@ const ru_policy ru_policy_coll = {
     .source = "thakur-2005, rabenseifner-2004, sanders-2009",
     .in = &table,
     .plan_bytes = sizeof(ru_coll_choice_plan),
+    .rows = rows,
+    .n_rows = RU_ARRAY_LEN(rows),
     .plan = plan_coll,
     .check = check_coll,
     .report = report_coll,

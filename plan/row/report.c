@@ -10,6 +10,7 @@
 typedef union cell {
     bool b;
     uint32_t u;
+    uint8_t u8;
     int64_t i;
     double d;
     const char *text;
@@ -17,7 +18,7 @@ typedef union cell {
 
 static uint32_t bytes_of(ru_report_type type)
 {
-    return type == RU_REPORT_BOOL                              ? sizeof(bool)
+    return type == RU_REPORT_BOOL || type == RU_REPORT_CHOICE8 ? sizeof(uint8_t)
            : type == RU_REPORT_U32 || type == RU_REPORT_CHOICE ? sizeof(uint32_t)
                                                                : sizeof(int64_t);
 }
@@ -32,6 +33,8 @@ static double number_at(const ru_report_row *w, const uint8_t *at)
     case RU_REPORT_U32:
     case RU_REPORT_CHOICE:
         return c.u;
+    case RU_REPORT_CHOICE8:
+        return c.u8;
     case RU_REPORT_I64:
         return (double)c.i;
     case RU_REPORT_NS:
@@ -329,9 +332,9 @@ static void json_value(ru_json *j, const char *key, const ru_report_row *w, cons
         ru_json_i64(j, key, c.i);
     } else if (w->type == RU_REPORT_TEXT) {
         ru_json_str(j, key, c.text);
-    } else if (w->type == RU_REPORT_CHOICE) {
+    } else if (w->type == RU_REPORT_CHOICE || w->type == RU_REPORT_CHOICE8) {
         char word[64];
-        ru_fields_choice(w->choices, c.u, word, sizeof word);
+        ru_fields_choice(w->choices, (uint32_t)number_at(w, at), word, sizeof word);
         ru_json_str(j, key, word);
     } else {
         ru_json_f64(j, key, number_at(w, at));
@@ -355,16 +358,19 @@ static void json_decision(ru_json *j, const ru_report_row *w, const void *plan)
         return;
     }
     uint32_t n = count_at(plan, w->n_at), width = count_at(plan, w->width_at);
-    const void *list; /* what stands there is a pointer to the elements */
-    memcpy(&list, at, sizeof list);
-    at = list;
+    uint32_t each = w->each_bytes > 0 ? w->each_bytes : bytes_of(w->type);
+    if (!w->inside) {
+        const void *list; /* what stands there is a pointer to the elements */
+        memcpy(&list, at, sizeof list);
+        at = list;
+    }
     ru_json_open(j, w->name, '[');
     for (uint32_t i = 0; i < n && at != NULL; i++) {
         if (w->width_at > 0) {
             ru_json_open(j, NULL, '[');
         }
-        for (uint32_t k = 0; k < width; k++, at += bytes_of(w->type)) {
-            json_value(j, NULL, w, at);
+        for (uint32_t k = 0; k < width; k++, at += each) {
+            json_value(j, NULL, w, at + w->each_at);
         }
         if (w->width_at > 0) {
             ru_json_close(j);

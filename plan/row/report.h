@@ -36,12 +36,14 @@ typedef enum ru_report_type {
     RU_REPORT_U32, /* UINT32_MAX, which stands for none, as -1 */
     RU_REPORT_I64,
     RU_REPORT_F64,
-    RU_REPORT_NS,     /* int64_t, in seconds */
-    RU_REPORT_CHOICE, /* uint32_t or enum: its word of `choices` */
-    RU_REPORT_TEXT,   /* const char *; of decisions only */
+    RU_REPORT_NS,      /* int64_t, in seconds */
+    RU_REPORT_CHOICE,  /* uint32_t or enum: its word of `choices` */
+    RU_REPORT_CHOICE8, /* uint8_t: the same */
+    RU_REPORT_TEXT,    /* const char *; of decisions only */
 } ru_report_type;
 
-/* One value of a plan's struct, or a list of values that a pointer there names. */
+/* One value of a plan's struct, or a list of values that a pointer there names or that stands
+ * there itself. */
 typedef struct ru_report_row {
     const char *name; /* its unit at the end, as in world/plan.h */
     ru_report_type type;
@@ -50,6 +52,9 @@ typedef struct ru_report_row {
     const char *choices; /* CHOICE: "push|pull" */
     uint32_t n_at;       /* 1 + offset of the uint32_t that counts a list; 0: no list */
     uint32_t width_at;   /* the same of lists in the list */
+    uint32_t each_bytes; /* size of an element; 0: that of its type */
+    uint32_t each_at;    /* offset of the value in an element */
+    bool inside;         /* the list stands in the plan's struct */
 } ru_report_row;
 
 #define RU_FIGURE(type_, plan_, field_, name_)                                                  \
@@ -63,6 +68,10 @@ typedef struct ru_report_row {
     }
 #define RU_LIST(plan_, n_)          .n_at = 1 + offsetof(plan_, n_)
 #define RU_LISTS(plan_, n_, width_) RU_LIST(plan_, n_), .width_at = 1 + offsetof(plan_, width_)
+/* A field of each struct of the list. */
+#define RU_LIST_OF(plan_, n_, each_, field_) \
+    RU_LIST(plan_, n_), .each_bytes = sizeof(each_), .each_at = offsetof(each_, field_)
+#define RU_LIST_INSIDE(plan_, n_) RU_LIST(plan_, n_), .inside = true
 
 typedef struct ru_candidate {
     const char *name;

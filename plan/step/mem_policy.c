@@ -153,6 +153,7 @@ static const ru_report_row rows[] = {
     RU_FIGURE(I64, ru_mem_plan, bound_bytes, "bound_bytes"),
     RU_DECISION(U32, ru_mem_plan, n, "buffers"),
     RU_DECISION(I64, ru_mem_plan, peak_bytes, "arena_bytes"),
+    RU_DECISION(I64, ru_mem_plan, offsets, "offsets_bytes", RU_LIST(ru_mem_plan, n)),
 };
 
 static ru_status report_mem(const void *in, const void *plan, const ru_policy_tools *tools,

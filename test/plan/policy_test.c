@@ -201,6 +201,108 @@ static void test_answers_do_not_depend_on_vector_instructions(void **state)
     ru_process_close(p);
 }
 
+enum { KEY_DEPTH = 16 };
+
+/* "a.b.c|" of each key of a JSON text, elements of lists alike. */
+static void put_keys(const char *json, ru_text *out)
+{
+    const char *key[KEY_DEPTH] = {0};
+    int n[KEY_DEPTH] = {0};
+    uint32_t depth = 0;
+    for (const char *at = json; *at != '\0'; at++) {
+        if (*at == '{' || *at == '[') {
+            assert_true(++depth < KEY_DEPTH);
+            n[depth] = 0;
+        } else if (*at == '}' || *at == ']') {
+            depth--;
+        } else if (*at == '"') {
+            const char *from = ++at;
+            for (; *at != '"'; at++) {
+                at += *at == '\\' ? 1 : 0;
+            }
+            if (at[1] != ':') {
+                continue;
+            }
+            key[depth] = from;
+            n[depth] = (int)(at - from);
+            for (uint32_t k = 1; k <= depth; k++) {
+                ru_text_putf(out, "%.*s%s", n[k], key[k], k == depth ? "|" : n[k] > 0 ? "." : "");
+            }
+        }
+    }
+}
+
+static bool has_key(ru_str keys, ru_str key)
+{
+    ru_str item;
+    bool has = false;
+    while (!has && ru_str_next(&keys, '|', &item)) {
+        has = item.n == key.n && memcmp(item.p, key.p, (size_t)key.n) == 0;
+    }
+    return has;
+}
+
+/* Those of `keys` that `all` has not are put into it; how many. */
+static uint32_t add_keys(ru_str keys, ru_text *all)
+{
+    uint32_t n = 0;
+    ru_str key;
+    while (ru_str_next(&keys, '|', &key)) {
+        if (key.n > 0 && !has_key(ru_str_n(all->p, all->n), key)) {
+            ru_text_putf(all, "%.*s|", (int)key.n, key.p);
+            n++;
+        }
+    }
+    return n;
+}
+
+/* Programs outside read the answers: every policy has typed decisions, and a key that an answer had
+ * once it has for ever. test/golden/answer_keys.txt has them, a line "NAME|key|...|" for each
+ * policy; RUBATO_GOLDEN=write adds the new ones. */
+static void test_answers_keep_their_keys(void **state)
+{
+    (void)state;
+    ru_arena a, scratch;
+    ru_arena_init(&a, 0);
+    ru_arena_init(&scratch, 0);
+    uint32_t n, fresh = 0;
+    const ru_policy *const *all = ru_policies(&n);
+    const char *path = ru_arena_printf(&a, "%s/test/golden/answer_keys.txt", RU_SOURCE_ROOT);
+    char *was = NULL;
+    int64_t size = 0;
+    ru_err err;
+    assert_ok(ru_file_read(path, 0, &a, &was, &size, &err), err);
+    ru_text whole = ru_text_arena(&a);
+    ru_str rest = ru_str_n(was, size), line, key;
+    for (uint32_t i = 0; i < n; i++) {
+        ru_text now = ru_text_arena(&a), old = ru_text_arena(&a);
+        ru_text_putf(&now, "%s|", all[i]->name);
+        put_keys(run_text(all[i], example_of(all[i], &a), &a, &scratch, true).p, &now);
+        ru_str keys = ru_str_n(now.p, now.n);
+        if (!has_key(keys, ru_str_c("decision"))) {
+            fail_msg("the answer of %s has no typed decision", all[i]->name);
+        }
+        if (ru_str_next(&rest, '\n', &line)) {
+            ru_text_putf(&old, "%.*s", (int)line.n, line.p);
+        }
+        while (ru_str_next(&line, '|', &key)) {
+            if (!has_key(keys, key)) {
+                fail_msg("the answer of %s has lost a key: %.*s", all[i]->name, (int)key.n, key.p);
+            }
+        }
+        fresh += add_keys(keys, &old);
+        ru_text_putf(&whole, "%.*s\n", (int)old.n, old.p);
+    }
+    if (fresh > 0 && ru_conf_env("RUBATO_GOLDEN") != NULL) {
+        assert_ok(ru_file_replace(path, whole.p, whole.n, &err), err);
+    } else if (fresh > 0) {
+        fail_msg("%u new keys; RUBATO_GOLDEN=write rubato-test --filter test_policy adds them",
+                 fresh);
+    }
+    ru_arena_fini(&scratch);
+    ru_arena_fini(&a);
+}
+
 typedef struct poke {
     const ru_policy *p;
     const void *top;
@@ -548,6 +650,7 @@ RU_TESTS(test_policy, cmocka_unit_test(test_answers_are_the_same_bytes_everywher
          cmocka_unit_test(test_answers_do_not_depend_on_vector_instructions),
          cmocka_unit_test(test_rerun_elsewhere_gives_the_same_bytes),
          cmocka_unit_test(test_reports_read_as_their_golden_texts),
+         cmocka_unit_test(test_answers_keep_their_keys),
          cmocka_unit_test(test_numbers_that_are_none_are_refused),
          cmocka_unit_test(test_changed_plans_are_refused),
          cmocka_unit_test(test_an_input_survives_json),
