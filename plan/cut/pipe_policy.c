@@ -16,6 +16,7 @@ typedef struct pipe_file {
     ru_conf_i64s units;
     ru_conf_f64s bytes_per_s;
 } pipe_file;
+_Static_assert(offsetof(pipe_file, q) == 0, "rows name fields of q");
 
 #define METHODS \
     "pipeline|straight|data_parallel|single|asp|model_parallel|hybrid|gpipe|flush|2bw|naive"

@@ -19,6 +19,7 @@ typedef struct storage_in {
     int64_t quota_bytes;
     uint32_t readers;
 } storage_in;
+_Static_assert(offsetof(storage_in, q) == 0, "rows name fields of q");
 
 #define NUMBER(owner, word, place, dflt, low, high, text)                                 \
     {                                                                                     \

@@ -29,6 +29,7 @@ typedef struct bid_file {
     int64_t sigma_ns, lambda_ns, window_ns;
     bool states;
 } bid_file;
+_Static_assert(offsetof(bid_file, q) == 0, "rows name fields of q");
 
 static const char *const act_names[] = {"acquire", "renew", "release"};
 

@@ -24,6 +24,7 @@ typedef struct burst_in {
     load_in load;
     ru_conf_f64s profile;
 } burst_in;
+_Static_assert(offsetof(burst_in, q) == 0, "rows name fields of q");
 
 static ru_status check_resource(const void *section, ru_err *err)
 {

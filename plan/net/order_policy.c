@@ -14,6 +14,7 @@ typedef struct order_file {
     double ratio;
     uint32_t seed;
 } order_file;
+_Static_assert(offsetof(order_file, q) == 0, "rows name fields of q");
 
 #define METHODS "best|tac|tic|random|fixed|fifo|layer|reverse|smallest|p3|bytescheduler|exhaustive"
 

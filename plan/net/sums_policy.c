@@ -15,6 +15,7 @@ typedef struct sums_file {
     uint32_t primitive;
     double bytes_per_s, added_bytes_per_s, ratio;
 } sums_file;
+_Static_assert(offsetof(sums_file, q) == 0, "rows name fields of q");
 
 /* As `primitive` names them; the first one stands for all. */
 static const struct {

@@ -11,6 +11,7 @@ typedef struct batch_in {
     rui_arrivals_in arrivals;
     double memory_min_mb, memory_max_mb, memory_step_mb;
 } batch_in;
+_Static_assert(offsetof(batch_in, q) == 0, "rows name fields of q");
 
 enum { MEMORIES_MAX = 4096 };
 

@@ -29,6 +29,7 @@ typedef struct gate_in {
     ru_gate_admit_in q; /* without services, ops and pairs */
     ru_conf_sections services, ops, pairs;
 } gate_in;
+_Static_assert(offsetof(gate_in, q) == 0, "rows name fields of q");
 
 #define NAME(type_, help_)                                                   \
     {                                                                        \

@@ -12,6 +12,7 @@ typedef struct route_in {
     rui_arrivals_in arrivals;
     ru_conf_f64s sizes, shares, memory_mb, service_s;
 } route_in;
+_Static_assert(offsetof(route_in, q) == 0, "rows name fields of q");
 
 #define SERVICE_MAX_S 1e9
 #define CALL_MAX_USD  9 /* 1e-18 USD are counted in 64 bits */
