@@ -25,6 +25,10 @@ typedef struct ru_save_run {
     double rate, begin, iteration;
 } ru_save_run;
 
+/* How a run converges is not known while it does. */
+#define RU_SAVE_RUN  ((ru_save_run){.rate = 0.99, .begin = 1})
+#define RU_SAVE_LOST 0.5
+
 /* As the table of the row fills it: lists are pairs as ru_conf_f64s. */
 typedef struct ru_save_in {
     struct {

@@ -6,7 +6,7 @@
 #define RATIO_TWO   1
 #define RATIO_THREE 15
 
-ru_stage_in ru_stage_scaled(const ru_stage_in *in, double by)
+static ru_stage_in scaled(const ru_stage_in *in, double by)
 {
     ru_stage_in q = *in;
     double *const sizes[] = {&q.job.model_bytes,      &q.job.read_bytes,        &q.job.write_bytes,
@@ -15,6 +15,16 @@ ru_stage_in ru_stage_scaled(const ru_stage_in *in, double by)
         *sizes[i] *= by;
     }
     return q;
+}
+
+ru_stage_file ru_stage_to_file(const ru_stage_in *in)
+{
+    return (ru_stage_file){scaled(in, 1e-6)};
+}
+
+ru_stage_in ru_stage_of_file(const ru_stage_file *file)
+{
+    return scaled(&file->mb, 1e6);
 }
 
 ru_backup_layout ru_stage_layout(const ru_stage_in *in, uint32_t stage, uint32_t servers,

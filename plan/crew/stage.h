@@ -32,8 +32,7 @@ enum {
     RU_STAGE_PARTS_MAX = 1 << 22 /* partitions, blocks */
 };
 
-/* As the table of the row fills it, except that there sizes and rates are in 1e6 bytes: lists are
- * pairs as ru_conf_i64s. */
+/* Lists are pairs as ru_conf_i64s. */
 typedef struct ru_stage_in {
     ru_stage_method method;
     ru_backup_job job;
@@ -67,8 +66,13 @@ typedef struct ru_stage_plan {
     bool in_notice;     /* that fits the notice */
 } ru_stage_plan;
 
-/* The same with sizes and rates times `by`: 1e6 from the file, 1e-6 into it. */
-ru_stage_in ru_stage_scaled(const ru_stage_in *in, double by);
+/* The input as the table of the row fills it: sizes and rates in 1e6 bytes. */
+typedef struct ru_stage_file {
+    ru_stage_in mb;
+} ru_stage_file;
+
+ru_stage_file ru_stage_to_file(const ru_stage_in *in);
+ru_stage_in ru_stage_of_file(const ru_stage_file *file);
 
 /* Where workers and servers are in a stage with so many of them; ALL: stage 0. Workers 0: all that
  * the stage has; else at least as many as servers. */

@@ -3,10 +3,9 @@
 #include "plan/row/policy.h"
 
 #define COUNT(name_, def_, min_, max_, help_) \
-    RU_ROW(U32, ru_stage_in, name_, def_, help_, RU_IN(min_, max_))
+    RU_ROW_AS(#name_, U32, ru_stage_file, mb.name_, def_, help_, RU_IN(min_, max_))
 #define NUMBER(name_, field_, def_, min_, max_, help_) \
-    RU_ROW_AS(#name_, F64, ru_stage_in, field_, def_, help_, RU_IN(min_, max_))
-/* In the file in 1e6 bytes: ru_stage_scaled. */
+    RU_ROW_AS(#name_, F64, ru_stage_file, mb.field_, def_, help_, RU_IN(min_, max_))
 static const ru_conf_field fields[] = {
     COUNT(reliable, NULL, 1, RU_STAGE_MACHINES_MAX, "number of machines that stay"),
     COUNT(transient, NULL, 0, RU_STAGE_MACHINES_MAX,
@@ -27,29 +26,30 @@ static const ru_conf_field fields[] = {
     NUMBER(serve_mb_per_s, job.serve_bytes_per_s, "2000", 1e-6, 1e9,
            "rate at which a server processes reads and updates [1e6 bytes/s]"),
     NUMBER(block_mb, block_bytes, "0", 0, 1e12, "size of a block of data [1e6 bytes]"),
-    RU_ROW_AS("clocks_max", U32, ru_stage_in, job.clocks_max, "4",
+    RU_ROW_AS("clocks_max", U32, ru_stage_file, mb.job.clocks_max, "4",
               "largest number of clocks that a copy may be behind", RU_IN(1, 1024)),
     NUMBER(notice_s, notice_s, "120", 0, 1e9,
            "time from the notice of an eviction to the eviction [s]"),
     NUMBER(ratio_two, ratio_two, "1", 0, 1e9,
            "ratio: stage 2 above so many transient machines for each reliable one"),
     NUMBER(ratio_three, ratio_three, "15", 0, 1e9, "ratio: stage 3 above so many"),
-    RU_ROW(
-        I64_LIST, ru_stage_in, holder, "[]",
+    RU_ROW_AS(
+        "holder", I64_LIST, ru_stage_file, mb.holder, "[]",
         "number of the machine that serves each partition now, reliable machines first; -1: none",
         RU_IN(-1, RU_STAGE_MACHINES_MAX * 2.0)),
-    RU_ROW(I64_LIST, ru_stage_in, owner, "[]",
-           "number of the machine that computes on each block now; -1: none",
-           RU_IN(-1, RU_STAGE_MACHINES_MAX * 2.0)),
-    RU_ROW(CHOICE, ru_stage_in, method, "cost",
-           "cost: shortest predicted clock; ratio: by ratio_two and ratio_three; stage1, stage2, "
-           "stage3: always this stage; all: servers on every machine, no copies",
-           .choices = "cost|ratio|stage1|stage2|stage3|all"),
+    RU_ROW_AS("owner", I64_LIST, ru_stage_file, mb.owner, "[]",
+              "number of the machine that computes on each block now; -1: none",
+              RU_IN(-1, RU_STAGE_MACHINES_MAX * 2.0)),
+    RU_ROW_AS(
+        "method", CHOICE, ru_stage_file, mb.method, "cost",
+        "cost: shortest predicted clock; ratio: by ratio_two and ratio_three; stage1, stage2, "
+        "stage3: always this stage; all: servers on every machine, no copies",
+        .choices = "cost|ratio|stage1|stage2|stage3|all"),
 };
 
 static ru_status check_in(const void *section, ru_err *err)
 {
-    const ru_stage_in *in = section;
+    const ru_stage_in *in = &((const ru_stage_file *)section)->mb;
     if (in->n_holder != 0 && in->n_holder != in->partitions) {
         return RU_FAIL(err, RU_E_ARG, "'holder' has %u entries, but there are %u partitions",
                        in->n_holder, in->partitions);
@@ -66,18 +66,18 @@ static ru_status check_in(const void *section, ru_err *err)
 }
 
 static const ru_conf_table table =
-    RU_TABLE("stage", ru_stage_in, fields, "a job with a parameter server on two kinds of machines",
-             .check = check_in);
+    RU_TABLE("stage", ru_stage_file, fields,
+             "a job with a parameter server on two kinds of machines", .check = check_in);
 
 static ru_status plan_stage(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
-    const ru_stage_in q = ru_stage_scaled(in, 1e6);
+    const ru_stage_in q = ru_stage_of_file(in);
     return ru_plan_stage(&q, tools->out, tools->scratch, plan, err);
 }
 
 static ru_status check_stage(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
-    const ru_stage_in q = ru_stage_scaled(in, 1e6);
+    const ru_stage_in q = ru_stage_of_file(in);
     return ru_plan_stage_check(&q, plan, scratch, err);
 }
 
@@ -174,7 +174,7 @@ static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
     (void)tools;
     (void)err;
     const ru_stage_plan *other = v->plan;
-    bool safe = v->method != RU_STAGE_ALL || ((const ru_stage_in *)v->in)->transient == 0;
+    bool safe = v->method != RU_STAGE_ALL || ((const ru_stage_file *)v->in)->mb.transient == 0;
     ru_rival_is(v, other->clock.clock_s, safe, "stage %u, %u servers%s", other->stage,
                 other->servers, safe ? "" : "; an eviction would lose parameters");
     return RU_OK;
@@ -183,7 +183,7 @@ static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
 static ru_status report_stage(const void *in, const void *plan, const ru_policy_tools *tools,
                               ru_report *r, ru_err *err)
 {
-    const ru_stage_in *q = in;
+    const ru_stage_in *q = &((const ru_stage_file *)in)->mb;
     const ru_stage_plan *p = plan;
     answer(q, p, r);
     RU_TRY(machines_table(q, p, tools->scratch, r, err));

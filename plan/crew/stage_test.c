@@ -5,7 +5,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/fields.h"
 #include "base/rng.h"
+#include "plan/row/policy.h"
 #include "test/test.h"
 
 static ru_stage_in drawn(ru_rng *r, ru_arena *a)
@@ -216,6 +218,33 @@ static void test_edges(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(plan_stage, cmocka_unit_test(test_no_layout_is_shorter_and_little_moves),
+/* Sizes of a file are in 1e6 bytes, and what a planner got is an input of the policy. */
+static void test_the_file_of_an_input(void **state)
+{
+    (void)state;
+    ru_rng r = ru_rng_from(ru_test_seed(), 5);
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err;
+    for (uint32_t i = 0; i < 20; i++) {
+        const ru_stage_in in = drawn(&r, &a);
+        const ru_stage_file file = ru_stage_to_file(&in);
+        const ru_stage_in back = ru_stage_of_file(&file);
+        assert_ok(ru_fields_check(ru_policy_stage.in, &file, &err), err);
+        ru_text text = ru_text_arena(&a);
+        ru_json j = ru_json_into(&text);
+        ru_fields_json(ru_policy_stage.in, &file, NULL, &j);
+        assert_non_null(strstr(text.p, "\"link_mb_per_s\":125,"));
+        assert_non_null(strstr(text.p, "\"serve_mb_per_s\":2000,"));
+        assert_non_null(strstr(text.p, "\"block_mb\":1,"));
+        assert_true(fabs(back.job.model_bytes - in.job.model_bytes) < 1e-6);
+        assert_true(fabs(back.job.read_bytes - in.job.read_bytes) < 1e-6);
+        assert_true(fabs(back.job.write_bytes - in.job.write_bytes) < 1e-6);
+    }
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(plan_stage, cmocka_unit_test(test_the_file_of_an_input),
+         cmocka_unit_test(test_no_layout_is_shorter_and_little_moves),
          cmocka_unit_test(test_more_machines_are_never_slower),
          cmocka_unit_test(test_the_checker_refuses), cmocka_unit_test(test_edges))

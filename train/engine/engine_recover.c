@@ -497,8 +497,10 @@ void rui_recover_rebuilt(ru_engine *e, const rui_engine_head *h, const void *bod
         rows += r->rows;
         late += (double)r->late / clock;
     }
-    const ru_recover_in in = {
-        .block = b, .n = rui_objects(e), .method = (ru_recover_method)e->opt.recover};
+    const ru_recover_in in = {.block = b,
+                              .n = rui_objects(e),
+                              .run = RU_SAVE_RUN,
+                              .method = (ru_recover_method)e->opt.recover};
     if (e->opt.recovered != NULL && rows > 0) {
         e->opt.recovered(e->opt.news_self, &in, late / (double)rows, now.ns - l->lost_at.ns, now);
     }

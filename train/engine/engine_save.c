@@ -184,6 +184,8 @@ static ru_status choose(ru_engine *e, const double *moved, uint32_t n, double ra
                      .fraction = n > 0 ? (double)most / n : 0,
                      .cursor = n > 0 ? s->cursor % n : 0,
                      .seed = (uint64_t)s->count << 32 | e->generation,
+                     .lost = RU_SAVE_LOST,
+                     .run = RU_SAVE_RUN,
                      .method = s->begun ? (ru_save_method)o->method : RU_SAVE_FULL};
     *p = (ru_save_plan){.cursor = in.cursor};
     if (most == 0) {

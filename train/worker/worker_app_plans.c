@@ -11,9 +11,6 @@
 #include "train/driver/step_facts.h"
 #include "train/worker/worker_app_impl.h"
 
-/* How a run converges is not known while it does; the policies' own example. */
-#define RUN ((ru_save_run){.rate = 0.99, .begin = 1})
-
 /* The map that was in force until now: its clocks. */
 static void measure(rui_app_worker *w, ru_time now)
 {
@@ -71,7 +68,7 @@ void rui_app_staged(void *self, const ru_stage_in *in, double clock_s, ru_time n
     if (in == NULL) {
         return;
     }
-    const ru_stage_in file = ru_stage_scaled(in, 1e-6);
+    const ru_stage_file file = ru_stage_to_file(in);
     ru_decisions_add(w->decisions, policy, &file, false);
     w->staged = true;
 }
@@ -95,11 +92,7 @@ void rui_app_saving(void *self, const ru_save_in *in, uint32_t count, ru_time no
     (void)now;
     w->save_told = (count & (count - 1)) == 0;
     if (w->save_told) {
-        ru_save_in file = *in;
-        file.lost = 0.5;
-        file.seed = in->seed >> 1; /* the table's numbers have a sign */
-        file.run = RUN;
-        ru_decisions_add(w->decisions, ru_policy_find("save"), &file, false);
+        ru_decisions_add(w->decisions, ru_policy_find("save"), in, false);
         w->saves.plan = ru_decisions_newest(w->decisions, ru_policy_find("save"), "save_s",
                                             &w->saves.predicted_ns);
     }
@@ -128,10 +121,8 @@ void rui_app_recovered(void *self, const ru_recover_in *in, double late, int64_t
     for (uint32_t k = 0; k < in->n; k++) {
         lost += in->block[k].lost ? 1 : 0;
     }
-    ru_recover_in file = *in;
-    file.run = RUN;
     const ru_policy *policy = ru_policy_find("recover");
-    ru_decisions_add(w->decisions, policy, &file, false);
+    ru_decisions_add(w->decisions, policy, in, false);
     ru_decisions_measured(w->decisions, policy, "recovery_s",
                           w->recoveries > 0 ? w->recovery_s / w->recoveries : RU_NAN,
                           (double)took_ns * 1e-9);
