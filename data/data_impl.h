@@ -85,6 +85,7 @@ struct ru_dataset {
     uint32_t n_fields;
     int64_t count;                  /* samples */
     rui_part part;                  /* which they are */
+    const int64_t *kept;            /* [count] which they are of the format's; NULL: see part */
     ru_norm norm;                   /* of x */
     int64_t classes;                /* 0: no classes */
     const char *const *class_names; /* [classes] or NULL */

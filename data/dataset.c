@@ -241,12 +241,12 @@ int64_t rui_part_row(const rui_part *p, int64_t sample)
 
 static int64_t place(const ru_dataset *d, int64_t index)
 {
-    return rui_part_row(&d->part, index);
+    return d->kept != NULL ? d->kept[index] : rui_part_row(&d->part, index);
 }
 
 bool rui_in_order(const ru_dataset *d)
 {
-    return !d->part.drawn;
+    return !d->part.drawn && d->kept == NULL;
 }
 
 /* What every format must have filled, and the sizes that follow from it. */
@@ -282,6 +282,40 @@ static ru_status finish(ru_dataset *d, const ru_data_options *opt, ru_err *err)
         d->field_bytes[k] = bytes;
     }
     return RU_OK;
+}
+
+/* Reads each sample once, and leaves out the damaged ones. */
+static ru_status keep_good(ru_dataset *d, ru_err *err)
+{
+    void *fields[RU_FIELDS_MAX] = {NULL};
+    int64_t *kept = RU_NEW(&d->arena, int64_t, d->count), n = 0;
+    ru_status st = kept != NULL ? RU_OK : rui_no_memory(err, "places of samples", d->count * 8);
+    for (uint32_t k = 0; st == RU_OK && k < d->n_fields; k++) {
+        fields[k] = malloc((size_t)d->field_bytes[k]);
+        st = fields[k] != NULL ? RU_OK : rui_no_memory(err, d->fields[k].name, d->field_bytes[k]);
+    }
+    for (int64_t i = 0; st == RU_OK && i < d->count; i++) {
+        ru_err why = {0};
+        int64_t at = place(d, i);
+        st = d->format->read(d, at, fields, &why);
+        if (st == RU_OK) {
+            kept[n++] = at;
+        } else if (st == RU_E_DATA && !ru_objects_failed(d->objects)) {
+            rui_skip_note(d, at, &why);
+            st = RU_OK;
+        } else {
+            st = RU_FAIL(err, st, "%s", why.text);
+        }
+    }
+    for (uint32_t k = 0; k < d->n_fields; k++) {
+        free(fields[k]);
+    }
+    RU_TRY(st);
+    d->kept = kept;
+    d->count = n;
+    return n > 0
+               ? RU_OK
+               : RU_FAIL(err, RU_E_DATA, "every sample is damaged; the first: %s", d->guard->first);
 }
 
 /* The token for http and https addresses goes to whoever asks for them. */
@@ -372,6 +406,9 @@ ru_status ru_dataset_open(const ru_data_options *opt, ru_dataset **out, ru_err *
     }
     if (st == RU_OK) {
         st = finish(d, &shown, err);
+    }
+    if (st == RU_OK && opt->skip_damaged && opt->only_good) {
+        st = keep_good(d, err);
     }
     if (st != RU_OK) {
         ru_dataset_close(d);
@@ -505,7 +542,7 @@ ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *const *field
 
 void rui_dataset_where(const ru_dataset *d, int64_t first, int64_t n, rui_where_fn fn, void *self)
 {
-    if (!d->part.drawn) {
+    if (rui_in_order(d)) {
         d->format->where(d, first, n, fn, self);
         return;
     }

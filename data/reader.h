@@ -68,7 +68,9 @@ typedef struct ru_data_options {
                         */
     bool blank_damaged; /* with skip_damaged, for answers to each sample: x of a damaged one is NaN
                            instead; an error where x holds no floats, and in libsvm */
-    bool raw;           /* numbers as stored: u8 pixels unscaled, tokens in the file's own width */
+    bool only_good;  /* with skip_damaged: all samples are read at open, and damaged ones are none
+                        of the dataset's */
+    bool raw;        /* numbers as stored: u8 pixels unscaled, tokens in the file's own width */
     bool regression; /* csv, libsvm: y is a number (f32) even when all labels look like classes */
     bool whole_classes;  /* csv, libsvm: labels such as 1.0 are class numbers, when all are whole */
     int64_t token_bytes; /* tokens: 1, 2 or 4 bytes each; 0: by the name's ending, else 1 */
@@ -100,7 +102,7 @@ const char *ru_dataset_class_name(const ru_dataset *d, int64_t k); /* NULL: none
 const char *ru_dataset_not_classes(const ru_dataset *d);
 const ru_columns *ru_dataset_columns(const ru_dataset *d); /* csv; NULL: none. View until close */
 int64_t ru_dataset_bytes(const ru_dataset *d);             /* on disk */
-int64_t ru_dataset_skipped(const ru_dataset *d); /* damaged samples replaced so far, each once */
+int64_t ru_dataset_skipped(const ru_dataset *d); /* damaged samples met so far, each once */
 const char *ru_dataset_skipped_first(const ru_dataset *d); /* what is wrong with the first */
 const char *ru_dataset_format(const ru_dataset *d);
 

@@ -123,6 +123,7 @@ ru_status ru_rundir_data(const ru_rundir *r, const char *const *paths, uint32_t 
     d.n_class_names = f->n_class_names;
     d.columns = &f->columns;
     d.blank_damaged = !labels; /* each sample gets an answer of its own */
+    d.only_good = labels;      /* each sample counts once */
     d.unlabelled = !labels && (f->columns.n > 0 || strcmp(d.format, "images") == 0);
     d.classes = d.classes != 0 ? d.classes : f->classes;
     d.context = d.context != 0 || f->x.rank != 1 ? d.context : f->x.dims[0];

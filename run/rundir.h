@@ -27,9 +27,10 @@ RU_MUST_USE ru_status ru_rundir_open(const char *path, ru_arena *arena, ru_rundi
                                      ru_err *err);
 
 /* Open data to use the model on: files in the job's format, or the job's test data when n_paths is
- * 0. Classes have the numbers they had in training. `labels` false: none are needed, there may be
- * no y, and with data.strict: false a damaged sample is one without values. Errors: RU_E_USAGE when
- * there are neither, RU_E_DATA when samples have another shape. */
+ * 0. Classes have the numbers they had in training. `labels` false: none are needed, and there may
+ * be no y. With data.strict: false a damaged sample is one without values, and with labels it is
+ * left out. Errors: RU_E_USAGE when there are neither, RU_E_DATA when samples have another shape.
+ */
 RU_MUST_USE ru_status ru_rundir_data(const ru_rundir *r, const char *const *paths, uint32_t n_paths,
                                      bool labels, ru_dataset **out, ru_err *err);
 

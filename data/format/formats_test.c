@@ -260,13 +260,27 @@ static void test_numbers_are_finite(void **state)
         read_one(d, 18, x, NULL);
         assert_true(x[0] == 36.0f && x[1] == 37.0f);
         ru_dataset_close(d);
-        opt.skip_damaged = opt.blank_damaged = false;
+        opt.blank_damaged = false;
+        opt.only_good = true;
+        d = open_with(opt);
+        assert_int_equal(ru_dataset_count(d), 31);
+        read_one(d, 16, x, NULL);
+        assert_true(x[0] == 32.0f && x[1] == 33.0f);
+        read_one(d, 17, x, NULL); /* number 18 of the file, and counted once */
+        assert_true(x[0] == 36.0f && x[1] == 37.0f);
+        assert_int_equal(ru_dataset_skipped(d), 1);
+        ru_dataset_close(d);
+        opt.skip_damaged = opt.only_good = false;
         opt.raw = true; /* as stored: for copies and descriptions */
         d = open_with(opt);
         read_one(d, 17, x, NULL);
         assert_true(!isfinite(x[1]));
         ru_dataset_close(d);
     }
+    const char *all[] = {npy_with(1, 1, NAN)};
+    const ru_data_options none = {
+        .format = "npy", .paths = all, .n_paths = 1, .skip_damaged = true, .only_good = true};
+    expect_failure(none, RU_E_DATA, "every sample is damaged; the first: ");
     const char *csv[] = {text_file(".csv", "1,2,0\n3,1e39,1\n", 15)};
     expect_failure((ru_data_options){.format = "csv", .paths = csv, .n_paths = 1}, RU_E_DATA,
                    ":2: column 2 is '1e39', which is too large for a 32-bit number");

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/log.h"
 #include "base/str.h"
 #include "run/rundir.h"
 #include "tool/cmd.h"
@@ -40,6 +41,7 @@ typedef struct session {
     ru_model model;
     ru_eval *eval;
     ru_metrics metrics;
+    int64_t damaged; /* samples left out */
 } session;
 
 static ru_status open_data(ru_cmd_in *in, session *s, ru_err *err)
@@ -48,6 +50,13 @@ static ru_status open_data(ru_cmd_in *in, session *s, ru_err *err)
     const ru_field *fields;
     const char *const *paths = ru_cmd_texts(in, "data", &n);
     RU_TRY(ru_rundir_data(&s->run, paths, n, true, &s->data, err));
+    s->damaged = ru_dataset_skipped(s->data);
+    if (s->damaged > 0) {
+        ru_log(RU_LOG_WARN, "tool", "eval",
+               "%lld damaged sample%s of the data %s left out (data.strict: false); the first: %s",
+               (long long)s->damaged, s->damaged == 1 ? "" : "s", s->damaged == 1 ? "is" : "are",
+               ru_dataset_skipped_first(s->data));
+    }
     return ru_dataset_fields(s->data, &fields) >= 2
                ? RU_OK
                : RU_FAIL(err, RU_E_DATA,
@@ -86,8 +95,8 @@ static ru_status print(ru_cmd_in *in, const session *s, int64_t step, int64_t sa
     if (json) {
         ru_text_put(&t, "{\"schema\":\"rubato.eval/1\",\"run\":");
         ru_text_json(&t, ru_str_c(in->args[0]));
-        ru_text_putf(&t, ",\"step\":%lld,\"samples\":%lld,\"metric\":{", (long long)step,
-                     (long long)samples);
+        ru_text_putf(&t, ",\"step\":%lld,\"samples\":%lld,\"samples_damaged\":%lld,\"metric\":{",
+                     (long long)step, (long long)samples, (long long)s->damaged);
     }
     for (uint32_t k = 0; k < s->metrics.n; k++) {
         const ru_metric *m = &s->metrics.at[k];
@@ -175,7 +184,8 @@ const ru_cmd rui_cmd_eval = {
     .about =
         "Reads the best checkpoint of a run that keeps it (checkpoint.keep_best), else the newest "
         "complete one, or the checkpoint that you name. "
-        "Prints loss and metrics over all samples; each sample counts once.",
+        "Prints loss and metrics over all samples; each sample counts once. "
+        "With data.strict: false a damaged sample counts not at all, and a line says how many.",
     .args = "RUN_OR_CHECKPOINT",
     .arg_min = 1,
     .arg_max = 1,

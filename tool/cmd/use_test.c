@@ -1,5 +1,6 @@
 /* The commands that use a trained run: eval, predict, export. Expected answers follow from a model
  * that says the place of the largest input. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -41,15 +42,14 @@ static void put_model(ru_scratch *f, int64_t batch)
 }
 
 /* A run of the model after one step that changes nothing one could see. */
-static const char *train(ru_scratch *f, int64_t batch, const char *data)
+static const char *train_on(ru_scratch *f, int64_t batch, const char *data)
 {
     ru_job job;
     ru_train_result r;
     put_model(f, batch);
-    (void)put_file(f, "t.csv", "1,0,0,0\n0,1,0,1\n0,0,1,2\n1,0,0,0\n");
     const char *yaml = ru_arena_printf(
         &f->arena,
-        "name: t\nmodel: {onnx: same.onnx}\ndata: {format: csv, train: t.csv%s}\n"
+        "name: t\nmodel: {onnx: same.onnx}\ndata: {%s}\n"
         "train: {batch: %lld, steps: 1, threads: 1, device: ref, optimizer: {sgd: {lr: 1e-9}}}\n",
         data, (long long)batch);
     assert_ok(ru_job_load(put_file(f, "job.yaml", yaml), NULL, 0, &f->arena, &job, NULL, &f->err),
@@ -58,6 +58,13 @@ static const char *train(ru_scratch *f, int64_t batch, const char *data)
     to.out = ru_path_join(&f->arena, f->root, "run");
     assert_ok(ru_train(&to, &f->arena, &r, &f->err), f->err);
     return to.out;
+}
+
+static const char *train(ru_scratch *f, int64_t batch, const char *data)
+{
+    (void)put_file(f, "t.csv", "1,0,0,0\n0,1,0,1\n0,0,1,2\n1,0,0,0\n");
+    data = ru_arena_printf(&f->arena, "format: csv, train: t.csv%s", data);
+    return train_on(f, batch, data);
 }
 
 static int redirect(int fd, const char *path, const char *mode)
@@ -126,6 +133,35 @@ static void a_damaged_sample_has_an_empty_answer(void **state)
     assert_non_null(strstr(use(f, line, "", 0, &said), "\n,,\n"));
 }
 
+static const char *put_array(ru_scratch *f, const char *name, ru_type type, const void *data)
+{
+    const char *path = ru_path_join(&f->arena, f->root, name);
+    const ru_array a = {.name = name, .type = type, .data = data};
+    assert_ok(ru_npy_save(path, &a, &f->err), f->err);
+    return path;
+}
+
+/* No sample counts twice in place of a damaged one. */
+static void eval_leaves_out_damaged_samples(void **state)
+{
+    ru_scratch *f = *state;
+    const char *said;
+    const float x[] = {1, 0, 0, NAN, 1, 0, 0, NAN, 0, 0, 0, 1, 1, 0, 0, 0, 1, 0};
+    const int64_t y[] = {0, 1, 1, 0, 1, 1}, dims[] = {6, 3};
+    const char *run = NULL, *at = put_array(f, "x.npy", ru_type_make(RU_F32, 2, dims), x);
+    const char *labels = put_array(f, "y.npy", ru_type_make(RU_I64, 1, dims), y);
+    run = train_on(f, 2, "format: npy, train: [x.npy, y.npy], strict: false, classes: 3");
+    const char *line = ru_arena_printf(&f->arena, "eval %s --data %s --data %s", run, at, labels);
+    const char *text = use(f, line, "", 0, &said);
+    assert_non_null(strstr(text, "accuracy   0.5\n")); /* a third with the fourth one thrice */
+    assert_non_null(strstr(said, "2 damaged samples of the data are left out"));
+    assert_non_null(strstr(said, "sample 1 (counted from 0)"));
+    line = ru_arena_printf(&f->arena, "%s --json --classes", line);
+    text = use(f, line, "", 0, &said);
+    assert_non_null(strstr(text, "\"samples\":4,\"samples_damaged\":2,"));
+    assert_non_null(strstr(text, "\"confusion\":[[1,0,1],[1,1,0],[0,0,0]]"));
+}
+
 /* More samples than the batch that the file of the model fixes, and no multiple of it. */
 static void a_fixed_batch_is_enough(void **state)
 {
@@ -158,9 +194,7 @@ static void mean_and_std_reach_every_input(void **state)
     const char *said, *run = train(f, 2, ", mean: [0, 2, 8], std: [1, 0.5, 4]");
     const float x[] = {1, 2.4f, 11, 0, 3.2f, 12, 2, 2.6f, 16, 0, 1, 9}; /* 1 .8 .75, 0 2.4 1 ... */
     const int64_t dims[] = {4, 3};
-    const ru_array a = {.name = "x", .type = ru_type_make(RU_F32, 2, dims), .data = x};
-    const char *path = ru_path_join(&f->arena, f->root, "x.npy");
-    assert_ok(ru_npy_save(path, &a, &f->err), f->err);
+    const char *path = put_array(f, "x.npy", ru_type_make(RU_F32, 2, dims), x);
     const char *line = ru_arena_printf(&f->arena, "predict %s --in %s", run, path);
     assert_string_equal(use(f, line, "", 0, &said), "0\n1\n0\n2\n");
     line = ru_arena_printf(&f->arena, "predict %s", run);
@@ -176,11 +210,9 @@ static void a_number_that_std_makes_infinite_is_refused(void **state)
 {
     ru_scratch *f = *state;
     const char *said, *run = train(f, 2, ", std: [0.01]");
-    const char *path = ru_path_join(&f->arena, f->root, "x.npy");
     const float far[] = {0, 0, 3e38f};
-    const ru_array b = {
-        .name = "x", .type = ru_type_make(RU_F32, 2, (int64_t[]){1, 3}), .data = far};
-    assert_ok(ru_npy_save(path, &b, &f->err), f->err);
+    const int64_t dims[] = {1, 3};
+    const char *path = put_array(f, "x.npy", ru_type_make(RU_F32, 2, dims), far);
     const char *line = ru_arena_printf(&f->arena, "predict %s --in %s", run, path);
     (void)use(f, line, "", 65, &said);
     assert_non_null(strstr(said, "element 2 of sample 0 is infinite"));
@@ -192,5 +224,6 @@ static void a_number_that_std_makes_infinite_is_refused(void **state)
 
 #define ON_FILES(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(tool_use, ON_FILES(a_fixed_batch_is_enough),
-         ON_FILES(a_damaged_sample_has_an_empty_answer), ON_FILES(mean_and_std_reach_every_input),
+         ON_FILES(a_damaged_sample_has_an_empty_answer), ON_FILES(eval_leaves_out_damaged_samples),
+         ON_FILES(mean_and_std_reach_every_input),
          ON_FILES(a_number_that_std_makes_infinite_is_refused))

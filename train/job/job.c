@@ -200,9 +200,11 @@ static const ru_conf_field data_fields[] = {
            "order of the training samples; block is for data larger than memory: it reads "
            "large blocks and shuffles within 64 blocks at a time",
            .choices = "none|full|block"),
-    RU_ROW(BOOL, ru_job_data, strict, "true",
-           "true: a damaged sample stops the run; false: Rubato skips damaged samples, warns and "
-           "counts them in the summary; `rubato predict` gives them empty answers"),
+    RU_ROW(
+        BOOL, ru_job_data, strict, "true",
+        "true: a damaged sample stops the run; false: Rubato skips damaged samples, warns and "
+        "counts them in the summary; `rubato predict` gives them empty answers, and `rubato eval` "
+        "leaves them out"),
     RU_ROW(U32, ru_job_data, threads, "1", "number of threads that read and decode samples",
            RU_IN(1, 256)),
     RU_ROW(SIZE, ru_job_data, memory, "256MiB",
