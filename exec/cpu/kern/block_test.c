@@ -1,4 +1,4 @@
-/* Products, attention, recurrence, normalisation, losses and optimizers against brute force in
+/* Products, attention, normalisation, losses and optimizers against brute force in
  * double, on odd sizes and on every instruction set that this CPU has. */
 #include "exec/cpu/kern/kern.h"
 
@@ -332,56 +332,6 @@ static void attention_agrees_with_finite_differences(void **state)
     }
 }
 
-/* -- recurrence ----------------------------------------------------------------------------------
- */
-
-/* Threads split the batch: any split gives the same bits. */
-static void lstm_does_not_depend_on_the_split(void **state)
-{
-    (void)state;
-    enum { T = 5, N = 7, H = 20 };
-    for (int level = 0; level < RU_KERN_LEVELS; level++) {
-        const ru_kern *k = kern_at(level);
-        if (k == NULL) {
-            continue;
-        }
-        float *r = numbers(4 * H * H, 1), *bias = numbers(4 * H, 2), *y[2], *ws[2];
-        float *packed = numbers(k->rnn_pack_floats(4, H), 3), *pack_work = numbers(96 * H, 8);
-        k->rnn_pack(4, H, r, false, pack_work, packed);
-        for (int way = 0; way < 2; way++) {
-            float *pre = numbers(T * N * 4 * H, 4);
-            y[way] = numbers(T * N * H, 5);
-            ws[way] = numbers(T * N * 5 * H, 6);
-            ru_kern_rnn a = {.cell = RU_CELL_LSTM,
-                             .t = RU_F32,
-                             .steps = T,
-                             .batch = N,
-                             .hidden = H,
-                             .pre = pre,
-                             .ws = ws[way],
-                             .ws_step = N * 5 * H,
-                             .packed_r = packed,
-                             .bias = bias,
-                             .y = y[way],
-                             .y_step = N * H};
-            float *work = numbers(k->rnn_work(&a, N, false), 7);
-            ru_kern_share mine = {
-                .n1 = way == 0 ? N : 3, .threads = 1, .state = work, .work = work};
-            k->rnn(&a, &mine);
-            if (way == 1) {
-                mine.n0 = 3;
-                mine.n1 = N;
-                k->rnn(&a, &mine);
-            }
-            free(pre), free(work);
-        }
-        assert_memory_equal(y[0], y[1], sizeof(float) * T * N * H);
-        assert_memory_equal(ws[0], ws[1], sizeof(float) * T * N * 5 * H);
-        free(r), free(bias), free(packed), free(y[0]), free(y[1]), free(ws[0]), free(ws[1]);
-        free(pack_work);
-    }
-}
-
 /* -- sums, losses, optimizers --------------------------------------------------------------------
  */
 
@@ -626,7 +576,6 @@ RU_TESTS(exec_block, cmocka_unit_test(f64_products_are_exact),
          cmocka_unit_test(large_products_keep_nan),
          cmocka_unit_test(bf16_products_agree_with_double),
          cmocka_unit_test(attention_agrees_with_finite_differences),
-         cmocka_unit_test(lstm_does_not_depend_on_the_split),
          cmocka_unit_test(reductions_are_the_same_everywhere),
          cmocka_unit_test(cross_entropy_counts_and_refuses),
          cmocka_unit_test(adam_follows_its_definition))

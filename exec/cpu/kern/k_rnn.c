@@ -124,13 +124,14 @@ static const float *input_row(const ru_kern_rnn *a, int64_t t, int64_t n)
     return a->table + id * a->cell * a->hidden;
 }
 
-/* rec = from R^T of one group with all its gates. LSTM leaves the product with no state out. */
+/* rec = from R^T of one group with all its gates. Where no state is given, nothing is multiplied by
+ * R in the first step, whatever R holds. */
 static void recur(const ru_kern_rnn *a, const rnn_step *p, const float *from, const float *packed,
                   int64_t gates, int64_t group)
 {
     int64_t h = a->hidden, n = gates * group_units(gates);
     int64_t at = group * RUI_K(rui_kern_gemm_pack_floats)(h, n);
-    if (a->cell == RU_CELL_LSTM && p->s == 0 && a->h0 == NULL) {
+    if (p->s == 0 && a->h0 == NULL) {
         memset(p->rec, 0, sizeof(float) * (size_t)(p->rows * n));
         return;
     }
@@ -442,8 +443,10 @@ void RUI_K(rui_kern_rnn)(const ru_kern_rnn *a, const ru_kern_share *mine)
         p.t = a->reverse ? a->steps - 1 - s : s;
         p.before = a->reverse ? p.t + 1 : p.t - 1;
         p.from = state[(s + 1) % 2];
-        p.from_bf16 = s > 0 ? (const uint16_t *)a->y + p.before * a->y_step + n0 * h
-                            : (const uint16_t *)(const void *)state[1];
+        p.from_bf16 = (const uint16_t *)(const void *)state[1];
+        if (s > 0 && a->packed_bf16 != NULL) {
+            p.from_bf16 = (const uint16_t *)a->y + p.before * a->y_step + n0 * h;
+        }
         p.h = state[s % 2];
         advance_all(a, &p);
         kv_meet(mine);

@@ -315,7 +315,7 @@ typedef struct ru_kern_rnn {
     const uint16_t *packed_bf16; /* the same in pairs of bf16 instead, when t is bf16 */
     const float
         *bias; /* [gates * hidden], W's and R's together; GRU: u's of W, and u's of R last */
-    const float *h0, *c0; /* [batch, hidden] or NULL */
+    const float *h0, *c0; /* [batch, hidden] or NULL; without h0 the first step reads no R */
     void *y; /* element (t, n, j) at t * y_step + n * hidden + j; forward in f32: may be NULL */
     int64_t y_step;
     float *y_h, *y_c; /* last states, may be NULL */

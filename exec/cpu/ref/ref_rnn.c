@@ -136,7 +136,7 @@ static ru_status load(const ru_ref_call *c, int64_t gates, rui_rnn *n, ru_err *e
     return RU_OK;
 }
 
-/* Rows [from, from + rows) of W x + R h + biases; h may be NULL to leave R out. */
+/* Rows [from, from + rows) of W x + R h + biases; h may be NULL to leave R and its biases out. */
 static void affine(const rui_rnn *n, int64_t dir, int64_t from, int64_t rows, const double *x,
                    const double *h, double *out)
 {
@@ -147,7 +147,7 @@ static void affine(const rui_rnn *n, int64_t dir, int64_t from, int64_t rows, co
         for (int64_t k = 0; k < n->in; k++) {
             sum += n->w[row * n->in + k] * x[k];
         }
-        for (int64_t k = 0; h != NULL && k < n->hid; k++) {
+        for (int64_t k = 0; h != NULL && n->r != NULL && k < n->hid; k++) {
             sum += n->r[row * n->hid + k] * h[k];
         }
         if (n->b != NULL) {
@@ -208,7 +208,7 @@ static void gru_cell(const rui_rnn *n, int64_t dir, const double *x, double *h, 
     }
     for (int64_t j = 0; j < H; j++) {
         double sum = n->b != NULL ? n->b[dir * 2 * all + all + 2 * H + j] : 0.0;
-        for (int64_t k = 0; k < H; k++) {
+        for (int64_t k = 0; n->r != NULL && k < H; k++) {
             sum += n->r[(dir * all + 2 * H + j) * H + k] * cell[k];
         }
         linear[j] = sum;
@@ -238,6 +238,8 @@ static ru_status run(const ru_ref_call *c, const rui_rnn *n, cell_fn cell_step, 
 {
     double *y, *h, *cell, *work;
     int64_t states = n->dirs * n->batch * n->hid;
+    rui_rnn first = *n; /* where no state is given, nothing is multiplied by R */
+    first.r = n->h0 == NULL ? NULL : n->r;
     RU_TRY(rui_ref_zeros(c, n->seq * states, &y, err));
     RU_TRY(rui_ref_zeros(c, states, &h, err));
     RU_TRY(rui_ref_zeros(c, states, &cell, err));
@@ -253,7 +255,7 @@ static ru_status run(const ru_ref_call *c, const rui_rnn *n, cell_fn cell_step, 
             int64_t len = rui_rnn_len(n, b), at = rui_rnn_h_at(n, dir, b);
             for (int64_t s = 0; s < len; s++) {
                 int64_t t = rui_rnn_time(n, dir, len, s);
-                cell_step(n, dir, n->x + rui_rnn_x_at(n, t, b), h + at, cell + at,
+                cell_step(s == 0 ? &first : n, dir, n->x + rui_rnn_x_at(n, t, b), h + at, cell + at,
                           work + rui_rnn_work_at(n, t, dir, b, slots));
                 memcpy(y + rui_rnn_y_at(n, t, dir, b), h + at, (size_t)n->hid * sizeof y[0]);
             }
