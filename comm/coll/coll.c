@@ -185,12 +185,12 @@ static bool post(ru_coll *c, rui_coll_lane *lane, uint32_t step, const ru_span *
 }
 
 /* Is this run open at whoever receives, without being told? The first one; the first of an
- * iteration where iterations are apart. */
+ * iteration where iterations are apart or lanes take turns. */
 static bool is_open_untold(const ru_coll *c, const rui_coll_lane *lane)
 {
     const rui_coll_run *run = &c->runs[lane->bucket];
-    bool first = lane->run == 1 || (c->opt.apart && lane->chunk == lane->first);
-    return (first || (run->sets == 2 && !lane->jumped)) && !run->late;
+    bool turns = c->opt.apart || (run->sets == 2 && !lane->jumped);
+    return (lane->run == 1 || (turns && lane->chunk == lane->first)) && !run->late;
 }
 
 static bool is_open_there(const ru_coll *c, const rui_coll_lane *lane, uint32_t step)

@@ -21,7 +21,9 @@
  * Nobody sends what the other side has no place for: a lane that opens for its next chunk
  * (broadcast, all-gather, all-to-all: that begins) says so in a message to those who will send, so
  * that no connection is ever held up by bytes that wait for others behind them. The first chunk
- * after open needs no such message.
+ * after open needs no such message; nor does the first of an iteration of an all-reduce, whose
+ * lanes are two sets that take turns, one for every other iteration, or whose iterations the owner
+ * keeps apart.
  *
  * Members of one host (`near`): a send says where its bytes lie, the other adds or copies them out
  * of there when the turn of its step comes, and says so; then the send is done. Nobody writes into
@@ -32,7 +34,8 @@
  *
  * Memory, all taken at open: per lane the scratch of its chunk, (n - 1)/n of it for ring, halving
  * and direct, twice for trees, log2 n times for doubling, and some bytes a step; ru_coll_needs
- * tells. Lanes of a bucket: depth. Only a begin with more spans than spans_max and than any before
+ * tells. Lanes of a bucket: depth; of an all-reduce whose iterations are not apart: twice. Only a
+ * begin with more spans than spans_max and than any before
  * takes more.
  *
  * Source: caramel-2020 for chunks and depth. Thread: loop only. */
@@ -85,7 +88,7 @@ typedef struct ru_coll_options {
     uint32_t iter_first; /* iteration of the first begin; others work, but peers ahead must wait */
     uint32_t spans_max;  /* of one begin; 0: 8 */
     bool apart; /* the owner guarantees that no rank starts an iteration before all ranks finished
-                   the last one, which saves the messages between iterations */
+                   the last one, which saves the second set of lanes */
     /* [n_ranks] memory of the members of this host as it is mapped here, its own too; size 0: of
      * another host, reached by the channel. NULL: all are. Who is near is near both ways. Then the
      * spans of a begin lie inside of the own memory. View until the group is closed. */

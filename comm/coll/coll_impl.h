@@ -12,7 +12,6 @@
 enum {
     RUI_COLL_LANES_MAX = 1 << 16,
     RUI_COLL_ALIGN = 64,
-    RUI_COLL_TWIN_BYTES = 64 << 10, /* up to here two sets of lanes */
     RUI_COLL_SMALL_BYTES = 8 << 10, /* a step of a normal bucket that goes with the urgent ones */
 };
 
@@ -89,9 +88,9 @@ typedef struct rui_coll_run {
     int64_t stride_bytes; /* of a block in the scratch */
     bool by_block;        /* chunks are parts of every block */
     bool empty;           /* a barrier, or bytes that are only counted: no memory is touched */
-    /* 2: small all-reduces have two sets of lanes that take turns. Who is done with an iteration
-     * knows that all have begun it, so done with the one before, and have opened its lanes for the
-     * next: nobody needs to be told. */
+    /* 2: the lanes of an all-reduce are two sets that take turns. A rank that is done with an
+     * iteration knows that all have begun it. So all are done with the one before, and have opened
+     * its lanes for the next: nobody needs to be told. */
     uint32_t sets;
     bool late; /* receives that replace what others need not have: open only when it has begun */
     bool began, ever;

@@ -77,8 +77,7 @@ static ru_status open_run(ru_coll *c, uint32_t b, ru_err *err)
     run->stride_bytes = round_up(block * run->elem_bytes, RUI_COLL_ALIGN);
     run->spans_cap = c->opt.spans_max > 0 ? c->opt.spans_max : 8;
     bool all = run->bucket->op == RU_COLL_ALL_REDUCE || run->bucket->op == RU_COLL_BARRIER;
-    bool once = run->n_chunks == run->n_lanes && bytes <= RUI_COLL_TWIN_BYTES;
-    run->sets = all && once && !c->opt.apart ? 2 : 1;
+    run->sets = all && !c->opt.apart ? 2 : 1;
     c->n_lanes += run->n_lanes * run->sets;
     if (c->n_lanes > RUI_COLL_LANES_MAX) {
         return RU_FAIL(err, RU_E_LIMIT, "more than %d chunks would be in flight; lower the depth",

@@ -256,6 +256,23 @@ static void test_grants_and_apart(void **state)
     }
 }
 
+/* Iterations of an all-reduce that follow each other at once need no word between ranks, whatever
+ * its size: its lanes take turns. Chunks that wait for a lane of the same iteration do. */
+static void test_lanes_take_turns(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 2 * RU_COLL_ALGOS; k++) {
+        world w = {.whole = true, .steady = true};
+        cw_start(&w, 2 + k % 4, ru_test_seed() + 700 + k);
+        cw_add(&w, RU_COLL_ALL_REDUCE, (ru_coll_algo)(k / 2), 40000);
+        w.buckets[0].chunk_bytes = 30000;
+        w.buckets[0].depth = k % 2 == 0 ? 0 : 2;
+        cw_run(&w);
+        assert_true((w.n_words == 0) == (k % 2 == 0));
+        cw_close(&w);
+    }
+}
+
 /* The same plan under other timings: the same bits, and those of rank order for direct. */
 static void test_bits_do_not_depend_on_timing(void **state)
 {
@@ -466,7 +483,7 @@ RU_TESTS(test_coll_engine, cmocka_unit_test(test_everything_is_summed),
          cmocka_unit_test(test_little_room), cmocka_unit_test(test_room_taken_by_others),
          cmocka_unit_test(test_only_its_own_words_open), cmocka_unit_test(test_memory_of_a_host),
          cmocka_unit_test(test_late_words), cmocka_unit_test(test_places_outside),
-         cmocka_unit_test(test_grants_and_apart),
+         cmocka_unit_test(test_grants_and_apart), cmocka_unit_test(test_lanes_take_turns),
          cmocka_unit_test(test_bits_do_not_depend_on_timing), cmocka_unit_test(test_counted),
          cmocka_unit_test(test_a_lost_peer_ends_the_group), cmocka_unit_test(test_memory_ends),
          cmocka_unit_test(test_bad_calls))

@@ -48,9 +48,11 @@ struct world {
     uint32_t n, n_buckets;
     bool counted, whole; /* whole: numbers whose sums are exact */
     bool grants, apart;
+    bool steady;             /* no iteration is left out */
     bool near;               /* ranks of one host read each other's memory */
     bool late;               /* words come once more when what they were about is over */
     uint32_t came_late;      /* so many did */
+    uint32_t n_words;        /* messages between iterations and chunks */
     uint32_t slots, streams; /* of the channels; 0: plenty */
     rank r[RANKS_MAX];
     ru_node_id nodes[RANKS_MAX];
