@@ -354,7 +354,8 @@ ru_status ru_chan_send(ru_chan *ch, const ru_chan_send_in *in, ru_time now, ru_x
     *id = stream_id(ch, i);
     s->state = RUI_STREAM_QUEUED;
     s->granted_bytes = s->total_bytes < RUI_FIRST_WINDOW ? s->total_bytes : RUI_FIRST_WINDOW;
-    if (!send_whole(ch, i, now)) {
+    s->granted_bytes = in->asked ? 0 : s->granted_bytes;
+    if (in->asked || !send_whole(ch, i, now)) {
         rui_stream_queue(ch, i, now);
     } else if (ch->recorder != NULL) {
         s->model_ns = rui_egress_beside_ns(ch->egress, p, s->total_bytes, now);
@@ -445,6 +446,12 @@ ru_status ru_chan_post(ru_chan *ch, const ru_chan_post_in *in, ru_time now, ru_x
     s->spans = in->n_spans == 1 ? &s->one : in->spans;
     s->total_bytes = total;
     *id = slot_id(ch, i);
+    if (in->asked && ch->opt.grants && s->got_bytes == 0) {
+        s->class = (uint8_t)in->class;
+        s->rank = in->rank;
+        rui_ingress_want(ch->ingress, i, 0);
+        rui_grant(ch, now);
+    }
     rui_resume_waiting(ch, p, in->name.stream, in->name.iter);
     return RU_OK;
 }

@@ -10,8 +10,10 @@
  * and continues later; no byte is sent twice. Messages up to RU_CHAN_MESSAGE_MAX need no slot; a
  * stream does: it must be posted before or soon after its first chunk arrives (chunks for a stream
  * not yet posted wait in the kernel: receiving on that bulk connection pauses, never on the urgent
- * one; with `grants` the sender does not even start). Pure control: the time comes in, the link
- * does the work, so that the same code runs on sockets and in the simulator.
+ * one; with `grants` the sender does not go beyond the first window, and streams that the receiver
+ * asked for do not start, before it grants by class, deadline, rank and arrival over all senders as
+ * many bytes as fill its link: half as much again as rate times round trip). Pure control: the time
+ * comes in, the link does the work, so that the same code runs on sockets and in the simulator.
  *
  * Source: tracing-tictac-caramel-timedrpc note, part 3 (homa-2018 for grants).
  * Thread: loop only. */
@@ -57,6 +59,8 @@ typedef struct ru_chan_send_in {
     uint32_t n_spans;
     bool fence; /* wait for the receiver's acknowledgement before `sent` (else: handed to the
                    kernel) */
+    bool asked; /* the receiver asked for it: with its option `grants` no byte leaves before it
+                   grants (ru_chan_post_in.asked) */
     uint64_t cookie;
     uint32_t plan;  /* for its record: low bits of the plan's id; 0: none */
     uint16_t label; /* ... name of what it is a part of (ru_recorder_name); 0: nothing */
@@ -68,6 +72,9 @@ typedef struct ru_chan_post_in {
     const ru_span *spans; /* [n_spans] scattered place; array (unless of one) and bytes are view
                              until `arrived`, `failed` or ru_chan_unpost */
     uint32_t n_spans;
+    bool asked;          /* grant from the first byte on, in the order of these two */
+    ru_chan_class class; /* ... */
+    uint16_t rank;
     uint64_t cookie;
     uint32_t plan; /* as in ru_chan_send_in */
     uint16_t label;

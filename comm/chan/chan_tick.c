@@ -162,6 +162,9 @@ ru_time ru_chan_tick(ru_chan *ch, ru_time now)
     ch->user.tick_at = NULL; /* what is asked for from within is told at return */
     rui_soon(ch, now);
     tell_room(ch, now);
+    if (ch->opt.grants) { /* slots may have gone that held all of the window */
+        rui_grant(ch, now);
+    }
     if (now.ns >= ch->scan_at.ns) {
         ch->scan_at = ru_time_after(now, SCAN_NS);
         rui_shake_tick(ch, now);
