@@ -487,4 +487,146 @@ static void test_no_inversion(void **state)
     no_inversion(4, 33334);
 }
 
-RU_TESTS(comm_ask, cmocka_unit_test(test_no_inversion))
+/* Two givers, one asker whose window holds a part of what it wants: the larger rank of one giver
+ * does not come before the smaller one of the other, but for what the window let out. */
+static void test_ranks_hold_over_givers(void **state)
+{
+    (void)state;
+    enum { BIG = 60 };
+    group g;
+    uint32_t n = 0;
+    ru_err err;
+    open_group(&g, 2, 1, TENSORS, ru_test_seed());
+    end *e = &g.at[2];
+    for (uint32_t t = 0; t < BIG; t++) { /* 60 KB each, the window holds 512 KiB */
+        g.sizes[t] = 60000;
+        free(g.bodies[t]);
+        g.bodies[t] = calloc(1, 60000);
+        e->items[n++] = (ru_ask_item){.name = name_of(t),
+                                      .size_bytes = g.sizes[t],
+                                      .into = ru_arena_zalloc(&e->arena, 60000, 64),
+                                      .from = {1 + t % 2},
+                                      .rank = (uint16_t)t};
+    }
+    e->n_items = n;
+    assert_ok(ru_ask_for(e->ask, e->items, n, ru_pipe_now(g.pipe), &err), err);
+    for (uint32_t k = 0; k < 4000 && e->over < n; k++) {
+        move(&g, 100);
+    }
+    assert_int_equal(e->over, n);
+    assert_int_equal(e->failed, 0);
+    assert_in_range(e->late_most, 0, (512 << 10) / 60000 + 1);
+    assert_int_equal(g.inversions + g.wrong, 0);
+    close_group(&g);
+}
+
+static void ask_one(group *g, const char *name, int64_t size_bytes)
+{
+    ru_err err;
+    end *e = &g->at[1];
+    ru_ask_item *it = &e->items[e->n_items++];
+    *it = (ru_ask_item){.name = name,
+                        .size_bytes = size_bytes,
+                        .into = ru_arena_zalloc(&e->arena, size_bytes, 64),
+                        .from = {1},
+                        .rank = 3};
+    assert_ok(ru_ask_for(e->ask, it, 1, ru_pipe_now(g->pipe), &err), err);
+    move(g, 3000);
+}
+
+/* What is not there is refused with a sentence, and the rest still comes. */
+static void test_unknown_and_oversized_names(void **state)
+{
+    (void)state;
+    group g;
+    open_group(&g, 1, 1, 16, ru_test_seed());
+    end *e = &g.at[1];
+    ask_one(&g, "nothing", 8);
+    assert_int_equal(e->failed, 1);
+    assert_int_equal(e->why, RU_E_MISSING);
+    assert_string_equal(e->sentence, "nothing is given under the name 'nothing'");
+    ask_one(&g, name_of(3), g.sizes[3] + 1);
+    assert_int_equal(e->failed, 2);
+    assert_non_null(strstr(e->sentence, "'t3' has "));
+    ask_one(&g, name_of(3), g.sizes[3]);
+    assert_int_equal(e->failed, 2);
+    assert_int_equal(e->over, 3);
+    ru_err err;
+    char name[RU_ASK_NAME_MAX + 2];
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    const ru_ask_item bad[] = {{.name = name, .size_bytes = 1, .into = name, .from = {1}},
+                               {.name = "", .size_bytes = 1, .into = name, .from = {1}},
+                               {.name = "t1", .size_bytes = 0, .into = name, .from = {1}}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
+        assert_int_equal(ru_ask_for(e->ask, &bad[k], 1, ru_pipe_now(g.pipe), &err), RU_E_ARG);
+    }
+    assert_int_equal(e->downs + g.at[0].downs, 0);
+    close_group(&g);
+}
+
+static void test_giver_is_killed(void **state)
+{
+    (void)state;
+    group g;
+    open_group(&g, 2, 1, TENSORS, ru_test_seed());
+    end *e = &g.at[2];
+    ask_round(&g, e);
+    move(&g, 300);
+    ru_pipe_kill(g.pipe, 0);
+    for (uint32_t k = 0; k < 400 && e->over < e->n_items; k++) {
+        move(&g, 300);
+    }
+    assert_int_equal(e->over, e->n_items);
+    assert_true(e->failed > 0 && g.transfers > 0);
+    assert_int_equal(e->why, RU_E_PEER);
+    assert_int_equal(g.wrong + g.inversions, 0);
+    close_group(&g);
+}
+
+/* An asker that goes takes what it is owed with it, and another one is served. */
+static void test_asker_is_killed(void **state)
+{
+    (void)state;
+    group g;
+    open_group(&g, 1, 2, TENSORS, ru_test_seed());
+    ask_round(&g, &g.at[1]);
+    ask_round(&g, &g.at[2]);
+    move(&g, 200);
+    ru_pipe_kill(g.pipe, 1);
+    for (uint32_t k = 0; k < 400 && !ru_give_idle(g.at[0].give); k++) {
+        move(&g, 300);
+    }
+    assert_true(ru_give_idle(g.at[0].give));
+    assert_int_equal(g.at[2].over, g.at[2].n_items);
+    assert_int_equal(g.at[2].failed, 0);
+    close_group(&g);
+}
+
+/* Lists and announcements that are none: who sends them loses its connection. */
+static void test_hostile_lists(void **state)
+{
+    (void)state;
+    uint32_t ended = 0;
+    for (uint64_t seed = 0; seed < 24; seed++) {
+        group g;
+        open_group(&g, 1, 1, 16, ru_test_seed() + seed);
+        uint8_t m[200];
+        bool to_asker = seed % 3 == 0;
+        end *evil = &g.at[to_asker ? 0 : 1];
+        for (uint32_t i = 0; i < sizeof m; i++) {
+            m[i] = (uint8_t)ru_rng_u64(&g.rng);
+        }
+        (void)!ru_chan_message(evil->ch, (ru_node_id){to_asker ? 2 : 1}, WHAT + seed % 4, m,
+                               1 + (int64_t)ru_rng_below(&g.rng, sizeof m), ru_pipe_now(g.pipe));
+        move(&g, 2000);
+        ended += g.at[to_asker ? 1 : 0].downs;
+        close_group(&g);
+    }
+    assert_true(ended >= 22);
+}
+
+RU_TESTS(comm_ask, cmocka_unit_test(test_no_inversion),
+         cmocka_unit_test(test_ranks_hold_over_givers),
+         cmocka_unit_test(test_unknown_and_oversized_names), cmocka_unit_test(test_giver_is_killed),
+         cmocka_unit_test(test_asker_is_killed), cmocka_unit_test(test_hostile_lists))
