@@ -1,4 +1,4 @@
-/* Inside plan/read*.c. Thread: any, pure. */
+/* Inside plan/disk/read*.c. Thread: any, pure. */
 #ifndef RU_PLAN_READ_IMPL_H
 #define RU_PLAN_READ_IMPL_H
 

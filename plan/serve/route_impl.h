@@ -1,4 +1,4 @@
-/* The search of one buffer, shared by the files of plan/route*.c. Thread: any, pure. */
+/* The search of one buffer, shared by the files of plan/serve/route*.c. Thread: any, pure. */
 #ifndef RU_PLAN_ROUTE_IMPL_H
 #define RU_PLAN_ROUTE_IMPL_H
 

@@ -1,4 +1,4 @@
-/* What the gradient rules share (world/grad*.c).
+/* What the gradient rules share (world/grad/grad*.c).
  *
  * rui_grad_<rule>(c) looks at node c->n, whose outputs have gradients rui_dy(c, k), and gives each
  * wanted input its share with rui_give. Rules read as formulas: after the first error every helper

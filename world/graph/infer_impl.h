@@ -1,4 +1,4 @@
-/* What the shape rules share (world/infer*.c, world/graph/known.c).
+/* What the shape rules share (world/graph/infer*.c, world/graph/known.c).
  *
  * A rule rui_shape_<name> reads the input types and attributes of one node and writes its output
  * types. Dimensions it cannot compute become derived symbols whose names spell the expression

@@ -2,8 +2,8 @@
  * attribute the kind and value, that the row of its op states?
  *
  * A row is read from left to right. A letter takes the first type or size that it meets and must
- * fit all later ones. Shape rules (world/infer*.c) run afterwards: they find the ranks they expect
- * and check what depends on values. */
+ * fit all later ones. Shape rules (world/graph/infer*.c) run afterwards: they find the ranks they
+ * expect and check what depends on values. */
 #include "world/graph/infer_impl.h"
 
 #include <string.h>

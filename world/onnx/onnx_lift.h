@@ -1,4 +1,4 @@
-/* Lifting one ONNX node to opset 21 (world/onnx_lift*.c), called by world/onnx/onnx_read.c.
+/* Lifting one ONNX node to opset 21 (world/onnx/onnx_lift*.c), called by world/onnx/onnx_read.c.
  *
  * A lift starts with what the model says: inputs as graph values, attributes as raw messages. Rules
  * of the op's older opsets take attributes away, append inputs, put nodes before it or change the

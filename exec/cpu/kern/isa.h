@@ -1,8 +1,8 @@
 /* The prototypes of one instruction set's copy of the kernels.
  *
  * Thread: any. */
-#ifndef RU_KERN_ISA_H
-#define RU_KERN_ISA_H
+#ifndef RU_EXEC_CPU_KERN_ISA_H
+#define RU_EXEC_CPU_KERN_ISA_H
 
 #include "exec/cpu/kern/vec.h"
 

@@ -10,8 +10,8 @@
  * f32, rounded once on the way out. Parameters, statistics and gradients of parameters are f32.
  *
  * Thread: any, no shared state. */
-#ifndef RU_KERN_KERN_H
-#define RU_KERN_KERN_H
+#ifndef RU_EXEC_CPU_KERN_KERN_H
+#define RU_EXEC_CPU_KERN_KERN_H
 
 #include "world/dtype.h"
 

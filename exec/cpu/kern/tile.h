@@ -4,8 +4,8 @@
  * and 2 multiply-adds a row; 12 sums in flight hide the latency of both multiply-add units of AVX2.
  *
  * Thread: any. */
-#ifndef RU_KERN_TILE_H
-#define RU_KERN_TILE_H
+#ifndef RU_EXEC_CPU_KERN_TILE_H
+#define RU_EXEC_CPU_KERN_TILE_H
 
 #include "exec/cpu/kern/vec.h"
 

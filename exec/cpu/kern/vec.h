@@ -8,8 +8,8 @@
  * limits, denormal inputs and results are honoured. Polynomials are our own weighted minimax fits.
  *
  * Thread: any. */
-#ifndef RU_KERN_VEC_H
-#define RU_KERN_VEC_H
+#ifndef RU_EXEC_CPU_KERN_VEC_H
+#define RU_EXEC_CPU_KERN_VEC_H
 
 #include <float.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 /* What the lowerings of convolutions and products share.
  *
  * Thread: one. */
-#ifndef RU_EXEC_LOW_CONV_H
-#define RU_EXEC_LOW_CONV_H
+#ifndef RU_EXEC_CPU_LOW_CONV_H
+#define RU_EXEC_CPU_LOW_CONV_H
 
 #include "exec/cpu/kern/kern.h"
 #include "exec/cpu/low/prim.h"

@@ -5,8 +5,8 @@
  * mentions a buffer or one of its views; low_plan.c turns them into addresses.
  *
  * Thread: one. */
-#ifndef RU_EXEC_LOW_LOW_H
-#define RU_EXEC_LOW_LOW_H
+#ifndef RU_EXEC_CPU_LOW_LOW_H
+#define RU_EXEC_CPU_LOW_LOW_H
 
 #include "base/hash.h"
 #include "exec/cpu/lower/lower.h"

@@ -8,8 +8,8 @@
  *
  * Thread: the table is read-only after rui_dnnl_open; engines and streams belong to one executable.
  */
-#ifndef RU_EXEC_LOW_ONEDNN_H
-#define RU_EXEC_LOW_ONEDNN_H
+#ifndef RU_EXEC_CPU_LOW_ONEDNN_H
+#define RU_EXEC_CPU_LOW_ONEDNN_H
 
 #include <dnnl.h>
 

@@ -6,8 +6,8 @@
  *
  * An element is updated once, by the same kernel whenever it is its turn: early or late, the bits
  * are the same. Inside exec/cpu/low and exec/exe.c only. Thread: the run's. */
-#ifndef RU_EXEC_LOW_OPTIM_H
-#define RU_EXEC_LOW_OPTIM_H
+#ifndef RU_EXEC_CPU_LOW_OPTIM_H
+#define RU_EXEC_CPU_LOW_OPTIM_H
 
 #include "exec/cpu/low/low.h"
 #include "exec/cpu/lower/lower_kern.h"

@@ -1,8 +1,8 @@
 /* oneDNN primitives as steps: descriptors in, one emitted step out.
  *
  * Thread: one; used while an executable opens. */
-#ifndef RU_EXEC_LOW_PRIM_H
-#define RU_EXEC_LOW_PRIM_H
+#ifndef RU_EXEC_CPU_LOW_PRIM_H
+#define RU_EXEC_CPU_LOW_PRIM_H
 
 #include "exec/cpu/lower/lower.h"
 

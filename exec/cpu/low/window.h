@@ -1,8 +1,8 @@
 /* Windows of convolution and pooling: attributes of a node as oneDNN's numbers.
  *
  * Thread: one. */
-#ifndef RU_EXEC_LOW_WINDOW_H
-#define RU_EXEC_LOW_WINDOW_H
+#ifndef RU_EXEC_CPU_LOW_WINDOW_H
+#define RU_EXEC_CPU_LOW_WINDOW_H
 
 #include "exec/cpu/low/prim.h"
 

@@ -23,8 +23,8 @@
  * where `padded`, elements outside the shape are zero and must stay zero.
  *
  * Thread: one; used while an executable opens. */
-#ifndef RU_EXEC_LOWER_LOWER_H
-#define RU_EXEC_LOWER_LOWER_H
+#ifndef RU_EXEC_CPU_LOWER_LOWER_H
+#define RU_EXEC_CPU_LOWER_LOWER_H
 
 #include "exec/cpu/low/onednn.h"
 #include "exec/exe.h"

@@ -1,4 +1,4 @@
-/* Shared parts of the lowerings onto exec/kern. */
+/* Shared parts of the lowerings onto exec/cpu/kern. */
 #include "exec/cpu/lower/lower_kern.h"
 
 typedef struct kern_job {

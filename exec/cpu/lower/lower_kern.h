@@ -2,8 +2,8 @@
  * about values. Inside exec/cpu/lower and exec/cpu/low only.
  *
  * Thread: as the executable. */
-#ifndef RU_EXEC_LOWER_LOWER_KERN_H
-#define RU_EXEC_LOWER_LOWER_KERN_H
+#ifndef RU_EXEC_CPU_LOWER_LOWER_KERN_H
+#define RU_EXEC_CPU_LOWER_LOWER_KERN_H
 
 #include "exec/cpu/kern/kern.h"
 #include "exec/cpu/lower/lower.h"

@@ -4,8 +4,8 @@
  * indices is a tuple of `depth` numbers that names a slice of `cols` elements.
  *
  * Thread: as the executable. */
-#ifndef RU_EXEC_LOWER_LOWER_KERN_INDEX_H
-#define RU_EXEC_LOWER_LOWER_KERN_INDEX_H
+#ifndef RU_EXEC_CPU_LOWER_LOWER_KERN_INDEX_H
+#define RU_EXEC_CPU_LOWER_LOWER_KERN_INDEX_H
 
 #include "exec/cpu/lower/lower_kern.h"
 

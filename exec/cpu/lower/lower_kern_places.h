@@ -1,8 +1,8 @@
 /* A table per axis: where the output reads. Inside exec/cpu/lower and exec/cpu/low only.
  *
  * Thread: as the executable. */
-#ifndef RU_EXEC_LOWER_LOWER_KERN_PLACES_H
-#define RU_EXEC_LOWER_LOWER_KERN_PLACES_H
+#ifndef RU_EXEC_CPU_LOWER_LOWER_KERN_PLACES_H
+#define RU_EXEC_CPU_LOWER_LOWER_KERN_PLACES_H
 
 #include "exec/cpu/lower/lower_kern.h"
 

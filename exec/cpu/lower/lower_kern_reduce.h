@@ -2,8 +2,8 @@
  * exec/cpu/lower only.
  *
  * Thread: any. */
-#ifndef RU_EXEC_LOWER_LOWER_KERN_REDUCE_H
-#define RU_EXEC_LOWER_LOWER_KERN_REDUCE_H
+#ifndef RU_EXEC_CPU_LOWER_LOWER_KERN_REDUCE_H
+#define RU_EXEC_CPU_LOWER_LOWER_KERN_REDUCE_H
 
 #include "exec/cpu/lower/lower_kern.h"
 

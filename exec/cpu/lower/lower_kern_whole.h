@@ -2,8 +2,8 @@
  * only.
  *
  * Thread: any. */
-#ifndef RU_EXEC_LOWER_LOWER_KERN_WHOLE_H
-#define RU_EXEC_LOWER_LOWER_KERN_WHOLE_H
+#ifndef RU_EXEC_CPU_LOWER_LOWER_KERN_WHOLE_H
+#define RU_EXEC_CPU_LOWER_LOWER_KERN_WHOLE_H
 
 #include "exec/cpu/lower/lower_kern.h"
 

@@ -1,8 +1,8 @@
-/* Products of all time steps of a recurrent layer at once. Inside exec/lower and exec/low only.
+/* Products of all time steps of a recurrent layer at once. Inside exec/cpu/lower only.
  *
  * Thread: as the executable. */
-#ifndef RU_EXEC_LOWER_LOWER_RNN_H
-#define RU_EXEC_LOWER_LOWER_RNN_H
+#ifndef RU_EXEC_CPU_LOWER_LOWER_RNN_H
+#define RU_EXEC_CPU_LOWER_LOWER_RNN_H
 
 #include "exec/cpu/low/prim.h"
 #include "exec/cpu/lower/lower_kern.h"

@@ -2,8 +2,8 @@
  * along them. Inside exec/cpu/lower only.
  *
  * Thread: any. */
-#ifndef RU_EXEC_LOWER_LOWER_SPREAD_H
-#define RU_EXEC_LOWER_LOWER_SPREAD_H
+#ifndef RU_EXEC_CPU_LOWER_LOWER_SPREAD_H
+#define RU_EXEC_CPU_LOWER_LOWER_SPREAD_H
 
 #include "exec/cpu/lower/lower_kern.h"
 

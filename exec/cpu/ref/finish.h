@@ -1,8 +1,8 @@
 /* The end of fused ops in f64: y = act(z + residual).
  *
  * Thread: any. */
-#ifndef RU_EXEC_REF_FINISH_H
-#define RU_EXEC_REF_FINISH_H
+#ifndef RU_EXEC_CPU_REF_FINISH_H
+#define RU_EXEC_CPU_REF_FINISH_H
 
 #include "world/graph/graph.h"
 

@@ -4,8 +4,8 @@
  *   small image:  position s reads taps t at  s*stride + t*dilation - before
  *
  * Thread: any, no shared state. */
-#ifndef RU_EXEC_REF_CONV_IMPL_H
-#define RU_EXEC_REF_CONV_IMPL_H
+#ifndef RU_EXEC_CPU_REF_REF_CONV_IMPL_H
+#define RU_EXEC_CPU_REF_REF_CONV_IMPL_H
 
 #include "exec/cpu/ref/ref_impl.h"
 

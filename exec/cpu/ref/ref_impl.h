@@ -6,8 +6,8 @@
  * rewinds.
  *
  * Thread: any, no shared state. */
-#ifndef RU_EXEC_REF_IMPL_H
-#define RU_EXEC_REF_IMPL_H
+#ifndef RU_EXEC_CPU_REF_REF_IMPL_H
+#define RU_EXEC_CPU_REF_REF_IMPL_H
 
 #include "exec/cpu/ref/finish.h"
 #include "exec/ref.h"

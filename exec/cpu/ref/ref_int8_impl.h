@@ -1,8 +1,8 @@
 /* What the reference kernels of 8-bit products share.
  *
  * Thread: any, no shared state. */
-#ifndef RU_EXEC_REF_REF_INT8_IMPL_H
-#define RU_EXEC_REF_REF_INT8_IMPL_H
+#ifndef RU_EXEC_CPU_REF_REF_INT8_IMPL_H
+#define RU_EXEC_CPU_REF_REF_INT8_IMPL_H
 
 #include "exec/cpu/ref/ref_impl.h"
 

@@ -5,8 +5,8 @@
  * [seq][dirs][batch][slots*hid] whatever the layout of X and Y.
  *
  * Thread: any, no shared state. */
-#ifndef RU_EXEC_REF_RNN_IMPL_H
-#define RU_EXEC_REF_RNN_IMPL_H
+#ifndef RU_EXEC_CPU_REF_REF_RNN_IMPL_H
+#define RU_EXEC_CPU_REF_REF_RNN_IMPL_H
 
 #include "exec/cpu/ref/ref_impl.h"
 

@@ -1,8 +1,8 @@
 /* Resize as tables, for the reference kernels and for the lowering onto the vector kernels.
  *
  * Thread: any, no shared state. */
-#ifndef RU_EXEC_REF_RESIZE_H
-#define RU_EXEC_REF_RESIZE_H
+#ifndef RU_EXEC_CPU_REF_RESIZE_H
+#define RU_EXEC_CPU_REF_RESIZE_H
 
 #include "exec/ref.h"
 
