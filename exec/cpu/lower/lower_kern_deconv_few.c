@@ -81,7 +81,7 @@ static bool pays(const rui_window *w)
            co <= 4 * FEW && columns <= COLUMNS_MAX;
 }
 
-ru_status rui_lower_kern_col2im(rui_low *lo, const ru_node *n, ru_err *err)
+ru_status rui_lower_kern_deconv_few(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
     const ru_type *x = rui_type(lo, n->in[0]), *wt = rui_type(lo, n->in[1]);
