@@ -145,68 +145,33 @@ void RUI_K(rui_kern_map1)(ru_kern_map1 op, float a, float b, ru_dtype t, const v
     }
 }
 
-/* Steps 1 and 1. */
+/* An operand that is not `each` is one number. */
+RU_KERN_INLINE void map2_steps(ru_kern_map2 op, float a, float b, const float *xs, bool each_x,
+                               const float *ys, bool each_y, float *zs, int64_t n)
+{
+    const float x0 = xs[0], y0 = ys[0];
+    (void)a;
+    (void)b;
+    switch (op) {
+#define RU_X(name, f)                                               \
+    case RU_KERN_MAP2_##name:                                       \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)         \
+        {                                                           \
+            float x = each_x ? xs[i] : x0, y = each_y ? ys[i] : y0; \
+            zs[i] = f;                                              \
+        }                                                           \
+        break;
+        RU_KERN_MAP2_LIST(RU_X)
+#undef RU_X
+    case RU_KERN_MAP2_COUNT:
+        break;
+    }
+}
+
 static void map2_vv(ru_kern_map2 op, float a, float b, const float *xs, const float *ys, float *zs,
                     int64_t n)
 {
-    (void)a;
-    (void)b;
-    switch (op) {
-#define RU_X(name, f)                                       \
-    case RU_KERN_MAP2_##name:                               \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
-        {                                                   \
-            float x = xs[i], y = ys[i];                     \
-            zs[i] = f;                                      \
-        }                                                   \
-        break;
-        RU_KERN_MAP2_LIST(RU_X)
-#undef RU_X
-    case RU_KERN_MAP2_COUNT:
-        break;
-    }
-}
-
-static void map2_vs(ru_kern_map2 op, float a, float b, const float *xs, float y, float *zs,
-                    int64_t n)
-{
-    (void)a;
-    (void)b;
-    switch (op) {
-#define RU_X(name, f)                                       \
-    case RU_KERN_MAP2_##name:                               \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
-        {                                                   \
-            float x = xs[i];                                \
-            zs[i] = f;                                      \
-        }                                                   \
-        break;
-        RU_KERN_MAP2_LIST(RU_X)
-#undef RU_X
-    case RU_KERN_MAP2_COUNT:
-        break;
-    }
-}
-
-static void map2_sv(ru_kern_map2 op, float a, float b, float x, const float *ys, float *zs,
-                    int64_t n)
-{
-    (void)a;
-    (void)b;
-    switch (op) {
-#define RU_X(name, f)                                       \
-    case RU_KERN_MAP2_##name:                               \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
-        {                                                   \
-            float y = ys[i];                                \
-            zs[i] = f;                                      \
-        }                                                   \
-        break;
-        RU_KERN_MAP2_LIST(RU_X)
-#undef RU_X
-    case RU_KERN_MAP2_COUNT:
-        break;
-    }
+    map2_steps(op, a, b, xs, true, ys, true, zs, n);
 }
 
 void RUI_K(rui_kern_map2)(ru_kern_map2 op, float a, float b, ru_dtype t, const void *x, int64_t sx,
@@ -218,7 +183,7 @@ void RUI_K(rui_kern_map2)(ru_kern_map2 op, float a, float b, ru_dtype t, const v
     }
     if (sx == 0 && sy == 0) {
         float zero = 0.0f;
-        map2_vs(op, a, b, kv_load(t, x, 0, 1, bx), kv_load(t, y, 0, 1, by)[0], &zero, 1);
+        map2_vv(op, a, b, kv_load(t, x, 0, 1, bx), kv_load(t, y, 0, 1, by), &zero, 1);
         by[0] = zero; /* every element is the same */
         for (int64_t i = 0; i < n; i += KV_BLOCK) {
             int64_t w = kv_min_i64(KV_BLOCK, n - i);
@@ -235,9 +200,11 @@ void RUI_K(rui_kern_map2)(ru_kern_map2 op, float a, float b, ru_dtype t, const v
         int64_t w = kv_min_i64(block, n - i);
         float *o = kv_dest(t, z, i, bz);
         if (sx == 0) {
-            map2_sv(op, a, b, kv_load(t, x, 0, 1, bx)[0], kv_load(t, y, i, w, by), o, w);
+            map2_steps(op, a, b, kv_load(t, x, 0, 1, bx), false, kv_load(t, y, i, w, by), true, o,
+                       w);
         } else if (sy == 0) {
-            map2_vs(op, a, b, kv_load(t, x, i, w, bx), kv_load(t, y, 0, 1, by)[0], o, w);
+            map2_steps(op, a, b, kv_load(t, x, i, w, bx), true, kv_load(t, y, 0, 1, by), false, o,
+                       w);
         } else {
             map2_vv(op, a, b, kv_load(t, x, i, w, bx), kv_load(t, y, i, w, by), o, w);
         }
