@@ -133,7 +133,7 @@ RU_NORETURN void ru_panic(const char *file, int line, const char *fmt, ...) RU_P
 #endif
 
 #define RU_ARRAY_LEN(a) ((uint32_t)(sizeof(a) / sizeof((a)[0])))
-/* NAN of math.h is a float. */
+/* NAN of <math.h> is a float. */
 #define RU_NAN ((double)NAN)
 
 RU_API_END

@@ -1,5 +1,5 @@
-/* A whole elastic training job in the simulator: the code that ships (train/peer and all below it)
- * on simulated links and devices, checked against one process that trains alone.
+/* A whole elastic training job in the simulator: the code that ships (train/elastic and all below
+ * it) on simulated links and devices, checked against one process that trains alone.
  *
  * Real jobs hold small parameters made of whole numbers, so that sums of floats are exact: every
  * sample adds its own numbers to every gradient, an update mixes parameters and optimizer slots,

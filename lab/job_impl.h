@@ -122,19 +122,19 @@ struct rui_simjob {
     uint8_t token[32];
 };
 
-/* sim_job.c */
+/* lab/job.c */
 void rui_simjob_fail(rui_simjob *j, const rui_simjob_node *n, const char *fmt, ...) RU_PRINTF(3, 4);
 void rui_simjob_say(const rui_simjob *j, const rui_simjob_node *n, const char *fmt, ...)
     RU_PRINTF(3, 4);
 
-/* sim_judge.c */
+/* lab/judge.c */
 ru_status rui_simjob_invariant(void *self, ru_time now, ru_err *err);
 void rui_simjob_check_commit(rui_simjob *j, const rui_simjob_node *n, ru_time now);
 /* Nobody lives any more, or whoever does has said for long that there is no majority. */
 bool rui_simjob_over(rui_simjob *j);
 void rui_simjob_check_end(rui_simjob *j);
 
-/* sim_cover.c */
+/* lab/cover.c */
 /* Is it a member that still has something to do? */
 static inline bool rui_simjob_votes(const rui_simjob *j, const rui_simjob_node *n)
 {
@@ -146,10 +146,10 @@ void rui_simjob_told(void *self, ru_sim_fault what, uint32_t node, uint32_t othe
 void rui_simjob_aim(rui_simjob *j);               /* after every event */
 void rui_simjob_leaves(void *self, uint64_t arg); /* an event: somebody leaves */
 
-/* sim_mad.c */
+/* lab/mad.c */
 void rui_simjob_mad(void *self, uint64_t at); /* an event: byte `at` of what it has to say */
 
-/* sim_oracle.c */
+/* lab/oracle.c */
 RU_MUST_USE ru_status rui_simjob_oracle_open(rui_simjob *j, ru_err *err);
 /* Gradient element i of samples [from, to) of the global order, for a parameter's value. */
 float rui_simjob_gradient(int64_t from, int64_t to, int64_t i, float param);
@@ -162,7 +162,7 @@ const float *rui_simjob_oracle_sums(rui_simjob *j, int64_t batch);
 /* Make the oracle stand before step `step` (it only goes forward by one), after one of `batch`. */
 void rui_simjob_oracle_to(rui_simjob *j, int64_t step, int64_t batch);
 
-/* sim_device.c */
+/* lab/device.c */
 RU_MUST_USE ru_status rui_simjob_device_open(rui_simjob_node *n, bool holds_state, ru_err *err);
 const ru_elastic_device_ops *rui_simjob_device_ops(const ru_sim_job *job);
 bool rui_simjob_device_full(const rui_simjob_device *d);

@@ -1,5 +1,5 @@
 /* A simulated job made from a world file: workers, gradients, links and quotas of processor time as
- * its facts have them, durations as cost/op predicts them.
+ * its facts have them, durations as cost/step/op predicts them.
  *
  *   compute of n samples   sum over the op instances before the update, scaled to n
  *   gradient k             ready when the op that makes it has ended

@@ -1,4 +1,4 @@
-/* Whole training runs in a folder of the test's own, for suites of train/run.
+/* Whole training runs in a folder of the test's own, for suites of train/driver.
  *
  * Thread: the test's. Owner: setup functions give a lab that run_lab_close ends. */
 #ifndef RU_TEST_RUN_LAB_H

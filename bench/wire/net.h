@@ -1,5 +1,5 @@
-/* The transport's benchmark: what its driver (bench_net.c), the processes at both ends
- * (bench_net_role.c) and what they ask each other share.
+/* The transport's benchmark: what its driver (net.c), the processes at both ends
+ * (net_role.c) and what they ask each other share.
  *
  * A server process stands on one host of the laboratory (or on loopback), clients come to it one
  * after the other. All hosts are namespaces of one kernel, so a time of sending written into a
@@ -85,7 +85,7 @@ RU_MUST_USE ru_status rui_net_connect(rui_net_end *e, const char *address, ru_er
 double rui_net_percentile(double *samples, uint32_t n, double share);
 
 /* The process at one end: words: serve LISTEN | echo ADDRESS OUTSTANDING SECONDS | mixed ADDRESS
- * SECONDS | preempt ADDRESS SECONDS | ... (see bench_net_client.c). Prints one line. */
+ * SECONDS | preempt ADDRESS SECONDS | ... (see net_client.c). Prints one line. */
 RU_MUST_USE ru_status ru_bench_net_role(const char *const *words, uint32_t n, ru_err *err);
 RU_MUST_USE ru_status rui_net_client(const char *const *words, uint32_t n, ru_err *err);
 RU_MUST_USE ru_status rui_net_clock(const char *const *words, uint32_t n, ru_err *err);

@@ -8,7 +8,7 @@
  *   tls ADDRESS SECONDS                the same, encrypted: bytes/s
  *   preempt ADDRESS SECONDS            4 MiB every 300 ms, alone, then over 64 MiB transfers:
  *                                      p50 us alone, p50 us over, wire bytes / payload
- *   deadlines ADDRESS SECONDS RATE ORDERED SEED   see bench_net_due.c
+ *   deadlines ADDRESS SECONDS RATE ORDERED SEED   see net_due.c
  *   spread ADDRESS SECONDS [ADDRESS]...      64 MiB transfers to all, 64 KiB urgent ones to one:
  *                                      p50 us, p99 us, all bytes/s, longest us */
 #include "bench/wire/net_client.h"

@@ -1,4 +1,4 @@
-/* The random life of channels, a short one; test/chan-storm runs it at length. */
+/* The random life of channels, a short one; test/wire/chan_storm_main.c runs it at length. */
 #include "test/wire/chan_storm.h"
 
 #include "base/arena.h"
@@ -60,7 +60,7 @@ static void test_hostile_frames(void **state)
     ru_log_set(&was);
 }
 
-/* On real sockets; with time-outs at length: build/test/chan-storm scan. */
+/* On real sockets; with time-outs at length: build/test/wire/chan_storm_main.c scan. */
 static void test_strangers_at_the_door(void **state)
 {
     (void)state;

@@ -7,7 +7,7 @@
  *                          --sent/arrived/failed------------> the part that owns the stream
  *   guests' link --> guests' chan --message--> the part whose guest numbers hold it (guests.h)
  *
- * The same node runs under Linux (train/worker, comm/node/host.h) and in the simulator
+ * The same node runs under Linux (train/worker, comm/node/loop.h) and in the simulator
  * (sim/process.h).
  *
  * Source: the effects of etcd's raft and of TigerBeetle's state machines as data; ours: several

@@ -1,4 +1,4 @@
-/* Inside of data/sparse: an open set, and the lines of its files.
+/* Inside of data/format/sparse: an open set, and the lines of its files.
  *
  * Thread: one while a set opens; then any. */
 #ifndef RU_DATA_SPARSE_IMPL_H

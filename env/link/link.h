@@ -3,8 +3,8 @@
  * A frame is a header of RU_LINK_HEAD_BYTES and a payload. A link decides nothing: when a
  * connection has room it *pulls* the next frame from its user, who picks the most urgent chunk at
  * that moment; when a header has arrived it asks where the payload goes and puts it there, without
- * a copy in between. Implemented by env/link_tcp (sockets, optionally TLS) and sim/vnet (virtual
- * time).
+ * a copy in between. Implemented by env/link/link_tcp (sockets, optionally TLS) and sim/vnet
+ * (virtual time).
  *
  * Every op may be called from within an upcall, `close` of the same connection included: the link
  * touches nothing of it afterwards.

@@ -1,8 +1,8 @@
 /* The loop of a process: epoll, timers, wake-ups from other threads, children.
  *
  * One thread owns all control state and runs here. Other threads pass messages to it through rings
- * and wake it. Sockets belong to env/link_tcp, which registers its descriptors here. Stop signals:
- * see ru_self_stop_fd.
+ * and wake it. Sockets belong to env/link/link_tcp, which registers its descriptors here. Stop
+ * signals: see ru_self_stop_fd.
  *
  * Every callback gets the time read just before it. Callbacks may register, change and remove
  * anything, themselves included; a removed callback is not called any more, even if it was ready.

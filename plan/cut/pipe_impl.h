@@ -1,4 +1,4 @@
-/* What the files of plan/pipe share. Thread: any. */
+/* What the files of plan/cut/pipe share. Thread: any. */
 #ifndef RU_PLAN_PIPE_IMPL_H
 #define RU_PLAN_PIPE_IMPL_H
 

@@ -1,4 +1,4 @@
-/* What the files of plan/place share: graphs with their durations, schedules, searches.
+/* What the files of plan/cut/place share: graphs with their durations, schedules, searches.
  * Thread: any, pure. */
 #ifndef RU_PLAN_PLACE_IMPL_H
 #define RU_PLAN_PLACE_IMPL_H

@@ -1,4 +1,4 @@
-/* What the files of plan/order share. Thread: any, pure. */
+/* What the files of plan/net/order share. Thread: any, pure. */
 #ifndef RU_PLAN_ORDER_IMPL_H
 #define RU_PLAN_ORDER_IMPL_H
 

@@ -1,4 +1,4 @@
-/* What the files of plan/sums share. Thread: any, pure. */
+/* What the files of plan/net/sums share. Thread: any, pure. */
 #ifndef RU_PLAN_SUMS_IMPL_H
 #define RU_PLAN_SUMS_IMPL_H
 

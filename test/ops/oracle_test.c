@@ -1,6 +1,6 @@
 /* Ten training losses of every zoo model and optimizer against PyTorch's, from the same start
- * values and batches: test/oracle/losses.py made data/losses.def, philox.py says how both sides
- * draw. */
+ * values and batches: test/oracle/losses.py made test/oracle/data/losses.def, philox.py says how
+ * both sides draw. */
 #include "test/test.h"
 
 #include <math.h>

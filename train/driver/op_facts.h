@@ -30,7 +30,7 @@ RU_MUST_USE ru_status ru_op_list_put(const char *trace_dir, const ru_exe *e, uin
  * may be NULL. Owner: in `arena`. Errors: RU_E_DATA, RU_E_CONFIG for damaged files, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_op_facts(const char *run, int64_t bytes_max, ru_arena *arena, ru_world *w,
                                   int64_t *records, ru_err *err);
-/* The same into run/world.json of a run that has ended. What prevents it is a warning: the run
+/* The same into RUN/world.json of a run that has ended. What prevents it is a warning: the run
  * itself is complete. */
 void ru_op_facts_fold(const char *run);
 

@@ -1,8 +1,8 @@
 /* How the training data is read: the policy `read` on what the stream measures, its plans as
  * decisions of the run.
  *
- *   stream: requests that ended --> windows (plan/disk/read_meter.h) --> plan/read: size, depth -->
- * stream
+ *   stream: requests that ended --> windows (plan/disk/read_meter.h) --> plan/disk/read: size,
+ * depth --> stream
  *
  * Time counts while requests are outstanding: a stream that has read far enough ahead rests, and
  * its storage could have delivered more.

@@ -1,7 +1,7 @@
 /* What collectives cost between these members: a short probe before the first step of a view.
  *
  * Every member runs the same list of all-reduces; the leader takes the time of each from its own
- * begin to its own end and fits the formulas of cost/coll. The sum of a later one cannot begin
+ * begin to its own end and fits the formulas of cost/step/coll. The sum of a later one cannot begin
  * before the earlier one has ended anywhere it matters, because every rank has a part in every sum.
  *
  *   small sizes  in turns by all, also the star

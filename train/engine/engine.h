@@ -150,7 +150,7 @@ typedef enum ru_engine_news_kind {
     RU_ENGINE_MOVED,    /* an object came here: object, bytes, took_ns */
     RU_ENGINE_SAVED,    /* leader: checkpoint `ckpt` is valid */
     RU_ENGINE_RESTORED, /* a generation began from `ckpt` */
-    RU_ENGINE_SETTLED,  /* leader: all that plan/moves asked for has moved, after took_ns */
+    RU_ENGINE_SETTLED,  /* leader: all that plan/crew/moves asked for has moved, after took_ns */
     RU_ENGINE_LOGGED,   /* the running checkpoint has more: bytes, took_ns */
     RU_ENGINE_REBUILT,  /* an object whose holder died is here again: object, rebuilt, took_ns */
     RU_ENGINE_ENDED,    /* all clocks are done, or the job failed: status, text */
@@ -212,22 +212,22 @@ typedef struct ru_engine_options {
     int64_t memory_bytes;  /* of shards, caches and tasks; 0: RU_ENGINE_MEMORY */
     ru_recorder *recorder; /* takes what executors do and wait for (engine_trace.c); NULL: none */
     void (*news)(void *self, const ru_engine_news *n, ru_time now);
-    /* The leader moves what plan/moves says to `in`; view until return. May be NULL. */
+    /* The leader moves what plan/crew/moves says to `in`; view until return. May be NULL. */
     void (*planned)(void *self, const ru_moves_in *in, ru_time now);
-    /* Save number `count` of this process writes what plan/save says. */
+    /* Save number `count` of this process writes what plan/crew/save says. */
     void (*saving)(void *self, const ru_save_in *in, uint32_t count, ru_time now);
     /* Leader: all objects that were lost, each a block here, are rebuilt, took_ns after the view
      * that said so; their rows are so many clocks behind, on average. */
     void (*recovered)(void *self, const ru_recover_in *in, double late, int64_t took_ns,
                       ru_time now);
-    /* The leader has plan/reassign say what slow executors give to others in every clock, again and
-     * again; told are its first question and later ones, each after twice as many. slices,
-     * clock_ns: all that changed hands since the last one, and the mean time of a clock. in NULL:
-     * the end. */
+    /* The leader has plan/crew/reassign say what slow executors give to others in every clock,
+     * again and again; told are its first question and later ones, each after twice as many.
+     * slices, clock_ns: all that changed hands since the last one, and the mean time of a clock. in
+     * NULL: the end. */
     void (*reassigned)(void *self, const ru_reassign_in *in, const ru_engine_slices *slices,
                        int64_t clock_ns);
-    /* Leader: plan/stage answers `in` (view until return), and this is in force soon. clock_s: a
-     * clock took so long before; 0: not known. in NULL: the end. */
+    /* Leader: plan/crew/stage answers `in` (view until return), and this is in force soon. clock_s:
+     * a clock took so long before; 0: not known. in NULL: the end. */
     void (*staged)(void *self, const ru_stage_in *in, double clock_s, ru_time now);
     void *news_self;
 } ru_engine_options;

@@ -4,7 +4,7 @@
  *   a member died       new generation from the last checkpoint, its objects to the others; or the
  *                       same one, and they rebuild what was lost (engine_recover.c); or a new one
  *                       with what executors have (engine_count.c)
- *   a member wants in   the view with it, nothing moves; then moves that pay (plan/moves)
+ *   a member wants in   the view with it, nothing moves; then moves that pay (plan/crew/moves)
  *   a member leaves     its objects to others; when they have arrived, the view without it
  *   moves               a few objects with each view; executors whose data are open there */
 #include <string.h>

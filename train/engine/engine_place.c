@@ -1,5 +1,5 @@
 /* The leader of a job with members whose machines may be taken away: which stage it is, and who
- * holds what, by plan/stage and what is measured.
+ * holds what, by plan/crew/stage and what is measured.
  *
  * With each DONE a process says how many bytes its executors have read and changed, how long it
  * computed, and the rate of its link. The stage is chosen anew when members come, leave or die, and
@@ -133,7 +133,7 @@ uint32_t rui_stage_keepers(ru_engine *e, const ru_node_id *nodes, uint32_t n, bo
     return reliable == n ? 0 : reliable < objects ? reliable : objects;
 }
 
-/* Machines as plan/stage counts them: reliable ones first, without those that leave. */
+/* Machines as plan/crew/stage counts them: reliable ones first, without those that leave. */
 static const ru_node_id *machines(ru_engine *e, const ru_node_id *nodes, uint32_t n,
                                   ru_stage_in *in)
 {

@@ -1,7 +1,7 @@
 /* The running checkpoint of a member: after some clocks it appends some blocks of its shards, and
  * some of its executors that stand between two clocks, to its log (store/shardlog.h), while the
- * work goes on. plan/save chooses the blocks. What is stored counts as saved only when the log says
- * so.
+ * work goes on. plan/crew/save chooses the blocks. What is stored counts as saved only when the log
+ * says so.
  *
  * First values need no saving. A generation that begins with a checkpoint first saves all that the
  * process holds, because that checkpoint may be removed. A record's object is a shard or an

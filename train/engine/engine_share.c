@@ -1,6 +1,6 @@
-/* The leader asks plan/reassign what executors that are slow for good shall give to their helpers
- * in every clock (sticky boundaries), from how fast each was in the last clocks, and tells all
- * members when that changes. */
+/* The leader asks plan/crew/reassign what executors that are slow for good shall give to their
+ * helpers in every clock (sticky boundaries), from how fast each was in the last clocks, and tells
+ * all members when that changes. */
 #include <string.h>
 
 #include "train/engine/engine_slice_impl.h"

@@ -169,7 +169,7 @@ typedef struct rui_slice_head {
 /* engine_slice.c */
 /* New grants to an open machine. */
 void rui_slice_granted(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx);
-/* The method of plan/reassign whose rules hold: with a barrier, the paper's for one. */
+/* The method of plan/crew/reassign whose rules hold: with a barrier, the paper's for one. */
 ru_reassign_method rui_slice_method(const ru_engine *e);
 RU_MUST_USE ru_status rui_share_open(ru_engine *e, ru_err *err);
 /* said NULL: the word alone. */

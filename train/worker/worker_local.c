@@ -1,4 +1,4 @@
-/* Workers of one host sum their gradients in shared memory (comm/coll_shm): the adder thread.
+/* Workers of one host sum their gradients in shared memory (comm/coll/coll_shm): the adder thread.
  *
  * The gradients of every step stand in this process' segment, at the same offsets in every worker,
  * whatever executable is in force. All members must sum in the same order, so buckets go in the
