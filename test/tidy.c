@@ -18,8 +18,8 @@ static const struct {
     {"trace", "base world env"},
     {"cost", "base world"},
     {"plan", "base world cost"},
-    /* exec also asks plan/mem where buffers go: a pure function of the lowered steps, called once
-     * when an executable opens, with no owner above to call it for inference alone. */
+    /* exec also asks plan/step/mem where buffers go: a pure function of the lowered steps, called
+     * once when an executable opens, with no owner above to call it for inference alone. */
     {"exec", "base world env trace plan"},
     /* comm also asks cost what recurring transfers take. */
     {"comm", "base world env trace cost"},
@@ -270,8 +270,10 @@ static void test_sources(void **state)
         rui_tidy_sizes(&t, &t.files[i]);
         rui_tidy_words(&t, &t.files[i]);
         rui_tidy_comments(&t, &t.files[i]);
+        rui_tidy_comment_paths(&t, &t.files[i]);
         rui_tidy_shape(&t, &t.files[i]);
     }
+    rui_tidy_script_paths(&t);
     rui_tidy_folders(&t);
     check_checks(&t);
     finish(&t);
@@ -381,6 +383,37 @@ static void test_shapes_bite(void **state)
 }
 
 /* The rules find what they are for: one bad file each. */
+static void paths_bite(void)
+{
+    static const struct {
+        const char *text;
+        bool found;
+    } rows[] = {
+        {"/* base/arena.c, base/arena, base/ar*.c, base */", false},
+        {"/* base/none.c */", true},
+        {"/* base/none */", true},
+        {"/* base/non*.c */", true},
+        {"/* x\n * (base/none.c) */", true},
+        {"/* base/ar<name>.c, base/NAME.h, base/NAME.c */", false},
+        {"/* none/base_<name>.c */", false},
+        {"/* base/none_<name>.c */", true},
+        {"/* base/ROOM/NAME.c */", true},
+        {"/* arena.c, x.c, x_test.c, <math.h>, https://example.org/base/none.c */", false},
+        {"/* arena_none.c */", true},
+        {"char *p = \"base/none.c\"; int base/none;", false},
+    };
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(rows); i++) {
+        rui_tidy t;
+        rui_tidy_open(&t, RU_SOURCE_ROOT);
+        rui_source_file f = rui_tidy_file(&t, "data/x.c", rows[i].text);
+        rui_tidy_comment_paths(&t, &f);
+        if ((t.n_found > 0) != rows[i].found) {
+            fail_msg("%s: %s", rows[i].text, t.found.p);
+        }
+        rui_tidy_close(&t);
+    }
+}
+
 static void test_rules_bite(void **state)
 {
     (void)state;
@@ -445,6 +478,7 @@ static void test_rules_bite(void **state)
     rui_tidy_page(&t, "docs/x.md", "`docs/none.md`\n```\n`docs/none.md`\n```\n`no/none.c`\n");
     assert_string_equal(t.found.p, "docs/x.md:1: there is no docs/none.md\n");
     rui_tidy_close(&t);
+    paths_bite();
     assert_true(rui_tidy_arrow("cost", "world") && !rui_tidy_arrow("world", "cost"));
     assert_false(rui_tidy_arrow("tool", "test"));
 }

@@ -1,6 +1,7 @@
 /* The tidy test: rules of docs/style.md that a program can check. tidy.c holds what each folder may
  * include and the suite, tidy_text.c the rules about sources, tidy_docs.c those about pages,
- * tidy_archive.c those about archives, tidy_house.c those about folders, structs and headers.
+ * tidy_paths.c those about paths in comments and pages, tidy_archive.c those about archives,
+ * tidy_house.c those about folders, structs and headers.
  *
  * Every breach is one line: file:line: what is wrong (rule N). Thread: main only. */
 #ifndef RU_TEST_TIDY_H
@@ -58,6 +59,12 @@ const char *rui_tidy_read(rui_tidy *t, const char *path);
 /* Rules about the pages of docs/, and about one page. */
 void rui_tidy_docs(rui_tidy *t);
 void rui_tidy_page(rui_tidy *t, const char *path, const char *text);
+
+/* Do the paths that a line of a page or comment names exist? Those of the comments of a source, of
+ * scripts. */
+void rui_tidy_paths(rui_tidy *t, const char *path, ru_str line, uint32_t number);
+void rui_tidy_comment_paths(rui_tidy *t, const rui_source_file *f);
+void rui_tidy_script_paths(rui_tidy *t);
 
 /* Rules about an archive, `<build>/<folder>/lib<name>.a`; false when there is none. */
 bool rui_tidy_archive(rui_tidy *t, const char *build, const char *folder, const char *name);

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "test/tidy.h"
 
@@ -38,32 +37,6 @@ static void check_picture(rui_tidy *t)
     }
 }
 
-static bool is_file_name(ru_str s)
-{
-    static const char *const ends[] = {".c", ".h", ".def", ".md", ".py", ".sh", ".bib"};
-    bool ended = false;
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(ends); k++) {
-        ended = ended || ru_str_ends(s, ends[k]);
-    }
-    for (int64_t i = 0; i < s.n; i++) {
-        bool plain = (s.p[i] >= 'a' && s.p[i] <= 'z') || (s.p[i] >= '0' && s.p[i] <= '9') ||
-                     strchr("_-./", s.p[i]) != NULL;
-        ended = ended && plain;
-    }
-    return ended && ru_str_find(s, "/") > 0;
-}
-
-static bool is_folder(const rui_tidy *t, ru_str s)
-{
-    int64_t slash = ru_str_find(s, "/");
-    ru_str first = ru_str_n(s.p, slash);
-    bool known = ru_str_eq_c(first, "docs") || ru_str_eq_c(first, "scripts");
-    for (uint32_t i = 0; i < t->n_files && !known; i++) {
-        known = ru_str_eq_c(first, t->files[i].folder);
-    }
-    return known;
-}
-
 void rui_tidy_page(rui_tidy *t, const char *path, const char *text)
 {
     ru_str rest = ru_str_c(text), line;
@@ -72,16 +45,8 @@ void rui_tidy_page(rui_tidy *t, const char *path, const char *text)
         if (ru_str_starts(line, "```")) {
             code = !code;
         }
-        ru_str part;
-        for (uint32_t k = 0; !code && ru_str_next(&line, '`', &part); k++) {
-            char full[4096];
-            if (k % 2 == 0 || !is_file_name(part) || !is_folder(t, part)) {
-                continue;
-            }
-            snprintf(full, sizeof full, "%s/%.*s", t->root, RU_STR_ARG(part));
-            if (access(full, F_OK) != 0) {
-                rui_tidy_breach(t, path, n, "there is no %.*s", RU_STR_ARG(part));
-            }
+        if (!code) {
+            rui_tidy_paths(t, path, line, n);
         }
     }
 }
@@ -110,7 +75,10 @@ void rui_tidy_docs(rui_tidy *t)
     check_picture(t);
     check_folder(t, "docs");
     check_folder(t, "docs/policies");
-    const char *readme = rui_tidy_read(t, "README.md");
-    RU_CHECK(readme != NULL);
-    rui_tidy_page(t, "README.md", readme);
+    static const char *const pages[] = {"README.md", "CONTRIBUTING.md"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(pages); k++) {
+        const char *text = rui_tidy_read(t, pages[k]);
+        RU_CHECK(text != NULL);
+        rui_tidy_page(t, pages[k], text);
+    }
 }
