@@ -30,7 +30,9 @@ static const struct {
     /* What a run leaves behind, for whoever looks at it: it needs the model and the job, not the
      * trainer. */
     {"run", "base world env trace plan exec data store train/model train/job"},
-    {"train", "base world env trace cost plan exec comm data store run"},
+    /* The shell of a live process: it tells the launcher by run/message who is in the job. */
+    {"host", "base world env trace comm run"},
+    {"train", "base world env trace cost plan exec comm data store run host"},
     /* launch also asks exec/pool how many cores there are. */
     {"launch", "base world env trace exec train run"},
     {"web", "base env"},
@@ -42,8 +44,8 @@ static const struct {
     {"solve", "base world"},
     {"lab", "base world env trace cost plan exec comm data store train run sim"},
     {"tool",
-     "base world env trace cost plan exec comm data store train run launch web watch sim solve "
-     "lab"},
+     "base world env trace cost plan exec comm data store host train run launch web watch sim "
+     "solve lab"},
     {"bench", "*"},
     {"test", "*"},
 };
@@ -327,6 +329,7 @@ static void test_archives(void **state)
         {"fleet", "fleet"},
         {"train/model", "model"},
         {"run", "run"},
+        {"host", "host"},
         {"train", "train"},
         {"train", "app_base"},
         {"train", "app_avx2"},

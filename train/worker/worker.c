@@ -23,7 +23,7 @@ void rui_worker_bye(void *self, uint32_t what, ru_time now)
 {
     const uint32_t looks_max = 50; /* a second for traces of other hosts on their way */
     rui_worker *w = self;
-    if (!rui_tracing_waits(&w->tracing) || what >= looks_max) {
+    if (!ru_tracing_waits(&w->tracing) || what >= looks_max) {
         ru_loop_stop(w->loop);
         return;
     }
@@ -181,14 +181,14 @@ static ru_status open_node(rui_worker *w, ru_err *err)
     RU_TRY(ru_elastic_open(&eo, &w->arena_loop, &w->elastic, err));
     const ru_part messages = rui_worker_part(w);
     ru_node_part(w->timers.node, &messages);
-    w->tracing = (rui_tracing){.recorder = w->t.recorder,
-                               .loop = w->loop,
-                               .chan = ru_node_chan(w->timers.node),
-                               .member = ru_node_member(w->timers.node),
-                               .self = self,
-                               .out = w->t.out,
-                               .rank = o->train.rank,
-                               .over = &w->ended};
+    w->tracing = (ru_tracing){.recorder = w->t.recorder,
+                              .loop = w->loop,
+                              .chan = ru_node_chan(w->timers.node),
+                              .member = ru_node_member(w->timers.node),
+                              .self = self,
+                              .out = w->t.out,
+                              .rank = o->train.rank,
+                              .over = &w->ended};
     ru_link_tcp_user(w->link, ru_node_link_user(w->timers.node));
     return RU_OK;
 }

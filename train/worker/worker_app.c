@@ -122,8 +122,8 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
     ru_engine_facts_get(w->engine, &f);
     switch (n->kind) {
     case RU_ENGINE_CLOSED:
-        rui_tracing_updated(&w->tracing, (int64_t)n->clock - 1, now);
-        rui_tracing_step(&w->tracing, n->clock, now);
+        ru_tracing_updated(&w->tracing, (int64_t)n->clock - 1, now);
+        ru_tracing_step(&w->tracing, n->clock, now);
         break;
     case RU_ENGINE_CLOCKED:
         on_clock(w, n, now);
@@ -161,7 +161,7 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
             rui_app_event(w, n->clock,
                           n->ckpt.generation == RU_ENGINE_COUNTED ? "recounted" : "restored", 0,
                           NULL);
-            rui_tracing_lost(&w->tracing, now);
+            ru_tracing_lost(&w->tracing, now);
         }
         if (w->number == 0) {
             rui_app_number(w);
@@ -180,7 +180,7 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
                f.moves);
         w->log_done = f.leads && n->status == RU_OK;
         w->ended = true;
-        rui_tracing_end(&w->tracing, now);
+        ru_tracing_end(&w->tracing, now);
         w->end_status = n->status;
         (void)snprintf(w->end_text, sizeof w->end_text, "%s", n->text);
         end_soon(w);
@@ -374,14 +374,14 @@ static ru_status open_node(rui_app_worker *w, ru_err *err)
     (void)snprintf(no.member.self.host, sizeof no.member.self.host, "%.60s", host);
     RU_TRY(ru_node_open(&no, w->arena, &w->timers.node, err));
     ru_link_tcp_user(w->link, ru_node_link_user(w->timers.node));
-    w->tracing = (rui_tracing){.recorder = w->recorder,
-                               .loop = w->loop,
-                               .chan = ru_node_chan(w->timers.node),
-                               .member = ru_node_member(w->timers.node),
-                               .self = w->node_id,
-                               .out = w->out,
-                               .rank = o->train.rank,
-                               .over = &w->ended};
+    w->tracing = (ru_tracing){.recorder = w->recorder,
+                              .loop = w->loop,
+                              .chan = ru_node_chan(w->timers.node),
+                              .member = ru_node_member(w->timers.node),
+                              .self = w->node_id,
+                              .out = w->out,
+                              .rank = o->train.rank,
+                              .over = &w->ended};
     return RU_OK;
 }
 

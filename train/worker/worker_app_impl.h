@@ -14,12 +14,12 @@
 #include "comm/node/loop.h"
 #include "env/link/link_tcp.h"
 #include "env/thread.h"
+#include "host/traces.h"
 #include "run/place.h"
 #include "store/shardlog.h"
 #include "train/app/app_world.h"
 #include "train/engine/engine.h"
 #include "train/worker/worker_app.h"
-#include "train/worker/worker_trace.h"
 
 enum { RUI_APP_THREADS_MAX = 64 };
 
@@ -124,7 +124,7 @@ typedef struct rui_app_worker {
     uint32_t executors;
     int64_t *part;
     ru_recorder *recorder;
-    rui_tracing tracing; /* loop thread */
+    ru_tracing tracing; /* loop thread */
     struct {
         uint16_t *executor; /* [executors] */
         uint16_t kind[RUI_APP_KINDS], moved, settled, saved, logged, rebuilt, restored;

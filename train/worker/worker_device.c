@@ -64,7 +64,7 @@ static void step(void *self, int64_t number, const ru_share *share)
     rui_worker *w = self;
     w->seq++;
     w->aborting = false;
-    rui_tracing_step(&w->tracing, number, ru_clock_now());
+    ru_tracing_step(&w->tracing, number, ru_clock_now());
     rui_early_begin(w);
     say_verdict(w, RUI_VERDICT_NONE);
     rui_worker_command(
@@ -82,7 +82,7 @@ static void update(void *self, int64_t number)
 {
     rui_worker *w = self;
     say_verdict(w, RUI_VERDICT_UPDATE);
-    rui_tracing_updated(&w->tracing, number, ru_clock_now());
+    ru_tracing_updated(&w->tracing, number, ru_clock_now());
 }
 
 /* -- reads of samples ---------------------------------------------------------------------------

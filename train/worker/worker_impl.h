@@ -8,7 +8,6 @@
  *   worker_local.c    adder thread: sums in shared memory
  *   worker_lead.c     what the leader tells
  *   worker_capture.c  the world file for who asks for it
- *   worker_trace.c    loop thread: windows of all traces; traces of other hosts
  *   worker_sum.c      loop thread: sums beside their plan, in the plan file
  *
  * Thread: as said at each part; `lock` guards what both touch. */
@@ -19,10 +18,10 @@
 #include "comm/node/loop.h"
 #include "env/link/link_tcp.h"
 #include "env/thread.h"
+#include "host/traces.h"
 #include "train/driver/driver.h"
 #include "train/elastic/elastic.h"
 #include "train/worker/worker.h"
-#include "train/worker/worker_trace.h"
 
 enum {
     RUI_EVENTS_MAX = RU_ELASTIC_TENSORS_MAX + RU_ELASTIC_BUCKETS_MAX +
@@ -168,6 +167,8 @@ typedef struct rui_sums {
     rui_sum_measured *measured; /* [n_buckets] */
 } rui_sums;
 
+enum { RUI_HISTORY = 64 }; /* steps a worker can tell about after its leader died */
+
 enum { RUI_CAPTURES_MAX = 4 };
 
 /* Who asked for the world file: loop thread; the rest under the worker's lock. */
@@ -245,7 +246,7 @@ typedef struct rui_worker {
     rui_early early;
     rui_buckets buckets;
     rui_capture capture;
-    rui_tracing tracing;
+    ru_tracing tracing;
 
     /* both, under lock */
     ru_mutex lock;
@@ -317,8 +318,6 @@ void rui_capture_hear(rui_worker *w, ru_node_id from, ru_time now); /* loop thre
 void rui_capture_make(rui_worker *w);                               /* compute thread */
 void rui_capture_send(rui_worker *w, ru_time now);                  /* loop thread: written */
 void rui_capture_close(rui_worker *w);
-
-/* worker_trace.c */
 
 /* worker_build.c */
 RU_MUST_USE ru_status rui_build_list(rui_worker *w, ru_err *err); /* tensors and states */

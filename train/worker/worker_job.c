@@ -57,7 +57,7 @@ static void step(void *self, const ru_event *ev, ru_effects *fx)
         rui_capture_hear(w, ev->node, ev->now);
     }
     if (ev->what >= RUI_MSG_TRACE_ASK && ev->what <= RUI_MSG_TRACE_END) {
-        rui_tracing_hear(&w->tracing, ev->node, ev->what, ev->data, ev->size_bytes, ev->now);
+        ru_tracing_hear(&w->tracing, ev->node, ev->what, ev->data, ev->size_bytes, ev->now);
     }
     if (ev->what == RUI_MSG_ASK) {
         send_job(ru_node_chan(w->timers.node), ev->node, w->out, w->t.job_yaml, ev->now);
@@ -83,7 +83,7 @@ static void app_step(void *self, const ru_event *ev, ru_effects *fx)
     }
     if (ev->kind == RU_EV_MESSAGE && ev->what >= RUI_MSG_TRACE_ASK &&
         ev->what <= RUI_MSG_TRACE_END) {
-        rui_tracing_hear(&w->tracing, ev->node, ev->what, ev->data, ev->size_bytes, ev->now);
+        ru_tracing_hear(&w->tracing, ev->node, ev->what, ev->data, ev->size_bytes, ev->now);
     }
     if (ev->kind == RU_EV_MESSAGE && ev->what == RUI_MSG_WORLD_ASK) {
         const ru_member *m = ru_node_member(w->timers.node);

@@ -92,7 +92,7 @@ static void removed(rui_worker *w)
 static void ended(rui_worker *w, const ru_elastic_news *n)
 {
     w->ended = true;
-    rui_tracing_end(&w->tracing, ru_clock_now());
+    ru_tracing_end(&w->tracing, ru_clock_now());
     w->end_status = n->status;
     removed(w);
     (void)snprintf(w->end_text, sizeof w->end_text, "%s", n->sentence);
@@ -147,7 +147,7 @@ static void lost(rui_worker *w, const ru_elastic_news *n, ru_time now)
     ru_run_report_details more = ru_run_report_details_none();
     more.after_s = (double)n->b * 1e-9;
     event(w, n, "lost", &more);
-    rui_tracing_lost(&w->tracing, now);
+    ru_tracing_lost(&w->tracing, now);
     ru_run_report_say(w->t.report, "worker %lld failed; the others continue after step %lld",
                       (long long)n->a, (long long)n->step);
 }

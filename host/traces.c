@@ -15,7 +15,7 @@
  * all from the beginning.
  *
  * Thread: loop only. */
-#include "train/worker/worker_trace.h"
+#include "host/traces.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@
 #include "base/str.h"
 #include "base/wire.h"
 #include "env/file/file.h"
-#include "train/worker/worker_impl.h"
+#include "host/shell_impl.h"
 
 enum {
     PART_BYTES = 32 << 10,
@@ -38,29 +38,29 @@ enum {
 static const int64_t LOOK_NS = 50000000, FLIGHT_NS = 5000000000, SLOW_EVERY_NS = 60000000000;
 static const int64_t DONE_NS = 5000000000; /* the asker waits no longer for members */
 
-static void send(rui_tracing *t, ru_node_id to, uint32_t what, const void *data, int64_t n,
+static void send(ru_tracing *t, ru_node_id to, uint32_t what, const void *data, int64_t n,
                  ru_time now)
 {
     (void)!ru_chan_message(t->chan, to, what, data, n, now);
 }
 
-static const ru_view *view_of(rui_tracing *t)
+static const ru_view *view_of(ru_tracing *t)
 {
     return ru_member_view(t->member);
 }
 
-static bool leads(rui_tracing *t)
+static bool leads(ru_tracing *t)
 {
     return ru_member_leads(t->member);
 }
 
-static ru_node_id self_of(rui_tracing *t)
+static ru_node_id self_of(ru_tracing *t)
 {
     return t->self;
 }
 
 /* Does the leader have this worker's disk? Where there is none: yes. */
-static bool at_leader(rui_tracing *t)
+static bool at_leader(ru_tracing *t)
 {
     const ru_view *v = view_of(t);
     const char *mine = NULL, *theirs = NULL;
@@ -83,7 +83,7 @@ static void window_name(const rui_window *x, char into[64])
     }
 }
 
-static void window_tell(rui_tracing *t, ru_time now)
+static void window_tell(ru_tracing *t, ru_time now)
 {
     const ru_view *v = view_of(t);
     const rui_window *x = &t->window;
@@ -103,7 +103,7 @@ static void window_tell(rui_tracing *t, ru_time now)
 
 static void look(void *self, uint32_t what, ru_time now);
 
-static void look_soon(rui_tracing *t, ru_time now)
+static void look_soon(ru_tracing *t, ru_time now)
 {
     if (t->recorder != NULL && !t->looks) {
         t->looks = true;
@@ -112,17 +112,17 @@ static void look_soon(rui_tracing *t, ru_time now)
 }
 
 /* When step k began here; of steps before this worker came: when its first one began. */
-static int64_t begun_at(const rui_tracing *t, int64_t k)
+static int64_t begun_at(const ru_tracing *t, int64_t k)
 {
     int64_t least = INT64_MAX;
-    for (uint32_t i = 0; i < RUI_HISTORY; i++) {
+    for (uint32_t i = 0; i < RUI_BEGUN_MAX; i++) {
         bool later = t->begun[i].ns != 0 && t->begun[i].step >= k;
         least = later && t->begun[i].ns < least ? t->begun[i].ns : least;
     }
     return least == INT64_MAX ? 0 : least;
 }
 
-static void window_close(rui_tracing *t, ru_time now)
+static void window_close(ru_tracing *t, ru_time now)
 {
     rui_window *x = &t->window;
     char name[64];
@@ -144,7 +144,7 @@ static void window_close(rui_tracing *t, ru_time now)
     look_soon(t, now);
 }
 
-static void window_open(rui_tracing *t, const rui_window *x, ru_time now)
+static void window_open(ru_tracing *t, const rui_window *x, ru_time now)
 {
     if (t->window.waits || t->window.saving || x->id == t->window.id || t->recorder == NULL) {
         return; /* one at a time: a person asks again */
@@ -157,7 +157,7 @@ static void window_open(rui_tracing *t, const rui_window *x, ru_time now)
     }
 }
 
-static void answer_asker(rui_tracing *t, ru_time now)
+static void answer_asker(ru_tracing *t, ru_time now)
 {
     if (t->asker.v == 0) {
         return;
@@ -171,7 +171,7 @@ static void answer_asker(rui_tracing *t, ru_time now)
 }
 
 /* The leader: a window of steps to come (back_ns 0), or what was before the next one begins. */
-static bool window_begin(rui_tracing *t, int64_t first, int64_t end, int64_t back_ns, ru_time now)
+static bool window_begin(ru_tracing *t, int64_t first, int64_t end, int64_t back_ns, ru_time now)
 {
     if (t->window.waits || t->window.saving || t->recorder == NULL) {
         return false;
@@ -188,7 +188,7 @@ static bool window_begin(rui_tracing *t, int64_t first, int64_t end, int64_t bac
     return true;
 }
 
-static void flight(rui_tracing *t, const char *why, int64_t every_ns, ru_time now)
+static void flight(ru_tracing *t, const char *why, int64_t every_ns, ru_time now)
 {
     bool soon = t->flight_at.ns != 0 && ru_time_since(now, t->flight_at) < every_ns;
     if (!leads(t) || *t->over || t->flights == FLIGHTS_MAX || soon ||
@@ -202,16 +202,17 @@ static void flight(rui_tracing *t, const char *why, int64_t every_ns, ru_time no
            (long long)t->step + 1);
 }
 
-void rui_tracing_lost(rui_tracing *t, ru_time now)
+void ru_tracing_lost(ru_tracing *t, ru_time now)
 {
     flight(t, "a worker was lost", 0, now);
 }
 
-void rui_tracing_step(rui_tracing *t, int64_t step, ru_time now)
+void ru_tracing_step(ru_tracing *t, int64_t step, ru_time now)
 {
-    bool again = t->begun[step % RUI_HISTORY].step == step && t->begun[step % RUI_HISTORY].ns != 0;
+    bool again =
+        t->begun[step % RUI_BEGUN_MAX].step == step && t->begun[step % RUI_BEGUN_MAX].ns != 0;
     if (!again) {
-        t->begun[step % RUI_HISTORY] = (rui_step_begun){step, now.ns};
+        t->begun[step % RUI_BEGUN_MAX] = (rui_step_begun){step, now.ns};
     }
     t->step = step;
     rui_window *x = &t->window;
@@ -231,10 +232,10 @@ void rui_tracing_step(rui_tracing *t, int64_t step, ru_time now)
 /* The leader hears that step is done. A step is slow beyond mean and deviation, with a weight
  * of 0.05 for the newest; also beyond twice the mean, since small steps vary by more than their
  * deviation says. */
-void rui_tracing_updated(rui_tracing *t, int64_t step, ru_time now)
+void ru_tracing_updated(ru_tracing *t, int64_t step, ru_time now)
 {
     const double weight = 0.05;
-    const rui_step_begun *b = &t->begun[step % RUI_HISTORY];
+    const rui_step_begun *b = &t->begun[step % RUI_BEGUN_MAX];
     if (b->step != step || b->ns == 0) {
         return;
     }
@@ -253,7 +254,7 @@ void rui_tracing_updated(rui_tracing *t, int64_t step, ru_time now)
 /* -- what others say ---------------------------------------------------------------------------
  */
 
-static void asked(rui_tracing *t, ru_node_id from, ru_wire_in *in, ru_time now)
+static void asked(ru_tracing *t, ru_node_id from, ru_wire_in *in, ru_time now)
 {
     int64_t steps = ru_wire_u32(in);
     const ru_view *v = view_of(t);
@@ -279,7 +280,7 @@ static void asked(rui_tracing *t, ru_node_id from, ru_wire_in *in, ru_time now)
     send(t, from, RUI_MSG_TRACE_TAKEN, text, (int64_t)strlen(text), now);
 }
 
-static void told(rui_tracing *t, ru_wire_in *in, ru_time now)
+static void told(ru_tracing *t, ru_wire_in *in, ru_time now)
 {
     rui_window x = {.id = ru_wire_u64(in)};
     x.first = (int64_t)ru_wire_u64(in);
@@ -305,7 +306,7 @@ static bool name_ok(const char *s)
 }
 
 /* Is this file one that was begun here from parts? Fills itself by names. */
-static bool begun_here(rui_tracing *t, const char *name, bool add)
+static bool begun_here(ru_tracing *t, const char *name, bool add)
 {
     uint64_t h = ru_hash_bytes(name, (int64_t)strlen(name), 0) | 1;
     uint32_t at = (uint32_t)h % RUI_TRACES_MAX;
@@ -321,7 +322,7 @@ static bool begun_here(rui_tracing *t, const char *name, bool add)
     return false;
 }
 
-static void part(rui_tracing *t, ru_node_id from, ru_wire_in *in, ru_time now)
+static void part(ru_tracing *t, ru_node_id from, ru_wire_in *in, ru_time now)
 {
     char name[NAME_MAX_BYTES + 1] = "";
     uint32_t n = ru_wire_u16(in);
@@ -352,8 +353,8 @@ static void part(rui_tracing *t, ru_node_id from, ru_wire_in *in, ru_time now)
     ru_arena_fini(&scratch);
 }
 
-void rui_tracing_hear(rui_tracing *t, ru_node_id from, uint32_t what, const void *data,
-                      int64_t size_bytes, ru_time now)
+void ru_tracing_hear(ru_tracing *t, ru_node_id from, uint32_t what, const void *data,
+                     int64_t size_bytes, ru_time now)
 {
     ru_wire_in in = ru_wire_in_from(data, size_bytes);
     if (what == RUI_MSG_TRACE_ASK) {
@@ -380,7 +381,7 @@ void rui_tracing_hear(rui_tracing *t, ru_node_id from, uint32_t what, const void
  */
 
 /* Send what the file has beyond t->ship.at; false: no room in the channel now. */
-static bool ship_file(rui_tracing *t, const char *path, const char *name, int64_t *at, ru_time now)
+static bool ship_file(ru_tracing *t, const char *path, const char *name, int64_t *at, ru_time now)
 {
     ru_in_file in;
     if (ru_in_open(path, &in, NULL) != RU_OK) {
@@ -416,7 +417,7 @@ static const char *name_in(const char *path)
 }
 
 /* The segments as they grow. true: all of it is on its way. */
-static bool ship(rui_tracing *t, ru_time now)
+static bool ship(ru_tracing *t, ru_time now)
 {
     ru_node_id leader = view_of(t)->leader;
     if (!ru_node_is(leader, t->ship.to)) {
@@ -447,7 +448,7 @@ static bool ship(rui_tracing *t, ru_time now)
 }
 
 /* A saved window of another host. true: nothing of it is left to send. */
-static bool ship_window(rui_tracing *t, ru_time now)
+static bool ship_window(ru_tracing *t, ru_time now)
 {
     if (!t->window.ships || at_leader(t)) {
         return true;
@@ -464,7 +465,7 @@ static bool ship_window(rui_tracing *t, ru_time now)
     return all;
 }
 
-static void window_look(rui_tracing *t, ru_time now)
+static void window_look(ru_tracing *t, ru_time now)
 {
     ru_recorder_stats stats;
     ru_recorder_stats_get(t->recorder, &stats);
@@ -489,7 +490,7 @@ static void window_look(rui_tracing *t, ru_time now)
 static void look(void *self, uint32_t what, ru_time now)
 {
     (void)what;
-    rui_tracing *t = self;
+    ru_tracing *t = self;
     t->looks = false;
     window_look(t, now);
     bool shipped = ship_window(t, now) && ship(t, now);
@@ -510,7 +511,7 @@ static void look(void *self, uint32_t what, ru_time now)
 /* -- the end ----------------------------------------------------------------------------------- */
 
 /* The job is over: what was recorded until now goes to the leader. */
-void rui_tracing_end(rui_tracing *t, ru_time now)
+void ru_tracing_end(ru_tracing *t, ru_time now)
 {
     if (t->recorder == NULL) {
         return;
@@ -525,7 +526,7 @@ void rui_tracing_end(rui_tracing *t, ru_time now)
 }
 
 /* Members of other hosts that have not yet sent all. */
-bool rui_tracing_waits(rui_tracing *t)
+bool ru_tracing_waits(ru_tracing *t)
 {
     const ru_view *v = view_of(t);
     const char *mine = "";

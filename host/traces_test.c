@@ -5,11 +5,11 @@
 
 #include "base/wire.h"
 #include "env/file/file.h"
+#include "host/shell_impl.h"
 #include "test/job/lives.h"
 #include "test/scratch.h"
 #include "test/test.h"
 #include "trace/read/read.h"
-#include "train/worker/worker_impl.h"
 
 enum { STEP_NS = 1000000, WORK_NS = 900000, OTHER = 77 };
 
@@ -17,7 +17,10 @@ typedef struct rig {
     ru_scratch *f;
     const char *dir;
     job lone;
-    rui_worker w;
+    ru_recorder *recorder;
+    ru_loop *loop;
+    ru_tracing t;
+    bool over;
     uint16_t name;
     int64_t now_ns;
 } rig;
@@ -33,41 +36,38 @@ static rig *rig_open(ru_scratch *f)
     }
     r->dir = ru_path_join(&f->arena, f->root, "trace");
     const ru_recorder_options opt = {.dir = r->dir};
-    assert_ok(ru_recorder_open(&opt, &r->w.t.recorder, &f->err), f->err);
-    assert_ok(ru_loop_open(&r->w.loop, &f->err), f->err);
-    r->w.timers.node = r->lone.l[0]->node;
-    r->w.t.out = f->root;
-    r->name = ru_recorder_name(r->w.t.recorder, "step", "train");
-    r->w.tracing = (rui_tracing){.recorder = r->w.t.recorder,
-                                 .loop = r->w.loop,
-                                 .chan = ru_node_chan(r->w.timers.node),
-                                 .member = ru_node_member(r->w.timers.node),
-                                 .self = r->lone.l[0]->id,
-                                 .out = f->root,
-                                 .over = &r->w.ended};
+    assert_ok(ru_recorder_open(&opt, &r->recorder, &f->err), f->err);
+    assert_ok(ru_loop_open(&r->loop, &f->err), f->err);
+    r->name = ru_recorder_name(r->recorder, "step", "train");
+    r->t = (ru_tracing){.recorder = r->recorder,
+                        .loop = r->loop,
+                        .chan = ru_node_chan(r->lone.l[0]->node),
+                        .member = ru_node_member(r->lone.l[0]->node),
+                        .self = r->lone.l[0]->id,
+                        .out = f->root,
+                        .over = &r->over};
     return r;
 }
 
 static void rig_close(rig *r)
 {
-    ru_loop_close(r->w.loop);
-    ru_recorder_close(r->w.t.recorder);
+    ru_loop_close(r->loop);
+    ru_recorder_close(r->recorder);
     job_close(&r->lone);
 }
 
 /* Step k begins, takes took_ns and is done. */
 static void step(rig *r, int64_t k, int64_t took_ns)
 {
-    rui_tracing_step(&r->w.tracing, k, (ru_time){r->now_ns});
-    ru_rec_span(r->w.t.recorder, r->name, r->now_ns, r->now_ns + WORK_NS, k);
+    ru_tracing_step(&r->t, k, (ru_time){r->now_ns});
+    ru_rec_span(r->recorder, r->name, r->now_ns, r->now_ns + WORK_NS, k);
     r->now_ns += took_ns;
-    rui_tracing_updated(&r->w.tracing, k, (ru_time){r->now_ns});
+    ru_tracing_updated(&r->t, k, (ru_time){r->now_ns});
 }
 
 static void hear(rig *r, uint32_t what, const ru_wire_out *o, const uint8_t *data)
 {
-    rui_tracing_hear(&r->w.tracing, (ru_node_id){OTHER}, what, data, ru_wire_size(o),
-                     (ru_time){r->now_ns});
+    ru_tracing_hear(&r->t, (ru_node_id){OTHER}, what, data, ru_wire_size(o), (ru_time){r->now_ns});
 }
 
 static void test_window(void **state)
@@ -83,7 +83,7 @@ static void test_window(void **state)
             hear(r, RUI_MSG_TRACE_ASK, &o, data); /* the next steps that all can know of: 5 .. 8 */
         }
     }
-    ru_recorder_sync(r->w.t.recorder);
+    ru_recorder_sync(r->recorder);
     ru_trace t;
     const char *path = ru_path_join(&r->f->arena, r->dir, "steps-5-9/rank0.trace");
     assert_ok(ru_trace_load(path, &r->f->arena, &t, &r->f->err), r->f->err);
@@ -91,7 +91,7 @@ static void test_window(void **state)
     for (int64_t i = 0; i < 4; i++) {
         assert_int_equal(t.threads[0].records[i].value, 5 + i);
     }
-    assert_int_equal(r->w.tracing.window.first, 5);
+    assert_int_equal(r->t.window.first, 5);
     rig_close(r);
 }
 
@@ -102,9 +102,9 @@ static void test_flight(void **state)
     r->now_ns = STEP_NS;
     for (int64_t k = 1; k <= 60; k++) {
         step(r, k, k == 30 || k == 50 ? 4 * STEP_NS : k == 40 ? STEP_NS * 19 / 10 : STEP_NS);
-        r->w.tracing.window.saving = false; /* a loop would have seen that it is saved */
+        r->t.window.saving = false; /* a loop would have seen that it is saved */
     }
-    ru_recorder_sync(r->w.t.recorder);
+    ru_recorder_sync(r->recorder);
     char **names;
     uint32_t n;
     assert_ok(ru_dir_list(r->dir, &r->f->arena, &names, &n, &r->f->err), r->f->err);
@@ -131,7 +131,7 @@ static void test_parts(void **state)
     rig *r = rig_open(*state);
     char *text;
     int64_t size;
-    ru_recorder_sync(r->w.t.recorder);
+    ru_recorder_sync(r->recorder);
     put_part(r, "rank9.trace", 0, "abc");
     put_part(r, "rank9.trace", 3, "def");
     put_part(r, "rank9.trace", 9, "behind a gap");
@@ -150,7 +150,7 @@ static void test_parts(void **state)
     for (uint32_t k = 0; k < RU_ARRAY_LEN(hostile); k++) {
         put_part(r, hostile[k], 0, "hostile");
     }
-    ru_recorder_sync(r->w.t.recorder);
+    ru_recorder_sync(r->recorder);
     char **names;
     uint32_t n;
     assert_ok(ru_dir_list(r->dir, &r->f->arena, &names, &n, &r->f->err), r->f->err);
@@ -176,20 +176,20 @@ static void test_failed_window(void **state)
     rig *r = rig_open(*state);
     r->now_ns = STEP_NS;
     const char *path = ru_path_join(&r->f->arena, r->dir, "flight-3");
-    ru_recorder_sync(r->w.t.recorder);
+    ru_recorder_sync(r->recorder);
     assert_ok(ru_file_replace(path, "a file", 6, &r->f->err), r->f->err);
     step(r, 1, STEP_NS);
     step(r, 2, STEP_NS);
-    rui_tracing_lost(&r->w.tracing, (ru_time){r->now_ns});
+    ru_tracing_lost(&r->t, (ru_time){r->now_ns});
     step(r, 3, STEP_NS);
-    ru_recorder_sync(r->w.t.recorder);
-    for (uint32_t k = 0; k < 1000 && r->w.tracing.window.saving; k++) {
-        assert_ok(ru_loop_round(r->w.loop, -1, &r->f->err), r->f->err);
+    ru_recorder_sync(r->recorder);
+    for (uint32_t k = 0; k < 1000 && r->t.window.saving; k++) {
+        assert_ok(ru_loop_round(r->loop, -1, &r->f->err), r->f->err);
     }
-    assert_false(r->w.tracing.window.saving);
-    assert_int_equal(r->w.tracing.saved, 0);
+    assert_false(r->t.window.saving);
+    assert_int_equal(r->t.saved, 0);
     rig_close(r);
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
-RU_TESTS(train_worker_trace, T(test_window), T(test_flight), T(test_parts), T(test_failed_window))
+RU_TESTS(host_traces, T(test_window), T(test_flight), T(test_parts), T(test_failed_window))

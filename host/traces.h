@@ -1,10 +1,10 @@
 /* Windows of the traces of all workers, flight recordings, and traces of other hosts
- * (worker_trace.c): of a job with a model, whose steps are training steps, or an app, whose steps
+ * (traces.c): of a job with a model, whose steps are training steps, or an app, whose steps
  * are clocks.
  *
  * Thread: loop only. */
-#ifndef RU_TRAIN_WORKER_WORKER_TRACE_H
-#define RU_TRAIN_WORKER_WORKER_TRACE_H
+#ifndef RU_HOST_TRACES_H
+#define RU_HOST_TRACES_H
 
 #include "comm/chan/chan.h"
 #include "comm/member/member.h"
@@ -12,7 +12,7 @@
 #include "trace/record/recorder.h"
 
 enum {
-    RUI_HISTORY = 64, /* steps a worker can tell about after its leader died */
+    RUI_BEGUN_MAX = 64, /* steps of which is known when they began */
     RUI_TRACES_MAX = 4096,
 };
 
@@ -38,7 +38,7 @@ typedef struct rui_ship {
     char name[64];
 } rui_ship;
 
-typedef struct rui_tracing {
+typedef struct ru_tracing {
     /* set by who owns it; recorder NULL: nothing is recorded */
     ru_recorder *recorder;
     ru_loop *loop;
@@ -49,7 +49,7 @@ typedef struct rui_tracing {
     uint32_t rank;    /* of the trace */
     const bool *over; /* the job is */
     rui_window window;
-    rui_step_begun begun[RUI_HISTORY];
+    rui_step_begun begun[RUI_BEGUN_MAX];
     int64_t step; /* begun last */
     uint32_t told_epoch;
     bool looks; /* the timer is set */
@@ -63,14 +63,14 @@ typedef struct rui_tracing {
     int64_t timed;
     bool lost;                      /* a part of another host's trace; said once */
     uint64_t files[RUI_TRACES_MAX]; /* hashes of names begun from parts; 0: free */
-} rui_tracing;
+} ru_tracing;
 
-void rui_tracing_step(rui_tracing *t, int64_t step, ru_time now);    /* it begins here */
-void rui_tracing_updated(rui_tracing *t, int64_t step, ru_time now); /* its verdict is there */
-void rui_tracing_lost(rui_tracing *t, ru_time now);                  /* the leader: of a member */
-void rui_tracing_hear(rui_tracing *t, ru_node_id from, uint32_t what, const void *data,
-                      int64_t size_bytes, ru_time now);
-void rui_tracing_end(rui_tracing *t, ru_time now); /* the job is over */
-bool rui_tracing_waits(rui_tracing *t);            /* traces are still on their way */
+void ru_tracing_step(ru_tracing *t, int64_t step, ru_time now);    /* it begins here */
+void ru_tracing_updated(ru_tracing *t, int64_t step, ru_time now); /* its verdict is there */
+void ru_tracing_lost(ru_tracing *t, ru_time now);                  /* the leader: of a member */
+void ru_tracing_hear(ru_tracing *t, ru_node_id from, uint32_t what, const void *data,
+                     int64_t size_bytes, ru_time now);
+void ru_tracing_end(ru_tracing *t, ru_time now); /* the job is over */
+bool ru_tracing_waits(ru_tracing *t);            /* traces are still on their way */
 
 #endif
