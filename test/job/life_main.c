@@ -94,13 +94,14 @@ static int work(const char *out, const char *join, int fd, const failing *f)
     if (w.status == RU_OK) {
         const ru_worker_options wo = {
             .train = {.job = &job, .out = out, .dir_made = true, .quiet = true, .no_trace = true},
-            .join = join,
-            .token = token,
-            .token_bytes = sizeof token,
+            .shell = {.join = join,
+                      .token = token,
+                      .token_bytes = sizeof token,
+                      .address = told_address,
+                      .member = told_member,
+                      .self = &fd},
             .founders = 2,
-            .address = told_address,
-            .member = told_member,
-            .self = &fd};
+        };
         if (f != NULL) {
             ru_test_fail_everywhere(f->os, f->k);
         }

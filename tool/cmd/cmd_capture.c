@@ -4,10 +4,10 @@
 
 #include "base/str.h"
 #include "env/file/file.h"
+#include "host/ask.h"
 #include "launch/launch.h"
 #include "store/world_file.h"
 #include "tool/cmd.h"
-#include "train/worker/worker.h"
 
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
@@ -15,8 +15,8 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     int64_t size = 0;
     ru_world w;
     RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, err));
-    RU_TRY(ru_worker_world_fetch(in->args[0], (const uint8_t *)token, (uint32_t)strlen(token),
-                                 in->arena, &text, &size, err));
+    RU_TRY(ru_ask_world(in->args[0], (const uint8_t *)token, (uint32_t)strlen(token), in->arena,
+                        &text, &size, err));
     /* What another program sent is checked before anybody works with it. */
     ru_status st = ru_world_file_parse(in->args[0], ru_str_n(text, size), in->arena, &w, err);
     if (st != RU_OK) {

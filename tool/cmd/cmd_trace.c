@@ -5,6 +5,7 @@
 
 #include "env/file/file.h"
 #include "env/link/link_tcp.h"
+#include "host/ask.h"
 #include "launch/launch.h"
 #include "store/chrome_file.h"
 #include "tool/cmd.h"
@@ -16,7 +17,6 @@
 #include "trace/read/fold.h"
 #include "trace/read/predicted.h"
 #include "trace/read/read.h"
-#include "train/worker/worker.h"
 
 enum { RANKS_SHOWN = 8, ROWS_SHOWN = 16 };
 
@@ -461,10 +461,10 @@ static ru_status html(ru_cmd_in *in, const view *v, const char *path, ru_err *er
 static ru_status capture(ru_cmd_in *in, ru_err *err)
 {
     const char *token;
-    ru_worker_window w;
+    ru_ask_answer w;
     RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, err));
-    RU_TRY(ru_worker_trace_window(in->args[0], (const uint8_t *)token, (uint32_t)strlen(token),
-                                  (uint32_t)ru_cmd_i64(in, "steps"), in->arena, &w, err));
+    RU_TRY(ru_ask_window(in->args[0], (const uint8_t *)token, (uint32_t)strlen(token),
+                         (uint32_t)ru_cmd_i64(in, "steps"), in->arena, &w, err));
     if (w.saved < w.members) {
         fprintf(stderr, "%u of %u workers saved their trace; the others left or do not answer\n",
                 w.saved, w.members);

@@ -311,22 +311,22 @@ static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hos
     const char *colon = plan->address != NULL ? strrchr(plan->address, ':') : NULL;
     const ru_worker_options wo = {
         .train = *to,
-        .join = founds ? NULL : plan->address,
-        .listen = !founds         ? ":0"
-                  : colon != NULL ? colon
-                                  : ":0",
-        .toward = plan->address,
-        .token = (const uint8_t *)token.text,
-        .token_bytes = token_bytes,
+        .shell = {.join = founds ? NULL : plan->address,
+                  .listen = !founds         ? ":0"
+                            : colon != NULL ? colon
+                                            : ":0",
+                  .toward = plan->address,
+                  .token = (const uint8_t *)token.text,
+                  .token_bytes = token_bytes,
+                  .newcomer = !founds,
+                  .number = plan->rank + 1,
+                  .transient = is_transient(in) ||
+                               (!founds && ru_host_listed(&to->job->train.transient, here))},
         .n_min = plan->workers_min != plan->workers_max ? plan->workers_min : 1,
         .n_begin = plan->workers_min,
-        .newcomer = !founds,
-        .number = plan->rank + 1,
         .deterministic = ru_cmd_flag(in, "deterministic"),
         .equal_shares = ru_cmd_flag(in, "equal-shares"),
         .sockets_only = ru_cmd_flag(in, "sockets"),
-        .transient =
-            is_transient(in) || (!founds && ru_host_listed(&to->job->train.transient, here)),
     };
     ru_worker_result result;
     ru_self_stop_watch();

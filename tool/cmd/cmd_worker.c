@@ -10,6 +10,7 @@
 #include "env/file/file.h"
 #include "env/link/link_tcp.h"
 #include "env/process/self.h"
+#include "host/ask.h"
 #include "launch/launch.h"
 #include "run/message.h"
 #include "tool/cmd.h"
@@ -151,8 +152,8 @@ static ru_status get_job(ru_cmd_in *in, const char *token, ru_job *job, ru_app_j
         yaml = text;
     } else {
         const char *theirs;
-        RU_TRY(ru_worker_job_fetch(ru_cmd_text(in, "join"), (const uint8_t *)token,
-                                   (uint32_t)strlen(token), in->arena, &yaml, &theirs, err));
+        RU_TRY(ru_ask_job(ru_cmd_text(in, "join"), (const uint8_t *)token, (uint32_t)strlen(token),
+                          in->arena, &yaml, &theirs, err));
         *out = *out != NULL ? *out : theirs;
     }
     if (*out == NULL) {
@@ -244,8 +245,8 @@ static ru_status work(ru_worker_options *wo, const ru_app_job_file *app, ru_work
         (void)fprintf(stderr, "removed from the job (%s); joining it again at %s\n", err->text,
                       result->again);
         (void)snprintf(again, sizeof again, "%s", result->again);
-        wo->join = again;
-        wo->newcomer = wo->train.resume = true; /* resume: the files of the run stay */
+        wo->shell.join = again;
+        wo->shell.newcomer = wo->train.resume = true; /* resume: the files of the run stay */
     }
 }
 
@@ -301,26 +302,26 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
                   .dir_made = true,
                   .rank = ru_cmd_given(in, "rank") ? (uint32_t)ru_cmd_i64(in, "rank")
                                                    : (uint32_t)ru_self_pid()},
-        .join = join,
-        .listen = ru_cmd_text(in, "listen"),
-        .toward = ru_cmd_text(in, "toward"),
-        .token = (const uint8_t *)token,
-        .token_bytes = (uint32_t)strlen(token),
+        .shell = {.join = join,
+                  .listen = ru_cmd_text(in, "listen"),
+                  .toward = ru_cmd_text(in, "toward"),
+                  .token = (const uint8_t *)token,
+                  .token_bytes = (uint32_t)strlen(token),
+                  .n_max = (uint32_t)ru_cmd_i64(in, "max"),
+                  .newcomer = ru_cmd_flag(in, "newcomer") || !launched,
+                  .transient = transient,
+                  .stop_leaves = !launched,
+                  .number = (uint32_t)ru_cmd_i64(in, "rank"),
+                  .address = tells ? say_address : NULL,
+                  .member = launched ? say_number : tell_number,
+                  .self = &tells},
         .founders = (uint32_t)ru_cmd_i64(in, "founders"),
         .n_min = (uint32_t)ru_cmd_i64(in, "min"),
         .n_begin = (uint32_t)ru_cmd_i64(in, "begin"),
-        .n_max = (uint32_t)ru_cmd_i64(in, "max"),
-        .newcomer = ru_cmd_flag(in, "newcomer") || !launched,
         .deterministic = ru_cmd_flag(in, "deterministic"),
         .equal_shares = ru_cmd_flag(in, "equal-shares"),
         .sockets_only = ru_cmd_flag(in, "sockets"),
-        .transient = transient,
-        .stop_leaves = !launched,
         .cores = cores != NULL ? strtoull(cores, NULL, 16) : 0,
-        .number = (uint32_t)ru_cmd_i64(in, "rank"),
-        .address = tells ? say_address : NULL,
-        .member = launched ? say_number : tell_number,
-        .self = &tells,
     };
     if (!launched) {
         (void)fprintf(stderr, "joining %s; results go to %s\n", join, out);

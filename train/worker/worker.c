@@ -14,34 +14,24 @@
 
 enum {
     XFERS_MAX = 1 << 15,
-    QUEUE_NS = 5000000, /* the loop thread shares its core with a compute thread */
 };
 
-/* -- stop signals ----------------------------------------------------------------------------- */
+/* -- the shell's calls --------------------------------------------------------------------------
+ */
 
-void rui_worker_bye(void *self, uint32_t what, ru_time now)
+static void on_stop(void *self, bool all, ru_time now, ru_effects *fx)
 {
-    const uint32_t looks_max = 50; /* a second for traces of other hosts on their way */
     rui_worker *w = self;
-    if (!ru_tracing_waits(&w->tracing) || what >= looks_max) {
-        ru_loop_stop(w->loop);
-        return;
-    }
-    ru_loop_timer(w->loop, rui_worker_bye, w, what + 1, ru_time_after(now, 20000000));
+    ru_elastic_stop(w->elastic, all, now, fx);
 }
 
-static void on_stop(void *self, int fd, uint32_t events, ru_time now)
+static void on_message(void *self, const ru_event *ev)
 {
-    (void)events;
-    rui_worker *w = self;
-    ru_loop_fd_off(w->loop, fd);
-    if (!w->ended) {
-        w->asked_to_stop = true;
-        ru_effects *fx = ru_node_enter(w->timers.node, now);
-        ru_elastic_stop(w->elastic, !w->opt->stop_leaves, now, fx);
-        ru_node_leave(w->timers.node, now);
-    }
+    rui_evals_hear(self, ev->what, ev->data, ev->size_bytes);
 }
+
+static const ru_shell_ops shell_ops = {
+    .stop = on_stop, .said = rui_worker_said, .world = rui_capture_asked, .message = on_message};
 
 /* -- opening ----------------------------------------------------------------------------------- */
 
@@ -49,7 +39,7 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
 static ru_status find_start(rui_worker *w, ru_err *err)
 {
     w->first_step = 0;
-    if (!w->opt->train.resume || w->opt->newcomer) {
+    if (!w->opt->train.resume || w->opt->shell.newcomer) {
         return RU_OK;
     }
     RU_TRY(rui_trainer_look_back(&w->t, err));
@@ -59,33 +49,6 @@ static ru_status find_start(rui_worker *w, ru_err *err)
     RU_TRY(rui_trainer_batch_stays(&w->t, err));
     w->first_step = w->t.from.at.step;
     return RU_OK;
-}
-
-/* Processes that can share memory have the same text. */
-static void host_text(char into[64])
-{
-    char host[RU_SHM_HOST_MAX], name[256];
-    ru_shm_host(host);
-    ru_self_host(name, sizeof name);
-    (void)snprintf(into, 64, "%.40s/%016llx", name,
-                   (unsigned long long)ru_hash_bytes(host, (int64_t)strlen(host), 0));
-}
-
-static void member_options(rui_worker *w, ru_node_id self, ru_member_options *m)
-{
-    const ru_worker_options *o = w->opt;
-    *m = (ru_member_options){
-        .self = {.node = self,
-                 .number = o->number | (o->newcomer ? RU_MEMBER_LATER : 0),
-                 .capacity = o->train.job->train.threads != 0 ? o->train.job->train.threads
-                                                              : ru_pool_cores()},
-        .join = o->join,
-        .n_max = o->n_max > 0 ? o->n_max : RU_WORKERS_MAX,
-    };
-    (void)snprintf(m->self.address, sizeof m->self.address, "%s", ru_link_tcp_address(w->link));
-    m->self.tier = o->transient ? RU_TIER_TRANSIENT : RU_TIER_RELIABLE;
-    m->self.no_vote = o->transient;
-    host_text(m->self.host);
 }
 
 static int64_t batch_at(void *self, int64_t position)
@@ -99,7 +62,7 @@ static ru_elastic_options elastic_options(rui_worker *w)
     int64_t position = w->first_step > 0 ? w->t.from.at.samples : 0;
     const ru_worker_options *o = w->opt;
     return (ru_elastic_options){
-        .node = w->timers.node,
+        .node = w->shell.timers.node,
         .device = rui_worker_device(w),
         .news = rui_worker_news,
         .news_self = w,
@@ -123,100 +86,37 @@ static ru_elastic_options elastic_options(rui_worker *w)
     };
 }
 
-/* Members, and those who join while others leave. */
-static uint32_t peers_max(const ru_worker_options *o)
-{
-    return (o->n_max > 0 ? o->n_max : RU_WORKERS_MAX) + 16;
-}
-
-static ru_status open_link(rui_worker *w, ru_err *err)
-{
-    const ru_worker_options *o = w->opt;
-    char near[RU_LINK_TCP_ADDRESS_MAX];
-    const char *listen = o->listen != NULL ? o->listen : "127.0.0.1:0";
-    if (o->listen == NULL && o->join != NULL) { /* later ones must reach it from where that is */
-        bool known = ru_link_tcp_source(o->join, near);
-        listen = known ? ru_arena_printf(&w->arena_loop, "%s:0", near) : ":0";
-    }
-    if (listen == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
-    }
-    ru_link_tcp_options lo = {
-        .loop = w->loop,
-        .listen = listen,
-        .toward = o->toward != NULL ? o->toward : o->join,
-        .psk = o->token,
-        .psk_bytes = o->token_bytes,
-        .conns_max = ru_chan_conns(peers_max(o)) + RU_LINK_TCP_STRANGERS,
-        .queue_ns = QUEUE_NS,
-    };
-    return ru_link_tcp_open(&lo, &w->link, err);
-}
-
 static ru_status open_node(rui_worker *w, ru_err *err)
 {
-    const ru_worker_options *o = w->opt;
-    ru_node_id self;
-    ru_self_random(&self.v, sizeof self.v);
-    ru_node_options no = {
-        .chan = {.self = self,
-                 .address = ru_link_tcp_address(w->link),
-                 .job = ru_hash_bytes(o->token, o->token_bytes, 1),
-                 .token = o->token,
-                 .token_bytes = o->token_bytes,
-                 .peers_max = peers_max(o),
-                 .streams_max = XFERS_MAX,
-                 .slots_max = XFERS_MAX,
-                 .recorder = w->t.recorder},
-        .link = ru_link_tcp_link(w->link),
-        .timers = ru_node_loop_timers(&w->timers),
-        .log = rui_worker_log,
-        .log_self = w,
-    };
-    member_options(w, self, &no.member);
-    w->timers.loop = w->loop;
-    RU_TRY(rui_worker_agreed(w, &no.member.agreed, err));
-    RU_TRY(ru_node_open(&no, &w->arena_loop, &w->timers.node, err));
+    const ru_train_options *o = &w->opt->train;
+    ru_shell_node_options no = {.capacity = o->job->train.threads != 0 ? o->job->train.threads
+                                                                       : ru_pool_cores(),
+                                .xfers_max = XFERS_MAX,
+                                .out = w->t.out,
+                                .yaml = w->t.job_yaml,
+                                .recorder = w->t.recorder,
+                                .rank = o->rank,
+                                .log = rui_worker_log};
+    RU_TRY(rui_worker_agreed(w, &no.agreed, err));
+    RU_TRY(ru_shell_node(&w->shell, &no, err));
     const ru_elastic_options eo = elastic_options(w);
-    RU_TRY(ru_elastic_open(&eo, &w->arena_loop, &w->elastic, err));
-    const ru_part messages = rui_worker_part(w);
-    ru_node_part(w->timers.node, &messages);
-    w->tracing = (ru_tracing){.recorder = w->t.recorder,
-                              .loop = w->loop,
-                              .chan = ru_node_chan(w->timers.node),
-                              .member = ru_node_member(w->timers.node),
-                              .self = self,
-                              .out = w->t.out,
-                              .rank = o->train.rank,
-                              .over = &w->ended};
-    ru_link_tcp_user(w->link, ru_node_link_user(w->timers.node));
-    return RU_OK;
+    return ru_elastic_open(&eo, &w->arena_loop, &w->elastic, err);
 }
 
 static ru_status open_all(rui_worker *w, ru_err *err)
 {
-    w->events = RU_NEW(w->arena, rui_event, RUI_EVENTS_MAX);
-    w->crew_max = w->opt->n_max > 0 ? w->opt->n_max : RU_WORKERS_MAX;
+    w->crew_max = ru_shell_peers_max(&w->opt->shell);
     w->crew = RU_NEW(w->arena, ru_member_info, w->crew_max);
     w->crew_told = RU_NEW(w->arena, ru_member_info, w->crew_max);
-    if (w->events == NULL || w->crew == NULL || w->crew_told == NULL) {
+    if (w->crew == NULL || w->crew_told == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
     }
-    RU_TRY(ru_loop_open(&w->loop, err));
+    /* First: others may want to know the address while data open. */
+    RU_TRY(ru_shell_open(&w->shell, &w->opt->shell, &shell_ops, w, &w->arena_loop, err));
+    RU_TRY(ru_shell_line(&w->shell, &w->line, RUI_EVENTS_MAX, sizeof(rui_event), err));
     /* Else the cores belong to the compute threads. */
-    ru_loop_poll(w->loop, w->t.job->train.poll_ns, true);
-    RU_TRY(ru_loop_waker(w->loop, rui_worker_events, w, &w->waker, err));
-    RU_TRY(open_link(w, err)); /* first: others may want to know the address while data open */
-    if (w->opt->address != NULL) {
-        w->opt->address(w->opt->self, ru_link_tcp_address(w->link));
-    }
+    ru_loop_poll(w->shell.loop, w->t.job->train.poll_ns, true);
     RU_TRY(rui_trainer_prepare(&w->t, err));
-    char *path = realpath(w->t.out, NULL);
-    w->out = ru_arena_str(&w->arena_loop, path != NULL ? path : w->t.out);
-    free(path);
-    if (w->out == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
-    }
     RU_TRY(find_start(w, err));
     RU_TRY(rui_build_list(w, err));
     ru_err why;
@@ -227,10 +127,6 @@ static ru_status open_all(rui_worker *w, ru_err *err)
     RU_TRY(rui_early_open(w, err));
     RU_TRY(rui_buckets_open(w, err));
     RU_TRY(open_node(w, err));
-    int fd = ru_self_stop_fd();
-    if (fd >= 0) {
-        RU_TRY(ru_loop_fd(w->loop, fd, 1 /* EPOLLIN */, on_stop, w, err));
-    }
     return ru_thread_start(&w->thread, "compute", rui_worker_compute, w, err);
 }
 
@@ -247,11 +143,9 @@ static void close_all(rui_worker *w)
     rui_local_stop(w);
     rui_worker_sums_end(w);
     rui_capture_close(w);
-    ru_node_quiet(w->timers.node);
+    ru_node_quiet(w->shell.timers.node);
     ru_elastic_close(w->elastic);
-    ru_node_close(w->timers.node);
-    ru_link_tcp_close(w->link);
-    ru_loop_close(w->loop);
+    ru_shell_close(&w->shell);
     w->t.exe = NULL;
     rui_trainer_close(&w->t);
     ru_cond_fini(&w->changed);
@@ -268,12 +162,13 @@ static ru_status verdict_of(rui_worker *w, ru_status st, ru_err *err)
     if (w->compute_failed) {
         return ru_err_set(err, w->compute_err.status, "%s", w->compute_err.text);
     }
-    bool leaves = w->opt->stop_leaves || w->number == 0; /* 0: it never was in the job */
-    if (w->end_status == RU_E_PEER && w->asked_to_stop && leaves) {
+    const ru_shell *h = &w->shell;
+    bool leaves = h->opt->stop_leaves || h->number == 0; /* 0: it never was in the job */
+    if (h->end_status == RU_E_PEER && h->asked && leaves) {
         return RU_OK; /* it left, as it was asked to */
     }
-    if (w->end_status != RU_OK) {
-        return ru_err_set(err, w->end_status, "%s", w->end_text);
+    if (h->end_status != RU_OK) {
+        return ru_err_set(err, h->end_status, "%s", h->end_text);
     }
     return RU_OK;
 }
@@ -295,16 +190,14 @@ ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_worker
     ru_arena_init(&w->arena_loop, 0);
     w->t =
         (rui_trainer){.opt = &opt->train, .job = opt->train.job, .arena = arena, .saved_step = -1};
-    w->t.key = ru_worker_key(opt->token, opt->token_bytes);
+    w->t.key = ru_worker_key(opt->shell.token, opt->shell.token_bytes);
     ru_mutex_init(&w->lock);
     ru_cond_init(&w->changed);
     ru_cond_init(&w->local.changed);
     ru_status st = open_all(w, err);
     if (st == RU_OK) {
         w->t.begun = w->t.saved = ru_clock_now();
-        ru_thread_prompt();
-        ru_node_start(w->timers.node, ru_clock_now());
-        st = ru_loop_run(w->loop, err);
+        st = ru_shell_run(&w->shell, err);
     }
     st = verdict_of(w, st, err);
     if (st != RU_OK && w->t.report != NULL) {
@@ -313,11 +206,10 @@ ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_worker
     }
     *out = (ru_worker_result){.reported = w->reported,
                               .summary = w->summary,
-                              .number = w->number,
-                              .left = w->asked_to_stop && opt->stop_leaves,
-                              .removed = w->removed && !w->asked_to_stop,
+                              .number = w->shell.number,
+                              .left = w->shell.asked && opt->shell.stop_leaves,
                               .step = w->t.step_done};
-    (void)snprintf(out->again, sizeof out->again, "%s", w->again);
+    out->removed = w->elastic != NULL && ru_shell_removed(&w->shell, out->again);
     close_all(w);
     ru_arena_fini(&w->arena_loop);
     return st;

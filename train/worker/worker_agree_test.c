@@ -77,7 +77,7 @@ static void what_differs_is_named(void **state)
          .new = "threads: 2, device: ref, autotune: false, poll: 1ms",
          .differs = ""},
         {.old = "train: {", .new = "checkpoint: {every: 1s, keep: 9}\ntrain: {", .differs = ""},
-        {.options = {.newcomer = true}, .differs = " first-step"}, /* it has no such line */
+        {.options = {.shell.newcomer = true}, .differs = " first-step"}, /* it has no such line */
         {.options = {.deterministic = true}, .differs = " --deterministic"},
         {.options = {.n_begin = 3}, .differs = ""},
         {.old = "lr: 0.01", .new = "lr: 0.02", .differs = " train.optimizer.adam.lr"},

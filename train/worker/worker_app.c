@@ -13,14 +13,8 @@
 #include "env/process/self.h"
 #include "train/app/call.h"
 #include "train/worker/worker_app_impl.h"
-#include "train/worker/worker_impl.h"
 
-enum {
-    PEERS_MORE = 16, /* those who join while others leave */
-    STREAMS_MAX = 1 << 14,
-    SHARDS = 16,
-    QUEUE_NS = 5000000,
-};
+enum { STREAMS_MAX = 1 << 14, SHARDS = 16 };
 
 /* -- news ----------------------------------------------------------------------------------------
  */
@@ -108,10 +102,20 @@ static void on_saved(rui_app_worker *w, const ru_engine_news *n)
     rui_app_post(w, &c);
 }
 
-static void end_soon(rui_app_worker *w)
+static void find_number(rui_app_worker *w)
 {
-    if (w->ended && w->exports == 0) {
-        ru_loop_stop(w->loop);
+    const ru_view *v = ru_member_view(ru_node_member(w->shell.timers.node));
+    for (uint32_t i = 0; i < v->n; i++) {
+        if (ru_node_is(v->at[i].node, w->shell.id)) {
+            ru_shell_number(&w->shell, v->at[i].number, w->shell.opt->newcomer);
+        }
+    }
+}
+
+static void end_soon(rui_app_worker *w, ru_time now)
+{
+    if (w->shell.ended && w->exports == 0) {
+        ru_shell_bye(&w->shell, 0, now);
     }
 }
 
@@ -122,8 +126,8 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
     ru_engine_facts_get(w->engine, &f);
     switch (n->kind) {
     case RU_ENGINE_CLOSED:
-        ru_tracing_updated(&w->tracing, (int64_t)n->clock - 1, now);
-        ru_tracing_step(&w->tracing, n->clock, now);
+        ru_tracing_updated(&w->shell.tracing, (int64_t)n->clock - 1, now);
+        ru_tracing_step(&w->shell.tracing, n->clock, now);
         break;
     case RU_ENGINE_CLOCKED:
         on_clock(w, n, now);
@@ -161,10 +165,10 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
             rui_app_event(w, n->clock,
                           n->ckpt.generation == RU_ENGINE_COUNTED ? "recounted" : "restored", 0,
                           NULL);
-            ru_tracing_lost(&w->tracing, now);
+            ru_tracing_lost(&w->shell.tracing, now);
         }
-        if (w->number == 0) {
-            rui_app_number(w);
+        if (w->shell.number == 0) {
+            find_number(w);
         }
         break;
     case RU_ENGINE_ENDED:
@@ -179,11 +183,8 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         ru_log(RU_LOG_INFO, "train", "moves", "%u executors and shards came from other workers",
                f.moves);
         w->log_done = f.leads && n->status == RU_OK;
-        w->ended = true;
-        ru_tracing_end(&w->tracing, now);
-        w->end_status = n->status;
-        (void)snprintf(w->end_text, sizeof w->end_text, "%s", n->text);
-        end_soon(w);
+        ru_shell_end(&w->shell, n->status, n->text, now);
+        end_soon(w, now);
         break;
     }
     rui_app_trace_news(w, n, now);
@@ -210,25 +211,7 @@ void rui_app_exported(rui_app_worker *w, const rui_app_command *c)
             }
         }
     }
-    end_soon(w);
-}
-
-void rui_app_number(rui_app_worker *w)
-{
-    const ru_view *v = ru_member_view(ru_node_member(w->timers.node));
-    for (uint32_t i = 0; i < v->n; i++) {
-        if (ru_node_is(v->at[i].node, w->node_id)) {
-            w->number = v->at[i].number;
-        }
-    }
-    char number[16];
-    (void)snprintf(number, sizeof number, "%u", w->number);
-    if (w->number != 0) {
-        ru_recorder_meta(w->recorder, "number", number); /* the file is named by the process */
-    }
-    if (w->number != 0 && w->opt->worker->member != NULL) {
-        w->opt->worker->member(w->opt->worker->self, w->number, w->opt->worker->newcomer);
-    }
+    end_soon(w, w->worked_at);
 }
 
 static void log_line(void *self, int level, const char *line, ru_time now)
@@ -272,42 +255,13 @@ static ru_status open_data(rui_app_worker *w, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
     }
     ru_sparse_cut(w->data, w->executors, w->part);
-    if (w->opt->worker->join == NULL) { /* mistakes in them end the job before it begins */
+    if (w->opt->worker->shell.join == NULL) { /* mistakes in them end the job before it begins */
         RU_TRY(rui_app_open_test(w, err));
     }
     int64_t all =
         f->job->train.epochs > 0 ? f->job->train.epochs * w->state.shape.pieces : UINT32_MAX / 2;
     all = f->job->train.steps > 0 && f->job->train.steps < all ? f->job->train.steps : all;
     w->clocks = all > UINT32_MAX / 2 ? UINT32_MAX / 2 : (uint32_t)all;
-    return RU_OK;
-}
-
-static ru_status open_link(rui_app_worker *w, ru_err *err)
-{
-    const ru_worker_options *o = w->opt->worker;
-    char near[RU_LINK_TCP_ADDRESS_MAX];
-    const char *listen = o->listen != NULL ? o->listen : "127.0.0.1:0";
-    if (o->listen == NULL && o->join != NULL) {
-        bool known = ru_link_tcp_source(o->join, near);
-        listen = known ? ru_arena_printf(w->arena, "%s:0", near) : ":0";
-    }
-    w->peers_max = (o->n_max > 0 ? o->n_max : RU_WORKERS_MAX) + PEERS_MORE;
-    w->crew = RU_NEW(w->arena, ru_member_info, w->peers_max);
-    if (w->crew == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
-    }
-    const ru_link_tcp_options lo = {.loop = w->loop,
-                                    .listen = listen,
-                                    .toward = o->toward != NULL ? o->toward : o->join,
-                                    .psk = o->token,
-                                    .psk_bytes = o->token_bytes,
-                                    .conns_max =
-                                        ru_chan_conns(w->peers_max) + RU_LINK_TCP_STRANGERS,
-                                    .queue_ns = QUEUE_NS};
-    RU_TRY(ru_link_tcp_open(&lo, &w->link, err));
-    if (o->address != NULL) {
-        o->address(o->self, ru_link_tcp_address(w->link));
-    }
     return RU_OK;
 }
 
@@ -341,48 +295,17 @@ static const char *agreed(rui_app_worker *w)
 
 static ru_status open_node(rui_app_worker *w, ru_err *err)
 {
-    const ru_worker_options *o = w->opt->worker;
-    char host[64];
-    ru_self_host(host, sizeof host);
-    ru_self_random(&w->node_id.v, sizeof w->node_id.v);
-    w->timers.loop = w->loop;
-    ru_node_options no = {
-        .chan = {.self = w->node_id,
-                 .address = ru_link_tcp_address(w->link),
-                 .job = ru_hash_bytes(o->token, o->token_bytes, 1),
-                 .token = o->token,
-                 .token_bytes = o->token_bytes,
-                 .peers_max = w->peers_max,
-                 .streams_max = STREAMS_MAX,
-                 .slots_max = STREAMS_MAX,
-                 .buffer_bytes = 64 << 20,
-                 .recorder = w->recorder},
-        .link = ru_link_tcp_link(w->link),
-        .member = {.self = {.node = w->node_id,
-                            .number = o->number | (o->newcomer ? RU_MEMBER_LATER : 0),
-                            .capacity = w->n_threads,
-                            .tier = o->transient ? RU_TIER_TRANSIENT : RU_TIER_RELIABLE,
-                            .no_vote = o->transient},
-                   .join = o->join,
-                   .n_max = o->n_max > 0 ? o->n_max : RU_WORKERS_MAX,
-                   .agreed = agreed(w)},
-        .timers = ru_node_loop_timers(&w->timers),
-        .log = log_line,
-        .log_self = w};
-    (void)snprintf(no.member.self.address, sizeof no.member.self.address, "%s",
-                   ru_link_tcp_address(w->link));
-    (void)snprintf(no.member.self.host, sizeof no.member.self.host, "%.60s", host);
-    RU_TRY(ru_node_open(&no, w->arena, &w->timers.node, err));
-    ru_link_tcp_user(w->link, ru_node_link_user(w->timers.node));
-    w->tracing = (ru_tracing){.recorder = w->recorder,
-                              .loop = w->loop,
-                              .chan = ru_node_chan(w->timers.node),
-                              .member = ru_node_member(w->timers.node),
-                              .self = w->node_id,
-                              .out = w->out,
-                              .rank = o->train.rank,
-                              .over = &w->ended};
-    return RU_OK;
+    const ru_train_options *o = &w->opt->worker->train;
+    const ru_shell_node_options no = {.capacity = w->n_threads,
+                                      .agreed = agreed(w),
+                                      .xfers_max = STREAMS_MAX,
+                                      .buffer_bytes = 64 << 20,
+                                      .out = o->out,
+                                      .yaml = w->opt->file->yaml,
+                                      .recorder = w->recorder,
+                                      .rank = o->rank,
+                                      .log = log_line};
+    return ru_shell_node(&w->shell, &no, err);
 }
 
 static ru_recover_method recover_of(uint32_t method)
@@ -432,9 +355,9 @@ static ru_status open_engine(rui_app_worker *w, ru_err *err)
                                   .founders = o->founders,
                                   .device = &rui_app_device,
                                   .device_self = w,
-                                  .member = ru_node_member(w->timers.node),
-                                  .chan = ru_node_chan(w->timers.node),
-                                  .self = w->node_id,
+                                  .member = ru_node_member(w->shell.timers.node),
+                                  .chan = ru_node_chan(w->shell.timers.node),
+                                  .self = w->shell.id,
                                   .peers_max = w->peers_max,
                                   .memory_bytes = memory > RU_ENGINE_MEMORY ? memory : 0,
                                   .recorder = w->recorder,
@@ -447,36 +370,42 @@ static ru_status open_engine(rui_app_worker *w, ru_err *err)
                                   .reassigned = rui_app_reassigned};
     RU_TRY(ru_engine_open(&eo, w->arena, &w->engine, err));
     const ru_part part = ru_engine_part(w->engine);
-    ru_node_part(w->timers.node, &part);
-    const ru_part jobs = rui_app_job_part(w);
-    ru_node_part(w->timers.node, &jobs);
+    ru_node_part(w->shell.timers.node, &part);
     return RU_OK;
 }
 
-static void on_stop(void *self, int fd, uint32_t events, ru_time now)
+/* -- the shell's calls --------------------------------------------------------------------------
+ */
+
+static void on_stop(void *self, bool all, ru_time now, ru_effects *fx)
 {
     rui_app_worker *w = self;
-    (void)events;
-    ru_loop_fd_off(w->loop, fd);
-    w->asked = true;
-    ru_effects *fx = ru_node_enter(w->timers.node, now);
-    ru_engine_stop(w->engine, !w->opt->worker->stop_leaves, now, fx);
-    ru_node_leave(w->timers.node, now);
+    ru_engine_stop(w->engine, all, now, fx);
 }
+
+static bool world_asked(void *self, ru_node_id from, ru_time now)
+{
+    (void)now;
+    rui_app_post(self, &(rui_app_command){.kind = RUI_APP_WORLD, .to = from});
+    return true;
+}
+
+static const ru_shell_ops shell_ops = {
+    .stop = on_stop, .world = world_asked, .view = rui_app_viewed};
 
 /* The leader of the moment moves something, whoever that is. */
 static void shuffle(void *self, uint32_t what, ru_time now)
 {
     rui_app_worker *w = self;
-    uint32_t members = ru_member_view(ru_node_member(w->timers.node))->n;
+    uint32_t members = ru_member_view(ru_node_member(w->shell.timers.node))->n;
     uint32_t objects = ru_engine_objects(w->engine) - 1; /* the driver stays with the leader */
     if (members > 0) {
-        ru_effects *fx = ru_node_enter(w->timers.node, now);
+        ru_effects *fx = ru_node_enter(w->shell.timers.node, now);
         ru_engine_move(w->engine, ru_rng_below(&w->shuffle, objects),
                        ru_rng_below(&w->shuffle, members), now, fx);
-        ru_node_leave(w->timers.node, now);
+        ru_node_leave(w->shell.timers.node, now);
     }
-    ru_loop_timer(w->loop, shuffle, w, what,
+    ru_loop_timer(w->shell.loop, shuffle, w, what,
                   ru_time_after(now, w->opt->file->job->clocks.shuffle_ns));
 }
 
@@ -485,25 +414,23 @@ static ru_status open_all(rui_app_worker *w, ru_err *err)
     const ru_worker_options *o = w->opt->worker;
     w->folder = (ru_run_folder){.out = o->train.out, .yaml = w->opt->file->yaml};
     (void)ru_run_place_gone(&w->folder);
-    if (o->transient) {
+    if (o->shell.transient) {
         RU_TRY(ru_app_job_transient(w->opt->file->job, err));
     }
-    RU_TRY(ru_loop_open(&w->loop, err));
-    RU_TRY(ru_loop_waker(w->loop, rui_app_answers, w, &w->waker, err));
-    RU_TRY(open_link(w, err));
-    RU_TRY(ru_app_watch(w->opt->file, o->train.out, w->arena, err));
-    RU_TRY(open_data(w, err));
-    char *path = realpath(o->train.out, NULL);
-    w->out = ru_arena_str(w->arena, path != NULL ? path : o->train.out);
-    free(path);
-    if (w->out == NULL) {
+    w->peers_max = ru_shell_peers_max(&o->shell);
+    w->crew = RU_NEW(w->arena, ru_member_info, w->peers_max);
+    if (w->crew == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
     }
+    RU_TRY(ru_shell_open(&w->shell, &o->shell, &shell_ops, w, w->arena, err));
+    RU_TRY(ru_loop_waker(w->shell.loop, rui_app_answers, w, &w->waker, err));
+    RU_TRY(ru_app_watch(w->opt->file, o->train.out, w->arena, err));
+    RU_TRY(open_data(w, err));
     RU_TRY(rui_app_trace_open(w, err));
-    if (o->train.resume && !o->newcomer) {
+    if (o->train.resume && !o->shell.newcomer) {
         RU_TRY(rui_app_from(w, &w->from, err));
     }
-    if (!o->newcomer) {
+    if (!o->shell.newcomer) {
         rui_app_log_clean(w, false);
     }
     w->n_threads = w->opt->threads > 0 ? w->opt->threads : 1;
@@ -511,26 +438,18 @@ static ru_status open_all(rui_app_worker *w, ru_err *err)
     RU_TRY(ru_decisions_open(o->train.out, w->opt->file->job->name, &w->decisions, err));
     RU_TRY(open_node(w, err));
     RU_TRY(open_engine(w, err));
-    int fd = ru_self_stop_fd();
-    if (fd >= 0) {
-        RU_TRY(ru_loop_fd(w->loop, fd, 1 /* EPOLLIN */, on_stop, w, err));
-    }
     return rui_app_threads_start(w, err);
 }
 
 static void close_all(rui_app_worker *w)
 {
-    if (w->timers.node != NULL) {
-        ru_node_quiet(w->timers.node);
-    }
+    ru_node_quiet(w->shell.timers.node);
     rui_app_threads_stop(w);
     if (w->log_done) { /* the last checkpoint has all */
         rui_app_log_clean(w, true);
     }
     ru_engine_close(w->engine);
-    ru_node_close(w->timers.node);
-    ru_link_tcp_close(w->link);
-    ru_loop_close(w->loop);
+    ru_shell_close(&w->shell);
     ru_run_report_close(w->report);
     ru_decisions_close(w->decisions);
     if (w->app_open && w->opt->file->ops->close != NULL) {
@@ -553,7 +472,7 @@ static void close_all(rui_app_worker *w)
 static const char *intact(rui_app_worker *w)
 {
     ru_engine_ckpt at = {0};
-    bool apps = w->end_status == RU_E_USER || w->end_status == RU_E_DATA;
+    bool apps = w->shell.end_status == RU_E_USER || w->shell.end_status == RU_E_DATA;
     if (!apps || rui_app_newest(w, &at, NULL) != RU_OK || at.generation == 0) {
         return "";
     }
@@ -568,14 +487,14 @@ static ru_status verdict(rui_app_worker *w, ru_worker_result *out, ru_err *err)
     ru_engine_facts f;
     ru_engine_facts_get(w->engine, &f);
     out->step = f.closed;
-    out->number = w->number;
-    out->left = w->asked && w->opt->worker->stop_leaves;
-    rui_app_removed(w, out);
-    if (w->end_status == RU_E_PEER && (w->asked || w->stopping)) {
+    out->number = w->shell.number;
+    out->left = w->shell.asked && w->opt->worker->shell.stop_leaves;
+    out->removed = ru_shell_removed(&w->shell, out->again);
+    if (w->shell.end_status == RU_E_PEER && (w->shell.asked || w->stopping)) {
         return RU_OK;
     }
-    if (w->end_status != RU_OK) {
-        return ru_err_set(err, w->end_status, "%s%s", intact(w), w->end_text);
+    if (w->shell.end_status != RU_OK) {
+        return ru_err_set(err, w->shell.end_status, "%s%s", intact(w), w->shell.end_text);
     }
     if (w->export_err.status != RU_OK) {
         return ru_err_set(err, w->export_err.status, "%s", w->export_err.text);
@@ -598,9 +517,9 @@ static ru_status verdict(rui_app_worker *w, ru_worker_result *out, ru_err *err)
                                           .wait_ns = f.wait_ns,
                                           .other_ns = f.other_ns},
                                 .rss_peak_bytes = ru_self_rss_peak_bytes(),
-                                .ended = w->target  ? "target"
-                                         : w->asked ? "stopped"
-                                                    : "done"};
+                                .ended = w->target        ? "target"
+                                         : w->shell.asked ? "stopped"
+                                                          : "done"};
     RU_TRY(ru_run_report_end(w->report, &out->summary, err));
     return ru_run_place_kept(&w->folder, w->clock, err);
 }
@@ -623,12 +542,11 @@ ru_status ru_app_worker_run(const ru_app_worker_options *opt, ru_arena *arena,
     ru_status st = open_all(w, err);
     if (st == RU_OK) {
         w->begun = w->clock_at = w->worked_at = ru_clock_now();
-        ru_node_start(w->timers.node, ru_clock_now());
         if (opt->file->job->clocks.shuffle_ns > 0) {
             w->shuffle = ru_rng_from((uint64_t)opt->file->job->train.seed, ru_rng_label("shuffle"));
             shuffle(w, 0, ru_clock_now());
         }
-        st = ru_loop_run(w->loop, err);
+        st = ru_shell_run(&w->shell, err);
     }
     if (st == RU_OK) {
         st = verdict(w, out, err);

@@ -11,10 +11,7 @@
 #ifndef RU_TRAIN_WORKER_WORKER_APP_IMPL_H
 #define RU_TRAIN_WORKER_WORKER_APP_IMPL_H
 
-#include "comm/node/loop.h"
-#include "env/link/link_tcp.h"
 #include "env/thread.h"
-#include "host/traces.h"
 #include "run/place.h"
 #include "store/shardlog.h"
 #include "train/app/app_world.h"
@@ -75,26 +72,19 @@ typedef struct rui_app_worker {
     ru_arena *arena;
     ru_run_folder folder; /* exports thread; after the last export the loop */
     /* loop thread */
-    ru_loop *loop;
-    ru_link_tcp *link;
-    ru_node_loop timers;
-    ru_node_id node_id;
-    ru_engine *engine;
-    uint32_t waker, peers_max, number;
-    const char *out; /* of the run, absolute */
+    ru_shell shell;
+    ru_engine *engine; /* a part of its node */
+    uint32_t waker, peers_max;
     ru_run_report *report;
-    bool report_failed, ended;
+    bool report_failed;
     bool led, followed;   /* of the newest view; ever: another one led */
     bool muted;           /* the report is another one's now */
     ru_member_info *crew; /* [n_crew] of the newest view; room for peers_max */
     uint32_t n_crew;
-    bool asked;  /* a signal came */
     bool target; /* all targets of train.until are reached: this leader ends the job */
     bool stopping;
-    bool log_done;    /* this leader's job is over: the running checkpoint is of no use */
-    uint32_t exports; /* under way */
-    ru_status end_status;
-    char end_text[RU_ERR_TEXT_MAX];
+    bool log_done;     /* this leader's job is over: the running checkpoint is of no use */
+    uint32_t exports;  /* under way */
     ru_err export_err; /* of the newest export; status RU_OK: it was stored */
     uint32_t clocks, clock, told;
     int64_t items, items_first, parameters; /* items_first: when this process began */
@@ -124,7 +114,6 @@ typedef struct rui_app_worker {
     uint32_t executors;
     int64_t *part;
     ru_recorder *recorder;
-    ru_tracing tracing; /* loop thread */
     struct {
         uint16_t *executor; /* [executors] */
         uint16_t kind[RUI_APP_KINDS], moved, settled, saved, logged, rebuilt, restored;
@@ -157,9 +146,7 @@ int64_t rui_app_items(const rui_app_worker *w, uint32_t clocks); /* also on comp
 void rui_app_report_open(rui_app_worker *w); /* open already: nothing */
 void rui_app_event(rui_app_worker *w, int64_t step, const char *what, uint32_t worker,
                    const ru_run_report_details *more); /* more NULL: none */
-/* Was it put out while it was silent? Then whom to ask when it is to join again. */
-void rui_app_removed(const rui_app_worker *w, ru_worker_result *out);
-void rui_app_viewed(rui_app_worker *w, ru_time now); /* a view is in force: tell it */
+void rui_app_viewed(void *self, ru_time now);          /* a view is in force: tell it */
 
 /* worker_app_log.c, the thread of files; the last one before it runs or after it */
 void rui_app_log_append(rui_app_worker *w, rui_app_command *c);
@@ -201,8 +188,5 @@ RU_MUST_USE ru_status rui_app_newest(rui_app_worker *w, ru_engine_ckpt *out, ru_
 /* With which a resumed run begins: that, or a newer one of one process. Errors: RU_E_CONFIG when
  * it is of another job. */
 RU_MUST_USE ru_status rui_app_from(rui_app_worker *w, ru_engine_ckpt *out, ru_err *err);
-
-/* worker_job.c: tells newcomers the job */
-ru_part rui_app_job_part(rui_app_worker *w);
 
 #endif

@@ -6,11 +6,10 @@
 
 #include "base/log.h"
 #include "train/worker/worker_app_impl.h"
-#include "train/worker/worker_impl.h"
 
 static void report_workers(const rui_app_worker *w)
 {
-    const ru_view *v = ru_member_view(ru_node_member(w->timers.node));
+    const ru_view *v = ru_member_view(ru_node_member(w->shell.timers.node));
     uint32_t voters = 0;
     for (uint32_t i = 0; i < v->n; i++) {
         voters += !v->at[i].no_vote;
@@ -40,7 +39,8 @@ static int64_t after_step(const rui_app_worker *w, int64_t closed)
  * leader is another one? */
 static bool report_goes_on(const rui_app_worker *w, const ru_engine_facts *f)
 {
-    return w->followed || w->opt->worker->newcomer || f->generation > 1 || w->from.generation > 0;
+    return w->followed || w->opt->worker->shell.newcomer || f->generation > 1 ||
+           w->from.generation > 0;
 }
 
 /* Files of a run that goes on with another leader. */
@@ -120,7 +120,7 @@ static const ru_member_info *member_in(const ru_member_info *at, uint32_t n, ru_
 
 static void tell_gone(rui_app_worker *w, const ru_member_info *m, int64_t step, ru_time now)
 {
-    const ru_member *member = ru_node_member(w->timers.node);
+    const ru_member *member = ru_node_member(w->shell.timers.node);
     ru_run_report_details more = ru_run_report_details_none();
     if (ru_member_leaves(member, m->node)) {
         rui_app_event(w, step, "leave", m->number, &more);
@@ -150,8 +150,8 @@ static void tell_changes(rui_app_worker *w, const ru_view *v, bool took_over, ru
     ru_engine_facts f;
     ru_engine_facts_get(w->engine, &f);
     if (took_over) {
-        rui_app_event(w, f.closed, "lead", w->number, NULL);
-        ru_run_report_say(w->report, "worker %u leads now", w->number);
+        rui_app_event(w, f.closed, "lead", w->shell.number, NULL);
+        ru_run_report_say(w->report, "worker %u leads now", w->shell.number);
     }
     for (uint32_t k = 0; k < w->n_crew; k++) {
         if (member_in(v->at, v->n, w->crew[k].node) == NULL) {
@@ -184,26 +184,12 @@ static void lead_or_follow(rui_app_worker *w, bool leads)
     w->followed = w->followed || !leads;
 }
 
-void rui_app_removed(const rui_app_worker *w, ru_worker_result *out)
+void rui_app_viewed(void *self, ru_time now)
 {
-    ru_member_facts f;
-    ru_member *m = ru_node_member(w->timers.node);
-    const ru_view *v = ru_member_view(m);
-    ru_member_facts_get(m, &f);
-    for (uint32_t k = 0; k < v->n && f.removed && !w->asked; k++) {
-        bool other = !ru_node_is(v->at[k].node, w->node_id);
-        if (other && (!out->removed || ru_node_is(v->at[k].node, v->leader))) {
-            out->removed = true;
-            (void)snprintf(out->again, sizeof out->again, "%s", v->at[k].address);
-        }
-    }
-}
-
-void rui_app_viewed(rui_app_worker *w, ru_time now)
-{
-    const ru_member *member = ru_node_member(w->timers.node);
+    rui_app_worker *w = self;
+    const ru_member *member = ru_node_member(w->shell.timers.node);
     const ru_view *v = ru_member_view(member);
-    bool leads = ru_node_is(v->leader, w->node_id);
+    bool leads = ru_node_is(v->leader, w->shell.id);
     bool took_over = leads && !w->led && w->n_crew > 0;
     lead_or_follow(w, leads);
     w->led = leads;
@@ -216,6 +202,6 @@ void rui_app_viewed(rui_app_worker *w, ru_time now)
     }
     report_workers(w);
     if (w->opt->worker->train.messages) {
-        rui_worker_tell_view(ru_node_member(w->timers.node), w->number);
+        ru_shell_tell_view(&w->shell);
     }
 }

@@ -14,7 +14,7 @@ static void name_of(const rui_app_worker *w, char into[32])
 {
     const ru_worker_options *o = w->opt->worker;
     (void)snprintf(into, 32, "log-%016llx",
-                   (unsigned long long)ru_hash_bytes(o->token, o->token_bytes, 1));
+                   (unsigned long long)ru_hash_bytes(o->shell.token, o->shell.token_bytes, 1));
 }
 
 static void folder_of(const rui_app_worker *w, char into[512])
@@ -36,7 +36,7 @@ static ru_status open_log(rui_app_worker *w, uint32_t generation, uint32_t since
     w->log = NULL;
     folder_of(w, dir);
     ru_arena_init(&arena, 0);
-    const char *path = ru_shardlog_path(&arena, dir, generation, w->node_id.v);
+    const char *path = ru_shardlog_path(&arena, dir, generation, w->shell.id.v);
     ru_status st = path == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for the name of a log")
                                 : ru_dir_make(dir, err);
     st = st == RU_OK ? ru_shardlog_clean(dir, since, err) : st;

@@ -227,7 +227,7 @@ void rui_app_world(rui_app_worker *w)
     }
     /* The last of several to end leads nobody, but what it reported is complete. That of a leader
      * that was cut off is not. */
-    bool whole = w->report != NULL && w->ended && w->end_status == RU_OK;
+    bool whole = w->report != NULL && w->shell.ended && w->shell.end_status == RU_OK;
     if (f.leads || whole) {
         measure(w, ru_clock_now());
         const ru_app_world a = rui_app_world_of(w);

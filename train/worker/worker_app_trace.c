@@ -8,8 +8,8 @@
 ru_status rui_app_trace_open(rui_app_worker *w, ru_err *err)
 {
     const ru_worker_options *o = w->opt->worker;
-    RU_TRY(ru_run_recorder(w->out, o->train.rank, o->train.resume || o->newcomer, "loop",
-                           &w->recorder, err));
+    RU_TRY(ru_run_recorder(o->train.out, o->train.rank, o->train.resume || o->shell.newcomer,
+                           "loop", &w->recorder, err));
     w->names.executor = RU_NEW(w->arena, uint16_t, w->executors);
     if (w->names.executor == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");

@@ -11,7 +11,6 @@
 #include "run/ckpt_form.h"
 #include "train/app/call.h"
 #include "train/worker/worker_app_impl.h"
-#include "train/worker/worker_impl.h"
 
 enum { KEPT = 2 }; /* valid checkpoints of the engine */
 /* Pieces of a task, after which it may end early; turns of tasks of one thread. */
@@ -487,7 +486,7 @@ static void thread(void *self)
             w->done_last->next = c;
         }
         w->done_last = c;
-        ru_loop_wake(w->loop, w->waker);
+        ru_loop_wake(w->shell.loop, w->waker);
     }
     ru_mutex_unlock(&w->lock);
 }
@@ -538,7 +537,7 @@ static void answer(rui_app_worker *w, const rui_app_command *c, ru_time now, ru_
         if (c->status != RU_OK) {
             ru_log(RU_LOG_WARN, "train", "world", "%s", c->err.text);
         }
-        rui_capture_parts(ru_node_chan(w->timers.node), c->to, c->bytes, c->n, now);
+        ru_shell_world(&w->shell, c->to, c->bytes, c->n, now);
         break;
     case RUI_APP_KINDS:
         break;
@@ -552,7 +551,7 @@ void rui_app_answers(void *self, ru_time now)
     rui_app_command *c = w->done;
     w->done = NULL;
     ru_mutex_unlock(&w->lock);
-    ru_effects *fx = ru_node_enter(w->timers.node, now);
+    ru_effects *fx = ru_node_enter(w->shell.timers.node, now);
     while (c != NULL) {
         rui_app_command *next = c->next;
         answer(w, c, now, fx);
@@ -564,7 +563,7 @@ void rui_app_answers(void *self, ru_time now)
         w->stopping = true;
         ru_engine_stop(w->engine, true, now, fx);
     }
-    ru_node_leave(w->timers.node, now);
+    ru_node_leave(w->shell.timers.node, now);
 }
 
 void rui_app_threads_init(rui_app_worker *w)

@@ -10,17 +10,9 @@
 #include "train/driver/histograms.h"
 #include "train/worker/worker_impl.h"
 
-void rui_worker_post(rui_worker *w, const rui_event *x)
+static void say(rui_worker *w, const rui_event *x)
 {
-    ru_mutex_lock(&w->lock);
-    RU_CHECK(w->n_events < RUI_EVENTS_MAX);
-    w->events[(w->event_at + w->n_events) % RUI_EVENTS_MAX] = *x;
-    w->n_events++;
-    bool wake = x->kind != RUI_EVENT_READY || rui_buckets_ready(w, x->tensor);
-    ru_mutex_unlock(&w->lock);
-    if (wake) {
-        ru_loop_wake(w->loop, w->waker);
-    }
+    ru_shell_say(&w->shell, &w->line, x);
 }
 
 /* Keep the first sentence about what went wrong here. */
@@ -59,10 +51,10 @@ static ru_status on_poll(void *self, uint32_t step)
 
 static void post_ready(rui_worker *w, uint32_t tensor, void *data, int64_t size_bytes)
 {
-    rui_worker_post(w, &(rui_event){.kind = RUI_EVENT_READY,
-                                    .seq = w->cmd.seq,
-                                    .tensor = tensor,
-                                    .span = {.data = data, .size_bytes = size_bytes}});
+    say(w, &(rui_event){.kind = RUI_EVENT_READY,
+                        .seq = w->cmd.seq,
+                        .tensor = tensor,
+                        .span = {.data = data, .size_bytes = size_bytes}});
 }
 
 /* The port of one gradient. */
@@ -109,8 +101,7 @@ static rui_verdict say_computed(rui_worker *w, ru_status st)
     w->computed = true;
     w->computed_at = ru_clock_now();
     int64_t ns = w->cmd.share.n > 0 ? ru_time_since(w->computed_at, w->step_begun) : 0;
-    rui_worker_post(
-        w, &(rui_event){.kind = RUI_EVENT_COMPUTED, .seq = w->cmd.seq, .status = st, .ns = ns});
+    say(w, &(rui_event){.kind = RUI_EVENT_COMPUTED, .seq = w->cmd.seq, .status = st, .ns = ns});
     return wait_verdict(w);
 }
 
@@ -281,7 +272,7 @@ static void stream(void *self, ru_stream *s)
 
 static bool over(void *self, const char *why)
 {
-    rui_worker_post(self, &(rui_event){.kind = RUI_EVENT_OVER, .why = why});
+    say(self, &(rui_event){.kind = RUI_EVENT_OVER, .why = why});
     return false; /* the group ends after a step */
 }
 
@@ -341,9 +332,9 @@ static void step_done(rui_worker *w, ru_status st)
         if (st != RU_E_CANCELLED) {
             (void)say_computed(w, st);
         }
-        rui_worker_post(w, &(rui_event){.kind = RUI_EVENT_ABORTED});
+        say(w, &(rui_event){.kind = RUI_EVENT_ABORTED});
     } else {
-        rui_worker_post(w, &(rui_event){.kind = RUI_EVENT_UPDATED, .status = st});
+        say(w, &(rui_event){.kind = RUI_EVENT_UPDATED, .status = st});
     }
 }
 
@@ -353,10 +344,9 @@ static void done(void *self, const rui_turn *turn, ru_status st, const ru_err *e
     bool given_up = turn->kind == RUI_TURN_STEP && st == RU_E_CANCELLED;
     failed(w, given_up ? RU_OK : st, err);
     if (turn->kind == RUI_TURN_BUILD) {
-        rui_worker_post(w,
-                        &(rui_event){.kind = RUI_EVENT_BUILT,
-                                     .status = st,
-                                     .layout = st == RU_OK ? ru_exe_grads_hash(w->now->exe) : 0});
+        say(w, &(rui_event){.kind = RUI_EVENT_BUILT,
+                            .status = st,
+                            .layout = st == RU_OK ? ru_exe_grads_hash(w->now->exe) : 0});
     } else if (turn->kind == RUI_TURN_STEP) {
         step_done(w, st);
     } else {
@@ -364,7 +354,7 @@ static void done(void *self, const rui_turn *turn, ru_status st, const ru_err *e
         w->summary = w->d.summary;
         w->reported = st == RU_OK && w->now != NULL;
         ru_mutex_unlock(&w->lock);
-        rui_worker_post(w, &(rui_event){.kind = RUI_EVENT_FINISHED, .status = st});
+        say(w, &(rui_event){.kind = RUI_EVENT_FINISHED, .status = st});
     }
 }
 
@@ -385,7 +375,7 @@ void rui_worker_compute(void *self)
     ru_thread_cores(w->opt->cores);
     ru_recorder_thread(w->t.recorder, "compute");
     rui_driver_init(&w->d, &w->t, &rui_worker_exchange, w);
-    w->d.takes_state = w->opt->newcomer;
+    w->d.takes_state = w->opt->shell.newcomer;
     rui_drive(&w->d);
     rui_driver_fini(&w->d);
     ru_run_report_close(w->teller);

@@ -17,12 +17,12 @@ void rui_worker_command(rui_worker *w, const rui_turn *cmd)
     c.workers = f.working;
     c.job_begun = f.born;
     c.job_first = f.first_step;
-    const ru_view *v = ru_member_view(ru_node_member(w->timers.node));
+    const ru_view *v = ru_member_view(ru_node_member(w->shell.timers.node));
     c.members = v->n;
     for (uint32_t k = 0; k < v->n; k++) {
         c.voters += v->at[k].no_vote ? 0 : 1;
     }
-    while (c.rank < v->n && v->at[c.rank].number != w->number) {
+    while (c.rank < v->n && v->at[c.rank].number != w->shell.number) {
         c.rank++;
     }
     w->rank = c.rank;
@@ -52,7 +52,7 @@ static void say_verdict(rui_worker *w, rui_verdict v)
 static void build(void *self, const ru_share *share, bool plain)
 {
     rui_worker *w = self;
-    const ru_view *v = ru_member_view(ru_node_member(w->timers.node));
+    const ru_view *v = ru_member_view(ru_node_member(w->shell.timers.node));
     int64_t n = share->n > 0 ? share->n : share->batch / (v->n > 0 ? v->n : 1);
     rui_worker_command(
         w, &(rui_turn){
@@ -64,7 +64,7 @@ static void step(void *self, int64_t number, const ru_share *share)
     rui_worker *w = self;
     w->seq++;
     w->aborting = false;
-    ru_tracing_step(&w->tracing, number, ru_clock_now());
+    ru_tracing_step(&w->shell.tracing, number, ru_clock_now());
     rui_early_begin(w);
     say_verdict(w, RUI_VERDICT_NONE);
     rui_worker_command(
@@ -82,7 +82,7 @@ static void update(void *self, int64_t number)
 {
     rui_worker *w = self;
     say_verdict(w, RUI_VERDICT_UPDATE);
-    ru_tracing_updated(&w->tracing, number, ru_clock_now());
+    ru_tracing_updated(&w->shell.tracing, number, ru_clock_now());
 }
 
 /* -- reads of samples ---------------------------------------------------------------------------
@@ -209,8 +209,10 @@ ru_elastic_device rui_worker_device(rui_worker *w)
 /* -- events -------------------------------------------------------------------------------------
  */
 
-static void handle(rui_worker *w, const rui_event *x, ru_time now, ru_effects *fx)
+void rui_worker_said(void *self, const void *element, ru_time now, ru_effects *fx)
 {
+    rui_worker *w = self;
+    const rui_event *x = element;
     bool current = x->seq == w->seq && !w->aborting;
     switch (x->kind) {
     case RUI_EVENT_BUILT:
@@ -218,12 +220,12 @@ static void handle(rui_worker *w, const rui_event *x, ru_time now, ru_effects *f
         break;
     case RUI_EVENT_READY:
         if (current) {
-            ru_elastic_ready(w->elastic, w->tracing.step, x->tensor, &x->span, now, fx);
+            ru_elastic_ready(w->elastic, w->shell.tracing.step, x->tensor, &x->span, now, fx);
         }
         break;
     case RUI_EVENT_COMPUTED:
         if (current) {
-            ru_elastic_computed(w->elastic, w->tracing.step, x->status, x->ns, now, fx);
+            ru_elastic_computed(w->elastic, w->shell.tracing.step, x->status, x->ns, now, fx);
         }
         break;
     case RUI_EVENT_ABORTED:
@@ -240,7 +242,7 @@ static void handle(rui_worker *w, const rui_event *x, ru_time now, ru_effects *f
         break;
     case RUI_EVENT_REDUCED:
         if (x->seq == w->local.seq && !w->aborting) {
-            ru_elastic_reduced(w->elastic, w->tracing.step, x->tensor, now, fx);
+            ru_elastic_reduced(w->elastic, w->shell.tracing.step, x->tensor, now, fx);
         }
         break;
     case RUI_EVENT_LOCAL_CLOSED:
@@ -251,7 +253,7 @@ static void handle(rui_worker *w, const rui_event *x, ru_time now, ru_effects *f
         }
         break;
     case RUI_EVENT_UPDATED:
-        ru_elastic_updated(w->elastic, w->tracing.step, x->status, now, fx);
+        ru_elastic_updated(w->elastic, w->shell.tracing.step, x->status, now, fx);
         break;
     case RUI_EVENT_OVER:
         w->over = x->why;
@@ -264,30 +266,8 @@ static void handle(rui_worker *w, const rui_event *x, ru_time now, ru_effects *f
         rui_capture_send(w, now);
         break;
     case RUI_EVENT_FINISHED:
-        w->end_status = x->status;
-        rui_worker_bye(w, 0, now);
+        w->shell.end_status = x->status;
+        ru_shell_bye(&w->shell, 0, now);
         break;
-    }
-}
-
-void rui_worker_events(void *self, ru_time now)
-{
-    rui_worker *w = self;
-    for (;;) {
-        ru_mutex_lock(&w->lock);
-        bool some = w->n_events > 0;
-        rui_event x = {0};
-        if (some) {
-            x = w->events[w->event_at];
-            w->event_at = (w->event_at + 1) % RUI_EVENTS_MAX;
-            w->n_events--;
-        }
-        ru_mutex_unlock(&w->lock);
-        if (!some) {
-            return;
-        }
-        ru_effects *fx = ru_node_enter(w->timers.node, now);
-        handle(w, &x, now, fx);
-        ru_node_leave(w->timers.node, now);
     }
 }

@@ -21,7 +21,7 @@ static void on_events(void *self, ru_time now)
     w->next.kind = RUI_TURN_QUIT;
     ru_cond_signal(&w->changed);
     ru_mutex_unlock(&w->lock);
-    ru_loop_stop(w->loop);
+    ru_loop_stop(w->shell.loop);
 }
 
 static void rig_open(rig *r)
@@ -30,17 +30,19 @@ static void rig_open(rig *r)
     memset(r, 0, sizeof *r);
     ru_arena_init(&r->arena, 0);
     r->w.opt = &r->opt;
-    r->w.events = RU_NEW(&r->arena, rui_event, RUI_EVENTS_MAX);
-    assert_non_null(r->w.events);
     ru_mutex_init(&r->w.lock);
     ru_cond_init(&r->w.changed);
-    assert_ok(ru_loop_open(&r->w.loop, &err), err);
-    assert_ok(ru_loop_waker(r->w.loop, on_events, &r->w, &r->w.waker, &err), err);
+    ru_shell *h = &r->w.shell;
+    h->arena = &r->arena;
+    h->opt = &r->opt.shell;
+    assert_ok(ru_loop_open(&h->loop, &err), err);
+    assert_ok(ru_loop_waker(h->loop, on_events, &r->w, &h->waker, &err), err);
+    assert_ok(ru_shell_line(h, &r->w.line, RUI_EVENTS_MAX, sizeof(rui_event), &err), err);
 }
 
 static void rig_close(rig *r)
 {
-    ru_loop_close(r->w.loop);
+    ru_loop_close(r->w.shell.loop);
     ru_cond_fini(&r->w.changed);
     ru_mutex_fini(&r->w.lock);
     ru_arena_fini(&r->arena);
@@ -58,13 +60,14 @@ static void who_leads_at_the_end_writes_the_summary(void **state)
         life *l = j.l[k == 1 ? 1 : 0];
         assert_true(ru_member_leads(ru_node_member(l->node)) == (k != 1));
         rig_open(&r);
-        r.w.timers.node = l->node;
+        r.w.shell.timers.node = l->node;
+        r.w.shell.tracing.member = ru_node_member(l->node);
         r.w.elastic = l->elastic;
         r.w.led = k != 3;
         const ru_elastic_news end = {
             .what = RU_ELASTIC_ENDED, .status = k == 2 ? RU_E_DATA : RU_OK, .sentence = "done"};
         rui_worker_news(&r.w, &end, ru_clock_now());
-        assert_true(r.w.ended);
+        assert_true(r.w.shell.ended);
         assert_int_equal(r.w.next.kind, k == 0 ? RUI_TURN_FINISH : RUI_TURN_NONE);
         rig_close(&r);
     }
@@ -83,10 +86,10 @@ static void a_failure_is_told_when_the_job_ends_by_it(void **state)
         r.w.next.kind = goes_on ? RUI_TURN_FINISH : RUI_TURN_QUIT;
         assert_ok(ru_thread_start(&r.w.thread, "compute", rui_worker_compute, &r.w, &err), err);
         if (goes_on) {
-            assert_ok(ru_loop_run(r.w.loop, &err), err);
+            assert_ok(ru_loop_run(r.w.shell.loop, &err), err);
         }
         ru_thread_join(&r.w.thread);
-        assert_int_equal(r.w.n_events, goes_on);
+        assert_int_equal(ru_spsc_used(&r.w.line), goes_on);
         assert_true(r.w.compute_failed == !goes_on);
         rig_close(&r);
     }

@@ -66,7 +66,8 @@ static bool got(void *self, int64_t step, int64_t batch, ru_eval_sums *into)
 static void over(void *self, int64_t step)
 {
     rui_worker *w = self;
-    rui_worker_post(w, &(rui_event){.kind = RUI_EVENT_EVALUATED, .ns = step, .over = true});
+    ru_shell_say(&w->shell, &w->line,
+                 &(rui_event){.kind = RUI_EVENT_EVALUATED, .ns = step, .over = true});
     ru_mutex_lock(&w->lock); /* who sent late does not write any more */
     w->evals.over = step;
     ru_mutex_unlock(&w->lock);
@@ -74,10 +75,11 @@ static void over(void *self, int64_t step)
 
 static void send(void *self, int64_t step, int64_t batch, const ru_eval_sums *sums)
 {
-    rui_worker_post(self, &(rui_event){.kind = RUI_EVENT_EVALUATED,
-                                       .ns = step,
-                                       .tensor = (uint32_t)batch,
-                                       .sums = *sums});
+    rui_worker *w = self;
+    ru_shell_say(
+        &w->shell, &w->line,
+        &(rui_event){
+            .kind = RUI_EVENT_EVALUATED, .ns = step, .tensor = (uint32_t)batch, .sums = *sums});
 }
 
 static bool is_over(void *self, int64_t step)
@@ -106,12 +108,12 @@ void rui_evals_tell(rui_worker *w, const rui_event *x, ru_time now)
     const rui_evals *e = &w->evals;
     uint8_t *buf = x->over ? head : e->message;
     int64_t rows = x->over || e->rows_bytes == 0 ? 0 : ru_eval_rows_bytes(w->t.eval, x->tensor);
-    const ru_view *v = ru_member_view(ru_node_member(w->timers.node));
-    ru_chan *ch = ru_node_chan(w->timers.node);
+    const ru_view *v = ru_member_view(ru_node_member(w->shell.timers.node));
+    ru_chan *ch = ru_node_chan(w->shell.timers.node);
     ru_wire_out o = ru_wire_out_into(buf, x->over ? OVER_BYTES : SUMS_BYTES);
     ru_wire_put_u64(&o, (uint64_t)x->ns);
     for (uint32_t k = 0; x->over && k < v->n; k++) {
-        if (!ru_member_leads(ru_node_member(w->timers.node)) || k == w->rank) {
+        if (!ru_member_leads(ru_node_member(w->shell.timers.node)) || k == w->rank) {
             continue;
         }
         (void)!ru_chan_message(ch, v->at[k].node, RUI_MSG_EVAL_OVER, buf, OVER_BYTES, now);

@@ -56,9 +56,10 @@ static int setup_with(void **state, const char *figures)
     t->job = &r->job;
     ru_mutex_init(&w->lock);
     ru_cond_init(&w->changed);
-    w->events = RU_NEW(&r->arena, rui_event, RUI_EVENTS_MAX);
-    assert_ok(ru_loop_open(&w->loop, &err), err);
-    assert_ok(ru_loop_waker(w->loop, on_events, r, &w->waker, &err), err);
+    w->shell.arena = &r->arena;
+    assert_ok(ru_loop_open(&w->shell.loop, &err), err);
+    assert_ok(ru_loop_waker(w->shell.loop, on_events, r, &w->shell.waker, &err), err);
+    assert_ok(ru_shell_line(&w->shell, &w->line, RUI_EVENTS_MAX, sizeof(rui_event), &err), err);
     const ru_data_options train = ru_job_data_options(&r->job, false);
     const ru_data_options test = ru_job_data_options(&r->job, true);
     ru_model_facts facts;
@@ -109,7 +110,7 @@ static int teardown(void **state)
     ru_model_close(&r->w.t.model);
     ru_dataset_close(r->w.t.test_set);
     ru_dataset_close(r->w.t.train_set);
-    ru_loop_close(r->w.loop);
+    ru_loop_close(r->w.shell.loop);
     ru_cond_fini(&r->w.changed);
     ru_mutex_fini(&r->w.lock);
     ru_arena_fini(&r->arena);
@@ -195,22 +196,21 @@ static void who_helps_sends_its_part(void **state)
     rui_worker *w = &r->w;
     w->d.turn = (rui_turn){.rank = 1, .members = 3, .share = {.n = 2}};
     rui_driver_help(&w->d);
-    assert_int_equal(w->n_events, BATCHES * 2 / 3 - BATCHES / 3);
-    for (uint32_t k = 0; k < w->n_events; k++) {
-        const rui_event *x = &w->events[k];
-        assert_int_equal(x->tensor, BATCHES / 3 + k);
-        assert_int_equal(x->ns, STEP);
-        assert_memory_equal(&x->sums, &r->right[x->tensor], sizeof x->sums);
+    assert_int_equal(ru_spsc_used(&w->line), BATCHES * 2 / 3 - BATCHES / 3);
+    rui_event x;
+    for (uint32_t k = 0; ru_spsc_pop(&w->line, &x); k++) {
+        assert_int_equal(x.tensor, BATCHES / 3 + k);
+        assert_int_equal(x.ns, STEP);
+        assert_memory_equal(&x.sums, &r->right[x.tensor], sizeof x.sums);
     }
-    w->n_events = 0;
     uint8_t over[8] = {STEP};
     rui_evals_hear(w, RUI_MSG_EVAL_OVER, over, sizeof over);
     rui_driver_help(&w->d);
-    assert_int_equal(w->n_events, 0);
+    assert_int_equal(ru_spsc_used(&w->line), 0);
     w->t.step_done++;
     w->d.turn.share.n = 0; /* its parameters may not be there yet */
     rui_driver_help(&w->d);
-    assert_int_equal(w->n_events, 0);
+    assert_int_equal(ru_spsc_used(&w->line), 0);
 }
 
 RU_TESTS(train_worker_eval,

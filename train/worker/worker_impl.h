@@ -1,6 +1,6 @@
 /* Inside of a worker: its threads and what they hand each other.
  *
- *   worker.c          loop thread: opening, stop signals, the end
+ *   worker.c          loop thread: opening, the end; host/shell.h has the rest of a live process
  *   worker_device.c   loop thread: the device of train/elastic/elastic.h, commands out, events in
  *   worker_compute.c  compute thread
  *   worker_early.c    both: sums that are there while the compute thread waits for others
@@ -15,18 +15,13 @@
 #define RU_TRAIN_WORKER_WORKER_IMPL_H
 
 #include "comm/coll/coll_shm.h"
-#include "comm/node/loop.h"
-#include "env/link/link_tcp.h"
 #include "env/thread.h"
-#include "host/traces.h"
 #include "train/driver/driver.h"
 #include "train/elastic/elastic.h"
 #include "train/worker/worker.h"
 
-enum {
-    RUI_EVENTS_MAX = RU_ELASTIC_TENSORS_MAX + RU_ELASTIC_BUCKETS_MAX +
-                     64, /* more than any step can leave unread */
-};
+enum { RUI_EVENTS_MAX = 1 << 14 /* more than any step or evaluation leaves unread */ };
+_Static_assert(RUI_EVENTS_MAX > 2 * RU_ELASTIC_TENSORS_MAX + 64, "all gradients of two steps");
 
 /* A step of one share: graph, executable, where its gradients and states stand. */
 typedef struct rui_build {
@@ -70,23 +65,11 @@ typedef struct rui_event {
 
 /* Messages between workers. */
 enum {
-    RUI_MSG_ASK = RU_NODE_WHAT_OWNER, /* for the job */
-    RUI_MSG_PART,                     /* of it */
-    RUI_MSG_EVAL,                     /* sums of a batch */
-    RUI_MSG_EVAL_OVER,                /* all are there */
-    RUI_MSG_WORLD_ASK,                /* for the world file of the job */
-    RUI_MSG_WORLD,                    /* a part of it */
-    RUI_MSG_WORLD_AT,                 /* ask there */
-    RUI_MSG_TRACE_ASK,                /* for a window of so many steps */
-    RUI_MSG_TRACE_AT,                 /* ask there */
-    RUI_MSG_TRACE_TAKEN,              /* its folder; empty: another one is under way */
-    RUI_MSG_TRACE_WINDOW,             /* save it */
-    RUI_MSG_TRACE_SAVED,              /* it is */
-    RUI_MSG_TRACE_DONE,               /* by so many of so many */
-    RUI_MSG_TRACE_PART,               /* of a trace of another host */
-    RUI_MSG_TRACE_HAVE,               /* the disk is a common one */
-    RUI_MSG_TRACE_END,                /* all parts are sent */
+    RUI_MSG_EVAL = RU_SHELL_WHAT_OWNER, /* sums of a batch */
+    RUI_MSG_EVAL_OVER,                  /* all are there */
 };
+
+enum { RUI_HISTORY = 64 /* steps a worker can tell about after its leader died */ };
 
 /* Sums that other workers sent; n and what `at` and `have` point to are fixed once open. */
 typedef struct rui_evals {
@@ -140,6 +123,7 @@ typedef struct rui_local {
     int64_t *at;      /* [n_tensors] place in the segment */
     int64_t size_bytes;
     ru_thread thread;
+    ru_spsc line; /* of rui_event: what the adder says */
     ru_cond changed;
     ru_flag stop; /* the adder must not wait for others */
     bool open_asked, close_asked, quit;
@@ -166,8 +150,6 @@ typedef struct rui_sums {
     int64_t step;
     rui_sum_measured *measured; /* [n_buckets] */
 } rui_sums;
-
-enum { RUI_HISTORY = 64 }; /* steps a worker can tell about after its leader died */
 
 enum { RUI_CAPTURES_MAX = 4 };
 
@@ -209,31 +191,21 @@ typedef struct rui_worker {
     int64_t first_step;
 
     /* loop thread */
-    ru_loop *loop;
-    ru_node_loop timers;
-    ru_link_tcp *link;
-    ru_elastic *elastic; /* a part of timers.node */
+    ru_shell shell;
+    ru_elastic *elastic; /* a part of its node */
     ru_elastic_device_ops ops;
-    uint32_t waker;
-    uint32_t seq;    /* of the step under way */
-    bool aborting;   /* events of the step under way mean nothing any more */
-    bool led;        /* this worker led before: reports are open */
-    uint32_t number; /* in the job; 0: not in yet */
-    uint32_t rank;   /* in the view at the last command */
-    bool ended;
+    uint32_t seq;     /* of the step under way */
+    bool aborting;    /* events of the step under way mean nothing any more */
+    bool led;         /* this worker led before: reports are open */
+    uint32_t rank;    /* in the view at the last command */
     const char *over; /* why the job may end; NULL: it may not */
-    bool asked_to_stop;
-    bool removed; /* the others go on without it; they are reached at `again` */
-    char again[RU_LINK_TCP_ADDRESS_MAX];
-    const char *out; /* the run's folder, whole path: for newcomers */
     rui_sums sums;
     rui_joins joins;
     int64_t timed_before, longest_before_ns; /* ru_elastic_facts when the shares came into force */
-    ru_status end_status;
-    char end_text[RU_ERR_TEXT_MAX];
 
     /* compute thread */
     ru_thread thread;
+    ru_spsc line;   /* of rui_event: what it says to the loop thread */
     rui_build *now; /* loop thread reads it while nothing is built */
     rui_driver d;
     rui_turn cmd; /* under way */
@@ -246,7 +218,6 @@ typedef struct rui_worker {
     rui_early early;
     rui_buckets buckets;
     rui_capture capture;
-    ru_tracing tracing;
 
     /* both, under lock */
     ru_mutex lock;
@@ -256,9 +227,7 @@ typedef struct rui_worker {
     int64_t read_share;            /* bytes that it may have outstanding; 0: as it likes */
     rui_turn next;
     rui_verdict verdict;
-    ru_flag abort;     /* as the verdict, for a look without the lock */
-    rui_event *events; /* [RUI_EVENTS_MAX] ring */
-    uint32_t event_at, n_events;
+    ru_flag abort; /* as the verdict, for a look without the lock */
     ru_err compute_err;
     bool compute_failed;
     ru_run_report_summary summary;
@@ -272,7 +241,7 @@ typedef struct rui_worker {
 
 /* worker_device.c */
 ru_elastic_device rui_worker_device(rui_worker *w);
-void rui_worker_events(void *self, ru_time now); /* waker */
+void rui_worker_said(void *self, const void *element, ru_time now, ru_effects *fx);
 void rui_worker_command(rui_worker *w, const rui_turn *cmd);
 
 /* worker_local.c */
@@ -283,8 +252,7 @@ void rui_local_ops(ru_elastic_device_ops *ops);
 void *rui_local_grad(rui_worker *w, uint32_t tensor); /* memory of a gradient; NULL: anywhere */
 
 /* worker_compute.c */
-void rui_worker_post(rui_worker *w, const rui_event *x); /* any thread */
-void rui_worker_compute(void *self);                     /* the compute thread */
+void rui_worker_compute(void *self); /* the compute thread */
 
 extern const rui_exchange_ops rui_worker_exchange; /* of the compute thread's driver */
 
@@ -310,13 +278,9 @@ bool rui_early_next(rui_worker *w);
 void rui_early_undo(rui_worker *w); /* compute thread: the step is given up */
 
 /* worker_capture.c */
-/* Tell who asked for the world file where the leader is. */
-void rui_capture_elsewhere(ru_chan *chan, const ru_member *member, ru_node_id to, ru_time now);
-/* The file in parts; text NULL, total 0: there is none yet. */
-void rui_capture_parts(ru_chan *chan, ru_node_id to, const char *text, int64_t total, ru_time now);
-void rui_capture_hear(rui_worker *w, ru_node_id from, ru_time now); /* loop thread: asked */
-void rui_capture_make(rui_worker *w);                               /* compute thread */
-void rui_capture_send(rui_worker *w, ru_time now);                  /* loop thread: written */
+bool rui_capture_asked(void *self, ru_node_id from, ru_time now); /* loop thread */
+void rui_capture_make(rui_worker *w);                             /* compute thread */
+void rui_capture_send(rui_worker *w, ru_time now);                /* loop thread: written */
 void rui_capture_close(rui_worker *w);
 
 /* worker_build.c */
@@ -327,11 +291,8 @@ void rui_build_close(rui_build *b); /* NULL is fine */
 /* All state of `from` into `to`. */
 RU_MUST_USE ru_status rui_build_take(rui_worker *w, rui_build *from, rui_build *to, ru_err *err);
 
-/* worker.c, worker_job.c: loop thread */
 /* worker_agree.c: what all workers agree on, for ru_member_options; lives in arena_loop. */
 RU_MUST_USE ru_status rui_worker_agreed(rui_worker *w, const char **out, ru_err *err);
-void rui_worker_bye(void *self, uint32_t what, ru_time now); /* timer: the loop may end */
-ru_part rui_worker_part(rui_worker *w);                      /* messages between workers */
 
 /* worker_sum.c, loop thread */
 void rui_worker_sums_planned(rui_worker *w, int64_t step);
@@ -340,8 +301,6 @@ void rui_worker_steps_end(rui_worker *w); /* the same of steps with the shares i
 void rui_worker_summed(void *self, const ru_elastic_sum *sum);
 /* The leader: a newcomer is in, or has a share now: figures of the policy `join`. */
 void rui_worker_join_begun(rui_worker *w, uint32_t number, int64_t step, ru_time now);
-/* Who is in the job, for the launcher; number: of this worker. */
-void rui_worker_tell_view(const ru_member *member, uint32_t number);
 void rui_worker_join_ended(rui_worker *w, uint32_t number, int64_t step, ru_time now);
 /* A plan is installed and this worker leads. */
 void rui_worker_planned(void *self, const ru_policy *policy, const void *in, ru_time now);

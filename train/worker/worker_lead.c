@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "env/file/file.h"
-#include "run/message.h"
 #include "train/job/batch.h"
 #include "train/worker/worker_impl.h"
 
@@ -31,7 +30,7 @@ static ru_status open_reports(rui_worker *w, ru_err *err)
 {
     ru_elastic_facts f;
     ru_elastic_facts_get(w->elastic, &f);
-    bool successor = ru_member_view(ru_node_member(w->timers.node))->epoch > 0;
+    bool successor = ru_member_view(ru_node_member(w->shell.timers.node))->epoch > 0;
     /* Who led before may have told one step more than this worker knows to be committed. */
     int64_t after = successor ? f.committed + 1 : w->first_step;
     if (w->t.report != NULL) {
@@ -52,7 +51,7 @@ static ru_status open_reports(rui_worker *w, ru_err *err)
 
 bool rui_worker_leads(rui_worker *w)
 {
-    bool leads = ru_member_leads(ru_node_member(w->timers.node));
+    bool leads = ru_member_leads(ru_node_member(w->shell.timers.node));
     if (w->led && !leads) {
         ru_run_report_mute(w->t.report);
     }
@@ -73,31 +72,13 @@ static void event(rui_worker *w, const ru_elastic_news *n, const char *what,
     }
 }
 
-/* Put out while it was silent: whom to ask when it is to join again. */
-static void removed(rui_worker *w)
-{
-    ru_member_facts f;
-    ru_member *m = ru_node_member(w->timers.node);
-    const ru_view *v = ru_member_view(m);
-    ru_member_facts_get(m, &f);
-    for (uint32_t k = 0; k < v->n && f.removed; k++) {
-        bool other = v->at[k].number != w->number;
-        if (other && (!w->removed || ru_node_is(v->at[k].node, v->leader))) {
-            w->removed = true;
-            (void)snprintf(w->again, sizeof w->again, "%s", v->at[k].address);
-        }
-    }
-}
+#define BYE_NS INT64_C(50000000) /* the others hear that it is over */
 
-static void ended(rui_worker *w, const ru_elastic_news *n)
+static void ended(rui_worker *w, const ru_elastic_news *n, ru_time now)
 {
-    w->ended = true;
-    ru_tracing_end(&w->tracing, ru_clock_now());
-    w->end_status = n->status;
-    removed(w);
-    (void)snprintf(w->end_text, sizeof w->end_text, "%s", n->sentence);
+    ru_shell_end(&w->shell, n->status, n->sentence, now);
     /* Who led and was replaced has reports open, too: the summary is its successor's. */
-    if (n->status == RU_OK && w->led && ru_member_leads(ru_node_member(w->timers.node))) {
+    if (n->status == RU_OK && w->led && ru_member_leads(ru_node_member(w->shell.timers.node))) {
         ru_elastic_facts f;
         ru_elastic_facts_get(w->elastic, &f);
         bool done = strcmp(n->sentence, "done") == 0;
@@ -111,23 +92,7 @@ static void ended(rui_worker *w, const ru_elastic_news *n)
                                           .repeated = f.samples_repeated});
         return;
     }
-    ru_loop_timer(w->loop, rui_worker_bye, w, 0, ru_time_after(ru_clock_now(), 50000000));
-}
-
-/* Who is in the job, for the launcher. */
-void rui_worker_tell_view(const ru_member *member, uint32_t number)
-{
-    const ru_view *v = ru_member_view(member);
-    ru_msg m = {.kind = RU_MSG_VIEW, .view = {.epoch = v->epoch}};
-    RU_CHECK(v->n <= RU_MSG_NUMBERS_MAX);
-    for (uint32_t k = 0; k < v->n; k++) {
-        m.view.numbers[m.view.n++] = v->at[k].number;
-        if (v->at[k].number != number && v->at[k].number > m.view.last) {
-            m.view.last = v->at[k].number;
-            m.view.address = v->at[k].address;
-        }
-    }
-    (void)!ru_msg_tell(&m, NULL); /* it is short enough */
+    ru_shell_bye(&w->shell, BYE_NS, now);
 }
 
 static void tell_reads(rui_worker *w, const ru_elastic_news *n)
@@ -147,27 +112,26 @@ static void lost(rui_worker *w, const ru_elastic_news *n, ru_time now)
     ru_run_report_details more = ru_run_report_details_none();
     more.after_s = (double)n->b * 1e-9;
     event(w, n, "lost", &more);
-    ru_tracing_lost(&w->tracing, now);
+    ru_tracing_lost(&w->shell.tracing, now);
     ru_run_report_say(w->t.report, "worker %lld failed; the others continue after step %lld",
                       (long long)n->a, (long long)n->step);
 }
 
 static void view(rui_worker *w, const ru_elastic_news *n)
 {
-    const ru_member *member = ru_node_member(w->timers.node);
+    const ru_member *member = ru_node_member(w->shell.timers.node);
     if (n->b != 0 && ru_member_leads(member)) {
         ru_run_report_say(w->t.report, "the batch is %lld samples from step %lld on",
                           (long long)n->b, (long long)n->step + 1);
     }
     if (w->opt->train.messages) {
-        rui_worker_tell_view(member, w->number);
+        ru_shell_tell_view(&w->shell);
     }
 }
 
 void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
 {
     rui_worker *w = self;
-    char number[16];
     ru_run_report_details more = ru_run_report_details_none();
     ru_run_report *r = w->t.report;
     switch (n->what) {
@@ -176,12 +140,7 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
                           (double)ru_clock_thread_cpu_ns());
         break;
     case RU_ELASTIC_MEMBER:
-        w->number = (uint32_t)n->a;
-        (void)snprintf(number, sizeof number, "%u", w->number);
-        ru_recorder_meta(w->t.recorder, "number", number); /* its file is named by a process */
-        if (w->opt->member != NULL) {
-            w->opt->member(w->opt->self, (uint32_t)n->a, n->b == 0);
-        }
+        ru_shell_number(&w->shell, (uint32_t)n->a, n->b == 0);
         break;
     case RU_ELASTIC_VIEW:
         view(w, n);
@@ -229,7 +188,7 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
         tell_reads(w, n);
         break;
     case RU_ELASTIC_ENDED:
-        ended(w, n);
+        ended(w, n, now);
         break;
     }
 }

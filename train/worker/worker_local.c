@@ -10,7 +10,11 @@
 
 #include "train/worker/worker_impl.h"
 
-enum { ALIGN_BYTES = 64 };
+enum {
+    ALIGN_BYTES = 64,
+    LINE_MAX = 1 << 13 /* sums of all buckets of a step */
+};
+_Static_assert(LINE_MAX > RU_ELASTIC_BUCKETS_MAX + 64, "all sums of a step");
 
 static ru_status keep_waiting(void *self)
 {
@@ -36,6 +40,7 @@ static ru_status open_parts(rui_worker *w, ru_err *err)
     const ru_coll_shm_options so = {
         .name = "gradients", .data_bytes = size, .check = keep_waiting, .self = w};
     RU_TRY(ru_coll_shm_open(&so, &l->shm, err));
+    RU_TRY(ru_shell_line(&w->shell, &l->line, LINE_MAX, sizeof(rui_event), err));
     return ru_thread_start(&l->thread, "adder", rui_local_main, w, err);
 }
 
@@ -71,8 +76,8 @@ static void local_open(void *self, const char *const *handles, uint32_t n, uint3
     rui_local_group *g = &l->asked;
     l->seq++;
     ru_mutex_lock(&w->lock);
-    l->open_asked = n <= RU_COLL_SHM_RANKS_MAX;
-    g->n = n <= RU_COLL_SHM_RANKS_MAX ? n : 0;
+    l->open_asked = true;
+    g->n = n <= RU_COLL_SHM_RANKS_MAX ? n : 0; /* 0: the adder says that they are too many */
     for (uint32_t k = 0; k < g->n; k++) {
         strncpy(g->handles[k], handles[k], sizeof g->handles[k] - 1);
     }
@@ -82,10 +87,6 @@ static void local_open(void *self, const char *const *handles, uint32_t n, uint3
     memset(l->pending, 0, RU_ELASTIC_BUCKETS_MAX * sizeof *l->pending);
     ru_cond_signal(&l->changed);
     ru_mutex_unlock(&w->lock);
-    if (n > RU_COLL_SHM_RANKS_MAX) {
-        rui_worker_post(
-            w, &(rui_event){.kind = RUI_EVENT_LOCAL_OPENED, .seq = l->seq, .status = RU_E_LIMIT});
-    }
 }
 
 static void local_reduce(void *self, uint32_t bucket, const ru_elastic_part *part, uint32_t iter)
@@ -156,9 +157,11 @@ static void join(rui_worker *w)
         handles[k] = g->handles[k];
     }
     ru_err err = {0};
-    ru_status st = ru_coll_shm_join(l->shm, handles, g->n, g->rank, g->epoch, &err);
+    ru_status st =
+        g->n > 0 ? ru_coll_shm_join(l->shm, handles, g->n, g->rank, g->epoch, &err) : RU_E_LIMIT;
     l->next = 0;
-    rui_worker_post(w, &(rui_event){.kind = RUI_EVENT_LOCAL_OPENED, .seq = g->seq, .status = st});
+    ru_shell_say(&w->shell, &l->line,
+                 &(rui_event){.kind = RUI_EVENT_LOCAL_OPENED, .seq = g->seq, .status = st});
 }
 
 static void leave(rui_worker *w, uint32_t seq)
@@ -168,7 +171,7 @@ static void leave(rui_worker *w, uint32_t seq)
     ru_mutex_lock(&w->lock);
     ru_flag_set(&l->stop, l->close_asked ? 1 : 0); /* asked again meanwhile */
     ru_mutex_unlock(&w->lock);
-    rui_worker_post(w, &(rui_event){.kind = RUI_EVENT_LOCAL_CLOSED, .seq = seq});
+    ru_shell_say(&w->shell, &l->line, &(rui_event){.kind = RUI_EVENT_LOCAL_CLOSED, .seq = seq});
 }
 
 static void add(rui_worker *w, uint32_t bucket, ru_elastic_part b)
@@ -181,8 +184,9 @@ static void add(rui_worker *w, uint32_t bucket, ru_elastic_part b)
     }
     ru_status st = ru_coll_shm_all_reduce(l->shm, RU_F32, l->ranges, b.n);
     if (st == RU_OK) {
-        rui_worker_post(
-            w, &(rui_event){.kind = RUI_EVENT_REDUCED, .seq = l->group.seq, .tensor = bucket});
+        ru_shell_say(
+            &w->shell, &l->line,
+            &(rui_event){.kind = RUI_EVENT_REDUCED, .seq = l->group.seq, .tensor = bucket});
     }
     bool last = b.first + b.n == w->n_tensors &&
                 (b.n > 1 || b.offset_bytes + b.size_bytes == w->tensor_bytes[b.first]);

@@ -24,23 +24,19 @@ static void on_events(void *self, ru_time now)
     (void)now;
     side *s = self;
     rui_worker *w = &s->w;
-    ru_mutex_lock(&w->lock);
-    for (; !s->came && w->n_events > 0; w->n_events--) {
-        const rui_event *x = &w->events[w->event_at];
-        w->event_at = (w->event_at + 1) % RUI_EVENTS_MAX;
-        if (x->kind == s->awaited.kind && x->seq == s->awaited.seq) {
-            s->awaited = *x;
+    for (rui_event x; !s->came && ru_spsc_pop(&w->local.line, &x);) {
+        if (x.kind == s->awaited.kind && x.seq == s->awaited.seq) {
+            s->awaited = x;
             s->came = true;
-            ru_loop_stop(w->loop);
+            ru_loop_stop(w->shell.loop);
         }
     }
-    ru_mutex_unlock(&w->lock);
 }
 
 static void too_late(void *self, uint32_t what, ru_time now)
 {
     (void)what, (void)now;
-    ru_loop_stop(((side *)self)->w.loop);
+    ru_loop_stop(((side *)self)->w.shell.loop);
 }
 
 /* The answer of that kind about group `seq`. */
@@ -49,10 +45,10 @@ static rui_event await(side *s, rui_word_kind kind, uint32_t seq)
     ru_err err;
     s->awaited = (rui_event){.kind = kind, .seq = seq};
     s->came = false;
-    ru_loop_timer(s->w.loop, too_late, s, 0, ru_time_after(ru_clock_now(), 20000000000));
+    ru_loop_timer(s->w.shell.loop, too_late, s, 0, ru_time_after(ru_clock_now(), 20000000000));
     on_events(s, ru_clock_now()); /* it may be there already */
-    assert_ok(ru_loop_run(s->w.loop, &err), err);
-    ru_loop_timer_off(s->w.loop, too_late, s, 0);
+    assert_ok(ru_loop_run(s->w.shell.loop, &err), err);
+    ru_loop_timer_off(s->w.shell.loop, too_late, s, 0);
     assert_true(s->came);
     return s->awaited;
 }
@@ -68,12 +64,9 @@ static ru_status side_open(side *s, ru_arena *arena, ru_err *err)
     w->arena = arena;
     w->n_tensors = TENSORS;
     w->tensor_bytes = s->tensor_bytes;
-    w->events = RU_NEW(arena, rui_event, RUI_EVENTS_MAX);
-    if (w->events == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for events");
-    }
-    RU_TRY(ru_loop_open(&w->loop, err));
-    RU_TRY(ru_loop_waker(w->loop, on_events, s, &w->waker, err));
+    w->shell.arena = arena;
+    RU_TRY(ru_loop_open(&w->shell.loop, err));
+    RU_TRY(ru_loop_waker(w->shell.loop, on_events, s, &w->shell.waker, err));
     rui_local_ops(&s->ops);
     return rui_local_open(w, err);
 }
@@ -81,7 +74,7 @@ static ru_status side_open(side *s, ru_arena *arena, ru_err *err)
 static void side_close(side *s)
 {
     rui_local_stop(&s->w);
-    ru_loop_close(s->w.loop);
+    ru_loop_close(s->w.shell.loop);
     ru_cond_fini(&s->w.changed);
     ru_cond_fini(&s->w.local.changed);
     ru_mutex_fini(&s->w.lock);
@@ -94,7 +87,7 @@ typedef struct pair {
 
 static pair *pair_new(void)
 {
-    pair *p = malloc(sizeof *p);
+    pair *p = aligned_alloc(_Alignof(pair), sizeof *p);
     RU_CHECK(p != NULL);
     ru_arena_init(&p->arena, 0);
     for (uint32_t i = 0; i < 2; i++) {
@@ -214,6 +207,23 @@ static void test_answers_name_their_group(void **state)
     pair_free(p);
 }
 
+/* More than a group may have: all are told so, and the next group is as any other. */
+static void test_too_many(void **state)
+{
+    (void)state;
+    pair *p = pair_new();
+    side *s = &p->s[0];
+    const char *handles[RU_COLL_SHM_RANKS_MAX + 1];
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(handles); k++) {
+        handles[k] = s->ops.local_handle(&s->w);
+    }
+    s->ops.local_open(&s->w, handles, RU_ARRAY_LEN(handles), 0, 1);
+    assert_int_equal(await(s, RUI_EVENT_LOCAL_OPENED, s->w.local.seq).status, RU_E_LIMIT);
+    (void)await(s, RUI_EVENT_LOCAL_CLOSED, close_group(s));
+    sum_both(p, 2);
+    pair_free(p);
+}
+
 /* Whatever fails while it opens: a worker without an adder offers no memory to others. */
 static void test_opening_fails(void **state)
 {
@@ -222,7 +232,7 @@ static void test_opening_fails(void **state)
         bool failed = true;
         for (int64_t k = 0; failed; k++) {
             assert_true(k < 1000);
-            side *s = malloc(sizeof *s);
+            side *s = aligned_alloc(_Alignof(side), sizeof *s);
             RU_CHECK(s != NULL);
             ru_arena arena;
             ru_arena_init(&arena, 0);
@@ -245,4 +255,4 @@ static void test_opening_fails(void **state)
 
 RU_TESTS(train_worker_local, cmocka_unit_test(test_sums_in_order),
          cmocka_unit_test(test_groups_given_up), cmocka_unit_test(test_answers_name_their_group),
-         cmocka_unit_test(test_opening_fails))
+         cmocka_unit_test(test_too_many), cmocka_unit_test(test_opening_fails))

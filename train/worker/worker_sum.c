@@ -207,7 +207,7 @@ void rui_worker_sums_planned(rui_worker *w, int64_t step)
     s->measured = measured;
     s->step = step;
     buckets_planned(w);
-    s->led = ru_member_leads(ru_node_member(w->timers.node));
+    s->led = ru_member_leads(ru_node_member(w->shell.timers.node));
     if (s->led) {
         keep_probes(w);
     }

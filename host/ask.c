@@ -1,112 +1,20 @@
-/* The job travels to newcomers: they know an address and the token, nothing else.
- *
- *   newcomer --ASK--> any worker;  worker --PART(total, offset, bytes)...--> newcomer
- *
- * The text is the run directory as a whole path, a zero byte, and the resolved job as YAML. */
-#include <stdio.h>
+/* Asking: a channel without a node, to one process of the job. */
+#include "host/ask.h"
+
 #include <string.h>
 
 #include "base/hash.h"
-#include "base/str.h"
 #include "base/wire.h"
 #include "env/process/self.h"
-#include "train/worker/worker_app_impl.h"
-#include "train/worker/worker_impl.h"
+#include "host/shell_impl.h"
 
 enum {
-    PART_BYTES = 48 << 10,
     TEXT_MAX = 4 << 20,
     WORLD_MAX = 16 << 20,
     FETCH_PEERS = 2,
 };
 
 static const int64_t fetch_ns = 10000000000;
-
-/* Parts of the text to a process that asked. */
-static void send_job(ru_chan *chan, ru_node_id to, const char *out, const char *yaml, ru_time now)
-{
-    int64_t n_out = (int64_t)strlen(out) + 1, n_job = (int64_t)strlen(yaml);
-    int64_t total = n_out + n_job;
-    uint8_t buf[PART_BYTES + 32];
-    for (int64_t at = 0; at < total; at += PART_BYTES) {
-        int64_t n = total - at < PART_BYTES ? total - at : PART_BYTES;
-        ru_wire_out o = ru_wire_out_into(buf, sizeof buf);
-        ru_wire_put_u32(&o, (uint32_t)total);
-        ru_wire_put_u32(&o, (uint32_t)at);
-        for (int64_t i = at; i < at + n; i++) {
-            ru_wire_put_u8(&o, (uint8_t)(i < n_out ? out[i] : yaml[i - n_out]));
-        }
-        if (ru_chan_message(chan, to, RUI_MSG_PART, buf, ru_wire_size(&o), now) != RU_OK) {
-            ru_chan_drop(chan, to, now); /* half a job is none: it asks again */
-            return;
-        }
-    }
-}
-
-static void step(void *self, const ru_event *ev, ru_effects *fx)
-{
-    rui_worker *w = self;
-    (void)fx;
-    if (ev->kind != RU_EV_MESSAGE) {
-        return;
-    }
-    if (ev->what == RUI_MSG_EVAL || ev->what == RUI_MSG_EVAL_OVER) {
-        rui_evals_hear(w, ev->what, ev->data, ev->size_bytes);
-    }
-    if (ev->what == RUI_MSG_WORLD_ASK) {
-        rui_capture_hear(w, ev->node, ev->now);
-    }
-    if (ev->what >= RUI_MSG_TRACE_ASK && ev->what <= RUI_MSG_TRACE_END) {
-        ru_tracing_hear(&w->tracing, ev->node, ev->what, ev->data, ev->size_bytes, ev->now);
-    }
-    if (ev->what == RUI_MSG_ASK) {
-        send_job(ru_node_chan(w->timers.node), ev->node, w->out, w->t.job_yaml, ev->now);
-    }
-}
-
-static const ru_part_ops part = {.name = "job", .step = step};
-
-ru_part rui_worker_part(rui_worker *w)
-{
-    return (ru_part){.ops = &part,
-                     .self = w,
-                     .what_first = RU_NODE_WHAT_OWNER,
-                     .what_end = 2 * RU_NODE_WHAT_OWNER};
-}
-
-static void app_step(void *self, const ru_event *ev, ru_effects *fx)
-{
-    rui_app_worker *w = self;
-    (void)fx;
-    if (ev->kind == RU_EV_LOCAL && ev->what == RU_MEMBER_VIEW) {
-        rui_app_viewed(w, ev->now);
-    }
-    if (ev->kind == RU_EV_MESSAGE && ev->what >= RUI_MSG_TRACE_ASK &&
-        ev->what <= RUI_MSG_TRACE_END) {
-        ru_tracing_hear(&w->tracing, ev->node, ev->what, ev->data, ev->size_bytes, ev->now);
-    }
-    if (ev->kind == RU_EV_MESSAGE && ev->what == RUI_MSG_WORLD_ASK) {
-        const ru_member *m = ru_node_member(w->timers.node);
-        if (!ru_member_leads(m) || w->ended) {
-            rui_capture_elsewhere(ru_node_chan(w->timers.node), m, ev->node, ev->now);
-        } else {
-            rui_app_post(w, &(rui_app_command){.kind = RUI_APP_WORLD, .to = ev->node});
-        }
-    }
-    if (ev->kind == RU_EV_MESSAGE && ev->what == RUI_MSG_ASK) {
-        send_job(ru_node_chan(w->timers.node), ev->node, w->out, w->opt->file->yaml, ev->now);
-    }
-}
-
-static const ru_part_ops app_part = {.name = "job", .step = app_step};
-
-ru_part rui_app_job_part(rui_app_worker *w)
-{
-    return (ru_part){.ops = &app_part,
-                     .self = w,
-                     .what_first = RU_NODE_WHAT_OWNER,
-                     .what_end = 2 * RU_NODE_WHAT_OWNER};
-}
 
 typedef struct fetch {
     ru_loop *loop;
@@ -119,7 +27,7 @@ typedef struct fetch {
     int64_t max;
     char elsewhere[RU_LINK_TCP_ADDRESS_MAX]; /* asked to ask there; "": not so */
     uint32_t steps;                          /* of the window that is asked for */
-    ru_worker_window window;                 /* dir NULL: not taken yet */
+    ru_ask_answer window;                    /* dir NULL: not taken yet */
     bool done;
 } fetch;
 
@@ -323,13 +231,13 @@ static ru_status fetch_text(fetch *f, const char *what, const char *address, con
     return st;
 }
 
-ru_status ru_worker_job_fetch(const char *address, const uint8_t *token, uint32_t token_bytes,
-                              ru_arena *arena, const char **yaml, const char **out, ru_err *err)
+ru_status ru_ask_job(const char *address, const uint8_t *token, uint32_t token_bytes,
+                     ru_arena *arena, const char **yaml, const char **out, ru_err *err)
 {
     fetch f = {.arena = arena,
                .status = RU_E_AGAIN,
-               .ask = RUI_MSG_ASK,
-               .part = RUI_MSG_PART,
+               .ask = RUI_MSG_JOB_ASK,
+               .part = RUI_MSG_JOB_PART,
                .max = TEXT_MAX};
     RU_TRY(fetch_text(&f, "job", address, token, token_bytes, arena, err));
     *out = f.text;
@@ -340,9 +248,8 @@ ru_status ru_worker_job_fetch(const char *address, const uint8_t *token, uint32_
     return RU_OK;
 }
 
-ru_status ru_worker_world_fetch(const char *address, const uint8_t *token, uint32_t token_bytes,
-                                ru_arena *arena, const char **text, int64_t *size_bytes,
-                                ru_err *err)
+ru_status ru_ask_world(const char *address, const uint8_t *token, uint32_t token_bytes,
+                       ru_arena *arena, const char **text, int64_t *size_bytes, ru_err *err)
 {
     const char *at = address;
     for (uint32_t hop = 0; hop < 3; hop++) { /* the leader may change meanwhile */
@@ -366,9 +273,8 @@ ru_status ru_worker_world_fetch(const char *address, const uint8_t *token, uint3
                    "the job at %s has no leader that answers at the moment; try again", address);
 }
 
-ru_status ru_worker_trace_window(const char *address, const uint8_t *token, uint32_t token_bytes,
-                                 uint32_t steps, ru_arena *arena, ru_worker_window *into,
-                                 ru_err *err)
+ru_status ru_ask_window(const char *address, const uint8_t *token, uint32_t token_bytes,
+                        uint32_t steps, ru_arena *arena, ru_ask_answer *into, ru_err *err)
 {
     const char *at = address;
     for (uint32_t hop = 0; hop < 3 && at != NULL; hop++) {
