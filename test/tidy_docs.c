@@ -70,9 +70,32 @@ static void check_folder(rui_tidy *t, const char *folder)
     }
 }
 
+/* The page of plan/ names every policy and its page. */
+static void check_policies(rui_tidy *t)
+{
+    const char *def = rui_tidy_read(t, "plan/row/policy.def");
+    const char *page = rui_tidy_read(t, "docs/plan.md");
+    RU_CHECK(def != NULL && page != NULL);
+    ru_str rest = ru_str_c(def), line;
+    for (uint32_t n = 1; ru_str_next(&rest, '\n', &line); n++) {
+        ru_str name = ru_str_from(line, 11);
+        name.n = ru_str_find(name, "\"");
+        char want[64];
+        if (!ru_str_starts(line, "RU_POLICY(\"") || name.n < 0) {
+            continue;
+        }
+        snprintf(want, sizeof want, "[%.*s](policies/", RU_STR_ARG(name));
+        if (ru_str_find(ru_str_c(page), want) < 0) {
+            rui_tidy_breach(t, "plan/row/policy.def", n, "docs/plan.md does not name %.*s",
+                            RU_STR_ARG(name));
+        }
+    }
+}
+
 void rui_tidy_docs(rui_tidy *t)
 {
     check_picture(t);
+    check_policies(t);
     check_folder(t, "docs");
     check_folder(t, "docs/policies");
     static const char *const pages[] = {"README.md", "CONTRIBUTING.md"};
