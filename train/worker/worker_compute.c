@@ -49,12 +49,14 @@ static ru_status on_poll(void *self, uint32_t step)
     return ru_flag_get(&w->abort) != 0 && !w->computed ? RU_E_CANCELLED : RU_OK;
 }
 
-static void post_ready(rui_worker *w, uint32_t tensor, void *data, int64_t size_bytes)
+/* Gradient `tensor` is made; the last of a bucket wakes the loop for all of it. */
+static void say_made(rui_worker *w, uint32_t tensor)
 {
-    say(w, &(rui_event){.kind = RUI_EVENT_READY,
-                        .seq = w->cmd.seq,
-                        .tensor = tensor,
-                        .span = {.data = data, .size_bytes = size_bytes}});
+    ru_elastic_part p = rui_buckets_ready(w, tensor);
+    if (p.n > 0) {
+        say(w,
+            &(rui_event){.kind = RUI_EVENT_READY, .seq = w->cmd.seq, .tensor = p.first, .n = p.n});
+    }
 }
 
 /* The port of one gradient. */
@@ -66,7 +68,8 @@ typedef struct leaving {
 static ru_status on_ready(void *self, const ru_exe_at *at)
 {
     const leaving *x = self;
-    post_ready(x->w, x->tensor, at->data, at->size_bytes);
+    RU_CHECK(at->data == x->w->now->tensors[x->tensor].data); /* where the loop looks for it */
+    say_made(x->w, x->tensor);
     return RU_OK;
 }
 
@@ -176,7 +179,7 @@ static ru_status follow(rui_worker *w, const ru_run_args *args, ru_err *err)
     for (uint32_t k = 0; k < w->n_tensors; k++) {
         const ru_exe_grad *g = &w->now->tensors[k];
         memset(g->data, 0, (size_t)g->size_bytes);
-        post_ready(w, k, g->data, g->size_bytes);
+        say_made(w, k);
     }
     if (say_computed(w, RU_OK) != RUI_VERDICT_UPDATE) {
         return RU_E_CANCELLED;

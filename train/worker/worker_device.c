@@ -219,8 +219,10 @@ void rui_worker_said(void *self, const void *element, ru_time now, ru_effects *f
         ru_elastic_built(w->elastic, x->status, x->layout, now, fx);
         break;
     case RUI_EVENT_READY:
-        if (current) {
-            ru_elastic_ready(w->elastic, w->shell.tracing.step, x->tensor, &x->span, now, fx);
+        for (uint32_t k = x->tensor; current && k < x->tensor + x->n; k++) {
+            const ru_exe_grad *g = &w->now->tensors[k];
+            const ru_span span = {.data = g->data, .size_bytes = g->size_bytes};
+            ru_elastic_ready(w->elastic, w->shell.tracing.step, k, &span, now, fx);
         }
         break;
     case RUI_EVENT_COMPUTED:

@@ -55,9 +55,9 @@ typedef struct rui_event {
     rui_word_kind kind;
     ru_status status;
     uint32_t seq, tensor;
+    uint32_t n; /* READY: gradients tensor .. tensor + n - 1 */
     int64_t ns;
     uint64_t layout;
-    ru_span span;
     ru_eval_sums sums;
     bool over;
     const char *why;
@@ -103,11 +103,18 @@ typedef struct rui_early {
     bool off;      /* compute thread: not wanted, or no memory for it */
 } rui_early;
 
-/* Gradients are summed in buckets: the loop sleeps until all of one are ready. Under the lock. */
+/* Gradients are summed in buckets; the compute thread says which bucket is complete, so that the
+ * loop wakes once for each. */
 typedef struct rui_buckets {
-    ru_elastic_part *at; /* [RU_ELASTIC_BUCKETS_MAX] those of the plan in force */
+    /* loop thread's, under the lock */
+    ru_elastic_part
+        *planned; /* [n_planned] of the plan in force; room for RU_ELASTIC_BUCKETS_MAX */
+    uint32_t n_planned;
+    bool changed; /* since the compute thread took them */
+    /* compute thread */
+    ru_elastic_part *at; /* [RU_ELASTIC_BUCKETS_MAX] of the step under way */
     uint32_t *left;      /* of each, gradients that this step has not made yet */
-    uint32_t n;          /* 0: not known, every gradient wakes the loop */
+    uint32_t *of; /* [n_tensors] bucket of a gradient; UINT32_MAX: not known, it is its own */
 } rui_buckets;
 
 /* Neighbours whose memory is to be mapped, as the loop thread asked for it. */
@@ -262,10 +269,11 @@ extern const rui_helpers rui_worker_helpers;
 void rui_evals_tell(rui_worker *w, const rui_event *x, ru_time now);
 void rui_evals_hear(rui_worker *w, uint32_t what, const void *data, int64_t size_bytes);
 
-/* worker_sum.c: no bucket has a gradient yet */
+/* worker_sum.c, compute thread: a step begins with the buckets of the plan in force */
 void rui_buckets_begin(rui_worker *w);
-/* Gradient `tensor` is ready, the lock held: is one of its buckets complete? */
-bool rui_buckets_ready(rui_worker *w, uint32_t tensor);
+/* Gradient `tensor` is made. Which are ready to be summed now? n 0: others of its bucket are not
+ * made yet. */
+ru_elastic_part rui_buckets_ready(rui_worker *w, uint32_t tensor);
 RU_MUST_USE ru_status rui_buckets_open(rui_worker *w, ru_err *err);
 
 /* worker_early.c */

@@ -2,6 +2,7 @@
  * and measured times for the world file of the run. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/str.h"
@@ -142,24 +143,28 @@ void rui_worker_sums_end(rui_worker *w)
 
 ru_status rui_buckets_open(rui_worker *w, ru_err *err)
 {
-    w->buckets.at = RU_NEW(w->arena, ru_elastic_part, RU_ELASTIC_BUCKETS_MAX);
-    w->buckets.left = RU_NEW(w->arena, uint32_t, RU_ELASTIC_BUCKETS_MAX);
-    return w->buckets.at != NULL && w->buckets.left != NULL
+    rui_buckets *b = &w->buckets;
+    b->planned = RU_NEW(w->arena, ru_elastic_part, RU_ELASTIC_BUCKETS_MAX);
+    b->at = RU_NEW(w->arena, ru_elastic_part, RU_ELASTIC_BUCKETS_MAX);
+    b->left = RU_NEW(w->arena, uint32_t, RU_ELASTIC_BUCKETS_MAX);
+    b->of = RU_NEW(w->arena, uint32_t, w->n_tensors);
+    b->changed = true;
+    return b->planned != NULL && b->at != NULL && b->left != NULL && b->of != NULL
                ? RU_OK
                : RU_FAIL(err, RU_E_MEM, "no memory for a worker");
 }
 
-/* Loop thread: those of the plan in force; a bucket that is a piece of one gradient has that. */
+/* Loop thread: those of the plan in force, for the next step. */
 static void buckets_planned(rui_worker *w)
 {
     rui_buckets *b = &w->buckets;
     RU_CHECK(w->sums.plan.n_buckets <= RU_ELASTIC_BUCKETS_MAX);
     ru_mutex_lock(&w->lock);
-    b->n = w->sums.plan.n_buckets;
-    for (uint32_t k = 0; k < b->n; k++) {
-        b->at[k] = w->sums.plan.at[k].part;
-        b->left[k] = 0; /* of a step under way nothing is known: its gradients wake the loop */
+    b->n_planned = w->sums.plan.n_buckets;
+    for (uint32_t k = 0; k < b->n_planned; k++) {
+        b->planned[k] = w->sums.plan.at[k].part;
     }
+    b->changed = true;
     ru_mutex_unlock(&w->lock);
 }
 
@@ -167,25 +172,41 @@ void rui_buckets_begin(rui_worker *w)
 {
     rui_buckets *b = &w->buckets;
     ru_mutex_lock(&w->lock);
-    for (uint32_t k = 0; k < b->n; k++) {
-        b->left[k] = b->at[k].n;
+    bool changed = b->changed;
+    uint32_t n = b->n_planned;
+    if (changed) {
+        memcpy(b->at, b->planned, n * sizeof *b->at);
+        b->changed = false;
     }
     ru_mutex_unlock(&w->lock);
-}
-
-bool rui_buckets_ready(rui_worker *w, uint32_t tensor)
-{
-    rui_buckets *b = &w->buckets;
-    bool complete = true, known = false;
-    for (uint32_t k = 0; k < b->n; k++) {
-        if (tensor - b->at[k].first < b->at[k].n) {
-            bool last = b->left[k] <= 1;
-            b->left[k] -= b->left[k] > 0;
-            complete = known ? complete || last : last;
-            known = true;
+    for (uint32_t k = 0; changed && k < w->n_tensors; k++) {
+        b->of[k] = UINT32_MAX;
+    }
+    for (uint32_t k = 0; changed && k < n; k++) {
+        const ru_elastic_part *p = &b->at[k];
+        RU_CHECK(p->first < w->n_tensors && p->n <= w->n_tensors - p->first);
+        for (uint32_t t = p->first; t < p->first + p->n; t++) {
+            bool cut = p->n == 1 && b->of[t] != UINT32_MAX && b->at[b->of[t]].n == 1;
+            RU_CHECK(cut || b->of[t] == UINT32_MAX); /* only cuts of one gradient share it */
+            b->of[t] = cut ? b->of[t] : k;
         }
     }
-    return complete;
+    for (uint32_t k = 0; k < w->n_tensors; k++) {
+        if (b->of[k] != UINT32_MAX) {
+            b->left[b->of[k]] = b->at[b->of[k]].n;
+        }
+    }
+}
+
+ru_elastic_part rui_buckets_ready(rui_worker *w, uint32_t tensor)
+{
+    const rui_buckets *b = &w->buckets;
+    uint32_t of = b->of[tensor];
+    if (of == UINT32_MAX) {
+        return (ru_elastic_part){.first = tensor, .n = 1};
+    }
+    RU_CHECK(b->left[of] > 0);
+    return --b->left[of] == 0 ? b->at[of] : (ru_elastic_part){0};
 }
 
 /* -- the plan in force ---------------------------------------------------------------------- */
