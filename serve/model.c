@@ -1,0 +1,441 @@
+#include "serve/model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "env/clock.h"
+#include "env/thread.h"
+
+enum { WARM_RUNS = 3 };
+
+/* An executable of one batch size on one instance. */
+typedef struct ready {
+    ru_graph graph;
+    ru_exe *exe;
+} ready;
+
+struct ru_served {
+    ru_arena arena;
+    ru_source source;
+    ru_served_options opt;
+    ru_served_facts facts;
+    ready *ready; /* [sizes * instances] size by size */
+    uint32_t n_sizes;
+    ru_flag opened; /* sizes that all instances have */
+    ru_flag stop;
+    int64_t service_ns[RU_SERVED_SIZES_MAX];
+};
+
+/* -- signature ---------------------------------------------------------------------------------
+ */
+
+static bool same_but_rows(const ru_type *one, const ru_type *two)
+{
+    bool same = one->rank == two->rank && one->rank > 0 && one->dtype == two->dtype &&
+                one->dims[0] == 1 && two->dims[0] == 2;
+    for (uint32_t d = 1; same && d < one->rank; d++) {
+        same = one->dims[d] == two->dims[d];
+    }
+    return same;
+}
+
+static bool follows_rows(const ru_graph *one, const ru_graph *two)
+{
+    bool all = one->n_inputs == two->n_inputs && one->n_outputs == two->n_outputs;
+    for (uint32_t k = 0; all && k < one->n_inputs; k++) {
+        all = same_but_rows(&ru_graph_value(one, one->inputs[k])->type,
+                            &ru_graph_value(two, two->inputs[k])->type);
+    }
+    for (uint32_t k = 0; all && k < one->n_outputs; k++) {
+        all = same_but_rows(&ru_graph_value(one, one->outputs[k])->type,
+                            &ru_graph_value(two, two->outputs[k])->type);
+    }
+    return all && one->n_inputs > 0;
+}
+
+static ru_status values_of(ru_served *m, const ru_graph *g, const ru_value_id *ids, uint32_t n,
+                           const char *const *names, const ru_served_value **out, ru_err *err)
+{
+    ru_served_value *v = RU_NEW(&m->arena, ru_served_value, n);
+    if (v == NULL || n > RU_OIP_TENSORS_MAX) {
+        return RU_FAIL(err, v == NULL ? RU_E_MEM : RU_E_LIMIT,
+                       "the model has %u inputs or outputs; at most %d can be served", n,
+                       RU_OIP_TENSORS_MAX);
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        const ru_value *from = ru_graph_value(g, ids[k]);
+        ru_type t = from->type;
+        if (m->facts.batched) {
+            memmove(t.dims, t.dims + 1, --t.rank * sizeof *t.dims);
+        }
+        v[k] = (ru_served_value){.name = names != NULL ? names[k] : from->name,
+                                 .type = t,
+                                 .row_bytes = ru_type_bytes(&t)};
+        v[k].name = v[k].name != NULL ? v[k].name : ru_arena_printf(&m->arena, "output_%u", k);
+        if (ru_oip_datatype(t.dtype) == NULL || v[k].name == NULL) {
+            return RU_FAIL(err, RU_E_UNSUPPORTED, "'%s' has elements of type %s", v[k].name,
+                           ru_dtype_name(t.dtype));
+        }
+    }
+    *out = v;
+    return RU_OK;
+}
+
+static ru_status signature(ru_served *m, const ru_graph *one, ru_err *err)
+{
+    ru_arena scratch;
+    ru_graph two;
+    ru_arena_init(&scratch, 0);
+    ru_status st = m->source.ops->graph(m->source.self, 2, 0, &scratch, &two, err);
+    m->facts.batched = st == RU_OK && follows_rows(one, &two);
+    ru_arena_fini(&scratch);
+    RU_TRY(st);
+    m->facts.platform = m->source.ops->name;
+    m->facts.n_inputs = one->n_inputs;
+    m->facts.n_outputs = one->n_outputs;
+    RU_TRY(values_of(m, one, one->inputs, one->n_inputs, NULL, &m->facts.inputs, err));
+    return values_of(m, one, one->outputs, one->n_outputs, m->source.outputs, &m->facts.outputs,
+                     err);
+}
+
+/* -- executables -------------------------------------------------------------------------------
+ */
+
+static ready *at(const ru_served *m, uint32_t size, uint32_t instance)
+{
+    return &m->ready[size * m->opt.instances + instance];
+}
+
+static ru_status open_exe(ru_served *m, uint32_t size, uint32_t instance, ru_err *err)
+{
+    ready *r = at(m, size, instance);
+    ru_exe_options o = m->opt.exe;
+    if (instance > 0) { /* a twin of its size: everything is shared */
+        r->graph = at(m, size, 0)->graph;
+        o.share = at(m, size, 0)->exe;
+    } else if (size > 0) {
+        RU_TRY(
+            m->source.ops->graph(m->source.self, INT64_C(1) << size, 0, &m->arena, &r->graph, err));
+        o.share = at(m, 0, 0)->exe;
+    }
+    RU_TRY(ru_exe_open(&r->graph, &o, &r->exe, err));
+    return o.share == NULL && m->source.ops->load != NULL
+               ? m->source.ops->load(m->source.self, &r->graph, r->exe, err)
+               : RU_OK;
+}
+
+/* Inputs of zeros are legal for every model that takes numbers; one that refuses them is ready all
+ * the same. */
+static ru_status warm(ru_served *m, uint32_t size, uint32_t instance, ru_err *err)
+{
+    ready *r = at(m, size, instance);
+    int64_t least = INT64_MAX;
+    for (int k = 0; k < WARM_RUNS; k++) {
+        ru_time from = ru_clock_now();
+        ru_status st = ru_exe_run(r->exe, &(ru_run_args){0}, err);
+        if (st != RU_OK && st != RU_E_DATA) {
+            return st;
+        }
+        int64_t ns = ru_time_since(ru_clock_now(), from);
+        least = ns < least ? ns : least;
+    }
+    m->service_ns[size] = least;
+    return RU_OK;
+}
+
+static ru_status open_size(ru_served *m, uint32_t size, ru_err *err)
+{
+    for (uint32_t i = 0; i < m->opt.instances; i++) {
+        RU_TRY(open_exe(m, size, i, err));
+        RU_TRY(warm(m, size, i, err));
+    }
+    return RU_OK;
+}
+
+static bool differ(const float *a, const float *b, const ru_type *t)
+{
+    int64_t n = t->dtype == RU_F32 ? ru_type_count(t) : 0;
+    double off = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        off += fabs((double)(a[i] - b[i]));
+        size += fabs((double)a[i]);
+    }
+    return off > 1e-3 * size + 1e-6;
+}
+
+static void fill_random(void *into, const ru_type *t, ru_rng *rng)
+{
+    int64_t n = ru_type_count(t);
+    for (int64_t i = 0; i < n && t->dtype == RU_F32; i++) {
+        ((float *)into)[i] = (float)ru_rng_normal(rng);
+    }
+}
+
+/* Does the answer for a row depend on the row beside it? The first of two rows of noise is computed
+ * beside two others. */
+static ru_status rows_meet(ru_served *m, ru_arena *scratch, bool *meet, ru_err *err)
+{
+    ready *two = at(m, 1, 0);
+    ru_rng rng = ru_rng_from(1, ru_rng_label("served"));
+    float *first[RU_OIP_TENSORS_MAX];
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        for (uint32_t k = 0; k < m->facts.n_inputs; k++) {
+            const ru_served_value *v = &m->facts.inputs[k];
+            uint8_t *x = ru_exe_input(two->exe, two->graph.inputs[k]);
+            for (uint32_t row = turn; row < 2; row++) {
+                fill_random(x + row * v->row_bytes, &v->type, &rng);
+            }
+        }
+        RU_TRY(ru_exe_run(two->exe, &(ru_run_args){0}, err));
+        for (uint32_t k = 0; k < m->facts.n_outputs; k++) {
+            const ru_served_value *v = &m->facts.outputs[k];
+            const float *y = ru_exe_output(two->exe, two->graph.outputs[k]);
+            if (turn == 0) {
+                first[k] = ru_arena_copy(scratch, y, v->row_bytes, 64);
+                RU_TRY(first[k] != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory"));
+            } else {
+                *meet = *meet || differ(first[k], y, &v->type);
+            }
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status open_all(ru_served *m, ru_err *err)
+{
+    uint32_t sizes = 1;
+    while (sizes < RU_SERVED_SIZES_MAX && INT64_C(1) << sizes <= m->opt.rows_max) {
+        sizes++;
+    }
+    m->ready = RU_NEW(&m->arena, ready, sizes * m->opt.instances);
+    if (m->ready == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the model");
+    }
+    RU_TRY(m->source.ops->graph(m->source.self, 1, 0, &m->arena, &at(m, 0, 0)->graph, err));
+    RU_TRY(signature(m, &at(m, 0, 0)->graph, err));
+    m->n_sizes = m->facts.batched ? sizes : 1;
+    m->facts.rows_max = m->facts.batched ? INT64_C(1) << (sizes - 1) : 1;
+    RU_TRY(open_size(m, 0, err));
+    ru_flag_set(&m->opened, 1);
+    return RU_OK;
+}
+
+ru_status ru_served_open(const ru_source *source, const ru_served_options *opt, ru_served **out,
+                         ru_err *err)
+{
+    ru_served *m = calloc(1, sizeof *m);
+    if (m == NULL) {
+        source->ops->close(source->self);
+        return RU_FAIL(err, RU_E_MEM, "no memory for the model");
+    }
+    ru_arena_init(&m->arena, 0);
+    m->source = *source;
+    m->opt = *opt;
+    m->opt.instances = opt->instances > 0 ? opt->instances : 1;
+    ru_status st = open_all(m, err);
+    if (st != RU_OK) {
+        ru_served_close(m);
+        return st;
+    }
+    *out = m;
+    return RU_OK;
+}
+
+ru_status ru_served_grow(ru_served *m, ru_err *err)
+{
+    for (uint32_t k = 1; k < m->n_sizes && ru_flag_get(&m->stop) == 0; k++) {
+        bool meet = false;
+        RU_TRY(open_size(m, k, err));
+        if (k == 1) {
+            ru_arena scratch;
+            ru_arena_init(&scratch, 0);
+            ru_status st = rows_meet(m, &scratch, &meet, err);
+            ru_arena_fini(&scratch);
+            RU_TRY(st);
+        }
+        if (meet) {
+            return RU_OK; /* no batch has more than one row */
+        }
+        ru_flag_set(&m->opened, k + 1);
+    }
+    return RU_OK;
+}
+
+void ru_served_stop(ru_served *m)
+{
+    ru_flag_set(&m->stop, 1);
+}
+
+void ru_served_close(ru_served *m)
+{
+    if (m == NULL) {
+        return;
+    }
+    for (uint32_t k = 0; m->ready != NULL && k < m->n_sizes * m->opt.instances; k++) {
+        ru_exe_close(m->ready[k].exe);
+    }
+    m->source.ops->close(m->source.self);
+    ru_arena_fini(&m->arena);
+    free(m);
+}
+
+const ru_served_facts *ru_served_facts_get(const ru_served *m)
+{
+    return &m->facts;
+}
+
+int64_t ru_served_service_ns(ru_served *m, int64_t rows)
+{
+    uint32_t size = 0, opened = ru_flag_get(&m->opened);
+    while (size < RU_SERVED_SIZES_MAX && INT64_C(1) << size < rows) {
+        size++;
+    }
+    return size < opened ? m->service_ns[size] : 0;
+}
+
+/* -- requests ----------------------------------------------------------------------------------
+ */
+
+static ru_status wrong_shape(const ru_served *m, const ru_served_value *v, const ru_oip_tensor *t,
+                             ru_err *err)
+{
+    char want[256], got[256];
+    ru_type_print(NULL, &v->type, want, sizeof want);
+    ru_type_print(NULL, &t->type, got, sizeof got);
+    return RU_FAIL(err, RU_E_DATA, "input '%s' is %s, but the model takes %s%s", v->name, got, want,
+                   m->facts.batched ? " with the number of rows as a dimension before" : "");
+}
+
+static ru_status fit_input(const ru_served *m, const ru_served_value *v, const ru_oip_tensor *t,
+                           int64_t *rows, ru_err *err)
+{
+    uint32_t before = m->facts.batched ? 1 : 0;
+    bool fits = t->type.rank == v->type.rank + before;
+    for (uint32_t d = 0; fits && d < v->type.rank; d++) {
+        fits = t->type.dims[d + before] == v->type.dims[d];
+    }
+    if (!fits || t->type.dtype != v->type.dtype) {
+        return wrong_shape(m, v, t, err);
+    }
+    int64_t n = before > 0 ? t->type.dims[0] : 1;
+    if (n < 1 || (*rows > 0 && n != *rows)) {
+        return RU_FAIL(err, RU_E_DATA, "input '%s' has %lld rows, %s", v->name, (long long)n,
+                       n < 1 ? "which is too few" : "but another input has another number");
+    }
+    *rows = n;
+    return RU_OK;
+}
+
+ru_status ru_served_fit(const ru_served *m, const ru_oip_request *r, int64_t *rows, uint32_t *slot,
+                        ru_err *err)
+{
+    *rows = 0;
+    for (uint32_t k = 0; k < m->facts.n_inputs; k++) {
+        const ru_served_value *v = &m->facts.inputs[k];
+        uint32_t i = 0;
+        while (i < r->n_inputs && !ru_str_eq_c(r->inputs[i].name, v->name)) {
+            i++;
+        }
+        if (i == r->n_inputs) {
+            return RU_FAIL(err, RU_E_DATA, "the request has no input '%s', which the model needs",
+                           v->name);
+        }
+        RU_TRY(fit_input(m, v, &r->inputs[i], rows, err));
+        slot[k] = i;
+    }
+    if (r->n_inputs > m->facts.n_inputs) {
+        return RU_FAIL(err, RU_E_DATA, "the request has %u inputs, but the model has %u",
+                       r->n_inputs, m->facts.n_inputs);
+    }
+    *rows = *rows > 0 ? *rows : 1;
+    return RU_OK;
+}
+
+/* -- computing ---------------------------------------------------------------------------------
+ */
+
+/* Where the walk over the rows of all parts stands. */
+typedef struct walk {
+    ru_served_part *const *parts;
+    uint32_t n, part;
+    int64_t row; /* of that part */
+} walk;
+
+/* Copy up to `most` rows between parts and the executable, from *w on; how many. */
+static int64_t copy(const ru_served *m, const ready *r, walk *w, int64_t most, bool in)
+{
+    int64_t done = 0;
+    while (w->part < w->n && done < most) {
+        ru_served_part *p = w->parts[w->part];
+        int64_t n = p->rows - w->row < most - done ? p->rows - w->row : most - done;
+        for (uint32_t k = 0; k < (in ? m->facts.n_inputs : m->facts.n_outputs); k++) {
+            int64_t bytes = in ? m->facts.inputs[k].row_bytes : m->facts.outputs[k].row_bytes;
+            if (in) {
+                uint8_t *to = ru_exe_input(r->exe, r->graph.inputs[k]);
+                memcpy(to + done * bytes, (const uint8_t *)p->in[k] + w->row * bytes,
+                       (size_t)(n * bytes));
+            } else {
+                const uint8_t *from = ru_exe_output(r->exe, r->graph.outputs[k]);
+                memcpy((uint8_t *)p->out[k] + w->row * bytes, from + done * bytes,
+                       (size_t)(n * bytes));
+            }
+        }
+        done += n;
+        w->row += n;
+        if (w->row == p->rows) {
+            w->part++;
+            w->row = 0;
+        }
+    }
+    return done;
+}
+
+/* Rows that nobody asked for are zeros: they cannot be out of any range. */
+static void pad(const ru_served *m, const ready *r, int64_t from, int64_t to)
+{
+    for (uint32_t k = 0; k < m->facts.n_inputs; k++) {
+        int64_t bytes = m->facts.inputs[k].row_bytes;
+        uint8_t *x = ru_exe_input(r->exe, r->graph.inputs[k]);
+        memset(x + from * bytes, 0, (size_t)((to - from) * bytes));
+    }
+}
+
+static ru_status run_parts(ru_served *m, uint32_t instance, ru_served_part *const *parts,
+                           uint32_t n, ru_err *err)
+{
+    walk in = {.parts = parts, .n = n}, out = in;
+    uint32_t opened = ru_flag_get(&m->opened);
+    int64_t left = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        left += parts[k]->rows;
+    }
+    while (left > 0) {
+        uint32_t size = 0;
+        while (size + 1 < opened && INT64_C(1) << size < left) {
+            size++;
+        }
+        const ready *r = at(m, size, instance);
+        int64_t rows = copy(m, r, &in, INT64_C(1) << size, true);
+        if (m->facts.batched) {
+            pad(m, r, rows, INT64_C(1) << size);
+        }
+        if (m->source.ops->before != NULL) {
+            m->source.ops->before(m->source.self, ru_exe_input(r->exe, r->graph.inputs[0]), rows);
+        }
+        RU_TRY(ru_exe_run(r->exe, &(ru_run_args){0}, err));
+        (void)copy(m, r, &out, rows, false);
+        left -= rows;
+    }
+    return RU_OK;
+}
+
+void ru_served_run(ru_served *m, uint32_t instance, ru_served_part *const *parts, uint32_t n,
+                   ru_err *err)
+{
+    ru_status st = run_parts(m, instance, parts, n, err);
+    for (uint32_t k = 0; k < n; k++) {
+        parts[k]->st = st != RU_OK && n > 1 ? run_parts(m, instance, &parts[k], 1, err) : st;
+    }
+}
