@@ -242,7 +242,7 @@ static const char lock_users[] =
     "data/format/image.c "
     "data/dataset.c "
     "data/stream.c data/stream_open.c data/ahead.c "
-    "train/worker/ run/decisions.c run/report.c run/report_view.c";
+    "train/worker/ serve/crew.c serve/server_load.c run/decisions.c run/report.c run/report_view.c";
 
 static bool stands_in(const char *path, const char *where)
 {

@@ -1,0 +1,131 @@
+#include "serve/crew.h"
+
+#include <stdlib.h>
+
+#include "base/ring.h"
+#include "env/thread.h"
+
+enum { SLOTS = 2 };
+/* A thread that has just computed looks for more before it sleeps: being woken takes longer. */
+#define LOOK_NS INT64_C(20000)
+
+typedef struct worker {
+    rui_crew *crew;
+    uint32_t instance;
+    ru_thread thread;
+    ru_mutex lock;
+    ru_cond more;
+    bool stop;
+    ru_spsc in, out;
+    rui_job *in_slots[SLOTS], *out_slots[SLOTS];
+} worker;
+
+struct rui_crew {
+    ru_arena arena;
+    ru_served *served;
+    ru_loop *loop;
+    uint32_t waker, n, looked; /* looked: where take goes on */
+    worker *workers;           /* [n] */
+};
+
+/* The next job; NULL: it is to end. */
+static rui_job *next(worker *w)
+{
+    rui_job *job = NULL;
+    ru_time until = ru_time_after(ru_clock_now(), LOOK_NS);
+    while (ru_time_since(until, ru_clock_now()) > 0) {
+        if (ru_spsc_pop(&w->in, &job)) {
+            return job;
+        }
+    }
+    ru_mutex_lock(&w->lock);
+    while (!ru_spsc_pop(&w->in, &job) && !w->stop) {
+        ru_cond_wait(&w->more, &w->lock);
+    }
+    ru_mutex_unlock(&w->lock);
+    return job;
+}
+
+static void work(void *self)
+{
+    worker *w = self;
+    for (rui_job *job = next(w); job != NULL; job = next(w)) {
+        job->begun = ru_clock_now();
+        ru_served_run(w->crew->served, w->instance, job->parts, job->n, &job->err);
+        job->ended = ru_clock_now();
+        *(rui_job **)ru_spsc_place(&w->out) = job; /* there is room: one job at a time */
+        ru_spsc_put(&w->out);
+        ru_loop_wake(w->crew->loop, w->crew->waker);
+    }
+}
+
+ru_status rui_crew_open(ru_served *served, uint32_t instances, ru_loop *loop, uint32_t waker,
+                        rui_crew **out, ru_err *err)
+{
+    rui_crew *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the threads of a model");
+    }
+    *c = (rui_crew){.served = served, .loop = loop, .waker = waker};
+    ru_arena_init(&c->arena, 0);
+    c->workers = RU_NEW(&c->arena, worker, instances);
+    ru_status st =
+        c->workers != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for the threads of a model");
+    while (st == RU_OK && c->n < instances) {
+        worker *w = &c->workers[c->n];
+        *w = (worker){.crew = c, .instance = c->n};
+        ru_mutex_init(&w->lock);
+        ru_cond_init(&w->more);
+        ru_spsc_init(&w->in, w->in_slots, SLOTS, sizeof w->in_slots[0]);
+        ru_spsc_init(&w->out, w->out_slots, SLOTS, sizeof w->out_slots[0]);
+        c->n++;
+        st = ru_thread_start(&w->thread, "compute", work, w, err);
+    }
+    if (st != RU_OK) {
+        rui_crew_close(c);
+        return st;
+    }
+    *out = c;
+    return RU_OK;
+}
+
+void rui_crew_close(rui_crew *c)
+{
+    if (c == NULL) {
+        return;
+    }
+    for (uint32_t k = 0; k < c->n; k++) {
+        worker *w = &c->workers[k];
+        ru_mutex_lock(&w->lock);
+        w->stop = true;
+        ru_cond_signal(&w->more);
+        ru_mutex_unlock(&w->lock);
+        ru_thread_join(&w->thread);
+        ru_cond_fini(&w->more);
+        ru_mutex_fini(&w->lock);
+    }
+    ru_arena_fini(&c->arena);
+    free(c);
+}
+
+void rui_crew_give(rui_crew *c, rui_job *job)
+{
+    worker *w = &c->workers[job->instance];
+    rui_job **at = ru_spsc_place(&w->in);
+    RU_CHECK(at != NULL);
+    *at = job;
+    ru_spsc_put(&w->in);
+    ru_mutex_lock(&w->lock);
+    ru_cond_signal(&w->more);
+    ru_mutex_unlock(&w->lock);
+}
+
+rui_job *rui_crew_take(rui_crew *c)
+{
+    rui_job *job = NULL;
+    for (uint32_t k = 0; k < c->n && job == NULL; k++) {
+        c->looked = (c->looked + 1) % c->n;
+        (void)ru_spsc_pop(&c->workers[c->looked].out, &job);
+    }
+    return job;
+}

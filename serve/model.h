@@ -1,0 +1,92 @@
+/* One version of a model, ready to compute: executables for batches of 1, 2, 4, ... rows on each
+ * instance, behind one signature.
+ *
+ *   source --graph(rows)--> graph --exec--> executable --load--> values of its states
+ *
+ * The first opens for one row on every instance, so that the model answers early; the larger ones
+ * follow on the loader's thread while it serves (ru_served_grow). All share the states of the first
+ * and what it packed, where it is the same. Rows do not meet inside a batch: a model whose
+ * dimensions do not follow the number of rows, or whose answer for a row depends on the others, is
+ * served one request at a time.
+ *
+ * Thread: open, grow and close: one, which may be another than those of ru_served_run; each
+ * instance: one at a time. */
+#ifndef RU_SERVE_MODEL_H
+#define RU_SERVE_MODEL_H
+
+#include "exec/exe.h"
+#include "serve/oip.h"
+
+typedef struct ru_source_ops {
+    const char *name; /* what the metadata call the platform: "rubato_run", "rubato_onnx" */
+    /* The inference graph for `rows` rows: concrete, in `arena`, which lives as long as the model.
+     * length: of sequences; 0: the model's own. A source that cannot choose ignores `rows`. */
+    ru_status (*graph)(void *self, int64_t rows, int64_t length, ru_arena *arena, ru_graph *out,
+                       ru_err *err);
+    /* Values of the states of an executable of such a graph; NULL: the graph has them. */
+    ru_status (*load)(void *self, const ru_graph *g, ru_exe *exe, ru_err *err);
+    /* Prepare rows of the first input in place, as before training; NULL: nothing to do. */
+    void (*before)(void *self, void *rows, int64_t n);
+    void (*close)(void *self);
+} ru_source_ops;
+
+typedef struct ru_source {
+    const ru_source_ops *ops;
+    void *self;
+    const char *const *outputs; /* [outputs of the graph] names; NULL: those of the graph */
+} ru_source;
+
+typedef struct ru_served_options {
+    ru_exe_options exe;
+    uint32_t instances; /* batches at one time */
+    int64_t rows_max;   /* of a batch */
+} ru_served_options;
+
+enum { RU_SERVED_SIZES_MAX = 16 }; /* of batches: 1, 2, ..., 2^15 rows */
+
+typedef struct ru_served_value {
+    const char *name;
+    ru_type type;      /* of one row where the model is batched, else of all */
+    int64_t row_bytes; /* of that */
+} ru_served_value;
+
+typedef struct ru_served_facts {
+    const char *platform;
+    bool batched; /* dims[0] of a request's tensors is its number of rows */
+    int64_t rows_max;
+    const ru_served_value *inputs, *outputs; /* [n_inputs], [n_outputs] */
+    uint32_t n_inputs, n_outputs;
+} ru_served_facts;
+
+/* A request's part of a batch. */
+typedef struct ru_served_part {
+    int64_t rows;
+    const void *in[RU_OIP_TENSORS_MAX]; /* [n_inputs] rows behind each other */
+    void *out[RU_OIP_TENSORS_MAX];      /* [n_outputs] */
+    ru_status st;                       /* of this part; err of the run says more */
+} ru_served_part;
+
+typedef struct ru_served ru_served;
+
+/* Takes the source, also when it fails. Errors: those of the source and of ru_exe_open;
+ * RU_E_UNSUPPORTED for types the protocol has no name for. */
+RU_MUST_USE ru_status ru_served_open(const ru_source *source, const ru_served_options *opt,
+                                     ru_served **out, ru_err *err);
+/* Open the executables for more rows; ends early when `stop` is set. */
+RU_MUST_USE ru_status ru_served_grow(ru_served *m, ru_err *err);
+void ru_served_stop(ru_served *m); /* any thread: grow ends soon */
+void ru_served_close(ru_served *m);
+
+const ru_served_facts *ru_served_facts_get(const ru_served *m);
+/* Do the inputs of a request fit? *rows; slot[k]: which input of the request is the model's k-th.
+ * Errors: RU_E_DATA with a sentence for the client. */
+RU_MUST_USE ru_status ru_served_fit(const ru_served *m, const ru_oip_request *r, int64_t *rows,
+                                    uint32_t *slot, ru_err *err);
+/* Compute all parts as one batch (or several, beyond rows_max). A batch that fails is computed
+ * again part by part, so that a bad row fails its own request. err: of the last that failed. */
+void ru_served_run(ru_served *m, uint32_t instance, ru_served_part *const *parts, uint32_t n,
+                   ru_err *err);
+/* Measured time of a batch of so many rows when it was opened; 0: not opened yet. */
+int64_t ru_served_service_ns(ru_served *m, int64_t rows);
+
+#endif

@@ -1,0 +1,44 @@
+/* The server of models: Open Inference Protocol v2 over HTTP on the loop of a process.
+ *
+ *   web/http --request--> oip.c (bytes to tensors) --> serve.c (which batch, when) --START-->
+ *   crew.c (threads that compute, model.c) --done--> oip.c (tensors to bytes) --> web/http
+ *
+ * The loop's thread parses, decides and answers; it never computes and never opens a model. A
+ * loader's thread opens models and closes those that are no longer wanted.
+ *
+ * Thread: loop only. */
+#ifndef RU_SERVE_SERVER_H
+#define RU_SERVE_SERVER_H
+
+#include "env/loop/loop.h"
+#include "serve/model.h"
+
+typedef struct ru_server ru_server;
+
+typedef struct ru_server_options {
+    ru_loop *loop;
+    const char *listen;    /* as ru_http_options */
+    const char *token;     /* NULL: everybody */
+    uint32_t requests_max; /* of one model, waiting and computed together; 0: 1024 */
+    int64_t slo_ns; /* the promise: a request of quantile slo_q is answered so soon; 0: none */
+    double slo_q;
+    ru_served_options served; /* of every model */
+} ru_server_options;
+
+/* Listens at once; models come by ru_server_load. Errors: those of ru_http_open and of threads. */
+RU_MUST_USE ru_status ru_server_open(const ru_server_options *opt, ru_arena *arena, ru_server **out,
+                                     ru_err *err);
+/* Stop first, and run the loop until it says so; or what is under way is dropped. */
+void ru_server_close(ru_server *s);
+const char *ru_server_address(const ru_server *s); /* host:port */
+
+/* Open a version of a model off the loop; takes the source. `done` on the loop, once it answers
+ * or failed (err NULL: it answers). Errors: RU_E_MEM. */
+RU_MUST_USE ru_status ru_server_load(ru_server *s, const char *model, const char *version,
+                                     const ru_source *source,
+                                     void (*done)(void *self, const ru_err *err), void *self,
+                                     ru_err *err);
+/* Take no more requests, answer those that are there; `done` on the loop when that is so. */
+void ru_server_stop(ru_server *s, void (*done)(void *self), void *self);
+
+#endif

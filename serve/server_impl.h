@@ -1,0 +1,115 @@
+/* Inside of the server: its models and the requests under way.
+ *
+ *   call:  free -> parsed -> in the machine -> computed -> answered -> free
+ *
+ * Thread: loop only, but what the loader's thread works on (marked). */
+#ifndef RU_SERVE_SERVER_IMPL_H
+#define RU_SERVE_SERVER_IMPL_H
+
+#include "env/thread.h"
+#include "serve/crew.h"
+#include "serve/serve.h"
+#include "serve/server.h"
+#include "web/http.h"
+
+typedef struct rui_version rui_version;
+
+/* An infer request. */
+typedef struct rui_call {
+    struct rui_call *next;     /* of the free ones */
+    struct rui_call *next_all; /* of all there ever were */
+    ru_server *server;
+    rui_version *version;
+    ru_http_request *r;
+    ru_arena arena; /* of this request; keeps its memory for the next one */
+    ru_oip_request in;
+    ru_served_part part;
+    uint32_t place; /* in the machine; RU_SERVE_NONE: not there */
+    ru_time queued; /* when it was parsed */
+} rui_call;
+
+typedef enum rui_version_state {
+    RUI_LOADING,
+    RUI_READY,
+    RUI_DRAINING, /* takes no more */
+    RUI_FAILED,
+} rui_version_state;
+
+typedef struct rui_version_stats {
+    uint64_t success, failed, batches, rows;
+    int64_t success_ns, failed_ns, queue_ns, compute_ns; /* sums */
+} rui_version_stats;
+
+/* A version of a model: opened by the loader, then the loop's alone. */
+struct rui_version {
+    rui_version *next;
+    ru_server *server;
+    char *model, *version;
+    ru_source source; /* until the loader has it */
+    ru_served *served;
+    rui_crew *crew;
+    ru_serve *machine;
+    ru_arena arena; /* of the machine and the jobs */
+    ru_effects fx;
+    ru_arena fx_arena;
+    rui_job *jobs;  /* [instances] */
+    uint32_t *idle; /* [n_idle] instances without a job */
+    uint32_t n_idle, calls;
+    rui_version_state state;
+    ru_err err; /* FAILED: why */
+    rui_version_stats stats;
+    void (*done)(void *self, const ru_err *err);
+    void *done_self;
+};
+
+typedef enum rui_order_kind { RUI_OPEN, RUI_GROW, RUI_CLOSE } rui_order_kind;
+
+/* Work for the loader's thread, and its answer. */
+typedef struct rui_order {
+    struct rui_order *next;
+    rui_order_kind kind;
+    rui_version *version;
+    ru_status st;
+    ru_err err;
+} rui_order;
+
+struct ru_server {
+    ru_server_options opt;
+    ru_arena *arena;
+    ru_http *http;
+    uint32_t waker;
+    bool has_waker, stopping;
+    rui_version *versions;
+    rui_call *free_calls, *all_calls;
+    uint32_t n_calls; /* under way */
+    void (*stopped)(void *self);
+    void *stopped_self;
+    /* the loader; both lists under its lock */
+    ru_thread loader;
+    ru_mutex lock;
+    ru_cond more;
+    rui_order *orders, *answers;
+    bool loader_ends;
+};
+
+/* server_load.c */
+ru_status rui_loader_start(ru_server *s, ru_err *err);
+/* Waits for what it does now, and for the threads that compute. */
+void rui_loader_stop(ru_server *s);
+void rui_versions_free(ru_server *s);               /* after that */
+void rui_loader_answers(ru_server *s, ru_time now); /* after a wake */
+/* Close it off the loop when nothing of it is under way. */
+void rui_version_drain(rui_version *v);
+
+/* server_infer.c */
+void rui_infer(ru_server *s, rui_version *v, ru_http_request *r);
+void rui_infer_gone(ru_server *s, ru_http_request *r);
+void rui_infer_jobs(rui_version *v, ru_time now); /* jobs that are done */
+void rui_infer_end(rui_version *v);               /* nothing of it is under way */
+/* The machine hears `ev`, and what it says is done. */
+void rui_infer_step(rui_version *v, const ru_event *ev);
+
+/* server_routes.c: the functions of ru_http_options. */
+void rui_route(void *self, ru_http_request *r);
+
+#endif
