@@ -1,0 +1,101 @@
+#include "serve/server.h"
+
+#include <stdlib.h>
+
+#include "serve/server_impl.h"
+
+enum { REQUESTS = 1024, CONNS = 4096 };
+
+static void on_gone(void *self, ru_http_request *r)
+{
+    rui_infer_gone(self, r);
+}
+
+/* Jobs or orders are done. */
+static void on_wake(void *self, ru_time now)
+{
+    ru_server *s = self;
+    for (rui_version *v = s->versions, *next; v != NULL; v = next) {
+        next = v->next;
+        if (v->machine != NULL) {
+            rui_infer_jobs(v, now);
+        }
+        if (v->state == RUI_DRAINING) {
+            rui_version_drain(v);
+        }
+    }
+    rui_loader_answers(s, now);
+    if (s->stopped != NULL && s->n_calls == 0) {
+        void (*stopped)(void *) = s->stopped;
+        s->stopped = NULL;
+        stopped(s->stopped_self);
+    }
+}
+
+static ru_status begin(ru_server *s, ru_arena *arena, ru_err *err)
+{
+    RU_TRY(ru_loop_waker(s->opt.loop, on_wake, s, &s->waker, err));
+    s->has_waker = true;
+    const ru_http_options o = {.loop = s->opt.loop,
+                               .listen = s->opt.listen,
+                               .token = s->opt.token,
+                               .conns_max = CONNS,
+                               .silent_max_s = 60,
+                               .request = rui_route,
+                               .gone = on_gone,
+                               .self = s};
+    return ru_http_open(&o, arena, &s->http, err);
+}
+
+ru_status ru_server_open(const ru_server_options *opt, ru_arena *arena, ru_server **out,
+                         ru_err *err)
+{
+    ru_server *s = RU_NEW(arena, ru_server, 1);
+    if (s == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the server");
+    }
+    s->opt = *opt;
+    s->arena = arena;
+    s->opt.requests_max = opt->requests_max != 0 ? opt->requests_max : REQUESTS;
+    s->opt.served.instances = opt->served.instances != 0 ? opt->served.instances : 1;
+    RU_TRY(rui_loader_start(s, err));
+    ru_status st = begin(s, arena, err);
+    if (st != RU_OK) {
+        ru_server_close(s);
+        return st;
+    }
+    *out = s;
+    return RU_OK;
+}
+
+void ru_server_close(ru_server *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    rui_loader_stop(s);
+    ru_http_close(s->http); /* nobody computes on a body any more */
+    if (s->has_waker) {
+        ru_loop_waker_off(s->opt.loop, s->waker);
+    }
+    rui_versions_free(s);
+    while (s->all_calls != NULL) {
+        rui_call *c = s->all_calls;
+        s->all_calls = c->next_all;
+        ru_arena_fini(&c->arena);
+        free(c);
+    }
+}
+
+const char *ru_server_address(const ru_server *s)
+{
+    return ru_http_address(s->http);
+}
+
+void ru_server_stop(ru_server *s, void (*done)(void *self), void *self)
+{
+    s->stopping = true;
+    s->stopped = done;
+    s->stopped_self = self;
+    ru_loop_wake(s->opt.loop, s->waker);
+}
