@@ -38,14 +38,15 @@ static const struct {
     {"web", "base env"},
     {"watch", "base env trace train run web"},
     {"cluster", "base world env trace cost plan comm store"},
-    {"serve", "base world env trace cost plan exec store"},
+    /* serve also asks web: clients come over HTTP. */
+    {"serve", "base world env trace cost plan exec store web"},
     {"fleet", "base world env trace cost plan comm store train"},
     {"sim", "base world env cost"},
     {"solve", "base world"},
     {"lab", "base world env trace cost plan exec comm data store train run sim"},
     {"tool",
-     "base world env trace cost plan exec comm data store host train run launch web watch sim "
-     "solve lab"},
+     "base world env trace cost plan exec comm data store host train run launch web watch serve "
+     "sim solve lab"},
     {"bench", "*"},
     {"test", "*"},
 };

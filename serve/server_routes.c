@@ -1,0 +1,239 @@
+/* Which path asks for what. */
+#include <string.h>
+
+#include "base/json.h"
+#include "serve/server_impl.h"
+
+enum { PARTS_MAX = 8 };
+
+static const char EXTENSIONS[] = "[\"binary_tensor_data\"]";
+
+/* -- answers of one piece -----------------------------------------------------------------------
+ */
+
+static void done_text(void *self)
+{
+    ru_arena a = *(ru_arena *)self;
+    ru_arena_fini(&a);
+}
+
+/* The text lives in an arena that stands inside itself. */
+static ru_arena *page_arena(void)
+{
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_arena *own = RU_NEW(&a, ru_arena, 1);
+    if (own != NULL) {
+        *own = a;
+    }
+    return own;
+}
+
+typedef void (*page_fn)(ru_server *s, rui_version *v, ru_text *t);
+
+static void give(ru_server *s, rui_version *v, ru_http_request *r, const char *type, page_fn fn)
+{
+    ru_arena *arena = page_arena();
+    if (arena == NULL) {
+        ru_http_refuse(r, 503, "no memory for the answer");
+        return;
+    }
+    ru_text t = ru_text_arena(arena);
+    fn(s, v, &t);
+    const ru_http_field fields[] = {{"Content-Type", type}};
+    const ru_http_span span = {t.p, t.n};
+    ru_http_answer(r, &(ru_http_reply){.status = 200,
+                                       .fields = fields,
+                                       .n_fields = 1,
+                                       .spans = &span,
+                                       .n_spans = 1,
+                                       .done = done_text,
+                                       .self = arena});
+}
+
+static const char JSON[] = "application/json";
+
+static void put_server(ru_server *s, rui_version *v, ru_text *t)
+{
+    (void)s;
+    (void)v;
+    ru_text_putf(t, "{\"name\":\"rubato\",\"version\":\"%s\",\"extensions\":%s}", RU_VERSION,
+                 EXTENSIONS);
+}
+
+static void put_ready(ru_server *s, rui_version *v, ru_text *t)
+{
+    (void)s;
+    (void)v;
+    ru_text_put(t, "{\"live\":true,\"ready\":true}");
+}
+
+static void put_model_ready(ru_server *s, rui_version *v, ru_text *t)
+{
+    (void)s;
+    ru_text_put(t, "{\"name\":");
+    ru_text_json(t, ru_str_c(v->model));
+    ru_text_put(t, ",\"ready\":true}");
+}
+
+static void put_values(ru_json *j, const char *key, const ru_served_facts *f,
+                       const ru_served_value *v, uint32_t n)
+{
+    ru_json_open(j, key, '[');
+    for (uint32_t k = 0; k < n; k++) {
+        ru_json_open(j, NULL, '{');
+        ru_json_str(j, "name", v[k].name);
+        ru_json_str(j, "datatype", ru_oip_datatype(v[k].type.dtype));
+        ru_json_open(j, "shape", '[');
+        if (f->batched) {
+            ru_json_i64(j, NULL, -1);
+        }
+        for (uint32_t d = 0; d < v[k].type.rank; d++) {
+            ru_json_i64(j, NULL, v[k].type.dims[d]);
+        }
+        ru_json_close(j);
+        ru_json_close(j);
+    }
+    ru_json_close(j);
+}
+
+static void put_metadata(ru_server *s, rui_version *v, ru_text *t)
+{
+    const ru_served_facts *f = ru_served_facts_get(v->served);
+    ru_json j = ru_json_into(t);
+    ru_json_open(&j, NULL, '{');
+    ru_json_str(&j, "name", v->model);
+    ru_json_open(&j, "versions", '[');
+    for (const rui_version *k = s->versions; k != NULL; k = k->next) {
+        if (k->state == RUI_READY && strcmp(k->model, v->model) == 0) {
+            ru_json_str(&j, NULL, k->version);
+        }
+    }
+    ru_json_close(&j);
+    ru_json_str(&j, "platform", f->platform);
+    put_values(&j, "inputs", f, f->inputs, f->n_inputs);
+    put_values(&j, "outputs", f, f->outputs, f->n_outputs);
+    ru_json_close(&j);
+}
+
+/* -- paths -------------------------------------------------------------------------------------
+ */
+
+/* The version that answers: the one named, else the newest that is ready, else any. */
+static rui_version *find(const ru_server *s, ru_str model, ru_str version)
+{
+    rui_version *found = NULL;
+    for (rui_version *v = s->versions; v != NULL; v = v->next) {
+        if (!ru_str_eq_c(model, v->model) || v->state == RUI_DRAINING ||
+            (version.n > 0 && !ru_str_eq_c(version, v->version))) {
+            continue;
+        }
+        if (found == NULL || (found->state != RUI_READY && v->state == RUI_READY)) {
+            found = v;
+        }
+    }
+    return found;
+}
+
+static bool all_ready(const ru_server *s)
+{
+    bool some = false;
+    for (const rui_version *v = s->versions; v != NULL; v = v->next) {
+        if (v->state == RUI_LOADING || v->state == RUI_FAILED) {
+            return false;
+        }
+        some = some || v->state == RUI_READY;
+    }
+    return some && !s->stopping;
+}
+
+static bool is(const ru_http_request *r, const char *method)
+{
+    return strcmp(r->method, method) == 0 ||
+           (strcmp(method, "GET") == 0 && strcmp(r->method, "HEAD") == 0);
+}
+
+static void wrong_method(ru_http_request *r, const char *want)
+{
+    char text[160];
+    ru_text t = ru_text_into(text, sizeof text);
+    ru_text_putf(&t, "%.80s is asked by %s", r->path, want);
+    ru_http_refuse(r, 405, text);
+}
+
+static void not_ready(const ru_server *s, const rui_version *v, ru_http_request *r)
+{
+    char text[RU_ERR_TEXT_MAX];
+    ru_text t = ru_text_into(text, sizeof text);
+    ru_text_putf(&t, "model %s is not ready: %s", v->model,
+                 v->state == RUI_FAILED ? v->err.text
+                 : s->stopping          ? "the server stops"
+                                        : "it loads");
+    ru_http_refuse(r, 503, text);
+}
+
+/* /v2/models/M[/versions/V][/what] */
+static void route_model(ru_server *s, ru_http_request *r, const ru_str *part, uint32_t n)
+{
+    bool versioned = n >= 2 && ru_str_eq_c(part[1], "versions");
+    uint32_t at = versioned ? 3 : 1;
+    ru_str what = n > at ? part[at] : (ru_str){0};
+    rui_version *v = find(s, part[0], versioned && n > 2 ? part[2] : (ru_str){0});
+    if (v == NULL || n > at + 1 || (versioned && n < 3)) {
+        char text[200];
+        ru_text t = ru_text_into(text, sizeof text);
+        ru_text_putf(&t, v == NULL ? "there is no model %.*s here" : "there is no page %.*s",
+                     (int)(part[0].n < 100 ? part[0].n : 100), part[0].p);
+        ru_http_refuse(r, 404, text);
+        return;
+    }
+    bool infer = ru_str_eq_c(what, "infer");
+    if (!is(r, infer ? "POST" : "GET")) {
+        wrong_method(r, infer ? "POST" : "GET");
+    } else if (!infer && what.n > 0 && !ru_str_eq_c(what, "ready")) {
+        ru_http_refuse(r, 404, "a model answers infer and ready");
+    } else if (v->state != RUI_READY || s->stopping) {
+        not_ready(s, v, r);
+    } else if (infer) {
+        rui_infer(s, v, r);
+    } else {
+        give(s, v, r, JSON, what.n > 0 ? put_model_ready : put_metadata);
+    }
+}
+
+static void route_server(ru_server *s, ru_http_request *r, const ru_str *part, uint32_t n)
+{
+    bool health = n == 2 && ru_str_eq_c(part[0], "health");
+    if (n > 0 && !health) {
+        ru_http_refuse(r, 404, "there is no such page");
+    } else if (!is(r, "GET")) {
+        wrong_method(r, "GET");
+    } else if (n == 0) {
+        give(s, NULL, r, JSON, put_server);
+    } else if (ru_str_eq_c(part[1], "live") || (ru_str_eq_c(part[1], "ready") && all_ready(s))) {
+        give(s, NULL, r, JSON, put_ready);
+    } else if (ru_str_eq_c(part[1], "ready")) {
+        ru_http_refuse(r, 503, s->stopping ? "the server stops" : "not all models are ready");
+    } else {
+        ru_http_refuse(r, 404, "health has live and ready");
+    }
+}
+
+void rui_route(void *self, ru_http_request *r)
+{
+    ru_server *s = self;
+    ru_str part[PARTS_MAX], rest = ru_str_c(r->path), word;
+    uint32_t n = 0;
+    while (ru_str_next(&rest, '/', &word)) {
+        if (word.n > 0 && n < PARTS_MAX) {
+            part[n++] = word;
+        }
+    }
+    if (n == 0 || !ru_str_eq_c(part[0], "v2")) {
+        ru_http_refuse(r, 404, "there is no such page; the protocol begins at /v2");
+    } else if (n > 2 && ru_str_eq_c(part[1], "models")) {
+        route_model(s, r, part + 2, n - 2);
+    } else {
+        route_server(s, r, part + 1, n - 1);
+    }
+}
