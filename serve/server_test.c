@@ -1,0 +1,291 @@
+#include "serve/server.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "env/clock.h"
+#include "test/test.h"
+#include "world/graph/build.h"
+
+/* A model: s = a + a, k = item i of a table of 4 (an index out of it fails its run). */
+typedef struct toy {
+    uint32_t closed, graphs;
+    bool breaks;
+} toy;
+
+static ru_status toy_graph(void *self, int64_t rows, int64_t length, ru_arena *arena, ru_graph *out,
+                           ru_err *err)
+{
+    static const float table[] = {10, 11, 12, 13};
+    toy *t = self;
+    (void)length;
+    t->graphs++;
+    if (t->breaks) {
+        return RU_FAIL(err, RU_E_DATA, "the toy is broken");
+    }
+    RU_TRY(ru_graph_init(out, arena, "toy", err));
+    ru_build b;
+    ru_build_init(&b, out);
+    const int64_t four[] = {4}, ab[] = {rows, 2}, i1[] = {rows};
+    ru_value_id a = ru_build_input(&b, "a", ru_type_make(RU_F32, 2, ab));
+    ru_value_id i = ru_build_input(&b, "i", ru_type_make(RU_I64, 1, i1));
+    ru_value_id c = ru_build_const(&b, ru_type_make(RU_F32, 1, four), table);
+    ru_build_output(&b, ru_build_op2(&b, RU_OP_Add, a, a, NULL), "s");
+    ru_build_output(&b, ru_build_op2(&b, RU_OP_Gather, c, i, (ru_attr[]){RU_AI(axis, 0), RU_A_END}),
+                    "k");
+    return ru_build_finish(&b, err);
+}
+
+static void toy_close(void *self)
+{
+    toy *t = self;
+    t->closed++;
+}
+
+static const ru_source_ops toy_ops = {.name = "toy", .graph = toy_graph, .close = toy_close};
+
+typedef struct world {
+    ru_arena arena;
+    ru_loop *loop;
+    ru_server *server;
+    toy toy;
+    uint32_t loaded, failed, stopped;
+    char answer[8192];
+} world;
+
+static void on_loaded(void *self, const ru_err *err)
+{
+    world *w = self;
+    w->loaded += err == NULL ? 1 : 0;
+    w->failed += err != NULL ? 1 : 0;
+}
+
+static void on_stopped(void *self)
+{
+    world *w = self;
+    w->stopped++;
+}
+
+static void turn(world *w, const uint32_t *count)
+{
+    ru_err err = {0};
+    for (uint32_t k = 0; k < 4000 && *count == 0; k++) {
+        assert_ok(ru_loop_round(w->loop, 5000000, &err), err);
+    }
+    assert_int_equal(*count, 1);
+}
+
+static bool open_world(world *w)
+{
+    ru_err err = {0};
+    *w = (world){0};
+    ru_arena_init(&w->arena, 0);
+    assert_ok(ru_loop_open(&w->loop, &err), err);
+    const ru_server_options o = {.loop = w->loop,
+                                 .listen = "0",
+                                 .served = {.exe = {.threads = 1}, .instances = 2, .rows_max = 8}};
+    ru_status st = ru_server_open(&o, &w->arena, &w->server, &err);
+    if (st == RU_E_UNSUPPORTED) {
+        ru_loop_close(w->loop);
+        ru_arena_fini(&w->arena);
+        return false; /* no libmicrohttpd here */
+    }
+    assert_ok(st, err);
+    return true;
+}
+
+static void load_toy(world *w)
+{
+    ru_err err = {0};
+    const ru_source s = {.ops = &toy_ops, .self = &w->toy};
+    assert_ok(ru_server_load(w->server, "toy", "1", &s, on_loaded, w, &err), err);
+}
+
+static void close_world(world *w)
+{
+    ru_server_close(w->server);
+    ru_loop_close(w->loop);
+    ru_arena_fini(&w->arena);
+    assert_int_equal(w->toy.closed, 1);
+}
+
+static int dial(const world *w)
+{
+    const char *colon = strrchr(ru_server_address(w->server), ':');
+    int64_t port = 0;
+    assert_true(ru_str_i64(ru_str_c(colon + 1), &port));
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_port = htons((uint16_t)port),
+                            .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof a) == 0);
+    return fd;
+}
+
+static void ask(int fd, const char *method, const char *path, const char *body)
+{
+    char head[256];
+    int n = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: h\r\nContent-Length: %zu\r\n\r\n",
+                     method, path, strlen(body));
+    assert_int_equal(send(fd, head, (size_t)n, MSG_NOSIGNAL), n);
+    assert_int_equal(send(fd, body, strlen(body), MSG_NOSIGNAL), strlen(body));
+}
+
+/* Head and body of an answer; its body. */
+static const char *hear(world *w, int fd)
+{
+    ru_err err = {0};
+    size_t n = 0;
+    const char *body = NULL;
+    w->answer[0] = '\0';
+    for (uint32_t k = 0; k < 4000; k++) {
+        assert_ok(ru_loop_round(w->loop, 5000000, &err), err);
+        ssize_t got = recv(fd, w->answer + n, sizeof w->answer - 1 - n, MSG_DONTWAIT);
+        n += got > 0 ? (size_t)got : 0;
+        w->answer[n] = '\0';
+        const char *length = strstr(w->answer, "Content-Length: ");
+        body = strstr(w->answer, "\r\n\r\n");
+        int64_t bytes = -1;
+        if (body != NULL && length != NULL) {
+            ru_str line = ru_str_c(length + 16), number;
+            assert_true(ru_str_next(&line, '\r', &number) && ru_str_i64(number, &bytes));
+            if ((int64_t)strlen(body + 4) >= bytes) {
+                return body + 4;
+            }
+        }
+    }
+    fail_msg("no answer: %s", w->answer);
+    return NULL;
+}
+
+static const char *get(world *w, int fd, const char *path)
+{
+    ask(fd, "GET", path, "");
+    return hear(w, fd);
+}
+
+#define GOOD                                                                                      \
+    "{\"inputs\":[{\"name\":\"a\",\"shape\":[3,2],\"datatype\":\"FP32\",\"data\":[1,2,3,4,5,6]}," \
+    "{\"name\":\"i\",\"shape\":[3],\"datatype\":\"INT64\",\"data\":[3,0,1]}]}"
+
+static void speaks_the_protocol(void **state)
+{
+    (void)state;
+    world w;
+    if (!open_world(&w)) {
+        skip();
+    }
+    int fd = dial(&w);
+    assert_non_null(strstr(get(&w, fd, "/v2/health/live"), "true"));
+    (void)get(&w, fd, "/v2/health/ready");
+    assert_non_null(strstr(w.answer, " 503 "));
+    load_toy(&w);
+    turn(&w, &w.loaded);
+    assert_non_null(strstr(get(&w, fd, "/v2/health/ready"), "\"ready\":true"));
+    assert_non_null(strstr(get(&w, fd, "/v2"), "binary_tensor_data"));
+    assert_non_null(strstr(get(&w, fd, "/v2/models/toy/versions/1/ready"), "\"name\":\"toy\""));
+    assert_string_equal(
+        get(&w, fd, "/v2/models/toy"),
+        "{\"name\":\"toy\",\"versions\":[\"1\"],\"platform\":\"toy\",\"inputs\":[{\"name\":\"a\","
+        "\"datatype\":\"FP32\",\"shape\":[-1,2]},{\"name\":\"i\",\"datatype\":\"INT64\","
+        "\"shape\":[-1]}],\"outputs\":[{\"name\":\"s\",\"datatype\":\"FP32\",\"shape\":[-1,2]},"
+        "{\"name\":\"k\",\"datatype\":\"FP32\",\"shape\":[-1]}]}");
+    ask(fd, "POST", "/v2/models/toy/infer", GOOD);
+    assert_string_equal(
+        hear(&w, fd),
+        "{\"model_name\":\"toy\",\"model_version\":\"1\",\"outputs\":[{\"name\":\"s\","
+        "\"datatype\":\"FP32\",\"shape\":[3,2],\"data\":[2,4,6,8,10,12]},{\"name\":\"k\","
+        "\"datatype\":\"FP32\",\"shape\":[3],\"data\":[13,10,11]}]}");
+    static const struct {
+        const char *method, *path, *body, *says;
+        int status;
+    } bad[] = {
+        {"GET", "/v3", "", "/v2", 404},
+        {"GET", "/v2/models/none", "", "no model none", 404},
+        {"POST", "/v2/models/toy/versions/2/infer", GOOD, "no model toy", 404},
+        {"GET", "/v2/models/toy/else", "", "infer and ready", 404},
+        {"GET", "/v2/models/toy/infer", "", "asked by POST", 405},
+        {"POST", "/v2/models/toy/infer", "{", "damaged", 400},
+        {"POST", "/v2/models/toy/infer", "{\"inputs\":[]}", "no input 'a'", 400},
+        {"POST", "/v2/models/toy/infer",
+         "{\"inputs\":[{\"name\":\"a\",\"shape\":[1,2],\"datatype\":\"FP32\",\"data\":[1,2]},"
+         "{\"name\":\"i\",\"shape\":[1],\"datatype\":\"INT64\",\"data\":[9]}]}",
+         "9", 400},
+        {"POST", "/v2/models/toy/infer",
+         "{\"inputs\":[{\"name\":\"a\",\"shape\":[1,3],\"datatype\":\"FP32\",\"data\":[1,2,3]}]}",
+         "but the model takes f32[2]", 400},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
+        char status[8];
+        ask(fd, bad[k].method, bad[k].path, bad[k].body);
+        const char *body = hear(&w, fd);
+        snprintf(status, sizeof status, " %d ", bad[k].status);
+        if (strstr(w.answer, status) == NULL || strstr(body, bad[k].says) == NULL) {
+            fail_msg("%s %s: %s", bad[k].path, bad[k].body, w.answer);
+        }
+    }
+    close(fd);
+    close_world(&w);
+}
+
+/* A request of more rows than a batch, one that leaves, and the end: everything is answered once.
+ */
+static void drains(void **state)
+{
+    (void)state;
+    world w;
+    if (!open_world(&w)) {
+        skip();
+    }
+    load_toy(&w);
+    turn(&w, &w.loaded);
+    int fd = dial(&w), left = dial(&w);
+    char body[4096];
+    ru_text t = ru_text_into(body, sizeof body);
+    ru_text_put(&t, "{\"inputs\":[{\"name\":\"a\",\"shape\":[50,2],\"datatype\":\"FP32\","
+                    "\"data\":[");
+    for (uint32_t k = 0; k < 100; k++) {
+        ru_text_putf(&t, "%s%u", k > 0 ? "," : "", k);
+    }
+    ru_text_put(&t, "]},{\"name\":\"i\",\"shape\":[50],\"datatype\":\"INT64\",\"data\":[");
+    for (uint32_t k = 0; k < 50; k++) {
+        ru_text_putf(&t, "%s%u", k > 0 ? "," : "", k % 4);
+    }
+    ru_text_put(&t, "]}],\"outputs\":[{\"name\":\"k\"}]}");
+    ask(left, "POST", "/v2/models/toy/infer", GOOD);
+    close(left);
+    ask(fd, "POST", "/v2/models/toy/infer", body);
+    const char *got = hear(&w, fd);
+    assert_non_null(strstr(got, "\"shape\":[50],\"data\":[10,11,12,13,10,"));
+    assert_non_null(strstr(got, "12,13,10,11]}]}"));
+    ru_server_stop(w.server, on_stopped, &w);
+    turn(&w, &w.stopped);
+    ask(fd, "POST", "/v2/models/toy/infer", GOOD);
+    (void)hear(&w, fd);
+    assert_non_null(strstr(w.answer, " 503 "));
+    close(fd);
+    close_world(&w);
+}
+
+static void says_why_a_model_failed(void **state)
+{
+    (void)state;
+    world w;
+    if (!open_world(&w)) {
+        skip();
+    }
+    w.toy.breaks = true;
+    load_toy(&w);
+    turn(&w, &w.failed);
+    int fd = dial(&w);
+    ask(fd, "POST", "/v2/models/toy/infer", GOOD);
+    assert_non_null(strstr(hear(&w, fd), "not ready: the toy is broken"));
+    close(fd);
+    close_world(&w);
+}
+
+RU_TESTS(serve_server, cmocka_unit_test(speaks_the_protocol), cmocka_unit_test(drains),
+         cmocka_unit_test(says_why_a_model_failed))
