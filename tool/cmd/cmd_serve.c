@@ -1,0 +1,217 @@
+/* rubato serve: trained models and ONNX files over HTTP, by the Open Inference Protocol. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "base/unit.h"
+#include "env/file/file.h"
+#include "env/process/self.h"
+#include "launch/launch.h"
+#include "serve/server.h"
+#include "tool/cmd.h"
+#include "tool/serve/source.h"
+
+enum { DIMS_MAX = 64 };
+
+typedef struct session {
+    ru_cmd_in *in;
+    ru_loop *loop;
+    ru_server *server;
+    ru_onnx_dim dims[DIMS_MAX];
+    ru_server_options opt;
+    rui_served_source_options source;
+    ru_err failed; /* status RU_OK: nothing did */
+    bool json;
+} session;
+
+/* p99=20ms */
+static ru_status read_slo(session *s, ru_err *err)
+{
+    const char *text = ru_cmd_text(s->in, "slo");
+    double percent;
+    if (text == NULL) {
+        return RU_OK;
+    }
+    const char *eq = strchr(text, '=');
+    if (text[0] != 'p' || eq == NULL || !ru_str_f64(ru_str_n(text + 1, eq - text - 1), &percent) ||
+        !(percent > 0 && percent < 100) || !ru_unit_time(ru_str_c(eq + 1), &s->opt.slo_ns) ||
+        s->opt.slo_ns <= 0) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--slo %s: expected a quantile and a time, as in --slo p99=20ms", text);
+    }
+    s->opt.slo_q = percent / 100;
+    return RU_OK;
+}
+
+static ru_status read_dims(session *s, ru_err *err)
+{
+    uint32_t n;
+    const char *const *texts = ru_cmd_texts(s->in, "dim", &n);
+    for (uint32_t k = 0; k < n; k++) {
+        const char *eq = strchr(texts[k], '=');
+        if (eq == NULL || n > DIMS_MAX || !ru_str_i64(ru_str_c(eq + 1), &s->dims[k].number) ||
+            s->dims[k].number < 1) {
+            return RU_FAIL(err, RU_E_USAGE,
+                           "--dim %s: expected NAME=NUMBER, as in --dim T=128 (at most %d of them)",
+                           texts[k], DIMS_MAX);
+        }
+        s->dims[k].symbol = ru_arena_strn(s->in->arena, texts[k], eq - texts[k]);
+    }
+    s->source.dims = s->dims;
+    s->source.n_dims = n;
+    return RU_OK;
+}
+
+/* The last part of the path, without .onnx. */
+static const char *name_of(const session *s)
+{
+    const char *given = ru_cmd_text(s->in, "name");
+    ru_str path = ru_str_c(s->in->args[0]), part, last = path;
+    while (ru_str_next(&path, '/', &part)) {
+        last = part.n > 0 ? part : last;
+    }
+    last.n -= ru_str_ends(last, ".onnx") ? (int64_t)strlen(".onnx") : 0;
+    return given != NULL ? given : ru_arena_strn(s->in->arena, last.p, last.n);
+}
+
+static void on_loaded(void *self, const ru_err *err)
+{
+    session *s = self;
+    if (err != NULL) {
+        s->failed = *err;
+        ru_loop_stop(s->loop);
+        return;
+    }
+    if (s->json) {
+        ru_text t = ru_text_arena(s->in->arena);
+        ru_text_put(&t, "{\"schema\":\"rubato.serve.ready/1\",\"address\":");
+        ru_text_json(&t, ru_str_c(ru_server_address(s->server)));
+        ru_text_put(&t, ",\"model\":");
+        ru_text_json(&t, ru_str_c(name_of(s)));
+        ru_text_put(&t, "}");
+        puts(t.p);
+    } else {
+        printf("http://%s/v2/models/%s is ready; Ctrl-C stops\n", ru_server_address(s->server),
+               name_of(s));
+    }
+    (void)fflush(stdout);
+}
+
+static void on_stopped(void *self)
+{
+    session *s = self;
+    ru_loop_stop(s->loop);
+}
+
+static void on_signal(void *self, int fd, uint32_t events, ru_time now)
+{
+    session *s = self;
+    (void)events;
+    (void)now;
+    ru_loop_fd_off(s->loop, fd);
+    ru_server_stop(s->server, on_stopped, s);
+}
+
+static ru_status serve(session *s, ru_err *err)
+{
+    ru_source source;
+    RU_TRY(ru_loop_open(&s->loop, err));
+    s->opt.loop = s->loop;
+    RU_TRY(rui_served_source_open(s->in->args[0], &s->source, &source, err));
+    ru_status st = ru_server_open(&s->opt, s->in->arena, &s->server, err);
+    if (st != RU_OK) {
+        source.ops->close(source.self);
+        return st;
+    }
+    RU_TRY(ru_server_load(s->server, name_of(s), "1", &source, on_loaded, s, err));
+    ru_self_stop_watch();
+    int fd = ru_self_stop_fd();
+    if (fd >= 0) {
+        RU_TRY(ru_loop_fd(s->loop, fd, 1 /* EPOLLIN */, on_signal, s, err));
+    }
+    RU_TRY(ru_loop_run(s->loop, err));
+    if (s->failed.status != RU_OK) {
+        *err = s->failed;
+    }
+    return s->failed.status;
+}
+
+static ru_status run(ru_cmd_in *in, ru_err *err)
+{
+    session s = {.in = in, .json = ru_cmd_flag(in, "json")};
+    const char *file = ru_cmd_text(in, "token-file");
+    RU_TRY(read_slo(&s, err));
+    RU_TRY(read_dims(&s, err));
+    if (file != NULL) {
+        RU_TRY(ru_token_get(file, in->arena, &s.opt.token, err));
+    }
+    s.opt.listen = ru_cmd_text(in, "listen");
+    s.opt.requests_max = (uint32_t)ru_cmd_i64(in, "waiting");
+    s.source.exe = (ru_exe_options){
+        .device = ru_cmd_choice(in, "device") == 0 ? RU_DEVICE_CPU : RU_DEVICE_REF,
+        .precision = ru_cmd_choice(in, "precision") == 0 ? RU_PRECISION_F32 : RU_PRECISION_BF16,
+        .threads = (uint32_t)ru_cmd_i64(in, "threads")};
+    s.opt.served = (ru_served_options){.exe = s.source.exe,
+                                       .instances = (uint32_t)ru_cmd_i64(in, "instances"),
+                                       .rows_max = ru_cmd_i64(in, "batch")};
+    ru_status st = serve(&s, err);
+    ru_server_close(s.server);
+    ru_self_stop_unwatch();
+    ru_loop_close(s.loop);
+    return st;
+}
+
+static const ru_opt opts[] = {
+    RU_OPT(TEXT, "listen", "ADDR",
+           "where to listen: PORT (this machine only), :PORT (all interfaces) or HOST:PORT; port 0 "
+           "takes any",
+           .letter = 'l', .def = "8000"),
+    RU_OPT(TEXT, "slo", "pQ=TIME", "the promise: so many percent of the answers come within TIME"),
+    RU_OPT(TEXT, "name", "NAME", "name of the model (default: the last part of the path)"),
+    RU_OPT(I64, "batch", "N", "largest batch in rows; rounded down to a power of two", .def = "32",
+           RU_IN(1, 32768)),
+    RU_OPT(I64, "instances", "N", "batches that are computed at one time", .def = "1",
+           RU_IN(1, 64)),
+    RU_OPT(I64, "waiting", "N", "requests that wait or are computed; more are answered 429",
+           .def = "1024", RU_IN(1, 1000000)),
+    RU_OPT_THREADS('t'),
+    RU_OPT(TEXTS, "dim", "NAME=N",
+           "value of a symbolic dimension of an ONNX model; may be given several times"),
+    RU_OPT(CHOICE, "device", NULL, "device; ref is the reference in plain C", .def = "cpu",
+           .choices = "cpu|ref"),
+    RU_OPT(CHOICE, "precision", NULL, "bf16: compute f32 matrix products in bf16", .def = "f32",
+           .choices = "f32|bf16"),
+    RU_OPT(TEXT, "token-file", "FILE",
+           "file with a token that every request must carry (Authorization: Bearer TOKEN)"),
+    RU_OPT(FLAG, "json", NULL, "print one JSON object (rubato.serve.ready/1) when it answers"),
+};
+
+static const ru_example examples[] = {
+    {"rubato serve runs/digits-1", "serve the trained model of a run at 127.0.0.1:8000"},
+    {"rubato serve model.onnx --slo p99=20ms", "serve an ONNX model with a promise"},
+    {"curl localhost:8000/v2/models/digits-1", "names, types and shapes of its tensors"},
+};
+
+const ru_cmd rui_cmd_serve = {
+    .name = "serve",
+    .summary = "answer requests for a trained or an ONNX model over HTTP",
+    .about =
+        "Speaks the Open Inference Protocol v2 (KServe, Triton) over HTTP: JSON and the binary "
+        "extension, so that clients written for those servers work unchanged; gRPC and shared "
+        "memory are not offered. The first dimension of every tensor is the number of rows "
+        "where the model has it free. Samples of a run are prepared as in training (data.mean, "
+        "data.std, columns). The first Ctrl-C or SIGTERM answers what is under way and ends, "
+        "the second ends at once.",
+    .args = "RUN|MODEL.onnx",
+    .arg_min = 1,
+    .arg_max = 1,
+    .opts = opts,
+    .n_opts = RU_ARRAY_LEN(opts),
+    .examples = examples,
+    .n_examples = RU_ARRAY_LEN(examples),
+    .exits = "65 the model is damaged or cannot be served|66 there is no such model|69 the address "
+             "is taken",
+    .computes = true,
+    .run = run,
+};

@@ -1,0 +1,188 @@
+#include "tool/serve/source.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/norm.h"
+#include "env/file/file.h"
+#include "exec/settle.h"
+#include "run/rundir.h"
+#include "store/onnx_file.h"
+#include "train/model/step.h"
+
+typedef struct source {
+    ru_arena arena;
+    rui_served_source_options opt;
+    /* a run */
+    ru_rundir run;
+    ru_model model;
+    ru_norm norm;
+    /* an ONNX file */
+    ru_onnx_file file;
+    ru_onnx_external external;
+    ru_onnx_info info;
+    const char *batch[RU_OIP_TENSORS_MAX]; /* [n_batch] symbols of the number of rows */
+    uint32_t n_batch;
+} source;
+
+static void close_source(void *self)
+{
+    source *s = self;
+    ru_model_close(&s->model);
+    ru_onnx_file_close(&s->file);
+    ru_arena_fini(&s->arena);
+    free(s);
+}
+
+/* -- runs --------------------------------------------------------------------------------------
+ */
+
+static ru_status run_graph(void *self, int64_t rows, int64_t length, ru_arena *arena, ru_graph *out,
+                           ru_err *err)
+{
+    source *s = self;
+    (void)length;
+    const ru_type *in = &ru_graph_value(&s->model.infer, s->model.infer.inputs[0])->type;
+    if (in->rank > 0 && !ru_dim_is_symbolic(in->dims[0])) {
+        rows = in->dims[0]; /* an imported model may have a fixed batch */
+    }
+    ru_step_options so = {.loss = s->model.loss, .batch = rows, .x = s->model.facts.x};
+    ru_step_graph step;
+    RU_TRY(ru_step_build_eval(&s->model.infer, &so, arena, &step, err));
+    *out = step.graph;
+    return RU_OK;
+}
+
+static ru_status run_load(void *self, const ru_graph *g, ru_exe *exe, ru_err *err)
+{
+    source *s = self;
+    return ru_ckpt_load(&s->run.ckpt, g, exe, false, err);
+}
+
+/* As `rubato predict` prepares the samples of an array. */
+static void run_before(void *self, void *rows, int64_t n)
+{
+    source *s = self;
+    const ru_type *x = &s->model.facts.x;
+    int64_t per = ru_type_count(x);
+    for (int64_t k = 0; x->dtype == RU_F32 && k < n; k++) {
+        float *row = (float *)rows + k * per;
+        ru_columns_normalize(&s->model.facts.columns, row);
+        ru_norm_apply(&s->norm, row, 1);
+    }
+}
+
+static const ru_source_ops run_ops = {.name = "rubato_run",
+                                      .graph = run_graph,
+                                      .load = run_load,
+                                      .before = run_before,
+                                      .close = close_source};
+
+static ru_status open_run(source *s, const char *path, ru_source *out, ru_err *err)
+{
+    static const char *const outputs[] = {"output"};
+    RU_TRY(ru_rundir_open(path, &s->arena, &s->run, err));
+    RU_TRY(ru_model_open(&s->run.job, &s->run.ckpt.facts, s->run.onnx, &s->arena, &s->model, err));
+    const ru_data_options d = ru_job_data_options(&s->run.job, false);
+    RU_TRY(ru_norm_open(&d, &s->model.facts.x, "the job", &s->arena, &s->norm, err));
+    *out = (ru_source){.ops = &run_ops, .self = s, .outputs = outputs};
+    return RU_OK;
+}
+
+/* -- ONNX --------------------------------------------------------------------------------------
+ */
+
+/* Symbols of the first dimensions are the number of rows, unless the user gave them one. */
+static void find_batch(source *s, const ru_graph *signature)
+{
+    for (uint32_t k = 0; k < signature->n_inputs && k < RU_OIP_TENSORS_MAX; k++) {
+        const ru_type *t = &ru_graph_value(signature, signature->inputs[k])->type;
+        if (t->rank == 0 || !ru_dim_is_symbolic(t->dims[0])) {
+            continue;
+        }
+        const char *name = signature->symbols[ru_dim_sym(t->dims[0])];
+        bool known = false;
+        for (uint32_t i = 0; i < s->n_batch; i++) {
+            known = known || strcmp(s->batch[i], name) == 0;
+        }
+        if (!known) {
+            s->batch[s->n_batch++] = name;
+        }
+    }
+}
+
+static ru_status onnx_graph(void *self, int64_t rows, int64_t length, ru_arena *arena,
+                            ru_graph *out, ru_err *err)
+{
+    source *s = self;
+    (void)length;
+    uint32_t n = s->n_batch + s->opt.n_dims;
+    ru_onnx_dim *dims = RU_NEW(arena, ru_onnx_dim, n);
+    if (dims == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the model");
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        dims[k] = k < s->n_batch ? (ru_onnx_dim){s->batch[k], rows} : s->opt.dims[k - s->n_batch];
+    }
+    const ru_onnx_options o = {.external = &s->external, .dims = dims, .n_dims = n};
+    ru_arrays none = {0};
+    ru_settle settle = {.opt = &s->opt.exe, .arrays = &none, .arena = arena};
+    const ru_map_file *m = &s->file.model;
+    RU_TRY(ru_onnx_read(m->data, m->size_bytes, &o, arena, out, NULL, err));
+    if (ru_graph_trains(out)) {
+        RU_TRY(ru_pass_infer(out, arena, out, err));
+    }
+    return ru_exe_settle(&settle, out, out, err);
+}
+
+static const ru_source_ops onnx_ops = {
+    .name = "rubato_onnx", .graph = onnx_graph, .close = close_source};
+
+static ru_status open_onnx(source *s, const char *path, ru_source *out, ru_err *err)
+{
+    ru_graph signature;
+    RU_TRY(ru_onnx_file_open(path, &s->file, err));
+    s->external = ru_onnx_file_external(&s->file);
+    const ru_onnx_options o = {
+        .external = &s->external, .dims = s->opt.dims, .n_dims = s->opt.n_dims, .signature = true};
+    const ru_map_file *m = &s->file.model;
+    RU_TRY(ru_onnx_read(m->data, m->size_bytes, &o, &s->arena, &signature, &s->info, err));
+    for (uint32_t k = 0; k < signature.n_inputs; k++) {
+        const char *name = ru_graph_value(&signature, signature.inputs[k])->name;
+        if (s->info.texts_in[k] || s->info.shapes[k]) {
+            return RU_FAIL(err, RU_E_UNSUPPORTED,
+                           s->info.texts_in[k]
+                               ? "input '%s' is of texts, which the server does not take"
+                               : "input '%s' determines shapes, so the model cannot be served",
+                           name);
+        }
+    }
+    for (uint32_t k = 0; k < signature.n_outputs; k++) {
+        if (s->info.texts_out[k]) {
+            return RU_FAIL(err, RU_E_UNSUPPORTED,
+                           "output '%s' is of texts, which the server does not give",
+                           s->info.outputs[k]);
+        }
+    }
+    find_batch(s, &signature);
+    *out = (ru_source){.ops = &onnx_ops, .self = s, .outputs = s->info.outputs};
+    return RU_OK;
+}
+
+ru_status rui_served_source_open(const char *path, const rui_served_source_options *opt,
+                                 ru_source *out, ru_err *err)
+{
+    source *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the model");
+    }
+    s->opt = *opt;
+    ru_arena_init(&s->arena, 0);
+    ru_status st =
+        ru_path_is_dir(path) ? open_run(s, path, out, err) : open_onnx(s, path, out, err);
+    if (st != RU_OK) {
+        close_source(s);
+        return ru_path_is_dir(path) ? st : ru_err_wrap(err, st, "%s", path);
+    }
+    return RU_OK;
+}
