@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""A served model beside other programs: serve.py PATH_OF_RUBATO
+
+Trains a small model, serves the run and its ONNX export, and compares the answers with `rubato
+predict`, by JSON alone. With the packages tritonclient and numpy, that client's answers as well
+(JSON and binary in both directions), and with onnxruntime that library's; 77 without tritonclient.
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+
+JOB = """name: served
+model: {zoo: mlp, hidden: [16]}
+data: {format: synthetic, generator: digits, count: 400, test_count: 50}
+train: {batch: 40, steps: 30, autotune: false, threads: 1, optimizer: {sgd: {lr: 0.05}}}
+"""
+
+
+class Server:
+    def __init__(self, rubato, path, *more):
+        self.process = subprocess.Popen([rubato, "serve", path, "-l", "0", "--json", *more],
+                                        stdout=subprocess.PIPE, text=True)
+        ready = json.loads(self.process.stdout.readline())
+        self.address, self.model = ready["address"], ready["model"]
+
+    def ask(self, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            with urllib.request.urlopen(f"http://{self.address}{path}", data, 20) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(20) == 0
+
+
+def check_json(server, rows, classes):
+    _, about = server.ask(f"/v2/models/{server.model}")
+    x, y = about["inputs"][0], about["outputs"][0]
+    size = 1
+    for d in x["shape"][1:]:
+        size *= d
+    flat = [v for row in rows for v in row]
+    assert len(flat) == size * len(rows), about
+    shape = [len(rows)] + x["shape"][1:]
+    status, answer = server.ask(f"/v2/models/{server.model}/infer", {
+        "inputs": [{"name": x["name"], "shape": shape, "datatype": "FP32", "data": flat}]})
+    assert status == 200, answer
+    out = answer["outputs"][0]
+    n = out["shape"][1]
+    got = [max(range(n), key=lambda c: out["data"][r * n + c]) for r in range(len(rows))]
+    assert got == classes, (got, classes)
+    status, answer = server.ask(f"/v2/models/{server.model}/infer", {"inputs": []})
+    assert status == 400 and x["name"] in answer["error"], answer
+
+
+def check_triton(server, rows, onnx):
+    import numpy as np
+    import tritonclient.http as triton
+    client = triton.InferenceServerClient(server.address)
+    assert client.is_server_live() and client.is_server_ready()
+    assert client.is_model_ready(server.model)
+    about = client.get_model_metadata(server.model)
+    x, y = about["inputs"][0], about["outputs"][0]
+    data = np.array(rows, dtype=np.float32).reshape([len(rows)] + x["shape"][1:])
+    want = None
+    try:
+        import onnxruntime
+        want = onnxruntime.InferenceSession(onnx).run(None, {x["name"]: data})[0]
+    except ImportError:
+        pass
+    for binary_in in (True, False):
+        for binary_out in (True, False, None):
+            given = triton.InferInput(x["name"], list(data.shape), "FP32")
+            given.set_data_from_numpy(data, binary_data=binary_in)
+            asked = None if binary_out is None else [
+                triton.InferRequestedOutput(y["name"], binary_data=binary_out)]
+            answer = client.infer(server.model, [given], outputs=asked, request_id="7")
+            assert answer.get_response()["id"] == "7"
+            got = answer.as_numpy(y["name"])
+            want = got if want is None else want
+            assert got.dtype == np.float32 and np.allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def main():
+    rubato = os.path.abspath(sys.argv[1])
+    with tempfile.TemporaryDirectory() as work:
+        def run(*args, **more):
+            return subprocess.run([rubato, *args], cwd=work, check=True, capture_output=True,
+                                  text=True, **more).stdout
+        with open(os.path.join(work, "job.yaml"), "w") as f:
+            f.write(JOB)
+        run("train", "job.yaml", "--out", "run")
+        run("export", "run", "--onnx", "m.onnx")
+        served = Server(rubato, os.path.join(work, "run"))
+        _, about = served.ask("/v2/models/run")
+        size = 1
+        for d in about["inputs"][0]["shape"][1:]:
+            size *= d
+        rows = [[((r * 7919 + k * 104729) % 1000) / 1000 for k in range(size)] for r in range(5)]
+        lines = "".join(",".join(str(v) for v in row) + "\n" for row in rows)
+        classes = [int(c) for c in run("predict", "run", input=lines).split()]
+        check_json(served, rows, classes)
+        served.stop()
+        served = Server(rubato, os.path.join(work, "m.onnx"))
+        check_json(served, rows, classes)
+        try:
+            import tritonclient.http
+        except ImportError:
+            served.stop()
+            print("skipped: the package tritonclient is not here; JSON was checked",
+                  file=sys.stderr)
+            sys.exit(77)
+        check_triton(served, rows, os.path.join(work, "m.onnx"))
+        served.stop()
+
+
+main()
