@@ -190,7 +190,8 @@ static const ru_opt opts[] = {
 static const ru_example examples[] = {
     {"rubato serve runs/digits-1", "serve the trained model of a run at 127.0.0.1:8000"},
     {"rubato serve model.onnx --slo p99=20ms", "serve an ONNX model with a promise"},
-    {"curl localhost:8000/v2/models/digits-1", "names, types and shapes of its tensors"},
+    {"rubato serve model.onnx --listen :8000 --token-file token",
+     "answer the other machines too, if they have the token"},
 };
 
 const ru_cmd rui_cmd_serve = {
