@@ -1,0 +1,152 @@
+"""Writes the C source of the extension module rubato._rubato: binding.py OUT.c
+
+The declarations are those of the public headers, as far as the package uses them; "..." leaves sizes and
+places to the compiler, which reads the headers themselves.
+"""
+import sys
+
+import cffi
+
+DECLARATIONS = """
+typedef enum { RU_OK, ... } ru_status;
+typedef enum { RU_NONE, ... } ru_dtype;
+typedef enum { RU_DEVICE_CPU, RU_DEVICE_REF, ... } ru_device_kind;
+typedef enum { RU_PRECISION_F32, RU_PRECISION_BF16, ... } ru_precision;
+typedef struct { ru_status status; char text[768]; ...; } ru_err;
+const char *ru_status_name(ru_status st);
+
+typedef struct { ...; } ru_arena;
+void ru_arena_init(ru_arena *a, int64_t size_max_bytes);
+void ru_arena_fini(ru_arena *a);
+void *ru_arena_zalloc(ru_arena *a, int64_t size_bytes, int64_t align);
+
+/* graphs and arrays */
+#define RU_RANK_MAX ...
+typedef struct { uint32_t v; } ru_value_id;
+typedef struct { ru_dtype dtype; uint32_t rank; int64_t dims[...]; ...; } ru_type;
+typedef struct { const char *name; ru_type type; ...; } ru_value;
+typedef struct {
+    ru_value *values; ru_value_id *inputs, *outputs; const char *symbols[...];
+    uint32_t n_inputs, n_outputs, n_symbols; ...; } ru_graph;
+const char *ru_dtype_name(ru_dtype t);
+int64_t ru_dtype_bytes(ru_dtype t);
+int64_t ru_type_bytes(const ru_type *t);
+bool ru_dim_is_symbolic(int64_t dim);
+int64_t ru_dim_coef(int64_t dim);
+uint32_t ru_dim_sym(int64_t dim);
+typedef struct { const char *name; ru_type type; const void *data; ...; } ru_array;
+typedef struct { ru_array *at; uint32_t n, cap; ...; } ru_arrays;
+
+/* ONNX models */
+typedef struct { const void *data; int64_t size_bytes; ...; } ru_map_file;
+typedef struct { ru_map_file model; ...; } ru_onnx_file;
+ru_status ru_onnx_file_open(const char *path, ru_onnx_file *out, ru_err *err);
+void ru_onnx_file_close(ru_onnx_file *f);
+typedef struct { ...; } ru_onnx_external;
+ru_onnx_external ru_onnx_file_external(ru_onnx_file *f);
+typedef struct { ...; } ru_onnx_ahead;
+typedef struct { const ru_onnx_ahead *ahead; const ru_onnx_external *external; bool signature; ...; } ru_onnx_options;
+typedef struct { const char *const *outputs; const bool *texts_in, *texts_out; ...; } ru_onnx_info;
+ru_status ru_onnx_read(const void *data, int64_t size_bytes, const ru_onnx_options *opt, ru_arena *arena,
+                       ru_graph *out, ru_onnx_info *info, ru_err *err);
+ru_status ru_onnx_read_bound(const void *data, int64_t size_bytes, const ru_onnx_options *opt,
+                             const ru_array *arrays, uint32_t n_arrays, ru_arena *arena, ru_graph *out,
+                             ru_onnx_info *info, ru_err *err);
+
+/* executables */
+typedef struct ru_exe ru_exe;
+typedef struct { ru_device_kind device; ru_precision precision; uint32_t threads; ru_exe *share; ...; } ru_exe_options;
+typedef struct { ...; } ru_run_args;
+typedef struct { const ru_exe_options *opt; ru_arrays *arrays; ru_arena *arena; uint32_t ran; ...; } ru_settle;
+ru_onnx_ahead ru_exe_ahead(ru_settle *s);
+ru_status ru_exe_settle(ru_settle *s, const ru_graph *g, ru_graph *out, ru_err *err);
+ru_status ru_exe_open(const ru_graph *g, const ru_exe_options *opt, ru_exe **out, ru_err *err);
+void ru_exe_close(ru_exe *e);
+void *ru_exe_input(ru_exe *e, ru_value_id input);
+ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err);
+const void *ru_exe_output(ru_exe *e, ru_value_id output);
+
+/* runs */
+typedef struct { ...; } ru_job;
+typedef struct { ru_job job; ...; } ru_rundir;
+ru_status ru_rundir_open(const char *path, ru_arena *arena, ru_rundir *out, ru_err *err);
+typedef struct ru_predictor ru_predictor;
+typedef struct { uint32_t n; ...; } ru_columns;
+typedef struct { ru_type x; ru_columns columns; ...; } ru_model_facts;
+void ru_columns_normalize(const ru_columns *c, float *x);
+typedef struct { const char *name; ru_model_facts facts; bool tokens; ...; } ru_model;
+ru_status ru_predictor_open(const ru_rundir *r, int64_t batch, const ru_exe_options *exe_opt, ru_arena *arena,
+                            ru_predictor **out, ru_err *err);
+void ru_predictor_close(ru_predictor *p);
+const ru_model *ru_predictor_model(const ru_predictor *p);
+int64_t ru_predictor_batch(const ru_predictor *p);
+int64_t ru_predictor_inputs(const ru_predictor *p);
+int64_t ru_predictor_outputs(const ru_predictor *p);
+void *ru_predictor_input(ru_predictor *p, int64_t k);
+ru_status ru_predictor_run(ru_predictor *p, const float **outputs, ru_err *err);
+
+/* training */
+typedef struct ru_conf ru_conf;
+ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets, ru_arena *arena, ru_job *out,
+                      ru_conf **conf, ru_err *err);
+typedef struct { const ru_job *job; const ru_conf *conf; const char *out; bool resume, quiet; ...; } ru_train_options;
+typedef struct {
+    int64_t steps, epochs, samples, wall_ns; double samples_per_s, loss; const char *ended; ...;
+} ru_run_report_summary;
+typedef struct { const char *out; ru_run_report_summary summary; ...; } ru_train_result;
+ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_train_result *out, ru_err *err);
+void ru_self_stop_watch(void);
+int ru_self_stop_asked(void);
+void ru_self_stop_unwatch(void);
+
+/* data */
+#define RU_FIELDS_MAX ...
+typedef struct { const char *name; ru_type type; ...; } ru_field;
+typedef struct ru_dataset ru_dataset;
+typedef struct ru_stream ru_stream;
+typedef struct {
+    const char *format; const char *const *paths; uint32_t n_paths; int64_t context, stride, features, classes;
+    const char *label; int64_t image_size; double scale, shift; const char *generator; uint64_t seed;
+    int64_t first, count; double held; bool held_out, one_hot, skip_damaged, raw, regression, unlabelled, direct; ...;
+} ru_data_options;
+ru_status ru_dataset_open(const ru_data_options *opt, ru_dataset **out, ru_err *err);
+void ru_dataset_close(ru_dataset *d);
+int64_t ru_dataset_count(const ru_dataset *d);
+uint32_t ru_dataset_fields(const ru_dataset *d, const ru_field **fields);
+int64_t ru_dataset_classes(const ru_dataset *d);
+ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *const *fields, ru_err *err);
+ru_data_options ru_job_data_options(const ru_job *job, bool test);
+typedef struct { ...; } ru_norm;
+ru_status ru_norm_open(const ru_data_options *opt, const ru_type *x, const char *where, ru_arena *arena, ru_norm *out,
+                       ru_err *err);
+void ru_norm_apply(const ru_norm *norm, float *x, int64_t n);
+int64_t ru_order_sample(uint64_t seed, int64_t epoch, int64_t position, int64_t count);
+typedef enum { RU_SHUFFLE_NONE, RU_SHUFFLE_FULL, RU_SHUFFLE_BLOCK, ... } ru_shuffle;
+typedef struct {
+    int64_t batch, epochs; uint64_t seed; ru_shuffle shuffle; bool drop_last, partial_last; uint32_t threads; ...;
+} ru_stream_options;
+typedef struct { void *fields[...]; int64_t n, position, epoch; ...; } ru_batch;
+ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt, ru_stream **out, ru_err *err);
+ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err);
+void ru_stream_close(ru_stream *s);
+"""
+
+SOURCE = """
+#include "data/norm.h"
+#include "data/reader.h"
+#include "env/process/self.h"
+#include "exec/settle.h"
+#include "run/predict.h"
+#include "store/onnx_file.h"
+#include "train/driver/trainer.h"
+"""
+
+
+def main():
+    ffi = cffi.FFI()
+    ffi.cdef(DECLARATIONS)
+    ffi.set_source("rubato._rubato", SOURCE)
+    ffi.emit_c_code(sys.argv[1])
+
+
+main()

@@ -1,0 +1,91 @@
+"""Arrays in and out: numpy where it is there, buffers (memoryview) where it is not."""
+import math
+
+from ._call import ffi, lib, text
+
+try:
+    import numpy
+except ImportError:  # optional
+    numpy = None
+
+# the library's name, struct format, numpy's name
+_TYPES = {"f32": ("f", "float32"), "f64": ("d", "float64"), "i8": ("b", "int8"), "u8": ("B", "uint8"),
+          "i16": ("h", "int16"), "u16": ("H", "uint16"), "i32": ("i", "int32"), "u32": ("I", "uint32"),
+          "i64": ("q", "int64"), "u64": ("Q", "uint64"), "bool": ("?", "bool"), "f16": ("e", "float16"),
+          "bf16": ("H", "uint16")}
+_FORMATS = {"f": "f32", "d": "f64", "b": "i8", "B": "u8", "c": "u8", "h": "i16", "H": "u16", "i": "i32", "I": "u32",
+            "l": "i64", "L": "u64", "q": "i64", "Q": "u64", "?": "bool", "e": "f16"}
+
+copied = 0  # bytes of inputs that had to be put in order before the library could read them
+
+
+def dtype_number(name):
+    """The library's number of the dtype with that name."""
+    return _NUMBERS[name]
+
+
+def dtype_name(number):
+    return text(lib.ru_dtype_name(number))
+
+
+_NUMBERS = {text(lib.ru_dtype_name(k)): k for k in range(1, 14)}
+
+
+class Given:
+    """An array that a user gives: dtype (the library's name), shape, a packed row-major buffer."""
+
+    def __init__(self, x, dtype=None):
+        self.view = _packed(x, dtype)
+        self.shape = tuple(self.view.shape)
+        form = self.view.format.lstrip("@=<")
+        if form not in _FORMATS:
+            raise TypeError("an array of format %r: expected numbers or truth values" % self.view.format)
+        self.dtype = _FORMATS[form]
+        self.size_bytes = self.view.nbytes
+
+    def pointer(self):
+        return ffi.from_buffer(self.view) if self.size_bytes > 0 else ffi.NULL
+
+
+def _packed(x, dtype):
+    global copied
+    if not isinstance(x, (memoryview, bytes, bytearray)) and numpy is not None:
+        a = _numpy_of(x)
+        want = a.dtype.newbyteorder("=") if dtype is None else numpy.dtype(_TYPES[dtype][1])
+        out = numpy.ascontiguousarray(a, dtype=want).reshape(a.shape)
+        if out is not a and out.base is not a:
+            copied += out.nbytes
+        return memoryview(out)
+    try:
+        view = memoryview(x)
+    except TypeError:
+        raise TypeError("expected an array (a buffer; without numpy lists are not taken), got %s"
+                        % type(x).__name__) from None
+    if not view.c_contiguous or view.format[:1] in (">", "!"):
+        raise TypeError("expected a packed array in row-major order; numpy, once installed, puts others in order")
+    if dtype is not None and _FORMATS.get(view.format.lstrip("@=<")) != dtype:
+        raise TypeError("expected %s, got an array of format %r; numpy, once installed, converts" % (dtype, view.format))
+    return view
+
+
+def _numpy_of(x):
+    if isinstance(x, numpy.ndarray):
+        return x
+    if hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
+        return numpy.from_dlpack(x)
+    if hasattr(x, "detach"):  # a torch tensor that takes part in gradients
+        x = x.detach()
+    a = numpy.asarray(x)
+    return a.astype(numpy.float32) if a.dtype == numpy.float64 and isinstance(x, (list, tuple)) else a
+
+
+def given_back(pointer, dtype, shape):
+    """A copy of the library's elements as an array of the user's: numpy.ndarray, else memoryview."""
+    form, name = _TYPES[dtype]
+    size = math.prod(shape) * lib.ru_dtype_bytes(dtype_number(dtype))
+    data = bytearray(ffi.buffer(pointer, size)) if size > 0 else bytearray()
+    if numpy is not None:
+        return numpy.frombuffer(data, dtype=name).reshape(shape)
+    if 0 in shape or not shape:
+        return memoryview(data).cast(form) if shape else memoryview(data).cast(form)[0]
+    return memoryview(data).cast(form, shape)

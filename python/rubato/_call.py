@@ -1,0 +1,98 @@
+"""Calls of the library: a status becomes an exception with the library's sentence."""
+import os
+
+from ._rubato import ffi, lib
+
+__all__ = ["ffi", "lib", "check", "text", "words", "path_bytes", "Arena"]
+
+
+class RubatoError(Exception):
+    """What the library could not do; `status` is its word for the kind ("data", "missing", ...)."""
+
+    status = "bug"
+
+
+class DataError(RubatoError, ValueError):
+    """Input data, a model or a job's file is not what it should be."""
+
+
+class ConfigError(RubatoError, ValueError):
+    """A job file or setting is wrong."""
+
+
+class MissingError(RubatoError, FileNotFoundError):
+    """A file or folder is not there."""
+
+
+class UnsupportedError(RubatoError, NotImplementedError):
+    """The library has no way to do this."""
+
+
+class BusyError(RubatoError):
+    """Not now, or not within a limit: nothing changed."""
+
+
+class PeerError(RubatoError, ConnectionError):
+    """Another process is not there, or was lost."""
+
+
+class DiskError(RubatoError, OSError):
+    """A file cannot be made, read or written."""
+
+
+_KINDS = {
+    "data": DataError, "infeasible": DataError, "config": ConfigError, "usage": ConfigError,
+    "missing": MissingError, "unsupported": UnsupportedError, "again": BusyError, "limit": BusyError,
+    "cancelled": BusyError, "peer": PeerError, "create": DiskError, "io": DiskError, "permission": DiskError,
+}
+
+
+def text(c_text):
+    """A C string as str; None for NULL."""
+    return None if c_text == ffi.NULL else ffi.string(c_text).decode("utf-8", "replace")
+
+
+def check(status, err):
+    """Raise what `status` says, with the sentence in `err`."""
+    if status == lib.RU_OK:
+        return
+    word = text(lib.ru_status_name(status))
+    sentence = ffi.string(err.text).decode("utf-8", "replace")
+    if word == "memory":
+        raise MemoryError(sentence)
+    error = _KINDS.get(word, RubatoError)(sentence)
+    error.status = word
+    raise error
+
+
+def path_bytes(path):
+    """A path for C; no NUL may be in it."""
+    name = os.fsencode(path)
+    if b"\0" in name:
+        raise ValueError("a path holds no NUL character")
+    return name
+
+
+def words(list_of_bytes, keep):
+    """const char *[] of byte strings; what must live as long goes into `keep`."""
+    at = [ffi.new("char[]", w) for w in list_of_bytes]
+    array = ffi.new("const char *[]", at)
+    keep.extend(at)
+    keep.append(array)
+    return array
+
+
+class Arena:
+    """Memory of the library with one lifetime."""
+
+    def __init__(self):
+        self.at = ffi.new("ru_arena *")
+        lib.ru_arena_init(self.at, 0)
+
+    def close(self):
+        if self.at is not None:
+            lib.ru_arena_fini(self.at)
+            self.at = None
+
+    def __del__(self):
+        self.close()
