@@ -1,0 +1,90 @@
+"""Batches of samples, read and decoded in the background."""
+from . import _array
+from ._call import check, ffi, lib, text, words
+
+_NUMBERS = ("context", "stride", "features", "classes", "image_size", "seed", "first", "count")
+_FLAGS = ("one_hot", "skip_damaged", "raw", "regression", "direct")
+
+
+def stream(*, format, paths=(), batch, seed=0, epochs=1, shuffle=True, drop_last=False, threads=0, **options):
+    """Batches of a data set, each a tuple of arrays (x, y, ...).
+
+    format: csv, libsvm, idx, cifar, npy, tokens, images, tar, tfrecord, packed, synthetic. paths: files, folders or
+    addresses (http, https, s3). epochs 0: without end. The order is a function of the seed alone.
+    options: label, generator, context, stride, features, classes, image_size, first, count, one_hot, skip_damaged,
+    raw, regression, direct: as in a job's `data:` section.
+    """
+    return Stream(format, [paths] if isinstance(paths, (str, bytes)) else list(paths), batch, seed, epochs, shuffle,
+                  drop_last, threads, options)
+
+
+class Stream:
+    """An iterator of batches; close it, or leave a `with` block, to free it before its end."""
+
+    def __init__(self, format, paths, batch, seed, epochs, shuffle, drop_last, threads, options):
+        self._s = self._d = None
+        keep, err = [], ffi.new("ru_err *")
+        if not isinstance(batch, int) or batch < 1:
+            raise ValueError("batch is %r, expected a number of samples, at least 1" % (batch,))
+        o = ffi.new("ru_data_options *")
+        c_format = ffi.new("char[]", format.encode())
+        o.format, o.n_paths = c_format, len(paths)
+        o.paths = words([p if isinstance(p, bytes) else str(p).encode() for p in paths], keep)
+        for name, value in options.items():
+            if name in _NUMBERS or name in _FLAGS:
+                setattr(o, name, value)
+            elif name in ("label", "generator"):
+                keep.append(ffi.new("char[]", str(value).encode()))
+                setattr(o, name, keep[-1])
+            else:
+                raise TypeError("stream() has no option %r" % name)
+        d = ffi.new("ru_dataset **")
+        check(lib.ru_dataset_open(o, d, err), err)
+        self._d, self._keep = d[0], [keep, o, c_format]
+        fields = ffi.new("const ru_field **")
+        n = lib.ru_dataset_fields(self._d, fields)
+        self.fields = tuple((text(fields[0][k].name), _array.dtype_name(fields[0][k].type.dtype),
+                             tuple(fields[0][k].type.dims[i] for i in range(fields[0][k].type.rank)))
+                            for k in range(n))
+        so = ffi.new("ru_stream_options *", {"batch": batch, "epochs": epochs, "seed": seed, "drop_last": drop_last,
+                                             "partial_last": not drop_last and epochs > 0, "threads": threads})
+        so.shuffle = lib.RU_SHUFFLE_FULL if shuffle else lib.RU_SHUFFLE_NONE
+        s = ffi.new("ru_stream **")
+        check(lib.ru_stream_open(self._d, so, s, err), err)
+        self._s, self._batch = s[0], ffi.new("ru_batch *")
+
+    def __len__(self):
+        """Samples of the data set."""
+        return lib.ru_dataset_count(self._d)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._s is None:
+            raise StopIteration
+        err = ffi.new("ru_err *")
+        check(lib.ru_stream_next(self._s, self._batch, err), err)
+        n = self._batch.n
+        if n == 0:
+            self.close()
+            raise StopIteration
+        return tuple(_array.given_back(self._batch.fields[k], dtype, (n,) + shape)
+                     for k, (_, dtype, shape) in enumerate(self.fields))
+
+    def close(self):
+        if self._s is not None:
+            lib.ru_stream_close(self._s)
+            self._s = None
+        if self._d is not None:
+            lib.ru_dataset_close(self._d)
+            self._d = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        self.close()
