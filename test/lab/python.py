@@ -1,0 +1,180 @@
+"""The Python package: python.py PROGRAM EXTENSION SOURCE
+
+Trains, predicts, streams and asks from Python, beside what the program does; with numpy where it is there, and
+without it.
+"""
+import array
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+if os.environ.get("WITHOUT_NUMPY"):
+    sys.modules["numpy"] = None
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+JOB = """
+name: small
+model: {zoo: mlp, hidden: [16]}
+data: {format: synthetic, generator: gaussian, count: 512, mean: [0.5], std: [2]}
+train: {batch: 32, epochs: 2}
+"""
+
+
+def program(*words, told=b""):
+    done = subprocess.run([os.environ["RUBATO_PROGRAM"], *words], input=told, capture_output=True, check=False)
+    if done.returncode != 0:
+        raise AssertionError("%s: %s" % (words, done.stderr.decode()))
+    return done.stdout
+
+
+class Package(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        global rubato
+        import rubato
+        cls.folder = tempfile.mkdtemp(prefix="rubato-python-")
+        os.chdir(cls.folder)
+        with open("job.yaml", "w") as f:
+            f.write(JOB)
+        program("train", "job.yaml", "--out", "there", "--quiet")
+        program("export", "there", "--onnx", "there.onnx")
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def test_training_gives_the_bits_of_the_program(self):
+        run = rubato.train("job.yaml", out="here")
+        steps = [m.step for m in run]
+        end = run.wait()
+        self.assertEqual(steps, list(range(1, end.steps + 1)))
+        self.assertEqual((end.ended, end.out), ("done", "here"))
+        newest = sorted(os.listdir("here/checkpoints"))[-1]
+        for name in ("model.safetensors",):
+            with open("here/checkpoints/%s/%s" % (newest, name), "rb") as a:
+                with open("there/checkpoints/%s/%s" % (newest, name), "rb") as b:
+                    self.assertEqual(a.read(), b.read())
+
+    def test_a_stop_saves_and_resume_goes_on(self):
+        run = rubato.train("job.yaml", out="stopped", set={"train.epochs": 100000})
+        with self.assertRaises(RuntimeError):
+            rubato.train("job.yaml", out="second")
+        next(iter(run))
+        run.stop()
+        end = run.wait()
+        self.assertEqual(end.ended, "stopped")
+        self.assertTrue(os.listdir("stopped/checkpoints"))
+
+    def test_predictions_are_those_of_the_program(self):
+        x = array.array("f", [0.25 * k for k in range(2 * self.width())])
+        rows = [x[r * self.width():(r + 1) * self.width()] for r in range(2)]
+        lines = "".join(",".join("%.9g" % v for v in row) + "\n" for row in rows)
+        given = memoryview(x.tobytes()).cast("f", (2, self.width()))
+        with rubato.load("there", threads=1) as model:
+            y = model.predict(given)
+            one = model(given[0:1] if not numpy else numpy.asarray(given)[0])
+        before = array.array("f", [(v - 0.5) * 0.5 for v in x])
+        with rubato.load("there.onnx", threads=1) as net:
+            z = net.predict(memoryview(before.tobytes()).cast("f", (2, self.width())))
+        self.assertEqual(bytes(y), bytes(z))
+        self.assertEqual(bytes(one), bytes(y)[:len(bytes(one))])
+        best = [max(range(y.shape[1]), key=lambda k: y[r, k]) for r in range(2)]
+        told = program("predict", "there", told=lines.encode()).decode()
+        self.assertEqual([int(line.split()[0]) for line in told.splitlines()], best)
+
+    @unittest.skipUnless(numpy, "numpy is not there")
+    def test_arrays_of_numpy_in_any_order(self):
+        with rubato.load("there") as model:
+            x = numpy.arange(4 * self.width(), dtype=numpy.float32).reshape(self.width(), 4) / 7
+            y = model.predict(numpy.ascontiguousarray(x.T))
+            for same in (x.T, x.T.astype(">f4"), x.T.astype(numpy.float64), x.T.tolist()):
+                self.assertTrue(numpy.array_equal(model.predict(same), y))
+            self.assertEqual(model.predict(numpy.zeros((0, self.width()), numpy.float32)).shape, (0, y.shape[1]))
+            many = model.predict(numpy.repeat(x.T, 50, 0))
+            self.assertTrue(numpy.array_equal(many[::50], y))
+            again = y.copy()
+            model.predict(x.T * 2)
+            self.assertTrue(numpy.array_equal(again, y))  # answers are the caller's
+
+    def width(self):
+        with rubato.load("there") as model:
+            return model.inputs[0].shape[1]
+
+    def test_wrong_arrays_are_refused(self):
+        with rubato.load("there") as model:
+            for wrong in (None, "text", object(), b"bytes"):
+                with self.assertRaises((TypeError, ValueError)):
+                    model.predict(wrong)
+            with self.assertRaises(rubato.DataError):
+                model.predict(memoryview(bytes(12)).cast("f", (1, 3)))
+            with self.assertRaises(TypeError):
+                model.predict()
+            with self.assertRaises(TypeError):
+                model.predict(b"", b"")
+            with self.assertRaises(TypeError):
+                model.predict(other=b"")
+        with self.assertRaises(ValueError):
+            model.predict(memoryview(bytes(4 * self.width())).cast("f", (1, self.width())))
+
+    def test_what_is_missing_is_named(self):
+        with self.assertRaisesRegex(rubato.MissingError, "gone.onnx"):
+            rubato.load("gone.onnx")
+        with self.assertRaises(FileNotFoundError):
+            rubato.train("gone.yaml", out="never")
+        with self.assertRaises(rubato.ConfigError):
+            rubato.train("job.yaml", out="never", set={"train.batch": "many"})
+        with self.assertRaises(TypeError):
+            rubato.data.stream(format="csv", paths=[], batch=1, colour="red")
+        with self.assertRaises(rubato.RubatoError):
+            rubato.data.stream(format="csv", paths=["gone.csv"], batch=1)
+
+    def test_a_model_does_not_survive_a_fork(self):
+        model = rubato.load("there")
+        pid = os.fork()
+        if pid == 0:
+            try:
+                model.predict(b"")
+            except RuntimeError:
+                os._exit(0)
+            os._exit(1)
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        model.close()
+
+    def test_a_stream_gives_every_sample_once(self):
+        with open("rows.csv", "w") as f:
+            f.writelines("%d,%d\n" % (k, k % 2) for k in range(100))
+        seen = []
+        for x, y in rubato.data.stream(format="csv", paths="rows.csv", batch=32, seed=1):
+            seen += [int(v) for v in memoryview(x).cast("B").cast("f")]
+        self.assertEqual(sorted(seen), list(range(100)))
+        self.assertNotEqual(seen, sorted(seen))
+
+    def test_the_program_answers(self):
+        answer = rubato.plan("share", {"batch": 64, "speed": [300, 100], "now": [32, 32]})
+        self.assertEqual(answer["decision"]["shares_samples"], [48, 16])
+        with self.assertRaises(rubato.RubatoError):
+            rubato.plan("share", {"batch": -1, "speed": [3, 1]})
+
+
+def main():
+    program_path, extension, source = sys.argv[1:4]
+    os.environ["RUBATO_PROGRAM"] = os.path.realpath(program_path)
+    with tempfile.TemporaryDirectory(prefix="rubato-package-") as place:
+        package = os.path.join(place, "rubato")
+        shutil.copytree(os.path.join(source, "python", "rubato"), package)
+        shutil.copy(extension, package)
+        sys.path.insert(0, place)
+        again = subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, "WITHOUT_NUMPY": "1"}) if numpy else None
+        suite = unittest.defaultTestLoader.loadTestsFromTestCase(Package)
+        failed = not unittest.TextTestRunner(verbosity=1).run(suite).wasSuccessful()
+        return 1 if failed or (again is not None and again.wait() != 0) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
