@@ -66,14 +66,15 @@ ru_status ru_token_get(const char *file, ru_arena *arena, const char **token, ru
     return RU_OK;
 }
 
-/* $BASE/rubato or ~/HOME/rubato; NULL: neither is set. */
+/* $BASE/rubato or ~/HOME/rubato; NULL: neither is set to an absolute path. A relative one would
+ * name another folder for each working directory, and the XDG specification has it ignored. */
 static const char *dir_of(ru_arena *arena, const char *base_name, const char *in_home)
 {
     const char *base = ru_conf_env(base_name), *home = ru_conf_env("HOME");
-    if (base != NULL && base[0] != 0) {
+    if (base != NULL && base[0] == '/') {
         return ru_path_join(arena, base, "rubato");
     }
-    return home != NULL && home[0] != 0 ? ru_path_join(arena, home, in_home) : NULL;
+    return home != NULL && home[0] == '/' ? ru_path_join(arena, home, in_home) : NULL;
 }
 
 const char *ru_choices_dir(ru_arena *arena)
@@ -108,7 +109,7 @@ ru_status ru_token_shared(const char *file, const char *launch, ru_arena *arena,
         return ru_token_get(file, arena, &out->text, err);
     }
     ru_status st = path != NULL ? derive(launch, path, arena, &out->text, &why)
-                                : RU_FAIL(&why, RU_E_CONFIG, "HOME is not set");
+                                : RU_FAIL(&why, RU_E_CONFIG, "HOME is not set to an absolute path");
     if (st != RU_OK) {
         return RU_FAIL(err, st,
                        "no token for the workers of this start: %s. Or set RUBATO_TOKEN to the "

@@ -83,6 +83,10 @@ static void tokens_of_starts_are_derived(void **state)
     put_env("XDG_CONFIG_HOME", other, unused);
     assert_ok(ru_token_shared(NULL, "start 1", &arena, &b, &err), err);
     assert_string_not_equal(a.text, b.text);
+    put_env("XDG_CONFIG_HOME", "rubato-relative", unused); /* ignored */
+    assert_ok(ru_token_shared(NULL, "start 1", &arena, &b, &err), err);
+    assert_string_equal(a.text, b.text);
+    assert_string_equal(a.secret, b.secret);
     put_env("XDG_CONFIG_HOME", NULL, unused);
     assert_int_equal(ru_token_shared(NULL, NULL, &arena, &b, &err), RU_E_USAGE);
     assert_non_null(strstr(err.text, "set RUBATO_TOKEN"));
@@ -95,7 +99,10 @@ static void tokens_of_starts_are_derived(void **state)
     put_env("RUBATO_TOKEN", NULL, unused);
     put_env("HOME", NULL, unused);
     assert_int_not_equal(ru_token_shared(NULL, "start 1", &arena, &b, &err), RU_OK);
-    assert_non_null(strstr(err.text, "HOME is not set. Or set RUBATO_TOKEN"));
+    assert_non_null(strstr(err.text, "HOME is not set to an absolute path. Or set RUBATO_TOKEN"));
+    put_env("HOME", "rubato-relative", unused);
+    assert_int_not_equal(ru_token_shared(NULL, "start 1", &arena, &b, &err), RU_OK);
+    assert_true(access("rubato-relative", F_OK) != 0);
     for (uint32_t k = 0; k < 3; k++) {
         put_env(names[k], was[k], unused);
     }
