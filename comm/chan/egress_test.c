@@ -650,6 +650,38 @@ static void test_the_rate_makes_the_chunk(void **state)
     ru_arena_fini(&a);
 }
 
+/* On a slow link a chunk is at most 20 ms, and a rate that trembles about a step does not make it
+ * another one at each sample. */
+static void test_slow_chunks_stay(void **state)
+{
+    (void)state;
+    static const int64_t rates[] = {50 * 8192, 50 * 16384, 50 * 36864, 50 * 65536};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rates); k++) {
+        ru_arena a;
+        rui_egress *e = open_at(&a, 0, 1);
+        ru_time t = {1000 * ms};
+        uint32_t changes = 0;
+        int64_t last = 0;
+        rui_egress_acked(e, 0, t);
+        add(e, 0, (rui_egress_stream){.class = 2, .bytes = INT64_C(1) << 40});
+        rui_egress_acked(e, 0, (ru_time){t.ns += 10 * ms}); /* began idle */
+        for (uint32_t i = 0; i < 200; i++) {
+            int64_t bytes = rates[k] / 100;
+            bytes += i % 2 == 0 ? bytes / 20 : -bytes / 20;
+            rui_egress_acked(e, bytes, (ru_time){t.ns += 10 * ms});
+            int64_t now = rui_egress_chunk(e);
+            changes += last != 0 && now != last;
+            assert_true((double)now <= rui_egress_rate(e) * 0.02 || now == 4 << 10);
+            last = now;
+        }
+        assert_in_range(changes, 0, 2);
+        assert_true((double)last >= (double)rates[k] * 0.02 - (8 << 10));
+        rui_egress_acked(e, rates[k], (ru_time){t.ns += 10 * ms}); /* a hundred times as much */
+        assert_int_equal(rui_egress_chunk(e), 64 << 10);
+        ru_arena_fini(&a);
+    }
+}
+
 /* Control beyond 2 % of the bytes queues up behind what is urgent. */
 static void test_control_has_a_budget(void **state)
 {
@@ -746,7 +778,7 @@ static void test_arrives(void **state)
 
 RU_TESTS(comm_egress, cmocka_unit_test(test_the_latest_start_decides),
          cmocka_unit_test(test_lateness_is_predicted),
-         cmocka_unit_test(test_the_rate_makes_the_chunk),
+         cmocka_unit_test(test_the_rate_makes_the_chunk), cmocka_unit_test(test_slow_chunks_stay),
          cmocka_unit_test(test_control_has_a_budget), cmocka_unit_test(test_choices_equal_a_search),
          cmocka_unit_test(test_deadlines_are_met), cmocka_unit_test(test_ranks_do_not_age),
          cmocka_unit_test(test_nobody_starves), cmocka_unit_test(test_a_moment_does_not_age),

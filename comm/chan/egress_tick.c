@@ -24,15 +24,18 @@ int64_t rui_egress_chunk_min(double rate)
     return rate > 0 && most < CHUNK_MIN ? (int64_t)most / CHUNK_LEAST * CHUNK_LEAST : CHUNK_MIN;
 }
 
-/* 0.5 ms worth, in steps of 16 KiB; stays where it is within a step and a half. */
+/* 0.5 ms worth, in steps of 16 KiB; stays where it is within a step and a half. On slow links at
+ * most 20 ms worth, in steps of 4 KiB; grows by a step and a half. */
 static void set_chunk(rui_egress *e)
 {
     if (e->opt.chunk_bytes > 0 || e->rate <= 0) {
         return;
     }
     int64_t least = rui_egress_chunk_min(e->rate);
-    if (least < CHUNK_MIN) {
-        e->chunk_bytes = least;
+    double slow = e->rate * 0.02;
+    if (least < CHUNK_MIN || e->chunk_bytes < CHUNK_MIN) {
+        bool grows = slow >= (double)e->chunk_bytes + 1.5 * CHUNK_LEAST;
+        e->chunk_bytes = grows || slow < (double)e->chunk_bytes ? least : e->chunk_bytes;
         return;
     }
     double want = e->rate * 0.0005;
