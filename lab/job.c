@@ -49,19 +49,36 @@ void rui_simjob_fail(rui_simjob *j, const rui_simjob_node *n, const char *fmt, .
     ru_sim_stop(j->sim);
 }
 
-/* The links of a world file carry less than its job needs: no fault, and nothing to measure. */
+/* Are all founders on one host? Then their ways stay inside. */
+static bool inside_one(const ru_sim_job *job)
+{
+    bool one = job->host != NULL;
+    for (uint32_t k = 1; one && k < job->founders; k++) {
+        one = job->host[k] == job->host[0];
+    }
+    return one && job->nic.local_bytes_per_s > 0;
+}
+
+/* A worker of a world file is lost though nothing failed: its links carry less than the job needs,
+ * so there is nothing to measure. */
 static void lost_one(rui_simjob *j, const rui_simjob_node *n, int64_t worker)
 {
+    const ru_sim_nic *nic = &j->opt->nic;
     double at_s = (double)ru_sim_now(j->sim).ns * 1e-9;
+    bool inside = inside_one(j->opt);
     rui_simjob_say(j, n, "lost worker %lld", (long long)worker);
-    if (j->opt->script == NULL || j->opt->chaos.crash_per_s > 0 || j->failed != RU_OK) {
+    if (j->opt->script == NULL || j->opt->chaos.crash_per_s > 0 || j->result->faults > 0 ||
+        j->failed != RU_OK) {
         return;
     }
-    j->failed =
-        ru_err_set(&j->failure, RU_E_PEER,
-                   "the %u workers lost worker %lld after %.1f s: links of %.3g bytes/s are "
-                   "too slow for so many; simulate fewer workers or faster links",
-                   j->opt->founders, (long long)worker, at_s, j->opt->nic.bytes_per_s);
+    j->failed = ru_err_set(
+        &j->failure, RU_E_PEER,
+        "the %u workers lost worker %lld after %.1f s, and nothing failed: %s of %.3g bytes/s, "
+        "%.3g s one way, let them hear too little of each other; simulate fewer workers or faster "
+        "links",
+        j->opt->founders, (long long)worker, at_s, inside ? "ways inside of the host" : "links",
+        inside ? nic->local_bytes_per_s : nic->bytes_per_s,
+        (double)(inside ? nic->local_delay_ns : nic->delay_ns) * 1e-9);
     ru_sim_stop(j->sim);
 }
 
