@@ -69,7 +69,7 @@ static bool is_twin(const ru_exe *e)
     const ru_exe_options *a = &e->opt, *b = e->base != NULL ? &e->base->opt : NULL;
     return b != NULL && e->outer == e->base->outer && a->precision == b->precision &&
            a->threads == b->threads && a->keep_temps == b->keep_temps && a->no_fuse == b->no_fuse &&
-           a->keep_nan == b->keep_nan && a->two_phase == b->two_phase &&
+           a->keep_nan == b->keep_nan && a->two_phase == b->two_phase && a->overlap == b->overlap &&
            a->plain_grads == b->plain_grads && same_ids(a->ports, a->n_ports, b->ports, b->n_ports);
 }
 

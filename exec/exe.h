@@ -46,6 +46,9 @@ typedef struct ru_exe_options {
      * first step that reads a gradient. Each gradient has its own memory, f32, without padding. */
     bool two_phase;
     bool plain_grads; /* two_phase: gradients in row-major order */
+    /* two_phase: an update may be made while the next run goes on, so gradients and what the update
+     * makes keep memory of their own. */
+    bool overlap;
     /* two_phase: memory for each gradient that leaves, in value order (segments that other
      * processes map); a NULL entry, or NULL: the executable's own. */
     void *const *grad_at;

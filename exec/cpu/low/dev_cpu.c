@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/cpu/low/low.h"
 #include "exec/cpu/low/optim.h"
+#include "exec/cpu/low/update.h"
 
 /* Executables that share state, the owner's. */
 typedef struct family {
@@ -158,6 +158,10 @@ static void find_first(cpu_dev *c)
         }
         mention(c, s, least);
     }
+    for (uint32_t i = 0; lo->up != NULL && i < lo->up->n_late; i++) {
+        uint32_t *at = &c->first[lo->up->late[i].input], copy = c->first[lo->up->late[i].copy];
+        *at = copy < *at ? copy : *at;
+    }
 }
 
 /* -- open and run -------------------------------------------------------------------------------
@@ -179,7 +183,7 @@ static void tell(cpu_dev *c)
     c->head.n_steps = lo->run.n;
     c->head.backward_from = lo->backward_from;
     c->head.update_from = lo->update_from;
-    c->head.alone = lo->alone;
+    c->head.alone = lo->not_alone == UINT32_MAX;
     c->head.not_alone = lo->not_alone;
     c->head.drops_nan = lo->drops_nan;
     c->head.n_slow = lo->n_slow;
@@ -281,6 +285,9 @@ static ru_status run(rui_dev *d, uint32_t begin, uint32_t end, const ru_run_args
 {
     cpu_dev *c = of(d);
     const rui_run now = run_of(c, args, err);
+    if (begin <= c->lo.update_from && end > c->lo.update_from) {
+        rui_update_inputs(&c->lo);
+    }
     for (uint32_t i = begin; i < end; i++) {
         rui_step_rec *r = &c->lo.run.at[i];
         ru_status st = r->s.fn(r->s.state, r->ptrs, &now);

@@ -119,8 +119,9 @@ struct rui_low {
     uint32_t backward_from; /* first run step after the values of opt.forward; 0: not known */
     uint32_t n_forward;     /* of those values are made so far */
     uint32_t update_from;   /* first run step after all gradients are made */
-    bool alone;             /* steps from update_from on need only gradients, inputs, state */
-    uint32_t not_alone;     /* else: one that needs more */
+    uint32_t not_alone;     /* step from there on that needs more than gradients, inputs and state;
+                               UINT32_MAX: none does */
+    struct rui_update *up;  /* two_phase: the update in parts (update.h) */
 
     ru_exe_plan *plans; /* [n_plans] that were installed */
     uint32_t n_plans, cap_plans;

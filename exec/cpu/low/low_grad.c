@@ -147,8 +147,8 @@ static ru_status find_read(rui_low *lo, rui_grad *gr, ru_err *err)
  * not. */
 static void check_alone(rui_low *lo)
 {
-    lo->alone = true;
-    for (uint32_t i = lo->update_from; i < lo->run.n && lo->alone; i++) {
+    lo->not_alone = UINT32_MAX;
+    for (uint32_t i = lo->update_from; i < lo->run.n && lo->not_alone == UINT32_MAX; i++) {
         const rui_step_rec *r = &lo->run.at[i];
         for (uint32_t k = 0; k < r->s.n_bufs; k++) {
             uint32_t root = rui_root(lo, r->s.bufs[k]);
@@ -157,10 +157,7 @@ static void check_alone(rui_low *lo)
             for (uint32_t j = 0; early && j < lo->n_grads; j++) {
                 early = rui_root(lo, lo->grads[j].buf) != root;
             }
-            if (early) {
-                lo->alone = false;
-                lo->not_alone = i;
-            }
+            lo->not_alone = early ? i : lo->not_alone;
         }
     }
 }

@@ -8,7 +8,7 @@
  * 3. A result takes the memory of an operand that dies in its step when the kernel said so.
  * 4. What is left goes through the planner of plan/step/mem.h. */
 #include "env/process/memory.h"
-#include "exec/cpu/low/low.h"
+#include "exec/cpu/low/update.h"
 #include "plan/row/policy.h"
 #include "plan/step/mem_policy.h"
 
@@ -160,6 +160,7 @@ static ru_status plan_arena(rui_low *lo, ru_err *err)
         b->last = b->pinned || lo->guard ? lo->run.n : b->last;
         b->first = lo->guard ? 0 : b->first;
         bufs[n] = (ru_mem_buf){.size_bytes = guarded(lo, b), .first = b->first, .last = b->last};
+        rui_update_lives(lo, i, &bufs[n].first, &bufs[n].last);
         which[n++] = i;
     }
     st = place_all(lo, bufs, which, n, &scratch, err);
@@ -357,6 +358,7 @@ ru_status rui_low_plan(rui_low *lo, ru_err *err)
     RU_TRY(rui_grads_plan(lo, err));
     updates_in_place(lo);
     results_in_place(lo);
+    RU_TRY(rui_update_plan(lo, err));
     RU_TRY(plan_arena(lo, err));
     if (lo->status != RU_OK) {
         return ru_err_set(err, lo->status, "%s", lo->err.text);
@@ -364,5 +366,6 @@ ru_status rui_low_plan(rui_low *lo, ru_err *err)
     RU_TRY(allocate(lo, err));
     set_guards(lo);
     RU_TRY(bind_list(lo, &lo->prep, err));
-    return bind_list(lo, &lo->run, err);
+    RU_TRY(bind_list(lo, &lo->run, err));
+    return rui_update_bound(lo, err);
 }

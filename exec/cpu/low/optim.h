@@ -25,6 +25,7 @@ typedef struct rui_optim_early {
     uint8_t *done;              /* [blocks[n]] */
     int64_t *blocks;            /* [n + 1] first block of each segment */
     int64_t n_done;
+    bool may; /* no other step of the update sees what this one changes, or makes its scalars */
     bool open;
 } rui_optim_early;
 
@@ -55,6 +56,10 @@ void rui_optim_scalars(rui_optim *s, void *const *bufs);
 void rui_optim_part(const rui_optim *s, uint32_t i, int64_t a, int64_t b);
 
 /* optim_early.c */
+/* The step at `i` of the run; NULL: it is no optimizer's. */
+rui_optim *rui_optim_at(const rui_low *lo, uint32_t i);
+/* Does each tensor keep its place? */
+bool rui_optim_in_place(const rui_optim *s);
 /* Memory for undoing the early updates of all optimizer steps whose updates may be early; 0: none
  * may (clipping by the norm of all gradients, updates that are not in place). */
 int64_t rui_optim_early_bytes(const rui_low *lo);

@@ -8,13 +8,13 @@
 
 enum { ALIGN_BYTES = 64 };
 
-static rui_optim *optim_at(const rui_low *lo, uint32_t i)
+rui_optim *rui_optim_at(const rui_low *lo, uint32_t i)
 {
     const rui_step_rec *r = &lo->run.at[i];
     return r->s.fn == rui_optim_run ? r->s.state : NULL;
 }
 
-static bool in_place(const rui_optim *s)
+bool rui_optim_in_place(const rui_optim *s)
 {
     bool same = true;
     for (uint32_t i = 0; same && i < s->n; i++) {
@@ -24,46 +24,10 @@ static bool in_place(const rui_optim *s)
     return same;
 }
 
-/* Is buffer `root` what segment buffers of the step at `at` stand in (gradients apart)? */
-static bool is_state_of(const rui_low *lo, uint32_t at, uint32_t root)
-{
-    const rui_step_rec *r = &lo->run.at[at];
-    for (uint32_t k = RUI_OPTIM_HEAD; k < r->s.n_bufs; k++) {
-        bool gradient = (k - RUI_OPTIM_HEAD) % RUI_OPTIM_PER == 1;
-        if (!gradient && r->s.bufs[k].v != 0 && rui_root(lo, r->s.bufs[k]) == root) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Does no other step of the update phase look at what the step at `at` changes, and none make the
- * scalars it reads (a norm of all gradients)? */
-static bool stands_alone(const rui_low *lo, uint32_t at)
-{
-    for (uint32_t k = 0; k < RUI_OPTIM_HEAD; k++) {
-        uint32_t root = rui_root(lo, lo->run.at[at].s.bufs[k]);
-        const rui_buf_rec *b = &lo->bufs[root];
-        if (root != 0 && b->kind == RUI_BUF_TEMP && b->first >= lo->update_from) {
-            return false;
-        }
-    }
-    for (uint32_t i = lo->update_from; i < lo->run.n; i++) {
-        const rui_step_rec *r = &lo->run.at[i];
-        for (uint32_t k = 0; i != at && k < r->s.n_bufs; k++) {
-            uint32_t root = rui_root(lo, r->s.bufs[k]);
-            if (root != 0 && is_state_of(lo, at, root)) {
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
 static bool may_be_early(const rui_low *lo, uint32_t at)
 {
-    const rui_optim *s = optim_at(lo, at);
-    return s != NULL && lo->opt.two_phase && in_place(s) && stands_alone(lo, at);
+    const rui_optim *s = rui_optim_at(lo, at);
+    return s != NULL && s->early.may;
 }
 
 static uint32_t kept(const rui_optim *s)
@@ -76,7 +40,7 @@ int64_t rui_optim_early_bytes(const rui_low *lo)
     int64_t bytes = 0;
     for (uint32_t i = lo->update_from; i < lo->run.n; i++) {
         if (may_be_early(lo, i)) {
-            const rui_optim *s = optim_at(lo, i);
+            const rui_optim *s = rui_optim_at(lo, i);
             bytes += kept(s) * s->starts[s->n] * (int64_t)sizeof(float);
         }
     }
@@ -115,16 +79,16 @@ static void close_one(rui_optim *s)
     }
     free(e->done);
     free(e->blocks);
-    *e = (rui_optim_early){0};
+    *e = (rui_optim_early){.may = e->may};
 }
 
 ru_status rui_optim_early_open(rui_low *lo, ru_err *err)
 {
     for (uint32_t i = lo->update_from; i < lo->run.n; i++) {
-        if (!may_be_early(lo, i) || optim_at(lo, i)->early.open) {
+        if (!may_be_early(lo, i) || rui_optim_at(lo, i)->early.open) {
             continue;
         }
-        if (open_one(optim_at(lo, i)) != RU_OK) {
+        if (open_one(rui_optim_at(lo, i)) != RU_OK) {
             rui_optim_early_close(lo);
             return RU_FAIL(err, RU_E_MEM, "no memory to update parameters early");
         }
@@ -135,8 +99,8 @@ ru_status rui_optim_early_open(rui_low *lo, ru_err *err)
 void rui_optim_early_close(rui_low *lo)
 {
     for (uint32_t i = 0; i < lo->run.n; i++) {
-        if (optim_at(lo, i) != NULL) {
-            close_one(optim_at(lo, i));
+        if (rui_optim_at(lo, i) != NULL) {
+            close_one(rui_optim_at(lo, i));
         }
     }
 }
@@ -198,7 +162,7 @@ void rui_optim_early_do(rui_low *lo, const rui_run *run, const float *grad, int6
                         int64_t begin, int64_t end)
 {
     for (uint32_t i = lo->update_from; i < lo->run.n; i++) {
-        rui_optim *s = optim_at(lo, i);
+        rui_optim *s = rui_optim_at(lo, i);
         for (uint32_t k = 0; s != NULL && s->early.open && k < s->n; k++) {
             if (s->segs[k].g == grad && s->segs[k].n == n) {
                 do_one(s, lo->run.at[i].ptrs, run, k, begin, end);
@@ -210,7 +174,7 @@ void rui_optim_early_do(rui_low *lo, const rui_run *run, const float *grad, int6
 void rui_optim_undo(rui_low *lo)
 {
     for (uint32_t i = lo->update_from; i < lo->run.n; i++) {
-        rui_optim *s = optim_at(lo, i);
+        rui_optim *s = rui_optim_at(lo, i);
         for (uint32_t k = 0; s != NULL && s->early.n_done > 0 && k < s->n; k++) {
             const ru_kern_segment *g = &s->segs[k];
             float *const to[RUI_OPTIM_KEPT] = {g->p_out, g->m_out, g->v_out};
