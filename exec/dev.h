@@ -51,6 +51,7 @@ typedef struct rui_dev_value {
     int64_t size_bytes;
     uint64_t order; /* hash of dtype, size and order of its elements */
     uint32_t made;  /* last step that writes it; UINT32_MAX: none */
+    uint32_t begun; /* of a gradient: first step that writes its memory; else UINT32_MAX */
     uint32_t read;  /* first step after that (from the start: inputs, state) that reads it, directly
                        or through a copy made before the run; UINT32_MAX: none */
     bool shared;    /* the memory is that of rui_dev_in.share */
@@ -62,12 +63,26 @@ typedef struct rui_step_time {
     double ns_squares;
 } rui_step_time;
 
-/* Updates of parameters whose gradient is summed while others are not (exec/cpu/low/optim.h). */
+/* A step of an open update was at work. */
+typedef struct rui_dev_made {
+    void (*fn)(void *self, uint32_t step, int64_t begun_ns, int64_t ended_ns); /* NULL: nobody */
+    void *self;
+} rui_dev_made;
+
+/* Updates in parts (exec/update.h). A gradient is a number below that of all gradients. */
 typedef struct rui_dev_early_ops {
     int64_t (*bytes)(const rui_dev *d); /* 0: this graph has none */
     ru_status (*open)(rui_dev *d, ru_err *err);
-    void (*update)(rui_dev *d, const rui_dev_value *grad, int64_t begin, int64_t end);
+    void (*begin)(rui_dev *d, const ru_run_args *args, const rui_dev_made *made);
+    /* Elements [begin, end) are summed. */
+    void (*update)(rui_dev *d, uint32_t grad, int64_t begin, int64_t end);
+    ru_status (*finish)(rui_dev *d); /* all are */
     void (*undo)(rui_dev *d);
+    /* The gradient that `v` waits for: that of a state's update, or itself; UINT32_MAX: none. */
+    uint32_t (*needs)(const rui_dev *d, ru_value_id v);
+    bool (*is_made)(const rui_dev *d, uint32_t grad); /* all that needs it, in the open update */
+    /* A step that needs several gradients, so that `bytes` is 0; UINT32_MAX: none does. */
+    uint32_t (*needs_more)(const rui_dev *d);
 } rui_dev_early_ops;
 
 /* No function blocks except for its work; none but open, early->open and the reports allocates. */

@@ -548,12 +548,11 @@ ru_status ru_exe_early_open(ru_exe *e, ru_err *err)
 
 void ru_exe_early(ru_exe *e, ru_value_id grad, int64_t offset_bytes, int64_t size_bytes)
 {
-    rui_dev_value at;
-    if (e->ops->early != NULL && e->ops->value(e->dev, grad, &at)) {
+    uint32_t g = e->ops->early != NULL ? e->ops->early->needs(e->dev, grad) : UINT32_MAX;
+    if (g != UINT32_MAX) {
         RU_CHECK(offset_bytes >= 0 && size_bytes >= 0 && offset_bytes % 4 == 0 &&
-                 size_bytes % 4 == 0 && offset_bytes + size_bytes <= at.size_bytes);
-        int64_t begin = offset_bytes / 4;
-        e->ops->early->update(e->dev, &at, begin, begin + size_bytes / 4);
+                 size_bytes % 4 == 0);
+        e->ops->early->update(e->dev, g, offset_bytes / 4, (offset_bytes + size_bytes) / 4);
     }
 }
 

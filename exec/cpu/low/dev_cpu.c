@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/cpu/low/optim.h"
 #include "exec/cpu/low/update.h"
 
 /* Executables that share state, the owner's. */
@@ -171,7 +170,7 @@ static void close_dev(rui_dev *d)
 {
     cpu_dev *c = of(d);
     c->family->n--;
-    rui_optim_early_close(&c->lo);
+    rui_update_close(&c->lo);
     rui_low_fini(&c->lo);
     ru_arena_fini(&c->scratch);
     free(c);
@@ -361,6 +360,8 @@ static bool value(const rui_dev *d, ru_value_id v, rui_dev_value *out)
                            .made = UINT32_MAX,
                            .read = UINT32_MAX,
                            .shared = c->lo.bufs[rui_root(&c->lo, h->buf)].kind == RUI_BUF_SHARED};
+    const rui_grad *gr = timed(&c->lo, v);
+    out->begun = gr != NULL ? c->lo.bufs[rui_root(&c->lo, gr->buf)].first : UINT32_MAX;
     find_times(c, v, rui_root(&c->lo, h->buf), out);
     return true;
 }
@@ -513,28 +514,79 @@ static ru_status guards(const rui_dev *d, ru_err *err)
 
 static int64_t early_bytes(const rui_dev *d)
 {
-    return rui_optim_early_bytes(&of_const(d)->lo);
+    return rui_update_bytes(&of_const(d)->lo);
 }
 
 static ru_status early_open(rui_dev *d, ru_err *err)
 {
-    return rui_optim_early_open(&of(d)->lo, err);
+    return rui_update_memory(&of(d)->lo, err);
 }
 
-static void early_update(rui_dev *d, const rui_dev_value *grad, int64_t begin, int64_t end)
+/* Others that share the state see that it has changed. */
+static void early_changed(cpu_dev *c)
+{
+    if (c->family->n > 1) {
+        count_updates(c);
+    }
+}
+
+static void early_begin(rui_dev *d, const ru_run_args *args, const rui_dev_made *made)
+{
+    cpu_dev *c = of(d);
+    const rui_run now = run_of(c, args, NULL);
+    rui_update_begin(&c->lo, &now, made);
+    early_changed(c);
+}
+
+static void early_update(rui_dev *d, uint32_t grad, int64_t begin, int64_t end)
 {
     cpu_dev *c = of(d);
     const rui_run now = run_of(c, NULL, NULL);
-    rui_optim_early_do(&c->lo, &now, grad->data, grad->size_bytes / 4, begin, end);
+    rui_update_sums(&c->lo, &now, grad, begin, end);
+    early_changed(c);
+}
+
+static ru_status early_finish(rui_dev *d)
+{
+    cpu_dev *c = of(d);
+    const rui_run now = run_of(c, NULL, NULL);
+    ru_status st = rui_update_finish(&c->lo, &now);
+    early_changed(c);
+    return st;
 }
 
 static void early_undo(rui_dev *d)
 {
-    rui_optim_undo(&of(d)->lo);
+    rui_update_undo(&of(d)->lo);
+    early_changed(of(d));
 }
 
-static const rui_dev_early_ops early_ops = {
-    .bytes = early_bytes, .open = early_open, .update = early_update, .undo = early_undo};
+static uint32_t early_needs(const rui_dev *d, ru_value_id v)
+{
+    const rui_update *up = of_const(d)->lo.up;
+    return up != NULL ? up->owner[v.v] : UINT32_MAX;
+}
+
+static bool early_is_made(const rui_dev *d, uint32_t grad)
+{
+    return of_const(d)->lo.up->left[grad] == 0;
+}
+
+static uint32_t early_not_possible(const rui_dev *d)
+{
+    const rui_update *up = of_const(d)->lo.up;
+    return up != NULL ? up->needs_more : UINT32_MAX;
+}
+
+static const rui_dev_early_ops early_ops = {.bytes = early_bytes,
+                                            .open = early_open,
+                                            .begin = early_begin,
+                                            .update = early_update,
+                                            .finish = early_finish,
+                                            .undo = early_undo,
+                                            .needs = early_needs,
+                                            .is_made = early_is_made,
+                                            .needs_more = early_not_possible};
 
 #define COMMON                                                                                \
     .close = close_dev, .prepare = prepare, .run = run, .value = value, .output = output,     \

@@ -288,6 +288,7 @@ static bool get_tables(listing *l, int64_t n)
     up->owner = table(lo, states);
     up->was_of = table(lo, lo->n_bufs);
     up->was = rui_keep(lo, (states + 1) * (int64_t)sizeof *up->was);
+    up->left = rui_keep(lo, ((int64_t)lo->n_grads + 1) * (int64_t)sizeof *up->left);
     return lo->status == RU_OK;
 }
 

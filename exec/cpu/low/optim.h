@@ -23,6 +23,7 @@ enum {
 typedef struct rui_optim_early {
     float *was[RUI_OPTIM_KEPT]; /* [starts[n]] elements before their early update; NULL: no such */
     uint8_t *done;              /* [blocks[n]] */
+    uint16_t *have;             /* [blocks[n]] elements that are summed, while the update is open */
     int64_t *blocks;            /* [n + 1] first block of each segment */
     int64_t n_done;
     bool may; /* no other step of the update sees what this one changes, or makes its scalars */
@@ -60,15 +61,15 @@ void rui_optim_part(const rui_optim *s, uint32_t i, int64_t a, int64_t b);
 rui_optim *rui_optim_at(const rui_low *lo, uint32_t i);
 /* Does each tensor keep its place? */
 bool rui_optim_in_place(const rui_optim *s);
-/* Memory for undoing the early updates of all optimizer steps whose updates may be early; 0: none
- * may (clipping by the norm of all gradients, updates that are not in place). */
-int64_t rui_optim_early_bytes(const rui_low *lo);
-RU_MUST_USE ru_status rui_optim_early_open(rui_low *lo, ru_err *err); /* RU_E_MEM */
-void rui_optim_early_close(rui_low *lo);
-/* Elements [begin, end) of the gradient at `grad` (of n elements) hold their sums. */
-void rui_optim_early_do(rui_low *lo, const rui_run *run, const float *grad, int64_t n,
-                        int64_t begin, int64_t end);
-void rui_optim_undo(rui_low *lo);
+/* Memory for taking back all of the step. */
+int64_t rui_optim_early_bytes(const rui_optim *s);
+RU_MUST_USE ru_status rui_optim_early_open(rui_optim *s); /* RU_E_MEM */
+void rui_optim_early_close(rui_optim *s);
+/* Elements [begin, end) of the gradient of a segment hold their sums: update the blocks that lie
+ * inside of it; `counted`: those whose last elements these are, each element comes once. */
+void rui_optim_sums(rui_optim *s, void *const *bufs, const rui_run *run, uint32_t seg,
+                    int64_t begin, int64_t end, bool counted);
+void rui_optim_undo(rui_optim *s);
 /* Elements [a, b) of segment i that no early update did. */
 void rui_optim_rest(const rui_optim *s, uint32_t i, int64_t a, int64_t b);
 void rui_optim_rest_done(rui_optim *s);

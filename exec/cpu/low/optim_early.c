@@ -24,30 +24,20 @@ bool rui_optim_in_place(const rui_optim *s)
     return same;
 }
 
-static bool may_be_early(const rui_low *lo, uint32_t at)
-{
-    const rui_optim *s = rui_optim_at(lo, at);
-    return s != NULL && s->early.may;
-}
+/* -- memory -------------------------------------------------------------------------------------
+ */
 
 static uint32_t kept(const rui_optim *s)
 {
     return s->n == 0 ? 0 : s->segs[0].v_out != NULL ? 3 : s->segs[0].m_out != NULL ? 2 : 1;
 }
 
-int64_t rui_optim_early_bytes(const rui_low *lo)
+int64_t rui_optim_early_bytes(const rui_optim *s)
 {
-    int64_t bytes = 0;
-    for (uint32_t i = lo->update_from; i < lo->run.n; i++) {
-        if (may_be_early(lo, i)) {
-            const rui_optim *s = rui_optim_at(lo, i);
-            bytes += kept(s) * s->starts[s->n] * (int64_t)sizeof(float);
-        }
-    }
-    return bytes;
+    return kept(s) * s->starts[s->n] * (int64_t)sizeof(float);
 }
 
-static ru_status open_one(rui_optim *s)
+ru_status rui_optim_early_open(rui_optim *s)
 {
     rui_optim_early *e = &s->early;
     e->blocks = calloc(s->n + 1, sizeof *e->blocks);
@@ -58,7 +48,8 @@ static ru_status open_one(rui_optim *s)
         int64_t n = s->starts[i + 1] - s->starts[i];
         e->blocks[i + 1] = e->blocks[i] + (n + RUI_OPTIM_BLOCK - 1) / RUI_OPTIM_BLOCK;
     }
-    e->done = calloc((size_t)e->blocks[s->n] + 1, 1);
+    e->done = calloc((size_t)e->blocks[s->n] + 1, sizeof *e->done);
+    e->have = calloc((size_t)e->blocks[s->n] + 1, sizeof *e->have);
     size_t bytes = (size_t)s->starts[s->n] * sizeof(float);
     bytes = (bytes + ALIGN_BYTES) / ALIGN_BYTES * ALIGN_BYTES;
     for (uint32_t k = 0; k < kept(s); k++) {
@@ -67,42 +58,20 @@ static ru_status open_one(rui_optim *s)
             return RU_E_MEM;
         }
     }
-    e->open = e->done != NULL;
+    e->open = e->done != NULL && e->have != NULL;
     return e->open ? RU_OK : RU_E_MEM;
 }
 
-static void close_one(rui_optim *s)
+void rui_optim_early_close(rui_optim *s)
 {
     rui_optim_early *e = &s->early;
     for (uint32_t k = 0; k < RUI_OPTIM_KEPT; k++) {
         free(e->was[k]);
     }
     free(e->done);
+    free(e->have);
     free(e->blocks);
     *e = (rui_optim_early){.may = e->may};
-}
-
-ru_status rui_optim_early_open(rui_low *lo, ru_err *err)
-{
-    for (uint32_t i = lo->update_from; i < lo->run.n; i++) {
-        if (!may_be_early(lo, i) || rui_optim_at(lo, i)->early.open) {
-            continue;
-        }
-        if (open_one(rui_optim_at(lo, i)) != RU_OK) {
-            rui_optim_early_close(lo);
-            return RU_FAIL(err, RU_E_MEM, "no memory to update parameters early");
-        }
-    }
-    return RU_OK;
-}
-
-void rui_optim_early_close(rui_low *lo)
-{
-    for (uint32_t i = 0; i < lo->run.n; i++) {
-        if (rui_optim_at(lo, i) != NULL) {
-            close_one(rui_optim_at(lo, i));
-        }
-    }
 }
 
 /* -- doing --------------------------------------------------------------------------------------
@@ -114,6 +83,12 @@ typedef struct early_job {
     int64_t first; /* block */
 } early_job;
 
+static int64_t size_of(const rui_optim *s, uint32_t seg, int64_t block)
+{
+    int64_t left = s->segs[seg].n - block * RUI_OPTIM_BLOCK;
+    return left < RUI_OPTIM_BLOCK ? left : RUI_OPTIM_BLOCK;
+}
+
 /* Blocks [begin, end) after the job's first: what they hold is saved while it comes into the cache
  * anyway. */
 static void early_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
@@ -124,8 +99,7 @@ static void early_part(const void *state, void *const *bufs, int64_t begin, int6
     const ru_kern_segment *g = &s->segs[j->seg];
     const float *from[RUI_OPTIM_KEPT] = {g->p, g->m, g->v};
     for (int64_t b = j->first + begin; b < j->first + end; b++) {
-        int64_t at = b * RUI_OPTIM_BLOCK, n = g->n - at;
-        n = n < RUI_OPTIM_BLOCK ? n : RUI_OPTIM_BLOCK;
+        int64_t at = b * RUI_OPTIM_BLOCK, n = size_of(s, j->seg, b);
         for (uint32_t k = 0; k < RUI_OPTIM_KEPT; k++) {
             if (s->early.was[k] != NULL) {
                 memcpy(s->early.was[k] + s->starts[j->seg] + at, from[k] + at,
@@ -136,18 +110,42 @@ static void early_part(const void *state, void *const *bufs, int64_t begin, int6
     }
 }
 
-static void do_one(rui_optim *s, void *const *bufs, const rui_run *run, uint32_t seg, int64_t begin,
-                   int64_t end)
+/* Elements [begin, end) are summed: count them in. */
+static void count(rui_optim *s, uint32_t seg, int64_t begin, int64_t end)
+{
+    while (begin < end) {
+        int64_t b = begin / RUI_OPTIM_BLOCK, to = (b + 1) * RUI_OPTIM_BLOCK;
+        to = to < end ? to : end;
+        uint16_t *have = &s->early.have[s->early.blocks[seg] + b];
+        RU_CHECK(*have + (to - begin) <= size_of(s, seg, b)); /* each element comes once */
+        *have = (uint16_t)(*have + (to - begin));
+        begin = to;
+    }
+}
+
+static bool is_due(const rui_optim *s, uint32_t seg, int64_t block, bool counted)
+{
+    int64_t at = s->early.blocks[seg] + block;
+    return !s->early.done[at] && (!counted || s->early.have[at] == size_of(s, seg, block));
+}
+
+void rui_optim_sums(rui_optim *s, void *const *bufs, const rui_run *run, uint32_t seg,
+                    int64_t begin, int64_t end, bool counted)
 {
     rui_optim_early *e = &s->early;
-    int64_t first = (begin + RUI_OPTIM_BLOCK - 1) / RUI_OPTIM_BLOCK;
-    int64_t last =
-        end == s->segs[seg].n ? e->blocks[seg + 1] - e->blocks[seg] : end / RUI_OPTIM_BLOCK;
+    int64_t all = e->blocks[seg + 1] - e->blocks[seg];
+    int64_t first = begin / RUI_OPTIM_BLOCK;
+    int64_t last = (end + RUI_OPTIM_BLOCK - 1) / RUI_OPTIM_BLOCK;
+    if (counted) {
+        count(s, seg, begin, end);
+    } else { /* whole ones alone */
+        first = (begin + RUI_OPTIM_BLOCK - 1) / RUI_OPTIM_BLOCK;
+        last = end == s->segs[seg].n ? all : end / RUI_OPTIM_BLOCK;
+    }
     rui_optim_scalars(s, bufs);
-    while (first < last) { /* stretches that are not done yet */
-        const uint8_t *done = e->done + e->blocks[seg];
+    while (first < last) { /* stretches that are due */
         int64_t to = first;
-        while (to < last && !done[to]) {
+        while (to < last && is_due(s, seg, to, counted)) {
             to++;
         }
         const early_job j = {.s = s, .seg = seg, .first = first};
@@ -158,41 +156,23 @@ static void do_one(rui_optim *s, void *const *bufs, const rui_run *run, uint32_t
     }
 }
 
-void rui_optim_early_do(rui_low *lo, const rui_run *run, const float *grad, int64_t n,
-                        int64_t begin, int64_t end)
+void rui_optim_undo(rui_optim *s)
 {
-    for (uint32_t i = lo->update_from; i < lo->run.n; i++) {
-        rui_optim *s = rui_optim_at(lo, i);
-        for (uint32_t k = 0; s != NULL && s->early.open && k < s->n; k++) {
-            if (s->segs[k].g == grad && s->segs[k].n == n) {
-                do_one(s, lo->run.at[i].ptrs, run, k, begin, end);
-            }
-        }
-    }
-}
-
-void rui_optim_undo(rui_low *lo)
-{
-    for (uint32_t i = lo->update_from; i < lo->run.n; i++) {
-        rui_optim *s = rui_optim_at(lo, i);
-        for (uint32_t k = 0; s != NULL && s->early.n_done > 0 && k < s->n; k++) {
-            const ru_kern_segment *g = &s->segs[k];
-            float *const to[RUI_OPTIM_KEPT] = {g->p_out, g->m_out, g->v_out};
-            for (int64_t b = s->early.blocks[k]; b < s->early.blocks[k + 1]; b++) {
-                int64_t at = (b - s->early.blocks[k]) * RUI_OPTIM_BLOCK, size = g->n - at;
-                size = size < RUI_OPTIM_BLOCK ? size : RUI_OPTIM_BLOCK;
-                for (uint32_t w = 0; s->early.done[b] && w < RUI_OPTIM_KEPT; w++) {
-                    if (s->early.was[w] != NULL) {
-                        memcpy(to[w] + at, s->early.was[w] + s->starts[k] + at,
-                               (size_t)size * sizeof(float));
-                    }
+    for (uint32_t k = 0; s->early.n_done > 0 && k < s->n; k++) {
+        const ru_kern_segment *g = &s->segs[k];
+        float *const to[RUI_OPTIM_KEPT] = {g->p_out, g->m_out, g->v_out};
+        for (int64_t b = 0; b < s->early.blocks[k + 1] - s->early.blocks[k]; b++) {
+            int64_t at = b * RUI_OPTIM_BLOCK;
+            bool done = s->early.done[s->early.blocks[k] + b] != 0;
+            for (uint32_t w = 0; done && w < RUI_OPTIM_KEPT; w++) {
+                if (s->early.was[w] != NULL) {
+                    memcpy(to[w] + at, s->early.was[w] + s->starts[k] + at,
+                           (size_t)size_of(s, k, b) * sizeof(float));
                 }
             }
         }
-        if (s != NULL) {
-            rui_optim_rest_done(s);
-        }
     }
+    rui_optim_rest_done(s);
 }
 
 void rui_optim_rest(const rui_optim *s, uint32_t i, int64_t a, int64_t b)
@@ -214,8 +194,9 @@ void rui_optim_rest(const rui_optim *s, uint32_t i, int64_t a, int64_t b)
 
 void rui_optim_rest_done(rui_optim *s)
 {
-    if (s->early.n_done > 0) {
+    if (s->early.open) {
         memset(s->early.done, 0, (size_t)s->early.blocks[s->n]);
+        memset(s->early.have, 0, (size_t)s->early.blocks[s->n] * sizeof *s->early.have);
         s->early.n_done = 0;
     }
 }

@@ -44,6 +44,12 @@ typedef struct rui_update {
     rui_was *was;     /* [n_was] */
     uint32_t n_was;
     uint32_t needs_more; /* step that needs several gradients; UINT32_MAX: none does */
+    bool ready;          /* there is memory for taking back */
+    bool open;
+    int64_t *left; /* [n_grads] elements not summed yet in the open update */
+    ru_run_args args;
+    ru_status failed; /* of a step of the open update */
+    rui_dev_made made;
 } rui_update;
 
 /* After the places of results are shared, before memory is planned: copies of inputs. */
@@ -54,5 +60,14 @@ void rui_update_lives(const rui_low *lo, uint32_t i, uint32_t *first, uint32_t *
 RU_MUST_USE ru_status rui_update_bound(rui_low *lo, ru_err *err);
 /* The update reads its inputs as they are now. */
 void rui_update_inputs(const rui_low *lo);
+
+/* Those of rui_dev_early_ops. */
+int64_t rui_update_bytes(const rui_low *lo);
+RU_MUST_USE ru_status rui_update_memory(rui_low *lo, ru_err *err);
+void rui_update_close(rui_low *lo);
+void rui_update_begin(rui_low *lo, const rui_run *run, const rui_dev_made *made);
+void rui_update_sums(rui_low *lo, const rui_run *run, uint32_t grad, int64_t begin, int64_t end);
+RU_MUST_USE ru_status rui_update_finish(rui_low *lo, const rui_run *run);
+void rui_update_undo(rui_low *lo);
 
 #endif
