@@ -405,7 +405,7 @@ static ru_status run_range(ru_exe *e, uint32_t begin, uint32_t end, const ru_run
     return RU_UNLIKELY(st != RU_OK) ? step_failed(e, at, st, err) : RU_OK;
 }
 
-static void step_took(rui_step_time *t, int64_t ns)
+void rui_step_took(rui_step_time *t, int64_t ns)
 {
     RU_DCHECK(ns >= 0);
     t->ns_min = t->ns_sum == 0 || ns < t->ns_min ? ns : t->ns_min;
@@ -432,10 +432,12 @@ static ru_status run_watched(ru_exe *e, uint32_t begin, uint32_t end, const ru_r
 {
     bool profile = e->opt.profile || e->recorder != NULL;
     uint32_t awaits = rui_ports_from(&e->awaits, begin), leaves = rui_ports_from(&e->leaves, begin);
+    uint32_t guards = 0;
     bool waits = e->poll != NULL || e->awaits.n > 0;
     int64_t before = profile ? ru_rec_now() : 0;
     for (uint32_t i = begin; i < end; i++) {
         RU_TRY(rui_ports_before(e, i, &awaits, err));
+        RU_TRY(rui_update_guard(e, i, &guards, err));
         before = profile && waits ? ru_rec_now() : before; /* waiting is not the step's own time */
         RU_TRY(run_range(e, i, i + 1, args, err));
         RU_TRY(rui_ports_after(e, i, &leaves, err));
@@ -444,7 +446,7 @@ static ru_status run_watched(ru_exe *e, uint32_t begin, uint32_t end, const ru_r
         }
         if (profile) {
             int64_t after = ru_rec_now();
-            step_took(&e->times[i], after - before);
+            rui_step_took(&e->times[i], after - before);
             ru_rec_act(e->recorder, e->trace_names[i], before, after, i, (uint32_t)e->dev->id, 0);
             before = after;
         }
@@ -476,6 +478,7 @@ static ru_status run_part(ru_exe *e, uint32_t begin, uint32_t end, const ru_run_
 {
     const ru_run_args none = {0};
     args = args == NULL ? &none : args;
+    RU_TRY(rui_update_allows(e, end, err));
     if (err != NULL) {
         err->status = RU_OK;
     }
@@ -483,7 +486,7 @@ static ru_status run_part(ru_exe *e, uint32_t begin, uint32_t end, const ru_run_
     RU_TRY(e->ops->prepare(e->dev, err));
     ru_pool_valid();
     bool watched = e->poll != NULL || e->awaits.n > 0 || e->leaves.n > 0 || e->opt.profile ||
-                   e->recorder != NULL;
+                   e->recorder != NULL || e->update.open;
     RU_TRY(watched ? run_watched(e, begin, end, args, err) : run_plain(e, begin, end, args, err));
     bool asked = e->dev->drops_nan || e->judge != NULL;
     e->invalid = (asked && ru_pool_invalid(e->pool)) || e->invalid;
@@ -501,66 +504,29 @@ ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err)
                : RU_OK;
 }
 
-static ru_status update_possible(const ru_exe *e, ru_err *err)
-{
-    if (!e->opt.two_phase) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED,
-                       "only a two-phase executable can run its update alone");
-    }
-    uint32_t step = e->dev->not_alone;
-    if (e->next != RU_PHASE_UPDATE && !e->dev->alone) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED,
-                       "the update needs more than gradients: step %u, %s (%s), reads a result of "
-                       "an earlier step",
-                       step, e->ops->label(e->dev, step), e->ops->kernel(e->dev, step));
-    }
-    return RU_OK;
-}
-
 ru_status ru_exe_phase(ru_exe *e, ru_phase phase, const ru_run_args *args, ru_err *err)
 {
     const uint32_t bounds[] = {0, e->dev->backward_from, e->dev->update_from, e->dev->n_steps};
+    bool joint = phase == RU_PHASE_GRADIENTS;
     if (phase == RU_PHASE_UPDATE) {
-        RU_TRY(update_possible(e, err));
-    } else if (e->opt.n_forward == 0) {
+        RU_TRY(rui_update_possible(e, err));
+    } else if (joint && !e->opt.two_phase) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "only a two-phase executable can stop before its update");
+    } else if (!joint && e->opt.n_forward == 0) {
         return RU_FAIL(err, RU_E_UNSUPPORTED,
                        "forward and backward cannot run separately: the executable was opened "
                        "without the values that end its forward part");
     } else if (phase == RU_PHASE_BACKWARD && e->next != RU_PHASE_BACKWARD) {
         return RU_FAIL(err, RU_E_ARG, "backward must follow forward of the same samples");
     }
-    e->invalid = phase != RU_PHASE_FORWARD && e->invalid;
+    bool begins = phase == RU_PHASE_FORWARD || joint;
+    e->invalid = !begins && e->invalid;
     e->next = RU_PHASE_FORWARD; /* after a failure the run starts again */
-    RU_TRY(run_part(e, bounds[phase], bounds[phase + 1], args, err));
-    e->next = phase == RU_PHASE_UPDATE ? RU_PHASE_FORWARD : phase + 1;
+    RU_TRY(run_part(e, begins ? 0 : bounds[phase],
+                    joint ? bounds[RU_PHASE_UPDATE] : bounds[phase + 1], args, err));
+    e->next = joint ? RU_PHASE_UPDATE : phase == RU_PHASE_UPDATE ? RU_PHASE_FORWARD : phase + 1;
     return RU_OK;
-}
-
-int64_t ru_exe_early_bytes(const ru_exe *e)
-{
-    return e->ops->early != NULL ? e->ops->early->bytes(e->dev) : 0;
-}
-
-ru_status ru_exe_early_open(ru_exe *e, ru_err *err)
-{
-    return e->ops->early != NULL ? e->ops->early->open(e->dev, err) : RU_OK;
-}
-
-void ru_exe_early(ru_exe *e, ru_value_id grad, int64_t offset_bytes, int64_t size_bytes)
-{
-    uint32_t g = e->ops->early != NULL ? e->ops->early->needs(e->dev, grad) : UINT32_MAX;
-    if (g != UINT32_MAX) {
-        RU_CHECK(offset_bytes >= 0 && size_bytes >= 0 && offset_bytes % 4 == 0 &&
-                 size_bytes % 4 == 0);
-        e->ops->early->update(e->dev, g, offset_bytes / 4, (offset_bytes + size_bytes) / 4);
-    }
-}
-
-void ru_exe_early_undo(ru_exe *e)
-{
-    if (e->ops->early != NULL) {
-        e->ops->early->undo(e->dev);
-    }
 }
 
 /* -- inputs, outputs, state

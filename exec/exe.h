@@ -46,8 +46,8 @@ typedef struct ru_exe_options {
      * first step that reads a gradient. Each gradient has its own memory, f32, without padding. */
     bool two_phase;
     bool plain_grads; /* two_phase: gradients in row-major order */
-    /* two_phase: an update may be made while the next run goes on, so gradients and what the update
-     * makes keep memory of their own. */
+    /* two_phase: an update may stay open while the next run goes on (exec/update.h), so gradients
+     * and what the update makes keep memory of their own. */
     bool overlap;
     /* two_phase: memory for each gradient that leaves, in value order (segments that other
      * processes map); a NULL entry, or NULL: the executable's own. */
@@ -73,9 +73,10 @@ typedef struct ru_exe_options {
 
 /* The parts of a training run, one after the other in its list of steps. */
 typedef enum ru_phase {
-    RU_PHASE_FORWARD,  /* up to the values of ru_exe_options.forward */
-    RU_PHASE_BACKWARD, /* up to the last gradient */
-    RU_PHASE_UPDATE,   /* from the first step that reads a gradient */
+    RU_PHASE_FORWARD,   /* up to the values of ru_exe_options.forward */
+    RU_PHASE_BACKWARD,  /* up to the last gradient */
+    RU_PHASE_UPDATE,    /* from the first step that reads a gradient */
+    RU_PHASE_GRADIENTS, /* forward and backward in one, micro-batch after micro-batch */
 } ru_phase;
 
 /* Arguments that change from run to run, besides inputs. */
@@ -146,7 +147,7 @@ void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into);
  *           any value that ru_exe_options.ports names
  *   else    before the first step that reads it: a gradient (as a sum), an input, a state, or a
  *           value named there; a port of a state may write that state (ru_exe_state_write). A value
- *           that no step reads is not waited for.
+ *           that no step reads is not waited for. `again`: a gradient, before it is overwritten.
  *
  * Any status but RU_OK ends the run with it (RU_E_CANCELLED: the step is aborted); with option
  * two_phase nothing that persists has changed before the first gradient is read. A port may block;
@@ -167,6 +168,7 @@ typedef ru_status (*ru_exe_port_fn)(void *self, const ru_exe_at *at);
 typedef struct ru_exe_port {
     ru_value_id value; /* absent: every gradient */
     bool leaves;
+    bool again; /* else, of a gradient: before the first step that writes its memory in a run */
     ru_exe_port_fn fn;
     void *self;
 } ru_exe_port;
@@ -198,29 +200,14 @@ uint64_t ru_exe_grads_hash(const ru_exe *e);
  * gradients. Errors: RU_E_ARG without two_phase, or when graph or ru_exe_grads_hash differ. */
 RU_MUST_USE ru_status ru_exe_grads_add(ru_exe *to, const ru_exe *from, ru_err *err);
 
-/* One phase of a run; the three in order give the bits of ru_exe_run. Ports and the judge are
+/* One phase of a run; the three in order give the bits of ru_exe_run, and so do GRADIENTS (which
+ * needs no `forward`) and UPDATE. Ports and the judge are
  * called as in a run. Backward follows forward of the same samples. An update follows backward; it
  * may also run alone, on gradients that the caller has written, when it needs nothing else than
  * gradients, inputs and state. Parameters may be written between phases, not between forward and
  * backward. Errors: those of ru_exe_run; RU_E_UNSUPPORTED without two_phase or `forward`, or naming
  * the step of an update that needs more; RU_E_ARG for a phase out of order. */
 RU_MUST_USE ru_status ru_exe_phase(ru_exe *e, ru_phase phase, const ru_run_args *args, ru_err *err);
-
-/* Updates before all sums have arrived, while a run waits in a port. An update of an element gives
- * the same bits early or late. Early updates can be reverted until the run continues.
- *
- *   ru_exe_early_bytes  what that takes in memory; 0: updates of this executable need all gradients
- *                       at once (clipping by their norm), or it has not two phases
- *   ru_exe_early_open   gets it. Errors: RU_E_MEM
- *   ru_exe_early        elements [offset_bytes, + size_bytes) of gradient `grad` are sums: update
- *                       what they update, as far as whole blocks of 16,384 elements (the rest: when
- *                       the run goes on). Inside of a port, or before RU_PHASE_UPDATE, only.
- *                       Nothing happens without ru_exe_early_open.
- *   ru_exe_early_undo   parameters and slots are as before the run */
-int64_t ru_exe_early_bytes(const ru_exe *e);
-RU_MUST_USE ru_status ru_exe_early_open(ru_exe *e, ru_err *err);
-void ru_exe_early(ru_exe *e, ru_value_id grad, int64_t offset_bytes, int64_t size_bytes);
-void ru_exe_early_undo(ru_exe *e);
 
 /* A row-major piece of a state, whole elements: bytes [offset_bytes, offset_bytes + size_bytes).
  * Between runs; reading also while a run with two_phase has not read a gradient yet, on any thread.

@@ -24,6 +24,21 @@ typedef struct exe_ports {
     uint32_t n;
 } exe_ports;
 
+/* A run that goes on beside an open update does not pass `step` before what it needs is made. */
+typedef struct exe_guard {
+    uint32_t step;
+    ru_value_id value;
+} exe_guard;
+
+/* Updates in parts (exe_update.c). */
+typedef struct exe_update {
+    uint32_t *needs;   /* [outer->n_values] gradient of the device; UINT32_MAX: none */
+    exe_guard *guards; /* [n_guards] in the order of their steps */
+    uint32_t n_guards;
+    int64_t *ns; /* [n_steps] time of the open update's steps, when it is measured */
+    bool ready, open;
+} exe_update;
+
 struct ru_exe {
     const rui_dev_ops *ops;
     rui_dev *dev;
@@ -50,6 +65,7 @@ struct ru_exe {
     uint32_t judge_step;
     bool invalid;   /* the last run may have turned NaN into a number */
     ru_exe *keeper; /* the same graph on kernels that keep NaN; NULL: not needed so far */
+    exe_update update;
     int64_t flops, open_ns;
     int64_t profiled;     /* runs measured */
     ru_phase next;        /* the phase that may follow */
@@ -74,6 +90,15 @@ RU_MUST_USE ru_status rui_exe_guards_check(const ru_exe *e, ru_err *err);
 RU_MUST_USE ru_status rui_ports_before(ru_exe *e, uint32_t step, uint32_t *next, ru_err *err);
 /* The ports after `step`; `next` counts through e->leaves. */
 RU_MUST_USE ru_status rui_ports_after(const ru_exe *e, uint32_t step, uint32_t *next, ru_err *err);
+/* Beside an open update: is all made that `step` reads or overwrites? `next` counts through the
+ * guards. Errors: RU_E_ARG naming what no port awaited. */
+RU_MUST_USE ru_status rui_update_guard(const ru_exe *e, uint32_t step, uint32_t *next, ru_err *err);
+/* A step took so long, in all. */
+void rui_step_took(rui_step_time *t, int64_t ns);
+/* May a run of these steps begin? */
+RU_MUST_USE ru_status rui_update_allows(const ru_exe *e, uint32_t end, ru_err *err);
+/* May an update begin after what ran last? */
+RU_MUST_USE ru_status rui_update_possible(const ru_exe *e, ru_err *err);
 /* The first port at `step` or later. */
 uint32_t rui_ports_from(const exe_ports *p, uint32_t step);
 

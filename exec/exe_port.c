@@ -97,7 +97,7 @@ static ru_status add(const ru_exe *e, const ru_exe_port *port, ru_value_id v, ex
                        v.v, name != NULL ? " " : "", name != NULL ? name : "",
                        port->leaves ? "cannot leave" : "cannot be awaited");
     }
-    uint32_t step = port->leaves ? at.made : at.read;
+    uint32_t step = port->leaves ? at.made : port->again ? at.begun : at.read;
     if (step != UINT32_MAX) {
         put(port->leaves ? leaves : awaits, &(exe_port){.at = {v, at.data, at.size_bytes, step},
                                                         .fn = port->fn,

@@ -44,7 +44,6 @@ static const struct {
     {"data/reader.h", 31},
     {"env/process/self.h", 21},
     {"env/thread.h", 17},
-    {"exec/exe.h", 17},
     {"exec/cpu/low/low.h", 21},
     {"exec/cpu/low/prim.h", 17},
     {"exec/cpu/lower/lower.h", 42},

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "exec/exe.h"
+#include "exec/update.h"
 #include "test/test.h"
 #include "train/model/step.h"
 #include "train/model/zoo.h"

@@ -8,6 +8,7 @@
  * half of what is free, nothing is done early. */
 #include "base/log.h"
 #include "env/process/memory.h"
+#include "exec/update.h"
 #include "train/worker/worker_impl.h"
 
 ru_status rui_early_open(rui_worker *w, ru_err *err)

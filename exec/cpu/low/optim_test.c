@@ -1,5 +1,5 @@
 /* Which updates may be early, and what taking them back needs. */
-#include "exec/exe.h"
+#include "exec/update.h"
 #include "test/test.h"
 #include "world/graph/build.h"
 #include "world/pass/pass.h"
