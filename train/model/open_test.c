@@ -477,6 +477,97 @@ static void attention(void **state)
     split_equals_plain(&n);
 }
 
-RU_TESTS(train_open, cmocka_unit_test(every_optimizer), cmocka_unit_test(groups),
-         cmocka_unit_test(statistics_of_batches), cmocka_unit_test(micro_batches),
-         cmocka_unit_test(attention))
+/* An update that opens and is kept with no run beside it needs no memory of its own. */
+static void without_a_run_beside_it(void **state)
+{
+    (void)state;
+    net n = convolutions();
+    rig r;
+    ru_err err = {0};
+    open_rig(&r, &n);
+    open_side(&r, &r.plain, &n, false);
+    open_side(&r, &r.split, &n, false);
+    side *s = &r.split;
+    const ru_exe_port leaves[] = {{.leaves = true, .fn = on_leave, .self = &r.plain},
+                                  {.leaves = true, .fn = on_leave, .self = s}};
+    assert_ok(ru_exe_ports_set(r.plain.exe, &leaves[0], 1, &err), err);
+    assert_ok(ru_exe_ports_set(s->exe, &leaves[1], 1, &err), err);
+    assert_ok(ru_exe_early_open(s->exe, &err), err);
+    for (int64_t k = 0; k < STEPS; k++) {
+        bool twice = k % 2 == 0;
+        for (int tries = twice ? 0 : 1; tries < 2; tries++) {
+            feed(s, k);
+            const ru_run_args args = args_of(k);
+            assert_ok(ru_exe_phase(s->exe, RU_PHASE_GRADIENTS, &args, &err), err);
+            assert_ok(ru_exe_update_open(s->exe, &args, &err), err);
+            cut(s);
+            for (uint32_t i = s->n_pieces / 2; tries == 0 && i > 0; i--) {
+                arrive(s);
+            }
+            if (tries == 0) {
+                ru_exe_early_undo(s->exe);
+                states_equal(&r, true);
+            }
+        }
+        keep(&r, k < 3);
+        plain_step(&r.plain, k);
+        states_equal(&r, true);
+        assert_memory_equal(ru_exe_output(s->exe, s->step.loss), &r.plain.loss, sizeof(float));
+    }
+    close_rig(&r);
+}
+
+static ru_exe *open_exe(rig *r, const net *n, bool overlap, bool early)
+{
+    ru_err err = {0};
+    open_rig(r, n);
+    open_side(r, &r->split, n, overlap);
+    assert_ok(early ? ru_exe_early_open(r->split.exe, &err) : RU_OK, err);
+    feed(&r->split, 0);
+    const ru_run_args args = args_of(0);
+    assert_ok(ru_exe_phase(r->split.exe, RU_PHASE_GRADIENTS, &args, &err), err);
+    return r->split.exe;
+}
+
+static void what_cannot_be_is_named(void **state)
+{
+    (void)state;
+    rig r;
+    ru_err err = {0};
+    net n = mlp(RU_OPTIMIZER_SGD), clipped = n, averaged = n;
+    clipped.step.clip_norm = 0.5;
+    averaged.step.ema = 0.9;
+    const net *whole[] = {&clipped, &averaged};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(whole); k++) {
+        ru_exe *e = open_exe(&r, whole[k], true, true);
+        assert_int_equal(ru_exe_early_bytes(e), 0);
+        assert_int_equal(ru_exe_update_open(e, NULL, &err), RU_E_UNSUPPORTED);
+        assert_non_null(strstr(err.text, "several gradients at once"));
+        assert_ok(ru_exe_phase(e, RU_PHASE_UPDATE, NULL, &err), err);
+        close_rig(&r);
+    }
+    ru_exe *e = open_exe(&r, &n, true, false);
+    assert_int_equal(ru_exe_update_open(e, NULL, &err), RU_E_ARG);
+    assert_non_null(strstr(err.text, "ru_exe_early_open"));
+    assert_int_equal(ru_exe_update_keep(e, &err), RU_E_ARG);
+    assert_ok(ru_exe_early_open(e, &err), err);
+    assert_ok(ru_exe_update_open(e, NULL, &err), err);
+    assert_int_equal(ru_exe_update_open(e, NULL, &err), RU_E_ARG); /* one is open */
+    assert_int_equal(ru_exe_run(e, NULL, &err), RU_E_ARG);
+    assert_non_null(strstr(err.text, "keep it or take it back"));
+    assert_int_equal(ru_exe_phase(e, RU_PHASE_GRADIENTS, NULL, &err), RU_E_ARG);
+    assert_non_null(strstr(err.text, "no port has waited for it"));
+    ru_exe_early_undo(e);
+    assert_ok(ru_exe_run(e, NULL, &err), err);
+    close_rig(&r);
+    e = open_exe(&r, &n, false, true);
+    assert_ok(ru_exe_update_open(e, NULL, &err), err);
+    assert_int_equal(ru_exe_phase(e, RU_PHASE_GRADIENTS, NULL, &err), RU_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "without option overlap"));
+    close_rig(&r);
+}
+
+RU_TESTS(train_open, cmocka_unit_test(without_a_run_beside_it),
+         cmocka_unit_test(what_cannot_be_is_named), cmocka_unit_test(every_optimizer),
+         cmocka_unit_test(groups), cmocka_unit_test(statistics_of_batches),
+         cmocka_unit_test(micro_batches), cmocka_unit_test(attention))
