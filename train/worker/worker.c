@@ -76,11 +76,11 @@ static ru_elastic_options elastic_options(rui_worker *w)
         .founders = o->founders,
         .n_min = o->n_min,
         .n_begin = o->n_begin,
-        .tensor_bytes = w->tensor_bytes,
-        .n_tensors = w->n_tensors,
-        .state_bytes = w->state_bytes,
-        .state_group = w->state_group,
-        .n_state = w->n_states,
+        .tensor_bytes = w->list.tensor_bytes,
+        .n_tensors = w->list.n_tensors,
+        .state_bytes = w->list.state_bytes,
+        .state_group = w->list.state_group,
+        .n_state = w->list.n_states,
         .equal_shares = o->equal_shares,
         .deterministic = o->deterministic,
     };
@@ -105,10 +105,10 @@ static ru_status open_node(rui_worker *w, ru_err *err)
 
 static ru_status open_all(rui_worker *w, ru_err *err)
 {
-    w->crew_max = ru_shell_peers_max(&w->opt->shell);
-    w->crew = RU_NEW(w->arena, ru_member_info, w->crew_max);
-    w->crew_told = RU_NEW(w->arena, ru_member_info, w->crew_max);
-    if (w->crew == NULL || w->crew_told == NULL) {
+    w->crew.max = ru_shell_peers_max(&w->opt->shell);
+    w->crew.at = RU_NEW(w->arena, ru_member_info, w->crew.max);
+    w->crew.told = RU_NEW(w->arena, ru_member_info, w->crew.max);
+    if (w->crew.at == NULL || w->crew.told == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
     }
     /* First: others may want to know the address while data open. */
@@ -159,8 +159,8 @@ static ru_status verdict_of(rui_worker *w, ru_status st, ru_err *err)
     if (st != RU_OK) {
         return st;
     }
-    if (w->compute_failed) {
-        return ru_err_set(err, w->compute_err.status, "%s", w->compute_err.text);
+    if (w->end.failed) {
+        return ru_err_set(err, w->end.err.status, "%s", w->end.err.text);
     }
     const ru_shell *h = &w->shell;
     bool leaves = h->opt->stop_leaves || h->number == 0; /* 0: it never was in the job */
@@ -204,8 +204,8 @@ ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_worker
         ru_run_report_log(w->t.report, "failed after step %lld: %s", (long long)w->t.step_done,
                           err != NULL ? err->text : ru_status_name(st));
     }
-    *out = (ru_worker_result){.reported = w->reported,
-                              .summary = w->summary,
+    *out = (ru_worker_result){.reported = w->end.reported,
+                              .summary = w->end.summary,
                               .number = w->shell.number,
                               .left = w->shell.asked && opt->shell.stop_leaves,
                               .step = w->t.step_done};

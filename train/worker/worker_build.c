@@ -53,14 +53,14 @@ static bool is_kept(const ru_value *v)
  * there yet would spoil both, so they go to a joiner together. */
 static void group_states(rui_worker *w)
 {
-    for (uint32_t k = 0; k < w->n_states; k++) {
-        w->state_group[k] = k;
-        const char *dot = strrchr(w->state_names[k], '.');
-        size_t n = dot == NULL ? 0 : (size_t)(dot - w->state_names[k]);
-        for (uint32_t i = 0; i < w->n_states && n > 0; i++) {
-            if (strncmp(w->state_names[i], w->state_names[k], n) == 0 &&
-                w->state_names[i][n] == 0) {
-                w->state_group[k] = i;
+    for (uint32_t k = 0; k < w->list.n_states; k++) {
+        w->list.state_group[k] = k;
+        const char *dot = strrchr(w->list.state_names[k], '.');
+        size_t n = dot == NULL ? 0 : (size_t)(dot - w->list.state_names[k]);
+        for (uint32_t i = 0; i < w->list.n_states && n > 0; i++) {
+            if (strncmp(w->list.state_names[i], w->list.state_names[k], n) == 0 &&
+                w->list.state_names[i][n] == 0) {
+                w->list.state_group[k] = i;
             }
         }
     }
@@ -68,28 +68,28 @@ static void group_states(rui_worker *w)
 
 static ru_status list(rui_worker *w, const ru_step_graph *s, ru_err *err)
 {
-    w->n_tensors = s->n_params + 1;
-    if (w->n_tensors > RU_ELASTIC_TENSORS_MAX) {
+    w->list.n_tensors = s->n_params + 1;
+    if (w->list.n_tensors > RU_ELASTIC_TENSORS_MAX) {
         return RU_FAIL(err, RU_E_LIMIT,
                        "the model has %u parameters; several workers can train at most %d",
                        s->n_params, RU_ELASTIC_TENSORS_MAX - 1);
     }
-    w->tensor_bytes = RU_NEW(w->arena, int64_t, w->n_tensors);
-    w->state_names = RU_NEW(w->arena, const char *, s->graph.n_values);
-    w->state_bytes = RU_NEW(w->arena, int64_t, s->graph.n_values);
-    w->state_group = RU_NEW(w->arena, uint32_t, s->graph.n_values);
-    if (w->tensor_bytes == NULL || w->state_names == NULL || w->state_bytes == NULL ||
-        w->state_group == NULL) {
+    w->list.tensor_bytes = RU_NEW(w->arena, int64_t, w->list.n_tensors);
+    w->list.state_names = RU_NEW(w->arena, const char *, s->graph.n_values);
+    w->list.state_bytes = RU_NEW(w->arena, int64_t, s->graph.n_values);
+    w->list.state_group = RU_NEW(w->arena, uint32_t, s->graph.n_values);
+    if (w->list.tensor_bytes == NULL || w->list.state_names == NULL ||
+        w->list.state_bytes == NULL || w->list.state_group == NULL) {
         return full(err);
     }
-    for (uint32_t k = 0; k < w->n_tensors; k++) {
-        w->tensor_bytes[k] = ru_type_bytes(&s->graph.values[grad_of(s, k).v].type);
+    for (uint32_t k = 0; k < w->list.n_tensors; k++) {
+        w->list.tensor_bytes[k] = ru_type_bytes(&s->graph.values[grad_of(s, k).v].type);
     }
     for (uint32_t v = 1; v < s->graph.n_values; v++) {
         const ru_value *x = &s->graph.values[v];
         if (is_kept(x)) {
-            w->state_names[w->n_states] = ru_arena_str(w->arena, x->name);
-            w->state_bytes[w->n_states++] = ru_type_bytes(&x->type);
+            w->list.state_names[w->list.n_states] = ru_arena_str(w->arena, x->name);
+            w->list.state_bytes[w->list.n_states++] = ru_type_bytes(&x->type);
         }
     }
     group_states(w);
@@ -117,26 +117,27 @@ static ru_status number(rui_worker *w, rui_build *b, ru_err *err)
 {
     const ru_exe_grad *grads;
     uint32_t n = ru_exe_grads(b->exe, &grads);
-    b->tensors = RU_NEW(&b->arena, ru_exe_grad, w->n_tensors);
-    b->states = RU_NEW(&b->arena, ru_value_id, w->n_states);
+    b->tensors = RU_NEW(&b->arena, ru_exe_grad, w->list.n_tensors);
+    b->states = RU_NEW(&b->arena, ru_value_id, w->list.n_states);
     if (b->tensors == NULL || b->states == NULL) {
         return full(err);
     }
-    for (uint32_t k = 0; k < w->n_tensors; k++) {
+    for (uint32_t k = 0; k < w->list.n_tensors; k++) {
         for (uint32_t i = 0; i < n; i++) {
             if (grads[i].value.v == grad_of(&b->step, k).v) {
                 b->tensors[k] = grads[i];
             }
         }
-        if (b->tensors[k].data == NULL || b->tensors[k].size_bytes != w->tensor_bytes[k]) {
+        if (b->tensors[k].data == NULL || b->tensors[k].size_bytes != w->list.tensor_bytes[k]) {
             return RU_FAIL(err, RU_E_BUG, "gradient %u of the step has %lld bytes, expected %lld",
-                           k, (long long)b->tensors[k].size_bytes, (long long)w->tensor_bytes[k]);
+                           k, (long long)b->tensors[k].size_bytes,
+                           (long long)w->list.tensor_bytes[k]);
         }
     }
-    for (uint32_t k = 0; k < w->n_states; k++) {
-        b->states[k] = ru_graph_find(&b->step.graph, w->state_names[k]);
+    for (uint32_t k = 0; k < w->list.n_states; k++) {
+        b->states[k] = ru_graph_find(&b->step.graph, w->list.state_names[k]);
         if (b->states[k].v == 0) {
-            return RU_FAIL(err, RU_E_BUG, "the step has no state '%s'", w->state_names[k]);
+            return RU_FAIL(err, RU_E_BUG, "the step has no state '%s'", w->list.state_names[k]);
         }
     }
     return RU_OK;
@@ -148,19 +149,19 @@ static ru_status place(rui_worker *w, rui_build *b, ru_exe_options *eo, ru_err *
     if (w->local.shm == NULL) {
         return RU_OK;
     }
-    void **at = RU_NEW(&b->arena, void *, w->n_tensors);
+    void **at = RU_NEW(&b->arena, void *, w->list.n_tensors);
     uint32_t n = 0;
     if (at == NULL) {
         return full(err);
     }
     for (uint32_t v = 1; v < b->step.graph.n_values; v++) {
-        for (uint32_t k = 0; k < w->n_tensors; k++) {
+        for (uint32_t k = 0; k < w->list.n_tensors; k++) {
             if (grad_of(&b->step, k).v == v) {
                 at[n++] = rui_local_grad(w, k);
             }
         }
     }
-    RU_CHECK(n == w->n_tensors);
+    RU_CHECK(n == w->list.n_tensors);
     eo->grad_at = at;
     return RU_OK;
 }
@@ -213,15 +214,15 @@ void rui_build_close(rui_build *b)
 ru_status rui_build_take(rui_worker *w, rui_build *from, rui_build *to, ru_err *err)
 {
     int64_t most = 64;
-    for (uint32_t k = 0; k < w->n_states; k++) {
-        most = w->state_bytes[k] > most ? w->state_bytes[k] : most;
+    for (uint32_t k = 0; k < w->list.n_states; k++) {
+        most = w->list.state_bytes[k] > most ? w->list.state_bytes[k] : most;
     }
     void *data = aligned_alloc(64, (size_t)(most + 63) / 64 * 64);
     if (data == NULL) {
         return RU_FAIL(err, RU_E_MEM, "not enough memory to copy the state to the new step");
     }
     ru_status st = RU_OK;
-    for (uint32_t k = 0; k < w->n_states && st == RU_OK; k++) {
+    for (uint32_t k = 0; k < w->list.n_states && st == RU_OK; k++) {
         st = ru_exe_state_read(from->exe, from->states[k], data, err);
         st = st == RU_OK ? ru_exe_state_write(to->exe, to->states[k], data, err) : st;
     }

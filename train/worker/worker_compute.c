@@ -19,9 +19,9 @@ static void say(rui_worker *w, const rui_event *x)
 static void failed(rui_worker *w, ru_status st, const ru_err *err)
 {
     ru_mutex_lock(&w->lock);
-    if (!w->compute_failed && st != RU_OK) {
-        w->compute_failed = true;
-        w->compute_err = *err;
+    if (!w->end.failed && st != RU_OK) {
+        w->end.failed = true;
+        w->end.err = *err;
     }
     ru_mutex_unlock(&w->lock);
 }
@@ -34,10 +34,10 @@ static void tell_facts(rui_worker *w)
     rui_trainer *t = &w->t;
     t->workers = w->cmd.workers;
     t->share_n = w->now->n;
-    t->gradient_bytes = (ru_conf_i64s){w->tensor_bytes, w->n_tensors};
+    t->gradient_bytes = (ru_conf_i64s){w->list.tensor_bytes, w->list.n_tensors};
     t->deterministic = w->opt->deterministic;
     t->equal_shares = w->opt->equal_shares;
-    t->state_bytes = (ru_conf_i64s){w->state_bytes, w->n_states};
+    t->state_bytes = (ru_conf_i64s){w->list.state_bytes, w->list.n_states};
 }
 
 /* -- ports of the executable ------------------------------------------------------------------- */
@@ -92,7 +92,7 @@ static rui_verdict wait_verdict(rui_worker *w)
     }
     rui_verdict v = w->verdict == RUI_VERDICT_NONE ? RUI_VERDICT_ABORT : w->verdict;
     ru_mutex_unlock(&w->lock);
-    w->verdict_at = ru_clock_now();
+    w->at.verdict = ru_clock_now();
     if (v == RUI_VERDICT_ABORT) {
         rui_early_undo(w);
     }
@@ -102,8 +102,8 @@ static rui_verdict wait_verdict(rui_worker *w)
 static rui_verdict say_computed(rui_worker *w, ru_status st)
 {
     w->computed = true;
-    w->computed_at = ru_clock_now();
-    int64_t ns = w->cmd.share.n > 0 ? ru_time_since(w->computed_at, w->step_begun) : 0;
+    w->at.computed = ru_clock_now();
+    int64_t ns = w->cmd.share.n > 0 ? ru_time_since(w->at.computed, w->at.begun) : 0;
     say(w, &(rui_event){.kind = RUI_EVENT_COMPUTED, .seq = w->cmd.seq, .status = st, .ns = ns});
     return wait_verdict(w);
 }
@@ -111,9 +111,9 @@ static rui_verdict say_computed(rui_worker *w, ru_status st)
 /* The leader: all sums are there. */
 static void note_gradients(rui_worker *w)
 {
-    for (uint32_t k = 0; w->cmd.leads && rui_hists_due(&w->t) && k + 1 < w->n_tensors; k++) {
+    for (uint32_t k = 0; w->cmd.leads && rui_hists_due(&w->t) && k + 1 < w->list.n_tensors; k++) {
         const ru_exe_grad *g = &w->now->tensors[k]; /* the last parameter is the first */
-        rui_hists_gradient(&w->t, w->n_tensors - 2 - k, g->data,
+        rui_hists_gradient(&w->t, w->list.n_tensors - 2 - k, g->data,
                            g->size_bytes / (int64_t)sizeof(float));
     }
 }
@@ -129,26 +129,27 @@ static ru_status on_await(void *self, const ru_exe_at *at)
         return RU_E_CANCELLED;
     }
     note_gradients(w);
-    const float *sums = w->now->tensors[w->n_tensors - 1].data; /* the loss of all is the first */
+    const float *sums =
+        w->now->tensors[w->list.n_tensors - 1].data; /* the loss of all is the first */
     return rui_trainer_judge(&w->t, sums[0], false);
 }
 
 /* Each gradient leaves when it is made, and is awaited as a sum. */
 static ru_status set_ports(rui_worker *w, rui_build *b, ru_err *err)
 {
-    leaving *all = RU_NEW(&b->arena, leaving, w->n_tensors);
-    ru_exe_port *ports = RU_NEW(&b->arena, ru_exe_port, w->n_tensors + 1);
+    leaving *all = RU_NEW(&b->arena, leaving, w->list.n_tensors);
+    ru_exe_port *ports = RU_NEW(&b->arena, ru_exe_port, w->list.n_tensors + 1);
     if (all == NULL || ports == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", w->n_tensors);
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", w->list.n_tensors);
     }
-    for (uint32_t k = 0; k < w->n_tensors; k++) {
+    for (uint32_t k = 0; k < w->list.n_tensors; k++) {
         all[k] = (leaving){.w = w, .tensor = k};
         ports[k] = (ru_exe_port){
             .value = b->tensors[k].value, .leaves = true, .fn = on_ready, .self = &all[k]};
     }
-    ports[w->n_tensors] = (ru_exe_port){.fn = on_await, .self = w};
+    ports[w->list.n_tensors] = (ru_exe_port){.fn = on_await, .self = w};
     ru_exe_poll_set(b->exe, on_poll, w);
-    return ru_exe_ports_set(b->exe, ports, w->n_tensors + 1, err);
+    return ru_exe_ports_set(b->exe, ports, w->list.n_tensors + 1, err);
 }
 
 static ru_status build(void *self, const rui_turn *turn, ru_err *err)
@@ -176,7 +177,7 @@ static ru_status build(void *self, const rui_turn *turn, ru_err *err)
 /* A share of 0: zeros take part in the sums. */
 static ru_status follow(rui_worker *w, const ru_run_args *args, ru_err *err)
 {
-    for (uint32_t k = 0; k < w->n_tensors; k++) {
+    for (uint32_t k = 0; k < w->list.n_tensors; k++) {
         const ru_exe_grad *g = &w->now->tensors[k];
         memset(g->data, 0, (size_t)g->size_bytes);
         say_made(w, k);
@@ -208,14 +209,14 @@ static ru_status run(void *self, const rui_turn *turn, const ru_run_args *args, 
 {
     rui_worker *w = self;
     ru_status st;
-    w->step_begun = ru_clock_now();
+    w->at.begun = ru_clock_now();
     if (turn->share.n == 0) {
         st = follow(w, args, err);
     } else {
         RU_CHECK(turn->share.n == w->now->n);
         st = ru_exe_run(w->t.exe, args, err);
     }
-    *waited_ns = st == RU_OK ? ru_time_since(w->verdict_at, w->computed_at) - w->early.ns : 0;
+    *waited_ns = st == RU_OK ? ru_time_since(w->at.verdict, w->at.computed) - w->early.ns : 0;
     return st;
 }
 
@@ -244,7 +245,7 @@ static void tell_progress(rui_worker *w, const ru_run_report_step *s)
 static void stepped(void *self, const ru_run_report_step *s)
 {
     rui_worker *w = self;
-    w->updated_at = ru_clock_now();
+    w->at.updated = ru_clock_now();
     if (w->opt->train.progress && !w->cmd.leads) {
         tell_progress(w, s);
     }
@@ -259,16 +260,16 @@ static void stream(void *self, ru_stream *s)
     rui_worker *w = self;
     bool reads = s != NULL && ru_stream_reads(s);
     ru_mutex_lock(&w->lock);
-    if (w->stream != NULL) {
+    if (w->reads.stream != NULL) {
         ru_stream_reads_sum x;
-        ru_stream_reads_sum_get(w->stream, &x);
-        w->read_sums.bytes += x.bytes;
-        w->read_sums.busy_ns += x.busy_ns;
-        w->read_sums.stall_ns += x.stall_ns;
+        ru_stream_reads_sum_get(w->reads.stream, &x);
+        w->reads.before.bytes += x.bytes;
+        w->reads.before.busy_ns += x.busy_ns;
+        w->reads.before.stall_ns += x.stall_ns;
     }
-    w->stream = reads ? s : NULL;
-    if (reads && w->read_share > 0) {
-        ru_stream_reads_share(s, w->read_share);
+    w->reads.stream = reads ? s : NULL;
+    if (reads && w->reads.share > 0) {
+        ru_stream_reads_share(s, w->reads.share);
     }
     ru_mutex_unlock(&w->lock);
 }
@@ -284,7 +285,7 @@ static bool over(void *self, const char *why)
 static void begin_step(rui_worker *w, rui_turn *turn)
 {
     w->computed = false;
-    turn->begun = w->updated_at.ns != 0 ? w->updated_at : ru_clock_now();
+    turn->begun = w->at.updated.ns != 0 ? w->at.updated : ru_clock_now();
     rui_buckets_begin(w);
     if (turn->leads) { /* else the loop thread may be opening them: this worker takes over */
         tell_facts(w);
@@ -295,11 +296,11 @@ static void begin_step(rui_worker *w, rui_turn *turn)
 /* The members as of the command, the lock held. */
 static void take_crew(rui_worker *w)
 {
-    if (w->crew_told_epoch != w->crew_epoch) {
-        w->crew_told_epoch = w->crew_epoch;
-        memcpy(w->crew_told, w->crew, w->n_crew * sizeof *w->crew);
-        w->t.crew = w->crew_told;
-        w->t.n_crew = w->n_crew;
+    if (w->crew.told_epoch != w->crew.epoch) {
+        w->crew.told_epoch = w->crew.epoch;
+        memcpy(w->crew.told, w->crew.at, w->crew.n * sizeof *w->crew.at);
+        w->t.crew = w->crew.told;
+        w->t.n_crew = w->crew.n;
         w->t.crew_self = w->next.rank;
     }
 }
@@ -321,7 +322,7 @@ static void next(void *self, rui_turn *turn)
     w->cmd = w->next;
     w->next.kind = w->cmd.kind == RUI_TURN_QUIT ? RUI_TURN_QUIT : RUI_TURN_NONE;
     /* The job goes on: what failed belonged to a step that was given up meanwhile. */
-    w->compute_failed = w->compute_failed && w->cmd.kind == RUI_TURN_QUIT;
+    w->end.failed = w->end.failed && w->cmd.kind == RUI_TURN_QUIT;
     ru_mutex_unlock(&w->lock);
     *turn = w->cmd;
     if (turn->kind == RUI_TURN_STEP) {
@@ -354,8 +355,8 @@ static void done(void *self, const rui_turn *turn, ru_status st, const ru_err *e
         step_done(w, st);
     } else {
         ru_mutex_lock(&w->lock);
-        w->summary = w->d.summary;
-        w->reported = st == RU_OK && w->now != NULL;
+        w->end.summary = w->d.summary;
+        w->end.reported = st == RU_OK && w->now != NULL;
         ru_mutex_unlock(&w->lock);
         say(w, &(rui_event){.kind = RUI_EVENT_FINISHED, .status = st});
     }

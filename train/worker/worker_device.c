@@ -28,11 +28,11 @@ void rui_worker_command(rui_worker *w, const rui_turn *cmd)
     w->rank = c.rank;
     ru_mutex_lock(&w->lock);
     RU_CHECK(w->next.kind == RUI_TURN_NONE || c.kind == RUI_TURN_QUIT);
-    if (v->epoch != w->crew_epoch) {
-        w->n_crew = v->n < w->crew_max ? v->n : w->crew_max;
-        w->crew_epoch = v->epoch;
-        for (uint32_t k = 0; k < w->n_crew; k++) {
-            w->crew[k] = v->at[k];
+    if (v->epoch != w->crew.epoch) {
+        w->crew.n = v->n < w->crew.max ? v->n : w->crew.max;
+        w->crew.epoch = v->epoch;
+        for (uint32_t k = 0; k < w->crew.n; k++) {
+            w->crew.at[k] = v->at[k];
         }
     }
     w->next = c;
@@ -93,13 +93,13 @@ static bool reads(void *self, ru_elastic_reads *into)
     rui_worker *w = self;
     ru_stream_reads_sum x = {0};
     ru_mutex_lock(&w->lock);
-    bool some = w->stream != NULL;
+    bool some = w->reads.stream != NULL;
     if (some) {
-        ru_stream_reads_sum_get(w->stream, &x);
+        ru_stream_reads_sum_get(w->reads.stream, &x);
     }
-    *into = (ru_elastic_reads){.bytes = w->read_sums.bytes + x.bytes,
-                               .busy_ns = w->read_sums.busy_ns + x.busy_ns,
-                               .stall_ns = w->read_sums.stall_ns + x.stall_ns,
+    *into = (ru_elastic_reads){.bytes = w->reads.before.bytes + x.bytes,
+                               .busy_ns = w->reads.before.busy_ns + x.busy_ns,
+                               .stall_ns = w->reads.before.stall_ns + x.stall_ns,
                                .batch_bytes = x.batch_bytes,
                                .outstanding_bytes = x.outstanding_bytes};
     ru_mutex_unlock(&w->lock);
@@ -110,9 +110,9 @@ static void read_share(void *self, int64_t outstanding_bytes, uint64_t plan)
 {
     rui_worker *w = self;
     ru_mutex_lock(&w->lock);
-    w->read_share = outstanding_bytes;
-    if (w->stream != NULL) {
-        ru_stream_reads_share(w->stream, outstanding_bytes);
+    w->reads.share = outstanding_bytes;
+    if (w->reads.stream != NULL) {
+        ru_stream_reads_share(w->reads.stream, outstanding_bytes);
     }
     ru_mutex_unlock(&w->lock);
     ru_log(RU_LOG_INFO, "data", "read_share", "plan %016llx lets %.3g MB be outstanding",

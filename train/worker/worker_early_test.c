@@ -97,9 +97,9 @@ static rig *rig_open(bool early_update, double clip_norm)
     ru_arena_init(&r->arena, 0);
     open_exe(r, clip_norm);
     const ru_exe_grad *g;
-    r->w.n_tensors = ru_exe_grads(r->build.exe, &g);
-    r->build.tensors = RU_NEW(&r->arena, ru_exe_grad, r->w.n_tensors);
-    for (uint32_t k = 0; k < r->w.n_tensors; k++) {
+    r->w.list.n_tensors = ru_exe_grads(r->build.exe, &g);
+    r->build.tensors = RU_NEW(&r->arena, ru_exe_grad, r->w.list.n_tensors);
+    for (uint32_t k = 0; k < r->w.list.n_tensors; k++) {
         r->build.tensors[k] = g[k];
         r->largest = g[k].size_bytes == 4 * IN * HIDDEN ? k : r->largest;
     }
@@ -228,7 +228,7 @@ static void the_last_gradient_of_a_bucket_tells_of_it(void **state)
                                            {.first = 2, .n = 1, .size_bytes = 8},
                                            {.first = 2, .n = 1, .offset_bytes = 8, .size_bytes = 8},
                                            {.first = 3, .n = 2}};
-    r->w.n_tensors = 6;
+    r->w.list.n_tensors = 6;
     assert_ok(rui_buckets_open(&r->w, &err), err);
     rui_buckets_begin(&r->w);
     assert_made(r, 1, 1, 1); /* no plan yet */

@@ -82,7 +82,7 @@ static void a_failure_is_told_when_the_job_ends_by_it(void **state)
     for (uint32_t goes_on = 0; goes_on < 2; goes_on++) {
         ru_err err = {0};
         rig_open(&r);
-        r.w.compute_failed = true;
+        r.w.end.failed = true;
         r.w.next.kind = goes_on ? RUI_TURN_FINISH : RUI_TURN_QUIT;
         assert_ok(ru_thread_start(&r.w.thread, "compute", rui_worker_compute, &r.w, &err), err);
         if (goes_on) {
@@ -90,7 +90,7 @@ static void a_failure_is_told_when_the_job_ends_by_it(void **state)
         }
         ru_thread_join(&r.w.thread);
         assert_int_equal(ru_spsc_used(&r.w.line), goes_on);
-        assert_true(r.w.compute_failed == !goes_on);
+        assert_true(r.w.end.failed == !goes_on);
         rig_close(&r);
     }
 }

@@ -178,10 +178,49 @@ typedef struct rui_join {
     ru_time begun;
 } rui_join;
 
+/* ru_elastic_facts when the shares in force came into force. */
+typedef struct rui_shares_began {
+    int64_t timed, longest_ns;
+} rui_shares_began;
+
 typedef struct rui_joins {
     rui_join at[RUI_JOINS_MAX];
     uint32_t n;
 } rui_joins;
+
+/* What all workers of the job number alike. */
+typedef struct rui_list {
+    uint32_t n_tensors, n_states;
+    int64_t *tensor_bytes;    /* [n_tensors] gradients, last parameter first; then `shared` */
+    const char **state_names; /* [n_states] */
+    int64_t *state_bytes;
+    uint32_t *state_group; /* a parameter and its slots have the same */
+} rui_list;
+
+/* Of the step under way, or the last one. */
+typedef struct rui_times {
+    ru_time begun, computed, verdict, updated;
+} rui_times;
+
+/* How samples are read. */
+typedef struct rui_reads {
+    ru_stream *stream;          /* the compute thread's; NULL: none */
+    ru_stream_reads_sum before; /* of streams before it */
+    int64_t share;              /* bytes that it may have outstanding; 0: as it likes */
+} rui_reads;
+
+/* What the compute thread leaves. */
+typedef struct rui_end {
+    bool failed, reported;
+    ru_err err; /* why it failed */
+    ru_run_report_summary summary;
+} rui_end;
+
+typedef struct rui_crew {
+    ru_member_info *at;   /* [n] of the view of `epoch`; room for max */
+    ru_member_info *told; /* compute thread: its copy, that of the world file */
+    uint32_t n, max, epoch, told_epoch;
+} rui_crew;
 
 typedef struct rui_worker {
     const ru_worker_options *opt;
@@ -190,11 +229,7 @@ typedef struct rui_worker {
     rui_trainer t;       /* compute thread, once it runs */
 
     /* fixed after opening */
-    uint32_t n_tensors, n_states;
-    int64_t *tensor_bytes;    /* [n_tensors] gradients, last parameter first; then `shared` */
-    const char **state_names; /* [n_states] */
-    int64_t *state_bytes;
-    uint32_t *state_group; /* a parameter and its slots have the same */
+    rui_list list;
     int64_t first_step;
 
     /* loop thread */
@@ -208,7 +243,7 @@ typedef struct rui_worker {
     const char *over; /* why the job may end; NULL: it may not */
     rui_sums sums;
     rui_joins joins;
-    int64_t timed_before, longest_before_ns; /* ru_elastic_facts when the shares came into force */
+    rui_shares_began began;
 
     /* compute thread */
     ru_thread thread;
@@ -218,7 +253,7 @@ typedef struct rui_worker {
     rui_turn cmd; /* under way */
     ru_run_report
         *teller; /* progress for the launcher while another one leads; NULL: not needed yet */
-    ru_time step_begun, computed_at, verdict_at, updated_at;
+    rui_times at;
     bool computed;
 
     rui_local local;
@@ -229,21 +264,14 @@ typedef struct rui_worker {
     /* both, under lock */
     ru_mutex lock;
     ru_cond changed;
-    ru_stream *stream;             /* the compute thread's; NULL: none */
-    ru_stream_reads_sum read_sums; /* of streams before it */
-    int64_t read_share;            /* bytes that it may have outstanding; 0: as it likes */
+    rui_reads reads;
     rui_turn next;
     rui_verdict verdict;
     ru_flag abort; /* as the verdict, for a look without the lock */
-    ru_err compute_err;
-    bool compute_failed;
-    ru_run_report_summary summary;
-    bool reported;
+    rui_end end;
     rui_past past[RUI_HISTORY];
     rui_evals evals;
-    ru_member_info *crew;      /* [n_crew] of the view of crew_epoch; room for crew_max */
-    ru_member_info *crew_told; /* compute thread: its copy, that of the world file */
-    uint32_t n_crew, crew_epoch, crew_max, crew_told_epoch;
+    rui_crew crew;
 } rui_worker;
 
 /* worker_device.c */

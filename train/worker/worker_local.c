@@ -25,16 +25,16 @@ static ru_status keep_waiting(void *self)
 static ru_status open_parts(rui_worker *w, ru_err *err)
 {
     rui_local *l = &w->local;
-    l->at = RU_NEW(w->arena, int64_t, w->n_tensors);
+    l->at = RU_NEW(w->arena, int64_t, w->list.n_tensors);
     l->pending = RU_NEW(w->arena, ru_elastic_part, RU_ELASTIC_BUCKETS_MAX);
-    l->ranges = RU_NEW(w->arena, ru_coll_shm_range, w->n_tensors);
+    l->ranges = RU_NEW(w->arena, ru_coll_shm_range, w->list.n_tensors);
     if (l->at == NULL || l->pending == NULL || l->ranges == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
     }
     int64_t size = 0;
-    for (uint32_t k = 0; k < w->n_tensors; k++) {
+    for (uint32_t k = 0; k < w->list.n_tensors; k++) {
         l->at[k] = size;
-        size += (w->tensor_bytes[k] + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+        size += (w->list.tensor_bytes[k] + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     }
     l->size_bytes = size;
     const ru_coll_shm_options so = {
@@ -178,9 +178,9 @@ static void add(rui_worker *w, uint32_t bucket, ru_elastic_part b)
 {
     rui_local *l = &w->local;
     for (uint32_t k = 0; k < b.n; k++) {
-        l->ranges[k] = (ru_coll_shm_range){.offset = l->at[b.first + k] + b.offset_bytes,
-                                           .size_bytes = b.n == 1 ? b.size_bytes
-                                                                  : w->tensor_bytes[b.first + k]};
+        l->ranges[k] = (ru_coll_shm_range){
+            .offset = l->at[b.first + k] + b.offset_bytes,
+            .size_bytes = b.n == 1 ? b.size_bytes : w->list.tensor_bytes[b.first + k]};
     }
     ru_status st = ru_coll_shm_all_reduce(l->shm, RU_F32, l->ranges, b.n);
     if (st == RU_OK) {
@@ -188,8 +188,8 @@ static void add(rui_worker *w, uint32_t bucket, ru_elastic_part b)
             &w->shell, &l->line,
             &(rui_event){.kind = RUI_EVENT_REDUCED, .seq = l->group.seq, .tensor = bucket});
     }
-    bool last = b.first + b.n == w->n_tensors &&
-                (b.n > 1 || b.offset_bytes + b.size_bytes == w->tensor_bytes[b.first]);
+    bool last = b.first + b.n == w->list.n_tensors &&
+                (b.n > 1 || b.offset_bytes + b.size_bytes == w->list.tensor_bytes[b.first]);
     l->next = last ? 0 : bucket + 1;
 }
 

@@ -62,8 +62,8 @@ static ru_status side_open(side *s, ru_arena *arena, ru_err *err)
     ru_cond_init(&w->changed);
     ru_cond_init(&w->local.changed);
     w->arena = arena;
-    w->n_tensors = TENSORS;
-    w->tensor_bytes = s->tensor_bytes;
+    w->list.n_tensors = TENSORS;
+    w->list.tensor_bytes = s->tensor_bytes;
     w->shell.arena = arena;
     RU_TRY(ru_loop_open(&w->shell.loop, err));
     RU_TRY(ru_loop_waker(w->shell.loop, on_events, s, &w->shell.waker, err));

@@ -113,13 +113,13 @@ void rui_worker_steps_end(rui_worker *w)
 {
     ru_elastic_facts f;
     ru_elastic_facts_get(w->elastic, &f);
-    int64_t n = f.timed - w->timed_before;
+    int64_t n = f.timed - w->began.timed;
     if (n > 0) {
         ru_decisions_measured(w->t.decisions, &ru_policy_share, "step_s", RU_NAN,
-                              (double)(f.longest_ns - w->longest_before_ns) * 1e-9 / (double)n);
+                              (double)(f.longest_ns - w->began.longest_ns) * 1e-9 / (double)n);
     }
-    w->timed_before = f.timed;
-    w->longest_before_ns = f.longest_ns;
+    w->began.timed = f.timed;
+    w->began.longest_ns = f.longest_ns;
 }
 
 void rui_worker_sums_end(rui_worker *w)
@@ -147,7 +147,7 @@ ru_status rui_buckets_open(rui_worker *w, ru_err *err)
     b->planned = RU_NEW(w->arena, ru_elastic_part, RU_ELASTIC_BUCKETS_MAX);
     b->at = RU_NEW(w->arena, ru_elastic_part, RU_ELASTIC_BUCKETS_MAX);
     b->left = RU_NEW(w->arena, uint32_t, RU_ELASTIC_BUCKETS_MAX);
-    b->of = RU_NEW(w->arena, uint32_t, w->n_tensors);
+    b->of = RU_NEW(w->arena, uint32_t, w->list.n_tensors);
     b->changed = true;
     return b->planned != NULL && b->at != NULL && b->left != NULL && b->of != NULL
                ? RU_OK
@@ -179,19 +179,19 @@ void rui_buckets_begin(rui_worker *w)
         b->changed = false;
     }
     ru_mutex_unlock(&w->lock);
-    for (uint32_t k = 0; changed && k < w->n_tensors; k++) {
+    for (uint32_t k = 0; changed && k < w->list.n_tensors; k++) {
         b->of[k] = UINT32_MAX;
     }
     for (uint32_t k = 0; changed && k < n; k++) {
         const ru_elastic_part *p = &b->at[k];
-        RU_CHECK(p->first < w->n_tensors && p->n <= w->n_tensors - p->first);
+        RU_CHECK(p->first < w->list.n_tensors && p->n <= w->list.n_tensors - p->first);
         for (uint32_t t = p->first; t < p->first + p->n; t++) {
             bool cut = p->n == 1 && b->of[t] != UINT32_MAX && b->at[b->of[t]].n == 1;
             RU_CHECK(cut || b->of[t] == UINT32_MAX); /* only cuts of one gradient share it */
             b->of[t] = cut ? b->of[t] : k;
         }
     }
-    for (uint32_t k = 0; k < w->n_tensors; k++) {
+    for (uint32_t k = 0; k < w->list.n_tensors; k++) {
         if (b->of[k] != UINT32_MAX) {
             b->left[b->of[k]] = b->at[b->of[k]].n;
         }
