@@ -9,7 +9,8 @@
  *   elastic_probe.c  ... what collectives cost here
  *   elastic_state.c  the mover: pieces of state for joiners
  *   elastic_reads.c  the leader: is delivery fair at the storage that all read from?
- *   elastic_lead.c   the leader: readiness, commits, new views, who is slow
+ *   elastic_lead.c   the leader: readiness, commits, new views
+ *   elastic_watch.c  ... who is slow
  *   elastic_facts.c  what it says of itself
  *   elastic_view.c   the owner's blob of a view: bytes <-> plan; group and schedules
  *
@@ -463,11 +464,17 @@ rui_el_known *rui_el_lead_known(ru_elastic *e, ru_node_id node, bool make); /* N
  * was proposed. */
 bool rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx);
 void rui_el_tell_plan(const ru_elastic *e, const ru_policy *policy, const void *in, ru_time now);
-void rui_el_lead_watch(ru_elastic *e, ru_time now, ru_effects *fx);
+uint32_t rui_el_needed(const ru_elastic *e);     /* members without whom nothing goes on */
+bool rui_el_view_under_way(const ru_elastic *e); /* proposed, perhaps accepted */
+/* The view that held everybody back is not needed any more. */
+void rui_el_say_release(ru_elastic *e, ru_time now, ru_effects *fx);
 bool rui_el_lead_ends(ru_elastic *e, ru_time now, ru_effects *fx); /* END was said */
 /* Somebody asked for the end of the job: this process leads, or it is not for it to say so. */
 void rui_el_lead_stop(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_lead_fail(ru_elastic *e, ru_node_id from, ru_status st, const char *text, ru_time now,
                       ru_effects *fx);
+
+/* elastic_watch.c */
+void rui_el_lead_watch(ru_elastic *e, ru_time now, ru_effects *fx); /* now and then */
 
 #endif

@@ -233,7 +233,7 @@ static void see_hosts(const ru_elastic *e, const ru_member_wanted *w, rui_el_vie
 }
 
 /* Members without whom nothing goes on. */
-static uint32_t needed(const ru_elastic *e)
+uint32_t rui_el_needed(const ru_elastic *e)
 {
     bool begins = e->committed == e->opt.first_step && e->opt.n_begin > e->opt.n_min;
     return begins ? e->opt.n_begin : e->opt.n_min;
@@ -272,7 +272,7 @@ static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *are
                        "no remaining worker has the whole state; continue from the last checkpoint "
                        "with --resume");
     }
-    v->paused = w->n < needed(e);
+    v->paused = w->n < rui_el_needed(e);
     v->local = !e->reduce.apart && w->n > 1 && w->at[0].host[0] != 0 &&
                e->opt.device.ops->local_handle != NULL;
     for (uint32_t i = 1; i < w->n; i++) {
@@ -378,8 +378,8 @@ static bool waits_for_more(ru_elastic *e, const ru_member_wanted *w)
     }
     ru_member_facts f;
     ru_member_facts_get(e->opt.member, &f);
-    return e->v.paused && !f.elect && e->committed == e->opt.first_step && w->n < needed(e) &&
-           w->n_dead + w->n_leaving == 0;
+    return e->v.paused && !f.elect && e->committed == e->opt.first_step &&
+           w->n < rui_el_needed(e) && w->n_dead + w->n_leaving == 0;
 }
 
 bool rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx)
@@ -469,7 +469,7 @@ static void say_go(ru_elastic *e, ru_time now, ru_effects *fx)
 }
 
 /* The view that held everybody back is not needed any more. */
-static void say_release(ru_elastic *e, ru_time now, ru_effects *fx)
+void rui_el_say_release(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     uint8_t buf[4];
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
@@ -623,13 +623,13 @@ static void commit_all(ru_elastic *e, ru_time now, ru_effects *fx)
     rui_el_sums_learn(e, &own);
     rui_el_commit(e, now, fx);
     if (!rui_el_lead_ends(e, now, fx) && e->held && !rui_el_lead_change(e, false, now, fx)) {
-        say_release(e, now, fx);
+        rui_el_say_release(e, now, fx);
     }
 }
 
 /* A view that begins with this very step was proposed: somebody died after its DONE, say. It may be
  * accepted by now, so the step is its own; those who have it done begin it again. */
-static bool view_under_way(const ru_elastic *e)
+bool rui_el_view_under_way(const ru_elastic *e)
 {
     ru_member_facts f;
     ru_member_facts_get(e->opt.member, &f);
@@ -653,7 +653,7 @@ void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part,
     }
     e->lead.longest_now_ns =
         compute_ns > e->lead.longest_now_ns ? compute_ns : e->lead.longest_now_ns;
-    if (++e->lead.n_done == e->v.n && !view_under_way(e)) {
+    if (++e->lead.n_done == e->v.n && !rui_el_view_under_way(e)) {
         commit_all(e, now, fx);
     }
 }
@@ -716,69 +716,5 @@ void rui_el_lead_member(ru_elastic *e, const ru_event *ev, ru_effects *fx)
     } else if (ev->what == RU_MEMBER_STATUS) {
         hear_stop(e, ev->data, ev->size_bytes);
         rui_el_lead_stop(e, ev->now, fx);
-    }
-}
-
-/* -- who is waited for ---------------------------------------------------------------------------
- */
-
-static void name_slow(ru_elastic *e, ru_time now, ru_effects *fx)
-{
-    int64_t waited = now.ns - e->progress_ns;
-    bool step = e->phase == RUI_EL_STEP;
-    for (uint32_t i = 0; i < e->v.n; i++) {
-        const rui_el_member *m = &e->v.at[i];
-        if (step ? m->done == e->begun : m->ready) {
-            continue;
-        }
-        int64_t silent = i == e->v.me ? 0 : ru_member_silent_ns(e->opt.member, m->node, now);
-        ru_fx_log(fx, RU_LOG_WARN,
-                  "step %lld has waited %.1f s for worker %u: %s; last message %.1f s ago",
-                  (long long)e->step + 1, (double)waited * 1e-9, m->number,
-                  step ? "its gradients are incomplete" : "it is not ready for the new view",
-                  (double)silent * 1e-9);
-        rui_el_news(e, RU_ELASTIC_SLOW, m->number, waited, now);
-        return; /* one line, the first of them */
-    }
-}
-
-static void name_missing(ru_elastic *e, uint32_t here, uint32_t need, ru_time now, ru_effects *fx)
-{
-    ru_member_facts f;
-    char refused[64] = "";
-    ru_member_facts_get(e->opt.member, &f);
-    if (f.refused > 0) {
-        snprintf(refused, sizeof refused, ", %u refused; of the last ", f.refused);
-    }
-    uint32_t more = need > here ? need - here : 0;
-    ru_fx_log(fx, RU_LOG_WARN, "has waited %.0f s for %u more worker%s: %u of %u have joined%s%s",
-              (double)(now.ns - e->progress_ns) * 1e-9, more, more == 1 ? "" : "s", here, need,
-              refused, f.refused > 0 ? f.refused_why : "");
-}
-
-void rui_el_lead_watch(ru_elastic *e, ru_time now, ru_effects *fx)
-{
-    if (rui_el_leads(e) && e->held && e->phase == RUI_EL_IDLE && !rui_el_stale(e) &&
-        now.ns - e->progress_ns > RUI_EL_WATCH_NS &&
-        !rui_el_lead_change(e, e->lead.urgent, now, fx)) {
-        say_release(e, now, fx);
-    }
-    if (!rui_el_leads(e) || e->ending || now.ns - e->progress_ns < e->opt.slow_ns ||
-        now.ns - e->lead.named_ns < e->opt.slow_ns) {
-        return;
-    }
-    e->lead.named_ns = now.ns;
-    ru_member_wanted w;
-    ru_member_wanted_get(e->opt.member, &w);
-    if (e->v.n == 0 || e->v.paused) {
-        uint32_t need = e->v.n == 0 ? e->opt.founders : needed(e);
-        name_missing(e, w.n, need, now, fx);
-    } else if (e->phase == RUI_EL_STEP || e->phase == RUI_EL_READY || e->phase == RUI_EL_PROBE ||
-               e->phase == RUI_EL_LOCAL || e->phase == RUI_EL_CONNECT || e->phase == RUI_EL_BUILD) {
-        name_slow(e, now, fx);
-    } else if (view_under_way(e)) {
-        ru_fx_log(fx, RU_LOG_WARN,
-                  "the next view has waited %.1f s for enough members to accept it",
-                  (double)(now.ns - e->progress_ns) * 1e-9);
     }
 }
