@@ -88,6 +88,7 @@ ru_status ru_elastic_open(const ru_elastic_options *opt, ru_arena *arena, ru_ela
     e->opt.piece_bytes = opt->piece_bytes > 0 ? opt->piece_bytes : PIECE_BYTES;
     e->opt.slow_ns = opt->slow_ns > 0 ? opt->slow_ns : INT64_C(5000000000);
     e->step = e->committed = opt->first_step;
+    e->steps.held_from = RUI_EL_NEVER;
     e->position = opt->first_position > 0 ? opt->first_position : opt->first_step * opt->batch;
     e->x = rui_el_reduce_ops();
     RU_TRY(e->x->open(e, err));
@@ -167,29 +168,34 @@ static const char *handle_of(ru_elastic *e)
 void rui_el_tell(ru_elastic *e, uint32_t what, ru_time now, ru_effects *fx)
 {
     const rui_el_member *me = e->v.me < e->v.n ? &e->v.at[e->v.me] : NULL;
+    const char *why = "";
+    uint32_t depth = what == RUI_EL_READY_MSG ? rui_el_depth(e, &why) : 0;
     if (rui_el_leads(e)) {
         if (what == RUI_EL_READY_MSG) {
-            rui_el_lead_ready(e, e->opt.self, e->layout, handle_of(e), now, fx);
+            const rui_el_ready said = {e->layout, handle_of(e), depth, why};
+            rui_el_lead_ready(e, e->opt.self, &said, now, fx);
         } else if (what == RUI_EL_DONE_MSG) {
             const rui_el_member part = {.part_first = me->share.first, .part_n = me->share.n};
-            rui_el_lead_done(e, e->opt.self, &part, e->compute_ns, NULL, now, fx);
+            rui_el_lead_done(e, e->opt.self, &part, rui_el_older(e)->compute_ns, NULL, now, fx);
         } else if (what == RUI_EL_PROBED_MSG) {
             rui_el_lead_probed(e, now, fx);
         }
         return;
     }
-    uint8_t buf[64 + RU_ELASTIC_HANDLE_MAX + 4 * RUI_EL_TOLD_MAX];
+    uint8_t buf[64 + RU_ELASTIC_HANDLE_MAX + RUI_EL_WHY_MAX + 4 * RUI_EL_TOLD_MAX];
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
     ru_wire_put_u32(&w, e->v.epoch);
     if (what == RUI_EL_READY_MSG) {
         const char *handle = handle_of(e);
         ru_wire_put_u64(&w, e->layout);
         ru_wire_put_text(&w, handle, (uint32_t)strlen(handle));
+        ru_wire_put_u8(&w, (uint8_t)depth);
+        ru_wire_put_text(&w, why, depth > 1 ? 0 : (uint32_t)strnlen(why, RUI_EL_WHY_MAX - 1));
     } else if (what == RUI_EL_DONE_MSG) {
         ru_wire_put_u64(&w, (uint64_t)e->step);
         ru_wire_put_u64(&w, (uint64_t)me->share.first);
         ru_wire_put_u64(&w, (uint64_t)me->share.n);
-        ru_wire_put_u64(&w, (uint64_t)e->compute_ns);
+        ru_wire_put_u64(&w, (uint64_t)rui_el_older(e)->compute_ns);
         rui_el_sums_tell(e, &w);
     }
     ru_fx_send(fx, e->v.leader, what, buf, ru_wire_size(&w));
@@ -292,12 +298,16 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
         rui_el_end(e, st, err.text, now, fx);
         return;
     }
-    e->connect_asked = e->held = e->broken = false;
+    e->connect_asked = e->broken = false;
+    e->steps.held_from = RUI_EL_NEVER;
+    e->steps.depth = 1;
+    e->steps.why[0] = 0;
     e->mover.has_state = v.at[v.me].full;
     e->step = e->committed = v.start;
     e->position = v.position;
     e->progress_ns = now.ns;
     e->lead.n_ready = e->lead.n_done = 0;
+    e->lead.depth = 2;
     rui_el_status_set(e, now, fx);
     if (v.paused || e->ending) {
         e->phase = RUI_EL_IDLE;
@@ -326,6 +336,15 @@ static void go_ready(ru_elastic *e, ru_time now, ru_effects *fx)
     rui_el_tell(e, RUI_EL_READY_MSG, now, fx);
 }
 
+void rui_el_abort(ru_elastic *e, ru_time now)
+{
+    e->x->view_left(e, now); /* nobody else writes gradients from here on */
+    rui_el_state_drop(e, now);
+    e->phase = RUI_EL_ABORT;
+    e->steps.n = 0;
+    e->opt.device.ops->abort(e->opt.device.self);
+}
+
 /* A newer view exists: leave the old one as soon as nothing of it runs. */
 static void leave_view(ru_elastic *e, ru_time now, ru_effects *fx)
 {
@@ -339,14 +358,13 @@ static void leave_view(ru_elastic *e, ru_time now, ru_effects *fx)
         bool counts =
             rui_el_blob_read(e, view, arena, &next, &err) == RU_OK && next.start == e->step + 1;
         e->x->view_left(e, now);
-        if (counts && e->done_sent) {
+        if (counts && rui_el_older(e)->done_sent) {
             rui_el_commit(e, now, fx); /* it was committed; the message was lost */
-            return;
         }
-        rui_el_state_drop(e, now);
-        e->phase = RUI_EL_ABORT;
-        e->redone++;
-        e->opt.device.ops->abort(e->opt.device.self);
+        if (!e->steps.updating) { /* else when it has updated */
+            e->redone += e->steps.n;
+            rui_el_abort(e, now);
+        }
         return;
     }
     case RUI_EL_BUILD:
@@ -511,50 +529,16 @@ void ru_elastic_built(ru_elastic *e, ru_status st, uint64_t layout, ru_time now,
     rui_el_settle(e, now, fx);
 }
 
-void ru_elastic_computed(ru_elastic *e, int64_t step, ru_status st, int64_t compute_ns, ru_time now,
-                         ru_effects *fx)
-{
-    if (e->phase != RUI_EL_STEP || step != e->step) {
-        return; /* of a step that was aborted meanwhile */
-    }
-    if (st != RU_OK) {
-        rui_el_device_failed(e, st, "computing", NULL, now, fx);
-        return;
-    }
-    e->computed = true;
-    e->compute_ns = compute_ns;
-    e->work_ns += now.ns - e->begun_ns;
-    rui_el_step_check(e, now, fx);
-}
-
 void ru_elastic_aborted(ru_elastic *e, ru_time now, ru_effects *fx)
 {
-    if (e->phase == RUI_EL_ABORT) {
-        e->phase = RUI_EL_IDLE;
-        rui_el_settle(e, now, fx);
-    }
-}
-
-void ru_elastic_updated(ru_elastic *e, int64_t step, ru_status st, ru_time now, ru_effects *fx)
-{
-    if (e->phase != RUI_EL_UPDATE || step != e->step - 1) {
-        return;
-    }
-    if (st != RU_OK) {
-        rui_el_device_failed(e, st, "updating after", NULL, now, fx);
+    if (e->phase != RUI_EL_ABORT) {
         return;
     }
     e->phase = RUI_EL_IDLE;
     if (e->ending && !e->said_end) {
         rui_el_end(e, e->end_status, e->end_text, now, fx);
-        return;
-    }
-    if (e->ending) { /* the leader: until all said goodbye */
-        (void)rui_el_lead_ends(e, now, fx);
-    } else if (rui_el_stale(e)) {
+    } else {
         rui_el_settle(e, now, fx);
-    } else if (!e->held) {
-        rui_el_step_begin(e, now, fx);
     }
 }
 

@@ -217,6 +217,7 @@ typedef struct ru_elastic_options {
     const uint32_t *state_group;
     uint32_t n_state;
     bool equal_shares;   /* do not follow measured speed */
+    bool barrier;        /* never two steps under way, whatever the device can do */
     bool deterministic;  /* DIRECT collectives, equal shares: same worker set, same bits */
     double join_part;    /* part of a step's transfer time for state of joiners; 0: 0.1 */
     int64_t fuse_bytes;  /* tensors are grouped up to this; 0: chosen */
@@ -267,6 +268,8 @@ typedef struct ru_elastic_facts {
     bool steps;         /* a step is running */
     bool probes;        /* the collectives are being measured */
     bool moves;         /* a member of the view does not hold the whole state yet */
+    uint32_t depth;     /* steps that may be under way in this view; 1: */
+    const char *why;    /* ... the reason, as a sentence; view until the next view */
 } ru_elastic_facts;
 void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into);
 /* The plan of sums in force: how gradients are grouped and which collective adds each group. */

@@ -21,12 +21,15 @@ void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into)
                                .steps = e->phase == RUI_EL_STEP,
                                .born = {e->born ? e->born_ns : 0},
                                .first_step = e->first_step,
+                               .depth = e->steps.depth,
+                               .why = e->steps.why,
                                .probes = e->phase == RUI_EL_PROBE};
 }
 
 const char *ru_elastic_doing(const ru_elastic *e, char into[64])
 {
     long long step = (long long)e->step + 1;
+    const rui_el_step *s = &e->steps.at[e->step % 2];
     switch (e->phase) {
     case RUI_EL_IDLE:
         return e->v.n == 0 ? "waiting for the first view" : "between steps";
@@ -40,9 +43,9 @@ const char *ru_elastic_doing(const ru_elastic *e, char into[64])
         return "opening shared memory";
     case RUI_EL_STEP:
         snprintf(into, 64, "%s step %lld",
-                 !e->computed           ? "computing"
+                 !s->computed           ? "computing"
                  : e->mover.in_left > 0 ? "receiving state"
-                 : e->done_sent         ? "waiting for the commit of"
+                 : s->done_sent         ? "waiting for the commit of"
                                         : "reducing gradients of",
                  step);
         return into;

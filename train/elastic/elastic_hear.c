@@ -10,15 +10,21 @@
 /* GO of the leader, with what the exchange needs to know for the view. */
 static void on_go(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
 {
-    if (e->held) { /* the view that was to follow the commit does not come */
+    if (rui_el_held(e)) { /* the view that was to follow the commit does not come */
         rui_el_release(e, now, fx);
         return;
     }
     if ((e->phase != RUI_EL_READY && e->phase != RUI_EL_PROBE) || rui_el_stale(e)) {
         return;
     }
+    uint32_t depth = ru_wire_u8(w), n = 0;
+    const char *why = ru_wire_text(w, sizeof e->steps.why - 1, &n);
+    e->steps.depth = depth;
+    snprintf(e->steps.why, sizeof e->steps.why, "%.*s", w->bad ? 0 : (int)n, w->bad ? "" : why);
     ru_err err;
-    ru_status st = e->x->go_read(e, w, now, &err);
+    ru_status st = w->bad || depth < 1 || depth > 2
+                       ? RU_FAIL(&err, RU_E_DATA, "the leader's GO is damaged")
+                       : e->x->go_read(e, w, now, &err);
     if (st != RU_OK) {
         ru_fx_log(fx, RU_LOG_ERROR, "%s", err.text);
         rui_el_device_failed(e, st, "opening the group for", err.text, now, fx);
@@ -31,7 +37,7 @@ static void on_go(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
 
 void rui_el_release(ru_elastic *e, ru_time now, ru_effects *fx)
 {
-    e->held = false;
+    e->steps.held_from = RUI_EL_NEVER;
     if (e->phase == RUI_EL_IDLE && !rui_el_stale(e)) {
         rui_el_step_begin(e, now, fx);
     }
@@ -55,7 +61,12 @@ static void on_end(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
     e->end_status = (ru_status)st;
     snprintf(e->end_text, sizeof e->end_text, "%.*s", (int)n, text);
     ru_fx_send(fx, e->v.leader, RUI_EL_BYE_MSG, NULL, 0);
-    if (e->phase != RUI_EL_UPDATE) { /* else after the update */
+    if (e->steps.updating || e->phase == RUI_EL_ABORT) {
+        return; /* after that */
+    }
+    if (e->phase == RUI_EL_STEP && st == RU_OK) { /* what began ahead does not count */
+        rui_el_abort(e, now);
+    } else {
         rui_el_end(e, e->end_status, e->end_text, now, fx);
     }
 }
@@ -68,10 +79,11 @@ static void on_leader(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
         on_go(e, w, ev->now, fx);
         break;
     case RUI_EL_COMMIT_MSG:
-        if ((int64_t)ru_wire_u64(w) == e->step && e->phase == RUI_EL_STEP && e->done_sent) {
-            bool held = ru_wire_u8(w) != 0;
+        if ((int64_t)ru_wire_u64(w) == e->step && e->phase == RUI_EL_STEP &&
+            rui_el_older(e)->done_sent) {
+            uint32_t held = ru_wire_u8(w);
             if (!w->bad) {
-                e->held = held;
+                e->steps.held_from = held == 0 ? RUI_EL_NEVER : e->step + (held == 2 ? 2 : 1);
                 rui_el_sums_learn(e, w);
                 rui_el_commit(e, ev->now, fx);
             }
@@ -96,18 +108,26 @@ static void on_leader(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
     }
 }
 
+/* A text of the message into `into`, with its NUL. */
+static void take_text(ru_wire_in *w, uint32_t size, char *into)
+{
+    uint32_t n = 0;
+    const char *text = ru_wire_text(w, size - 1, &n);
+    snprintf(into, size, "%.*s", w->bad ? 0 : (int)n, w->bad ? "" : text);
+}
+
 /* Words of members to the leader. */
 static void on_member(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effects *fx)
 {
     switch (ev->what) {
     case RUI_EL_READY_MSG: {
-        uint64_t layout = ru_wire_u64(w);
-        uint32_t n = 0;
-        const char *text = ru_wire_text(w, RU_ELASTIC_HANDLE_MAX - 1, &n);
+        char handle[RU_ELASTIC_HANDLE_MAX], why[RUI_EL_WHY_MAX];
+        rui_el_ready said = {.layout = ru_wire_u64(w), .handle = handle, .why = why};
+        take_text(w, sizeof handle, handle);
+        said.depth = ru_wire_u8(w);
+        take_text(w, sizeof why, why);
         if (!w->bad) {
-            char handle[RU_ELASTIC_HANDLE_MAX];
-            snprintf(handle, sizeof handle, "%.*s", (int)n, text);
-            rui_el_lead_ready(e, ev->node, layout, handle, ev->now, fx);
+            rui_el_lead_ready(e, ev->node, &said, ev->now, fx);
         }
         break;
     }

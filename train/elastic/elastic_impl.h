@@ -36,9 +36,9 @@ typedef enum rui_el_phase {
     RUI_EL_READY,   /* READY was sent, GO awaited */
     RUI_EL_PROBE,   /* the collectives are measured */
     RUI_EL_LOCAL,   /* the device maps its neighbours' memory */
-    RUI_EL_STEP,    /* computing, reducing, or waiting for COMMIT */
-    RUI_EL_UPDATE,  /* the device updates */
-    RUI_EL_ABORT,   /* the device forgets the step */
+    RUI_EL_STEP,    /* computing, reducing, or waiting for COMMIT; perhaps of two steps */
+    RUI_EL_UPDATE,  /* the device updates, and no step is under way */
+    RUI_EL_ABORT,   /* the device forgets what was under way */
     RUI_EL_ENDED,
 } rui_el_phase;
 
@@ -66,20 +66,23 @@ enum {
     RUI_EL_FAIL_TEXT_MAX = 200,
     RUI_EL_ON_WIRE_BYTES = 64 << 10, /* of a sum, that a more urgent one waits for */
     RUI_EL_TOLD_MAX = 512,           /* sums whose times members tell each other */
+    RUI_EL_WHY_MAX = 96,             /* a sentence: why a step waits for the one before */
 };
 
 #define RUI_EL_COOKIE      (UINT64_C(0xe1) << 56)
 #define RUI_EL_PROBE_EPOCH UINT32_C(0x800000) /* tells the probe's streams from the group's */
 #define RUI_EL_WATCH_NS    INT64_C(1000000000)
 #define RUI_EL_LINGER_NS   INT64_C(2000000000)
+#define RUI_EL_NEVER       INT64_MAX
 
 /* Reduced together. */
 typedef struct rui_el_bucket {
     ru_elastic_part part;
-    ru_span cut;              /* of the step: where a cut stands */
-    int64_t begun_ns, due_ns; /* of the sum under way; due_ns 0: no prediction */
-    int64_t model_ns;         /* ... by the costs of all sums alone */
-    int64_t took_ns;          /* the last one, here */
+    ru_span cut;                    /* of the step: where a cut stands */
+    int64_t begun_ns, due_ns;       /* of the sum under way; due_ns 0: no prediction */
+    int64_t model_ns;               /* ... by the costs of all sums alone */
+    int64_t took_ns;                /* the last one, here */
+    int64_t told_ns, told_model_ns; /* took_ns, model_ns of the step that is DONE */
 } rui_el_bucket;
 
 static inline bool rui_el_holds(const rui_el_bucket *b, uint32_t tensor)
@@ -119,7 +122,7 @@ typedef struct rui_el_member {
     bool full;     /* held everything when the view began: sends pieces, may have a share */
     /* the leader's notes */
     bool ready;
-    uint32_t done; /* `begun` of the step that it has done last */
+    uint32_t done; /* `nth` of the step that it has done last */
     uint64_t layout;
     char handle[RU_ELASTIC_HANDLE_MAX];
     int64_t part_first, part_n;
@@ -185,9 +188,14 @@ typedef struct rui_el_exchange_ops {
     void (*planned)(ru_elastic *e, ru_time now); /* the first step begins */
     void (*view_left)(ru_elastic *e, ru_time now);
     bool (*reads)(const ru_elastic *e); /* the link reads memory of the view that was left */
-    void (*step_begin)(ru_elastic *e);
-    void (*ready)(ru_elastic *e, uint32_t k, const ru_span *span, ru_time now, ru_effects *fx);
-    bool (*all_in)(const ru_elastic *e); /* the step may be DONE; calls rui_el_step_check then */
+    void (*step_begin)(ru_elastic *e);  /* no other one is under way */
+    /* The first gradient of a step begins its exchange: that of the step before is over then. */
+    void (*ready)(ru_elastic *e, int64_t step, uint32_t k, const ru_span *span, ru_time now,
+                  ru_effects *fx);
+    /* The device has kept its update of the step before: it may hear of sums. */
+    void (*updated)(ru_elastic *e);
+    /* The step may be DONE; calls rui_el_step_check then. */
+    bool (*all_in)(const ru_elastic *e, int64_t step);
     void (*hear)(ru_elastic *e, const ru_event *ev, ru_effects *fx);
     bool (*owns)(uint64_t cookie);
     /* Upcalls of the channel; false: of a view that is over. */
@@ -238,18 +246,29 @@ typedef struct rui_el_reduce {
     /* [RUI_EL_KEPT_BYTES] of rui_el_kept; NULL: none can come early in this view */
     uint8_t *kept;
     int64_t kept_bytes;
-    uint32_t buckets_done; /* of the step */
-    uint32_t *left;        /* [n_buckets] tensors not ready */
-    ru_span *spans;        /* [n_tensors] of the step */
-    bool *tensor_in;       /* [n_tensors] ready */
+    int64_t step;          /* whose gradients are summed */
+    uint32_t buckets_done; /* of it */
+    uint32_t *untold;      /* [n_untold] buckets done, which the device shall hear of later */
+    uint32_t n_untold;
+    uint32_t *left;  /* [n_buckets] tensors not ready */
+    ru_span *spans;  /* [n_tensors] of the step */
+    bool *tensor_in; /* [n_tensors] ready */
     rui_el_sums sums;
 } rui_el_reduce;
+
+/* What READY says. */
+typedef struct rui_el_ready {
+    uint64_t layout;
+    const char *handle;
+    uint32_t depth; /* steps that it can have under way; 1: */
+    const char *why;
+} rui_el_ready;
 
 /* READY of a view that this process, its leader, has not yet put in force: its device still
  * updates. */
 typedef struct rui_el_early {
     ru_node_id from;
-    uint8_t data[128];
+    uint8_t data[224];
     int64_t size_bytes;
 } rui_el_early;
 
@@ -278,6 +297,8 @@ typedef struct rui_el_lead {
     rui_el_known *known; /* [n_known] */
     uint32_t n_known, cap_known;
     uint32_t n_ready, n_done, n_bye;
+    uint32_t depth; /* least of those that are ready */
+    char why[RUI_EL_WHY_MAX];
     bool change, urgent; /* another view is due; at once: somebody is dead */
     int64_t named_ns;
     int64_t commit_ns, step_ns; /* of the last commit; moving mean of a step */
@@ -287,6 +308,24 @@ typedef struct rui_el_lead {
     uint32_t n_probed; /* members that are through with measuring */
     rui_el_fair fair;  /* of these members */
 } rui_el_lead;
+
+/* A step under way. */
+typedef struct rui_el_step {
+    uint32_t nth; /* of all steps begun, those that were begun again as well */
+    bool computed, done_sent;
+    int64_t compute_ns, begun_ns;
+} rui_el_step;
+
+/* Steps under way: `step` of ru_elastic and, with depth 2, the one behind it. */
+typedef struct rui_el_steps {
+    rui_el_step at[2]; /* by their number modulo 2 */
+    uint32_t n;
+    uint32_t begun;    /* so far */
+    bool updating;     /* the device was told of the last commit and has not answered */
+    int64_t held_from; /* no step from this one on begins: a view follows; RUI_EL_NEVER: none */
+    uint32_t depth;    /* of the group: steps that may be under way */
+    char why[RUI_EL_WHY_MAX]; /* ... are not two */
+} rui_el_steps;
 
 /* Epochs and commits. */
 struct ru_elastic {
@@ -312,17 +351,13 @@ struct ru_elastic {
 
     bool born; /* the job's first view is known: */
     int64_t born_ns, first_step;
-    int64_t step;      /* under way, or next */
+    int64_t step;      /* the older one under way, or next */
     int64_t position;  /* of its first sample in the global order */
     int64_t committed; /* steps done */
-    uint32_t begun;    /* steps begun, those that were begun again as well */
-    bool held;         /* the last commit said that a view follows: no step before it */
-    bool computed, done_sent;
-    int64_t work_ns,
-        begun_ns;          /* computed or waited for samples in steps before; this one's begin */
+    rui_el_steps steps;
+    int64_t work_ns;       /* computed or waited for samples in steps before */
     bool shared;           /* the leader said how much may be outstanding */
     bool ending, said_end; /* END was heard; END was said by this process */
-    int64_t compute_ns;
     ru_status end_status;
     char end_text[RU_ERR_TEXT_MAX];
 
@@ -390,6 +425,8 @@ void rui_el_news(ru_elastic *e, ru_elastic_what what, int64_t a, int64_t b, ru_t
 bool rui_el_leads(const ru_elastic *e);
 void rui_el_tell(ru_elastic *e, uint32_t what, ru_time now, ru_effects *fx); /* to the leader */
 void rui_el_status_set(ru_elastic *e, ru_time now, ru_effects *fx);          /* for a successor */
+/* Leave what is under way: the device forgets it. */
+void rui_el_abort(ru_elastic *e, ru_time now);
 /* Bytes from or to a peer that may well live were lost with their connection: the step cannot end
  * in this view. */
 void rui_el_redo(ru_elastic *e, ru_time now, ru_effects *fx);
@@ -397,6 +434,8 @@ void rui_el_redo(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_broken(ru_elastic *e, ru_time now);
 /* A group of collectives failed at `peer`. */
 void rui_el_lost(ru_elastic *e, ru_node_id peer, ru_status why, ru_time now);
+
+int64_t rui_el_batch_at(const ru_elastic *e, int64_t position); /* of the step that begins there */
 
 /* elastic_hear.c */
 void rui_el_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx); /* MESSAGE */
@@ -412,9 +451,29 @@ void rui_el_reads_share(ru_elastic *e, ru_wire_in *w);          /* the leader's 
 void rui_el_reads_view(ru_elastic *e, const rui_el_view *next); /* comes into force */
 
 /* elastic_step.c */
+static inline rui_el_step *rui_el_older(ru_elastic *e)
+{
+    return &e->steps.at[e->step % 2];
+}
+/* The next commit says, or the last one said, that a view follows. */
+static inline bool rui_el_held(const ru_elastic *e)
+{
+    return e->steps.held_from <= e->committed;
+}
+/* The step under way as the leader hears of it: every member is DONE with it before the next. */
+static inline bool rui_el_under_way(const ru_elastic *e, int64_t step)
+{
+    return e->phase == RUI_EL_STEP && step >= e->step && step - e->step < e->steps.n;
+}
 void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_step_check(ru_elastic *e, ru_time now, ru_effects *fx); /* done already? */
-void rui_el_commit(ru_elastic *e, ru_time now, ru_effects *fx);     /* the step under way counts */
+void rui_el_commit(ru_elastic *e, ru_time now, ru_effects *fx);     /* the older step counts */
+/* Steps that this member's device can have under way; 1: and why. */
+uint32_t rui_el_depth(const ru_elastic *e, const char **why);
+/* Why the step behind the older one does not begin before its commit, as a sentence; NULL: it
+ * may, somewhere at least. */
+const char *rui_el_barrier(const ru_elastic *e);
+void rui_el_step_ahead(ru_elastic *e, ru_time now, ru_effects *fx); /* begin it if it may */
 /* Upcalls of the channel, of ru_part_ops. */
 void rui_el_sent(void *self, uint64_t cookie, ru_time now, ru_effects *fx);
 void rui_el_arrived(void *self, uint64_t cookie, ru_time now, ru_effects *fx);
@@ -426,6 +485,8 @@ void rui_el_sums_planned(ru_elastic *e, ru_time now); /* the choices of the view
 RU_MUST_USE ru_status rui_el_sums_open(ru_elastic *e, ru_arena *arena, ru_err *err);
 void rui_el_sums_label(ru_elastic *e); /* name them by the choices of the view */
 void rui_el_sums_clear(ru_elastic *e); /* none is under way */
+void rui_el_sums_next(ru_elastic *e);  /* members tell of the next step from now on */
+void rui_el_sums_done(ru_elastic *e);  /* the step is DONE: what its sums took is told below */
 void rui_el_sum_begin(ru_elastic *e, uint32_t b, ru_time now);
 void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now);
 /* Behind DONE: what the sums took here. Behind COMMIT: what each took where it took least, which is
@@ -452,8 +513,8 @@ void rui_el_state_close(ru_elastic *e); /* the channel closes next: nothing is s
 /* elastic_lead.c */
 void rui_el_tell_all(ru_elastic *e, uint32_t what, const ru_wire_out *w, ru_effects *fx);
 void rui_el_lead_member(ru_elastic *e, const ru_event *ev, ru_effects *fx); /* LOCAL */
-void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, const char *handle,
-                       ru_time now, ru_effects *fx);
+void rui_el_lead_ready(ru_elastic *e, ru_node_id from, const rui_el_ready *said, ru_time now,
+                       ru_effects *fx);
 void rui_el_lead_probed(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_lead_apart(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_lead_redo(ru_elastic *e, ru_node_id from, ru_time now, ru_effects *fx);

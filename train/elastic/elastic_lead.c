@@ -239,7 +239,7 @@ uint32_t rui_el_needed(const ru_elastic *e)
     return begins ? e->opt.n_begin : e->opt.n_min;
 }
 
-static int64_t batch_of(const ru_elastic *e, int64_t position)
+int64_t rui_el_batch_at(const ru_elastic *e, int64_t position)
 {
     if (e->opt.batch_at == NULL) {
         return e->v.n > 0 ? e->v.batch : e->opt.batch;
@@ -254,7 +254,7 @@ static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *are
 {
     *v = (rui_el_view){.start = e->committed,
                        .position = e->position,
-                       .batch = batch_of(e, e->position),
+                       .batch = rui_el_batch_at(e, e->position),
                        .plain = e->v.plain,
                        .n = w->n,
                        .at = RU_NEW(arena, rui_el_member, w->n)};
@@ -450,6 +450,23 @@ static bool layouts_differ(const ru_elastic *e)
     return false;
 }
 
+/* Steps that may be under way, and why there are not two. */
+static void put_depth(const ru_elastic *e, ru_wire_out *w, ru_effects *fx)
+{
+    const char *why = e->v.n == 1  ? "one worker waits for no sums"
+                      : e->v.local ? "the workers add gradients in shared memory"
+                                   : e->lead.why;
+    bool two = e->v.n > 1 && !e->v.local && e->lead.depth == 2;
+    if (e->opt.device.ops->depth != NULL && e->v.n > 1) {
+        ru_fx_log(fx, RU_LOG_INFO,
+                  two ? "a step begins while the sums of the one before arrive"
+                      : "each step waits for all sums of the one before: %s",
+                  why);
+    }
+    ru_wire_put_u8(w, two ? 2 : 1);
+    ru_wire_put_text(w, why, two ? 0 : (uint32_t)strlen(why));
+}
+
 static void say_go(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     uint8_t *buf = ru_arena_alloc(&e->view_arena[e->view_side], GO_BYTES_MAX, 8);
@@ -459,6 +476,7 @@ static void say_go(ru_elastic *e, ru_time now, ru_effects *fx)
     }
     ru_wire_out w = ru_wire_out_into(buf, GO_BYTES_MAX);
     ru_wire_put_u32(&w, e->v.epoch);
+    put_depth(e, &w, fx);
     ru_err err;
     if (e->x->go_write(e, &w, now, &err) != RU_OK) {
         rui_el_lead_fail(e, e->opt.self, RU_E_CONFIG, err.text, now, fx);
@@ -529,8 +547,8 @@ void rui_el_lead_redo(ru_elastic *e, ru_node_id from, ru_time now, ru_effects *f
     rui_el_lead_change(e, true, now, fx);
 }
 
-void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, const char *handle,
-                       ru_time now, ru_effects *fx)
+void rui_el_lead_ready(ru_elastic *e, ru_node_id from, const rui_el_ready *said, ru_time now,
+                       ru_effects *fx)
 {
     rui_el_member *m = member_of(e, from);
     if (m == NULL || m->ready) {
@@ -543,8 +561,12 @@ void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, const ch
         return;
     }
     m->ready = true;
-    m->layout = layout;
-    snprintf(m->handle, sizeof m->handle, "%s", handle);
+    m->layout = said->layout;
+    snprintf(m->handle, sizeof m->handle, "%s", said->handle);
+    if (said->depth < e->lead.depth) {
+        e->lead.depth = said->depth;
+        snprintf(e->lead.why, sizeof e->lead.why, "%s", said->why);
+    }
     e->progress_ns = now.ns;
     if (++e->lead.n_ready < e->v.n || rui_el_stale(e)) {
         return;
@@ -602,27 +624,39 @@ static bool joiner_filled(const ru_elastic *e)
     return false;
 }
 
+/* A view or the end is due: no step begins behind the one that is committed now (1), or behind the
+ * next one, where somebody may have begun that (2). 0: they go on. */
+static uint32_t held_after(ru_elastic *e)
+{
+    bool ahead = e->steps.n == 2 || rui_el_barrier(e) == NULL;
+    bool told = e->step + 1 == e->steps.held_from;
+    bool other_batch = rui_el_batch_at(e, e->position + e->v.batch) != e->v.batch;
+    bool due = told || e->stop_all || e->committed + 1 >= e->opt.steps_end || e->lead.change ||
+               other_batch || joiner_filled(e) || shares_due(e);
+    return !due ? 0 : ahead ? 2 : 1;
+}
+
 static void commit_all(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     count_samples(e);
     e->lead.timed += e->lead.longest_now_ns > 0 ? 1 : 0;
     e->lead.longest_ns += e->lead.longest_now_ns;
     e->lead.longest_now_ns = 0;
-    bool last = e->stop_all || e->committed + 1 >= e->opt.steps_end;
-    bool other_batch = batch_of(e, e->position + e->v.batch) != e->v.batch;
-    e->held = !last && (e->lead.change || other_batch || joiner_filled(e) || shares_due(e));
+    uint32_t held = held_after(e);
     enum { HEAD_BYTES = 13 };
     uint8_t buf[HEAD_BYTES + 4 * RUI_EL_TOLD_MAX];
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
     ru_wire_put_u32(&w, e->v.epoch);
     ru_wire_put_u64(&w, (uint64_t)e->step);
-    ru_wire_put_u8(&w, e->held || last ? 1 : 0); /* nobody begins a step that will not count */
+    ru_wire_put_u8(&w, (uint8_t)held);
     rui_el_sums_least(e, &w);
     rui_el_tell_all(e, RUI_EL_COMMIT_MSG, &w, fx);
     ru_wire_in own = ru_wire_in_from(buf + HEAD_BYTES, ru_wire_size(&w) - HEAD_BYTES);
     rui_el_sums_learn(e, &own);
+    e->steps.held_from = held == 0 ? RUI_EL_NEVER : e->step + held;
     rui_el_commit(e, now, fx);
-    if (!rui_el_lead_ends(e, now, fx) && e->held && !rui_el_lead_change(e, false, now, fx)) {
+    if ((held == 1 || e->ending) && !rui_el_lead_ends(e, now, fx) &&
+        !rui_el_lead_change(e, false, now, fx)) {
         rui_el_say_release(e, now, fx);
     }
 }
@@ -640,10 +674,11 @@ void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part,
                       ru_wire_in *sums, ru_time now, ru_effects *fx)
 {
     rui_el_member *m = member_of(e, from);
-    if (m == NULL || m->done == e->begun || e->phase != RUI_EL_STEP || rui_el_stale(e)) {
+    if (m == NULL || e->phase != RUI_EL_STEP || m->done == rui_el_older(e)->nth ||
+        rui_el_stale(e)) {
         return;
     }
-    m->done = e->begun;
+    m->done = rui_el_older(e)->nth;
     m->part_first = part->part_first;
     m->part_n = part->part_n;
     e->progress_ns = now.ns;
@@ -686,7 +721,7 @@ static void lead_on(ru_elastic *e, ru_time now, ru_effects *fx)
     if (e->v.n > 0) {
         rui_el_news(e, RU_ELASTIC_LED, e->v.at[e->v.me].number, 0, now);
         int64_t start = furthest(e);
-        if (start == e->step + 1 && e->phase == RUI_EL_STEP && e->done_sent) {
+        if (start == e->step + 1 && e->phase == RUI_EL_STEP && rui_el_older(e)->done_sent) {
             e->x->view_left(e, now);
             rui_el_commit(e, now, fx);
         }

@@ -299,8 +299,9 @@ void rui_el_reads_tell(ru_elastic *e, ru_time now, ru_effects *fx)
         !ops->reads(e->opt.device.self, &told.r)) {
         return;
     }
-    bool works = e->phase == RUI_EL_STEP && !e->computed;
-    told.work_ns += works ? now.ns - e->begun_ns : 0;
+    const rui_el_step *s = rui_el_older(e);
+    bool works = e->phase == RUI_EL_STEP && e->steps.depth == 1 && !s->computed;
+    told.work_ns += works ? now.ns - s->begun_ns : 0;
     if (rui_el_leads(e)) {
         keep(e, e->opt.self, &told);
         look(e, now, fx);

@@ -1,6 +1,7 @@
 /* The exchange by all-reduce: gradients leave in buckets as they become ready, each is summed by
  * the group of the view (elastic_view.c) or in shared memory, and all sums are in place before a
- * step is DONE. */
+ * step is DONE. A step that began ahead has its first gradient when all sums of the step before are
+ * in place, so that one set of buckets is enough. */
 #include <string.h>
 
 #include "base/log.h"
@@ -124,9 +125,11 @@ static void planned(ru_elastic *e, ru_time now)
 /* -- a step --------------------------------------------------------------------------------------
  */
 
-static void step_begin(ru_elastic *e)
+static void sums_begin(ru_elastic *e, int64_t step)
 {
-    e->reduce.buckets_done = 0;
+    ru_chan_step(e->opt.chan, (uint32_t)step);
+    e->reduce.step = step;
+    e->reduce.buckets_done = e->reduce.n_untold = 0;
     for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
         e->reduce.left[b] = e->reduce.buckets[b].part.n;
     }
@@ -134,9 +137,14 @@ static void step_begin(ru_elastic *e)
     memset(e->reduce.tensor_in, 0, e->opt.n_tensors * sizeof *e->reduce.tensor_in);
 }
 
-static bool all_in(const ru_elastic *e)
+static void step_begin(ru_elastic *e)
 {
-    return e->reduce.buckets_done == e->reduce.n_buckets;
+    sums_begin(e, e->step);
+}
+
+static bool all_in(const ru_elastic *e, int64_t step)
+{
+    return e->reduce.step == step && e->reduce.buckets_done == e->reduce.n_buckets;
 }
 
 /* Over the network there is time to; a joiner's parameters are still on their way, and memory is
@@ -147,18 +155,34 @@ static bool may_update_early(const ru_elastic *e)
            e->mover.n_in == 0;
 }
 
-static void bucket_done(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
+static void tell_summed(ru_elastic *e, uint32_t b)
 {
     const ru_elastic_part *p = &e->reduce.buckets[b].part;
+    const ru_elastic_device *d = &e->opt.device;
+    for (uint32_t k = p->first; k < p->first + p->n; k++) {
+        d->ops->summed(d->self, e->reduce.step, k, p->offset_bytes,
+                       p->n == 1 ? p->size_bytes : e->opt.tensor_bytes[k]);
+    }
+}
+
+/* One update is open at a time: the device hears of sums when it has kept the one before. */
+static void updated(ru_elastic *e)
+{
+    for (uint32_t i = 0; i < e->reduce.n_untold; i++) {
+        tell_summed(e, e->reduce.untold[i]);
+    }
+    e->reduce.n_untold = 0;
+}
+
+static void bucket_done(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
+{
     if (e->v.n > 1) {
         rui_el_sum_done(e, b, now);
     }
-    if (may_update_early(e)) {
-        const ru_elastic_device *d = &e->opt.device;
-        for (uint32_t k = p->first; k < p->first + p->n; k++) {
-            d->ops->summed(d->self, e->step, k, p->offset_bytes,
-                           p->n == 1 ? p->size_bytes : e->opt.tensor_bytes[k]);
-        }
+    if (may_update_early(e) && e->reduce.step == e->step && !e->steps.updating) {
+        tell_summed(e, b);
+    } else if (may_update_early(e)) {
+        e->reduce.untold[e->reduce.n_untold++] = b;
     }
     e->reduce.buckets_done++;
     e->progress_ns = now.ns;
@@ -175,7 +199,8 @@ static void bucket_ready(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
     rui_el_bucket *bucket = &e->reduce.buckets[b];
     rui_el_sum_begin(e, b, now);
     if (e->v.local && e->reduce.local_open && !rui_el_stale(e)) {
-        e->opt.device.ops->local_reduce(e->opt.device.self, b, &bucket->part, (uint32_t)e->step);
+        e->opt.device.ops->local_reduce(e->opt.device.self, b, &bucket->part,
+                                        (uint32_t)e->reduce.step);
         return;
     }
     if (e->reduce.group == NULL || rui_el_stale(e)) {
@@ -190,16 +215,21 @@ static void bucket_ready(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
     }
     ru_err err;
     e->fx = fx;
-    ru_status st = ru_coll_begin(e->reduce.group, b, (uint32_t)e->step, spans, bucket->part.n,
-                                 (ru_time){0}, now, &err);
+    ru_status st = ru_coll_begin(e->reduce.group, b, (uint32_t)e->reduce.step, spans,
+                                 bucket->part.n, (ru_time){0}, now, &err);
     if (st != RU_OK && st != RU_E_PEER) { /* a lost peer: the membership hears of it as well */
         ru_fx_log(fx, RU_LOG_ERROR, "step %lld: %s", (long long)e->step + 1, err.text);
         rui_el_device_failed(e, st, "starting a sum of", err.text, now, fx);
     }
 }
 
-static void ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time now, ru_effects *fx)
+static void ready(ru_elastic *e, int64_t step, uint32_t k, const ru_span *span, ru_time now,
+                  ru_effects *fx)
 {
+    if (step != e->reduce.step) { /* it waited for all sums of the step before */
+        RU_CHECK(step == e->reduce.step + 1 && all_in(e, step - 1) && e->reduce.n_untold == 0);
+        sums_begin(e, step);
+    }
     RU_CHECK(k < e->opt.n_tensors && !e->reduce.tensor_in[k] &&
              span->size_bytes == e->opt.tensor_bytes[k]);
     e->reduce.tensor_in[k] = true;
@@ -215,7 +245,7 @@ static void ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time now, r
 void ru_elastic_reduced(ru_elastic *e, int64_t step, uint32_t bucket, ru_time now, ru_effects *fx)
 {
     RU_CHECK(bucket < e->reduce.n_buckets);
-    if (e->phase == RUI_EL_STEP && step == e->step && e->reduce.local_open) {
+    if (rui_el_under_way(e, step) && step == e->reduce.step && e->reduce.local_open) {
         bucket_done(e, bucket, now, fx);
     }
 }
@@ -227,7 +257,7 @@ static void group_done(void *self, uint32_t bucket, uint32_t iter, ru_time now)
 {
     ru_elastic *e = self;
     RU_CHECK(bucket < e->reduce.n_buckets);
-    if (e->phase == RUI_EL_STEP && iter == (uint32_t)e->step) {
+    if (e->phase == RUI_EL_STEP && iter == (uint32_t)e->reduce.step) {
         bucket_done(e, bucket, now, e->fx);
     }
 }
@@ -396,6 +426,7 @@ const rui_el_exchange_ops *rui_el_reduce_ops(void)
                                             .reads = rui_el_group_read,
                                             .step_begin = step_begin,
                                             .ready = ready,
+                                            .updated = updated,
                                             .all_in = all_in,
                                             .hear = hear,
                                             .owns = owns,

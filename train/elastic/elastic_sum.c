@@ -55,7 +55,6 @@ void rui_el_sums_clear(ru_elastic *e)
     for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
         e->reduce.sums.jobs[b].rest_ns = 0;
     }
-    e->reduce.sums.n_told = 0;
 }
 
 static void carry(ru_elastic *e, ru_time now)
@@ -88,7 +87,7 @@ static void record(ru_elastic *e, uint32_t b, ru_time now)
         return;
     }
     const rui_el_bucket *bucket = &e->reduce.buckets[b];
-    const uint64_t words[] = {e->v.epoch, (uint64_t)e->step, b};
+    const uint64_t words[] = {e->v.epoch, (uint64_t)e->reduce.step, b};
     const ru_rec_flow f = {
         .kind = RU_REC_SUM,
         .name = e->reduce.sums.labels[b],
@@ -97,7 +96,7 @@ static void record(ru_elastic *e, uint32_t b, ru_time now)
         .start_ns = bucket->begun_ns,
         .end_ns = now.ns,
         .bytes = bucket->part.size_bytes,
-        .step = (uint32_t)e->step,
+        .step = (uint32_t)e->reduce.step,
         .plan = (uint32_t)e->reduce.sums.plan,
         .predicted_ns = bucket->due_ns > 0 ? bucket->due_ns - bucket->begun_ns : 0,
         .rank = (uint16_t)b,
@@ -140,7 +139,22 @@ static bool told(const ru_elastic *e)
 
 static uint32_t took_of(const rui_el_bucket *b)
 {
-    return b->took_ns < 1 ? 1 : b->took_ns < UINT32_MAX ? (uint32_t)b->took_ns : UINT32_MAX;
+    return b->told_ns < 1 ? 1 : b->told_ns < UINT32_MAX ? (uint32_t)b->told_ns : UINT32_MAX;
+}
+
+void rui_el_sums_next(ru_elastic *e)
+{
+    e->reduce.sums.n_told = 0;
+}
+
+/* Sums of the next step may be done before the COMMIT of this one. */
+void rui_el_sums_done(ru_elastic *e)
+{
+    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
+        rui_el_bucket *bucket = &e->reduce.buckets[b];
+        bucket->told_ns = bucket->took_ns;
+        bucket->told_model_ns = bucket->model_ns;
+    }
 }
 
 void rui_el_sums_tell(const ru_elastic *e, ru_wire_out *w)
@@ -189,7 +203,7 @@ void rui_el_sums_learn(ru_elastic *e, ru_wire_in *w)
         uint32_t ns = ru_wire_u32(w);
         bool last = ns == took_of(bucket);
         if (ns > 0 && ns < UINT32_MAX) { /* a longer one took nobody knows how long */
-            ru_recur_add(&e->reduce.sums.recur[b], last ? bucket->model_ns : 0, ns);
+            ru_recur_add(&e->reduce.sums.recur[b], last ? bucket->told_model_ns : 0, ns);
         }
     }
 }

@@ -196,6 +196,7 @@ static void sums_took(fixture *f, uint32_t b, int64_t begun_ms, uint32_t n)
         (void)done_ms(f, k, 900);
     }
     f->e.opt.recorder = (ru_recorder *)f; /* there is one */
+    rui_el_sums_done(&f->e);
 }
 
 /* What the member that began last measured counts on all; its model alone is compared with it. */
@@ -230,7 +231,7 @@ static void members_tell_what_sums_took(void **state)
         assert_int_equal(all[k]->recur[0].model.n, k == 1);
         assert_int_equal(all[k]->recur[1].model.n, 1);
     }
-    rui_el_sums_clear(&leader.e); /* the next step */
+    rui_el_sums_next(&leader.e);
     ru_wire_out next = ru_wire_out_into(buf, sizeof buf);
     rui_el_sums_least(&leader.e, &next);
     assert_int_equal(ru_wire_size(&next), 0);

@@ -42,8 +42,9 @@ ru_status rui_el_table_set(ru_elastic *e, const ru_elastic_part *parts, uint32_t
     r->n_buckets = n;
     r->buckets = RU_NEW(arena, rui_el_bucket, n);
     r->left = RU_NEW(arena, uint32_t, n);
+    r->untold = RU_NEW(arena, uint32_t, n);
     r->bucket_of = RU_NEW(arena, uint32_t, e->opt.n_tensors);
-    if (r->buckets == NULL || r->left == NULL || r->bucket_of == NULL) {
+    if (r->buckets == NULL || r->left == NULL || r->untold == NULL || r->bucket_of == NULL) {
         r->n_buckets = 0;
         return RU_FAIL(err, RU_E_MEM, "no memory for %u sums", n);
     }

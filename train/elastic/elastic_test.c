@@ -260,7 +260,7 @@ static void only_the_first_done_of_members_is_told(void **state)
     e->reduce.sums.plan = 7;
     assert_true(e->reduce.n_buckets > 0);
     for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
-        e->reduce.buckets[b].took_ns = 900;
+        e->reduce.buckets[b].told_ns = 900;
     }
     const struct {
         uint64_t from;
@@ -366,7 +366,7 @@ static void a_member_that_is_held_is_let_go(void **state)
     const ru_elastic *e = elastic_of(j.l[1]);
     elastic_of(j.l[0])->v.at[e->v.me].done = true; /* so that the leader does not say it */
     job_stall(&j, false);
-    for (uint32_t round = 0; !e->done_sent; round++) {
+    for (uint32_t round = 0; !e->steps.at[e->step % 2].done_sent; round++) {
         assert_true(round < LIFE_ROUNDS);
         job_round(&j);
     }
@@ -402,7 +402,7 @@ static void the_end_waits_for_the_update(void **state)
 static void early_words_are_kept_one_of_each(void **state)
 {
     (void)state;
-    static const number layout[] = {{8, 1}, {4, 0}}, large[] = {{180, 1}};
+    static const number layout[] = {{8, 1}, {4, 0}}, large[] = {{230, 1}};
     job j = {0};
     job_open_stalled(&j, 3, 6);
     ru_elastic *e = elastic_of(j.l[0]);
@@ -452,7 +452,7 @@ static void a_promise_is_kept(void **state)
         ru_elastic *e = elastic_of(j.l[1]);
         elastic_of(j.l[0])->v.at[e->v.me].done = true; /* so that the leader does not say it */
         job_stall(&j, false);
-        for (uint32_t round = 0; !e->done_sent; round++) {
+        for (uint32_t round = 0; !e->steps.at[e->step % 2].done_sent; round++) {
             assert_true(round < LIFE_ROUNDS);
             job_round(&j);
         }

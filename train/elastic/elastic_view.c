@@ -324,7 +324,7 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
                            .n_buckets = e->reduce.n_buckets,
                            .iter_first = (uint32_t)e->step,
                            .spans_max = most,
-                           .apart = true, /* by the commit between steps */
+                           .apart = e->steps.depth == 1, /* by the commit between steps */
                            .near = near,
                            .counted = e->opt.counted,
                            .plan = (uint32_t)e->v.plan};

@@ -11,7 +11,7 @@ static void name_slow(ru_elastic *e, ru_time now, ru_effects *fx)
     bool step = e->phase == RUI_EL_STEP;
     for (uint32_t i = 0; i < e->v.n; i++) {
         const rui_el_member *m = &e->v.at[i];
-        if (step ? m->done == e->begun : m->ready) {
+        if (step ? m->done == rui_el_older(e)->nth : m->ready) {
             continue;
         }
         int64_t silent = i == e->v.me ? 0 : ru_member_silent_ns(e->opt.member, m->node, now);
@@ -41,7 +41,7 @@ static void name_missing(ru_elastic *e, uint32_t here, uint32_t need, ru_time no
 
 void rui_el_lead_watch(ru_elastic *e, ru_time now, ru_effects *fx)
 {
-    if (rui_el_leads(e) && e->held && e->phase == RUI_EL_IDLE && !rui_el_stale(e) &&
+    if (rui_el_leads(e) && rui_el_held(e) && e->phase == RUI_EL_IDLE && !rui_el_stale(e) &&
         now.ns - e->progress_ns > RUI_EL_WATCH_NS &&
         !rui_el_lead_change(e, e->lead.urgent, now, fx)) {
         rui_el_say_release(e, now, fx);
