@@ -167,7 +167,31 @@ static ru_status map_states(ru_exe *e, ru_err *err)
     return RU_OK;
 }
 
-static void put_grad(ru_exe *e, uint32_t at, ru_value_id v, const rui_dev_value *from)
+/* Of each value the parameter that an operator updates by it: the state that stands before it among
+ * the inputs (world/graph/ops.def). */
+static void find_params(const ru_graph *g, ru_value_id *of)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const ru_node *n = &g->nodes[i];
+        for (uint32_t k = 1; k < n->n_in; k++) {
+            if (g->values[n->in[k - 1].v].kind == RU_VALUE_STATE) {
+                of[n->in[k].v] = n->in[k - 1];
+            }
+        }
+    }
+}
+
+/* The first step before `update` that reads the parameter. */
+static uint32_t first_use(const ru_exe *e, ru_value_id param, uint32_t update)
+{
+    rui_dev_value at = {.read = UINT32_MAX};
+    param = param.v != 0 ? rui_inner_state(e, param) : param;
+    (void)(param.v != 0 && e->ops->value(e->dev, param, &at));
+    return at.read < update ? at.read : UINT32_MAX;
+}
+
+static void put_grad(ru_exe *e, uint32_t at, ru_value_id v, const rui_dev_value *from,
+                     ru_value_id param)
 {
     for (; at > 0 && e->grads[at - 1].made > from->made; at--) {
         e->grads[at] = e->grads[at - 1];
@@ -176,7 +200,8 @@ static void put_grad(ru_exe *e, uint32_t at, ru_value_id v, const rui_dev_value 
                                  .data = from->data,
                                  .size_bytes = from->size_bytes,
                                  .made = from->made,
-                                 .read = from->read};
+                                 .read = from->read,
+                                 .used = first_use(e, param, from->read)};
 }
 
 /* Passes keep the ids of gradients. */
@@ -185,9 +210,11 @@ static ru_status map_grads(ru_exe *e, ru_err *err)
     ru_hasher order;
     ru_hasher_init(&order);
     e->grads = RU_NEW(&e->arena, ru_exe_grad, e->outer->n_values);
-    if (e->grads == NULL) {
+    ru_value_id *params = RU_NEW(&e->arena, ru_value_id, e->outer->n_values);
+    if (e->grads == NULL || params == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the gradients of an executable");
     }
+    find_params(e->outer, params);
     for (uint32_t i = 1; i < e->outer->n_values; i++) {
         const ru_value_id v = {i};
         rui_dev_value from;
@@ -197,7 +224,7 @@ static ru_status map_grads(ru_exe *e, ru_err *err)
         if (!rui_grad_leaves(&e->g, v) || !e->ops->value(e->dev, v, &from)) {
             return RU_FAIL(err, RU_E_BUG, "a pass lost a gradient");
         }
-        put_grad(e, e->n_grads++, v, &from);
+        put_grad(e, e->n_grads++, v, &from, params[i]);
         ru_hasher_put_u64(&order, from.order);
     }
     e->grads_hash = ru_hasher_get(&order).low;

@@ -188,6 +188,7 @@ typedef struct ru_exe_grad {
     void *data;
     int64_t size_bytes;
     uint32_t made, read; /* steps: last that writes it; first that reads it, UINT32_MAX: none */
+    uint32_t used;       /* first before its update that reads the parameter; UINT32_MAX: none */
 } ru_exe_grad;
 
 /* All gradients in the order they become ready; view until close. Returns how many. */

@@ -180,6 +180,8 @@ static void a_profile_is_a_world(void **state)
     assert_int_equal(w.facts.transfers.at[1].size_bytes, 256);
     assert_int_equal(w.facts.transfers.at[1].made_by, 4);
     assert_int_equal(w.facts.transfers.at[1].needed_by, 6);
+    assert_int_equal(w.facts.transfers.at[0].used_by, 2);
+    assert_int_equal(w.facts.transfers.at[1].used_by, 1);
     assert_int_equal(w.facts.steps.at[0].compute_ns, 4750000);
     static const char circle[] = "node1 -- A -- forward_compute_time=1, backward_compute_time=1, "
                                  "activation_size=1, parameter_size=8\n\tnode1 -- node1\n";

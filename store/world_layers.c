@@ -85,7 +85,8 @@ static bool put_ops(lists *l, const ru_layer_graph *g, const uint32_t *order, ru
                                                                 .to = "",
                                                                 .size_bytes = bytes,
                                                                 .made_by = l->n_ops,
-                                                                .needed_by = update};
+                                                                .needed_by = update,
+                                                                .used_by = k};
         }
         fits = put_op(l, x, "backward", loads ? 0 : x->backward_ms, arena) && fits;
     }

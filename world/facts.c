@@ -68,6 +68,9 @@ static const ru_conf_field transfer_fields[] = {
     RU_ROW(I64, ru_transfer_fact, made_by, "-1", "step that produces it; -1: none", RU_IN(-1, 1e8)),
     RU_ROW(I64, ru_transfer_fact, needed_by, "-1", "first step that reads it; -1: none",
            RU_IN(-1, 1e8)),
+    RU_ROW(I64, ru_transfer_fact, used_by, "-1",
+           "of a gradient: first step of the next run that reads its parameter; -1: none",
+           RU_IN(-1, 1e8)),
     RU_ROW(SECTION, ru_transfer_fact, took, NULL, "measured durations", .table = &ru_fact_table),
 };
 

@@ -48,7 +48,9 @@ typedef struct ru_transfer_fact {
     const char *name;      /* what was carried: a parameter, a chunk class */
     const char *from, *to; /* hosts */
     int64_t size_bytes;
-    int64_t made_by, needed_by; /* steps of ops (of any rank: the lists are alike); -1: none */
+    /* Steps of ops (of any rank: the lists are alike); -1: none. Of a gradient `used_by` is the
+     * first that reads the parameter which it updates, in the next run. */
+    int64_t made_by, needed_by, used_by;
     ru_fact took;
 } ru_transfer_fact;
 

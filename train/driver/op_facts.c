@@ -19,6 +19,11 @@ static ru_status full(ru_err *err)
 
 /* -- the list ---------------------------------------------------------------------------------- */
 
+static int64_t step_of(uint32_t step)
+{
+    return step == UINT32_MAX ? -1 : (int64_t)step;
+}
+
 /* Gradients as transfers of the list of ops: when each is made, and needed again. */
 static ru_status put_gradients(const ru_exe *e, ru_arena *arena, ru_world *w, ru_err *err)
 {
@@ -38,8 +43,8 @@ static ru_status put_gradients(const ru_exe *e, ru_arena *arena, ru_world *w, ru
                                    .to = "",
                                    .size_bytes = grads[k].size_bytes,
                                    .made_by = grads[k].made,
-                                   .needed_by =
-                                       grads[k].read == UINT32_MAX ? -1 : (int64_t)grads[k].read};
+                                   .needed_by = step_of(grads[k].read),
+                                   .used_by = step_of(grads[k].used)};
     }
     w->facts.transfers.at = at;
     w->facts.transfers.n = n;

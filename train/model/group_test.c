@@ -90,6 +90,36 @@ static void state_of(rig *r, const char *name, float into[STATE_MAX])
     assert_ok(ru_exe_state_read(r->exe, v, into, &err), err);
 }
 
+/* Layers read their parameters one after another, before any gradient is made. */
+static void gradients_say_who_reads_their_parameters(void **state)
+{
+    (void)state;
+    for (int device = 0; device < 2; device++) {
+        rig r;
+        const ru_step_options so = options(NULL, 0, 0.1, 0);
+        train(&r, &so, (ru_device_kind)device);
+        const ru_exe_grad *grads;
+        uint32_t n = ru_exe_grads(r.exe, &grads), seen = 0;
+        uint32_t first[5] = {0, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX}, last[5] = {0};
+        for (uint32_t k = 0; k < r.step.n_params; k++) { /* fc1.weight ... fc3.bias */
+            uint32_t layer =
+                (uint32_t)(ru_graph_value(&r.step.graph, r.step.params[k])->name[2] - '0');
+            for (uint32_t i = 0; i < n; i++) {
+                if (grads[i].value.v == r.step.grads[k].v) {
+                    uint32_t used = grads[i].used;
+                    assert_true(used < grads[0].made && grads[i].made < grads[i].read);
+                    first[layer] = used < first[layer] ? used : first[layer];
+                    last[layer] = used > last[layer] ? used : last[layer];
+                    seen++;
+                }
+            }
+        }
+        assert_int_equal(seen, 6);
+        assert_true(last[1] < first[2] && last[2] < first[3]);
+        close_rig(&r);
+    }
+}
+
 /* What all layers before a frozen last layer do must not change: only what is asked is frozen. */
 static void frozen_parameters_take_no_gradient(void **state)
 {
@@ -191,6 +221,7 @@ static void groups_that_do_nothing_are_named(void **state)
     }
 }
 
-RU_TESTS(train_group, cmocka_unit_test(frozen_parameters_take_no_gradient),
+RU_TESTS(train_group, cmocka_unit_test(gradients_say_who_reads_their_parameters),
+         cmocka_unit_test(frozen_parameters_take_no_gradient),
          cmocka_unit_test(groups_have_rates_and_decays_of_their_own),
          cmocka_unit_test(groups_that_do_nothing_are_named))
