@@ -28,20 +28,18 @@ def dtype_name(number):
     return text(lib.ru_dtype_name(number))
 
 
+_WANTED = {} if numpy is None else {name: numpy.dtype(n) for name, (_, n) in _TYPES.items()}
 _NUMBERS = {text(lib.ru_dtype_name(k)): k for k in range(1, 14)}
 
 
 class Given:
     """An array that a user gives: dtype (the library's name), shape, a packed row-major buffer."""
 
-    def __init__(self, x, dtype=None):
+    __slots__ = ("view", "shape", "dtype", "size_bytes")
+
+    def __init__(self, x, dtype):
         self.view = _packed(x, dtype)
-        self.shape = tuple(self.view.shape)
-        form = self.view.format.lstrip("@=<")
-        if form not in _FORMATS:
-            raise TypeError("an array of format %r: expected numbers or truth values" % self.view.format)
-        self.dtype = _FORMATS[form]
-        self.size_bytes = self.view.nbytes
+        self.shape, self.dtype, self.size_bytes = self.view.shape, dtype, self.view.nbytes
 
     def pointer(self):
         return ffi.from_buffer(self.view) if self.size_bytes > 0 else ffi.NULL
@@ -49,9 +47,11 @@ class Given:
 
 def _packed(x, dtype):
     global copied
-    if not isinstance(x, (memoryview, bytes, bytearray)) and numpy is not None:
+    if numpy is not None and not isinstance(x, (memoryview, bytes, bytearray)):
+        want = _WANTED[dtype]
+        if type(x) is numpy.ndarray and x.dtype == want and x.flags.c_contiguous:
+            return x.data
         a = _numpy_of(x)
-        want = a.dtype.newbyteorder("=") if dtype is None else numpy.dtype(_TYPES[dtype][1])
         out = numpy.ascontiguousarray(a, dtype=want).reshape(a.shape)
         if out is not a and out.base is not a:
             copied += out.nbytes
@@ -63,7 +63,7 @@ def _packed(x, dtype):
                         % type(x).__name__) from None
     if not view.c_contiguous or view.format[:1] in (">", "!"):
         raise TypeError("expected a packed array in row-major order; numpy, once installed, puts others in order")
-    if dtype is not None and _FORMATS.get(view.format.lstrip("@=<")) != dtype:
+    if _FORMATS.get(view.format.lstrip("@=<")) != dtype:
         raise TypeError("expected %s, got an array of format %r; numpy, once installed, converts" % (dtype, view.format))
     return view
 
@@ -79,13 +79,21 @@ def _numpy_of(x):
     return a.astype(numpy.float32) if a.dtype == numpy.float64 and isinstance(x, (list, tuple)) else a
 
 
-def given_back(pointer, dtype, shape):
-    """A copy of the library's elements as an array of the user's: numpy.ndarray, else memoryview."""
-    form, name = _TYPES[dtype]
-    size = math.prod(shape) * lib.ru_dtype_bytes(dtype_number(dtype))
-    data = bytearray(ffi.buffer(pointer, size)) if size > 0 else bytearray()
-    if numpy is not None:
-        return numpy.frombuffer(data, dtype=name).reshape(shape)
-    if 0 in shape or not shape:
-        return memoryview(data).cast(form) if shape else memoryview(data).cast(form)[0]
-    return memoryview(data).cast(form, shape)
+class Back:
+    """How elements of the library become an array of the user's: numpy.ndarray, else memoryview."""
+
+    def __init__(self, dtype, shape):
+        self.format, self.name = _TYPES[dtype]
+        self.shape, self.dtype = shape, None if numpy is None else numpy.dtype(self.name)
+        self.size_bytes = math.prod(shape) * lib.ru_dtype_bytes(dtype_number(dtype))
+
+    def copy(self, pointer):
+        if numpy is not None:
+            out = numpy.empty(self.shape, self.dtype)
+            if self.size_bytes > 0:
+                ffi.memmove(out.data if out.ndim > 0 else out.reshape(1).data, pointer, self.size_bytes)
+            return out
+        data = bytearray(ffi.buffer(pointer, self.size_bytes)) if self.size_bytes > 0 else bytearray()
+        if not self.shape:
+            return memoryview(data).cast(self.format)[0]
+        return memoryview(data).cast(self.format) if 0 in self.shape else memoryview(data).cast(self.format, self.shape)

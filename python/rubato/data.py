@@ -69,7 +69,7 @@ class Stream:
         if n == 0:
             self.close()
             raise StopIteration
-        return tuple(_array.given_back(self._batch.fields[k], dtype, (n,) + shape)
+        return tuple(_array.Back(dtype, (n,) + shape).copy(self._batch.fields[k])
                      for k, (_, dtype, shape) in enumerate(self.fields))
 
     def close(self):

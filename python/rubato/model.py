@@ -9,6 +9,16 @@ from ._call import Arena, DataError, check, ffi, lib, path_bytes, text
 Port = collections.namedtuple("Port", "name dtype shape")
 Port.__doc__ = """An input or output: its name, dtype ("f32", ...) and shape; a size that a call decides is a name."""
 
+_forks = 0  # of this process since the package was loaded: threads of the library do not live on in a child
+
+
+def _forked():
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
+
 _KEPT = 8  # executables of different shapes that a model keeps
 
 
@@ -38,7 +48,7 @@ class Model:
 
     def __init__(self):
         self._lock = threading.Lock()
-        self._pid = os.getpid()
+        self._forks = _forks
 
     def predict(self, *arrays, **named):
         """Outputs for these inputs, given in order or by name.
@@ -47,7 +57,7 @@ class Model:
         dict by name where the model has several outputs; they are the caller's own.
         Raises DataError where shapes or types do not fit.
         """
-        if self._pid != os.getpid():
+        if self._forks != _forks:
             raise RuntimeError("this model was opened before a fork: open it in the new process")
         with self._lock:
             return self._predict(self._by_name(arrays, named))
@@ -55,6 +65,8 @@ class Model:
     __call__ = predict
 
     def _by_name(self, arrays, named):
+        if len(arrays) == 1 and not named and len(self.inputs) == 1:
+            return {self.inputs[0].name: arrays[0]}
         names = [p.name for p in self.inputs]
         if len(arrays) > len(names):
             raise TypeError("%d arrays for the %d inputs %s" % (len(arrays), len(names), ", ".join(names)))
@@ -82,7 +94,7 @@ class Model:
         self.close()
 
     def __del__(self):
-        if getattr(self, "_pid", None) == os.getpid():
+        if getattr(self, "_forks", None) == _forks:
             self._close()
 
 
@@ -131,28 +143,35 @@ class _Bound:
         self.exe = exe[0]
         self.args = ffi.new("ru_run_args *")
 
-    def run(self, given, names):
-        err = ffi.new("ru_err *")
+        self._places(given, [p.name for p in owner.outputs])
+
+    def _places(self, given, names):
+        """Where inputs go and outputs come from, for every run."""
+        self.err, self.into, self.out = ffi.new("ru_err *"), [], []
         for k in range(self.graph.n_inputs):
             v = self.graph.values[self.graph.inputs[k].v]
-            name = text(v.name)
-            size = lib.ru_type_bytes(ffi.addressof(v, "type"))
-            into = lib.ru_exe_input(self.exe, self.graph.inputs[k])
+            name, size = text(v.name), lib.ru_type_bytes(ffi.addressof(v, "type"))
+            place = lib.ru_exe_input(self.exe, self.graph.inputs[k])
             if name in given:
                 if size > 0:
-                    ffi.memmove(into, given[name].pointer(), size)
-            else:  # what was computed before
-                for i in range(self.arrays.n):
-                    if text(self.arrays.at[i].name) == name:
-                        ffi.memmove(into, self.arrays.at[i].data, size)
-        check(lib.ru_exe_run(self.exe, self.args, err), err)
-        out = {}
+                    self.into.append((name, place, size))
+                continue
+            for i in range(self.arrays.n):  # what was computed before
+                if text(self.arrays.at[i].name) == name:
+                    ffi.memmove(place, self.arrays.at[i].data, size)
         for k, name in enumerate(names):
             v = self.graph.values[self.graph.outputs[k].v]
             shape = tuple(v.type.dims[d] for d in range(v.type.rank))
-            out[name] = _array.given_back(lib.ru_exe_output(self.exe, self.graph.outputs[k]),
-                                          _array.dtype_name(v.type.dtype), shape)
-        return out
+            self.out.append((name, self.graph.outputs[k], _array.Back(_array.dtype_name(v.type.dtype), shape)))
+
+    def run(self, given):
+        for name, place, size in self.into:
+            ffi.memmove(place, given[name].view, size)
+        status = lib.ru_exe_run(self.exe, self.args, self.err)
+        if status != lib.RU_OK:
+            check(status, self.err)
+        out = [(name, back.copy(lib.ru_exe_output(self.exe, value))) for name, value, back in self.out]
+        return out[0][1] if len(out) == 1 else dict(out)
 
     def close(self):
         if self.exe is not None:
@@ -180,26 +199,32 @@ class OnnxModel(Model):
             raise DataError("%s takes texts; the package takes numbers only: use `rubato predict`" % path)
         values = [graph.values[graph.inputs[k].v] for k in range(graph.n_inputs)]
         self.inputs = tuple(_port(text(v.name), v.type, graph) for v in values)
-        self.outputs = tuple(_port(text(info.outputs[k]), graph.values[graph.outputs[k].v].type, graph)
-                             for k in range(graph.n_outputs))
+        names = [text(info.outputs[k]) for k in range(graph.n_outputs)]
+        opt.signature = False  # types of outputs follow from the nodes; where data decide them they stay open
+        whole = ffi.new("ru_graph *")
+        if lib.ru_onnx_read(file.model.data, file.model.size_bytes, opt, arena.at, whole, ffi.NULL, err) == lib.RU_OK:
+            graph = whole
+        self.outputs = tuple(_port(name, graph.values[graph.outputs[k].v].type, graph) for k, name in enumerate(names))
 
     def _predict(self, arrays):
         if self._file is None:
             raise ValueError("the model is closed")
         given = {p.name: _array.Given(arrays[p.name], p.dtype) for p in self.inputs}
-        key = tuple((g.dtype, g.shape) for g in given.values())
+        key = tuple([g.shape for g in given.values()])
         bound = self._bound.get(key)
-        if bound is None:
-            bound = _Bound(self, given)
-            if not bound.once:
-                self._bound[key] = bound
-                if len(self._bound) > _KEPT:
-                    self._bound.popitem(last=False)[1].close()
-        self._bound.move_to_end(key) if key in self._bound else None
-        out = bound.run(given, [p.name for p in self.outputs])
+        if bound is not None:
+            self._bound.move_to_end(key)
+            return bound.run(given)
+        bound = _Bound(self, given)
         if bound.once:
-            bound.close()
-        return out if len(out) != 1 else next(iter(out.values()))
+            try:
+                return bound.run(given)
+            finally:
+                bound.close()
+        self._bound[key] = bound
+        if len(self._bound) > _KEPT:
+            self._bound.popitem(last=False)[1].close()
+        return bound.run(given)
 
     def _close(self):
         for bound in self._bound.values():
@@ -255,7 +280,7 @@ class RunModel(Model):
                 self._prepare(ffi.cast("float *", place), part)
             check(lib.ru_predictor_run(self._p, self._outputs, err), err)
             ffi.memmove(into + first * size, self._outputs[0], part * size * 4)
-        return _array.given_back(into, "f32", (size,) if single else (n, size))
+        return _array.Back("f32", (size,) if single else (n, size)).copy(into)
 
     def _prepare(self, x, n):
         """n samples as the reader of the training's files gives them: columns and data.mean, data.std."""
