@@ -75,17 +75,33 @@ static void on_message(void *self, ru_node_id from, uint32_t what, const void *d
     ended(g, RU_E_PERM, g->reason, now);
 }
 
-static void on_stream(void *self, uint64_t cookie, ru_time now)
+static void on_sent(void *self, uint64_t cookie, ru_time now)
 {
-    (void)self;
+    (void)self; /* it sends none */
     (void)cookie;
     (void)now;
 }
 
+static void on_arrived(void *self, uint64_t cookie, ru_time now)
+{
+    ru_guest *g = self;
+    g->opt.arrived(g->opt.self_up, cookie, now);
+}
+
 static void on_failed(void *self, uint64_t cookie, ru_status why, ru_time now)
 {
-    (void)why;
-    on_stream(self, cookie, now);
+    ru_guest *g = self;
+    g->opt.failed(g->opt.self_up, cookie, why, now);
+}
+
+ru_chan *ru_guest_chan(ru_guest *g)
+{
+    return g->chan;
+}
+
+ru_node_id ru_guest_host(const ru_guest *g)
+{
+    return g->host;
 }
 
 uint32_t ru_guest_conns(void)
@@ -107,16 +123,17 @@ ru_status ru_guest_open(const ru_guest_options *opt, ru_arena *arena, ru_guest *
                                 .token_bytes = opt->token_bytes,
                                 .peers_max = PEERS,
                                 .streams_max = STREAMS,
-                                .slots_max = STREAMS,
+                                .slots_max = STREAMS + opt->slots_max,
+                                .grants = opt->slots_max > 0,
                                 .buffer_bytes = BUFFER_BYTES};
     const ru_chan_user user = {.self = g,
                                .tick_at = on_tick_at,
                                .up = on_up,
                                .down = on_down,
                                .message = on_message,
-                               .sent = on_stream,
+                               .sent = on_sent,
                                .failed = on_failed,
-                               .arrived = on_stream};
+                               .arrived = on_arrived};
     RU_TRY(ru_chan_open(&co, &opt->link, &user, arena, &g->chan, err));
     *out = g;
     return RU_OK;

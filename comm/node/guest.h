@@ -28,6 +28,11 @@ typedef struct ru_guest_options {
     /* RU_E_PERM: refused, with the service's sentence; else the connection was lost or could not be
      * had. Dialing again from within is fine. */
     void (*down)(void *self, ru_status why, const char *sentence, ru_time now);
+    /* Streams of the service: so many slots of ru_guest_chan at one time, with grants. 0: none;
+     * the two may be NULL then. */
+    uint32_t slots_max;
+    void (*arrived)(void *self, uint64_t cookie, ru_time now);
+    void (*failed)(void *self, uint64_t cookie, ru_status why, ru_time now);
     void *self_up;
 } ru_guest_options;
 
@@ -39,6 +44,8 @@ RU_MUST_USE ru_status ru_guest_open(const ru_guest_options *opt, ru_arena *arena
 void ru_guest_close(ru_guest *g); /* NULL is fine */
 const ru_link_user *ru_guest_link_user(ru_guest *g);
 void ru_guest_timer(ru_guest *g, ru_time now);
+ru_chan *ru_guest_chan(ru_guest *g);
+ru_node_id ru_guest_host(const ru_guest *g); /* the service that it is connected to; 0: none */
 
 /* Leaves the service that it is connected to, if any. Errors: RU_E_ARG for no address. */
 RU_MUST_USE ru_status ru_guest_dial(ru_guest *g, const char *address, ru_time now, ru_err *err);

@@ -247,18 +247,60 @@ static void on_message(void *self, ru_node_id from, uint32_t what, const void *d
     ru_node_leave(g->node, now);
 }
 
-/* Nobody sends streams to guests nor posts slots for theirs. */
-static void on_stream(void *self, uint64_t cookie, ru_time now)
+/* The part that sends this stream to a guest. */
+static const ru_part *sender(const rui_guests *g, uint64_t cookie)
 {
-    (void)self;
-    (void)cookie;
-    (void)now;
+    for (uint32_t k = 0; k < g->node->n_parts; k++) {
+        const ru_part *p = &g->node->parts[k];
+        if (p->guest_end > p->guest_first && p->ops->owns != NULL &&
+            p->ops->owns(p->self, cookie)) {
+            return p;
+        }
+    }
+    return NULL;
+}
+
+static void on_sent(void *self, uint64_t cookie, ru_time now)
+{
+    rui_guests *g = self;
+    ru_effects *fx = ru_node_enter(g->node, now);
+    const ru_part *p = sender(g, cookie);
+    if (p != NULL) {
+        p->ops->sent(p->self, cookie, now, fx);
+    }
+    ru_node_leave(g->node, now);
 }
 
 static void on_failed(void *self, uint64_t cookie, ru_status why, ru_time now)
 {
-    (void)why;
-    on_stream(self, cookie, now);
+    rui_guests *g = self;
+    ru_effects *fx = ru_node_enter(g->node, now);
+    const ru_part *p = sender(g, cookie);
+    if (p != NULL) {
+        p->ops->failed(p->self, cookie, why, now, fx);
+    }
+    ru_node_leave(g->node, now);
+}
+
+static void on_room(void *self, ru_time now)
+{
+    rui_guests *g = self;
+    ru_effects *fx = ru_node_enter(g->node, now);
+    for (uint32_t k = 0; k < g->node->n_parts; k++) {
+        const ru_part *p = &g->node->parts[k];
+        if (p->guest_end > p->guest_first && p->ops->owns != NULL) {
+            p->ops->room(p->self, now, fx);
+        }
+    }
+    ru_node_leave(g->node, now);
+}
+
+/* Nobody posts slots for streams of guests. */
+static void on_arrived(void *self, uint64_t cookie, ru_time now)
+{
+    (void)self;
+    (void)cookie;
+    (void)now;
 }
 
 /* -- for the node ---------------------------------------------------------------------------------
@@ -366,7 +408,7 @@ ru_status ru_node_guests(ru_node *n, const ru_guests_options *opt, ru_arena *are
                                 .token = opt->token,
                                 .token_bytes = opt->token_bytes,
                                 .peers_max = g->cap,
-                                .streams_max = STREAMS,
+                                .streams_max = STREAMS + opt->streams_max,
                                 .slots_max = STREAMS,
                                 .buffer_bytes = buffer > BUFFER_MIN ? buffer : BUFFER_MIN};
     const ru_chan_user user = {.self = g,
@@ -374,12 +416,18 @@ ru_status ru_node_guests(ru_node *n, const ru_guests_options *opt, ru_arena *are
                                .up = on_up,
                                .down = on_down,
                                .message = on_message,
-                               .sent = on_stream,
+                               .sent = on_sent,
                                .failed = on_failed,
-                               .arrived = on_stream};
+                               .arrived = on_arrived,
+                               .room = on_room};
     RU_TRY(ru_chan_open(&co, &opt->link, &user, arena, &g->chan, err));
     n->guests = g;
     return RU_OK;
+}
+
+ru_chan *ru_node_guests_chan(ru_node *n)
+{
+    return n->guests->chan;
 }
 
 const ru_link_user *ru_node_guests_link_user(ru_node *n)

@@ -32,6 +32,7 @@ typedef struct ru_guests_options {
     uint32_t bytes_per_s;    /* likewise; 0: 256 KiB; at least message_bytes */
     uint32_t unanswered_max; /* messages of a guest that wait for their answer; 0: 16 */
     int64_t idle_ns;         /* without a message for so long: refused; 0: 60 s */
+    uint32_t streams_max;    /* that parts send to guests at one time; 0: none */
 } ru_guests_options;
 
 /* Connections that the link needs room for. */
@@ -43,6 +44,10 @@ RU_MUST_USE ru_status ru_node_guests(ru_node *n, const ru_guests_options *opt, r
                                      ru_err *err);
 /* What that link calls. */
 const ru_link_user *ru_node_guests_link_user(ru_node *n);
+
+/* Their channel, for parts that send streams to guests: `sent`, `failed` and `room` come to the
+ * part whose `owns` knows the cookie, as for those of members. */
+ru_chan *ru_node_guests_chan(ru_node *n);
 
 typedef struct ru_guests_facts {
     uint32_t n;       /* connected now and not refused */

@@ -33,7 +33,8 @@ typedef struct ru_part_ops {
     /* START, UP, DOWN and membership's LOCAL come to every part; TIMER and MESSAGE only to the part
      * whose range holds ev->what. */
     void (*step)(void *self, const ru_event *ev, ru_effects *fx);
-    /* Streams of the channel: who began this one? NULL: the part has none, nor the next four. */
+    /* Streams of the channel, and of that of guests: who began this one? NULL: the part has none,
+     * nor the next four. */
     bool (*owns)(void *self, uint64_t cookie);
     void (*sent)(void *self, uint64_t cookie, ru_time now, ru_effects *fx);
     void (*arrived)(void *self, uint64_t cookie, ru_time now, ru_effects *fx);
