@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "exec/exe_impl.h"
+#include "exec/reads.h"
 
 /* -- in a run ------------------------------------------------------------------------------------
  */
@@ -68,6 +69,16 @@ static ru_value_id inner_of(const ru_exe *e, ru_value_id v)
     }
     bool fits = kind == RU_VALUE_STATE || (kind == RU_VALUE_TEMP && is_listed(e, v));
     return fits ? v : (ru_value_id){0};
+}
+
+uint32_t ru_exe_read_first(const ru_exe *e, ru_value_id v)
+{
+    rui_dev_value at = {.read = UINT32_MAX};
+    if (v.v < e->outer->n_values && e->outer->values[v.v].kind == RU_VALUE_STATE) {
+        ru_value_id inner = rui_inner_state(e, v);
+        (void)(inner.v != 0 && e->ops->value(e->dev, inner, &at));
+    }
+    return at.read;
 }
 
 /* Behind all ports of its step and earlier ones. */

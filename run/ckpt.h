@@ -84,6 +84,13 @@ RU_MUST_USE ru_status ru_ckpt_find(const char *run_dir, ru_arena *arena, ru_ckpt
 RU_MUST_USE ru_status ru_ckpt_read(const char *dir, ru_arena *arena, ru_ckpt_info *out,
                                    ru_err *err);
 
+/* Text of state.json in a checkpoint's folder, and what such a text says, also of a checkpoint that
+ * is not here: `dir` and `path` are what errors call it. */
+RU_MUST_USE ru_status ru_ckpt_state(const char *dir, ru_arena *arena, char **text, int64_t *n,
+                                    ru_err *err);
+RU_MUST_USE ru_status ru_ckpt_parse(const char *dir, const char *path, const char *text, int64_t n,
+                                    ru_arena *arena, ru_ckpt_info *out, ru_err *err);
+
 /* Load the state of `graph` into `exe`. `slots` false leaves optimizer state out.
  * Errors: RU_E_DATA naming the first tensor that is missing or has another shape. */
 RU_MUST_USE ru_status ru_ckpt_load(const ru_ckpt_info *info, const ru_graph *graph, ru_exe *exe,

@@ -165,13 +165,10 @@ static const ru_conf_field manifest_fields[] = {
 static const ru_conf_table manifest_table = RU_TABLE("manifest", manifest, manifest_fields, NULL);
 
 /* Damaged JSON of ours is damaged data, not a wrong configuration. */
-ru_status ru_ckpt_json(const char *path, const ru_conf_table *table, void *into, ru_arena *arena,
-                       ru_err *err)
+ru_status ru_ckpt_json_text(const char *path, const char *text, int64_t n,
+                            const ru_conf_table *table, void *into, ru_arena *arena, ru_err *err)
 {
-    char *text;
-    int64_t n;
     ru_conf *c;
-    RU_TRY(ru_file_read(path, JSON_BYTES_MAX, arena, &text, &n, err));
     RU_TRY(ru_conf_new(table, arena, &c, err));
     ru_conf_bulk(c); /* a table may have a million columns */
     ru_status st = ru_conf_add_json(c, path, text, n, err);
@@ -185,6 +182,15 @@ ru_status ru_ckpt_json(const char *path, const ru_conf_table *table, void *into,
         st = RU_E_DATA;
     }
     return st;
+}
+
+ru_status ru_ckpt_json(const char *path, const ru_conf_table *table, void *into, ru_arena *arena,
+                       ru_err *err)
+{
+    char *text;
+    int64_t n;
+    RU_TRY(ru_file_read(path, JSON_BYTES_MAX, arena, &text, &n, err));
+    return ru_ckpt_json_text(path, text, n, table, into, arena, err);
 }
 
 static ru_status check_file(const char *dir, const file_row *f, ru_arena *arena, ru_err *err)

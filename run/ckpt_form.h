@@ -67,6 +67,10 @@ RU_MUST_USE ru_status ru_ckpt_manifest_check(const char *dir, ru_arena *arena, r
 /* JSON of a checkpoint; what is wrong with it is RU_E_DATA. */
 RU_MUST_USE ru_status ru_ckpt_json(const char *path, const ru_conf_table *table, void *into,
                                    ru_arena *arena, ru_err *err);
+/* The same of text [n], which errors call `path`. */
+RU_MUST_USE ru_status ru_ckpt_json_text(const char *path, const char *text, int64_t n,
+                                        const ru_conf_table *table, void *into, ru_arena *arena,
+                                        ru_err *err);
 
 /* Reads one folder into what `out` of ru_ckpt_newest points to. Errors: RU_E_DATA and RU_E_MISSING
  * when it is damaged. */

@@ -12,6 +12,8 @@
 #include "run/ckpt_form.h"
 #include "store/safetensors.h"
 
+enum { STATE_BYTES_MAX = 64 << 20 };
+
 static ru_status full(ru_err *err)
 {
     return RU_FAIL(err, RU_E_LIMIT, "the arena of the checkpoint is full");
@@ -135,15 +137,11 @@ static ru_status check_columns(const ru_columns *c, const ru_type *x, const char
                 : RU_FAIL(err, RU_E_DATA, "%s: a column stands behind the end of its line", path);
 }
 
-ru_status ru_ckpt_read(const char *dir, ru_arena *arena, ru_ckpt_info *out, ru_err *err)
+ru_status ru_ckpt_parse(const char *dir, const char *path, const char *text, int64_t n,
+                        ru_arena *arena, ru_ckpt_info *out, ru_err *err)
 {
     state_row s;
-    const char *path = ru_path_join(arena, dir, "state.json");
-    if (path == NULL) {
-        return full(err);
-    }
-    RU_TRY(ru_ckpt_manifest_check(dir, arena, err));
-    RU_TRY(ru_ckpt_json(path, &state_table, &s, arena, err));
+    RU_TRY(ru_ckpt_json_text(path, text, n, &state_table, &s, arena, err));
     ru_ckpt_info info = {
         .dir = ru_arena_str(arena, dir),
         .at = {.step = s.step, .samples = s.samples},
@@ -162,6 +160,25 @@ ru_status ru_ckpt_read(const char *dir, ru_arena *arena, ru_ckpt_info *out, ru_e
     }
     *out = info;
     return RU_OK;
+}
+
+ru_status ru_ckpt_state(const char *dir, ru_arena *arena, char **text, int64_t *n, ru_err *err)
+{
+    const char *path = ru_path_join(arena, dir, "state.json");
+    return path != NULL ? ru_file_read(path, STATE_BYTES_MAX, arena, text, n, err) : full(err);
+}
+
+ru_status ru_ckpt_read(const char *dir, ru_arena *arena, ru_ckpt_info *out, ru_err *err)
+{
+    char *text;
+    int64_t n;
+    const char *path = ru_path_join(arena, dir, "state.json");
+    if (path == NULL) {
+        return full(err);
+    }
+    RU_TRY(ru_ckpt_manifest_check(dir, arena, err));
+    RU_TRY(ru_ckpt_state(dir, arena, &text, &n, err));
+    return ru_ckpt_parse(dir, path, text, n, arena, out, err);
 }
 
 static ru_status read_any(const char *dir, ru_arena *arena, void *out, ru_err *err)

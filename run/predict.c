@@ -10,7 +10,8 @@ struct ru_predictor {
     ru_step_graph step;
     ru_exe *exe;
     int64_t batch, inputs, outputs;
-    bool *left_out; /* [batch] of the last run; NULL: none ever is */
+    bool *left_out;      /* [batch] of the last run; NULL: none ever is */
+    ru_late_ports *late; /* trained values come during the first run; NULL: they are here */
 };
 
 /* The trained values go straight into the executable: they are in memory once. */
@@ -44,6 +45,9 @@ static ru_status open_exe(const ru_rundir *r, int64_t batch, const ru_exe_option
         }
     }
     RU_TRY(ru_exe_open(&p->step.graph, exe_opt, &p->exe, err));
+    if (r->late != NULL) {
+        return ru_late_set(r->late, &p->step.graph, p->exe, arena, &p->late, err);
+    }
     return ru_ckpt_load(&r->ckpt, &p->step.graph, p->exe, false, err);
 }
 
@@ -121,7 +125,13 @@ bool ru_predictor_left_out(const ru_predictor *p, int64_t k)
 ru_status ru_predictor_run(ru_predictor *p, const float **outputs, ru_err *err)
 {
     leave_out(p);
-    RU_TRY(ru_exe_run(p->exe, &(ru_run_args){0}, err));
+    ru_status st = ru_exe_run(p->exe, &(ru_run_args){0}, err);
+    if (p->late != NULL) {
+        RU_TRY(ru_late_why(p->late, st, err));
+        RU_TRY(ru_late_over(p->late, err));
+        p->late = NULL;
+    }
+    RU_TRY(st);
     *outputs = ru_exe_output(p->exe, p->step.output);
     return RU_OK;
 }

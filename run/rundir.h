@@ -12,12 +12,14 @@
 #define RU_RUN_RUNDIR_H
 
 #include "run/ckpt.h"
+#include "run/late.h"
 
 typedef struct ru_rundir {
-    const char *dir;   /* as given */
-    ru_ckpt_info ckpt; /* the checkpoint chosen */
-    ru_job job;        /* of that checkpoint */
-    const char *onnx;  /* the imported model's file; NULL: a zoo model */
+    const char *dir;     /* as given */
+    ru_ckpt_info ckpt;   /* the checkpoint chosen */
+    ru_job job;          /* of that checkpoint */
+    const char *onnx;    /* the imported model's file; NULL: a zoo model */
+    const ru_late *late; /* brings the trained values; NULL: they stand in ckpt.dir */
 } ru_rundir;
 
 /* Open a checkpoint's folder, or a run directory: its best checkpoint where the job keeps that,
