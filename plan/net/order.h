@@ -37,6 +37,10 @@ typedef enum ru_order_method {
     RU_ORDER_METHODS,
 } ru_order_method;
 
+/* Their names, in that order. */
+#define RU_ORDER_NAMES \
+    "best|tac|tic|random|fixed|fifo|layer|reverse|smallest|p3|bytescheduler|exhaustive"
+
 enum { RU_ORDER_OPS_MAX = 1 << 15, RU_ORDER_WORKERS_MAX = 1024, RU_ORDER_OPTIMUM_MAX = 9 };
 
 typedef struct ru_order_in {

@@ -16,8 +16,6 @@ typedef struct order_file {
 } order_file;
 _Static_assert(offsetof(order_file, q) == 0, "rows name fields of q");
 
-#define METHODS "best|tac|tic|random|fixed|fifo|layer|reverse|smallest|p3|bytescheduler|exhaustive"
-
 static const ru_conf_field op_fields[] = {
     RU_ROW(TEXT, order_op, name, "", "name of the op in the plan; empty: its number"),
     RU_ROW_AS("time", TIME, order_op, time_ns, NULL, "compute time of the op", RU_IN(0, 1e15)),
@@ -91,7 +89,7 @@ static const ru_conf_field fields[] = {
     RU_ROW(CHOICE, ru_order_in, method, "best",
            "best: the shortest of all others; tac: by times of ops and transfers; tic: by the "
            "graph alone; others: baselines",
-           .choices = METHODS),
+           .choices = RU_ORDER_NAMES),
 };
 
 static const ru_conf_table table =
@@ -185,7 +183,7 @@ static ru_status put_candidates(const order_file *f, const ru_order_plan *p,
                                 const ru_policy_tools *tools, ru_report *r, ru_err *err)
 {
     char by[32];
-    ru_fields_choice(METHODS, p->method, by, sizeof by);
+    ru_fields_choice(RU_ORDER_NAMES, p->method, by, sizeof by);
     ru_policy_winner(&ru_policy_order, f, r, (double)p->step_ns * 1e-9, true,
                      f->q.method == p->method ? "chosen" : "chosen: the order of %s", by);
     for (uint32_t m = RU_ORDER_BEST + 1; m < RU_ORDER_METHODS; m++) {
@@ -201,7 +199,7 @@ static ru_status put_candidates(const order_file *f, const ru_order_plan *p,
 
 static const ru_report_row rows[] = {
     RU_DECISION(U32, ru_order_plan, n_pieces, "transfers"),
-    RU_DECISION(CHOICE, ru_order_plan, method, "order", .choices = METHODS),
+    RU_DECISION(CHOICE, ru_order_plan, method, "order", .choices = RU_ORDER_NAMES),
     RU_DECISION(U32, ru_order_plan, n_lists, "lists"),
 };
 

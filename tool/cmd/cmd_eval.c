@@ -8,6 +8,7 @@
 #include "tool/cmd.h"
 #include "tool/cmd/eval_classes.h"
 #include "tool/cmd/eval_mistakes.h"
+#include "tool/cmd/from.h"
 #include "train/app/app_run.h"
 #include "train/driver/eval.h"
 #include "train/job/metric.h"
@@ -24,6 +25,7 @@ static const ru_opt opts[] = {
            "also precision, recall, F1 and AUC (each class and their means), top-5 accuracy and "
            "the confusion matrix of a classifier"),
     RU_OPT(FLAG, "json", NULL, "one JSON object on stdout"),
+    RU_OPT_FROM,
 };
 
 static const ru_example examples[] = {
@@ -33,6 +35,8 @@ static const ru_example examples[] = {
      "evaluate on other data in the same format"},
     {"rubato eval runs/digits-1 --classes", "also show which classes the model confuses"},
     {"rubato eval runs/digits-1 --mistakes 3", "also show three samples that the model gets wrong"},
+    {"rubato eval - --from 10.0.0.5:4100 --token-file token --data test.csv",
+     "evaluate weights that another process serves, while they come"},
 };
 
 typedef struct session {
@@ -72,6 +76,9 @@ static ru_status evaluate(ru_cmd_in *in, session *s, ru_err *err)
         batch = job->train.eval_batch != 0 ? job->train.eval_batch : job->train.batch;
         batch = batch > 256 && job->train.eval_batch == 0 ? 256 : batch;
     }
+    if (s->run.late != NULL && batch > ru_dataset_count(s->data)) {
+        batch = ru_dataset_count(s->data); /* weights come to whole batches, which run first */
+    }
     ru_eval_options o = {.batch = batch,
                          .exe = {.device = (ru_device_kind)job->train.device,
                                  .precision = (ru_precision)job->train.precision,
@@ -84,8 +91,13 @@ static ru_status evaluate(ru_cmd_in *in, session *s, ru_err *err)
     RU_TRY(ru_eval_open(&s->model, s->data, &o, in->arena, &s->eval, err));
     const ru_graph *graph;
     ru_exe *exe = ru_eval_exe(s->eval, &graph);
-    RU_TRY(ru_ckpt_load(&s->run.ckpt, graph, exe, false, err));
-    return ru_eval_run(s->eval, &s->metrics, err);
+    if (s->run.late == NULL) {
+        RU_TRY(ru_ckpt_load(&s->run.ckpt, graph, exe, false, err));
+        return ru_eval_run(s->eval, &s->metrics, err);
+    }
+    ru_late_ports *late;
+    RU_TRY(ru_late_set(s->run.late, graph, exe, in->arena, &late, err));
+    return ru_late_why(late, ru_eval_run(s->eval, &s->metrics, err), err);
 }
 
 static ru_status print(ru_cmd_in *in, const session *s, int64_t step, int64_t samples, ru_err *err)
@@ -155,11 +167,14 @@ static ru_status run_app(ru_cmd_in *in, ru_err *err)
 
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
-    if (ru_app_ckpt_is(in->args[0])) {
+    bool from = ru_cmd_given(in, "from");
+    rui_from source = {0};
+    if (!from && ru_app_ckpt_is(in->args[0])) {
         return run_app(in, err);
     }
     session s = {0};
-    ru_status st = ru_rundir_open(in->args[0], in->arena, &s.run, err);
+    ru_status st = from ? rui_from_open(in, in->args[0], &source, &s.run, err)
+                        : ru_rundir_open(in->args[0], in->arena, &s.run, err);
     if (st == RU_OK) {
         st = open_data(in, &s, err);
     }
@@ -175,6 +190,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     ru_eval_close(s.eval);
     ru_model_close(&s.model);
     ru_dataset_close(s.data);
+    rui_from_close(&source);
     return st;
 }
 
@@ -193,7 +209,10 @@ const ru_cmd rui_cmd_eval = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "65 the data or the checkpoint is damaged|66 the run or its data does not exist",
+    .exits =
+        "65 the data or the checkpoint is damaged, or --from serves other weights or another "
+        "model|66 the run or its data does not exist|69 nobody serves weights at --from, or it "
+        "went",
     .computes = true,
     .run = run,
 };

@@ -4,12 +4,15 @@
 
 #include "base/str.h"
 #include "env/file/file.h"
+#include "env/link/link_tcp.h"
+#include "launch/launch.h"
 #include "run/rundir.h"
 #include "store/onnx_file.h"
 #include "store/safetensors.h"
 #include "tool/cmd.h"
 #include "train/app/app_run.h"
 #include "train/model/inputs.h"
+#include "train/remote/serve.h"
 
 typedef struct source {
     ru_graph graph;         /* inference form, weights as data of STATE or CONST values */
@@ -152,11 +155,49 @@ static ru_status write_all(const ru_cmd_in *in, const source *s, ru_err *err)
     return RU_OK;
 }
 
+static void listens(void *self, const char *address)
+{
+    (void)self;
+    printf("serving weights at %s until a stop signal comes\n", address);
+    (void)fflush(stdout);
+}
+
+/* Serve the weights to `rubato predict --from` and `rubato eval --from`. */
+static ru_status serve(const ru_cmd_in *in, ru_err *err)
+{
+    ru_rundir dir;
+    ru_remote w;
+    const char *token, *listen = ru_cmd_text(in, "listen");
+    if (!ru_link_tcp_address_ok(listen)) {
+        return RU_FAIL(
+            err, RU_E_USAGE,
+            "--listen '%s': expected HOST:PORT, [v6]:PORT or :PORT with a port from 0 to "
+            "65535",
+            listen);
+    }
+    RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, err));
+    RU_TRY(ru_rundir_open(in->args[0], in->arena, &dir, err));
+    RU_TRY(ru_remote_open(&dir, in->arena, &w, err));
+    const ru_remote_serve_options o = {.weights = &w,
+                                       .listen = listen,
+                                       .token = (const uint8_t *)token,
+                                       .token_bytes = (uint32_t)strlen(token),
+                                       .guests_max = (uint32_t)ru_cmd_i64(in, "guests"),
+                                       .address = listens};
+    ru_status st = ru_remote_serve(&o, in->arena, err);
+    ru_remote_close(&w);
+    return st;
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
+    if (ru_cmd_given(in, "listen")) {
+        return serve(in, err);
+    }
     if (ru_cmd_text(in, "onnx") == NULL && ru_cmd_text(in, "safetensors") == NULL) {
         return RU_FAIL(err, RU_E_USAGE,
-                       "there is nothing to write; give --onnx FILE or --safetensors FILE");
+                       "there is nothing to write; give --onnx FILE or --safetensors FILE, or "
+                       "--listen HOST:PORT to serve the weights");
     }
     source s = {0};
     const char *path = in->args[0], *safetensors = ru_cmd_text(in, "safetensors");
@@ -185,11 +226,19 @@ static const ru_opt opts[] = {
     RU_OPT(TEXT, "safetensors", "FILE", "write the weights as a safetensors file"),
     RU_OPT(FLAG, "external", NULL,
            "write the weights to FILE.data beside the ONNX model; always on above 2 GiB"),
+    RU_OPT(TEXT, "listen", "HOST:PORT",
+           "serve the weights to `rubato predict --from` and `rubato eval --from` until a stop "
+           "signal comes; port 0: any"),
+    RU_OPT(TEXT, "token-file", "FILE",
+           "with --listen: file with the token that guests must have (default: RUBATO_TOKEN)"),
+    RU_OPT(I64, "guests", "N", "with --listen: guests at one time", .def = "64", RU_IN(1, 1000)),
     RU_OPT(I64, "opset", "N", "opset of the ONNX model", .def = "21", RU_IN(17, 21)),
 };
 
 static const ru_example examples[] = {
     {"rubato export runs/last --onnx model.onnx", "export the newest checkpoint as an ONNX model"},
+    {"rubato export runs/last --listen :4100 --token-file token",
+     "serve the newest checkpoint's weights"},
     {"rubato export old.onnx --onnx new.onnx --opset 17", "convert an ONNX model to another opset"},
 };
 
@@ -202,7 +251,9 @@ const ru_cmd rui_cmd_export = {
         "keep their names from training. A model of a table with data.columns takes numbers as "
         "they stand there, normalises them itself, and puts means where a number is NaN (missing: "
         "mean); a line says what its inputs are. Inputs of a job with data.mean and data.std are "
-        "those after them, and a line gives the numbers.",
+        "those after them, and a line gives the numbers. With --listen the weights are served "
+        "instead: "
+        "each guest has limits of its own and reaches nothing else.",
     .args = "RUN",
     .arg_min = 1,
     .arg_max = 1,
@@ -211,6 +262,6 @@ const ru_cmd rui_cmd_export = {
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
     .exits = "65 ONNX cannot express the model|66 the run or a file is missing|73 the output "
-             "cannot be created or written",
+             "cannot be created or written|69 the address of --listen is taken",
     .run = run,
 };

@@ -12,6 +12,7 @@
 #include "run/predict.h"
 #include "store/npy.h"
 #include "tool/cmd.h"
+#include "tool/cmd/from.h"
 #include "train/app/app_run.h"
 
 static const ru_opt opts[] = {
@@ -33,6 +34,7 @@ static const ru_opt opts[] = {
     RU_OPT(I64, "seed", "N", "language models: the same seed gives the same text", .def = "1",
            RU_IN(0, 9e15)),
     RU_OPT_THREADS(0),
+    RU_OPT_FROM,
 };
 
 static const ru_example examples[] = {
@@ -42,6 +44,8 @@ static const ru_example examples[] = {
     {"rubato predict runs/photos-1 new/*.jpg", "print file, class and probability of pictures"},
     {"rubato predict runs/text-1 --prompt 'The ' --tokens 300",
      "generate text with a language model"},
+    {"rubato predict - --from 10.0.0.5:4100 --token-file token < rows.csv",
+     "predict with weights that another process serves, while they come"},
 };
 
 typedef struct session {
@@ -507,12 +511,16 @@ static ru_status run_app(ru_cmd_in *in, ru_err *err)
 
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
-    if (ru_app_ckpt_is(in->args[0])) {
+    const char *name = in->args[0];
+    bool from = ru_cmd_given(in, "from");
+    rui_from source = {0};
+    if (!from && ru_app_ckpt_is(name)) {
         return run_app(in, err);
     }
     session s = {.in = in};
-    RU_TRY(ru_rundir_open(in->args[0], in->arena, &s.run, err));
-    ru_status st = predict(&s, err);
+    ru_status st = from ? rui_from_open(in, name, &source, &s.run, err)
+                        : ru_rundir_open(name, in->arena, &s.run, err);
+    st = st == RU_OK ? predict(&s, err) : st;
     if (s.left_out > s.damaged) {
         ru_log(RU_LOG_WARN, "tool", "predict",
                "%lld of %lld rows have an input without a value, so their answers are empty (%s)",
@@ -521,20 +529,24 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
                                                                    : "data.strict: false");
     }
     ru_predictor_close(s.p);
+    rui_from_close(&source);
     return st;
 }
 
 const ru_cmd rui_cmd_predict = {
     .name = "predict",
     .summary = "use a trained model on rows, files or a prompt",
-    .about = "Reads rows of numbers from stdin (the features in the order of training, or in any "
-             "order below a line with their names), an array, or files in the job's format. Prints "
-             "one prediction per line: the class (by name if "
-             "names are known), or the number for regression. For pictures a line is the file, the "
-             "class and its probability, separated by tabs. A row that data.columns.missing: drop "
-             "leaves out, and a damaged sample with data.strict: false, gets an empty answer. "
-             "A run that keeps its best checkpoint (checkpoint.keep_best) is used with that one. A "
-             "language model continues the text of --prompt.",
+    .about =
+        "Reads rows of numbers from stdin (the features in the order of training, or in any "
+        "order below a line with their names), an array, or files in the job's format. Prints "
+        "one prediction per line: the class (by name if "
+        "names are known), or the number for regression. For pictures a line is the file, the "
+        "class and its probability, separated by tabs. A row that data.columns.missing: drop "
+        "leaves out, and a damaged sample with data.strict: false, gets an empty answer. "
+        "A run that keeps its best checkpoint (checkpoint.keep_best) is used with that one. A "
+        "language model continues the text of --prompt. With --from the weights come from another "
+        "process, in the order in which the model needs them, and the first samples are "
+        "computed meanwhile; the answers are the same bits.",
     .args = "RUN_OR_CHECKPOINT [FILE]...",
     .arg_min = 1,
     .arg_max = UINT32_MAX,
@@ -542,7 +554,8 @@ const ru_cmd rui_cmd_predict = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "65 a row or the checkpoint is damaged|66 the run does not exist",
+    .exits = "65 a row or the checkpoint is damaged, or --from serves other weights or another "
+             "model|66 the run does not exist|69 nobody serves weights at --from, or it went",
     .computes = true,
     .run = run,
 };
