@@ -146,7 +146,7 @@ static void ignore_failed(void *self, uint64_t cookie, ru_status why, ru_time no
 }
 
 static ru_status open_chan(fetch *f, ru_link_tcp *link, const uint8_t *token, uint32_t token_bytes,
-                           ru_arena *arena, ru_err *err)
+                           ru_err *err)
 {
     ru_node_id self;
     ru_self_random(&self.v, sizeof self.v);
@@ -166,7 +166,7 @@ static ru_status open_chan(fetch *f, ru_link_tcp *link, const uint8_t *token, ui
                                .failed = ignore_failed,
                                .arrived = ignore};
     const ru_link l = ru_link_tcp_link(link);
-    return ru_chan_open(&co, &l, &user, arena, &f->chan, err);
+    return ru_chan_open(&co, &l, &user, f->arena, &f->chan, err);
 }
 
 static const char *why_none(const fetch *f)
@@ -211,7 +211,7 @@ static ru_status run(fetch *f, const char *what, const char *address, ru_err *er
 }
 
 static ru_status fetch_text(fetch *f, const char *what, const char *address, const uint8_t *token,
-                            uint32_t token_bytes, ru_arena *arena, ru_err *err)
+                            uint32_t token_bytes, ru_err *err)
 {
     ru_link_tcp *link = NULL;
     RU_TRY(ru_loop_open(&f->loop, err));
@@ -219,7 +219,7 @@ static ru_status fetch_text(fetch *f, const char *what, const char *address, con
         .loop = f->loop, .psk = token, .psk_bytes = token_bytes, .conns_max = 8};
     ru_status st = ru_link_tcp_open(&lo, &link, err);
     if (st == RU_OK) {
-        st = open_chan(f, link, token, token_bytes, arena, err);
+        st = open_chan(f, link, token, token_bytes, err);
     }
     if (st == RU_OK) {
         ru_link_tcp_user(link, ru_chan_link_user(f->chan));
@@ -231,15 +231,32 @@ static ru_status fetch_text(fetch *f, const char *what, const char *address, con
     return st;
 }
 
+/* Who does not lead says where the leader is, which may change meanwhile. */
+static ru_status ask(fetch *f, const char *what, const char *address, const uint8_t *token,
+                     uint32_t token_bytes, ru_err *err)
+{
+    enum { HOPS = 3 };
+    const char *at = address;
+    for (uint32_t hop = 0; hop < HOPS && at != NULL; hop++) {
+        f->status = f->steps > 0 ? RU_E_PEER : RU_E_AGAIN;
+        f->elsewhere[0] = '\0';
+        RU_TRY(fetch_text(f, what, at, token, token_bytes, err));
+        if (f->elsewhere[0] == '\0') {
+            return RU_OK;
+        }
+        at = ru_arena_str(f->arena, f->elsewhere);
+    }
+    return at == NULL ? RU_FAIL(err, RU_E_MEM, "not enough memory to ask another worker")
+                      : RU_FAIL(err, RU_E_AGAIN,
+                                "the job at %s has no leader that answers at the moment; try again",
+                                address);
+}
+
 ru_status ru_ask_job(const char *address, const uint8_t *token, uint32_t token_bytes,
                      ru_arena *arena, const char **yaml, const char **out, ru_err *err)
 {
-    fetch f = {.arena = arena,
-               .status = RU_E_AGAIN,
-               .ask = RUI_MSG_JOB_ASK,
-               .part = RUI_MSG_JOB_PART,
-               .max = TEXT_MAX};
-    RU_TRY(fetch_text(&f, "job", address, token, token_bytes, arena, err));
+    fetch f = {.arena = arena, .ask = RUI_MSG_JOB_ASK, .part = RUI_MSG_JOB_PART, .max = TEXT_MAX};
+    RU_TRY(ask(&f, "job", address, token, token_bytes, err));
     *out = f.text;
     *yaml = f.text + strlen(f.text) + 1;
     if (*yaml >= f.text + f.total) {
@@ -251,45 +268,18 @@ ru_status ru_ask_job(const char *address, const uint8_t *token, uint32_t token_b
 ru_status ru_ask_world(const char *address, const uint8_t *token, uint32_t token_bytes,
                        ru_arena *arena, const char **text, int64_t *size_bytes, ru_err *err)
 {
-    const char *at = address;
-    for (uint32_t hop = 0; hop < 3; hop++) { /* the leader may change meanwhile */
-        fetch f = {.arena = arena,
-                   .status = RU_E_AGAIN,
-                   .ask = RUI_MSG_WORLD_ASK,
-                   .part = RUI_MSG_WORLD,
-                   .max = WORLD_MAX};
-        RU_TRY(fetch_text(&f, "world file", at, token, token_bytes, arena, err));
-        if (f.elsewhere[0] == '\0') {
-            *text = f.text;
-            *size_bytes = f.total;
-            return RU_OK;
-        }
-        at = ru_arena_str(arena, f.elsewhere);
-        if (at == NULL) {
-            return RU_FAIL(err, RU_E_MEM, "not enough memory to ask another worker");
-        }
-    }
-    return RU_FAIL(err, RU_E_AGAIN,
-                   "the job at %s has no leader that answers at the moment; try again", address);
+    fetch f = {.arena = arena, .ask = RUI_MSG_WORLD_ASK, .part = RUI_MSG_WORLD, .max = WORLD_MAX};
+    RU_TRY(ask(&f, "world file", address, token, token_bytes, err));
+    *text = f.text;
+    *size_bytes = f.total;
+    return RU_OK;
 }
 
 ru_status ru_ask_window(const char *address, const uint8_t *token, uint32_t token_bytes,
                         uint32_t steps, ru_arena *arena, ru_ask_answer *into, ru_err *err)
 {
-    const char *at = address;
-    for (uint32_t hop = 0; hop < 3 && at != NULL; hop++) {
-        fetch f = {.arena = arena,
-                   .status = RU_E_PEER,
-                   .ask = RUI_MSG_TRACE_ASK,
-                   .part = UINT32_MAX,
-                   .steps = steps};
-        RU_TRY(fetch_text(&f, "window", at, token, token_bytes, arena, err));
-        if (f.done) {
-            *into = f.window;
-            return RU_OK;
-        }
-        at = ru_arena_str(arena, f.elsewhere);
-    }
-    return RU_FAIL(err, RU_E_AGAIN,
-                   "the job at %s has no leader that answers at the moment; try again", address);
+    fetch f = {.arena = arena, .ask = RUI_MSG_TRACE_ASK, .part = UINT32_MAX, .steps = steps};
+    RU_TRY(ask(&f, "window", address, token, token_bytes, err));
+    *into = f.window;
+    return RU_OK;
 }

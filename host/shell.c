@@ -103,16 +103,20 @@ static void member_options(const ru_shell *h, const ru_shell_node_options *no, r
                              .n_max = n_max(o),
                              .agreed = no->agreed};
     (void)snprintf(m->self.address, sizeof m->self.address, "%s", ru_link_tcp_address(h->link));
-    host_text(m->self.host);
+    if (no->host != NULL) {
+        (void)snprintf(m->self.host, sizeof m->self.host, "%s", no->host);
+    } else {
+        host_text(m->self.host);
+    }
 }
 
 /* The whole path of the run's folder, for processes in other folders. */
 static ru_status find_out(ru_shell *h, const char *out, ru_err *err)
 {
-    char *path = realpath(out, NULL);
-    h->out = ru_arena_str(h->arena, path != NULL ? path : out);
+    char *path = out != NULL ? realpath(out, NULL) : NULL;
+    h->out = out != NULL ? ru_arena_str(h->arena, path != NULL ? path : out) : NULL;
     free(path);
-    return h->out != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for a worker");
+    return h->out != NULL || out == NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for a worker");
 }
 
 ru_status ru_shell_node(ru_shell *h, const ru_shell_node_options *no, ru_err *err)

@@ -22,18 +22,17 @@ enum {
     RU_TOKEN_BYTES = 32,
     RU_WORKERS_MAX = 1024,
     RU_SHELL_LINES_MAX = 4,
+    RU_SHELL_ASKING_MAX = 4,
     RU_SHELL_WHAT_OWNER = RU_NODE_WHAT_OWNER + 0x100, /* messages of the owner's own kinds */
 };
 
-/* What the owner does. All but `stop` may be NULL. */
+/* What the owner does; each may be NULL where nothing of the kind comes. */
 typedef struct ru_shell_ops {
     /* A stop signal came: leave or, with `all`, end the job. */
     void (*stop)(void *self, bool all, ru_time now, ru_effects *fx);
     /* What a thread said: an element of its ring, view until return. */
     void (*said)(void *self, const void *element, ru_time now, ru_effects *fx);
-    /* A process asks this leader for the world file: ru_shell_world answers. false: it cannot now.
-     */
-    bool (*world)(void *self, ru_node_id to, ru_time now);
+    void (*world)(void *self, ru_time now); /* asked for the world file: ru_shell_world answers */
     void (*message)(void *self, const ru_event *ev); /* of the owner's own kinds */
     void (*view)(void *self, ru_time now);           /* another view is in force in membership */
 } ru_shell_ops;
@@ -62,8 +61,10 @@ typedef struct ru_shell_node_options {
     const char *agreed;    /* what all processes of the job must share (comm/member) */
     uint32_t xfers_max;    /* streams, and slots */
     int64_t buffer_bytes;  /* of the channel; 0: its own choice */
-    const char *out;       /* folder of the run */
-    const char *yaml;      /* the resolved job, for newcomers: view while the process runs */
+    const char *host;      /* machine, as membership has it; NULL: this one */
+    const char *out;       /* folder of the run; NULL: none */
+    const char *yaml;      /* the resolved job, for newcomers: view while the process runs; NULL:
+                              newcomers do not ask */
     ru_recorder *recorder; /* NULL: nothing is recorded */
     uint32_t rank;         /* of the trace */
     void (*log)(void *self, int level, const char *line, ru_time now);
@@ -89,6 +90,8 @@ typedef struct ru_shell {
     char end_text[RU_ERR_TEXT_MAX];
     uint32_t waker, n_lines;
     ru_spsc *lines[RU_SHELL_LINES_MAX];
+    ru_node_id asking[RU_SHELL_ASKING_MAX]; /* for the world file, which is being made */
+    uint32_t n_asking;
 } ru_shell;
 
 /* opt is viewed until ru_shell_close. Errors: those of loop and link; RU_E_MEM. A host that was
@@ -110,8 +113,8 @@ RU_MUST_USE ru_status ru_shell_run(ru_shell *h, ru_err *err);
 /* This process has that number in the job. */
 void ru_shell_number(ru_shell *h, uint32_t number, bool takes_state);
 void ru_shell_tell_view(const ru_shell *h); /* who is in the job, for the launcher */
-/* The world file for a process that asked; NULL, 0: there is none yet. */
-void ru_shell_world(ru_shell *h, ru_node_id to, const char *text, int64_t size_bytes, ru_time now);
+/* The world file for all processes that asked; NULL, 0: there is none yet. */
+void ru_shell_world(ru_shell *h, const char *text, int64_t size_bytes, ru_time now);
 /* The job is over for this process. The owner calls ru_shell_bye when it has done the rest. */
 void ru_shell_end(ru_shell *h, ru_status st, const char *text, ru_time now);
 /* End the loop when traces of other hosts are there, at the latest a second after `wait_ns`. */

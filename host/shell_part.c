@@ -40,16 +40,24 @@ static void send_job(ru_shell *h, ru_node_id to, ru_time now)
     ru_arena_fini(&scratch);
 }
 
-void ru_shell_world(ru_shell *h, ru_node_id to, const char *text, int64_t size_bytes, ru_time now)
+void ru_shell_world(ru_shell *h, const char *text, int64_t size_bytes, ru_time now)
 {
-    send_parts(h, to, RUI_MSG_WORLD, ru_str_n(text, size_bytes), now);
+    for (uint32_t k = 0; k < h->n_asking; k++) {
+        send_parts(h, h->asking[k], RUI_MSG_WORLD, ru_str_n(text, size_bytes), now);
+    }
+    h->n_asking = 0;
 }
 
 /* Who does not lead, or cannot answer, says where the leader is. */
 static void world_asked(ru_shell *h, ru_node_id from, ru_time now)
 {
     const ru_member *m = ru_node_member(h->timers.node);
-    if (ru_member_leads(m) && !h->ended && h->ops->world(h->self, from, now)) {
+    if (ru_member_leads(m) && !h->ended && h->n_asking < RU_SHELL_ASKING_MAX &&
+        h->ops->world != NULL) {
+        h->asking[h->n_asking++] = from;
+        if (h->n_asking == 1) {
+            h->ops->world(h->self, now);
+        }
         return;
     }
     const ru_view *v = ru_member_view(m);
@@ -77,7 +85,7 @@ static void step(void *self, const ru_event *ev, ru_effects *fx)
         if (h->ops->message != NULL) {
             h->ops->message(h->self, ev);
         }
-    } else if (ev->what == RUI_MSG_JOB_ASK) {
+    } else if (ev->what == RUI_MSG_JOB_ASK && h->yaml != NULL) {
         send_job(h, ev->node, ev->now);
     } else if (ev->what == RUI_MSG_WORLD_ASK) {
         world_asked(h, ev->node, ev->now);

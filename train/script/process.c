@@ -4,11 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
-#include "comm/node/loop.h"
 #include "env/clock.h"
-#include "env/link/link_tcp.h"
-#include "env/process/self.h"
+#include "host/shell.h"
 #include "train/elastic/elastic.h"
 
 enum { XFERS_MAX = 1 << 14, PIECES = 512 };
@@ -22,9 +19,8 @@ typedef enum phase { IDLE, BUILD, STEP, COMPUTED, UPDATE, ABORT } phase;
 typedef struct process {
     const ru_script_run_options *opt;
     ru_arena arena;
-    ru_loop *loop;
-    ru_link_tcp *link;
-    ru_node_loop timers;
+    ru_shell_options options;
+    ru_shell shell;
     ru_elastic *elastic;
     uint8_t *gradients;   /* all of them, one after the other */
     int64_t *offset;      /* [n] */
@@ -40,16 +36,13 @@ typedef struct process {
     ru_time begun, at; /* of the step; end of the work so far */
 
     int64_t committed, first_ns, last_ns, timed;
-    bool ended;
-    ru_status status;
-    ru_err why;
     ru_script_run_result result;
 } process;
 
 /* Around an answer of the device. */
 static ru_effects *enter(process *p, ru_time now)
 {
-    return ru_node_enter(p->timers.node, now);
+    return ru_node_enter(p->shell.timers.node, now);
 }
 
 /* -- the device ----------------------------------------------------------------------------------
@@ -62,7 +55,7 @@ static void work(process *p, int64_t ns)
 {
     p->works = true;
     p->at = ru_time_after(p->at, ns);
-    ru_loop_timer(p->loop, due, p, 0, p->at);
+    ru_loop_timer(p->shell.loop, due, p, 0, p->at);
 }
 
 /* Nothing was under way: the work begins now. */
@@ -89,7 +82,7 @@ static void tell_ready(process *p, ru_time now)
         uint32_t k = p->told++;
         const ru_span span = {.data = p->gradients + p->offset[k], .size_bytes = s->size_bytes[k]};
         ru_elastic_ready(p->elastic, p->step, k, &span, now, enter(p, now));
-        ru_node_leave(p->timers.node, now);
+        ru_node_leave(p->shell.timers.node, now);
     }
     if (p->phase != STEP) {
         return; /* it was given up */
@@ -101,7 +94,7 @@ static void tell_ready(process *p, ru_time now)
     p->phase = COMPUTED;
     ru_elastic_computed(p->elastic, p->step, RU_OK, ru_time_since(now, p->begun), now,
                         enter(p, now));
-    ru_node_leave(p->timers.node, now);
+    ru_node_leave(p->shell.timers.node, now);
     update_some(p);
 }
 
@@ -114,7 +107,7 @@ static void due(void *self, uint32_t what, ru_time now)
     case BUILD:
         p->phase = IDLE;
         ru_elastic_built(p->elastic, RU_OK, 1, now, enter(p, now));
-        ru_node_leave(p->timers.node, now);
+        ru_node_leave(p->shell.timers.node, now);
         break;
     case STEP:
         tell_ready(p, now);
@@ -129,12 +122,12 @@ static void due(void *self, uint32_t what, ru_time now)
         }
         p->phase = IDLE;
         ru_elastic_updated(p->elastic, p->step, RU_OK, now, enter(p, now));
-        ru_node_leave(p->timers.node, now);
+        ru_node_leave(p->shell.timers.node, now);
         break;
     case ABORT:
         p->phase = IDLE;
         ru_elastic_aborted(p->elastic, now, enter(p, now));
-        ru_node_leave(p->timers.node, now);
+        ru_node_leave(p->shell.timers.node, now);
         break;
     case IDLE:
         break;
@@ -165,7 +158,7 @@ static void dev_step(void *self, int64_t step, const ru_share *share)
 static void dev_abort(void *self)
 {
     process *p = self;
-    ru_loop_timer_off(p->loop, due, p, 0);
+    ru_loop_timer_off(p->shell.loop, due, p, 0);
     p->phase = ABORT;
     work_now(p, ABORT_NS);
 }
@@ -247,27 +240,19 @@ static const ru_elastic_device_ops device_ops = {.name = "script",
 /* -- the job -------------------------------------------------------------------------------------
  */
 
-static void bye(void *self, uint32_t what, ru_time now)
-{
-    process *p = self;
-    (void)what;
-    (void)now;
-    ru_loop_stop(p->loop);
-}
-
 /* Processes that were started have failed, or were never started. */
 static void too_late(void *self, uint32_t what, ru_time now)
 {
     process *p = self;
+    ru_err why;
     (void)what;
-    (void)now;
-    if (p->timed == 0 && !p->ended) {
-        p->ended = true;
-        p->status = RU_FAIL(&p->why, RU_E_PEER,
-                            "no step was done within %d s; are all %u processes started, with the "
-                            "same token and options?",
-                            (int)(START_NS / 1000000000), p->opt->founders);
-        ru_loop_stop(p->loop);
+    if (p->timed == 0 && !p->shell.ended) {
+        (void)ru_err_set(&why, RU_E_PEER,
+                         "no step was done within %d s; are all %u processes started, with the "
+                         "same token and options?",
+                         (int)(START_NS / 1000000000), p->opt->founders);
+        ru_shell_end(&p->shell, RU_E_PEER, why.text, now);
+        ru_shell_bye(&p->shell, 0, now);
     }
 }
 
@@ -294,11 +279,9 @@ static void on_news(void *self, const ru_elastic_news *n, ru_time now)
         p->result.members = (uint32_t)n->b;
     } else if (n->what == RU_ELASTIC_PLANNED) {
         keep_costs(p);
-    } else if (n->what == RU_ELASTIC_ENDED && !p->ended) {
-        p->ended = true;
-        p->status = n->status;
-        (void)ru_err_set(&p->why, n->status, "%s", n->sentence != NULL ? n->sentence : "");
-        ru_loop_timer(p->loop, bye, p, 1, ru_time_after(now, BYE_NS));
+    } else if (n->what == RU_ELASTIC_ENDED && !p->shell.ended) {
+        ru_shell_end(&p->shell, n->status, n->sentence != NULL ? n->sentence : "", now);
+        ru_shell_bye(&p->shell, BYE_NS, now);
     }
 }
 
@@ -324,36 +307,27 @@ static ru_status open_memory(process *p, int64_t **state_bytes, uint32_t **group
     return fits ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", s->n);
 }
 
-static ru_status open_node(process *p, ru_err *err)
+static ru_status open_all(process *p, ru_err *err)
 {
+    static const ru_shell_ops no_ops = {0};
     const ru_script_run_options *o = p->opt;
-    ru_node_id self;
-    ru_self_random(&self.v, sizeof self.v);
+    char host[24];
     int64_t *state_bytes;
     uint32_t *group;
+    p->options = (ru_shell_options){.join = o->join,
+                                    .listen = o->listen != NULL ? o->listen : "127.0.0.1:0",
+                                    .token = o->token,
+                                    .token_bytes = o->token_bytes,
+                                    .n_max = o->founders,
+                                    .number = o->number,
+                                    .address = o->address,
+                                    .self = o->self};
+    (void)snprintf(host, sizeof host, "script%u", o->number);
+    const ru_shell_node_options no = {.capacity = 1, .host = host, .xfers_max = XFERS_MAX};
+    RU_TRY(ru_shell_open(&p->shell, &p->options, &no_ops, p, &p->arena, err));
     RU_TRY(open_memory(p, &state_bytes, &group, err));
-    ru_node_options no = {
-        .chan = {.self = self,
-                 .address = ru_link_tcp_address(p->link),
-                 .job = ru_hash_bytes(o->token, o->token_bytes, 3),
-                 .token = o->token,
-                 .token_bytes = o->token_bytes,
-                 .peers_max = o->founders + 16,
-                 .streams_max = XFERS_MAX,
-                 .slots_max = XFERS_MAX},
-        .link = ru_link_tcp_link(p->link),
-        .member = {.self = {.node = self, .number = o->number, .capacity = 1},
-                   .join = o->join,
-                   .n_max = o->founders},
-        .timers = ru_node_loop_timers(&p->timers),
-    };
-    (void)snprintf(no.member.self.address, sizeof no.member.self.address, "%s",
-                   ru_link_tcp_address(p->link));
-    (void)snprintf(no.member.self.host, sizeof no.member.self.host, "script%u", o->number);
-    p->timers.loop = p->loop;
-    RU_TRY(ru_node_open(&no, &p->arena, &p->timers.node, err));
-    ru_link_tcp_user(p->link, ru_node_link_user(p->timers.node));
-    const ru_elastic_options eo = {.node = p->timers.node,
+    RU_TRY(ru_shell_node(&p->shell, &no, err));
+    const ru_elastic_options eo = {.node = p->shell.timers.node,
                                    .device = {&device_ops, p},
                                    .news = on_news,
                                    .news_self = p,
@@ -374,26 +348,6 @@ static ru_status open_node(process *p, ru_err *err)
     return ru_elastic_open(&eo, &p->arena, &p->elastic, err);
 }
 
-static ru_status open_all(process *p, ru_err *err)
-{
-    const ru_script_run_options *o = p->opt;
-    RU_TRY(ru_loop_open(&p->loop, err));
-    const ru_link_tcp_options lo = {
-        .loop = p->loop,
-        .listen = o->listen != NULL ? o->listen : "127.0.0.1:0",
-        .toward = o->join,
-        .psk = o->token,
-        .psk_bytes = o->token_bytes,
-        .conns_max = ru_chan_conns(o->founders + 16) + RU_LINK_TCP_STRANGERS,
-    };
-    RU_TRY(ru_link_tcp_open(&lo, &p->link, err));
-    RU_TRY(open_node(p, err));
-    if (o->address != NULL) {
-        o->address(o->self, ru_link_tcp_address(p->link));
-    }
-    return RU_OK;
-}
-
 ru_status ru_script_run(const ru_script_run_options *opt, ru_script_run_result *into, ru_err *err)
 {
     process p = {.opt = opt};
@@ -401,18 +355,15 @@ ru_status ru_script_run(const ru_script_run_options *opt, ru_script_run_result *
     ru_arena_init(&p.arena, 0);
     ru_status st = open_all(&p, err);
     if (st == RU_OK) {
-        ru_node_start(p.timers.node, ru_clock_now());
-        ru_loop_timer(p.loop, too_late, &p, 2, ru_time_after(ru_clock_now(), START_NS));
-        st = ru_loop_run(p.loop, err);
+        ru_loop_timer(p.shell.loop, too_late, &p, 0, ru_time_after(ru_clock_now(), START_NS));
+        st = ru_shell_run(&p.shell, err);
     }
-    if (st == RU_OK && p.status != RU_OK) {
-        st = ru_err_set(err, p.status, "%s", p.why.text);
+    if (st == RU_OK && p.shell.end_status != RU_OK) {
+        st = ru_err_set(err, p.shell.end_status, "%s", p.shell.end_text);
     }
-    ru_node_quiet(p.timers.node);
+    ru_node_quiet(p.shell.timers.node);
     ru_elastic_close(p.elastic);
-    ru_node_close(p.timers.node);
-    ru_link_tcp_close(p.link);
-    ru_loop_close(p.loop);
+    ru_shell_close(&p.shell);
     for (uint32_t i = 0; i < PIECES; i++) {
         free(p.pieces[i]);
     }

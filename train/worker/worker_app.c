@@ -383,11 +383,10 @@ static void on_stop(void *self, bool all, ru_time now, ru_effects *fx)
     ru_engine_stop(w->engine, all, now, fx);
 }
 
-static bool world_asked(void *self, ru_node_id from, ru_time now)
+static void world_asked(void *self, ru_time now)
 {
     (void)now;
-    rui_app_post(self, &(rui_app_command){.kind = RUI_APP_WORLD, .to = from});
-    return true;
+    rui_app_post(self, &(rui_app_command){.kind = RUI_APP_WORLD});
 }
 
 static const ru_shell_ops shell_ops = {

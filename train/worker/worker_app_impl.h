@@ -47,7 +47,6 @@ typedef struct rui_app_command {
     rui_app_kind kind;
     uint32_t object, tag;
     uint32_t since; /* LOG, LOG_READ: a generation */
-    ru_node_id to;
     ru_engine_task *task;
     ru_engine_ckpt at;
     void *bytes; /* malloc */

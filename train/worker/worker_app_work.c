@@ -537,7 +537,7 @@ static void answer(rui_app_worker *w, const rui_app_command *c, ru_time now, ru_
         if (c->status != RU_OK) {
             ru_log(RU_LOG_WARN, "train", "world", "%s", c->err.text);
         }
-        ru_shell_world(&w->shell, c->to, c->bytes, c->n, now);
+        ru_shell_world(&w->shell, c->bytes, c->n, now);
         break;
     case RUI_APP_KINDS:
         break;

@@ -12,23 +12,17 @@
 
 enum { WORLD_BYTES_MAX = 16 << 20 };
 
-bool rui_capture_asked(void *self, ru_node_id from, ru_time now)
+void rui_capture_asked(void *self, ru_time now)
 {
     rui_worker *w = self;
-    rui_capture *c = &w->capture;
     (void)now;
-    if (c->n == RUI_CAPTURES_MAX) {
-        return false;
-    }
     ru_chan_stats s;
     ru_chan_stats_get(ru_node_chan(w->shell.timers.node), &s);
-    c->asked[c->n++] = from;
     ru_mutex_lock(&w->lock);
-    c->net_bytes_per_s = s.rate_bytes_per_s;
-    c->due = true;
+    w->capture.net_bytes_per_s = s.rate_bytes_per_s;
+    w->capture.due = true;
     ru_cond_broadcast(&w->changed);
     ru_mutex_unlock(&w->lock);
-    return true;
 }
 
 /* The file as text of malloc; NULL: there is none yet, or no memory. */
@@ -73,12 +67,7 @@ void rui_capture_send(rui_worker *w, ru_time now)
     char *text = c->text;
     c->text = NULL;
     ru_mutex_unlock(&w->lock);
-    int64_t total = text != NULL ? (int64_t)strlen(text) : 0;
-    RU_CHECK(c->n <= RUI_CAPTURES_MAX && total < WORLD_BYTES_MAX);
-    for (uint32_t k = 0; k < c->n; k++) {
-        ru_shell_world(&w->shell, c->asked[k], text, total, now);
-    }
-    c->n = 0;
+    ru_shell_world(&w->shell, text, text != NULL ? (int64_t)strlen(text) : 0, now);
     free(text);
 }
 

@@ -158,12 +158,8 @@ typedef struct rui_sums {
     rui_sum_measured *measured; /* [n_buckets] */
 } rui_sums;
 
-enum { RUI_CAPTURES_MAX = 4 };
-
-/* Who asked for the world file: loop thread; the rest under the worker's lock. */
+/* The world file, for processes that ask; under the worker's lock. */
 typedef struct rui_capture {
-    ru_node_id asked[RUI_CAPTURES_MAX];
-    uint32_t n;
     bool due;               /* the compute thread shall write it */
     double net_bytes_per_s; /* as the channel sees it */
     char *text;             /* malloc; written, not sent yet */
@@ -314,9 +310,9 @@ bool rui_early_next(rui_worker *w);
 void rui_early_undo(rui_worker *w); /* compute thread: the step is given up */
 
 /* worker_capture.c */
-bool rui_capture_asked(void *self, ru_node_id from, ru_time now); /* loop thread */
-void rui_capture_make(rui_worker *w);                             /* compute thread */
-void rui_capture_send(rui_worker *w, ru_time now);                /* loop thread: written */
+void rui_capture_asked(void *self, ru_time now);   /* loop thread */
+void rui_capture_make(rui_worker *w);              /* compute thread */
+void rui_capture_send(rui_worker *w, ru_time now); /* loop thread: written */
 void rui_capture_close(rui_worker *w);
 
 /* worker_build.c */
