@@ -443,9 +443,9 @@ static void test_rules_bite(void **state)
          "train/x.c:1: __atomic_: locks and atomics live in base/ring.c, exec/pool.c and env/ "
          "(rule 37)"},
         {"env/x.c", "    __atomic_load_n(p, 0);\n", ""},
-        {"train/run/x.c", "    ru_mutex_lock(&m);\n",
-         "train/run/x.c:1: ru_mutex_lock: only the threads that docs/style.md rule 37 names share "
-         "state; others talk over rings"},
+        {"train/model/x.c", "    ru_mutex_lock(&m);\n",
+         "train/model/x.c:1: ru_mutex_lock: only the threads that docs/style.md rule 37 names "
+         "share state; others talk over rings"},
         {"train/worker/x.c", "    ru_mutex_lock(&m);\n", ""},
         {"train/x.c", "/* TODO: later */\n", "train/x.c:1: TODO without an issue number (rule 42)"},
         {"train/x.c", "/* TODO #12: later */\n", ""},

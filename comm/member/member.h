@@ -151,11 +151,12 @@ void ru_member_wanted_get(const ru_member *m, ru_member_wanted *into);
 bool ru_member_leaves(const ru_member *m, ru_node_id node);
 /* Leader only: propose a view of these members (a subset of wanted in its order, with a voter in
  * it, or the same again with another blob). It is installed when RU_MEMBER_VIEW comes, here and
- * elsewhere: at once when no other member must agree, else a round trip later. Does nothing while a
- * view is proposed or when one of the nodes is no longer wanted: RU_MEMBER_CHANGE comes (again)
- * after the view. A member that is no longer in the view is notified, and dropped two seconds
- * later. */
-void ru_member_install(ru_member *m, const ru_node_id *nodes, uint32_t n, const void *blob,
+ * elsewhere: at once when no other member must agree, else a round trip later. false: nothing is
+ * proposed, and a log line says why: this process does not lead, waits for promises, has proposed
+ * another view, or one of the nodes is no longer wanted. A leader then gets RU_MEMBER_CHANGE
+ * (again) as soon as it can propose. A member that is no longer in the view is notified, and
+ * dropped two seconds later. */
+bool ru_member_install(ru_member *m, const ru_node_id *nodes, uint32_t n, const void *blob,
                        int64_t blob_bytes, ru_time now, ru_effects *fx);
 
 /* What it is about, for people, tests and simulations. */

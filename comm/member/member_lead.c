@@ -163,13 +163,23 @@ void rui_m_change_check(ru_member *m, bool again, ru_effects *fx)
     }
 }
 
-void ru_member_install(ru_member *m, const ru_node_id *nodes, uint32_t n, const void *blob,
+static bool not_proposed(ru_effects *fx, uint32_t n, const char *why)
+{
+    ru_fx_log(fx, RU_LOG_DEBUG, "a view of %u members is not proposed: %s", n, why);
+    return false;
+}
+
+bool ru_member_install(ru_member *m, const ru_node_id *nodes, uint32_t n, const void *blob,
                        int64_t blob_bytes, ru_time now, ru_effects *fx)
 {
     RU_CHECK(n > 0 && blob_bytes >= 0 && blob_bytes <= RU_MEMBER_BLOB_MAX);
     m->now = now.ns > m->now.ns ? now : m->now;
     if (m->phase != RUI_LEADS || m->pending || m->lead_wait) {
-        return;
+        m->change_told = false;
+        return not_proposed(fx, n,
+                            m->phase != RUI_LEADS ? "this process does not lead"
+                            : m->pending          ? "another one is not in force yet"
+                                                  : "promises are missing");
     }
     ru_member_wanted w;
     ru_member_wanted_get(m, &w);
@@ -187,11 +197,12 @@ void ru_member_install(ru_member *m, const ru_node_id *nodes, uint32_t n, const 
     }
     if (k < n || lead.v == 0) {
         rui_m_change_check(m, true, fx);
-        return;
+        return not_proposed(fx, n, k < n ? "one of them is gone" : "none of them has a vote");
     }
     m->next.n = n;
     uint32_t epoch = m->elect ? m->ballot : m->view.epoch + 1;
     rui_m_propose(m, epoch, lead, blob, blob_bytes, fx);
+    return true;
 }
 
 /* -- hearing --------------------------------------------------------------------------------------

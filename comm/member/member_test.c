@@ -57,6 +57,29 @@ static void test_found_and_join(void **state)
     world_free(w);
 }
 
+/* A proposal beside another one is refused, and the leader is asked again when it can make one. */
+static void test_an_install_tells_whether_it_proposes(void **state)
+{
+    (void)state;
+    world *w = job(&(world_options){.seed = 4, .nodes = 4}, 4);
+    uint32_t epoch = ru_member_view(world_at(w, 0)->m)->epoch;
+    assert_true(world_install(w, 0));
+    assert_false(world_install(w, 0)); /* the first one waits for the others */
+    assert_false(world_at(w, 0)->asked);
+    must(w, world_run_ms(w, 500));
+    assert_int_equal(ru_member_view(world_at(w, 0)->m)->epoch, epoch + 1);
+    assert_true(world_install(w, 0));
+    must(w, world_run_ms(w, 500));
+    ru_effects fx = {0};
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    const ru_node_id one = world_id(1);
+    ru_effects_init(&fx, &a);
+    assert_false(ru_member_install(world_at(w, 1)->m, &one, 1, "", 0, world_now(w), &fx));
+    ru_arena_fini(&a);
+    world_free(w);
+}
+
 /* Who is not among those that begin waits for the first view, even if it comes before them. */
 static void test_later_ones_wait_for_the_first_view(void **state)
 {
@@ -535,6 +558,7 @@ static void test_thousand(void **state)
 }
 
 RU_TESTS(comm_member, cmocka_unit_test(test_found_and_join),
+         cmocka_unit_test(test_an_install_tells_whether_it_proposes),
          cmocka_unit_test(test_founders_keep_their_numbers),
          cmocka_unit_test(test_later_ones_wait_for_the_first_view),
          cmocka_unit_test(test_death_is_quick), cmocka_unit_test(test_leave),

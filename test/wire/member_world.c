@@ -163,8 +163,7 @@ static void address_of(uint32_t i, char out[WORLD_NAME_MAX])
     snprintf(out, WORLD_NAME_MAX, "n%u:1", i);
 }
 
-/* -- rules that always hold -----------------------------------------------------------------------
- */
+/* -- rules that always hold -------------------------------------------------------------------- */
 
 static const world_view *view_find(const world *w, uint32_t epoch)
 {
@@ -277,30 +276,31 @@ static void check_view(world *w, uint32_t i)
     n->epoch = v->epoch;
 }
 
-/* -- what membership wants ------------------------------------------------------------------------
- */
+/* -- what membership wants --------------------------------------------------------------------- */
 
 static void perform(world *w, uint32_t i);
 
-void world_install(world *w, uint32_t i)
+bool world_install(world *w, uint32_t i)
 {
     world_node *n = &w->nodes[i];
+    ru_member_wanted wanted;
     n->asked = false;
     if (!n->alive || n->out || !ru_member_leads(n->m)) {
-        return;
+        return false;
     }
-    ru_member_wanted wanted;
     ru_member_wanted_get(n->m, &wanted);
     if (wanted.n == 0) {
-        return;
+        return false;
     }
     ru_node_id nodes[WORLD_NODES_MAX];
     for (uint32_t k = 0; k < wanted.n; k++) {
         nodes[k] = wanted.at[k].node;
     }
     uint32_t blob[RU_MEMBER_BLOB_MAX / 4] = {wanted.n, i};
-    ru_member_install(n->m, nodes, wanted.n, blob, 8 + w->opt.blob_more, w->now, &n->fx);
+    const int64_t bytes = 8 + w->opt.blob_more;
+    bool proposed = ru_member_install(n->m, nodes, wanted.n, blob, bytes, w->now, &n->fx);
     perform(w, i);
+    return proposed;
 }
 
 static void local(world *w, uint32_t i, const ru_effect *e)
@@ -427,8 +427,7 @@ static void step(world *w, uint32_t i, ru_event ev)
     perform(w, i);
 }
 
-/* -- the network ----------------------------------------------------------------------------------
- */
+/* -- the network ------------------------------------------------------------------------------- */
 
 /* An attempt to connect has reached the other host. */
 static void connect(world *w, const event *e)
@@ -581,8 +580,7 @@ bool world_run_ms(world *w, int64_t for_ms)
     return world_run(w, ru_time_after(w->now, for_ms * 1000000));
 }
 
-/* -- what happens to processes --------------------------------------------------------------------
- */
+/* -- what happens to processes ----------------------------------------------------------------- */
 
 void world_start(world *w, uint32_t i, int32_t join)
 {

@@ -79,7 +79,7 @@ void world_half_open(world *w, uint32_t a, uint32_t b); /* b's side breaks, a do
 void world_reset(world *w, uint32_t a, uint32_t b);
 void world_leave(world *w, uint32_t i);
 void world_suspect(world *w, uint32_t i, uint32_t whom, bool certain);
-void world_install(world *w, uint32_t i); /* what is wanted at i */
+bool world_install(world *w, uint32_t i); /* what is wanted at i; false: not proposed */
 /* A message as it is, from a to b. */
 void world_message(world *w, uint32_t a, uint32_t b, uint32_t what, const void *data,
                    int64_t size_bytes);

@@ -361,12 +361,16 @@ static ru_status install(ru_elastic *e, rui_el_view *v, const ru_member_wanted *
     if (size == 0) {
         return RU_FAIL(err, RU_E_CONFIG, "too many workers for one view");
     }
+    bool urgent = e->lead.urgent;
     e->lead.change = e->lead.urgent = false;
     e->progress_ns = now.ns;
     tell_changes(e, w, v, now);
     rui_el_tell_plan(e, &ru_policy_share, &v->share_in, now);
     rui_el_tell_plan(e, &ru_policy_join, &v->join_in, now);
-    ru_member_install(e->opt.member, nodes, v->n, blob, size, now, fx);
+    if (!ru_member_install(e->opt.member, nodes, v->n, blob, size, now, fx)) {
+        e->lead.change = true; /* the next look proposes it */
+        e->lead.urgent = urgent;
+    }
     return RU_OK;
 }
 
