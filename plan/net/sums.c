@@ -29,6 +29,9 @@ static ru_status check_in(const ru_sums_in *in, ru_err *err)
                        "alpha is %lld ns, beta %g and gamma %g ns per byte, which is out of range",
                        (long long)in->alpha_ns, in->beta_ns, in->gamma_ns);
     }
+    if (!(in->gain_min >= 0 && in->gain_min <= 1)) {
+        return RU_FAIL(err, RU_E_ARG, "gain_min is %g, expected 0 to 1", in->gain_min);
+    }
     bool any = false;
     for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
         ru_coll_terms t = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, (ru_coll_algo)a, in->n_ranks);
@@ -53,14 +56,50 @@ static ru_status check_in(const ru_sums_in *in, ru_err *err)
     return RU_OK;
 }
 
+/* A given backward order has every op once, and none before an op that reads its result. */
+static ru_status check_made(const ru_sums_in *in, ru_arena *scratch, ru_err *err)
+{
+    uint32_t *place = in->made != NULL ? RU_NEW(scratch, uint32_t, in->n) : NULL;
+    if (in->made == NULL) {
+        return RU_OK;
+    }
+    if (place == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for the backward order of %u ops", in->n);
+    }
+    for (uint32_t k = 0; k < in->n; k++) {
+        if (in->made[k] >= in->n || place[in->made[k]] != 0) {
+            return RU_FAIL(err, RU_E_ARG, "the backward order has op %u twice, or there is none",
+                           in->made[k]);
+        }
+        place[in->made[k]] = k + 1;
+    }
+    for (uint32_t e = 0; e < in->n_edges; e++) {
+        const ru_step_edge *x = &in->edges[e];
+        if (place[x->to] > place[x->from]) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "the backward order has op %u before op %u, which reads it", x->from,
+                           x->to);
+        }
+    }
+    return RU_OK;
+}
+
 typedef struct search {
     rui_sums_graph g;
     const uint32_t *backward[RUI_SUMS_ORDERS]; /* the same as an earlier one when equal */
     ru_arena *scratch;
     ru_sums_plan best; /* step_ns 0: none yet */
+    ru_sums_plan held; /* the shortest with a barrier; step_ns 0: none yet */
     rui_sums_way way;
     uint32_t tried;
 } search;
+
+static bool hold(search *s, const ru_sums_plan *p)
+{
+    bool shorter = p->barrier && (s->held.step_ns == 0 || p->step_ns < s->held.step_ns);
+    s->held = shorter ? *p : s->held;
+    return shorter;
+}
 
 /* Play a way; keep it when it is the first or the shortest so far. A way with too many pieces is
  * left out. Errors: those of playing. */
@@ -75,10 +114,11 @@ static ru_status try_way(search *s, rui_sums_way way, ru_err *err)
     }
     RU_TRY(st);
     RU_TRY(rui_sums_predict(&s->g, s->scratch, &p, err));
+    bool kept = hold(s, &p);
     if (s->tried == 0 || p.step_ns < s->best.step_ns) {
         s->best = p;
         s->way = way;
-    } else {
+    } else if (!kept) {
         ru_arena_rewind(s->scratch, mark);
     }
     s->tried++;
@@ -356,6 +396,7 @@ static ru_status try_alone(search *s, ru_err *err)
         other.g.in = &one;
         other.tried = 0;
         RU_TRY(try_all(&other, err));
+        (void)hold(s, &other.held);
         if (other.best.step_ns < s->best.step_ns) {
             other.best.bound_ns = s->best.bound_ns; /* of all of them */
             s->best = other.best;
@@ -364,9 +405,38 @@ static ru_status try_alone(search *s, ru_err *err)
     return RU_OK;
 }
 
+/* The best plan, or with a barrier when that takes hardly longer: the best of the ways that have
+ * one, or the best plan's buckets with one. */
+static ru_status weigh(search *s, ru_err *err)
+{
+    const ru_sums_in *in = s->g.in;
+    if (in->method != RU_SUMS_CARAMEL) {
+        return RU_OK;
+    }
+    ru_sums_plan p = s->best;
+    int64_t bound = s->best.bound_ns, free = s->best.barrier ? 0 : s->best.step_ns;
+    p.barrier = true;
+    RU_TRY(rui_sums_predict(&s->g, s->scratch, &p, err));
+    (void)hold(s, &p);
+    int64_t held = s->held.step_ns;
+    if (free > 0 && (double)free > (1 - in->gain_min) * (double)held) {
+        s->best = s->held;
+        s->best.bound_ns = bound; /* of all algorithms */
+    }
+    s->best.held_ns = held;
+    s->best.free_ns = free;
+    return RU_OK;
+}
+
 static bool make_orders(search *s)
 {
     uint32_t n = s->g.in->n;
+    for (uint32_t k = 0; k < RUI_SUMS_ORDERS && s->g.in->made != NULL; k++) {
+        s->backward[k] = s->g.in->made;
+    }
+    if (s->g.in->made != NULL) {
+        return true;
+    }
     for (uint32_t k = 0; k < RUI_SUMS_ORDERS; k++) {
         uint32_t *order = RU_NEW(s->scratch, uint32_t, n);
         if (order == NULL || !rui_sums_backward(&s->g, (rui_sums_order)k, s->scratch, order)) {
@@ -399,12 +469,14 @@ ru_status ru_plan_sums(const ru_sums_in *in, ru_arena *out, ru_arena *scratch, r
     RU_TRY(check_in(in, err));
     search s = {.scratch = scratch};
     RU_TRY(rui_sums_graph_make(in, scratch, &s.g, err));
+    RU_TRY(check_made(in, scratch, err));
     ru_sums_plan p;
     if (!make_orders(&s)) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for the backward order of %u ops", in->n);
     }
     RU_TRY(try_method(&s, err));
     RU_TRY(try_alone(&s, err));
+    RU_TRY(weigh(&s, err));
     if (!keep(&s.best, in->n, out, &p)) {
         return RU_FAIL(err, RU_E_LIMIT, "not enough memory for a plan of %u buckets",
                        s.best.n_buckets);

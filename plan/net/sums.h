@@ -11,7 +11,8 @@
  * max(t / depth, alpha + busy s beta) and arrives the rest later, as in cost/step/coll.h.
  *
  * Ours tries the rules below with several sizes and keeps the plan whose played steps are the
- * shortest; each baseline is one setting, or its own published search.
+ * shortest; each baseline is one setting, or its own published search. Ours keeps the barrier where
+ * steps without it gain less than `gain_min`: what gains nothing must not cost anything.
  *
  * Source: caramel-2020 (windows, order, buckets, depth); johnson-1954; mgwfbp-2019 (groups);
  * p3-2019; bytescheduler-2019; li-2020-ddp; horovod-2018.
@@ -36,6 +37,8 @@ typedef enum ru_sums_method {
     RU_SUMS_METHODS,
 } ru_sums_method;
 
+#define RU_SUMS_GAIN_MIN 0.02 /* of jobs */
+
 enum { RU_SUMS_OPS_MAX = 1 << 14, RU_SUMS_PIECES_MAX = 1 << 15, RU_SUMS_DEPTH_MAX = 8 };
 
 typedef struct ru_sums_in {
@@ -49,7 +52,9 @@ typedef struct ru_sums_in {
     double beta_ns, gamma_ns; /* per byte: on one link (> 0), added (>= 0) */
     uint32_t algos;           /* bits 1 << ru_coll_algo that may be used */
     uint32_t depth_max;       /* 1 .. RU_SUMS_DEPTH_MAX sums in flight */
+    const uint32_t *made;     /* [n] ops as the machine runs their backward pass; NULL: to choose */
     bool barrier;             /* always, as clipping by a global norm needs it */
+    double gain_min;          /* CARAMEL: no barrier only for this part of the step, 0 .. 1 */
     ru_sums_method method;
 } ru_sums_in;
 
@@ -73,6 +78,8 @@ typedef struct ru_sums_plan {
     bool after;         /* sums begin after the whole backward pass */
     bool by_priority;   /* the most urgent ready piece; else buckets strictly in order */
     int64_t step_ns;    /* predicted, steady state */
+    int64_t held_ns;    /* CARAMEL: the shortest step with a barrier that was found; else 0 */
+    int64_t free_ns;    /* and without one; 0: none was shorter */
     int64_t compute_ns; /* forward and backward */
     int64_t bound_ns;   /* the larger of compute and of moving the bytes once */
 } ru_sums_plan;
@@ -91,5 +98,19 @@ RU_MUST_USE ru_status ru_plan_sums(const ru_sums_in *in, ru_arena *out, ru_arena
  * with the planner. Errors: RU_E_INFEASIBLE, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_plan_sums_check(const ru_sums_in *in, const ru_sums_plan *plan,
                                          ru_arena *scratch, ru_err *err);
+
+/* One gradient in the steady state, from the begin of the step that makes it. */
+typedef struct ru_sums_time {
+    uint32_t op, bucket;
+    int64_t ready_ns, arrive_ns;
+    /* When the next forward pass would read its parameter if it waited for nothing more, and how
+     * long it waits then. With a barrier: the end of the backward pass, and until it arrives. */
+    int64_t need_ns, wait_ns;
+} ru_sums_time;
+
+/* Of each gradient, in the order of plan->tensors, by playing the plan. Shape: into [n_tensors].
+ * Errors: RU_E_INFEASIBLE, RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_sums_times(const ru_sums_in *in, const ru_sums_plan *plan,
+                                    ru_arena *scratch, ru_sums_time *into, ru_err *err);
 
 #endif

@@ -67,6 +67,11 @@ static ru_status check_backward(judge *j, ru_err *err)
             return RU_FAIL(err, RU_E_INFEASIBLE, "the backward pass runs op %u twice", op);
         }
         j->made[op] = k;
+        if (j->in->made != NULL && j->in->made[k] != op) {
+            return RU_FAIL(err, RU_E_INFEASIBLE,
+                           "the backward pass runs op %u where the machine runs op %u", op,
+                           j->in->made[k]);
+        }
     }
     for (uint32_t e = 0; e < j->in->n_edges; e++) {
         const ru_step_edge *edge = &j->in->edges[e];
@@ -345,6 +350,22 @@ static ru_status check_figures(const judge *j, ru_arena *a, ru_err *err)
     return RU_OK;
 }
 
+/* The barrier goes where that gains enough, and only there. */
+static ru_status check_gain(const ru_sums_in *in, const ru_sums_plan *p, ru_err *err)
+{
+    double most = (1 - in->gain_min) * (double)p->held_ns;
+    bool ours = in->method == RU_SUMS_CARAMEL;
+    bool fits = p->barrier
+                    ? p->held_ns == p->step_ns && (p->free_ns == 0 || !((double)p->free_ns <= most))
+                    : p->free_ns == p->step_ns && (double)p->free_ns <= most;
+    if (ours ? !fits || (p->free_ns > 0 && in->barrier) : p->held_ns != 0 || p->free_ns != 0) {
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "%s barrier, but a step takes %lld ns with one and %lld ns without",
+                       p->barrier ? "a" : "no", (long long)p->held_ns, (long long)p->free_ns);
+    }
+    return RU_OK;
+}
+
 ru_status ru_plan_sums_check(const ru_sums_in *in, const ru_sums_plan *plan, ru_arena *scratch,
                              ru_err *err)
 {
@@ -357,6 +378,7 @@ ru_status ru_plan_sums_check(const ru_sums_in *in, const ru_sums_plan *plan, ru_
     RU_TRY(check_backward(&j, err));
     RU_TRY(check_buckets(&j, err));
     RU_TRY(check_figures(&j, scratch, err));
+    RU_TRY(check_gain(in, plan, err));
     ru_arena_rewind(scratch, mark);
     return RU_OK;
 }

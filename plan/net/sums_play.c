@@ -167,28 +167,33 @@ static bool stage_init(stage *s, ru_arena *a)
     return true;
 }
 
+static ru_status play(stage *s, ru_arena *scratch, ru_step_times *times, ru_err *err)
+{
+    if (!stage_init(s, scratch)) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u steps of %u ops and %u sums",
+                       RU_SUMS_PLAYED, s->g->in->n, s->plan->n_pieces);
+    }
+    for (uint32_t k = 0; k < s->n_steps; k++) {
+        put_compute(s, k);
+        put_pieces(s, k);
+    }
+    const bool in_order[2] = {true, !s->plan->by_priority};
+    const ru_step_in step = {.tasks = s->tasks,
+                             .n = s->n,
+                             .edges = s->edges,
+                             .n_edges = s->n_edges,
+                             .n_servers = 2,
+                             .in_order = in_order};
+    return ru_cost_step(&step, scratch, scratch, times, err);
+}
+
 ru_status rui_sums_predict(const rui_sums_graph *g, ru_arena *scratch, ru_sums_plan *plan,
                            ru_err *err)
 {
     ru_arena_mark mark = ru_arena_mark_get(scratch);
     stage s = {.g = g, .plan = plan};
-    if (!stage_init(&s, scratch)) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u steps of %u ops and %u sums",
-                       RU_SUMS_PLAYED, g->in->n, plan->n_pieces);
-    }
-    for (uint32_t k = 0; k < s.n_steps; k++) {
-        put_compute(&s, k);
-        put_pieces(&s, k);
-    }
-    const bool in_order[2] = {true, !plan->by_priority};
-    const ru_step_in step = {.tasks = s.tasks,
-                             .n = s.n,
-                             .edges = s.edges,
-                             .n_edges = s.n_edges,
-                             .n_servers = 2,
-                             .in_order = in_order};
     ru_step_times times;
-    RU_TRY(ru_cost_step(&step, scratch, scratch, &times, err));
+    RU_TRY(play(&s, scratch, &times, err));
     if (plan->barrier) {
         plan->step_ns = times.end_ns[s.per_step - 1];
     } else {
@@ -203,5 +208,54 @@ ru_status rui_sums_predict(const rui_sums_graph *g, ru_arena *scratch, ru_sums_p
     }
     int64_t moved = whole_ns((double)g->bytes * rui_sums_per_byte_ns(g->in));
     plan->bound_ns = moved > plan->compute_ns ? moved : plan->compute_ns;
+    return RU_OK;
+}
+
+/* When the pieces with bytes [from, to) of bucket i have arrived; its first piece is task `at`. */
+static int64_t arrival(const stage *s, const ru_step_times *t, uint32_t i, uint32_t at,
+                       int64_t from, int64_t to)
+{
+    int64_t chunk = s->plan->buckets[i].chunk_bytes, last = 0;
+    for (int64_t k = from / chunk; k * chunk < to; k++) {
+        uint32_t task = at + (uint32_t)k;
+        int64_t when = t->end_ns[task] + s->tasks[task].latency_ns;
+        last = when > last ? when : last;
+    }
+    return last;
+}
+
+ru_status ru_sums_times(const ru_sums_in *in, const ru_sums_plan *plan, ru_arena *scratch,
+                        ru_sums_time *into, ru_err *err)
+{
+    ru_arena_mark mark = ru_arena_mark_get(scratch);
+    rui_sums_graph g;
+    ru_step_times t;
+    RU_TRY(rui_sums_graph_make(in, scratch, &g, err));
+    stage s = {.g = &g, .plan = plan};
+    RU_TRY(play(&s, scratch, &t, err));
+    uint32_t base = plan->barrier ? 0 : (RU_SUMS_PLAYED - 2) * s.per_step;
+    uint32_t at = base + 2 * in->n, next = base + s.per_step;
+    int64_t begin = t.start_ns[base], end = t.end_ns[base + 2 * in->n - 1];
+    for (uint32_t i = 0; i < plan->n_buckets; i++) {
+        const ru_sums_bucket *b = &plan->buckets[i];
+        int64_t from = 0;
+        for (uint32_t k = b->first; k < b->first + b->n; k++) {
+            uint32_t op = plan->tensors[k], place = g.place[op];
+            int64_t to = from + in->param_bytes[op];
+            ru_sums_time x = {.op = op, .bucket = i};
+            int64_t arrives = arrival(&s, &t, i, at, from, to);
+            /* the end of a step is the task before the first op of the next */
+            int64_t need = plan->barrier ? end : t.end_ns[next + place - 1];
+            int64_t begins = plan->barrier ? arrives : t.start_ns[next + place];
+            x.ready_ns = t.end_ns[base + in->n + s.made[op]] - begin;
+            x.arrive_ns = arrives - begin;
+            x.need_ns = need - begin;
+            x.wait_ns = begins > need ? begins - need : 0;
+            into[k] = x;
+            from = to;
+        }
+        at += (uint32_t)((b->size_bytes - 1) / b->chunk_bytes) + 1;
+    }
+    ru_arena_rewind(scratch, mark);
     return RU_OK;
 }

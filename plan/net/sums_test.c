@@ -79,6 +79,64 @@ static void every_method_passes_the_checker(void **state)
     ru_arena_fini(&a);
 }
 
+/* Op 0 has no parameters, op 1's gradient is made last: behind a barrier its sum of t takes as long
+ * as it takes, without one op 0's forward pass of 1 ms hides it. */
+static void the_barrier_goes_where_that_gains_enough(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    const int64_t ms[] = {1000000, 1000000};
+    const uint32_t made[] = {0, 1};
+    static const int64_t sizes[] = {1000, 400000, 1500000};
+    for (uint32_t k = 0; k < 3; k++) {
+        const int64_t bytes[] = {0, sizes[k]},
+                      t = 2000 + sizes[k]; /* ring of two: 2 alpha + size */
+        ru_sums_in in = {.n = 2,
+                         .forward_ns = ms,
+                         .backward_ns = ms,
+                         .param_bytes = bytes,
+                         .made = made,
+                         .n_ranks = 2,
+                         .alpha_ns = 1000,
+                         .beta_ns = 1,
+                         .algos = 1u << RU_ALGO_RING,
+                         .depth_max = 1,
+                         .gain_min = 0.02};
+        int64_t late = t > 1000000 ? t - 1000000 : 0;
+        ru_sums_plan p;
+        ru_sums_time x;
+        ru_err err;
+        assert_ok(ru_plan_sums(&in, &a, &a, &p, &err), err);
+        assert_ok(ru_plan_sums_check(&in, &p, &a, &err), err);
+        assert_true(p.held_ns == 4000000 + t && p.free_ns == 4000000 + late);
+        assert_int_equal(p.barrier, k == 0); /* 0.08 % */
+        assert_int_equal(p.step_ns, k == 0 ? p.held_ns : p.free_ns);
+        assert_int_equal(p.backward[1], 1);
+        assert_ok(ru_sums_times(&in, &p, &a, &x, &err), err);
+        assert_true(x.op == 1 && x.bucket == 0 && x.ready_ns == 4000000 + late);
+        assert_int_equal(x.arrive_ns, x.ready_ns + sizes[k] + 2000 * p.n_pieces);
+        assert_int_equal(x.need_ns, x.ready_ns + (k == 0 ? 0 : 1000000));
+        assert_int_equal(x.wait_ns, k == 0 ? t : late); /* pieces that are hidden cost nothing */
+        in.gain_min = 0;
+        assert_ok(ru_plan_sums(&in, &a, &a, &p, &err), err);
+        assert_false(p.barrier);
+        p.free_ns++;
+        assert_int_equal(ru_plan_sums_check(&in, &p, &a, &err), RU_E_INFEASIBLE);
+        p.free_ns--;
+        p.held_ns = p.free_ns / 2;
+        assert_int_equal(ru_plan_sums_check(&in, &p, &a, &err), RU_E_INFEASIBLE);
+        in.barrier = true;
+        assert_ok(ru_plan_sums(&in, &a, &a, &p, &err), err);
+        assert_ok(ru_plan_sums_check(&in, &p, &a, &err), err);
+        assert_true(p.barrier && p.free_ns == 0 && p.step_ns == p.held_ns);
+        const uint32_t twice[] = {1, 1};
+        in.made = twice;
+        assert_int_equal(ru_plan_sums(&in, &a, &a, &p, &err), RU_E_ARG);
+    }
+    ru_arena_fini(&a);
+}
+
 /* All backward orders that the graph allows, one at a time: `used` ops stand in order[0 .. k). */
 typedef struct brute {
     const rui_sums_graph *g;
@@ -200,7 +258,8 @@ static const ru_sums_in chain = {.n = 4,
                                  .alpha_ns = 20000,
                                  .beta_ns = 8,
                                  .algos = 1u << RU_ALGO_RING,
-                                 .depth_max = 1};
+                                 .depth_max = 1,
+                                 .method = RU_SUMS_P3};
 
 static void corrupt_figures(const ru_sums_plan *good, ru_arena *scratch)
 {
@@ -276,7 +335,6 @@ static void the_checker_refuses_corrupted_plans(void **state)
     ru_sums_plan good;
     ru_err err;
     ru_sums_in in = chain;
-    in.method = RU_SUMS_P3;
     assert_ok(ru_plan_sums(&in, &a, &scratch, &good, &err), err);
     assert_ok(ru_plan_sums_check(&in, &good, &scratch, &err), err);
     corrupt_figures(&good, &scratch);
@@ -377,7 +435,8 @@ static void facts_give_an_input(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(plan_sums, cmocka_unit_test(every_method_passes_the_checker),
+RU_TESTS(plan_sums, cmocka_unit_test(the_barrier_goes_where_that_gains_enough),
+         cmocka_unit_test(every_method_passes_the_checker),
          cmocka_unit_test(ours_is_near_the_best_of_all_orders_and_buckets),
          cmocka_unit_test(the_checker_refuses_corrupted_plans),
          cmocka_unit_test(bad_facts_are_refused), cmocka_unit_test(facts_give_an_input))
