@@ -1,21 +1,9 @@
 /* The row of `sums` in plan/row/policy.def: its input as a file, its report. */
+#include "plan/net/sums_policy.h"
 #include "plan/net/coll_policy.h"
-#include "plan/net/sums.h"
 #include "plan/row/policy.h"
 
-typedef struct sums_op {
-    const char *name;
-    int64_t forward_ns, backward_ns, param_bytes;
-    ru_conf_i64s after;
-} sums_op;
-
-typedef struct sums_file {
-    ru_sums_in q;         /* without ops, costs of a byte and algorithms */
-    ru_conf_sections ops; /* of sums_op */
-    uint32_t primitive;
-    double bytes_per_s, added_bytes_per_s, ratio;
-} sums_file;
-_Static_assert(offsetof(sums_file, q) == 0, "rows name fields of q");
+_Static_assert(offsetof(ru_sums_policy_in, q) == 0, "rows name fields of q");
 
 /* As `primitive` names them; the first one stands for all. */
 static const struct {
@@ -31,24 +19,25 @@ static const struct {
                   {"direct", 1u << RU_ALGO_DIRECT}};
 
 static const ru_conf_field op_fields[] = {
-    RU_ROW(TEXT, sums_op, name, "", "name of the op in the plan; empty: its number"),
-    RU_ROW_AS("forward", TIME, sums_op, forward_ns, NULL, "time of its forward pass",
+    RU_ROW(TEXT, ru_sums_policy_op, name, "", "name of the op in the plan; empty: its number"),
+    RU_ROW_AS("forward", TIME, ru_sums_policy_op, forward_ns, NULL, "time of its forward pass",
               RU_IN(0, 1e15)),
-    RU_ROW_AS("backward", TIME, sums_op, backward_ns, NULL, "time of its backward pass",
+    RU_ROW_AS("backward", TIME, ru_sums_policy_op, backward_ns, NULL, "time of its backward pass",
               RU_IN(0, 1e15)),
-    RU_ROW_AS("parameters", SIZE, sums_op, param_bytes, "0",
+    RU_ROW_AS("parameters", SIZE, ru_sums_policy_op, param_bytes, "0",
               "size of the gradient of its parameters; 0: it has no parameters", RU_IN(0, 1e15)),
-    RU_ROW(I64_LIST, sums_op, after, "[]",
+    RU_ROW(I64_LIST, ru_sums_policy_op, after, "[]",
            "indexes (from 0) of the ops whose results its forward pass reads",
            RU_IN(0, RU_SUMS_OPS_MAX - 1)),
 };
 
-static const ru_conf_table op_table = RU_TABLE("op", sums_op, op_fields, "one op of the model");
+static const ru_conf_table op_table =
+    RU_TABLE("op", ru_sums_policy_op, op_fields, "one op of the model");
 
 static ru_status check_file(const void *section, ru_err *err)
 {
-    const sums_file *f = section;
-    const sums_op *ops = f->ops.at;
+    const ru_sums_policy_in *f = section;
+    const ru_sums_policy_op *ops = f->ops.at;
     if (f->ops.n < 1 || f->ops.n > RU_SUMS_OPS_MAX) {
         return RU_FAIL(err, RU_E_ARG, "'ops' has %u entries, expected 1 to %d", f->ops.n,
                        RU_SUMS_OPS_MAX);
@@ -64,6 +53,10 @@ static ru_status check_file(const void *section, ru_err *err)
         }
         time += (double)ops[i].forward_ns + (double)ops[i].backward_ns;
         bytes += (double)ops[i].param_bytes;
+    }
+    if (f->made.n != 0 && f->made.n != f->ops.n) {
+        return RU_FAIL(err, RU_E_ARG, "'backward' has %u entries, but there are %u ops", f->made.n,
+                       f->ops.n);
     }
     if (bytes < 1) {
         return RU_FAIL(err, RU_E_ARG, "no op has parameters, so there is nothing to sum");
@@ -82,24 +75,32 @@ static ru_status check_file(const void *section, ru_err *err)
 }
 
 static const ru_conf_field fields[] = {
-    RU_ROW(SECTIONS, sums_file, ops, NULL, "ops of the model in the order of the forward pass",
-           .table = &op_table),
+    RU_ROW(SECTIONS, ru_sums_policy_in, ops, NULL,
+           "ops of the model in the order of the forward pass", .table = &op_table),
     RU_ROW_AS("ranks", U32, ru_sums_in, n_ranks, "4", "number of workers that sum their gradients",
               RU_IN(2, 65536)),
     RU_ROW_AS("alpha", TIME, ru_sums_in, alpha_ns, "40us",
               "time of each step of an algorithm besides its bytes", RU_IN(0, 1e9)),
-    RU_ROW(F64, sums_file, bytes_per_s, "119.5e6", "bandwidth of one direction of a worker's link",
-           RU_IN(1, 1e15)),
-    RU_ROW(F64, sums_file, added_bytes_per_s, "0",
+    RU_ROW(F64, ru_sums_policy_in, bytes_per_s, "119.5e6",
+           "bandwidth of one direction of a worker's link", RU_IN(1, 1e15)),
+    RU_ROW(F64, ru_sums_policy_in, added_bytes_per_s, "0",
            "speed at which a worker adds two buffers; 0: adding takes no time", RU_IN(0, 1e15)),
-    RU_ROW(F64, sums_file, ratio, "0",
+    RU_ROW(F64, ru_sums_policy_in, ratio, "0",
            "replaces bytes_per_s unless 0: transfer time of a ring divided by the compute time",
            RU_IN(0, 1e6)),
-    RU_ROW(CHOICE, sums_file, primitive, "auto",
+    RU_ROW(CHOICE, ru_sums_policy_in, primitive, "auto",
            "all-reduce algorithm; auto: the fastest for each size",
            .choices = "auto|ring|halving|doubling|tree|double_tree|direct"),
     RU_ROW_AS("depth", U32, ru_sums_in, depth_max, "8", "largest number of sums in flight",
               RU_IN(1, RU_SUMS_DEPTH_MAX)),
+    RU_ROW_AS("backward", I64_LIST, ru_sums_policy_in, made, "[]",
+              "indexes of all ops in the order in which the machine runs their backward pass; "
+              "empty: to be chosen",
+              RU_IN(0, RU_SUMS_OPS_MAX - 1)),
+    RU_ROW(F64, ru_sums_in, gain_min, "0.02",
+           "method caramel: smallest part of the step that must be gained without a barrier; below "
+           "it the barrier stays",
+           RU_IN(0, 1)),
     RU_ROW(BOOL, ru_sums_in, barrier, "false",
            "every step waits for all sums, as clipping by the global norm requires"),
     RU_ROW(CHOICE, ru_sums_in, method, "caramel",
@@ -107,12 +108,12 @@ static const ru_conf_field fields[] = {
            .choices = "caramel|rule|none|serial|fifo|ddp|horovod|mgwfbp|p3|bytescheduler"),
 };
 
-static const ru_conf_table table =
-    RU_TABLE("sums", sums_file, fields, "one data-parallel training step", .check = check_file);
+static const ru_conf_table table = RU_TABLE("sums", ru_sums_policy_in, fields,
+                                            "one data-parallel training step", .check = check_file);
 
-static ru_status inner(const sums_file *f, ru_arena *a, ru_sums_in *in, ru_err *err)
+ru_status ru_sums_in_of(const ru_sums_policy_in *f, ru_arena *a, ru_sums_in *in, ru_err *err)
 {
-    const sums_op *ops = f->ops.at;
+    const ru_sums_policy_op *ops = f->ops.at;
     uint32_t n = f->ops.n, n_edges = 0, e = 0;
     double time = 0, bytes = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -123,7 +124,9 @@ static ru_status inner(const sums_file *f, ru_arena *a, ru_sums_in *in, ru_err *
     int64_t *forward = RU_NEW(a, int64_t, n), *backward = RU_NEW(a, int64_t, n);
     int64_t *param_bytes = RU_NEW(a, int64_t, n);
     ru_step_edge *edges = RU_NEW(a, ru_step_edge, n_edges);
-    if (forward == NULL || backward == NULL || param_bytes == NULL || edges == NULL) {
+    uint32_t *made = RU_NEW(a, uint32_t, f->made.n);
+    if (forward == NULL || backward == NULL || param_bytes == NULL || edges == NULL ||
+        made == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u ops", n);
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -134,6 +137,9 @@ static ru_status inner(const sums_file *f, ru_arena *a, ru_sums_in *in, ru_err *
             edges[e++] = (ru_step_edge){(uint32_t)ops[i].after.at[k], i};
         }
     }
+    for (uint32_t k = 0; k < f->made.n; k++) {
+        made[k] = (uint32_t)f->made.at[k];
+    }
     double sent = 2.0 * ((double)f->q.n_ranks - 1) / f->q.n_ranks;
     *in = f->q;
     in->n = n;
@@ -142,6 +148,7 @@ static ru_status inner(const sums_file *f, ru_arena *a, ru_sums_in *in, ru_err *
     in->param_bytes = param_bytes;
     in->edges = edges;
     in->n_edges = n_edges;
+    in->made = f->made.n > 0 ? made : NULL;
     in->beta_ns = f->ratio > 0 ? f->ratio * time / (bytes * sent) : 1e9 / f->bytes_per_s;
     in->gamma_ns = f->added_bytes_per_s > 0 ? 1e9 / f->added_bytes_per_s : 0;
     in->algos = primitives[f->primitive].algos;
@@ -151,20 +158,20 @@ static ru_status inner(const sums_file *f, ru_arena *a, ru_sums_in *in, ru_err *
 static ru_status plan_sums(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
     ru_sums_in q;
-    RU_TRY(inner(in, tools->scratch, &q, err));
+    RU_TRY(ru_sums_in_of(in, tools->scratch, &q, err));
     return ru_plan_sums(&q, tools->out, tools->scratch, plan, err);
 }
 
 static ru_status check_sums(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
     ru_sums_in q;
-    RU_TRY(inner(in, scratch, &q, err));
+    RU_TRY(ru_sums_in_of(in, scratch, &q, err));
     return ru_plan_sums_check(&q, plan, scratch, err);
 }
 
-static void put_name(ru_table *t, const sums_file *f, uint32_t op)
+static void put_name(ru_table *t, const ru_sums_policy_in *f, uint32_t op)
 {
-    const sums_op *ops = f->ops.at;
+    const ru_sums_policy_op *ops = f->ops.at;
     if (ops[op].name[0] != '\0') {
         ru_table_str(t, ops[op].name);
     } else {
@@ -172,7 +179,7 @@ static void put_name(ru_table *t, const sums_file *f, uint32_t op)
     }
 }
 
-static void put_buckets(const sums_file *f, const ru_sums_plan *p, ru_report *r)
+static void put_buckets(const ru_sums_policy_in *f, const ru_sums_plan *p, ru_report *r)
 {
     ru_table *t = ru_report_grid_of(r, "buckets, in the order of launch",
                                     "<first <last >tensors >bytes >chunk <primitive");
@@ -196,6 +203,9 @@ static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
     double more = ((double)p->step_ns - (double)mine->step_ns) * 1e-9;
     if (p->step_ns == mine->step_ns) {
         ru_rival_is(v, s, true, "takes as long");
+    } else if (more < 0 && mine->barrier && mine->free_ns > 0 && !p->barrier) {
+        ru_rival_beside(v, s, "%.3g ms less with %u sums, without a barrier: less than gain_min",
+                        -1e3 * more, p->n_pieces);
     } else {
         ru_rival_is(v, s, true, "%.3g ms %s with %u %s, %s", 1e3 * (more < 0 ? -more : more),
                     more < 0 ? "less" : "longer", p->n_pieces, p->n_pieces == 1 ? "sum" : "sums",
@@ -205,12 +215,12 @@ static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
 }
 
 /* The same method with one primitive for all sizes. */
-static ru_status put_only(const sums_file *f, uint32_t primitive, const ru_sums_plan *p,
+static ru_status put_only(const ru_sums_policy_in *f, uint32_t primitive, const ru_sums_plan *p,
                           const ru_policy_tools *tools, ru_report *r, ru_err *err)
 {
     char name[64];
     ru_text t = ru_text_into(name, sizeof name);
-    sums_file other = *f;
+    ru_sums_policy_in other = *f;
     ru_rival v = {.in = &other, .won_in = f, .won = p};
     other.primitive = primitive;
     ru_text_putf(&t, "caramel, %s only", primitives[primitive].name);
@@ -221,6 +231,7 @@ static const ru_report_row rows[] = {
     RU_FIGURE(NS, ru_sums_plan, step_ns, "step_s"),
     RU_FIGURE(NS, ru_sums_plan, bound_ns, "bound_s"),
     RU_FIGURE(NS, ru_sums_plan, compute_ns, "compute_s"),
+    RU_FIGURE(NS, ru_sums_plan, held_ns, "barrier_s"),
     RU_DECISION(U32, ru_sums_plan, n_tensors, "gradients"),
     RU_DECISION(U32, ru_sums_plan, n_buckets, "buckets"),
     RU_DECISION(U32, ru_sums_plan, n_pieces, "pieces"),
@@ -231,10 +242,32 @@ static const ru_report_row rows[] = {
     RU_DECISION(U32, ru_sums_plan, tensors, "op_of_gradient", RU_LIST(ru_sums_plan, n_tensors)),
 };
 
+/* What an ideal order could save, and why there is a barrier. */
+static void put_gain(const ru_sums_policy_in *f, const ru_sums_plan *p, ru_report *r)
+{
+    double step = (double)p->step_ns, less = step - (double)p->bound_ns;
+    ru_report_answer(r, "an ideal order would save %.3g ms of %.3g ms (%.2g %%) at most",
+                     1e-6 * less, 1e-6 * step, step > 0 ? 100 * less / step : 0);
+    if (!p->barrier) {
+        return;
+    }
+    if (p->free_ns > 0) {
+        ru_report_answer(r,
+                         "barrier: without it a step would be only %.2g %% shorter, less than "
+                         "gain_min",
+                         100 * (1 - (double)p->free_ns / step));
+    } else {
+        ru_report_answer(r, "barrier: %s",
+                         f->q.barrier                     ? "the input asks for it"
+                         : f->q.method == RU_SUMS_CARAMEL ? "no way without it has a shorter step"
+                                                          : "the method has one");
+    }
+}
+
 static ru_status report_sums(const void *in, const void *plan, const ru_policy_tools *tools,
                              ru_report *r, ru_err *err)
 {
-    const sums_file *f = in;
+    const ru_sums_policy_in *f = in;
     const ru_sums_plan *p = plan;
     ru_report_answer(r, "sum %u gradients in %u %s, %u %s of a step, %u in flight", p->n_tensors,
                      p->n_buckets, p->n_buckets == 1 ? "bucket" : "buckets", p->n_pieces,
@@ -245,6 +278,7 @@ static ru_status report_sums(const void *in, const void *plan, const ru_policy_t
                                     : "buckets are sent in order",
                      p->barrier ? "the next step waits for all sums"
                                 : "a forward op waits for the sums of its own parameters only");
+    put_gain(f, p, r);
     put_buckets(f, p, r);
     RU_TRY(ru_policy_rivals(&ru_policy_sums, in, plan, tools, judge, r, err));
     if (f->primitive == 0 && f->q.method == RU_SUMS_CARAMEL) {
@@ -260,13 +294,13 @@ static ru_status report_sums(const void *in, const void *plan, const ru_policy_t
     return RU_OK;
 }
 
-/* Gradients of parameters, in the order in which the backward pass makes them. */
-static uint32_t gradients_of(const ru_world *w, const ru_transfer_fact **at)
+/* Gradients that steps of the list make, in this order. */
+static uint32_t gradients_of(const ru_world *w, bool updates, const ru_transfer_fact **at)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < w->facts.transfers.n && n < RU_SUMS_OPS_MAX; i++) {
         const ru_transfer_fact *x = &w->facts.transfers.at[i];
-        if (x->made_by < 0 || x->needed_by < 0 || x->size_bytes < 1) {
+        if (x->made_by < 0 || (updates && x->needed_by < 0) || x->size_bytes < 1) {
             continue;
         }
         uint32_t k = n++;
@@ -278,85 +312,150 @@ static uint32_t gradients_of(const ru_world *w, const ru_transfer_fact **at)
     return n;
 }
 
-/* Time of the steps (after, to] of the executable of the first worker in the facts. */
-static double time_of(const ru_world *w, int64_t after, int64_t to)
+/* Times of the list of the first worker in the facts: the median where it is known. */
+static double *list_of(const ru_world *w, ru_arena *a, uint32_t *n)
 {
-    double sum = 0;
-    for (uint32_t i = 0; i < w->facts.ops.n; i++) {
-        const ru_op_fact *f = &w->facts.ops.at[i];
-        bool in = f->rank == w->facts.ops.at[0].rank && f->step > after && f->step <= to;
-        sum += in ? f->took.mean_ns : 0;
+    const ru_op_fact *ops = w->facts.ops.at;
+    *n = 0;
+    for (uint32_t i = 0; i < w->facts.ops.n && ops[i].rank == ops[0].rank; i++) {
+        *n = ops[i].step >= *n ? ops[i].step + 1 : *n;
     }
-    return sum;
+    double *ns = RU_NEW(a, double, *n);
+    for (uint32_t i = 0; ns != NULL && i < w->facts.ops.n && ops[i].rank == ops[0].rank; i++) {
+        const ru_fact *took = &ops[i].took;
+        ns[ops[i].step] = took->median_ns > 0 ? (double)took->median_ns : took->mean_ns;
+    }
+    return ns;
 }
 
-static void put_time(ru_json *j, const char *key, double ns)
+/* Files of before `used_by`: the forward pass reads parameters in the reverse order of their
+ * gradients and takes half as long as the backward pass, as for layers of matrix products. The ops
+ * between two gradients are the backward pass of the second one. */
+static void guess(const double *ns, ru_sums_facts *f, ru_sums_grad *grads, double *list)
+{
+    uint32_t n = f->n_grads, first = grads[0].made;
+    double before = 0, backward = 0;
+    for (uint32_t i = 0; i <= grads[n - 1].made; i++) {
+        *(i <= first ? &before : &backward) += ns[i];
+    }
+    double rest = (before - backward / 2) / 3; /* of the last op, whose backward comes first */
+    rest = rest > 0 ? rest : 0;
+    for (uint32_t k = 0; k < n; k++) { /* n forward passes, then n backward */
+        uint32_t from = k > 0 ? grads[k - 1].made : first;
+        double back = k == 0 ? 2 * rest : 0;
+        for (uint32_t i = from + 1; i <= grads[k].made; i++) {
+            back += ns[i];
+        }
+        list[n - 1 - k] = k == 0 ? rest : back / 2;
+        list[n + k] = back;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        grads[k].used = n - 1 - k;
+        grads[k].made = n + k;
+    }
+    f->step_ns = list;
+    f->n_steps = f->update_from = 2 * n;
+}
+
+static void put_time(ru_json *j, const char *key, int64_t ns)
 {
     char text[32];
     ru_text t = ru_text_into(text, sizeof text);
-    ru_text_putf(&t, "%lldns", (long long)(ns > 0 ? ns : 0));
+    ru_text_putf(&t, "%lldns", (long long)ns);
     ru_json_str(j, key, text);
 }
 
-static void put_ops(const ru_world *w, const ru_transfer_fact *const *at, uint32_t n, ru_json *j)
+static void put_input(const ru_sums_policy_in *in, bool measured, ru_json *j)
 {
-    double first_ns = time_of(w, -1, at[0]->made_by);
-    double forward_ns =
-        time_of(w, at[0]->made_by, at[n - 1]->made_by) / 2; /* of all but the last */
     ru_json_open(j, "ops", '[');
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t k = n - 1 - i; /* the last gradient is that of the first op */
-        double back = k > 0 ? time_of(w, at[k - 1]->made_by, at[k]->made_by) : 0;
-        double rest = (first_ns - forward_ns) / 3; /* of the last op, whose backward comes first */
-        ru_json_open(j, NULL, '{');
-        ru_json_str(j, "name", at[k]->name);
-        put_time(j, "forward", k > 0 ? back / 2 : rest);
-        put_time(j, "backward", k > 0 ? back : 2 * rest);
+    for (uint32_t i = 0; i < in->ops.n; i++) {
+        const ru_sums_policy_op *op = &in->ops.at[i];
         char size[32];
         ru_text t = ru_text_into(size, sizeof size);
-        ru_text_putf(&t, "%lldB", (long long)at[k]->size_bytes);
+        ru_text_putf(&t, "%lldB", (long long)op->param_bytes);
+        ru_json_open(j, NULL, '{');
+        ru_json_str(j, "name", op->name);
+        put_time(j, "forward", op->forward_ns);
+        put_time(j, "backward", op->backward_ns);
         ru_json_str(j, "parameters", size);
-        ru_json_open(j, "after", '[');
-        if (i > 0) {
-            ru_json_i64(j, NULL, i - 1);
-        }
-        ru_json_close(j);
         ru_json_close(j);
     }
     ru_json_close(j);
+    ru_json_open(j, "backward", '[');
+    for (uint32_t k = 0; k < in->made.n; k++) {
+        ru_json_i64(j, NULL, in->made.at[k]);
+    }
+    ru_json_close(j);
+    ru_json_i64(j, "ranks", in->q.n_ranks);
+    if (measured) {
+        put_time(j, "alpha", in->q.alpha_ns);
+        ru_json_f64(j, "bytes_per_s", in->bytes_per_s);
+    }
+    if (in->primitive != 0) {
+        ru_json_str(j, "primitive", primitives[in->primitive].name);
+    }
 }
 
-/* A chain with one op for each gradient. The ops between two gradients are the backward pass of the
- * second one; the forward pass takes half as long, as for layers of matrix products. */
-static ru_status derive_sums(const ru_world *w, ru_arena *scratch, ru_json *j, ru_err *err)
+static ru_status facts_of(const ru_world *w, ru_arena *a, ru_sums_facts *f, ru_err *err)
 {
-    const ru_transfer_fact **at =
-        RU_NEW(scratch, const ru_transfer_fact *, (int64_t)w->facts.transfers.n + 1);
-    if (at == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u gradients", w->facts.transfers.n);
+    bool told = false;
+    uint32_t n = w->facts.transfers.n, n_ns = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        told = told || w->facts.transfers.at[i].used_by >= 0;
     }
-    uint32_t n = gradients_of(w, at), ranks = 0;
     for (uint32_t i = 0; i < w->facts.steps.n; i++) {
-        ranks = w->facts.steps.at[i].workers > ranks ? w->facts.steps.at[i].workers : ranks;
+        uint32_t workers = w->facts.steps.at[i].workers;
+        f->n_ranks = workers > f->n_ranks ? workers : f->n_ranks;
     }
-    if (n == 0 || w->facts.ops.n == 0 || ranks < 2) {
+    const ru_transfer_fact **at = RU_NEW(a, const ru_transfer_fact *, (int64_t)n + 1);
+    ru_sums_grad *grads = RU_NEW(a, ru_sums_grad, (int64_t)n + 1);
+    double *ns = w->facts.ops.n > 0 ? list_of(w, a, &n_ns) : NULL;
+    double *list = RU_NEW(a, double, 2 * (int64_t)n + 1);
+    if (at == NULL || grads == NULL || list == NULL || (ns == NULL && w->facts.ops.n > 0)) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u gradients", n);
+    }
+    n = gradients_of(w, !told, at);
+    if (n == 0 || w->facts.ops.n == 0 || f->n_ranks < 2 || at[n - 1]->made_by >= n_ns) {
         return RU_FAIL(err, RU_E_MISSING,
                        "facts.ops must hold the times of ops, facts.transfers the gradients that "
                        "they make, and facts.steps the steps of two workers or more");
     }
-    put_ops(w, at, n, j);
-    ru_json_i64(j, "ranks", ranks);
-    ru_coll_cost ring;
-    if (ru_coll_policy_ring(w, &ring)) {
-        put_time(j, "alpha", ring.alpha_ns);
-        ru_json_f64(j, "bytes_per_s", 1e9 / ring.beta_ns);
+    f->step_ns = ns;
+    f->n_steps = f->update_from = n_ns;
+    f->grads = grads;
+    f->n_grads = n;
+    for (uint32_t k = 0; k < n; k++) {
+        int64_t used = at[k]->used_by, read = at[k]->needed_by;
+        grads[k] = (ru_sums_grad){.name = at[k]->name,
+                                  .size_bytes = at[k]->size_bytes,
+                                  .made = (uint32_t)at[k]->made_by,
+                                  .used = used >= 0 ? (uint32_t)used : UINT32_MAX};
+        bool first = read >= 0 && read < f->update_from && read > at[n - 1]->made_by;
+        f->update_from = first ? (uint32_t)read : f->update_from;
     }
+    if (!told) {
+        guess(ns, f, grads, list);
+    }
+    return RU_OK;
+}
+
+/* The list of the first worker, the gradients that it makes, and what sums in a ring cost. */
+static ru_status derive_sums(const ru_world *w, ru_arena *scratch, ru_json *j, ru_err *err)
+{
+    ru_sums_facts f = {.deterministic = w->jobs.n > 0 && w->jobs.at[0].deterministic};
+    ru_coll_cost costs[RU_COLL_ALGOS] = {0};
+    bool measured = ru_coll_policy_ring(w, &costs[RU_ALGO_RING]);
+    ru_sums_policy_in in;
+    f.costs = costs;
+    RU_TRY(facts_of(w, scratch, &f, err));
+    RU_TRY(ru_sums_policy_in_of(&f, scratch, &in, err));
+    put_input(&in, measured, j);
     return RU_OK;
 }
 
 const ru_policy ru_policy_sums = {
     .name = "sums",
-    .version = 4,
+    .version = 5,
     .decides = "how gradients are ordered, grouped into buckets, cut and summed over workers",
     .source = "caramel-2020",
     .in = &table,

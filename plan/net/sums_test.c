@@ -394,10 +394,10 @@ static void facts_give_an_input(void **state)
         ops[i] = (ru_op_fact){.rank = 1, .step = i, .took.mean_ns = (double)took_us[i] * 1e3};
     }
     const ru_transfer_fact grads[] = {
-        {.name = "c", .size_bytes = 400, .made_by = 3, .needed_by = 5},
-        {.name = "a", .size_bytes = 4000000, .made_by = 5, .needed_by = 5},
-        {.name = "b", .size_bytes = 40000, .made_by = 4, .needed_by = 5},
-        {.name = "loss", .size_bytes = 12, .made_by = 2, .needed_by = -1},
+        {.name = "c", .size_bytes = 400, .made_by = 3, .needed_by = 5, .used_by = -1},
+        {.name = "a", .size_bytes = 4000000, .made_by = 5, .needed_by = 5, .used_by = -1},
+        {.name = "b", .size_bytes = 40000, .made_by = 4, .needed_by = 5, .used_by = -1},
+        {.name = "loss", .size_bytes = 12, .made_by = 2, .needed_by = -1, .used_by = -1},
     };
     const ru_step_fact step = {.workers = 3};
     ru_world w = {0};
@@ -416,12 +416,14 @@ static void facts_give_an_input(void **state)
     ru_json_close(&j);
     /* 690 us to the first gradient; the layers before take 30 / 2 and 60 / 2 us forward. */
     const char *want = "{\"ops\":["
+                       "{\"name\":\"other\",\"forward\":\"0ns\",\"backward\":\"0ns\","
+                       "\"parameters\":\"0B\"},"
                        "{\"name\":\"a\",\"forward\":\"15000ns\",\"backward\":\"30000ns\","
-                       "\"parameters\":\"4000000B\",\"after\":[]},"
+                       "\"parameters\":\"4000000B\"},"
                        "{\"name\":\"b\",\"forward\":\"30000ns\",\"backward\":\"60000ns\","
-                       "\"parameters\":\"40000B\",\"after\":[0]},"
+                       "\"parameters\":\"40000B\"},"
                        "{\"name\":\"c\",\"forward\":\"215000ns\",\"backward\":\"430000ns\","
-                       "\"parameters\":\"400B\",\"after\":[1]}],\"ranks\":3}";
+                       "\"parameters\":\"400B\"}],\"backward\":[3,2,1,0],\"ranks\":3}";
     assert_string_equal(text.p, want);
     ru_conf *c;
     uint8_t *in = ru_arena_zalloc(&a, ru_policy_sums.in->size_bytes, 64);
