@@ -1,0 +1,76 @@
+/* A plan of sums in a job that runs: the table of its sums, and when to plan again.
+ *
+ *   facts --ru_sums_policy_in_of--> input --policy `sums`--> plan --ru_sums_table--> parts
+ *   step times and costs --ru_sums_watch--> plan again, and why
+ *
+ * The id of the plan is that of the policy's input (ru_policy_head): equal facts give it on every
+ * machine. ru_sums_table_hash says whether two plans sum in the same way.
+ *
+ * Source: caramel-2020; priorities by next use after p3-2019. Thread: any, pure. */
+#ifndef RU_PLAN_SUMS_LIVE_H
+#define RU_PLAN_SUMS_LIVE_H
+
+#include "base/hash.h"
+#include "plan/net/sums_policy.h"
+
+/* A sum of whole gradients that become ready one after another. */
+typedef struct ru_sums_part {
+    uint32_t first, n; /* in the order in which they become ready */
+    int64_t size_bytes;
+    int64_t chunk_bytes; /* it moves in pieces of this */
+    uint32_t depth;      /* of them in flight */
+    ru_coll_algo algo;
+    uint32_t rank;        /* the smaller, the sooner its parameters are read again */
+    int64_t predicted_ns; /* alone on the network, from the moment when all have begun */
+} ru_sums_part;
+
+/* Gradients whose parameter no step reads (losses, statistics) are parts of their own and have the
+ * smallest rank: reports wait for them. `grads` [n_tensors] as in the facts, from which the plan's
+ * input was made. Owner: *parts lives in `out`. Errors: RU_E_ARG when the plan is not of these
+ * gradients, RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_sums_table(const ru_sums_in *in, const ru_sums_plan *plan,
+                                    const ru_sums_grad *grads, uint32_t n_grads, ru_arena *out,
+                                    ru_sums_part **parts, uint32_t *n_parts, ru_err *err);
+ru_hash128 ru_sums_table_hash(const ru_sums_part *parts, uint32_t n);
+
+/* What a plan rests on. */
+typedef struct ru_sums_costs {
+    double compute_ns;                  /* of the list */
+    double alpha_ns, beta_ns, gamma_ns; /* of sums */
+} ru_sums_costs;
+
+/* Those of an input. */
+ru_sums_costs ru_sums_costs_of(const ru_sums_in *in);
+
+typedef enum ru_sums_again {
+    RU_SUMS_STANDS,
+    RU_SUMS_LONGER,  /* more than half of the last steps took longer by over RU_SUMS_STEP_OFF */
+    RU_SUMS_SHORTER, /* or less by so much */
+    RU_SUMS_COMPUTE, /* this cost moved by more than RU_SUMS_COST_OFF */
+    RU_SUMS_ALPHA,
+    RU_SUMS_BETA,
+    RU_SUMS_GAMMA,
+} ru_sums_again;
+
+enum { RU_SUMS_WATCHED = 50 }; /* steps, at most 64 */
+#define RU_SUMS_STEP_OFF 0.1
+#define RU_SUMS_COST_OFF 0.2
+
+typedef struct ru_sums_watch {
+    ru_sums_costs costs;
+    double predicted_ns;
+    uint64_t longer, shorter; /* a bit for each of the last steps */
+    uint32_t n;               /* steps so far, at most RU_SUMS_WATCHED */
+} ru_sums_watch;
+
+/* From now on a step is to take predicted_ns. When planning again gave the same table, that is what
+ * steps took: an error of the model alone must not begin a view every 50 steps. */
+ru_sums_watch ru_sums_watch_of(double predicted_ns, const ru_sums_costs *costs);
+/* A step took so long. Only RU_SUMS_STANDS, RU_SUMS_LONGER, RU_SUMS_SHORTER. */
+ru_sums_again ru_sums_watch_step(ru_sums_watch *w, double took_ns);
+/* Costs as they are measured now. */
+ru_sums_again ru_sums_watch_costs(const ru_sums_watch *w, const ru_sums_costs *now);
+/* For people: "steps take longer than predicted". */
+const char *ru_sums_again_text(ru_sums_again why);
+
+#endif
