@@ -1,15 +1,21 @@
 /* The server's buffers as a step machine: requests come, buffers fill, batches leave when they are
- * full or their time is up, instances serve them.
+ * full, their time is up or an instance is idle, instances serve them.
  *
  *   buffer:  EMPTY --first request at t--> OPEN until t + timeout (or a member's own time)
  *            OPEN --full | its time | drained--> batch --> EMPTY
+ *            eager: requests wait, by priority, then due, until an instance is free --> batch
  *   batch:   READY --an instance is free--> RUNNING --DONE--> answered
+ *   request: due while it waits, wherever --> LATE; it is never computed
  *
  * Before an event happens, every buffer whose time is up by then leaves: a request that comes at
  * the very deadline opens the next batch, and a late timer changes nothing but the time of leaving.
  * Times are absolute. A class that several buffers take is sent by lot, as plan/serve/route.h
  * assumes. A new table lets open buffers leave by their own deadlines; those of the table before
- * that leave at once. Counts are of requests, never of batches.
+ * that leave at once. Batches are counted in rows; a request of more rows than a batch leaves
+ * alone.
+ *
+ * With a promise and measured service times (PACE), a request that would be answered later than
+ * promised is refused at once, with the time after which it would not be.
  *
  * Thread: loop only. No clock; memory at init alone. */
 #ifndef RU_SERVE_SERVE_H
@@ -19,7 +25,13 @@
 #include "base/rng.h"
 #include "env/event.h"
 
-enum { RU_SERVE_BUFFERS_MAX = 32, RU_SERVE_CLASSES_MAX = 64 };
+enum {
+    RU_SERVE_BUFFERS_MAX = 32,
+    RU_SERVE_CLASSES_MAX = 64,
+    RU_SERVE_PRIORITIES = 8, /* 1: the highest, 7: the lowest; 0 becomes RU_SERVE_PRIORITY */
+    RU_SERVE_PRIORITY = 4,
+    RU_SERVE_SIZES = 16, /* batches of 1, 2, 4, ... rows */
+};
 #define RU_SERVE_NONE UINT32_MAX
 
 typedef enum ru_serve_reason { /* why a batch left its buffer */
@@ -27,14 +39,26 @@ typedef enum ru_serve_reason { /* why a batch left its buffer */
                                RU_SERVE_TIMEOUT,
                                RU_SERVE_DUE,   /* a member's own deadline is near */
                                RU_SERVE_DRAIN, /* two tables later, or the server stops */
+                               RU_SERVE_IDLE,  /* eager: an instance is free, waiting gains nothing
+                                                */
                                RU_SERVE_REASONS
 } ru_serve_reason;
 
 typedef struct ru_serve_rule {
-    uint32_t batch; /* requests; 1: no wait */
+    uint32_t batch; /* rows; 1: no wait */
     int64_t timeout_ns;
-    double memory_mb; /* of the instance that serves its batches; handed through */
+    double memory_mb;   /* of the instance that serves its batches; handed through */
+    uint32_t instances; /* that serve this buffer at one time; 0: all */
+    bool eager;         /* leave as soon as an instance is free; there is no timeout */
+    int64_t promise_ns; /* from request to answer; 0: none, nothing is refused for it */
 } ru_serve_rule;
+
+/* What batches of a buffer take. */
+typedef struct ru_serve_pace {
+    uint32_t buffer;                    /* of the table in force */
+    uint32_t batch;                     /* rows, in place of the rule's */
+    int64_t service_ns[RU_SERVE_SIZES]; /* of 1, 2, 4, ... rows; 0: not known */
+} ru_serve_pace;
 
 /* What plan/serve/batch.h (one buffer) or plan/serve/route.h decided. */
 typedef struct ru_serve_table {
@@ -57,10 +81,13 @@ typedef enum ru_serve_word {
     RU_SERVE_CANCEL,  /* in: ru_serve_request with its place: its client has left */
     RU_SERVE_DONE,    /* in, value: a batch, whose instance is free */
     RU_SERVE_TABLE,   /* in: ru_serve_table that has passed ru_serve_table_check */
+    RU_SERVE_PACE,    /* in: ru_serve_pace */
     RU_SERVE_STOP,    /* in: every open buffer leaves */
     RU_SERVE_TIMER,
     RU_SERVE_TAKEN,     /* out: ru_serve_request with its place */
-    RU_SERVE_REFUSED,   /* out: ru_serve_request: requests_max are there, it may come again */
+    RU_SERVE_REFUSED,   /* out: ru_serve_request: requests_max are there, or it would be too late;
+                           it may come again after wait_ns */
+    RU_SERVE_LATE,      /* out: ru_serve_request: it was due while it waited */
     RU_SERVE_CANCELLED, /* out: ru_serve_request: it was still in a buffer and is not served */
     RU_SERVE_START,     /* out: ru_serve_start */
     RU_SERVE_WORDS
@@ -71,12 +98,15 @@ typedef struct ru_serve_request {
     uint32_t class_of; /* of its size; too large or unknown: the largest */
     uint32_t place;    /* in the machine */
     ru_time due;       /* ns <= 0: none */
+    uint32_t rows;     /* 0: 1 */
+    uint32_t priority; /* below RU_SERVE_PRIORITIES */
+    int64_t wait_ns;   /* out, refused: until one like it would be taken; 0: not known */
 } ru_serve_request;
 
 /* A batch that goes to an instance. */
 typedef struct ru_serve_start {
     uint32_t batch;   /* number for DONE */
-    uint32_t n;       /* requests */
+    uint32_t n, rows; /* requests, and their rows */
     uint32_t first;   /* place of the first; ru_serve_next goes on */
     uint32_t largest; /* class of the largest member */
     uint32_t buffer;  /* of its table */
@@ -85,9 +115,9 @@ typedef struct ru_serve_start {
 } ru_serve_start;
 
 typedef struct ru_serve_stats {
-    uint64_t requests, refused, cancelled, batches;
+    uint64_t requests, refused, cancelled, late, batches;
     uint64_t why[RU_SERVE_REASONS]; /* batches by reason */
-    uint64_t size_sum;              /* requests of all batches that left */
+    uint64_t size_sum, rows_sum;    /* requests, rows of all batches that left */
     uint32_t open, ready, running;  /* requests in buffers; batches */
 } ru_serve_stats;
 

@@ -149,7 +149,7 @@ static void open_node(host *h, ru_sim *sim)
 static void host_open(host *h, ru_sim *sim)
 {
     static const double all_of[1] = {1};
-    const ru_serve_rule rule = {3, 15000000, 1024};
+    const ru_serve_rule rule = {.batch = 3, .timeout_ns = 15000000, .memory_mb = 1024};
     const ru_serve_table table = {1, 1, &rule, all_of};
     const ru_serve_options opt = {
         .requests_max = PLACES, .instances_max = 2, .seed = 1, .what_first = SERVE_FIRST};

@@ -241,7 +241,8 @@ static ru_status one_case(ru_replay *r, const service *v, uint32_t batch, double
 {
     static const double all[1] = {1};
     ru_arena_mark mark = ru_arena_mark_get(r->arena);
-    const ru_serve_rule rule = {batch, llround(timeout_s * 1e9), 1792};
+    const ru_serve_rule rule = {
+        .batch = batch, .timeout_ns = llround(timeout_s * 1e9), .memory_mb = 1792};
     const rui_serve_in in = {.arrivals = v->in.arrivals,
                              .table = {1, 1, &rule, all},
                              .class_share = all,

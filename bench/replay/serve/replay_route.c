@@ -327,7 +327,9 @@ static ru_status one_run(ru_replay *r, const route_data *d, uint32_t mix, uint32
     ru_serve_rule rule[RU_SERVE_BUFFERS_MAX];
     for (uint32_t i = 0; i < p.n; i++) {
         const ru_route_buffer *f = &p.buffers[i];
-        rule[i] = (ru_serve_rule){f->batch, llround(f->timeout_s * 1e9), in.memory_mb[f->memory]};
+        rule[i] = (ru_serve_rule){.batch = f->batch,
+                                  .timeout_ns = llround(f->timeout_s * 1e9),
+                                  .memory_mb = in.memory_mb[f->memory]};
     }
     const rui_serve_in run = {.arrivals = in.arrivals,
                               .table = {p.n, CLASSES, rule, p.share},
