@@ -20,13 +20,16 @@ typedef struct box {
     ru_serve_start starts[16];
     uint32_t place;
     bool refused, cancelled;
+    uint32_t n_late;
+    uint64_t late[64]; /* [n_late] ids */
+    int64_t wait_ns;   /* of the one refused */
 } box;
 
 static box server(ru_arena *a, uint32_t batch, int64_t timeout_ns, uint32_t requests,
                   uint32_t instances)
 {
     enum { BYTES = 1 << 14 };
-    const ru_serve_rule rule = {batch, timeout_ns, 1024};
+    const ru_serve_rule rule = {.batch = batch, .timeout_ns = timeout_ns, .memory_mb = 1024};
     const ru_serve_table table = {1, 1, &rule, all_of};
     const ru_serve_options opt = {requests, instances, 5, 1, FIRST};
     box b = {.timer = {INT64_MAX}};
@@ -50,6 +53,12 @@ static void see(box *b, const ru_effect *e)
     } else if (e->what == FIRST + RU_SERVE_TAKEN) {
         b->place = ((const ru_serve_request *)e->data)->place;
     }
+    if (e->what == FIRST + RU_SERVE_LATE) {
+        assert_true(b->n_late < RU_ARRAY_LEN(b->late));
+        b->late[b->n_late++] = ((const ru_serve_request *)e->data)->id;
+    } else if (e->what == FIRST + RU_SERVE_REFUSED) {
+        b->wait_ns = ((const ru_serve_request *)e->data)->wait_ns;
+    }
     b->refused = b->refused || e->what == FIRST + RU_SERVE_REFUSED;
     b->cancelled = b->cancelled || e->what == FIRST + RU_SERVE_CANCELLED;
 }
@@ -57,7 +66,7 @@ static void see(box *b, const ru_effect *e)
 static const box *step(box *b, ru_event ev)
 {
     ru_effects_init(&b->fx, &b->memory);
-    b->n = 0;
+    b->n = b->n_late = 0;
     b->refused = b->cancelled = false;
     b->timer.ns = ev.kind == RU_EV_TIMER ? INT64_MAX : b->timer.ns;
     ev.what += FIRST;
@@ -186,7 +195,8 @@ static void test_tables_change_without_a_lost_request(void **state)
     ru_arena a;
     ru_arena_init(&a, 0);
     box s = server(&a, 4, 1000, 16, 16);
-    const ru_serve_rule rules[2] = {{2, 50, 512}, {3, 60, 2048}};
+    const ru_serve_rule rules[2] = {{.batch = 2, .timeout_ns = 50, .memory_mb = 512},
+                                    {.batch = 3, .timeout_ns = 60, .memory_mb = 2048}};
     const double share[4] = {0.5, 0, 0, 0.5};
     const ru_serve_table two = {2, 2, rules, share};
     (void)ask(&s, 0, 1);
@@ -246,22 +256,147 @@ static void test_random_arrivals_are_cut_by_the_rule(void **state)
     }
 }
 
+static const box *ask_rows(box *b, int64_t ns, uint64_t id, uint32_t rows, uint32_t priority,
+                           int64_t due)
+{
+    return say(b, ns, RU_SERVE_REQUEST,
+               (ru_serve_request){.id = id, .rows = rows, .priority = priority, .due = {due}});
+}
+
+/* Rows fill a batch; one that does not fit any more leaves the others to go, one larger than a
+ * batch goes alone. */
+static void test_batches_are_counted_in_rows(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    box s = server(&a, 8, 100, 16, 8);
+    (void)ask_rows(&s, 0, 1, 5, 0, 0);
+    const box *e = ask_rows(&s, 1, 2, 4, 0, 0);
+    assert_true(e->n == 1 && e->starts[0].rows == 5 && e->starts[0].why == RU_SERVE_FULL);
+    e = ask_rows(&s, 2, 3, 4, 0, 0);
+    assert_true(e->n == 1 && e->starts[0].rows == 8);
+    holds(s.s, &e->starts[0], 2, (const uint64_t[]){2, 3});
+    e = ask_rows(&s, 3, 4, 20, 0, 0);
+    assert_true(e->n == 1 && e->starts[0].rows == 20);
+    assert_int_equal(ru_serve_stats_get(s.s).rows_sum, 33);
+    ru_arena_fini(&a);
+}
+
+static box eager_server(ru_arena *a, uint32_t batch, uint32_t instances, int64_t promise_ns)
+{
+    box b = server(a, 1, 0, 64, instances);
+    const ru_serve_rule rule = {.batch = batch, .eager = true, .promise_ns = promise_ns};
+    (void)change(&b, 0, &(ru_serve_table){1, 1, &rule, all_of});
+    return b;
+}
+
+/* While the instance is busy requests gather, and leave by priority, then due; who is due while
+ * everything is busy is told so at that moment. */
+static void test_an_idle_instance_takes_what_waits(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    box s = eager_server(&a, 4, 1, 0);
+    const box *e = ask_rows(&s, 10, 1, 1, 0, 0);
+    assert_true(e->n == 1 && e->starts[0].why == RU_SERVE_IDLE && e->timer.ns == INT64_MAX);
+    uint32_t first = e->starts[0].batch;
+    (void)ask_rows(&s, 11, 2, 1, 0, 0);
+    (void)ask_rows(&s, 12, 3, 1, 5, 0);
+    (void)ask_rows(&s, 13, 4, 1, 0, 500);
+    e = ask_rows(&s, 14, 5, 2, 1, 0);
+    assert_true(e->n == 0 && e->timer.ns == 500);
+    e = ask_rows(&s, 15, 6, 1, 1, 20);
+    assert_true(e->n == 0 && e->timer.ns == 20);
+    e = wake(&s, 20);
+    assert_true(e->n_late == 1 && e->late[0] == 6 && e->timer.ns == 500);
+    e = finish(&s, 30, first);
+    assert_true(e->n == 1 && e->starts[0].why == RU_SERVE_FULL && e->starts[0].rows == 4);
+    holds(s.s, &e->starts[0], 3, (const uint64_t[]){5, 4, 2});
+    e = wake(&s, 500); /* 4 runs: its due does not matter any more */
+    assert_int_equal(e->n_late, 0);
+    e = finish(&s, 600, s.starts[0].batch);
+    e = ask_rows(&s, 610, 7, 1, 0, 600); /* due already */
+    assert_true(e->n == 0 && e->n_late == 1 && e->late[0] == 7);
+    ru_serve_stats st = ru_serve_stats_get(s.s);
+    assert_true(st.late == 2 && st.why[RU_SERVE_IDLE] == 2 && st.running == 1 && st.open == 0);
+    ru_arena_fini(&a);
+}
+
+/* One that is due leaves a batch that waits for an instance; the last one takes the batch along. */
+static void test_a_ready_batch_loses_who_is_due(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    box s = server(&a, 2, 100, 16, 1);
+    (void)ask(&s, 0, 1);
+    uint32_t running = ask(&s, 1, 2)->starts[0].batch;
+    (void)ask_rows(&s, 2, 3, 1, 0, 50);
+    (void)ask_rows(&s, 3, 4, 1, 0, 60);
+    assert_int_equal(ru_serve_stats_get(s.s).ready, 1);
+    const box *e = wake(&s, 55);
+    assert_true(e->n_late == 1 && e->late[0] == 3 && e->timer.ns == 60);
+    e = wake(&s, 60);
+    assert_true(e->n_late == 1 && e->late[0] == 4);
+    ru_serve_stats st = ru_serve_stats_get(s.s);
+    assert_true(st.ready == 0 && st.batches == 1 && st.late == 2);
+    e = finish(&s, 70, running);
+    assert_true(e->n == 0 && e->timer.ns == INT64_MAX);
+    ru_arena_fini(&a);
+}
+
+/* Batches of 4 take 100 on one instance; promised are 350: what would take longer is refused. */
+static void test_a_promise_refuses_what_would_be_late(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    box s = eager_server(&a, 1, 1, 350);
+    const ru_serve_pace pace = {.batch = 4, .service_ns = {40, 60, 100}};
+    step(&s,
+         (ru_event){
+             .kind = RU_EV_LOCAL, .what = RU_SERVE_PACE, .data = &pace, .size_bytes = sizeof pace});
+    const box *e = ask(&s, 10, 0);
+    assert_int_equal(e->n, 1);
+    for (uint64_t id = 1; id <= 8; id++) { /* 100 runs, 100, 100: in time */
+        assert_false(ask(&s, 10, id)->refused);
+    }
+    e = ask(&s, 10, 9);
+    assert_true(e->refused && e->wait_ns == 50);
+    assert_false(ask_rows(&s, 10, 10, 1, 1, 0)->refused); /* nobody is before it */
+    e = finish(&s, 20, s.starts[0].batch);
+    assert_true(e->n == 1 && e->starts[0].rows == 4);
+    holds(s.s, &e->starts[0], 4, (const uint64_t[]){10, 1, 2, 3});
+    assert_int_equal(ru_serve_stats_get(s.s).refused, 1);
+    ru_arena_fini(&a);
+}
+
 enum { STORM = 3000, PLACES = 24 };
 
 typedef struct storm {
     box s;
-    uint8_t fate[STORM]; /* 0: not asked or refused, 1: waits, 2: cancelled, 3: runs, 4: answered */
+    uint8_t fate[STORM]; /* 0: not asked or refused, 1: waits, 2: cancelled, 3: runs, 4: answered,
+                            5: late */
+    int64_t due[STORM];
     uint32_t place[STORM], running[PLACES], n_running;
+    int64_t now;
 } storm;
 
 static void take(storm *w)
 {
     const box *e = &w->s;
+    for (uint32_t k = 0; k < e->n_late; k++) {
+        assert_int_equal(w->fate[e->late[k]], 1);
+        w->fate[e->late[k]] = 5;
+    }
     for (uint32_t b = 0; b < e->n; b++) {
         uint32_t n = 0;
         for (uint32_t p = e->starts[b].first; p != RU_SERVE_NONE; p = ru_serve_next(e->s, p)) {
             uint64_t id = ru_serve_id(e->s, p);
             assert_int_equal(w->fate[id], 1);
+            assert_true(w->due[id] == 0 || w->due[id] > w->now);
             w->fate[id] = 3;
             n++;
         }
@@ -280,7 +415,9 @@ static void test_a_storm_loses_nothing(void **state)
         ru_rng rng = ru_rng_from(ru_test_seed() + seed, 2);
         storm w = {.s = server(&a, 4, 30, PLACES, 5)};
         ru_serve_start started[PLACES];
-        ru_serve_rule rules[3] = {{1, 0, 1}, {3, 20, 2}, {8, 70, 3}};
+        ru_serve_rule rules[3] = {{.batch = 1, .memory_mb = 1, .instances = 2},
+                                  {.batch = 3, .timeout_ns = 20, .memory_mb = 2},
+                                  {.batch = 8, .eager = true, .memory_mb = 3}};
         const double share[6] = {1, 0.3, 1, 0.3, 0, 0.4};
         const ru_serve_table table = {3, 2, rules, share};
         int64_t now = 0;
@@ -289,12 +426,17 @@ static void test_a_storm_loses_nothing(void **state)
             now += ru_rng_below(&rng, 12);
             uint32_t what = ru_rng_below(&rng, 100);
             const box *e = &w.s;
-            w.s.n = 0;
+            w.s.n = w.s.n_late = 0;
+            w.now = now;
             if (what < 60) {
+                w.due[asked] = what < 20 ? now + 5 * what : 0;
+                w.fate[asked] = 1;
                 say(&w.s, now, RU_SERVE_REQUEST,
                     (ru_serve_request){.id = asked,
                                        .class_of = ru_rng_below(&rng, 3),
-                                       .due = {what < 10 ? now + what : 0}});
+                                       .rows = ru_rng_below(&rng, 4),
+                                       .priority = ru_rng_below(&rng, 9),
+                                       .due = {w.due[asked]}});
                 w.fate[asked] = e->refused ? 0 : 1;
                 w.place[asked++] = e->place;
             } else if (what < 70 && asked > 0) {
@@ -330,13 +472,13 @@ static void test_a_storm_loses_nothing(void **state)
             }
         }
         ru_serve_stats st = ru_serve_stats_get(w.s.s);
-        uint64_t count[5] = {0};
+        uint64_t count[6] = {0};
         for (uint32_t i = 0; i < STORM; i++) {
             count[w.fate[i]]++;
         }
-        assert_true(st.refused == count[0] && st.cancelled == count[2]);
-        assert_true(count[0] > 0 && count[2] > 0 && count[4] > 1000);
-        assert_int_equal(st.size_sum + st.open + st.cancelled + st.refused, STORM);
+        assert_true(st.refused == count[0] && st.cancelled == count[2] && st.late == count[5]);
+        assert_true(count[0] > 0 && count[2] > 0 && count[4] > 1000 && count[5] > 0);
+        assert_int_equal(st.size_sum + st.open + st.cancelled + st.refused + st.late, STORM);
         ru_arena_fini(&a);
     }
 }
@@ -344,5 +486,9 @@ static void test_a_storm_loses_nothing(void **state)
 RU_TESTS(serve_serve, cmocka_unit_test(test_a_buffer_by_hand),
          cmocka_unit_test(test_a_batch_beyond_all_crashes),
          cmocka_unit_test(test_tables_change_without_a_lost_request),
+         cmocka_unit_test(test_batches_are_counted_in_rows),
+         cmocka_unit_test(test_an_idle_instance_takes_what_waits),
+         cmocka_unit_test(test_a_ready_batch_loses_who_is_due),
+         cmocka_unit_test(test_a_promise_refuses_what_would_be_late),
          cmocka_unit_test(test_random_arrivals_are_cut_by_the_rule),
          cmocka_unit_test(test_a_storm_loses_nothing))
