@@ -1,0 +1,229 @@
+#include "serve/stats.h"
+
+#include <stddef.h>
+
+#include "base/json.h"
+
+static const int64_t bounds_us[RUI_BOUNDS] = {
+    50,    100,    200,    500,    1000,    2000,    5000,    10000,    20000,
+    50000, 100000, 200000, 500000, 1000000, 2000000, 5000000, 10000000, 20000000};
+
+static const char *const misses[RUI_MISSES] = {[RUI_MISS_BAD] = "bad",
+                                               [RUI_MISS_FULL] = "full",
+                                               [RUI_MISS_LATE] = "late",
+                                               [RUI_MISS_CANCELLED] = "cancelled",
+                                               [RUI_MISS_FAILED] = "failed"};
+static const char *const reasons[RU_SERVE_REASONS] = {[RU_SERVE_FULL] = "full",
+                                                      [RU_SERVE_TIMEOUT] = "timeout",
+                                                      [RU_SERVE_DUE] = "due",
+                                                      [RU_SERVE_DRAIN] = "drain",
+                                                      [RU_SERVE_IDLE] = "idle"};
+
+void rui_times_add(rui_times *t, int64_t ns)
+{
+    uint32_t k = 0;
+    while (k < RUI_BOUNDS && ns > bounds_us[k] * 1000) {
+        k++;
+    }
+    t->n[k]++;
+    t->count++;
+    t->sum_ns += ns;
+}
+
+/* -- Prometheus ---------------------------------------------------------------------------------
+ */
+
+static void head(ru_text *t, const char *name, const char *type, const char *help)
+{
+    ru_text_putf(t, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* A value of a label. */
+static void put_label(ru_text *t, const char *name, const char *value)
+{
+    ru_text_putf(t, "%s=\"", name);
+    for (const char *c = value; *c != '\0'; c++) {
+        if (*c == '\n') {
+            ru_text_put(t, "\\n");
+        } else {
+            ru_text_put(t, *c == '"' || *c == '\\' ? "\\" : "");
+            ru_text_char(t, *c, 1);
+        }
+    }
+    ru_text_put(t, "\"");
+}
+
+static void line(ru_text *t, const char *name, const rui_stats_of *of, const char *label,
+                 const char *value, double number)
+{
+    ru_text_putf(t, "%s{", name);
+    put_label(t, "model", of->model);
+    ru_text_put(t, ",");
+    put_label(t, "version", of->version);
+    if (label != NULL) {
+        ru_text_put(t, ",");
+        put_label(t, label, value);
+    }
+    ru_text_put(t, "} ");
+    ru_text_f64(t, number);
+    ru_text_put(t, "\n");
+}
+
+static void put_times(ru_text *t, const char *name, const rui_stats_of *of, const rui_times *times)
+{
+    char bucket[96], le[32];
+    ru_text b = ru_text_into(bucket, sizeof bucket);
+    ru_text_putf(&b, "%s_bucket", name);
+    uint64_t below = 0;
+    for (uint32_t k = 0; k < RUI_BOUNDS; k++) {
+        below += times->n[k];
+        ru_text l = ru_text_into(le, sizeof le);
+        ru_text_f64(&l, (double)bounds_us[k] / 1e6);
+        line(t, bucket, of, "le", le, (double)below);
+    }
+    line(t, bucket, of, "le", "+Inf", (double)times->count);
+    b = ru_text_into(bucket, sizeof bucket);
+    ru_text_putf(&b, "%s_sum", name);
+    line(t, bucket, of, NULL, NULL, (double)times->sum_ns * 1e-9);
+    b = ru_text_into(bucket, sizeof bucket);
+    ru_text_putf(&b, "%s_count", name);
+    line(t, bucket, of, NULL, NULL, (double)times->count);
+}
+
+static void put_histograms(const rui_stats_of *of, uint32_t n, ru_text *t)
+{
+    static const struct {
+        const char *name, *help;
+        size_t at;
+    } rows[] = {
+        {"rubato_serve_request_duration_seconds", "from head of the request to its answer",
+         offsetof(rui_stats, request)},
+        {"rubato_serve_parse_seconds", "reading a request", offsetof(rui_stats, parse)},
+        {"rubato_serve_queue_seconds", "from request to the start of its batch",
+         offsetof(rui_stats, queue)},
+        {"rubato_serve_compute_seconds", "computing the batch of a request",
+         offsetof(rui_stats, compute)},
+        {"rubato_serve_answer_seconds", "from the end of its batch to its answer",
+         offsetof(rui_stats, answer)},
+    };
+    for (uint32_t r = 0; r < RU_ARRAY_LEN(rows); r++) {
+        head(t, rows[r].name, "histogram", rows[r].help);
+        for (uint32_t k = 0; k < n; k++) {
+            const uint8_t *stats = (const uint8_t *)of[k].stats;
+            put_times(t, rows[r].name, &of[k],
+                      (const rui_times *)(const void *)(stats + rows[r].at));
+        }
+    }
+    head(t, "rubato_serve_batch_rows", "histogram", "rows of a batch");
+    for (uint32_t k = 0; k < n; k++) {
+        uint64_t below = 0;
+        for (uint32_t size = 0; size < RU_SERVE_SIZES; size++) {
+            char le[32];
+            ru_text l = ru_text_into(le, sizeof le);
+            ru_text_putf(&l, "%u", 1u << size);
+            below += of[k].stats->batches_of[size];
+            line(t, "rubato_serve_batch_rows_bucket", &of[k], "le", le, (double)below);
+        }
+        line(t, "rubato_serve_batch_rows_bucket", &of[k], "le", "+Inf", (double)below);
+        line(t, "rubato_serve_batch_rows_sum", &of[k], NULL, NULL, (double)of[k].stats->rows);
+        line(t, "rubato_serve_batch_rows_count", &of[k], NULL, NULL, (double)below);
+    }
+}
+
+void rui_stats_prometheus(const rui_stats_of *of, uint32_t n, ru_text *t)
+{
+    head(t, "rubato_build_info", "gauge", "the program that answers");
+    ru_text_putf(t, "rubato_build_info{version=\"%s\"} 1\n", RU_VERSION);
+    put_histograms(of, n, t);
+    head(t, "rubato_serve_refused_total", "counter", "requests without outputs, by reason");
+    for (uint32_t k = 0; k < n; k++) {
+        for (uint32_t m = 0; m < RUI_MISSES; m++) {
+            line(t, "rubato_serve_refused_total", &of[k], "reason", misses[m],
+                 (double)of[k].stats->miss[m]);
+        }
+    }
+    head(t, "rubato_serve_batches_total", "counter", "batches, by why they left");
+    for (uint32_t k = 0; k < n; k++) {
+        for (uint32_t w = 0; w < RU_SERVE_REASONS; w++) {
+            line(t, "rubato_serve_batches_total", &of[k], "reason", reasons[w],
+                 (double)of[k].machine.why[w]);
+        }
+    }
+    head(t, "rubato_serve_slo_missed_total", "counter", "answers later than promised");
+    for (uint32_t k = 0; k < n; k++) {
+        line(t, "rubato_serve_slo_missed_total", &of[k], NULL, NULL,
+             (double)of[k].stats->late_answers);
+    }
+    head(t, "rubato_serve_promise_seconds", "gauge", "the promise; 0: none");
+    for (uint32_t k = 0; k < n; k++) {
+        line(t, "rubato_serve_promise_seconds", &of[k], NULL, NULL,
+             (double)of[k].promise_ns * 1e-9);
+    }
+    head(t, "rubato_serve_waiting_requests", "gauge", "requests that wait for an instance");
+    for (uint32_t k = 0; k < n; k++) {
+        line(t, "rubato_serve_waiting_requests", &of[k], NULL, NULL, (double)of[k].machine.open);
+    }
+    head(t, "rubato_serve_requests", "gauge", "requests under way");
+    for (uint32_t k = 0; k < n; k++) {
+        line(t, "rubato_serve_requests", &of[k], NULL, NULL, (double)of[k].under_way);
+    }
+}
+
+/* -- Triton's statistics ------------------------------------------------------------------------
+ */
+
+static void put_duration(ru_json *j, const char *key, uint64_t count, int64_t ns)
+{
+    ru_json_open(j, key, '{');
+    ru_json_i64(j, "count", (int64_t)count);
+    ru_json_i64(j, "ns", ns);
+    ru_json_close(j);
+}
+
+static void put_model(ru_json *j, const rui_stats_of *of)
+{
+    const rui_stats *s = of->stats;
+    uint64_t missed = 0;
+    for (uint32_t k = 0; k < RUI_MISSES; k++) {
+        missed += s->miss[k];
+    }
+    ru_json_open(j, NULL, '{');
+    ru_json_str(j, "name", of->model);
+    ru_json_str(j, "version", of->version);
+    ru_json_i64(j, "last_inference", 0);
+    ru_json_i64(j, "inference_count", (int64_t)s->rows);
+    ru_json_i64(j, "execution_count", (int64_t)of->machine.batches);
+    ru_json_open(j, "inference_stats", '{');
+    put_duration(j, "success", s->request.count, s->request.sum_ns);
+    put_duration(j, "fail", missed, s->missed_ns);
+    put_duration(j, "queue", s->queue.count, s->queue.sum_ns);
+    put_duration(j, "compute_input", s->parse.count, s->parse.sum_ns);
+    put_duration(j, "compute_infer", s->compute.count, s->compute.sum_ns);
+    put_duration(j, "compute_output", s->answer.count, s->answer.sum_ns);
+    put_duration(j, "cache_hit", 0, 0);
+    put_duration(j, "cache_miss", 0, 0);
+    ru_json_close(j);
+    ru_json_open(j, "batch_stats", '[');
+    for (uint32_t k = 0; k < RU_SERVE_SIZES; k++) {
+        if (s->batches_of[k] > 0) {
+            ru_json_open(j, NULL, '{');
+            ru_json_i64(j, "batch_size", INT64_C(1) << k);
+            put_duration(j, "compute_infer", s->batches_of[k], s->batch_ns[k]);
+            ru_json_close(j);
+        }
+    }
+    ru_json_close(j);
+    ru_json_close(j);
+}
+
+void rui_stats_json(const rui_stats_of *of, uint32_t n, ru_text *t)
+{
+    ru_json j = ru_json_into(t);
+    ru_json_open(&j, NULL, '{');
+    ru_json_open(&j, "model_stats", '[');
+    for (uint32_t k = 0; k < n; k++) {
+        put_model(&j, &of[k]);
+    }
+    ru_json_close(&j);
+    ru_json_close(&j);
+}
