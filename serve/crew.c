@@ -111,6 +111,7 @@ void rui_crew_close(rui_crew *c)
 void rui_crew_give(rui_crew *c, rui_job *job)
 {
     worker *w = &c->workers[job->instance];
+    job->given = ru_clock_now();
     rui_job **at = ru_spsc_place(&w->in);
     RU_CHECK(at != NULL);
     *at = job;

@@ -10,6 +10,7 @@
 #include "serve/crew.h"
 #include "serve/serve.h"
 #include "serve/server.h"
+#include "serve/stats.h"
 #include "web/http.h"
 
 typedef struct rui_version rui_version;
@@ -26,6 +27,7 @@ typedef struct rui_call {
     ru_served_part part;
     uint32_t place; /* in the machine; RU_SERVE_NONE: not there */
     ru_time queued; /* when it was parsed */
+    rui_job *job;   /* whose batch it was in; until its answer */
 } rui_call;
 
 typedef enum rui_version_state {
@@ -34,11 +36,6 @@ typedef enum rui_version_state {
     RUI_DRAINING, /* takes no more */
     RUI_FAILED,
 } rui_version_state;
-
-typedef struct rui_version_stats {
-    uint64_t success, failed, batches, rows;
-    int64_t success_ns, failed_ns, queue_ns, compute_ns; /* sums */
-} rui_version_stats;
 
 /* A version of a model: opened by the loader, then the loop's alone. */
 struct rui_version {
@@ -57,7 +54,9 @@ struct rui_version {
     uint32_t n_idle, calls;
     rui_version_state state;
     ru_err err; /* FAILED: why */
-    rui_version_stats stats;
+    rui_stats stats;
+    ru_serve_pace pace;                 /* as the machine heard it last */
+    int64_t service_ns[RU_SERVE_SIZES]; /* live, of batches by size; 0: not opened */
     void (*done)(void *self, const ru_err *err);
     void *done_self;
 };
@@ -106,6 +105,8 @@ void rui_infer(ru_server *s, rui_version *v, ru_http_request *r);
 void rui_infer_gone(ru_server *s, ru_http_request *r);
 void rui_infer_jobs(rui_version *v, ru_time now); /* jobs that are done */
 void rui_infer_end(rui_version *v);               /* nothing of it is under way */
+/* The machine hears what batches take, where that has changed. */
+void rui_infer_pace(rui_version *v);
 /* The machine hears `ev`, and what it says is done. */
 void rui_infer_step(rui_version *v, const ru_event *ev);
 

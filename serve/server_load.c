@@ -141,7 +141,7 @@ static ru_status prepare(rui_version *v, ru_time now, ru_err *err)
 {
     const ru_server_options *o = &v->server->opt;
     uint32_t n = o->served.instances;
-    const ru_serve_rule rule = {.batch = 1};
+    const ru_serve_rule rule = {.batch = 1, .eager = true, .promise_ns = o->slo_ns};
     const double share = 1;
     const ru_serve_table table = {.n = 1, .n_classes = 1, .rule = &rule, .share = &share};
     const ru_serve_options so = {.requests_max = o->requests_max, .instances_max = n};
@@ -168,6 +168,7 @@ static void opened(ru_server *s, rui_order *o, ru_time now)
     v->err = o->err;
     v->err.status = st;
     if (st == RU_OK) {
+        rui_infer_pace(v);
         ru_log(RU_LOG_INFO, "serve", "ready", "%s version %s", v->model, v->version);
         if (ask(s, v, RUI_GROW, &o->err) != RU_OK) {
             ru_log(RU_LOG_WARN, "serve", "small", "%s: %s", v->model, o->err.text);
@@ -176,6 +177,16 @@ static void opened(ru_server *s, rui_order *o, ru_time now)
     if (v->done != NULL) {
         v->done(v->done_self, st == RU_OK ? NULL : &v->err);
     }
+}
+
+/* One that drains may be closed already. */
+static bool listed(const ru_server *s, const rui_version *v)
+{
+    const rui_version *k = s->versions;
+    while (k != NULL && k != v) {
+        k = k->next;
+    }
+    return k != NULL;
 }
 
 void rui_loader_answers(ru_server *s, ru_time now)
@@ -189,6 +200,8 @@ void rui_loader_answers(ru_server *s, ru_time now)
         }
         if (o->kind == RUI_OPEN) {
             opened(s, o, now);
+        } else if (o->kind == RUI_GROW && listed(s, o->version)) {
+            rui_infer_pace(o->version);
         }
         free(o);
     }

@@ -6,7 +6,8 @@
 
 enum { PARTS_MAX = 8 };
 
-static const char EXTENSIONS[] = "[\"binary_tensor_data\"]";
+static const char EXTENSIONS[] =
+    "[\"binary_tensor_data\",\"statistics\",\"parameters\",\"schedule_policy\"]";
 
 /* -- answers of one piece -----------------------------------------------------------------------
  */
@@ -35,7 +36,7 @@ static void give(ru_server *s, rui_version *v, ru_http_request *r, const char *t
 {
     ru_arena *arena = page_arena();
     if (arena == NULL) {
-        ru_http_refuse(r, 503, "no memory for the answer");
+        ru_http_refuse(r, 503, "no memory for the answer", 1);
         return;
     }
     ru_text t = ru_text_arena(arena);
@@ -116,6 +117,40 @@ static void put_metadata(ru_server *s, rui_version *v, ru_text *t)
     ru_json_close(&j);
 }
 
+/* All versions of the model of `v`, or of all models. */
+static void put_stats(ru_server *s, rui_version *v, ru_text *t, bool json)
+{
+    uint32_t n = 0, cap = 0;
+    for (const rui_version *k = s->versions; k != NULL; k = k->next) {
+        cap++;
+    }
+    rui_stats_of *of = RU_NEW(t->arena, rui_stats_of, cap);
+    if (of == NULL) {
+        return;
+    }
+    for (const rui_version *k = s->versions; k != NULL; k = k->next) {
+        if (k->machine != NULL && (v == NULL || strcmp(v->model, k->model) == 0)) {
+            of[n++] = (rui_stats_of){.model = k->model,
+                                     .version = k->version,
+                                     .stats = &k->stats,
+                                     .machine = ru_serve_stats_get(k->machine),
+                                     .under_way = k->calls,
+                                     .promise_ns = s->opt.slo_ns};
+        }
+    }
+    (json ? rui_stats_json : rui_stats_prometheus)(of, n, t);
+}
+
+static void put_statistics(ru_server *s, rui_version *v, ru_text *t)
+{
+    put_stats(s, v, t, true);
+}
+
+static void put_metrics(ru_server *s, rui_version *v, ru_text *t)
+{
+    put_stats(s, v, t, false);
+}
+
 /* -- paths -------------------------------------------------------------------------------------
  */
 
@@ -158,7 +193,7 @@ static void wrong_method(ru_http_request *r, const char *want)
     char text[160];
     ru_text t = ru_text_into(text, sizeof text);
     ru_text_putf(&t, "%.80s is asked by %s", r->path, want);
-    ru_http_refuse(r, 405, text);
+    ru_http_refuse(r, 405, text, 0);
 }
 
 static void not_ready(const ru_server *s, const rui_version *v, ru_http_request *r)
@@ -169,7 +204,7 @@ static void not_ready(const ru_server *s, const rui_version *v, ru_http_request 
                  v->state == RUI_FAILED ? v->err.text
                  : s->stopping          ? "the server stops"
                                         : "it loads");
-    ru_http_refuse(r, 503, text);
+    ru_http_refuse(r, 503, text, 1);
 }
 
 /* /v2/models/M[/versions/V][/what] */
@@ -184,14 +219,16 @@ static void route_model(ru_server *s, ru_http_request *r, const ru_str *part, ui
         ru_text t = ru_text_into(text, sizeof text);
         ru_text_putf(&t, v == NULL ? "there is no model %.*s here" : "there is no page %.*s",
                      (int)(part[0].n < 100 ? part[0].n : 100), part[0].p);
-        ru_http_refuse(r, 404, text);
+        ru_http_refuse(r, 404, text, 0);
         return;
     }
     bool infer = ru_str_eq_c(what, "infer");
     if (!is(r, infer ? "POST" : "GET")) {
         wrong_method(r, infer ? "POST" : "GET");
+    } else if (ru_str_eq_c(what, "stats")) {
+        give(s, v, r, JSON, put_statistics);
     } else if (!infer && what.n > 0 && !ru_str_eq_c(what, "ready")) {
-        ru_http_refuse(r, 404, "a model answers infer and ready");
+        ru_http_refuse(r, 404, "a model answers infer, ready and stats", 0);
     } else if (v->state != RUI_READY || s->stopping) {
         not_ready(s, v, r);
     } else if (infer) {
@@ -204,18 +241,21 @@ static void route_model(ru_server *s, ru_http_request *r, const ru_str *part, ui
 static void route_server(ru_server *s, ru_http_request *r, const ru_str *part, uint32_t n)
 {
     bool health = n == 2 && ru_str_eq_c(part[0], "health");
-    if (n > 0 && !health) {
-        ru_http_refuse(r, 404, "there is no such page");
+    bool stats = n == 2 && ru_str_eq_c(part[0], "models") && ru_str_eq_c(part[1], "stats");
+    if (n > 0 && !health && !stats) {
+        ru_http_refuse(r, 404, "there is no such page", 0);
     } else if (!is(r, "GET")) {
         wrong_method(r, "GET");
     } else if (n == 0) {
         give(s, NULL, r, JSON, put_server);
+    } else if (stats) {
+        give(s, NULL, r, JSON, put_statistics);
     } else if (ru_str_eq_c(part[1], "live") || (ru_str_eq_c(part[1], "ready") && all_ready(s))) {
         give(s, NULL, r, JSON, put_ready);
     } else if (ru_str_eq_c(part[1], "ready")) {
-        ru_http_refuse(r, 503, s->stopping ? "the server stops" : "not all models are ready");
+        ru_http_refuse(r, 503, s->stopping ? "the server stops" : "not all models are ready", 1);
     } else {
-        ru_http_refuse(r, 404, "health has live and ready");
+        ru_http_refuse(r, 404, "health has live and ready", 0);
     }
 }
 
@@ -229,9 +269,12 @@ void rui_route(void *self, ru_http_request *r)
             part[n++] = word;
         }
     }
-    if (n == 0 || !ru_str_eq_c(part[0], "v2")) {
-        ru_http_refuse(r, 404, "there is no such page; the protocol begins at /v2");
-    } else if (n > 2 && ru_str_eq_c(part[1], "models")) {
+    if (n == 1 && ru_str_eq_c(part[0], "metrics") && is(r, "GET")) {
+        give(s, NULL, r, "text/plain; version=0.0.4; charset=utf-8", put_metrics);
+    } else if (n == 0 || !ru_str_eq_c(part[0], "v2")) {
+        ru_http_refuse(r, 404, "there is no such page; the protocol begins at /v2", 0);
+    } else if (n > 2 && ru_str_eq_c(part[1], "models") &&
+               !(n == 3 && ru_str_eq_c(part[2], "stats"))) {
         route_model(s, r, part + 2, n - 2);
     } else {
         route_server(s, r, part + 1, n - 1);

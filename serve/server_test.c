@@ -53,7 +53,7 @@ typedef struct world {
     ru_server *server;
     toy toy;
     uint32_t loaded, failed, stopped;
-    char answer[8192];
+    char answer[1 << 15];
 } world;
 
 static void on_loaded(void *self, const ru_err *err)
@@ -167,8 +167,9 @@ static const char *get(world *w, int fd, const char *path)
     return hear(w, fd);
 }
 
-#define GOOD                                                                                      \
-    "{\"inputs\":[{\"name\":\"a\",\"shape\":[3,2],\"datatype\":\"FP32\",\"data\":[1,2,3,4,5,6]}," \
+#define GOOD "{" GOOD_MEMBERS
+#define GOOD_MEMBERS                                                                             \
+    "\"inputs\":[{\"name\":\"a\",\"shape\":[3,2],\"datatype\":\"FP32\",\"data\":[1,2,3,4,5,6]}," \
     "{\"name\":\"i\",\"shape\":[3],\"datatype\":\"INT64\",\"data\":[3,0,1]}]}"
 
 static void speaks_the_protocol(void **state)
@@ -206,7 +207,7 @@ static void speaks_the_protocol(void **state)
         {"GET", "/v3", "", "/v2", 404},
         {"GET", "/v2/models/none", "", "no model none", 404},
         {"POST", "/v2/models/toy/versions/2/infer", GOOD, "no model toy", 404},
-        {"GET", "/v2/models/toy/else", "", "infer and ready", 404},
+        {"GET", "/v2/models/toy/else", "", "infer, ready and stats", 404},
         {"GET", "/v2/models/toy/infer", "", "asked by POST", 405},
         {"POST", "/v2/models/toy/infer", "{", "damaged", 400},
         {"POST", "/v2/models/toy/infer", "{\"inputs\":[]}", "no input 'a'", 400},
@@ -227,6 +228,18 @@ static void speaks_the_protocol(void **state)
             fail_msg("%s %s: %s", bad[k].path, bad[k].body, w.answer);
         }
     }
+    ask(fd, "POST", "/v2/models/toy/infer",
+        "{\"parameters\":{\"timeout\":1}," GOOD_MEMBERS); /* a microsecond */
+    assert_non_null(strstr(hear(&w, fd), "not computed"));
+    assert_non_null(strstr(w.answer, " 504 "));
+    assert_non_null(strstr(get(&w, fd, "/v2/models/toy/stats"),
+                           "\"inference_count\":4,\"execution_count\":2,"));
+    assert_non_null(strstr(get(&w, fd, "/v2/models/stats"), "\"success\":{\"count\":1,"));
+    const char *page = get(&w, fd, "/metrics");
+    assert_non_null(strstr(page, "_batch_rows_count{model=\"toy\",version=\"1\"} 2\n"));
+    assert_non_null(strstr(page, "refused_total{model=\"toy\",version=\"1\",reason=\"bad\"} 4\n"));
+    assert_non_null(strstr(page, "refused_total{model=\"toy\",version=\"1\",reason=\"late\"} 1\n"));
+    assert_non_null(strstr(page, "rubato_serve_requests{model=\"toy\",version=\"1\"} 0\n"));
     close(fd);
     close_world(&w);
 }

@@ -326,9 +326,10 @@ void ru_http_answer(ru_http_request *r, const ru_http_reply *a)
     RU_CHECK(r == NULL);
 }
 
-void ru_http_refuse(ru_http_request *r, uint32_t status, const char *sentence)
+void ru_http_refuse(ru_http_request *r, uint32_t status, const char *sentence, int64_t retry_s)
 {
     (void)status;
+    (void)retry_s;
     (void)sentence;
     RU_CHECK(r == NULL);
 }

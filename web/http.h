@@ -89,8 +89,8 @@ const char *ru_http_address(const ru_http *h); /* host:port where it listens */
 const char *ru_http_asked(const ru_http_request *r, const char *name);
 /* End `r` with one answer; `r` is invalid then. */
 void ru_http_answer(ru_http_request *r, const ru_http_reply *a);
-/* End `r` with a sentence as JSON, {"error":"..."}; copied. */
-void ru_http_refuse(ru_http_request *r, uint32_t status, const char *sentence);
+/* End `r` with a sentence as JSON, {"error":"..."}; copied. retry_s: Retry-After; 0: not said. */
+void ru_http_refuse(ru_http_request *r, uint32_t status, const char *sentence, int64_t retry_s);
 /* Begin an answer of unknown length (chunked); fields are copied. */
 void ru_http_stream(ru_http_request *r, uint32_t status, const ru_http_field *fields,
                     uint32_t n_fields);

@@ -291,12 +291,19 @@ void ru_http_answer(ru_http_request *r, const ru_http_reply *a)
     resume(k);
 }
 
-void ru_http_refuse(ru_http_request *r, uint32_t status, const char *sentence)
+void ru_http_refuse(ru_http_request *r, uint32_t status, const char *sentence, int64_t retry_s)
 {
     enum { BYTES = 6 * RU_ERR_TEXT_MAX + 16 };
-    static const ru_http_field fields[] = {{"Content-Type", "application/json"}};
+    char after[24];
+    ru_text at = ru_text_into(after, sizeof after);
+    ru_text_putf(&at, "%lld", (long long)retry_s);
+    const ru_http_field fields[] = {{"Content-Type", "application/json"}, {"Retry-After", after}};
     char *p = malloc(BYTES);
-    ru_http_reply a = {.status = status, .fields = fields, .n_fields = 1, .done = free, .self = p};
+    ru_http_reply a = {.status = status,
+                       .fields = fields,
+                       .n_fields = retry_s > 0 ? 2 : 1,
+                       .done = free,
+                       .self = p};
     ru_http_span span = {0};
     if (p != NULL) {
         ru_text t = ru_text_into(p, BYTES);

@@ -49,7 +49,7 @@ static void on_request(void *self, ru_http_request *r)
     snprintf(w->seen, sizeof w->seen, "%s %s %.*s %s", r->method, r->path, (int)r->body_bytes,
              (const char *)r->body, x != NULL ? x : "-");
     if (w->echo) {
-        ru_http_refuse(r, 400, "no \"quotes\"");
+        ru_http_refuse(r, 400, "no \"quotes\"", 0);
         return;
     }
     assert_true(w->n_kept < KEPT_MAX);
