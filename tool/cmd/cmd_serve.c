@@ -7,6 +7,7 @@
 #include "base/unit.h"
 #include "env/file/file.h"
 #include "env/process/self.h"
+#include "exec/pool.h"
 #include "launch/launch.h"
 #include "serve/server.h"
 #include "tool/cmd.h"
@@ -152,9 +153,13 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         .device = ru_cmd_choice(in, "device") == 0 ? RU_DEVICE_CPU : RU_DEVICE_REF,
         .precision = ru_cmd_choice(in, "precision") == 0 ? RU_PRECISION_F32 : RU_PRECISION_BF16,
         .threads = (uint32_t)ru_cmd_i64(in, "threads")};
-    s.opt.served = (ru_served_options){.exe = s.source.exe,
-                                       .instances = (uint32_t)ru_cmd_i64(in, "instances"),
-                                       .rows_max = ru_cmd_i64(in, "batch")};
+    uint32_t instances = (uint32_t)ru_cmd_i64(in, "instances");
+    if (instances == 0) {
+        uint32_t n = ru_pool_cores() / s.source.exe.threads;
+        instances = n < 1 ? 1 : n > 64 ? 64 : n;
+    }
+    s.opt.served = (ru_served_options){
+        .exe = s.source.exe, .instances = instances, .rows_max = ru_cmd_i64(in, "batch")};
     ru_status st = serve(&s, err);
     ru_server_close(s.server);
     ru_self_stop_unwatch();
@@ -171,11 +176,13 @@ static const ru_opt opts[] = {
     RU_OPT(TEXT, "name", "NAME", "name of the model (default: the last part of the path)"),
     RU_OPT(I64, "batch", "N", "largest batch in rows; rounded down to a power of two", .def = "32",
            RU_IN(1, 32768)),
-    RU_OPT(I64, "instances", "N", "batches that are computed at one time", .def = "1",
-           RU_IN(1, 64)),
+    RU_OPT(I64, "instances", "N",
+           "batches that are computed at one time; 0: as many as cores and threads allow",
+           .def = "0", RU_IN(0, 64)),
     RU_OPT(I64, "waiting", "N", "requests that wait or are computed; more are answered 429",
            .def = "1024", RU_IN(1, 1000000)),
-    RU_OPT_THREADS('t'),
+    RU_OPT(I64, "threads", "N", "threads that compute a batch together", .letter = 't', .def = "1",
+           RU_IN(1, 1024)),
     RU_OPT(TEXTS, "dim", "NAME=N",
            "value of a symbolic dimension of an ONNX model; may be given several times"),
     RU_OPT(CHOICE, "device", NULL, "device; ref is the reference in plain C", .def = "cpu",
@@ -200,7 +207,13 @@ const ru_cmd rui_cmd_serve = {
     .about =
         "Speaks the Open Inference Protocol v2 (KServe, Triton) over HTTP: JSON and the binary "
         "extension, so that clients written for those servers work unchanged; gRPC and shared "
-        "memory are not offered. The first dimension of every tensor is the number of rows "
+        "memory are not offered. Requests that come while all instances are busy leave together as "
+        "one "
+        "batch, by priority, then by their time limit (Triton's parameters priority and timeout, "
+        "header Rubato-Deadline-Ms); one whose limit passes before that is answered 504 and never "
+        "computed. With --slo, batches are as large as the promise allows by measured times, and a "
+        "request that would be answered later than promised is answered 429 with Retry-After. "
+        "/metrics is for Prometheus. The first dimension of every tensor is the number of rows "
         "where the model has it free. Samples of a run are prepared as in training (data.mean, "
         "data.std, columns). The first Ctrl-C or SIGTERM answers what is under way and ends, "
         "the second ends at once.",
