@@ -406,6 +406,19 @@ static void take(storm *w)
     }
 }
 
+static void ask_any(storm *w, uint32_t id, uint32_t what, ru_rng *rng)
+{
+    w->due[id] = what < 20 ? w->now + 5 * what : 0;
+    w->fate[id] = 1;
+    say(&w->s, w->now, RU_SERVE_REQUEST,
+        (ru_serve_request){.id = id,
+                           .class_of = ru_rng_below(rng, 3),
+                           .rows = ru_rng_below(rng, 4),
+                           .priority = ru_rng_below(rng, 9),
+                           .due = {w->due[id]}});
+    w->fate[id] = w->s.refused ? 0 : 1;
+}
+
 static void test_a_storm_loses_nothing(void **state)
 {
     (void)state;
@@ -429,15 +442,7 @@ static void test_a_storm_loses_nothing(void **state)
             w.s.n = w.s.n_late = 0;
             w.now = now;
             if (what < 60) {
-                w.due[asked] = what < 20 ? now + 5 * what : 0;
-                w.fate[asked] = 1;
-                say(&w.s, now, RU_SERVE_REQUEST,
-                    (ru_serve_request){.id = asked,
-                                       .class_of = ru_rng_below(&rng, 3),
-                                       .rows = ru_rng_below(&rng, 4),
-                                       .priority = ru_rng_below(&rng, 9),
-                                       .due = {w.due[asked]}});
-                w.fate[asked] = e->refused ? 0 : 1;
+                ask_any(&w, asked, what, &rng);
                 w.place[asked++] = e->place;
             } else if (what < 70 && asked > 0) {
                 uint32_t id = asked - 1 - ru_rng_below(&rng, asked < 8 ? asked : 8);
