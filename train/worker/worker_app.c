@@ -40,7 +40,7 @@ static bool reached(const rui_app_worker *w)
     bool all = until->n > 0;
     for (uint32_t k = 0; k < until->n; k++) {
         bool is = strcmp(until->at[k].key, name) == 0;
-        double v = is ? w->objective : ru_metrics_get(&w->metrics, until->at[k].key);
+        double v = is ? w->run.objective : ru_metrics_get(&w->run.metrics, until->at[k].key);
         bool more = is ? ops->maximise : strcmp(until->at[k].key, "accuracy") == 0;
         all = all && isfinite(v) && (more ? v >= until->at[k].value : v <= until->at[k].value);
     }
@@ -58,7 +58,7 @@ static void put_step(rui_app_worker *w, uint32_t clock, double loss, int64_t too
                                   .step_ns = took_ns,
                                   .batch = rui_app_items(w, clock) - rui_app_items(w, clock - 1)};
     ru_err err;
-    if (ru_run_report_step_put(w->report, &s, &err) != RU_OK) {
+    if (ru_run_report_step_put(w->tells.report, &s, &err) != RU_OK) {
         ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
     }
 }
@@ -68,8 +68,8 @@ static void put_step(rui_app_worker *w, uint32_t clock, double loss, int64_t too
 static void tell_missing(rui_app_worker *w, int64_t closed)
 {
     rui_app_report_open(w);
-    bool any = w->report != NULL && ru_run_report_goes_on(w->report);
-    for (int64_t c = any ? ru_run_report_told(w->report) + 1 : closed + 1; c <= closed; c++) {
+    bool any = w->tells.report != NULL && ru_run_report_goes_on(w->tells.report);
+    for (int64_t c = any ? ru_run_report_told(w->tells.report) + 1 : closed + 1; c <= closed; c++) {
         put_step(w, (uint32_t)c, RU_NAN, 0);
     }
 }
@@ -78,20 +78,20 @@ static void on_clock(rui_app_worker *w, const ru_engine_news *n, ru_time now)
 {
     uint32_t clock = n->clock + 1;
     double v = objective(w, n);
-    w->plan_clocks++;
-    w->left_out += n->left_out;
-    w->objective = isfinite(v) ? v : w->objective;
-    w->clock = clock;
-    w->items = rui_app_items(w, clock);
-    int64_t took_ns = now.ns - w->clock_at.ns;
-    w->clock_at = w->worked_at = now;
+    w->plans.clocks++;
+    w->run.left_out += n->left_out;
+    w->run.objective = isfinite(v) ? v : w->run.objective;
+    w->run.clock = clock;
+    w->run.items = rui_app_items(w, clock);
+    int64_t took_ns = now.ns - w->run.clock_at.ns;
+    w->run.clock_at = w->run.worked_at = now;
     tell_missing(w, n->clock);
-    if (w->report != NULL && clock > w->told) {
+    if (w->tells.report != NULL && clock > w->run.told) {
         put_step(w, clock, v, took_ns);
     }
-    w->told = clock > w->told ? clock : w->told;
+    w->run.told = clock > w->run.told ? clock : w->run.told;
     if (reached(w)) {
-        w->target = true;
+        w->run.target = true;
     }
 }
 
@@ -156,10 +156,10 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
                (long long)n->rebuilt->saved, (long long)n->rebuilt->late);
         break;
     case RU_ENGINE_RESTORED:
-        w->clock_at = now;
-        if (w->items == 0) {
-            w->clock = n->clock;
-            w->items = w->items_first = rui_app_items(w, n->clock);
+        w->run.clock_at = now;
+        if (w->run.items == 0) {
+            w->run.clock = n->clock;
+            w->run.items = w->run.items_first = rui_app_items(w, n->clock);
         }
         if (f.leads && f.restores > 1) {
             rui_app_event(w, n->clock,
@@ -175,10 +175,10 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         if (f.leads && n->status == RU_OK) { /* also a run that had no clock left */
             tell_missing(w, f.closed);
         }
-        if (w->left_out > 0) {
+        if (w->run.left_out > 0) {
             ru_log(RU_LOG_INFO, "train", "left_out",
                    "%lld times a clock closed without an executor, whose changes were dropped",
-                   (long long)w->left_out);
+                   (long long)w->run.left_out);
         }
         ru_log(RU_LOG_INFO, "train", "moves", "%u executors and shards came from other workers",
                f.moves);
@@ -193,7 +193,7 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
 void rui_app_exported(rui_app_worker *w, const rui_app_command *c)
 {
     w->exports--;
-    w->worked_at = ru_clock_now();
+    w->run.worked_at = ru_clock_now();
     w->export_err = (ru_err){0};
     if (c->status != RU_OK) {
         bool ends = c->status == RU_E_DATA || c->status == RU_E_USER; /* the job, with it */
@@ -203,15 +203,16 @@ void rui_app_exported(rui_app_worker *w, const rui_app_command *c)
         rui_app_event(w, c->at.clock, "checkpoint", 0, NULL);
         ru_err err;
         if (c->metrics.n > 0) {
-            w->metrics = c->metrics;
-            if (w->report != NULL &&
-                ru_run_report_eval(w->report, c->at.clock, c->at.clock / w->state.shape.pieces,
-                                   &c->metrics, c->eval_ns, &err) != RU_OK) {
+            w->run.metrics = c->metrics;
+            if (w->tells.report != NULL &&
+                ru_run_report_eval(w->tells.report, c->at.clock,
+                                   c->at.clock / w->state.shape.pieces, &c->metrics, c->eval_ns,
+                                   &err) != RU_OK) {
                 ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
             }
         }
     }
-    end_soon(w, w->worked_at);
+    end_soon(w, w->run.worked_at);
 }
 
 static void log_line(void *self, int level, const char *line, ru_time now)
@@ -248,7 +249,7 @@ static ru_status open_data(rui_app_worker *w, ru_err *err)
     w->app_open = true;
     RU_TRY(ru_app_state_init(&w->state, f->ops, w->self, w->executors, rows, setup.seed, err));
     for (uint32_t t = 0; t < w->state.shape.n_tables; t++) {
-        w->parameters += w->state.shape.table[t].rows * w->state.shape.table[t].width;
+        w->run.parameters += w->state.shape.table[t].rows * w->state.shape.table[t].width;
     }
     w->part = RU_NEW(w->arena, int64_t, w->executors + 1);
     if (w->part == NULL) {
@@ -261,7 +262,7 @@ static ru_status open_data(rui_app_worker *w, ru_err *err)
     int64_t all =
         f->job->train.epochs > 0 ? f->job->train.epochs * w->state.shape.pieces : UINT32_MAX / 2;
     all = f->job->train.steps > 0 && f->job->train.steps < all ? f->job->train.steps : all;
-    w->clocks = all > UINT32_MAX / 2 ? UINT32_MAX / 2 : (uint32_t)all;
+    w->run.clocks = all > UINT32_MAX / 2 ? UINT32_MAX / 2 : (uint32_t)all;
     return RU_OK;
 }
 
@@ -338,7 +339,7 @@ static ru_status open_engine(rui_app_worker *w, ru_err *err)
                                   .shards = SHARDS,
                                   .block_bytes = job->recovery.block,
                                   .moves = job->clocks.moves,
-                                  .clocks = w->clocks,
+                                  .clocks = w->run.clocks,
                                   .driver = job->clocks.order,
                                   .slack = job->clocks.staleness,
                                   .stragglers = job->clocks.stragglers,
@@ -358,7 +359,7 @@ static ru_status open_engine(rui_app_worker *w, ru_err *err)
                                   .member = ru_node_member(w->shell.timers.node),
                                   .chan = ru_node_chan(w->shell.timers.node),
                                   .self = w->shell.id,
-                                  .peers_max = w->peers_max,
+                                  .peers_max = w->tells.crew_max,
                                   .memory_bytes = memory > RU_ENGINE_MEMORY ? memory : 0,
                                   .recorder = w->recorder,
                                   .news = news,
@@ -416,9 +417,9 @@ static ru_status open_all(rui_app_worker *w, ru_err *err)
     if (o->shell.transient) {
         RU_TRY(ru_app_job_transient(w->opt->file->job, err));
     }
-    w->peers_max = ru_shell_peers_max(&o->shell);
-    w->crew = RU_NEW(w->arena, ru_member_info, w->peers_max);
-    if (w->crew == NULL) {
+    w->tells.crew_max = ru_shell_peers_max(&o->shell);
+    w->tells.crew = RU_NEW(w->arena, ru_member_info, w->tells.crew_max);
+    if (w->tells.crew == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
     }
     RU_TRY(ru_shell_open(&w->shell, &o->shell, &shell_ops, w, w->arena, err));
@@ -434,7 +435,7 @@ static ru_status open_all(rui_app_worker *w, ru_err *err)
     }
     w->n_threads = w->opt->threads > 0 ? w->opt->threads : 1;
     w->n_threads = w->n_threads < RUI_APP_THREADS_MAX ? w->n_threads : RUI_APP_THREADS_MAX;
-    RU_TRY(ru_decisions_open(o->train.out, w->opt->file->job->name, &w->decisions, err));
+    RU_TRY(ru_decisions_open(o->train.out, w->opt->file->job->name, &w->plans.decisions, err));
     RU_TRY(open_node(w, err));
     RU_TRY(open_engine(w, err));
     return rui_app_threads_start(w, err);
@@ -449,8 +450,8 @@ static void close_all(rui_app_worker *w)
     }
     ru_engine_close(w->engine);
     ru_shell_close(&w->shell);
-    ru_run_report_close(w->report);
-    ru_decisions_close(w->decisions);
+    ru_run_report_close(w->tells.report);
+    ru_decisions_close(w->plans.decisions);
     if (w->app_open && w->opt->file->ops->close != NULL) {
         w->opt->file->ops->close(w->self);
     }
@@ -482,7 +483,8 @@ static const char *intact(rui_app_worker *w)
 
 static ru_status verdict(rui_app_worker *w, ru_worker_result *out, ru_err *err)
 {
-    int64_t wall = w->worked_at.ns - w->begun.ns; /* without the time that the end lingers */
+    int64_t wall =
+        w->run.worked_at.ns - w->run.begun.ns; /* without the time that the end lingers */
     ru_engine_facts f;
     ru_engine_facts_get(w->engine, &f);
     out->step = f.closed;
@@ -498,29 +500,29 @@ static ru_status verdict(rui_app_worker *w, ru_worker_result *out, ru_err *err)
     if (w->export_err.status != RU_OK) {
         return ru_err_set(err, w->export_err.status, "%s", w->export_err.text);
     }
-    if (w->report == NULL) {
+    if (w->tells.report == NULL) {
         return RU_OK;
     }
-    int64_t here = w->items - w->items_first;
+    int64_t here = w->run.items - w->run.items_first;
     out->reported = true;
     out->summary =
-        (ru_run_report_summary){.steps = w->clock,
-                                .epochs = w->clock / w->state.shape.pieces,
-                                .samples = w->items,
+        (ru_run_report_summary){.steps = w->run.clock,
+                                .epochs = w->run.clock / w->state.shape.pieces,
+                                .samples = w->run.items,
                                 .wall_ns = wall,
                                 .samples_per_s = wall > 0 ? (double)here * 1e9 / (double)wall : 0,
-                                .loss = w->objective,
-                                .metrics = w->metrics,
+                                .loss = w->run.objective,
+                                .metrics = w->run.metrics,
                                 .split = {.compute_ns = f.compute_ns,
                                           .network_ns = f.network_ns,
                                           .wait_ns = f.wait_ns,
                                           .other_ns = f.other_ns},
                                 .rss_peak_bytes = ru_self_rss_peak_bytes(),
-                                .ended = w->target        ? "target"
+                                .ended = w->run.target    ? "target"
                                          : w->shell.asked ? "stopped"
                                                           : "done"};
-    RU_TRY(ru_run_report_end(w->report, &out->summary, err));
-    return ru_run_place_kept(&w->folder, w->clock, err);
+    RU_TRY(ru_run_report_end(w->tells.report, &out->summary, err));
+    return ru_run_place_kept(&w->folder, w->run.clock, err);
 }
 
 ru_status ru_app_worker_run(const ru_app_worker_options *opt, ru_arena *arena,
@@ -533,14 +535,14 @@ ru_status ru_app_worker_run(const ru_app_worker_options *opt, ru_arena *arena,
     }
     w->opt = opt;
     w->arena = arena;
-    w->objective = RU_NAN;
+    w->run.objective = RU_NAN;
     ru_mutex_init(&w->lock);
     ru_mutex_init(&w->part_lock);
     ru_mutex_init(&w->given_lock);
     rui_app_threads_init(w);
     ru_status st = open_all(w, err);
     if (st == RU_OK) {
-        w->begun = w->clock_at = w->worked_at = ru_clock_now();
+        w->run.begun = w->run.clock_at = w->run.worked_at = ru_clock_now();
         if (opt->file->job->clocks.shuffle_ns > 0) {
             w->shuffle = ru_rng_from((uint64_t)opt->file->job->train.seed, ru_rng_label("shuffle"));
             shuffle(w, 0, ru_clock_now());

@@ -66,6 +66,46 @@ typedef struct rui_app_lane {
     ru_cond changed;
 } rui_app_lane;
 
+/* What the leader reports, and by whose report it goes on. */
+typedef struct rui_app_tells {
+    ru_run_report *report;
+    bool failed;          /* it could not be opened */
+    bool led, followed;   /* in the newest view; ever: another one led */
+    bool muted;           /* the report is another one's now */
+    ru_member_info *crew; /* [n_crew] of the newest view; room for crew_max */
+    uint32_t n_crew, crew_max;
+} rui_app_tells;
+
+/* How far the job is. */
+typedef struct rui_app_run {
+    uint32_t clocks, clock, told;
+    int64_t items, items_first, parameters; /* items_first: when this process began */
+    double objective;
+    ru_metrics metrics;
+    ru_time begun, clock_at, worked_at; /* worked_at: the last clock or export was over */
+    int64_t left_out;                   /* leader: times that a clock closed without an executor */
+    bool target; /* all targets of train.until are reached: this leader ends the job */
+} rui_app_run;
+
+/* The newest plan of a policy: low 32 bits of its id; 0: not known. */
+typedef struct rui_app_plan {
+    uint32_t plan, predicted_ns;
+} rui_app_plan;
+
+/* What was decided, until it is known what came of it. */
+typedef struct rui_app_plans {
+    ru_decisions *decisions;
+    ru_time at; /* the map in force, from then on */
+    int64_t clocks;
+    bool measured;
+    bool save_told; /* the save under way is recorded */
+    double save_bytes, save_s, recovery_s;
+    uint32_t recoveries;
+    bool reassigned, staged;
+    double reassign_clock_s; /* mean clock by the newest plan of reassign; NaN: it has another */
+    rui_app_plan moves, saves;
+} rui_app_plans;
+
 typedef struct rui_app_worker {
     const ru_app_worker_options *opt;
     ru_arena *arena;
@@ -73,38 +113,16 @@ typedef struct rui_app_worker {
     /* loop thread */
     ru_shell shell;
     ru_engine *engine; /* a part of its node */
-    uint32_t waker, peers_max;
-    ru_run_report *report;
-    bool report_failed;
-    bool led, followed;   /* of the newest view; ever: another one led */
-    bool muted;           /* the report is another one's now */
-    ru_member_info *crew; /* [n_crew] of the newest view; room for peers_max */
-    uint32_t n_crew;
-    bool target; /* all targets of train.until are reached: this leader ends the job */
+    uint32_t waker;
+    rui_app_tells tells;
+    rui_app_run run;
+    rui_app_plans plans;
     bool stopping;
     bool log_done;     /* this leader's job is over: the running checkpoint is of no use */
     uint32_t exports;  /* under way */
     ru_err export_err; /* of the newest export; status RU_OK: it was stored */
-    uint32_t clocks, clock, told;
-    int64_t items, items_first, parameters; /* items_first: when this process began */
-    double objective;
-    ru_metrics metrics;
-    ru_time begun, clock_at, worked_at; /* worked_at: the last clock or export was over */
     ru_engine_ckpt from;
-    ru_decisions *decisions;
-    ru_time plan_at; /* the map in force, from then on */
-    int64_t plan_clocks;
-    int64_t left_out; /* leader: times that a clock closed without an executor */
-    bool plan_measured;
-    bool save_told; /* the save under way is recorded */
-    double save_bytes, save_s, recovery_s;
-    uint32_t recoveries;
     ru_rng shuffle;
-    bool reassigned, staged;
-    double reassign_clock_s; /* mean clock by the newest plan of reassign; NaN: it has another */
-    struct {
-        uint32_t plan, predicted_ns;
-    } moves, saves; /* the newest plan of each, low 32 bits of its id; 0: not known */
     /* all threads, after opening only read; `state` by one export at a time */
     ru_sparse_file *data, *test;
     void *self;

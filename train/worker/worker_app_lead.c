@@ -14,7 +14,7 @@ static void report_workers(const rui_app_worker *w)
     for (uint32_t i = 0; i < v->n; i++) {
         voters += !v->at[i].no_vote;
     }
-    ru_run_report_workers_set(w->report, v->n, v->n, voters);
+    ru_run_report_workers_set(w->tells.report, v->n, v->n, voters);
 }
 
 /* What cannot go on without a rollback says so. */
@@ -32,14 +32,14 @@ static void tell_recovery(const rui_app_worker *w)
  * many as executors may be ahead. */
 static int64_t after_step(const rui_app_worker *w, int64_t closed)
 {
-    return closed + (w->followed ? 1 + w->opt->file->job->clocks.staleness : 0);
+    return closed + (w->tells.followed ? 1 + w->opt->file->job->clocks.staleness : 0);
 }
 
 /* Does the report go on with that of an earlier process: a run that is resumed, or whose first
  * leader is another one? */
 static bool report_goes_on(const rui_app_worker *w, const ru_engine_facts *f)
 {
-    return w->followed || w->opt->worker->shell.newcomer || f->generation > 1 ||
+    return w->tells.followed || w->opt->worker->shell.newcomer || f->generation > 1 ||
            w->from.generation > 0;
 }
 
@@ -50,7 +50,7 @@ void rui_app_report_open(rui_app_worker *w)
     const ru_app_ops *ops = w->opt->file->ops;
     ru_engine_facts f;
     ru_engine_facts_get(w->engine, &f);
-    if (w->report != NULL || w->report_failed) {
+    if (w->tells.report != NULL || w->tells.failed) {
         return;
     }
     const char *slash = strrchr(o->train.out, '/');
@@ -62,19 +62,19 @@ void rui_app_report_open(rui_app_worker *w)
                                       .after_step = after_step(w, f.closed),
                                       .step_first = f.closed,
                                       .columns = o->train.columns,
-                                      .steps = w->clocks,
+                                      .steps = w->run.clocks,
                                       .epochs = w->opt->file->job->train.epochs,
                                       .samples_epoch = ru_sparse_rows(w->data),
                                       .objective = ops->objective_name,
                                       .messages = o->train.messages,
                                       .progress = o->train.progress};
     ru_err err;
-    ru_status st = ru_run_report_open(&ro, w->arena, &w->report, &err);
+    ru_status st = ru_run_report_open(&ro, w->arena, &w->tells.report, &err);
     const ru_run_report_start s = {.name = w->opt->file->job->name,
                                    .model = ops->name,
                                    .device = "cpu",
                                    .precision = "f32",
-                                   .parameters = w->parameters,
+                                   .parameters = w->run.parameters,
                                    .batch = ru_sparse_rows(w->data) / w->state.shape.pieces,
                                    .train_samples = ru_sparse_rows(w->data),
                                    .threads = w->n_threads,
@@ -82,13 +82,13 @@ void rui_app_report_open(rui_app_worker *w)
     tell_recovery(w);
     if (st == RU_OK) {
         report_workers(w);
-        st = ru_run_report_begin(w->report, &s, &err);
+        st = ru_run_report_begin(w->tells.report, &s, &err);
     }
-    if (st == RU_OK && w->from.generation > 0 && w->from.clock >= w->clocks) {
-        ru_run_report_say(w->report, RU_APP_COMPLETED, (long long)w->from.clock);
+    if (st == RU_OK && w->from.generation > 0 && w->from.clock >= w->run.clocks) {
+        ru_run_report_say(w->tells.report, RU_APP_COMPLETED, (long long)w->from.clock);
     }
     if (st != RU_OK) {
-        w->report_failed = true;
+        w->tells.failed = true;
         ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
     }
     const ru_app_world a = rui_app_world_of(w);
@@ -100,8 +100,8 @@ void rui_app_event(rui_app_worker *w, int64_t step, const char *what, uint32_t w
 {
     ru_err err;
     rui_app_report_open(w);
-    if (w->report != NULL &&
-        ru_run_report_event(w->report, step, what, worker, more, &err) != RU_OK) {
+    if (w->tells.report != NULL &&
+        ru_run_report_event(w->tells.report, step, what, worker, more, &err) != RU_OK) {
         ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
     }
 }
@@ -124,13 +124,13 @@ static void tell_gone(rui_app_worker *w, const ru_member_info *m, int64_t step, 
     ru_run_report_details more = ru_run_report_details_none();
     if (ru_member_leaves(member, m->node)) {
         rui_app_event(w, step, "leave", m->number, &more);
-        ru_run_report_say(w->report, "worker %u left", m->number);
+        ru_run_report_say(w->tells.report, "worker %u left", m->number);
         return;
     }
     int64_t silent_ns = ru_member_silent_ns(member, m->node, now);
     more.after_s = silent_ns < INT64_MAX ? 1e-9 * (double)silent_ns : RU_NAN;
     rui_app_event(w, step, "lost", m->number, &more);
-    ru_run_report_say(w->report, "worker %u failed; the others continue after clock %lld",
+    ru_run_report_say(w->tells.report, "worker %u failed; the others continue after clock %lld",
                       m->number, (long long)step);
 }
 
@@ -140,7 +140,7 @@ static void tell_came(rui_app_worker *w, const ru_member_info *m, int64_t step)
     ru_run_report_details more = ru_run_report_details_none();
     more.tier = transient ? "transient" : NULL;
     rui_app_event(w, step, "join", m->number, &more);
-    ru_run_report_say(w->report, "worker %u joined%s", m->number,
+    ru_run_report_say(w->tells.report, "worker %u joined%s", m->number,
                       transient ? " on a transient machine, without a vote" : "");
 }
 
@@ -151,15 +151,15 @@ static void tell_changes(rui_app_worker *w, const ru_view *v, bool took_over, ru
     ru_engine_facts_get(w->engine, &f);
     if (took_over) {
         rui_app_event(w, f.closed, "lead", w->shell.number, NULL);
-        ru_run_report_say(w->report, "worker %u leads now", w->shell.number);
+        ru_run_report_say(w->tells.report, "worker %u leads now", w->shell.number);
     }
-    for (uint32_t k = 0; k < w->n_crew; k++) {
-        if (member_in(v->at, v->n, w->crew[k].node) == NULL) {
-            tell_gone(w, &w->crew[k], f.closed, now);
+    for (uint32_t k = 0; k < w->tells.n_crew; k++) {
+        if (member_in(v->at, v->n, w->tells.crew[k].node) == NULL) {
+            tell_gone(w, &w->tells.crew[k], f.closed, now);
         }
     }
-    for (uint32_t k = 0; k < v->n && w->n_crew > 0; k++) {
-        if (member_in(w->crew, w->n_crew, v->at[k].node) == NULL) {
+    for (uint32_t k = 0; k < v->n && w->tells.n_crew > 0; k++) {
+        if (member_in(w->tells.crew, w->tells.n_crew, v->at[k].node) == NULL) {
             tell_came(w, &v->at[k], f.closed);
         }
     }
@@ -172,16 +172,16 @@ static void lead_or_follow(rui_app_worker *w, bool leads)
     ru_engine_facts f;
     ru_err err;
     ru_engine_facts_get(w->engine, &f);
-    if (w->led && !leads) {
-        ru_run_report_mute(w->report);
-        w->muted = w->report != NULL;
-    } else if (leads && w->muted) {
-        w->muted = false;
-        if (ru_run_report_unmute(w->report, after_step(w, f.closed), &err) != RU_OK) {
+    if (w->tells.led && !leads) {
+        ru_run_report_mute(w->tells.report);
+        w->tells.muted = w->tells.report != NULL;
+    } else if (leads && w->tells.muted) {
+        w->tells.muted = false;
+        if (ru_run_report_unmute(w->tells.report, after_step(w, f.closed), &err) != RU_OK) {
             ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
         }
     }
-    w->followed = w->followed || !leads;
+    w->tells.followed = w->tells.followed || !leads;
 }
 
 void rui_app_viewed(void *self, ru_time now)
@@ -190,15 +190,15 @@ void rui_app_viewed(void *self, ru_time now)
     const ru_member *member = ru_node_member(w->shell.timers.node);
     const ru_view *v = ru_member_view(member);
     bool leads = ru_node_is(v->leader, w->shell.id);
-    bool took_over = leads && !w->led && w->n_crew > 0;
+    bool took_over = leads && !w->tells.led && w->tells.n_crew > 0;
     lead_or_follow(w, leads);
-    w->led = leads;
+    w->tells.led = leads;
     if (leads) {
         tell_changes(w, v, took_over, now);
     }
-    w->n_crew = v->n <= w->peers_max ? v->n : 0;
-    if (w->n_crew > 0) {
-        memcpy(w->crew, v->at, w->n_crew * sizeof *w->crew);
+    w->tells.n_crew = v->n <= w->tells.crew_max ? v->n : 0;
+    if (w->tells.n_crew > 0) {
+        memcpy(w->tells.crew, v->at, w->tells.n_crew * sizeof *w->tells.crew);
     }
     report_workers(w);
     if (w->opt->worker->train.messages) {

@@ -14,11 +14,11 @@
 /* The map that was in force until now: its clocks. */
 static void measure(rui_app_worker *w, ru_time now)
 {
-    if (w->plan_measured && w->plan_clocks > 0) {
-        ru_decisions_measured(w->decisions, ru_policy_find("moves"), "iteration_s", RU_NAN,
-                              (double)(now.ns - w->plan_at.ns) * 1e-9 / (double)w->plan_clocks);
+    if (w->plans.measured && w->plans.clocks > 0) {
+        ru_decisions_measured(w->plans.decisions, ru_policy_find("moves"), "iteration_s", RU_NAN,
+                              (double)(now.ns - w->plans.at.ns) * 1e-9 / (double)w->plans.clocks);
     }
-    w->plan_measured = false;
+    w->plans.measured = false;
 }
 
 /* Objects of a kind, as the policy's file has them. */
@@ -51,9 +51,9 @@ void rui_app_planned(void *self, const ru_moves_in *in, ru_time now)
                                      .executors = {executors, executors ? in->n_executors : 0},
                                      .shards = {shards, shards ? in->n_shards : 0},
                                      .nodes_max = (uint32_t)in->nodes_max};
-    ru_decisions_add(w->decisions, ru_policy_find("moves"), &file, false);
-    w->moves.plan = ru_decisions_newest(w->decisions, ru_policy_find("moves"), "moving_s",
-                                        &w->moves.predicted_ns);
+    ru_decisions_add(w->plans.decisions, ru_policy_find("moves"), &file, false);
+    w->plans.moves.plan = ru_decisions_newest(w->plans.decisions, ru_policy_find("moves"),
+                                              "moving_s", &w->plans.moves.predicted_ns);
     ru_arena_fini(&a);
 }
 
@@ -62,27 +62,27 @@ void rui_app_staged(void *self, const ru_stage_in *in, double clock_s, ru_time n
     rui_app_worker *w = self;
     const ru_policy *policy = ru_policy_find("stage");
     (void)now;
-    if (w->staged && clock_s > 0) { /* what came of the last answer */
-        ru_decisions_measured(w->decisions, policy, "clock_s", RU_NAN, clock_s);
+    if (w->plans.staged && clock_s > 0) { /* what came of the last answer */
+        ru_decisions_measured(w->plans.decisions, policy, "clock_s", RU_NAN, clock_s);
     }
     if (in == NULL) {
         return;
     }
     const ru_stage_file file = ru_stage_to_file(in);
-    ru_decisions_add(w->decisions, policy, &file, false);
-    w->staged = true;
+    ru_decisions_add(w->plans.decisions, policy, &file, false);
+    w->plans.staged = true;
 }
 
 void rui_app_settled(rui_app_worker *w, const ru_engine_news *n, ru_time now)
 {
-    ru_decisions_measured(w->decisions, ru_policy_find("moves"), "moving_s", RU_NAN,
+    ru_decisions_measured(w->plans.decisions, ru_policy_find("moves"), "moving_s", RU_NAN,
                           (double)n->took_ns * 1e-9);
-    uint32_t predicted_ns, plan = ru_decisions_newest(w->decisions, ru_policy_find("moves"),
+    uint32_t predicted_ns, plan = ru_decisions_newest(w->plans.decisions, ru_policy_find("moves"),
                                                       "iteration_s", &predicted_ns);
     ru_engine_record_plan(w->engine, plan, predicted_ns);
-    w->plan_measured = true;
-    w->plan_at = now;
-    w->plan_clocks = 0;
+    w->plans.measured = true;
+    w->plans.at = now;
+    w->plans.clocks = 0;
 }
 
 /* Saves are many: those of which the number is a power of two are recorded. */
@@ -90,11 +90,11 @@ void rui_app_saving(void *self, const ru_save_in *in, uint32_t count, ru_time no
 {
     rui_app_worker *w = self;
     (void)now;
-    w->save_told = (count & (count - 1)) == 0;
-    if (w->save_told) {
-        ru_decisions_add(w->decisions, ru_policy_find("save"), in, false);
-        w->saves.plan = ru_decisions_newest(w->decisions, ru_policy_find("save"), "save_s",
-                                            &w->saves.predicted_ns);
+    w->plans.save_told = (count & (count - 1)) == 0;
+    if (w->plans.save_told) {
+        ru_decisions_add(w->plans.decisions, ru_policy_find("save"), in, false);
+        w->plans.saves.plan = ru_decisions_newest(w->plans.decisions, ru_policy_find("save"),
+                                                  "save_s", &w->plans.saves.predicted_ns);
     }
 }
 
@@ -102,14 +102,15 @@ void rui_app_saving(void *self, const ru_save_in *in, uint32_t count, ru_time no
 void rui_app_logged(rui_app_worker *w, const ru_engine_news *n)
 {
     double bytes = (double)n->bytes, took = (double)n->took_ns * 1e-9;
-    double soon = w->save_bytes > 0 ? bytes * w->save_s / w->save_bytes : 0;
-    w->saves.predicted_ns = soon < 4 ? (uint32_t)(soon * 1e9) : 0;
-    if (w->save_told) {
-        ru_decisions_measured(w->decisions, ru_policy_find("save"), "save_s",
-                              w->save_bytes > 0 ? bytes * w->save_s / w->save_bytes : RU_NAN, took);
+    double soon = w->plans.save_bytes > 0 ? bytes * w->plans.save_s / w->plans.save_bytes : 0;
+    w->plans.saves.predicted_ns = soon < 4 ? (uint32_t)(soon * 1e9) : 0;
+    if (w->plans.save_told) {
+        ru_decisions_measured(
+            w->plans.decisions, ru_policy_find("save"), "save_s",
+            w->plans.save_bytes > 0 ? bytes * w->plans.save_s / w->plans.save_bytes : RU_NAN, took);
     }
-    w->save_bytes += bytes;
-    w->save_s += took;
+    w->plans.save_bytes += bytes;
+    w->plans.save_s += took;
 }
 
 void rui_app_recovered(void *self, const ru_recover_in *in, double late, int64_t took_ns,
@@ -122,13 +123,14 @@ void rui_app_recovered(void *self, const ru_recover_in *in, double late, int64_t
         lost += in->block[k].lost ? 1 : 0;
     }
     const ru_policy *policy = ru_policy_find("recover");
-    ru_decisions_add(w->decisions, policy, in, false);
-    ru_decisions_measured(w->decisions, policy, "recovery_s",
-                          w->recoveries > 0 ? w->recovery_s / w->recoveries : RU_NAN,
+    ru_decisions_add(w->plans.decisions, policy, in, false);
+    ru_decisions_measured(w->plans.decisions, policy, "recovery_s",
+                          w->plans.recoveries > 0 ? w->plans.recovery_s / w->plans.recoveries
+                                                  : RU_NAN,
                           (double)took_ns * 1e-9);
-    ru_decisions_measured(w->decisions, policy, "lost_iterations", RU_NAN, late);
-    w->recovery_s += (double)took_ns * 1e-9;
-    w->recoveries++;
+    ru_decisions_measured(w->plans.decisions, policy, "lost_iterations", RU_NAN, late);
+    w->plans.recovery_s += (double)took_ns * 1e-9;
+    w->plans.recoveries++;
     ru_log(RU_LOG_INFO, "train", "recovered",
            "%u objects of workers that died are here again after %.3f s, %.3g clocks behind", lost,
            (double)took_ns * 1e-9, late);
@@ -150,21 +152,21 @@ void rui_app_reassigned(void *self, const ru_reassign_in *in, const ru_engine_sl
 {
     rui_app_worker *w = self;
     const ru_policy *policy = ru_policy_find("reassign");
-    if (w->reassigned) { /* what came of the last answer */
-        bool ours = isnan(w->reassign_clock_s);
-        ru_decisions_measured(w->decisions, policy, ours ? "next_clock_s" : "clock_s",
-                              w->reassign_clock_s, (double)clock_ns * 1e-9);
+    if (w->plans.reassigned) { /* what came of the last answer */
+        bool ours = isnan(w->plans.reassign_clock_s);
+        ru_decisions_measured(w->plans.decisions, policy, ours ? "next_clock_s" : "clock_s",
+                              w->plans.reassign_clock_s, (double)clock_ns * 1e-9);
         if (slices->n > 0) {
-            ru_decisions_measured(w->decisions, policy, "slice_s",
+            ru_decisions_measured(w->plans.decisions, policy, "slice_s",
                                   (double)slices->predicted_ns * 1e-9 / (double)slices->n,
                                   (double)slices->took_ns * 1e-9 / (double)slices->n);
         }
-        ru_decisions_measured(w->decisions, policy, "slices_share", RU_NAN,
+        ru_decisions_measured(w->plans.decisions, policy, "slices_share", RU_NAN,
                               slices->of > 0 ? (double)slices->units / (double)slices->of : 0);
         if (slices->all_bytes > 0) {
-            ru_decisions_measured(w->decisions, policy, "messages_share", RU_NAN,
+            ru_decisions_measured(w->plans.decisions, policy, "messages_share", RU_NAN,
                                   (double)slices->bytes / (double)slices->all_bytes);
-            ru_decisions_measured(w->decisions, policy, "slice_rows_share", RU_NAN,
+            ru_decisions_measured(w->plans.decisions, policy, "slice_rows_share", RU_NAN,
                                   (double)slices->row_bytes / (double)slices->all_bytes);
         }
     }
@@ -179,9 +181,9 @@ void rui_app_reassigned(void *self, const ru_reassign_in *in, const ru_engine_sl
     }
     const ru_reassign_policy_in file = {.q = *in,
                                         .history = {clocks, clocks == NULL ? 0 : in->clocks}};
-    ru_decisions_add(w->decisions, policy, &file, false);
-    w->reassign_clock_s = mean_clock_s(in, &a);
-    w->reassigned = true;
+    ru_decisions_add(w->plans.decisions, policy, &file, false);
+    w->plans.reassign_clock_s = mean_clock_s(in, &a);
+    w->plans.reassigned = true;
     ru_arena_fini(&a);
 }
 
@@ -189,12 +191,12 @@ ru_app_world rui_app_world_of(const rui_app_worker *w)
 {
     return (ru_app_world){.file = w->opt->file,
                           .out = w->opt->worker->train.out,
-                          .decisions = w->decisions,
+                          .decisions = w->plans.decisions,
                           .threads = w->n_threads,
                           .samples = ru_sparse_rows(w->data),
                           .batch = ru_sparse_rows(w->data) / w->state.shape.pieces,
-                          .clocks = w->clocks,
-                          .parameters = w->parameters};
+                          .clocks = w->run.clocks,
+                          .parameters = w->run.parameters};
 }
 
 void rui_app_world_make(rui_app_worker *w, rui_app_command *c)
@@ -227,7 +229,7 @@ void rui_app_world(rui_app_worker *w)
     }
     /* The last of several to end leads nobody, but what it reported is complete. That of a leader
      * that was cut off is not. */
-    bool whole = w->report != NULL && w->shell.ended && w->shell.end_status == RU_OK;
+    bool whole = w->tells.report != NULL && w->shell.ended && w->shell.end_status == RU_OK;
     if (f.leads || whole) {
         measure(w, ru_clock_now());
         const ru_app_world a = rui_app_world_of(w);

@@ -64,14 +64,15 @@ void rui_app_trace_news(const rui_app_worker *w, const ru_engine_news *n, ru_tim
         ru_rec_async(r, w->names.moved, from, now.ns, n->bytes, 0, 0);
         break;
     case RU_ENGINE_SETTLED:
-        ru_rec_async(r, w->names.settled, from, now.ns, 0, w->moves.plan, w->moves.predicted_ns);
+        ru_rec_async(r, w->names.settled, from, now.ns, 0, w->plans.moves.plan,
+                     w->plans.moves.predicted_ns);
         break;
     case RU_ENGINE_SAVED:
         ru_rec_async(r, w->names.saved, from, now.ns, n->bytes, 0, 0);
         break;
     case RU_ENGINE_LOGGED:
-        ru_rec_async(r, w->names.logged, from, now.ns, n->bytes, w->saves.plan,
-                     w->saves.predicted_ns);
+        ru_rec_async(r, w->names.logged, from, now.ns, n->bytes, w->plans.saves.plan,
+                     w->plans.saves.predicted_ns);
         break;
     case RU_ENGINE_REBUILT:
         ru_rec_async(r, w->names.rebuilt, from, now.ns, n->rebuilt->rows, 0, 0);

@@ -559,7 +559,7 @@ void rui_app_answers(void *self, ru_time now)
         free(c);
         c = next;
     }
-    if (w->target && !w->stopping) {
+    if (w->run.target && !w->stopping) {
         w->stopping = true;
         ru_engine_stop(w->engine, true, now, fx);
     }
