@@ -207,11 +207,10 @@ bool rui_is_utf8(const uint8_t *p, int64_t n)
     return true;
 }
 
-static int64_t from_utf16(const uint8_t *p, int64_t n, char *out)
+int64_t rui_from_utf16(const uint8_t *p, int64_t n, bool big, char *out)
 {
     char *to = out;
-    bool big = p[0] == 0xfe;
-    for (int64_t i = 2; i + 1 < n; i += 2) {
+    for (int64_t i = 0; i + 1 < n; i += 2) {
         uint32_t v = (uint32_t)p[big ? i : i + 1] << 8 | p[big ? i + 1 : i];
         if (v >= 0xd800 && v < 0xdc00 && i + 3 < n) { /* the first half of a pair */
             uint32_t low = (uint32_t)p[big ? i + 2 : i + 3] << 8 | p[big ? i + 3 : i + 2];
@@ -223,6 +222,25 @@ static int64_t from_utf16(const uint8_t *p, int64_t n, char *out)
     return to - out;
 }
 
+int64_t rui_from_latin(const uint8_t *p, int64_t n, char *out)
+{
+    char *to = out;
+    for (int64_t i = 0; i < n; i++) {
+        to = put_utf8(to, p[i]);
+    }
+    return to - out;
+}
+
+ru_status rui_text_check(const uint8_t *p, int64_t n, int64_t first, const char *path, ru_err *err)
+{
+    const uint8_t *zero = n == 0 ? NULL : memchr(p, 0, (size_t)n);
+    return zero == NULL ? RU_OK
+                        : RU_FAIL(err, RU_E_DATA,
+                                  "%s: byte %lld is 0, so the file is no text in UTF-8; save it as "
+                                  "UTF-8 (if it is UTF-16, it lacks the byte order mark)",
+                                  path, (long long)(first + (zero - p)));
+}
+
 ru_status rui_csv_utf8(const rui_source *file, const char *path, ru_arena *arena, char **text,
                        int64_t *n, ru_err *err)
 {
@@ -230,24 +248,15 @@ ru_status rui_csv_utf8(const rui_source *file, const char *path, ru_arena *arena
     int64_t size = file->size_bytes;
     char *out = (char *)p;
     bool wide = size >= 2 && ((p[0] == 0xff && p[1] == 0xfe) || (p[0] == 0xfe && p[1] == 0xff));
-    const uint8_t *zero = wide || size == 0 ? NULL : memchr(p, 0, (size_t)size);
-    if (zero != NULL) {
-        return RU_FAIL(err, RU_E_DATA,
-                       "%s: byte %lld is 0, so the file is no text in UTF-8; save it as UTF-8 (if "
-                       "it is UTF-16, it lacks the byte order mark)",
-                       path, (long long)(zero - p));
-    }
+    RU_TRY(wide ? RU_OK : rui_text_check(p, size, 0, path, err));
     bool latin = !wide && !rui_is_utf8(p, size);
     if (wide || latin) {
         out = ru_arena_alloc(arena, size * 2 + 4, 1);
         if (out == NULL) {
             return rui_no_memory(err, path, size * 2);
         }
-        char *to = out;
-        for (int64_t i = 0; latin && i < size; i++) {
-            to = put_utf8(to, p[i]);
-        }
-        size = wide ? from_utf16(p, size, out) : to - out;
+        size = wide ? rui_from_utf16(p + 2, size - 2, p[0] == 0xfe, out)
+                    : rui_from_latin(p, size, out);
     }
     if (latin) {
         ru_log(RU_LOG_WARN, "data", "encoding",

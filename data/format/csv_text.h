@@ -23,6 +23,13 @@ typedef struct rui_csv {
 /* Well-formed from end to end? */
 bool rui_is_utf8(const uint8_t *p, int64_t n);
 
+/* n bytes as UTF-8 into out [2 n], of UTF-16 without its mark or of Latin-1; how many there are. */
+int64_t rui_from_utf16(const uint8_t *p, int64_t n, bool big, char *out);
+int64_t rui_from_latin(const uint8_t *p, int64_t n, char *out);
+/* Has the text, whose first byte is number `first`, no zero byte? Errors: RU_E_DATA. */
+RU_MUST_USE ru_status rui_text_check(const uint8_t *p, int64_t n, int64_t first, const char *path,
+                                     ru_err *err);
+
 /* The text of a file as UTF-8 with LF: UTF-16 with a byte order mark and Latin-1 are converted, and
  * CR alone ends a line when there is no LF. In the arena, or the file's own bytes, which change.
  * Errors: RU_E_DATA when it is no text. */

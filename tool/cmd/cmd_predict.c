@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/str.h"
+#include "data/format/lines.h"
 #include "data/norm.h"
 #include "env/process/self.h"
 #include "run/predict.h"
@@ -242,26 +244,39 @@ static ru_status take_line(session *s, ru_rows *table, ru_str text, int64_t line
     return RU_OK;
 }
 
+static int64_t read_stdin(void *self, void *into, int64_t size_bytes)
+{
+    (void)self;
+    ssize_t got;
+    do {
+        got = read(STDIN_FILENO, into, (size_t)size_bytes);
+    } while (got < 0 && errno == EINTR && ru_self_stop_asked() == 0);
+    return got < 0 && ru_self_stop_asked() != 0 ? 0 : got; /* what has come is answered */
+}
+
 static ru_status rows(session *s, ru_err *err)
 {
     const ru_columns *columns = &ru_predictor_model(s->p)->facts.columns;
     int64_t line = 0;
     float *x = RU_NEW(s->in->arena, float, ru_predictor_inputs(s->p));
     ru_rows *table = NULL;
-    char *text = NULL;
-    size_t cap = 0;
-    ssize_t got;
+    ru_lines *lines = NULL;
     if (x == NULL) {
         return RU_FAIL(err, RU_E_MEM, "not enough memory for a row of the input");
     }
     if (columns->n > 0) { /* the files of the training have columns */
         RU_TRY(ru_rows_open(columns, "stdin", s->in->arena, &table, err));
     }
-    ru_status st = RU_OK;
-    while (st == RU_OK && (got = getline(&text, &cap, stdin)) >= 0) {
-        st = take_line(s, table, ru_str_n(text, got), ++line, x, err);
+    ru_status st = ru_lines_open("stdin", read_stdin, NULL, s->in->arena, &lines, err);
+    for (bool found = st == RU_OK; found;) {
+        ru_str text;
+        st = ru_lines_next(lines, &text, &found, err);
+        if (st == RU_OK && found) {
+            st = take_line(s, table, text, ++line, x, err);
+        }
+        found = found && st == RU_OK;
     }
-    free(text);
+    ru_lines_close(lines);
     ru_rows_close(table);
     return st == RU_OK ? flush(s, err) : st;
 }

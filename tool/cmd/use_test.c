@@ -206,6 +206,18 @@ static void mean_and_std_reach_every_input(void **state)
                            "1, 0.5, 4\n"));
 }
 
+/* A line of stdin is read as a file is. */
+static void lines_come_in_every_encoding(void **state)
+{
+    ru_scratch *f = *state;
+    (void)put_file(f, "t.csv", "gr\xfcn;b;c;y\n1;0;0;0\n0;1;0;1\n0;0;1;2\n");
+    const char *said, *run = train_on(f, 2, "format: csv, train: t.csv");
+    const char *line = ru_arena_printf(&f->arena, "predict %s", run);
+    assert_string_equal(use(f, line, "b;gr\xfcn;c\n1;0;0\n0;1;0\n", 0, &said), "1\n0\n");
+    assert_non_null(strstr(said, "stdin is not UTF-8; Rubato takes its bytes as Latin-1"));
+    assert_string_equal(use(f, line, "b;gr\xc3\xbcn;c\r1;0;0\r0;1;0\r", 0, &said), "1\n0\n");
+}
+
 static void a_number_that_std_makes_infinite_is_refused(void **state)
 {
     ru_scratch *f = *state;
@@ -226,4 +238,5 @@ static void a_number_that_std_makes_infinite_is_refused(void **state)
 RU_TESTS(tool_use, ON_FILES(a_fixed_batch_is_enough),
          ON_FILES(a_damaged_sample_has_an_empty_answer), ON_FILES(eval_leaves_out_damaged_samples),
          ON_FILES(mean_and_std_reach_every_input),
-         ON_FILES(a_number_that_std_makes_infinite_is_refused))
+         ON_FILES(a_number_that_std_makes_infinite_is_refused),
+         ON_FILES(lines_come_in_every_encoding))
