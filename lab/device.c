@@ -7,10 +7,9 @@
 
 #include "lab/job_impl.h"
 
-#define BUILD_NS  INT64_C(2000000)
-#define UPDATE_NS INT64_C(500000)
-#define ABORT_NS  INT64_C(300000)
-#define STEP_NS   INT64_C(200000) /* of a step without samples */
+#define BUILD_NS INT64_C(2000000)
+#define ABORT_NS INT64_C(300000)
+#define KEEP_NS  INT64_C(50000)
 
 static ru_time now_of(const rui_simjob_device *d)
 {
@@ -100,6 +99,32 @@ bool rui_simjob_device_full(const rui_simjob_device *d)
     return memchr(d->param_ok, 0, (size_t)n) == NULL && memchr(d->slot_ok, 0, (size_t)n) == NULL;
 }
 
+/* Two steps are under way. */
+static bool is_ahead(const rui_simjob_device *d)
+{
+    return d->older >= 0;
+}
+
+static bool told_all(const rui_simjob_device *d)
+{
+    const rui_simjob *j = d->node->job;
+    for (uint32_t k = 0; k < j->n_tensors; k++) {
+        if (d->told_bytes[k] != j->tensor_bytes[k]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Gradients and sums are those of step `step` from now on. */
+static void sums_begin(rui_simjob_device *d, int64_t step, const char *call)
+{
+    const rui_simjob *j = d->node->job;
+    take_gradients(d, call);
+    memset(d->told_bytes, 0, j->n_tensors * sizeof *d->told_bytes);
+    d->sum_step = step;
+}
+
 static void gradients(rui_simjob_device *d, uint32_t tensor)
 {
     const rui_simjob *j = d->node->job;
@@ -109,14 +134,42 @@ static void gradients(rui_simjob_device *d, uint32_t tensor)
     }
 }
 
-/* The next portion of gradients is ready; the last portion ends the step. arg: how many portions.
+/* -- what it computes -----------------------------------------------------------------------------
  */
-static void portion(void *self, uint64_t arg)
+
+static void go_on(rui_simjob_device *d);
+static void updated(void *self, uint64_t arg);
+
+static ru_script_play *play_of(rui_simjob_device *d, int64_t step)
 {
+    return &d->play[step % 2];
+}
+
+/* The newest step is computed. */
+static void computed(rui_simjob_device *d)
+{
+    rui_simjob *j = d->node->job;
+    d->phase = RUI_SIMJOB_COMPUTED;
+    d->computed_ns[d->step % 2] = now_of(d).ns;
+    int64_t took_ns = now_of(d).ns - d->begun_ns[d->step % 2] - d->waited_ns;
+    j->computed_ns += took_ns;
+    j->computed_n++;
+    ru_elastic_computed(d->node->elastic, d->step, RU_OK, took_ns, now_of(d), enter(d));
+    leave(d);
+}
+
+/* Gradients up to n_ready of the play are; the last ends the step. */
+static void advanced(void *self, uint64_t arg)
+{
+    (void)arg;
     rui_simjob_device *d = self;
     rui_simjob *j = d->node->job;
-    uint32_t end = (uint32_t)(++d->portions * (uint64_t)j->n_tensors / arg);
-    while (d->readied < end && d->phase == RUI_SIMJOB_STEP) {
+    const ru_script_play *p = play_of(d, d->step);
+    if (p->n_ready > 0 && d->sum_step != d->step) {
+        sums_begin(d, d->step, "gradients of the next step");
+    }
+    uint64_t seq = d->seq;
+    while (d->readied < p->n_ready && d->phase == RUI_SIMJOB_STEP && d->seq == seq) {
         uint32_t k = d->readied++;
         ru_span span = {.size_bytes = j->tensor_bytes[k]};
         if (!j->opt->counted) {
@@ -126,151 +179,167 @@ static void portion(void *self, uint64_t arg)
         ru_elastic_ready(d->node->elastic, d->step, k, &span, now_of(d), enter(d));
         leave(d);
     }
-    if (d->readied == j->n_tensors && d->phase == RUI_SIMJOB_STEP) {
-        d->phase = RUI_SIMJOB_COMPUTED;
-        d->computed_ns = now_of(d).ns;
-        ru_elastic_computed(d->node->elastic, d->step, RU_OK, now_of(d).ns - d->begun_ns, now_of(d),
-                            enter(d));
-        leave(d);
+    if (d->seq == seq && d->phase == RUI_SIMJOB_STEP && d->readied == j->n_tensors) {
+        computed(d);
     }
-}
-
-/* -- a step by script -----------------------------------------------------------------------------
- */
-
-static void updated(void *self, uint64_t arg);
-static void update_some(rui_simjob_device *d);
-
-/* Gradients up to p->n_ready are. */
-static void script_ready(void *self, uint64_t arg)
-{
-    (void)arg;
-    rui_simjob_device *d = self;
-    rui_simjob *j = d->node->job;
-    while (d->readied < d->play.n_ready && d->phase == RUI_SIMJOB_STEP) {
-        uint32_t k = d->readied++;
-        const ru_span span = {.size_bytes = j->tensor_bytes[k]};
-        ru_elastic_ready(d->node->elastic, d->step, k, &span, now_of(d), enter(d));
-        leave(d);
-    }
-    if (d->phase != RUI_SIMJOB_STEP) {
-        return; /* it was given up */
-    }
-    if (d->readied < j->n_tensors) {
-        ru_sim_dev_work(d->dev, ru_script_compute(&d->play), script_ready, d, 0);
-        return;
-    }
-    d->phase = RUI_SIMJOB_COMPUTED;
-    d->computed_ns = now_of(d).ns;
-    j->computed_ns += d->computed_ns - d->begun_ns;
-    j->computed_n++;
-    ru_elastic_computed(d->node->elastic, d->step, RU_OK, now_of(d).ns - d->begun_ns, now_of(d),
-                        enter(d));
-    leave(d);
-    update_some(d);
-}
-
-static void script_begin(rui_simjob_device *d)
-{
-    rui_simjob *j = d->node->job;
-    double factor = 1 + (j->opt->noise > 0 ? j->opt->noise * ru_rng_normal(&j->rng) : 0);
-    ru_script_begin(&d->play, j->opt->script, d->share.n, factor > 0.2 ? factor : 0.2);
-    ru_sim_dev_work(d->dev, ru_script_compute(&d->play), script_ready, d, 0);
+    go_on(d);
 }
 
 static void some_updated(void *self, uint64_t arg)
 {
     (void)arg;
-    rui_simjob_device *d = self;
-    if (d->phase == RUI_SIMJOB_UPDATE) {
-        ru_sim_dev_work(d->dev, ru_script_update(&d->play), updated, d, 0);
-    } else {
-        update_some(d);
-    }
+    go_on(self);
 }
 
-/* Sums are there while the device waits for others. */
-static void update_some(rui_simjob_device *d)
+/* The forward pass goes on to the next parameter; false: it waits for its sums. */
+static bool has_parameters(rui_simjob_device *d)
 {
-    if (d->phase == RUI_SIMJOB_COMPUTED && !ru_sim_dev_busy(d->dev)) {
-        int64_t ns = ru_script_update_early(&d->play);
-        if (ns > 0) {
-            ru_sim_dev_work(d->dev, ns, some_updated, d, 0);
+    const rui_simjob *j = d->node->job;
+    ru_script_play *p = play_of(d, d->step);
+    uint32_t k;
+    while (ru_script_needs(p, &k)) {
+        if (is_ahead(d) && d->told_bytes[k] != j->tensor_bytes[k]) {
+            d->waits_ns = d->waits_ns > 0 ? d->waits_ns : now_of(d).ns;
+            return false;
         }
+        ru_script_has(p);
+    }
+    d->waited_ns += d->waits_ns > 0 ? now_of(d).ns - d->waits_ns : 0;
+    d->waits_ns = 0;
+    return true;
+}
+
+/* The device has one queue: sums that are there while it waits for others, or for a step ahead, are
+ * applied first; then it computes. */
+static void go_on(rui_simjob_device *d)
+{
+    if (d->node->process.gone || ru_sim_dev_busy(d->dev)) {
+        return;
+    }
+    bool early = d->phase == RUI_SIMJOB_COMPUTED || (d->phase == RUI_SIMJOB_STEP && is_ahead(d));
+    int64_t ns = early ? ru_script_update_early(play_of(d, is_ahead(d) ? d->older : d->step)) : 0;
+    if (ns > 0) {
+        ru_sim_dev_work(d->dev, ns, some_updated, d, 0);
+    } else if (d->phase == RUI_SIMJOB_STEP && !d->hungry && has_parameters(d)) {
+        ru_sim_dev_work(d->dev, ru_script_compute(play_of(d, d->step)), advanced, d, 0);
+    } else if (d->phase == RUI_SIMJOB_UPDATE) {
+        ru_sim_dev_work(d->dev, ru_script_update(play_of(d, d->step)), updated, d, 0);
     }
 }
 
 /* -- a step ---------------------------------------------------------------------------------------
  */
 
-static void compute(rui_simjob_device *d)
+/* The samples of a step are there; it may have been given up meanwhile. */
+static void fed(void *self, uint64_t seq)
 {
-    rui_simjob *j = d->node->job;
-    d->begun_ns = now_of(d).ns;
-    if (j->opt->script != NULL) {
-        script_begin(d);
-        return;
-    }
-    uint32_t groups = j->opt->ready_groups;
-    groups = groups == 0 || groups > j->n_tensors ? j->n_tensors : groups;
-    double noise = 1 + j->opt->noise * ru_rng_normal(&j->rng);
-    double ns = (double)(d->share.n * j->opt->sample_ns) * (noise > 0.2 ? noise : 0.2);
-    int64_t all_ns = STEP_NS + (int64_t)ns;
-    /* A third forward, then the gradients one after the other. */
-    for (uint32_t k = 0; k < groups; k++) {
-        int64_t part = all_ns * 2 / 3 / groups + (k == 0 ? all_ns / 3 : 0);
-        ru_sim_dev_work(d->dev, part, portion, d, groups);
+    rui_simjob_device *d = self;
+    if (d->phase == RUI_SIMJOB_STEP && d->seq == seq && !d->node->process.gone) {
+        d->hungry = false;
+        d->begun_ns[d->step % 2] = now_of(d).ns;
+        go_on(d);
     }
 }
 
-/* The samples of a step are there; it may have been given up meanwhile. */
-static void fed(void *self, uint64_t waits)
+/* Is it the step that follows, on the parameters that it follows, and are its samples those that
+ * follow? */
+static bool step_is_next(rui_simjob_device *d, int64_t step, const ru_share *share, bool ahead)
 {
-    rui_simjob_device *d = self;
-    if (d->phase == RUI_SIMJOB_STEP && d->waits == waits && !d->node->process.gone) {
-        compute(d);
+    rui_simjob *j = d->node->job;
+    const rui_simjob_oracle *o = &j->oracle;
+    int64_t first = share->at - share->first, before = ahead ? 1 : 0;
+    if (share->n != d->share.n || share->batch != d->share.batch) {
+        rui_simjob_fail(j, d->node, "a step of %lld samples, built for %lld", (long long)share->n,
+                        (long long)d->share.n);
+    } else if (share->n > 0 && !rui_simjob_device_full(d)) {
+        rui_simjob_fail(j, d->node, "a share of step %lld without all parameters", (long long)step);
+    } else if (ahead && step != d->step + 1) {
+        rui_simjob_fail(j, d->node, "step %lld begins behind step %lld", (long long)step,
+                        (long long)d->step);
+    } else if (share->n > 0 && !j->opt->counted && step - before != d->steps) {
+        rui_simjob_fail(j, d->node, "step %lld on the parameters of step %lld", (long long)step,
+                        (long long)d->steps);
+    } else if (!j->opt->counted && o->step == step - before &&
+               first - before * share->batch != o->position) {
+        rui_simjob_fail(j, d->node, "step %lld begins at sample %lld, those before end at %lld",
+                        (long long)step, (long long)first,
+                        (long long)(o->position + before * share->batch));
+    } else {
+        return true;
     }
+    return false;
 }
 
 static void dev_step(void *self, int64_t step, const ru_share *share)
 {
     rui_simjob_device *d = self;
     rui_simjob *j = d->node->job;
-    if (!legal(d, d->phase == RUI_SIMJOB_IDLE && d->built, "step")) {
+    bool ahead =
+        d->phase == RUI_SIMJOB_COMPUTED && j->opt->pace.ahead && !d->keeping && !is_ahead(d);
+    if (!legal(d, (ahead || d->phase == RUI_SIMJOB_IDLE) && d->built, "step") ||
+        !step_is_next(d, step, share, ahead)) {
         return;
     }
-    if (share->n != d->share.n || share->batch != d->share.batch) {
-        rui_simjob_fail(j, d->node, "a step of %lld samples, built for %lld", (long long)share->n,
-                        (long long)d->share.n);
-        return;
+    d->older = ahead ? d->step : -1;
+    if (!ahead) {
+        sums_begin(d, step, "step");
     }
-    if (share->n > 0 && !rui_simjob_device_full(d)) {
-        rui_simjob_fail(j, d->node, "a share of step %lld without all parameters", (long long)step);
-        return;
-    }
-    if (share->n > 0 && !j->opt->counted && step != d->steps) {
-        rui_simjob_fail(j, d->node, "step %lld on the parameters of step %lld", (long long)step,
-                        (long long)d->steps);
-        return;
-    }
-    const rui_simjob_oracle *o = &j->oracle;
-    if (!j->opt->counted && o->step == step && share->at - share->first != o->position) {
-        rui_simjob_fail(j, d->node, "step %lld begins at sample %lld, those before end at %lld",
-                        (long long)step, (long long)(share->at - share->first),
-                        (long long)o->position);
-        return;
-    }
-    take_gradients(d, "step");
-    memset(d->summed, 0, (size_t)(j->opt->counted ? j->n_tensors : j->first[j->n_tensors]));
     d->phase = RUI_SIMJOB_STEP;
     d->step = step;
     d->share = *share;
-    d->readied = d->portions = 0;
-    d->waits++;
-    if (j->opt->input == NULL || share->n == 0) {
-        compute(d);
-    } else {
-        j->opt->input->step(j->opt->input->self, d->node->index, fed, d, d->waits);
+    d->readied = 0;
+    d->waits_ns = d->waited_ns = 0;
+    d->begun_ns[step % 2] = now_of(d).ns;
+    d->seq++;
+    double factor = 1 + (j->opt->pace.noise > 0 ? j->opt->pace.noise * ru_rng_normal(&j->rng) : 0);
+    ru_script_begin(play_of(d, step), j->script, share->n, factor > 0.2 ? factor : 0.2, ahead);
+    d->hungry = j->opt->input != NULL && share->n > 0;
+    if (d->hungry) {
+        j->opt->input->step(j->opt->input->self, d->node->index, fed, d, d->seq);
+    }
+    go_on(d);
+}
+
+static uint32_t dev_depth(void *self, const char **why)
+{
+    const rui_simjob_device *d = self;
+    const rui_simjob *j = d->node->job;
+    *why =
+        j->opt->pace.ahead ? "it updates when all sums are there" : "the simulated job asks for it";
+    return j->opt->pace.ahead && j->script->early ? 2 : 1;
+}
+
+/* One step of so many ends with something that needs its update; where they differ, each process
+ * has steps of its own. */
+static const char *dev_barrier(void *self, int64_t step)
+{
+    const rui_simjob_device *d = self;
+    const ru_sim_job *o = d->node->job->opt;
+    int64_t own = o->pace.barriers_differ ? d->node->index : 0;
+    return o->pace.barriers > 0 && (step + own) % o->pace.barriers == 0 ? "a checkpoint" : NULL;
+}
+
+/* -- update, and back -----------------------------------------------------------------------------
+ */
+
+/* Element i of the open update; what it was is kept until the update counts. */
+static void apply(rui_simjob_device *d, int64_t i)
+{
+    d->undo_param[i] = d->param[i];
+    d->undo_slot[i] = d->slot[i];
+    d->applied[i] = 1;
+    rui_simjob_update(&d->param[i], &d->slot[i], d->grad[i]);
+}
+
+static void undo(rui_simjob_device *d)
+{
+    const rui_simjob *j = d->node->job;
+    for (int64_t i = 0; !j->opt->counted && i < j->first[j->n_tensors]; i++) {
+        if (d->applied[i]) {
+            d->param[i] = d->undo_param[i];
+            d->slot[i] = d->undo_slot[i];
+            d->applied[i] = 0;
+        }
     }
 }
 
@@ -279,6 +348,8 @@ static void aborted(void *self, uint64_t arg)
     (void)arg;
     rui_simjob_device *d = self;
     d->phase = RUI_SIMJOB_IDLE;
+    d->undoes = false;
+    undo(d);
     ru_elastic_aborted(d->node->elastic, now_of(d), enter(d));
     leave(d);
 }
@@ -286,16 +357,17 @@ static void aborted(void *self, uint64_t arg)
 static void dev_abort(void *self)
 {
     rui_simjob_device *d = self;
-    if (!legal(d, d->phase == RUI_SIMJOB_STEP || d->phase == RUI_SIMJOB_COMPUTED, "abort")) {
+    bool going = d->phase == RUI_SIMJOB_STEP || d->phase == RUI_SIMJOB_COMPUTED;
+    if (!legal(d, going && !d->keeping, "abort")) {
         return;
     }
     d->phase = RUI_SIMJOB_ABORT;
+    d->undoes = is_ahead(d);
+    d->older = -1;
+    d->seq++;
     ru_sim_dev_cancel(d->dev);
     ru_sim_dev_work(d->dev, ABORT_NS, aborted, d, 0);
 }
-
-/* -- update ---------------------------------------------------------------------------------------
- */
 
 /* Is the sum of element i that of one process? Says what is not. */
 static bool sum_is_right(rui_simjob_device *d, int64_t i)
@@ -305,48 +377,45 @@ static bool sum_is_right(rui_simjob_device *d, int64_t i)
     if (d->grad[i] != sum[i]) {
         rui_simjob_fail(j, d->node,
                         "the sum of element %lld in step %lld is %g, one process has %g",
-                        (long long)i, (long long)d->step, (double)d->grad[i], (double)sum[i]);
+                        (long long)i, (long long)d->sum_step, (double)d->grad[i], (double)sum[i]);
         return false;
     }
     return true;
 }
 
-/* A device may update with it already: it must be the sum, said once, to one that has everything.
- */
+/* The device updates with it already: it must be the sum, said once, to one that has everything,
+ * when the update of the step before counts. */
 static void dev_summed(void *self, int64_t step, uint32_t k, int64_t offset, int64_t size)
 {
     rui_simjob_device *d = self;
     rui_simjob *j = d->node->job;
     bool going = d->phase == RUI_SIMJOB_STEP || d->phase == RUI_SIMJOB_COMPUTED;
-    if (!legal(d, going && step == d->step && rui_simjob_device_full(d), "summed")) {
+    bool open = step == d->sum_step && step == (is_ahead(d) ? d->older : d->step) && !d->keeping;
+    if (!legal(d, going && open && rui_simjob_device_full(d), "summed")) {
         return;
     }
-    if (j->opt->counted) {
-        d->summed[k] = 1;
-        if (j->opt->script != NULL) {
-            ru_script_summed(&d->play, size);
-            update_some(d);
-        }
-        return;
-    }
-    for (int64_t i = j->first[k] + offset / 4; i < j->first[k] + (offset + size) / 4; i++) {
-        if (i >= j->first[k + 1] || d->summed[i] != 0) {
+    d->told_bytes[k] += size;
+    for (int64_t i = j->first[k] + offset / 4;
+         !j->opt->counted && i < j->first[k] + (offset + size) / 4; i++) {
+        if (i >= j->first[k + 1] || d->applied[i] != 0) {
             rui_simjob_fail(j, d->node, "the sum of element %lld is said to be there twice",
                             (long long)i);
             return;
         }
-        d->summed[i] = 1;
-        if (j->oracle.step == d->step && !sum_is_right(d, i)) {
+        if (j->oracle.step == step && !sum_is_right(d, i)) {
             return;
         }
+        apply(d, i);
     }
+    ru_script_summed(play_of(d, step), size);
+    go_on(d);
 }
 
-static void check_sums(rui_simjob_device *d)
+static void check_sums(rui_simjob_device *d, int64_t step)
 {
     rui_simjob *j = d->node->job;
     const rui_simjob_oracle *o = &j->oracle;
-    if (j->opt->counted || o->step != d->step) {
+    if (j->opt->counted || o->step != step || d->sum_step != step) {
         return; /* somebody has updated already: the parameters will be compared */
     }
     for (int64_t i = 0; i < j->first[j->n_tensors]; i++) {
@@ -371,10 +440,30 @@ static void check_state(rui_simjob_device *d)
             rui_simjob_fail(j, d->node,
                             "after step %lld element %lld is %g with slot %g, one process has %g "
                             "with slot %g",
-                            (long long)d->step, (long long)i, (double)d->param[i],
+                            (long long)d->steps - 1, (long long)i, (double)d->param[i],
                             (double)d->slot[i], (double)o->param[i], (double)o->slot[i]);
             return;
         }
+    }
+}
+
+/* The update of step `step` counts: what was not applied yet is, nothing can be taken back. */
+static void counts(rui_simjob_device *d, int64_t step)
+{
+    rui_simjob *j = d->node->job;
+    for (int64_t i = 0; !j->opt->counted && i < j->first[j->n_tensors]; i++) {
+        if (!d->applied[i]) {
+            rui_simjob_update(&d->param[i], &d->slot[i], d->grad[i]);
+        }
+        d->applied[i] = 0;
+        bool whole = d->param_ok[i] && d->slot_ok[i]; /* each needs the other */
+        d->param_ok[i] = d->slot_ok[i] = whole;
+    }
+    d->steps = step + 1;
+    ru_rec_span(d->node->recorder, d->node->names.step, d->begun_ns[step % 2], now_of(d).ns,
+                d->steps);
+    if (!j->opt->counted) {
+        check_state(d);
     }
 }
 
@@ -382,26 +471,34 @@ static void updated(void *self, uint64_t arg)
 {
     (void)arg;
     rui_simjob_device *d = self;
-    rui_simjob *j = d->node->job;
-    for (int64_t i = 0; !j->opt->counted && i < j->first[j->n_tensors]; i++) {
-        rui_simjob_update(&d->param[i], &d->slot[i], d->grad[i]);
-        bool whole = d->param_ok[i] && d->slot_ok[i]; /* each needs the other */
-        d->param_ok[i] = d->slot_ok[i] = whole;
-    }
-    d->steps = d->step + 1;
     d->phase = RUI_SIMJOB_IDLE;
-    ru_rec_span(d->node->recorder, d->node->names.step, d->begun_ns, now_of(d).ns, d->steps);
-    if (!j->opt->counted) {
-        check_state(d);
-    }
+    counts(d, d->step);
     ru_elastic_updated(d->node->elastic, d->step, RU_OK, now_of(d), enter(d));
     leave(d);
+    go_on(d);
+}
+
+/* The same while the next step goes on. */
+static void kept(void *self, uint64_t step)
+{
+    rui_simjob_device *d = self;
+    d->keeping = false;
+    d->older = -1;
+    counts(d, (int64_t)step);
+    ru_elastic_updated(d->node->elastic, (int64_t)step, RU_OK, now_of(d), enter(d));
+    leave(d);
+    go_on(d);
 }
 
 static void dev_update(void *self, int64_t step)
 {
     rui_simjob_device *d = self;
-    if (!legal(d, d->phase == RUI_SIMJOB_COMPUTED && step == d->step, "update")) {
+    bool going = d->phase == RUI_SIMJOB_STEP || d->phase == RUI_SIMJOB_COMPUTED;
+    bool ahead = is_ahead(d);
+    if (!legal(d,
+               (ahead ? going && step == d->older && !d->keeping
+                      : d->phase == RUI_SIMJOB_COMPUTED && step == d->step),
+               "update")) {
         return;
     }
     if (d->placing > 0) {
@@ -409,15 +506,22 @@ static void dev_update(void *self, int64_t step)
                         (long long)step);
         return;
     }
-    check_sums(d);
-    d->phase = RUI_SIMJOB_UPDATE;
-    ru_rec_wait(d->node->recorder, d->node->names.sums, d->computed_ns, now_of(d).ns,
-                d->node->names.sums);
-    if (d->node->job->opt->script == NULL) {
-        ru_sim_dev_work(d->dev, UPDATE_NS, updated, d, 0);
-    } else if (!ru_sim_dev_busy(d->dev)) { /* else behind what it updates already */
-        ru_sim_dev_work(d->dev, ru_script_update(&d->play), updated, d, 0);
+    if (ahead && d->sum_step == step && !told_all(d)) {
+        rui_simjob_fail(d->node->job, d->node, "step %lld counts before all its sums were told",
+                        (long long)step);
+        return;
     }
+    check_sums(d, step);
+    ru_rec_wait(d->node->recorder, d->node->names.sums, d->computed_ns[step % 2], now_of(d).ns,
+                d->node->names.sums);
+    if (ahead) {
+        d->keeping = true;
+        ru_sim_at_node(d->node->job->sim, d->node->process.node, ru_time_after(now_of(d), KEEP_NS),
+                       kept, d, (uint64_t)step);
+        return;
+    }
+    d->phase = RUI_SIMJOB_UPDATE;
+    go_on(d);
 }
 
 /* -- state ----------------------------------------------------------------------------------------
@@ -464,6 +568,11 @@ static ru_status dev_state_copy(void *self, uint32_t k, int64_t offset, int64_t 
     bool still = d->phase == RUI_SIMJOB_IDLE || d->phase == RUI_SIMJOB_STEP ||
                  d->phase == RUI_SIMJOB_COMPUTED;
     if (!legal(d, still, "state_copy")) {
+        return RU_E_BUG;
+    }
+    int64_t all = d->node->job->first[d->node->job->n_tensors];
+    if (d->applied != NULL && memchr(d->applied, 1, (size_t)all) != NULL) {
+        rui_simjob_fail(d->node->job, d->node, "state is copied while an update is open");
         return RU_E_BUG;
     }
     if (!rui_simjob_device_full(d)) {
@@ -581,9 +690,10 @@ static void dev_local_close(void *self)
     ((rui_simjob_device *)self)->near_seq++;
 }
 
-#define OPS_OF_ALL                                                                          \
-    .build = dev_build, .step = dev_step, .abort = dev_abort, .update = dev_update,         \
-    .summed = dev_summed, .state_copy = dev_state_copy, .state_release = dev_state_release, \
+#define OPS_OF_ALL                                                                  \
+    .build = dev_build, .step = dev_step, .abort = dev_abort, .update = dev_update, \
+    .depth = dev_depth, .barrier = dev_barrier, .summed = dev_summed,               \
+    .state_copy = dev_state_copy, .state_release = dev_state_release,               \
     .state_place = dev_state_place, .state_placed = dev_state_placed
 
 static bool dev_reads(void *self, ru_elastic_reads *into)
@@ -629,7 +739,7 @@ ru_status rui_simjob_device_open(rui_simjob_node *n, bool holds_state, ru_err *e
     rui_simjob_device *d = &n->device;
     int64_t all = j->opt->counted ? j->n_tensors : j->first[j->n_tensors];
     double slowest = j->opt->slowest > 0 ? j->opt->slowest : 1;
-    *d = (rui_simjob_device){.node = n, .speed = 1};
+    *d = (rui_simjob_device){.node = n, .speed = 1, .older = -1};
     (void)snprintf(d->handle, sizeof d->handle, "%u", n->index);
     d->speed = slowest < 1 ? ru_rng_uniform(&j->rng, slowest, 1) : 1;
     if (j->opt->speeds != NULL && n->index < j->opt->founders) {
@@ -638,15 +748,19 @@ ru_status rui_simjob_device_open(rui_simjob_node *n, bool holds_state, ru_err *e
     d->dev = ru_sim_dev_add(j->sim, n->process.node, d->speed);
     d->param_ok = RU_NEW(&n->process.arena, uint8_t, all);
     d->slot_ok = RU_NEW(&n->process.arena, uint8_t, all);
-    d->summed = RU_NEW(&n->process.arena, uint8_t, all);
+    d->told_bytes = RU_NEW(&n->process.arena, int64_t, j->n_tensors);
     d->copies = RU_NEW(&n->process.arena, rui_simjob_copy, RUI_SIMJOB_COPIES);
-    bool ok = d->dev != NULL && d->param_ok != NULL && d->slot_ok != NULL && d->summed != NULL &&
-              d->copies != NULL;
+    bool ok = d->dev != NULL && d->param_ok != NULL && d->slot_ok != NULL &&
+              d->told_bytes != NULL && d->copies != NULL;
     if (ok && !j->opt->counted) {
         d->param = RU_NEW(&n->process.arena, float, all);
         d->slot = RU_NEW(&n->process.arena, float, all);
         d->grad = RU_NEW(&n->process.arena, float, all);
-        ok = d->param != NULL && d->slot != NULL && d->grad != NULL;
+        d->undo_param = RU_NEW(&n->process.arena, float, all);
+        d->undo_slot = RU_NEW(&n->process.arena, float, all);
+        d->applied = RU_NEW(&n->process.arena, uint8_t, all);
+        ok = d->param != NULL && d->slot != NULL && d->grad != NULL && d->undo_param != NULL &&
+             d->undo_slot != NULL && d->applied != NULL;
     }
     if (!ok) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a simulated device");

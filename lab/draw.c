@@ -93,6 +93,16 @@ static void draw_batches(uint64_t seed, ru_sim_job *into)
     }
 }
 
+/* In three jobs of four two steps may be under way; some steps of half of these have none behind
+ * them, those of all members or of each. */
+static void draw_ahead(uint64_t seed, ru_sim_job *into)
+{
+    ru_rng r = ru_rng_from(seed, ru_rng_label("ahead"));
+    into->pace.ahead = ru_rng_below(&r, 4) != 0;
+    into->pace.barriers = ru_rng_below(&r, 2) == 0 ? 2 + ru_rng_below(&r, 6) : 0;
+    into->pace.barriers_differ = ru_rng_below(&r, 2) == 0;
+}
+
 void ru_sim_job_draw(uint64_t seed, ru_sim_job *into)
 {
     static const double rates[] = {5e6, 125e6, 1.25e9, 12.5e9};
@@ -114,7 +124,7 @@ void ru_sim_job_draw(uint64_t seed, ru_sim_job *into)
                          .nic = {.bytes_per_s = rates[ru_rng_below(&r, RU_ARRAY_LEN(rates))],
                                  .delay_ns = 1000 + ru_rng_below(&r, 100000)},
                          .sample_ns = MS,
-                         .noise = 0.1,
+                         .pace.noise = 0.1,
                          .cut_bytes = seed % 3 == 0 ? 64 : 0,
                          .chaos_ns = 2000 * MS,
                          .time_max_ns = 90000 * MS,
@@ -137,6 +147,7 @@ void ru_sim_job_draw(uint64_t seed, ru_sim_job *into)
     draw_sleep(seed, &into->aims[SHORT_AIMS]);
     into->join_part = 1e-4;
     into->piece_bytes = pieces[ru_rng_below(&r, RU_ARRAY_LEN(pieces))];
+    draw_ahead(seed, into);
     bool batches = seed >= RU_SIM_BATCH_FROM;
     if (seed >= RU_SIM_BULK_FROM && (!batches || seed % 4 == 0)) {
         draw_bulk(seed, into);

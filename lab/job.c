@@ -12,6 +12,8 @@
 #include "lab/job_impl.h"
 
 #define EXIT_MAX_NS INT64_C(5000000)
+#define UPDATE_NS   INT64_C(500000)
+#define STEP_NS     INT64_C(200000) /* of a step without samples */
 #define MS          INT64_C(1000000)
 /* An eighth of the least of real ones: who holds 32 KiB of unacknowledged small sums of each of ten
  * peers, as the measurement of collectives does, still has room for messages. */
@@ -404,6 +406,34 @@ static void join(void *self, uint64_t arg)
 /* -- running --------------------------------------------------------------------------------------
  */
 
+/* A third forward, then the gradients one after the other, or in portions. */
+static bool plain_script(rui_simjob *j)
+{
+    const ru_sim_job *o = j->opt;
+    uint32_t n = j->n_tensors, groups = o->pace.ready_groups;
+    ru_script *x = RU_NEW(&j->arena, ru_script, 1);
+    double *ready = RU_NEW(&j->arena, double, n);
+    if (x == NULL || ready == NULL) {
+        return false;
+    }
+    groups = groups == 0 || groups > n ? n : groups;
+    for (uint32_t g = 0, k = 0; g < groups; g++) {
+        for (; k < (uint32_t)((g + 1) * (uint64_t)n / groups); k++) {
+            ready[k] = (1 + 2 * (g + 1.0) / groups) / 3;
+        }
+    }
+    *x = (ru_script){.fixed_ns = STEP_NS,
+                     .sample_ns = (double)o->sample_ns,
+                     .update_ns = UPDATE_NS,
+                     .idle_ns = STEP_NS,
+                     .size_bytes = j->tensor_bytes,
+                     .ready = ready,
+                     .n = n,
+                     .early = o->pace.ahead};
+    j->script = x;
+    return true;
+}
+
 static bool shapes(rui_simjob *j)
 {
     const ru_sim_job *o = j->opt;
@@ -432,7 +462,8 @@ static bool shapes(rui_simjob *j)
         j->state_group[k] = j->state_group[n + k] = k;
         j->first[k + 1] = j->first[k] + elements;
     }
-    return true;
+    j->script = x;
+    return x != NULL || plain_script(j);
 }
 
 /* A simulation that takes what the machine has would end by the kernel's hand, or end others. */

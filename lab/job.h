@@ -112,6 +112,15 @@ typedef struct ru_sim_input {
     void *self;
 } ru_sim_input;
 
+/* How devices step. */
+typedef struct ru_sim_pace {
+    double noise;          /* relative deviation of a step's time */
+    uint32_t ready_groups; /* gradients become ready in so many portions; 0: each by itself */
+    bool ahead;            /* two steps may be under way */
+    uint32_t barriers;     /* one step of so many has none behind it; 0: all may */
+    bool barriers_differ;  /* ... and each process has its own */
+} ru_sim_pace;
+
 typedef struct ru_sim_job {
     uint64_t seed;
     uint32_t founders;
@@ -137,12 +146,11 @@ typedef struct ru_sim_job {
     int64_t fuse_bytes, cut_bytes, chunk_bytes; /* 0: as a job without them */
     ru_sim_nic nic;                             /* of every worker; host is set here */
     int64_t sample_ns;                          /* forward and backward of one sample */
-    const ru_script *script; /* instead of tensor_n, sample_ns and ready_groups, counted; NULL:
+    const ru_script *script; /* instead of tensor_n, sample_ns and portions, counted; NULL:
                                 none; view */
-    double noise;            /* relative deviation of a step's time */
-    uint32_t ready_groups;   /* gradients become ready in so many portions; 0: each by itself */
-    ru_sim_chaos chaos;      /* starts with the first committed step */
-    int64_t chaos_ns;        /* faults begin no later than this after it */
+    ru_sim_pace pace;
+    ru_sim_chaos chaos; /* starts with the first committed step */
+    int64_t chaos_ns;   /* faults begin no later than this after it */
     ru_sim_aim aims[RU_SIM_AIMS];
     bool returns;         /* joiners may come at the address of a dead process */
     const double *speeds; /* [founders] of their devices, to 1; NULL: by `slowest`; view */

@@ -46,22 +46,30 @@ typedef struct rui_simjob_device {
     ru_sim_dev *dev;
     rui_simjob_phase phase;
     bool built;
-    ru_share share; /* built for */
-    int64_t step;   /* under way */
-    int64_t steps;  /* updates done: parameters are those before step `steps` once set */
-    uint32_t readied, portions; /* tensors given so far, in so many portions */
+    ru_share share;   /* built for */
+    int64_t step;     /* begun last */
+    int64_t older;    /* under way as well: all that counts before `step` begins to; -1: none */
+    bool keeping;     /* it was told that `older` counts */
+    bool undoes;      /* two steps are given up */
+    bool hungry;      /* the samples are not there */
+    int64_t steps;    /* updates done: parameters are those before step `steps` once set */
+    uint32_t readied; /* tensors given so far */
     double speed;
-    float *param, *slot, *grad;    /* [elements] */
-    uint8_t *param_ok, *slot_ok;   /* a joiner has it */
-    uint8_t *summed;               /* it was said that the sum is there */
-    rui_simjob_copy *copies;       /* [RUI_SIMJOB_COPIES] */
-    uint32_t placing;              /* copies that wait for state */
-    int64_t begun_ns, computed_ns; /* of the step under way */
-    uint64_t waits;                /* counts steps that wait for samples */
-    ru_script_play play;           /* of a job with a script */
-    char handle[16];               /* of its gradients: the number of its process */
-    rui_simjob_node *near[8];      /* of this host, by rank */
-    uint64_t near_seq;             /* counts openings and closings */
+    float *param, *slot, *grad;          /* [elements] */
+    float *undo_param, *undo_slot;       /* [elements] before the update that is open */
+    uint8_t *applied;                    /* [elements] of it */
+    int64_t sum_step;                    /* whose sums grad becomes */
+    int64_t *told_bytes;                 /* [n_tensors] of its sums that are there */
+    uint8_t *param_ok, *slot_ok;         /* a joiner has it */
+    rui_simjob_copy *copies;             /* [RUI_SIMJOB_COPIES] */
+    uint32_t placing;                    /* copies that wait for state */
+    int64_t begun_ns[2], computed_ns[2]; /* of steps by their number modulo 2 */
+    int64_t waits_ns, waited_ns;         /* for parameters, since when, and so far */
+    uint64_t seq;                        /* counts steps begun and given up */
+    ru_script_play play[2];              /* of steps by their number modulo 2 */
+    char handle[16];                     /* of its gradients: the number of its process */
+    rui_simjob_node *near[8];            /* of this host, by rank */
+    uint64_t near_seq;                   /* counts openings and closings */
 } rui_simjob_device;
 
 struct rui_simjob_node {
@@ -94,6 +102,7 @@ typedef struct rui_simjob_plan {
 struct rui_simjob {
     int64_t memory_max_bytes, memory_first_bytes; /* of the process; what it had before */
     const ru_sim_job *opt;
+    const ru_script *script; /* of the job, or made for it */
     ru_sim *sim;
     ru_rng rng;
     ru_arena arena;

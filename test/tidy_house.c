@@ -29,7 +29,7 @@ static const struct {
     {"train/engine/engine_impl.h ru_engine", 46},
     {"train/driver/trainer_impl.h rui_trainer", 71},
     {"sim/sim_impl.h ru_sim", 49},
-    {"lab/job.h ru_sim_job", 48},
+    {"lab/job.h ru_sim_job", 47},
     {"base/pb.h", 28},
     {"base/rng.h", 26},
     {"base/str.h", 29},

@@ -151,7 +151,7 @@ static void dev_step(void *self, int64_t step, const ru_share *share)
     p->share = *share;
     p->told = 0;
     p->begun = ru_clock_now();
-    ru_script_begin(&p->play, p->opt->script, share->n, 1);
+    ru_script_begin(&p->play, p->opt->script, share->n, 1, false);
     work_now(p, ru_script_compute(&p->play));
 }
 
