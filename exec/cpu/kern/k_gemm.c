@@ -4,126 +4,13 @@
  *   B is packed into panels of GEMM_NR columns, k rows each; A is read in place (or packed when
  * many panels reuse it); a block of up to GEMM_MR rows x GEMM_NR columns of C stays in registers.
  *
- * With AVX-512: 14 x 32 in 28 registers; per step of k 28 multiply-adds stand against 16 loads.
  * The sum over k runs in order within blocks of GEMM_KC, so a result does not depend on how rows
  * and columns were split among threads. */
-#include "exec/cpu/kern/isa.h"
+#define GEMM_T     float
+#define GEMM_ANY_A 1
+#include "exec/cpu/kern/gemm_tile.h"
 
-#if defined(__AVX512F__)
-enum { GEMM_W = 16, GEMM_MR = 14 };
-#elif defined(__AVX__)
-enum { GEMM_W = 8, GEMM_MR = 6 };
-#else
-enum { GEMM_W = 4, GEMM_MR = 6 };
-#endif
-enum { GEMM_NR = 2 * GEMM_W, GEMM_KC = 256, GEMM_PACK_A_PANELS = 5 };
-
-typedef float gemm_v __attribute__((vector_size(GEMM_W * 4), aligned(4), may_alias));
-
-/* The type itself says that it is not aligned: a memcpy of 32 bytes went by halves through the
- * stack (gcc 12, AVX2), which cost the inner loop five sixths of its speed. */
-RU_KERN_INLINE gemm_v vload(const float *p)
-{
-    return *(const gemm_v *)p;
-}
-
-RU_KERN_INLINE void vstore(float *p, gemm_v v)
-{
-    *(gemm_v *)p = v;
-}
-
-typedef struct gemm_tile {
-    int64_t k, n; /* n: columns of C that exist, <= GEMM_NR */
-    const float *a;
-    int64_t a_row, a_col;
-    const float *b; /* packed panel */
-    float *c;
-    int64_t c_row;
-    float alpha;
-    bool add;
-} gemm_tile;
-
-/* Store one row of the tile. */
-RU_KERN_INLINE void put_row(const gemm_tile *t, float *c, gemm_v v0, gemm_v v1)
-{
-    v0 *= t->alpha;
-    v1 *= t->alpha;
-    if (RU_LIKELY(t->n == GEMM_NR)) {
-        if (t->add) {
-            v0 += vload(c);
-            v1 += vload(c + GEMM_W);
-        }
-        vstore(c, v0);
-        vstore(c + GEMM_W, v1);
-        return;
-    }
-    float row[GEMM_NR];
-    vstore(row, v0);
-    vstore(row + GEMM_W, v1);
-    for (int64_t j = 0; j < t->n; j++) {
-        c[j] = t->add ? c[j] + row[j] : row[j];
-    }
-}
-
-RU_KERN_INLINE void tile(const int64_t mr, const gemm_tile *t, const int64_t a_row_one)
-{
-    gemm_v acc[GEMM_MR][2];
-#pragma GCC unroll 16
-    for (int64_t i = 0; i < mr; i++) {
-        acc[i][0] = (gemm_v){0};
-        acc[i][1] = (gemm_v){0};
-    }
-    const float *a = t->a, *b = t->b;
-    const int64_t ai = a_row_one ? 1 : t->a_row, ak = a_row_one ? t->a_col : 1;
-    for (int64_t p = 0; p < t->k; p++) {
-        gemm_v b0 = vload(b), b1 = vload(b + GEMM_W);
-#pragma GCC unroll 16
-        for (int64_t i = 0; i < mr; i++) {
-            float v = a[i * ai];
-            acc[i][0] += v * b0;
-            acc[i][1] += v * b1;
-        }
-        a += ak;
-        b += GEMM_NR;
-    }
-#pragma GCC unroll 16
-    for (int64_t i = 0; i < mr; i++) {
-        put_row(t, t->c + i * t->c_row, acc[i][0], acc[i][1]);
-    }
-}
-
-#define TILE_CASE(mr)        \
-    case mr:                 \
-        if (t->a_row == 1) { \
-            tile(mr, t, 1);  \
-        } else {             \
-            tile(mr, t, 0);  \
-        }                    \
-        break;
-
-static void run_tile(int64_t mr, const gemm_tile *t)
-{
-    switch (mr) {
-        TILE_CASE(1)
-        TILE_CASE(2)
-        TILE_CASE(3)
-        TILE_CASE(4)
-        TILE_CASE(5)
-        TILE_CASE(6)
-#if defined(__AVX512F__)
-        TILE_CASE(7)
-        TILE_CASE(8)
-        TILE_CASE(9)
-        TILE_CASE(10)
-        TILE_CASE(11)
-        TILE_CASE(12)
-        TILE_CASE(13)
-        TILE_CASE(14)
-#endif
-    default:
-        break;
-    }
-}
+enum { GEMM_KC = 256, GEMM_PACK_A_PANELS = 5 };
 
 int64_t RUI_K(rui_kern_gemm_pack_floats)(int64_t k, int64_t n)
 {
@@ -206,7 +93,8 @@ static void block(const ru_kern_gemm *g, int64_t k0, int64_t kc, int64_t panel_k
 {
     int64_t blocks = (g->m + GEMM_MR - 1) / GEMM_MR, columns = (g->n + GEMM_NR - 1) / GEMM_NR;
     bool pack = packs_a(g->m, g->n);
-    gemm_tile t = {.k = kc, .c_row = g->c_row, .alpha = g->alpha, .add = g->add || k0 > 0};
+    gemm_tile t = {
+        .k = kc, .b_row = GEMM_NR, .c_row = g->c_row, .alpha = g->alpha, .add = g->add || k0 > 0};
     for (int64_t x = 0; x < blocks * columns; x++) {
         int64_t ib = pack ? x / columns : x % blocks, jb = pack ? x % columns : x / blocks;
         int64_t i0 = g->m * ib / blocks, i1 = g->m * (ib + 1) / blocks, j = jb * GEMM_NR;
