@@ -80,9 +80,14 @@ static double real_start(any_op op)
                                                 : 0.0;
 }
 
-static int64_t whole_start(any_op op)
+/* The largest of none is the least of the type, and the other way round. */
+static int64_t whole_start(any_op op, ru_dtype t)
 {
-    return op == A_PRODUCT ? 1 : op == A_MAX ? INT64_MIN : op == A_MIN ? INT64_MAX : 0;
+    bool is_signed = t != RU_U8 && t != RU_BOOL;
+    int64_t spare = 64 - 8 * ru_dtype_bytes(t);
+    int64_t least = is_signed ? INT64_MIN >> spare : 0;
+    int64_t most = t == RU_BOOL ? 1 : is_signed ? INT64_MAX >> spare : UINT8_MAX;
+    return op == A_PRODUCT ? 1 : op == A_MAX ? least : op == A_MIN ? most : 0;
 }
 
 /* Where result `i` begins in x. */
@@ -120,7 +125,7 @@ static void wholes(const any_state *s, const char *x, int64_t at, int64_t *a, in
 {
     int64_t v[CHUNK], n = s->run > 1 ? s->run : w, bytes = ru_dtype_bytes(s->t);
     for (int64_t j = 0; j < w; j++) {
-        a[j] = whole_start(s->op);
+        a[j] = whole_start(s->op, s->t);
     }
     for (int64_t k = 0; k < s->turns; k++) {
         int64_t from = at + turn_at(s, k);
@@ -210,7 +215,8 @@ static inline int64_t join_two(const any_op op, int64_t a, int64_t b)
 /* One row, four at a time: one waits for the one before it. */
 static inline int64_t fold(const any_op op, const bool wide, const void *x, int64_t n)
 {
-    int64_t start = whole_start(op), a[4] = {start, start, start, start}, i = 0;
+    int64_t start = whole_start(op, wide ? RU_I64 : RU_I32), a[4] = {start, start, start, start},
+            i = 0;
     for (; i + 4 <= n; i += 4) {
 #pragma GCC unroll 4
         for (int64_t r = 0; r < 4; r++) {

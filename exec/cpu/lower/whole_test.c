@@ -252,6 +252,47 @@ static void floats_become_whole_numbers(void **state)
     }
 }
 
+/* Along each axis and over all, of any bits. */
+static void lines_of_whole_numbers(void **state)
+{
+    (void)state;
+    static const ru_op ops[] = {RU_OP_ReduceMax,  RU_OP_ReduceMin, RU_OP_ReduceSum,
+                                RU_OP_ReduceProd, RU_OP_ReduceL1,  RU_OP_ReduceSumSquare,
+                                RU_OP_ArgMax,     RU_OP_ArgMin,    RU_OP_CumSum};
+    static const shape forms[] = {
+        {2, {301, 7}}, {3, {3, 5, 97}}, {3, {9, 1, 8}}, {2, {2, 1300}}, {2, {0, 4}}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(ops) * RU_ARRAY_LEN(forms) * 4 * 2; k++) {
+        ru_op op = ops[k % RU_ARRAY_LEN(ops)];
+        const shape *s = &forms[k / RU_ARRAY_LEN(ops) % RU_ARRAY_LEN(forms)];
+        uint32_t rest = k / RU_ARRAY_LEN(ops) / RU_ARRAY_LEN(forms);
+        int64_t axis = rest % 4;
+        bool one = op == RU_OP_ArgMax || op == RU_OP_ArgMin || op == RU_OP_CumSum;
+        bool arg = one && op != RU_OP_CumSum;
+        if ((axis < 3 ? axis >= (int64_t)s->rank : one) || (arg && s->dims[axis] == 0)) {
+            continue; /* no such axis; the largest of none has no place */
+        }
+        char name[64];
+        net t;
+        net_init(&t);
+        ru_dtype type = rest / 4 == 0 ? RU_I64 : RU_I32;
+        ru_value_id x = ru_build_input(&t.b, "x", ru_type_make(type, s->rank, s->dims)), y;
+        const ru_attr on[] = {RU_AI(axis, axis), RU_A_END};
+        if (arg) {
+            y = ru_build_op1(&t.b, op, x, on);
+        } else if (op == RU_OP_CumSum) {
+            y = ru_build_op2(&t.b, op, x,
+                             ru_build_const(&t.b, ru_type_make(RU_I64, 0, NULL), &axis), NULL);
+        } else {
+            ru_value_id axes = axis < 3 ? ru_build_const_i64s(&t.b, &axis, 1) : (ru_value_id){0};
+            y = ru_build_op2(&t.b, op, x, axes, NULL);
+        }
+        ru_build_output(&t.b, y, "y");
+        snprintf(name, sizeof name, "%s of %s, axis %lld of form %u", ru_op_get(op)->name,
+                 ru_dtype_name(type), (long long)axis, k / 9 % 5);
+        same_as_reference(&t, ANY_BITS, ANY_BITS, 0, name);
+    }
+}
+
 /* Up to 40 operands, of which most broadcast. */
 static void many_operands_broadcast(void **state)
 {
@@ -287,4 +328,5 @@ static void many_operands_broadcast(void **state)
 
 RU_TESTS(exec_whole, cmocka_unit_test(whole_numbers_of_every_type),
          cmocka_unit_test(one_operand_of_every_type), cmocka_unit_test(tests_of_one_operand),
-         cmocka_unit_test(floats_become_whole_numbers), cmocka_unit_test(many_operands_broadcast))
+         cmocka_unit_test(floats_become_whole_numbers), cmocka_unit_test(lines_of_whole_numbers),
+         cmocka_unit_test(many_operands_broadcast))

@@ -42,7 +42,8 @@ typedef struct reduce_fns {
     double start;
     double (*add)(double sum, double x);
     double (*end)(double sum, double n); /* may be NULL: as it is */
-    /* For integers of 64 bits, where doubles are too short; NULL: doubles. x of u64 as its bits. */
+    /* For integers, which wrap and of which doubles are too short; NULL: doubles. x of u64 as its
+     * bits. */
     int64_t (*add_int)(int64_t sum, int64_t x, bool is_u64);
 } reduce_fns;
 
@@ -50,6 +51,18 @@ static int64_t sum_int(int64_t s, int64_t x, bool is_u64)
 {
     (void)is_u64;
     return (int64_t)((uint64_t)s + (uint64_t)x);
+}
+
+static int64_t size_int(int64_t s, int64_t x, bool is_u64)
+{
+    uint64_t size = is_u64 || x >= 0 ? (uint64_t)x : 0 - (uint64_t)x;
+    return (int64_t)((uint64_t)s + size);
+}
+
+static int64_t square_int(int64_t s, int64_t x, bool is_u64)
+{
+    (void)is_u64;
+    return (int64_t)((uint64_t)s + (uint64_t)x * (uint64_t)x);
 }
 
 static int64_t product_int(int64_t s, int64_t x, bool is_u64)
@@ -68,29 +81,36 @@ static int64_t min_int(int64_t s, int64_t x, bool is_u64)
     return (is_u64 ? (uint64_t)x < (uint64_t)s : x < s) ? x : s;
 }
 
-/* Integers of 64 bits: the first element of each sum starts it, so no start value is needed but for
- * empty ones, which take `f->start`. */
+/* Of no elements: infinity is the end of the type's range. */
+static int64_t start_int(ru_dtype t, double start)
+{
+    bool is_signed = t == RU_I8 || t == RU_I16 || t == RU_I32 || t == RU_I64;
+    int64_t spare = 64 - 8 * ru_dtype_bytes(t);
+    if (isfinite(start)) {
+        return (int64_t)start;
+    }
+    if (is_signed) {
+        return start > 0.0 ? INT64_MAX >> spare : INT64_MIN >> spare;
+    }
+    return start > 0.0 ? (int64_t)(UINT64_MAX >> spare) : 0;
+}
+
 static ru_status reduce_ints(const ru_ref_call *c, const reduce_fns *f, const reduce_plan *p,
                              ru_err *err)
 {
     const ru_type *t = &c->in[0].type;
     int64_t *x, *y;
-    uint8_t *begun = RU_NEW(c->scratch, uint8_t, p->n_out);
     RU_TRY(rui_ref_in_ints(c, 0, &x, err));
     RU_TRY(rui_ref_zero_ints(c, p->n_out, &y, err));
-    if (begun == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "%s: no scratch", ru_op_get(c->node->op)->name);
+    for (int64_t i = 0; i < p->n_out; i++) {
+        y[i] = start_int(t->dtype, f->start);
     }
     rui_walk w;
     rui_walk_init(&w, t->dims, t->rank);
     for (int64_t i = 0; i < p->n_in; i++) {
-        int64_t at = rui_walk_dot(&w, p->strides);
-        y[at] = begun[at] != 0 ? f->add_int(y[at], x[i], t->dtype == RU_U64) : x[i];
-        begun[at] = 1;
+        int64_t *to = &y[rui_walk_dot(&w, p->strides)];
+        *to = f->add_int(*to, x[i], t->dtype == RU_U64);
         rui_walk_next(&w);
-    }
-    for (int64_t i = 0; p->n_in == 0 && i < p->n_out; i++) {
-        y[i] = isfinite(f->start) ? (int64_t)f->start : (f->start > 0.0 ? INT64_MAX : INT64_MIN);
     }
     rui_ref_store_ints(&c->out[0], y);
     return RU_OK;
@@ -102,7 +122,7 @@ static ru_status reduce(const ru_ref_call *c, const reduce_fns *f, ru_err *err)
     reduce_plan p;
     double *x, *y;
     RU_TRY(reduce_plan_make(c, t, 1, &p, err));
-    if (f->add_int != NULL && (t->dtype == RU_I64 || t->dtype == RU_U64)) {
+    if (f->add_int != NULL && ru_dtype_is_int(t->dtype)) {
         return reduce_ints(c, f, &p, err);
     }
     RU_TRY(rui_ref_in(c, 0, &x, err));
@@ -173,9 +193,9 @@ static double end_mean(double s, double n)
     return s / fmax(n, 1);
 }
 
-/* X(op, start, add, end, add of 64-bit integers) */
+/* X(op, start, add, end, add of integers) */
 #define REDUCE_LIST(X)                                      \
-    X(ReduceL1, 0.0, add_abs, NULL, NULL)                   \
+    X(ReduceL1, 0.0, add_abs, NULL, size_int)               \
     X(ReduceL2, 0.0, add_square, end_sqrt, NULL)            \
     X(ReduceLogSum, 0.0, add_plain, end_log, NULL)          \
     X(ReduceMax, (double)-INFINITY, add_max, NULL, max_int) \
@@ -183,7 +203,7 @@ static double end_mean(double s, double n)
     X(ReduceMin, (double)INFINITY, add_min, NULL, min_int)  \
     X(ReduceProd, 1.0, add_product, NULL, product_int)      \
     X(ReduceSum, 0.0, add_plain, NULL, sum_int)             \
-    X(ReduceSumSquare, 0.0, add_square, NULL, NULL)
+    X(ReduceSumSquare, 0.0, add_square, NULL, square_int)
 
 #define RU_X(name, start, add, end, add_int)                            \
     ru_status rui_ref_##name(const ru_ref_call *c, ru_err *err)         \
@@ -329,28 +349,42 @@ ru_status rui_ref_ArgMin(const ru_ref_call *c, ru_err *err)
     return arg(c, false, err);
 }
 
+/* In doubles, or in integers, which wrap. */
 ru_status rui_ref_CumSum(const ru_ref_call *c, ru_err *err)
 {
     const ru_type *t = &c->in[0].type;
     uint32_t axis;
-    int64_t *which;
+    int64_t *which, *whole = NULL;
     RU_TRY(rui_ref_in_ints(c, 1, &which, err));
     RU_TRY(rui_ref_axis(c, which[0], t->rank, &axis, err));
     bool exclusive = ru_node_int(c->node, RU_ATTR_exclusive, 0) != 0;
     bool reverse = ru_node_int(c->node, RU_ATTR_reverse, 0) != 0;
     rui_axis3 a = rui_ref_axis3(t, axis);
-    double *x;
-    RU_TRY(rui_ref_in(c, 0, &x, err));
+    bool ints = ru_dtype_is_int(t->dtype);
+    double *x = NULL;
+    RU_TRY(ints ? rui_ref_in_ints(c, 0, &whole, err) : rui_ref_in(c, 0, &x, err));
     for (int64_t line = 0; line < a.outer * a.inner; line++) {
-        double *at = x + line / a.inner * a.dim * a.inner + line % a.inner, sum = 0.0;
+        int64_t from = line / a.inner * a.dim * a.inner + line % a.inner;
+        double sum = 0.0;
+        uint64_t all = 0;
         for (int64_t k = 0; k < a.dim; k++) {
-            double *v = at + (reverse ? a.dim - 1 - k : k) * a.inner;
+            int64_t at = from + (reverse ? a.dim - 1 - k : k) * a.inner;
             double before_it = sum;
-            sum += *v;
-            *v = exclusive ? before_it : sum;
+            uint64_t all_before = all;
+            if (ints) {
+                all += (uint64_t)whole[at];
+                whole[at] = (int64_t)(exclusive ? all_before : all);
+            } else {
+                sum += x[at];
+                x[at] = exclusive ? before_it : sum;
+            }
         }
     }
-    rui_ref_store(&c->out[0], x);
+    if (ints) {
+        rui_ref_store_ints(&c->out[0], whole);
+    } else {
+        rui_ref_store(&c->out[0], x);
+    }
     return RU_OK;
 }
 
