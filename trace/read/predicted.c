@@ -223,6 +223,7 @@ static void sums(work *w)
                                    .size_bytes = last.bytes,
                                    .trace = last.trace,
                                    .step = last.step,
+                                   .part = last.bucket,
                                    .chan_class = last.chan_class});
             w->ends[kept++] = last;
         }
