@@ -1,0 +1,153 @@
+#include "tool/explain/explain_sums.h"
+
+#include <string.h>
+
+#include "base/table.h"
+#include "env/file/file.h"
+#include "trace/read/sums.h"
+
+enum { TRACE_BYTES = 16 << 20 };
+
+/* What a run recorded; n 0: nothing. */
+typedef struct recorded {
+    ru_trace *traces;
+    ru_sum_time *at; /* [n] by number */
+    uint32_t n;
+} recorded;
+
+static ru_status load(const char *path, ru_arena *arena, recorded *r, ru_err *err)
+{
+    ru_trace_clocks clocks;
+    uint32_t n;
+    const char *dir = ru_path_join(arena, path, "trace");
+    *r = (recorded){0};
+    if (dir == NULL || !ru_path_is_dir(dir)) {
+        return RU_OK;
+    }
+    ru_status st = ru_trace_run_load_end(path, TRACE_BYTES, arena, &r->traces, &n, err);
+    if (st == RU_E_MISSING) { /* a run that records nothing */
+        return RU_OK;
+    }
+    RU_TRY(st);
+    RU_TRY(ru_trace_align(r->traces, n, arena, &clocks, err));
+    return ru_trace_sums(r->traces, n, &clocks, arena, &r->at, &r->n, err);
+}
+
+/* A place in the recorded sums, which stand one behind another in the order in which gradients
+ * become ready. */
+typedef struct cursor {
+    uint32_t i;
+    int64_t at; /* bytes before it */
+} cursor;
+
+/* Of the sums with bytes [from, to) the one whose result comes last; NULL: there is none. */
+static const ru_sum_time *sum_of(const recorded *r, cursor *c, int64_t from, int64_t to)
+{
+    while (c->i < r->n && c->at + r->at[c->i].size_bytes <= from) {
+        c->at += r->at[c->i++].size_bytes;
+    }
+    const ru_sum_time *last = NULL;
+    int64_t at = c->at;
+    for (uint32_t i = c->i; i < r->n && at < to; i++) {
+        last = last == NULL || r->at[i].arrive_ns > last->arrive_ns ? &r->at[i] : last;
+        at += r->at[i].size_bytes;
+    }
+    return last;
+}
+
+/* Do the recorded sums hold the same bytes? */
+static bool fits(const recorded *r, const ru_sums_in *in)
+{
+    int64_t sums = 0, grads = 0;
+    for (uint32_t i = 0; i < r->n; i++) {
+        sums += r->at[i].size_bytes;
+    }
+    for (uint32_t i = 0; i < in->n; i++) {
+        grads += in->param_bytes[i];
+    }
+    return r->n > 0 && sums == grads;
+}
+
+static void put_recorded(ru_table *t, const recorded *r, const ru_sum_time *x)
+{
+    if (x == NULL) {
+        ru_table_none(t);
+        ru_table_none(t);
+        ru_table_none(t);
+        return;
+    }
+    ru_table_ns(t, x->ready_ns);
+    ru_table_ns(t, x->arrive_ns);
+    ru_table_textf(t, "%u (%lld of %lld)", ru_trace_number(&r->traces[x->last]),
+                   (long long)x->last_n, (long long)x->n);
+}
+
+/* How many parameters are read before that of each op: ops stand in the order of reading. */
+static uint32_t *ranks_of(const ru_sums_in *in, ru_arena *arena)
+{
+    uint32_t *rank = RU_NEW(arena, uint32_t, in->n), n = 0;
+    for (uint32_t i = 0; rank != NULL && i < in->n; i++) {
+        rank[i] = n;
+        n += in->param_bytes[i] > 0 ? 1 : 0;
+    }
+    return rank;
+}
+
+static ru_status show(const ru_sums_policy_in *input, const ru_sums_in *in,
+                      const ru_sums_time *times, uint32_t n, const recorded *r, ru_arena *arena,
+                      ru_text *out, ru_err *err)
+{
+    static const char *const heads[] = {"rank",      "bytes",     "ready",
+                                        "arrives",   "is needed", "waits",
+                                        "was ready", "arrived",   "worker that began last"};
+    bool measured = fits(r, in);
+    uint32_t *rank = ranks_of(in, arena);
+    ru_table t = ru_table_in(arena);
+    int64_t at = 0;
+    cursor c = {0};
+    if (rank == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", n);
+    }
+    ru_table_col(&t, "gradient", RU_TABLE_LEFT);
+    for (uint32_t k = 0; k < (measured ? 9 : 6); k++) {
+        ru_table_col(&t, heads[k], RU_TABLE_RIGHT);
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        const ru_sums_time *x = &times[k];
+        int64_t bytes = in->param_bytes[x->op];
+        ru_table_str(&t, input->ops.at[x->op].name);
+        ru_table_i64(&t, rank[x->op]);
+        ru_table_bytes(&t, bytes);
+        ru_table_ns(&t, x->ready_ns);
+        ru_table_ns(&t, x->arrive_ns);
+        ru_table_ns(&t, x->need_ns);
+        ru_table_ns(&t, x->wait_ns);
+        if (measured) {
+            put_recorded(&t, r, sum_of(r, &c, at, at + bytes));
+        }
+        at += bytes;
+    }
+    ru_text_put(out, "gradients of a step, from its begin, as they become ready\n");
+    RU_TRY(ru_table_print(&t, 2, out, err));
+    ru_text_put(out, measured ? "  predicted for this plan; recorded (was ready, arrived, began "
+                                "last) of the sums that the run did\n"
+                     : r->n > 0
+                         ? "  predicted; the recorded sums hold other bytes than these gradients\n"
+                         : "  predicted; the run recorded no sums of two workers or more\n");
+    return RU_OK;
+}
+
+ru_status rui_explain_sums(const char *path, const ru_sums_policy_in *input,
+                           const ru_sums_plan *plan, ru_arena *arena, ru_text *out, ru_err *err)
+{
+    ru_sums_in in;
+    recorded r;
+    RU_TRY(ru_sums_in_of(input, arena, &in, err));
+    ru_sums_time *times = RU_NEW(arena, ru_sums_time, plan->n_tensors);
+    if (times == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", plan->n_tensors);
+    }
+    RU_TRY(ru_sums_times(&in, plan, arena, times, err));
+    RU_TRY(load(path, arena, &r, err));
+    return show(input, &in, times, plan->n_tensors, &r, arena, out, err);
+}

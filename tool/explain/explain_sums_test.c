@@ -1,0 +1,115 @@
+/* The table of gradients, predicted and as two ranks recorded them: by hand. */
+#include "tool/explain/explain_sums.h"
+
+#include <string.h>
+
+#include "env/file/file.h"
+#include "test/scratch.h"
+#include "test/test.h"
+#include "trace/record/recorder.h"
+
+/* Two gradients of 1000 and 2000 bytes in one sum behind a barrier; a ring of two. Steps 0 and 1
+ * read the parameters, 2 makes `b`, 3 makes `a`: 1 ms each. */
+static const double took[] = {1e6, 1e6, 1e6, 1e6};
+static const ru_sums_grad grads[] = {{"b", 2000, 2, 1}, {"a", 1000, 3, 0}};
+static const ru_coll_cost costs[RU_COLL_ALGOS] = {
+    [RU_ALGO_RING] = {.alpha_ns = 1000, .beta_ns = 100, .n_points = 2}};
+static const ru_sums_facts facts = {.step_ns = took,
+                                    .n_steps = 4,
+                                    .update_from = 4,
+                                    .grads = grads,
+                                    .n_grads = 2,
+                                    .n_ranks = 2,
+                                    .costs = costs,
+                                    .method = RU_SUMS_NONE};
+
+static void explain(ru_scratch *f, const char *path, ru_text *out)
+{
+    ru_sums_policy_in input;
+    ru_sums_in in;
+    ru_sums_plan plan;
+    assert_ok(ru_sums_policy_in_of(&facts, &f->arena, &input, &f->err), f->err);
+    input.primitive = 1; /* ring */
+    assert_ok(ru_sums_in_of(&input, &f->arena, &in, &f->err), f->err);
+    assert_ok(ru_plan_sums(&in, &f->arena, &f->arena, &plan, &f->err), f->err);
+    *out = ru_text_arena(&f->arena);
+    assert_ok(rui_explain_sums(path, &input, &plan, &f->arena, out, &f->err), f->err);
+}
+
+/* The words of the line that begins with this one. */
+static const char *line_of(ru_scratch *f, const ru_text *text, const char *first)
+{
+    ru_str rest = ru_str_n(text->p, text->n), line, word;
+    while (ru_str_next(&rest, '\n', &line)) {
+        ru_text out = ru_text_arena(&f->arena);
+        while (ru_str_next(&line, ' ', &word)) {
+            if (word.n > 0) {
+                ru_text_putf(&out, "%s%.*s", out.n > 0 ? " " : "", (int)word.n, word.p);
+            }
+        }
+        if (out.n > 0 && strncmp(out.p, first, strlen(first)) == 0) {
+            return out.p;
+        }
+    }
+    return "";
+}
+
+static void test_a_world_has_predictions(void **state)
+{
+    ru_scratch *f = *state;
+    ru_text out;
+    explain(f, f->root, &out);
+    /* Both arrive 2 alpha and 3000 beta behind the backward pass of 4 ms. */
+    assert_string_equal(line_of(f, &out, "b "), "b 1 1.95 KiB 3.00 ms 4.30 ms 4.00 ms 302 us");
+    assert_string_equal(line_of(f, &out, "a "), "a 0 0.98 KiB 4.00 ms 4.30 ms 4.00 ms 302 us");
+    assert_non_null(strstr(out.p, "recorded no sums"));
+}
+
+/* Rank 1 is the last: its sums begin 5 ms after the step and take 2 ms. */
+static void record(ru_scratch *f, const char *dir, uint32_t rank, int64_t bytes)
+{
+    const ru_recorder_options opt = {.dir = dir, .rank = rank, .driven = true};
+    ru_recorder *r;
+    assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
+    uint16_t step = ru_recorder_name(r, "step", "train");
+    uint16_t sum = ru_recorder_name(r, "all-reduce", "train");
+    for (uint32_t s = 0; s < 3; s++) {
+        int64_t at = 1000000000 + 20000000 * (int64_t)s, begin = at + (rank == 1 ? 5000000 : 100);
+        const ru_rec_flow x = {.kind = RU_REC_SUM,
+                               .name = sum,
+                               .label = sum,
+                               .flow = 1 + s,
+                               .start_ns = begin,
+                               .end_ns = at + 7000000,
+                               .bytes = bytes,
+                               .step = s,
+                               .predicted_ns = 1500000};
+        ru_rec_flows(r, &x);
+        ru_rec_span(r, step, at, at + 9000000, s + 1);
+    }
+    ru_recorder_close(r);
+}
+
+static void test_a_run_has_what_came_of_it(void **state)
+{
+    ru_scratch *f = *state;
+    for (uint32_t k = 0; k < 2; k++) {
+        const char *run = ru_path_join(&f->arena, f->root, k == 0 ? "same" : "other");
+        const char *dir = ru_path_join(&f->arena, run, "trace");
+        ru_text out;
+        assert_ok(ru_dir_make(dir, &f->err), f->err);
+        record(f, dir, 0, k == 0 ? 3000 : 3004);
+        record(f, dir, 1, k == 0 ? 3000 : 3004);
+        explain(f, run, &out);
+        const char *said = "a 0 0.98 KiB 4.00 ms 4.30 ms 4.00 ms 302 us";
+        const char *is = k == 0 ? " 5.00 ms 7.00 ms 1 (3 of 3)" : "";
+        assert_string_equal(line_of(f, &out, "a "), ru_arena_printf(&f->arena, "%s%s", said, is));
+        assert_true((strstr(out.p, "other bytes") != NULL) == (k == 1));
+    }
+}
+
+RU_TESTS(tool_explain_sums,
+         cmocka_unit_test_setup_teardown(test_a_world_has_predictions, ru_scratch_open,
+                                         ru_scratch_close),
+         cmocka_unit_test_setup_teardown(test_a_run_has_what_came_of_it, ru_scratch_open,
+                                         ru_scratch_close))
