@@ -369,6 +369,12 @@ static const ru_conf_field train_fields[] = {
            "number of compute threads; 0: all cores that this process may use", RU_IN(0, 1024)),
     RU_ROW(BOOL, ru_job_train, autotune, "true",
            "measure kernels at the start and use the fastest"),
+    RU_ROW(
+        CHOICE, ru_job_train, sums, "caramel",
+        "several workers on several hosts: how gradients are grouped for their sums; caramel: by "
+        "a plan from measured steps, as soon as it gains; rule: by size alone; or a published "
+        "method (docs/policies/sums.md)",
+        .choices = "caramel|rule|none|serial|fifo|ddp|horovod|mgwfbp|p3|bytescheduler"),
     RU_ROW_AS("poll", TIME, ru_job_train, poll_ns, "0s",
               "longest time for which a worker polls for messages before it sleeps; helps small "
               "models, keeps up to one core busy; 0s: do not poll",

@@ -105,6 +105,7 @@ typedef struct ru_job_train {
     ru_conf_texts class_weights; /* numbers, or "balanced" */
     uint32_t precision, device;  /* ru_precision, ru_device_kind */
     uint32_t threads;
+    uint32_t sums; /* ru_sums_method */
     bool autotune, shuffle, early_update;
     int64_t poll_ns; /* several workers: time of polling for messages before sleeping; 0: never */
 } ru_job_train;

@@ -126,6 +126,7 @@ static ru_status open_all(rui_worker *w, ru_err *err)
     }
     RU_TRY(rui_early_open(w, err));
     RU_TRY(rui_buckets_open(w, err));
+    RU_TRY(rui_plan_open(w, err));
     RU_TRY(open_node(w, err));
     return ru_thread_start(&w->thread, "compute", rui_worker_compute, w, err);
 }

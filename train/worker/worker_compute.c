@@ -245,7 +245,9 @@ static void tell_progress(rui_worker *w, const ru_run_report_step *s)
 static void stepped(void *self, const ru_run_report_step *s)
 {
     rui_worker *w = self;
+    ru_time before = w->at.updated;
     w->at.updated = ru_clock_now();
+    rui_plan_stepped(w, before.ns > 0 ? ru_time_since(w->at.updated, before) : 0);
     if (w->opt->train.progress && !w->cmd.leads) {
         tell_progress(w, s);
     }

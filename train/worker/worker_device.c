@@ -264,6 +264,9 @@ void rui_worker_said(void *self, const void *element, ru_time now, ru_effects *f
     case RUI_EVENT_EVALUATED:
         rui_evals_tell(w, x, now);
         break;
+    case RUI_EVENT_TABLE:
+        rui_plan_table(w);
+        break;
     case RUI_EVENT_WORLD:
         rui_capture_send(w, now);
         break;

@@ -4,6 +4,7 @@
  *   worker_device.c   loop thread: the device of train/elastic/elastic.h, commands out, events in
  *   worker_compute.c  compute thread
  *   worker_early.c    both: sums that are there while the compute thread waits for others
+ *   worker_plan.c     both: the leader's plan of sums, from measured steps
  *   worker_build.c    compute thread: step graph and executable of a share
  *   worker_local.c    adder thread: sums in shared memory
  *   worker_lead.c     what the leader tells
@@ -16,6 +17,7 @@
 
 #include "comm/coll/coll_shm.h"
 #include "env/thread.h"
+#include "plan/net/sums_live.h"
 #include "train/driver/driver.h"
 #include "train/elastic/elastic.h"
 #include "train/worker/worker.h"
@@ -47,6 +49,7 @@ typedef enum rui_word_kind {
     RUI_EVENT_REDUCED, /* tensor: the bucket */
     RUI_EVENT_OVER,    /* why: the last evaluation ends the job */
     RUI_EVENT_FINISHED,
+    RUI_EVENT_TABLE,     /* of sums, by a plan */
     RUI_EVENT_WORLD,     /* the world file is written */
     RUI_EVENT_EVALUATED, /* tensor: the batch; ns: the step it is of; over: all of it */
 } rui_word_kind;
@@ -113,8 +116,9 @@ typedef struct rui_buckets {
     bool changed; /* since the compute thread took them */
     /* compute thread */
     ru_elastic_part *at; /* [RU_ELASTIC_BUCKETS_MAX] of the step under way */
-    uint32_t *left;      /* of each, gradients that this step has not made yet */
-    uint32_t *of; /* [n_tensors] bucket of a gradient; UINT32_MAX: not known, it is its own */
+    uint32_t n;
+    uint32_t *left; /* of each, gradients that this step has not made yet */
+    uint32_t *of;   /* [n_tensors] bucket of a gradient; UINT32_MAX: not known, it is its own */
 } rui_buckets;
 
 /* Neighbours whose memory is to be mapped, as the loop thread asked for it. */
@@ -164,6 +168,28 @@ typedef struct rui_capture {
     double net_bytes_per_s; /* as the channel sees it */
     char *text;             /* malloc; written, not sent yet */
 } rui_capture;
+
+/* What a plan of sums is for. */
+typedef struct rui_plan_view {
+    uint32_t epoch, n_ranks, depth;
+} rui_plan_view;
+
+/* The leader's plan of sums (worker_plan.c). */
+typedef struct rui_plan {
+    /* under the lock: the view in force; its costs are known; a table for the loop thread */
+    rui_plan_view told;
+    bool known;
+    ru_coll_cost costs[RU_COLL_ALGOS];
+    ru_elastic_part *parts; /* [n_parts]; room for RU_ELASTIC_BUCKETS_MAX */
+    uint32_t n_parts;
+    /* compute thread */
+    rui_plan_view view;
+    ru_coll_cost costs_now[RU_COLL_ALGOS];
+    int64_t steps;          /* of the view so far */
+    double mean_ns;         /* ... how long they took */
+    bool watching, planned; /* planned: a table was handed over in this job */
+    ru_sums_watch watch;
+} rui_plan;
 
 enum { RUI_JOINS_MAX = 64 };
 
@@ -255,6 +281,7 @@ typedef struct rui_worker {
     rui_local local;
     rui_early early;
     rui_buckets buckets;
+    rui_plan plan;
     rui_capture capture;
 
     /* both, under lock */
@@ -314,6 +341,14 @@ void rui_capture_asked(void *self, ru_time now);   /* loop thread */
 void rui_capture_make(rui_worker *w);              /* compute thread */
 void rui_capture_send(rui_worker *w, ru_time now); /* loop thread: written */
 void rui_capture_close(rui_worker *w);
+
+/* worker_plan.c */
+RU_MUST_USE ru_status rui_plan_open(rui_worker *w, ru_err *err);
+/* Loop thread: these sums are in force, in a view of such a depth; the table of a plan is ready. */
+void rui_plan_view_told(rui_worker *w, const ru_elastic_sums *s, uint32_t depth);
+void rui_plan_table(rui_worker *w);
+/* Compute thread: a step took so long. */
+void rui_plan_stepped(rui_worker *w, int64_t took_ns);
 
 /* worker_build.c */
 RU_MUST_USE ru_status rui_build_list(rui_worker *w, ru_err *err); /* tensors and states */

@@ -176,6 +176,7 @@ void rui_buckets_begin(rui_worker *w)
     uint32_t n = b->n_planned;
     if (changed) {
         memcpy(b->at, b->planned, n * sizeof *b->at);
+        b->n = n;
         b->changed = false;
     }
     ru_mutex_unlock(&w->lock);
@@ -228,6 +229,9 @@ void rui_worker_sums_planned(rui_worker *w, int64_t step)
     s->measured = measured;
     s->step = step;
     buckets_planned(w);
+    ru_elastic_facts f;
+    ru_elastic_facts_get(w->elastic, &f);
+    rui_plan_view_told(w, &s->plan, f.depth);
     s->led = ru_member_leads(ru_node_member(w->shell.timers.node));
     if (s->led) {
         keep_probes(w);

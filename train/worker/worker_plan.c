@@ -1,0 +1,261 @@
+/* The leader's plan of sums: which gradients are summed together, from measured ops and sums.
+ *
+ *   compute thread, after a step   ops and costs as measured --policy `sums`--> table
+ *   loop thread                    the table --> train/elastic/elastic.h, in force with a new view
+ *
+ * A view begins by the rule of train/elastic/elastic_table.c. When a few steps of it are measured
+ * the plan is made; it is made again when steps take another time than it said. The rule stays
+ * where the plan gains little. */
+#include <string.h>
+
+#include "base/log.h"
+#include "plan/net/sums_live.h"
+#include "train/worker/worker_impl.h"
+
+enum { MEASURED_STEPS = 20 }; /* of a view, before a plan is made */
+#define GAIN_MIN 0.02
+
+ru_status rui_plan_open(rui_worker *w, ru_err *err)
+{
+    w->plan.parts = RU_NEW(w->arena, ru_elastic_part, RU_ELASTIC_BUCKETS_MAX);
+    return w->plan.parts != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for a worker");
+}
+
+void rui_plan_view_told(rui_worker *w, const ru_elastic_sums *s, uint32_t depth)
+{
+    rui_plan *p = &w->plan;
+    ru_mutex_lock(&w->lock);
+    p->known = s->costs != NULL && !s->local && s->n_members > 1;
+    p->told = (rui_plan_view){.epoch = s->epoch, .n_ranks = s->n_members, .depth = depth};
+    if (p->known) {
+        memcpy(p->costs, s->costs, sizeof p->costs);
+    }
+    ru_mutex_unlock(&w->lock);
+}
+
+/* Gradients by their numbers; `made` never falls: a bucket of neighbours is ready with its last. */
+static ru_status grads_of(const rui_worker *w, ru_arena *arena, ru_sums_grad **out, ru_err *err)
+{
+    uint32_t n = w->list.n_tensors, made = 0;
+    ru_sums_grad *at = RU_NEW(arena, ru_sums_grad, n);
+    if (at == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", n);
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        const ru_exe_grad *g = &w->now->tensors[k];
+        made = g->made > made ? g->made : made;
+        at[k] = (ru_sums_grad){.name = ru_arena_printf(arena, "gradient %u", k),
+                               .size_bytes = w->list.tensor_bytes[k],
+                               .made = made,
+                               .used = g->used};
+        if (at[k].name == NULL) {
+            return RU_FAIL(err, RU_E_MEM, "no memory for the name of a gradient");
+        }
+    }
+    *out = at;
+    return RU_OK;
+}
+
+/* What the policy is asked: the list of steps as it ran so far, and the costs that the view was
+ * begun with. */
+static ru_status ask(const rui_worker *w, ru_sums_method method, ru_sums_grad **grads,
+                     ru_arena *arena, ru_sums_policy_in *in, ru_err *err)
+{
+    ru_op_fact *ops;
+    uint32_t n, first = UINT32_MAX;
+    RU_TRY(ru_exe_ops(w->t.exe, 0, arena, &ops, &n, err));
+    RU_TRY(grads_of(w, arena, grads, err));
+    double *step_ns = RU_NEW(arena, double, n);
+    if (step_ns == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u steps", n);
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        step_ns[k] = ops[k].took.count > 0 ? ops[k].took.mean_ns : 0;
+    }
+    for (uint32_t k = 0; k < w->list.n_tensors; k++) {
+        uint32_t read = w->now->tensors[k].read;
+        first = read < first ? read : first;
+    }
+    const ru_sums_facts f = {.step_ns = step_ns,
+                             .n_steps = n,
+                             .update_from = first < n ? first : n,
+                             .grads = *grads,
+                             .n_grads = w->list.n_tensors,
+                             .n_ranks = w->plan.view.n_ranks,
+                             .costs = w->plan.costs_now,
+                             .barrier = w->plan.view.depth < 2,
+                             .deterministic = w->opt->deterministic,
+                             .method = method};
+    return ru_sums_policy_in_of(&f, arena, in, err);
+}
+
+/* A part of one gradient in cuts of the plan's pieces, as far as there may be so many; others
+ * whole. */
+static uint32_t cut(const ru_sums_part *part, uint32_t cuts_left, ru_elastic_part *into)
+{
+    int64_t pieces =
+        part->chunk_bytes > 0 ? (part->size_bytes + part->chunk_bytes - 1) / part->chunk_bytes : 1;
+    if (part->n > 1 || pieces < 2 || pieces > (int64_t)cuts_left) {
+        *into =
+            (ru_elastic_part){.first = part->first, .n = part->n, .size_bytes = part->size_bytes};
+        return 1;
+    }
+    int64_t size = (part->chunk_bytes + 3) / 4 * 4;
+    uint32_t n = 0;
+    for (int64_t at = 0; at < part->size_bytes; at += size) {
+        int64_t rest = part->size_bytes - at;
+        into[n++] = (ru_elastic_part){.first = part->first,
+                                      .n = 1,
+                                      .offset_bytes = at,
+                                      .size_bytes = rest < size ? rest : size};
+    }
+    return n;
+}
+
+static ru_status table_of(const rui_worker *w, const ru_sums_in *q, const ru_sums_plan *plan,
+                          const ru_sums_grad *grads, ru_arena *arena, ru_elastic_part **out,
+                          uint32_t *n, ru_err *err)
+{
+    ru_sums_part *parts;
+    uint32_t n_parts, left = RU_ELASTIC_CUTS_MAX;
+    RU_TRY(ru_sums_table(q, plan, grads, w->list.n_tensors, arena, &parts, &n_parts, err));
+    *out = RU_NEW(arena, ru_elastic_part, w->list.n_tensors + RU_ELASTIC_CUTS_MAX);
+    if (*out == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a table of %u sums", n_parts);
+    }
+    *n = 0;
+    for (uint32_t k = 0; k < n_parts; k++) {
+        uint32_t made = cut(&parts[k], left, *out + *n);
+        left -= made > 1 ? made : 0;
+        *n += made;
+    }
+    return RU_OK;
+}
+
+/* Hand the table to the loop thread. */
+static void hand_over(rui_worker *w, const ru_elastic_part *parts, uint32_t n)
+{
+    rui_plan *p = &w->plan;
+    ru_mutex_lock(&w->lock);
+    memcpy(p->parts, parts, n * sizeof *parts);
+    p->n_parts = n;
+    ru_mutex_unlock(&w->lock);
+    ru_shell_say(&w->shell, &w->line, &(rui_event){.kind = RUI_EVENT_TABLE});
+}
+
+static bool in_force(const rui_worker *w, const ru_elastic_part *parts, uint32_t n)
+{
+    return n == w->buckets.n && memcmp(parts, w->buckets.at, n * sizeof *parts) == 0;
+}
+
+/* Played with the same question, what would a step take by the rule? */
+static ru_status rule_ns(const ru_sums_in *q, ru_arena *arena, int64_t *ns, ru_err *err)
+{
+    ru_sums_in by_rule = *q;
+    ru_sums_plan plan;
+    by_rule.method = RU_SUMS_RULE;
+    RU_TRY(ru_plan_sums(&by_rule, arena, arena, &plan, err));
+    *ns = plan.step_ns;
+    return RU_OK;
+}
+
+static ru_status make(rui_worker *w, ru_arena *arena, ru_err *err)
+{
+    rui_plan *p = &w->plan;
+    ru_sums_policy_in in;
+    ru_sums_grad *grads = NULL;
+    ru_sums_in q;
+    ru_sums_plan plan;
+    ru_elastic_part *parts = NULL;
+    uint32_t n = 0;
+    int64_t ruled_ns;
+    ru_sums_method method = (ru_sums_method)w->t.job->train.sums;
+    RU_TRY(ask(w, method, &grads, arena, &in, err));
+    RU_TRY(ru_sums_in_of(&in, arena, &q, err));
+    RU_TRY(ru_plan_sums(&q, arena, arena, &plan, err));
+    RU_TRY(ru_plan_sums_check(&q, &plan, arena, err));
+    RU_TRY(rule_ns(&q, arena, &ruled_ns, err));
+    RU_TRY(table_of(w, &q, &plan, grads, arena, &parts, &n, err));
+    const ru_sums_costs costs = ru_sums_costs_of(&q);
+    p->watch = ru_sums_watch_of((double)plan.step_ns, &costs);
+    p->watching = true;
+    if (in_force(w, parts, n)) {
+        p->watch = ru_sums_watch_of(p->mean_ns, &costs);
+        return RU_OK;
+    }
+    double gain = 1 - (double)plan.step_ns / (double)ruled_ns;
+    if (method == RU_SUMS_CARAMEL && !p->planned && gain < GAIN_MIN) {
+        ru_run_report_log(
+            w->t.report, "sums by rule: the best plan makes a step %.1f %% shorter, less than 2 %%",
+            100 * gain);
+        p->watch = ru_sums_watch_of(p->mean_ns, &costs);
+        return RU_OK;
+    }
+    ru_run_report_log(
+        w->t.report, "%u sums by plan, predicted step %.1f ms (by rule %.1f ms, bound %.1f ms)", n,
+        (double)plan.step_ns * 1e-6, (double)ruled_ns * 1e-6, (double)plan.bound_ns * 1e-6);
+    ru_decisions_add(w->t.decisions, &ru_policy_sums, &in, false);
+    p->planned = true;
+    hand_over(w, parts, n);
+    return RU_OK;
+}
+
+/* Another view than at the last step? Then steps are counted anew; a plan that began it itself is
+ * watched on. */
+static bool take_view(rui_worker *w)
+{
+    rui_plan *p = &w->plan;
+    ru_mutex_lock(&w->lock);
+    bool known = p->known, other = p->told.epoch != p->view.epoch;
+    uint32_t n_ranks = p->view.n_ranks;
+    p->view = p->told;
+    if (known && other) {
+        memcpy(p->costs_now, p->costs, sizeof p->costs);
+    }
+    ru_mutex_unlock(&w->lock);
+    if (other) {
+        p->steps = 0;
+        p->mean_ns = 0;
+        p->watching = p->watching && n_ranks == p->view.n_ranks;
+    }
+    return known;
+}
+
+void rui_plan_stepped(rui_worker *w, int64_t took_ns)
+{
+    rui_plan *p = &w->plan;
+    if (!w->cmd.leads || w->t.job->train.sums == RU_SUMS_RULE || !take_view(w) || took_ns <= 0) {
+        return;
+    }
+    p->steps++;
+    p->mean_ns += ((double)took_ns - p->mean_ns) / (double)p->steps;
+    ru_sums_again why =
+        p->watching ? ru_sums_watch_step(&p->watch, (double)took_ns) : RU_SUMS_STANDS;
+    if (p->watching ? why == RU_SUMS_STANDS : p->steps < MEASURED_STEPS) {
+        return;
+    }
+    if (p->watching) {
+        ru_run_report_log(w->t.report, "sums are planned again: %s", ru_sums_again_text(why));
+    }
+    ru_err err = {0};
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    if (make(w, &arena, &err) != RU_OK) { /* sums go on as they are */
+        ru_log(RU_LOG_WARN, "train", "sums", "no plan of sums: %s", err.text);
+        p->watching = true;
+        p->watch = ru_sums_watch_of(p->mean_ns, &(ru_sums_costs){0});
+    }
+    ru_arena_fini(&arena);
+}
+
+void rui_plan_table(rui_worker *w)
+{
+    rui_plan *p = &w->plan;
+    ru_err err = {0};
+    ru_mutex_lock(&w->lock);
+    ru_status st = ru_elastic_table_set(w->elastic, p->parts, p->n_parts, &err);
+    ru_mutex_unlock(&w->lock);
+    if (st != RU_OK) {
+        ru_log(RU_LOG_WARN, "train", "sums", "the plan of sums is not followed: %s", err.text);
+    }
+}
