@@ -44,30 +44,22 @@ static void send(ru_tracing *t, ru_node_id to, uint32_t what, const void *data, 
     (void)!ru_chan_message(t->chan, to, what, data, n, now);
 }
 
-static const ru_view *view_of(ru_tracing *t)
+/* The machine of a member; NULL: it is none. */
+static const char *host_of(const ru_tracing *t, ru_node_id node)
 {
-    return ru_member_view(t->member);
-}
-
-static bool leads(ru_tracing *t)
-{
-    return ru_member_leads(t->member);
-}
-
-static ru_node_id self_of(ru_tracing *t)
-{
-    return t->self;
-}
-
-/* Does the leader have this worker's disk? Where there is none: yes. */
-static bool at_leader(ru_tracing *t)
-{
-    const ru_view *v = view_of(t);
-    const char *mine = NULL, *theirs = NULL;
+    const ru_view *v = ru_member_view(t->member);
+    const char *host = NULL;
     for (uint32_t i = 0; i < v->n; i++) {
-        mine = ru_node_is(v->at[i].node, self_of(t)) ? v->at[i].host : mine;
-        theirs = ru_node_is(v->at[i].node, v->leader) ? v->at[i].host : theirs;
+        host = ru_node_is(v->at[i].node, node) ? v->at[i].host : host;
     }
+    return host;
+}
+
+/* Does the leader have this process' disk? Where there is none: yes. */
+static bool at_leader(const ru_tracing *t)
+{
+    const char *mine = host_of(t, t->self);
+    const char *theirs = host_of(t, ru_member_view(t->member)->leader);
     return mine == NULL || theirs == NULL || strcmp(mine, theirs) == 0;
 }
 
@@ -85,7 +77,7 @@ static void window_name(const rui_window *x, char into[64])
 
 static void window_tell(ru_tracing *t, ru_time now)
 {
-    const ru_view *v = view_of(t);
+    const ru_view *v = ru_member_view(t->member);
     const rui_window *x = &t->window;
     uint8_t buf[64];
     ru_wire_out o = ru_wire_out_into(buf, sizeof buf);
@@ -94,7 +86,7 @@ static void window_tell(ru_tracing *t, ru_time now)
     ru_wire_put_u64(&o, (uint64_t)x->end);
     ru_wire_put_u64(&o, (uint64_t)x->back_ns);
     for (uint32_t i = 0; i < v->n; i++) {
-        if (!ru_node_is(v->at[i].node, self_of(t))) {
+        if (!ru_node_is(v->at[i].node, t->self)) {
             send(t, v->at[i].node, RUI_MSG_TRACE_WINDOW, buf, ru_wire_size(&o), now);
         }
     }
@@ -165,7 +157,7 @@ static void answer_asker(ru_tracing *t, ru_time now)
     uint8_t buf[8];
     ru_wire_out o = ru_wire_out_into(buf, sizeof buf);
     ru_wire_put_u32(&o, t->saved);
-    ru_wire_put_u32(&o, view_of(t)->n);
+    ru_wire_put_u32(&o, ru_member_view(t->member)->n);
     send(t, t->asker, RUI_MSG_TRACE_DONE, buf, ru_wire_size(&o), now);
     t->asker = (ru_node_id){0};
 }
@@ -176,7 +168,7 @@ static bool window_begin(ru_tracing *t, int64_t first, int64_t end, int64_t back
     if (t->window.waits || t->window.saving || t->recorder == NULL) {
         return false;
     }
-    const uint64_t words[] = {self_of(t).v, (uint64_t)now.ns, (uint64_t)first, (uint64_t)end};
+    const uint64_t words[] = {t->self.v, (uint64_t)now.ns, (uint64_t)first, (uint64_t)end};
     const rui_window x = {.id = ru_hash_bytes(words, sizeof words, 1) | 1,
                           .first = first,
                           .end = end,
@@ -191,7 +183,7 @@ static bool window_begin(ru_tracing *t, int64_t first, int64_t end, int64_t back
 static void flight(ru_tracing *t, const char *why, int64_t every_ns, ru_time now)
 {
     bool soon = t->flight_at.ns != 0 && ru_time_since(now, t->flight_at) < every_ns;
-    if (!leads(t) || *t->over || t->flights == FLIGHTS_MAX || soon ||
+    if (!ru_member_leads(t->member) || *t->over || t->flights == FLIGHTS_MAX || soon ||
         !window_begin(t, t->step + 1, t->step + 1, FLIGHT_NS, now)) {
         return;
     }
@@ -221,7 +213,8 @@ void ru_tracing_step(ru_tracing *t, int64_t step, ru_time now)
     }
     if (x->waits && step >= x->end) {
         window_close(t, now);
-    } else if (x->waits && leads(t) && view_of(t)->epoch != t->told_epoch) {
+    } else if (x->waits && ru_member_leads(t->member) &&
+               ru_member_view(t->member)->epoch != t->told_epoch) {
         window_tell(t, now); /* to those who joined */
     }
     if (!at_leader(t)) {
@@ -257,11 +250,11 @@ void ru_tracing_updated(ru_tracing *t, int64_t step, ru_time now)
 static void asked(ru_tracing *t, ru_node_id from, ru_wire_in *in, ru_time now)
 {
     int64_t steps = ru_wire_u32(in);
-    const ru_view *v = view_of(t);
+    const ru_view *v = ru_member_view(t->member);
     if (in->bad || steps < 1) {
         return;
     }
-    for (uint32_t i = 0; !leads(t) && i < v->n; i++) {
+    for (uint32_t i = 0; !ru_member_leads(t->member) && i < v->n; i++) {
         if (ru_node_is(v->at[i].node, v->leader)) {
             const char *at = v->at[i].address;
             send(t, from, RUI_MSG_TRACE_AT, at, (int64_t)strlen(at), now);
@@ -271,7 +264,7 @@ static void asked(ru_tracing *t, ru_node_id from, ru_wire_in *in, ru_time now)
     int64_t first = t->step + 2; /* all hear of it before it begins */
     const char *text = "";
     char name[64], path[512] = "";
-    if (leads(t) && !*t->over && window_begin(t, first, first + steps, 0, now)) {
+    if (ru_member_leads(t->member) && !*t->over && window_begin(t, first, first + steps, 0, now)) {
         t->asker = from;
         window_name(&t->window, name);
         (void)snprintf(path, sizeof path, "%s/trace/%s", t->out, name);
@@ -400,8 +393,8 @@ static bool ship_file(ru_tracing *t, const char *path, const char *name, int64_t
         if (ru_in_read(&in, path, *at, place, n, NULL) != RU_OK) {
             break;
         }
-        ru_status st = ru_chan_message(t->chan, view_of(t)->leader, RUI_MSG_TRACE_PART, buf,
-                                       ru_wire_size(&o) + n, now);
+        ru_status st = ru_chan_message(t->chan, ru_member_view(t->member)->leader,
+                                       RUI_MSG_TRACE_PART, buf, ru_wire_size(&o) + n, now);
         room = st == RU_OK;
         *at += room ? n : 0;
     }
@@ -419,7 +412,7 @@ static const char *name_in(const char *path)
 /* The segments as they grow. true: all of it is on its way. */
 static bool ship(ru_tracing *t, ru_time now)
 {
-    ru_node_id leader = view_of(t)->leader;
+    ru_node_id leader = ru_member_view(t->member)->leader;
     if (!ru_node_is(leader, t->ship.to)) {
         t->ship = (rui_ship){.to = leader};
     }
@@ -479,11 +472,11 @@ static void window_look(ru_tracing *t, ru_time now)
     }
     t->window.ships = true;
     t->saved++;
-    if (!leads(t)) {
+    if (!ru_member_leads(t->member)) {
         uint8_t id[8];
         ru_wire_out o = ru_wire_out_into(id, sizeof id);
         ru_wire_put_u64(&o, t->window.id);
-        send(t, view_of(t)->leader, RUI_MSG_TRACE_SAVED, id, sizeof id, now);
+        send(t, ru_member_view(t->member)->leader, RUI_MSG_TRACE_SAVED, id, sizeof id, now);
     }
 }
 
@@ -496,12 +489,12 @@ static void look(void *self, uint32_t what, ru_time now)
     bool shipped = ship_window(t, now) && ship(t, now);
     bool late = t->saved_at.ns != 0 && ru_time_since(now, t->saved_at) > DONE_NS;
     if (t->asker.v != 0 && !t->window.waits && !t->window.saving &&
-        (t->saved >= view_of(t)->n || late)) {
+        (t->saved >= ru_member_view(t->member)->n || late)) {
         answer_asker(t, now);
     }
     if (*t->over && shipped && !t->window.saving && !t->said_end && !at_leader(t)) {
         t->said_end = true;
-        send(t, view_of(t)->leader, RUI_MSG_TRACE_END, "", 0, now);
+        send(t, ru_member_view(t->member)->leader, RUI_MSG_TRACE_END, "", 0, now);
     }
     if (t->window.saving || t->asker.v != 0 || !shipped || (!at_leader(t) && !t->said_end)) {
         look_soon(t, now);
@@ -528,15 +521,12 @@ void ru_tracing_end(ru_tracing *t, ru_time now)
 /* Members of other hosts that have not yet sent all. */
 bool ru_tracing_waits(ru_tracing *t)
 {
-    const ru_view *v = view_of(t);
-    const char *mine = "";
+    const ru_view *v = ru_member_view(t->member);
+    const char *mine = host_of(t, t->self);
     uint32_t away = 0;
     for (uint32_t i = 0; i < v->n; i++) {
-        mine = ru_node_is(v->at[i].node, self_of(t)) ? v->at[i].host : mine;
+        away += mine == NULL || strcmp(v->at[i].host, mine) != 0;
     }
-    for (uint32_t i = 0; i < v->n; i++) {
-        away += strcmp(v->at[i].host, mine) != 0;
-    }
-    bool leader = leads(t), sends = !leader && !at_leader(t) && !t->said_end;
+    bool leader = ru_member_leads(t->member), sends = !leader && !at_leader(t) && !t->said_end;
     return t->recorder != NULL && (t->window.saving || sends || (leader && t->ended < away));
 }
