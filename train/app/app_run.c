@@ -11,6 +11,7 @@
 #include "env/process/self.h"
 #include "run/place.h"
 #include "run/record.h"
+#include "train/app/app_data.h"
 #include "train/app/app_dir.h"
 #include "train/app/app_world.h"
 #include "train/app/call.h"
@@ -23,13 +24,12 @@ typedef struct run {
     ru_arena *arena;
     rui_app_dir dir;
     ru_run_folder folder; /* the same while it works */
-    ru_sparse_file *data, *test;
-    const char *words;
+    ru_app_data data;
     ru_app_local *local;
     ru_run_report *report;
     ru_app_state *state;
     ru_metrics metrics;
-    uint32_t pieces, executors;
+    uint32_t pieces;
     int64_t clock, items, saved, clocks_max;
     int64_t items_first; /* when this process began */
     double objective;
@@ -42,57 +42,12 @@ typedef struct run {
 
 /* -- open -------------------------------------------------------------------------------------- */
 
-static ru_status list_words(run *r, ru_err *err)
-{
-    if (ru_sparse_col_name(r->data, 0) == NULL) {
-        return RU_OK;
-    }
-    ru_text t = ru_text_arena(r->arena);
-    for (int64_t k = 0; k < ru_sparse_cols(r->data); k++) {
-        ru_text_put(&t, ru_sparse_col_name(r->data, k));
-        ru_text_put(&t, "\n");
-    }
-    r->words = t.p;
-    return t.cut ? RU_FAIL(err, RU_E_MEM, "no memory for the vocabulary") : RU_OK;
-}
-
-static ru_status open_data(run *r, ru_err *err)
-{
-    const ru_app_job_data_keys *d = &r->job->data;
-    RU_TRY(ru_app_job_data(r->file, d->train.at, d->train.n, NULL, &r->data, err));
-    RU_TRY(list_words(r, err));
-    if (d->test.n == 0 || r->file->ops->eval == NULL || r->file->ops->metrics == NULL) {
-        return RU_OK;
-    }
-    const bool users = strcmp(ru_sparse_format(r->data), "ratings") == 0;
-    const ru_sparse_options like = {
-        .rows = users ? ru_sparse_rows(r->data) : 0,
-        .cols = ru_sparse_cols(r->data),
-        .numbers = ru_sparse_numbered(r->data),
-        .words = r->words,
-    };
-    return ru_app_job_data(r->file, d->test.at, d->test.n, &like, &r->test, err);
-}
-
 static ru_status open_app(run *r, ru_err *err)
 {
-    int64_t rows = ru_sparse_rows(r->data);
-    r->executors = r->job->clocks.executors;
-    if (r->executors == 0) {
-        r->executors = rows < 16 ? (uint32_t)rows : 16;
-    }
-    const ru_app_local_options o = {
-        .ops = r->file->ops,
-        .setup = {.config = r->file->config,
-                  .data = r->data,
-                  .rows = rows,
-                  .cols = ru_sparse_cols(r->data),
-                  .classes = ru_sparse_classes(r->data),
-                  .executors = r->executors,
-                  .seed = (uint64_t)r->job->train.seed},
-        .order = r->job->clocks.order,
-        .threads = r->job->train.threads,
-    };
+    const ru_app_local_options o = {.ops = r->file->ops,
+                                    .setup = ru_app_data_setup(&r->data),
+                                    .order = r->job->clocks.order,
+                                    .threads = r->job->train.threads};
     RU_TRY(ru_app_local_open(&o, &r->local, err));
     r->pieces = ru_app_local_pieces(r->local);
     return ru_app_local_save(r->local, &r->state, err);
@@ -111,8 +66,8 @@ static ru_status restore(run *r, ru_err *err)
         return RU_OK;
     }
     RU_TRY(st);
-    RU_TRY(ru_app_ckpt_fits(&c, r->executors, ru_sparse_rows(r->data), ru_sparse_cols(r->data),
-                            r->job->train.seed, err));
+    RU_TRY(ru_app_ckpt_fits(&c, r->data.executors, ru_sparse_rows(r->data.train),
+                            ru_sparse_cols(r->data.train), r->job->train.seed, err));
     RU_TRY(ru_app_ckpt_tables(&c, r->state, err));
     RU_TRY(ru_app_ckpt_states(&c, r->state, err));
     RU_TRY(ru_app_local_restore(r->local, err));
@@ -130,24 +85,15 @@ static ru_status open_recorder(run *r, ru_err *err)
     return ru_app_local_record(r->local, r->recorder, err);
 }
 
-static int64_t parameters(const run *r)
-{
-    int64_t n = 0;
-    for (uint32_t k = 0; k < r->state->shape.n_tables; k++) {
-        n += r->state->shape.table[k].rows * r->state->shape.table[k].width;
-    }
-    return n;
-}
-
 static void put_world(const run *r)
 {
     const ru_app_world a = {.file = r->file,
                             .out = r->dir.out,
                             .threads = ru_app_local_threads(r->local),
-                            .samples = ru_sparse_rows(r->data),
-                            .batch = ru_sparse_rows(r->data) / r->pieces,
+                            .samples = ru_sparse_rows(r->data.train),
+                            .batch = ru_sparse_rows(r->data.train) / r->pieces,
                             .clocks = r->clocks_max,
-                            .parameters = parameters(r)};
+                            .parameters = ru_app_state_parameters(r->state)};
     ru_app_world_put(&a);
 }
 
@@ -166,7 +112,7 @@ static ru_status open_report(run *r, ru_err *err)
         .columns = r->opt->columns,
         .steps = r->clocks_max,
         .epochs = t->epochs,
-        .samples_epoch = ru_sparse_rows(r->data),
+        .samples_epoch = ru_sparse_rows(r->data.train),
         .objective = ops->objective_name,
         .exact = r->pieces == 1,
     };
@@ -179,10 +125,10 @@ static ru_status open_report(run *r, ru_err *err)
         .model = ops->name,
         .device = "cpu",
         .precision = "f32",
-        .parameters = parameters(r),
-        .batch = ru_sparse_rows(r->data) / r->pieces,
-        .train_samples = ru_sparse_rows(r->data),
-        .test_samples = r->test != NULL ? ru_sparse_rows(r->test) : 0,
+        .parameters = ru_app_state_parameters(r->state),
+        .batch = ru_sparse_rows(r->data.train) / r->pieces,
+        .train_samples = ru_sparse_rows(r->data.train),
+        .test_samples = r->data.test != NULL ? ru_sparse_rows(r->data.test) : 0,
         .threads = ru_app_local_threads(r->local),
         .resumed_step = r->clock,
     };
@@ -204,18 +150,7 @@ static ru_status save(run *r, ru_err *err)
     RU_TRY(ru_run_place_restore(&r->folder, &anew, err));
     ru_time begin = ru_clock_now();
     RU_TRY(ru_app_local_save(r->local, &r->state, err));
-    const ru_app_ckpt c = {
-        .clock = r->clock,
-        .items = r->items,
-        .executors = r->executors,
-        .seed = r->job->train.seed,
-        .rows = ru_sparse_rows(r->data),
-        .cols = ru_sparse_cols(r->data),
-        .classes = ru_sparse_classes(r->data),
-        .numbers = ru_sparse_numbered(r->data),
-        .words = r->words,
-        .job_yaml = r->file->yaml,
-    };
+    const ru_app_ckpt c = ru_app_data_ckpt(&r->data, r->clock, r->items);
     RU_TRY(ru_app_ckpt_save(r->dir.out, &c, r->state, r->job->checkpoint.keep, err));
     r->saved = r->clock;
     r->saved_at = ru_clock_now();
@@ -226,32 +161,15 @@ static ru_status save(run *r, ru_err *err)
 static ru_status evaluate(run *r, ru_err *err)
 {
     int64_t pass = r->clock / r->pieces;
-    if (r->test == NULL || r->clock % r->pieces != 0 || pass % r->job->train.eval_every != 0) {
+    if (r->data.test == NULL || r->clock % r->pieces != 0 || pass % r->job->train.eval_every != 0) {
         return RU_OK;
     }
     ru_time begin = ru_clock_now();
-    RU_TRY(ru_app_eval(r->file->ops, ru_app_local_self(r->local), r->state, r->test, &r->metrics,
-                       err));
+    RU_TRY(ru_app_eval(r->file->ops, ru_app_local_self(r->local), r->state, r->data.test,
+                       &r->metrics, err));
     ru_time end = ru_clock_now();
     ru_rec_span(r->recorder, r->names.eval, begin.ns, end.ns, r->clock);
     return ru_run_report_eval(r->report, r->clock, pass, &r->metrics, end.ns - begin.ns, err);
-}
-
-/* Are all targets of train.until reached? */
-static bool reached(const run *r)
-{
-    const ru_conf_pairs *until = &r->job->train.until;
-    const ru_app_ops *ops = r->file->ops;
-    const char *name = ops->objective_name != NULL ? ops->objective_name : "loss";
-    bool all = until->n > 0;
-    for (uint32_t k = 0; k < until->n; k++) {
-        const ru_conf_pair *u = &until->at[k];
-        bool objective = strcmp(u->key, name) == 0;
-        double v = objective ? r->objective : ru_metrics_get(&r->metrics, u->key);
-        bool more = objective ? ops->maximise : strcmp(u->key, "accuracy") == 0;
-        all = all && isfinite(v) && (more ? v >= u->value : v <= u->value);
-    }
-    return all;
 }
 
 static ru_status step(run *r, ru_err *err)
@@ -264,25 +182,14 @@ static ru_status step(run *r, ru_err *err)
                                           (long long)r->saved)
                             : st;
     }
-    int64_t rows = ru_sparse_rows(r->data), pass = r->clock / r->pieces;
-    int64_t before = r->clock % r->pieces * rows / r->pieces;
     r->clock++;
-    int64_t after = ((r->clock - 1) % r->pieces + 1) * rows / r->pieces;
-    r->items = pass * rows + after;
+    r->items = ru_app_data_items(&r->data, r->pieces, r->clock);
     double objective = ru_app_local_objective(r->local, sums);
     r->objective = isfinite(objective) || r->clock == 1 ? objective : r->objective;
     ru_time end = ru_clock_now();
     ru_rec_span(r->recorder, r->names.step, begin.ns, end.ns, r->clock);
-    const ru_run_report_step s = {
-        .step = r->clock,
-        .epoch = pass + 1,
-        .samples = r->items,
-        .loss = objective,
-        .accuracy = -1,
-        .norm = -1,
-        .step_ns = end.ns - begin.ns,
-        .batch = after - before,
-    };
+    const ru_run_report_step s =
+        ru_app_data_step(&r->data, r->pieces, r->clock, objective, end.ns - begin.ns);
     return ru_run_report_step_put(r->report, &s, err);
 }
 
@@ -292,7 +199,7 @@ static ru_status loop(run *r, const char **ended, ru_err *err)
     while (r->clock < r->clocks_max) {
         RU_TRY(step(r, err));
         RU_TRY(evaluate(r, err));
-        if (reached(r)) {
+        if (ru_app_data_reached(&r->data, r->objective, &r->metrics)) {
             *ended = "target";
             break;
         }
@@ -332,7 +239,8 @@ static ru_status train(run *r, ru_err *err)
     const ru_app_job_train *t = &r->job->train;
     const char *ended;
     RU_TRY(ru_app_watch(r->file, NULL, r->arena, err));
-    RU_TRY(open_data(r, err));
+    RU_TRY(ru_app_data_open(r->file, r->arena, &r->data, err));
+    RU_TRY(ru_app_data_test(&r->data, err));
     RU_TRY(open_app(r, err));
     int64_t all = t->epochs > 0 ? t->epochs * r->pieces : INT64_MAX;
     all = t->steps > 0 && t->steps < all ? t->steps : all;
@@ -362,8 +270,7 @@ ru_status ru_app_train(const ru_app_train_options *opt, ru_arena *arena,
     ru_app_local_close(r.local);
     ru_recorder_close(r.recorder);
     ru_fault_close();
-    ru_sparse_close(r.data);
-    ru_sparse_close(r.test);
+    ru_app_data_close(&r.data);
     rui_app_dir_close(&r.dir);
     if (st == RU_OK) {
         *result = (ru_app_train_result){.out = r.dir.out,

@@ -43,13 +43,8 @@ static ru_status open_all(ru_app_local *l, ru_err *err)
     const ru_app_ops *ops = l->opt.ops;
     const ru_app_setup *setup = &l->opt.setup;
     int64_t rows = ru_sparse_rows(setup->data);
-    if (setup->executors < 1 || setup->executors > RU_APP_EXECUTORS_MAX ||
-        setup->executors > rows) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "%u executors, but the data has %lld rows; set clocks.executors to at most "
-                       "the number of rows (and %d)",
-                       setup->executors, (long long)rows, RU_APP_EXECUTORS_MAX);
-    }
+    RU_CHECK(setup->executors >= 1 && setup->executors <= RU_APP_EXECUTORS_MAX);
+    RU_CHECK(setup->executors <= rows); /* ru_app_data_open says so */
     l->executors = setup->executors;
     RU_TRY(ru_pool_new(l->opt.threads, &l->pool, err));
     RU_TRY(ru_app_call_open(ops, setup, &l->self, err));

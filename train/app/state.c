@@ -135,3 +135,12 @@ ru_status ru_app_wants_check(const ru_app_ops *ops, const ru_app_shape *s, const
     }
     return RU_OK;
 }
+
+int64_t ru_app_state_parameters(const ru_app_state *s)
+{
+    int64_t n = 0;
+    for (uint32_t k = 0; k < s->shape.n_tables; k++) {
+        n += s->shape.table[k].rows * s->shape.table[k].width;
+    }
+    return n;
+}

@@ -40,4 +40,6 @@ bool ru_app_one_holder(const ru_app_table *t);
 RU_MUST_USE ru_status ru_app_wants_check(const ru_app_ops *ops, const ru_app_shape *s,
                                          const ru_app_task *task, int64_t first, int64_t rows,
                                          const ru_app_want *wants, uint32_t n, ru_err *err);
+int64_t ru_app_state_parameters(const ru_app_state *s); /* numbers in all tables */
+
 #endif

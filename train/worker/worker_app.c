@@ -24,39 +24,10 @@ static double objective(const rui_app_worker *w, const ru_engine_news *n)
     return ru_app_call_objective(w->opt->file->ops, w->self, n->clock, n->sums, n->told);
 }
 
-/* Rows of the data that so many clocks have worked on. */
-int64_t rui_app_items(const rui_app_worker *w, uint32_t clocks)
-{
-    int64_t rows = ru_sparse_rows(w->data), pieces = w->state.shape.pieces;
-    return clocks / pieces * rows + clocks % pieces * rows / pieces;
-}
-
-/* Are all targets of train.until reached? */
-static bool reached(const rui_app_worker *w)
-{
-    const ru_conf_pairs *until = &w->opt->file->job->train.until;
-    const ru_app_ops *ops = w->opt->file->ops;
-    const char *name = ops->objective_name != NULL ? ops->objective_name : "loss";
-    bool all = until->n > 0;
-    for (uint32_t k = 0; k < until->n; k++) {
-        bool is = strcmp(until->at[k].key, name) == 0;
-        double v = is ? w->run.objective : ru_metrics_get(&w->run.metrics, until->at[k].key);
-        bool more = is ? ops->maximise : strcmp(until->at[k].key, "accuracy") == 0;
-        all = all && isfinite(v) && (more ? v >= until->at[k].value : v <= until->at[k].value);
-    }
-    return all;
-}
-
 static void put_step(rui_app_worker *w, uint32_t clock, double loss, int64_t took_ns)
 {
-    const ru_run_report_step s = {.step = clock,
-                                  .epoch = (clock - 1) / w->state.shape.pieces + 1,
-                                  .samples = rui_app_items(w, clock),
-                                  .loss = loss,
-                                  .accuracy = -1,
-                                  .norm = -1,
-                                  .step_ns = took_ns,
-                                  .batch = rui_app_items(w, clock) - rui_app_items(w, clock - 1)};
+    const ru_run_report_step s =
+        ru_app_data_step(&w->data, w->state.shape.pieces, clock, loss, took_ns);
     ru_err err;
     if (ru_run_report_step_put(w->tells.report, &s, &err) != RU_OK) {
         ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
@@ -82,7 +53,7 @@ static void on_clock(rui_app_worker *w, const ru_engine_news *n, ru_time now)
     w->run.left_out += n->left_out;
     w->run.objective = isfinite(v) ? v : w->run.objective;
     w->run.clock = clock;
-    w->run.items = rui_app_items(w, clock);
+    w->run.items = ru_app_data_items(&w->data, w->state.shape.pieces, clock);
     int64_t took_ns = now.ns - w->run.clock_at.ns;
     w->run.clock_at = w->run.worked_at = now;
     tell_missing(w, n->clock);
@@ -90,7 +61,7 @@ static void on_clock(rui_app_worker *w, const ru_engine_news *n, ru_time now)
         put_step(w, clock, v, took_ns);
     }
     w->run.told = clock > w->run.told ? clock : w->run.told;
-    if (reached(w)) {
+    if (ru_app_data_reached(&w->data, w->run.objective, &w->run.metrics)) {
         w->run.target = true;
     }
 }
@@ -159,7 +130,8 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         w->run.clock_at = now;
         if (w->run.items == 0) {
             w->run.clock = n->clock;
-            w->run.items = w->run.items_first = rui_app_items(w, n->clock);
+            w->run.items = w->run.items_first =
+                ru_app_data_items(&w->data, w->state.shape.pieces, n->clock);
         }
         if (f.leads && f.restores > 1) {
             rui_app_event(w, n->clock,
@@ -229,35 +201,20 @@ static void log_line(void *self, int level, const char *line, ru_time now)
 static ru_status open_data(rui_app_worker *w, ru_err *err)
 {
     const ru_app_job_file *f = w->opt->file;
-    RU_TRY(ru_app_job_data(f, f->job->data.train.at, f->job->data.train.n, NULL, &w->data, err));
-    int64_t rows = ru_sparse_rows(w->data);
-    w->executors = f->job->clocks.executors;
-    w->executors = w->executors > 0 ? w->executors : rows < 16 ? (uint32_t)rows : 16;
-    if (w->executors > rows) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "clocks.executors is %u, but the data has %lld rows; use at most as many",
-                       w->executors, (long long)rows);
-    }
-    const ru_app_setup setup = {.config = f->config,
-                                .data = w->data,
-                                .rows = rows,
-                                .cols = ru_sparse_cols(w->data),
-                                .classes = ru_sparse_classes(w->data),
-                                .executors = w->executors,
-                                .seed = (uint64_t)f->job->train.seed};
+    RU_TRY(ru_app_data_open(f, w->arena, &w->data, err));
+    const ru_app_setup setup = ru_app_data_setup(&w->data);
     RU_TRY(ru_app_call_open(f->ops, &setup, &w->self, err));
     w->app_open = true;
-    RU_TRY(ru_app_state_init(&w->state, f->ops, w->self, w->executors, rows, setup.seed, err));
-    for (uint32_t t = 0; t < w->state.shape.n_tables; t++) {
-        w->run.parameters += w->state.shape.table[t].rows * w->state.shape.table[t].width;
-    }
-    w->part = RU_NEW(w->arena, int64_t, w->executors + 1);
+    RU_TRY(ru_app_state_init(&w->state, f->ops, w->self, setup.executors, setup.rows, setup.seed,
+                             err));
+    w->run.parameters = ru_app_state_parameters(&w->state);
+    w->part = RU_NEW(w->arena, int64_t, w->data.executors + 1);
     if (w->part == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
     }
-    ru_sparse_cut(w->data, w->executors, w->part);
+    ru_sparse_cut(w->data.train, w->data.executors, w->part);
     if (w->opt->worker->shell.join == NULL) { /* mistakes in them end the job before it begins */
-        RU_TRY(rui_app_open_test(w, err));
+        RU_TRY(ru_app_data_test(&w->data, err));
     }
     int64_t all =
         f->job->train.epochs > 0 ? f->job->train.epochs * w->state.shape.pieces : UINT32_MAX / 2;
@@ -289,9 +246,9 @@ static const char *agreed(rui_app_worker *w)
     return ru_arena_printf(w->arena,
                            "program %s\nprogram-build %.16s\njob %s\ndata.rows %lld\ndata.cols "
                            "%lld\ndata.entries %lld\n",
-                           RU_VERSION, build, job, (long long)ru_sparse_rows(w->data),
-                           (long long)ru_sparse_cols(w->data),
-                           (long long)ru_sparse_entries(w->data));
+                           RU_VERSION, build, job, (long long)ru_sparse_rows(w->data.train),
+                           (long long)ru_sparse_cols(w->data.train),
+                           (long long)ru_sparse_entries(w->data.train));
 }
 
 static ru_status open_node(rui_app_worker *w, ru_err *err)
@@ -457,8 +414,7 @@ static void close_all(rui_app_worker *w)
     }
     ru_app_state_fini(&w->state);
     ru_app_state_fini(&w->given);
-    ru_sparse_close(w->data);
-    ru_sparse_close(w->test);
+    ru_app_data_close(&w->data);
     ru_shardlog_close(w->log);
     ru_recorder_close(w->recorder);
     ru_fault_close();

@@ -14,6 +14,7 @@
 #include "env/thread.h"
 #include "run/place.h"
 #include "store/shardlog.h"
+#include "train/app/app_data.h"
 #include "train/app/app_world.h"
 #include "train/engine/engine.h"
 #include "train/worker/worker_app.h"
@@ -124,11 +125,10 @@ typedef struct rui_app_worker {
     ru_engine_ckpt from;
     ru_rng shuffle;
     /* all threads, after opening only read; `state` by one export at a time */
-    ru_sparse_file *data, *test;
+    ru_app_data data; /* its test data are opened by the founder, or by one export */
     void *self;
     bool app_open;
     ru_app_state state;
-    uint32_t executors;
     int64_t *part;
     ru_recorder *recorder;
     struct {
@@ -157,7 +157,6 @@ extern const ru_engine_device_ops rui_app_device;
 /* worker_app.c, loop thread */
 void rui_app_exported(rui_app_worker *w, const rui_app_command *c);
 void rui_app_number(rui_app_worker *w);
-int64_t rui_app_items(const rui_app_worker *w, uint32_t clocks); /* also on compute threads */
 
 /* worker_app_lead.c, loop thread */
 void rui_app_report_open(rui_app_worker *w); /* open already: nothing */
@@ -198,8 +197,6 @@ RU_MUST_USE ru_status rui_app_threads_start(rui_app_worker *w, ru_err *err);
 void rui_app_threads_stop(rui_app_worker *w);
 void rui_app_post(rui_app_worker *w, const rui_app_command *c); /* loop thread; a copy */
 void rui_app_answers(void *self, ru_time now);                  /* waker */
-/* The job's test data, if it has any and they are not open: by the founder, or by one export. */
-RU_MUST_USE ru_status rui_app_open_test(rui_app_worker *w, ru_err *err);
 /* The newest valid checkpoint of the run; generation 0: none. */
 RU_MUST_USE ru_status rui_app_newest(rui_app_worker *w, ru_engine_ckpt *out, ru_err *err);
 /* With which a resumed run begins: that, or a newer one of one process. Errors: RU_E_CONFIG when

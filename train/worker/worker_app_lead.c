@@ -64,7 +64,7 @@ void rui_app_report_open(rui_app_worker *w)
                                       .columns = o->train.columns,
                                       .steps = w->run.clocks,
                                       .epochs = w->opt->file->job->train.epochs,
-                                      .samples_epoch = ru_sparse_rows(w->data),
+                                      .samples_epoch = ru_sparse_rows(w->data.train),
                                       .objective = ops->objective_name,
                                       .messages = o->train.messages,
                                       .progress = o->train.progress};
@@ -75,8 +75,8 @@ void rui_app_report_open(rui_app_worker *w)
                                    .device = "cpu",
                                    .precision = "f32",
                                    .parameters = w->run.parameters,
-                                   .batch = ru_sparse_rows(w->data) / w->state.shape.pieces,
-                                   .train_samples = ru_sparse_rows(w->data),
+                                   .batch = ru_sparse_rows(w->data.train) / w->state.shape.pieces,
+                                   .train_samples = ru_sparse_rows(w->data.train),
                                    .threads = w->n_threads,
                                    .resumed_step = f.closed};
     tell_recovery(w);

@@ -193,8 +193,8 @@ ru_app_world rui_app_world_of(const rui_app_worker *w)
                           .out = w->opt->worker->train.out,
                           .decisions = w->plans.decisions,
                           .threads = w->n_threads,
-                          .samples = ru_sparse_rows(w->data),
-                          .batch = ru_sparse_rows(w->data) / w->state.shape.pieces,
+                          .samples = ru_sparse_rows(w->data.train),
+                          .batch = ru_sparse_rows(w->data.train) / w->state.shape.pieces,
                           .clocks = w->run.clocks,
                           .parameters = w->run.parameters};
 }

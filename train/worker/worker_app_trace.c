@@ -10,11 +10,11 @@ ru_status rui_app_trace_open(rui_app_worker *w, ru_err *err)
     const ru_worker_options *o = w->opt->worker;
     RU_TRY(ru_run_recorder(o->train.out, o->train.rank, o->train.resume || o->shell.newcomer,
                            "loop", &w->recorder, err));
-    w->names.executor = RU_NEW(w->arena, uint16_t, w->executors);
+    w->names.executor = RU_NEW(w->arena, uint16_t, w->data.executors);
     if (w->names.executor == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
     }
-    for (uint32_t k = 0; k < w->executors; k++) {
+    for (uint32_t k = 0; k < w->data.executors; k++) {
         char name[32];
         (void)snprintf(name, sizeof name, "executor %u", k);
         w->names.executor[k] = ru_recorder_name(w->recorder, name, "op");

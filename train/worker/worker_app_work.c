@@ -82,8 +82,8 @@ static ru_status read_given(rui_app_worker *w, uint32_t clock, ru_err *err)
                    (long long)clock);
     ru_arena_init(&arena, 0);
     ru_status st = ru_app_ckpt_find(dir, &arena, &c, err);
-    st = st == RU_OK ? ru_app_state_init(&s, f->ops, w->self, w->executors, ru_sparse_rows(w->data),
-                                         w->state.shape.seed, err)
+    st = st == RU_OK ? ru_app_state_init(&s, f->ops, w->self, w->data.executors,
+                                         ru_sparse_rows(w->data.train), w->state.shape.seed, err)
                      : st;
     st = st == RU_OK ? ru_app_ckpt_tables(&c, &s, err) : st;
     st = st == RU_OK ? ru_app_ckpt_states(&c, &s, err) : st;
@@ -205,8 +205,8 @@ ru_status rui_app_from(rui_app_worker *w, ru_engine_ckpt *out, ru_err *err)
     }
     if (out->generation == 0 || c.clock > out->clock) {
         *out = (ru_engine_ckpt){RU_ENGINE_GIVEN, (uint32_t)c.clock};
-        return ru_app_ckpt_fits(&c, w->executors, ru_sparse_rows(w->data), ru_sparse_cols(w->data),
-                                w->opt->file->job->train.seed, err);
+        return ru_app_ckpt_fits(&c, w->data.executors, ru_sparse_rows(w->data.train),
+                                ru_sparse_cols(w->data.train), w->opt->file->job->train.seed, err);
     }
     return RU_OK;
 }
@@ -238,53 +238,20 @@ static void remove_old(const rui_app_worker *w, ru_engine_ckpt newest)
 /* -- a checkpoint for eval, predict, export ------------------------------------------------------
  */
 
-static ru_status words_of(const rui_app_worker *w, ru_text *into, ru_err *err)
-{
-    for (int64_t k = 0; k < ru_sparse_cols(w->data); k++) {
-        ru_text_put(into, ru_sparse_col_name(w->data, k));
-        ru_text_put(into, "\n");
-    }
-    return into->cut ? RU_FAIL(err, RU_E_MEM, "no memory for the vocabulary") : RU_OK;
-}
-
-ru_status rui_app_open_test(rui_app_worker *w, ru_err *err)
-{
-    const ru_app_job_file *f = w->opt->file;
-    bool none = f->job->data.test.n == 0 || f->ops->eval == NULL || f->ops->metrics == NULL;
-    if (none || w->test != NULL) {
-        return RU_OK;
-    }
-    ru_arena arena;
-    ru_arena_init(&arena, 0);
-    ru_text words = ru_text_arena(&arena);
-    bool named = ru_sparse_col_name(w->data, 0) != NULL;
-    bool users = strcmp(ru_sparse_format(w->data), "ratings") == 0;
-    ru_status st = named ? words_of(w, &words, err) : RU_OK;
-    const ru_sparse_options like = {.rows = users ? ru_sparse_rows(w->data) : 0,
-                                    .cols = ru_sparse_cols(w->data),
-                                    .numbers = ru_sparse_numbered(w->data),
-                                    .words = named ? words.p : NULL};
-    st = st == RU_OK
-             ? ru_app_job_data(f, f->job->data.test.at, f->job->data.test.n, &like, &w->test, err)
-             : st;
-    ru_arena_fini(&arena);
-    return st;
-}
-
 static ru_status evaluate(rui_app_worker *w, rui_app_command *c, ru_err *err)
 {
     const ru_app_job_file *f = w->opt->file;
-    RU_TRY(rui_app_open_test(w, err));
-    if (w->test == NULL) {
+    RU_TRY(ru_app_data_test(&w->data, err));
+    if (w->data.test == NULL) {
         return RU_OK;
     }
     ru_time begin = ru_clock_now();
-    RU_TRY(ru_app_eval(f->ops, w->self, &w->state, w->test, &c->metrics, err));
+    RU_TRY(ru_app_eval(f->ops, w->self, &w->state, w->data.test, &c->metrics, err));
     c->eval_ns = ru_clock_now().ns - begin.ns;
     return RU_OK;
 }
 
-static ru_status export_all(rui_app_worker *w, rui_app_command *c, ru_arena *arena, ru_err *err)
+static ru_status export_all(rui_app_worker *w, rui_app_command *c, ru_err *err)
 {
     const ru_app_job_file *f = w->opt->file;
     for (uint32_t o = 0; o < ru_engine_objects(w->engine); o++) {
@@ -299,35 +266,14 @@ static ru_status export_all(rui_app_worker *w, rui_app_command *c, ru_arena *are
         }
     }
     w->state.clock = c->at.clock;
-    ru_text words = ru_text_arena(arena);
-    bool named = ru_sparse_col_name(w->data, 0) != NULL;
-    if (named) {
-        RU_TRY(words_of(w, &words, err));
-    }
-    const ru_app_ckpt ckpt = {.clock = c->at.clock,
-                              .items = rui_app_items(w, c->at.clock),
-                              .executors = w->executors,
-                              .seed = f->job->train.seed,
-                              .rows = ru_sparse_rows(w->data),
-                              .cols = ru_sparse_cols(w->data),
-                              .classes = ru_sparse_classes(w->data),
-                              .numbers = ru_sparse_numbered(w->data),
-                              .words = named ? words.p : NULL,
-                              .job_yaml = f->yaml};
+    const ru_app_ckpt ckpt = ru_app_data_ckpt(
+        &w->data, c->at.clock, ru_app_data_items(&w->data, w->state.shape.pieces, c->at.clock));
     bool anew;
     RU_TRY(ru_run_place_restore(&w->folder, &anew, err));
     RU_TRY(ru_app_ckpt_save(w->opt->worker->train.out, &ckpt, &w->state, f->job->checkpoint.keep,
                             err));
     remove_old(w, c->at);
     return evaluate(w, c, err);
-}
-
-static void export_one(rui_app_worker *w, rui_app_command *c)
-{
-    ru_arena arena;
-    ru_arena_init(&arena, 0);
-    c->status = export_all(w, c, &arena, &c->err);
-    ru_arena_fini(&arena);
 }
 
 /* -- threads -------------------------------------------------------------------------------------
@@ -337,7 +283,7 @@ static void open_exec(const rui_app_worker *w, rui_app_command *c)
 {
     ru_sparse part;
     uint32_t k = c->object;
-    ru_sparse_part(w->data, w->part[k], w->part[k + 1] - w->part[k], &part);
+    ru_sparse_part(w->data.train, w->part[k], w->part[k + 1] - w->part[k], &part);
     const ru_app_ops *ops = w->opt->file->ops;
     c->status = ru_app_hopeless(w->opt->file, w->opt->worker->train.out, k, &c->err);
     if (c->status == RU_OK) {
@@ -413,7 +359,7 @@ static bool work(rui_app_worker *w, rui_app_command *c)
         rui_app_log_gather(w, c);
         break;
     case RUI_APP_EXPORT:
-        export_one(w, c);
+        c->status = export_all(w, c, &c->err);
         break;
     case RUI_APP_WORLD:
         rui_app_world_make(w, c);
