@@ -58,6 +58,18 @@ typedef struct scene {
     bool step;
 } scene;
 
+/* Two steps under way, somewhere. */
+static void look_ahead(const rui_simjob *j, scene *s)
+{
+    for (uint32_t k = 0; k < j->n; k++) {
+        const rui_simjob_device *d = &j->nodes[k].device;
+        if (rui_simjob_trains(j, &j->nodes[k])) {
+            s->at[RU_SIM_AT_AHEAD] |= d->older >= 0 && !d->keeping && d->readied > 0;
+            s->at[RU_SIM_AT_UNDO] |= d->undoes;
+        }
+    }
+}
+
 static scene look(const rui_simjob *j)
 {
     scene s = {.actor = leader_of(j)};
@@ -72,8 +84,10 @@ static scene look(const rui_simjob *j)
         s.at[RU_SIM_AT_JOIN] = m.pending && m.adds;
         s.at[RU_SIM_AT_STATE] = e.moves;
         s.at[RU_SIM_AT_TAKEOVER] = m.elect;
+        s.at[RU_SIM_AT_DONE] = e.steps && e.done > 0;
         s.step = e.steps;
     }
+    look_ahead(j, &s);
     for (uint32_t k = 0; k < j->n && !s.at[RU_SIM_AT_TAKEOVER]; k++) {
         rui_simjob_node *n = &j->nodes[k];
         ru_member_facts m = {0};
@@ -102,6 +116,9 @@ static void see_loss(rui_simjob *j, const rui_simjob_node *n)
         {RU_SIM_AT_VIEW, RU_SIM_SEEN_LEADER_VIEW, RU_SIM_SEEN_MEMBER_VIEW},
         {RU_SIM_AT_JOIN, RU_SIM_SEEN_LEADER_JOIN, RU_SIM_SEEN_MEMBER_VIEW},
         {RU_SIM_AT_STATE, RU_SIM_SEEN_LEADER_STATE, RU_SIM_SEEN_MEMBER_STATE},
+        {RU_SIM_AT_DONE, RU_SIM_SEEN_LEADER_DONE, RU_SIM_SEEN_MEMBER_DONE},
+        {RU_SIM_AT_AHEAD, RU_SIM_SEEN_LEADER_AHEAD, RU_SIM_SEEN_MEMBER_AHEAD},
+        {RU_SIM_AT_UNDO, RU_SIM_SEEN_LEADER_UNDO, RU_SIM_SEEN_MEMBER_UNDO},
     };
     scene s = look(j);
     if (n->ended) {

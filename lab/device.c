@@ -281,6 +281,7 @@ static void dev_step(void *self, int64_t step, const ru_share *share)
         return;
     }
     d->older = ahead ? d->step : -1;
+    j->result->seen[RU_SIM_SEEN_AHEAD] += ahead ? 1 : 0;
     if (!ahead) {
         sums_begin(d, step, "step");
     }

@@ -5,17 +5,20 @@
 
 #define MS INT64_C(1000000)
 
-enum { SHORT_AIMS = RU_SIM_AIMS - 1 };
+enum {
+    SHORT_AIMS = RU_SIM_AIMS - 1,
+    PLAIN_MOMENTS = RU_SIM_AT_TAKEOVER + 1, /* those of steps ahead come behind */
+};
 
 /* Aimed faults: the moments that chance meets rarely, those that last microseconds above all. */
 static void draw_aims(ru_rng *r, ru_sim_job *into)
 {
-    static const uint32_t often[RU_SIM_MOMENTS] = {0, 30, 3, 2, 2, 4, 1};
+    static const uint32_t often[PLAIN_MOMENTS] = {0, 30, 3, 2, 2, 4, 1};
     static const ru_sim_fault hows[] = {RU_SIM_CRASH, RU_SIM_CRASH, RU_SIM_VANISH, RU_SIM_FREEZE,
                                         RU_SIM_ISOLATE};
     uint32_t n = ru_rng_below(r, SHORT_AIMS + 1);
     for (uint32_t k = 0; k < n; k++) {
-        ru_sim_moment moment = (ru_sim_moment)(1 + ru_rng_below(r, RU_SIM_MOMENTS - 1));
+        ru_sim_moment moment = (ru_sim_moment)(1 + ru_rng_below(r, PLAIN_MOMENTS - 1));
         if (k == 1 && ru_rng_below(r, 2) == 0) {
             moment = RU_SIM_AT_TAKEOVER; /* whoever takes over after the first */
         }
@@ -70,8 +73,8 @@ static void draw_bulk(uint64_t seed, ru_sim_job *into)
     }
     uint32_t losses = 1 + ru_rng_below(&r, 2);
     for (uint32_t k = 0; k < losses; k++) {
-        static const uint32_t often[RU_SIM_MOMENTS] = {0, 20, 2, 2, 2, 4, 1};
-        ru_sim_moment moment = (ru_sim_moment)(1 + ru_rng_below(&r, RU_SIM_MOMENTS - 1));
+        static const uint32_t often[PLAIN_MOMENTS] = {0, 20, 2, 2, 2, 4, 1};
+        ru_sim_moment moment = (ru_sim_moment)(1 + ru_rng_below(&r, PLAIN_MOMENTS - 1));
         moment = ru_rng_below(&r, 2) == 0 ? RU_SIM_AT_COMMIT : moment;
         into->aims[k] = (ru_sim_aim){.moment = moment,
                                      .nth = ru_rng_below(&r, often[moment]),
@@ -94,13 +97,32 @@ static void draw_batches(uint64_t seed, ru_sim_job *into)
 }
 
 /* In three jobs of four two steps may be under way; some steps of half of these have none behind
- * them, those of all members or of each. */
+ * them, those of all members or of each. Half of them lose somebody while two are, and of these
+ * half somebody else while they are given up. */
 static void draw_ahead(uint64_t seed, ru_sim_job *into)
 {
+    static const ru_sim_moment moments[] = {RU_SIM_AT_DONE, RU_SIM_AT_COMMIT, RU_SIM_AT_AHEAD,
+                                            RU_SIM_AT_AHEAD};
+    static const ru_sim_fault hows[] = {RU_SIM_CRASH, RU_SIM_CRASH, RU_SIM_VANISH, RU_SIM_FREEZE};
     ru_rng r = ru_rng_from(seed, ru_rng_label("ahead"));
     into->pace.ahead = ru_rng_below(&r, 4) != 0;
     into->pace.barriers = ru_rng_below(&r, 2) == 0 ? 2 + ru_rng_below(&r, 6) : 0;
     into->pace.barriers_differ = ru_rng_below(&r, 2) == 0;
+    if (!into->pace.ahead || ru_rng_below(&r, 2) == 0) {
+        return;
+    }
+    into->aims[0] = (ru_sim_aim){.moment = moments[ru_rng_below(&r, RU_ARRAY_LEN(moments))],
+                                 .nth = ru_rng_below(&r, 20),
+                                 .after_ns = ru_rng_below(&r, 400000),
+                                 .how = hows[ru_rng_below(&r, RU_ARRAY_LEN(hows))],
+                                 .other = ru_rng_below(&r, 2) == 0};
+    if (ru_rng_below(&r, 2) == 0) {
+        into->aims[0].how = RU_SIM_CRASH;
+        into->aims[1] = (ru_sim_aim){.moment = RU_SIM_AT_UNDO,
+                                     .after_ns = ru_rng_below(&r, 200000),
+                                     .how = hows[ru_rng_below(&r, RU_ARRAY_LEN(hows))],
+                                     .other = ru_rng_below(&r, 2) == 0};
+    }
 }
 
 void ru_sim_job_draw(uint64_t seed, ru_sim_job *into)

@@ -22,42 +22,49 @@
 
 /* X(name, what happened, for people): counted over a job; a sweep of seeds in which one of them
  * never happened has tested less than it claims. */
-#define RU_SIM_SEEN_LIST(X)                                         \
-    X(CRASH, "processes killed")                                    \
-    X(VANISH, "machines lost without a word")                       \
-    X(FREEZE, "processes frozen")                                   \
-    X(SLEEP, "processes asleep for longer than others wait")        \
-    X(OVERSLEPT, "processes that woke after the job's end")         \
-    X(CUT, "pairs cut")                                             \
-    X(ISOLATE, "processes cut off from all others")                 \
-    X(BULK, "bulk losses of members without a vote")                \
-    X(BATCH, "steps with another batch than the one before")        \
-    X(SLOW, "links slowed")                                         \
-    X(HALF_OPEN, "connections half open")                           \
-    X(FAIL, "operations failed")                                    \
-    X(OVERTAKE, "jobs with frames that overtook others")            \
-    X(ELSEWHERE, "payloads sent elsewhere while they arrived")      \
-    X(REDIRECT, "joiners told to ask another worker")               \
-    X(JOIN, "processes let in")                                     \
-    X(RETURN, "processes started at a dead one's address")          \
-    X(JOINER_LOST, "processes lost before they had a share")        \
-    X(LEAVE, "members that left in order")                          \
-    X(LEADER_LEAVE, "leaders that left in order")                   \
-    X(LEADER_STEP, "leaders lost during a step")                    \
-    X(LEADER_COMMIT, "leaders lost with a commit on its way")       \
-    X(LEADER_PROBE, "leaders lost while collectives were measured") \
-    X(LEADER_VIEW, "leaders lost with a view under way")            \
-    X(LEADER_JOIN, "leaders lost with a joiner's view under way")   \
-    X(LEADER_STATE, "leaders lost while state moved")               \
-    X(TAKEOVER_LOST, "processes lost while they took over")         \
-    X(MEMBER_STEP, "members lost during a step")                    \
-    X(MEMBER_COMMIT, "members lost with a commit on its way")       \
-    X(MEMBER_PROBE, "members lost while collectives were measured") \
-    X(MEMBER_VIEW, "members lost with a view under way")            \
-    X(MEMBER_STATE, "members lost while state moved")               \
-    X(LED, "takeovers")                                             \
-    X(REDONE, "steps begun again")                                  \
-    X(EXPELLED, "processes cut out alive")                          \
+#define RU_SIM_SEEN_LIST(X)                                            \
+    X(CRASH, "processes killed")                                       \
+    X(VANISH, "machines lost without a word")                          \
+    X(FREEZE, "processes frozen")                                      \
+    X(SLEEP, "processes asleep for longer than others wait")           \
+    X(OVERSLEPT, "processes that woke after the job's end")            \
+    X(CUT, "pairs cut")                                                \
+    X(ISOLATE, "processes cut off from all others")                    \
+    X(BULK, "bulk losses of members without a vote")                   \
+    X(BATCH, "steps with another batch than the one before")           \
+    X(SLOW, "links slowed")                                            \
+    X(HALF_OPEN, "connections half open")                              \
+    X(FAIL, "operations failed")                                       \
+    X(OVERTAKE, "jobs with frames that overtook others")               \
+    X(ELSEWHERE, "payloads sent elsewhere while they arrived")         \
+    X(REDIRECT, "joiners told to ask another worker")                  \
+    X(JOIN, "processes let in")                                        \
+    X(RETURN, "processes started at a dead one's address")             \
+    X(JOINER_LOST, "processes lost before they had a share")           \
+    X(LEAVE, "members that left in order")                             \
+    X(LEADER_LEAVE, "leaders that left in order")                      \
+    X(LEADER_STEP, "leaders lost during a step")                       \
+    X(LEADER_COMMIT, "leaders lost with a commit on its way")          \
+    X(LEADER_PROBE, "leaders lost while collectives were measured")    \
+    X(LEADER_VIEW, "leaders lost with a view under way")               \
+    X(LEADER_JOIN, "leaders lost with a joiner's view under way")      \
+    X(LEADER_STATE, "leaders lost while state moved")                  \
+    X(TAKEOVER_LOST, "processes lost while they took over")            \
+    X(MEMBER_STEP, "members lost during a step")                       \
+    X(MEMBER_COMMIT, "members lost with a commit on its way")          \
+    X(MEMBER_PROBE, "members lost while collectives were measured")    \
+    X(MEMBER_VIEW, "members lost with a view under way")               \
+    X(MEMBER_STATE, "members lost while state moved")                  \
+    X(LEADER_DONE, "leaders lost with a step done by some")            \
+    X(MEMBER_DONE, "members lost with a step done by some")            \
+    X(LEADER_AHEAD, "leaders lost with a step ahead in its gradients") \
+    X(MEMBER_AHEAD, "members lost with a step ahead in its gradients") \
+    X(LEADER_UNDO, "leaders lost while two steps were given up")       \
+    X(MEMBER_UNDO, "members lost while two steps were given up")       \
+    X(AHEAD, "steps begun before the commit of the one before")        \
+    X(LED, "takeovers")                                                \
+    X(REDONE, "steps begun again")                                     \
+    X(EXPELLED, "processes cut out alive")                             \
     X(NO_MAJORITY, "jobs that lost their majority and said so")
 
 typedef enum ru_sim_seen {
@@ -77,6 +84,9 @@ typedef enum ru_sim_moment {
     RU_SIM_AT_JOIN,     /* a view with new members is under way */
     RU_SIM_AT_STATE,    /* state moves to a joiner */
     RU_SIM_AT_TAKEOVER, /* somebody asks for promises, or has not yet put its first view in force */
+    RU_SIM_AT_DONE,     /* some are done with a step, others are not */
+    RU_SIM_AT_AHEAD, /* somebody has gradients of the step behind the one that is to be committed */
+    RU_SIM_AT_UNDO,  /* somebody gives two steps up */
     RU_SIM_MOMENTS
 } ru_sim_moment;
 

@@ -266,6 +266,7 @@ typedef struct ru_elastic_facts {
     int64_t longest_ns; /* of the slowest member's computing, all these steps together */
     ru_time progress;   /* leader: when a member last did what it waits for */
     bool steps;         /* a step is running */
+    uint32_t done;      /* leader: members that are done with it */
     bool probes;        /* the collectives are being measured */
     bool moves;         /* a member of the view does not hold the whole state yet */
     uint32_t depth;     /* steps that may be under way in this view; 1: */

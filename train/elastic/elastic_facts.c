@@ -19,6 +19,7 @@ void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into)
                                .longest_ns = e->lead.longest_ns,
                                .progress = {e->progress_ns},
                                .steps = e->phase == RUI_EL_STEP,
+                               .done = e->lead.n_done,
                                .born = {e->born ? e->born_ns : 0},
                                .first_step = e->first_step,
                                .depth = e->steps.depth,
