@@ -22,7 +22,10 @@ typedef struct ru_server_options {
     uint32_t requests_max; /* of one model, waiting and computed together; 0: 1024 */
     int64_t slo_ns; /* the promise: a request of quantile slo_q is answered so soon; 0: none */
     double slo_q;
-    ru_served_options served; /* of every model */
+    ru_served_options served; /* of every model; config.pbtxt may say otherwise */
+    /* The model at a path; on the loader's thread. */
+    ru_status (*open)(void *self, const char *path, ru_source *out, ru_err *err);
+    void *open_self;
 } ru_server_options;
 
 /* Listens at once; models come by ru_server_load. Errors: those of ru_http_open and of threads. */
@@ -32,12 +35,14 @@ RU_MUST_USE ru_status ru_server_open(const ru_server_options *opt, ru_arena *are
 void ru_server_close(ru_server *s);
 const char *ru_server_address(const ru_server *s); /* host:port */
 
-/* Open a version of a model off the loop; takes the source. `done` on the loop, once it answers
- * or failed (err NULL: it answers). Errors: RU_E_MEM. */
+/* Open a version of a model off the loop, by its path. `done` on the loop, once it answers or
+ * failed (err NULL: it answers). Errors: RU_E_MEM. */
 RU_MUST_USE ru_status ru_server_load(ru_server *s, const char *model, const char *version,
-                                     const ru_source *source,
-                                     void (*done)(void *self, const ru_err *err), void *self,
-                                     ru_err *err);
+                                     const char *path, void (*done)(void *self, const ru_err *err),
+                                     void *self, ru_err *err);
+/* Serve the models of a folder, PATH/<model>/<version>/model.onnx; clients may load and unload
+ * them. One that fails says so in the log and in the index. Errors: RU_E_MISSING, RU_E_IO. */
+RU_MUST_USE ru_status ru_server_repository(ru_server *s, const char *path, ru_err *err);
 /* Take no more requests, answer those that are there; `done` on the loop when that is so. */
 void ru_server_stop(ru_server *s, void (*done)(void *self), void *self);
 

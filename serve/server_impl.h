@@ -7,6 +7,7 @@
 #define RU_SERVE_SERVER_IMPL_H
 
 #include "env/thread.h"
+#include "serve/config.h"
 #include "serve/crew.h"
 #include "serve/serve.h"
 #include "serve/server.h"
@@ -42,7 +43,10 @@ struct rui_version {
     rui_version *next;
     ru_server *server;
     char *model, *version;
-    ru_source source; /* until the loader has it */
+    const char *path;  /* of its file or folder; in `arena` */
+    rui_config config; /* texts in `arena` */
+    uint64_t load;     /* which load of its model brought it */
+    uint32_t instances;
     ru_served *served;
     rui_crew *crew;
     ru_serve *machine;
@@ -79,6 +83,8 @@ struct ru_server {
     uint32_t waker;
     bool has_waker, stopping;
     rui_version *versions;
+    const char *repository; /* its folder; NULL: none */
+    uint64_t loads;
     rui_call *free_calls, *all_calls;
     uint32_t n_calls; /* under way */
     void (*stopped)(void *self);
@@ -97,6 +103,10 @@ ru_status rui_loader_start(ru_server *s, ru_err *err);
 void rui_loader_stop(ru_server *s);
 void rui_versions_free(ru_server *s);               /* after that */
 void rui_loader_answers(ru_server *s, ru_time now); /* after a wake */
+rui_version *rui_version_new(ru_server *s, const char *model, const char *version, ru_err *err);
+/* Open it by its path, off the loop; from then on it is one of the server's. */
+ru_status rui_version_begin(rui_version *v, ru_err *err);
+void rui_version_free(rui_version *v); /* one that did not begin */
 /* Close it off the loop when nothing of it is under way. */
 void rui_version_drain(rui_version *v);
 
@@ -108,9 +118,13 @@ void rui_infer_end(rui_version *v);               /* nothing of it is under way 
 /* The machine hears what batches take, where that has changed. */
 void rui_infer_pace(rui_version *v);
 /* The machine hears `ev`, and what it says is done. */
-void rui_infer_step(rui_version *v, const ru_event *ev);
+void rui_infer_step(rui_version *v, ru_event ev);
 
-/* server_routes.c: the functions of ru_http_options. */
+/* server_repo.c: what stands behind /v2/repository */
+void rui_repository(ru_server *s, ru_http_request *r, const ru_str *part, uint32_t n);
+
+/* server_routes.c: a copy of JSON as answer; the functions of ru_http_options. */
+void rui_give_copy(ru_http_request *r, ru_text json);
 void rui_route(void *self, ru_http_request *r);
 
 #endif

@@ -179,7 +179,8 @@ static void start(rui_version *v, const ru_serve_start *b)
 
 static void on_timer(void *self, uint32_t what, ru_time now)
 {
-    rui_infer_step(self, &(ru_event){.kind = RU_EV_TIMER, .now = now, .what = what});
+    (void)now;
+    rui_infer_step(self, (ru_event){.kind = RU_EV_TIMER, .what = what});
 }
 
 void rui_infer_end(rui_version *v)
@@ -222,9 +223,12 @@ static void perform(rui_version *v, const ru_effect *fx)
     }
 }
 
-void rui_infer_step(rui_version *v, const ru_event *ev)
+/* The time is read here: callbacks of one round of the loop have times of their own, in any order.
+ */
+void rui_infer_step(rui_version *v, ru_event ev)
 {
-    ru_serve_step(v->machine, ev, &v->fx);
+    ev.now = ru_clock_now();
+    ru_serve_step(v->machine, &ev, &v->fx);
     for (uint32_t k = 0; k < v->fx.n; k++) {
         perform(v, &v->fx.at[k]);
     }
@@ -233,11 +237,9 @@ void rui_infer_step(rui_version *v, const ru_event *ev)
 
 static void say(rui_version *v, ru_serve_word word, const ru_serve_request *r)
 {
-    rui_infer_step(v, &(ru_event){.kind = RU_EV_LOCAL,
-                                  .now = ru_clock_now(),
-                                  .what = (uint32_t)word,
-                                  .data = r,
-                                  .size_bytes = sizeof *r});
+    rui_infer_step(
+        v, (ru_event){
+               .kind = RU_EV_LOCAL, .what = (uint32_t)word, .data = r, .size_bytes = sizeof *r});
 }
 
 static uint32_t size_of(int64_t rows)
@@ -269,11 +271,9 @@ void rui_infer_pace(rui_version *v)
     }
     if (changed || p.batch != v->pace.batch) {
         v->pace = p;
-        rui_infer_step(v, &(ru_event){.kind = RU_EV_LOCAL,
-                                      .now = ru_clock_now(),
-                                      .what = RU_SERVE_PACE,
-                                      .data = &p,
-                                      .size_bytes = sizeof p});
+        rui_infer_step(
+            v, (ru_event){
+                   .kind = RU_EV_LOCAL, .what = RU_SERVE_PACE, .data = &p, .size_bytes = sizeof p});
     }
 }
 
@@ -309,8 +309,7 @@ void rui_infer_jobs(rui_version *v, ru_time now)
         }
         v->idle[v->n_idle++] = job->instance;
         /* the machine forgets the batch after its calls were read */
-        rui_infer_step(
-            v, &(ru_event){.kind = RU_EV_LOCAL, .now = now, .what = RU_SERVE_DONE, .value = batch});
+        rui_infer_step(v, (ru_event){.kind = RU_EV_LOCAL, .what = RU_SERVE_DONE, .value = batch});
         rui_infer_pace(v);
     }
 }

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "serve/server_impl.h"
 
-static void free_version(rui_version *v)
+void rui_version_free(rui_version *v)
 {
     rui_crew_close(v->crew);
     if (v->served != NULL) {
@@ -18,16 +18,49 @@ static void free_version(rui_version *v)
     free(v);
 }
 
+static ru_status check_tensors(const char *what, const rui_config_tensor *t, uint32_t n,
+                               const ru_served_value *values, uint32_t n_values, ru_err *err)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t i = 0;
+        while (i < n_values && !ru_str_eq_c(t[k].name, values[i].name)) {
+            i++;
+        }
+        if (i == n_values ||
+            (t[k].type.n > 0 && !ru_str_eq_c(t[k].type, ru_oip_datatype(values[i].type.dtype)))) {
+            return RU_FAIL(err, RU_E_DATA, "config.pbtxt: the model has no %s '%.*s'%s%.*s", what,
+                           (int)(t[k].name.n < 100 ? t[k].name.n : 100), t[k].name.p,
+                           i < n_values ? " of type " : "",
+                           i < n_values ? (int)(t[k].type.n < 20 ? t[k].type.n : 20) : 0,
+                           t[k].type.n > 0 ? t[k].type.p : "");
+        }
+    }
+    return RU_OK;
+}
+
+/* On the loader's thread. */
+static ru_status open_version(ru_server *s, rui_version *v, ru_err *err)
+{
+    const rui_config *c = &v->config;
+    ru_source source;
+    ru_served_options o = s->opt.served;
+    o.instances = c->instances > 0 ? (uint32_t)c->instances : o.instances;
+    o.rows_max = c->rows_max == 0 ? 1 : c->rows_max > 0 ? c->rows_max : o.rows_max;
+    v->instances = o.instances;
+    RU_TRY(s->opt.open(s->opt.open_self, v->path, &source, err));
+    RU_TRY(ru_served_open(&source, &o, &v->served, err));
+    const ru_served_facts *f = ru_served_facts_get(v->served);
+    RU_TRY(check_tensors("input", c->inputs, c->n_inputs, f->inputs, f->n_inputs, err));
+    RU_TRY(check_tensors("output", c->outputs, c->n_outputs, f->outputs, f->n_outputs, err));
+    return rui_crew_open(v->served, v->instances, s->opt.loop, s->waker, &v->crew, err);
+}
+
 static void carry_out(ru_server *s, rui_order *o)
 {
     rui_version *v = o->version;
     switch (o->kind) {
     case RUI_OPEN:
-        o->st = ru_served_open(&v->source, &s->opt.served, &v->served, &o->err);
-        if (o->st == RU_OK) {
-            o->st = rui_crew_open(v->served, s->opt.served.instances, s->opt.loop, s->waker,
-                                  &v->crew, &o->err);
-        }
+        o->st = open_version(s, v, &o->err);
         break;
     case RUI_GROW:
         if (ru_served_grow(v->served, &o->err) != RU_OK) {
@@ -36,7 +69,7 @@ static void carry_out(ru_server *s, rui_order *o)
         }
         break;
     case RUI_CLOSE:
-        free_version(v);
+        rui_version_free(v);
         o->version = NULL;
         break;
     }
@@ -129,7 +162,7 @@ void rui_versions_free(ru_server *s)
     while (s->versions != NULL) {
         rui_version *v = s->versions;
         s->versions = v->next;
-        free_version(v);
+        rui_version_free(v);
     }
 }
 
@@ -140,8 +173,11 @@ void rui_versions_free(ru_server *s)
 static ru_status prepare(rui_version *v, ru_time now, ru_err *err)
 {
     const ru_server_options *o = &v->server->opt;
-    uint32_t n = o->served.instances;
-    const ru_serve_rule rule = {.batch = 1, .eager = true, .promise_ns = o->slo_ns};
+    uint32_t n = v->instances;
+    const ru_serve_rule rule = {.batch = 1,
+                                .timeout_ns = v->config.delay_us * 1000,
+                                .eager = v->config.delay_us == 0,
+                                .promise_ns = o->slo_ns};
     const double share = 1;
     const ru_serve_table table = {.n = 1, .n_classes = 1, .rule = &rule, .share = &share};
     const ru_serve_options so = {.requests_max = o->requests_max, .instances_max = n};
@@ -221,15 +257,15 @@ void rui_version_drain(rui_version *v)
     }
     ru_err err = {0};
     rui_infer_end(v);
-    ru_served_stop(v->served);
+    if (v->served != NULL) {
+        ru_served_stop(v->served);
+    }
     if (ask(v->server, v, RUI_CLOSE, &err) != RU_OK) { /* then the loop has to */
-        free_version(v);
+        rui_version_free(v);
     }
 }
 
-ru_status ru_server_load(ru_server *s, const char *model, const char *version,
-                         const ru_source *source, void (*done)(void *self, const ru_err *err),
-                         void *self, ru_err *err)
+rui_version *rui_version_new(ru_server *s, const char *model, const char *version, ru_err *err)
 {
     rui_version *v = calloc(1, sizeof *v);
     char *m = strdup(model), *n = strdup(version);
@@ -237,24 +273,37 @@ ru_status ru_server_load(ru_server *s, const char *model, const char *version,
         free(v);
         free(m);
         free(n);
-        source->ops->close(source->self);
-        return RU_FAIL(err, RU_E_MEM, "no memory for model %s", model);
+        (void)RU_FAIL(err, RU_E_MEM, "no memory for model %s", model);
+        return NULL;
     }
-    *v = (rui_version){.server = s,
-                       .model = m,
-                       .version = n,
-                       .source = *source,
-                       .done = done,
-                       .done_self = self,
-                       .next = s->versions};
+    *v = (rui_version){.server = s, .model = m, .version = n, .config = {.rows_max = -1}};
     ru_arena_init(&v->arena, 0);
     ru_arena_init(&v->fx_arena, 0);
-    ru_status st = ask(s, v, RUI_OPEN, err);
-    if (st != RU_OK) {
-        source->ops->close(source->self);
-        free_version(v);
-        return st;
-    }
-    s->versions = v;
+    return v;
+}
+
+ru_status rui_version_begin(rui_version *v, ru_err *err)
+{
+    RU_TRY(ask(v->server, v, RUI_OPEN, err));
+    v->next = v->server->versions;
+    v->server->versions = v;
     return RU_OK;
+}
+
+ru_status ru_server_load(ru_server *s, const char *model, const char *version, const char *path,
+                         void (*done)(void *self, const ru_err *err), void *self, ru_err *err)
+{
+    rui_version *v = rui_version_new(s, model, version, err);
+    if (v == NULL) {
+        return RU_E_MEM;
+    }
+    v->done = done;
+    v->done_self = self;
+    v->path = ru_arena_str(&v->arena, path);
+    ru_status st = v->path != NULL ? rui_version_begin(v, err)
+                                   : RU_FAIL(err, RU_E_MEM, "no memory for model %s", model);
+    if (st != RU_OK) {
+        rui_version_free(v);
+    }
+    return st;
 }

@@ -6,8 +6,8 @@
 
 enum { PARTS_MAX = 8 };
 
-static const char EXTENSIONS[] =
-    "[\"binary_tensor_data\",\"statistics\",\"parameters\",\"schedule_policy\"]";
+static const char EXTENSIONS[] = "[\"binary_tensor_data\",\"statistics\",\"parameters\",\"schedule_"
+                                 "policy\",\"model_repository\"]";
 
 /* -- answers of one piece -----------------------------------------------------------------------
  */
@@ -53,6 +53,28 @@ static void give(ru_server *s, rui_version *v, ru_http_request *r, const char *t
 }
 
 static const char JSON[] = "application/json";
+
+void rui_give_copy(ru_http_request *r, ru_text json)
+{
+    static const ru_http_field fields[] = {{"Content-Type", "application/json"}};
+    ru_arena *arena = page_arena();
+    const char *copy = arena != NULL ? ru_arena_copy(arena, json.p, json.n, 1) : NULL;
+    if (copy == NULL || json.cut) {
+        if (arena != NULL) {
+            done_text(arena);
+        }
+        ru_http_refuse(r, 503, "no memory for the answer", 1);
+        return;
+    }
+    const ru_http_span span = {copy, json.n};
+    ru_http_answer(r, &(ru_http_reply){.status = 200,
+                                       .fields = fields,
+                                       .n_fields = 1,
+                                       .spans = &span,
+                                       .n_spans = 1,
+                                       .done = done_text,
+                                       .self = arena});
+}
 
 static void put_server(ru_server *s, rui_version *v, ru_text *t)
 {
@@ -154,18 +176,25 @@ static void put_metrics(ru_server *s, rui_version *v, ru_text *t)
 /* -- paths -------------------------------------------------------------------------------------
  */
 
-/* The version that answers: the one named, else the newest that is ready, else any. */
+/* Of two versions of a model: one that is ready before one that is not, then the greater number,
+ * then the one that was loaded later, which stands first. */
+static bool better(const rui_version *v, const rui_version *than)
+{
+    int64_t a = 0, b = 0;
+    bool v_ready = v->state == RUI_READY, than_ready = than->state == RUI_READY;
+    (void)!ru_str_i64(ru_str_c(v->version), &a);
+    (void)!ru_str_i64(ru_str_c(than->version), &b);
+    return v_ready != than_ready ? v_ready : a > b;
+}
+
+/* The version that answers: the one named, else the best. */
 static rui_version *find(const ru_server *s, ru_str model, ru_str version)
 {
     rui_version *found = NULL;
     for (rui_version *v = s->versions; v != NULL; v = v->next) {
-        if (!ru_str_eq_c(model, v->model) || v->state == RUI_DRAINING ||
-            (version.n > 0 && !ru_str_eq_c(version, v->version))) {
-            continue;
-        }
-        if (found == NULL || (found->state != RUI_READY && v->state == RUI_READY)) {
-            found = v;
-        }
+        bool is_it = ru_str_eq_c(model, v->model) && v->state != RUI_DRAINING &&
+                     (version.n == 0 || ru_str_eq_c(version, v->version));
+        found = is_it && (found == NULL || better(v, found)) ? v : found;
     }
     return found;
 }
@@ -273,6 +302,8 @@ void rui_route(void *self, ru_http_request *r)
         give(s, NULL, r, "text/plain; version=0.0.4; charset=utf-8", put_metrics);
     } else if (n == 0 || !ru_str_eq_c(part[0], "v2")) {
         ru_http_refuse(r, 404, "there is no such page; the protocol begins at /v2", 0);
+    } else if (n > 1 && ru_str_eq_c(part[1], "repository")) {
+        rui_repository(s, r, part + 2, n - 2);
     } else if (n > 2 && ru_str_eq_c(part[1], "models") &&
                !(n == 3 && ru_str_eq_c(part[2], "stats"))) {
         route_model(s, r, part + 2, n - 2);

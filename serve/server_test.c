@@ -56,6 +56,15 @@ typedef struct world {
     char answer[1 << 15];
 } world;
 
+static ru_status toy_open(void *self, const char *path, ru_source *out, ru_err *err)
+{
+    world *w = self;
+    (void)err;
+    assert_string_equal(path, "a path");
+    *out = (ru_source){.ops = &toy_ops, .self = &w->toy};
+    return RU_OK;
+}
+
 static void on_loaded(void *self, const ru_err *err)
 {
     world *w = self;
@@ -86,6 +95,8 @@ static bool open_world(world *w)
     assert_ok(ru_loop_open(&w->loop, &err), err);
     const ru_server_options o = {.loop = w->loop,
                                  .listen = "0",
+                                 .open = toy_open,
+                                 .open_self = w,
                                  .served = {.exe = {.threads = 1}, .instances = 2, .rows_max = 8}};
     ru_status st = ru_server_open(&o, &w->arena, &w->server, &err);
     if (st == RU_E_UNSUPPORTED) {
@@ -100,8 +111,7 @@ static bool open_world(world *w)
 static void load_toy(world *w)
 {
     ru_err err = {0};
-    const ru_source s = {.ops = &toy_ops, .self = &w->toy};
-    assert_ok(ru_server_load(w->server, "toy", "1", &s, on_loaded, w, &err), err);
+    assert_ok(ru_server_load(w->server, "toy", "1", "a path", on_loaded, w, &err), err);
 }
 
 static void close_world(world *w)

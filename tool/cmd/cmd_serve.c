@@ -76,6 +76,29 @@ static const char *name_of(const session *s)
     return given != NULL ? given : ru_arena_strn(s->in->arena, last.p, last.n);
 }
 
+/* The address, on stdout. `model` NULL: those of a repository, which may still load. */
+static void tell(const session *s, const char *model)
+{
+    const char *address = ru_server_address(s->server);
+    if (s->json) {
+        ru_text t = ru_text_arena(s->in->arena);
+        ru_text_put(&t, "{\"schema\":\"rubato.serve.ready/1\",\"address\":");
+        ru_text_json(&t, ru_str_c(address));
+        ru_text_put(&t, ",\"model\":");
+        ru_text_put(&t, model == NULL ? "null" : "");
+        if (model != NULL) {
+            ru_text_json(&t, ru_str_c(model));
+        }
+        ru_text_put(&t, "}");
+        puts(t.p);
+    } else if (model != NULL) {
+        printf("http://%s/v2/models/%s is ready; Ctrl-C stops\n", address, model);
+    } else {
+        printf("http://%s/v2 answers; Ctrl-C stops\n", address);
+    }
+    (void)fflush(stdout);
+}
+
 static void on_loaded(void *self, const ru_err *err)
 {
     session *s = self;
@@ -84,19 +107,7 @@ static void on_loaded(void *self, const ru_err *err)
         ru_loop_stop(s->loop);
         return;
     }
-    if (s->json) {
-        ru_text t = ru_text_arena(s->in->arena);
-        ru_text_put(&t, "{\"schema\":\"rubato.serve.ready/1\",\"address\":");
-        ru_text_json(&t, ru_str_c(ru_server_address(s->server)));
-        ru_text_put(&t, ",\"model\":");
-        ru_text_json(&t, ru_str_c(name_of(s)));
-        ru_text_put(&t, "}");
-        puts(t.p);
-    } else {
-        printf("http://%s/v2/models/%s is ready; Ctrl-C stops\n", ru_server_address(s->server),
-               name_of(s));
-    }
-    (void)fflush(stdout);
+    tell(s, name_of(s));
 }
 
 static void on_stopped(void *self)
@@ -114,18 +125,43 @@ static void on_signal(void *self, int fd, uint32_t events, ru_time now)
     ru_server_stop(s->server, on_stopped, s);
 }
 
-static ru_status serve(session *s, ru_err *err)
+static ru_status open_model(void *self, const char *path, ru_source *out, ru_err *err)
 {
-    ru_source source;
+    const session *s = self;
+    return rui_served_source_open(path, &s->source, out, err);
+}
+
+/* A folder that is neither a run nor a checkpoint. */
+static bool is_repository(const session *s)
+{
+    const char *path = s->in->args[0];
+    const char *job = ru_path_join(s->in->arena, path, "job.yaml");
+    const char *state = ru_path_join(s->in->arena, path, "state.json");
+    return ru_path_is_dir(path) && job != NULL && !ru_path_exists(job) && state != NULL &&
+           !ru_path_exists(state);
+}
+
+static ru_status begin(session *s, ru_err *err)
+{
     RU_TRY(ru_loop_open(&s->loop, err));
     s->opt.loop = s->loop;
-    RU_TRY(rui_served_source_open(s->in->args[0], &s->source, &source, err));
-    ru_status st = ru_server_open(&s->opt, s->in->arena, &s->server, err);
-    if (st != RU_OK) {
-        source.ops->close(source.self);
-        return st;
+    s->opt.open = open_model;
+    s->opt.open_self = s;
+    if (!ru_path_exists(s->in->args[0])) {
+        return RU_FAIL(err, RU_E_MISSING, "there is no %s", s->in->args[0]);
     }
-    RU_TRY(ru_server_load(s->server, name_of(s), "1", &source, on_loaded, s, err));
+    RU_TRY(ru_server_open(&s->opt, s->in->arena, &s->server, err));
+    if (!is_repository(s)) {
+        return ru_server_load(s->server, name_of(s), "1", s->in->args[0], on_loaded, s, err);
+    }
+    RU_TRY(ru_server_repository(s->server, s->in->args[0], err));
+    tell(s, NULL);
+    return RU_OK;
+}
+
+static ru_status serve(session *s, ru_err *err)
+{
+    RU_TRY(begin(s, err));
     ru_self_stop_watch();
     int fd = ru_self_stop_fd();
     if (fd >= 0) {
@@ -197,6 +233,7 @@ static const ru_opt opts[] = {
 static const ru_example examples[] = {
     {"rubato serve runs/digits-1", "serve the trained model of a run at 127.0.0.1:8000"},
     {"rubato serve model.onnx --slo p99=20ms", "serve an ONNX model with a promise"},
+    {"rubato serve models/", "serve models/NAME/VERSION/model.onnx, load and unload on request"},
     {"rubato serve model.onnx --listen :8000 --token-file token",
      "answer the other machines too, if they have the token"},
 };
@@ -217,7 +254,7 @@ const ru_cmd rui_cmd_serve = {
         "where the model has it free. Samples of a run are prepared as in training (data.mean, "
         "data.std, columns). The first Ctrl-C or SIGTERM answers what is under way and ends, "
         "the second ends at once.",
-    .args = "RUN|MODEL.onnx",
+    .args = "RUN|MODEL.onnx|REPOSITORY",
     .arg_min = 1,
     .arg_max = 1,
     .opts = opts,

@@ -18,7 +18,10 @@ typedef struct source {
     ru_model model;
     ru_norm norm;
     /* an ONNX file */
-    ru_onnx_file file;
+    ru_onnx_file file; /* where its weights outside are; the model itself is a copy, because a file
+                          may be replaced while it is served */
+    char *bytes;
+    int64_t size_bytes;
     ru_onnx_external external;
     ru_onnx_info info;
     const char *batch[RU_OIP_TENSORS_MAX]; /* [n_batch] symbols of the number of rows */
@@ -127,8 +130,7 @@ static ru_status onnx_graph(void *self, int64_t rows, int64_t length, ru_arena *
     const ru_onnx_options o = {.external = &s->external, .dims = dims, .n_dims = n};
     ru_arrays none = {0};
     ru_settle settle = {.opt = &s->opt.exe, .arrays = &none, .arena = arena};
-    const ru_map_file *m = &s->file.model;
-    RU_TRY(ru_onnx_read(m->data, m->size_bytes, &o, arena, out, NULL, err));
+    RU_TRY(ru_onnx_read(s->bytes, s->size_bytes, &o, arena, out, NULL, err));
     if (ru_graph_trains(out)) {
         RU_TRY(ru_pass_infer(out, arena, out, err));
     }
@@ -142,11 +144,11 @@ static ru_status open_onnx(source *s, const char *path, ru_source *out, ru_err *
 {
     ru_graph signature;
     RU_TRY(ru_onnx_file_open(path, &s->file, err));
+    RU_TRY(ru_file_read(path, INT64_MAX / 2, &s->arena, &s->bytes, &s->size_bytes, err));
     s->external = ru_onnx_file_external(&s->file);
     const ru_onnx_options o = {
         .external = &s->external, .dims = s->opt.dims, .n_dims = s->opt.n_dims, .signature = true};
-    const ru_map_file *m = &s->file.model;
-    RU_TRY(ru_onnx_read(m->data, m->size_bytes, &o, &s->arena, &signature, &s->info, err));
+    RU_TRY(ru_onnx_read(s->bytes, s->size_bytes, &o, &s->arena, &signature, &s->info, err));
     for (uint32_t k = 0; k < signature.n_inputs; k++) {
         const char *name = ru_graph_value(&signature, signature.inputs[k])->name;
         if (s->info.texts_in[k] || s->info.shapes[k]) {
