@@ -80,6 +80,14 @@ typedef struct ru_order_plan {
 
 #define RU_ORDER_NO_RANK UINT32_MAX
 
+/* The parameters of one op, at worker 0, from the begin of the step. */
+typedef struct ru_order_time {
+    uint32_t op;
+    int64_t arrive_ns;
+    int64_t need_ns; /* the worker has done what it does before this op */
+    int64_t wait_ns; /* and waits so long for them */
+} ru_order_time;
+
 /* Owner: arrays live in `out`. Cost: with r transfers of n ops TAC takes O(r n) time
  * and n r / 4 bytes, the others O((n + r) log n) and the check of a played step; BEST the
  * sum of all.
@@ -93,5 +101,11 @@ RU_MUST_USE ru_status ru_plan_order(const ru_order_in *in, ru_arena *out, ru_are
  * O(workers n (n + n_edges)). Errors: RU_E_INFEASIBLE, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_plan_order_check(const ru_order_in *in, const ru_order_plan *plan,
                                           ru_arena *scratch, ru_err *err);
+
+/* Of all ops with parameters in the order in which the worker computes them, by playing the plan.
+ * Shape: into [in->n], *n of them used. Errors: RU_E_INFEASIBLE, RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_order_times(const ru_order_in *in, const ru_order_plan *plan,
+                                     ru_arena *scratch, ru_order_time *into, uint32_t *n,
+                                     ru_err *err);
 
 #endif

@@ -264,3 +264,39 @@ ru_status rui_order_bound(const rui_order_graph *g, ru_arena *scratch, int64_t *
     ru_arena_rewind(scratch, mark);
     return RU_OK;
 }
+
+ru_status ru_order_times(const ru_order_in *in, const ru_order_plan *plan, ru_arena *scratch,
+                         ru_order_time *into, uint32_t *n, ru_err *err)
+{
+    ru_arena_mark mark = ru_arena_mark_get(scratch);
+    rui_order_graph g;
+    ru_step_in step;
+    ru_step_times times;
+    RU_TRY(rui_order_graph_make(in, scratch, &g, err));
+    RU_TRY(make_stage(&g, plan, scratch, &step, err));
+    RU_TRY(ru_cost_step(&step, scratch, scratch, &times, err));
+    int64_t *arrives = RU_NEW(scratch, int64_t, in->n), now = 0;
+    if (arrives == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for the transfers of %u ops", in->n);
+    }
+    for (uint32_t k = 0; k < plan->n_pieces; k++) { /* those of worker 0 come first */
+        int64_t at = times.end_ns[in->workers * in->n + k] + in->link.latency_ns;
+        uint32_t op = plan->pieces[k].op;
+        arrives[op] = at > arrives[op] ? at : arrives[op];
+    }
+    *n = 0;
+    for (uint32_t k = 0; k < step.n; k++) {
+        uint32_t op = times.order[k];
+        if (op >= in->n) { /* a transfer, or an op of another worker */
+            continue;
+        }
+        if (in->param_bytes[op] > 0) {
+            int64_t late = arrives[op] - now;
+            into[(*n)++] = (ru_order_time){
+                .op = op, .arrive_ns = arrives[op], .need_ns = now, .wait_ns = late > 0 ? late : 0};
+        }
+        now = times.end_ns[op];
+    }
+    ru_arena_rewind(scratch, mark);
+    return RU_OK;
+}

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "plan/row/policy.h"
 #include "test/test.h"
 
 enum { OPS = 12 };
@@ -379,7 +380,81 @@ static void bad_facts_are_refused(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(plan_order, cmocka_unit_test(ranks_follow_the_definitions),
+/* A link of 1e9 bytes/s: 1 ms, then 3 ms. Ops of 2 ms without parameters, then 1 and 1 ms. */
+static void a_worker_waits_for_what_comes_late(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    const int64_t ns[] = {2000000, 1000000, 1000000}, bytes[] = {0, 1000000, 3000000};
+    const ru_step_edge edges[] = {{1, 2}};
+    for (uint32_t workers = 1; workers < 3; workers++) {
+        ru_order_in in = {.n = 3,
+                          .op_ns = ns,
+                          .param_bytes = bytes,
+                          .edges = edges,
+                          .n_edges = 1,
+                          .link = {.bytes_per_s = 1e9},
+                          .workers = workers,
+                          .slice_bytes = 1,
+                          .partition_bytes = 1,
+                          .credit_bytes = 1,
+                          .method = RU_ORDER_FIFO};
+        ru_order_plan p;
+        ru_order_time x[3];
+        uint32_t n;
+        ru_err err;
+        assert_ok(ru_plan_order(&in, &a, &a, &p, &err), err);
+        assert_ok(ru_order_times(&in, &p, &a, x, &n, &err), err);
+        assert_int_equal(n, 2);
+        int64_t last = workers == 1 ? 4000000 : 5000000; /* the other's first is between */
+        assert_true(x[0].op == 1 && x[0].arrive_ns == 1000000 && x[0].need_ns == 2000000);
+        assert_int_equal(x[0].wait_ns, 0);
+        assert_true(x[1].op == 2 && x[1].arrive_ns == last && x[1].need_ns == 3000000);
+        assert_int_equal(x[1].wait_ns, last - 3000000);
+    }
+    ru_arena_fini(&a);
+}
+
+static void facts_give_an_input(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    const int64_t first[] = {0}, second[] = {0, 1};
+    const ru_op_fact ops[] = {
+        {.rank = 1, .step = 0, .node = "one", .took = {.mean_ns = 9e3, .min_ns = 7000}},
+        {.rank = 1, .step = 1, .node = "two", .after = {first, 1}, .took = {.mean_ns = 4e3}},
+        {.rank = 1, .step = 2, .node = "back", .after = {second, 2}, .took = {.mean_ns = 8e3}},
+        {.rank = 1, .step = 3, .node = "update", .took = {.mean_ns = 1e3}},
+        {.rank = 2, .step = 0, .node = "one", .took = {.mean_ns = 1e3}}};
+    ru_transfer_fact grads[] = {{.size_bytes = 40, .made_by = 2, .needed_by = 3, .used_by = 1},
+                                {.size_bytes = 400, .made_by = 2, .needed_by = 3, .used_by = 0},
+                                {.size_bytes = 4, .made_by = 2, .needed_by = 3, .used_by = 0},
+                                {.size_bytes = 12, .made_by = 1, .needed_by = -1, .used_by = -1}};
+    const ru_step_fact step = {.workers = 3};
+    ru_world w = {.facts = {.ops = {ops, 5}, .transfers = {grads, 4}, .steps = {&step, 1}}};
+    ru_err err;
+    ru_text text = ru_text_arena(&a);
+    ru_json j = ru_json_into(&text);
+    ru_json_open(&j, NULL, '{');
+    assert_ok(ru_policy_order.derive(&w, &a, &j, &err), err);
+    ru_json_close(&j);
+    assert_string_equal(
+        text.p, "{\"ops\":["
+                "{\"name\":\"one\",\"time\":\"7000ns\",\"parameters\":\"404B\",\"after\":[]},"
+                "{\"name\":\"two\",\"time\":\"4000ns\",\"parameters\":\"40B\",\"after\":[0]},"
+                "{\"name\":\"back\",\"time\":\"8000ns\",\"parameters\":\"0B\",\"after\":[0,1]}],"
+                "\"workers\":3}");
+    for (uint32_t k = 0; k < 4; k++) {
+        grads[k].used_by = -1; /* files of before */
+    }
+    assert_int_equal(ru_policy_order.derive(&w, &a, &j, &err), RU_E_MISSING);
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(plan_order, cmocka_unit_test(a_worker_waits_for_what_comes_late),
+         cmocka_unit_test(facts_give_an_input), cmocka_unit_test(ranks_follow_the_definitions),
          cmocka_unit_test(no_method_beats_the_optimum_or_its_bound),
          cmocka_unit_test(the_best_is_the_shortest_of_all_methods),
          cmocka_unit_test(the_best_is_not_misled_by_a_large_late_transfer),

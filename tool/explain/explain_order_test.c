@@ -1,0 +1,38 @@
+/* The table of parameters: by hand. */
+#include "tool/explain/explain_order.h"
+
+#include <string.h>
+
+#include "test/test.h"
+
+/* 1 MB and 3 MB over 1e9 bytes/s, for ops of 2 ms each: the second waits for its 4 ms. */
+static void test_ops_have_a_line_each(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err;
+    static const ru_order_policy_op ops[] = {{"one", 2000000, 1000000, {NULL, 0}},
+                                             {"none", 500000, 0, {NULL, 0}},
+                                             {"two", 2000000, 3000000, {NULL, 0}}};
+    const ru_order_policy_in input = {.q = {.link = {.bytes_per_s = 1e9},
+                                            .workers = 1,
+                                            .slice_bytes = 1,
+                                            .partition_bytes = 1,
+                                            .credit_bytes = 1,
+                                            .method = RU_ORDER_FIFO},
+                                      .ops = {ops, 3}};
+    ru_order_in in;
+    ru_order_plan plan;
+    ru_text out = ru_text_arena(&a);
+    assert_ok(ru_order_in_of(&input, &a, &in, &err), err);
+    assert_ok(ru_plan_order(&in, &a, &a, &plan, &err), err);
+    assert_ok(rui_explain_order(&input, &plan, &a, &out, &err), err);
+    /* "none" comes first: it waits for nothing */
+    assert_non_null(strstr(out.p, "  one     0   977 KiB  1.00 ms     500 us   500 us\n"));
+    assert_non_null(strstr(out.p, "  two     1  2.86 MiB  4.00 ms    3.00 ms  1.00 ms\n"));
+    assert_null(strstr(out.p, "none"));
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(tool_explain_order, cmocka_unit_test(test_ops_have_a_line_each))
