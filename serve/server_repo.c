@@ -40,7 +40,16 @@ static void answer_json(ru_http_request *r)
                .status = 200, .fields = fields, .n_fields = 1, .spans = &empty, .n_spans = 1});
 }
 
-/* The old versions go, or the new ones where one of them failed. */
+/* Does it go? The old versions do; when one failed, the new ones where old ones answer, and those
+ * that failed before. */
+static bool goes(const loading *l, const rui_version *v, bool others)
+{
+    bool old = v->load < l->number;
+    return of_model(v, l->model) && (l->err.status == RU_OK ? old
+                                     : old                  ? v->state == RUI_FAILED
+                                                            : others);
+}
+
 static void settle(loading *l)
 {
     bool failed = l->err.status != RU_OK, others = false;
@@ -49,8 +58,7 @@ static void settle(loading *l)
     }
     for (rui_version *v = l->server->versions, *next; v != NULL; v = next) {
         next = v->next;
-        if (of_model(v, l->model) &&
-            (failed ? v->load == l->number && others : v->load < l->number)) {
+        if (goes(l, v, others)) {
             rui_version_drain(v);
         }
     }

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.error
 import urllib.request
 
@@ -89,6 +90,62 @@ def check_triton(server, rows, onnx):
             assert got.dtype == np.float32 and np.allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
+def check_repository(rubato, work, rows, classes):
+    """Loads, swaps under requests, refuses a damaged model, unloads."""
+    import shutil
+    import threading
+    folder = os.path.join(work, "models")
+
+    def put(model, version, text=None):
+        place = os.path.join(folder, model, version)
+        os.makedirs(place)
+        shutil.copy(os.path.join(work, "m.onnx"), os.path.join(place, "model.onnx"))
+        if text is not None:
+            with open(os.path.join(place, "model.onnx"), "w") as f:
+                f.write(text)
+
+    put("m", "1")
+    with open(os.path.join(folder, "m", "config.pbtxt"), "w") as f:
+        f.write('name: "m"\nmax_batch_size: 8\ninstance_group { count: 2 }\n')
+    server = Server(rubato, folder)
+    server.model = "m"
+    for _ in range(200):
+        if server.ask("/v2/models/m/ready")[0] == 200:
+            break
+        time.sleep(0.05)
+    check_json(server, rows, classes)
+    ended, wrong = [], []
+
+    def ask_on():
+        while not ended:
+            try:
+                check_json(server, rows, classes)
+            except Exception as error:
+                wrong.append(error)
+
+    askers = [threading.Thread(target=ask_on) for _ in range(2)]
+    for asker in askers:
+        asker.start()
+    put("m", "2")
+    for _ in range(5):
+        assert server.ask("/v2/repository/models/m/load", {}) == (200, {})
+    ended.append(1)
+    for asker in askers:
+        asker.join()
+    assert not wrong, wrong
+    assert server.ask("/v2/models/m")[1]["versions"] == ["2"]
+    put("broken", "1", "no model")
+    for _ in range(2):
+        status, answer = server.ask("/v2/repository/models/broken/load", {})
+        assert status == 400 and "model.onnx" in answer["error"], answer
+    assert server.ask("/v2/repository/models/none/load", {})[0] == 400
+    index = [(m["name"], m["state"]) for m in server.ask("/v2/repository/index", {})[1]]
+    assert sorted(index) == [("broken", "UNAVAILABLE"), ("m", "READY")], index
+    assert server.ask("/v2/repository/models/m/unload", {})[0] == 200
+    assert server.ask("/v2/models/m")[0] == 404
+    server.stop()
+
+
 def main():
     rubato = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as work:
@@ -111,6 +168,7 @@ def main():
         served.stop()
         served = Server(rubato, os.path.join(work, "m.onnx"))
         check_json(served, rows, classes)
+        check_repository(rubato, work, rows, classes)
         try:
             import tritonclient.http
         except ImportError:
