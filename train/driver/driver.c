@@ -375,62 +375,111 @@ static double set_scalars(rui_driver *d)
     return lr;
 }
 
+void rui_driver_figures(rui_driver *d)
+{
+    if (d->n_ran > 0 && !d->ran[0].read) {
+        d->ran[0].figures = rui_trainer_figures(d->t);
+        d->ran[0].read = true;
+    }
+}
+
 /* Is the loss a number, and did the backward part meet a value that is none? */
-static ru_status check(rui_driver *d, double lr, ru_err *err)
+static ru_status check(rui_driver *d, const rui_ran *r, ru_err *err)
 {
     rui_trainer *t = d->t;
-    RU_TRY(rui_trainer_loss(t, lr, err));
-    if (d->turn.share.n == 0 || !ru_exe_invalid(t->exe)) {
+    RU_TRY(rui_trainer_loss(t, r->figures.loss, r->s.lr, err));
+    if (r->turn.share.n == 0 || !(r->invalid || ru_exe_invalid(t->exe))) {
         return RU_OK;
     }
     bool sealed = rui_trainer_seal(t, false);
-    ru_status st = rui_odd_states(t, d->turn.step + 2, lr, err);
+    ru_status st = rui_odd_states(t, r->turn.step + 2, r->s.lr, err);
     (void)rui_trainer_seal(t, sealed);
     return st;
 }
 
-/* Input, compute, loss, report. */
+/* The step counts: what the trainer knows of it, and its report. */
+static ru_status count(rui_driver *d, const rui_ran *r, int64_t waited_ns, ru_err *err)
+{
+    rui_trainer *t = d->t;
+    const ru_share *share = &r->turn.share;
+    ru_time now = ru_clock_now();
+    ru_time begun = d->committed.ns > r->begun.ns ? d->committed : r->begun;
+    ru_time since = d->committed.ns > r->turn.begun.ns ? d->committed : r->turn.begun;
+    d->committed = now;
+    t->step_done = r->turn.step + 1;
+    t->batch = share->batch;
+    t->samples = share->at - share->first + t->batch;
+    t->split.compute_ns += r->ns - r->waited_ns;
+    t->split.network_ns += r->waited_ns + waited_ns;
+    ru_rec_span(t->recorder, t->names.step, begun.ns, now.ns, t->step_done);
+    ru_rec_counter_at(t->recorder, t->names.cpu_all, now.ns, (double)ru_clock_cpu_ns());
+    if (t->first_step_ns == 0) {
+        t->first_step_ns = now.ns - ru_self_start_ns();
+    }
+    ru_run_report_step s =
+        rui_trainer_step_report(t, &r->figures, r->s.lr, ru_time_since(now, since));
+    if (d->ops->stepped != NULL) {
+        d->ops->stepped(d->self, &s);
+    }
+    return r->turn.leads ? rui_trainer_report_step(t, &s, err) : RU_OK;
+}
+
+ru_status rui_driver_commit(rui_driver *d, ru_err *err)
+{
+    rui_trainer *t = d->t;
+    RU_CHECK(d->n_ran > 0);
+    int64_t waited_ns = 0;
+    ru_time begun = ru_clock_now();
+    rui_ran *r = &d->ran[0];
+    if (d->ops->commit != NULL) {
+        t->halted = false;
+        ru_status st = d->ops->commit(d->self, &r->turn, &r->s.args, &waited_ns, err);
+        RU_TRY(t->halted ? d->ops->odd(d->self, &r->s, err) : st);
+        if (!d->beside) { /* else it is part of the run under way */
+            r->ns += ru_time_since(ru_clock_now(), begun);
+        }
+    }
+    rui_driver_figures(d);
+    RU_TRY(check(d, r, err));
+    const rui_ran done = *r;
+    d->ran[0] = d->ran[1];
+    d->n_ran--;
+    return count(d, &done, waited_ns, err);
+}
+
+/* Input, then the run: all of it, or up to the gradients. */
 static ru_status compute(rui_driver *d, ru_err *err)
 {
     rui_trainer *t = d->t;
     const rui_turn *turn = &d->turn;
     const ru_share *share = &turn->share;
+    RU_CHECK(d->n_ran < RUI_RAN_MAX);
     ru_time begun = ru_clock_now();
     RU_TRY(share->n > 0 ? feed(d, err) : RU_OK);
-    rui_odd_step s = {
-        .args = {.seed = (uint64_t)t->job->train.seed,
-                 .step = turn->step,
-                 .sample_offset = share->first},
-        .position = share->at,
-        .stream = d->stream,
-        .lr = set_scalars(d),
+    rui_ran r = {
+        .turn = *turn,
+        .begun = begun,
+        .s = {.args = {.seed = (uint64_t)t->job->train.seed,
+                       .step = turn->step,
+                       .sample_offset = share->first},
+              .position = share->at,
+              .stream = d->stream,
+              .lr = set_scalars(d)},
     };
     ru_time fed = ru_clock_now();
     if (share->n > 0) {
         t->split.input_ns += ru_time_since(fed, begun);
         ru_rec_span(t->recorder, t->names.input, begun.ns, fed.ns, share->n);
     }
-    int64_t waited_ns = 0;
     t->halted = false;
-    ru_status st = d->ops->run(d->self, turn, &s.args, &waited_ns, err);
-    RU_TRY(t->halted ? d->ops->odd(d->self, &s, err) : st);
-    RU_TRY(check(d, s.lr, err));
-    ru_time now = ru_clock_now();
-    t->step_done = turn->step + 1;
-    t->batch = share->batch;
-    t->samples = share->at - share->first + t->batch;
-    t->split.compute_ns += ru_time_since(now, fed) - waited_ns;
-    t->split.network_ns += waited_ns;
-    ru_rec_span(t->recorder, t->names.step, begun.ns, now.ns, t->step_done);
-    ru_rec_counter_at(t->recorder, t->names.cpu_all, now.ns, (double)ru_clock_cpu_ns());
-    if (t->first_step_ns == 0) {
-        t->first_step_ns = now.ns - ru_self_start_ns();
-    }
-    ru_run_report_step r = rui_trainer_step_report(t, s.lr, ru_time_since(now, turn->begun));
-    if (d->ops->stepped != NULL) {
-        d->ops->stepped(d->self, &r);
-    }
-    return turn->leads ? rui_trainer_report_step(t, &r, err) : RU_OK;
+    d->beside = d->n_ran > 0;
+    ru_status st = d->ops->run(d->self, turn, &r.s.args, &r.waited_ns, err);
+    d->beside = false;
+    RU_TRY(t->halted && d->ops->commit == NULL ? d->ops->odd(d->self, &r.s, err) : st);
+    r.ns = ru_time_since(ru_clock_now(), fed);
+    r.invalid = ru_exe_invalid(t->exe);
+    d->ran[d->n_ran++] = r;
+    return d->ops->commit == NULL ? rui_driver_commit(d, err) : RU_OK;
 }
 
 /* The leader: evaluation when it is due, then a checkpoint when that is. */
@@ -472,6 +521,16 @@ static ru_status catch_up(rui_driver *d, const char **why, ru_err *err)
     return RU_OK;
 }
 
+/* A step counts and no later one has begun. */
+static ru_status after(rui_driver *d, ru_err *err)
+{
+    if (d->turn.leads) {
+        return settle(d, err);
+    }
+    rui_driver_help(d);
+    return RU_OK;
+}
+
 static ru_status step(rui_driver *d, ru_err *err)
 {
     const char *why;
@@ -485,11 +544,16 @@ static ru_status step(rui_driver *d, ru_err *err)
     ru_status st = compute(d, err);
     (void)rui_trainer_seal(t, false);
     RU_TRY(st);
-    if (d->turn.leads) {
-        return settle(d, err);
-    }
-    rui_driver_help(d);
-    return RU_OK;
+    return d->ops->commit == NULL ? after(d, err) : RU_OK;
+}
+
+static ru_status commit(rui_driver *d, ru_err *err)
+{
+    RU_CHECK(d->n_ran > 0);
+    d->turn = d->ran[0].turn;
+    d->turn.kind = RUI_TURN_COMMIT;
+    RU_TRY(rui_driver_commit(d, err));
+    return d->n_ran == 0 ? after(d, err) : RU_OK;
 }
 
 /* -- the end ----------------------------------------------------------------------------------- */
@@ -535,6 +599,12 @@ void rui_drive(rui_driver *d)
         case RUI_TURN_STEP:
             st = step(d, &err);
             d->led = d->turn.leads;
+            break;
+        case RUI_TURN_COMMIT:
+            st = commit(d, &err);
+            break;
+        case RUI_TURN_CANCEL:
+            d->n_ran = 0;
             break;
         case RUI_TURN_FINISH:
             st = finish(d, &err);

@@ -4,6 +4,8 @@
  *                               STEP    feed, run, loss; of the leader: reports, evaluation,
  *                                       checkpoint
  *                               FINISH  of the leader: last evaluation, checkpoint, summary
+ *           COMMIT  a step that was run apart from its update counts: update, loss, and so on
+ *           CANCEL  no step that was run counts
  *   driver --done--> exchange
  *
  * An exchange says what comes next, and runs the executable, so it decides what happens between the
@@ -23,6 +25,8 @@ typedef enum rui_turn_kind {
     RUI_TURN_NONE,
     RUI_TURN_BUILD,
     RUI_TURN_STEP,
+    RUI_TURN_COMMIT,
+    RUI_TURN_CANCEL,
     RUI_TURN_FINISH, /* the job is over and this process leads */
     RUI_TURN_QUIT,
 } rui_turn_kind;
@@ -70,9 +74,15 @@ typedef struct rui_exchange_ops {
     ru_status (*build)(void *self, const rui_turn *turn, ru_err *err);
     /* The first line of the report follows; may be NULL. */
     ru_status (*opened)(void *self, ru_err *err);
-    /* Run the step; its samples are in place. *waited_ns: for others. */
+    /* Run the step; its samples are in place. *waited_ns: for others. With `commit` only up to its
+     * gradients: whether it counts is the turn COMMIT or CANCEL, and the next step may run before
+     * that (rui_driver_commit). */
     ru_status (*run)(void *self, const rui_turn *turn, const ru_run_args *args, int64_t *waited_ns,
                      ru_err *err);
+    /* Make the update of the oldest step that was run; its samples may be in place no more. NULL:
+     * `run` does all. */
+    ru_status (*commit)(void *self, const rui_turn *turn, const ru_run_args *args,
+                        int64_t *waited_ns, ru_err *err);
     /* The run ended before its update because of a value that is not finite: name it. RU_OK: there
      * is none, and the step was run. */
     ru_status (*odd)(void *self, const rui_odd_step *step, ru_err *err);
@@ -86,13 +96,30 @@ typedef struct rui_exchange_ops {
     bool seals;                 /* after the first step a step allocates nothing */
 } rui_exchange_ops;
 
+/* A step that was run and that nobody has said yet whether it counts. */
+typedef struct rui_ran {
+    rui_turn turn;
+    rui_odd_step s;
+    ru_time begun;
+    int64_t ns, waited_ns; /* of its run */
+    bool invalid;          /* ru_exe_invalid */
+    bool read;             /* its figures are: */
+    rui_figures figures;
+} rui_ran;
+
+enum { RUI_RAN_MAX = 2 };
+
 typedef struct rui_driver {
     rui_trainer *t;
     const rui_exchange_ops *ops;
     void *self;
     bool takes_state; /* the first values come from other processes */
 
-    rui_turn turn;      /* under way */
+    rui_turn turn;            /* under way */
+    rui_ran ran[RUI_RAN_MAX]; /* [n_ran] oldest first */
+    uint32_t n_ran;
+    bool beside;        /* a later step is being run */
+    ru_time committed;  /* the last step; 0: none yet */
     int64_t first_step; /* steps done when this process began */
     int64_t built_at;   /* the same when the executable was built: its first run allocates */
     bool built;         /* the first executable stands */
@@ -115,6 +142,12 @@ void rui_driver_init(rui_driver *d, rui_trainer *t, const rui_exchange_ops *ops,
 void rui_driver_fini(rui_driver *d);
 /* Turn after turn, until QUIT. */
 void rui_drive(rui_driver *d);
+
+/* The oldest step that was run counts, while the next one is being run: its update, loss, report.
+ */
+RU_MUST_USE ru_status rui_driver_commit(rui_driver *d, ru_err *err);
+/* The next step is about to overwrite the figures of the oldest step that was run. */
+void rui_driver_figures(rui_driver *d);
 
 /* The evaluation after the last step: of the leader, and of one that helps. */
 RU_MUST_USE ru_status rui_driver_evals_open(rui_driver *d, ru_err *err);

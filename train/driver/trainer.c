@@ -22,25 +22,33 @@ static double scalar(rui_trainer *t, ru_value_id v)
     return (double)*(const float *)ru_exe_output(t->exe, v);
 }
 
-ru_run_report_step rui_trainer_step_report(rui_trainer *t, double lr, int64_t step_ns)
+rui_figures rui_trainer_figures(rui_trainer *t)
+{
+    bool judged = t->step.correct.v != 0;
+    return (rui_figures){.loss = scalar(t, t->step.loss),
+                         .correct = judged ? scalar(t, t->step.correct) : -1,
+                         .count = judged ? scalar(t, t->step.count) : 0,
+                         .norm = t->step.norm.v != 0 ? scalar(t, t->step.norm) : -1};
+}
+
+ru_run_report_step rui_trainer_step_report(const rui_trainer *t, const rui_figures *f, double lr,
+                                           int64_t step_ns)
 {
     int64_t batch = t->batch > 0 ? t->batch : t->job->train.batch;
-    ru_run_report_step s = {
+    bool judged = t->step.correct.v != 0;
+    return (ru_run_report_step){
         .step = t->step_done,
         .epoch = (t->samples - batch) / t->count + 1,
         .samples = t->samples,
-        .loss = t->loss,
+        .loss = f->loss,
         .lr = lr,
-        .accuracy = -1,
-        .norm = t->step.norm.v != 0 ? scalar(t, t->step.norm) : -1,
+        .accuracy = !judged        ? -1
+                    : f->count > 0 ? f->correct / f->count
+                                   : 0,
+        .norm = f->norm,
         .step_ns = step_ns,
         .batch = batch,
     };
-    if (t->step.correct.v != 0) {
-        double rows = scalar(t, t->step.count);
-        s.accuracy = rows > 0 ? scalar(t, t->step.correct) / rows : 0;
-    }
-    return s;
 }
 
 ru_status rui_trainer_report_step(rui_trainer *t, const ru_run_report_step *s, ru_err *err)
@@ -115,9 +123,9 @@ static ru_status diverged(const rui_trainer *t, double lr, ru_err *err)
         rui_trainer_scale_hint(t, hint, sizeof hint));
 }
 
-ru_status rui_trainer_loss(rui_trainer *t, double lr, ru_err *err)
+ru_status rui_trainer_loss(rui_trainer *t, double loss, double lr, ru_err *err)
 {
-    t->loss = scalar(t, t->step.loss);
+    t->loss = loss;
     if (!isfinite(t->loss)) {
         return no_number(t, lr, err);
     }
@@ -228,14 +236,18 @@ ru_status rui_trainer_save(rui_trainer *t, ru_err *err)
 }
 
 /* Start a checkpoint when it is time; report the end of one under way. */
-ru_status rui_trainer_save_if_due(rui_trainer *t, ru_err *err)
+ru_status rui_trainer_save_poll(rui_trainer *t, ru_err *err)
 {
     bool done;
     ru_ckpt_at at;
     RU_TRY(ru_ckpt_poll(t->ckpt, &done, &at, err));
-    if (done) {
-        RU_TRY(ru_run_report_event(t->report, at.step, "checkpoint_written", 0, NULL, err));
-    }
+    return done ? ru_run_report_event(t->report, at.step, "checkpoint_written", 0, NULL, err)
+                : RU_OK;
+}
+
+ru_status rui_trainer_save_if_due(rui_trainer *t, ru_err *err)
+{
+    RU_TRY(rui_trainer_save_poll(t, err));
     int64_t every = t->job->checkpoint.every_ns;
     if (every == 0 || ru_time_since(ru_clock_now(), t->saved) < every || ru_ckpt_busy(t->ckpt)) {
         return RU_OK;

@@ -17,6 +17,11 @@ typedef struct rui_names { /* of trace records */
     uint16_t step, input, eval, save, loss, rate, sums, early, cpu_all, cpu_loop;
 } rui_names;
 
+/* What a step computed beside its update. */
+typedef struct rui_figures {
+    double loss, correct, count, norm; /* correct, norm: -1: none */
+} rui_figures;
+
 typedef struct rui_trainer {
     const ru_train_options *opt;
     const ru_job *job;
@@ -105,9 +110,13 @@ RU_MUST_USE ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err);
 void rui_trainer_say_damaged(rui_trainer *t, const ru_dataset *d, const char *what);
 RU_MUST_USE ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err);
 
-ru_run_report_step rui_trainer_step_report(rui_trainer *t, double lr, int64_t step_ns);
+/* They stand in the executable until the next step makes its own. */
+rui_figures rui_trainer_figures(rui_trainer *t);
+ru_run_report_step rui_trainer_step_report(const rui_trainer *t, const rui_figures *f, double lr,
+                                           int64_t step_ns);
 /* trainer.c: what one step's end brings; t->report, t->eval NULL: nothing to tell, no test data. */
-RU_MUST_USE ru_status rui_trainer_loss(rui_trainer *t, double lr, ru_err *err); /* a number? */
+/* Is the loss a number? */
+RU_MUST_USE ru_status rui_trainer_loss(rui_trainer *t, double loss, double lr, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_not_diverged(const rui_trainer *t, bool stopped, ru_err *err);
 /* For the sentence of a run that diverged: the inputs are not scaled, or nothing. */
 const char *rui_trainer_scale_hint(const rui_trainer *t, char *into, int64_t size_bytes);
@@ -124,6 +133,8 @@ RU_MUST_USE ru_status rui_trainer_evaluated(rui_trainer *t, ru_time begun, ru_er
 const char *rui_trainer_over(const rui_trainer *t);
 RU_MUST_USE ru_status rui_trainer_save(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_save_if_due(rui_trainer *t, ru_err *err);
+/* Tell of the checkpoint that was being written, if it is. */
+RU_MUST_USE ru_status rui_trainer_save_poll(rui_trainer *t, ru_err *err);
 /* Last checkpoint, the summary. `ended`: done, target, patience,
  * stopped. */
 RU_MUST_USE ru_status rui_trainer_finish(rui_trainer *t, const char *ended,
