@@ -424,6 +424,18 @@ static ru_status count(rui_driver *d, const rui_ran *r, int64_t waited_ns, ru_er
     return r->turn.leads ? rui_trainer_report_step(t, &s, err) : RU_OK;
 }
 
+/* The samples of a later step may be in place: that one is over. */
+static ru_status find_odd(rui_driver *d, rui_ran *r, ru_err *err)
+{
+    if (r->turn.share.n > 0 && d->fed_step != r->turn.step) {
+        d->turn = r->turn;
+        RU_TRY(feed(d, err));
+        (void)set_scalars(d);
+        r->s.stream = d->stream;
+    }
+    return d->ops->odd(d->self, &r->s, err);
+}
+
 ru_status rui_driver_commit(rui_driver *d, ru_err *err)
 {
     rui_trainer *t = d->t;
@@ -434,7 +446,7 @@ ru_status rui_driver_commit(rui_driver *d, ru_err *err)
     if (d->ops->commit != NULL) {
         t->halted = false;
         ru_status st = d->ops->commit(d->self, &r->turn, &r->s.args, &waited_ns, err);
-        RU_TRY(t->halted ? d->ops->odd(d->self, &r->s, err) : st);
+        RU_TRY(t->halted ? find_odd(d, r, err) : st);
         if (!d->beside) { /* else it is part of the run under way */
             r->ns += ru_time_since(ru_clock_now(), begun);
         }

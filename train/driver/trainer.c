@@ -155,17 +155,16 @@ ru_status rui_trainer_not_diverged(const rui_trainer *t, bool stopped, ru_err *e
 
 /* -- evaluation -------------------------------------------------------------------------------- */
 
+bool rui_trainer_eval_after(const rui_trainer *t, int64_t step, int64_t before, int64_t batch)
+{
+    int64_t every = t->job->train.eval_every;
+    return every > 0 ? step % every == 0 : (before + batch) / t->count > before / t->count;
+}
+
 bool rui_trainer_eval_due(const rui_trainer *t)
 {
-    if (t->eval == NULL) {
-        return false;
-    }
-    int64_t every = t->job->train.eval_every;
     int64_t batch = t->batch > 0 ? t->batch : t->job->train.batch;
-    if (every > 0) {
-        return t->step_done % every == 0;
-    }
-    return t->samples / t->count > (t->samples - batch) / t->count;
+    return t->eval != NULL && rui_trainer_eval_after(t, t->step_done, t->samples - batch, batch);
 }
 
 ru_status rui_trainer_evaluated(rui_trainer *t, ru_time t0, ru_err *err)

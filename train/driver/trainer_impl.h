@@ -127,6 +127,8 @@ ru_status rui_trainer_judge(void *self, float loss, bool invalid);
 RU_MUST_USE ru_status rui_trainer_report_step(rui_trainer *t, const ru_run_report_step *s,
                                               ru_err *err);
 bool rui_trainer_eval_due(const rui_trainer *t);
+/* Is an evaluation due after `step` steps, the last of `batch` samples behind `before` others? */
+bool rui_trainer_eval_after(const rui_trainer *t, int64_t step, int64_t before, int64_t batch);
 /* t->metrics are those of the state after the last step. */
 RU_MUST_USE ru_status rui_trainer_evaluated(rui_trainer *t, ru_time begun, ru_err *err);
 /* Does the last evaluation end the run? "target", "patience", or NULL. */

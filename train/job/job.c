@@ -316,6 +316,10 @@ static const ru_conf_field train_fields[] = {
     RU_ROW(BOOL, ru_job_train, early_update, "true",
            "with workers on a network: update each parameter as soon as its gradient sum "
            "arrives; needs a second copy of parameters and optimizer state"),
+    RU_ROW(CHOICE, ru_job_train, barrier, "auto",
+           "with workers on a network: always: a step begins when all sums of the one before have "
+           "arrived; auto: each operator waits only for the parameters that it reads",
+           .choices = "auto|always"),
     RU_ROW(I64, ru_job_train, epochs, "0",
            "number of passes over the training data; 0: no limit, or 1 if steps and until are "
            "not given either",

@@ -19,6 +19,8 @@ RU_API_BEGIN
 
 typedef enum ru_model_source { RU_MODEL_NONE, RU_MODEL_ZOO, RU_MODEL_ONNX } ru_model_source;
 
+typedef enum ru_barrier { RU_BARRIER_AUTO, RU_BARRIER_ALWAYS } ru_barrier;
+
 typedef enum ru_model_head { RU_HEAD_KEEP, RU_HEAD_NEW } ru_model_head;
 
 typedef struct ru_job_model {
@@ -105,7 +107,8 @@ typedef struct ru_job_train {
     ru_conf_texts class_weights; /* numbers, or "balanced" */
     uint32_t precision, device;  /* ru_precision, ru_device_kind */
     uint32_t threads;
-    uint32_t sums; /* ru_sums_method */
+    uint32_t sums;    /* ru_sums_method */
+    uint32_t barrier; /* ru_barrier */
     bool autotune, shuffle, early_update;
     int64_t poll_ns; /* several workers: time of polling for messages before sleeping; 0: never */
 } ru_job_train;

@@ -83,6 +83,7 @@ static ru_elastic_options elastic_options(rui_worker *w)
         .n_state = w->list.n_states,
         .equal_shares = o->equal_shares,
         .deterministic = o->deterministic,
+        .barrier = w->t.job->train.barrier == RU_BARRIER_ALWAYS,
     };
 }
 
@@ -136,7 +137,7 @@ static void close_all(rui_worker *w)
     if (w->thread.started) {
         ru_mutex_lock(&w->lock);
         w->next = (rui_turn){.kind = RUI_TURN_QUIT};
-        ru_flag_set(&w->abort, 1);
+        ru_flag_set(&w->said, RUI_VERDICT_ABORT);
         ru_cond_broadcast(&w->changed);
         ru_mutex_unlock(&w->lock);
         ru_thread_join(&w->thread);

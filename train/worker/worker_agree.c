@@ -25,6 +25,7 @@ static bool is_own(ru_str name)
                                       "train.autotune",
                                       "train.poll",
                                       "train.early_update",
+                                      "train.barrier",
                                       "checkpoint.every",
                                       "checkpoint.keep",
                                       "data.direct"};

@@ -177,11 +177,13 @@ ru_status rui_build_open(rui_worker *w, int64_t n, bool plain, bool first, rui_b
     b->n = n;
     b->plain = plain;
     ru_exe_options eo;
+    b->two = rui_early_two(w, &b->why);
     ru_status st = step_of(w, n, &b->arena, &b->step, &eo, err);
     if (st == RU_OK) {
         st = place(w, b, &eo, err);
     }
     eo.two_phase = true;
+    eo.overlap = b->two;
     eo.plain_grads = plain;
     eo.autotune = eo.autotune && !w->opt->deterministic;
     eo.tuned_only = !first; /* a step of another size must not wait for measurements */

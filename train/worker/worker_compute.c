@@ -1,12 +1,17 @@
 /* The compute thread: the training driver's exchange with the other workers.
  *
- *   STEP    inside of the run, before the first gradient is read:
- *             COMPUTED --> loop;  verdict <-- loop: UPDATE goes on, ABORT ends the run
- *           after everything that follows the update: UPDATED
+ *   STEP k    forward, backward; the update opens            READY .., COMPUTED k --> loop
+ *   COMMIT k  the verdict of the loop is UPDATE: the rest, its report      UPDATED k --> loop
+ *   CANCEL    it is ABORT: what was updated is taken back                   ABORTED --> loop
+ *
+ * With two steps under way STEP k + 1 comes before the verdict about k. Its run waits in ports for
+ * the sums that it needs, and hears the verdict there and between operators (commit_beside). The
+ * update of k + 1 opens when k counts. A verdict is about the oldest step, ABORT about all.
  *
  * A share of 0 computes nothing: its gradients are zero, and the update runs alone on the sums. */
 #include <string.h>
 
+#include "exec/update.h"
 #include "train/driver/histograms.h"
 #include "train/worker/worker_impl.h"
 
@@ -40,13 +45,134 @@ static void tell_facts(rui_worker *w)
     t->state_bytes = (ru_conf_i64s){w->list.state_bytes, w->list.n_states};
 }
 
+/* -- the step whose update is open --------------------------------------------------------------
+ */
+
+/* Sleep until something changes, the lock held; the wait is recorded. */
+static int64_t wait_for_sums(rui_worker *w)
+{
+    ru_time begun = ru_clock_now();
+    ru_cond_wait(&w->changed, &w->lock);
+    ru_time ended = ru_clock_now();
+    ru_rec_wait(w->t.recorder, w->t.names.sums, begun.ns, ended.ns, w->t.names.sums);
+    return ru_time_since(ended, begun);
+}
+
+/* The verdict that waits, the lock held. */
+static rui_verdict take_verdict(rui_worker *w)
+{
+    rui_verdict v = w->verdict;
+    w->verdict = RUI_VERDICT_NONE;
+    ru_flag_set(&w->said, RUI_VERDICT_NONE);
+    return v;
+}
+
+static void open_update(rui_worker *w, const ru_run_args *args)
+{
+    ru_err err = {0};
+    ru_status st = w->now->early ? ru_exe_update_open(w->now->exe, args, &err) : RU_OK;
+    RU_CHECK(st == RU_OK); /* what could keep it from opening was found when it was built */
+}
+
+/* The leader: all sums are there. */
+static void note_gradients(rui_worker *w, const rui_turn *turn)
+{
+    for (uint32_t k = 0; turn->leads && rui_hists_due(&w->t) && k + 1 < w->list.n_tensors; k++) {
+        const ru_exe_grad *g = &w->now->tensors[k]; /* the last parameter is the first */
+        rui_hists_gradient(&w->t, w->list.n_tensors - 2 - k, g->data,
+                           g->size_bytes / (int64_t)sizeof(float));
+    }
+}
+
+static ru_status on_poll(void *self, uint32_t step);
+
+static ru_status commit(void *self, const rui_turn *turn, const ru_run_args *args,
+                        int64_t *waited_ns, ru_err *err)
+{
+    rui_worker *w = self;
+    const rui_ran *r = &w->d.ran[0];
+    const float *sums =
+        w->now->tensors[w->list.n_tensors - 1].data; /* the loss of all is the first */
+    *waited_ns = w->at.idle_ns;
+    w->at.idle_ns = 0;
+    note_gradients(w, turn);
+    bool open = ru_exe_update_is_open(w->now->exe);
+    ru_status st = rui_trainer_judge(&w->t, r->read ? (float)r->figures.loss : sums[0], false);
+    if (st != RU_OK) {
+        ru_exe_early_undo(w->now->exe);
+    } else if (open) {
+        st = ru_exe_update_keep(w->now->exe, err);
+    } else {
+        ru_exe_poll_set(w->now->exe, NULL, NULL); /* an update goes on to its end */
+        st = ru_exe_phase(w->now->exe, RU_PHASE_UPDATE, args, err);
+        ru_exe_poll_set(w->now->exe, on_poll, w);
+    }
+    ru_mutex_lock(&w->lock);
+    rui_early_clear(w);
+    ru_mutex_unlock(&w->lock);
+    return st;
+}
+
+static void say_updated(rui_worker *w, int64_t step, ru_status st, const ru_err *err)
+{
+    failed(w, st, err);
+    ru_mutex_lock(&w->lock);
+    w->ahead.saved = w->t.saved;
+    ru_mutex_unlock(&w->lock);
+    say(w, &(rui_event){.kind = RUI_EVENT_UPDATED, .step = step, .status = st});
+}
+
+/* The step before counts, and the one under way goes on. */
+static ru_status commit_beside(rui_worker *w)
+{
+    ru_err err = {0};
+    ru_time begun = ru_clock_now();
+    RU_CHECK(w->d.n_ran > 0);
+    int64_t step = w->d.ran[0].turn.step;
+    ru_status st = rui_driver_commit(&w->d, &err);
+    w->at.made_ns += ru_time_since(ru_clock_now(), begun);
+    say_updated(w, step, st, &err);
+    return st == RU_OK ? RU_OK : RU_E_CANCELLED;
+}
+
 /* -- ports of the executable ------------------------------------------------------------------- */
+
+/* What the loop thread said while a step is run: does that go on? */
+static ru_status hear(rui_worker *w)
+{
+    ru_mutex_lock(&w->lock);
+    bool quit = w->next.kind == RUI_TURN_QUIT || w->verdict == RUI_VERDICT_ABORT;
+    bool counts = !quit && take_verdict(w) == RUI_VERDICT_UPDATE;
+    ru_mutex_unlock(&w->lock);
+    return quit ? RU_E_CANCELLED : counts ? commit_beside(w) : RU_OK;
+}
 
 static ru_status on_poll(void *self, uint32_t step)
 {
     (void)step;
     rui_worker *w = self;
-    return ru_flag_get(&w->abort) != 0 && !w->computed ? RU_E_CANCELLED : RU_OK;
+    return ru_flag_get(&w->said) == RUI_VERDICT_NONE ? RU_OK : hear(w);
+}
+
+/* Until value `v` is no more in use by the update of the step before. */
+static ru_status await(rui_worker *w, ru_value_id v)
+{
+    ru_status st = RU_OK;
+    while (st == RU_OK && !ru_exe_updated(w->now->exe, v)) {
+        st = hear(w);
+        ru_mutex_lock(&w->lock);
+        bool more = st == RU_OK && ru_exe_update_is_open(w->now->exe) && !rui_early_next(w);
+        if (more && w->verdict == RUI_VERDICT_NONE && w->next.kind != RUI_TURN_QUIT) {
+            w->at.waited_ns += wait_for_sums(w);
+        }
+        ru_mutex_unlock(&w->lock);
+    }
+    return st;
+}
+
+static ru_status on_await(void *self, const ru_exe_at *at)
+{
+    return await(self, at->value);
 }
 
 /* Gradient `tensor` is made; the last of a bucket wakes the loop for all of it. */
@@ -73,83 +199,46 @@ static ru_status on_ready(void *self, const ru_exe_at *at)
     return RU_OK;
 }
 
-/* Sleep until something changes, the lock held; the wait is recorded. */
-static void wait_for_sums(rui_worker *w)
+/* Memory of gradient `tensor` may be written again. */
+static ru_status free_gradient(rui_worker *w, uint32_t tensor)
 {
-    ru_time begun = ru_clock_now();
-    ru_cond_wait(&w->changed, &w->lock);
-    ru_rec_wait(w->t.recorder, w->t.names.sums, begun.ns, ru_clock_now().ns, w->t.names.sums);
-}
-
-static rui_verdict wait_verdict(rui_worker *w)
-{
-    w->early.ns = 0;
-    ru_mutex_lock(&w->lock);
-    while (w->verdict == RUI_VERDICT_NONE && w->next.kind != RUI_TURN_QUIT) {
-        if (!rui_early_next(w)) {
-            wait_for_sums(w);
-        }
+    RU_TRY(await(w, w->now->tensors[tensor].value));
+    if (tensor + 1 == w->list.n_tensors && ru_exe_update_is_open(w->now->exe)) {
+        rui_driver_figures(&w->d);
     }
-    rui_verdict v = w->verdict == RUI_VERDICT_NONE ? RUI_VERDICT_ABORT : w->verdict;
-    ru_mutex_unlock(&w->lock);
-    w->at.verdict = ru_clock_now();
-    if (v == RUI_VERDICT_ABORT) {
-        rui_early_undo(w);
-    }
-    return v;
+    return RU_OK;
 }
 
-static rui_verdict say_computed(rui_worker *w, ru_status st)
+static ru_status on_again(void *self, const ru_exe_at *at)
 {
-    w->computed = true;
-    w->at.computed = ru_clock_now();
-    int64_t ns = w->cmd.share.n > 0 ? ru_time_since(w->at.computed, w->at.begun) : 0;
-    say(w, &(rui_event){.kind = RUI_EVENT_COMPUTED, .seq = w->cmd.seq, .status = st, .ns = ns});
-    return wait_verdict(w);
-}
-
-/* The leader: all sums are there. */
-static void note_gradients(rui_worker *w)
-{
-    for (uint32_t k = 0; w->cmd.leads && rui_hists_due(&w->t) && k + 1 < w->list.n_tensors; k++) {
-        const ru_exe_grad *g = &w->now->tensors[k]; /* the last parameter is the first */
-        rui_hists_gradient(&w->t, w->list.n_tensors - 2 - k, g->data,
-                           g->size_bytes / (int64_t)sizeof(float));
-    }
-}
-
-static ru_status on_await(void *self, const ru_exe_at *at)
-{
+    const leaving *x = self;
     (void)at;
-    rui_worker *w = self;
-    if (w->computed) {
-        return RU_OK;
-    }
-    if (say_computed(w, RU_OK) != RUI_VERDICT_UPDATE) {
-        return RU_E_CANCELLED;
-    }
-    note_gradients(w);
-    const float *sums =
-        w->now->tensors[w->list.n_tensors - 1].data; /* the loss of all is the first */
-    return rui_trainer_judge(&w->t, sums[0], false);
+    return free_gradient(x->w, x->tensor);
 }
 
-/* Each gradient leaves when it is made, and is awaited as a sum. */
+/* Each gradient leaves when it is made; with two steps under way the later one waits for what the
+ * update of the one before makes. */
 static ru_status set_ports(rui_worker *w, rui_build *b, ru_err *err)
 {
+    uint32_t most = 2 * w->list.n_tensors + w->list.n_states, n = 0;
     leaving *all = RU_NEW(&b->arena, leaving, w->list.n_tensors);
-    ru_exe_port *ports = RU_NEW(&b->arena, ru_exe_port, w->list.n_tensors + 1);
+    ru_exe_port *ports = RU_NEW(&b->arena, ru_exe_port, most);
     if (all == NULL || ports == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", w->list.n_tensors);
     }
     for (uint32_t k = 0; k < w->list.n_tensors; k++) {
+        ru_value_id v = b->tensors[k].value;
         all[k] = (leaving){.w = w, .tensor = k};
-        ports[k] = (ru_exe_port){
-            .value = b->tensors[k].value, .leaves = true, .fn = on_ready, .self = &all[k]};
+        ports[n++] = (ru_exe_port){.value = v, .leaves = true, .fn = on_ready, .self = &all[k]};
+        if (b->two) {
+            ports[n++] = (ru_exe_port){.value = v, .again = true, .fn = on_again, .self = &all[k]};
+        }
     }
-    ports[w->list.n_tensors] = (ru_exe_port){.fn = on_await, .self = w};
+    for (uint32_t k = 0; b->two && k < w->list.n_states; k++) {
+        ports[n++] = (ru_exe_port){.value = b->states[k], .fn = on_await, .self = w};
+    }
     ru_exe_poll_set(b->exe, on_poll, w);
-    return ru_exe_ports_set(b->exe, ports, w->list.n_tensors + 1, err);
+    return ru_exe_ports_set(b->exe, ports, n, err);
 }
 
 static ru_status build(void *self, const rui_turn *turn, ru_err *err)
@@ -157,6 +246,7 @@ static ru_status build(void *self, const rui_turn *turn, ru_err *err)
     rui_worker *w = self;
     rui_build *b, *before = w->now;
     RU_TRY(rui_build_open(w, turn->build_n, turn->plain, before == NULL, &b, err));
+    rui_early_ready(w, b);
     ru_status st = set_ports(w, b, err);
     st = st == RU_OK && before != NULL ? rui_build_take(w, before, b, err) : st;
     if (st != RU_OK) {
@@ -164,7 +254,6 @@ static ru_status build(void *self, const rui_turn *turn, ru_err *err)
         return st;
     }
     w->now = b;
-    w->early.of = NULL;
     w->t.step = b->step;
     w->t.exe = b->exe;
     rui_build_close(before);
@@ -175,49 +264,47 @@ static ru_status build(void *self, const rui_turn *turn, ru_err *err)
 /* -- one step ---------------------------------------------------------------------------------- */
 
 /* A share of 0: zeros take part in the sums. */
-static ru_status follow(rui_worker *w, const ru_run_args *args, ru_err *err)
+static ru_status follow(rui_worker *w)
 {
     for (uint32_t k = 0; k < w->list.n_tensors; k++) {
         const ru_exe_grad *g = &w->now->tensors[k];
+        RU_TRY(free_gradient(w, k));
         memset(g->data, 0, (size_t)g->size_bytes);
         say_made(w, k);
     }
-    if (say_computed(w, RU_OK) != RUI_VERDICT_UPDATE) {
-        return RU_E_CANCELLED;
-    }
-    note_gradients(w);
-    return ru_exe_phase(w->t.exe, RU_PHASE_UPDATE, args, err);
+    return RU_OK;
 }
 
-/* The loss of all is no number: is it because of samples here? With updates made early parameters
- * are those after the step, and tell nothing. */
+/* The loss of all is no number: is it because of samples here? */
 static ru_status odd(void *self, const rui_odd_step *s, ru_err *err)
 {
     rui_worker *w = self;
-    if (w->early.of == NULL) {
-        RU_TRY(rui_odd_find(&w->t, s, err));
-    }
+    bool there = w->d.fed_step == s->args.step;
+    RU_TRY(there ? rui_odd_find(&w->t, s, err)
+                 : rui_odd_states(&w->t, s->args.step + 1, s->lr, err));
     return RU_FAIL(err, RU_E_USER,
                    "the loss is not a number at step %lld (lr %g)%s: training diverged; lower the "
                    "learning rate (train.optimizer, lr) or set train.clip_norm",
                    (long long)s->args.step + 1, s->lr,
-                   w->early.of == NULL ? ", because of samples of another worker" : "");
+                   there ? ", because of samples of another worker" : "");
 }
 
 static ru_status run(void *self, const rui_turn *turn, const ru_run_args *args, int64_t *waited_ns,
                      ru_err *err)
 {
     rui_worker *w = self;
-    ru_status st;
     w->at.begun = ru_clock_now();
-    if (turn->share.n == 0) {
-        st = follow(w, args, err);
-    } else {
-        RU_CHECK(turn->share.n == w->now->n);
-        st = ru_exe_run(w->t.exe, args, err);
+    w->at.waited_ns = w->at.made_ns = 0;
+    RU_CHECK(turn->share.n == 0 || turn->share.n == w->now->n);
+    RU_TRY(turn->share.n == 0 ? follow(w) : ru_exe_phase(w->t.exe, RU_PHASE_GRADIENTS, args, err));
+    *waited_ns = w->at.waited_ns;
+    int64_t ns = ru_time_since(ru_clock_now(), w->at.begun) - w->at.waited_ns - w->at.made_ns;
+    if (w->d.n_ran == 0) { /* else when the step before counts */
+        open_update(w, args);
     }
-    *waited_ns = st == RU_OK ? ru_time_since(w->at.verdict, w->at.computed) - w->early.ns : 0;
-    return st;
+    say(w, &(rui_event){
+               .kind = RUI_EVENT_COMPUTED, .seq = w->cmd.seq, .ns = turn->share.n > 0 ? ns : 0});
+    return RU_OK;
 }
 
 /* Whoever leads may have another launcher, or none: each worker tells its own how far the job is.
@@ -286,7 +373,6 @@ static bool over(void *self, const char *why)
 
 static void begin_step(rui_worker *w, rui_turn *turn)
 {
-    w->computed = false;
     turn->begun = w->at.updated.ns != 0 ? w->at.updated : ru_clock_now();
     rui_buckets_begin(w);
     if (turn->leads) { /* else the loop thread may be opening them: this worker takes over */
@@ -307,18 +393,45 @@ static void take_crew(rui_worker *w)
     }
 }
 
+/* What to do next, the lock held; NONE: nothing yet. */
+static rui_turn_kind choose(const rui_worker *w)
+{
+    bool written = w->capture.due && w->d.n_ran == 0; /* the world file comes first */
+    bool stuck = w->end.failed && w->d.n_ran > 0; /* the next step may have been asked for before */
+    return w->next.kind == RUI_TURN_QUIT      ? RUI_TURN_QUIT
+           : w->verdict == RUI_VERDICT_ABORT  ? RUI_TURN_CANCEL
+           : stuck || written                 ? RUI_TURN_NONE
+           : w->verdict == RUI_VERDICT_UPDATE ? RUI_TURN_COMMIT
+                                              : w->next.kind;
+}
+
+/* Until there is something to do: sums of the step that waits for its verdict. The lock held. */
+static void pass_time(rui_worker *w)
+{
+    if (w->capture.due && w->d.n_ran == 0) {
+        ru_mutex_unlock(&w->lock);
+        rui_capture_make(w);
+        ru_mutex_lock(&w->lock);
+    } else if (w->d.n_ran == 0 || w->end.failed) {
+        ru_cond_wait(&w->changed, &w->lock);
+    } else if (!rui_early_next(w)) {
+        w->at.idle_ns += wait_for_sums(w);
+    }
+}
+
 static void next(void *self, rui_turn *turn)
 {
     rui_worker *w = self;
     ru_mutex_lock(&w->lock);
-    while (w->next.kind == RUI_TURN_NONE || (w->capture.due && w->next.kind != RUI_TURN_QUIT)) {
-        if (w->capture.due) {
-            ru_mutex_unlock(&w->lock);
-            rui_capture_make(w);
-            ru_mutex_lock(&w->lock);
-        } else {
-            ru_cond_wait(&w->changed, &w->lock);
-        }
+    rui_turn_kind kind;
+    while ((kind = choose(w)) == RUI_TURN_NONE) {
+        pass_time(w);
+    }
+    if (kind == RUI_TURN_COMMIT || kind == RUI_TURN_CANCEL) {
+        (void)take_verdict(w);
+        ru_mutex_unlock(&w->lock);
+        *turn = (rui_turn){.kind = kind};
+        return;
     }
     take_crew(w);
     w->cmd = w->next;
@@ -332,35 +445,57 @@ static void next(void *self, rui_turn *turn)
     }
 }
 
-static void step_done(rui_worker *w, ru_status st)
+/* No step that was run counts: all is as before the oldest of them. */
+static void cancelled(rui_worker *w)
 {
-    if (st == RU_E_CANCELLED || (st != RU_OK && !w->computed)) {
-        if (st != RU_E_CANCELLED) {
-            (void)say_computed(w, st);
-        }
-        say(w, &(rui_event){.kind = RUI_EVENT_ABORTED});
-    } else {
-        say(w, &(rui_event){.kind = RUI_EVENT_UPDATED, .status = st});
+    if (w->now != NULL) {
+        ru_exe_early_undo(w->now->exe);
     }
+    w->at.idle_ns = 0;
+    say(w, &(rui_event){.kind = RUI_EVENT_ABORTED});
+}
+
+static void committed(rui_worker *w, int64_t step, ru_status st, const ru_err *err)
+{
+    if (st == RU_OK && w->d.n_ran > 0) {
+        open_update(w, &w->d.ran[0].s.args);
+    }
+    say_updated(w, step, st, err);
 }
 
 static void done(void *self, const rui_turn *turn, ru_status st, const ru_err *err)
 {
     rui_worker *w = self;
-    bool given_up = turn->kind == RUI_TURN_STEP && st == RU_E_CANCELLED;
-    failed(w, given_up ? RU_OK : st, err);
-    if (turn->kind == RUI_TURN_BUILD) {
+    switch (turn->kind) {
+    case RUI_TURN_BUILD:
+        failed(w, st, err);
         say(w, &(rui_event){.kind = RUI_EVENT_BUILT,
                             .status = st,
                             .layout = st == RU_OK ? ru_exe_grads_hash(w->now->exe) : 0});
-    } else if (turn->kind == RUI_TURN_STEP) {
-        step_done(w, st);
-    } else {
+        break;
+    case RUI_TURN_STEP: /* what was given up waits for the turn CANCEL */
+        if (st != RU_OK && st != RU_E_CANCELLED) {
+            failed(w, st, err);
+            say(w, &(rui_event){.kind = RUI_EVENT_COMPUTED, .seq = w->cmd.seq, .status = st});
+        }
+        break;
+    case RUI_TURN_COMMIT:
+        committed(w, turn->step, st, err);
+        break;
+    case RUI_TURN_CANCEL:
+        cancelled(w);
+        break;
+    case RUI_TURN_FINISH:
+        failed(w, st, err);
         ru_mutex_lock(&w->lock);
         w->end.summary = w->d.summary;
         w->end.reported = st == RU_OK && w->now != NULL;
         ru_mutex_unlock(&w->lock);
         say(w, &(rui_event){.kind = RUI_EVENT_FINISHED, .status = st});
+        break;
+    case RUI_TURN_NONE:
+    case RUI_TURN_QUIT:
+        break;
     }
 }
 
@@ -369,6 +504,7 @@ const rui_exchange_ops rui_worker_exchange = {.name = "elastic",
                                               .done = done,
                                               .build = build,
                                               .run = run,
+                                              .commit = commit,
                                               .odd = odd,
                                               .stream = stream,
                                               .stepped = stepped,

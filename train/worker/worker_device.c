@@ -44,7 +44,11 @@ static void say_verdict(rui_worker *w, rui_verdict v)
 {
     ru_mutex_lock(&w->lock);
     w->verdict = v;
-    ru_flag_set(&w->abort, v == RUI_VERDICT_ABORT ? 1 : 0);
+    ru_flag_set(&w->said, (uint32_t)v);
+    if (v == RUI_VERDICT_ABORT) { /* nor is a step begun that was asked for */
+        rui_early_clear(w);
+        w->next.kind = w->next.kind == RUI_TURN_STEP ? RUI_TURN_NONE : w->next.kind;
+    }
     ru_cond_signal(&w->changed);
     ru_mutex_unlock(&w->lock);
 }
@@ -65,8 +69,8 @@ static void step(void *self, int64_t number, const ru_share *share)
     w->seq++;
     w->aborting = false;
     ru_tracing_step(&w->shell.tracing, number, ru_clock_now());
-    rui_early_begin(w);
-    say_verdict(w, RUI_VERDICT_NONE);
+    w->ahead.share = *share;
+    w->ahead.step = number;
     rui_worker_command(
         w, &(rui_turn){.kind = RUI_TURN_STEP, .share = *share, .step = number, .seq = w->seq});
 }
@@ -255,7 +259,7 @@ void rui_worker_said(void *self, const void *element, ru_time now, ru_effects *f
         }
         break;
     case RUI_EVENT_UPDATED:
-        ru_elastic_updated(w->elastic, w->shell.tracing.step, x->status, now, fx);
+        ru_elastic_updated(w->elastic, x->step, x->status, now, fx);
         break;
     case RUI_EVENT_OVER:
         w->over = x->why;

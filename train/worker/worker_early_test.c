@@ -2,7 +2,7 @@
  * thread's, on a step of one worker whose gradients stand for sums. */
 #include <string.h>
 
-#include "exec/exe.h"
+#include "exec/update.h"
 #include "test/test.h"
 #include "train/model/zoo.h"
 #include "train/worker/worker_impl.h"
@@ -15,10 +15,8 @@ typedef struct rig {
     rui_build build;
     rui_worker w;
     ru_elastic_device_ops ops;
-    uint32_t largest;          /* gradient: the weights of the first layer */
-    const rui_early_sum *sums; /* given in the step */
-    uint32_t n, done, waits;   /* sums; updates made early */
-    bool give_up;
+    uint32_t largest;                              /* gradient: the weights of the first layer */
+    uint32_t done;                                 /* updates made early */
     float before[IN * HIDDEN], early[IN * HIDDEN]; /* those weights; early: while the step waits */
 } rig;
 
@@ -27,33 +25,6 @@ static void read_weights(const rig *r, float *into)
     ru_err err = {0};
     ru_value_id v = ru_graph_find(&r->build.step.graph, "fc1.weight");
     assert_ok(ru_exe_state_read(r->build.exe, v, into, &err), err);
-}
-
-/* Sums come, the compute thread looks for them, the verdict follows. */
-static ru_status on_await(void *self, const ru_exe_at *at)
-{
-    (void)at;
-    rig *r = self;
-    if (r->waits++ > 0) {
-        return RU_OK;
-    }
-    read_weights(r, r->before);
-    for (uint32_t k = 0; k < r->n; k++) {
-        const rui_early_sum *s = &r->sums[k];
-        r->ops.summed(&r->w, 0, s->tensor == UINT32_MAX ? r->largest : s->tensor, s->offset_bytes,
-                      s->size_bytes);
-    }
-    ru_mutex_lock(&r->w.lock);
-    while (rui_early_next(&r->w)) {
-        r->done++;
-    }
-    ru_mutex_unlock(&r->w.lock);
-    read_weights(r, r->early);
-    if (r->give_up) {
-        rui_early_undo(&r->w);
-        return RU_E_CANCELLED;
-    }
-    return RU_OK;
 }
 
 static void open_exe(rig *r, double clip_norm)
@@ -99,8 +70,10 @@ static rig *rig_open(bool early_update, double clip_norm)
     const ru_exe_grad *g;
     r->w.list.n_tensors = ru_exe_grads(r->build.exe, &g);
     r->build.tensors = RU_NEW(&r->arena, ru_exe_grad, r->w.list.n_tensors);
+    r->w.list.tensor_bytes = RU_NEW(&r->arena, int64_t, r->w.list.n_tensors);
     for (uint32_t k = 0; k < r->w.list.n_tensors; k++) {
         r->build.tensors[k] = g[k];
+        r->w.list.tensor_bytes[k] = g[k].size_bytes;
         r->largest = g[k].size_bytes == 4 * IN * HIDDEN ? k : r->largest;
     }
     r->job.train.early_update = early_update;
@@ -109,10 +82,10 @@ static rig *rig_open(bool early_update, double clip_norm)
     r->w.now = &r->build;
     ru_mutex_init(&r->w.lock);
     ru_cond_init(&r->w.changed);
+    r->w.cmd.members = 2;
     assert_ok(rui_early_open(&r->w, &err), err);
     rui_early_ops(&r->ops);
-    const ru_exe_port port = {.fn = on_await, .self = r};
-    assert_ok(ru_exe_ports_set(r->build.exe, &port, 1, &err), err);
+    rui_early_ready(&r->w, &r->build);
     return r;
 }
 
@@ -125,13 +98,37 @@ static void rig_close(rig *r)
     test_free(r);
 }
 
-static ru_status run(rig *r, const rui_early_sum *sums, uint32_t n, bool give_up)
+/* Gradients; sums come, the compute thread looks for them, the verdict follows. */
+static void run(rig *r, const rui_early_sum *sums, uint32_t n, bool give_up)
 {
-    r->sums = sums;
-    r->n = n;
-    r->done = r->waits = 0;
-    r->give_up = give_up;
-    return ru_exe_run(r->build.exe, &(ru_run_args){.seed = 1}, NULL);
+    ru_err err = {0};
+    ru_exe *e = r->build.exe;
+    const ru_run_args args = {.seed = 1};
+    r->done = 0;
+    assert_ok(ru_exe_phase(e, RU_PHASE_GRADIENTS, &args, &err), err);
+    read_weights(r, r->before);
+    for (uint32_t k = 0; k < n; k++) {
+        r->ops.summed(&r->w, 0, sums[k].tensor == UINT32_MAX ? r->largest : sums[k].tensor,
+                      sums[k].offset_bytes, sums[k].size_bytes);
+    }
+    ru_mutex_lock(&r->w.lock);
+    assert_false(rui_early_next(&r->w)); /* none is open */
+    ru_mutex_unlock(&r->w.lock);
+    assert_ok(r->build.early ? ru_exe_update_open(e, &args, &err) : RU_OK, err);
+    ru_mutex_lock(&r->w.lock);
+    while (rui_early_next(&r->w)) {
+        r->done++;
+    }
+    rui_early_clear(&r->w);
+    ru_mutex_unlock(&r->w.lock);
+    read_weights(r, r->early);
+    if (give_up) {
+        ru_exe_early_undo(e);
+    } else {
+        assert_ok(r->build.early ? ru_exe_update_keep(e, &err)
+                                 : ru_exe_phase(e, RU_PHASE_UPDATE, &args, &err),
+                  err);
+    }
 }
 
 /* Weights [begin, end) that differ between two copies. */
@@ -152,9 +149,9 @@ static void sums_are_updated_where_they_are(void **state)
 {
     (void)state;
     rig *r = rig_open(true, 0);
-    assert_int_equal(run(r, upper, 1, false), RU_OK);
+    run(r, upper, 1, false);
     assert_int_equal(r->done, 1);
-    assert_true(r->w.early.ns > 0);
+    assert_true(r->w.at.made_ns > 0);
     assert_int_equal(changed(r->before, r->early, 0, LOWER), 0);
     assert_true(changed(r->before, r->early, LOWER, IN * HIDDEN) > 0);
     float after[IN * HIDDEN];
@@ -170,26 +167,11 @@ static void a_step_given_up_takes_updates_back(void **state)
     rig *r = rig_open(true, 0);
     float after[IN * HIDDEN];
     for (int step = 0; step < 2; step++) {
-        assert_int_equal(run(r, whole, 1, true), RU_E_CANCELLED);
+        run(r, whole, 1, true);
         assert_true(changed(r->before, r->early, 0, IN * HIDDEN) > 0);
         read_weights(r, after);
         assert_int_equal(changed(r->before, after, 0, IN * HIDDEN), 0);
-        rui_early_begin(&r->w);
     }
-    rig_close(r);
-}
-
-/* What was noted in a step that was given up before it was done is no sum of the next. */
-static void a_step_begins_without_sums(void **state)
-{
-    (void)state;
-    rig *r = rig_open(true, 0);
-    assert_int_equal(run(r, whole, 1, false), RU_OK);
-    r->ops.summed(&r->w, 0, r->largest, 0, 4 * IN * HIDDEN);
-    rui_early_begin(&r->w);
-    assert_int_equal(run(r, NULL, 0, false), RU_OK);
-    assert_int_equal(r->done, 0);
-    assert_int_equal(changed(r->before, r->early, 0, IN * HIDDEN), 0);
     rig_close(r);
 }
 
@@ -199,15 +181,41 @@ static void nothing_is_early(void **state)
     (void)state;
     for (int clipped = 0; clipped < 2; clipped++) {
         rig *r = rig_open(clipped != 0, clipped != 0 ? 0.5 : 0.0);
+        assert_false(r->build.early);
+        assert_int_equal(r->w.early.told, clipped);
         for (int step = 0; step < 2; step++) {
-            assert_int_equal(run(r, whole, 1, false), RU_OK);
+            run(r, whole, 1, false);
             assert_int_equal(changed(r->before, r->early, 0, IN * HIDDEN), 0);
-            assert_true(r->w.early.off);
-            assert_int_equal(r->done, clipped != 0 && step == 0 ? 1 : 0);
-            rui_early_begin(&r->w);
+            assert_int_equal(r->done, 0);
         }
         rig_close(r);
     }
+}
+
+/* Two steps under way: as the job says, with others, and when the update can be open. */
+static void depth_says_why(void **state)
+{
+    (void)state;
+    rig *r = rig_open(true, 0);
+    const char *why = NULL;
+    assert_true(rui_early_two(&r->w, &why) && why == NULL);
+    r->build.two = true;
+    rui_early_ready(&r->w, &r->build);
+    assert_int_equal(r->ops.depth(&r->w, &why), 2);
+    r->job.train.barrier = RU_BARRIER_ALWAYS;
+    assert_false(rui_early_two(&r->w, &why));
+    assert_string_equal(why, "train.barrier is always");
+    r->job.train.barrier = RU_BARRIER_AUTO;
+    r->w.cmd.members = 1;
+    assert_false(rui_early_two(&r->w, &why));
+    assert_string_equal(why, "one worker waits for no sums");
+    rig_close(r);
+    r = rig_open(true, 0.5);
+    r->build.two = true;
+    rui_early_ready(&r->w, &r->build);
+    assert_int_equal(r->ops.depth(&r->w, &why), 1);
+    assert_string_equal(why, "the update needs all gradients at once");
+    rig_close(r);
 }
 
 static void assert_made(rig *r, uint32_t tensor, uint32_t first, uint32_t n)
@@ -253,5 +261,5 @@ static void the_last_gradient_of_a_bucket_tells_of_it(void **state)
 
 RU_TESTS(train_worker_early, cmocka_unit_test(the_last_gradient_of_a_bucket_tells_of_it),
          cmocka_unit_test(sums_are_updated_where_they_are),
-         cmocka_unit_test(a_step_given_up_takes_updates_back),
-         cmocka_unit_test(a_step_begins_without_sums), cmocka_unit_test(nothing_is_early))
+         cmocka_unit_test(a_step_given_up_takes_updates_back), cmocka_unit_test(depth_says_why),
+         cmocka_unit_test(nothing_is_early))

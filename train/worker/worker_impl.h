@@ -32,6 +32,9 @@ typedef struct rui_build {
     ru_exe *exe;
     int64_t n; /* samples it computes */
     bool plain;
+    bool early;           /* there is memory to take updates back */
+    bool two;             /* two steps may be under way */
+    const char *why;      /* ... not: a sentence */
     ru_exe_grad *tensors; /* [n_tensors] by number */
     ru_value_id *states;  /* [n_states] by number */
 } rui_build;
@@ -60,6 +63,7 @@ typedef struct rui_event {
     uint32_t seq, tensor;
     uint32_t n; /* READY: gradients tensor .. tensor + n - 1 */
     int64_t ns;
+    int64_t step; /* UPDATED */
     uint64_t layout;
     ru_eval_sums sums;
     bool over;
@@ -97,14 +101,19 @@ typedef struct rui_early_sum {
     int64_t offset_bytes, size_bytes;
 } rui_early_sum;
 
-/* Sums of the step under way whose parameters may be updated; under the worker's lock. */
+/* Sums of the oldest step under way whose parameters may be updated; under the worker's lock. */
 typedef struct rui_early {
     rui_early_sum *at; /* [RU_ELASTIC_BUCKETS_MAX] */
     uint32_t n, done;
-    int64_t ns;    /* compute thread: spent on them in this step */
-    rui_build *of; /* compute thread: whose memory is there; NULL: none */
-    bool off;      /* compute thread: not wanted, or no memory for it */
+    bool told; /* compute thread: why nothing is updated early was said */
 } rui_early;
+
+/* What decides whether a step is followed by something that needs its state; loop thread. */
+typedef struct rui_ahead {
+    ru_share share; /* of the step begun last */
+    int64_t step;
+    ru_time saved; /* under the lock: the last checkpoint of this leader */
+} rui_ahead;
 
 /* Gradients are summed in buckets; the compute thread says which bucket is complete, so that the
  * loop wakes once for each. */
@@ -219,9 +228,11 @@ typedef struct rui_list {
     uint32_t *state_group; /* a parameter and its slots have the same */
 } rui_list;
 
-/* Of the step under way, or the last one. */
+/* Of the compute thread. */
 typedef struct rui_times {
-    ru_time begun, computed, verdict, updated;
+    ru_time begun, updated;     /* the run under way; the last update */
+    int64_t waited_ns, made_ns; /* in that run: for sums; updates of the step before */
+    int64_t idle_ns;            /* since the last commit, with a step whose verdict is awaited */
 } rui_times;
 
 /* How samples are read. */
@@ -276,7 +287,7 @@ typedef struct rui_worker {
     ru_run_report
         *teller; /* progress for the launcher while another one leads; NULL: not needed yet */
     rui_times at;
-    bool computed;
+    rui_ahead ahead;
 
     rui_local local;
     rui_early early;
@@ -290,7 +301,7 @@ typedef struct rui_worker {
     rui_reads reads;
     rui_turn next;
     rui_verdict verdict;
-    ru_flag abort; /* as the verdict, for a look without the lock */
+    ru_flag said; /* the same, for a look without the lock */
     rui_end end;
     rui_past past[RUI_HISTORY];
     rui_evals evals;
@@ -330,11 +341,14 @@ RU_MUST_USE ru_status rui_buckets_open(rui_worker *w, ru_err *err);
 /* worker_early.c */
 RU_MUST_USE ru_status rui_early_open(rui_worker *w, ru_err *err);
 void rui_early_ops(ru_elastic_device_ops *ops);
-void rui_early_begin(rui_worker *w); /* loop thread: a step begins */
-/* Compute thread, the lock held: update for the next sum that is there, the lock let go meanwhile;
- * false: there is none. */
+void rui_early_clear(rui_worker *w); /* the lock held: no sum is there */
+/* Compute thread. May two steps be under way with an executable of this worker? Else why not. */
+bool rui_early_two(rui_worker *w, const char **why);
+/* The executable is open: memory to take updates back. */
+void rui_early_ready(rui_worker *w, rui_build *b);
+/* The lock held: update for the next sum that is there, the lock let go meanwhile; false: there is
+ * none, or no update is open. */
 bool rui_early_next(rui_worker *w);
-void rui_early_undo(rui_worker *w); /* compute thread: the step is given up */
 
 /* worker_capture.c */
 void rui_capture_asked(void *self, ru_time now);   /* loop thread */
