@@ -1,0 +1,121 @@
+#!/bin/sh
+# Two steps under way on real worker processes, over sockets: barrier.sh PATH_OF_RUBATO [KILLS]
+#
+#   1. --deterministic with train.barrier always and auto: the same bytes in model and optimizer, the
+#      same losses and evaluations, with batch norm, dropout, Adam, a schedule, micro-batches, bf16;
+#   2. what keeps a step behind the barrier is said: the job, clipping, one worker;
+#   3. kill -9 of followers and leaders at random moments: no sample lost or repeated, every step told
+#      once, the losses of a run that nobody disturbed;
+#   4. a loss that is no number is named, with the step.
+set -eu
+rubato=$(realpath "$1")
+kills=${2:-6}
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-barrier-XXXXXX")
+cd "$work"
+export XDG_CACHE_HOME="$work/cache"
+failed=0
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+
+# told RUN: losses of all steps, evaluations
+told() {
+    grep -E '"rubato.train.(step|eval)/1"' "$1/metrics.jsonl" | sed -e 's/"[a-z_]*_s":[^,}]*//g' -e 's/"samples_per_s":[^,}]*//g'
+}
+
+train() { # JOB OUT OPTIONS..
+    job=$1
+    out=$2
+    shift 2
+    timeout 300 "$rubato" train "$job.yaml" --sockets --deterministic --json -v --out "$out" "$@" >"$out.jsonl" 2>"$out.err" ||
+        fail "$out: $(tail -3 "$out.err")"
+}
+
+head='data: {format: synthetic, generator: digits, count: 480, test_count: 60}
+checkpoint: {every: 1s}'
+train='batch: 24, steps: 60, threads: 1, autotune: false, eval_every: 17'
+cat >conv.yaml <<JOB
+name: conv
+model: {zoo: resnet18, width: 8}
+$head
+train: {$train, accumulate: 2, precision: bf16, histograms: 25, optimizer: {adamw: {lr: 0.001}}, schedule: {cosine: {}}}
+JOB
+cat >drop.yaml <<JOB
+name: drop
+model: {zoo: mlp, hidden: [700, 300], dropout: 0.3}
+$head
+train: {$train, optimizer: {adam: {lr: 0.001}}, schedule: {step: {every: 20}}}
+JOB
+cat >lamb.yaml <<JOB
+name: lamb
+model: {zoo: lenet, width: 8}
+$head
+train: {$train, optimizer: {lamb: {lr: 0.002}}, groups: [{match: "conv1.*", freeze: true}, {match: "fc1.*", lr: 0.5}]}
+JOB
+for model in conv drop lamb; do
+    train $model $model-auto -w 2
+    train $model $model-always -w 2 --set train.barrier=always
+    grep -q 'a step begins while the sums' $model-auto.err || fail "$model: $(grep 'sums of the one' $model-auto.err)"
+    grep -q 'waits for all sums of the one before: the job asks for it' $model-always.err || fail "$model: no reason"
+    for f in model.safetensors optimizer.safetensors; do
+        cmp "$model-auto/checkpoints/000000060/$f" "$model-always/checkpoints/000000060/$f" ||
+            fail "$model: $f differs"
+    done
+    told $model-auto >a.txt
+    told $model-always >b.txt
+    [ "$(wc -l <a.txt)" -ge 63 ] || fail "$model: $(wc -l <a.txt) lines"
+    cmp a.txt b.txt || fail "$model: losses or evaluations differ"
+done
+echo "ok: the same bytes with and without the barrier"
+
+train drop clip -w 2 --set train.clip_norm=1 --set train.steps=5
+grep -q 'waits for all sums of the one before: the update needs all gradients at once' clip.err ||
+    fail "clipping: $(grep 'sums of the one' clip.err)"
+echo "ok: the reason for the barrier"
+
+# Rank 1 leads. A worker is killed after a random number of steps, and at a random moment of one.
+cat >kill.yaml <<JOB
+name: kill
+model: {zoo: mlp, hidden: [1500, 400], dropout: 0.2}
+data: {format: synthetic, generator: digits, count: 2400, test_count: 60}
+train: {batch: 24, steps: 300, threads: 1, autotune: false, optimizer: {adam: {lr: 0.0003}}}
+checkpoint: {every: 0s}
+JOB
+timeout 300 "$rubato" train kill.yaml --json --out still >still.jsonl 2>still.err || fail "still: $(tail -1 still.err)"
+losses() {
+    grep '"rubato.train.step/1"' "$1/metrics.jsonl" | sed 's/.*"step":\([0-9]*\),.*"loss":\([^,]*\),.*/\1 \2/'
+}
+losses still >still.txt
+k=0
+while [ $k -lt "$kills" ]; do
+    k=$((k + 1))
+    rank=$((k % 2 == 0 ? 1 : 2))
+    timeout 300 "$rubato" train kill.yaml -w 3 --sockets --json --out kill-$k >kill-$k.jsonl 2>kill-$k.err &
+    run=$!
+    at=$((20 + $(od -An -N2 -tu2 /dev/urandom) % 150))
+    until grep -q "\"rubato.train.step/1\",.*\"step\":$at," kill-$k/metrics.jsonl 2>/dev/null; do
+        kill -0 $run 2>/dev/null || break
+        sleep 0.02
+    done
+    sleep "0.0$(($(od -An -N1 -tu1 /dev/urandom) % 90 + 10))"
+    kill -9 "$(pgrep -f "worker --job kill-$k/job.yaml .*--rank $rank( |\$)")" || fail "kill $k: no worker $rank"
+    wait $run || fail "kill $k of worker $rank after step $at: $(tail -3 kill-$k.err)"
+    tail -1 kill-$k/metrics.jsonl | grep -q '"samples_lost":0,"samples_repeated":0' ||
+        fail "kill $k: $(tail -1 kill-$k/metrics.jsonl | cut -c1-200)"
+    losses kill-$k >now.txt
+    paste still.txt now.txt | awk '
+        $1 != $3 { print "step " $3 " after " $1; bad = 1; exit }
+        { d = $2 - $4; d = d < 0 ? -d : d; if (d > w) w = d }
+        END { if (!bad && (NR != 300 || w > 2e-3)) print NR " steps, losses " w " apart" }' >bad.txt
+    [ ! -s bad.txt ] || fail "kill $k of worker $rank after step $at: $(cat bad.txt)"
+done
+echo "ok: $kills kills of followers and leaders"
+
+sed -e 's/lr: 0.001/lr: 1000/' -e 's/adam: /sgd: /' drop.yaml >odd.yaml
+timeout 300 "$rubato" train odd.yaml -w 2 --sockets --json --out odd >odd.jsonl 2>odd.err && fail "a loss that is no number goes on"
+grep -q 'the first value that is not finite is the result of' odd.err || fail "no number: $(tail -3 odd.err)"
+echo "ok: a loss that is no number is named"
+exit $failed
