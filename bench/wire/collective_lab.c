@@ -80,8 +80,10 @@ static bool wants_size(lab *l, int64_t bytes)
 
 static ru_status run_script(const lab *l, const char *what, const char *arg, ru_err *err)
 {
-    const char *argv[] = {l->script, what, "rucoll", arg, arg != NULL ? "--rate" : NULL,
-                          "1gbit",   NULL};
+    bool check = strcmp(what, "check") == 0; /* names of controllers would follow */
+    const char *argv[] = {
+        l->script, what, check ? NULL : "rucoll", arg, arg != NULL ? "--rate" : NULL,
+        "1gbit",   NULL};
     ru_process *p;
     ru_process_options opt = {.argv = argv, .quiet = true};
     RU_TRY(ru_process_start(&opt, &p, err));
