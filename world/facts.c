@@ -71,6 +71,13 @@ static const ru_conf_field transfer_fields[] = {
     RU_ROW(I64, ru_transfer_fact, used_by, "-1",
            "of a gradient: first step of the next run that reads its parameter; -1: none",
            RU_IN(-1, 1e8)),
+    RU_ROW(I64, ru_transfer_fact, rank, "0", "of a pulled parameter: its place in the order",
+           RU_IN(0, 1e8)),
+    RU_ROW(I64, ru_transfer_fact, arrived_ns, "0",
+           "of a pulled parameter: when it had arrived, since the first was asked for",
+           RU_IN(0, 1e18)),
+    RU_ROW(I64, ru_transfer_fact, needed_ns, "0", "... and when a step needed it; 0: none did",
+           RU_IN(0, 1e18)),
     RU_ROW(SECTION, ru_transfer_fact, took, NULL, "measured durations", .table = &ru_fact_table),
 };
 

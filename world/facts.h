@@ -51,7 +51,10 @@ typedef struct ru_transfer_fact {
     /* Steps of ops (of any rank: the lists are alike); -1: none. Of a gradient `used_by` is the
      * first that reads the parameter which it updates, in the next run. */
     int64_t made_by, needed_by, used_by;
-    ru_fact took;
+    /* Of a parameter that is pulled (made_by -1): its rank, and instants of the newest time since
+     * the first was asked for; needed_ns 0: no step waited for it or read it. */
+    int64_t rank, arrived_ns, needed_ns;
+    ru_fact took; /* on the link: without the time behind others */
 } ru_transfer_fact;
 
 typedef struct ru_coll_fact {

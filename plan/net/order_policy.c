@@ -274,8 +274,23 @@ static ru_status put_steps(const ru_world *w, ru_arena *a, ru_json *j, ru_err *e
     return RU_OK;
 }
 
-/* As if one server had the parameters of all workers, behind a link as fast as those that summed
- * gradients in a ring. */
+/* The link that carried what was pulled, by the time that each tensor took alone on it; 0: nothing
+ * was. */
+static double pulled_bytes_per_s(const ru_world *w)
+{
+    double bytes = 0, ns = 0;
+    for (uint32_t i = 0; i < w->facts.transfers.n; i++) {
+        const ru_transfer_fact *x = &w->facts.transfers.at[i];
+        if (x->made_by < 0 && x->used_by >= 0 && x->took.mean_ns > 0) {
+            bytes += (double)x->size_bytes;
+            ns += x->took.min_ns > 0 ? (double)x->took.min_ns : x->took.mean_ns;
+        }
+    }
+    return ns > 0 ? bytes / ns * 1e9 : 0;
+}
+
+/* As if one server had the parameters of all workers, behind the link that they were pulled over,
+ * or else one as fast as those that summed gradients in a ring. */
 static ru_status derive_order(const ru_world *w, ru_arena *scratch, ru_json *j, ru_err *err)
 {
     uint32_t workers = 1;
@@ -285,7 +300,10 @@ static ru_status derive_order(const ru_world *w, ru_arena *scratch, ru_json *j, 
     }
     RU_TRY(put_steps(w, scratch, j, err));
     ru_coll_cost ring;
-    if (ru_coll_policy_ring(w, &ring)) {
+    double pulled = pulled_bytes_per_s(w);
+    if (pulled > 0) {
+        ru_json_f64(j, "bytes_per_s", pulled);
+    } else if (ru_coll_policy_ring(w, &ring)) {
         ru_json_f64(j, "bytes_per_s", 1e9 / ring.beta_ns);
     }
     ru_json_i64(j, "workers", workers);
