@@ -11,6 +11,7 @@
 #include "tool/explain/explain_errors.h"
 #include "tool/explain/explain_ops.h"
 #include "tool/explain/explain_order.h"
+#include "tool/explain/explain_pulled.h"
 #include "tool/explain/explain_sums.h"
 #include "tool/explain/what_if.h"
 
@@ -291,6 +292,7 @@ static ru_status explain(ru_cmd_in *in, const ru_world *w, const ru_conf *job, c
         RU_TRY(rui_explain_sums(in->args[0], input, a.plan, in->arena, out, err));
     } else if (p == &ru_policy_order) {
         RU_TRY(rui_explain_order(input, a.plan, in->arena, out, err));
+        RU_TRY(rui_explain_pulled(w, in->arena, out, err));
     }
     RU_TRY(show_installed(w, plan, &a.head.id, n_sets > 0, in->arena, out, err));
     return n_method > 0 && n_sets == 0

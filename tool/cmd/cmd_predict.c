@@ -37,6 +37,9 @@ static const ru_opt opts[] = {
            RU_IN(0, 9e15)),
     RU_OPT_THREADS(0),
     RU_OPT_FROM,
+    RU_OPT(TEXT, "record", "FILE",
+           "with --from: write the times of ops and tensors of the first samples as a world file, "
+           "for `rubato explain FILE order`"),
 };
 
 static const ru_example examples[] = {
@@ -474,7 +477,8 @@ static ru_status predict(session *s, ru_err *err)
     RU_TRY(named_files(s->in, &paths, &n, err));
     bool tokens = ru_cmd_given(s->in, "prompt");
     ru_exe_options eo = {.device = (ru_device_kind)s->run.job.train.device,
-                         .threads = (uint32_t)ru_cmd_i64(s->in, "threads")};
+                         .threads = (uint32_t)ru_cmd_i64(s->in, "threads"),
+                         .profile = ru_cmd_given(s->in, "record")};
     RU_TRY(ru_predictor_open(&s->run, tokens ? 1 : 64, &eo, s->in->arena, &s->p, err));
     s->proba = ru_cmd_flag(s->in, "proba");
     s->scratch = RU_NEW(s->in->arena, float, ru_predictor_outputs(s->p));
@@ -529,6 +533,10 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     const char *name = in->args[0];
     bool from = ru_cmd_given(in, "from");
     rui_from source = {0};
+    if (!from && ru_cmd_given(in, "record")) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--record FILE writes what --from HOST:PORT did; give both");
+    }
     if (!from && ru_app_ckpt_is(name)) {
         return run_app(in, err);
     }
@@ -542,6 +550,9 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
                (long long)(s.left_out - s.damaged), (long long)s.done,
                s.run.ckpt.facts.columns.missing == RU_MISSING_DROP ? "data.columns.missing: drop"
                                                                    : "data.strict: false");
+    }
+    if (st == RU_OK && from && ru_cmd_given(in, "record")) {
+        st = ru_remote_record(&source.late, ru_cmd_text(in, "record"), err);
     }
     ru_predictor_close(s.p);
     rui_from_close(&source);

@@ -31,6 +31,6 @@ ru_status rui_explain_order(const ru_order_policy_in *input, const ru_order_plan
     ru_text_putf(out, "parameters of %s, from the begin of the step, as ops read them\n",
                  in.workers > 1 ? "worker 0" : "the worker");
     RU_TRY(ru_table_print(&t, 2, out, err));
-    ru_text_put(out, "  predicted; when pulled parameters arrive is not recorded yet\n");
+    ru_text_put(out, "  predicted; `rubato predict --from --record` measures it\n");
     return RU_OK;
 }

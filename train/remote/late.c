@@ -122,6 +122,7 @@ static ru_status begin(void *self, const ru_graph *g, const ru_exe *exe, ru_err 
         return RU_OK;
     }
     l->asked = true;
+    l->exe = exe;
     return ask(l, exe, read_by, err);
 }
 

@@ -15,7 +15,8 @@ typedef struct ru_remote_late {
     ru_fetch *fetch;
     ru_order_method method;
     ru_arena *arena;
-    ru_map names; /* tensor -> index */
+    ru_map names;      /* tensor -> index */
+    const ru_exe *exe; /* the first one */
     bool asked;
     /* What was asked for: ranks [n tensors], the plan and what it was made of. */
     const uint32_t *ranks, *read_by;
@@ -27,5 +28,11 @@ typedef struct ru_remote_late {
 RU_MUST_USE ru_status ru_remote_late_open(ru_fetch *fetch, const char *address,
                                           ru_order_method method, ru_arena *arena,
                                           ru_remote_late *l, ru_err *err);
+
+/* What happened, as a world file: ops of the executable, which must have been profiled and be open,
+ * and tensors with rank and times. `rubato explain FILE order` reads it. Errors: RU_E_IO,
+ * RU_E_LIMIT.
+ */
+RU_MUST_USE ru_status ru_remote_record(const ru_remote_late *l, const char *path, ru_err *err);
 
 #endif

@@ -1,0 +1,77 @@
+#include "tool/explain/explain_pulled.h"
+
+#include "base/table.h"
+
+/* A step that reads several tensors waits for the last of them only. */
+static int64_t wait_of(const ru_transfer_fact *x)
+{
+    return x->needed_ns > 0 && x->arrived_ns > x->needed_ns ? x->arrived_ns - x->needed_ns : 0;
+}
+
+static bool is_timed(const ru_transfer_fact *x)
+{
+    return x->made_by < 0 && x->used_by >= 0 && x->arrived_ns > 0;
+}
+
+/* U all times one after the other, L the longer resource, m as measured: compute and its waits. */
+static void put_efficiency(const ru_world *w, ru_text *out)
+{
+    double compute = 0, link = 0, wait = 0;
+    for (uint32_t i = 0; i < w->facts.ops.n; i++) {
+        const ru_fact *f = &w->facts.ops.at[i].took;
+        compute += f->min_ns > 0 ? (double)f->min_ns : f->mean_ns;
+    }
+    for (uint32_t i = 0; i < w->facts.transfers.n; i++) {
+        const ru_transfer_fact *x = &w->facts.transfers.at[i];
+        link += is_timed(x) ? x->took.mean_ns : 0;
+        wait += is_timed(x) ? (double)wait_of(x) : 0;
+    }
+    double all = compute + link, least = compute > link ? compute : link, is = compute + wait;
+    if (!(least > 0) || !(all > least)) {
+        return;
+    }
+    ru_text_putf(out,
+                 "a perfect order saves %.1f ms of %.1f ms without overlap (S %.2f); this one took "
+                 "%.1f ms (E %.2f): steps computed %.1f ms and waited %.1f ms\n",
+                 (all - least) * 1e-6, all * 1e-6, (all - least) / least, is * 1e-6,
+                 (all - is) / (all - least), compute * 1e-6, wait * 1e-6);
+}
+
+ru_status rui_explain_pulled(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < w->facts.transfers.n; i++) {
+        n += is_timed(&w->facts.transfers.at[i]);
+    }
+    if (n == 0) {
+        return RU_OK;
+    }
+    put_efficiency(w, out);
+    ru_text_putf(out, "%u tensors in the order in which they came\n", n);
+    ru_table t = ru_table_in(arena);
+    ru_table_col(&t, "tensor", RU_TABLE_LEFT);
+    ru_table_col(&t, "rank", RU_TABLE_RIGHT);
+    ru_table_col(&t, "size", RU_TABLE_RIGHT);
+    ru_table_col(&t, "step", RU_TABLE_RIGHT);
+    ru_table_col(&t, "needed", RU_TABLE_RIGHT);
+    ru_table_col(&t, "arrived", RU_TABLE_RIGHT);
+    ru_table_col(&t, "waited", RU_TABLE_RIGHT);
+    for (uint32_t i = 0; i < w->facts.transfers.n; i++) {
+        const ru_transfer_fact *x = &w->facts.transfers.at[i];
+        if (!is_timed(x)) {
+            continue;
+        }
+        ru_table_str(&t, x->name);
+        ru_table_i64(&t, x->rank);
+        ru_table_bytes(&t, x->size_bytes);
+        ru_table_i64(&t, x->used_by);
+        if (x->needed_ns > 0) {
+            ru_table_ns(&t, x->needed_ns);
+        } else {
+            ru_table_none(&t);
+        }
+        ru_table_ns(&t, x->arrived_ns);
+        ru_table_ns(&t, wait_of(x));
+    }
+    return ru_table_print(&t, 2, out, err);
+}
