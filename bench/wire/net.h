@@ -66,6 +66,7 @@ typedef struct rui_net_end {
     ru_chan_user user;
     ru_node_id peers[RUI_NET_PEERS_MAX];
     uint32_t n_peers;
+    bool grants;           /* set before it opens: receivers grant */
     int64_t poll_ns;       /* set before it opens: looking for messages before sleeping */
     ru_recorder *recorder; /* the same; NULL: none */
     bool failed;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/wire/net.h"
+#include "bench/wire/order.h"
 #include "env/process/self.h"
 
 static const uint8_t token[] = "both ends of one benchmark";
@@ -63,6 +63,7 @@ ru_status rui_net_open(rui_net_end *e, uint64_t node, const char *listen, bool t
                           .peers_max = RUI_NET_PEERS_MAX,
                           .streams_max = 1024,
                           .slots_max = 1024,
+                          .grants = e->grants,
                           .recorder = e->recorder};
     e->user = *user;
     e->user.up = on_up;
@@ -283,6 +284,9 @@ ru_status ru_bench_net_role(const char *const *words, uint32_t n, ru_err *err)
     }
     if (n >= 1 && strcmp(words[0], "clock") == 0) {
         return rui_net_clock(words, n, err);
+    }
+    if (n >= 1 && strncmp(words[0], "order-", 6) == 0) {
+        return rui_order_role(words, n, err);
     }
     if (n >= 1 && strncmp(words[0], "bare-", 5) == 0) {
         return rui_net_bare(words, n, err);
