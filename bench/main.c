@@ -7,6 +7,7 @@
 #include "bench/params/params.h"
 #include "bench/replay/replay.h"
 #include "bench/wire/net.h"
+#include "bench/wire/order.h"
 #include "env/file/file.h"
 #include "env/process/self.h"
 #include "tool/run.h"
@@ -32,6 +33,8 @@
       "apps with shared parameters compared with single-process programs")                        \
     X(start, ru_bench_start, "time from program start to the end of the first training step")     \
     X(trace, ru_bench_trace, "cost of a trace record, and of recording to a step")                \
+    X(order, ru_bench_order,                                                                      \
+      "steps of workers that pull parameters in different orders, on shaped links")               \
     X(clock, ru_bench_clock,                                                                      \
       "how well traces of four hosts with wrong clocks are laid over each other")                 \
     X(whatif, ru_bench_whatif,                                                                    \
