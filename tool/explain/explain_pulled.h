@@ -8,6 +8,6 @@
 #include "world/world.h"
 
 RU_MUST_USE ru_status rui_explain_pulled(const ru_world *w, ru_arena *arena, ru_text *out,
-                                        ru_err *err);
+                                         ru_err *err);
 
 #endif
