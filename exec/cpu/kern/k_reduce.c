@@ -40,9 +40,8 @@ static void lanes(ru_kern_red op, const float *x, int64_t n, float *acc)
     case RU_KERN_RED_MIN:
         REDUCE_LOOP(kv_min(v, s));
         break;
-    case RU_KERN_RED_PROD:
-        REDUCE_LOOP(s * v);
-        break;
+    case RU_KERN_RED_PROD: /* product_of */
+        RU_CHECK(false);
     }
 }
 
@@ -82,7 +81,7 @@ static float join(ru_kern_red op, float *acc)
     case RU_KERN_RED_MIN:
         JOIN_HALVES(kv_min(a, b));
     case RU_KERN_RED_PROD:
-        JOIN_HALVES(a * b);
+        RU_CHECK(false);
     case RU_KERN_RED_SUM:
     case RU_KERN_RED_SUM_SQUARE:
     case RU_KERN_RED_SUM_ABS:
@@ -91,10 +90,39 @@ static float join(ru_kern_red op, float *acc)
     return acc[0];
 }
 
+/* In doubles: what is beyond a float on the way may come back, and floats next to 0 are slow. */
+static float product_of(ru_dtype t, const void *x, int64_t n, int64_t runs, int64_t step)
+{
+    double acc[KV_LANES];
+    float buf[KV_BLOCK];
+    for (int64_t j = 0; j < KV_LANES; j++) {
+        acc[j] = 1.0;
+    }
+    for (int64_t r = 0; r < runs; r++) {
+        for (int64_t i = 0, w; i < n; i += w) {
+            w = kv_min_i64(KV_LANES, n - i);
+            const float *v = kv_load(t, x, r * step + i, w, buf);
+#pragma omp simd
+            for (int64_t j = 0; j < w; j++) {
+                acc[j] *= (double)v[j];
+            }
+        }
+    }
+    for (int64_t w = KV_LANES / 2; w > 0; w /= 2) {
+        for (int64_t j = 0; j < w; j++) {
+            acc[j] *= acc[j + w];
+        }
+    }
+    return (float)acc[0];
+}
+
 float RUI_K(rui_kern_reduce)(ru_kern_red op, ru_dtype t, const void *x, int64_t n, int64_t runs,
                              int64_t step)
 {
     float acc[KV_LANES], buf[KV_BLOCK];
+    if (op == RU_KERN_RED_PROD) {
+        return product_of(t, x, n, runs, step);
+    }
     for (int64_t j = 0; j < KV_LANES; j++) {
         acc[j] = start_of(op);
     }

@@ -134,5 +134,22 @@ static void running_sums(void **state)
     free(y);
 }
 
-RU_TESTS(exec_line, cmocka_unit_test(short_rows_are_reduced),
+/* Two factors that one lane takes are beyond a float; two others bring the product back. */
+static void products_come_back(void **state)
+{
+    (void)state;
+    float x[128];
+    for (int i = 0; i < 128; i++) {
+        x[i] = i % 64 == 3 ? 1e30f : i % 64 == 10 ? 1e-30f : 1.0f;
+    }
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        if (k != NULL) {
+            float y = k->reduce(RU_KERN_RED_PROD, RU_F32, x, 128, 1, 0);
+            assert_true(fabsf(y - 1.0f) < 1e-6f);
+        }
+    }
+}
+
+RU_TESTS(exec_line, cmocka_unit_test(products_come_back), cmocka_unit_test(short_rows_are_reduced),
          cmocka_unit_test(places_of_the_largest), cmocka_unit_test(running_sums))
