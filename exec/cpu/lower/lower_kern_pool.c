@@ -19,7 +19,7 @@ typedef struct pool_state {
     int64_t in[AXES], out[AXES], kernel[AXES], stride[AXES], dilation[AXES];
     int64_t before[AXES], after[AXES]; /* padding that counts */
     int64_t planes, big, small;
-    bool max, with_pads, by_columns;
+    bool max, sum, with_pads, by_columns; /* neither max nor sum: means */
     int64_t line; /* results of a row that are made of one joined line; 0: no lines */
 } pool_state;
 
@@ -91,7 +91,7 @@ static float mean_of(const pool_state *s, const float *x, const taps *t)
             }
         }
     }
-    return count > 0 ? (float)(sum / (double)count) : 0.0f;
+    return s->sum ? (float)sum : count > 0 ? (float)(sum / (double)count) : 0.0f;
 }
 
 /* Counted with the last axis slowest, for storage_order 1. */
@@ -202,7 +202,7 @@ static void along_line(const pool_state *s, const row *r, int64_t from, int64_t 
                      ? 0
                      : (r->t[0].from * s->in[1] + r->t[1].from) * s->in[2] + first;
     s->k->pool_row(&p, r->x + at * bytes, line, r->y + from * bytes, n);
-    if (!s->max) {
+    if (!s->max && !s->sum) {
         mean_line(s, r, from, n, (float *)(void *)r->y + from);
     }
 }
@@ -304,29 +304,39 @@ ru_status rui_lower_kern_pool_rows(rui_low *lo, const ru_node *n, ru_err *err)
     return pool_pays(lo, n) ? rui_lower_kern_pool(lo, n, err) : RU_E_UNSUPPORTED;
 }
 
-ru_status rui_lower_kern_pool(rui_low *lo, const ru_node *n, ru_err *err)
+/* NULL: the sticky error is set, or, `*fits` false, it is not this kernel's business. */
+static pool_state *state_new(rui_low *lo, const ru_node *n, bool *fits)
 {
-    (void)err;
     const ru_type *x = rui_type(lo, n->in[0]), *y = rui_type(lo, n->out[0]);
     rui_window w;
     bool places = ru_node_has_out(n, 1), max = n->op == RU_OP_MaxPool;
     bool whole = (x->dtype == RU_U8 || x->dtype == RU_I8) && max && !places;
-    if ((x->dtype != RU_F32 && !whole) || x->rank > AXES + 2 || ru_type_count(x) <= 0 ||
-        rui_window_of(n, x, NULL, y, false, false, &w) != RU_OK) {
-        return RU_E_UNSUPPORTED;
-    }
-    pool_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    *fits = (x->dtype == RU_F32 || whole) && x->rank <= AXES + 2 && ru_type_count(x) > 0 &&
+            rui_window_of(n, x, NULL, y, false, false, &w) == RU_OK;
+    pool_state *s = *fits ? rui_keep(lo, (int64_t)sizeof *s) : NULL;
     if (s == NULL) {
-        return rui_done(lo);
+        return NULL;
     }
     s->k = ru_kern_best();
     s->t = x->dtype;
     s->max = max;
+    s->sum = n->op == RU_OP_LpPool;
     s->with_pads = ru_node_int(n, RU_ATTR_count_include_pad, 0) != 0;
     s->by_columns = ru_node_int(n, RU_ATTR_storage_order, 0) != 0;
     plan(s, &w, n);
     find_line(s, places);
     find_inner(s);
+    return s;
+}
+
+ru_status rui_lower_kern_pool(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    bool places = ru_node_has_out(n, 1), fits;
+    pool_state *s = state_new(lo, n, &fits);
+    if (s == NULL) {
+        return fits ? rui_done(lo) : RU_E_UNSUPPORTED;
+    }
     rui_buf bufs[3] = {rui_in_plain(lo, n->in[0]), rui_out_plain(lo, n->out[0]),
                        places ? rui_out_plain(lo, n->out[1]) : (rui_buf){0}};
     rui_emit(lo, &(rui_step){.kernel = s->max ? "kern max pool" : "kern average pool",
@@ -334,5 +344,76 @@ ru_status rui_lower_kern_pool(rui_low *lo, const ru_node *n, ru_err *err)
                              .state = s,
                              .bufs = bufs,
                              .n_bufs = 3});
+    return rui_done(lo);
+}
+
+/* -- LpPool: the root of a sum of powers ---------------------------------------------------------
+ */
+
+typedef struct power_state {
+    const ru_kern *k;
+    int64_t n, p;
+    bool root;
+} power_state;
+
+/* bufs: x y, which may be the same. y = |x|^p, or the p-th root of x, which is not negative */
+static void power_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const power_state *s = state;
+    const float *x = (const float *)bufs[0] + begin;
+    float *y = (float *)bufs[1] + begin;
+    float p = s->root ? 1.0f / (float)s->p : (float)s->p;
+    int64_t n = end - begin;
+    if (s->p == 2 && s->root) {
+        s->k->map1(RU_KERN_MAP1_Sqrt, 0, 0, RU_F32, x, y, n);
+    } else if (s->p == 2) {
+        s->k->map2(RU_KERN_MAP2_Mul, 0, 0, RU_F32, x, 1, x, 1, y, n);
+    } else {
+        s->k->map1(RU_KERN_MAP1_Abs, 0, 0, RU_F32, x, y, n);
+        if (s->p != 1) {
+            s->k->map2(RU_KERN_MAP2_Pow, 0, 0, RU_F32, y, 1, &p, 0, y, n);
+        }
+    }
+}
+
+static ru_status power_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const power_state *s = state;
+    rui_kern_for(run, power_part, s, bufs, s->n, 4096);
+    return RU_OK;
+}
+
+static void power_emit(rui_low *lo, int64_t count, int64_t p, bool root, rui_buf x, rui_buf y)
+{
+    power_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    if (s != NULL) {
+        *s = (power_state){ru_kern_best(), count, p, root};
+        rui_buf bufs[2] = {x, y};
+        rui_emit(lo, &(rui_step){.kernel = root ? "kern pool roots" : "kern pool powers",
+                                 .fn = power_run,
+                                 .state = s,
+                                 .bufs = bufs,
+                                 .n_bufs = 2});
+    }
+}
+
+ru_status rui_lower_kern_lp_pool(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    int64_t p = ru_node_int(n, RU_ATTR_p, 2), count = ru_type_count(rui_type(lo, n->in[0]));
+    bool fits;
+    pool_state *s = state_new(lo, n, &fits);
+    if (s == NULL) {
+        return fits ? rui_done(lo) : RU_E_UNSUPPORTED;
+    }
+    rui_buf powers = rui_workspace(lo, count * (int64_t)sizeof(float));
+    power_emit(lo, count, p, false, rui_in_plain(lo, n->in[0]), powers);
+    rui_buf bufs[3] = {powers, rui_out_plain(lo, n->out[0])};
+    rui_emit(lo,
+             &(rui_step){
+                 .kernel = "kern sum pool", .fn = pool_run, .state = s, .bufs = bufs, .n_bufs = 3});
+    if (p != 1) {
+        power_emit(lo, ru_type_count(rui_type(lo, n->out[0])), p, true, bufs[1], bufs[1]);
+    }
     return rui_done(lo);
 }

@@ -92,8 +92,9 @@ static const pool_case pool_cases[] = {
     {RU_I8, {37, 29}, {2, 7}, {1, 2}, {1, 1}, {0, 3, 0, 3}, true, false},
 };
 
-/* The node of case c: MaxPool, MaxPool with places, AveragePool. False: not of this type. */
-enum { POOL_MAX, POOL_PLACES, POOL_MEAN, POOL_FORMS };
+/* The node of case c: MaxPool, MaxPool with places, AveragePool, LpPool. False: not of this type.
+ */
+enum { POOL_MAX, POOL_PLACES, POOL_MEAN, POOL_LP, POOL_FORMS };
 
 static bool pool_build(net *t, const pool_case *c, uint32_t form)
 {
@@ -114,11 +115,13 @@ static bool pool_build(net *t, const pool_case *c, uint32_t form)
                        RU_AI(ceil_mode, c->ceil),
                        RU_AI(count_include_pad, c->count),
                        RU_A_END};
-    if (form != POOL_MEAN) {
+    static const ru_op ops[] = {RU_OP_MaxPool, RU_OP_MaxPool, RU_OP_AveragePool, RU_OP_LpPool};
+    if (form == POOL_LP) {
+        attrs[5] = (ru_attr)RU_AI(p, 1 + (c - pool_cases) % 3);
+    } else if (form != POOL_MEAN) {
         attrs[5] = attrs[6];
     }
-    ru_build_node(&t->b, form == POOL_MEAN ? RU_OP_AveragePool : RU_OP_MaxPool, &x, 1, attrs, y,
-                  form == POOL_PLACES ? 2 : 1);
+    ru_build_node(&t->b, ops[form], &x, 1, attrs, y, form == POOL_PLACES ? 2 : 1);
     ru_build_output(&t->b, y[0], "y");
     if (form == POOL_PLACES) {
         ru_build_output(&t->b, y[1], "places");
