@@ -280,6 +280,81 @@ static void many_workers_move_counted_bytes(void **state)
     assert_true(r.step_ns > 2 * 5200200 * INT64_C(1000) / 1250 * 69 / 70);
 }
 
+/* A job of 24 gradients of 1 MB on links that carry them in `transfer` times the time of computing.
+ */
+static int64_t step_of(double transfer, bool ahead)
+{
+    enum { TENSORS = 24, RANKS = 4, EACH = 250000, SAMPLES = 10 };
+    static const double computes_s = 0.3;
+    int64_t sizes[TENSORS];
+    for (uint32_t k = 0; k < TENSORS; k++) {
+        sizes[k] = EACH;
+    }
+    const double carried = 2.0 * (RANKS - 1) / RANKS * TENSORS * 4 * EACH;
+    const ru_sim_job job = {
+        .seed = 1,
+        .founders = RANKS,
+        .steps = 20,
+        .batch = SAMPLES * RANKS,
+        .n_tensors = TENSORS,
+        .tensor_n = sizes,
+        .counted = true,
+        .nic = {.bytes_per_s = carried / (transfer * computes_s), .delay_ns = 100000},
+        .sample_ns = (int64_t)(computes_s * 1e9 / SAMPLES),
+        .pace = {.ahead = ahead},
+        .time_max_ns = INT64_C(60000000000)};
+    const ru_sim_job_result r = run(&job);
+    assert_int_equal(r.committed, 20);
+    return r.step_ns;
+}
+
+/* With steps ahead a step takes as long as the longer of computing and transfer; without, what of
+ * the transfer does not fit beside the backward pass comes on top. */
+static void a_step_ahead_hides_the_shorter_of_both(void **state)
+{
+    (void)state;
+    static const struct {
+        double transfer, gain; /* to computing; at least */
+    } rows[] = {{0.5, 1}, {1, 1.27}, {1.5, 1.2}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        double bound_ns = 3e8 * (rows[k].transfer > 1 ? rows[k].transfer : 1);
+        double barrier_ns = (double)step_of(rows[k].transfer, false),
+               ahead_ns = (double)step_of(rows[k].transfer, true);
+        assert_true(ahead_ns >= bound_ns && ahead_ns < 1.07 * bound_ns);
+        assert_true(barrier_ns >= rows[k].gain * ahead_ns);
+    }
+}
+
+/* Who joins and leaves in order, and another batch, cost no step: the commit before says so, or all
+ * know. */
+static void orderly_changes_repeat_no_step(void **state)
+{
+    (void)state;
+    uint32_t ahead = 0, joined = 0;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        const ru_sim_job job = {.seed = seed,
+                                .founders = 4,
+                                .joiners = 2,
+                                .leavers = seed % 3 == 0 ? 1 : 0,
+                                .join_from_ns = 20000000,
+                                .join_to_ns = 200000000,
+                                .steps = 60,
+                                .batch = 16,
+                                .batches = {{20, 24}, {21, 8}, {40, 16}},
+                                .sample_ns = 1000000,
+                                .pace = {.ahead = true,
+                                         .barriers = seed % 2 == 0 ? 5 : 0,
+                                         .barriers_differ = seed % 4 == 0},
+                                .time_max_ns = INT64_C(60000000000)};
+        const ru_sim_job_result r = run(&job);
+        assert_int_equal(r.committed, 60);
+        assert_true(r.redone == 0 || job.pace.barriers_differ);
+        ahead += r.seen[RU_SIM_SEEN_AHEAD];
+        joined += r.joined;
+    }
+    assert_true(ahead > 1000 && joined > 12);
+}
+
 /* A member that says anything: nobody crashes. At length: build-fuzz/test/fuzz/fuzz_job. */
 static void a_member_that_says_anything_crashes_nobody(void **state)
 {
@@ -360,5 +435,7 @@ RU_TESTS(test_sim_job, cmocka_unit_test(an_undisturbed_job_gives_what_one_proces
          cmocka_unit_test(gradients_under_way_are_kept_until_the_link_lets_go),
          cmocka_unit_test(equal_seeds_run_equally),
          cmocka_unit_test(many_workers_move_counted_bytes),
+         cmocka_unit_test(a_step_ahead_hides_the_shorter_of_both),
+         cmocka_unit_test(orderly_changes_repeat_no_step),
          cmocka_unit_test(a_member_that_says_anything_crashes_nobody),
          cmocka_unit_test(a_step_of_many_workers_is_cheap))

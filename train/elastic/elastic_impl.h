@@ -92,7 +92,7 @@ static inline bool rui_el_holds(const rui_el_bucket *b, uint32_t tensor)
 
 typedef struct rui_el_sums {
     uint64_t plan;      /* low half of the id; 0: none */
-    ru_queue_job *jobs; /* [n_buckets] as the network is predicted to carry them */
+    ru_queue_job *jobs; /* [n_buckets] by rank: as the network is predicted to carry them */
     int64_t seen_ns;    /* they are as of then */
     uint16_t *labels;   /* [n_buckets] names in the trace */
     ru_recur *recur;    /* [n_buckets] from the begin of the last member to its end */
@@ -449,6 +449,13 @@ void rui_el_reads_tell(ru_elastic *e, ru_time now, ru_effects *fx); /* once a se
 void rui_el_reads_hear(ru_elastic *e, ru_node_id from, ru_wire_in *w);
 void rui_el_reads_share(ru_elastic *e, ru_wire_in *w);          /* the leader's order */
 void rui_el_reads_view(ru_elastic *e, const rui_el_view *next); /* comes into force */
+
+/* Order of a sum on the wire: that in which the next step needs what it updates, which is the
+ * reverse of that in which gradients become ready; where a step waits for all sums, the latter. */
+static inline uint32_t rui_el_rank(const ru_elastic *e, uint32_t bucket)
+{
+    return e->steps.depth > 1 ? e->reduce.n_buckets - 1 - bucket : bucket;
+}
 
 /* elastic_step.c */
 static inline rui_el_step *rui_el_older(ru_elastic *e)

@@ -6,6 +6,12 @@
 
 enum { FLOW_SUM = 3 }; /* unlike those of comm/chan */
 
+/* Jobs stand in the order of ranks. */
+static ru_queue_job *job_of(const ru_elastic *e, uint32_t b)
+{
+    return &e->reduce.sums.jobs[rui_el_rank(e, b)];
+}
+
 ru_status rui_el_sums_open(ru_elastic *e, ru_arena *arena, ru_err *err)
 {
     e->reduce.sums.jobs = RU_NEW(arena, ru_queue_job, e->reduce.n_buckets);
@@ -15,11 +21,6 @@ ru_status rui_el_sums_open(ru_elastic *e, ru_arena *arena, ru_err *err)
     if (e->reduce.sums.jobs == NULL || e->reduce.sums.labels == NULL ||
         e->reduce.sums.recur == NULL || e->reduce.sums.least == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %u sums", e->reduce.n_buckets);
-    }
-    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
-        int64_t size = e->reduce.buckets[b].part.size_bytes;
-        e->reduce.sums.jobs[b] =
-            (ru_queue_job){.class = ru_coll_class(RU_CLASS_NORMAL, size), .size_bytes = size};
     }
     return RU_OK;
 }
@@ -43,8 +44,11 @@ void rui_el_sums_planned(ru_elastic *e, ru_time now)
     rui_el_sums_label(e);
     e->reduce.sums.plan = e->v.local ? 0 : e->v.plan;
     for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
-        e->reduce.sums.jobs[b].alone_ns =
-            e->reduce.sums.plan != 0 ? e->v.choice[b].predicted_ns : 0;
+        int64_t size = e->reduce.buckets[b].part.size_bytes;
+        *job_of(e, b) =
+            (ru_queue_job){.class = ru_coll_class(RU_CLASS_NORMAL, size),
+                           .size_bytes = size,
+                           .alone_ns = e->reduce.sums.plan != 0 ? e->v.choice[b].predicted_ns : 0};
         e->reduce.sums.recur[b] = (ru_recur){0};
     }
     rui_el_news(e, RU_ELASTIC_PLANNED, e->reduce.n_buckets, 0, now);
@@ -69,11 +73,11 @@ void rui_el_sum_begin(ru_elastic *e, uint32_t b, ru_time now)
     rui_el_bucket *bucket = &e->reduce.buckets[b];
     bucket->begun_ns = now.ns;
     bucket->due_ns = 0;
-    ru_queue_job *job = &e->reduce.sums.jobs[b];
+    ru_queue_job *job = job_of(e, b);
     if (job->alone_ns > 0) {
         carry(e, now);
-        int64_t wait_ns =
-            ru_queue_wait_ns(e->reduce.sums.jobs, e->reduce.n_buckets, b, RUI_EL_ON_WIRE_BYTES);
+        int64_t wait_ns = ru_queue_wait_ns(e->reduce.sums.jobs, e->reduce.n_buckets,
+                                           rui_el_rank(e, b), RUI_EL_ON_WIRE_BYTES);
         bucket->model_ns = wait_ns + job->alone_ns;
         bucket->due_ns = now.ns + ru_recur_ns(&e->reduce.sums.recur[b], bucket->model_ns);
         job->rest_ns = job->alone_ns;
@@ -99,7 +103,7 @@ static void record(ru_elastic *e, uint32_t b, ru_time now)
         .step = (uint32_t)e->reduce.step,
         .plan = (uint32_t)e->reduce.sums.plan,
         .predicted_ns = bucket->due_ns > 0 ? bucket->due_ns - bucket->begun_ns : 0,
-        .rank = (uint16_t)b,
+        .rank = (uint16_t)rui_el_rank(e, b),
         .chan_class = (uint8_t)ru_coll_class(RU_CLASS_NORMAL, bucket->part.size_bytes),
     };
     ru_rec_flows(e->opt.recorder, &f);
@@ -109,7 +113,7 @@ void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now)
 {
     rui_el_bucket *bucket = &e->reduce.buckets[b];
     carry(e, now);
-    e->reduce.sums.jobs[b].rest_ns = 0;
+    job_of(e, b)->rest_ns = 0;
     bucket->took_ns = now.ns - bucket->begun_ns;
     record(e, b, now);
     if (e->opt.summed == NULL) {

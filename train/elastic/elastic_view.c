@@ -311,7 +311,7 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
                                       .chunk_bytes = c->chunk_bytes,
                                       .depth = c->depth,
                                       .class = RU_CLASS_NORMAL,
-                                      .rank = (uint16_t)b,
+                                      .rank = (uint16_t)rui_el_rank(e, b),
                                       .label = e->reduce.sums.labels[b]};
     }
     ru_coll_options opt = {.chan = e->opt.chan,
