@@ -201,7 +201,8 @@ static void put_grad(ru_exe *e, uint32_t at, ru_value_id v, const rui_dev_value 
                                  .size_bytes = from->size_bytes,
                                  .made = from->made,
                                  .read = from->read,
-                                 .used = first_use(e, param, from->read)};
+                                 .used = first_use(e, param, from->read),
+                                 .param = param.v != 0 ? e->outer->values[param.v].name : NULL};
 }
 
 /* Passes keep the ids of gradients. */

@@ -189,6 +189,7 @@ typedef struct ru_exe_grad {
     int64_t size_bytes;
     uint32_t made, read; /* steps: last that writes it; first that reads it, UINT32_MAX: none */
     uint32_t used;       /* first before its update that reads the parameter; UINT32_MAX: none */
+    const char *param;   /* name of this parameter; NULL: none, or it has no name */
 } ru_exe_grad;
 
 /* All gradients in the order they become ready; view until close. Returns how many. */

@@ -34,7 +34,8 @@ static ru_status put_gradients(const ru_exe *e, ru_arena *arena, ru_world *w, ru
         return full(err);
     }
     for (uint32_t k = 0; k < n; k++) {
-        const char *name = ru_arena_printf(arena, "gradient %u", k);
+        const char *name = grads[k].param != NULL ? ru_arena_printf(arena, "%s", grads[k].param)
+                                                  : ru_arena_printf(arena, "gradient %u", k);
         if (name == NULL) {
             return full(err);
         }

@@ -107,6 +107,8 @@ static void gradients_say_who_reads_their_parameters(void **state)
             for (uint32_t i = 0; i < n; i++) {
                 if (grads[i].value.v == r.step.grads[k].v) {
                     uint32_t used = grads[i].used;
+                    assert_string_equal(grads[i].param,
+                                        ru_graph_value(&r.step.graph, r.step.params[k])->name);
                     assert_true(used < grads[0].made && grads[i].made < grads[i].read);
                     first[layer] = used < first[layer] ? used : first[layer];
                     last[layer] = used > last[layer] ? used : last[layer];
