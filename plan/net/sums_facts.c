@@ -137,6 +137,7 @@ ru_status ru_sums_policy_in_of(const ru_sums_facts *f, ru_arena *arena, ru_sums_
                                .ops = {ops, f->n_grads + 1},
                                .made = {made, f->n_grads + 1},
                                .primitive = f->deterministic ? PRIMITIVE_DIRECT : PRIMITIVE_AUTO,
+                               .why = f->why != NULL ? f->why : "",
                                .bytes_per_s = 1e9 / cost.beta_ns,
                                .added_bytes_per_s = cost.gamma_ns > 0 ? 1e9 / cost.gamma_ns : 0};
     return RU_OK;

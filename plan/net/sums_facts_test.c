@@ -80,6 +80,28 @@ static void costs_are_those_that_were_measured(void **state)
     ru_arena_fini(&a);
 }
 
+static void a_barrier_is_explained(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    for (uint32_t k = 0; k < 2; k++) {
+        ru_sums_policy_in in;
+        ru_err err;
+        ru_sums_facts f = facts;
+        f.barrier = true;
+        f.why = k == 0 ? "clipping needs all gradients" : NULL;
+        assert_ok(ru_sums_policy_in_of(&f, &a, &in, &err), err);
+        const ru_policy_tools tools = {&a, &a, NULL};
+        ru_policy_answer answer;
+        assert_ok(ru_policy_run(&ru_policy_sums, &in, &tools, &answer, &err), err);
+        assert_string_equal(answer.report.answers.at[3],
+                            k == 0 ? "barrier: clipping needs all gradients"
+                                   : "barrier: the input asks for it");
+    }
+    ru_arena_fini(&a);
+}
+
 static void lists_that_cannot_be_are_refused(void **state)
 {
     (void)state;
@@ -106,4 +128,5 @@ static void lists_that_cannot_be_are_refused(void **state)
 
 RU_TESTS(plan_sums_facts, cmocka_unit_test(a_list_becomes_ops),
          cmocka_unit_test(costs_are_those_that_were_measured),
+         cmocka_unit_test(a_barrier_is_explained),
          cmocka_unit_test(lists_that_cannot_be_are_refused))

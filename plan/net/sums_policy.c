@@ -103,6 +103,7 @@ static const ru_conf_field fields[] = {
            RU_IN(0, 1)),
     RU_ROW(BOOL, ru_sums_in, barrier, "false",
            "every step waits for all sums, as clipping by the global norm requires"),
+    RU_ROW(TEXT, ru_sums_policy_in, why, "", "why 'barrier' is true, for the report"),
     RU_ROW(CHOICE, ru_sums_in, method, "caramel",
            "caramel: by search; rule: by formula; others: baselines",
            .choices = "caramel|rule|none|serial|fifo|ddp|horovod|mgwfbp|p3|bytescheduler"),
@@ -257,8 +258,9 @@ static void put_gain(const ru_sums_policy_in *f, const ru_sums_plan *p, ru_repor
                          "gain_min",
                          100 * (1 - (double)p->free_ns / step));
     } else {
+        const char *asked = f->why[0] != '\0' ? f->why : "the input asks for it";
         ru_report_answer(r, "barrier: %s",
-                         f->q.barrier                     ? "the input asks for it"
+                         f->q.barrier                     ? asked
                          : f->q.method == RU_SUMS_CARAMEL ? "no way without it has a shorter step"
                                                           : "the method has one");
     }

@@ -29,6 +29,7 @@ typedef struct ru_sums_policy_in {
     ru_conf_i64s made;  /* [ops.n] backward order; n 0: chosen */
     uint32_t primitive; /* 0: the fastest for each size */
     double bytes_per_s, added_bytes_per_s, ratio;
+    const char *why; /* of a barrier that the input asks for; "" */
 } ru_sums_policy_in;
 
 /* The planner's question. Owner: `out` has memory of `arena`. Errors: RU_E_LIMIT. */
@@ -51,6 +52,7 @@ typedef struct ru_sums_facts {
     uint32_t n_grads, n_ranks;
     const ru_coll_cost *costs; /* [RU_COLL_ALGOS] measured; n_points 0 of all: assumed */
     bool barrier;              /* a step waits for all sums, whatever the plan says */
+    const char *why;           /* a sentence without full stop, for the report; NULL: none */
     bool deterministic;        /* sums in the order of ranks */
     ru_sums_method method;
 } ru_sums_facts;
