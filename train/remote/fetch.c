@@ -93,31 +93,37 @@ static void on_up(void *self, ru_time now)
     }
 }
 
-static const char *why_none(const ru_fetch *f)
+static const char *why_none(const ru_fetch *f, ru_status why)
 {
     ru_chan_stats s;
     ru_chan_stats_get(ru_guest_chan(f->guest), &s);
-    return s.refused > 0 ? "a process listens there and refuses the connection; check that the "
-                           "token (RUBATO_TOKEN, --token-file) is that of `rubato export --listen`"
-                         : "no process listens there, or it does not answer in time";
+    return s.refused > 0 || why == RU_E_PERM
+               ? "a process listens there and refuses the connection; check that the "
+                 "token (RUBATO_TOKEN, --token-file) is that of `rubato export --listen`"
+               : "no process listens there, or it does not answer in time";
 }
 
-static void on_down(void *self, ru_status why, const char *sentence, ru_time now)
+/* The connection is gone, or stands still for so long that it counts as gone. */
+static void went(ru_fetch *f, ru_status why, const char *sentence)
 {
-    ru_fetch *f = self;
-    (void)now;
     if (f->n_asked > 0 && f->n_here < f->n_asked) {
         fail(f, RU_E_PEER,
              "%s went away or stands still before all weights were here (%u of %u tensors, %.1f of "
              "%.1f MB came): %s",
              f->address, f->n_here, f->n_asked, (double)f->bytes_here * 1e-6,
              (double)f->bytes_asked * 1e-6, sentence);
-    } else if (f->n_asked == 0 && why == RU_E_PERM) {
+    } else if (f->n_asked == 0 && why == RU_E_PERM && f->helloed) {
         fail(f, RU_E_PEER, "%s refuses this program: %s", f->address, sentence);
     } else if (f->n_asked == 0) {
         fail(f, RU_E_PEER, "no weights from %s: %s", f->address,
-             f->helloed ? sentence : why_none(f));
+             f->helloed ? sentence : why_none(f, why));
     }
+}
+
+static void on_down(void *self, ru_status why, const char *sentence, ru_time now)
+{
+    (void)now;
+    went(self, why, sentence);
 }
 
 /* Ask for the description, whose size the server said. */
@@ -177,9 +183,7 @@ static void stream_arrived(void *self, uint64_t cookie, ru_time now)
 static void stream_failed(void *self, uint64_t cookie, ru_status why, ru_time now)
 {
     ru_fetch *f = self;
-    if (why != RU_E_PEER && why != RU_E_CANCELLED) { /* `down` says those */
-        ru_ask_failed(f->ask, cookie, why, now);
-    }
+    ru_ask_failed(f->ask, cookie, why, now);
 }
 
 static void timers_set(void *self, uint32_t what, ru_time at)
@@ -245,9 +249,13 @@ static void arrived(void *self, uint32_t item, ru_time now)
 static void failed(void *self, uint32_t item, ru_status why, const char *sentence, ru_time now)
 {
     ru_fetch *f = self;
-    (void)now;
     const char *name = f->tensors != NULL ? f->w.at[f->tensors[item]].name : RUI_REMOTE_MODEL;
-    fail(f, why, "%s does not give '%s': %s", f->address, name, sentence);
+    (void)now;
+    if (why == RU_E_MISSING) {
+        fail(f, why, "%s does not give '%s': %s", f->address, name, sentence);
+    } else { /* whatever ended its stream: the tensor is missing from here on */
+        went(f, why, "the connection was lost");
+    }
 }
 
 static ru_status open_ask(ru_fetch *f, uint32_t n, ru_err *err)

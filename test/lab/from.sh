@@ -1,0 +1,120 @@
+#!/bin/bash
+# Weights from another process: from.sh PATH_OF_RUBATO
+#
+#   1. predict --from and eval --from give the bits of the file, in the laboratory over an encrypted link.
+#   2. Another token, nobody there, another model, other weights, another guest than may come: one
+#      sentence that names the address, and the exit code.
+#   3. The server is killed, and stands still, while weights are on their way: the sentence says how many
+#      came, within 20 s.
+set -euo pipefail
+rubato=$(realpath "$1")
+net=$(dirname "$(realpath "$0")")/net.sh
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-from-XXXXXX")
+lab=rufrom
+served=
+"$net" check || exit $?
+cleanup() {
+    [[ -z $served ]] || kill -9 $served 2>/dev/null || true
+    jobs -p | xargs -r kill -9 2>/dev/null || true
+    "$net" down $lab >/dev/null 2>&1 || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work"
+export XDG_CACHE_HOME="$work/cache"
+failed=0
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+# expect CODE WORDS COMMAND...
+expect() {
+    local code=$1 words=$2 got=0
+    shift 2
+    timeout 60 "$@" >out.txt 2>err.txt || got=$?
+    if [[ $got -ne $code ]]; then
+        fail "'$*' exits $got, expected $code: $(tail -1 err.txt)"
+    elif ! grep -q -- "$words" err.txt; then
+        fail "'$*' does not say '$words': $(tail -1 err.txt)"
+    else
+        echo "ok: $code $(grep -- "$words" err.txt | tail -1)"
+    fi
+}
+there=("$net" in $lab 2 "$rubato") # the guest's host
+serve() { # RUN OPTIONS...: on host 1; sets `served` and `at`
+    local run=$1
+    shift
+    "$net" in $lab 1 "$rubato" export "$run" --listen 10.77.0.1:0 --token-file token "$@" >serve.txt 2>&1 &
+    server=$!
+    for _ in $(seq 1 100); do
+        at=$(sed -n 's/^serving weights at \(.*\) until.*/\1/p' serve.txt)
+        [[ -n $at ]] && break
+        sleep 0.1
+    done
+    served=$(pgrep -f "^$rubato export $run --listen" | head -1)
+}
+ended() { # by SIGTERM: 128 + 15
+    local code=0
+    kill "$served"
+    wait $server || code=$?
+    [[ $code -eq 143 ]] || fail "a stop signal ends the server with $code"
+    served=
+}
+
+"$net" up $lab 2 --rate 20mbit >/dev/null
+"$rubato" data make digits --out digits --count 64 --test 40 >/dev/null 2>&1
+job() { # NAME MODEL
+    cat >"$1.yaml" <<JOB
+data: {format: idx, train: [digits/train-images, digits/train-labels], test: [digits/test-images, digits/test-labels]}
+model: {zoo: $2}
+train: {epochs: 1, batch: 32}
+JOB
+    "$rubato" train "$1.yaml" --out "$1" >/dev/null 2>&1
+}
+job small lenet
+job other mlp
+cp -r small twin
+"$rubato" train small.yaml --out again --set train.seed=7 >/dev/null 2>&1
+head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \n' >token
+head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \n' >wrong
+chmod 600 token wrong
+images=(digits/test-images digits/test-labels)
+
+serve small
+"$rubato" predict small --proba "${images[@]}" >here.txt
+"${there[@]}" predict small --proba --from "$at" --token-file token --record came.json "${images[@]}" >there.txt
+cmp here.txt there.txt || fail "other bits than with the file"
+"$rubato" eval small >here.txt
+"${there[@]}" eval - --from "$at" --token-file token >there.txt
+cmp here.txt there.txt || fail "eval gives other figures than with the file"
+"$rubato" explain came.json order >explained.txt
+grep -q 'a perfect order saves' explained.txt || fail "explain does not show what an order saves"
+echo "ok: the same bits over the link"
+
+expect 69 "$at: a process listens there and refuses" "${there[@]}" predict - --from "$at" --token-file wrong "${images[@]}"
+expect 69 '10.77.0.1:9: no process listens' "${there[@]}" predict - --from 10.77.0.1:9 --token-file token "${images[@]}"
+expect 65 "$at serves another model" "${there[@]}" predict other --from "$at" --token-file token "${images[@]}"
+expect 65 "$at serves other weights" "${there[@]}" predict again/checkpoints/00* --from "$at" --token-file token "${images[@]}"
+expect 2 'HOST:PORT' "${there[@]}" predict - --from nowhere --token-file token "${images[@]}"
+"${there[@]}" predict twin/checkpoints/00* --from "$at" --token-file token "${images[@]}" >/dev/null || fail "the same weights are refused"
+ended
+
+# 1.7 MB at 20 Mbit/s take 0.7 s: slower yet, so that the server goes in the middle.
+"$net" rate $lab 1 1mbit
+for how in KILL STOP; do
+    serve small
+    "${there[@]}" predict - --from "$at" --token-file token "${images[@]}" >out.txt 2>err.txt &
+    guest=$!
+    sleep 3
+    kill -$how "$served"
+    code=0
+    wait $guest || code=$?
+    [[ $code -eq 69 ]] || fail "a server that got $how: the guest exits $code, expected 69"
+    grep -q "$at went away or stands still before all weights were here (" err.txt ||
+        fail "a server that got $how: $(tail -1 err.txt)"
+    echo "ok: $code $(tail -1 err.txt)"
+    kill -9 "$served" 2>/dev/null || true
+    wait $server 2>/dev/null || true
+    served=
+done
+exit $failed
