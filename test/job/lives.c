@@ -42,19 +42,46 @@ static void dev_build(void *self, const ru_share *share, bool plain)
 static void dev_step(void *self, int64_t step, const ru_share *share)
 {
     (void)share;
-    ((life *)self)->step = step;
-    ((life *)self)->next = LIFE_COMPUTED;
+    life *l = self;
+    assert_true(l->open == 0 || (l->depth > 1 && l->open == 1 && l->kept == 0));
+    l->summed = l->open == 0 ? 0 : l->summed;
+    l->open++;
+    l->step = step;
+    l->next = LIFE_COMPUTED;
+}
+
+static uint32_t dev_depth(void *self, const char **why)
+{
+    *why = "it is a test";
+    return ((life *)self)->depth > 1 ? 2 : 1;
+}
+
+/* Of the older step, whose update is the only one that is open. */
+static void dev_summed(void *self, int64_t step, uint32_t k, int64_t offset, int64_t size)
+{
+    (void)k, (void)offset, (void)size;
+    life *l = self;
+    assert_true(step == l->step - (l->open - 1) && l->kept == 0);
+    l->summed++;
 }
 
 static void dev_abort(void *self)
 {
-    ((life *)self)->next = LIFE_ABORTED;
+    life *l = self;
+    assert_int_equal(l->kept, 0);
+    l->open = 0;
+    l->next = LIFE_ABORTED;
 }
 
 static void dev_update(void *self, int64_t step)
 {
-    (void)step;
-    ((life *)self)->next = LIFE_UPDATED;
+    life *l = self;
+    assert_true(step == l->step - (l->open - 1) && l->kept == 0);
+    if (l->open == 2) {
+        l->kept = step + 1;
+    } else {
+        l->next = LIFE_UPDATED;
+    }
 }
 
 static ru_status dev_copy(void *self, uint32_t k, int64_t offset, int64_t size, ru_span *span,
@@ -119,6 +146,8 @@ static const ru_elastic_device_ops device = {.name = "test",
                                              .local_close = dev_close,
                                              .build = dev_build,
                                              .step = dev_step,
+                                             .depth = dev_depth,
+                                             .summed = dev_summed,
                                              .abort = dev_abort,
                                              .update = dev_update,
                                              .state_copy = dev_copy,
@@ -196,7 +225,8 @@ ru_status life_open(life *l, ru_err *err)
 static void answer(life *l, ru_time now)
 {
     int64_t ns = l->sample_ns > 0 ? l->share.n * l->sample_ns : 1000000;
-    life_todo what = l->stalls == l->next ? LIFE_NOTHING : l->next;
+    bool waits = l->next == LIFE_COMPUTED && l->open == 2 && l->summed < LIFE_TENSORS;
+    life_todo what = waits || l->stalls == l->next ? LIFE_NOTHING : l->next;
     l->next = what == LIFE_NOTHING ? l->next : LIFE_NOTHING;
     if (l->opening > 0) {
         l->opening = 0;
@@ -208,6 +238,13 @@ static void answer(life *l, ru_time now)
                            ru_node_enter(l->node, now));
         ru_node_leave(l->node, now);
     }
+    if (l->kept > 0 && l->stalls != LIFE_UPDATED) {
+        int64_t step = l->kept - 1;
+        l->kept = 0;
+        l->open = 1;
+        ru_elastic_updated(l->elastic, step, RU_OK, now, ru_node_enter(l->node, now));
+        ru_node_leave(l->node, now);
+    }
     switch (what) {
     case LIFE_NOTHING:
         break;
@@ -216,6 +253,7 @@ static void answer(life *l, ru_time now)
         ru_node_leave(l->node, now);
         break;
     case LIFE_COMPUTED:
+        l->summed = 0;
         for (uint32_t k = 0; k < LIFE_TENSORS; k++) {
             ru_elastic_ready(l->elastic, l->step, k, &(ru_span){l->gradients[k], tensor_bytes[k]},
                              now, ru_node_enter(l->node, now));
@@ -229,6 +267,7 @@ static void answer(life *l, ru_time now)
         ru_node_leave(l->node, now);
         break;
     case LIFE_UPDATED:
+        l->open = 0;
         ru_elastic_updated(l->elastic, l->step, RU_OK, now, ru_node_enter(l->node, now));
         ru_node_leave(l->node, now);
         break;

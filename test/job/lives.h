@@ -45,6 +45,10 @@ typedef struct life {
     float gradients[LIFE_TENSORS][16], state[LIFE_TENSORS][16];
     ru_share share;
     int64_t step;       /* that it was asked for last */
+    uint32_t depth;     /* steps that it can have under way; 0: 1 */
+    uint32_t open;      /* steps begun that do not count yet */
+    uint32_t summed;    /* gradients whose sums of the older one are there */
+    int64_t kept;       /* one more than the step that counts while another goes on; 0: none */
     int64_t sample_ns;  /* it says to need; 0: 1 ms a step */
     life_todo stalls;   /* it is not through with that */
     uint64_t layout;    /* of its gradients */

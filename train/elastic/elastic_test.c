@@ -114,6 +114,71 @@ static void a_newcomer_works_when_it_can(void **state)
     job_close(&j);
 }
 
+/* Every device can have two steps under way: each is DONE when the one before is committed and
+ * kept, so the leader counts one at a time. One that cannot, or an option, leaves all with one. */
+static void a_step_begins_before_the_commit(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 3; k++) {
+        job j = {0};
+        uint32_t two = 0;
+        job_open(&j, 3, 12, 0);
+        for (uint32_t i = 0; i < 3; i++) {
+            j.l[i]->depth = k == 1 && i == 2 ? 1 : 2;
+            elastic_of(j.l[i])->opt.barrier = k == 2 && i == 1;
+        }
+        for (uint32_t round = 0; !job_over(&j); round++) {
+            assert_true(round < LIFE_ROUNDS);
+            job_round(&j);
+            for (uint32_t i = 0; i < 3; i++) {
+                const ru_elastic *e = elastic_of(j.l[i]);
+                two += e->steps.n == 2 ? 1 : 0;
+                assert_true(e->steps.n < 2 || !e->steps.at[(e->step + 1) % 2].done_sent);
+                assert_true(!e->steps.updating || !e->steps.at[e->step % 2].done_sent ||
+                            e->steps.n == 0);
+            }
+        }
+        ru_elastic_facts f;
+        ru_elastic_facts_get(elastic_of(j.l[0]), &f);
+        assert_int_equal(f.depth, k == 0 ? 2 : 1);
+        assert_string_equal(f.why, k == 0 ? "" : k == 1 ? "it is a test" : "the job asks for it");
+        assert_true((two > 0) == (k == 0));
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_int_equal(j.l[i]->committed, 12);
+            assert_int_equal(j.l[i]->status, RU_OK);
+        }
+        assert_int_equal(f.redone, 0);
+        job_close(&j);
+    }
+}
+
+/* One of three dies while two steps are under way everywhere: the others abort both, or keep the
+ * one that was committed, and come to the end. */
+static void a_death_takes_both_steps_back(void **state)
+{
+    (void)state;
+    uint32_t both = 0;
+    for (uint32_t who = 0; who < 3; who++) {
+        job j = {0};
+        job_open(&j, 3, 12, 0);
+        for (uint32_t i = 0; i < 3; i++) {
+            j.l[i]->depth = 2;
+        }
+        for (uint32_t round = 0; elastic_of(j.l[who])->steps.n < 2; round++) {
+            assert_true(round < LIFE_ROUNDS);
+            job_round(&j);
+        }
+        dies(j.l[who]);
+        assert_true(job_run(&j));
+        for (uint32_t i = 0; i < 3; i++) {
+            both += i != who && elastic_of(j.l[i])->redone == 2 ? 1 : 0;
+            assert_int_equal(j.l[i]->committed, i == who ? j.l[i]->committed : 12);
+        }
+        job_close(&j);
+    }
+    assert_true(both > 0);
+}
+
 /* Who dies is lost: that bytes were lost with its connection as well is not worth a line, and no
  * reason for one more view. */
 static void who_dies_is_only_lost(void **state)
@@ -631,7 +696,9 @@ static void who_comes_before_the_pause_is_let_in(void **state)
     }
 }
 
-RU_TESTS(train_elastic, cmocka_unit_test(only_the_first_done_of_members_is_told),
+RU_TESTS(train_elastic, cmocka_unit_test(a_step_begins_before_the_commit),
+         cmocka_unit_test(a_death_takes_both_steps_back),
+         cmocka_unit_test(only_the_first_done_of_members_is_told),
          cmocka_unit_test(who_comes_before_the_pause_is_let_in),
          cmocka_unit_test(ranks_are_numbers), cmocka_unit_test(a_sum_that_cannot_begin),
          cmocka_unit_test(shares_follow_measured_speed),
