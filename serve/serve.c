@@ -7,6 +7,8 @@
 
 static const int64_t NEVER = INT64_MAX;
 
+enum { LATELY = 4096 }; /* rows of a priority, by which shares of priorities are known */
+
 typedef enum stand { FREE, IN_BUFFER, IN_READY, RUNS } stand;
 
 /* A request: in a list that is free, of a buffer, or of a batch. */
@@ -32,6 +34,7 @@ typedef struct buffer {
     ru_serve_reason why; /* of the deadline */
     uint32_t running;
     uint32_t rows_of[RU_SERVE_PRIORITIES]; /* of q */
+    uint32_t left_of[RU_SERVE_PRIORITIES]; /* rows that left lately; halved together */
     int64_t service_ns[RU_SERVE_SIZES];
 } buffer;
 
@@ -220,6 +223,11 @@ static void move(ru_serve *s, buffer *f, uint32_t to)
     enqueue(s, &b->q, at, false);
     p->stands = IN_READY;
     p->in = to;
+    f->left_of[p->priority] += p->rows;
+    uint32_t halve = f->left_of[p->priority] > LATELY ? 1 : 0;
+    for (uint32_t k = 0; k < RU_SERVE_PRIORITIES; k++) {
+        f->left_of[k] >>= halve;
+    }
     b->start.largest = p->class_of > b->start.largest ? p->class_of : b->start.largest;
     b->priority = p->priority < b->priority ? p->priority : b->priority;
     b->due_ns = p->due_ns < b->due_ns ? p->due_ns : b->due_ns;
@@ -474,17 +482,27 @@ static int64_t service_ns(const buffer *f, int64_t rows)
     return f->service_ns[k];
 }
 
+/* Rows before it, and those more urgent that will pass it meanwhile, by their share lately. */
+static int64_t rows_before(const buffer *f, const ru_serve_request *r)
+{
+    int64_t rows = 0, all = 1, passing = 0;
+    for (uint32_t k = 0; k < RU_SERVE_PRIORITIES; k++) {
+        rows += k <= r->priority ? f->rows_of[k] : 0;
+        all += f->left_of[k];
+        passing += k < r->priority ? f->left_of[k] : 0;
+    }
+    int64_t own = all - passing > all / 16 ? all - passing : all / 16 + 1;
+    return rows * all / own;
+}
+
 /* How much later than promised would it be answered? <= 0: it is in time, or nobody knows. All
  * instances but one work on whole batches before it; one that runs has its whole time before it. */
 static int64_t too_late_ns(const ru_serve *s, const buffer *f, const ru_serve_request *r)
 {
-    int64_t whole = service_ns(f, f->rule.batch), rows = r->rows;
+    int64_t whole = service_ns(f, f->rule.batch), rows = rows_before(f, r) + r->rows;
     uint32_t instances = f->rule.instances > 0 && f->rule.instances < s->opt.instances_max
                              ? f->rule.instances
                              : s->opt.instances_max;
-    for (uint32_t k = 0; k <= r->priority; k++) {
-        rows += f->rows_of[k];
-    }
     bool busy = s->stats.running >= instances;
     if (f->rule.promise_ns == 0 || whole == 0 || (!busy && rows == r->rows)) {
         return 0;

@@ -373,6 +373,101 @@ static void test_a_promise_refuses_what_would_be_late(void **state)
     ru_arena_fini(&a);
 }
 
+/* A server of two instances whose batches of r rows take 300 + 50 r us, promised 20 ms, under
+ * Poisson arrivals. */
+typedef struct rush {
+    box s;
+    int64_t at_ns[1 << 16]; /* arrival of each request */
+    int64_t end_ns[2];      /* of what runs; 0: nothing */
+    ru_serve_start run[2];
+    uint64_t answered, late, urgent, urgent_late, urgent_refused;
+} rush;
+
+static int64_t takes_ns(uint32_t rows)
+{
+    return 300000 + 50000 * (int64_t)rows;
+}
+
+static bool is_urgent(uint64_t id)
+{
+    return id % 10 == 0;
+}
+
+static void begin_runs(rush *w, int64_t now)
+{
+    for (uint32_t k = 0; k < w->s.n; k++) {
+        uint32_t i = w->end_ns[0] == 0 ? 0 : 1;
+        assert_int_equal(w->end_ns[i], 0);
+        w->run[i] = w->s.starts[k];
+        w->end_ns[i] = now + takes_ns(w->run[i].rows);
+    }
+}
+
+static void end_run(rush *w, uint32_t i)
+{
+    int64_t now = w->end_ns[i];
+    for (uint32_t p = w->run[i].first; p != RU_SERVE_NONE; p = ru_serve_next(w->s.s, p)) {
+        uint64_t id = ru_serve_id(w->s.s, p);
+        bool late = now - w->at_ns[id] > 20000000;
+        *(is_urgent(id) ? &w->urgent : &w->answered) += 1;
+        *(is_urgent(id) ? &w->urgent_late : &w->late) += late ? 1 : 0;
+    }
+    w->end_ns[i] = 0;
+    finish(&w->s, now, w->run[i].batch);
+    begin_runs(w, now);
+}
+
+/* Saturation is two batches of 32 rows in 1.9 ms. Returns answers in time over that. */
+static double rush_at(rush *w, double load, ru_arena *a)
+{
+    enum { N = 1 << 16 };
+    double top = 2 * 32 / (double)takes_ns(32);
+    ru_rng rng = ru_rng_from(3, 5);
+    ru_serve_pace pace = {.batch = 32};
+    for (uint32_t k = 0; k < RU_SERVE_SIZES; k++) {
+        pace.service_ns[k] = takes_ns(1u << k);
+    }
+    *w = (rush){.s = server(a, 1, 0, 2048, 2)};
+    const ru_serve_rule rule = {.batch = 1, .eager = true, .promise_ns = 20000000};
+    (void)change(&w->s, 0, &(ru_serve_table){1, 1, &rule, all_of});
+    step(&w->s,
+         (ru_event){
+             .kind = RU_EV_LOCAL, .what = RU_SERVE_PACE, .data = &pace, .size_bytes = sizeof pace});
+    int64_t now = 1;
+    for (uint64_t id = 0; id < N; id++) {
+        now += (int64_t)(ru_rng_exponential(&rng) / (load * top));
+        for (;;) {
+            uint32_t i = w->end_ns[1] > 0 && (w->end_ns[0] == 0 || w->end_ns[1] < w->end_ns[0]);
+            if (w->end_ns[i] == 0 || w->end_ns[i] > now) {
+                break;
+            }
+            end_run(w, i);
+        }
+        w->at_ns[id] = now;
+        (void)ask_rows(&w->s, now, id, 1, is_urgent(id) ? 1 : 0, 0);
+        w->urgent_refused += w->s.refused && is_urgent(id) ? 1 : 0;
+        begin_runs(w, now);
+    }
+    return (double)(w->answered + w->urgent - w->late - w->urgent_late) / ((double)now * top);
+}
+
+/* Below saturation everything is in time; beyond it what is accepted is, and as much as fits is. */
+static void test_a_promise_holds_under_a_rush(void **state)
+{
+    (void)state;
+    static rush w;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    (void)rush_at(&w, 0.7, &a);
+    assert_int_equal(ru_serve_stats_get(w.s.s).refused, 0);
+    assert_true(w.late == 0 && w.urgent_late == 0 && w.answered > 50000);
+    double good = rush_at(&w, 1.5, &a);
+    assert_true(good >= 0.95);
+    assert_true(w.late * 100 <= w.answered && w.urgent_late == 0 && w.urgent_refused == 0);
+    assert_true(ru_serve_stats_get(w.s.s).refused > 10000);
+    ru_arena_fini(&a);
+}
+
 enum { STORM = 3000, PLACES = 24 };
 
 typedef struct storm {
@@ -495,5 +590,6 @@ RU_TESTS(serve_serve, cmocka_unit_test(test_a_buffer_by_hand),
          cmocka_unit_test(test_an_idle_instance_takes_what_waits),
          cmocka_unit_test(test_a_ready_batch_loses_who_is_due),
          cmocka_unit_test(test_a_promise_refuses_what_would_be_late),
+         cmocka_unit_test(test_a_promise_holds_under_a_rush),
          cmocka_unit_test(test_random_arrivals_are_cut_by_the_rule),
          cmocka_unit_test(test_a_storm_loses_nothing))
