@@ -1,0 +1,38 @@
+/* A client that asks a server over HTTP: in an open loop, at times that do not depend on the
+ * answers, with latencies from the scheduled time; or in a closed one, as fast as answers come.
+ *
+ * A closed loop hides what a slow server does to those who would have come meanwhile.
+ *
+ * Thread: one. */
+#ifndef RU_BENCH_SERVE_LOAD_H
+#define RU_BENCH_SERVE_LOAD_H
+
+#include "base/hist.h"
+
+typedef struct rui_load {
+    const char *address; /* host:port, IPv4 */
+    const void *request; /* [size_bytes] head and body */
+    int64_t size_bytes;
+    /* One of `urgent_of` requests is this one, to be counted apart; NULL: none. */
+    const void *urgent;
+    int64_t urgent_bytes;
+    uint32_t urgent_of;
+    uint32_t conns; /* open loop: requests beyond that wait at the client, and count */
+    double per_s;   /* Poisson arrivals; 0: closed loop */
+    double seconds;
+    uint64_t seed;
+    int64_t promise_ns; /* answers later than that are counted; 0: none is */
+} rui_load;
+
+typedef struct rui_load_out {
+    ru_hist latency;            /* of answers with 200 */
+    uint64_t ok, late;          /* 200; of these later than promised */
+    uint64_t full, over, other; /* 429 or 503; 504; anything else */
+    uint64_t urgent_ok, urgent_late, urgent_other;
+    double seconds;
+} rui_load_out;
+
+/* Errors: RU_E_PEER (nobody answers, or not HTTP), RU_E_MEM. */
+RU_MUST_USE ru_status rui_load_run(const rui_load *l, rui_load_out *out, ru_err *err);
+
+#endif
