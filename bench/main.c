@@ -6,6 +6,7 @@
 #include "bench/bench.h"
 #include "bench/params/params.h"
 #include "bench/replay/replay.h"
+#include "bench/serve/bench_serve.h"
 #include "bench/wire/net.h"
 #include "bench/wire/order.h"
 #include "env/file/file.h"
@@ -41,6 +42,8 @@
       "steps that `rubato explain --if` predicts from one trace compared with measured ones")     \
     X(predict, ru_bench_predict,                                                                  \
       "predicted times of transfers and sums compared with measured ones, on real workers")       \
+    X(serve, ru_bench_serve,                                                                      \
+      "rubato serve compared with uvicorn and ONNX Runtime, and with its own promises")           \
     X(sim, ru_bench_sim,                                                                          \
       "simulator: events, time and memory by number of workers; seeds with faults")
 

@@ -1,0 +1,402 @@
+/* rubato serve beside a server made of uvicorn and ONNX Runtime, and against its own promises. */
+#include "bench/serve/bench_serve.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "bench/bench.h"
+#include "bench/serve/load.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
+
+enum { CONNS = 32, MANY = 256, URGENT_OF = 10 };
+#define PROMISE_NS INT64_C(20000000)
+
+/* A model, and requests for one row of it. */
+typedef struct model {
+    const char *name, *job;
+    int64_t elements;
+    double goal; /* of rows a second over the peer's */
+    const char *path;
+    ru_text binary, json, urgent, plain; /* plain: the peer's */
+} model;
+
+typedef struct server {
+    struct ru_process *process;
+    char address[64];
+    char detail[128];
+} server;
+
+typedef struct bench {
+    ru_bench *b;
+    const char *rubato;
+    double seconds;
+    uint32_t rounds;
+    ru_err *err;
+    rui_load_out out; /* of the last load */
+} bench;
+
+/* -- models and requests ------------------------------------------------------------------------
+ */
+
+static ru_status command(const char *const *argv, ru_err *err)
+{
+    struct ru_process *p = NULL;
+    RU_TRY(ru_process_start(&(ru_process_options){.argv = argv, .pipe_out = true, .quiet = true},
+                            &p, err));
+    int code = ru_process_wait(p);
+    ru_process_close(p);
+    return code == 0 ? RU_OK
+                     : RU_FAIL(err, RU_E_USER, "%s %s ended with code %d", argv[0], argv[1], code);
+}
+
+/* A model trained for one step; its weights do not matter here. */
+static ru_status make(bench *w, model *m)
+{
+    ru_arena *a = w->b->arena;
+    const char *job = ru_arena_printf(a, "%s/serve-%s.yaml", w->b->dir, m->name);
+    const char *run = ru_arena_printf(a, "%s/serve-%s", w->b->dir, m->name);
+    m->path = ru_arena_printf(a, "%s/%s.onnx", w->b->dir, m->name);
+    if (job == NULL || run == NULL || m->path == NULL) {
+        return RU_FAIL(w->err, RU_E_MEM, "no memory for names");
+    }
+    RU_TRY(ru_file_replace(job, m->job, (int64_t)strlen(m->job), w->err));
+    if (ru_path_exists(run)) {
+        RU_TRY(ru_path_remove(run, w->err));
+    }
+    RU_TRY(
+        command((const char *const[]){w->rubato, "train", job, "--out", run, "-q", NULL}, w->err));
+    return command((const char *const[]){w->rubato, "export", run, "--onnx", m->path, NULL},
+                   w->err);
+}
+
+static void put_request(ru_text *t, const model *m, const char *input, const char *shape, bool json,
+                        const char *parameters)
+{
+    char head[512], raw[16];
+    ru_text h = ru_text_into(head, sizeof head);
+    ru_text body = ru_text_arena(t->arena);
+    ru_text_putf(&h, "{\"inputs\":[{\"name\":\"%s\",\"shape\":%s,\"datatype\":\"FP32\",", input,
+                 shape);
+    if (!json) {
+        ru_text_putf(&h,
+                     "\"parameters\":{\"binary_data_size\":%lld}}],\"parameters\":{%s"
+                     "\"binary_data_output\":true}}",
+                     (long long)m->elements * 4, parameters);
+    } else {
+        ru_text_put(&h, "\"data\":[");
+    }
+    ru_text_put_n(&body, h.p, h.n);
+    for (int64_t k = 0; k < m->elements; k++) {
+        float x = (float)(k % 17) * 0.0625f;
+        memcpy(raw, &x, 4);
+        if (json) {
+            ru_text_putf(&body, "%s%.4f", k > 0 ? "," : "", (double)x);
+        } else {
+            ru_text_put_n(&body, raw, 4);
+        }
+    }
+    ru_text_put(&body, json ? "]}]}" : "");
+    ru_text_putf(t, "POST /v2/models/%s/infer HTTP/1.1\r\nHost: bench\r\nContent-Length: %lld\r\n",
+                 m->name, (long long)body.n);
+    if (!json) {
+        ru_text_putf(t, "Inference-Header-Content-Length: %lld\r\n", (long long)h.n);
+    }
+    ru_text_put(t, "\r\n");
+    ru_text_put_n(t, body.p, body.n);
+}
+
+static ru_status requests(bench *w, model *m)
+{
+    static const char shape[] = "[1,1,28,28]";
+    ru_text *all[] = {&m->binary, &m->json, &m->urgent, &m->plain};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(all); k++) {
+        *all[k] = ru_text_arena(w->b->arena);
+    }
+    put_request(&m->binary, m, "x", shape, false, "");
+    put_request(&m->json, m, "x", shape, true, "");
+    put_request(&m->urgent, m, "x", shape, false, "\"priority\":1,");
+    ru_text_putf(&m->plain, "POST / HTTP/1.1\r\nHost: bench\r\nContent-Length: %lld\r\n\r\n",
+                 (long long)m->elements * 4);
+    ru_text_put_n(&m->plain, m->binary.p + m->binary.n - m->elements * 4, m->elements * 4);
+    return m->plain.cut ? RU_FAIL(w->err, RU_E_MEM, "no memory for requests") : RU_OK;
+}
+
+/* -- servers -----------------------------------------------------------------------------------
+ */
+
+static ru_status begin(bench *w, const char *const *argv, server *s)
+{
+    const char *line = NULL;
+    *s = (server){0};
+    RU_TRY(ru_process_start(&(ru_process_options){.argv = argv, .pipe_out = true, .quiet = true},
+                            &s->process, w->err));
+    RU_TRY(ru_process_line(s->process, INT64_C(60000000000), &line, w->err));
+    const char *at = line != NULL ? strstr(line, "127.0.0.1:") : NULL;
+    if (at == NULL) {
+        return RU_FAIL(w->err, RU_E_PEER, "%s did not begin to serve", argv[0]);
+    }
+    int n = (int)strspn(at, "0123456789.:");
+    snprintf(s->address, sizeof s->address, "%.*s", n, at);
+    snprintf(s->detail, sizeof s->detail, "%s", at[n] == ' ' ? at + n + 1 : "");
+    return RU_OK;
+}
+
+static ru_status ours(bench *w, const model *m, bool promise, server *s)
+{
+    const char *argv[] = {w->rubato, "serve", m->path, "-l", "0", "--json", NULL, NULL, NULL};
+    if (promise) {
+        argv[6] = "--slo";
+        argv[7] = "p99=20ms";
+    }
+    return begin(w, argv, s);
+}
+
+static void end(server *s)
+{
+    if (s->process != NULL) {
+        ru_process_kill(s->process, SIGTERM);
+        ru_process_close(s->process);
+        s->process = NULL;
+    }
+}
+
+static ru_status closed(bench *w, const server *s, const ru_text *request, uint32_t conns,
+                        rui_load_out *out)
+{
+    const rui_load l = {.address = s->address,
+                        .request = request->p,
+                        .size_bytes = request->n,
+                        .conns = conns,
+                        .seconds = w->seconds};
+    RU_TRY(rui_load_run(&l, out, w->err));
+    return out->ok > 0
+               ? RU_OK
+               : RU_FAIL(w->err, RU_E_PEER, "%s answered no request with outputs", s->address);
+}
+
+static ru_status at_rate(bench *w, const server *s, const ru_text *request, double per_s,
+                         rui_load_out *out)
+{
+    const rui_load l = {.address = s->address,
+                        .request = request->p,
+                        .size_bytes = request->n,
+                        .conns = MANY,
+                        .per_s = per_s,
+                        .seconds = w->seconds,
+                        .seed = 1};
+    return rui_load_run(&l, out, w->err);
+}
+
+/* -- rows --------------------------------------------------------------------------------------
+ */
+
+/* The median of a run of one row on one thread, in us. */
+static ru_status executable_us(bench *w, const model *m, double *us)
+{
+    const char *argv[] = {w->rubato, "run",  m->path, "--random", "--dim",  "N=1",
+                          "-n",      "2000", "-t",    "1",        "--json", NULL};
+    struct ru_process *p = NULL;
+    const char *line = NULL;
+    RU_TRY(ru_process_start(&(ru_process_options){.argv = argv, .pipe_out = true, .quiet = true},
+                            &p, w->err));
+    ru_status st = ru_process_line(p, INT64_C(60000000000), &line, w->err);
+    const char *at = st == RU_OK && line != NULL ? strstr(line, "\"median_s\":") : NULL;
+    *us = at != NULL ? strtod(at + 11, NULL) * 1e6 : 0;
+    ru_process_close(p);
+    RU_TRY(st);
+    return *us > 0 ? RU_OK : RU_FAIL(w->err, RU_E_PEER, "rubato run did not say how long a run is");
+}
+
+/* What the server adds to the executable, one connection. */
+static ru_status hop(bench *w, const model *m, bool json)
+{
+    char name[64];
+    double us[RU_BENCH_ROUNDS_MAX], run = 0;
+    server s = {0};
+    snprintf(name, sizeof name, "hop %s %s", m->name, json ? "json" : "binary");
+    if (!ru_bench_wants(w->b, name)) {
+        return RU_OK;
+    }
+    RU_TRY(executable_us(w, m, &run));
+    ru_status st = ours(w, m, false, &s);
+    for (uint32_t k = 0; st == RU_OK && k < w->rounds; k++) {
+        st = closed(w, &s, json ? &m->json : &m->binary, 1, &w->out);
+        us[k] = (double)ru_hist_quantile(&w->out.latency, 0.5) * 1e-3 - run;
+    }
+    end(&s);
+    RU_TRY(st);
+    return ru_bench_add(w->b,
+                        &(ru_bench_row){.name = ru_arena_str(w->b->arena, name),
+                                        .unit = "us",
+                                        .lower = true,
+                                        .goal = json ? 250 : 150,
+                                        .ours = ru_bench_stat_of(us, w->rounds)},
+                        w->err);
+}
+
+static ru_status figure(bench *w, const model *m, const char *what, const char *unit, bool lower,
+                        double value, double goal)
+{
+    return ru_bench_add(
+        w->b,
+        &(ru_bench_row){.name = ru_arena_printf(w->b->arena, "%s %s", m->name, what),
+                        .unit = unit,
+                        .lower = lower,
+                        .goal = goal,
+                        .ours = {value, value, value, 1}},
+        w->err);
+}
+
+static double percent(uint64_t part, uint64_t of)
+{
+    return of > 0 ? 100 * (double)part / (double)of : 0;
+}
+
+/* The promise below and beyond saturation. */
+static ru_status promise(bench *w, const model *m)
+{
+    server s = {0};
+    if (!ru_bench_wants(w->b, ru_arena_printf(w->b->arena, "%s promise", m->name))) {
+        return RU_OK;
+    }
+    ru_status st = ours(w, m, true, &s);
+    st = st == RU_OK ? closed(w, &s, &m->binary, CONNS, &w->out) : st;
+    double top = w->out.seconds > 0 ? (double)w->out.ok / w->out.seconds : 0;
+    rui_load l = {.address = s.address,
+                  .request = m->binary.p,
+                  .size_bytes = m->binary.n,
+                  .conns = MANY,
+                  .per_s = 0.7 * top,
+                  .seconds = 2 * w->seconds,
+                  .seed = 2,
+                  .promise_ns = PROMISE_NS};
+    st = st == RU_OK ? rui_load_run(&l, &w->out, w->err) : st;
+    uint64_t all = w->out.ok + w->out.full + w->out.over + w->out.other;
+    st = st == RU_OK ? figure(w, m, "promise, 0.7 of saturation: late", "%", true,
+                              percent(w->out.late, all), 1)
+                     : st;
+    st = st == RU_OK ? figure(w, m, "promise, 0.7 of saturation: refused", "%", true,
+                              percent(all - w->out.ok, all), 1)
+                     : st;
+    l.per_s = 1.5 * top;
+    l.urgent = m->urgent.p;
+    l.urgent_bytes = m->urgent.n;
+    l.urgent_of = URGENT_OF;
+    st = st == RU_OK ? rui_load_run(&l, &w->out, w->err) : st;
+    end(&s);
+    RU_TRY(st);
+    uint64_t urgent = w->out.urgent_ok + w->out.urgent_other;
+    RU_TRY(figure(w, m, "promise, 1.5 of saturation: accepted late", "%", true,
+                  percent(w->out.late, w->out.ok), 1));
+    RU_TRY(figure(w, m, "promise, 1.5 of saturation: in time / saturation", "", false,
+                  (double)(w->out.ok - w->out.late + w->out.urgent_ok - w->out.urgent_late) /
+                      w->out.seconds / top,
+                  0.9));
+    return figure(w, m, "promise, 1.5 of saturation: urgent late or refused", "%", true,
+                  percent(w->out.urgent_late + w->out.urgent_other, urgent), 1);
+}
+
+/* The greatest rate, in steps of a tenth of our saturation, whose p99 is at most p99_ns. */
+static ru_status rate_for(bench *w, const server *s, const model *m, double top, int64_t p99_ns,
+                          double *rate)
+{
+    *rate = 0;
+    for (double part = 0.95; part > 0.04 && *rate == 0; part -= 0.1) {
+        RU_TRY(at_rate(w, s, &m->binary, part * top, &w->out));
+        if (ru_hist_quantile(&w->out.latency, 0.99) <= p99_ns && w->out.full + w->out.other == 0) {
+            *rate = part * top;
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status rounds(bench *w, const model *m, const server *we, const server *they, double *a,
+                        double *c, double *top)
+{
+    for (uint32_t k = 0; k < w->rounds; k++) {
+        int64_t p99_ns;
+        RU_TRY(closed(w, they, &m->plain, CONNS, &w->out));
+        c[k] = 0.7 * (double)w->out.ok / w->out.seconds;
+        RU_TRY(at_rate(w, they, &m->plain, c[k], &w->out));
+        p99_ns = ru_hist_quantile(&w->out.latency, 0.99);
+        RU_TRY(closed(w, we, &m->binary, CONNS, &w->out));
+        top[k] = (double)w->out.ok / w->out.seconds;
+        RU_TRY(rate_for(w, we, m, top[k], p99_ns, &a[k]));
+    }
+    return RU_OK;
+}
+
+static ru_status peer(bench *w, const model *m)
+{
+    const char *name = ru_arena_printf(w->b->arena, "%s rows/s at the peer's p99", m->name);
+    const char *scripts = ru_bench_scripts(w->b->arena);
+    const char *script = ru_path_join(w->b->arena, scripts != NULL ? scripts : "", "serve_peer.py");
+    const char *argv[] = {"python3", script, m->path, "1", NULL};
+    double a[RU_BENCH_ROUNDS_MAX], c[RU_BENCH_ROUNDS_MAX], top[RU_BENCH_ROUNDS_MAX];
+    server we = {0}, they = {0};
+    if (!ru_bench_wants(w->b, name)) {
+        return RU_OK;
+    }
+    ru_bench_row row = {.name = name, .unit = "rows/s", .goal = m->goal, .peer = "uvicorn"};
+    if (scripts == NULL || begin(w, argv, &they) != RU_OK) {
+        row.missing = "python3 with uvicorn, onnxruntime and numpy is not installed (pip install "
+                      "uvicorn uvloop httptools onnxruntime numpy)";
+    }
+    ru_status st = ours(w, m, false, &we);
+    if (st == RU_OK && row.missing == NULL) {
+        st = rounds(w, m, &we, &they, a, c, top);
+        row.peer = ru_arena_str(w->b->arena, they.detail);
+        row.theirs = ru_bench_stat_of(c, w->rounds);
+    } else if (st == RU_OK) {
+        for (uint32_t k = 0; st == RU_OK && k < w->rounds; k++) {
+            st = closed(w, &we, &m->binary, CONNS, &w->out);
+            a[k] = top[k] = (double)w->out.ok / w->out.seconds;
+        }
+    }
+    end(&we);
+    end(&they);
+    RU_TRY(st);
+    row.ours = ru_bench_stat_of(a, w->rounds);
+    RU_TRY(ru_bench_add(w->b, &row, w->err));
+    return figure(w, m, "saturation", "rows/s", false, ru_bench_stat_of(top, w->rounds).median, 0);
+}
+
+ru_status ru_bench_serve(ru_bench *b, ru_err *err)
+{
+    model models[] = {
+        {.name = "mlp",
+         .elements = 784,
+         .goal = 3,
+         .job = "name: mlp\nmodel: {zoo: mlp, hidden: [256]}\n"
+                "data: {format: synthetic, generator: digits, count: 256}\n"
+                "train: {batch: 64, steps: 1, threads: 1}\n"},
+        {.name = "lenet",
+         .elements = 784,
+         .goal = 3,
+         .job = "name: lenet\nmodel: {zoo: lenet}\n"
+                "data: {format: synthetic, generator: digits, count: 256}\n"
+                "train: {batch: 64, steps: 1, threads: 1}\n"},
+    };
+    bench w = {.b = b,
+               .rubato = ru_bench_rubato(b->arena),
+               .seconds = b->quick ? 1 : 4,
+               .rounds = b->quick ? 3 : 5,
+               .err = err};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(models); k++) {
+        model *m = &models[k];
+        RU_TRY(make(&w, m));
+        RU_TRY(requests(&w, m));
+        if (k == 0) {
+            RU_TRY(hop(&w, m, false));
+            RU_TRY(hop(&w, m, true));
+        }
+        RU_TRY(peer(&w, m));
+        RU_TRY(promise(&w, m));
+    }
+    return RU_OK;
+}

@@ -1,0 +1,11 @@
+/* The benchmark `serve`.
+ *
+ * Thread: main only. */
+#ifndef RU_BENCH_SERVE_BENCH_SERVE_H
+#define RU_BENCH_SERVE_BENCH_SERVE_H
+
+#include "bench/bench.h"
+
+RU_MUST_USE ru_status ru_bench_serve(ru_bench *b, ru_err *err);
+
+#endif
