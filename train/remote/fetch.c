@@ -471,8 +471,14 @@ ru_status ru_fetch_ask(ru_fetch *f, const uint32_t *ranks, ru_err *err)
 
 ru_status ru_fetch_wait(ru_fetch *f, uint32_t i, const void **data, ru_err *err)
 {
-    RU_CHECK(i < f->w.n && f->parts[i].asked);
+    RU_CHECK(i < f->w.n);
     part *p = &f->parts[i];
+    if (!p->asked) { /* only a later executable of the model reads it */
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "tensor '%s' from %s is needed now, but was not when the list was sent; use "
+                       "the model from a file",
+                       f->w.at[i].name, f->address);
+    }
     ru_mutex_lock(&f->lock);
     if (p->times.needed.ns == 0) {
         p->times.needed = ru_clock_now();

@@ -31,7 +31,8 @@ const ru_remote *ru_fetch_weights(const ru_fetch *f); /* view until close */
 #define RU_FETCH_NO_RANK UINT32_MAX
 /* Once. ranks [n] of the tensors in their order, below 65,536; RU_FETCH_NO_RANK: not wanted. */
 RU_MUST_USE ru_status ru_fetch_ask(ru_fetch *f, const uint32_t *ranks, ru_err *err);
-/* The bytes of tensor i, which was asked for; view until close. */
+/* The bytes of tensor i; view until close. Errors: also RU_E_UNSUPPORTED when it was not asked for.
+ */
 RU_MUST_USE ru_status ru_fetch_wait(ru_fetch *f, uint32_t i, const void **data, ru_err *err);
 
 /* What happened to a tensor; ns 0: it did not. */
