@@ -181,6 +181,7 @@ typedef struct rui_capture {
 /* What a plan of sums is for. */
 typedef struct rui_plan_view {
     uint32_t epoch, n_ranks, depth;
+    char why[160]; /* depth 1: the reason, a sentence without full stop */
 } rui_plan_view;
 
 /* The leader's plan of sums (worker_plan.c). */
@@ -358,8 +359,8 @@ void rui_capture_close(rui_worker *w);
 
 /* worker_plan.c */
 RU_MUST_USE ru_status rui_plan_open(rui_worker *w, ru_err *err);
-/* Loop thread: these sums are in force, in a view of such a depth; the table of a plan is ready. */
-void rui_plan_view_told(rui_worker *w, const ru_elastic_sums *s, uint32_t depth);
+/* Loop thread: these sums are in force; the table of a plan is ready. */
+void rui_plan_view_told(rui_worker *w, const ru_elastic_sums *s, const ru_elastic_facts *f);
 void rui_plan_table(rui_worker *w);
 /* Compute thread: a step took so long. */
 void rui_plan_stepped(rui_worker *w, int64_t took_ns);

@@ -6,6 +6,7 @@
  * A view begins by the rule of train/elastic/elastic_table.c. When a few steps of it are measured
  * the plan is made; it is made again when steps take another time than it said. The rule stays
  * where the plan gains little. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -13,7 +14,6 @@
 #include "train/worker/worker_impl.h"
 
 enum { MEASURED_STEPS = 20 }; /* of a view, before a plan is made */
-#define GAIN_MIN 0.02
 
 ru_status rui_plan_open(rui_worker *w, ru_err *err)
 {
@@ -21,12 +21,13 @@ ru_status rui_plan_open(rui_worker *w, ru_err *err)
     return w->plan.parts != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for a worker");
 }
 
-void rui_plan_view_told(rui_worker *w, const ru_elastic_sums *s, uint32_t depth)
+void rui_plan_view_told(rui_worker *w, const ru_elastic_sums *s, const ru_elastic_facts *f)
 {
     rui_plan *p = &w->plan;
     ru_mutex_lock(&w->lock);
     p->known = s->costs != NULL && !s->local && s->n_members > 1;
-    p->told = (rui_plan_view){.epoch = s->epoch, .n_ranks = s->n_members, .depth = depth};
+    p->told = (rui_plan_view){.epoch = s->epoch, .n_ranks = s->n_members, .depth = f->depth};
+    (void)snprintf(p->told.why, sizeof p->told.why, "%s", f->why != NULL ? f->why : "");
     if (p->known) {
         memcpy(p->costs, s->costs, sizeof p->costs);
     }
@@ -44,13 +45,10 @@ static ru_status grads_of(const rui_worker *w, ru_arena *arena, ru_sums_grad **o
     for (uint32_t k = 0; k < n; k++) {
         const ru_exe_grad *g = &w->now->tensors[k];
         made = g->made > made ? g->made : made;
-        at[k] = (ru_sums_grad){.name = ru_arena_printf(arena, "gradient %u", k),
+        at[k] = (ru_sums_grad){.name = g->param != NULL ? g->param : "loss and statistics",
                                .size_bytes = w->list.tensor_bytes[k],
                                .made = made,
                                .used = g->used};
-        if (at[k].name == NULL) {
-            return RU_FAIL(err, RU_E_MEM, "no memory for the name of a gradient");
-        }
     }
     *out = at;
     return RU_OK;
@@ -84,6 +82,7 @@ static ru_status ask(const rui_worker *w, ru_sums_method method, ru_sums_grad **
                              .n_ranks = w->plan.view.n_ranks,
                              .costs = w->plan.costs_now,
                              .barrier = w->plan.view.depth < 2,
+                             .why = w->plan.view.why,
                              .deterministic = w->opt->deterministic,
                              .method = method};
     return ru_sums_policy_in_of(&f, arena, in, err);
@@ -184,7 +183,7 @@ static ru_status make(rui_worker *w, ru_arena *arena, ru_err *err)
         return RU_OK;
     }
     double gain = 1 - (double)plan.step_ns / (double)ruled_ns;
-    if (method == RU_SUMS_CARAMEL && !p->planned && gain < GAIN_MIN) {
+    if (method == RU_SUMS_CARAMEL && !p->planned && gain < RU_SUMS_GAIN_MIN) {
         ru_run_report_log(
             w->t.report, "sums by rule: the best plan makes a step %.1f %% shorter, less than 2 %%",
             100 * gain);

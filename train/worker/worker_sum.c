@@ -231,7 +231,7 @@ void rui_worker_sums_planned(rui_worker *w, int64_t step)
     buckets_planned(w);
     ru_elastic_facts f;
     ru_elastic_facts_get(w->elastic, &f);
-    rui_plan_view_told(w, &s->plan, f.depth);
+    rui_plan_view_told(w, &s->plan, &f);
     s->led = ru_member_leads(ru_node_member(w->shell.timers.node));
     if (s->led) {
         keep_probes(w);
