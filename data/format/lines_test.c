@@ -35,6 +35,7 @@ static void test_encodings(void **state)
         {TEXT("a\n\n1"), "[a][][1]"},
         {TEXT("a\r\n1\r\n"), "[a\r][1\r]"},
         {TEXT("a\r1\r2"), "[a][1][2]"},
+        {TEXT("a\n1\r2"), "[a][1\r2]"},
         {TEXT("\xef\xbb\xbfgr\xc3\xbcn\n1\n"), "[gr\xc3\xbcn][1]"},
         {TEXT("gr\xfcn\n1\n"), "[gr\xc3\xbcn][1]"},
         {TEXT("\xff\xfe"
