@@ -40,7 +40,7 @@ expect() {
     fi
 }
 started() { # RUN STEPS
-    for _ in $(seq 1 300); do
+    for _ in $(seq 1 1200); do
         [[ -f $1/metrics.jsonl && $(grep -c '"rubato.train.step/1"' "$1/metrics.jsonl") -ge $2 ]] && return
         sleep 0.1
     done
