@@ -170,7 +170,7 @@ bool ru_exe_update_is_open(const ru_exe *e)
 
 void ru_exe_early(ru_exe *e, ru_value_id grad, int64_t offset_bytes, int64_t size_bytes)
 {
-    uint32_t g = e->update.ready ? e->update.needs[grad.v] : UINT32_MAX;
+    uint32_t g = e->update.open ? e->update.needs[grad.v] : UINT32_MAX;
     if (g == UINT32_MAX) {
         return;
     }
@@ -205,7 +205,7 @@ ru_status ru_exe_update_keep(ru_exe *e, ru_err *err)
 
 void ru_exe_early_undo(ru_exe *e)
 {
-    if (e->update.ready) {
+    if (e->update.open) {
         e->ops->early->undo(e->dev);
         e->update.open = false;
     }

@@ -31,9 +31,8 @@ RU_MUST_USE ru_status ru_exe_early_open(ru_exe *e, ru_err *err);
 RU_MUST_USE ru_status ru_exe_update_open(ru_exe *e, const ru_run_args *args, ru_err *err);
 bool ru_exe_update_is_open(const ru_exe *e);
 /* Elements [offset_bytes, + size_bytes) of gradient `grad` are sums, each told once: update what
- * they update. Legal inside of ports of the next run. Without an open update: inside of a port
- * before the first gradient is read, as far as whole blocks of 16,384 elements, and the rest when
- * the run goes on. Nothing happens without ru_exe_early_open. */
+ * they update, blocks of 16,384 elements. Legal inside of ports of the next run. Nothing happens
+ * when no update is open. */
 void ru_exe_early(ru_exe *e, ru_value_id grad, int64_t offset_bytes, int64_t size_bytes);
 /* A state: has it the value after the open update? A gradient: does nothing read it any more? Of
  * what no update changes, and while none is open: yes. */
@@ -41,7 +40,7 @@ bool ru_exe_updated(const ru_exe *e, ru_value_id v);
 /* All gradients hold their sums: make what is left; it cannot be taken back any more, and the next
  * update may open. Errors: those of steps. */
 RU_MUST_USE ru_status ru_exe_update_keep(ru_exe *e, ru_err *err);
-/* Parameters, slots and statistics are as before the update, which is open no more. */
+/* Parameters, slots and statistics are as before the open update, if there is one. */
 void ru_exe_early_undo(ru_exe *e);
 
 RU_API_END

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "exec/update.h"
+#include "exec/exe.h"
 #include "test/test.h"
 #include "train/model/step.h"
 #include "train/model/zoo.h"
@@ -540,115 +540,6 @@ static void gradients_stand_where_told(void **state)
     }
 }
 
-/* -- early updates -------------------------------------------------------------------------------
- */
-
-static float first_weight(const part *p)
-{
-    ru_err err = {0};
-    float x;
-    ru_value_id v = ru_graph_find(&p->step.graph, "fc1.weight");
-    assert_true(v.v != 0);
-    assert_ok(ru_exe_state_read_part(p->exe, v, 0, sizeof x, &x, &err), err);
-    return x;
-}
-
-/* Some pieces of some gradients, at no border of a block, some twice; then perhaps no more. */
-static ru_status on_await_early(void *self, const ru_exe_at *at)
-{
-    (void)at;
-    part *p = self;
-    if (p->waits++ > 0) {
-        return RU_OK;
-    }
-    const ru_exe_grad *g;
-    uint32_t n = ru_exe_grads(p->exe, &g);
-    ru_rng rng = ru_rng_from(3, (uint64_t)p->rig->steps);
-    float before = first_weight(p);
-    for (uint32_t k = 0; k < 4 * n; k++) {
-        const ru_exe_grad *one = &g[ru_rng_below(&rng, n)];
-        int64_t all = one->size_bytes / 4;
-        int64_t from = (int64_t)ru_rng_below(&rng, (uint32_t)all);
-        int64_t count = (int64_t)ru_rng_below(&rng, (uint32_t)(all - from) + 1);
-        ru_exe_early(p->exe, one->value, from * 4, count * 4);
-    }
-    for (uint32_t k = 0; k < n; k++) { /* the largest tensor: the weights of the first layer */
-        if (g[k].size_bytes == 300 * 200 * 4) {
-            ru_exe_early(p->exe, g[k].value, 0, g[k].size_bytes);
-        }
-    }
-    assert_true(fabsf(first_weight(p) - before) > 0); /* it is early */
-    if (p->cancel) {
-        ru_exe_early_undo(p->exe);
-        return RU_E_CANCELLED;
-    }
-    return RU_OK;
-}
-
-static void open_early(rig *r, ru_optimizer_kind kind, double clip_norm)
-{
-    static const int64_t hidden[] = {200};
-    ru_step_options so = options(kind);
-    so.x = ru_type_make(RU_F32, 1, (int64_t[]){300});
-    so.clip_norm = clip_norm;
-    open_rig(r, "mlp",
-             &(ru_zoo_options){
-                 .classes = 3, .input = {300}, .input_rank = 1, .hidden = hidden, .hidden_n = 1},
-             so);
-    open_part(r, &r->parts[0], 0, 8, false, RU_DEVICE_CPU);
-    open_part(r, &r->parts[1], 0, 8, false, RU_DEVICE_CPU);
-    r->n_parts = 2;
-}
-
-/* Early or late, the bits are the same; given up after early updates, nothing has changed. */
-static void early_updates_change_nothing(void **state)
-{
-    (void)state;
-    static const ru_optimizer_kind kinds[] = {RU_OPTIMIZER_SGD, RU_OPTIMIZER_ADAM,
-                                              RU_OPTIMIZER_ADAGRAD, RU_OPTIMIZER_RMSPROP,
-                                              RU_OPTIMIZER_LION};
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(kinds); k++) {
-        rig r;
-        ru_err err = {0};
-        open_early(&r, kinds[k], 0);
-        part *early = &r.parts[0], *late = &r.parts[1];
-        assert_int_equal(ru_exe_early_bytes(early->exe) > 300 * 200 * 4, 1);
-        assert_ok(ru_exe_early_open(early->exe, &err), err);
-        const ru_exe_port port = {.fn = on_await_early, .self = early};
-        assert_ok(ru_exe_ports_set(early->exe, &port, 1, &err), err);
-        for (r.steps = 0; r.steps < 4; r.steps++) {
-            early->cancel = true;
-            assert_int_equal(run_part(early, r.steps, &err), RU_E_CANCELLED);
-            near_states(early, late, 0);
-            early->cancel = false;
-            assert_ok(run_part(early, r.steps, &err), err);
-            assert_ok(run_part(late, r.steps, &err), err);
-            near_states(early, late, 0);
-        }
-        close_rig(&r);
-    }
-}
-
-/* The norm of all gradients is known when all are there; and what is updated while the step runs
- * cannot be taken back. */
-static void clipped_updates_are_not_early(void **state)
-{
-    (void)state;
-    rig r;
-    ru_err err = {0};
-    open_early(&r, RU_OPTIMIZER_SGD, 0.5);
-    assert_int_equal(ru_exe_early_bytes(r.parts[0].exe), 0);
-    close_rig(&r);
-    open_early(&r, RU_OPTIMIZER_SGD, 0);
-    ru_exe *one_phase;
-    assert_ok(
-        ru_exe_open(&r.parts[0].step.graph, &(ru_exe_options){.threads = 1}, &one_phase, &err),
-        err);
-    assert_int_equal(ru_exe_early_bytes(one_phase), 0);
-    ru_exe_close(one_phase);
-    close_rig(&r);
-}
-
 /* y = x (A + B): both parameters have the same gradient, which leaves twice. */
 static void parameters_with_one_gradient(void **state)
 {
@@ -679,8 +570,6 @@ static void parameters_with_one_gradient(void **state)
 
 RU_TESTS(train_share, cmocka_unit_test(gradients_stand_where_told), cmocka_unit_test(mlp_parts),
          cmocka_unit_test(parts_with_groups), cmocka_unit_test(parts_with_every_optimizer),
-         cmocka_unit_test(early_updates_change_nothing),
-         cmocka_unit_test(clipped_updates_are_not_early), cmocka_unit_test(lenet_parts),
-         cmocka_unit_test(gpt_parts), cmocka_unit_test(resnet_parts),
+         cmocka_unit_test(lenet_parts), cmocka_unit_test(gpt_parts), cmocka_unit_test(resnet_parts),
          cmocka_unit_test(giving_up_leaves_no_trace),
          cmocka_unit_test(parameters_with_one_gradient))

@@ -106,8 +106,7 @@ static void complete(rui_low *lo, const rui_run *run, uint32_t g)
         if (p->seg == RUI_PART_WHOLE) {
             make_whole(lo, run, p->step);
         } else {
-            rui_optim *s = rui_optim_at(lo, p->step);
-            rui_optim_sums(s, lo->run.at[p->step].ptrs, run, p->seg, 0, s->segs[p->seg].n, false);
+            rui_optim_rest(rui_optim_at(lo, p->step), lo->run.at[p->step].ptrs, run, p->seg);
         }
         say_made(up, p->step, begun);
     }
@@ -139,11 +138,9 @@ static void piece(rui_low *lo, const rui_run *run, uint32_t g, int64_t begin, in
         const rui_part *p = &up->parts[k];
         rui_optim *s = p->seg != RUI_PART_WHOLE ? rui_optim_at(lo, p->step) : NULL;
         if (s != NULL && s->segs[p->seg].g == data && s->segs[p->seg].n == n) {
-            int64_t begun = up->open && up->made.fn != NULL ? ru_rec_now() : 0;
-            rui_optim_sums(s, lo->run.at[p->step].ptrs, run, p->seg, begin, end, up->open);
-            if (up->open) {
-                say_made(up, p->step, begun);
-            }
+            int64_t begun = up->made.fn != NULL ? ru_rec_now() : 0;
+            rui_optim_sums(s, lo->run.at[p->step].ptrs, run, p->seg, begin, end);
+            say_made(up, p->step, begun);
         }
     }
 }
@@ -151,15 +148,10 @@ static void piece(rui_low *lo, const rui_run *run, uint32_t g, int64_t begin, in
 void rui_update_sums(rui_low *lo, const rui_run *run, uint32_t grad, int64_t begin, int64_t end)
 {
     rui_update *up = lo->up;
-    if (up == NULL || !up->ready || begin >= end) {
+    if (begin >= end) {
         return;
     }
-    RU_CHECK(end <= lo->grads[grad].layout->size_bytes / 4);
-    if (!up->open) {
-        rui_update_inputs(lo);
-        piece(lo, run, grad, begin, end);
-        return;
-    }
+    RU_CHECK(up->open && end <= lo->grads[grad].layout->size_bytes / 4);
     const rui_run now = {
         .args = &up->args, .pool = run->pool, .scratch = run->scratch, .stream = run->stream};
     RU_CHECK(end - begin <= up->left[grad]);
@@ -179,7 +171,7 @@ static void close_update(rui_low *lo)
     for (uint32_t i = lo->update_from; i < lo->run.n; i++) {
         rui_optim *s = rui_optim_at(lo, i);
         if (s != NULL) {
-            rui_optim_rest_done(s);
+            rui_optim_reset(s);
         }
     }
     for (uint32_t i = 0; i < up->n_was; i++) {

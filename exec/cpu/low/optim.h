@@ -1,8 +1,8 @@
 /* Optimizer steps and the parts of them that run early, before all gradients are summed.
  *
- *   sums of some tensors are there:  rui_optim_early   saves, then updates those elements
- *   all sums are there:              rui_optim_run     updates the rest
- *   the step is given up:            rui_optim_undo    puts back what was saved
+ *   sums of some elements are there:  rui_optim_sums   saves, then updates complete blocks
+ *   the step counts:                  rui_optim_reset  forgets what was saved
+ *   the step is given up:             rui_optim_undo   puts it back
  *
  * An element is updated once, by the same kernel whenever it is its turn: early or late, the bits
  * are the same. Inside exec/cpu/low and exec/exe.c only. Thread: the run's. */
@@ -25,7 +25,6 @@ typedef struct rui_optim_early {
     uint8_t *done;              /* [blocks[n]] */
     uint16_t *have;             /* [blocks[n]] elements that are summed, while the update is open */
     int64_t *blocks;            /* [n + 1] first block of each segment */
-    int64_t n_done;
     bool may; /* no other step of the update sees what this one changes, or makes its scalars */
     bool open;
 } rui_optim_early;
@@ -65,13 +64,13 @@ bool rui_optim_in_place(const rui_optim *s);
 int64_t rui_optim_early_bytes(const rui_optim *s);
 RU_MUST_USE ru_status rui_optim_early_open(rui_optim *s); /* RU_E_MEM */
 void rui_optim_early_close(rui_optim *s);
-/* Elements [begin, end) of the gradient of a segment hold their sums: update the blocks that lie
- * inside of it; `counted`: those whose last elements these are, each element comes once. */
+/* Elements [begin, end) of the gradient of a segment hold their sums, each is told once: update the
+ * blocks whose last elements these are. */
 void rui_optim_sums(rui_optim *s, void *const *bufs, const rui_run *run, uint32_t seg,
-                    int64_t begin, int64_t end, bool counted);
+                    int64_t begin, int64_t end);
+/* All of the segment that is not updated yet. */
+void rui_optim_rest(rui_optim *s, void *const *bufs, const rui_run *run, uint32_t seg);
 void rui_optim_undo(rui_optim *s);
-/* Elements [a, b) of segment i that no early update did. */
-void rui_optim_rest(const rui_optim *s, uint32_t i, int64_t a, int64_t b);
-void rui_optim_rest_done(rui_optim *s);
+void rui_optim_reset(rui_optim *s);
 
 #endif

@@ -129,36 +129,39 @@ static bool is_due(const rui_optim *s, uint32_t seg, int64_t block, bool counted
     return !s->early.done[at] && (!counted || s->early.have[at] == size_of(s, seg, block));
 }
 
-void rui_optim_sums(rui_optim *s, void *const *bufs, const rui_run *run, uint32_t seg,
-                    int64_t begin, int64_t end, bool counted)
+/* Blocks [first, last) that are due, stretch by stretch. */
+static void make(rui_optim *s, void *const *bufs, const rui_run *run, uint32_t seg, int64_t first,
+                 int64_t last, bool counted)
 {
-    rui_optim_early *e = &s->early;
-    int64_t all = e->blocks[seg + 1] - e->blocks[seg];
-    int64_t first = begin / RUI_OPTIM_BLOCK;
-    int64_t last = (end + RUI_OPTIM_BLOCK - 1) / RUI_OPTIM_BLOCK;
-    if (counted) {
-        count(s, seg, begin, end);
-    } else { /* whole ones alone */
-        first = (begin + RUI_OPTIM_BLOCK - 1) / RUI_OPTIM_BLOCK;
-        last = end == s->segs[seg].n ? all : end / RUI_OPTIM_BLOCK;
-    }
     rui_optim_scalars(s, bufs);
-    while (first < last) { /* stretches that are due */
+    while (first < last) {
         int64_t to = first;
         while (to < last && is_due(s, seg, to, counted)) {
             to++;
         }
         const early_job j = {.s = s, .seg = seg, .first = first};
         rui_kern_for(run, early_part, &j, bufs, to - first, 1);
-        memset(e->done + e->blocks[seg] + first, 1, (size_t)(to - first));
-        e->n_done += to - first;
+        memset(s->early.done + s->early.blocks[seg] + first, 1, (size_t)(to - first));
         first = to + 1;
     }
 }
 
+void rui_optim_sums(rui_optim *s, void *const *bufs, const rui_run *run, uint32_t seg,
+                    int64_t begin, int64_t end)
+{
+    count(s, seg, begin, end);
+    make(s, bufs, run, seg, begin / RUI_OPTIM_BLOCK, (end + RUI_OPTIM_BLOCK - 1) / RUI_OPTIM_BLOCK,
+         true);
+}
+
+void rui_optim_rest(rui_optim *s, void *const *bufs, const rui_run *run, uint32_t seg)
+{
+    make(s, bufs, run, seg, 0, s->early.blocks[seg + 1] - s->early.blocks[seg], false);
+}
+
 void rui_optim_undo(rui_optim *s)
 {
-    for (uint32_t k = 0; s->early.n_done > 0 && k < s->n; k++) {
+    for (uint32_t k = 0; s->early.open && k < s->n; k++) {
         const ru_kern_segment *g = &s->segs[k];
         float *const to[RUI_OPTIM_KEPT] = {g->p_out, g->m_out, g->v_out};
         for (int64_t b = 0; b < s->early.blocks[k + 1] - s->early.blocks[k]; b++) {
@@ -172,31 +175,13 @@ void rui_optim_undo(rui_optim *s)
             }
         }
     }
-    rui_optim_rest_done(s);
+    rui_optim_reset(s);
 }
 
-void rui_optim_rest(const rui_optim *s, uint32_t i, int64_t a, int64_t b)
-{
-    const uint8_t *done = s->early.done + s->early.blocks[i];
-    while (a < b) {
-        int64_t block = a / RUI_OPTIM_BLOCK, to = a;
-        bool skip = done[block] != 0;
-        while (to < b && (done[block] != 0) == skip) {
-            to = ++block * RUI_OPTIM_BLOCK;
-        }
-        to = to < b ? to : b;
-        if (!skip) {
-            rui_optim_part(s, i, a, to);
-        }
-        a = to;
-    }
-}
-
-void rui_optim_rest_done(rui_optim *s)
+void rui_optim_reset(rui_optim *s)
 {
     if (s->early.open) {
         memset(s->early.done, 0, (size_t)s->early.blocks[s->n]);
         memset(s->early.have, 0, (size_t)s->early.blocks[s->n] * sizeof *s->early.have);
-        s->early.n_done = 0;
     }
 }

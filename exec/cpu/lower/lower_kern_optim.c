@@ -49,12 +49,7 @@ static void optim_range(const void *state, void *const *bufs, int64_t begin, int
     for (uint32_t i = 0; i < s->n; i++) {
         int64_t a = begin > s->starts[i] ? begin : s->starts[i];
         int64_t b = end < s->starts[i + 1] ? end : s->starts[i + 1];
-        if (a >= b) {
-            continue;
-        }
-        if (s->early.n_done > 0) {
-            rui_optim_rest(s, i, a - s->starts[i], b - s->starts[i]);
-        } else {
+        if (a < b) {
             rui_optim_part(s, i, a - s->starts[i], b - s->starts[i]);
         }
     }
@@ -99,7 +94,6 @@ ru_status rui_optim_run(void *state, void *const *bufs, const rui_run *run)
     rui_optim *s = state;
     rui_optim_scalars(s, bufs);
     rui_kern_for(run, optim_range, s, bufs, s->starts[s->n], 4096);
-    rui_optim_rest_done(s);
     return RU_OK;
 }
 
