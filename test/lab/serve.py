@@ -169,6 +169,9 @@ def main():
         served = Server(rubato, os.path.join(work, "m.onnx"))
         check_json(served, rows, classes)
         check_repository(rubato, work, rows, classes)
+        refused = subprocess.run([rubato, "serve", os.path.join(work, "m.onnx"), "-l", ":0"],
+                                 capture_output=True, text=True, timeout=20)
+        assert refused.returncode == 2 and "--token-file" in refused.stderr, refused
         try:
             import tritonclient.http
         except ImportError:

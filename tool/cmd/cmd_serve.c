@@ -174,6 +174,21 @@ static ru_status serve(session *s, ru_err *err)
     return s->failed.status;
 }
 
+/* Other machines may only ask with a token. */
+static ru_status check_listen(const session *s, ru_err *err)
+{
+    const char *at = s->opt.listen;
+    bool here = strchr(at, ':') == NULL || strncmp(at, "127.", 4) == 0 ||
+                strncmp(at, "localhost:", 10) == 0 || strncmp(at, "[::1]:", 6) == 0;
+    return here || s->opt.token != NULL
+               ? RU_OK
+               : RU_FAIL(err, RU_E_USAGE,
+                         "--listen %s answers other machines, which needs --token-file; the server "
+                         "speaks no TLS itself, so put a proxy that does before it where the "
+                         "network is not yours",
+                         at);
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     session s = {.in = in, .json = ru_cmd_flag(in, "json")};
@@ -184,6 +199,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         RU_TRY(ru_token_get(file, in->arena, &s.opt.token, err));
     }
     s.opt.listen = ru_cmd_text(in, "listen");
+    RU_TRY(check_listen(&s, err));
     s.opt.requests_max = (uint32_t)ru_cmd_i64(in, "waiting");
     s.source.exe = (ru_exe_options){
         .device = ru_cmd_choice(in, "device") == 0 ? RU_DEVICE_CPU : RU_DEVICE_REF,
