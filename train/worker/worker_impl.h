@@ -196,8 +196,10 @@ typedef struct rui_plan {
     rui_plan_view view;
     ru_coll_cost costs_now[RU_COLL_ALGOS];
     int64_t steps;          /* of the view so far */
-    double mean_ns;         /* ... how long they took */
+    double mean_ns;         /* ... how long the last ones took */
     bool watching, planned; /* planned: a table was handed over in this job */
+    int64_t again_ns;       /* no plan is made before, by the clock */
+    uint32_t plans;         /* made for these members */
     ru_sums_watch watch;
 } rui_plan;
 

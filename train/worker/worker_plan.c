@@ -15,6 +15,11 @@
 
 enum { MEASURED_STEPS = 20 }; /* of a view, before a plan is made */
 
+/* Step times tremble: a plan may cost so much of the time until the next one, which each doubles
+ * while the same members train. */
+#define PLANNING_PART 0.005
+enum { PLANS_MAX = 16 };
+
 ru_status rui_plan_open(rui_worker *w, ru_err *err)
 {
     w->plan.parts = RU_NEW(w->arena, ru_elastic_part, RU_ELASTIC_BUCKETS_MAX);
@@ -215,7 +220,11 @@ static bool take_view(rui_worker *w)
     if (other) {
         p->steps = 0;
         p->mean_ns = 0;
-        p->watching = p->watching && n_ranks == p->view.n_ranks;
+        if (n_ranks != p->view.n_ranks) {
+            p->watching = false;
+            p->again_ns = 0;
+            p->plans = 0;
+        }
     }
     return known;
 }
@@ -227,10 +236,12 @@ void rui_plan_stepped(rui_worker *w, int64_t took_ns)
         return;
     }
     p->steps++;
-    p->mean_ns += ((double)took_ns - p->mean_ns) / (double)p->steps;
+    double part = p->steps < RU_SUMS_WATCHED ? (double)p->steps : RU_SUMS_WATCHED;
+    p->mean_ns += ((double)took_ns - p->mean_ns) / part;
     ru_sums_again why =
         p->watching ? ru_sums_watch_step(&p->watch, (double)took_ns) : RU_SUMS_STANDS;
-    if (p->watching ? why == RU_SUMS_STANDS : p->steps < MEASURED_STEPS) {
+    if ((p->watching ? why == RU_SUMS_STANDS : p->steps < MEASURED_STEPS) ||
+        w->at.updated.ns < p->again_ns) {
         return;
     }
     if (p->watching) {
@@ -245,6 +256,11 @@ void rui_plan_stepped(rui_worker *w, int64_t took_ns)
         p->watch = ru_sums_watch_of(p->mean_ns, &(ru_sums_costs){0});
     }
     ru_arena_fini(&arena);
+    ru_time now = ru_clock_now();
+    double took = (double)ru_time_since(now, w->at.updated);
+    p->again_ns = now.ns + (int64_t)(took / PLANNING_PART * (double)(UINT32_C(1) << p->plans));
+    p->plans += p->plans < PLANS_MAX ? 1 : 0;
+    w->at.updated = now; /* the next step does not pay for it */
 }
 
 void rui_plan_table(rui_worker *w)
