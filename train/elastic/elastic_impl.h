@@ -183,6 +183,7 @@ typedef struct rui_el_exchange_ops {
     ru_status (*measured)(ru_elastic *e, ru_err *err); /* leader: everybody is through */
     /* What all must know before the first step of the view, behind GO's epoch. */
     ru_status (*go_write)(ru_elastic *e, ru_wire_out *w, ru_time now, ru_err *err);
+    bool (*room_for_two)(const ru_elastic *e); /* leader, after go_write: steps under way */
     /* May set RUI_EL_LOCAL: the first step begins when the device has mapped memory. */
     ru_status (*go_read)(ru_elastic *e, ru_wire_in *w, ru_time now, ru_err *err);
     void (*planned)(ru_elastic *e, ru_time now); /* the first step begins */
@@ -386,6 +387,8 @@ uint32_t rui_el_hosts(const rui_el_view *v, uint32_t *most);
 /* This rank's schedule of an all-reduce in the view; proved for views that can be. */
 RU_MUST_USE ru_status rui_el_schedule(const ru_elastic *e, ru_coll_algo algo, ru_arena *arena,
                                       const ru_coll_schedule **out, ru_err *err);
+/* Leader, with the choices of the view: has the channel room for the sums of two steps? */
+bool rui_el_room_for_two(const ru_elastic *e);
 /* Are all connections up that the group of the view needs? Asks for those that are not. */
 bool rui_el_connected(ru_elastic *e, ru_effects *fx);
 RU_MUST_USE ru_status rui_el_group_open(ru_elastic *e, ru_err *err);

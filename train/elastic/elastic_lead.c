@@ -461,6 +461,10 @@ static void put_depth(const ru_elastic *e, ru_wire_out *w, ru_effects *fx)
                       : e->v.local ? "the workers add gradients in shared memory"
                                    : e->lead.why;
     bool two = e->v.n > 1 && !e->v.local && e->lead.depth == 2;
+    if (two && !e->x->room_for_two(e)) {
+        two = false;
+        why = "the channels have no room for the sums of two steps";
+    }
     if (e->opt.device.ops->depth != NULL && e->v.n > 1) {
         ru_fx_log(fx, RU_LOG_INFO,
                   two ? "a step begins while the sums of the one before arrive"
@@ -473,19 +477,24 @@ static void put_depth(const ru_elastic *e, ru_wire_out *w, ru_effects *fx)
 
 static void say_go(ru_elastic *e, ru_time now, ru_effects *fx)
 {
-    uint8_t *buf = ru_arena_alloc(&e->view_arena[e->view_side], GO_BYTES_MAX, 8);
-    if (buf == NULL) {
+    ru_arena *arena = &e->view_arena[e->view_side];
+    uint8_t *buf = ru_arena_alloc(arena, GO_BYTES_MAX, 8);
+    uint8_t *rest = ru_arena_alloc(arena, GO_BYTES_MAX, 8);
+    if (buf == NULL || rest == NULL) {
         rui_el_lead_fail(e, e->opt.self, RU_E_MEM, "no memory to begin a view", now, fx);
         return;
     }
     ru_wire_out w = ru_wire_out_into(buf, GO_BYTES_MAX);
-    ru_wire_put_u32(&w, e->v.epoch);
-    put_depth(e, &w, fx);
+    ru_wire_out more = ru_wire_out_into(rest, GO_BYTES_MAX);
     ru_err err;
-    if (e->x->go_write(e, &w, now, &err) != RU_OK) {
+    if (e->x->go_write(e, &more, now, &err) != RU_OK) {
         rui_el_lead_fail(e, e->opt.self, RU_E_CONFIG, err.text, now, fx);
         return;
     }
+    RU_CHECK(!more.bad);
+    ru_wire_put_u32(&w, e->v.epoch);
+    put_depth(e, &w, fx);
+    ru_wire_put_bytes(&w, rest, ru_wire_size(&more));
     rui_el_tell_all(e, RUI_EL_GO_MSG, &w, fx);
     rui_el_go(e, buf, ru_wire_size(&w), now, fx);
 }

@@ -420,6 +420,7 @@ const rui_el_exchange_ops *rui_el_reduce_ops(void)
                                             .measure_hear = rui_el_probe_hear,
                                             .measured = rui_el_probe_fit,
                                             .go_write = go_write,
+                                            .room_for_two = rui_el_room_for_two,
                                             .go_read = go_read,
                                             .planned = planned,
                                             .view_left = rui_el_group_close,

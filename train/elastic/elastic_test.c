@@ -263,6 +263,29 @@ static void job_ends_well(job *j)
     job_close(j);
 }
 
+/* Two sets of lanes need slots and streams: where the leader's channel has too few, one step is
+ * under way. */
+static void two_steps_need_room_in_the_channel(void **state)
+{
+    (void)state;
+    job j = {0};
+    job_open_stalled(&j, 3, 6);
+    ru_elastic *e = elastic_of(j.l[0]);
+    assert_true(rui_el_room_for_two(e));
+    ru_elastic_part large = {.n = 1, .size_bytes = 1 << 16};
+    e->reduce.table = &large;
+    e->reduce.n_table = 1;
+    ru_coll_choice was = e->v.choice[0];
+    e->v.choice[0].chunk_bytes = 4;
+    e->v.choice[0].depth = 0;
+    assert_false(rui_el_room_for_two(e));
+    e->v.choice[0].depth = 4;
+    assert_true(rui_el_room_for_two(e));
+    e->v.choice[0] = was;
+    e->reduce.table = NULL;
+    job_ends_well(&j);
+}
+
 /* A member's second DONE does not stand for another's, nor does one of another step. */
 static void a_done_counts_once_and_for_its_step(void **state)
 {
@@ -698,6 +721,7 @@ static void who_comes_before_the_pause_is_let_in(void **state)
 
 RU_TESTS(train_elastic, cmocka_unit_test(a_step_begins_before_the_commit),
          cmocka_unit_test(a_death_takes_both_steps_back),
+         cmocka_unit_test(two_steps_need_room_in_the_channel),
          cmocka_unit_test(only_the_first_done_of_members_is_told),
          cmocka_unit_test(who_comes_before_the_pause_is_let_in),
          cmocka_unit_test(ranks_are_numbers), cmocka_unit_test(a_sum_that_cannot_begin),

@@ -279,6 +279,48 @@ static ru_status near_of(const ru_elastic *e, ru_arena *arena, const ru_span **o
     return RU_OK;
 }
 
+/* Slots and streams of this rank for one chunk by that algorithm. */
+static void steps_of(const ru_elastic *e, ru_coll_algo algo, ru_arena *scratch, uint32_t *recv,
+                     uint32_t *send)
+{
+    const ru_coll_schedule *s;
+    *recv = *send = UINT16_MAX; /* no schedule: no room */
+    if (rui_el_schedule(e, algo, scratch, &s, NULL) != RU_OK) {
+        return;
+    }
+    *recv = *send = 0;
+    for (uint32_t k = s->begin[e->v.me]; k < s->begin[e->v.me + 1]; k++) {
+        *recv += ru_coll_step_receives(&s->steps[k]) ? 1 : 0;
+        *send += s->steps[k].kind == RU_COLL_SEND ? 1 : 0;
+    }
+}
+
+bool rui_el_room_for_two(const ru_elastic *e)
+{
+    const ru_elastic_part *parts = e->reduce.rule;
+    uint32_t n = e->v.n > RUI_EL_PROBED_MAX ? e->reduce.n_rule : rui_el_table(e, &parts);
+    uint32_t recv[RU_COLL_ALGOS], send[RU_COLL_ALGOS];
+    bool known[RU_COLL_ALGOS] = {0};
+    uint64_t slots = 0, streams = 0;
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    for (uint32_t b = 0; b < n; b++) {
+        const ru_coll_choice *c = &e->v.choice[b];
+        if (!known[c->algo]) {
+            steps_of(e, c->algo, &scratch, &recv[c->algo], &send[c->algo]);
+            known[c->algo] = true;
+        }
+        int64_t size = parts[b].size_bytes, chunk = c->chunk_bytes > 0 ? c->chunk_bytes : size;
+        uint64_t chunks = (uint64_t)((size + chunk - 1) / chunk);
+        uint64_t lanes = c->depth > 0 && c->depth < chunks ? c->depth : chunks;
+        slots += lanes * recv[c->algo];
+        streams += lanes * send[c->algo];
+    }
+    ru_arena_fini(&scratch);
+    /* Twice as many, and half of that again: other ranks of a tree have more steps. */
+    return 3 * slots <= ru_chan_slots(e->opt.chan) && 3 * streams <= ru_chan_streams(e->opt.chan);
+}
+
 ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
 {
     ru_arena *arena = &e->view_arena[e->view_side];
