@@ -175,6 +175,17 @@ static ru_status on_await(void *self, const ru_exe_at *at)
     return await(self, at->value);
 }
 
+/* The first gradient of a step is told when all sums of the step before are used: most are, since
+ * the forward pass read their parameters. */
+static ru_status all_summed(rui_worker *w)
+{
+    for (uint32_t k = 0; !w->at.summed && k < w->list.n_tensors; k++) {
+        RU_TRY(await(w, w->now->tensors[k].value));
+    }
+    w->at.summed = true;
+    return RU_OK;
+}
+
 /* Gradient `tensor` is made; the last of a bucket wakes the loop for all of it. */
 static void say_made(rui_worker *w, uint32_t tensor)
 {
@@ -195,6 +206,7 @@ static ru_status on_ready(void *self, const ru_exe_at *at)
 {
     const leaving *x = self;
     RU_CHECK(at->data == x->w->now->tensors[x->tensor].data); /* where the loop looks for it */
+    RU_TRY(all_summed(x->w));
     say_made(x->w, x->tensor);
     return RU_OK;
 }
@@ -270,6 +282,8 @@ static ru_status follow(rui_worker *w)
         const ru_exe_grad *g = &w->now->tensors[k];
         RU_TRY(free_gradient(w, k));
         memset(g->data, 0, (size_t)g->size_bytes);
+    }
+    for (uint32_t k = 0; k < w->list.n_tensors; k++) { /* behind all sums of the step before */
         say_made(w, k);
     }
     return RU_OK;
@@ -295,6 +309,7 @@ static ru_status run(void *self, const rui_turn *turn, const ru_run_args *args, 
     rui_worker *w = self;
     w->at.begun = ru_clock_now();
     w->at.waited_ns = w->at.made_ns = 0;
+    w->at.summed = false;
     RU_CHECK(turn->share.n == 0 || turn->share.n == w->now->n);
     RU_TRY(turn->share.n == 0 ? follow(w) : ru_exe_phase(w->t.exe, RU_PHASE_GRADIENTS, args, err));
     *waited_ns = w->at.waited_ns;

@@ -236,6 +236,7 @@ typedef struct rui_times {
     ru_time begun, updated;     /* the run under way; the last update */
     int64_t waited_ns, made_ns; /* in that run: for sums; updates of the step before */
     int64_t idle_ns;            /* since the last commit, with a step whose verdict is awaited */
+    bool summed;                /* all sums of the step before are used */
 } rui_times;
 
 /* How samples are read. */
