@@ -14,7 +14,7 @@
 
 #include "exec/cpu/low/low.h"
 
-enum { RUI_PART_WHOLE = UINT32_MAX };
+#define RUI_PART_WHOLE UINT32_MAX
 
 typedef struct rui_part {
     uint32_t step, seg; /* RUI_PART_WHOLE: not an optimizer's, or all of it */

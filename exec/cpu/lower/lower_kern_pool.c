@@ -350,6 +350,8 @@ ru_status rui_lower_kern_pool(rui_low *lo, const ru_node *n, ru_err *err)
 /* -- LpPool: the root of a sum of powers ---------------------------------------------------------
  */
 
+enum { POWER_MAX = 4 }; /* higher ones of ordinary numbers are beyond f32 */
+
 typedef struct power_state {
     const ru_kern *k;
     int64_t n, p;
@@ -402,6 +404,9 @@ ru_status rui_lower_kern_lp_pool(rui_low *lo, const ru_node *n, ru_err *err)
     (void)err;
     int64_t p = ru_node_int(n, RU_ATTR_p, 2), count = ru_type_count(rui_type(lo, n->in[0]));
     bool fits;
+    if (p > POWER_MAX) {
+        return RU_E_UNSUPPORTED;
+    }
     pool_state *s = state_new(lo, n, &fits);
     if (s == NULL) {
         return fits ? rui_done(lo) : RU_E_UNSUPPORTED;

@@ -91,16 +91,17 @@ static int64_t cut(double x, bool u64)
     return x >= half ? INT64_MAX : (int64_t)x;
 }
 
-/* f32 has kernels of its own. */
+/* Of f32 only what its own kernels leave out comes here, such as to u64. */
 static void load_reals(ru_dtype t, const void *x, int64_t n, double *to)
 {
     if (t == RU_F64) {
         memcpy(to, x, (size_t)n * sizeof *to);
         return;
     }
-    RU_CHECK(t == RU_F16);
+    RU_CHECK(t == RU_F16 || t == RU_F32);
     for (int64_t i = 0; i < n; i++) {
-        to[i] = (double)ru_f16_to_f32(((const uint16_t *)x)[i]);
+        to[i] = t == RU_F32 ? (double)((const float *)x)[i]
+                            : (double)ru_f16_to_f32(((const uint16_t *)x)[i]);
     }
 }
 
@@ -111,9 +112,13 @@ static void store_reals(ru_dtype t, const double *from, int64_t n, void *y)
         memcpy(y, from, (size_t)n * sizeof *from);
         return;
     }
-    RU_CHECK(t == RU_F16);
+    RU_CHECK(t == RU_F16 || t == RU_F32);
     for (int64_t i = 0; i < n; i++) {
-        ((uint16_t *)y)[i] = ru_f32_to_f16((float)from[i]);
+        if (t == RU_F32) {
+            ((float *)y)[i] = (float)from[i];
+        } else {
+            ((uint16_t *)y)[i] = ru_f32_to_f16((float)from[i]);
+        }
     }
 }
 
