@@ -99,7 +99,7 @@ static void test_long_lines(void **state)
     ru_arena_init(&arena, 0);
     char *text = ru_arena_alloc(&arena, LINE * LINES, 1);
     for (int64_t i = 0; i < (int64_t)LINE * LINES; i++) {
-        text[i] = i % LINE == LINE - 1 ? '\n' : (char)('a' + i / LINE + i % 7);
+        text[i] = (char)(i % LINE == LINE - 1 ? '\n' : 'a' + i / LINE + i % 7);
     }
     pieces p = {text, (int64_t)LINE * LINES, 0, 50000};
     assert_ok(ru_lines_open("stdin", give, &p, &arena, &l, &err), err);
