@@ -83,6 +83,7 @@ int64_t ru_predictor_batch(const ru_predictor *p);
 int64_t ru_predictor_inputs(const ru_predictor *p);
 int64_t ru_predictor_outputs(const ru_predictor *p);
 void *ru_predictor_input(ru_predictor *p, int64_t k);
+bool ru_predictor_left_out(const ru_predictor *p, int64_t k);
 ru_status ru_predictor_run(ru_predictor *p, const float **outputs, ru_err *err);
 
 /* training */

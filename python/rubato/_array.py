@@ -1,7 +1,7 @@
 """Arrays in and out: numpy where it is there, buffers (memoryview) where it is not."""
 import math
 
-from ._call import ffi, lib, text
+from ._call import DataError, ffi, lib, text
 
 try:
     import numpy
@@ -39,6 +39,8 @@ class Given:
 
     def __init__(self, x, dtype):
         self.view = _packed(x, dtype)
+        if self.view.ndim > lib.RU_RANK_MAX:
+            raise DataError("the array has %d dimensions, at most %d are taken" % (self.view.ndim, lib.RU_RANK_MAX))
         self.shape, self.dtype, self.size_bytes = self.view.shape, dtype, self.view.nbytes
 
     def pointer(self):
@@ -52,7 +54,11 @@ def _packed(x, dtype):
         if type(x) is numpy.ndarray and x.dtype == want and x.flags.c_contiguous:
             return x.data
         a = _numpy_of(x)
+        if not numpy.can_cast(a.dtype, want, "same_kind"):
+            raise TypeError("expected %s, got an array of %s: convert it" % (dtype, a.dtype))
         out = numpy.ascontiguousarray(a, dtype=want).reshape(a.shape)
+        if want.kind in "iu" and a.dtype.itemsize > want.itemsize and not numpy.array_equal(out, a):
+            raise DataError("the array of %s holds numbers that %s cannot hold" % (a.dtype, dtype))
         if out is not a and out.base is not a:
             copied += out.nbytes
         return memoryview(out)

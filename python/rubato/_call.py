@@ -3,7 +3,19 @@ import os
 
 from ._rubato import ffi, lib
 
-__all__ = ["ffi", "lib", "check", "text", "words", "path_bytes", "Arena"]
+_forks = 0  # of this process since the package was loaded: threads of the library do not live on in a child
+
+
+def _forked():
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def forks():
+    return _forks
 
 
 class RubatoError(Exception):

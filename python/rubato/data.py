@@ -1,6 +1,6 @@
 """Batches of samples, read and decoded in the background."""
 from . import _array
-from ._call import check, ffi, lib, text, words
+from ._call import check, ffi, forks, lib, text, words
 
 _NUMBERS = ("context", "stride", "features", "classes", "image_size", "seed", "first", "count")
 _FLAGS = ("one_hot", "skip_damaged", "raw", "regression", "direct")
@@ -22,7 +22,7 @@ class Stream:
     """An iterator of batches; close it, or leave a `with` block, to free it before its end."""
 
     def __init__(self, format, paths, batch, seed, epochs, shuffle, drop_last, threads, options):
-        self._s = self._d = None
+        self._s, self._d, self._forks = None, None, forks()
         keep, err = [], ffi.new("ru_err *")
         if not isinstance(batch, int) or batch < 1:
             raise ValueError("batch is %r, expected a number of samples, at least 1" % (batch,))
@@ -61,6 +61,8 @@ class Stream:
         return self
 
     def __next__(self):
+        if self._forks != forks():
+            raise RuntimeError("this stream was opened before a fork: open it in the new process")
         if self._s is None:
             raise StopIteration
         err = ffi.new("ru_err *")
@@ -87,4 +89,5 @@ class Stream:
         self.close()
 
     def __del__(self):
-        self.close()
+        if getattr(self, "_forks", None) == forks():
+            self.close()

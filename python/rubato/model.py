@@ -1,23 +1,14 @@
 """Trained runs and ONNX models, ready to predict."""
 import collections
+import math
 import os
 import threading
 
 from . import _array
-from ._call import Arena, DataError, check, ffi, lib, path_bytes, text
+from ._call import Arena, DataError, check, ffi, forks, lib, path_bytes, text
 
 Port = collections.namedtuple("Port", "name dtype shape")
 Port.__doc__ = """An input or output: its name, dtype ("f32", ...) and shape; a size that a call decides is a name."""
-
-_forks = 0  # of this process since the package was loaded: threads of the library do not live on in a child
-
-
-def _forked():
-    global _forks
-    _forks += 1
-
-
-os.register_at_fork(after_in_child=_forked)
 
 _KEPT = 8  # executables of different shapes that a model keeps
 
@@ -48,7 +39,7 @@ class Model:
 
     def __init__(self):
         self._lock = threading.Lock()
-        self._forks = _forks
+        self._forks = forks()
 
     def predict(self, *arrays, **named):
         """Outputs for these inputs, given in order or by name.
@@ -57,7 +48,7 @@ class Model:
         dict by name where the model has several outputs; they are the caller's own.
         Raises DataError where shapes or types do not fit.
         """
-        if self._forks != _forks:
+        if self._forks != forks():
             raise RuntimeError("this model was opened before a fork: open it in the new process")
         with self._lock:
             return self._predict(self._by_name(arrays, named))
@@ -94,7 +85,7 @@ class Model:
         self.close()
 
     def __del__(self):
-        if getattr(self, "_forks", None) == _forks:
+        if getattr(self, "_forks", None) == forks():
             self._close()
 
 
@@ -138,6 +129,8 @@ class _Bound:
         check(lib.ru_exe_settle(settle, graph, self.graph, err), err)
         # Elements decided a shape, or became constants: these arrays only.
         self.once = settle.ran > 0 or self.graph.n_inputs < len(given)
+        if not self.once:  # a large input need not live as long as its executable
+            self.keep = [k for k in self.keep if not isinstance(k, _array.Given)]
         exe = ffi.new("ru_exe **")
         check(lib.ru_exe_open(self.graph, owner._options, exe, err), err)
         self.exe = exe[0]
@@ -195,8 +188,9 @@ class OnnxModel(Model):
         graph, info = ffi.new("ru_graph *"), ffi.new("ru_onnx_info *")
         opt = ffi.new("ru_onnx_options *", {"external": self._external, "signature": True})
         check(lib.ru_onnx_read(file.model.data, file.model.size_bytes, opt, arena.at, graph, info, err), err)
-        if any(info.texts_in[k] for k in range(graph.n_inputs)):
-            raise DataError("%s takes texts; the package takes numbers only: use `rubato predict`" % path)
+        if (any(info.texts_in[k] for k in range(graph.n_inputs))
+                or any(info.texts_out[k] for k in range(graph.n_outputs))):
+            raise DataError("%s takes or gives texts; the package takes numbers only: use `rubato run`" % path)
         values = [graph.values[graph.inputs[k].v] for k in range(graph.n_inputs)]
         self.inputs = tuple(_port(text(v.name), v.type, graph) for v in values)
         names = [text(info.outputs[k]) for k in range(graph.n_outputs)]
@@ -280,6 +274,9 @@ class RunModel(Model):
                 self._prepare(ffi.cast("float *", place), part)
             check(lib.ru_predictor_run(self._p, self._outputs, err), err)
             ffi.memmove(into + first * size, self._outputs[0], part * size * 4)
+            for k in range(part):
+                if lib.ru_predictor_left_out(self._p, k):  # an input without a value: no answer
+                    into[(first + k) * size:(first + k + 1) * size] = [math.nan] * size
         return _array.Back("f32", (size,) if single else (n, size)).copy(into)
 
     def _prepare(self, x, n):

@@ -42,7 +42,7 @@ class Run:
             raise RuntimeError("another training runs in this process: wait for its end")
         self._skip = _size(self._metrics())
         lib.ru_self_stop_watch()
-        self._thread = threading.Thread(target=self._run, args=(options,), name="rubato-train", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(options,), name="rubato-train")
         self._thread.start()
 
     def _run(self, options):
@@ -69,7 +69,7 @@ class Run:
 
     def wait(self, timeout=None):
         """Wait for the end; returns its figures (steps, loss, samples_per_s, wall_s, ended, out), None if it still
-        runs after `timeout` seconds. Raises what the training failed with; KeyboardInterrupt after Ctrl-C."""
+        runs after `timeout` seconds. Raises what the training failed with. After Ctrl-C `ended` is "stopped"."""
         self._thread.join(timeout)
         if self.running:
             return None

@@ -98,6 +98,11 @@ class Package(unittest.TestCase):
             self.assertEqual(model.predict(numpy.zeros((0, self.width()), numpy.float32)).shape, (0, y.shape[1]))
             many = model.predict(numpy.repeat(x.T, 50, 0))
             self.assertTrue(numpy.array_equal(many[::50], y))
+            for wrong in (x.T.astype(complex), numpy.array([["a"] * self.width()])):
+                with self.assertRaises(TypeError):
+                    model.predict(wrong)
+            with self.assertRaises(rubato.DataError):
+                model.predict(numpy.zeros((1,) * 9, numpy.float32))
             again = y.copy()
             model.predict(x.T * 2)
             self.assertTrue(numpy.array_equal(again, y))  # answers are the caller's
@@ -149,6 +154,15 @@ class Package(unittest.TestCase):
     def test_a_stream_gives_every_sample_once(self):
         with open("rows.csv", "w") as f:
             f.writelines("%d,%d\n" % (k, k % 2) for k in range(100))
+        numbers = rubato.data.stream(format="csv", paths="rows.csv", batch=1)
+        if os.fork() == 0:
+            try:
+                next(numbers)
+            except RuntimeError:
+                os._exit(0)
+            os._exit(1)
+        self.assertEqual(os.wait()[1], 0)
+        numbers.close()
         seen = []
         for x, y in rubato.data.stream(format="csv", paths="rows.csv", batch=32, seed=1):
             seen += [int(v) for v in memoryview(x).cast("B").cast("f")]
