@@ -64,12 +64,14 @@ def text(c_text):
     return None if c_text == ffi.NULL else ffi.string(c_text).decode("utf-8", "replace")
 
 
-def check(status, err):
-    """Raise what `status` says, with the sentence in `err`."""
+def check(status, err, where=None):
+    """Raise what `status` says, with the sentence in `err`, behind the name of a file."""
     if status == lib.RU_OK:
         return
     word = text(lib.ru_status_name(status))
     sentence = ffi.string(err.text).decode("utf-8", "replace")
+    if where is not None:
+        sentence = "%s: %s" % (os.fsdecode(where), sentence)
     if word == "memory":
         raise MemoryError(sentence)
     error = _KINDS.get(word, RubatoError)(sentence)

@@ -125,8 +125,8 @@ class _Bound:
         self.keep += [settle, ahead, opt, graph]
         model = owner._file.model
         check(lib.ru_onnx_read_bound(model.data, model.size_bytes, opt, self.arrays.at, self.arrays.n, self.arena.at,
-                                     graph, ffi.NULL, err), err)
-        check(lib.ru_exe_settle(settle, graph, self.graph, err), err)
+                                     graph, ffi.NULL, err), err, owner._path)
+        check(lib.ru_exe_settle(settle, graph, self.graph, err), err, owner._path)
         # Elements decided a shape, or became constants: these arrays only.
         self.once = settle.ran > 0 or self.graph.n_inputs < len(given)
         if not self.once:  # a large input need not live as long as its executable
@@ -178,7 +178,7 @@ class OnnxModel(Model):
 
     def __init__(self, path, options):
         super().__init__()
-        self._options, self._bound, self._file = options, collections.OrderedDict(), None
+        self._options, self._bound, self._file, self._path = options, collections.OrderedDict(), None, path
         err = ffi.new("ru_err *")
         file = ffi.new("ru_onnx_file *")
         check(lib.ru_onnx_file_open(path_bytes(path), file, err), err)
@@ -187,7 +187,7 @@ class OnnxModel(Model):
         arena = Arena()
         graph, info = ffi.new("ru_graph *"), ffi.new("ru_onnx_info *")
         opt = ffi.new("ru_onnx_options *", {"external": self._external, "signature": True})
-        check(lib.ru_onnx_read(file.model.data, file.model.size_bytes, opt, arena.at, graph, info, err), err)
+        check(lib.ru_onnx_read(file.model.data, file.model.size_bytes, opt, arena.at, graph, info, err), err, path)
         if (any(info.texts_in[k] for k in range(graph.n_inputs))
                 or any(info.texts_out[k] for k in range(graph.n_outputs))):
             raise DataError("%s takes or gives texts; the package takes numbers only: use `rubato run`" % path)
