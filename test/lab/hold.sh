@@ -216,9 +216,10 @@ done
 echo "ok: suspended workers join again, other builds do not"
 
 # Ranks that another launcher starts know each other without a token: by the user's secret, for an app too.
+# Their port lies below those that the kernel gives to others (other scripts run beside this one).
 for job in mlp mf; do
     for rank in 1 0; do
-        HOME=$work/home XDG_CONFIG_HOME='' TORCHELASTIC_RUN_ID=none RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((21000 + $$ % 20000)) \
+        HOME=$work/home XDG_CONFIG_HOME='' TORCHELASTIC_RUN_ID=none RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((12000 + $$ % 10000)) \
             timeout 60 "$rubato" train $job.yaml --out $job-ranks --set train.epochs=3000 >/dev/null 2>$job-rank$rank.err &
         ranks[rank]=$!
     done
