@@ -215,7 +215,7 @@ static void opened(ru_server *s, rui_order *o, ru_time now)
     }
 }
 
-/* One that drains may be closed already. */
+/* One that drains may be closed already, and another may stand at its address. */
 static bool listed(const ru_server *s, const rui_version *v)
 {
     const rui_version *k = s->versions;
@@ -236,7 +236,8 @@ void rui_loader_answers(ru_server *s, ru_time now)
         }
         if (o->kind == RUI_OPEN) {
             opened(s, o, now);
-        } else if (o->kind == RUI_GROW && listed(s, o->version)) {
+        } else if (o->kind == RUI_GROW && listed(s, o->version) &&
+                   o->version->state == RUI_READY) {
             rui_infer_pace(o->version);
         }
         free(o);

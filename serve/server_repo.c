@@ -41,13 +41,14 @@ static void answer_json(ru_http_request *r)
 }
 
 /* Does it go? The old versions do; when one failed, the new ones where old ones answer, and those
- * that failed before. */
+ * that failed before. Versions of a later load are its own. */
 static bool goes(const loading *l, const rui_version *v, bool others)
 {
     bool old = v->load < l->number;
-    return of_model(v, l->model) && (l->err.status == RU_OK ? old
-                                     : old                  ? v->state == RUI_FAILED
-                                                            : others);
+    return of_model(v, l->model) && v->load <= l->number &&
+           (l->err.status == RU_OK ? old
+            : old                  ? v->state == RUI_FAILED
+                                   : others);
 }
 
 static void settle(loading *l)

@@ -1,12 +1,16 @@
 #include "serve/server.h"
 
 #include <arpa/inet.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "env/clock.h"
+#include "env/file/file.h"
+#include "env/thread.h"
+#include "test/scratch.h"
 #include "test/test.h"
 #include "world/graph/build.h"
 
@@ -53,6 +57,8 @@ typedef struct world {
     ru_server *server;
     toy toy;
     uint32_t loaded, failed, stopped;
+    uint32_t opens; /* of a repository */
+    ru_flag go;     /* its second open may end */
     char answer[1 << 15];
 } world;
 
@@ -61,6 +67,20 @@ static ru_status toy_open(void *self, const char *path, ru_source *out, ru_err *
     world *w = self;
     (void)err;
     assert_string_equal(path, "a path");
+    *out = (ru_source){.ops = &toy_ops, .self = &w->toy};
+    return RU_OK;
+}
+
+/* The second one is damaged, and stays open until the test has asked for more. */
+static ru_status repository_open(void *self, const char *path, ru_source *out, ru_err *err)
+{
+    world *w = self;
+    if (++w->opens == 2) {
+        while (ru_flag_get(&w->go) == 0) {
+            (void)sched_yield();
+        }
+        return RU_FAIL(err, RU_E_DATA, "%s is damaged", path);
+    }
     *out = (ru_source){.ops = &toy_ops, .self = &w->toy};
     return RU_OK;
 }
@@ -87,7 +107,9 @@ static void turn(world *w, const uint32_t *count)
     assert_int_equal(*count, 1);
 }
 
-static bool open_world(world *w)
+typedef ru_status (*open_fn)(void *self, const char *path, ru_source *out, ru_err *err);
+
+static bool open_world_of(world *w, open_fn open)
 {
     ru_err err = {0};
     *w = (world){0};
@@ -95,7 +117,7 @@ static bool open_world(world *w)
     assert_ok(ru_loop_open(&w->loop, &err), err);
     const ru_server_options o = {.loop = w->loop,
                                  .listen = "0",
-                                 .open = toy_open,
+                                 .open = open,
                                  .open_self = w,
                                  .served = {.exe = {.threads = 1}, .instances = 2, .rows_max = 8}};
     ru_status st = ru_server_open(&o, &w->arena, &w->server, &err);
@@ -108,18 +130,28 @@ static bool open_world(world *w)
     return true;
 }
 
+static bool open_world(world *w)
+{
+    return open_world_of(w, toy_open);
+}
+
 static void load_toy(world *w)
 {
     ru_err err = {0};
     assert_ok(ru_server_load(w->server, "toy", "1", "a path", on_loaded, w, &err), err);
 }
 
-static void close_world(world *w)
+static void close_world_of(world *w, uint32_t opened)
 {
     ru_server_close(w->server);
     ru_loop_close(w->loop);
     ru_arena_fini(&w->arena);
-    assert_int_equal(w->toy.closed, 1);
+    assert_int_equal(w->toy.closed, opened);
+}
+
+static void close_world(world *w)
+{
+    close_world_of(w, 1);
 }
 
 static int dial(const world *w)
@@ -310,5 +342,41 @@ static void says_why_a_model_failed(void **state)
     close_world(&w);
 }
 
+/* Two loads of a model at one time, of which the first fails: the second goes on. */
+static void a_load_ends_no_later_one(void **state)
+{
+    ru_scratch *t = *state;
+    static const char again[] = "/v2/repository/models/m/load";
+    world w;
+    if (!open_world_of(&w, repository_open)) {
+        skip();
+    }
+    const char *version = ru_path_join(&t->arena, t->root, "m/1");
+    assert_non_null(version);
+    assert_ok(ru_dir_make(version, &t->err), t->err);
+    assert_ok(ru_server_repository(w.server, t->root, &t->err), t->err);
+    int a = dial(&w), b = dial(&w), fd = dial(&w);
+    while (strstr(get(&w, fd, "/v2/models/m/ready"), "\"ready\":true") == NULL) {
+    }
+    ask(a, "POST", again, "");
+    ask(b, "POST", again, "");
+    for (const char *loading = NULL; loading == NULL;) { /* until both are there */
+        ask(fd, "POST", "/v2/repository/index", "");
+        loading = strstr(hear(&w, fd), "LOADING");
+        loading = loading != NULL ? strstr(loading + 1, "LOADING") : NULL;
+    }
+    ru_flag_set(&w.go, 1);
+    assert_non_null(strstr(hear(&w, a), "is damaged"));
+    assert_string_equal(hear(&w, b), "{}");
+    ask(fd, "POST", "/v2/models/m/infer", GOOD);
+    assert_non_null(strstr(hear(&w, fd), "[13,10,11]"));
+    close(a);
+    close(b);
+    close(fd);
+    close_world_of(&w, 2);
+}
+
 RU_TESTS(serve_server, cmocka_unit_test(speaks_the_protocol), cmocka_unit_test(drains),
-         cmocka_unit_test(says_why_a_model_failed))
+         cmocka_unit_test(says_why_a_model_failed),
+         cmocka_unit_test_setup_teardown(a_load_ends_no_later_one, ru_scratch_open,
+                                         ru_scratch_close))
