@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-enum { DEPTH_MAX = 8, PATH_BYTES = 256 };
+enum { DEPTH_MAX = 8, PATH_BYTES = 256, INSTANCES_MAX = 64 };
+#define DELAY_MAX_US INT64_C(3600000000) /* an hour */
 
 typedef struct reader {
     const char *p, *end;
@@ -85,14 +86,15 @@ static bool unsupported(reader *r, const char *path, ru_str value)
     return false;
 }
 
-static bool number(reader *r, const char *path, ru_str value, int64_t least, int64_t *out)
+static bool number(reader *r, const char *path, ru_str value, int64_t least, int64_t most,
+                   int64_t *out)
 {
-    if (ru_str_i64(value, out) && *out >= least) {
+    if (ru_str_i64(value, out) && *out >= least && *out <= most) {
         return true;
     }
-    r->st = RU_FAIL(r->err, RU_E_DATA, "line %lld: %s is '%.*s', not a number from %lld on",
+    r->st = RU_FAIL(r->err, RU_E_DATA, "line %lld: %s is '%.*s', not a number from %lld to %lld",
                     (long long)r->line, path, (int)(value.n < 60 ? value.n : 60), value.p,
-                    (long long)least);
+                    (long long)least, (long long)most);
     return false;
 }
 
@@ -130,20 +132,20 @@ static bool set(reader *r, const char *path, ru_str value)
                ru_str_eq_c(value, "rubato") || ru_str_eq_c(value, "rubato_onnx") ||
                unsupported(r, path, value);
     } else if (strcmp(path, "max_batch_size") == 0) {
-        return number(r, path, value, 0, &c->rows_max);
+        return number(r, path, value, 0, INT32_MAX, &c->rows_max);
     } else if (strcmp(path, "instance_group.count") == 0) {
-        return number(r, path, value, 1, &c->instances);
+        return number(r, path, value, 1, INSTANCES_MAX, &c->instances);
     } else if (strcmp(path, "instance_group.kind") == 0) {
         return ru_str_eq_c(value, "KIND_CPU") || ru_str_eq_c(value, "KIND_AUTO") ||
                unsupported(r, path, value);
     } else if (strcmp(path, "instance_group.name") == 0) {
         return true;
     } else if (strcmp(path, "dynamic_batching.max_queue_delay_microseconds") == 0) {
-        return number(r, path, value, 0, &c->delay_us);
+        return number(r, path, value, 0, DELAY_MAX_US, &c->delay_us);
     } else if (strcmp(path, "version_policy.latest.num_versions") == 0) {
-        return number(r, path, value, 1, &c->latest);
+        return number(r, path, value, 1, INT64_MAX, &c->latest);
     } else if (strcmp(path, "version_policy.specific.versions") == 0) {
-        if (c->n_specific == RUI_CONFIG_NAMES || !number(r, path, value, 1, &n)) {
+        if (c->n_specific == RUI_CONFIG_NAMES || !number(r, path, value, 1, INT64_MAX, &n)) {
             return wrong(r, "at most 64 versions");
         }
         c->specific[c->n_specific++] = n;
