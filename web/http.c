@@ -1,7 +1,6 @@
 #include "web/http.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -76,6 +75,9 @@ static enum MHD_Result answer(ru_http *h, struct MHD_Connection *c, unsigned cod
     if (code == 401) {
         ok = h->add_response_header(r, "WWW-Authenticate", "Bearer");
     }
+    if (code == 503 && h->opt.request != NULL) {
+        ok = h->add_response_header(r, "Retry-After", "1");
+    }
     ok = ok == MHD_YES ? h->queue_response(c, code, r) : ok;
     h->destroy_response(r);
     return ok;
@@ -83,9 +85,16 @@ static enum MHD_Result answer(ru_http *h, struct MHD_Connection *c, unsigned cod
 
 enum MHD_Result rui_http_say(ru_http *h, struct MHD_Connection *c, uint32_t code, const char *text)
 {
-    char line[RU_ERR_TEXT_MAX + 2];
-    int n = snprintf(line, sizeof line, "%s\n", text);
-    return answer(h, c, code, "text/plain; charset=utf-8", line, n);
+    char line[6 * RU_ERR_TEXT_MAX + 16];
+    ru_text t = ru_text_into(line, sizeof line);
+    if (h->opt.request == NULL) {
+        ru_text_putf(&t, "%s\n", text);
+        return answer(h, c, code, "text/plain; charset=utf-8", line, t.n);
+    }
+    ru_text_put(&t, "{\"error\":"); /* as ru_http_refuse */
+    ru_text_json(&t, ru_str_c(text));
+    ru_text_put(&t, "}");
+    return answer(h, c, code, "application/json", line, t.n);
 }
 
 static enum MHD_Result give_page(ru_http *h, struct MHD_Connection *c, const char *path)

@@ -81,7 +81,7 @@ struct ru_http {
 #undef RUI_X
 };
 
-/* http.c: a response from text, queued at once. */
+/* http.c: a sentence as response, queued at once: JSON where requests are answered, else text. */
 enum MHD_Result rui_http_say(ru_http *h, struct MHD_Connection *c, uint32_t status,
                              const char *text);
 void rui_http_soon(ru_http *h); /* the library runs again soon */
