@@ -401,8 +401,8 @@ bool rui_scan_elements(rui_scan *s, const ru_type *type, void *into)
     walk w = {.type = type, .count = ru_type_count(type)};
     int64_t bytes = ru_dtype_bytes(type->dtype);
     w.inside[type->rank] = type->rank > 0 ? type->dims[type->rank - 1] : 1;
-    for (uint32_t d = type->rank; d > 1; d--) {
-        w.inside[d - 1] = w.inside[d] * type->dims[d - 2];
+    for (uint32_t d = type->rank; d > 1; d--) { /* of no elements: dimensions may be of any size */
+        w.inside[d - 1] = w.count > 0 ? w.inside[d] * type->dims[d - 2] : 0;
     }
     uint32_t depth_max = type->rank > 0 ? type->rank : 1;
     bool more = rui_scan_open(s, '['), item = true, empty = true; /* `empty`: a list begins */
