@@ -23,7 +23,7 @@ typedef struct rui_call {
     ru_server *server;
     rui_version *version;
     ru_http_request *r;
-    ru_arena arena; /* of this request; keeps its memory for the next one */
+    ru_arena arena; /* of this request; keeps a little of its memory for the next one */
     ru_oip_request in;
     ru_served_part part;
     uint32_t place; /* in the machine; RU_SERVE_NONE: not there */

@@ -4,6 +4,8 @@
 
 #include "serve/server_impl.h"
 
+enum { CALL_KEEPS_BYTES = 1 << 20 }; /* of memory, for its next request */
+
 /* -- calls -------------------------------------------------------------------------------------
  */
 
@@ -32,7 +34,12 @@ static void call_done(void *self)
     rui_call *c = self;
     ru_server *s = c->server;
     rui_version *v = c->version;
-    ru_arena_rewind(&c->arena, (ru_arena_mark){0});
+    if (c->arena.used_bytes > CALL_KEEPS_BYTES) {
+        ru_arena_fini(&c->arena);
+        ru_arena_init(&c->arena, 0);
+    } else {
+        ru_arena_rewind(&c->arena, (ru_arena_mark){0});
+    }
     c->next = s->free_calls;
     s->free_calls = c;
     s->n_calls--;
@@ -347,12 +354,15 @@ static ru_status read_call(rui_call *c, ru_err *err)
     return outputs_of(c, out, &n, err);
 }
 
+#define MS_MAX 1e12 /* 31 years: sums with the clock stay below 2^63 ns */
+
 /* Until when the client wants it: Triton's parameter or our header; ns 0: it does not say. */
 static ru_status due_of(const rui_call *c, ru_time *due, ru_err *err)
 {
     const char *header = ru_http_asked(c->r, "Rubato-Deadline-Ms");
     double ms = (double)c->in.timeout_us * 1e-3;
-    if (header != NULL && (!ru_str_f64(ru_str_c(header), &ms) || !(ms > 0 && ms < 1e12))) {
+    ms = ms < MS_MAX ? ms : MS_MAX;
+    if (header != NULL && (!ru_str_f64(ru_str_c(header), &ms) || !(ms > 0 && ms < MS_MAX))) {
         return RU_FAIL(err, RU_E_DATA, "Rubato-Deadline-Ms '%.40s' is not a time", header);
     }
     *due = ms > 0 ? ru_time_after(c->r->since, (int64_t)(ms * 1e6)) : (ru_time){0};
