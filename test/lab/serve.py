@@ -172,6 +172,10 @@ def main():
         refused = subprocess.run([rubato, "serve", os.path.join(work, "m.onnx"), "-l", ":0"],
                                  capture_output=True, text=True, timeout=20)
         assert refused.returncode == 2 and "--token-file" in refused.stderr, refused
+        for path, name in (("m.onnx", "a/b"), ("models", "a")):
+            refused = subprocess.run([rubato, "serve", path, "-l", "0", "--name", name], cwd=work,
+                                     capture_output=True, text=True, timeout=20)
+            assert refused.returncode == 2 and "--name" in refused.stderr, refused
         try:
             import tritonclient.http
         except ImportError:

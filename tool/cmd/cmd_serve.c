@@ -141,8 +141,25 @@ static bool is_repository(const session *s)
            !ru_path_exists(state);
 }
 
+/* A name is one part of a path: requests for another would never find the model. */
+static ru_status check_name(const session *s, ru_err *err)
+{
+    const char *name = ru_cmd_text(s->in, "name");
+    if (name != NULL && (name[0] == '\0' || strchr(name, '/') != NULL)) {
+        return RU_FAIL(err, RU_E_USAGE, "--name '%s': expected one part of a path, without '/'",
+                       name);
+    }
+    if (name != NULL && is_repository(s)) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--name %s: %s is a repository, whose folders name the models", name,
+                       s->in->args[0]);
+    }
+    return RU_OK;
+}
+
 static ru_status begin(session *s, ru_err *err)
 {
+    RU_TRY(check_name(s, err));
     RU_TRY(ru_loop_open(&s->loop, err));
     s->opt.loop = s->loop;
     s->opt.open = open_model;
@@ -225,7 +242,8 @@ static const ru_opt opts[] = {
            "takes any",
            .letter = 'l', .def = "8000"),
     RU_OPT(TEXT, "slo", "pQ=TIME", "the promise: so many percent of the answers come within TIME"),
-    RU_OPT(TEXT, "name", "NAME", "name of the model (default: the last part of the path)"),
+    RU_OPT(TEXT, "name", "NAME",
+           "name of the model (default: the last part of the path); not of a repository"),
     RU_OPT(I64, "batch", "N", "largest batch in rows; rounded down to a power of two", .def = "32",
            RU_IN(1, 32768)),
     RU_OPT(I64, "instances", "N",
