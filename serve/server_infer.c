@@ -56,6 +56,7 @@ static void refuse_until(rui_call *c, rui_miss why, uint32_t status, const char 
     rui_stats *st = &c->version->stats;
     st->miss[why]++;
     st->missed_ns += ru_time_since(ru_clock_now(), c->r->since);
+    retry_ns = retry_ns == 0 && status == 503 ? 1 : retry_ns; /* memory comes back */
     ru_http_refuse(c->r, status, sentence, (retry_ns + 999999999) / 1000000000);
     call_done(c);
 }

@@ -59,6 +59,7 @@ static void settle(loading *l)
     }
     for (rui_version *v = l->server->versions, *next; v != NULL; v = next) {
         next = v->next;
+        v->waits = v->waits && v->load != l->number;
         if (goes(l, v, others)) {
             rui_version_drain(v);
         }
@@ -132,6 +133,7 @@ static ru_status begin_version(loading *l, const char *folder, const char *versi
                            : "model.onnx";
     v->path = at != NULL && file != NULL ? ru_path_join(&v->arena, at, file) : NULL;
     v->load = l->number;
+    v->waits = true;
     v->done = on_opened;
     v->done_self = l;
     if (st == RU_OK && v->path == NULL) {

@@ -139,6 +139,37 @@ static void put_metadata(ru_server *s, rui_version *v, ru_text *t)
     ru_json_close(&j);
 }
 
+/* Of two versions of a model: one that is ready, all of its load with it, before one that is not,
+ * then the greater number, then the one that was loaded later, which stands first. */
+static bool better(const rui_version *v, const rui_version *than)
+{
+    int64_t a = 0, b = 0;
+    bool v_ready = v->state == RUI_READY && !v->waits;
+    bool than_ready = than->state == RUI_READY && !than->waits;
+    (void)!ru_str_i64(ru_str_c(v->version), &a);
+    (void)!ru_str_i64(ru_str_c(than->version), &b);
+    return v_ready != than_ready ? v_ready : a > b;
+}
+
+/* The version that answers: the one named, else the best. */
+static rui_version *find(const ru_server *s, ru_str model, ru_str version)
+{
+    rui_version *found = NULL;
+    for (rui_version *v = s->versions; v != NULL; v = v->next) {
+        bool is_it = ru_str_eq_c(model, v->model) && v->state != RUI_DRAINING &&
+                     (version.n == 0 || ru_str_eq_c(version, v->version));
+        found = is_it && (found == NULL || better(v, found)) ? v : found;
+    }
+    return found;
+}
+
+/* A page has one row for a model and a version: the one that answers. */
+static bool has_row(const ru_server *s, const rui_version *v)
+{
+    const rui_version *answers = find(s, ru_str_c(v->model), ru_str_c(v->version));
+    return v->machine != NULL && (answers == v || answers == NULL);
+}
+
 /* All versions of the model of `v`, or of all models. */
 static void put_stats(ru_server *s, rui_version *v, ru_text *t, bool json)
 {
@@ -151,7 +182,7 @@ static void put_stats(ru_server *s, rui_version *v, ru_text *t, bool json)
         return;
     }
     for (const rui_version *k = s->versions; k != NULL; k = k->next) {
-        if (k->machine != NULL && (v == NULL || strcmp(v->model, k->model) == 0)) {
+        if (has_row(s, k) && (v == NULL || strcmp(v->model, k->model) == 0)) {
             of[n++] = (rui_stats_of){.model = k->model,
                                      .version = k->version,
                                      .stats = &k->stats,
@@ -175,29 +206,6 @@ static void put_metrics(ru_server *s, rui_version *v, ru_text *t)
 
 /* -- paths -------------------------------------------------------------------------------------
  */
-
-/* Of two versions of a model: one that is ready before one that is not, then the greater number,
- * then the one that was loaded later, which stands first. */
-static bool better(const rui_version *v, const rui_version *than)
-{
-    int64_t a = 0, b = 0;
-    bool v_ready = v->state == RUI_READY, than_ready = than->state == RUI_READY;
-    (void)!ru_str_i64(ru_str_c(v->version), &a);
-    (void)!ru_str_i64(ru_str_c(than->version), &b);
-    return v_ready != than_ready ? v_ready : a > b;
-}
-
-/* The version that answers: the one named, else the best. */
-static rui_version *find(const ru_server *s, ru_str model, ru_str version)
-{
-    rui_version *found = NULL;
-    for (rui_version *v = s->versions; v != NULL; v = v->next) {
-        bool is_it = ru_str_eq_c(model, v->model) && v->state != RUI_DRAINING &&
-                     (version.n == 0 || ru_str_eq_c(version, v->version));
-        found = is_it && (found == NULL || better(v, found)) ? v : found;
-    }
-    return found;
-}
 
 static bool all_ready(const ru_server *s)
 {

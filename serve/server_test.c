@@ -59,7 +59,7 @@ typedef struct world {
     uint32_t loaded, failed, stopped;
     uint32_t opens; /* of a repository */
     ru_flag go;     /* its second open may end */
-    char answer[1 << 15];
+    char answer[1 << 16];
 } world;
 
 static ru_status toy_open(void *self, const char *path, ru_source *out, ru_err *err)
@@ -342,6 +342,57 @@ static void says_why_a_model_failed(void **state)
     close_world(&w);
 }
 
+/* Two versions of a model. While they are loaded again the old ones answer, also when the first new
+ * one is ready; the second fails, so they stay. Pages have one row for each of them. */
+static void a_load_is_whole_or_nothing(void **state)
+{
+    ru_scratch *t = *state;
+    static const char config[] = "version_policy { all { } }", ready[] = "\"ready\":true";
+    world w;
+    if (!open_world_of(&w, repository_open)) {
+        skip();
+    }
+    w.opens = UINT32_MAX - 1; /* the fourth is damaged */
+    for (const char *const *v = (const char *const[]){"m/1", "m/2", NULL}; *v != NULL; v++) {
+        const char *version = ru_path_join(&t->arena, t->root, *v);
+        assert_non_null(version);
+        assert_ok(ru_dir_make(version, &t->err), t->err);
+    }
+    const char *path = ru_path_join(&t->arena, t->root, "m/config.pbtxt");
+    assert_non_null(path);
+    assert_ok(ru_file_replace(path, config, sizeof config - 1, &t->err), t->err);
+    assert_ok(ru_server_repository(w.server, t->root, &t->err), t->err);
+    int a = dial(&w), fd = dial(&w);
+    while (strstr(get(&w, fd, "/v2/models/m/versions/1/ready"), ready) == NULL ||
+           strstr(get(&w, fd, "/v2/models/m/versions/2/ready"), ready) == NULL) {
+    }
+    ask(a, "POST", "/v2/repository/models/m/load", "");
+    for (uint32_t n = 0; n < 3;) { /* until one of the new ones is ready */
+        ask(fd, "POST", "/v2/repository/index", "");
+        n = 0;
+        for (const char *p = strstr(hear(&w, fd), "READY"); p != NULL; p = strstr(p + 1, "READY")) {
+            n++;
+        }
+    }
+    for (uint32_t version = 1; version <= 2; version++) {
+        char infer[64];
+        snprintf(infer, sizeof infer, "/v2/models/m/versions/%u/infer", version);
+        ask(fd, "POST", infer, GOOD);
+        assert_non_null(strstr(hear(&w, fd), "[13,10,11]"));
+    }
+    const char *row = strstr(get(&w, fd, "/metrics"), "promise_seconds{model=\"m\",version=\"1\"");
+    assert_true(row != NULL &&
+                strstr(row + 1, "promise_seconds{model=\"m\",version=\"1\"") == NULL);
+    ru_flag_set(&w.go, 1);
+    assert_non_null(strstr(hear(&w, a), "is damaged"));
+    const char *stats = get(&w, fd, "/v2/models/m/stats");
+    stats = strstr(stats, "\"success\":{\"count\":1,");
+    assert_true(stats != NULL && strstr(stats + 1, "\"success\":{\"count\":1,") != NULL);
+    close(a);
+    close(fd);
+    close_world_of(&w, 3);
+}
+
 /* Two loads of a model at one time, of which the first fails: the second goes on. */
 static void a_load_ends_no_later_one(void **state)
 {
@@ -378,5 +429,7 @@ static void a_load_ends_no_later_one(void **state)
 
 RU_TESTS(serve_server, cmocka_unit_test(speaks_the_protocol), cmocka_unit_test(drains),
          cmocka_unit_test(says_why_a_model_failed),
+         cmocka_unit_test_setup_teardown(a_load_is_whole_or_nothing, ru_scratch_open,
+                                         ru_scratch_close),
          cmocka_unit_test_setup_teardown(a_load_ends_no_later_one, ru_scratch_open,
                                          ru_scratch_close))
