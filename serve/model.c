@@ -8,7 +8,7 @@
 #include "env/clock.h"
 #include "env/thread.h"
 
-enum { WARM_RUNS = 3 };
+enum { WARM_RUNS = 3, ROWS_MAX = 1 << 30 /* of a request; rows of no bytes have no other bound */ };
 
 /* An executable of one batch size on one instance. */
 typedef struct ready {
@@ -87,11 +87,14 @@ static ru_status signature(ru_served *m, const ru_graph *one, ru_err *err)
 {
     ru_arena scratch;
     ru_graph two;
+    ru_err why = {0};
     ru_arena_init(&scratch, 0);
-    ru_status st = m->source.ops->graph(m->source.self, 2, 0, &scratch, &two, err);
+    ru_status st = m->source.ops->graph(m->source.self, 2, 0, &scratch, &two, &why);
     m->facts.batched = st == RU_OK && follows_rows(one, &two);
     ru_arena_fini(&scratch);
-    RU_TRY(st);
+    if (st != RU_OK && st != RU_E_DATA && st != RU_E_UNSUPPORTED) { /* these: one row at a time */
+        return RU_FAIL(err, st, "%s", why.text);
+    }
     m->facts.platform = m->source.ops->name;
     m->facts.n_inputs = one->n_inputs;
     m->facts.n_outputs = one->n_outputs;
@@ -320,9 +323,11 @@ static ru_status fit_input(const ru_served *m, const ru_served_value *v, const r
         return wrong_shape(m, v, t, err);
     }
     int64_t n = before > 0 ? t->type.dims[0] : 1;
-    if (n < 1 || (*rows > 0 && n != *rows)) {
+    if (n < 1 || n > ROWS_MAX || (*rows > 0 && n != *rows)) {
         return RU_FAIL(err, RU_E_DATA, "input '%s' has %lld rows, %s", v->name, (long long)n,
-                       n < 1 ? "which is too few" : "but another input has another number");
+                       n < 1          ? "which is too few"
+                       : n > ROWS_MAX ? "which is too many"
+                                      : "but another input has another number");
     }
     *rows = n;
     return RU_OK;

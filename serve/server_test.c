@@ -17,7 +17,7 @@
 /* A model: s = a + a, k = item i of a table of 4 (an index out of it fails its run). */
 typedef struct toy {
     uint32_t closed, graphs;
-    bool breaks;
+    bool breaks, alone; /* alone: it takes one row */
 } toy;
 
 static ru_status toy_graph(void *self, int64_t rows, int64_t length, ru_arena *arena, ru_graph *out,
@@ -27,7 +27,7 @@ static ru_status toy_graph(void *self, int64_t rows, int64_t length, ru_arena *a
     toy *t = self;
     (void)length;
     t->graphs++;
-    if (t->breaks) {
+    if (t->breaks || (t->alone && rows > 1)) {
         return RU_FAIL(err, RU_E_DATA, "the toy is broken");
     }
     RU_TRY(ru_graph_init(out, arena, "toy", err));
@@ -342,6 +342,26 @@ static void says_why_a_model_failed(void **state)
     close_world(&w);
 }
 
+static void serves_a_model_of_one_row(void **state)
+{
+    (void)state;
+    world w;
+    if (!open_world(&w)) {
+        skip();
+    }
+    w.toy.alone = true;
+    load_toy(&w);
+    turn(&w, &w.loaded);
+    int fd = dial(&w);
+    assert_non_null(strstr(get(&w, fd, "/v2/models/toy"), "\"shape\":[1,2]"));
+    ask(fd, "POST", "/v2/models/toy/infer",
+        "{\"inputs\":[{\"name\":\"a\",\"shape\":[1,2],\"datatype\":\"FP32\",\"data\":[1,2]},"
+        "{\"name\":\"i\",\"shape\":[1],\"datatype\":\"INT64\",\"data\":[3]}]}");
+    assert_non_null(strstr(hear(&w, fd), "\"data\":[13]"));
+    close(fd);
+    close_world(&w);
+}
+
 /* Two versions of a model. While they are loaded again the old ones answer, also when the first new
  * one is ready; the second fails, so they stay. Pages have one row for each of them. */
 static void a_load_is_whole_or_nothing(void **state)
@@ -428,7 +448,7 @@ static void a_load_ends_no_later_one(void **state)
 }
 
 RU_TESTS(serve_server, cmocka_unit_test(speaks_the_protocol), cmocka_unit_test(drains),
-         cmocka_unit_test(says_why_a_model_failed),
+         cmocka_unit_test(says_why_a_model_failed), cmocka_unit_test(serves_a_model_of_one_row),
          cmocka_unit_test_setup_teardown(a_load_is_whole_or_nothing, ru_scratch_open,
                                          ru_scratch_close),
          cmocka_unit_test_setup_teardown(a_load_ends_no_later_one, ru_scratch_open,
