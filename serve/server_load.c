@@ -104,6 +104,10 @@ static void load(void *self)
             ru_cond_wait(&s->more, &s->lock);
             continue;
         }
+        if (s->loader_ends && o->kind != RUI_CLOSE) { /* nobody waits for it */
+            free(o);
+            continue;
+        }
         ru_mutex_unlock(&s->lock);
         carry_out(s, o);
         ru_mutex_lock(&s->lock);
@@ -201,7 +205,7 @@ static void opened(ru_server *s, rui_order *o, ru_time now)
     rui_version *v = o->version;
     ru_status st = o->st == RU_OK ? prepare(v, now, &o->err) : o->st;
     v->state = st == RU_OK ? RUI_READY : RUI_FAILED;
-    v->err = o->err;
+    v->err = st != RU_OK ? o->err : (ru_err){0}; /* zeros may be refused, see model.c */
     v->err.status = st;
     if (st == RU_OK) {
         rui_infer_pace(v);
