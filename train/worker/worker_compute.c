@@ -412,7 +412,8 @@ static void take_crew(rui_worker *w)
 static rui_turn_kind choose(const rui_worker *w)
 {
     bool written = w->capture.due && w->d.n_ran == 0; /* the world file comes first */
-    bool stuck = w->end.failed && w->d.n_ran > 0; /* the next step may have been asked for before */
+    bool asked = w->next.kind == RUI_TURN_STEP; /* before the loop thread heard of a failure */
+    bool stuck = w->end.failed && (w->d.n_ran > 0 || asked);
     return w->next.kind == RUI_TURN_QUIT      ? RUI_TURN_QUIT
            : w->verdict == RUI_VERDICT_ABORT  ? RUI_TURN_CANCEL
            : stuck || written                 ? RUI_TURN_NONE
@@ -444,6 +445,8 @@ static void next(void *self, rui_turn *turn)
     }
     if (kind == RUI_TURN_COMMIT || kind == RUI_TURN_CANCEL) {
         (void)take_verdict(w);
+        /* The job goes on: what failed belonged to a step that is given up. */
+        w->end.failed = w->end.failed && kind == RUI_TURN_COMMIT;
         ru_mutex_unlock(&w->lock);
         *turn = (rui_turn){.kind = kind};
         return;
@@ -451,8 +454,7 @@ static void next(void *self, rui_turn *turn)
     take_crew(w);
     w->cmd = w->next;
     w->next.kind = w->cmd.kind == RUI_TURN_QUIT ? RUI_TURN_QUIT : RUI_TURN_NONE;
-    /* The job goes on: what failed belonged to a step that was given up meanwhile. */
-    w->end.failed = w->end.failed && w->cmd.kind == RUI_TURN_QUIT;
+    w->end.failed = w->end.failed && w->cmd.kind == RUI_TURN_QUIT; /* nothing follows it */
     ru_mutex_unlock(&w->lock);
     *turn = w->cmd;
     if (turn->kind == RUI_TURN_STEP) {

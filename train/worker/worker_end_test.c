@@ -95,5 +95,29 @@ static void a_failure_is_told_when_the_job_ends_by_it(void **state)
     }
 }
 
-RU_TESTS(train_worker_end, cmocka_unit_test(who_leads_at_the_end_writes_the_summary),
+/* The next step may have been asked for before the loop thread heard that the last one failed: it
+ * is not begun, and the sentence stays. Giving the steps up forgets it: the job goes on. */
+static void no_step_begins_behind_a_failure(void **state)
+{
+    (void)state;
+    static rig r;
+    for (uint32_t given_up = 0; given_up < 2; given_up++) {
+        ru_err err = {0};
+        rig_open(&r);
+        r.w.end.failed = true;
+        r.w.next.kind = given_up ? RUI_TURN_NONE : RUI_TURN_STEP;
+        r.w.verdict = given_up ? RUI_VERDICT_ABORT : RUI_VERDICT_NONE;
+        r.w.capture.due = !given_up; /* its event comes where the step would begin */
+        assert_ok(ru_thread_start(&r.w.thread, "compute", rui_worker_compute, &r.w, &err), err);
+        assert_ok(ru_loop_run(r.w.shell.loop, &err), err);
+        ru_thread_join(&r.w.thread);
+        assert_int_equal(ru_spsc_used(&r.w.line), 1);
+        assert_int_equal(r.w.cmd.kind, RUI_TURN_QUIT);
+        assert_true(r.w.end.failed == !given_up);
+        rig_close(&r);
+    }
+}
+
+RU_TESTS(train_worker_end, cmocka_unit_test(no_step_begins_behind_a_failure),
+         cmocka_unit_test(who_leads_at_the_end_writes_the_summary),
          cmocka_unit_test(a_failure_is_told_when_the_job_ends_by_it))
