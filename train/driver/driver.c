@@ -428,9 +428,12 @@ static ru_status count(rui_driver *d, const rui_ran *r, int64_t waited_ns, ru_er
 static ru_status find_odd(rui_driver *d, rui_ran *r, ru_err *err)
 {
     if (r->turn.share.n > 0 && d->fed_step != r->turn.step) {
+        const rui_turn now = d->turn;
         d->turn = r->turn;
-        RU_TRY(feed(d, err));
+        ru_status st = feed(d, err);
         (void)set_scalars(d);
+        d->turn = now;
+        RU_TRY(st);
         r->s.stream = d->stream;
     }
     return d->ops->odd(d->self, &r->s, err);
