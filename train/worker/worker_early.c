@@ -103,7 +103,7 @@ bool rui_early_two(rui_worker *w, const char **why)
     int64_t needed = sum_of(l->tensor_bytes, l->n_tensors) + sum_of(l->state_bytes, l->n_states);
     *why = w->t.job->train.barrier == RU_BARRIER_ALWAYS ? "train.barrier is always"
            : !w->t.job->train.early_update              ? "train.early_update is false"
-           : w->cmd.members < 2                         ? "one worker waits for no sums"
+           : w->cmd.members < 2                         ? "the step was made for one worker alone"
            : free >= 0 && needed > free / 2 ? "gradients and what can be taken back need more than "
                                               "half of the free memory"
                                             : NULL;

@@ -211,7 +211,7 @@ static void depth_says_why(void **state)
     r->job.train.barrier = RU_BARRIER_AUTO;
     r->w.cmd.members = 1;
     assert_false(rui_early_two(&r->w, &why));
-    assert_string_equal(why, "one worker waits for no sums");
+    assert_string_equal(why, "the step was made for one worker alone");
     rig_close(r);
     r = rig_open(true, 0.5);
     r->build.two = true;
