@@ -1,8 +1,8 @@
 /* Steps of a member: gradients leave as they become ready, sums come back, COMMIT, update.
  *
- *   depth 1   begin(k) ... computed, sums -> DONE(k) -> COMMIT(k) -> update(k), updated: begin(k +
- * 1) depth 2   begin(k) ... computed: begin(k + 1) while the last sums of k arrive sums -> DONE(k)
- * -> COMMIT(k) -> update(k), updated; k + 1 is the older one now
+ *   depth 1   begin(k) .. computed, sums: DONE(k); COMMIT(k): update(k); updated: begin(k + 1)
+ *   depth 2   begin(k) .. computed: begin(k + 1) while the last sums of k arrive
+ *             sums: DONE(k); COMMIT(k): update(k); updated: k + 1 is the older one now
  *
  * DONE(k + 1) follows COMMIT(k) and its update, and so does begin(k + 2). So the leader counts
  * DONEs of one step at a time. A step begins ahead of the commit before it only if all members

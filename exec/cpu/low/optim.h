@@ -5,7 +5,7 @@
  *   the step is given up:             rui_optim_undo   puts it back
  *
  * An element is updated once, by the same kernel whenever it is its turn: early or late, the bits
- * are the same. Inside exec/cpu/low and exec/exe.c only. Thread: the run's. */
+ * are the same. Inside exec/cpu only. Thread: the run's. */
 #ifndef RU_EXEC_CPU_LOW_OPTIM_H
 #define RU_EXEC_CPU_LOW_OPTIM_H
 

@@ -1,8 +1,8 @@
 /* The update of a run in parts, each made when the gradient that it needs is summed
  * (exec/update.h).
  *
- *   gradient g --> segments of optimizer steps (block by block), whole steps: in the order of the
- * list none       --> whole steps that need no gradient: when the update opens
+ *   gradient g --> segments of optimizer steps (block by block), whole steps: in the list's order
+ *   none       --> whole steps that need no gradient: when the update opens
  *
  * A step that needs two gradients or more can be made only at the end: such an update does not
  * open. While it is open, a run may write the arena again: what the update reads and makes then has
