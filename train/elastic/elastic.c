@@ -230,12 +230,12 @@ void rui_el_lost(ru_elastic *e, ru_node_id peer, ru_status why, ru_time now)
 }
 
 /* The device failed here: the leader decides whether that is everybody's end. */
-void rui_el_device_failed(ru_elastic *e, ru_status st, const char *doing, const char *why,
-                          ru_time now, ru_effects *fx)
+void rui_el_device_failed(ru_elastic *e, ru_status st, const char *doing, int64_t step,
+                          const char *why, ru_time now, ru_effects *fx)
 {
     char text[RUI_EL_FAIL_TEXT_MAX];
     snprintf(text, sizeof text, "worker %u failed while %s step %lld%s%s",
-             e->v.me < e->v.n ? e->v.at[e->v.me].number : 0, doing, (long long)e->step + 1,
+             e->v.me < e->v.n ? e->v.at[e->v.me].number : 0, doing, (long long)step + 1,
              why != NULL ? ": " : "", why != NULL ? why : "");
     if (rui_el_leads(e)) {
         rui_el_lead_fail(e, e->opt.self, st, text, now, fx);
@@ -520,7 +520,7 @@ void ru_elastic_built(ru_elastic *e, ru_status st, uint64_t layout, ru_time now,
         return;
     }
     if (st != RU_OK) {
-        rui_el_device_failed(e, st, "preparing", NULL, now, fx);
+        rui_el_device_failed(e, st, "preparing", e->step, NULL, now, fx);
         return;
     }
     e->has_built = true;

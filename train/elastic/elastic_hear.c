@@ -27,7 +27,7 @@ static void on_go(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
                        : e->x->go_read(e, w, now, &err);
     if (st != RU_OK) {
         ru_fx_log(fx, RU_LOG_ERROR, "%s", err.text);
-        rui_el_device_failed(e, st, "opening the group for", err.text, now, fx);
+        rui_el_device_failed(e, st, "opening the group for", e->step, err.text, now, fx);
     } else if (e->phase != RUI_EL_LOCAL) {
         e->phase = RUI_EL_READY;
         e->x->planned(e, now);

@@ -419,10 +419,10 @@ RU_MUST_USE ru_status rui_el_probe_fit(ru_elastic *e, ru_err *err); /* leader: e
 /* elastic.c */
 bool rui_el_stale(ru_elastic *e);
 void rui_el_settle(ru_elastic *e, ru_time now, ru_effects *fx); /* go as far as events allow */
-/* The device failed here: the leader decides whether that is everybody's end. `why`: the cause as
- * a sentence; NULL: the device says it itself. */
-void rui_el_device_failed(ru_elastic *e, ru_status st, const char *doing, const char *why,
-                          ru_time now, ru_effects *fx);
+/* The device failed here, at something of `step`: the leader decides whether that is everybody's
+ * end. `why`: the cause as a sentence; NULL: the device says it itself. */
+void rui_el_device_failed(ru_elastic *e, ru_status st, const char *doing, int64_t step,
+                          const char *why, ru_time now, ru_effects *fx);
 void rui_el_end(ru_elastic *e, ru_status st, const char *sentence, ru_time now, ru_effects *fx);
 void rui_el_news(ru_elastic *e, ru_elastic_what what, int64_t a, int64_t b, ru_time now);
 bool rui_el_leads(const ru_elastic *e);

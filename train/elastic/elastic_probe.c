@@ -239,7 +239,7 @@ void rui_el_probe_begin(ru_elastic *e, ru_time now, ru_effects *fx)
     ru_status st = open_probe(e, &err);
     if (st != RU_OK) {
         ru_fx_log(fx, RU_LOG_ERROR, "%s", err.text);
-        rui_el_device_failed(e, st, "measuring the network for", err.text, now, fx);
+        rui_el_device_failed(e, st, "measuring the network for", e->step, err.text, now, fx);
         return;
     }
     e->phase = RUI_EL_PROBE;

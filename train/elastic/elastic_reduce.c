@@ -218,8 +218,8 @@ static void bucket_ready(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
     ru_status st = ru_coll_begin(e->reduce.group, b, (uint32_t)e->reduce.step, spans,
                                  bucket->part.n, (ru_time){0}, now, &err);
     if (st != RU_OK && st != RU_E_PEER) { /* a lost peer: the membership hears of it as well */
-        ru_fx_log(fx, RU_LOG_ERROR, "step %lld: %s", (long long)e->step + 1, err.text);
-        rui_el_device_failed(e, st, "starting a sum of", err.text, now, fx);
+        ru_fx_log(fx, RU_LOG_ERROR, "step %lld: %s", (long long)e->reduce.step + 1, err.text);
+        rui_el_device_failed(e, st, "starting a sum of", e->reduce.step, err.text, now, fx);
     }
 }
 
@@ -338,9 +338,10 @@ void ru_elastic_local_opened(ru_elastic *e, ru_status st, ru_time now, ru_effect
     } else if (st == RU_OK) {
         ru_err err;
         e->phase = RUI_EL_READY;
-        if (e->v.near && rui_el_group_open(e, &err) != RU_OK) {
+        st = e->v.near ? rui_el_group_open(e, &err) : RU_OK;
+        if (st != RU_OK) {
             ru_fx_log(fx, RU_LOG_ERROR, "%s", err.text);
-            rui_el_device_failed(e, RU_E_MEM, "opening the group for", err.text, now, fx);
+            rui_el_device_failed(e, st, "opening the group for", e->step, err.text, now, fx);
             return;
         }
         groups_hear_early(e, now, fx);

@@ -106,7 +106,7 @@ void ru_elastic_computed(ru_elastic *e, int64_t step, ru_status st, int64_t comp
         return; /* it was aborted meanwhile */
     }
     if (st != RU_OK) {
-        rui_el_device_failed(e, st, "computing", NULL, now, fx);
+        rui_el_device_failed(e, st, "computing", step, NULL, now, fx);
         return;
     }
     rui_el_step *s = &e->steps.at[step % 2];
@@ -168,7 +168,7 @@ void ru_elastic_updated(ru_elastic *e, int64_t step, ru_status st, ru_time now, 
     }
     e->steps.updating = false;
     if (st != RU_OK) {
-        rui_el_device_failed(e, st, "updating after", NULL, now, fx);
+        rui_el_device_failed(e, st, "updating after", step, NULL, now, fx);
         return;
     }
     if (e->ending && !e->said_end) {

@@ -1,5 +1,6 @@
 /* What the step machine does when something inside of it goes wrong, and what it decides by what it
  * measured: jobs of a few processes, and parts of it alone. */
+#include <stdio.h>
 #include <string.h>
 
 #include "test/job/lives.h"
@@ -177,6 +178,40 @@ static void a_death_takes_both_steps_back(void **state)
         job_close(&j);
     }
     assert_true(both > 0);
+}
+
+/* The sentence of who failed names the step that it failed at: one that was committed already, and
+ * one that began ahead of it. */
+static void a_failure_names_its_step(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 2; k++) {
+        job j = {0};
+        char want[64];
+        job_open(&j, 3, 12, 0);
+        life *l = j.l[1];
+        ru_elastic *e = elastic_of(l);
+        j.l[0]->depth = j.l[1]->depth = j.l[2]->depth = k == 0 ? 1 : 2;
+        l->stalls = k == 0 ? LIFE_UPDATED : LIFE_NOTHING;
+        while (k == 0 ? e->phase != RUI_EL_UPDATE : e->steps.n < 2) {
+            assert_true(j.round < LIFE_ROUNDS);
+            job_round(&j);
+        }
+        ru_time now = ru_pipe_now(j.pipe);
+        ru_effects *fx = ru_node_enter(l->node, now);
+        if (k == 0) {
+            snprintf(want, sizeof want, "failed while updating after step 1");
+            ru_elastic_updated(e, 0, RU_E_IO, now, fx);
+        } else {
+            snprintf(want, sizeof want, "failed while computing step %lld", (long long)e->step + 2);
+            ru_elastic_computed(e, e->step + 1, RU_E_IO, 1, now, fx);
+        }
+        ru_node_leave(l->node, now);
+        assert_true(l->ended);
+        assert_int_equal(l->status, RU_E_IO);
+        assert_non_null(strstr(l->sentence, want));
+        job_close(&j);
+    }
 }
 
 /* Who dies is lost: that bytes were lost with its connection as well is not worth a line, and no
@@ -719,22 +754,20 @@ static void who_comes_before_the_pause_is_let_in(void **state)
     }
 }
 
-RU_TESTS(train_elastic, cmocka_unit_test(a_step_begins_before_the_commit),
-         cmocka_unit_test(a_death_takes_both_steps_back),
-         cmocka_unit_test(two_steps_need_room_in_the_channel),
-         cmocka_unit_test(only_the_first_done_of_members_is_told),
-         cmocka_unit_test(who_comes_before_the_pause_is_let_in),
-         cmocka_unit_test(ranks_are_numbers), cmocka_unit_test(a_sum_that_cannot_begin),
-         cmocka_unit_test(shares_follow_measured_speed),
-         cmocka_unit_test(a_newcomer_works_when_it_can), cmocka_unit_test(who_dies_is_only_lost),
-         cmocka_unit_test(a_commit_that_was_none),
-         cmocka_unit_test(a_done_counts_once_and_for_its_step),
-         cmocka_unit_test(words_at_the_wrong_time_are_not_heard),
-         cmocka_unit_test(measuring_follows_the_turns_of_the_leader),
-         cmocka_unit_test(a_member_that_is_held_is_let_go),
-         cmocka_unit_test(the_end_waits_for_the_update),
-         cmocka_unit_test(early_words_are_kept_one_of_each),
-         cmocka_unit_test(many_early_words_and_those_of_strangers),
-         cmocka_unit_test(a_promise_is_kept),
-         cmocka_unit_test(costs_count_for_those_who_measured_them),
-         cmocka_unit_test(a_table_of_the_owner_is_everybodys))
+RU_TESTS(
+    train_elastic, cmocka_unit_test(a_step_begins_before_the_commit),
+    cmocka_unit_test(a_death_takes_both_steps_back), cmocka_unit_test(a_failure_names_its_step),
+    cmocka_unit_test(two_steps_need_room_in_the_channel),
+    cmocka_unit_test(only_the_first_done_of_members_is_told),
+    cmocka_unit_test(who_comes_before_the_pause_is_let_in), cmocka_unit_test(ranks_are_numbers),
+    cmocka_unit_test(a_sum_that_cannot_begin), cmocka_unit_test(shares_follow_measured_speed),
+    cmocka_unit_test(a_newcomer_works_when_it_can), cmocka_unit_test(who_dies_is_only_lost),
+    cmocka_unit_test(a_commit_that_was_none), cmocka_unit_test(a_done_counts_once_and_for_its_step),
+    cmocka_unit_test(words_at_the_wrong_time_are_not_heard),
+    cmocka_unit_test(measuring_follows_the_turns_of_the_leader),
+    cmocka_unit_test(a_member_that_is_held_is_let_go),
+    cmocka_unit_test(the_end_waits_for_the_update),
+    cmocka_unit_test(early_words_are_kept_one_of_each),
+    cmocka_unit_test(many_early_words_and_those_of_strangers), cmocka_unit_test(a_promise_is_kept),
+    cmocka_unit_test(costs_count_for_those_who_measured_them),
+    cmocka_unit_test(a_table_of_the_owner_is_everybodys))
