@@ -64,9 +64,11 @@ enum {
     RUI_EL_XFERS_MAX = 4096, /* pieces in flight each way */
     RUI_EL_END_BYTES = RU_ERR_TEXT_MAX + 64,
     RUI_EL_FAIL_TEXT_MAX = 200,
-    RUI_EL_ON_WIRE_BYTES = 64 << 10, /* of a sum, that a more urgent one waits for */
-    RUI_EL_TOLD_MAX = 512,           /* sums whose times members tell each other */
-    RUI_EL_WHY_MAX = 96,             /* a sentence: why a step waits for the one before */
+    RUI_EL_ON_WIRE_BYTES = 64 << 10,      /* of a sum, that a more urgent one waits for */
+    RUI_EL_TOLD_MAX = 512,                /* sums whose times members tell each other */
+    RUI_EL_WHY_MAX = 96,                  /* a sentence: why a step waits for the one before */
+    RUI_EL_GO_MAX = 60 << 10,             /* bytes of GO */
+    RUI_EL_GO_HEAD = 16 + RUI_EL_WHY_MAX, /* ... of which the epoch and the depth take this */
 };
 
 #define RUI_EL_COOKIE      (UINT64_C(0xe1) << 56)

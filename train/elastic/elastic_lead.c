@@ -8,7 +8,7 @@
 #include "plan/crew/share.h"
 #include "train/elastic/elastic_impl.h"
 
-enum { SPEED_SAMPLES_MIN = 8, SHARES_EVERY = 16, GO_BYTES_MAX = 60 << 10 };
+enum { SPEED_SAMPLES_MIN = 8, SHARES_EVERY = 16 };
 
 static rui_el_member *member_of(ru_elastic *e, ru_node_id node)
 {
@@ -478,20 +478,19 @@ static void put_depth(const ru_elastic *e, ru_wire_out *w, ru_effects *fx)
 static void say_go(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     ru_arena *arena = &e->view_arena[e->view_side];
-    uint8_t *buf = ru_arena_alloc(arena, GO_BYTES_MAX, 8);
-    uint8_t *rest = ru_arena_alloc(arena, GO_BYTES_MAX, 8);
+    uint8_t *buf = ru_arena_alloc(arena, RUI_EL_GO_MAX, 8);
+    uint8_t *rest = ru_arena_alloc(arena, RUI_EL_GO_MAX, 8);
     if (buf == NULL || rest == NULL) {
         rui_el_lead_fail(e, e->opt.self, RU_E_MEM, "no memory to begin a view", now, fx);
         return;
     }
-    ru_wire_out w = ru_wire_out_into(buf, GO_BYTES_MAX);
-    ru_wire_out more = ru_wire_out_into(rest, GO_BYTES_MAX);
+    ru_wire_out w = ru_wire_out_into(buf, RUI_EL_GO_MAX);
+    ru_wire_out more = ru_wire_out_into(rest, RUI_EL_GO_MAX - RUI_EL_GO_HEAD);
     ru_err err;
     if (e->x->go_write(e, &more, now, &err) != RU_OK) {
         rui_el_lead_fail(e, e->opt.self, RU_E_CONFIG, err.text, now, fx);
         return;
     }
-    RU_CHECK(!more.bad);
     ru_wire_put_u32(&w, e->v.epoch);
     put_depth(e, &w, fx);
     ru_wire_put_bytes(&w, rest, ru_wire_size(&more));

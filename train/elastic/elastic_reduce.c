@@ -70,7 +70,11 @@ static ru_status go_write(ru_elastic *e, ru_wire_out *w, ru_time now, ru_err *er
     if (e->v.near) {
         put_handles(e, w);
     }
-    return RU_OK;
+    return !w->bad ? RU_OK
+                   : RU_FAIL(err, RU_E_LIMIT,
+                             "%u sums are more than the leader can tell %u workers of; the model "
+                             "has too many gradients",
+                             n, e->v.n);
 }
 
 static ru_status go_local(ru_elastic *e, ru_wire_in *w, ru_err *err)

@@ -151,11 +151,22 @@ static bool holds_all(const ru_elastic *e, const ru_elastic_part *parts, uint32_
     return next == e->opt.n_tensors;
 }
 
+/* Does GO hold the table and its choices, at worst one of its own for each sum, and handles? */
+static bool fits_go(uint32_t n)
+{
+    enum { PART = 6, CHOICE = 21, PLAN = 12, HANDLE = RU_ELASTIC_HANDLE_MAX + 4 };
+    int64_t most = RUI_EL_GO_MAX - RUI_EL_GO_HEAD - PLAN - RUI_EL_PROBED_MAX * HANDLE;
+    return n * (int64_t)(PART + CHOICE) <= most;
+}
+
 ru_status ru_elastic_table_set(ru_elastic *e, const ru_elastic_part *parts, uint32_t n, ru_err *err)
 {
     rui_el_reduce *r = &e->reduce;
     if (n > RU_ELASTIC_BUCKETS_MAX || !holds_all(e, parts, n)) {
         return RU_FAIL(err, RU_E_DATA, "a table of %u sums does not hold every gradient once", n);
+    }
+    if (!fits_go(n)) {
+        return RU_FAIL(err, RU_E_LIMIT, "%u sums are more than a leader can tell of", n);
     }
     r->table =
         r->table != NULL ? r->table : RU_NEW(e->arena, ru_elastic_part, RU_ELASTIC_BUCKETS_MAX);
@@ -164,6 +175,6 @@ ru_status ru_elastic_table_set(ru_elastic *e, const ru_elastic_part *parts, uint
     }
     memcpy(r->table, parts, n * sizeof *parts);
     r->n_table = n;
-    e->lead.change = e->lead.change || (rui_el_leads(e) && e->v.n > 1);
+    e->lead.change = e->lead.change || (e->v.n > 1 && rui_el_leads(e));
     return RU_OK;
 }

@@ -102,5 +102,44 @@ static void a_table_that_does_not_fit_is_refused(void **state)
     ru_arena_fini(&f.arena);
 }
 
+/* A table that does not fit into the leader's message with the choices for its sums, each another
+ * one, is refused before it is in force; the largest that is taken fits. */
+static void a_table_that_nobody_can_be_told_is_refused(void **state)
+{
+    (void)state;
+    enum { MANY = RU_ELASTIC_TENSORS_MAX };
+    static int64_t bytes[MANY];
+    static ru_elastic_part parts[MANY];
+    static ru_coll_choice choices[MANY];
+    static uint8_t go[RUI_EL_GO_MAX - RUI_EL_GO_HEAD];
+    fixture f;
+    ru_err err = {0};
+    open_fixture(&f);
+    for (uint32_t k = 0; k < MANY; k++) {
+        bytes[k] = 4 * (k + 1);
+        parts[k] = (ru_elastic_part){.first = k, .n = 1, .size_bytes = bytes[k]};
+        choices[k].chunk_bytes = bytes[k];
+    }
+    f.e.arena = &f.arena;
+    f.e.opt.tensor_bytes = bytes;
+    f.e.v.choice = choices;
+    uint32_t n = MANY;
+    for (; n > 0; n--) {
+        f.e.opt.n_tensors = n;
+        ru_status st = ru_elastic_table_set(&f.e, parts, n, &err);
+        if (st == RU_OK) {
+            break;
+        }
+        assert_int_equal(st, RU_E_LIMIT);
+    }
+    assert_true(n >= 1000 && n < MANY);
+    ru_wire_out w = ru_wire_out_into(go, sizeof go);
+    rui_el_table_write(parts, n, &w);
+    rui_el_choices_write(&f.e, n, &w);
+    assert_false(w.bad);
+    ru_arena_fini(&f.arena);
+}
+
 RU_TESTS(train_elastic_table, cmocka_unit_test(a_table_comes_over_whole),
-         cmocka_unit_test(a_table_that_does_not_fit_is_refused))
+         cmocka_unit_test(a_table_that_does_not_fit_is_refused),
+         cmocka_unit_test(a_table_that_nobody_can_be_told_is_refused))
