@@ -164,9 +164,9 @@ RU_MUST_USE ru_status rui_simjob_oracle_open(rui_simjob *j, ru_err *err);
 float rui_simjob_gradient(int64_t from, int64_t to, int64_t i, float param);
 float rui_simjob_first(int64_t i); /* of parameter i before step 0 */
 void rui_simjob_update(float *param, float *slot, float sum);
-/* Sums of the step before which it stands, with this batch. */
 /* The batch of the step whose first sample is `position`. */
 int64_t rui_simjob_batch_at(const rui_simjob *j, int64_t position);
+/* Sums of the step before which it stands, with this batch. */
 const float *rui_simjob_oracle_sums(rui_simjob *j, int64_t batch);
 /* Make the oracle stand before step `step` (it only goes forward by one), after one of `batch`. */
 void rui_simjob_oracle_to(rui_simjob *j, int64_t step, int64_t batch);

@@ -298,8 +298,8 @@ static void job_ends_well(job *j)
     job_close(j);
 }
 
-/* Two sets of lanes need slots and streams: where the leader's channel has too few, one step is
- * under way. */
+/* Two sets of lanes need slots and streams: where channels like the leader's have too few, one step
+ * is under way, whichever rank needs most of them: of a star its hub, whoever leads. */
 static void two_steps_need_room_in_the_channel(void **state)
 {
     (void)state;
@@ -318,6 +318,17 @@ static void two_steps_need_room_in_the_channel(void **state)
     assert_true(rui_el_room_for_two(e));
     e->v.choice[0] = was;
     e->reduce.table = NULL;
+    ru_elastic_part many = {.n = 1, .size_bytes = 4 * 512};
+    for (uint32_t i = 0; i < 3; i++) {
+        e = elastic_of(j.l[i]);
+        e->reduce.table = &many;
+        e->reduce.n_table = 1;
+        was = e->v.choice[0];
+        e->v.choice[0] = (ru_coll_choice){.algo = RU_ALGO_HIERARCHY, .chunk_bytes = 4};
+        assert_false(rui_el_room_for_two(e));
+        e->v.choice[0] = was;
+        e->reduce.table = NULL;
+    }
     job_ends_well(&j);
 }
 

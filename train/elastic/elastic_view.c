@@ -279,20 +279,33 @@ static ru_status near_of(const ru_elastic *e, ru_arena *arena, const ru_span **o
     return RU_OK;
 }
 
-/* Slots and streams of this rank for one chunk by that algorithm. */
-static void steps_of(const ru_elastic *e, ru_coll_algo algo, ru_arena *scratch, uint32_t *recv,
+/* Slots and streams for one chunk by that algorithm, of the rank that needs most: the hub of a star
+ * has as many as there are others. */
+static bool steps_of(const ru_elastic *e, ru_coll_algo algo, ru_arena *scratch, uint32_t *recv,
                      uint32_t *send)
 {
-    const ru_coll_schedule *s;
-    *recv = *send = UINT16_MAX; /* no schedule: no room */
-    if (rui_el_schedule(e, algo, scratch, &s, NULL) != RU_OK) {
-        return;
+    uint16_t *host = RU_NEW(scratch, uint16_t, e->v.n);
+    for (uint32_t i = 0; host != NULL && i < e->v.n; i++) {
+        host[i] = e->v.at[i].host;
     }
+    const ru_coll_in in = {.op = RU_COLL_ALL_REDUCE, .algo = algo, .n_ranks = e->v.n, .host = host};
     *recv = *send = 0;
-    for (uint32_t k = s->begin[e->v.me]; k < s->begin[e->v.me + 1]; k++) {
-        *recv += ru_coll_step_receives(&s->steps[k]) ? 1 : 0;
-        *send += s->steps[k].kind == RU_COLL_SEND ? 1 : 0;
+    ru_arena_mark mark = ru_arena_mark_get(scratch);
+    for (uint32_t r = 0; r < e->v.n; r++) {
+        ru_coll_schedule s;
+        if (host == NULL || ru_plan_coll_rank(&in, r, scratch, &s, NULL) != RU_OK) {
+            return false;
+        }
+        uint32_t receives = 0, sends = 0;
+        for (uint32_t k = s.begin[r]; k < s.begin[r + 1]; k++) {
+            receives += ru_coll_step_receives(&s.steps[k]) ? 1 : 0;
+            sends += s.steps[k].kind == RU_COLL_SEND ? 1 : 0;
+        }
+        *recv = receives > *recv ? receives : *recv;
+        *send = sends > *send ? sends : *send;
+        ru_arena_rewind(scratch, mark);
     }
+    return true;
 }
 
 bool rui_el_room_for_two(const ru_elastic *e)
@@ -304,10 +317,11 @@ bool rui_el_room_for_two(const ru_elastic *e)
     uint64_t slots = 0, streams = 0;
     ru_arena scratch;
     ru_arena_init(&scratch, 0);
-    for (uint32_t b = 0; b < n; b++) {
+    bool all = true;
+    for (uint32_t b = 0; all && b < n; b++) {
         const ru_coll_choice *c = &e->v.choice[b];
         if (!known[c->algo]) {
-            steps_of(e, c->algo, &scratch, &recv[c->algo], &send[c->algo]);
+            all = steps_of(e, c->algo, &scratch, &recv[c->algo], &send[c->algo]);
             known[c->algo] = true;
         }
         int64_t size = parts[b].size_bytes, chunk = c->chunk_bytes > 0 ? c->chunk_bytes : size;
@@ -317,8 +331,9 @@ bool rui_el_room_for_two(const ru_elastic *e)
         streams += lanes * send[c->algo];
     }
     ru_arena_fini(&scratch);
-    /* Twice as many, and half of that again: other ranks of a tree have more steps. */
-    return 3 * slots <= ru_chan_slots(e->opt.chan) && 3 * streams <= ru_chan_streams(e->opt.chan);
+    /* Twice as many, and half of that again for all else that the channel carries. */
+    return all && 3 * slots <= ru_chan_slots(e->opt.chan) &&
+           3 * streams <= ru_chan_streams(e->opt.chan);
 }
 
 ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
