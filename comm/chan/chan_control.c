@@ -206,11 +206,13 @@ ru_status rui_control_heard(ru_chan *ch, uint32_t p, const rui_frame *f, const u
 /* -- grants --------------------------------------------------------------------------------------
  */
 
-/* What a chunk says about its stream's key. */
+/* What a chunk says about its stream's key, once: those that the receiver asked for have its own.
+ */
 void rui_slot_key(ru_chan *ch, uint32_t i, const rui_frame *f, ru_time now)
 {
     rui_slot *s = rui_ingress_slot(ch->ingress, i);
-    if (s->state != RUI_SLOT_POSTED || (f->flags & RUI_FIRST) == 0) {
+    bool has = s->wants || s->granted_bytes > 0;
+    if (s->state != RUI_SLOT_POSTED || (f->flags & RUI_FIRST) == 0 || has) {
         return;
     }
     s->class = f->class;

@@ -37,8 +37,10 @@ static ru_status place_slot(ru_chan *ch, rui_conn *c, ru_link_rx *rx)
     c->rx_kind = RUI_RX_SLOT;
     if (s->first.ns == 0) {
         s->first = c->rx_begun;
-        s->class = c->rx.class;
-        s->rank = c->rx.rank;
+        if (!s->wants && s->granted_bytes == 0) { /* it has no key yet */
+            s->class = c->rx.class;
+            s->rank = c->rx.rank;
+        }
     }
     c->rx_part = c->rx_placed;
     c->rx_placed += rui_slot_place(s, offset + c->rx_placed, c->rx.len - c->rx_placed, rx);

@@ -13,8 +13,8 @@
  * announces the RU_GIVE_OUT_MAX smallest ranks to each asker at one time; more than that breaks the
  * rules, as do names, ids and sizes that no honest peer sends: such a peer loses its connection.
  *
- * Both channels have the option `grants`; without it chunks still leave by rank. Part of a node's
- * part or of a guest: its owner hands over messages and streams.
+ * The asker's channel has the option `grants`; without it chunks still leave by rank. Part of a
+ * node's part or of a guest: its owner hands over messages and streams.
  *
  * Source: tictac-2019 sec 5 (order at the sender); homa-2018 (grants by the receiver).
  * Thread: loop only. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/wire.h"
 #include "comm/chan/chan_impl.h"
 #include "test/test.h"
 #include "test/wire/pipe.h"
@@ -603,6 +604,87 @@ static void test_asker_is_killed(void **state)
     close_group(&g);
 }
 
+static void ask_large(group *g, uint32_t *t)
+{
+    ru_err err;
+    end *e = &g->at[1];
+    for (*t = 0; g->sizes[*t] < 12000; ++*t) {
+    }
+    e->items[0] = (ru_ask_item){.name = name_of(*t),
+                                .size_bytes = g->sizes[*t],
+                                .into = e->into[0],
+                                .from = {1},
+                                .rank = 3};
+    e->n_items = 1;
+    assert_ok(ru_ask_for(e->ask, e->items, 1, ru_pipe_now(g->pipe), &err), err);
+    for (uint32_t k = 0; k < 3000 && ru_give_idle(g->at[0].give); k++) {
+        move(g, 1);
+    }
+    assert_false(ru_give_idle(g->at[0].give));
+}
+
+/* Grants go by the ranks of the asker, whatever a giver writes on its chunks. */
+static void test_giver_does_not_choose_the_rank(void **state)
+{
+    (void)state;
+    group g;
+    uint32_t t, i = RUI_NONE;
+    open_group(&g, 1, 1, 16, ru_test_seed());
+    end *giver = &g.at[0], *e = &g.at[1];
+    ask_large(&g, &t);
+    giver->ch->streams[0].rank = 9; /* the only one */
+    int64_t got = 0;
+    for (uint32_t k = 0; k < 3000 && got == 0 && e->over == 0; k++) {
+        move(&g, 1);
+        i = rui_ingress_first(e->ch->ingress, rui_peer_find(e->ch, 1));
+        got = i != RUI_NONE ? rui_ingress_slot(e->ch->ingress, i)->got_bytes : 0;
+    }
+    assert_in_range(got, 1, g.sizes[t] - 1);
+    assert_int_equal(rui_ingress_slot(e->ch->ingress, i)->rank, 3);
+    close_group(&g);
+}
+
+/* A list of one name that is not given, from an asker of any name. True: it had an answer. */
+static bool is_answered(end *giver, uint64_t node, ru_time now)
+{
+    uint8_t m[32];
+    ru_wire_out o = ru_wire_out_into(m, sizeof m);
+    ru_wire_put_u32(&o, 0);
+    ru_wire_put_u16(&o, 1);
+    ru_wire_put_u64(&o, 8);
+    ru_wire_put_text(&o, "none", 4);
+    const ru_event ev = {.kind = RU_EV_MESSAGE,
+                         .now = now,
+                         .node = {node},
+                         .what = WHAT,
+                         .data = m,
+                         .size_bytes = ru_wire_size(&o)};
+    ru_give_hear(giver->give, &ev, &giver->fx);
+    bool is = giver->fx.n == 1;
+    ru_effects_clear(&giver->fx);
+    return is;
+}
+
+/* Guests that are refused are down at once, while their connection stands and streams still end:
+ * their places are free for others then. */
+static void test_asker_that_was_refused_leaves_its_place(void **state)
+{
+    (void)state;
+    group g;
+    open_group(&g, 1, 1, 16, ru_test_seed());
+    end *giver = &g.at[0], *e = &g.at[1];
+    uint32_t t;
+    ask_large(&g, &t);
+    hear(giver, &(ru_event){.kind = RU_EV_DOWN, .now = ru_pipe_now(g.pipe), .node = {2}});
+    move(&g, 3000);
+    assert_true(ru_give_idle(giver->give) && e->over == 1 && e->failed == 0);
+    for (uint64_t k = 0; k < ENDS_MAX; k++) {
+        assert_true(is_answered(giver, 100 + k, ru_pipe_now(g.pipe)));
+    }
+    assert_false(is_answered(giver, 100 + ENDS_MAX, ru_pipe_now(g.pipe)));
+    close_group(&g);
+}
+
 /* Lists and announcements that are none: who sends them loses its connection. */
 static void test_hostile_lists(void **state)
 {
@@ -629,4 +711,7 @@ static void test_hostile_lists(void **state)
 RU_TESTS(comm_ask, cmocka_unit_test(test_no_inversion),
          cmocka_unit_test(test_ranks_hold_over_givers),
          cmocka_unit_test(test_unknown_and_oversized_names), cmocka_unit_test(test_giver_is_killed),
-         cmocka_unit_test(test_asker_is_killed), cmocka_unit_test(test_hostile_lists))
+         cmocka_unit_test(test_asker_is_killed),
+         cmocka_unit_test(test_asker_that_was_refused_leaves_its_place),
+         cmocka_unit_test(test_giver_does_not_choose_the_rank),
+         cmocka_unit_test(test_hostile_lists))

@@ -255,7 +255,8 @@ void ru_give_over(ru_give *g, uint64_t cookie, ru_time now, ru_effects *fx)
     want_free(g, i);
     if (ru_chan_is_up(g->opt.chan, g->askers[k].node)) {
         hand(g, k, now, fx);
-    } else if (g->askers[k].n == 0) {
+    }
+    if (g->askers[k].n == 0) { /* DOWN may have come long before the connection ends */
         g->askers[k].node.v = 0;
     }
 }
