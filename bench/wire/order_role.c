@@ -40,7 +40,8 @@ ru_status rui_order_read(const char *path, ru_arena *arena, ru_script_ops *ops, 
     char *text;
     int64_t n;
     RU_TRY(ru_file_read(path, 64 << 20, arena, &text, &n, err));
-    *ops = (ru_script_ops){.n = (uint32_t)number(&text), .n_edges = (uint32_t)number(&text)};
+    *ops = (ru_script_ops){.n = (uint32_t)number(&text)};
+    ops->n_edges = (uint32_t)number(&text);
     int64_t *ns = RU_NEW(arena, int64_t, ops->n), *need = RU_NEW(arena, int64_t, ops->n);
     ru_step_edge *edges = RU_NEW(arena, ru_step_edge, ops->n_edges + 1);
     if (ns == NULL || need == NULL || edges == NULL) {
