@@ -2,8 +2,8 @@
 # Weights from another process: from.sh PATH_OF_RUBATO
 #
 #   1. predict --from and eval --from give the bits of the file, in the laboratory over an encrypted link.
-#   2. Another token, nobody there, another model, other weights, another guest than may come: one
-#      sentence that names the address, and the exit code.
+#   2. Another token, nobody there, another model, other weights: one sentence that names the address,
+#      and the exit code.
 #   3. The server is killed, and stands still, while weights are on their way: the sentence says how many
 #      came, within 20 s.
 set -euo pipefail

@@ -37,7 +37,7 @@ struct ru_fetch {
     uint8_t *model; /* of malloc */
     int64_t model_bytes;
     uint64_t model_hash;
-    bool helloed; /* HEAD came */
+    bool met, helloed; /* a connection stood; HEAD came */
     ru_remote w;
     ru_thread thread;
     /* Under `lock` once the thread runs. */
@@ -86,6 +86,7 @@ static void on_up(void *self, ru_time now)
 {
     ru_fetch *f = self;
     uint8_t m[4];
+    f->met = true;
     ru_wire_out o = ru_wire_out_into(m, sizeof m);
     ru_wire_put_u32(&o, RU_REMOTE_VERSION);
     if (ru_guest_send(f->guest, RUI_REMOTE_HELLO, m, sizeof m, now) != RU_OK) {
@@ -106,15 +107,18 @@ static const char *why_none(const ru_fetch *f, ru_status why)
 /* The connection is gone, or stands still for so long that it counts as gone. */
 static void went(ru_fetch *f, ru_status why, const char *sentence)
 {
-    if (f->n_asked > 0 && f->n_here < f->n_asked) {
+    ru_mutex_lock(&f->lock);
+    uint32_t asked = f->n_asked, here = f->n_here;
+    double mb = (double)f->bytes_here * 1e-6, all_mb = (double)f->bytes_asked * 1e-6;
+    ru_mutex_unlock(&f->lock);
+    if (asked > 0 && here < asked) {
         fail(f, RU_E_PEER,
              "%s went away or stands still before all weights were here (%u of %u tensors, %.1f of "
              "%.1f MB came): %s",
-             f->address, f->n_here, f->n_asked, (double)f->bytes_here * 1e-6,
-             (double)f->bytes_asked * 1e-6, sentence);
-    } else if (f->n_asked == 0 && why == RU_E_PERM && f->helloed) {
+             f->address, here, asked, mb, all_mb, sentence);
+    } else if (asked == 0 && why == RU_E_PERM && f->met) {
         fail(f, RU_E_PEER, "%s refuses this program: %s", f->address, sentence);
-    } else if (f->n_asked == 0) {
+    } else if (asked == 0) {
         fail(f, RU_E_PEER, "no weights from %s: %s", f->address,
              f->helloed ? sentence : why_none(f, why));
     }

@@ -1,10 +1,18 @@
-/* The description of weights: there and back, and everything that damage can make of it. */
+/* The description of weights: there and back, and everything that damage can make of it. A server
+ * and its guests. */
 #include "train/remote/remote.h"
 
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/rng.h"
+#include "env/link/link_tcp.h"
+#include "env/process/self.h"
+#include "env/thread.h"
 #include "test/test.h"
+#include "train/remote/fetch.h"
+#include "train/remote/serve.h"
 
 static const ru_remote_tensor tensors[] = {
     {.name = "conv1.weight", .type = {.dtype = RU_F32, .rank = 4, .dims = {8, 3, 3, 3}}, .hash = 7},
@@ -94,5 +102,113 @@ static void test_damaged_description(void **state)
     ru_arena_fini(&a);
 }
 
+/* -- a server and its guests ----------------------------------------------------------------------
+ */
+
+static const char right[] = "a token of thirty-two characters",
+                  wrong[] = "another of as many chars";
+
+typedef struct served {
+    ru_remote w;
+    ru_thread thread;
+    ru_mutex lock;
+    ru_cond changed;
+    char address[RU_LINK_TCP_ADDRESS_MAX]; /* "": not yet */
+    bool over;
+    ru_status st;
+    ru_err err;
+} served;
+
+static void listens(void *self, const char *address)
+{
+    served *s = self;
+    ru_mutex_lock(&s->lock);
+    (void)snprintf(s->address, sizeof s->address, "%s", address);
+    ru_cond_broadcast(&s->changed);
+    ru_mutex_unlock(&s->lock);
+}
+
+static void serve(void *self)
+{
+    served *s = self;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    const ru_remote_serve_options o = {.weights = &s->w,
+                                       .listen = "127.0.0.1:0",
+                                       .token = (const uint8_t *)right,
+                                       .token_bytes = sizeof right - 1,
+                                       .guests_max = 1,
+                                       .address = listens,
+                                       .self = s};
+    s->st = ru_remote_serve(&o, &a, &s->err);
+    ru_mutex_lock(&s->lock);
+    s->over = true;
+    ru_cond_broadcast(&s->changed);
+    ru_mutex_unlock(&s->lock);
+    ru_arena_fini(&a);
+}
+
+static void serve_weights(served *s, const ru_remote_tensor *at, uint32_t n)
+{
+    *s = (served){.w = {.state = "{\"step\": 4}", .state_bytes = 11, .at = at, .n = n}};
+    ru_mutex_init(&s->lock);
+    ru_cond_init(&s->changed);
+    ru_self_stop_watch();
+    assert_ok(ru_thread_start(&s->thread, "server", serve, s, &s->err), s->err);
+    ru_mutex_lock(&s->lock);
+    while (s->address[0] == '\0' && !s->over) {
+        ru_cond_wait(&s->changed, &s->lock);
+    }
+    ru_mutex_unlock(&s->lock);
+    assert_false(s->over);
+}
+
+static ru_status fetch(const served *s, const char *token, ru_fetch **f, ru_err *err)
+{
+    const ru_fetch_options o = {.address = s->address,
+                                .token = (const uint8_t *)token,
+                                .token_bytes = (uint32_t)strlen(token)};
+    return ru_fetch_open(&o, f, err);
+}
+
+/* One guest may come: the second hears that, a stranger hears of the token, and the first has its
+ * bytes. A stop signal ends the server. */
+static void test_guests(void **state)
+{
+    (void)state;
+    static const float bytes[2][3] = {{1, 2, 3}, {4, 5, 6}};
+    ru_remote_tensor at[2];
+    served s;
+    ru_err err;
+    ru_fetch *f, *other;
+    const void *data;
+    for (uint32_t i = 0; i < 2; i++) {
+        at[i] = (ru_remote_tensor){.name = i == 0 ? "a" : "b",
+                                   .type = {.dtype = RU_F32, .rank = 1, .dims = {3}},
+                                   .data = bytes[i],
+                                   .hash = ru_hash_bytes(bytes[i], sizeof bytes[i], 0)};
+    }
+    serve_weights(&s, at, 2);
+    assert_ok(fetch(&s, right, &f, &err), err);
+    assert_int_equal(fetch(&s, right, &other, &err), RU_E_PEER);
+    assert_non_null(strstr(err.text, s.address));
+    assert_non_null(strstr(err.text, "already has 1 guests, its limit"));
+    assert_null(strstr(err.text, "token"));
+    assert_int_equal(fetch(&s, wrong, &other, &err), RU_E_PEER);
+    assert_non_null(strstr(err.text, "check that the token"));
+    assert_int_equal(ru_fetch_weights(f)->n, 2);
+    assert_ok(ru_fetch_ask(f, (const uint32_t[]){RU_FETCH_NO_RANK, 7}, &err), err);
+    assert_ok(ru_fetch_wait(f, 1, &data, &err), err);
+    assert_memory_equal(data, bytes[1], sizeof bytes[1]);
+    assert_int_equal(ru_fetch_wait(f, 0, &data, &err), RU_E_UNSUPPORTED);
+    ru_fetch_close(f);
+    assert_int_equal(raise(SIGTERM), 0);
+    ru_thread_join(&s.thread);
+    assert_ok(s.st, s.err);
+    ru_self_stop_unwatch();
+    ru_cond_fini(&s.changed);
+    ru_mutex_fini(&s.lock);
+}
+
 RU_TESTS(train_remote, cmocka_unit_test(test_description),
-         cmocka_unit_test(test_damaged_description))
+         cmocka_unit_test(test_damaged_description), cmocka_unit_test(test_guests))
