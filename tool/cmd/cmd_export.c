@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "env/file/file.h"
 #include "env/link/link_tcp.h"
+#include "env/process/self.h"
 #include "launch/launch.h"
 #include "run/rundir.h"
 #include "store/onnx_file.h"
@@ -163,11 +164,16 @@ static void listens(void *self, const char *address)
 }
 
 /* Serve the weights to `rubato predict --from` and `rubato eval --from`. */
-static ru_status serve(const ru_cmd_in *in, ru_err *err)
+static ru_status serve(ru_cmd_in *in, ru_err *err)
 {
     ru_rundir dir;
     ru_remote w;
     const char *token, *listen = ru_cmd_text(in, "listen");
+    if (ru_cmd_given(in, "onnx") || ru_cmd_given(in, "safetensors")) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--listen serves the weights and writes no file; give it without --onnx and "
+                       "--safetensors");
+    }
     if (!ru_link_tcp_address_ok(listen)) {
         return RU_FAIL(
             err, RU_E_USAGE,
@@ -184,7 +190,10 @@ static ru_status serve(const ru_cmd_in *in, ru_err *err)
                                        .token_bytes = (uint32_t)strlen(token),
                                        .guests_max = (uint32_t)ru_cmd_i64(in, "guests"),
                                        .address = listens};
+    ru_self_stop_watch();
     ru_status st = ru_remote_serve(&o, in->arena, err);
+    in->exit_code = 128 + ru_self_stop_asked();
+    ru_self_stop_unwatch();
     ru_remote_close(&w);
     return st;
 }

@@ -234,9 +234,20 @@ static void a_number_that_std_makes_infinite_is_refused(void **state)
     assert_non_null(strstr(said, "element 2 of 'x' is too large"));
 }
 
+/* What is not done is not passed over. */
+static void to_serve_is_not_to_write(void **state)
+{
+    ru_scratch *f = *state;
+    const char *said, *run = train(f, 2, "");
+    const char *line =
+        ru_arena_printf(&f->arena, "export %s --listen 127.0.0.1:0 --onnx e.onnx", run);
+    (void)use(f, line, "", 2, &said);
+    assert_non_null(strstr(said, "give it without --onnx and --safetensors"));
+}
+
 #define ON_FILES(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(tool_use, ON_FILES(a_fixed_batch_is_enough),
          ON_FILES(a_damaged_sample_has_an_empty_answer), ON_FILES(eval_leaves_out_damaged_samples),
          ON_FILES(mean_and_std_reach_every_input),
          ON_FILES(a_number_that_std_makes_infinite_is_refused),
-         ON_FILES(lines_come_in_every_encoding))
+         ON_FILES(lines_come_in_every_encoding), ON_FILES(to_serve_is_not_to_write))
