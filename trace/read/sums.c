@@ -69,7 +69,7 @@ static const begin *begin_of(const begin *at, int64_t n, int64_t ranks, const ru
 
 /* One sum of one step. */
 typedef struct one {
-    uint32_t sum, last;
+    uint32_t sum, last, step;
     int64_t size_bytes, start_ns, ready_ns, arrive_ns, said_ns;
 } one;
 
@@ -113,6 +113,20 @@ static void find_last(const one *at, int64_t n, ru_sum_time *into, int64_t *room
     }
 }
 
+/* Steps that a sum of the table in force may be behind the newest one: what is under way when the
+ * records end. */
+enum { BEHIND = 4 };
+
+/* The step of the sum that began last. */
+static uint32_t newest_step(const one *at, int64_t n)
+{
+    const one *newest = at;
+    for (int64_t i = 1; i < n; i++) {
+        newest = at[i].start_ns > newest->start_ns ? &at[i] : newest;
+    }
+    return n > 0 ? newest->step : 0;
+}
+
 /* Those of the newest one's size move to the front of a run of one number. Returns how many. */
 static int64_t of_size(one *at, int64_t n)
 {
@@ -146,6 +160,7 @@ static ru_status collect(const ru_trace *traces, uint32_t n, const ru_trace_cloc
             int64_t ready = x->start_ns - from->start_ns;
             at[(*n_out)++] = (one){.sum = x->part,
                                    .last = x->trace,
+                                   .step = x->step,
                                    .size_bytes = x->size_bytes,
                                    .start_ns = x->start_ns,
                                    .ready_ns = ready,
@@ -170,10 +185,14 @@ ru_status ru_trace_sums(const ru_trace *traces, uint32_t n, const ru_trace_clock
     if (room == NULL || *out == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "the arena for the sums of the trace is full");
     }
+    const uint32_t newest = newest_step(at, n_at);
     for (int64_t from = 0, to; from < n_at; from = to) {
         for (to = from + 1; to < n_at && at[to].sum == at[from].sum; to++) {
         }
         int64_t k = of_size(&at[from], to - from);
+        if ((int64_t)at[from + k - 1].step + BEHIND < newest) {
+            continue;
+        }
         ru_sum_time *x = &(*out)[(*n_out)++];
         *x = (ru_sum_time){.sum = at[from].sum,
                            .size_bytes = at[from].size_bytes,

@@ -21,8 +21,8 @@ typedef struct ru_sum_time {
 } ru_sum_time;
 
 /* Sums that carry a prediction, by number; those of another size than the newest with their number
- * do not count: they are of an earlier table. Shape: traces [n], *out [*n_out]. Cost: O(records log
- * records). Errors: RU_E_LIMIT when `arena` is full. */
+ * do not count, nor numbers that the last steps lack: they are of an earlier table. Shape: traces
+ * [n], *out [*n_out]. Cost: O(records log records). Errors: RU_E_LIMIT when `arena` is full. */
 RU_MUST_USE ru_status ru_trace_sums(const ru_trace *traces, uint32_t n,
                                     const ru_trace_clocks *clocks, ru_arena *arena,
                                     ru_sum_time **out, uint32_t *n_out, ru_err *err);

@@ -60,14 +60,18 @@ static void sums_of_a_typical_step(void **state)
     ru_arena a;
     ru_arena_init(&a, 0);
     ru_err err;
+    for (uint32_t k = 0; k < 2; k++) { /* a table before had a third sum */
+        put_sum(&r[k], 2, 2, 64, 4100, 4200, 120);
+        put_step(&r[k], 3, 4000, 4900);
+    }
     for (uint32_t s = 0; s < 3; s++) {
         int64_t t = 5000 + 1000 * s, late = 300 + 10 * s;
         int64_t bytes = s == 0 ? 64 : 4096; /* the first is of a table before */
         int64_t mine[2] = {s == 0 ? late : 100, s == 0 ? 100 : late};
         for (uint32_t k = 0; k < 2; k++) {
-            put_sum(&r[k], s, 0, 4096, t + mine[k], t + late + 100, 120);
-            put_sum(&r[k], s, 1, bytes, t + (k == 0 ? 500 : 400), t + 700, 150);
-            put_step(&r[k], s + 1, t + 50 * k, t + 900);
+            put_sum(&r[k], 10 + s, 0, 4096, t + mine[k], t + late + 100, 120);
+            put_sum(&r[k], 10 + s, 1, bytes, t + (k == 0 ? 500 : 400), t + 700, 150);
+            put_step(&r[k], 11 + s, t + 50 * k, t + 900);
         }
     }
     const ru_trace traces[2] = {trace_of(&r[0], 0), trace_of(&r[1], 1)};
