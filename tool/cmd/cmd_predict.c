@@ -190,6 +190,14 @@ static int64_t parse_row(ru_str row, int64_t n_max, float *x)
     return n;
 }
 
+/* NaN in floats is a row without values. */
+static bool is_held(ru_dtype dtype, float v)
+{
+    return dtype == RU_I64  ? v >= -0x1p63f && v < 0x1p63f
+           : dtype == RU_U8 ? v >= 0.0f && v < 256.0f
+                            : !isinf(v);
+}
+
 static void put_number(ru_dtype dtype, void *into, int64_t at, float v)
 {
     if (dtype == RU_I64) {
@@ -239,10 +247,19 @@ static ru_status take_line(session *s, ru_rows *table, ru_str text, int64_t line
     if (!found) {
         return RU_OK;
     }
-    RU_TRY(next_place(s, &place, err));
     ru_norm_apply(&s->norm, x, 1);
+    ru_dtype dtype = ru_predictor_model(s->p)->facts.x.dtype;
     for (int64_t k = 0; k < ru_predictor_inputs(s->p); k++) {
-        put_number(ru_predictor_model(s->p)->facts.x.dtype, place, k, x[k]);
+        if (!is_held(dtype, x[k])) {
+            return RU_FAIL(err, RU_E_DATA,
+                           "stdin:%lld: number %lld of the row is %g for the model, which takes "
+                           "finite numbers of type %s",
+                           (long long)line, (long long)k + 1, (double)x[k], ru_dtype_name(dtype));
+        }
+    }
+    RU_TRY(next_place(s, &place, err));
+    for (int64_t k = 0; k < ru_predictor_inputs(s->p); k++) {
+        put_number(dtype, place, k, x[k]);
     }
     return RU_OK;
 }

@@ -232,6 +232,9 @@ static void a_number_that_std_makes_infinite_is_refused(void **state)
     line = ru_arena_printf(&f->arena, "predict %s --data %s", run, data);
     (void)use(f, line, "", 65, &said);
     assert_non_null(strstr(said, "element 2 of 'x' is too large"));
+    line = ru_arena_printf(&f->arena, "predict %s", run);
+    assert_string_equal(use(f, line, "0,0,1\n0,0,3e38\n", 65, &said), "");
+    assert_non_null(strstr(said, "stdin:2: number 3 of the row is inf for the model"));
 }
 
 /* What is not done is not passed over. */
