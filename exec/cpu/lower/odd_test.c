@@ -143,6 +143,36 @@ static void pools_at_odd_sizes(void **state)
     }
 }
 
+/* Powers that no float holds, of numbers that are no larger than 1e9. */
+static void high_powers_of_pools_are_finite(void **state)
+{
+    (void)state;
+    for (int64_t p = 5; p < 34; p += 7) {
+        net t;
+        net_init(&t);
+        const int64_t two[] = {2};
+        const ru_attr attrs[] = {RU_AIS(kernel_shape, two, 1), RU_AI(p, p), RU_A_END};
+        ru_value_id x = input(&t, "x", T(F32, 1, 1, 64));
+        ru_build_output(&t.b, ru_build_op1(&t.b, RU_OP_LpPool, x, attrs), "y");
+        assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+        ru_exe *e = open_on(&t, (ru_exe_options){.threads = 1});
+        float *in = ru_exe_input(e, t.g.inputs[0]);
+        for (int64_t i = 0; i < 64; i++) {
+            in[i] = 1e9f * noise(1, i);
+        }
+        assert_ok(ru_exe_run(e, NULL, &t.err), t.err);
+        const float *y = ru_exe_output(e, t.g.outputs[0]);
+        for (int64_t i = 0; i < 63; i++) {
+            double a = fabs((double)in[i]), b = fabs((double)in[i + 1]), top = fmax(a, b);
+            double want =
+                top * pow(pow(a / top, (double)p) + pow(b / top, (double)p), 1.0 / (double)p);
+            assert_true(fabs((double)y[i] - want) <= 1e-6 * want);
+        }
+        ru_exe_close(e);
+        ru_arena_fini(&t.arena);
+    }
+}
+
 /* Every thirteenth element is not a number: the same results are not, on both devices; in bf16
  * too, where the others are near. */
 static void pools_keep_nan(void **state)
@@ -290,7 +320,7 @@ static void whole_numbers_and_running_sums(void **state)
 
 RU_TESTS(exec_odd, cmocka_unit_test(products_of_doubles), cmocka_unit_test(gemms_of_doubles),
          cmocka_unit_test(products_of_halves), cmocka_unit_test(pools_at_odd_sizes),
-         cmocka_unit_test(pools_keep_nan),
+         cmocka_unit_test(pools_keep_nan), cmocka_unit_test(high_powers_of_pools_are_finite),
          cmocka_unit_test(transposed_convolutions_of_few_channels),
          cmocka_unit_test(losses_of_classes), cmocka_unit_test(labels_out_of_range_are_named),
          cmocka_unit_test(whole_numbers_and_running_sums))
