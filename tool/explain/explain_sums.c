@@ -129,11 +129,14 @@ static ru_status show(const ru_sums_policy_in *input, const ru_sums_in *in,
     }
     ru_text_put(out, "gradients of a step, from its begin, as they become ready\n");
     RU_TRY(ru_table_print(&t, 2, out, err));
-    ru_text_put(out, measured ? "  predicted for this plan; recorded (was ready, arrived, began "
-                                "last) of the sums that the run did\n"
-                     : r->n > 0
-                         ? "  predicted; the recorded sums hold other bytes than these gradients\n"
-                         : "  predicted; the run recorded no sums of two workers or more\n");
+    ru_text_put(
+        out,
+        measured ? "  predicted for this plan; recorded (was ready, arrived, began "
+                   "last) of the sums that the run did\n"
+        : r->n > 0
+            ? "  predicted; the recorded sums hold other bytes than these gradients\n"
+            : "  predicted; the run recorded no sums whose time it had predicted (those in shared "
+              "memory are not)\n");
     return RU_OK;
 }
 

@@ -62,7 +62,7 @@ static void test_a_world_has_predictions(void **state)
     /* Both arrive 2 alpha and 3000 beta behind the backward pass of 4 ms. */
     assert_string_equal(line_of(f, &out, "b "), "b 1 1.95 KiB 3.00 ms 4.30 ms 4.00 ms 302 us");
     assert_string_equal(line_of(f, &out, "a "), "a 0 0.98 KiB 4.00 ms 4.30 ms 4.00 ms 302 us");
-    assert_non_null(strstr(out.p, "recorded no sums"));
+    assert_non_null(strstr(out.p, "recorded no sums whose time it had predicted"));
 }
 
 /* Rank 1 is the last: its sums begin 5 ms after the step and take 2 ms. */
