@@ -259,6 +259,7 @@ void rui_worker_said(void *self, const void *element, ru_time now, ru_effects *f
         }
         break;
     case RUI_EVENT_UPDATED:
+        rui_worker_updated(w, x->step + 1);
         ru_elastic_updated(w->elastic, x->step, x->status, now, fx);
         break;
     case RUI_EVENT_OVER:

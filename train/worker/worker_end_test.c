@@ -74,6 +74,34 @@ static void who_leads_at_the_end_writes_the_summary(void **state)
     job_close(&j);
 }
 
+/* A step that was run under another leader counts when this worker leads: it is told, once. */
+static void a_successor_tells_the_step_of_before(void **state)
+{
+    (void)state;
+    static rig r;
+    job j = {0};
+    job_open(&j, 2, 3, 0);
+    assert_true(job_run(&j));
+    for (uint32_t k = 0; k < 2; k++) { /* k 1: another one leads */
+        ru_err err = {0};
+        rig_open(&r);
+        r.w.shell.timers.node = j.l[k]->node;
+        r.w.elastic = j.l[k]->elastic;
+        r.w.led = true;
+        const ru_run_report_options ro = {0};
+        assert_ok(ru_run_report_open(&ro, &r.arena, &r.w.t.report, &err), err);
+        const ru_run_report_step five = {.step = 5};
+        assert_ok(ru_run_report_step_put(r.w.t.report, &five, &err), err);
+        r.w.past[6] = (rui_past){.step = 6, .report = {.step = 6}};
+        const rui_event x = {.kind = RUI_EVENT_UPDATED, .step = 5};
+        rui_worker_said(&r.w, &x, ru_clock_now(), NULL);
+        assert_int_equal(ru_run_report_told(r.w.t.report), k == 0 ? 6 : 5);
+        ru_run_report_close(r.w.t.report);
+        rig_close(&r);
+    }
+    job_close(&j);
+}
+
 /* A failure that nothing follows is told; one of a step that the group had given up is not. */
 static void a_failure_is_told_when_the_job_ends_by_it(void **state)
 {
@@ -120,4 +148,5 @@ static void no_step_begins_behind_a_failure(void **state)
 
 RU_TESTS(train_worker_end, cmocka_unit_test(no_step_begins_behind_a_failure),
          cmocka_unit_test(who_leads_at_the_end_writes_the_summary),
+         cmocka_unit_test(a_successor_tells_the_step_of_before),
          cmocka_unit_test(a_failure_is_told_when_the_job_ends_by_it))

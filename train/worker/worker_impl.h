@@ -395,5 +395,7 @@ void rui_worker_news(void *self, const ru_elastic_news *news, ru_time now);
 void rui_worker_log(void *self, int level, const char *line, ru_time now);
 /* Open the reports when this worker leads; true when it does. */
 bool rui_worker_leads(rui_worker *w);
+/* Steps up to `done` count here: where this worker leads, what nobody has told of them is told. */
+void rui_worker_updated(rui_worker *w, int64_t done);
 
 #endif

@@ -63,6 +63,14 @@ bool rui_worker_leads(rui_worker *w)
     return leads;
 }
 
+void rui_worker_updated(rui_worker *w, int64_t done)
+{
+    if (w->led && rui_worker_leads(w) && w->t.report != NULL &&
+        ru_run_report_told(w->t.report) < done) {
+        tell_missing(w);
+    }
+}
+
 static void event(rui_worker *w, const ru_elastic_news *n, const char *what,
                   const ru_run_report_details *more)
 {
