@@ -1,7 +1,7 @@
 /* A worker for whom memory ends at any point: it opens or says so, it ends or goes on, and gives
  * all back. Several in a job: words are lost with a connection, the end is asked for, a view comes,
  * memory ends, at any moment. */
-#include "train/elastic/elastic.h"
+#include "train/elastic/elastic_impl.h"
 
 #include <string.h>
 
@@ -327,8 +327,42 @@ static void test_shared_memory(void **state)
     }
 }
 
-RU_TESTS(train_elastic_life, cmocka_unit_test(test_orders_of_gradients),
-         cmocka_unit_test(test_shared_memory), cmocka_unit_test(test_words_lost_with_a_connection),
+/* The end comes while one of two keeps its update below a step that it began ahead, where the
+ * leader's device began none: the member gives that step up before it ends. */
+static void test_the_end_takes_a_step_ahead_back(void **state)
+{
+    (void)state;
+    job j = {0};
+    job_open(&j, 2, 12, 0);
+    life *leads = j.l[0], *l = j.l[1];
+    leads->depth = l->depth = 2;
+    while (leads->elastic->step < 2 || l->elastic->step < 2 || l->elastic->steps.n < 2) {
+        assert_true(j.round < LIFE_ROUNDS);
+        job_round(&j);
+        rui_el_steps *s = &leads->elastic->steps;
+        leads->stalls = leads->elastic->step == 1 && s->n == 2 ? LIFE_COMPUTED : leads->stalls;
+        if (leads->elastic->step == 2 && leads->stalls == LIFE_COMPUTED) {
+            s->held_from = 3; /* as if its device had a barrier there */
+            life_stop(leads, true);
+            leads->stalls = LIFE_NOTHING;
+        }
+    }
+    l->stalls = LIFE_UPDATED;
+    job_rounds(&j, 2000);
+    assert_true(l->elastic->ending && l->elastic->steps.updating);
+    assert_int_equal(l->open, 2);
+    assert_false(l->ended);
+    l->stalls = LIFE_NOTHING;
+    assert_true(job_run(&j));
+    assert_int_equal(l->open, 0);
+    assert_int_equal(l->committed, 3);
+    assert_int_equal(l->status, RU_OK);
+    job_close(&j);
+}
+
+RU_TESTS(train_elastic_life, cmocka_unit_test(test_the_end_takes_a_step_ahead_back),
+         cmocka_unit_test(test_orders_of_gradients), cmocka_unit_test(test_shared_memory),
+         cmocka_unit_test(test_words_lost_with_a_connection),
          cmocka_unit_test(test_the_end_is_asked_for),
          cmocka_unit_test(test_the_end_is_asked_for_before_joining),
          cmocka_unit_test(test_the_end_is_not_forgotten),

@@ -171,6 +171,10 @@ void ru_elastic_updated(ru_elastic *e, int64_t step, ru_status st, ru_time now, 
         rui_el_device_failed(e, st, "updating after", step, NULL, now, fx);
         return;
     }
+    if (e->ending && !e->said_end && e->phase == RUI_EL_STEP) { /* it began ahead, for nothing */
+        rui_el_abort(e, now);
+        return;
+    }
     if (e->ending && !e->said_end) {
         rui_el_end(e, e->end_status, e->end_text, now, fx);
         return;
