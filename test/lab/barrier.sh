@@ -3,7 +3,7 @@
 #
 #   1. --deterministic with train.barrier always and auto: the same bytes in model and optimizer, the
 #      same losses and evaluations, with batch norm, dropout, Adam, a schedule, micro-batches, bf16;
-#   2. what keeps a step behind the barrier is said: the job, clipping, one worker;
+#   2. what keeps a step behind the barrier is said: the job, clipping;
 #   3. kill -9 of followers and leaders at random moments: no sample lost or repeated, every step told
 #      once, the losses of a run that nobody disturbed;
 #   4. a loss that is no number is named, with the step.
