@@ -24,6 +24,9 @@ static ru_transfer_fact fact_of(const ru_remote_late *l, uint32_t i, ru_time bef
     ru_time from = before.ns > at.asked.ns ? before : at.asked;
     int64_t ns = ru_time_since(at.arrived, from);
     ns = ns > 0 ? ns : 1;
+    /* The first step may wait before the loop's thread has sent the list. */
+    int64_t needed = at.needed.ns != 0 ? ru_time_since(at.needed, at.asked) : 0;
+    needed = at.needed.ns != 0 && needed < 1 ? 1 : needed;
     return (ru_transfer_fact){
         .name = t->name,
         .from = l->address,
@@ -34,7 +37,7 @@ static ru_transfer_fact fact_of(const ru_remote_late *l, uint32_t i, ru_time bef
         .used_by = l->read_by[i],
         .rank = l->ranks[i],
         .arrived_ns = ru_time_since(at.arrived, at.asked),
-        .needed_ns = at.needed.ns != 0 ? ru_time_since(at.needed, at.asked) : 0,
+        .needed_ns = needed,
         .took = {.count = 1, .mean_ns = (double)ns, .min_ns = ns, .median_ns = ns, .max_ns = ns}};
 }
 
