@@ -77,12 +77,15 @@ static void check_include(rui_tidy *t, const rui_source_file *f, ru_str what, ui
     ru_text_put_n(&o, what.p, slash);
     bool same = strcmp(other, f->folder) == 0;
     bool reaches_tests = strcmp(other, "test") == 0 && is_test(f);
-    /* An arrow may lead to one room of a folder only. */
-    char room[64];
+    /* An arrow may lead to one room of a folder only, or to one header. */
+    char room[64], header[256];
+    ru_text h = ru_text_into(header, sizeof header);
+    ru_text_put_n(&h, what.p, what.n);
     ru_text r = ru_text_into(room, sizeof room);
     int64_t second = ru_str_find(ru_str_from(what, slash + 1), "/");
     ru_text_put_n(&r, what.p, second >= 0 ? slash + 1 + second : slash);
-    if (!reaches_tests && !rui_tidy_arrow(f->folder, other) && !rui_tidy_arrow(f->folder, room)) {
+    if (!reaches_tests && !rui_tidy_arrow(f->folder, other) && !rui_tidy_arrow(f->folder, room) &&
+        !rui_tidy_arrow(f->folder, header)) {
         rui_tidy_breach(t, f->path, line, "%s may not include %s (rule 29)", f->folder, other);
     }
     if (!same && ru_str_ends(what, "_impl.h") && strcmp(f->folder, "test") != 0) {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "env/file/file.h"
-#include "train/apps/apps.h"
+#include "train/app/find.h"
 
 bool ru_app_take(ru_app_cursor *c, void *into, int64_t bytes)
 {
@@ -21,14 +21,14 @@ bool ru_app_take(ru_app_cursor *c, void *into, int64_t bytes)
     return true;
 }
 
-#define RUI_X(name) extern const ru_app_ops rui_app_##name;
+#define RUI_X(name) extern const ru_app_ops ru_app_##name;
 RUI_APP_LIST(RUI_X)
 #undef RUI_X
 
 const ru_app_ops *ru_app_at(uint32_t k)
 {
     static const ru_app_ops *const apps[] = {
-#define RUI_X(name) &rui_app_##name,
+#define RUI_X(name) &ru_app_##name,
         RUI_APP_LIST(RUI_X)
 #undef RUI_X
     };

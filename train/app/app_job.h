@@ -5,7 +5,7 @@
 #ifndef RU_TRAIN_APP_APP_JOB_H
 #define RU_TRAIN_APP_APP_JOB_H
 
-#include "train/apps/apps.h"
+#include "train/app/find.h"
 
 typedef struct ru_app_job_data_keys {
     uint32_t format;

@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "env/fault.h"
-#include "train/apps/rule_kern.h"
 
 /* adam-2014: the paper's constants. */
 static const float BETA1 = 0.9F, BETA2 = 0.999F, EPSILON = 1e-8F;
@@ -24,6 +23,27 @@ uint32_t ru_rule_extra(const ru_app_table *table)
         return table->extra;
     }
     return 0;
+}
+
+typedef void add_fn(float *x, const float *g, uint32_t n, float by);
+add_fn rui_rule_add_base;
+#ifdef RU_KERN_X86
+add_fn rui_rule_add_avx2, rui_rule_add_avx512;
+#endif
+
+/* x[n] += by * g[n] */
+static void add(float *x, const float *g, uint32_t n, float by)
+{
+    add_fn *fn = rui_rule_add_base;
+#ifdef RU_KERN_X86
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+        fn = rui_rule_add_avx512;
+    } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        fn = rui_rule_add_avx2;
+    }
+#endif
+    fn(x, g, n, by);
 }
 
 static void adagrad(const ru_app_table *t, float *x, float *sum, const float *g)
@@ -76,10 +96,10 @@ void ru_rule_merge(const ru_app_ops *ops, const void *self, const ru_app_table *
     float lr = (float)table->lr;
     switch ((ru_app_rule)table->rule) {
     case RU_APP_ADD:
-        rui_rule_add(value, update, table->width, 1.0F);
+        add(value, update, table->width, 1.0F);
         break;
     case RU_APP_STEP:
-        rui_rule_add(value, update, table->width, -lr);
+        add(value, update, table->width, -lr);
         break;
     case RU_APP_ADAGRAD:
         adagrad(table, value, extra, update);

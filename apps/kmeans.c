@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/apps/apps.h"
+#include "train/app/app.h"
 
 enum { SAMPLE_ROWS = 50 /* a cluster */ };
 static const uint32_t none = UINT32_MAX; /* cluster of a row at the start */
@@ -422,7 +422,7 @@ static const ru_conf_field fields[] = {
 static const ru_conf_table table =
     RU_TABLE("kmeans", settings, fields, "k-means", .called = "k=clusters|n_clusters=clusters");
 
-const ru_app_ops rui_app_kmeans = {
+const ru_app_ops ru_app_kmeans = {
     .version = RU_APP_VERSION,
     .name = "kmeans",
     .help = "k-means clustering",

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/apps/lasso_impl.h"
+#include "apps/lasso_impl.h"
 
 enum {
     SAMPLE_ROWS = 512,

@@ -1,5 +1,5 @@
 /* Which copy of the kernels this processor can run. */
-#include "train/apps/kern_impl.h"
+#include "apps/kern_impl.h"
 
 enum { BASE, AVX2, AVX512 };
 
@@ -29,11 +29,4 @@ double rui_mf_sgd(const rui_mf_ratings *r, const rui_mf_step *s)
     static double (*const copies[])(const rui_mf_ratings *,
                                     const rui_mf_step *) = {RUI_APP_COPIES(rui_mf_sgd)};
     return copies[best()](r, s);
-}
-
-void rui_rule_add(float *x, const float *g, uint32_t n, float by)
-{
-    static void (*const copies[])(float *, const float *, uint32_t,
-                                  float) = {RUI_APP_COPIES(rui_rule_add)};
-    copies[best()](x, g, n, by);
 }

@@ -18,8 +18,8 @@
  * tree are ours: 16 topics are one vector. */
 #include <string.h>
 
-#include "train/apps/lanes.h"
-#include "train/apps/lda_impl.h"
+#include "apps/lanes.h"
+#include "apps/lda_impl.h"
 
 _Static_assert((int)LANES == (int)RUI_LDA_GROUP, "a group is a vector");
 

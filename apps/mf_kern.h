@@ -1,10 +1,10 @@
 /* Vector kernels of matrix factorisation, for each instruction set.
  *
  * Thread: any. */
-#ifndef RU_TRAIN_APPS_MF_KERN_H
-#define RU_TRAIN_APPS_MF_KERN_H
+#ifndef RU_APPS_MF_KERN_H
+#define RU_APPS_MF_KERN_H
 
-#include "base/status.h"
+#include "train/app/app.h"
 
 enum { RUI_MF_AHEAD = 4 }; /* ratings ahead of which a row is fetched */
 

@@ -1,8 +1,8 @@
 /* Kernels of apps are compiled once for each instruction set; kern.c picks one at run time.
  *
  * Thread: any. */
-#ifndef RU_TRAIN_APPS_KERN_IMPL_H
-#define RU_TRAIN_APPS_KERN_IMPL_H
+#ifndef RU_APPS_KERN_IMPL_H
+#define RU_APPS_KERN_IMPL_H
 
 #ifndef RU_KERN_ISA
 #define RU_KERN_ISA base
@@ -27,14 +27,12 @@
 #define RUI_APP_COPIES(name) name##_base
 #endif
 
-#include "train/apps/lda_impl.h"
-#include "train/apps/mf_kern.h"
-#include "train/apps/rule_kern.h"
+#include "apps/lda_impl.h"
+#include "apps/mf_kern.h"
 
 #define RUI_X(isa)                                                                        \
     void rui_lda_sample_##isa(rui_lda_corpus *c, uint32_t b, float *rows, uint64_t seed); \
-    double rui_mf_sgd_##isa(const rui_mf_ratings *r, const rui_mf_step *s);               \
-    void rui_rule_add_##isa(float *x, const float *g, uint32_t n, float by);
+    double rui_mf_sgd_##isa(const rui_mf_ratings *r, const rui_mf_step *s);
 RUI_APP_ISAS(RUI_X)
 #undef RUI_X
 

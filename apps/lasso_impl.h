@@ -1,10 +1,10 @@
 /* Inside of lasso: columns, what the driver tells the executors.
  *
  * Thread: the driver and each executor on one thread at a time. */
-#ifndef RU_TRAIN_APPS_LASSO_IMPL_H
-#define RU_TRAIN_APPS_LASSO_IMPL_H
+#ifndef RU_APPS_LASSO_IMPL_H
+#define RU_APPS_LASSO_IMPL_H
 
-#include "train/apps/apps.h"
+#include "train/app/app.h"
 
 typedef struct rui_lasso_settings {
     double lambda, correlation;

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/apps/apps.h"
+#include "train/app/app.h"
 
 typedef struct settings {
     double lr, decay;
@@ -325,7 +325,7 @@ static const ru_conf_table table =
     RU_TABLE("mlr", settings, fields, "multinomial logistic regression",
              .called = "learning_rate=lr|batch_size=batch");
 
-const ru_app_ops rui_app_mlr = {
+const ru_app_ops ru_app_mlr = {
     .version = RU_APP_VERSION,
     .name = "mlr",
     .partial = true,

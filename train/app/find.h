@@ -1,12 +1,12 @@
 /* The apps that are built in, and finding one by name.
  *
  * Thread: any. */
-#ifndef RU_TRAIN_APPS_APPS_H
-#define RU_TRAIN_APPS_APPS_H
+#ifndef RU_TRAIN_APP_FIND_H
+#define RU_TRAIN_APP_FIND_H
 
 #include "train/app/app.h"
 
-/* X(name): one rui_app_<name> each. */
+/* X(name): one ru_app_<name> each. */
 #define RUI_APP_LIST(X) X(mf) X(lda) X(mlr) X(lasso) X(kmeans)
 
 const ru_app_ops *ru_app_at(uint32_t k); /* NULL past the end */

@@ -1,8 +1,8 @@
 /* Inside of lda: the corpus of one executor, and the sampler.
  *
  * Thread: an executor belongs to one thread at a time. */
-#ifndef RU_TRAIN_APPS_LDA_IMPL_H
-#define RU_TRAIN_APPS_LDA_IMPL_H
+#ifndef RU_APPS_LDA_IMPL_H
+#define RU_APPS_LDA_IMPL_H
 
 #include "train/app/app.h"
 

@@ -1,12 +1,12 @@
 /* Sixteen floats at a time, with the same order of additions on every instruction set.
  *
  * Thread: any. */
-#ifndef RU_TRAIN_APPS_LANES_H
-#define RU_TRAIN_APPS_LANES_H
+#ifndef RU_APPS_LANES_H
+#define RU_APPS_LANES_H
 
 #include <stdint.h>
 
-#include "train/apps/kern_impl.h"
+#include "apps/kern_impl.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/apps/lasso_impl.h"
+#include "apps/lasso_impl.h"
 
 enum { WEIGHTS, PRODUCTS };
 
@@ -271,7 +271,7 @@ static const ru_conf_field fields[] = {
 static const ru_conf_table table =
     RU_TABLE("lasso", rui_lasso_settings, fields, "lasso", .called = "alpha=lambda|l1=lambda");
 
-const ru_app_ops rui_app_lasso = {
+const ru_app_ops ru_app_lasso = {
     .version = RU_APP_VERSION,
     .name = "lasso",
     .help = "sparse linear regression by blocks of coordinates",

@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/apps/apps.h"
-#include "train/apps/lda_impl.h"
+#include "apps/lda_impl.h"
+#include "train/app/app.h"
 
 enum { WORDS, TOPICS };
 enum { LOGS = 8192 }; /* log gamma of counts below is looked up */
@@ -602,7 +602,7 @@ static const ru_conf_table table =
     RU_TABLE("lda", settings, fields, "latent Dirichlet allocation",
              .called = "k=topics|num_topics=topics|n_topics=topics|eta=beta");
 
-const ru_app_ops rui_app_lda = {
+const ru_app_ops ru_app_lda = {
     .version = RU_APP_VERSION,
     .name = "lda",
     .help = "topics of documents by collapsed Gibbs sampling",

@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/apps/apps.h"
-#include "train/apps/mf_kern.h"
+#include "apps/mf_kern.h"
+#include "train/app/app.h"
 
 enum { ROTATION, ADAREVISION };
 enum { USERS, ITEMS, MEAN, USER_BIAS, ITEM_BIAS, TABLES_BIAS };
@@ -494,7 +494,7 @@ static const ru_conf_table table =
              .called = "factors=rank|k=rank|learning_rate=lr|reg=lambda|"
                        "regularization=lambda|n_factors=rank");
 
-const ru_app_ops rui_app_mf = {
+const ru_app_ops ru_app_mf = {
     .version = RU_APP_VERSION,
     .name = "mf",
     .partial = true,

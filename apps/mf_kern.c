@@ -5,9 +5,9 @@
  *
  * Ratings stand user by user, so the user's row stays in registers or the nearest cache, and the
  * next item's row is fetched ahead. Rows are multiples of 8 floats. */
-#include "train/apps/mf_kern.h"
+#include "apps/mf_kern.h"
 
-#include "train/apps/kern_impl.h"
+#include "apps/kern_impl.h"
 
 #include <string.h>
 
