@@ -97,6 +97,31 @@ wait $pid 2>/dev/null || true
 for run in whole killed; do "$rubato" export $run --safetensors $run.safetensors >/dev/null; done
 cmp whole.safetensors killed.safetensors || fail "a killed and resumed app ends elsewhere"
 tail -n 1 whole/metrics.jsonl | grep -q '"hinge":0\.[012]' || fail "the app did not learn: $(tail -n 1 whole/metrics.jsonl)"
+# The apps that are linked in, each built as a library outside the tree: the results are the same.
+ln -s "$source/apps" apps
+awk 'BEGIN { srand(3); for (i = 0; i < 400; i++) { line = i % 4; for (c = 1 + int(rand() * 9); c <= 60; c += 1 + int(rand() * 20))
+    line = line " " c ":" 1 + int(rand() * 3) + (c % 4 == i % 4); print line } }' >four.svm
+awk 'BEGIN { srand(5); for (k = 0; k < 3000; k++) { u = int(rand() * 60); i = int(rand() * 40); print u, i, u * i % 7 + rand() } }' >ratings.txt
+for app in mf lda mlr lasso kmeans; do
+    { echo '#include "train/app/app.h"' && echo "extern const ru_app_ops ru_app_$app;" && echo "const ru_app_ops *ru_app_main(void);" &&
+        echo "const ru_app_ops *ru_app_main(void) { return &ru_app_$app; }"; } >main-$app.c
+    kernels= data='libsvm, train: four.svm, test: four.svm'
+    case $app in
+        mf) kernels='apps/kern.c apps/mf_kern.c apps/lda_sample.c' data='ratings, train: ratings.txt, test: ratings.txt' ;;
+        lda) kernels='apps/kern.c apps/mf_kern.c apps/lda_sample.c' ;;
+        lasso) kernels=apps/lasso_drive.c ;;
+    esac
+    # shellcheck disable=SC2086
+    $cc -std=gnu17 $strict -O2 -ffp-contract=off $cflags "-I$include/rubato" -I. -shared -fPIC -Wl,-z,defs main-$app.c apps/$app.c $kernels \
+        -o lib$app.so $libs -lm || fail "$app does not build as a library"
+    printf 'app: %s\ndata: {format: %s}\ntrain: {epochs: 3, seed: 5}\n' $app "$data" >$app.yaml
+    "$rubato" train $app.yaml --out in-$app -q >/dev/null || fail "$app does not train"
+    "$rubato" train $app.yaml -s app=./lib$app.so --out so-$app -q >/dev/null || fail "$app does not train as a library"
+    for f in $(cd in-$app/checkpoints && find . -name '*.safetensors'); do
+        cmp in-$app/checkpoints/$f so-$app/checkpoints/$f || fail "$app ends elsewhere as a library"
+    done
+    "$rubato" eval so-$app >so.txt && "$rubato" eval in-$app | cmp - so.txt || fail "$app is evaluated otherwise as a library"
+done
 # The same on several workers: the leader is killed, and a worker that comes takes executors over.
 same() {
     "$rubato" export "$1" --safetensors "$1.safetensors" >/dev/null
