@@ -1,5 +1,6 @@
 #include "host/shell.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,6 +181,11 @@ void ru_shell_say(ru_shell *h, ru_spsc *line, const void *element)
 
 /* -- running ----------------------------------------------------------------------------------- */
 
+bool ru_shell_leaves(const ru_shell *h)
+{
+    return h->opt->stop_leaves || (h->opt->term_leaves && ru_self_stop_asked() == SIGTERM);
+}
+
 static void on_stop(void *self, int fd, uint32_t events, ru_time now)
 {
     (void)events;
@@ -188,7 +194,7 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
     if (!h->ended) {
         h->asked = true;
         ru_effects *fx = ru_node_enter(h->timers.node, now);
-        h->ops->stop(h->self, !h->opt->stop_leaves, now, fx);
+        h->ops->stop(h->self, !ru_shell_leaves(h), now, fx);
         ru_node_leave(h->timers.node, now);
     }
 }

@@ -49,6 +49,7 @@ typedef struct ru_shell_options {
     bool newcomer;    /* joins a job that runs: takes its state from the others */
     bool transient;   /* its machine may be taken away: it joins without a vote */
     bool stop_leaves; /* a stop signal lets this process leave; else it ends the job */
+    bool term_leaves; /* SIGTERM does, and the others end the job */
     uint32_t number;  /* wished among those who come in together, as at the beginning; 0: any */
     /* Told once: where this process listens, and which one it is in the job; may be NULL. */
     void (*address)(void *self, const char *address);
@@ -110,6 +111,8 @@ void ru_shell_say(ru_shell *h, ru_spsc *line, const void *element);
 
 /* Until the loop is let go. Errors: those of the loop. */
 RU_MUST_USE ru_status ru_shell_run(ru_shell *h, ru_err *err);
+/* Of a process that was told to stop: does it leave, while the others go on? */
+bool ru_shell_leaves(const ru_shell *h);
 /* This process has that number in the job. */
 void ru_shell_number(ru_shell *h, uint32_t number, bool takes_state);
 void ru_shell_tell_view(const ru_shell *h); /* who is in the job, for the launcher */

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,12 +78,33 @@ static void pin(int64_t mask)
     (void)sched_setaffinity(0, sizeof set, &set);
 }
 
+RU_NORETURN static void give_up(int report)
+{
+    int e = errno;
+    ssize_t rc = write(report, &e, sizeof e);
+    _exit(rc == sizeof e ? 127 : 126);
+}
+
+/* A session of its own, and no stream that ends with the parent. */
+static bool outlives(const char *log)
+{
+    int in = open("/dev/null", O_RDONLY);
+    int out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+    return setsid() >= 0 && in >= 0 && out >= 0 && dup2(in, STDIN_FILENO) >= 0 &&
+           dup2(out, STDOUT_FILENO) >= 0 && dup2(out, STDERR_FILENO) >= 0 && close(in) == 0;
+}
+
 RU_NORETURN static void child(const ru_process_options *opt, char **env, int in, int out,
                               int errors, int report)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_DFL);
-    if (opt->own_group) { /* its parent alone stops it, also where a shell ignores SIGINT */
+    if (opt->outlive == NULL) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    } else if (!outlives(opt->outlive)) {
+        give_up(report);
+    }
+    if (opt->own_group ||
+        opt->outlive != NULL) { /* its parent alone stops it, also where a shell ignores SIGINT */
         (void)setpgid(0, 0);
         signal(SIGINT, SIG_DFL);
         signal(SIGTERM, SIG_DFL);
@@ -105,9 +127,7 @@ RU_NORETURN static void child(const ru_process_options *opt, char **env, int in,
     }
     environ = env;
     execvp(opt->argv[0], (char *const *)(uintptr_t)opt->argv);
-    int e = errno;
-    ssize_t rc = write(report, &e, sizeof e);
-    _exit(rc == sizeof e ? 127 : 126);
+    give_up(report);
 }
 
 static void close_pair(int *pair)
@@ -313,6 +333,52 @@ void ru_process_close(ru_process *p)
     }
     free(p->buffer);
     free(p);
+}
+
+void ru_process_leave(ru_process *p)
+{
+    if (p != NULL) {
+        p->done = true;
+        ru_process_close(p);
+    }
+}
+
+bool ru_process_mark(int64_t pid, char into[RU_PROCESS_MARK_BYTES])
+{
+    char path[64], stat[1024] = {0}, boot[40] = {0};
+    (void)snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, stat, sizeof stat - 1) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t m = fd >= 0 ? read(fd, boot, sizeof boot - 1) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    const char *at = n > 0 && m > 0 ? strrchr(stat, ')') : NULL; /* a name may hold any byte */
+    if (at == NULL || at[1] == 0 || at[2] == 'Z' || at[2] == 'X') {
+        return false;
+    }
+    for (int field = 2; field < 22 && at != NULL; field++) { /* 22: start in ticks after boot */
+        at = strchr(at + 1, ' ');
+    }
+    boot[strcspn(boot, "\n")] = 0;
+    return at != NULL && snprintf(into, RU_PROCESS_MARK_BYTES, "%s/%.*s", boot,
+                                  (int)strspn(at + 1, "0123456789"), at + 1) > 0;
+}
+
+bool ru_process_signal(int64_t pid, const char *mark, int sig)
+{
+    char now[RU_PROCESS_MARK_BYTES];
+    int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0); /* first: its number stays its own */
+    bool is = fd >= 0 && ru_process_mark(pid, now) && strcmp(now, mark) == 0;
+    bool sent = is && (sig == 0 || syscall(SYS_pidfd_send_signal, fd, sig, NULL, 0) == 0);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return sent;
 }
 
 int ru_process_fd(const ru_process *p, bool errors)

@@ -1,7 +1,8 @@
 /* Child processes with pipes: benchmarks' peers, later workers.
  *
  * A child never outlives its parent by accident: it gets SIGKILL when the parent's thread that
- * started it dies (PR_SET_PDEATHSIG).
+ * started it dies (PR_SET_PDEATHSIG). One that is meant to outlive it has a session of its own and
+ * writes into a file; another process finds it again by number and mark.
  *
  * Thread: one per object. */
 #ifndef RU_ENV_PROCESS_H
@@ -17,9 +18,11 @@ typedef struct ru_process_options {
     const char *const *set;   /* NULL-terminated NAME=VALUE added; may be NULL */
     bool pipe_in, pipe_out;   /* else inherited */
     bool pipe_err;
-    bool quiet;         /* standard error goes nowhere */
-    bool own_group;     /* a group of its own: signals of the terminal do not reach it */
-    int64_t cores_mask; /* bit k: may run on core k; 0: as the parent */
+    bool quiet;          /* standard error goes nowhere */
+    bool own_group;      /* a group of its own: signals of the terminal do not reach it */
+    const char *outlive; /* file to which output and errors are appended: the child goes on when
+                            this process ends; NULL: it does not */
+    int64_t cores_mask;  /* bit k: may run on core k; 0: as the parent */
 } ru_process_options;
 
 RU_MUST_USE ru_status ru_process_start(const ru_process_options *opt, ru_process **out,
@@ -47,6 +50,15 @@ void ru_process_kill(ru_process *p, int sig);
 int64_t ru_process_id(const ru_process *p);
 /* Kills it when it still runs, waits, frees. NULL is fine. */
 void ru_process_close(ru_process *p);
+/* Frees and leaves the process alone: one with `outlive`. NULL is fine. */
+void ru_process_leave(ru_process *p);
+
+/* What tells a process from every other one of this machine that has or will have its number: boot
+ * and time of start. false: no such process runs. */
+enum { RU_PROCESS_MARK_BYTES = 64 };
+bool ru_process_mark(int64_t pid, char into[RU_PROCESS_MARK_BYTES]);
+/* Send `sig` to the process with this number and mark; 0: only look. false: it has ended. */
+bool ru_process_signal(int64_t pid, const char *mark, int sig);
 
 /* Path of the program `name` of the same build: in the folder of this program, as installed, or in
  * ../FOLDER, as in the build tree; NULL: in neither. */

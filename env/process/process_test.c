@@ -2,7 +2,9 @@
 #include "env/process/process.h"
 #include "test/test.h"
 
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -85,6 +87,42 @@ static void both_streams_are_read_without_waiting(void **state)
     ru_process_close(p);
 }
 
+/* It writes on after its starter has left it, and is found by number and mark. */
+static void a_child_outlives_its_starter(void **state)
+{
+    (void)state;
+    ru_err err = {0};
+    ru_process *p = NULL;
+    char log[] = "/tmp/rubato-outlive-XXXXXX", mark[RU_PROCESS_MARK_BYTES];
+    char text[64] = {0};
+    int fd = mkstemp(log);
+    const char *argv[] = {
+        "sh", "-c", "trap 'echo told; exit' USR1; echo up; while :; do sleep 0.01; done", NULL};
+    const ru_process_options opt = {.argv = argv, .outlive = log};
+    assert_true(fd >= 0);
+    assert_ok(ru_process_start(&opt, &p, &err), err);
+    int64_t pid = ru_process_id(p);
+    assert_int_equal(getsid((pid_t)pid), pid);
+    assert_true(ru_process_mark(pid, mark));
+    ru_process_leave(p);
+    assert_true(ru_process_signal(pid, mark, 0));
+    assert_false(ru_process_signal(pid, "another boot/1", SIGKILL));
+    while (pread(fd, text, sizeof text - 1, 0) < 3) { /* until the trap stands */
+    }
+    assert_true(ru_process_signal(pid, mark, SIGUSR1));
+    int status = 0;
+    assert_int_equal(waitpid((pid_t)pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(pread(fd, text, sizeof text - 1, 0), 8);
+    assert_string_equal(text, "up\ntold\n");
+    assert_false(ru_process_signal(pid, mark, 0));
+    assert_false(ru_process_mark(pid, mark));
+    close(fd);
+    unlink(log);
+    const ru_process_options bad = {.argv = argv, .outlive = "/no/such/folder/log"};
+    assert_int_not_equal(ru_process_start(&bad, &p, &err), RU_OK);
+}
+
 static void a_program_is_found_beside_this_one(void **state)
 {
     (void)state;
@@ -119,7 +157,8 @@ static void a_process_goes_on_as_another_program(void **state)
     assert_int_equal(WEXITSTATUS(status), 7);
 }
 
-RU_TESTS(env_process, cmocka_unit_test(a_process_goes_on_as_another_program),
+RU_TESTS(env_process, cmocka_unit_test(a_child_outlives_its_starter),
+         cmocka_unit_test(a_process_goes_on_as_another_program),
          cmocka_unit_test(a_program_is_found_beside_this_one),
          cmocka_unit_test(both_streams_are_read_without_waiting),
          cmocka_unit_test(test_lines_and_exit_code), cmocka_unit_test(test_missing_program),

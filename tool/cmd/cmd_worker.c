@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/conf.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "comm/member/member.h"
@@ -61,6 +62,9 @@ static const ru_opt opts[] = {
            "tell the launcher on stdout, in binary messages, about the run, or also about its "
            "progress",
            .def = "none", .choices = "none|run|progress"),
+    RU_OPT(TEXT, "tell", "FILE",
+           "append the address of this worker, and how it ended, to FILE as JSON Lines, for who "
+           "starts it and does not stay; then SIGTERM makes it leave and SIGINT ends the job"),
 };
 
 static const ru_example examples[] = {
@@ -81,9 +85,62 @@ static void say(const ru_msg *m)
     }
 }
 
+/* To whom this worker tells about itself. */
+typedef struct teller {
+    bool messages;
+    const char *file; /* NULL: none */
+    ru_arena *arena;
+} teller;
+
+static void tell_line(const teller *t, const char *line)
+{
+    ru_err err = {0};
+    ru_log_file *f = NULL;
+    ru_status st = ru_log_file_open(t->file, true, &f, &err);
+    st = st == RU_OK ? ru_log_file_append(f, line, (int64_t)strlen(line), &err) : st;
+    st = st == RU_OK ? ru_log_file_sync(f, &err) : st;
+    ru_log_file_close(f);
+    if (st != RU_OK) {
+        ru_log(RU_LOG_ERROR, "tool", "tell", "%s", err.text);
+    }
+}
+
+/* {"address":"127.0.0.1:4000"} */
+static void tell_address(const teller *t, const char *address)
+{
+    ru_text text = ru_text_arena(t->arena);
+    ru_json j = ru_json_into(&text);
+    ru_json_open(&j, NULL, '{');
+    ru_json_str(&j, "address", address);
+    ru_json_close(&j);
+    ru_text_put(&text, "\n");
+    tell_line(t, text.p);
+}
+
+/* {"end":0,"left":false,"step":200} */
+static void tell_end(const teller *t, ru_status st, const ru_worker_result *r, const char *why)
+{
+    ru_text text = ru_text_arena(t->arena);
+    ru_json j = ru_json_into(&text);
+    ru_json_open(&j, NULL, '{');
+    ru_json_i64(&j, "end", ru_status_exit_code(st));
+    ru_json_bool(&j, "left", r->left);
+    ru_json_i64(&j, "step", r->step);
+    ru_json_str(&j, "why", st == RU_OK ? "" : why);
+    ru_json_close(&j);
+    ru_text_put(&text, "\n");
+    tell_line(t, text.p);
+}
+
 static void say_address(void *self, const char *address)
 {
-    (void)self;
+    const teller *t = self;
+    if (t->file != NULL) {
+        tell_address(t, address);
+    }
+    if (!t->messages) {
+        return;
+    }
     say(&(ru_msg){.kind = RU_MSG_ADDRESS, .address.address = address});
 }
 
@@ -96,7 +153,8 @@ static void say_number(void *self, uint32_t number, bool takes_state)
 
 static void tell_number(void *self, uint32_t number, bool takes_state)
 {
-    if (*(const bool *)self) { /* started over ssh */
+    const teller *t = self;
+    if (t->messages) { /* started over ssh */
         say_number(self, number, takes_state);
     }
     (void)fprintf(stderr, "joined as worker %u%s\n", number,
@@ -266,11 +324,24 @@ static ru_status tier_of(ru_cmd_in *in, const ru_job *job, const char *join, boo
     return RU_OK;
 }
 
+/* How it ended, for people. */
+static void say_how(ru_status st, const ru_worker_result *result, bool launched)
+{
+    if (st == RU_OK && result->number == 0) {
+        (void)fprintf(stderr, "gave up joining\n");
+    } else if (st == RU_OK && !launched) {
+        (void)fprintf(stderr, "%s after step %lld\n",
+                      result->left ? "left the job; the others continue," : "the job has ended",
+                      (long long)result->step);
+    }
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     const char *join = ru_cmd_text(in, "join"), *token, *out;
     int64_t messages = ru_cmd_choice(in, "messages");
-    bool launched = ru_cmd_text(in, "job") != NULL, tells = messages > 0;
+    teller tells = {messages > 0, ru_cmd_text(in, "tell"), in->arena};
+    bool launched = ru_cmd_text(in, "job") != NULL, told = tells.file != NULL;
     ru_job job;
     if (join == NULL && !launched) {
         return RU_FAIL(err, RU_E_USAGE,
@@ -293,8 +364,8 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         .train = {.job = &job,
                   .out = out,
                   .resume = ru_cmd_flag(in, "resume"),
-                  .json = ru_self_columns(1) == 0, /* for who started it */
-                  .messages = tells,
+                  .json = !told && ru_self_columns(1) == 0, /* for who started it */
+                  .messages = tells.messages,
                   .progress = messages > 1,
                   .quiet = in->verbose < 0,
                   .columns = in->progress ? ru_self_columns(2) : 0,
@@ -310,10 +381,11 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
                   .n_max = (uint32_t)ru_cmd_i64(in, "max"),
                   .newcomer = ru_cmd_flag(in, "newcomer") || !launched,
                   .transient = transient,
-                  .stop_leaves = !launched,
+                  .stop_leaves = !launched && !told,
+                  .term_leaves = told,
                   .number = (uint32_t)ru_cmd_i64(in, "rank"),
-                  .address = tells ? say_address : NULL,
-                  .member = launched ? say_number : tell_number,
+                  .address = tells.messages || told ? say_address : NULL,
+                  .member = launched && !told ? say_number : tell_number,
                   .self = &tells},
         .founders = (uint32_t)ru_cmd_i64(in, "founders"),
         .n_min = (uint32_t)ru_cmd_i64(in, "min"),
@@ -330,13 +402,10 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     ru_self_stop_watch();
     ru_status st = work(&wo, &app, &result, err);
     ru_self_stop_unwatch();
-    if (st == RU_OK && result.number == 0) {
-        (void)fprintf(stderr, "gave up joining\n");
-    } else if (st == RU_OK && !launched) {
-        (void)fprintf(stderr, "%s after step %lld\n",
-                      result.left ? "left the job; the others continue," : "the job has ended",
-                      (long long)result.step);
+    if (told) {
+        tell_end(&tells, st, &result, st != RU_OK && err != NULL ? err->text : "");
     }
+    say_how(st, &result, launched);
     return st;
 }
 

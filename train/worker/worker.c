@@ -165,7 +165,7 @@ static ru_status verdict_of(rui_worker *w, ru_status st, ru_err *err)
         return ru_err_set(err, w->end.err.status, "%s", w->end.err.text);
     }
     const ru_shell *h = &w->shell;
-    bool leaves = h->opt->stop_leaves || h->number == 0; /* 0: it never was in the job */
+    bool leaves = ru_shell_leaves(h) || h->number == 0; /* 0: it never was in the job */
     if (h->end_status == RU_E_PEER && h->asked && leaves) {
         return RU_OK; /* it left, as it was asked to */
     }
@@ -209,7 +209,7 @@ ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_worker
     *out = (ru_worker_result){.reported = w->end.reported,
                               .summary = w->end.summary,
                               .number = w->shell.number,
-                              .left = w->shell.asked && opt->shell.stop_leaves,
+                              .left = w->shell.asked && ru_shell_leaves(&w->shell),
                               .step = w->t.step_done};
     out->removed = w->elastic != NULL && ru_shell_removed(&w->shell, out->again);
     close_all(w);

@@ -445,7 +445,7 @@ static ru_status verdict(rui_app_worker *w, ru_worker_result *out, ru_err *err)
     ru_engine_facts_get(w->engine, &f);
     out->step = f.closed;
     out->number = w->shell.number;
-    out->left = w->shell.asked && w->opt->worker->shell.stop_leaves;
+    out->left = w->shell.asked && ru_shell_leaves(&w->shell);
     out->removed = ru_shell_removed(&w->shell, out->again);
     if (w->shell.end_status == RU_E_PEER && (w->shell.asked || w->stopping)) {
         return RU_OK;
