@@ -16,9 +16,9 @@ typedef struct rui_job {
     uint32_t batch, instance;
     uint32_t n;
     ru_served_part **parts; /* [n] */
-    ru_time given;          /* by the loop */
+    ru_time left, given;    /* left: its buffer; given: by the loop */
     ru_time begun, ended;   /* of the computation */
-    uint32_t rows;          /* of all parts */
+    uint32_t rows, why;     /* of all parts; ru_serve_reason */
     ru_err err;             /* of the last part that failed */
 } rui_job;
 

@@ -202,13 +202,16 @@ static uint32_t open_batch(ru_serve *s, const buffer *f, ru_serve_reason why)
     uint32_t at = s->free_batch;
     batch *b = &s->batches[at];
     s->free_batch = b->next;
-    *b = (batch){
-        .start = {.batch = at, .buffer = f->number, .memory_mb = f->rule.memory_mb, .why = why},
-        .q = {RU_SERVE_NONE, RU_SERVE_NONE, 0, 0},
-        .due_ns = NEVER,
-        .priority = RU_SERVE_PRIORITIES,
-        .table = f < &s->buffers[RU_SERVE_BUFFERS_MAX] ? s->table : s->table - 1,
-        .next = RU_SERVE_NONE};
+    *b = (batch){.start = {.batch = at,
+                           .buffer = f->number,
+                           .memory_mb = f->rule.memory_mb,
+                           .why = why,
+                           .left = {s->now_ns}},
+                 .q = {RU_SERVE_NONE, RU_SERVE_NONE, 0, 0},
+                 .due_ns = NEVER,
+                 .priority = RU_SERVE_PRIORITIES,
+                 .table = f < &s->buffers[RU_SERVE_BUFFERS_MAX] ? s->table : s->table - 1,
+                 .next = RU_SERVE_NONE};
     return at;
 }
 

@@ -112,6 +112,7 @@ typedef struct ru_serve_start {
     uint32_t buffer;  /* of its table */
     double memory_mb;
     ru_serve_reason why;
+    ru_time left; /* when it left its buffer */
 } ru_serve_start;
 
 typedef struct ru_serve_stats {

@@ -5,10 +5,42 @@
 #include "serve/server_impl.h"
 
 enum { REQUESTS = 1024, CONNS = 4096 };
+#define FLUSH_NS INT64_C(1000000000) /* lines of the access log wait so long */
 
 static void on_gone(void *self, ru_http_request *r)
 {
     rui_infer_gone(self, r);
+}
+
+static void on_flush(void *self, uint32_t what, ru_time now)
+{
+    ru_server *s = self;
+    (void)what;
+    (void)now;
+    s->flushes = false;
+    rui_journal_flush(s->journal);
+}
+
+/* Into the journal: what its infer request knows of it already, or nothing but the request. */
+static void on_answered(void *self, const ru_http_request *r, uint32_t status, int64_t bytes)
+{
+    ru_server *s = self;
+    rui_call *c = r->mine;
+    rui_entry own = {0}, *e = c != NULL ? &c->entry : &own;
+    ru_text method = ru_text_into(e->method, sizeof e->method);
+    ru_text path = ru_text_into(e->path, sizeof e->path);
+    ru_time now = ru_clock_now();
+    ru_text_put(&method, r->method);
+    ru_text_put(&path, r->path);
+    e->status = status;
+    e->bytes_in = r->body_bytes;
+    e->bytes_out = bytes;
+    e->all_ns = ru_time_since(now, r->since);
+    e->at_ns = ru_clock_wall_ns() - e->all_ns;
+    if (rui_journal_add(s->journal, e) && !s->flushes) {
+        s->flushes = true;
+        ru_loop_timer(s->opt.loop, on_flush, s, 0, ru_time_after(now, FLUSH_NS));
+    }
 }
 
 /* Jobs or orders are done. */
@@ -34,6 +66,7 @@ static void on_wake(void *self, ru_time now)
 
 static ru_status begin(ru_server *s, ru_arena *arena, ru_err *err)
 {
+    RU_TRY(rui_journal_open(s->opt.access_log, arena, &s->journal, err));
     RU_TRY(ru_loop_waker(s->opt.loop, on_wake, s, &s->waker, err));
     s->has_waker = true;
     const ru_http_options o = {.loop = s->opt.loop,
@@ -43,6 +76,7 @@ static ru_status begin(ru_server *s, ru_arena *arena, ru_err *err)
                                .silent_max_s = 60,
                                .request = rui_route,
                                .gone = on_gone,
+                               .answered = on_answered,
                                .self = s};
     return ru_http_open(&o, arena, &s->http, err);
 }
@@ -56,6 +90,7 @@ ru_status ru_server_open(const ru_server_options *opt, ru_arena *arena, ru_serve
     }
     s->opt = *opt;
     s->arena = arena;
+    s->spans = ru_rng_from((uint64_t)ru_clock_wall_ns(), ru_rng_label("spans"));
     s->opt.requests_max = opt->requests_max != 0 ? opt->requests_max : REQUESTS;
     s->opt.served.instances = opt->served.instances != 0 ? opt->served.instances : 1;
     RU_TRY(rui_loader_start(s, err));
@@ -75,6 +110,8 @@ void ru_server_close(ru_server *s)
     }
     rui_loader_stop(s);
     ru_http_close(s->http); /* nobody computes on a body any more */
+    rui_journal_close(s->journal);
+    ru_loop_timer_off(s->opt.loop, on_flush, s, 0);
     if (s->has_waker) {
         ru_loop_waker_off(s->opt.loop, s->waker);
     }

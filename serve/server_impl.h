@@ -9,6 +9,7 @@
 #include "env/thread.h"
 #include "serve/config.h"
 #include "serve/crew.h"
+#include "serve/journal.h"
 #include "serve/serve.h"
 #include "serve/server.h"
 #include "serve/stats.h"
@@ -29,6 +30,7 @@ typedef struct rui_call {
     uint32_t place; /* in the machine; RU_SERVE_NONE: not there */
     ru_time queued; /* when it was parsed */
     rui_job *job;   /* whose batch it was in; until its answer */
+    rui_entry entry;
 } rui_call;
 
 typedef enum rui_version_state {
@@ -81,6 +83,9 @@ struct ru_server {
     ru_server_options opt;
     ru_arena *arena;
     ru_http *http;
+    rui_journal *journal;
+    ru_rng spans; /* their ids */
+    bool flushes; /* a timer of the journal is set */
     uint32_t waker;
     bool has_waker, stopping;
     rui_version *versions;
@@ -124,8 +129,8 @@ void rui_infer_step(rui_version *v, ru_event ev);
 /* server_repo.c: what stands behind /v2/repository */
 void rui_repository(ru_server *s, ru_http_request *r, const ru_str *part, uint32_t n);
 
-/* server_routes.c: a copy of JSON as answer; the functions of ru_http_options. */
-void rui_give_copy(ru_http_request *r, ru_text json);
+/* server_routes.c: a copy of a text as answer; the functions of ru_http_options. */
+void rui_give_copy(ru_http_request *r, const char *type, ru_text text);
 void rui_route(void *self, ru_http_request *r);
 
 #endif

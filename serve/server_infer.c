@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "serve/server_impl.h"
+#include "trace/export/export.h"
 
 enum { CALL_KEEPS_BYTES = 1 << 20 }; /* of memory, for its next request */
 
@@ -25,6 +26,8 @@ static rui_call *call_new(ru_server *s)
         s->all_calls = c;
     }
     c->place = RU_SERVE_NONE;
+    c->entry = (rui_entry){0};
+    c->in.id = (ru_str){0};
     s->n_calls++;
     return c;
 }
@@ -108,22 +111,41 @@ static ru_status outputs_of(const rui_call *c, ru_oip_tensor *out, uint32_t *n, 
     return RU_OK;
 }
 
+static void note_batch(rui_call *c, ru_time now)
+{
+    rui_entry *e = &c->entry;
+    e->buffer_ns = ru_time_since(c->job->left, c->queued);
+    e->queue_ns = ru_time_since(c->job->begun, c->job->left);
+    e->compute_ns = ru_time_since(c->job->ended, c->job->begun);
+    e->answer_ns = ru_time_since(now, c->job->ended);
+    e->batch_rows = c->job->rows;
+    e->batch_requests = c->job->n;
+    e->why = c->job->why;
+}
+
 /* Where the time of a request went. */
 static void note_answer(rui_call *c, ru_text *timing)
 {
     rui_stats *st = &c->version->stats;
+    const rui_entry *e = &c->entry;
     ru_time now = ru_clock_now();
-    int64_t queue = ru_time_since(c->job->begun, c->queued);
-    int64_t compute = ru_time_since(c->job->ended, c->job->begun);
     int64_t all = ru_time_since(now, c->r->since), promise = c->server->opt.slo_ns;
+    note_batch(c, now);
     rui_times_add(&st->request, all);
-    rui_times_add(&st->parse, ru_time_since(c->queued, c->r->since));
-    rui_times_add(&st->queue, queue);
-    rui_times_add(&st->compute, compute);
-    rui_times_add(&st->answer, ru_time_since(now, c->job->ended));
+    rui_times_add(&st->parse, e->parse_ns);
+    rui_times_add(&st->queue, e->buffer_ns + e->queue_ns);
+    rui_times_add(&st->compute, e->compute_ns);
+    rui_times_add(&st->answer, e->answer_ns);
     st->late_answers += promise > 0 && all > promise ? 1 : 0;
-    ru_text_putf(timing, "queue;dur=%.3f, compute;dur=%.3f, batch;desc=\"%u rows\"",
-                 (double)queue * 1e-6, (double)compute * 1e-6, c->job->rows);
+    ru_text_putf(timing,
+                 "parse;dur=%.3f, buffer;dur=%.3f, queue;dur=%.3f, compute;dur=%.3f, "
+                 "batch;desc=\"%u rows, %s\"",
+                 (double)e->parse_ns * 1e-6, (double)e->buffer_ns * 1e-6,
+                 (double)e->queue_ns * 1e-6, (double)e->compute_ns * 1e-6, e->batch_rows,
+                 rui_stats_reason(e->why));
+    if (e->trace[0] != '\0') {
+        ru_text_putf(timing, ", traceparent;desc=\"00-%s-%s-01\"", e->trace, e->span);
+    }
 }
 
 static void answer(rui_call *c)
@@ -131,7 +153,7 @@ static void answer(rui_call *c)
     ru_oip_tensor out[RU_OIP_TENSORS_MAX];
     ru_http_span spans[RU_OIP_TENSORS_MAX + 1];
     uint32_t n = 0, n_spans = 1;
-    char length[24], timing[96];
+    char length[24], timing[256];
     RU_CHECK(outputs_of(c, out, &n, NULL) == RU_OK); /* as before it was computed */
     ru_text text = ru_text_arena(&c->arena);
     ru_oip_answer(c->version->model, c->version->version, c->in.id, out, n, &text);
@@ -152,10 +174,11 @@ static void answer(rui_call *c)
     const ru_http_field fields[] = {
         {"Content-Type", n_spans > 1 ? "application/octet-stream" : "application/json"},
         {"Server-Timing", timing},
+        {"X-Request-Id", c->entry.id},
         {"Inference-Header-Content-Length", length}};
     ru_http_answer(c->r, &(ru_http_reply){.status = 200,
                                           .fields = fields,
-                                          .n_fields = n_spans > 1 ? 3 : 2,
+                                          .n_fields = n_spans > 1 ? 4 : 3,
                                           .spans = spans,
                                           .n_spans = n_spans,
                                           .done = call_done,
@@ -178,6 +201,8 @@ static void start(rui_version *v, const ru_serve_start *b)
     job->batch = b->batch;
     job->n = 0;
     job->rows = b->rows;
+    job->why = b->why;
+    job->left = b->left;
     for (uint32_t p = b->first; p != RU_SERVE_NONE; p = ru_serve_next(v->machine, p)) {
         rui_call *c = call_of(ru_serve_id(v->machine, p));
         job->parts[job->n++] = &c->part;
@@ -311,6 +336,7 @@ void rui_infer_jobs(rui_version *v, ru_time now)
             if (c->part.st == RU_OK) {
                 answer(c);
             } else {
+                note_batch(c, now);
                 refuse(c, c->part.st == RU_E_DATA ? RUI_MISS_BAD : RUI_MISS_FAILED,
                        http_of(c->part.st), job->err.text);
             }
@@ -355,6 +381,27 @@ static ru_status read_call(rui_call *c, ru_err *err)
     return outputs_of(c, out, &n, err);
 }
 
+/* What others call it: its id and its trace. */
+static void name(rui_call *c)
+{
+    rui_entry *e = &c->entry;
+    const char *asked = ru_http_asked(c->r, "X-Request-Id");
+    const char *parent = ru_http_asked(c->r, "traceparent");
+    ru_str id = c->in.id.n > 0 ? c->in.id : ru_str_c(asked != NULL ? asked : "");
+    ru_text t = ru_text_into(e->id, sizeof e->id);
+    ru_text_utf8(&t, id);
+    for (char *p = e->id; *p != '\0'; p++) { /* it becomes a field of the answer */
+        *p = *p < ' ' || *p > '~' ? '?' : *p;
+    }
+    if (e->id[0] == '\0') {
+        rui_journal_name(c->server->journal, e->id);
+    }
+    if (parent != NULL && ru_traceparent_read(parent, e->trace, e->parent)) {
+        ru_text own = ru_text_into(e->span, sizeof e->span);
+        ru_text_putf(&own, "%016llx", (unsigned long long)ru_rng_u64(&c->server->spans));
+    }
+}
+
 #define MS_MAX 1e12 /* 31 years: sums with the clock stay below 2^63 ns */
 
 /* Until when the client wants it: Triton's parameter or our header; ns 0: it does not say. */
@@ -384,15 +431,18 @@ void rui_infer(ru_server *s, rui_version *v, ru_http_request *r)
     v->calls++;
     ru_serve_request ask = {.id = (uint64_t)(uintptr_t)c};
     ru_status st = read_call(c, &err);
+    name(c);
     st = st == RU_OK ? due_of(c, &ask.due, &err) : st;
     if (st != RU_OK) {
         refuse(c, st == RU_E_LIMIT ? RUI_MISS_FAILED : RUI_MISS_BAD, http_of(st), err.text);
         return;
     }
+    c->entry.rows = (uint32_t)c->part.rows;
     ask.rows = (uint32_t)(c->part.rows < UINT32_MAX / 4 ? c->part.rows : UINT32_MAX / 4);
     ask.priority =
         (uint32_t)(c->in.priority < RU_SERVE_PRIORITIES ? c->in.priority : RU_SERVE_PRIORITIES - 1);
     c->queued = ru_clock_now();
+    c->entry.parse_ns = ru_time_since(c->queued, r->since);
     say(v, RU_SERVE_REQUEST, &ask);
 }
 

@@ -347,7 +347,7 @@ void rui_repository(ru_server *s, ru_http_request *r, const ru_str *part, uint32
         ru_http_refuse(r, 400, err.text, 0);
     } else if (index) {
         put_index(s, ready, &arena, &t);
-        rui_give_copy(r, t);
+        rui_give_copy(r, "application/json", t);
     } else if (s->repository == NULL || s->stopping || model == NULL) {
         ru_http_refuse(r, 400,
                        s->stopping ? "the server stops"

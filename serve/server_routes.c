@@ -54,9 +54,9 @@ static void give(ru_server *s, rui_version *v, ru_http_request *r, const char *t
 
 static const char JSON[] = "application/json";
 
-void rui_give_copy(ru_http_request *r, ru_text json)
+void rui_give_copy(ru_http_request *r, const char *type, ru_text json)
 {
-    static const ru_http_field fields[] = {{"Content-Type", "application/json"}};
+    const ru_http_field fields[] = {{"Content-Type", type}};
     ru_arena *arena = page_arena();
     const char *copy = arena != NULL ? ru_arena_copy(arena, json.p, json.n, 1) : NULL;
     if (copy == NULL || json.cut) {
@@ -296,6 +296,18 @@ static void route_server(ru_server *s, ru_http_request *r, const ru_str *part, u
     }
 }
 
+/* /v2/rubato/explain/ID|pQ */
+static void give_request(ru_server *s, ru_http_request *r, ru_str which)
+{
+    char text[2048];
+    ru_text t = ru_text_into(text, sizeof text);
+    if (rui_journal_explain(s->journal, which, &t)) {
+        rui_give_copy(r, "text/plain; charset=utf-8", t);
+    } else {
+        ru_http_refuse(r, 404, "no such request is among the last ones", 0);
+    }
+}
+
 void rui_route(void *self, ru_http_request *r)
 {
     ru_server *s = self;
@@ -306,7 +318,10 @@ void rui_route(void *self, ru_http_request *r)
             part[n++] = word;
         }
     }
-    if (n == 1 && ru_str_eq_c(part[0], "metrics") && is(r, "GET")) {
+    if (n == 4 && ru_str_eq_c(part[0], "v2") && ru_str_eq_c(part[1], "rubato") &&
+        ru_str_eq_c(part[2], "explain") && is(r, "GET")) {
+        give_request(s, r, part[3]);
+    } else if (n == 1 && ru_str_eq_c(part[0], "metrics") && is(r, "GET")) {
         give(s, NULL, r, "text/plain; version=0.0.4; charset=utf-8", put_metrics);
     } else if (n == 0 || !ru_str_eq_c(part[0], "v2")) {
         ru_http_refuse(r, 404, "there is no such page; the protocol begins at /v2", 0);

@@ -19,6 +19,11 @@ static const char *const reasons[RU_SERVE_REASONS] = {[RU_SERVE_FULL] = "full",
                                                       [RU_SERVE_DRAIN] = "drain",
                                                       [RU_SERVE_IDLE] = "idle"};
 
+const char *rui_stats_reason(uint32_t why)
+{
+    return why < RU_SERVE_REASONS ? reasons[why] : "";
+}
+
 void rui_times_add(rui_times *t, int64_t ns)
 {
     uint32_t k = 0;

@@ -36,6 +36,7 @@ typedef struct rui_stats {
     int64_t batch_ns[RU_SERVE_SIZES];
 } rui_stats;
 
+const char *rui_stats_reason(uint32_t why); /* ru_serve_reason */
 void rui_times_add(rui_times *t, int64_t ns);
 
 typedef struct rui_stats_of {

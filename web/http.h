@@ -71,9 +71,11 @@ typedef struct ru_http_options {
     /* Instead of `page`: every request whose head and body are there. */
     void (*request)(void *self, ru_http_request *r);
     void (*gone)(void *self, ru_http_request *r); /* may be NULL */
-    int64_t body_max_bytes;                       /* of one request: 413; 0: 64 MiB */
-    int64_t bodies_max_bytes;                     /* of all: 503; 0: eight times that */
-    int64_t body_max_s;                           /* from head to end of body; 0: 60 */
+    /* An answer is about to go, or a stream has ended: its body has so many bytes. May be NULL. */
+    void (*answered)(void *self, const ru_http_request *r, uint32_t status, int64_t bytes);
+    int64_t body_max_bytes;   /* of one request: 413; 0: 64 MiB */
+    int64_t bodies_max_bytes; /* of all: 503; 0: eight times that */
+    int64_t body_max_s;       /* from head to end of body; 0: 60 */
     int64_t answer_max_s;     /* from body to answer: 504, and gone(r); 0: no limit */
     int64_t stream_max_bytes; /* put and not read yet; 0: 256 KiB */
     void *self;

@@ -231,6 +231,7 @@ void rui_http_completed(void *self, struct MHD_Connection *c, void **state,
         leave(k);
     }
     k->conn = NULL;
+    k->r.method = k->r.path = "";
     k->state = RUI_HTTP_GONE;
     *state = NULL;
     let_go(k);
@@ -270,10 +271,22 @@ static struct MHD_Response *response_of(const ru_http *h, const ru_http_reply *a
     return h->create_response_from_iovec(at, a->n_spans, a->done, a->self);
 }
 
+static void answered(rui_http_call *k, uint32_t status, int64_t bytes)
+{
+    if (k->http->opt.answered != NULL) {
+        k->http->opt.answered(k->http->opt.self, &k->r, status, bytes);
+    }
+}
+
 void ru_http_answer(ru_http_request *r, const ru_http_reply *a)
 {
     rui_http_call *k = (rui_http_call *)(void *)r;
+    int64_t bytes = 0;
     RU_CHECK(k->owned && (k->state == RUI_HTTP_HELD || k->state == RUI_HTTP_GONE));
+    for (uint32_t i = 0; i < a->n_spans; i++) {
+        bytes += a->spans[i].size_bytes;
+    }
+    answered(k, a->status, bytes);
     k->owned = false;
     k->response = k->state == RUI_HTTP_HELD ? response_of(k->http, a) : NULL;
     if (k->response == NULL && a->done != NULL) {
@@ -384,6 +397,7 @@ bool ru_http_put(ru_http_request *r, const void *data, int64_t size_bytes)
     }
     memcpy(k->pending + k->pending_n, data, (size_t)size_bytes);
     k->pending_n += size_bytes;
+    k->put_bytes += size_bytes;
     resume(k);
     return true;
 }
@@ -392,6 +406,7 @@ void ru_http_end(ru_http_request *r)
 {
     rui_http_call *k = (rui_http_call *)(void *)r;
     RU_CHECK(k->owned && (k->state == RUI_HTTP_STREAM || k->state == RUI_HTTP_GONE));
+    answered(k, k->status, k->put_bytes);
     k->owned = false;
     k->ended = true;
     resume(k);

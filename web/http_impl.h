@@ -56,7 +56,7 @@ typedef struct rui_http_call {
     uint8_t *body;
     int64_t body_cap;
     uint8_t *pending; /* [pending_cap] of a stream: [pending_at, pending_n) are not read yet */
-    int64_t pending_at, pending_n, pending_cap;
+    int64_t pending_at, pending_n, pending_cap, put_bytes;
 } rui_http_call;
 
 /* A connection, for as long as it lives. */

@@ -216,6 +216,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         RU_TRY(ru_token_get(file, in->arena, &s.opt.token, err));
     }
     s.opt.listen = ru_cmd_text(in, "listen");
+    s.opt.access_log = ru_cmd_text(in, "access-log");
     RU_TRY(check_listen(&s, err));
     s.opt.requests_max = (uint32_t)ru_cmd_i64(in, "waiting");
     s.source.exe = (ru_exe_options){
@@ -261,6 +262,9 @@ static const ru_opt opts[] = {
            .choices = "f32|bf16"),
     RU_OPT(TEXT, "token-file", "FILE",
            "file with a token that every request must carry (Authorization: Bearer TOKEN)"),
+    RU_OPT(TEXT, "access-log", "FILE",
+           "append one JSON object for each answer: what was asked, by whose trace, where its time "
+           "went and why its batch left"),
     RU_OPT(FLAG, "json", NULL, "print one JSON object (rubato.serve.ready/1) when it answers"),
 };
 

@@ -1,0 +1,192 @@
+#include "serve/journal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "env/file/file.h"
+#include "serve/stats.h"
+
+enum { ENTRIES = 1024, HELD_BYTES = 64 << 10, LINE_BYTES = 2048 };
+
+struct rui_journal {
+    rui_entry *ring; /* [ENTRIES] */
+    uint64_t n, named;
+    ru_log_file *file;
+    char *held; /* [HELD_BYTES] lines that are not in the file yet */
+    ru_text lines;
+    bool failed;
+};
+
+ru_status rui_journal_open(const char *path, ru_arena *arena, rui_journal **out, ru_err *err)
+{
+    rui_journal *j = RU_NEW(arena, rui_journal, 1);
+    rui_entry *ring = RU_NEW(arena, rui_entry, ENTRIES);
+    char *held = ru_arena_alloc(arena, HELD_BYTES, 1);
+    if (j == NULL || ring == NULL || held == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the journal of requests");
+    }
+    *j = (rui_journal){.ring = ring, .held = held, .lines = ru_text_into(held, HELD_BYTES)};
+    if (path != NULL) {
+        RU_TRY(ru_log_file_open(path, true, &j->file, err));
+    }
+    *out = j;
+    return RU_OK;
+}
+
+void rui_journal_flush(rui_journal *j)
+{
+    ru_err err = {0};
+    if (j->lines.n > 0 && ru_log_file_append(j->file, j->held, j->lines.n, &err) != RU_OK &&
+        !j->failed) {
+        j->failed = true;
+        ru_log(RU_LOG_WARN, "serve", "access_log", "lines are lost: %s", err.text);
+    } else if (err.status == RU_OK) {
+        j->failed = false;
+    }
+    j->lines = ru_text_into(j->held, HELD_BYTES);
+}
+
+void rui_journal_close(rui_journal *j)
+{
+    if (j != NULL && j->file != NULL) {
+        rui_journal_flush(j);
+        ru_log_file_close(j->file);
+        j->file = NULL;
+    }
+}
+
+void rui_journal_name(rui_journal *j, char id[64])
+{
+    ru_text t = ru_text_into(id, 64);
+    ru_text_putf(&t, "#%llu", (unsigned long long)++j->named);
+}
+
+static void put(const rui_entry *e, ru_text *t)
+{
+    ru_json j = ru_json_into(t);
+    ru_json_open(&j, NULL, '{');
+    ru_json_str(&j, "schema", "rubato.serve.request/1");
+    ru_json_i64(&j, "at_ns", e->at_ns);
+    ru_json_str(&j, "id", e->id);
+    if (e->trace[0] != '\0') {
+        ru_json_str(&j, "trace", e->trace);
+        ru_json_str(&j, "parent", e->parent);
+        ru_json_str(&j, "span", e->span);
+    }
+    ru_json_str(&j, "method", e->method);
+    ru_json_str(&j, "path", e->path);
+    ru_json_i64(&j, "status", e->status);
+    ru_json_i64(&j, "bytes_in", e->bytes_in);
+    ru_json_i64(&j, "bytes_out", e->bytes_out);
+    ru_json_i64(&j, "all_ns", e->all_ns);
+    if (e->rows > 0) {
+        ru_json_i64(&j, "rows", e->rows);
+        ru_json_i64(&j, "parse_ns", e->parse_ns);
+    }
+    if (e->batch_requests > 0) {
+        ru_json_i64(&j, "buffer_ns", e->buffer_ns);
+        ru_json_i64(&j, "queue_ns", e->queue_ns);
+        ru_json_i64(&j, "compute_ns", e->compute_ns);
+        ru_json_i64(&j, "answer_ns", e->answer_ns);
+        ru_json_i64(&j, "batch_rows", e->batch_rows);
+        ru_json_i64(&j, "batch_requests", e->batch_requests);
+        ru_json_str(&j, "why", rui_stats_reason(e->why));
+    }
+    ru_json_close(&j);
+}
+
+bool rui_journal_add(rui_journal *j, const rui_entry *e)
+{
+    if (e->id[0] != '\0') { /* others would push them out */
+        j->ring[j->n++ % ENTRIES] = *e;
+    }
+    if (j->file == NULL) {
+        return false;
+    }
+    if (j->lines.n + LINE_BYTES > HELD_BYTES) {
+        rui_journal_flush(j);
+    }
+    put(e, &j->lines);
+    ru_text_put(&j->lines, "\n");
+    return true;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const rui_entry *x = *(const rui_entry *const *)a, *y = *(const rui_entry *const *)b;
+    return x->all_ns != y->all_ns ? (x->all_ns < y->all_ns ? -1 : 1) : 0;
+}
+
+static void put_part(ru_text *t, const char *what, int64_t ns)
+{
+    ru_text_putf(t, "  %-10s %10.3f ms   ", what, (double)ns * 1e-6);
+}
+
+static void explain(const rui_entry *e, ru_text *t)
+{
+    static const char *const because[RU_SERVE_REASONS] = {
+        [RU_SERVE_FULL] = "it was full",
+        [RU_SERVE_TIMEOUT] = "the delay of its buffer was over",
+        [RU_SERVE_DUE] = "a request in it was nearly due",
+        [RU_SERVE_DRAIN] = "the server stopped or had a new table of buffers",
+        [RU_SERVE_IDLE] = "an instance was free"};
+    ru_text_putf(t, "request %s: %s %s, answered %u after %.3f ms", e->id, e->method, e->path,
+                 e->status, (double)e->all_ns * 1e-6);
+    ru_text_putf(t, e->trace[0] != '\0' ? ", trace %s\n" : "\n", e->trace);
+    put_part(t, "parsed", e->rows > 0 ? e->parse_ns : e->all_ns);
+    ru_text_putf(t, "%lld bytes, %u rows\n", (long long)e->bytes_in, e->rows);
+    if (e->batch_requests == 0) {
+        ru_text_put(t, "  it was in no batch\n");
+        return;
+    }
+    put_part(t, "buffered", e->buffer_ns);
+    ru_text_putf(t, "its batch of %u rows (%u requests) left because %s\n", e->batch_rows,
+                 e->batch_requests, because[e->why]);
+    put_part(t, "queued", e->queue_ns);
+    ru_text_put(t, "until a thread had the batch\n");
+    put_part(t, "computed", e->compute_ns);
+    ru_text_putf(t, "%u rows at once\n", e->batch_rows);
+    put_part(t, "answered", e->answer_ns);
+    ru_text_putf(t, "%lld bytes\n", (long long)e->bytes_out);
+}
+
+static const rui_entry *at_quantile(const rui_entry *const *sorted, uint32_t n, double percent)
+{
+    uint32_t at = (uint32_t)(percent / 100 * n);
+    return sorted[at < n ? at : n - 1];
+}
+
+bool rui_journal_explain(const rui_journal *j, ru_str which, ru_text *t)
+{
+    uint32_t held = (uint32_t)(j->n < ENTRIES ? j->n : ENTRIES), n = 0;
+    const rui_entry *sorted[ENTRIES], *found = NULL;
+    double percent = 0;
+    for (uint32_t k = 0; k < held; k++) {
+        const rui_entry *e = &j->ring[(j->n - held + k) % ENTRIES];
+        found = ru_str_eq_c(which, e->id) ? e : found;
+        if (e->status == 200 && e->batch_requests > 0) {
+            sorted[n++] = e;
+        }
+    }
+    qsort(sorted, n, sizeof *sorted, by_time);
+    if (found == NULL && n > 0 && which.n > 1 && which.p[0] == 'p' &&
+        ru_str_f64(ru_str_n(which.p + 1, which.n - 1), &percent) && percent >= 0 &&
+        percent <= 100) {
+        found = at_quantile(sorted, n, percent);
+    }
+    if (found == NULL) {
+        return false;
+    }
+    explain(found, t);
+    if (n > 0) {
+        ru_text_putf(t,
+                     "of the last %u answers with outputs: p50 %.3f ms, p90 %.3f ms, p99 %.3f "
+                     "ms\n",
+                     n, (double)at_quantile(sorted, n, 50)->all_ns * 1e-6,
+                     (double)at_quantile(sorted, n, 90)->all_ns * 1e-6,
+                     (double)at_quantile(sorted, n, 99)->all_ns * 1e-6);
+    }
+    return true;
+}
