@@ -90,6 +90,37 @@ def check_triton(server, rows, onnx):
             assert got.dtype == np.float32 and np.allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
+def check_traces(rubato, server, log):
+    """The access log and `rubato explain` tell of a request by its id, with its trace."""
+    _, about = server.ask(f"/v2/models/{server.model}")
+    x = about["inputs"][0]
+    size = 1
+    for d in x["shape"][1:]:
+        size *= d
+    trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    body = json.dumps({"id": "mine", "inputs": [{
+        "name": x["name"], "shape": [1] + x["shape"][1:], "datatype": "FP32", "data": [0] * size}]})
+    ask = urllib.request.Request(f"http://{server.address}/v2/models/{server.model}/infer",
+                                 body.encode(), {"traceparent": f"00-{trace}-{span}-01"})
+    with urllib.request.urlopen(ask, timeout=20) as answer:
+        assert answer.headers["X-Request-Id"] == "mine"
+        assert f"00-{trace}-" in answer.headers["Server-Timing"]
+    for which in ("mine", "p100"):
+        said = subprocess.run([rubato, "explain", server.address, which], check=True, timeout=20,
+                              capture_output=True, text=True).stdout
+        for word in ("parsed", "buffered", "queued", "computed", "left because an instance"):
+            assert word in said, said
+    none = subprocess.run([rubato, "explain", server.address, "none"], timeout=20,
+                          capture_output=True, text=True)
+    assert none.returncode == 66 and "'none'" in none.stderr, none
+    server.stop()
+    with open(log) as lines:
+        of = [json.loads(line) for line in lines]
+    mine = [e for e in of if e["id"] == "mine"]
+    assert len(mine) == 1 and mine[0]["trace"] == trace and mine[0]["parent"] == span, of
+    assert mine[0]["why"] == "idle" and mine[0]["status"] == 200 and mine[0]["rows"] == 1, mine
+
+
 def check_repository(rubato, work, rows, classes):
     """Loads, swaps under requests, refuses a damaged model, unloads."""
     import shutil
@@ -156,7 +187,8 @@ def main():
             f.write(JOB)
         run("train", "job.yaml", "--out", "run")
         run("export", "run", "--onnx", "m.onnx")
-        served = Server(rubato, os.path.join(work, "run"))
+        log = os.path.join(work, "access")
+        served = Server(rubato, os.path.join(work, "run"), "--access-log", log)
         _, about = served.ask("/v2/models/run")
         size = 1
         for d in about["inputs"][0]["shape"][1:]:
@@ -165,7 +197,7 @@ def main():
         lines = "".join(",".join(str(v) for v in row) + "\n" for row in rows)
         classes = [int(c) for c in run("predict", "run", input=lines).split()]
         check_json(served, rows, classes)
-        served.stop()
+        check_traces(rubato, served, log)
         served = Server(rubato, os.path.join(work, "m.onnx"))
         check_json(served, rows, classes)
         check_repository(rubato, work, rows, classes)

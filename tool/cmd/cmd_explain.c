@@ -14,6 +14,7 @@
 #include "tool/explain/explain_pulled.h"
 #include "tool/explain/explain_sums.h"
 #include "tool/explain/what_if.h"
+#include "tool/serve/client.h"
 
 enum { SUMS_SHOWN = 24 };
 
@@ -301,6 +302,25 @@ static ru_status explain(ru_cmd_in *in, const ru_world *w, const ru_conf *job, c
                : RU_OK;
 }
 
+/* A request of a server, by its id or a quantile. */
+static ru_status explain_request(ru_cmd_in *in, ru_err *err)
+{
+    char *text;
+    int64_t n;
+    const char *page = ru_arena_printf(in->arena, "/v2/rubato/explain/%s", in->args[1]);
+    ru_status st = page != NULL ? rui_served_get(in->args[0], page, in->arena, &text, &n, err)
+                                : RU_FAIL(err, RU_E_MEM, "not enough memory");
+    if (st == RU_E_MISSING) {
+        return RU_FAIL(err, st,
+                       "%s remembers no request '%s' (and it is no policy); name the id of one of "
+                       "its last 1024 requests, or a quantile of their times such as p99",
+                       in->args[0], in->args[1]);
+    }
+    RU_TRY(st);
+    fputs(text, stdout);
+    return RU_OK;
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     ru_world w;
@@ -308,6 +328,10 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     const ru_policy *one = NULL;
     uint32_t n, n_sets;
     const char *const *sets = ru_cmd_texts(in, "if", &n_sets);
+    if (in->n_args > 1 && rui_served_is_address(in->args[0]) &&
+        ru_policy_find(in->args[1]) == NULL) {
+        return explain_request(in, err);
+    }
     if (in->n_args > 1) {
         RU_TRY(rui_policy_named(in->args[1], &one, err));
     }
@@ -347,6 +371,8 @@ static const ru_example examples[] = {
     {"rubato explain runs/digits-1", "show every decision of a run"},
     {"rubato explain runs/digits-1 coll", "show one decision"},
     {"rubato explain world.json share --if gain_min=0", "input changed by --if"},
+    {"rubato explain 127.0.0.1:8000 p99",
+     "where a served request at this quantile spent its time, and why its batch left"},
     {"rubato explain runs/digits-1 --if network=10Gbit --if workers=4",
      "predict the step on another network with four workers"},
 };
@@ -354,12 +380,16 @@ static const ru_example examples[] = {
 const ru_cmd rui_cmd_explain = {
     .name = "explain",
     .summary = "show the decisions of a run, their reasons and their measured results",
-    .about = "RUN is the folder of a run or a world file (`rubato capture`). For each decision the "
-             "output shows the facts, the candidates with their predicted cost, the winner, and "
-             "predicted beside measured values. Rubato makes the plan again from the recorded "
-             "input; an equal id shows that this program decides the same. Of a job with an app it "
-             "shows the methods that its keys choose, and of one that plans nothing it says so.",
-    .args = "RUN [POLICY]",
+    .about =
+        "RUN is the folder of a run or a world file (`rubato capture`). For each decision the "
+        "output shows the facts, the candidates with their predicted cost, the winner, and "
+        "predicted beside measured values. Rubato makes the plan again from the recorded "
+        "input; an equal id shows that this program decides the same. With the address of a "
+        "server (`rubato serve`; its token in RUBATO_TOKEN) and the id of a request or a quantile, "
+        "the output shows how long that request was parsed, buffered, queued and computed. Of a "
+        "job with an app it "
+        "shows the methods that its keys choose, and of one that plans nothing it says so.",
+    .args = "RUN|ADDRESS [POLICY|REQUEST|pQ]",
     .arg_min = 1,
     .arg_max = 2,
     .opts = opts,
