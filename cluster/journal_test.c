@@ -1,0 +1,118 @@
+/* The journal: what was appended is read again, by a later process too; all or nothing; one owner.
+ * The outside witness of the file is SQLite itself, through the columns that it gives back. */
+#include "cluster/journal.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "env/file/file.h"
+#include "test/test.h"
+
+typedef struct seen {
+    uint32_t n;
+    ru_journal_event at[8];
+    char text[8][64], who[8][64];
+} seen;
+
+static ru_status look(void *arg, const ru_journal_event *e, ru_err *err)
+{
+    seen *s = arg;
+    (void)err;
+    assert_true(s->n < 8);
+    s->at[s->n] = *e;
+    snprintf(s->text[s->n], 64, "%s", e->text);
+    snprintf(s->who[s->n++], 64, "%s", e->who);
+    return RU_OK;
+}
+
+static bool open_at(const char *path, ru_arena *arena, ru_journal *j)
+{
+    ru_err err = {0};
+    ru_status st = ru_journal_sqlite(path, arena, j, &err);
+    if (st == RU_E_UNSUPPORTED) {
+        return false; /* built without SQLite */
+    }
+    assert_ok(st, err);
+    return true;
+}
+
+static void events_stay(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/rubato-journal-XXXXXX", path[64];
+    ru_arena arena;
+    ru_journal j;
+    ru_err err = {0};
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/journal", dir);
+    ru_arena_init(&arena, 0);
+    if (!open_at(path, &arena, &j)) {
+        skip();
+    }
+    assert_true(ru_path_is_private(path));
+    ru_journal_event two[] = {{.at_ns = 5,
+                               .wall_ns = INT64_MAX,
+                               .kind = 3,
+                               .job = -7,
+                               .node = 1,
+                               .a = INT64_MIN,
+                               .b = 2,
+                               .who = "alice",
+                               .text = "it's; 'x' \"\xc3\xa4"},
+                              {.at_ns = 6, .kind = 4}};
+    assert_ok(j.ops->append(j.self, two, 2, &err), err);
+    assert_int_equal(two[0].seq, 1);
+    assert_int_equal(two[1].seq, 2);
+    fflush(stdout);
+    pid_t pid = fork(); /* another scheduler is refused while this one has it */
+    if (pid == 0) {
+        ru_journal other;
+        _exit(ru_journal_sqlite(path, &arena, &other, &err) == RU_E_AGAIN ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    j.ops->close(j.self);
+    assert_true(open_at(path, &arena, &j));
+    seen s = {0};
+    assert_ok(j.ops->read(j.self, 0, look, &s, &err), err);
+    assert_int_equal(s.n, 2);
+    assert_int_equal(s.at[0].a, INT64_MIN);
+    assert_int_equal(s.at[0].job, -7);
+    assert_int_equal(s.at[0].wall_ns, INT64_MAX);
+    assert_string_equal(s.text[0], two[0].text);
+    assert_string_equal(s.who[0], "alice");
+    assert_string_equal(s.text[1], "");
+    s.n = 0;
+    assert_ok(j.ops->read(j.self, 1, look, &s, &err), err);
+    assert_int_equal(s.n, 1);
+    assert_int_equal(s.at[0].kind, 4);
+    j.ops->close(j.self);
+    ru_arena_fini(&arena);
+    assert_ok(ru_path_remove(dir, &err), err);
+}
+
+static void what_is_no_journal_is_refused(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/rubato-journal-XXXXXX", path[64];
+    ru_arena arena;
+    ru_journal j;
+    ru_err err = {0};
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/journal", dir);
+    ru_arena_init(&arena, 0);
+    char junk[8192];
+    memset(junk, 'x', sizeof junk);
+    assert_ok(ru_file_replace(path, junk, sizeof junk, &err), err);
+    ru_status st = ru_journal_sqlite(path, &arena, &j, &err);
+    assert_true(st == RU_E_DATA || st == RU_E_UNSUPPORTED);
+    assert_true(st != RU_E_DATA || strstr(err.text, "is damaged") != NULL);
+    ru_arena_fini(&arena);
+    assert_ok(ru_path_remove(dir, &err), err);
+}
+
+RU_TESTS(cluster_journal, cmocka_unit_test(events_stay),
+         cmocka_unit_test(what_is_no_journal_is_refused))
