@@ -65,7 +65,8 @@ static ru_time goal_at(const ru_sched *s, const ru_sched_job *j, ru_time *told)
     return at;
 }
 
-static void release(ru_sched *s, uint32_t job)
+/* Gives up its devices; it keeps its rate. */
+static void drop(ru_sched *s, uint32_t job)
 {
     ru_sched_job *j = &s->jobs[job];
     for (uint32_t i = 0; i < j->n_parts; i++) {
@@ -73,7 +74,12 @@ static void release(ru_sched *s, uint32_t job)
         s->nodes[j->parts[i].node].used -= j->parts[i].devices;
     }
     j->n_parts = j->replicas = 0;
-    j->rate = 0;
+}
+
+static void release(ru_sched *s, uint32_t job)
+{
+    drop(s, job);
+    s->jobs[job].rate = 0;
 }
 
 static void stop(ru_sched *s, uint32_t job, ru_effects *fx)
@@ -86,7 +92,7 @@ static void stop(ru_sched *s, uint32_t job, ru_effects *fx)
     s->jobs[job].phase = RU_SCHED_WAITS;
 }
 
-static void start(ru_sched *s, uint32_t job, const ru_alloc_part *parts, uint32_t n, ru_effects *fx)
+static void take(ru_sched *s, uint32_t job, const ru_alloc_part *parts, uint32_t n)
 {
     ru_sched_job *j = &s->jobs[job];
     RU_CHECK(n <= RU_ALLOC_PARTS_MAX);
@@ -99,6 +105,12 @@ static void start(ru_sched *s, uint32_t job, const ru_alloc_part *parts, uint32_
         j->replicas += parts[i].devices;
     }
     j->n_parts = n;
+}
+
+static void start(ru_sched *s, uint32_t job, const ru_alloc_part *parts, uint32_t n, ru_effects *fx)
+{
+    ru_sched_job *j = &s->jobs[job];
+    take(s, job, parts, n);
     j->phase = RU_SCHED_RESTARTS;
     j->ready.ns = s->now.ns + s->spec.restart_ns;
     j->restarts += j->started;
@@ -124,6 +136,27 @@ static void tick(ru_sched *s, ru_effects *fx)
     }
 }
 
+/* The node is gone: the job stops, or goes on without it. */
+static void lose(ru_sched *s, uint32_t job, uint32_t node, ru_effects *fx)
+{
+    ru_sched_job *j = &s->jobs[job];
+    uint32_t n = 0;
+    if (!s->spec.resizes || j->n_parts < 2) {
+        stop(s, job, fx);
+        return;
+    }
+    ru_alloc_part left[RU_ALLOC_PARTS_MAX];
+    for (uint32_t k = 0; k < j->n_parts; k++) {
+        if (j->parts[k].node != node) {
+            left[n++] = j->parts[k];
+        }
+    }
+    account(j, s->now);
+    drop(s, job);
+    take(s, job, left, n);
+    tell(s, RU_SCHED_RESIZE, job, fx);
+}
+
 static void set_node(ru_sched *s, const ru_sched_change *ev, ru_effects *fx)
 {
     if (ev->node >= s->spec.nodes_max || ev->devices > RU_ALLOC_DEVICES_MAX) {
@@ -136,7 +169,8 @@ static void set_node(ru_sched *s, const ru_sched_change *ev, ru_effects *fx)
         const ru_sched_job *j = &s->jobs[i];
         for (uint32_t k = 0; k < j->n_parts; k++) {
             if (j->parts[k].node == ev->node) {
-                stop(s, i, fx);
+                lose(s, i, ev->node, fx);
+                break;
             }
         }
     }
@@ -166,19 +200,31 @@ static bool changed(const ru_sched_job *j, const ru_alloc_plan *p, uint32_t i)
 static void install(ru_sched *s, const ru_sched_grants *g, ru_effects *fx)
 {
     const ru_alloc_plan *p = g->plan;
-    for (uint32_t pass = 0; pass < 2; pass++) {
-        for (uint32_t i = 0; i < p->n_jobs; i++) {
-            uint32_t job = g->of[i];
-            RU_CHECK(job < s->n_jobs && s->jobs[job].phase != RU_SCHED_NONE);
-            s->jobs[job].demoted = p->jobs[i].demoted;
-            if (!changed(&s->jobs[job], p, i)) {
-                continue;
-            }
-            if (pass == 0) {
-                stop(s, job, fx);
-            } else {
-                start(s, job, &p->parts[p->jobs[i].first], p->jobs[i].n_parts, fx);
-            }
+    for (uint32_t i = 0; i < p->n_jobs; i++) {
+        uint32_t job = g->of[i];
+        RU_CHECK(job < s->n_jobs && s->jobs[job].phase != RU_SCHED_NONE);
+        ru_sched_job *j = &s->jobs[job];
+        j->demoted = p->jobs[i].demoted;
+        j->resized = false;
+        if (!changed(j, p, i)) {
+            continue;
+        }
+        j->resized = s->spec.resizes && j->n_parts > 0 && p->jobs[i].n_parts > 0;
+        if (j->resized) {
+            account(j, s->now);
+            drop(s, job);
+        } else {
+            stop(s, job, fx);
+        }
+    }
+    for (uint32_t i = 0; i < p->n_jobs; i++) {
+        const ru_alloc_share *a = &p->jobs[i];
+        const ru_sched_job *j = &s->jobs[g->of[i]];
+        if (j->resized) {
+            take(s, g->of[i], &p->parts[a->first], a->n_parts);
+            tell(s, RU_SCHED_RESIZE, g->of[i], fx);
+        } else if (changed(j, p, i)) {
+            start(s, g->of[i], &p->parts[a->first], a->n_parts, fx);
         }
     }
 }

@@ -4,7 +4,7 @@
  *   SUBMIT             a job waits
  *   NODE               a node has so many devices; 0: it is gone, and jobs on it stop
  *   PLAN               what plan/fleet/alloc.h decided, checked: jobs whose devices change stop and
- *                      start
+ *                      start; with `resizes` those that have devices before and after go on
  *   REPORT             a job runs at this rate towards this goal (end of an epoch, of the job)
  *   END                a job is done, or taken back
  *   TIMER              time passes: restarts end, goals are reached; also when nobody asked for it
@@ -36,6 +36,7 @@ typedef struct ru_sched_spec {
     int64_t quantum_ns;  /* goals are reached whole quanta after the last account, the nearest; 0:
                             when they are */
     uint32_t what_first; /* of its words */
+    bool resizes;        /* a job grows and shrinks while it runs, and loses a node of several */
 } ru_sched_spec;
 
 typedef struct ru_sched_node {
@@ -57,6 +58,7 @@ typedef struct ru_sched_job {
     int64_t service_ns;            /* of one device: exact, since limits are compared with it */
     uint32_t restarts;
     bool started; /* has had devices before */
+    bool resized; /* by the plan at hand */
     uint32_t demoted;
     uint32_t replicas, n_parts;
     ru_alloc_part parts[RU_ALLOC_PARTS_MAX];
@@ -85,6 +87,7 @@ typedef enum ru_sched_word {
     RU_SCHED_GOAL,    /* out, value: job: reached: report the next one, or end */
     RU_SCHED_REFUSED, /* out, value: SUBMIT of a job in use, NODE beyond nodes_max: nothing
                          happened */
+    RU_SCHED_RESIZE,  /* out, value: job: it goes on with the devices of `jobs` */
     RU_SCHED_WORDS
 } ru_sched_word;
 

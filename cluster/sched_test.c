@@ -32,7 +32,7 @@ static void box_open(box *b, int64_t restart_ns, int64_t quantum_ns)
     ru_err err;
     *b = (box){0};
     ru_arena_init(&b->a, 0);
-    const ru_sched_spec spec = {JOBS, NODES, restart_ns, quantum_ns, FIRST};
+    const ru_sched_spec spec = {JOBS, NODES, restart_ns, quantum_ns, FIRST, false};
     assert_ok(ru_sched_init(&b->s, &spec, (ru_time){0}, &b->a, &err), err);
     b->timer.ns = INT64_MAX;
     ru_arena_init(&b->memory, 0);
@@ -155,6 +155,47 @@ static void test_a_life_by_hand(void **state)
     ru_arena_fini(&b.a);
 }
 
+/* Growing, shrinking, moving and losing a node of several is no restart: progress goes on at the
+ * rate that was reported; only the last device that goes stops the job. */
+static void test_a_job_grows_and_shrinks_while_it_runs(void **state)
+{
+    (void)state;
+    static const ru_alloc_part one[] = {{0, 1}}, both[] = {{0, 2}, {1, 1}}, other[] = {{1, 1}};
+    box b;
+    box_open(&b, (int64_t)30e9, 0);
+    b.s.spec.resizes = true;
+    node(&b, 0, (ru_sched_change){.node = 0, .devices = 2, .market = RU_SCHED_OWNED});
+    node(&b, 0, (ru_sched_change){.node = 1, .devices = 1, .market = RU_SCHED_OWNED});
+    send(&b, 0, RU_SCHED_SUBMIT, 1);
+    plan_one(&b, 0, 1, one, 1);
+    assert_int_equal(b.at[0].word, RU_SCHED_START);
+    tick(&b, 30);
+    report(&b, 30, (ru_sched_report){.job = 1, .rate = 2, .goal = 1000});
+    plan_one(&b, 40, 1, both, 2);
+    assert_int_equal(b.n, 1);
+    assert_int_equal(b.at[0].word, RU_SCHED_RESIZE);
+    assert_near(b.s.jobs[1].progress, 20, 1e-9);
+    assert_int_equal(b.s.jobs[1].replicas, 3);
+    assert_int_equal(b.s.jobs[1].phase, RU_SCHED_RUNS);
+    plan_one(&b, 50, 1, other, 1); /* it moves */
+    assert_int_equal(b.n, 1);
+    assert_int_equal(b.at[0].word, RU_SCHED_RESIZE);
+    assert_int_equal(b.s.nodes[0].used, 0);
+    plan_one(&b, 60, 1, both, 2);
+    node(&b, 70, (ru_sched_change){.node = 0, .market = RU_SCHED_OWNED});
+    assert_int_equal(b.n, 1);
+    assert_int_equal(b.at[0].word, RU_SCHED_RESIZE);
+    assert_int_equal(b.s.jobs[1].n_parts, 1);
+    assert_int_equal(b.s.jobs[1].restarts, 0);
+    assert_near(b.s.jobs[1].progress, 80, 1e-9);
+    assert_int_equal(b.s.jobs[1].service_ns, (int64_t)((1 * 40 + 3 * 10 + 1 * 10 + 3 * 10) * 1e9));
+    node(&b, 80, (ru_sched_change){.node = 1, .market = RU_SCHED_OWNED});
+    assert_int_equal(b.at[0].word, RU_SCHED_STOP);
+    assert_near(b.s.jobs[1].progress, 100, 1e-9);
+    ru_arena_fini(&b.memory);
+    ru_arena_fini(&b.a);
+}
+
 static void check_books(const box *b, const double *service, const double *progress)
 {
     uint32_t used[NODES] = {0};
@@ -246,5 +287,5 @@ static void test_random_lives_keep_the_books(void **state)
     ru_arena_fini(&b.a);
 }
 
-RU_TESTS(cluster_sched, cmocka_unit_test(test_a_life_by_hand),
-         cmocka_unit_test(test_random_lives_keep_the_books))
+RU_TESTS(cluster_sched, cmocka_unit_test(test_a_job_grows_and_shrinks_while_it_runs),
+         cmocka_unit_test(test_a_life_by_hand), cmocka_unit_test(test_random_lives_keep_the_books))

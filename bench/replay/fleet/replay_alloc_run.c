@@ -392,8 +392,8 @@ static ru_status prepare(drive *d, ru_err *err)
         return RU_FAIL(err, RU_E_LIMIT, "a workload of %u jobs (at most %d)", in->n_rows,
                        RUI_ALLOC_JOBS);
     }
-    const ru_sched_spec spec = {in->n_rows, in->nodes, (int64_t)(in->restart_s * second_ns),
-                                (int64_t)second_ns, 0};
+    const ru_sched_spec spec = {in->n_rows,         in->nodes, (int64_t)(in->restart_s * second_ns),
+                                (int64_t)second_ns, 0,         false};
     RU_TRY(ru_sched_init(&d->s, &spec, (ru_time){0}, &d->arena, err));
     for (uint32_t i = 0; i < in->n_rows; i++) {
         job *j = &d->jobs[i];
