@@ -239,13 +239,15 @@ static const char *const lock_words[] = {"pthread_", "__atomic_",   "__sync_",  
                                          "atomic_",  "stdatomic.h", "mtx_lock", "sem_wait"};
 
 /* Who may take a lock of env/thread.h: the threads that read ahead, write traces and reports, and
- * the compute and adder threads of a worker, and the one that receives weights. */
+ * the compute and adder threads of a worker, a program that is a member and its loop thread, and
+ * the one that receives weights. */
 static const char lock_users[] =
     "env/ trace/record/writer.c trace/record/recorder.c web/objects.c web/ranges.c "
     "data/format/image.c "
     "data/dataset.c "
     "data/stream.c data/stream_open.c data/ahead.c "
-    "train/worker/ train/remote/fetch.c serve/crew.c serve/server_load.c run/decisions.c "
+    "train/worker/ train/embed/ train/remote/fetch.c serve/crew.c serve/server_load.c "
+    "run/decisions.c "
     "run/report.c run/report_view.c";
 
 static bool stands_in(const char *path, const char *where)
