@@ -59,14 +59,40 @@ sed 's/@@.*//' symbols.txt | grep '^ru_' | sort -u >exported.txt
 find "$include/rubato" -name '*.h' -exec cat {} + | sed 's|/\*.*\*/||' | grep -oE '\bru_[a-z0-9_]+' | sort -u >declared.txt
 [ -z "$(comm -23 exported.txt declared.txt)" ] || fail "exported, in no header: $(comm -23 exported.txt declared.txt)"
 
-# The first ```c block and the first ```cpp block of the page.
-sed -n '/^```c$/,/^```$/p' "$source/docs/library.md" | sed '/^```/d' >xor.c
+# The two ```c blocks and the first ```cpp block of the page.
+sed -n '/^```c$/,/^```$/p' "$source/docs/library.md" | awk '/^```c$/ { n++; next } !/^```/ { print >(n == 1 ? "xor.c" : "fit.c") }'
 sed -n '/^```cpp$/,/^```$/p' "$source/docs/library.md" | sed '/^```/d' >run.cc
 # shellcheck disable=SC2086
 $cc -std=c17 $strict $cflags xor.c -o xor $libs || fail "the C example of docs/library.md does not build"
 export LD_LIBRARY_PATH
 ./xor >said.txt || fail "the C example ends with $?"
 grep -q ', 4 of 4 right$' said.txt || fail "the C example did not learn: $(cat said.txt)"
+# A program that is a member of a job: three found it, one is killed, one joins, and all that end have the same result.
+# shellcheck disable=SC2086
+$cc -std=c17 $strict $cflags fit.c -o fit $libs || fail "the member of docs/library.md does not build"
+port=$((20000 + $$ % 20000))
+./fit 127.0.0.1:$port 3 >fit.1 2>fit.1.err & first=$!
+./fit 127.0.0.1:0 3 127.0.0.1:$port >fit.2 2>fit.2.err & second=$!
+./fit 127.0.0.1:0 3 127.0.0.1:$port >fit.3 2>fit.3.err || fail "a member ends with $?: $(cat fit.3.err)"
+wait $first || fail "the founder ends with $?: $(cat fit.1.err)"
+wait $second || fail "a member ends with $?: $(cat fit.2.err)"
+for k in 1 2 3; do
+    grep -qE '^y = (2\.99|3\.00)[0-9]* x . (1\.00|0\.99)[0-9]*$' fit.$k || fail "member $k did not learn: $(cat fit.$k)"
+    cmp fit.1 fit.$k || fail "members end with other parameters: $(cat fit.*)"
+done
+sed 's/STEPS = 640/STEPS = 20000/' fit.c >long.c
+# shellcheck disable=SC2086
+$cc -std=c17 $cflags long.c -o fit-long $libs
+./fit-long 127.0.0.1:$port 3 >fit.1 2>fit.1.err & first=$!
+./fit-long 127.0.0.1:0 3 127.0.0.1:$port >fit.2 2>fit.2.err & second=$!
+./fit-long 127.0.0.1:0 3 127.0.0.1:$port >fit.3 2>fit.3.err & third=$!
+sleep 0.5
+./fit-long 127.0.0.1:0 3 127.0.0.1:$port new >fit.4 2>fit.4.err & new=$!
+sleep 0.5
+kill -9 $first || fail "the founder ended before it was killed: $(cat fit.1.err)"
+for pid in $second $third $new; do wait $pid || fail "a member ends with $?: $(cat fit.?.err)"; done
+cmp fit.2 fit.3 || fail "survivors end with other parameters: $(cat fit.2 fit.3)"
+grep -q '^y = ' fit.4 && cmp fit.2 fit.4 || fail "who joined ends with other parameters: $(cat fit.2 fit.4)"
 if command -v "$cxx" >/dev/null; then
     # shellcheck disable=SC2086
     $cxx -std=c++17 $strict $cflags run.cc -o run $libs || fail "the C++ example of docs/library.md does not build"
