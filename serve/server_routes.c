@@ -53,6 +53,7 @@ static void give(ru_server *s, rui_version *v, ru_http_request *r, const char *t
 }
 
 static const char JSON[] = "application/json";
+static const char PROMETHEUS[] = "text/plain; version=0.0.4; charset=utf-8";
 
 void rui_give_copy(ru_http_request *r, const char *type, ru_text json)
 {
@@ -106,7 +107,7 @@ static void put_values(ru_json *j, const char *key, const ru_served_facts *f,
     for (uint32_t k = 0; k < n; k++) {
         ru_json_open(j, NULL, '{');
         ru_json_str(j, "name", v[k].name);
-        ru_json_str(j, "datatype", ru_oip_datatype(v[k].type.dtype));
+        ru_json_str(j, "datatype", v[k].texts ? "BYTES" : ru_oip_datatype(v[k].type.dtype));
         ru_json_open(j, "shape", '[');
         if (f->batched) {
             ru_json_i64(j, NULL, -1);
@@ -171,7 +172,8 @@ static bool has_row(const ru_server *s, const rui_version *v)
 }
 
 /* All versions of the model of `v`, or of all models. */
-static void put_stats(ru_server *s, rui_version *v, ru_text *t, bool json)
+static void put_stats(ru_server *s, rui_version *v, ru_text *t,
+                      void (*put)(const rui_stats_of *of, uint32_t n, ru_text *t))
 {
     uint32_t n = 0, cap = 0;
     for (const rui_version *k = s->versions; k != NULL; k = k->next) {
@@ -191,17 +193,22 @@ static void put_stats(ru_server *s, rui_version *v, ru_text *t, bool json)
                                      .promise_ns = s->opt.slo_ns};
         }
     }
-    (json ? rui_stats_json : rui_stats_prometheus)(of, n, t);
+    put(of, n, t);
 }
 
 static void put_statistics(ru_server *s, rui_version *v, ru_text *t)
 {
-    put_stats(s, v, t, true);
+    put_stats(s, v, t, rui_stats_json);
 }
 
 static void put_metrics(ru_server *s, rui_version *v, ru_text *t)
 {
-    put_stats(s, v, t, false);
+    put_stats(s, v, t, rui_stats_prometheus);
+}
+
+static void put_triton(ru_server *s, rui_version *v, ru_text *t)
+{
+    put_stats(s, v, t, rui_stats_triton);
 }
 
 /* -- paths -------------------------------------------------------------------------------------
@@ -322,7 +329,10 @@ void rui_route(void *self, ru_http_request *r)
         ru_str_eq_c(part[2], "explain") && is(r, "GET")) {
         give_request(s, r, part[3]);
     } else if (n == 1 && ru_str_eq_c(part[0], "metrics") && is(r, "GET")) {
-        give(s, NULL, r, "text/plain; version=0.0.4; charset=utf-8", put_metrics);
+        give(s, NULL, r, PROMETHEUS, put_metrics);
+    } else if (n == 2 && ru_str_eq_c(part[0], "metrics") && ru_str_eq_c(part[1], "triton") &&
+               is(r, "GET")) {
+        give(s, NULL, r, PROMETHEUS, put_triton);
     } else if (n == 0 || !ru_str_eq_c(part[0], "v2")) {
         ru_http_refuse(r, 404, "there is no such page; the protocol begins at /v2", 0);
     } else if (n > 1 && ru_str_eq_c(part[1], "repository")) {

@@ -174,6 +174,57 @@ void rui_stats_prometheus(const rui_stats_of *of, uint32_t n, ru_text *t)
     }
 }
 
+/* -- Triton's names -----------------------------------------------------------------------------
+ */
+
+static double us(const rui_times *t)
+{
+    return (double)t->sum_ns * 1e-3;
+}
+
+static void put_failures(ru_text *t, const rui_stats_of *of, uint32_t n)
+{
+    static const char NAME[] = "nv_inference_request_failure";
+    head(t, NAME, "counter", "requests without outputs");
+    for (uint32_t k = 0; k < n; k++) {
+        const uint64_t *miss = of[k].stats->miss;
+        line(t, NAME, &of[k], "reason", "REJECTED",
+             (double)(miss[RUI_MISS_FULL] + miss[RUI_MISS_LATE]));
+        line(t, NAME, &of[k], "reason", "CANCELED", (double)miss[RUI_MISS_CANCELLED]);
+        line(t, NAME, &of[k], "reason", "BACKEND", (double)miss[RUI_MISS_FAILED]);
+        line(t, NAME, &of[k], "reason", "OTHER", (double)miss[RUI_MISS_BAD]);
+    }
+}
+
+void rui_stats_triton(const rui_stats_of *of, uint32_t n, ru_text *t)
+{
+    static const struct {
+        const char *name, *type, *help;
+    } rows[] = {
+        {"nv_inference_request_success", "counter", "requests with outputs"},
+        {"nv_inference_count", "counter", "rows that were computed"},
+        {"nv_inference_exec_count", "counter", "batches"},
+        {"nv_inference_request_duration_us", "counter", "sum over requests with outputs"},
+        {"nv_inference_queue_duration_us", "counter", "of that, waiting"},
+        {"nv_inference_compute_input_duration_us", "counter", "of that, reading the request"},
+        {"nv_inference_compute_infer_duration_us", "counter", "of that, computing its batch"},
+        {"nv_inference_compute_output_duration_us", "counter", "of that, writing the answer"},
+        {"nv_inference_pending_request_count", "gauge", "requests that wait for an instance"},
+    };
+    for (uint32_t r = 0; r < RU_ARRAY_LEN(rows); r++) {
+        head(t, rows[r].name, rows[r].type, rows[r].help);
+        for (uint32_t k = 0; k < n; k++) {
+            const rui_stats *s = of[k].stats;
+            const double values[RU_ARRAY_LEN(rows)] = {
+                (double)s->request.count, (double)s->rows, (double)of[k].machine.batches,
+                us(&s->request),          us(&s->queue),   us(&s->parse),
+                us(&s->compute),          us(&s->answer),  (double)of[k].machine.open};
+            line(t, rows[r].name, &of[k], NULL, NULL, values[r]);
+        }
+    }
+    put_failures(t, of, n);
+}
+
 /* -- Triton's statistics ------------------------------------------------------------------------
  */
 

@@ -49,6 +49,8 @@ typedef struct rui_stats_of {
 
 /* The page for Prometheus (text format 0.0.4). */
 void rui_stats_prometheus(const rui_stats_of *of, uint32_t n, ru_text *t);
+/* The same facts by the names that Triton's page has. */
+void rui_stats_triton(const rui_stats_of *of, uint32_t n, ru_text *t);
 /* Triton's statistics as JSON. */
 void rui_stats_json(const rui_stats_of *of, uint32_t n, ru_text *t);
 
