@@ -56,7 +56,8 @@ static bool follows_rows(const ru_graph *one, const ru_graph *two)
 }
 
 static ru_status values_of(ru_served *m, const ru_graph *g, const ru_value_id *ids, uint32_t n,
-                           const char *const *names, const ru_served_value **out, ru_err *err)
+                           const char *const *names, const bool *texts, const ru_served_value **out,
+                           ru_err *err)
 {
     ru_served_value *v = RU_NEW(&m->arena, ru_served_value, n);
     if (v == NULL || n > RU_OIP_TENSORS_MAX) {
@@ -72,7 +73,8 @@ static ru_status values_of(ru_served *m, const ru_graph *g, const ru_value_id *i
         }
         v[k] = (ru_served_value){.name = names != NULL ? names[k] : from->name,
                                  .type = t,
-                                 .row_bytes = ru_type_bytes(&t)};
+                                 .row_bytes = ru_type_bytes(&t),
+                                 .texts = texts != NULL && texts[k]};
         v[k].name = v[k].name != NULL ? v[k].name : ru_arena_printf(&m->arena, "output_%u", k);
         if (ru_oip_datatype(t.dtype) == NULL || v[k].name == NULL) {
             return RU_FAIL(err, RU_E_UNSUPPORTED, "'%s' has elements of type %s", v[k].name,
@@ -96,11 +98,13 @@ static ru_status signature(ru_served *m, const ru_graph *one, ru_err *err)
         return RU_FAIL(err, st, "%s", why.text);
     }
     m->facts.platform = m->source.ops->name;
+    m->facts.words = m->source.words;
     m->facts.n_inputs = one->n_inputs;
     m->facts.n_outputs = one->n_outputs;
-    RU_TRY(values_of(m, one, one->inputs, one->n_inputs, NULL, &m->facts.inputs, err));
-    return values_of(m, one, one->outputs, one->n_outputs, m->source.outputs, &m->facts.outputs,
-                     err);
+    RU_TRY(values_of(m, one, one->inputs, one->n_inputs, NULL, m->source.texts_in, &m->facts.inputs,
+                     err));
+    return values_of(m, one, one->outputs, one->n_outputs, m->source.outputs, m->source.texts_out,
+                     &m->facts.outputs, err);
 }
 
 /* -- executables -------------------------------------------------------------------------------
@@ -318,6 +322,10 @@ static ru_status fit_input(const ru_served *m, const ru_served_value *v, const r
     bool fits = t->type.rank == v->type.rank + before;
     for (uint32_t d = 0; fits && d < v->type.rank; d++) {
         fits = t->type.dims[d + before] == v->type.dims[d];
+    }
+    if (v->texts != t->texts) {
+        return RU_FAIL(err, RU_E_DATA, "input '%s' is of %s, but the model takes %s", v->name,
+                       t->texts ? "BYTES" : "numbers", v->texts ? "BYTES" : "numbers");
     }
     if (!fits || t->type.dtype != v->type.dtype) {
         return wrong_shape(m, v, t, err);

@@ -33,7 +33,9 @@ typedef struct ru_source_ops {
 typedef struct ru_source {
     const ru_source_ops *ops;
     void *self;
-    const char *const *outputs; /* [outputs of the graph] names; NULL: those of the graph */
+    const char *const *outputs;       /* [outputs of the graph] names; NULL: those of the graph */
+    const bool *texts_in, *texts_out; /* [inputs, outputs] of texts, as i64; NULL: none */
+    const ru_texts *words;            /* the model's texts; NULL: none */
 } ru_source;
 
 typedef struct ru_served_options {
@@ -48,6 +50,7 @@ typedef struct ru_served_value {
     const char *name;
     ru_type type;      /* of one row where the model is batched, else of all */
     int64_t row_bytes; /* of that */
+    bool texts;        /* i64 are numbers of texts */
 } ru_served_value;
 
 typedef struct ru_served_facts {
@@ -56,6 +59,7 @@ typedef struct ru_served_facts {
     int64_t rows_max;
     const ru_served_value *inputs, *outputs; /* [n_inputs], [n_outputs] */
     uint32_t n_inputs, n_outputs;
+    const ru_texts *words; /* the model's texts; NULL: none */
 } ru_served_facts;
 
 /* A request's part of a batch. */

@@ -113,6 +113,7 @@ static ru_status type_of(const member *m, ru_type *out, ru_err *err)
     for (uint32_t k = 1; k < RU_DTYPE_COUNT; k++) {
         t = names[k] != NULL && ru_str_eq_c(m->datatype, names[k]) ? (ru_dtype)k : t;
     }
+    t = ru_str_eq_c(m->datatype, "BYTES") ? RU_I64 : t;
     if (t == RU_NONE) {
         return RU_FAIL(err, RU_E_DATA,
                        "input '%.*s' has the datatype '%.*s', which this server does not take", n,
@@ -127,7 +128,7 @@ static ru_status type_of(const member *m, ru_type *out, ru_err *err)
 }
 
 /* Elements from the JSON: a tensor cannot have more than half the bytes of its text. */
-static ru_status elements_of(rui_scan *s, const member *m, ru_oip_tensor *t)
+static ru_status elements_of(rui_scan *s, const member *m, ru_texts *words, ru_oip_tensor *t)
 {
     int64_t bytes = ru_type_bytes(&t->type);
     rui_scan at = *s;
@@ -140,7 +141,7 @@ static ru_status elements_of(rui_scan *s, const member *m, ru_oip_tensor *t)
         return RU_FAIL(s->err, RU_E_LIMIT, "no memory for the request");
     }
     at.p = m->data;
-    if (!rui_scan_elements(&at, &t->type, data)) {
+    if (!rui_scan_elements(&at, &t->type, t->texts ? words : NULL, data)) {
         return ru_err_wrap(s->err, at.st, "input '%.*s'", (int)(t->name.n < 100 ? t->name.n : 100),
                            t->name.p);
     }
@@ -148,15 +149,48 @@ static ru_status elements_of(rui_scan *s, const member *m, ru_oip_tensor *t)
     return RU_OK;
 }
 
+/* Texts behind the JSON: the length of each stands before it. */
+static ru_status binary_texts(rui_scan *s, const member *m, const uint8_t **binary,
+                              const uint8_t *end, ru_texts *words, ru_oip_tensor *t)
+{
+    int64_t n = ru_type_count(&t->type), left = m->binary_bytes;
+    const uint8_t *p = *binary;
+    int64_t *codes = n <= left / 4 && left <= end - p ? RU_NEW(s->arena, int64_t, n) : NULL;
+    for (int64_t k = 0; codes != NULL && k < n && s->st == RU_OK; k++) {
+        uint32_t bytes = left >= 4 ? (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
+                                         (uint32_t)p[3] << 24
+                                   : 0;
+        left -= 4 + (int64_t)bytes;
+        if (left < 0) {
+            break;
+        }
+        (void)rui_scan_code(s, ru_str_n((const char *)p + 4, bytes), words, &codes[k]);
+        p += 4 + (int64_t)bytes;
+    }
+    RU_TRY(s->st);
+    if (codes == NULL || left != 0) {
+        return RU_FAIL(
+            s->err, RU_E_DATA,
+            "the texts of input '%.*s' do not fit its %lld elements and the %lld bytes of "
+            "binary_data_size",
+            (int)(m->name.n < 100 ? m->name.n : 100), m->name.p, (long long)n,
+            (long long)m->binary_bytes);
+    }
+    t->data = codes;
+    *binary = p;
+    return RU_OK;
+}
+
 static ru_status input_of(rui_scan *s, const member *m, const uint8_t **binary, const uint8_t *end,
-                          ru_oip_tensor *t)
+                          ru_texts *words, ru_oip_tensor *t)
 {
     t->name = m->name;
+    t->texts = ru_str_eq_c(m->datatype, "BYTES");
     RU_TRY(type_of(m, &t->type, s->err));
     int n = (int)(m->name.n < 100 ? m->name.n : 100);
     int64_t bytes = ru_type_bytes(&t->type);
     if (m->binary_bytes < 0) {
-        return m->data != NULL ? elements_of(s, m, t)
+        return m->data != NULL ? elements_of(s, m, words, t)
                                : RU_FAIL(s->err, RU_E_DATA,
                                          "input '%.*s' has no data: neither `data` nor the "
                                          "parameter binary_data_size",
@@ -165,6 +199,9 @@ static ru_status input_of(rui_scan *s, const member *m, const uint8_t **binary, 
     if (m->data != NULL) {
         return RU_FAIL(s->err, RU_E_DATA, "input '%.*s' has both `data` and binary data", n,
                        m->name.p);
+    }
+    if (t->texts) {
+        return binary_texts(s, m, binary, end, words, t);
     }
     if (m->binary_bytes != bytes || bytes > end - *binary) {
         return RU_FAIL(s->err, RU_E_DATA,
@@ -192,7 +229,7 @@ static void read_inputs(rui_scan *s, const uint8_t **binary, const uint8_t *end,
         if (s->st != RU_OK || (r->n_inputs == RU_OIP_TENSORS_MAX && too_many(s) != RU_OK)) {
             return;
         }
-        s->st = input_of(s, &m, binary, end, &r->inputs[r->n_inputs++]);
+        s->st = input_of(s, &m, binary, end, &r->words, &r->inputs[r->n_inputs++]);
     }
 }
 
@@ -300,6 +337,7 @@ ru_status ru_oip_read(const void *body, int64_t size_bytes, int64_t json_bytes, 
     out->n_inputs = out->n_outputs = 0;
     out->binary = false;
     out->priority = out->timeout_us = 0;
+    out->words = (ru_texts){.arena = arena};
     return read_all(&s, p + json_bytes, end, out);
 }
 
@@ -394,13 +432,13 @@ static void put_tensor(ru_text *t, const ru_oip_tensor *o)
 {
     ru_text_put(t, "{\"name\":");
     ru_text_json(t, o->name);
-    ru_text_putf(t, ",\"datatype\":\"%s\",\"shape\":[", names[o->type.dtype]);
+    ru_text_putf(t, ",\"datatype\":\"%s\",\"shape\":[", o->texts ? "BYTES" : names[o->type.dtype]);
     for (uint32_t d = 0; d < o->type.rank; d++) {
         ru_text_putf(t, "%s%lld", d > 0 ? "," : "", (long long)o->type.dims[d]);
     }
     if (o->binary) {
         ru_text_putf(t, "],\"parameters\":{\"binary_data_size\":%lld}}",
-                     (long long)ru_type_bytes(&o->type));
+                     (long long)ru_oip_bytes(o));
         return;
     }
     ru_text_put(t, "],\"data\":[");
@@ -410,9 +448,34 @@ static void put_tensor(ru_text *t, const ru_oip_tensor *o)
         if (i > 0) {
             ru_text_char(t, ',', 1);
         }
-        put_element(t, o->type.dtype, at);
+        if (o->texts) {
+            ru_text_json(t, ru_str_c(o->text[i]));
+        } else {
+            put_element(t, o->type.dtype, at);
+        }
     }
     ru_text_put(t, "]}");
+}
+
+int64_t ru_oip_bytes(const ru_oip_tensor *t)
+{
+    int64_t bytes = 0, n = t->texts ? ru_type_count(&t->type) : 0;
+    for (int64_t i = 0; i < n; i++) {
+        bytes += 4 + (int64_t)strlen(t->text[i]);
+    }
+    return t->texts ? bytes : ru_type_bytes(&t->type);
+}
+
+void ru_oip_pack(const ru_oip_tensor *t, uint8_t *into)
+{
+    for (int64_t i = 0, n = ru_type_count(&t->type); i < n; i++) {
+        uint32_t bytes = (uint32_t)strlen(t->text[i]);
+        for (int k = 0; k < 4; k++) {
+            *into++ = (uint8_t)(bytes >> 8 * k);
+        }
+        memcpy(into, t->text[i], bytes);
+        into += bytes;
+    }
 }
 
 void ru_oip_answer(const char *model, const char *version, ru_str id, const ru_oip_tensor *outputs,

@@ -12,6 +12,7 @@
 
 #include "base/str.h"
 #include "world/graph/graph.h"
+#include "world/graph/texts.h"
 
 enum { RU_OIP_TENSORS_MAX = 64 };
 
@@ -20,6 +21,8 @@ typedef struct ru_oip_tensor {
     ru_type type;
     const void *data; /* row-major, little-endian; view of the body or in the arena */
     bool binary;      /* of an output: behind the JSON */
+    bool texts;       /* BYTES: type is i64, data are numbers of texts (world/graph/texts.h) */
+    const char *const *text; /* [elements] of an output of texts */
 } ru_oip_tensor;
 
 typedef struct ru_oip_request {
@@ -30,8 +33,13 @@ typedef struct ru_oip_request {
     bool binary;        /* outputs without a setting of their own, and all of n_outputs 0 */
     int64_t priority;   /* 1: the highest; 0: not said */
     int64_t timeout_us; /* 0: not said */
+    ru_texts words;     /* of all inputs; in the request's arena */
 } ru_oip_request;
 
+/* Bytes of an output behind the JSON, and those of texts: each with its length, 4 bytes, before it.
+ */
+int64_t ru_oip_bytes(const ru_oip_tensor *t);
+void ru_oip_pack(const ru_oip_tensor *t, uint8_t *into);
 /* "FP32"; NULL: the protocol has no name for it. */
 const char *ru_oip_datatype(ru_dtype t);
 

@@ -78,6 +78,50 @@ static void reads_binary(void **state)
     ru_arena_fini(&a);
 }
 
+/* Texts in both forms, and out again as tritonclient packs them. */
+static void reads_texts(void **state)
+{
+    (void)state;
+    static const char json[] =
+        "{\"inputs\":[{\"name\":\"x\",\"shape\":[2,1],\"datatype\":\"BYTES\",\"data\":"
+        "[[\"a\\u00e9\"],[\"\"]]},{\"name\":\"y\",\"shape\":[2],\"datatype\":\"BYTES\","
+        "\"parameters\":{\"binary_data_size\":11}}]}";
+    static const char packed[11] = "\3\0\0\0a\xc3\xa9\0\0\0\0";
+    char body[sizeof json + 11], text[256];
+    ru_arena a;
+    static ru_oip_request r;
+    ru_err err = {0};
+    const int64_t n = (int64_t)sizeof json - 1;
+    ru_arena_init(&a, 0);
+    memcpy(body, json, (size_t)n);
+    memcpy(body + n, packed, sizeof packed);
+    assert_ok(ru_oip_read(body, n + 11, n, &a, &r, &err), err);
+    assert_true(r.inputs[0].texts && r.inputs[1].texts);
+    assert_memory_equal(r.inputs[0].data, r.inputs[1].data, 16); /* the same texts */
+    const char *both[2];
+    for (int k = 0; k < 2; k++) {
+        both[k] = ru_texts_find(&r.words, ((const int64_t *)r.inputs[0].data)[k]);
+    }
+    assert_true(strcmp(both[0], "a\xc3\xa9") == 0 && both[1][0] == '\0');
+    r.inputs[0].text = both;
+    uint8_t again[sizeof packed];
+    assert_int_equal(ru_oip_bytes(&r.inputs[0]), sizeof packed);
+    ru_oip_pack(&r.inputs[0], again);
+    assert_memory_equal(again, packed, sizeof packed);
+    ru_text t = ru_text_into(text, sizeof text);
+    ru_oip_answer("m", "1", (ru_str){0}, r.inputs, 1, &t);
+    assert_non_null(
+        strstr(text, "\"datatype\":\"BYTES\",\"shape\":[2,1],\"data\":[\"a\xc3\xa9\",\"\"]"));
+    body[n] = 4; /* one text too long, then too short */
+    assert_int_equal(ru_oip_read(body, n + 11, n, &a, &r, &err), RU_E_DATA);
+    body[n] = 2;
+    assert_int_equal(ru_oip_read(body, n + 11, n, &a, &r, &err), RU_E_DATA);
+    body[n + 3] = (char)0xff;
+    assert_int_equal(ru_oip_read(body, n + 11, n, &a, &r, &err), RU_E_DATA);
+    assert_non_null(strstr(err.text, "texts of input 'y'"));
+    ru_arena_fini(&a);
+}
+
 #define ONE(shape, type, data)                                                                  \
     "{\"inputs\":[{\"name\":\"x\",\"shape\":" shape ",\"datatype\":\"" type "\",\"data\":" data \
     "}]}"
@@ -94,7 +138,9 @@ static void refuses_by_name(void **state)
         {"{\"inputs\":[{\"name\":\"x\"}]}", "no shape"},
         {"{\"inputs\":[{\"name\":\"x\",\"shape\":[1]}]}", "no datatype"},
         {ONE("[1]", "FP33", "[1]"), "'FP33'"},
-        {ONE("[1]", "BYTES", "[\"a\"]"), "'BYTES'"},
+        {ONE("[1]", "BYTES", "[1]"), "a text in quotes"},
+        {ONE("[1]", "BYTES", "[\"a\\u0000\"]"), "without zero bytes"},
+        {ONE("[2]", "BYTES", "[\"a\"]"), "does not have the shape"},
         {ONE("[2]", "FP32", "[1]"), "input 'x'"},
         {ONE("[1]", "FP32", "[1,2]"), "does not have the shape"},
         {ONE("[2,2]", "FP32", "[[1,2,3],[4]]"), "does not have the shape"},
@@ -233,5 +279,6 @@ static void survives_damage(void **state)
 }
 
 RU_TESTS(serve_oip, cmocka_unit_test(reads_json), cmocka_unit_test(reads_binary),
-         cmocka_unit_test(refuses_by_name), cmocka_unit_test(floats_survive),
-         cmocka_unit_test(writes_every_type), cmocka_unit_test(survives_damage))
+         cmocka_unit_test(reads_texts), cmocka_unit_test(refuses_by_name),
+         cmocka_unit_test(floats_survive), cmocka_unit_test(writes_every_type),
+         cmocka_unit_test(survives_damage))

@@ -396,7 +396,36 @@ static bool close_list(rui_scan *s, walk *w)
     return got == (flat ? w->count : w->inside[w->depth]) || shape_wrong(s, w);
 }
 
-bool rui_scan_elements(rui_scan *s, const ru_type *type, void *into)
+bool rui_scan_code(rui_scan *s, ru_str text, ru_texts *words, void *into)
+{
+    int64_t code;
+    if (memchr(text.p, 0, (size_t)text.n) != NULL) {
+        return rui_scan_wrong(s, "a text without zero bytes before it");
+    }
+    const char *copy = ru_arena_strn(words->arena, text.p, text.n);
+    s->st = copy != NULL ? ru_texts_code(words, copy, &code, s->err)
+                         : RU_FAIL(s->err, RU_E_LIMIT, "no memory for the request");
+    if (s->st == RU_OK) {
+        memcpy(into, &code, sizeof code);
+    }
+    return s->st == RU_OK;
+}
+
+static bool element_of(rui_scan *s, ru_dtype type, ru_texts *words, void *into)
+{
+    ru_str word;
+    if (words != NULL) {
+        return rui_scan_text(s, &word) && rui_scan_code(s, word, words, into);
+    }
+    word = word_at(s);
+    if (!element(word, type, into)) {
+        s->p = word.p;
+        return rui_scan_wrong(s, "an element of the datatype that is said");
+    }
+    return true;
+}
+
+bool rui_scan_elements(rui_scan *s, const ru_type *type, ru_texts *words, void *into)
 {
     walk w = {.type = type, .count = ru_type_count(type)};
     int64_t bytes = ru_dtype_bytes(type->dtype);
@@ -427,10 +456,8 @@ bool rui_scan_elements(rui_scan *s, const ru_type *type, void *into)
             item = true;
         } else if (item && w.n < w.count && (w.leaf == 0 || w.leaf == w.depth) &&
                    (w.depth == 1 || w.depth == depth_max)) {
-            ru_str word = word_at(s);
-            if (!element(word, type->dtype, (uint8_t *)into + w.n * bytes)) {
-                s->p = word.p;
-                return rui_scan_wrong(s, "an element of the datatype that is said");
+            if (!element_of(s, type->dtype, words, (uint8_t *)into + w.n * bytes)) {
+                return false;
             }
             w.leaf = w.depth;
             w.n++;

@@ -13,6 +13,7 @@
 
 #include "base/str.h"
 #include "world/graph/graph.h"
+#include "world/graph/texts.h"
 
 typedef struct rui_scan {
     const char *begin, *p, *end;
@@ -33,8 +34,11 @@ bool rui_scan_i64(rui_scan *s, int64_t *out);
 bool rui_scan_bool(rui_scan *s, bool *out);
 /* Any value. *from .. s->p is what was passed over. */
 bool rui_scan_skip(rui_scan *s, const char **from);
-/* Elements of a tensor, flat or nested as the shape says, in its type. */
-bool rui_scan_elements(rui_scan *s, const ru_type *type, void *into);
+/* Elements of a tensor, flat or nested as the shape says, in its type. words: they are texts, and
+ * become their numbers; NULL: they are numbers. */
+bool rui_scan_elements(rui_scan *s, const ru_type *type, ru_texts *words, void *into);
+/* The number of a text; it must not contain a zero byte. */
+bool rui_scan_code(rui_scan *s, ru_str text, ru_texts *words, void *into);
 /* Nothing but blanks may follow. */
 bool rui_scan_end(rui_scan *s);
 /* Note a mistake, unless one is noted; answers false. */

@@ -100,6 +100,7 @@ static ru_status outputs_of(const rui_call *c, ru_oip_tensor *out, uint32_t *n, 
             (ru_oip_tensor){.name = ru_str_c(f->outputs[i].name),
                             .type = *t,
                             .data = c->part.out[i],
+                            .texts = f->outputs[i].texts,
                             .binary = c->in.n_outputs > 0 ? c->in.outputs[k].binary : c->in.binary};
         if (f->batched) {
             out[k].type.rank = t->rank + 1;
@@ -109,6 +110,29 @@ static ru_status outputs_of(const rui_call *c, ru_oip_tensor *out, uint32_t *n, 
     }
     *n = wanted;
     return RU_OK;
+}
+
+/* The texts of an output from their numbers: the request's or the model's. */
+static bool texts_of(rui_call *c, ru_oip_tensor *t)
+{
+    const ru_texts *words = ru_served_facts_get(c->version->served)->words;
+    int64_t n = ru_type_count(&t->type);
+    const int64_t *codes = t->data;
+    const char **text = RU_NEW(&c->arena, const char *, n);
+    for (int64_t i = 0; text != NULL && i < n; i++) {
+        text[i] = ru_texts_find(&c->in.words, codes[i]);
+        text[i] = text[i] == NULL && words != NULL ? ru_texts_find(words, codes[i]) : text[i];
+        text[i] = text[i] == NULL ? "" : text[i];
+    }
+    t->text = text;
+    if (text != NULL && t->binary) {
+        uint8_t *packed = ru_arena_alloc(&c->arena, ru_oip_bytes(t), 1);
+        if (packed != NULL) {
+            ru_oip_pack(t, packed);
+        }
+        t->data = packed;
+    }
+    return text != NULL && t->data != NULL;
 }
 
 static void note_batch(rui_call *c, ru_time now)
@@ -155,11 +179,17 @@ static void answer(rui_call *c)
     uint32_t n = 0, n_spans = 1;
     char length[24], timing[256];
     RU_CHECK(outputs_of(c, out, &n, NULL) == RU_OK); /* as before it was computed */
+    for (uint32_t k = 0; k < n; k++) {
+        if (out[k].texts && !texts_of(c, &out[k])) {
+            refuse(c, RUI_MISS_FAILED, 503, "no memory for the texts of the answer");
+            return;
+        }
+    }
     ru_text text = ru_text_arena(&c->arena);
     ru_oip_answer(c->version->model, c->version->version, c->in.id, out, n, &text);
     for (uint32_t k = 0; k < n; k++) {
         if (out[k].binary) {
-            spans[n_spans++] = (ru_http_span){out[k].data, ru_type_bytes(&out[k].type)};
+            spans[n_spans++] = (ru_http_span){out[k].data, ru_oip_bytes(&out[k])};
         }
     }
     if (text.cut) {

@@ -27,7 +27,9 @@ static ru_status check_tensors(const char *what, const rui_config_tensor *t, uin
             i++;
         }
         if (i == n_values ||
-            (t[k].type.n > 0 && !ru_str_eq_c(t[k].type, ru_oip_datatype(values[i].type.dtype)))) {
+            (t[k].type.n > 0 &&
+             !ru_str_eq_c(t[k].type,
+                          values[i].texts ? "BYTES" : ru_oip_datatype(values[i].type.dtype)))) {
             return RU_FAIL(err, RU_E_DATA, "config.pbtxt: the model has no %s '%.*s'%s%.*s", what,
                            (int)(t[k].name.n < 100 ? t[k].name.n : 100), t[k].name.p,
                            i < n_values ? " of type " : "",

@@ -20,6 +20,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (ru_oip_read(data + 2, (int64_t)size - 2, json, &arena, &r, &err) == RU_OK) {
         for (uint32_t k = 0; k < r.n_inputs; k++) {
             const uint8_t *at = r.inputs[k].data;
+            int64_t n = r.inputs[k].texts ? ru_type_count(&r.inputs[k].type) : 0;
+            const char **text = RU_NEW(&arena, const char *, n);
+            for (int64_t i = 0; text != NULL && i < n; i++) {
+                text[i] = ru_texts_find(&r.words, ((const int64_t *)r.inputs[k].data)[i]);
+                sum += text[i] != NULL;
+            }
+            r.inputs[k].text = text;
+            if (text == NULL) {
+                ru_arena_fini(&arena);
+                return 0;
+            }
             for (int64_t i = 0; i < ru_type_bytes(&r.inputs[k].type); i++) {
                 sum += at[i];
             }

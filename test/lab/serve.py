@@ -121,6 +121,44 @@ def check_traces(rubato, server, log):
     assert mine[0]["why"] == "idle" and mine[0]["status"] == 200 and mine[0]["rows"] == 1, mine
 
 
+def check_texts(rubato, work):
+    """Tensors of texts in both forms, beside ONNX Runtime."""
+    try:
+        import numpy as np
+        import onnx
+        import onnxruntime
+        import tritonclient.http as triton
+    except ImportError:
+        return
+    h, text = onnx.helper, onnx.TensorProto.STRING
+    ml = {"domain": "ai.onnx.ml"}
+    graph = h.make_graph([
+        h.make_node("LabelEncoder", ["x"], ["c"], keys_strings=["red", "green", "blue"],
+                    values_int64s=[1, 2, 3], default_int64=9, **ml),
+        h.make_node("LabelEncoder", ["c"], ["y"], keys_int64s=[1, 2, 3],
+                    values_strings=["rot", "grün", "blau"], default_string="?", **ml),
+        h.make_node("Identity", ["x"], ["z"])], "t",
+        [h.make_tensor_value_info("x", text, ["N", 2])],
+        [h.make_tensor_value_info(n, text, ["N", 2]) for n in "yz"])
+    path = os.path.join(work, "t.onnx")
+    onnx.save(h.make_model(graph, ir_version=8, opset_imports=[
+        h.make_opsetid("", 17), h.make_opsetid("ai.onnx.ml", 3)]), path)
+    x = np.array([["red", "blue"], ["nö", "green"], ["", 'a"b\n']], dtype=object)
+    want = onnxruntime.InferenceSession(path).run(None, {"x": x})
+    server = Server(rubato, path)
+    client = triton.InferenceServerClient(server.address)
+    for binary in (False, True):
+        given = triton.InferInput("x", [3, 2], "BYTES")
+        given.set_data_from_numpy(x, binary_data=binary)
+        answer = client.infer("t", [given], outputs=[
+            triton.InferRequestedOutput(n, binary_data=binary) for n in "yz"])
+        for name, right in zip("yz", want):
+            got = [[v.decode() if isinstance(v, bytes) else v for v in row]
+                   for row in answer.as_numpy(name)]
+            assert got == right.tolist(), (got, right)
+    server.stop()
+
+
 def check_repository(rubato, work, rows, classes):
     """Loads, swaps under requests, refuses a damaged model, unloads."""
     import shutil
@@ -216,6 +254,7 @@ def main():
                   file=sys.stderr)
             sys.exit(77)
         check_triton(served, rows, os.path.join(work, "m.onnx"))
+        check_texts(rubato, work)
         served.stop()
 
 

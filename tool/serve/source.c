@@ -26,6 +26,9 @@ typedef struct source {
     ru_onnx_info info;
     const char *batch[RU_OIP_TENSORS_MAX]; /* [n_batch] symbols of the number of rows */
     uint32_t n_batch;
+    /* of the graph of one row, which is read first and lives as long as the model */
+    ru_texts words;
+    bool texts_in[RU_OIP_TENSORS_MAX], texts_out[RU_OIP_TENSORS_MAX], has_texts;
 } source;
 
 static void close_source(void *self)
@@ -114,6 +117,21 @@ static void find_batch(source *s, const ru_graph *signature)
     }
 }
 
+static void find_texts(source *s, const ru_graph *g, const ru_onnx_info *info)
+{
+    if (s->has_texts) {
+        return;
+    }
+    s->has_texts = true;
+    s->words = info->words;
+    for (uint32_t k = 0; k < g->n_inputs && k < RU_OIP_TENSORS_MAX; k++) {
+        s->texts_in[k] = info->texts_in[k];
+    }
+    for (uint32_t k = 0; k < g->n_outputs && k < RU_OIP_TENSORS_MAX; k++) {
+        s->texts_out[k] = info->texts_out[k];
+    }
+}
+
 static ru_status onnx_graph(void *self, int64_t rows, int64_t length, ru_arena *arena,
                             ru_graph *out, ru_err *err)
 {
@@ -130,7 +148,9 @@ static ru_status onnx_graph(void *self, int64_t rows, int64_t length, ru_arena *
     const ru_onnx_options o = {.external = &s->external, .dims = dims, .n_dims = n};
     ru_arrays none = {0};
     ru_settle settle = {.opt = &s->opt.exe, .arrays = &none, .arena = arena};
-    RU_TRY(ru_onnx_read(s->bytes, s->size_bytes, &o, arena, out, NULL, err));
+    ru_onnx_info info;
+    RU_TRY(ru_onnx_read(s->bytes, s->size_bytes, &o, arena, out, &info, err));
+    find_texts(s, out, &info);
     if (ru_graph_trains(out)) {
         RU_TRY(ru_pass_infer(out, arena, out, err));
     }
@@ -151,23 +171,18 @@ static ru_status open_onnx(source *s, const char *path, ru_source *out, ru_err *
     RU_TRY(ru_onnx_read(s->bytes, s->size_bytes, &o, &s->arena, &signature, &s->info, err));
     for (uint32_t k = 0; k < signature.n_inputs; k++) {
         const char *name = ru_graph_value(&signature, signature.inputs[k])->name;
-        if (s->info.texts_in[k] || s->info.shapes[k]) {
+        if (s->info.shapes[k]) {
             return RU_FAIL(err, RU_E_UNSUPPORTED,
-                           s->info.texts_in[k]
-                               ? "input '%s' is of texts, which the server does not take"
-                               : "input '%s' determines shapes, so the model cannot be served",
-                           name);
-        }
-    }
-    for (uint32_t k = 0; k < signature.n_outputs; k++) {
-        if (s->info.texts_out[k]) {
-            return RU_FAIL(err, RU_E_UNSUPPORTED,
-                           "output '%s' is of texts, which the server does not give",
-                           s->info.outputs[k]);
+                           "input '%s' determines shapes, so the model cannot be served", name);
         }
     }
     find_batch(s, &signature);
-    *out = (ru_source){.ops = &onnx_ops, .self = s, .outputs = s->info.outputs};
+    *out = (ru_source){.ops = &onnx_ops,
+                       .self = s,
+                       .outputs = s->info.outputs,
+                       .texts_in = s->texts_in,
+                       .texts_out = s->texts_out,
+                       .words = &s->words};
     return RU_OK;
 }
 
