@@ -110,7 +110,8 @@ static uint32_t count_blocks(ru_coll_op op, ru_coll_algo algo, uint32_t n)
     return 1;
 }
 
-/* The first rank of a host leads it; for rooted collectives the root leads its own. */
+/* The first rank of a host leads it; the root leads its own. An all-reduce has one, too: the hub of
+ * a star. */
 static ru_status find_hosts(const ru_coll_in *in, ru_arena *out, rui_hosts *hosts, ru_err *err)
 {
     enum { HOSTS = 1 << 16, NOBODY = 0xffff };
@@ -124,7 +125,7 @@ static ru_status find_hosts(const ru_coll_in *in, ru_arena *out, rui_hosts *host
     }
     memset(first, 0xff, HOSTS * sizeof *first);
     *hosts = (rui_hosts){.leader_of = leader_of, .leaders = leaders};
-    bool rooted = is_rooted(in->op);
+    bool rooted = is_rooted(in->op) || in->op == RU_COLL_ALL_REDUCE;
     for (uint32_t r = 0; r < in->n_ranks; r++) {
         uint32_t h = in->host != NULL ? in->host[r] : 0;
         uint32_t root_host = in->host != NULL ? in->host[in->root] : 0;

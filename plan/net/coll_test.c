@@ -274,9 +274,10 @@ static void try_one(fixture *f, const ru_coll_in *in, bool numbers, ru_rng *rng)
     ru_arena_rewind(&f->out, mark);
 }
 
-static bool has_root(ru_coll_op op)
+static bool has_root(ru_coll_op op, ru_coll_algo algo)
 {
-    return op == RU_COLL_REDUCE || op == RU_COLL_BROADCAST;
+    return op == RU_COLL_REDUCE || op == RU_COLL_BROADCAST ||
+           (op == RU_COLL_ALL_REDUCE && algo == RU_ALGO_HIERARCHY);
 }
 
 /* All ops, algorithms and (up to `roots`) roots for n ranks; hosts of `per_host` ranks. */
@@ -296,7 +297,7 @@ static void try_all(fixture *f, uint32_t n, uint32_t roots, bool numbers, ru_rng
                 if (!does || (nested && !inner) || (!nested && leaders > 0)) {
                     continue;
                 }
-                uint32_t n_roots = has_root((ru_coll_op)op) ? roots : 1;
+                uint32_t n_roots = has_root((ru_coll_op)op, (ru_coll_algo)algo) ? roots : 1;
                 for (uint32_t root = 0; root < n_roots && root < n; root++) {
                     ru_coll_in in = {.op = (ru_coll_op)op,
                                      .algo = (ru_coll_algo)algo,
@@ -469,7 +470,7 @@ static void test_corruptions_are_refused(void **state)
             for (uint32_t algo = 0; algo < RU_COLL_ALGOS; algo++) {
                 ru_coll_in in = {
                     .op = (ru_coll_op)op, .algo = (ru_coll_algo)algo, .n_ranks = n, .host = host};
-                in.root = has_root(in.op) ? n / 2 : 0;
+                in.root = has_root(in.op, in.algo) ? n / 2 : 0;
                 if (ru_plan_coll_does(in.algo, in.op)) {
                     corrupt(&f, &in, &rng, &c);
                 }
@@ -625,7 +626,7 @@ static void test_large_hierarchies_are_proved(void **state)
                              .leaders = (ru_coll_algo)leaders,
                              .n_ranks = n,
                              .host = host};
-            in.root = has_root(in.op) ? ru_rng_below(&rng, n) : 0;
+            in.root = has_root(in.op, in.algo) ? ru_rng_below(&rng, n) : 0;
             bool grows = leaders == RU_ALGO_RING || leaders == RU_ALGO_DIRECT;
             if (leaders != RU_ALGO_HIERARCHY && ru_plan_coll_does(in.leaders, in.op) &&
                 !(grows && hosts > 64)) {
@@ -727,6 +728,14 @@ static void test_names_and_print(void **state)
         "send 1 to 2 (1), send 1 to 0 (1), take 0 from 0 (1), take 2 from 2 (1)\n"
         "rank 2: send 0 to 0 (0), send 1 to 1 (0), keep 2 from 0 (0), keep 2 from 1 (0), fold 2, "
         "send 2 to 0 (1), send 2 to 1 (1), take 1 from 1 (1), take 0 from 0 (1)\n");
+    in = (ru_coll_in){.algo = RU_ALGO_HIERARCHY, .n_ranks = 3, .root = 1}; /* a star */
+    s = plan_of(&f, &in);
+    assert_string_equal(print(&s, &f.out),
+                        "all-reduce by hierarchy, 3 ranks, 1 blocks\n"
+                        "rank 0: send 0 to 1 (0), take 0 from 1 (1)\n"
+                        "rank 1: add 0 from 0 (0), add 0 from 2 (0), send 0 to 0 (1), "
+                        "send 0 to 2 (1)\n"
+                        "rank 2: send 0 to 1 (0), take 0 from 1 (1)\n");
     close(&f);
 }
 
