@@ -177,4 +177,7 @@ void ru_sim_job_draw(uint64_t seed, ru_sim_job *into)
     if (batches) {
         draw_batches(seed, into);
     }
+    if (seed >= RU_SIM_SERVERS_FROM) {
+        into->pace.servers = 1 + (uint32_t)(seed % 3);
+    }
 }

@@ -277,6 +277,7 @@ static ru_elastic_options training_of(rui_simjob_node *n)
                                 .n_state = 2 * j->n_tensors,
                                 .fuse_bytes = j->opt->fuse_bytes,
                                 .cut_bytes = j->opt->cut_bytes,
+                                .servers = j->opt->pace.servers,
                                 .deterministic = j->opt->deterministic,
                                 .equal_shares = j->opt->equal_shares,
                                 .piece_bytes = j->opt->piece_bytes,

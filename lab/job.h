@@ -105,6 +105,8 @@ enum { RU_SIM_AIMS = 3 };
 #define RU_SIM_BULK_FROM UINT64_C(1000000000)
 /* ... and jobs whose global batch changes; in one of four some have no vote as well. */
 #define RU_SIM_BATCH_FROM UINT64_C(2000000000)
+/* From this seed on members add the gradients of the others. */
+#define RU_SIM_SERVERS_FROM UINT64_C(3000000000)
 
 enum { RU_SIM_BATCHES = 4 };
 typedef struct ru_sim_batch {
@@ -122,13 +124,14 @@ typedef struct ru_sim_input {
     void *self;
 } ru_sim_input;
 
-/* How devices step. */
+/* How members step. */
 typedef struct ru_sim_pace {
     double noise;          /* relative deviation of a step's time */
     uint32_t ready_groups; /* gradients become ready in so many portions; 0: each by itself */
     bool ahead;            /* two steps may be under way */
     uint32_t barriers;     /* one step of so many has none behind it; 0: all may */
     bool barriers_differ;  /* ... and each process has its own */
+    uint32_t servers;      /* as in ru_elastic_options */
 } ru_sim_pace;
 
 typedef struct ru_sim_job {

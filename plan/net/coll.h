@@ -16,8 +16,8 @@ typedef struct ru_coll_in {
     ru_coll_algo algo;
     uint32_t n_ranks, root; /* root: of reduce and broadcast; HIERARCHY: leads its host in an
                                all-reduce as well */
-    const uint16_t *host; /* [n_ranks] host of each rank for HIERARCHY; NULL: all on one */
-    ru_coll_algo leaders; /* HIERARCHY: what the leaders run among themselves; RING by default */
+    const uint16_t *host;   /* [n_ranks] host of each rank for HIERARCHY; NULL: all on one */
+    ru_coll_algo leaders;   /* HIERARCHY: what the leaders run among themselves; RING by default */
 } ru_coll_in;
 
 /* Does `algo` do `op`?

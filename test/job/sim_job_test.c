@@ -116,6 +116,27 @@ static void members_without_a_vote_are_lost_in_bulk(void **state)
     }
 }
 
+/* One that adds the gradients of the others is as mortal as they are. */
+static void members_that_serve_may_be_lost(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 6; n++) {
+        const ru_sim_job job = {.seed = n,
+                                .founders = n,
+                                .steps = 12,
+                                .batch = 40,
+                                .sample_ns = 1000000,
+                                .pace = {.ahead = n % 2 == 0, .servers = 1 + n % 3},
+                                .time_max_ns = INT64_C(20000000000)};
+        const ru_sim_job_result r = run(&job);
+        assert_int_equal(r.committed, 12);
+        assert_int_equal(r.redone, 0);
+    }
+    for (uint64_t seed = RU_SIM_SERVERS_FROM; seed < RU_SIM_SERVERS_FROM + 15; seed++) {
+        (void)run_seed(seed);
+    }
+}
+
 /* Each step has one batch everywhere and begins where the one before ended. */
 static void batches_change_between_views(void **state)
 {
@@ -428,6 +449,7 @@ RU_TESTS(test_sim_job, cmocka_unit_test(an_undisturbed_job_gives_what_one_proces
          cmocka_unit_test(words_before_the_group_is_open_are_kept),
          cmocka_unit_test(faults_by_seed_break_nothing),
          cmocka_unit_test(members_without_a_vote_are_lost_in_bulk),
+         cmocka_unit_test(members_that_serve_may_be_lost),
          cmocka_unit_test(batches_change_between_views),
          cmocka_unit_test(seeds_that_once_broke_something),
          cmocka_unit_test(without_a_majority_everybody_says_so),

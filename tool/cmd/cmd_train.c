@@ -511,6 +511,20 @@ static ru_status find_lr(ru_cmd_in *in, const ru_train_options *opt, ru_err *err
     return RU_OK;
 }
 
+/* At least one worker must compute. */
+static ru_status check_servers(const ru_job *job, const ru_conf *conf, uint32_t workers,
+                               ru_err *err)
+{
+    if (job->train.servers < workers || job->train.servers == 0) {
+        return RU_OK;
+    }
+    return RU_FAIL(err, RU_E_CONFIG,
+                   "%s: train.servers is %u, but %u worker%s would start and one must compute; "
+                   "start more (-w %u) or lower it",
+                   ru_conf_origin(conf, "train.servers"), job->train.servers, workers,
+                   workers == 1 ? "" : "s", job->train.servers + 1);
+}
+
 static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
 {
     ru_hosts_plan plan;
@@ -528,6 +542,7 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
     ru_conf *conf;
     ru_train_result result;
     RU_TRY(load_job(in, &job, &conf, err));
+    RU_TRY(check_servers(&job, conf, plan.workers_max, err));
     bool quiet = in->verbose < 0;
     bool mixed = ru_cmd_flag(in, "json") && ru_self_columns(1) > 0; /* lines and a moving line */
     ru_train_options to = {

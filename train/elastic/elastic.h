@@ -216,6 +216,13 @@ typedef struct ru_elastic_options {
      * update with a missing slot would spoil the parameter. NULL: each is its own group. */
     const uint32_t *state_group;
     uint32_t n_state;
+    /* Members that get no share and add the gradients of all others, at most 64
+     * members in all: elastic_servers.c. The leader is none. 0: members add among each other. */
+    uint32_t servers;
+    /* Leader, with servers, before the first step of a view: the order in which the next step needs
+     * what each gradient updates, small ranks first, into rank [n_tensors], which has the reverse
+     * of their order. NULL: that. */
+    void (*order)(void *news_self, uint32_t *rank);
     bool equal_shares;   /* do not follow measured speed */
     bool barrier;        /* never two steps under way, whatever the device can do */
     bool deterministic;  /* DIRECT collectives, equal shares: same worker set, same bits */

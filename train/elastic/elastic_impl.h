@@ -5,6 +5,7 @@
  *   elastic_step.c   one step: begin, DONE, commit, update
  *   elastic_reduce.c the exchange by all-reduce: buckets, sums, groups of a view
  *   elastic_table.c  ... which gradients a view sums together
+ *   elastic_servers.c ... members that add the gradients of the others
  *   elastic_sum.c    ... each sum with its plan and predicted time
  *   elastic_probe.c  ... what collectives cost here
  *   elastic_state.c  the mover: pieces of state for joiners
@@ -85,6 +86,7 @@ typedef struct rui_el_bucket {
     int64_t model_ns;               /* ... by the costs of all sums alone */
     int64_t took_ns;                /* the last one, here */
     int64_t told_ns, told_model_ns; /* took_ns, model_ns of the step that is DONE */
+    uint16_t root, rank;            /* with servers: who adds it, its place in their order */
 } rui_el_bucket;
 
 static inline bool rui_el_holds(const rui_el_bucket *b, uint32_t tensor)
@@ -122,6 +124,7 @@ typedef struct rui_el_member {
     uint16_t host; /* members of one number share memory; where the view is `near` */
     uint32_t held; /* pieces of state it has; all: full */
     bool full;     /* held everything when the view began: sends pieces, may have a share */
+    bool serves;   /* has none, adds gradients of the others */
     /* the leader's notes */
     bool ready;
     uint32_t done; /* `nth` of the step that it has done last */
@@ -144,6 +147,7 @@ typedef struct rui_el_view {
     uint32_t n, me;    /* me == n: not in it */
     uint32_t takers;   /* members that do not hold all of the state yet */
     uint32_t workers;  /* members with a share of the samples */
+    uint32_t servers;  /* members that serve; 0: everybody adds */
     ru_coll_choice *choice; /* [n_buckets]; known at GO */
     uint64_t plan;          /* low half of the id of the plan that `choice` is */
     /* Leader, while it composes: what it asked. */
@@ -386,9 +390,10 @@ void rui_el_choices_write(const ru_elastic *e, uint32_t n, ru_wire_out *w);
 RU_MUST_USE ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *err);
 /* Hosts of a near view: their number, and the most members of one. */
 uint32_t rui_el_hosts(const rui_el_view *v, uint32_t *most);
-/* This rank's schedule of an all-reduce in the view; proved for views that can be. */
-RU_MUST_USE ru_status rui_el_schedule(const ru_elastic *e, ru_coll_algo algo, ru_arena *arena,
-                                      const ru_coll_schedule **out, ru_err *err);
+/* This rank's schedule of an all-reduce in the view; proved for views that can be. root: the hub of
+ * a star, else 0. */
+RU_MUST_USE ru_status rui_el_schedule(const ru_elastic *e, ru_coll_algo algo, uint32_t root,
+                                      ru_arena *arena, const ru_coll_schedule **out, ru_err *err);
 /* Leader, with the choices of the view: has the channel room for the sums of two steps? */
 bool rui_el_room_for_two(const ru_elastic *e);
 /* Are all connections up that the group of the view needs? Asks for those that are not. */
@@ -408,6 +413,17 @@ uint32_t rui_el_table(const ru_elastic *e, const ru_elastic_part **parts);
 void rui_el_table_write(const ru_elastic_part *parts, uint32_t n, ru_wire_out *w);
 /* Puts them in force. Errors: RU_E_DATA when not every byte of every gradient is in it, once. */
 RU_MUST_USE ru_status rui_el_table_read(ru_elastic *e, ru_wire_in *w, ru_arena *arena, ru_err *err);
+
+/* elastic_servers.c */
+void rui_el_servers_mark(const ru_elastic *e, rui_el_view *v, ru_node_id leader); /* by `full` */
+/* Errors: RU_E_CONFIG: more members than servers can serve. */
+RU_MUST_USE ru_status rui_el_servers_check(const ru_elastic *e, const rui_el_view *v, ru_err *err);
+void rui_el_servers_tell(const ru_elastic *e, ru_effects *fx); /* leader */
+/* Behind the choices in GO of a view with servers: the rank of each of parts [n]. Reading also
+ * shares the buckets out. Errors: RU_E_MEM; RU_E_DATA. */
+RU_MUST_USE ru_status rui_el_ranks_write(const ru_elastic *e, const ru_elastic_part *parts,
+                                         uint32_t n, ru_arena *arena, ru_wire_out *w, ru_err *err);
+RU_MUST_USE ru_status rui_el_ranks_read(ru_elastic *e, ru_wire_in *w, ru_err *err);
 
 /* elastic_reduce.c */
 const rui_el_exchange_ops *rui_el_reduce_ops(void);
@@ -459,7 +475,9 @@ void rui_el_reads_view(ru_elastic *e, const rui_el_view *next); /* comes into fo
  * reverse of that in which gradients become ready; where a step waits for all sums, the latter. */
 static inline uint32_t rui_el_rank(const ru_elastic *e, uint32_t bucket)
 {
-    return e->steps.depth > 1 ? e->reduce.n_buckets - 1 - bucket : bucket;
+    return e->steps.depth < 2 ? bucket
+           : e->v.servers > 0 ? e->reduce.buckets[bucket].rank
+                              : e->reduce.n_buckets - 1 - bucket;
 }
 
 /* elastic_step.c */

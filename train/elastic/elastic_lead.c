@@ -141,7 +141,7 @@ static uint32_t held_of(ru_elastic *e, ru_node_id node)
 }
 
 /* What each member of `v` computes so far and how fast it is (0: not known, below 0: it lacks the
- * state). true: all that compute are measured. */
+ * state or serves). true: all that compute are measured. */
 static bool speeds_of(ru_elastic *e, const rui_el_view *v, double *speed, int64_t *now)
 {
     bool measured = true;
@@ -151,8 +151,9 @@ static bool speeds_of(ru_elastic *e, const rui_el_view *v, double *speed, int64_
         bool enough = k != NULL && k->samples >= SPEED_SAMPLES_MIN && !e->opt.equal_shares &&
                       !e->opt.deterministic;
         now[i] = m == NULL ? 0 : m->share.n;
-        speed[i] = !v->at[i].full ? -1 : enough ? k->speed : 0;
-        measured = measured && (!v->at[i].full || now[i] == 0 || enough);
+        bool none = !v->at[i].full || v->at[i].serves;
+        speed[i] = none ? -1 : enough ? k->speed : 0;
+        measured = measured && (none || now[i] == 0 || enough);
     }
     return measured;
 }
@@ -171,7 +172,7 @@ static ru_status share_out(ru_elastic *e, rui_el_view *v, ru_arena *arena, ru_er
     for (uint32_t i = 0; i < v->n; i++) {
         known = known || speed[i] > 0;
         sum += before[i];
-        all_work = all_work && (before[i] > 0 || !v->at[i].full);
+        all_work = all_work && (before[i] > 0 || speed[i] < 0);
     }
     all_work = all_work && sum == v->batch;
     v->share_in = (ru_share_in){.batch = v->batch,
@@ -218,7 +219,7 @@ static ru_status budget(const ru_elastic *e, rui_el_view *v, ru_err *err)
  * hosts and one of several members; not so for who is `deterministic`: sums in rank order. */
 static void see_hosts(const ru_elastic *e, const ru_member_wanted *w, rui_el_view *v)
 {
-    bool may = !e->reduce.apart && !v->local && !e->opt.deterministic &&
+    bool may = !e->reduce.apart && !v->local && !e->opt.deterministic && e->opt.servers == 0 &&
                w->n <= RUI_EL_PROBED_MAX && e->opt.device.ops->local_memory != NULL;
     uint32_t most, hosts = 0;
     for (uint32_t i = 0; may && i < w->n; i++) {
@@ -273,7 +274,9 @@ static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *are
                        "with --resume");
     }
     v->paused = w->n < rui_el_needed(e);
-    v->local = !e->reduce.apart && w->n > 1 && w->at[0].host[0] != 0 &&
+    rui_el_servers_mark(e, v, e->opt.self);
+    RU_TRY(rui_el_servers_check(e, v, err));
+    v->local = !e->reduce.apart && e->opt.servers == 0 && w->n > 1 && w->at[0].host[0] != 0 &&
                e->opt.device.ops->local_handle != NULL;
     for (uint32_t i = 1; i < w->n; i++) {
         v->local = v->local && strcmp(w->at[i].host, w->at[0].host) == 0;
@@ -493,6 +496,7 @@ static void say_go(ru_elastic *e, ru_time now, ru_effects *fx)
     }
     ru_wire_put_u32(&w, e->v.epoch);
     put_depth(e, &w, fx);
+    rui_el_servers_tell(e, fx);
     ru_wire_put_bytes(&w, rest, ru_wire_size(&more));
     rui_el_tell_all(e, RUI_EL_GO_MSG, &w, fx);
     rui_el_go(e, buf, ru_wire_size(&w), now, fx);

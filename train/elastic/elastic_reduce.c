@@ -67,6 +67,9 @@ static ru_status go_write(ru_elastic *e, ru_wire_out *w, ru_time now, ru_err *er
         rui_el_table_write(parts, n, w);
         rui_el_choices_write(e, n, w);
     }
+    if (e->v.servers > 0) {
+        RU_TRY(rui_el_ranks_write(e, parts, n, &e->view_arena[e->view_side], w, err));
+    }
     if (e->v.near) {
         put_handles(e, w);
     }
@@ -115,6 +118,7 @@ static ru_status go_read(ru_elastic *e, ru_wire_in *w, ru_time now, ru_err *err)
     if (e->v.n > 1 && e->v.n <= RUI_EL_PROBED_MAX) {
         RU_TRY(rui_el_table_read(e, w, &e->view_arena[e->view_side], err));
         RU_TRY(rui_el_choices_read(e, w, err));
+        RU_TRY(e->v.servers > 0 ? rui_el_ranks_read(e, w, err) : RU_OK);
     }
     return e->v.n == 1 ? RU_OK : e->v.near ? go_local(e, w, err) : rui_el_group_open(e, err);
 }

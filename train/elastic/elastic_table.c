@@ -154,7 +154,12 @@ static bool holds_all(const ru_elastic *e, const ru_elastic_part *parts, uint32_
 /* Does GO hold the table and its choices, at worst one of its own for each sum, and handles? */
 static bool fits_go(uint32_t n)
 {
-    enum { PART = 6, CHOICE = 21, PLAN = 12, HANDLE = RU_ELASTIC_HANDLE_MAX + 4 };
+    enum {
+        PART = 6 + 2 /* its rank */,
+        CHOICE = 21,
+        PLAN = 12,
+        HANDLE = RU_ELASTIC_HANDLE_MAX + 4
+    };
     int64_t most = RUI_EL_GO_MAX - RUI_EL_GO_HEAD - PLAN - RUI_EL_PROBED_MAX * HANDLE;
     return n * (int64_t)(PART + CHOICE) <= most;
 }

@@ -70,6 +70,7 @@ static ru_status read_members(const ru_elastic *e, const ru_view *view, ru_wire_
     if (!v->paused && first != v->batch) {
         return bad_blob(err, "shares do not add up");
     }
+    rui_el_servers_mark(e, v, view->leader);
     return RU_OK;
 }
 
@@ -146,6 +147,9 @@ ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, const ru_elastic_pa
     if (e->reduce.probed_n != v->n) { /* the star is taken only where it was measured */
         costs[RU_ALGO_HIERARCHY].n_points = 0;
     }
+    if (v->servers > 0 && costs[RU_ALGO_HIERARCHY].n_points == 0) {
+        costs[RU_ALGO_HIERARCHY] = ru_cost_coll_prior();
+    }
     int64_t *sizes = RU_NEW(arena, int64_t, n);
     v->choice = RU_NEW(arena, ru_coll_choice, n);
     if (sizes == NULL || v->choice == NULL) {
@@ -165,7 +169,9 @@ ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, const ru_elastic_pa
                             .sizes_bytes = sizes,
                             .n_sizes = n,
                             .overhead = large ? LARGE_OVERHEAD : 0.05,
-                            .deterministic = e->opt.deterministic};
+                            /* a server adds in rank order as well */
+                            .deterministic = e->opt.deterministic && v->servers == 0,
+                            .only = v->servers > 0 ? 1 + RU_ALGO_HIERARCHY : 0};
     ru_coll_choice_plan plan;
     ru_coll_policy_in question;
     RU_TRY(ru_plan_coll_choose(&in, arena, &plan, err));
@@ -231,7 +237,7 @@ ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *err)
     return RU_OK;
 }
 
-ru_status rui_el_schedule(const ru_elastic *e, ru_coll_algo algo, ru_arena *arena,
+ru_status rui_el_schedule(const ru_elastic *e, ru_coll_algo algo, uint32_t root, ru_arena *arena,
                           const ru_coll_schedule **out, ru_err *err)
 {
     ru_coll_schedule *s = RU_NEW(arena, ru_coll_schedule, 1);
@@ -242,7 +248,8 @@ ru_status rui_el_schedule(const ru_elastic *e, ru_coll_algo algo, ru_arena *aren
     for (uint32_t i = 0; i < e->v.n; i++) {
         host[i] = e->v.at[i].host;
     }
-    ru_coll_in in = {.op = RU_COLL_ALL_REDUCE, .algo = algo, .n_ranks = e->v.n, .host = host};
+    ru_coll_in in = {
+        .op = RU_COLL_ALL_REDUCE, .algo = algo, .n_ranks = e->v.n, .root = root, .host = host};
     *out = s;
     /* Each member of a large view keeps only its own list. The oldest ones prove the schedule
      * together, its sums in parts: no sum is complete before all of them have opened the group. */
@@ -339,7 +346,7 @@ bool rui_el_room_for_two(const ru_elastic *e)
 ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
 {
     ru_arena *arena = &e->view_arena[e->view_side];
-    const ru_coll_schedule *by_algo[RU_COLL_ALGOS] = {0};
+    const ru_coll_schedule *known[RU_COLL_ALGOS + RUI_EL_PROBED_MAX] = {0}; /* by algorithm, hub */
     ru_node_id *nodes = RU_NEW(arena, ru_node_id, e->v.n);
     ru_coll_bucket *buckets = RU_NEW(arena, ru_coll_bucket, e->reduce.n_buckets);
     const ru_coll_schedule **schedules =
@@ -357,10 +364,12 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
     for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
         most = e->reduce.buckets[b].part.n > most ? e->reduce.buckets[b].part.n : most;
         const ru_coll_choice *c = &e->v.choice[b];
-        if (by_algo[c->algo] == NULL) {
-            RU_TRY(rui_el_schedule(e, c->algo, arena, &by_algo[c->algo], err));
+        uint32_t root = e->v.servers > 0 ? e->reduce.buckets[b].root : 0;
+        const ru_coll_schedule **s = &known[root > 0 ? RU_COLL_ALGOS + root : (uint32_t)c->algo];
+        if (*s == NULL) {
+            RU_TRY(rui_el_schedule(e, c->algo, root, arena, s, err));
         }
-        schedules[b] = by_algo[c->algo];
+        schedules[b] = *s;
         buckets[b] = (ru_coll_bucket){.op = RU_COLL_ALL_REDUCE,
                                       .algo = c->algo,
                                       .dtype = RU_F32,

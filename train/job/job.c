@@ -379,6 +379,10 @@ static const ru_conf_field train_fields[] = {
         "a plan from measured steps, as soon as it gains; rule: by size alone; or a published "
         "method (docs/policies/sums.md)",
         .choices = "caramel|rule|none|serial|fifo|ddp|horovod|mgwfbp|p3|bytescheduler"),
+    RU_ROW(U32, ru_job_train, servers, "0",
+           "several workers: so many of them compute nothing and add the gradients of the others, "
+           "which get the sums from them; 0: the workers add among each other",
+           RU_IN(0, 63)),
     RU_ROW_AS("poll", TIME, ru_job_train, poll_ns, "0s",
               "longest time for which a worker polls for messages before it sleeps; helps small "
               "models, keeps up to one core busy; 0s: do not poll",

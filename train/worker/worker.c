@@ -81,6 +81,7 @@ static ru_elastic_options elastic_options(rui_worker *w)
         .state_bytes = w->list.state_bytes,
         .state_group = w->list.state_group,
         .n_state = w->list.n_states,
+        .servers = w->t.job->train.servers,
         .equal_shares = o->equal_shares,
         .deterministic = o->deterministic,
         .barrier = w->t.job->train.barrier == RU_BARRIER_ALWAYS,
