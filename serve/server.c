@@ -74,6 +74,7 @@ static ru_status begin(ru_server *s, ru_arena *arena, ru_err *err)
                                .token = s->opt.token,
                                .conns_max = CONNS,
                                .silent_max_s = 60,
+                               .answer_max_s = s->opt.answer_max_s,
                                .request = rui_route,
                                .gone = on_gone,
                                .answered = on_answered,

@@ -22,6 +22,9 @@ typedef struct ru_server_options {
     uint32_t requests_max; /* of one model, waiting and computed together; 0: 1024 */
     int64_t slo_ns; /* the promise: a request of quantile slo_q is answered so soon; 0: none */
     double slo_q;
+    /* 0: no limit. A model that opens for longer has failed; a request that waits for longer, or is
+     * not answered so long after its head, is answered 504. */
+    int64_t load_max_ns, wait_max_ns, answer_max_s;
     const char *access_log;   /* file to append to, a JSON object for each answer; NULL: none */
     ru_served_options served; /* of every model; config.pbtxt may say otherwise */
     /* The model at a path; on the loader's thread. */

@@ -59,8 +59,9 @@ struct rui_version {
     uint32_t *idle; /* [n_idle] instances without a job */
     uint32_t n_idle, calls;
     rui_version_state state;
-    bool waits; /* for others of its load */
-    ru_err err; /* FAILED: why */
+    bool waits;   /* for others of its load */
+    bool opening; /* the loader has it */
+    ru_err err;   /* FAILED: why */
     rui_stats stats;
     ru_serve_pace pace;                 /* as the machine heard it last */
     int64_t service_ns[RU_SERVE_SIZES]; /* live, of batches by size; 0: not opened */

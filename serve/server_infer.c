@@ -443,7 +443,9 @@ static ru_status due_of(const rui_call *c, ru_time *due, ru_err *err)
     if (header != NULL && (!ru_str_f64(ru_str_c(header), &ms) || !(ms > 0 && ms < MS_MAX))) {
         return RU_FAIL(err, RU_E_DATA, "Rubato-Deadline-Ms '%.40s' is not a time", header);
     }
-    *due = ms > 0 ? ru_time_after(c->r->since, (int64_t)(ms * 1e6)) : (ru_time){0};
+    int64_t ns = (int64_t)(ms * 1e6), most = c->server->opt.wait_max_ns;
+    ns = most > 0 && (ns <= 0 || ns > most) ? most : ns;
+    *due = ns > 0 ? ru_time_after(c->r->since, ns) : (ru_time){0};
     return RU_OK;
 }
 

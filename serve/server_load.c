@@ -140,6 +140,28 @@ static ru_status ask(ru_server *s, rui_version *v, rui_order_kind kind, ru_err *
     return RU_OK;
 }
 
+static void failed(rui_version *v, ru_status st)
+{
+    v->state = RUI_FAILED;
+    v->err.status = st;
+    if (v->done != NULL) {
+        v->done(v->done_self, &v->err);
+    }
+}
+
+/* The loader cannot be interrupted: what it opens meanwhile is closed when it is open. */
+static void on_load_late(void *self, uint32_t what, ru_time now)
+{
+    rui_version *v = self;
+    (void)what;
+    (void)now;
+    if (v->state == RUI_LOADING) {
+        failed(v,
+               RU_FAIL(&v->err, RU_E_AGAIN, "it is not open after the %g s that --load-max allows",
+                       (double)v->server->opt.load_max_ns * 1e-9));
+    }
+}
+
 void rui_loader_stop(ru_server *s)
 {
     for (rui_version *v = s->versions; v != NULL; v = v->next) {
@@ -158,6 +180,7 @@ void rui_loader_stop(ru_server *s)
     ru_cond_fini(&s->more);
     ru_mutex_fini(&s->lock);
     for (rui_version *v = s->versions; v != NULL; v = v->next) {
+        ru_loop_timer_off(s->opt.loop, on_load_late, v, 0);
         rui_crew_close(v->crew);
         v->crew = NULL;
     }
@@ -205,19 +228,29 @@ static ru_status prepare(rui_version *v, ru_time now, ru_err *err)
 static void opened(ru_server *s, rui_order *o, ru_time now)
 {
     rui_version *v = o->version;
+    v->opening = false;
+    ru_loop_timer_off(s->opt.loop, on_load_late, v, 0);
+    if (v->state == RUI_DRAINING) { /* it was too late, and is not wanted any more */
+        rui_version_drain(v);
+        return;
+    }
+    if (v->state == RUI_FAILED) {
+        return;
+    }
     ru_status st = o->st == RU_OK ? prepare(v, now, &o->err) : o->st;
-    v->state = st == RU_OK ? RUI_READY : RUI_FAILED;
-    v->err = st != RU_OK ? o->err : (ru_err){0}; /* zeros may be refused, see model.c */
-    v->err.status = st;
-    if (st == RU_OK) {
-        rui_infer_pace(v);
-        ru_log(RU_LOG_INFO, "serve", "ready", "%s version %s", v->model, v->version);
-        if (ask(s, v, RUI_GROW, &o->err) != RU_OK) {
-            ru_log(RU_LOG_WARN, "serve", "small", "%s: %s", v->model, o->err.text);
-        }
+    if (st != RU_OK) {
+        v->err = o->err;
+        failed(v, st);
+        return;
+    }
+    v->state = RUI_READY;
+    rui_infer_pace(v);
+    ru_log(RU_LOG_INFO, "serve", "ready", "%s version %s", v->model, v->version);
+    if (ask(s, v, RUI_GROW, &o->err) != RU_OK) {
+        ru_log(RU_LOG_WARN, "serve", "small", "%s: %s", v->model, o->err.text);
     }
     if (v->done != NULL) {
-        v->done(v->done_self, st == RU_OK ? NULL : &v->err);
+        v->done(v->done_self, NULL);
     }
 }
 
@@ -252,7 +285,7 @@ void rui_loader_answers(ru_server *s, ru_time now)
 void rui_version_drain(rui_version *v)
 {
     v->state = RUI_DRAINING;
-    if (v->calls > 0) {
+    if (v->calls > 0 || v->opening) {
         return;
     }
     for (rui_version **at = &v->server->versions; *at != NULL; at = &(*at)->next) {
@@ -291,6 +324,11 @@ rui_version *rui_version_new(ru_server *s, const char *model, const char *versio
 ru_status rui_version_begin(rui_version *v, ru_err *err)
 {
     RU_TRY(ask(v->server, v, RUI_OPEN, err));
+    v->opening = true;
+    if (v->server->opt.load_max_ns > 0) {
+        ru_loop_timer(v->server->opt.loop, on_load_late, v, 0,
+                      ru_time_after(ru_clock_now(), v->server->opt.load_max_ns));
+    }
     v->next = v->server->versions;
     v->server->versions = v;
     return RU_OK;

@@ -59,6 +59,7 @@ typedef struct world {
     uint32_t loaded, failed, stopped;
     uint32_t opens; /* of a repository */
     ru_flag go;     /* its second open may end */
+    int64_t load_max_ns;
     char answer[1 << 16];
 } world;
 
@@ -109,16 +110,17 @@ static void turn(world *w, const uint32_t *count)
 
 typedef ru_status (*open_fn)(void *self, const char *path, ru_source *out, ru_err *err);
 
-static bool open_world_of(world *w, open_fn open)
+static bool open_world_within(world *w, open_fn open, int64_t load_max_ns)
 {
     ru_err err = {0};
-    *w = (world){0};
+    *w = (world){.load_max_ns = load_max_ns};
     ru_arena_init(&w->arena, 0);
     assert_ok(ru_loop_open(&w->loop, &err), err);
     const ru_server_options o = {.loop = w->loop,
                                  .listen = "0",
                                  .open = open,
                                  .open_self = w,
+                                 .load_max_ns = w->load_max_ns,
                                  .served = {.exe = {.threads = 1}, .instances = 2, .rows_max = 8}};
     ru_status st = ru_server_open(&o, &w->arena, &w->server, &err);
     if (st == RU_E_UNSUPPORTED) {
@@ -128,6 +130,11 @@ static bool open_world_of(world *w, open_fn open)
     }
     assert_ok(st, err);
     return true;
+}
+
+static bool open_world_of(world *w, open_fn open)
+{
+    return open_world_within(w, open, 0);
 }
 
 static bool open_world(world *w)
@@ -447,8 +454,32 @@ static void a_load_ends_no_later_one(void **state)
     close_world_of(&w, 2);
 }
 
-RU_TESTS(serve_server, cmocka_unit_test(speaks_the_protocol), cmocka_unit_test(drains),
-         cmocka_unit_test(says_why_a_model_failed), cmocka_unit_test(serves_a_model_of_one_row),
+/* A model that opens for too long has failed, though it opens in the end. */
+static void a_load_has_an_end(void **state)
+{
+    (void)state;
+    world w;
+    if (!open_world_within(&w, repository_open, 1000000)) {
+        skip();
+    }
+    w.opens = 1; /* the next one waits for `go` */
+    int fd = dial(&w);
+    load_toy(&w);
+    turn(&w, &w.failed);
+    (void)get(&w, fd, "/v2/models/toy/ready");
+    assert_non_null(strstr(w.answer, " 503 "));
+    assert_non_null(strstr(w.answer, "not open after the 0.001 s that --load-max allows"));
+    ru_flag_set(&w.go, 1);
+    ru_server_stop(w.server, on_stopped, &w);
+    turn(&w, &w.stopped);
+    assert_int_equal(w.loaded, 0);
+    assert_int_equal(close(fd), 0);
+    close_world_of(&w, 0);
+}
+
+RU_TESTS(serve_server, cmocka_unit_test(a_load_has_an_end), cmocka_unit_test(speaks_the_protocol),
+         cmocka_unit_test(drains), cmocka_unit_test(says_why_a_model_failed),
+         cmocka_unit_test(serves_a_model_of_one_row),
          cmocka_unit_test_setup_teardown(a_load_is_whole_or_nothing, ru_scratch_open,
                                          ru_scratch_close),
          cmocka_unit_test_setup_teardown(a_load_ends_no_later_one, ru_scratch_open,

@@ -216,6 +216,9 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         RU_TRY(ru_token_get(file, in->arena, &s.opt.token, err));
     }
     s.opt.listen = ru_cmd_text(in, "listen");
+    s.opt.load_max_ns = ru_cmd_i64(in, "load-max");
+    s.opt.wait_max_ns = ru_cmd_i64(in, "wait-max");
+    s.opt.answer_max_s = (ru_cmd_i64(in, "answer-max") + 999999999) / 1000000000;
     s.opt.access_log = ru_cmd_text(in, "access-log");
     RU_TRY(check_listen(&s, err));
     s.opt.requests_max = (uint32_t)ru_cmd_i64(in, "waiting");
@@ -262,6 +265,16 @@ static const ru_opt opts[] = {
            .choices = "f32|bf16"),
     RU_OPT(TEXT, "token-file", "FILE",
            "file with a token that every request must carry (Authorization: Bearer TOKEN)"),
+    RU_OPT(TIME, "load-max", "TIME", "a model that opens for longer has failed; 0: no limit",
+           .def = "0", RU_IN(0, 1e17)),
+    RU_OPT(TIME, "wait-max", "TIME",
+           "a request that waits for longer is answered 504 and not computed; 0: no limit",
+           .def = "0", RU_IN(0, 1e17)),
+    RU_OPT(
+        TIME, "answer-max", "TIME",
+        "a request that is not answered by then, in whole seconds from its head, is answered 504; "
+        "0: no limit",
+        .def = "0", RU_IN(0, 1e17)),
     RU_OPT(TEXT, "access-log", "FILE",
            "append one JSON object for each answer: what was asked, by whose trace, where its time "
            "went and why its batch left"),
