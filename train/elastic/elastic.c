@@ -164,52 +164,23 @@ static const char *handle_of(ru_elastic *e)
     return h != NULL && strlen(h) < RU_ELASTIC_HANDLE_MAX ? h : "";
 }
 
-/* Words to the leader; where this process leads, straight to its own part. */
-void rui_el_tell(ru_elastic *e, uint32_t what, ru_time now, ru_effects *fx)
+void rui_el_say_ready(ru_elastic *e, ru_time now, ru_effects *fx)
 {
-    const rui_el_member *me = e->v.me < e->v.n ? &e->v.at[e->v.me] : NULL;
-    const char *why = "";
-    uint32_t depth = what == RUI_EL_READY_MSG ? rui_el_depth(e, &why) : 0;
-    if (rui_el_leads(e)) {
-        if (what == RUI_EL_READY_MSG) {
-            const rui_el_ready said = {e->layout, handle_of(e), depth, why};
-            rui_el_lead_ready(e, e->opt.self, &said, now, fx);
-        } else if (what == RUI_EL_DONE_MSG) {
-            const rui_el_member part = {.part_first = me->share.first, .part_n = me->share.n};
-            rui_el_lead_done(e, e->opt.self, &part, rui_el_older(e)->compute_ns, NULL, now, fx);
-        } else if (what == RUI_EL_PROBED_MSG) {
-            rui_el_lead_probed(e, now, fx);
-        }
-        return;
-    }
-    uint8_t buf[64 + RU_ELASTIC_HANDLE_MAX + RUI_EL_WHY_MAX + 4 * RUI_EL_TOLD_MAX];
-    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
-    ru_wire_put_u32(&w, e->v.epoch);
-    if (what == RUI_EL_READY_MSG) {
-        const char *handle = handle_of(e);
-        ru_wire_put_u64(&w, e->layout);
-        ru_wire_put_text(&w, handle, (uint32_t)strlen(handle));
-        ru_wire_put_u8(&w, (uint8_t)depth);
-        ru_wire_put_text(&w, why, depth > 1 ? 0 : (uint32_t)strnlen(why, RUI_EL_WHY_MAX - 1));
-    } else if (what == RUI_EL_DONE_MSG) {
-        ru_wire_put_u64(&w, (uint64_t)e->step);
-        ru_wire_put_u64(&w, (uint64_t)me->share.first);
-        ru_wire_put_u64(&w, (uint64_t)me->share.n);
-        ru_wire_put_u64(&w, (uint64_t)rui_el_older(e)->compute_ns);
-        rui_el_sums_tell(e, &w);
-    }
-    ru_fx_send(fx, e->v.leader, what, buf, ru_wire_size(&w));
+    const char *why = "", *handle = handle_of(e);
+    uint32_t depth = rui_el_depth(e, &why);
+    uint8_t buf[64 + RU_ELASTIC_HANDLE_MAX + RUI_EL_WHY_MAX];
+    ru_wire_out w = rui_el_word(e, buf, sizeof buf);
+    ru_wire_put_u64(&w, e->layout);
+    ru_wire_put_text(&w, handle, (uint32_t)strlen(handle));
+    ru_wire_put_u8(&w, (uint8_t)depth);
+    ru_wire_put_text(&w, why, depth > 1 ? 0 : (uint32_t)strnlen(why, RUI_EL_WHY_MAX - 1));
+    rui_el_say(e, RUI_EL_READY_MSG, &w, now, fx);
 }
 
 void rui_el_redo(ru_elastic *e, ru_time now, ru_effects *fx)
 {
-    if (e->phase == RUI_EL_ENDED || rui_el_stale(e)) {
-        return;
-    }
-    if (rui_el_leads(e)) {
-        rui_el_lead_redo(e, e->opt.self, now, fx);
-    } else {
-        rui_el_tell(e, RUI_EL_REDO_MSG, now, fx);
+    if (e->phase != RUI_EL_ENDED && !rui_el_stale(e)) {
+        rui_el_say_only(e, RUI_EL_REDO_MSG, now, fx);
     }
 }
 
@@ -237,18 +208,16 @@ void rui_el_device_failed(ru_elastic *e, ru_status st, const char *doing, int64_
     snprintf(text, sizeof text, "worker %u failed while %s step %lld%s%s",
              e->v.me < e->v.n ? e->v.at[e->v.me].number : 0, doing, (long long)step + 1,
              why != NULL ? ": " : "", why != NULL ? why : "");
-    if (rui_el_leads(e)) {
-        rui_el_lead_fail(e, e->opt.self, st, text, now, fx);
-        return;
-    }
+    bool leads = rui_el_leads(e);
     uint8_t buf[RUI_EL_FAIL_TEXT_MAX + 16];
-    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
-    ru_wire_put_u32(&w, e->v.epoch);
+    ru_wire_out w = rui_el_word(e, buf, sizeof buf);
     ru_wire_put_u32(&w, (uint32_t)st);
     ru_wire_put_text(&w, text, (uint32_t)strlen(text));
-    ru_fx_send(fx, e->v.leader, RUI_EL_FAIL_MSG, buf, ru_wire_size(&w));
-    ru_member_leave(e->opt.member, now, fx);
-    rui_el_end(e, st, text, now, fx);
+    rui_el_say(e, RUI_EL_FAIL_MSG, &w, now, fx);
+    if (!leads) {
+        ru_member_leave(e->opt.member, now, fx);
+        rui_el_end(e, st, text, now, fx);
+    }
 }
 
 /* -- phases --------------------------------------------------------------------------------------
@@ -333,7 +302,7 @@ static void go_ready(ru_elastic *e, ru_time now, ru_effects *fx)
         return;
     }
     e->phase = RUI_EL_READY;
-    rui_el_tell(e, RUI_EL_READY_MSG, now, fx);
+    rui_el_say_ready(e, now, fx);
 }
 
 void rui_el_abort(ru_elastic *e, ru_time now)

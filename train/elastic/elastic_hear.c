@@ -11,7 +11,10 @@
 static void on_go(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
 {
     if (rui_el_held(e)) { /* the view that was to follow the commit does not come */
-        rui_el_release(e, now, fx);
+        e->steps.held_from = RUI_EL_NEVER;
+        if (e->phase == RUI_EL_IDLE && !rui_el_stale(e)) {
+            rui_el_step_begin(e, now, fx);
+        }
         return;
     }
     if ((e->phase != RUI_EL_READY && e->phase != RUI_EL_PROBE) || rui_el_stale(e)) {
@@ -33,21 +36,6 @@ static void on_go(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
         e->x->planned(e, now);
         rui_el_step_begin(e, now, fx);
     }
-}
-
-void rui_el_release(ru_elastic *e, ru_time now, ru_effects *fx)
-{
-    e->steps.held_from = RUI_EL_NEVER;
-    if (e->phase == RUI_EL_IDLE && !rui_el_stale(e)) {
-        rui_el_step_begin(e, now, fx);
-    }
-}
-
-void rui_el_go(ru_elastic *e, const void *body, int64_t size_bytes, ru_time now, ru_effects *fx)
-{
-    ru_wire_in w = ru_wire_in_from(body, size_bytes);
-    (void)ru_wire_u32(&w);
-    on_go(e, &w, now, fx);
 }
 
 static void on_end(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
@@ -72,11 +60,11 @@ static void on_end(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
 }
 
 /* Words of the leader, of this epoch. */
-static void on_leader(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effects *fx)
+static void on_leader(ru_elastic *e, uint32_t what, ru_wire_in *w, ru_time now, ru_effects *fx)
 {
-    switch (ev->what) {
+    switch (what) {
     case RUI_EL_GO_MSG:
-        on_go(e, w, ev->now, fx);
+        on_go(e, w, now, fx);
         break;
     case RUI_EL_COMMIT_MSG:
         if ((int64_t)ru_wire_u64(w) == e->step && e->phase == RUI_EL_STEP &&
@@ -85,20 +73,20 @@ static void on_leader(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
             if (!w->bad) {
                 e->steps.held_from = held == 0 ? RUI_EL_NEVER : e->step + (held == 2 ? 2 : 1);
                 rui_el_sums_learn(e, w);
-                rui_el_commit(e, ev->now, fx);
+                rui_el_commit(e, now, fx);
             }
         }
         break;
     case RUI_EL_PROBE_MSG:
         if (e->phase == RUI_EL_READY && !rui_el_stale(e)) {
-            e->x->measure_begin(e, ev->now, fx);
+            e->x->measure_begin(e, now, fx);
         }
         break;
     case RUI_EL_PROBE_TURN_MSG:
-        e->x->measure_hear(e, w, ev->now, fx);
+        e->x->measure_hear(e, w, now, fx);
         break;
     case RUI_EL_END_MSG:
-        on_end(e, w, ev->now, fx);
+        on_end(e, w, now, fx);
         break;
     case RUI_EL_READ_SHARE_MSG:
         rui_el_reads_share(e, w);
@@ -117,9 +105,10 @@ static void take_text(ru_wire_in *w, uint32_t size, char *into)
 }
 
 /* Words of members to the leader. */
-static void on_member(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effects *fx)
+static void on_member(ru_elastic *e, ru_node_id from, uint32_t what, ru_wire_in *w, ru_time now,
+                      ru_effects *fx)
 {
-    switch (ev->what) {
+    switch (what) {
     case RUI_EL_READY_MSG: {
         char handle[RU_ELASTIC_HANDLE_MAX], why[RUI_EL_WHY_MAX];
         rui_el_ready said = {.layout = ru_wire_u64(w), .handle = handle, .why = why};
@@ -127,18 +116,18 @@ static void on_member(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
         said.depth = ru_wire_u8(w);
         take_text(w, sizeof why, why);
         if (!w->bad) {
-            rui_el_lead_ready(e, ev->node, &said, ev->now, fx);
+            rui_el_lead_ready(e, from, &said, now, fx);
         }
         break;
     }
     case RUI_EL_PROBED_MSG:
-        rui_el_lead_probed(e, ev->now, fx);
+        rui_el_lead_probed(e, now, fx);
         break;
     case RUI_EL_REDO_MSG:
-        rui_el_lead_redo(e, ev->node, ev->now, fx);
+        rui_el_lead_redo(e, from, now, fx);
         break;
     case RUI_EL_APART_MSG:
-        rui_el_lead_apart(e, ev->now, fx);
+        rui_el_lead_apart(e, now, fx);
         break;
     case RUI_EL_DONE_MSG: {
         int64_t step = (int64_t)ru_wire_u64(w);
@@ -146,12 +135,12 @@ static void on_member(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
         part.part_n = (int64_t)ru_wire_u64(w);
         int64_t ns = (int64_t)ru_wire_u64(w);
         if (!w->bad && step == e->step) {
-            rui_el_lead_done(e, ev->node, &part, ns, w, ev->now, fx);
+            rui_el_lead_done(e, from, &part, ns, w, now, fx);
         }
         break;
     }
     case RUI_EL_READS_MSG:
-        rui_el_reads_hear(e, ev->node, w);
+        rui_el_reads_hear(e, from, w);
         break;
     case RUI_EL_FAIL_MSG: {
         uint32_t st = ru_wire_u32(w), n = 0;
@@ -159,7 +148,7 @@ static void on_member(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
         if (!w->bad && st < RU_STATUS_COUNT) {
             char line[256];
             snprintf(line, sizeof line, "%.*s", (int)n, text);
-            rui_el_lead_fail(e, ev->node, (ru_status)st, line, ev->now, fx);
+            rui_el_lead_fail(e, from, (ru_status)st, line, now, fx);
         }
         break;
     }
@@ -244,10 +233,62 @@ void rui_el_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx)
         if (!ru_member_obeys(e->opt.member)) {
             return; /* this process promised a successor to hear nothing of the old leader */
         }
-        on_leader(e, ev, &w, fx);
+        on_leader(e, ev->what, &w, ev->now, fx);
     } else if (rui_el_leads(e)) {
-        on_member(e, ev, &w, fx);
+        on_member(e, ev->node, ev->what, &w, ev->now, fx);
     }
+}
+
+/* -- what this process says ----------------------------------------------------------------------
+ */
+
+ru_wire_out rui_el_word(const ru_elastic *e, uint8_t *buf, int64_t size_bytes)
+{
+    ru_wire_out w = ru_wire_out_into(buf, size_bytes);
+    ru_wire_put_u32(&w, e->v.epoch);
+    return w;
+}
+
+/* What stands behind the epoch. */
+static ru_wire_in own(const ru_wire_out *w)
+{
+    RU_CHECK(!w->bad);
+    return ru_wire_in_from(w->start + 4, ru_wire_size(w) - 4);
+}
+
+void rui_el_say(ru_elastic *e, uint32_t what, const ru_wire_out *w, ru_time now, ru_effects *fx)
+{
+    ru_wire_in in = own(w);
+    if (rui_el_leads(e)) {
+        on_member(e, e->opt.self, what, &in, now, fx);
+    } else {
+        ru_fx_send(fx, e->v.leader, what, w->start, ru_wire_size(w));
+    }
+}
+
+void rui_el_say_only(ru_elastic *e, uint32_t what, ru_time now, ru_effects *fx)
+{
+    uint8_t buf[4];
+    const ru_wire_out w = rui_el_word(e, buf, sizeof buf);
+    rui_el_say(e, what, &w, now, fx);
+}
+
+void rui_el_tell_others(ru_elastic *e, uint32_t what, const ru_wire_out *w, ru_effects *fx)
+{
+    RU_CHECK(!w->bad);
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        if (i != e->v.me) {
+            ru_fx_send(fx, e->v.at[i].node, what, w->start, ru_wire_size(w));
+        }
+    }
+}
+
+void rui_el_tell_all(ru_elastic *e, uint32_t what, const ru_wire_out *w, ru_time now,
+                     ru_effects *fx)
+{
+    ru_wire_in in = own(w);
+    rui_el_tell_others(e, what, w, fx);
+    on_leader(e, what, &in, now, fx);
 }
 
 void rui_el_hear_early(ru_elastic *e, ru_time now, ru_effects *fx)

@@ -444,8 +444,8 @@ void rui_el_device_failed(ru_elastic *e, ru_status st, const char *doing, int64_
 void rui_el_end(ru_elastic *e, ru_status st, const char *sentence, ru_time now, ru_effects *fx);
 void rui_el_news(ru_elastic *e, ru_elastic_what what, int64_t a, int64_t b, ru_time now);
 bool rui_el_leads(const ru_elastic *e);
-void rui_el_tell(ru_elastic *e, uint32_t what, ru_time now, ru_effects *fx); /* to the leader */
-void rui_el_status_set(ru_elastic *e, ru_time now, ru_effects *fx);          /* for a successor */
+void rui_el_say_ready(ru_elastic *e, ru_time now, ru_effects *fx);
+void rui_el_status_set(ru_elastic *e, ru_time now, ru_effects *fx); /* for a successor */
 /* Leave what is under way: the device forgets it. */
 void rui_el_abort(ru_elastic *e, ru_time now);
 /* Bytes from or to a peer that may well live were lost with their connection: the step cannot end
@@ -461,9 +461,14 @@ int64_t rui_el_batch_at(const ru_elastic *e, int64_t position); /* of the step t
 /* elastic_hear.c */
 void rui_el_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx); /* MESSAGE */
 void rui_el_hear_early(ru_elastic *e, ru_time now, ru_effects *fx);
-void rui_el_release(ru_elastic *e, ru_time now, ru_effects *fx); /* no view follows after all */
-/* The leader's own GO: epoch, then handles. */
-void rui_el_go(ru_elastic *e, const void *body, int64_t size_bytes, ru_time now, ru_effects *fx);
+/* A message of the view in force, begun in `buf`; then said to its leader, or told by it to all
+ * members. The leader hears its own messages at once, as any member hears them. */
+ru_wire_out rui_el_word(const ru_elastic *e, uint8_t *buf, int64_t size_bytes);
+void rui_el_say(ru_elastic *e, uint32_t what, const ru_wire_out *w, ru_time now, ru_effects *fx);
+void rui_el_say_only(ru_elastic *e, uint32_t what, ru_time now, ru_effects *fx);
+void rui_el_tell_others(ru_elastic *e, uint32_t what, const ru_wire_out *w, ru_effects *fx);
+void rui_el_tell_all(ru_elastic *e, uint32_t what, const ru_wire_out *w, ru_time now,
+                     ru_effects *fx);
 
 /* elastic_reads.c */
 void rui_el_reads_tell(ru_elastic *e, ru_time now, ru_effects *fx); /* once a second */
@@ -522,8 +527,8 @@ void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now);
 /* Behind DONE: what the sums took here. Behind COMMIT: what each took where it took least, which is
  * where it began last. */
 void rui_el_sums_tell(const ru_elastic *e, ru_wire_out *w);
-void rui_el_sums_told(ru_elastic *e, ru_wire_in *w);   /* leader, of another member */
-void rui_el_sums_least(ru_elastic *e, ru_wire_out *w); /* leader, with its own */
+void rui_el_sums_told(ru_elastic *e, ru_wire_in *w); /* leader */
+void rui_el_sums_least(const ru_elastic *e, ru_wire_out *w);
 void rui_el_sums_learn(ru_elastic *e, ru_wire_in *w);
 
 /* elastic_state.c */
@@ -541,7 +546,6 @@ void rui_el_state_failed(ru_elastic *e, uint64_t cookie, ru_status why, ru_time 
 void rui_el_state_close(ru_elastic *e); /* the channel closes next: nothing is sent */
 
 /* elastic_lead.c */
-void rui_el_tell_all(ru_elastic *e, uint32_t what, const ru_wire_out *w, ru_effects *fx);
 void rui_el_lead_member(ru_elastic *e, const ru_event *ev, ru_effects *fx); /* LOCAL */
 void rui_el_lead_ready(ru_elastic *e, ru_node_id from, const rui_el_ready *said, ru_time now,
                        ru_effects *fx);
@@ -549,7 +553,7 @@ void rui_el_lead_probed(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_lead_apart(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_lead_redo(ru_elastic *e, ru_node_id from, ru_time now, ru_effects *fx);
 void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part, int64_t compute_ns,
-                      ru_wire_in *sums, ru_time now, ru_effects *fx);       /* sums NULL: own */
+                      ru_wire_in *sums, ru_time now, ru_effects *fx);
 rui_el_known *rui_el_lead_known(ru_elastic *e, ru_node_id node, bool make); /* NULL: none */
 /* Put another view in force, now or (not urgent, a step under way) with the next commit. true: it
  * was proposed. */

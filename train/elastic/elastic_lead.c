@@ -46,23 +46,12 @@ rui_el_known *rui_el_lead_known(ru_elastic *e, ru_node_id node, bool make)
     return &e->lead.known[e->lead.n_known++];
 }
 
-void rui_el_tell_all(ru_elastic *e, uint32_t what, const ru_wire_out *w, ru_effects *fx)
-{
-    RU_CHECK(!w->bad);
-    for (uint32_t i = 0; i < e->v.n; i++) {
-        if (i != e->v.me) {
-            ru_fx_send(fx, e->v.at[i].node, what, w->start, ru_wire_size(w));
-        }
-    }
-}
-
 /* -- the end -------------------------------------------------------------------------------------
  */
 
 static ru_wire_out end_message(const ru_elastic *e, uint8_t buf[RUI_EL_END_BYTES])
 {
-    ru_wire_out w = ru_wire_out_into(buf, RUI_EL_END_BYTES);
-    ru_wire_put_u32(&w, e->v.epoch);
+    ru_wire_out w = rui_el_word(e, buf, RUI_EL_END_BYTES);
     ru_wire_put_u32(&w, (uint32_t)e->end_status);
     ru_wire_put_text(&w, e->end_text, (uint32_t)strlen(e->end_text));
     return w;
@@ -75,7 +64,7 @@ static void say_end(ru_elastic *e, ru_status st, const char *text, ru_time now, 
     e->end_status = st;
     snprintf(e->end_text, sizeof e->end_text, "%s", text);
     ru_wire_out w = end_message(e, buf);
-    rui_el_tell_all(e, RUI_EL_END_MSG, &w, fx);
+    rui_el_tell_others(e, RUI_EL_END_MSG, &w, fx);
     ru_fx_timer(fx, RUI_EL_LINGER_TIMER, ru_time_after(now, RUI_EL_LINGER_NS));
 }
 
@@ -487,29 +476,25 @@ static void say_go(ru_elastic *e, ru_time now, ru_effects *fx)
         rui_el_lead_fail(e, e->opt.self, RU_E_MEM, "no memory to begin a view", now, fx);
         return;
     }
-    ru_wire_out w = ru_wire_out_into(buf, RUI_EL_GO_MAX);
+    ru_wire_out w = rui_el_word(e, buf, RUI_EL_GO_MAX);
     ru_wire_out more = ru_wire_out_into(rest, RUI_EL_GO_MAX - RUI_EL_GO_HEAD);
     ru_err err;
     if (e->x->go_write(e, &more, now, &err) != RU_OK) {
         rui_el_lead_fail(e, e->opt.self, RU_E_CONFIG, err.text, now, fx);
         return;
     }
-    ru_wire_put_u32(&w, e->v.epoch);
     put_depth(e, &w, fx);
     rui_el_servers_tell(e, fx);
     ru_wire_put_bytes(&w, rest, ru_wire_size(&more));
-    rui_el_tell_all(e, RUI_EL_GO_MSG, &w, fx);
-    rui_el_go(e, buf, ru_wire_size(&w), now, fx);
+    rui_el_tell_all(e, RUI_EL_GO_MSG, &w, now, fx);
 }
 
 /* The view that held everybody back is not needed any more. */
 void rui_el_say_release(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     uint8_t buf[4];
-    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
-    ru_wire_put_u32(&w, e->v.epoch);
-    rui_el_tell_all(e, RUI_EL_GO_MSG, &w, fx);
-    rui_el_release(e, now, fx);
+    const ru_wire_out w = rui_el_word(e, buf, sizeof buf);
+    rui_el_tell_all(e, RUI_EL_GO_MSG, &w, now, fx);
 }
 
 static void all_ready(ru_elastic *e, ru_time now, ru_effects *fx)
@@ -524,11 +509,9 @@ static void all_ready(ru_elastic *e, ru_time now, ru_effects *fx)
         return;
     }
     uint8_t buf[4];
-    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
-    ru_wire_put_u32(&w, e->v.epoch);
+    const ru_wire_out w = rui_el_word(e, buf, sizeof buf);
     e->lead.n_probed = 0;
-    rui_el_tell_all(e, RUI_EL_PROBE_MSG, &w, fx);
-    e->x->measure_begin(e, now, fx);
+    rui_el_tell_all(e, RUI_EL_PROBE_MSG, &w, now, fx);
 }
 
 void rui_el_lead_probed(ru_elastic *e, ru_time now, ru_effects *fx)
@@ -659,18 +642,12 @@ static void commit_all(ru_elastic *e, ru_time now, ru_effects *fx)
     e->lead.longest_ns += e->lead.longest_now_ns;
     e->lead.longest_now_ns = 0;
     uint32_t held = held_after(e);
-    enum { HEAD_BYTES = 13 };
-    uint8_t buf[HEAD_BYTES + 4 * RUI_EL_TOLD_MAX];
-    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
-    ru_wire_put_u32(&w, e->v.epoch);
+    uint8_t buf[16 + 4 * RUI_EL_TOLD_MAX];
+    ru_wire_out w = rui_el_word(e, buf, sizeof buf);
     ru_wire_put_u64(&w, (uint64_t)e->step);
     ru_wire_put_u8(&w, (uint8_t)held);
     rui_el_sums_least(e, &w);
-    rui_el_tell_all(e, RUI_EL_COMMIT_MSG, &w, fx);
-    ru_wire_in own = ru_wire_in_from(buf + HEAD_BYTES, ru_wire_size(&w) - HEAD_BYTES);
-    rui_el_sums_learn(e, &own);
-    e->steps.held_from = held == 0 ? RUI_EL_NEVER : e->step + held;
-    rui_el_commit(e, now, fx);
+    rui_el_tell_all(e, RUI_EL_COMMIT_MSG, &w, now, fx);
     if ((held == 1 || e->ending) && !rui_el_lead_ends(e, now, fx) &&
         !rui_el_lead_change(e, false, now, fx)) {
         rui_el_say_release(e, now, fx);
@@ -699,9 +676,7 @@ void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part,
     m->part_n = part->part_n;
     e->progress_ns = now.ns;
     measure(e, m, compute_ns);
-    if (sums != NULL) {
-        rui_el_sums_told(e, sums);
-    }
+    rui_el_sums_told(e, sums);
     e->lead.longest_now_ns =
         compute_ns > e->lead.longest_now_ns ? compute_ns : e->lead.longest_now_ns;
     if (++e->lead.n_done == e->v.n && !rui_el_view_under_way(e)) {

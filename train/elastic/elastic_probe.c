@@ -81,17 +81,15 @@ static bool last_of_turn(const ru_elastic *e)
 /* Leader: is the phase over with this turn? */
 static void say_turn(ru_elastic *e, ru_time now)
 {
-    rui_el_probe *q = &e->reduce.probing;
+    const rui_el_probe *q = &e->reduce.probing;
     const phase *p = &phases[q->phase];
+    bool over = q->turn + 1 == p->turns || now.ns - q->phase_ns >= p->most_ns;
     uint8_t buf[8];
-    q->told = true;
-    q->over = q->turn + 1 == p->turns || now.ns - q->phase_ns >= p->most_ns;
-    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
-    ru_wire_put_u32(&w, e->v.epoch);
+    ru_wire_out w = rui_el_word(e, buf, sizeof buf);
     ru_wire_put_u8(&w, (uint8_t)q->phase);
     ru_wire_put_u8(&w, (uint8_t)q->turn);
-    ru_wire_put_u8(&w, q->over ? 1 : 0);
-    rui_el_tell_all(e, RUI_EL_PROBE_TURN_MSG, &w, e->fx);
+    ru_wire_put_u8(&w, over ? 1 : 0);
+    rui_el_tell_all(e, RUI_EL_PROBE_TURN_MSG, &w, now, e->fx);
 }
 
 static void next_probe(ru_elastic *e, ru_time now)
@@ -129,7 +127,7 @@ static void turn_done(ru_elastic *e, ru_time now)
     if (q->phase < RU_ARRAY_LEN(phases)) {
         next_probe(e, now);
     } else {
-        rui_el_tell(e, RUI_EL_PROBED_MSG, now, e->fx);
+        rui_el_say_only(e, RUI_EL_PROBED_MSG, now, e->fx);
     }
 }
 

@@ -74,8 +74,7 @@ static void order(ru_elastic *e, const rui_el_member *m, double outstanding, uin
         return;
     }
     uint8_t buf[32];
-    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
-    ru_wire_put_u32(&w, e->v.epoch);
+    ru_wire_out w = rui_el_word(e, buf, sizeof buf);
     put(&w, bytes);
     ru_wire_put_u64(&w, plan);
     ru_fx_send(fx, m->node, RUI_EL_READ_SHARE_MSG, buf, ru_wire_size(&w));
@@ -302,14 +301,8 @@ void rui_el_reads_tell(ru_elastic *e, ru_time now, ru_effects *fx)
     const rui_el_step *s = rui_el_older(e);
     bool works = e->phase == RUI_EL_STEP && e->steps.depth == 1 && !s->computed;
     told.work_ns += works ? now.ns - s->begun_ns : 0;
-    if (rui_el_leads(e)) {
-        keep(e, e->opt.self, &told);
-        look(e, now, fx);
-        return;
-    }
     uint8_t buf[64];
-    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
-    ru_wire_put_u32(&w, e->v.epoch);
+    ru_wire_out w = rui_el_word(e, buf, sizeof buf);
     put(&w, told.at_ns);
     put(&w, told.work_ns);
     put(&w, told.r.bytes);
@@ -317,5 +310,8 @@ void rui_el_reads_tell(ru_elastic *e, ru_time now, ru_effects *fx)
     put(&w, told.r.stall_ns);
     put(&w, told.r.batch_bytes);
     put(&w, told.r.outstanding_bytes);
-    ru_fx_send(fx, e->v.leader, RUI_EL_READS_MSG, buf, ru_wire_size(&w));
+    rui_el_say(e, RUI_EL_READS_MSG, &w, now, fx);
+    if (rui_el_leads(e)) {
+        look(e, now, fx);
+    }
 }

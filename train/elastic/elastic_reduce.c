@@ -355,13 +355,8 @@ void ru_elastic_local_opened(ru_elastic *e, ru_status st, ru_time now, ru_effect
         groups_hear_early(e, now, fx);
         rui_el_sums_planned(e, now);
         rui_el_step_begin(e, now, fx);
-    } else if (rui_el_leads(e)) {
-        rui_el_lead_apart(e, now, fx);
     } else {
-        uint8_t buf[4];
-        ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
-        ru_wire_put_u32(&w, e->v.epoch);
-        ru_fx_send(fx, e->v.leader, RUI_EL_APART_MSG, buf, ru_wire_size(&w));
+        rui_el_say_only(e, RUI_EL_APART_MSG, now, fx);
     }
 }
 

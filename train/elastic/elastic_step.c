@@ -127,7 +127,15 @@ void rui_el_step_check(ru_elastic *e, ru_time now, ru_effects *fx)
     }
     s->done_sent = true;
     rui_el_sums_done(e);
-    rui_el_tell(e, RUI_EL_DONE_MSG, now, fx);
+    const ru_share *part = &e->v.at[e->v.me].share;
+    uint8_t buf[64 + 4 * RUI_EL_TOLD_MAX];
+    ru_wire_out w = rui_el_word(e, buf, sizeof buf);
+    ru_wire_put_u64(&w, (uint64_t)e->step);
+    ru_wire_put_u64(&w, (uint64_t)part->first);
+    ru_wire_put_u64(&w, (uint64_t)part->n);
+    ru_wire_put_u64(&w, (uint64_t)s->compute_ns);
+    rui_el_sums_tell(e, &w);
+    rui_el_say(e, RUI_EL_DONE_MSG, &w, now, fx);
 }
 
 void rui_el_commit(ru_elastic *e, ru_time now, ru_effects *fx)

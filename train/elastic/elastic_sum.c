@@ -168,30 +168,22 @@ void rui_el_sums_tell(const ru_elastic *e, ru_wire_out *w)
     }
 }
 
-static void least(ru_elastic *e, uint32_t b, uint32_t ns)
-{
-    uint32_t *at = &e->reduce.sums.least[b];
-    *at = e->reduce.sums.n_told == 0 || ns < *at ? ns : *at;
-}
-
 void rui_el_sums_told(ru_elastic *e, ru_wire_in *w)
 {
     if (!told(e) || ru_wire_left(w) != 4 * (int64_t)e->reduce.n_buckets) {
         return;
     }
     for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
-        least(e, b, ru_wire_u32(w));
+        uint32_t ns = ru_wire_u32(w), *least = &e->reduce.sums.least[b];
+        *least = e->reduce.sums.n_told == 0 || ns < *least ? ns : *least;
     }
     e->reduce.sums.n_told++;
 }
 
-void rui_el_sums_least(ru_elastic *e, ru_wire_out *w)
+void rui_el_sums_least(const ru_elastic *e, ru_wire_out *w)
 {
-    if (!told(e) || e->reduce.sums.n_told != e->v.n - 1) {
-        return;
-    }
-    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
-        least(e, b, took_of(&e->reduce.buckets[b]));
+    bool all = told(e) && e->reduce.sums.n_told == e->v.n;
+    for (uint32_t b = 0; all && b < e->reduce.n_buckets; b++) {
         ru_wire_put_u32(w, e->reduce.sums.least[b]);
     }
 }

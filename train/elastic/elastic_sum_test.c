@@ -208,11 +208,12 @@ static void members_tell_what_sums_took(void **state)
     sums_took(&leader, 0, 300, 3);
     sums_took(&member[0], 0, 700, 3); /* the last one */
     sums_took(&member[1], 0, 500, 3);
-    for (uint32_t k = 0; k < 2; k++) {
+    fixture *all[] = {&leader, &member[0], &member[1]};
+    for (uint32_t k = 0; k < 3; k++) {
         ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
         rui_el_sums_least(&leader.e, &w);
         assert_int_equal(ru_wire_size(&w), 0); /* not all have told */
-        rui_el_sums_tell(&member[k].e, &w);
+        rui_el_sums_tell(&all[k]->e, &w);
         assert_int_equal(ru_wire_size(&w), 4 * BUCKETS);
         ru_wire_in less = ru_wire_in_from(buf, 4 * BUCKETS - 4);
         rui_el_sums_told(&leader.e, &less); /* of other sums: nothing */
@@ -222,7 +223,6 @@ static void members_tell_what_sums_took(void **state)
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
     rui_el_sums_least(&leader.e, &w);
     assert_int_equal(ru_wire_size(&w), 4 * BUCKETS);
-    fixture *all[] = {&leader, &member[0], &member[1]};
     for (uint32_t k = 0; k < 3; k++) {
         ru_wire_in in = ru_wire_in_from(buf, 4 * BUCKETS);
         rui_el_sums_learn(&all[k]->e, &in);
@@ -245,8 +245,12 @@ static void long_sums_tell_nothing(void **state)
     uint8_t buf[4 * BUCKETS];
     sums_took(&f, 0, 900 - 4295, 1);
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
-    rui_el_sums_least(&f.e, &w);
+    rui_el_sums_tell(&f.e, &w);
     ru_wire_in in = ru_wire_in_from(buf, ru_wire_size(&w));
+    rui_el_sums_told(&f.e, &in);
+    w = ru_wire_out_into(buf, sizeof buf);
+    rui_el_sums_least(&f.e, &w);
+    in = ru_wire_in_from(buf, ru_wire_size(&w));
     rui_el_sums_learn(&f.e, &in);
     assert_int_equal(f.recur[0].time.n, 0);
     assert_int_equal(f.recur[1].time.n, 1);

@@ -414,8 +414,12 @@ static void only_the_first_done_of_members_is_told(void **state)
     }
     uint8_t buf[4 * RUI_EL_TOLD_MAX];
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
-    rui_el_sums_least(e, &w);
+    rui_el_sums_tell(e, &w); /* its own: 900 */
     ru_wire_in told = ru_wire_in_from(buf, ru_wire_size(&w));
+    rui_el_sums_told(e, &told);
+    w = ru_wire_out_into(buf, sizeof buf);
+    rui_el_sums_least(e, &w);
+    told = ru_wire_in_from(buf, ru_wire_size(&w));
     assert_int_equal(ru_wire_left(&told), 4 * e->reduce.n_buckets);
     for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
         assert_int_equal(ru_wire_u32(&told), 500);
