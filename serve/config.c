@@ -3,6 +3,7 @@
 #include <string.h>
 
 enum { DEPTH_MAX = 8, PATH_BYTES = 256, INSTANCES_MAX = 64 };
+#define QUEUE        "dynamic_batching.default_queue_policy."
 #define DELAY_MAX_US INT64_C(3600000000) /* an hour */
 
 typedef struct reader {
@@ -110,7 +111,12 @@ static bool tensor_field(reader *r, const char *path, const char *field, ru_str 
         t->name = value;
     } else if (strcmp(field, "data_type") == 0 && ru_str_starts(value, "TYPE_")) {
         t->type = ru_str_from(value, 5);
-    } else if (strcmp(field, "dims") != 0 && strcmp(field, "format") != 0) {
+        t->type = ru_str_eq_c(t->type, "STRING") ? ru_str_c("BYTES") : t->type;
+    } else if (strcmp(field, "dims") == 0) {
+        t->has_dims = true;
+        return t->rank == RU_RANK_MAX ? wrong(r, "at most 8 dimensions")
+                                      : number(r, path, value, -1, INT64_MAX, &t->dims[t->rank++]);
+    } else if (strcmp(field, "format") != 0) { /* nothing of the model depends on it */
         return unsupported(r, path, value);
     }
     return true;
@@ -142,6 +148,19 @@ static bool set(reader *r, const char *path, ru_str value)
         return true;
     } else if (strcmp(path, "dynamic_batching.max_queue_delay_microseconds") == 0) {
         return number(r, path, value, 0, DELAY_MAX_US, &c->delay_us);
+    } else if (strcmp(path, "dynamic_batching.default_priority_level") == 0) {
+        return number(r, path, value, 1, 7, &c->priority);
+    } else if (strcmp(path, "dynamic_batching.priority_levels") == 0) {
+        return number(r, path, value, 1, 7, &n);
+    } else if (strcmp(path, "dynamic_batching.preserve_ordering") == 0) {
+        return ru_str_eq_c(value, "false") || unsupported(r, path, value);
+    } else if (strcmp(path, QUEUE "default_timeout_microseconds") == 0) {
+        return number(r, path, value, 0, INT64_MAX / 1000000, &c->timeout_us);
+    } else if (strcmp(path, QUEUE "allow_timeout_override") == 0) {
+        c->shorter = ru_str_eq_c(value, "true");
+        return c->shorter || ru_str_eq_c(value, "false") || unsupported(r, path, value);
+    } else if (strcmp(path, QUEUE "timeout_action") == 0) {
+        return ru_str_eq_c(value, "REJECT") || unsupported(r, path, value);
     } else if (strcmp(path, "version_policy.latest.num_versions") == 0) {
         return number(r, path, value, 1, INT64_MAX, &c->latest);
     } else if (strcmp(path, "version_policy.specific.versions") == 0) {
@@ -169,8 +188,10 @@ static bool begin(reader *r, const char *path)
         return true;
     }
     c->all = c->all || strcmp(path, "version_policy.all") == 0;
-    return strcmp(path, "dynamic_batching") == 0 || strcmp(path, "instance_group") == 0 ||
-           strncmp(path, "version_policy", 14) == 0 || unsupported(r, path, ru_str_c(""));
+    return strcmp(path, "dynamic_batching") == 0 ||
+           strcmp(path, "dynamic_batching.default_queue_policy") == 0 ||
+           strcmp(path, "instance_group") == 0 || strncmp(path, "version_policy", 14) == 0 ||
+           unsupported(r, path, ru_str_c(""));
 }
 
 /* -- the text format ---------------------------------------------------------------------------

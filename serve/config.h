@@ -7,11 +7,15 @@
 #define RU_SERVE_CONFIG_H
 
 #include "base/str.h"
+#include "world/graph/graph.h"
 
 enum { RUI_CONFIG_NAMES = 64 };
 
 typedef struct rui_config_tensor {
-    ru_str name, type; /* "FP32"; n 0: not said */
+    ru_str name, type;         /* "FP32"; n 0: not said */
+    int64_t dims[RU_RANK_MAX]; /* [rank] -1: any */
+    uint32_t rank;
+    bool has_dims;
 } rui_config_tensor;
 
 typedef struct rui_config {
@@ -20,6 +24,9 @@ typedef struct rui_config {
     int64_t rows_max;                   /* -1: not said; 0: no batches */
     int64_t instances;                  /* 0: not said */
     int64_t delay_us;                   /* of dynamic_batching; 0: leave when an instance is free */
+    int64_t priority;                   /* of requests that say none; 0: not said */
+    int64_t timeout_us;                 /* a request waits so long; 0: not said */
+    bool shorter;                       /* one may ask for less */
     bool all;                           /* version_policy */
     int64_t latest;                     /* the newest so many */
     int64_t specific[RUI_CONFIG_NAMES]; /* [n_specific] only these */

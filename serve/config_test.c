@@ -31,6 +31,16 @@ static void reads_what_manuals_show(void **state)
     assert_true(ru_str_eq_c(c.file, "m.onnx") && !c.all);
     assert_ok(rui_config_read(ru_str_c("version_policy { all { } }"), &c, &err), err);
     assert_true(c.all && c.rows_max == -1 && c.latest == 1);
+    assert_ok(
+        rui_config_read(ru_str_c("input { name: 'x' data_type: TYPE_STRING dims: [ -1, 3 ] }\n"
+                                 "dynamic_batching { default_priority_level: 2 priority_levels: 3\n"
+                                 "default_queue_policy { default_timeout_microseconds: 70\n"
+                                 "allow_timeout_override: true timeout_action: REJECT } }"),
+                        &c, &err),
+        err);
+    assert_true(ru_str_eq_c(c.inputs[0].type, "BYTES") && c.inputs[0].rank == 2);
+    assert_true(c.inputs[0].dims[0] == -1 && c.inputs[0].dims[1] == 3);
+    assert_true(c.priority == 2 && c.timeout_us == 70 && c.shorter);
 }
 
 static void refuses_by_name(void **state)
@@ -52,6 +62,10 @@ static void refuses_by_name(void **state)
         {"input: 3", "input: 3 is not supported"},
         {"dynamic_batching { preferred_batch_size: [4] }", "preferred_batch_size: 4"},
         {"}", "a field"},
+        {"input { dims: [1,2,3,4,5,6,7,8,9] }", "at most 8 dimensions"},
+        {"input { dims: -2 }", "not a number from -1"},
+        {"dynamic_batching { default_queue_policy { timeout_action: DELAY } }", "DELAY"},
+        {"dynamic_batching { default_queue_policy { max_queue_size: 4 } }", "max_queue_size: 4"},
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
         rui_config c;

@@ -444,6 +444,8 @@ static ru_status due_of(const rui_call *c, ru_time *due, ru_err *err)
         return RU_FAIL(err, RU_E_DATA, "Rubato-Deadline-Ms '%.40s' is not a time", header);
     }
     int64_t ns = (int64_t)(ms * 1e6), most = c->server->opt.wait_max_ns;
+    int64_t usual = c->version->config.timeout_us * 1000;
+    ns = usual > 0 && (ns <= 0 || ns > usual || !c->version->config.shorter) ? usual : ns;
     ns = most > 0 && (ns <= 0 || ns > most) ? most : ns;
     *due = ns > 0 ? ru_time_after(c->r->since, ns) : (ru_time){0};
     return RU_OK;
@@ -471,6 +473,7 @@ void rui_infer(ru_server *s, rui_version *v, ru_http_request *r)
     }
     c->entry.rows = (uint32_t)c->part.rows;
     ask.rows = (uint32_t)(c->part.rows < UINT32_MAX / 4 ? c->part.rows : UINT32_MAX / 4);
+    c->in.priority = c->in.priority == 0 ? v->config.priority : c->in.priority;
     ask.priority =
         (uint32_t)(c->in.priority < RU_SERVE_PRIORITIES ? c->in.priority : RU_SERVE_PRIORITIES - 1);
     c->queued = ru_clock_now();

@@ -18,8 +18,23 @@ void rui_version_free(rui_version *v)
     free(v);
 }
 
+/* As config.pbtxt counts dimensions: without those of rows where it allows batches, but some write
+ * them. */
+static bool dims_fit(const rui_config_tensor *t, const ru_type *type, bool batched)
+{
+    uint32_t n = t->rank < type->rank ? t->rank : type->rank;
+    bool fit = !t->has_dims || t->rank == type->rank || (batched && t->rank == type->rank + 1) ||
+               (!batched && t->rank + 1 == type->rank);
+    for (uint32_t d = 1; fit && t->has_dims && d <= n; d++) {
+        int64_t want = t->dims[t->rank - d];
+        fit = want == -1 || want == type->dims[type->rank - d];
+    }
+    return fit;
+}
+
 static ru_status check_tensors(const char *what, const rui_config_tensor *t, uint32_t n,
-                               const ru_served_value *values, uint32_t n_values, ru_err *err)
+                               const ru_served_value *values, uint32_t n_values, bool batched,
+                               ru_err *err)
 {
     for (uint32_t k = 0; k < n; k++) {
         uint32_t i = 0;
@@ -35,6 +50,13 @@ static ru_status check_tensors(const char *what, const rui_config_tensor *t, uin
                            i < n_values ? " of type " : "",
                            i < n_values ? (int)(t[k].type.n < 20 ? t[k].type.n : 20) : 0,
                            t[k].type.n > 0 ? t[k].type.p : "");
+        }
+        if (!dims_fit(&t[k], &values[i].type, batched)) {
+            char text[256];
+            ru_type_print(NULL, &values[i].type, text, sizeof text);
+            return RU_FAIL(err, RU_E_DATA,
+                           "config.pbtxt: dims of %s '%s' are not those of the model, %s%s", what,
+                           values[i].name, text, batched ? " with rows before them" : "");
         }
     }
     return RU_OK;
@@ -52,8 +74,9 @@ static ru_status open_version(ru_server *s, rui_version *v, ru_err *err)
     RU_TRY(s->opt.open(s->opt.open_self, v->path, &source, err));
     RU_TRY(ru_served_open(&source, &o, &v->served, err));
     const ru_served_facts *f = ru_served_facts_get(v->served);
-    RU_TRY(check_tensors("input", c->inputs, c->n_inputs, f->inputs, f->n_inputs, err));
-    RU_TRY(check_tensors("output", c->outputs, c->n_outputs, f->outputs, f->n_outputs, err));
+    RU_TRY(check_tensors("input", c->inputs, c->n_inputs, f->inputs, f->n_inputs, f->batched, err));
+    RU_TRY(check_tensors("output", c->outputs, c->n_outputs, f->outputs, f->n_outputs, f->batched,
+                         err));
     return rui_crew_open(v->served, v->instances, s->opt.loop, s->waker, &v->crew, err);
 }
 

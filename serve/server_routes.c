@@ -7,7 +7,7 @@
 enum { PARTS_MAX = 8 };
 
 static const char EXTENSIONS[] = "[\"binary_tensor_data\",\"statistics\",\"parameters\",\"schedule_"
-                                 "policy\",\"model_repository\"]";
+                                 "policy\",\"model_repository\",\"model_configuration\"]";
 
 /* -- answers of one piece -----------------------------------------------------------------------
  */
@@ -137,6 +137,50 @@ static void put_metadata(ru_server *s, rui_version *v, ru_text *t)
     ru_json_str(&j, "platform", f->platform);
     put_values(&j, "inputs", f, f->inputs, f->n_inputs);
     put_values(&j, "outputs", f, f->outputs, f->n_outputs);
+    ru_json_close(&j);
+}
+
+static void put_config_values(ru_json *j, const char *key, const ru_served_value *v, uint32_t n)
+{
+    char type[24];
+    ru_json_open(j, key, '[');
+    for (uint32_t k = 0; k < n; k++) {
+        ru_text t = ru_text_into(type, sizeof type);
+        ru_text_putf(&t, "TYPE_%s", v[k].texts ? "STRING" : ru_oip_datatype(v[k].type.dtype));
+        ru_json_open(j, NULL, '{');
+        ru_json_str(j, "name", v[k].name);
+        ru_json_str(j, "data_type", type);
+        ru_json_open(j, "dims", '[');
+        for (uint32_t d = 0; d < v[k].type.rank; d++) {
+            ru_json_i64(j, NULL, v[k].type.dims[d]);
+        }
+        ru_json_close(j);
+        ru_json_close(j);
+    }
+    ru_json_close(j);
+}
+
+/* The configuration in force, also of a model without config.pbtxt. */
+static void put_config(ru_server *s, rui_version *v, ru_text *t)
+{
+    (void)s;
+    const ru_served_facts *f = ru_served_facts_get(v->served);
+    ru_json j = ru_json_into(t);
+    ru_json_open(&j, NULL, '{');
+    ru_json_str(&j, "name", v->model);
+    ru_json_str(&j, "platform", f->platform);
+    ru_json_i64(&j, "max_batch_size", f->batched ? f->rows_max : 0);
+    put_config_values(&j, "input", f->inputs, f->n_inputs);
+    put_config_values(&j, "output", f->outputs, f->n_outputs);
+    ru_json_open(&j, "instance_group", '[');
+    ru_json_open(&j, NULL, '{');
+    ru_json_str(&j, "kind", "KIND_CPU");
+    ru_json_i64(&j, "count", v->instances);
+    ru_json_close(&j);
+    ru_json_close(&j);
+    ru_json_open(&j, "dynamic_batching", '{');
+    ru_json_i64(&j, "max_queue_delay_microseconds", v->config.delay_us);
+    ru_json_close(&j);
     ru_json_close(&j);
 }
 
@@ -271,14 +315,18 @@ static void route_model(ru_server *s, ru_http_request *r, const ru_str *part, ui
         wrong_method(r, infer ? "POST" : "GET");
     } else if (ru_str_eq_c(what, "stats")) {
         give(s, v, r, JSON, put_statistics);
-    } else if (!infer && what.n > 0 && !ru_str_eq_c(what, "ready")) {
-        ru_http_refuse(r, 404, "a model answers infer, ready and stats", 0);
+    } else if (!infer && what.n > 0 && !ru_str_eq_c(what, "ready") &&
+               !ru_str_eq_c(what, "config")) {
+        ru_http_refuse(r, 404, "a model answers infer, ready, config and stats", 0);
     } else if (v->state != RUI_READY || s->stopping) {
         not_ready(s, v, r);
     } else if (infer) {
         rui_infer(s, v, r);
     } else {
-        give(s, v, r, JSON, what.n > 0 ? put_model_ready : put_metadata);
+        give(s, v, r, JSON,
+             what.n == 0                   ? put_metadata
+             : ru_str_eq_c(what, "config") ? put_config
+                                           : put_model_ready);
     }
 }
 

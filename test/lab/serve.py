@@ -69,6 +69,8 @@ def check_triton(server, rows, onnx):
     assert client.is_server_live() and client.is_server_ready()
     assert client.is_model_ready(server.model)
     about = client.get_model_metadata(server.model)
+    config = client.get_model_config(server.model)
+    assert config["max_batch_size"] == 32 and config["input"][0]["data_type"] == "TYPE_FP32"
     x, y = about["inputs"][0], about["outputs"][0]
     data = np.array(rows, dtype=np.float32).reshape([len(rows)] + x["shape"][1:])
     want = None
@@ -175,7 +177,8 @@ def check_repository(rubato, work, rows, classes):
 
     put("m", "1")
     with open(os.path.join(folder, "m", "config.pbtxt"), "w") as f:
-        f.write('name: "m"\nmax_batch_size: 8\ninstance_group { count: 2 }\n')
+        f.write('name: "m"\nmax_batch_size: 8\ninstance_group { count: 2 }\n'
+                'dynamic_batching { default_queue_policy { default_timeout_microseconds: 9000000 } }')
     server = Server(rubato, folder)
     server.model = "m"
     for _ in range(200):
