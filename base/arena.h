@@ -51,7 +51,6 @@ void *ru_arena_copy(ru_arena *a, const void *src, int64_t size_bytes, int64_t al
 char *ru_arena_str(ru_arena *a, const char *s);
 char *ru_arena_strn(ru_arena *a, const char *s, int64_t n);
 char *ru_arena_printf(ru_arena *a, const char *fmt, ...) RU_PRINTF(2, 3);
-char *ru_arena_vprintf(ru_arena *a, const char *fmt, va_list ap) RU_PRINTF(2, 0);
 
 ru_arena_mark ru_arena_mark_get(const ru_arena *a);
 void ru_arena_rewind(ru_arena *a, ru_arena_mark mark);
@@ -60,11 +59,13 @@ void ru_arena_rewind(ru_arena *a, ru_arena_mark mark);
 #define RU_NEW(arena, type, n) \
     ((type *)ru_arena_zalloc((arena), (int64_t)(n) * (int64_t)sizeof(type), RU_ALIGNOF(type)))
 
+RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
+char *ru_arena_vprintf(ru_arena *a, const char *fmt, va_list ap) RU_PRINTF(2, 0);
 /* After ru_alloc_seal() every malloc of this process is a crash (test builds link the checked
  * allocator; elsewhere the calls do nothing). Nests. */
 void ru_alloc_seal(void);
 void ru_alloc_unseal(void);
-
-RU_API_END
 
 #endif

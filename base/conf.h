@@ -164,22 +164,11 @@ RU_MUST_USE ru_status ru_conf_new(const ru_conf_table *table, ru_arena *arena, r
  * all others by ru_conf_apply. Text up to 4 MiB. Errors: RU_E_CONFIG. */
 RU_MUST_USE ru_status ru_conf_add_yaml(ru_conf *c, const char *label, const char *text,
                                        int64_t size_bytes, ru_err *err);
-RU_MUST_USE ru_status ru_conf_add_json(ru_conf *c, const char *label, const char *text,
-                                       int64_t size_bytes, ru_err *err);
 /* YAML, or JSON when `path` ends in .json. */
 RU_MUST_USE ru_status ru_conf_add_file(ru_conf *c, const char *path, const char *text,
                                        int64_t size_bytes, ru_err *err);
-/* Every key from its variable, RUBATO_ + the path in capitals with '_' for '.'. */
-RU_MUST_USE ru_status ru_conf_add_env(ru_conf *c, ru_err *err);
 /* "train.batch=64"; the value is YAML, so lists and maps work: "model.hidden=[512, 512]". */
 RU_MUST_USE ru_status ru_conf_add_set(ru_conf *c, const char *assignment, ru_err *err);
-/* The command-line option `flag` (as the user knows it) that sets `path`. */
-RU_MUST_USE ru_status ru_conf_add_flag(ru_conf *c, const char *flag, const char *path,
-                                       const char *value, ru_err *err);
-
-/* The scalar at a path ("train.batch"), as the sources so far give it and before anything is
- * checked: for a key that decides which table the rest needs. NULL: none. View. */
-const char *ru_conf_peek(const ru_conf *c, const char *path);
 
 /* Check everything, then fill `into` (table->size_bytes). On failure `into` is untouched, `err` has
  * the first problem and the number of others, ru_conf_problems all of them.
@@ -189,38 +178,44 @@ RU_MUST_USE ru_status ru_conf_apply(ru_conf *c, void *into, ru_err *err);
 /* The problems of the last ru_conf_apply, in order of the file, at most 50. View. */
 const char *const *ru_conf_problems(const ru_conf *c, uint32_t *n);
 
+/* For people: every key with type, default, bounds and help, nested, at most `width` columns (0:
+ * 100). */
+void ru_conf_help(const ru_conf_table *table, uint32_t width, ru_text *out);
+
+enum { RU_CONF_BULK_BYTES_MAX = 256 << 20, RU_CONF_BULK_VALUES_MAX = 16 << 20 };
+
+RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
+RU_MUST_USE ru_status ru_conf_add_json(ru_conf *c, const char *label, const char *text,
+                                       int64_t size_bytes, ru_err *err);
+/* Every key from its variable, RUBATO_ + the path in capitals with '_' for '.'. */
+RU_MUST_USE ru_status ru_conf_add_env(ru_conf *c, ru_err *err);
+/* The command-line option `flag` (as the user knows it) that sets `path`. */
+RU_MUST_USE ru_status ru_conf_add_flag(ru_conf *c, const char *flag, const char *path,
+                                       const char *value, ru_err *err);
+/* The scalar at a path ("train.batch"), as the sources so far give it and before anything is
+ * checked: for a key that decides which table the rest needs. NULL: none. View. */
+const char *ru_conf_peek(const ru_conf *c, const char *path);
 /* After apply: where the value at `path` came from: "default", "job.yaml:3:9",
  * "RUBATO_TRAIN_BATCH",
  * "--set", "--batch". NULL for a path that is not in the table. View into the arena. */
 const char *ru_conf_origin(const ru_conf *c, const char *path);
 /* Was it given by any source but the default? */
 bool ru_conf_given(const ru_conf *c, const char *path);
-
 /* The filled struct as YAML that reads back to the same struct; with `c`, a comment behind each
  * value that is not a default says where it came from. Alternatives not chosen are left out. */
 void ru_conf_dump(const ru_conf_table *table, const void *section, const ru_conf *c, ru_text *out);
-
 /* Settings of `now` that differ from `before`, one line for people: "train.batch 64 (was 32), ...";
  * nothing is written when none does. */
 void ru_conf_changes(const ru_conf_table *table, const void *before, const void *now, ru_text *out);
-
-/* For people: every key with type, default, bounds and help, nested, at most `width` columns (0:
- * 100). */
-void ru_conf_help(const ru_conf_table *table, uint32_t width, ru_text *out);
-
 /* JSON Schema (2020-12) of the table. */
 void ru_conf_schema(const ru_conf_table *table, const char *title, ru_text *out);
-
-enum { RU_CONF_BULK_BYTES_MAX = 256 << 20, RU_CONF_BULK_VALUES_MAX = 16 << 20 };
-
 /* This configuration is data of a machine (facts, graphs, prices), not settings of a person: the
  * limits above hold for its sources, and origins are not kept. Call it before the first source. */
 void ru_conf_bulk(ru_conf *c);
-
 /* The value of an environment variable or NULL. The only getenv of the tree: settings that no table
  * holds (NO_COLOR, TERM, OMP_NUM_THREADS) pass here, so that a search finds every one. */
 const char *ru_conf_env(const char *name);
-
-RU_API_END
 
 #endif

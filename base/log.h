@@ -40,10 +40,11 @@ bool ru_log_on(ru_log_level level); /* would a line of this level be written any
 void ru_log(ru_log_level level, const char *part, const char *event, const char *fmt, ...)
     RU_PRINTF(4, 5);
 
+RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
 /* "debug", "info", "warn", "error", "off"; false for other words. */
 bool ru_log_level_from(const char *word, ru_log_level *out);
 const char *ru_log_level_name(ru_log_level level);
-
-RU_API_END
 
 #endif

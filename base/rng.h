@@ -13,12 +13,6 @@
 
 RU_API_BEGIN
 
-/* The bijection: 128 random bits from a counter and a key. */
-void ru_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
-
-/* 128 random bits number `index` of `stream` under `seed`: counter {index, stream}, key seed. */
-void ru_philox_at(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]);
-
 /* A sequence of draws: stream `stream` under `seed`, from `index` 0 on. */
 typedef struct ru_rng {
     uint64_t seed, stream, index; /* index: next block of four words */
@@ -45,10 +39,6 @@ double ru_rng_f64(ru_rng *r);
 double ru_rng_uniform(ru_rng *r, double low, double high); /* [low, high) */
 double ru_rng_normal(ru_rng *r);                           /* mean 0, deviation 1 */
 double ru_rng_exponential(ru_rng *r);                      /* mean 1 */
-double ru_rng_gamma(ru_rng *r, double shape);              /* scale 1; shape > 0 */
-uint32_t ru_rng_poisson(ru_rng *r, double mean);           /* 0 <= mean <= 1e6 */
-/* Rank 0..n-1 with probability proportional to 1/(rank+1)^s; n >= 1, s >= 0. */
-uint32_t ru_rng_zipf(ru_rng *r, uint32_t n, double s);
 /* Index with probability weights[i] / sum; weights >= 0, n >= 1, sum > 0. Cost: O(n). */
 uint32_t ru_rng_pick(ru_rng *r, const double *weights, uint32_t n);
 /* Put 0..n-1 into `order` in random order. */
@@ -66,13 +56,22 @@ typedef struct ru_perm {
 ru_perm ru_perm_from(uint64_t n, uint64_t seed, uint64_t stream);
 uint64_t ru_perm_at(const ru_perm *p, uint64_t place); /* place < n */
 
+RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
+/* The bijection: 128 random bits from a counter and a key. */
+void ru_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+/* 128 random bits number `index` of `stream` under `seed`: counter {index, stream}, key seed. */
+void ru_philox_at(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]);
+double ru_rng_gamma(ru_rng *r, double shape);    /* scale 1; shape > 0 */
+uint32_t ru_rng_poisson(ru_rng *r, double mean); /* 0 <= mean <= 1e6 */
+/* Rank 0..n-1 with probability proportional to 1/(rank+1)^s; n >= 1, s >= 0. */
+uint32_t ru_rng_zipf(ru_rng *r, uint32_t n, double s);
 /* The same bits on every machine; a few units in the last place (rng_test.c holds the bounds). */
 double ru_math_log(double x);    /* x > 0, normal numbers */
 double ru_math_exp(double x);    /* |x| <= 700 */
 double ru_math_cos2pi(double t); /* cos(2 pi t), 0 <= t < 1 */
 double ru_math_sin2pi(double t);
 double ru_math_pow(double x, double y); /* x > 0 */
-
-RU_API_END
 
 #endif

@@ -44,17 +44,6 @@ bool ru_str_i64(ru_str s, int64_t *out);
 bool ru_str_u64(ru_str s, uint64_t *out);
 bool ru_str_f64(ru_str s, double *out);
 
-/* Is this a W3C traceparent of version 00 or a later one of its form? Source: W3C trace-context. */
-bool ru_str_is_traceparent(const char *text);
-
-/* Number of insertions, deletions, replacements and swaps of neighbours between two words (bytes
- * after the 64th of either are ignored), ignoring case and the difference between '-' and '_'. */
-uint32_t ru_str_distance(ru_str a, ru_str b);
-
-/* Index of the word most similar to `word`, or -1 when none is similar enough. Ties go to the
- * earlier word. */
-int32_t ru_str_nearest(ru_str word, const char *const *words, uint32_t n);
-
 /* Text being built: always NUL-terminated at `p`. With an arena it grows; without, it is cut at the
  * caller's buffer and `cut` says so. */
 typedef struct ru_text {
@@ -73,19 +62,29 @@ void ru_text_put(ru_text *t, const char *s);
 void ru_text_put_n(ru_text *t, const char *s, int64_t n);
 void ru_text_char(ru_text *t, char c, int64_t times);
 void ru_text_putf(ru_text *t, const char *fmt, ...) RU_PRINTF(2, 3);
+/* Shortest decimal that reads back as the same double; "inf", "-inf", "nan" for the others. */
+void ru_text_f64(ru_text *t, double v);
+
+RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
+/* Is this a W3C traceparent of version 00 or a later one of its form? Source: W3C trace-context. */
+bool ru_str_is_traceparent(const char *text);
+/* Number of insertions, deletions, replacements and swaps of neighbours between two words (bytes
+ * after the 64th of either are ignored), ignoring case and the difference between '-' and '_'. */
+uint32_t ru_str_distance(ru_str a, ru_str b);
+/* Index of the word most similar to `word`, or -1 when none is similar enough. Ties go to the
+ * earlier word. */
+int32_t ru_str_nearest(ru_str word, const char *const *words, uint32_t n);
 void ru_text_vputf(ru_text *t, const char *fmt, va_list ap) RU_PRINTF(2, 0);
 /* Lines of `text` from column `column` on, each wrapped between words at `width` and ended; `at` is
  * the column where `t` stands now. */
 void ru_text_wrap(ru_text *t, const char *text, uint32_t at, uint32_t column, uint32_t width);
-/* Shortest decimal that reads back as the same double; "inf", "-inf", "nan" for the others. */
-void ru_text_f64(ru_text *t, double v);
 /* Bytes that are not UTF-8 become U+FFFD. */
 void ru_text_utf8(ru_text *t, ru_str s);
 /* A JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. */
 void ru_text_json(ru_text *t, ru_str s);
 /* A quoted field of CSV. Source: rfc-4180. */
 void ru_text_csv(ru_text *t, const char *s);
-
-RU_API_END
 
 #endif

@@ -86,9 +86,6 @@ typedef struct ru_data_options {
     bool direct; /* files that are not kept in memory are read past the kernel's cache (O_DIRECT) */
 } ru_data_options;
 
-/* Is it an address (http://, https://, s3://), and no path? */
-bool ru_data_is_address(const char *path);
-
 /* Open and index. Errors: RU_E_MISSING, RU_E_DATA with file and place, RU_E_CONFIG. */
 RU_MUST_USE ru_status ru_dataset_open(const ru_data_options *opt, ru_dataset **out, ru_err *err);
 void ru_dataset_close(ru_dataset *d);
@@ -101,14 +98,7 @@ const char *ru_dataset_class_name(const ru_dataset *d, int64_t k); /* NULL: none
  * they are classes, or not known. View until close. */
 const char *ru_dataset_not_classes(const ru_dataset *d);
 const ru_columns *ru_dataset_columns(const ru_dataset *d); /* csv; NULL: none. View until close */
-int64_t ru_dataset_bytes(const ru_dataset *d);             /* on disk */
-int64_t ru_dataset_skipped(const ru_dataset *d); /* damaged samples met so far, each once */
-const char *ru_dataset_skipped_first(const ru_dataset *d); /* what is wrong with the first */
 const char *ru_dataset_format(const ru_dataset *d);
-
-/* Where sample `index` stands, for people: its file, and its number where files hold many. Text in
- * `into`. */
-const char *ru_dataset_where(const ru_dataset *d, int64_t index, char *into, int64_t size_bytes);
 
 /* Decode sample `index` (dataset order) into fields[k] (row-major, of the field's type). */
 RU_MUST_USE ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *const *fields,
@@ -117,10 +107,6 @@ RU_MUST_USE ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *
 /* Position -> sample index within an epoch of `count` samples: a bijection of 0..count-1 for every
  * (seed, epoch). Pure. */
 int64_t ru_order_sample(uint64_t seed, int64_t epoch, int64_t position, int64_t count);
-
-/* The same for the order in blocks of `block` neighbours. */
-int64_t ru_order_block_sample(uint64_t seed, int64_t epoch, int64_t position, int64_t count,
-                              int64_t block);
 
 typedef enum ru_shuffle {
     RU_SHUFFLE_NONE,  /* dataset order */
@@ -193,6 +179,19 @@ RU_MUST_USE ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err)
 void ru_stream_close(ru_stream *s);
 
 RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
+/* Is it an address (http://, https://, s3://), and no path? */
+bool ru_data_is_address(const char *path);
+int64_t ru_dataset_bytes(const ru_dataset *d);   /* on disk */
+int64_t ru_dataset_skipped(const ru_dataset *d); /* damaged samples met so far, each once */
+const char *ru_dataset_skipped_first(const ru_dataset *d); /* what is wrong with the first */
+/* Where sample `index` stands, for people: its file, and its number where files hold many. Text in
+ * `into`. */
+const char *ru_dataset_where(const ru_dataset *d, int64_t index, char *into, int64_t size_bytes);
+/* The same for the order in blocks of `block` neighbours. */
+int64_t ru_order_block_sample(uint64_t seed, int64_t epoch, int64_t position, int64_t count,
+                              int64_t block);
 
 /* The next batch has the `n` samples from global position `start` on, and every later one as many,
  * at the stream's stride. Of batches that were read ahead the samples that stay are kept; the

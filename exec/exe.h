@@ -124,8 +124,6 @@ bool ru_exe_invalid(const ru_exe *e);
  * ends the run with it. Called on the run's thread. Errors: RU_E_ARG when `v` is not an output of a
  * step. */
 typedef ru_status (*ru_exe_judge)(void *self, float x, bool invalid);
-RU_MUST_USE ru_status ru_exe_judge_set(ru_exe *e, ru_value_id v, ru_exe_judge judge, void *self,
-                                       ru_err *err);
 
 /* Row-major view of an output after a run, valid until the next run. NULL: not an output. */
 const void *ru_exe_output(ru_exe *e, ru_value_id output);
@@ -173,15 +171,6 @@ typedef struct ru_exe_port {
     void *self;
 } ru_exe_port;
 
-/* From the next run on the executable has these ports alone; `ports` [n] are copied. Ports of one
- * step are called in the order in which they stand here. Errors: RU_E_ARG naming a value that has
- * no such moment, RU_E_MEM. */
-RU_MUST_USE ru_status ru_exe_ports_set(ru_exe *e, const ru_exe_port *ports, uint32_t n,
-                                       ru_err *err);
-/* Call `poll` before every step, with its index; any status but RU_OK ends the run. NULL: nobody.
- */
-void ru_exe_poll_set(ru_exe *e, ru_status (*poll)(void *self, uint32_t step), void *self);
-
 /* A gradient and its memory, fixed while the executable is open. */
 typedef struct ru_exe_grad {
     ru_value_id value; /* of the caller's graph */
@@ -192,16 +181,40 @@ typedef struct ru_exe_grad {
     const char *param;   /* name of this parameter; NULL: none, or it has no name */
 } ru_exe_grad;
 
+/* Measure every step of the next runs (and forget earlier measurements), or stop. Also
+ * ru_exe_options.profile. */
+void ru_exe_profile(ru_exe *e, bool on);
+
+/* Plans that the executable follows: the policy and its input, views until close. */
+typedef struct ru_exe_plan {
+    const ru_policy *policy;
+    const void *in;
+} ru_exe_plan;
+
+/* Text: steps in order with kernel, layout, buffer, time. Lives in `arena`. */
+const char *ru_exe_print(const ru_exe *e, ru_arena *arena);
+
+RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
+RU_MUST_USE ru_status ru_exe_judge_set(ru_exe *e, ru_value_id v, ru_exe_judge judge, void *self,
+                                       ru_err *err);
+/* From the next run on the executable has these ports alone; `ports` [n] are copied. Ports of one
+ * step are called in the order in which they stand here. Errors: RU_E_ARG naming a value that has
+ * no such moment, RU_E_MEM. */
+RU_MUST_USE ru_status ru_exe_ports_set(ru_exe *e, const ru_exe_port *ports, uint32_t n,
+                                       ru_err *err);
+/* Call `poll` before every step, with its index; any status but RU_OK ends the run. NULL: nobody.
+ */
+void ru_exe_poll_set(ru_exe *e, ru_status (*poll)(void *self, uint32_t step), void *self);
 /* All gradients in the order they become ready; view until close. Returns how many. */
 uint32_t ru_exe_grads(const ru_exe *e, const ru_exe_grad **grads);
 /* Hash of count, sizes and element orders of all gradients, in the order of the caller's graph. */
 uint64_t ru_exe_grads_hash(const ru_exe *e);
-
 /* Add the gradients of `from` to those of `to`, which then hold the sums: several micro-batches in
  * flight are several executables of one graph that share state, each with its own activations and
  * gradients. Errors: RU_E_ARG without two_phase, or when graph or ru_exe_grads_hash differ. */
 RU_MUST_USE ru_status ru_exe_grads_add(ru_exe *to, const ru_exe *from, ru_err *err);
-
 /* One phase of a run; the three in order give the bits of ru_exe_run, and so do GRADIENTS (which
  * needs no `forward`) and UPDATE. Ports and the judge are
  * called as in a run. Backward follows forward of the same samples. An update follows backward; it
@@ -210,7 +223,6 @@ RU_MUST_USE ru_status ru_exe_grads_add(ru_exe *to, const ru_exe *from, ru_err *e
  * backward. Errors: those of ru_exe_run; RU_E_UNSUPPORTED without two_phase or `forward`, or naming
  * the step of an update that needs more; RU_E_ARG for a phase out of order. */
 RU_MUST_USE ru_status ru_exe_phase(ru_exe *e, ru_phase phase, const ru_run_args *args, ru_err *err);
-
 /* A row-major piece of a state, whole elements: bytes [offset_bytes, offset_bytes + size_bytes).
  * Between runs; reading also while a run with two_phase has not read a gradient yet, on any thread.
  * Errors: RU_E_ARG for a value that is not a state, or bytes outside it. */
@@ -218,19 +230,12 @@ RU_MUST_USE ru_status ru_exe_state_read_part(ru_exe *e, ru_value_id state, int64
                                              int64_t size_bytes, void *into, ru_err *err);
 RU_MUST_USE ru_status ru_exe_state_write_part(ru_exe *e, ru_value_id state, int64_t offset_bytes,
                                               int64_t size_bytes, const void *from, ru_err *err);
-
-/* Measure every step of the next runs (and forget earlier measurements), or stop. Also
- * ru_exe_options.profile. */
-void ru_exe_profile(ru_exe *e, bool on);
-
 /* Record every step of the next runs as a span named by its op, until called with NULL: its value
  * is the step's place in the list, its plan the low half of ru_exe_id. `r` must live as long as
  * that. Cost: one read of the clock and one record a step, below 60 ns. */
 void ru_exe_record(ru_exe *e, ru_recorder *r);
-
 /* Does the CPU device have a kernel for this op, at least for common types and attributes? */
 bool ru_exe_op_fast(ru_op op);
-
 /* The list of steps: nodes, kernel, shapes, flops, bytes, dependencies; and measured times of the
  * runs that were profiled or recorded (count 0: none; then `took` is empty). Every record contains
  * `rank`. Owner: all in `arena`. Errors: RU_E_LIMIT.
@@ -239,17 +244,6 @@ RU_MUST_USE ru_status ru_exe_ops(const ru_exe *e, uint32_t rank, ru_arena *arena
                                  uint32_t *n, ru_err *err);
 /* Hash of the list: ops, kernels, shapes. */
 uint64_t ru_exe_id(const ru_exe *e);
-
-/* Plans that the executable follows: the policy and its input, views until close. */
-typedef struct ru_exe_plan {
-    const ru_policy *policy;
-    const void *in;
-} ru_exe_plan;
 uint32_t ru_exe_plans(const ru_exe *e, const ru_exe_plan **plans);
-
-/* Text: steps in order with kernel, layout, buffer, time. Lives in `arena`. */
-const char *ru_exe_print(const ru_exe *e, ru_arena *arena);
-
-RU_API_END
 
 #endif

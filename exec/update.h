@@ -16,8 +16,6 @@
 
 #include "exec/exe.h"
 
-RU_API_BEGIN
-
 /* Memory that taking back needs: parameters, slots, statistics. 0: updates of this executable need
  * several gradients at once (clipping by their norm), or it has not two phases. */
 int64_t ru_exe_early_bytes(const ru_exe *e);
@@ -42,7 +40,5 @@ bool ru_exe_updated(const ru_exe *e, ru_value_id v);
 RU_MUST_USE ru_status ru_exe_update_keep(ru_exe *e, ru_err *err);
 /* Parameters, slots and statistics are as before the open update, if there is one. */
 void ru_exe_early_undo(ru_exe *e);
-
-RU_API_END
 
 #endif

@@ -54,11 +54,6 @@ void ru_ckpt_close(ru_ckpt *c); /* waits for a running write; NULL is valid */
 RU_MUST_USE ru_status ru_ckpt_save(ru_ckpt *c, ru_exe *exe, const ru_ckpt_at *at, int64_t *pause_ns,
                                    ru_err *err);
 
-/* Has the last write ended? RU_OK with *done false while it runs. The first call after its end
- * returns its result and fills `at`; later ones set *done false. Never waits. */
-RU_MUST_USE ru_status ru_ckpt_poll(ru_ckpt *c, bool *done, ru_ckpt_at *at, ru_err *err);
-bool ru_ckpt_busy(ru_ckpt *c);
-
 /* Wait for the running write and return its result. */
 RU_MUST_USE ru_status ru_ckpt_wait(ru_ckpt *c, ru_err *err);
 
@@ -84,13 +79,6 @@ RU_MUST_USE ru_status ru_ckpt_find(const char *run_dir, ru_arena *arena, ru_ckpt
 RU_MUST_USE ru_status ru_ckpt_read(const char *dir, ru_arena *arena, ru_ckpt_info *out,
                                    ru_err *err);
 
-/* Text of state.json in a checkpoint's folder, and what such a text says, also of a checkpoint that
- * is not here: `dir` and `path` are what errors call it. */
-RU_MUST_USE ru_status ru_ckpt_state(const char *dir, ru_arena *arena, char **text, int64_t *n,
-                                    ru_err *err);
-RU_MUST_USE ru_status ru_ckpt_parse(const char *dir, const char *path, const char *text, int64_t n,
-                                    ru_arena *arena, ru_ckpt_info *out, ru_err *err);
-
 /* Load the state of `graph` into `exe`. `slots` false leaves optimizer state out.
  * Errors: RU_E_DATA naming the first tensor that is missing or has another shape. */
 RU_MUST_USE ru_status ru_ckpt_load(const ru_ckpt_info *info, const ru_graph *graph, ru_exe *exe,
@@ -101,5 +89,17 @@ RU_MUST_USE ru_status ru_ckpt_load_graph(const ru_ckpt_info *info, ru_graph *gra
                                          ru_err *err);
 
 RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
+/* Has the last write ended? RU_OK with *done false while it runs. The first call after its end
+ * returns its result and fills `at`; later ones set *done false. Never waits. */
+RU_MUST_USE ru_status ru_ckpt_poll(ru_ckpt *c, bool *done, ru_ckpt_at *at, ru_err *err);
+bool ru_ckpt_busy(ru_ckpt *c);
+/* Text of state.json in a checkpoint's folder, and what such a text says, also of a checkpoint that
+ * is not here: `dir` and `path` are what errors call it. */
+RU_MUST_USE ru_status ru_ckpt_state(const char *dir, ru_arena *arena, char **text, int64_t *n,
+                                    ru_err *err);
+RU_MUST_USE ru_status ru_ckpt_parse(const char *dir, const char *path, const char *text, int64_t n,
+                                    ru_arena *arena, ru_ckpt_info *out, ru_err *err);
 
 #endif

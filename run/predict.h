@@ -29,24 +29,22 @@ void *ru_predictor_input(ru_predictor *p, int64_t k);
 /* Outputs [batch, outputs], f32, view until the next run. */
 RU_MUST_USE ru_status ru_predictor_run(ru_predictor *p, const float **outputs, ru_err *err);
 
+RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
 /* Had sample k of the last run an input without a value (NaN), where data.columns.missing is drop
  * or data.strict is false? Then its outputs say nothing. */
 bool ru_predictor_left_out(const ru_predictor *p, int64_t k);
-
 /* Do labels of this type say one class of `classes`: its number, or a vector with the largest
  * element there? */
 bool ru_label_is_class(const ru_type *label, int64_t classes);
 /* The class that such a label says. */
 int64_t ru_label_class(const ru_type *label, const void *at);
-
 /* Logits of one sample -> probabilities, in place. `binary`: one independent probability each. */
 void ru_softmax(float *x, int64_t n);
-
 /* Draw a token from logits: `temperature` 0 takes the most likely. The draw is Philox(seed, index).
  */
 int64_t ru_token_draw(const float *logits, int64_t n, double temperature, uint64_t seed,
                       uint64_t index, float *scratch);
-
-RU_API_END
 
 #endif

@@ -27,16 +27,6 @@ RU_API_BEGIN
 RU_MUST_USE ru_status ru_npy_parse(const void *data, int64_t size_bytes, ru_arena *arena,
                                    ru_array *out, ru_err *err);
 
-/* What the first `head_bytes` of such a file of `size_bytes` say: the type, where the elements
- * begin, and whether they stand plainly (row-major, little-endian). */
-RU_MUST_USE ru_status ru_npy_look(const void *head, int64_t head_bytes, int64_t size_bytes,
-                                  ru_type *type, int64_t *at, bool *plain, ru_err *err);
-
-/* All arrays of an archive, in its order, named without ".npy". Reads out->texts, as the functions
- * below do. */
-RU_MUST_USE ru_status ru_npz_parse(const void *data, int64_t size_bytes, ru_arena *arena,
-                                   ru_arrays *out, ru_err *err);
-
 /* Of an .npy or .npz file (distinguished by content); a single array gets the name "". */
 RU_MUST_USE ru_status ru_npz_read(const void *data, int64_t size_bytes, ru_arena *arena,
                                   ru_arrays *out, ru_err *err);
@@ -52,5 +42,15 @@ RU_MUST_USE ru_status ru_npz_save(const char *path, const ru_array *arrays, uint
                                   ru_err *err);
 
 RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
+/* What the first `head_bytes` of such a file of `size_bytes` say: the type, where the elements
+ * begin, and whether they stand plainly (row-major, little-endian). */
+RU_MUST_USE ru_status ru_npy_look(const void *head, int64_t head_bytes, int64_t size_bytes,
+                                  ru_type *type, int64_t *at, bool *plain, ru_err *err);
+/* All arrays of an archive, in its order, named without ".npy". Reads out->texts, as the functions
+ * below do. */
+RU_MUST_USE ru_status ru_npz_parse(const void *data, int64_t size_bytes, ru_arena *arena,
+                                   ru_arrays *out, ru_err *err);
 
 #endif

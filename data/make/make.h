@@ -38,8 +38,10 @@ RU_MUST_USE ru_status ru_data_make(const ru_make_options *opt, ru_make_report *r
  * ru_import_form(). */
 RU_MUST_USE ru_status ru_data_import(ru_dataset *d, const char *form, const char *dir,
                                      const char *prefix, ru_err *err);
-const char *ru_import_form(uint32_t k);
 
 RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
+const char *ru_import_form(uint32_t k);
 
 #endif

@@ -63,20 +63,8 @@ RU_MUST_USE ru_status ru_trace_load(const char *path, ru_arena *arena, ru_trace 
 RU_MUST_USE ru_status ru_trace_run_load(const char *run, ru_arena *arena, ru_trace **traces,
                                         uint32_t *n, ru_err *err);
 
-/* The newest records of each rank of a run that may still go on: about bytes_max bytes of the last
- * segment of its last recording. Errors: those of ru_trace_run_load. */
-RU_MUST_USE ru_status ru_trace_run_load_end(const char *run, int64_t bytes_max, ru_arena *arena,
-                                            ru_trace **traces, uint32_t *n, ru_err *err);
-
-/* The second half of a transfer, a sum, or a task; NULL where there is none. `r` stands in
- * t->records. */
-const ru_record_more *ru_trace_more(const ru_trace_thread *t, const ru_record *r);
-
 /* Value of a key; NULL: not there. */
 const char *ru_trace_meta_get(const ru_trace *t, const char *key);
-
-/* Number of the worker in its job, for people; the rank of the file where that is not known. */
-uint32_t ru_trace_number(const ru_trace *t);
 
 /* Records of one thread sorted by start, outer spans before the spans they contain; spans that the
  * recorder split at 4.29 s are joined. In `arena`. */
@@ -93,5 +81,16 @@ RU_MUST_USE ru_status ru_trace_asyncs(const ru_trace_thread *t, ru_arena *arena,
                                       ru_trace_span **spans, int64_t *n, ru_err *err);
 
 RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
+/* The newest records of each rank of a run that may still go on: about bytes_max bytes of the last
+ * segment of its last recording. Errors: those of ru_trace_run_load. */
+RU_MUST_USE ru_status ru_trace_run_load_end(const char *run, int64_t bytes_max, ru_arena *arena,
+                                            ru_trace **traces, uint32_t *n, ru_err *err);
+/* The second half of a transfer, a sum, or a task; NULL where there is none. `r` stands in
+ * t->records. */
+const ru_record_more *ru_trace_more(const ru_trace_thread *t, const ru_record *r);
+/* Number of the worker in its job, for people; the rank of the file where that is not known. */
+uint32_t ru_trace_number(const ru_trace *t);
 
 #endif

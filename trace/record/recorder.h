@@ -98,16 +98,8 @@ void ru_recorder_thread_end(ru_recorder *r);
 /* r == NULL is allowed everywhere below and records nothing. */
 int64_t ru_rec_now(void); /* monotonic ns, the recorder's clock */
 void ru_rec_span(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, int64_t value);
-void ru_rec_act(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, int64_t value,
-                uint32_t plan, uint32_t predicted_ns);
-/* The same for an activity beside its thread, which is not part of the thread's time. */
-void ru_rec_async(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, int64_t value,
-                  uint32_t plan, uint32_t predicted_ns);
-void ru_rec_wait(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, uint16_t on);
 void ru_rec_instant(ru_recorder *r, uint16_t name, int64_t value);
-void ru_rec_instant_at(ru_recorder *r, uint16_t name, int64_t at_ns, int64_t value);
 void ru_rec_counter(ru_recorder *r, uint16_t name, double value);
-void ru_rec_counter_at(ru_recorder *r, uint16_t name, int64_t at_ns, double value);
 
 /* A transfer or a sum. Or a span of a step and a rank, such as a task of an executor (SPAN, flow
  * 0); or requests to files and the batch that they are for (ASYNC and SPAN, `step`: its number). */
@@ -121,14 +113,7 @@ typedef struct ru_rec_flow {
     uint16_t rank;
     uint8_t chan_class, flags;
 } ru_rec_flow;
-void ru_rec_flows(ru_recorder *r, const ru_rec_flow *f);
 
-/* What the file says of this process besides its records; any thread, rarely. */
-void ru_recorder_node(ru_recorder *r, uint64_t node); /* its id among its peers */
-/* At at_ns of this process' clock the peer's showed at_ns + offset_ns, wrong by at most bound_ns.
- */
-void ru_recorder_peer(ru_recorder *r, uint64_t peer, int64_t at_ns, int64_t offset_ns,
-                      int64_t bound_ns);
 /* At most 255 bytes each; a key again: its new value. At most 32 keys. */
 void ru_recorder_meta(ru_recorder *r, const char *key, const char *value);
 
@@ -136,6 +121,33 @@ void ru_recorder_meta(ru_recorder *r, const char *key, const char *value);
  * it: the writer thread does it soon. At most RU_RECORDER_SAVES_MAX wait; RU_E_LIMIT beyond.
  * RU_E_IO: nothing is written any more. */
 enum { RU_RECORDER_SAVES_MAX = 8 };
+
+typedef struct ru_recorder_stats {
+    int64_t records, dropped, bytes_written;
+    uint32_t threads;
+    uint32_t segment;             /* number of the one being written */
+    uint32_t saves, saves_failed; /* ended so far */
+    bool stopped;                 /* nothing is written any more: the disk is full or failed */
+} ru_recorder_stats;
+
+RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
+void ru_rec_act(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, int64_t value,
+                uint32_t plan, uint32_t predicted_ns);
+/* The same for an activity beside its thread, which is not part of the thread's time. */
+void ru_rec_async(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, int64_t value,
+                  uint32_t plan, uint32_t predicted_ns);
+void ru_rec_wait(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, uint16_t on);
+void ru_rec_instant_at(ru_recorder *r, uint16_t name, int64_t at_ns, int64_t value);
+void ru_rec_counter_at(ru_recorder *r, uint16_t name, int64_t at_ns, double value);
+void ru_rec_flows(ru_recorder *r, const ru_rec_flow *f);
+/* What the file says of this process besides its records; any thread, rarely. */
+void ru_recorder_node(ru_recorder *r, uint64_t node); /* its id among its peers */
+/* At at_ns of this process' clock the peer's showed at_ns + offset_ns, wrong by at most bound_ns.
+ */
+void ru_recorder_peer(ru_recorder *r, uint64_t peer, int64_t at_ns, int64_t offset_ns,
+                      int64_t bound_ns);
 RU_MUST_USE ru_status ru_recorder_save(ru_recorder *r, const char *dir, int64_t from_ns,
                                        int64_t to_ns);
 /* Bytes of a trace that another process recorded: the writer thread appends a copy to `path`, whose
@@ -150,16 +162,6 @@ bool ru_recorder_segment(ru_recorder *r, uint32_t s, char *path, uint32_t path_b
 void ru_recorder_fail(ru_recorder *r, const ru_err *err);
 /* Everything recorded so far is in the file when this returns; waits for the writer. */
 void ru_recorder_sync(ru_recorder *r);
-
-typedef struct ru_recorder_stats {
-    int64_t records, dropped, bytes_written;
-    uint32_t threads;
-    uint32_t segment;             /* number of the one being written */
-    uint32_t saves, saves_failed; /* ended so far */
-    bool stopped;                 /* nothing is written any more: the disk is full or failed */
-} ru_recorder_stats;
 void ru_recorder_stats_get(ru_recorder *r, ru_recorder_stats *into);
-
-RU_API_END
 
 #endif

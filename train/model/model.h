@@ -61,17 +61,17 @@ void ru_model_close(ru_model *m); /* accepts zeroed memory and a closed model */
 RU_MUST_USE ru_status ru_model_init(const ru_model *m, uint64_t seed, const ru_graph *step,
                                     ru_exe *exe, uint32_t threads, ru_err *err);
 
+RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
 /* The moving mean of parameter `p` of a step; absent: the step keeps none. */
 ru_value_id ru_model_ema(const ru_graph *step, const ru_value *p);
 /* The moving means begin with the parameters. */
 RU_MUST_USE ru_status ru_model_ema_begin(const ru_graph *step, ru_exe *exe, ru_err *err);
-
 /* Copy state that both graphs have (by name) from one executable into another. Of parameters with a
  * moving mean that is copied. */
 RU_MUST_USE ru_status ru_model_state_copy(const ru_graph *from_graph, ru_exe *from,
                                           const ru_graph *to_graph, ru_exe *to, ru_arena *scratch,
                                           ru_err *err);
-
-RU_API_END
 
 #endif

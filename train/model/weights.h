@@ -31,9 +31,10 @@ typedef struct ru_weights_options {
 RU_MUST_USE ru_status ru_weights_load(const ru_weights_options *opt, const ru_graph *step,
                                       ru_exe *exe, ru_arena *arena, const char **said, ru_err *err);
 
+RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
 /* Has `to` no more * than `from`? Errors: RU_E_CONFIG. */
 RU_MUST_USE ru_status ru_weight_rule_check(const ru_weight_rule *r, ru_err *err);
-
-RU_API_END
 
 #endif

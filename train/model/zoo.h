@@ -60,11 +60,13 @@ RU_MUST_USE ru_status ru_zoo_build(const char *name, const ru_zoo_options *opt, 
 /* Fill a parameter's start values: element e of parameter k draws Philox(seed, k, e), so the same
  * start on any machine. `data` [count] f32. */
 void ru_init_fill(const ru_init *init, uint64_t seed, uint32_t k, int64_t count, float *data);
+
+RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
 /* Elements begin .. begin+count-1 of the same; begin is a multiple of 4, data[0] is element begin.
  */
 void ru_init_fill_part(const ru_init *init, uint64_t seed, uint32_t k, int64_t begin, int64_t count,
                        float *data);
-
-RU_API_END
 
 #endif

@@ -60,12 +60,6 @@ int64_t ru_dim_symbol(uint32_t sym, int64_t coef);
 bool ru_dim_is_symbolic(int64_t dim);
 int64_t ru_dim_coef(int64_t dim); /* of a symbolic dim */
 uint32_t ru_dim_sym(int64_t dim); /* of a symbolic dim */
-/* Product; RU_DIM_UNKNOWN when it is not a number or one symbol times a number. */
-int64_t ru_dim_mul(int64_t a, int64_t b);
-/* Exact quotient; RU_DIM_UNKNOWN when b does not divide a. */
-int64_t ru_dim_div(int64_t a, int64_t b);
-/* Sum; RU_DIM_UNKNOWN unless both are numbers, one is 0, or both are of the same symbol. */
-int64_t ru_dim_add(int64_t a, int64_t b);
 
 /* Number of elements, possibly symbolic or unknown; RU_DIM_UNKNOWN on overflow. */
 int64_t ru_type_count(const ru_type *t);
@@ -158,9 +152,6 @@ typedef struct ru_attr {
     } u;
 } ru_attr;
 
-const char *ru_attr_name(ru_attr_key key);
-ru_attr_key ru_attr_find(const char *name); /* RU_ATTR_NONE when unknown */
-
 /* -- values, nodes, graph ---------------------------------------------------------------------- */
 
 typedef enum ru_value_kind {
@@ -247,9 +238,6 @@ RU_MUST_USE ru_status ru_graph_add_node(ru_graph *g, ru_op op, const char *name,
                                         const ru_value_id *in, uint32_t n_in, const ru_attr *attrs,
                                         uint32_t n_attrs, ru_value_id *out, uint32_t n_out,
                                         ru_err *err);
-/* The same with outputs that exist already (importers, copies); an entry may be absent. */
-RU_MUST_USE ru_status ru_graph_add_node_into(ru_graph *g, const ru_node *node,
-                                             ru_graph_node_id *out, ru_err *err);
 
 RU_MUST_USE ru_status ru_graph_add_output(ru_graph *g, ru_value_id v, ru_err *err);
 RU_MUST_USE ru_status ru_graph_add_update(ru_graph *g, ru_value_id state, ru_value_id value,
@@ -265,14 +253,6 @@ ru_value_id ru_graph_find(const ru_graph *g, const char *name);
 const ru_attr *ru_node_attr(const ru_node *n, ru_attr_key key); /* NULL when not set */
 int64_t ru_node_int(const ru_node *n, ru_attr_key key, int64_t dflt);
 double ru_node_float(const ru_node *n, ru_attr_key key, double dflt);
-const char *ru_node_str(const ru_node *n, ru_attr_key key, const char *dflt);
-/* View of an ints attribute; *n = 0 and NULL when not set. */
-const int64_t *ru_node_ints(const ru_node *n, ru_attr_key key, uint32_t *count);
-/* Does the op read the data of input k? False where only its shape matters (the `like` inputs of
- * gradients, Shape): buffer planning need not keep it alive for that. */
-bool ru_node_reads(const ru_node *n, uint32_t k);
-bool ru_node_has_in(const ru_node *n, uint32_t k);  /* input k present (not absent) */
-bool ru_node_has_out(const ru_node *n, uint32_t k); /* output k present (not absent) */
 
 /* -- whole-graph functions (infer.c, verify.c, print.c, hash.c of world/graph) ----------------- */
 
@@ -280,8 +260,6 @@ bool ru_node_has_out(const ru_node *n, uint32_t k); /* output k present (not abs
  * known integer values (Shape, Constant, Concat, arithmetic) through the graph, so that computed
  * shapes are known. Errors: RU_E_DATA naming node, op and shapes. */
 RU_MUST_USE ru_status ru_graph_infer(ru_graph *g, ru_err *err);
-/* The same for one node whose inputs are typed. */
-RU_MUST_USE ru_status ru_graph_infer_node(ru_graph *g, ru_graph_node_id id, ru_err *err);
 
 /* Is the graph legal: ids in range, one producer, order, arity, attribute kinds, types filled,
  * updates of equal type? Errors: RU_E_DATA naming the first place. */
@@ -297,11 +275,9 @@ RU_MUST_USE ru_status ru_graph_bind(const ru_graph *g, uint32_t sym, int64_t num
  * [n_values], in `arena`; RU_SAMPLES_NONE for a value that does not grow with the batch,
  * RU_SAMPLES_UNKNOWN where the graph does not tell; NULL when the arena is full. */
 enum { RU_SAMPLES_NONE = 0, RU_SAMPLES_UNKNOWN = -1 };
-const int64_t *ru_graph_samples(const ru_graph *g, uint32_t sym, ru_arena *arena);
 
 /* Floating-point operations and bytes moved of one node, from its types (concrete). */
 int64_t ru_node_flops(const ru_graph *g, const ru_node *n);
-int64_t ru_node_bytes(const ru_graph *g, const ru_node *n);
 
 /* Text, one node a line; for people, golden tests and diffs. The text lives in `arena`. */
 const char *ru_graph_print(const ru_graph *g, ru_arena *arena);
@@ -312,5 +288,30 @@ const char *ru_type_print(const ru_graph *g, const ru_type *t, char *into, int64
 uint64_t ru_graph_hash(const ru_graph *g);
 
 RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
+/* Product; RU_DIM_UNKNOWN when it is not a number or one symbol times a number. */
+int64_t ru_dim_mul(int64_t a, int64_t b);
+/* Exact quotient; RU_DIM_UNKNOWN when b does not divide a. */
+int64_t ru_dim_div(int64_t a, int64_t b);
+/* Sum; RU_DIM_UNKNOWN unless both are numbers, one is 0, or both are of the same symbol. */
+int64_t ru_dim_add(int64_t a, int64_t b);
+const char *ru_attr_name(ru_attr_key key);
+ru_attr_key ru_attr_find(const char *name); /* RU_ATTR_NONE when unknown */
+/* The same with outputs that exist already (importers, copies); an entry may be absent. */
+RU_MUST_USE ru_status ru_graph_add_node_into(ru_graph *g, const ru_node *node,
+                                             ru_graph_node_id *out, ru_err *err);
+const char *ru_node_str(const ru_node *n, ru_attr_key key, const char *dflt);
+/* View of an ints attribute; *n = 0 and NULL when not set. */
+const int64_t *ru_node_ints(const ru_node *n, ru_attr_key key, uint32_t *count);
+/* Does the op read the data of input k? False where only its shape matters (the `like` inputs of
+ * gradients, Shape): buffer planning need not keep it alive for that. */
+bool ru_node_reads(const ru_node *n, uint32_t k);
+bool ru_node_has_in(const ru_node *n, uint32_t k);  /* input k present (not absent) */
+bool ru_node_has_out(const ru_node *n, uint32_t k); /* output k present (not absent) */
+/* The same for one node whose inputs are typed. */
+RU_MUST_USE ru_status ru_graph_infer_node(ru_graph *g, ru_graph_node_id id, ru_err *err);
+const int64_t *ru_graph_samples(const ru_graph *g, uint32_t sym, ru_arena *arena);
+int64_t ru_node_bytes(const ru_graph *g, const ru_node *n);
 
 #endif

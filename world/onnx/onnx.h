@@ -106,19 +106,6 @@ RU_MUST_USE ru_status ru_onnx_read_bound(const void *data, int64_t size_bytes,
                                          uint32_t n_arrays, ru_arena *arena, ru_graph *out,
                                          ru_onnx_info *info, ru_err *err);
 
-/* Make all shapes numbers, as executables need: what depends on constants only is computed by `ops`
- * until every shape is known. Errors: RU_E_DATA or RU_E_UNSUPPORTED naming a value, its symbolic
- * dimension and what to give. */
-RU_MUST_USE ru_status ru_onnx_settle(const ru_graph *g, const ru_fold_ops *ops, ru_arena *arena,
-                                     ru_graph *out, ru_err *err);
-
-/* Read one TensorProto (the test vectors' file form). Elements are a view of `data` when aligned,
- * else in `arena`. Texts become their numbers in `words` (NULL: they are refused). `name` may be
- * NULL. */
-RU_MUST_USE ru_status ru_onnx_tensor_read(const void *data, int64_t size_bytes, ru_texts *words,
-                                          ru_arena *arena, ru_type *type, const void **elements,
-                                          const char **name, ru_err *err);
-
 /* Where weights go that stay outside the model file. */
 typedef struct ru_onnx_sink {
     const char *location; /* the file's name, relative to the model's folder */
@@ -150,5 +137,18 @@ RU_MUST_USE ru_status ru_onnx_write(const ru_graph *g, const ru_onnx_write_optio
                                     ru_arena *scratch, ru_pb_out *out, ru_err *err);
 
 RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
+/* Make all shapes numbers, as executables need: what depends on constants only is computed by `ops`
+ * until every shape is known. Errors: RU_E_DATA or RU_E_UNSUPPORTED naming a value, its symbolic
+ * dimension and what to give. */
+RU_MUST_USE ru_status ru_onnx_settle(const ru_graph *g, const ru_fold_ops *ops, ru_arena *arena,
+                                     ru_graph *out, ru_err *err);
+/* Read one TensorProto (the test vectors' file form). Elements are a view of `data` when aligned,
+ * else in `arena`. Texts become their numbers in `words` (NULL: they are refused). `name` may be
+ * NULL. */
+RU_MUST_USE ru_status ru_onnx_tensor_read(const void *data, int64_t size_bytes, ru_texts *words,
+                                          ru_arena *arena, ru_type *type, const void **elements,
+                                          const char **name, ru_err *err);
 
 #endif

@@ -36,17 +36,6 @@ typedef struct ru_pin {
     const void *data;  /* view, row-major */
 } ru_pin;
 
-/* Values that nodes make become constants where they leave the graph or inference can follow them,
- * else inputs (named "%<id>" when they have no name), and what only they needed is dropped. A node
- * whose size is open gets the elements that decide it as constants, those of inputs among them. */
-RU_MUST_USE ru_status ru_pass_pin(const ru_graph *g, const ru_pin *pins, uint32_t n,
-                                  ru_arena *arena, ru_graph *out, ru_err *err);
-/* Inputs of the op whose elements decide the shape of an output, as a bit set. */
-uint32_t ru_op_sized_by(ru_op op);
-
-/* Merge nodes that compute the same from the same. */
-RU_MUST_USE ru_status ru_pass_cse(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
-
 /* Does some normalisation or dropout of `g` work in training mode? */
 bool ru_graph_trains(const ru_graph *g);
 
@@ -60,18 +49,6 @@ RU_MUST_USE ru_status ru_pass_train(const ru_graph *g, ru_arena *arena, ru_graph
 /* The inverse, for prediction: normalisations use their running statistics, dropout copies, nothing
  * is updated. State keeps its names. Graphs imported in training mode are taken as well. */
 RU_MUST_USE ru_status ru_pass_infer(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
-
-/* Give every use of a trained vector its own state. Exporters merge equal initialisers, and at the
- * start all scales are 1 and all biases 0, so layers would train one vector together; models tie
- * matrices on purpose, vectors never (also those of shape [C, 1, 1] that are added or multiplied).
- * Slots 3 and 4 of BatchNormalization become BUFFER, all others PARAM. The first use keeps the
- * name, others get "<name>.<node>.<slot>" or that of their alias. */
-RU_MUST_USE ru_status ru_pass_untie(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
-
-/* Recognise what exporters write out in small ops - LayerNormalization, Gelu, HardSwish, attention
- * - and remove reshapes, transposes, casts and copies that do nothing. The result can be
- * differentiated; ru_pass_fuse begins with this pass. Constants should be folded before. */
-RU_MUST_USE ru_status ru_pass_lift(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 
 /* Merge what executes as one: Conv/ConvTranspose/Gemm/MatMul + bias + activation,
  * BatchNormalization at inference into the convolution before it, transposes into Gemm/MatMul, the
@@ -90,5 +67,26 @@ RU_MUST_USE ru_status ru_graph_grad(const ru_graph *g, ru_value_id loss, const r
                                     ru_value_id *grads, ru_err *err);
 
 RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
+/* Values that nodes make become constants where they leave the graph or inference can follow them,
+ * else inputs (named "%<id>" when they have no name), and what only they needed is dropped. A node
+ * whose size is open gets the elements that decide it as constants, those of inputs among them. */
+RU_MUST_USE ru_status ru_pass_pin(const ru_graph *g, const ru_pin *pins, uint32_t n,
+                                  ru_arena *arena, ru_graph *out, ru_err *err);
+/* Inputs of the op whose elements decide the shape of an output, as a bit set. */
+uint32_t ru_op_sized_by(ru_op op);
+/* Merge nodes that compute the same from the same. */
+RU_MUST_USE ru_status ru_pass_cse(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
+/* Give every use of a trained vector its own state. Exporters merge equal initialisers, and at the
+ * start all scales are 1 and all biases 0, so layers would train one vector together; models tie
+ * matrices on purpose, vectors never (also those of shape [C, 1, 1] that are added or multiplied).
+ * Slots 3 and 4 of BatchNormalization become BUFFER, all others PARAM. The first use keeps the
+ * name, others get "<name>.<node>.<slot>" or that of their alias. */
+RU_MUST_USE ru_status ru_pass_untie(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
+/* Recognise what exporters write out in small ops - LayerNormalization, Gelu, HardSwish, attention
+ * - and remove reshapes, transposes, casts and copies that do nothing. The result can be
+ * differentiated; ru_pass_fuse begins with this pass. Constants should be folded before. */
+RU_MUST_USE ru_status ru_pass_lift(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 
 #endif
