@@ -15,6 +15,8 @@
 #include "serve/stats.h"
 #include "web/http.h"
 
+enum { RUI_CAME_MAX = 512 };
+
 typedef struct rui_version rui_version;
 
 /* An infer request. */
@@ -63,6 +65,9 @@ struct rui_version {
     bool opening; /* the loader has it */
     ru_err err;   /* FAILED: why */
     rui_stats stats;
+    ru_time since;              /* it is ready */
+    ru_time came[RUI_CAME_MAX]; /* of its last requests, a ring */
+    uint64_t n_came;
     ru_serve_pace pace;                 /* as the machine heard it last */
     int64_t service_ns[RU_SERVE_SIZES]; /* live, of batches by size; 0: not opened */
     void (*done)(void *self, const ru_err *err);
@@ -129,6 +134,10 @@ void rui_infer_step(rui_version *v, ru_event ev);
 
 /* server_repo.c: what stands behind /v2/repository */
 void rui_repository(ru_server *s, ru_http_request *r, const ru_str *part, uint32_t n);
+
+/* server_world.c */
+RU_MUST_USE ru_status rui_server_world(const ru_server *s, ru_arena *arena, ru_text *out,
+                                       ru_err *err);
 
 /* server_routes.c: a copy of a text as answer; the functions of ru_http_options. */
 void rui_give_copy(ru_http_request *r, const char *type, ru_text text);

@@ -464,6 +464,7 @@ void rui_infer(ru_server *s, rui_version *v, ru_http_request *r)
     r->mine = c;
     v->calls++;
     ru_serve_request ask = {.id = (uint64_t)(uintptr_t)c};
+    v->came[v->n_came++ % RUI_CAME_MAX] = r->since;
     ru_status st = read_call(c, &err);
     name(c);
     st = st == RU_OK ? due_of(c, &ask.due, &err) : st;

@@ -267,6 +267,7 @@ static void opened(ru_server *s, rui_order *o, ru_time now)
         return;
     }
     v->state = RUI_READY;
+    v->since = now;
     rui_infer_pace(v);
     ru_log(RU_LOG_INFO, "serve", "ready", "%s version %s", v->model, v->version);
     if (ask(s, v, RUI_GROW, &o->err) != RU_OK) {

@@ -363,6 +363,21 @@ static void give_request(ru_server *s, ru_http_request *r, ru_str which)
     }
 }
 
+/* /v2/rubato/world */
+static void give_world(ru_server *s, ru_http_request *r)
+{
+    ru_arena arena;
+    ru_err err = {0};
+    ru_arena_init(&arena, 0);
+    ru_text t = ru_text_arena(&arena);
+    if (rui_server_world(s, &arena, &t, &err) == RU_OK) {
+        rui_give_copy(r, JSON, t);
+    } else {
+        ru_http_refuse(r, 500, err.text, 0);
+    }
+    ru_arena_fini(&arena);
+}
+
 void rui_route(void *self, ru_http_request *r)
 {
     ru_server *s = self;
@@ -376,6 +391,9 @@ void rui_route(void *self, ru_http_request *r)
     if (n == 4 && ru_str_eq_c(part[0], "v2") && ru_str_eq_c(part[1], "rubato") &&
         ru_str_eq_c(part[2], "explain") && is(r, "GET")) {
         give_request(s, r, part[3]);
+    } else if (n == 3 && ru_str_eq_c(part[0], "v2") && ru_str_eq_c(part[1], "rubato") &&
+               ru_str_eq_c(part[2], "world") && is(r, "GET")) {
+        give_world(s, r);
     } else if (n == 1 && ru_str_eq_c(part[0], "metrics") && is(r, "GET")) {
         give(s, NULL, r, PROMETHEUS, put_metrics);
     } else if (n == 2 && ru_str_eq_c(part[0], "metrics") && ru_str_eq_c(part[1], "triton") &&

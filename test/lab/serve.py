@@ -112,6 +112,13 @@ def check_traces(rubato, server, log):
                               capture_output=True, text=True).stdout
         for word in ("parsed", "buffered", "queued", "computed", "left because an instance"):
             assert word in said, said
+    world = json.loads(subprocess.run([rubato, "capture", "http://" + server.address], check=True,
+                                      timeout=20, capture_output=True, text=True).stdout)
+    assert world["facts"]["requests"][0]["model"] == server.model, world
+    assert [p["policy"] for p in world["plans"]] == ["batch"], world["plans"]
+    said = subprocess.run([rubato, "plan", server.address, "batch", "--method", "exact"], check=True,
+                          timeout=60, capture_output=True, text=True).stdout
+    assert "dispatch at" in said, said
     none = subprocess.run([rubato, "explain", server.address, "none"], timeout=20,
                           capture_output=True, text=True)
     assert none.returncode == 66 and "'none'" in none.stderr, none
@@ -229,7 +236,8 @@ def main():
         run("train", "job.yaml", "--out", "run")
         run("export", "run", "--onnx", "m.onnx")
         log = os.path.join(work, "access")
-        served = Server(rubato, os.path.join(work, "run"), "--access-log", log)
+        served = Server(rubato, os.path.join(work, "run"), "--access-log", log,
+                        "--slo", "p99=1s")
         _, about = served.ask("/v2/models/run")
         size = 1
         for d in about["inputs"][0]["shape"][1:]:

@@ -8,19 +8,26 @@
 #include "launch/launch.h"
 #include "store/world_file.h"
 #include "tool/cmd.h"
+#include "tool/serve/client.h"
 
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
-    const char *token, *text = NULL, *out = ru_cmd_text(in, "out");
+    const char *token, *text = NULL, *at = in->args[0], *out = ru_cmd_text(in, "out");
     int64_t size = 0;
     ru_world w;
-    RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, err));
-    RU_TRY(ru_ask_world(in->args[0], (const uint8_t *)token, (uint32_t)strlen(token), in->arena,
-                        &text, &size, err));
+    if (strncmp(at, "http", 4) == 0 && rui_served_is_address(at)) {
+        char *got = NULL;
+        RU_TRY(rui_served_get(at, "/v2/rubato/world", in->arena, &got, &size, err));
+        text = got;
+    } else {
+        RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, err));
+        RU_TRY(ru_ask_world(at, (const uint8_t *)token, (uint32_t)strlen(token), in->arena, &text,
+                            &size, err));
+    }
     /* What another program sent is checked before anybody works with it. */
-    ru_status st = ru_world_file_parse(in->args[0], ru_str_n(text, size), in->arena, &w, err);
+    ru_status st = ru_world_file_parse(at, ru_str_n(text, size), in->arena, &w, err);
     if (st != RU_OK) {
-        return ru_err_wrap(err, st, "the job's world file");
+        return ru_err_wrap(err, st, "the world file of %s", at);
     }
     if (out != NULL) {
         return ru_file_replace(out, text, size, err);
@@ -38,17 +45,21 @@ static const ru_opt opts[] = {
 static const ru_example examples[] = {
     {"rubato capture 10.0.0.5:4000 --token-file runs/digits-1/token > world.json",
      "save facts and plans of a running job"},
+    {"rubato capture http://127.0.0.1:8000 -o world.json", "those of a server of models"},
     {"rubato explain world.json", "show what was decided, and why"},
 };
 
 const ru_cmd rui_cmd_capture = {
     .name = "capture",
-    .summary = "save the world file of a running job",
+    .summary = "save the world file of a running job or server",
     .about =
         "HOST:PORT is the address of any worker of the job. The leader writes the file between two "
         "steps. It describes the machine, the job, all measurements so far, and each plan with its "
-        "input. `rubato explain`, `rubato plan` and `rubato sim` read it on any machine.",
-    .args = "HOST:PORT",
+        "input. http://HOST:PORT is the address of a server (`rubato serve`; its token in "
+        "RUBATO_TOKEN): "
+        "times of its requests, and its choice of batches. `rubato explain`, `rubato plan` and "
+        "`rubato sim` read it on any machine.",
+    .args = "HOST:PORT|http://HOST:PORT",
     .arg_min = 1,
     .arg_max = 1,
     .opts = opts,

@@ -24,7 +24,7 @@ enum { SUMS_SHOWN = 24 };
 static ru_status show_steps(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)
 {
     if (w->facts.steps.n == 0) {
-        ru_text_put(out, "no step was measured\n");
+        ru_text_put(out, w->facts.requests.n == 0 ? "no step was measured\n" : "");
         return RU_OK;
     }
     ru_text_put(out, "steps\n");
@@ -44,6 +44,31 @@ static ru_status show_steps(const ru_world *w, ru_arena *arena, ru_text *out, ru
         ru_table_ns(&t, (int64_t)s->network_ns);
         ru_table_ns(&t, (int64_t)s->input_ns);
         ru_table_ns(&t, (int64_t)s->wait_ns);
+    }
+    return ru_table_print(&t, 2, out, err);
+}
+
+static ru_status show_requests(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)
+{
+    if (w->facts.requests.n == 0) {
+        return RU_OK;
+    }
+    ru_text_put(out, "requests\n");
+    ru_table t = ru_table_in(arena);
+    ru_table_col(&t, "model", RU_TABLE_LEFT);
+    static const char *const cols[] = {"per s", "answered", "took", "batch", "batches", "served"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cols); k++) {
+        ru_table_col(&t, cols[k], RU_TABLE_RIGHT);
+    }
+    for (uint32_t i = 0; i < w->facts.requests.n; i++) {
+        const ru_request_fact *f = &w->facts.requests.at[i];
+        ru_table_str(&t, f->model);
+        ru_table_f64(&t, f->rate_per_s, 1);
+        ru_table_i64(&t, f->took.count);
+        ru_table_ns(&t, (int64_t)f->took.mean_ns);
+        ru_table_i64(&t, f->batch);
+        ru_table_i64(&t, f->served.count);
+        ru_table_ns(&t, (int64_t)f->served.mean_ns);
     }
     return ru_table_print(&t, 2, out, err);
 }
@@ -127,6 +152,7 @@ static ru_status show_facts(const ru_world *w, const char *path, ru_arena *arena
     }
     RU_TRY(show_hosts(w, arena, out, err));
     RU_TRY(show_steps(w, arena, out, err));
+    RU_TRY(show_requests(w, arena, out, err));
     RU_TRY(rui_explain_ops(w, arena, out, &ops, err));
     RU_TRY(show_sums(w, arena, out, err));
     return rui_explain_errors(w, path, &ops, arena, out, err);

@@ -9,6 +9,7 @@
 #include "store/world_file.h"
 #include "tool/cmd.h"
 #include "tool/cmd/world_in.h"
+#include "tool/serve/client.h"
 
 static ru_status list(ru_cmd_in *in, ru_err *err)
 {
@@ -63,7 +64,7 @@ static ru_status add_file(const ru_policy *p, ru_conf *c, const char *path, ru_a
 {
     char *text;
     int64_t size;
-    if (ru_path_is_dir(path)) { /* a run */
+    if (ru_path_is_dir(path) || rui_served_is_address(path)) { /* a run, a server */
         ru_world w;
         RU_TRY(rui_world_open(path, arena, &w, err));
         return rui_world_question(&w, path, p, c, arena, NULL, err);

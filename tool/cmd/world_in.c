@@ -6,11 +6,18 @@
 #include "store/layers.h"
 #include "store/world_file.h"
 #include "store/world_layers.h"
+#include "tool/serve/client.h"
 #include "train/driver/op_facts.h"
 #include "train/driver/step_facts.h"
 
 ru_status rui_world_open(const char *path, ru_arena *arena, ru_world *into, ru_err *err)
 {
+    if (rui_served_is_address(path)) {
+        char *text;
+        int64_t n;
+        RU_TRY(rui_served_get(path, "/v2/rubato/world", arena, &text, &n, err));
+        return ru_world_file_parse(path, ru_str_n(text, n), arena, into, err);
+    }
     if (!ru_path_exists(path)) {
         return RU_FAIL(err, RU_E_MISSING,
                        "there is no run or world file %s; name the folder of a run or a file that "

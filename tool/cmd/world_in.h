@@ -7,7 +7,8 @@
 
 #include "plan/row/policy.h"
 
-/* The world file at `path`, or of the run directory `path`. Errors: RU_E_MISSING, RU_E_CONFIG. */
+/* The world file at `path`, of the run directory `path`, or of the server with that address.
+ * Errors: those of rui_served_get, RU_E_MISSING, RU_E_CONFIG. */
 RU_MUST_USE ru_status rui_world_open(const char *path, ru_arena *arena, ru_world *into,
                                      ru_err *err);
 /* Add to `c` the input of the newest plan of `p` that the world holds (*plan, which may be NULL),
