@@ -290,6 +290,13 @@ static ru_status best_of(const rui_order_graph *g, int64_t bound_ns, ru_arena *s
     return least < INT64_MAX ? RU_OK : first;
 }
 
+int64_t ru_order_op_ns(double flops, double bytes)
+{
+    const double flops_per_ns = 20, bytes_per_ns = 5;
+    const int64_t least_ns = 1000;
+    return least_ns + (int64_t)(flops / flops_per_ns + bytes / bytes_per_ns);
+}
+
 ru_status ru_plan_order(const ru_order_in *in, ru_arena *out, ru_arena *scratch,
                         ru_order_plan *plan, ru_err *err)
 {

@@ -80,6 +80,11 @@ typedef struct ru_order_plan {
 
 #define RU_ORDER_NO_RANK UINT32_MAX
 
+/* What is assumed where nothing was measured, to compare orders: a link, and the time of an op on
+ * one core. They only matter to methods that look at times. */
+#define RU_ORDER_LINK_BYTES_PER_S 125e6
+int64_t ru_order_op_ns(double flops, double bytes);
+
 /* The parameters of one op, at worker 0, from the begin of the step. */
 typedef struct ru_order_time {
     uint32_t op;

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "plan/net/sums.h"
 #include "train/job/batch.h"
 #include "train/job/job_impl.h"
 #include "train/job/metric.h"
@@ -383,6 +384,11 @@ static const ru_conf_field train_fields[] = {
            "several workers: so many of them compute nothing and add the gradients of the others, "
            "which get the sums from them; 0: the workers add among each other",
            RU_IN(0, 63)),
+    RU_ROW(CHOICE, ru_job_train, order, "auto",
+           "with servers: the order in which they send sums; auto, best: the one whose step is "
+           "predicted to be the shortest; tac: by times of operators and transfers; tic: by the "
+           "graph alone; others: baselines, random one for all workers (docs/policies/order.md)",
+           .choices = "auto|best|tac|tic|random|fifo|layer|reverse|smallest"),
     RU_ROW_AS("poll", TIME, ru_job_train, poll_ns, "0s",
               "longest time for which a worker polls for messages before it sleeps; helps small "
               "models, keeps up to one core busy; 0s: do not poll",
@@ -405,8 +411,24 @@ static const char train_called[] =
     "..., freeze: true}]|random_seed=seed|dtype=precision|amp=precision|monitor=metric|"
     "eval_steps=eval_every|val_check_interval=eval_every|num_threads=threads";
 
+static ru_status train_check(const void *section, ru_err *err)
+{
+    const ru_job_train *t = section;
+    if (t->servers == 0 && t->order != 0) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "'order' is that of sums from servers, but there are none; set 'servers' or "
+                       "leave 'order' out");
+    }
+    if (t->servers > 0 && t->sums > RU_SUMS_RULE) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "with 'servers' gradients are grouped by rule; leave 'sums' out");
+    }
+    return RU_OK;
+}
+
 static const ru_conf_table train_table =
-    RU_TABLE("train", ru_job_train, train_fields, "training settings", .called = train_called);
+    RU_TABLE("train", ru_job_train, train_fields, "training settings", .check = train_check,
+             .called = train_called);
 
 ru_status rui_job_name_check(const char *name, ru_err *err)
 {

@@ -110,6 +110,7 @@ typedef struct ru_job_train {
     uint32_t sums;    /* ru_sums_method */
     uint32_t barrier; /* ru_barrier */
     uint32_t servers; /* workers that add the gradients of the others */
+    uint32_t order;   /* of sums from servers; 0: the best (train/worker/worker_order.c) */
     bool autotune, shuffle, early_update;
     int64_t poll_ns; /* several workers: time of polling for messages before sleeping; 0: never */
 } ru_job_train;

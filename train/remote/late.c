@@ -5,12 +5,6 @@
 #include "base/log.h"
 #include "exec/reads.h"
 
-/* Of ops that were never measured here, to compare orders: rates of one core and of the link, as
- * far as nothing else is known. They only matter to methods that look at times. */
-static const double flops_per_ns = 20, bytes_per_ns = 5, link_bytes_per_s = 125e6;
-
-enum { OP_MIN_NS = 1000 };
-
 static ru_status no_memory(ru_err *err)
 {
     return RU_FAIL(err, RU_E_MEM, "no memory for the order of tensors");
@@ -53,8 +47,7 @@ static ru_status make_in(ru_remote_late *l, const ru_exe *exe, const uint32_t *r
         return no_memory(err);
     }
     for (uint32_t k = 0; k < n; k++) {
-        double ns = (double)ops[k].flops / flops_per_ns + (double)ops[k].bytes / bytes_per_ns;
-        op_ns[k] = OP_MIN_NS + (int64_t)ns;
+        op_ns[k] = ru_order_op_ns((double)ops[k].flops, (double)ops[k].bytes);
         for (uint32_t j = 0; j < ops[k].after.n; j++) {
             edges[e++] = (ru_step_edge){(uint32_t)ops[k].after.at[j], k};
         }
@@ -69,7 +62,7 @@ static ru_status make_in(ru_remote_late *l, const ru_exe *exe, const uint32_t *r
                           .param_bytes = bytes,
                           .edges = edges,
                           .n_edges = n_edges,
-                          .link = {.bytes_per_s = link_bytes_per_s},
+                          .link = {.bytes_per_s = RU_ORDER_LINK_BYTES_PER_S},
                           .workers = 1,
                           .slice_bytes = 200000,
                           .partition_bytes = 4000000,

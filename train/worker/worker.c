@@ -82,6 +82,7 @@ static ru_elastic_options elastic_options(rui_worker *w)
         .state_group = w->list.state_group,
         .n_state = w->list.n_states,
         .servers = w->t.job->train.servers,
+        .order = rui_order_ranks,
         .equal_shares = o->equal_shares,
         .deterministic = o->deterministic,
         .barrier = w->t.job->train.barrier == RU_BARRIER_ALWAYS,
@@ -129,6 +130,7 @@ static ru_status open_all(rui_worker *w, ru_err *err)
     RU_TRY(rui_early_open(w, err));
     RU_TRY(rui_buckets_open(w, err));
     RU_TRY(rui_plan_open(w, err));
+    RU_TRY(rui_order_open(w, err));
     RU_TRY(open_node(w, err));
     return ru_thread_start(&w->thread, "compute", rui_worker_compute, w, err);
 }

@@ -270,6 +270,7 @@ static ru_status build(void *self, const rui_turn *turn, ru_err *err)
     w->t.exe = b->exe;
     rui_build_close(before);
     tell_facts(w);
+    (void)rui_order_make(w);
     return RU_OK;
 }
 

@@ -5,6 +5,7 @@
  *   worker_compute.c  compute thread
  *   worker_early.c    both: sums that are there while the compute thread waits for others
  *   worker_plan.c     both: the leader's plan of sums, from measured steps
+ *   worker_order.c    both: the order in which servers give sums back
  *   worker_build.c    compute thread: step graph and executable of a share
  *   worker_local.c    adder thread: sums in shared memory
  *   worker_lead.c     what the leader tells
@@ -190,6 +191,7 @@ typedef struct rui_plan {
     rui_plan_view told;
     bool known;
     ru_coll_cost costs[RU_COLL_ALGOS];
+    uint32_t *rank;         /* [n_tensors] with servers: places in the order of their sums */
     ru_elastic_part *parts; /* [n_parts]; room for RU_ELASTIC_BUCKETS_MAX */
     uint32_t n_parts;
     /* compute thread */
@@ -367,6 +369,12 @@ void rui_plan_view_told(rui_worker *w, const ru_elastic_sums *s, const ru_elasti
 void rui_plan_table(rui_worker *w);
 /* Compute thread: a step took so long. */
 void rui_plan_stepped(rui_worker *w, int64_t took_ns);
+
+/* worker_order.c */
+RU_MUST_USE ru_status rui_order_open(rui_worker *w, ru_err *err);
+/* Compute thread, no step under way: from what is measured now. Is it another order than before? */
+bool rui_order_make(rui_worker *w);
+void rui_order_ranks(void *self, uint32_t *rank); /* loop thread: into [n_tensors] */
 
 /* worker_build.c */
 RU_MUST_USE ru_status rui_build_list(rui_worker *w, ru_err *err); /* tensors and states */

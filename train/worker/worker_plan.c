@@ -229,10 +229,33 @@ static bool take_view(rui_worker *w)
     return known;
 }
 
+/* With servers sums are grouped by rule; once for these members their order is made of what was
+ * measured. */
+static void order_again(rui_worker *w)
+{
+    rui_plan *p = &w->plan;
+    if (p->plans > 0 || ++p->steps < MEASURED_STEPS) {
+        return;
+    }
+    p->plans = 1;
+    if (rui_order_make(w)) {
+        ru_run_report_log(w->t.report, "sums come in another order: the steps are measured now");
+        hand_over(w, w->buckets.at, w->buckets.n);
+    }
+}
+
 void rui_plan_stepped(rui_worker *w, int64_t took_ns)
 {
     rui_plan *p = &w->plan;
-    if (!w->cmd.leads || w->t.job->train.sums == RU_SUMS_RULE || !take_view(w) || took_ns <= 0) {
+    if (!w->cmd.leads) {
+        return;
+    }
+    bool known = take_view(w);
+    if (took_ns > 0 && w->t.job->train.servers > 0) {
+        order_again(w);
+    }
+    if (!known || took_ns <= 0 || w->t.job->train.servers > 0 ||
+        w->t.job->train.sums == RU_SUMS_RULE) {
         return;
     }
     p->steps++;
