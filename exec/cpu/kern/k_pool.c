@@ -1,6 +1,9 @@
-/* One row of results of a pool. The rows of the image are joined into one line first, element by
+/* Rows of results of a pool. The rows of the image are joined into one line first, element by
  * element, with padding that changes nothing on both sides; then the taps along that line, tap by
- * tap over neighbours, so that results share vectors. */
+ * tap over neighbours, so that results share vectors. Several rows of results at once: a line that
+ * was just stored is not yet read. */
+#include <float.h>
+
 #include "exec/cpu/kern/isa.h"
 
 /* to = the join of `rows` rows of x, and of what is there with `more`. */
@@ -75,30 +78,41 @@
     } while (0)
 
 /* Strides that the compiler knows make plain shuffles of strided reads. */
-#define POOL_KIND(name, type, outside, f)                                                        \
-    POOL_JOIN(name, type, f)                                                                     \
-    POOL_TAPS(name, type, f)                                                                     \
-    static void name##_row(const ru_kern_pool *p, const type *x, type *line, type *y, int64_t n) \
-    {                                                                                            \
-        int64_t width = p->planes * p->rows > 0 ? p->width : 0;                                  \
-        int64_t after = p->width - width + p->after;                                             \
-        for (int64_t i = 0; i < p->before; i++) {                                                \
-            line[i] = outside;                                                                   \
-        }                                                                                        \
-        for (int64_t i = 0; i < after; i++) {                                                    \
-            line[p->before + width + i] = outside;                                               \
-        }                                                                                        \
-        for (int64_t k = 0; k < p->planes && width > 0; k++) {                                   \
-            name##_rows(x + k * p->plane_step, p->row_step, p->rows, k > 0, line + p->before,    \
-                        width);                                                                  \
-        }                                                                                        \
-        if (p->stride == 1) {                                                                    \
-            name##_along(p, line, 1, y, n);                                                      \
-        } else if (p->stride == 2) {                                                             \
-            name##_along(p, line, 2, y, n);                                                      \
-        } else {                                                                                 \
-            name##_along(p, line, p->stride, y, n);                                              \
-        }                                                                                        \
+#define POOL_KIND(name, type, outside, f)                                                          \
+    POOL_JOIN(name, type, f)                                                                       \
+    POOL_TAPS(name, type, f)                                                                       \
+    static void name##_line(const ru_kern_pool *p, const ru_kern_pool_from *from, type *line)      \
+    {                                                                                              \
+        int64_t width = from->planes * from->rows > 0 ? p->width : 0;                              \
+        int64_t after = p->width - width + p->after;                                               \
+        for (int64_t i = 0; i < p->before; i++) {                                                  \
+            line[i] = outside;                                                                     \
+        }                                                                                          \
+        for (int64_t i = 0; i < after; i++) {                                                      \
+            line[p->before + width + i] = outside;                                                 \
+        }                                                                                          \
+        for (int64_t k = 0; k < from->planes && width > 0; k++) {                                  \
+            name##_rows((const type *)from->x + k * p->plane_step, p->row_step, from->rows, k > 0, \
+                        line + p->before, width);                                                  \
+        }                                                                                          \
+    }                                                                                              \
+    static void name##_lines(const ru_kern_pool *p, const ru_kern_pool_from *from, int64_t n_from, \
+                             type *lines, type *y, int64_t n)                                      \
+    {                                                                                              \
+        for (int64_t r = 0; r < n_from; r++) {                                                     \
+            name##_line(p, &from[r], lines + r * p->line);                                         \
+        }                                                                                          \
+        for (int64_t r = 0; r < n_from; r++) {                                                     \
+            const type *line = lines + r * p->line;                                                \
+            type *to = y + r * p->y_step;                                                          \
+            if (p->stride == 1) {                                                                  \
+                name##_along(p, line, 1, to, n);                                                   \
+            } else if (p->stride == 2) {                                                           \
+                name##_along(p, line, 2, to, n);                                                   \
+            } else {                                                                               \
+                name##_along(p, line, p->stride, to, n);                                           \
+            }                                                                                      \
+        }                                                                                          \
     }
 
 /* The larger; f32: NaN wins. */
@@ -107,16 +121,115 @@ POOL_KIND(max_u8, uint8_t, 0, v > b ? v : b)
 POOL_KIND(max_i8, int8_t, INT8_MIN, v > b ? v : b)
 POOL_KIND(sum_f32, float, 0.0f, b + v)
 
-void RUI_K(rui_kern_pool_row)(const ru_kern_pool *p, const void *x, void *line, void *y, int64_t n)
+/* -- LpPool: powers of large and small numbers are beyond f32, not beyond double ----------------
+ */
+
+enum { ROOTS = 256 };
+
+POOL_TAPS(sum_f64, double, b + v)
+
+RU_KERN_INLINE void powers(const float *x, const int64_t power, double *to, int64_t n)
 {
-    if (!p->max) {
-        sum_f32_row(p, x, line, y, n);
-    } else if (p->t == RU_F32) {
-        max_f32_row(p, x, line, y, n);
-    } else if (p->t == RU_U8) {
-        max_u8_row(p, x, line, y, n);
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        double v = fabs((double)x[i]), v2 = v * v;
+        to[i] += power == 1 ? v : power == 2 ? v2 : power == 3 ? v2 * v : v2 * v2;
+    }
+}
+
+static void power_row(int64_t power, const float *x, double *to, int64_t n)
+{
+    if (power == 1) {
+        powers(x, 1, to, n);
+    } else if (power == 2) {
+        powers(x, 2, to, n);
+    } else if (power == 3) {
+        powers(x, 3, to, n);
     } else {
-        max_i8_row(p, x, line, y, n);
+        powers(x, 4, to, n);
+    }
+}
+
+/* The cube root to the last digit of a float: a third of the exponent, then Halley's steps. */
+RU_KERN_INLINE double root3(double x)
+{
+    union {
+        double f;
+        uint64_t u;
+    } y = {.f = x};
+    y.u = y.u / 3 + 0x2a9f7893782da1ceull;
+    for (int k = 0; k < 3; k++) {
+        double c = y.f * y.f * y.f;
+        y.f *= (c + 2.0 * x) / (2.0 * c + x);
+    }
+    return x > 0.0 && x <= DBL_MAX ? y.f : x;
+}
+
+static void roots(int64_t power, const double *x, float *y, int64_t n)
+{
+    if (power == 3) {
+        for (int64_t i = 0; i < n; i++) {
+            y[i] = (float)root3(x[i]);
+        }
+        return;
+    }
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        double r = power == 1 ? x[i] : sqrt(x[i]);
+        y[i] = (float)(power == 4 ? sqrt(r) : r);
+    }
+}
+
+/* A row of results. */
+static void power_line(const ru_kern_pool *p, const ru_kern_pool_from *from, double *line, float *y,
+                       int64_t n)
+{
+    int64_t rows = p->width > 0 ? from->planes * from->rows : 0;
+    memset(line, 0, (size_t)(p->before + p->width + p->after) * sizeof *line);
+    for (int64_t k = 0; k < rows; k++) {
+        int64_t at = k / from->rows * p->plane_step + k % from->rows * p->row_step;
+        power_row(p->power, (const float *)from->x + at, line + p->before, p->width);
+    }
+    for (int64_t o = 0; o < n; o += ROOTS) {
+        double sum[ROOTS];
+        int64_t m = kv_min_i64(ROOTS, n - o);
+        if (p->stride == 2) {
+            sum_f64_along(p, line + o * 2, 2, sum, m);
+        } else {
+            sum_f64_along(p, line + o * p->stride, p->stride, sum, m);
+        }
+        roots(p->power, sum, y + o, m);
+    }
+}
+
+/* Sums become means; of no taps 0. */
+static void means(const float *count, float area, float *y, int64_t n)
+{
+#pragma omp simd
+    for (int64_t o = 0; o < n; o++) {
+        float c = area * count[o];
+        y[o] = c > 0.0f ? y[o] / c : 0.0f;
+    }
+}
+
+void RUI_K(rui_kern_pool_rows)(const ru_kern_pool *p, const ru_kern_pool_from *from, int64_t n_from,
+                               void *lines, void *y, int64_t n)
+{
+    if (p->power > 0) {
+        for (int64_t r = 0; r < n_from; r++) {
+            power_line(p, &from[r], (double *)lines + r * p->line, (float *)y + r * p->y_step, n);
+        }
+    } else if (!p->max) {
+        sum_f32_lines(p, from, n_from, lines, y, n);
+    } else if (p->t == RU_F32) {
+        max_f32_lines(p, from, n_from, lines, y, n);
+    } else if (p->t == RU_U8) {
+        max_u8_lines(p, from, n_from, lines, y, n);
+    } else {
+        max_i8_lines(p, from, n_from, lines, y, n);
+    }
+    for (int64_t r = 0; p->count != NULL && r < n_from; r++) {
+        means(p->count, from[r].area, (float *)y + r * p->y_step, n);
     }
 }
 

@@ -342,15 +342,25 @@ typedef struct ru_kern_share {
     void (*wait)(void);
 } ru_kern_share;
 
-/* One row of results of a pool: result o reads element o * stride + c * dilation for c < taps. */
+/* Rows of results of a pool: result o reads element o * stride + c * dilation for c < taps. */
 typedef struct ru_kern_pool {
-    ru_dtype t; /* f32; maxima without places also u8, i8 */
-    bool max;   /* else sums */
+    ru_dtype t;    /* f32; maxima without places also u8, i8 */
+    bool max;      /* else sums, or means with `count` */
+    int64_t power; /* 1 to 4: the root of the sum of powers of |x|, all in double; 0: not */
     int64_t stride, taps, dilation;
-    /* pool_row: the rows of the image that are joined into a line, `before` and `after` elements of
-     * padding around `width` of theirs */
-    int64_t planes, plane_step, rows, row_step, before, width, after;
+    /* pool_rows: rows of the image are joined into a line, `before` and `after` elements of padding
+     * around `width` of theirs. Lines are `line`, rows of results `y_step` elements apart. */
+    int64_t plane_step, row_step, before, width, after, line, y_step;
+    const float *count; /* [n] taps of a result along its row that a mean counts; NULL: sums */
 } ru_kern_pool;
+
+/* What one row of results joins: `planes` times `rows` rows of the image from x on; a mean counts
+ * `area` of them. */
+typedef struct ru_kern_pool_from {
+    const void *x;
+    int64_t planes, rows;
+    float area;
+} ru_kern_pool_from;
 
 typedef enum ru_kern_trees_mode {
     RU_KERN_TREES_SUM,
@@ -562,9 +572,11 @@ typedef struct ru_kern_add8 {
     /* sums of masked dy and of masked dy * (x - mean) */                                          \
     X(void, bn_grad_sums, (const ru_kern_bn *b, float *sum, float *dot))                           \
     X(void, bn_grad_apply, (const ru_kern_bn *b))                                                  \
-    /* y[n] of one row of results; x is the first element of the first row that is joined, line is \
-     * memory for before + width + after elements */                                               \
-    X(void, pool_row, (const ru_kern_pool *p, const void *x, void *line, void *y, int64_t n))      \
+    /* y[n] of n_from rows of results; lines is memory for as many lines, of double with a power   \
+     */                                                                                            \
+    X(void, pool_rows,                                                                             \
+      (const ru_kern_pool *p, const ru_kern_pool_from *from, int64_t n_from, void *lines, void *y, \
+       int64_t n))                                                                                 \
     /* y[n] joined by the taps of one row of x: the larger and its place (`place` is that of x[0], \
      * at < 0: none yet) */                                                                        \
     X(void, pool_place,                                                                            \

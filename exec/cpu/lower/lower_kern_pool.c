@@ -10,7 +10,12 @@
 #include "exec/cpu/low/window.h"
 #include "exec/cpu/lower/lower_kern.h"
 
-enum { AXES = 3, CHUNK = 256, FEW = 64, LINE = 4096 };
+enum { AXES = 3, CHUNK = 256, FEW = 64, LINE = 4096, ROWS = 8, POWER_MAX = 4 };
+
+/* Taps of one axis that lie inside the image: first, number; `all`: also those in the padding. */
+typedef struct taps {
+    int64_t from, n, all;
+} taps;
 
 typedef struct pool_state {
     const ru_kern *k;
@@ -18,15 +23,13 @@ typedef struct pool_state {
     int64_t inner_from, inner_to; /* results of a row whose windows lie inside it */
     int64_t in[AXES], out[AXES], kernel[AXES], stride[AXES], dilation[AXES];
     int64_t before[AXES], after[AXES]; /* padding that counts */
-    int64_t planes, big, small;
-    bool max, sum, with_pads, by_columns; /* neither max nor sum: means */
-    int64_t line; /* results of a row that are made of one joined line; 0: no lines */
+    int64_t planes, big;
+    bool max, with_pads, by_columns;
+    int64_t power;     /* > 0: the root of the sum of powers. Neither power nor max: means */
+    int64_t line;      /* results of a row that are made of one joined line; 0: no lines */
+    taps *table[AXES]; /* [out] of each axis */
+    float *count;      /* [out] counted taps along a row; NULL: not a mean, or no lines */
 } pool_state;
-
-/* Taps of one axis that lie inside the image: first, number; `all`: also those in the padding. */
-typedef struct taps {
-    int64_t from, n, all;
-} taps;
 
 /* Taps at i, i + dilation, ... that lie in low .. high - 1; *first: the first of them. */
 static int64_t taps_in(const pool_state *s, int d, int64_t i, int64_t low, int64_t high,
@@ -40,7 +43,7 @@ static int64_t taps_in(const pool_state *s, int d, int64_t i, int64_t low, int64
     return end > k ? end - k : 0;
 }
 
-static taps taps_at(const pool_state *s, int d, int64_t o)
+static taps find_taps(const pool_state *s, int d, int64_t o)
 {
     taps t;
     int64_t unused, i = o * s->stride[d] - s->before[d];
@@ -91,7 +94,7 @@ static float mean_of(const pool_state *s, const float *x, const taps *t)
             }
         }
     }
-    return s->sum ? (float)sum : count > 0 ? (float)(sum / (double)count) : 0.0f;
+    return count > 0 ? (float)(sum / (double)count) : 0.0f;
 }
 
 /* Counted with the last axis slowest, for storage_order 1. */
@@ -123,7 +126,7 @@ typedef struct row {
 static void one_by_one(const pool_state *s, row *r, int64_t from, int64_t to)
 {
     for (int64_t o = from; o < to; o++) {
-        r->t[2] = taps_at(s, 2, o);
+        r->t[2] = s->table[2][o];
         if (!s->max) {
             ((float *)r->y)[o] = mean_of(s, (const float *)r->x, r->t);
             continue;
@@ -161,26 +164,12 @@ static void side_by_side(const pool_state *s, row *r, int64_t from, int64_t n)
     }
 }
 
-/* Sums of results from .. from + n become means. */
-static void mean_line(const pool_state *s, const row *r, int64_t from, int64_t n, float *sum)
+/* Results from .. from + n of the rows k .. k + rows, each by one joined line. */
+static void along_lines(const pool_state *s, void *const *bufs, int64_t k, int64_t rows,
+                        int64_t from, int64_t n)
 {
-    float area = (float)(r->t[0].all * r->t[1].all), whole = area * (float)s->kernel[2];
-    for (int64_t o = 0; o < n; o++) {
-        if (from + o >= s->inner_from && from + o < s->inner_to && whole > 0.0f) {
-            int64_t left = s->inner_to - (from + o), m = left < n - o ? left : n - o;
-            s->k->map2(RU_KERN_MAP2_Div, 0, 0, RU_F32, sum + o, 1, &whole, 0, sum + o, m);
-            o += m - 1;
-        } else {
-            float count = area * (float)taps_at(s, 2, from + o).all;
-            sum[o] = count > 0.0f ? sum[o] / count : 0.0f;
-        }
-    }
-}
-
-/* Results from .. from + n of a row, by one joined line. */
-static void along_line(const pool_state *s, const row *r, int64_t from, int64_t n)
-{
-    _Alignas(64) char line[LINE * sizeof(float)];
+    _Alignas(64) char lines[LINE * sizeof(double)];
+    ru_kern_pool_from f[ROWS];
     int64_t bytes = ru_dtype_bytes(s->t), i0 = from * s->stride[2] - s->before[2];
     int64_t i1 = i0 + (n - 1) * s->stride[2] + (s->kernel[2] - 1) * s->dilation[2] + 1;
     int64_t first = i0 < 0 ? 0 : i0, last = i1 < s->in[2] ? i1 : s->in[2];
@@ -188,22 +177,47 @@ static void along_line(const pool_state *s, const row *r, int64_t from, int64_t 
     last = last > first ? last : first;
     const ru_kern_pool p = {.t = s->t,
                             .max = s->max,
+                            .power = s->power,
                             .stride = s->stride[2],
                             .taps = s->kernel[2],
                             .dilation = s->dilation[2],
-                            .planes = r->t[0].n,
                             .plane_step = s->dilation[0] * s->in[1] * s->in[2],
-                            .rows = r->t[1].n,
                             .row_step = s->dilation[1] * s->in[2],
                             .before = first - i0,
                             .width = last - first,
-                            .after = i1 - last};
-    int64_t at = p.planes * p.rows * p.width == 0
-                     ? 0
-                     : (r->t[0].from * s->in[1] + r->t[1].from) * s->in[2] + first;
-    s->k->pool_row(&p, r->x + at * bytes, line, r->y + from * bytes, n);
-    if (!s->max && !s->sum) {
-        mean_line(s, r, from, n, (float *)(void *)r->y + from);
+                            .after = i1 - last,
+                            .line = (i1 - i0 + 15) / 16 * 16,
+                            .y_step = s->out[2],
+                            .count = s->count == NULL ? NULL : s->count + from};
+    int64_t b = k % s->out[1], a = k / s->out[1] % s->out[0], plane = k / (s->out[0] * s->out[1]);
+    for (int64_t r = 0; r < rows; r++) {
+        const taps *ta = &s->table[0][a], *tb = &s->table[1][b];
+        int64_t at = (ta->from * s->in[1] + tb->from) * s->in[2] + first;
+        bool none = ta->n * tb->n * p.width == 0;
+        f[r] = (ru_kern_pool_from){.x = (const char *)bufs[0] +
+                                        (plane * s->big + (none ? 0 : at)) * bytes,
+                                   .planes = ta->n,
+                                   .rows = tb->n,
+                                   .area = (float)(ta->all * tb->all)};
+        b = b + 1 < s->out[1] ? b + 1 : 0;
+        a = b > 0 ? a : a + 1 < s->out[0] ? a + 1 : 0;
+        plane += a + b == 0;
+    }
+    s->k->pool_rows(&p, f, rows, lines, (char *)bufs[1] + (k * s->out[2] + from) * bytes, n);
+}
+
+/* Rows of results begin .. end by lines, as many at once as lines have room. */
+static void by_lines(const pool_state *s, void *const *bufs, int64_t begin, int64_t end)
+{
+    int64_t reach = (s->kernel[2] - 1) * s->dilation[2];
+    int64_t rows = LINE / ((s->out[2] - 1) * s->stride[2] + reach + 16);
+    rows = rows < 1 ? 1 : rows < ROWS ? rows : ROWS;
+    for (int64_t k = begin; k < end; k += rows) {
+        rows = end - k < rows ? end - k : rows;
+        for (int64_t o = 0; o < s->out[2]; o += s->line) {
+            int64_t n = s->out[2] - o < s->line ? s->out[2] - o : s->line;
+            along_lines(s, bufs, k, rows, o, n);
+        }
     }
 }
 
@@ -212,19 +226,17 @@ static void pool_part(const void *state, void *const *bufs, int64_t begin, int64
 {
     const pool_state *s = state;
     int64_t bytes = ru_dtype_bytes(s->t);
+    if (s->line > 0) {
+        by_lines(s, bufs, begin, end);
+        return;
+    }
     for (int64_t k = begin; k < end; k++) {
         int64_t plane = k / (s->out[0] * s->out[1]);
         row r = {.x = (const char *)bufs[0] + plane * s->big * bytes,
                  .y = (char *)bufs[1] + k * s->out[2] * bytes,
                  .place = bufs[2] == NULL ? NULL : (int64_t *)bufs[2] + k * s->out[2],
                  .first = plane * s->big,
-                 .t = {taps_at(s, 0, k / s->out[1] % s->out[0]), taps_at(s, 1, k % s->out[1])}};
-        for (int64_t o = 0; s->line > 0 && o < s->out[2]; o += s->line) {
-            along_line(s, &r, o, s->out[2] - o < s->line ? s->out[2] - o : s->line);
-        }
-        if (s->line > 0) {
-            continue;
-        }
+                 .t = {s->table[0][k / s->out[1] % s->out[0]], s->table[1][k % s->out[1]]}};
         int64_t from = r.place == NULL ? 0 : s->inner_from, to = r.place == NULL ? 0 : s->inner_to;
         one_by_one(s, &r, 0, from);
         for (int64_t o = from; o < to; o += CHUNK) {
@@ -250,7 +262,7 @@ static void plan(pool_state *s, const rui_window *w, const ru_node *n)
     const int64_t *pads = ru_node_ints(n, RU_ATTR_pads, &count);
     bool own = pads != NULL && strcmp(ru_node_str(n, RU_ATTR_auto_pad, "NOTSET"), "NOTSET") == 0;
     s->planes = w->n * w->ci;
-    s->big = s->small = 1;
+    s->big = 1;
     for (int d = 0; d < AXES; d++) {
         int k = d - (AXES - w->nsp);
         s->in[d] = k < 0 ? 1 : w->in[k];
@@ -261,7 +273,6 @@ static void plan(pool_state *s, const rui_window *w, const ru_node *n)
         s->before[d] = k < 0 ? 0 : w->pad_l[k];
         s->after[d] = k < 0 ? 0 : own ? pads[w->nsp + k] : w->pad_r[k];
         s->big *= s->in[d];
-        s->small *= s->out[d];
     }
 }
 
@@ -287,8 +298,28 @@ static void find_inner(pool_state *s)
 static void find_line(pool_state *s, bool places)
 {
     int64_t reach = (s->kernel[2] - 1) * s->dilation[2];
-    bool few = s->max || s->kernel[0] * s->kernel[1] * s->kernel[2] <= FEW;
+    bool few = s->max || s->power > 0 || s->kernel[0] * s->kernel[1] * s->kernel[2] <= FEW;
     s->line = places || !few || reach >= LINE ? 0 : (LINE - 1 - reach) / s->stride[2] + 1;
+}
+
+/* False: no memory. */
+static bool find_tables(rui_low *lo, pool_state *s)
+{
+    for (int d = 0; d < AXES; d++) {
+        taps *t = s->table[d] = rui_keep(lo, s->out[d] * (int64_t)sizeof *t);
+        for (int64_t o = 0; t != NULL && o < s->out[d]; o++) {
+            t[o] = find_taps(s, d, o);
+        }
+        if (t == NULL) {
+            return false;
+        }
+    }
+    bool mean = s->line > 0 && !s->max && s->power == 0;
+    s->count = mean ? rui_keep(lo, s->out[2] * (int64_t)sizeof *s->count) : NULL;
+    for (int64_t o = 0; s->count != NULL && o < s->out[2]; o++) {
+        s->count[o] = (float)s->table[2][o].all;
+    }
+    return !mean || s->count != NULL;
 }
 
 /* oneDNN has pools of blocked images and of bytes in vectors, of row-major ones element by element;
@@ -320,13 +351,17 @@ static pool_state *state_new(rui_low *lo, const ru_node *n, bool *fits)
     s->k = ru_kern_best();
     s->t = x->dtype;
     s->max = max;
-    s->sum = n->op == RU_OP_LpPool;
+    s->power = n->op == RU_OP_LpPool ? ru_node_int(n, RU_ATTR_p, 2) : 0;
     s->with_pads = ru_node_int(n, RU_ATTR_count_include_pad, 0) != 0;
     s->by_columns = ru_node_int(n, RU_ATTR_storage_order, 0) != 0;
     plan(s, &w, n);
     find_line(s, places);
+    *fits = s->power == 0 || s->line > 0;
+    if (!*fits) {
+        return NULL;
+    }
     find_inner(s);
-    return s;
+    return find_tables(lo, s) ? s : NULL;
 }
 
 ru_status rui_lower_kern_pool(rui_low *lo, const ru_node *n, ru_err *err)
@@ -339,7 +374,9 @@ ru_status rui_lower_kern_pool(rui_low *lo, const ru_node *n, ru_err *err)
     }
     rui_buf bufs[3] = {rui_in_plain(lo, n->in[0]), rui_out_plain(lo, n->out[0]),
                        places ? rui_out_plain(lo, n->out[1]) : (rui_buf){0}};
-    rui_emit(lo, &(rui_step){.kernel = s->max ? "kern max pool" : "kern average pool",
+    rui_emit(lo, &(rui_step){.kernel = s->max         ? "kern max pool"
+                                       : s->power > 0 ? "kern power pool"
+                                                      : "kern average pool",
                              .fn = pool_run,
                              .state = s,
                              .bufs = bufs,
@@ -347,78 +384,9 @@ ru_status rui_lower_kern_pool(rui_low *lo, const ru_node *n, ru_err *err)
     return rui_done(lo);
 }
 
-/* -- LpPool: the root of a sum of powers ---------------------------------------------------------
- */
-
-enum { POWER_MAX = 4 }; /* higher ones of ordinary numbers are beyond f32 */
-
-typedef struct power_state {
-    const ru_kern *k;
-    int64_t n, p;
-    bool root;
-} power_state;
-
-/* bufs: x y, which may be the same. y = |x|^p, or the p-th root of x, which is not negative */
-static void power_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
-{
-    const power_state *s = state;
-    const float *x = (const float *)bufs[0] + begin;
-    float *y = (float *)bufs[1] + begin;
-    float p = s->root ? 1.0f / (float)s->p : (float)s->p;
-    int64_t n = end - begin;
-    if (s->p == 2 && s->root) {
-        s->k->map1(RU_KERN_MAP1_Sqrt, 0, 0, RU_F32, x, y, n);
-    } else if (s->p == 2) {
-        s->k->map2(RU_KERN_MAP2_Mul, 0, 0, RU_F32, x, 1, x, 1, y, n);
-    } else {
-        s->k->map1(RU_KERN_MAP1_Abs, 0, 0, RU_F32, x, y, n);
-        if (s->p != 1) {
-            s->k->map2(RU_KERN_MAP2_Pow, 0, 0, RU_F32, y, 1, &p, 0, y, n);
-        }
-    }
-}
-
-static ru_status power_run(void *state, void *const *bufs, const rui_run *run)
-{
-    const power_state *s = state;
-    rui_kern_for(run, power_part, s, bufs, s->n, 4096);
-    return RU_OK;
-}
-
-static void power_emit(rui_low *lo, int64_t count, int64_t p, bool root, rui_buf x, rui_buf y)
-{
-    power_state *s = rui_keep(lo, (int64_t)sizeof *s);
-    if (s != NULL) {
-        *s = (power_state){ru_kern_best(), count, p, root};
-        rui_buf bufs[2] = {x, y};
-        rui_emit(lo, &(rui_step){.kernel = root ? "kern pool roots" : "kern pool powers",
-                                 .fn = power_run,
-                                 .state = s,
-                                 .bufs = bufs,
-                                 .n_bufs = 2});
-    }
-}
-
+/* LpPool. The kernel knows powers up to POWER_MAX. */
 ru_status rui_lower_kern_lp_pool(rui_low *lo, const ru_node *n, ru_err *err)
 {
-    (void)err;
-    int64_t p = ru_node_int(n, RU_ATTR_p, 2), count = ru_type_count(rui_type(lo, n->in[0]));
-    bool fits;
-    if (p > POWER_MAX) {
-        return RU_E_UNSUPPORTED;
-    }
-    pool_state *s = state_new(lo, n, &fits);
-    if (s == NULL) {
-        return fits ? rui_done(lo) : RU_E_UNSUPPORTED;
-    }
-    rui_buf powers = rui_workspace(lo, count * (int64_t)sizeof(float));
-    power_emit(lo, count, p, false, rui_in_plain(lo, n->in[0]), powers);
-    rui_buf bufs[3] = {powers, rui_out_plain(lo, n->out[0])};
-    rui_emit(lo,
-             &(rui_step){
-                 .kernel = "kern sum pool", .fn = pool_run, .state = s, .bufs = bufs, .n_bufs = 3});
-    if (p != 1) {
-        power_emit(lo, ru_type_count(rui_type(lo, n->out[0])), p, true, bufs[1], bufs[1]);
-    }
-    return rui_done(lo);
+    int64_t p = ru_node_int(n, RU_ATTR_p, 2);
+    return p < 1 || p > POWER_MAX ? RU_E_UNSUPPORTED : rui_lower_kern_pool(lo, n, err);
 }
