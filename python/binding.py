@@ -8,7 +8,7 @@ import sys
 import cffi
 
 DECLARATIONS = """
-typedef enum { RU_OK, ... } ru_status;
+typedef enum { RU_OK, RU_E_AGAIN, RU_E_CANCELLED, RU_E_USAGE, ... } ru_status;
 typedef enum { RU_NONE, ... } ru_dtype;
 typedef enum { RU_DEVICE_CPU, RU_DEVICE_REF, ... } ru_device_kind;
 typedef enum { RU_PRECISION_F32, RU_PRECISION_BF16, ... } ru_precision;
@@ -130,6 +130,27 @@ typedef struct { void *fields[...]; int64_t n, position, epoch; ...; } ru_batch;
 ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt, ru_stream **out, ru_err *err);
 ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err);
 void ru_stream_close(ru_stream *s);
+
+/* a member of an elastic job */
+typedef struct ru_team ru_team;
+typedef struct { void *data; int64_t size_bytes; uint32_t group; } ru_team_state;
+typedef struct {
+    const char *join, *listen, *token; uint32_t number; bool newcomer; uint32_t founders, n_min, n_begin, n_max, capacity;
+    int64_t batch, count, steps, steps_before, position_before; const int64_t *gradient_bytes; float *const *gradients;
+    uint32_t n_gradients;
+    const ru_team_state *state; uint32_t n_state; const char *agreed; bool equal_shares; double join_part; ...;
+} ru_team_options;
+typedef struct {
+    bool over; int64_t step, position, n, batch, first; uint32_t members, number; bool leads; ...;
+} ru_team_step;
+ru_status ru_team_open(const ru_team_options *opt, ru_team **out, ru_err *err);
+void ru_team_close(ru_team *t);
+const char *ru_team_address(const ru_team *t);
+ru_status ru_team_begin(ru_team *t, int64_t wait_ns, ru_team_step *into, ru_err *err);
+ru_status ru_team_ready(ru_team *t, uint32_t k);
+ru_status ru_team_wait(ru_team *t, int64_t wait_ns, ru_err *err);
+ru_status ru_team_done(ru_team *t);
+void ru_team_leave(ru_team *t);
 """
 
 SOURCE = """
@@ -140,6 +161,7 @@ SOURCE = """
 #include "run/predict.h"
 #include "store/onnx_file.h"
 #include "train/driver/trainer.h"
+#include "train/embed/embed.h"
 """
 
 

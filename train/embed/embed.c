@@ -202,7 +202,9 @@ static ru_status open_memory(ru_team *t, const ru_team_options *opt, ru_err *err
     o->token = copy(a, opt->token, &ok);
     for (uint32_t k = 0; ok && g != NULL && sizes != NULL && k < opt->n_gradients; k++) {
         sizes[k] = opt->gradient_bytes[k];
-        g[k] = (ru_span){.data = ru_arena_zalloc(a, sizes[k], ALIGN), .size_bytes = sizes[k]};
+        void *own =
+            opt->gradients != NULL ? opt->gradients[k] : ru_arena_zalloc(a, sizes[k], ALIGN);
+        g[k] = (ru_span){.data = own, .size_bytes = sizes[k]};
         ok = g[k].data != NULL;
     }
     for (uint32_t k = 0; s != NULL && k < opt->n_state; k++) {
@@ -249,9 +251,11 @@ static ru_status open_elastic(ru_team *t, ru_err *err)
         .batch_at = batch_at,
         .first_step = o->steps_before,
         .first_position = o->position_before,
-        .steps_end = o->steps > 0 ? o->steps : INT64_MAX,
+        .steps_end = o->steps > 0 ? o->steps : INT64_MAX / UINT32_MAX,
         .founders = o->founders,
         .n_min = o->n_min,
+        .n_begin = o->n_begin,
+        .join_part = o->join_part,
         .tensor_bytes = o->gradient_bytes,
         .n_tensors = o->n_gradients,
         .state_bytes = bytes,
@@ -391,6 +395,7 @@ static ru_status take(ru_team *t, ru_team_step *s)
         s->position = share.at;
         s->n = share.n;
         s->batch = share.batch;
+        s->first = share.first;
     }
     return st;
 }

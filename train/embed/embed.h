@@ -45,6 +45,7 @@ typedef struct ru_team_options {
     bool newcomer;      /* joins a job that runs: its state comes from the others */
     uint32_t founders;  /* members that the first step waits for; 0: 1 */
     uint32_t n_min;     /* with fewer the job pauses until others join; 0: 1 */
+    uint32_t n_begin;   /* the same before the first step; 0: n_min */
     uint32_t n_max;     /* 0: 1024 */
     uint32_t capacity;  /* relative speed until it is measured; 0: 1 */
     int64_t batch;      /* samples of a step, of all members together */
@@ -53,12 +54,16 @@ typedef struct ru_team_options {
     int64_t steps_before;          /* of a checkpoint that all founders hold */
     int64_t position_before;       /* samples of these */
     const int64_t *gradient_bytes; /* [n_gradients] f32, in the order in which they are made */
+    float *const *gradients;       /* [n_gradients] memory of the program for them, 16-byte aligned,
+                                      viewed       until ru_team_close; NULL: the team's own */
     uint32_t n_gradients;          /* 1 .. 4096 */
     const ru_team_state *state;    /* [n_state] the same sizes and groups in all members */
     uint32_t n_state;
     /* Lines "name value" that all members must share, besides batch and sizes; NULL: none. */
     const char *agreed;
     bool equal_shares; /* do not give faster members more samples */
+    double join_part;  /* time for the state of newcomers, as part of that of a step's sums; 0: 0.1
+                        */
 } ru_team_options;
 
 typedef struct ru_team_step {
@@ -67,6 +72,7 @@ typedef struct ru_team_step {
     int64_t position; /* of this member's first sample in the global order, which goes on over
                          epochs; its n samples are all of one epoch when `count` was given */
     int64_t n, batch; /* samples of this member, and of all */
+    int64_t first;    /* ... of the members before it; 0: no other member has an earlier sample */
     uint32_t members, number; /* of the job; this one's number */
     bool leads;
 } ru_team_step;
