@@ -1,0 +1,73 @@
+"""One member for test/lab/pytorch.py: pytorch_member.py HOW, a JSON object. Prints what became of its training as JSON.
+
+The gradient of `seen` counts how often each sample was computed.
+"""
+import json
+import os
+import sys
+import time
+
+import torch
+
+import rubato.torch as rt
+
+
+class Net(torch.nn.Module):
+    def __init__(self, n, norm):
+        super().__init__()
+        between = [torch.nn.BatchNorm1d(16)] if norm else []
+        self.net = torch.nn.Sequential(torch.nn.Linear(1, 16), *between, torch.nn.Tanh(), torch.nn.Linear(16, 1))
+        self.seen = torch.nn.Parameter(torch.zeros(n))
+
+    def forward(self, x):
+        return self.net(x)
+
+
+class Samples(torch.utils.data.Dataset):
+    def __init__(self, n):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        x = torch.tensor([i / self.n * 2 - 1])
+        return x, torch.sin(3 * x), i
+
+
+def main():
+    how = json.loads(sys.argv[1])
+    n = how.get("samples", 1024)
+    torch.manual_seed(how.get("seed", 0))
+    torch.set_num_threads(1)
+    model = Net(n, how.get("norm", True))
+    counts = how.get("optimizer", "SGD") == "SGD"
+    groups = [{"params": model.net.parameters(), "lr": 0.01}, {"params": [model.seen], "lr": 1.0, "momentum": 0}][:1 + counts]
+    opt = getattr(torch.optim, how.get("optimizer", "SGD"))(groups, **how.get("options", {"momentum": 0.9}))
+    loader = torch.utils.data.DataLoader(Samples(n), batch_size=64, shuffle=True, num_workers=how.get("fetchers", 0))
+    schedule = torch.optim.lr_scheduler.LambdaLR(opt, [lambda k: 0.99 ** (k // 10), lambda k: 1][:1 + counts])
+    model, opt, loader = rt.elastic(model, opt, loader, scheduler=schedule, seed=3)
+    turns, last, longest = 0, None, 0.0
+    for _ in range(how["epochs"]):
+        for x, y, i in loader:
+            time.sleep(how.get("sleep", 0))
+            opt.zero_grad()
+            loss = ((model(x) - y) ** 2).mean() - 64 * model.seen[i].mean()
+            loss.backward()
+            opt.step()
+            schedule.step()
+            turns += 1
+            now = time.monotonic()
+            longest = max(longest, now - last) if turns > 20 else 0.0
+            last = now
+            print("turn", turns, file=sys.stderr, flush=True)
+    model.eval()
+    with torch.no_grad():
+        x = torch.linspace(-1, 1, 101).unsqueeze(1)
+        error = ((model(x) - torch.sin(3 * x)) ** 2).mean().item()
+    net = [v for k, v in model.state_dict().items() if k != "seen"]
+    print(json.dumps({"pid": os.getpid(), "turns": turns, "longest": longest, "error": error, "lr": opt.param_groups[0]["lr"],
+                      "net": [x for v in net for x in v.reshape(-1).tolist()], "seen": model.seen.tolist()}), flush=True)
+
+
+main()
