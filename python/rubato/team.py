@@ -1,0 +1,124 @@
+"""This process as a member of an elastic job: gradients are summed over members that come, leave and die."""
+import os
+import secrets
+import types
+
+from . import _call
+from ._call import check, ffi, lib, text
+
+_SLICE_NS = 50_000_000  # KeyboardInterrupt is looked for so often
+
+
+def place():
+    """Where the job is, from the environment of `rubato launch`, torchrun or Slurm: what Team takes as `where`."""
+    env = os.environ
+    at = types.SimpleNamespace(
+        join=env.get("RUBATO_JOIN"), listen=env.get("RUBATO_LISTEN"), token=env.get("RUBATO_TOKEN"),
+        begin=int(env.get("RUBATO_WORKERS") or 1), least=int(env.get("RUBATO_MIN") or 1), most=int(env.get("RUBATO_MAX") or 0))
+    if at.join is None and at.listen is None:
+        rank, world, host, port = _others(env)
+        if world > 1:
+            if at.token is None:
+                raise _call.ConfigError("%d processes were started together: set RUBATO_TOKEN to the same secret of 16 to "
+                                        "64 characters for all of them" % world)
+            at.begin, at.least = world, 1
+            at.join, at.listen = ("%s:%d" % (host, port), None) if rank > 0 else (None, "%s:%d" % (host, port))
+    at.token = at.token or secrets.token_hex(16)
+    return at
+
+
+def _others(env):
+    """rank, world, host, port of torchrun (one port above its own store) or of Slurm."""
+    if "RANK" in env and "WORLD_SIZE" in env and "MASTER_ADDR" in env:
+        return int(env["RANK"]), int(env["WORLD_SIZE"]), env["MASTER_ADDR"], int(env.get("MASTER_PORT") or 29500) + 1
+    if "SLURM_PROCID" in env and "SLURM_NTASKS" in env and "SLURM_LAUNCH_NODE_IPADDR" in env:
+        port = 20000 + int(env.get("SLURM_JOB_ID") or 0) % 20000
+        return int(env["SLURM_PROCID"]), int(env["SLURM_NTASKS"]), env["SLURM_LAUNCH_NODE_IPADDR"], port
+    return 0, 1, None, 0
+
+
+class Team:
+    """A member. Each step: begin, ready(k) for every gradient, wait, done; see train/embed/embed.h.
+
+    gradients: (address, bytes) of each, f32, in the order in which they are made: the program's from begin until it is
+    ready, holds the sums from wait until done. state: (address, bytes, group) of what a newcomer receives. All that
+    memory must live until close. agreed: lines "name value" that all members must share.
+    """
+
+    def __init__(self, gradients, state, *, batch, count=0, steps=0, before=(0, 0), agreed="", where=None):
+        self._t, self._pid_forks = None, _call.forks()
+        where = where or place()
+        keep = [ffi.new("int64_t[]", [n for _, n in gradients]),
+                ffi.new("float *[]", [ffi.cast("float *", a) for a, _ in gradients]), ffi.new("ru_team_state[]", [
+            {"data": ffi.cast("void *", a), "size_bytes": n, "group": g} for a, n, g in state])]
+
+        def c(s):
+            keep.append(ffi.NULL if s is None else ffi.new("char[]", s.encode()))
+            return keep[-1]
+
+        options = ffi.new("ru_team_options *", {
+            "join": c(where.join), "listen": c(where.listen), "token": c(where.token), "newcomer": where.join is not None,
+            "n_begin": where.begin, "n_min": where.least, "n_max": where.most, "batch": batch, "count": count,
+            "steps": steps, "steps_before": before[0], "position_before": before[1], "gradient_bytes": keep[0],
+            "gradients": keep[1], "n_gradients": len(gradients), "state": keep[2], "n_state": len(state), "agreed": c(agreed), "join_part": 1.0})
+        err, t = ffi.new("ru_err *"), ffi.new("ru_team **")
+        self._err, self._step = err, ffi.new("ru_team_step *")
+        check(lib.ru_team_open(options, t, err), err)
+        self._t = t[0]
+        self.address = text(lib.ru_team_address(self._t))
+
+    def _team(self):
+        if self._t is None:
+            raise ValueError("this process has left the job")
+        if self._pid_forks != _call.forks():
+            raise RuntimeError("a member of a job does not live on in a forked process: open it there")
+        return self._t
+
+    def _blocks(self, call, *more):
+        t = self._team()
+        while True:
+            status = call(t, _SLICE_NS, *more, self._err)
+            if status != lib.RU_E_AGAIN:
+                return status
+
+    def begin(self):
+        """Wait for the next step; None when the job has ended. Fields: step, position, n, batch, first, members,
+        number, leads."""
+        s = self._step
+        check(self._blocks(lib.ru_team_begin, s), self._err)
+        if s.over:
+            return None
+        return types.SimpleNamespace(step=s.step, position=s.position, n=s.n, batch=s.batch, first=s.first,
+                                     members=s.members, number=s.number, leads=s.leads)
+
+    def ready(self, k):
+        """Gradient k is complete; False: the step does not count any more."""
+        status = lib.ru_team_ready(self._team(), k)
+        if status == lib.RU_E_USAGE:
+            raise RuntimeError("gradient %d was made twice in one step, or outside of one" % k)
+        return status == lib.RU_OK
+
+    def wait(self):
+        """Wait until all gradients hold their sums; False: nothing changes, the samples come again."""
+        status = self._blocks(lib.ru_team_wait)
+        if status == lib.RU_E_CANCELLED:
+            return False
+        check(status, self._err)
+        return True
+
+    def done(self):
+        """The state is that after the step."""
+        if lib.ru_team_done(self._team()) != lib.RU_OK:
+            raise _call.PeerError("this process has left the job")
+
+    def close(self):
+        """Leave the job; the others go on."""
+        t, self._t = self._t, None
+        if t is not None and self._pid_forks == _call.forks():
+            lib.ru_team_close(t)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

@@ -1,0 +1,320 @@
+"""PyTorch on Rubato: elastic training of a loop that stays as it is.
+
+    model, opt, loader = rubato.torch.elastic(model, opt, loader)
+
+Start the script by `rubato launch -w 2:8 -- python train.py`; alone it trains in one process.
+"""
+import atexit
+import collections
+import hashlib
+
+import torch
+
+from . import _call
+from ._call import lib
+from .team import Team
+
+__all__ = ["elastic"]
+
+
+def elastic(model, opt, loader, *, scheduler=None, seed=0, epochs=0, where=None):
+    """Train `model` with this process as one member of a job whose members come, leave and die.
+
+    model: parameters on the CPU, trained with one backward per step. opt: an optimizer of torch.optim without a
+    closure. loader: a DataLoader with a batch size; it is the batch of all members together, of which each gets its
+    share. The loss must be a mean over the batch it is of. scheduler: one that is stepped after each opt.step();
+    counts steps that count. seed: of the order of samples where the loader shuffles. epochs: the job ends after so
+    many; 0: when the loops end.
+
+    Returns (model, opt, loader): the same model and optimizer, and a loader of the members' samples. After backward()
+    gradients are those of the whole batch, on all members. When a member is lost in a step, opt.step() of that turn
+    changes nothing and the loader gives the samples again. Who joins gets parameters and optimizer slots from the
+    others. Buffers follow the member with the first samples of the batch.
+    """
+    member = _Member(model, opt, loader, scheduler, seed, epochs, where)
+    return model, opt, member.loader
+
+
+def _refuse(sentence, *values):
+    raise _call.UnsupportedError(sentence % values)
+
+
+def _check_tensors(model, opt):
+    for name, t in [*model.named_parameters(), *model.named_buffers()]:
+        if t.device.type != "cpu" or t.is_sparse:
+            _refuse("%s is on %s; elastic() trains dense tensors on the CPU", name, t.device)
+    known = {id(p) for p in model.parameters()}
+    for group in opt.param_groups:
+        for p in group["params"]:
+            if id(p) not in known:
+                _refuse("the optimizer has a parameter of shape %s that the model does not have", tuple(p.shape))
+
+
+# What torch.optim's lazily made slots begin with, where it is not zero.
+_FIRST = {"mu_product": 1.0, "mu": 1.0}
+_LR = {"eta", "step_size"}
+
+
+def _make_slots(opt):
+    """Let the optimizer make its slots, without changing a parameter: a newcomer needs places for those of the others."""
+    fresh = [(g, p) for g in opt.param_groups for p in g["params"] if p.requires_grad and not opt.state.get(p)]
+    if not fresh:
+        return
+    with torch.no_grad():
+        before = [(p, p.clone(), p.grad) for g in opt.param_groups for p in g["params"]]
+        slots = [(p, k, v, v.clone()) for p, s in opt.state.items() for k, v in s.items() if torch.is_tensor(v)]
+        for p, _, _ in before:
+            p.grad = None
+        for _, p in fresh:
+            p.grad = torch.zeros_like(p)
+        opt.step()
+        for p, value, grad in before:
+            p.copy_(value)
+            p.grad = grad
+        for _, _, v, value in slots:
+            v.copy_(value)
+        for g, p in fresh:
+            for name, v in opt.state.get(p, {}).items():
+                if torch.is_tensor(v):
+                    v.fill_(g["lr"] if name in _LR else _FIRST.get(name, 0.0))
+                elif v is not None:
+                    _refuse("the optimizer %s keeps %s outside of tensors", type(opt).__name__, name)
+
+
+class _Member:
+    """What model, optimizer and loader of one process share."""
+
+    def __init__(self, model, opt, loader, scheduler, seed, epochs, where):
+        _check_tensors(model, opt)
+        _make_slots(opt)
+        self.opt, self.scheduler, self.where = opt, scheduler, where
+        self.team = self.step = None
+        self.updated = False  # by the last opt.step()
+        self.params = [p for g in opt.param_groups for p in g["params"]]
+        self.trained = [p for p in reversed(list(model.parameters())) if p.requires_grad]
+        # Small things that are no gradients: each is the one of the member with the first samples.
+        self.small = [b for b in model.buffers()]
+        self.state, self.keep = [], []
+        for group, p in enumerate(model.parameters()):
+            if not p.data.is_contiguous():
+                p.data = p.data.contiguous()
+            self._add_state(p.data, group)
+            for name, v in sorted(opt.state.get(p, {}).items()):
+                if not torch.is_tensor(v):
+                    continue
+                if v.numel() == 1:
+                    self.small.append(v)
+                    continue
+                if not v.is_contiguous():
+                    v = opt.state[p][name] = v.contiguous()
+                self._add_state(v, group)
+        self.before = [t.clone() for t in self.small]
+        self.grads = [torch.zeros(p.shape) for p in self.trained]
+        self.more = torch.zeros(max(1, sum(t.numel() for t in self.small)))
+        self.made = [False] * (len(self.grads) + 1)
+        self.finished = self.counts = True
+        self.loader = _Loader(self, loader, seed)
+        self.epochs = epochs
+        self.agreed = "optimizer %s\nseed %d\nsamples %d\nmodel %s" % (
+            type(opt).__name__, seed, len(loader.dataset), hashlib.sha256(repr(
+                [(n, tuple(p.shape), p.dtype, p.requires_grad) for n, p in model.named_parameters()]).encode()).hexdigest()[:16])
+        for k, p in enumerate(self.trained):
+            p.register_post_accumulate_grad_hook(lambda p, k=k: self._made(k, p))
+        self._real_step = opt.step
+
+        def step(closure=None):
+            return self._opt_step(closure)
+
+        step._wrapped_by_lr_sched = True  # schedulers look whether the step that they count is the optimizer's own
+        opt.step = step
+        if scheduler is not None:
+            self._real_schedule, scheduler.step = scheduler.step, self._schedule
+            self.scheduled = 0
+        atexit.register(self.close)
+
+    def _add_state(self, t, group):
+        self.keep.append(t)
+        self.state.append((t.data_ptr(), t.numel() * t.element_size(), group))
+
+    def open(self):
+        data = self.loader
+        # Opening waits for nothing; parameters may have been loaded since elastic().
+        self.team = Team([(g.data_ptr(), g.numel() * 4) for g in [*self.grads, self.more]], self.state, batch=data.batch,
+                         count=data.count, steps=self.epochs * len(data), agreed=self.agreed, where=self.where)
+
+    def close(self):
+        if self.team is not None:
+            self.team.close()
+
+    # -- a step ---------------------------------------------------------------------------------
+
+    def begin(self):
+        """The next step of which this member has, or receives, something; None: the job has ended."""
+        if self.step is not None and not self.finished:
+            self._finish()
+        if self.step is not None and self.counts and not self.updated:
+            raise RuntimeError("opt.step() must be called once for each batch of an elastic loader")
+        self.step = self.team.begin()
+        self.finished, self.counts, self.updated = False, True, False
+        self.made = [False] * len(self.made)
+        if self.step is not None and self.scheduler is not None:
+            while self.scheduled < self.step.step:
+                self.scheduled += 1
+                self._real_schedule()
+        return self.step
+
+    def _made(self, k, p):
+        if self.step is None:
+            return
+        if self.finished or self.made[k]:
+            raise RuntimeError("a second backward() in one step; elastic() takes one backward for each batch")
+        if not any(self.made):
+            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+        self._leave(k, p.grad)
+
+    def _leave(self, k, grad):
+        """Gradient k goes to the others."""
+        self.made[k] = True
+        if self.step.n == 0 or not self.counts:
+            return  # zeros, which are ready already
+        with torch.no_grad():
+            if grad is None:
+                self.grads[k].zero_()
+            elif grad.is_sparse:
+                _refuse("a gradient is sparse; elastic() sums dense ones")
+            else:
+                torch.mul(grad, self.step.n / self.step.batch, out=self.grads[k])
+        self.counts = self.team.ready(k)
+
+    def _finish(self):
+        """All gradients become sums."""
+        if self.finished or self.step is None:
+            return
+        self.finished = True
+        for k, made in enumerate(self.made[:-1]):
+            if not made:
+                self._leave(k, None)
+        with torch.no_grad():
+            if self.step.n > 0 and self.counts:
+                self.more.zero_()
+                if self.step.first == 0:
+                    at = 0
+                    for t in self.small:
+                        self.more[at:at + t.numel()].copy_(t.reshape(-1))
+                        at += t.numel()
+                self.counts = self.team.ready(len(self.made) - 1)
+            self.counts = self.team.wait()
+            at = 0
+            for t, before in zip(self.small, self.before):
+                if self.counts:
+                    value = self.more[at:at + t.numel()].view(t.shape)
+                    t.copy_(value if t.is_floating_point() else value.round())
+                else:
+                    t.copy_(before)
+                at += t.numel()
+            if self.counts:
+                for p, g in zip(self.trained, self.grads):
+                    p.grad = g if p.dtype == g.dtype else g.to(p.dtype)
+
+    def _opt_step(self, closure=None):
+        if closure is not None:
+            _refuse("opt.step() with a closure; elastic() takes optimizers without one")
+        if self.step is None:
+            return self._real_step()
+        self._finish()
+        if not self.counts or self.updated:
+            return None
+        self._real_step()
+        with torch.no_grad():
+            for t, before in zip(self.small, self.before):
+                before.copy_(t)
+        self.updated = True
+        self.team.done()
+        return None
+
+    def _schedule(self, *args):
+        if self.updated and self.scheduled <= self.step.step:
+            self.scheduled += 1
+            self._real_schedule(*args)
+
+
+class _Loader:
+    """Batches of this member's samples, as the loader that it stands for would collate them."""
+
+    def __init__(self, member, loader, seed):
+        if loader.batch_size is None or not hasattr(loader.dataset, "__len__"):
+            _refuse("the loader has no batch size or its dataset no length; elastic() takes a DataLoader of samples with numbers")
+        sampler = type(loader.sampler).__name__
+        if sampler not in ("RandomSampler", "SequentialSampler", "DistributedSampler"):
+            _refuse("the loader's sampler is a %s; elastic() gives samples in order or shuffled", sampler)
+        self.member, self.given, self.seed = member, loader, seed
+        self.batch, self.dataset = loader.batch_size, loader.dataset
+        self.shuffles = sampler == "RandomSampler" or (sampler == "DistributedSampler" and loader.sampler.shuffle)
+        n = len(loader.dataset)
+        self.count = n // self.batch * self.batch if loader.drop_last else n
+        if self.count < 1:
+            _refuse("%d samples are fewer than the batch of %d", n, self.batch)
+        self.epoch, self.waits = 0, None
+        self._at = self._share = None
+        self._tags, self._fetched = collections.deque(), None
+
+    def __len__(self):
+        """Batches of an epoch, those of all members: so many steps."""
+        return -(-self.count // self.batch)
+
+    def __iter__(self):
+        """One epoch; of epochs that the others have done already, nothing."""
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        m = self.member
+        if m.team is None:
+            m.open()
+        while True:
+            s, self.waits = self.waits or m.begin(), None
+            if s is None:
+                return
+            begin = s.position - s.first
+            if begin // self.count != epoch:
+                self.waits = s  # the next loop begins with it
+                return
+            # Who only receives computes something too, which counts nothing: so the loop is the same on all members.
+            yield self._get(s.position if s.n > 0 else begin, s.n or max(1, s.batch // s.members))
+
+    def _sample(self, position):
+        epoch, at = divmod(position, self.count)
+        return lib.ru_order_sample(self.seed, epoch, at, len(self.dataset)) if self.shuffles else at
+
+    # Workers of a DataLoader fetch ahead, for the shares of now: what was fetched for other ones is dropped.
+
+    def _ahead(self):
+        while True:
+            at, n = self._at
+            self._tags.append((at, n))
+            self._at = (at + self.batch, n)
+            yield [self._sample(at + k) for k in range(n)]
+
+    def _get(self, position, n):
+        g = self.given
+        if g.num_workers == 0:
+            return g.collate_fn([self.dataset[self._sample(position + k)] for k in range(n)])
+        if self._fetched is None:
+            self._at = (position, n)
+            self._fetched = iter(torch.utils.data.DataLoader(
+                g.dataset, batch_sampler=_Sampler(self._ahead()), num_workers=g.num_workers, collate_fn=g.collate_fn,
+                pin_memory=g.pin_memory, timeout=g.timeout, worker_init_fn=g.worker_init_fn,
+                multiprocessing_context=g.multiprocessing_context, prefetch_factor=g.prefetch_factor))
+        if (position, n) not in self._tags:
+            self._at = (position, n)
+        while True:
+            batch = next(self._fetched)
+            if self._tags.popleft() == (position, n):
+                return batch
+
+
+class _Sampler:
+    """What a DataLoader asks for the next samples."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __iter__(self):
+        return self.batches
