@@ -3,6 +3,7 @@
 
 #include "base/str.h"
 #include "base/wire.h"
+#include "comm/member/among.h"
 #include "host/shell_impl.h"
 
 enum { PART_BYTES = 48 << 10 };
@@ -61,10 +62,8 @@ static void world_asked(ru_shell *h, ru_node_id from, ru_time now)
         return;
     }
     const ru_view *v = ru_member_view(m);
-    const char *at = ""; /* nobody leads */
-    for (uint32_t i = 0; i < v->n; i++) {
-        at = ru_node_is(v->at[i].node, v->leader) ? v->at[i].address : at;
-    }
+    const ru_member_info *leader = ru_member_among(v->at, v->n, v->leader);
+    const char *at = leader != NULL ? leader->address : ""; /* nobody leads */
     ru_chan *chan = ru_node_chan(h->timers.node);
     if (ru_chan_message(chan, from, RUI_MSG_WORLD_AT, at, (int64_t)strlen(at), now) != RU_OK) {
         ru_chan_drop(chan, from, now);

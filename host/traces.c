@@ -25,6 +25,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/wire.h"
+#include "comm/member/among.h"
 #include "env/file/file.h"
 #include "host/shell_impl.h"
 
@@ -48,11 +49,8 @@ static void send(ru_tracing *t, ru_node_id to, uint32_t what, const void *data, 
 static const char *host_of(const ru_tracing *t, ru_node_id node)
 {
     const ru_view *v = ru_member_view(t->member);
-    const char *host = NULL;
-    for (uint32_t i = 0; i < v->n; i++) {
-        host = ru_node_is(v->at[i].node, node) ? v->at[i].host : host;
-    }
-    return host;
+    const ru_member_info *m = ru_member_among(v->at, v->n, node);
+    return m != NULL ? m->host : NULL;
 }
 
 /* Does the leader have this process' disk? Where there is none: yes. */
@@ -254,12 +252,10 @@ static void asked(ru_tracing *t, ru_node_id from, ru_wire_in *in, ru_time now)
     if (in->bad || steps < 1) {
         return;
     }
-    for (uint32_t i = 0; !ru_member_leads(t->member) && i < v->n; i++) {
-        if (ru_node_is(v->at[i].node, v->leader)) {
-            const char *at = v->at[i].address;
-            send(t, from, RUI_MSG_TRACE_AT, at, (int64_t)strlen(at), now);
-            return;
-        }
+    const ru_member_info *leader = ru_member_among(v->at, v->n, v->leader);
+    if (!ru_member_leads(t->member) && leader != NULL) {
+        send(t, from, RUI_MSG_TRACE_AT, leader->address, (int64_t)strlen(leader->address), now);
+        return;
     }
     int64_t first = t->step + 2; /* all hear of it before it begins */
     const char *text = "";

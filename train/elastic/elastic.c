@@ -117,6 +117,15 @@ void ru_elastic_close(ru_elastic *e)
 /* -- small ---------------------------------------------------------------------------------------
  */
 
+rui_el_member *rui_el_member_of(const ru_elastic *e, ru_node_id node)
+{
+    uint32_t i = 0;
+    while (i < e->v.n && !ru_node_is(e->v.at[i].node, node)) {
+        i++;
+    }
+    return i < e->v.n ? &e->v.at[i] : NULL;
+}
+
 bool rui_el_leads(const ru_elastic *e)
 {
     return ru_member_leads(e->opt.member);
@@ -420,10 +429,8 @@ static void on_timer(ru_elastic *e, const ru_event *ev, ru_effects *fx)
  * again, messages between the leader and a member may be lost. */
 static void on_down(ru_elastic *e, const ru_event *ev)
 {
-    bool ours = ru_node_is(ev->node, e->v.leader);
-    for (uint32_t i = 0; i < e->v.n && !ours && rui_el_leads(e); i++) {
-        ours = ru_node_is(ev->node, e->v.at[i].node);
-    }
+    bool leads = rui_el_leads(e);
+    bool ours = leads ? rui_el_member_of(e, ev->node) != NULL : ru_node_is(ev->node, e->v.leader);
     if (ours && !e->ending) {
         rui_el_broken(e, ev->now);
     }

@@ -190,11 +190,7 @@ static void keep_early(ru_elastic *e, const ru_event *ev)
  * are told, once a minute with their number. */
 static void refused(ru_elastic *e, const ru_event *ev, uint32_t epoch, ru_effects *fx)
 {
-    bool member = false;
-    for (uint32_t i = 0; i < e->v.n && !member; i++) {
-        member = ru_node_is(e->v.at[i].node, ev->node);
-    }
-    if (member || e->v.n == 0 || epoch > e->v.epoch) {
+    if (rui_el_member_of(e, ev->node) != NULL || e->v.n == 0 || epoch > e->v.epoch) {
         return;
     }
     e->lead.n_refused++;

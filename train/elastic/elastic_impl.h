@@ -20,6 +20,7 @@
 #define RU_TRAIN_ELASTIC_ELASTIC_IMPL_H
 
 #include "base/wire.h"
+#include "comm/member/among.h"
 #include "cost/queue.h"
 #include "cost/step/recur.h"
 #include "plan/crew/join.h"
@@ -444,6 +445,7 @@ void rui_el_device_failed(ru_elastic *e, ru_status st, const char *doing, int64_
 void rui_el_end(ru_elastic *e, ru_status st, const char *sentence, ru_time now, ru_effects *fx);
 void rui_el_news(ru_elastic *e, ru_elastic_what what, int64_t a, int64_t b, ru_time now);
 bool rui_el_leads(const ru_elastic *e);
+rui_el_member *rui_el_member_of(const ru_elastic *e, ru_node_id node); /* NULL: not in the view */
 void rui_el_say_ready(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_status_set(ru_elastic *e, ru_time now, ru_effects *fx); /* for a successor */
 /* Leave what is under way: the device forgets it. */

@@ -10,16 +10,6 @@
 
 enum { SPEED_SAMPLES_MIN = 8, SHARES_EVERY = 16 };
 
-static rui_el_member *member_of(ru_elastic *e, ru_node_id node)
-{
-    for (uint32_t i = 0; i < e->v.n; i++) {
-        if (ru_node_is(e->v.at[i].node, node)) {
-            return &e->v.at[i];
-        }
-    }
-    return NULL;
-}
-
 rui_el_known *rui_el_lead_known(ru_elastic *e, ru_node_id node, bool make)
 {
     for (uint32_t i = 0; i < e->lead.n_known; i++) {
@@ -125,7 +115,7 @@ static uint32_t held_of(ru_elastic *e, ru_node_id node)
     if (e->v.n == 0) {
         return e->mover.n_pieces; /* founders start from the same state */
     }
-    const rui_el_member *m = member_of(e, node);
+    const rui_el_member *m = rui_el_member_of(e, node);
     return m == NULL ? 0 : m->held;
 }
 
@@ -136,7 +126,7 @@ static bool speeds_of(ru_elastic *e, const rui_el_view *v, double *speed, int64_
     bool measured = true;
     for (uint32_t i = 0; i < v->n; i++) {
         const rui_el_known *k = rui_el_lead_known(e, v->at[i].node, false);
-        const rui_el_member *m = member_of(e, v->at[i].node);
+        const rui_el_member *m = rui_el_member_of(e, v->at[i].node);
         bool enough = k != NULL && k->samples >= SPEED_SAMPLES_MIN && !e->opt.equal_shares &&
                       !e->opt.deterministic;
         now[i] = m == NULL ? 0 : m->share.n;
@@ -306,11 +296,7 @@ static void tell_changes(ru_elastic *e, const ru_member_wanted *w, const rui_el_
                          ru_time now)
 {
     for (uint32_t i = 0; i < e->v.n; i++) {
-        bool stays = false;
-        for (uint32_t k = 0; k < w->n && !stays; k++) {
-            stays = ru_node_is(w->at[k].node, e->v.at[i].node);
-        }
-        if (!stays) {
+        if (ru_member_among(w->at, w->n, e->v.at[i].node) == NULL) {
             bool lost = !ru_member_leaves(e->opt.member, e->v.at[i].node);
             rui_el_news(e, lost ? RU_ELASTIC_LOST : RU_ELASTIC_LEFT, e->v.at[i].number,
                         ru_member_silent_ns(e->opt.member, e->v.at[i].node, now), now);
@@ -318,7 +304,7 @@ static void tell_changes(ru_elastic *e, const ru_member_wanted *w, const rui_el_
     }
     bool shares = false;
     for (uint32_t k = 0; k < w->n; k++) {
-        const rui_el_member *m = member_of(e, w->at[k].node);
+        const rui_el_member *m = rui_el_member_of(e, w->at[k].node);
         if (m == NULL) {
             rui_el_news(e, RU_ELASTIC_JOINED, w->at[k].number, w->at[k].tier, now);
         } else if (m->share.n == 0 && v->at[k].share.n > 0) {
@@ -539,7 +525,7 @@ void rui_el_lead_apart(ru_elastic *e, ru_time now, ru_effects *fx)
 
 void rui_el_lead_redo(ru_elastic *e, ru_node_id from, ru_time now, ru_effects *fx)
 {
-    const rui_el_member *m = member_of(e, from);
+    const rui_el_member *m = rui_el_member_of(e, from);
     ru_fx_log(fx, RU_LOG_WARN,
               "worker %u lost data of step %lld with a broken connection; the step is repeated",
               m == NULL ? 0 : m->number, (long long)e->step + 1);
@@ -549,7 +535,7 @@ void rui_el_lead_redo(ru_elastic *e, ru_node_id from, ru_time now, ru_effects *f
 void rui_el_lead_ready(ru_elastic *e, ru_node_id from, const rui_el_ready *said, ru_time now,
                        ru_effects *fx)
 {
-    rui_el_member *m = member_of(e, from);
+    rui_el_member *m = rui_el_member_of(e, from);
     if (m == NULL || m->ready) {
         return;
     }
@@ -666,7 +652,7 @@ bool rui_el_view_under_way(const ru_elastic *e)
 void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part, int64_t compute_ns,
                       ru_wire_in *sums, ru_time now, ru_effects *fx)
 {
-    rui_el_member *m = member_of(e, from);
+    rui_el_member *m = rui_el_member_of(e, from);
     if (m == NULL || e->phase != RUI_EL_STEP || m->done == rui_el_older(e)->nth ||
         rui_el_stale(e)) {
         return;
@@ -696,7 +682,7 @@ static int64_t furthest(ru_elastic *e)
     for (uint32_t i = 0; i < w.n; i++) {
         int64_t size = 0;
         const void *blob = ru_member_status_get(e->opt.member, w.at[i].node, &size);
-        if (blob == NULL || member_of(e, w.at[i].node) == NULL) {
+        if (blob == NULL || rui_el_member_of(e, w.at[i].node) == NULL) {
             continue;
         }
         ru_wire_in in = ru_wire_in_from(blob, size);

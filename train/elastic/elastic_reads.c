@@ -282,11 +282,8 @@ void rui_el_reads_hear(ru_elastic *e, ru_node_id from, ru_wire_in *w)
     told.r.stall_ns = take(w);
     told.r.batch_bytes = take(w);
     told.r.outstanding_bytes = take(w);
-    for (uint32_t i = 0; !w->bad && i < e->v.n; i++) {
-        if (ru_node_is(e->v.at[i].node, from)) {
-            keep(e, from, &told);
-            return;
-        }
+    if (!w->bad && rui_el_member_of(e, from) != NULL) {
+        keep(e, from, &told);
     }
 }
 

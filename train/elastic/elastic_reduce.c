@@ -288,12 +288,9 @@ const ru_coll_user *rui_el_coll_user(void)
 static bool keep_message(ru_elastic *e, const ru_event *ev)
 {
     ru_wire_in w = ru_wire_in_from(ev->data, ev->size_bytes);
-    bool near = false,
-         early = e->reduce.group == NULL && e->reduce.kept != NULL && ru_wire_u32(&w) == e->v.epoch;
-    for (uint32_t i = 0; early && !near && i < e->v.n; i++) {
-        near = ru_node_is(e->v.at[i].node, ev->node) && e->v.at[i].host == e->v.at[e->v.me].host;
-    }
-    if (!near) {
+    bool early = e->reduce.group == NULL && e->reduce.kept != NULL && ru_wire_u32(&w) == e->v.epoch;
+    const rui_el_member *m = early ? rui_el_member_of(e, ev->node) : NULL;
+    if (m == NULL || m->host != e->v.at[e->v.me].host) {
         return false;
     }
     int64_t bytes = (int64_t)sizeof(rui_el_kept) + (ev->size_bytes + 7) / 8 * 8;

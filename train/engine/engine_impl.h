@@ -24,6 +24,7 @@
 #include <stddef.h>
 
 #include "base/log.h"
+#include "comm/member/among.h"
 #include "train/engine/engine.h"
 
 #define RUI_ENGINE_NONE UINT32_MAX

@@ -222,13 +222,10 @@ static void plan(ru_engine *e, ru_time now, ru_effects *fx)
                                  .leaving = rui_among(l->leaver, l->n_leavers, v->at[i].node)};
     }
     for (uint32_t k = 0; k < rui_objects(e); k++) {
-        uint32_t on = 0;
-        while (on < v->n && !ru_node_is(v->at[on].node, l->to[k])) {
-            on++;
-        }
+        const ru_member_info *m = ru_member_among(v->at, v->n, l->to[k]);
         bool shard = k >= e->n_execs;
         int64_t bytes = shard ? ru_ps_shard_bytes(e->ps, k - e->n_execs) : 4096;
-        o[k] = (ru_moves_object){.on = on,
+        o[k] = (ru_moves_object){.on = m != NULL ? (uint32_t)(m - v->at) : v->n,
                                  .home = RU_MOVES_NONE,
                                  .cpu_ns = shard              ? bytes / 4
                                            : l->cpu_ns[k] > 0 ? l->cpu_ns[k]
@@ -529,10 +526,10 @@ void rui_map_ready(ru_engine *e, ru_node_id from, const rui_engine_head *h, cons
     }
     rui_lead *l = &e->lead;
     const ru_view *v = ru_member_view(e->opt.member);
-    for (uint32_t i = 0; i < v->n; i++) {
-        bool it = ru_node_is(v->at[i].node, from);
-        l->ready[i] = it ? h->epoch : l->ready[i];
-        l->resent[i] = it ? h->barrier : l->resent[i];
+    const ru_member_info *m = ru_member_among(v->at, v->n, from);
+    if (m != NULL) {
+        l->ready[m - v->at] = h->epoch;
+        l->resent[m - v->at] = h->barrier;
     }
     if (l->all_resent < e->fence && all_resent(e)) {
         l->all_resent = e->fence;

@@ -103,17 +103,9 @@ static ru_tier tier_of(const ru_engine *e, ru_node_id node)
     ru_member_wanted w;
     const ru_view *v = ru_member_view(e->opt.member);
     ru_member_wanted_get(e->opt.member, &w);
-    for (uint32_t i = 0; i < w.n; i++) {
-        if (ru_node_is(w.at[i].node, node)) {
-            return w.at[i].tier;
-        }
-    }
-    for (uint32_t i = 0; i < v->n; i++) {
-        if (ru_node_is(v->at[i].node, node)) {
-            return v->at[i].tier;
-        }
-    }
-    return RU_TIER_RELIABLE;
+    const ru_member_info *m = ru_member_among(w.at, w.n, node);
+    m = m != NULL ? m : ru_member_among(v->at, v->n, node);
+    return m != NULL ? m->tier : RU_TIER_RELIABLE;
 }
 
 uint32_t rui_stage_keepers(ru_engine *e, const ru_node_id *nodes, uint32_t n, bool fresh)

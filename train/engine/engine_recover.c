@@ -383,17 +383,6 @@ bool rui_recover_may(const ru_engine *e, const ru_node_id *nodes, uint32_t n)
     return false;
 }
 
-static bool is_member(const ru_engine *e, ru_node_id node)
-{
-    const ru_view *v = ru_member_view(e->opt.member);
-    for (uint32_t i = 0; i < v->n; i++) {
-        if (ru_node_is(v->at[i].node, node)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* What hangs after a loss, such as an object that nobody has, ends with the last checkpoint. A
  * clock may take twenty times as long as the longest one before. */
 void rui_recover_watch(ru_engine *e, ru_time now, ru_effects *fx)
@@ -424,6 +413,7 @@ void rui_recover_watch(ru_engine *e, ru_time now, ru_effects *fx)
 void rui_recover_in_force(ru_engine *e, ru_time now, ru_effects *fx)
 {
     rui_lead *l = &e->lead;
+    const ru_view *v = ru_member_view(e->opt.member);
     bool adopt = l->renew || l->adopt;
     if (adopt) {
         memcpy(l->to, e->holder, rui_objects(e) * sizeof *l->to);
@@ -431,10 +421,11 @@ void rui_recover_in_force(ru_engine *e, ru_time now, ru_effects *fx)
         l->n_leavers = 0;
         l->part_clock = 0;
         l->planned = l->plan = false;
-        l->n_members = ru_member_view(e->opt.member)->n;
+        l->n_members = v->n;
     }
     for (uint32_t o = 0; o < rui_objects(e); o++) {
-        if (e->lost[o] || !is_member(e, l->to[o])) { /* also what was to move to the dead */
+        if (e->lost[o] || ru_member_among(v->at, v->n, l->to[o]) ==
+                              NULL) { /* also what was to move to the dead */
             l->to[o] = e->holder[o];
         }
         l->seen[o] = l->lost[o] = 0;

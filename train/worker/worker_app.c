@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/str.h"
+#include "comm/member/among.h"
 #include "env/fault.h"
 #include "env/process/self.h"
 #include "train/app/call.h"
@@ -76,10 +77,9 @@ static void on_saved(rui_app_worker *w, const ru_engine_news *n)
 static void find_number(rui_app_worker *w)
 {
     const ru_view *v = ru_member_view(ru_node_member(w->shell.timers.node));
-    for (uint32_t i = 0; i < v->n; i++) {
-        if (ru_node_is(v->at[i].node, w->shell.id)) {
-            ru_shell_number(&w->shell, v->at[i].number, w->shell.opt->newcomer);
-        }
+    const ru_member_info *m = ru_member_among(v->at, v->n, w->shell.id);
+    if (m != NULL) {
+        ru_shell_number(&w->shell, m->number, w->shell.opt->newcomer);
     }
 }
 

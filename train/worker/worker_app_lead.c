@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "comm/member/among.h"
 #include "train/worker/worker_app_impl.h"
 
 static void report_workers(const rui_app_worker *w)
@@ -108,16 +109,6 @@ void rui_app_event(rui_app_worker *w, int64_t step, const char *what, uint32_t w
 
 /* -- who is in the job ------------------------------------------------------------------------- */
 
-static const ru_member_info *member_in(const ru_member_info *at, uint32_t n, ru_node_id node)
-{
-    for (uint32_t k = 0; k < n; k++) {
-        if (ru_node_is(at[k].node, node)) {
-            return &at[k];
-        }
-    }
-    return NULL;
-}
-
 static void tell_gone(rui_app_worker *w, const ru_member_info *m, int64_t step, ru_time now)
 {
     const ru_member *member = ru_node_member(w->shell.timers.node);
@@ -154,12 +145,12 @@ static void tell_changes(rui_app_worker *w, const ru_view *v, bool took_over, ru
         ru_run_report_say(w->tells.report, "worker %u leads now", w->shell.number);
     }
     for (uint32_t k = 0; k < w->tells.n_crew; k++) {
-        if (member_in(v->at, v->n, w->tells.crew[k].node) == NULL) {
+        if (ru_member_among(v->at, v->n, w->tells.crew[k].node) == NULL) {
             tell_gone(w, &w->tells.crew[k], f.closed, now);
         }
     }
     for (uint32_t k = 0; k < v->n && w->tells.n_crew > 0; k++) {
-        if (member_in(w->tells.crew, w->tells.n_crew, v->at[k].node) == NULL) {
+        if (ru_member_among(w->tells.crew, w->tells.n_crew, v->at[k].node) == NULL) {
             tell_came(w, &v->at[k], f.closed);
         }
     }
