@@ -13,7 +13,7 @@
 #include "bench/params/params.h"
 #include "bench/params/params_sim.h"
 #include "data/make/make.h"
-#include "sim/speed.h"
+#include "lab/worlds/speed.h"
 
 enum {
     PROCESSES = 8,

@@ -6,8 +6,8 @@
 #define RU_BENCH_ORDER_H
 
 #include "bench/wire/net.h"
+#include "lab/worlds/script_ops.h"
 #include "plan/net/order.h"
-#include "train/script/ops.h"
 
 enum { RUI_ORDER_WORKERS = 4 };
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "comm/chan/frame.h"
+#include "lab/worlds/pipe.h"
 #include "test/test.h"
-#include "test/wire/pipe.h"
 
 typedef struct peer {
     ru_arena arena;

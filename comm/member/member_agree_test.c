@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "comm/member/member_impl.h"
+#include "lab/worlds/member_world.h"
 #include "test/test.h"
-#include "test/wire/member_world.h"
 
 static const char *differences(const char *mine, const char *theirs, char into[RUI_M_REFUSED_MAX])
 {

@@ -3,8 +3,8 @@
 #include <stdio.h>
 
 #include "comm/member/member.h"
+#include "lab/worlds/member_world.h"
 #include "test/test.h"
-#include "test/wire/member_world.h"
 
 static const int64_t ms = 1000000;
 

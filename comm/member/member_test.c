@@ -1,4 +1,4 @@
-/* Membership in a small simulator (test/wire/member_world.h): seeded delays, order per pair kept,
+/* Membership in a small simulator (lab/worlds/member_world.h): seeded delays, order per pair kept,
  * processes that are killed, hosts that vanish, freezes, cuts, half-open connections; virtual time.
  * What must always hold is checked after every event; a failing seed says how to run it again. */
 #include "comm/member/member.h"

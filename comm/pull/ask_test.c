@@ -9,8 +9,8 @@
 #include "base/log.h"
 #include "base/wire.h"
 #include "comm/chan/chan_impl.h"
+#include "lab/worlds/pipe.h"
 #include "test/test.h"
-#include "test/wire/pipe.h"
 
 enum { ENDS_MAX = 8, ASKERS = 4, TENSORS = 250, WHAT = 7, SIZE_MAX_BYTES = 16 << 10 };
 

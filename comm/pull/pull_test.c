@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "lab/worlds/pipe.h"
 #include "test/test.h"
-#include "test/wire/pipe.h"
 
 enum { OFFER, GRANT, SMALL, VICTIM = 0, HONEST, EVIL, ENDS, BODY = 100000, MEMORY = 4 << 20 };
 

@@ -5,7 +5,7 @@
 #ifndef RU_TEST_LIVES_H
 #define RU_TEST_LIVES_H
 
-#include "test/wire/pipe.h"
+#include "lab/worlds/pipe.h"
 #include "train/elastic/elastic.h"
 
 enum {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "env/clock.h"
-#include "test/job/params_world.h"
+#include "lab/worlds/params_world.h"
 
 int main(int argc, char **argv)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "test/job/params_world.h"
+#include "lab/worlds/params_world.h"
 
 int main(int argc, char **argv)
 {

@@ -1,10 +1,10 @@
 /* The engine of apps with shared parameters in the simulator: its last model is that of one loop,
  * bit for bit, whatever moves, joins, leaves, dies or is cut off. */
-#include "test/job/params_world.h"
+#include "lab/worlds/params_world.h"
 
 #include <string.h>
 
-#include "test/job/params_app.h"
+#include "lab/worlds/params_app.h"
 #include "test/test.h"
 
 static void equal(const ru_params_job *job)

@@ -14,7 +14,7 @@
 #include "base/str.h"
 #include "cost/evict.h"
 #include "env/file/file.h"
-#include "test/job/params_world.h"
+#include "lab/worlds/params_world.h"
 
 enum { MARKETS = 8, SPEED = 600, EVENTS_MAX = 1024, NOTICE_S = 120, AGAIN_S = 600 };
 #define BEGIN_S INT64_C(1460000000) /* within the history of all */

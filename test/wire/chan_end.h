@@ -5,7 +5,7 @@
 #define RU_TEST_CHAN_END_H
 
 #include "comm/chan/chan.h"
-#include "test/wire/pipe.h"
+#include "lab/worlds/pipe.h"
 
 enum { RU_CHAN_END_NODES = 8 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "comm/chan/chan_impl.h"
-#include "test/wire/pipe.h"
+#include "lab/worlds/pipe.h"
 
 enum { VICTIM, HONEST, EVIL, HOSTS, SLOTS = 6, SLOT_BYTES = 3000, EDGE = 64, GIFT = 5000 };
 

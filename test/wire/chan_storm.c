@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "comm/chan/chan_impl.h"
-#include "test/wire/pipe.h"
+#include "lab/worlds/pipe.h"
 
 enum { NODES_MAX = 8, XFERS = 192, SPANS = 40, SIZE_MAX_BYTES = 400 << 10, SLACK = 16 };
 

@@ -7,8 +7,8 @@
 
 #include "base/rng.h"
 #include "comm/coll/coll.h"
+#include "lab/worlds/pipe.h"
 #include "plan/net/coll.h"
-#include "test/wire/pipe.h"
 
 enum { RANKS_MAX = 6, BUCKETS_MAX = 48, SPANS = 5, ITERS = 4, SEGMENT = 4 << 20, OTHERS = 1 };
 enum { WORDS_MAX = 256, WORD_BYTES = 256 };

@@ -1,10 +1,10 @@
-/* Any faults in any order for membership in the world of test/wire/member_world.h, by seed. Thread:
- * one.
+/* Any faults in any order for membership in the world of lab/worlds/member_world.h, by seed.
+ * Thread: one.
  */
 #ifndef RU_TEST_MEMBER_CHAOS_H
 #define RU_TEST_MEMBER_CHAOS_H
 
-#include "test/wire/member_world.h"
+#include "lab/worlds/member_world.h"
 
 enum { CHAOS_NODES = 9 };
 

@@ -5,8 +5,8 @@
  *   begin --next--> op runs --done--> next ...        arrived(op): what it needs is here
  *
  * Thread: any; plain data. */
-#ifndef RU_TRAIN_SCRIPT_OPS_H
-#define RU_TRAIN_SCRIPT_OPS_H
+#ifndef RU_LAB_WORLDS_SCRIPT_OPS_H
+#define RU_LAB_WORLDS_SCRIPT_OPS_H
 
 #include "base/arena.h"
 #include "base/heap.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "test/job/params_app.h"
+#include "lab/worlds/params_app.h"
 
 enum { BINS, TOTAL };
 enum { ROWS = 97, NONE = 255 };

@@ -1,8 +1,8 @@
 /* Processor time and messages of one process of the simulator: stands between a link and its user.
  *
  * Thread: one. */
-#ifndef RU_TEST_PARAMS_METER_H
-#define RU_TEST_PARAMS_METER_H
+#ifndef RU_LAB_WORLDS_PARAMS_METER_H
+#define RU_LAB_WORLDS_PARAMS_METER_H
 
 #include "env/link/link.h"
 

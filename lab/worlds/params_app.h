@@ -1,10 +1,10 @@
 /* The app of the tests of shared parameters (params_world.h).
  *
  * Thread: one. */
-#ifndef RU_TEST_PARAMS_APP_H
-#define RU_TEST_PARAMS_APP_H
+#ifndef RU_LAB_WORLDS_PARAMS_APP_H
+#define RU_LAB_WORLDS_PARAMS_APP_H
 
-#include "test/job/params_world.h"
+#include "lab/worlds/params_world.h"
 
 enum { RU_PARAMS_ITEMS = 13, RU_PARAMS_SLICED = 120 }; /* of an executor; with helpers */
 

@@ -1,4 +1,4 @@
-#include "test/wire/pipe.h"
+#include "lab/worlds/pipe.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "test/wire/member_world.h"
+#include "lab/worlds/member_world.h"
 
 #include <stdio.h>
 #include <stdlib.h>

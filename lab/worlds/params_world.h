@@ -7,11 +7,11 @@
  * local. Its state counts its tasks and refuses one that is missing or twice.
  *
  * Thread: one. */
-#ifndef RU_TEST_PARAMS_WORLD_H
-#define RU_TEST_PARAMS_WORLD_H
+#ifndef RU_LAB_WORLDS_PARAMS_WORLD_H
+#define RU_LAB_WORLDS_PARAMS_WORLD_H
 
+#include "lab/worlds/speed.h"
 #include "sim/process.h"
-#include "sim/speed.h"
 #include "train/engine/engine.h"
 
 enum { RU_PARAMS_PROCESSES = 8, RU_PARAMS_TABLES = 4 }; /* peers of a process, at least */

@@ -1,4 +1,4 @@
-#include "test/job/params_meter.h"
+#include "lab/worlds/params_meter.h"
 
 #include "env/clock.h"
 

@@ -1,5 +1,5 @@
 /* How fast processes of the simulator are over time: the four patterns of flexrr-2016. */
-#include "sim/speed.h"
+#include "lab/worlds/speed.h"
 
 #include "base/hash.h"
 #include "base/rng.h"

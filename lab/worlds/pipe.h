@@ -2,8 +2,8 @@
  * reordering between connections and cuts, all drawn from a seed. Time is virtual.
  *
  * Thread: one. */
-#ifndef RU_TEST_PIPE_H
-#define RU_TEST_PIPE_H
+#ifndef RU_LAB_WORLDS_PIPE_H
+#define RU_LAB_WORLDS_PIPE_H
 
 #include "base/rng.h"
 #include "env/link/link.h"

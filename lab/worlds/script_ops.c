@@ -1,4 +1,4 @@
-#include "train/script/ops.h"
+#include "lab/worlds/script_ops.h"
 
 #include <string.h>
 

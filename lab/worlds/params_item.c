@@ -2,7 +2,7 @@
  * local row, in every clock. */
 #include <stdlib.h>
 
-#include "test/job/params_app.h"
+#include "lab/worlds/params_app.h"
 
 enum { COUNTS, ITEMS, NUMBERS, LOCALS };
 enum { ROWS = 97, WIDTH = 5 };

@@ -1,4 +1,4 @@
-#include "test/job/params_app.h"
+#include "lab/worlds/params_app.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Scripts of ops that need parameters: their play in virtual time takes as long as plan/net/order.h
  * predicts, which is a second account of the same step. */
-#include "train/script/ops.h"
+#include "lab/worlds/script_ops.h"
 
 #include <string.h>
 
@@ -77,4 +77,4 @@ static void test_play_takes_what_the_plan_predicts(void **state)
     }
 }
 
-RU_TESTS(train_ops, cmocka_unit_test(test_play_takes_what_the_plan_predicts))
+RU_TESTS(lab_script_ops, cmocka_unit_test(test_play_takes_what_the_plan_predicts))

@@ -1,13 +1,13 @@
-#include "test/job/params_world.h"
+#include "lab/worlds/params_world.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
+#include "lab/worlds/params_app.h"
+#include "lab/worlds/params_meter.h"
 #include "store/shardlog.h"
-#include "test/job/params_app.h"
-#include "test/job/params_meter.h"
 
 /* -- the world --------------------------------------------------------------------------------- */
 

@@ -1,8 +1,8 @@
 /* Speeds of processes over time, from a seed: fast ones have speed 1.
  *
  * Source: flexrr-2016 (families of patterns). Thread: any, pure. */
-#ifndef RU_SIM_SPEED_H
-#define RU_SIM_SPEED_H
+#ifndef RU_LAB_WORLDS_SPEED_H
+#define RU_LAB_WORLDS_SPEED_H
 
 #include <stdbool.h>
 #include <stdint.h>

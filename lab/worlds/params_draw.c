@@ -1,6 +1,6 @@
 /* The jobs of seeds: with faults, with executors that help each other, on machines that are taken
  * away. */
-#include "test/job/params_world.h"
+#include "lab/worlds/params_world.h"
 
 void ru_params_draw(uint64_t seed, ru_params_job *job)
 {

@@ -6,8 +6,8 @@
  * `breach`.
  *
  * Thread: one. */
-#ifndef RU_TEST_MEMBER_WORLD_H
-#define RU_TEST_MEMBER_WORLD_H
+#ifndef RU_LAB_WORLDS_MEMBER_WORLD_H
+#define RU_LAB_WORLDS_MEMBER_WORLD_H
 
 #include "base/heap.h"
 #include "base/rng.h"
