@@ -90,7 +90,8 @@ static ru_status run_passes(ru_exe *e, ru_err *err)
     ru_graph folded;
     ru_graph fused;
     ru_graph again; /* fusing batch norm into weights leaves arithmetic on constants */
-    const ru_fold_ops fold = ru_ref_fold_ops();
+    ru_fold_ops fold = ru_ref_fold_ops();
+    fold.like = e->base != NULL ? &e->base->g : NULL;
     RU_TRY(ru_pass_fold(&given, &fold, FOLD_BYTES_MAX, &e->arena, &folded, err));
     RU_TRY(ru_pass_fuse(&folded, &e->arena, &fused, err));
     RU_TRY(ru_pass_fold(&fused, &fold, FOLD_BYTES_MAX, &e->arena, &again, err));

@@ -63,11 +63,11 @@ typedef struct ru_exe_options {
     uint32_t n_ports;
     /* Use the state of this executable (of the same device): each state that it has under the same
      * name with the same type is its memory, what one writes or updates all see, and start values
-     * in the graph are left out. With the same graph and options packed weights and folded
-     * constants are shared too. Its memory is given back when it and all that share it are closed,
-     * in any order; its graph must live until then. Executables that share may run at the same time
-     * on threads of their own, but not while one of them writes or updates state, nor in the first
-     * run after that. */
+     * in the graph are left out. Weights that are packed in the same way are shared too, and equal
+     * constants that passes fold; with the same graph and options all that is packed is. Its memory
+     * is given back when it and all that share it are closed, in any order; its graph must live
+     * until then. Executables that share may run at the same time on threads of their own, but not
+     * while one of them writes or updates state, nor in the first run after that. */
     ru_exe *share;
 } ru_exe_options;
 

@@ -145,6 +145,34 @@ static void twins_have_one_set_of_weights(void **state)
     close_rig(&r);
 }
 
+/* Another batch size has hardly any weights of its own, and sees what either writes. */
+static void batch_sizes_share_packed_weights(void **state)
+{
+    (void)state;
+    rig small, large;
+    build(&small, false, 2, 0);
+    build(&large, false, 8, 0);
+    small.exe = open_exe(&small, NULL);
+    large.exe = open_exe(&large, small.exe);
+    ru_exe *alone = open_exe(&large, NULL);
+    ru_exe_stats one, more;
+    ru_exe_stats_get(small.exe, &one);
+    ru_exe_stats_get(large.exe, &more);
+    int64_t weights = one.state_bytes + one.const_bytes;
+    assert_true(weights > 1 << 20);
+    assert_true(20 * (more.state_bytes + more.const_bytes) <= weights);
+    for (int k = 1; k <= 3; k++) {
+        write_states(&small, k == 2 ? large.exe : small.exe, (float)k);
+        write_states(&large, alone, (float)k);
+        float loss = loss_of(&large, alone), first = loss_of(&small, small.exe);
+        assert_true(loss == loss && first == first);
+        assert_true(fabsf(loss_of(&large, large.exe) - loss) <= 1e-5f * fabsf(loss));
+    }
+    ru_exe_close(alone);
+    close_rig(&large);
+    close_rig(&small);
+}
+
 /* Evaluation reads the parameters of training after each step as if they had been copied. */
 static void evaluation_reads_what_training_updates(void **state)
 {
@@ -338,6 +366,7 @@ static void what_cannot_be_shared_is_named(void **state)
 }
 
 RU_TESTS(test_exec_share, cmocka_unit_test(twins_have_one_set_of_weights),
+         cmocka_unit_test(batch_sizes_share_packed_weights),
          cmocka_unit_test(evaluation_reads_what_training_updates),
          cmocka_unit_test(micro_batches_in_flight_give_the_step),
          cmocka_unit_test(what_cannot_be_shared_is_named))

@@ -26,9 +26,10 @@ typedef struct source {
     ru_onnx_info info;
     const char *batch[RU_OIP_TENSORS_MAX]; /* [n_batch] symbols of the number of rows */
     uint32_t n_batch;
+    ru_graph first; /* weights of the others are views of its own */
     /* of the graph of one row, which is read first and lives as long as the model */
     ru_texts words;
-    bool texts_in[RU_OIP_TENSORS_MAX], texts_out[RU_OIP_TENSORS_MAX], has_texts;
+    bool texts_in[RU_OIP_TENSORS_MAX], texts_out[RU_OIP_TENSORS_MAX], has_first;
 } source;
 
 static void close_source(void *self)
@@ -117,13 +118,14 @@ static void find_batch(source *s, const ru_graph *signature)
     }
 }
 
-static void find_texts(source *s, const ru_graph *g, const ru_onnx_info *info)
+static void keep_first(source *s, const ru_graph *g, const ru_onnx_info *info)
 {
-    if (s->has_texts) {
+    if (s->has_first) {
         return;
     }
-    s->has_texts = true;
+    s->has_first = true;
     s->words = info->words;
+    s->first = *g;
     for (uint32_t k = 0; k < g->n_inputs && k < RU_OIP_TENSORS_MAX; k++) {
         s->texts_in[k] = info->texts_in[k];
     }
@@ -145,12 +147,15 @@ static ru_status onnx_graph(void *self, int64_t rows, int64_t length, ru_arena *
     for (uint32_t k = 0; k < n; k++) {
         dims[k] = k < s->n_batch ? (ru_onnx_dim){s->batch[k], rows} : s->opt.dims[k - s->n_batch];
     }
-    const ru_onnx_options o = {.external = &s->external, .dims = dims, .n_dims = n};
+    const ru_onnx_options o = {.external = &s->external,
+                               .dims = dims,
+                               .n_dims = n,
+                               .like = s->has_first ? &s->first : NULL};
     ru_arrays none = {0};
     ru_settle settle = {.opt = &s->opt.exe, .arrays = &none, .arena = arena};
     ru_onnx_info info;
     RU_TRY(ru_onnx_read(s->bytes, s->size_bytes, &o, arena, out, &info, err));
-    find_texts(s, out, &info);
+    keep_first(s, out, &info);
     if (ru_graph_trains(out)) {
         RU_TRY(ru_pass_infer(out, arena, out, err));
     }

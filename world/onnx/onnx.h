@@ -68,6 +68,9 @@ typedef struct ru_onnx_options {
     /* For training: float initialisers of rank >= 1 become STATE of role PARAM (running statistics
      * of BatchNormalization: role BUFFER) instead of constants. */
     bool train;
+    /* The same model as it was read before: weights that are equal are views of its own. NULL:
+     * none. It must live longer. */
+    const ru_graph *like;
     /* Only the signature matters: names, inputs, outputs and info. Weights carry no data and the
      * types of node outputs stay open. */
     bool signature;

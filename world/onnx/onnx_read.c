@@ -86,6 +86,22 @@ static int64_t opset_of(const rui_onnx_opsets *list, const char *domain)
     return -1;
 }
 
+/* The elements of this weight in `like`, where they are the same bytes; NULL: they are not. */
+static const void *data_alike(const ru_graph *like, const rui_onnx_tensor *t)
+{
+    int64_t bytes = ru_type_bytes(&t->type);
+    for (uint32_t i = 1; like != NULL && t->raw.size_bytes == bytes && i < like->n_values; i++) {
+        const ru_value *v = &like->values[i];
+        if (v->kind == RU_VALUE_CONST && v->data != NULL && v->name != NULL &&
+            strcmp(v->name, t->name) == 0) {
+            bool same = ru_type_equal(&v->type, &t->type) &&
+                        memcmp(v->data, t->raw.data, (size_t)bytes) == 0;
+            return same ? v->data : NULL;
+        }
+    }
+    return NULL;
+}
+
 static ru_status weight_data(rui_onnx_reader *r, const rui_onnx_tensor *t, const void **out)
 {
     *out = NULL;
@@ -94,7 +110,8 @@ static ru_status weight_data(rui_onnx_reader *r, const rui_onnx_tensor *t, const
         return RU_OK;
     }
     if (!t->external) {
-        return rui_onnx_tensor_data(t, r->arena, out, r->err);
+        *out = t->raw.data != NULL ? data_alike(r->opt->like, t) : NULL;
+        return *out != NULL ? RU_OK : rui_onnx_tensor_data(t, r->arena, out, r->err);
     }
     if (t->location == NULL) {
         return RU_FAIL(r->err, RU_E_DATA, "onnx: tensor '%s' is external but names no file",

@@ -25,6 +25,9 @@ typedef struct ru_fold_ops {
     ru_status (*eval)(void *self, const ru_graph *g, const ru_node *n, const void *const *in,
                       void *const *out, ru_err *err);
     void *self;
+    /* The same model for another batch, folded before: results that are equal are views of its own.
+     * NULL: none. It must live longer. */
+    const ru_graph *like;
 } ru_fold_ops;
 RU_MUST_USE ru_status ru_pass_fold(const ru_graph *g, const ru_fold_ops *ops,
                                    int64_t size_max_bytes, ru_arena *arena, ru_graph *out,

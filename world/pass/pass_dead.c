@@ -173,6 +173,16 @@ static void make_const(ru_graph *g, ru_value_id id, const void *data)
     v->producer_out = 0;
 }
 
+/* Passes keep ids, so that equal values of two forms of a model have the same one. */
+static const void *alike(const ru_graph *like, const ru_graph *g, ru_value_id id, const void *data)
+{
+    const ru_value *v = like != NULL && id.v < like->n_values ? &like->values[id.v] : NULL;
+    const ru_type *t = &g->values[id.v].type;
+    bool same = v != NULL && v->kind == RU_VALUE_CONST && v->data != NULL &&
+                ru_type_equal(&v->type, t) && memcmp(v->data, data, (size_t)ru_type_bytes(t)) == 0;
+    return same ? v->data : NULL;
+}
+
 static ru_status eval_node(ru_graph *g, const ru_node *n, const ru_fold_ops *ops, ru_err *err)
 {
     const void **in = RU_NEW(g->arena, const void *, n->n_in);
@@ -183,6 +193,8 @@ static ru_status eval_node(ru_graph *g, const ru_node *n, const ru_fold_ops *ops
     for (uint32_t k = 0; k < n->n_in; k++) {
         in[k] = n->in[k].v != 0 ? g->values[n->in[k].v].data : NULL;
     }
+    ru_arena_mark mark = ru_arena_mark_get(g->arena);
+    uint32_t own = 0;
     for (uint32_t k = 0; k < n->n_out; k++) {
         if (n->out[k].v != 0) {
             out[k] = ru_arena_zalloc(g->arena, ru_type_bytes(&g->values[n->out[k].v].type), 64);
@@ -194,8 +206,13 @@ static ru_status eval_node(ru_graph *g, const ru_node *n, const ru_fold_ops *ops
     RU_TRY(ops->eval(ops->self, g, n, in, out, err));
     for (uint32_t k = 0; k < n->n_out; k++) {
         if (n->out[k].v != 0) {
-            make_const(g, n->out[k], out[k]);
+            const void *other = alike(ops->like, g, n->out[k], out[k]);
+            make_const(g, n->out[k], other != NULL ? other : out[k]);
+            own += other == NULL ? 1 : 0;
         }
+    }
+    if (own == 0) {
+        ru_arena_rewind(g->arena, mark);
     }
     return RU_OK;
 }

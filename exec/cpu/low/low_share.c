@@ -1,8 +1,9 @@
 /* State of another executable in place of own memory.
  *
- * A state of the same name and type is where the other executable has it, in its layout. A twin
- * (the same graph after the passes, lowered by the same options) also uses what the other one
- * packed: preparing steps are matched one by one, in order. Two match when they do the same on
+ * A state of the same name and type is where the other executable has it, in its layout. What the
+ * other one packed is used too: preparing steps are matched one by one, in order. Of a twin (the
+ * same graph after the passes, lowered by the same options) all may match, of others those whose
+ * work a recipe says. Two match when they do the same on
  * operands that are the same memory; their results are then the same memory too. A step without a
  * match stays, so that what differs (algorithms that were timed) costs memory, never correctness.
  */
@@ -152,7 +153,7 @@ static void take_results(rui_low *lo, rui_step_rec *a, const rui_step_rec *b, ui
 
 ru_status rui_share_packed(rui_low *lo, ru_err *err)
 {
-    if (!lo->twin) {
+    if (lo->share == NULL) {
         return RU_OK;
     }
     uint32_t *map = rui_keep(lo, (int64_t)lo->n_bufs * (int64_t)sizeof *map);
@@ -166,7 +167,7 @@ ru_status rui_share_packed(rui_low *lo, ru_err *err)
         rui_step_rec *a = &lo->prep.at[i];
         for (uint32_t j = 0; j < lo->share->prep.n && !a->shared; j++) {
             const rui_step_rec *b = &lo->share->prep.at[j];
-            if (same_step(lo, a, b, map)) {
+            if ((lo->twin || a->s.recipe != 0) && same_step(lo, a, b, map)) {
                 take_results(lo, a, b, map);
             }
         }
