@@ -16,7 +16,8 @@ struct ru_lines {
     int64_t at, n, cap;
     int64_t before; /* bytes of the text before raw[0] */
     char *text;     /* [2 cap] the line that was given, when it was converted */
-    bool begun, ended, wide, big, told;
+    bool begun, ended, stopped, wide, big;
+    bool letters, latin; /* there were letters of UTF-8; bytes are Latin-1 from here on */
 };
 
 ru_status ru_lines_open(const char *path, ru_lines_fn read, void *self, ru_arena *arena,
@@ -59,6 +60,10 @@ static ru_status more(ru_lines *l, ru_err *err)
         RU_TRY(more_room(l, err));
     }
     int64_t got = l->read(l->self, l->raw + l->n, l->cap - l->n);
+    if (got == RU_LINES_STOPPED) {
+        l->stopped = l->ended = true;
+        return RU_OK;
+    }
     if (got < 0) {
         return RU_FAIL(err, RU_E_IO, "%s: cannot be read", l->path);
     }
@@ -125,15 +130,23 @@ static ru_status give(ru_lines *l, int64_t end, ru_str *line, ru_err *err)
         return RU_OK;
     }
     RU_TRY(rui_text_check(p, n, l->before + l->at, l->path, err));
-    *line = ru_str_n((const char *)p, n);
-    if (!rui_is_utf8(p, n)) {
-        *line = ru_str_n(l->text, rui_from_latin(p, n, l->text));
-        if (!l->told) {
-            l->told = true;
-            ru_log(RU_LOG_WARN, "data", "encoding",
-                   "%s is not UTF-8; Rubato takes its bytes as Latin-1 letters", l->path);
+    if (!l->latin && !rui_is_utf8(p, n)) {
+        if (l->letters) {
+            return RU_FAIL(
+                err, RU_E_DATA,
+                "%s: the line at byte %lld is not UTF-8, but lines before it are; convert "
+                "the text to UTF-8",
+                l->path, (long long)(l->before + l->at));
         }
+        l->latin = true;
+        ru_log(RU_LOG_WARN, "data", "encoding",
+               "%s is not UTF-8; Rubato takes its bytes as Latin-1 letters", l->path);
     }
+    for (int64_t i = 0; !l->letters && i < n; i++) {
+        l->letters = p[i] >= 0x80;
+    }
+    *line =
+        l->latin ? ru_str_n(l->text, rui_from_latin(p, n, l->text)) : ru_str_n((const char *)p, n);
     return RU_OK;
 }
 
@@ -151,7 +164,7 @@ ru_status ru_lines_next(ru_lines *l, ru_str *line, bool *found, ru_err *err)
         end_at_cr(l);
         end = find(l, l->at, '\n');
     }
-    *found = end >= 0 || l->at < l->n;
+    *found = end >= 0 || (l->at < l->n && !l->stopped);
     if (*found) {
         int64_t to = end >= 0 ? end : l->n;
         RU_TRY(give(l, to, line, err));

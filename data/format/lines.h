@@ -1,6 +1,7 @@
 /* Lines of a text that comes bit by bit, such as stdin, as UTF-8 with the same rules as files of
  * tables (csv_text.h): UTF-16 with a byte order mark and Latin-1 are converted, and CR alone ends a
- * line when there is no LF.
+ * line when there is no LF. The first line that is not UTF-8 makes all lines from there on Latin-1;
+ * when a line before had letters of UTF-8, the text is neither.
  *
  * Thread: one at a time. */
 #ifndef RU_DATA_LINES_H
@@ -10,6 +11,9 @@
 #include "base/str.h"
 
 typedef struct ru_lines ru_lines;
+
+/* What a reader returns that was stopped: a line that has no end yet is left out. */
+#define RU_LINES_STOPPED INT64_MIN
 
 /* Up to `size_bytes` more bytes of the text; 0: its end; < 0: it cannot be read. May block. */
 typedef int64_t (*ru_lines_fn)(void *self, void *into, int64_t size_bytes);

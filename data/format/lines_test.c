@@ -38,6 +38,7 @@ static void test_encodings(void **state)
         {TEXT("a\n1\r2"), "[a][1\r2]"},
         {TEXT("\xef\xbb\xbfgr\xc3\xbcn\n1\n"), "[gr\xc3\xbcn][1]"},
         {TEXT("gr\xfcn\n1\n"), "[gr\xc3\xbcn][1]"},
+        {TEXT("gr\xfcn\ngr\xc3\xbc\n"), "[gr\xc3\xbcn][gr\xc3\x83\xc2\xbc]"},
         {TEXT("\xff\xfe"
               "g\0\xfc\0\n\0\0\x0a\n\0"
               "1\0"),
@@ -117,4 +118,58 @@ static void test_long_lines(void **state)
     ru_arena_fini(&arena);
 }
 
-RU_TESTS(data_lines, cmocka_unit_test(test_encodings), cmocka_unit_test(test_long_lines))
+/* A stop in the middle of a line: lines before it are whole, the rest of it is not. */
+static int64_t give_and_stop(void *self, void *into, int64_t size)
+{
+    int64_t n = give(self, into, size);
+    return n > 0 ? n : RU_LINES_STOPPED;
+}
+
+static const char *stopped_at(const char *text, ru_lines_fn fn, ru_err *err, char *got, int64_t cap)
+{
+    pieces p = {text, (int64_t)strlen(text), 0, 3};
+    ru_arena arena;
+    ru_lines *l;
+    ru_text t = ru_text_into(got, cap);
+    ru_arena_init(&arena, 0);
+    assert_ok(ru_lines_open("stdin", fn, &p, &arena, &l, err), *err);
+    ru_status st = RU_OK;
+    for (bool found = true; found && st == RU_OK;) {
+        ru_str line = {0};
+        st = ru_lines_next(l, &line, &found, err);
+        if (st == RU_OK && found) {
+            ru_text_putf(&t, "[%.*s]", RU_STR_ARG(line));
+        }
+    }
+    assert_true(st == RU_OK || st == RU_E_DATA);
+    ru_lines_close(l);
+    ru_arena_fini(&arena);
+    return got;
+}
+
+static void test_stopped(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        {"1,2\n12", "[1,2]"}, {"1,2\n12\n", "[1,2][12]"}, {"1,2\r12\r1", "[1,2][12]"}, {"12", ""}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        char got[100] = "";
+        ru_err err = {0};
+        assert_string_equal(stopped_at(rows[k][0], give_and_stop, &err, got, sizeof got),
+                            rows[k][1]);
+    }
+}
+
+/* What was answered as UTF-8 cannot become Latin-1 afterwards. */
+static void test_two_encodings(void **state)
+{
+    (void)state;
+    char got[100] = "";
+    ru_err err = {0};
+    stopped_at("gr\xc3\xbcn\ngr\xfcn\n", give, &err, got, sizeof got);
+    assert_string_equal(got, "[gr\xc3\xbcn]");
+    assert_non_null(strstr(err.text, "stdin: the line at byte 6 is not UTF-8"));
+}
+
+RU_TESTS(data_lines, cmocka_unit_test(test_encodings), cmocka_unit_test(test_stopped),
+         cmocka_unit_test(test_two_encodings), cmocka_unit_test(test_long_lines))

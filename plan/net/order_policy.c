@@ -159,8 +159,8 @@ static ru_status judge(ru_rival *v, const ru_policy_tools *tools, ru_err *err)
     (void)tools;
     (void)err;
     const ru_order_plan *p = v->plan, *mine = v->won;
-    double s = (double)p->step_ns * 1e-9, more = s - (double)mine->step_ns * 1e-9;
-    if (more == 0) {
+    double s = (double)p->step_ns * 1e-9, more = (double)(p->step_ns - mine->step_ns) * 1e-9;
+    if (p->step_ns == mine->step_ns) {
         ru_rival_is(v, s, true, "takes as long");
     } else {
         ru_rival_is(v, s, true, "ops wait %.3g ms %s, efficiency %.2f",

@@ -271,7 +271,7 @@ static int64_t read_stdin(void *self, void *into, int64_t size_bytes)
     do {
         got = read(STDIN_FILENO, into, (size_t)size_bytes);
     } while (got < 0 && errno == EINTR && ru_self_stop_asked() == 0);
-    return got < 0 && ru_self_stop_asked() != 0 ? 0 : got; /* what has come is answered */
+    return got < 0 && ru_self_stop_asked() != 0 ? RU_LINES_STOPPED : got;
 }
 
 static ru_status rows(session *s, ru_err *err)

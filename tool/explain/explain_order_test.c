@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "test/test.h"
+#include "tool/explain/explain_pulled.h"
 
 /* 1 MB and 3 MB over 1e9 bytes/s, for ops of 2 ms each: the second waits for its 4 ms. */
 static void test_ops_have_a_line_each(void **state)
@@ -35,4 +36,27 @@ static void test_ops_have_a_line_each(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(tool_explain_order, cmocka_unit_test(test_ops_have_a_line_each))
+/* Ops of 20 us wait 10 us for transfers of 30 us: not "0.0 ms" beside an efficiency. */
+static void test_microseconds_are_said(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err;
+    const ru_op_fact ops[] = {{.took = {.mean_ns = 20000}}};
+    const ru_transfer_fact x[] = {{.name = "w",
+                                   .made_by = -1,
+                                   .arrived_ns = 40000,
+                                   .needed_ns = 30000,
+                                   .took = {.mean_ns = 30000}}};
+    const ru_world w = {.facts = {.ops = {ops, 1}, .transfers = {x, 1}}};
+    ru_text out = ru_text_arena(&a);
+    assert_ok(rui_explain_pulled(&w, &a, &out, &err), err);
+    assert_non_null(strstr(out.p, "a perfect order saves 20.0 us of 50.0 us without overlap"));
+    assert_non_null(
+        strstr(out.p, "took 30.0 us (E 1.00): steps computed 20.0 us and waited 10.0 us"));
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(tool_explain_order, cmocka_unit_test(test_ops_have_a_line_each),
+         cmocka_unit_test(test_microseconds_are_said))

@@ -30,11 +30,14 @@ static void put_efficiency(const ru_world *w, ru_text *out)
     if (!(least > 0) || !(all > least)) {
         return;
     }
+    bool small = all < 1e6; /* one digit of ms would say 0 */
+    double unit = small ? 1e-3 : 1e-6;
+    const char *u = small ? "us" : "ms";
     ru_text_putf(out,
-                 "a perfect order saves %.1f ms of %.1f ms without overlap (S %.2f); this one took "
-                 "%.1f ms (E %.2f): steps computed %.1f ms and waited %.1f ms\n",
-                 (all - least) * 1e-6, all * 1e-6, (all - least) / least, is * 1e-6,
-                 (all - is) / (all - least), compute * 1e-6, wait * 1e-6);
+                 "a perfect order saves %.1f %s of %.1f %s without overlap (S %.2f); this one took "
+                 "%.1f %s (E %.2f): steps computed %.1f %s and waited %.1f %s\n",
+                 (all - least) * unit, u, all * unit, u, (all - least) / least, is * unit, u,
+                 (all - is) / (all - least), compute * unit, u, wait * unit, u);
 }
 
 ru_status rui_explain_pulled(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)
