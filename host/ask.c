@@ -28,7 +28,7 @@ typedef struct fetch {
     char elsewhere[RU_LINK_TCP_ADDRESS_MAX]; /* asked to ask there; "": not so */
     uint32_t steps;                          /* of the window that is asked for */
     ru_ask_answer window;                    /* dir NULL: not taken yet */
-    bool done;
+    bool done, none;                         /* none: the leader has no such text */
 } fetch;
 
 static void on_up(void *self, ru_node_id node, const char *address, ru_time now)
@@ -96,6 +96,11 @@ static void on_message(void *self, ru_node_id from, uint32_t what, const void *d
         return;
     }
     if (what != f->part) {
+        return;
+    }
+    if (!in.bad && total == 0 && at == 0 && n == 0) {
+        f->none = true;
+        ru_loop_stop(f->loop);
         return;
     }
     if (in.bad || total < 2 || total > f->max || at != f->have || n < 1 || n > total - at ||
@@ -194,6 +199,11 @@ static ru_status run(fetch *f, const char *what, const char *address, ru_err *er
     RU_TRY(ru_loop_run(f->loop, err));
     if (f->elsewhere[0] != '\0' || f->done) {
         return RU_OK;
+    }
+    if (f->none) {
+        return RU_FAIL(err, RU_E_PEER,
+                       "the job at %s could not make its %s; its leader's log says why", address,
+                       what);
     }
     if (f->window.dir != NULL) {
         return RU_FAIL(err, RU_E_PEER,

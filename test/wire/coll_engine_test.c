@@ -396,6 +396,9 @@ static void test_memory_ends(void **state)
     cw_group(&w, 0);
     cw_group(&w, 1);
     ru_span many[MORE] = {{w.r[0].data[0], 4 * w.buckets[0].n}};
+    for (int64_t i = 0; i < w.buckets[0].n; i++) {
+        w.r[0].data[0][i] = cw_value(&w, 0, 0, 0, i);
+    }
     ru_status st = RU_E_MEM;
     uint32_t failures = 0;
     ru_arena_alloc(&w.r[0].arena, w.r[0].arena.end - w.r[0].arena.at, 1); /* its block is full */
@@ -408,9 +411,6 @@ static void test_memory_ends(void **state)
     }
     assert_int_equal(failures, 1);
     w.r[0].begun[0]++;
-    for (int64_t i = 0; i < w.buckets[0].n; i++) {
-        w.r[0].data[0][i] = cw_value(&w, 0, 0, 0, i);
-    }
     cw_buffers(&w, &w.r[1], 0);
     cw_begin(&w, &w.r[1], 0);
     for (uint32_t t = 0; t < 20000 && w.r[0].done[0] + w.r[1].done[0] < 2; t++) {
@@ -426,7 +426,7 @@ static void test_bad_calls(void **state)
     world w;
     cw_open(&w, 2, ru_test_seed(), false);
     cw_add(&w, RU_COLL_ALL_REDUCE, RU_ALGO_RING, 100);
-    w.buckets[0].chunk_bytes = 0;
+    w.buckets[0].chunk_bytes = w.buckets[0].depth = 0;
     cw_buffers(&w, &w.r[0], 0);
     cw_group(&w, 0);
     cw_group(&w, 1);

@@ -6,9 +6,9 @@
 
 #include "trace/read/steps.h"
 
-/* A step began here, on its first rank. */
+/* One rank did a step from here to there. */
 typedef struct begin {
-    int64_t step, start_ns;
+    int64_t step, start_ns, end_ns;
 } begin;
 
 static int by_step(const void *pa, const void *pb)
@@ -40,7 +40,8 @@ static ru_status find_begins(const ru_trace *traces, uint32_t n, const ru_trace_
     *n_out = 0;
     for (uint32_t k = 0; k < n; k++) {
         for (int64_t i = 0; i < ranks[k].n; i++) {
-            at[(*n_out)++] = (begin){ranks[k].at[i].step, ranks[k].at[i].start_ns};
+            at[(*n_out)++] =
+                (begin){ranks[k].at[i].step, ranks[k].at[i].start_ns, ranks[k].at[i].end_ns};
         }
     }
     qsort(at, (size_t)*n_out, sizeof *at, by_step);
@@ -48,8 +49,10 @@ static ru_status find_begins(const ru_trace *traces, uint32_t n, const ru_trace_
     return RU_OK;
 }
 
-/* The first begin of the attempt that the sum is of: of its step's begins before it the newest, one
- * a rank. NULL: none is recorded. */
+/* The first begin of the attempt that the sum is of: of its step's begins before it the newest, and
+ * those of other ranks that had not ended by then, as an attempt before had. NULL: none is
+ * recorded.
+ */
 static const begin *begin_of(const begin *at, int64_t n, int64_t ranks, const ru_predicted *sum)
 {
     int64_t step = (int64_t)sum->step + 1, low = 0, high = n;
@@ -60,11 +63,15 @@ static const begin *begin_of(const begin *at, int64_t n, int64_t ranks, const ru
         low = before ? mid + 1 : low;
         high = before ? high : mid;
     }
-    int64_t first = low; /* of at most one begin of each rank */
-    while (first > 0 && at[first - 1].step == step && low - first < ranks) {
+    int64_t newest = low - 1, first = newest;
+    if (newest < 0 || at[newest].step != step) {
+        return NULL;
+    }
+    while (first > 0 && at[first - 1].step == step && newest - first + 1 < ranks &&
+           at[first - 1].end_ns > at[newest].start_ns) {
         first--;
     }
-    return first < low ? &at[first] : NULL;
+    return &at[first];
 }
 
 /* One sum of one step. */

@@ -90,4 +90,29 @@ static void sums_of_a_typical_step(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(trace_sums, cmocka_unit_test(sums_of_a_typical_step))
+/* A step is begun anew; rank 1 begins it after rank 0 has begun its sum: the sum is 100 old, not as
+ * old as what rank 1 gave up. */
+static void sums_of_a_step_begun_anew(void **state)
+{
+    (void)state;
+    rank r[2] = {0};
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err;
+    for (uint32_t k = 0; k < 2; k++) {
+        int64_t again = k == 0 ? 6000 : 6200;
+        put_step(&r[k], 7, 5000 + 50 * k, 5600);
+        put_sum(&r[k], 6, 0, 4096, again + 100, 6500, 120);
+        put_step(&r[k], 7, again, 6900);
+    }
+    const ru_trace traces[2] = {trace_of(&r[0], 0), trace_of(&r[1], 1)};
+    ru_sum_time *x;
+    uint32_t n;
+    assert_ok(ru_trace_sums(traces, 2, NULL, &a, &x, &n, &err), err);
+    assert_int_equal(n, 1);
+    assert_int_equal(x[0].ready_ns, 300); /* rank 1 begins it last */
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(trace_sums, cmocka_unit_test(sums_of_a_typical_step),
+         cmocka_unit_test(sums_of_a_step_begun_anew))

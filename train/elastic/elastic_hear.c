@@ -206,7 +206,7 @@ static void refused(ru_elastic *e, const ru_event *ev, uint32_t epoch, ru_effect
 void rui_el_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx)
 {
     if (ev->what == RUI_EL_BYE_MSG) {
-        e->lead.n_bye++;
+        e->lead.n_bye += rui_el_member_of(e, ev->node) != NULL ? 1 : 0;
         if (e->ending && rui_el_leads(e) && e->lead.n_bye + 1 >= e->v.n) {
             rui_el_end(e, e->end_status, e->end_text, ev->now, fx);
         }
