@@ -28,6 +28,26 @@ typedef struct ru_field {
 typedef struct ru_dataset ru_dataset;
 typedef struct ru_stream ru_stream;
 
+/* A folder on a disk of this machine, with a bound for what Rubato keeps in it. */
+typedef struct ru_disk_tier {
+    const char *path; /* made if it is missing */
+    int64_t quota_bytes;
+} ru_disk_tier;
+
+/* What is kept of samples that were read (data/cache.h). */
+typedef enum ru_cache_kind {
+    RU_CACHE_NONE,
+    RU_CACHE_BYTES,   /* the bytes of the files: saves reading them again */
+    RU_CACHE_DECODED, /* the fields, pixels as u8: saves decoding them, too */
+} ru_cache_kind;
+
+/* View until the dataset is closed. */
+typedef struct ru_cache_options {
+    ru_cache_kind kind;
+    const ru_disk_tier *tiers; /* [n_tiers] where samples are kept, the first one first */
+    uint32_t n_tiers;
+} ru_cache_options;
+
 /* Of generators; 0: the generator's default. */
 typedef struct ru_gen_options {
     int64_t hidden, rank, users, items, vocab, length;
@@ -84,6 +104,7 @@ typedef struct ru_data_options {
     bool unlabelled; /* csv with `columns`, images: labels are not needed; there is no y */
     int64_t resident_max_bytes; /* files up to this are kept in memory; 0: 64 MiB, -1: none */
     bool direct; /* files that are not kept in memory are read past the kernel's cache (O_DIRECT) */
+    ru_cache_options cache;
 } ru_data_options;
 
 /* Open and index. Errors: RU_E_MISSING, RU_E_DATA with file and place, RU_E_CONFIG. */

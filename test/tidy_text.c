@@ -246,7 +246,7 @@ static const char lock_users[] =
     "env/ trace/record/writer.c trace/record/recorder.c web/objects.c web/ranges.c "
     "data/format/image.c "
     "data/dataset.c "
-    "data/stream.c data/stream_open.c data/ahead.c "
+    "data/stream.c data/stream_open.c data/ahead.c data/cache.c data/segments.c "
     "train/worker/ train/embed/ train/remote/fetch.c serve/crew.c serve/server_load.c "
     "run/decisions.c "
     "run/report.c run/report_view.c";
