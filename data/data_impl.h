@@ -84,6 +84,7 @@ struct ru_dataset {
     int64_t field_bytes[RU_FIELDS_MAX]; /* of one sample; filled after open */
     uint32_t n_fields;
     int64_t count;                  /* samples */
+    int64_t all;                    /* of the format */
     rui_part part;                  /* which they are */
     const int64_t *kept;            /* [count] which they are of the format's; NULL: see part */
     ru_norm norm;                   /* of x */
@@ -96,12 +97,16 @@ struct ru_dataset {
     const ru_columns *columns;      /* of a table; NULL: none */
     const char *not_classes; /* the first label that is no class number, with its place; NULL:
                                 all are, or numbers were asked for */
+    uint32_t pixels;         /* a bit for each field whose pixels rui_pixels_put writes */
+    bool as_stored;          /* it writes them as u8 */
     bool raw, one_hot, skip_damaged;
     bool blank_damaged;  /* only with skip_damaged */
     int32_t y_field;     /* index of the field "y" when it holds class numbers; -1: none */
     rui_guard *guard;    /* in arena */
     ru_objects *objects; /* who asks for files behind addresses; NULL: there are none */
     const struct rui_fetch *fetched; /* of the reading thread whose copy this is; NULL: nothing */
+    const struct rui_moved *moved;   /* where bytes of the sample at hand stand instead; NULL */
+    struct rui_cache *cache;         /* NULL: samples are not kept */
     const struct rui_fetch *held[2]; /* windows of the order in blocks (ahead.h); NULL: none */
 };
 
@@ -124,8 +129,8 @@ void rui_skip_note(const ru_dataset *d, int64_t index, const ru_err *why);
 /* The same of all that follows byte `at` of a file, whose samples cannot be found; with a warning.
  */
 void rui_rest_note(const ru_dataset *d, const struct rui_source *f, int64_t at, const ru_err *why);
-/* The pixel field's dtype: f32, or u8 with `raw`. */
-ru_dtype rui_pixel_dtype(const ru_dataset *d);
+/* The dtype of a field of pixels, which is added next: f32, or u8 with `raw`. */
+ru_dtype rui_pixel_dtype(ru_dataset *d);
 /* n pixels into the field's form. */
 void rui_pixels_put(const ru_dataset *d, const uint8_t *from, int64_t n, void *into);
 
@@ -189,8 +194,16 @@ RU_MUST_USE ru_status rui_bytes_read(const ru_dataset *d, const rui_source *s, i
 RU_MUST_USE ru_status rui_bytes_view(const ru_dataset *d, const rui_source *s, int64_t offset,
                                      int64_t size_bytes, void *scratch, const uint8_t **view,
                                      ru_err *err);
-/* rui_format.where of samples of the dataset (not of its format). */
+/* The same of what is in memory or was fetched; NULL: neither. */
+const uint8_t *rui_bytes_find(const ru_dataset *d, const rui_source *s, int64_t offset,
+                              int64_t size_bytes);
+/* Where the bytes of samples of the dataset (not of its format) stand: in the cache, or in the
+ * format's files. */
 void rui_dataset_where(const ru_dataset *d, int64_t first, int64_t n, rui_where_fn fn, void *self);
+/* In the format's files. */
+void rui_format_where(const ru_dataset *d, int64_t first, int64_t n, rui_where_fn fn, void *self);
+/* Of a sample that is read, on the average or more. */
+int64_t rui_sample_bytes(const ru_dataset *d);
 
 /* Scratch memory of the calling read: `small` when it is enough, else malloc. */
 typedef struct rui_scratch {

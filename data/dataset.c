@@ -157,14 +157,15 @@ void rui_rest_note(const ru_dataset *d, const rui_source *f, int64_t at, const r
            (long long)(f->size_bytes - at));
 }
 
-ru_dtype rui_pixel_dtype(const ru_dataset *d)
+ru_dtype rui_pixel_dtype(ru_dataset *d)
 {
+    d->pixels |= 1u << d->n_fields;
     return d->raw ? RU_U8 : RU_F32;
 }
 
 void rui_pixels_put(const ru_dataset *d, const uint8_t *from, int64_t n, void *into)
 {
-    if (d->raw) {
+    if (d->raw || d->as_stored) {
         memcpy(into, from, (size_t)n);
         return;
     }

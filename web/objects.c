@@ -122,6 +122,11 @@ ru_objects_figures ru_objects_count(ru_objects *o)
 /* -- objects -------------------------------------------------------------------------------------
  */
 
+const char *ru_object_version(const ru_object *b)
+{
+    return b->version.tag[0] != 0 ? b->version.tag : b->version.date;
+}
+
 int64_t ru_object_bytes(const ru_object *b)
 {
     return b->version.size_bytes;

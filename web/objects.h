@@ -49,6 +49,8 @@ ru_objects_figures ru_objects_count(ru_objects *o);
 RU_MUST_USE ru_status ru_object_open(ru_objects *o, const char *address, ru_object **out,
                                      ru_err *err);
 int64_t ru_object_bytes(const ru_object *b);
+/* What its server calls the version: ETag or date; "": neither. */
+const char *ru_object_version(const ru_object *b);
 const char *ru_object_name(const ru_object *b); /* for messages: without what may be secret */
 uint32_t ru_object_number(const ru_object *b);  /* in the order of opening */
 /* Exactly these bytes. Blocks. Small reads one behind the other are read ahead. Errors: RU_E_DATA
