@@ -1,5 +1,5 @@
 /* Datasets: open by format name, check what a format says, read by index. */
-#include "data/data_impl.h"
+#include "data/cache.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -269,6 +269,7 @@ static ru_status finish(ru_dataset *d, const ru_data_options *opt, ru_err *err)
         int64_t of = opt->count > 0 ? opt->count : d->count;
         d->bytes = (int64_t)((double)d->bytes * (double)d->part.count / (double)of);
     }
+    d->all = d->count;
     d->count = d->part.count;
     if (!opt->raw && (opt->n_mean > 0 || opt->n_std > 0)) {
         RU_TRY(ru_norm_open(opt, &d->fields[0].type, where, &d->arena, &d->norm, err));
@@ -411,6 +412,9 @@ ru_status ru_dataset_open(const ru_data_options *opt, ru_dataset **out, ru_err *
     if (st == RU_OK && opt->skip_damaged && opt->only_good) {
         st = keep_good(d, err);
     }
+    if (st == RU_OK && opt->cache.kind != RU_CACHE_NONE) {
+        st = rui_cache_open(d, &shown, &d->cache, err);
+    }
     if (st != RU_OK) {
         ru_dataset_close(d);
         return st;
@@ -429,6 +433,7 @@ void ru_dataset_close(ru_dataset *d)
     if (d == NULL) {
         return;
     }
+    rui_cache_close(d->cache);
     if (d->format->close != NULL) {
         d->format->close(d);
     }
@@ -496,12 +501,19 @@ static ru_status read_blank(const ru_dataset *d, int64_t index, float *x, const 
     return RU_OK;
 }
 
+/* Sample `at` of the format. */
+static ru_status read_one(const ru_dataset *d, int64_t at, void *const *fields, ru_err *err)
+{
+    return d->cache != NULL ? rui_cache_read(d, at, fields, err)
+                            : d->format->read(d, at, fields, err);
+}
+
 ru_status rui_read_stored(const ru_dataset *d, int64_t index, void *const *fields, ru_err *err)
 {
     RU_CHECK(index >= 0 && index < d->count);
     ru_err why = {0};
     err = err != NULL ? err : &why;
-    ru_status st = d->format->read(d, place(d, index), fields, err);
+    ru_status st = read_one(d, place(d, index), fields, err);
     if (st == RU_E_DATA && d->blank_damaged && !ru_objects_failed(d->objects)) {
         return read_blank(d, index, fields[0], err);
     }
@@ -509,7 +521,7 @@ ru_status rui_read_stored(const ru_dataset *d, int64_t index, void *const *field
                         k <= SKIP_TRIES_MAX && k < d->count;
          k++) {
         rui_skip_note(d, place(d, (index + k - 1) % d->count), err);
-        st = d->format->read(d, place(d, (index + k) % d->count), fields, err);
+        st = read_one(d, place(d, (index + k) % d->count), fields, err);
     }
     if (st != RU_E_DATA || !d->skip_damaged || ru_objects_failed(d->objects)) {
         return st;
@@ -541,7 +553,7 @@ ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *const *field
     return rui_normalize(d, fields, 1, err);
 }
 
-void rui_dataset_where(const ru_dataset *d, int64_t first, int64_t n, rui_where_fn fn, void *self)
+void rui_format_where(const ru_dataset *d, int64_t first, int64_t n, rui_where_fn fn, void *self)
 {
     if (rui_in_order(d)) {
         d->format->where(d, first, n, fn, self);
@@ -550,6 +562,26 @@ void rui_dataset_where(const ru_dataset *d, int64_t first, int64_t n, rui_where_
     for (int64_t i = 0; i < n; i++) {
         d->format->where(d, place(d, first + i), 1, fn, self);
     }
+}
+
+void rui_dataset_where(const ru_dataset *d, int64_t first, int64_t n, rui_where_fn fn, void *self)
+{
+    if (d->cache == NULL) {
+        rui_format_where(d, first, n, fn, self);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = place(d, first + i);
+        if (!rui_cache_where(d->cache, at, fn, self)) {
+            d->format->where(d, at, 1, fn, self);
+        }
+    }
+}
+
+int64_t rui_sample_bytes(const ru_dataset *d)
+{
+    int64_t kept = d->cache != NULL ? rui_cache_record_bytes(d->cache) : 0;
+    return d->bytes / d->count > kept ? d->bytes / d->count : kept;
 }
 
 const char *ru_dataset_where(const ru_dataset *d, int64_t index, char *into, int64_t size_bytes)

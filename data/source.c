@@ -1,5 +1,6 @@
 /* Bytes of a file: whole in memory when small or packed, by positioned reads otherwise; the same of
  * an object behind an address. */
+#include "data/cache.h"
 #include "data/fetch.h"
 
 #include <limits.h>
@@ -241,9 +242,13 @@ void rui_scratch_put(rui_scratch *s)
     s->p = NULL;
 }
 
-static const uint8_t *find(const ru_dataset *d, const rui_source *s, int64_t offset, int64_t n)
+const uint8_t *rui_bytes_find(const ru_dataset *d, const rui_source *s, int64_t offset, int64_t n)
 {
-    const uint8_t *p = d->fetched != NULL ? rui_fetch_find(d->fetched, s, offset, n) : NULL;
+    if (s->bytes != NULL && offset >= 0 && n >= 0 && n <= s->size_bytes - offset) {
+        return s->bytes + offset;
+    }
+    const uint8_t *p = d->moved != NULL ? rui_moved_find(d->moved, s, offset, n) : NULL;
+    p = p == NULL && d->fetched != NULL ? rui_fetch_find(d->fetched, s, offset, n) : p;
     for (uint32_t k = 0; k < 2 && p == NULL && d->held[k] != NULL; k++) {
         p = rui_fetch_find(d->held[k], s, offset, n);
     }
@@ -253,7 +258,7 @@ static const uint8_t *find(const ru_dataset *d, const rui_source *s, int64_t off
 ru_status rui_bytes_read(const ru_dataset *d, const rui_source *s, int64_t offset, void *into,
                          int64_t size_bytes, ru_err *err)
 {
-    const uint8_t *p = find(d, s, offset, size_bytes);
+    const uint8_t *p = rui_bytes_find(d, s, offset, size_bytes);
     if (p == NULL) {
         RU_TRY(rui_fetch_cancelled(d->fetched, err));
         return rui_source_read(s, offset, into, size_bytes, err);
@@ -265,7 +270,7 @@ ru_status rui_bytes_read(const ru_dataset *d, const rui_source *s, int64_t offse
 ru_status rui_bytes_view(const ru_dataset *d, const rui_source *s, int64_t offset,
                          int64_t size_bytes, void *scratch, const uint8_t **view, ru_err *err)
 {
-    const uint8_t *p = find(d, s, offset, size_bytes);
+    const uint8_t *p = rui_bytes_find(d, s, offset, size_bytes);
     if (p == NULL) {
         RU_TRY(rui_fetch_cancelled(d->fetched, err));
         return rui_source_view(s, offset, size_bytes, scratch, view, err);

@@ -85,7 +85,7 @@ static ru_status fill_run(reader *rd, slot *sl, int64_t row, int64_t first, int6
     void *fields[RU_FIELDS_MAX];
     const ru_stream *s = rd->s;
     const ru_dataset *d = &rd->d;
-    if (d->format->read_run != NULL && !d->skip_damaged && rui_in_order(d)) {
+    if (d->format->read_run != NULL && !d->skip_damaged && rui_in_order(d) && d->cache == NULL) {
         slice(s, sl, row, fields);
         RU_TRY(d->format->read_run(d, first, n, fields, &sl->err));
         return rui_normalize(d, fields, n, &sl->err);

@@ -60,7 +60,7 @@ const rui_source *rui_stream_fetches(const ru_stream *s)
 {
     const rui_source *reads = NULL;
     if (s->d->format->where != NULL) {
-        rui_dataset_where(s->d, 0, 1, ask, &reads);
+        rui_format_where(s->d, 0, 1, ask, &reads);
     }
     return reads;
 }
@@ -68,7 +68,7 @@ const rui_source *rui_stream_fetches(const ru_stream *s)
 /* The order in blocks, of data that no kernel keeps. */
 static bool keeps_windows(const ru_stream *s)
 {
-    int64_t bytes = s->d->bytes / s->count + 1;
+    int64_t bytes = rui_sample_bytes(s->d) + 1;
     return s->opt.shuffle == RU_SHUFFLE_BLOCK && s->d->objects != NULL &&
            rui_stream_fetches(s) != NULL && bytes <= RUI_AHEAD_BYTES_MAX / s->window;
 }
@@ -77,7 +77,7 @@ static bool keeps_windows(const ru_stream *s)
  * thread's requests is full of them. */
 static void set_flights(ru_stream *s)
 {
-    int64_t batch = (s->d->bytes / s->count + 1) * s->opt.batch;
+    int64_t batch = (rui_sample_bytes(s->d) + 1) * s->opt.batch;
     int64_t fit = FETCH_MEMORY / 2 / batch, most = FETCH_DEPTH_MAX / s->opt.batch;
     bool reads = rui_stream_fetches(s) != NULL,
          far = reads && s->d->objects != NULL && !keeps_windows(s);
@@ -93,7 +93,7 @@ static int64_t fetch_bytes(const ru_stream *s, int64_t bound)
     int64_t most = bound / 2 / ((int64_t)s->flights * s->n_threads);
     int64_t thread = FETCH_MEMORY / (s->flights > FLIGHTS_FILES ? s->flights : 1);
     int64_t gap = s->d->objects != NULL ? RUI_FETCH_GAP_OBJECT_BYTES : RUI_FETCH_GAP_BYTES;
-    int64_t sample = 2 * (s->d->bytes / s->count) + gap;
+    int64_t sample = 2 * rui_sample_bytes(s->d) + gap;
     most = most < thread ? most : thread;
     return sample < most / s->opt.batch ? s->opt.batch * sample : most;
 }
@@ -176,7 +176,7 @@ static ru_status take_memory(ru_stream *s, ru_err *err)
 
 static rui_fetch_options fetch_options(const ru_stream *s)
 {
-    int64_t bytes = s->d->bytes / s->count + 1; /* of a sample on the disk */
+    int64_t bytes = rui_sample_bytes(s->d) + 1; /* on the disk */
     const rui_source *reads = rui_stream_fetches(s);
     int64_t bound = s->opt.bytes_max > 0 ? s->opt.bytes_max : bytes_max_default;
     return (rui_fetch_options){

@@ -382,7 +382,7 @@ static ru_status images_read(const ru_dataset *d, int64_t index, void *const *fi
     const image_entry *e = &s->files.at[index];
     uint8_t *own = NULL;
     int64_t n = e->source.size_bytes;
-    const uint8_t *bytes = d->fetched != NULL ? rui_fetch_find(d->fetched, &e->source, 0, n) : NULL;
+    const uint8_t *bytes = rui_bytes_find(d, &e->source, 0, n);
     if (bytes == NULL) {
         RU_TRY(load(e->source.path, &own, &n, err));
         bytes = own;

@@ -215,6 +215,10 @@ static const ru_conf_field data_fields[] = {
     RU_ROW(BOOL, ru_job_data, direct, "false",
            "true: read files that are not kept in memory past the system's cache (O_DIRECT); "
            "it is an error where the file system does not allow that"),
+    RU_ROW(CHOICE, ru_job_data, cache, "none",
+           "what Rubato keeps in the folders of `storage` of each sample that it reads, for later "
+           "epochs and runs: nothing, the bytes of the files, or the decoded sample",
+           .choices = "none|bytes|decoded"),
 };
 
 static bool prepares(const ru_job_data *d)
@@ -463,6 +467,12 @@ static ru_status job_check(const void *section, ru_err *err)
     RU_TRY(rui_job_name_check(job->name, err));
     RU_TRY(ru_job_metrics_check(&job->train, err));
     RU_TRY(check_class_weights(&job->train.class_weights, err));
+    if (job->data.cache != RU_CACHE_NONE && job->storage.n == 0) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "data.cache is %s, but there is no place to keep samples; name a folder: "
+                       "storage: [{path: /data/rubato, quota: 100GB}]",
+                       job->data.cache == RU_CACHE_BYTES ? "bytes" : "decoded");
+    }
     if (job->train.until.n > 0 && !ru_job_has_test(job)) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "train.until needs test data; set data.test or data.validation");
@@ -497,6 +507,18 @@ static const ru_conf_table checkpoint_table = RU_TABLE(
     .called = "interval=every|save_top_k=keep|max_to_keep=keep|save_best_only=keep_best|save_"
               "best=keep_best");
 
+static const ru_conf_field tier_fields[] = {
+    RU_ROW(TEXT, ru_disk_tier, path, NULL,
+           "folder on a disk of this machine, made if it is missing, relative to the job file's "
+           "folder"),
+    RU_ROW_AS("quota", SIZE, ru_disk_tier, quota_bytes, NULL,
+              "what Rubato may keep there at most, for all jobs together",
+              RU_IN(1 << 20, INT64_C(1) << 50)),
+};
+static const ru_conf_table tier_table =
+    RU_TABLE("storage", ru_disk_tier, tier_fields, "a folder for what is kept",
+             .called = "dir=path|folder=path|size=quota|limit=quota|max_size=quota");
+
 static const ru_conf_field job_fields[] = {
     RU_ROW(TEXT, ru_job, name, "job", "name of the job, used in the names of runs and in reports"),
     RU_ROW(SECTION, ru_job, model, NULL, "model to train", .table = &model_table),
@@ -504,6 +526,10 @@ static const ru_conf_field job_fields[] = {
     RU_ROW(SECTION, ru_job, train, NULL, "training settings", .table = &train_table),
     RU_ROW(SECTION, ru_job, checkpoint, NULL, "checkpoints during training",
            .table = &checkpoint_table),
+    RU_ROW(SECTIONS, ru_job, storage, "[]",
+           "folders for samples that are kept (data.cache), the fastest first: when one is full, "
+           "the next is used",
+           .table = &tier_table),
 };
 
 const ru_conf_table ru_job_table = RU_TABLE(
@@ -595,6 +621,7 @@ ru_data_options ru_job_data_options(const ru_job *job, bool test)
         .whole_classes = job->train.loss == 0 || job->train.loss == 1 + RU_LOSS_CROSS_ENTROPY,
         .token_bytes = d->token_bytes,
         .direct = d->direct,
+        .cache = {(ru_cache_kind)d->cache, job->storage.at, job->storage.n},
         .prepare = prepares(d) ? &d->columns : NULL,
     };
 }

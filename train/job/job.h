@@ -51,6 +51,7 @@ typedef struct ru_job_data {
     uint32_t threads;
     int64_t memory;   /* of batches and requests ahead */
     uint32_t shuffle; /* ru_shuffle */
+    uint32_t cache;   /* ru_cache_kind */
 } ru_job_data;
 
 typedef struct ru_job_sgd {
@@ -127,6 +128,7 @@ typedef struct ru_job {
     ru_job_data data;
     ru_job_train train;
     ru_job_checkpoint checkpoint;
+    RU_SECTIONS(ru_disk_tier) storage;
 } ru_job;
 
 extern const ru_conf_table ru_job_table;

@@ -52,6 +52,20 @@ ru_status rui_job_paths(ru_arena *arena, const char *job, ru_conf_texts *t, ru_e
     return RU_OK;
 }
 
+static ru_status tier_paths(ru_arena *arena, const char *path, ru_job *job, ru_err *err)
+{
+    ru_disk_tier *at = RU_NEW(arena, ru_disk_tier, job->storage.n);
+    for (uint32_t k = 0; at != NULL && k < job->storage.n; k++) {
+        at[k] = job->storage.at[k];
+        at[k].path = rui_job_path(arena, path, at[k].path);
+        if (at[k].path == NULL) {
+            return full(err);
+        }
+    }
+    job->storage.at = at;
+    return at != NULL ? RU_OK : full(err);
+}
+
 /* A file that is no text is not read as one: say so instead of naming an octet. */
 static ru_status check_text(const char *path, const char *text, int64_t n, ru_err *err)
 {
@@ -95,6 +109,7 @@ ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets
     RU_TRY(ru_conf_apply(c, &job, err));
     RU_TRY(rui_job_paths(arena, path, &job.data.train, err));
     RU_TRY(rui_job_paths(arena, path, &job.data.test, err));
+    RU_TRY(tier_paths(arena, path, &job, err));
     if (job.model.source == RU_MODEL_ONNX) {
         job.model.onnx = rui_job_path(arena, path, job.model.onnx);
         if (job.model.onnx == NULL) {

@@ -28,8 +28,9 @@ static bool is_own(ru_str name)
                                       "train.barrier",
                                       "checkpoint.every",
                                       "checkpoint.keep",
-                                      "data.direct"};
-    bool yes = false;
+                                      "data.direct",
+                                      "data.cache"};
+    bool yes = ru_str_starts(name, "storage");
     for (uint32_t k = 0; k < RU_ARRAY_LEN(own); k++) {
         yes = yes || ru_str_eq_c(name, own[k]);
     }
