@@ -1,0 +1,385 @@
+/* Samples that are kept: the same bytes as without, whatever stands in the folder. */
+#include "data/cache.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "data/make/write.h"
+#include "data/segments.h"
+#include "env/file/grow.h"
+#include "test/scratch.h"
+#include "test/test.h"
+
+enum { COUNT = 120, ROOM = 64 << 20 };
+
+static ru_dataset *open_data(const ru_data_options *opt, ru_cache_kind kind,
+                             const ru_disk_tier *tiers, uint32_t n)
+{
+    ru_err err = {0};
+    ru_data_options o = *opt;
+    ru_dataset *d = NULL;
+    o.resident_max_bytes = -1;
+    o.cache = (ru_cache_options){kind, tiers, n};
+    assert_ok(ru_dataset_open(&o, &d, &err), err);
+    return d;
+}
+
+/* `epochs` of both, batch by batch. */
+static void compare(ru_dataset *a, ru_dataset *b, int64_t epochs, uint64_t seed)
+{
+    ru_err err = {0};
+    const ru_field *fields;
+    uint32_t n_fields = ru_dataset_fields(a, &fields);
+    const ru_stream_options o = {.seed = seed,
+                                 .shuffle = (ru_shuffle)(seed % 3),
+                                 .block = 7,
+                                 .batch = 1 + (int64_t)seed * 5,
+                                 .epochs = epochs,
+                                 .partial_last = true,
+                                 .threads = 1 + (uint32_t)seed % 3};
+    ru_stream *s, *t;
+    ru_batch x = {.n = 1}, y;
+    assert_ok(ru_stream_open(a, &o, &s, &err), err);
+    assert_ok(ru_stream_open(b, &o, &t, &err), err);
+    while (x.n > 0) {
+        assert_ok(ru_stream_next(s, &x, &err), err);
+        assert_ok(ru_stream_next(t, &y, &err), err);
+        assert_int_equal(x.n, y.n);
+        for (uint32_t k = 0; k < n_fields && x.n > 0; k++) {
+            assert_memory_equal(x.fields[k], y.fields[k], (size_t)(x.n * a->field_bytes[k]));
+        }
+    }
+    ru_stream_close(s);
+    ru_stream_close(t);
+}
+
+/* The folder is filled, used by the same dataset, then by a later process, then by a part. */
+static void check(ru_scratch *f, const ru_data_options *opt, ru_cache_kind kind)
+{
+    static uint32_t number;
+    char name[32];
+    (void)snprintf(name, sizeof name, "tier%u", number++);
+    const ru_disk_tier tier = {ru_path_join(&f->arena, f->root, name), ROOM};
+    ru_dataset *a = open_data(opt, RU_CACHE_NONE, NULL, 0);
+    for (uint64_t v = 0; v < 6; v++) {
+        ru_dataset *b = open_data(opt, kind, &tier, 1);
+        rui_cache_sum sum;
+        compare(a, b, 3, v);
+        sum = rui_cache_sum_get(b->cache);
+        assert_int_equal(sum.kept, a->count);
+        assert_int_equal(sum.added, v == 0 ? a->count : 0);
+        assert_int_equal(sum.found, v == 0 ? 2 * a->count : 3 * a->count);
+        assert_int_equal(sum.damaged, 0);
+        ru_dataset_close(b);
+    }
+    assert_null(a->cache);
+    ru_dataset_close(a);
+}
+
+static const char *const *write_digits(ru_scratch *f, const char *format, const char *const *names,
+                                       uint32_t n)
+{
+    ru_dataset *d;
+    const char **paths = RU_NEW(&f->arena, const char *, n);
+    const ru_data_options made = {.format = "synthetic",
+                                  .generator = "digits",
+                                  .seed = 3,
+                                  .raw = strcmp(format, "images") == 0,
+                                  .count = COUNT};
+    assert_ok(ru_dataset_open(&made, &d, &f->err), f->err);
+    const rui_write_job job = {.d = d, .n = COUNT, .dir = f->root, .prefix = "a"};
+    assert_ok(rui_writer_find(format)->write(&job, &f->err), f->err);
+    ru_dataset_close(d);
+    for (uint32_t k = 0; k < n; k++) {
+        paths[k] = ru_path_join(&f->arena, f->root, names[k]);
+    }
+    return paths;
+}
+
+static const char *const *write_images(ru_scratch *f)
+{
+    return write_digits(f, "images", (const char *const[]){"a"}, 1);
+}
+
+static void check_written(ru_scratch *f, const char *format, const char *const *names, uint32_t n)
+{
+    ru_data_options opt = {
+        .format = format, .paths = write_digits(f, format, names, n), .n_paths = n};
+    check(f, &opt, RU_CACHE_DECODED);
+    check(f, &opt, RU_CACHE_BYTES);
+    opt.raw = true;
+    check(f, &opt, RU_CACHE_DECODED);
+}
+
+static void test_formats(void **state)
+{
+    check_written(*state, "images", (const char *const[]){"a"}, 1);
+    check_written(*state, "idx", (const char *const[]){"a-images", "a-labels"}, 2);
+    check_written(*state, "npy", (const char *const[]){"a-x.npy", "a-y.npy"}, 2);
+    check_written(*state, "packed", (const char *const[]){"a.pack"}, 1);
+}
+
+/* Mean, std and labels as vectors come after what is kept; another size is another folder. */
+static void test_options(void **state)
+{
+    ru_scratch *f = *state;
+    const ru_disk_tier tier = {ru_path_join(&f->arena, f->root, "tier"), ROOM};
+    const double mean[] = {0.4}, std[] = {0.3};
+    ru_data_options opt = {.format = "images", .paths = write_images(f), .n_paths = 1};
+    check(f, &opt, RU_CACHE_DECODED);
+    opt.mean = mean;
+    opt.std = std;
+    opt.n_mean = opt.n_std = 1;
+    opt.one_hot = true;
+    check(f, &opt, RU_CACHE_DECODED);
+    for (int64_t size = 20; size < 30; size += 8) {
+        rui_cache_sum sum;
+        opt.image_size = size;
+        ru_dataset *a = open_data(&opt, RU_CACHE_NONE, NULL, 0);
+        ru_dataset *b = open_data(&opt, RU_CACHE_DECODED, &tier, 1);
+        compare(a, b, 2, 1);
+        sum = rui_cache_sum_get(b->cache);
+        assert_int_equal(sum.found, COUNT);
+        ru_dataset_close(a);
+        ru_dataset_close(b);
+    }
+}
+
+/* Two halves drawn by one permutation share a folder; each finds what the other kept. */
+static void test_parts_share(void **state)
+{
+    ru_scratch *f = *state;
+    const ru_disk_tier tier = {ru_path_join(&f->arena, f->root, "tier"), ROOM};
+    ru_data_options opt = {.format = "images", .paths = write_images(f), .n_paths = 1};
+    rui_cache_sum sum;
+    for (uint32_t k = 0; k < 3; k++) {
+        opt.held = k < 2 ? 0.5 : 0;
+        opt.held_out = k == 1;
+        ru_dataset *a = open_data(&opt, RU_CACHE_NONE, NULL, 0);
+        ru_dataset *b = open_data(&opt, RU_CACHE_DECODED, &tier, 1);
+        compare(a, b, 1, 4);
+        sum = rui_cache_sum_get(b->cache);
+        assert_int_equal(sum.found, k < 2 ? 0 : COUNT);
+        ru_dataset_close(a);
+        ru_dataset_close(b);
+    }
+}
+
+/* Two datasets at the same time, as of two processes: what one keeps the other finds, and the
+ * folder never has more than its quota. The second tier takes what the first has no room for. */
+static void test_room(void **state)
+{
+    ru_scratch *f = *state;
+    const ru_disk_tier tiers[] = {{ru_path_join(&f->arena, f->root, "fast"), 100000},
+                                  {ru_path_join(&f->arena, f->root, "slow"), 120000}};
+    ru_data_options opt = {.format = "images", .paths = write_images(f), .n_paths = 1};
+    ru_dataset *a = open_data(&opt, RU_CACHE_NONE, NULL, 0);
+    ru_dataset *b = open_data(&opt, RU_CACHE_DECODED, tiers, 2);
+    ru_dataset *c = open_data(&opt, RU_CACHE_DECODED, tiers, 2);
+    rui_cache_sum x, y;
+    compare(a, b, 2, 1);
+    compare(a, c, 2, 2);
+    x = rui_cache_sum_get(b->cache);
+    int64_t record = rui_cache_record_bytes(b->cache), most = 220000 / record;
+    assert_true(x.kept < most && x.kept > most * 9 / 10);
+    assert_int_equal(x.found, x.kept);
+    for (uint32_t k = 0; k < 2; k++) {
+        assert_true(ru_dir_bytes(tiers[k].path) <= tiers[k].quota_bytes);
+        assert_true(ru_dir_bytes(tiers[k].path) > tiers[k].quota_bytes * 9 / 10);
+    }
+    ru_dataset_close(b);
+    ru_dataset_close(c);
+    c = open_data(&opt, RU_CACHE_DECODED, tiers, 2);
+    compare(a, c, 1, 2);
+    y = rui_cache_sum_get(c->cache);
+    assert_true(y.kept >= x.kept && y.found >= x.kept);
+    ru_dataset_close(c);
+    /* Other data push out what nobody uses, and nothing that is in use. */
+    opt.image_size = 20;
+    ru_dataset *d = open_data(&opt, RU_CACHE_NONE, NULL, 0);
+    for (uint32_t in_use = 2; in_use-- > 0;) {
+        opt.image_size = 0;
+        c = open_data(&opt, RU_CACHE_DECODED, tiers, 2);
+        if (in_use == 0) {
+            ru_dataset_close(c);
+        }
+        opt.image_size = 20;
+        b = open_data(&opt, RU_CACHE_DECODED, tiers, 2);
+        compare(d, b, 2, 5);
+        x = rui_cache_sum_get(b->cache);
+        assert_true(in_use > 0 ? x.added < 10 : x.added > 90);
+        ru_dataset_close(b);
+        if (in_use > 0) {
+            ru_dataset_close(c);
+        }
+    }
+    ru_dataset_close(d);
+    ru_dataset_close(a);
+}
+
+/* A file of the folder whose name ends so. */
+static const char *file_of(ru_scratch *f, const char *tier, const char *end)
+{
+    char **names;
+    uint32_t n;
+    const char *room = ru_path_join(&f->arena, tier, "samples"), *found = NULL;
+    assert_ok(ru_dir_list(room, &f->arena, &names, &n, &f->err), f->err);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *dir = ru_path_join(&f->arena, room, names[i]);
+        char **files;
+        uint32_t n_files = 0;
+        if (ru_path_is_dir(dir)) {
+            assert_ok(ru_dir_list(dir, &f->arena, &files, &n_files, &f->err), f->err);
+        }
+        for (uint32_t k = 0; k < n_files; k++) {
+            found = strstr(files[k], end) != NULL ? ru_path_join(&f->arena, dir, files[k]) : found;
+        }
+    }
+    assert_non_null(found);
+    return found;
+}
+
+/* Flipped bits, a torn index, garbage and a truncated segment: found, and read from the source. */
+static void test_damage(void **state)
+{
+    ru_scratch *f = *state;
+    const char *const *paths = write_images(f);
+    ru_data_options opt = {.format = "images", .paths = paths, .n_paths = 1};
+    ru_dataset *a = open_data(&opt, RU_CACHE_NONE, NULL, 0);
+    ru_rng rng = ru_rng_from(ru_test_seed(), 3);
+    for (uint32_t v = 0; v < 24; v++) {
+        ru_cache_kind kind = v % 2 == 0 ? RU_CACHE_DECODED : RU_CACHE_BYTES;
+        char name[32];
+        (void)snprintf(name, sizeof name, "tier%u", v);
+        const ru_disk_tier tier = {ru_path_join(&f->arena, f->root, name), ROOM};
+        ru_dataset *b = open_data(&opt, kind, &tier, 1);
+        rui_cache_sum sum;
+        char *data;
+        int64_t n;
+        compare(a, b, 1, 2);
+        ru_dataset_close(b);
+        const char *file = file_of(f, tier.path, v % 4 < 2 ? ".seg" : ".idx");
+        assert_ok(ru_file_read(file, 0, &f->arena, &data, &n, &f->err), f->err);
+        for (uint32_t k = 0; k < 1 + v; k++) {
+            data[ru_rng_below(&rng, (uint32_t)n)] ^= (char)(1 + ru_rng_below(&rng, 127));
+        }
+        n = v % 3 == 0 ? ru_rng_below(&rng, (uint32_t)n) : n;
+        assert_ok(ru_file_replace(file, data, n, &f->err), f->err);
+        for (uint32_t again = 0; again < 2; again++) {
+            b = open_data(&opt, kind, &tier, 1);
+            compare(a, b, 2, v % 7);
+            sum = rui_cache_sum_get(b->cache);
+            /* Bytes that the decoder had to read by itself are kept when they are fetched next. */
+            assert_true(sum.kept == COUNT ||
+                        (kind == RU_CACHE_BYTES && sum.kept >= COUNT - sum.damaged));
+            assert_true(v % 4 >= 2 || again > 0 || sum.damaged > 0);
+            ru_dataset_close(b);
+        }
+    }
+    ru_dataset_close(a);
+}
+
+/* Files that change before they are opened again are other data; what is kept of files that change
+ * meanwhile is left out. */
+static void test_changes(void **state)
+{
+    ru_scratch *f = *state;
+    const ru_disk_tier tier = {ru_path_join(&f->arena, f->root, "tier"), ROOM};
+    ru_data_options opt = {.format = "images", .paths = write_images(f), .n_paths = 1};
+    ru_dataset *a = open_data(&opt, RU_CACHE_NONE, NULL, 0);
+    ru_dataset *b = open_data(&opt, RU_CACHE_DECODED, &tier, 1);
+    char first[256], second[256];
+    char *data;
+    int64_t n;
+    rui_cache_sum sum;
+    compare(a, b, 1, 3);
+    assert_ok(
+        ru_file_read(ru_dataset_where(a, 0, first, sizeof first), 0, &f->arena, &data, &n, &f->err),
+        f->err);
+    assert_ok(ru_file_replace(ru_dataset_where(a, 1, second, sizeof second), data, n, &f->err),
+              f->err);
+    ru_dataset_close(a);
+    ru_dataset_close(b);
+    a = open_data(&opt, RU_CACHE_NONE, NULL, 0);
+    for (uint32_t k = 0; k < 2; k++) {
+        b = open_data(&opt, RU_CACHE_DECODED, &tier, 1);
+        compare(a, b, 1, 3);
+        sum = rui_cache_sum_get(b->cache);
+        assert_int_equal(sum.found, k == 0 ? 0 : COUNT);
+        ru_dataset_close(b);
+    }
+    ru_dataset_close(a);
+}
+
+static void test_mistakes(void **state)
+{
+    ru_scratch *f = *state;
+    ru_dataset *d;
+    ru_data_options opt = {
+        .format = "images", .paths = write_images(f), .n_paths = 1, .cache.kind = RU_CACHE_DECODED};
+    assert_int_equal(ru_dataset_open(&opt, &d, &f->err), RU_E_CONFIG);
+    assert_non_null(strstr(f->err.text, "storage"));
+    const char *file = ru_path_join(&f->arena, f->root, "file");
+    assert_ok(ru_file_replace(file, "x", 1, &f->err), f->err);
+    const ru_disk_tier tier = {file, ROOM};
+    opt.cache.tiers = &tier;
+    opt.cache.n_tiers = 1;
+    assert_int_equal(ru_dataset_open(&opt, &d, &f->err), RU_E_CREATE);
+    assert_non_null(strstr(f->err.text, file));
+}
+
+typedef struct kept {
+    ru_scratch *f;
+    const ru_data_options *opt;
+    ru_dataset *plain;
+    uint32_t round;
+} kept;
+
+/* Any one call of the system fails: the dataset does not open, or gives the same bytes. */
+static bool survives(void *self, int64_t at)
+{
+    kept *k = self;
+    ru_err err = {0};
+    char name[32];
+    ru_data_options o = *k->opt;
+    ru_dataset *d = NULL;
+    (void)snprintf(name, sizeof name, "full%u", k->round++);
+    const ru_disk_tier tier = {ru_path_join(&k->f->arena, k->f->root, name), ROOM};
+    float x[2][28 * 28 * 3];
+    int64_t y[2];
+    o.cache = (ru_cache_options){RU_CACHE_DECODED, &tier, 1};
+    ru_test_os_fail(at);
+    ru_status st = ru_dataset_open(&o, &d, &err);
+    for (int64_t i = 0; st == RU_OK && i < 4; i++) {
+        ru_err why = {0};
+        if (ru_dataset_read(d, i % 2, (void *[]){x[0], &y[0]}, &why) == RU_OK) {
+            int64_t made = ru_test_os_count();
+            ru_test_os_fail(-1);
+            assert_ok(ru_dataset_read(k->plain, i % 2, (void *[]){x[1], &y[1]}, &why), why);
+            assert_memory_equal(x[0], x[1], (size_t)k->plain->field_bytes[0]);
+            assert_int_equal(y[0], y[1]);
+            ru_test_os_fail(at > made ? at - made : -1);
+            at = at > made ? at - made : -1;
+        }
+    }
+    ru_dataset_close(d);
+    bool failed = at >= 0 && ru_test_os_count() > at;
+    ru_test_os_fail(-1);
+    return failed || st != RU_OK;
+}
+
+static void test_failing_calls(void **state)
+{
+    ru_scratch *f = *state;
+    const ru_data_options opt = {.format = "images", .paths = write_images(f), .n_paths = 1};
+    kept k = {.f = f, .opt = &opt, .plain = open_data(&opt, RU_CACHE_NONE, NULL, 0)};
+    for (int64_t at = 0; at < 200; at++) {
+        (void)survives(&k, at);
+    }
+    ru_dataset_close(k.plain);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
+RU_TESTS(data_cache, T(test_formats), T(test_options), T(test_parts_share), T(test_room),
+         T(test_damage), T(test_changes), T(test_mistakes), T(test_failing_calls))
