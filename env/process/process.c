@@ -170,8 +170,9 @@ static ru_status launch(const ru_process_options *opt, char **env, ru_process *p
     }
     if (failed != 0) {
         (void)waitpid(p->pid, NULL, 0);
-        st = RU_FAIL(err, failed == ENOENT ? RU_E_MISSING : RU_E_PERM, "cannot run %s: %s",
-                     opt->argv[0], strerror(failed));
+        st = RU_FAIL(err, failed == ENOENT ? RU_E_MISSING : RU_E_PERM, "cannot run %s%s%s: %s",
+                     opt->argv[0], opt->outlive != NULL ? " with its output in " : "",
+                     opt->outlive != NULL ? opt->outlive : "", strerror(failed));
     }
     if (st == RU_OK) {
         p->in = in[1];

@@ -10,6 +10,7 @@
 #include "comm/member/member.h"
 #include "env/file/file.h"
 #include "env/link/link_tcp.h"
+#include "env/process/process.h"
 #include "env/process/self.h"
 #include "host/ask.h"
 #include "launch/launch.h"
@@ -105,6 +106,26 @@ static void tell_line(const teller *t, const char *line)
     }
 }
 
+/* {"pid":4711,"mark":"..."}: who starts it may have ended before it knew. */
+static void tell_self(const teller *t)
+{
+    char mark[RU_PROCESS_MARK_BYTES];
+    if (t->file == NULL) {
+        return;
+    }
+    ru_text text = ru_text_arena(t->arena);
+    ru_json j = ru_json_into(&text);
+    if (!ru_process_mark(ru_self_pid(), mark)) {
+        mark[0] = 0;
+    }
+    ru_json_open(&j, NULL, '{');
+    ru_json_i64(&j, "pid", ru_self_pid());
+    ru_json_str(&j, "mark", mark);
+    ru_json_close(&j);
+    ru_text_put(&text, "\n");
+    tell_line(t, text.p);
+}
+
 /* {"address":"127.0.0.1:4000"} */
 static void tell_address(const teller *t, const char *address)
 {
@@ -117,7 +138,7 @@ static void tell_address(const teller *t, const char *address)
     tell_line(t, text.p);
 }
 
-/* {"end":0,"left":false,"step":200} */
+/* {"end":0,"left":false,"step":200,"ended":"done","why":""}; ended: of who told the run's end. */
 static void tell_end(const teller *t, ru_status st, const ru_worker_result *r, const char *why)
 {
     ru_text text = ru_text_arena(t->arena);
@@ -126,6 +147,7 @@ static void tell_end(const teller *t, ru_status st, const ru_worker_result *r, c
     ru_json_i64(&j, "end", ru_status_exit_code(st));
     ru_json_bool(&j, "left", r->left);
     ru_json_i64(&j, "step", r->step);
+    ru_json_str(&j, "ended", r->reported && r->summary.ended != NULL ? r->summary.ended : "");
     ru_json_str(&j, "why", st == RU_OK ? "" : why);
     ru_json_close(&j);
     ru_text_put(&text, "\n");
@@ -154,6 +176,11 @@ static void say_number(void *self, uint32_t number, bool takes_state)
 static void tell_number(void *self, uint32_t number, bool takes_state)
 {
     const teller *t = self;
+    if (t->file != NULL) {
+        char line[64];
+        (void)snprintf(line, sizeof line, "{\"number\":%u}\n", number);
+        tell_line(t, line);
+    }
     if (t->messages) { /* started over ssh */
         say_number(self, number, takes_state);
     }
@@ -343,6 +370,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     teller tells = {messages > 0, ru_cmd_text(in, "tell"), in->arena};
     bool launched = ru_cmd_text(in, "job") != NULL, told = tells.file != NULL;
     ru_job job;
+    tell_self(&tells);
     if (join == NULL && !launched) {
         return RU_FAIL(err, RU_E_USAGE,
                        "name a job: rubato worker --join HOST:PORT --token-file OUT/token");
