@@ -1,0 +1,109 @@
+/* The state of a cluster as the fold of its journal (cluster/journal.h): users' jobs, nodes and who
+ * has which slots. Devices, phases and accounts are those of the scheduler's machine
+ * (cluster/sched.h); what this adds is what people gave with a job and what became of it.
+ *
+ *   SUBMIT --> waits --GRANT--> runs --END--> done | cancelled | failed
+ *                ^               |  FAIL: the next generation begins; the third one soon: held
+ *                +-- GRANT of nothing, its last node gone
+ *
+ * The same events give the same state, whoever folds them and when. Thread: any. No clock. */
+#ifndef RU_CLUSTER_BOOK_H
+#define RU_CLUSTER_BOOK_H
+
+#include "base/map.h"
+#include "base/vec.h"
+#include "cluster/journal.h"
+#include "cluster/sched.h"
+
+enum {
+    RU_BOOK_LIVE_MAX = 12000, /* jobs that have not ended */
+    RU_BOOK_NODES_MAX = 255,
+    RU_BOOK_FAILURES_MAX = 3 /* one after the other: the job is held */
+};
+
+/* Kinds of events; the numbers are those of journals and stay. */
+typedef enum ru_book_kind {
+    RU_BOOK_SUBMIT = 1, /* job; a, b: fewest and most workers; node: priority; text: ru_book_spec */
+    RU_BOOK_NODE = 2,   /* node; a: slots, 0: it is gone; text: name */
+    RU_BOOK_GRANT = 3,  /* job; text: "node:slots node:slots"; a: so many more of the same plan */
+    RU_BOOK_SCALE = 4,  /* job; a, b: fewest and most workers */
+    RU_BOOK_CANCEL = 5, /* job: it shall end */
+    RU_BOOK_FAIL = 6,   /* job; a: exit code; text: its last sentence */
+    RU_BOOK_END = 7,    /* job; a: ru_book_state; text: why */
+    RU_BOOK_DRAIN = 8,  /* node; a: 1: it takes no more work, 0: it does again */
+    RU_BOOK_KINDS
+} ru_book_kind;
+
+typedef enum ru_book_state {
+    RU_BOOK_NONE,
+    RU_BOOK_WAITS,
+    RU_BOOK_RUNS,
+    RU_BOOK_DONE,
+    RU_BOOK_CANCELLED,
+    RU_BOOK_FAILED, /* held: its checkpoint stays */
+    RU_BOOK_STATES
+} ru_book_state;
+
+/* What a user gave, as JSON in a SUBMIT. */
+typedef struct ru_book_spec {
+    const char *name, *token, *out, *yaml;
+} ru_book_spec;
+
+typedef struct ru_book_job {
+    ru_book_state state;
+    ru_book_spec spec;
+    const char *owner, *why; /* why: how it ended, or failed last; "" */
+    int64_t priority;
+    uint32_t min, max;
+    uint32_t slot;       /* of the machine; while it lives */
+    uint32_t generation; /* starts so far: 0: it never ran */
+    uint32_t failures;   /* one after the other */
+    bool cancelled;      /* asked for */
+    int64_t begun_ns;    /* its generation, on the cluster's clock */
+    int64_t submitted_wall_ns, ended_wall_ns;
+} ru_book_job;
+
+typedef struct ru_book_node {
+    const char *name;
+    uint32_t slots; /* 0: gone */
+    bool drained;
+} ru_book_node;
+
+RU_VEC(ru_book_jobs, ru_book_job)
+
+typedef struct ru_book {
+    ru_arena *arena;
+    ru_sched sched;
+    ru_effects fx;
+    ru_book_jobs jobs; /* job number k stands at k - 1 */
+    ru_book_node nodes[RU_BOOK_NODES_MAX];
+    uint32_t n_nodes, n_live;
+    uint32_t of[RU_BOOK_LIVE_MAX]; /* number of the job in a slot; 0: none */
+    int64_t seq, at_ns;            /* of the last event */
+    struct rui_book_plan *plan;    /* GRANTs so far */
+} ru_book;
+
+/* Owner: everything lives in `arena`. Errors: RU_E_MEM. */
+RU_MUST_USE ru_status ru_book_init(ru_book *b, ru_arena *arena, ru_err *err);
+/* Fold one event. Errors: RU_E_DATA for one that does not follow from those before. */
+RU_MUST_USE ru_status ru_book_fold(ru_book *b, const ru_journal_event *e, ru_err *err);
+
+/* NULL: there is no such job. */
+ru_book_job *ru_book_job_at(const ru_book *b, int64_t number);
+/* Slots of a job on a node, as granted. */
+uint32_t ru_book_granted(const ru_book *b, const ru_book_job *j, uint32_t node);
+/* NULL: it has none. */
+const ru_sched_job *ru_book_place(const ru_book *b, const ru_book_job *j);
+/* Number of the node with this name, else of the first that was never used; RU_BOOK_NODES_MAX: they
+ * are all in use. */
+uint32_t ru_book_node_of(const ru_book *b, const char *name);
+void ru_book_spec_put(const ru_book_spec *s, ru_text *into);
+const char *ru_book_state_name(ru_book_state s);
+
+/* What the events GRANT of the next plan would be, by plan/fleet/alloc.h: jobs of higher priority
+ * take their slots first, and what a cancelled job still has stays its own. *n 0: nothing changes.
+ * Owner: `scratch`. Errors: those of the policy. */
+RU_MUST_USE ru_status ru_book_plan(const ru_book *b, ru_arena *scratch, ru_journal_event **events,
+                                   uint32_t *n, ru_err *err);
+
+#endif
