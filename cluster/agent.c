@@ -1,0 +1,227 @@
+#include "cluster/agent.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cluster/agent_impl.h"
+#include "comm/node/guest.h"
+#include "env/file/claim.h"
+#include "env/file/file.h"
+#include "env/link/link_tcp.h"
+#include "env/process/self.h"
+
+enum { TIMER_TICK = RU_GUEST_TIMER + 100, TIMER_LOOK, TIMER_DIAL };
+
+static const int64_t tick_ns = 1000000000, look_ns = 50000000, dial_ns = 300000000;
+static const int64_t claim_wait_ns = 2000000000;
+
+static void on_timer(void *self, uint32_t what, ru_time now);
+
+/* -- to the scheduler ----------------------------------------------------------------------------
+ */
+
+static void put_procs(const rui_agent *a, ru_cluster_state *s)
+{
+    *s = (ru_cluster_state){.name = a->opt->name, .slots = a->opt->slots, .heard = a->heard.number};
+    for (uint32_t k = 0; k < RU_CLUSTER_PROCS_MAX; k++) {
+        const rui_proc *p = &a->procs[k];
+        if (p->agent != NULL) {
+            s->procs[s->n++] = (ru_cluster_proc){.job = p->job,
+                                                 .generation = p->generation,
+                                                 .rank = p->rank,
+                                                 .alive = p->alive || p->pid == 0,
+                                                 .code = p->code,
+                                                 .left = p->left,
+                                                 .ended = p->ended,
+                                                 .address = p->alive ? p->address : "",
+                                                 .why = p->why};
+        }
+    }
+}
+
+static void tell(void *self, ru_time now)
+{
+    rui_agent *a = self;
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    ru_cluster_state *s = a->up ? ru_arena_zalloc(&scratch, sizeof *s, 8) : NULL;
+    void *bytes = ru_arena_alloc(&scratch, RU_CLUSTER_MESSAGE_BYTES, 8);
+    if (s != NULL && bytes != NULL) {
+        put_procs(a, s);
+        int64_t n = ru_cluster_state_put(s, bytes);
+        if (n == 0 || ru_guest_send(a->guest, RU_CLUSTER_STATE, bytes, n, now) != RU_OK) {
+            ru_log(RU_LOG_WARN, "cluster", "state", "the scheduler did not take the state of %s",
+                   a->opt->name);
+        }
+    }
+    ru_arena_fini(&scratch);
+}
+
+void rui_agent_changed(rui_agent *a)
+{
+    ru_loop_after(a->loop, tell, a);
+}
+
+static void dial(rui_agent *a, ru_time now)
+{
+    char *text;
+    int64_t n = 0;
+    ru_err err = {0};
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    ru_status st = ru_file_read(a->opt->find, 256, &scratch, &text, &n, &err);
+    if (st == RU_OK) {
+        text[strcspn(text, "\n")] = 0;
+        st = ru_guest_dial(a->guest, text, now, &err);
+    }
+    ru_arena_fini(&scratch);
+    if (st != RU_OK) {
+        ru_loop_timer(a->loop, on_timer, a, TIMER_DIAL, ru_time_after(now, dial_ns));
+    }
+}
+
+static void on_up(void *self, ru_time now)
+{
+    rui_agent *a = self;
+    a->up = true;
+    ru_log(RU_LOG_INFO, "cluster", "agent_up", "node %s, %u slots", a->opt->name, a->opt->slots);
+    tell(a, now);
+}
+
+static void on_down(void *self, ru_status why, const char *sentence, ru_time now)
+{
+    rui_agent *a = self;
+    if (a->up || why == RU_E_PERM) {
+        ru_log(RU_LOG_WARN, "cluster", "agent_down", "no scheduler: %s", sentence);
+    }
+    a->up = false;
+    ru_loop_timer(a->loop, on_timer, a, TIMER_DIAL, ru_time_after(now, dial_ns));
+}
+
+/* New orders in place of the old ones. */
+static void on_message(void *self, uint32_t what, const void *data, int64_t size_bytes, ru_time now)
+{
+    rui_agent *a = self;
+    if (what != RU_CLUSTER_ORDERS) {
+        return;
+    }
+    ru_arena_fini(&a->heard_arena);
+    ru_arena_init(&a->heard_arena, 0);
+    if (!ru_cluster_orders_get(data, size_bytes, &a->heard_arena, &a->heard)) {
+        ru_log(RU_LOG_ERROR, "cluster", "orders", "the scheduler sent what are no orders");
+        a->heard = (ru_cluster_orders){0};
+        return;
+    }
+    rui_agent_follow(a, now);
+    ru_loop_timer(a->loop, on_timer, a, TIMER_LOOK, ru_time_after(now, look_ns));
+}
+
+/* -- the loop ------------------------------------------------------------------------------------
+ */
+
+static void on_timer(void *self, uint32_t what, ru_time now)
+{
+    rui_agent *a = self;
+    if (what == TIMER_DIAL) {
+        dial(a, now);
+    } else if (what == TIMER_LOOK) {
+        if (rui_agent_look(a, now)) {
+            ru_loop_timer(a->loop, on_timer, a, TIMER_LOOK, ru_time_after(now, look_ns));
+        }
+        rui_agent_follow(a, now);
+    } else if (what == TIMER_TICK) {
+        rui_agent_follow(a, now);
+        tell(a, now);
+        ru_loop_timer(a->loop, on_timer, a, TIMER_TICK, ru_time_after(now, tick_ns));
+    } else {
+        ru_guest_timer(a->guest, now);
+    }
+}
+
+static void timers_set(void *self, uint32_t what, ru_time at)
+{
+    rui_agent *a = self;
+    ru_loop_timer(a->loop, on_timer, a, what, at);
+}
+
+static void timers_off(void *self, uint32_t what)
+{
+    rui_agent *a = self;
+    ru_loop_timer_off(a->loop, on_timer, a, what);
+}
+
+static void on_stop(void *self, int fd, uint32_t events, ru_time now)
+{
+    (void)fd;
+    (void)events;
+    (void)now;
+    ru_loop_stop(self);
+}
+
+static ru_status open_guest(rui_agent *a, ru_err *err)
+{
+    const ru_agent_options *o = a->opt;
+    const ru_link_tcp_options lo = {.loop = a->loop,
+                                    .psk = (const uint8_t *)o->key,
+                                    .psk_bytes = (uint32_t)strlen(o->key),
+                                    .conns_max = ru_guest_conns() + RU_LINK_TCP_STRANGERS};
+    RU_TRY(ru_link_tcp_open(&lo, &a->link, err));
+    ru_guest_options go = {.address = "",
+                           .job = RU_CLUSTER_SERVICE,
+                           .token = lo.psk,
+                           .token_bytes = lo.psk_bytes,
+                           .link = ru_link_tcp_link(a->link),
+                           .timers = {timers_set, timers_off, a},
+                           .up = on_up,
+                           .message = on_message,
+                           .down = on_down,
+                           .self_up = a};
+    ru_self_random(&go.self.v, sizeof go.self.v);
+    RU_TRY(ru_guest_open(&go, a->arena, &a->guest, err));
+    ru_link_tcp_user(a->link, ru_guest_link_user(a->guest));
+    return RU_OK;
+}
+
+static ru_status run(rui_agent *a, ru_err *err)
+{
+    int fd = ru_self_stop_fd();
+    RU_TRY(ru_loop_open(&a->loop, err));
+    RU_TRY(open_guest(a, err));
+    RU_TRY(rui_agent_adopt(a, err));
+    if (fd >= 0) {
+        RU_TRY(ru_loop_fd(a->loop, fd, 1, on_stop, a->loop, err));
+    }
+    ru_time now = ru_clock_now();
+    on_timer(a, TIMER_LOOK, now);
+    ru_loop_timer(a->loop, on_timer, a, TIMER_TICK, ru_time_after(now, tick_ns));
+    dial(a, now);
+    return ru_loop_run(a->loop, err);
+}
+
+ru_status ru_agent_run(const ru_agent_options *opt, ru_arena *arena, ru_err *err)
+{
+    rui_agent *a = RU_NEW(arena, rui_agent, 1);
+    ru_claim *claim = NULL;
+    if (a == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for an agent");
+    }
+    RU_TRY(ru_dir_make(opt->folder, err));
+    const ru_claim_options co = {.dir = opt->folder, .alone = true, .wait_ns = claim_wait_ns};
+    RU_TRY(ru_claim_open(&co, &claim, err));
+    a->opt = opt;
+    a->arena = arena;
+    ru_arena_init(&a->heard_arena, 0);
+    ru_self_stop_watch();
+    ru_status st = run(a, err);
+    ru_self_stop_unwatch();
+    for (uint32_t k = 0; k < RU_CLUSTER_PROCS_MAX; k++) {
+        ru_process_leave(a->procs[k].child);
+    }
+    ru_guest_close(a->guest);
+    ru_link_tcp_close(a->link);
+    ru_loop_close(a->loop);
+    ru_arena_fini(&a->heard_arena);
+    ru_claim_close(claim);
+    return st;
+}

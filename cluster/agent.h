@@ -1,0 +1,31 @@
+/* The agent of a node: it starts, watches and ends the workers that the scheduler orders here.
+ *
+ * It keeps no state but files: a record of each worker, written before the worker starts, and what
+ * the worker itself tells (rubato worker --tell). An agent that was killed and starts again finds
+ * its workers by process number and mark and goes on watching them; they notice nothing. Without
+ * its scheduler it lets everything run and dials again.
+ *
+ *   ORDERS --> compare with what lives --> start | SIGTERM: leave | SIGINT: end | SIGKILL: too old
+ *
+ * Thread: main, which becomes the loop thread. */
+#ifndef RU_CLUSTER_AGENT_H
+#define RU_CLUSTER_AGENT_H
+
+#include "base/arena.h"
+#include "base/status.h"
+
+typedef struct ru_agent_options {
+    const char *name;   /* of the node: unique in the cluster, fit for a folder */
+    const char *folder; /* the agent's own, made when it is not there */
+    const char *find;   /* file with the scheduler's address for agents, read before each dial */
+    const char *key;    /* of agents */
+    uint32_t slots;     /* workers at one time */
+    uint32_t threads;   /* of a worker */
+    const char *listen; /* of workers: "127.0.0.1:0", or ":0" where other nodes join */
+} ru_agent_options;
+
+/* Until the first stop signal, which leaves the workers running.
+ * Errors: RU_E_AGAIN (another agent has the folder), those of folder and loop. */
+RU_MUST_USE ru_status ru_agent_run(const ru_agent_options *opt, ru_arena *arena, ru_err *err);
+
+#endif

@@ -1,0 +1,51 @@
+/* Inside of the agent: its workers (agent_proc.c), what it hears and says (agent.c).
+ *
+ * Thread: loop only. */
+#ifndef RU_CLUSTER_AGENT_IMPL_H
+#define RU_CLUSTER_AGENT_IMPL_H
+
+#include "cluster/agent.h"
+#include "cluster/wire.h"
+#include "env/loop/loop.h"
+#include "env/process/process.h"
+
+enum { RUI_AGENT_PATH_MAX = 1024 };
+
+typedef struct rui_proc {
+    struct rui_agent *agent; /* NULL: the place is free */
+    uint32_t job, generation, rank;
+    char out[RUI_AGENT_PATH_MAX]; /* folder of the run */
+    ru_process *child;            /* NULL: adopted */
+    int64_t pid;                  /* 0: not known yet */
+    char mark[RU_PROCESS_MARK_BYTES];
+    bool alive;
+    int sent;               /* the last signal; 0: none */
+    ru_time since, sent_at; /* known since */
+    char address[128];      /* "": it is not in the job yet */
+    int32_t code;
+    bool left;
+    char ended[16], why[RU_CLUSTER_TEXT_MAX + 1];
+} rui_proc;
+
+typedef struct rui_agent {
+    const ru_agent_options *opt;
+    ru_arena *arena;
+    ru_loop *loop;
+    struct ru_link_tcp *link;
+    struct ru_guest *guest;
+    bool up;
+    rui_proc procs[RU_CLUSTER_PROCS_MAX];
+    ru_arena heard_arena;
+    ru_cluster_orders heard; /* number 0: none yet */
+} rui_agent;
+
+/* The workers that records of earlier agents name. Errors: those of the folder. */
+RU_MUST_USE ru_status rui_agent_adopt(rui_agent *a, ru_err *err);
+/* Do what the newest orders say as far as it can be done now. */
+void rui_agent_follow(rui_agent *a, ru_time now);
+/* Look at what workers told; true: somebody still has to tell where it listens. */
+bool rui_agent_look(rui_agent *a, ru_time now);
+/* agent.c: tell the scheduler soon. */
+void rui_agent_changed(rui_agent *a);
+
+#endif
