@@ -1,0 +1,428 @@
+/* Workers of a node: records, start, adoption, ends. */
+#include "cluster/agent_impl.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/conf.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "env/file/file.h"
+
+static const int64_t end_patience_ns = 60 * INT64_C(1000000000);  /* from SIGINT to SIGKILL */
+static const int64_t begin_patience_ns = 5 * INT64_C(1000000000); /* of a record without process */
+
+/* -- files ---------------------------------------------------------------------------------------
+ */
+
+typedef struct record {
+    int64_t job, generation, rank;
+    const char *out;
+} record;
+
+static const ru_conf_field record_fields[] = {
+    RU_ROW(I64, record, job, NULL, "job", RU_IN(1, 4294967295.0)),
+    RU_ROW(I64, record, generation, NULL, "its generation", RU_IN(1, 4294967295.0)),
+    RU_ROW(I64, record, rank, NULL, "number of the worker", RU_IN(1, 1 << 20)),
+    RU_ROW(TEXT, record, out, NULL, "folder of the run"),
+};
+static const ru_conf_table record_table = RU_TABLE("record", record, record_fields, NULL);
+
+typedef struct told {
+    int64_t pid, number, end, step;
+    bool left;
+    const char *mark, *address, *ended, *why;
+} told;
+
+static const ru_conf_field told_fields[] = {
+    RU_ROW(I64, told, pid, "0", "process"),
+    RU_ROW(TEXT, told, mark, "", "its mark"),
+    RU_ROW(TEXT, told, address, "", "where it listens"),
+    RU_ROW(I64, told, number, "0", "of the worker in the job; 0: it is not in it"),
+    RU_ROW(I64, told, end, "-1", "exit code"),
+    RU_ROW(I64, told, step, "0", "last step"),
+    RU_ROW(BOOL, told, left, "false", "it left"),
+    RU_ROW(TEXT, told, ended, "", "how the run ended"),
+    RU_ROW(TEXT, told, why, "", "its error"),
+};
+static const ru_conf_table told_table = RU_TABLE("worker", told, told_fields, NULL);
+
+static const char *record_path(rui_agent *a, const rui_proc *p, char into[RUI_AGENT_PATH_MAX])
+{
+    (void)snprintf(into, RUI_AGENT_PATH_MAX, "%s/%u-%u", a->opt->folder, p->job, p->rank);
+    return into;
+}
+
+static const char *out_path(const rui_proc *p, const char *name, char into[RUI_AGENT_PATH_MAX])
+{
+    int n = snprintf(into, RUI_AGENT_PATH_MAX, "%s/%s.%u", p->out, name, p->rank);
+    RU_CHECK(n > 0 && n < RUI_AGENT_PATH_MAX);
+    return into;
+}
+
+static ru_status write_record(rui_agent *a, const rui_proc *p, ru_err *err)
+{
+    char path[RUI_AGENT_PATH_MAX];
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    ru_text t = ru_text_arena(&scratch);
+    ru_json j = ru_json_into(&t);
+    ru_json_open(&j, NULL, '{');
+    ru_json_i64(&j, "job", p->job);
+    ru_json_i64(&j, "generation", p->generation);
+    ru_json_i64(&j, "rank", p->rank);
+    ru_json_str(&j, "out", p->out);
+    ru_json_close(&j);
+    ru_status st = t.cut ? RU_FAIL(err, RU_E_MEM, "no memory for the record of a worker")
+                         : ru_file_secret(record_path(a, p, path), t.p, t.n, err);
+    ru_arena_fini(&scratch);
+    return st;
+}
+
+/* Lines of what the worker told; a later one adds to those before. false: nothing to read. */
+static bool read_told(const rui_proc *p, ru_arena *scratch, told *out)
+{
+    char path[RUI_AGENT_PATH_MAX], *text;
+    int64_t n;
+    ru_conf *c;
+    ru_err err;
+    if (ru_file_read(out_path(p, "tell", path), 1 << 16, scratch, &text, &n, &err) != RU_OK ||
+        ru_conf_new(&told_table, scratch, &c, &err) != RU_OK) {
+        return false;
+    }
+    ru_str rest = ru_str_n(text, n);
+    for (int64_t end; (end = ru_str_find(rest, "\n")) >= 0; rest = ru_str_from(rest, end + 1)) {
+        if (ru_conf_add_json(c, path, rest.p, end, &err) != RU_OK) {
+            return false;
+        }
+    }
+    return ru_conf_apply(c, out, &err) == RU_OK;
+}
+
+/* -- ends ----------------------------------------------------------------------------------------
+ */
+
+static void note(rui_proc *p)
+{
+    ru_arena scratch;
+    told t;
+    ru_arena_init(&scratch, 0);
+    if (read_told(p, &scratch, &t)) {
+        if (p->pid == 0 && t.pid > 0) {
+            p->pid = t.pid;
+            (void)snprintf(p->mark, sizeof p->mark, "%s", t.mark);
+        }
+        (void)snprintf(p->address, sizeof p->address, "%s", t.number > 0 ? t.address : "");
+        (void)snprintf(p->ended, sizeof p->ended, "%s", t.ended);
+        (void)snprintf(p->why, sizeof p->why, "%s", t.why);
+        p->left = t.left;
+        p->code = (int32_t)t.end;
+    }
+    ru_arena_fini(&scratch);
+}
+
+static void on_end(void *self, int64_t pid, ru_time now)
+{
+    rui_proc *p = self;
+    (void)pid;
+    (void)now;
+    p->alive = false;
+    note(p);
+    if (p->child != NULL) {
+        int code = ru_process_wait(p->child);
+        p->code = p->code < 0 && code <= 128 ? code : p->code;
+        ru_process_leave(p->child);
+        p->child = NULL;
+    }
+    ru_log(RU_LOG_INFO, "cluster", "worker_end", "job %u worker %u code %d", p->job, p->rank,
+           p->code);
+    rui_agent_changed(p->agent); /* what follows is for the scheduler to say first */
+}
+
+/* Watch a process whose number is known. */
+static void watch(rui_proc *p)
+{
+    ru_err err;
+    p->alive = (p->child != NULL || ru_process_signal(p->pid, p->mark, 0)) &&
+               ru_loop_child(p->agent->loop, p->pid, on_end, p, &err) == RU_OK;
+    if (!p->alive) {
+        note(p);
+    }
+}
+
+static void forget(rui_proc *p)
+{
+    char path[RUI_AGENT_PATH_MAX];
+    ru_err err;
+    (void)!ru_path_remove(record_path(p->agent, p, path), &err);
+    *p = (rui_proc){0};
+}
+
+static void send_signal(rui_proc *p, int sig, ru_time now)
+{
+    if (p->pid > 0 && p->sent != sig && p->sent != SIGKILL) {
+        p->sent = sig;
+        p->sent_at = now;
+        (void)ru_process_signal(p->pid, p->mark, sig);
+    }
+}
+
+/* The job ends here: with a checkpoint, and if that hangs, without. */
+static void end_one(rui_proc *p, ru_time now)
+{
+    bool late = p->sent == SIGINT && ru_time_since(now, p->sent_at) > end_patience_ns;
+    send_signal(p, late ? SIGKILL : SIGINT, now);
+}
+
+/* -- starts --------------------------------------------------------------------------------------
+ */
+
+static rui_proc *free_place(rui_agent *a)
+{
+    for (uint32_t k = 0; k < RU_CLUSTER_PROCS_MAX; k++) {
+        if (a->procs[k].agent == NULL) {
+            return &a->procs[k];
+        }
+    }
+    return NULL;
+}
+
+/* Errors: RU_E_LIMIT for a path that is too long or a node that is full. */
+static ru_status place_for(rui_agent *a, const ru_cluster_order *o, rui_proc **out, ru_err *err)
+{
+    rui_proc *p = free_place(a);
+    char path[RUI_AGENT_PATH_MAX];
+    if (p == NULL || strlen(o->out) > RUI_AGENT_PATH_MAX - 32) {
+        return RU_FAIL(err, RU_E_LIMIT, "no room for another worker of job %u", o->job);
+    }
+    *p = (rui_proc){.job = o->job, .generation = o->generation, .code = -1};
+    (void)snprintf(p->out, sizeof p->out, "%s", o->out);
+    p->rank = o->rank_first;
+    do { /* files of a worker are its own for good */
+        p->rank++;
+    } while (ru_path_exists(out_path(p, "tell", path)) || ru_path_exists(record_path(a, p, path)));
+    *out = p;
+    return RU_OK;
+}
+
+static ru_status start(rui_agent *a, const ru_cluster_order *o, const char *join, ru_time now,
+                       ru_err *err)
+{
+    rui_proc *p = NULL;
+    RU_TRY(place_for(a, o, &p, err));
+    char numbers[4][16], tell[RUI_AGENT_PATH_MAX], log[RUI_AGENT_PATH_MAX];
+    char job[RUI_AGENT_PATH_MAX], token[RU_CLUSTER_TEXT_MAX + 16];
+    const uint32_t values[] = {o->most, p->rank, a->opt->threads, o->generation};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(values); k++) {
+        (void)snprintf(numbers[k], sizeof numbers[k], "%u", values[k]);
+    }
+    (void)snprintf(job, sizeof job, "%.1000s/job.yaml", p->out);
+    (void)snprintf(token, sizeof token, "RUBATO_TOKEN=%s", o->token);
+    const char *argv[32] = {"/proc/self/exe", "worker",
+                            "--job",          job,
+                            "--out",          p->out,
+                            "--max",          numbers[0],
+                            "--rank",         numbers[1],
+                            "--threads",      numbers[2],
+                            "--tell",         out_path(p, "tell", tell),
+                            "--listen",       a->opt->listen};
+    uint32_t n = 16;
+    if (join[0] != 0) {
+        argv[n++] = "--join";
+        argv[n++] = join;
+        argv[n++] = "--newcomer";
+    } else if (o->resume) {
+        argv[n++] = "--resume";
+    }
+    const char *set[] = {token, NULL};
+    const ru_process_options po = {.argv = argv, .set = set, .outlive = out_path(p, "log", log)};
+    p->agent = a;
+    ru_status st = write_record(a, p, err);
+    st = st == RU_OK ? ru_process_start(&po, &p->child, err) : st;
+    if (st != RU_OK) {
+        forget(p);
+        return st;
+    }
+    p->pid = ru_process_id(p->child);
+    p->since = now;
+    (void)ru_process_mark(p->pid, p->mark);
+    watch(p);
+    ru_log(RU_LOG_INFO, "cluster", "worker_start", "job %u generation %u worker %u pid %lld",
+           p->job, p->generation, p->rank, (long long)p->pid);
+    return RU_OK;
+}
+
+/* -- orders --------------------------------------------------------------------------------------
+ */
+
+static const ru_cluster_order *order_of(const rui_agent *a, uint32_t job)
+{
+    for (uint32_t k = 0; k < a->heard.n; k++) {
+        if (a->heard.at[k].job == job) {
+            return &a->heard.at[k];
+        }
+    }
+    return NULL;
+}
+
+/* One that the orders do not want any more. */
+static void part(rui_proc *p, const ru_cluster_order *o, ru_time now)
+{
+    if (!p->alive && (o == NULL || o->generation > p->generation)) {
+        forget(p);
+    } else if (p->alive && o != NULL && o->generation > p->generation) {
+        send_signal(p, SIGKILL, now); /* the next generation must not meet it */
+    } else if (p->alive && (o == NULL || o->end)) {
+        end_one(p, now);
+    }
+}
+
+/* Those that live, and the newest of them that was not told to leave. */
+static uint32_t count(rui_agent *a, const ru_cluster_order *o, rui_proc **newest, const char **join)
+{
+    uint32_t n = 0;
+    *newest = NULL;
+    for (uint32_t k = 0; k < RU_CLUSTER_PROCS_MAX; k++) {
+        rui_proc *p = &a->procs[k];
+        if (p->agent == NULL || p->job != o->job || !p->alive || p->generation != o->generation ||
+            p->sent != 0) {
+            continue;
+        }
+        n++;
+        *newest = *newest == NULL || p->rank > (*newest)->rank ? p : *newest;
+        *join = p->address[0] != 0 ? p->address : *join;
+    }
+    return n;
+}
+
+/* Has a worker of this generation ended here as its job does (0), or in any way but leaving? Then
+ * it is for the scheduler to say how the job goes on. */
+static bool ended_here(const rui_agent *a, const ru_cluster_order *o, bool anyhow)
+{
+    bool yes = false;
+    for (uint32_t k = 0; k < RU_CLUSTER_PROCS_MAX; k++) {
+        const rui_proc *p = &a->procs[k];
+        yes = yes || (p->agent != NULL && p->job == o->job && p->generation == o->generation &&
+                      !p->alive && !p->left && (anyhow || p->code == 0));
+    }
+    return yes;
+}
+
+static void follow_one(rui_agent *a, const ru_cluster_order *o, ru_time now)
+{
+    rui_proc *newest;
+    const char *join = o->join;
+    uint32_t n = count(a, o, &newest, &join);
+    ru_err err;
+    ru_status st = RU_OK;
+    for (; n > o->want; n--) {
+        send_signal(newest, SIGTERM, now);
+        (void)count(a, o, &newest, &join);
+    }
+    if (n < o->want && ended_here(a, o, n == 0)) {
+        return;
+    }
+    if (n == 0 && o->want > 0 && join[0] == 0 && o->found) {
+        st = start(a, o, "", now, &err);
+        n = o->want; /* the others when it tells where it listens */
+    }
+    for (; st == RU_OK && n < o->want && join[0] != 0; n++) {
+        st = start(a, o, join, now, &err);
+    }
+    if (st != RU_OK) {
+        ru_log(RU_LOG_ERROR, "cluster", "worker_start", "job %u: %s", o->job, err.text);
+    }
+}
+
+void rui_agent_follow(rui_agent *a, ru_time now)
+{
+    if (a->heard.number == 0) {
+        return; /* it does not know yet what is wanted */
+    }
+    for (uint32_t k = 0; k < RU_CLUSTER_PROCS_MAX; k++) {
+        if (a->procs[k].agent != NULL) {
+            part(&a->procs[k], order_of(a, a->procs[k].job), now);
+        }
+    }
+    for (uint32_t k = 0; k < a->heard.n; k++) {
+        if (!a->heard.at[k].end) {
+            follow_one(a, &a->heard.at[k], now);
+        }
+    }
+}
+
+bool rui_agent_look(rui_agent *a, ru_time now)
+{
+    bool more = false;
+    for (uint32_t k = 0; k < RU_CLUSTER_PROCS_MAX; k++) {
+        rui_proc *p = &a->procs[k];
+        if (p->agent == NULL || (p->address[0] != 0 && p->pid != 0) || (!p->alive && p->pid != 0)) {
+            continue;
+        }
+        bool known = p->pid != 0;
+        note(p);
+        if (!known && p->pid != 0) {
+            watch(p);
+        } else if (!known && ru_time_since(now, p->since) > begin_patience_ns) {
+            forget(p); /* its agent was killed before it started it */
+            continue;
+        }
+        if (p->address[0] != 0) {
+            rui_agent_changed(a);
+        } else {
+            more = more || p->alive || p->pid == 0;
+        }
+    }
+    return more;
+}
+
+static ru_status adopt_one(rui_agent *a, const char *name, ru_arena *scratch, ru_err *err)
+{
+    char path[RUI_AGENT_PATH_MAX], *text;
+    int64_t n;
+    ru_conf *c;
+    record r;
+    rui_proc *p = free_place(a);
+    (void)snprintf(path, sizeof path, "%s/%s", a->opt->folder, name);
+    RU_TRY(ru_file_read(path, 1 << 16, scratch, &text, &n, err));
+    RU_TRY(ru_conf_new(&record_table, scratch, &c, err));
+    RU_TRY(ru_conf_add_json(c, path, text, n, err));
+    RU_TRY(ru_conf_apply(c, &r, err));
+    if (p == NULL || strlen(r.out) > RUI_AGENT_PATH_MAX - 32) {
+        return RU_FAIL(err, RU_E_LIMIT, "%s: no room for another worker", path);
+    }
+    *p = (rui_proc){.agent = a,
+                    .job = (uint32_t)r.job,
+                    .generation = (uint32_t)r.generation,
+                    .rank = (uint32_t)r.rank,
+                    .since = ru_clock_now(),
+                    .code = -1};
+    (void)snprintf(p->out, sizeof p->out, "%s", r.out);
+    note(p);
+    if (p->pid != 0) {
+        watch(p);
+    }
+    ru_log(RU_LOG_INFO, "cluster", "adopt", "job %u worker %u %s", p->job, p->rank,
+           p->alive      ? "runs"
+           : p->pid != 0 ? "has ended"
+                         : "has not told yet");
+    return RU_OK;
+}
+
+ru_status rui_agent_adopt(rui_agent *a, ru_err *err)
+{
+    char **names;
+    uint32_t n;
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    ru_status st = ru_dir_list(a->opt->folder, &scratch, &names, &n, err);
+    for (uint32_t k = 0; st == RU_OK && k < n; k++) {
+        if (names[k][0] >= '1' && names[k][0] <= '9') {
+            st = adopt_one(a, names[k], &scratch, err);
+        }
+    }
+    ru_arena_fini(&scratch);
+    return st;
+}
