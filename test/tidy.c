@@ -39,7 +39,8 @@ static const struct {
     {"launch", "base world env trace exec train run"},
     {"web", "base env"},
     {"watch", "base env trace train run web"},
-    {"cluster", "base world env trace cost plan comm store"},
+    /* cluster also asks web: people come over HTTP. */
+    {"cluster", "base world env trace cost plan comm store web"},
     /* serve also asks web: clients come over HTTP. */
     {"serve", "base world env trace cost plan exec store web"},
     {"fleet", "base world env trace cost plan comm store train"},
@@ -47,8 +48,8 @@ static const struct {
     {"solve", "base world"},
     {"lab", "base world env trace cost plan exec comm data store train run sim"},
     {"tool",
-     "base world env trace cost plan exec comm data store host train run launch web watch serve "
-     "sim solve lab"},
+     "base world env trace cost plan exec comm data store host train run launch web watch cluster "
+     "serve sim solve lab"},
     {"bench", "*"},
     {"test", "*"},
 };

@@ -1,0 +1,386 @@
+/* The scheduler's process: a node without members whose only part hears agents, a server for
+ * people, the journal, rounds. */
+#include "cluster/scheduler.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "cluster/scheduler_impl.h"
+#include "comm/node/guests.h"
+#include "env/file/file.h"
+#include "env/link/link_tcp.h"
+#include "env/process/self.h"
+
+enum { WHAT = 0x300, TOKEN_BYTES = 32 };
+
+static const int64_t tick_ns = 500000000;
+
+/* -- journal -------------------------------------------------------------------------------------
+ */
+
+/* It stands still while no scheduler runs, and no step of the wall clock moves it. */
+static int64_t cluster_clock(const rui_scheduler *s)
+{
+    int64_t at = s->opened_at_ns + ru_time_since(ru_clock_now(), s->opened);
+    return at > s->book.at_ns ? at : s->book.at_ns;
+}
+
+ru_status rui_scheduler_append(rui_scheduler *s, ru_journal_event *events, uint32_t n, ru_err *err)
+{
+    int64_t at = cluster_clock(s), wall = ru_clock_wall_ns();
+    for (uint32_t k = 0; k < n; k++) {
+        events[k].at_ns = at;
+        events[k].wall_ns = wall;
+        events[k].who = events[k].who != NULL ? events[k].who : "scheduler";
+        events[k].text = events[k].text != NULL ? events[k].text : "";
+    }
+    RU_TRY(s->journal.ops->append(s->journal.self, events, n, err));
+    for (uint32_t k = 0; k < n; k++) {
+        ru_status st = ru_book_fold(&s->book, &events[k], err);
+        if (st == RU_E_DATA) { /* it is in the journal: no scheduler could go on from here */
+            ru_log(RU_LOG_ERROR, "cluster", "fold", "%s", err->text);
+        }
+        RU_CHECK(st != RU_E_DATA);
+        RU_TRY(st);
+    }
+    return RU_OK;
+}
+
+ru_status rui_scheduler_event(rui_scheduler *s, ru_journal_event e, ru_err *err)
+{
+    return rui_scheduler_append(s, &e, 1, err);
+}
+
+static ru_status fold_one(void *arg, const ru_journal_event *e, ru_err *err)
+{
+    rui_scheduler *s = arg;
+    return ru_book_fold(&s->book, e, err);
+}
+
+/* -- agents --------------------------------------------------------------------------------------
+ */
+
+static void set_slots(rui_scheduler *s, uint32_t k, const char *name, uint32_t slots)
+{
+    ru_err err;
+    const ru_journal_event e = {.kind = RU_BOOK_NODE, .node = k, .a = slots, .text = name};
+    if (rui_scheduler_event(s, e, &err) != RU_OK) {
+        ru_log(RU_LOG_ERROR, "cluster", "journal", "%s", err.text);
+    }
+    s->plan_due = true;
+}
+
+static void on_state(rui_scheduler *s, const ru_event *ev)
+{
+    ru_arena arena;
+    ru_cluster_state st;
+    ru_arena_init(&arena, 0);
+    bool fine = ru_cluster_state_get(ev->data, ev->size_bytes, &arena, &st) && st.name[0] != 0 &&
+                st.slots >= 1 && st.slots <= RU_ALLOC_DEVICES_MAX;
+    uint32_t k = fine ? ru_book_node_of(&s->book, st.name) : RU_BOOK_NODES_MAX;
+    if (k >= RU_BOOK_NODES_MAX) {
+        ru_log(RU_LOG_WARN, "cluster", "node",
+               "an agent sent a state that is none, or of one node "
+               "too many (at most %d)",
+               RU_BOOK_NODES_MAX);
+        ru_arena_fini(&arena);
+        return;
+    }
+    rui_live *l = &s->live[k];
+    if (l->guest.v != ev->node.v) {
+        l->told_hash = 0; /* another process: it has heard nothing */
+        l->guest = ev->node;
+    }
+    ru_arena_fini(&l->arena);
+    l->arena = arena;
+    l->state = st;
+    l->known = true;
+    l->heard = ev->now;
+    if (k == s->book.n_nodes || s->book.nodes[k].slots != st.slots) {
+        set_slots(s, k, st.name, st.slots);
+    }
+}
+
+static void on_down(rui_scheduler *s, ru_node_id guest)
+{
+    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
+        s->live[k].guest.v = ru_node_is(s->live[k].guest, guest) ? 0 : s->live[k].guest.v;
+    }
+}
+
+static void part_guest(void *self, const ru_event *ev, ru_effects *fx)
+{
+    rui_scheduler *s = self;
+    (void)fx;
+    if (ev->kind == RU_EV_MESSAGE && ev->what == RU_CLUSTER_STATE) {
+        on_state(s, ev);
+    } else if (ev->kind == RU_EV_DOWN) {
+        on_down(s, ev->node);
+    }
+    rui_scheduler_settle(s, ev->now);
+}
+
+static void part_step(void *self, const ru_event *ev, ru_effects *fx)
+{
+    (void)self; /* there are no members */
+    (void)ev;
+    (void)fx;
+}
+
+static const ru_part_ops part_ops = {.name = "agents", .step = part_step, .guest = part_guest};
+
+/* Orders that are other than those told before, to each node that is there. */
+static void tell_all(rui_scheduler *s, ru_time now)
+{
+    ru_effects *fx = ru_node_enter(s->bridge.node, now);
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    ru_cluster_orders *o = RU_NEW(&scratch, ru_cluster_orders, 1);
+    void *bytes = ru_arena_alloc(&scratch, RU_CLUSTER_MESSAGE_BYTES, 8);
+    for (uint32_t k = 0; o != NULL && bytes != NULL && k < s->book.n_nodes; k++) {
+        rui_live *l = &s->live[k];
+        if (l->guest.v == 0) {
+            continue;
+        }
+        rui_scheduler_orders(s, k, o);
+        int64_t n = ru_cluster_orders_put(o, bytes);
+        uint64_t hash = ru_hash_bytes(bytes, n, 1);
+        if (n > 0 && hash != l->told_hash) {
+            l->told_hash = hash;
+            o->number = ++s->number;
+            l->told = *o;
+            n = ru_cluster_orders_put(o, bytes);
+            ru_fx_send(fx, l->guest, RU_CLUSTER_ORDERS, bytes, n);
+        }
+    }
+    ru_arena_fini(&scratch);
+    ru_node_leave(s->bridge.node, now);
+}
+
+/* -- rounds --------------------------------------------------------------------------------------
+ */
+
+static void plan(rui_scheduler *s, ru_time now)
+{
+    ru_arena scratch;
+    ru_journal_event *events;
+    uint32_t n;
+    ru_err err;
+    s->plan_due = false;
+    s->planned = now;
+    ru_arena_init(&scratch, 0);
+    ru_status st = ru_book_plan(&s->book, &scratch, &events, &n, &err);
+    if (st == RU_OK && n > 0) {
+        st = rui_scheduler_append(s, events, n, &err);
+    }
+    if (st != RU_OK) {
+        ru_log(RU_LOG_ERROR, "cluster", "plan", "%s", err.text);
+    }
+    ru_arena_fini(&scratch);
+}
+
+void rui_scheduler_settle(rui_scheduler *s, ru_time now)
+{
+    rui_scheduler_judge(s);
+    if (s->plan_due && !s->closing) {
+        plan(s, now);
+    }
+    tell_all(s, now);
+    if (s->closing && rui_scheduler_processes(s) == 0) {
+        ru_loop_stop(s->loop);
+    }
+}
+
+static void on_tick(void *self, uint32_t what, ru_time now)
+{
+    rui_scheduler *s = self;
+    (void)what;
+    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
+        rui_live *l = &s->live[k];
+        ru_time heard = l->known ? l->heard : s->opened;
+        if (s->book.nodes[k].slots > 0 && ru_time_since(now, heard) > s->opt->silent_ns) {
+            ru_log(RU_LOG_WARN, "cluster", "node_lost", "%s is silent; its jobs go on without it",
+                   s->book.nodes[k].name);
+            l->state.n = 0;
+            set_slots(s, k, s->book.nodes[k].name, 0);
+        }
+    }
+    s->plan_due = s->plan_due || ru_time_since(now, s->planned) > s->opt->round_ns;
+    rui_scheduler_settle(s, now);
+    ru_loop_timer(s->loop, on_tick, s, 0, ru_time_after(now, tick_ns));
+}
+
+ru_status rui_scheduler_close(rui_scheduler *s, ru_err *err)
+{
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    ru_journal_event *events = RU_NEW(&scratch, ru_journal_event, s->book.n_live + 1);
+    uint32_t n = 0;
+    for (uint32_t slot = 0; events != NULL && slot < s->book.sched.n_jobs; slot++) {
+        const ru_book_job *j = ru_book_job_at(&s->book, s->book.of[slot]);
+        if (j != NULL && s->book.sched.jobs[slot].n_parts > 0) {
+            events[n++] = (ru_journal_event){.kind = RU_BOOK_GRANT, .job = s->book.of[slot]};
+        }
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        events[k].a = n - 1 - k;
+    }
+    ru_status st = events == NULL ? RU_FAIL(err, RU_E_MEM, "no memory to end the jobs")
+                   : n > 0        ? rui_scheduler_append(s, events, n, err)
+                                  : RU_OK;
+    s->closing = st == RU_OK;
+    ru_arena_fini(&scratch);
+    return st;
+}
+
+/* -- a node without members ----------------------------------------------------------------------
+ */
+
+static ru_status nobody(void *self, const char *address, ru_link_class class, ru_conn_id *c,
+                        ru_err *err)
+{
+    (void)self;
+    (void)class;
+    (void)c;
+    return RU_FAIL(err, RU_E_ARG, "%s: this process has no members", address);
+}
+
+static void no_conn(void *self, ru_conn_id c)
+{
+    (void)self;
+    (void)c;
+}
+
+static const ru_link_ops no_link = {
+    .name = "none", .connect = nobody, .close = no_conn, .wake = no_conn, .resume = no_conn};
+
+static ru_status open_node(rui_scheduler *s, ru_err *err)
+{
+    uint8_t token[TOKEN_BYTES]; /* that nobody has */
+    ru_node_id self;
+    ru_self_random(token, sizeof token);
+    ru_self_random(&self.v, sizeof self.v);
+    ru_node_options o = {.chan = {.self = self,
+                                  .address = "none:0",
+                                  .job = RU_CLUSTER_SERVICE,
+                                  .token = token,
+                                  .token_bytes = sizeof token,
+                                  .peers_max = 1,
+                                  .streams_max = 1,
+                                  .slots_max = 1},
+                         .link = {&no_link, NULL},
+                         .member = {.self = {.node = self, .address = "none:0"}, .n_max = 1},
+                         .timers = ru_node_loop_timers(&s->bridge)};
+    RU_TRY(ru_node_open(&o, s->arena, &s->bridge.node, err));
+    ru_node_part(s->bridge.node, &(ru_part){.ops = &part_ops,
+                                            .self = s,
+                                            .what_first = WHAT,
+                                            .what_end = WHAT + 1,
+                                            .guest_first = RU_CLUSTER_STATE,
+                                            .guest_end = RU_CLUSTER_MESSAGES_END});
+    return RU_OK;
+}
+
+static ru_status open_agents(rui_scheduler *s, ru_err *err)
+{
+    const char *key = s->opt->agent_key;
+    const ru_link_tcp_options lo = {.loop = s->loop,
+                                    .listen = s->opt->agents,
+                                    .psk = (const uint8_t *)key,
+                                    .psk_bytes = (uint32_t)strlen(key),
+                                    .conns_max =
+                                        ru_guests_conns(RU_BOOK_NODES_MAX) + RU_LINK_TCP_STRANGERS};
+    RU_TRY(ru_link_tcp_open(&lo, &s->link, err));
+    ru_guests_options go = {.address = ru_link_tcp_address(s->link),
+                            .job = RU_CLUSTER_SERVICE,
+                            .token = lo.psk,
+                            .token_bytes = lo.psk_bytes,
+                            .link = ru_link_tcp_link(s->link),
+                            .n_max = RU_BOOK_NODES_MAX,
+                            .message_bytes = RU_CLUSTER_MESSAGE_BYTES,
+                            .messages_per_s = 1000,
+                            .bytes_per_s = 16 << 20,
+                            .unanswered_max = UINT32_MAX}; /* states are not answered one by one */
+    ru_self_random(&go.self.v, sizeof go.self.v);
+    RU_TRY(open_node(s, err));
+    RU_TRY(ru_node_guests(s->bridge.node, &go, s->arena, err));
+    ru_link_tcp_user(s->link, ru_node_guests_link_user(s->bridge.node));
+    ru_node_start(s->bridge.node, ru_clock_now());
+    return RU_OK;
+}
+
+static ru_status put_address(rui_scheduler *s, const char *name, const char *address, ru_err *err)
+{
+    const char *path = ru_path_join(s->arena, s->opt->folder, name);
+    return path != NULL ? ru_file_own(path, address, (int64_t)strlen(address), err)
+                        : RU_FAIL(err, RU_E_MEM, "no memory for a scheduler");
+}
+
+static void on_stop(void *self, int fd, uint32_t events, ru_time now)
+{
+    (void)fd;
+    (void)events;
+    (void)now;
+    ru_loop_stop(self);
+}
+
+static ru_status run(rui_scheduler *s, ru_err *err)
+{
+    const char *path = ru_path_join(s->arena, s->opt->folder, "journal");
+    int fd = ru_self_stop_fd();
+    RU_TRY(path == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for a scheduler")
+                        : ru_journal_sqlite(path, s->arena, &s->journal, err));
+    RU_TRY(ru_book_init(&s->book, s->arena, err));
+    RU_TRY(s->journal.ops->read(s->journal.self, 0, fold_one, s, err));
+    s->opened_at_ns = s->book.at_ns;
+    s->bridge.loop = s->loop;
+    RU_TRY(open_agents(s, err));
+    const ru_http_options ho = {.loop = s->loop,
+                                .listen = s->opt->listen,
+                                .request = rui_scheduler_request,
+                                .body_max_bytes = 4 << 20,
+                                .self = s};
+    RU_TRY(ru_http_open(&ho, s->arena, &s->http, err));
+    RU_TRY(put_address(s, "agents", ru_link_tcp_address(s->link), err));
+    RU_TRY(put_address(s, "http", ru_http_address(s->http), err));
+    if (fd >= 0) {
+        RU_TRY(ru_loop_fd(s->loop, fd, 1, on_stop, s->loop, err));
+    }
+    s->plan_due = true;
+    on_tick(s, 0, ru_clock_now());
+    return ru_loop_run(s->loop, err);
+}
+
+ru_status ru_scheduler_run(const ru_scheduler_options *opt, ru_arena *arena, ru_err *err)
+{
+    rui_scheduler *s = RU_NEW(arena, rui_scheduler, 1);
+    if (s == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a scheduler");
+    }
+    s->opt = opt;
+    s->arena = arena;
+    s->opened = ru_clock_now();
+    for (uint32_t k = 0; k < RU_BOOK_NODES_MAX; k++) {
+        ru_arena_init(&s->live[k].arena, 0);
+    }
+    ru_self_stop_watch();
+    ru_status st = ru_loop_open(&s->loop, err);
+    st = st == RU_OK ? run(s, err) : st;
+    ru_self_stop_unwatch();
+    ru_http_close(s->http);
+    if (s->bridge.node != NULL) {
+        ru_node_quiet(s->bridge.node);
+    }
+    ru_node_close(s->bridge.node);
+    ru_link_tcp_close(s->link);
+    ru_loop_close(s->loop);
+    if (s->journal.ops != NULL) {
+        s->journal.ops->close(s->journal.self);
+    }
+    for (uint32_t k = 0; k < RU_BOOK_NODES_MAX; k++) {
+        ru_arena_fini(&s->live[k].arena);
+    }
+    return st;
+}

@@ -1,0 +1,34 @@
+/* The scheduler of a cluster: takes jobs over HTTP, decides by cluster/book.h, orders agents.
+ *
+ *   FOLDER/journal          every event (cluster/journal.h): the state is its fold
+ *   FOLDER/keys/admin       who has it may everything; agent: may be an agent
+ *   FOLDER/http, agents     addresses, written when it listens
+ *   FOLDER/jobs/N           folder of the run of job N: where workers run too, so a disk that all
+ *                           nodes share
+ *
+ * An event is durable before it is answered or acted on. What processes live is the agents' word
+ * alone: after a start the scheduler waits for them, and a node that is silent for 30 s is given
+ * up.
+ *
+ * Thread: main, which becomes the loop thread. */
+#ifndef RU_CLUSTER_SCHEDULER_H
+#define RU_CLUSTER_SCHEDULER_H
+
+#include "base/arena.h"
+#include "base/status.h"
+
+typedef struct ru_scheduler_options {
+    const char *folder; /* exists */
+    const char *listen; /* of people: PORT, :PORT or HOST:PORT */
+    const char *agents; /* of agents: HOST:PORT */
+    const char *key, *agent_key;
+    int64_t silent_ns; /* a node is given up after it */
+    int64_t round_ns;  /* between plans when nothing happens */
+} ru_scheduler_options;
+
+/* Until the first stop signal, which leaves jobs running, or until it was asked to end all.
+ * Errors: those of journal, addresses and loop. */
+RU_MUST_USE ru_status ru_scheduler_run(const ru_scheduler_options *opt, ru_arena *arena,
+                                       ru_err *err);
+
+#endif

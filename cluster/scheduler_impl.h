@@ -1,0 +1,64 @@
+/* Inside of the scheduler: scheduler.c (loop, journal, agents), scheduler_orders.c (what nodes
+ * shall do), scheduler_http.c (what people ask).
+ *
+ * Thread: loop only. */
+#ifndef RU_CLUSTER_SCHEDULER_IMPL_H
+#define RU_CLUSTER_SCHEDULER_IMPL_H
+
+#include "cluster/book.h"
+#include "cluster/scheduler.h"
+#include "cluster/wire.h"
+#include "comm/node/loop.h"
+#include "web/http.h"
+
+/* What a node said last, and what it was told. */
+typedef struct rui_live {
+    ru_node_id guest; /* v 0: not connected */
+    bool known;       /* it has spoken since this scheduler began */
+    ru_time heard;
+    ru_arena arena; /* of state */
+    ru_cluster_state state;
+    ru_cluster_orders told; /* its texts are gone */
+    uint64_t told_hash;
+} rui_live;
+
+typedef struct rui_scheduler {
+    const ru_scheduler_options *opt;
+    ru_arena *arena;
+    ru_loop *loop;
+    ru_journal journal;
+    ru_book book;
+    ru_node_loop bridge;
+    struct ru_link_tcp *link;
+    ru_http *http;
+    rui_live live[RU_BOOK_NODES_MAX];
+    uint64_t prepared[RU_BOOK_LIVE_MAX]; /* by slot: job and generation whose folder is ready */
+    uint64_t number;                     /* of orders */
+    ru_time opened;
+    int64_t opened_at_ns; /* on the cluster's clock */
+    ru_time planned;
+    bool plan_due, closing;
+} rui_scheduler;
+
+/* Make events durable and fold them. Errors: those of the journal; nothing changed then. */
+RU_MUST_USE ru_status rui_scheduler_append(rui_scheduler *s, ru_journal_event *events, uint32_t n,
+                                           ru_err *err);
+RU_MUST_USE ru_status rui_scheduler_event(rui_scheduler *s, ru_journal_event e, ru_err *err);
+/* Something changed: ends, plan, orders. */
+void rui_scheduler_settle(rui_scheduler *s, ru_time now);
+
+/* Events that follow from what agents say: ends and failures of jobs. */
+void rui_scheduler_judge(rui_scheduler *s);
+/* What node k shall do now. Its texts are views until the next event or STATE. */
+void rui_scheduler_orders(rui_scheduler *s, uint32_t k, ru_cluster_orders *out);
+/* Processes of a job that live: of its generation with an address in *ready, their address in *at
+ * (may be NULL). */
+uint32_t rui_scheduler_alive(const rui_scheduler *s, const ru_book_job *j, uint32_t *ready,
+                             const char **at);
+uint32_t rui_scheduler_processes(const rui_scheduler *s); /* of all jobs */
+
+void rui_scheduler_request(void *self, ru_http_request *r);
+/* All jobs end with their checkpoints and wait for the next scheduler; this one ends after them. */
+RU_MUST_USE ru_status rui_scheduler_close(rui_scheduler *s, ru_err *err);
+
+#endif
