@@ -1,0 +1,302 @@
+/* From grants and from what agents say to orders: a job starts when all that it needs is free, a
+ * slot is free when its process is gone, and the last worker of a job leaves no one. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cluster/scheduler_impl.h"
+#include "env/file/file.h"
+
+static uint32_t number_of(const rui_scheduler *s, const ru_book_job *j)
+{
+    return (uint32_t)(j - s->book.jobs.at) + 1;
+}
+
+/* Processes of a job on a node: all, and those of its generation. */
+static uint32_t alive_on(const rui_scheduler *s, const ru_book_job *j, uint32_t k, uint32_t *own)
+{
+    const ru_cluster_state *st = &s->live[k].state;
+    uint32_t n = 0;
+    *own = 0;
+    for (uint32_t i = 0; i < st->n; i++) {
+        bool its = st->procs[i].job == number_of(s, j) && st->procs[i].alive;
+        n += its;
+        *own += its && st->procs[i].generation == j->generation;
+    }
+    return n;
+}
+
+uint32_t rui_scheduler_alive(const rui_scheduler *s, const ru_book_job *j, uint32_t *ready,
+                             const char **at)
+{
+    uint32_t n = 0;
+    *ready = 0;
+    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
+        const ru_cluster_state *st = &s->live[k].state;
+        for (uint32_t i = 0; i < st->n; i++) {
+            const ru_cluster_proc *p = &st->procs[i];
+            if (p->job != number_of(s, j) || !p->alive) {
+                continue;
+            }
+            n++;
+            if (p->generation == j->generation && p->address[0] != 0) {
+                ++*ready;
+                if (at != NULL) {
+                    *at = p->address;
+                }
+            }
+        }
+    }
+    return n;
+}
+
+uint32_t rui_scheduler_processes(const rui_scheduler *s)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
+        for (uint32_t i = 0; i < s->live[k].state.n; i++) {
+            n += s->live[k].state.procs[i].alive;
+        }
+    }
+    return n;
+}
+
+/* -- ends ----------------------------------------------------------------------------------------
+ */
+
+/* What is known of a job's processes that ended. */
+typedef struct ends {
+    bool done, stopped, any;
+    int32_t code;
+    const char *why;
+} ends;
+
+static ends ends_of(const rui_scheduler *s, const ru_book_job *j)
+{
+    ends e = {.why = ""};
+    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
+        const ru_cluster_state *st = &s->live[k].state;
+        for (uint32_t i = 0; i < st->n; i++) {
+            const ru_cluster_proc *p = &st->procs[i];
+            if (p->job != number_of(s, j) || p->generation != j->generation || p->alive) {
+                continue;
+            }
+            e.any = true;
+            e.done = e.done || strcmp(p->ended, "done") == 0 || strcmp(p->ended, "target") == 0;
+            e.stopped = e.stopped || (p->code == 0 && !p->left);
+            if (p->code != 0 && (e.why[0] == 0 || p->why[0] != 0)) {
+                e.code = p->code;
+                e.why = p->why[0] != 0 ? p->why : "a worker was ended by a signal";
+            }
+        }
+    }
+    return e;
+}
+
+/* Has every node that may hold a process of it spoken? */
+static bool all_known(const rui_scheduler *s, const ru_book_job *j)
+{
+    bool known = true;
+    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
+        bool may = j->generation > 0 && s->book.nodes[k].slots > 0;
+        known = known && (!may || s->live[k].known);
+    }
+    return known;
+}
+
+static bool judge_one(const rui_scheduler *s, const ru_book_job *j, ru_journal_event *e)
+{
+    uint32_t ready;
+    if (!all_known(s, j) || rui_scheduler_alive(s, j, &ready, NULL) > 0) {
+        return false;
+    }
+    ends w = ends_of(s, j);
+    *e = (ru_journal_event){.job = number_of(s, j), .kind = RU_BOOK_END, .text = ""};
+    if (w.done) {
+        e->a = RU_BOOK_DONE;
+    } else if (j->cancelled) {
+        e->a = RU_BOOK_CANCELLED;
+    } else if (j->state == RU_BOOK_RUNS && w.any && w.stopped) {
+        e->a = RU_BOOK_CANCELLED;
+        e->text = "a signal from outside stopped it";
+    } else if (j->state == RU_BOOK_RUNS && w.any) {
+        *e = (ru_journal_event){.job = e->job, .kind = RU_BOOK_FAIL, .a = w.code, .text = w.why};
+    } else {
+        return false;
+    }
+    return true;
+}
+
+void rui_scheduler_judge(rui_scheduler *s)
+{
+    for (uint32_t slot = 0; slot < s->book.sched.n_jobs; slot++) {
+        const ru_book_job *j = ru_book_job_at(&s->book, s->book.of[slot]);
+        ru_journal_event e;
+        ru_err err;
+        if (j == NULL || !judge_one(s, j, &e)) {
+            continue;
+        }
+        e.who = "scheduler";
+        if (rui_scheduler_event(s, e, &err) != RU_OK) {
+            ru_log(RU_LOG_ERROR, "cluster", "journal", "%s", err.text);
+            return;
+        }
+        s->plan_due = true;
+    }
+}
+
+/* -- the folder of a run -------------------------------------------------------------------------
+ */
+
+static ru_status put_file(const char *out, const char *name, const char *text, bool secret,
+                          ru_arena *scratch, ru_err *err)
+{
+    const char *path = ru_path_join(scratch, out, name);
+    if (path == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the folder %s", out);
+    }
+    int64_t n = (int64_t)strlen(text);
+    return secret ? ru_file_secret(path, text, n, err) : ru_file_own(path, text, n, err);
+}
+
+/* Before a generation begins: its number stands in the folder, and what workers need. */
+static ru_status prepare(const ru_book_job *j, ru_arena *scratch, ru_err *err)
+{
+    static const char *const folders[] = {"checkpoints", "trace", "plans"};
+    const char *number = ru_arena_printf(scratch, "%u\n", j->generation);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(folders); k++) {
+        const char *path = ru_path_join(scratch, j->spec.out, folders[k]);
+        if (path == NULL || number == NULL) {
+            return RU_FAIL(err, RU_E_MEM, "no memory for the folder %s", j->spec.out);
+        }
+        RU_TRY(ru_dir_make(path, err));
+    }
+    RU_TRY(put_file(j->spec.out, "generation", number, false, scratch, err));
+    RU_TRY(put_file(j->spec.out, "token", j->spec.token, true, scratch, err));
+    return put_file(j->spec.out, "job.yaml", j->spec.yaml, false, scratch, err);
+}
+
+static bool prepared(rui_scheduler *s, const ru_book_job *j)
+{
+    ru_arena scratch;
+    ru_err err;
+    uint64_t this = (uint64_t)number_of(s, j) << 32 | j->generation;
+    if (s->prepared[j->slot] == this) {
+        return true;
+    }
+    ru_arena_init(&scratch, 0);
+    ru_status st = prepare(j, &scratch, &err);
+    ru_arena_fini(&scratch);
+    if (st != RU_OK) {
+        ru_log(RU_LOG_ERROR, "cluster", "prepare", "job %u cannot start: %s", number_of(s, j),
+               err.text);
+        return false;
+    }
+    s->prepared[j->slot] = this;
+    return true;
+}
+
+/* -- orders --------------------------------------------------------------------------------------
+ */
+
+static uint32_t told_of(const rui_live *l, uint32_t job, uint32_t generation)
+{
+    for (uint32_t i = 0; i < l->told.n; i++) {
+        if (l->told.at[i].job == job && l->told.at[i].generation == generation) {
+            return l->told.at[i].want;
+        }
+    }
+    return 0;
+}
+
+/* Slots of node k that a job holds, or was told to take. */
+static uint32_t held(const rui_scheduler *s, const ru_book_job *j, uint32_t k)
+{
+    uint32_t own, all = alive_on(s, j, k, &own);
+    uint32_t grant = ru_book_granted(&s->book, j, k);
+    uint32_t told = told_of(&s->live[k], number_of(s, j), j->generation);
+    told = told < grant ? told : grant;
+    return all > told ? all : told;
+}
+
+/* Slots of node k that nobody holds. */
+static uint32_t free_on(const rui_scheduler *s, uint32_t k)
+{
+    uint32_t used = 0, slots = s->book.nodes[k].slots;
+    for (uint32_t slot = 0; slot < s->book.sched.n_jobs; slot++) {
+        const ru_book_job *j = ru_book_job_at(&s->book, s->book.of[slot]);
+        used += j != NULL ? held(s, j, k) : 0;
+    }
+    return used < slots ? slots - used : 0;
+}
+
+/* May a job of which nothing runs begin? All that it needs at least must be free at once. */
+static bool may_begin(const rui_scheduler *s, const ru_book_job *j, uint32_t *first)
+{
+    const ru_sched_job *p = ru_book_place(&s->book, j);
+    uint32_t n = 0;
+    *first = UINT32_MAX;
+    for (uint32_t i = 0; i < p->n_parts; i++) {
+        uint32_t k = p->parts[i].node, has = held(s, j, k), free = free_on(s, k);
+        uint32_t lacks = p->parts[i].devices > has ? p->parts[i].devices - has : 0;
+        uint32_t gets = has + (lacks < free ? lacks : free);
+        gets = s->live[k].guest.v != 0 ? gets : 0;
+        *first = *first == UINT32_MAX && gets > 0 ? k : *first;
+        n += gets;
+    }
+    return n > 0 && n >= (j->min < p->replicas ? j->min : p->replicas);
+}
+
+static void order_one(rui_scheduler *s, const ru_book_job *j, uint32_t k, uint32_t *free,
+                      ru_cluster_order *o)
+{
+    uint32_t own, ready, grant = ru_book_granted(&s->book, j, k), has = held(s, j, k);
+    const char *at = "";
+    uint32_t alive = rui_scheduler_alive(s, j, &ready, &at), here, first;
+    (void)alive_on(s, j, k, &here);
+    own = here;
+    *o = (ru_cluster_order){.job = number_of(s, j),
+                            .generation = j->generation,
+                            .rank_first = k * RU_BOOK_NODES_MAX * 16,
+                            .most = 1024,
+                            .resume = j->generation > 1,
+                            .end = j->cancelled || s->closing || j->state != RU_BOOK_RUNS,
+                            .join = at,
+                            .out = j->spec.out,
+                            .token = j->spec.token};
+    if (o->end) {
+        return;
+    }
+    if (alive == 0) { /* nothing of it runs: all that it needs, or nothing */
+        if (!may_begin(s, j, &first) || !prepared(s, j)) {
+            return;
+        }
+        o->found = first == k;
+    } else if (ready == 0) {
+        o->want = own; /* its first worker is on its way, or older ones have to end */
+        return;
+    }
+    uint32_t gets = grant > has ? grant - has : 0;
+    gets = gets < *free ? gets : *free;
+    *free -= gets;
+    o->want = grant >= has ? has + gets : grant;
+    if (o->want < own && o->want == 0 && ready <= own) {
+        o->want = 1; /* until one of another node is in the job */
+    }
+}
+
+void rui_scheduler_orders(rui_scheduler *s, uint32_t k, ru_cluster_orders *out)
+{
+    uint32_t free = free_on(s, k);
+    *out = (ru_cluster_orders){.number = 0};
+    for (uint32_t slot = 0; slot < s->book.sched.n_jobs; slot++) {
+        const ru_book_job *j = ru_book_job_at(&s->book, s->book.of[slot]);
+        bool its = j != NULL && ru_book_granted(&s->book, j, k) > 0;
+        for (uint32_t i = 0; j != NULL && !its && i < s->live[k].state.n; i++) {
+            its = s->live[k].state.procs[i].job == number_of(s, j);
+        }
+        if (its && out->n < RU_CLUSTER_PROCS_MAX) {
+            order_one(s, j, k, &free, &out->at[out->n++]);
+        }
+    }
+}
