@@ -1,0 +1,452 @@
+/* What people ask the scheduler: texts for terminals, JSON for those who accept it.
+ *
+ *   POST /jobs                      {"name", "min", "max", "priority", "yaml"} -> the job's number
+ *   GET  /jobs, /jobs/N, /nodes, /audit
+ *   GET  /jobs/N/log/OFFSET         bytes of the run's log from there on
+ *   POST /jobs/N/cancel, /jobs/N/scale {"min", "max"}, /nodes/NAME/drain, /nodes/NAME/resume, /down
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/conf.h"
+#include "base/table.h"
+#include "cluster/scheduler_impl.h"
+#include "env/file/file.h"
+#include "env/process/self.h"
+
+enum { LOG_BYTES_MAX = 256 << 10, PARTS_MAX = 4, NAME_MAX_BYTES = 64 };
+
+typedef struct asked {
+    rui_scheduler *s;
+    ru_http_request *r;
+    ru_arena *arena; /* of the answer: it lives until that is sent */
+    bool json;
+    char path[256];
+    const char *part[PARTS_MAX]; /* of the path */
+    uint32_t n_parts;
+    const char *who;
+} asked;
+
+/* -- answers -------------------------------------------------------------------------------------
+ */
+
+static void done(void *self)
+{
+    ru_arena a = *(ru_arena *)self;
+    ru_arena_fini(&a);
+}
+
+static void answer(asked *q, const char *type, const ru_text *t)
+{
+    const ru_http_field fields[] = {{"Content-Type", type}};
+    const ru_http_span span = {t->p, t->n};
+    const ru_http_reply reply = {.status = 200,
+                                 .fields = fields,
+                                 .n_fields = 1,
+                                 .spans = &span,
+                                 .n_spans = 1,
+                                 .done = done,
+                                 .self = q->arena};
+    q->arena = NULL;
+    ru_http_answer(q->r, &reply);
+}
+
+static void refuse(asked *q, const ru_err *err)
+{
+    uint32_t status = err->status == RU_E_MISSING                               ? 404
+                      : err->status == RU_E_PERM                                ? 403
+                      : err->status == RU_E_AGAIN || err->status == RU_E_LIMIT  ? 429
+                      : err->status == RU_E_CREATE || err->status == RU_E_IO    ? 507
+                      : err->status == RU_E_CONFIG || err->status == RU_E_USAGE ? 400
+                                                                                : 500;
+    ru_http_refuse(q->r, status, err->text, 0);
+    done(q->arena);
+    q->arena = NULL;
+}
+
+static ru_status give_table(asked *q, const ru_table *table, const char *schema, ru_err *err)
+{
+    ru_text t = ru_text_arena(q->arena);
+    if (q->json) {
+        ru_json j = ru_json_into(&t);
+        ru_json_open(&j, NULL, '{');
+        ru_json_str(&j, "schema", schema);
+        RU_TRY(ru_table_json(table, &j, "rows", err));
+        ru_json_close(&j);
+        ru_text_put(&t, "\n");
+    } else {
+        RU_TRY(ru_table_print(table, 0, &t, err));
+    }
+    answer(q, q->json ? "application/json" : "text/plain; charset=utf-8", &t);
+    return RU_OK;
+}
+
+static void give_line(asked *q, const char *line)
+{
+    ru_text t = ru_text_arena(q->arena);
+    ru_text_putf(&t, "%s\n", line);
+    answer(q, "text/plain; charset=utf-8", &t);
+}
+
+/* -- tables --------------------------------------------------------------------------------------
+ */
+
+static void put_columns(ru_table *t, const char *const *names, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        ru_table_col(t, names[k][0] == '>' ? names[k] + 1 : names[k],
+                     names[k][0] == '>' ? RU_TABLE_RIGHT : RU_TABLE_LEFT);
+    }
+}
+
+static void put_job(const asked *q, ru_table *t, uint32_t number)
+{
+    const ru_book_job *j = ru_book_job_at(&q->s->book, number);
+    const ru_sched_job *p = ru_book_place(&q->s->book, j);
+    uint32_t ready;
+    uint32_t alive = p != NULL ? rui_scheduler_alive(q->s, j, &ready, NULL) : 0;
+    int64_t end = p == NULL ? j->ended_wall_ns : ru_clock_wall_ns();
+    ru_table_i64(t, number);
+    ru_table_str(t, j->spec.name);
+    ru_table_str(t, j->owner);
+    ru_table_str(t, p != NULL && j->cancelled ? "ends" : ru_book_state_name(j->state));
+    ru_table_i64(t, j->priority);
+    ru_table_i64(t, alive);
+    ru_table_i64(t, p != NULL ? p->replicas : 0);
+    ru_table_textf(t, j->min == j->max ? "%u" : "%u:%u", j->min, j->max);
+    ru_table_i64(t, j->generation);
+    ru_table_ns(t, end > j->submitted_wall_ns ? end - j->submitted_wall_ns : 0);
+    ru_table_str(t, j->why[0] != 0 ? j->why : NULL);
+}
+
+static ru_status jobs(asked *q, ru_err *err)
+{
+    static const char *const names[] = {">job",        "name",     "user",     "state",
+                                        ">priority",   ">workers", ">granted", ">wanted",
+                                        ">generation", ">age",     "why"};
+    ru_table t = ru_table_in(q->arena);
+    put_columns(&t, names, RU_ARRAY_LEN(names));
+    for (uint32_t k = 1; k <= q->s->book.jobs.n; k++) {
+        put_job(q, &t, k);
+    }
+    return give_table(q, &t, "rubato.cluster.jobs/1", err);
+}
+
+static ru_status nodes(asked *q, ru_err *err)
+{
+    static const char *const names[] = {"node", ">slots", ">granted", ">processes", "state"};
+    ru_table t = ru_table_in(q->arena);
+    put_columns(&t, names, RU_ARRAY_LEN(names));
+    for (uint32_t k = 0; k < q->s->book.n_nodes; k++) {
+        const ru_book_node *n = &q->s->book.nodes[k];
+        uint32_t alive = 0;
+        for (uint32_t i = 0; i < q->s->live[k].state.n; i++) {
+            alive += q->s->live[k].state.procs[i].alive;
+        }
+        ru_table_str(&t, n->name);
+        ru_table_i64(&t, n->slots);
+        ru_table_i64(&t, q->s->book.sched.nodes[k].used);
+        ru_table_i64(&t, alive);
+        ru_table_str(&t, n->slots == 0                ? "lost"
+                         : q->s->live[k].guest.v == 0 ? "silent"
+                         : n->drained                 ? "drained"
+                                                      : "up");
+    }
+    return give_table(q, &t, "rubato.cluster.nodes/1", err);
+}
+
+static ru_status audit_row(void *arg, const ru_journal_event *e, ru_err *err)
+{
+    static const char *const kinds[] = {"?",      "submit", "node", "grant", "scale",
+                                        "cancel", "fail",   "end",  "drain"};
+    ru_table *t = arg;
+    (void)err;
+    ru_table_i64(t, e->seq);
+    ru_table_f64(t, (double)e->wall_ns * 1e-9, 3);
+    ru_table_str(t, e->who);
+    ru_table_str(t, e->kind < RU_BOOK_KINDS ? kinds[e->kind] : kinds[0]);
+    if (e->kind == RU_BOOK_NODE || e->kind == RU_BOOK_DRAIN) {
+        ru_table_textf(t, "node %lld", (long long)e->node);
+    } else {
+        ru_table_textf(t, "job %lld", (long long)e->job);
+    }
+    ru_table_i64(t, e->a);
+    ru_table_i64(t, e->b);
+    ru_table_str(t, e->kind == RU_BOOK_SUBMIT ? NULL : e->text); /* it holds a secret */
+    return RU_OK;
+}
+
+static ru_status audit(asked *q, ru_err *err)
+{
+    static const char *const names[] = {">event", ">unix_s", "who", "what",
+                                        "of",     ">a",      ">b",  "text"};
+    ru_table t = ru_table_in(q->arena);
+    put_columns(&t, names, RU_ARRAY_LEN(names));
+    RU_TRY(q->s->journal.ops->read(q->s->journal.self, 0, audit_row, &t, err));
+    return give_table(q, &t, "rubato.cluster.audit/1", err);
+}
+
+/* -- requests that change something --------------------------------------------------------------
+ */
+
+typedef struct wish {
+    const char *name, *yaml;
+    uint32_t min, max;
+    int64_t priority;
+} wish;
+
+static const ru_conf_field wish_fields[] = {
+    RU_ROW(TEXT, wish, name, "job", "name of the job"),
+    RU_ROW(TEXT, wish, yaml, "", "resolved job"),
+    RU_ROW(U32, wish, min, "1", "fewest workers", RU_IN(1, 1024)),
+    RU_ROW(U32, wish, max, "1", "most workers", RU_IN(1, 1024)),
+    RU_ROW(I64, wish, priority, "0", "higher ones take their slots first", RU_IN(-1000, 1000)),
+};
+static const ru_conf_table wish_table = RU_TABLE("request", wish, wish_fields, NULL);
+
+static ru_status read_wish(asked *q, wish *w, ru_err *err)
+{
+    ru_conf *c;
+    RU_TRY(ru_conf_new(&wish_table, q->arena, &c, err));
+    RU_TRY(ru_conf_add_json(c, "request", (const char *)q->r->body, q->r->body_bytes, err));
+    RU_TRY(ru_conf_apply(c, w, err));
+    if (w->min > w->max) {
+        return RU_FAIL(err, RU_E_USAGE, "a job of %u to %u workers: the numbers must rise", w->min,
+                       w->max);
+    }
+    return RU_OK;
+}
+
+/* A job that could never start is refused with what could. */
+static ru_status check_size(const rui_scheduler *s, uint32_t min, ru_err *err)
+{
+    uint32_t slots = 0;
+    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
+        slots += s->book.nodes[k].slots;
+    }
+    return s->book.n_nodes == 0 || min <= slots
+               ? RU_OK
+               : RU_FAIL(err, RU_E_USAGE,
+                         "the job needs at least %u workers, but the cluster has %u slots; ask for "
+                         "%u or fewer, or add nodes",
+                         min, slots, slots);
+}
+
+static ru_status submit(asked *q, ru_err *err)
+{
+    rui_scheduler *s = q->s;
+    wish w;
+    uint8_t raw[16];
+    char token[2 * sizeof raw + 1];
+    RU_TRY(read_wish(q, &w, err));
+    RU_TRY(check_size(s, w.min, err));
+    uint32_t number = s->book.jobs.n + 1;
+    if (s->book.n_live == RU_BOOK_LIVE_MAX || s->closing) {
+        return RU_FAIL(err, RU_E_LIMIT, "%s",
+                       s->closing ? "the cluster is going down; submit the job when it is up again"
+                                  : "12000 jobs have not ended; wait until some have");
+    }
+    ru_self_random(raw, sizeof raw);
+    for (uint32_t k = 0; k < sizeof raw; k++) {
+        (void)snprintf(&token[2 * k], 3, "%02x", raw[k]);
+    }
+    const char *out = ru_arena_printf(q->arena, "%s/jobs/%u", s->opt->folder, number);
+    ru_text spec = ru_text_arena(q->arena);
+    ru_book_spec_put(&(ru_book_spec){w.name, token, out, w.yaml}, &spec);
+    if (out == NULL || spec.cut || strlen(out) > RU_CLUSTER_TEXT_MAX) {
+        return RU_FAIL(err, RU_E_LIMIT, "the path of the cluster's folder is too long: %s",
+                       s->opt->folder);
+    }
+    const ru_journal_event e = {.kind = RU_BOOK_SUBMIT,
+                                .job = number,
+                                .node = w.priority,
+                                .a = w.min,
+                                .b = w.max,
+                                .who = q->who,
+                                .text = spec.p};
+    RU_TRY(rui_scheduler_event(s, e, err));
+    s->plan_due = true;
+    give_line(q, ru_arena_printf(q->arena, "%u", number));
+    return RU_OK;
+}
+
+static ru_status job_of(const asked *q, int64_t *number, const ru_book_job **j, ru_err *err)
+{
+    *j = ru_str_i64(ru_str_c(q->part[1]), number) ? ru_book_job_at(&q->s->book, *number) : NULL;
+    return *j != NULL ? RU_OK
+                      : RU_FAIL(err, RU_E_MISSING, "there is no job %s; see rubato cluster ps",
+                                q->part[1]);
+}
+
+static ru_status change_job(asked *q, ru_err *err)
+{
+    const ru_book_job *j;
+    wish w = {0};
+    int64_t number;
+    bool scales = strcmp(q->part[2], "scale") == 0;
+    RU_TRY(job_of(q, &number, &j, err));
+    if (ru_book_place(&q->s->book, j) == NULL) {
+        return RU_FAIL(err, RU_E_USAGE, "job %lld has ended: %s", (long long)number,
+                       ru_book_state_name(j->state));
+    }
+    if (scales) {
+        RU_TRY(read_wish(q, &w, err));
+        RU_TRY(check_size(q->s, w.min, err));
+    }
+    const ru_journal_event e = {.kind = scales ? RU_BOOK_SCALE : RU_BOOK_CANCEL,
+                                .job = number,
+                                .a = w.min,
+                                .b = w.max,
+                                .who = q->who};
+    RU_TRY(rui_scheduler_event(q->s, e, err));
+    q->s->plan_due = true;
+    give_line(q, scales ? "resized" : "cancelled");
+    return RU_OK;
+}
+
+static ru_status drain(asked *q, ru_err *err)
+{
+    uint32_t k = ru_book_node_of(&q->s->book, q->part[1]);
+    if (k >= q->s->book.n_nodes) {
+        return RU_FAIL(err, RU_E_MISSING, "there is no node %s; see rubato cluster nodes",
+                       q->part[1]);
+    }
+    const ru_journal_event e = {
+        .kind = RU_BOOK_DRAIN, .node = k, .a = strcmp(q->part[2], "drain") == 0, .who = q->who};
+    RU_TRY(rui_scheduler_event(q->s, e, err));
+    q->s->plan_due = true;
+    give_line(q, e.a ? "drained: its jobs move to other nodes" : "takes work again");
+    return RU_OK;
+}
+
+static ru_status log_of(asked *q, ru_err *err)
+{
+    const ru_book_job *j;
+    int64_t number, from = 0;
+    RU_TRY(job_of(q, &number, &j, err));
+    if (q->n_parts > 3 && (!ru_str_i64(ru_str_c(q->part[3]), &from) || from < 0)) {
+        return RU_FAIL(err, RU_E_USAGE, "a log begins at a number of bytes, not at %s", q->part[3]);
+    }
+    const char *path = ru_path_join(q->arena, j->spec.out, "log");
+    ru_text t = ru_text_arena(q->arena);
+    ru_in_file f;
+    if (path != NULL && ru_path_is_file(path)) { /* else nothing was written yet */
+        RU_TRY(ru_in_open(path, &f, err));
+        int64_t n = f.size_bytes - from;
+        n = n < 0 ? 0 : n < LOG_BYTES_MAX ? n : LOG_BYTES_MAX;
+        char *bytes = ru_arena_alloc(q->arena, n + 1, 1);
+        ru_status st = bytes == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for a log")
+                       : n > 0       ? ru_in_read(&f, path, from, bytes, n, err)
+                                     : RU_OK;
+        ru_in_close(&f);
+        RU_TRY(st);
+        ru_text_put_n(&t, bytes, n);
+    }
+    answer(q, ru_book_place(&q->s->book, j) != NULL ? "text/plain" : "text/plain; ended=1", &t);
+    return RU_OK;
+}
+
+/* -- routes --------------------------------------------------------------------------------------
+ */
+
+static bool is(const asked *q, uint32_t k, const char *word)
+{
+    return k < q->n_parts && strcmp(q->part[k], word) == 0;
+}
+
+static ru_status route_post(asked *q, ru_err *err)
+{
+    if (is(q, 0, "jobs") && q->n_parts == 1) {
+        return submit(q, err);
+    }
+    if (is(q, 0, "jobs") && (is(q, 2, "cancel") || is(q, 2, "scale")) && q->n_parts == 3) {
+        return change_job(q, err);
+    }
+    if (is(q, 0, "nodes") && (is(q, 2, "drain") || is(q, 2, "resume")) && q->n_parts == 3) {
+        return drain(q, err);
+    }
+    if (is(q, 0, "down") && q->n_parts == 1) {
+        RU_TRY(rui_scheduler_close(q->s, err));
+        give_line(q, "the jobs end with checkpoints");
+        return RU_OK;
+    }
+    return RU_FAIL(err, RU_E_MISSING, "nobody answers POST %s", q->r->path);
+}
+
+static ru_status route(asked *q, ru_err *err)
+{
+    if (strcmp(q->r->method, "POST") == 0) {
+        return route_post(q, err);
+    }
+    if (strcmp(q->r->method, "GET") != 0 || q->n_parts == 0) {
+        return RU_FAIL(err, RU_E_MISSING, "nobody answers %s %s", q->r->method, q->r->path);
+    }
+    if (is(q, 0, "jobs") && q->n_parts == 1) {
+        return jobs(q, err);
+    }
+    if (is(q, 0, "nodes") && q->n_parts == 1) {
+        return nodes(q, err);
+    }
+    if (is(q, 0, "audit") && q->n_parts == 1) {
+        return audit(q, err);
+    }
+    if (is(q, 0, "jobs") && is(q, 2, "log") && q->n_parts <= 4) {
+        return log_of(q, err);
+    }
+    return RU_FAIL(err, RU_E_MISSING, "nobody answers GET %s", q->r->path);
+}
+
+static void cut_path(asked *q)
+{
+    (void)snprintf(q->path, sizeof q->path, "%s", q->r->path + (q->r->path[0] == '/'));
+    char *at = q->path;
+    while (*at != 0 && q->n_parts < PARTS_MAX) {
+        q->part[q->n_parts++] = at;
+        at += strcspn(at, "/");
+        if (*at == '/') {
+            *at++ = 0;
+        }
+    }
+}
+
+/* The same time for right and wrong keys. */
+static bool has_key(const asked *q, const char *key)
+{
+    const char *said = ru_http_asked(q->r, "Authorization");
+    static const char head[] = "Bearer ";
+    size_t n = strlen(key);
+    if (said == NULL || strncmp(said, head, sizeof head - 1) != 0 ||
+        strlen(said) != n + sizeof head - 1) {
+        return false;
+    }
+    unsigned differ = 0;
+    for (size_t k = 0; k < n; k++) {
+        differ |= (unsigned)(said[sizeof head - 1 + k] ^ key[k]);
+    }
+    return differ == 0;
+}
+
+void rui_scheduler_request(void *self, ru_http_request *r)
+{
+    asked q = {.s = self, .r = r, .who = "admin"};
+    ru_arena a;
+    ru_err err;
+    const char *accept = ru_http_asked(r, "Accept");
+    q.json = accept != NULL && strstr(accept, "application/json") != NULL;
+    if (!has_key(&q, q.s->opt->key)) {
+        ru_http_refuse(r, 401, "the key is missing or not one of this cluster", 0);
+        return;
+    }
+    ru_arena_init(&a, 0);
+    q.arena = RU_NEW(&a, ru_arena, 1);
+    if (q.arena == NULL) {
+        ru_http_refuse(r, 503, "no memory for the answer", 1);
+        return;
+    }
+    *q.arena = a; /* the answer lives in an arena that stands inside itself */
+    cut_path(&q);
+    if (route(&q, &err) != RU_OK) {
+        refuse(&q, &err);
+    }
+    rui_scheduler_settle(q.s, ru_clock_now());
+}
