@@ -1,0 +1,362 @@
+#include "tool/cluster/cluster.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "cluster/book.h"
+#include "env/clock.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
+#include "launch/launch.h"
+#include "web/fetch.h"
+
+static const int64_t up_patience_ns = 20 * INT64_C(1000000000), look_ns = 50000000;
+
+/* -- the file ------------------------------------------------------------------------------------
+ */
+
+static const ru_conf_field node_fields[] = {
+    RU_ROW(TEXT, rui_cluster_node, name, NULL, "name of the node: letters, digits, - and _"),
+    RU_ROW(U32, rui_cluster_node, slots, "1", "workers at one time",
+           RU_IN(1, RU_ALLOC_DEVICES_MAX)),
+    RU_ROW(U32, rui_cluster_node, threads, "1", "compute threads of a worker", RU_IN(1, 1024)),
+};
+static const ru_conf_table node_table =
+    RU_TABLE("node", rui_cluster_node, node_fields, "an agent and its slots");
+
+static ru_status check(const void *section, ru_err *err)
+{
+    const rui_cluster *c = section;
+    for (uint32_t k = 0; k < c->nodes.n; k++) {
+        const char *name = c->nodes.at[k].name;
+        size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_");
+        if (n < 1 || n > 64 || name[n] != 0 || strcmp(name, "scheduler") == 0) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "node '%s': a name has 1 to 64 letters, digits, - and _, and is not "
+                           "'scheduler'",
+                           name);
+        }
+        for (uint32_t o = 0; o < k; o++) {
+            if (strcmp(c->nodes.at[o].name, name) == 0) {
+                return RU_FAIL(err, RU_E_CONFIG, "node '%s' is named twice", name);
+            }
+        }
+    }
+    return c->nodes.n > 0 ? RU_OK : RU_FAIL(err, RU_E_CONFIG, "a cluster needs at least one node");
+}
+
+static const ru_conf_field cluster_fields[] = {
+    RU_ROW(TEXT, rui_cluster, folder, "cluster",
+           "folder of journal, keys, logs and runs, as seen from this file"),
+    RU_ROW(TEXT, rui_cluster, listen, "127.0.0.1:0",
+           "where commands reach the scheduler; port 0: any"),
+    RU_ROW(TEXT, rui_cluster, agents, "127.0.0.1:0", "where agents reach it"),
+    RU_ROW(TEXT, rui_cluster, workers, "127.0.0.1:0", "where workers reach each other"),
+    RU_ROW(SECTIONS, rui_cluster, nodes, "[]", "nodes of this machine", .table = &node_table),
+    RU_ROW_AS("silent", TIME, rui_cluster, silent_ns, "30s",
+              "a node that says nothing for so long is given up", RU_IN(1e9, 1e13)),
+    RU_ROW_AS("round", TIME, rui_cluster, round_ns, "30s", "longest time between two plans",
+              RU_IN(1e9, 1e13)),
+};
+static const ru_conf_table cluster_table =
+    RU_TABLE("cluster", rui_cluster, cluster_fields, "a cluster", .check = check);
+
+static ru_status no_memory(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_MEM, "no memory for a cluster");
+}
+
+/* FOLDER/a/b */
+static const char *path_of(ru_arena *arena, const char *folder, const char *a, const char *b)
+{
+    const char *in = ru_path_join(arena, folder, a);
+    return in != NULL && b != NULL ? ru_path_join(arena, in, b) : in;
+}
+
+static ru_status read_conf(const char *path, ru_arena *arena, rui_cluster *out, ru_err *err)
+{
+    char *text;
+    int64_t n;
+    ru_conf *c;
+    RU_TRY(ru_file_read(path, 1 << 20, arena, &text, &n, err));
+    RU_TRY(ru_conf_new(&cluster_table, arena, &c, err));
+    RU_TRY(ru_conf_add_file(c, path, text, n, err));
+    return ru_conf_apply(c, out, err);
+}
+
+ru_status rui_cluster_load(const char *path, ru_arena *arena, rui_cluster *out, ru_err *err)
+{
+    RU_TRY(read_conf(path, arena, out, err));
+    char *real = realpath(path, NULL);
+    char *slash = real != NULL ? strrchr(real, '/') : NULL;
+    if (out->folder[0] != '/' && slash != NULL) {
+        *slash = 0;
+        out->folder = ru_path_join(arena, real, out->folder);
+    }
+    free(real);
+    return out->folder != NULL ? RU_OK : no_memory(err);
+}
+
+ru_status rui_cluster_of(const char *folder, ru_arena *arena, rui_cluster *out, ru_err *err)
+{
+    const char *path = path_of(arena, folder, "cluster.yaml", NULL);
+    return path != NULL ? read_conf(path, arena, out, err) : no_memory(err);
+}
+
+/* Where the folder of the last `up` is remembered; NULL: nowhere. */
+static const char *pointer(ru_arena *arena)
+{
+    const char *base = ru_conf_env("XDG_CONFIG_HOME"), *home = ru_conf_env("HOME");
+    return base != NULL && base[0] == '/'   ? ru_path_join(arena, base, "rubato/cluster")
+           : home != NULL && home[0] == '/' ? ru_path_join(arena, home, ".config/rubato/cluster")
+                                            : NULL;
+}
+
+ru_status rui_cluster_folder(const char *given, ru_arena *arena, const char **folder, ru_err *err)
+{
+    const char *path = pointer(arena);
+    char *text;
+    int64_t n;
+    *folder = given != NULL ? given : ru_conf_env("RUBATO_CLUSTER");
+    if (*folder == NULL && path != NULL && ru_path_is_file(path)) {
+        RU_TRY(ru_file_read(path, 4096, arena, &text, &n, err));
+        text[strcspn(text, "\n")] = 0;
+        *folder = text;
+    }
+    return *folder != NULL && ru_path_is_dir(*folder)
+               ? RU_OK
+               : RU_FAIL(
+                     err, RU_E_USAGE,
+                     "no cluster is known here%s%s: start one (rubato cluster up CLUSTER.yaml), "
+                     "or name its folder with --cluster or RUBATO_CLUSTER",
+                     *folder != NULL ? ", there is no folder " : "",
+                     *folder != NULL ? *folder : "");
+}
+
+ru_status rui_cluster_key(const char *folder, const char *name, ru_arena *arena, const char **key,
+                          ru_err *err)
+{
+    const char *path = path_of(arena, folder, "keys", name);
+    return path != NULL ? ru_token_get(path, arena, key, err) : no_memory(err);
+}
+
+/* -- processes -----------------------------------------------------------------------------------
+ */
+
+typedef struct running {
+    int64_t pid;
+    const char *mark;
+} running;
+
+static const ru_conf_field running_fields[] = {
+    RU_ROW(I64, running, pid, NULL, "process"),
+    RU_ROW(TEXT, running, mark, NULL, "its mark"),
+};
+static const ru_conf_table running_table = RU_TABLE("process", running, running_fields, NULL);
+
+/* false: it does not run. */
+static bool find(const char *folder, const char *name, ru_arena *arena, running *out)
+{
+    const char *path = path_of(arena, folder, "run", name);
+    path = path != NULL ? ru_arena_printf(arena, "%s.pid", path) : NULL;
+    char *text;
+    int64_t n;
+    ru_conf *c;
+    ru_err err;
+    return path != NULL && ru_path_is_file(path) &&
+           ru_file_read(path, 4096, arena, &text, &n, &err) == RU_OK &&
+           ru_conf_new(&running_table, arena, &c, &err) == RU_OK &&
+           ru_conf_add_json(c, path, text, n, &err) == RU_OK &&
+           ru_conf_apply(c, out, &err) == RU_OK && ru_process_signal(out->pid, out->mark, 0);
+}
+
+/* `rubato cluster WHAT FOLDER [NAME]` in a session of its own. */
+static ru_status start(const char *folder, const char *what, const char *name, ru_arena *arena,
+                       ru_err *err)
+{
+    const char *log = path_of(arena, folder, "log", name);
+    const char *path = path_of(arena, folder, "run", name);
+    path = path != NULL ? ru_arena_printf(arena, "%s.pid", path) : NULL;
+    const char *argv[] = {"/proc/self/exe", "cluster", what, "--cluster",
+                          folder,           "--node",  name, NULL};
+    const char *unset[] = {"RUBATO_TOKEN", NULL};
+    ru_process *p;
+    char mark[RU_PROCESS_MARK_BYTES];
+    running now;
+    if (log == NULL || path == NULL) {
+        return no_memory(err);
+    }
+    if (find(folder, name, arena, &now)) {
+        return RU_OK;
+    }
+    argv[5] = strcmp(what, "agent") == 0 ? "--node" : NULL;
+    const ru_process_options po = {.argv = argv, .unset = unset, .outlive = log};
+    RU_TRY(ru_process_start(&po, &p, err));
+    int64_t pid = ru_process_id(p);
+    mark[0] = 0;
+    (void)ru_process_mark(pid, mark);
+    ru_process_leave(p);
+    const char *line =
+        ru_arena_printf(arena, "{\"pid\":%lld,\"mark\":\"%s\"}\n", (long long)pid, mark);
+    return line != NULL ? ru_file_own(path, line, (int64_t)strlen(line), err) : no_memory(err);
+}
+
+static ru_status make_key(const char *folder, const char *name, ru_arena *arena, ru_err *err)
+{
+    const char *path = path_of(arena, folder, "keys", name);
+    char token[2 * RU_TOKEN_BYTES + 1];
+    if (path == NULL) {
+        return no_memory(err);
+    }
+    if (ru_path_is_file(path)) {
+        return RU_OK;
+    }
+    ru_token_make(token);
+    return ru_file_secret(path, token, (int64_t)strlen(token), err);
+}
+
+static ru_status make_folder(const rui_cluster *c, ru_arena *arena, ru_err *err)
+{
+    static const char *const folders[] = {"keys", "run", "log", "jobs"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(folders); k++) {
+        const char *path = path_of(arena, c->folder, folders[k], NULL);
+        RU_TRY(path != NULL ? ru_dir_make(path, err) : no_memory(err));
+    }
+    RU_TRY(make_key(c->folder, "admin", arena, err));
+    RU_TRY(make_key(c->folder, "agent", arena, err));
+    ru_text yaml = ru_text_arena(arena);
+    ru_conf_dump(&cluster_table, c, NULL, &yaml);
+    const char *path = path_of(arena, c->folder, "cluster.yaml", NULL);
+    return path != NULL && !yaml.cut ? ru_file_own(path, yaml.p, yaml.n, err) : no_memory(err);
+}
+
+/* The last line of a log, for people. */
+static const char *last_line(const char *folder, const char *name, ru_arena *arena)
+{
+    const char *path = path_of(arena, folder, "log", name);
+    char *text;
+    int64_t n;
+    ru_err err;
+    if (path == NULL || ru_file_read(path, 16 << 20, arena, &text, &n, &err) != RU_OK) {
+        return "";
+    }
+    while (n > 0 && text[n - 1] == '\n') {
+        text[--n] = 0;
+    }
+    const char *line = strrchr(text, '\n');
+    return line != NULL ? line + 1 : text;
+}
+
+static ru_status wait_for(const rui_cluster *c, ru_arena *arena, ru_err *err)
+{
+    int64_t until = ru_clock_now().ns + up_patience_ns;
+    const rui_cluster_ask ask = {.folder = c->folder, .path = "/nodes", .json = true};
+    for (;;) {
+        running r;
+        char *text;
+        int64_t n;
+        ru_err why = {0};
+        if (!find(c->folder, "scheduler", arena, &r)) {
+            return RU_FAIL(err, RU_E_PEER, "the scheduler ended: %s",
+                           last_line(c->folder, "scheduler", arena));
+        }
+        uint32_t up = 0;
+        if (rui_cluster_asked(&ask, arena, &text, &n, &why) == RU_OK) {
+            for (const char *at = text; (at = strstr(at, "\"state\":\"up\"")) != NULL; at++) {
+                up++;
+            }
+        }
+        if (up >= c->nodes.n) {
+            return RU_OK;
+        }
+        for (uint32_t k = 0; k < c->nodes.n; k++) {
+            if (!find(c->folder, c->nodes.at[k].name, arena, &r)) {
+                return RU_FAIL(err, RU_E_PEER, "the agent %s ended: %s", c->nodes.at[k].name,
+                               last_line(c->folder, c->nodes.at[k].name, arena));
+            }
+        }
+        if (ru_clock_now().ns > until) {
+            return RU_FAIL(err, RU_E_PEER, "%u of %u nodes are up; see the logs in %s/log", up,
+                           c->nodes.n, c->folder);
+        }
+        ru_clock_pause(look_ns);
+    }
+}
+
+ru_status rui_cluster_up(const rui_cluster *c, ru_arena *arena, ru_err *err)
+{
+    running r;
+    RU_TRY(make_folder(c, arena, err));
+    if (!find(c->folder, "scheduler", arena, &r)) { /* its addresses may be those of another one */
+        const char *http = path_of(arena, c->folder, "http", NULL);
+        if (http != NULL && ru_path_exists(http)) {
+            RU_TRY(ru_path_remove(http, err));
+        }
+    }
+    RU_TRY(start(c->folder, "scheduler", "scheduler", arena, err));
+    for (uint32_t k = 0; k < c->nodes.n; k++) {
+        RU_TRY(start(c->folder, "agent", c->nodes.at[k].name, arena, err));
+    }
+    RU_TRY(wait_for(c, arena, err));
+    const char *path = pointer(arena);
+    char *parent = path != NULL ? ru_arena_str(arena, path) : NULL;
+    if (parent != NULL) {
+        *strrchr(parent, '/') = 0;
+        RU_TRY(ru_dir_make(parent, err));
+        RU_TRY(ru_file_own(path, c->folder, (int64_t)strlen(c->folder), err));
+    }
+    return RU_OK;
+}
+
+ru_status rui_cluster_down(const char *folder, int64_t patience_ns, ru_arena *arena, ru_err *err)
+{
+    rui_cluster c;
+    running r;
+    char *text;
+    int64_t n, until = ru_clock_now().ns + patience_ns;
+    const rui_cluster_ask ask = {.folder = folder, .path = "/down", .body = ""};
+    RU_TRY(rui_cluster_of(folder, arena, &c, err));
+    RU_TRY(rui_cluster_asked(&ask, arena, &text, &n, err));
+    while (find(folder, "scheduler", arena, &r)) {
+        if (ru_clock_now().ns > until) {
+            return RU_FAIL(err, RU_E_AGAIN,
+                           "some jobs still write their checkpoints; the cluster ends after them");
+        }
+        ru_clock_pause(look_ns);
+    }
+    for (uint32_t k = 0; k < c.nodes.n; k++) {
+        if (find(folder, c.nodes.at[k].name, arena, &r)) {
+            (void)ru_process_signal(r.pid, r.mark, SIGTERM);
+        }
+    }
+    return RU_OK;
+}
+
+/* -- requests ------------------------------------------------------------------------------------
+ */
+
+ru_status rui_cluster_asked(const rui_cluster_ask *a, ru_arena *arena, char **text, int64_t *n,
+                            ru_err *err)
+{
+    const char *path = path_of(arena, a->folder, "http", NULL), *key;
+    static const char *const accept[] = {"Accept: application/json"};
+    char *address;
+    int64_t n_address;
+    RU_TRY(path != NULL ? rui_cluster_key(a->folder, "admin", arena, &key, err) : no_memory(err));
+    if (!ru_path_is_file(path)) {
+        return RU_FAIL(err, RU_E_PEER, "the cluster in %s is not up; run rubato cluster up",
+                       a->folder);
+    }
+    RU_TRY(ru_file_read(path, 256, arena, &address, &n_address, err));
+    const ru_fetch f = {.url = ru_arena_printf(arena, "http://%s%s", address, a->path),
+                        .token = key,
+                        .body = a->body,
+                        .body_bytes = a->body != NULL ? (int64_t)strlen(a->body) : 0,
+                        .type = "application/json",
+                        .header = accept,
+                        .n_headers = a->json ? 1 : 0};
+    return f.url != NULL ? ru_http_fetch(&f, arena, text, n, err) : no_memory(err);
+}

@@ -1,0 +1,54 @@
+/* A cluster from its file: its folder, its processes on this machine, its address.
+ *
+ *   FOLDER/cluster.yaml           the file, resolved
+ *   FOLDER/keys/admin, agent      secrets, made once
+ *   FOLDER/run/scheduler, NAME    process number and mark; NAME/: the agent's own folder
+ *   FOLDER/log/scheduler, NAME    what they say
+ *
+ * Thread: main. */
+#ifndef RU_TOOL_CLUSTER_CLUSTER_H
+#define RU_TOOL_CLUSTER_CLUSTER_H
+
+#include "base/conf.h"
+
+typedef struct rui_cluster_node {
+    const char *name;
+    uint32_t slots, threads;
+} rui_cluster_node;
+
+typedef struct rui_cluster {
+    const char *folder, *listen, *agents, *workers;
+    RU_SECTIONS(rui_cluster_node) nodes;
+    int64_t silent_ns, round_ns;
+} rui_cluster;
+
+/* Read CLUSTER.yaml; `folder` becomes absolute. Errors: RU_E_MISSING, RU_E_CONFIG. */
+RU_MUST_USE ru_status rui_cluster_load(const char *path, ru_arena *arena, rui_cluster *out,
+                                       ru_err *err);
+/* The cluster in this folder. */
+RU_MUST_USE ru_status rui_cluster_of(const char *folder, ru_arena *arena, rui_cluster *out,
+                                     ru_err *err);
+/* The folder that a command means: `given`, else RUBATO_CLUSTER, else that of the last `up` of this
+ * user. Errors: RU_E_USAGE. */
+RU_MUST_USE ru_status rui_cluster_folder(const char *given, ru_arena *arena, const char **folder,
+                                         ru_err *err);
+RU_MUST_USE ru_status rui_cluster_key(const char *folder, const char *name, ru_arena *arena,
+                                      const char **key, ru_err *err);
+
+/* Start what does not run yet and wait until all nodes are up. Errors: RU_E_PEER with the log of
+ * whoever did not come. */
+RU_MUST_USE ru_status rui_cluster_up(const rui_cluster *c, ru_arena *arena, ru_err *err);
+/* All jobs end with checkpoints, then scheduler and agents. Errors: RU_E_AGAIN after `patience_ns`.
+ */
+RU_MUST_USE ru_status rui_cluster_down(const char *folder, int64_t patience_ns, ru_arena *arena,
+                                       ru_err *err);
+
+/* Ask the scheduler: GET without `body`, else POST. */
+typedef struct rui_cluster_ask {
+    const char *folder, *path, *body;
+    bool json;
+} rui_cluster_ask;
+RU_MUST_USE ru_status rui_cluster_asked(const rui_cluster_ask *a, ru_arena *arena, char **text,
+                                        int64_t *n, ru_err *err);
+
+#endif
