@@ -1,0 +1,311 @@
+/* rubato cluster: jobs of several people on shared machines. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "cluster/agent.h"
+#include "cluster/scheduler.h"
+#include "env/clock.h"
+#include "env/file/file.h"
+#include "launch/hosts.h"
+#include "tool/cluster/cluster.h"
+#include "tool/cmd.h"
+#include "train/app/app_job.h"
+#include "train/job/job.h"
+
+#define OPT_CLUSTER                \
+    RU_OPT(TEXT, "cluster", "DIR", \
+           "folder of the cluster (default: RUBATO_CLUSTER, else that of your last `up`)")
+#define OPT_JSON RU_OPT(FLAG, "json", NULL, "print one JSON object")
+
+static const int64_t follow_ns = 500000000;
+
+static ru_status folder_of(ru_cmd_in *in, const char **folder, ru_err *err)
+{
+    return rui_cluster_folder(ru_cmd_text(in, "cluster"), in->arena, folder, err);
+}
+
+/* Ask and print what comes. */
+static ru_status show(ru_cmd_in *in, const char *path, const char *body, bool json, ru_err *err)
+{
+    rui_cluster_ask a = {.path = path, .body = body, .json = json};
+    char *text;
+    int64_t n;
+    if (path == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a request");
+    }
+    RU_TRY(folder_of(in, &a.folder, err));
+    RU_TRY(rui_cluster_asked(&a, in->arena, &text, &n, err));
+    (void)fwrite(text, 1, (size_t)n, stdout);
+    return RU_OK;
+}
+
+/* -- processes -----------------------------------------------------------------------------------
+ */
+
+static ru_status run_up(ru_cmd_in *in, ru_err *err)
+{
+    rui_cluster c;
+    RU_TRY(rui_cluster_load(in->args[0], in->arena, &c, err));
+    RU_TRY(rui_cluster_up(&c, in->arena, err));
+    (void)printf("%s\n", c.folder);
+    return RU_OK;
+}
+
+static ru_status run_down(ru_cmd_in *in, ru_err *err)
+{
+    const char *folder;
+    RU_TRY(folder_of(in, &folder, err));
+    return rui_cluster_down(folder, ru_cmd_i64(in, "timeout"), in->arena, err);
+}
+
+static ru_status run_scheduler(ru_cmd_in *in, ru_err *err)
+{
+    rui_cluster c;
+    const char *folder;
+    RU_TRY(folder_of(in, &folder, err));
+    RU_TRY(rui_cluster_of(folder, in->arena, &c, err));
+    ru_scheduler_options o = {.folder = folder,
+                              .listen = c.listen,
+                              .agents = c.agents,
+                              .silent_ns = c.silent_ns,
+                              .round_ns = c.round_ns};
+    RU_TRY(rui_cluster_key(folder, "admin", in->arena, &o.key, err));
+    RU_TRY(rui_cluster_key(folder, "agent", in->arena, &o.agent_key, err));
+    return ru_scheduler_run(&o, in->arena, err);
+}
+
+static ru_status run_agent(ru_cmd_in *in, ru_err *err)
+{
+    rui_cluster c;
+    const char *folder, *name = ru_cmd_text(in, "node");
+    RU_TRY(folder_of(in, &folder, err));
+    RU_TRY(rui_cluster_of(folder, in->arena, &c, err));
+    for (uint32_t k = 0; k < c.nodes.n; k++) {
+        const rui_cluster_node *n = &c.nodes.at[k];
+        if (name == NULL || strcmp(n->name, name) != 0) {
+            continue;
+        }
+        ru_agent_options o = {.name = n->name,
+                              .folder = ru_arena_printf(in->arena, "%s/run/%s", folder, name),
+                              .find = ru_arena_printf(in->arena, "%s/agents", folder),
+                              .slots = n->slots,
+                              .threads = n->threads,
+                              .listen = c.workers};
+        RU_TRY(rui_cluster_key(folder, "agent", in->arena, &o.key, err));
+        return o.folder != NULL && o.find != NULL
+                   ? ru_agent_run(&o, in->arena, err)
+                   : RU_FAIL(err, RU_E_MEM, "no memory for an agent");
+    }
+    return RU_FAIL(err, RU_E_USAGE, "the cluster in %s has no node '%s'; name one with --node",
+                   folder, name != NULL ? name : "");
+}
+
+/* -- jobs ----------------------------------------------------------------------------------------
+ */
+
+/* The job with its paths resolved, as text. */
+static ru_status resolve(ru_cmd_in *in, const char **name, const char **yaml, ru_err *err)
+{
+    uint32_t n;
+    const char *const *sets = ru_cmd_texts(in, "set", &n);
+    if (ru_app_job_is(in->args[0])) {
+        ru_app_job_file file;
+        RU_TRY(ru_app_job_load(in->args[0], sets, n, in->arena, &file, err));
+        *name = file.job->name;
+        *yaml = file.yaml;
+        return RU_OK;
+    }
+    ru_job job;
+    ru_conf *conf;
+    ru_text text = ru_text_arena(in->arena);
+    RU_TRY(ru_job_load(in->args[0], sets, n, in->arena, &job, &conf, err));
+    ru_job_dump(&job, conf, &text);
+    *name = job.name;
+    *yaml = text.p;
+    return text.cut ? RU_FAIL(err, RU_E_MEM, "no memory for the job") : RU_OK;
+}
+
+static void put_range(ru_json *j, uint32_t min, uint32_t max)
+{
+    ru_json_i64(j, "min", min);
+    ru_json_i64(j, "max", max);
+}
+
+static ru_status run_submit(ru_cmd_in *in, ru_err *err)
+{
+    const char *name, *yaml;
+    uint32_t min, max;
+    RU_TRY(ru_hosts_range(ru_str_c(ru_cmd_text(in, "workers")), "-w", &min, &max, err));
+    RU_TRY(resolve(in, &name, &yaml, err));
+    ru_text body = ru_text_arena(in->arena);
+    ru_json j = ru_json_into(&body);
+    ru_json_open(&j, NULL, '{');
+    ru_json_str(&j, "name", name);
+    put_range(&j, min, max);
+    ru_json_i64(&j, "priority", ru_cmd_i64(in, "priority"));
+    ru_json_str(&j, "yaml", yaml);
+    ru_json_close(&j);
+    return show(in, "/jobs", body.p, false, err);
+}
+
+static ru_status run_scale(ru_cmd_in *in, ru_err *err)
+{
+    uint32_t min, max;
+    RU_TRY(ru_hosts_range(ru_str_c(in->args[1]), "scale", &min, &max, err));
+    ru_text body = ru_text_arena(in->arena);
+    ru_json j = ru_json_into(&body);
+    ru_json_open(&j, NULL, '{');
+    put_range(&j, min, max);
+    ru_json_close(&j);
+    return show(in, ru_arena_printf(in->arena, "/jobs/%s/scale", in->args[0]), body.p, false, err);
+}
+
+static ru_status run_cancel(ru_cmd_in *in, ru_err *err)
+{
+    return show(in, ru_arena_printf(in->arena, "/jobs/%s/cancel", in->args[0]), "", false, err);
+}
+
+static ru_status run_ps(ru_cmd_in *in, ru_err *err)
+{
+    return show(in, "/jobs", NULL, ru_cmd_flag(in, "json"), err);
+}
+
+static ru_status run_nodes(ru_cmd_in *in, ru_err *err)
+{
+    return show(in, "/nodes", NULL, ru_cmd_flag(in, "json"), err);
+}
+
+static ru_status run_audit(ru_cmd_in *in, ru_err *err)
+{
+    return show(in, "/audit", NULL, ru_cmd_flag(in, "json"), err);
+}
+
+static ru_status run_drain(ru_cmd_in *in, ru_err *err)
+{
+    return show(in,
+                ru_arena_printf(in->arena, "/nodes/%s/%s", in->args[0],
+                                ru_cmd_flag(in, "resume") ? "resume" : "drain"),
+                "", false, err);
+}
+
+/* Does the job still run? Its row of `ps` says so. */
+static ru_status lives(ru_cmd_in *in, const char *folder, bool *yes, ru_err *err)
+{
+    const rui_cluster_ask a = {.folder = folder, .path = "/jobs", .json = true};
+    char *text;
+    int64_t n;
+    RU_TRY(rui_cluster_asked(&a, in->arena, &text, &n, err));
+    const char *row = strstr(text, ru_arena_printf(in->arena, "\"job\":%s,", in->args[0]));
+    const char *state = row != NULL ? strstr(row, "\"state\":\"") : NULL;
+    *yes =
+        state != NULL && (strncmp(state + 9, "waits", 5) == 0 ||
+                          strncmp(state + 9, "runs", 4) == 0 || strncmp(state + 9, "ends", 4) == 0);
+    return RU_OK;
+}
+
+static ru_status run_logs(ru_cmd_in *in, ru_err *err)
+{
+    rui_cluster_ask a = {0};
+    int64_t at = 0, n;
+    bool follow = ru_cmd_flag(in, "follow"), more = true;
+    RU_TRY(folder_of(in, &a.folder, err));
+    while (more) {
+        char *text;
+        bool alive = false;
+        ru_arena arena;
+        if (follow) {
+            RU_TRY(lives(in, a.folder, &alive, err));
+        }
+        ru_arena_init(&arena, 0);
+        a.path = ru_arena_printf(&arena, "/jobs/%s/log/%lld", in->args[0], (long long)at);
+        ru_status st = a.path != NULL ? rui_cluster_asked(&a, &arena, &text, &n, err)
+                                      : RU_FAIL(err, RU_E_MEM, "no memory for a log");
+        if (st == RU_OK) {
+            (void)fwrite(text, 1, (size_t)n, stdout);
+            (void)fflush(stdout);
+            at += n;
+        }
+        ru_arena_fini(&arena);
+        RU_TRY(st);
+        more = n > 0 || alive;
+        if (n == 0 && more) {
+            ru_clock_pause(follow_ns);
+        }
+    }
+    return RU_OK;
+}
+
+/* -- the table -----------------------------------------------------------------------------------
+ */
+
+static const ru_opt cluster_opts[] = {OPT_CLUSTER};
+static const ru_opt shown_opts[] = {OPT_CLUSTER, OPT_JSON};
+static const ru_opt down_opts[] = {OPT_CLUSTER, RU_OPT(TIME, "timeout", "TIME",
+                                                       "how long to wait for checkpoints",
+                                                       .def = "120s", RU_IN(1e9, 1e14))};
+static const ru_opt node_opts[] = {
+    OPT_CLUSTER, RU_OPT(TEXT, "node", "NAME", "name of the node in CLUSTER.yaml")};
+static const ru_opt submit_opts[] = {
+    OPT_CLUSTER,
+    RU_OPT(TEXT, "workers", "N", "number of workers, or MIN:MAX for a job that grows and shrinks",
+           .letter = 'w', .def = "1"),
+    RU_OPT(I64, "priority", "N", "jobs of higher priority take their slots first", .def = "0",
+           RU_IN(-1000, 1000)),
+    RU_OPT(TEXTS, "set", "KEY=VALUE", "set a key of the job", .letter = 's'),
+};
+static const ru_opt logs_opts[] = {
+    OPT_CLUSTER,
+    RU_OPT(FLAG, "follow", NULL, "print what is added until the job ends", .letter = 'f')};
+static const ru_opt drain_opts[] = {OPT_CLUSTER,
+                                    RU_OPT(FLAG, "resume", NULL, "the node takes work again")};
+
+#define SUB(name_, summary_, args_, n_, opts_, run_)                                               \
+    {                                                                                              \
+        .name = (name_), .summary = (summary_), .args = (args_), .arg_min = (n_), .arg_max = (n_), \
+        .opts = (opts_), .n_opts = RU_ARRAY_LEN(opts_), .run = (run_)                              \
+    }
+
+static const ru_cmd subs[] = {
+    SUB("up", "start scheduler and agents that do not run yet", "CLUSTER.yaml", 1, cluster_opts,
+        run_up),
+    SUB("submit", "hand in a job; prints its number once it is durable", "JOB.yaml", 1, submit_opts,
+        run_submit),
+    SUB("ps", "list the jobs", NULL, 0, shown_opts, run_ps),
+    SUB("logs", "print the log of a job", "JOB", 1, logs_opts, run_logs),
+    SUB("scale", "let a job have N, or MIN:MAX, workers from now on", "JOB N", 2, cluster_opts,
+        run_scale),
+    SUB("cancel", "end a job; its checkpoint stays", "JOB", 1, cluster_opts, run_cancel),
+    SUB("nodes", "list the nodes", NULL, 0, shown_opts, run_nodes),
+    SUB("drain", "move the jobs of a node elsewhere and give it no more", "NODE", 1, drain_opts,
+        run_drain),
+    SUB("audit", "list everything that happened", NULL, 0, shown_opts, run_audit),
+    SUB("down", "end all jobs with checkpoints, then the cluster; `up` continues them", NULL, 0,
+        down_opts, run_down),
+    SUB("scheduler", "be the scheduler of a cluster (what `up` starts)", NULL, 0, node_opts,
+        run_scheduler),
+    SUB("agent", "be the agent of a node (what `up` starts)", NULL, 0, node_opts, run_agent),
+};
+
+static const ru_example examples[] = {
+    {"rubato cluster up cluster.yaml", "start the cluster of this file"},
+    {"rubato cluster submit job.yaml -w 1:8", "hand in a job that may have 1 to 8 workers"},
+    {"rubato cluster ps", "list the jobs"},
+    {"rubato cluster scale 3 2", "let job 3 have two workers from now on"},
+    {"rubato cluster logs -f 3", "follow the log of job 3"},
+};
+
+const ru_cmd rui_cmd_cluster = {
+    .name = "cluster",
+    .summary = "share machines between jobs that grow and shrink while they run",
+    .about = "A scheduler gives the slots of its nodes to jobs, which are ordinary runs with "
+             "several workers. A job grows and shrinks while it trains; a worker that stays is "
+             "never restarted. Every event is on the disk before it is answered or acted on. "
+             "Scheduler and agents may be killed at any time: jobs go on, and what starts again "
+             "finds them.",
+    .examples = examples,
+    .n_examples = RU_ARRAY_LEN(examples),
+    .exits = "69 the cluster is not up|75 it takes no more jobs|78 the file is not valid",
+    .subs = subs,
+    .n_subs = RU_ARRAY_LEN(subs),
+};
