@@ -1,0 +1,159 @@
+#!/bin/bash
+# A shared cluster: cluster.sh PATH_OF_RUBATO [STORM_SECONDS]
+#
+#   1. a job is handed in, runs and ends; ps, logs, nodes and audit tell of it; wrong requests are refused.
+#   2. a job grows and shrinks over two nodes: the worker that stays is the same process all the time.
+#   3. scheduler and agents are killed again and again: no job notices, each step is done once, no sample is lost.
+#   4. all workers of a job are killed: it goes on from its checkpoint, under the next generation; one that fails
+#      three times is held, with its last sentence.
+#   5. the cluster goes down and up again: jobs continue from their checkpoints; a higher priority takes slots.
+set -euo pipefail
+rubato=$(realpath "$1")
+storm_s=${2:-12}
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-cluster-XXXXXX")
+export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
+failed=0
+pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; } # FILE of one process
+cleanup() {
+    local f
+    for f in "$work"/cl/run/*.pid "$work"/cl/jobs/*/tell.*; do
+        [[ ! -e $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
+    done
+    rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work"
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+cluster() { "$rubato" cluster "$@"; }
+field() { # JOB KEY: of ps
+    cluster ps --json | sed 's/},{/}\n{/g' | grep "\"job\":$1," | sed "s/.*\"$2\":\"\{0,1\}\([^,\"}]*\).*/\1/"
+}
+becomes() { # JOB KEY VALUE [TENTHS]
+    local now='' k
+    for ((k = 0; k < ${4:-100}; k++)); do
+        now=$(field "$1" "$2" || true)
+        [[ $now != "$3" ]] || return 0
+        sleep 0.1
+    done
+    fail "job $1: $2 is '$now', not '$3'"
+    cluster ps >&2 || true
+    tail -n 5 cl/log/* >&2
+}
+workers() { # JOB: its living processes
+    pgrep -f -- "--out $work/cl/jobs/$1 " | sort || true
+}
+cat >mlp.yaml <<JOB
+name: count
+model: {zoo: mlp, hidden: [16]}
+data: {format: synthetic, generator: gaussian, count: 400, test_count: 40}
+train: {optimizer: {sgd: {lr: 0.02}}, batch: 40, epochs: 5, autotune: false, threads: 1}
+checkpoint: {every: 200ms}
+JOB
+long=(--set train.epochs=1000000)
+cat >cluster.yaml <<FILE
+folder: cl
+nodes: [{name: n1, slots: 2}, {name: n2, slots: 2}]
+FILE
+
+# -- 1
+cluster up cluster.yaml >/dev/null
+[[ $(cluster submit mlp.yaml) == 1 ]] || fail "the first job is not number 1"
+becomes 1 state done
+cluster logs 1 | grep -q 'done: 50 steps' || fail "the log of job 1 does not tell its end"
+got=$(cluster logs -f 1 | tail -1)
+[[ $got == *done:* ]] || fail "logs -f of a job that ended: $got"
+cluster nodes | grep -q '^n2 .* up' || fail "n2 is not up: $(cluster nodes)"
+cluster audit | grep -q 'submit *job 1' || fail "audit does not tell of job 1"
+if cluster audit | grep -q "$(cat cl/jobs/1/token)"; then fail "audit shows a token"; fi
+refused() { # CODE COMMAND...
+    local code=0 want=$1
+    shift
+    cluster "$@" >out.txt 2>err.txt || code=$?
+    [[ $code -eq $want && $(wc -l <err.txt) -eq 1 ]] || fail "$*: code $code, expected $want: $(cat err.txt)"
+}
+refused 66 cancel 7
+refused 66 logs 7
+refused 74 submit mlp.yaml -w 5:9
+grep -q 'has 4 slots' err.txt || fail "a job that is too large: $(cat err.txt)"
+refused 2 submit mlp.yaml -w 0
+refused 74 cancel 1
+echo "ok: a job runs and ends"
+
+# -- 2
+cluster submit mlp.yaml -w 1:3 "${long[@]}" >/dev/null
+becomes 2 workers 3
+first=$(pid_of <(head -1 cl/jobs/2/tell.1))
+cluster scale 2 1 >/dev/null
+becomes 2 workers 1
+cluster scale 2 4 >/dev/null
+becomes 2 workers 4
+[[ $(workers 2 | wc -l) -eq 4 ]] || fail "job 2 has $(workers 2 | wc -l) processes"
+kill -0 "$first" || fail "the first worker of job 2 was started again"
+[[ $(field 2 generation) == 1 ]] || fail "job 2 was started again"
+cluster cancel 2 >/dev/null
+becomes 2 state cancelled
+[[ -z $(workers 2) ]] || fail "processes of job 2 are left"
+[[ -n $(ls cl/jobs/2/checkpoints) ]] || fail "job 2 left no checkpoint"
+echo "ok: a job grows and shrinks in place"
+
+# -- 3
+cluster submit mlp.yaml -w 2 "${long[@]}" >/dev/null
+cluster submit mlp.yaml -w 2 "${long[@]}" >/dev/null
+becomes 3 workers 2
+becomes 4 workers 2
+before=$(workers 3)$(workers 4)
+end=$((SECONDS + storm_s))
+while [[ $SECONDS -lt $end ]]; do
+    for name in scheduler n1 n2; do
+        [[ $((RANDOM % 3)) -eq 0 ]] || kill -9 "$(pid_of cl/run/$name.pid)" 2>/dev/null || true
+    done
+    sleep "0.$((RANDOM % 5))"
+    cluster up cluster.yaml >/dev/null || fail "the cluster does not come up"
+    sleep "0.$((RANDOM % 9))"
+done
+becomes 3 workers 2
+becomes 4 workers 2
+[[ $(workers 3)$(workers 4) == "$before" ]] || fail "workers changed in the storm"
+[[ $(field 3 generation)$(field 4 generation) == 11 ]] || fail "a job was started again in the storm"
+for j in 3 4; do
+    cluster cancel $j >/dev/null
+    becomes $j state cancelled
+    grep '"rubato.train.step/1"' cl/jobs/$j/metrics.jsonl | sed 's/.*"step":\([0-9]*\),.*/\1/' >steps
+    [[ $(sort -n steps | uniq -d | wc -l) -eq 0 && $(wc -l <steps) -eq $(tail -1 steps) ]] ||
+        fail "job $j did not do each step once"
+    grep -q '"samples_lost":0,"samples_repeated":0' cl/jobs/$j/metrics.jsonl || fail "job $j lost samples"
+done
+echo "ok: nobody notices that scheduler and agents are killed"
+
+# -- 4
+cluster submit mlp.yaml -w 2 "${long[@]}" >/dev/null
+becomes 5 workers 2
+for ((k = 0; k < 100; k++)); do [[ -z $(ls cl/jobs/5/checkpoints) ]] || break; sleep 0.1; done
+kill -9 $(workers 5)
+becomes 5 generation 2
+becomes 5 workers 2
+[[ $(cat cl/jobs/5/generation) == 2 ]] || fail "the folder of job 5 has generation $(cat cl/jobs/5/generation)"
+grep -q '"resumed_step":[1-9]' cl/jobs/5/metrics.jsonl || fail "job 5 did not resume"
+sed 's|^data: .*|data: {format: idx, train: [/no/x, /no/y]}|' mlp.yaml >lost.yaml
+cluster submit lost.yaml >/dev/null
+becomes 6 state held
+cluster ps | grep '^ *6 ' | grep -q '/no/x' || fail "ps does not say why job 6 is held: $(cluster ps)"
+echo "ok: failures"
+
+# -- 5
+cluster down
+[[ -z $(workers 5) ]] || fail "down left workers"
+cluster up cluster.yaml >/dev/null
+becomes 5 workers 2
+[[ $(field 5 generation) == 3 ]] || fail "job 5 has generation $(field 5 generation) after down and up"
+cluster submit mlp.yaml -w 4 --priority 5 "${long[@]}" >/dev/null
+becomes 7 workers 4
+[[ $(field 5 state) == waits ]] || fail "job 5 does not wait: $(cluster ps)"
+cluster cancel 7 >/dev/null
+becomes 5 workers 2
+cluster down
+echo "ok: down, up, priority"
+exit $failed
