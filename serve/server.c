@@ -72,6 +72,8 @@ static ru_status begin(ru_server *s, ru_arena *arena, ru_err *err)
     const ru_http_options o = {.loop = s->opt.loop,
                                .listen = s->opt.listen,
                                .token = s->opt.token,
+                               .cert = s->opt.cert,
+                               .key = s->opt.key,
                                .conns_max = CONNS,
                                .silent_max_s = 60,
                                .answer_max_s = s->opt.answer_max_s,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/conf.h"
 #include "base/str.h"
 #include "web/curl.h"
 
@@ -97,6 +98,10 @@ static ru_status perform(const rui_curl *c, CURL *h, const struct curl_slist *he
     (void)c->easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");
     (void)c->easy_setopt(h, CURLOPT_HTTPHEADER, head);
     (void)c->easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
+    const char *authority = ru_conf_env("SSL_CERT_FILE"); /* as OpenSSL's programs */
+    if (authority != NULL) {
+        (void)c->easy_setopt(h, CURLOPT_CAINFO, authority);
+    }
     (void)c->easy_setopt(h, CURLOPT_TIMEOUT_MS, patience_ms);
     (void)c->easy_setopt(h, CURLOPT_WRITEFUNCTION, on_bytes);
     (void)c->easy_setopt(h, CURLOPT_WRITEDATA, p);

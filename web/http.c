@@ -222,16 +222,31 @@ static ru_status begin(ru_http *h, ru_arena *arena, ru_err *err)
                        "'%s': expected PORT, :PORT or HOST:PORT with a port from 0 (any) to 65535",
                        h->opt.listen);
     }
+    bool tls = h->opt.cert != NULL;
+    struct MHD_OptionItem items[] = {
+        {tls ? MHD_OPTION_HTTPS_MEM_CERT : MHD_OPTION_END, 0, (void *)(uintptr_t)h->opt.cert},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)h->opt.key},
+        {MHD_OPTION_END, 0, NULL}};
+    if (tls && h->is_feature_supported(MHD_FEATURE_TLS) != MHD_YES) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED, "this libmicrohttpd was built without TLS");
+    }
     RU_TRY(ru_link_tcp_listen(at, &fd, h->address, err));
-    h->daemon =
-        h->start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, h,
-                        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-                        (unsigned)h->opt.conns_max, MHD_OPTION_CONNECTION_TIMEOUT,
-                        (unsigned)h->opt.silent_max_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                        (size_t)HEAD_BYTES, MHD_OPTION_NOTIFY_COMPLETED, rui_http_completed, h,
-                        MHD_OPTION_NOTIFY_CONNECTION, rui_http_connection, h, MHD_OPTION_END);
+    h->daemon = h->start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (tls ? MHD_USE_TLS : 0u), 0, NULL, NULL,
+        on_request, h, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)h->opt.conns_max, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->opt.silent_max_s,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES, MHD_OPTION_NOTIFY_COMPLETED,
+        rui_http_completed, h, MHD_OPTION_NOTIFY_CONNECTION, rui_http_connection, h,
+        MHD_OPTION_ARRAY, items, MHD_OPTION_END);
     if (h->daemon == NULL) {
         close(fd);
+        if (tls) {
+            return RU_FAIL(
+                err, RU_E_USAGE,
+                "no server with TLS starts at %s: certificate and key are not PEM, or do "
+                "not belong together",
+                h->address);
+        }
         return RU_FAIL(err, RU_E_MEM, "libmicrohttpd does not start a server at %s", h->address);
     }
     h->epoll_fd = h->get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;

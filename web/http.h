@@ -61,10 +61,11 @@ typedef struct ru_http_reply {
 
 typedef struct ru_http_options {
     ru_loop *loop;
-    const char *listen;   /* "PORT": this machine only; ":PORT": all interfaces; HOST:PORT */
-    const char *token;    /* NULL: everybody may read */
-    uint32_t conns_max;   /* 0: 32; more are refused */
-    int64_t silent_max_s; /* 0: 10; a silent connection ends after it */
+    const char *listen;     /* "PORT": this machine only; ":PORT": all interfaces; HOST:PORT */
+    const char *token;      /* NULL: everybody may read */
+    const char *cert, *key; /* PEM: TLS, of the certificate (its chain behind it); NULL: none */
+    uint32_t conns_max;     /* 0: 32; more are refused */
+    int64_t silent_max_s;   /* 0: 10; a silent connection ends after it */
     /* The page of a path that begins with '/'. An error gives 503 with the sentence. */
     ru_status (*page)(void *self, const char *path, ru_http_page *into, ru_err *err);
     void (*done)(void *self); /* the page was copied; may be NULL */
@@ -81,7 +82,8 @@ typedef struct ru_http_options {
     void *self;
 } ru_http_options;
 
-/* Errors: RU_E_USAGE (address), RU_E_PEER (taken), RU_E_UNSUPPORTED (no library), RU_E_MEM. */
+/* Errors: RU_E_USAGE (address; a certificate and a key that do not belong together), RU_E_PEER
+ * (taken), RU_E_UNSUPPORTED (no library, or one without TLS), RU_E_MEM. */
 RU_MUST_USE ru_status ru_http_open(const ru_http_options *opt, ru_arena *arena, ru_http **out,
                                    ru_err *err);
 void ru_http_close(ru_http *h);                /* NULL is fine */

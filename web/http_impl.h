@@ -34,7 +34,8 @@
     X(add_response_header)                                \
     X(queue_response)                                     \
     X(destroy_response)                                   \
-    X(get_version)
+    X(get_version)                                        \
+    X(is_feature_supported)
 
 typedef enum rui_http_state {
     RUI_HTTP_READING,

@@ -168,6 +168,44 @@ def check_texts(rubato, work):
     server.stop()
 
 
+def check_tls(rubato, work):
+    """Other machines need a token and TLS; a request without the token is 401."""
+    import ssl
+    cert, key, token = (os.path.join(work, n) for n in ("cert.pem", "key.pem", "token"))
+    try:
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                        "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj",
+                        "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
+                        "-keyout", key, "-out", cert], check=True, capture_output=True)
+    except FileNotFoundError:
+        return
+    with open(token, "w") as f:
+        f.write("0123456789abcdef")
+    os.chmod(token, 0o600)
+    os.chmod(key, 0o600)
+    server = Server(rubato, os.path.join(work, "m.onnx"), "-l", "0.0.0.0:0", "--token-file", token,
+                    "--cert", cert, "--key", key)
+    trust = ssl.create_default_context(cafile=cert)
+    url = f"https://127.0.0.1:{server.address.rsplit(':', 1)[1]}"
+    for header, status in (({}, 401), ({"Authorization": "Bearer 0123456789abcdef"}, 200)):
+        ask = urllib.request.Request(url + "/v2/models/m", None, header)
+        try:
+            got = urllib.request.urlopen(ask, timeout=20, context=trust).status
+        except urllib.error.HTTPError as error:
+            got = error.code
+        assert got == status, (got, status)
+    world = subprocess.run([rubato, "capture", url], check=True, capture_output=True, text=True,
+                           timeout=20, env={**os.environ, "SSL_CERT_FILE": cert,
+                                            "RUBATO_TOKEN": "0123456789abcdef"}).stdout
+    assert json.loads(world)["schema"] == "rubato.world/1"
+    server.stop()
+    for more, word in ((["--key", key], "together"), (["--cert", key, "--key", cert], "chmod"),
+                       (["--cert", token, "--key", key], "PEM")):
+        refused = subprocess.run([rubato, "serve", os.path.join(work, "m.onnx"), "-l", "0", *more],
+                                 capture_output=True, text=True, timeout=20)
+        assert refused.returncode == 2 and word in refused.stderr, refused
+
+
 def check_repository(rubato, work, rows, classes):
     """Loads, swaps under requests, refuses a damaged model, unloads."""
     import shutil
@@ -253,6 +291,7 @@ def main():
         refused = subprocess.run([rubato, "serve", os.path.join(work, "m.onnx"), "-l", ":0"],
                                  capture_output=True, text=True, timeout=20)
         assert refused.returncode == 2 and "--token-file" in refused.stderr, refused
+        check_tls(rubato, work)
         for path, name in (("m.onnx", "a/b"), ("models", "a")):
             refused = subprocess.run([rubato, "serve", path, "-l", "0", "--name", name], cwd=work,
                                      capture_output=True, text=True, timeout=20)

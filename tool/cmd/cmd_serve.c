@@ -80,6 +80,7 @@ static const char *name_of(const session *s)
 static void tell(const session *s, const char *model)
 {
     const char *address = ru_server_address(s->server);
+    const char *scheme = s->opt.cert != NULL ? "https" : "http";
     if (s->json) {
         ru_text t = ru_text_arena(s->in->arena);
         ru_text_put(&t, "{\"schema\":\"rubato.serve.ready/1\",\"address\":");
@@ -92,9 +93,9 @@ static void tell(const session *s, const char *model)
         ru_text_put(&t, "}");
         puts(t.p);
     } else if (model != NULL) {
-        printf("http://%s/v2/models/%s is ready; Ctrl-C stops\n", address, model);
+        printf("%s://%s/v2/models/%s is ready; Ctrl-C stops\n", scheme, address, model);
     } else {
-        printf("http://%s/v2 answers; Ctrl-C stops\n", address);
+        printf("%s://%s/v2 answers; Ctrl-C stops\n", scheme, address);
     }
     (void)fflush(stdout);
 }
@@ -191,19 +192,45 @@ static ru_status serve(session *s, ru_err *err)
     return s->failed.status;
 }
 
-/* Other machines may only ask with a token. */
+/* PEM of a certificate and its key. */
+static ru_status read_tls(session *s, ru_err *err)
+{
+    const char *cert = ru_cmd_text(s->in, "cert"), *key = ru_cmd_text(s->in, "key");
+    char *text;
+    int64_t n;
+    if ((cert == NULL) != (key == NULL)) {
+        return RU_FAIL(err, RU_E_USAGE, "--cert and --key belong together");
+    }
+    if (cert == NULL) {
+        return RU_OK;
+    }
+    if (!ru_path_is_private(key)) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "other users of this machine can read the key in %s; run: chmod 600 %s", key,
+                       key);
+    }
+    RU_TRY(ru_file_read(cert, 1 << 20, s->in->arena, &text, &n, err));
+    s->opt.cert = text;
+    RU_TRY(ru_file_read(key, 1 << 20, s->in->arena, &text, &n, err));
+    s->opt.key = text;
+    return RU_OK;
+}
+
+/* Other machines may only ask with a token, and over TLS unless the user says otherwise. */
 static ru_status check_listen(const session *s, ru_err *err)
 {
     const char *at = s->opt.listen;
     bool here = strchr(at, ':') == NULL || strncmp(at, "127.", 4) == 0 ||
                 strncmp(at, "localhost:", 10) == 0 || strncmp(at, "[::1]:", 6) == 0;
-    return here || s->opt.token != NULL
+    bool safe = s->opt.token != NULL && (s->opt.cert != NULL || ru_cmd_flag(s->in, "plain"));
+    return here || safe
                ? RU_OK
-               : RU_FAIL(err, RU_E_USAGE,
-                         "--listen %s answers other machines, which needs --token-file; the server "
-                         "speaks no TLS itself, so put a proxy that does before it where the "
-                         "network is not yours",
-                         at);
+               : RU_FAIL(
+                     err, RU_E_USAGE,
+                     "--listen %s answers other machines, which needs --token-file and TLS "
+                     "(--cert and --key), or --plain where a proxy speaks TLS or the network is "
+                     "yours",
+                     at);
 }
 
 static ru_status run(ru_cmd_in *in, ru_err *err)
@@ -220,6 +247,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     s.opt.wait_max_ns = ru_cmd_i64(in, "wait-max");
     s.opt.answer_max_s = (ru_cmd_i64(in, "answer-max") + 999999999) / 1000000000;
     s.opt.access_log = ru_cmd_text(in, "access-log");
+    RU_TRY(read_tls(&s, err));
     RU_TRY(check_listen(&s, err));
     s.opt.requests_max = (uint32_t)ru_cmd_i64(in, "waiting");
     s.source.exe = (ru_exe_options){
@@ -265,6 +293,9 @@ static const ru_opt opts[] = {
            .choices = "f32|bf16"),
     RU_OPT(TEXT, "token-file", "FILE",
            "file with a token that every request must carry (Authorization: Bearer TOKEN)"),
+    RU_OPT(TEXT, "cert", "FILE", "answer over TLS: certificate as PEM, with its chain behind it"),
+    RU_OPT(TEXT, "key", "FILE", "key of the certificate as PEM, readable by its owner alone"),
+    RU_OPT(FLAG, "plain", NULL, "answer other machines without TLS"),
     RU_OPT(TIME, "load-max", "TIME", "a model that opens for longer has failed; 0: no limit",
            .def = "0", RU_IN(0, 1e17)),
     RU_OPT(TIME, "wait-max", "TIME",
@@ -285,8 +316,8 @@ static const ru_example examples[] = {
     {"rubato serve runs/digits-1", "serve the trained model of a run at 127.0.0.1:8000"},
     {"rubato serve model.onnx --slo p99=20ms", "serve an ONNX model with a promise"},
     {"rubato serve models/", "serve models/NAME/VERSION/model.onnx, load and unload on request"},
-    {"rubato serve model.onnx --listen :8000 --token-file token",
-     "answer the other machines too, if they have the token"},
+    {"rubato serve model.onnx --listen :8000 --token-file token --cert cert.pem --key key.pem",
+     "answer the other machines too, over TLS, if they have the token"},
 };
 
 const ru_cmd rui_cmd_serve = {
