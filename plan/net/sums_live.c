@@ -88,22 +88,6 @@ ru_status ru_sums_table(const ru_sums_in *in, const ru_sums_plan *plan, const ru
     return put_ranks(*parts, *n_parts, grads, out, err);
 }
 
-ru_hash128 ru_sums_table_hash(const ru_sums_part *parts, uint32_t n)
-{
-    ru_hasher h;
-    ru_hasher_init(&h);
-    for (uint32_t i = 0; i < n; i++) {
-        const ru_sums_part *x = &parts[i];
-        const uint64_t words[] = {
-            x->first, x->n,   (uint64_t)x->size_bytes, (uint64_t)x->chunk_bytes, x->depth,
-            x->algo,  x->rank};
-        for (uint32_t k = 0; k < RU_ARRAY_LEN(words); k++) {
-            ru_hasher_put_u64(&h, words[k]);
-        }
-    }
-    return ru_hasher_get(&h);
-}
-
 /* -- planning again ------------------------------------------------------------------------------
  */
 

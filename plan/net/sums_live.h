@@ -4,13 +4,12 @@
  *   step times and costs --ru_sums_watch--> plan again, and why
  *
  * The id of the plan is that of the policy's input (ru_policy_head): equal facts give it on every
- * machine. ru_sums_table_hash says whether two plans sum in the same way.
+ * machine.
  *
  * Source: caramel-2020; priorities by next use after p3-2019. Thread: any, pure. */
 #ifndef RU_PLAN_SUMS_LIVE_H
 #define RU_PLAN_SUMS_LIVE_H
 
-#include "base/hash.h"
 #include "plan/net/sums_policy.h"
 
 /* A sum of whole gradients that become ready one after another. */
@@ -31,7 +30,6 @@ typedef struct ru_sums_part {
 RU_MUST_USE ru_status ru_sums_table(const ru_sums_in *in, const ru_sums_plan *plan,
                                     const ru_sums_grad *grads, uint32_t n_grads, ru_arena *out,
                                     ru_sums_part **parts, uint32_t *n_parts, ru_err *err);
-ru_hash128 ru_sums_table_hash(const ru_sums_part *parts, uint32_t n);
 
 /* What a plan rests on. */
 typedef struct ru_sums_costs {

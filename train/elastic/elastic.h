@@ -278,6 +278,9 @@ typedef struct ru_elastic_facts {
     bool moves;         /* a member of the view does not hold the whole state yet */
     uint32_t depth;     /* steps that may be under way in this view; 1: */
     const char *why;    /* ... the reason, as a sentence; view until the next view */
+    /* Times of a step's sums, all together, over what the plan of `coll` predicts of each alone:
+     * over the last steps of the view. 0: not known yet. */
+    double sums_off;
 } ru_elastic_facts;
 void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into);
 /* The plan of sums in force: how gradients are grouped and which collective adds each group. */

@@ -24,6 +24,7 @@ void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into)
                                .first_step = e->first_step,
                                .depth = e->steps.depth,
                                .why = e->steps.why,
+                               .sums_off = rui_el_sums_off(e),
                                .probes = e->phase == RUI_EL_PROBE};
 }
 

@@ -101,6 +101,7 @@ typedef struct rui_el_sums {
     int64_t seen_ns;    /* they are as of then */
     uint16_t *labels;   /* [n_buckets] names in the trace */
     ru_recur *recur;    /* [n_buckets] from the begin of the last member to its end */
+    ru_recur all;       /* those of a step together: as planned, each alone, and as they took */
     uint32_t *least;    /* leader: [n_buckets] ns, of those that told what this step's sums took */
     uint32_t n_told;
 } rui_el_sums;
@@ -532,6 +533,7 @@ void rui_el_sums_tell(const ru_elastic *e, ru_wire_out *w);
 void rui_el_sums_told(ru_elastic *e, ru_wire_in *w); /* leader */
 void rui_el_sums_least(const ru_elastic *e, ru_wire_out *w);
 void rui_el_sums_learn(ru_elastic *e, ru_wire_in *w);
+double rui_el_sums_off(const ru_elastic *e); /* as ru_elastic_facts */
 
 /* elastic_state.c */
 RU_MUST_USE ru_status rui_el_state_open(ru_elastic *e, ru_err *err);

@@ -51,6 +51,7 @@ void rui_el_sums_planned(ru_elastic *e, ru_time now)
                            .alone_ns = e->reduce.sums.plan != 0 ? e->v.choice[b].predicted_ns : 0};
         e->reduce.sums.recur[b] = (ru_recur){0};
     }
+    e->reduce.sums.all = (ru_recur){0};
     rui_el_news(e, RU_ELASTIC_PLANNED, e->reduce.n_buckets, 0, now);
 }
 
@@ -188,19 +189,42 @@ void rui_el_sums_least(const ru_elastic *e, ru_wire_out *w)
     }
 }
 
+static int64_t alone_of(const ru_elastic *e)
+{
+    int64_t sum = 0;
+    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
+        sum += e->v.choice[b].predicted_ns;
+    }
+    return sum;
+}
+
+double rui_el_sums_off(const ru_elastic *e)
+{
+    int64_t alone_ns = told(e) ? alone_of(e) : 0;
+    return alone_ns > 0 && e->reduce.sums.all.time.n >= RU_RECUR_LAST
+               ? (double)ru_recur_ns(&e->reduce.sums.all, alone_ns) / (double)alone_ns
+               : 0;
+}
+
 /* The model told something of this member's begin: that counts where it began last. */
 void rui_el_sums_learn(ru_elastic *e, ru_wire_in *w)
 {
     if (!told(e) || ru_wire_left(w) != 4 * (int64_t)e->reduce.n_buckets) {
         return;
     }
+    int64_t all_ns = 0;
     for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
         const rui_el_bucket *bucket = &e->reduce.buckets[b];
         uint32_t ns = ru_wire_u32(w);
+        all_ns += ns;
         bool last = ns == took_of(bucket);
         if (ns > 0 && ns < UINT32_MAX) { /* a longer one took nobody knows how long */
             ru_recur_add(&e->reduce.sums.recur[b], last ? bucket->told_model_ns : 0, ns);
         }
+    }
+    int64_t alone_ns = alone_of(e);
+    if (all_ns > 0 && alone_ns > 0) {
+        ru_recur_add(&e->reduce.sums.all, alone_ns, all_ns);
     }
 }
 

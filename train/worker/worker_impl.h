@@ -191,17 +191,20 @@ typedef struct rui_plan {
     rui_plan_view told;
     bool known;
     ru_coll_cost costs[RU_COLL_ALGOS];
+    double off;             /* of sums now, as ru_elastic_facts has it */
     uint32_t *rank;         /* [n_tensors] with servers: places in the order of their sums */
     ru_elastic_part *parts; /* [n_parts]; room for RU_ELASTIC_BUCKETS_MAX */
     uint32_t n_parts;
     /* compute thread */
     rui_plan_view view;
     ru_coll_cost costs_now[RU_COLL_ALGOS];
-    int64_t steps;          /* of the view so far */
-    double mean_ns;         /* ... how long the last ones took */
-    bool watching, planned; /* planned: a table was handed over in this job */
-    int64_t again_ns;       /* no plan is made before, by the clock */
-    uint32_t plans;         /* made for these members */
+    double off_now, off_first; /* that, and as it was when steps of the view were first measured */
+    double slower;             /* than when they were measured are bytes on the network since */
+    int64_t steps;             /* of the view so far */
+    double mean_ns;            /* ... how long the last ones took */
+    bool watching, planned;    /* planned: a table was handed over in this job */
+    int64_t again_ns;          /* no plan is made before, by the clock */
+    uint32_t plans;            /* made for these members */
     ru_sums_watch watch;
 } rui_plan;
 
@@ -367,6 +370,7 @@ RU_MUST_USE ru_status rui_plan_open(rui_worker *w, ru_err *err);
 /* Loop thread: these sums are in force; the table of a plan is ready. */
 void rui_plan_view_told(rui_worker *w, const ru_elastic_sums *s, const ru_elastic_facts *f);
 void rui_plan_table(rui_worker *w);
+void rui_plan_committed(rui_worker *w); /* what sums take now */
 /* Compute thread: a step took so long. */
 void rui_plan_stepped(rui_worker *w, int64_t took_ns);
 

@@ -144,6 +144,7 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
     ru_run_report *r = w->t.report;
     switch (n->what) {
     case RU_ELASTIC_COMMITTED:
+        rui_plan_committed(w);
         ru_rec_counter_at(w->t.recorder, w->t.names.cpu_loop, now.ns,
                           (double)ru_clock_thread_cpu_ns());
         break;

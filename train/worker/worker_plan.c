@@ -4,8 +4,9 @@
  *   loop thread                    the table --> train/elastic/elastic.h, in force with a new view
  *
  * A view begins by the rule of train/elastic/elastic_table.c. When a few steps of it are measured
- * the plan is made; it is made again when steps take another time than it said. The rule stays
- * where the plan gains little. */
+ * the plan is made; it is made again when steps take another time than it said, or when a cost that
+ * it rests on moved: of computing, or of a byte on the network, as the sums of the view tell. The
+ * rule stays where the plan gains little. */
 #include <stdio.h>
 #include <string.h>
 
@@ -37,6 +38,23 @@ void rui_plan_view_told(rui_worker *w, const ru_elastic_sums *s, const ru_elasti
         memcpy(p->costs, s->costs, sizeof p->costs);
     }
     ru_mutex_unlock(&w->lock);
+}
+
+void rui_plan_committed(rui_worker *w)
+{
+    ru_elastic_facts f;
+    ru_elastic_facts_get(w->elastic, &f);
+    ru_mutex_lock(&w->lock);
+    w->plan.off = f.sums_off;
+    ru_mutex_unlock(&w->lock);
+}
+
+/* How much longer a byte takes now than when collectives were measured: sums of one table overlap
+ * alike in each step, so what they take together follows the network. */
+static double slower_now(const rui_plan *p)
+{
+    bool known = p->off_now > 0 && p->off_first > 0;
+    return (p->slower > 0 ? p->slower : 1) * (known ? p->off_now / p->off_first : 1);
 }
 
 /* Gradients by their numbers; `made` never falls: a bucket of neighbours is ready with its last. */
@@ -79,13 +97,18 @@ static ru_status ask(const rui_worker *w, ru_sums_method method, ru_sums_grad **
         uint32_t read = w->now->tensors[k].read;
         first = read < first ? read : first;
     }
+    ru_coll_cost costs[RU_COLL_ALGOS];
+    for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
+        costs[a] = w->plan.costs_now[a];
+        costs[a].beta_ns *= slower_now(&w->plan);
+    }
     const ru_sums_facts f = {.step_ns = step_ns,
                              .n_steps = n,
                              .update_from = first < n ? first : n,
                              .grads = *grads,
                              .n_grads = w->list.n_tensors,
                              .n_ranks = w->plan.view.n_ranks,
-                             .costs = w->plan.costs_now,
+                             .costs = costs,
                              .barrier = w->plan.view.depth < 2,
                              .why = w->plan.view.why,
                              .deterministic = w->opt->deterministic,
@@ -211,6 +234,7 @@ static bool take_view(rui_worker *w)
     rui_plan *p = &w->plan;
     ru_mutex_lock(&w->lock);
     bool known = p->known, other = p->told.epoch != p->view.epoch;
+    p->off_now = other ? p->off_now : p->off;
     uint32_t n_ranks = p->view.n_ranks;
     p->view = p->told;
     if (known && other) {
@@ -218,10 +242,13 @@ static bool take_view(rui_worker *w)
     }
     ru_mutex_unlock(&w->lock);
     if (other) {
+        p->slower = slower_now(p);
+        p->off_now = p->off_first = 0;
         p->steps = 0;
         p->mean_ns = 0;
         if (n_ranks != p->view.n_ranks) {
             p->watching = false;
+            p->slower = 1; /* they were measured anew */
             p->again_ns = 0;
             p->plans = 0;
         }
@@ -244,6 +271,39 @@ static void order_again(rui_worker *w)
     }
 }
 
+/* Costs as they are now beside those that the plan rests on. */
+static ru_sums_again costs_moved(const rui_worker *w)
+{
+    ru_arena arena;
+    ru_sums_policy_in in;
+    ru_sums_grad *grads;
+    ru_sums_in q;
+    ru_err err;
+    ru_sums_again why = RU_SUMS_STANDS;
+    ru_arena_init(&arena, 0);
+    if (ask(w, RU_SUMS_RULE, &grads, &arena, &in, &err) == RU_OK &&
+        ru_sums_in_of(&in, &arena, &q, &err) == RU_OK) {
+        const ru_sums_costs now = ru_sums_costs_of(&q);
+        why = ru_sums_watch_costs(&w->plan.watch, &now);
+    }
+    ru_arena_fini(&arena);
+    return why;
+}
+
+/* A step of the view more: is a plan due, and if there was one, why? */
+static bool due(rui_worker *w, int64_t took_ns, ru_sums_again *why)
+{
+    rui_plan *p = &w->plan;
+    *why = p->watching ? ru_sums_watch_step(&p->watch, (double)took_ns) : RU_SUMS_STANDS;
+    if (p->steps == MEASURED_STEPS) {
+        p->off_first = p->off_now;
+    } else if (p->watching && *why == RU_SUMS_STANDS && p->steps % MEASURED_STEPS == 0) {
+        *why = costs_moved(w);
+    }
+    bool wants = p->watching ? *why != RU_SUMS_STANDS : p->steps >= MEASURED_STEPS;
+    return wants && w->at.updated.ns >= p->again_ns;
+}
+
 void rui_plan_stepped(rui_worker *w, int64_t took_ns)
 {
     rui_plan *p = &w->plan;
@@ -261,10 +321,8 @@ void rui_plan_stepped(rui_worker *w, int64_t took_ns)
     p->steps++;
     double part = p->steps < RU_SUMS_WATCHED ? (double)p->steps : RU_SUMS_WATCHED;
     p->mean_ns += ((double)took_ns - p->mean_ns) / part;
-    ru_sums_again why =
-        p->watching ? ru_sums_watch_step(&p->watch, (double)took_ns) : RU_SUMS_STANDS;
-    if ((p->watching ? why == RU_SUMS_STANDS : p->steps < MEASURED_STEPS) ||
-        w->at.updated.ns < p->again_ns) {
+    ru_sums_again why;
+    if (!due(w, took_ns, &why)) {
         return;
     }
     if (p->watching) {
