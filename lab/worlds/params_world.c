@@ -426,6 +426,7 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         ru_engine_facts_get(p->engine, &f);
         w->out->recoveries = f.recoveries > w->out->recoveries ? f.recoveries : w->out->recoveries;
         w->out->shipped += f.shipped;
+        w->out->closed = f.closed > w->out->closed ? f.closed : w->out->closed;
         w->out->redone += f.redone;
         w->out->saved_bytes += f.logged_bytes;
         w->out->virtual_ns = now.ns;
@@ -563,13 +564,13 @@ static void shake(void *self, uint64_t arg)
     (void)ru_sim_at(w->sim, ru_time_after(now, w->job->move_every_ns), shake, w, arg);
 }
 
+/* arg 1: with the job. */
 static void leave(void *self, uint64_t arg)
 {
-    (void)arg;
     process *p = self;
     ru_time now = ru_sim_now(p->world->sim);
     ru_effects *fx = ru_node_enter(p->node, now);
-    ru_engine_stop(p->engine, false, now, fx);
+    ru_engine_stop(p->engine, arg == 1, now, fx);
     ru_node_leave(p->node, now);
 }
 
@@ -600,7 +601,8 @@ static void happen(void *self, uint64_t arg)
         if (!p->began || p->over || !ru_sim_alive(w->sim, p->process.node)) {
             continue;
         }
-        if (x->what != RU_PARAMS_LEAVE) {
+        bool asks = x->what == RU_PARAMS_LEAVE || x->what == RU_PARAMS_STOP;
+        if (!asks) {
             w->lost = ru_sim_now(w->sim);
             w->lost_in = w->generation;
         }
@@ -608,8 +610,8 @@ static void happen(void *self, uint64_t arg)
             ru_sim_crash(w->sim, p->process.node);
         } else if (x->what == RU_PARAMS_VANISH) {
             ru_sim_vanish(w->sim, p->process.node);
-        } else if (x->what == RU_PARAMS_LEAVE) {
-            leave(p, 0);
+        } else if (asks) {
+            leave(p, x->what == RU_PARAMS_STOP);
         }
     }
 }

@@ -21,7 +21,8 @@ typedef enum ru_params_what {
     RU_PARAMS_JOIN,
     RU_PARAMS_LEAVE,
     RU_PARAMS_CRASH,
-    RU_PARAMS_VANISH
+    RU_PARAMS_VANISH,
+    RU_PARAMS_STOP /* they ask for the end of the job */
 } ru_params_what;
 typedef struct ru_params_event {
     int64_t ns;
@@ -78,6 +79,7 @@ typedef struct ru_params_result {
     int64_t wrong;                                  /* counted: rows that the states contradict */
     uint32_t clocks_back; /* closed clocks that were done again, by generations from copies */
     uint32_t told_again;  /* clocks whose objective was told before */
+    uint32_t closed;      /* clocks, when it ended */
     int64_t gap_ns;       /* longest time between two clocks */
     int64_t idle_ns;      /* ... from the last of some losses until a task of the next generation */
     int64_t first_cpu_ns, first_frames; /* of the first process, without its tasks; it has heard */

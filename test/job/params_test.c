@@ -572,6 +572,33 @@ static void test_notices_lose_nothing(void **s)
     }
 }
 
+/* A member asks for the end of the job, and its leader dies before it hears of it, or a little
+ * later; then all that is left of the job ends early, at one clock. */
+static void test_a_stop_outlives_the_leader(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 0; seed < 24; seed++) {
+        const ru_params_event events[] = {
+            {.ns = 300000000, .what = RU_PARAMS_STOP, .first = 2, .n = 1},
+            {.ns = 300000000 + (int64_t)(seed / 4) * 100000, .what = RU_PARAMS_CRASH, .n = 1}};
+        ru_params_job job = plain;
+        ru_params_result r;
+        job.seed = seed;
+        job.founders = 4;
+        job.clocks = 5000;
+        job.partial = seed % 2 == 0;
+        job.driver = seed % 4 < 2 ? RU_ENGINE_BSP : RU_ENGINE_SSP;
+        job.slack = seed % 4 < 2 ? 0 : 3;
+        job.event = events;
+        job.n_events = RU_ARRAY_LEN(events);
+        run(&job, &r);
+        assert_int_equal(r.survivors, 3);
+        assert_int_equal(r.living, 0);
+        assert_in_range(r.closed, 1, job.clocks / 2);
+        ru_params_result_fini(&r);
+    }
+}
+
 static void test_staged_seeds(void **s)
 {
     (void)s;
@@ -631,7 +658,8 @@ RU_TESTS(test_params, cmocka_unit_test(test_losses_are_rebuilt),
          cmocka_unit_test(test_what_is_lost_is_counted_again),
          cmocka_unit_test(test_copies_of_those_who_die),
          cmocka_unit_test(test_deaths_between_close_and_commit),
-         cmocka_unit_test(test_notices_lose_nothing), cmocka_unit_test(test_staged_seeds),
+         cmocka_unit_test(test_notices_lose_nothing),
+         cmocka_unit_test(test_a_stop_outlives_the_leader), cmocka_unit_test(test_staged_seeds),
          cmocka_unit_test(test_executors_wait_for_the_map),
          cmocka_unit_test(test_saved_shards_that_move), cmocka_unit_test(test_seeds),
          cmocka_unit_test(test_seeds_that_failed), cmocka_unit_test(test_death_changes_nothing),

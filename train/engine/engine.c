@@ -155,7 +155,7 @@ void rui_engine_ready(ru_engine *e, bool asks, ru_time now, ru_effects *fx)
         bits[half + o / 8] = (uint8_t)(bits[half + o / 8] | (leaves ? 1U << o % 8 : 0));
     }
     rui_engine_head h = {.clock = asks ? 1 : 0,
-                         .end = e->leaving ? 1 : 0,
+                         .end = e->wants,
                          .barrier = ru_ps_replays_any(e->ps) || e->heard < e->fence ? 0 : e->fence};
     rui_engine_send(e, ru_member_leader(e->opt.member), RUI_ENGINE_READY, &h, bits,
                     2 * (int64_t)half, now, fx);
@@ -214,7 +214,7 @@ static void got(void *self, ru_node_id from, uint32_t what, const void *head, ui
                 rui_engine_heard_clock(e, &h, body, body_bytes, now, fx);
             } else if (what == RUI_ENGINE_PREPARE && h.executor < e->n_execs) {
                 prepare(e, h.executor, now, fx);
-            } else if (what == RUI_ENGINE_GO && e->leaving) {
+            } else if (what == RUI_ENGINE_GO && (e->wants & RUI_ENGINE_ENDS_ME) != 0) {
                 ru_member_leave(e->opt.member, now, fx);
             } else if (what == RUI_ENGINE_FAILED && body_bytes > 0) {
                 char why[RU_ERR_TEXT_MAX];
@@ -472,7 +472,8 @@ static void local(ru_engine *e, const ru_event *ev, ru_effects *fx)
         e->lead.on = false;
         break;
     case RU_MEMBER_OUT:
-        rui_engine_over(e, e->leaving ? RU_OK : refused, ev->data, ev->now, fx);
+        rui_engine_over(e, (e->wants & RUI_ENGINE_ENDS_ME) != 0 ? RU_OK : refused, ev->data,
+                        ev->now, fx);
         break;
     default:
         break;
@@ -765,17 +766,13 @@ void ru_engine_close(ru_engine *e)
 
 void ru_engine_stop(ru_engine *e, bool all, ru_time now, ru_effects *fx)
 {
-    if (all && e->generation > 0) { /* before, there is no job that could end */
-        rui_engine_head h = {0};
-        rui_engine_send(e, ru_member_leader(e->opt.member), RUI_ENGINE_STOP, &h, NULL, 0, now, fx);
-    } else {
-        e->leaving = true;
-        if (e->generation > 0) {
-            rui_engine_ready(e, false, now, fx);
-        } else {
-            ru_member_leave(e->opt.member, now, fx);
-        }
+    if (e->generation == 0) { /* there is no job yet that could end */
+        e->wants |= RUI_ENGINE_ENDS_ME;
+        ru_member_leave(e->opt.member, now, fx);
+        return;
     }
+    e->wants |= all ? RUI_ENGINE_ENDS_JOB : RUI_ENGINE_ENDS_ME;
+    rui_engine_ready(e, false, now, fx);
 }
 
 uint32_t ru_engine_objects(const ru_engine *e)

@@ -38,7 +38,6 @@ enum {
     RUI_ENGINE_PREPARED, /* done */
     RUI_ENGINE_SAVED,    /* an object of a checkpoint is stored */
     RUI_ENGINE_FAILED,   /* the job cannot go on: a sentence */
-    RUI_ENGINE_STOP,     /* somebody wants the job to end */
     RUI_ENGINE_GO,       /* a member that wants to leave holds nothing any more */
     RUI_ENGINE_REBUILT,  /* a lost object is here again: rui_rebuilt */
     RUI_ENGINE_COPIES,   /* a member's copies of rows of a lost shard, for its new holder */
@@ -70,7 +69,7 @@ typedef struct rui_engine_head {
     uint32_t save;         /* CLOCK: a checkpoint at `clock`, the number of this attempt; 0: none */
     uint32_t barrier;      /* CLOCK: next one; 0: none. READY: the fence, when nothing that was
                             * acknowledged is sent again any more */
-    uint32_t end;          /* CLOCK: the job ends: 1 + status */
+    uint32_t end;          /* CLOCK: the job ends: 1 + status. READY: `wants` */
     uint32_t status;       /* SAVED, FAILED */
     uint32_t copy;         /* CLOCK: the last clock that is copied at its beginning; NONE: none */
     uint32_t kept;         /* CLOCK: the last one that is committed; NONE: none */
@@ -82,6 +81,8 @@ typedef struct rui_engine_head {
     int64_t unit_ns, rtt_ns; /* DONE: engine_slice.c */
     ru_engine_slices slices; /* DONE: of this clock */
 } rui_engine_head;
+
+enum { RUI_ENGINE_ENDS_ME = 1, RUI_ENGINE_ENDS_JOB = 2 };
 
 #define RUI_ENGINE_BLOB UINT32_C(0x31417552) /* "RuA1" */
 
@@ -345,7 +346,8 @@ struct ru_engine {
     rui_lead lead;
     struct rui_slices *slices; /* NULL: nobody helps anybody */
     struct rui_records *trace; /* NULL: nothing is recorded */
-    bool ended, leaving;
+    bool ended;
+    uint32_t wants; /* RUI_ENGINE_ENDS_...: every READY says it */
     ru_status status;
     char text[RU_ERR_TEXT_MAX];
     ru_engine_facts facts;
@@ -586,7 +588,7 @@ void rui_engine_record_done(ru_engine *e, uint32_t clock, ru_time now);
 /* engine_lead.c */
 RU_MUST_USE ru_status rui_lead_open(ru_engine *e, ru_err *err);
 void rui_lead_close(ru_engine *e);
-void rui_lead_stop(ru_engine *e, ru_time now, ru_effects *fx);
+void rui_lead_stop(ru_engine *e, ru_time now, ru_effects *fx);  /* READY asks for it */
 void rui_lead_begin(ru_engine *e, ru_time now, ru_effects *fx); /* a generation */
 /* Members were lost: a checkpoint under way is void. adopt: this member has led since then. */
 void rui_lead_lost(ru_engine *e, bool adopt, ru_time now, ru_effects *fx);

@@ -504,7 +504,7 @@ void rui_lead_stop(ru_engine *e, ru_time now, ru_effects *fx)
 {
     rui_lead *l = &e->lead;
     uint32_t at = l->closed + e->driver_slack + 1; /* nobody can have begun this clock */
-    if (at < l->end_clock) {
+    if (!l->adopt && at < l->end_clock) {
         l->end_clock = l->barrier = at;
         rui_lead_tell(e, (ru_node_id){0}, now, fx);
     }
@@ -528,9 +528,6 @@ void rui_lead_heard(ru_engine *e, ru_node_id from, uint32_t what, const rui_engi
         break;
     case RUI_ENGINE_COPIED:
         rui_stage_copied(e, from, h->clock, now, fx);
-        break;
-    case RUI_ENGINE_STOP:
-        rui_lead_stop(e, now, fx);
         break;
     case RUI_ENGINE_PREPARED:
         rui_map_prepared(e, from, h->executor, now, fx);

@@ -544,9 +544,13 @@ void rui_map_ready(ru_engine *e, ru_node_id from, const rui_engine_head *h, cons
             l->prepared[k] = again ? 0 : l->prepared[k];
         }
     }
-    if (h->end != 0 && l->n_leavers < LEAVERS_MAX && !rui_among(l->leaver, l->n_leavers, from)) {
+    if ((h->end & RUI_ENGINE_ENDS_ME) != 0 && l->n_leavers < LEAVERS_MAX &&
+        !rui_among(l->leaver, l->n_leavers, from)) {
         l->leaver[l->n_leavers++] = from;
         l->plan = true;
+    }
+    if ((h->end & RUI_ENGINE_ENDS_JOB) != 0) {
+        rui_lead_stop(e, now, fx);
     }
     rui_map_look(e, now, fx);
 }
