@@ -62,8 +62,7 @@ static void take_gradients(rui_simjob_device *d, const char *call)
     memset(d->grad, 0x55, (size_t)bytes);
 }
 
-/* -- build ----------------------------------------------------------------------------------------
- */
+/* -- build ------------------------------------------------------------------------------------- */
 
 static void built(void *self, uint64_t arg)
 {
@@ -89,8 +88,7 @@ static void dev_build(void *self, const ru_share *share, bool plain)
     ru_sim_dev_work(d->dev, BUILD_NS, built, d, 0);
 }
 
-/* -- step -----------------------------------------------------------------------------------------
- */
+/* -- step -------------------------------------------------------------------------------------- */
 
 bool rui_simjob_device_full(const rui_simjob_device *d)
 {
@@ -134,8 +132,7 @@ static void gradients(rui_simjob_device *d, uint32_t tensor)
     }
 }
 
-/* -- what it computes -----------------------------------------------------------------------------
- */
+/* -- what it computes -------------------------------------------------------------------------- */
 
 static void go_on(rui_simjob_device *d);
 static void updated(void *self, uint64_t arg);
@@ -154,6 +151,10 @@ static void computed(rui_simjob_device *d)
     int64_t took_ns = now_of(d).ns - d->begun_ns[d->step % 2] - d->waited_ns;
     j->computed_ns += took_ns;
     j->computed_n++;
+    if (d->program != NULL) {
+        rui_simjob_program_look(d->program);
+        return;
+    }
     ru_elastic_computed(d->node->elastic, d->step, RU_OK, took_ns, now_of(d), enter(d));
     leave(d);
 }
@@ -175,6 +176,10 @@ static void advanced(void *self, uint64_t arg)
         if (!j->opt->counted) {
             gradients(d, k);
             span.data = &d->grad[j->first[k]];
+        }
+        if (d->program != NULL) {
+            rui_simjob_program_ready(d->program, k);
+            continue;
         }
         ru_elastic_ready(d->node->elastic, d->step, k, &span, now_of(d), enter(d));
         leave(d);
@@ -227,8 +232,7 @@ static void go_on(rui_simjob_device *d)
     }
 }
 
-/* -- a step ---------------------------------------------------------------------------------------
- */
+/* -- a step ------------------------------------------------------------------------------------ */
 
 /* The samples of a step are there; it may have been given up meanwhile. */
 static void fed(void *self, uint64_t seq)
@@ -320,8 +324,7 @@ static const char *dev_barrier(void *self, int64_t step)
     return o->pace.barriers > 0 && (step + own) % o->pace.barriers == 0 ? "a checkpoint" : NULL;
 }
 
-/* -- update, and back -----------------------------------------------------------------------------
- */
+/* -- update, and back -------------------------------------------------------------------------- */
 
 /* Element i of the open update; what it was is kept until the update counts. */
 static void apply(rui_simjob_device *d, int64_t i)
@@ -474,6 +477,10 @@ static void updated(void *self, uint64_t arg)
     rui_simjob_device *d = self;
     d->phase = RUI_SIMJOB_IDLE;
     counts(d, d->step);
+    if (d->program != NULL) {
+        rui_simjob_program_updated(d->program);
+        return;
+    }
     ru_elastic_updated(d->node->elastic, d->step, RU_OK, now_of(d), enter(d));
     leave(d);
     go_on(d);
@@ -525,8 +532,7 @@ static void dev_update(void *self, int64_t step)
     go_on(d);
 }
 
-/* -- state ----------------------------------------------------------------------------------------
- */
+/* -- state ------------------------------------------------------------------------------------- */
 
 static rui_simjob_copy *copy_new(rui_simjob_device *d, uint32_t k, int64_t offset, int64_t size,
                                  uint64_t *cookie)
@@ -645,8 +651,7 @@ static void dev_state_placed(void *self, uint64_t cookie, bool arrived)
     copy_free(d, cookie, true, "state_placed");
 }
 
-/* -- memory of the other processes of a host ----------------------------------------------------
- */
+/* -- memory of the other processes of a host --------------------------------------------------- */
 
 static const char *dev_local_handle(void *self)
 {
@@ -691,11 +696,13 @@ static void dev_local_close(void *self)
     ((rui_simjob_device *)self)->near_seq++;
 }
 
+#define OPS_OF_STATE                                                  \
+    .state_copy = dev_state_copy, .state_release = dev_state_release, \
+    .state_place = dev_state_place, .state_placed = dev_state_placed
+
 #define OPS_OF_ALL                                                                  \
     .build = dev_build, .step = dev_step, .abort = dev_abort, .update = dev_update, \
-    .depth = dev_depth, .barrier = dev_barrier, .summed = dev_summed,               \
-    .state_copy = dev_state_copy, .state_release = dev_state_release,               \
-    .state_place = dev_state_place, .state_placed = dev_state_placed
+    .depth = dev_depth, .barrier = dev_barrier, .summed = dev_summed, OPS_OF_STATE
 
 static bool dev_reads(void *self, ru_elastic_reads *into)
 {
@@ -713,6 +720,8 @@ static void dev_read_share(void *self, int64_t outstanding_bytes, uint64_t plan)
     input->share(input->self, d->node->index, outstanding_bytes);
 }
 
+const ru_elastic_device_ops rui_simjob_device_plain = {.name = "simulated", OPS_OF_ALL};
+
 const ru_elastic_device_ops *rui_simjob_device_ops(const ru_sim_job *job)
 {
     static const ru_elastic_device_ops near_ops = {
@@ -729,9 +738,19 @@ const ru_elastic_device_ops *rui_simjob_device_ops(const ru_sim_job *job)
         .reads = dev_reads,
         .read_share = dev_read_share,
     };
-    static const ru_elastic_device_ops ops = {.name = "simulated", OPS_OF_ALL};
+    static const ru_elastic_device_ops program = {
+        .name = "simulated program",
+        .build = rui_simjob_program_build,
+        .step = rui_simjob_program_step,
+        .abort = rui_simjob_program_abort,
+        .update = rui_simjob_program_update,
+        OPS_OF_STATE,
+    };
     RU_CHECK(!job->near || job->input == NULL);
-    return job->near ? &near_ops : job->input != NULL ? &reading : &ops;
+    return job->pace.program    ? &program
+           : job->near          ? &near_ops
+           : job->input != NULL ? &reading
+                                : &rui_simjob_device_plain;
 }
 
 ru_status rui_simjob_device_open(rui_simjob_node *n, bool holds_state, ru_err *err)
@@ -773,5 +792,5 @@ ru_status rui_simjob_device_open(rui_simjob_node *n, bool holds_state, ru_err *e
             d->param[i] = rui_simjob_first(i);
         }
     }
-    return RU_OK;
+    return j->opt->pace.program ? rui_simjob_program_open(d, err) : RU_OK;
 }

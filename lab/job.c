@@ -350,6 +350,9 @@ static ru_status node_add(rui_simjob *j, const char *join, bool founder, uint32_
     RU_TRY(ru_node_open(&o, &n->process.arena, &n->node, err));
     const ru_elastic_options training = training_of(n);
     RU_TRY(ru_elastic_open(&training, &n->process.arena, &n->elastic, err));
+    if (n->device.program != NULL) {
+        rui_simjob_program_begin(n->device.program);
+    }
     ru_sim_process_user(&n->process, ru_node_link_user(n->node));
     rui_simjob_say(j, n, "process with %lld KiB", (long long)n->process.arena.used_bytes >> 10);
     ru_sim_at_node(j->sim, n->process.node, ru_sim_now(j->sim), begin, n, 0);
@@ -604,6 +607,7 @@ ru_status ru_sim_job_run(const ru_sim_job *job, ru_sim_job_result *into, ru_err 
         for (uint32_t c = 0; j.nodes[k].device.copies != NULL && c < RUI_SIMJOB_COPIES; c++) {
             free(j.nodes[k].device.copies[c].data);
         }
+        rui_simjob_program_close(j.nodes[k].device.program);
         ru_recorder_close(j.nodes[k].recorder);
         ru_sim_process_fini(&j.nodes[k].process);
     }

@@ -107,6 +107,8 @@ enum { RU_SIM_AIMS = 3 };
 #define RU_SIM_BATCH_FROM UINT64_C(2000000000)
 /* From this seed on members add the gradients of the others. */
 #define RU_SIM_SERVERS_FROM UINT64_C(3000000000)
+/* ... and jobs whose devices are programs (train/embed/device.h). */
+#define RU_SIM_PROGRAM_FROM UINT64_C(4000000000)
 
 enum { RU_SIM_BATCHES = 4 };
 typedef struct ru_sim_batch {
@@ -129,6 +131,7 @@ typedef struct ru_sim_pace {
     double noise;          /* relative deviation of a step's time */
     uint32_t ready_groups; /* gradients become ready in so many portions; 0: each by itself */
     bool ahead;            /* two steps may be under way */
+    bool program;          /* the device is a program (train/embed/device.h); not with `ahead` */
     uint32_t barriers;     /* one step of so many has none behind it; 0: all may */
     bool barriers_differ;  /* ... and each process has its own */
     uint32_t servers;      /* as in ru_elastic_options */

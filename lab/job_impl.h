@@ -67,6 +67,7 @@ typedef struct rui_simjob_device {
     int64_t waits_ns, waited_ns;         /* for parameters, since when, and so far */
     uint64_t seq;                        /* counts steps begun and given up */
     ru_script_play play[2];              /* of steps by their number modulo 2 */
+    struct rui_simjob_program *program;  /* NULL: none */
     char handle[16];                     /* of its gradients: the number of its process */
     rui_simjob_node *near[8];            /* of this host, by rank */
     uint64_t near_seq;                   /* counts openings and closings */
@@ -175,5 +176,21 @@ void rui_simjob_oracle_to(rui_simjob *j, int64_t step, int64_t batch);
 RU_MUST_USE ru_status rui_simjob_device_open(rui_simjob_node *n, bool holds_state, ru_err *err);
 const ru_elastic_device_ops *rui_simjob_device_ops(const ru_sim_job *job);
 bool rui_simjob_device_full(const rui_simjob_device *d);
+extern const ru_elastic_device_ops rui_simjob_device_plain;
+
+/* lab/program.c: between elastic training and the device */
+typedef struct rui_simjob_program rui_simjob_program;
+RU_MUST_USE ru_status rui_simjob_program_open(rui_simjob_device *d, ru_err *err);
+void rui_simjob_program_begin(rui_simjob_program *p); /* the process has elastic training now */
+void rui_simjob_program_close(rui_simjob_program *p); /* NULL is fine */
+/* Operations of the device; `self` is the rui_simjob_device. */
+void rui_simjob_program_build(void *self, const ru_share *share, bool plain);
+void rui_simjob_program_step(void *self, int64_t step, const ru_share *share);
+void rui_simjob_program_abort(void *self);
+void rui_simjob_program_update(void *self, int64_t step);
+/* What the device says: gradient k is made; the update is; it has computed, or begins. */
+void rui_simjob_program_ready(rui_simjob_program *p, uint32_t k);
+void rui_simjob_program_updated(rui_simjob_program *p);
+void rui_simjob_program_look(rui_simjob_program *p);
 
 #endif

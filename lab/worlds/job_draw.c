@@ -177,7 +177,10 @@ void ru_sim_job_draw(uint64_t seed, ru_sim_job *into)
     if (batches) {
         draw_batches(seed, into);
     }
-    if (seed >= RU_SIM_SERVERS_FROM) {
+    if (seed >= RU_SIM_PROGRAM_FROM) {
+        into->pace.program = true;
+        into->pace.ahead = false;
+    } else if (seed >= RU_SIM_SERVERS_FROM) {
         into->pace.servers = 1 + (uint32_t)(seed % 3);
     }
 }

@@ -137,6 +137,15 @@ static void members_that_serve_may_be_lost(void **state)
     }
 }
 
+/* The device of a program inside another process (train/embed): also while members come and die. */
+static void programs_train_as_devices_do(void **state)
+{
+    (void)state;
+    for (uint64_t seed = RU_SIM_PROGRAM_FROM; seed < RU_SIM_PROGRAM_FROM + 15; seed++) {
+        (void)run_seed(seed);
+    }
+}
+
 /* Each step has one batch everywhere and begins where the one before ended. */
 static void batches_change_between_views(void **state)
 {
@@ -450,6 +459,7 @@ RU_TESTS(test_sim_job, cmocka_unit_test(an_undisturbed_job_gives_what_one_proces
          cmocka_unit_test(faults_by_seed_break_nothing),
          cmocka_unit_test(members_without_a_vote_are_lost_in_bulk),
          cmocka_unit_test(members_that_serve_may_be_lost),
+         cmocka_unit_test(programs_train_as_devices_do),
          cmocka_unit_test(batches_change_between_views),
          cmocka_unit_test(seeds_that_once_broke_something),
          cmocka_unit_test(without_a_majority_everybody_says_so),
