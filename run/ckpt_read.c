@@ -238,7 +238,8 @@ static ru_status load_into(const ru_ckpt_info *info, const ru_graph *graph, ru_e
 {
     for (uint32_t v = 1; v < graph->n_values; v++) {
         const ru_value *s = &graph->values[v];
-        if (s->kind != RU_VALUE_STATE || s->name == NULL || (s->role == RU_ROLE_SLOT && !slots)) {
+        if (s->kind != RU_VALUE_STATE || s->name == NULL || s->role == RU_ROLE_CACHE ||
+            (s->role == RU_ROLE_SLOT && !slots)) {
             continue;
         }
         bool slot;

@@ -601,7 +601,7 @@ static int same_nans(made *m, const ru_graph *g, ru_exe *e, const way *w, const 
 static bool beside_zero(const made *m, uint32_t k)
 {
     const ru_node *n = &m->fwd.nodes[1];
-    return ru_node_int(n, RU_ATTR_causal, 0) != 0 ||
+    return ru_node_int(n, RU_ATTR_causal, 0) != 0 || n->op == RU_OP_AttentionCached ||
            (k == 2 && n->op == RU_OP_SoftmaxCrossEntropy) ||
            (k >= 1 && k <= 3 && (n->op == RU_OP_LSTM || n->op == RU_OP_LSTMTrain));
 }

@@ -486,6 +486,32 @@ void sample_attentionqkv(ops_case *c)
     c->n_out = 2;
 }
 
+void sample_attentioncached(ops_case *c)
+{
+    int64_t rows = ops_pick(c, 1, c->big ? 40 : 9), h = ops_pick(c, 1, 3),
+            d = ops_pick(c, 1, c->big ? 40 : 8), slots = ops_pick(c, 1, 4),
+            room = rows + ops_pick(c, 0, 20);
+    ops_in_grid(c, F32(rows, 3 * h * d), -2.0, 2.0);
+    ops_in_grid(c, F32(slots, h, room, d), -2.0, 2.0);
+    ops_in_grid(c, F32(slots, h, room, d), -2.0, 2.0);
+    int64_t *slot = ops_in_ints(c, ops_type(RU_I64, 1, &rows), 0, slots - 1)->data;
+    int64_t *at = ops_in_ints(c, ops_type(RU_I64, 1, &rows), -1, 0)->data;
+    int64_t next[4], run = 0;
+    for (uint32_t k = 0; k < 4; k++) {
+        next[k] = ops_pick(c, 0, room - rows);
+    }
+    for (int64_t k = 0; k < rows; k++) { /* pieces of prompts beside single rows and none */
+        slot[k] = k > 0 && run > 0 ? slot[k - 1] : slot[k];
+        run = run > 0 ? run - 1 : one_in(c, 3) ? ops_pick(c, 0, 7) : 0;
+        at[k] = run == 0 && at[k] < 0 ? -1 : next[slot[k]]++;
+    }
+    if (ops_coin(c)) {
+        ops_attr_float(c, RU_ATTR_scale, 0.25);
+    }
+    c->grad_in = 0;
+    c->n_out = 3;
+}
+
 /* -- losses ----------------------------------------------------------------------------- */
 
 void sample_sce(ops_case *c)

@@ -143,6 +143,13 @@ static int64_t attention(const ru_graph *g, const ru_node *n)
     return 2 * attention_products(g, n);
 }
 
+/* Two products with every position of the cache: at most. */
+static int64_t attention_cached(const ru_graph *g, const ru_node *n)
+{
+    const ru_type *keys = in_type(g, n, 1);
+    return keys->rank == 4 ? 4 * (in_count(g, n, 0) / 3) * keys->dims[2] : 0;
+}
+
 static int64_t attention_grad(const ru_graph *g, const ru_node *n)
 {
     return 5 * attention_products(g, n);

@@ -167,6 +167,7 @@ typedef enum ru_value_role {
     RU_ROLE_PARAM,  /* trained */
     RU_ROLE_BUFFER, /* running statistics: saved, not trained */
     RU_ROLE_SLOT,   /* optimizer state: saved with checkpoints */
+    RU_ROLE_CACHE,  /* of sequences under way: never saved */
     RU_ROLE_GRAD,
     RU_ROLE_LOSS,
     RU_ROLE_METRIC,

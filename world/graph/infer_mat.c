@@ -421,6 +421,22 @@ ru_status rui_shape_attentionqkv(const rui_infer *c)
     return RU_OK;
 }
 
+ru_status rui_shape_attentioncached(const rui_infer *c)
+{
+    const ru_type *x = rui_in(c, 0), *keys = rui_in(c, 1), *values = rui_in(c, 2);
+    if (x == NULL || keys == NULL || values == NULL || x->rank != 2 || keys->rank != 4 ||
+        x->dims[1] != 3 * keys->dims[1] * keys->dims[3]) {
+        return rui_infer_fail(c, "expected [rows, 3 * heads * size] and caches [slots, heads, "
+                                 "positions, size]");
+    }
+    ru_type t = *x;
+    t.dims[1] = ru_dim_div(x->dims[1], 3);
+    rui_set_out(c, 0, &t);
+    rui_set_out(c, 1, keys);
+    rui_set_out(c, 2, values);
+    return RU_OK;
+}
+
 /* -- recurrence -------------------------------------------------------------------------------- */
 
 typedef struct rnn_dims {

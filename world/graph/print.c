@@ -210,6 +210,7 @@ static const char *value_word(const ru_value *v)
         return v->role == RU_ROLE_PARAM    ? "param "
                : v->role == RU_ROLE_BUFFER ? "buffer"
                : v->role == RU_ROLE_SLOT   ? "slot  "
+               : v->role == RU_ROLE_CACHE  ? "cache "
                                            : "state ";
     case RU_VALUE_TEMP:
     default:

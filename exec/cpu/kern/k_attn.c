@@ -97,7 +97,7 @@ static void add_mask(const ru_kern_attn *a, int64_t row, float *s, int64_t n)
 /* Keys that some row of [i0, i1) sees. */
 static int64_t visible(const ru_kern_attn *a, int64_t row_end)
 {
-    return a->causal && row_end < a->keys ? row_end : a->keys;
+    return a->causal && row_end + a->past < a->keys ? row_end + a->past : a->keys;
 }
 
 /* x[n .. wide) = v; wide is a multiple of ATTN_LANES. */
@@ -209,6 +209,49 @@ void RUI_K(rui_kern_attn)(const ru_kern_attn *a)
             put_row(a->t, a->y, (i0 + i) * a->ld_y, o + i * d, inv[i], d);
         }
     }
+}
+
+enum { ROW_KEYS = 4 }; /* keys at a time: the sums stay in registers */
+
+void RUI_K(rui_kern_attn_row)(const ru_kern_attn *a)
+{
+    int64_t n = a->keys, d = a->head_size;
+    const float *q = a->q, *k = a->k, *v = a->v;
+    float *y = a->y, *p = a->work, max = -INFINITY, sum = 0.0f;
+    for (int64_t j = 0; j < n; j++) {
+        const float *kj = k + j * a->ld_k;
+        float s = 0.0f;
+#pragma omp simd reduction(+ : s)
+        for (int64_t i = 0; i < d; i++) {
+            s += q[i] * kj[i];
+        }
+        p[j] = s * a->scale;
+        max = kv_max(max, p[j]);
+    }
+#pragma omp simd reduction(+ : sum)
+    for (int64_t j = 0; j < n; j++) {
+        p[j] = kv_exp_neg(p[j] - max);
+        sum += p[j];
+    }
+    memset(y, 0, sizeof *y * (size_t)d);
+    int64_t j = 0;
+    for (; j + ROW_KEYS <= n; j += ROW_KEYS) {
+        const float *v0 = v + j * a->ld_v, *v1 = v0 + a->ld_v, *v2 = v1 + a->ld_v,
+                    *v3 = v2 + a->ld_v;
+        float p0 = p[j], p1 = p[j + 1], p2 = p[j + 2], p3 = p[j + 3];
+#pragma omp simd
+        for (int64_t i = 0; i < d; i++) {
+            y[i] += p0 * v0[i] + p1 * v1[i] + (p2 * v2[i] + p3 * v3[i]);
+        }
+    }
+    for (; j < n; j++) {
+        const float *vj = v + j * a->ld_v;
+#pragma omp simd
+        for (int64_t i = 0; i < d; i++) {
+            y[i] += p[j] * vj[i];
+        }
+    }
+    put_row(RU_F32, y, 0, y, 1.0f / sum, d);
 }
 
 /* s: scores -> probabilities; dp: dP -> dS. */

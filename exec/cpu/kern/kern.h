@@ -265,8 +265,9 @@ typedef struct ru_kern_attn {
     const float *mask;
     int64_t mask_row, mask_col;
     float scale;
-    bool causal; /* key j is seen by rows i >= j */
-    float *work; /* attn_work() floats, 64-byte aligned */
+    bool causal;  /* key j is seen by rows i >= j - past */
+    int64_t past; /* forward only */
+    float *work;  /* attn_work() floats, 64-byte aligned */
 } ru_kern_attn;
 
 /* One run of a batch normalisation: `s` positions of `lanes` channels side by side (16, 8 or 1).
@@ -658,6 +659,8 @@ typedef struct ru_kern_add8 {
        float *c, int64_t c_row, bool add))                                                         \
     X(int64_t, attn_work, (const ru_kern_attn *a, bool grad))                                      \
     X(void, attn, (const ru_kern_attn *a))                                                         \
+    /* The same for one row that sees all keys: f32, no mask, no stats; work: keys floats */       \
+    X(void, attn_row, (const ru_kern_attn *a))                                                     \
     X(void, attn_grad, (const ru_kern_attn *a))                                                    \
     /* Recurrent weights r [gates * hidden, hidden] as the recurrences read them, `pairs`: as      \
      * bf16. Of as many floats (or bf16); work: 96 * hidden floats */                              \

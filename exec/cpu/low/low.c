@@ -512,7 +512,11 @@ static void count_uses(rui_low *lo)
         lo->vals[g->updates[i].value.v].update_of = g->updates[i].state.v;
         lo->vals[g->updates[i].state.v].frozen = false;
     }
-    lo->inference = g->n_updates == 0;
+    /* caches change in an inference graph too: only what trains changes anything else */
+    lo->inference = true;
+    for (uint32_t i = 0; i < g->n_updates; i++) {
+        lo->inference = lo->inference && g->values[g->updates[i].state.v].role == RU_ROLE_CACHE;
+    }
 }
 
 static void place_givens(rui_low *lo)

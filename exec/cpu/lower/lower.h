@@ -85,7 +85,7 @@ uint32_t rui_threads(const rui_low *lo);
 const ru_exe_options *rui_options(const rui_low *lo);
 /* The bf16 path: floats of activations and matrix operands may stand as bf16. */
 bool rui_bf16(const rui_low *lo);
-/* No in-place results and no state updates inside the graph: weights are packed once. */
+/* No state but caches is updated inside the graph: weights are packed once. */
 bool rui_inference(const rui_low *lo);
 /* The node being lowered may turn NaN into a number (and the processor notes that it met one). Not
  * with option keep_nan. */

@@ -245,6 +245,66 @@ ru_status rui_ref_AttentionQkv(const ru_ref_call *c, ru_err *err)
     return forward(c, &a, &v[0], &v[1], &v[2], &y, rui_ref_count(&c->out[0].type), err);
 }
 
+/* -- a cache -----------------------------------------------------------------------------------
+ */
+
+static ru_status cached_places(const ru_ref_call *c, int64_t **slot, int64_t **at, ru_err *err)
+{
+    const ru_type *keys = &c->in[1].type;
+    RU_TRY(rui_ref_in_ints(c, 3, slot, err));
+    RU_TRY(rui_ref_in_ints(c, 4, at, err));
+    for (int64_t i = 0; i < c->in[0].type.dims[0]; i++) {
+        if ((*at)[i] >= keys->dims[2] || (*slot)[i] < 0 || (*slot)[i] >= keys->dims[0]) {
+            return RU_FAIL(err, RU_E_DATA,
+                           "AttentionCached: row %lld has slot %lld and position %lld, but there "
+                           "are %lld slots of %lld positions",
+                           (long long)i, (long long)(*slot)[i], (long long)(*at)[i],
+                           (long long)keys->dims[0], (long long)keys->dims[2]);
+        }
+    }
+    return RU_OK;
+}
+
+/* (qkv, keys, values, slot, at) -> y, keys, values */
+ru_status rui_ref_AttentionCached(const ru_ref_call *c, ru_err *err)
+{
+    const ru_type *t = &c->in[1].type;
+    int64_t rows = c->in[0].type.dims[0], h_n = t->dims[1], room = t->dims[2], d = t->dims[3];
+    int64_t width = h_n * d, *slot, *at;
+    double *x, *cache[2], *y, *p;
+    att a = {.n_heads = h_n, .depth = d, .depth_v = d};
+    from_attributes(c, &a);
+    RU_TRY(cached_places(c, &slot, &at, err));
+    RU_TRY(rui_ref_in(c, 0, &x, err));
+    RU_TRY(rui_ref_in(c, 1, &cache[0], err));
+    RU_TRY(rui_ref_in(c, 2, &cache[1], err));
+    RU_TRY(rui_ref_zeros(c, rows * width, &y, err));
+    RU_TRY(rui_ref_zeros(c, room, &p, err));
+    for (int64_t i = 0; i < rows * h_n * 2; i++) {
+        int64_t row = i / 2 / h_n, h = i / 2 % h_n;
+        if (at[row] >= 0) {
+            memcpy(cache[i % 2] + ((slot[row] * h_n + h) * room + at[row]) * d,
+                   x + row * 3 * width + (1 + i % 2) * width + h * d, (size_t)d * sizeof *x);
+        }
+    }
+    for (int64_t i = 0; i < rows * h_n; i++) {
+        int64_t row = i / h_n, h = i % h_n, base = (slot[row] * h_n + h) * room * d;
+        heads q = {x + row * 3 * width + h * d, 0, 0, 0}, k = {cache[0] + base, 0, 0, d};
+        a.cols = at[row] + 1;
+        (void)probabilities(&a, &q, &k, 0, 0, 0, p);
+        for (int64_t j = 0; j < a.cols * d; j++) {
+            y[row * width + h * d + j % d] += p[j / d] * cache[1][base + j];
+        }
+    }
+    double *out[3] = {y, cache[0], cache[1]};
+    for (uint32_t k = 0; k < 3; k++) {
+        if (rui_ref_has_out(c, k)) {
+            rui_ref_store(&c->out[k], out[k]);
+        }
+    }
+    return RU_OK;
+}
+
 /* (dy, qkv, y, stats, mask?) -> dqkv */
 ru_status rui_ref_AttentionQkvGrad(const ru_ref_call *c, ru_err *err)
 {

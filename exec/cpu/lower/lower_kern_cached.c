@@ -1,0 +1,163 @@
+/* Attention on a cache: the new keys and values are written, then each row sees its sequence.
+ *
+ * Rows of one slot at successive positions (a piece of a prompt) are one group, which uses the
+ * kernel of whole sequences; short groups go row by row and read each key once per row. */
+#include <math.h>
+#include <string.h>
+
+#include "exec/cpu/lower/lower_kern.h"
+
+/* Rows from which packing the keys of a group pays. */
+enum { GROUP_ROWS = 4 };
+
+typedef struct cached_state {
+    const ru_kern *k;
+    ru_kern_attn proto;
+    int64_t rows, slots, heads, room, size, work; /* work: floats of one thread */
+    int64_t *begin;                               /* [rows + 1] first rows of groups, in the run */
+} cached_state;
+
+enum { C_QKV, C_KEYS, C_VALUES, C_SLOT, C_AT, C_Y, C_KEYS_OUT, C_VALUES_OUT, C_WORK, C_BUFS };
+
+/* Rows begin .. end of both caches. */
+static void write_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const cached_state *s = state;
+    const int64_t *slot = bufs[C_SLOT], *at = bufs[C_AT];
+    int64_t width = s->heads * s->size;
+    for (int64_t i = begin; i < end; i++) {
+        const float *x = (const float *)bufs[C_QKV] + i * 3 * width + width;
+        for (int64_t h = 0; at[i] >= 0 && h < s->heads; h++) {
+            int64_t to = ((slot[i] * s->heads + h) * s->room + at[i]) * s->size;
+            size_t bytes = (size_t)s->size * sizeof *x;
+            memcpy((float *)bufs[C_KEYS_OUT] + to, x + h * s->size, bytes);
+            memcpy((float *)bufs[C_VALUES_OUT] + to, x + width + h * s->size, bytes);
+        }
+    }
+}
+
+static void one_group(const cached_state *s, void *const *bufs, int64_t i, int64_t rows, int64_t h,
+                      float *work)
+{
+    const int64_t *slot = bufs[C_SLOT], *at = bufs[C_AT];
+    int64_t width = s->heads * s->size, base = (slot[i] * s->heads + h) * s->room * s->size;
+    ru_kern_attn a = s->proto;
+    a.k = (const float *)bufs[C_KEYS_OUT] + base;
+    a.v = (const float *)bufs[C_VALUES_OUT] + base;
+    a.work = work;
+    int64_t step = rows < GROUP_ROWS ? 1 : rows;
+    for (int64_t r = 0; r < rows; r += step) {
+        a.q = (const float *)bufs[C_QKV] + (i + r) * 3 * width + h * s->size;
+        a.y = (float *)bufs[C_Y] + (i + r) * width + h * s->size;
+        a.rows = step;
+        a.past = at[i] + r;
+        a.keys = at[i] + r + step;
+        if (at[i] < 0) {
+            memset(a.y, 0, (size_t)s->size * sizeof(float));
+        } else if (step == 1) {
+            s->k->attn_row(&a);
+        } else {
+            s->k->attn(&a);
+        }
+    }
+}
+
+static void attend_part(const void *state, void *const *bufs, int64_t begin, int64_t end,
+                        void *work)
+{
+    const cached_state *s = state;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t g = i / s->heads;
+        one_group(s, bufs, s->begin[g], s->begin[g + 1] - s->begin[g], i % s->heads, work);
+    }
+}
+
+/* Groups of rows; RU_E_DATA for a place that there is not. */
+static ru_status group(cached_state *s, void *const *bufs, int64_t *n, ru_err *err)
+{
+    const int64_t *slot = bufs[C_SLOT], *at = bufs[C_AT];
+    *n = 0;
+    for (int64_t i = 0; i < s->rows; i++) {
+        if (at[i] >= s->room || slot[i] < 0 || slot[i] >= s->slots) {
+            return RU_FAIL(err, RU_E_DATA,
+                           "AttentionCached: row %lld has slot %lld and position %lld, but there "
+                           "are %lld slots of %lld positions",
+                           (long long)i, (long long)slot[i], (long long)at[i], (long long)s->slots,
+                           (long long)s->room);
+        }
+        bool goes_on = i > 0 && at[i] > 0 && slot[i] == slot[i - 1] && at[i] == at[i - 1] + 1;
+        if (!goes_on) {
+            s->begin[(*n)++] = i;
+        }
+    }
+    s->begin[*n] = s->rows;
+    return RU_OK;
+}
+
+static ru_status cached_run(void *state, void *const *bufs, const rui_run *run)
+{
+    cached_state *s = state;
+    int64_t groups, bytes = s->slots * s->heads * s->room * s->size * (int64_t)sizeof(float);
+    RU_TRY(group(s, bufs, &groups, run->err));
+    for (uint32_t k = 0; k < 2; k++) { /* equal where the cache is updated in place */
+        if (bufs[C_KEYS_OUT + k] != bufs[C_KEYS + k]) {
+            memcpy(bufs[C_KEYS_OUT + k], bufs[C_KEYS + k], (size_t)bytes);
+        }
+    }
+    rui_kern_for(run, write_part, s, bufs, s->rows, rui_kern_grain(2 * s->heads * s->size));
+    rui_kern_for_own(run, attend_part, s, bufs, groups * s->heads, 1, bufs[C_WORK],
+                     s->work * (int64_t)sizeof(float));
+    return RU_OK;
+}
+
+ru_status rui_lower_kern_attention_cached(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    const ru_type *x = rui_type(lo, n->in[0]), *keys = rui_type(lo, n->in[1]);
+    bool all = ru_node_has_out(n, 0) && ru_node_has_out(n, 1) && ru_node_has_out(n, 2);
+    if (!all || x->dtype != RU_F32 || ru_type_count(keys) == 0 || ru_type_count(x) == 0) {
+        return RU_E_UNSUPPORTED;
+    }
+    cached_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    int64_t *begin = rui_keep(lo, (x->dims[0] + 1) * (int64_t)sizeof *begin);
+    if (s == NULL || begin == NULL) {
+        return rui_done(lo);
+    }
+    int64_t d = keys->dims[3], width = keys->dims[1] * d;
+    *s = (cached_state){.k = ru_kern_best(),
+                        .rows = x->dims[0],
+                        .slots = keys->dims[0],
+                        .heads = keys->dims[1],
+                        .room = keys->dims[2],
+                        .size = d,
+                        .begin = begin};
+    s->proto =
+        (ru_kern_attn){.t = RU_F32,
+                       .rows = s->rows,
+                       .keys = s->room,
+                       .head_size = d,
+                       .ld_q = 3 * width,
+                       .ld_k = d,
+                       .ld_v = d,
+                       .ld_y = width,
+                       .scale = (float)ru_node_float(n, RU_ATTR_scale, 1.0 / sqrt((double)d)),
+                       .causal = true};
+    s->work = (s->k->attn_work(&s->proto, false) + 1023) / 1024 * 1024;
+    rui_buf b[C_BUFS] = {{0}};
+    const rui_layout *cache = rui_plain_as(lo, keys, RU_F32);
+    b[C_QKV] = rui_in(lo, n->in[0], rui_plain_as(lo, x, RU_F32));
+    b[C_KEYS] = rui_in(lo, n->in[1], cache);
+    b[C_VALUES] = rui_in(lo, n->in[2], cache);
+    b[C_SLOT] = rui_in_plain(lo, n->in[3]);
+    b[C_AT] = rui_in_plain(lo, n->in[4]);
+    b[C_Y] = rui_out(lo, n->out[0], rui_plain_as(lo, rui_type(lo, n->out[0]), RU_F32));
+    b[C_KEYS_OUT] = rui_out_over(lo, n->out[1], cache, b[C_KEYS]);
+    b[C_VALUES_OUT] = rui_out_over(lo, n->out[2], cache, b[C_VALUES]);
+    b[C_WORK] = rui_scratch(lo, s->work * (int64_t)sizeof(float) * (int64_t)rui_threads(lo));
+    rui_emit(lo, &(rui_step){.kernel = "kern attention cached",
+                             .fn = cached_run,
+                             .state = s,
+                             .bufs = b,
+                             .n_bufs = C_BUFS});
+    return rui_done(lo);
+}
