@@ -98,6 +98,18 @@ static ru_status open_zoo(const ru_job *job, ru_arena *arena, ru_model *m, ru_er
     return RU_OK;
 }
 
+ru_status ru_model_steps(const ru_job *job, const ru_model_facts *facts, const ru_zoo_steps *steps,
+                         ru_arena *arena, ru_graph *out, ru_err *err)
+{
+    ru_zoo_options opt;
+    if (job->model.source == RU_MODEL_ONNX) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED, "an imported model has no form in steps");
+    }
+    RU_TRY(zoo_options(job, facts, &opt, err));
+    RU_TRY(ru_graph_init(out, arena, ru_job_zoo_name(job), err));
+    return ru_zoo_build_steps(ru_job_zoo_name(job), &opt, steps, out, err);
+}
+
 /* -- state ------------------------------------------------------------------------------------- */
 
 typedef struct filling {

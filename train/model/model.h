@@ -51,6 +51,12 @@ RU_MUST_USE ru_status ru_model_open(const ru_job *job, const ru_model_facts *fac
                                     const char *onnx_path, ru_arena *arena, ru_model *out,
                                     ru_err *err);
 
+/* The model in steps on caches (ru_zoo_steps), concrete, in `arena`; its parameters are those of
+ * the other forms by name. Errors: RU_E_UNSUPPORTED for a model that has no such form. */
+RU_MUST_USE ru_status ru_model_steps(const ru_job *job, const ru_model_facts *facts,
+                                     const ru_zoo_steps *steps, ru_arena *arena, ru_graph *out,
+                                     ru_err *err);
+
 /* Outputs of a model that tells classes apart; 0: it does not. */
 int64_t ru_model_outputs(const ru_model *m);
 

@@ -46,8 +46,8 @@ const ru_zoo_row *ru_zoo_list(uint32_t *n)
     return rows;
 }
 
-ru_status ru_zoo_build(const char *name, const ru_zoo_options *opt, bool train, ru_graph *g,
-                       ru_zoo_model *out, ru_err *err)
+static ru_status build(const char *name, const ru_zoo_options *opt, const ru_zoo_steps *steps,
+                       bool train, ru_graph *g, ru_zoo_model *out, ru_err *err)
 {
     uint32_t k = 0;
     while (k < RU_ARRAY_LEN(rows) && strcmp(rows[k].name, name) != 0) {
@@ -61,7 +61,7 @@ ru_status ru_zoo_build(const char *name, const ru_zoo_options *opt, bool train, 
             name);
     }
     ru_zoo_model model = {0};
-    rui_zoo z = {.opt = opt, .model = rows[k].name, .train = train, .out = &model};
+    rui_zoo z = {.opt = opt, .model = rows[k].name, .train = train, .steps = steps, .out = &model};
     ru_build_init(&z.b, g);
     RU_TRY(ru_graph_symbol(g, "N", &z.sym_batch, err));
     RU_TRY(builders[k](&z, err));
@@ -73,6 +73,23 @@ ru_status ru_zoo_build(const char *name, const ru_zoo_options *opt, bool train, 
     model.n_inits = z.n_inits;
     *out = model;
     return RU_OK;
+}
+
+ru_status ru_zoo_build(const char *name, const ru_zoo_options *opt, bool train, ru_graph *g,
+                       ru_zoo_model *out, ru_err *err)
+{
+    return build(name, opt, NULL, train, g, out, err);
+}
+
+ru_status ru_zoo_build_steps(const char *name, const ru_zoo_options *opt, const ru_zoo_steps *steps,
+                             ru_graph *g, ru_err *err)
+{
+    ru_zoo_model out;
+    if (strcmp(name, "gpt") != 0) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED, "model %s has no form in steps, only gpt has one",
+                       name);
+    }
+    return build(name, opt, steps, false, g, &out, err);
 }
 
 /* -- checks ------------------------------------------------------------------------------------ */

@@ -46,6 +46,16 @@ typedef struct ru_zoo_model {
     bool tokens; /* input is i64 token ids [N,T], output [N,T,V] */
 } ru_zoo_model;
 
+/* A language model in steps: rows of new positions of several sequences, whose earlier positions
+ * stand in caches (states of role CACHE).
+ *
+ *   inputs  ids, slot, at i64 [rows]: token, cache and position of each row; at -1: no row
+ *           want i64 [wanted]: rows whose logits are asked
+ *   output  logits [wanted, vocab] */
+typedef struct ru_zoo_steps {
+    int64_t rows, wanted, slots;
+} ru_zoo_steps;
+
 typedef struct ru_zoo_row {
     const char *name, *help, *options; /* options: the keys it reads */
 } ru_zoo_row;
@@ -56,6 +66,10 @@ const ru_zoo_row *ru_zoo_list(uint32_t *n);
  * the inference forms. Errors: RU_E_CONFIG naming model, option and range. */
 RU_MUST_USE ru_status ru_zoo_build(const char *name, const ru_zoo_options *opt, bool train,
                                    ru_graph *g, ru_zoo_model *out, ru_err *err);
+
+/* The inference form in steps. Errors: RU_E_UNSUPPORTED for a model that has none. */
+RU_MUST_USE ru_status ru_zoo_build_steps(const char *name, const ru_zoo_options *opt,
+                                         const ru_zoo_steps *steps, ru_graph *g, ru_err *err);
 
 /* Fill a parameter's start values: element e of parameter k draws Philox(seed, k, e), so the same
  * start on any machine. `data` [count] f32. */

@@ -11,9 +11,10 @@ typedef struct rui_zoo {
     const ru_zoo_options *opt;
     const char *model; /* name, for error sentences */
     bool train;
-    uint32_t sym_batch; /* index of symbol "N" */
-    uint32_t stream;    /* next dropout stream */
-    ru_init *inits;     /* [n_inits] in the graph's arena */
+    const ru_zoo_steps *steps; /* NULL: whole sequences */
+    uint32_t sym_batch;        /* index of symbol "N" */
+    uint32_t stream;           /* next dropout stream */
+    ru_init *inits;            /* [n_inits] in the graph's arena */
     uint32_t n_inits, cap_inits;
     ru_zoo_model *out;
 } rui_zoo;

@@ -99,22 +99,50 @@ typedef struct block_shape {
     int64_t context, width, heads;
     double epsilon, std, std_proj; /* std 0: Linear's default start */
     bool causal, bias;
-    const char *approximate; /* of Gelu */
+    const char *approximate;   /* of Gelu */
+    const ru_zoo_steps *steps; /* NULL: whole sequences */
+    ru_value_id slot, at;      /* of steps */
 } block_shape;
+
+/* qkv [N*T, 3*C] -> [N*T, C] */
+static ru_value_id attend(rui_zoo *z, ru_value_id qkv, const block_shape *s)
+{
+    double scale = 1.0 / sqrt((double)(s->width / s->heads));
+    ru_value_id att[2] = {{0}};
+    qkv = rui_zoo_reshape(z, qkv, (int64_t[]){-1, s->context, 3 * s->width}, 3);
+    ru_build_node(&z->b, RU_OP_AttentionQkv, &qkv, 1,
+                  (ru_attr[]){RU_AI(heads, s->heads), RU_AI(causal, s->causal), RU_AF(scale, scale),
+                              RU_A_END},
+                  att, z->train ? 2 : 1);
+    return rui_zoo_reshape(z, att[0], (int64_t[]){-1, s->width}, 2);
+}
+
+/* qkv [rows, 3*C] of new positions -> [rows, C], on the caches of layer `name`. */
+static ru_value_id attend_cached(rui_zoo *z, ru_value_id qkv, const char *name,
+                                 const block_shape *s)
+{
+    const ru_zoo_steps *o = s->steps;
+    double scale = 1.0 / sqrt((double)(s->width / s->heads));
+    ru_type t =
+        ru_type_make(RU_F32, 4, (int64_t[]){o->slots, s->heads, s->context, s->width / s->heads});
+    ru_value_id in[5] = {qkv}, out[3] = {{0}};
+    in[1] = ru_build_state(&z->b, rui_zoo_name(z, name, "keys"), t, RU_ROLE_CACHE, NULL);
+    in[2] = ru_build_state(&z->b, rui_zoo_name(z, name, "values"), t, RU_ROLE_CACHE, NULL);
+    in[3] = s->slot;
+    in[4] = s->at;
+    ru_build_node(&z->b, RU_OP_AttentionCached, in, 5, (ru_attr[]){RU_AF(scale, scale), RU_A_END},
+                  out, 3);
+    ru_build_update(&z->b, in[1], out[1]);
+    ru_build_update(&z->b, in[2], out[2]);
+    return out[0];
+}
 
 /* x [N*T, C] -> [N*T, C], pre-norm. */
 static ru_value_id block(rui_zoo *z, ru_value_id x, const block_names *n, const block_shape *s)
 {
-    int64_t head_size = s->width / s->heads;
     ru_value_id h = rui_zoo_layer_norm(z, x, n->ln1, s->epsilon);
     h = rui_zoo_linear(z, h, n->qkv, 3 * s->width, s->bias, s->std);
-    h = rui_zoo_reshape(z, h, (int64_t[]){-1, s->context, 3 * s->width}, 3);
-    ru_value_id att[2] = {{0}};
-    ru_build_node(&z->b, RU_OP_AttentionQkv, &h, 1,
-                  (ru_attr[]){RU_AI(heads, s->heads), RU_AI(causal, s->causal),
-                              RU_AF(scale, 1.0 / sqrt((double)head_size)), RU_A_END},
-                  att, z->train ? 2 : 1);
-    h = rui_zoo_reshape(z, att[0], (int64_t[]){-1, s->width}, 2);
+    h = s->steps == NULL ? attend(z, h, s) : attend_cached(z, h, n->qkv, s);
     h = rui_zoo_linear(z, h, n->proj, s->width, s->bias, s->std_proj);
     h = rui_zoo_dropout(z, h, z->opt->dropout);
     x = ru_build_op2(&z->b, RU_OP_Add, x, h, NULL);
@@ -154,42 +182,79 @@ static ru_status check_heads(const rui_zoo *z, int64_t layers, int64_t heads, in
     return RU_OK;
 }
 
+/* Options with their defaults, checked. */
+static ru_status gpt_shape(rui_zoo *z, int64_t *layers, block_shape *s, ru_err *err)
+{
+    const ru_zoo_options *o = z->opt;
+    int64_t width = or_default(o->width, 256);
+    int64_t heads = or_default(o->heads, width % 64 == 0 ? width / 64 : 1);
+    int64_t context = o->context != 0 ? o->context : o->input_rank > 0 ? o->input[0] : 128;
+    *layers = or_default(o->layers, 4);
+    RU_TRY(check_heads(z, *layers, heads, width, err));
+    RU_TRY(rui_zoo_range(z, "context", context, 1, 1 << 20, err));
+    RU_TRY(rui_zoo_range(z, "vocab", o->vocab, 2, 1 << 24, err));
+    *s = (block_shape){.context = context,
+                       .width = width,
+                       .heads = heads,
+                       .epsilon = 1e-5,
+                       .std = 0.02,
+                       .std_proj = 0.02 / sqrt(2.0 * (double)*layers),
+                       .causal = true,
+                       .bias = o->bias,
+                       .approximate = "tanh",
+                       .steps = z->steps};
+    return RU_OK;
+}
+
+/* Tokens and their positions as vectors: [N*T, C]. */
+static ru_value_id gpt_embed(rui_zoo *z, block_shape *s, ru_value_id *wte)
+{
+    const ru_attr *axis0 = (ru_attr[]){RU_AI(axis, 0), RU_A_END};
+    int64_t vocab = z->opt->vocab;
+    ru_value_id ids;
+    if (s->steps == NULL) {
+        ids = rui_zoo_input(z, "ids", RU_I64, &s->context, 1);
+    } else {
+        ru_type rows = ru_type_make(RU_I64, 1, &s->steps->rows);
+        ids = ru_build_input(&z->b, "ids", rows);
+        s->slot = ru_build_input(&z->b, "slot", rows);
+        s->at = ru_build_input(&z->b, "at", rows);
+    }
+    *wte = rui_zoo_param(z, "transformer.wte", "weight", (int64_t[]){vocab, s->width}, 2,
+                         RU_INIT_NORMAL, 0.02, s->width);
+    ru_value_id wpe =
+        rui_zoo_param(z, "transformer.wpe", "weight", (int64_t[]){s->context, s->width}, 2,
+                      RU_INIT_NORMAL, 0.02, s->width);
+    ru_value_id x = ru_build_op2(&z->b, RU_OP_Gather, *wte, ids, axis0);
+    if (s->steps != NULL) { /* rows that are none stand at -1, which is the last position here */
+        wpe = ru_build_op2(&z->b, RU_OP_Gather, wpe, s->at, axis0);
+    }
+    x = ru_build_op2(&z->b, RU_OP_Add, x, wpe, NULL);
+    return rui_zoo_reshape(z, x, (int64_t[]){-1, s->width}, 2);
+}
+
 ru_status rui_zoo_gpt(rui_zoo *z, ru_err *err)
 {
     const ru_zoo_options *o = z->opt;
-    int64_t layers = or_default(o->layers, 4), width = or_default(o->width, 256);
-    int64_t heads = or_default(o->heads, width % 64 == 0 ? width / 64 : 1);
-    int64_t context = o->context != 0 ? o->context : o->input_rank > 0 ? o->input[0] : 128;
-    RU_TRY(check_heads(z, layers, heads, width, err));
-    RU_TRY(rui_zoo_range(z, "context", context, 1, 1 << 20, err));
-    RU_TRY(rui_zoo_range(z, "vocab", o->vocab, 2, 1 << 24, err));
-    block_shape s = {.context = context,
-                     .width = width,
-                     .heads = heads,
-                     .epsilon = 1e-5,
-                     .std = 0.02,
-                     .std_proj = 0.02 / sqrt(2.0 * (double)layers),
-                     .causal = true,
-                     .bias = o->bias,
-                     .approximate = "tanh"};
-    ru_value_id ids = rui_zoo_input(z, "ids", RU_I64, &context, 1);
-    ru_value_id wte = rui_zoo_param(z, "transformer.wte", "weight", (int64_t[]){o->vocab, width}, 2,
-                                    RU_INIT_NORMAL, 0.02, width);
-    ru_value_id wpe = rui_zoo_param(z, "transformer.wpe", "weight", (int64_t[]){context, width}, 2,
-                                    RU_INIT_NORMAL, 0.02, width);
-    ru_value_id x =
-        ru_build_op2(&z->b, RU_OP_Gather, wte, ids, (ru_attr[]){RU_AI(axis, 0), RU_A_END});
-    x = ru_build_op2(&z->b, RU_OP_Add, x, wpe, NULL);
-    x = rui_zoo_reshape(z, x, (int64_t[]){-1, width}, 2);
-    x = rui_zoo_dropout(z, x, o->dropout);
+    int64_t layers;
+    block_shape s;
+    ru_value_id wte;
+    RU_TRY(gpt_shape(z, &layers, &s, err));
+    ru_value_id x = rui_zoo_dropout(z, gpt_embed(z, &s, &wte), o->dropout);
     for (int64_t k = 0; k < layers; k++) {
         block_names n = names_of(z, rui_zoo_name_k(z, "transformer.h", k), false);
         x = block(z, x, &n, &s);
     }
+    if (s.steps != NULL) {
+        ru_value_id want = ru_build_input(&z->b, "want", ru_type_make(RU_I64, 1, &s.steps->wanted));
+        x = ru_build_op2(&z->b, RU_OP_Gather, x, want, (ru_attr[]){RU_AI(axis, 0), RU_A_END});
+    }
     x = rui_zoo_layer_norm(z, x, "transformer.ln_f", 1e-5);
     x = o->tie ? ru_build_op2(&z->b, RU_OP_Gemm, x, wte, (ru_attr[]){RU_AI(transB, 1), RU_A_END})
                : rui_zoo_linear(z, x, "lm_head", o->vocab, false, 0.02);
-    x = rui_zoo_reshape(z, x, (int64_t[]){-1, context, o->vocab}, 3);
+    if (s.steps == NULL) {
+        x = rui_zoo_reshape(z, x, (int64_t[]){-1, s.context, o->vocab}, 3);
+    }
     ru_build_output(&z->b, x, "logits");
     z->out->tokens = true;
     return RU_OK;
