@@ -60,6 +60,14 @@ static ru_status run_graph(void *self, int64_t rows, int64_t length, ru_arena *a
     return RU_OK;
 }
 
+static ru_status run_steps(void *self, int64_t rows, int64_t wanted, int64_t slots, ru_arena *arena,
+                           ru_graph *out, ru_err *err)
+{
+    source *s = self;
+    const ru_zoo_steps steps = {.rows = rows, .wanted = wanted, .slots = slots};
+    return ru_model_steps(&s->run.job, &s->run.ckpt.facts, &steps, arena, out, err);
+}
+
 static ru_status run_load(void *self, const ru_graph *g, ru_exe *exe, ru_err *err)
 {
     source *s = self;
@@ -81,6 +89,7 @@ static void run_before(void *self, void *rows, int64_t n)
 
 static const ru_source_ops run_ops = {.name = "rubato_run",
                                       .graph = run_graph,
+                                      .steps = run_steps,
                                       .load = run_load,
                                       .before = run_before,
                                       .close = close_source};

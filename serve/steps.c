@@ -1,0 +1,169 @@
+#include "serve/steps.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "env/clock.h"
+
+enum { SIZES_MAX = 16, WARM_RUNS = 3 };
+enum { IDS, SLOT, AT, WANT, INPUTS }; /* of the graph, in this order */
+
+typedef struct sized {
+    ru_graph graph;
+    ru_exe *exe;
+    int64_t rows, wanted, service_ns;
+} sized;
+
+struct ru_steps {
+    ru_arena arena;
+    ru_steps_facts facts;
+    sized sizes[SIZES_MAX]; /* [n_sizes] of 1, 2, 4, ... rows */
+    uint32_t n_sizes;
+};
+
+static int64_t *input(const sized *z, uint32_t k)
+{
+    return ru_exe_input(z->exe, z->graph.inputs[k]);
+}
+
+static ru_status check_graph(const sized *z, ru_steps_facts *f, ru_err *err)
+{
+    const ru_graph *g = &z->graph;
+    const ru_type *y = g->n_outputs == 1 ? &ru_graph_value(g, g->outputs[0])->type : NULL;
+    bool fits = g->n_inputs == INPUTS && y != NULL && y->dtype == RU_F32 && y->rank == 2 &&
+                y->dims[0] == z->wanted;
+    for (uint32_t k = 0; fits && k < INPUTS; k++) {
+        const ru_type *t = &ru_graph_value(g, g->inputs[k])->type;
+        fits =
+            t->dtype == RU_I64 && t->rank == 1 && t->dims[0] == (k == WANT ? z->wanted : z->rows);
+    }
+    for (uint32_t v = 1; v < g->n_values; v++) {
+        const ru_value *s = &g->values[v];
+        f->context = s->role == RU_ROLE_CACHE ? s->type.dims[2] : f->context;
+    }
+    f->vocab = fits ? y->dims[1] : 0;
+    return fits && f->context > 0 ? RU_OK
+                                  : RU_FAIL(err, RU_E_BUG,
+                                            "the model's form in steps has other "
+                                            "inputs or outputs than expected");
+}
+
+/* Rows that are none: -1 as position. Tokens and slots stay legal. */
+static void fill(const sized *z, const ru_steps_row *rows, int64_t n)
+{
+    int64_t *ids = input(z, IDS), *slot = input(z, SLOT), *at = input(z, AT),
+            *want = input(z, WANT);
+    int64_t wanted = 0;
+    for (int64_t k = 0; k < z->rows; k++) {
+        ids[k] = k < n ? rows[k].token : 0;
+        slot[k] = k < n ? rows[k].slot : 0;
+        at[k] = k < n ? rows[k].at : -1;
+        if (k < n && rows[k].wanted) {
+            RU_CHECK(wanted < z->wanted);
+            want[wanted++] = k;
+        }
+    }
+    while (wanted < z->wanted) {
+        want[wanted++] = 0;
+    }
+}
+
+static ru_status warm(sized *z, ru_err *err)
+{
+    fill(z, NULL, 0);
+    z->service_ns = INT64_MAX;
+    for (int k = 0; k < WARM_RUNS; k++) {
+        ru_time from = ru_clock_now();
+        RU_TRY(ru_exe_run(z->exe, &(ru_run_args){0}, err));
+        int64_t ns = ru_time_since(ru_clock_now(), from);
+        z->service_ns = ns < z->service_ns ? ns : z->service_ns;
+    }
+    return RU_OK;
+}
+
+static ru_status open_all(ru_steps *s, const ru_source *source, const ru_steps_options *opt,
+                          ru_err *err)
+{
+    s->facts.slots = opt->slots;
+    while (s->n_sizes < SIZES_MAX &&
+           (INT64_C(1) << s->n_sizes <= opt->rows_max || s->facts.rows_max < opt->slots)) {
+        sized *z = &s->sizes[s->n_sizes];
+        ru_exe_options o = opt->exe;
+        z->rows = INT64_C(1) << s->n_sizes;
+        z->wanted = z->rows < opt->slots ? z->rows : opt->slots;
+        RU_TRY(source->ops->steps(source->self, z->rows, z->wanted, opt->slots, &s->arena,
+                                  &z->graph, err));
+        RU_TRY(check_graph(z, &s->facts, err));
+        o.share = s->n_sizes > 0 ? s->sizes[0].exe : NULL;
+        RU_TRY(ru_exe_open(&z->graph, &o, &z->exe, err));
+        s->n_sizes++;
+        if (o.share == NULL && source->ops->load != NULL) {
+            RU_TRY(source->ops->load(source->self, &z->graph, z->exe, err));
+        }
+        RU_TRY(warm(z, err));
+        s->facts.rows_max = z->rows;
+    }
+    return RU_OK;
+}
+
+ru_status ru_steps_open(const ru_source *source, const ru_steps_options *opt, ru_steps **out,
+                        ru_err *err)
+{
+    if (source->ops->steps == NULL) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED, "the model has no form in steps");
+    }
+    ru_steps *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the model");
+    }
+    ru_arena_init(&s->arena, 0);
+    ru_status st = open_all(s, source, opt, err);
+    if (st != RU_OK) {
+        ru_steps_close(s);
+        return st;
+    }
+    *out = s;
+    return RU_OK;
+}
+
+void ru_steps_close(ru_steps *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    for (uint32_t k = 0; k < s->n_sizes; k++) {
+        ru_exe_close(s->sizes[k].exe);
+    }
+    ru_arena_fini(&s->arena);
+    free(s);
+}
+
+ru_steps_facts ru_steps_facts_get(const ru_steps *s)
+{
+    return s->facts;
+}
+
+static const sized *of(const ru_steps *s, int64_t rows)
+{
+    uint32_t k = 0;
+    while (k + 1 < s->n_sizes && s->sizes[k].rows < rows) {
+        k++;
+    }
+    return &s->sizes[k];
+}
+
+ru_status ru_steps_run(ru_steps *s, const ru_steps_row *rows, int64_t n, const float **logits,
+                       ru_err *err)
+{
+    RU_CHECK(n > 0 && n <= s->facts.rows_max);
+    const sized *z = of(s, n);
+    fill(z, rows, n);
+    RU_TRY(ru_exe_run(z->exe, &(ru_run_args){0}, err));
+    *logits = ru_exe_output(z->exe, z->graph.outputs[0]);
+    return RU_OK;
+}
+
+int64_t ru_steps_service_ns(const ru_steps *s, int64_t rows)
+{
+    return of(s, rows)->service_ns;
+}

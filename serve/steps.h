@@ -1,0 +1,44 @@
+/* A language model in steps: executables for 1, 2, 4, ... rows of new positions, on caches that
+ * hold the earlier ones of several sequences.
+ *
+ * Rows of a step belong to any sequences: the next position of some, a piece of the prompt of
+ * another. All executables share parameters and caches.
+ *
+ * Thread: one at a time. */
+#ifndef RU_SERVE_STEPS_H
+#define RU_SERVE_STEPS_H
+
+#include "serve/model.h"
+
+typedef struct ru_steps ru_steps;
+
+typedef struct ru_steps_options {
+    ru_exe_options exe;
+    uint32_t slots;   /* sequences at one time */
+    int64_t rows_max; /* of a step; rounded down to a power of two, at least `slots` */
+} ru_steps_options;
+
+typedef struct ru_steps_row {
+    int64_t token, slot, at; /* its position in the sequence: all before it have been rows */
+    bool wanted;             /* are its logits asked? At most `slots` of a step */
+} ru_steps_row;
+
+typedef struct ru_steps_facts {
+    int64_t context, vocab, slots, rows_max;
+} ru_steps_facts;
+
+/* `source` must live until close. Errors: RU_E_UNSUPPORTED when the model has no form in steps;
+ * those of the source and of ru_exe_open. */
+RU_MUST_USE ru_status ru_steps_open(const ru_source *source, const ru_steps_options *opt,
+                                    ru_steps **out, ru_err *err);
+void ru_steps_close(ru_steps *s); /* NULL is fine */
+ru_steps_facts ru_steps_facts_get(const ru_steps *s);
+
+/* Compute `n` rows, 1 .. rows_max. *logits [wanted, vocab], in the order of rows; view until the
+ * next run. Errors: RU_E_DATA for a token, slot or position that there is not. */
+RU_MUST_USE ru_status ru_steps_run(ru_steps *s, const ru_steps_row *rows, int64_t n,
+                                   const float **logits, ru_err *err);
+/* Measured time of a step of so many rows when it was opened. */
+int64_t ru_steps_service_ns(const ru_steps *s, int64_t rows);
+
+#endif
