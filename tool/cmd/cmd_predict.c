@@ -12,9 +12,11 @@
 #include "data/norm.h"
 #include "env/process/self.h"
 #include "run/predict.h"
+#include "serve/streams.h"
 #include "store/npy.h"
 #include "tool/cmd.h"
 #include "tool/cmd/from.h"
+#include "tool/serve/source.h"
 #include "train/app/app_run.h"
 
 static const ru_opt opts[] = {
@@ -438,18 +440,84 @@ static void put_token(int64_t token, int64_t vocab)
     (void)fflush(stdout);
 }
 
+/* The prompt, then room for --tokens. */
+static ru_status open_text(session *s, int64_t vocab, int64_t **ids, int64_t *n, ru_err *err)
+{
+    int64_t left = ru_cmd_i64(s->in, "tokens");
+    const char *prompt = ru_cmd_text(s->in, "prompt");
+    int64_t room = (int64_t)strlen(prompt) + 1 + left;
+    *ids = RU_NEW(s->in->arena, int64_t, room);
+    if (*ids == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "not enough memory for %lld tokens", (long long)room);
+    }
+    RU_TRY(prompt_tokens(s, vocab, *ids, room - left, n, err));
+    (void)printf("%s", prompt);
+    return RU_OK;
+}
+
+/* A model with a form in steps keeps what it has read in caches. A text that is longer than the
+ * context goes on behind its last part, which is read again for each token: its positions change.
+ */
+static ru_status text_on_cache(session *s, ru_steps *steps, ru_streams *streams, ru_err *err)
+{
+    ru_steps_facts f = ru_steps_facts_get(steps);
+    int64_t left = ru_cmd_i64(s->in, "tokens"), n, *ids;
+    RU_TRY(open_text(s, f.vocab, &ids, &n, err));
+    ru_stream t = {.end_token = -1,
+                   .draw = {.temperature = ru_cmd_f64(s->in, "temperature"),
+                            .top_p = 1,
+                            .seed = (uint64_t)ru_cmd_i64(s->in, "seed")}};
+    while (left > 0) {
+        t.n_prompt = n < f.context ? n : f.context;
+        t.tokens = ids + n - t.n_prompt;
+        t.n_max = t.n_prompt + left;
+        ru_streams_ask(streams, &t);
+        for (int64_t seen = t.n; t.end == RU_STREAM_RUNS; seen = t.n) {
+            if (ru_self_stop_asked() != 0) {
+                (void)printf("\n");
+                return RU_OK;
+            }
+            (void)ru_streams_step(streams, err);
+            if (t.end == RU_STREAM_FAILED) {
+                return err->status;
+            }
+            if (t.n > seen) {
+                put_token(t.tokens[seen], f.vocab);
+            }
+        }
+        left -= t.n - t.n_prompt;
+        n += t.n - t.n_prompt;
+        t.draw.first = t.draw.first + (uint64_t)(t.n - t.n_prompt);
+    }
+    (void)printf("\n");
+    return RU_OK;
+}
+
+/* *done: the model has a form in steps, and the text is written. */
+static ru_status try_cache(session *s, const ru_exe_options *eo, bool *done, ru_err *err)
+{
+    enum { ROWS = 128 }; /* of a piece of the prompt */
+    const rui_served_source_options so = {.exe = *eo};
+    const ru_steps_options o = {.exe = *eo, .slots = 1, .rows_max = ROWS};
+    ru_source source;
+    ru_steps *steps = NULL;
+    ru_streams *streams = NULL;
+    RU_TRY(rui_served_source_open(s->in->args[0], &so, &source, err));
+    ru_status st = ru_steps_open(&source, &o, &steps, err);
+    *done = st != RU_E_UNSUPPORTED;
+    st = st == RU_OK ? ru_streams_open(steps, &streams, err) : *done ? st : RU_OK;
+    st = st == RU_OK && *done ? text_on_cache(s, steps, streams, err) : st;
+    ru_streams_close(streams);
+    ru_steps_close(steps);
+    source.ops->close(source.self);
+    return st;
+}
+
 static ru_status text(session *s, ru_err *err)
 {
     int64_t context = ru_predictor_inputs(s->p), vocab = ru_predictor_outputs(s->p) / context;
-    int64_t left = ru_cmd_i64(s->in, "tokens"), n;
-    const char *prompt = ru_cmd_text(s->in, "prompt");
-    int64_t room = (int64_t)strlen(prompt) + 1 + left;
-    int64_t *ids = RU_NEW(s->in->arena, int64_t, room);
-    if (ids == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "not enough memory for %lld tokens", (long long)room);
-    }
-    RU_TRY(prompt_tokens(s, vocab, ids, room - left, &n, err));
-    (void)printf("%s", prompt);
+    int64_t left = ru_cmd_i64(s->in, "tokens"), n, *ids;
+    RU_TRY(open_text(s, vocab, &ids, &n, err));
     for (uint64_t index = 0; left > 0 && ru_self_stop_asked() == 0; left--, index++) {
         int64_t used = n < context ? n : context;
         int64_t *in = ru_predictor_input(s->p, 0);
@@ -496,6 +564,13 @@ static ru_status predict(session *s, ru_err *err)
     ru_exe_options eo = {.device = (ru_device_kind)s->run.job.train.device,
                          .threads = (uint32_t)ru_cmd_i64(s->in, "threads"),
                          .profile = ru_cmd_given(s->in, "record")};
+    if (tokens && !ru_cmd_given(s->in, "from")) {
+        bool done = false;
+        RU_TRY(try_cache(s, &eo, &done, err));
+        if (done) {
+            return RU_OK;
+        }
+    }
     RU_TRY(ru_predictor_open(&s->run, tokens ? 1 : 64, &eo, s->in->arena, &s->p, err));
     s->proba = ru_cmd_flag(s->in, "proba");
     s->scratch = RU_NEW(s->in->arena, float, ru_predictor_outputs(s->p));

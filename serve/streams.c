@@ -1,0 +1,207 @@
+#include "serve/streams.h"
+
+#include <stdlib.h>
+
+/* A step with a piece of a prompt takes at most so many times what it takes without. */
+enum { PIECE_TIMES = 2 };
+
+typedef struct place {
+    ru_stream *stream; /* NULL: free */
+    uint64_t turn;     /* who asked first */
+    int64_t rows;      /* of it in this step; the last one may be wanted */
+} place;
+
+struct ru_streams {
+    ru_arena arena;
+    ru_steps *steps;
+    ru_steps_facts facts;
+    place *places; /* [slots] */
+    ru_stream *waiting, **last;
+    uint64_t turns;
+    ru_steps_row *rows; /* [rows_max] */
+    int64_t n_rows;
+    float *scratch;  /* [vocab] */
+    uint32_t *order; /* [vocab] */
+};
+
+ru_status ru_streams_open(ru_steps *steps, ru_streams **out, ru_err *err)
+{
+    ru_streams *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for texts under way");
+    }
+    ru_arena_init(&s->arena, 0);
+    s->steps = steps;
+    s->facts = ru_steps_facts_get(steps);
+    s->last = &s->waiting;
+    s->places = RU_NEW(&s->arena, place, s->facts.slots);
+    s->rows = RU_NEW(&s->arena, ru_steps_row, s->facts.rows_max);
+    s->scratch = RU_NEW(&s->arena, float, s->facts.vocab);
+    s->order = RU_NEW(&s->arena, uint32_t, s->facts.vocab);
+    if (s->places == NULL || s->rows == NULL || s->scratch == NULL || s->order == NULL) {
+        ru_streams_close(s);
+        return RU_FAIL(err, RU_E_MEM, "no memory for texts under way");
+    }
+    *out = s;
+    return RU_OK;
+}
+
+void ru_streams_close(ru_streams *s)
+{
+    if (s != NULL) {
+        ru_arena_fini(&s->arena);
+        free(s);
+    }
+}
+
+void ru_streams_ask(ru_streams *s, ru_stream *t)
+{
+    t->n = t->n_prompt;
+    t->cached = 0;
+    t->end = RU_STREAM_RUNS;
+    t->next = NULL;
+    t->leaves = false;
+    *s->last = t;
+    s->last = &t->next;
+}
+
+void ru_streams_drop(ru_stream *t)
+{
+    t->leaves = true;
+}
+
+/* -- who is in ---------------------------------------------------------------------------------
+ */
+
+static void leave(ru_streams *s)
+{
+    for (int64_t k = 0; k < s->facts.slots; k++) {
+        ru_stream *t = s->places[k].stream;
+        if (t != NULL && t->leaves) {
+            t->end = RU_STREAM_DROPPED;
+            s->places[k].stream = NULL;
+        }
+    }
+    s->last = &s->waiting;
+    while (*s->last != NULL) {
+        ru_stream *t = *s->last;
+        if (t->leaves) {
+            *s->last = t->next;
+            t->end = RU_STREAM_DROPPED;
+        } else {
+            s->last = &t->next;
+        }
+    }
+}
+
+static void enter(ru_streams *s)
+{
+    for (int64_t k = 0; k < s->facts.slots && s->waiting != NULL; k++) {
+        if (s->places[k].stream == NULL) {
+            s->places[k] = (place){.stream = s->waiting, .turn = s->turns++};
+            s->waiting = s->waiting->next;
+            s->last = s->waiting == NULL ? &s->waiting : s->last;
+        }
+    }
+}
+
+/* -- a step ------------------------------------------------------------------------------------
+ */
+
+static int64_t left_of(const place *p)
+{
+    return p->stream == NULL ? 0 : p->stream->n - p->stream->cached;
+}
+
+static void put_rows(ru_streams *s, int64_t slot, int64_t n)
+{
+    place *p = &s->places[slot];
+    const ru_stream *t = p->stream;
+    p->rows = n;
+    for (int64_t k = 0; k < n; k++) {
+        int64_t at = t->cached + k;
+        s->rows[s->n_rows++] = (ru_steps_row){
+            .token = t->tokens[at], .slot = slot, .at = at, .wanted = at == t->n - 1};
+    }
+}
+
+/* Rows of a step in which so many streams go on. */
+static int64_t rows_beside(const ru_streams *s, int64_t going)
+{
+    int64_t most = going + 1, alone = ru_steps_service_ns(s->steps, going);
+    for (int64_t n = 1; n <= s->facts.rows_max; n *= 2) {
+        if (n > most && ru_steps_service_ns(s->steps, n) <= PIECE_TIMES * alone) {
+            most = n;
+        }
+    }
+    return going == 0 || most > s->facts.rows_max ? s->facts.rows_max : most;
+}
+
+/* The stream that asked first of those whose prompts are not in and have no piece yet; -1: none. */
+static int64_t next_prompt(const ru_streams *s)
+{
+    int64_t found = -1;
+    for (int64_t k = 0; k < s->facts.slots; k++) {
+        const place *p = &s->places[k];
+        if (left_of(p) > 1 && p->rows == 0 && (found < 0 || p->turn < s->places[found].turn)) {
+            found = k;
+        }
+    }
+    return found;
+}
+
+static void choose_rows(ru_streams *s)
+{
+    s->n_rows = 0;
+    for (int64_t k = 0; k < s->facts.slots; k++) {
+        s->places[k].rows = 0;
+        if (left_of(&s->places[k]) == 1) {
+            put_rows(s, k, 1);
+        }
+    }
+    int64_t most = rows_beside(s, s->n_rows);
+    for (int64_t k = next_prompt(s); k >= 0 && s->n_rows < most; k = next_prompt(s)) {
+        int64_t left = left_of(&s->places[k]), room = most - s->n_rows;
+        put_rows(s, k, left < room ? left : room);
+    }
+}
+
+/* Its next token is there. */
+static void take(ru_streams *s, ru_stream *t, const float *logits)
+{
+    int64_t token =
+        ru_draw_token(&t->draw, logits, s->facts.vocab,
+                      t->draw.first + (uint64_t)(t->n - t->n_prompt), s->scratch, s->order);
+    t->tokens[t->n++] = token;
+    t->end = token == t->end_token                         ? RU_STREAM_STOP
+             : t->n == t->n_max || t->n > s->facts.context ? RU_STREAM_LENGTH
+                                                           : RU_STREAM_RUNS;
+}
+
+bool ru_streams_step(ru_streams *s, ru_err *err)
+{
+    const float *logits = NULL;
+    leave(s);
+    enter(s);
+    choose_rows(s);
+    if (s->n_rows == 0) {
+        return false;
+    }
+    ru_status st = ru_steps_run(s->steps, s->rows, s->n_rows, &logits, err);
+    for (int64_t i = 0; i < s->n_rows; i++) {
+        place *p = &s->places[s->rows[i].slot];
+        ru_stream *t = p->stream;
+        t->cached += st == RU_OK ? 1 : 0;
+        if (st != RU_OK) {
+            t->end = RU_STREAM_FAILED;
+        } else if (s->rows[i].wanted) {
+            take(s, t, logits);
+            logits += s->facts.vocab;
+        }
+    }
+    for (int64_t k = 0; k < s->facts.slots; k++) {
+        place *p = &s->places[k];
+        p->stream = p->stream != NULL && p->stream->end != RU_STREAM_RUNS ? NULL : p->stream;
+    }
+    return true;
+}

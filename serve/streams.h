@@ -1,0 +1,50 @@
+/* Texts that a language model writes at one time: which rows the next step has, and what its logits
+ * become. No clock, no thread.
+ *
+ *   ask --> waits --> has a slot: its prompt goes in piece by piece --> one token a step --> ended
+ *
+ * A step has one row of every stream whose prompt is in, and one piece of the prompt of the stream
+ * that asked first: a long prompt delays the others by one piece a step. The piece is as large as
+ * lets the step take at most twice what it takes without, by measured times.
+ *
+ * Thread: one at a time. */
+#ifndef RU_SERVE_STREAMS_H
+#define RU_SERVE_STREAMS_H
+
+#include "serve/draw.h"
+#include "serve/steps.h"
+
+typedef enum ru_stream_end {
+    RU_STREAM_RUNS,
+    RU_STREAM_LENGTH, /* n_max tokens, or the model's context is full */
+    RU_STREAM_STOP,   /* its last token is the end token */
+    RU_STREAM_DROPPED,
+    RU_STREAM_FAILED,
+} ru_stream_end;
+
+/* Filled by who asks, down to `draw`; must stay until it has ended. */
+typedef struct ru_stream {
+    int64_t *tokens; /* [n_max] the prompt, at least one token; then what was written */
+    int64_t n_prompt, n_max;
+    int64_t end_token; /* -1: none */
+    ru_draw draw;
+    int64_t n;      /* tokens so far */
+    int64_t cached; /* of them in the cache */
+    ru_stream_end end;
+    struct ru_stream *next; /* of those that wait */
+    bool leaves;            /* nobody wants it any more */
+} ru_stream;
+
+typedef struct ru_streams ru_streams;
+
+/* `steps` must live until close. Errors: RU_E_MEM. */
+RU_MUST_USE ru_status ru_streams_open(ru_steps *steps, ru_streams **out, ru_err *err);
+void ru_streams_close(ru_streams *s); /* NULL is fine */
+void ru_streams_ask(ru_streams *s, ru_stream *t);
+/* It ends before the next step. */
+void ru_streams_drop(ru_stream *t);
+/* Compute one step; false: there was nothing to do. A step that fails ends its streams; `err` says
+ * why. */
+bool ru_streams_step(ru_streams *s, ru_err *err);
+
+#endif
