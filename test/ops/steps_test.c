@@ -1,0 +1,224 @@
+/* Texts written on caches, many at one time: the same tokens as whole recomputation gives. */
+#include "serve/streams.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "test/test.h"
+#include "train/model/model.h"
+
+enum { CONTEXT = 24, VOCAB = 31, STREAMS = 9, SLOTS = 3 };
+
+static const ru_zoo_options zoo = {
+    .layers = 2, .heads = 2, .width = 16, .context = CONTEXT, .vocab = VOCAB, .bias = true};
+
+static ru_status toy_steps(void *self, int64_t rows, int64_t wanted, int64_t slots, ru_arena *arena,
+                           ru_graph *out, ru_err *err)
+{
+    (void)self;
+    const ru_zoo_steps s = {.rows = rows, .wanted = wanted, .slots = slots};
+    RU_TRY(ru_graph_init(out, arena, "gpt", err));
+    return ru_zoo_build_steps("gpt", &zoo, &s, out, err);
+}
+
+/* Parameters by their names, larger than those of a model that begins: tokens then differ. */
+static ru_status toy_load(void *self, const ru_graph *g, ru_exe *exe, ru_err *err)
+{
+    float data[4 * 16 * 64];
+    (void)self;
+    for (uint32_t v = 1; v < g->n_values; v++) {
+        if (g->values[v].role != RU_ROLE_PARAM) {
+            continue;
+        }
+        int64_t n = ru_type_count(&g->values[v].type);
+        ru_rng rng = ru_rng_from(3, ru_rng_label(g->values[v].name));
+        assert_true(n <= (int64_t)RU_ARRAY_LEN(data));
+        for (int64_t k = 0; k < n; k++) {
+            data[k] = (float)ru_rng_normal(&rng) * 0.5f;
+        }
+        RU_TRY(ru_exe_state_write(exe, (ru_value_id){v}, data, err));
+    }
+    return RU_OK;
+}
+
+static const ru_source_ops toy_ops = {.name = "toy", .steps = toy_steps, .load = toy_load};
+
+/* The most likely token behind `n` others, by the form that sees whole sequences. */
+typedef struct whole {
+    ru_arena arena;
+    ru_graph g;
+    ru_exe *exe;
+} whole;
+
+static void whole_open(whole *w, ru_device_kind device)
+{
+    ru_err err = {0};
+    ru_graph free_batch;
+    ru_zoo_model model;
+    ru_arena_init(&w->arena, 0);
+    assert_ok(ru_graph_init(&free_batch, &w->arena, "gpt", &err), err);
+    assert_ok(ru_zoo_build("gpt", &zoo, false, &free_batch, &model, &err), err);
+    const ru_step_options so = {
+        .loss = RU_LOSS_NEXT_TOKEN, .batch = 1, .x = ru_type_make(RU_I64, 1, (int64_t[]){CONTEXT})};
+    ru_step_graph step;
+    assert_ok(ru_step_build_eval(&free_batch, &so, &w->arena, &step, &err), err);
+    w->g = step.graph;
+    assert_ok(ru_exe_open(&w->g, &(ru_exe_options){.device = device, .threads = 1}, &w->exe, &err),
+              err);
+    assert_ok(toy_load(NULL, &w->g, w->exe, &err), err);
+}
+
+static int64_t whole_next(whole *w, const int64_t *tokens, int64_t n)
+{
+    ru_err err = {0};
+    int64_t *in = ru_exe_input(w->exe, w->g.inputs[0]), best = 0;
+    memset(in, 0, CONTEXT * sizeof *in);
+    memcpy(in, tokens, (size_t)n * sizeof *in);
+    assert_ok(ru_exe_run(w->exe, &(ru_run_args){0}, &err), err);
+    const float *y = (const float *)ru_exe_output(w->exe, w->g.outputs[0]) + (n - 1) * VOCAB;
+    for (int64_t k = 1; k < VOCAB; k++) {
+        best = y[k] > y[best] ? k : best;
+    }
+    return best;
+}
+
+/* Streams ask at random steps, some leave; prompts of 1 .. CONTEXT tokens. */
+static void write_and_compare(ru_rng *rng, ru_steps *steps, whole *w)
+{
+    ru_err err = {0};
+    ru_streams *s;
+    ru_stream t[STREAMS];
+    int64_t tokens[STREAMS][CONTEXT + 1], asked = 0;
+    assert_ok(ru_streams_open(steps, &s, &err), err);
+    for (uint32_t k = 0; k < STREAMS; k++) {
+        int64_t n = 1 + (int64_t)ru_rng_below(rng, CONTEXT);
+        t[k] =
+            (ru_stream){.tokens = tokens[k], .n_prompt = n, .n_max = CONTEXT + 1, .end_token = -1};
+        t[k].end_token = ru_rng_below(rng, 3) == 0 ? (int64_t)ru_rng_below(rng, VOCAB) : -1;
+        for (int64_t i = 0; i < n; i++) {
+            tokens[k][i] = (int64_t)ru_rng_below(rng, VOCAB);
+        }
+    }
+    while (asked < STREAMS || ru_streams_step(s, &err)) {
+        if (asked < STREAMS && ru_rng_below(rng, 3) == 0) {
+            ru_streams_ask(s, &t[asked++]);
+        }
+        uint32_t k = ru_rng_below(rng, 40);
+        if ((int64_t)k < asked && t[k].end == RU_STREAM_RUNS) {
+            ru_streams_drop(&t[k]);
+        }
+        if (asked < STREAMS) {
+            (void)ru_streams_step(s, &err);
+        }
+    }
+    for (uint32_t k = 0; k < STREAMS; k++) {
+        assert_true(t[k].end != RU_STREAM_RUNS && t[k].end != RU_STREAM_FAILED);
+        assert_true(t[k].end != RU_STREAM_LENGTH || t[k].n == CONTEXT + 1);
+        for (int64_t n = t[k].n_prompt; n < t[k].n; n++) {
+            assert_int_equal(tokens[k][n], whole_next(w, tokens[k], n));
+        }
+        assert_true(t[k].end != RU_STREAM_STOP || tokens[k][t[k].n - 1] == t[k].end_token);
+    }
+    ru_streams_close(s);
+}
+
+static void tokens_are_those_of_whole_recomputation(void **state)
+{
+    (void)state;
+    ru_rng rng = ru_rng_from(ru_test_seed(), 1);
+    for (uint32_t way = 0; way < 2; way++) {
+        ru_err err = {0};
+        whole w;
+        ru_steps *steps;
+        const ru_source source = {.ops = &toy_ops};
+        ru_steps_options o = {.slots = SLOTS, .rows_max = way == 0 ? 1 : 16};
+        o.exe = (ru_exe_options){.device = way == 0 ? RU_DEVICE_REF : RU_DEVICE_CPU, .threads = 2};
+        whole_open(&w, o.exe.device);
+        assert_ok(ru_steps_open(&source, &o, &steps, &err), err);
+        assert_int_equal(ru_steps_facts_get(steps).context, CONTEXT);
+        for (uint32_t round = 0; round < (way == 0 ? 1 : 8); round++) {
+            write_and_compare(&rng, steps, &w);
+        }
+        ru_steps_close(steps);
+        ru_exe_close(w.exe);
+        ru_arena_fini(&w.arena);
+    }
+}
+
+/* A token that there is not ends the streams of its step with the sentence. */
+static void a_step_that_fails_says_why(void **state)
+{
+    (void)state;
+    ru_err err = {0};
+    ru_steps *steps;
+    ru_streams *s;
+    const ru_source source = {.ops = &toy_ops};
+    const ru_steps_options o = {.slots = 1, .rows_max = 4, .exe = {.threads = 1}};
+    int64_t tokens[3] = {1, VOCAB, 0};
+    ru_stream t = {.tokens = tokens, .n_prompt = 2, .n_max = 3, .end_token = -1};
+    assert_ok(ru_steps_open(&source, &o, &steps, &err), err);
+    assert_ok(ru_streams_open(steps, &s, &err), err);
+    ru_streams_ask(s, &t);
+    assert_true(ru_streams_step(s, &err));
+    assert_int_equal(t.end, RU_STREAM_FAILED);
+    assert_int_equal(err.status, RU_E_DATA);
+    assert_false(ru_streams_step(s, &err));
+    ru_streams_close(s);
+    ru_steps_close(steps);
+}
+
+/* The rule by sorting everything. */
+static int64_t draw_slowly(const ru_draw *d, const float *logits, int64_t n, uint64_t index)
+{
+    double p[64], all = 0, cut = 0, u;
+    int64_t by[64], kept = 0;
+    uint32_t w[4];
+    for (int64_t k = 0; k < n; k++) {
+        int64_t at = k;
+        p[k] = exp((double)logits[k] / d->temperature);
+        for (; at > 0 && p[by[at - 1]] < p[k]; at--) {
+            by[at] = by[at - 1];
+        }
+        by[at] = k;
+    }
+    int64_t most = d->top_k > 0 && d->top_k < n ? d->top_k : n;
+    for (int64_t k = 0; k < most; k++) {
+        all += p[by[k]];
+    }
+    while (kept < most && (kept == 0 || cut < d->top_p * all)) {
+        cut += p[by[kept++]];
+    }
+    ru_philox_at(d->seed, ru_rng_label("tokens"), index, w);
+    u = ((double)w[0] + (double)w[1] * 0x1p-32) * 0x1p-32 * cut;
+    for (int64_t k = 0; k < kept; k++) {
+        u -= p[by[k]];
+        if (u < 0) {
+            return by[k];
+        }
+    }
+    return by[kept - 1];
+}
+
+static void draws_are_those_of_sorting(void **state)
+{
+    (void)state;
+    ru_rng rng = ru_rng_from(ru_test_seed(), 2);
+    float logits[64], scratch[64];
+    uint32_t order[64];
+    for (uint32_t round = 0; round < 2000; round++) {
+        int64_t n = 2 + (int64_t)ru_rng_below(&rng, 63);
+        ru_draw d = {.temperature = 0.25 + 0.25 * ru_rng_below(&rng, 8), .seed = round};
+        d.top_p = round % 3 == 0 ? 1 : (1 + ru_rng_below(&rng, 99)) / 100.0;
+        d.top_k = d.top_p < 1 && round % 2 == 0 ? 0 : 1 + (int64_t)ru_rng_below(&rng, 20);
+        d.top_k = d.top_k >= n ? n - 1 : d.top_k;
+        for (int64_t k = 0; k < n; k++) {
+            logits[k] = (float)ru_rng_normal(&rng);
+        }
+        assert_int_equal(ru_draw_token(&d, logits, n, round, scratch, order),
+                         draw_slowly(&d, logits, n, round));
+    }
+}
+
+RU_TESTS(test_steps, cmocka_unit_test(tokens_are_those_of_whole_recomputation),
+         cmocka_unit_test(a_step_that_fails_says_why), cmocka_unit_test(draws_are_those_of_sorting))
