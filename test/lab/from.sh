@@ -89,6 +89,16 @@ cmp here.txt there.txt || fail "other bits than with the file"
 cmp here.txt there.txt || fail "eval gives other figures than with the file"
 "$rubato" explain came.json order >explained.txt
 grep -q 'a perfect order saves' explained.txt || fail "explain does not show what an order saves"
+ended
+"$rubato" export small --onnx model.onnx >/dev/null
+sed 's/^model: .*/model: {onnx: model.onnx}/' small.yaml >imported.yaml
+"$rubato" train imported.yaml --out imported >/dev/null 2>&1
+serve imported
+"$rubato" eval imported >here.txt
+"${there[@]}" eval - --from "$at" --token-file token >there.txt
+cmp here.txt there.txt || fail "an imported model gives other figures than with the file"
+ended
+serve small
 echo "ok: the same bits over the link"
 
 expect 69 "$at: a process listens there and refuses" "${there[@]}" predict - --from "$at" --token-file wrong "${images[@]}"

@@ -4,6 +4,7 @@
 
 #include "base/fields.h"
 #include "env/file/file.h"
+#include "env/file/memfile.h"
 #include "env/link/link_tcp.h"
 #include "launch/launch.h"
 #include "store/safetensors.h"
@@ -84,6 +85,20 @@ static ru_status connect(ru_cmd_in *in, const char *address, rui_from *f, ru_err
     return ru_fetch_open(&o, &f->fetch, err);
 }
 
+/* The file of an imported model, under a path for those that read it. */
+static ru_status take_onnx(rui_from *f, const char *address, const ru_remote *w, ru_rundir *r,
+                           ru_err *err)
+{
+    if (w->onnx == NULL) {
+        return RU_FAIL(err, RU_E_DATA, "%s serves the weights of an imported model without it",
+                       address);
+    }
+    RU_TRY(ru_memfile_open(w->onnx, w->onnx_bytes, &f->onnx, f->onnx_path, err));
+    f->keeps = true;
+    r->onnx = f->onnx_path;
+    return RU_OK;
+}
+
 ru_status rui_from_open(ru_cmd_in *in, const char *name, rui_from *f, ru_rundir *run, ru_err *err)
 {
     const char *address = ru_cmd_text(in, "from");
@@ -104,7 +119,7 @@ ru_status rui_from_open(ru_cmd_in *in, const char *name, rui_from *f, ru_rundir 
         return ru_err_wrap(err, st, "%s", path);
     }
     if (r.job.model.source == RU_MODEL_ONNX) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED, "%s is an imported one, which is not served", path);
+        RU_TRY(take_onnx(f, address, w, &r, err));
     }
     RU_TRY(ru_remote_late_open(f->fetch, address, (ru_order_method)ru_cmd_choice(in, "order"),
                                in->arena, &f->late, err));
@@ -115,6 +130,10 @@ ru_status rui_from_open(ru_cmd_in *in, const char *name, rui_from *f, ru_rundir 
 
 void rui_from_close(rui_from *f)
 {
+    if (f->keeps) {
+        ru_memfile_close(f->onnx);
+        f->keeps = false;
+    }
     ru_fetch_close(f->fetch);
     f->fetch = NULL;
 }

@@ -5,6 +5,7 @@
 #ifndef RU_TOOL_CMD_FROM_H
 #define RU_TOOL_CMD_FROM_H
 
+#include "env/file/memfile.h"
 #include "tool/cmd.h"
 #include "train/remote/late.h"
 
@@ -23,6 +24,9 @@
 typedef struct rui_from {
     ru_fetch *fetch;
     ru_remote_late late;
+    bool keeps; /* an imported model, as a file in memory: */
+    int onnx;
+    char onnx_path[RU_MEMFILE_PATH];
 } rui_from;
 
 /* Connect, and make `run` the model that is served. With a name of a run or a checkpoint it must be

@@ -32,26 +32,39 @@ static void hash_all(ru_remote *w)
     w->hash = ru_hasher_get(&h);
 }
 
-ru_status ru_remote_open(const ru_rundir *r, ru_arena *arena, ru_remote *out, ru_err *err)
+/* The file is sent whole, before any tensor. */
+static ru_status open_onnx(const ru_rundir *r, ru_remote *w, ru_err *err)
 {
-    ru_safetensors file;
-    char *state;
-    ru_remote w = {0};
-    if (r->onnx != NULL) {
+    const char *folder = "/model/model.onnx";
+    size_t n = strlen(r->onnx), tail = strlen(folder);
+    if (n >= tail && strcmp(r->onnx + n - tail, folder) == 0) {
         return RU_FAIL(err, RU_E_UNSUPPORTED,
-                       "%s was trained from an imported model, which is not served; `rubato export "
-                       "%s --onnx FILE` writes it as a file",
+                       "%s was trained from an imported model that keeps weights in other files, "
+                       "which is not served; `rubato export %s --onnx FILE` writes it as one",
                        r->dir, r->dir);
     }
+    RU_TRY(ru_file_map(r->onnx, &w->onnx_map, err));
+    if (w->onnx_map.size_bytes > RU_REMOTE_MODEL_MAX) {
+        int64_t size = w->onnx_map.size_bytes;
+        ru_file_unmap(&w->onnx_map);
+        return RU_FAIL(err, RU_E_LIMIT, "%s has %lld MiB; an imported model is served up to %d MiB",
+                       r->onnx, (long long)(size >> 20), RU_REMOTE_MODEL_MAX >> 20);
+    }
+    w->onnx = w->onnx_map.data;
+    w->onnx_bytes = w->onnx_map.size_bytes;
+    return RU_OK;
+}
+
+static ru_status open_tensors(const ru_rundir *r, ru_arena *arena, ru_remote *w, ru_err *err)
+{
+    ru_safetensors file;
     const char *path = ru_path_join(arena, r->ckpt.dir, "model.safetensors");
     if (path == NULL) {
         return full(err);
     }
-    RU_TRY(ru_ckpt_state(r->ckpt.dir, arena, &state, &w.state_bytes, err));
-    RU_TRY(ru_safetensors_open(path, arena, &w.map, &file, err));
+    RU_TRY(ru_safetensors_open(path, arena, &w->map, &file, err));
     ru_remote_tensor *at = RU_NEW(arena, ru_remote_tensor, file.tensors.n);
     if (at == NULL) {
-        ru_file_unmap(&w.map);
         return full(err);
     }
     for (uint32_t i = 0; i < file.tensors.n; i++) {
@@ -61,10 +74,24 @@ ru_status ru_remote_open(const ru_rundir *r, ru_arena *arena, ru_remote *out, ru
                                    .data = a->data,
                                    .hash = ru_hash_bytes(a->data, ru_type_bytes(&a->type), 0)};
     }
+    w->at = at;
+    w->n = file.tensors.n;
+    hash_all(w);
+    return RU_OK;
+}
+
+ru_status ru_remote_open(const ru_rundir *r, ru_arena *arena, ru_remote *out, ru_err *err)
+{
+    char *state;
+    ru_remote w = {0};
+    RU_TRY(ru_ckpt_state(r->ckpt.dir, arena, &state, &w.state_bytes, err));
     w.state = state;
-    w.at = at;
-    w.n = file.tensors.n;
-    hash_all(&w);
+    ru_status st = r->onnx != NULL ? open_onnx(r, &w, err) : RU_OK;
+    st = st == RU_OK ? open_tensors(r, arena, &w, err) : st;
+    if (st != RU_OK) {
+        ru_remote_close(&w);
+        return st;
+    }
     *out = w;
     return RU_OK;
 }
@@ -72,6 +99,7 @@ ru_status ru_remote_open(const ru_rundir *r, ru_arena *arena, ru_remote *out, ru
 void ru_remote_close(ru_remote *w)
 {
     ru_file_unmap(&w->map);
+    ru_file_unmap(&w->onnx_map);
     *w = (ru_remote){0};
 }
 
@@ -80,7 +108,7 @@ void ru_remote_close(ru_remote *w)
 
 ru_status ru_remote_pack(const ru_remote *w, ru_arena *arena, ru_span *out, ru_err *err)
 {
-    int64_t size = 8 + w->state_bytes;
+    int64_t size = 8 + w->state_bytes + 8 + w->onnx_bytes;
     for (uint32_t i = 0; i < w->n; i++) {
         size += 4 + (int64_t)strlen(w->at[i].name) + 2 + 8 * (int64_t)w->at[i].type.rank + 8;
     }
@@ -90,6 +118,8 @@ ru_status ru_remote_pack(const ru_remote *w, ru_arena *arena, ru_span *out, ru_e
     }
     ru_wire_out o = ru_wire_out_into(buf, size);
     ru_wire_put_text(&o, w->state, (uint32_t)w->state_bytes);
+    ru_wire_put_u64(&o, (uint64_t)w->onnx_bytes);
+    ru_wire_put_bytes(&o, w->onnx, w->onnx_bytes);
     ru_wire_put_u32(&o, w->n);
     for (uint32_t i = 0; i < w->n; i++) {
         const ru_remote_tensor *t = &w->at[i];
@@ -151,7 +181,12 @@ ru_status ru_remote_parse(const char *who, const void *data, int64_t size_bytes,
     uint32_t n_state = 0;
     ru_map seen;
     w.state = ru_wire_text(&in, UINT32_MAX, &n_state);
-    w.n = ru_wire_u32(&in);
+    uint64_t onnx_bytes = ru_wire_u64(&in);
+    if (onnx_bytes > 0 && onnx_bytes <= (uint64_t)ru_wire_left(&in)) {
+        w.onnx_bytes = (int64_t)onnx_bytes;
+        w.onnx = ru_wire_bytes(&in, w.onnx_bytes);
+    }
+    w.n = onnx_bytes == (uint64_t)w.onnx_bytes ? ru_wire_u32(&in) : 0;
     const char *why =
         in.bad || w.n == 0 || w.n > RU_REMOTE_TENSORS_MAX ? "it has no list of tensors" : NULL;
     ru_remote_tensor *at = RU_NEW(arena, ru_remote_tensor, why == NULL ? w.n : 1);

@@ -2,8 +2,9 @@
  *
  *   guest  HELLO(version) ----------------->  served
  *          <------------- HEAD(version, bytes of the description, who)
- *          ASK "model" -------------------->  the description: state.json, and for each tensor its
- *          <------------------------- chunks  name, type and hash
+ *          ASK "model" -------------------->  the description: state.json, an imported model's
+ * file,
+ *          <------------------------- chunks  and for each tensor its name, type and hash
  *          ASK tensors, each with a rank -->  (comm/pull/ask.h)
  *          <------------------------- chunks  of granted bytes by rank
  *
@@ -15,7 +16,11 @@
 #include "env/link/link.h"
 #include "run/rundir.h"
 
-enum { RU_REMOTE_VERSION = 1, RU_REMOTE_TENSORS_MAX = 1 << 18 };
+enum {
+    RU_REMOTE_VERSION = 2,
+    RU_REMOTE_TENSORS_MAX = 1 << 18,
+    RU_REMOTE_MODEL_MAX = 192 << 20, /* bytes of an imported model */
+};
 
 typedef struct ru_remote_tensor {
     const char *name;
@@ -27,15 +32,17 @@ typedef struct ru_remote_tensor {
 typedef struct ru_remote {
     const char *state; /* [state_bytes] text of state.json */
     int64_t state_bytes;
+    const void *onnx; /* [onnx_bytes] file of an imported model; NULL: a model of the zoo */
+    int64_t onnx_bytes;
     const ru_remote_tensor *at; /* [n] */
     uint32_t n;
     ru_hash128 hash; /* of names, types and bytes of all tensors */
     /* of ru_remote_open */
-    ru_map_file map;
+    ru_map_file map, onnx_map;
 } ru_remote;
 
 /* The weights of a checkpoint, as views of its file. Errors: RU_E_DATA, RU_E_UNSUPPORTED for a
- * model that was imported. */
+ * model that was imported and is large or keeps weights in other files. */
 RU_MUST_USE ru_status ru_remote_open(const ru_rundir *r, ru_arena *arena, ru_remote *out,
                                      ru_err *err);
 void ru_remote_close(ru_remote *w); /* zeroed: fine */

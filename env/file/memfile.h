@@ -1,0 +1,17 @@
+/* Bytes in memory under a path, for readers that want a file.
+ *
+ * Thread: any. */
+#ifndef RU_ENV_FILE_MEMFILE_H
+#define RU_ENV_FILE_MEMFILE_H
+
+#include "base/status.h"
+
+enum { RU_MEMFILE_PATH = 32 };
+
+/* A copy of the bytes stands under `path` in this process until the close. Errors: RU_E_MEM,
+ * RU_E_IO. */
+RU_MUST_USE ru_status ru_memfile_open(const void *data, int64_t size_bytes, int *fd,
+                                      char path[RU_MEMFILE_PATH], ru_err *err);
+void ru_memfile_close(int fd); /* -1 is fine */
+
+#endif
