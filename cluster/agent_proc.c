@@ -227,8 +227,9 @@ static ru_status start(rui_agent *a, const ru_cluster_order *o, const char *join
                             "--rank",         numbers[1],
                             "--threads",      numbers[2],
                             "--tell",         out_path(p, "tell", tell),
+                            "--generation",   numbers[3],
                             "--listen",       a->opt->listen};
-    uint32_t n = 16;
+    uint32_t n = 18;
     if (join[0] != 0) {
         argv[n++] = "--join";
         argv[n++] = join;

@@ -67,6 +67,7 @@ uint32_t rui_scheduler_processes(const rui_scheduler *s)
 /* What is known of a job's processes that ended. */
 typedef struct ends {
     bool done, stopped, any;
+    bool lost; /* one did not leave */
     int32_t code;
     const char *why;
 } ends;
@@ -82,6 +83,7 @@ static ends ends_of(const rui_scheduler *s, const ru_book_job *j)
                 continue;
             }
             e.any = true;
+            e.lost = e.lost || !p->left;
             e.done = e.done || strcmp(p->ended, "done") == 0 || strcmp(p->ended, "target") == 0;
             e.stopped = e.stopped || (p->code == 0 && !p->left);
             if (p->code != 0 && (e.why[0] == 0 || p->why[0] != 0)) {
@@ -273,7 +275,9 @@ static void order_one(rui_scheduler *s, const ru_book_job *j, uint32_t k, uint32
         }
         o->found = first == k;
     } else if (ready == 0) {
-        o->want = own; /* its first worker is on its way, or older ones have to end */
+        /* Its first worker is on its way, or older ones have to end; or all that were in the job
+         * are lost, and those on their way can join nobody. */
+        o->want = ends_of(s, j).lost ? 0 : own;
         return;
     }
     uint32_t gets = grant > has ? grant - has : 0;

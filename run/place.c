@@ -3,16 +3,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/str.h"
 #include "env/file/file.h"
 
-static const char *const files[] = {"lock",  "job.yaml",   "metrics.jsonl", "log",
-                                    "token", "world.json", "find-lr.csv",   "model.onnx"};
+static const char *const files[] = {"lock",        "job.yaml",   "metrics.jsonl",
+                                    "log",         "token",      "world.json",
+                                    "find-lr.csv", "model.onnx", "generation"};
 static const char *const folders[] = {"checkpoints", "trace", "plans",
                                       "params",      "model", "histograms"};
 
 static bool is_file_of_run(const char *name)
 {
-    bool is = strncmp(name, "log.", 4) == 0;
+    bool is = strncmp(name, "log.", 4) == 0 || strncmp(name, "tell.", 5) == 0;
     for (uint32_t k = 0; k < RU_ARRAY_LEN(files) && !is; k++) {
         is = strcmp(name, files[k]) == 0;
     }
@@ -127,9 +129,33 @@ bool ru_run_place_gone(ru_run_folder *f)
     return gone;
 }
 
+/* Has whoever starts this job started it again meanwhile? */
+static ru_status check_generation(const ru_run_folder *f, ru_err *err)
+{
+    char path[PATH_BYTES], *text;
+    int64_t n, now = 0;
+    ru_arena scratch;
+    RU_TRY(join(f, "generation", path, err));
+    if (f->generation == 0 || !ru_path_exists(path)) {
+        return RU_OK;
+    }
+    ru_arena_init(&scratch, 0);
+    ru_status st = ru_file_read(path, 64, &scratch, &text, &n, err);
+    bool read = st == RU_OK && ru_str_i64(ru_str_trim(ru_str_n(text, n)), &now);
+    ru_arena_fini(&scratch);
+    RU_TRY(st);
+    return read && now <= f->generation
+               ? RU_OK
+               : RU_FAIL(err, RU_E_PERM,
+                         "the job was started again (generation %lld) and has the folder %s now; "
+                         "this worker of generation %u ends and writes nothing",
+                         (long long)now, f->out, f->generation);
+}
+
 ru_status ru_run_place_restore(ru_run_folder *f, bool *anew, ru_err *err)
 {
     char path[PATH_BYTES];
+    RU_TRY(check_generation(f, err));
     *anew = ru_run_place_gone(f);
     if (!*anew) {
         return RU_OK;

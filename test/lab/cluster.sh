@@ -131,12 +131,17 @@ echo "ok: nobody notices that scheduler and agents are killed"
 # -- 4
 cluster submit mlp.yaml -w 2 "${long[@]}" >/dev/null
 becomes 5 workers 2
-for ((k = 0; k < 100; k++)); do [[ -z $(ls cl/jobs/5/checkpoints) ]] || break; sleep 0.1; done
+for ((k = 0; k < 100; k++)); do ! grep -q checkpoint_written cl/jobs/5/metrics.jsonl || break; sleep 0.1; done
 kill -9 $(workers 5)
 becomes 5 generation 2
 becomes 5 workers 2
 [[ $(cat cl/jobs/5/generation) == 2 ]] || fail "the folder of job 5 has generation $(cat cl/jobs/5/generation)"
 grep -q '"resumed_step":[1-9]' cl/jobs/5/metrics.jsonl || fail "job 5 did not resume"
+echo 9 >cl/jobs/5/generation # as if it had been started again where no agent sees it
+for ((k = 0; k < 100; k++)); do ! grep -q 'was started again' cl/jobs/5/tell.* || break; sleep 0.1; done
+grep -q 'was started again' cl/jobs/5/tell.* || fail "the old generation of job 5 goes on"
+becomes 5 generation 3
+becomes 5 workers 2
 sed 's|^data: .*|data: {format: idx, train: [/no/x, /no/y]}|' mlp.yaml >lost.yaml
 cluster submit lost.yaml >/dev/null
 becomes 6 state held
@@ -148,7 +153,7 @@ cluster down
 [[ -z $(workers 5) ]] || fail "down left workers"
 cluster up cluster.yaml >/dev/null
 becomes 5 workers 2
-[[ $(field 5 generation) == 3 ]] || fail "job 5 has generation $(field 5 generation) after down and up"
+[[ $(field 5 generation) == 4 ]] || fail "job 5 has generation $(field 5 generation) after down and up"
 cluster submit mlp.yaml -w 4 --priority 5 "${long[@]}" >/dev/null
 becomes 7 workers 4
 [[ $(field 5 state) == waits ]] || fail "job 5 does not wait: $(cluster ps)"

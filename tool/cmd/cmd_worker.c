@@ -63,6 +63,10 @@ static const ru_opt opts[] = {
            "tell the launcher on stdout, in binary messages, about the run, or also about its "
            "progress",
            .def = "none", .choices = "none|run|progress"),
+    RU_OPT(I64, "generation", "N",
+           "number of this start of the job: the worker ends before it saves if OUT/generation is "
+           "higher; 0: not checked",
+           .def = "0", RU_IN(0, 4294967295.0)),
     RU_OPT(TEXT, "tell", "FILE",
            "append the address of this worker, and how it ended, to FILE as JSON Lines, for who "
            "starts it and does not stay; then SIGTERM makes it leave and SIGINT ends the job"),
@@ -368,7 +372,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     const char *join = ru_cmd_text(in, "join"), *token, *out;
     int64_t messages = ru_cmd_choice(in, "messages");
     teller tells = {messages > 0, ru_cmd_text(in, "tell"), in->arena};
-    bool launched = ru_cmd_text(in, "job") != NULL, told = tells.file != NULL;
+    bool launched = ru_cmd_text(in, "job") != NULL, told = tells.file != NULL, transient;
     ru_job job;
     tell_self(&tells);
     if (join == NULL && !launched) {
@@ -385,7 +389,6 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     } else if (!launched && on_this_machine(join)) {
         job.train.threads = 1; /* two teams on one core would hardly move */
     }
-    bool transient;
     RU_TRY(tier_of(in, &job, join, &transient, err));
     const char *cores = ru_cmd_text(in, "cores");
     ru_worker_options wo = {
@@ -399,6 +402,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
                   .columns = in->progress ? ru_self_columns(2) : 0,
                   .cache_dir = ru_choices_dir(in->arena),
                   .dir_made = true,
+                  .generation = (uint32_t)ru_cmd_i64(in, "generation"),
                   .rank = ru_cmd_given(in, "rank") ? (uint32_t)ru_cmd_i64(in, "rank")
                                                    : (uint32_t)ru_self_pid()},
         .shell = {.join = join,

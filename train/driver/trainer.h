@@ -28,6 +28,7 @@ typedef struct ru_train_options {
     bool dir_made;             /* the starter of this worker chose, checked and created `out` */
     bool dir_shared;           /* a process of the same job may have made it at the same time */
     uint32_t rank;             /* of this worker in trace files */
+    uint32_t generation;       /* of this start of the job (run/place.h); 0: none */
     bool messages;             /* frames on stdout, for the launcher */
     bool progress;             /* ... with the progress, which it draws */
     struct ru_lr_sweep *sweep; /* rates to try instead of the job's schedule; NULL: none */

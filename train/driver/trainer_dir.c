@@ -139,7 +139,8 @@ ru_status rui_trainer_dir(rui_trainer *t, ru_err *err)
     }
     const char *slash = strrchr(t->out, '/');
     t->run = slash != NULL && slash[1] != 0 ? slash + 1 : t->out;
-    t->folder = (ru_run_folder){.out = t->out, .yaml = t->job_yaml};
+    t->folder =
+        (ru_run_folder){.out = t->out, .yaml = t->job_yaml, .generation = t->opt->generation};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(folders); k++) {
         const char *dir = ru_path_join(t->arena, t->out, folders[k]);
         if (dir == NULL) {

@@ -369,7 +369,8 @@ static void shuffle(void *self, uint32_t what, ru_time now)
 static ru_status open_all(rui_app_worker *w, ru_err *err)
 {
     const ru_worker_options *o = w->opt->worker;
-    w->folder = (ru_run_folder){.out = o->train.out, .yaml = w->opt->file->yaml};
+    w->folder = (ru_run_folder){
+        .out = o->train.out, .yaml = w->opt->file->yaml, .generation = o->train.generation};
     (void)ru_run_place_gone(&w->folder);
     if (o->shell.transient) {
         RU_TRY(ru_app_job_transient(w->opt->file->job, err));
