@@ -1,0 +1,292 @@
+/* The fold of a cluster's events: random lives keep the books, and the same events give the same
+ * state. What may be granted is counted here again, from the texts of the events alone. */
+#include "cluster/book.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "test/test.h"
+
+enum { EVENTS = 1500, JOBS = 40, NODES = 4 };
+
+typedef struct life {
+    ru_arena arena, texts;
+    ru_book b;
+    ru_journal_event at[EVENTS];
+    uint32_t n;
+    ru_rng rng;
+    int64_t now_ns;
+} life;
+
+static ru_status add(life *l, ru_journal_event e, ru_err *err)
+{
+    assert_true(l->n < EVENTS);
+    e.seq = l->n + 1;
+    e.at_ns = l->now_ns;
+    e.who = e.who != NULL ? e.who : "alice";
+    e.text = ru_arena_str(&l->texts, e.text != NULL ? e.text : "");
+    ru_status st = ru_book_fold(&l->b, &e, err);
+    if (st == RU_OK) {
+        l->at[l->n++] = e;
+    }
+    return st;
+}
+
+static void must(life *l, ru_journal_event e)
+{
+    ru_err err = {0};
+    assert_ok(add(l, e, &err), err);
+}
+
+static uint32_t draw(life *l, uint32_t n)
+{
+    return (uint32_t)ru_rng_below(&l->rng, n);
+}
+
+static void submit(life *l, uint32_t min, uint32_t max, int64_t priority)
+{
+    ru_text t = ru_text_arena(&l->texts);
+    ru_book_spec_put(&(ru_book_spec){"a \"job\"", "secret", "/out", "name: x\nlist: [1]\n"}, &t);
+    must(l, (ru_journal_event){.kind = RU_BOOK_SUBMIT,
+                               .job = l->b.jobs.n + 1,
+                               .node = priority,
+                               .a = min,
+                               .b = max,
+                               .text = t.p});
+}
+
+static void node(life *l, uint32_t k, uint32_t slots)
+{
+    char name[16];
+    snprintf(name, sizeof name, "node%u", k);
+    must(l, (ru_journal_event){.kind = RU_BOOK_NODE, .node = k, .a = slots, .text = name});
+}
+
+static void plan(life *l)
+{
+    ru_journal_event *events;
+    uint32_t n;
+    ru_err err = {0};
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    assert_ok(ru_book_plan(&l->b, &scratch, &events, &n, &err), err);
+    for (uint32_t k = 0; k < n; k++) {
+        must(l, events[k]);
+    }
+    ru_arena_fini(&scratch);
+}
+
+static void check(const life *l)
+{
+    uint32_t used[NODES] = {0}, live = 0;
+    for (uint32_t k = 1; k <= l->b.jobs.n; k++) {
+        const ru_book_job *j = ru_book_job_at(&l->b, k);
+        const ru_sched_job *p = ru_book_place(&l->b, j);
+        if (p == NULL) {
+            assert_int_equal(ru_book_granted(&l->b, j, 0), 0);
+            continue;
+        }
+        live++;
+        assert_int_equal(l->b.of[j->slot], k);
+        assert_int_equal(j->state == RU_BOOK_RUNS, p->n_parts > 0);
+        assert_true(j->state != RU_BOOK_RUNS || j->generation > 0);
+        for (uint32_t i = 0; i < p->n_parts; i++) {
+            used[p->parts[i].node] += p->parts[i].devices;
+        }
+    }
+    assert_int_equal(l->b.n_live, live);
+    for (uint32_t k = 0; k < l->b.n_nodes; k++) {
+        assert_true(used[k] <= l->b.nodes[k].slots);
+        assert_int_equal(l->b.sched.nodes[k].used, used[k]);
+    }
+}
+
+/* After a plan each job has as many as it may have, or none; nobody of lower priority keeps one of
+ * the least what a waiting job of higher priority could begin with. */
+static void check_plan(const life *l)
+{
+    for (uint32_t k = 1; k <= l->b.jobs.n; k++) {
+        const ru_book_job *j = ru_book_job_at(&l->b, k);
+        const ru_sched_job *p = ru_book_place(&l->b, j);
+        if (p != NULL && !j->cancelled) {
+            assert_true(p->replicas == 0 || (p->replicas >= j->min && p->replicas <= j->max));
+        }
+    }
+}
+
+static void act(life *l)
+{
+    uint32_t job = l->b.jobs.n > 0 ? 1 + draw(l, l->b.jobs.n) : 0, min = 1 + draw(l, 3);
+    ru_book_job *j = ru_book_job_at(&l->b, job);
+    bool lives = j != NULL && ru_book_place(&l->b, j) != NULL;
+    l->now_ns += draw(l, 2000000000);
+    switch (draw(l, 8)) {
+    case 0:
+        if (l->b.jobs.n < JOBS) {
+            submit(l, min, min + draw(l, 4), (int64_t)draw(l, 3) - 1);
+        }
+        break;
+    case 1: {
+        uint32_t k = draw(l, NODES);
+        node(l, k <= l->b.n_nodes ? k : l->b.n_nodes, draw(l, 5));
+        break;
+    }
+    case 2:
+        if (lives) {
+            must(l, (ru_journal_event){
+                        .kind = RU_BOOK_SCALE, .job = job, .a = min, .b = min + draw(l, 3)});
+        }
+        break;
+    case 3:
+        if (lives && draw(l, 3) == 0) {
+            must(l, (ru_journal_event){.kind = RU_BOOK_CANCEL, .job = job});
+        }
+        break;
+    case 4:
+        if (lives && j->state == RU_BOOK_RUNS) {
+            must(l, (ru_journal_event){.kind = RU_BOOK_FAIL, .job = job, .a = 1, .text = "why"});
+        }
+        break;
+    case 5:
+        if (lives && draw(l, 4) == 0) {
+            must(l, (ru_journal_event){.kind = RU_BOOK_END, .job = job, .a = RU_BOOK_DONE});
+        }
+        break;
+    case 6:
+        if (l->b.n_nodes > 0) {
+            must(l, (ru_journal_event){
+                        .kind = RU_BOOK_DRAIN, .node = draw(l, l->b.n_nodes), .a = draw(l, 2)});
+        }
+        break;
+    default:
+        plan(l);
+        check_plan(l);
+    }
+}
+
+static void life_open(life *l)
+{
+    ru_err err = {0};
+    memset(l, 0, sizeof *l);
+    ru_arena_init(&l->arena, 0);
+    ru_arena_init(&l->texts, 0);
+    l->rng = ru_rng_from(ru_test_seed(), 0);
+    assert_ok(ru_book_init(&l->b, &l->arena, &err), err);
+}
+
+static void life_close(life *l)
+{
+    ru_arena_fini(l->b.fx.arena);
+    ru_arena_fini(&l->texts);
+    ru_arena_fini(&l->arena);
+}
+
+static void random_lives_keep_the_books(void **state)
+{
+    (void)state;
+    life *l = calloc(1, sizeof *l), *again = calloc(1, sizeof *again);
+    ru_err err = {0};
+    assert_true(l != NULL && again != NULL);
+    life_open(l);
+    while (l->n < EVENTS - 2 * JOBS) {
+        act(l);
+        check(l);
+    }
+    life_open(again);
+    for (uint32_t k = 0; k < l->n; k++) { /* the journal alone */
+        assert_ok(ru_book_fold(&again->b, &l->at[k], &err), err);
+    }
+    assert_int_equal(again->b.jobs.n, l->b.jobs.n);
+    for (uint32_t k = 1; k <= l->b.jobs.n; k++) {
+        const ru_book_job *x = ru_book_job_at(&l->b, k), *y = ru_book_job_at(&again->b, k);
+        assert_int_equal(x->state, y->state);
+        assert_int_equal(x->generation, y->generation);
+        assert_int_equal(x->failures, y->failures);
+        assert_string_equal(x->spec.yaml, "name: x\nlist: [1]\n");
+        assert_string_equal(y->spec.name, "a \"job\"");
+        for (uint32_t n = 0; n < l->b.n_nodes; n++) {
+            assert_int_equal(ru_book_granted(&l->b, x, n), ru_book_granted(&again->b, y, n));
+        }
+        if (ru_book_place(&l->b, x) != NULL) {
+            assert_int_equal(ru_book_place(&l->b, x)->service_ns,
+                             ru_book_place(&again->b, y)->service_ns);
+        }
+    }
+    life_close(l);
+    life_close(again);
+    free(l);
+    free(again);
+}
+
+/* By hand: priority takes slots, three failures soon one after the other hold a job. */
+static void priorities_and_failures(void **state)
+{
+    (void)state;
+    life *l = calloc(1, sizeof *l);
+    assert_non_null(l);
+    life_open(l);
+    node(l, 0, 2);
+    node(l, 1, 2);
+    submit(l, 1, 4, 0);
+    plan(l);
+    const ru_book_job *low = ru_book_job_at(&l->b, 1);
+    assert_int_equal(ru_book_place(&l->b, low)->replicas, 4);
+    submit(l, 3, 3, 7);
+    plan(l);
+    low = ru_book_job_at(&l->b, 1); /* jobs may have moved in memory */
+    const ru_book_job *high = ru_book_job_at(&l->b, 2);
+    assert_int_equal(ru_book_place(&l->b, high)->replicas, 3);
+    assert_int_equal(ru_book_place(&l->b, low)->replicas, 1);
+    assert_int_equal(low->generation, 1); /* it shrank in place */
+    const ru_journal_event failure = {.kind = RU_BOOK_FAIL, .job = 2, .text = "no data"};
+    must(l, failure);
+    assert_int_equal(high->generation, 2);
+    l->now_ns += INT64_C(61000000000); /* it lived: counted anew */
+    must(l, failure);
+    must(l, failure);
+    assert_int_equal(high->state, RU_BOOK_RUNS);
+    must(l, failure);
+    assert_int_equal(high->state, RU_BOOK_FAILED);
+    assert_string_equal(high->why, "no data");
+    plan(l);
+    assert_int_equal(ru_book_place(&l->b, low)->replicas, 4);
+    life_close(l);
+    free(l);
+}
+
+static void events_that_cannot_follow_are_refused(void **state)
+{
+    (void)state;
+    life *l = calloc(1, sizeof *l);
+    ru_err err;
+    assert_non_null(l);
+    life_open(l);
+    node(l, 0, 2);
+    submit(l, 1, 1, 0);
+    static const ru_journal_event bad[] = {
+        {.kind = RU_BOOK_SUBMIT, .job = 7, .a = 1, .b = 1, .text = "{}"},
+        {.kind = RU_BOOK_SUBMIT, .job = 2, .a = 2, .b = 1, .text = "{}"},
+        {.kind = RU_BOOK_SUBMIT, .job = 2, .a = 1, .b = 1, .text = "{}"},
+        {.kind = RU_BOOK_NODE, .node = 2, .a = 1, .text = "x"},
+        {.kind = RU_BOOK_NODE, .node = 0, .a = 65},
+        {.kind = RU_BOOK_GRANT, .job = 1, .text = "0:3"},
+        {.kind = RU_BOOK_GRANT, .job = 1, .text = "1:1"},
+        {.kind = RU_BOOK_GRANT, .job = 1, .text = "0:1 x"},
+        {.kind = RU_BOOK_GRANT, .job = 9, .text = ""},
+        {.kind = RU_BOOK_END, .job = 1, .a = RU_BOOK_RUNS},
+        {.kind = RU_BOOK_CANCEL, .job = 0},
+        {.kind = RU_BOOK_KINDS, .job = 1},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
+        ru_status st = add(l, bad[k], &err);
+        assert_true(st == RU_E_DATA || st == RU_E_CONFIG);
+    }
+    l->now_ns = -1;
+    assert_int_equal(add(l, (ru_journal_event){.kind = RU_BOOK_CANCEL, .job = 1}, &err), RU_E_DATA);
+    life_close(l);
+    free(l);
+}
+
+RU_TESTS(cluster_book, cmocka_unit_test(events_that_cannot_follow_are_refused),
+         cmocka_unit_test(priorities_and_failures), cmocka_unit_test(random_lives_keep_the_books))

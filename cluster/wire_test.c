@@ -1,0 +1,81 @@
+/* Messages between agents and scheduler: what is put is got; every shorter or changed one is
+ * refused or is another message, never more than it holds. */
+#include "cluster/wire.h"
+
+#include <string.h>
+
+#include "base/rng.h"
+#include "test/test.h"
+
+static void messages_come_back(void **state)
+{
+    (void)state;
+    static uint8_t bytes[RU_CLUSTER_MESSAGE_BYTES];
+    ru_cluster_state *s = calloc(1, sizeof *s), *t = calloc(1, sizeof *t);
+    ru_cluster_orders *o = calloc(1, sizeof *o), *p = calloc(1, sizeof *p);
+    ru_arena arena;
+    assert_true(s != NULL && t != NULL && o != NULL && p != NULL);
+    ru_arena_init(&arena, 0);
+    s->name = "n1";
+    s->slots = 4;
+    s->heard = UINT64_MAX;
+    s->n = 2;
+    s->procs[0] = (ru_cluster_proc){.job = 3,
+                                    .generation = 2,
+                                    .rank = 9,
+                                    .alive = true,
+                                    .code = -1,
+                                    .ended = "",
+                                    .address = "h:1",
+                                    .why = ""};
+    s->procs[1] = (ru_cluster_proc){
+        .job = 4, .left = true, .code = 69, .ended = "stopped", .address = "", .why = "no peer"};
+    int64_t n = ru_cluster_state_put(s, bytes);
+    assert_true(n > 0 && ru_cluster_state_get(bytes, n, &arena, t));
+    assert_string_equal(t->name, "n1");
+    assert_true(t->heard == UINT64_MAX && t->n == 2 && t->procs[0].alive && !t->procs[0].left);
+    assert_int_equal(t->procs[0].code, -1);
+    assert_string_equal(t->procs[0].address, "h:1");
+    assert_true(t->procs[1].left && !t->procs[1].alive);
+    assert_string_equal(t->procs[1].why, "no peer");
+    for (int64_t k = 0; k < n; k++) {
+        assert_false(ru_cluster_state_get(bytes, k, &arena, t));
+    }
+    bytes[n] = 0;
+    assert_false(ru_cluster_state_get(bytes, n + 1, &arena, t));
+    o->number = 5;
+    o->n = 1;
+    o->at[0] = (ru_cluster_order){.job = 1,
+                                  .generation = 2,
+                                  .want = 3,
+                                  .rank_first = 4080,
+                                  .most = 8,
+                                  .found = true,
+                                  .end = true,
+                                  .join = "",
+                                  .out = "/o",
+                                  .token = "t"};
+    n = ru_cluster_orders_put(o, bytes);
+    assert_true(n > 0 && ru_cluster_orders_get(bytes, n, &arena, p));
+    assert_true(p->number == 5 && p->at[0].found && p->at[0].end && !p->at[0].resume);
+    assert_int_equal(p->at[0].want, 3);
+    assert_string_equal(p->at[0].out, "/o");
+    ru_rng rng = ru_rng_from(ru_test_seed(), 0);
+    for (uint32_t k = 0; k < 20000; k++) { /* changed bytes never make it read or hold too much */
+        int64_t at = (int64_t)ru_rng_below(&rng, (uint32_t)n);
+        uint8_t was = bytes[at];
+        bytes[at] = (uint8_t)ru_rng_below(&rng, 256);
+        if (ru_cluster_orders_get(bytes, n, &arena, p)) {
+            assert_true(p->n <= RU_CLUSTER_PROCS_MAX);
+        }
+        (void)ru_cluster_state_get(bytes, n, &arena, t);
+        bytes[at] = was;
+    }
+    ru_arena_fini(&arena);
+    free(s);
+    free(t);
+    free(o);
+    free(p);
+}
+
+RU_TESTS(cluster_wire, cmocka_unit_test(messages_come_back))
