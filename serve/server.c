@@ -72,6 +72,7 @@ static ru_status begin(ru_server *s, ru_arena *arena, ru_err *err)
     const ru_http_options o = {.loop = s->opt.loop,
                                .listen = s->opt.listen,
                                .token = s->opt.token,
+                               .open_path = "/",
                                .cert = s->opt.cert,
                                .key = s->opt.key,
                                .conns_max = CONNS,

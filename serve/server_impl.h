@@ -135,6 +135,10 @@ void rui_infer_step(rui_version *v, ru_event ev);
 /* server_repo.c: what stands behind /v2/repository */
 void rui_repository(ru_server *s, ru_http_request *r, const ru_str *part, uint32_t n);
 
+/* The page at '/' (serve.html), as scripts/embed puts it into the program. */
+extern const unsigned char rui_embed_serve_html[];
+extern const long rui_embed_serve_html_bytes;
+
 /* server_world.c */
 RU_MUST_USE ru_status rui_server_world(const ru_server *s, ru_arena *arena, ru_text *out,
                                        ru_err *err);

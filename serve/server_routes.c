@@ -232,6 +232,7 @@ static void put_stats(ru_server *s, rui_version *v, ru_text *t,
             of[n++] = (rui_stats_of){.model = k->model,
                                      .version = k->version,
                                      .stats = &k->stats,
+                                     .pace = &k->pace,
                                      .machine = ru_serve_stats_get(k->machine),
                                      .under_way = k->calls,
                                      .promise_ns = s->opt.slo_ns};
@@ -378,6 +379,21 @@ static void give_world(ru_server *s, ru_http_request *r)
     ru_arena_fini(&arena);
 }
 
+/* One file, which asks for nothing from elsewhere. */
+static void give_page(ru_http_request *r)
+{
+    static const ru_http_field fields[] = {
+        {"Content-Type", "text/html; charset=utf-8"},
+        {"Content-Security-Policy", "default-src 'none'; script-src 'unsafe-inline'; style-src "
+                                    "'unsafe-inline'; connect-src 'self'"}};
+    const ru_http_span span = {rui_embed_serve_html, rui_embed_serve_html_bytes};
+    ru_http_answer(r, &(ru_http_reply){.status = 200,
+                                       .fields = fields,
+                                       .n_fields = RU_ARRAY_LEN(fields),
+                                       .spans = &span,
+                                       .n_spans = 1});
+}
+
 void rui_route(void *self, ru_http_request *r)
 {
     ru_server *s = self;
@@ -399,6 +415,8 @@ void rui_route(void *self, ru_http_request *r)
     } else if (n == 2 && ru_str_eq_c(part[0], "metrics") && ru_str_eq_c(part[1], "triton") &&
                is(r, "GET")) {
         give(s, NULL, r, PROMETHEUS, put_triton);
+    } else if (n == 0 && is(r, "GET")) {
+        give_page(r);
     } else if (n == 0 || !ru_str_eq_c(part[0], "v2")) {
         ru_http_refuse(r, 404, "there is no such page; the protocol begins at /v2", 0);
     } else if (n > 1 && ru_str_eq_c(part[1], "repository")) {

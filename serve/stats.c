@@ -164,6 +164,21 @@ void rui_stats_prometheus(const rui_stats_of *of, uint32_t n, ru_text *t)
         line(t, "rubato_serve_promise_seconds", &of[k], NULL, NULL,
              (double)of[k].promise_ns * 1e-9);
     }
+    head(t, "rubato_serve_batch_rows_max", "gauge", "rows that a batch may have at the moment");
+    for (uint32_t k = 0; k < n; k++) {
+        line(t, "rubato_serve_batch_rows_max", &of[k], NULL, NULL, (double)of[k].pace->batch);
+    }
+    head(t, "rubato_serve_service_seconds", "gauge",
+         "95th percentile of what a batch of so many rows takes");
+    for (uint32_t k = 0; k < n; k++) {
+        for (uint32_t size = 0; size < RU_SERVE_SIZES && of[k].pace->service_ns[size] > 0; size++) {
+            char rows[16];
+            ru_text r = ru_text_into(rows, sizeof rows);
+            ru_text_putf(&r, "%u", 1u << size);
+            line(t, "rubato_serve_service_seconds", &of[k], "rows", rows,
+                 (double)of[k].pace->service_ns[size] * 1e-9);
+        }
+    }
     head(t, "rubato_serve_waiting_requests", "gauge", "requests that wait for an instance");
     for (uint32_t k = 0; k < n; k++) {
         line(t, "rubato_serve_waiting_requests", &of[k], NULL, NULL, (double)of[k].machine.open);

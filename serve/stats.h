@@ -42,6 +42,7 @@ void rui_times_add(rui_times *t, int64_t ns);
 typedef struct rui_stats_of {
     const char *model, *version;
     const rui_stats *stats;
+    const ru_serve_pace *pace;
     ru_serve_stats machine;
     uint32_t under_way;
     int64_t promise_ns;

@@ -119,7 +119,9 @@ static enum MHD_Result on_request(void *self, struct MHD_Connection *c, const ch
     (void)version;
     ru_http *h = self;
     if (h->opt.request != NULL) {
-        return *state != NULL || may_read(h, c)
+        bool open = h->opt.open_path != NULL && strcmp(path, h->opt.open_path) == 0 &&
+                    strcmp(method, "GET") == 0;
+        return *state != NULL || open || may_read(h, c)
                    ? rui_http_step(h, c, path, method, body, body_bytes, state)
                    : rui_http_say(h, c, 401, NEEDS_TOKEN);
     }

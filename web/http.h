@@ -63,6 +63,7 @@ typedef struct ru_http_options {
     ru_loop *loop;
     const char *listen;     /* "PORT": this machine only; ":PORT": all interfaces; HOST:PORT */
     const char *token;      /* NULL: everybody may read */
+    const char *open_path;  /* everybody may GET it, also with a token; NULL: none */
     const char *cert, *key; /* PEM: TLS, of the certificate (its chain behind it); NULL: none */
     uint32_t conns_max;     /* 0: 32; more are refused */
     int64_t silent_max_s;   /* 0: 10; a silent connection ends after it */
