@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""A server under bad input and faults: serve_hostile.py PATH_OF_RUBATO [LOADS]
+
+Sockets that are idle, slow, half closed or never read; wrong requests; model files that are missing, half written or
+replaced; hot swaps and drains under load. The server answers each accepted request once, refuses each wrong one with a
+sentence and the right status, keeps answering others, and its gauges return to zero. After LOADS loads (60) it holds
+no more memory.
+"""
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+JOB = """name: served
+model: {zoo: mlp, hidden: [16]}
+data: {format: synthetic, generator: digits, count: 400, test_count: 50}
+train: {batch: 40, steps: 30, autotune: false, threads: 1, optimizer: {sgd: {lr: 0.05}}}
+"""
+
+
+class Server:
+    def __init__(self, rubato, path, *more):
+        self.process = subprocess.Popen([rubato, "serve", path, "-l", "0", "--json", *more],
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.address = json.loads(self.process.stdout.readline())["address"]
+        host, port = self.address.rsplit(":", 1)
+        self.at = (host, int(port))
+
+    def ask(self, method, path, body=None, headers={}):
+        link = http.client.HTTPConnection(*self.at, timeout=20)
+        link.request(method, path, body, headers)
+        answer = link.getresponse()
+        text = answer.read()
+        link.close()
+        return answer.status, text
+
+    def ready(self, model):
+        for _ in range(400):
+            if self.ask("GET", f"/v2/models/{model}/ready")[0] == 200:
+                return
+            time.sleep(0.05)
+        raise AssertionError("not ready")
+
+    def gauge(self, name):
+        _, text = self.ask("GET", "/metrics")
+        return sum(float(line.split()[-1]) for line in text.decode().splitlines()
+                   if line.startswith(name + "{"))
+
+    def memory(self):
+        with open(f"/proc/{self.process.pid}/smaps_rollup") as f:
+            return sum(int(line.split()[1]) for line in f if line.startswith("Anonymous:"))
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(30) == 0
+
+
+def request(rows=1, **more):
+    x = {"name": "x", "shape": [rows, 1, 28, 28], "datatype": "FP32", "data": [0.25] * (784 * rows)}
+    x.update(more)
+    return json.dumps({"inputs": [x]}).encode()
+
+
+class Load:
+    """Clients that ask all the time; each counts what came back."""
+
+    def __init__(self, server, path, n=3, until_refused=False):
+        self.server, self.path, self.ended = server, path, False
+        self.took, self.bad, self.refused, self.sent = [], [], 0, 0
+        self.threads = [threading.Thread(target=self.run, args=(until_refused,)) for _ in range(n)]
+        for thread in self.threads:
+            thread.start()
+
+    def run(self, until_refused):
+        body, link = request(), None
+        while not self.ended:
+            try:
+                link = link or http.client.HTTPConnection(*self.server.at, timeout=20)
+                begun = time.monotonic()
+                link.request("POST", self.path, body)
+                answer = link.getresponse()
+                text = answer.read()
+                self.took.append(time.monotonic() - begun)
+                if answer.status == 503 and until_refused:
+                    self.refused += 1
+                    return
+                if answer.status != 200 or len(json.loads(text)["outputs"][0]["data"]) != 10:
+                    self.bad.append((answer.status, text))
+            except ConnectionRefusedError:
+                return
+            except (OSError, http.client.HTTPException) as error:
+                if until_refused and isinstance(error, (BrokenPipeError, ConnectionResetError,
+                                                        http.client.RemoteDisconnected)):
+                    link = None  # an idle connection that the end of the server closed
+                    continue
+                self.bad.append(error)
+                return
+
+    def end(self):
+        self.ended = True
+        for thread in self.threads:
+            thread.join()
+        assert not self.bad, self.bad[:3]
+        return sorted(self.took)
+
+
+def p99(took):
+    return took[int(len(took) * 0.99)]
+
+
+def check_sockets(server, model):
+    """Clients that do not behave: others are answered meanwhile."""
+    path = f"/v2/models/{model}/infer"
+    body = request()
+    load = Load(server, path, 1)
+    time.sleep(2)
+    before = p99(load.end())
+    kept = []
+    for k in range(400):
+        s = socket.create_connection(server.at)
+        if k % 5 == 1:
+            s.sendall(b"POST " + path.encode() + b" HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+        elif k % 5 == 2:
+            s.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+                      + body[:100])
+        elif k % 5 == 3:
+            s.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+                      + body)
+            s.shutdown(socket.SHUT_WR)
+        elif k % 5 == 4:
+            for _ in range(20):  # answers that nobody reads
+                try:
+                    s.setblocking(False)
+                    s.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+                except BlockingIOError:
+                    break
+        kept.append(s)
+    load = Load(server, path, 1)
+    time.sleep(2)
+    during = p99(load.end())
+    for s in kept:
+        s.close()
+    return before, during
+
+
+def check_requests(server, model):
+    path = f"/v2/models/{model}/infer"
+    nan = json.dumps({"inputs": [{"name": "x", "shape": [1, 1, 28, 28], "datatype": "FP32",
+                                  "data": [float("nan")] * 784}]}).encode()
+    for body, status in ((b"", 400), (b"{", 400), (b"[]", 400), (b"\xff" * 1000, 400),
+                         (b'{"inputs":' * 2000, 400), (request(shape=[1, 1, 28, 27]), 400),
+                         (request(shape=[1 << 40, 1, 28, 28]), 400), (request(shape=[1, 1 << 62]), 400),
+                         (request(shape=[-1, 1, 28, 28]), 400), (request(datatype="FP64"), 400),
+                         (request(datatype="FP99"), 400), (request(name="other"), 400),
+                         (request(data=[1.0]), 400), (request(data=["a"] * 784), 400),
+                         (request(data=None), 400), (request(extra=1), 400), (nan, 200),
+                         (request(parameters={"shared_memory_region": "a"}), 400),
+                         (request(rows=3), 200)):
+        got, text = server.ask("POST", path, body)
+        assert got == status, (body[:80], got, text[:200])
+        assert got == 200 or json.loads(text)["error"], text
+    for method, where, headers, status in (
+            ("POST", path, {"Inference-Header-Content-Length": "99999"}, 400),
+            ("POST", path, {"Inference-Header-Content-Length": "-1"}, 400),
+            ("POST", path, {"Content-Encoding": "gzip"}, 400),
+            ("POST", path, {"Rubato-Deadline-Ms": "soon"}, 400), ("PUT", path, {}, 405),
+            ("POST", "/v2/models/none/infer", {}, 404), ("GET", "/v2/systemsharedmemory/status", {}, 404),
+            ("GET", "/v2/" + "a/" * 2000, {}, 404)):
+        got, text = server.ask(method, where, request(), headers)
+        assert got == status, (where[:80], headers, got, text[:200])
+    assert server.ask("POST", path, b" " * (65 << 20))[0] == 413
+
+
+def check_files(server, folder, model):
+    """Damaged files leave what answers as it is."""
+    file = os.path.join(folder, model, "2", "model.onnx")
+    good = os.path.join(folder, model, "1", "model.onnx")
+    load_path = f"/v2/repository/models/{model}/load"
+    with open(good, "rb") as f:
+        whole = f.read()
+    os.makedirs(os.path.dirname(file))
+    load = Load(server, f"/v2/models/{model}/infer", 2)
+    for part in (None, b"", whole[:len(whole) // 2], whole[:-1], b"x" * 5000):
+        if part is not None:
+            with open(file, "wb") as f:
+                f.write(part)
+        got, text = server.ask("POST", load_path, b"{}")
+        assert got == 400 and json.loads(text)["error"], (got, text)
+        assert server.ask("GET", f"/v2/models/{model}/ready")[0] == 200
+    with open(good, "r+b") as f:  # replaced in place while it is served
+        f.write(os.urandom(len(whole)))
+    assert server.ask("POST", f"/v2/models/{model}/infer", request())[0] == 200
+    load.end()
+    with open(good, "wb") as f:
+        f.write(whole)
+    shutil.rmtree(os.path.dirname(file))
+
+
+def check_swaps(server, model, loads):
+    load_path = f"/v2/repository/models/{model}/load"
+    load = Load(server, f"/v2/models/{model}/infer")
+    for _ in range(20):
+        got, text = server.ask("POST", load_path, b"{}")
+        assert got == 200, text
+    answers = len(load.end())
+    first = None
+    for k in range(loads):
+        assert server.ask("POST", load_path, b"{}")[0] == 200
+        if k == 19:
+            first = settled(server)
+    return answers, first, settled(server)
+
+
+def settled(server):
+    time.sleep(1)
+    return min(server.memory() for _ in range(5) if not time.sleep(0.2))
+
+
+def check_drains(rubato, path, model, times):
+    for _ in range(times):
+        server = Server(rubato, path)
+        server.ready(model)
+        load = Load(server, f"/v2/models/{model}/infer", 3, until_refused=True)
+        time.sleep(0.3)
+        server.stop()
+        assert len(load.end()) > 0
+
+
+def main():
+    rubato, loads = os.path.abspath(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 60
+    with tempfile.TemporaryDirectory() as work:
+        def run(*args):
+            subprocess.run([rubato, *args], cwd=work, check=True, capture_output=True)
+        with open(os.path.join(work, "job.yaml"), "w") as f:
+            f.write(JOB)
+        run("train", "job.yaml", "--out", "run")
+        run("export", "run", "--onnx", "m.onnx")
+        folder = os.path.join(work, "models")
+        os.makedirs(os.path.join(folder, "m", "1"))
+        shutil.copy(os.path.join(work, "m.onnx"), os.path.join(folder, "m", "1", "model.onnx"))
+        server = Server(rubato, folder)
+        server.ready("m")
+        check_requests(server, "m")
+        before, during = check_sockets(server, "m")
+        check_files(server, folder, "m")
+        answers, early, late = check_swaps(server, "m", loads)
+        for name in ("rubato_serve_requests", "rubato_serve_waiting_requests"):
+            assert server.gauge(name) == 0, name
+        server.stop()
+        print(f"p99 {before * 1e3:.2f} ms, among clients that do not behave {during * 1e3:.2f} ms; "
+              f"{answers} answers in 20 swaps; {early} kB after 20 loads, {late} kB after {loads}")
+        assert late <= 1.02 * early, (early, late)
+        check_drains(rubato, folder, "m", 20)
+
+
+main()
