@@ -200,7 +200,8 @@ static int64_t alone_of(const ru_elastic *e)
 
 double rui_el_sums_off(const ru_elastic *e)
 {
-    int64_t alone_ns = told(e) ? alone_of(e) : 0;
+    bool planned = told(e) && e->v.choice != NULL; /* else a view came whose GO is not here yet */
+    int64_t alone_ns = planned ? alone_of(e) : 0;
     return alone_ns > 0 && e->reduce.sums.all.time.n >= RU_RECUR_LAST
                ? (double)ru_recur_ns(&e->reduce.sums.all, alone_ns) / (double)alone_ns
                : 0;
