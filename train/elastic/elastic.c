@@ -377,7 +377,7 @@ void rui_el_settle(ru_elastic *e, ru_time now, ru_effects *fx)
     if (rui_el_stale(e) && e->phase != RUI_EL_ENDED) {
         leave_view(e, now, fx);
     }
-    if (!e->view_new && e->lead.n_early > 0) {
+    if (!e->view_new && e->lead.early.n > 0) {
         rui_el_hear_early(e, now, fx);
     }
     if (!e->view_new && e->phase == RUI_EL_CONNECT) {

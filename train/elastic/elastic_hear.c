@@ -160,30 +160,21 @@ static void on_member(ru_elastic *e, ru_node_id from, uint32_t what, ru_wire_in 
 /* Keep a READY of the view that is about to be in force here. */
 static void keep_early(ru_elastic *e, const ru_event *ev)
 {
-    if (ev->what != RUI_EL_READY_MSG || ev->size_bytes > (int64_t)sizeof e->lead.early->data ||
-        !rui_el_leads(e) || e->lead.n_early >= RU_MEMBERS_MAX) {
+    if (ev->what != RUI_EL_READY_MSG || ev->size_bytes > (int64_t)sizeof e->lead.early.at->data ||
+        !rui_el_leads(e) || e->lead.early.n >= RU_MEMBERS_MAX) {
         return;
     }
-    for (uint32_t i = 0; i < e->lead.n_early; i++) { /* one of each: nobody takes another's place */
-        if (ru_node_is(e->lead.early[i].from, ev->node)) {
+    for (uint32_t i = 0; i < e->lead.early.n; i++) { /* one of each: nobody takes another's place */
+        if (ru_node_is(e->lead.early.at[i].from, ev->node)) {
             return;
         }
     }
-    if (e->lead.n_early == e->lead.cap_early) {
-        uint32_t cap = e->lead.cap_early == 0 ? 16 : e->lead.cap_early * 2;
-        rui_el_early *more = RU_NEW(e->arena, rui_el_early, cap);
-        if (more == NULL) {
-            return;
-        }
-        if (e->lead.n_early > 0) {
-            memcpy(more, e->lead.early, e->lead.n_early * sizeof *more);
-        }
-        e->lead.early = more;
-        e->lead.cap_early = cap;
+    rui_el_early *k = rui_el_earlies_push(&e->lead.early, e->arena);
+    if (k != NULL) {
+        k->from = ev->node;
+        k->size_bytes = ev->size_bytes;
+        memcpy(k->data, ev->data, (size_t)ev->size_bytes);
     }
-    rui_el_early *k = &e->lead.early[e->lead.n_early++];
-    *k = (rui_el_early){.from = ev->node, .size_bytes = ev->size_bytes};
-    memcpy(k->data, ev->data, (size_t)ev->size_bytes);
 }
 
 /* Words of an epoch that ended may still be on their way; from who is no member of this one they
@@ -289,10 +280,10 @@ void rui_el_tell_all(ru_elastic *e, uint32_t what, const ru_wire_out *w, ru_time
 
 void rui_el_hear_early(ru_elastic *e, ru_time now, ru_effects *fx)
 {
-    uint32_t n = e->lead.n_early;
-    e->lead.n_early = 0;
+    uint32_t n = e->lead.early.n;
+    e->lead.early.n = 0;
     for (uint32_t i = 0; i < n; i++) {
-        rui_el_early k = e->lead.early[i]; /* may move: what is still early is kept again */
+        rui_el_early k = e->lead.early.at[i]; /* may move: what is still early is kept again */
         rui_el_hear(e,
                     &(ru_event){.kind = RU_EV_MESSAGE,
                                 .now = now,

@@ -19,6 +19,7 @@
 #ifndef RU_TRAIN_ELASTIC_ELASTIC_IMPL_H
 #define RU_TRAIN_ELASTIC_ELASTIC_IMPL_H
 
+#include "base/vec.h"
 #include "base/wire.h"
 #include "comm/member/among.h"
 #include "cost/queue.h"
@@ -129,7 +130,7 @@ typedef struct rui_el_member {
     bool serves;   /* has none, adds gradients of the others */
     /* the leader's notes */
     bool ready;
-    uint32_t done; /* `nth` of the step that it has done last */
+    int64_t done; /* in this view: steps below, else 0 */
     uint64_t layout;
     char handle[RU_ELASTIC_HANDLE_MAX];
     int64_t part_first, part_n;
@@ -166,6 +167,7 @@ typedef struct rui_el_known {
     rui_el_reads told, taken; /* newest; that of the last decision */
     bool ordered;             /* since `told`: what it says next may still be of before */
 } rui_el_known;
+RU_VEC(rui_el_knowns, rui_el_known)
 
 typedef struct rui_el_xfer {
     bool used, arrived;
@@ -280,6 +282,7 @@ typedef struct rui_el_early {
     uint8_t data[224];
     int64_t size_bytes;
 } rui_el_early;
+RU_VEC(rui_el_earlies, rui_el_early)
 
 /* A message of a member of this host for the group that is not open here yet. */
 typedef struct rui_el_kept {
@@ -299,12 +302,10 @@ typedef struct rui_el_fair {
 
 /* What a leader keeps beside what every member does. */
 typedef struct rui_el_lead {
-    rui_el_early *early; /* [n_early] */
-    uint32_t n_early, cap_early;
-    uint32_t n_refused;  /* messages of strangers, with an epoch that is over */
-    int64_t refused_ns;  /* when that was told */
-    rui_el_known *known; /* [n_known] */
-    uint32_t n_known, cap_known;
+    rui_el_earlies early;
+    uint32_t n_refused; /* messages of strangers, with an epoch that is over */
+    int64_t refused_ns; /* when that was told */
+    rui_el_knowns known;
     uint32_t n_ready, n_done, n_bye;
     uint32_t depth; /* least of those that are ready */
     char why[RUI_EL_WHY_MAX];
@@ -320,7 +321,6 @@ typedef struct rui_el_lead {
 
 /* A step under way. */
 typedef struct rui_el_step {
-    uint32_t nth; /* of all steps begun, those that were begun again as well */
     bool computed, done_sent;
     int64_t compute_ns, begun_ns;
 } rui_el_step;
@@ -329,7 +329,6 @@ typedef struct rui_el_step {
 typedef struct rui_el_steps {
     rui_el_step at[2]; /* by their number modulo 2 */
     uint32_t n;
-    uint32_t begun;    /* so far */
     bool updating;     /* the device was told of the last commit and has not answered */
     int64_t held_from; /* no step from this one on begins: a view follows; RUI_EL_NEVER: none */
     uint32_t depth;    /* of the group: steps that may be under way */
@@ -497,6 +496,11 @@ static inline rui_el_step *rui_el_older(ru_elastic *e)
 static inline bool rui_el_held(const ru_elastic *e)
 {
     return e->steps.held_from <= e->committed;
+}
+/* The view is in force, and its members have to do something before anything else happens. */
+static inline bool rui_el_waits(const ru_elastic *e)
+{
+    return e->phase >= RUI_EL_BUILD && e->phase <= RUI_EL_STEP;
 }
 /* The step under way as the leader hears of it: every member is DONE with it before the next. */
 static inline bool rui_el_under_way(const ru_elastic *e, int64_t step)

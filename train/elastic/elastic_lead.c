@@ -12,28 +12,16 @@ enum { SPEED_SAMPLES_MIN = 8, SHARES_EVERY = 16 };
 
 rui_el_known *rui_el_lead_known(ru_elastic *e, ru_node_id node, bool make)
 {
-    for (uint32_t i = 0; i < e->lead.n_known; i++) {
-        if (ru_node_is(e->lead.known[i].node, node)) {
-            return &e->lead.known[i];
+    for (uint32_t i = 0; i < e->lead.known.n; i++) {
+        if (ru_node_is(e->lead.known.at[i].node, node)) {
+            return &e->lead.known.at[i];
         }
     }
-    if (!make) {
-        return NULL;
+    rui_el_known *k = make ? rui_el_knowns_push(&e->lead.known, e->arena) : NULL;
+    if (k != NULL) {
+        k->node = node;
     }
-    if (e->lead.n_known == e->lead.cap_known) {
-        uint32_t cap = e->lead.cap_known == 0 ? 16 : e->lead.cap_known * 2;
-        rui_el_known *more = RU_NEW(e->arena, rui_el_known, cap);
-        if (more == NULL) {
-            return NULL;
-        }
-        if (e->lead.n_known > 0) {
-            memcpy(more, e->lead.known, e->lead.n_known * sizeof *more);
-        }
-        e->lead.known = more;
-        e->lead.cap_known = cap;
-    }
-    e->lead.known[e->lead.n_known] = (rui_el_known){.node = node};
-    return &e->lead.known[e->lead.n_known++];
+    return k;
 }
 
 /* -- the end -------------------------------------------------------------------------------------
@@ -368,10 +356,7 @@ bool rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx)
 {
     e->lead.change = true;
     e->lead.urgent = e->lead.urgent || urgent;
-    bool running = e->phase == RUI_EL_STEP || e->phase == RUI_EL_READY ||
-                   e->phase == RUI_EL_PROBE || e->phase == RUI_EL_LOCAL ||
-                   e->phase == RUI_EL_CONNECT || e->phase == RUI_EL_BUILD;
-    if (e->ending || rui_el_stale(e) || (running && !urgent)) {
+    if (e->ending || rui_el_stale(e) || (rui_el_waits(e) && !urgent)) {
         return false; /* joins and leaves wait for the end of the step */
     }
     ru_member_wanted w;
@@ -475,12 +460,17 @@ static void say_go(ru_elastic *e, ru_time now, ru_effects *fx)
     rui_el_tell_all(e, RUI_EL_GO_MSG, &w, now, fx);
 }
 
-/* The view that held everybody back is not needed any more. */
-void rui_el_say_release(ru_elastic *e, ru_time now, ru_effects *fx)
+static void tell_only(ru_elastic *e, uint32_t what, ru_time now, ru_effects *fx)
 {
     uint8_t buf[4];
     const ru_wire_out w = rui_el_word(e, buf, sizeof buf);
-    rui_el_tell_all(e, RUI_EL_GO_MSG, &w, now, fx);
+    rui_el_tell_all(e, what, &w, now, fx);
+}
+
+/* The view that held everybody back is not needed any more. */
+void rui_el_say_release(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    tell_only(e, RUI_EL_GO_MSG, now, fx);
 }
 
 static void all_ready(ru_elastic *e, ru_time now, ru_effects *fx)
@@ -494,10 +484,8 @@ static void all_ready(ru_elastic *e, ru_time now, ru_effects *fx)
         say_go(e, now, fx);
         return;
     }
-    uint8_t buf[4];
-    const ru_wire_out w = rui_el_word(e, buf, sizeof buf);
     e->lead.n_probed = 0;
-    rui_el_tell_all(e, RUI_EL_PROBE_MSG, &w, now, fx);
+    tell_only(e, RUI_EL_PROBE_MSG, now, fx);
 }
 
 void rui_el_lead_probed(ru_elastic *e, ru_time now, ru_effects *fx)
@@ -653,11 +641,10 @@ void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part,
                       ru_wire_in *sums, ru_time now, ru_effects *fx)
 {
     rui_el_member *m = rui_el_member_of(e, from);
-    if (m == NULL || e->phase != RUI_EL_STEP || m->done == rui_el_older(e)->nth ||
-        rui_el_stale(e)) {
+    if (m == NULL || e->phase != RUI_EL_STEP || m->done > e->step || rui_el_stale(e)) {
         return;
     }
-    m->done = rui_el_older(e)->nth;
+    m->done = e->step + 1;
     m->part_first = part->part_first;
     m->part_n = part->part_n;
     e->progress_ns = now.ns;

@@ -68,7 +68,7 @@ void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx)
     RU_CHECK(first ? e->phase == RUI_EL_READY || e->phase == RUI_EL_IDLE
                    : e->phase == RUI_EL_STEP && e->steps.n == 1 && !e->steps.updating);
     int64_t step = e->step + e->steps.n;
-    e->steps.at[step % 2] = (rui_el_step){.nth = ++e->steps.begun, .begun_ns = now.ns};
+    e->steps.at[step % 2] = (rui_el_step){.begun_ns = now.ns};
     e->steps.n++;
     e->phase = RUI_EL_STEP;
     if (first) {

@@ -550,12 +550,12 @@ static void early_words_are_kept_one_of_each(void **state)
     say(&j, j.l[1], j.l[0], RUI_EL_READY_MSG, layout, 2);
     say(&j, j.l[1], j.l[0], RUI_EL_REDO_MSG, layout, 2);
     job_rounds(&j, 400);
-    assert_int_equal(e->lead.n_early, 1);
+    assert_int_equal(e->lead.early.n, 1);
     say(&j, j.l[2], j.l[0], RUI_EL_READY_MSG, layout, 2);
     job_rounds(&j, 400);
-    assert_int_equal(e->lead.n_early, 2);
-    assert_true(ru_node_is(e->lead.early[0].from, j.l[1]->id));
-    assert_true(ru_node_is(e->lead.early[1].from, j.l[2]->id));
+    assert_int_equal(e->lead.early.n, 2);
+    assert_true(ru_node_is(e->lead.early.at[0].from, j.l[1]->id));
+    assert_true(ru_node_is(e->lead.early.at[1].from, j.l[2]->id));
     e->v.epoch++;
     job_ends_well(&j);
 }
@@ -623,12 +623,12 @@ static void many_early_words_and_those_of_strangers(void **state)
     for (uint64_t k = 0; k < MANY; k++) {
         hear(e, 100 + k, RUI_EL_READY_MSG, epoch, (ru_time){1}, &fx);
     }
-    assert_int_equal(e->lead.n_early, MANY);
+    assert_int_equal(e->lead.early.n, MANY);
     for (uint64_t k = 0; k < MANY; k++) {
-        assert_int_equal(e->lead.early[k].from.v, 100 + k);
+        assert_int_equal(e->lead.early.at[k].from.v, 100 + k);
     }
     e->v.epoch++;
-    e->lead.n_early = 0;
+    e->lead.early.n = 0;
     assert_int_equal(fx.n, 0);
     static const struct {
         uint64_t from;

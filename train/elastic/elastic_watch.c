@@ -11,7 +11,7 @@ static void name_slow(ru_elastic *e, ru_time now, ru_effects *fx)
     bool step = e->phase == RUI_EL_STEP;
     for (uint32_t i = 0; i < e->v.n; i++) {
         const rui_el_member *m = &e->v.at[i];
-        if (step ? m->done == rui_el_older(e)->nth : m->ready) {
+        if (step ? m->done > e->step : m->ready) {
             continue;
         }
         int64_t silent = i == e->v.me ? 0 : ru_member_silent_ns(e->opt.member, m->node, now);
@@ -56,8 +56,7 @@ void rui_el_lead_watch(ru_elastic *e, ru_time now, ru_effects *fx)
     if (e->v.n == 0 || e->v.paused) {
         uint32_t need = e->v.n == 0 ? e->opt.founders : rui_el_needed(e);
         name_missing(e, w.n, need, now, fx);
-    } else if (e->phase == RUI_EL_STEP || e->phase == RUI_EL_READY || e->phase == RUI_EL_PROBE ||
-               e->phase == RUI_EL_LOCAL || e->phase == RUI_EL_CONNECT || e->phase == RUI_EL_BUILD) {
+    } else if (rui_el_waits(e)) {
         name_slow(e, now, fx);
     } else if (rui_el_view_under_way(e)) {
         ru_fx_log(fx, RU_LOG_WARN,
