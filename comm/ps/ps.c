@@ -376,10 +376,6 @@ static void got(void *self, ru_node_id from, uint32_t what, const void *head, ui
 static void sent(void *self, uint64_t cookie, bool ok, ru_time now, ru_effects *fx)
 {
     ru_ps *ps = self;
-    if ((cookie & RUI_PS_OWNER) != 0) {
-        ps->opt.user.sent(ps->opt.user.self, cookie & ~RUI_PS_OWNER, ok, now, fx);
-        return;
-    }
     if ((cookie & RUI_PS_LEAVING) != 0) {
         uint32_t s = (uint32_t)(cookie & ~RUI_PS_LEAVING);
         RU_CHECK(ps->moving[s].reading > 0);
@@ -393,13 +389,11 @@ static void sent(void *self, uint64_t cookie, bool ok, ru_time now, ru_effects *
     }
 }
 
-bool ru_ps_send(ru_ps *ps, ru_node_id to, uint32_t what, const void *head, uint32_t head_bytes,
-                void *body, int64_t body_bytes, bool take, uint64_t cookie, ru_time now,
-                ru_effects *fx)
+void ru_ps_send(ru_ps *ps, ru_node_id to, uint32_t what, const void *head, uint32_t head_bytes,
+                void *body, int64_t body_bytes, ru_time now, ru_effects *fx)
 {
     RU_CHECK(what >= RU_PS_WHAT_OWNER);
-    return ru_pull_send(ps->pull, to, what, head, head_bytes, body, body_bytes, take,
-                        cookie | RUI_PS_OWNER, now, fx);
+    (void)ru_pull_send(ps->pull, to, what, head, head_bytes, body, body_bytes, true, 0, now, fx);
 }
 
 void ru_ps_step(ru_ps *ps, const ru_event *ev, ru_effects *fx)

@@ -87,7 +87,6 @@ typedef struct ru_ps_user {
     /* Parcels of the owner's own. */
     void (*got)(void *self, ru_node_id from, uint32_t what, const void *head, uint32_t head_bytes,
                 void *body, int64_t body_bytes, ru_time now, ru_effects *fx);
-    void (*sent)(void *self, uint64_t cookie, bool ok, ru_time now, ru_effects *fx);
 } ru_ps_user;
 
 typedef struct ru_ps_options {
@@ -269,10 +268,10 @@ void ru_ps_forget(ru_ps *ps, uint32_t ticket);
 RU_MUST_USE bool ru_ps_object_send(ru_ps *ps, uint32_t object, ru_node_id to, void *bytes,
                                    int64_t n, ru_time now, ru_effects *fx);
 
-/* A parcel of the owner's; what >= RU_PS_WHAT_OWNER; otherwise as ru_pull_send. */
-bool ru_ps_send(ru_ps *ps, ru_node_id to, uint32_t what, const void *head, uint32_t head_bytes,
-                void *body, int64_t body_bytes, bool take, uint64_t cookie, ru_time now,
-                ru_effects *fx);
+/* A parcel of the owner's; what >= RU_PS_WHAT_OWNER; to a process that is not connected a large one
+ * is not sent. body: a buffer, taken. */
+void ru_ps_send(ru_ps *ps, ru_node_id to, uint32_t what, const void *head, uint32_t head_bytes,
+                void *body, int64_t body_bytes, ru_time now, ru_effects *fx);
 
 /* -- what the owner's part hears; streams go to ru_pull_* directly --------------------------------
  */

@@ -24,8 +24,7 @@
 /* Requests stand in pages that do not move. */
 enum { RUI_PS_ASK_PAGE = 1024, RUI_PS_ASK_PAGES_MAX = 1024 };
 
-/* Cookies of parcels: the owner's, shards on their way; else a request's place. */
-#define RUI_PS_OWNER   (UINT64_C(1) << 55)
+/* Cookies of parcels: shards on their way; else a request's place. */
 #define RUI_PS_LEAVING (UINT64_C(1) << 54)
 
 /* Parcels. */

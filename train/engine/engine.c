@@ -109,15 +109,6 @@ static void object_came(void *self, uint32_t object, void *bytes, int64_t n, uin
     rui_exec_came(self, object, bytes, n, epoch, now, fx);
 }
 
-static void sent(void *self, uint64_t cookie, bool ok, ru_time now, ru_effects *fx)
-{
-    (void)self;
-    (void)cookie;
-    (void)ok;
-    (void)now;
-    (void)fx;
-}
-
 /* -- parcels -------------------------------------------------------------------------------------
  */
 
@@ -136,7 +127,7 @@ void rui_engine_send(ru_engine *e, ru_node_id to, uint32_t what, rui_engine_head
         RU_CHECK(copy != NULL);
         memcpy(copy, body, (size_t)body_bytes);
     }
-    (void)ru_ps_send(e->ps, to, what, h, sizeof *h, copy, body_bytes, true, 0, now, fx);
+    ru_ps_send(e->ps, to, what, h, sizeof *h, copy, body_bytes, now, fx);
 }
 
 void rui_engine_ready(ru_engine *e, bool asks, ru_time now, ru_effects *fx)
@@ -660,8 +651,7 @@ static ru_status open_store(ru_engine *e, ru_err *err)
                                        .closed = clock_closed,
                                        .came = shard_came,
                                        .object = object_came,
-                                       .got = got,
-                                       .sent = sent}};
+                                       .got = got}};
     return ru_ps_open(&po, e->arena, &e->ps, err);
 }
 

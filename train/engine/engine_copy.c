@@ -181,7 +181,7 @@ static void send_entry(ru_engine *e, uint32_t o, rui_entry *x, ru_time now, ru_e
                                .clock = x->clock,
                                .since = x->since};
     e->copies.sent_bytes += x->n;
-    (void)ru_ps_send(e->ps, to, RUI_ENGINE_COPY, &h, sizeof h, copy, x->n, true, 0, now, fx);
+    ru_ps_send(e->ps, to, RUI_ENGINE_COPY, &h, sizeof h, copy, x->n, now, fx);
 }
 
 void rui_copy_came(ru_engine *e, uint32_t object)
@@ -333,7 +333,7 @@ void rui_copy_refuse(ru_engine *e, ru_node_id from, uint32_t what, const rui_eng
 {
     rui_engine_head back = *h;
     back.status = what;
-    (void)ru_ps_send(e->ps, from, RUI_ENGINE_LATER, &back, sizeof back, NULL, 0, true, 0, now, fx);
+    ru_ps_send(e->ps, from, RUI_ENGINE_LATER, &back, sizeof back, NULL, 0, now, fx);
 }
 
 static void refused(ru_engine *e, const rui_engine_head *h, ru_time now, ru_effects *fx)

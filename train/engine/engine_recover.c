@@ -65,8 +65,8 @@ static void send_copies(ru_engine *e, uint32_t o, ru_time now, ru_effects *fx)
                          .executor = o,
                          .clock = s >= e->opt.shards ? first_step(e, s) : 0,
                          .args_clock = e->fence};
-    (void)ru_ps_send(e->ps, e->holder[o], RUI_ENGINE_COPIES, &h, sizeof h, bytes,
-                     bytes == NULL ? 0 : n, true, 0, now, fx);
+    ru_ps_send(e->ps, e->holder[o], RUI_ENGINE_COPIES, &h, sizeof h, bytes, bytes == NULL ? 0 : n,
+               now, fx);
 }
 
 static rui_rebuild *rebuild_of(ru_engine *e, uint32_t o)

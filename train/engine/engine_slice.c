@@ -99,7 +99,7 @@ static void post(ru_engine *e, ru_node_id to, uint32_t from_k, uint32_t to_k,
     }
     const rui_slice_head h = {
         .generation = e->generation, .from = from_k, .to = to_k, .fence = e->fence, .msg = *msg};
-    (void)ru_ps_send(e->ps, to, RUI_ENGINE_SLICE, &h, sizeof h, body, n, true, 0, now, fx);
+    ru_ps_send(e->ps, to, RUI_ENGINE_SLICE, &h, sizeof h, body, n, now, fx);
 }
 
 /* A copy of bytes as the body of a parcel. */
