@@ -74,6 +74,10 @@ class Team:
             raise RuntimeError("a member of a job does not live on in a forked process: open it there")
         return self._t
 
+    def is_here(self):
+        """Is this the process that opened it, and did not close it?"""
+        return self._t is not None and self._pid_forks == _call.forks()
+
     def _blocks(self, call, *more):
         t = self._team()
         while True:
@@ -113,8 +117,8 @@ class Team:
 
     def close(self):
         """Leave the job; the others go on."""
-        t, self._t = self._t, None
-        if t is not None and self._pid_forks == _call.forks():
+        if self.is_here():
+            t, self._t = self._t, None
             lib.ru_team_close(t)
 
     def __enter__(self):

@@ -7,24 +7,29 @@ Start the script by `rubato launch -w 2:8 -- python train.py`; alone it trains i
 import atexit
 import collections
 import hashlib
+import os
+import re
+import time
 
 import torch
 
-from . import _call
+from . import _call, _tensors
 from ._call import lib
 from .team import Team
 
 __all__ = ["elastic"]
 
 
-def elastic(model, opt, loader, *, scheduler=None, seed=0, epochs=0, where=None):
+def elastic(model, opt, loader, *, scheduler=None, seed=0, epochs=0, checkpoint=None, every=60.0, resume=False, where=None):
     """Train `model` with this process as one member of a job whose members come, leave and die.
 
     model: parameters on the CPU, trained with one backward per step. opt: an optimizer of torch.optim without a
     closure. loader: a DataLoader with a batch size; it is the batch of all members together, of which each gets its
     share. The loss must be a mean over the batch it is of. scheduler: one that is stepped after each opt.step();
     counts steps that count. seed: of the order of samples where the loader shuffles. epochs: the job ends after so
-    many; 0: when the loops end.
+    many; 0: when the loops end. checkpoint: a folder into which the leader writes model and optimizer every so many
+    seconds and at the end, as STEP.safetensors; the two newest are kept. resume: go on from the newest of it, if there
+    is one; loops over epochs that are done are empty.
 
     Returns (model, opt, loader): the same model and optimizer, and a loader of the members' samples. After backward()
     gradients are those of the whole batch, on all members. When a member is lost in a step, opt.step() of that turn
@@ -32,6 +37,8 @@ def elastic(model, opt, loader, *, scheduler=None, seed=0, epochs=0, where=None)
     others. Buffers follow the member with the first samples of the batch.
     """
     member = _Member(model, opt, loader, scheduler, seed, epochs, where)
+    if checkpoint is not None:
+        member.saves = _Saves(member, model, os.fspath(checkpoint), every, resume)
     return model, opt, member.loader
 
 
@@ -88,7 +95,9 @@ class _Member:
         _check_tensors(model, opt)
         _make_slots(opt)
         self.opt, self.scheduler, self.where = opt, scheduler, where
-        self.team = self.step = None
+        self.team = self.step = self.saves = None
+        self.leads = False
+        self.start = self.stands = (0, 0)  # steps, and samples of these: of a checkpoint, and done
         self.updated = False  # by the last opt.step()
         self.params = [p for g in opt.param_groups for p in g["params"]]
         self.trained = [p for p in reversed(list(model.parameters())) if p.requires_grad]
@@ -140,10 +149,12 @@ class _Member:
         data = self.loader
         # Opening waits for nothing; parameters may have been loaded since elastic().
         self.team = Team([(g.data_ptr(), g.numel() * 4) for g in [*self.grads, self.more]], self.state, batch=data.batch,
-                         count=data.count, steps=self.epochs * len(data), agreed=self.agreed, where=self.where)
+                         count=data.count, steps=self.epochs * len(data), before=self.start, agreed=self.agreed, where=self.where)
 
     def close(self):
-        if self.team is not None:
+        if self.team is not None and self.team.is_here():
+            if self.saves is not None:
+                self.saves.after(last=True)
             self.team.close()
 
     # -- a step ---------------------------------------------------------------------------------
@@ -156,6 +167,7 @@ class _Member:
             raise RuntimeError("opt.step() must be called once for each batch of an elastic loader")
         self.step = self.team.begin()
         self.finished, self.counts, self.updated = False, True, False
+        self.leads = self.leads if self.step is None else self.step.leads
         self.made = [False] * len(self.made)
         if self.step is not None and self.scheduler is not None:
             while self.scheduled < self.step.step:
@@ -229,13 +241,52 @@ class _Member:
             for t, before in zip(self.small, self.before):
                 before.copy_(t)
         self.updated = True
+        self.stands = (self.step.step + 1, self.step.position - self.step.first + self.step.batch)
         self.team.done()
+        if self.saves is not None:
+            self.saves.after()
         return None
 
     def _schedule(self, *args):
         if self.updated and self.scheduled <= self.step.step:
             self.scheduled += 1
             self._real_schedule(*args)
+
+
+class _Saves:
+    """Checkpoints, by whoever leads."""
+
+    def __init__(self, member, model, folder, every, resume):
+        self.member, self.folder, self.every, self.at = member, folder, every, time.monotonic()
+        self.tensors = dict(model.state_dict())
+        names = {id(p): n for n, p in model.named_parameters()}
+        for p, slots in member.opt.state.items():
+            self.tensors.update({"%s/%s" % (names[id(p)], k): v for k, v in slots.items() if torch.is_tensor(v)})
+        os.makedirs(folder, exist_ok=True)
+        there = self._there()
+        self.saved = 0
+        if resume and there:
+            facts = _tensors.load(os.path.join(folder, "%d.safetensors" % there[-1]), self.tensors)
+            member.start = member.stands = (int(facts["step"]), int(facts["position"]))
+            self.saved = member.start[0]
+            member.before = [t.clone() for t in member.small]
+        elif there and not resume:
+            raise _call.BusyError("%s holds checkpoints of another training: give resume=True or another folder" % folder)
+
+    def _there(self):
+        return sorted(int(m[1]) for m in (re.fullmatch(r"(\d+)\.safetensors", n) for n in os.listdir(self.folder)) if m)
+
+    def after(self, last=False):
+        """A step counts, or the training ends."""
+        step, position = self.member.stands
+        if not self.member.leads or (not last and time.monotonic() - self.at < self.every):
+            return
+        if step > self.saved:
+            _tensors.save(os.path.join(self.folder, "%d.safetensors" % step), self.tensors,
+                          {"step": str(step), "position": str(position)})
+            self.saved, self.at = step, time.monotonic()
+            for old in self._there()[:-2]:
+                os.unlink(os.path.join(self.folder, "%d.safetensors" % old))
 
 
 class _Loader:
