@@ -106,6 +106,7 @@ static void on_effect(ru_book *b, const ru_effect *e)
         j->begun_ns = b->at_ns;
     } else if (e->what == RU_SCHED_STOP) {
         j->state = RU_BOOK_WAITS;
+        j->waits_ns = b->at_ns;
     }
 }
 
@@ -157,6 +158,7 @@ static ru_status submit(ru_book *b, const ru_journal_event *e, ru_err *err)
                        .min = (uint32_t)e->a,
                        .max = (uint32_t)e->b,
                        .slot = slot,
+                       .waits_ns = e->at_ns,
                        .submitted_wall_ns = e->wall_ns};
     b->of[slot] = (uint32_t)e->job;
     b->n_live++;

@@ -60,6 +60,7 @@ typedef struct ru_book_job {
     uint32_t failures;   /* one after the other */
     bool cancelled;      /* asked for */
     int64_t begun_ns;    /* its generation, on the cluster's clock */
+    int64_t waits_ns;    /* since when it has no slots, if it has none */
     int64_t submitted_wall_ns, ended_wall_ns;
 } ru_book_job;
 
@@ -101,9 +102,12 @@ void ru_book_spec_put(const ru_book_spec *s, ru_text *into);
 const char *ru_book_state_name(ru_book_state s);
 
 /* What the events GRANT of the next plan would be, by plan/fleet/alloc.h: jobs of higher priority
- * take their slots first, and what a cancelled job still has stays its own. *n 0: nothing changes.
+ * take their slots first, within a priority those that have waited for ten minutes, so that a large
+ * job does not wait for ever behind small ones; and what a cancelled job still has stays its own.
+ * `models`: by slot, what was measured of jobs; perf.overlap 0: nothing. *n 0: nothing changes.
  * Owner: `scratch`. Errors: those of the policy. */
-RU_MUST_USE ru_status ru_book_plan(const ru_book *b, ru_arena *scratch, ru_journal_event **events,
-                                   uint32_t *n, ru_err *err);
+RU_MUST_USE ru_status ru_book_plan(const ru_book *b, const ru_goodput_model *models,
+                                   ru_arena *scratch, ru_journal_event **events, uint32_t *n,
+                                   ru_err *err);
 
 #endif

@@ -6,10 +6,12 @@
 
 /* What a job loses while it grows or shrinks, and the time in which that must pay. */
 static const double pause_s = 0.3, hold_s = 30;
+static const int64_t starves_ns = 600 * INT64_C(1000000000);
 static const uint32_t any_batch = 1 << 20; /* of a job of which nothing was measured */
 
 typedef struct planner {
     const ru_book *b;
+    const ru_goodput_model *models; /* by slot */
     ru_arena *scratch;
     uint32_t left[RU_BOOK_NODES_MAX]; /* slots that nobody has been given yet */
     ru_journal_event *events;         /* [n] */
@@ -39,8 +41,11 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_e
         jobs[i].replicas_min = j->min;
         jobs[i].replicas_max = j->max;
         jobs[i].replicas = j->max;
-        jobs[i].model = (ru_goodput_model){
-            .batch_first = 1, .batch_max = any_batch, .local_min = 1, .local_max = any_batch};
+        jobs[i].model = p->models[j->slot];
+        if (jobs[i].model.perf.overlap < 1 || jobs[i].model.batch < j->min) {
+            jobs[i].model = (ru_goodput_model){
+                .batch_first = 1, .batch_max = any_batch, .local_min = 1, .local_max = any_batch};
+        }
     }
     const ru_alloc_in in = {.jobs = jobs,
                             .n_jobs = n,
@@ -74,10 +79,10 @@ static int by_priority(const void *x, const void *y)
     return a[0] != b[0] ? (a[0] > b[0] ? -1 : 1) : (a[1] > b[1]) - (a[1] < b[1]);
 }
 
-ru_status ru_book_plan(const ru_book *b, ru_arena *scratch, ru_journal_event **events, uint32_t *n,
-                       ru_err *err)
+ru_status ru_book_plan(const ru_book *b, const ru_goodput_model *models, ru_arena *scratch,
+                       ru_journal_event **events, uint32_t *n, ru_err *err)
 {
-    planner p = {.b = b, .scratch = scratch};
+    planner p = {.b = b, .models = models, .scratch = scratch};
     int64_t(*order)[2] = ru_arena_zalloc(scratch, (int64_t)(b->n_live + 1) * 16, 8);
     uint32_t *numbers = RU_NEW(scratch, uint32_t, b->n_live + 1), n_jobs = 0;
     p.events = RU_NEW(scratch, ru_journal_event, b->n_live + 1);
@@ -90,7 +95,8 @@ ru_status ru_book_plan(const ru_book *b, ru_arena *scratch, ru_journal_event **e
     for (uint32_t slot = 0; slot < b->sched.n_jobs; slot++) {
         const ru_book_job *j = ru_book_job_at(b, b->of[slot]);
         if (j != NULL && !j->cancelled) {
-            order[n_jobs][0] = j->priority;
+            bool starves = j->state == RU_BOOK_WAITS && b->at_ns - j->waits_ns > starves_ns;
+            order[n_jobs][0] = 2 * j->priority + starves;
             order[n_jobs++][1] = b->of[slot];
         }
         for (uint32_t k = 0; j != NULL && j->cancelled && k < b->n_nodes; k++) {

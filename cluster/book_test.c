@@ -70,7 +70,8 @@ static void plan(life *l)
     ru_err err = {0};
     ru_arena scratch;
     ru_arena_init(&scratch, 0);
-    assert_ok(ru_book_plan(&l->b, &scratch, &events, &n, &err), err);
+    const ru_goodput_model *models = RU_NEW(&scratch, ru_goodput_model, JOBS);
+    assert_ok(ru_book_plan(&l->b, models, &scratch, &events, &n, &err), err);
     for (uint32_t k = 0; k < n; k++) {
         must(l, events[k]);
     }
@@ -255,6 +256,29 @@ static void priorities_and_failures(void **state)
     free(l);
 }
 
+/* Small jobs that come first leave no room for a large one; after ten minutes it is its turn. */
+static void a_large_job_does_not_starve(void **state)
+{
+    (void)state;
+    life *l = calloc(1, sizeof *l);
+    assert_non_null(l);
+    life_open(l);
+    node(l, 0, 4);
+    submit(l, 1, 4, 0);
+    submit(l, 1, 4, 0);
+    plan(l);
+    submit(l, 4, 4, 0);
+    plan(l);
+    assert_int_equal(ru_book_job_at(&l->b, 3)->state, RU_BOOK_WAITS);
+    l->now_ns += INT64_C(601000000000);
+    node(l, 1, 0); /* any event moves the clock */
+    plan(l);
+    assert_int_equal(ru_book_place(&l->b, ru_book_job_at(&l->b, 3))->replicas, 4);
+    assert_int_equal(ru_book_job_at(&l->b, 1)->state, RU_BOOK_WAITS);
+    life_close(l);
+    free(l);
+}
+
 static void events_that_cannot_follow_are_refused(void **state)
 {
     (void)state;
@@ -288,5 +312,6 @@ static void events_that_cannot_follow_are_refused(void **state)
     free(l);
 }
 
-RU_TESTS(cluster_book, cmocka_unit_test(events_that_cannot_follow_are_refused),
+RU_TESTS(cluster_book, cmocka_unit_test(a_large_job_does_not_starve),
+         cmocka_unit_test(events_that_cannot_follow_are_refused),
          cmocka_unit_test(priorities_and_failures), cmocka_unit_test(random_lives_keep_the_books))

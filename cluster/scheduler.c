@@ -162,6 +162,33 @@ static void tell_all(rui_scheduler *s, ru_time now)
 /* -- rounds --------------------------------------------------------------------------------------
  */
 
+const ru_figures *rui_scheduler_figures(rui_scheduler *s, const ru_book_job *j)
+{
+    const ru_sched_job *p = ru_book_place(&s->book, j);
+    RU_CHECK(p != NULL);
+    if (s->figures[j->slot].job != s->book.of[j->slot]) {
+        memset(&s->figures[j->slot], 0, sizeof s->figures[j->slot]);
+        s->figures[j->slot].job = s->book.of[j->slot];
+    }
+    if (j->state == RU_BOOK_RUNS) {
+        ru_figures_look(&s->figures[j->slot].is, j->spec.out, p->n_parts);
+    }
+    return &s->figures[j->slot].is;
+}
+
+/* By slot. NULL: no memory. */
+static ru_goodput_model *models_of(rui_scheduler *s, ru_arena *scratch)
+{
+    ru_goodput_model *models = RU_NEW(scratch, ru_goodput_model, s->book.sched.n_jobs + 1);
+    for (uint32_t slot = 0; models != NULL && slot < s->book.sched.n_jobs; slot++) {
+        const ru_book_job *j = ru_book_job_at(&s->book, s->book.of[slot]);
+        if (j != NULL && j->min < j->max) { /* else nothing is to decide */
+            ru_figures_model(rui_scheduler_figures(s, j), &models[slot]);
+        }
+    }
+    return models;
+}
+
 static void plan(rui_scheduler *s, ru_time now)
 {
     ru_arena scratch;
@@ -171,7 +198,9 @@ static void plan(rui_scheduler *s, ru_time now)
     s->plan_due = false;
     s->planned = now;
     ru_arena_init(&scratch, 0);
-    ru_status st = ru_book_plan(&s->book, &scratch, &events, &n, &err);
+    const ru_goodput_model *models = models_of(s, &scratch);
+    ru_status st = models == NULL ? RU_FAIL(&err, RU_E_MEM, "no memory to plan")
+                                  : ru_book_plan(&s->book, models, &scratch, &events, &n, &err);
     if (st == RU_OK && n > 0) {
         st = rui_scheduler_append(s, events, n, &err);
     }
@@ -333,6 +362,10 @@ static ru_status run(rui_scheduler *s, ru_err *err)
     RU_TRY(path == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for a scheduler")
                         : ru_journal_sqlite(path, s->arena, &s->journal, err));
     RU_TRY(ru_book_init(&s->book, s->arena, err));
+    s->figures = ru_arena_zalloc(s->arena, RU_BOOK_LIVE_MAX * (int64_t)sizeof *s->figures, 8);
+    if (s->figures == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a scheduler");
+    }
     RU_TRY(s->journal.ops->read(s->journal.self, 0, fold_one, s, err));
     s->opened_at_ns = s->book.at_ns;
     s->bridge.loop = s->loop;

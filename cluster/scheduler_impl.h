@@ -6,6 +6,7 @@
 #define RU_CLUSTER_SCHEDULER_IMPL_H
 
 #include "cluster/book.h"
+#include "cluster/figures.h"
 #include "cluster/scheduler.h"
 #include "cluster/wire.h"
 #include "comm/node/loop.h"
@@ -33,7 +34,11 @@ typedef struct rui_scheduler {
     ru_http *http;
     rui_live live[RU_BOOK_NODES_MAX];
     uint64_t prepared[RU_BOOK_LIVE_MAX]; /* by slot: job and generation whose folder is ready */
-    uint64_t number;                     /* of orders */
+    struct {
+        uint32_t job;
+        ru_figures is;
+    } * figures;     /* [RU_BOOK_LIVE_MAX] by slot */
+    uint64_t number; /* of orders */
     ru_time opened;
     int64_t opened_at_ns; /* on the cluster's clock */
     ru_time planned;
@@ -55,6 +60,8 @@ void rui_scheduler_orders(rui_scheduler *s, uint32_t k, ru_cluster_orders *out);
  * (may be NULL). */
 uint32_t rui_scheduler_alive(const rui_scheduler *s, const ru_book_job *j, uint32_t *ready,
                              const char **at);
+/* What was measured of a living job. */
+const ru_figures *rui_scheduler_figures(rui_scheduler *s, const ru_book_job *j);
 uint32_t rui_scheduler_processes(const rui_scheduler *s); /* of all jobs */
 
 void rui_scheduler_request(void *self, ru_http_request *r);

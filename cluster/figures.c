@@ -1,0 +1,134 @@
+#include "cluster/figures.h"
+
+#include <jansson.h>
+#include <string.h>
+
+#include "env/file/file.h"
+
+enum { BYTES = 256 << 10, WARM = 3 }; /* steps after a change that do not count */
+
+static const double steps_min = 5; /* of a number of replicas, before it counts */
+
+static double number(const json_t *o, const char *key, double otherwise)
+{
+    const json_t *v = json_object_get(o, key);
+    return json_is_number(v) ? json_number_value(v) : otherwise;
+}
+
+static void add(ru_figures *f, uint32_t nodes, double step_s)
+{
+    uint32_t k = 0;
+    nodes = nodes < 1 ? 1 : nodes < f->workers ? nodes : f->workers;
+    while (k < f->n && (f->seen[k].nodes != nodes || f->seen[k].replicas != f->workers)) {
+        k++;
+    }
+    if (k == RU_FIGURES_SAMPLES || !(step_s > 0)) {
+        return;
+    }
+    if (k == f->n) {
+        f->n++;
+        f->seen[k].nodes = nodes;
+        f->seen[k].replicas = f->workers;
+    }
+    double pass_s =
+        f->workers > 1 && f->compute_s > 0 && f->compute_s < step_s ? f->compute_s : step_s;
+    f->seen[k].steps += 1;
+    f->seen[k].step_s += step_s;
+    f->seen[k].pass_s += pass_s;
+}
+
+static void on_step(ru_figures *f, const json_t *o, uint32_t nodes)
+{
+    double workers = number(o, "workers", 1);
+    uint32_t n = workers >= 1 && workers <= 1024 ? (uint32_t)workers : 1;
+    f->step = (int64_t)number(o, "step", 0);
+    f->loss = number(o, "loss", (double)f->loss);
+    f->samples_per_s = number(o, "samples_per_s", 0);
+    f->since = n == f->workers ? f->since + 1 : 0;
+    f->workers = n;
+    if (f->since >= WARM) {
+        add(f, nodes, number(o, "step_s", 0));
+    }
+}
+
+static void on_line(ru_figures *f, const char *line, int64_t n, uint32_t nodes)
+{
+    json_t *o = json_loadb(line, (size_t)n, 0, NULL);
+    const char *schema = json_string_value(json_object_get(o, "schema"));
+    if (schema != NULL && strcmp(schema, "rubato.train.step/1") == 0) {
+        on_step(f, o, nodes);
+    } else if (schema != NULL && strcmp(schema, "rubato.train.start/1") == 0) {
+        double batch = number(o, "batch", 0);
+        f->batch = batch >= 1 && batch < 1e9 ? (uint32_t)batch : 0;
+    } else if (schema != NULL && strcmp(schema, "rubato.train.event/1") == 0) {
+        f->compute_s = number(o, "predicted_compute_s", f->compute_s);
+    }
+    json_decref(o);
+}
+
+static ru_status read_on(ru_figures *f, const char *out, uint32_t nodes, ru_arena *scratch,
+                         ru_err *err)
+{
+    const char *path = ru_path_join(scratch, out, "metrics.jsonl");
+    char *bytes = ru_arena_alloc(scratch, BYTES, 1);
+    ru_in_file in;
+    if (path == NULL || bytes == NULL || !ru_path_is_file(path)) {
+        return RU_OK;
+    }
+    RU_TRY(ru_in_open(path, &in, err));
+    bool cut = in.size_bytes - f->at_bytes > BYTES && f->at_bytes > 0;
+    f->at_bytes = in.size_bytes < f->at_bytes ? 0 : cut ? in.size_bytes - BYTES : f->at_bytes;
+    int64_t n = in.size_bytes - f->at_bytes;
+    n = n < BYTES ? n : BYTES;
+    ru_status st = n > 0 ? ru_in_read(&in, path, f->at_bytes, bytes, n, err) : RU_OK;
+    ru_in_close(&in);
+    RU_TRY(st);
+    int64_t at = 0;
+    const char *end;
+    while (at < n && (end = memchr(bytes + at, '\n', (size_t)(n - at))) != NULL) {
+        int64_t size = end - (bytes + at);
+        if (!cut || at > 0) { /* the first may be a part */
+            on_line(f, bytes + at, size, nodes);
+        }
+        at += size + 1;
+    }
+    f->at_bytes += at;
+    return RU_OK;
+}
+
+void ru_figures_look(ru_figures *f, const char *out, uint32_t nodes)
+{
+    ru_arena scratch;
+    ru_err err;
+    ru_arena_init(&scratch, 0);
+    (void)!read_on(f, out, nodes, &scratch, &err); /* what cannot be read now is read later */
+    ru_arena_fini(&scratch);
+}
+
+void ru_figures_model(const ru_figures *f, ru_goodput_model *into)
+{
+    ru_perf_sample samples[RU_FIGURES_SAMPLES];
+    ru_arena scratch;
+    ru_err err;
+    uint32_t n = 0;
+    *into = (ru_goodput_model){.batch_first = f->batch,
+                               .batch_max = f->batch,
+                               .local_min = 1,
+                               .local_max = f->batch,
+                               .batch = f->batch};
+    for (uint32_t k = 0; k < f->n && f->batch > 0; k++) {
+        uint32_t local = (f->batch + f->seen[k].replicas - 1) / f->seen[k].replicas;
+        if (f->seen[k].steps >= steps_min) {
+            samples[n++] = (ru_perf_sample){.nodes = f->seen[k].nodes,
+                                            .replicas = f->seen[k].replicas,
+                                            .local = local,
+                                            .pass_s = f->seen[k].pass_s / f->seen[k].steps,
+                                            .step_s = f->seen[k].step_s / f->seen[k].steps};
+        }
+    }
+    ru_arena_init(&scratch, 0);
+    if (n == 0 || ru_perf_fit(samples, n, NULL, &scratch, &into->perf, NULL, &err) != RU_OK) {
+        into->perf = (ru_perf){0};
+    }
+    ru_arena_fini(&scratch);
+}

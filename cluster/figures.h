@@ -1,0 +1,33 @@
+/* What a job's own files say of its steps, for plans and for people: the metrics of its run, read
+ * from where the last look ended. Training knows nothing of it.
+ *
+ * Thread: one at a time. */
+#ifndef RU_CLUSTER_FIGURES_H
+#define RU_CLUSTER_FIGURES_H
+
+#include "cost/goodput.h"
+
+enum { RU_FIGURES_SAMPLES = 16 };
+
+typedef struct ru_figures {
+    int64_t at_bytes; /* of OUT/metrics.jsonl */
+    int64_t step;
+    double loss, samples_per_s; /* of the last step */
+    uint32_t workers, batch;    /* batch 0: the run tells none */
+    double compute_s;           /* that the job expects of a step since its last change; 0: none */
+    uint32_t since;             /* steps since its workers changed */
+    struct {
+        uint32_t nodes, replicas;
+        double steps, step_s, pass_s; /* sums over that many steps */
+    } seen[RU_FIGURES_SAMPLES];
+    uint32_t n;
+} ru_figures;
+
+/* Read on. `nodes`: on which the job runs now. Cost: at most 256 KiB a call; what is further behind
+ * is left out. A file that is not there yet is fine. */
+void ru_figures_look(ru_figures *f, const char *out, uint32_t nodes);
+/* The job's goodput as measured, with the batch that it has; perf.overlap 0: too little is known.
+ */
+void ru_figures_model(const ru_figures *f, ru_goodput_model *into);
+
+#endif

@@ -1,0 +1,63 @@
+/* Figures of a run from its metrics: means are those of the lines, and the model fitted to a job
+ * whose steps follow a closed form predicts them. */
+#include "cluster/figures.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "env/file/file.h"
+#include "test/test.h"
+
+static void steps_become_a_model(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/rubato-figures-XXXXXX", path[64];
+    static const uint32_t workers[] = {1, 2, 4};
+    ru_figures f = {0};
+    ru_goodput_model m;
+    ru_err err;
+    assert_non_null(mkdtemp(dir));
+    ru_figures_look(&f, dir, 1); /* nothing is there yet */
+    ru_figures_model(&f, &m);
+    assert_true(m.perf.overlap < 1);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    FILE *out = fopen(path, "w");
+    assert_non_null(out);
+    fprintf(out, "{\"schema\":\"rubato.train.start/1\",\"batch\":64}\n");
+    int step = 0;
+    for (uint32_t k = 0; k < 3; k++) {
+        double compute = 1e-3 + 64.0 / workers[k] * 1e-3; /* and a sum of 4 ms from two on */
+        double all = compute + (workers[k] > 1 ? 4e-3 : 0);
+        fprintf(out,
+                "{\"schema\":\"rubato.train.event/1\",\"what\":\"replan\","
+                "\"predicted_compute_s\":%.9g}\n",
+                compute);
+        for (int i = 0; i < 20; i++) {
+            fprintf(out,
+                    "{\"schema\":\"rubato.train.step/1\",\"step\":%d,\"loss\":0.5,\"step_s\":%.9g,"
+                    "\"samples_per_s\":9,\"workers\":%u}\n",
+                    ++step, i < 2 ? 1.0 : all, workers[k]); /* the first after a change: slow */
+        }
+    }
+    fputs("{\"schema\":\"rubato.train.step/1\",\"step\":9", out); /* half a line */
+    fclose(out);
+    ru_figures_look(&f, dir, 1);
+    ru_figures_look(&f, dir, 1); /* nothing twice */
+    assert_int_equal(f.step, 60);
+    assert_int_equal(f.workers, 4);
+    assert_int_equal(f.n, 3);
+    assert_true(f.loss == 0.5);
+    ru_figures_model(&f, &m);
+    assert_true(m.perf.overlap >= 1);
+    assert_int_equal(m.batch, 64);
+    for (uint32_t k = 0; k < 3; k++) {
+        double is = 1e-3 + 64.0 / workers[k] * 1e-3 + (workers[k] > 1 ? 4e-3 : 0);
+        double says = ru_perf_step_s(&m.perf, 1, workers[k], 64 / workers[k], 0);
+        assert_true(fabs(f.seen[k].step_s / f.seen[k].steps - is) < 1e-9);
+        assert_true(fabs(says - is) < 0.1 * is);
+    }
+    assert_ok(ru_path_remove(dir, &err), err);
+}
+
+RU_TESTS(cluster_figures, cmocka_unit_test(steps_become_a_model))
