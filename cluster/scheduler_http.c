@@ -1,7 +1,8 @@
 /* What people ask the scheduler: texts for terminals, JSON for those who accept it.
  *
  *   POST /jobs                      {"name", "min", "max", "priority", "yaml"} -> the job's number
- *   GET  /jobs, /jobs/N, /nodes, /audit
+ *   GET  /jobs, /nodes, /audit
+ *   GET  /jobs/N/explain            why it waits, or has what it has
  *   GET  /jobs/N/log/OFFSET         bytes of the run's log from there on
  *   POST /jobs/N/cancel, /jobs/N/scale {"min", "max"}, /nodes/NAME/drain, /nodes/NAME/resume, /down
  */
@@ -346,6 +347,17 @@ static ru_status log_of(asked *q, ru_err *err)
     return RU_OK;
 }
 
+static ru_status explain(asked *q, ru_err *err)
+{
+    const ru_book_job *j;
+    int64_t number;
+    ru_text t = ru_text_arena(q->arena);
+    RU_TRY(job_of(q, &number, &j, err));
+    RU_TRY(rui_scheduler_explain(q->s, j, q->arena, &t, err));
+    answer(q, "text/plain; charset=utf-8", &t);
+    return RU_OK;
+}
+
 /* -- routes --------------------------------------------------------------------------------------
  */
 
@@ -389,6 +401,9 @@ static ru_status route(asked *q, ru_err *err)
     }
     if (is(q, 0, "audit") && q->n_parts == 1) {
         return audit(q, err);
+    }
+    if (is(q, 0, "jobs") && is(q, 2, "explain") && q->n_parts == 3) {
+        return explain(q, err);
     }
     if (is(q, 0, "jobs") && is(q, 2, "log") && q->n_parts <= 4) {
         return log_of(q, err);

@@ -64,6 +64,9 @@ uint32_t rui_scheduler_alive(const rui_scheduler *s, const ru_book_job *j, uint3
 const ru_figures *rui_scheduler_figures(rui_scheduler *s, const ru_book_job *j);
 uint32_t rui_scheduler_processes(const rui_scheduler *s); /* of all jobs */
 
+/* For people, in words. Errors: RU_E_LIMIT. */
+RU_MUST_USE ru_status rui_scheduler_explain(rui_scheduler *s, const ru_book_job *j, ru_arena *arena,
+                                            ru_text *t, ru_err *err);
 void rui_scheduler_request(void *self, ru_http_request *r);
 /* All jobs end with their checkpoints and wait for the next scheduler; this one ends after them. */
 RU_MUST_USE ru_status rui_scheduler_close(rui_scheduler *s, ru_err *err);

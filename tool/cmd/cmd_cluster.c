@@ -166,6 +166,11 @@ static ru_status run_cancel(ru_cmd_in *in, ru_err *err)
     return show(in, ru_arena_printf(in->arena, "/jobs/%s/cancel", in->args[0]), "", false, err);
 }
 
+static ru_status run_explain(ru_cmd_in *in, ru_err *err)
+{
+    return show(in, ru_arena_printf(in->arena, "/jobs/%s/explain", in->args[0]), NULL, false, err);
+}
+
 static ru_status run_ps(ru_cmd_in *in, ru_err *err)
 {
     return show(in, "/jobs", NULL, ru_cmd_flag(in, "json"), err);
@@ -273,6 +278,8 @@ static const ru_cmd subs[] = {
         run_submit),
     SUB("ps", "list the jobs", NULL, 0, shown_opts, run_ps),
     SUB("logs", "print the log of a job", "JOB", 1, logs_opts, run_logs),
+    SUB("explain", "say why a job waits, or why it has what it has; steps predicted and measured",
+        "JOB", 1, cluster_opts, run_explain),
     SUB("scale", "let a job have N, or MIN:MAX, workers from now on", "JOB N", 2, cluster_opts,
         run_scale),
     SUB("cancel", "end a job; its checkpoint stays", "JOB", 1, cluster_opts, run_cancel),

@@ -1,0 +1,134 @@
+/* Why a job waits, and why it has what it has: from the book, from what agents say and from the
+ * job's own files. */
+#include <math.h>
+
+#include "base/table.h"
+#include "base/unit.h"
+#include "cluster/scheduler_impl.h"
+
+static void put_where(const rui_scheduler *s, const ru_sched_job *p, ru_text *t)
+{
+    for (uint32_t k = 0; k < p->n_parts; k++) {
+        ru_text_putf(t, "%s%s:%u", k > 0 ? " " : "", s->book.nodes[p->parts[k].node].name,
+                     p->parts[k].devices);
+    }
+}
+
+/* Slots that the job could have: of nodes that are there and take work. */
+static uint32_t usable(const rui_scheduler *s)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
+        n += s->book.nodes[k].drained ? 0 : s->book.nodes[k].slots;
+    }
+    return n;
+}
+
+/* Who holds slots, those that go first before others. */
+static void put_holders(const rui_scheduler *s, const ru_book_job *j, ru_text *t)
+{
+    uint32_t n = 0;
+    for (uint32_t slot = 0; slot < s->book.sched.n_jobs; slot++) {
+        const ru_book_job *o = ru_book_job_at(&s->book, s->book.of[slot]);
+        uint32_t has = o != NULL && o != j ? s->book.sched.jobs[slot].replicas : 0;
+        if (has > 0) {
+            ru_text_putf(
+                t, "  job %u '%s' of %s has %u%s\n", s->book.of[slot], o->spec.name, o->owner, has,
+                o->priority > j->priority    ? ": its priority is higher"
+                : o->cancelled               ? ": until its processes are gone"
+                : o->priority == j->priority ? ": the same priority, and a better use of them"
+                                             : "");
+            n++;
+        }
+    }
+    if (n == 0) {
+        ru_text_put(t, "  no other job has slots\n");
+    }
+}
+
+static void put_wait(const rui_scheduler *s, const ru_book_job *j, ru_text *t)
+{
+    uint32_t all = usable(s);
+    if (all < j->min) {
+        ru_text_putf(t, "waits: it needs %u slots at once, and the nodes that are up have %u\n",
+                     j->min, all);
+        return;
+    }
+    ru_text_putf(t,
+                 "waits: it needs %u of %u slots at once, until others end, shrink or lose their "
+                 "priority\n",
+                 j->min, all);
+    put_holders(s, j, t);
+}
+
+static void put_has(const rui_scheduler *s, const ru_book_job *j, const ru_sched_job *p, ru_text *t)
+{
+    uint32_t ready, alive = rui_scheduler_alive(s, j, &ready, NULL);
+    ru_text_putf(t, "has %u of at most %u slots (", p->replicas, j->max);
+    put_where(s, p, t);
+    ru_text_putf(t, "); %u of %u processes are in the job\n", ready, alive);
+    if (alive < p->replicas) {
+        ru_text_put(t, "  a slot is free only when the process that had it is gone\n");
+    }
+    if (p->replicas < j->max) {
+        put_holders(s, j, t);
+    }
+}
+
+/* Steps as measured beside what the plan expects of them. */
+static ru_status put_steps(const ru_figures *f, ru_arena *arena, ru_text *t, ru_err *err)
+{
+    ru_goodput_model m;
+    ru_figures_model(f, &m);
+    if (f->n == 0) {
+        return RU_OK;
+    }
+    ru_table table = ru_table_in(arena);
+    static const char *const names[] = {"workers", "nodes", "steps", "measured", "predicted"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
+        ru_table_col(&table, names[k], RU_TABLE_RIGHT);
+    }
+    for (uint32_t k = 0; k < f->n; k++) {
+        uint32_t local = (f->batch + f->seen[k].replicas - 1) / f->seen[k].replicas;
+        ru_table_i64(&table, f->seen[k].replicas);
+        ru_table_i64(&table, f->seen[k].nodes);
+        ru_table_i64(&table, (int64_t)f->seen[k].steps);
+        ru_table_ns(&table, (int64_t)(1e9 * f->seen[k].step_s / f->seen[k].steps));
+        if (m.perf.overlap >= 1) {
+            ru_table_ns(&table, (int64_t)(1e9 * ru_perf_step_s(&m.perf, f->seen[k].nodes,
+                                                               f->seen[k].replicas, local, 0)));
+        } else {
+            ru_table_none(&table);
+        }
+    }
+    return ru_table_print(&table, 2, t, err);
+}
+
+ru_status rui_scheduler_explain(rui_scheduler *s, const ru_book_job *j, ru_arena *arena, ru_text *t,
+                                ru_err *err)
+{
+    const ru_sched_job *p = ru_book_place(&s->book, j);
+    ru_text_putf(t, "job '%s' of %s, priority %lld, %u to %u workers, started %u time%s\n",
+                 j->spec.name, j->owner, (long long)j->priority, j->min, j->max, j->generation,
+                 j->generation == 1 ? "" : "s");
+    if (j->why[0] != 0) {
+        ru_text_putf(t, "%s: %s\n", p != NULL ? "it failed last with" : "why", j->why);
+    }
+    if (p == NULL) {
+        ru_text_putf(t, "%s\n", ru_book_state_name(j->state));
+        return RU_OK;
+    }
+    if (j->cancelled) {
+        ru_text_put(t, "ends: it was cancelled, and writes its checkpoint\n");
+    } else if (p->n_parts == 0) {
+        put_wait(s, j, t);
+    } else {
+        put_has(s, j, p, t);
+    }
+    const ru_figures *f = rui_scheduler_figures(s, j);
+    if (f->step > 0) {
+        ru_text_putf(t, "step %lld, loss %.4g, %.4g samples/s on %u workers\n", (long long)f->step,
+                     f->loss, f->samples_per_s, f->workers);
+    }
+    return put_steps(f, arena, t, err);
+}
