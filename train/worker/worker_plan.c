@@ -7,6 +7,7 @@
  * the plan is made; it is made again when steps take another time than it said, or when a cost that
  * it rests on moved: of computing, or of a byte on the network, as the sums of the view tell. The
  * rule stays where the plan gains little. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -256,21 +257,6 @@ static bool take_view(rui_worker *w)
     return known;
 }
 
-/* With servers sums are grouped by rule; once for these members their order is made of what was
- * measured. */
-static void order_again(rui_worker *w)
-{
-    rui_plan *p = &w->plan;
-    if (p->plans > 0 || ++p->steps < MEASURED_STEPS) {
-        return;
-    }
-    p->plans = 1;
-    if (rui_order_make(w)) {
-        ru_run_report_log(w->t.report, "sums come in another order: the steps are measured now");
-        hand_over(w, w->buckets.at, w->buckets.n);
-    }
-}
-
 /* Costs as they are now beside those that the plan rests on. */
 static ru_sums_again costs_moved(const rui_worker *w)
 {
@@ -297,37 +283,28 @@ static bool due(rui_worker *w, int64_t took_ns, ru_sums_again *why)
     *why = p->watching ? ru_sums_watch_step(&p->watch, (double)took_ns) : RU_SUMS_STANDS;
     if (p->steps == MEASURED_STEPS) {
         p->off_first = p->off_now;
-    } else if (p->watching && *why == RU_SUMS_STANDS && p->steps % MEASURED_STEPS == 0) {
+    } else if (p->watching && *why == RU_SUMS_STANDS && w->t.job->train.servers == 0 &&
+               p->steps % MEASURED_STEPS == 0) {
         *why = costs_moved(w);
     }
     bool wants = p->watching ? *why != RU_SUMS_STANDS : p->steps >= MEASURED_STEPS;
     return wants && w->at.updated.ns >= p->again_ns;
 }
 
-void rui_plan_stepped(rui_worker *w, int64_t took_ns)
+/* With servers sums are grouped by rule, and their order is made of what was measured. */
+static void order_again(rui_worker *w)
 {
     rui_plan *p = &w->plan;
-    if (!w->cmd.leads) {
-        return;
+    p->watching = true;
+    p->watch = ru_sums_watch_of(p->mean_ns, &(ru_sums_costs){0});
+    if (rui_order_make(w)) {
+        hand_over(w, w->buckets.at, w->buckets.n);
     }
-    bool known = take_view(w);
-    if (took_ns > 0 && w->t.job->train.servers > 0) {
-        order_again(w);
-    }
-    if (!known || took_ns <= 0 || w->t.job->train.servers > 0 ||
-        w->t.job->train.sums == RU_SUMS_RULE) {
-        return;
-    }
-    p->steps++;
-    double part = p->steps < RU_SUMS_WATCHED ? (double)p->steps : RU_SUMS_WATCHED;
-    p->mean_ns += ((double)took_ns - p->mean_ns) / part;
-    ru_sums_again why;
-    if (!due(w, took_ns, &why)) {
-        return;
-    }
-    if (p->watching) {
-        ru_run_report_log(w->t.report, "sums are planned again: %s", ru_sums_again_text(why));
-    }
+}
+
+static void sums_again(rui_worker *w)
+{
+    rui_plan *p = &w->plan;
     ru_err err = {0};
     ru_arena arena;
     ru_arena_init(&arena, 0);
@@ -337,6 +314,34 @@ void rui_plan_stepped(rui_worker *w, int64_t took_ns)
         p->watch = ru_sums_watch_of(p->mean_ns, &(ru_sums_costs){0});
     }
     ru_arena_fini(&arena);
+}
+
+void rui_plan_stepped(rui_worker *w, int64_t took_ns)
+{
+    rui_plan *p = &w->plan;
+    bool serve = w->t.job->train.servers > 0, ruled = w->t.job->train.sums == RU_SUMS_RULE;
+    if (!w->cmd.leads || (!take_view(w) && !serve) || took_ns <= 0 || (ruled && !serve)) {
+        return;
+    }
+    p->steps++;
+    double part = p->steps < RU_SUMS_WATCHED ? (double)p->steps : RU_SUMS_WATCHED;
+    p->mean_ns += ((double)took_ns - p->mean_ns) / part;
+    if (serve && p->steps % MEASURED_STEPS == 0) {
+        ru_decisions_measured(w->t.decisions, &ru_policy_order, "step_s", RU_NAN,
+                              p->mean_ns * 1e-9);
+    }
+    ru_sums_again why;
+    if (!due(w, took_ns, &why)) {
+        return;
+    }
+    if (p->watching) {
+        ru_run_report_log(w->t.report, "sums are planned again: %s", ru_sums_again_text(why));
+    }
+    if (serve) {
+        order_again(w);
+    } else {
+        sums_again(w);
+    }
     ru_time now = ru_clock_now();
     double took = (double)ru_time_since(now, w->at.updated);
     p->again_ns = now.ns + (int64_t)(took / PLANNING_PART * (double)(UINT32_C(1) << p->plans));
