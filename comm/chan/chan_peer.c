@@ -9,7 +9,7 @@ static const int64_t KEEPALIVE_NS = 1000000000;
 /* Frames that came are acknowledged by the next one that goes, at the latest so long after this
  * side spoke last: the other one only keeps memory for them, RUI_ACK_EVERY of them at most. */
 static const int64_t ACK_NS = 500000000;
-static const int64_t MEND_NS = 10000000; /* who did not open the pair lets the other try first */
+static const int64_t MEND_NS = 10000000; /* the accepting side lets the other try first */
 enum { CUTS_MAX = 32 };                  /* in a row, without a frame between them */
 
 uint32_t rui_peer_find(const ru_chan *ch, uint64_t node)

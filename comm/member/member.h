@@ -121,8 +121,8 @@ RU_MUST_USE ru_status ru_member_open(const ru_member_options *opt, ru_arena *are
 /* RU_EV_START, TIMER (its numbers), MESSAGE (its numbers), UP, DOWN. Hostile messages: a log line,
  * nothing else. */
 void ru_member_step(ru_member *m, const ru_event *ev, ru_effects *fx);
-/* Before anything else that happens in this process: it is `now`. Who stood still for long does not
- * lead any more, whatever it is about to hear first. ru_member_step does it itself. */
+/* Call it before anything else that happens in this process at `now`. A process that was paused for
+ * long stops leading before it handles the next event. ru_member_step calls it itself. */
 void ru_member_wake(ru_member *m, ru_time now, ru_effects *fx);
 
 const ru_view *ru_member_view(const ru_member *m);

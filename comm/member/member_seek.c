@@ -49,10 +49,10 @@ static bool others_decided(const ru_member *m)
     return others * 2 > m->voters || (others * 2 == m->voters && with_oldest);
 }
 
-/* And since then? One that it is out of touch with, dead by now or not, may have stopped to wait
- * for it and taken over with the promises of the rest, also of those that answer here: they promise
- * to whom they like and tell only later what they accepted. Dead without having been out of touch:
- * takes no part. */
+/* And since then? A member that lost touch with this one, dead by now or not, may have stopped
+ * waiting for it and taken over. Members that answer here count for that other one as well: each
+ * may have promised it, and tells what it accepted only later. A member that died while it was in
+ * touch took no part. */
 bool rui_m_others_decide(const ru_member *m)
 {
     uint32_t n = 0;

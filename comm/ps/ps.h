@@ -67,8 +67,8 @@ typedef struct ru_ps_user {
     void *self;
     /* First values of a row; extra is zero. NULL: zero. */
     void (*first)(void *self, uint32_t table, int64_t row, float *value);
-    /* Merge an update [width] into a row. */
-    /* ... of clock `clock`, or while that is the newest one that is closed (not ordered). */
+    /* Merge an update [width] of clock `clock` into a row. Where clocks are not ordered, `clock` is
+     * the newest one that is closed. */
     void (*merge)(void *self, uint32_t table, uint32_t clock, float *value, float *extra,
                   const float *update);
     void (*fetched)(void *self, uint32_t ticket, ru_time now, ru_effects *fx);

@@ -59,7 +59,7 @@ static void on_end(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
     }
 }
 
-/* Words of the leader, of this epoch. */
+/* A message of the leader, of this epoch. */
 static void on_leader(ru_elastic *e, uint32_t what, ru_wire_in *w, ru_time now, ru_effects *fx)
 {
     switch (what) {
@@ -104,7 +104,7 @@ static void take_text(ru_wire_in *w, uint32_t size, char *into)
     snprintf(into, size, "%.*s", w->bad ? 0 : (int)n, w->bad ? "" : text);
 }
 
-/* Words of members to the leader. */
+/* A message of a member to its leader, of this epoch. */
 static void on_member(ru_elastic *e, ru_node_id from, uint32_t what, ru_wire_in *w, ru_time now,
                       ru_effects *fx)
 {
@@ -177,8 +177,8 @@ static void keep_early(ru_elastic *e, const ru_event *ev)
     }
 }
 
-/* Words of an epoch that ended may still be on their way; from who is no member of this one they
- * are told, once a minute with their number. */
+/* A message of an epoch that ended may arrive late. If its sender is no member of this epoch, a
+ * line says so, at most once a minute. */
 static void refused(ru_elastic *e, const ru_event *ev, uint32_t epoch, ru_effects *fx)
 {
     if (rui_el_member_of(e, ev->node) != NULL || e->v.n == 0 || epoch > e->v.epoch) {

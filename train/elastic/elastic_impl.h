@@ -158,7 +158,7 @@ typedef struct rui_el_view {
     ru_join_in join_in;
 } rui_el_view;
 
-/* What the leader remembers of a node beyond one view. */
+/* What the leader remembers of a node when the view changes. */
 typedef struct rui_el_known {
     ru_node_id node;
     double speed; /* samples/s, moving mean; 0: not measured */
@@ -450,10 +450,10 @@ void rui_el_say_ready(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_status_set(ru_elastic *e, ru_time now, ru_effects *fx); /* for a successor */
 /* Leave what is under way: the device forgets it. */
 void rui_el_abort(ru_elastic *e, ru_time now);
-/* Bytes from or to a peer that may well live were lost with their connection: the step cannot end
- * in this view. */
+/* A connection to a peer that lives broke and its bytes are lost: the step cannot end in this view.
+ */
 void rui_el_redo(ru_elastic *e, ru_time now, ru_effects *fx);
-/* The view cannot go on: when no other one has come after a while, it is asked for. */
+/* The view cannot go on. This member asks for another one if none comes within a second. */
 void rui_el_broken(ru_elastic *e, ru_time now);
 /* A group of collectives failed at `peer`. */
 void rui_el_lost(ru_elastic *e, ru_node_id peer, ru_status why, ru_time now);

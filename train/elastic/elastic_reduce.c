@@ -282,9 +282,9 @@ const ru_coll_user *rui_el_coll_user(void)
     return &user;
 }
 
-/* Members of a host map each other's memory, each in its time, and open the group then; who is
- * through with its computing may speak of its sums before another has opened. Its message is kept:
- * it is said once. Before others do their part it says no more than one for each lane. */
+/* Members of a host open the group when each has mapped the memory of the others. A member that
+ * finishes early sends messages about its sums before others have opened the group. They are kept,
+ * because nothing is sent twice. Until the others do their part there is one for each lane. */
 static bool keep_message(ru_elastic *e, const ru_event *ev)
 {
     ru_wire_in w = ru_wire_in_from(ev->data, ev->size_bytes);

@@ -251,14 +251,14 @@ typedef struct rui_lead {
     uint32_t n_stored;
     ru_app_bytes driver_bytes;
     bool reading;      /* the driver's state of a checkpoint */
-    ru_node_id *to;    /* [executors + shards] who shall hold it */
-    ru_node_id *at;    /* [executors + shards] who said last that it is there; 0: nobody */
+    ru_node_id *to;    /* [executors + shards] planned holder */
+    ru_node_id *at;    /* [executors + shards] last reported holder; 0: none */
     uint8_t *prepared; /* [executors] 0 not asked, 1 asked, 2 yes */
     bool plan;         /* members changed: what moves where? */
     uint32_t *ready;   /* [RU_MEMBERS_MAX] epoch that each member of the view has said it has */
     bool planned;      /* ... and not all of it has moved yet */
     ru_time planned_at;
-    bool renew; /* this member leads since a moment: begin a generation */
+    bool renew; /* it became the leader: begin a generation */
     uint32_t n_members, n_leavers;
     uint32_t part_clock; /* checkpoint after which this leader may leave; 0: none was asked for */
     ru_node_id leaver[RUI_ENGINE_LEAVERS_MAX]; /* who want to leave */
