@@ -74,8 +74,3 @@ int64_t ru_hist_quantile(const ru_hist *h, double q)
     }
     return h->max;
 }
-
-double ru_hist_mean(const ru_hist *h)
-{
-    return h->n == 0 ? 0.0 : h->sum / (double)h->n;
-}

@@ -26,7 +26,6 @@ void ru_hist_merge(ru_hist *into, const ru_hist *from);
 /* The value below which a share q (0..1) of all values lies: the middle of its bucket, kept within
  * min..max; 0 for an empty histogram. */
 int64_t ru_hist_quantile(const ru_hist *h, double q);
-double ru_hist_mean(const ru_hist *h); /* exact up to rounding; 0 when empty */
 
 /* Lowest value of bucket i, for printing: bucket i holds low(i) .. low(i+1) - 1. */
 int64_t ru_hist_low(uint32_t bucket);

@@ -28,22 +28,6 @@ bool ru_log_on(ru_log_level level)
     return level >= options.level || (options.fd_file > 0 && level >= options.level_file);
 }
 
-const char *ru_log_level_name(ru_log_level level)
-{
-    return (uint32_t)level < RU_ARRAY_LEN(level_names) ? level_names[level] : "unknown";
-}
-
-bool ru_log_level_from(const char *word, ru_log_level *out)
-{
-    for (uint32_t i = 0; i < RU_ARRAY_LEN(level_names); i++) {
-        if (strcmp(word, level_names[i]) == 0) {
-            *out = (ru_log_level)i;
-            return true;
-        }
-    }
-    return false;
-}
-
 static void plain_line(ru_text *t, ru_log_level level, const char *part, const char *event,
                        const char *words, bool color)
 {

@@ -44,7 +44,5 @@ RU_API_END
 
 /* Inside Rubato: librubato.so does not export these. */
 /* "debug", "info", "warn", "error", "off"; false for other words. */
-bool ru_log_level_from(const char *word, ru_log_level *out);
-const char *ru_log_level_name(ru_log_level level);
 
 #endif

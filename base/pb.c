@@ -142,12 +142,6 @@ int64_t ru_pb_i64(ru_pb_in *in, const ru_pb_field *f)
     return (int64_t)f->value;
 }
 
-int64_t ru_pb_sint(ru_pb_in *in, const ru_pb_field *f)
-{
-    uint64_t v = (uint64_t)ru_pb_i64(in, f);
-    return (int64_t)((v >> 1) ^ (~(v & 1) + 1));
-}
-
 float ru_pb_bits_f32(uint64_t bits)
 {
     uint32_t b = (uint32_t)bits;
@@ -170,15 +164,6 @@ float ru_pb_f32(ru_pb_in *in, const ru_pb_field *f)
         return 0;
     }
     return ru_pb_bits_f32(f->value);
-}
-
-double ru_pb_f64(ru_pb_in *in, const ru_pb_field *f)
-{
-    if (f->wire != RU_PB_FIXED64) {
-        ru_pb_in_fail(in, "a double field has another wire type");
-        return 0;
-    }
-    return ru_pb_bits_f64(f->value);
 }
 
 int64_t ru_pb_count(const ru_pb_field *f, ru_pb_wire elem)
@@ -243,17 +228,9 @@ void ru_pb_out_init(ru_pb_out *o)
     *o = (ru_pb_out){0};
 }
 
-void ru_pb_out_init_fixed(ru_pb_out *o, void *buf, int64_t size_bytes)
-{
-    RU_CHECK(size_bytes >= 0);
-    *o = (ru_pb_out){.data = buf, .cap_bytes = size_bytes, .fixed = true};
-}
-
 void ru_pb_out_fini(ru_pb_out *o)
 {
-    if (!o->fixed) {
-        free(o->data);
-    }
+    free(o->data);
     *o = (ru_pb_out){0};
 }
 
@@ -267,10 +244,6 @@ void ru_pb_out_reset(ru_pb_out *o)
 ru_status ru_pb_out_end(const ru_pb_out *o, ru_err *err)
 {
     RU_CHECK(o->depth == 0);
-    if (o->full && o->fixed) {
-        return RU_FAIL(err, RU_E_LIMIT, "message is larger than the buffer of %lld bytes",
-                       (long long)o->cap_bytes);
-    }
     if (o->full) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a message of more than %lld bytes",
                        (long long)o->cap_bytes);
@@ -288,7 +261,7 @@ static uint8_t *room(ru_pb_out *o, int64_t n)
     if (o->size_bytes + n > o->cap_bytes) {
         int64_t cap = o->cap_bytes < 256 ? 256 : o->cap_bytes * 2;
         cap = cap < o->size_bytes + n ? o->size_bytes + n : cap;
-        uint8_t *data = o->fixed ? NULL : realloc(o->data, (size_t)cap);
+        uint8_t *data = realloc(o->data, (size_t)cap);
         if (data == NULL) {
             o->full = true;
             return NULL;
@@ -396,15 +369,6 @@ void ru_pb_put_packed_i64(ru_pb_out *o, uint32_t field, const int64_t *v, int64_
         put_varint(o, (uint64_t)v[k]);
     }
     ru_pb_end(o);
-}
-
-void ru_pb_put_packed_f32(ru_pb_out *o, uint32_t field, const float *v, int64_t n)
-{
-    put_tag(o, field, RU_PB_LEN);
-    put_varint(o, (uint64_t)n * 4);
-    for (int64_t k = 0; k < n; k++) {
-        put_little(o, f32_bits(v[k]), 4);
-    }
 }
 
 void ru_pb_begin(ru_pb_out *o, uint32_t field)

@@ -60,10 +60,8 @@ void ru_pb_in_fail(ru_pb_in *in, const char *why);
 ru_pb_in ru_pb_sub(const ru_pb_field *f);
 
 /* The values of a scalar field, read with sticky errors on `in`: the wire type must fit. */
-int64_t ru_pb_i64(ru_pb_in *in, const ru_pb_field *f);  /* int32, int64, uint*, bool, enum */
-int64_t ru_pb_sint(ru_pb_in *in, const ru_pb_field *f); /* sint32, sint64 (zigzag) */
-float ru_pb_f32(ru_pb_in *in, const ru_pb_field *f);    /* float */
-double ru_pb_f64(ru_pb_in *in, const ru_pb_field *f);   /* double */
+int64_t ru_pb_i64(ru_pb_in *in, const ru_pb_field *f); /* int32, int64, uint*, bool, enum */
+float ru_pb_f32(ru_pb_in *in, const ru_pb_field *f);   /* float */
 
 /* A repeated scalar field comes packed (LEN) or one by one (its own wire type). `elem` is the wire
  * type of one element. Count of elements in this occurrence; -1 when malformed. */
@@ -82,20 +80,17 @@ enum { RU_PB_DEPTH_MAX = 16 }; /* open nested messages */
 typedef struct ru_pb_out {
     uint8_t *data; /* [size_bytes] so far; moves when it grows */
     int64_t size_bytes, cap_bytes;
-    bool fixed; /* memory is the caller's */
-    bool full;  /* sticky: fixed buffer full or no memory; later writes do nothing */
+    bool full; /* sticky: no memory; later writes do nothing */
     uint32_t depth;
     int64_t open[RU_PB_DEPTH_MAX]; /* where the bodies of open messages start */
 } ru_pb_out;
 
 /* A growing writer; takes memory at the first write. */
 void ru_pb_out_init(ru_pb_out *o);
-/* A writer into the caller's `buf`. */
-void ru_pb_out_init_fixed(ru_pb_out *o, void *buf, int64_t size_bytes);
 void ru_pb_out_fini(ru_pb_out *o); /* accepts zeroed memory */
 /* Forget the bytes, keep the memory. */
 void ru_pb_out_reset(ru_pb_out *o);
-/* RU_OK when every write fitted and every message was ended. Errors: RU_E_MEM, RU_E_LIMIT. */
+/* RU_OK when every write fitted and every message was ended. Errors: RU_E_MEM. */
 RU_MUST_USE ru_status ru_pb_out_end(const ru_pb_out *o, ru_err *err);
 
 void ru_pb_put_u64(ru_pb_out *o, uint32_t field, uint64_t v); /* uint*, bool, enum */
@@ -107,7 +102,6 @@ void ru_pb_put_f32(ru_pb_out *o, uint32_t field, float v);
 void ru_pb_put_bytes(ru_pb_out *o, uint32_t field, const void *data, int64_t size_bytes);
 void ru_pb_put_str(ru_pb_out *o, uint32_t field, const char *s);
 void ru_pb_put_packed_i64(ru_pb_out *o, uint32_t field, const int64_t *v, int64_t n);
-void ru_pb_put_packed_f32(ru_pb_out *o, uint32_t field, const float *v, int64_t n);
 
 /* Everything written between the two calls is the body of message `field`. */
 void ru_pb_begin(ru_pb_out *o, uint32_t field);

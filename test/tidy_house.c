@@ -30,7 +30,7 @@ static const struct {
     {"train/driver/trainer_impl.h rui_trainer", 71},
     {"sim/sim_impl.h ru_sim", 49},
     {"lab/job.h ru_sim_job", 47},
-    {"base/pb.h", 28},
+    {"base/pb.h", 24},
     {"base/rng.h", 26},
     {"base/str.h", 29},
     {"base/wire.h", 18},
@@ -48,7 +48,7 @@ static const struct {
     {"sim/sim.h", 37},
     {"trace/record/recorder.h", 21},
     {"train/engine/engine.h", 17},
-    {"world/graph/graph.h", 34},
+    {"world/graph/graph.h", 32},
     {"world/onnx/onnx_ml.h", 31},
 };
 

@@ -168,24 +168,3 @@ static const ru_conf_field fields[] = {
 
 const ru_conf_table ru_cluster_table = RU_TABLE(
     "cluster", ru_cluster, fields, "hosts, devices, links and disks", .check = check_cluster);
-
-ru_cluster_link ru_cluster_path(const ru_cluster *c, uint32_t from, uint32_t to)
-{
-    RU_CHECK(from < c->hosts.n && to < c->hosts.n);
-    const ru_cluster_host *a = &c->hosts.at[from], *b = &c->hosts.at[to];
-    ru_cluster_link path = {.from = a->name, .to = b->name};
-    for (uint32_t i = 0; i < c->links.n; i++) {
-        const ru_cluster_link *l = &c->links.at[i];
-        if (strcmp(l->from, a->name) == 0 && strcmp(l->to, b->name) == 0) {
-            return *l;
-        }
-    }
-    if (from != to) {
-        bool first = b->net_bytes_per_s <= 0 ||
-                     (a->net_bytes_per_s > 0 && a->net_bytes_per_s < b->net_bytes_per_s);
-        path.bytes_per_s = first ? a->net_bytes_per_s : b->net_bytes_per_s;
-        path.latency_ns =
-            a->net_latency_ns > b->net_latency_ns ? a->net_latency_ns : b->net_latency_ns;
-    }
-    return path;
-}

@@ -93,9 +93,5 @@ extern const ru_conf_table ru_cluster_table;
 
 /* Index of the host of this name; UINT32_MAX: there is none. */
 uint32_t ru_cluster_host_find(const ru_cluster *c, const char *name);
-/* What the cluster says about the way from host `from` to host `to` (indexes): the link between
- * them, else the slower of the two interfaces. 0 in a field: unknown. Within one host: rate 0,
- * latency 0. */
-ru_cluster_link ru_cluster_path(const ru_cluster *c, uint32_t from, uint32_t to);
 
 #endif

@@ -105,14 +105,6 @@ static void test_the_way_between_hosts(void **state)
     const ru_cluster *c = &x.cluster;
     assert_int_equal(ru_cluster_host_find(c, "c"), 2);
     assert_int_equal(ru_cluster_host_find(c, "d"), UINT32_MAX);
-    ru_cluster_link l = ru_cluster_path(c, 0, 1); /* the slower interface, the longer latency */
-    assert_true(l.bytes_per_s == 1.25e8 && l.latency_ns == 30000);
-    l = ru_cluster_path(c, 1, 0); /* the link says otherwise */
-    assert_true(l.bytes_per_s == 5 && l.latency_ns == 7);
-    l = ru_cluster_path(c, 2, 0); /* nothing is known of c, so the other interface counts */
-    assert_true(l.bytes_per_s == 1.25e9);
-    l = ru_cluster_path(c, 0, 0);
-    assert_true(l.bytes_per_s == 0 && l.latency_ns == 0);
     ru_arena_fini(&a);
 }
 

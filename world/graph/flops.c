@@ -199,15 +199,3 @@ int64_t ru_node_flops(const ru_graph *g, const ru_node *n)
         return 0;
     }
 }
-
-int64_t ru_node_bytes(const ru_graph *g, const ru_node *n)
-{
-    int64_t sum = 0;
-    for (uint32_t k = 0; k < n->n_in + n->n_out; k++) {
-        ru_value_id id = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
-        if (id.v != 0 && ru_type_is_concrete(&g->values[id.v].type)) {
-            sum += ru_type_bytes(&g->values[id.v].type);
-        }
-    }
-    return sum;
-}

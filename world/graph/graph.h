@@ -305,14 +305,10 @@ RU_MUST_USE ru_status ru_graph_add_node_into(ru_graph *g, const ru_node *node,
 const char *ru_node_str(const ru_node *n, ru_attr_key key, const char *dflt);
 /* View of an ints attribute; *n = 0 and NULL when not set. */
 const int64_t *ru_node_ints(const ru_node *n, ru_attr_key key, uint32_t *count);
-/* Does the op read the data of input k? False where only its shape matters (the `like` inputs of
- * gradients, Shape): buffer planning need not keep it alive for that. */
-bool ru_node_reads(const ru_node *n, uint32_t k);
 bool ru_node_has_in(const ru_node *n, uint32_t k);  /* input k present (not absent) */
 bool ru_node_has_out(const ru_node *n, uint32_t k); /* output k present (not absent) */
 /* The same for one node whose inputs are typed. */
 RU_MUST_USE ru_status ru_graph_infer_node(ru_graph *g, ru_graph_node_id id, ru_err *err);
 const int64_t *ru_graph_samples(const ru_graph *g, uint32_t sym, ru_arena *arena);
-int64_t ru_node_bytes(const ru_graph *g, const ru_node *n);
 
 #endif

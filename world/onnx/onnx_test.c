@@ -562,7 +562,7 @@ static void tensors_in_every_form(void **state)
         ru_pb_put_packed_i64(&o, 1, (int64_t[]){3}, 1);
         ru_pb_put_i64(&o, 2, form < 3 ? 1 : form == 3 ? 10 : 16);
         if (form == 0) {
-            ru_pb_put_packed_f32(&o, 4, want, 3);
+            ru_pb_put_bytes(&o, 4, want, sizeof want); /* packed */
         } else if (form == 2) {
             ru_pb_put_bytes(&o, 9, want, sizeof want);
         }

@@ -79,8 +79,6 @@ RU_MUST_USE ru_status ru_pass_pin(const ru_graph *g, const ru_pin *pins, uint32_
                                   ru_arena *arena, ru_graph *out, ru_err *err);
 /* Inputs of the op whose elements decide the shape of an output, as a bit set. */
 uint32_t ru_op_sized_by(ru_op op);
-/* Merge nodes that compute the same from the same. */
-RU_MUST_USE ru_status ru_pass_cse(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 /* Give every use of a trained vector its own state. Exporters merge equal initialisers, and at the
  * start all scales are 1 and all biases 0, so layers would train one vector together; models tie
  * matrices on purpose, vectors never (also those of shape [C, 1, 1] that are added or multiplied).

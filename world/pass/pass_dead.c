@@ -1,6 +1,6 @@
-/* Dead code, folding of known values, and equal sub-expressions.
+/* Dead code, and folding of known values.
  *
- * All three copy the values (ids stay) and add only the nodes that are still wanted. */
+ * Both copy the values (ids stay) and add only the nodes that are still wanted. */
 #include "world/graph/copy_impl.h"
 #include "world/pass/pass.h"
 
@@ -9,34 +9,6 @@
 static ru_status full(ru_err *err)
 {
     return RU_FAIL(err, RU_E_LIMIT, "the arena of the graph is full");
-}
-
-bool ru_node_reads(const ru_node *n, uint32_t k)
-{
-    switch ((uint32_t)n->op) {
-    case RU_OP_Shape:
-    case RU_OP_Size:
-    case RU_OP_EyeLike:
-        return false;
-    case RU_OP_ReduceTo:
-    case RU_OP_AveragePoolGrad:
-    case RU_OP_GlobalAveragePoolGrad:
-    case RU_OP_SliceGrad:
-    case RU_OP_ResizeGrad:
-    case RU_OP_CastLike:
-        return k != 1;
-    case RU_OP_ConvGradX:
-    case RU_OP_ConvGradW:
-    case RU_OP_ConvTransposeGradX:
-    case RU_OP_ConvTransposeGradW:
-    case RU_OP_GatherGrad:
-    case RU_OP_GatherElementsGrad:
-    case RU_OP_GatherNDGrad:
-    case RU_OP_PadGrad:
-        return k != 2;
-    default:
-        return true;
-    }
 }
 
 /* May output k of this op be absent although others are there? */
@@ -262,155 +234,6 @@ ru_status ru_pass_fold(const ru_graph *g, const ru_fold_ops *ops, int64_t size_m
         RU_TRY(fold_node(&n, &g->nodes[i], ops, size_max_bytes, err));
     }
     RU_TRY(rui_copy_ends(g, &n, err));
-    *out = n;
-    return RU_OK;
-}
-
-/* -- equal sub-expressions --------------------------------------------------------------------- */
-
-static bool attr_equal(const ru_attr *a, const ru_attr *b)
-{
-    if (a->key != b->key || a->kind != b->kind || a->n != b->n) {
-        return false;
-    }
-    switch (a->kind) {
-    case RU_ATTR_INT:
-        return a->u.i == b->u.i;
-    case RU_ATTR_FLOAT:
-        return memcmp(&a->u.f, &b->u.f, sizeof a->u.f) == 0;
-    case RU_ATTR_STR:
-        return strcmp(a->u.s, b->u.s) == 0;
-    case RU_ATTR_INTS:
-        return memcmp(a->u.is, b->u.is, sizeof *a->u.is * a->n) == 0;
-    case RU_ATTR_FLOATS:
-        return memcmp(a->u.fs, b->u.fs, sizeof *a->u.fs * a->n) == 0;
-    case RU_ATTR_TENSOR:
-        return a->u.t.data == b->u.t.data && ru_type_equal(a->u.t.type, b->u.t.type);
-    case RU_ATTR_STRS:
-    default:
-        return false;
-    }
-}
-
-static bool node_equal(const ru_node *a, const ru_node *b)
-{
-    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out || a->n_attrs != b->n_attrs) {
-        return false;
-    }
-    for (uint32_t k = 0; k < a->n_in; k++) {
-        if (a->in[k].v != b->in[k].v) {
-            return false;
-        }
-    }
-    for (uint32_t k = 0; k < a->n_out; k++) {
-        if ((a->out[k].v != 0) != (b->out[k].v != 0)) {
-            return false;
-        }
-    }
-    for (uint32_t k = 0; k < a->n_attrs; k++) {
-        if (!attr_equal(&a->attrs[k], &b->attrs[k])) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static uint32_t node_key(const ru_node *n)
-{
-    uint32_t h = (uint32_t)n->op * 0x9e3779b1U;
-    for (uint32_t k = 0; k < n->n_in; k++) {
-        h = (h ^ n->in[k].v) * 0x85ebca6bU;
-    }
-    return h ^ (h >> 15);
-}
-
-/* Equal small constants become one value, so that nodes over them compare equal. */
-static void merge_consts(const ru_graph *g, ru_value_id *same)
-{
-    enum { SMALL = 64, LOOK = 256 };
-    uint32_t recent[LOOK];
-    uint32_t n = 0;
-    for (uint32_t i = 1; i < g->n_values; i++) {
-        const ru_value *v = &g->values[i];
-        if (v->kind != RU_VALUE_CONST || v->data == NULL || ru_type_bytes(&v->type) > SMALL) {
-            continue;
-        }
-        uint32_t from = n > LOOK ? n - LOOK : 0;
-        for (uint32_t j = from; j < n && same[i].v == i; j++) {
-            const ru_value *u = &g->values[recent[j % LOOK]];
-            if (ru_type_equal(&u->type, &v->type) &&
-                memcmp(u->data, v->data, (size_t)ru_type_bytes(&v->type)) == 0) {
-                same[i] = (ru_value_id){recent[j % LOOK]};
-            }
-        }
-        if (same[i].v == i) {
-            recent[n % LOOK] = i;
-            n++;
-        }
-    }
-}
-
-static ru_status add_unique(ru_graph *n, const ru_node *old, const bool *ends, ru_value_id *same,
-                            uint32_t *table, uint32_t mask, ru_err *err)
-{
-    ru_node m = *old;
-    ru_value_id *in = RU_NEW(n->arena, ru_value_id, m.n_in);
-    if (in == NULL) {
-        return full(err);
-    }
-    for (uint32_t k = 0; k < m.n_in; k++) {
-        in[k] = same[old->in[k].v];
-    }
-    m.in = in;
-    bool keep = m.op == RU_OP_DropoutTrain; /* each draws its own numbers */
-    for (uint32_t k = 0; k < m.n_out; k++) {
-        keep = keep || (m.out[k].v != 0 && ends[m.out[k].v]);
-    }
-    uint32_t at = node_key(&m) & mask;
-    for (; table[at] != 0; at = (at + 1) & mask) {
-        const ru_node *u = &n->nodes[table[at]];
-        if (!keep && node_equal(u, &m)) {
-            for (uint32_t k = 0; k < m.n_out; k++) {
-                same[m.out[k].v] = u->out[k];
-            }
-            return RU_OK;
-        }
-    }
-    ru_graph_node_id id;
-    RU_TRY(ru_graph_add_node_into(n, &m, &id, err));
-    table[at] = id.v;
-    return RU_OK;
-}
-
-ru_status ru_pass_cse(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err)
-{
-    ru_graph n;
-    RU_TRY(rui_copy_values(g, arena, &n, err));
-    uint32_t cap = 16;
-    while (cap < 2 * g->n_nodes) {
-        cap *= 2;
-    }
-    uint32_t *table = RU_NEW(arena, uint32_t, cap);
-    ru_value_id *same = RU_NEW(arena, ru_value_id, g->n_values);
-    bool *ends = RU_NEW(arena, bool, g->n_values); /* what callers may ask for keeps its own node */
-    if (table == NULL || same == NULL || ends == NULL) {
-        return full(err);
-    }
-    for (uint32_t i = 0; i < g->n_outputs; i++) {
-        ends[g->outputs[i].v] = true;
-    }
-    for (uint32_t i = 0; i < g->n_values; i++) {
-        ends[i] = ends[i] || g->values[i].role == RU_ROLE_GRAD;
-        same[i] = (ru_value_id){i};
-    }
-    merge_consts(g, same);
-    for (uint32_t i = 1; i < g->n_nodes; i++) {
-        RU_TRY(add_unique(&n, &g->nodes[i], ends, same, table, cap - 1, err));
-    }
-    RU_TRY(rui_copy_ends(g, &n, err));
-    for (uint32_t i = 0; i < n.n_updates; i++) {
-        n.updates[i].value = same[n.updates[i].value.v];
-    }
     *out = n;
     return RU_OK;
 }
