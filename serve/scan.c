@@ -302,6 +302,19 @@ static bool number(ru_str w, double *out)
     return !(w.n > 1 && (w.p[1] == 'x' || w.p[1] == 'X')) && ru_str_f64(w, out) && isfinite(*out);
 }
 
+bool rui_scan_f64(rui_scan *s, double *out)
+{
+    if (s->st != RU_OK) {
+        return false;
+    }
+    ru_str w = word_at(s);
+    if (!number(w, out)) {
+        s->p -= w.n;
+        return rui_scan_wrong(s, "a number");
+    }
+    return true;
+}
+
 static bool real(ru_str w, double *out)
 {
     if (number(w, out)) {

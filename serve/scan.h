@@ -31,6 +31,7 @@ bool rui_scan_key(rui_scan *s, bool *first, ru_str *key);
 bool rui_scan_item(rui_scan *s, bool *first);
 bool rui_scan_text(rui_scan *s, ru_str *out);
 bool rui_scan_i64(rui_scan *s, int64_t *out);
+bool rui_scan_f64(rui_scan *s, double *out);
 bool rui_scan_bool(rui_scan *s, bool *out);
 /* Any value. *from .. s->p is what was passed over. */
 bool rui_scan_skip(rui_scan *s, const char **from);

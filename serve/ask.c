@@ -1,0 +1,297 @@
+#include "serve/ask.h"
+
+#include <string.h>
+
+#include "base/json.h"
+#include "serve/scan.h"
+
+enum { TOKENS = 16 /* when nobody says how many, as other servers do */ };
+
+/* -- requests ----------------------------------------------------------------------------------
+ */
+
+/* Parameters of other servers with the values that ask for nothing. */
+static const struct {
+    const char *key, *values; /* separated by blanks; "": any */
+} neutral[] = {
+    {"n", "1"},
+    {"best_of", "1"},
+    {"logprobs", ""},
+    {"suffix", "\"\""},
+    {"echo", "false"},
+    {"logit_bias", "{}"},
+    {"presence_penalty", "0 0.0"},
+    {"frequency_penalty", "0 0.0"},
+    {"bad_words", "\"\" []"},
+    {"exclude_input_in_output", "true"},
+    {"return_log_probs", "false"},
+};
+
+static bool is_neutral(rui_scan *s, ru_str key, ru_str value)
+{
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(neutral); k++) {
+        ru_str rest = ru_str_c(neutral[k].values), word;
+        if (!ru_str_eq_c(key, neutral[k].key)) {
+            continue;
+        }
+        while (ru_str_next(&rest, ' ', &word)) {
+            if (word.n == value.n && memcmp(word.p, value.p, (size_t)word.n) == 0) {
+                return true;
+            }
+        }
+        s->st = RU_FAIL(s->err, RU_E_DATA, "%s %.*s is not supported: leave it out", neutral[k].key,
+                        (int)(value.n < 60 ? value.n : 60), value.p);
+        return true;
+    }
+    return ru_str_eq_c(key, "user");
+}
+
+static void read_stops(rui_scan *s, rui_ask *a)
+{
+    ru_str one;
+    if (s->p < s->end && *s->p == '"') {
+        if (rui_scan_text(s, &one) && one.n > 0) {
+            a->stops[a->n_stops++] = one;
+        }
+        return;
+    }
+    for (bool first = rui_scan_open(s, '['); rui_scan_item(s, &first);) {
+        if (!rui_scan_text(s, &one) || a->n_stops == RUI_STOPS_MAX) {
+            (void)rui_scan_wrong(s, "at most 8 stop texts");
+            return;
+        }
+        a->stops[a->n_stops] = one;
+        a->n_stops += one.n > 0 ? 1 : 0;
+    }
+}
+
+/* A text, a list with one, or a list of tokens. */
+static void read_prompt(rui_scan *s, rui_ask *a)
+{
+    if (s->p < s->end && *s->p == '"') {
+        (void)rui_scan_text(s, &a->prompt);
+        return;
+    }
+    const char *from = s->p;
+    int64_t cap = s->end - s->p, token;
+    for (bool first = rui_scan_open(s, '['); rui_scan_item(s, &first);) {
+        if (*s->p == '"' && a->n_tokens == 0 && a->prompt.p == NULL) {
+            (void)rui_scan_text(s, &a->prompt);
+        } else if (a->prompt.p != NULL || *s->p == '"' || *s->p == '[') {
+            s->st = RU_FAIL(s->err, RU_E_DATA, "prompt: one text or one list of tokens a request");
+            return;
+        } else if (rui_scan_i64(s, &token)) {
+            a->tokens = a->tokens != NULL ? a->tokens : RU_NEW(s->arena, int64_t, cap / 2 + 1);
+            if (a->tokens == NULL) {
+                s->st = RU_FAIL(s->err, RU_E_LIMIT, "no memory for the request");
+                return;
+            }
+            a->tokens[a->n_tokens++] = token;
+        }
+    }
+    if (s->st == RU_OK && a->prompt.p == NULL && a->n_tokens == 0) {
+        s->p = from;
+        (void)rui_scan_wrong(s, "a text or a list of tokens");
+    }
+}
+
+static void read_number(rui_scan *s, ru_str key, double low, double high, double *out)
+{
+    if (rui_scan_f64(s, out) && !(*out >= low && *out <= high)) {
+        s->st = RU_FAIL(s->err, RU_E_DATA, "%.*s %g is outside %g .. %g", (int)key.n, key.p, *out,
+                        low, high);
+    }
+}
+
+static void read_whole(rui_scan *s, ru_str key, int64_t low, int64_t *out)
+{
+    if (rui_scan_i64(s, out) && *out < low) {
+        s->st = RU_FAIL(s->err, RU_E_DATA, "%.*s %lld is below %lld", (int)key.n, key.p,
+                        (long long)*out, (long long)low);
+    }
+}
+
+/* What both forms have; false: another key. */
+static bool read_common(rui_scan *s, rui_ask *a, ru_str key)
+{
+    int64_t seed;
+    if (ru_str_eq_c(key, "max_tokens")) {
+        read_whole(s, key, 1, &a->max_tokens);
+    } else if (ru_str_eq_c(key, "temperature")) {
+        read_number(s, key, 0, 100, &a->draw.temperature);
+    } else if (ru_str_eq_c(key, "top_p")) {
+        read_number(s, key, 0, 1, &a->draw.top_p);
+    } else if (ru_str_eq_c(key, "top_k")) {
+        read_whole(s, key, -1, &a->draw.top_k);
+    } else if (ru_str_eq_c(key, "seed") || ru_str_eq_c(key, "random_seed")) {
+        a->seeded = rui_scan_i64(s, &seed);
+        a->draw.seed = a->seeded ? (uint64_t)seed : 0;
+    } else if (ru_str_eq_c(key, "stop") || ru_str_eq_c(key, "stop_words")) {
+        read_stops(s, a);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static void read_member(rui_scan *s, rui_ask *a, ru_str key);
+
+static void read_object(rui_scan *s, rui_ask *a)
+{
+    ru_str key;
+    for (bool first = rui_scan_open(s, '{'); rui_scan_key(s, &first, &key);) {
+        read_member(s, a, key);
+    }
+}
+
+static void read_form(rui_scan *s, rui_ask *a, ru_str key, ru_str value)
+{
+    bool stream = a->stream;
+    if (ru_str_eq_c(key, "stream")) {
+        if (rui_scan_bool(s, &stream) && !a->openai && stream != a->stream) {
+            s->st = RU_FAIL(s->err, RU_E_DATA, "stream %s: ask %s instead",
+                            stream ? "true" : "false", stream ? "generate_stream" : "generate");
+        }
+        a->stream = stream;
+    } else if (a->openai && ru_str_eq_c(key, "model")) {
+        (void)rui_scan_text(s, &a->model);
+    } else if (ru_str_eq_c(key, a->openai ? "prompt" : "text_input")) {
+        read_prompt(s, a);
+    } else if (ru_str_eq_c(key, a->openai ? "stream_options" : "parameters")) {
+        read_object(s, a);
+    } else if (a->openai && ru_str_eq_c(key, "include_usage")) {
+        (void)rui_scan_bool(s, &a->usage);
+    } else if (!a->openai && ru_str_eq_c(key, "id")) {
+        (void)rui_scan_text(s, &a->id);
+    } else if (is_neutral(s, key, value)) {
+        (void)rui_scan_skip(s, &value.p);
+    } else {
+        s->st = RU_FAIL(s->err, RU_E_DATA, "the parameter '%.*s' is not supported",
+                        (int)(key.n < 100 ? key.n : 100), key.p);
+    }
+}
+
+static void read_member(rui_scan *s, rui_ask *a, ru_str key)
+{
+    const char *from = s->p;
+    if (!rui_scan_skip(s, &from)) {
+        return;
+    }
+    ru_str value = ru_str_trim(ru_str_n(from, s->p - from));
+    if (ru_str_eq_c(value, "null")) { /* not given */
+        return;
+    }
+    s->p = value.p;
+    if (!read_common(s, a, key)) {
+        read_form(s, a, key, value);
+    }
+}
+
+ru_status rui_ask_read(const void *body, int64_t body_bytes, bool openai, bool stream,
+                       ru_arena *arena, rui_ask *out, ru_err *err)
+{
+    rui_scan s = rui_scan_over(body, body_bytes, arena, err);
+    *out = (rui_ask){.openai = openai, .stream = stream, .max_tokens = TOKENS};
+    out->draw = (ru_draw){.temperature = 1, .top_p = 1};
+    read_object(&s, out);
+    (void)rui_scan_end(&s);
+    RU_TRY(s.st);
+    out->draw.top_k = out->draw.top_k < 0 ? 0 : out->draw.top_k;
+    return out->prompt.p != NULL || out->n_tokens > 0
+               ? RU_OK
+               : RU_FAIL(err, RU_E_DATA, "the request has no %s", openai ? "prompt" : "text_input");
+}
+
+/* -- answers -----------------------------------------------------------------------------------
+ */
+
+static void put_text(ru_json *j, const char *key, ru_str text)
+{
+    ru_json_raw(j, key, "");
+    ru_text_json(j->out, text);
+}
+
+static void put_usage(ru_json *j, const rui_told *w)
+{
+    ru_json_open(j, "usage", '{');
+    ru_json_i64(j, "prompt_tokens", w->prompt_tokens);
+    ru_json_i64(j, "completion_tokens", w->tokens);
+    ru_json_i64(j, "total_tokens", w->prompt_tokens + w->tokens);
+    ru_json_close(j);
+}
+
+static void put_completion(const rui_ask *a, const rui_told *w, bool whole, ru_json *j)
+{
+    char id[40];
+    ru_text t = ru_text_into(id, sizeof id);
+    ru_text_putf(&t, "cmpl-%llu", (unsigned long long)w->number);
+    ru_json_str(j, "id", id);
+    ru_json_str(j, "object", "text_completion");
+    ru_json_i64(j, "created", w->created_s);
+    ru_json_str(j, "model", w->model);
+    ru_json_open(j, "choices", '[');
+    ru_json_open(j, NULL, '{');
+    ru_json_i64(j, "index", 0);
+    put_text(j, "text", w->text);
+    ru_json_null(j, "logprobs");
+    ru_json_str(j, "finish_reason", w->finish);
+    ru_json_close(j);
+    ru_json_close(j);
+    if (whole || (a->usage && w->finish != NULL)) {
+        put_usage(j, w);
+    }
+}
+
+void rui_ask_answer(const rui_ask *a, const rui_told *w, bool whole, ru_text *t)
+{
+    ru_json j = ru_json_into(t);
+    ru_json_open(&j, NULL, '{');
+    if (a->openai) {
+        put_completion(a, w, whole, &j);
+    } else {
+        ru_json_str(&j, "model_name", w->model);
+        ru_json_str(&j, "model_version", w->version);
+        if (a->id.n > 0) {
+            put_text(&j, "id", a->id);
+        }
+        put_text(&j, "text_output", w->text);
+    }
+    ru_json_close(&j);
+}
+
+/* Does `text` end in a part of a letter? How many bytes of it are there. */
+static int64_t part_of_letter(ru_str text)
+{
+    for (int64_t k = 1; k <= 3 && k <= text.n; k++) {
+        uint8_t c = (uint8_t)text.p[text.n - k];
+        if (c >= 0xC0) {
+            return k < (c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : 2) ? k : 0;
+        }
+        if (c < 0x80) {
+            return 0;
+        }
+    }
+    return 0;
+}
+
+int64_t rui_ask_stop(const rui_ask *a, ru_str text, int64_t from, int64_t *safe)
+{
+    int64_t found = -1, held = part_of_letter(text);
+    for (uint32_t k = 0; k < a->n_stops; k++) {
+        ru_str stop = a->stops[k];
+        int64_t at = from >= stop.n ? from - stop.n + 1 : 0;
+        for (; at + stop.n <= text.n; at++) {
+            if (memcmp(text.p + at, stop.p, (size_t)stop.n) == 0) {
+                found = found < 0 || at < found ? at : found;
+                break;
+            }
+        }
+        for (int64_t n = stop.n - 1; n > held; n--) {
+            if (n <= text.n && memcmp(text.p + text.n - n, stop.p, (size_t)n) == 0) {
+                held = n;
+            }
+        }
+    }
+    *safe = found >= 0 ? found : text.n - held;
+    return found;
+}
