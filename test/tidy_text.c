@@ -248,6 +248,7 @@ static const char lock_users[] =
     "data/dataset.c "
     "data/stream.c data/stream_open.c data/ahead.c data/cache.c data/segments.c "
     "train/worker/ train/embed/ train/remote/fetch.c serve/crew.c serve/server_load.c "
+    "serve/scribe.c "
     "run/decisions.c "
     "run/report.c run/report_view.c";
 

@@ -1,0 +1,55 @@
+#include "serve/words.h"
+
+#include <stddef.h>
+
+enum { BYTES = 256 };
+
+static ru_status split_numbers(ru_str text, int64_t *ids, int64_t *n, ru_err *err)
+{
+    ru_str word;
+    while (ru_str_next(&text, ' ', &word)) {
+        if (word.n > 0 && !ru_str_i64(word, &ids[(*n)++])) {
+            return RU_FAIL(err, RU_E_DATA,
+                           "this model's tokens are not bytes; give token numbers separated by "
+                           "blanks, not '%.*s'",
+                           (int)(word.n < 80 ? word.n : 80), word.p);
+        }
+    }
+    return RU_OK;
+}
+
+ru_status ru_words_split(const ru_words *w, ru_str text, ru_arena *arena, int64_t **ids, int64_t *n,
+                         ru_err *err)
+{
+    *n = 0;
+    *ids = RU_NEW(arena, int64_t, text.n + 1);
+    if (*ids == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "not enough memory for the tokens of a text");
+    }
+    for (int64_t k = 0; w->vocab <= BYTES && k < text.n; k++) {
+        (*ids)[(*n)++] = (uint8_t)text.p[k];
+    }
+    if (w->vocab > BYTES) {
+        RU_TRY(split_numbers(text, *ids, n, err));
+    }
+    if (*n == 0) {
+        (*ids)[(*n)++] = w->vocab > '\n' ? '\n' : 0;
+    }
+    for (int64_t k = 0; k < *n; k++) {
+        if ((*ids)[k] < 0 || (*ids)[k] >= w->vocab) {
+            return RU_FAIL(err, RU_E_DATA, "token %lld is not in the model's vocabulary of %lld",
+                           (long long)(*ids)[k], (long long)w->vocab);
+        }
+    }
+    return RU_OK;
+}
+
+void ru_words_put(const ru_words *w, int64_t token, ru_text *t)
+{
+    char byte = (char)(uint8_t)token;
+    if (w->vocab <= BYTES) {
+        ru_text_put_n(t, &byte, 1);
+    } else {
+        ru_text_putf(t, "%lld ", (long long)token);
+    }
+}

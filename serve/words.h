@@ -1,0 +1,20 @@
+/* Tokens of a language model as text: bytes where its vocabulary is one of bytes, else numbers with
+ * a blank behind each.
+ *
+ * Thread: any. */
+#ifndef RU_SERVE_WORDS_H
+#define RU_SERVE_WORDS_H
+
+#include "base/str.h"
+
+typedef struct ru_words {
+    int64_t vocab;
+} ru_words;
+
+/* *ids [*n] in `arena`; an empty text is a line's end, so that there is something to go on from.
+ * Errors: RU_E_DATA with a sentence for who wrote the text, RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_words_split(const ru_words *w, ru_str text, ru_arena *arena, int64_t **ids,
+                                     int64_t *n, ru_err *err);
+void ru_words_put(const ru_words *w, int64_t token, ru_text *t);
+
+#endif
