@@ -47,6 +47,7 @@ typedef struct ru_served_options {
     ru_exe_options exe;
     uint32_t instances; /* batches at one time */
     int64_t rows_max;   /* of a batch */
+    uint32_t streams;   /* texts that a language model writes at one time; 0: it writes none */
 } ru_served_options;
 
 enum { RU_SERVED_SIZES_MAX = 16 }; /* of batches: 1, 2, ..., 2^15 rows */

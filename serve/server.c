@@ -9,7 +9,9 @@ enum { REQUESTS = 1024, CONNS = 4096 };
 
 static void on_gone(void *self, ru_http_request *r)
 {
-    rui_infer_gone(self, r);
+    if (!rui_text_gone(self, r)) {
+        rui_infer_gone(self, r);
+    }
 }
 
 static void on_flush(void *self, uint32_t what, ru_time now)
@@ -47,6 +49,7 @@ static void on_answered(void *self, const ru_http_request *r, uint32_t status, i
 static void on_wake(void *self, ru_time now)
 {
     ru_server *s = self;
+    rui_text_looks(s);
     for (rui_version *v = s->versions, *next; v != NULL; v = next) {
         next = v->next;
         if (v->machine != NULL) {
@@ -119,6 +122,7 @@ void ru_server_close(ru_server *s)
     if (s->has_waker) {
         ru_loop_waker_off(s->opt.loop, s->waker);
     }
+    rui_texts_free(s);
     rui_versions_free(s);
     while (s->all_calls != NULL) {
         rui_call *c = s->all_calls;

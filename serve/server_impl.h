@@ -10,14 +10,17 @@
 #include "serve/config.h"
 #include "serve/crew.h"
 #include "serve/journal.h"
+#include "serve/scribe.h"
 #include "serve/serve.h"
 #include "serve/server.h"
 #include "serve/stats.h"
+#include "serve/words.h"
 #include "web/http.h"
 
 enum { RUI_CAME_MAX = 512 };
 
 typedef struct rui_version rui_version;
+typedef struct rui_telling rui_telling; /* a request for a text: server_text.c */
 
 /* An infer request. */
 typedef struct rui_call {
@@ -53,6 +56,9 @@ struct rui_version {
     uint32_t instances;
     ru_served *served;
     rui_crew *crew;
+    ru_steps *steps;    /* of a language model; NULL: it is none */
+    rui_scribe *scribe; /* of its texts */
+    ru_words words;
     ru_serve *machine;
     ru_arena arena; /* of the machine and the jobs */
     ru_effects fx;
@@ -98,7 +104,9 @@ struct ru_server {
     const char *repository; /* its folder; NULL: none */
     uint64_t loads;
     rui_call *free_calls, *all_calls;
-    uint32_t n_calls; /* under way */
+    uint32_t n_calls; /* under way, texts too */
+    rui_telling *tellings;
+    uint64_t texts; /* so far */
     void (*stopped)(void *self);
     void *stopped_self;
     /* the loader; both lists under its lock */
@@ -139,12 +147,22 @@ void rui_repository(ru_server *s, ru_http_request *r, const ru_str *part, uint32
 extern const unsigned char rui_embed_serve_html[];
 extern const long rui_embed_serve_html_bytes;
 
+/* server_text.c */
+void rui_generate(ru_server *s, rui_version *v, ru_http_request *r, bool stream);
+void rui_completions(ru_server *s, ru_http_request *r);
+void rui_text_looks(ru_server *s); /* what the writers did */
+/* false: `r` asks for no text. */
+bool rui_text_gone(ru_server *s, const ru_http_request *r);
+void rui_texts_free(ru_server *s); /* writers and connections are closed */
+
 /* server_world.c */
 RU_MUST_USE ru_status rui_server_world(const ru_server *s, ru_arena *arena, ru_text *out,
                                        ru_err *err);
 
 /* server_routes.c: a copy of a text as answer; the functions of ru_http_options. */
 void rui_give_copy(ru_http_request *r, const char *type, ru_text text);
+/* The version that answers: the one named, else (n 0) the best; NULL: none. */
+rui_version *rui_version_find(const ru_server *s, ru_str model, ru_str version);
 void rui_route(void *self, ru_http_request *r);
 
 #endif

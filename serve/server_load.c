@@ -8,6 +8,8 @@
 void rui_version_free(rui_version *v)
 {
     rui_crew_close(v->crew);
+    rui_scribe_close(v->scribe);
+    ru_steps_close(v->steps);
     if (v->served != NULL) {
         ru_served_close(v->served);
     }
@@ -62,6 +64,21 @@ static ru_status check_tensors(const char *what, const rui_config_tensor *t, uin
     return RU_OK;
 }
 
+/* A language model also writes texts. */
+static ru_status open_scribe(ru_server *s, rui_version *v, const ru_source *source, ru_err *err)
+{
+    enum { ROWS = 128 }; /* of a piece of a prompt */
+    const ru_steps_options o = {
+        .exe = s->opt.served.exe, .slots = s->opt.served.streams, .rows_max = ROWS};
+    ru_err why = {0};
+    ru_status st = o.slots == 0 ? RU_E_UNSUPPORTED : ru_steps_open(source, &o, &v->steps, &why);
+    if (st != RU_OK) {
+        return st == RU_E_UNSUPPORTED ? RU_OK : RU_FAIL(err, st, "%s", why.text);
+    }
+    v->words.vocab = ru_steps_facts_get(v->steps).vocab;
+    return rui_scribe_open(v->steps, s->opt.loop, s->waker, &v->scribe, err);
+}
+
 /* On the loader's thread. */
 static ru_status open_version(ru_server *s, rui_version *v, ru_err *err)
 {
@@ -77,6 +94,7 @@ static ru_status open_version(ru_server *s, rui_version *v, ru_err *err)
     RU_TRY(check_tensors("input", c->inputs, c->n_inputs, f->inputs, f->n_inputs, f->batched, err));
     RU_TRY(check_tensors("output", c->outputs, c->n_outputs, f->outputs, f->n_outputs, f->batched,
                          err));
+    RU_TRY(open_scribe(s, v, &source, err));
     return rui_crew_open(v->served, v->instances, s->opt.loop, s->waker, &v->crew, err);
 }
 
@@ -205,7 +223,9 @@ void rui_loader_stop(ru_server *s)
     for (rui_version *v = s->versions; v != NULL; v = v->next) {
         ru_loop_timer_off(s->opt.loop, on_load_late, v, 0);
         rui_crew_close(v->crew);
+        rui_scribe_close(v->scribe);
         v->crew = NULL;
+        v->scribe = NULL;
     }
 }
 

@@ -196,8 +196,7 @@ static bool better(const rui_version *v, const rui_version *than)
     return v_ready != than_ready ? v_ready : a > b;
 }
 
-/* The version that answers: the one named, else the best. */
-static rui_version *find(const ru_server *s, ru_str model, ru_str version)
+rui_version *rui_version_find(const ru_server *s, ru_str model, ru_str version)
 {
     rui_version *found = NULL;
     for (rui_version *v = s->versions; v != NULL; v = v->next) {
@@ -211,7 +210,7 @@ static rui_version *find(const ru_server *s, ru_str model, ru_str version)
 /* A page has one row for a model and a version: the one that answers. */
 static bool has_row(const ru_server *s, const rui_version *v)
 {
-    const rui_version *answers = find(s, ru_str_c(v->model), ru_str_c(v->version));
+    const rui_version *answers = rui_version_find(s, ru_str_c(v->model), ru_str_c(v->version));
     return v->machine != NULL && (answers == v || answers == NULL);
 }
 
@@ -254,6 +253,28 @@ static void put_metrics(ru_server *s, rui_version *v, ru_text *t)
 static void put_triton(ru_server *s, rui_version *v, ru_text *t)
 {
     put_stats(s, v, t, rui_stats_triton);
+}
+
+/* The models that write texts, as OpenAI lists them. */
+static void put_openai_models(ru_server *s, rui_version *v, ru_text *t)
+{
+    ru_json j = ru_json_into(t);
+    (void)v;
+    ru_json_open(&j, NULL, '{');
+    ru_json_str(&j, "object", "list");
+    ru_json_open(&j, "data", '[');
+    for (const rui_version *k = s->versions; k != NULL; k = k->next) {
+        if (k->scribe != NULL && rui_version_find(s, ru_str_c(k->model), (ru_str){0}) == k) {
+            ru_json_open(&j, NULL, '{');
+            ru_json_str(&j, "id", k->model);
+            ru_json_str(&j, "object", "model");
+            ru_json_i64(&j, "created", 0);
+            ru_json_str(&j, "owned_by", "rubato");
+            ru_json_close(&j);
+        }
+    }
+    ru_json_close(&j);
+    ru_json_close(&j);
 }
 
 /* -- paths -------------------------------------------------------------------------------------
@@ -302,7 +323,7 @@ static void route_model(ru_server *s, ru_http_request *r, const ru_str *part, ui
     bool versioned = n >= 2 && ru_str_eq_c(part[1], "versions");
     uint32_t at = versioned ? 3 : 1;
     ru_str what = n > at ? part[at] : (ru_str){0};
-    rui_version *v = find(s, part[0], versioned && n > 2 ? part[2] : (ru_str){0});
+    rui_version *v = rui_version_find(s, part[0], versioned && n > 2 ? part[2] : (ru_str){0});
     if (v == NULL || n > at + 1 || (versioned && n < 3)) {
         char text[200];
         ru_text t = ru_text_into(text, sizeof text);
@@ -311,18 +332,20 @@ static void route_model(ru_server *s, ru_http_request *r, const ru_str *part, ui
         ru_http_refuse(r, 404, text, 0);
         return;
     }
-    bool infer = ru_str_eq_c(what, "infer");
-    if (!is(r, infer ? "POST" : "GET")) {
-        wrong_method(r, infer ? "POST" : "GET");
+    bool infer = ru_str_eq_c(what, "infer"), stream = ru_str_eq_c(what, "generate_stream");
+    bool text = stream || ru_str_eq_c(what, "generate"), post = infer || text;
+    if (!is(r, post ? "POST" : "GET")) {
+        wrong_method(r, post ? "POST" : "GET");
     } else if (ru_str_eq_c(what, "stats")) {
         give(s, v, r, JSON, put_statistics);
-    } else if (!infer && what.n > 0 && !ru_str_eq_c(what, "ready") &&
-               !ru_str_eq_c(what, "config")) {
-        ru_http_refuse(r, 404, "a model answers infer, ready, config and stats", 0);
+    } else if (!post && what.n > 0 && !ru_str_eq_c(what, "ready") && !ru_str_eq_c(what, "config")) {
+        ru_http_refuse(r, 404, "a model answers infer, generate, ready, config and stats", 0);
     } else if (v->state != RUI_READY || s->stopping) {
         not_ready(s, v, r);
     } else if (infer) {
         rui_infer(s, v, r);
+    } else if (text) {
+        rui_generate(s, v, r, stream);
     } else {
         give(s, v, r, JSON,
              what.n == 0                   ? put_metadata
@@ -394,6 +417,21 @@ static void give_page(ru_http_request *r)
                                        .n_spans = 1});
 }
 
+/* /v1/what */
+static void route_openai(ru_server *s, ru_http_request *r, ru_str what)
+{
+    bool post = ru_str_eq_c(what, "completions");
+    if (!post && !ru_str_eq_c(what, "models")) {
+        ru_http_refuse(r, 404, "v1 has completions and models", 0);
+    } else if (!is(r, post ? "POST" : "GET")) {
+        wrong_method(r, post ? "POST" : "GET");
+    } else if (post) {
+        rui_completions(s, r);
+    } else {
+        give(s, NULL, r, JSON, put_openai_models);
+    }
+}
+
 void rui_route(void *self, ru_http_request *r)
 {
     ru_server *s = self;
@@ -417,6 +455,8 @@ void rui_route(void *self, ru_http_request *r)
         give(s, NULL, r, PROMETHEUS, put_triton);
     } else if (n == 0 && is(r, "GET")) {
         give_page(r);
+    } else if (n == 2 && ru_str_eq_c(part[0], "v1")) {
+        route_openai(s, r, part[1]);
     } else if (n == 0 || !ru_str_eq_c(part[0], "v2")) {
         ru_http_refuse(r, 404, "there is no such page; the protocol begins at /v2", 0);
     } else if (n > 1 && ru_str_eq_c(part[1], "repository")) {

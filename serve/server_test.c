@@ -256,7 +256,7 @@ static void speaks_the_protocol(void **state)
         {"GET", "/v3", "", "/v2", 404},
         {"GET", "/v2/models/none", "", "no model none", 404},
         {"POST", "/v2/models/toy/versions/2/infer", GOOD, "no model toy", 404},
-        {"GET", "/v2/models/toy/else", "", "infer, ready, config and stats", 404},
+        {"GET", "/v2/models/toy/else", "", "infer, generate, ready, config and stats", 404},
         {"GET", "/v2/models/toy/infer", "", "asked by POST", 405},
         {"POST", "/v2/models/toy/infer", "{", "damaged", 400},
         {"POST", "/v2/models/toy/infer", "{\"inputs\":[]}", "no input 'a'", 400},

@@ -259,8 +259,10 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         uint32_t n = ru_pool_cores() / s.source.exe.threads;
         instances = n < 1 ? 1 : n > 64 ? 64 : n;
     }
-    s.opt.served = (ru_served_options){
-        .exe = s.source.exe, .instances = instances, .rows_max = ru_cmd_i64(in, "batch")};
+    s.opt.served = (ru_served_options){.exe = s.source.exe,
+                                       .instances = instances,
+                                       .rows_max = ru_cmd_i64(in, "batch"),
+                                       .streams = (uint32_t)ru_cmd_i64(in, "streams")};
     ru_status st = serve(&s, err);
     ru_server_close(s.server);
     ru_self_stop_unwatch();
@@ -281,6 +283,10 @@ static const ru_opt opts[] = {
     RU_OPT(I64, "instances", "N",
            "batches that are computed at one time; 0: as many as cores and threads allow",
            .def = "0", RU_IN(0, 64)),
+    RU_OPT(I64, "streams", "N",
+           "language models: texts that are written at one time; each has a cache of the model's "
+           "context; 0: no texts are written",
+           .def = "8", RU_IN(0, 1024)),
     RU_OPT(I64, "waiting", "N", "requests that wait or are computed; more are answered 429",
            .def = "1024", RU_IN(1, 1000000)),
     RU_OPT(I64, "threads", "N", "threads that compute a batch together", .letter = 't', .def = "1",

@@ -1,0 +1,312 @@
+/* Requests for texts, from their bytes to their answers. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "env/clock.h"
+#include "serve/ask.h"
+#include "serve/server_impl.h"
+
+/* One text under way: the writer has its stream until it has ended. */
+struct rui_telling {
+    rui_telling *next;
+    ru_server *server;
+    rui_version *version;
+    ru_http_request *r; /* NULL: it is answered */
+    ru_arena arena;
+    rui_ask ask;
+    rui_written written;
+    uint64_t number;
+    int64_t created_s;
+    int64_t seen;    /* tokens of `text` */
+    ru_text text;    /* what was written */
+    int64_t sent;    /* bytes of it that the client has */
+    int64_t ends_at; /* a stop text stands there; -1: none */
+    bool left;       /* the client, or it reads nothing */
+};
+
+/* -- the end -----------------------------------------------------------------------------------
+ */
+
+static void done(rui_telling *c)
+{
+    ru_server *s = c->server;
+    rui_version *v = c->version;
+    for (rui_telling **at = &s->tellings; *at != NULL; at = &(*at)->next) {
+        if (*at == c) {
+            *at = c->next;
+            break;
+        }
+    }
+    ru_arena_fini(&c->arena);
+    free(c);
+    s->n_calls--;
+    v->calls--;
+    if (v->state == RUI_DRAINING || (s->n_calls == 0 && s->stopped != NULL)) {
+        ru_loop_wake(s->opt.loop, s->waker);
+    }
+}
+
+static void refuse(rui_telling *c, uint32_t status, const char *sentence)
+{
+    ru_http_refuse(c->r, status, sentence, status == 503 || status == 429 ? 1 : 0);
+    done(c);
+}
+
+/* -- pieces ------------------------------------------------------------------------------------
+ */
+
+static rui_told told(const rui_telling *c, int64_t end, const char *finish)
+{
+    return (rui_told){.model = c->version->model,
+                      .version = c->version->version,
+                      .number = c->number,
+                      .created_s = c->created_s,
+                      .text = ru_str_n(c->text.p + c->sent, end - c->sent),
+                      .finish = finish,
+                      .prompt_tokens = c->written.stream.n_prompt,
+                      .tokens = c->seen};
+}
+
+static void put_event(rui_telling *c, ru_text event)
+{
+    if (!c->left && (event.cut || !ru_http_put(c->r, event.p, event.n))) {
+        c->left = true; /* it does not read: nobody wants the rest */
+        rui_scribe_drop(c->version->scribe, &c->written);
+    }
+}
+
+/* One event of the stream: text up to `end`. */
+static void put_piece(rui_telling *c, int64_t end, const char *finish)
+{
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    ru_text t = ru_text_arena(&scratch);
+    const rui_told w = told(c, end, finish);
+    ru_text_put(&t, "data: ");
+    rui_ask_answer(&c->ask, &w, false, &t);
+    ru_text_put(&t, "\n\n");
+    ru_text_put(&t, finish != NULL && c->ask.openai ? "data: [DONE]\n\n" : "");
+    put_event(c, t);
+    ru_arena_fini(&scratch);
+    c->sent = end;
+}
+
+static void put_failure(rui_telling *c, const char *sentence)
+{
+    char text[RU_ERR_TEXT_MAX + 64];
+    ru_text t = ru_text_into(text, sizeof text);
+    ru_text_put(&t, "data: {\"error\":");
+    ru_text_json(&t, ru_str_c(sentence));
+    ru_text_put(&t, "}\n\n");
+    put_event(c, t);
+}
+
+static void answer_whole(rui_telling *c, int64_t end, const char *finish)
+{
+    ru_text t = ru_text_arena(&c->arena);
+    const rui_told w = told(c, end, finish);
+    rui_ask_answer(&c->ask, &w, true, &t);
+    if (t.cut) {
+        ru_http_refuse(c->r, 503, "no memory for the answer", 1);
+    } else {
+        rui_give_copy(c->r, "application/json", t);
+    }
+}
+
+/* -- what the writer did -----------------------------------------------------------------------
+ */
+
+/* New tokens as text, up to a stop text or the last whole letter; where what can be sent ends. */
+static int64_t read_tokens(rui_telling *c, int64_t n)
+{
+    const ru_stream *s = &c->written.stream;
+    int64_t from = c->text.n, safe;
+    for (; c->seen < n - s->n_prompt && c->ends_at < 0; c->seen++) {
+        int64_t token = s->tokens[s->n_prompt + c->seen];
+        if (token != s->end_token) {
+            ru_words_put(&c->version->words, token, &c->text);
+        }
+    }
+    if (c->ends_at < 0) {
+        c->ends_at = rui_ask_stop(&c->ask, ru_str_n(c->text.p, c->text.n), from, &safe);
+    } else {
+        safe = c->ends_at;
+    }
+    return safe;
+}
+
+static void finish(rui_telling *c, ru_stream_end end, const ru_err *err)
+{
+    int64_t all = c->ends_at >= 0 ? c->ends_at : c->text.n;
+    const char *why = c->ends_at >= 0 || end == RU_STREAM_STOP ? "stop" : "length";
+    bool failed = end == RU_STREAM_FAILED && c->ends_at < 0;
+    if (c->ask.stream) {
+        if (failed) {
+            put_failure(c, err->text);
+        } else if (!c->left) {
+            put_piece(c, all, why);
+        }
+        ru_http_end(c->r);
+    } else if (failed || c->left || c->text.cut) {
+        ru_http_refuse(c->r, failed ? 500 : 503, failed ? err->text : "no memory for the answer",
+                       1);
+    } else {
+        answer_whole(c, all, why);
+    }
+    done(c);
+}
+
+static void look(rui_telling *c)
+{
+    int64_t n;
+    ru_err err = {0};
+    ru_stream_end end = rui_scribe_look(c->version->scribe, &c->written, &n, &err);
+    int64_t safe = read_tokens(c, n);
+    if (end != RU_STREAM_RUNS) {
+        finish(c, end, &err);
+        return;
+    }
+    if (c->ends_at >= 0 || c->text.cut) {
+        c->left = c->left || c->text.cut;
+        rui_scribe_drop(c->version->scribe, &c->written);
+    } else if (c->ask.stream && safe > c->sent && !c->left) {
+        put_piece(c, safe, NULL);
+    }
+}
+
+void rui_text_looks(ru_server *s)
+{
+    for (rui_telling *c = s->tellings, *next; c != NULL; c = next) {
+        next = c->next;
+        look(c);
+    }
+}
+
+bool rui_text_gone(ru_server *s, const ru_http_request *r)
+{
+    for (rui_telling *c = s->tellings; c != NULL; c = c->next) {
+        if (c->r == r) {
+            c->left = true;
+            rui_scribe_drop(c->version->scribe, &c->written);
+            return true;
+        }
+    }
+    return false;
+}
+
+void rui_texts_free(ru_server *s)
+{
+    while (s->tellings != NULL) {
+        rui_telling *c = s->tellings;
+        s->tellings = c->next;
+        ru_arena_fini(&c->arena);
+        free(c);
+    }
+}
+
+/* -- requests ----------------------------------------------------------------------------------
+ */
+
+static ru_status prepare(rui_telling *c, ru_err *err)
+{
+    const rui_ask *a = &c->ask;
+    ru_stream *s = &c->written.stream;
+    int64_t context = ru_steps_facts_get(c->version->steps).context,
+            vocab = c->version->words.vocab;
+    int64_t *ids = a->tokens, n = a->n_tokens;
+    if (a->prompt.p != NULL) {
+        RU_TRY(ru_words_split(&c->version->words, a->prompt, &c->arena, &ids, &n, err));
+    }
+    for (int64_t k = 0; k < n; k++) {
+        if (ids[k] < 0 || ids[k] >= vocab) {
+            return RU_FAIL(err, RU_E_DATA, "token %lld is not in the model's vocabulary of %lld",
+                           (long long)ids[k], (long long)vocab);
+        }
+    }
+    if (n > context) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "the prompt has %lld tokens, but the model sees at most %lld", (long long)n,
+                       (long long)context);
+    }
+    int64_t room = context + 1 - n;
+    *s = (ru_stream){.n_prompt = n,
+                     .n_max = n + (a->max_tokens < room ? a->max_tokens : room),
+                     .end_token = -1,
+                     .draw = a->draw};
+    s->tokens = RU_NEW(&c->arena, int64_t, s->n_max);
+    if (s->tokens == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for the request");
+    }
+    memcpy(s->tokens, ids, (size_t)n * sizeof *ids);
+    if (!a->seeded) {
+        s->draw.seed = ru_rng_u64(&c->server->spans);
+    }
+    return RU_OK;
+}
+
+static void begin(rui_telling *c)
+{
+    static const ru_http_field fields[] = {{"Content-Type", "text/event-stream"},
+                                           {"Cache-Control", "no-cache"}};
+    c->ends_at = -1;
+    c->text = ru_text_arena(&c->arena);
+    c->number = ++c->server->texts;
+    c->created_s = ru_clock_wall_ns() / 1000000000;
+    if (c->ask.stream) {
+        ru_http_stream(c->r, 200, fields, 2);
+    }
+    rui_scribe_give(c->version->scribe, &c->written);
+}
+
+/* `openai`: of its form, where the body names the model; then *v is found by `find`. */
+static void text(ru_server *s, rui_version *v, ru_http_request *r, bool openai, bool stream)
+{
+    ru_err err = {0};
+    rui_telling *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        ru_http_refuse(r, 503, "no memory for the request", 1);
+        return;
+    }
+    ru_arena_init(&c->arena, 0);
+    c->server = s;
+    c->r = r;
+    ru_status st = rui_ask_read(r->body, r->body_bytes, openai, stream, &c->arena, &c->ask, &err);
+    v = openai && st == RU_OK ? rui_version_find(s, c->ask.model, (ru_str){0}) : v;
+    if (st != RU_OK || v == NULL || v->state != RUI_READY || s->stopping) {
+        ru_http_refuse(r,
+                       st != RU_OK ? 400
+                       : v == NULL ? 404
+                                   : 503,
+                       st != RU_OK ? err.text
+                       : v == NULL ? "there is no such model here"
+                                   : "the model is not ready",
+                       st == RU_OK && v != NULL ? 1 : 0);
+        ru_arena_fini(&c->arena);
+        free(c);
+        return;
+    }
+    c->version = v;
+    c->next = s->tellings;
+    s->tellings = c;
+    s->n_calls++;
+    v->calls++;
+    if (v->scribe == NULL) {
+        refuse(c, 400, "the model writes no texts: it is no language model with a form in steps");
+    } else if (s->n_calls > s->opt.requests_max) {
+        refuse(c, 429, "too many requests wait; come again after the time of Retry-After");
+    } else if (prepare(c, &err) != RU_OK) {
+        refuse(c, err.status == RU_E_LIMIT ? 503 : 400, err.text);
+    } else {
+        begin(c);
+    }
+}
+
+void rui_generate(ru_server *s, rui_version *v, ru_http_request *r, bool stream)
+{
+    text(s, v, r, false, stream);
+}
+
+void rui_completions(ru_server *s, ru_http_request *r)
+{
+    text(s, NULL, r, true, false);
+}
