@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Texts from a server: generate.py PATH_OF_RUBATO
+
+Trains a small language model and serves it. Texts at temperature 0 must be those of `rubato predict`, by
+OpenAI's completions and Triton's generate, whole and streamed, alone and beside others; with the package
+transformers also those of its GPT-2 with the same weights.
+"""
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+
+JOB = """name: text
+model: {zoo: gpt, layers: 2, heads: 2, width: 32, context: 64, bias: true}
+data: {format: tokens, train: corpus/train.u8}
+train: {batch: 8, steps: 40, threads: 1, optimizer: {adamw: {lr: 0.01}}}
+"""
+
+
+class Server:
+    def __init__(self, rubato, *more):
+        self.process = subprocess.Popen([rubato, "serve", "run", "-l", "0", "--json", *more],
+                                        stdout=subprocess.PIPE, text=True)
+        ready = json.loads(self.process.stdout.readline())
+        self.host, self.model = ready["address"], ready["model"]
+
+    def open(self, path, body):
+        c = http.client.HTTPConnection(self.host, timeout=60)
+        c.request("POST", path, json.dumps(body))
+        return c, c.getresponse()
+
+    def ask(self, path, body):
+        _, r = self.open(path, body)
+        return r.status, json.loads(r.read())
+
+    def events(self, path, body):
+        _, r = self.open(path, body)
+        assert r.status == 200 and r.headers["Content-Type"] == "text/event-stream", r.read()
+        parts = r.read().decode().split("\n\n")
+        assert parts.pop() == "" and all(p.startswith("data: ") for p in parts), parts
+        return [p[6:] for p in parts]
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(30) == 0
+
+
+def predict(rubato, prompt, tokens, *more):
+    out = subprocess.run([rubato, "predict", "run", "--prompt", prompt, "--tokens", str(tokens),
+                          "--temperature", "0", *more], check=True, capture_output=True).stdout
+    return out[len(prompt.encode()):-1].decode(errors="replace")
+
+
+def complete(server, prompt, tokens, **more):
+    return server.ask("/v1/completions", {"model": server.model, "prompt": prompt, "max_tokens": tokens,
+                                          "temperature": 0, **more})
+
+
+def check_forms(server, prompt, want):
+    n = len(want)
+    status, answer = complete(server, prompt, n)
+    assert status == 200 and answer["choices"][0]["text"] == want, (answer, want)
+    assert answer["choices"][0]["finish_reason"] == "length" and answer["usage"]["completion_tokens"] == n
+    assert answer["usage"]["prompt_tokens"] == len(prompt)
+    assert complete(server, [ord(c) for c in prompt], n)[1]["choices"][0]["text"] == want
+    events = server.events("/v1/completions", {"model": server.model, "prompt": prompt, "max_tokens": n,
+                                               "temperature": 0, "stream": True,
+                                               "stream_options": {"include_usage": True}})
+    assert events.pop() == "[DONE]"
+    events = [json.loads(e) for e in events]
+    assert "".join(e["choices"][0]["text"] for e in events) == want, events
+    assert events[-1]["choices"][0]["finish_reason"] == "length" and events[-1]["usage"]["total_tokens"] > n
+    path = f"/v2/models/{server.model}/generate"
+    body = {"text_input": prompt, "parameters": {"max_tokens": n, "temperature": 0}}
+    status, answer = server.ask(path, body)
+    assert status == 200 and answer["text_output"] == want, answer
+    events = [json.loads(e) for e in server.events(path + "_stream", body)]
+    assert "".join(e["text_output"] for e in events) == want, events
+
+
+def check_stop(server, prompt, want):
+    stop = want[10:13]
+    status, answer = complete(server, prompt, len(want), stop=stop)
+    choice = answer["choices"][0]
+    assert choice["text"] == want[:want.find(stop)] and choice["finish_reason"] == "stop", answer
+    events = server.events("/v1/completions", {"model": server.model, "prompt": prompt, "temperature": 0,
+                                               "max_tokens": len(want), "stream": True, "stop": ["##", stop]})
+    text = "".join(json.loads(e)["choices"][0]["text"] for e in events[:-1])
+    assert text == want[:want.find(stop)], (text, want)
+
+
+def check_draws(server):
+    one = [complete(server, "the ", 20, temperature=1.2, seed=s, top_k=20, top_p=0.9)[1]["choices"][0]["text"]
+           for s in (7, 7, 8, 9)]
+    assert one[0] == one[1] and len(set(one)) > 1, one
+
+
+def check_refusals(server):
+    for more, word in (({"n": 2}, "n 2"), ({"logprobs": 3}, "logprobs"), ({"colour": 1}, "colour"),
+                       ({"temperature": -1}, "temperature"), ({"top_p": 1.5}, "top_p"), ({"max_tokens": 0}, "max_tokens"),
+                       ({"prompt": ["a", "b"]}, "prompt"), ({"prompt": "x" * 65}, "at most 64")):
+        body = {"model": server.model, "prompt": "the ", **more}
+        status, answer = server.ask("/v1/completions", body)
+        assert status == 400 and word in answer["error"], (more, answer)
+    assert server.ask("/v1/completions", {"model": "other", "prompt": "a"})[0] == 404
+
+
+def check_beside(server, rubato):
+    """Texts of many clients at one time are those of each alone."""
+    prompts = [f"the {'dog cat' * k} "[:50] for k in range(12)]
+    wants = [predict(rubato, p, 12) for p in prompts]
+    got = [None] * len(prompts)
+
+    def one(k):
+        got[k] = complete(server, prompts[k], 12)[1]["choices"][0]["text"]
+
+    threads = [threading.Thread(target=one, args=(k,)) for k in range(len(prompts))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert got == wants, (got, wants)
+
+
+def check_leaving(server):
+    """Clients that left give their places back: later ones are answered."""
+    for _ in range(20):
+        c, r = server.open("/v1/completions", {"model": server.model, "prompt": "a", "max_tokens": 60,
+                                               "stream": True})
+        assert r.read(6) == b"data: "
+        c.close()
+    assert complete(server, "the ", 5)[0] == 200
+
+
+def check_peer(rubato, prompt, want):
+    try:
+        import torch
+        import transformers
+        from safetensors.torch import load_file
+    except ImportError:
+        return
+    subprocess.run([rubato, "export", "run", "--safetensors", "weights.safetensors"], check=True, capture_output=True)
+    config = transformers.GPT2Config(vocab_size=256, n_positions=64, n_embd=32, n_layer=2, n_head=2,
+                                     activation_function="gelu_new", tie_word_embeddings=True,
+                                     bos_token_id=None, eos_token_id=None)
+    model = transformers.GPT2LMHeadModel(config).eval()
+    state = {k: v.T.contiguous() if k.split(".")[-2] in ("c_attn", "c_proj", "c_fc") and v.dim() == 2 else v
+             for k, v in load_file("weights.safetensors").items()}
+    missing = model.load_state_dict(state, strict=False)
+    assert not missing.unexpected_keys and missing.missing_keys in ([], ["lm_head.weight"]), missing  # tied
+    ids = torch.tensor([list(prompt.encode())])
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=len(want), do_sample=False,
+                         pad_token_id=0)
+    assert bytes(out[0, ids.shape[1]:].tolist()).decode(errors="replace") == want
+
+
+def main(rubato):
+    rubato = os.path.abspath(rubato)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        with open("text.yaml", "w") as f:
+            f.write(JOB)
+        for command in (["data", "make", "grammar", "--out", "made", "--count", "40000", "--test", "2000"],
+                        ["data", "make", "text", "made/train.txt", "--out", "corpus"],
+                        ["train", "text.yaml", "--out", "run"]):
+            subprocess.run([rubato, *command], check=True, capture_output=True)
+        want = predict(rubato, "the ", 40)
+        server = Server(rubato, "--streams", "3")
+        check_forms(server, "the ", want)
+        check_stop(server, "the ", want)
+        check_draws(server)
+        check_refusals(server)
+        check_beside(server, rubato)
+        check_leaving(server)
+        server.stop()
+        check_peer(rubato, "the ", want)
+
+
+main(*sys.argv[1:])
