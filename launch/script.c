@@ -124,6 +124,16 @@ static void refill(script *s)
     }
 }
 
+static void stop(script *s)
+{
+    s->stopping = true;
+    for (uint32_t k = 0; k < s->n; k++) {
+        if (s->at[k].alive) {
+            ru_process_kill(s->at[k].p, SIGINT);
+        }
+    }
+}
+
 static void on_end(void *self, int64_t pid, ru_time now)
 {
     (void)now;
@@ -142,8 +152,17 @@ static void on_end(void *self, int64_t pid, ru_time now)
                       by_signal ? "was ended by signal" : "ended with code",
                       by_signal ? code - 128 : code, s->n_alive > 0 ? "; the others continue" : "");
     }
-    if (by_signal) { /* one that failed by itself would fail again */
+    if (by_signal) {
         refill(s);
+    } else if (code != 0 && s->opt->refill && !s->over && !s->stopping && s->n_alive > 0 &&
+               s->n_alive <
+                   s->opt->n_min) { /* another one would fail too, and the rest would wait */
+        (void)fprintf(
+            stderr,
+            "%u of at least %u workers are left, and one more would fail as the last did; "
+            "ending the others\n",
+            s->n_alive, s->opt->n_min);
+        stop(s);
     }
     if (s->n_alive == 0) {
         ru_loop_stop(s->loop);
@@ -156,12 +175,7 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
     (void)now;
     script *s = self;
     ru_loop_fd_off(s->loop, fd);
-    s->stopping = true;
-    for (uint32_t k = 0; k < s->n; k++) {
-        if (s->at[k].alive) {
-            ru_process_kill(s->at[k].p, SIGINT);
-        }
-    }
+    stop(s);
 }
 
 static ru_status run(script *s, ru_err *err)

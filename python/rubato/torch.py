@@ -15,7 +15,7 @@ import torch
 
 from . import _call, _tensors
 from ._call import lib
-from .team import Team
+from .team import Team, place
 
 __all__ = ["elastic"]
 
@@ -94,7 +94,7 @@ class _Member:
     def __init__(self, model, opt, loader, scheduler, seed, epochs, where):
         _check_tensors(model, opt)
         _make_slots(opt)
-        self.opt, self.scheduler, self.where = opt, scheduler, where
+        self.opt, self.scheduler, self.where = opt, scheduler, where or place()
         self.team = self.step = self.saves = None
         self.leads = False
         self.start = self.stands = (0, 0)  # steps, and samples of these: of a checkpoint, and done
@@ -263,7 +263,7 @@ class _Saves:
         for p, slots in member.opt.state.items():
             self.tensors.update({"%s/%s" % (names[id(p)], k): v for k, v in slots.items() if torch.is_tensor(v)})
         os.makedirs(folder, exist_ok=True)
-        there = self._there()
+        there = self._there() if member.where.join is None else []  # else its state comes from the others
         self.saved = 0
         if resume and there:
             facts = _tensors.load(os.path.join(folder, "%d.safetensors" % there[-1]), self.tensors)

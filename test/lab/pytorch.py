@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import time
 import unittest
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-EPOCHS = 20
+EPOCHS = 10
 STEPS = 16 * EPOCHS
 
 
@@ -66,6 +67,65 @@ class Member:
         self.reader.join()
 
 
+MISTAKES = """
+import os, signal, threading, time, types
+import torch, rubato, rubato.torch as rt
+
+def net(n=8, sparse=False):
+    model = torch.nn.Embedding(n, 1, sparse=sparse)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    return model, opt, torch.utils.data.DataLoader(torch.arange(n), batch_size=4)
+
+def refused(what, call, *kinds):
+    try:
+        call()
+    except kinds:
+        print(what)
+
+model, opt, loader = rt.elastic(*net())
+def no_step():
+    for x in loader:
+        model(x).sum().backward()
+refused("once", no_step, RuntimeError)
+refused("closure", lambda: opt.step(lambda: None), rubato.UnsupportedError)
+model, opt, loader = rt.elastic(*net())
+def twice():
+    for x in loader:
+        model(x).sum().backward()
+        model(x).sum().backward()
+refused("twice", twice, RuntimeError)
+model, opt, loader = rt.elastic(*net(sparse=True))
+def sparse():
+    for x in loader:
+        model(x).sum().backward()
+refused("sparse", sparse, rubato.UnsupportedError)
+refused("batch", lambda: rt.elastic(*net()[:2], torch.utils.data.DataLoader(torch.arange(3), batch_size=4, drop_last=True)), rubato.UnsupportedError)
+at = types.SimpleNamespace(join=None, listen="127.0.0.1:0", token="0123456789abcdef", begin=2, least=2, most=0)
+model, opt, loader = rt.elastic(*net(), where=at)
+def wait():
+    for x in loader:
+        pass
+began = []
+def stop():
+    time.sleep(0.5)
+    began.append(time.monotonic())
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=stop).start()
+try:
+    wait()
+except KeyboardInterrupt:
+    took = time.monotonic() - began[0]
+if os.fork() == 0:
+    try:
+        wait()
+    except RuntimeError:
+        os._exit(0)
+    os._exit(1)
+print("fork" if os.wait()[1] == 0 else "lives on")
+print("stop" if took < 1 else took)
+"""
+
+
 class Elastic(unittest.TestCase):
     def found(self, n, how):
         """n members that begin together; each has parameters of its own, until it gets those of the first."""
@@ -101,27 +161,62 @@ class Elastic(unittest.TestCase):
         for how in ({"optimizer": "Adam", "options": {}}, {"optimizer": "AdamW", "options": {"amsgrad": True}, "fetchers": 2},
                     {"optimizer": "NAdam", "options": {}, "samples": 1000}):
             with self.subTest(how):
-                a, b = (m.end() for m in self.found(2, {"epochs": 6, **how}))
+                a, b = (m.end() for m in self.found(2, {"epochs": 4, **how}))
                 self.same(a, b, 0)
                 self.assertEqual(a["lr"], b["lr"])
 
+    def test_mistakes_and_a_stop_are_exceptions(self):
+        told = subprocess.run([sys.executable, "-c", MISTAKES], capture_output=True, text=True, timeout=120)
+        self.assertEqual((told.returncode, told.stdout.split()), (0, ["once", "closure", "twice", "sparse", "batch", "fork", "stop"]),
+                         told.stderr)
+
     def test_one_is_killed_and_one_joins(self):
-        how, epochs = {"epochs": 30, "sleep": 0.03}, 30
-        for who in (0, 2):
-            with self.subTest(killed=who):
-                members = self.found(4, how)
-                members[1].until(20)
-                late = Member({**how, "seed": 9}, RUBATO_JOIN=self.at[1])
-                self.addCleanup(lambda m=late: m.p.poll() is None and m.kill())
-                members[1].until(40)
-                members.pop(who).kill()
-                ends = [m.end() for m in [*members, late]]
-                for end in ends:
-                    self.same(end, ends[0], 0)
-                    self.once(end, epochs)
-                    self.assertLess(end["longest"], 1.0)
-                self.assertLess(ends[-1]["turns"], ends[0]["turns"])
-                print("longest pause %.3f s" % max(e["longest"] for e in ends))
+        """The first one of three is killed while another comes."""
+        how = {"epochs": 30, "sleep": 0.03}
+        members = self.found(3, how)
+        members[1].until(20)
+        late = Member({**how, "seed": 9}, RUBATO_JOIN=self.at[1])
+        self.addCleanup(lambda: late.p.poll() is None and late.kill())
+        members[1].until(60)
+        members.pop(0).kill()
+        ends = [m.end() for m in [*members, late]]
+        for end in ends:
+            self.same(end, ends[0], 0)
+            self.once(end, 30)
+            self.assertLess(end["longest"], 1.0)
+        self.assertLess(ends[-1]["turns"], ends[0]["turns"])
+        print("longest pause %.3f s" % max(e["longest"] for e in ends))
+
+    def test_launch_replaces_one_that_dies(self):
+        """`rubato launch`; the checkpoint of the leader continues to the end of one process without pauses."""
+        folder = tempfile.mkdtemp(prefix="rubato-torch-saves-")
+        self.addCleanup(shutil.rmtree, folder)
+        how = {"epochs": 20, "sleep": 0.03, "norm": False, "checkpoint": folder}
+        with open(os.path.join(folder, "said"), "w+") as said:
+            p = subprocess.Popen([os.environ["RUBATO_PROGRAM"], "launch", "-w", "2:3", "--", sys.executable,
+                                  os.path.join(HERE, "pytorch_member.py"), json.dumps(how)], stdout=subprocess.PIPE, stderr=said)
+            self.addCleanup(lambda: p.poll() is None and p.terminate())
+            until = time.monotonic() + 120
+            while "turn 40" not in open(said.name).read():
+                self.assertTrue(p.poll() is None and time.monotonic() < until, open(said.name).read()[-2000:])
+                time.sleep(0.05)
+            with open("/proc/%d/task/%d/children" % (p.pid, p.pid)) as f:
+                os.kill(int(f.read().split()[-1]), signal.SIGKILL)
+            out = p.communicate()[0]
+            text = open(said.name).read()
+        self.assertEqual(p.returncode, 0, text[-2000:])
+        self.assertIn("was ended by signal 9; the others continue", text)
+        ends = [json.loads(line) for line in out.splitlines()]
+        self.assertGreaterEqual(len(ends), 1)
+        for end in ends:
+            self.once(end, 20)
+            self.same(end, ends[0], 0)
+        self.assertEqual(max(int(n.split(".")[0]) for n in os.listdir(folder) if n.endswith(".safetensors")), 320)
+        more = self.found(1, {**how, "sleep": 0, "epochs": 25, "resume": True, "seed": 7})[0].end()
+        alone = self.found(1, {"norm": False, "epochs": 25})[0].end()
+        self.assertEqual((more["turns"], more["lr"]), (80, alone["lr"]))
+        self.same(more, alone)
+        self.once(more, 25)
 
 
 def main():

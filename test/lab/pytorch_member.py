@@ -46,7 +46,8 @@ def main():
     opt = getattr(torch.optim, how.get("optimizer", "SGD"))(groups, **how.get("options", {"momentum": 0.9}))
     loader = torch.utils.data.DataLoader(Samples(n), batch_size=64, shuffle=True, num_workers=how.get("fetchers", 0))
     schedule = torch.optim.lr_scheduler.LambdaLR(opt, [lambda k: 0.99 ** (k // 10), lambda k: 1][:1 + counts])
-    model, opt, loader = rt.elastic(model, opt, loader, scheduler=schedule, seed=3)
+    model, opt, loader = rt.elastic(model, opt, loader, scheduler=schedule, seed=3, checkpoint=how.get("checkpoint"),
+                                    every=0.2, resume=how.get("resume", False))
     turns, last, longest = 0, None, 0.0
     for _ in range(how["epochs"]):
         for x, y, i in loader:
