@@ -214,8 +214,9 @@ void rui_el_device_failed(ru_elastic *e, ru_status st, const char *doing, int64_
                           const char *why, ru_time now, ru_effects *fx)
 {
     char text[RUI_EL_FAIL_TEXT_MAX];
-    snprintf(text, sizeof text, "worker %u failed while %s step %lld%s%s",
-             e->v.me < e->v.n ? e->v.at[e->v.me].number : 0, doing, (long long)step + 1,
+    snprintf(text, sizeof text, "worker %u %s while %s step %lld%s%s",
+             e->v.me < e->v.n ? e->v.at[e->v.me].number : 0,
+             st == RU_E_CANCELLED ? "left" : "failed", doing, (long long)step + 1,
              why != NULL ? ": " : "", why != NULL ? why : "");
     bool leads = rui_el_leads(e);
     uint8_t buf[RUI_EL_FAIL_TEXT_MAX + 16];

@@ -90,7 +90,8 @@ void rui_el_lead_fail(ru_elastic *e, ru_node_id from, ru_status st, const char *
         }
         rui_el_end(e, st, text, now, fx);
     } else if (!everybody) {
-        ru_fx_log(fx, RU_LOG_WARN, "%s (%s); the others continue", text, ru_status_name(st));
+        ru_fx_log(fx, st == RU_E_CANCELLED ? RU_LOG_INFO : RU_LOG_WARN,
+                  "%s (%s); the others continue", text, ru_status_name(st));
     }
 }
 
