@@ -36,6 +36,32 @@ void ru_book_spec_put(const ru_book_spec *s, ru_text *into)
     ru_json_close(&j);
 }
 
+static const ru_conf_field user_fields[] = {
+    RU_ROW(TEXT, ru_book_user, name, NULL, "name of the user"),
+    RU_ROW(TEXT, ru_book_user, key, NULL, "its secret"),
+};
+static const ru_conf_table user_table =
+    RU_TABLE("user", ru_book_user, user_fields, "a user of a cluster");
+
+void ru_book_user_put(const ru_book_user *u, ru_text *into)
+{
+    ru_json j = ru_json_into(into);
+    ru_json_open(&j, NULL, '{');
+    ru_json_str(&j, "name", u->name);
+    ru_json_str(&j, "key", u->key);
+    ru_json_close(&j);
+}
+
+const ru_book_user *ru_book_user_of(const ru_book *b, const char *name)
+{
+    for (uint32_t k = 0; k < b->n_users; k++) {
+        if (strcmp(b->users[k].name, name) == 0) {
+            return &b->users[k];
+        }
+    }
+    return NULL;
+}
+
 const char *ru_book_state_name(ru_book_state s)
 {
     static const char *const names[] = {"none", "waits", "runs", "done", "cancelled", "held"};
@@ -187,6 +213,25 @@ static ru_status set_node(ru_book *b, const ru_journal_event *e, ru_err *err)
     return RU_OK;
 }
 
+/* A new one, or another key and number of slots of one that is there. */
+static ru_status set_user(ru_book *b, const ru_journal_event *e, ru_err *err)
+{
+    ru_conf *c;
+    ru_book_user u = {0};
+    RU_TRY(ru_conf_new(&user_table, b->arena, &c, err));
+    RU_TRY(ru_conf_add_json(c, "journal", e->text, (int64_t)strlen(e->text), err));
+    RU_TRY(ru_conf_apply(c, &u, err));
+    const ru_book_user *old = ru_book_user_of(b, u.name);
+    uint32_t at = old != NULL ? (uint32_t)(old - b->users) : b->n_users;
+    if (at == RU_BOOK_USERS_MAX || e->a < 0 || e->a > UINT32_MAX) {
+        return odd(e, "no such user can follow", err);
+    }
+    u.slots = (uint32_t)e->a;
+    b->users[at] = u;
+    b->n_users += old == NULL;
+    return RU_OK;
+}
+
 /* "0:2 3:1", nodes rising. */
 static bool read_parts(const char *text, ru_alloc_part *parts, uint32_t *n)
 {
@@ -325,6 +370,8 @@ ru_status ru_book_fold(ru_book *b, const ru_journal_event *e, ru_err *err)
         return set_node(b, e, err);
     case RU_BOOK_GRANT:
         return grant(b, e, err);
+    case RU_BOOK_USER:
+        return set_user(b, e, err);
     case RU_BOOK_DRAIN:
         if (e->node < 0 || e->node >= b->n_nodes) {
             return odd(e, "there is no such node", err);

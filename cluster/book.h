@@ -18,6 +18,7 @@
 enum {
     RU_BOOK_LIVE_MAX = 12000, /* jobs that have not ended */
     RU_BOOK_NODES_MAX = 255,
+    RU_BOOK_USERS_MAX = 255,
     RU_BOOK_FAILURES_MAX = 3 /* one after the other: the job is held */
 };
 
@@ -31,6 +32,7 @@ typedef enum ru_book_kind {
     RU_BOOK_FAIL = 6,   /* job; a: exit code; text: its last sentence */
     RU_BOOK_END = 7,    /* job; a: ru_book_state; text: why */
     RU_BOOK_DRAIN = 8,  /* node; a: 1: it takes no more work, 0: it does again */
+    RU_BOOK_USER = 9,   /* a: slots at one time, 0: no limit; text: ru_book_user as JSON */
     RU_BOOK_KINDS
 } ru_book_kind;
 
@@ -70,6 +72,11 @@ typedef struct ru_book_node {
     bool drained;
 } ru_book_node;
 
+typedef struct ru_book_user {
+    const char *name, *key;
+    uint32_t slots; /* of all its jobs at one time; 0: no limit */
+} ru_book_user;
+
 RU_VEC(ru_book_jobs, ru_book_job)
 
 typedef struct ru_book {
@@ -78,7 +85,8 @@ typedef struct ru_book {
     ru_effects fx;
     ru_book_jobs jobs; /* job number k stands at k - 1 */
     ru_book_node nodes[RU_BOOK_NODES_MAX];
-    uint32_t n_nodes, n_live;
+    ru_book_user users[RU_BOOK_USERS_MAX];
+    uint32_t n_nodes, n_live, n_users;
     uint32_t of[RU_BOOK_LIVE_MAX]; /* number of the job in a slot; 0: none */
     int64_t seq, at_ns;            /* of the last event */
     struct rui_book_plan *plan;    /* GRANTs so far */
@@ -98,12 +106,16 @@ const ru_sched_job *ru_book_place(const ru_book *b, const ru_book_job *j);
 /* Number of the node with this name, else of the first that was never used; RU_BOOK_NODES_MAX: they
  * are all in use. */
 uint32_t ru_book_node_of(const ru_book *b, const char *name);
+/* NULL: there is no such user (the administrator is none). */
+const ru_book_user *ru_book_user_of(const ru_book *b, const char *name);
+void ru_book_user_put(const ru_book_user *u, ru_text *into);
 void ru_book_spec_put(const ru_book_spec *s, ru_text *into);
 const char *ru_book_state_name(ru_book_state s);
 
 /* What the events GRANT of the next plan would be, by plan/fleet/alloc.h: jobs of higher priority
  * take their slots first, within a priority those that have waited for ten minutes, so that a large
- * job does not wait for ever behind small ones; and what a cancelled job still has stays its own.
+ * job does not wait for ever behind small ones; jobs of a user share its slots in this order, the
+ * least of each first; and what a cancelled job still has stays its own.
  * `models`: by slot, what was measured of jobs; perf.overlap 0: nothing. *n 0: nothing changes.
  * Owner: `scratch`. Errors: those of the policy. */
 RU_MUST_USE ru_status ru_book_plan(const ru_book *b, const ru_goodput_model *models,

@@ -14,6 +14,7 @@ typedef struct planner {
     const ru_goodput_model *models; /* by slot */
     ru_arena *scratch;
     uint32_t left[RU_BOOK_NODES_MAX]; /* slots that nobody has been given yet */
+    uint32_t *most;                   /* by slot: workers that the user's slots allow */
     ru_journal_event *events;         /* [n] */
     uint32_t n;
 } planner;
@@ -39,8 +40,8 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_e
         const ru_book_job *j = ru_book_job_at(p->b, numbers[i]);
         ru_sched_facts(&p->b->sched, j->slot, &jobs[i]);
         jobs[i].replicas_min = j->min;
-        jobs[i].replicas_max = j->max;
-        jobs[i].replicas = j->max;
+        jobs[i].replicas_max = p->most[j->slot];
+        jobs[i].replicas = p->most[j->slot];
         jobs[i].model = p->models[j->slot];
         if (jobs[i].model.perf.overlap < 1 || jobs[i].model.batch < j->min) {
             jobs[i].model = (ru_goodput_model){
@@ -73,6 +74,26 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_e
     return RU_OK;
 }
 
+/* What the jobs of a user may have: the least of each in their order, then more in the same order.
+ * Those for which nothing is left get 0. */
+static void share_slots(planner *p, const ru_book_user *u, const int64_t (*order)[2], uint32_t n)
+{
+    uint32_t left = u->slots;
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < n; i++) {
+            const ru_book_job *j = ru_book_job_at(p->b, order[i][1]);
+            if (u->slots == 0 || strcmp(j->owner, u->name) != 0) {
+                continue;
+            }
+            uint32_t has = pass == 0 ? 0 : p->most[j->slot];
+            uint32_t wants = pass == 0 ? j->min : has == 0 ? 0 : j->max - has;
+            uint32_t more = wants <= left ? wants : pass == 0 ? 0 : left;
+            p->most[j->slot] = has + more;
+            left -= more;
+        }
+    }
+}
+
 static int by_priority(const void *x, const void *y)
 {
     const int64_t *a = x, *b = y;
@@ -86,7 +107,8 @@ ru_status ru_book_plan(const ru_book *b, const ru_goodput_model *models, ru_aren
     int64_t(*order)[2] = ru_arena_zalloc(scratch, (int64_t)(b->n_live + 1) * 16, 8);
     uint32_t *numbers = RU_NEW(scratch, uint32_t, b->n_live + 1), n_jobs = 0;
     p.events = RU_NEW(scratch, ru_journal_event, b->n_live + 1);
-    if (order == NULL || numbers == NULL || p.events == NULL) {
+    p.most = RU_NEW(scratch, uint32_t, b->sched.n_jobs + 1);
+    if (order == NULL || p.most == NULL || numbers == NULL || p.events == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory to plan %u jobs", b->n_live);
     }
     for (uint32_t k = 0; k < b->n_nodes; k++) {
@@ -98,6 +120,7 @@ ru_status ru_book_plan(const ru_book *b, const ru_goodput_model *models, ru_aren
             bool starves = j->state == RU_BOOK_WAITS && b->at_ns - j->waits_ns > starves_ns;
             order[n_jobs][0] = 2 * j->priority + starves;
             order[n_jobs++][1] = b->of[slot];
+            p.most[slot] = j->max;
         }
         for (uint32_t k = 0; j != NULL && j->cancelled && k < b->n_nodes; k++) {
             uint32_t has = ru_book_granted(b, j, k);
@@ -106,11 +129,19 @@ ru_status ru_book_plan(const ru_book *b, const ru_goodput_model *models, ru_aren
     }
     n_jobs = b->n_nodes > 0 ? n_jobs : 0;
     qsort(order, n_jobs, sizeof *order, by_priority);
-    for (uint32_t first = 0, i = 0; i < n_jobs; i++) {
-        numbers[i] = (uint32_t)order[i][1];
+    for (uint32_t k = 0; k < b->n_users; k++) {
+        share_slots(&p, &b->users[k], (const int64_t(*)[2])order, n_jobs);
+    }
+    for (uint32_t n_some = 0, i = 0; i < n_jobs; i++) {
+        const ru_book_job *j = ru_book_job_at(b, order[i][1]);
+        if (p.most[j->slot] > 0) {
+            numbers[n_some++] = (uint32_t)order[i][1];
+        } else if (ru_book_place(b, j)->n_parts > 0) { /* its user's slots go to others */
+            put_grant(&p, (uint32_t)order[i][1], NULL, 0);
+        }
         if (i + 1 == n_jobs || order[i + 1][0] != order[i][0]) {
-            RU_TRY(plan_some(&p, &numbers[first], i + 1 - first, err));
-            first = i + 1;
+            RU_TRY(n_some > 0 ? plan_some(&p, numbers, n_some, err) : RU_OK);
+            n_some = 0;
         }
     }
     for (uint32_t i = 0; i < p.n; i++) {

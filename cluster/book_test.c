@@ -279,6 +279,37 @@ static void a_large_job_does_not_starve(void **state)
     free(l);
 }
 
+/* Jobs of a user stay within its slots, those of others do not care; a growth beyond them is
+ * granted as far as they go. */
+static void a_user_stays_within_its_slots(void **state)
+{
+    (void)state;
+    life *l = calloc(1, sizeof *l);
+    assert_non_null(l);
+    life_open(l);
+    node(l, 0, 8);
+    ru_text t = ru_text_arena(&l->texts);
+    ru_book_user_put(&(ru_book_user){"alice", "0123456789abcdef", 0}, &t);
+    must(l, (ru_journal_event){.kind = RU_BOOK_USER, .a = 3, .text = t.p});
+    for (uint32_t k = 0; k < 3; k++) {
+        submit(l, 1 + k % 2, 8, 0); /* 1, 2, 1 at least */
+    }
+    plan(l);
+    uint32_t sum = 0;
+    for (uint32_t k = 1; k <= 3; k++) {
+        sum += ru_book_place(&l->b, ru_book_job_at(&l->b, k))->replicas;
+    }
+    assert_int_equal(sum, 3);
+    assert_int_equal(ru_book_job_at(&l->b, 3)->state, RU_BOOK_WAITS);
+    must(l, (ru_journal_event){.kind = RU_BOOK_USER, .a = 1, .text = t.p});
+    plan(l);
+    assert_int_equal(ru_book_job_at(&l->b, 2)->state, RU_BOOK_WAITS);
+    assert_int_equal(ru_book_place(&l->b, ru_book_job_at(&l->b, 1))->replicas, 1);
+    assert_int_equal(l->b.n_users, 1);
+    life_close(l);
+    free(l);
+}
+
 static void events_that_cannot_follow_are_refused(void **state)
 {
     (void)state;
@@ -312,6 +343,7 @@ static void events_that_cannot_follow_are_refused(void **state)
     free(l);
 }
 
-RU_TESTS(cluster_book, cmocka_unit_test(a_large_job_does_not_starve),
+RU_TESTS(cluster_book, cmocka_unit_test(a_user_stays_within_its_slots),
+         cmocka_unit_test(a_large_job_does_not_starve),
          cmocka_unit_test(events_that_cannot_follow_are_refused),
          cmocka_unit_test(priorities_and_failures), cmocka_unit_test(random_lives_keep_the_books))

@@ -89,6 +89,18 @@ static void give_line(asked *q, const char *line)
     answer(q, "text/plain; charset=utf-8", &t);
 }
 
+static bool is_admin(const asked *q)
+{
+    return strcmp(q->who, "admin") == 0;
+}
+
+static ru_status need_admin(const asked *q, ru_err *err)
+{
+    return is_admin(q) ? RU_OK
+                       : RU_FAIL(err, RU_E_PERM,
+                                 "only the administrator may do this, and you are %s", q->who);
+}
+
 /* -- tables --------------------------------------------------------------------------------------
  */
 
@@ -159,7 +171,7 @@ static ru_status nodes(asked *q, ru_err *err)
 static ru_status audit_row(void *arg, const ru_journal_event *e, ru_err *err)
 {
     static const char *const kinds[] = {"?",      "submit", "node", "grant", "scale",
-                                        "cancel", "fail",   "end",  "drain"};
+                                        "cancel", "fail",   "end",  "drain", "user"};
     ru_table *t = arg;
     (void)err;
     ru_table_i64(t, e->seq);
@@ -173,7 +185,8 @@ static ru_status audit_row(void *arg, const ru_journal_event *e, ru_err *err)
     }
     ru_table_i64(t, e->a);
     ru_table_i64(t, e->b);
-    ru_table_str(t, e->kind == RU_BOOK_SUBMIT ? NULL : e->text); /* it holds a secret */
+    bool secret = e->kind == RU_BOOK_SUBMIT || e->kind == RU_BOOK_USER;
+    ru_table_str(t, secret ? NULL : e->text);
     return RU_OK;
 }
 
@@ -182,6 +195,7 @@ static ru_status audit(asked *q, ru_err *err)
     static const char *const names[] = {">event", ">unix_s", "who", "what",
                                         "of",     ">a",      ">b",  "text"};
     ru_table t = ru_table_in(q->arena);
+    RU_TRY(need_admin(q, err));
     put_columns(&t, names, RU_ARRAY_LEN(names));
     RU_TRY(q->s->journal.ops->read(q->s->journal.self, 0, audit_row, &t, err));
     return give_table(q, &t, "rubato.cluster.audit/1", err);
@@ -192,7 +206,7 @@ static ru_status audit(asked *q, ru_err *err)
 
 typedef struct wish {
     const char *name, *yaml;
-    uint32_t min, max;
+    uint32_t min, max, slots;
     int64_t priority;
 } wish;
 
@@ -201,6 +215,7 @@ static const ru_conf_field wish_fields[] = {
     RU_ROW(TEXT, wish, yaml, "", "resolved job"),
     RU_ROW(U32, wish, min, "1", "fewest workers", RU_IN(1, 1024)),
     RU_ROW(U32, wish, max, "1", "most workers", RU_IN(1, 1024)),
+    RU_ROW(U32, wish, slots, "0", "of a user; 0: no limit", RU_IN(0, 100000)),
     RU_ROW(I64, wish, priority, "0", "higher ones take their slots first", RU_IN(-1000, 1000)),
 };
 static const ru_conf_table wish_table = RU_TABLE("request", wish, wish_fields, NULL);
@@ -233,24 +248,65 @@ static ru_status check_size(const rui_scheduler *s, uint32_t min, ru_err *err)
                          min, slots, slots);
 }
 
+/* 32 hexadecimal digits. */
+static void draw_key(char into[33])
+{
+    uint8_t raw[16];
+    ru_self_random(raw, sizeof raw);
+    for (uint32_t k = 0; k < sizeof raw; k++) {
+        (void)snprintf(&into[2 * k], 3, "%02x", raw[k]);
+    }
+}
+
+/* A new user, or a new key for one; the key is shown this once. */
+static ru_status add_user(asked *q, ru_err *err)
+{
+    wish w;
+    char key[33];
+    RU_TRY(need_admin(q, err));
+    RU_TRY(read_wish(q, &w, err));
+    size_t n = strspn(w.name, "abcdefghijklmnopqrstuvwxyz0123456789-_.");
+    if (n < 1 || n > NAME_MAX_BYTES || w.name[n] != 0 || strcmp(w.name, "admin") == 0 ||
+        strcmp(w.name, "scheduler") == 0) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "a user has a name of 1 to 64 small letters, digits, '-', '_' and '.', and "
+                       "is neither admin nor scheduler");
+    }
+    if (q->s->book.n_users == RU_BOOK_USERS_MAX && ru_book_user_of(&q->s->book, w.name) == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "the cluster has %d users; that is all it takes",
+                       RU_BOOK_USERS_MAX);
+    }
+    draw_key(key);
+    ru_text text = ru_text_arena(q->arena);
+    ru_book_user_put(&(ru_book_user){w.name, key, 0}, &text);
+    const ru_journal_event e = {.kind = RU_BOOK_USER, .a = w.slots, .who = q->who, .text = text.p};
+    RU_TRY(rui_scheduler_event(q->s, e, err));
+    q->s->plan_due = true;
+    give_line(q, key);
+    return RU_OK;
+}
+
 static ru_status submit(asked *q, ru_err *err)
 {
     rui_scheduler *s = q->s;
     wish w;
-    uint8_t raw[16];
-    char token[2 * sizeof raw + 1];
+    char token[33];
     RU_TRY(read_wish(q, &w, err));
     RU_TRY(check_size(s, w.min, err));
+    const ru_book_user *u = ru_book_user_of(&s->book, q->who);
+    if (u != NULL && u->slots > 0 && w.min > u->slots) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "the job needs at least %u workers, but %s may have %u at one time; ask for "
+                       "%u or fewer",
+                       w.min, u->name, u->slots, u->slots);
+    }
     uint32_t number = s->book.jobs.n + 1;
     if (s->book.n_live == RU_BOOK_LIVE_MAX || s->closing) {
         return RU_FAIL(err, RU_E_LIMIT, "%s",
                        s->closing ? "the cluster is going down; submit the job when it is up again"
                                   : "12000 jobs have not ended; wait until some have");
     }
-    ru_self_random(raw, sizeof raw);
-    for (uint32_t k = 0; k < sizeof raw; k++) {
-        (void)snprintf(&token[2 * k], 3, "%02x", raw[k]);
-    }
+    draw_key(token);
     const char *out = ru_arena_printf(q->arena, "%s/jobs/%u", s->opt->folder, number);
     ru_text spec = ru_text_arena(q->arena);
     ru_book_spec_put(&(ru_book_spec){w.name, token, out, w.yaml}, &spec);
@@ -274,9 +330,13 @@ static ru_status submit(asked *q, ru_err *err)
 static ru_status job_of(const asked *q, int64_t *number, const ru_book_job **j, ru_err *err)
 {
     *j = ru_str_i64(ru_str_c(q->part[1]), number) ? ru_book_job_at(&q->s->book, *number) : NULL;
-    return *j != NULL ? RU_OK
-                      : RU_FAIL(err, RU_E_MISSING, "there is no job %s; see rubato cluster ps",
-                                q->part[1]);
+    if (*j == NULL) {
+        return RU_FAIL(err, RU_E_MISSING, "there is no job %s; see rubato cluster ps", q->part[1]);
+    }
+    return is_admin(q) || strcmp((*j)->owner, q->who) == 0
+               ? RU_OK
+               : RU_FAIL(err, RU_E_PERM, "job %s is of %s, and you are %s", q->part[1], (*j)->owner,
+                         q->who);
 }
 
 static ru_status change_job(asked *q, ru_err *err)
@@ -308,6 +368,7 @@ static ru_status change_job(asked *q, ru_err *err)
 static ru_status drain(asked *q, ru_err *err)
 {
     uint32_t k = ru_book_node_of(&q->s->book, q->part[1]);
+    RU_TRY(need_admin(q, err));
     if (k >= q->s->book.n_nodes) {
         return RU_FAIL(err, RU_E_MISSING, "there is no node %s; see rubato cluster nodes",
                        q->part[1]);
@@ -377,7 +438,11 @@ static ru_status route_post(asked *q, ru_err *err)
     if (is(q, 0, "nodes") && (is(q, 2, "drain") || is(q, 2, "resume")) && q->n_parts == 3) {
         return drain(q, err);
     }
+    if (is(q, 0, "users") && q->n_parts == 1) {
+        return add_user(q, err);
+    }
     if (is(q, 0, "down") && q->n_parts == 1) {
+        RU_TRY(need_admin(q, err));
         RU_TRY(rui_scheduler_close(q->s, err));
         give_line(q, "the jobs end with checkpoints");
         return RU_OK;
@@ -448,7 +513,12 @@ void rui_scheduler_request(void *self, ru_http_request *r)
     ru_err err;
     const char *accept = ru_http_asked(r, "Accept");
     q.json = accept != NULL && strstr(accept, "application/json") != NULL;
-    if (!has_key(&q, q.s->opt->key)) {
+    bool known = has_key(&q, q.s->opt->key);
+    for (uint32_t k = 0; k < q.s->book.n_users && !known; k++) {
+        known = has_key(&q, q.s->book.users[k].key);
+        q.who = known ? q.s->book.users[k].name : q.who;
+    }
+    if (!known) {
         ru_http_refuse(r, 401, "the key is missing or not one of this cluster", 0);
         return;
     }

@@ -80,6 +80,18 @@ refused 74 submit mlp.yaml -w 5:9
 grep -q 'has 4 slots' err.txt || fail "a job that is too large: $(cat err.txt)"
 refused 2 submit mlp.yaml -w 0
 refused 74 cancel 1
+(umask 077 && cluster user add alice --slots 3 >alice.key)
+export RUBATO_CLUSTER_KEY=$PWD/alice.key
+refused 77 cancel 1
+refused 77 audit
+refused 77 user add bob
+refused 74 submit mlp.yaml -w 4
+grep -q 'alice may have 3' err.txt || fail "a job beyond the user's slots: $(cat err.txt)"
+cluster ps | grep -q '^ *1 .*admin' || fail "alice does not see the jobs"
+(umask 077 && echo 0123456789abcdef0123456789abcdef >nobody.key)
+RUBATO_CLUSTER_KEY=$PWD/nobody.key refused 77 ps
+unset RUBATO_CLUSTER_KEY
+if cluster audit | grep -q "$(cat alice.key)"; then fail "audit shows a key"; fi
 echo "ok: a job runs and ends"
 
 # -- 2

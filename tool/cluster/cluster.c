@@ -345,7 +345,10 @@ ru_status rui_cluster_asked(const rui_cluster_ask *a, ru_arena *arena, char **te
     static const char *const accept[] = {"Accept: application/json"};
     char *address;
     int64_t n_address;
-    RU_TRY(path != NULL ? rui_cluster_key(a->folder, "admin", arena, &key, err) : no_memory(err));
+    const char *own = ru_conf_env("RUBATO_CLUSTER_KEY"); /* file of a user's key */
+    RU_TRY(path == NULL  ? no_memory(err)
+           : own != NULL ? ru_token_get(own, arena, &key, err)
+                         : rui_cluster_key(a->folder, "admin", arena, &key, err));
     if (!ru_path_is_file(path)) {
         return RU_FAIL(err, RU_E_PEER, "the cluster in %s is not up; run rubato cluster up",
                        a->folder);

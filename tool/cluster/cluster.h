@@ -32,6 +32,7 @@ RU_MUST_USE ru_status rui_cluster_of(const char *folder, ru_arena *arena, rui_cl
  * user. Errors: RU_E_USAGE. */
 RU_MUST_USE ru_status rui_cluster_folder(const char *given, ru_arena *arena, const char **folder,
                                          ru_err *err);
+/* A secret of the folder: admin, agent. */
 RU_MUST_USE ru_status rui_cluster_key(const char *folder, const char *name, ru_arena *arena,
                                       const char **key, ru_err *err);
 
@@ -43,7 +44,8 @@ RU_MUST_USE ru_status rui_cluster_up(const rui_cluster *c, ru_arena *arena, ru_e
 RU_MUST_USE ru_status rui_cluster_down(const char *folder, int64_t patience_ns, ru_arena *arena,
                                        ru_err *err);
 
-/* Ask the scheduler: GET without `body`, else POST. */
+/* Ask the scheduler: GET without `body`, else POST; as the user whose key the file
+ * RUBATO_CLUSTER_KEY holds, else as the administrator. */
 typedef struct rui_cluster_ask {
     const char *folder, *path, *body;
     bool json;

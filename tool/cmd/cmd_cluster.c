@@ -166,6 +166,21 @@ static ru_status run_cancel(ru_cmd_in *in, ru_err *err)
     return show(in, ru_arena_printf(in->arena, "/jobs/%s/cancel", in->args[0]), "", false, err);
 }
 
+static ru_status run_user(ru_cmd_in *in, ru_err *err)
+{
+    if (strcmp(in->args[0], "add") != 0) {
+        return RU_FAIL(err, RU_E_USAGE, "rubato cluster user %s: expected: user add NAME",
+                       in->args[0]);
+    }
+    ru_text body = ru_text_arena(in->arena);
+    ru_json j = ru_json_into(&body);
+    ru_json_open(&j, NULL, '{');
+    ru_json_str(&j, "name", in->args[1]);
+    ru_json_i64(&j, "slots", ru_cmd_i64(in, "slots"));
+    ru_json_close(&j);
+    return show(in, "/users", body.p, false, err);
+}
+
 static ru_status run_explain(ru_cmd_in *in, ru_err *err)
 {
     return show(in, ru_arena_printf(in->arena, "/jobs/%s/explain", in->args[0]), NULL, false, err);
@@ -262,6 +277,11 @@ static const ru_opt submit_opts[] = {
 static const ru_opt logs_opts[] = {
     OPT_CLUSTER,
     RU_OPT(FLAG, "follow", NULL, "print what is added until the job ends", .letter = 'f')};
+static const ru_opt user_opts[] = {
+    OPT_CLUSTER,
+    RU_OPT(I64, "slots", "N", "slots that all its jobs may have at one time; 0: no limit",
+           .def = "0", RU_IN(0, 100000)),
+};
 static const ru_opt drain_opts[] = {OPT_CLUSTER,
                                     RU_OPT(FLAG, "resume", NULL, "the node takes work again")};
 
@@ -286,6 +306,8 @@ static const ru_cmd subs[] = {
     SUB("nodes", "list the nodes", NULL, 0, shown_opts, run_nodes),
     SUB("drain", "move the jobs of a node elsewhere and give it no more", "NODE", 1, drain_opts,
         run_drain),
+    SUB("user", "add a user, or give one another key and number of slots; prints the key",
+        "add NAME", 2, user_opts, run_user),
     SUB("audit", "list everything that happened", NULL, 0, shown_opts, run_audit),
     SUB("down", "end all jobs with checkpoints, then the cluster; `up` continues them", NULL, 0,
         down_opts, run_down),
@@ -299,6 +321,8 @@ static const ru_example examples[] = {
     {"rubato cluster submit job.yaml -w 1:8", "hand in a job that may have 1 to 8 workers"},
     {"rubato cluster ps", "list the jobs"},
     {"rubato cluster scale 3 2", "let job 3 have two workers from now on"},
+    {"rubato cluster user add alice --slots 4 >alice.key",
+     "make a key for alice (RUBATO_CLUSTER_KEY names its file)"},
     {"rubato cluster logs -f 3", "follow the log of job 3"},
 };
 
