@@ -1,0 +1,483 @@
+#include "store/tokenizer.h"
+
+#include <jansson.h>
+#include <string.h>
+
+#include "base/heap.h"
+#include "base/map.h"
+#include "env/file/file.h"
+
+enum { TOKENS_MAX = 1 << 24, ADDED_MAX = 1024, BYTES = 256 };
+static const int64_t file_max_bytes = (int64_t)1 << 28;
+
+typedef struct added {
+    ru_str content;
+    int64_t id;
+} added;
+
+struct ru_tokenizer {
+    ru_arena *arena;
+    const char *path;
+    ru_map ids;    /* bytes of a token -> its id */
+    ru_map pairs;  /* two ids -> rank and merged id, 32 bits each */
+    ru_str *bytes; /* [size]; p NULL: there is no such token */
+    int64_t size, end, byte_ids[BYTES];
+    added *added; /* [n_added] found in the text before words are */
+    uint32_t n_added;
+};
+
+/* -- letters -----------------------------------------------------------------------------------
+ */
+
+typedef enum kind { OTHER, LETTER, NUMBER, SPACE } kind;
+
+typedef struct range {
+    uint32_t first, last;
+} range;
+
+static const range letters[] = {
+#define L(a, b) {a, b},
+#define N(a, b)
+#include "store/letters.def"
+#undef L
+#undef N
+};
+static const range numbers[] = {
+#define L(a, b)
+#define N(a, b) {a, b},
+#include "store/letters.def"
+#undef L
+#undef N
+};
+static const range spaces[] = {
+    {9, 13},          {32, 32},         {0x85, 0x85},     {0xA0, 0xA0},     {0x1680, 0x1680},
+    {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}};
+
+static bool is_in(const range *r, uint32_t n, uint32_t c)
+{
+    uint32_t low = 0;
+    while (low < n) {
+        uint32_t mid = low + (n - low) / 2;
+        if (c > r[mid].last) {
+            low = mid + 1;
+        } else if (c < r[mid].first) {
+            n = mid;
+        } else {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The letter at `at`, its bytes in *len; a byte that begins none is one of its own. */
+static uint32_t letter_at(ru_str s, int64_t at, int64_t *len)
+{
+    uint8_t c = (uint8_t)s.p[at];
+    int64_t n = c < 0x80 ? 1 : c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : c >= 0xC2 ? 2 : 0;
+    uint32_t code = n == 1 ? c : c & (0xFFu >> (n + 1));
+    for (int64_t k = 1; k < n; k++) {
+        if (at + k >= s.n || ((uint8_t)s.p[at + k] & 0xC0) != 0x80) {
+            n = 0;
+            break;
+        }
+        code = code << 6 | ((uint8_t)s.p[at + k] & 0x3Fu);
+    }
+    *len = n > 0 ? n : 1;
+    return n > 0 ? code : 0xFFFD;
+}
+
+static kind kind_at(ru_str s, int64_t at, int64_t *len)
+{
+    uint32_t c = letter_at(s, at, len);
+    return is_in(spaces, RU_ARRAY_LEN(spaces), c)     ? SPACE
+           : is_in(letters, RU_ARRAY_LEN(letters), c) ? LETTER
+           : is_in(numbers, RU_ARRAY_LEN(numbers), c) ? NUMBER
+                                                      : OTHER;
+}
+
+/* Where the word that begins at `at` ends: 's|'t|'re|'ve|'m|'ll|'d| ?letters| ?numbers| ?others|
+ * blanks but the last before a word|blanks. */
+static int64_t word_end(ru_str s, int64_t at)
+{
+    static const char *const endings[] = {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};
+    int64_t len = 0, from = at, last = at;
+    ru_str rest = ru_str_n(s.p + at, s.n - at);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(endings); k++) {
+        if (ru_str_starts(rest, endings[k])) {
+            return at + (int64_t)strlen(endings[k]);
+        }
+    }
+    if (s.p[at] == ' ' && at + 1 < s.n && kind_at(s, at + 1, &len) != SPACE) {
+        from = at + 1;
+    }
+    kind of = kind_at(s, from, &len);
+    int64_t end = from;
+    while (end < s.n && kind_at(s, end, &len) == of) {
+        last = end;
+        end += len;
+    }
+    return of == SPACE && end < s.n && last > at ? last : end;
+}
+
+/* -- the file ----------------------------------------------------------------------------------
+ */
+
+static ru_status damaged(const ru_tokenizer *t, const char *what, ru_err *err)
+{
+    return RU_FAIL(err, RU_E_DATA, "%s: %s", t->path, what);
+}
+
+static ru_status no_memory(const ru_tokenizer *t, ru_err *err)
+{
+    return RU_FAIL(err, RU_E_MEM, "%s: no memory for the tokenizer", t->path);
+}
+
+/* Letters of the file stand for bytes: printable ones for themselves, others from 256 on. */
+static int byte_of(uint32_t letter)
+{
+    int beyond = 256;
+    for (int b = 0; b < BYTES; b++) {
+        bool itself = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+        uint32_t stands = itself ? (uint32_t)b : (uint32_t)beyond++;
+        if (stands == letter) {
+            return b;
+        }
+    }
+    return -1;
+}
+
+/* The bytes that a token of the file stands for; p NULL: no memory, or none. */
+static ru_str bytes_of(const ru_tokenizer *t, const short *table, const char *token)
+{
+    ru_str s = ru_str_c(token);
+    char *out = ru_arena_alloc(t->arena, s.n + 1, 1);
+    int64_t n = 0, len;
+    for (int64_t at = 0; out != NULL && at < s.n; at += len) {
+        uint32_t c = letter_at(s, at, &len);
+        if (c >= 2 * BYTES || table[c] < 0) {
+            return (ru_str){0};
+        }
+        out[n++] = (char)(uint8_t)table[c];
+    }
+    return ru_str_n(out, n);
+}
+
+static ru_status put_token(ru_tokenizer *t, ru_str bytes, int64_t id, ru_err *err)
+{
+    if (id < 0 || id >= t->size || bytes.p == NULL) {
+        return damaged(t, "a token has no legal number, or letters that stand for no bytes", err);
+    }
+    uint64_t *at = ru_map_put(&t->ids, bytes, NULL);
+    if (at == NULL) {
+        return no_memory(t, err);
+    }
+    *at = (uint64_t)id;
+    t->bytes[id] = bytes;
+    return RU_OK;
+}
+
+static ru_status read_vocab(ru_tokenizer *t, const json_t *vocab, const json_t *more,
+                            const short *table, ru_err *err)
+{
+    const char *token;
+    json_t *id;
+    json_t *all = json_is_object(vocab) ? json_incref((json_t *)(uintptr_t)vocab) : NULL;
+    int64_t most = -1;
+    ru_status st = all != NULL ? RU_OK : damaged(t, "it has no model.vocab", err);
+    json_object_foreach(all, token, id)
+    {
+        most = json_integer_value(id) > most ? json_integer_value(id) : most;
+    }
+    for (size_t k = 0; k < json_array_size(more); k++) {
+        int64_t n = json_integer_value(json_object_get(json_array_get(more, k), "id"));
+        most = n > most ? n : most;
+    }
+    t->size = most + 1;
+    t->bytes = st == RU_OK && most < TOKENS_MAX ? RU_NEW(t->arena, ru_str, t->size) : NULL;
+    st = st == RU_OK && t->bytes == NULL ? no_memory(t, err) : st;
+    json_object_foreach(all, token, id)
+    {
+        bool special = false; /* tokens that are added stand as they are */
+        for (size_t k = 0; k < json_array_size(more) && !special; k++) {
+            const json_t *one = json_array_get(more, k);
+            special = json_integer_value(json_object_get(one, "id")) == json_integer_value(id);
+        }
+        if (st == RU_OK && !special) {
+            st = put_token(t, bytes_of(t, table, token), json_integer_value(id), err);
+        }
+    }
+    json_decref(all);
+    return st;
+}
+
+static ru_status read_merge(ru_tokenizer *t, const json_t *merge, size_t rank, const short *table,
+                            ru_err *err)
+{
+    const char *text = json_string_value(merge), *blank = text != NULL ? strchr(text, ' ') : NULL;
+    const char *left = blank != NULL ? ru_arena_strn(t->arena, text, blank - text)
+                                     : json_string_value(json_array_get(merge, 0));
+    const char *right = blank != NULL ? blank + 1 : json_string_value(json_array_get(merge, 1));
+    if (left == NULL || right == NULL) {
+        return damaged(t, "a merge is no pair of tokens", err);
+    }
+    ru_str a = bytes_of(t, table, left), b = bytes_of(t, table, right), both;
+    char *joined = ru_arena_alloc(t->arena, a.n + b.n + 1, 1);
+    if (joined == NULL || a.p == NULL || b.p == NULL) {
+        return joined == NULL ? no_memory(t, err) : damaged(t, "a merge is of no bytes", err);
+    }
+    memcpy(joined, a.p, (size_t)a.n);
+    memcpy(joined + a.n, b.p, (size_t)b.n);
+    both = ru_str_n(joined, a.n + b.n);
+    const uint64_t *x = ru_map_get(&t->ids, a), *y = ru_map_get(&t->ids, b);
+    const uint64_t *made = ru_map_get(&t->ids, both);
+    if (x == NULL || y == NULL || made == NULL) {
+        return damaged(t, "a merge is of tokens that model.vocab has not", err);
+    }
+    bool fresh;
+    uint64_t *at = ru_map_put_u64(&t->pairs, *x << 32 | *y, &fresh);
+    if (at == NULL) {
+        return no_memory(t, err);
+    }
+    *at = fresh ? (uint64_t)rank << 32 | *made : *at;
+    return RU_OK;
+}
+
+static ru_status read_added(ru_tokenizer *t, const json_t *more, ru_err *err)
+{
+    size_t n = json_array_size(more);
+    t->added = RU_NEW(t->arena, added, n);
+    if (n > ADDED_MAX || (n > 0 && t->added == NULL)) {
+        return n > ADDED_MAX ? damaged(t, "it has more than 1024 added tokens", err)
+                             : no_memory(t, err);
+    }
+    for (size_t k = 0; k < n; k++) {
+        const json_t *one = json_array_get(more, k);
+        const char *content = json_string_value(json_object_get(one, "content"));
+        int64_t id = json_integer_value(json_object_get(one, "id"));
+        bool special = json_is_true(json_object_get(one, "special"));
+        if (json_is_true(json_object_get(one, "lstrip")) ||
+            json_is_true(json_object_get(one, "rstrip")) ||
+            json_is_true(json_object_get(one, "single_word"))) {
+            return RU_FAIL(err, RU_E_UNSUPPORTED,
+                           "%s: added token '%s' strips blanks or stands alone as a word, which "
+                           "is not carried out",
+                           t->path, content != NULL ? content : "");
+        }
+        if (content == NULL || content[0] == '\0' || id < 0 || id >= t->size) {
+            return damaged(t, "an added token has no content or no number", err);
+        }
+        ru_str text = ru_str_c(ru_arena_str(t->arena, content));
+        t->added[t->n_added++] = (added){text, id};
+        t->bytes[id] = special ? ru_str_n("", 0) : text;
+        t->end = special && strcmp(content, "<|endoftext|>") == 0 ? id : t->end;
+    }
+    return RU_OK;
+}
+
+static bool is_nothing(const json_t *v)
+{
+    return v == NULL || json_is_null(v) || json_is_false(v) ||
+           (json_is_string(v) && json_string_length(v) == 0);
+}
+
+/* What would change tokens and is not carried out. */
+static ru_status check(const ru_tokenizer *t, const json_t *root, ru_err *err)
+{
+    static const char *const no[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix",
+                                     "byte_fallback", "ignore_merges"};
+    const json_t *model = json_object_get(root, "model");
+    const json_t *words = json_object_get(root, "pre_tokenizer");
+    const json_t *post = json_object_get(root, "post_processor");
+    const char *type = json_string_value(json_object_get(model, "type"));
+    const char *way = json_string_value(json_object_get(words, "type"));
+    const char *after = json_string_value(json_object_get(post, "type"));
+    const char *what = NULL;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(no); k++) {
+        what = is_nothing(json_object_get(model, no[k])) ? what : no[k];
+    }
+    what = type != NULL && strcmp(type, "BPE") != 0 ? type : what;
+    what = is_nothing(json_object_get(root, "normalizer")) ? what : "a normalizer";
+    what = way == NULL || strcmp(way, "ByteLevel") != 0 ? "a pre_tokenizer other than ByteLevel"
+                                                        : what;
+    what = json_is_true(json_object_get(words, "add_prefix_space")) ? "add_prefix_space" : what;
+    what = json_is_false(json_object_get(words, "use_regex")) ? "use_regex: false" : what;
+    what = after != NULL && strcmp(after, "ByteLevel") != 0 ? after : what;
+    return what == NULL ? RU_OK
+                        : RU_FAIL(err, RU_E_UNSUPPORTED,
+                                  "%s: the tokenizer has %s, which is not carried out; byte-pair "
+                                  "tokenizers of GPT-2's kind are",
+                                  t->path, what);
+}
+
+static ru_status read_root(ru_tokenizer *t, const json_t *root, ru_err *err)
+{
+    short table[2 * BYTES];
+    const json_t *model = json_object_get(root, "model");
+    const json_t *more = json_object_get(root, "added_tokens");
+    const json_t *merges = json_object_get(model, "merges");
+    for (uint32_t c = 0; c < RU_ARRAY_LEN(table); c++) {
+        table[c] = (short)byte_of(c);
+    }
+    RU_TRY(check(t, root, err));
+    RU_TRY(read_vocab(t, json_object_get(model, "vocab"), more, table, err));
+    for (size_t k = 0; k < json_array_size(merges); k++) {
+        RU_TRY(read_merge(t, json_array_get(merges, k), k, table, err));
+    }
+    for (uint32_t b = 0; b < BYTES; b++) {
+        char c = (char)(uint8_t)b;
+        const uint64_t *id = ru_map_get(&t->ids, ru_str_n(&c, 1));
+        t->byte_ids[b] = id != NULL ? (int64_t)*id : -1;
+    }
+    return read_added(t, more, err);
+}
+
+ru_status ru_tokenizer_open(const char *path, ru_arena *arena, ru_tokenizer **out, ru_err *err)
+{
+    char *data;
+    int64_t n;
+    json_error_t problem;
+    ru_tokenizer *t = RU_NEW(arena, ru_tokenizer, 1);
+    if (t == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "%s: no memory for the tokenizer", path);
+    }
+    *t = (ru_tokenizer){.arena = arena, .path = ru_arena_str(arena, path), .end = -1};
+    ru_map_init(&t->ids, arena, 0);
+    ru_map_init(&t->pairs, arena, 0);
+    RU_TRY(ru_file_read(path, file_max_bytes, arena, &data, &n, err));
+    json_t *root = json_loadb(data, (size_t)n, 0, &problem);
+    if (root == NULL) {
+        return RU_FAIL(err, RU_E_DATA, "%s:%d: %s", path, problem.line, problem.text);
+    }
+    ru_status st = read_root(t, root, err);
+    json_decref(root);
+    *out = t;
+    return st;
+}
+
+int64_t ru_tokenizer_size(const ru_tokenizer *t)
+{
+    return t->size;
+}
+
+int64_t ru_tokenizer_end(const ru_tokenizer *t)
+{
+    return t->end;
+}
+
+ru_str ru_tokenizer_bytes(const ru_tokenizer *t, int64_t id)
+{
+    return id >= 0 && id < t->size && t->bytes[id].p != NULL ? t->bytes[id] : ru_str_n("", 0);
+}
+
+/* -- texts -------------------------------------------------------------------------------------
+ */
+
+/* Pieces of a word, a list; merged ones are 0 in `id` + 1. */
+typedef struct piece {
+    int64_t id; /* -1: it was merged into the one before */
+    int64_t before, after;
+} piece;
+
+static void offer(const ru_tokenizer *t, ru_heap *h, const piece *w, int64_t left)
+{
+    if (left < 0 || w[left].after < 0) {
+        return;
+    }
+    uint64_t both = (uint64_t)w[left].id << 32 | (uint64_t)w[w[left].after].id;
+    const uint64_t *merge = ru_map_get_u64(&t->pairs, both);
+    if (merge != NULL) { /* of one rank the leftmost first */
+        RU_CHECK(ru_heap_push(h, (int64_t)((*merge >> 32) << 32 | (uint64_t)left), both) == RU_OK);
+    }
+}
+
+/* Merge by rank until no pair has one. */
+static void merge_word(const ru_tokenizer *t, piece *w, int64_t n, ru_heap *h)
+{
+    ru_heap_item top;
+    for (int64_t k = 0; k + 1 < n; k++) {
+        offer(t, h, w, k);
+    }
+    while (ru_heap_pop(h, &top)) {
+        int64_t left = top.key & 0xFFFFFFFF, right = w[left].id < 0 ? -1 : w[left].after;
+        if (right < 0 || ((uint64_t)w[left].id << 32 | (uint64_t)w[right].id) != top.value) {
+            continue; /* one of them was merged meanwhile */
+        }
+        w[left].id = (int64_t)(*ru_map_get_u64(&t->pairs, top.value) & 0xFFFFFFFF);
+        w[left].after = w[right].after;
+        if (w[right].after >= 0) {
+            w[w[right].after].before = left;
+        }
+        w[right].id = -1;
+        offer(t, h, w, w[left].before);
+        offer(t, h, w, left);
+    }
+}
+
+static ru_status split_word(const ru_tokenizer *t, ru_str word, ru_arena *arena, int64_t *ids,
+                            int64_t *n, ru_err *err)
+{
+    ru_arena_mark mark = ru_arena_mark_get(arena);
+    piece *w = RU_NEW(arena, piece, word.n);
+    ru_heap_item *items = RU_NEW(arena, ru_heap_item, 3 * word.n);
+    ru_heap heap;
+    if (w == NULL || items == NULL || word.n > INT32_MAX / 3) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for a word of %lld bytes", (long long)word.n);
+    }
+    ru_heap_init(&heap, items, (uint32_t)(3 * word.n));
+    for (int64_t k = 0; k < word.n; k++) {
+        w[k] = (piece){t->byte_ids[(uint8_t)word.p[k]], k - 1, k + 1 < word.n ? k + 1 : -1};
+        if (w[k].id < 0) {
+            return RU_FAIL(err, RU_E_DATA, "the tokenizer has no token for byte %u",
+                           (unsigned)(uint8_t)word.p[k]);
+        }
+    }
+    merge_word(t, w, word.n, &heap);
+    for (int64_t k = 0; k < word.n && k >= 0; k = w[k].after) {
+        ids[(*n)++] = w[k].id;
+    }
+    ru_arena_rewind(arena, mark);
+    return RU_OK;
+}
+
+/* The added token at the beginning of `s`, the longest; NULL: none. */
+static const added *added_at(const ru_tokenizer *t, ru_str s)
+{
+    const added *found = NULL;
+    for (uint32_t k = 0; k < t->n_added; k++) {
+        const added *a = &t->added[k];
+        if (a->content.n <= s.n && memcmp(a->content.p, s.p, (size_t)a->content.n) == 0 &&
+            (found == NULL || a->content.n > found->content.n)) {
+            found = a;
+        }
+    }
+    return found;
+}
+
+ru_status ru_tokenizer_split(const ru_tokenizer *t, ru_str text, ru_arena *arena, int64_t **ids,
+                             int64_t *n, ru_err *err)
+{
+    *n = 0;
+    *ids = RU_NEW(arena, int64_t, text.n + 1);
+    if (*ids == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for the tokens of a text");
+    }
+    for (int64_t at = 0; at < text.n;) {
+        const added *a = NULL;
+        int64_t end = at;
+        while (end < text.n && a == NULL) {
+            a = added_at(t, ru_str_n(text.p + end, text.n - end));
+            end += a == NULL ? 1 : 0;
+        }
+        const ru_str part = ru_str_n(text.p + at, end - at);
+        for (int64_t k = 0, word; k < part.n; k = word) {
+            word = word_end(part, k);
+            RU_TRY(split_word(t, ru_str_n(part.p + k, word - k), arena, *ids, n, err));
+        }
+        if (a != NULL) {
+            (*ids)[(*n)++] = a->id;
+            end += a->content.n;
+        }
+        at = end;
+    }
+    return RU_OK;
+}
