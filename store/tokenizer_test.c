@@ -1,0 +1,128 @@
+#include "store/tokenizer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "test/scratch.h"
+#include "test/test.h"
+
+typedef struct row {
+    const char *text;
+    const int64_t *ids; /* ends with -1 */
+} row;
+
+/* Witness: Hugging Face's tokenizers (test/oracle/tokens.py). */
+static const row rows[] = {
+#define TOKENS(text, ...) {text, (const int64_t[]){__VA_ARGS__}},
+#include "test/oracle/data/tokens.def"
+#undef TOKENS
+};
+
+static ru_tokenizer *open_small(ru_arena *arena)
+{
+    ru_err err = {0};
+    ru_tokenizer *t;
+    assert_ok(ru_tokenizer_open("test/oracle/data/tokenizer.json", arena, &t, &err), err);
+    return t;
+}
+
+static void tokens_are_those_of_the_usual_library(void **state)
+{
+    (void)state;
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_tokenizer *t = open_small(&arena);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        ru_err err = {0};
+        int64_t *ids, n, want = 0;
+        ru_str text = ru_str_c(rows[k].text);
+        assert_ok(ru_tokenizer_split(t, text, &arena, &ids, &n, &err), err);
+        while (rows[k].ids[want] >= 0) {
+            if (want >= n || ids[want] != rows[k].ids[want]) {
+                fail_msg("'%s': token %lld is %lld, expected %lld", rows[k].text, (long long)want,
+                         want < n ? (long long)ids[want] : -1, (long long)rows[k].ids[want]);
+            }
+            want++;
+        }
+        assert_int_equal(n, want);
+        int64_t at = 0;
+        for (int64_t i = 0; i < n && strstr(rows[k].text, "<|") == NULL; i++) { /* and back */
+            ru_str b = ru_tokenizer_bytes(t, ids[i]);
+            assert_memory_equal(text.p + at, b.p, (size_t)b.n);
+            at += b.n;
+        }
+    }
+    assert_true(ru_tokenizer_end(t) == 0 && ru_tokenizer_size(t) == 501);
+    ru_arena_fini(&arena);
+}
+
+/* Long words take no longer than their merges, and bytes that are no letters stand for themselves.
+ */
+static void any_bytes_are_tokens(void **state)
+{
+    (void)state;
+    enum { N = 200000 };
+    ru_arena arena;
+    ru_err err = {0};
+    int64_t *ids, n, at = 0;
+    ru_arena_init(&arena, 0);
+    ru_tokenizer *t = open_small(&arena);
+    char *text = ru_arena_alloc(&arena, N, 1);
+    ru_rng rng = ru_rng_from(ru_test_seed(), 1);
+    for (int64_t k = 0; k < N; k++) {
+        text[k] = k < N / 2 ? 'e' : (char)(uint8_t)ru_rng_below(&rng, 256);
+    }
+    assert_ok(ru_tokenizer_split(t, ru_str_n(text, N), &arena, &ids, &n, &err), err);
+    for (int64_t i = 0; i < n; i++) {
+        ru_str b = ru_tokenizer_bytes(t, ids[i]);
+        assert_memory_equal(text + at, b.p, (size_t)b.n);
+        at += b.n;
+    }
+    assert_int_equal(at, N);
+    ru_arena_fini(&arena);
+}
+
+static void what_changes_tokens_is_refused(void **state)
+{
+    ru_scratch *s = *state;
+    static const struct {
+        const char *json, *says;
+        ru_status st;
+    } cases[] = {
+        {"{", "json:1", RU_E_DATA},
+        {"{\"model\":{\"type\":\"WordPiece\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\"}}",
+         "WordPiece", RU_E_UNSUPPORTED},
+        {"{\"model\":{\"type\":\"BPE\"},\"pre_tokenizer\":{\"type\":\"Whitespace\"}}",
+         "pre_tokenizer", RU_E_UNSUPPORTED},
+        {"{\"normalizer\":{\"type\":\"NFC\"},\"model\":{\"type\":\"BPE\"},\"pre_tokenizer\":{"
+         "\"type\":\"ByteLevel\"}}",
+         "normalizer", RU_E_UNSUPPORTED},
+        {"{\"model\":{\"type\":\"BPE\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\"}}", "model.vocab",
+         RU_E_DATA},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[\"a b\"]},"
+         "\"pre_tokenizer\":{\"type\":\"ByteLevel\"}}",
+         "model.vocab has not", RU_E_DATA},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-3},\"merges\":[]},"
+         "\"pre_tokenizer\":{\"type\":\"ByteLevel\"}}",
+         "no legal number", RU_E_DATA},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {
+        ru_err err = {0};
+        ru_tokenizer *t;
+        const char *path = ru_arena_printf(&s->arena, "%s/tokenizer.json", s->root);
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        assert_true(fputs(cases[k].json, f) >= 0);
+        assert_int_equal(fclose(f), 0);
+        assert_int_equal(ru_tokenizer_open(path, &s->arena, &t, &err), cases[k].st);
+        if (strstr(err.text, cases[k].says) == NULL) {
+            fail_msg("case %u says '%s'", k, err.text);
+        }
+    }
+}
+
+RU_TESTS(store_tokenizer, cmocka_unit_test(tokens_are_those_of_the_usual_library),
+         cmocka_unit_test(any_bytes_are_tokens),
+         cmocka_unit_test_setup_teardown(what_changes_tokens_is_refused, ru_scratch_open,
+                                         ru_scratch_close))

@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Tokens of Hugging Face's tokenizers for texts of all kinds, with a small tokenizer of GPT-2's kind that
+it trains on docs/: tokens.py tokenizer.json tokens.def (store/tokenizer_test.c reads both)."""
+import glob
+import random
+import sys
+
+import tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+
+def train(path):
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    t.decoder = decoders.ByteLevel()
+    t.post_processor = processors.ByteLevel(trim_offsets=False)
+    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=["<|endoftext|>"], show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    t.train(sorted(glob.glob("docs/*.md")), trainer)
+    t.add_tokens(["<sep>"])
+    t.save(path, pretty=False)
+    return t
+
+
+def texts():
+    yield from ["", " ", "\n", "  \n\n a", "it's we'll they'd 'twas 'S", "a  b   c    ", "12 345 6x7", "-- !! ?a",
+                "<|endoftext|>", "a<|endoftext|>b <sep> <sep", "naïve Ünïcode ß", "日本語 テキスト", "١٢٣ ½ ²",
+                "\u00a0x\u2003y\u3000", "😀 a\u0301 👩‍💻", "tab\tand\r\nlines\x0b\x0c", "the the the the", "aaaaaaaaaaaaaaaaa"]
+    r = random.Random(1)
+    pool = "aAzZ019 '\n\t.,-_<>|sep тЖ€äß中ﬁ²Ⅷ\u00a0\u2028\u200d😀"
+    for _ in range(150):
+        yield "".join(r.choice(pool) for _ in range(r.randint(1, 40)))
+
+
+def main(json_path, def_path):
+    t = train(json_path)
+    with open(def_path, "w") as out:
+        out.write(f"/* Tokens of tokenizers {tokenizers.__version__} by tokenizer.json: test/oracle/tokens.py. */\n")
+        for text in texts():
+            ids = t.encode(text, add_special_tokens=False).ids
+            lit = "".join(f"\\{b:03o}" if b < 32 or b > 126 or b in (34, 92, 63) else chr(b) for b in text.encode())
+            out.write(f'TOKENS("{lit}", {", ".join(map(str, ids + [-1]))})\n')
+
+
+main(*sys.argv[1:])
