@@ -41,6 +41,7 @@ typedef struct ru_source {
     const char *const *outputs;       /* [outputs of the graph] names; NULL: those of the graph */
     const bool *texts_in, *texts_out; /* [inputs, outputs] of texts, as i64; NULL: none */
     const ru_texts *words;            /* the model's texts; NULL: none */
+    const struct ru_tokenizer *tokenizer; /* of a language model, the source's; NULL: none */
 } ru_source;
 
 typedef struct ru_served_options {

@@ -75,7 +75,8 @@ static ru_status open_scribe(ru_server *s, rui_version *v, const ru_source *sour
     if (st != RU_OK) {
         return st == RU_E_UNSUPPORTED ? RU_OK : RU_FAIL(err, st, "%s", why.text);
     }
-    v->words.vocab = ru_steps_facts_get(v->steps).vocab;
+    v->words = (ru_words){ru_steps_facts_get(v->steps).vocab, source->tokenizer};
+    RU_TRY(ru_words_check(&v->words, err));
     return rui_scribe_open(v->steps, s->opt.loop, s->waker, &v->scribe, err);
 }
 

@@ -231,7 +231,9 @@ static ru_status prepare(rui_telling *c, ru_err *err)
     int64_t room = context + 1 - n;
     *s = (ru_stream){.n_prompt = n,
                      .n_max = n + (a->max_tokens < room ? a->max_tokens : room),
-                     .end_token = -1,
+                     .end_token = c->version->words.tokenizer != NULL
+                                      ? ru_tokenizer_end(c->version->words.tokenizer)
+                                      : -1,
                      .draw = a->draw};
     s->tokens = RU_NEW(&c->arena, int64_t, s->n_max);
     if (s->tokens == NULL) {

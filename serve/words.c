@@ -18,10 +18,23 @@ static ru_status split_numbers(ru_str text, int64_t *ids, int64_t *n, ru_err *er
     return RU_OK;
 }
 
+ru_status ru_words_check(const ru_words *w, ru_err *err)
+{
+    int64_t size = w->tokenizer != NULL ? ru_tokenizer_size(w->tokenizer) : 0;
+    return size <= w->vocab ? RU_OK
+                            : RU_FAIL(err, RU_E_DATA,
+                                      "the tokenizer has %lld tokens, but the model has %lld: it "
+                                      "was trained with another one",
+                                      (long long)size, (long long)w->vocab);
+}
+
 ru_status ru_words_split(const ru_words *w, ru_str text, ru_arena *arena, int64_t **ids, int64_t *n,
                          ru_err *err)
 {
     *n = 0;
+    if (w->tokenizer != NULL && text.n > 0) {
+        return ru_tokenizer_split(w->tokenizer, text, arena, ids, n, err);
+    }
     *ids = RU_NEW(arena, int64_t, text.n + 1);
     if (*ids == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "not enough memory for the tokens of a text");
@@ -47,7 +60,10 @@ ru_status ru_words_split(const ru_words *w, ru_str text, ru_arena *arena, int64_
 void ru_words_put(const ru_words *w, int64_t token, ru_text *t)
 {
     char byte = (char)(uint8_t)token;
-    if (w->vocab <= BYTES) {
+    if (w->tokenizer != NULL) {
+        ru_str bytes = ru_tokenizer_bytes(w->tokenizer, token);
+        ru_text_put_n(t, bytes.p, bytes.n);
+    } else if (w->vocab <= BYTES) {
         ru_text_put_n(t, &byte, 1);
     } else {
         ru_text_putf(t, "%lld ", (long long)token);

@@ -1,16 +1,19 @@
-/* Tokens of a language model as text: bytes where its vocabulary is one of bytes, else numbers with
- * a blank behind each.
+/* Tokens of a language model as text: those of its tokenizer; without one bytes where the
+ * vocabulary is one of bytes, else numbers with a blank behind each.
  *
  * Thread: any. */
 #ifndef RU_SERVE_WORDS_H
 #define RU_SERVE_WORDS_H
 
-#include "base/str.h"
+#include "store/tokenizer.h"
 
 typedef struct ru_words {
     int64_t vocab;
+    const ru_tokenizer *tokenizer; /* NULL: none */
 } ru_words;
 
+/* Errors: RU_E_DATA when the tokenizer has tokens that the model has not. */
+RU_MUST_USE ru_status ru_words_check(const ru_words *w, ru_err *err);
 /* *ids [*n] in `arena`; an empty text is a line's end, so that there is something to go on from.
  * Errors: RU_E_DATA with a sentence for who wrote the text, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_words_split(const ru_words *w, ru_str text, ru_arena *arena, int64_t **ids,

@@ -18,6 +18,7 @@ typedef struct ru_make_options {
     ru_gen_options gen;
     const char *const *files; /* text: files and folders to read; [n_files] */
     uint32_t n_files;
+    const char *tokenizer; /* text: tokenizer.json; NULL: bytes are tokens */
     uint32_t threads;
 } ru_make_options;
 

@@ -1,4 +1,5 @@
-/* Text of the files a user names: train.u8 and test.u8, one byte a token. */
+/* Text of the files a user names: train.u8 and test.u8, one byte a token; with a tokenizer
+ * train.u16 or train.u32 and so on, its tokens. */
 #include "data/make/make_text.h"
 
 #include <stdio.h>
@@ -7,6 +8,7 @@
 #include "base/str.h"
 #include "data/data_impl.h"
 #include "data/make/write.h"
+#include "store/tokenizer.h"
 
 enum { FOLDER_DEPTH_MAX = 16, FILES_MAX = 1 << 20, LOOK_BYTES = 4096, TEST_PER_MILLE = 50 };
 static const int64_t file_max_bytes = (int64_t)1 << 30;
@@ -16,13 +18,30 @@ typedef struct text_job {
     rui_file train, test;
     int64_t files, left_out;
     bool split;
-    int64_t left; /* bytes still wanted; INT64_MAX: all */
+    int64_t left;            /* bytes still wanted; INT64_MAX: all */
+    ru_tokenizer *tokenizer; /* NULL: bytes are tokens */
+    int64_t token_bytes;
 } text_job;
 
 /* No zero byte in the first part: everything else is taken as text. */
 static bool looks_like_text(const char *data, int64_t n)
 {
     return n == 0 || memchr(data, 0, (size_t)(n < LOOK_BYTES ? n : LOOK_BYTES)) == NULL;
+}
+
+static ru_status put(text_job *j, rui_file *f, ru_str text, ru_err *err)
+{
+    int64_t *ids, n;
+    if (j->tokenizer == NULL) {
+        return rui_file_put(f, text.p, text.n, err);
+    }
+    RU_TRY(ru_tokenizer_split(j->tokenizer, text, &j->arena, &ids, &n, err));
+    for (int64_t k = 0; k < n; k++) {
+        uint8_t le[4] = {(uint8_t)ids[k], (uint8_t)(ids[k] >> 8), (uint8_t)(ids[k] >> 16),
+                         (uint8_t)(ids[k] >> 24)};
+        RU_TRY(rui_file_put(f, le, j->token_bytes, err));
+    }
+    return RU_OK;
 }
 
 static ru_status add_file(text_job *j, const char *path, bool named, ru_err *err)
@@ -46,9 +65,9 @@ static ru_status add_file(text_job *j, const char *path, bool named, ru_err *err
         train--; /* whole lines on both sides */
     }
     train = train == 0 ? n : train;
-    RU_TRY(rui_file_put(&j->train, data, train, err));
+    RU_TRY(put(j, &j->train, ru_str_n(data, train), err));
     if (j->split && n > train) {
-        RU_TRY(rui_file_put(&j->test, data + train, n - train, err));
+        RU_TRY(put(j, &j->test, ru_str_n(data + train, n - train), err));
     }
     ru_arena_rewind(&j->arena, mark);
     return RU_OK;
@@ -87,9 +106,10 @@ static ru_status save_truth(const ru_make_options *opt, const text_job *j, const
     ru_text t = ru_text_arena(&arena);
     ru_text_putf(&t,
                  "{\n  \"schema\": \"rubato.truth/1\",\n  \"generator\": \"text\",\n  \"files\": "
-                 "%lld,\n  \"count\": %lld,\n  \"test_count\": %lld,\n  \"token_bytes\": 1,\n"
+                 "%lld,\n  \"count\": %lld,\n  \"test_count\": %lld,\n  \"token_bytes\": %lld,\n"
                  "  \"from\": [",
-                 (long long)j->files, (long long)r->count, (long long)r->test_count);
+                 (long long)j->files, (long long)r->count, (long long)r->test_count,
+                 (long long)j->token_bytes);
     for (uint32_t i = 0; i < opt->n_files; i++) {
         ru_text_put(&t, i > 0 ? ", " : "");
         ru_text_json(&t, ru_str_c(opt->files[i]));
@@ -110,16 +130,19 @@ static ru_status save_truth(const ru_make_options *opt, const text_job *j, const
 
 static ru_status collect(const ru_make_options *opt, text_job *j, ru_make_report *r, ru_err *err)
 {
-    RU_TRY(rui_file_open(&j->train, opt->dir, "train.u8", err));
+    char train[16], test[16];
+    snprintf(train, sizeof train, "train.u%d", (int)j->token_bytes * 8);
+    snprintf(test, sizeof test, "test.u%d", (int)j->token_bytes * 8);
+    RU_TRY(rui_file_open(&j->train, opt->dir, train, err));
     if (j->split) {
-        RU_TRY(rui_file_open(&j->test, opt->dir, "test.u8", err));
+        RU_TRY(rui_file_open(&j->test, opt->dir, test, err));
     }
     for (uint32_t i = 0; i < opt->n_files; i++) {
         RU_TRY(add_path(j, opt->files[i], true, 0, err));
     }
-    r->count = j->train.written;
-    r->test_count = j->test.written;
-    r->bytes = r->count + r->test_count;
+    r->count = j->train.written / j->token_bytes;
+    r->test_count = j->test.written / j->token_bytes;
+    r->bytes = j->train.written + j->test.written;
     if (r->count == 0) {
         return RU_FAIL(err, RU_E_DATA, "text: the named files contain no text");
     }
@@ -132,19 +155,35 @@ ru_status rui_make_text(const ru_make_options *opt, ru_make_report *report, ru_e
     if (opt->n_files == 0) {
         return RU_FAIL(err, RU_E_CONFIG, "text: no files are named");
     }
-    text_job j = {.split = opt->test_count >= 0, .left = opt->count > 0 ? opt->count : INT64_MAX};
+    text_job j = {.split = opt->test_count >= 0,
+                  .left = opt->count > 0 ? opt->count : INT64_MAX,
+                  .token_bytes = 1};
+    ru_arena own;
     ru_arena_init(&j.arena, 0);
-    ru_status st = collect(opt, &j, report, err);
+    ru_arena_init(&own, 0);
+    ru_status st = RU_OK;
+    if (opt->tokenizer != NULL) {
+        st = ru_tokenizer_open(opt->tokenizer, &own, &j.tokenizer, err);
+        j.token_bytes = st == RU_OK && ru_tokenizer_size(j.tokenizer) > 65536 ? 4 : 2;
+    }
+    st = st == RU_OK ? collect(opt, &j, report, err) : st;
     rui_file_close(&j.train);
     rui_file_close(&j.test);
     ru_arena_fini(&j.arena);
+    long long size = j.tokenizer != NULL ? (long long)ru_tokenizer_size(j.tokenizer) : 0;
+    ru_arena_fini(&own);
     if (st != RU_OK) {
         return st;
     }
-    snprintf(report->hint, sizeof report->hint,
-             "data:\n  format: tokens\n  train: [%s/train.u8]\n"
-             "%s%s%s  context: 128\n",
-             opt->dir, j.split ? "  test:  [" : "", j.split ? opt->dir : "",
-             j.split ? "/test.u8]\n" : "");
+    int bits = (int)j.token_bytes * 8;
+    ru_text t = ru_text_into(report->hint, sizeof report->hint);
+    ru_text_putf(&t, "data:\n  format: tokens\n  train: [%s/train.u%d]\n", opt->dir, bits);
+    if (j.split) {
+        ru_text_putf(&t, "  test:  [%s/test.u%d]\n", opt->dir, bits);
+    }
+    ru_text_put(&t, "  context: 128\n");
+    if (size > 0) {
+        ru_text_putf(&t, "model: {vocab: %lld}\n", size);
+    }
     return save_truth(opt, &j, report, err);
 }

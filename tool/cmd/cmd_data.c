@@ -30,6 +30,9 @@ static const ru_opt make_opts[] = {
     RU_OPT(I64, "vocab", "N", "vocabulary of the topic model", RU_IN(2, 1e6)),
     RU_OPT(I64, "length", "N", "mean number of words in a document of the topic model",
            RU_IN(1, 1e6)),
+    RU_OPT(
+        TEXT, "tokenizer", "FILE",
+        "text: write the tokens of this tokenizer.json (train.u16 or train.u32) instead of bytes"),
     RU_OPT(FLAG, "json", NULL, "print one JSON object instead of text"),
 };
 
@@ -70,6 +73,7 @@ static ru_status run_make(ru_cmd_in *in, ru_err *err)
                            .dir = dir,
                            .count = ru_cmd_i64(in, "count"),
                            .test_count = ru_cmd_i64(in, "test"),
+                           .tokenizer = ru_cmd_text(in, "tokenizer"),
                            .seed = (uint64_t)ru_cmd_i64(in, "seed"),
                            .features = ru_cmd_i64(in, "features"),
                            .classes = ru_cmd_i64(in, "classes"),

@@ -13,6 +13,7 @@
 #include "env/process/self.h"
 #include "run/predict.h"
 #include "serve/streams.h"
+#include "serve/words.h"
 #include "store/npy.h"
 #include "tool/cmd.h"
 #include "tool/cmd/from.h"
@@ -30,6 +31,9 @@ static const ru_opt opts[] = {
            "(labels are ignored; pictures: files, and folders at any depth)",
            .letter = 'd'),
     RU_OPT(TEXT, "prompt", "TEXT", "language models: continue this text", .letter = 'p'),
+    RU_OPT(TEXT, "tokenizer", "FILE",
+           "language models: the tokenizer.json that the model was trained with (default: the one "
+           "in the run's folder; without one tokens are bytes or numbers)"),
     RU_OPT(I64, "tokens", "N", "language models: number of tokens to generate", .letter = 'n',
            .def = "200", RU_IN(1, 1e9)),
     RU_OPT(F64, "temperature", "X",
@@ -397,60 +401,27 @@ static ru_status data_files(session *s, const char *const *paths, uint32_t n, ru
 
 /* -- text -------------------------------------------------------------------------------------- */
 
-/* The prompt as tokens: bytes, or numbers for vocabularies above a byte. */
-static ru_status prompt_tokens(session *s, int64_t vocab, int64_t *ids, int64_t n_max, int64_t *n,
-                               ru_err *err)
+static void put_token(const ru_words *w, int64_t token)
 {
-    const char *prompt = ru_cmd_text(s->in, "prompt");
-    ru_str rest = ru_str_c(prompt), word;
-    *n = 0;
-    if (vocab <= 256) {
-        for (const char *p = prompt; *p != 0 && *n < n_max; p++) {
-            ids[(*n)++] = (uint8_t)*p;
-        }
-    }
-    while (vocab > 256 && *n < n_max && ru_str_next(&rest, ' ', &word)) {
-        if (!ru_str_i64(word, &ids[(*n)++])) {
-            return RU_FAIL(err, RU_E_USAGE,
-                           "--prompt: this model's tokens are not bytes; give token numbers "
-                           "separated by spaces, not '%.*s'",
-                           RU_STR_ARG(word));
-        }
-    }
-    if (*n == 0) {
-        ids[(*n)++] = vocab > '\n' ? '\n' : 0;
-    }
-    for (int64_t k = 0; k < *n; k++) {
-        if (ids[k] < 0 || ids[k] >= vocab) {
-            return RU_FAIL(err, RU_E_DATA,
-                           "--prompt: token %lld is not in the model's vocabulary of %lld",
-                           (long long)ids[k], (long long)vocab);
-        }
-    }
-    return RU_OK;
-}
-
-static void put_token(int64_t token, int64_t vocab)
-{
-    if (vocab <= 256) {
-        (void)putchar((int)token);
-    } else {
-        (void)printf("%lld ", (long long)token);
-    }
+    char bytes[1024];
+    ru_text t = ru_text_into(bytes, sizeof bytes);
+    ru_words_put(w, token, &t);
+    (void)fwrite(t.p, 1, (size_t)t.n, stdout);
     (void)fflush(stdout);
 }
 
 /* The prompt, then room for --tokens. */
-static ru_status open_text(session *s, int64_t vocab, int64_t **ids, int64_t *n, ru_err *err)
+static ru_status open_text(session *s, const ru_words *w, int64_t **ids, int64_t *n, ru_err *err)
 {
-    int64_t left = ru_cmd_i64(s->in, "tokens");
     const char *prompt = ru_cmd_text(s->in, "prompt");
-    int64_t room = (int64_t)strlen(prompt) + 1 + left;
-    *ids = RU_NEW(s->in->arena, int64_t, room);
+    int64_t *given;
+    RU_TRY(ru_words_check(w, err));
+    RU_TRY(ru_words_split(w, ru_str_c(prompt), s->in->arena, &given, n, err));
+    *ids = RU_NEW(s->in->arena, int64_t, *n + ru_cmd_i64(s->in, "tokens"));
     if (*ids == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "not enough memory for %lld tokens", (long long)room);
+        return RU_FAIL(err, RU_E_MEM, "not enough memory for the tokens");
     }
-    RU_TRY(prompt_tokens(s, vocab, *ids, room - left, n, err));
+    memcpy(*ids, given, (size_t)*n * sizeof **ids);
     (void)printf("%s", prompt);
     return RU_OK;
 }
@@ -458,11 +429,13 @@ static ru_status open_text(session *s, int64_t vocab, int64_t **ids, int64_t *n,
 /* A model with a form in steps keeps what it has read in caches. A text that is longer than the
  * context goes on behind its last part, which is read again for each token: its positions change.
  */
-static ru_status text_on_cache(session *s, ru_steps *steps, ru_streams *streams, ru_err *err)
+static ru_status text_on_cache(session *s, const ru_tokenizer *tokenizer, ru_steps *steps,
+                               ru_streams *streams, ru_err *err)
 {
     ru_steps_facts f = ru_steps_facts_get(steps);
+    const ru_words w = {f.vocab, tokenizer};
     int64_t left = ru_cmd_i64(s->in, "tokens"), n, *ids;
-    RU_TRY(open_text(s, f.vocab, &ids, &n, err));
+    RU_TRY(open_text(s, &w, &ids, &n, err));
     ru_stream t = {.end_token = -1,
                    .draw = {.temperature = ru_cmd_f64(s->in, "temperature"),
                             .top_p = 1,
@@ -482,7 +455,7 @@ static ru_status text_on_cache(session *s, ru_steps *steps, ru_streams *streams,
                 return err->status;
             }
             if (t.n > seen) {
-                put_token(t.tokens[seen], f.vocab);
+                put_token(&w, t.tokens[seen]);
             }
         }
         left -= t.n - t.n_prompt;
@@ -497,7 +470,7 @@ static ru_status text_on_cache(session *s, ru_steps *steps, ru_streams *streams,
 static ru_status try_cache(session *s, const ru_exe_options *eo, bool *done, ru_err *err)
 {
     enum { ROWS = 128 }; /* of a piece of the prompt */
-    const rui_served_source_options so = {.exe = *eo};
+    const rui_served_source_options so = {.tokenizer = ru_cmd_text(s->in, "tokenizer"), .exe = *eo};
     const ru_steps_options o = {.exe = *eo, .slots = 1, .rows_max = ROWS};
     ru_source source;
     ru_steps *steps = NULL;
@@ -506,7 +479,7 @@ static ru_status try_cache(session *s, const ru_exe_options *eo, bool *done, ru_
     ru_status st = ru_steps_open(&source, &o, &steps, err);
     *done = st != RU_E_UNSUPPORTED;
     st = st == RU_OK ? ru_streams_open(steps, &streams, err) : *done ? st : RU_OK;
-    st = st == RU_OK && *done ? text_on_cache(s, steps, streams, err) : st;
+    st = st == RU_OK && *done ? text_on_cache(s, source.tokenizer, steps, streams, err) : st;
     ru_streams_close(streams);
     ru_steps_close(steps);
     source.ops->close(source.self);
@@ -517,7 +490,8 @@ static ru_status text(session *s, ru_err *err)
 {
     int64_t context = ru_predictor_inputs(s->p), vocab = ru_predictor_outputs(s->p) / context;
     int64_t left = ru_cmd_i64(s->in, "tokens"), n, *ids;
-    RU_TRY(open_text(s, vocab, &ids, &n, err));
+    const ru_words w = {.vocab = vocab};
+    RU_TRY(open_text(s, &w, &ids, &n, err));
     for (uint64_t index = 0; left > 0 && ru_self_stop_asked() == 0; left--, index++) {
         int64_t used = n < context ? n : context;
         int64_t *in = ru_predictor_input(s->p, 0);
@@ -527,7 +501,7 @@ static ru_status text(session *s, ru_err *err)
         RU_TRY(ru_predictor_run(s->p, &logits, err));
         ids[n] = ru_token_draw(logits + (used - 1) * vocab, vocab, ru_cmd_f64(s->in, "temperature"),
                                (uint64_t)ru_cmd_i64(s->in, "seed"), index, s->scratch);
-        put_token(ids[n++], vocab);
+        put_token(&w, ids[n++]);
     }
     (void)printf("\n");
     return RU_OK;

@@ -254,6 +254,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         .device = ru_cmd_choice(in, "device") == 0 ? RU_DEVICE_CPU : RU_DEVICE_REF,
         .precision = ru_cmd_choice(in, "precision") == 0 ? RU_PRECISION_F32 : RU_PRECISION_BF16,
         .threads = (uint32_t)ru_cmd_i64(in, "threads")};
+    s.source.tokenizer = ru_cmd_text(in, "tokenizer");
     uint32_t instances = (uint32_t)ru_cmd_i64(in, "instances");
     if (instances == 0) {
         uint32_t n = ru_pool_cores() / s.source.exe.threads;
@@ -287,6 +288,9 @@ static const ru_opt opts[] = {
            "language models: texts that are written at one time; each has a cache of the model's "
            "context; 0: no texts are written",
            .def = "8", RU_IN(0, 1024)),
+    RU_OPT(TEXT, "tokenizer", "FILE",
+           "language models: the tokenizer.json that they were trained with (default: the one in "
+           "the run's folder; without one tokens are bytes or numbers)"),
     RU_OPT(I64, "waiting", "N", "requests that wait or are computed; more are answered 429",
            .def = "1024", RU_IN(1, 1000000)),
     RU_OPT(I64, "threads", "N", "threads that compute a batch together", .letter = 't', .def = "1",

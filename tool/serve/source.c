@@ -8,6 +8,7 @@
 #include "exec/settle.h"
 #include "run/rundir.h"
 #include "store/onnx_file.h"
+#include "store/tokenizer.h"
 #include "train/model/step.h"
 
 typedef struct source {
@@ -94,6 +95,20 @@ static const ru_source_ops run_ops = {.name = "rubato_run",
                                       .before = run_before,
                                       .close = close_source};
 
+/* The one that is named, else the one in the run's folder. */
+static ru_status open_tokenizer(source *s, const char *run, const ru_tokenizer **out, ru_err *err)
+{
+    const char *path = s->opt.tokenizer;
+    ru_tokenizer *t = NULL;
+    if (path == NULL) {
+        path = ru_path_join(&s->arena, run, "tokenizer.json");
+        path = path != NULL && ru_path_exists(path) ? path : NULL;
+    }
+    RU_TRY(path != NULL ? ru_tokenizer_open(path, &s->arena, &t, err) : RU_OK);
+    *out = t;
+    return RU_OK;
+}
+
 static ru_status open_run(source *s, const char *path, ru_source *out, ru_err *err)
 {
     static const char *const outputs[] = {"output"};
@@ -102,7 +117,7 @@ static ru_status open_run(source *s, const char *path, ru_source *out, ru_err *e
     const ru_data_options d = ru_job_data_options(&s->run.job, false);
     RU_TRY(ru_norm_open(&d, &s->model.facts.x, "the job", &s->arena, &s->norm, err));
     *out = (ru_source){.ops = &run_ops, .self = s, .outputs = outputs};
-    return RU_OK;
+    return open_tokenizer(s, path, &out->tokenizer, err);
 }
 
 /* -- ONNX --------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@
 typedef struct rui_served_source_options {
     const ru_onnx_dim *dims; /* [n_dims] of an ONNX model: symbols that get a number */
     uint32_t n_dims;
+    const char
+        *tokenizer;     /* tokenizer.json of a language model; NULL: the one in the run, or none */
     ru_exe_options exe; /* device of a run: that of its job */
 } rui_served_source_options;
 
