@@ -125,7 +125,7 @@ static ru_status open_exe(ru_served *m, uint32_t size, uint32_t instance, ru_err
     } else if (size > 0) {
         RU_TRY(
             m->source.ops->graph(m->source.self, INT64_C(1) << size, 0, &m->arena, &r->graph, err));
-        o.share = at(m, 0, 0)->exe;
+        o.share = at(m, size - 1, 0)->exe; /* likely packed alike */
     }
     RU_TRY(ru_exe_open(&r->graph, &o, &r->exe, err));
     return o.share == NULL && m->source.ops->load != NULL

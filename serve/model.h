@@ -5,9 +5,9 @@
  *
  * The first opens for one row on every instance, so that the model answers early; the larger ones
  * follow on the loader's thread while it serves (ru_served_grow). All share the states of the first
- * and what it packed, where it is the same. Rows do not meet inside a batch: a model whose
- * dimensions do not follow the number of rows is computed one request at a time, one whose answer
- * for a row of floats depends on the others one row at a time.
+ * and what the one before packed, where it is the same. Rows do not meet inside a batch: a model
+ * whose dimensions do not follow the number of rows is computed one request at a time, one whose
+ * answer for a row of floats depends on the others one row at a time.
  *
  * Thread: open, grow and close: one, which may be another than those of ru_served_run; each
  * instance: one at a time. */

@@ -10,8 +10,10 @@
 #include "base/str.h"
 #include "bench/bench.h"
 #include "bench/serve/load.h"
+#include "env/clock.h"
 #include "env/file/file.h"
 #include "env/process/process.h"
+#include "web/fetch.h"
 
 enum { CONNS = 32, MANY = 256, URGENT_OF = 10 };
 #define PROMISE_NS INT64_C(20000000)
@@ -22,7 +24,7 @@ typedef struct model {
     int64_t elements;
     double goal; /* of rows a second over the peer's */
     const char *path;
-    ru_text binary, json, urgent, plain; /* plain: the peer's */
+    ru_text binary, json, urgent, traced, plain; /* plain: the peer's */
 } model;
 
 typedef struct server {
@@ -112,14 +114,19 @@ static void put_request(ru_text *t, const model *m, const char *input, const cha
 
 static ru_status requests(bench *w, model *m)
 {
-    static const char shape[] = "[1,1,28,28]";
-    ru_text *all[] = {&m->binary, &m->json, &m->urgent, &m->plain};
+    const char *shape = m->elements == 784 ? "[1,1,28,28]" : "[1,3,32,32]";
+    ru_text *all[] = {&m->binary, &m->json, &m->urgent, &m->traced, &m->plain};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(all); k++) {
         *all[k] = ru_text_arena(w->b->arena);
     }
     put_request(&m->binary, m, "x", shape, false, "");
     put_request(&m->json, m, "x", shape, true, "");
     put_request(&m->urgent, m, "x", shape, false, "\"priority\":1,");
+    const char *end_of_line = strstr(m->binary.p, "\r\n");
+    ru_text_put_n(&m->traced, m->binary.p, end_of_line - m->binary.p);
+    ru_text_put(&m->traced,
+                "\r\ntraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    ru_text_put_n(&m->traced, end_of_line, m->binary.n - (end_of_line - m->binary.p));
     ru_text_putf(&m->plain, "POST / HTTP/1.1\r\nHost: bench\r\nContent-Length: %lld\r\n\r\n",
                  (long long)m->elements * 4);
     ru_text_put_n(&m->plain, m->binary.p + m->binary.n - m->elements * 4, m->elements * 4);
@@ -146,14 +153,27 @@ static ru_status begin(bench *w, const char *const *argv, server *s)
     return RU_OK;
 }
 
-static ru_status ours(bench *w, const model *m, bool promise, server *s)
+/* option NULL: none. */
+static ru_status ours(bench *w, const model *m, const char *option, const char *value, server *s)
 {
-    const char *argv[] = {w->rubato, "serve", m->path, "-l", "0", "--json", NULL, NULL, NULL};
-    if (promise) {
-        argv[6] = "--slo";
-        argv[7] = "p99=20ms";
-    }
+    const char *const argv[] = {w->rubato, "serve", m->path, "-l", "0",
+                                "--json",  option,  value,   NULL};
     return begin(w, argv, s);
+}
+
+/* Memory of a server that no other process has too, in MB. */
+static ru_status memory_mb(bench *w, const server *s, double *mb)
+{
+    ru_arena *a = w->b->arena;
+    char *text = NULL;
+    int64_t n = 0;
+    const char *path =
+        ru_arena_printf(a, "/proc/%lld/smaps_rollup", (long long)ru_process_id(s->process));
+    RU_TRY(path != NULL ? ru_file_read(path, 0, a, &text, &n, w->err)
+                        : RU_FAIL(w->err, RU_E_MEM, "no memory"));
+    const char *at = strstr(text, "\nAnonymous:");
+    *mb = at != NULL ? strtod(at + 11, NULL) / 1024 : 0;
+    return *mb > 0 ? RU_OK : RU_FAIL(w->err, RU_E_IO, "%s does not say how much memory", path);
 }
 
 static void end(server *s)
@@ -223,7 +243,7 @@ static ru_status hop(bench *w, const model *m, bool json)
         return RU_OK;
     }
     RU_TRY(executable_us(w, m, &run));
-    ru_status st = ours(w, m, false, &s);
+    ru_status st = ours(w, m, NULL, NULL, &s);
     for (uint32_t k = 0; st == RU_OK && k < w->rounds; k++) {
         st = closed(w, &s, json ? &m->json : &m->binary, 1, &w->out);
         us[k] = (double)ru_hist_quantile(&w->out.latency, 0.5) * 1e-3 - run;
@@ -264,7 +284,7 @@ static ru_status promise(bench *w, const model *m)
     if (!ru_bench_wants(w->b, ru_arena_printf(w->b->arena, "%s promise", m->name))) {
         return RU_OK;
     }
-    ru_status st = ours(w, m, true, &s);
+    ru_status st = ours(w, m, "--slo", "p99=20ms", &s);
     st = st == RU_OK ? closed(w, &s, &m->binary, CONNS, &w->out) : st;
     double top = w->out.seconds > 0 ? (double)w->out.ok / w->out.seconds : 0;
     rui_load l = {.address = s.address,
@@ -338,6 +358,7 @@ static ru_status peer(bench *w, const model *m)
     const char *script = ru_path_join(w->b->arena, scripts != NULL ? scripts : "", "serve_peer.py");
     const char *argv[] = {"python3", script, m->path, "1", NULL};
     double a[RU_BENCH_ROUNDS_MAX], c[RU_BENCH_ROUNDS_MAX], top[RU_BENCH_ROUNDS_MAX];
+    double held[2] = {0};
     server we = {0}, they = {0};
     if (!ru_bench_wants(w->b, name)) {
         return RU_OK;
@@ -347,9 +368,11 @@ static ru_status peer(bench *w, const model *m)
         row.missing = "python3 with uvicorn, onnxruntime and numpy is not installed (pip install "
                       "uvicorn uvloop httptools onnxruntime numpy)";
     }
-    ru_status st = ours(w, m, false, &we);
+    ru_status st = ours(w, m, NULL, NULL, &we);
     if (st == RU_OK && row.missing == NULL) {
         st = rounds(w, m, &we, &they, a, c, top);
+        st = st == RU_OK ? memory_mb(w, &we, &held[0]) : st;
+        st = st == RU_OK ? memory_mb(w, &they, &held[1]) : st;
         row.peer = ru_arena_str(w->b->arena, they.detail);
         row.theirs = ru_bench_stat_of(c, w->rounds);
     } else if (st == RU_OK) {
@@ -363,7 +386,123 @@ static ru_status peer(bench *w, const model *m)
     RU_TRY(st);
     row.ours = ru_bench_stat_of(a, w->rounds);
     RU_TRY(ru_bench_add(w->b, &row, w->err));
+    if (held[1] > 0) {
+        RU_TRY(
+            ru_bench_add(w->b,
+                         &(ru_bench_row){.name = ru_arena_printf(w->b->arena, "%s memory", m->name),
+                                         .unit = "MB",
+                                         .lower = true,
+                                         .peer = row.peer,
+                                         .goal = m->elements > 784 ? 2 : 3,
+                                         .ours = {held[0], held[0], held[0], 1},
+                                         .theirs = {held[1], held[1], held[1], 1}},
+                         w->err));
+    }
     return figure(w, m, "saturation", "rows/s", false, ru_bench_stat_of(top, w->rounds).median, 0);
+}
+
+/* From the start of the program to the line that says it answers, and the slowest of the first
+ * requests. */
+static ru_status first_answer(bench *w, const model *m)
+{
+    double ms[RU_BENCH_ROUNDS_MAX];
+    bench once = *w;
+    once.seconds = 0.05;
+    if (!ru_bench_wants(w->b, ru_arena_printf(w->b->arena, "%s first answer", m->name))) {
+        return RU_OK;
+    }
+    for (uint32_t k = 0; k < w->rounds; k++) {
+        server s = {0};
+        ru_time from = ru_clock_now();
+        ru_status st = ours(w, m, NULL, NULL, &s);
+        int64_t ready_ns = ru_time_since(ru_clock_now(), from);
+        st = st == RU_OK ? closed(&once, &s, &m->binary, 1, &once.out) : st;
+        ms[k] = (double)(ready_ns + ru_hist_quantile(&once.out.latency, 1)) * 1e-6;
+        end(&s);
+        RU_TRY(st);
+    }
+    return ru_bench_add(
+        w->b,
+        &(ru_bench_row){.name = ru_arena_printf(w->b->arena, "%s first answer", m->name),
+                        .unit = "ms",
+                        .lower = true,
+                        .goal = 50,
+                        .ours = ru_bench_stat_of(ms, w->rounds)},
+        w->err);
+}
+
+/* Requests that an access log and a trace cost, of those without. */
+static ru_status log_cost(bench *w, const model *m)
+{
+    const char *log = ru_path_join(w->b->arena, w->b->dir, "serve-access");
+    double cost[RU_BENCH_ROUNDS_MAX];
+    server s[2] = {{0}, {0}};
+    if (!ru_bench_wants(w->b, ru_arena_printf(w->b->arena, "%s log and trace", m->name))) {
+        return RU_OK;
+    }
+    ru_status st = ours(w, m, NULL, NULL, &s[0]);
+    st = st == RU_OK ? ours(w, m, "--access-log", log, &s[1]) : st;
+    for (uint32_t k = 0; st == RU_OK && k < w->rounds; k++) {
+        double per_s[2] = {0};
+        for (uint32_t i = 0; st == RU_OK && i < 2; i++) {
+            st = closed(w, &s[i], i == 0 ? &m->binary : &m->traced, CONNS, &w->out);
+            per_s[i] = st == RU_OK ? (double)w->out.ok / w->out.seconds : 1;
+        }
+        cost[k] = 100 * (1 - per_s[1] / per_s[0]);
+    }
+    end(&s[0]);
+    end(&s[1]);
+    RU_TRY(st);
+    return ru_bench_add(
+        w->b,
+        &(ru_bench_row){.name = ru_arena_printf(w->b->arena, "%s log and trace", m->name),
+                        .unit = "%",
+                        .lower = true,
+                        .goal = 2,
+                        .ours = ru_bench_stat_of(cost, w->rounds)},
+        w->err);
+}
+
+/* Until batches of so many rows are open. */
+static ru_status until_grown(bench *w, const server *s, int64_t rows)
+{
+    ru_arena *a = w->b->arena;
+    const char *url = ru_arena_printf(a, "http://%s/metrics", s->address);
+    const char *want = ru_arena_printf(a, "rows=\"%lld\"", (long long)rows);
+    for (uint32_t k = 0; url != NULL && want != NULL && k < 600; k++) {
+        char *text = NULL;
+        int64_t n = 0;
+        RU_TRY(ru_http_fetch(&(ru_fetch){.url = url}, a, &text, &n, w->err));
+        if (strstr(text, want) != NULL) {
+            return RU_OK;
+        }
+        ru_clock_pause(INT64_C(100000000));
+    }
+    return RU_FAIL(w->err, RU_E_PEER, "%s does not open batches of %lld rows", s->address,
+                   (long long)rows);
+}
+
+/* What a further batch size (2, 4, 8, 16, 32 rows) costs on average, of the model's file. */
+static ru_status batch_size(bench *w, const model *m)
+{
+    double held[2] = {0};
+    ru_in_file file;
+    if (!ru_bench_wants(w->b, ru_arena_printf(w->b->arena, "%s further batch size", m->name))) {
+        return RU_OK;
+    }
+    for (uint32_t k = 0; k < 2; k++) {
+        server s = {0};
+        ru_status st = ours(w, m, "--batch", k == 0 ? "1" : "32", &s);
+        st = st == RU_OK ? until_grown(w, &s, k == 0 ? 1 : 32) : st;
+        st = st == RU_OK ? memory_mb(w, &s, &held[k]) : st;
+        end(&s);
+        RU_TRY(st);
+    }
+    RU_TRY(ru_in_open(m->path, &file, w->err));
+    double mb = (double)file.size_bytes / 1048576;
+    ru_in_close(&file);
+    return figure(w, m, "further batch size, of the weights", "%", true,
+                  100 * (held[1] - held[0]) / 5 / mb, 5);
 }
 
 ru_status ru_bench_serve(ru_bench *b, ru_err *err)
@@ -381,6 +520,12 @@ ru_status ru_bench_serve(ru_bench *b, ru_err *err)
          .job = "name: lenet\nmodel: {zoo: lenet}\n"
                 "data: {format: synthetic, generator: digits, count: 256}\n"
                 "train: {batch: 64, steps: 1, threads: 1}\n"},
+        {.name = "resnet18",
+         .elements = 3072,
+         .goal = 1.3,
+         .job = "name: resnet18\nmodel: {zoo: resnet18}\n"
+                "data: {format: synthetic, generator: noise, count: 64}\n"
+                "train: {batch: 16, steps: 1, threads: 1}\n"},
     };
     bench w = {.b = b,
                .rubato = ru_bench_rubato(b->arena),
@@ -396,7 +541,10 @@ ru_status ru_bench_serve(ru_bench *b, ru_err *err)
             RU_TRY(hop(&w, m, true));
         }
         RU_TRY(peer(&w, m));
-        RU_TRY(promise(&w, m));
+        if (k < 2) {
+            RU_TRY(promise(&w, m));
+        }
+        RU_TRY(k == 0 ? log_cost(&w, m) : k == 1 ? first_answer(&w, m) : batch_size(&w, m));
     }
     return RU_OK;
 }
