@@ -189,14 +189,14 @@ static ru_goodput_model *models_of(rui_scheduler *s, ru_arena *scratch)
     return models;
 }
 
-static void plan(rui_scheduler *s, ru_time now)
+static void plan(rui_scheduler *s)
 {
     ru_arena scratch;
     ru_journal_event *events;
     uint32_t n;
     ru_err err;
+    const ru_time begun = ru_clock_now();
     s->plan_due = false;
-    s->planned = now;
     ru_arena_init(&scratch, 0);
     const ru_goodput_model *models = models_of(s, &scratch);
     ru_status st = models == NULL ? RU_FAIL(&err, RU_E_MEM, "no memory to plan")
@@ -208,13 +208,15 @@ static void plan(rui_scheduler *s, ru_time now)
         ru_log(RU_LOG_ERROR, "cluster", "plan", "%s", err.text);
     }
     ru_arena_fini(&scratch);
+    s->planned = ru_clock_now();
+    s->gap_ns = 4 * ru_time_since(s->planned, begun); /* people and agents come first */
 }
 
 void rui_scheduler_settle(rui_scheduler *s, ru_time now)
 {
     rui_scheduler_judge(s);
-    if (s->plan_due && !s->closing) {
-        plan(s, now);
+    if (s->plan_due && !s->closing && ru_time_since(now, s->planned) >= s->gap_ns) {
+        plan(s);
     }
     tell_all(s, now);
     if (s->closing && rui_scheduler_processes(s) == 0) {

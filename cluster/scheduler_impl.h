@@ -42,6 +42,7 @@ typedef struct rui_scheduler {
     ru_time opened;
     int64_t opened_at_ns; /* on the cluster's clock */
     ru_time planned;
+    int64_t gap_ns; /* least time between plans: four times what the last one took */
     bool plan_due, closing;
 } rui_scheduler;
 

@@ -68,6 +68,10 @@ got=$(cluster logs -f 1 | tail -1)
 cluster nodes | grep -q '^n2 .* up' || fail "n2 is not up: $(cluster nodes)"
 cluster audit | grep -q 'submit *job 1' || fail "audit does not tell of job 1"
 if cluster audit | grep -q "$(cat cl/jobs/1/token)"; then fail "audit shows a token"; fi
+cluster drain n2 >/dev/null
+cluster nodes | grep -q '^n2 .*drained' || fail "n2 is not drained: $(cluster nodes)"
+cluster up cluster.yaml >/dev/null || fail "a drained node keeps the cluster from coming up"
+cluster drain n2 --resume >/dev/null
 refused() { # CODE COMMAND...
     local code=0 want=$1
     shift

@@ -250,6 +250,15 @@ static const char *last_line(const char *folder, const char *name, ru_arena *are
     return line != NULL ? line + 1 : text;
 }
 
+static uint32_t count(const char *text, const char *word)
+{
+    uint32_t n = 0;
+    for (; (text = strstr(text, word)) != NULL; text++) {
+        n++;
+    }
+    return n;
+}
+
 static ru_status wait_for(const rui_cluster *c, ru_arena *arena, ru_err *err)
 {
     int64_t until = ru_clock_now().ns + up_patience_ns;
@@ -265,9 +274,7 @@ static ru_status wait_for(const rui_cluster *c, ru_arena *arena, ru_err *err)
         }
         uint32_t up = 0;
         if (rui_cluster_asked(&ask, arena, &text, &n, &why) == RU_OK) {
-            for (const char *at = text; (at = strstr(at, "\"state\":\"up\"")) != NULL; at++) {
-                up++;
-            }
+            up = count(text, "\"state\":\"up\"") + count(text, "\"state\":\"drained\"");
         }
         if (up >= c->nodes.n) {
             return RU_OK;
