@@ -67,8 +67,8 @@ def main():
         x = torch.linspace(-1, 1, 101).unsqueeze(1)
         error = ((model(x) - torch.sin(3 * x)) ** 2).mean().item()
     net = [v for k, v in model.state_dict().items() if k != "seen"]
-    print(json.dumps({"pid": os.getpid(), "turns": turns, "longest": longest, "error": error, "lr": opt.param_groups[0]["lr"],
-                      "net": [x for v in net for x in v.reshape(-1).tolist()], "seen": model.seen.tolist()}), flush=True)
+    sys.stdout.write(json.dumps({"pid": os.getpid(), "turns": turns, "longest": longest, "error": error, "lr": opt.param_groups[0]["lr"],
+                                 "net": [x for v in net for x in v.reshape(-1).tolist()], "seen": sorted(set(model.seen.tolist()))}) + "\n")
 
 
 main()
