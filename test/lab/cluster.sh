@@ -33,7 +33,7 @@ field() { # JOB KEY: of ps
 }
 becomes() { # JOB KEY VALUE [TENTHS]
     local now='' k
-    for ((k = 0; k < ${4:-100}; k++)); do
+    for ((k = 0; k < ${4:-300}; k++)); do
         now=$(field "$1" "$2" || true)
         [[ $now != "$3" ]] || return 0
         sleep 0.1
