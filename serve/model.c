@@ -10,6 +10,8 @@
 
 enum { WARM_RUNS = 3, ROWS_MAX = 1 << 30 /* of a request; rows of no bytes have no other bound */ };
 
+#define OUTPUTS_MAX_BYTES (INT64_C(1) << 28) /* of a batch */
+
 /* An executable of one batch size on one instance. */
 typedef struct ready {
     ru_graph graph;
@@ -213,6 +215,7 @@ static ru_status rows_meet(ru_served *m, ru_arena *scratch, bool *meet, ru_err *
 static ru_status open_all(ru_served *m, ru_err *err)
 {
     uint32_t sizes = 1;
+    int64_t row_bytes = 1;
     while (sizes < RU_SERVED_SIZES_MAX && INT64_C(1) << sizes <= m->opt.rows_max) {
         sizes++;
     }
@@ -222,6 +225,12 @@ static ru_status open_all(ru_served *m, ru_err *err)
     }
     RU_TRY(m->source.ops->graph(m->source.self, 1, 0, &m->arena, &at(m, 0, 0)->graph, err));
     RU_TRY(signature(m, &at(m, 0, 0)->graph, err));
+    for (uint32_t k = 0; k < m->facts.n_outputs; k++) {
+        row_bytes += m->facts.outputs[k].row_bytes;
+    }
+    while (sizes > 1 && row_bytes << (sizes - 1) > OUTPUTS_MAX_BYTES) {
+        sizes--; /* logits of whole texts: larger batches are computed in several runs */
+    }
     m->n_sizes = m->facts.batched ? sizes : 1;
     m->facts.rows_max = m->facts.batched ? INT64_C(1) << (sizes - 1) : 1;
     RU_TRY(open_size(m, 0, err));
