@@ -546,5 +546,5 @@ ru_status ru_bench_serve(ru_bench *b, ru_err *err)
         }
         RU_TRY(k == 0 ? log_cost(&w, m) : k == 1 ? first_answer(&w, m) : batch_size(&w, m));
     }
-    return RU_OK;
+    return rui_bench_generate(b, w.rounds, w.seconds, err);
 }

@@ -6,6 +6,7 @@
 
 #include "bench/bench.h"
 
+RU_MUST_USE ru_status rui_bench_generate(ru_bench *b, uint32_t rounds, double seconds, ru_err *err);
 RU_MUST_USE ru_status ru_bench_serve(ru_bench *b, ru_err *err);
 
 #endif

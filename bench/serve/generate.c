@@ -1,0 +1,177 @@
+/* Texts: tokens a second of a server beside Hugging Face's generate, the same weights and threads,
+ * in turns. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "bench/bench.h"
+#include "bench/serve/bench_serve.h"
+#include "bench/serve/load.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
+
+enum { TOKENS = 64, CONTEXT = 256 };
+#define START_NS INT64_C(120000000000)
+
+static const char JOB[] =
+    "name: text\n"
+    "model: {zoo: gpt, layers: 4, heads: 4, width: 256, context: 256, bias: true}\n"
+    "data: {format: tokens, train: serve-text.u8}\n"
+    "train: {batch: 2, steps: 1, threads: 1, autotune: false}\n";
+
+typedef struct sides {
+    ru_bench *b;
+    struct ru_process *we, *they;
+    char address[64];
+    ru_text request;
+} sides;
+
+static ru_status command(const char *const *argv, ru_err *err)
+{
+    struct ru_process *p = NULL;
+    RU_TRY(ru_process_start(&(ru_process_options){.argv = argv, .pipe_out = true, .quiet = true},
+                            &p, err));
+    int code = ru_process_wait(p);
+    ru_process_close(p);
+    return code == 0 ? RU_OK
+                     : RU_FAIL(err, RU_E_USER, "%s %s ended with code %d", argv[0], argv[1], code);
+}
+
+/* A model of one step: its weights do not matter here. */
+static ru_status make(const sides *s, const char *run, const char *weights, ru_err *err)
+{
+    ru_arena *a = s->b->arena;
+    const char *rubato = ru_bench_rubato(a);
+    const char *job = ru_path_join(a, s->b->dir, "serve-text.yaml");
+    const char *data = ru_path_join(a, s->b->dir, "serve-text.u8");
+    uint8_t bytes[4 * CONTEXT];
+    for (uint32_t k = 0; k < sizeof bytes; k++) {
+        bytes[k] = (uint8_t)(k * k);
+    }
+    if (rubato == NULL || job == NULL || data == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for names");
+    }
+    RU_TRY(ru_file_replace(job, JOB, (int64_t)strlen(JOB), err));
+    RU_TRY(ru_file_replace(data, bytes, (int64_t)sizeof bytes, err));
+    if (ru_path_exists(run)) {
+        RU_TRY(ru_path_remove(run, err));
+    }
+    RU_TRY(command((const char *const[]){rubato, "train", job, "--out", run, "-q", NULL}, err));
+    return command((const char *const[]){rubato, "export", run, "--safetensors", weights, NULL},
+                   err);
+}
+
+static ru_status begin(sides *s, const char *run, ru_err *err)
+{
+    const char *line = NULL;
+    const char *argv[] = {
+        ru_bench_rubato(s->b->arena), "serve", run, "-l", "0", "--json", "--batch", "1", NULL};
+    RU_TRY(ru_process_start(&(ru_process_options){.argv = argv, .pipe_out = true, .quiet = true},
+                            &s->we, err));
+    RU_TRY(ru_process_line(s->we, START_NS, &line, err));
+    const char *at = line != NULL ? strstr(line, "127.0.0.1:") : NULL;
+    if (at == NULL) {
+        return RU_FAIL(err, RU_E_PEER, "rubato did not begin to serve");
+    }
+    snprintf(s->address, sizeof s->address, "%.*s", (int)strspn(at, "0123456789.:"), at);
+    char body[256];
+    int n = snprintf(body, sizeof body,
+                     "{\"model\":\"serve-text\",\"prompt\":\"sixteen letters.\",\"max_tokens\":%d,"
+                     "\"temperature\":0}",
+                     TOKENS);
+    s->request = ru_text_arena(s->b->arena);
+    ru_text_putf(&s->request,
+                 "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", n,
+                 body);
+    return RU_OK;
+}
+
+/* false: the peer is not installed. */
+static bool begin_peer(sides *s, const char *weights)
+{
+    const char *line = NULL, *scripts = ru_bench_scripts(s->b->arena);
+    const char *script =
+        scripts != NULL ? ru_path_join(s->b->arena, scripts, "generate_peer.py") : NULL;
+    const char *argv[] = {"python3", script, weights, "4", "4", "256", "256", "256", "1", NULL};
+    ru_err err;
+    return script != NULL &&
+           ru_process_start(
+               &(ru_process_options){
+                   .argv = argv, .pipe_in = true, .pipe_out = true, .quiet = true},
+               &s->they, &err) == RU_OK &&
+           ru_process_line(s->they, START_NS, &line, &err) == RU_OK && line != NULL;
+}
+
+static ru_status one_round(sides *s, uint32_t texts, double seconds, double *ours, double *theirs,
+                           ru_err *err)
+{
+    rui_load_out *out = RU_NEW(s->b->arena, rui_load_out, 1);
+    const rui_load l = {.address = s->address,
+                        .request = s->request.p,
+                        .size_bytes = s->request.n,
+                        .conns = texts,
+                        .seconds = seconds};
+    if (out == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a load");
+    }
+    RU_TRY(rui_load_run(&l, out, err));
+    *ours = (double)out->ok * TOKENS / out->seconds;
+    if (s->they != NULL) {
+        char ask[32];
+        const char *line = NULL;
+        int n = snprintf(ask, sizeof ask, "%u %d\n", texts, TOKENS);
+        RU_TRY(ru_process_write(s->they, ask, n, err));
+        RU_TRY(ru_process_line(s->they, START_NS, &line, err));
+        *theirs = line != NULL ? strtod(line, NULL) : 0;
+    }
+    return RU_OK;
+}
+
+static ru_status row(sides *s, uint32_t texts, uint32_t rounds, double seconds, ru_err *err)
+{
+    double ours[RU_BENCH_ROUNDS_MAX], theirs[RU_BENCH_ROUNDS_MAX];
+    const char *name = ru_arena_printf(s->b->arena, "gpt 4x256, %u text%s", texts,
+                                       texts == 1 ? "" : "s at one time");
+    ru_bench_row r = {.name = name, .unit = "tokens/s", .goal = 2.5, .peer = "transformers"};
+    if (name == NULL || !ru_bench_wants(s->b, name)) {
+        return RU_OK;
+    }
+    for (uint32_t k = 0; k < rounds; k++) {
+        RU_TRY(one_round(s, texts, seconds, &ours[k], &theirs[k], err));
+    }
+    r.ours = ru_bench_stat_of(ours, rounds);
+    if (s->they != NULL) {
+        r.theirs = ru_bench_stat_of(theirs, rounds);
+    } else {
+        r.missing =
+            "python3 with torch, transformers and safetensors is not installed (pip install "
+            "torch transformers safetensors)";
+    }
+    return ru_bench_add(s->b, &r, err);
+}
+
+ru_status rui_bench_generate(ru_bench *b, uint32_t rounds, double seconds, ru_err *err)
+{
+    sides s = {.b = b};
+    const char *run = ru_path_join(b->arena, b->dir, "serve-text");
+    const char *weights = ru_path_join(b->arena, b->dir, "serve-text.safetensors");
+    if (run == NULL || weights == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for names");
+    }
+    RU_TRY(make(&s, run, weights, err));
+    ru_status st = begin(&s, run, err);
+    if (st == RU_OK && !begin_peer(&s, weights)) {
+        ru_process_close(s.they);
+        s.they = NULL;
+    }
+    st = st == RU_OK ? row(&s, 1, rounds, seconds, err) : st;
+    st = st == RU_OK ? row(&s, 8, rounds, seconds, err) : st;
+    if (s.we != NULL) {
+        ru_process_kill(s.we, SIGTERM);
+    }
+    ru_process_close(s.we);
+    ru_process_close(s.they);
+    return st;
+}
