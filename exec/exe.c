@@ -17,6 +17,7 @@
 #include "trace/record/recorder.h"
 #include "world/pass/pass.h"
 
+enum { SHARED_BYTES_MIN = 4096 /* of a constant that is compared with those of the base */ };
 enum { FOLD_BYTES_MAX = 64 << 20 }; /* larger constants are computed once by prep steps instead */
 
 /* -- open ----------------------------------------------------------------------------------------
@@ -73,6 +74,25 @@ static bool is_twin(const ru_exe *e)
            a->plain_grads == b->plain_grads && same_ids(a->ports, a->n_ports, b->ports, b->n_ports);
 }
 
+/* Large constants that passes made, as of a normalisation inside weights, are those of the base
+ * where they are equal: what is packed of them is then shared. */
+static void share_constants(ru_exe *e)
+{
+    const ru_graph *b = e->base != NULL ? &e->base->g : NULL;
+    for (uint32_t i = 1; b != NULL && i < e->g.n_values; i++) {
+        ru_value *v = &e->g.values[i];
+        int64_t bytes = v->kind == RU_VALUE_CONST && v->data != NULL ? ru_type_bytes(&v->type) : 0;
+        for (uint32_t k = 1; bytes >= SHARED_BYTES_MIN && k < b->n_values; k++) {
+            const ru_value *o = &b->values[k];
+            if (o->kind == RU_VALUE_CONST && o->data != NULL && ru_type_equal(&o->type, &v->type) &&
+                (o->data == v->data || memcmp(o->data, v->data, (size_t)bytes) == 0)) {
+                v->data = o->data;
+                break;
+            }
+        }
+    }
+}
+
 static ru_status run_passes(ru_exe *e, ru_err *err)
 {
     if (is_twin(e)) {
@@ -95,7 +115,9 @@ static ru_status run_passes(ru_exe *e, ru_err *err)
     RU_TRY(ru_pass_fold(&given, &fold, FOLD_BYTES_MAX, &e->arena, &folded, err));
     RU_TRY(ru_pass_fuse(&folded, &e->arena, &fused, err));
     RU_TRY(ru_pass_fold(&fused, &fold, FOLD_BYTES_MAX, &e->arena, &again, err));
-    return ru_pass_dead(&again, &e->arena, &e->g, err);
+    RU_TRY(ru_pass_dead(&again, &e->arena, &e->g, err));
+    share_constants(e);
+    return RU_OK;
 }
 
 ru_value_id rui_inner_state(const ru_exe *e, ru_value_id id)
