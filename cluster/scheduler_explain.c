@@ -1,8 +1,5 @@
 /* Why a job waits, and why it has what it has: from the book, from what agents say and from the
  * job's own files. */
-#include <math.h>
-
-#include "base/table.h"
 #include "base/unit.h"
 #include "cluster/scheduler_impl.h"
 
@@ -131,4 +128,28 @@ ru_status rui_scheduler_explain(rui_scheduler *s, const ru_book_job *j, ru_arena
                      f->loss, f->samples_per_s, f->workers);
     }
     return put_steps(f, arena, t, err);
+}
+
+void rui_scheduler_top(rui_scheduler *s, ru_table *t)
+{
+    static const char *const names[] = {"job", "workers", "step", "loss", "samples_per_s"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
+        ru_table_col(t, names[k], RU_TABLE_RIGHT);
+    }
+    ru_table_col(t, "name", RU_TABLE_LEFT);
+    ru_table_col(t, "user", RU_TABLE_LEFT);
+    for (uint32_t slot = 0; slot < s->book.sched.n_jobs; slot++) {
+        const ru_book_job *j = ru_book_job_at(&s->book, s->book.of[slot]);
+        if (j == NULL || j->state != RU_BOOK_RUNS) {
+            continue;
+        }
+        const ru_figures *f = rui_scheduler_figures(s, j);
+        ru_table_i64(t, s->book.of[slot]);
+        ru_table_i64(t, f->workers);
+        ru_table_i64(t, f->step);
+        ru_table_f64(t, f->loss, 4);
+        ru_table_f64(t, f->samples_per_s, 1);
+        ru_table_str(t, j->spec.name);
+        ru_table_str(t, j->owner);
+    }
 }

@@ -1,7 +1,7 @@
 /* What people ask the scheduler: texts for terminals, JSON for those who accept it.
  *
  *   POST /jobs                      {"name", "min", "max", "priority", "yaml"} -> the job's number
- *   GET  /jobs, /nodes, /audit
+ *   GET  /jobs, /top, /nodes, /audit
  *   GET  /jobs/N/explain            why it waits, or has what it has
  *   GET  /jobs/N/log/OFFSET         bytes of the run's log from there on
  *   POST /jobs/N/cancel, /jobs/N/scale {"min", "max"}, /nodes/NAME/drain, /nodes/NAME/resume, /down
@@ -460,6 +460,11 @@ static ru_status route(asked *q, ru_err *err)
     }
     if (is(q, 0, "jobs") && q->n_parts == 1) {
         return jobs(q, err);
+    }
+    if (is(q, 0, "top") && q->n_parts == 1) {
+        ru_table t = ru_table_in(q->arena);
+        rui_scheduler_top(q->s, &t);
+        return give_table(q, &t, "rubato.cluster.top/1", err);
     }
     if (is(q, 0, "nodes") && q->n_parts == 1) {
         return nodes(q, err);

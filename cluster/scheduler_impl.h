@@ -5,6 +5,7 @@
 #ifndef RU_CLUSTER_SCHEDULER_IMPL_H
 #define RU_CLUSTER_SCHEDULER_IMPL_H
 
+#include "base/table.h"
 #include "cluster/book.h"
 #include "cluster/figures.h"
 #include "cluster/scheduler.h"
@@ -68,6 +69,8 @@ uint32_t rui_scheduler_processes(const rui_scheduler *s); /* of all jobs */
 /* For people, in words. Errors: RU_E_LIMIT. */
 RU_MUST_USE ru_status rui_scheduler_explain(rui_scheduler *s, const ru_book_job *j, ru_arena *arena,
                                             ru_text *t, ru_err *err);
+/* The jobs that run, with what their files say of them now. */
+void rui_scheduler_top(rui_scheduler *s, ru_table *t);
 void rui_scheduler_request(void *self, ru_http_request *r);
 /* All jobs end with their checkpoints and wait for the next scheduler; this one ends after them. */
 RU_MUST_USE ru_status rui_scheduler_close(rui_scheduler *s, ru_err *err);

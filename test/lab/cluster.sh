@@ -101,6 +101,7 @@ echo "ok: a job runs and ends"
 # -- 2
 cluster submit mlp.yaml -w 1:3 "${long[@]}" >/dev/null
 becomes 2 workers 3
+cluster top | grep -q '^ *2 .* count' || fail "top does not show job 2: $(cluster top)"
 first=$(pid_of <(head -1 cl/jobs/2/tell.1))
 cluster scale 2 1 >/dev/null
 becomes 2 workers 1

@@ -7,6 +7,7 @@
 #include "cluster/scheduler.h"
 #include "env/clock.h"
 #include "env/file/file.h"
+#include "env/process/self.h"
 #include "launch/hosts.h"
 #include "tool/cluster/cluster.h"
 #include "tool/cmd.h"
@@ -191,6 +192,23 @@ static ru_status run_ps(ru_cmd_in *in, ru_err *err)
     return show(in, "/jobs", NULL, ru_cmd_flag(in, "json"), err);
 }
 
+/* On a terminal again and again, until Ctrl-C. */
+static ru_status run_top(ru_cmd_in *in, ru_err *err)
+{
+    bool json = ru_cmd_flag(in, "json"), again = !json && ru_self_columns(1) > 0;
+    do {
+        if (again) {
+            (void)fputs("\033[H\033[2J", stdout);
+        }
+        RU_TRY(show(in, "/top", NULL, json, err));
+        (void)fflush(stdout);
+        if (again) {
+            ru_clock_pause(2 * follow_ns);
+        }
+    } while (again);
+    return RU_OK;
+}
+
 static ru_status run_nodes(ru_cmd_in *in, ru_err *err)
 {
     return show(in, "/nodes", NULL, ru_cmd_flag(in, "json"), err);
@@ -297,6 +315,7 @@ static const ru_cmd subs[] = {
     SUB("submit", "hand in a job; prints its number once it is durable", "JOB.yaml", 1, submit_opts,
         run_submit),
     SUB("ps", "list the jobs", NULL, 0, shown_opts, run_ps),
+    SUB("top", "show steps, loss and speed of the jobs that run", NULL, 0, shown_opts, run_top),
     SUB("logs", "print the log of a job", "JOB", 1, logs_opts, run_logs),
     SUB("explain", "say why a job waits, or why it has what it has; steps predicted and measured",
         "JOB", 1, cluster_opts, run_explain),
