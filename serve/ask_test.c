@@ -1,0 +1,122 @@
+#include "serve/ask.h"
+
+#include <string.h>
+
+#include "base/rng.h"
+#include "test/test.h"
+
+static void parameters_are_read_or_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body, *says; /* NULL: it is taken */
+        bool openai, stream;
+    } cases[] = {
+        {"{\"prompt\":\"a\",\"stop\":null,\"n\":1,\"echo\":false,\"user\":{\"x\":[1]}}", NULL, true,
+         false},
+        {"{\"prompt\":[\"a\"],\"logit_bias\":{},\"presence_penalty\":0.0}", NULL, true, false},
+        {"{\"prompt\":[1,2],\"stream\":true,\"stream_options\":{\"include_usage\":true}}", NULL,
+         true, false},
+        {"{\"text_input\":\"a\",\"parameters\":{\"top_k\":-1,\"stream\":false}}", NULL, false,
+         false},
+        {"{\"prompt\":[1,\"a\"]}", "one text or one list", true, false},
+        {"{\"prompt\":[]}", "a text or a list", true, false},
+        {"{\"prompt\":\"a\",\"n\":2}", "n 2", true, false},
+        {"{\"prompt\":\"a\",\"top_p\":2}", "top_p 2", true, false},
+        {"{\"prompt\":\"a\",\"temperature\":\"x\"}", "a number", true, false},
+        {"{\"prompt\":\"a\",\"stop\":[1]}", "text", true, false},
+        {"{\"prompt\":\"a\",\"top_k\":-2}", "top_k", true, false},
+        {"{\"model\":\"m\"}", "no prompt", true, false},
+        {"{\"text_input\":\"a\",\"model\":\"m\"}", "'model'", false, false},
+        {"{\"text_input\":\"a\",\"stream\":true}", "generate_stream", false, false},
+        {"{\"text_input\":\"a\",\"stream\":false}", "generate", false, true},
+        {"{\"prompt\":\"a\"} x", "damaged", true, false},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {
+        ru_arena arena;
+        ru_err err = {0};
+        rui_ask a;
+        ru_arena_init(&arena, 0);
+        ru_status st = rui_ask_read(cases[k].body, (int64_t)strlen(cases[k].body), cases[k].openai,
+                                    cases[k].stream, &arena, &a, &err);
+        bool right = cases[k].says == NULL
+                         ? st == RU_OK
+                         : st == RU_E_DATA && strstr(err.text, cases[k].says) != NULL;
+        if (!right) {
+            fail_msg("%s: %d '%s'", cases[k].body, (int)st, err.text);
+        }
+        ru_arena_fini(&arena);
+    }
+}
+
+/* Bodies with places changed and cut off: taken or refused. */
+static void damaged_bodies_are_refused(void **state)
+{
+    (void)state;
+    static const char body[] =
+        "{\"model\":\"m\",\"prompt\":[1,2,\"a\\u00e9\"],\"stop\":[\"x\",\"\\n\"],\"top_p\":0.5,"
+        "\"stream_options\":{\"include_usage\":true},\"logit_bias\":{\"1\":[2,{}]},\"seed\":-1}";
+    ru_rng rng = ru_rng_from(ru_test_seed(), 1);
+    for (uint32_t round = 0; round < 20000; round++) {
+        char text[sizeof body];
+        ru_arena arena;
+        ru_err err = {0};
+        rui_ask a;
+        ru_arena_init(&arena, 0);
+        memcpy(text, body, sizeof body);
+        for (uint32_t k = ru_rng_below(&rng, 4); k > 0; k--) {
+            text[ru_rng_below(&rng, sizeof body - 1)] = "{}[]\",:\\0a.-e"[ru_rng_below(&rng, 13)];
+        }
+        int64_t n = 1 + (int64_t)ru_rng_below(&rng, sizeof body - 1);
+        ru_status st = rui_ask_read(text, n, ru_rng_below(&rng, 4) > 0, false, &arena, &a, &err);
+        assert_true(st == RU_OK || st == RU_E_DATA);
+        ru_arena_fini(&arena);
+    }
+}
+
+/* Bytes that come one by one: what is sent is a part of what is kept in the end, and ends with
+ * whole letters. */
+static void pieces_stop_where_the_whole_does(void **state)
+{
+    (void)state;
+    ru_rng rng = ru_rng_from(ru_test_seed(), 2);
+    for (uint32_t round = 0; round < 5000; round++) {
+        char text[40], stops[2][4];
+        int64_t n = 0, sent = 0, end = -1, want = -1;
+        rui_ask a = {.n_stops = 2};
+        for (uint32_t k = 0; k < 2; k++) {
+            int64_t len = 1 + (int64_t)ru_rng_below(&rng, 3);
+            for (int64_t i = 0; i < len; i++) {
+                stops[k][i] = "ab"[ru_rng_below(&rng, 2)];
+            }
+            a.stops[k] = ru_str_n(stops[k], len);
+        }
+        while (n < 36) {
+            const char *letter = ((const char *[]){"a", "b", "c", "\xc3\xa9",
+                                                   "\xf0\x9f\x98\x80"})[ru_rng_below(&rng, 5)];
+            memcpy(text + n, letter, strlen(letter));
+            n += (int64_t)strlen(letter);
+        }
+        for (int64_t at = 0; at < n && want < 0; at++) { /* the first end of a stop text wins */
+            for (uint32_t k = 0; k < 2; k++) {
+                int64_t begin = at + 1 - a.stops[k].n;
+                bool here =
+                    begin >= 0 && memcmp(text + begin, a.stops[k].p, (size_t)a.stops[k].n) == 0;
+                want = here && (want < 0 || begin < want) ? begin : want;
+            }
+        }
+        for (int64_t k = 1; k <= n && end < 0; k++) {
+            int64_t safe;
+            end = rui_ask_stop(&a, ru_str_n(text, k), k - 1, &safe);
+            assert_true(safe >= sent && safe <= k);
+            assert_true(want < 0 || safe <= want);
+            assert_true(safe == n || ((uint8_t)text[safe] & 0xC0) != 0x80);
+            sent = safe;
+        }
+        assert_int_equal(end, want);
+    }
+}
+
+RU_TESTS(serve_ask, cmocka_unit_test(parameters_are_read_or_refused),
+         cmocka_unit_test(damaged_bodies_are_refused),
+         cmocka_unit_test(pieces_stop_where_the_whole_does))
