@@ -186,3 +186,42 @@ void RUI_K(rui_kern_put_rows)(ru_kern_put how, const int64_t *to, const int64_t 
         break;
     }
 }
+
+/* Inlined with steps that the compiler knows, so that they need no products. */
+#define TAKE(name, itype, type)                                                                    \
+    RU_KERN_INLINE bool name##_by(const itype *index, int64_t n, int64_t limit,                    \
+                                  const int64_t step, const int64_t along, const type *x, type *y) \
+    {                                                                                              \
+        uint64_t bad = 0;                                                                          \
+        _Pragma("omp simd reduction(| : bad)") for (int64_t j = 0; j < n; j++)                     \
+        {                                                                                          \
+            int64_t p = (int64_t)index[j];                                                         \
+            p += p < 0 ? limit : 0;                                                                \
+            bool out = (uint64_t)p >= (uint64_t)limit;                                             \
+            bad |= out ? 1 : 0;                                                                    \
+            y[j] = x[(out ? 0 : p) * step + j * along];                                            \
+        }                                                                                          \
+        return bad == 0;                                                                           \
+    }                                                                                              \
+    static bool name(const void *index, int64_t n, int64_t limit, int64_t step, int64_t along,     \
+                     const void *x, void *y)                                                       \
+    {                                                                                              \
+        return step == 1 && along == 0 ? name##_by(index, n, limit, 1, 0, x, y)                    \
+                                       : name##_by(index, n, limit, step, along, x, y);            \
+    }
+
+TAKE(take_4_of_64, int64_t, uint32_t)
+TAKE(take_4_of_32, int32_t, uint32_t)
+TAKE(take_8_of_64, int64_t, uint64_t)
+TAKE(take_8_of_32, int32_t, uint64_t)
+
+bool RUI_K(rui_kern_take)(int64_t bytes, ru_dtype it, const void *index, int64_t n, int64_t limit,
+                          int64_t step, int64_t along, const void *x, void *y)
+{
+    if (it == RU_I64) {
+        return bytes == 4 ? take_4_of_64(index, n, limit, step, along, x, y)
+                          : take_8_of_64(index, n, limit, step, along, x, y);
+    }
+    return bytes == 4 ? take_4_of_32(index, n, limit, step, along, x, y)
+                      : take_8_of_32(index, n, limit, step, along, x, y);
+}

@@ -50,10 +50,36 @@ int64_t RUI_K(rui_kern_gather_grad)(ru_dtype t, const void *dy, ru_dtype it, con
 
 enum { TILE = 16 };
 
+/* Rows of a few neighbours come apart: strides that the compiler knows make shuffles. */
+#define APART(type)                                                                           \
+    RU_KERN_INLINE void apart_##type(const type *x, const int64_t cols, type *y, int64_t ldy, \
+                                     int64_t rows)                                            \
+    {                                                                                         \
+        for (int64_t j = 0; j < cols; j++) {                                                  \
+            _Pragma("omp simd") for (int64_t i = 0; i < rows; i++)                            \
+            {                                                                                 \
+                y[j * ldy + i] = x[i * cols + j];                                             \
+            }                                                                                 \
+        }                                                                                     \
+    }
+
+APART(uint8_t)
+APART(uint16_t)
+APART(uint32_t)
+APART(uint64_t)
+
 #define TRANSPOSE_LOOP(type)                                                   \
     do {                                                                       \
         const type *xs = x;                                                    \
         type *ys = y;                                                          \
+        if (cols == 2 && ldx == 2) {                                           \
+            apart_##type(xs, 2, ys, ldy, rows);                                \
+            return;                                                            \
+        }                                                                      \
+        if (cols == 4 && ldx == 4) {                                           \
+            apart_##type(xs, 4, ys, ldy, rows);                                \
+            return;                                                            \
+        }                                                                      \
         for (int64_t r = 0; r < rows; r += TILE) {                             \
             int64_t rw = kv_min_i64(TILE, rows - r);                           \
             for (int64_t c = 0; c < cols; c += TILE) {                         \

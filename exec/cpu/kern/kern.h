@@ -363,6 +363,12 @@ typedef struct ru_kern_pool_from {
     float area;
 } ru_kern_pool_from;
 
+/* Convolution of one channel over three axes; stride 1 along the last. */
+typedef struct ru_kern_depth {
+    int64_t in[3], out[3], kernel[3], stride[3], dilation[3], before[3];
+    int64_t room[3]; /* of the image with its padding: all that the windows reach */
+} ru_kern_depth;
+
 typedef enum ru_kern_trees_mode {
     RU_KERN_TREES_SUM,
     RU_KERN_TREES_MIN,
@@ -623,6 +629,15 @@ typedef struct ru_kern_add8 {
     X(void, conv_dw,                                                                               \
       (const ru_kern_conv *g, const float *x, const float *dy, int64_t p0, int64_t p1, float *dw,  \
        float *db, float *work))                                                                    \
+    /* y = bias + x * w of one channel; work: depth_work(d) floats */                              \
+    X(int64_t, depth_work, (const ru_kern_depth *d))                                               \
+    X(void, depth,                                                                                 \
+      (const ru_kern_depth *d, const float *x, const float *w, float bias, float *y, float *work)) \
+    /* y[j] = x[p * step + j * along] for place p = index[j] of `limit`, counted from the back     \
+     * below 0; elements of 4 or 8 bytes. False: a place is outside, and y holds anything */       \
+    X(bool, take,                                                                                  \
+      (int64_t bytes, ru_dtype it, const void *index, int64_t n, int64_t limit, int64_t step,      \
+       int64_t along, const void *x, void *y))                                                     \
     /* Tiles t0 .. t1 of x to V, of dy to D; `first` is the tile of row 0 */                       \
     X(void, wino_in,                                                                               \
       (const ru_kern_wino *g, const float *x, int64_t t0, int64_t t1, int64_t first, float *v))    \

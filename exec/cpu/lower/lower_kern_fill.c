@@ -1,4 +1,4 @@
-/* Trilu and OneHot: rows that are partly filled. Any dtype that only moves. */
+/* Trilu, EyeLike and OneHot: rows that are partly filled. Any dtype that only moves. */
 #include <string.h>
 
 #include "exec/cpu/lower/lower_kern_whole.h"
@@ -66,6 +66,65 @@ ru_status rui_lower_kern_trilu(rui_low *lo, const ru_node *n, ru_err *err)
                        rui_out_over(lo, n->out[0], rui_plain(lo, x), from)};
     rui_emit(lo, &(rui_step){
                      .kernel = "kern trilu", .fn = tri_run, .state = s, .bufs = bufs, .n_bufs = 3});
+    return rui_done(lo);
+}
+
+/* -- EyeLike -------------------------------------------------------------------------------------
+ */
+
+typedef struct eye_state {
+    int64_t bytes, rows, cols, k;
+    uint64_t one; /* as the type has it */
+} eye_state;
+
+/* bufs: y */
+static void eye_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const eye_state *s = state;
+    char *y = (char *)bufs[0];
+    memset(y + begin * s->cols * s->bytes, 0, (size_t)((end - begin) * s->cols * s->bytes));
+    for (int64_t r = begin; r < end; r++) {
+        if (r + s->k >= 0 && r + s->k < s->cols) {
+            memcpy(y + (r * s->cols + r + s->k) * s->bytes, &s->one, (size_t)s->bytes);
+        }
+    }
+}
+
+static ru_status eye_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const eye_state *s = state;
+    rui_kern_for(run, eye_part, s, bufs, s->rows, rui_kern_grain(s->cols));
+    return RU_OK;
+}
+
+static uint64_t one_of(ru_dtype t)
+{
+    return t == RU_F32   ? 0x3f800000u
+           : t == RU_F64 ? 0x3ff0000000000000u
+           : t == RU_F16 ? 0x3c00u
+
+                         : 1u;
+}
+
+ru_status rui_lower_kern_eye(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    const ru_type *y = rui_type(lo, n->out[0]);
+    int64_t k = ru_node_int(n, RU_ATTR_k, 0), bytes = ru_dtype_bytes(y->dtype);
+    bool plain = y->dtype == RU_F32 || y->dtype == RU_F64 || y->dtype == RU_F16 ||
+                 ru_dtype_is_int(y->dtype) || y->dtype == RU_BOOL;
+    if (y->rank != 2 || ru_type_count(y) <= 0 || !plain || bytes > 8 || bytes < 1) {
+        return RU_E_UNSUPPORTED;
+    }
+    k = k > y->dims[1] ? y->dims[1] : k < -y->dims[0] ? -y->dims[0] : k; /* beyond: no ones */
+    eye_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    if (s == NULL) {
+        return rui_done(lo);
+    }
+    *s = (eye_state){bytes, y->dims[0], y->dims[1], k, one_of(y->dtype)};
+    rui_buf bufs[1] = {rui_out_plain(lo, n->out[0])};
+    rui_emit(lo, &(rui_step){
+                     .kernel = "kern eye", .fn = eye_run, .state = s, .bufs = bufs, .n_bufs = 1});
     return rui_done(lo);
 }
 

@@ -39,7 +39,13 @@ static void take_elements(const void *state, void *const *bufs, int64_t begin, i
     int64_t limit = s->limit[s->axis], step = s->step[s->axis];
     int64_t along = s->axis + 1 == s->rank ? 0 : 1;
     for (int64_t r = begin; r < end; r++) {
-        int64_t base = rui_index_row(s, r);
+        int64_t base = rui_index_row(s, r), bytes = ru_dtype_bytes(s->it);
+        if (s->bytes >= 4 && limit > 0 &&
+            s->k->take(s->bytes, s->it, (const char *)bufs[1] + r * s->cols * bytes, s->cols, limit,
+                       step, along, (const char *)bufs[0] + base * s->bytes,
+                       (char *)bufs[2] + r * s->cols * s->bytes)) {
+            continue;
+        }
         for (int64_t j = 0; j < s->cols; j++) {
             int64_t i = r * s->cols + j;
             int64_t v = rui_index_place(rui_index_at(s, bufs[1], i), limit, i, own);
@@ -150,7 +156,8 @@ void rui_index_plan_rows(const ru_type *x, const ru_type *index, rui_index *s)
 bool rui_index_plan(rui_low *lo, const ru_node *n, const ru_type *x, bool elements, rui_index *s)
 {
     const ru_type *index = rui_type(lo, n->in[1]);
-    *s = (rui_index){.t = x->dtype, .it = index->dtype, .bytes = ru_dtype_bytes(x->dtype)};
+    *s = (rui_index){
+        .k = ru_kern_best(), .t = x->dtype, .it = index->dtype, .bytes = ru_dtype_bytes(x->dtype)};
     bool moves = s->bytes == 1 || s->bytes == 2 || s->bytes == 4 || s->bytes == 8;
     return moves && (s->it == RU_I64 || s->it == RU_I32) &&
            (elements ? plan_elements(n, x, index, s) : plan_tuples(n, x, index, s));

@@ -10,6 +10,7 @@
 #include "exec/cpu/lower/lower_kern.h"
 
 typedef struct rui_index {
+    const ru_kern *k;
     ru_dtype t, it;
     int64_t bytes;
     uint32_t rank, axis;

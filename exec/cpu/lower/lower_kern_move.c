@@ -179,17 +179,16 @@ static void perm_part(const void *state, void *const *bufs, int64_t begin, int64
 {
     const perm_state *s = state;
     uint32_t last = s->rank - 1;
-    for (int64_t r = begin; r < end; r++) {
-        int64_t row = r, in = 0, out = 0;
-        for (uint32_t d = s->rank; d-- > 0;) {
-            if (d == last || d == s->fast) {
-                continue;
-            }
-            int64_t i = row % s->dims[d];
+    int64_t at[RU_RANK_MAX] = {0}, row = begin, in = 0, out = 0;
+    for (uint32_t d = s->rank; d-- > 0;) {
+        if (d != last && d != s->fast) {
+            at[d] = row % s->dims[d];
             row /= s->dims[d];
-            in += i * s->in_step[d];
-            out += i * s->out_step[d];
+            in += at[d] * s->in_step[d];
+            out += at[d] * s->out_step[d];
         }
+    }
+    for (int64_t r = begin; r < end; r++) {
         const char *x = (const char *)bufs[0] + in * s->bytes;
         char *y = (char *)bufs[1] + out * s->bytes;
         if (s->fast == last) {
@@ -197,6 +196,18 @@ static void perm_part(const void *state, void *const *bufs, int64_t begin, int64
         } else {
             s->k->transpose(s->bytes, x, s->in_step[last], y, s->out_step[s->fast], s->dims[last],
                             s->dims[s->fast]);
+        }
+        for (uint32_t d = s->rank; d-- > 0;) { /* the next row */
+            if (d == last || d == s->fast) {
+                continue;
+            }
+            bool over = ++at[d] == s->dims[d];
+            in += over ? (1 - at[d]) * s->in_step[d] : s->in_step[d];
+            out += over ? (1 - at[d]) * s->out_step[d] : s->out_step[d];
+            if (!over) {
+                break;
+            }
+            at[d] = 0;
         }
     }
 }

@@ -316,6 +316,26 @@ ru_status rui_lower_kern_reduce(rui_low *lo, const ru_node *n, ru_err *err)
     return emit_reduce(lo, n, &s);
 }
 
+/* GlobalAveragePool of row-major images: oneDNN's is for blocks of channels. */
+ru_status rui_lower_kern_image_mean(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    const ru_type *x = rui_type(lo, n->in[0]);
+    reduce_state s = {.k = ru_kern_best(),
+                      .t = rui_kern_dtype(lo, n->in[0]),
+                      .op = RU_KERN_RED_SUM,
+                      .after = AFTER_MEAN};
+    bool reduced[RU_RANK_MAX] = {false};
+    for (uint32_t d = 2; d < x->rank; d++) {
+        reduced[d] = true;
+    }
+    if (x->dtype != RU_F32 || !rui_inference(lo) || !rui_standing(lo, n->in[0])->plain ||
+        !rui_kern_float(s.t) || !rui_runs_of(x, reduced, &s.r)) {
+        return RU_E_UNSUPPORTED;
+    }
+    return emit_reduce(lo, n, &s);
+}
+
 /* -- gradient of ReduceMax and ReduceMin ---------------------------------------------------------
  */
 

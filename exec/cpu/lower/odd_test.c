@@ -321,9 +321,92 @@ static void whole_numbers_and_running_sums(void **state)
     }
 }
 
-RU_TESTS(exec_odd, cmocka_unit_test(products_of_doubles), cmocka_unit_test(gemms_of_doubles),
-         cmocka_unit_test(products_of_halves), cmocka_unit_test(pools_at_odd_sizes),
-         cmocka_unit_test(pools_keep_nan), cmocka_unit_test(powers_of_pools_are_finite),
+/* A channel each over three axes: rows that are not whole vectors, windows that hang over. */
+static void deep_convolutions_of_one_channel(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t x[3], kernel[3], strides[3], dilations[3], pads[6], each;
+    } cases[] = {
+        {{4, 5, 6}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}, 1},
+        {{5, 9, 37}, {3, 2, 5}, {2, 3, 1}, {1, 1, 1}, {0, 1, 3, 2, 0, 4}, 2},
+        {{7, 6, 16}, {2, 3, 3}, {1, 2, 1}, {3, 2, 4}, {2, 0, 1, 1, 2, 5}, 1},
+        {{1, 1, 50}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0}, 3},
+        {{6, 8, 11}, {3, 3, 3}, {3, 4, 1}, {1, 1, 1}, {0}, 1},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cases) * 4; k++) {
+        const int64_t *d = cases[k / 4].x, *f = cases[k / 4].kernel;
+        int64_t groups = 5, co = groups * cases[k / 4].each;
+        const ru_attr attrs[] = {RU_AIS(kernel_shape, f, 3),
+                                 RU_AIS(strides, cases[k / 4].strides, 3),
+                                 RU_AIS(dilations, cases[k / 4].dilations, 3),
+                                 RU_AIS(pads, cases[k / 4].pads, 6),
+                                 RU_AI(group, groups),
+                                 RU_A_END};
+        net t;
+        net_init(&t);
+        ru_value_id in[3] = {input(&t, "x", T(F32, 2, groups, d[0], d[1], d[2])),
+                             param(&t, T(F32, co, 1, f[0], f[1], f[2]), 0.3f),
+                             param(&t, T(F32, co), 0.2f)};
+        ru_value_id y;
+        ru_build_node(&t.b, RU_OP_Conv, in, k % 2 == 1 ? 3 : 2, attrs, &y, 1);
+        y = k % 4 >= 2 ? ru_build_op1(&t.b, RU_OP_Sigmoid, y, NULL) : y;
+        ru_build_output(&t.b, y, "y");
+        assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+        ru_exe *e = open_on(&t, (ru_exe_options){.threads = 2});
+        ru_exe *ref = open_on(&t, (ru_exe_options){.device = RU_DEVICE_REF});
+        assert_non_null(strstr(ru_exe_print(e, &t.arena), "kern depthwise"));
+        same_output(&t, e, ref, t.g.outputs[0], 1e-5, "one channel");
+        ru_exe_close(e);
+        ru_exe_close(ref);
+        ru_arena_fini(&t.arena);
+    }
+}
+
+/* Ones on a diagonal, images cut into blocks, places of every width. */
+static void moves_at_odd_sizes(void **state)
+{
+    (void)state;
+    static const ru_dtype types[] = {RU_F32, RU_F64, RU_F16, RU_I64, RU_U8};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(types) * 6; k++) {
+        ru_dtype dt = types[k / 6];
+        int64_t b = 2 + k % 3;
+        net t;
+        net_init(&t);
+        ru_value_id x = input(&t, "x", ru_type_make(dt, 2, (int64_t[]){9, 13}));
+        ru_value_id image = input(
+            &t, "image", ru_type_make(dt, 4, (int64_t[]){2, 3, 3 * b, b * (k % 6 < 3 ? 35 : 1)}));
+        ru_build_output(&t.b,
+                        ru_build_op1(&t.b, RU_OP_EyeLike, x,
+                                     (ru_attr[]){RU_AI(k, 4 * (int64_t)(k % 6) - 10), RU_A_END}),
+                        "eye");
+        ru_build_output(&t.b,
+                        ru_build_op1(&t.b, RU_OP_SpaceToDepth, image,
+                                     (ru_attr[]){RU_AI(blocksize, b), RU_A_END}),
+                        "blocks");
+        fast_and_right(&t, 0, "moves");
+    }
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(types) * 6; k++) {
+        int64_t axis = k % 3, dims[3] = {5, 6, 37};
+        net t;
+        net_init(&t);
+        ru_value_id x = input(&t, "x", ru_type_make(types[k / 6], 3, dims));
+        dims[axis] = 11;
+        ru_type of = ru_type_make(k % 6 < 3 ? RU_I64 : RU_I32, 3, dims);
+        ru_value_id at = input(&t, "at", of);
+        ru_build_output(&t.b,
+                        ru_build_op2(&t.b, RU_OP_GatherElements, x, at,
+                                     (ru_attr[]){RU_AI(axis, axis), RU_A_END}),
+                        "y");
+        fast_and_right(&t, 0, "places");
+    }
+}
+
+RU_TESTS(exec_odd, cmocka_unit_test(deep_convolutions_of_one_channel),
+         cmocka_unit_test(moves_at_odd_sizes), cmocka_unit_test(products_of_doubles),
+         cmocka_unit_test(gemms_of_doubles), cmocka_unit_test(products_of_halves),
+         cmocka_unit_test(pools_at_odd_sizes), cmocka_unit_test(pools_keep_nan),
+         cmocka_unit_test(powers_of_pools_are_finite),
          cmocka_unit_test(transposed_convolutions_of_few_channels),
          cmocka_unit_test(losses_of_classes), cmocka_unit_test(labels_out_of_range_are_named),
          cmocka_unit_test(whole_numbers_and_running_sums))

@@ -1,0 +1,96 @@
+/* Convolutions over three axes of one channel each, which oneDNN computes as products of one row:
+ * channel after channel, row-major. */
+#include "exec/cpu/low/conv.h"
+#include "exec/cpu/lower/lower_kern.h"
+
+enum { AXES = 3, WORK_MAX = 4 << 20 }; /* floats */
+
+typedef struct depth_state {
+    const ru_kern *k;
+    ru_kern_depth d;
+    int64_t n, channels, each; /* each: results of one channel of the image */
+    int64_t work;              /* floats of one thread */
+} depth_state;
+
+enum { D_X, D_W, D_BIAS, D_Y, D_WORK, D_BUFS };
+
+static void depth_part(const void *state, void *const *bufs, int64_t begin, int64_t end, void *own)
+{
+    const depth_state *s = state;
+    int64_t in = s->d.in[0] * s->d.in[1] * s->d.in[2],
+            out = s->d.out[0] * s->d.out[1] * s->d.out[2];
+    int64_t taps = s->d.kernel[0] * s->d.kernel[1] * s->d.kernel[2];
+    const float *bias = bufs[D_BIAS];
+    for (int64_t r = begin; r < end; r++) {
+        int64_t o = r % (s->channels * s->each), image = r / (s->channels * s->each);
+        s->k->depth(&s->d, (const float *)bufs[D_X] + (image * s->channels + o / s->each) * in,
+                    (const float *)bufs[D_W] + o * taps, bias != NULL ? bias[o] : 0.0f,
+                    (float *)bufs[D_Y] + r * out, own);
+    }
+}
+
+static ru_status depth_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const depth_state *s = state;
+    rui_kern_for_own(run, depth_part, s, bufs, s->n * s->channels * s->each, 1, bufs[D_WORK],
+                     s->work * (int64_t)sizeof(float));
+    return RU_OK;
+}
+
+/* Room for the image with all its padding, and for what the last windows reach. */
+static void plan(ru_kern_depth *d, const rui_window *w)
+{
+    for (int k = 0; k < AXES; k++) {
+        int64_t dilation = w->dilate[k] + 1;
+        int64_t reach = (w->out[k] - 1) * w->stride[k] + (w->kernel[k] - 1) * dilation + 1;
+        d->in[k] = w->in[k];
+        d->out[k] = w->out[k];
+        d->kernel[k] = w->kernel[k];
+        d->stride[k] = w->stride[k];
+        d->dilation[k] = dilation;
+        d->before[k] = w->pad_l[k];
+        d->room[k] = w->in[k] + w->pad_l[k] > reach ? w->in[k] + w->pad_l[k] : reach;
+    }
+}
+
+static bool pays(const rui_window *w)
+{
+    return w->nsp == AXES && w->groups > 1 && w->ci == w->groups && w->stride[2] == 1 &&
+           w->pad_l[0] >= 0 && w->pad_l[1] >= 0 && w->pad_l[2] >= 0;
+}
+
+ru_status rui_lower_kern_depth(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    const ru_type *x = rui_type(lo, n->in[0]), *wt = rui_type(lo, n->in[1]);
+    const ru_type *y = rui_type(lo, n->out[0]);
+    rui_window w;
+    bool act = ru_node_str(n, RU_ATTR_activation, "")[0] != '\0';
+    if (x->dtype != RU_F32 || wt->dtype != RU_F32 || rui_bf16(lo) || !rui_inference(lo) ||
+        ru_node_has_in(n, 3) || (act && !rui_act_known(n)) || ru_type_count(y) <= 0 ||
+        rui_window_of(n, x, wt, y, false, false, &w) != RU_OK || !pays(&w)) {
+        return RU_E_UNSUPPORTED;
+    }
+    depth_state made = {.k = ru_kern_best(), .n = w.n, .channels = w.ci, .each = w.co / w.groups};
+    plan(&made.d, &w);
+    made.work = (made.k->depth_work(&made.d) + 15) / 16 * 16;
+    if (made.work > WORK_MAX) {
+        return RU_E_UNSUPPORTED;
+    }
+    depth_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    if (s == NULL) {
+        return rui_done(lo);
+    }
+    *s = made;
+    rui_buf bufs[D_BUFS] = {[D_X] = rui_in_plain(lo, n->in[0]), [D_W] = rui_in_plain(lo, n->in[1])};
+    bufs[D_BIAS] = ru_node_has_in(n, 2) ? rui_in_plain(lo, n->in[2]) : (rui_buf){0};
+    bufs[D_Y] = rui_out_plain(lo, n->out[0]);
+    bufs[D_WORK] = rui_scratch(lo, s->work * rui_threads(lo) * (int64_t)sizeof(float));
+    rui_emit(lo, &(rui_step){.kernel = "kern depthwise",
+                             .fn = depth_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = D_BUFS});
+    rui_act_emit(lo, n);
+    return rui_done(lo);
+}
