@@ -11,7 +11,8 @@ enum { IDS, SLOT, AT, WANT, INPUTS }; /* of the graph, in this order */
 typedef struct sized {
     ru_graph graph;
     ru_exe *exe;
-    int64_t rows, wanted, service_ns;
+    int64_t rows, wanted;
+    int64_t opened_ns, service_ns; /* of a run: when it was opened; lately */
 } sized;
 
 struct ru_steps {
@@ -78,6 +79,7 @@ static ru_status warm(sized *z, ru_err *err)
         int64_t ns = ru_time_since(ru_clock_now(), from);
         z->service_ns = ns < z->service_ns ? ns : z->service_ns;
     }
+    z->opened_ns = z->service_ns;
     return RU_OK;
 }
 
@@ -143,27 +145,39 @@ ru_steps_facts ru_steps_facts_get(const ru_steps *s)
     return s->facts;
 }
 
-static const sized *of(const ru_steps *s, int64_t rows)
+/* Rows at later positions take longer. A size that is not used forgets what it took. */
+static void learn(ru_steps *s, sized *z, int64_t ns)
+{
+    for (uint32_t k = 0; k < s->n_sizes; k++) {
+        sized *other = &s->sizes[k];
+        other->service_ns += (other->opened_ns - other->service_ns) / 64;
+    }
+    z->service_ns += (ns - z->service_ns) / 4;
+}
+
+static uint32_t of(const ru_steps *s, int64_t rows)
 {
     uint32_t k = 0;
     while (k + 1 < s->n_sizes && s->sizes[k].rows < rows) {
         k++;
     }
-    return &s->sizes[k];
+    return k;
 }
 
 ru_status ru_steps_run(ru_steps *s, const ru_steps_row *rows, int64_t n, const float **logits,
                        ru_err *err)
 {
     RU_CHECK(n > 0 && n <= s->facts.rows_max);
-    const sized *z = of(s, n);
+    sized *z = &s->sizes[of(s, n)];
+    ru_time from = ru_clock_now();
     fill(z, rows, n);
     RU_TRY(ru_exe_run(z->exe, &(ru_run_args){0}, err));
+    learn(s, z, ru_time_since(ru_clock_now(), from));
     *logits = ru_exe_output(z->exe, z->graph.outputs[0]);
     return RU_OK;
 }
 
 int64_t ru_steps_service_ns(const ru_steps *s, int64_t rows)
 {
-    return of(s, rows)->service_ns;
+    return s->sizes[of(s, rows)].service_ns;
 }
