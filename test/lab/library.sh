@@ -81,15 +81,27 @@ for k in 1 2 3; do
     grep -qE '^y = (2\.99|3\.00)[0-9]* x . (1\.00|0\.99)[0-9]*$' fit.$k || fail "member $k did not learn: $(cat fit.$k)"
     cmp fit.1 fit.$k || fail "members end with other parameters: $(cat fit.*)"
 done
-sed 's/STEPS = 640/STEPS = 20000/' fit.c >long.c
+sed -e 's/STEPS = 640/STEPS = 20000/' -e 's/^static float w/static int said;\n&/' \
+    -e 's/float \*g = ru_team_gradient/if (said++ == 0) { fprintf(stderr, "in\\n"); }\n        &/' fit.c >long.c
+# Wait until each of these members, by number, has begun a step.
+are_in() {
+    local k
+    for k in "$@"; do
+        for _ in $(seq 1 600); do
+            grep -qx in fit.$k.err && continue 2
+            sleep 0.1
+        done
+        fail "member $k of a longer job is not in it after a minute: $(cat fit.?.err)"
+    done
+}
 # shellcheck disable=SC2086
 $cc -std=c17 $cflags long.c -o fit-long $libs
 ./fit-long 127.0.0.1:$port 3 >fit.1 2>fit.1.err & first=$!
 ./fit-long 127.0.0.1:0 3 127.0.0.1:$port >fit.2 2>fit.2.err & second=$!
 ./fit-long 127.0.0.1:0 3 127.0.0.1:$port >fit.3 2>fit.3.err & third=$!
-sleep 0.5
+are_in 1 2 3
 ./fit-long 127.0.0.1:0 3 127.0.0.1:$port new >fit.4 2>fit.4.err & new=$!
-sleep 0.5
+are_in 4
 kill -9 $first || fail "the founder ended before it was killed: $(cat fit.1.err)"
 for pid in $second $third $new; do wait $pid || fail "a member ends with $?: $(cat fit.?.err)"; done
 cmp fit.2 fit.3 || fail "survivors end with other parameters: $(cat fit.2 fit.3)"
