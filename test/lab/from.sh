@@ -44,6 +44,7 @@ there=("$net" in $lab 2 "$rubato") # the guest's host
 serve() { # RUN OPTIONS...: on host 1; sets `served` and `at`
     local run=$1
     shift
+    : >serve.txt # it is read before the server has made it
     "$net" in $lab 1 "$rubato" export "$run" --listen 10.77.0.1:0 --token-file token "$@" >serve.txt 2>&1 &
     server=$!
     for _ in $(seq 1 100); do

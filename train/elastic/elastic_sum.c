@@ -189,10 +189,12 @@ void rui_el_sums_least(const ru_elastic *e, ru_wire_out *w)
     }
 }
 
+/* 0: not known, or a view came whose GO is not here yet: what the view before has left of its last
+ * step may still be told. */
 static int64_t alone_of(const ru_elastic *e)
 {
     int64_t sum = 0;
-    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
+    for (uint32_t b = 0; e->v.choice != NULL && b < e->reduce.n_buckets; b++) {
         sum += e->v.choice[b].predicted_ns;
     }
     return sum;
@@ -200,8 +202,7 @@ static int64_t alone_of(const ru_elastic *e)
 
 double rui_el_sums_off(const ru_elastic *e)
 {
-    bool planned = told(e) && e->v.choice != NULL; /* else a view came whose GO is not here yet */
-    int64_t alone_ns = planned ? alone_of(e) : 0;
+    int64_t alone_ns = told(e) ? alone_of(e) : 0;
     return alone_ns > 0 && e->reduce.sums.all.time.n >= RU_RECUR_LAST
                ? (double)ru_recur_ns(&e->reduce.sums.all, alone_ns) / (double)alone_ns
                : 0;
@@ -245,7 +246,7 @@ ru_status ru_elastic_sums_get(const ru_elastic *e, ru_arena *arena, ru_elastic_s
     }
     for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
         at[b] = (ru_elastic_bucket){.part = e->reduce.buckets[b].part};
-        if (e->reduce.sums.plan != 0) {
+        if (e->reduce.sums.plan != 0 && e->v.choice != NULL) {
             at[b].choice = e->v.choice[b];
         }
     }

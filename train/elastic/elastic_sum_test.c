@@ -256,10 +256,28 @@ static void long_sums_tell_nothing(void **state)
     assert_int_equal(f.recur[1].time.n, 1);
 }
 
+/* The COMMIT of a step whose view is over: what sums took still counts, and nothing is known of
+ * those of the view to come. */
+static void a_view_without_go_has_no_choice(void **state)
+{
+    (void)state;
+    static fixture f;
+    uint8_t buf[4 * BUCKETS];
+    sums_took(&f, 0, 300, 1);
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    rui_el_sums_tell(&f.e, &w);
+    f.e.v.choice = NULL;
+    ru_wire_in in = ru_wire_in_from(buf, ru_wire_size(&w));
+    rui_el_sums_learn(&f.e, &in);
+    assert_int_equal(f.recur[1].time.n, 1);
+    assert_true(rui_el_sums_off(&f.e) == 0);
+}
+
 RU_TESTS(train_elastic_sum, cmocka_unit_test(a_sum_waits_for_what_is_as_urgent),
          cmocka_unit_test(what_ended_is_not_waited_for),
          cmocka_unit_test(the_order_of_buckets_is_that_of_the_wire),
          cmocka_unit_test(what_is_left_of_a_sum_is_waited_for),
          cmocka_unit_test(a_sum_that_is_done_was_carried_first), cmocka_unit_test(plans_have_ids),
          cmocka_unit_test(no_plan_no_prediction), cmocka_unit_test(members_tell_what_sums_took),
-         cmocka_unit_test(long_sums_tell_nothing))
+         cmocka_unit_test(long_sums_tell_nothing),
+         cmocka_unit_test(a_view_without_go_has_no_choice))
