@@ -290,7 +290,7 @@ static ru_status list_files(ru_dataset *d, const ru_data_options *opt, ru_err *e
     return RU_OK;
 }
 
-/* The whole file; *bytes is the caller's to free. */
+/* The whole file; *bytes is the caller's to free, NULL on failure. */
 static ru_status load(const char *path, uint8_t **bytes, int64_t *n, ru_err *err)
 {
     ru_in_file f = {.fd = -1};
@@ -309,6 +309,10 @@ static ru_status load(const char *path, uint8_t **bytes, int64_t *n, ru_err *err
                             : rui_no_memory(err, path, *n);
     }
     ru_in_close(&f);
+    if (st != RU_OK) {
+        free(*bytes);
+        *bytes = NULL;
+    }
     return st;
 }
 
