@@ -26,22 +26,53 @@ struct rui_cache {
 
 /* -- the key ----------------------------------------------------------------------------------- */
 
+static ru_status put_file(const ru_dataset *d, ru_hasher *h, const char *path, ru_err *err)
+{
+    if (!ru_object_address(path)) {
+        ru_hasher_put_u64(h, ru_path_stamp(path));
+        return RU_OK;
+    }
+    ru_object *b = NULL;
+    RU_TRY(rui_object_open(&((ru_dataset *)(uintptr_t)d)->objects, path, &b, err));
+    ru_hasher_put_str(h, ru_object_version(b));
+    ru_hasher_put_u64(h, (uint64_t)ru_object_bytes(b));
+    return RU_OK;
+}
+
+typedef struct shards {
+    const ru_dataset *d;
+    ru_hasher *h;
+    ru_err *err;
+    const rui_source *last;
+    ru_status st;
+} shards;
+
+static void put_shard(void *self, const rui_source *s, int64_t offset, int64_t size_bytes)
+{
+    shards *t = self;
+    (void)offset;
+    (void)size_bytes;
+    if (t->st == RU_OK && s != t->last) {
+        t->last = s;
+        ru_hasher_put_str(t->h, s->path);
+        t->st = put_file(t->d, t->h, s->path, t->err);
+    }
+}
+
 static ru_status put_path(const ru_dataset *d, ru_hasher *h, const char *path, uint32_t depth,
                           ru_arena *arena, ru_err *err)
 {
     char **names = NULL;
     uint32_t n = 0;
+    bool address = ru_object_address(path);
     ru_hasher_put_str(h, path);
-    if (ru_object_address(path)) {
-        ru_object *b = NULL;
-        RU_TRY(rui_object_open(&((ru_dataset *)(uintptr_t)d)->objects, path, &b, err));
-        ru_hasher_put_str(h, ru_object_version(b));
-        ru_hasher_put_u64(h, (uint64_t)ru_object_bytes(b));
-        return RU_OK;
+    if (strchr(path, '{') != NULL && (address || !ru_path_exists(path))) { /* many files (tar.c) */
+        shards t = {.d = d, .h = h, .err = err};
+        d->format->where(d, 0, d->all, put_shard, &t);
+        return t.st;
     }
-    if (!ru_path_is_dir(path) || depth > DEPTH_MAX) {
-        ru_hasher_put_u64(h, ru_path_stamp(path));
-        return RU_OK;
+    if (address || !ru_path_is_dir(path) || depth > DEPTH_MAX) {
+        return put_file(d, h, path, err);
     }
     RU_TRY(ru_dir_list(path, arena, &names, &n, err));
     for (uint32_t i = 0; i < n; i++) {
@@ -144,14 +175,15 @@ static void ask(void *self, const rui_source *s, int64_t offset, int64_t size_by
 {
     (void)offset;
     (void)size_bytes;
-    *(bool *)self = s->bytes != NULL;
+    *(uint32_t *)self |= s->bytes != NULL ? 1 : 2;
 }
 
+/* All of it: labels may stand in memory, and images in a file. */
 static bool in_memory(const ru_dataset *d)
 {
-    bool yes = false;
-    rui_format_where(d, 0, 1, ask, &yes);
-    return yes;
+    uint32_t seen = 0;
+    rui_format_where(d, 0, 1, ask, &seen);
+    return seen == 1;
 }
 
 ru_status rui_cache_open(ru_dataset *d, const ru_data_options *opt, rui_cache **out, ru_err *err)
@@ -317,7 +349,8 @@ static void count(rui_cache *c, bool found, ru_time from)
 
 static void keep(rui_cache *c, int64_t index, const void *record, int64_t size_bytes)
 {
-    if (size_bytes > 0 && rui_segments_put(c->segments, index, record, size_bytes)) {
+    if (size_bytes > 0 && size_bytes <= RUI_SAMPLE_BYTES_MAX &&
+        rui_segments_put(c->segments, index, record, size_bytes)) {
         ru_mutex_lock(&c->lock);
         c->sum.added++;
         c->sum.added_bytes += size_bytes;

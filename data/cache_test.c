@@ -120,6 +120,109 @@ static void test_formats(void **state)
     check_written(*state, "packed", (const char *const[]){"a.pack"}, 1);
 }
 
+/* A file of one .npy member [6, 7] of bytes after the other, as tar has it, then `end` blocks. */
+static const char *write_tar(ru_scratch *f, const char *name, int64_t n, const uint8_t *x,
+                             int64_t end)
+{
+    enum { BLOCK = 512, MEMBER = 2 * BLOCK };
+    const int64_t dims[] = {6, 7};
+    const char *path = ru_path_join(&f->arena, f->root, name);
+    char *all = ru_arena_zalloc(&f->arena, n * MEMBER + end * BLOCK, 1), *one;
+    for (int64_t i = 0; i < n; i++) {
+        char *head = all + i * MEMBER;
+        int64_t bytes;
+        uint32_t sum = 0;
+        assert_ok(rui_npy_save(f->root, "one.npy", RU_U8, 2, dims, x + i * 42, &f->err), f->err);
+        assert_ok(ru_file_read(ru_path_join(&f->arena, f->root, "one.npy"), BLOCK, &f->arena, &one,
+                               &bytes, &f->err),
+                  f->err);
+        (void)snprintf(head, 100, "%04lld.npy", (long long)i);
+        (void)snprintf(head + 124, 12, "%011llo", (unsigned long long)bytes);
+        memset(head + 148, ' ', 8);
+        head[156] = '0';
+        for (uint32_t k = 0; k < BLOCK; k++) {
+            sum += (uint8_t)head[k];
+        }
+        (void)snprintf(head + 148, 8, "%06o", sum);
+        memcpy(head + BLOCK, one, (size_t)bytes);
+    }
+    assert_ok(ru_file_replace(path, all, n * MEMBER + end * BLOCK, &f->err), f->err);
+    return path;
+}
+
+/* Arrays of bytes are pixels, which are kept as they stand. */
+static void test_arrays_of_bytes(void **state)
+{
+    ru_scratch *f = *state;
+    enum { N = 24, EACH = 42 };
+    const int64_t dims[] = {N, 6, 7};
+    uint8_t x[N * EACH];
+    for (uint32_t i = 0; i < N * EACH; i++) {
+        x[i] = (uint8_t)(1 + i * 37 % 255);
+    }
+    assert_ok(rui_npy_save(f->root, "u8.npy", RU_U8, 3, dims, x, &f->err), f->err);
+    const char *npy[] = {ru_path_join(&f->arena, f->root, "u8.npy")},
+               *tar[] = {write_tar(f, "a.tar", N, x, 2)};
+    for (uint32_t k = 0; k < 8; k++) {
+        const ru_data_options opt = {.format = k % 2 == 0 ? "npy" : "tar",
+                                     .paths = k % 2 == 0 ? npy : tar,
+                                     .n_paths = 1,
+                                     .raw = k % 4 >= 2};
+        check(f, &opt, k < 4 ? RU_CACHE_DECODED : RU_CACHE_BYTES);
+    }
+}
+
+/* One name for many files: a change of any of them makes other data. */
+static void test_shards(void **state)
+{
+    ru_scratch *f = *state;
+    enum { N = 8, EACH = 42 };
+    const ru_disk_tier tier = {ru_path_join(&f->arena, f->root, "tier"), ROOM};
+    const char *paths[] = {ru_path_join(&f->arena, f->root, "t{0..1}.tar")};
+    const ru_data_options opt = {.format = "tar", .paths = paths, .n_paths = 1};
+    uint8_t x[N * EACH];
+    for (uint32_t k = 0; k < 3; k++) {
+        for (uint32_t i = 0; i < N * EACH && k < 2; i++) {
+            x[i] = (uint8_t)(i + 100 * k);
+        }
+        if (k == 0) {
+            (void)write_tar(f, "t0.tar", N, x, 2);
+        }
+        if (k < 2) {
+            (void)write_tar(f, "t1.tar", N, x, 2 + k);
+        }
+        ru_dataset *a = open_data(&opt, RU_CACHE_NONE, NULL, 0);
+        ru_dataset *b = open_data(&opt, RU_CACHE_DECODED, &tier, 1);
+        compare(a, b, 1, 1);
+        rui_cache_sum sum = rui_cache_sum_get(b->cache);
+        assert_int_equal(sum.found, k < 2 ? 0 : 2 * N);
+        ru_dataset_close(a);
+        ru_dataset_close(b);
+    }
+}
+
+/* Images in a file with labels in memory are kept. */
+static void test_labels_in_memory(void **state)
+{
+    ru_scratch *f = *state;
+    const ru_disk_tier tier = {ru_path_join(&f->arena, f->root, "tier"), ROOM};
+    const char *const names[] = {"a-images", "a-labels"};
+    ru_data_options opt = {.format = "idx",
+                           .paths = write_digits(f, "idx", names, 2),
+                           .n_paths = 2,
+                           .resident_max_bytes = 1000};
+    ru_dataset *a, *b;
+    assert_ok(ru_dataset_open(&opt, &a, &f->err), f->err);
+    opt.cache = (ru_cache_options){RU_CACHE_BYTES, &tier, 1};
+    assert_ok(ru_dataset_open(&opt, &b, &f->err), f->err);
+    assert_non_null(b->cache);
+    compare(a, b, 2, 1);
+    rui_cache_sum sum = rui_cache_sum_get(b->cache);
+    assert_int_equal(sum.found, COUNT);
+    ru_dataset_close(a);
+    ru_dataset_close(b);
+}
+
 /* Mean, std and labels as vectors come after what is kept; another size is another folder. */
 static void test_options(void **state)
 {
@@ -280,6 +383,37 @@ static void test_damage(void **state)
     ru_dataset_close(a);
 }
 
+/* Threads write their lines in any order, and a folder may be named twice: nothing is cut off. */
+static void test_order_of_lines(void **state)
+{
+    enum { LINE = 40 };
+    ru_scratch *f = *state;
+    const char *path = ru_path_join(&f->arena, f->root, "tier");
+    const ru_disk_tier tiers[] = {{path, ROOM}, {path, ROOM}};
+    ru_data_options opt = {.format = "images", .paths = write_images(f), .n_paths = 1};
+    ru_dataset *a = open_data(&opt, RU_CACHE_NONE, NULL, 0);
+    ru_dataset *b = open_data(&opt, RU_CACHE_DECODED, tiers, 1);
+    char *data, line[LINE];
+    int64_t n;
+    compare(a, b, 1, 1);
+    ru_dataset_close(b);
+    const char *file = file_of(f, path, ".idx");
+    assert_ok(ru_file_read(file, 0, &f->arena, &data, &n, &f->err), f->err);
+    memcpy(line, data + n - LINE, LINE);
+    memcpy(data + n - LINE, data + n - 2 * LINE, LINE);
+    memcpy(data + n - 2 * LINE, line, LINE);
+    assert_ok(ru_file_replace(file, data, n, &f->err), f->err);
+    for (uint32_t k = 1; k < 3; k++) {
+        b = open_data(&opt, RU_CACHE_DECODED, tiers, k);
+        compare(a, b, 1, 1);
+        rui_cache_sum sum = rui_cache_sum_get(b->cache);
+        assert_int_equal(sum.found, COUNT);
+        assert_int_equal(sum.damaged, 0);
+        ru_dataset_close(b);
+    }
+    ru_dataset_close(a);
+}
+
 /* Files that change before they are opened again are other data; what is kept of files that change
  * meanwhile is left out. */
 static void test_changes(void **state)
@@ -381,5 +515,7 @@ static void test_failing_calls(void **state)
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
-RU_TESTS(data_cache, T(test_formats), T(test_options), T(test_parts_share), T(test_room),
-         T(test_damage), T(test_changes), T(test_mistakes), T(test_failing_calls))
+RU_TESTS(data_cache, T(test_formats), T(test_arrays_of_bytes), T(test_shards),
+         T(test_labels_in_memory), T(test_options), T(test_parts_share), T(test_room),
+         T(test_damage), T(test_order_of_lines), T(test_changes), T(test_mistakes),
+         T(test_failing_calls))

@@ -35,6 +35,7 @@ typedef struct segment {
     rui_source source;
     char *index;        /* path */
     int64_t read_bytes; /* of the index, so far */
+    int64_t end;        /* of its records: lines come in the order in which writes ended */
     bool own;
 } segment;
 
@@ -112,16 +113,15 @@ static bool take_line(rui_segments *s, uint32_t segment_number, const line *l)
     return true;
 }
 
-/* The end of the last record; lines that are no whole ones are looked at again later. */
-static int64_t read_index(rui_segments *s, uint32_t number)
+/* Lines that are no whole ones are looked at again later. */
+static void read_index(rui_segments *s, uint32_t number)
 {
     ru_err none = {0};
     segment *g = s->segments[number - 1];
     ru_in_file f = {.fd = -1};
     head h;
-    int64_t end = 0;
     if (ru_in_open(g->index, &f, &none) != RU_OK) {
-        return 0;
+        return;
     }
     bool good = true;
     if (g->read_bytes == 0) {
@@ -138,13 +138,13 @@ static int64_t read_index(rui_segments *s, uint32_t number)
                                    &none) == RU_OK;
         for (int64_t i = 0; good && i < n; i++) {
             good = take_line(s, number, &lines[i]);
-            end = good ? lines[i].offset + lines[i].size_bytes : end;
+            int64_t end = good ? lines[i].offset + lines[i].size_bytes : 0;
+            g->end = end > g->end ? end : g->end;
             g->read_bytes += good ? (int64_t)sizeof *lines : 0;
         }
     }
     free(lines);
     ru_in_close(&f);
-    return end;
 }
 
 static bool ends_with(const char *name, const char *end)
@@ -185,8 +185,8 @@ static void look(rui_segments *s, const tier *t, bool cut)
     for (uint32_t k = 0; k < s->n; k++) {
         segment *g = s->segments[k];
         if (!g->own && strncmp(g->source.path, t->folder, strlen(t->folder)) == 0) {
-            int64_t end = read_index(s, k + 1);
-            if (cut && ru_grow_cut(g->source.path, end)) {
+            read_index(s, k + 1);
+            if (cut && ru_grow_cut(g->source.path, g->end)) {
                 (void)ru_grow_cut(g->index, g->read_bytes);
             }
         }

@@ -246,7 +246,7 @@ static ru_status add_array(ru_dataset *d, const ru_data_options *opt, const char
             d->not_classes != NULL ? d->not_classes : "", d->not_classes != NULL ? ")" : "");
     }
     bool pixels = t == RU_U8 && a->type.rank >= 2 && strcmp(name, "y") != 0;
-    ru_dtype dtype = d->raw ? t : pixels || !is_integer(t) ? RU_F32 : RU_I64;
+    ru_dtype dtype = pixels ? rui_pixel_dtype(d) : d->raw ? t : is_integer(t) ? RU_I64 : RU_F32;
     rui_field_add(d, name, dtype, a->type.rank - 1, a->type.dims + 1);
     return RU_OK;
 }

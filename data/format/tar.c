@@ -398,8 +398,8 @@ static ru_status add_fields(ru_dataset *d, const ru_data_options *opt, ru_err *e
         RU_TRY(with_array(d, &s->samples.at[0], &s->array, NULL, err));
         ru_dtype t = s->array.dtype;
         bool pixels = t == RU_U8 && s->array.rank >= 1;
-        rui_field_add(d, "x", !d->raw && (pixels || t == RU_F64) ? RU_F32 : t, s->array.rank,
-                      s->array.dims);
+        t = pixels ? rui_pixel_dtype(d) : !d->raw && t == RU_F64 ? RU_F32 : t;
+        rui_field_add(d, "x", t, s->array.rank, s->array.dims);
     }
     if (s->has[ROLE_TXT] && opt->context > 0) {
         s->context = opt->context;

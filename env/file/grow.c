@@ -51,7 +51,8 @@ ru_status ru_grow_open(const char *path, ru_grow **out, ru_err *err)
         free(g);
         return st;
     }
-    (void)locked(g->fd, LOCK_EX | LOCK_NB); /* where there are no locks, nobody cuts the file */
+    /* Who looks whether its writer died holds it for a moment. Without locks nobody cuts it. */
+    (void)locked(g->fd, LOCK_EX);
     *out = g;
     return RU_OK;
 }
