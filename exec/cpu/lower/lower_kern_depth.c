@@ -37,9 +37,10 @@ static ru_status depth_run(void *state, void *const *bufs, const rui_run *run)
     return RU_OK;
 }
 
-/* Room for the image with all its padding, and for what the last windows reach. */
-static void plan(ru_kern_depth *d, const rui_window *w)
+/* Room for the image with all its padding, and for what the last windows reach. False: too much. */
+static bool plan(ru_kern_depth *d, const rui_window *w)
 {
+    int64_t left = WORK_MAX;
     for (int k = 0; k < AXES; k++) {
         int64_t dilation = w->dilate[k] + 1;
         int64_t reach = (w->out[k] - 1) * w->stride[k] + (w->kernel[k] - 1) * dilation + 1;
@@ -50,7 +51,9 @@ static void plan(ru_kern_depth *d, const rui_window *w)
         d->dilation[k] = dilation;
         d->before[k] = w->pad_l[k];
         d->room[k] = w->in[k] + w->pad_l[k] > reach ? w->in[k] + w->pad_l[k] : reach;
+        left /= d->room[k];
     }
+    return left > 0;
 }
 
 static bool pays(const rui_window *w)
@@ -72,11 +75,10 @@ ru_status rui_lower_kern_depth(rui_low *lo, const ru_node *n, ru_err *err)
         return RU_E_UNSUPPORTED;
     }
     depth_state made = {.k = ru_kern_best(), .n = w.n, .channels = w.ci, .each = w.co / w.groups};
-    plan(&made.d, &w);
-    made.work = (made.k->depth_work(&made.d) + 15) / 16 * 16;
-    if (made.work > WORK_MAX) {
+    if (!plan(&made.d, &w)) {
         return RU_E_UNSUPPORTED;
     }
+    made.work = (made.k->depth_work(&made.d) + 15) / 16 * 16;
     depth_state *s = rui_keep(lo, (int64_t)sizeof *s);
     if (s == NULL) {
         return rui_done(lo);

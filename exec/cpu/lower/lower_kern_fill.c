@@ -102,7 +102,6 @@ static uint64_t one_of(ru_dtype t)
     return t == RU_F32   ? 0x3f800000u
            : t == RU_F64 ? 0x3ff0000000000000u
            : t == RU_F16 ? 0x3c00u
-
                          : 1u;
 }
 

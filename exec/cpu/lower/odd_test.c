@@ -363,6 +363,30 @@ static void deep_convolutions_of_one_channel(void **state)
     }
 }
 
+/* Padding for which no machine has the room. */
+static void padding_beyond_memory_is_not_copied(void **state)
+{
+    (void)state;
+    enum { FAR = INT32_MAX };
+    static const int64_t kernel[] = {2, 2, 1}, strides[] = {FAR, FAR, 1},
+                         pads[] = {FAR, FAR, 0, FAR, FAR, 0};
+    const ru_attr attrs[] = {RU_AIS(kernel_shape, kernel, 3), RU_AIS(strides, strides, 3),
+                             RU_AIS(pads, pads, 6), RU_AI(group, 2), RU_A_END};
+    net t;
+    net_init(&t);
+    ru_value_id x = input(&t, "x", T(F32, 1, 2, 2, 2, 1));
+    ru_value_id w = param(&t, T(F32, 2, 1, 2, 2, 1), 0.3f);
+    ru_build_output(&t.b, ru_build_op2(&t.b, RU_OP_Conv, x, w, attrs), "y");
+    assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+    ru_exe *e = open_on(&t, (ru_exe_options){.threads = 1});
+    ru_exe *ref = open_on(&t, (ru_exe_options){.device = RU_DEVICE_REF});
+    assert_null(strstr(ru_exe_print(e, &t.arena), "kern depthwise"));
+    same_output(&t, e, ref, t.g.outputs[0], 1e-5, "far padding");
+    ru_exe_close(e);
+    ru_exe_close(ref);
+    ru_arena_fini(&t.arena);
+}
+
 /* Ones on a diagonal, images cut into blocks, places of every width. */
 static void moves_at_odd_sizes(void **state)
 {
@@ -403,6 +427,7 @@ static void moves_at_odd_sizes(void **state)
 }
 
 RU_TESTS(exec_odd, cmocka_unit_test(deep_convolutions_of_one_channel),
+         cmocka_unit_test(padding_beyond_memory_is_not_copied),
          cmocka_unit_test(moves_at_odd_sizes), cmocka_unit_test(products_of_doubles),
          cmocka_unit_test(gemms_of_doubles), cmocka_unit_test(products_of_halves),
          cmocka_unit_test(pools_at_odd_sizes), cmocka_unit_test(pools_keep_nan),
