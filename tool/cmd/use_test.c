@@ -162,6 +162,38 @@ static void eval_leaves_out_damaged_samples(void **state)
     assert_non_null(strstr(text, "\"confusion\":[[1,0,1],[1,1,0],[0,0,0]]"));
 }
 
+static uint32_t names_in(ru_scratch *f, const char *dir)
+{
+    char **names;
+    uint32_t n;
+    assert_ok(ru_dir_list(ru_path_join(&f->arena, f->root, dir), &f->arena, &names, &n, &f->err),
+              f->err);
+    return n;
+}
+
+/* The storage of a job is for its own data. */
+static void named_data_are_not_kept(void **state)
+{
+    ru_scratch *f = *state;
+    const char *said;
+    const float x[] = {1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0};
+    const int64_t y[] = {0, 1, 2, 0};
+    int64_t dims[] = {3, 3};
+    (void)put_array(f, "x.npy", ru_type_make(RU_F32, 2, dims), x);
+    (void)put_array(f, "y.npy", ru_type_make(RU_I64, 1, dims), y);
+    const char *run = train_on(f, 2,
+                               "format: npy, train: [x.npy, y.npy], classes: 3, cache: decoded}\n"
+                               "storage: [{path: kept, quota: 1MiB}]\n# ");
+    uint32_t n = names_in(f, "kept/samples");
+    assert_int_equal(n, 2); /* the folder of the training data, and the lock */
+    dims[0] = 4;
+    const char *at = put_array(f, "x.npy", ru_type_make(RU_F32, 2, dims), x);
+    const char *labels = put_array(f, "y.npy", ru_type_make(RU_I64, 1, dims), y);
+    const char *line = ru_arena_printf(&f->arena, "eval %s --data %s --data %s", run, at, labels);
+    assert_non_null(strstr(use(f, line, "", 0, &said), "accuracy   1\n"));
+    assert_int_equal(names_in(f, "kept/samples"), n);
+}
+
 /* More samples than the batch that the file of the model fixes, and no multiple of it. */
 static void a_fixed_batch_is_enough(void **state)
 {
@@ -251,6 +283,6 @@ static void to_serve_is_not_to_write(void **state)
 #define ON_FILES(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(tool_use, ON_FILES(a_fixed_batch_is_enough),
          ON_FILES(a_damaged_sample_has_an_empty_answer), ON_FILES(eval_leaves_out_damaged_samples),
-         ON_FILES(mean_and_std_reach_every_input),
+         ON_FILES(named_data_are_not_kept), ON_FILES(mean_and_std_reach_every_input),
          ON_FILES(a_number_that_std_makes_infinite_is_refused),
          ON_FILES(lines_come_in_every_encoding), ON_FILES(to_serve_is_not_to_write))
