@@ -114,6 +114,7 @@ static void on_message(void *self, uint32_t what, const void *data, int64_t size
         return;
     }
     rui_agent_follow(a, now);
+    rui_agent_changed(a); /* it follows them, and what it started has slots */
     ru_loop_timer(a->loop, on_timer, a, TIMER_LOOK, ru_time_after(now, look_ns));
 }
 

@@ -169,11 +169,15 @@ static void send_signal(rui_proc *p, int sig, ru_time now)
     }
 }
 
-/* The job ends here: with a checkpoint, and if that hangs, without. */
+/* The job ends here: with a checkpoint, and if that hangs, without. One that leaves does not hear
+ * a second signal, which would end it at once. */
 static void end_one(rui_proc *p, ru_time now)
 {
-    bool late = p->sent == SIGINT && ru_time_since(now, p->sent_at) > end_patience_ns;
-    send_signal(p, late ? SIGKILL : SIGINT, now);
+    if (p->sent == 0) {
+        send_signal(p, SIGINT, now);
+    } else if (ru_time_since(now, p->sent_at) > end_patience_ns) {
+        send_signal(p, SIGKILL, now);
+    }
 }
 
 /* -- starts --------------------------------------------------------------------------------------
@@ -271,6 +275,9 @@ static const ru_cluster_order *order_of(const rui_agent *a, uint32_t job)
 /* One that the orders do not want any more. */
 static void part(rui_proc *p, const ru_cluster_order *o, ru_time now)
 {
+    if (!p->alive && p->pid == 0) {
+        return; /* adopted, and it may still tell its number: rui_agent_look */
+    }
     if (!p->alive && (o == NULL || o->generation > p->generation)) {
         forget(p);
     } else if (p->alive && o != NULL && o->generation > p->generation) {
@@ -299,14 +306,15 @@ static uint32_t count(rui_agent *a, const ru_cluster_order *o, rui_proc **newest
 }
 
 /* Has a worker of this generation ended here as its job does (0), or in any way but leaving? Then
- * it is for the scheduler to say how the job goes on. */
+ * it is for the scheduler to say how the job goes on. One that was told to leave before it could
+ * hear signals has left, too. */
 static bool ended_here(const rui_agent *a, const ru_cluster_order *o, bool anyhow)
 {
     bool yes = false;
     for (uint32_t k = 0; k < RU_CLUSTER_PROCS_MAX; k++) {
         const rui_proc *p = &a->procs[k];
         yes = yes || (p->agent != NULL && p->job == o->job && p->generation == o->generation &&
-                      !p->alive && !p->left && (anyhow || p->code == 0));
+                      !p->alive && !p->left && (p->code == 0 || (anyhow && p->sent != SIGTERM)));
     }
     return yes;
 }

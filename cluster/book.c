@@ -36,6 +36,14 @@ void ru_book_spec_put(const ru_book_spec *s, ru_text *into)
     ru_json_close(&j);
 }
 
+ru_status ru_book_spec_get(const char *text, ru_arena *arena, ru_book_spec *out, ru_err *err)
+{
+    ru_conf *c;
+    RU_TRY(ru_conf_new(&spec_table, arena, &c, err));
+    RU_TRY(ru_conf_add_json(c, "journal", text, (int64_t)strlen(text), err));
+    return ru_conf_apply(c, out, err);
+}
+
 static const ru_conf_field user_fields[] = {
     RU_ROW(TEXT, ru_book_user, name, NULL, "name of the user"),
     RU_ROW(TEXT, ru_book_user, key, NULL, "its secret"),
@@ -159,7 +167,6 @@ static ru_status odd(const ru_journal_event *e, const char *what, ru_err *err)
 
 static ru_status submit(ru_book *b, const ru_journal_event *e, ru_err *err)
 {
-    ru_conf *c;
     ru_book_spec spec;
     uint32_t slot = 0;
     while (slot < RU_BOOK_LIVE_MAX && b->of[slot] != 0) {
@@ -168,9 +175,7 @@ static ru_status submit(ru_book *b, const ru_journal_event *e, ru_err *err)
     if (e->job != (int64_t)b->jobs.n + 1 || slot == RU_BOOK_LIVE_MAX || e->a < 1 || e->b < e->a) {
         return odd(e, "no such submission can follow", err);
     }
-    RU_TRY(ru_conf_new(&spec_table, b->arena, &c, err));
-    RU_TRY(ru_conf_add_json(c, "journal", e->text, (int64_t)strlen(e->text), err));
-    RU_TRY(ru_conf_apply(c, &spec, err));
+    RU_TRY(ru_book_spec_get(e->text, b->arena, &spec, err));
     const char *owner = ru_arena_str(b->arena, e->who);
     ru_book_job *j = owner != NULL ? ru_book_jobs_push(&b->jobs, b->arena) : NULL;
     if (j == NULL) {

@@ -110,6 +110,10 @@ uint32_t ru_book_node_of(const ru_book *b, const char *name);
 const ru_book_user *ru_book_user_of(const ru_book *b, const char *name);
 void ru_book_user_put(const ru_book_user *u, ru_text *into);
 void ru_book_spec_put(const ru_book_spec *s, ru_text *into);
+/* What ru_book_spec_put wrote, as the fold reads it: before an event is durable it must be known
+ * that it can be read. Owner: `arena`. Errors: RU_E_CONFIG, RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_book_spec_get(const char *text, ru_arena *arena, ru_book_spec *out,
+                                       ru_err *err);
 const char *ru_book_state_name(ru_book_state s);
 
 /* What the events GRANT of the next plan would be, by plan/fleet/alloc.h: jobs of higher priority

@@ -8,8 +8,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "env/file/file.h"
-
 #ifdef RU_HAS_SQLITE3
 #include <sqlite3.h>
 
@@ -224,11 +222,10 @@ ru_status ru_journal_sqlite(const char *path, ru_arena *arena, ru_journal *out, 
     }
     s->path = path;
     RU_TRY(load(s, err));
-    bool fresh = !ru_path_exists(path);
-    if (fresh) { /* SQLite gives its other files the mode of this one */
-        RU_TRY(ru_file_secret(path, "", 0, err));
-    }
-    int code = s->open_v2(path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_EXRESCODE, NULL);
+    mode_t before = umask(077); /* SQLite gives its other files the mode of this one */
+    int code = s->open_v2(path, &s->db,
+                          SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_EXRESCODE, NULL);
+    (void)umask(before);
     ru_status st = code == SQLITE_OK ? prepare(s, err) : failed(s, code, err);
     if (st != RU_OK) {
         close_store(s);

@@ -39,11 +39,10 @@ ru_status rui_scheduler_append(rui_scheduler *s, ru_journal_event *events, uint3
     RU_TRY(s->journal.ops->append(s->journal.self, events, n, err));
     for (uint32_t k = 0; k < n; k++) {
         ru_status st = ru_book_fold(&s->book, &events[k], err);
-        if (st == RU_E_DATA) { /* it is in the journal: no scheduler could go on from here */
+        if (st != RU_OK) { /* it is in the journal: what goes on without it would contradict it */
             ru_log(RU_LOG_ERROR, "cluster", "fold", "%s", err->text);
         }
-        RU_CHECK(st != RU_E_DATA);
-        RU_TRY(st);
+        RU_CHECK(st == RU_OK);
     }
     return RU_OK;
 }
@@ -219,7 +218,7 @@ void rui_scheduler_settle(rui_scheduler *s, ru_time now)
         plan(s);
     }
     tell_all(s, now);
-    if (s->closing && rui_scheduler_processes(s) == 0) {
+    if (s->closing && rui_scheduler_silence(s)) {
         ru_loop_stop(s->loop);
     }
 }
@@ -397,6 +396,7 @@ ru_status ru_scheduler_run(const ru_scheduler_options *opt, ru_arena *arena, ru_
     s->opt = opt;
     s->arena = arena;
     s->opened = ru_clock_now();
+    s->number = (uint64_t)ru_clock_wall_ns(); /* no agent heard it from an earlier scheduler */
     for (uint32_t k = 0; k < RU_BOOK_NODES_MAX; k++) {
         ru_arena_init(&s->live[k].arena, 0);
     }

@@ -118,7 +118,11 @@ ru_status rui_scheduler_explain(rui_scheduler *s, const ru_book_job *j, ru_arena
     if (j->cancelled) {
         ru_text_put(t, "ends: it was cancelled, and writes its checkpoint\n");
     } else if (p->n_parts == 0) {
+        const ru_book_user *u = ru_book_user_of(&s->book, j->owner);
         put_wait(s, j, t);
+        if (u != NULL && u->slots > 0) {
+            ru_text_putf(t, "  all jobs of %s may have %u slots at one time\n", u->name, u->slots);
+        }
     } else {
         put_has(s, j, p, t);
     }

@@ -180,6 +180,8 @@ static ru_status audit_row(void *arg, const ru_journal_event *e, ru_err *err)
     ru_table_str(t, e->kind < RU_BOOK_KINDS ? kinds[e->kind] : kinds[0]);
     if (e->kind == RU_BOOK_NODE || e->kind == RU_BOOK_DRAIN) {
         ru_table_textf(t, "node %lld", (long long)e->node);
+    } else if (e->kind == RU_BOOK_USER) {
+        ru_table_str(t, "a user");
     } else {
         ru_table_textf(t, "job %lld", (long long)e->job);
     }
@@ -234,9 +236,16 @@ static ru_status read_wish(asked *q, wish *w, ru_err *err)
 }
 
 /* A job that could never start is refused with what could. */
-static ru_status check_size(const rui_scheduler *s, uint32_t min, ru_err *err)
+static ru_status check_size(const rui_scheduler *s, const char *owner, uint32_t min, ru_err *err)
 {
+    const ru_book_user *u = ru_book_user_of(&s->book, owner);
     uint32_t slots = 0;
+    if (u != NULL && u->slots > 0 && min > u->slots) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "the job needs at least %u workers, but %s may have %u at one time; ask for "
+                       "%u or fewer",
+                       min, u->name, u->slots, u->slots);
+    }
     for (uint32_t k = 0; k < s->book.n_nodes; k++) {
         slots += s->book.nodes[k].slots;
     }
@@ -286,44 +295,75 @@ static ru_status add_user(asked *q, ru_err *err)
     return RU_OK;
 }
 
+/* Submissions whose requests came in one turn of the loop become durable together. */
+enum { COMMIT_MAX = 32 };
+struct rui_commit {
+    asked of[COMMIT_MAX];
+    ru_journal_event events[COMMIT_MAX]; /* their texts are in the arenas of the answers */
+    uint32_t n;
+};
+
+static void commit(void *self, ru_time now)
+{
+    rui_scheduler *s = self;
+    struct rui_commit *c = s->commit;
+    ru_err err;
+    ru_status st = rui_scheduler_append(s, c->events, c->n, &err);
+    for (uint32_t k = 0; k < c->n; k++) {
+        if (st == RU_OK) {
+            give_line(&c->of[k],
+                      ru_arena_printf(c->of[k].arena, "%lld", (long long)c->events[k].job));
+        } else {
+            refuse(&c->of[k], &err);
+        }
+    }
+    c->n = 0;
+    s->plan_due = true;
+    rui_scheduler_settle(s, now);
+}
+
 static ru_status submit(asked *q, ru_err *err)
 {
     rui_scheduler *s = q->s;
     wish w;
     char token[33];
     RU_TRY(read_wish(q, &w, err));
-    RU_TRY(check_size(s, w.min, err));
-    const ru_book_user *u = ru_book_user_of(&s->book, q->who);
-    if (u != NULL && u->slots > 0 && w.min > u->slots) {
-        return RU_FAIL(err, RU_E_USAGE,
-                       "the job needs at least %u workers, but %s may have %u at one time; ask for "
-                       "%u or fewer",
-                       w.min, u->name, u->slots, u->slots);
+    RU_TRY(check_size(s, q->who, w.min, err));
+    if (s->commit == NULL && (s->commit = RU_NEW(s->arena, struct rui_commit, 1)) == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a submission");
     }
-    uint32_t number = s->book.jobs.n + 1;
-    if (s->book.n_live == RU_BOOK_LIVE_MAX || s->closing) {
+    if (s->commit->n == COMMIT_MAX) {
+        commit(s, ru_clock_now());
+    }
+    uint32_t number = s->book.jobs.n + 1 + s->commit->n;
+    if (s->book.n_live + s->commit->n >= RU_BOOK_LIVE_MAX || s->closing) {
         return RU_FAIL(err, RU_E_LIMIT, "%s",
                        s->closing ? "the cluster is going down; submit the job when it is up again"
                                   : "12000 jobs have not ended; wait until some have");
     }
     draw_key(token);
     const char *out = ru_arena_printf(q->arena, "%s/jobs/%u", s->opt->folder, number);
-    ru_text spec = ru_text_arena(q->arena);
-    ru_book_spec_put(&(ru_book_spec){w.name, token, out, w.yaml}, &spec);
-    if (out == NULL || spec.cut || strlen(out) > RU_CLUSTER_TEXT_MAX) {
+    ru_text text = ru_text_arena(q->arena);
+    ru_book_spec spec = {w.name, token, out, w.yaml};
+    if (out == NULL || strlen(out) > RU_CLUSTER_TEXT_MAX) {
         return RU_FAIL(err, RU_E_LIMIT, "the path of the cluster's folder is too long: %s",
                        s->opt->folder);
     }
-    const ru_journal_event e = {.kind = RU_BOOK_SUBMIT,
-                                .job = number,
-                                .node = w.priority,
-                                .a = w.min,
-                                .b = w.max,
-                                .who = q->who,
-                                .text = spec.p};
-    RU_TRY(rui_scheduler_event(s, e, err));
-    s->plan_due = true;
-    give_line(q, ru_arena_printf(q->arena, "%u", number));
+    ru_book_spec_put(&spec, &text);
+    if (text.cut) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a submission");
+    }
+    RU_TRY(ru_book_spec_get(text.p, q->arena, &spec, err));
+    s->commit->events[s->commit->n] = (ru_journal_event){.kind = RU_BOOK_SUBMIT,
+                                                         .job = number,
+                                                         .node = w.priority,
+                                                         .a = w.min,
+                                                         .b = w.max,
+                                                         .who = q->who,
+                                                         .text = text.p};
+    s->commit->of[s->commit->n++] = *q;
+    q->arena = NULL;
+    ru_loop_after(s->loop, commit, s);
     return RU_OK;
 }
 
@@ -352,7 +392,7 @@ static ru_status change_job(asked *q, ru_err *err)
     }
     if (scales) {
         RU_TRY(read_wish(q, &w, err));
-        RU_TRY(check_size(q->s, w.min, err));
+        RU_TRY(check_size(q->s, j->owner, w.min, err));
     }
     const ru_journal_event e = {.kind = scales ? RU_BOOK_SCALE : RU_BOOK_CANCEL,
                                 .job = number,

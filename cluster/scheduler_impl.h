@@ -39,7 +39,8 @@ typedef struct rui_scheduler {
         uint32_t job;
         ru_figures is;
     } * figures;     /* [RU_BOOK_LIVE_MAX] by slot */
-    uint64_t number; /* of orders */
+    struct rui_commit *commit; /* scheduler_http.c; NULL: none yet */
+    uint64_t number;           /* of orders */
     ru_time opened;
     int64_t opened_at_ns; /* on the cluster's clock */
     ru_time planned;
@@ -64,7 +65,8 @@ uint32_t rui_scheduler_alive(const rui_scheduler *s, const ru_book_job *j, uint3
                              const char **at);
 /* What was measured of a living job. */
 const ru_figures *rui_scheduler_figures(rui_scheduler *s, const ru_book_job *j);
-uint32_t rui_scheduler_processes(const rui_scheduler *s); /* of all jobs */
+/* Does no process of any job live, as far as all nodes have said since their newest orders? */
+bool rui_scheduler_silence(const rui_scheduler *s);
 
 /* For people, in words. Errors: RU_E_LIMIT. */
 RU_MUST_USE ru_status rui_scheduler_explain(rui_scheduler *s, const ru_book_job *j, ru_arena *arena,

@@ -50,17 +50,6 @@ uint32_t rui_scheduler_alive(const rui_scheduler *s, const ru_book_job *j, uint3
     return n;
 }
 
-uint32_t rui_scheduler_processes(const rui_scheduler *s)
-{
-    uint32_t n = 0;
-    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
-        for (uint32_t i = 0; i < s->live[k].state.n; i++) {
-            n += s->live[k].state.procs[i].alive;
-        }
-    }
-    return n;
-}
-
 /* -- ends ----------------------------------------------------------------------------------------
  */
 
@@ -88,7 +77,10 @@ static ends ends_of(const rui_scheduler *s, const ru_book_job *j)
             e.stopped = e.stopped || (p->code == 0 && !p->left);
             if (p->code != 0 && (e.why[0] == 0 || p->why[0] != 0)) {
                 e.code = p->code;
-                e.why = p->why[0] != 0 ? p->why : "a worker was ended by a signal";
+                e.why = p->why[0] != 0 ? p->why
+                        : p->code < 0  ? "a worker was ended by a signal"
+                                       : "a worker ended before it could tell why; see the files "
+                                         "log.* in the run's folder";
             }
         }
     }
@@ -269,8 +261,8 @@ static void order_one(rui_scheduler *s, const ru_book_job *j, uint32_t k, uint32
     if (o->end) {
         return;
     }
-    if (alive == 0) { /* nothing of it runs: all that it needs, or nothing */
-        if (!may_begin(s, j, &first) || !prepared(s, j)) {
+    if (alive == 0) { /* nothing of it runs, if all have spoken: all that it needs, or nothing */
+        if (!all_known(s, j) || !may_begin(s, j, &first) || !prepared(s, j)) {
             return;
         }
         o->found = first == k;
@@ -289,13 +281,40 @@ static void order_one(rui_scheduler *s, const ru_book_job *j, uint32_t k, uint32
     }
 }
 
+/* May node k have processes of a job that it has not told of? Orders that it follows by now and
+ * that want none there are the end of that. */
+static bool may_have(const rui_live *l, uint32_t job)
+{
+    bool may = false;
+    for (uint32_t i = 0; i < l->told.n; i++) {
+        may = may || (l->told.at[i].job == job &&
+                      (l->told.at[i].want > 0 || l->state.heard != l->told.number));
+    }
+    return may;
+}
+
+bool rui_scheduler_silence(const rui_scheduler *s)
+{
+    bool silence = true;
+    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
+        const rui_live *l = &s->live[k];
+        bool heard = l->guest.v == 0 || l->state.heard == l->told.number;
+        silence = silence && (s->book.nodes[k].slots == 0 || (l->known && heard));
+        for (uint32_t i = 0; i < l->state.n; i++) {
+            silence = silence && !l->state.procs[i].alive;
+        }
+    }
+    return silence;
+}
+
 void rui_scheduler_orders(rui_scheduler *s, uint32_t k, ru_cluster_orders *out)
 {
     uint32_t free = free_on(s, k);
     *out = (ru_cluster_orders){.number = 0};
     for (uint32_t slot = 0; slot < s->book.sched.n_jobs; slot++) {
         const ru_book_job *j = ru_book_job_at(&s->book, s->book.of[slot]);
-        bool its = j != NULL && ru_book_granted(&s->book, j, k) > 0;
+        bool its = j != NULL &&
+                   (ru_book_granted(&s->book, j, k) > 0 || may_have(&s->live[k], number_of(s, j)));
         for (uint32_t i = 0; j != NULL && !its && i < s->live[k].state.n; i++) {
             its = s->live[k].state.procs[i].job == number_of(s, j);
         }

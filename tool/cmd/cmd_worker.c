@@ -367,14 +367,13 @@ static void say_how(ru_status st, const ru_worker_result *result, bool launched)
     }
 }
 
-static ru_status run(ru_cmd_in *in, ru_err *err)
+/* `ended` becomes true once the end has been told. */
+static ru_status run_and_tell(ru_cmd_in *in, teller *tells, bool *ended, ru_err *err)
 {
     const char *join = ru_cmd_text(in, "join"), *token, *out;
     int64_t messages = ru_cmd_choice(in, "messages");
-    teller tells = {messages > 0, ru_cmd_text(in, "tell"), in->arena};
-    bool launched = ru_cmd_text(in, "job") != NULL, told = tells.file != NULL, transient;
+    bool launched = ru_cmd_text(in, "job") != NULL, told = tells->file != NULL, transient;
     ru_job job;
-    tell_self(&tells);
     if (join == NULL && !launched) {
         return RU_FAIL(err, RU_E_USAGE,
                        "name a job: rubato worker --join HOST:PORT --token-file OUT/token");
@@ -396,7 +395,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
                   .out = out,
                   .resume = ru_cmd_flag(in, "resume"),
                   .json = !told && ru_self_columns(1) == 0, /* for who started it */
-                  .messages = tells.messages,
+                  .messages = tells->messages,
                   .progress = messages > 1,
                   .quiet = in->verbose < 0,
                   .columns = in->progress ? ru_self_columns(2) : 0,
@@ -416,9 +415,9 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
                   .stop_leaves = !launched && !told,
                   .term_leaves = told,
                   .number = (uint32_t)ru_cmd_i64(in, "rank"),
-                  .address = tells.messages || told ? say_address : NULL,
+                  .address = tells->messages || told ? say_address : NULL,
                   .member = launched && !told ? say_number : tell_number,
-                  .self = &tells},
+                  .self = tells},
         .founders = (uint32_t)ru_cmd_i64(in, "founders"),
         .n_min = (uint32_t)ru_cmd_i64(in, "min"),
         .n_begin = (uint32_t)ru_cmd_i64(in, "begin"),
@@ -435,9 +434,23 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     ru_status st = work(&wo, &app, &result, err);
     ru_self_stop_unwatch();
     if (told) {
-        tell_end(&tells, st, &result, st != RU_OK && err != NULL ? err->text : "");
+        tell_end(tells, st, &result, st != RU_OK && err != NULL ? err->text : "");
+        *ended = true;
     }
     say_how(st, &result, launched);
+    return st;
+}
+
+static ru_status run(ru_cmd_in *in, ru_err *err)
+{
+    teller tells = {ru_cmd_choice(in, "messages") > 0, ru_cmd_text(in, "tell"), in->arena};
+    bool ended = false;
+    tell_self(&tells);
+    ru_status st = run_and_tell(in, &tells, &ended, err);
+    if (tells.file != NULL && !ended) { /* it could not even begin */
+        const ru_worker_result none = {0};
+        tell_end(&tells, st, &none, err->text);
+    }
     return st;
 }
 
