@@ -38,7 +38,7 @@ typedef struct rui_scheduler {
     struct {
         uint32_t job;
         ru_figures is;
-    } * figures;     /* [RU_BOOK_LIVE_MAX] by slot */
+    } * figures;               /* [RU_BOOK_LIVE_MAX] by slot */
     struct rui_commit *commit; /* scheduler_http.c; NULL: none yet */
     uint64_t number;           /* of orders */
     ru_time opened;

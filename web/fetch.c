@@ -29,6 +29,53 @@ static size_t on_bytes(char *data, size_t one, size_t n, void *self)
     return one * n;
 }
 
+typedef struct refusal {
+    const char *error;
+} refusal;
+
+static const ru_conf_field refusal_fields[] = {RU_ROW(TEXT, refusal, error, NULL, "why")};
+static const ru_conf_table refusal_table = RU_TABLE("answer", refusal, refusal_fields, NULL);
+
+/* The server's own sentence instead of ours, if it has one. */
+static ru_status refused(const ru_fetch *g, ru_status st, const page *p, ru_err *err)
+{
+    ru_arena scratch;
+    ru_conf *c;
+    ru_err ignored;
+    refusal r;
+    ru_arena_init(&scratch, 0);
+    if (g->says && ru_conf_new(&refusal_table, &scratch, &c, &ignored) == RU_OK &&
+        ru_conf_add_json(c, g->url, p->p, p->n, &ignored) == RU_OK &&
+        ru_conf_apply(c, &r, &ignored) == RU_OK && r.error[0] != 0) {
+        st = RU_FAIL(err, st, "%s", r.error);
+    }
+    ru_arena_fini(&scratch);
+    return st;
+}
+
+/* Of an answer that came. */
+static ru_status judge_code(const ru_fetch *g, long code, const page *p, ru_err *err)
+{
+    if (code == 401 || code == 403) {
+        return RU_FAIL(err, RU_E_PERM,
+                       "%s refuses the request (status %ld): the token is not its own", g->url,
+                       code);
+    }
+    if (code == 404) {
+        return RU_FAIL(err, RU_E_MISSING, "%s: there is no such page", g->url);
+    }
+    if (code == 429 || (code >= 502 && code <= 504)) {
+        return RU_FAIL(err, RU_E_AGAIN, "%s is overloaded (status %ld); try again later", g->url,
+                       code);
+    }
+    if (code != 200) {
+        ru_status st = g->says && (code == 400 || code == 413) ? RU_E_USAGE : RU_E_IO;
+        return RU_FAIL(err, st, "%s answers with status %ld: %.*s", g->url, code,
+                       (int)(p->n < 200 ? p->n : 200), p->p);
+    }
+    return RU_OK;
+}
+
 static ru_status judge(const ru_fetch *g, const rui_curl *c, CURL *h, CURLcode rc, const page *p,
                        ru_err *err)
 {
@@ -44,23 +91,8 @@ static ru_status judge(const ru_fetch *g, const rui_curl *c, CURL *h, CURLcode r
     if (rc != CURLE_OK) {
         return RU_FAIL(err, RU_E_PEER, "%s does not answer: %s", g->url, c->easy_strerror(rc));
     }
-    if (code == 401 || code == 403) {
-        return RU_FAIL(err, RU_E_PERM,
-                       "%s refuses the request (status %ld): the token is not its own", g->url,
-                       code);
-    }
-    if (code == 404) {
-        return RU_FAIL(err, RU_E_MISSING, "%s: there is no such page", g->url);
-    }
-    if (code == 429 || (code >= 502 && code <= 504)) {
-        return RU_FAIL(err, RU_E_AGAIN, "%s is overloaded (status %ld); try again later", g->url,
-                       code);
-    }
-    if (code != 200) {
-        return RU_FAIL(err, RU_E_IO, "%s answers with status %ld: %.*s", g->url, code,
-                       (int)(p->n < 200 ? p->n : 200), p->p);
-    }
-    return RU_OK;
+    ru_status st = judge_code(g, code, p, err);
+    return st == RU_OK ? st : refused(g, st, p, err);
 }
 
 /* All lines of the head that are our own; NULL: no memory. */

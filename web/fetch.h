@@ -18,11 +18,12 @@ typedef struct ru_fetch {
     uint32_t n_headers;
     int64_t bytes_max;   /* of the answer; 0: 16 MiB */
     int64_t patience_ms; /* whole request; 0: 10 s */
+    bool says;           /* a server of ru_http_refuse: its sentence becomes the error */
 } ru_fetch;
 
 /* Owner: *text in `arena`, ends with a zero byte. Errors: RU_E_PEER (nobody answers), RU_E_PERM
- * (401, 403), RU_E_MISSING (404), RU_E_AGAIN (429, 502 to 504), RU_E_IO (other answers),
- * RU_E_LIMIT, RU_E_UNSUPPORTED (no library). */
+ * (401, 403), RU_E_MISSING (404), RU_E_AGAIN (429, 502 to 504), RU_E_IO (other answers; with
+ * `says` RU_E_USAGE for 400 and 413), RU_E_LIMIT, RU_E_UNSUPPORTED (no library). */
 RU_MUST_USE ru_status ru_http_fetch(const ru_fetch *f, ru_arena *arena, char **text, int64_t *n,
                                     ru_err *err);
 

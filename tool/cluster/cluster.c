@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "cluster/book.h"
 #include "env/clock.h"
+#include "env/file/claim.h"
 #include "env/file/file.h"
 #include "env/process/process.h"
 #include "launch/launch.h"
@@ -293,7 +294,7 @@ static ru_status wait_for(const rui_cluster *c, ru_arena *arena, ru_err *err)
     }
 }
 
-ru_status rui_cluster_up(const rui_cluster *c, ru_arena *arena, ru_err *err)
+static ru_status up(const rui_cluster *c, ru_arena *arena, ru_err *err)
 {
     running r;
     RU_TRY(make_folder(c, arena, err));
@@ -316,6 +317,24 @@ ru_status rui_cluster_up(const rui_cluster *c, ru_arena *arena, ru_err *err)
         RU_TRY(ru_file_own(path, c->folder, (int64_t)strlen(c->folder), err));
     }
     return RU_OK;
+}
+
+ru_status rui_cluster_up(const rui_cluster *c, ru_arena *arena, ru_err *err)
+{
+    const char *keys = path_of(arena, c->folder, "keys", NULL);
+    RU_TRY(keys != NULL ? ru_dir_make(keys, err) : no_memory(err));
+    const ru_claim_options co = {.dir = keys, .alone = true, .wait_ns = 2 * up_patience_ns};
+    ru_claim *claim;
+    ru_status st = ru_claim_open(&co, &claim, err); /* two would start everything twice */
+    if (st != RU_OK) {
+        return st == RU_E_AGAIN
+                   ? RU_FAIL(err, st, "another rubato cluster up works in %s; wait until it ends",
+                             c->folder)
+                   : st;
+    }
+    st = up(c, arena, err);
+    ru_claim_close(claim);
+    return st;
 }
 
 ru_status rui_cluster_down(const char *folder, int64_t patience_ns, ru_arena *arena, ru_err *err)
@@ -367,6 +386,7 @@ ru_status rui_cluster_asked(const rui_cluster_ask *a, ru_arena *arena, char **te
                         .body_bytes = a->body != NULL ? (int64_t)strlen(a->body) : 0,
                         .type = "application/json",
                         .header = accept,
-                        .n_headers = a->json ? 1 : 0};
+                        .n_headers = a->json ? 1 : 0,
+                        .says = true};
     return f.url != NULL ? ru_http_fetch(&f, arena, text, n, err) : no_memory(err);
 }

@@ -36,8 +36,8 @@ RU_MUST_USE ru_status rui_cluster_folder(const char *given, ru_arena *arena, con
 RU_MUST_USE ru_status rui_cluster_key(const char *folder, const char *name, ru_arena *arena,
                                       const char **key, ru_err *err);
 
-/* Start what does not run yet and wait until all nodes are up. Errors: RU_E_PEER with the log of
- * whoever did not come. */
+/* Start what does not run yet and wait until all nodes are up; one caller at a time. Errors:
+ * RU_E_PEER with the log of whoever did not come, RU_E_AGAIN when another caller does not end. */
 RU_MUST_USE ru_status rui_cluster_up(const rui_cluster *c, ru_arena *arena, ru_err *err);
 /* All jobs end with checkpoints, then scheduler and agents. Errors: RU_E_AGAIN after `patience_ns`.
  */

@@ -30,15 +30,20 @@ static ru_status folder_of(ru_cmd_in *in, const char **folder, ru_err *err)
 static ru_status show(ru_cmd_in *in, const char *path, const char *body, bool json, ru_err *err)
 {
     rui_cluster_ask a = {.path = path, .body = body, .json = json};
-    char *text;
-    int64_t n;
+    char *text = NULL;
+    int64_t n = 0;
+    ru_arena arena; /* `top` asks again and again */
     if (path == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a request");
     }
-    RU_TRY(folder_of(in, &a.folder, err));
-    RU_TRY(rui_cluster_asked(&a, in->arena, &text, &n, err));
-    (void)fwrite(text, 1, (size_t)n, stdout);
-    return RU_OK;
+    ru_arena_init(&arena, 0);
+    ru_status st = rui_cluster_folder(ru_cmd_text(in, "cluster"), &arena, &a.folder, err);
+    st = st == RU_OK ? rui_cluster_asked(&a, &arena, &text, &n, err) : st;
+    if (st == RU_OK) {
+        (void)fwrite(text, 1, (size_t)n, stdout);
+    }
+    ru_arena_fini(&arena);
+    return st;
 }
 
 /* -- processes -----------------------------------------------------------------------------------
@@ -228,13 +233,14 @@ static ru_status run_drain(ru_cmd_in *in, ru_err *err)
 }
 
 /* Does the job still run? Its row of `ps` says so. */
-static ru_status lives(ru_cmd_in *in, const char *folder, bool *yes, ru_err *err)
+static ru_status lives(const char *job, const char *folder, ru_arena *arena, bool *yes, ru_err *err)
 {
     const rui_cluster_ask a = {.folder = folder, .path = "/jobs", .json = true};
     char *text;
     int64_t n;
-    RU_TRY(rui_cluster_asked(&a, in->arena, &text, &n, err));
-    const char *row = strstr(text, ru_arena_printf(in->arena, "\"job\":%s,", in->args[0]));
+    RU_TRY(rui_cluster_asked(&a, arena, &text, &n, err));
+    const char *key = ru_arena_printf(arena, "\"job\":%s,", job);
+    const char *row = key != NULL ? strstr(text, key) : NULL;
     const char *state = row != NULL ? strstr(row, "\"state\":\"") : NULL;
     *yes =
         state != NULL && (strncmp(state + 9, "waits", 5) == 0 ||
@@ -245,20 +251,19 @@ static ru_status lives(ru_cmd_in *in, const char *folder, bool *yes, ru_err *err
 static ru_status run_logs(ru_cmd_in *in, ru_err *err)
 {
     rui_cluster_ask a = {0};
-    int64_t at = 0, n;
+    int64_t at = 0, n = 0;
     bool follow = ru_cmd_flag(in, "follow"), more = true;
     RU_TRY(folder_of(in, &a.folder, err));
     while (more) {
-        char *text;
+        char *text = NULL;
         bool alive = false;
         ru_arena arena;
-        if (follow) {
-            RU_TRY(lives(in, a.folder, &alive, err));
-        }
         ru_arena_init(&arena, 0);
+        ru_status st = follow ? lives(in->args[0], a.folder, &arena, &alive, err) : RU_OK;
         a.path = ru_arena_printf(&arena, "/jobs/%s/log/%lld", in->args[0], (long long)at);
-        ru_status st = a.path != NULL ? rui_cluster_asked(&a, &arena, &text, &n, err)
-                                      : RU_FAIL(err, RU_E_MEM, "no memory for a log");
+        st = st != RU_OK      ? st
+             : a.path != NULL ? rui_cluster_asked(&a, &arena, &text, &n, err)
+                              : RU_FAIL(err, RU_E_MEM, "no memory for a log");
         if (st == RU_OK) {
             (void)fwrite(text, 1, (size_t)n, stdout);
             (void)fflush(stdout);
@@ -266,7 +271,7 @@ static ru_status run_logs(ru_cmd_in *in, ru_err *err)
         }
         ru_arena_fini(&arena);
         RU_TRY(st);
-        more = n > 0 || alive;
+        more = (n > 0 || alive) && ferror(stdout) == 0;
         if (n == 0 && more) {
             ru_clock_pause(follow_ns);
         }
@@ -355,7 +360,9 @@ const ru_cmd rui_cmd_cluster = {
              "finds them.",
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "69 the cluster is not up|75 it takes no more jobs|78 the file is not valid",
+    .exits = "2 the cluster cannot do what was asked|66 there is no such job or node|69 the "
+             "cluster is not up|75 it takes no more jobs|77 the key is not one of the cluster, or "
+             "may not do this|78 the file is not valid",
     .subs = subs,
     .n_subs = RU_ARRAY_LEN(subs),
 };
