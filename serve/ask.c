@@ -46,22 +46,27 @@ static bool is_neutral(rui_scan *s, ru_str key, ru_str value)
     return ru_str_eq_c(key, "user");
 }
 
-static void read_stops(rui_scan *s, rui_ask *a)
+static void read_stop(rui_scan *s, rui_ask *a)
 {
     ru_str one;
+    if (!rui_scan_text(s, &one) || one.n == 0) {
+        return;
+    }
+    if (a->n_stops == RUI_STOPS_MAX) { /* of all lists together */
+        (void)rui_scan_wrong(s, "at most 8 stop texts");
+        return;
+    }
+    a->stops[a->n_stops++] = one;
+}
+
+static void read_stops(rui_scan *s, rui_ask *a)
+{
     if (s->p < s->end && *s->p == '"') {
-        if (rui_scan_text(s, &one) && one.n > 0) {
-            a->stops[a->n_stops++] = one;
-        }
+        read_stop(s, a);
         return;
     }
     for (bool first = rui_scan_open(s, '['); rui_scan_item(s, &first);) {
-        if (!rui_scan_text(s, &one) || a->n_stops == RUI_STOPS_MAX) {
-            (void)rui_scan_wrong(s, "at most 8 stop texts");
-            return;
-        }
-        a->stops[a->n_stops] = one;
-        a->n_stops += one.n > 0 ? 1 : 0;
+        read_stop(s, a);
     }
 }
 
@@ -134,17 +139,19 @@ static bool read_common(rui_scan *s, rui_ask *a, ru_str key)
     return true;
 }
 
-static void read_member(rui_scan *s, rui_ask *a, ru_str key);
+static void read_member(rui_scan *s, rui_ask *a, ru_str key, bool outer);
 
-static void read_object(rui_scan *s, rui_ask *a)
+static void read_object(rui_scan *s, rui_ask *a, bool outer)
 {
     ru_str key;
     for (bool first = rui_scan_open(s, '{'); rui_scan_key(s, &first, &key);) {
-        read_member(s, a, key);
+        read_member(s, a, key, outer);
     }
 }
 
-static void read_form(rui_scan *s, rui_ask *a, ru_str key, ru_str value)
+/* Of the outer object, or of its parameters: no deeper, because each level is looked through again.
+ */
+static void read_form(rui_scan *s, rui_ask *a, ru_str key, ru_str value, bool outer)
 {
     bool stream = a->stream;
     if (ru_str_eq_c(key, "stream")) {
@@ -157,8 +164,8 @@ static void read_form(rui_scan *s, rui_ask *a, ru_str key, ru_str value)
         (void)rui_scan_text(s, &a->model);
     } else if (ru_str_eq_c(key, a->openai ? "prompt" : "text_input")) {
         read_prompt(s, a);
-    } else if (ru_str_eq_c(key, a->openai ? "stream_options" : "parameters")) {
-        read_object(s, a);
+    } else if (outer && ru_str_eq_c(key, a->openai ? "stream_options" : "parameters")) {
+        read_object(s, a, false);
     } else if (a->openai && ru_str_eq_c(key, "include_usage")) {
         (void)rui_scan_bool(s, &a->usage);
     } else if (!a->openai && ru_str_eq_c(key, "id")) {
@@ -171,7 +178,7 @@ static void read_form(rui_scan *s, rui_ask *a, ru_str key, ru_str value)
     }
 }
 
-static void read_member(rui_scan *s, rui_ask *a, ru_str key)
+static void read_member(rui_scan *s, rui_ask *a, ru_str key, bool outer)
 {
     const char *from = s->p;
     if (!rui_scan_skip(s, &from)) {
@@ -183,7 +190,7 @@ static void read_member(rui_scan *s, rui_ask *a, ru_str key)
     }
     s->p = value.p;
     if (!read_common(s, a, key)) {
-        read_form(s, a, key, value);
+        read_form(s, a, key, value, outer);
     }
 }
 
@@ -193,7 +200,7 @@ ru_status rui_ask_read(const void *body, int64_t body_bytes, bool openai, bool s
     rui_scan s = rui_scan_over(body, body_bytes, arena, err);
     *out = (rui_ask){.openai = openai, .stream = stream, .max_tokens = TOKENS};
     out->draw = (ru_draw){.temperature = 1, .top_p = 1};
-    read_object(&s, out);
+    read_object(&s, out, true);
     (void)rui_scan_end(&s);
     RU_TRY(s.st);
     out->draw.top_k = out->draw.top_k < 0 ? 0 : out->draw.top_k;

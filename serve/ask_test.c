@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "serve/words.h"
 #include "test/test.h"
 
 static void parameters_are_read_or_refused(void **state)
@@ -25,6 +26,14 @@ static void parameters_are_read_or_refused(void **state)
         {"{\"prompt\":\"a\",\"top_p\":2}", "top_p 2", true, false},
         {"{\"prompt\":\"a\",\"temperature\":\"x\"}", "a number", true, false},
         {"{\"prompt\":\"a\",\"stop\":[1]}", "text", true, false},
+        {"{\"prompt\":\"a\",\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\"],"
+         "\"stop_words\":\"8\"}",
+         NULL, true, false},
+        {"{\"prompt\":\"a\",\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\"],"
+         "\"stop_words\":\"9\"}",
+         "at most 8", true, false},
+        {"{\"text_input\":\"a\",\"parameters\":{\"parameters\":{\"top_k\":1}}}", "'parameters'",
+         false, false},
         {"{\"prompt\":\"a\",\"top_k\":-2}", "top_k", true, false},
         {"{\"model\":\"m\"}", "no prompt", true, false},
         {"{\"text_input\":\"a\",\"model\":\"m\"}", "'model'", false, false},
@@ -117,6 +126,35 @@ static void pieces_stop_where_the_whole_does(void **state)
     }
 }
 
-RU_TESTS(serve_ask, cmocka_unit_test(parameters_are_read_or_refused),
+/* An empty text is a line's end, and long ones have more tokens than is said before they are
+ * divided. */
+static void texts_have_tokens(void **state)
+{
+    (void)state;
+    ru_arena arena;
+    ru_err err = {0};
+    ru_tokenizer *t;
+    int64_t *ids, n;
+    char text[1000];
+    ru_arena_init(&arena, 0);
+    assert_ok(ru_tokenizer_open("test/oracle/data/tokenizer.json", &arena, &t, &err), err);
+    const ru_words kinds[] = {{501, t}, {256, NULL}, {1000, NULL}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(kinds); k++) {
+        assert_ok(ru_words_split(&kinds[k], ru_str_n("", 0), &arena, &ids, &n, &err), err);
+        assert_int_equal(n, 1);
+        assert_int_equal(ru_words_least(&kinds[k], 0), 0);
+        if (kinds[k].tokenizer != NULL) {
+            assert_memory_equal(ru_tokenizer_bytes(t, ids[0]).p, "\n", 1);
+        }
+        memset(text, k < 2 ? 'e' : ' ', sizeof text);
+        assert_ok(ru_words_split(&kinds[k], ru_str_n(text, sizeof text), &arena, &ids, &n, &err),
+                  err);
+        assert_true(n >= ru_words_least(&kinds[k], sizeof text));
+    }
+    ru_arena_fini(&arena);
+}
+
+RU_TESTS(serve_ask, cmocka_unit_test(texts_have_tokens),
+         cmocka_unit_test(parameters_are_read_or_refused),
          cmocka_unit_test(damaged_bodies_are_refused),
          cmocka_unit_test(pieces_stop_where_the_whole_does))

@@ -237,7 +237,9 @@ static void start(rui_version *v, const ru_serve_start *b)
         rui_call *c = call_of(ru_serve_id(v->machine, p));
         job->parts[job->n++] = &c->part;
     }
-    rui_crew_give(v->crew, job);
+    if (v->crew != NULL) { /* else the server closes: nobody waits for it */
+        rui_crew_give(v->crew, job);
+    }
 }
 
 static void on_timer(void *self, uint32_t what, ru_time now)

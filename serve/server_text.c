@@ -46,8 +46,24 @@ static void done(rui_telling *c)
     }
 }
 
+/* Before `r` ends. A text counts as one request with outputs. */
+static void count(rui_version *v, const ru_http_request *r, uint32_t status)
+{
+    int64_t ns = ru_time_since(ru_clock_now(), r->since);
+    if (status == 200) {
+        rui_times_add(&v->stats.request, ns);
+        return;
+    }
+    v->stats.miss[status == 400   ? RUI_MISS_BAD
+                  : status == 429 ? RUI_MISS_FULL
+                  : status == 499 ? RUI_MISS_CANCELLED
+                                  : RUI_MISS_FAILED]++;
+    v->stats.missed_ns += ns;
+}
+
 static void refuse(rui_telling *c, uint32_t status, const char *sentence)
 {
+    count(c->version, c->r, status);
     ru_http_refuse(c->r, status, sentence, status == 503 || status == 429 ? 1 : 0);
     done(c);
 }
@@ -107,10 +123,12 @@ static void answer_whole(rui_telling *c, int64_t end, const char *finish)
     const rui_told w = told(c, end, finish);
     rui_ask_answer(&c->ask, &w, true, &t);
     if (t.cut) {
-        ru_http_refuse(c->r, 503, "no memory for the answer", 1);
-    } else {
-        rui_give_copy(c->r, "application/json", t);
+        refuse(c, 503, "no memory for the answer");
+        return;
     }
+    count(c->version, c->r, 200);
+    rui_give_copy(c->r, "application/json", t);
+    done(c);
 }
 
 /* -- what the writer did -----------------------------------------------------------------------
@@ -140,20 +158,24 @@ static void finish(rui_telling *c, ru_stream_end end, const ru_err *err)
     int64_t all = c->ends_at >= 0 ? c->ends_at : c->text.n;
     const char *why = c->ends_at >= 0 || end == RU_STREAM_STOP ? "stop" : "length";
     bool failed = end == RU_STREAM_FAILED && c->ends_at < 0;
+    uint32_t status = failed ? 500 : c->text.cut ? 503 : c->left ? 499 : 200;
     if (c->ask.stream) {
         if (failed) {
             put_failure(c, err->text);
         } else if (!c->left) {
             put_piece(c, all, why);
         }
+        count(c->version, c->r, status);
         ru_http_end(c->r);
-    } else if (failed || c->left || c->text.cut) {
-        ru_http_refuse(c->r, failed ? 500 : 503, failed ? err->text : "no memory for the answer",
-                       1);
+        done(c);
+    } else if (status != 200) {
+        refuse(c, status,
+               failed          ? err->text
+               : status == 503 ? "no memory for the answer"
+                               : "the client left");
     } else {
         answer_whole(c, all, why);
     }
-    done(c);
 }
 
 static void look(rui_telling *c)
@@ -187,7 +209,9 @@ bool rui_text_gone(ru_server *s, const ru_http_request *r)
     for (rui_telling *c = s->tellings; c != NULL; c = c->next) {
         if (c->r == r) {
             c->left = true;
-            rui_scribe_drop(c->version->scribe, &c->written);
+            if (c->version->scribe != NULL) { /* else the server closes */
+                rui_scribe_drop(c->version->scribe, &c->written);
+            }
             return true;
         }
     }
@@ -214,6 +238,12 @@ static ru_status prepare(rui_telling *c, ru_err *err)
     int64_t context = ru_steps_facts_get(c->version->steps).context,
             vocab = c->version->words.vocab;
     int64_t *ids = a->tokens, n = a->n_tokens;
+    int64_t least = a->prompt.p != NULL ? ru_words_least(&c->version->words, a->prompt.n) : n;
+    if (least > context) { /* it is not even divided */
+        return RU_FAIL(err, RU_E_DATA,
+                       "the prompt has %lld tokens or more, but the model sees at most %lld",
+                       (long long)least, (long long)context);
+    }
     if (a->prompt.p != NULL) {
         RU_TRY(ru_words_split(&c->version->words, a->prompt, &c->arena, &ids, &n, err));
     }
@@ -254,10 +284,10 @@ static void begin(rui_telling *c)
     c->text = ru_text_arena(&c->arena);
     c->number = ++c->server->texts;
     c->created_s = ru_clock_wall_ns() / 1000000000;
-    if (c->ask.stream) {
+    rui_scribe_give(c->version->scribe, &c->written);
+    if (c->ask.stream) { /* its client may be gone already */
         ru_http_stream(c->r, 200, fields, 2);
     }
-    rui_scribe_give(c->version->scribe, &c->written);
 }
 
 /* `openai`: of its form, where the body names the model; then *v is found by `find`. */
@@ -275,14 +305,15 @@ static void text(ru_server *s, rui_version *v, ru_http_request *r, bool openai, 
     ru_status st = rui_ask_read(r->body, r->body_bytes, openai, stream, &c->arena, &c->ask, &err);
     v = openai && st == RU_OK ? rui_version_find(s, c->ask.model, (ru_str){0}) : v;
     if (st != RU_OK || v == NULL || v->state != RUI_READY || s->stopping) {
-        ru_http_refuse(r,
-                       st != RU_OK ? 400
-                       : v == NULL ? 404
-                                   : 503,
+        uint32_t status = st == RU_E_LIMIT ? 503 : st != RU_OK ? 400 : v == NULL ? 404 : 503;
+        if (v != NULL) {
+            count(v, r, status);
+        }
+        ru_http_refuse(r, status,
                        st != RU_OK ? err.text
                        : v == NULL ? "there is no such model here"
                                    : "the model is not ready",
-                       st == RU_OK && v != NULL ? 1 : 0);
+                       status == 503 ? 1 : 0);
         ru_arena_fini(&c->arena);
         free(c);
         return;

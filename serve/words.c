@@ -28,11 +28,20 @@ ru_status ru_words_check(const ru_words *w, ru_err *err)
                                       (long long)size, (long long)w->vocab);
 }
 
+int64_t ru_words_least(const ru_words *w, int64_t bytes)
+{
+    int64_t longest = w->tokenizer != NULL ? ru_tokenizer_longest(w->tokenizer)
+                      : w->vocab <= BYTES  ? 1
+                                           : INT64_MAX;
+    return bytes / longest;
+}
+
 ru_status ru_words_split(const ru_words *w, ru_str text, ru_arena *arena, int64_t **ids, int64_t *n,
                          ru_err *err)
 {
     *n = 0;
-    if (w->tokenizer != NULL && text.n > 0) {
+    if (w->tokenizer != NULL) {
+        text = text.n > 0 ? text : ru_str_c("\n");
         return ru_tokenizer_split(w->tokenizer, text, arena, ids, n, err);
     }
     *ids = RU_NEW(arena, int64_t, text.n + 1);

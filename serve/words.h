@@ -14,6 +14,8 @@ typedef struct ru_words {
 
 /* Errors: RU_E_DATA when the tokenizer has tokens that the model has not. */
 RU_MUST_USE ru_status ru_words_check(const ru_words *w, ru_err *err);
+/* Tokens that a text of so many bytes has at least. */
+int64_t ru_words_least(const ru_words *w, int64_t bytes);
 /* *ids [*n] in `arena`; an empty text is a line's end, so that there is something to go on from.
  * Errors: RU_E_DATA with a sentence for who wrote the text, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_words_split(const ru_words *w, ru_str text, ru_arena *arena, int64_t **ids,

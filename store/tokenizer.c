@@ -21,7 +21,7 @@ struct ru_tokenizer {
     ru_map ids;    /* bytes of a token -> its id */
     ru_map pairs;  /* two ids -> rank and merged id, 32 bits each */
     ru_str *bytes; /* [size]; p NULL: there is no such token */
-    int64_t size, end, byte_ids[BYTES];
+    int64_t size, end, longest, byte_ids[BYTES];
     added *added; /* [n_added] found in the text before words are */
     uint32_t n_added;
 };
@@ -173,6 +173,7 @@ static ru_status put_token(ru_tokenizer *t, ru_str bytes, int64_t id, ru_err *er
     }
     *at = (uint64_t)id;
     t->bytes[id] = bytes;
+    t->longest = bytes.n > t->longest ? bytes.n : t->longest;
     return RU_OK;
 }
 
@@ -192,8 +193,10 @@ static ru_status read_vocab(ru_tokenizer *t, const json_t *vocab, const json_t *
         int64_t n = json_integer_value(json_object_get(json_array_get(more, k), "id"));
         most = n > most ? n : most;
     }
-    t->size = most + 1;
-    t->bytes = st == RU_OK && most < TOKENS_MAX ? RU_NEW(t->arena, ru_str, t->size) : NULL;
+    st = st == RU_OK && most >= TOKENS_MAX ? damaged(t, "a token has a number above 2^24 - 1", err)
+                                           : st;
+    t->size = st == RU_OK ? most + 1 : 0;
+    t->bytes = st == RU_OK ? RU_NEW(t->arena, ru_str, t->size) : NULL;
     st = st == RU_OK && t->bytes == NULL ? no_memory(t, err) : st;
     json_object_foreach(all, token, id)
     {
@@ -268,6 +271,7 @@ static ru_status read_added(ru_tokenizer *t, const json_t *more, ru_err *err)
         }
         ru_str text = ru_str_c(ru_arena_str(t->arena, content));
         t->added[t->n_added++] = (added){text, id};
+        t->longest = text.n > t->longest ? text.n : t->longest;
         t->bytes[id] = special ? ru_str_n("", 0) : text;
         t->end = special && strcmp(content, "<|endoftext|>") == 0 ? id : t->end;
     }
@@ -340,7 +344,7 @@ ru_status ru_tokenizer_open(const char *path, ru_arena *arena, ru_tokenizer **ou
     if (t == NULL) {
         return RU_FAIL(err, RU_E_MEM, "%s: no memory for the tokenizer", path);
     }
-    *t = (ru_tokenizer){.arena = arena, .path = ru_arena_str(arena, path), .end = -1};
+    *t = (ru_tokenizer){.arena = arena, .path = ru_arena_str(arena, path), .end = -1, .longest = 1};
     ru_map_init(&t->ids, arena, 0);
     ru_map_init(&t->pairs, arena, 0);
     RU_TRY(ru_file_read(path, file_max_bytes, arena, &data, &n, err));
@@ -362,6 +366,11 @@ int64_t ru_tokenizer_size(const ru_tokenizer *t)
 int64_t ru_tokenizer_end(const ru_tokenizer *t)
 {
     return t->end;
+}
+
+int64_t ru_tokenizer_longest(const ru_tokenizer *t)
+{
+    return t->longest;
 }
 
 ru_str ru_tokenizer_bytes(const ru_tokenizer *t, int64_t id)

@@ -54,6 +54,10 @@ static void tokens_are_those_of_the_usual_library(void **state)
         }
     }
     assert_true(ru_tokenizer_end(t) == 0 && ru_tokenizer_size(t) == 501);
+    for (int64_t id = 0; id < ru_tokenizer_size(t); id++) {
+        assert_true(ru_tokenizer_bytes(t, id).n <= ru_tokenizer_longest(t));
+    }
+    assert_true(ru_tokenizer_longest(t) >= (int64_t)strlen("<|endoftext|>"));
     ru_arena_fini(&arena);
 }
 
@@ -106,6 +110,9 @@ static void what_changes_tokens_is_refused(void **state)
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-3},\"merges\":[]},"
          "\"pre_tokenizer\":{\"type\":\"ByteLevel\"}}",
          "no legal number", RU_E_DATA},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":9223372036854775807},\"merges\":[]},"
+         "\"pre_tokenizer\":{\"type\":\"ByteLevel\"}}",
+         "above 2^24", RU_E_DATA},
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {
         ru_err err = {0};
