@@ -45,6 +45,15 @@ static void on_answered(void *self, const ru_http_request *r, uint32_t status, i
     }
 }
 
+/* It may have been what a stop waits for. */
+static void on_sent(void *self)
+{
+    const ru_server *s = self;
+    if (s->stopped != NULL) {
+        ru_loop_wake(s->opt.loop, s->waker);
+    }
+}
+
 /* Jobs or orders are done. */
 static void on_wake(void *self, ru_time now)
 {
@@ -60,7 +69,7 @@ static void on_wake(void *self, ru_time now)
         }
     }
     rui_loader_answers(s, now);
-    if (s->stopped != NULL && s->n_calls == 0) {
+    if (s->stopped != NULL && s->n_calls == 0 && !ru_http_sends(s->http)) {
         void (*stopped)(void *) = s->stopped;
         s->stopped = NULL;
         stopped(s->stopped_self);
@@ -84,6 +93,7 @@ static ru_status begin(ru_server *s, ru_arena *arena, ru_err *err)
                                .request = rui_route,
                                .gone = on_gone,
                                .answered = on_answered,
+                               .sent = on_sent,
                                .self = s};
     return ru_http_open(&o, arena, &s->http, err);
 }

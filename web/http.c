@@ -338,6 +338,12 @@ const char *ru_http_address(const ru_http *h)
     return "";
 }
 
+bool ru_http_sends(const ru_http *h)
+{
+    RU_CHECK(h == NULL);
+    return false;
+}
+
 const char *ru_http_asked(const ru_http_request *r, const char *name)
 {
     (void)r;

@@ -75,6 +75,7 @@ typedef struct ru_http_options {
     void (*gone)(void *self, ru_http_request *r); /* may be NULL */
     /* An answer is about to go, or a stream has ended: its body has so many bytes. May be NULL. */
     void (*answered)(void *self, const ru_http_request *r, uint32_t status, int64_t bytes);
+    void (*sent)(void *self); /* an answer or a stream has gone, or cannot; may be NULL */
     int64_t body_max_bytes;   /* of one request: 413; 0: 64 MiB */
     int64_t bodies_max_bytes; /* of all: 503; 0: eight times that */
     int64_t body_max_s;       /* from head to end of body; 0: 60 */
@@ -89,6 +90,8 @@ RU_MUST_USE ru_status ru_http_open(const ru_http_options *opt, ru_arena *arena, 
                                    ru_err *err);
 void ru_http_close(ru_http *h);                /* NULL is fine */
 const char *ru_http_address(const ru_http *h); /* host:port where it listens */
+/* Are there answers that have not gone whole? sent(self) says when that may have changed. */
+bool ru_http_sends(const ru_http *h);
 
 /* A field of the request by its name in any case; NULL: none, or gone. View as the path. */
 const char *ru_http_asked(const ru_http_request *r, const char *name);

@@ -235,6 +235,19 @@ void rui_http_completed(void *self, struct MHD_Connection *c, void **state,
     k->state = RUI_HTTP_GONE;
     *state = NULL;
     let_go(k);
+    if (h->opt.sent != NULL) {
+        h->opt.sent(h->opt.self);
+    }
+}
+
+bool ru_http_sends(const ru_http *h)
+{
+    for (const rui_http_call *k = h->calls; k != NULL; k = k->next) {
+        if (k->state == RUI_HTTP_ANSWERED || k->state == RUI_HTTP_STREAM) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* -- answers -----------------------------------------------------------------------------------

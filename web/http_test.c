@@ -17,7 +17,7 @@ typedef struct world {
     ru_loop *loop;
     ru_http *http;
     ru_http_request *kept[KEPT_MAX];
-    uint32_t n_kept, n_requests, n_gone, n_done;
+    uint32_t n_kept, n_requests, n_gone, n_done, n_sent;
     bool echo; /* answer at once with the body */
     char seen[256];
 } world;
@@ -63,6 +63,12 @@ static void on_gone(void *self, ru_http_request *r)
     w->n_gone++;
 }
 
+static void on_sent(void *self)
+{
+    world *w = self;
+    w->n_sent++;
+}
+
 static bool open_with(world *w, ru_http_options o)
 {
     ru_err err = {0};
@@ -73,6 +79,7 @@ static bool open_with(world *w, ru_http_options o)
     o.listen = "0";
     o.request = on_request;
     o.gone = on_gone;
+    o.sent = on_sent;
     o.self = w;
     ru_status st = ru_http_open(&o, &w->arena, &w->http, &err);
     if (st == RU_E_UNSUPPORTED) {
@@ -262,8 +269,12 @@ static void streams_and_stops_at_a_slow_reader(void **state)
     assert_true(ru_http_put(w.kept[0], "data: 1\n\n", 9));
     assert_non_null(strstr(hear(&w, a, "data: 1\n\n"), "text/event-stream"));
     assert_true(ru_http_put(w.kept[0], "data: 2\n\n", 9));
+    assert_true(ru_http_sends(w.http));
     ru_http_end(w.kept[0]);
+    assert_true(ru_http_sends(w.http)); /* it ended here, but has not gone */
     assert_non_null(strstr(hear(&w, a, "0\r\n\r\n"), "data: 2\n\n"));
+    until(&w, &w.n_sent, 1);
+    assert_false(ru_http_sends(w.http));
     say(b, "GET /s HTTP/1.1\r\nHost: h\r\n\r\n");
     until(&w, &w.n_requests, 2);
     ru_http_stream(w.kept[1], 200, &f, 1);

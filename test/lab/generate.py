@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import urllib.request
 
 JOB = """name: text
 model: {zoo: gpt, layers: 2, heads: 2, width: 32, context: 64, bias: true}
@@ -136,6 +137,32 @@ def check_leaving(server):
     assert complete(server, "the ", 5)[0] == 200
 
 
+def check_counts(server):
+    """Texts are requests of their model."""
+    with urllib.request.urlopen(f"http://{server.host}/v2/models/{server.model}/stats", timeout=20) as r:
+        before = json.load(r)["model_stats"][0]["inference_stats"]
+    assert complete(server, "the ", 5)[0] == 200 and complete(server, "x" * 65, 5)[0] == 400
+    with urllib.request.urlopen(f"http://{server.host}/v2/models/{server.model}/stats", timeout=20) as r:
+        after = json.load(r)["model_stats"][0]["inference_stats"]
+    assert after["success"]["count"] > before["success"]["count"], (before, after)
+    assert after["fail"]["count"] > before["fail"]["count"], (before, after)
+
+
+def check_ending(rubato, want):
+    """A server that is to end writes the texts that were begun, to their last byte."""
+    body = {"prompt": "the ", "temperature": 0, "max_tokens": len(want), "stream": True}
+    for _ in range(4):
+        server = Server(rubato, "--streams", "3")
+        begun = [server.open("/v1/completions", {"model": server.model, **body}) for _ in range(8)]
+        server.process.send_signal(signal.SIGTERM)
+        for _, r in begun:
+            text = r.read().decode()
+            assert r.status == 200 and text.endswith("data: [DONE]\n\n"), text
+            parts = [json.loads(p[6:])["choices"][0]["text"] for p in text.split("\n\n")[:-2]]
+            assert "".join(parts) == want, (parts, want)
+        assert server.process.wait(30) == 0
+
+
 def check_peer(rubato, prompt, want):
     try:
         import torch
@@ -176,7 +203,9 @@ def main(rubato):
         check_refusals(server)
         check_beside(server, rubato)
         check_leaving(server)
+        check_counts(server)
         server.stop()
+        check_ending(rubato, want)
         check_peer(rubato, "the ", want)
 
 
