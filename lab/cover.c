@@ -296,6 +296,10 @@ static void leave_now(void *self, uint64_t arg)
     bool leads = ru_member_leads(ru_node_member(n->node));
     rui_simjob_see(n->job, leads ? RU_SIM_SEEN_LEADER_LEAVE : RU_SIM_SEEN_LEAVE);
     rui_simjob_say(n->job, n, "leaves");
+    if (n->device.program != NULL) {
+        rui_simjob_program_leave(n->device.program);
+        return;
+    }
     ru_time now = ru_sim_now(n->job->sim);
     ru_elastic_stop(n->elastic, false, now, ru_node_enter(n->node, now));
     ru_node_leave(n->node, now);

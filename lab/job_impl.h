@@ -192,5 +192,6 @@ void rui_simjob_program_update(void *self, int64_t step);
 void rui_simjob_program_ready(rui_simjob_program *p, uint32_t k);
 void rui_simjob_program_updated(rui_simjob_program *p);
 void rui_simjob_program_look(rui_simjob_program *p);
+void rui_simjob_program_leave(rui_simjob_program *p); /* the program leaves the job */
 
 #endif

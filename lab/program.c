@@ -94,7 +94,7 @@ void rui_simjob_program_look(rui_simjob_program *p)
         d->phase = RUI_SIMJOB_IDLE;
         d->seq++;
         rui_simjob_program_look(p);
-    } else if (st != RU_E_AGAIN) {
+    } else if (st != RU_E_AGAIN && st != RU_E_PEER) {
         rui_simjob_fail(job_of(p), d->node, "the program waits for sums out of order");
     }
 }
@@ -102,17 +102,24 @@ void rui_simjob_program_look(rui_simjob_program *p)
 void rui_simjob_program_ready(rui_simjob_program *p, uint32_t k)
 {
     ru_status st = ru_embed_ready(&p->embed, k, now_of(p));
-    if (st != RU_OK && st != RU_E_CANCELLED) {
+    if (st != RU_OK && st != RU_E_CANCELLED && st != RU_E_PEER) {
         rui_simjob_fail(job_of(p), p->d->node, "the program has gradient %u out of order", k);
     }
 }
 
 void rui_simjob_program_updated(rui_simjob_program *p)
 {
-    if (ru_embed_done(&p->embed) != RU_OK) {
+    ru_status st = ru_embed_done(&p->embed);
+    if (st != RU_OK && st != RU_E_PEER) {
         rui_simjob_fail(job_of(p), p->d->node, "the program has updated out of order");
     }
     rui_simjob_program_look(p);
+}
+
+/* At any moment: in a step, or when one is given up and it does not know yet. */
+void rui_simjob_program_leave(rui_simjob_program *p)
+{
+    ru_embed_leave(&p->embed);
 }
 
 /* -- the device of elastic training ------------------------------------------------------------ */

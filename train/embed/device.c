@@ -175,6 +175,8 @@ static void leave(ru_embed *d, ru_time now, ru_effects *fx)
     bool cancelled = d->phase == RU_EMBED_CANCELLED;
     bool updating = d->phase == RU_EMBED_SUMS || d->phase == RU_EMBED_UPDATING;
     int64_t step = d->step;
+    /* No call tells the program of it any more. Another step may be offered, which it owes. */
+    d->phase = cancelled ? RU_EMBED_IDLE : d->phase;
     ru_mutex_unlock(&d->lock);
     if (owes) {
         ru_elastic_computed(d->elastic, step, RU_E_CANCELLED, 0, now, fx);
