@@ -29,6 +29,7 @@ struct ru_team {
     ru_cond changed; /* with device.lock */
     const ru_span *gradients;
     char *address;
+    bool waits; /* loop thread: until the job lets it go */
     /* under device.lock */
     uint8_t *told; /* [n_gradients] ready in this step */
     uint32_t members, number;
@@ -78,11 +79,18 @@ static void said(void *self, const void *element, ru_time now, ru_effects *fx)
 {
     ru_team *t = self;
     const ru_embed_event *e = element;
-    if (e->kind == RU_EMBED_LEAVE && !t->shell.asked) {
-        t->shell.asked = true;
+    if (e->kind == RU_EMBED_LEAVE && !t->waits) {
+        t->waits = true;
         ru_loop_timer(t->shell.loop, too_long, t, 0, ru_time_after(now, LEAVE_NS));
     }
     ru_embed_said(&t->device, e, now, fx);
+}
+
+/* A signal that the program watches (ru_self_stop_watch). */
+static void stop(void *self, bool all, ru_time now, ru_effects *fx)
+{
+    (void)all, (void)now, (void)fx;
+    ru_team_leave(self);
 }
 
 static void on_news(void *self, const ru_elastic_news *n, ru_time now)
@@ -268,7 +276,7 @@ static ru_status open_elastic(ru_team *t, ru_err *err)
 
 static ru_status open_all(ru_team *t, const ru_team_options *opt, ru_err *err)
 {
-    static const ru_shell_ops ops = {.said = said};
+    static const ru_shell_ops ops = {.stop = stop, .said = said};
     bool ok = true;
     RU_TRY(open_memory(t, opt, err));
     t->options = (ru_shell_options){.join = t->opt.join,
@@ -355,10 +363,15 @@ static ru_status why(ru_team *t, ru_status st, ru_err *err)
                        "calls of a team out of order: expected begin, ready for each gradient, "
                        "wait, done");
     }
-    if (st == RU_E_PEER && t->why != RU_OK) {
-        return RU_FAIL(err, t->why, "%s", t->why_text);
+    if (st == RU_OK) {
+        return st;
     }
-    return st == RU_OK ? st : RU_FAIL(err, st, "this process has left the job");
+    ru_mutex_lock(&t->device.lock);
+    bool told = st == RU_E_PEER && t->why != RU_OK && !t->device.leaves;
+    st = told ? ru_err_set(err, t->why, "%s", t->why_text)
+              : RU_FAIL(err, st, "this process has left the job");
+    ru_mutex_unlock(&t->device.lock);
+    return st;
 }
 
 /* Until `try` has an answer; with the lock not held. */
@@ -415,7 +428,9 @@ ru_status ru_team_begin(ru_team *t, int64_t wait_ns, ru_team_step *into, ru_err 
     s.members = t->members;
     s.number = t->number;
     s.leads = t->leads;
-    memset(t->told, 0, t->opt.n_gradients);
+    if (st == RU_OK) { /* else a step that it has goes on */
+        memset(t->told, 0, t->opt.n_gradients);
+    }
     ru_mutex_unlock(&t->device.lock);
     if (over) {
         *into = (ru_team_step){.over = true};

@@ -103,7 +103,7 @@ RU_MUST_USE ru_status ru_team_wait(ru_team *t, int64_t wait_ns, ru_err *err);
 /* The state is that after the step. Errors: RU_E_USAGE, RU_E_PEER. */
 RU_MUST_USE ru_status ru_team_done(ru_team *t);
 /* This member leaves; calls that block return RU_E_PEER. A step that it has begun is computed again
- * by the others. */
+ * by the others. A stop signal that the program watches (ru_self_stop_watch) does the same. */
 void ru_team_leave(ru_team *t);
 
 RU_API_END
