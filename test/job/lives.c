@@ -213,6 +213,7 @@ ru_status life_open(life *l, ru_err *err)
                                    .founders = l->founders,
                                    .n_min = l->least,
                                    .n_begin = l->begin,
+                                   .servers = l->servers,
                                    .steps_end = l->steps,
                                    .tensor_bytes = tensor_bytes,
                                    .n_tensors = LIFE_TENSORS,
@@ -366,6 +367,7 @@ static void job_add(job *j, int64_t steps)
     life *l = life_new(j->pipe, j->n + 1, j->begin > 0 ? 1 : j->founders);
     l->begin = j->begin;
     l->least = j->least;
+    l->servers = j->servers;
     l->number = j->numbers[j->n] | (j->begin > 0 && j->n > 0 ? RU_MEMBER_LATER : 0);
     ru_err err = {0};
     l->steps = steps;

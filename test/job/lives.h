@@ -30,6 +30,7 @@ typedef struct life {
     ru_pipe *pipe;
     uint32_t founders, streams;
     uint32_t least;          /* members without which the job pauses; 0: 1 */
+    uint32_t servers;        /* members that add the gradients of the others */
     uint32_t number, begin;  /* as in the options of membership and training; 0: without */
     uint32_t peers, members; /* at most */
     const char *host;
@@ -96,7 +97,7 @@ typedef struct job {
     uint32_t first_streams; /* that the first may have; 0: enough */
     int64_t batch;          /* 0: 8 */
     bool one_host;
-    uint32_t least; /* as in life */
+    uint32_t least, servers; /* as in life */
     /* The first founds the job alone, and the step waits until so many are there, who wish for
      * these numbers and take its state; 0: all found it. */
     uint32_t begin, numbers[JOB_LIVES];

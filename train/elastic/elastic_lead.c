@@ -218,6 +218,17 @@ int64_t rui_el_batch_at(const ru_elastic *e, int64_t position)
     return batch;
 }
 
+/* Of the next view: this process if it stays, else the oldest that votes, as membership has it. */
+static ru_node_id next_leader(const ru_elastic *e, const ru_member_wanted *w)
+{
+    ru_node_id lead = {0};
+    for (uint32_t i = 0; i < w->n; i++) {
+        bool first = lead.v == 0 && !w->at[i].no_vote;
+        lead = first || ru_node_is(w->at[i].node, e->opt.self) ? w->at[i].node : lead;
+    }
+    return lead;
+}
+
 static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *arena, rui_el_view *v,
                          ru_err *err)
 {
@@ -242,7 +253,7 @@ static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *are
                        "with --resume");
     }
     v->paused = w->n < rui_el_needed(e);
-    rui_el_servers_mark(e, v, e->opt.self);
+    rui_el_servers_mark(e, v, next_leader(e, w));
     RU_TRY(rui_el_servers_check(e, v, err));
     v->local = !e->reduce.apart && e->opt.servers == 0 && w->n > 1 && w->at[0].host[0] != 0 &&
                e->opt.device.ops->local_handle != NULL;

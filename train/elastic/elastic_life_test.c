@@ -360,6 +360,39 @@ static void test_the_end_takes_a_step_ahead_back(void **state)
     job_close(&j);
 }
 
+/* The member of this rank, as `by` has it. */
+static life *of_rank(const job *j, const life *by, uint32_t rank)
+{
+    return j->l[ru_member_view(ru_node_member(by->node))->at[rank].node.v - 1];
+}
+
+/* The leader of a job with a server leaves: who leads next computes, and another one serves. */
+static void test_who_leads_next_computes(void **state)
+{
+    (void)state;
+    job j = {.servers = 1};
+    job_open(&j, 4, 100000, 0);
+    while (j.l[0]->committed < 2) {
+        job_round(&j);
+    }
+    life *next = of_rank(&j, j.l[0], 1), *third = of_rank(&j, j.l[0], 2);
+    assert_true(j.l[0]->share.n > 0 && next->share.n == 0 && third->share.n > 0);
+    life_stop(j.l[0], false);
+    while (!j.l[0]->ended) {
+        job_round(&j);
+    }
+    int64_t committed = next->committed;
+    for (uint32_t round = 0; next->committed < committed + 2; round++) {
+        assert_true(round < LIFE_ROUNDS);
+        job_round(&j);
+    }
+    assert_true(ru_member_leads(ru_node_member(next->node)));
+    assert_true(next->share.n > 0 && third->share.n == 0);
+    life_stop(next, true);
+    assert_true(job_run(&j));
+    job_close(&j);
+}
+
 RU_TESTS(train_elastic_life, cmocka_unit_test(test_the_end_takes_a_step_ahead_back),
          cmocka_unit_test(test_orders_of_gradients), cmocka_unit_test(test_shared_memory),
          cmocka_unit_test(test_words_lost_with_a_connection),
@@ -367,5 +400,6 @@ RU_TESTS(train_elastic_life, cmocka_unit_test(test_the_end_takes_a_step_ahead_ba
          cmocka_unit_test(test_the_end_is_asked_for_before_joining),
          cmocka_unit_test(test_the_end_is_not_forgotten),
          cmocka_unit_test(test_no_memory_for_state), cmocka_unit_test(test_no_room_to_measure),
-         cmocka_unit_test(test_opening), cmocka_unit_test(test_room_for_peers),
-         cmocka_unit_test(test_alone), cmocka_unit_test(test_a_peer_that_takes_no_words))
+         cmocka_unit_test(test_who_leads_next_computes), cmocka_unit_test(test_opening),
+         cmocka_unit_test(test_room_for_peers), cmocka_unit_test(test_alone),
+         cmocka_unit_test(test_a_peer_that_takes_no_words))
