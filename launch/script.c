@@ -12,7 +12,7 @@
 #include "env/process/self.h"
 #include "exec/pool.h"
 
-enum { SPAWNS_MAX = 1000, SIGNALS_MAX = 64, VARIABLES = 8 };
+enum { SPAWNS_MAX = 1000, SIGNALS_MAX = 64, VARIABLES = 8, TRIES_MAX = 100 };
 
 typedef struct script script;
 
@@ -36,7 +36,18 @@ struct script {
     ru_err err;
 };
 
-/* A port that is free now: it is told to the others before the member listens there. */
+static bool is_given(const script *s, const char *address)
+{
+    for (uint32_t k = 0; k < s->n; k++) {
+        if (s->at[k].alive && strcmp(s->at[k].address, address) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A port that is free now: it is told to the others before the member listens there. The system may
+ * give that of a member which does not listen yet. */
 static ru_status free_address(const script *s, const char **out, ru_err *err)
 {
     int fd;
@@ -46,8 +57,10 @@ static ru_status free_address(const script *s, const char **out, ru_err *err)
     if (any == NULL) {
         return RU_FAIL(err, RU_E_MEM, "not enough memory to start a worker");
     }
-    RU_TRY(ru_link_tcp_listen(any, &fd, at, err));
-    (void)close(fd);
+    for (uint32_t k = 0; k == 0 || (k < TRIES_MAX && is_given(s, at)); k++) {
+        RU_TRY(ru_link_tcp_listen(any, &fd, at, err));
+        (void)close(fd);
+    }
     *out = ru_arena_str(s->arena, at);
     return *out != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "not enough memory to start a worker");
 }
