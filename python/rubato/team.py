@@ -23,6 +23,9 @@ def place():
                                         "64 characters for all of them" % world)
             at.begin, at.least = world, 1
             at.join, at.listen = ("%s:%d" % (host, port), None) if rank > 0 else (None, "%s:%d" % (host, port))
+    if at.token is None and (at.join is not None or at.begin > 1):
+        raise _call.ConfigError("members of a job are to find each other without RUBATO_TOKEN: set it to the same secret of "
+                                "16 to 64 characters for all of them")
     at.token = at.token or secrets.token_hex(16)
     return at
 

@@ -99,6 +99,7 @@ class _Member:
         self.leads = False
         self.start = self.stands = (0, 0)  # steps, and samples of these: of a checkpoint, and done
         self.updated = False  # by the last opt.step()
+        self.torn = False  # parameters and slots are between two steps
         self.params = [p for g in opt.param_groups for p in g["params"]]
         self.trained = [p for p in reversed(list(model.parameters())) if p.requires_grad]
         # Small things that are no gradients: each is the one of the member with the first samples.
@@ -153,7 +154,9 @@ class _Member:
 
     def close(self):
         if self.team is not None and self.team.is_here():
-            if self.saves is not None:
+            if self.saves is not None and not self.torn:
+                if self.step is not None and not self.updated:
+                    self._small_back()
                 self.saves.after(last=True)
             self.team.close()
 
@@ -216,17 +219,22 @@ class _Member:
                         at += t.numel()
                 self.counts = self.team.ready(len(self.made) - 1)
             self.counts = self.team.wait()
+            if not self.counts:
+                self._small_back()
+                return
             at = 0
-            for t, before in zip(self.small, self.before):
-                if self.counts:
-                    value = self.more[at:at + t.numel()].view(t.shape)
-                    t.copy_(value if t.is_floating_point() else value.round())
-                else:
-                    t.copy_(before)
+            for t in self.small:
+                value = self.more[at:at + t.numel()].view(t.shape)
+                t.copy_(value if t.is_floating_point() else value.round())
                 at += t.numel()
-            if self.counts:
-                for p, g in zip(self.trained, self.grads):
-                    p.grad = g if p.dtype == g.dtype else g.to(p.dtype)
+            for p, g in zip(self.trained, self.grads):
+                p.grad = g if p.dtype == g.dtype else g.to(p.dtype)
+
+    def _small_back(self):
+        """The step under way has not been."""
+        with torch.no_grad():
+            for t, before in zip(self.small, self.before):
+                t.copy_(before)
 
     def _opt_step(self, closure=None):
         if closure is not None:
@@ -236,12 +244,14 @@ class _Member:
         self._finish()
         if not self.counts or self.updated:
             return None
+        self.torn = True  # until all is as after the step: an exception leaves it so
         self._real_step()
         with torch.no_grad():
             for t, before in zip(self.small, self.before):
                 before.copy_(t)
         self.updated = True
         self.stands = (self.step.step + 1, self.step.position - self.step.first + self.step.batch)
+        self.torn = False
         self.team.done()
         if self.saves is not None:
             self.saves.after()
@@ -324,7 +334,10 @@ class _Loader:
             if s is None:
                 return
             begin = s.position - s.first
-            if begin // self.count != epoch:
+            if begin // self.count < epoch:
+                raise RuntimeError("a loop over an elastic loader was left in epoch %d, which is not over: all members go "
+                                   "through all batches of an epoch" % (begin // self.count + 1))
+            if begin // self.count > epoch:
                 self.waits = s  # the next loop begins with it
                 return
             # Who only receives computes something too, which counts nothing: so the loop is the same on all members.

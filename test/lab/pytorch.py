@@ -68,7 +68,7 @@ class Member:
 
 
 MISTAKES = """
-import os, signal, threading, time, types
+import os, signal, tempfile, threading, time, types
 import torch, rubato, rubato.torch as rt
 
 def net(n=8, sparse=False):
@@ -100,6 +100,36 @@ def sparse():
         model(x).sum().backward()
 refused("sparse", sparse, rubato.UnsupportedError)
 refused("batch", lambda: rt.elastic(*net()[:2], torch.utils.data.DataLoader(torch.arange(3), batch_size=4, drop_last=True)), rubato.UnsupportedError)
+model, opt, loader = rt.elastic(*net())
+def left():
+    for epoch in range(2):
+        for x in loader:
+            model(x).mean().backward()
+            opt.step()
+            break
+refused("left", left, RuntimeError)
+class Torn(torch.optim.SGD):
+    steps = 0
+    def step(self, closure=None):
+        super().step()
+        self.steps += 1
+        if self.steps > 2: # the first makes slots, the second counts
+            raise KeyboardInterrupt
+saves = tempfile.mkdtemp()
+model, _, loader = net()
+model, opt, loader = rt.elastic(model, Torn(model.parameters(), lr=0.1), loader, checkpoint=saves)
+def torn():
+    for x in loader:
+        model(x).mean().backward()
+        opt.step()
+refused("torn", torn, KeyboardInterrupt)
+loader.member.close()
+print("whole" if os.listdir(saves) == [] else "half")
+os.rmdir(saves)
+os.environ["RUBATO_JOIN"] = "127.0.0.1:1"
+os.environ.pop("RUBATO_TOKEN", None)
+refused("token", rubato.team.place, rubato.ConfigError)
+del os.environ["RUBATO_JOIN"]
 at = types.SimpleNamespace(join=None, listen="127.0.0.1:0", token="0123456789abcdef", begin=2, least=2, most=0)
 model, opt, loader = rt.elastic(*net(), where=at)
 def wait():
@@ -167,7 +197,7 @@ class Elastic(unittest.TestCase):
 
     def test_mistakes_and_a_stop_are_exceptions(self):
         told = subprocess.run([sys.executable, "-c", MISTAKES], capture_output=True, text=True, timeout=120)
-        self.assertEqual((told.returncode, told.stdout.split()), (0, ["once", "closure", "twice", "sparse", "batch", "fork", "stop"]),
+        self.assertEqual((told.returncode, told.stdout.split()), (0, ["once", "closure", "twice", "sparse", "batch", "left", "torn", "whole", "token", "fork", "stop"]),
                          told.stderr)
 
     def test_one_is_killed_and_one_joins(self):
