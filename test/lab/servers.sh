@@ -18,11 +18,12 @@ fail() {
     failed=1
 }
 
+# Equal shares: the gradients of a worker are those of the same samples in each run.
 train() { # JOB OUT OPTIONS..
     job=$1
     out=$2
     shift 2
-    timeout 300 "$rubato" train "$job.yaml" --json -v --out "$out" "$@" >"$out.jsonl" 2>"$out.err" ||
+    timeout 300 "$rubato" train "$job.yaml" --equal-shares --json -v --out "$out" "$@" >"$out.jsonl" 2>"$out.err" ||
         fail "$out: $(tail -n 3 "$out.err")"
 }
 
