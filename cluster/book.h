@@ -92,7 +92,7 @@ typedef struct ru_book {
     struct rui_book_plan *plan;    /* GRANTs so far */
 } ru_book;
 
-/* Owner: everything lives in `arena`. Errors: RU_E_MEM. */
+/* Owner: everything lives in `arena`, but fx.arena, which the caller ends. Errors: RU_E_MEM. */
 RU_MUST_USE ru_status ru_book_init(ru_book *b, ru_arena *arena, ru_err *err);
 /* Fold one event. Errors: RU_E_DATA for one that does not follow from those before. */
 RU_MUST_USE ru_status ru_book_fold(ru_book *b, const ru_journal_event *e, ru_err *err);

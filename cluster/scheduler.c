@@ -414,6 +414,9 @@ ru_status ru_scheduler_run(const ru_scheduler_options *opt, ru_arena *arena, ru_
     if (s->journal.ops != NULL) {
         s->journal.ops->close(s->journal.self);
     }
+    if (s->book.fx.arena != NULL) {
+        ru_arena_fini(s->book.fx.arena);
+    }
     for (uint32_t k = 0; k < RU_BOOK_NODES_MAX; k++) {
         ru_arena_fini(&s->live[k].arena);
     }
