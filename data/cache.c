@@ -175,15 +175,15 @@ static void ask(void *self, const rui_source *s, int64_t offset, int64_t size_by
 {
     (void)offset;
     (void)size_bytes;
-    *(uint32_t *)self |= s->bytes != NULL ? 1 : 2;
+    *(bool *)self = *(bool *)self && s->bytes != NULL;
 }
 
 /* All of it: labels may stand in memory, and images in a file. */
 static bool in_memory(const ru_dataset *d)
 {
-    uint32_t seen = 0;
-    rui_format_where(d, 0, 1, ask, &seen);
-    return seen == 1;
+    bool all = true;
+    rui_format_where(d, 0, 1, ask, &all);
+    return all;
 }
 
 ru_status rui_cache_open(ru_dataset *d, const ru_data_options *opt, rui_cache **out, ru_err *err)

@@ -185,8 +185,9 @@ static void look(rui_segments *s, const tier *t, bool cut)
     for (uint32_t k = 0; k < s->n; k++) {
         segment *g = s->segments[k];
         if (!g->own && strncmp(g->source.path, t->folder, strlen(t->folder)) == 0) {
+            bool dead = cut && ru_grow_cut(g->source.path, INT64_MAX); /* no more lines come */
             read_index(s, k + 1);
-            if (cut && ru_grow_cut(g->source.path, g->end)) {
+            if (dead && ru_grow_cut(g->source.path, g->end)) {
                 (void)ru_grow_cut(g->index, g->read_bytes);
             }
         }
