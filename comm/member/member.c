@@ -371,7 +371,7 @@ static void beat(ru_member *m, rui_m_peer *p, const ru_event *ev, ru_effects *fx
 
 static void heard(ru_member *m, rui_m_peer *p, ru_effects *fx)
 {
-    p->heard = m->now;
+    p->heard = p->sign_at = m->now;
     p->reported_at.ns = 0;
     if (p->named && fx != NULL) {
         char who[RUI_WHO_MAX];

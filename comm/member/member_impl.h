@@ -129,8 +129,8 @@ typedef struct rui_m_peer {
     bool passes;       /* likewise: RUI_B_PASSES */
     bool lost;         /* ended after it had not answered for long enough to go on without us */
     bool trying;       /* a connection is being opened */
-    bool was_member;   /* while a view is put in force */
-    bool in_next;      /* while a view is proposed or adopted */
+    bool marked;  /* while a view is put in force: was a member; while copies are sent: to it */
+    bool in_next; /* while a view is proposed or adopted */
     uint8_t suspected; /* by our owner: 1, for certain: 2 */
     uint16_t status_bytes;
     bool has_status;
@@ -146,8 +146,9 @@ typedef struct rui_m_peer {
     uint32_t granted;    /* ballot it promised us */
     uint32_t asked;      /* ballot it was last asked for, at ... */
     ru_time takeover_at; /* ... this time */
-    ru_time heard;
-    ru_time asked_at;    /* first beat of this search sent to it; 0: none */
+    ru_time heard;    /* or due to be: later by what this process stood still, or in a new view */
+    ru_time sign_at;  /* it was heard */
+    ru_time asked_at; /* first beat of this search sent to it; 0: none */
     ru_time reported_at; /* a peer says it is gone for certain; 0: no */
     ru_time told_at;     /* last OUT or whole view */
     ru_time suspected_at;
@@ -156,7 +157,6 @@ typedef struct rui_m_peer {
     uint32_t n_broken;
     uint64_t arrival;   /* joiner: place in the queue */
     int64_t copy_bytes; /* of views sent to it that it has not said to have */
-    bool sends;         /* while copies are sent: to it as well */
 } rui_m_peer;
 
 /* Node -> index; keys stand at the head of fixed-size records elsewhere. */
@@ -441,5 +441,8 @@ bool rui_m_silent(const ru_member *m, const rui_m_peer *p);
 bool rui_m_passes(const ru_member *m); /* RUI_B_PASSES */
 /* Seeking: can the others have put a view in force without this process? */
 bool rui_m_others_decide(const ru_member *m);
+
+/* -- member_still.c */
+int64_t rui_m_replaced_after_ns(const ru_member *m);
 
 #endif

@@ -67,6 +67,7 @@ rui_m_peer *rui_m_peer_make(ru_member *m, ru_node_id node)
     *p = (rui_m_peer){.node = node,
                       .rank = rank,
                       .heard = m->now,
+                      .sign_at = m->now,
                       .down_at = m->now,
                       .number = rank == RUI_M_NONE ? 0 : m->view.at[rank].number};
     rui_m_index_put(&m->peer_index, node, i);

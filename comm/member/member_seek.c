@@ -71,6 +71,14 @@ bool rui_m_others_decide(const ru_member *m)
     return silent && (n * 2 > m->voters || (n * 2 == m->voters && oldest));
 }
 
+/* Was the leader itself not heard for so long that it may have gone on without this process? Others
+ * may have told of its view meanwhile. */
+static bool out_of_touch(const ru_member *m)
+{
+    const rui_m_peer *lead = m->phase == RUI_FOLLOWS ? rui_m_peer_find(m, m->lead) : NULL;
+    return lead != NULL && rui_m_since(m, lead->sign_at) >= rui_m_replaced_after_ns(m);
+}
+
 void rui_m_seek_start(ru_member *m, ru_effects *fx, const char *fmt, ...)
 {
     char why[RUI_M_WHY_MAX];
@@ -79,7 +87,7 @@ void rui_m_seek_start(ru_member *m, ru_effects *fx, const char *fmt, ...)
     vsnprintf(why, sizeof why, fmt, ap);
     va_end(ap);
     bool led = m->phase == RUI_LEADS;
-    m->sure = m->now.ns >= m->sure_at.ns && !others_decided(m);
+    m->sure = m->now.ns >= m->sure_at.ns && !others_decided(m) && !out_of_touch(m);
     m->phase = RUI_SEEKS;
     m->lead.v = 0;
     m->seek_since = m->ask_at = m->now;

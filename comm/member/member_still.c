@@ -6,7 +6,7 @@
 
 /* For how long may this process say nothing before the others can have put a view in force without
  * it? INT64_MAX: they are too few. */
-static int64_t replaced_after_ns(const ru_member *m)
+int64_t rui_m_replaced_after_ns(const ru_member *m)
 {
     uint32_t n = m->voters, others = n > 0 ? n - 1 : 0;
     bool oldest = n > 0 && ru_node_is(m->view.at[m->oldest].node, m->self.node);
@@ -80,7 +80,7 @@ static void stood_still(ru_member *m, ru_effects *fx)
         }
         m->planned = m->now;
     }
-    if (m->view.n > 1 && rui_m_since(m, m->ran_at) >= replaced_after_ns(m)) {
+    if (m->view.n > 1 && rui_m_since(m, m->ran_at) >= rui_m_replaced_after_ns(m)) {
         unsure(m, fx);
     }
 }

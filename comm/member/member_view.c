@@ -166,8 +166,8 @@ static void send_proposal(ru_member *m, receives to, const uint8_t *bytes, int64
                           ru_effects *fx)
 {
     for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
-        p->sends = to(p) && rui_m_pace_fits(m, size_bytes);
-        if (p->sends) {
+        p->marked = to(p) && rui_m_pace_fits(m, size_bytes);
+        if (p->marked) {
             rui_m_pace_sent(m, p, m->next.epoch, size_bytes);
         } else if (to(p)) {
             m->pace.more_at = 0;
@@ -177,7 +177,7 @@ static void send_proposal(ru_member *m, receives to, const uint8_t *bytes, int64
         int64_t n = part_make(m, RUI_VIEW_PROPOSED, m->next.epoch, bytes, size_bytes, at);
         bool first = true;
         for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
-            if (!p->sends) {
+            if (!p->marked) {
                 continue;
             }
             if (first) {
@@ -418,11 +418,11 @@ static void peers_settle(ru_member *m, bool tell, ru_effects *fx)
         p->suspected = 0;
         p->n_broken = 0;
         if (p->rank != RUI_M_NONE) {
-            p->heard = p->was_member ? p->heard : m->now;
+            p->heard = p->marked ? p->heard : m->now;
             p->joins = p->ready = false;
             p->drop_at.ns = 0;
             p->left = false;
-        } else if (p->was_member) {
+        } else if (p->marked) {
             p->told_at.ns = 0;
             p->left = p->leaving;
             if (tell) {
@@ -462,7 +462,7 @@ void rui_m_in_force(ru_member *m, ru_effects *fx)
     RU_CHECK(x->epoch > m->view.epoch);
     RU_CHECK(rui_m_get_view(x->bytes, x->size_bytes, m->opt.n_max, &h));
     for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
-        p->was_member = p->rank != RUI_M_NONE;
+        p->marked = p->rank != RUI_M_NONE;
     }
     bool own = ru_node_is(x->from, m->self.node) && m->phase == RUI_LEADS;
     bool adopted = own && m->adopting;
