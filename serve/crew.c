@@ -25,6 +25,7 @@ struct rui_crew {
     ru_served *served;
     ru_loop *loop;
     uint32_t waker, n, looked; /* looked: where take goes on */
+    ru_mutex first;            /* of a late model: one thread opens it */
     worker *workers;           /* [n] */
 };
 
@@ -46,12 +47,29 @@ static rui_job *next(worker *w)
     return job;
 }
 
+static void compute(worker *w, rui_job *job)
+{
+    rui_crew *c = w->crew;
+    ru_status st = RU_OK;
+    if (ru_served_service_ns(c->served, 1) == 0) { /* it is late, and not open yet */
+        ru_mutex_lock(&c->first);
+        st = ru_served_first(c->served, &job->err);
+        ru_mutex_unlock(&c->first);
+    }
+    if (st == RU_OK) {
+        ru_served_run(c->served, w->instance, job->parts, job->n, &job->err);
+    }
+    for (uint32_t k = 0; st != RU_OK && k < job->n; k++) {
+        job->parts[k]->st = st;
+    }
+}
+
 static void work(void *self)
 {
     worker *w = self;
     for (rui_job *job = next(w); job != NULL; job = next(w)) {
         job->begun = ru_clock_now();
-        ru_served_run(w->crew->served, w->instance, job->parts, job->n, &job->err);
+        compute(w, job);
         job->ended = ru_clock_now();
         *(rui_job **)ru_spsc_place(&w->out) = job; /* there is room: one job at a time */
         ru_spsc_put(&w->out);
@@ -68,6 +86,7 @@ ru_status rui_crew_open(ru_served *served, uint32_t instances, ru_loop *loop, ui
     }
     *c = (rui_crew){.served = served, .loop = loop, .waker = waker};
     ru_arena_init(&c->arena, 0);
+    ru_mutex_init(&c->first);
     c->workers = RU_NEW(&c->arena, worker, instances);
     ru_status st =
         c->workers != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for the threads of a model");
@@ -104,6 +123,7 @@ void rui_crew_close(rui_crew *c)
         ru_cond_fini(&w->more);
         ru_mutex_fini(&w->lock);
     }
+    ru_mutex_fini(&c->first);
     ru_arena_fini(&c->arena);
     free(c);
 }

@@ -26,6 +26,7 @@ struct ru_served {
     ready *ready; /* [sizes * instances] size by size */
     uint32_t n_sizes;
     ru_flag opened; /* sizes that all instances have */
+    ru_err first;   /* why the first opening failed */
     ru_flag stop;
     int64_t service_ns[RU_SERVED_SIZES_MAX];
 };
@@ -212,6 +213,19 @@ static ru_status rows_meet(ru_served *m, ru_arena *scratch, bool *meet, ru_err *
     return RU_OK;
 }
 
+/* Once, also when it fails: a second try would meet what the first has left. */
+ru_status ru_served_first(ru_served *m, ru_err *err)
+{
+    if (ru_flag_get(&m->opened) == 0 && m->first.status == RU_OK) {
+        m->first.status = open_size(m, 0, &m->first);
+        ru_flag_set(&m->opened, m->first.status == RU_OK ? 1 : 0);
+    }
+    if (m->first.status != RU_OK) {
+        *err = m->first;
+    }
+    return m->first.status;
+}
+
 static ru_status open_all(ru_served *m, ru_err *err)
 {
     uint32_t sizes = 1;
@@ -233,9 +247,7 @@ static ru_status open_all(ru_served *m, ru_err *err)
     }
     m->n_sizes = m->facts.batched ? sizes : 1;
     m->facts.rows_max = m->facts.batched ? INT64_C(1) << (sizes - 1) : 1;
-    RU_TRY(open_size(m, 0, err));
-    ru_flag_set(&m->opened, 1);
-    return RU_OK;
+    return m->opt.late ? RU_OK : ru_served_first(m, err);
 }
 
 ru_status ru_served_open(const ru_source *source, const ru_served_options *opt, ru_served **out,
@@ -261,6 +273,9 @@ ru_status ru_served_open(const ru_source *source, const ru_served_options *opt, 
 
 ru_status ru_served_grow(ru_served *m, ru_err *err)
 {
+    if (ru_flag_get(&m->opened) == 0) {
+        return RU_OK;
+    }
     for (uint32_t k = 1; k < m->n_sizes && ru_flag_get(&m->stop) == 0; k++) {
         bool meet = false;
         RU_TRY(open_size(m, k, err));
@@ -430,6 +445,7 @@ static ru_status run_parts(ru_served *m, uint32_t instance, ru_served_part *cons
     walk in = {.parts = parts, .n = n}, out = in;
     uint32_t opened = ru_flag_get(&m->opened);
     int64_t left = 0;
+    RU_CHECK(opened > 0);
     for (uint32_t k = 0; k < n; k++) {
         left += parts[k]->rows;
     }

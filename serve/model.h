@@ -9,6 +9,9 @@
  * whose dimensions do not follow the number of rows is computed one request at a time, one whose
  * answer for a row of floats depends on the others one row at a time.
  *
+ * A late model opens for one row before its first batch runs, and reads the values of its states
+ * then.
+ *
  * Thread: open, grow and close: one, which may be another than those of ru_served_run; each
  * instance: one at a time. */
 #ifndef RU_SERVE_MODEL_H
@@ -49,6 +52,7 @@ typedef struct ru_served_options {
     uint32_t instances; /* batches at one time */
     int64_t rows_max;   /* of a batch */
     uint32_t streams;   /* texts that a language model writes at one time; 0: it writes none */
+    bool late;          /* nothing opens before ru_served_first */
 } ru_served_options;
 
 enum { RU_SERVED_SIZES_MAX = 16 }; /* of batches: 1, 2, ..., 2^15 rows */
@@ -83,7 +87,9 @@ typedef struct ru_served ru_served;
  * RU_E_UNSUPPORTED for types the protocol has no name for. */
 RU_MUST_USE ru_status ru_served_open(const ru_source *source, const ru_served_options *opt,
                                      ru_served **out, ru_err *err);
-/* Open the executables for more rows; ends early when `stop` is set. */
+/* Open a late model for one row, if it is not yet; any thread, one at a time. A failure stays. */
+RU_MUST_USE ru_status ru_served_first(ru_served *m, ru_err *err);
+/* Open the executables for more rows, once the first is open; ends early when `stop` is set. */
 RU_MUST_USE ru_status ru_served_grow(ru_served *m, ru_err *err);
 void ru_served_stop(ru_served *m); /* any thread: grow ends soon */
 void ru_served_close(ru_served *m);

@@ -68,6 +68,7 @@ struct rui_version {
     uint32_t n_idle, calls;
     rui_version_state state;
     bool waits;   /* for others of its load */
+    bool late;    /* it opens with its first batch, which has not been computed yet */
     bool opening; /* the loader has it */
     ru_err err;   /* FAILED: why */
     rui_stats stats;
@@ -127,6 +128,7 @@ rui_version *rui_version_new(ru_server *s, const char *model, const char *versio
 /* Open it by its path, off the loop; from then on it is one of the server's. */
 ru_status rui_version_begin(rui_version *v, ru_err *err);
 void rui_version_free(rui_version *v); /* one that did not begin */
+void rui_version_grow(rui_version *v); /* larger batches open, off the loop */
 /* Close it off the loop when nothing of it is under way. */
 void rui_version_drain(rui_version *v);
 

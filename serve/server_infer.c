@@ -377,6 +377,10 @@ void rui_infer_jobs(rui_version *v, ru_time now)
         /* the machine forgets the batch after its calls were read */
         rui_infer_step(v, (ru_event){.kind = RU_EV_LOCAL, .what = RU_SERVE_DONE, .value = batch});
         rui_infer_pace(v);
+        if (v->late && ru_served_service_ns(v->served, 1) > 0) {
+            v->late = false;
+            rui_version_grow(v);
+        }
     }
 }
 

@@ -90,12 +90,15 @@ static ru_status open_version(ru_server *s, rui_version *v, ru_err *err)
     o.rows_max = c->rows_max == 0 ? 1 : c->rows_max > 0 ? c->rows_max : o.rows_max;
     v->instances = o.instances;
     RU_TRY(s->opt.open(s->opt.open_self, v->path, &source, err));
+    o.late = o.streams > 0 && source.ops->steps != NULL;
     RU_TRY(ru_served_open(&source, &o, &v->served, err));
     const ru_served_facts *f = ru_served_facts_get(v->served);
     RU_TRY(check_tensors("input", c->inputs, c->n_inputs, f->inputs, f->n_inputs, f->batched, err));
     RU_TRY(check_tensors("output", c->outputs, c->n_outputs, f->outputs, f->n_outputs, f->batched,
                          err));
     RU_TRY(open_scribe(s, v, &source, err));
+    v->late = v->scribe != NULL; /* most ask it for texts alone */
+    RU_TRY(v->late ? RU_OK : ru_served_first(v->served, err));
     return rui_crew_open(v->served, v->instances, s->opt.loop, s->waker, &v->crew, err);
 }
 
@@ -180,6 +183,14 @@ static ru_status ask(ru_server *s, rui_version *v, rui_order_kind kind, ru_err *
     ru_cond_signal(&s->more);
     ru_mutex_unlock(&s->lock);
     return RU_OK;
+}
+
+void rui_version_grow(rui_version *v)
+{
+    ru_err err = {0};
+    if (ask(v->server, v, RUI_GROW, &err) != RU_OK) {
+        ru_log(RU_LOG_WARN, "serve", "small", "%s: %s", v->model, err.text);
+    }
 }
 
 static void failed(rui_version *v, ru_status st)
@@ -291,8 +302,8 @@ static void opened(ru_server *s, rui_order *o, ru_time now)
     v->since = now;
     rui_infer_pace(v);
     ru_log(RU_LOG_INFO, "serve", "ready", "%s version %s", v->model, v->version);
-    if (ask(s, v, RUI_GROW, &o->err) != RU_OK) {
-        ru_log(RU_LOG_WARN, "serve", "small", "%s: %s", v->model, o->err.text);
+    if (!v->late) {
+        rui_version_grow(v);
     }
     if (v->done != NULL) {
         v->done(v->done_self, NULL);

@@ -264,7 +264,8 @@ static void put_openai_models(ru_server *s, rui_version *v, ru_text *t)
     ru_json_str(&j, "object", "list");
     ru_json_open(&j, "data", '[');
     for (const rui_version *k = s->versions; k != NULL; k = k->next) {
-        if (k->scribe != NULL && rui_version_find(s, ru_str_c(k->model), (ru_str){0}) == k) {
+        if (k->state == RUI_READY && k->scribe != NULL &&
+            rui_version_find(s, ru_str_c(k->model), (ru_str){0}) == k) {
             ru_json_open(&j, NULL, '{');
             ru_json_str(&j, "id", k->model);
             ru_json_str(&j, "object", "model");

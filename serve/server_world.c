@@ -138,7 +138,8 @@ ru_status rui_server_world(const ru_server *s, ru_arena *arena, ru_text *out, ru
             continue;
         }
         n_facts += facts_of(v, facts + n_facts);
-        if (s->opt.slo_ns > 0 && v->n_came > 2) { /* without a promise there is no choice */
+        if (s->opt.slo_ns > 0 && v->n_came > 2 && v->pace.service_ns[0] > 0) {
+            /* without a promise, or times, there is no choice */
             RU_TRY(plan_of(v, arena, &plans[n_plans++], err));
         }
     }

@@ -137,6 +137,24 @@ def check_leaving(server):
     assert complete(server, "the ", 5)[0] == 200
 
 
+def check_infer(server, prompt, want):
+    """Whole windows are computed too, from the first request for one on."""
+    with urllib.request.urlopen(f"http://{server.host}/v2/models/{server.model}", timeout=20) as r:
+        x = json.load(r)["inputs"][0]
+    context = x["shape"][1]
+    ids = [ord(c) for c in prompt] + [0] * (context - len(prompt))
+    for rows in (1, 3, 3):
+        status, answer = server.ask(f"/v2/models/{server.model}/infer", {"inputs": [
+            {"name": x["name"], "shape": [rows, context], "datatype": x["datatype"], "data": ids * rows}]})
+        assert status == 200, answer
+        out = answer["outputs"][0]
+        vocab = out["shape"][-1]
+        for row in range(rows):
+            at = (row * context + len(prompt) - 1) * vocab
+            logits = out["data"][at:at + vocab]
+            assert chr(max(range(vocab), key=logits.__getitem__)) == want[0], (row, want)
+
+
 def check_counts(server):
     """Texts are requests of their model."""
     with urllib.request.urlopen(f"http://{server.host}/v2/models/{server.model}/stats", timeout=20) as r:
@@ -204,6 +222,7 @@ def main(rubato):
         check_beside(server, rubato)
         check_leaving(server)
         check_counts(server)
+        check_infer(server, "the ", want)
         server.stop()
         check_ending(rubato, want)
         check_peer(rubato, "the ", want)
