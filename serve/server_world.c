@@ -38,10 +38,8 @@ static void put_question(const rui_version *v, ru_json *j)
     ru_json_open(j, "arrivals", '{');
     ru_json_open(j, "gaps_s", '[');
     for (uint64_t k = from + 1; k < v->n_came; k++) {
-        ru_json_f64(
-            j, NULL,
-            (double)ru_time_since(v->came[k % RUI_CAME_MAX], v->came[(k - 1) % RUI_CAME_MAX]) *
-                1e-9);
+        int64_t gap_ns = ru_time_since(v->came[k % RUI_CAME_MAX], v->came[(k - 1) % RUI_CAME_MAX]);
+        ru_json_f64(j, NULL, gap_ns > 0 ? (double)gap_ns * 1e-9 : 0); /* heads overtake bodies */
     }
     ru_json_close(j);
     ru_json_close(j);
