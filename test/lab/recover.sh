@@ -63,8 +63,8 @@ awk 'BEGIN { srand(7); for (d = 0; d < 600; d++) { line = ""; y = rand(); for (w
 write() { # APP STEPS: its job
     printf 'app: %s\ndata: {format: libsvm, train: [w.svm]}\nclocks: {executors: 8}\ntrain: {steps: %d, seed: 5, threads: 1}\ncheckpoint: {every: 0s}\n%s\n' "$1" "$2" "$3" >$1.yaml
 }
-write lda 150 'lda: {topics: 8}'
-write lasso 400 'lasso: {lambda: 0.01, block: 4}'
+write lda 300 'lda: {topics: 8}'
+write lasso 4000 'lasso: {lambda: 0.01, block: 4}'
 objective() { grep -oE '"(loss|log_likelihood)":[-0-9.e+]+' "$1/metrics.jsonl" | tail -1 | cut -d: -f2; }
 # sum RUN TABLE: of all its values after the last clock
 sum() {
