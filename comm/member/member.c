@@ -253,7 +253,7 @@ static void beats(ru_member *m, ru_effects *fx)
 {
     m->beat_now = false;
     m->beat_at = ru_time_after(m->now, m->opt.beat_ns);
-    m->ran_at = m->now;
+    m->told.ran_at = m->now;
     const rui_m_peer *lead = m->lead.v != 0 ? rui_m_peer_find(m, m->lead) : NULL;
     if (m->phase == RUI_LEADS) {
         beats_lead(m, fx);
@@ -262,6 +262,9 @@ static void beats(ru_member *m, ru_effects *fx)
     } else if (lead != NULL && lead->up && (m->phase != RUI_JOINS || m->join.welcomed)) {
         rui_m_beat_send(m, m->lead, 0, m->status_new && m->phase == RUI_FOLLOWS, fx);
         m->status_new = m->status_new && m->phase != RUI_FOLLOWS;
+        if (m->told.said_at.ns == 0 && ru_node_is(m->told.to, m->lead)) {
+            m->told.said_at = m->now;
+        }
     }
 }
 
@@ -279,6 +282,7 @@ static void follow(ru_member *m, rui_m_peer *p, const rui_m_beat *b, ru_effects 
         return;
     }
     if (m->phase == RUI_FOLLOWS && ru_node_is(m->lead, p->node)) {
+        rui_m_told_check(m);
         return;
     }
     if (m->phase == RUI_SEEKS) {
@@ -555,6 +559,9 @@ static void up(ru_member *m, const ru_event *ev, ru_effects *fx)
     }
     p->up = true;
     p->ended = p->gone = p->lost = p->trying = false;
+    if (ru_node_is(p->node, m->told.to)) {
+        m->told.said_at.ns = 0; /* by the connection before: the channel does not know any more */
+    }
     heard(m, p, fx);
     replaced(m, ev->node, ev, fx);
     if (m->phase == RUI_JOINS) {

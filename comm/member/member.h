@@ -110,7 +110,8 @@ typedef struct ru_member_options {
                            the survivors itself (1,000 members would need a million connections).
                            0: 64; at most 256 */
     /* When was the oldest message that this node has not acknowledged given to the channel? ns 0:
-     * all are. So no view is sent again while it is under way. NULL: not known. */
+     * all are. So no view is sent again while it is under way, and a member knows what its leader
+     * has heard of it. NULL: not known. */
     ru_time (*unacked)(void *self, ru_node_id node);
     void *unacked_self;
 } ru_member_options;

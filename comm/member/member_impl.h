@@ -220,6 +220,13 @@ typedef struct rui_m_pace {
     int64_t whole_bytes;
 } rui_m_pace;
 
+typedef struct rui_m_told { /* what others have heard of this process */
+    ru_time ran_at;         /* its beats were due and it was there to send them */
+    ru_node_id to;          /* the leader that these are about: */
+    ru_time said_at;        /* a beat to it that is not known to be acknowledged; 0: none */
+    ru_time heard_at;       /* what was said to it until then is acknowledged */
+} rui_m_told;
+
 struct ru_member {
     ru_member_options opt;
     ru_member_info self;
@@ -279,7 +286,7 @@ struct ru_member {
      * never heard of may lead. Only who is sure goes on alone. */
     bool sure;
     ru_time sure_at; /* in touch again since long enough from then on */
-    ru_time ran_at;  /* its beats were due and it was there to send them */
+    rui_m_told told;
 
     /* seeking */
     bool asking;
@@ -341,6 +348,7 @@ typedef bool (*rui_m_vote)(const ru_member *m, ru_node_id node);
 /* Do those voters of the list for which `vote` holds make a quorum? Asked by voters only. */
 bool rui_m_quorum(const ru_member *m, const ru_member_info *at, uint32_t n, rui_m_vote vote);
 bool rui_m_gone(const ru_member *m, ru_node_id node);
+ru_time rui_m_unacked(const ru_member *m, ru_node_id node); /* as the options' `unacked` */
 /* Open a connection to a peer unless one stands or is being opened. */
 void rui_m_try(ru_member *m, rui_m_peer *p, ru_effects *fx);
 
@@ -444,5 +452,6 @@ bool rui_m_others_decide(const ru_member *m);
 
 /* -- member_still.c */
 int64_t rui_m_replaced_after_ns(const ru_member *m);
+void rui_m_told_check(ru_member *m); /* a beat of the leader has come, with acknowledgements */
 
 #endif

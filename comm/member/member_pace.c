@@ -19,10 +19,7 @@ enum { AGAIN_NS = 200000000, AIM_NS = 200000000, WINDOW_MIN = 64 << 10, WINDOW_M
 
 static bool under_way(const ru_member *m, const rui_m_peer *p)
 {
-    ru_time since = {0};
-    if (m->opt.unacked != NULL) {
-        since = m->opt.unacked(m->opt.unacked_self, p->node);
-    }
+    ru_time since = rui_m_unacked(m, p->node);
     return since.ns != 0 && since.ns <= p->told_at.ns;
 }
 

@@ -177,6 +177,11 @@ bool rui_m_quorum(const ru_member *m, const ru_member_info *at, uint32_t n, rui_
     return (yes == living && m->sure) || yes * 2 > all || half || all == 0;
 }
 
+ru_time rui_m_unacked(const ru_member *m, ru_node_id node)
+{
+    return m->opt.unacked != NULL ? m->opt.unacked(m->opt.unacked_self, node) : (ru_time){0};
+}
+
 void rui_m_try(ru_member *m, rui_m_peer *p, ru_effects *fx)
 {
     const char *address = rui_m_address(m, p->node);

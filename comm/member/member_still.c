@@ -30,10 +30,35 @@ static void doubt(ru_member *m)
     m->sure_at = ru_time_after(m->now, 2 * m->opt.dead_ns);
 }
 
+void rui_m_told_check(ru_member *m)
+{
+    rui_m_told *t = &m->told;
+    if (!ru_node_is(t->to, m->lead)) {
+        t->to = m->lead;
+        t->heard_at = m->now;
+        t->said_at.ns = 0;
+    }
+    ru_time left = rui_m_unacked(m, m->lead);
+    if (t->said_at.ns != 0 && (left.ns == 0 || left.ns > t->said_at.ns)) {
+        t->heard_at = t->said_at;
+        t->said_at.ns = 0;
+    }
+}
+
+/* May the leader have heard nothing of this process for so long that it went on without it? What
+ * the leader says proves nothing: it may have waited here while this process stood still, and what
+ * this process said since may never have reached the leader. */
+static bool unheard(const ru_member *m)
+{
+    return m->phase == RUI_FOLLOWS && ru_node_is(m->told.to, m->lead) &&
+           rui_m_since(m, m->told.heard_at) >= m->opt.dead_ns &&
+           rui_m_replaced_after_ns(m) <= m->opt.dead_ns;
+}
+
 static void unsure(ru_member *m, ru_effects *fx)
 {
-    int64_t quiet = rui_m_since(m, m->ran_at);
-    m->ran_at = m->now;
+    int64_t quiet = rui_m_since(m, m->told.ran_at);
+    m->told.ran_at = m->now;
     if (m->phase == RUI_LEADS) {
         rui_m_seek_start(m, fx, "it was suspended for %.1f s, and another member may lead by now",
                          rui_m_seconds(quiet));
@@ -80,16 +105,19 @@ static void stood_still(ru_member *m, ru_effects *fx)
         }
         m->planned = m->now;
     }
-    if (m->view.n > 1 && rui_m_since(m, m->ran_at) >= rui_m_replaced_after_ns(m)) {
+    if (m->view.n > 1 && rui_m_since(m, m->told.ran_at) >= rui_m_replaced_after_ns(m)) {
         unsure(m, fx);
+    }
+    if (unheard(m)) {
+        doubt(m);
     }
 }
 
 void ru_member_wake(ru_member *m, ru_time now, ru_effects *fx)
 {
     m->now = now.ns > m->now.ns ? now : m->now;
-    if (m->ran_at.ns == 0) {
-        m->ran_at = m->now; /* it has just begun: no beat was due yet */
+    if (m->told.ran_at.ns == 0) {
+        m->told.ran_at = m->now; /* it has just begun: no beat was due yet */
     }
     if (m->phase != RUI_OUT) {
         stood_still(m, fx);

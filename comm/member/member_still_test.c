@@ -2,7 +2,7 @@
  * wait for anybody: they may have gone on without it, and have ended since. */
 #include <stdio.h>
 
-#include "comm/member/member.h"
+#include "comm/member/member_impl.h"
 #include "lab/worlds/member_world.h"
 #include "test/test.h"
 
@@ -204,7 +204,100 @@ static void who_has_just_begun_was_not_suspended(void **state)
     }
 }
 
-RU_TESTS(comm_member_still, cmocka_unit_test(who_has_just_begun_was_not_suspended),
+/* -- one member and its leader, by themselves ----------------------------------------------------
+ */
+
+typedef struct one {
+    ru_arena arena;
+    ru_effects fx;
+    ru_member *m;
+    ru_time unacked; /* what the channel says of the leader */
+} one;
+
+static ru_time one_unacked(void *self, ru_node_id node)
+{
+    (void)node;
+    return ((one *)self)->unacked;
+}
+
+static void one_open(one *o)
+{
+    ru_err err;
+    *o = (one){0};
+    ru_arena_init(&o->arena, 0);
+    ru_effects_init(&o->fx, &o->arena);
+    const ru_member_options opt = {.self = {.node = {2}, .number = 2, .address = "h:2"},
+                                   .join = "h:1",
+                                   .n_max = 4,
+                                   .unacked = one_unacked,
+                                   .unacked_self = o};
+    assert_ok(ru_member_open(&opt, &o->arena, &o->m, &err), err);
+    ru_member *m = o->m;
+    m->infos[0] = (ru_member_info){.node = {1}, .number = 1, .address = "h:1"};
+    m->infos[1] = opt.self;
+    m->view.epoch = 1;
+    m->view.n = 2;
+    m->view.leader = m->lead = (ru_node_id){1};
+    rui_m_ranks_build(m);
+    m->phase = RUI_FOLLOWS;
+    rui_m_peer_make(m, m->lead)->up = true;
+}
+
+static void one_step(one *o, int64_t at_ms, ru_event ev)
+{
+    ev.now.ns = at_ms * ms;
+    ru_member_step(o->m, &ev, &o->fx);
+    ru_effects_clear(&o->fx);
+}
+
+/* The leader's beat, with the acknowledgement of all that was sent before `unacked_ms` (0: all). */
+static void one_beat(one *o, int64_t at_ms, int64_t unacked_ms)
+{
+    uint8_t buf[RUI_SMALL_MAX];
+    const rui_m_beat b = {.flags = RUI_B_LEADS, .epoch = 1, .accepted = 1};
+    o->unacked.ns = unacked_ms * ms;
+    one_step(o, at_ms,
+             (ru_event){.kind = RU_EV_MESSAGE,
+                        .node = {1},
+                        .what = RUI_M_BEAT,
+                        .data = buf,
+                        .size_bytes = rui_m_put_beat(buf, sizeof buf, &b)});
+}
+
+/* It stands still for 0.4 s, finds the leader's beats of that time, and sends its own. `arrive`:
+ * the leader gets them; else it has heard nothing for 0.78 s when it is gone. */
+static bool sure_after_pause(bool arrive)
+{
+    one o;
+    one_open(&o);
+    for (int64_t at = 1000; at <= 2000; at += 50) {
+        one_step(&o, at, (ru_event){.kind = RU_EV_TIMER, .what = RUI_M_TICK});
+        one_beat(&o, at + 25, 0);
+    }
+    one_step(&o, 2400, (ru_event){.kind = RU_EV_TIMER, .what = RUI_M_TICK});
+    one_beat(&o, 2400, 2400);
+    for (int64_t at = 2450; at <= 2750; at += 50) {
+        one_step(&o, at, (ru_event){.kind = RU_EV_TIMER, .what = RUI_M_TICK});
+        if (arrive) {
+            one_beat(&o, at + 25, 0);
+        }
+    }
+    one_step(&o, 2780, (ru_event){.kind = RU_EV_DOWN, .node = {1}, .value = RU_E_PEER});
+    const bool sure = o.m->sure;
+    assert_int_equal(o.m->phase, RUI_SEEKS);
+    ru_arena_fini(&o.arena);
+    return sure;
+}
+
+static void who_was_not_heard_after_a_pause_is_not_sure(void **state)
+{
+    (void)state;
+    assert_true(sure_after_pause(true));
+    assert_false(sure_after_pause(false));
+}
+
+RU_TESTS(comm_member_still, cmocka_unit_test(who_was_not_heard_after_a_pause_is_not_sure),
+         cmocka_unit_test(who_has_just_begun_was_not_suspended),
          cmocka_unit_test(who_slept_past_the_end_leads_nobody),
          cmocka_unit_test(who_was_replaced_while_in_touch_does_not_go_on),
          cmocka_unit_test(who_cannot_have_been_replaced_goes_on),

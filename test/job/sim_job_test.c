@@ -183,12 +183,14 @@ static void batches_change_between_views(void **state)
  * had stood. 2000001473: one with the whole state was cut out, the others with it were killed, and
  * those that joined ended for want of it, which is right. 11702: the simulator
  * let a frame overtake the one before it at the same instant. 12135: one was cut off, then
- * suspended, and led on when the others had ended. */
+ * suspended, and led on when the others had ended. 20941: likewise, and it had heard of a view from
+ * another than the leader. 3000003272: one was suspended for 0.5 s, then its beats were cut off; it
+ * had found those of its leader, which had not heard it for 0.7 s, and led on after the end. */
 static void seeds_that_once_broke_something(void **state)
 {
     (void)state;
-    static const uint64_t seeds[] = {48,   176,  512,  2087,  3042,  3405,
-                                     6522, 7935, 9078, 11702, 12135, 2000001473};
+    static const uint64_t seeds[] = {48,   176,  512,   2087,  3042,  3405,       6522,
+                                     7935, 9078, 11702, 12135, 20941, 2000001473, 3000003272};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(seeds); k++) {
         (void)run_seed(seeds[k]);
     }
