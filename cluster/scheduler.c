@@ -2,18 +2,14 @@
  * people, the journal, rounds. */
 #include "cluster/scheduler.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/log.h"
 #include "cluster/scheduler_impl.h"
-#include "comm/node/guests.h"
 #include "env/file/file.h"
 #include "env/link/link_tcp.h"
 #include "env/process/self.h"
-
-enum { WHAT = 0x300, TOKEN_BYTES = 32 };
 
 static const int64_t tick_ns = 500000000;
 
@@ -121,14 +117,7 @@ static void part_guest(void *self, const ru_event *ev, ru_effects *fx)
     rui_scheduler_settle(s, ev->now);
 }
 
-static void part_step(void *self, const ru_event *ev, ru_effects *fx)
-{
-    (void)self; /* there are no members */
-    (void)ev;
-    (void)fx;
-}
-
-static const ru_part_ops part_ops = {.name = "agents", .step = part_step, .guest = part_guest};
+static const ru_part_ops part_ops = {.name = "agents", .guest = part_guest};
 
 /* Orders that are other than those told before, to each node that is there. */
 static void tell_all(rui_scheduler *s, ru_time now)
@@ -265,53 +254,8 @@ ru_status rui_scheduler_close(rui_scheduler *s, ru_err *err)
     return st;
 }
 
-/* -- a node without members ----------------------------------------------------------------------
+/* -- opening -------------------------------------------------------------------------------------
  */
-
-static ru_status nobody(void *self, const char *address, ru_link_class class, ru_conn_id *c,
-                        ru_err *err)
-{
-    (void)self;
-    (void)class;
-    (void)c;
-    return RU_FAIL(err, RU_E_ARG, "%s: this process has no members", address);
-}
-
-static void no_conn(void *self, ru_conn_id c)
-{
-    (void)self;
-    (void)c;
-}
-
-static const ru_link_ops no_link = {
-    .name = "none", .connect = nobody, .close = no_conn, .wake = no_conn, .resume = no_conn};
-
-static ru_status open_node(rui_scheduler *s, ru_err *err)
-{
-    uint8_t token[TOKEN_BYTES]; /* that nobody has */
-    ru_node_id self;
-    ru_self_random(token, sizeof token);
-    ru_self_random(&self.v, sizeof self.v);
-    ru_node_options o = {.chan = {.self = self,
-                                  .address = "none:0",
-                                  .job = RU_CLUSTER_SERVICE,
-                                  .token = token,
-                                  .token_bytes = sizeof token,
-                                  .peers_max = 1,
-                                  .streams_max = 1,
-                                  .slots_max = 1},
-                         .link = {&no_link, NULL},
-                         .member = {.self = {.node = self, .address = "none:0"}, .n_max = 1},
-                         .timers = ru_node_loop_timers(&s->bridge)};
-    RU_TRY(ru_node_open(&o, s->arena, &s->bridge.node, err));
-    ru_node_part(s->bridge.node, &(ru_part){.ops = &part_ops,
-                                            .self = s,
-                                            .what_first = WHAT,
-                                            .what_end = WHAT + 1,
-                                            .guest_first = RU_CLUSTER_STATE,
-                                            .guest_end = RU_CLUSTER_MESSAGES_END});
-    return RU_OK;
-}
 
 static ru_status open_agents(rui_scheduler *s, ru_err *err)
 {
@@ -323,19 +267,21 @@ static ru_status open_agents(rui_scheduler *s, ru_err *err)
                                     .conns_max =
                                         ru_guests_conns(RU_BOOK_NODES_MAX) + RU_LINK_TCP_STRANGERS};
     RU_TRY(ru_link_tcp_open(&lo, &s->link, err));
-    ru_guests_options go = {.address = ru_link_tcp_address(s->link),
-                            .job = RU_CLUSTER_SERVICE,
-                            .token = lo.psk,
-                            .token_bytes = lo.psk_bytes,
-                            .link = ru_link_tcp_link(s->link),
-                            .n_max = RU_BOOK_NODES_MAX,
-                            .message_bytes = RU_CLUSTER_MESSAGE_BYTES,
-                            .messages_per_s = 1000,
-                            .bytes_per_s = 16 << 20,
-                            .unanswered_max = UINT32_MAX}; /* states are not answered one by one */
-    ru_self_random(&go.self.v, sizeof go.self.v);
-    RU_TRY(open_node(s, err));
-    RU_TRY(ru_node_guests(s->bridge.node, &go, s->arena, err));
+    const ru_guests_options go = {.address = ru_link_tcp_address(s->link),
+                                  .job = RU_CLUSTER_SERVICE,
+                                  .token = lo.psk,
+                                  .token_bytes = lo.psk_bytes,
+                                  .link = ru_link_tcp_link(s->link),
+                                  .n_max = RU_BOOK_NODES_MAX,
+                                  .message_bytes = RU_CLUSTER_MESSAGE_BYTES,
+                                  .messages_per_s = 1000,
+                                  .bytes_per_s = 16 << 20,
+                                  .unanswered_max = UINT32_MAX}; /* states have no answers */
+    const ru_part part = {.ops = &part_ops,
+                          .self = s,
+                          .guest_first = RU_CLUSTER_STATE,
+                          .guest_end = RU_CLUSTER_MESSAGES_END};
+    RU_TRY(ru_node_loop_alone(&s->bridge, &part, &go, s->arena, err));
     ru_link_tcp_user(s->link, ru_node_guests_link_user(s->bridge.node));
     ru_node_start(s->bridge.node, ru_clock_now());
     return RU_OK;

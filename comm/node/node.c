@@ -14,10 +14,17 @@ ru_effects *rui_node_fx(ru_node *n)
     return &n->fx[n->side];
 }
 
+static void step_part(ru_node *n, const ru_part *p, const ru_event *ev)
+{
+    if (p->ops->step != NULL) {
+        p->ops->step(p->self, ev, rui_node_fx(n));
+    }
+}
+
 static void step_all(ru_node *n, const ru_event *ev)
 {
     for (uint32_t k = 0; k < n->n_parts; k++) {
-        n->parts[k].ops->step(n->parts[k].self, ev, rui_node_fx(n));
+        step_part(n, &n->parts[k], ev);
     }
 }
 
@@ -39,7 +46,7 @@ static void event(ru_node *n, const ru_event *ev)
     for (uint32_t k = 0; k < n->n_parts; k++) {
         const ru_part *p = &n->parts[k];
         if (ev->what >= p->what_first && ev->what < p->what_end) {
-            p->ops->step(p->self, ev, rui_node_fx(n));
+            step_part(n, p, ev);
             return;
         }
     }

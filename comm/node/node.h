@@ -31,7 +31,7 @@ enum {
 typedef struct ru_part_ops {
     const char *name; /* for logs */
     /* START, UP, DOWN and membership's LOCAL come to every part; TIMER and MESSAGE only to the part
-     * whose range holds ev->what. */
+     * whose range holds ev->what. NULL: the part hears guests alone. */
     void (*step)(void *self, const ru_event *ev, ru_effects *fx);
     /* Streams of the channel, and of that of guests: who began this one? NULL: the part has none,
      * nor the next four. */

@@ -2,8 +2,6 @@
  * whose only part answers guests. */
 #include "train/remote/serve.h"
 
-#include <string.h>
-
 #include "base/hash.h"
 #include "base/map.h"
 #include "base/wire.h"
@@ -12,7 +10,7 @@
 #include "env/process/self.h"
 #include "train/remote/remote_impl.h"
 
-enum { GUESTS = 64, ITEMS_PER_GUEST = 1 << 14, TOKEN_BYTES = 32, WHAT = RUI_REMOTE_END };
+enum { GUESTS = 64, ITEMS_PER_GUEST = 1 << 14 };
 
 typedef struct server {
     const ru_remote *w;
@@ -73,13 +71,6 @@ static void part_guest(void *self, const ru_event *ev, ru_effects *fx)
     }
 }
 
-static void part_step(void *self, const ru_event *ev, ru_effects *fx)
-{
-    (void)self; /* members do not ask */
-    (void)ev;
-    (void)fx;
-}
-
 static bool part_owns(void *self, uint64_t cookie)
 {
     const server *s = self;
@@ -105,7 +96,6 @@ static void part_room(void *self, ru_time now, ru_effects *fx)
 }
 
 static const ru_part_ops part_ops = {.name = "weights",
-                                     .step = part_step,
                                      .owns = part_owns,
                                      .sent = part_over,
                                      .arrived = part_over,
@@ -113,71 +103,27 @@ static const ru_part_ops part_ops = {.name = "weights",
                                      .room = part_room,
                                      .guest = part_guest};
 
-/* -- a node without members ----------------------------------------------------------------------
+/* -- opening -------------------------------------------------------------------------------------
  */
-
-static ru_status nobody(void *self, const char *address, ru_link_class class, ru_conn_id *c,
-                        ru_err *err)
-{
-    (void)self;
-    (void)class;
-    (void)c;
-    return RU_FAIL(err, RU_E_ARG, "%s: this process has no members", address);
-}
-
-static void no_conn(void *self, ru_conn_id c)
-{
-    (void)self;
-    (void)c;
-}
-
-static const ru_link_ops no_link = {
-    .name = "none", .connect = nobody, .close = no_conn, .wake = no_conn, .resume = no_conn};
-
-static ru_status open_node(server *s, ru_arena *arena, ru_err *err)
-{
-    uint8_t token[TOKEN_BYTES]; /* that nobody has */
-    ru_node_id self;
-    ru_self_random(token, sizeof token);
-    ru_self_random(&self.v, sizeof self.v);
-    ru_node_options o = {.chan = {.self = self,
-                                  .address = "none:0",
-                                  .job = RUI_REMOTE_JOB,
-                                  .token = token,
-                                  .token_bytes = sizeof token,
-                                  .peers_max = 1,
-                                  .streams_max = 1,
-                                  .slots_max = 1},
-                         .link = {&no_link, NULL},
-                         .member = {.self = {.node = self, .address = "none:0"}, .n_max = 1},
-                         .timers = ru_node_loop_timers(&s->bridge)};
-    RU_TRY(ru_node_open(&o, arena, &s->bridge.node, err));
-    ru_node_part(s->bridge.node, &(ru_part){.ops = &part_ops,
-                                            .self = s,
-                                            .what_first = WHAT,
-                                            .what_end = WHAT + 1,
-                                            .guest_first = RUI_REMOTE_HELLO,
-                                            .guest_end = RUI_REMOTE_END});
-    return RU_OK;
-}
 
 static ru_status open_guests(server *s, const ru_remote_serve_options *opt, ru_link_tcp *link,
                              ru_arena *arena, ru_err *err)
 {
     uint32_t guests = opt->guests_max > 0 ? opt->guests_max : GUESTS;
-    ru_guests_options go = {.address = ru_link_tcp_address(link),
-                            .job = RUI_REMOTE_JOB,
-                            .token = opt->token,
-                            .token_bytes = opt->token_bytes,
-                            .link = ru_link_tcp_link(link),
-                            .n_max = guests,
-                            .message_bytes = RU_ASK_MESSAGE_BYTES,
-                            .messages_per_s = 1000,
-                            .bytes_per_s = 16 << 20,
-                            .unanswered_max = 1000,
-                            .streams_max = guests * RU_GIVE_OUT_MAX};
-    ru_self_random(&go.self.v, sizeof go.self.v);
-    RU_TRY(ru_node_guests(s->bridge.node, &go, arena, err));
+    const ru_guests_options go = {.address = ru_link_tcp_address(link),
+                                  .job = RUI_REMOTE_JOB,
+                                  .token = opt->token,
+                                  .token_bytes = opt->token_bytes,
+                                  .link = ru_link_tcp_link(link),
+                                  .n_max = guests,
+                                  .message_bytes = RU_ASK_MESSAGE_BYTES,
+                                  .messages_per_s = 1000,
+                                  .bytes_per_s = 16 << 20,
+                                  .unanswered_max = 1000,
+                                  .streams_max = guests * RU_GIVE_OUT_MAX};
+    const ru_part part = {
+        .ops = &part_ops, .self = s, .guest_first = RUI_REMOTE_HELLO, .guest_end = RUI_REMOTE_END};
+    RU_TRY(ru_node_loop_alone(&s->bridge, &part, &go, arena, err));
     const ru_give_options give = {.chan = ru_node_guests_chan(s->bridge.node),
                                   .askers_max = guests + 8,
                                   .items_max = (guests + 8) * ITEMS_PER_GUEST,
@@ -216,7 +162,6 @@ static ru_status run(server *s, const ru_remote_serve_options *opt, ru_link_tcp 
 {
     int fd = ru_self_stop_fd();
     RU_TRY(list_names(s, arena, err));
-    RU_TRY(open_node(s, arena, err));
     RU_TRY(open_guests(s, opt, link, arena, err));
     ru_link_tcp_user(link, ru_node_guests_link_user(s->bridge.node));
     ru_node_start(s->bridge.node, ru_clock_now());
