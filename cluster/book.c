@@ -1,6 +1,5 @@
 #include "cluster/book.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/conf.h"
@@ -25,25 +24,6 @@ static const ru_conf_field spec_fields[] = {
 static const ru_conf_table spec_table =
     RU_TABLE("submission", ru_book_spec, spec_fields, "a job of a cluster");
 
-void ru_book_spec_put(const ru_book_spec *s, ru_text *into)
-{
-    ru_json j = ru_json_into(into);
-    ru_json_open(&j, NULL, '{');
-    ru_json_str(&j, "name", s->name);
-    ru_json_str(&j, "token", s->token);
-    ru_json_str(&j, "out", s->out);
-    ru_json_str(&j, "yaml", s->yaml);
-    ru_json_close(&j);
-}
-
-ru_status ru_book_spec_get(const char *text, ru_arena *arena, ru_book_spec *out, ru_err *err)
-{
-    ru_conf *c;
-    RU_TRY(ru_conf_new(&spec_table, arena, &c, err));
-    RU_TRY(ru_conf_add_json(c, "journal", text, (int64_t)strlen(text), err));
-    return ru_conf_apply(c, out, err);
-}
-
 static const ru_conf_field user_fields[] = {
     RU_ROW(TEXT, ru_book_user, name, NULL, "name of the user"),
     RU_ROW(TEXT, ru_book_user, key, NULL, "its secret"),
@@ -51,13 +31,41 @@ static const ru_conf_field user_fields[] = {
 static const ru_conf_table user_table =
     RU_TABLE("user", ru_book_user, user_fields, "a user of a cluster");
 
-void ru_book_user_put(const ru_book_user *u, ru_text *into)
+/* A struct of such texts, as JSON and back. */
+static void put_texts(const ru_conf_table *t, const void *from, ru_text *into)
 {
     ru_json j = ru_json_into(into);
     ru_json_open(&j, NULL, '{');
-    ru_json_str(&j, "name", u->name);
-    ru_json_str(&j, "key", u->key);
+    for (uint32_t k = 0; k < t->n; k++) {
+        const char *text;
+        memcpy(&text, (const char *)from + t->fields[k].offset, sizeof text);
+        ru_json_str(&j, t->fields[k].name, text);
+    }
     ru_json_close(&j);
+}
+
+static ru_status get_texts(const ru_conf_table *t, const char *text, ru_arena *arena, void *into,
+                           ru_err *err)
+{
+    ru_conf *c;
+    RU_TRY(ru_conf_new(t, arena, &c, err));
+    RU_TRY(ru_conf_add_json(c, "journal", text, (int64_t)strlen(text), err));
+    return ru_conf_apply(c, into, err);
+}
+
+void ru_book_spec_put(const ru_book_spec *s, ru_text *into)
+{
+    put_texts(&spec_table, s, into);
+}
+
+ru_status ru_book_spec_get(const char *text, ru_arena *arena, ru_book_spec *out, ru_err *err)
+{
+    return get_texts(&spec_table, text, arena, out, err);
+}
+
+void ru_book_user_put(const ru_book_user *u, ru_text *into)
+{
+    put_texts(&user_table, u, into);
 }
 
 const ru_book_user *ru_book_user_of(const ru_book *b, const char *name)
@@ -221,11 +229,8 @@ static ru_status set_node(ru_book *b, const ru_journal_event *e, ru_err *err)
 /* A new one, or another key and number of slots of one that is there. */
 static ru_status set_user(ru_book *b, const ru_journal_event *e, ru_err *err)
 {
-    ru_conf *c;
     ru_book_user u = {0};
-    RU_TRY(ru_conf_new(&user_table, b->arena, &c, err));
-    RU_TRY(ru_conf_add_json(c, "journal", e->text, (int64_t)strlen(e->text), err));
-    RU_TRY(ru_conf_apply(c, &u, err));
+    RU_TRY(get_texts(&user_table, e->text, b->arena, &u, err));
     const ru_book_user *old = ru_book_user_of(b, u.name);
     uint32_t at = old != NULL ? (uint32_t)(old - b->users) : b->n_users;
     if (at == RU_BOOK_USERS_MAX || e->a < 0 || e->a > UINT32_MAX) {

@@ -27,10 +27,31 @@ static ru_status look(void *arg, const ru_journal_event *e, ru_err *err)
     return RU_OK;
 }
 
-static bool open_at(const char *path, ru_arena *arena, ru_journal *j)
+typedef struct place {
+    char dir[32], path[64];
+    ru_arena arena;
+    ru_journal j;
+} place;
+
+static void place_open(place *p)
+{
+    (void)snprintf(p->dir, sizeof p->dir, "/tmp/rubato-journal-XXXXXX");
+    assert_non_null(mkdtemp(p->dir));
+    (void)snprintf(p->path, sizeof p->path, "%s/journal", p->dir);
+    ru_arena_init(&p->arena, 0);
+}
+
+static void place_close(place *p)
 {
     ru_err err = {0};
-    ru_status st = ru_journal_sqlite(path, arena, j, &err);
+    ru_arena_fini(&p->arena);
+    assert_ok(ru_path_remove(p->dir, &err), err);
+}
+
+static bool open_journal(place *p)
+{
+    ru_err err = {0};
+    ru_status st = ru_journal_sqlite(p->path, &p->arena, &p->j, &err);
     if (st == RU_E_UNSUPPORTED) {
         return false; /* built without SQLite */
     }
@@ -41,17 +62,15 @@ static bool open_at(const char *path, ru_arena *arena, ru_journal *j)
 static void events_stay(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/rubato-journal-XXXXXX", path[64];
-    ru_arena arena;
-    ru_journal j;
+    place p;
     ru_err err = {0};
-    assert_non_null(mkdtemp(dir));
-    snprintf(path, sizeof path, "%s/journal", dir);
-    ru_arena_init(&arena, 0);
-    if (!open_at(path, &arena, &j)) {
+    place_open(&p);
+    if (!open_journal(&p)) {
+        place_close(&p);
         skip();
     }
-    assert_true(ru_path_is_private(path));
+    const ru_journal *j = &p.j;
+    assert_true(ru_path_is_private(p.path));
     ru_journal_event two[] = {{.at_ns = 5,
                                .wall_ns = INT64_MAX,
                                .kind = 3,
@@ -62,22 +81,22 @@ static void events_stay(void **state)
                                .who = "alice",
                                .text = "it's; 'x' \"\xc3\xa4"},
                               {.at_ns = 6, .kind = 4}};
-    assert_ok(j.ops->append(j.self, two, 2, &err), err);
+    assert_ok(j->ops->append(j->self, two, 2, &err), err);
     assert_int_equal(two[0].seq, 1);
     assert_int_equal(two[1].seq, 2);
     fflush(stdout);
     pid_t pid = fork(); /* another scheduler is refused while this one has it */
     if (pid == 0) {
         ru_journal other;
-        _exit(ru_journal_sqlite(path, &arena, &other, &err) == RU_E_AGAIN ? 0 : 1);
+        _exit(ru_journal_sqlite(p.path, &p.arena, &other, &err) == RU_E_AGAIN ? 0 : 1);
     }
     int status = -1;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
-    j.ops->close(j.self);
-    assert_true(open_at(path, &arena, &j));
+    j->ops->close(j->self);
+    assert_true(open_journal(&p));
     seen s = {0};
-    assert_ok(j.ops->read(j.self, 0, look, &s, &err), err);
+    assert_ok(j->ops->read(j->self, 0, look, &s, &err), err);
     assert_int_equal(s.n, 2);
     assert_int_equal(s.at[0].a, INT64_MIN);
     assert_int_equal(s.at[0].job, -7);
@@ -86,32 +105,26 @@ static void events_stay(void **state)
     assert_string_equal(s.who[0], "alice");
     assert_string_equal(s.text[1], "");
     s.n = 0;
-    assert_ok(j.ops->read(j.self, 1, look, &s, &err), err);
+    assert_ok(j->ops->read(j->self, 1, look, &s, &err), err);
     assert_int_equal(s.n, 1);
     assert_int_equal(s.at[0].kind, 4);
-    j.ops->close(j.self);
-    ru_arena_fini(&arena);
-    assert_ok(ru_path_remove(dir, &err), err);
+    j->ops->close(j->self);
+    place_close(&p);
 }
 
 static void what_is_no_journal_is_refused(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/rubato-journal-XXXXXX", path[64];
-    ru_arena arena;
-    ru_journal j;
+    place p;
     ru_err err = {0};
-    assert_non_null(mkdtemp(dir));
-    snprintf(path, sizeof path, "%s/journal", dir);
-    ru_arena_init(&arena, 0);
+    place_open(&p);
     char junk[8192];
     memset(junk, 'x', sizeof junk);
-    assert_ok(ru_file_replace(path, junk, sizeof junk, &err), err);
-    ru_status st = ru_journal_sqlite(path, &arena, &j, &err);
+    assert_ok(ru_file_replace(p.path, junk, sizeof junk, &err), err);
+    ru_status st = ru_journal_sqlite(p.path, &p.arena, &p.j, &err);
     assert_true(st == RU_E_DATA || st == RU_E_UNSUPPORTED);
     assert_true(st != RU_E_DATA || strstr(err.text, "is damaged") != NULL);
-    ru_arena_fini(&arena);
-    assert_ok(ru_path_remove(dir, &err), err);
+    place_close(&p);
 }
 
 RU_TESTS(cluster_journal, cmocka_unit_test(events_stay),
