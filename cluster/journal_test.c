@@ -2,8 +2,10 @@
  * The outside witness of the file is SQLite itself, through the columns that it gives back. */
 #include "cluster/journal.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -112,6 +114,45 @@ static void events_stay(void **state)
     place_close(&p);
 }
 
+/* All events of an append or none: after a disk that was full the next append goes on in order. */
+static void a_full_disk_takes_nothing(void **state)
+{
+    (void)state;
+    enum { LARGE = 1 << 20 };
+    place p;
+    ru_err err = {0};
+    struct rlimit was, small = {.rlim_cur = LARGE / 2};
+    place_open(&p);
+    if (!open_journal(&p)) {
+        place_close(&p);
+        skip();
+    }
+    const ru_journal *j = &p.j;
+    char *large = ru_arena_zalloc(&p.arena, LARGE + 1, 1);
+    assert_non_null(large);
+    memset(large, 'x', LARGE);
+    ru_journal_event one = {.kind = 1, .text = "one"}, two[] = {{.kind = 2}, {.text = large}};
+    assert_ok(j->ops->append(j->self, &one, 1, &err), err);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    small.rlim_max = was.rlim_max;
+    void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    ru_status st = j->ops->append(j->self, two, 2, &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    (void)signal(SIGXFSZ, before);
+    assert_true(st == RU_E_CREATE || st == RU_E_IO);
+    assert_non_null(strstr(err.text, "cannot be written"));
+    one.kind = 3;
+    assert_ok(j->ops->append(j->self, &one, 1, &err), err);
+    assert_int_equal(one.seq, 2);
+    seen s = {0};
+    assert_ok(j->ops->read(j->self, 0, look, &s, &err), err);
+    assert_int_equal(s.n, 2);
+    assert_int_equal(s.at[1].kind, 3);
+    j->ops->close(j->self);
+    place_close(&p);
+}
+
 static void what_is_no_journal_is_refused(void **state)
 {
     (void)state;
@@ -127,5 +168,5 @@ static void what_is_no_journal_is_refused(void **state)
     place_close(&p);
 }
 
-RU_TESTS(cluster_journal, cmocka_unit_test(events_stay),
-         cmocka_unit_test(what_is_no_journal_is_refused))
+RU_TESTS(cluster_journal, cmocka_unit_test(a_full_disk_takes_nothing),
+         cmocka_unit_test(events_stay), cmocka_unit_test(what_is_no_journal_is_refused))
