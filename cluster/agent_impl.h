@@ -16,11 +16,11 @@ typedef struct rui_proc {
     uint32_t job, generation, rank;
     char out[RUI_AGENT_PATH_MAX]; /* folder of the run */
     ru_process *child;            /* NULL: adopted */
-    int64_t pid;                  /* 0: not known yet */
+    int64_t pid;                  /* 0: not known yet; -1: it could not be started */
     char mark[RU_PROCESS_MARK_BYTES];
     bool alive;
     int sent;               /* the last signal; 0: none */
-    ru_time since, sent_at; /* known since */
+    ru_time since, sent_at; /* known since, or ended since */
     char address[128];      /* "": it is not in the job yet */
     int32_t code;
     bool left;

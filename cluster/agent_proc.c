@@ -13,6 +13,7 @@
 
 static const int64_t end_patience_ns = 60 * INT64_C(1000000000);  /* from SIGINT to SIGKILL */
 static const int64_t begin_patience_ns = 5 * INT64_C(1000000000); /* of a record without process */
+static const int64_t again_ns = 10 * INT64_C(1000000000);         /* after one that failed */
 
 /* -- files ---------------------------------------------------------------------------------------
  */
@@ -81,7 +82,8 @@ static ru_status write_record(rui_agent *a, const rui_proc *p, ru_err *err)
     return st;
 }
 
-/* Lines of what the worker told; a later one adds to those before. false: nothing to read. */
+/* Lines of what the worker told; a later one adds to those before, one that was cut says nothing.
+ * false: nothing to read. */
 static bool read_told(const rui_proc *p, ru_arena *scratch, told *out)
 {
     char path[RUI_AGENT_PATH_MAX], *text;
@@ -94,9 +96,7 @@ static bool read_told(const rui_proc *p, ru_arena *scratch, told *out)
     }
     ru_str rest = ru_str_n(text, n);
     for (int64_t end; (end = ru_str_find(rest, "\n")) >= 0; rest = ru_str_from(rest, end + 1)) {
-        if (ru_conf_add_json(c, path, rest.p, end, &err) != RU_OK) {
-            return false;
-        }
+        (void)!ru_conf_add_json(c, path, rest.p, end, &err);
     }
     return ru_conf_apply(c, out, &err) == RU_OK;
 }
@@ -127,8 +127,8 @@ static void on_end(void *self, int64_t pid, ru_time now)
 {
     rui_proc *p = self;
     (void)pid;
-    (void)now;
     p->alive = false;
+    p->since = now;
     note(p);
     if (p->child != NULL) {
         int code = ru_process_wait(p->child);
@@ -244,14 +244,16 @@ static ru_status start(rui_agent *a, const ru_cluster_order *o, const char *join
     const char *set[] = {token, NULL};
     const ru_process_options po = {.argv = argv, .set = set, .outlive = out_path(p, "log", log)};
     p->agent = a;
+    p->since = now;
     ru_status st = write_record(a, p, err);
     st = st == RU_OK ? ru_process_start(&po, &p->child, err) : st;
-    if (st != RU_OK) {
-        forget(p);
+    if (st != RU_OK) { /* the scheduler hears of it as of one that ended */
+        p->pid = -1;
+        p->code = ru_status_exit_code(st);
+        (void)snprintf(p->why, sizeof p->why, "%.*s", RU_CLUSTER_TEXT_MAX, err->text);
         return st;
     }
     p->pid = ru_process_id(p->child);
-    p->since = now;
     (void)ru_process_mark(p->pid, p->mark);
     watch(p);
     ru_log(RU_LOG_INFO, "cluster", "worker_start", "job %u generation %u worker %u pid %lld",
@@ -272,13 +274,27 @@ static const ru_cluster_order *order_of(const rui_agent *a, uint32_t job)
     return NULL;
 }
 
+/* Did a later one end in the same way? It says as much of the job. */
+static bool is_repeated(const rui_proc *p)
+{
+    bool yes = false;
+    for (uint32_t k = 0; k < RU_CLUSTER_PROCS_MAX; k++) {
+        const rui_proc *q = &p->agent->procs[k];
+        bool later = q->since.ns > p->since.ns || (q->since.ns == p->since.ns && q > p);
+        yes = yes || (q->agent != NULL && q->job == p->job && q->generation == p->generation &&
+                      later && !q->alive && q->pid != 0 && q->left == p->left &&
+                      q->code == p->code && q->sent == p->sent && strcmp(q->ended, p->ended) == 0);
+    }
+    return yes;
+}
+
 /* One that the orders do not want any more. */
 static void part(rui_proc *p, const ru_cluster_order *o, ru_time now)
 {
     if (!p->alive && p->pid == 0) {
         return; /* adopted, and it may still tell its number: rui_agent_look */
     }
-    if (!p->alive && (o == NULL || o->generation > p->generation)) {
+    if (!p->alive && (o == NULL || o->generation > p->generation || is_repeated(p))) {
         forget(p);
     } else if (p->alive && o != NULL && o->generation > p->generation) {
         send_signal(p, SIGKILL, now); /* the next generation must not meet it */
@@ -305,16 +321,18 @@ static uint32_t count(rui_agent *a, const ru_cluster_order *o, rui_proc **newest
     return n;
 }
 
-/* Has a worker of this generation ended here as its job does (0), or in any way but leaving? Then
- * it is for the scheduler to say how the job goes on. One that was told to leave before it could
- * hear signals has left, too. */
-static bool ended_here(const rui_agent *a, const ru_cluster_order *o, bool anyhow)
+/* Has a worker of this generation ended here as its job does (0)? Then it is for the scheduler to
+ * say how the job goes on; also after one that failed, when nothing else of the job lives. Else
+ * another one is tried some time later. One that was told to leave before it could hear signals has
+ * left, too. */
+static bool ended_here(const rui_agent *a, const ru_cluster_order *o, ru_time now)
 {
     bool yes = false;
     for (uint32_t k = 0; k < RU_CLUSTER_PROCS_MAX; k++) {
         const rui_proc *p = &a->procs[k];
+        bool waits = p->sent != SIGTERM && (o->found || ru_time_since(now, p->since) < again_ns);
         yes = yes || (p->agent != NULL && p->job == o->job && p->generation == o->generation &&
-                      !p->alive && !p->left && (p->code == 0 || (anyhow && p->sent != SIGTERM)));
+                      !p->alive && !p->left && (p->code == 0 || waits));
     }
     return yes;
 }
@@ -330,7 +348,7 @@ static void follow_one(rui_agent *a, const ru_cluster_order *o, ru_time now)
         send_signal(newest, SIGTERM, now);
         (void)count(a, o, &newest, &join);
     }
-    if (n < o->want && ended_here(a, o, n == 0)) {
+    if (n < o->want && ended_here(a, o, now)) {
         return;
     }
     if (n == 0 && o->want > 0 && join[0] == 0 && o->found) {

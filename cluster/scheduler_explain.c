@@ -58,6 +58,22 @@ static void put_wait(const rui_scheduler *s, const ru_book_job *j, ru_text *t)
     put_holders(s, j, t);
 }
 
+/* Workers of it that failed while others go on. */
+static void put_failed(const rui_scheduler *s, const ru_book_job *j, ru_text *t)
+{
+    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
+        const ru_cluster_state *st = &s->live[k].state;
+        for (uint32_t i = 0; i < st->n; i++) {
+            const ru_cluster_proc *p = &st->procs[i];
+            if (p->job == s->book.of[j->slot] && p->generation == j->generation && !p->alive &&
+                !p->left && p->code != 0) {
+                ru_text_putf(t, "  a worker on %s failed: %s\n", s->book.nodes[k].name,
+                             rui_scheduler_why(p));
+            }
+        }
+    }
+}
+
 static void put_has(const rui_scheduler *s, const ru_book_job *j, const ru_sched_job *p, ru_text *t)
 {
     uint32_t ready, alive = rui_scheduler_alive(s, j, &ready, NULL);
@@ -67,6 +83,7 @@ static void put_has(const rui_scheduler *s, const ru_book_job *j, const ru_sched
     if (alive < p->replicas) {
         ru_text_put(t, "  a slot is free only when the process that had it is gone\n");
     }
+    put_failed(s, j, t);
     if (p->replicas < j->max) {
         put_holders(s, j, t);
     }

@@ -63,6 +63,8 @@ void rui_scheduler_orders(rui_scheduler *s, uint32_t k, ru_cluster_orders *out);
  * (may be NULL). */
 uint32_t rui_scheduler_alive(const rui_scheduler *s, const ru_book_job *j, uint32_t *ready,
                              const char **at);
+/* Why one that ended with a code did: a sentence. */
+const char *rui_scheduler_why(const ru_cluster_proc *p);
 /* What was measured of a living job. */
 const ru_figures *rui_scheduler_figures(rui_scheduler *s, const ru_book_job *j);
 /* Does no process of any job live, as far as all nodes have said since their newest orders? */

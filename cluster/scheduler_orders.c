@@ -61,6 +61,14 @@ typedef struct ends {
     const char *why;
 } ends;
 
+const char *rui_scheduler_why(const ru_cluster_proc *p)
+{
+    return p->why[0] != 0 ? p->why
+           : p->code < 0  ? "a worker was ended by a signal"
+                          : "a worker ended before it could tell why; see the files log.* in the "
+                            "run's folder";
+}
+
 static ends ends_of(const rui_scheduler *s, const ru_book_job *j)
 {
     ends e = {.why = ""};
@@ -77,10 +85,7 @@ static ends ends_of(const rui_scheduler *s, const ru_book_job *j)
             e.stopped = e.stopped || (p->code == 0 && !p->left);
             if (p->code != 0 && (e.why[0] == 0 || p->why[0] != 0)) {
                 e.code = p->code;
-                e.why = p->why[0] != 0 ? p->why
-                        : p->code < 0  ? "a worker was ended by a signal"
-                                       : "a worker ended before it could tell why; see the files "
-                                         "log.* in the run's folder";
+                e.why = rui_scheduler_why(p);
             }
         }
     }

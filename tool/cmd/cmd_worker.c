@@ -94,80 +94,74 @@ static void say(const ru_msg *m)
 typedef struct teller {
     bool messages;
     const char *file; /* NULL: none */
-    ru_arena *arena;
+    bool torn;        /* its last line may be a part */
+    char bytes[4096]; /* of the line at hand */
+    ru_text text;
 } teller;
 
-static void tell_line(const teller *t, const char *line)
+/* An object of which `tell` makes a line. */
+static ru_json line_of(teller *t)
+{
+    t->text = ru_text_into(t->bytes, sizeof t->bytes);
+    ru_json j = ru_json_into(&t->text);
+    ru_json_open(&j, NULL, '{');
+    return j;
+}
+
+static void tell(teller *t, ru_json *j)
 {
     ru_err err = {0};
     ru_log_file *f = NULL;
+    if (t->file == NULL) {
+        return;
+    }
+    ru_json_close(j);
+    ru_text_put(&t->text, "\n");
     ru_status st = ru_log_file_open(t->file, true, &f, &err);
-    st = st == RU_OK ? ru_log_file_append(f, line, (int64_t)strlen(line), &err) : st;
+    if (st == RU_OK && t->torn) { /* what was left of the line before is no part of this one */
+        st = ru_log_file_append(f, "\n", 1, &err);
+    }
+    st = st == RU_OK ? ru_log_file_append(f, t->text.p, t->text.n, &err) : st;
     st = st == RU_OK ? ru_log_file_sync(f, &err) : st;
     ru_log_file_close(f);
+    t->torn = st != RU_OK;
     if (st != RU_OK) {
         ru_log(RU_LOG_ERROR, "tool", "tell", "%s", err.text);
     }
 }
 
 /* {"pid":4711,"mark":"..."}: who starts it may have ended before it knew. */
-static void tell_self(const teller *t)
+static void tell_self(teller *t)
 {
     char mark[RU_PROCESS_MARK_BYTES];
-    if (t->file == NULL) {
-        return;
-    }
-    ru_text text = ru_text_arena(t->arena);
-    ru_json j = ru_json_into(&text);
-    if (!ru_process_mark(ru_self_pid(), mark)) {
-        mark[0] = 0;
-    }
-    ru_json_open(&j, NULL, '{');
+    ru_json j = line_of(t);
     ru_json_i64(&j, "pid", ru_self_pid());
-    ru_json_str(&j, "mark", mark);
-    ru_json_close(&j);
-    ru_text_put(&text, "\n");
-    tell_line(t, text.p);
-}
-
-/* {"address":"127.0.0.1:4000"} */
-static void tell_address(const teller *t, const char *address)
-{
-    ru_text text = ru_text_arena(t->arena);
-    ru_json j = ru_json_into(&text);
-    ru_json_open(&j, NULL, '{');
-    ru_json_str(&j, "address", address);
-    ru_json_close(&j);
-    ru_text_put(&text, "\n");
-    tell_line(t, text.p);
+    ru_json_str(&j, "mark", ru_process_mark(ru_self_pid(), mark) ? mark : "");
+    tell(t, &j);
 }
 
 /* {"end":0,"left":false,"step":200,"ended":"done","why":""}; ended: of who told the run's end. */
-static void tell_end(const teller *t, ru_status st, const ru_worker_result *r, const char *why)
+static void tell_end(teller *t, ru_status st, const ru_worker_result *r, const char *why)
 {
-    ru_text text = ru_text_arena(t->arena);
-    ru_json j = ru_json_into(&text);
-    ru_json_open(&j, NULL, '{');
+    ru_json j = line_of(t);
     ru_json_i64(&j, "end", ru_status_exit_code(st));
     ru_json_bool(&j, "left", r->left);
     ru_json_i64(&j, "step", r->step);
     ru_json_str(&j, "ended", r->reported && r->summary.ended != NULL ? r->summary.ended : "");
     ru_json_str(&j, "why", st == RU_OK ? "" : why);
-    ru_json_close(&j);
-    ru_text_put(&text, "\n");
-    tell_line(t, text.p);
+    tell(t, &j);
 }
 
+/* {"address":"127.0.0.1:4000"} */
 static void say_address(void *self, const char *address)
 {
-    const teller *t = self;
-    if (t->file != NULL) {
-        tell_address(t, address);
+    teller *t = self;
+    ru_json j = line_of(t);
+    ru_json_str(&j, "address", address);
+    tell(t, &j);
+    if (t->messages) {
+        say(&(ru_msg){.kind = RU_MSG_ADDRESS, .address.address = address});
     }
-    if (!t->messages) {
-        return;
-    }
-    say(&(ru_msg){.kind = RU_MSG_ADDRESS, .address.address = address});
 }
 
 static void say_number(void *self, uint32_t number, bool takes_state)
@@ -179,12 +173,10 @@ static void say_number(void *self, uint32_t number, bool takes_state)
 
 static void tell_number(void *self, uint32_t number, bool takes_state)
 {
-    const teller *t = self;
-    if (t->file != NULL) {
-        char line[64];
-        (void)snprintf(line, sizeof line, "{\"number\":%u}\n", number);
-        tell_line(t, line);
-    }
+    teller *t = self;
+    ru_json j = line_of(t);
+    ru_json_i64(&j, "number", number);
+    tell(t, &j);
     if (t->messages) { /* started over ssh */
         say_number(self, number, takes_state);
     }
@@ -367,8 +359,7 @@ static void say_how(ru_status st, const ru_worker_result *result, bool launched)
     }
 }
 
-/* `ended` becomes true once the end has been told. */
-static ru_status run_and_tell(ru_cmd_in *in, teller *tells, bool *ended, ru_err *err)
+static ru_status be_worker(ru_cmd_in *in, teller *tells, ru_worker_result *result, ru_err *err)
 {
     const char *join = ru_cmd_text(in, "join"), *token, *out;
     int64_t messages = ru_cmd_choice(in, "messages");
@@ -429,28 +420,21 @@ static ru_status run_and_tell(ru_cmd_in *in, teller *tells, bool *ended, ru_err 
     if (!launched) {
         (void)fprintf(stderr, "joining %s; results go to %s\n", join, out);
     }
-    ru_worker_result result;
     ru_self_stop_watch();
-    ru_status st = work(&wo, &app, &result, err);
+    ru_status st = work(&wo, &app, result, err);
     ru_self_stop_unwatch();
-    if (told) {
-        tell_end(tells, st, &result, st != RU_OK && err != NULL ? err->text : "");
-        *ended = true;
-    }
-    say_how(st, &result, launched);
+    say_how(st, result, launched);
     return st;
 }
 
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
-    teller tells = {ru_cmd_choice(in, "messages") > 0, ru_cmd_text(in, "tell"), in->arena};
-    bool ended = false;
+    teller tells = {.messages = ru_cmd_choice(in, "messages") > 0,
+                    .file = ru_cmd_text(in, "tell")};
+    ru_worker_result result = {0};
     tell_self(&tells);
-    ru_status st = run_and_tell(in, &tells, &ended, err);
-    if (tells.file != NULL && !ended) { /* it could not even begin */
-        const ru_worker_result none = {0};
-        tell_end(&tells, st, &none, err->text);
-    }
+    ru_status st = be_worker(in, &tells, &result, err);
+    tell_end(&tells, st, &result, err->text);
     return st;
 }
 
