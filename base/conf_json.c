@@ -139,6 +139,9 @@ ru_status rui_conf_json(rui_parse *p, const char *text, int64_t size_bytes, rui_
                         ru_err *err)
 {
     json_error_t problem;
+    if (size_bytes == 0) {
+        return RU_FAIL(err, RU_E_CONFIG, "%s: the text is empty, expected JSON", p->source->label);
+    }
     json_t *root =
         json_loadb(text, (size_t)size_bytes,
                    JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &problem);

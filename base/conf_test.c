@@ -484,6 +484,8 @@ static void test_json_is_the_same_schema(void **state)
     assert_string_equal(err.text, "x.json:2:2: unknown key 'bath'; did you mean 'batch'?");
     assert_int_equal(ru_conf_add_json(c, "x.json", "{\"a\":}", 6, &err), RU_E_CONFIG);
     assert_non_null(strstr(err.text, "x.json:1:6: unexpected token"));
+    assert_int_equal(ru_conf_add_json(c, "x.json", NULL, 0, &err), RU_E_CONFIG);
+    assert_string_equal(err.text, "x.json: the text is empty, expected JSON");
     /* The schema is JSON, and says what is required. */
     ru_text schema = ru_text_arena(&a);
     ru_conf_schema(&job_table, "job", &schema);
