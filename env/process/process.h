@@ -21,7 +21,7 @@ typedef struct ru_process_options {
     bool quiet;          /* standard error goes nowhere */
     bool own_group;      /* a group of its own: signals of the terminal do not reach it */
     const char *outlive; /* file to which output and errors are appended: the child goes on when
-                            this process ends; NULL: it does not */
+                            this process ends; NULL: it does not. Of pipes it takes pipe_in only */
     int64_t cores_mask;  /* bit k: may run on core k; 0: as the parent */
 } ru_process_options;
 

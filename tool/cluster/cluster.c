@@ -158,11 +158,15 @@ static const ru_conf_field running_fields[] = {
 };
 static const ru_conf_table running_table = RU_TABLE("process", running, running_fields, NULL);
 
+static const char *pid_path(ru_arena *arena, const char *folder, const char *name)
+{
+    return ru_arena_printf(arena, "%s/run/%s.pid", folder, name);
+}
+
 /* false: it does not run. */
 static bool find(const char *folder, const char *name, ru_arena *arena, running *out)
 {
-    const char *path = path_of(arena, folder, "run", name);
-    path = path != NULL ? ru_arena_printf(arena, "%s.pid", path) : NULL;
+    const char *path = pid_path(arena, folder, name);
     char *text;
     int64_t n;
     ru_conf *c;
@@ -174,14 +178,14 @@ static bool find(const char *folder, const char *name, ru_arena *arena, running 
            ru_conf_apply(c, out, &err) == RU_OK && ru_process_signal(out->pid, out->mark, 0);
 }
 
-/* `rubato cluster WHAT FOLDER [NAME]` in a session of its own. */
+/* `rubato cluster WHAT` in a session of its own. It begins when it is noted: if this process ends
+ * before, it ends, too, and nobody has to look for it. */
 static ru_status start(const char *folder, const char *what, const char *name, ru_arena *arena,
                        ru_err *err)
 {
     const char *log = path_of(arena, folder, "log", name);
-    const char *path = path_of(arena, folder, "run", name);
-    path = path != NULL ? ru_arena_printf(arena, "%s.pid", path) : NULL;
-    const char *argv[] = {"/proc/self/exe", "cluster", what, "--cluster",
+    const char *path = pid_path(arena, folder, name);
+    const char *argv[] = {"/proc/self/exe", "cluster", what, "--held", "--cluster",
                           folder,           "--node",  name, NULL};
     const char *unset[] = {"RUBATO_TOKEN", NULL};
     ru_process *p;
@@ -193,16 +197,19 @@ static ru_status start(const char *folder, const char *what, const char *name, r
     if (find(folder, name, arena, &now)) {
         return RU_OK;
     }
-    argv[5] = strcmp(what, "agent") == 0 ? "--node" : NULL;
-    const ru_process_options po = {.argv = argv, .unset = unset, .outlive = log};
+    argv[6] = strcmp(what, "agent") == 0 ? "--node" : NULL;
+    const ru_process_options po = {.argv = argv, .unset = unset, .outlive = log, .pipe_in = true};
     RU_TRY(ru_process_start(&po, &p, err));
     int64_t pid = ru_process_id(p);
     mark[0] = 0;
     (void)ru_process_mark(pid, mark);
-    ru_process_leave(p);
     const char *line =
         ru_arena_printf(arena, "{\"pid\":%lld,\"mark\":\"%s\"}\n", (long long)pid, mark);
-    return line != NULL ? ru_file_own(path, line, (int64_t)strlen(line), err) : no_memory(err);
+    ru_status st =
+        line != NULL ? ru_file_own(path, line, (int64_t)strlen(line), err) : no_memory(err);
+    st = st == RU_OK ? ru_process_write(p, "\n", 1, err) : st;
+    ru_process_leave(p);
+    return st;
 }
 
 static ru_status make_key(const char *folder, const char *name, ru_arena *arena, ru_err *err)
@@ -337,6 +344,19 @@ ru_status rui_cluster_up(const rui_cluster *c, ru_arena *arena, ru_err *err)
     return st;
 }
 
+static ru_status wait_gone(const char *folder, const char *name, const char *sentence,
+                           int64_t until, ru_arena *arena, ru_err *err)
+{
+    running r;
+    while (find(folder, name, arena, &r)) {
+        if (ru_clock_now().ns > until) {
+            return RU_FAIL(err, RU_E_AGAIN, "%s", sentence);
+        }
+        ru_clock_pause(look_ns);
+    }
+    return RU_OK;
+}
+
 ru_status rui_cluster_down(const char *folder, int64_t patience_ns, ru_arena *arena, ru_err *err)
 {
     rui_cluster c;
@@ -346,17 +366,16 @@ ru_status rui_cluster_down(const char *folder, int64_t patience_ns, ru_arena *ar
     const rui_cluster_ask ask = {.folder = folder, .path = "/down", .body = ""};
     RU_TRY(rui_cluster_of(folder, arena, &c, err));
     RU_TRY(rui_cluster_asked(&ask, arena, &text, &n, err));
-    while (find(folder, "scheduler", arena, &r)) {
-        if (ru_clock_now().ns > until) {
-            return RU_FAIL(err, RU_E_AGAIN,
-                           "some jobs still write their checkpoints; the cluster ends after them");
-        }
-        ru_clock_pause(look_ns);
-    }
+    RU_TRY(wait_gone(folder, "scheduler",
+                     "some jobs still write their checkpoints; the cluster ends after them", until,
+                     arena, err));
     for (uint32_t k = 0; k < c.nodes.n; k++) {
         if (find(folder, c.nodes.at[k].name, arena, &r)) {
             (void)ru_process_signal(r.pid, r.mark, SIGTERM);
         }
+    }
+    for (uint32_t k = 0; k < c.nodes.n; k++) { /* the next `up` would take it for one that runs */
+        RU_TRY(wait_gone(folder, c.nodes.at[k].name, "the agents still end", until, arena, err));
     }
     return RU_OK;
 }

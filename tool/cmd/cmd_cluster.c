@@ -65,11 +65,20 @@ static ru_status run_down(ru_cmd_in *in, ru_err *err)
     return rui_cluster_down(folder, ru_cmd_i64(in, "timeout"), in->arena, err);
 }
 
+/* One that `up` starts begins when `up` has noted its number. */
+static ru_status begin(ru_cmd_in *in, const char **folder, ru_err *err)
+{
+    if (ru_cmd_flag(in, "held") && getchar() == EOF) {
+        return RU_FAIL(err, RU_E_PEER, "who started this process ended before it let it begin");
+    }
+    return folder_of(in, folder, err);
+}
+
 static ru_status run_scheduler(ru_cmd_in *in, ru_err *err)
 {
     rui_cluster c;
     const char *folder;
-    RU_TRY(folder_of(in, &folder, err));
+    RU_TRY(begin(in, &folder, err));
     RU_TRY(rui_cluster_of(folder, in->arena, &c, err));
     ru_scheduler_options o = {.folder = folder,
                               .listen = c.listen,
@@ -85,7 +94,7 @@ static ru_status run_agent(ru_cmd_in *in, ru_err *err)
 {
     rui_cluster c;
     const char *folder, *name = ru_cmd_text(in, "node");
-    RU_TRY(folder_of(in, &folder, err));
+    RU_TRY(begin(in, &folder, err));
     RU_TRY(rui_cluster_of(folder, in->arena, &c, err));
     for (uint32_t k = 0; k < c.nodes.n; k++) {
         const rui_cluster_node *n = &c.nodes.at[k];
@@ -287,8 +296,10 @@ static const ru_opt shown_opts[] = {OPT_CLUSTER, OPT_JSON};
 static const ru_opt down_opts[] = {OPT_CLUSTER, RU_OPT(TIME, "timeout", "TIME",
                                                        "how long to wait for checkpoints",
                                                        .def = "120s", RU_IN(1e9, 1e14))};
-static const ru_opt node_opts[] = {
-    OPT_CLUSTER, RU_OPT(TEXT, "node", "NAME", "name of the node in CLUSTER.yaml")};
+static const ru_opt process_opts[] = {
+    OPT_CLUSTER,
+    RU_OPT(FLAG, "held", NULL, "begin when a byte comes on standard input, and not at all without"),
+    RU_OPT(TEXT, "node", "NAME", "name of an agent's node in CLUSTER.yaml")};
 static const ru_opt submit_opts[] = {
     OPT_CLUSTER,
     RU_OPT(TEXT, "workers", "N", "number of workers, or MIN:MAX for a job that grows and shrinks",
@@ -335,9 +346,9 @@ static const ru_cmd subs[] = {
     SUB("audit", "list everything that happened", NULL, 0, shown_opts, run_audit),
     SUB("down", "end all jobs with checkpoints, then the cluster; `up` continues them", NULL, 0,
         down_opts, run_down),
-    SUB("scheduler", "be the scheduler of a cluster (what `up` starts)", NULL, 0, node_opts,
+    SUB("scheduler", "be the scheduler of a cluster (what `up` starts)", NULL, 0, process_opts,
         run_scheduler),
-    SUB("agent", "be the agent of a node (what `up` starts)", NULL, 0, node_opts, run_agent),
+    SUB("agent", "be the agent of a node (what `up` starts)", NULL, 0, process_opts, run_agent),
 };
 
 static const ru_example examples[] = {

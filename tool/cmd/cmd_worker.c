@@ -93,9 +93,9 @@ static void say(const ru_msg *m)
 /* To whom this worker tells about itself. */
 typedef struct teller {
     bool messages;
-    const char *file; /* NULL: none */
-    bool torn;        /* its last line may be a part */
-    char bytes[4096]; /* of the line at hand */
+    const char *file;                      /* NULL: none */
+    bool torn;                             /* its last line may be a part */
+    char bytes[6 * RU_ERR_TEXT_MAX + 512]; /* of the line at hand */
     ru_text text;
 } teller;
 
@@ -429,8 +429,7 @@ static ru_status be_worker(ru_cmd_in *in, teller *tells, ru_worker_result *resul
 
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
-    teller tells = {.messages = ru_cmd_choice(in, "messages") > 0,
-                    .file = ru_cmd_text(in, "tell")};
+    teller tells = {.messages = ru_cmd_choice(in, "messages") > 0, .file = ru_cmd_text(in, "tell")};
     ru_worker_result result = {0};
     tell_self(&tells);
     ru_status st = be_worker(in, &tells, &result, err);
