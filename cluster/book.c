@@ -122,6 +122,20 @@ uint32_t ru_book_granted(const ru_book *b, const ru_book_job *j, uint32_t node)
     return 0;
 }
 
+uint32_t ru_book_slots(const ru_book *b, bool drained)
+{
+    uint32_t of[RU_ALLOC_DEVICES_MAX + 1] = {0}, slots = 0, nodes = 0; /* nodes by slots */
+    for (uint32_t k = 0; k < b->n_nodes; k++) {
+        of[b->nodes[k].slots] += drained || !b->nodes[k].drained;
+    }
+    for (uint32_t n = RU_ALLOC_DEVICES_MAX; n > 0; n--) {
+        for (; of[n] > 0 && nodes < RU_BOOK_SPREAD_MAX; of[n]--, nodes++) {
+            slots += n;
+        }
+    }
+    return slots;
+}
+
 uint32_t ru_book_node_of(const ru_book *b, const char *name)
 {
     for (uint32_t k = 0; k < b->n_nodes; k++) {

@@ -19,6 +19,7 @@ enum {
     RU_BOOK_LIVE_MAX = 12000, /* jobs that have not ended */
     RU_BOOK_NODES_MAX = 255,
     RU_BOOK_USERS_MAX = 255,
+    RU_BOOK_SPREAD_MAX = 16, /* nodes of a job */
     RU_BOOK_FAILURES_MAX = 3 /* one after the other: the job is held */
 };
 
@@ -103,6 +104,9 @@ ru_book_job *ru_book_job_at(const ru_book *b, int64_t number);
 uint32_t ru_book_granted(const ru_book *b, const ru_book_job *j, uint32_t node);
 /* NULL: it has none. */
 const ru_sched_job *ru_book_place(const ru_book *b, const ru_book_job *j);
+/* Slots that a job can have at most: those of the RU_BOOK_SPREAD_MAX largest nodes, with those that
+ * are drained or without. */
+uint32_t ru_book_slots(const ru_book *b, bool drained);
 /* Number of the node with this name, else of the first that was never used; RU_BOOK_NODES_MAX: they
  * are all in use. */
 uint32_t ru_book_node_of(const ru_book *b, const char *name);

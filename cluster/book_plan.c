@@ -55,6 +55,7 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_e
                             .power = -1,
                             .restart_s = pause_s,
                             .hold_s = hold_s,
+                            .spread_max = RU_BOOK_SPREAD_MAX,
                             .nodes_min = 1,
                             .nodes_max = p->b->n_nodes,
                             .seed = 1};

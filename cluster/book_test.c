@@ -103,8 +103,19 @@ static void check(const life *l)
     }
 }
 
-/* After a plan each job has as many as it may have, or none; nobody of lower priority keeps one of
- * the least what a waiting job of higher priority could begin with. */
+/* Slots of a node that are free, or of jobs of lower priority than `j`. */
+static uint32_t takable(const life *l, const ru_book_job *j, uint32_t node)
+{
+    uint32_t n = l->b.nodes[node].drained ? 0 : l->b.nodes[node].slots;
+    for (uint32_t k = 1; k <= l->b.jobs.n && n > 0; k++) {
+        const ru_book_job *o = ru_book_job_at(&l->b, k);
+        n -= o->cancelled || o->priority >= j->priority ? ru_book_granted(&l->b, o, node) : 0;
+    }
+    return n;
+}
+
+/* After a plan each job has as many as it may have, or none; nobody of lower priority keeps, and
+ * nobody leaves free, the least that a waiting job could begin with on one node. */
 static void check_plan(const life *l)
 {
     for (uint32_t k = 1; k <= l->b.jobs.n; k++) {
@@ -112,6 +123,9 @@ static void check_plan(const life *l)
         const ru_sched_job *p = ru_book_place(&l->b, j);
         if (p != NULL && !j->cancelled) {
             assert_true(p->replicas == 0 || (p->replicas >= j->min && p->replicas <= j->max));
+            for (uint32_t node = 0; p->replicas == 0 && node < l->b.n_nodes; node++) {
+                assert_true(takable(l, j, node) < j->min);
+            }
         }
     }
 }
@@ -310,6 +324,29 @@ static void a_user_stays_within_its_slots(void **state)
     free(l);
 }
 
+/* A job lies on sixteen nodes at most: what needs more waits, and the count of slots says so. */
+static void a_job_lies_on_sixteen_nodes(void **state)
+{
+    (void)state;
+    life *l = calloc(1, sizeof *l);
+    assert_non_null(l);
+    life_open(l);
+    for (uint32_t k = 0; k < RU_BOOK_SPREAD_MAX + 4; k++) {
+        node(l, k, k < 2 ? 3 : 1);
+    }
+    assert_int_equal(ru_book_slots(&l->b, false), RU_BOOK_SPREAD_MAX + 4);
+    must(l, (ru_journal_event){.kind = RU_BOOK_DRAIN, .node = 1, .a = 1});
+    assert_int_equal(ru_book_slots(&l->b, false), RU_BOOK_SPREAD_MAX + 2);
+    assert_int_equal(ru_book_slots(&l->b, true), RU_BOOK_SPREAD_MAX + 4);
+    submit(l, RU_BOOK_SPREAD_MAX + 3, RU_BOOK_SPREAD_MAX + 3, 0);
+    submit(l, RU_BOOK_SPREAD_MAX + 2, RU_BOOK_SPREAD_MAX + 2, 0);
+    plan(l);
+    assert_int_equal(ru_book_job_at(&l->b, 1)->state, RU_BOOK_WAITS);
+    assert_int_equal(ru_book_job_at(&l->b, 2)->state, RU_BOOK_RUNS);
+    life_close(l);
+    free(l);
+}
+
 static void events_that_cannot_follow_are_refused(void **state)
 {
     (void)state;
@@ -344,6 +381,7 @@ static void events_that_cannot_follow_are_refused(void **state)
 }
 
 RU_TESTS(cluster_book, cmocka_unit_test(a_user_stays_within_its_slots),
+         cmocka_unit_test(a_job_lies_on_sixteen_nodes),
          cmocka_unit_test(a_large_job_does_not_starve),
          cmocka_unit_test(events_that_cannot_follow_are_refused),
          cmocka_unit_test(priorities_and_failures), cmocka_unit_test(random_lives_keep_the_books))

@@ -11,16 +11,6 @@ static void put_where(const rui_scheduler *s, const ru_sched_job *p, ru_text *t)
     }
 }
 
-/* Slots that the job could have: of nodes that are there and take work. */
-static uint32_t usable(const rui_scheduler *s)
-{
-    uint32_t n = 0;
-    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
-        n += s->book.nodes[k].drained ? 0 : s->book.nodes[k].slots;
-    }
-    return n;
-}
-
 /* Who holds slots, those that go first before others. */
 static void put_holders(const rui_scheduler *s, const ru_book_job *j, ru_text *t)
 {
@@ -45,10 +35,12 @@ static void put_holders(const rui_scheduler *s, const ru_book_job *j, ru_text *t
 
 static void put_wait(const rui_scheduler *s, const ru_book_job *j, ru_text *t)
 {
-    uint32_t all = usable(s);
+    uint32_t all = ru_book_slots(&s->book, false);
     if (all < j->min) {
-        ru_text_putf(t, "waits: it needs %u slots at once, and the nodes that are up have %u\n",
-                     j->min, all);
+        ru_text_putf(t,
+                     "waits: it needs %u slots at once, and the nodes that are up have %u (a job "
+                     "lies on at most %d nodes)\n",
+                     j->min, all, RU_BOOK_SPREAD_MAX);
         return;
     }
     ru_text_putf(t,
@@ -98,10 +90,8 @@ static ru_status put_steps(const ru_figures *f, ru_arena *arena, ru_text *t, ru_
         return RU_OK;
     }
     ru_table table = ru_table_in(arena);
-    static const char *const names[] = {"workers", "nodes", "steps", "measured", "predicted"};
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
-        ru_table_col(&table, names[k], RU_TABLE_RIGHT);
-    }
+    static const char *const names[] = {">workers", ">nodes", ">steps", ">measured", ">predicted"};
+    rui_scheduler_columns(&table, names, RU_ARRAY_LEN(names));
     for (uint32_t k = 0; k < f->n; k++) {
         uint32_t local = (f->batch + f->seen[k].replicas - 1) / f->seen[k].replicas;
         ru_table_i64(&table, f->seen[k].replicas);
@@ -153,12 +143,9 @@ ru_status rui_scheduler_explain(rui_scheduler *s, const ru_book_job *j, ru_arena
 
 void rui_scheduler_top(rui_scheduler *s, ru_table *t)
 {
-    static const char *const names[] = {"job", "workers", "step", "loss", "samples_per_s"};
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
-        ru_table_col(t, names[k], RU_TABLE_RIGHT);
-    }
-    ru_table_col(t, "name", RU_TABLE_LEFT);
-    ru_table_col(t, "user", RU_TABLE_LEFT);
+    static const char *const names[] = {">job",           ">workers", ">step", ">loss",
+                                        ">samples_per_s", "name",     "user"};
+    rui_scheduler_columns(t, names, RU_ARRAY_LEN(names));
     for (uint32_t slot = 0; slot < s->book.sched.n_jobs; slot++) {
         const ru_book_job *j = ru_book_job_at(&s->book, s->book.of[slot]);
         if (j == NULL || j->state != RU_BOOK_RUNS) {

@@ -5,6 +5,7 @@
  *   GET  /jobs/N/explain            why it waits, or has what it has
  *   GET  /jobs/N/log/OFFSET         bytes of the run's log from there on
  *   POST /jobs/N/cancel, /jobs/N/scale {"min", "max"}, /nodes/NAME/drain, /nodes/NAME/resume, /down
+ *   POST /users                     {"name", "slots"} -> the user's key
  */
 #include <stdio.h>
 #include <string.h>
@@ -104,7 +105,7 @@ static ru_status need_admin(const asked *q, ru_err *err)
 /* -- tables --------------------------------------------------------------------------------------
  */
 
-static void put_columns(ru_table *t, const char *const *names, uint32_t n)
+void rui_scheduler_columns(ru_table *t, const char *const *names, uint32_t n)
 {
     for (uint32_t k = 0; k < n; k++) {
         ru_table_col(t, names[k][0] == '>' ? names[k] + 1 : names[k],
@@ -138,7 +139,7 @@ static ru_status jobs(asked *q, ru_err *err)
                                         ">priority",   ">workers", ">granted", ">wanted",
                                         ">generation", ">age",     "why"};
     ru_table t = ru_table_in(q->arena);
-    put_columns(&t, names, RU_ARRAY_LEN(names));
+    rui_scheduler_columns(&t, names, RU_ARRAY_LEN(names));
     for (uint32_t k = 1; k <= q->s->book.jobs.n; k++) {
         put_job(q, &t, k);
     }
@@ -149,7 +150,7 @@ static ru_status nodes(asked *q, ru_err *err)
 {
     static const char *const names[] = {"node", ">slots", ">granted", ">processes", "state"};
     ru_table t = ru_table_in(q->arena);
-    put_columns(&t, names, RU_ARRAY_LEN(names));
+    rui_scheduler_columns(&t, names, RU_ARRAY_LEN(names));
     for (uint32_t k = 0; k < q->s->book.n_nodes; k++) {
         const ru_book_node *n = &q->s->book.nodes[k];
         uint32_t alive = 0;
@@ -198,7 +199,7 @@ static ru_status audit(asked *q, ru_err *err)
                                         "of",     ">a",      ">b",  "text"};
     ru_table t = ru_table_in(q->arena);
     RU_TRY(need_admin(q, err));
-    put_columns(&t, names, RU_ARRAY_LEN(names));
+    rui_scheduler_columns(&t, names, RU_ARRAY_LEN(names));
     RU_TRY(q->s->journal.ops->read(q->s->journal.self, 0, audit_row, &t, err));
     return give_table(q, &t, "rubato.cluster.audit/1", err);
 }
@@ -239,22 +240,20 @@ static ru_status read_wish(asked *q, wish *w, ru_err *err)
 static ru_status check_size(const rui_scheduler *s, const char *owner, uint32_t min, ru_err *err)
 {
     const ru_book_user *u = ru_book_user_of(&s->book, owner);
-    uint32_t slots = 0;
+    uint32_t slots = ru_book_slots(&s->book, true);
     if (u != NULL && u->slots > 0 && min > u->slots) {
         return RU_FAIL(err, RU_E_USAGE,
                        "the job needs at least %u workers, but %s may have %u at one time; ask for "
                        "%u or fewer",
                        min, u->name, u->slots, u->slots);
     }
-    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
-        slots += s->book.nodes[k].slots;
-    }
     return s->book.n_nodes == 0 || min <= slots
                ? RU_OK
                : RU_FAIL(err, RU_E_USAGE,
-                         "the job needs at least %u workers, but the cluster has %u slots; ask for "
-                         "%u or fewer, or add nodes",
-                         min, slots, slots);
+                         "the job needs at least %u workers, but the cluster has %u slots for it "
+                         "(a job lies on at most %d nodes); ask for %u or fewer, or add "
+                         "slots",
+                         min, slots, RU_BOOK_SPREAD_MAX, slots);
 }
 
 /* 32 hexadecimal digits. */
@@ -444,7 +443,7 @@ static ru_status log_of(asked *q, ru_err *err)
         RU_TRY(st);
         ru_text_put_n(&t, bytes, n);
     }
-    answer(q, ru_book_place(&q->s->book, j) != NULL ? "text/plain" : "text/plain; ended=1", &t);
+    answer(q, "text/plain", &t);
     return RU_OK;
 }
 

@@ -73,6 +73,8 @@ bool rui_scheduler_silence(const rui_scheduler *s);
 /* For people, in words. Errors: RU_E_LIMIT. */
 RU_MUST_USE ru_status rui_scheduler_explain(rui_scheduler *s, const ru_book_job *j, ru_arena *arena,
                                             ru_text *t, ru_err *err);
+/* Columns of a table; '>' before a name: to the right. */
+void rui_scheduler_columns(ru_table *t, const char *const *names, uint32_t n);
 /* The jobs that run, with what their files say of them now. */
 void rui_scheduler_top(rui_scheduler *s, ru_table *t);
 void rui_scheduler_request(void *self, ru_http_request *r);

@@ -1,6 +1,5 @@
 /* From grants and from what agents say to orders: a job starts when all that it needs is free, a
  * slot is free when its process is gone, and the last worker of a job leaves no one. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -10,6 +9,13 @@
 static uint32_t number_of(const rui_scheduler *s, const ru_book_job *j)
 {
     return (uint32_t)(j - s->book.jobs.at) + 1;
+}
+
+/* The job in a slot; NULL: none, or one that never ran and so has no process. */
+static const ru_book_job *begun(const rui_scheduler *s, uint32_t slot)
+{
+    const ru_book_job *j = ru_book_job_at(&s->book, s->book.of[slot]);
+    return j != NULL && j->generation > 0 ? j : NULL;
 }
 
 /* Processes of a job on a node: all, and those of its generation. */
@@ -106,7 +112,8 @@ static bool all_known(const rui_scheduler *s, const ru_book_job *j)
 static bool judge_one(const rui_scheduler *s, const ru_book_job *j, ru_journal_event *e)
 {
     uint32_t ready;
-    if (!all_known(s, j) || rui_scheduler_alive(s, j, &ready, NULL) > 0) {
+    if ((j->generation == 0 && !j->cancelled) || !all_known(s, j) ||
+        rui_scheduler_alive(s, j, &ready, NULL) > 0) {
         return false;
     }
     ends w = ends_of(s, j);
@@ -223,7 +230,7 @@ static uint32_t free_on(const rui_scheduler *s, uint32_t k)
 {
     uint32_t used = 0, slots = s->book.nodes[k].slots;
     for (uint32_t slot = 0; slot < s->book.sched.n_jobs; slot++) {
-        const ru_book_job *j = ru_book_job_at(&s->book, s->book.of[slot]);
+        const ru_book_job *j = begun(s, slot);
         used += j != NULL ? held(s, j, k) : 0;
     }
     return used < slots ? slots - used : 0;
@@ -317,7 +324,7 @@ void rui_scheduler_orders(rui_scheduler *s, uint32_t k, ru_cluster_orders *out)
     uint32_t free = free_on(s, k);
     *out = (ru_cluster_orders){.number = 0};
     for (uint32_t slot = 0; slot < s->book.sched.n_jobs; slot++) {
-        const ru_book_job *j = ru_book_job_at(&s->book, s->book.of[slot]);
+        const ru_book_job *j = begun(s, slot);
         bool its = j != NULL &&
                    (ru_book_granted(&s->book, j, k) > 0 || may_have(&s->live[k], number_of(s, j)));
         for (uint32_t i = 0; j != NULL && !its && i < s->live[k].state.n; i++) {
