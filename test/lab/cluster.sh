@@ -96,6 +96,7 @@ refused 66 logs 7
 refused 2 submit mlp.yaml -w 5:9
 grep -q 'has 4 slots' err.txt || fail "a job that is too large: $(cat err.txt)"
 refused 2 submit mlp.yaml -w 0
+refused 69 scheduler --held </dev/null # as when `up` is killed before it noted its number
 refused 2 cancel 1
 grep -q 'job 1 has ended: done' err.txt || fail "a job that has ended: $(cat err.txt)"
 (umask 077 && cluster user add alice --slots 3 >alice.key)
@@ -169,10 +170,12 @@ becomes 5 generation 2
 becomes 5 workers 2
 [[ $(cat cl/jobs/5/generation) == 2 ]] || fail "the folder of job 5 has generation $(cat cl/jobs/5/generation)"
 grep -q '"resumed_step":[1-9]' cl/jobs/5/metrics.jsonl || fail "job 5 did not resume"
+for f in cl/jobs/5/tell.*; do echo '{"torn' >>"$f"; done # a damaged line hides no other
 echo 9 >cl/jobs/5/generation # as if it had been started again where no agent sees it
 for ((k = 0; k < 100; k++)); do ! grep -q 'was started again' cl/jobs/5/tell.* || break; sleep 0.1; done
 grep -q 'was started again' cl/jobs/5/tell.* || fail "the old generation of job 5 goes on"
 becomes 5 generation 3
+cluster ps | grep '^ *5 ' | grep -q 'was started again' || fail "ps does not say why job 5 failed: $(cluster ps)"
 becomes 5 workers 2
 sed 's|^data: .*|data: {format: idx, train: [/no/x, /no/y]}|' mlp.yaml >lost.yaml
 cluster submit lost.yaml >/dev/null
@@ -191,6 +194,9 @@ got=$(post body)
 [[ $got == 'HTTP/1.1 4'* ]] || fail "a job that is too large for the journal: $got"
 cluster down
 [[ -z $(workers 5) ]] || fail "down left workers"
+for name in n1 n2; do
+    if grep -qs '^State:.[^Z]' "/proc/$(pid_of cl/run/$name.pid)/status"; then fail "down left the agent $name"; fi
+done
 cluster up cluster.yaml >/dev/null
 becomes 5 workers 2
 [[ $(field 5 generation) == 4 ]] || fail "job 5 has generation $(field 5 generation) after down and up"
@@ -210,6 +216,23 @@ echo '{"name":"odd","priority":9,"yaml":"nonsense: 1"}' >body
 [[ $(post body) == 'HTTP/1.1 200'* ]] || fail "a job is not taken"
 becomes 14 state held
 cluster ps | grep '^ *14 ' | grep -q nonsense || fail "ps does not say why job 14 is held: $(cluster ps)"
+# Workers that cannot be started: on one of two nodes the job goes on and tells of it, on both it is held.
+broken=$(cluster nodes | tail -1 | cut -d ' ' -f 1)
+break_node() { mv "cl/run/$1" "cl/run/$1.away" && : >"cl/run/$1"; } # its agent cannot write records
+break_node "$broken"
+cluster submit mlp.yaml -w 4 --priority 9 "${long[@]}" >/dev/null
+becomes 15 workers 2
+for ((k = 0; k < 100; k++)); do ! cluster explain 15 | grep -q "a worker on $broken failed: .*run/$broken/15-" || break; sleep 0.1; done
+[[ $k -lt 100 ]] || fail "explain does not tell of the worker that failed: $(cluster explain 15)"
+sleep 2
+[[ $(grep -c 'worker_start job 15: ' "cl/log/$broken") -eq 1 ]] || fail "$broken does not wait before it tries again: $(tail -n 5 "cl/log/$broken")"
+cluster cancel 15 >/dev/null
+becomes 15 state cancelled
+for name in n1 n2; do [[ $name == "$broken" ]] || break_node $name; done
+cluster submit mlp.yaml --priority 9 "${long[@]}" >/dev/null
+becomes 16 state held
+cluster ps | grep '^ *16 ' | grep -q 'run/n./16-' || fail "ps does not say why job 16 is held: $(cluster ps)"
+for name in n1 n2; do rm "cl/run/$name" && mv "cl/run/$name.away" "cl/run/$name"; done
 cluster down
-echo "ok: down, up, priority, submissions at once"
+echo "ok: down, up, priority, submissions at once, workers that cannot be started"
 exit $failed
