@@ -78,4 +78,33 @@ static void messages_come_back(void **state)
     free(p);
 }
 
-RU_TESTS(cluster_wire, cmocka_unit_test(messages_come_back))
+/* A process more than a state holds, and a flag of a later version. */
+static void too_many_and_unknown_are_refused(void **state)
+{
+    (void)state;
+    enum { MORE = RU_CLUSTER_PROCS_MAX + 1 };
+    static uint8_t bytes[RU_CLUSTER_MESSAGE_BYTES];
+    ru_cluster_state *s = calloc(1, sizeof *s), *t = calloc(1, sizeof *t);
+    ru_arena arena;
+    assert_true(s != NULL && t != NULL);
+    ru_arena_init(&arena, 0);
+    s->name = "n1";
+    int64_t head = ru_cluster_state_put(s, bytes); /* it ends with the number of processes */
+    s->n = RU_CLUSTER_PROCS_MAX;
+    int64_t n = ru_cluster_state_put(s, bytes), one = (n - head) / RU_CLUSTER_PROCS_MAX;
+    assert_true(ru_cluster_state_get(bytes, n, &arena, t));
+    uint8_t *flags = &bytes[head + 12]; /* after three numbers of the first process */
+    *flags = 4;
+    assert_false(ru_cluster_state_get(bytes, n, &arena, t));
+    *flags = 0;
+    memcpy(&bytes[n], &bytes[head], (size_t)one);
+    bytes[head - 4] = MORE & 0xff;
+    bytes[head - 3] = MORE >> 8;
+    assert_false(ru_cluster_state_get(bytes, n + one, &arena, t));
+    ru_arena_fini(&arena);
+    free(s);
+    free(t);
+}
+
+RU_TESTS(cluster_wire, cmocka_unit_test(messages_come_back),
+         cmocka_unit_test(too_many_and_unknown_are_refused))
