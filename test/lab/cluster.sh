@@ -169,7 +169,8 @@ kill -9 $(workers 5)
 becomes 5 generation 2
 becomes 5 workers 2
 [[ $(cat cl/jobs/5/generation) == 2 ]] || fail "the folder of job 5 has generation $(cat cl/jobs/5/generation)"
-grep -q '"resumed_step":[1-9]' cl/jobs/5/metrics.jsonl || fail "job 5 did not resume"
+for ((k = 0; k < 300; k++)); do ! grep -q '"resumed_step":[1-9]' cl/jobs/5/metrics.jsonl || break; sleep 0.1; done
+[[ $k -lt 300 ]] || fail "job 5 did not resume: $(tail -n 3 cl/log/* cl/jobs/5/metrics.jsonl)"
 for f in cl/jobs/5/tell.*; do echo '{"torn' >>"$f"; done # a damaged line hides no other
 echo 9 >cl/jobs/5/generation # as if it had been started again where no agent sees it
 for ((k = 0; k < 100; k++)); do ! grep -q 'was started again' cl/jobs/5/tell.* || break; sleep 0.1; done
