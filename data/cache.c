@@ -152,13 +152,12 @@ static void lay_out(rui_cache *c)
 static ru_status open_segments(rui_cache *c, ru_err *err)
 {
     const char **paths = RU_NEW(&c->d->arena, const char *, c->opt.n_paths);
-    for (uint32_t k = 0; paths != NULL && k < c->opt.n_paths; k++) {
+    bool all = paths != NULL;
+    for (uint32_t k = 0; all && k < c->opt.n_paths; k++) {
         paths[k] = ru_arena_str(&c->d->arena, c->opt.paths[k]);
-        if (paths[k] == NULL) {
-            return rui_no_memory(err, "names of files", c->opt.n_paths);
-        }
+        all = paths[k] != NULL;
     }
-    if (paths == NULL) {
+    if (!all) {
         return rui_no_memory(err, "names of files", c->opt.n_paths);
     }
     c->opt.paths = paths;
@@ -436,7 +435,8 @@ static void keep_bytes(const ru_dataset *d, int64_t index)
 {
     rui_moved m;
     int64_t size = ranges_of(d, index, &m), at = 0;
-    uint8_t *record = size > 0 ? malloc((size_t)size) : NULL;
+    bool room = size > 0 && rui_segments_room(d->cache->segments, size);
+    uint8_t *record = room ? malloc((size_t)size) : NULL;
     bool all = record != NULL;
     for (uint32_t k = 0; all && k < m.n; k++) {
         const uint8_t *p = rui_bytes_find(d, m.at[k].source, m.at[k].offset, m.at[k].size_bytes);
@@ -470,11 +470,11 @@ ru_status rui_cache_read(const ru_dataset *d, int64_t index, void *const *fields
         ru_mutex_unlock(&c->lock);
     }
     rui_segments_refresh(c->segments);
-    bool room = rui_segments_room(c->segments);
-    ru_status st = room && c->kind == RU_CACHE_DECODED ? read_decoded(d, index, fields, err)
-                                                       : d->format->read(d, index, fields, err);
+    bool decoded = c->kind == RU_CACHE_DECODED && rui_segments_room(c->segments, c->record_bytes);
+    ru_status st =
+        decoded ? read_decoded(d, index, fields, err) : d->format->read(d, index, fields, err);
     if (st == RU_OK) {
-        if (room && c->kind == RU_CACHE_BYTES) {
+        if (c->kind == RU_CACHE_BYTES) {
             keep_bytes(d, index);
         }
         count(c, false, from);

@@ -3,11 +3,11 @@
  *
  *   read  found? --yes--> range of a segment --hash right--> fields
  *           | no                               | wrong: forgotten, counted
- *         the format reads it --fits into the room?--> appended to this process's segment
+ *         the format reads it --fits into the room?--> appended to the segment of this process
  *
  *   TIER/samples/KEY/  use          locked while a process uses the folder
- *                      NAME.seg     records one after another, of one process
- *                      NAME.idx     head | (number, offset, size, hash, check) of each record
+ *                      NAME.seg     records one after another, of one process at a time
+ *                      NAME.idx     (number, offset, size, hash, check) of each record
  *   TIER/samples/room               locked while space is claimed
  *
  * KEY is the hash of the versions of all files and of all that decoding depends on: other data, or

@@ -495,6 +495,122 @@ static void test_mistakes(void **state)
     assert_non_null(strstr(f->err.text, file));
 }
 
+enum { SAMPLES = 16, RECORD = 1000 };
+
+static rui_segments *open_segments(ru_scratch *f, int64_t quota_bytes)
+{
+    rui_segments *s;
+    const ru_disk_tier tier = {ru_path_join(&f->arena, f->root, "tier"), quota_bytes};
+    const rui_segments_options opt = {
+        .tiers = &tier, .n_tiers = 1, .key = {5, 6}, .samples = SAMPLES};
+    assert_ok(rui_segments_open(&opt, &s, &f->err), f->err);
+    return s;
+}
+
+static bool put(rui_segments *s, int64_t number)
+{
+    uint8_t record[RECORD];
+    memset(record, 1 + (int)number, sizeof record);
+    return rui_segments_put(s, number, record, sizeof record);
+}
+
+/* Samples first .. end - 1 are there as put() made them, and no others. */
+static void assert_kept(rui_segments *s, int64_t first, int64_t end)
+{
+    uint8_t record[RECORD];
+    rui_kept k;
+    ru_err err = {0};
+    assert_int_equal(rui_segments_count(s), end - first);
+    for (int64_t i = first; i < end; i++) {
+        assert_true(rui_segments_find(s, i, &k));
+        assert_int_equal(k.size_bytes, sizeof record);
+        assert_ok(rui_source_read(k.source, k.offset, record, sizeof record, &err), err);
+        assert_int_equal(ru_hash_bytes(record, sizeof record, 0), k.hash);
+        assert_true(record[0] == 1 + i && record[RECORD - 1] == 1 + i);
+    }
+}
+
+static uint32_t segments_in(ru_scratch *f)
+{
+    char **names;
+    uint32_t n, found = 0;
+    const char *dir = ru_path_join(&f->arena, f->root, "tier/samples");
+    char name[33];
+    ru_hash128_text((ru_hash128){5, 6}, name);
+    assert_ok(ru_dir_list(ru_path_join(&f->arena, dir, name), &f->arena, &names, &n, &f->err),
+              f->err);
+    for (uint32_t i = 0; i < n; i++) {
+        found += strstr(names[i], ".seg") != NULL ? 1 : 0;
+    }
+    return found;
+}
+
+/* Process after process goes on with one segment, whose torn end goes; two at a time have two. */
+static void test_runs_share_a_segment(void **state)
+{
+    ru_scratch *f = *state;
+    const char *tier = ru_path_join(&f->arena, f->root, "tier");
+    char *data;
+    int64_t n;
+    for (int64_t i = 0; i < 6; i++) {
+        rui_segments *s = open_segments(f, ROOM);
+        assert_kept(s, 0, i);
+        assert_true(put(s, i));
+        assert_false(put(s, i));
+        rui_segments_close(s);
+        for (uint32_t k = 0; k < 2; k++) { /* as of a writer that was killed */
+            const char *file = file_of(f, tier, k == 0 ? ".seg" : ".idx");
+            assert_ok(ru_file_read(file, 0, &f->arena, &data, &n, &f->err), f->err);
+            assert_int_equal(n, (i + 1) * (k == 0 ? RECORD : 40));
+            data = memcpy(ru_arena_zalloc(&f->arena, n + 77 * i, 1), data, (size_t)n);
+            memset(data + n, 3, (size_t)i);
+            assert_ok(ru_file_replace(file, data, n + 77 * i, &f->err), f->err);
+        }
+    }
+    assert_int_equal(segments_in(f), 1);
+    rui_segments *a = open_segments(f, ROOM), *b = open_segments(f, ROOM);
+    assert_true(put(a, 6));
+    assert_int_equal(segments_in(f), 1);
+    assert_true(put(b, 7));
+    assert_int_equal(segments_in(f), 2);
+    assert_kept(a, 0, 7);
+    rui_segments_close(a);
+    rui_segments_close(b);
+    a = open_segments(f, ROOM);
+    b = open_segments(f, ROOM);
+    assert_kept(a, 0, 8);
+    assert_true(put(a, 8) && put(b, 9));
+    rui_segments_drop(a); /* what it kept itself */
+    rui_segments_close(a);
+    rui_segments_close(b);
+    a = open_segments(f, ROOM);
+    assert_false(rui_segments_find(a, 8, &(rui_kept){0}));
+    assert_true(put(a, 8));
+    assert_kept(a, 0, 10);
+    rui_segments_close(a);
+    assert_int_equal(segments_in(f), 2);
+}
+
+/* A record that is larger than what is left takes nothing from smaller ones. */
+static void test_large_records(void **state)
+{
+    ru_scratch *f = *state;
+    static uint8_t large[400000];
+    rui_segments *s = open_segments(f, 1 << 20);
+    for (int64_t k = 0; k < 3; k++) {
+        assert_true(rui_segments_room(s, sizeof large));
+        assert_int_equal(rui_segments_put(s, 10 + k, large, sizeof large), k < 2);
+    }
+    assert_false(rui_segments_room(s, sizeof large));
+    assert_false(rui_segments_put(s, 13, large, sizeof large));
+    assert_true(rui_segments_room(s, RECORD));
+    assert_true(put(s, 0));
+    rui_segments_close(s);
+    s = open_segments(f, 1 << 20);
+    assert_int_equal(rui_segments_count(s), 3);
+    rui_segments_close(s);
+}
+
 typedef struct kept {
     ru_scratch *f;
     const ru_data_options *opt;
@@ -550,4 +666,4 @@ static void test_failing_calls(void **state)
 RU_TESTS(data_cache, T(test_formats), T(test_written_by_others), T(test_arrays_of_bytes),
          T(test_shards), T(test_labels_in_memory), T(test_options), T(test_parts_share),
          T(test_room), T(test_damage), T(test_order_of_lines), T(test_changes), T(test_mistakes),
-         T(test_failing_calls))
+         T(test_runs_share_a_segment), T(test_large_records), T(test_failing_calls))

@@ -1,31 +1,24 @@
 #include "data/segments.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/str.h"
 #include "env/clock.h"
 #include "env/file/grow.h"
 #include "env/process/self.h"
 
 enum {
     PATH_MAX_BYTES = 4096,
-    SEGMENTS_MAX = 1024,
+    SEGMENTS_MAX = 128,        /* open ones; as many processes add samples at a time */
     STEP_BYTES_MAX = 64 << 20, /* claimed at a time, or this part of the room */
     STEP_PART = 64,
     READ_ENTRIES = 4096,
 };
 static const int64_t refresh_ns = INT64_C(5000000000);
-static const char magic[8] = "RUSEGM1"; /* with its NUL */
 
-typedef struct head {
-    char magic[8];
-    ru_hash128 key;
-    uint64_t check;
-} head;
-
-/* As it stands in an index file, after the head. */
+/* As it stands in an index file. */
 typedef struct line {
     int64_t number, offset, size_bytes;
     uint64_t hash, check;
@@ -50,12 +43,13 @@ typedef struct tier {
     const char *path;
     char *folder; /* TIER/samples/KEY */
     char *room;   /* TIER/samples */
+    char *lock;   /* TIER/samples/room */
     int64_t quota_bytes;
     ru_lock *use;
-    ru_grow *data, *index; /* NULL: not open yet */
-    int64_t end, index_end;
-    uint32_t segment; /* of its own file */
-    bool full;
+    ru_grow *data, *index; /* of its own segment, which has that number; 0: none yet */
+    uint32_t segment;
+    int64_t begin, index_begin, end, index_end; /* of what this process adds to it */
+    int64_t below;                              /* smaller records may find room; 0: none does */
 } tier;
 
 struct rui_segments {
@@ -79,16 +73,15 @@ static uint64_t check_of(const rui_segments *s, const void *bytes, int64_t n)
 
 /* -- segments that are there ------------------------------------------------------------------- */
 
-static segment *add_segment(rui_segments *s, const char *folder, const char *name, ru_err *err)
+static segment *add_segment(rui_segments *s, const char *path, ru_err *err)
 {
-    size_t stem = strlen(name) - 4;
     segment *g = s->n < SEGMENTS_MAX ? RU_NEW(&s->arena, segment, 1) : NULL;
     if (g == NULL) {
         (void)RU_FAIL(err, RU_E_LIMIT, "there are %d segments", SEGMENTS_MAX);
         return NULL;
     }
-    *g = (segment){.source.path = ru_path_join(&s->arena, folder, name),
-                   .index = ru_arena_printf(&s->arena, "%s/%.*s.idx", folder, (int)stem, name)};
+    *g = (segment){.source.path = ru_arena_str(&s->arena, path),
+                   .index = ru_arena_printf(&s->arena, "%.*s.idx", (int)strlen(path) - 4, path)};
     if (g->source.path == NULL || g->index == NULL ||
         ru_in_open(g->source.path, &g->source.file, err) != RU_OK) {
         return NULL;
@@ -113,29 +106,23 @@ static bool take_line(rui_segments *s, uint32_t segment_number, const line *l)
     return true;
 }
 
-/* Lines that are no whole ones are looked at again later. */
-static void read_index(rui_segments *s, uint32_t number)
+/* Lines that are no whole ones are looked at again later. False: it may have more of them. */
+static bool read_index(rui_segments *s, uint32_t number)
 {
     ru_err none = {0};
     segment *g = s->segments[number - 1];
     ru_in_file f = {.fd = -1};
-    head h;
     if (ru_in_open(g->index, &f, &none) != RU_OK) {
-        return;
-    }
-    bool good = true;
-    if (g->read_bytes == 0) {
-        good = ru_in_read(&f, g->index, 0, &h, sizeof h, &none) == RU_OK &&
-               memcmp(h.magic, magic, sizeof magic) == 0 && h.key.low == s->key.low &&
-               h.key.high == s->key.high && h.check == check_of(s, &h, offsetof(head, check));
-        g->read_bytes = good ? (int64_t)sizeof h : 0;
+        return false;
     }
     line *lines = malloc(READ_ENTRIES * sizeof *lines);
-    while (good && lines != NULL) {
+    bool read = lines != NULL;
+    for (bool good = read; good;) {
         int64_t n = (f.size_bytes - g->read_bytes) / (int64_t)sizeof *lines;
         n = n < READ_ENTRIES ? n : READ_ENTRIES;
-        good = n > 0 && ru_in_read(&f, g->index, g->read_bytes, lines, n * (int64_t)sizeof *lines,
-                                   &none) == RU_OK;
+        read = n <= 0 || ru_in_read(&f, g->index, g->read_bytes, lines, n * (int64_t)sizeof *lines,
+                                    &none) == RU_OK;
+        good = read && n > 0;
         for (int64_t i = 0; good && i < n; i++) {
             good = take_line(s, number, &lines[i]);
             int64_t end = good ? lines[i].offset + lines[i].size_bytes : 0;
@@ -145,52 +132,73 @@ static void read_index(rui_segments *s, uint32_t number)
     }
     free(lines);
     ru_in_close(&f);
+    return read;
 }
 
-static bool ends_with(const char *name, const char *end)
+static bool is_known(const rui_segments *s, const char *path)
 {
-    size_t n = strlen(name), m = strlen(end);
-    return n > m && strcmp(name + n - m, end) == 0;
-}
-
-static bool is_known(const rui_segments *s, const char *folder, const char *name)
-{
-    size_t n = strlen(folder);
     for (uint32_t k = 0; k < s->n; k++) {
-        const char *p = s->segments[k]->source.path;
-        if (strncmp(p, folder, n) == 0 && p[n] == '/' && strcmp(p + n + 1, name) == 0) {
+        if (strcmp(s->segments[k]->source.path, path) == 0) {
             return true;
         }
     }
     return false;
 }
 
-/* Called with the lock, or before others know of it. `cut`: what dead writers claimed is free. */
-static void look(rui_segments *s, const tier *t, bool cut)
+static void leave(tier *t)
+{
+    ru_grow_close(t->index, t->index_end); /* first: who has the data has both */
+    ru_grow_close(t->data, t->end);
+}
+
+static void enter(rui_segments *s, tier *t, uint32_t number, ru_grow *data, ru_grow *index)
+{
+    const segment *g = s->segments[number - 1];
+    leave(t);
+    t->data = data;
+    t->index = index;
+    t->segment = number;
+    t->begin = t->end = g->end;
+    t->index_begin = t->index_end = g->read_bytes;
+    ru_grow_cut(data, g->end);
+    ru_grow_cut(index, g->read_bytes);
+}
+
+/* Called with the lock, or before others know of it. `first`, called with the lock of the room:
+ * what writers that ended left behind is cut off, and this process goes on with the segment of the
+ * latest name, so that there are never more of them than there were processes at a time. */
+static void look(rui_segments *s, tier *t, bool first)
 {
     ru_err none = {0};
     ru_arena scratch;
     char **names = NULL;
     uint32_t n = 0;
     ru_arena_init(&scratch, 0);
-    if (ru_dir_list(t->folder, &scratch, &names, &n, &none) != RU_OK) {
-        n = 0;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        if (ends_with(names[i], ".seg") && !is_known(s, t->folder, names[i])) {
-            (void)add_segment(s, t->folder, names[i], &none);
+    bool listed = ru_dir_list(t->folder, &scratch, &names, &n, &none) == RU_OK;
+    for (uint32_t i = 0; listed && i < n; i++) {
+        const char *path = ru_path_join(&scratch, t->folder, names[i]);
+        if (path != NULL && ru_str_ends(ru_str_c(path), ".seg") && !is_known(s, path)) {
+            (void)add_segment(s, path, &none);
         }
     }
     ru_arena_fini(&scratch);
     for (uint32_t k = 0; k < s->n; k++) {
         segment *g = s->segments[k];
-        if (!g->own && strncmp(g->source.path, t->folder, strlen(t->folder)) == 0) {
-            bool dead = cut && ru_grow_cut(g->source.path, INT64_MAX); /* no more lines come */
-            read_index(s, k + 1);
-            if (dead && ru_grow_cut(g->source.path, g->end)) {
-                (void)ru_grow_cut(g->index, g->read_bytes);
-            }
+        ru_grow *data = NULL, *index = NULL;
+        if (g->own || strncmp(g->source.path, t->folder, strlen(t->folder)) != 0) {
+            continue;
         }
+        bool ended = first && ru_grow_open(g->source.path, &data, &none) == RU_OK &&
+                     ru_grow_open(g->index, &index, &none) == RU_OK;
+        if (read_index(s, k + 1) && ended) {
+            enter(s, t, k + 1, data, index);
+        } else {
+            ru_grow_close(index, INT64_MAX);
+            ru_grow_close(data, INT64_MAX);
+        }
+    }
+    if (t->segment != 0) {
+        s->segments[t->segment - 1]->own = true;
     }
 }
 
@@ -207,10 +215,8 @@ static bool evict(rui_segments *s, const tier *t)
     int64_t at_ns = INT64_MAX;
     ru_lock *held = NULL;
     ru_arena_init(&scratch, 0);
-    if (ru_dir_list(t->room, &scratch, &names, &n, &none) != RU_OK) {
-        n = 0;
-    }
-    for (uint32_t i = 0; i < n; i++) {
+    bool listed = ru_dir_list(t->room, &scratch, &names, &n, &none) == RU_OK;
+    for (uint32_t i = 0; listed && i < n; i++) {
         const char *dir = ru_path_join(&scratch, t->room, names[i]);
         const char *use = dir != NULL ? ru_path_join(&scratch, dir, "use") : NULL;
         ru_lock *l = NULL;
@@ -233,15 +239,6 @@ static bool evict(rui_segments *s, const tier *t)
     return gone;
 }
 
-static ru_status lock_room(const tier *t, ru_lock **out, ru_err *err)
-{
-    char path[PATH_MAX_BYTES];
-    int n = snprintf(path, sizeof path, "%s/room", t->room);
-    return n < (int)sizeof path
-               ? ru_lock_open(path, true, true, out, err)
-               : RU_FAIL(err, RU_E_CONFIG, "the name of the folder is too long: %s", t->room);
-}
-
 /* So many more bytes for records of `size` bytes each, if the tier has them. */
 static bool claim(rui_segments *s, tier *t, int64_t size)
 {
@@ -251,7 +248,7 @@ static bool claim(rui_segments *s, tier *t, int64_t size)
     step = step > STEP_BYTES_MAX ? STEP_BYTES_MAX : step;
     step = step > size ? step : size;
     int64_t lines = (step / size + 1) * (int64_t)sizeof(line);
-    if (lock_room(t, &l, &why) != RU_OK) {
+    if (ru_lock_open(t->lock, true, true, &l, &why) != RU_OK) {
         return false;
     }
     int64_t used = ru_dir_bytes(t->room);
@@ -267,50 +264,46 @@ static bool claim(rui_segments *s, tier *t, int64_t size)
                 ru_grow_claim(t->index, t->index_end + lines, &why) == RU_OK;
     ru_lock_close(l);
     if (!fits) {
-        ru_log(RU_LOG_INFO, "data", "cache", "%s is full%s%s", t->path,
-               why.text[0] != 0 ? ": " : "", why.text);
+        ru_log(RU_LOG_INFO, "data", "cache", "%s has no room for %lld bytes more%s%s", t->path,
+               (long long)size, why.text[0] != 0 ? ": " : "", why.text);
     }
     return fits;
 }
 
-static bool open_own(rui_segments *s, tier *t)
+static bool make_new(rui_segments *s, tier *t)
 {
     ru_err why = {0};
-    char name[64];
     uint64_t r;
+    ru_lock *l = NULL;
+    ru_grow *data = NULL, *index = NULL;
     ru_self_random(&r, sizeof r);
     /* Later ones come later in the order of names: what they hold counts. */
-    (void)snprintf(name, sizeof name, "%016llx-%016llx.seg", (unsigned long long)ru_clock_wall_ns(),
-                   (unsigned long long)r);
-    head h = {.key = s->key};
-    memcpy(h.magic, magic, sizeof magic);
-    h.check = check_of(s, &h, offsetof(head, check));
-    const char *data = ru_path_join(&s->arena, t->folder, name);
-    ru_status st = data != NULL ? ru_grow_open(data, &t->data, &why) : RU_E_MEM;
-    segment *g = st == RU_OK ? add_segment(s, t->folder, name, &why) : NULL;
-    if (g != NULL) {
+    const char *path =
+        ru_arena_printf(&s->arena, "%s/%016llx-%016llx.seg", t->folder,
+                        (unsigned long long)ru_clock_wall_ns(), (unsigned long long)r);
+    ru_status st = path != NULL ? ru_lock_open(t->lock, true, true, &l, &why) : RU_E_MEM;
+    st = st == RU_OK ? ru_grow_open(path, &data, &why) : st;
+    segment *g = st == RU_OK ? add_segment(s, path, &why) : NULL;
+    if (g != NULL && ru_grow_open(g->index, &index, &why) == RU_OK) {
         g->own = true;
-        t->segment = s->n;
-        t->index_end = sizeof h;
-        st = ru_grow_open(g->index, &t->index, &why);
-        st = st == RU_OK ? ru_grow_claim(t->index, sizeof h, &why) : st;
-        st = st == RU_OK ? ru_grow_write(t->index, 0, &h, sizeof h, &why) : st;
-    }
-    if (g == NULL || st != RU_OK) {
+        enter(s, t, s->n, data, index);
+    } else {
+        ru_grow_close(data, 0);
         ru_log(RU_LOG_WARN, "data", "cache", "samples are not kept in %s: %s", t->path, why.text);
-        return false;
     }
-    return true;
+    ru_lock_close(l);
+    return t->segment != 0;
 }
 
 /* -- open and close ---------------------------------------------------------------------------- */
 
 static ru_status open_tier(rui_segments *s, const ru_disk_tier *from, tier *t, ru_err *err)
 {
-    *t = (tier){.path = from->path, .quota_bytes = from->quota_bytes};
+    *t = (tier){.path = from->path, .quota_bytes = from->quota_bytes, .below = INT64_MAX};
     t->room = ru_path_join(&s->arena, from->path, "samples");
     t->folder = t->room != NULL ? ru_path_join(&s->arena, t->room, s->name) : NULL;
-    const char *use = t->folder != NULL ? ru_path_join(&s->arena, t->folder, "use") : NULL;
+    t->lock = t->folder != NULL ? ru_path_join(&s->arena, t->room, "room") : NULL;
+    const char *use = t->lock != NULL ? ru_path_join(&s->arena, t->folder, "use") : NULL;
     if (use == NULL) {
         return rui_no_memory(err, from->path, PATH_MAX_BYTES);
     }
@@ -322,13 +315,14 @@ static ru_status open_tier(rui_segments *s, const ru_disk_tier *from, tier *t, r
                        "folder of your own, or run: chmod go-w %s",
                        t->room, t->room);
     }
-    RU_TRY(lock_room(t, &l, err));
+    RU_TRY(ru_lock_open(t->lock, true, true, &l, err));
     ru_status st = ru_dir_make(t->folder, err);
     st = st == RU_OK ? ru_lock_open(use, false, true, &t->use, err) : st;
+    if (st == RU_OK) {
+        look(s, t, true);
+    }
     ru_lock_close(l);
-    RU_TRY(st);
-    look(s, t, true);
-    return RU_OK;
+    return st;
 }
 
 ru_status rui_segments_open(const rui_segments_options *opt, rui_segments **out, ru_err *err)
@@ -364,7 +358,8 @@ ru_status rui_segments_open(const rui_segments_options *opt, rui_segments **out,
 void rui_segments_drop(rui_segments *s)
 {
     for (uint32_t k = 0; k < s->n_tiers; k++) {
-        s->tiers[k].end = s->tiers[k].index_end = 0;
+        s->tiers[k].end = s->tiers[k].begin;
+        s->tiers[k].index_end = s->tiers[k].index_begin;
     }
 }
 
@@ -375,8 +370,7 @@ void rui_segments_close(rui_segments *s)
     }
     for (uint32_t k = 0; k < s->n_tiers; k++) {
         tier *t = &s->tiers[k];
-        ru_grow_close(t->data, t->end);
-        ru_grow_close(t->index, t->index_end);
+        leave(t);
         ru_lock_close(t->use);
     }
     for (uint32_t k = 0; k < s->n; k++) {
@@ -411,13 +405,18 @@ static tier *reserve(rui_segments *s, int64_t size)
 {
     for (uint32_t k = 0; k < s->n_tiers; k++) {
         tier *t = &s->tiers[k];
-        t->full = t->full || (t->data == NULL && !open_own(s, t));
-        bool claimed = !t->full && t->end + size <= ru_grow_claimed(t->data) &&
-                       t->index_end + (int64_t)sizeof(line) <= ru_grow_claimed(t->index);
-        t->full = t->full || (!claimed && !claim(s, t, size));
-        if (!t->full) {
+        if (size < t->below && t->segment == 0 && !make_new(s, t)) {
+            t->below = 0;
+        }
+        if (size >= t->below) {
+            continue;
+        }
+        if ((t->end + size <= ru_grow_claimed(t->data) &&
+             t->index_end + (int64_t)sizeof(line) <= ru_grow_claimed(t->index)) ||
+            claim(s, t, size)) {
             return t;
         }
+        t->below = size / 2; /* not after each that is a little smaller */
     }
     return NULL;
 }
@@ -449,7 +448,7 @@ bool rui_segments_put(rui_segments *s, int64_t number, const void *record, int64
         s->kept++;
     } else {
         *e = (entry){0};
-        t->full = true;
+        t->below = 0;
         ru_log(RU_LOG_WARN, "data", "cache", "samples are not kept in %s any more: %s", t->path,
                why.text);
     }
@@ -467,12 +466,12 @@ void rui_segments_forget(rui_segments *s, int64_t number)
     ru_mutex_unlock(&s->lock);
 }
 
-bool rui_segments_room(rui_segments *s)
+bool rui_segments_room(rui_segments *s, int64_t size_bytes)
 {
     bool room = false;
     ru_mutex_lock(&s->lock);
     for (uint32_t k = 0; k < s->n_tiers; k++) {
-        room = room || !s->tiers[k].full;
+        room = room || size_bytes < s->tiers[k].below;
     }
     ru_mutex_unlock(&s->lock);
     return room;

@@ -34,8 +34,8 @@ bool rui_segments_find(rui_segments *s, int64_t number, rui_kept *out);
 /* Keep a record. False: it is kept already, or there is no room. */
 bool rui_segments_put(rui_segments *s, int64_t number, const void *record, int64_t size_bytes);
 void rui_segments_forget(rui_segments *s, int64_t number); /* what cannot be read */
-/* Is it of use to make a record? False: every tier is full. */
-bool rui_segments_room(rui_segments *s);
+/* Is it of use to make a record of so many bytes? False: no tier has room for it. */
+bool rui_segments_room(rui_segments *s, int64_t size_bytes);
 /* What other processes have added since; does nothing more often than every few seconds. */
 void rui_segments_refresh(rui_segments *s);
 int64_t rui_segments_count(rui_segments *s); /* samples that are kept */

@@ -18,12 +18,6 @@ ru_status rui_no_memory(ru_err *err, const char *what, int64_t size_bytes)
     return RU_FAIL(err, RU_E_MEM, "%s: no memory for %lld bytes", what, (long long)size_bytes);
 }
 
-static bool ends_with(const char *s, const char *end)
-{
-    size_t n = strlen(s), m = strlen(end);
-    return n >= m && strcmp(s + n - m, end) == 0;
-}
-
 static ru_status grow(uint8_t **buf, int64_t *room, const char *path, ru_err *err)
 {
     int64_t next = *room == 0 ? INFLATE_START_BYTES : *room * 2;
@@ -114,7 +108,7 @@ static ru_status whole_object(rui_source *s, ru_err *err)
         return rui_no_memory(err, s->path, s->size_bytes);
     }
     ru_status st = ru_object_read(s->object, 0, bytes, s->size_bytes, err);
-    if (st == RU_OK && ends_with(s->path, ".gz")) {
+    if (st == RU_OK && ru_str_ends(ru_str_c(s->path), ".gz")) {
         st = inflate_bytes(s, bytes, s->size_bytes, err);
         free(bytes);
     } else {
@@ -142,7 +136,7 @@ static ru_status open_object(ru_arena *arena, ru_objects **objects, const char *
         return rui_no_memory(err, "address", (int64_t)strlen(address));
     }
     out->size_bytes = out->disk_bytes = ru_object_bytes(out->object);
-    bool whole = ends_with(out->path, ".gz") || out->size_bytes <= resident_max_bytes;
+    bool whole = ru_str_ends(ru_str_c(out->path), ".gz") || out->size_bytes <= resident_max_bytes;
     return whole ? whole_object(out, err) : RU_OK;
 }
 
@@ -163,7 +157,7 @@ ru_status rui_source_open(ru_arena *arena, ru_objects **objects, const char *pat
                                 out->path)
                       : open_object(arena, objects, path, resident_max_bytes, out, err);
     }
-    if (ends_with(path, ".gz")) {
+    if (ru_str_ends(ru_str_c(path), ".gz")) {
         return inflate_file(out, err);
     }
     RU_TRY(ru_in_open(path, &out->file, err));

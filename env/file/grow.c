@@ -38,21 +38,27 @@ static int locked(int fd, int how)
 
 ru_status ru_grow_open(const char *path, ru_grow **out, ru_err *err)
 {
+    const int how = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
     size_t n = strlen(path) + 1;
-    ru_grow *g = malloc(sizeof *g + n);
+    struct stat st;
+    ru_grow *g = calloc(1, sizeof *g + n);
     if (g == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory to write %s", path);
     }
     memcpy(g->path, path, n);
-    g->claimed = 0;
-    g->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (g->fd < 0) {
-        ru_status st = rui_file_fail_new(err, errno, "create", path);
-        free(g);
-        return st;
+    g->fd = open(path, how | O_EXCL, 0600);
+    bool old = g->fd < 0 && errno == EEXIST;
+    g->fd = old ? open(path, how, 0600) : g->fd;
+    if (g->fd < 0 || fstat(g->fd, &st) != 0) {
+        ru_status failed = rui_file_fail_new(err, errno, "create", path);
+        ru_grow_close(g, INT64_MAX);
+        return failed;
     }
-    /* Who looks whether its writer died holds it for a moment. Without locks nobody cuts it. */
-    (void)locked(g->fd, LOCK_EX);
+    g->claimed = st.st_size;
+    if (locked(g->fd, LOCK_EX | LOCK_NB) != 0 && (old || errno == EWOULDBLOCK)) {
+        ru_grow_close(g, INT64_MAX);
+        return RU_FAIL(err, RU_E_AGAIN, "another process may write %s", path);
+    }
     *out = g;
     return RU_OK;
 }
@@ -98,28 +104,23 @@ ru_status ru_grow_write(ru_grow *g, int64_t offset, const void *data, int64_t si
     return RU_OK;
 }
 
+void ru_grow_cut(ru_grow *g, int64_t end_bytes)
+{
+    if (end_bytes < g->claimed && ftruncate(g->fd, end_bytes) == 0) {
+        g->claimed = end_bytes; /* else it stays larger than it needs to be */
+    }
+}
+
 void ru_grow_close(ru_grow *g, int64_t end_bytes)
 {
     if (g == NULL) {
         return;
     }
-    if (end_bytes < g->claimed && ftruncate(g->fd, end_bytes) != 0) {
-        (void)errno; /* it stays larger than it needs to be */
+    ru_grow_cut(g, end_bytes);
+    if (g->fd >= 0) {
+        close(g->fd);
     }
-    close(g->fd);
     free(g);
-}
-
-bool ru_grow_cut(const char *path, int64_t end_bytes)
-{
-    struct stat st;
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    bool cut = fd >= 0 && locked(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &st) == 0 &&
-               (st.st_size <= end_bytes || ftruncate(fd, end_bytes) == 0);
-    if (fd >= 0) {
-        close(fd);
-    }
-    return cut;
 }
 
 /* -- locks ------------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
  *
  * A growing file is locked (flock) while its writer lives, however it ends. Space is claimed before
  * it is written, so that the size of a file is what it may take of a bounded folder; closing gives
- * back what was not used, and ru_grow_cut does so for a writer that died.
+ * back what was not used. Who opens the file of a writer that died goes on with it, or cuts it.
  *
  * Thread: ru_grow_write any; the rest one at a time. */
 #ifndef RU_ENV_GROW_H
@@ -12,17 +12,19 @@
 
 typedef struct ru_grow ru_grow;
 
-/* A new file, readable by this user alone. Errors: RU_E_CREATE, also when the name is taken. */
+/* A file that this process alone writes: a new one, readable by this user alone, or one whose
+ * writer ended, with all that it claimed. Errors: RU_E_AGAIN: its writer lives, or the file system
+ * knows no locks and cannot say so; RU_E_CREATE. */
 RU_MUST_USE ru_status ru_grow_open(const char *path, ru_grow **out, ru_err *err);
 /* The file may have `end_bytes` from now on. Errors: RU_E_CREATE (the disk is full), RU_E_IO. */
 RU_MUST_USE ru_status ru_grow_claim(ru_grow *g, int64_t end_bytes, ru_err *err);
 int64_t ru_grow_claimed(const ru_grow *g);
 RU_MUST_USE ru_status ru_grow_write(ru_grow *g, int64_t offset, const void *data,
                                     int64_t size_bytes, ru_err *err);
-/* The file keeps `end_bytes`. NULL is fine. */
+/* The file keeps `end_bytes`, if it has more. */
+void ru_grow_cut(ru_grow *g, int64_t end_bytes);
+/* The same, and others may open it. NULL is fine. */
 void ru_grow_close(ru_grow *g, int64_t end_bytes);
-/* The same for the file of a writer that died. False: it lives, or there is no such file. */
-bool ru_grow_cut(const char *path, int64_t end_bytes);
 
 /* A lock file, made if it is missing; one that is shared takes the time of now. Errors: RU_E_AGAIN:
  * others hold it in a way that excludes this one (and `wait` is false); those of opening a file. */

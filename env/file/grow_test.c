@@ -15,20 +15,39 @@ static void test_growing(void **state)
     char *data;
     int64_t n;
     assert_ok(ru_grow_open(path, &g, &f->err), f->err);
-    assert_int_equal(ru_grow_open(path, &again, &f->err), RU_E_CREATE);
+    assert_int_equal(ru_grow_open(path, &again, &f->err), RU_E_AGAIN); /* its writer lives */
     assert_ok(ru_grow_claim(g, 1000, &f->err), f->err);
     assert_int_equal(ru_path_bytes(path), 1000);
     assert_int_equal(ru_dir_bytes(f->root), 1000);
     assert_ok(ru_grow_write(g, 3, "abc", 3, &f->err), f->err);
-    assert_false(ru_grow_cut(path, 6)); /* its writer lives */
     ru_grow_close(g, 6);
     assert_ok(ru_file_read(path, 0, &f->arena, &data, &n, &f->err), f->err);
     assert_int_equal(n, 6);
     assert_memory_equal(data, "\0\0\0abc", 6);
-    assert_true(ru_grow_cut(path, 4));
-    assert_true(ru_grow_cut(path, 40)); /* never longer */
-    assert_int_equal(ru_path_bytes(path), 4);
-    assert_false(ru_grow_cut(ru_path_join(&f->arena, f->root, "none"), 0));
+    assert_ok(ru_grow_open(path, &again, &f->err), f->err);
+    assert_int_equal(ru_grow_claimed(again), 6);
+    assert_int_equal(ru_grow_open(path, &g, &f->err), RU_E_AGAIN);
+    assert_ok(ru_grow_claim(again, 10, &f->err), f->err);
+    assert_ok(ru_grow_write(again, 6, "d", 1, &f->err), f->err);
+    ru_grow_close(again, 7);
+    assert_ok(ru_file_read(path, 0, &f->arena, &data, &n, &f->err), f->err);
+    assert_int_equal(n, 7);
+    assert_memory_equal(data, "\0\0\0abcd", 7);
+    for (int64_t k = 0; k < 2; k++) { /* shorter, and never longer */
+        assert_ok(ru_grow_open(path, &g, &f->err), f->err);
+        ru_grow_close(g, 4 + k * 36);
+        assert_int_equal(ru_path_bytes(path), 4);
+    }
+    assert_ok(ru_grow_open(path, &g, &f->err), f->err);
+    ru_grow_cut(g, 2);
+    assert_int_equal(ru_path_bytes(path), 2);
+    assert_ok(ru_grow_claim(g, 4, &f->err), f->err);
+    ru_grow_close(g, INT64_MAX);
+    assert_ok(ru_file_read(path, 0, &f->arena, &data, &n, &f->err), f->err);
+    assert_int_equal(n, 4);
+    assert_memory_equal(data, "\0\0\0", 4);
+    ru_grow_close(NULL, 0);
+    assert_int_equal(ru_grow_open(f->root, &g, &f->err), RU_E_CREATE);
 }
 
 static void test_locks(void **state)
