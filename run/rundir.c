@@ -133,9 +133,7 @@ ru_status ru_rundir_data(const ru_rundir *r, const char *const *paths, uint32_t 
         d.count = d.held > 0 ? 0 : d.count; /* of the training data */
         d.held = 0;
     }
-    if (n_paths > 0 || !labels) { /* read once, and storage is for the data of the job */
-        d.cache.kind = RU_CACHE_NONE;
-    }
+    d.cache.kind = RU_CACHE_NONE; /* they are read once, perhaps on another machine */
     ru_dataset *set;
     RU_TRY(ru_dataset_open(&d, &set, err));
     const ru_field *fields;

@@ -171,8 +171,8 @@ static uint32_t names_in(ru_scratch *f, const char *dir)
     return n;
 }
 
-/* The storage of a job is for its own data. */
-static void named_data_are_not_kept(void **state)
+/* The storage of a job is for its training. */
+static void data_that_are_read_once_are_not_kept(void **state)
 {
     ru_scratch *f = *state;
     const char *said;
@@ -181,17 +181,26 @@ static void named_data_are_not_kept(void **state)
     int64_t dims[] = {3, 3};
     (void)put_array(f, "x.npy", ru_type_make(RU_F32, 2, dims), x);
     (void)put_array(f, "y.npy", ru_type_make(RU_I64, 1, dims), y);
-    const char *run = train_on(f, 2,
-                               "format: npy, train: [x.npy, y.npy], classes: 3, cache: decoded}\n"
-                               "storage: [{path: kept, quota: 1MiB}]\n# ");
+    dims[0] = 2;
+    (void)put_array(f, "test-x.npy", ru_type_make(RU_F32, 2, dims), x);
+    (void)put_array(f, "test-y.npy", ru_type_make(RU_I64, 1, dims), y);
+    const char *run =
+        train_on(f, 2,
+                 "format: npy, train: [x.npy, y.npy], test: [test-x.npy, test-y.npy], "
+                 "classes: 3, cache: decoded}\n"
+                 "storage: [{path: kept, quota: 1MiB}]\n# ");
     uint32_t n = names_in(f, "kept/samples");
-    assert_int_equal(n, 2); /* the folder of the training data, and the lock */
+    assert_int_equal(n, 3); /* the folders of the training and test data, and the lock */
     dims[0] = 4;
     const char *at = put_array(f, "x.npy", ru_type_make(RU_F32, 2, dims), x);
     const char *labels = put_array(f, "y.npy", ru_type_make(RU_I64, 1, dims), y);
     const char *line = ru_arena_printf(&f->arena, "eval %s --data %s --data %s", run, at, labels);
     assert_non_null(strstr(use(f, line, "", 0, &said), "accuracy   1\n"));
     assert_int_equal(names_in(f, "kept/samples"), n);
+    assert_ok(ru_path_remove(ru_path_join(&f->arena, f->root, "kept"), &f->err), f->err);
+    (void)put_file(f, "kept", "no folder can be made here");
+    line = ru_arena_printf(&f->arena, "eval %s", run);
+    assert_non_null(strstr(use(f, line, "", 0, &said), "accuracy   1\n"));
 }
 
 /* More samples than the batch that the file of the model fixes, and no multiple of it. */
@@ -283,6 +292,6 @@ static void to_serve_is_not_to_write(void **state)
 #define ON_FILES(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(tool_use, ON_FILES(a_fixed_batch_is_enough),
          ON_FILES(a_damaged_sample_has_an_empty_answer), ON_FILES(eval_leaves_out_damaged_samples),
-         ON_FILES(named_data_are_not_kept), ON_FILES(mean_and_std_reach_every_input),
+         ON_FILES(data_that_are_read_once_are_not_kept), ON_FILES(mean_and_std_reach_every_input),
          ON_FILES(a_number_that_std_makes_infinite_is_refused),
          ON_FILES(lines_come_in_every_encoding), ON_FILES(to_serve_is_not_to_write))
