@@ -57,6 +57,9 @@ bool rui_bias_known(const rui_low *lo, const ru_node *n);
 void rui_bias_emit(rui_low *lo, const ru_node *n);
 void rui_residual_emit(rui_low *lo, const ru_node *n);
 bool rui_act_known(const ru_node *n);
+/* Is `n` a convolution of f32 (or a transposed one) without a residual, and with no activation but
+ * one that is known? Its window, then. */
+bool rui_conv_plain(rui_low *lo, const ru_node *n, bool transposed, rui_window *w);
 void rui_act_emit(rui_low *lo, const ru_node *n);
 /* A copy of `n` with its first `n_in` inputs and without activation; NULL sets the sticky error. */
 const ru_node *rui_node_bare(rui_low *lo, const ru_node *n, uint32_t n_in);

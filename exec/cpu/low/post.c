@@ -121,6 +121,15 @@ bool rui_act_known(const ru_node *n)
     return row_of(n) != NULL;
 }
 
+bool rui_conv_plain(rui_low *lo, const ru_node *n, bool transposed, rui_window *w)
+{
+    const ru_type *x = rui_type(lo, n->in[0]), *wt = rui_type(lo, n->in[1]);
+    bool act = ru_node_str(n, RU_ATTR_activation, "")[0] != '\0';
+    return x->dtype == RU_F32 && wt->dtype == RU_F32 && !rui_bf16(lo) && !ru_node_has_in(n, 3) &&
+           (!act || rui_act_known(n)) &&
+           rui_window_of(n, x, wt, rui_type(lo, n->out[0]), transposed, false, w) == RU_OK;
+}
+
 void rui_act_emit(rui_low *lo, const ru_node *n)
 {
     const act_row *row = row_of(n);

@@ -123,11 +123,8 @@ ru_status rui_lower_kern_deconv(rui_low *lo, const ru_node *n, ru_err *err)
     (void)err;
     const ru_type *x = rui_type(lo, n->in[0]), *wt = rui_type(lo, n->in[1]);
     const ru_type *y = rui_type(lo, n->out[0]);
-    const char *act = ru_node_str(n, RU_ATTR_activation, "");
     rui_window w;
-    if (x->dtype != RU_F32 || wt->dtype != RU_F32 || rui_bf16(lo) || ru_node_has_in(n, 3) ||
-        (act[0] != '\0' && !rui_act_known(n)) ||
-        rui_window_of(n, x, wt, y, true, false, &w) != RU_OK || !pays(&w)) {
+    if (!rui_conv_plain(lo, n, true, &w) || !pays(&w)) {
         return RU_E_UNSUPPORTED;
     }
     const rui_layout *lx = rui_layout_tag(lo, x, dnnl_nhwc), *ly = rui_layout_tag(lo, y, dnnl_nhwc);

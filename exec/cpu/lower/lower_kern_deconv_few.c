@@ -84,14 +84,9 @@ static bool pays(const rui_window *w)
 ru_status rui_lower_kern_deconv_few(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
-    const ru_type *x = rui_type(lo, n->in[0]), *wt = rui_type(lo, n->in[1]);
-    const ru_type *y = rui_type(lo, n->out[0]);
     rui_window w;
-    bool act = ru_node_str(n, RU_ATTR_activation, "")[0] != '\0';
-    if (x->dtype != RU_F32 || wt->dtype != RU_F32 || rui_bf16(lo) || !rui_inference(lo) ||
-        ru_node_has_in(n, 3) || (act && !rui_act_known(n)) || ru_type_count(x) <= 0 ||
-        !rui_standing(lo, n->in[0])->plain ||
-        rui_window_of(n, x, wt, y, true, false, &w) != RU_OK || !pays(&w)) {
+    if (!rui_inference(lo) || ru_type_count(rui_type(lo, n->in[0])) <= 0 ||
+        !rui_standing(lo, n->in[0])->plain || !rui_conv_plain(lo, n, true, &w) || !pays(&w)) {
         return RU_E_UNSUPPORTED;
     }
     col_state *s = rui_keep(lo, (int64_t)sizeof *s);

@@ -65,13 +65,9 @@ static bool pays(const rui_window *w)
 ru_status rui_lower_kern_depth(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
-    const ru_type *x = rui_type(lo, n->in[0]), *wt = rui_type(lo, n->in[1]);
-    const ru_type *y = rui_type(lo, n->out[0]);
     rui_window w;
-    bool act = ru_node_str(n, RU_ATTR_activation, "")[0] != '\0';
-    if (x->dtype != RU_F32 || wt->dtype != RU_F32 || rui_bf16(lo) || !rui_inference(lo) ||
-        ru_node_has_in(n, 3) || (act && !rui_act_known(n)) || ru_type_count(y) <= 0 ||
-        rui_window_of(n, x, wt, y, false, false, &w) != RU_OK || !pays(&w)) {
+    if (!rui_inference(lo) || ru_type_count(rui_type(lo, n->out[0])) <= 0 ||
+        !rui_conv_plain(lo, n, false, &w) || !pays(&w)) {
         return RU_E_UNSUPPORTED;
     }
     depth_state made = {.k = ru_kern_best(), .n = w.n, .channels = w.ci, .each = w.co / w.groups};
