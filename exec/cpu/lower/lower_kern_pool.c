@@ -237,12 +237,11 @@ static void pool_part(const void *state, void *const *bufs, int64_t begin, int64
                  .place = bufs[2] == NULL ? NULL : (int64_t *)bufs[2] + k * s->out[2],
                  .first = plane * s->big,
                  .t = {s->table[0][k / s->out[1] % s->out[0]], s->table[1][k % s->out[1]]}};
-        int64_t from = r.place == NULL ? 0 : s->inner_from, to = r.place == NULL ? 0 : s->inner_to;
-        one_by_one(s, &r, 0, from);
-        for (int64_t o = from; o < to; o += CHUNK) {
-            side_by_side(s, &r, o, to - o < CHUNK ? to - o : CHUNK);
+        one_by_one(s, &r, 0, s->inner_from);
+        for (int64_t o = s->inner_from; o < s->inner_to; o += CHUNK) {
+            side_by_side(s, &r, o, s->inner_to - o < CHUNK ? s->inner_to - o : CHUNK);
         }
-        one_by_one(s, &r, to, s->out[2]);
+        one_by_one(s, &r, s->inner_to, s->out[2]);
     }
 }
 
@@ -276,17 +275,16 @@ static void plan(pool_state *s, const rui_window *w, const ru_node *n)
     }
 }
 
-/* Which results of a row have all their taps in it. Sums of many taps stay in double, and places
- * beyond 2^31 are not counted here. */
-static void find_inner(pool_state *s)
+/* Where places are asked for: which results of a row have all their taps in it. Places beyond 2^31
+ * are not counted here. */
+static void find_inner(pool_state *s, bool places)
 {
     int64_t reach = (s->kernel[2] - 1) * s->dilation[2];
     int64_t first = (s->before[2] + s->stride[2] - 1) / s->stride[2];
     int64_t last = s->in[2] - 1 - reach + s->before[2];
     int64_t to = last < 0 ? 0 : last / s->stride[2] + 1;
-    bool few = s->max || s->kernel[0] * s->kernel[1] * s->kernel[2] <= FEW;
     to = to < s->out[2] ? to : s->out[2];
-    if (few && s->big <= INT32_MAX && first < to) {
+    if (places && s->big <= INT32_MAX && first < to) {
         s->inner_from = first;
         s->inner_to = to;
     } else {
@@ -360,7 +358,7 @@ static pool_state *state_new(rui_low *lo, const ru_node *n, bool *fits)
     if (!*fits) {
         return NULL;
     }
-    find_inner(s);
+    find_inner(s, places);
     return find_tables(lo, s) ? s : NULL;
 }
 
