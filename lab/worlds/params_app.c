@@ -13,13 +13,7 @@ enum { COUNTS, NUMBERS, ROTATES, LOCALS };
 enum { ROWS = 97, WIDTH = 5 };
 
 typedef ru_params_app app;
-
-/* `next`: step of the next task. */
-typedef struct state {
-    const app *app;
-    uint32_t k, next;
-    uint32_t list[8];
-} state;
+typedef ru_params_state state;
 
 static uint32_t app_tables(const void *self, ru_app_table *t)
 {
@@ -38,9 +32,10 @@ static uint32_t app_tables(const void *self, ru_app_table *t)
 
 static void app_first(const void *self, uint32_t table, int64_t row, ru_rng *rng, float *value)
 {
-    (void)self;
+    const app *a = self;
+    uint32_t numbers = a->job->divided ? 2 : NUMBERS; /* the table of params_item.c */
     (void)row;
-    for (uint32_t i = 0; table == NUMBERS && i < WIDTH; i++) {
+    for (uint32_t i = 0; table == numbers && i < WIDTH; i++) {
         value[i] = ru_rng_f32(rng);
     }
 }
@@ -266,13 +261,12 @@ typedef struct change {
     float d[WIDTH];
 } change;
 
-static void one_task(const app *a, const ru_app_ops *ops, const ru_app_shape *s, state *x,
-                     ru_app_task task, ru_params_result *r, change *log, uint32_t *n_log)
+static void one_task(const ru_app_ops *ops, const ru_app_shape *s, state *x, ru_app_task task,
+                     ru_params_result *r, change *log, uint32_t *n_log)
 {
     ru_app_want w[RU_APP_WANTS_MAX];
     float *value[RU_APP_WANTS_MAX] = {0}, *delta[RU_APP_WANTS_MAX] = {0};
     uint32_t n = ops->wants(x, &task, w, RU_APP_WANTS_MAX);
-    (void)a;
     for (uint32_t k = 0; k < n; k++) {
         const ru_app_table *t = &s->table[w[k].table];
         value[k] = calloc((size_t)(w[k].rows * t->width + 1), sizeof(float));
@@ -326,7 +320,7 @@ static void one_clock(const app *a, const ru_app_ops *ops, const ru_app_shape *s
             task.args = args->p;
             task.args_bytes = args->n;
             memset(r->sums, 0, sizeof r->sums);
-            one_task(a, ops, s, x[k], task, r, log + (size_t)slot * each, &n_log[slot]);
+            one_task(ops, s, x[k], task, r, log + (size_t)slot * each, &n_log[slot]);
             memcpy(sums[slot], r->sums, sizeof r->sums);
         }
     }

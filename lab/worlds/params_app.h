@@ -12,6 +12,13 @@ typedef struct ru_params_app {
     const ru_params_job *job;
 } ru_params_app;
 
+/* An executor of the apps of params_app.c and params_item.c. `next`: step of the next task. */
+typedef struct ru_params_state {
+    const ru_params_app *app;
+    uint32_t k, next;
+    uint32_t list[RU_PARAMS_SLICED];
+} ru_params_state;
+
 ru_app_ops ru_params_ops(const ru_params_job *job);
 /* Bounds of the counts, when changes of the clocks in `lost` [clocks, rows] may be missing, or in
  * it twice; exact: are missing. */
@@ -20,7 +27,7 @@ void ru_params_counts(const ru_params_job *job, const uint8_t *lost, bool exact,
 /* Rows of which it is known how often they were counted: of table 0; divided: and of table 1. */
 uint32_t ru_params_counted(const ru_params_job *job);
 /* params_item.c: its tables after all clocks are known. 0, or the number of a wrong float + 1. */
-ru_app_ops ru_params_item_ops(void);
+ru_app_ops ru_params_item_ops(const ru_params_job *job);
 int64_t ru_params_item_wrong(const ru_params_job *job, const ru_params_result *r);
 /* params_count.c: rows of its tables that are not what the states of all executors say. */
 ru_app_ops ru_params_count_ops(const ru_params_job *job);

@@ -1,18 +1,12 @@
 /* An app whose tasks can be divided: every item adds one to its row of a shared table and to its
  * local row, in every clock. */
-#include <stdlib.h>
-
 #include "lab/worlds/params_app.h"
 
 enum { COUNTS, ITEMS, NUMBERS, LOCALS };
 enum { ROWS = 97, WIDTH = 5 };
 enum { LEFT_OUT_MAX = 16 }; /* clocks in a row without an executor */
 
-typedef struct state {
-    const ru_params_app *app;
-    uint32_t k;
-    uint32_t list[RU_PARAMS_SLICED];
-} state;
+typedef ru_params_state state;
 
 static uint32_t item_tables(const void *self, ru_app_table *t)
 {
@@ -29,34 +23,6 @@ static uint32_t item_tables(const void *self, ru_app_table *t)
                                 .lr = 0.05};
     t[LOCALS] = (ru_app_table){.name = "locals", .rows = all, .width = 2, .local = true};
     return 4;
-}
-
-static void item_first(const void *self, uint32_t table, int64_t row, ru_rng *rng, float *value)
-{
-    (void)self;
-    (void)row;
-    for (uint32_t i = 0; table == NUMBERS && i < WIDTH; i++) {
-        value[i] = ru_rng_f32(rng);
-    }
-}
-
-static ru_status item_exec_open(const void *self, uint32_t k, const ru_sparse *part, void **out,
-                                ru_err *err)
-{
-    (void)part;
-    state *s = calloc(1, sizeof *s);
-    if (s == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory");
-    }
-    s->app = self;
-    s->k = k;
-    *out = s;
-    return RU_OK;
-}
-
-static void item_exec_close(void *self)
-{
-    free(self);
 }
 
 static uint32_t item_wants(void *self, const ru_app_task *t, ru_app_want *w, uint32_t max)
@@ -108,16 +74,16 @@ static ru_status item_run(void *self, const ru_app_task *t, const ru_app_view *v
     return RU_OK;
 }
 
-ru_app_ops ru_params_item_ops(void)
+ru_app_ops ru_params_item_ops(const ru_params_job *job)
 {
-    return (ru_app_ops){.version = RU_APP_VERSION,
-                        .name = "item",
-                        .tables = item_tables,
-                        .first = item_first,
-                        .exec_open = item_exec_open,
-                        .exec_close = item_exec_close,
-                        .wants = item_wants,
-                        .run = item_run};
+    ru_app_ops ops = ru_params_ops(job);
+    ops.name = "item";
+    ops.tables = item_tables;
+    ops.exec_save = NULL;
+    ops.exec_load = NULL;
+    ops.wants = item_wants;
+    ops.run = item_run;
+    return ops;
 }
 
 /* Each item is there once in each clock but those whose changes of its row are said to be lost. */

@@ -626,7 +626,7 @@ static ru_status build(world *w, ru_err *err)
     const ru_sim_options so = {.seed = job->seed, .nodes_max = w->peers_max / 2};
     w->app = (ru_params_app){job};
     bool sliced = job->divided;
-    w->ops = sliced         ? ru_params_item_ops()
+    w->ops = sliced         ? ru_params_item_ops(job)
              : job->counted ? ru_params_count_ops(job)
                             : ru_params_ops(job);
     w->part = RU_NEW(&w->arena, int64_t, job->executors + 1);

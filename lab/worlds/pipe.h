@@ -46,8 +46,8 @@ void ru_pipe_raw_close(ru_pipe *net, uint32_t raw);
 /* The first bytes that came to the listener's side of the n-th accepted connection of a node, as
  * many as fit; 0: there was none. */
 int64_t ru_pipe_tapped(const ru_pipe *net, uint32_t node, uint32_t nth, void *into, int64_t max);
-/* The n-th connection that stands between nodes a and b, seen from a, to inject bytes behind what a
- * sends (between frames); RUI: UINT32_MAX, there is none. */
+/* A connection of node a that stands, of this class, to inject bytes behind what a sends (between
+ * frames); UINT32_MAX: there is none. */
 uint32_t ru_pipe_side(const ru_pipe *net, uint32_t a, ru_link_class class);
 /* Put bytes where a side's next frame would go; false while it is inside of a frame. */
 bool ru_pipe_inject(ru_pipe *net, uint32_t side, const void *data, int64_t size_bytes);
