@@ -467,19 +467,16 @@ static ru_status mf_predict(const void *self, const float *const *tables, const 
     return RU_OK;
 }
 
-#define F64(key_, def_, min_, max_, open_, help_)                                            \
-    {                                                                                        \
-        .name = #key_, .type = RU_CONF_F64, .offset = offsetof(settings, key_), .def = def_, \
-        .min = min_, .max = max_, .open = open_, .help = help_                               \
-    }
 static const ru_conf_field fields[] = {
     RU_ROW(I64, settings, rank, "32", "number of factors of a user or item", RU_IN(1, 4096)),
-    F64(lr, "0.01", 0, 100, true, "learning rate of the first pass"),
-    F64(lambda, "0.05", 0, 1000, false, "L2 penalty of factors and biases"),
-    F64(decay, "0", 0, 1000, false, "rotation: the learning rate of pass c is lr / (1 + c decay)"),
-    F64(spread, "0.3", 0, 100, true,
-        "initial factors are uniform from -spread to spread, divided by the square root of the "
-        "rank"),
+    RU_ROW(F64, settings, lr, "0.01", "learning rate of the first pass", RU_OVER(0, 100)),
+    RU_ROW(F64, settings, lambda, "0.05", "L2 penalty of factors and biases", RU_IN(0, 1000)),
+    RU_ROW(F64, settings, decay, "0", "rotation: the learning rate of pass c is lr / (1 + c decay)",
+           RU_IN(0, 1000)),
+    RU_ROW(F64, settings, spread, "0.3",
+           "initial factors are uniform from -spread to spread, divided by the square root of the "
+           "rank",
+           RU_OVER(0, 100)),
     RU_ROW(BOOL, settings, bias, "true", "rotation: each user and item has a bias"),
     RU_ROW(CHOICE, settings, update, "rotation",
            "rotation: blocks of items rotate between executors, and each rating is one update; "
