@@ -101,7 +101,7 @@ static void member_options(const ru_shell *h, const ru_shell_node_options *no, r
                                       .tier = o->transient ? RU_TIER_TRANSIENT : RU_TIER_RELIABLE,
                                       .no_vote = o->transient},
                              .join = o->join,
-                             .n_max = n_max(o),
+                             .n_max = no->n_max > 0 && no->n_max < n_max(o) ? no->n_max : n_max(o),
                              .agreed = no->agreed};
     (void)snprintf(m->self.address, sizeof m->self.address, "%s", ru_link_tcp_address(h->link));
     if (no->host != NULL) {

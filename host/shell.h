@@ -60,6 +60,7 @@ typedef struct ru_shell_options {
 typedef struct ru_shell_node_options {
     uint32_t capacity;     /* as membership has it */
     const char *agreed;    /* what all processes of the job must share (comm/member) */
+    uint32_t n_max;        /* members, if that is less than the shell's; 0: as there */
     uint32_t xfers_max;    /* streams, and slots */
     int64_t buffer_bytes;  /* of the channel; 0: its own choice */
     const char *host;      /* machine, as membership has it; NULL: this one */

@@ -19,6 +19,7 @@
 #include "train/app/app_run.h"
 #include "train/driver/find_lr.h"
 #include "train/driver/trainer.h"
+#include "train/elastic/elastic.h"
 
 enum { ADDRESSES_MAX = 64 };
 
@@ -511,10 +512,16 @@ static ru_status find_lr(ru_cmd_in *in, const ru_train_options *opt, ru_err *err
     return RU_OK;
 }
 
-/* At least one worker must compute. */
+/* At least one worker must compute, and each server adds what all others send. */
 static ru_status check_servers(const ru_job *job, const ru_conf *conf, uint32_t workers,
                                ru_err *err)
 {
+    if (job->train.servers > 0 && workers > RU_ELASTIC_SERVED_MAX) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "%s: a job with train.servers has at most %d workers, but up to %u would "
+                       "start; start fewer or set it to 0",
+                       ru_conf_origin(conf, "train.servers"), RU_ELASTIC_SERVED_MAX, workers);
+    }
     if (job->train.servers < workers || job->train.servers == 0) {
         return RU_OK;
     }

@@ -29,6 +29,12 @@ static ru_status check_options(const ru_elastic_options *o, ru_err *err)
                        "elastic training: piece_bytes is %lld, expected a multiple of 64",
                        (long long)o->piece_bytes);
     }
+    uint32_t most = ru_node_opened(o->node)->member.n_max;
+    if (o->servers > 0 && most > RU_ELASTIC_SERVED_MAX) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "elastic training: %u members may join, but with servers at most %d can",
+                       most, RU_ELASTIC_SERVED_MAX);
+    }
     if (o->batch < 1 || o->batch > UINT32_MAX || o->n_tensors < 1 ||
         o->n_tensors > RU_ELASTIC_TENSORS_MAX || o->first_step < 0 || o->first_position < 0 ||
         o->steps_end < o->first_step || o->steps_end > INT64_MAX / UINT32_MAX) {

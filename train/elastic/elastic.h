@@ -40,6 +40,7 @@ enum {
     RU_ELASTIC_CUTS_MAX = 512, /* of large tensors, about */
     RU_ELASTIC_BUCKETS_MAX = RU_ELASTIC_TENSORS_MAX + RU_ELASTIC_CUTS_MAX + 1,
     RU_ELASTIC_HANDLE_MAX = 96, /* of local_handle, with its NUL */
+    RU_ELASTIC_SERVED_MAX = 64, /* members of a job with servers */
 };
 
 /* A part of every step: samples [first, first + n) of its `batch`. */
@@ -216,8 +217,9 @@ typedef struct ru_elastic_options {
      * update with a missing slot would spoil the parameter. NULL: each is its own group. */
     const uint32_t *state_group;
     uint32_t n_state;
-    /* Members that get no share and add the gradients of all others, at most 64
-     * members in all: elastic_servers.c. The leader is none. 0: members add among each other. */
+    /* Members that get no share and add the gradients of all others: elastic_servers.c. The leader
+     * is none. n_max of membership is at most RU_ELASTIC_SERVED_MAX. 0: members add among each
+     * other. */
     uint32_t servers;
     /* Leader, with servers, before the first step of a view: the order in which the next step needs
      * what each gradient updates, small ranks first, into rank [n_tensors], which has the reverse

@@ -62,9 +62,9 @@ enum {
     RUI_EL_READ_SHARE_MSG, /* the leader's: how much may be outstanding */
     RUI_EL_WATCH_TIMER = RU_ELASTIC_WHAT_FIRST,
     RUI_EL_LINGER_TIMER,
-    RUI_EL_PROBE_TURNS = 3,  /* at most */
-    RUI_EL_PROBED_MAX = 64,  /* members; larger views follow the formulas alone */
-    RUI_EL_XFERS_MAX = 4096, /* pieces in flight each way */
+    RUI_EL_PROBE_TURNS = 3,                    /* at most */
+    RUI_EL_PROBED_MAX = RU_ELASTIC_SERVED_MAX, /* larger views follow the formulas alone */
+    RUI_EL_XFERS_MAX = 4096,                   /* pieces in flight each way */
     RUI_EL_END_BYTES = RU_ERR_TEXT_MAX + 64,
     RUI_EL_FAIL_TEXT_MAX = 200,
     RUI_EL_ON_WIRE_BYTES = 64 << 10,      /* of a sum, that a more urgent one waits for */
@@ -417,9 +417,7 @@ RU_MUST_USE ru_status rui_el_table_read(ru_elastic *e, ru_wire_in *w, ru_arena *
 
 /* elastic_servers.c */
 void rui_el_servers_mark(const ru_elastic *e, rui_el_view *v, ru_node_id leader); /* by `full` */
-/* Errors: RU_E_CONFIG: more members than servers can serve. */
-RU_MUST_USE ru_status rui_el_servers_check(const ru_elastic *e, const rui_el_view *v, ru_err *err);
-void rui_el_servers_tell(const ru_elastic *e, ru_effects *fx); /* leader */
+void rui_el_servers_tell(const ru_elastic *e, ru_effects *fx);                    /* leader */
 /* Behind the choices in GO of a view with servers: the rank of each of parts [n]. Reading also
  * shares the buckets out. Errors: RU_E_MEM; RU_E_DATA. */
 RU_MUST_USE ru_status rui_el_ranks_write(const ru_elastic *e, const ru_elastic_part *parts,

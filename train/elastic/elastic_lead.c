@@ -254,7 +254,6 @@ static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *are
     }
     v->paused = w->n < rui_el_needed(e);
     rui_el_servers_mark(e, v, next_leader(e, w));
-    RU_TRY(rui_el_servers_check(e, v, err));
     v->local = !e->reduce.apart && e->opt.servers == 0 && w->n > 1 && w->at[0].host[0] != 0 &&
                e->opt.device.ops->local_handle != NULL;
     for (uint32_t i = 1; i < w->n; i++) {

@@ -58,6 +58,23 @@ static void test_room_for_peers(void **state)
     }
 }
 
+/* A job with servers takes so many members and no more. */
+static void test_room_for_served(void **state)
+{
+    (void)state;
+    for (uint32_t more = 0; more < 2; more++) {
+        ru_pipe *pipe = lives_pipe();
+        life *l = life_new(pipe, 1, 1);
+        ru_err err = {0};
+        l->servers = 1;
+        l->members = RU_ELASTIC_SERVED_MAX + more;
+        l->peers = l->members;
+        assert_int_equal(life_open(l, &err), more > 0 ? RU_E_ARG : RU_OK);
+        life_free(l);
+        ru_pipe_free(pipe);
+    }
+}
+
 /* The same process with all memory there: trains alone to the end. */
 static void test_alone(void **state)
 {
@@ -404,5 +421,5 @@ RU_TESTS(train_elastic_life, cmocka_unit_test(test_the_end_takes_a_step_ahead_ba
          cmocka_unit_test(test_the_end_is_not_forgotten),
          cmocka_unit_test(test_no_memory_for_state), cmocka_unit_test(test_no_room_to_measure),
          cmocka_unit_test(test_who_leads_next_computes), cmocka_unit_test(test_opening),
-         cmocka_unit_test(test_room_for_peers), cmocka_unit_test(test_alone),
-         cmocka_unit_test(test_a_peer_that_takes_no_words))
+         cmocka_unit_test(test_room_for_peers), cmocka_unit_test(test_room_for_served),
+         cmocka_unit_test(test_alone), cmocka_unit_test(test_a_peer_that_takes_no_words))

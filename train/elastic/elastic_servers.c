@@ -27,18 +27,6 @@ void rui_el_servers_mark(const ru_elastic *e, rui_el_view *v, ru_node_id leader)
         v->at[i].serves = v->at[i].full && !ru_node_is(v->at[i].node, leader);
         left -= v->at[i].serves ? 1 : 0;
     }
-    v->servers -= left;
-}
-
-ru_status rui_el_servers_check(const ru_elastic *e, const rui_el_view *v, ru_err *err)
-{
-    if (e->opt.servers > 0 && v->n > RUI_EL_PROBED_MAX) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "train.servers works with at most %d workers and servers, but %u are here; "
-                       "start fewer or leave train.servers out",
-                       RUI_EL_PROBED_MAX, v->n);
-    }
-    return RU_OK;
 }
 
 void rui_el_servers_tell(const ru_elastic *e, ru_effects *fx)

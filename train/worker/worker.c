@@ -94,6 +94,7 @@ static ru_status open_node(rui_worker *w, ru_err *err)
     const ru_train_options *o = &w->opt->train;
     ru_shell_node_options no = {.capacity = o->job->train.threads != 0 ? o->job->train.threads
                                                                        : ru_pool_cores(),
+                                .n_max = w->t.job->train.servers > 0 ? RU_ELASTIC_SERVED_MAX : 0,
                                 .xfers_max = XFERS_MAX,
                                 .out = w->t.out,
                                 .yaml = w->t.job_yaml,
