@@ -396,7 +396,14 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
                            .plan = (uint32_t)e->v.plan};
     ru_coll_user user = *rui_el_coll_user();
     user.self = e;
-    return ru_coll_open(&opt, &user, arena, &e->reduce.group, err);
+    ru_status st = ru_coll_open(&opt, &user, arena, &e->reduce.group, err);
+    if (st == RU_E_LIMIT && e->v.servers > 0) { /* the next one to serve could not either */
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "%u servers cannot add %u sums of %u members at once; start fewer workers "
+                       "or raise train.servers",
+                       e->v.servers, e->reduce.n_buckets, e->v.n);
+    }
+    return st;
 }
 
 void rui_el_group_close(ru_elastic *e, ru_time now)
