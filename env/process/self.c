@@ -49,6 +49,9 @@ void ru_self_stop_watch(void)
     struct sigaction sa = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
     sigemptyset(&sa.sa_mask);
     stop_signal = 0;
+    if (stop_fd < 0) {
+        stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    }
     for (uint32_t k = 0; k < RU_ARRAY_LEN(stop_signals); k++) {
         struct sigaction old;
         bool known = !watched[k] && sigaction(stop_signals[k], NULL, &old) == 0;
@@ -68,9 +71,6 @@ int ru_self_stop_asked(void)
 
 int ru_self_stop_fd(void)
 {
-    if (stop_fd < 0) {
-        stop_fd = eventfd(stop_signal != 0 ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK);
-    }
     return stop_fd;
 }
 

@@ -1,6 +1,7 @@
 /* This process: stop signals, memory, terminal, name.
  *
- * Thread: any, but ru_self_stop_* from the main thread. */
+ * Thread: any, but ru_self_stop_watch and ru_self_stop_unwatch while no other thread calls a
+ * function of ru_self_stop_* or polls its descriptor. */
 #ifndef RU_ENV_SELF_H
 #define RU_ENV_SELF_H
 
@@ -15,8 +16,8 @@ RU_API_BEGIN
 void ru_self_stop_watch(void);
 /* Number of the first stop signal; 0: none came. */
 int ru_self_stop_asked(void);
-/* A descriptor that is readable once a stop signal came (for an event loop; never read it); -1 when
- * it cannot be had. */
+/* A descriptor that is readable once a stop signal came (for an event loop; never read it), until
+ * ru_self_stop_unwatch; -1 when nobody watches or it cannot be had. */
 int ru_self_stop_fd(void);
 void ru_self_stop_unwatch(void); /* the actions of before; forgets what came */
 

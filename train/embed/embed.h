@@ -103,7 +103,8 @@ RU_MUST_USE ru_status ru_team_wait(ru_team *t, int64_t wait_ns, ru_err *err);
 /* The state is that after the step. Errors: RU_E_USAGE, RU_E_PEER. */
 RU_MUST_USE ru_status ru_team_done(ru_team *t);
 /* This member leaves; calls that block return RU_E_PEER. A step that it has begun is computed again
- * by the others. A stop signal that the program watches (ru_self_stop_watch) does the same. */
+ * by the others. A stop signal does the same if the program called ru_self_stop_watch before
+ * ru_team_open; it unwatches after ru_team_close. */
 void ru_team_leave(ru_team *t);
 
 RU_API_END
