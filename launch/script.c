@@ -12,7 +12,7 @@
 #include "env/process/self.h"
 #include "exec/pool.h"
 
-enum { SPAWNS_MAX = 1000, SIGNALS_MAX = 64, VARIABLES = 8, TRIES_MAX = 100 };
+enum { SPAWNS_MAX = 10000, SIGNALS_MAX = 64, VARIABLES = 8, TRIES_MAX = 100 };
 
 typedef struct script script;
 
@@ -82,7 +82,7 @@ static ru_status start(script *s, ru_err *err)
 {
     const ru_launch_script_options *o = s->opt;
     if (s->n == SPAWNS_MAX) {
-        return RU_FAIL(err, RU_E_LIMIT, "%d workers were started and ended one after another",
+        return RU_FAIL(err, RU_E_LIMIT, "%d workers were started and died one after another",
                        SPAWNS_MAX);
     }
     const char *join = contact(s);

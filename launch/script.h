@@ -2,8 +2,10 @@
  * this machine, tells them of each other by their environment, and replaces those that die while
  * fewer than the minimum live.
  *
- *   RUBATO_LISTEN   where it listens           RUBATO_JOIN   where another one does; not for the
- * first RUBATO_TOKEN    secret of the job          RUBATO_WORKERS, RUBATO_MIN, RUBATO_MAX
+ *   RUBATO_LISTEN   where it listens
+ *   RUBATO_JOIN     where another one does; not for the first
+ *   RUBATO_TOKEN    secret of the job
+ *   RUBATO_WORKERS, RUBATO_MIN, RUBATO_MAX
  *
  * Their output is not touched. Thread: main. */
 #ifndef RU_LAUNCH_SCRIPT_H

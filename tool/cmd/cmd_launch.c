@@ -1,12 +1,8 @@
 /* rubato launch: processes of a program of one's own that train together (train/embed/embed.h). */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/log.h"
 #include "env/link/link_tcp.h"
 #include "env/process/self.h"
 #include "exec/pool.h"
+#include "launch/hosts.h"
 #include "launch/launch.h"
 #include "launch/script.h"
 #include "tool/cmd.h"
@@ -35,19 +31,6 @@ static const ru_example examples[] = {
      "two more processes from another machine"},
 };
 
-/* "N" or "MIN:MAX". */
-static bool workers_of(const char *text, uint32_t *n_min, uint32_t *n_max)
-{
-    char *end;
-    long least = strtol(text, &end, 10), most = least;
-    if (*end == ':') {
-        most = strtol(end + 1, &end, 10);
-    }
-    *n_min = (uint32_t)least;
-    *n_max = (uint32_t)most;
-    return *end == 0 && end != text && least >= 1 && most >= least && most <= RU_WORKERS_MAX;
-}
-
 /* As it was typed, with an end. */
 static const char *const *argv_of(const ru_cmd_in *in)
 {
@@ -60,14 +43,12 @@ static const char *const *argv_of(const ru_cmd_in *in)
 
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
-    const char *workers = ru_cmd_text(in, "workers"), *join = ru_cmd_text(in, "join");
+    const char *join = ru_cmd_text(in, "join");
     const char *file = ru_cmd_text(in, "token-file"), *listen = ru_cmd_text(in, "listen");
     uint32_t n_min, n_max, cores = ru_pool_cores();
     char fresh[2 * RU_TOKEN_BYTES + 1], near[RU_LINK_TCP_ADDRESS_MAX];
-    if (!workers_of(workers, &n_min, &n_max)) {
-        return RU_FAIL(err, RU_E_USAGE, "--workers '%s': expected N or MIN:MAX, from 1 to %d",
-                       workers, RU_WORKERS_MAX);
-    }
+    ru_str workers = ru_str_c(ru_cmd_text(in, "workers"));
+    RU_TRY(ru_hosts_range(workers, "--workers", &n_min, &n_max, err));
     if (join != NULL && !ru_link_tcp_address_ok(join)) {
         return RU_FAIL(err, RU_E_USAGE, "--join '%s': expected HOST:PORT", join);
     }
