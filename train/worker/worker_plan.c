@@ -187,7 +187,15 @@ static ru_status rule_ns(const ru_sums_in *q, ru_arena *arena, int64_t *ns, ru_e
     return RU_OK;
 }
 
-static ru_status make(rui_worker *w, ru_arena *arena, ru_err *err)
+/* A plan that changes something tells why it was made. The first one follows no other. */
+static void say_again(const rui_worker *w, ru_sums_again why)
+{
+    if (why != RU_SUMS_STANDS) {
+        ru_run_report_log(w->t.report, "sums are planned again: %s", ru_sums_again_text(why));
+    }
+}
+
+static ru_status make(rui_worker *w, ru_sums_again why, ru_arena *arena, ru_err *err)
 {
     rui_plan *p = &w->plan;
     ru_sums_policy_in in;
@@ -213,12 +221,16 @@ static ru_status make(rui_worker *w, ru_arena *arena, ru_err *err)
     }
     double gain = 1 - (double)plan.step_ns / (double)ruled_ns;
     if (method == RU_SUMS_CARAMEL && !p->planned && gain < RU_SUMS_GAIN_MIN) {
-        ru_run_report_log(
-            w->t.report, "sums by rule: the best plan makes a step %.1f %% shorter, less than 2 %%",
-            100 * gain);
+        if (why == RU_SUMS_STANDS) {
+            ru_run_report_log(
+                w->t.report,
+                "sums by rule: the best plan makes a step %.1f %% shorter, less than 2 %%",
+                100 * gain);
+        }
         p->watch = ru_sums_watch_of(p->mean_ns, &costs);
         return RU_OK;
     }
+    say_again(w, why);
     ru_run_report_log(
         w->t.report, "%u sums by plan, predicted step %.1f ms (by rule %.1f ms, bound %.1f ms)", n,
         (double)plan.step_ns * 1e-6, (double)ruled_ns * 1e-6, (double)plan.bound_ns * 1e-6);
@@ -292,23 +304,24 @@ static bool due(rui_worker *w, int64_t took_ns, ru_sums_again *why)
 }
 
 /* With servers sums are grouped by rule, and their order is made of what was measured. */
-static void order_again(rui_worker *w)
+static void order_again(rui_worker *w, ru_sums_again why)
 {
     rui_plan *p = &w->plan;
     p->watching = true;
     p->watch = ru_sums_watch_of(p->mean_ns, &(ru_sums_costs){0});
     if (rui_order_make(w)) {
+        say_again(w, why);
         hand_over(w, w->buckets.at, w->buckets.n);
     }
 }
 
-static void sums_again(rui_worker *w)
+static void sums_again(rui_worker *w, ru_sums_again why)
 {
     rui_plan *p = &w->plan;
     ru_err err = {0};
     ru_arena arena;
     ru_arena_init(&arena, 0);
-    if (make(w, &arena, &err) != RU_OK) { /* sums go on as they are */
+    if (make(w, why, &arena, &err) != RU_OK) { /* sums go on as they are */
         ru_log(RU_LOG_WARN, "train", "sums", "no plan of sums: %s", err.text);
         p->watching = true;
         p->watch = ru_sums_watch_of(p->mean_ns, &(ru_sums_costs){0});
@@ -334,13 +347,10 @@ void rui_plan_stepped(rui_worker *w, int64_t took_ns)
     if (!due(w, took_ns, &why)) {
         return;
     }
-    if (p->watching) {
-        ru_run_report_log(w->t.report, "sums are planned again: %s", ru_sums_again_text(why));
-    }
     if (serve) {
-        order_again(w);
+        order_again(w, why);
     } else {
-        sums_again(w);
+        sums_again(w, why);
     }
     ru_time now = ru_clock_now();
     double took = (double)ru_time_since(now, w->at.updated);
