@@ -141,7 +141,7 @@ typedef struct {
     const ru_team_state *state; uint32_t n_state; const char *agreed; bool equal_shares; double join_part; ...;
 } ru_team_options;
 typedef struct {
-    bool over; int64_t step, position, n, batch, first; uint32_t members, number; bool leads; ...;
+    bool over; int64_t step, position, n, batch, first; uint32_t members, number; ...;
 } ru_team_step;
 ru_status ru_team_open(const ru_team_options *opt, ru_team **out, ru_err *err);
 void ru_team_close(ru_team *t);
@@ -149,6 +149,7 @@ const char *ru_team_address(const ru_team *t);
 ru_status ru_team_begin(ru_team *t, int64_t wait_ns, ru_team_step *into, ru_err *err);
 ru_status ru_team_ready(ru_team *t, uint32_t k);
 ru_status ru_team_wait(ru_team *t, int64_t wait_ns, ru_err *err);
+bool ru_team_leads(ru_team *t);
 ru_status ru_team_done(ru_team *t);
 void ru_team_leave(ru_team *t);
 """

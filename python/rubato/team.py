@@ -89,14 +89,17 @@ class Team:
                 return status
 
     def begin(self):
-        """Wait for the next step; None when the job has ended. Fields: step, position, n, batch, first, members,
-        number, leads."""
+        """Wait for the next step; None when the job has ended. Fields: step, position, n, batch, first, members, number."""
         s = self._step
         check(self._blocks(lib.ru_team_begin, s), self._err)
         if s.over:
             return None
         return types.SimpleNamespace(step=s.step, position=s.position, n=s.n, batch=s.batch, first=s.first,
-                                     members=s.members, number=s.number, leads=s.leads)
+                                     members=s.members, number=s.number)
+
+    def leads(self):
+        """Does this member lead the job? Once the job has ended: did it lead at the end?"""
+        return lib.ru_team_leads(self._team())
 
     def ready(self, k):
         """Gradient k is complete; False: the step does not count any more."""

@@ -96,14 +96,12 @@ class _Member:
         _make_slots(opt)
         self.opt, self.scheduler, self.where = opt, scheduler, where or place()
         self.team = self.step = self.saves = None
-        self.leads = False
         self.start = self.stands = (0, 0)  # steps, and samples of these: of a checkpoint, and done
         self.updated = False  # by the last opt.step()
         self.torn = False  # parameters and slots are between two steps
-        self.params = [p for g in opt.param_groups for p in g["params"]]
         self.trained = [p for p in reversed(list(model.parameters())) if p.requires_grad]
         # Small things that are no gradients: each is the one of the member with the first samples.
-        self.small = [b for b in model.buffers()]
+        self.small = list(model.buffers())
         self.state, self.keep = [], []
         for group, p in enumerate(model.parameters()):
             if not p.data.is_contiguous():
@@ -170,7 +168,6 @@ class _Member:
             raise RuntimeError("opt.step() must be called once for each batch of an elastic loader")
         self.step = self.team.begin()
         self.finished, self.counts, self.updated = False, True, False
-        self.leads = self.leads if self.step is None else self.step.leads
         self.made = [False] * len(self.made)
         if self.step is not None and self.scheduler is not None:
             while self.scheduled < self.step.step:
@@ -289,7 +286,7 @@ class _Saves:
     def after(self, last=False):
         """A step counts, or the training ends."""
         step, position = self.member.stands
-        if not self.member.leads or (not last and time.monotonic() - self.at < self.every):
+        if not self.member.team.leads() or (not last and time.monotonic() - self.at < self.every):
             return
         if step > self.saved:
             _tensors.save(os.path.join(self.folder, "%d.safetensors" % step), self.tensors,

@@ -217,6 +217,16 @@ class Elastic(unittest.TestCase):
         self.assertLess(ends[-1]["turns"], ends[0]["turns"])
         print("longest pause %.3f s" % max(e["longest"] for e in ends))
 
+    def test_a_successor_writes_the_last_checkpoint(self):
+        """The leader dies when the last step counts and nothing is saved yet."""
+        folder = tempfile.mkdtemp(prefix="rubato-torch-saves-")
+        self.addCleanup(shutil.rmtree, folder)
+        first, second = self.found(2, {"epochs": 2, "checkpoint": folder, "every": 1000, "last": True})
+        second.end()
+        self.assertEqual(first.p.wait(60), -signal.SIGKILL)
+        first.kill()
+        self.assertEqual(os.listdir(folder), ["32.safetensors"])
+
     def test_launch_replaces_one_that_dies(self):
         """`rubato launch`; the checkpoint of the leader continues to the end of one process without pauses."""
         folder = tempfile.mkdtemp(prefix="rubato-torch-saves-")

@@ -4,6 +4,7 @@ The gradient of `seen` counts how often each sample was computed.
 """
 import json
 import os
+import signal
 import sys
 import time
 
@@ -47,7 +48,7 @@ def main():
     loader = torch.utils.data.DataLoader(Samples(n), batch_size=64, shuffle=True, num_workers=how.get("fetchers", 0))
     schedule = torch.optim.lr_scheduler.LambdaLR(opt, [lambda k: 0.99 ** (k // 10), lambda k: 1][:1 + counts])
     model, opt, loader = rt.elastic(model, opt, loader, scheduler=schedule, seed=3, checkpoint=how.get("checkpoint"),
-                                    every=0.2, resume=how.get("resume", False))
+                                    every=how.get("every", 0.2), resume=how.get("resume", False))
     turns, last, longest = 0, None, 0.0
     for _ in range(how["epochs"]):
         for x, y, i in loader:
@@ -62,6 +63,12 @@ def main():
             longest = max(longest, now - last) if turns > 20 else 0.0
             last = now
             print("turn", turns, file=sys.stderr, flush=True)
+    if how.get("last"):  # the founder dies behind its last step, the others end when they have noticed
+        if how["seed"] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        until = time.monotonic() + 60
+        while not loader.member.team.leads() and time.monotonic() < until:
+            time.sleep(0.01)
     model.eval()
     with torch.no_grad():
         x = torch.linspace(-1, 1, 101).unsqueeze(1)

@@ -427,7 +427,6 @@ ru_status ru_team_begin(ru_team *t, int64_t wait_ns, ru_team_step *into, ru_err 
     bool over = st == RU_E_PEER && t->why == RU_OK && t->device.ended && !t->device.leaves;
     s.members = t->members;
     s.number = t->number;
-    s.leads = t->leads;
     if (st == RU_OK) { /* else a step that it has goes on */
         memset(t->told, 0, t->opt.n_gradients);
     }
@@ -468,6 +467,14 @@ ru_status ru_team_ready(ru_team *t, uint32_t k)
 ru_status ru_team_wait(ru_team *t, int64_t wait_ns, ru_err *err)
 {
     return why(t, wait_for(t, sums, NULL, wait_ns), err);
+}
+
+bool ru_team_leads(ru_team *t)
+{
+    ru_mutex_lock(&t->device.lock);
+    bool leads = t->leads;
+    ru_mutex_unlock(&t->device.lock);
+    return leads;
 }
 
 ru_status ru_team_done(ru_team *t)

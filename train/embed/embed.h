@@ -18,8 +18,8 @@
  * State is what a newcomer receives: parameters, optimizer slots, counters. It changes only between
  * ru_team_wait and ru_team_done; at other times the loop thread may read it.
  *
- * Thread: ru_team_ready, ru_team_gradient and ru_team_leave on any thread, the others on one thread
- * at a time. */
+ * Thread: ru_team_ready, ru_team_gradient, ru_team_leads and ru_team_leave on any thread, the
+ * others on one thread at a time. */
 #ifndef RU_TRAIN_EMBED_EMBED_H
 #define RU_TRAIN_EMBED_EMBED_H
 
@@ -54,16 +54,17 @@ typedef struct ru_team_options {
     int64_t steps_before;          /* of a checkpoint that all founders hold */
     int64_t position_before;       /* samples of these */
     const int64_t *gradient_bytes; /* [n_gradients] f32, in the order in which they are made */
-    float *const *gradients;       /* [n_gradients] memory of the program for them, 16-byte aligned,
-                                      viewed       until ru_team_close; NULL: the team's own */
-    uint32_t n_gradients;          /* 1 .. 4096 */
-    const ru_team_state *state;    /* [n_state] the same sizes and groups in all members */
+    /* [n_gradients] memory of the program for them, 16-byte aligned, viewed until ru_team_close;
+     * NULL: the team's own */
+    float *const *gradients;
+    uint32_t n_gradients;       /* 1 .. 4096 */
+    const ru_team_state *state; /* [n_state] the same sizes and groups in all members */
     uint32_t n_state;
     /* Lines "name value" that all members must share, besides batch and sizes; NULL: none. */
     const char *agreed;
     bool equal_shares; /* do not give faster members more samples */
-    double join_part;  /* time for the state of newcomers, as part of that of a step's sums; 0: 0.1
-                        */
+    /* Time for the state of newcomers, as part of that of a step's sums; 0: 0.1. */
+    double join_part;
 } ru_team_options;
 
 typedef struct ru_team_step {
@@ -74,7 +75,6 @@ typedef struct ru_team_step {
     int64_t n, batch; /* samples of this member, and of all */
     int64_t first;    /* ... of the members before it; 0: no other member has an earlier sample */
     uint32_t members, number; /* of the job; this one's number */
-    bool leads;
 } ru_team_step;
 
 /* It listens when this returns; whether it can join shows at ru_team_begin. Options are copied, the
@@ -100,6 +100,8 @@ RU_MUST_USE ru_status ru_team_ready(ru_team *t, uint32_t k);
  * ru_team_done. RU_E_CANCELLED: nothing changed and the samples come again with the next
  * ru_team_begin. Other errors as there. */
 RU_MUST_USE ru_status ru_team_wait(ru_team *t, int64_t wait_ns, ru_err *err);
+/* Does this member lead the job? Once the job has ended: did it lead at the end? */
+bool ru_team_leads(ru_team *t);
 /* The state is that after the step. Errors: RU_E_USAGE, RU_E_PEER. */
 RU_MUST_USE ru_status ru_team_done(ru_team *t);
 /* This member leaves; calls that block return RU_E_PEER. A step that it has begun is computed again

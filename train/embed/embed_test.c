@@ -32,6 +32,7 @@ static void a_begin_inside_of_a_step_changes_nothing(void **state)
     ru_team_step s;
     ru_err err = {0};
     assert_ok(ru_team_begin(t, 0, &s, &err), err);
+    assert_true(ru_team_leads(t));
     assert_int_equal(s.n, 4);
     assert_int_equal(ru_team_ready(t, 0), RU_OK);
     assert_int_equal(ru_team_begin(t, 0, &s, &err), RU_E_USAGE);
