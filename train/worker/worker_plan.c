@@ -292,15 +292,16 @@ static ru_sums_again costs_moved(const rui_worker *w)
 static bool due(rui_worker *w, int64_t took_ns, ru_sums_again *why)
 {
     rui_plan *p = &w->plan;
+    bool may = w->at.updated.ns >= p->again_ns;
     *why = p->watching ? ru_sums_watch_step(&p->watch, (double)took_ns) : RU_SUMS_STANDS;
     if (p->steps == MEASURED_STEPS) {
         p->off_first = p->off_now;
-    } else if (p->watching && *why == RU_SUMS_STANDS && w->t.job->train.servers == 0 &&
+    } else if (may && p->watching && *why == RU_SUMS_STANDS && w->t.job->train.servers == 0 &&
                p->steps % MEASURED_STEPS == 0) {
         *why = costs_moved(w);
     }
     bool wants = p->watching ? *why != RU_SUMS_STANDS : p->steps >= MEASURED_STEPS;
-    return wants && w->at.updated.ns >= p->again_ns;
+    return wants && may;
 }
 
 /* With servers sums are grouped by rule, and their order is made of what was measured. */
