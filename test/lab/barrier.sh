@@ -93,7 +93,7 @@ k=0
 while [ $k -lt "$kills" ]; do
     k=$((k + 1))
     rank=$((k % 2 == 0 ? 1 : 2))
-    timeout 300 "$rubato" train kill.yaml -w 3 --sockets --json --out kill-$k >kill-$k.jsonl 2>kill-$k.err &
+    timeout 300 "$rubato" train kill.yaml -w 3 --sockets --json --out "$work/kill-$k" >kill-$k.jsonl 2>kill-$k.err &
     run=$!
     at=$((20 + $(od -An -N2 -tu2 /dev/urandom) % 150))
     until grep -q "\"rubato.train.step/1\",.*\"step\":$at," kill-$k/metrics.jsonl 2>/dev/null; do
@@ -101,7 +101,7 @@ while [ $k -lt "$kills" ]; do
         sleep 0.02
     done
     sleep "0.0$(($(od -An -N1 -tu1 /dev/urandom) % 90 + 10))"
-    kill -9 "$(pgrep -f "worker --job kill-$k/job.yaml .*--rank $rank( |\$)")" || fail "kill $k: no worker $rank"
+    kill -9 "$(pgrep -f "worker --job $work/kill-$k/job.yaml .*--rank $rank( |\$)")" || fail "kill $k: no worker $rank"
     wait $run || fail "kill $k of worker $rank after step $at: $(tail -3 kill-$k.err)"
     tail -1 kill-$k/metrics.jsonl | grep -q '"samples_lost":0,"samples_repeated":0' ||
         fail "kill $k: $(tail -1 kill-$k/metrics.jsonl | cut -c1-200)"
