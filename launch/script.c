@@ -205,7 +205,8 @@ static ru_status run(script *s, ru_err *err)
     for (uint32_t k = 0; k < s->opt->n_start; k++) {
         RU_TRY(start(s, err));
     }
-    if (!s->opt->quiet && s->opt->refill) {
+    bool reached = s->opt->listen != NULL && s->opt->join == NULL; /* from other machines */
+    if (!s->opt->quiet && (s->opt->refill || reached)) {
         (void)fprintf(stderr, "others can join with --join %s and RUBATO_TOKEN=%s\n",
                       s->at[0].address, s->opt->token);
     }

@@ -227,6 +227,11 @@ class Elastic(unittest.TestCase):
         first.kill()
         self.assertEqual(os.listdir(folder), ["32.safetensors"])
 
+    def test_launch_says_where_others_join(self):
+        for options, told in ((["-w", "1"], False), (["-w", "1", "--listen", "127.0.0.1"], True), (["-w", "1:2"], True)):
+            p = subprocess.run([os.environ["RUBATO_PROGRAM"], "launch", *options, "--", "true"], capture_output=True, text=True)
+            self.assertEqual((p.returncode, "others can join with --join 127.0.0.1:" in p.stderr), (0, told), p.stderr)
+
     def test_launch_replaces_one_that_dies(self):
         """`rubato launch`; the checkpoint of the leader continues to the end of one process without pauses."""
         folder = tempfile.mkdtemp(prefix="rubato-torch-saves-")
