@@ -4,7 +4,7 @@
 
 #include "serve/server_impl.h"
 
-enum { REQUESTS = 1024, CONNS = 4096 };
+enum { REQUESTS = 1024, CONNS = 4096, OUTPUTS_BYTES = 512 << 20 };
 #define FLUSH_NS INT64_C(1000000000) /* lines of the access log wait so long */
 
 static void on_gone(void *self, ru_http_request *r)
@@ -109,6 +109,7 @@ ru_status ru_server_open(const ru_server_options *opt, ru_arena *arena, ru_serve
     s->arena = arena;
     s->spans = ru_rng_from((uint64_t)ru_clock_wall_ns(), ru_rng_label("spans"));
     s->opt.requests_max = opt->requests_max != 0 ? opt->requests_max : REQUESTS;
+    s->opt.outputs_max_bytes = opt->outputs_max_bytes != 0 ? opt->outputs_max_bytes : OUTPUTS_BYTES;
     s->opt.served.instances = opt->served.instances != 0 ? opt->served.instances : 1;
     RU_TRY(rui_loader_start(s, err));
     ru_status st = begin(s, arena, err);

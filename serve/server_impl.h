@@ -32,9 +32,10 @@ typedef struct rui_call {
     ru_arena arena; /* of this request; keeps a little of its memory for the next one */
     ru_oip_request in;
     ru_served_part part;
-    uint32_t place; /* in the machine; RU_SERVE_NONE: not there */
-    ru_time queued; /* when it was parsed */
-    rui_job *job;   /* whose batch it was in; until its answer */
+    int64_t held_bytes; /* its outputs, and their JSON */
+    uint32_t place;     /* in the machine; RU_SERVE_NONE: not there */
+    ru_time queued;     /* when it was parsed */
+    rui_job *job;       /* whose batch it was in; until its answer */
     rui_entry entry;
 } rui_call;
 
@@ -105,7 +106,8 @@ struct ru_server {
     const char *repository; /* its folder; NULL: none */
     uint64_t loads;
     rui_call *free_calls, *all_calls;
-    uint32_t n_calls; /* under way, texts too */
+    uint32_t n_calls;   /* under way, texts too */
+    int64_t held_bytes; /* of all calls */
     rui_telling *tellings;
     uint64_t texts; /* so far */
     void (*stopped)(void *self);

@@ -32,11 +32,18 @@ static rui_call *call_new(ru_server *s)
     return c;
 }
 
+static void hold(rui_call *c, int64_t bytes)
+{
+    c->held_bytes += bytes;
+    c->server->held_bytes += bytes;
+}
+
 static void call_done(void *self)
 {
     rui_call *c = self;
     ru_server *s = c->server;
     rui_version *v = c->version;
+    hold(c, -c->held_bytes);
     if (c->arena.used_bytes > CALL_KEEPS_BYTES) {
         ru_arena_fini(&c->arena);
         ru_arena_init(&c->arena, 0);
@@ -196,6 +203,7 @@ static void answer(rui_call *c)
         refuse(c, RUI_MISS_FAILED, 503, "no memory for the answer");
         return;
     }
+    hold(c, text.n); /* until its client has read it */
     spans[0] = (ru_http_span){text.p, text.n};
     ru_text times = ru_text_into(timing, sizeof timing);
     note_answer(c, &times);
@@ -387,6 +395,36 @@ void rui_infer_jobs(rui_version *v, ru_time now)
 /* -- requests ----------------------------------------------------------------------------------
  */
 
+/* Memory for its outputs, out of what all requests may have; a single row always gets it when
+ * nobody else has any. */
+static ru_status get_outputs(rui_call *c, const ru_served_facts *f, ru_err *err)
+{
+    int64_t rows = c->part.rows, bytes = 0, most = c->server->opt.outputs_max_bytes;
+    for (uint32_t k = 0; k < f->n_outputs; k++) {
+        bytes += f->outputs[k].row_bytes;
+    }
+    if (rows > 1 && bytes > most / rows) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "outputs of one request may have %lld bytes: ask for at most %lld rows, not "
+                       "%lld",
+                       (long long)most, (long long)(most / bytes > 1 ? most / bytes : 1),
+                       (long long)rows);
+    }
+    bytes *= rows;
+    if (c->server->held_bytes > 0 && bytes > most - c->server->held_bytes) {
+        return RU_FAIL(err, RU_E_LIMIT,
+                       "outputs of other requests take all memory for outputs; try again");
+    }
+    hold(c, bytes);
+    for (uint32_t k = 0; k < f->n_outputs; k++) {
+        c->part.out[k] = ru_arena_alloc(&c->arena, rows * f->outputs[k].row_bytes, 64);
+        if (c->part.out[k] == NULL) {
+            return RU_FAIL(err, RU_E_LIMIT, "no memory for the answer");
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status read_call(rui_call *c, ru_err *err)
 {
     const ru_served_facts *f = ru_served_facts_get(c->version->served);
@@ -408,12 +446,7 @@ static ru_status read_call(rui_call *c, ru_err *err)
     for (uint32_t k = 0; k < f->n_inputs; k++) {
         c->part.in[k] = c->in.inputs[slot[k]].data;
     }
-    for (uint32_t k = 0; k < f->n_outputs; k++) {
-        c->part.out[k] = ru_arena_alloc(&c->arena, c->part.rows * f->outputs[k].row_bytes, 64);
-        if (c->part.out[k] == NULL) {
-            return RU_FAIL(err, RU_E_LIMIT, "no memory for the answer");
-        }
-    }
+    RU_TRY(get_outputs(c, f, err));
     return outputs_of(c, out, &n, err);
 }
 

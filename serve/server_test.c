@@ -18,6 +18,7 @@
 typedef struct toy {
     uint32_t closed, graphs;
     bool breaks, alone; /* alone: it takes one row */
+    ru_flag waits, go;  /* waits: it computes when `go` is set */
 } toy;
 
 static ru_status toy_graph(void *self, int64_t rows, int64_t length, ru_arena *arena, ru_graph *out,
@@ -43,13 +44,24 @@ static ru_status toy_graph(void *self, int64_t rows, int64_t length, ru_arena *a
     return ru_build_finish(&b, err);
 }
 
+static void toy_before(void *self, void *rows, int64_t n)
+{
+    toy *t = self;
+    (void)rows;
+    (void)n;
+    while (ru_flag_get(&t->waits) != 0 && ru_flag_get(&t->go) == 0) {
+        (void)sched_yield();
+    }
+}
+
 static void toy_close(void *self)
 {
     toy *t = self;
     t->closed++;
 }
 
-static const ru_source_ops toy_ops = {.name = "toy", .graph = toy_graph, .close = toy_close};
+static const ru_source_ops toy_ops = {
+    .name = "toy", .graph = toy_graph, .before = toy_before, .close = toy_close};
 
 typedef struct world {
     ru_arena arena;
@@ -59,7 +71,6 @@ typedef struct world {
     uint32_t loaded, failed, stopped;
     uint32_t opens; /* of a repository */
     ru_flag go;     /* its second open may end */
-    int64_t load_max_ns;
     char answer[1 << 16];
 } world;
 
@@ -110,18 +121,17 @@ static void turn(world *w, const uint32_t *count)
 
 typedef ru_status (*open_fn)(void *self, const char *path, ru_source *out, ru_err *err);
 
-static bool open_world_within(world *w, open_fn open, int64_t load_max_ns)
+static bool open_world_within(world *w, open_fn open, ru_server_options o)
 {
     ru_err err = {0};
-    *w = (world){.load_max_ns = load_max_ns};
+    *w = (world){0};
     ru_arena_init(&w->arena, 0);
     assert_ok(ru_loop_open(&w->loop, &err), err);
-    const ru_server_options o = {.loop = w->loop,
-                                 .listen = "0",
-                                 .open = open,
-                                 .open_self = w,
-                                 .load_max_ns = w->load_max_ns,
-                                 .served = {.exe = {.threads = 1}, .instances = 2, .rows_max = 8}};
+    o.loop = w->loop;
+    o.listen = "0";
+    o.open = open;
+    o.open_self = w;
+    o.served = (ru_served_options){.exe = {.threads = 1}, .instances = 2, .rows_max = 8};
     ru_status st = ru_server_open(&o, &w->arena, &w->server, &err);
     if (st == RU_E_UNSUPPORTED) {
         ru_loop_close(w->loop);
@@ -134,7 +144,7 @@ static bool open_world_within(world *w, open_fn open, int64_t load_max_ns)
 
 static bool open_world_of(world *w, open_fn open)
 {
-    return open_world_within(w, open, 0);
+    return open_world_within(w, open, (ru_server_options){0});
 }
 
 static bool open_world(world *w)
@@ -459,7 +469,7 @@ static void a_load_has_an_end(void **state)
 {
     (void)state;
     world w;
-    if (!open_world_within(&w, repository_open, 1000000)) {
+    if (!open_world_within(&w, repository_open, (ru_server_options){.load_max_ns = 1000000})) {
         skip();
     }
     w.opens = 1; /* the next one waits for `go` */
@@ -477,9 +487,44 @@ static void a_load_has_an_end(void **state)
     close_world_of(&w, 0);
 }
 
-RU_TESTS(serve_server, cmocka_unit_test(a_load_has_an_end), cmocka_unit_test(speaks_the_protocol),
-         cmocka_unit_test(drains), cmocka_unit_test(says_why_a_model_failed),
-         cmocka_unit_test(serves_a_model_of_one_row),
+/* Outputs have 12 bytes a row, all requests together at most 36. */
+static void outputs_have_a_bound(void **state)
+{
+    (void)state;
+    world w;
+    if (!open_world_within(&w, toy_open, (ru_server_options){.outputs_max_bytes = 36})) {
+        skip();
+    }
+    load_toy(&w);
+    turn(&w, &w.loaded);
+    int a = dial(&w), b = dial(&w);
+    ask(b, "POST", "/v2/models/toy/infer",
+        "{\"inputs\":[{\"name\":\"a\",\"shape\":[4,2],\"datatype\":\"FP32\",\"data\":[1,2,3,4,5,6,"
+        "7,"
+        "8]},{\"name\":\"i\",\"shape\":[4],\"datatype\":\"INT64\",\"data\":[0,0,0,0]}]}");
+    assert_non_null(strstr(hear(&w, b), "at most 3 rows, not 4"));
+    assert_non_null(strstr(w.answer, " 400 "));
+    for (uint32_t round = 0; round < 2; round++) { /* what was held is given back */
+        ru_flag_set(&w.toy.go, 0);
+        ru_flag_set(&w.toy.waits, 1);
+        ask(a, "POST", "/v2/models/toy/infer", GOOD);
+        while (strstr(get(&w, b, "/metrics"), "serve_requests{model=\"toy\",version=\"1\"} 1\n") ==
+               NULL) {
+        }
+        ask(b, "POST", "/v2/models/toy/infer", GOOD);
+        assert_non_null(strstr(hear(&w, b), "outputs of other requests"));
+        assert_non_null(strstr(w.answer, " 503 "));
+        ru_flag_set(&w.toy.go, 1);
+        assert_non_null(strstr(hear(&w, a), "[13,10,11]"));
+    }
+    close(a);
+    close(b);
+    close_world(&w);
+}
+
+RU_TESTS(serve_server, cmocka_unit_test(outputs_have_a_bound), cmocka_unit_test(a_load_has_an_end),
+         cmocka_unit_test(speaks_the_protocol), cmocka_unit_test(drains),
+         cmocka_unit_test(says_why_a_model_failed), cmocka_unit_test(serves_a_model_of_one_row),
          cmocka_unit_test_setup_teardown(a_load_is_whole_or_nothing, ru_scratch_open,
                                          ru_scratch_close),
          cmocka_unit_test_setup_teardown(a_load_ends_no_later_one, ru_scratch_open,
