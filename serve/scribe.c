@@ -52,7 +52,7 @@ static void tell(rui_scribe *w, const ru_err *err)
         } else {
             at = &t->next;
         }
-        t->n = t->stream.n;
+        t->n = t->stream.cached > 0 ? t->stream.n : 0;
         t->end = t->stream.end;
     }
     ru_loop_wake(w->loop, w->waker);
@@ -116,7 +116,7 @@ void rui_scribe_close(rui_scribe *w)
 
 void rui_scribe_give(rui_scribe *w, rui_written *t)
 {
-    t->n = t->stream.n_prompt;
+    t->n = 0;
     t->end = RU_STREAM_RUNS;
     t->leaves = false;
     ru_mutex_lock(&w->lock);

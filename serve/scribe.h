@@ -14,7 +14,7 @@ typedef struct rui_scribe rui_scribe;
 typedef struct rui_written {
     ru_stream stream;
     struct rui_written *next; /* the writer's, and all below: under its lock */
-    int64_t n;
+    int64_t n; /* tokens that are there, the prompt's too; 0: no step has read of it yet */
     ru_stream_end end;
     bool leaves;
     ru_err err;
@@ -28,7 +28,7 @@ void rui_scribe_close(rui_scribe *w); /* waits for the step that runs; NULL is f
 void rui_scribe_give(rui_scribe *w, rui_written *t);
 /* Nobody wants it any more: it ends before the next step. */
 void rui_scribe_drop(rui_scribe *w, rui_written *t);
-/* Tokens that are there, the prompt's too; its end, and then why it failed. */
+/* *n as above; its end, and then why it failed. */
 ru_stream_end rui_scribe_look(rui_scribe *w, rui_written *t, int64_t *n, ru_err *err);
 
 #endif

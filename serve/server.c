@@ -58,7 +58,7 @@ static void on_sent(void *self)
 static void on_wake(void *self, ru_time now)
 {
     ru_server *s = self;
-    rui_text_looks(s);
+    rui_text_looks(s, now);
     for (rui_version *v = s->versions, *next; v != NULL; v = next) {
         next = v->next;
         if (v->machine != NULL) {

@@ -154,7 +154,7 @@ extern const long rui_embed_serve_html_bytes;
 /* server_text.c */
 void rui_generate(ru_server *s, rui_version *v, ru_http_request *r, bool stream);
 void rui_completions(ru_server *s, ru_http_request *r);
-void rui_text_looks(ru_server *s); /* what the writers did */
+void rui_text_looks(ru_server *s, ru_time now); /* what the writers did */
 /* false: `r` asks for no text. */
 bool rui_text_gone(ru_server *s, const ru_http_request *r);
 void rui_texts_free(ru_server *s); /* writers and connections are closed */

@@ -57,6 +57,7 @@ static void count(rui_version *v, const ru_http_request *r, uint32_t status)
     v->stats.miss[status == 400   ? RUI_MISS_BAD
                   : status == 429 ? RUI_MISS_FULL
                   : status == 499 ? RUI_MISS_CANCELLED
+                  : status == 504 ? RUI_MISS_LATE
                                   : RUI_MISS_FAILED]++;
     v->stats.missed_ns += ns;
 }
@@ -155,13 +156,19 @@ static int64_t read_tokens(rui_telling *c, int64_t n)
 
 static void finish(rui_telling *c, ru_stream_end end, const ru_err *err)
 {
-    int64_t all = c->ends_at >= 0 ? c->ends_at : c->text.n;
-    const char *why = c->ends_at >= 0 || end == RU_STREAM_STOP ? "stop" : "length";
-    bool failed = end == RU_STREAM_FAILED && c->ends_at < 0;
-    uint32_t status = failed ? 500 : c->text.cut ? 503 : c->left ? 499 : 200;
+    bool stopped = c->ends_at >= 0; /* what came behind the stop text does not count */
+    bool failed = end == RU_STREAM_FAILED && !stopped, late = end == RU_STREAM_DROPPED && !stopped;
+    int64_t all = stopped ? c->ends_at : c->text.n;
+    const char *why = stopped || end == RU_STREAM_STOP ? "stop" : "length";
+    uint32_t status = failed ? 500 : c->text.cut ? 503 : c->left ? 499 : late ? 504 : 200;
+    const char *sentence = failed          ? err->text
+                           : status == 503 ? "no memory for the answer"
+                           : status == 499 ? "the client left"
+                                           : "the time that the server allows a request to wait "
+                                             "is over; no text was written";
     if (c->ask.stream) {
-        if (failed) {
-            put_failure(c, err->text);
+        if (status == 500 || status == 504) {
+            put_failure(c, sentence);
         } else if (!c->left) {
             put_piece(c, all, why);
         }
@@ -169,26 +176,24 @@ static void finish(rui_telling *c, ru_stream_end end, const ru_err *err)
         ru_http_end(c->r);
         done(c);
     } else if (status != 200) {
-        refuse(c, status,
-               failed          ? err->text
-               : status == 503 ? "no memory for the answer"
-                               : "the client left");
+        refuse(c, status, sentence);
     } else {
         answer_whole(c, all, why);
     }
 }
 
-static void look(rui_telling *c)
+static void look(rui_telling *c, ru_time now)
 {
-    int64_t n;
+    int64_t n, wait_ns = c->server->opt.wait_max_ns;
     ru_err err = {0};
     ru_stream_end end = rui_scribe_look(c->version->scribe, &c->written, &n, &err);
+    bool late = n == 0 && wait_ns > 0 && ru_time_since(now, c->r->since) > wait_ns;
     int64_t safe = read_tokens(c, n);
     if (end != RU_STREAM_RUNS) {
         finish(c, end, &err);
         return;
     }
-    if (c->ends_at >= 0 || c->text.cut) {
+    if (c->ends_at >= 0 || c->text.cut || late) {
         c->left = c->left || c->text.cut;
         rui_scribe_drop(c->version->scribe, &c->written);
     } else if (c->ask.stream && safe > c->sent && !c->left) {
@@ -196,11 +201,11 @@ static void look(rui_telling *c)
     }
 }
 
-void rui_text_looks(ru_server *s)
+void rui_text_looks(ru_server *s, ru_time now)
 {
     for (rui_telling *c = s->tellings, *next; c != NULL; c = next) {
         next = c->next;
-        look(c);
+        look(c, now);
     }
 }
 

@@ -137,6 +137,37 @@ def check_leaving(server):
     assert complete(server, "the ", 5)[0] == 200
 
 
+def check_waits(rubato, want):
+    """Texts that wait for a place for too long are not written; the others are."""
+    server, got = Server(rubato, "--streams", "1", "--wait-max", "1us"), []
+
+    def one(k):
+        if k % 2:
+            got.append(complete(server, "the ", len(want)))
+        else:
+            events = server.events(f"/v2/models/{server.model}/generate_stream",
+                                   {"text_input": "the ", "max_tokens": len(want), "temperature": 0})
+            got.append(("".join(json.loads(e).get("text_output", "") for e in events), json.loads(events[-1])))
+
+    for turn in range(20):
+        threads = [threading.Thread(target=one, args=(k + turn,)) for k in range(16)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    whole = [answer for status, answer in got if status == 200]
+    late = [answer for status, answer in got if status == 504]
+    streamed = [answer for text, answer in got if text == want]
+    cut = [answer for text, answer in got if text == ""]
+    assert len(whole) + len(late) + len(streamed) + len(cut) == len(got), got
+    assert whole and late and streamed and cut, [len(x) for x in (whole, late, streamed, cut)]
+    assert all(a["choices"][0]["text"] == want for a in whole)
+    assert all("wait is over" in a["error"] for a in late + cut), late + cut
+    with urllib.request.urlopen(f"http://{server.host}/metrics", timeout=20) as r:
+        assert f'reason="late"}} {len(late) + len(cut)}\n' in r.read().decode()
+    server.stop()
+
+
 def check_infer(server, prompt, want):
     """Whole windows are computed too, from the first request for one on."""
     with urllib.request.urlopen(f"http://{server.host}/v2/models/{server.model}", timeout=20) as r:
@@ -225,6 +256,7 @@ def main(rubato):
         check_infer(server, "the ", want)
         server.stop()
         check_ending(rubato, want)
+        check_waits(rubato, want)
         check_peer(rubato, "the ", want)
 
 
