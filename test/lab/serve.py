@@ -181,8 +181,8 @@ def check_tls(rubato, work):
         return
     with open(token, "w") as f:
         f.write("0123456789abcdef")
-    os.chmod(token, 0o600)
-    os.chmod(key, 0o600)
+    for path, mode in ((token, 0o600), (key, 0o600), (cert, 0o644)):
+        os.chmod(path, mode)
     server = Server(rubato, os.path.join(work, "m.onnx"), "-l", "0.0.0.0:0", "--token-file", token,
                     "--cert", cert, "--key", key)
     trust = ssl.create_default_context(cafile=cert)
@@ -288,9 +288,11 @@ def main():
         served = Server(rubato, os.path.join(work, "m.onnx"))
         check_json(served, rows, classes)
         check_repository(rubato, work, rows, classes)
-        refused = subprocess.run([rubato, "serve", os.path.join(work, "m.onnx"), "-l", ":0"],
-                                 capture_output=True, text=True, timeout=20)
-        assert refused.returncode == 2 and "--token-file" in refused.stderr, refused
+        for listen in (":0", "127.a.invalid:0", "127.0.0.1.invalid:0", "localhost.invalid:0"):
+            refused = subprocess.run([rubato, "serve", os.path.join(work, "m.onnx"), "-l", listen],
+                                     capture_output=True, text=True, timeout=20)
+            assert refused.returncode == 2 and "--token-file" in refused.stderr, refused
+        Server(rubato, os.path.join(work, "m.onnx"), "-l", "127.0.0.1:0").stop()
         check_tls(rubato, work)
         for path, name in (("m.onnx", "a/b"), ("models", "a")):
             refused = subprocess.run([rubato, "serve", path, "-l", "0", "--name", name], cwd=work,

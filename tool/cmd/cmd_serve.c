@@ -220,7 +220,8 @@ static ru_status read_tls(session *s, ru_err *err)
 static ru_status check_listen(const session *s, ru_err *err)
 {
     const char *at = s->opt.listen;
-    bool here = strchr(at, ':') == NULL || strncmp(at, "127.", 4) == 0 ||
+    bool number = strspn(at, "0123456789.") == strcspn(at, ":"); /* 127.a.org is a name */
+    bool here = strchr(at, ':') == NULL || (number && strncmp(at, "127.", 4) == 0) ||
                 strncmp(at, "localhost:", 10) == 0 || strncmp(at, "[::1]:", 6) == 0;
     bool safe = s->opt.token != NULL && (s->opt.cert != NULL || ru_cmd_flag(s->in, "plain"));
     return here || safe
