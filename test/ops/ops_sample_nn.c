@@ -503,7 +503,7 @@ void sample_attentioncached(ops_case *c)
     for (int64_t k = 0; k < rows; k++) { /* pieces of prompts beside single rows and none */
         slot[k] = k > 0 && run > 0 ? slot[k - 1] : slot[k];
         run = run > 0 ? run - 1 : one_in(c, 3) ? ops_pick(c, 0, 7) : 0;
-        at[k] = run == 0 && at[k] < 0 ? -1 : next[slot[k]]++;
+        at[k] = run > 0 || at[k] == 0 ? next[slot[k]]++ : one_in(c, 3) ? INT64_MIN : -1;
     }
     if (ops_coin(c)) {
         ops_attr_float(c, RU_ATTR_scale, 0.25);

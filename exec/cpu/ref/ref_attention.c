@@ -290,7 +290,7 @@ ru_status rui_ref_AttentionCached(const ru_ref_call *c, ru_err *err)
     for (int64_t i = 0; i < rows * h_n; i++) {
         int64_t row = i / h_n, h = i % h_n, base = (slot[row] * h_n + h) * room * d;
         heads q = {x + row * 3 * width + h * d, 0, 0, 0}, k = {cache[0] + base, 0, 0, d};
-        a.cols = at[row] + 1;
+        a.cols = at[row] < 0 ? 0 : at[row] + 1;
         (void)probabilities(&a, &q, &k, 0, 0, 0, p);
         for (int64_t j = 0; j < a.cols * d; j++) {
             y[row * width + h * d + j % d] += p[j / d] * cache[1][base + j];
