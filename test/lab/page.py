@@ -6,22 +6,11 @@ pages of a trace without records, of a resumed run and of a simulated one, by ke
 is ready, asks for nothing outside its file, says nothing on the console, and shows what it has.
 """
 import os
-import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 
-JOB = """name: page
-model: {zoo: mlp, hidden: [16]}
-data: {format: synthetic, generator: digits, count: 400, test_count: 50}
-train: {batch: 40, steps: 10, autotune: false, threads: 1, optimizer: {sgd: {lr: 0.02}}}
-"""
-
-
-def skip(why):
-    print("skipped:", why, file=sys.stderr)
-    sys.exit(77)
+from browser import JOB, browse
 
 
 def make_pages(rubato, work):
@@ -78,22 +67,12 @@ def look(browser, path, steps, ranks, recordings):
     page.close()
 
 
-def main():
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        skip("this Python has no playwright")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        skip("there is no chromium")
-    with tempfile.TemporaryDirectory(prefix="rubato-page-") as work, sync_playwright() as p:
-        make_pages(os.path.realpath(sys.argv[1]), work)
-        browser = p.chromium.launch(executable_path=chromium)
-        look(browser, work + "/empty.html", 0, 1, 1)
-        look(browser, work + "/again.html", 20, 1, 2)
-        look(browser, work + "/many.html", 6, 12, 12)
-        browser.close()
+def check(browser, work):
+    make_pages(os.path.realpath(sys.argv[1]), work)
+    look(browser, work + "/empty.html", 0, 1, 1)
+    look(browser, work + "/again.html", 20, 1, 2)
+    look(browser, work + "/many.html", 6, 12, 12)
     print("3 pages are as they should be")
 
 
-main()
+browse(check)

@@ -8,22 +8,12 @@ FOLDER: pictures of it are written there.
 """
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 
-JOB = """name: page
-model: {zoo: mlp, hidden: [16]}
-data: {format: synthetic, generator: digits, count: 400, test_count: 50}
-train: {batch: 40, steps: 10, autotune: false, threads: 1, optimizer: {sgd: {lr: 0.02}}}
-"""
+from browser import JOB, browse
+
 TOKEN = "0123456789abcdef"
-
-
-def skip(why):
-    print("skipped:", why, file=sys.stderr)
-    sys.exit(77)
 
 
 def look(browser, address, token, picture, **how):
@@ -61,41 +51,31 @@ def look(browser, address, token, picture, **how):
     page.close()
 
 
-def main():
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        skip("this Python has no playwright")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        skip("there is no chromium")
+def check(browser, work):
     rubato = os.path.realpath(sys.argv[1])
     pictures = sys.argv[2] if len(sys.argv) > 2 else None
-    with tempfile.TemporaryDirectory(prefix="rubato-page-") as work, sync_playwright() as p:
-        with open(os.path.join(work, "job.yaml"), "w") as f:
-            f.write(JOB)
-        subprocess.run([rubato, "train", "job.yaml", "--out", "run"], cwd=work, check=True,
-                       capture_output=True)
-        with open(os.path.join(work, "token"), "w") as f:
-            f.write(TOKEN)
-        os.chmod(os.path.join(work, "token"), 0o600)
-        browser = p.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for token in (False, True):
-            server = subprocess.Popen(
-                [rubato, "serve", "run", "-l", "0", "--json", "--slo", "p99=20ms",
-                 *(["--token-file", "token"] if token else [])],
-                cwd=work, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-            try:
-                address = json.loads(server.stdout.readline())["address"]
-                for scheme, width in (("light", 1100), ("dark", 420)):
-                    picture = pictures and os.path.join(pictures, f"{scheme}-{int(token)}.png")
-                    look(browser, address, token, picture, color_scheme=scheme,
-                         viewport={"width": width, "height": 900})
-            finally:
-                server.terminate()
-                server.wait(20)
-        browser.close()
+    with open(os.path.join(work, "job.yaml"), "w") as f:
+        f.write(JOB)
+    subprocess.run([rubato, "train", "job.yaml", "--out", "run"], cwd=work, check=True,
+                   capture_output=True)
+    with open(os.path.join(work, "token"), "w") as f:
+        f.write(TOKEN)
+    os.chmod(os.path.join(work, "token"), 0o600)
+    for token in (False, True):
+        server = subprocess.Popen(
+            [rubato, "serve", "run", "-l", "0", "--json", "--slo", "p99=20ms",
+             *(["--token-file", "token"] if token else [])],
+            cwd=work, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        try:
+            address = json.loads(server.stdout.readline())["address"]
+            for scheme, width in (("light", 1100), ("dark", 420)):
+                picture = pictures and os.path.join(pictures, f"{scheme}-{int(token)}.png")
+                look(browser, address, token, picture, color_scheme=scheme,
+                     viewport={"width": width, "height": 900})
+        finally:
+            server.terminate()
+            server.wait(20)
     print("the page is as it should be")
 
 
-main()
+browse(check)
