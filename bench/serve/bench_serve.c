@@ -56,24 +56,21 @@ static ru_status command(const char *const *argv, ru_err *err)
                      : RU_FAIL(err, RU_E_USER, "%s %s ended with code %d", argv[0], argv[1], code);
 }
 
-/* A model trained for one step; its weights do not matter here. */
-static ru_status make(bench *w, model *m)
+ru_status rui_bench_model(ru_bench *b, const char *name, const char *job, const char *form,
+                          const char *path, ru_err *err)
 {
-    ru_arena *a = w->b->arena;
-    const char *job = ru_arena_printf(a, "%s/serve-%s.yaml", w->b->dir, m->name);
-    const char *run = ru_arena_printf(a, "%s/serve-%s", w->b->dir, m->name);
-    m->path = ru_arena_printf(a, "%s/%s.onnx", w->b->dir, m->name);
-    if (job == NULL || run == NULL || m->path == NULL) {
-        return RU_FAIL(w->err, RU_E_MEM, "no memory for names");
+    const char *rubato = ru_bench_rubato(b->arena);
+    const char *file = ru_arena_printf(b->arena, "%s/serve-%s.yaml", b->dir, name);
+    const char *run = ru_arena_printf(b->arena, "%s/serve-%s", b->dir, name);
+    if (rubato == NULL || file == NULL || run == NULL || path == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for names");
     }
-    RU_TRY(ru_file_replace(job, m->job, (int64_t)strlen(m->job), w->err));
+    RU_TRY(ru_file_replace(file, job, (int64_t)strlen(job), err));
     if (ru_path_exists(run)) {
-        RU_TRY(ru_path_remove(run, w->err));
+        RU_TRY(ru_path_remove(run, err));
     }
-    RU_TRY(
-        command((const char *const[]){w->rubato, "train", job, "--out", run, "-q", NULL}, w->err));
-    return command((const char *const[]){w->rubato, "export", run, "--onnx", m->path, NULL},
-                   w->err);
+    RU_TRY(command((const char *const[]){rubato, "train", file, "--out", run, "-q", NULL}, err));
+    return command((const char *const[]){rubato, "export", run, form, path, NULL}, err);
 }
 
 static void put_request(ru_text *t, const model *m, const char *input, const char *shape, bool json,
@@ -534,7 +531,8 @@ ru_status ru_bench_serve(ru_bench *b, ru_err *err)
                .err = err};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(models); k++) {
         model *m = &models[k];
-        RU_TRY(make(&w, m));
+        m->path = ru_arena_printf(b->arena, "%s/%s.onnx", b->dir, m->name);
+        RU_TRY(rui_bench_model(b, m->name, m->job, "--onnx", m->path, err));
         RU_TRY(requests(&w, m));
         if (k == 0) {
             RU_TRY(hop(&w, m, false));

@@ -28,39 +28,18 @@ typedef struct sides {
     ru_text request;
 } sides;
 
-static ru_status command(const char *const *argv, ru_err *err)
+static ru_status make(const sides *s, const char *weights, ru_err *err)
 {
-    struct ru_process *p = NULL;
-    RU_TRY(ru_process_start(&(ru_process_options){.argv = argv, .pipe_out = true, .quiet = true},
-                            &p, err));
-    int code = ru_process_wait(p);
-    ru_process_close(p);
-    return code == 0 ? RU_OK
-                     : RU_FAIL(err, RU_E_USER, "%s %s ended with code %d", argv[0], argv[1], code);
-}
-
-/* A model of one step: its weights do not matter here. */
-static ru_status make(const sides *s, const char *run, const char *weights, ru_err *err)
-{
-    ru_arena *a = s->b->arena;
-    const char *rubato = ru_bench_rubato(a);
-    const char *job = ru_path_join(a, s->b->dir, "serve-text.yaml");
-    const char *data = ru_path_join(a, s->b->dir, "serve-text.u8");
+    const char *data = ru_path_join(s->b->arena, s->b->dir, "serve-text.u8");
     uint8_t bytes[4 * CONTEXT];
     for (uint32_t k = 0; k < sizeof bytes; k++) {
         bytes[k] = (uint8_t)(k * k);
     }
-    if (rubato == NULL || job == NULL || data == NULL) {
+    if (data == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for names");
     }
-    RU_TRY(ru_file_replace(job, JOB, (int64_t)strlen(JOB), err));
     RU_TRY(ru_file_replace(data, bytes, (int64_t)sizeof bytes, err));
-    if (ru_path_exists(run)) {
-        RU_TRY(ru_path_remove(run, err));
-    }
-    RU_TRY(command((const char *const[]){rubato, "train", job, "--out", run, "-q", NULL}, err));
-    return command((const char *const[]){rubato, "export", run, "--safetensors", weights, NULL},
-                   err);
+    return rui_bench_model(s->b, "text", JOB, "--safetensors", weights, err);
 }
 
 static ru_status begin(sides *s, const char *run, ru_err *err)
@@ -160,7 +139,7 @@ ru_status rui_bench_generate(ru_bench *b, uint32_t rounds, double seconds, ru_er
     if (run == NULL || weights == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for names");
     }
-    RU_TRY(make(&s, run, weights, err));
+    RU_TRY(make(&s, weights, err));
     ru_status st = begin(&s, run, err);
     if (st == RU_OK && !begin_peer(&s, weights)) {
         ru_process_close(s.they);
