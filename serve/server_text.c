@@ -267,7 +267,7 @@ static ru_status prepare(rui_telling *c, ru_err *err)
     *s = (ru_stream){.n_prompt = n,
                      .n_max = n + (a->max_tokens < room ? a->max_tokens : room),
                      .end_token = c->version->words.tokenizer != NULL
-                                      ? ru_tokenizer_end(c->version->words.tokenizer)
+                                      ? ru_tokenizer_facts_get(c->version->words.tokenizer).end
                                       : -1,
                      .draw = a->draw};
     s->tokens = RU_NEW(&c->arena, int64_t, s->n_max);

@@ -20,7 +20,7 @@ static ru_status split_numbers(ru_str text, int64_t *ids, int64_t *n, ru_err *er
 
 ru_status ru_words_check(const ru_words *w, ru_err *err)
 {
-    int64_t size = w->tokenizer != NULL ? ru_tokenizer_size(w->tokenizer) : 0;
+    int64_t size = w->tokenizer != NULL ? ru_tokenizer_facts_get(w->tokenizer).size : 0;
     return size <= w->vocab ? RU_OK
                             : RU_FAIL(err, RU_E_DATA,
                                       "the tokenizer has %lld tokens, but the model has %lld: it "
@@ -30,7 +30,7 @@ ru_status ru_words_check(const ru_words *w, ru_err *err)
 
 int64_t ru_words_least(const ru_words *w, int64_t bytes)
 {
-    int64_t longest = w->tokenizer != NULL ? ru_tokenizer_longest(w->tokenizer)
+    int64_t longest = w->tokenizer != NULL ? ru_tokenizer_facts_get(w->tokenizer).longest
                       : w->vocab <= BYTES  ? 1
                                            : INT64_MAX;
     return bytes / longest;

@@ -21,7 +21,8 @@ struct ru_tokenizer {
     ru_map ids;    /* bytes of a token -> its id */
     ru_map pairs;  /* two ids -> rank and merged id, 32 bits each */
     ru_str *bytes; /* [size]; p NULL: there is no such token */
-    int64_t size, end, longest, byte_ids[BYTES];
+    ru_tokenizer_facts facts;
+    int64_t byte_ids[BYTES];
     added *added; /* [n_added] found in the text before words are */
     uint32_t n_added;
 };
@@ -164,7 +165,7 @@ static ru_str bytes_of(const ru_tokenizer *t, const short *table, const char *to
 
 static ru_status put_token(ru_tokenizer *t, ru_str bytes, int64_t id, ru_err *err)
 {
-    if (id < 0 || id >= t->size || bytes.p == NULL) {
+    if (id < 0 || id >= t->facts.size || bytes.p == NULL) {
         return damaged(t, "a token has no legal number, or letters that stand for no bytes", err);
     }
     uint64_t *at = ru_map_put(&t->ids, bytes, NULL);
@@ -173,7 +174,7 @@ static ru_status put_token(ru_tokenizer *t, ru_str bytes, int64_t id, ru_err *er
     }
     *at = (uint64_t)id;
     t->bytes[id] = bytes;
-    t->longest = bytes.n > t->longest ? bytes.n : t->longest;
+    t->facts.longest = bytes.n > t->facts.longest ? bytes.n : t->facts.longest;
     return RU_OK;
 }
 
@@ -195,8 +196,8 @@ static ru_status read_vocab(ru_tokenizer *t, const json_t *vocab, const json_t *
     }
     st = st == RU_OK && most >= TOKENS_MAX ? damaged(t, "a token has a number above 2^24 - 1", err)
                                            : st;
-    t->size = st == RU_OK ? most + 1 : 0;
-    t->bytes = st == RU_OK ? RU_NEW(t->arena, ru_str, t->size) : NULL;
+    t->facts.size = st == RU_OK ? most + 1 : 0;
+    t->bytes = st == RU_OK ? RU_NEW(t->arena, ru_str, t->facts.size) : NULL;
     st = st == RU_OK && t->bytes == NULL ? no_memory(t, err) : st;
     json_object_foreach(all, token, id)
     {
@@ -249,9 +250,8 @@ static ru_status read_added(ru_tokenizer *t, const json_t *more, ru_err *err)
 {
     size_t n = json_array_size(more);
     t->added = RU_NEW(t->arena, added, n);
-    if (n > ADDED_MAX || (n > 0 && t->added == NULL)) {
-        return n > ADDED_MAX ? damaged(t, "it has more than 1024 added tokens", err)
-                             : no_memory(t, err);
+    if (t->added == NULL) {
+        return no_memory(t, err);
     }
     for (size_t k = 0; k < n; k++) {
         const json_t *one = json_array_get(more, k);
@@ -266,14 +266,14 @@ static ru_status read_added(ru_tokenizer *t, const json_t *more, ru_err *err)
                            "is not carried out",
                            t->path, content != NULL ? content : "");
         }
-        if (content == NULL || content[0] == '\0' || id < 0 || id >= t->size) {
+        if (content == NULL || content[0] == '\0' || id < 0 || id >= t->facts.size) {
             return damaged(t, "an added token has no content or no number", err);
         }
         ru_str text = ru_str_c(ru_arena_str(t->arena, content));
         t->added[t->n_added++] = (added){text, id};
-        t->longest = text.n > t->longest ? text.n : t->longest;
+        t->facts.longest = text.n > t->facts.longest ? text.n : t->facts.longest;
         t->bytes[id] = special ? ru_str_n("", 0) : text;
-        t->end = special && strcmp(content, "<|endoftext|>") == 0 ? id : t->end;
+        t->facts.end = special && strcmp(content, "<|endoftext|>") == 0 ? id : t->facts.end;
     }
     return RU_OK;
 }
@@ -323,6 +323,9 @@ static ru_status read_root(ru_tokenizer *t, const json_t *root, ru_err *err)
         table[c] = (short)byte_of(c);
     }
     RU_TRY(check(t, root, err));
+    if (json_array_size(more) > ADDED_MAX) { /* each token of the vocabulary is sought among them */
+        return damaged(t, "it has more than 1024 added tokens", err);
+    }
     RU_TRY(read_vocab(t, json_object_get(model, "vocab"), more, table, err));
     for (size_t k = 0; k < json_array_size(merges); k++) {
         RU_TRY(read_merge(t, json_array_get(merges, k), k, table, err));
@@ -344,7 +347,8 @@ ru_status ru_tokenizer_open(const char *path, ru_arena *arena, ru_tokenizer **ou
     if (t == NULL) {
         return RU_FAIL(err, RU_E_MEM, "%s: no memory for the tokenizer", path);
     }
-    *t = (ru_tokenizer){.arena = arena, .path = ru_arena_str(arena, path), .end = -1, .longest = 1};
+    *t = (ru_tokenizer){
+        .arena = arena, .path = ru_arena_str(arena, path), .facts = {.end = -1, .longest = 1}};
     ru_map_init(&t->ids, arena, 0);
     ru_map_init(&t->pairs, arena, 0);
     RU_TRY(ru_file_read(path, file_max_bytes, arena, &data, &n, err));
@@ -358,24 +362,14 @@ ru_status ru_tokenizer_open(const char *path, ru_arena *arena, ru_tokenizer **ou
     return st;
 }
 
-int64_t ru_tokenizer_size(const ru_tokenizer *t)
+ru_tokenizer_facts ru_tokenizer_facts_get(const ru_tokenizer *t)
 {
-    return t->size;
-}
-
-int64_t ru_tokenizer_end(const ru_tokenizer *t)
-{
-    return t->end;
-}
-
-int64_t ru_tokenizer_longest(const ru_tokenizer *t)
-{
-    return t->longest;
+    return t->facts;
 }
 
 ru_str ru_tokenizer_bytes(const ru_tokenizer *t, int64_t id)
 {
-    return id >= 0 && id < t->size && t->bytes[id].p != NULL ? t->bytes[id] : ru_str_n("", 0);
+    return id >= 0 && id < t->facts.size && t->bytes[id].p != NULL ? t->bytes[id] : ru_str_n("", 0);
 }
 
 /* -- texts -------------------------------------------------------------------------------------

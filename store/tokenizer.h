@@ -9,13 +9,17 @@
 
 typedef struct ru_tokenizer ru_tokenizer;
 
+typedef struct ru_tokenizer_facts {
+    int64_t size;    /* tokens are 0 .. size-1 */
+    int64_t end;     /* the special token <|endoftext|>; -1: none */
+    int64_t longest; /* bytes of text that one token stands for, at most */
+} ru_tokenizer_facts;
+
 /* Lives in `arena`. Errors: RU_E_MISSING, RU_E_DATA; RU_E_UNSUPPORTED naming what of the file would
  * change tokens and is not carried out. */
 RU_MUST_USE ru_status ru_tokenizer_open(const char *path, ru_arena *arena, ru_tokenizer **out,
                                         ru_err *err);
-int64_t ru_tokenizer_size(const ru_tokenizer *t);    /* tokens are 0 .. size-1 */
-int64_t ru_tokenizer_end(const ru_tokenizer *t);     /* the special token <|endoftext|>; -1: none */
-int64_t ru_tokenizer_longest(const ru_tokenizer *t); /* bytes of text that one token stands for */
+ru_tokenizer_facts ru_tokenizer_facts_get(const ru_tokenizer *t);
 /* *ids [*n] in `arena`. Errors: RU_E_DATA for a byte without a token, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_tokenizer_split(const ru_tokenizer *t, ru_str text, ru_arena *arena,
                                          int64_t **ids, int64_t *n, ru_err *err);

@@ -53,11 +53,11 @@ static void tokens_are_those_of_the_usual_library(void **state)
             at += b.n;
         }
     }
-    assert_true(ru_tokenizer_end(t) == 0 && ru_tokenizer_size(t) == 501);
-    for (int64_t id = 0; id < ru_tokenizer_size(t); id++) {
-        assert_true(ru_tokenizer_bytes(t, id).n <= ru_tokenizer_longest(t));
+    assert_true(ru_tokenizer_facts_get(t).end == 0 && ru_tokenizer_facts_get(t).size == 501);
+    for (int64_t id = 0; id < ru_tokenizer_facts_get(t).size; id++) {
+        assert_true(ru_tokenizer_bytes(t, id).n <= ru_tokenizer_facts_get(t).longest);
     }
-    assert_true(ru_tokenizer_longest(t) >= (int64_t)strlen("<|endoftext|>"));
+    assert_true(ru_tokenizer_facts_get(t).longest >= (int64_t)strlen("<|endoftext|>"));
     ru_arena_fini(&arena);
 }
 

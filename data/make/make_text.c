@@ -164,13 +164,13 @@ ru_status rui_make_text(const ru_make_options *opt, ru_make_report *report, ru_e
     ru_status st = RU_OK;
     if (opt->tokenizer != NULL) {
         st = ru_tokenizer_open(opt->tokenizer, &own, &j.tokenizer, err);
-        j.token_bytes = st == RU_OK && ru_tokenizer_size(j.tokenizer) > 65536 ? 4 : 2;
+        j.token_bytes = st == RU_OK && ru_tokenizer_facts_get(j.tokenizer).size > 65536 ? 4 : 2;
     }
     st = st == RU_OK ? collect(opt, &j, report, err) : st;
     rui_file_close(&j.train);
     rui_file_close(&j.test);
     ru_arena_fini(&j.arena);
-    long long size = j.tokenizer != NULL ? (long long)ru_tokenizer_size(j.tokenizer) : 0;
+    long long size = j.tokenizer != NULL ? (long long)ru_tokenizer_facts_get(j.tokenizer).size : 0;
     ru_arena_fini(&own);
     if (st != RU_OK) {
         return st;
