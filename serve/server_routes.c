@@ -30,19 +30,18 @@ static ru_arena *page_arena(void)
     return own;
 }
 
-typedef void (*page_fn)(ru_server *s, rui_version *v, ru_text *t);
-
-static void give(ru_server *s, rui_version *v, ru_http_request *r, const char *type, page_fn fn)
+/* Takes the arena, where the text stands; NULL: there was no memory for it. */
+static void give_taken(ru_http_request *r, const char *type, ru_arena *arena, ru_text t)
 {
-    ru_arena *arena = page_arena();
-    if (arena == NULL) {
+    const ru_http_field fields[] = {{"Content-Type", type}};
+    const ru_http_span span = {t.p, t.n};
+    if (arena == NULL || t.cut) {
+        if (arena != NULL) {
+            done_text(arena);
+        }
         ru_http_refuse(r, 503, "no memory for the answer", 1);
         return;
     }
-    ru_text t = ru_text_arena(arena);
-    fn(s, v, &t);
-    const ru_http_field fields[] = {{"Content-Type", type}};
-    const ru_http_span span = {t.p, t.n};
     ru_http_answer(r, &(ru_http_reply){.status = 200,
                                        .fields = fields,
                                        .n_fields = 1,
@@ -52,29 +51,30 @@ static void give(ru_server *s, rui_version *v, ru_http_request *r, const char *t
                                        .self = arena});
 }
 
+typedef void (*page_fn)(ru_server *s, rui_version *v, ru_text *t);
+
+static void give(ru_server *s, rui_version *v, ru_http_request *r, const char *type, page_fn fn)
+{
+    ru_arena *arena = page_arena();
+    ru_text t = ru_text_arena(arena);
+    if (arena != NULL) {
+        fn(s, v, &t);
+    }
+    give_taken(r, type, arena, t);
+}
+
 static const char JSON[] = "application/json";
 static const char PROMETHEUS[] = "text/plain; version=0.0.4; charset=utf-8";
 
-void rui_give_copy(ru_http_request *r, const char *type, ru_text json)
+void rui_give_copy(ru_http_request *r, const char *type, ru_text text)
 {
-    const ru_http_field fields[] = {{"Content-Type", type}};
     ru_arena *arena = page_arena();
-    const char *copy = arena != NULL ? ru_arena_copy(arena, json.p, json.n, 1) : NULL;
-    if (copy == NULL || json.cut) {
-        if (arena != NULL) {
-            done_text(arena);
-        }
-        ru_http_refuse(r, 503, "no memory for the answer", 1);
-        return;
+    ru_text t = text;
+    if (arena != NULL) {
+        t.p = ru_arena_copy(arena, text.p, text.n, 1);
+        t.cut = text.cut || t.p == NULL;
     }
-    const ru_http_span span = {copy, json.n};
-    ru_http_answer(r, &(ru_http_reply){.status = 200,
-                                       .fields = fields,
-                                       .n_fields = 1,
-                                       .spans = &span,
-                                       .n_spans = 1,
-                                       .done = done_text,
-                                       .self = arena});
+    give_taken(r, type, arena, t);
 }
 
 static void put_server(ru_server *s, rui_version *v, ru_text *t)
@@ -100,16 +100,23 @@ static void put_model_ready(ru_server *s, rui_version *v, ru_text *t)
     ru_text_put(t, ",\"ready\":true}");
 }
 
-static void put_values(ru_json *j, const char *key, const ru_served_facts *f,
+/* As the metadata or, `config`, as Triton's configuration has them. */
+static void put_values(ru_json *j, const char *key, bool config, bool batched,
                        const ru_served_value *v, uint32_t n)
 {
+    char type[24];
     ru_json_open(j, key, '[');
     for (uint32_t k = 0; k < n; k++) {
+        ru_text t = ru_text_into(type, sizeof type);
+        ru_text_put(&t, config ? "TYPE_" : "");
+        ru_text_put(&t, !v[k].texts ? ru_oip_datatype(v[k].type.dtype)
+                        : config    ? "STRING"
+                                    : "BYTES");
         ru_json_open(j, NULL, '{');
         ru_json_str(j, "name", v[k].name);
-        ru_json_str(j, "datatype", v[k].texts ? "BYTES" : ru_oip_datatype(v[k].type.dtype));
-        ru_json_open(j, "shape", '[');
-        if (f->batched) {
+        ru_json_str(j, config ? "data_type" : "datatype", type);
+        ru_json_open(j, config ? "dims" : "shape", '[');
+        if (batched && !config) {
             ru_json_i64(j, NULL, -1);
         }
         for (uint32_t d = 0; d < v[k].type.rank; d++) {
@@ -135,29 +142,9 @@ static void put_metadata(ru_server *s, rui_version *v, ru_text *t)
     }
     ru_json_close(&j);
     ru_json_str(&j, "platform", f->platform);
-    put_values(&j, "inputs", f, f->inputs, f->n_inputs);
-    put_values(&j, "outputs", f, f->outputs, f->n_outputs);
+    put_values(&j, "inputs", false, f->batched, f->inputs, f->n_inputs);
+    put_values(&j, "outputs", false, f->batched, f->outputs, f->n_outputs);
     ru_json_close(&j);
-}
-
-static void put_config_values(ru_json *j, const char *key, const ru_served_value *v, uint32_t n)
-{
-    char type[24];
-    ru_json_open(j, key, '[');
-    for (uint32_t k = 0; k < n; k++) {
-        ru_text t = ru_text_into(type, sizeof type);
-        ru_text_putf(&t, "TYPE_%s", v[k].texts ? "STRING" : ru_oip_datatype(v[k].type.dtype));
-        ru_json_open(j, NULL, '{');
-        ru_json_str(j, "name", v[k].name);
-        ru_json_str(j, "data_type", type);
-        ru_json_open(j, "dims", '[');
-        for (uint32_t d = 0; d < v[k].type.rank; d++) {
-            ru_json_i64(j, NULL, v[k].type.dims[d]);
-        }
-        ru_json_close(j);
-        ru_json_close(j);
-    }
-    ru_json_close(j);
 }
 
 /* The configuration in force, also of a model without config.pbtxt. */
@@ -170,8 +157,8 @@ static void put_config(ru_server *s, rui_version *v, ru_text *t)
     ru_json_str(&j, "name", v->model);
     ru_json_str(&j, "platform", f->platform);
     ru_json_i64(&j, "max_batch_size", f->batched ? f->rows_max : 0);
-    put_config_values(&j, "input", f->inputs, f->n_inputs);
-    put_config_values(&j, "output", f->outputs, f->n_outputs);
+    put_values(&j, "input", true, f->batched, f->inputs, f->n_inputs);
+    put_values(&j, "output", true, f->batched, f->outputs, f->n_outputs);
     ru_json_open(&j, "instance_group", '[');
     ru_json_open(&j, NULL, '{');
     ru_json_str(&j, "kind", "KIND_CPU");
@@ -224,6 +211,7 @@ static void put_stats(ru_server *s, rui_version *v, ru_text *t,
     }
     rui_stats_of *of = RU_NEW(t->arena, rui_stats_of, cap);
     if (of == NULL) {
+        t->cut = true;
         return;
     }
     for (const rui_version *k = s->versions; k != NULL; k = k->next) {

@@ -253,6 +253,9 @@ static void speaks_the_protocol(void **state)
         "\"datatype\":\"FP32\",\"shape\":[-1,2]},{\"name\":\"i\",\"datatype\":\"INT64\","
         "\"shape\":[-1]}],\"outputs\":[{\"name\":\"s\",\"datatype\":\"FP32\",\"shape\":[-1,2]},"
         "{\"name\":\"k\",\"datatype\":\"FP32\",\"shape\":[-1]}]}");
+    assert_non_null(strstr(get(&w, fd, "/v2/models/toy/config"),
+                           "\"input\":[{\"name\":\"a\",\"data_type\":\"TYPE_FP32\",\"dims\":[2]},"
+                           "{\"name\":\"i\",\"data_type\":\"TYPE_INT64\",\"dims\":[]}],"));
     ask(fd, "POST", "/v2/models/toy/infer", GOOD);
     assert_string_equal(
         hear(&w, fd),
