@@ -12,7 +12,7 @@ enum { TOKENS = 16 /* when nobody says how many, as other servers do */ };
 
 /* Parameters of other servers with the values that ask for nothing. */
 static const struct {
-    const char *key, *values; /* separated by blanks; "": any */
+    const char *key, *values; /* separated by blanks; "": none */
 } neutral[] = {
     {"n", "1"},
     {"best_of", "1"},

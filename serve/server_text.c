@@ -236,39 +236,34 @@ void rui_texts_free(ru_server *s)
 /* -- requests ----------------------------------------------------------------------------------
  */
 
+static ru_status fits(int64_t tokens, const char *more, int64_t context, ru_err *err)
+{
+    return tokens <= context
+               ? RU_OK
+               : RU_FAIL(err, RU_E_DATA,
+                         "the prompt has %lld tokens%s, but the model sees at most %lld",
+                         (long long)tokens, more, (long long)context);
+}
+
 static ru_status prepare(rui_telling *c, ru_err *err)
 {
     const rui_ask *a = &c->ask;
+    const ru_words *w = &c->version->words;
     ru_stream *s = &c->written.stream;
-    int64_t context = ru_steps_facts_get(c->version->steps).context,
-            vocab = c->version->words.vocab;
+    int64_t context = ru_steps_facts_get(c->version->steps).context;
     int64_t *ids = a->tokens, n = a->n_tokens;
-    int64_t least = a->prompt.p != NULL ? ru_words_least(&c->version->words, a->prompt.n) : n;
-    if (least > context) { /* it is not even divided */
-        return RU_FAIL(err, RU_E_DATA,
-                       "the prompt has %lld tokens or more, but the model sees at most %lld",
-                       (long long)least, (long long)context);
+    if (a->prompt.p != NULL) { /* one that is far too long is not even divided */
+        RU_TRY(fits(ru_words_least(w, a->prompt.n), " or more", context, err));
+        RU_TRY(ru_words_split(w, a->prompt, &c->arena, &ids, &n, err));
+    } else {
+        RU_TRY(ru_words_known(w, ids, n, err));
     }
-    if (a->prompt.p != NULL) {
-        RU_TRY(ru_words_split(&c->version->words, a->prompt, &c->arena, &ids, &n, err));
-    }
-    for (int64_t k = 0; k < n; k++) {
-        if (ids[k] < 0 || ids[k] >= vocab) {
-            return RU_FAIL(err, RU_E_DATA, "token %lld is not in the model's vocabulary of %lld",
-                           (long long)ids[k], (long long)vocab);
-        }
-    }
-    if (n > context) {
-        return RU_FAIL(err, RU_E_DATA,
-                       "the prompt has %lld tokens, but the model sees at most %lld", (long long)n,
-                       (long long)context);
-    }
+    RU_TRY(fits(n, "", context, err));
     int64_t room = context + 1 - n;
     *s = (ru_stream){.n_prompt = n,
                      .n_max = n + (a->max_tokens < room ? a->max_tokens : room),
-                     .end_token = c->version->words.tokenizer != NULL
-                                      ? ru_tokenizer_facts_get(c->version->words.tokenizer).end
-                                      : -1,
+                     .end_token =
+                         w->tokenizer != NULL ? ru_tokenizer_facts_get(w->tokenizer).end : -1,
                      .draw = a->draw};
     s->tokens = RU_NEW(&c->arena, int64_t, s->n_max);
     if (s->tokens == NULL) {

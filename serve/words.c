@@ -36,6 +36,17 @@ int64_t ru_words_least(const ru_words *w, int64_t bytes)
     return bytes / longest;
 }
 
+ru_status ru_words_known(const ru_words *w, const int64_t *ids, int64_t n, ru_err *err)
+{
+    for (int64_t k = 0; k < n; k++) {
+        if (ids[k] < 0 || ids[k] >= w->vocab) {
+            return RU_FAIL(err, RU_E_DATA, "token %lld is not in the model's vocabulary of %lld",
+                           (long long)ids[k], (long long)w->vocab);
+        }
+    }
+    return RU_OK;
+}
+
 ru_status ru_words_split(const ru_words *w, ru_str text, ru_arena *arena, int64_t **ids, int64_t *n,
                          ru_err *err)
 {
@@ -44,7 +55,7 @@ ru_status ru_words_split(const ru_words *w, ru_str text, ru_arena *arena, int64_
         text = text.n > 0 ? text : ru_str_c("\n");
         return ru_tokenizer_split(w->tokenizer, text, arena, ids, n, err);
     }
-    *ids = RU_NEW(arena, int64_t, text.n + 1);
+    *ids = RU_NEW(arena, int64_t, w->vocab > BYTES ? text.n / 2 + 1 : text.n + 1);
     if (*ids == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "not enough memory for the tokens of a text");
     }
@@ -57,13 +68,7 @@ ru_status ru_words_split(const ru_words *w, ru_str text, ru_arena *arena, int64_
     if (*n == 0) {
         (*ids)[(*n)++] = w->vocab > '\n' ? '\n' : 0;
     }
-    for (int64_t k = 0; k < *n; k++) {
-        if ((*ids)[k] < 0 || (*ids)[k] >= w->vocab) {
-            return RU_FAIL(err, RU_E_DATA, "token %lld is not in the model's vocabulary of %lld",
-                           (long long)(*ids)[k], (long long)w->vocab);
-        }
-    }
-    return RU_OK;
+    return ru_words_known(w, *ids, *n, err);
 }
 
 void ru_words_put(const ru_words *w, int64_t token, ru_text *t)

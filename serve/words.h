@@ -20,6 +20,8 @@ int64_t ru_words_least(const ru_words *w, int64_t bytes);
  * Errors: RU_E_DATA with a sentence for who wrote the text, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_words_split(const ru_words *w, ru_str text, ru_arena *arena, int64_t **ids,
                                      int64_t *n, ru_err *err);
+/* Are they the model's? Errors: RU_E_DATA. */
+RU_MUST_USE ru_status ru_words_known(const ru_words *w, const int64_t *ids, int64_t n, ru_err *err);
 void ru_words_put(const ru_words *w, int64_t token, ru_text *t);
 
 #endif
