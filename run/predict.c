@@ -3,8 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/rng.h"
-
 struct ru_predictor {
     ru_model model;
     ru_step_graph step;
@@ -181,26 +179,4 @@ int64_t ru_label_class(const ru_type *label, const void *at)
     default:
         return *(const uint8_t *)at;
     }
-}
-
-int64_t ru_token_draw(const float *logits, int64_t n, double temperature, uint64_t seed,
-                      uint64_t index, float *scratch)
-{
-    if (!(temperature > 0)) {
-        return largest(logits, n);
-    }
-    for (int64_t k = 0; k < n; k++) {
-        scratch[k] = (float)((double)logits[k] / temperature);
-    }
-    ru_softmax(scratch, n);
-    uint32_t w[4];
-    ru_philox_at(seed, ru_rng_label("tokens"), index, w);
-    double u = ((double)w[0] + (double)w[1] * 0x1p-32) * 0x1p-32, sum = 0;
-    for (int64_t k = 0; k < n; k++) {
-        sum += (double)scratch[k];
-        if (u < sum) {
-            return k;
-        }
-    }
-    return largest(logits, n);
 }

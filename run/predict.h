@@ -42,9 +42,5 @@ bool ru_label_is_class(const ru_type *label, int64_t classes);
 int64_t ru_label_class(const ru_type *label, const void *at);
 /* Logits of one sample -> probabilities, in place. `binary`: one independent probability each. */
 void ru_softmax(float *x, int64_t n);
-/* Draw a token from logits: `temperature` 0 takes the most likely. The draw is Philox(seed, index).
- */
-int64_t ru_token_draw(const float *logits, int64_t n, double temperature, uint64_t seed,
-                      uint64_t index, float *scratch);
 
 #endif

@@ -14,7 +14,8 @@ typedef struct ru_draw {
 } ru_draw;
 
 /* Token `index` of a text: Philox(seed, index) decides. Of equal logits the lower token counts as
- * the more likely. scratch: [n] floats, order: [n]. */
+ * the more likely. scratch: [n], NULL where temperature is 0; order: [n], NULL where all tokens
+ * count. */
 int64_t ru_draw_token(const ru_draw *d, const float *logits, int64_t n, uint64_t index,
                       float *scratch, uint32_t *order);
 

@@ -2,6 +2,7 @@
 #include "serve/streams.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
@@ -220,5 +221,22 @@ static void draws_are_those_of_sorting(void **state)
     }
 }
 
-RU_TESTS(test_steps, cmocka_unit_test(tokens_are_those_of_whole_recomputation),
+/* Witness: the chance of each token by its softmax, over many draws. */
+static void tokens_are_drawn_by_their_chance(void **state)
+{
+    (void)state;
+    const float logits[3] = {0.0f, 1.0986123f, 0.0f}; /* 1 : 3 : 1 */
+    float scratch[3];
+    ru_draw d = {.temperature = 1, .top_p = 1, .seed = 9};
+    int64_t hits[3] = {0};
+    for (uint64_t k = 0; k < 20000; k++) {
+        hits[ru_draw_token(&d, logits, 3, k, scratch, NULL)]++;
+    }
+    assert_true(llabs(hits[1] - 12000) < 300 && llabs(hits[0] - 4000) < 300);
+    d.temperature = 0;
+    assert_int_equal(ru_draw_token(&d, logits, 3, 0, NULL, NULL), 1);
+}
+
+RU_TESTS(test_steps, cmocka_unit_test(tokens_are_drawn_by_their_chance),
+         cmocka_unit_test(tokens_are_those_of_whole_recomputation),
          cmocka_unit_test(a_step_that_fails_says_why), cmocka_unit_test(draws_are_those_of_sorting))

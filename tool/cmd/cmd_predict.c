@@ -140,7 +140,7 @@ static void print_one(const session *s, const float *out)
         ru_softmax(s->scratch, n);
         print_numbers(s->scratch, n);
     } else {
-        print_class(s, out, ru_token_draw(out, n, 0, 0, 0, s->scratch));
+        print_class(s, out, ru_draw_token(&(ru_draw){0}, out, n, 0, NULL, NULL));
     }
 }
 
@@ -401,13 +401,21 @@ static ru_status data_files(session *s, const char *const *paths, uint32_t n, ru
 
 /* -- text -------------------------------------------------------------------------------------- */
 
-static void put_token(const ru_words *w, int64_t token)
+static void put_token(const session *s, const ru_words *w, int64_t token)
 {
-    char bytes[1024];
-    ru_text t = ru_text_into(bytes, sizeof bytes);
+    ru_arena_mark mark = ru_arena_mark_get(s->in->arena);
+    ru_text t = ru_text_arena(s->in->arena);
     ru_words_put(w, token, &t);
     (void)fwrite(t.p, 1, (size_t)t.n, stdout);
     (void)fflush(stdout);
+    ru_arena_rewind(s->in->arena, mark);
+}
+
+static ru_draw draw_of(const session *s)
+{
+    return (ru_draw){.temperature = ru_cmd_f64(s->in, "temperature"),
+                     .top_p = 1,
+                     .seed = (uint64_t)ru_cmd_i64(s->in, "seed")};
 }
 
 /* The prompt, then room for --tokens. */
@@ -436,10 +444,7 @@ static ru_status text_on_cache(session *s, const ru_tokenizer *tokenizer, ru_ste
     const ru_words w = {f.vocab, tokenizer};
     int64_t left = ru_cmd_i64(s->in, "tokens"), n, *ids;
     RU_TRY(open_text(s, &w, &ids, &n, err));
-    ru_stream t = {.end_token = -1,
-                   .draw = {.temperature = ru_cmd_f64(s->in, "temperature"),
-                            .top_p = 1,
-                            .seed = (uint64_t)ru_cmd_i64(s->in, "seed")}};
+    ru_stream t = {.end_token = -1, .draw = draw_of(s)};
     while (left > 0) {
         t.n_prompt = n < f.context ? n : f.context;
         t.tokens = ids + n - t.n_prompt;
@@ -455,7 +460,7 @@ static ru_status text_on_cache(session *s, const ru_tokenizer *tokenizer, ru_ste
                 return err->status;
             }
             if (t.n > seen) {
-                put_token(&w, t.tokens[seen]);
+                put_token(s, &w, t.tokens[seen]);
             }
         }
         left -= t.n - t.n_prompt;
@@ -490,7 +495,11 @@ static ru_status text(session *s, ru_err *err)
 {
     int64_t context = ru_predictor_inputs(s->p), vocab = ru_predictor_outputs(s->p) / context;
     int64_t left = ru_cmd_i64(s->in, "tokens"), n, *ids;
-    const ru_words w = {.vocab = vocab};
+    const char *path = ru_cmd_text(s->in, "tokenizer");
+    ru_tokenizer *tokenizer = NULL;
+    RU_TRY(path != NULL ? ru_tokenizer_open(path, s->in->arena, &tokenizer, err) : RU_OK);
+    const ru_words w = {vocab, tokenizer};
+    const ru_draw d = draw_of(s);
     RU_TRY(open_text(s, &w, &ids, &n, err));
     for (uint64_t index = 0; left > 0 && ru_self_stop_asked() == 0; left--, index++) {
         int64_t used = n < context ? n : context;
@@ -499,9 +508,8 @@ static ru_status text(session *s, ru_err *err)
         memcpy(in, ids + n - used, (size_t)used * sizeof *in);
         const float *logits;
         RU_TRY(ru_predictor_run(s->p, &logits, err));
-        ids[n] = ru_token_draw(logits + (used - 1) * vocab, vocab, ru_cmd_f64(s->in, "temperature"),
-                               (uint64_t)ru_cmd_i64(s->in, "seed"), index, s->scratch);
-        put_token(&w, ids[n++]);
+        ids[n] = ru_draw_token(&d, logits + (used - 1) * vocab, vocab, index, s->scratch, NULL);
+        put_token(s, &w, ids[n++]);
     }
     (void)printf("\n");
     return RU_OK;

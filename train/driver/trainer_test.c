@@ -309,20 +309,6 @@ static void what_is_not_finite_is_named(void **state)
     }
 }
 
-/* Witness: the chance of each token by its softmax, over many draws. */
-static void tokens_are_drawn_by_their_chance(void **state)
-{
-    (void)state;
-    const float logits[3] = {0.0f, 1.0986123f, 0.0f}; /* 1 : 3 : 1 */
-    float scratch[3];
-    int64_t hits[3] = {0};
-    for (uint64_t k = 0; k < 20000; k++) {
-        hits[ru_token_draw(logits, 3, 1.0, 9, k, scratch)]++;
-    }
-    assert_true(llabs(hits[1] - 12000) < 300 && llabs(hits[0] - 4000) < 300);
-    assert_int_equal(ru_token_draw(logits, 3, 0, 9, 0, scratch), 1);
-}
-
 /* The trained model of a run as an ONNX file, its weights inside or beside it. */
 static const char *export_run(lab *l, const char *run, const char *folder, bool external)
 {
@@ -529,5 +515,4 @@ RU_TESTS(train_trainer, RUN_TEST(a_resumed_run_has_the_same_bytes), RUN_TEST(lab
          RUN_TEST(a_model_whose_sizes_data_decide_is_refused),
          RUN_TEST(predictions_are_of_the_trained_values),
          RUN_TEST(the_loop_allocates_nothing_and_records_reading),
-         RUN_TEST(metrics_do_not_depend_on_the_batch),
-         cmocka_unit_test(tokens_are_drawn_by_their_chance))
+         RUN_TEST(metrics_do_not_depend_on_the_batch))
