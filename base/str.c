@@ -179,9 +179,50 @@ bool ru_str_u64(ru_str s, uint64_t *out)
     return true;
 }
 
+/* Digits up to 2^53 and a power of ten up to 22 are exact in doubles, so that one operation rounds
+ * once; false: the long way. Source: clinger-1990 (fast path). */
+static bool short_f64(ru_str s, double *out)
+{
+    static const double tens[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                  1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                  1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    const char *p = s.p, *end = s.p + s.n;
+    bool minus = *p == '-';
+    uint64_t digits = 0;
+    int seen = 0, power = 0, given = 0;
+    p += *p == '-' || *p == '+';
+    for (; p < end && *p >= '0' && *p <= '9'; p++, seen++) {
+        digits = digits * 10 + (uint64_t)(*p - '0');
+    }
+    if (p < end && *p == '.') {
+        for (p++; p < end && *p >= '0' && *p <= '9'; p++, seen++, power--) {
+            digits = digits * 10 + (uint64_t)(*p - '0');
+        }
+    }
+    if (seen > 0 && p + 1 < end && (*p == 'e' || *p == 'E')) {
+        bool down = p[1] == '-';
+        const char *from = p + (down || p[1] == '+' ? 2 : 1);
+        for (p = from; p < end && p - from < 3 && *p >= '0' && *p <= '9'; p++) {
+            given = given * 10 + (*p - '0');
+        }
+        power += down ? -given : given;
+        seen = p == from ? 0 : seen;
+    }
+    if (p != end || seen < 1 || seen > 19 || digits > UINT64_C(1) << 53 || power < -22 ||
+        power > 22) {
+        return false;
+    }
+    double v = power < 0 ? (double)digits / tens[-power] : (double)digits * tens[power];
+    *out = minus ? -v : v;
+    return true;
+}
+
 bool ru_str_f64(ru_str s, double *out)
 {
     char buf[NUMBER_MAX], *end;
+    if (s.n > 0 && s.n < NUMBER_MAX && short_f64(s, out)) {
+        return true;
+    }
     if (!number_text(s, buf) || base_of(buf) == 16 || strchr(buf, '(') != NULL) {
         return false;
     }

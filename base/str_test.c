@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -56,6 +57,38 @@ static void test_numbers_are_strict(void **state)
     }
     assert_false(ru_str_i64(ru_str_n("1\0002", 3), &i));
     assert_true(i == 5 && u == 5 && f == 5);
+}
+
+/* Witness: the C library, to the bit. */
+static void test_short_numbers(void **state)
+{
+    (void)state;
+    ru_rng rng = ru_rng_from(ru_test_seed(), 1);
+    for (uint32_t round = 0; round < 50000; round++) {
+        char text[64];
+        double got, want;
+        ru_text t = ru_text_into(text, sizeof text);
+        ru_text_put(&t, ((const char *[]){"", "-", "+"})[ru_rng_below(&rng, 3)]);
+        uint32_t n = 1 + ru_rng_below(&rng, 20), dot = ru_rng_below(&rng, 24);
+        for (uint32_t k = 0; k < n; k++) {
+            ru_text_putf(&t, k == dot ? ".%u" : "%u", ru_rng_below(&rng, 10));
+        }
+        if (ru_rng_below(&rng, 2) == 0) {
+            ru_text_putf(&t, "%c%+d", "eE"[ru_rng_below(&rng, 2)],
+                         (int)ru_rng_below(&rng, 80) - 40);
+        }
+        want = strtod(text, NULL);
+        if (!ru_str_f64(ru_str_c(text), &got) || memcmp(&got, &want, sizeof got) != 0) {
+            fail_msg("%s: %.17g, not %.17g", text, got, want);
+        }
+    }
+    const char *bad[] = {"1e",   "1e+", ".",   "-",     "e5",    "1..2",
+                         "1.5.", "--1", "+-1", "1e5e5", "1e1000"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
+        double got = 7;
+        assert_false(ru_str_f64(ru_str_c(bad[k]), &got));
+        assert_true(got == 7);
+    }
 }
 
 static void test_nearest(void **state)
@@ -203,7 +236,8 @@ static void test_patterns_with_stars(void **state)
     assert_true(ru_str_eq_c(stars[0], ""));
 }
 
-RU_TESTS(base_str, cmocka_unit_test(test_patterns_with_stars), cmocka_unit_test(test_json_writer),
-         cmocka_unit_test(test_split_and_trim), cmocka_unit_test(test_numbers_are_strict),
-         cmocka_unit_test(test_nearest), cmocka_unit_test(test_builder_cuts_or_grows),
+RU_TESTS(base_str, cmocka_unit_test(test_short_numbers), cmocka_unit_test(test_patterns_with_stars),
+         cmocka_unit_test(test_json_writer), cmocka_unit_test(test_split_and_trim),
+         cmocka_unit_test(test_numbers_are_strict), cmocka_unit_test(test_nearest),
+         cmocka_unit_test(test_builder_cuts_or_grows),
          cmocka_unit_test(test_shortest_doubles_read_back), cmocka_unit_test(test_json_strings))

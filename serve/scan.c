@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { DEPTH_MAX = 64, DIGITS_MAX = 19 };
+enum { DEPTH_MAX = 64 };
 
 rui_scan rui_scan_over(const void *data, int64_t size_bytes, ru_arena *arena, ru_err *err)
 {
@@ -271,35 +271,11 @@ bool rui_scan_skip(rui_scan *s, const char **from)
     return false;
 }
 
-/* A decimal number. At most 19 digits and a small power of ten are exact in doubles (the common
- * case); anything else is left to the strict reader. Source: clinger-1990 (fast path). */
+/* A finite decimal number: no "+1", no words. */
 static bool number(ru_str w, double *out)
 {
-    static const double tens[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-                                  1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
-                                  1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
-    const char *p = w.p, *end = w.p + w.n;
-    uint64_t digits = 0;
-    int n = 0, power = 0;
-    bool minus = p < end && *p == '-';
-    p += minus ? 1 : 0;
-    for (; p < end && *p >= '0' && *p <= '9'; p++, n++) {
-        digits = digits * 10 + (uint64_t)(*p - '0');
-    }
-    if (p < end && *p == '.') {
-        for (p++; p < end && *p >= '0' && *p <= '9'; p++, n++, power--) {
-            digits = digits * 10 + (uint64_t)(*p - '0');
-        }
-    }
-    if (p == end && n > 0 && n <= DIGITS_MAX && digits <= UINT64_C(1) << 53 && power >= -22) {
-        double v = (double)digits / tens[-power];
-        *out = minus ? -v : v;
-        return true;
-    }
-    if (w.n == 0 || (w.p[0] != '-' && (w.p[0] < '0' || w.p[0] > '9'))) {
-        return false; /* no "+1", no words */
-    }
-    return !(w.n > 1 && (w.p[1] == 'x' || w.p[1] == 'X')) && ru_str_f64(w, out) && isfinite(*out);
+    bool begins = w.n > 0 && (w.p[0] == '-' || w.p[0] == '.' || (w.p[0] >= '0' && w.p[0] <= '9'));
+    return begins && ru_str_f64(w, out) && isfinite(*out);
 }
 
 bool rui_scan_f64(rui_scan *s, double *out)

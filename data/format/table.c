@@ -44,67 +44,10 @@ void rui_buf_free(rui_buf *b)
     *b = (rui_buf){0};
 }
 
-/* -- numbers ----------------------------------------------------------------------------------- */
-
-static const double powers[23] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-                                  1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
-                                  1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
-
-/* Up to 15 digits and a power of ten up to 22 are exact in double, so one operation rounds once
- * (clinger-1990); everything else goes the long way. */
-static bool short_number(const char *p, int64_t n, double *out)
-{
-    const char *end = p + n;
-    bool minus = p < end && *p == '-';
-    p += p < end && (*p == '-' || *p == '+');
-    uint64_t digits = 0;
-    int seen = 0, after = 0;
-    for (; p < end && *p >= '0' && *p <= '9'; p++, seen++) {
-        digits = digits * 10 + (uint64_t)(*p - '0');
-    }
-    if (p < end && *p == '.') {
-        for (p++; p < end && *p >= '0' && *p <= '9'; p++, seen++, after++) {
-            digits = digits * 10 + (uint64_t)(*p - '0');
-        }
-    }
-    if (seen == 0 || seen > 15) {
-        return false;
-    }
-    int exponent = 0;
-    if (p < end && (*p == 'e' || *p == 'E')) {
-        p++;
-        bool down = p < end && *p == '-';
-        p += p < end && (*p == '-' || *p == '+');
-        const char *from = p;
-        for (; p < end && p - from < 3 && *p >= '0' && *p <= '9'; p++) {
-            exponent = exponent * 10 + (*p - '0');
-        }
-        if (p == from) {
-            return false;
-        }
-        exponent = down ? -exponent : exponent;
-    }
-    exponent -= after;
-    if (p != end || exponent < -22 || exponent > 22) {
-        return false;
-    }
-    double v = (double)digits;
-    v = exponent < 0 ? v / powers[-exponent] : v * powers[exponent];
-    *out = minus ? -v : v;
-    return true;
-}
-
 bool rui_number(const char *p, int64_t n, double *out)
 {
-    if (short_number(p, n, out)) {
-        return true;
-    }
-    ru_str s = {p, n};
-    if (n > 1 && p[0] == '+' && p[1] != '-' && p[1] != '+') {
-        s = ru_str_from(s, 1);
-    }
     double v;
-    if (!ru_str_f64(s, &v) || !isfinite(v)) {
+    if (!ru_str_f64(ru_str_n(p, n), &v) || !isfinite(v)) {
         return false;
     }
     *out = v;
