@@ -349,14 +349,6 @@ static void put_f32(ru_text *t, float x)
 {
     char buf[32];
     double a = fabs((double)x);
-    if (isnan(x)) {
-        ru_text_put(t, "null");
-        return;
-    }
-    if (isinf(x)) { /* the number of strict JSON that every reader takes for it */
-        ru_text_put(t, x < 0 ? "-1e999" : "1e999");
-        return;
-    }
     if (a >= 1e-4 && a < 1e7) { /* n / 10^k: exact enough in doubles, no formatted printing */
         double scale = 1;
         for (int k = 0; k <= 12; k++, scale *= 10) {
@@ -383,14 +375,17 @@ static void put_f32(ru_text *t, float x)
     ru_text_put(t, buf);
 }
 
-static void put_f64(ru_text *t, double x)
+/* The number of strict JSON that every reader takes for infinity. */
+static void put_float(ru_text *t, double x, bool wide)
 {
     if (isnan(x)) {
         ru_text_put(t, "null");
     } else if (isinf(x)) {
         ru_text_put(t, x < 0 ? "-1e999" : "1e999");
-    } else {
+    } else if (wide) {
         ru_text_f64(t, x);
+    } else {
+        put_f32(t, (float)x);
     }
 }
 
@@ -398,16 +393,16 @@ static void put_element(ru_text *t, ru_dtype type, const void *at)
 {
     switch ((int)type) {
     case RU_F32:
-        put_f32(t, *(const float *)at);
+        put_float(t, (double)*(const float *)at, false);
         return;
     case RU_F64:
-        put_f64(t, *(const double *)at);
+        put_float(t, *(const double *)at, true);
         return;
     case RU_F16:
-        put_f32(t, ru_f16_to_f32(*(const uint16_t *)at));
+        put_float(t, (double)ru_f16_to_f32(*(const uint16_t *)at), false);
         return;
     case RU_BF16:
-        put_f32(t, ru_bf16_to_f32(*(const uint16_t *)at));
+        put_float(t, (double)ru_bf16_to_f32(*(const uint16_t *)at), false);
         return;
     case RU_BOOL:
         ru_text_put(t, *(const uint8_t *)at != 0 ? "true" : "false");
