@@ -5,6 +5,7 @@
 
 #include "base/conf.h"
 #include "base/str.h"
+#include "web/address.h"
 #include "web/curl.h"
 
 #ifdef RU_HAS_CURL
@@ -130,7 +131,7 @@ static ru_status perform(const rui_curl *c, CURL *h, const struct curl_slist *he
     (void)c->easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");
     (void)c->easy_setopt(h, CURLOPT_HTTPHEADER, head);
     (void)c->easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
-    const char *authority = ru_conf_env("SSL_CERT_FILE"); /* as OpenSSL's programs */
+    const char *authority = rui_address_authority(ru_conf_env, false);
     if (authority != NULL) {
         (void)c->easy_setopt(h, CURLOPT_CAINFO, authority);
     }
