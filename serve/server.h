@@ -17,10 +17,10 @@ typedef struct ru_server ru_server;
 
 typedef struct ru_server_options {
     ru_loop *loop;
-    const char *listen;     /* as ru_http_options */
-    const char *token;      /* NULL: everybody */
-    const char *cert, *key; /* as ru_http_options */
-    uint32_t requests_max;  /* of one model, waiting and computed together; 0: 1024 */
+    const char *listen;        /* as ru_http_options */
+    const char *token;         /* NULL: everybody */
+    const char *cert, *key;    /* as ru_http_options */
+    uint32_t requests_max;     /* of one model, waiting and computed together; 0: 1024 */
     int64_t outputs_max_bytes; /* of all requests under way; more are refused; 0: 512 MiB */
     int64_t slo_ns; /* the promise: a request of quantile slo_q is answered so soon; 0: none */
     double slo_q;
