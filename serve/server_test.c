@@ -231,6 +231,23 @@ static const char *get(world *w, int fd, const char *path)
     "\"inputs\":[{\"name\":\"a\",\"shape\":[3,2],\"datatype\":\"FP32\",\"data\":[1,2,3,4,5,6]}," \
     "{\"name\":\"i\",\"shape\":[3],\"datatype\":\"INT64\",\"data\":[3,0,1]}]}"
 
+/* After what `speaks_the_protocol` asked: one request that is too late, then every count. */
+static void counts_what_came(world *w, int fd)
+{
+    ask(fd, "POST", "/v2/models/toy/infer",
+        "{\"parameters\":{\"timeout\":1}," GOOD_MEMBERS); /* a microsecond */
+    assert_non_null(strstr(hear(w, fd), "not computed"));
+    assert_non_null(strstr(w->answer, " 504 "));
+    assert_non_null(
+        strstr(get(w, fd, "/v2/models/toy/stats"), "\"inference_count\":4,\"execution_count\":2,"));
+    assert_non_null(strstr(get(w, fd, "/v2/models/stats"), "\"success\":{\"count\":1,"));
+    const char *page = get(w, fd, "/metrics");
+    assert_non_null(strstr(page, "_batch_rows_count{model=\"toy\",version=\"1\"} 2\n"));
+    assert_non_null(strstr(page, "refused_total{model=\"toy\",version=\"1\",reason=\"bad\"} 4\n"));
+    assert_non_null(strstr(page, "refused_total{model=\"toy\",version=\"1\",reason=\"late\"} 1\n"));
+    assert_non_null(strstr(page, "rubato_serve_requests{model=\"toy\",version=\"1\"} 0\n"));
+}
+
 static void speaks_the_protocol(void **state)
 {
     (void)state;
@@ -290,18 +307,7 @@ static void speaks_the_protocol(void **state)
             fail_msg("%s %s: %s", bad[k].path, bad[k].body, w.answer);
         }
     }
-    ask(fd, "POST", "/v2/models/toy/infer",
-        "{\"parameters\":{\"timeout\":1}," GOOD_MEMBERS); /* a microsecond */
-    assert_non_null(strstr(hear(&w, fd), "not computed"));
-    assert_non_null(strstr(w.answer, " 504 "));
-    assert_non_null(strstr(get(&w, fd, "/v2/models/toy/stats"),
-                           "\"inference_count\":4,\"execution_count\":2,"));
-    assert_non_null(strstr(get(&w, fd, "/v2/models/stats"), "\"success\":{\"count\":1,"));
-    const char *page = get(&w, fd, "/metrics");
-    assert_non_null(strstr(page, "_batch_rows_count{model=\"toy\",version=\"1\"} 2\n"));
-    assert_non_null(strstr(page, "refused_total{model=\"toy\",version=\"1\",reason=\"bad\"} 4\n"));
-    assert_non_null(strstr(page, "refused_total{model=\"toy\",version=\"1\",reason=\"late\"} 1\n"));
-    assert_non_null(strstr(page, "rubato_serve_requests{model=\"toy\",version=\"1\"} 0\n"));
+    counts_what_came(&w, fd);
     close(fd);
     close_world(&w);
 }
