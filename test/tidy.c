@@ -38,18 +38,20 @@ static const struct {
     /* launch also asks exec/pool how many cores there are. */
     {"launch", "base world env trace exec train run"},
     {"web", "base env"},
+    /* function also asks web: instances are called over HTTP. */
+    {"function", "base world env trace web"},
     {"watch", "base env trace train run web"},
     /* cluster also asks web: people come over HTTP. */
     {"cluster", "base world env trace cost plan comm store web"},
     /* serve also asks web: clients come over HTTP. */
-    {"serve", "base world env trace cost plan exec store web"},
-    {"fleet", "base world env trace cost plan comm store train"},
+    {"serve", "base world env trace cost plan exec store web function"},
+    {"fleet", "base world env trace cost plan comm store web function train"},
     {"sim", "base world env cost"},
     {"solve", "base world"},
     {"lab", "base world env trace cost plan exec comm data store train run sim"},
     {"tool",
      "base world env trace cost plan exec comm data store host train run launch web watch cluster "
-     "serve sim solve lab"},
+     "function serve sim solve lab"},
     {"bench", "*"},
     {"test", "*"},
 };
@@ -330,6 +332,7 @@ static void test_archives(void **state)
         {"solve", "solve"},
         {"cluster", "cluster"},
         {"serve", "serve"},
+        {"function", "function"},
         {"fleet", "fleet"},
         {"train/model", "model"},
         {"run", "run"},
