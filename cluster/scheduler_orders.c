@@ -36,9 +36,11 @@ uint32_t rui_scheduler_alive(const rui_scheduler *s, const ru_book_job *j, uint3
                              const char **at)
 {
     uint32_t n = 0;
+    uint64_t best = UINT64_MAX;
     *ready = 0;
     for (uint32_t k = 0; k < s->book.n_nodes; k++) {
         const ru_cluster_state *st = &s->live[k].state;
+        uint64_t goes = (uint64_t)(ru_book_granted(&s->book, j, k) == 0) << 32;
         for (uint32_t i = 0; i < st->n; i++) {
             const ru_cluster_proc *p = &st->procs[i];
             if (p->job != number_of(s, j) || !p->alive) {
@@ -47,7 +49,8 @@ uint32_t rui_scheduler_alive(const rui_scheduler *s, const ru_book_job *j, uint3
             n++;
             if (p->generation == j->generation && p->address[0] != 0) {
                 ++*ready;
-                if (at != NULL) {
+                if (at != NULL && (goes | p->rank) < best) { /* the newest of a node leave first */
+                    best = goes | p->rank;
                     *at = p->address;
                 }
             }
