@@ -24,6 +24,7 @@
     X(multi_perform)       \
     X(multi_poll)          \
     X(multi_wakeup)        \
+    X(multi_socket_action) \
     X(multi_info_read)     \
     X(multi_cleanup)       \
     X(version_info)        \
