@@ -109,6 +109,11 @@ typedef struct ru_chan_options {
     const uint8_t *token; /* [token_bytes] shared secret; proved by HMAC challenge before anything
                              else is read */
     uint32_t token_bytes;
+    /* Of a channel that only accepts: the secret of the peer of this name, which it proves instead
+     * of `token`; *key [*key_bytes] is view until return. False: nobody has the name, and it is
+     * refused. NULL: all peers have `token`. */
+    bool (*key_of)(void *self, ru_node_id node, const uint8_t **key, uint32_t *key_bytes);
+    void *key_self;
     uint32_t peers_max, streams_max, slots_max; /* bounds; RU_E_LIMIT beyond */
     int64_t chunk_bytes; /* 0: from the measured rate (0.5 ms worth, 64 KiB .. 4 MiB; below 3 MB/s
                             20 ms) */

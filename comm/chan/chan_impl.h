@@ -69,6 +69,7 @@ typedef enum rui_rx_kind {
  * look at the connection only, and with this inside there would be two of them in a page, not
  * twenty. */
 typedef struct rui_shake {
+    rui_hmac *own; /* of a peer with a key of its own, until its connection lives; else NULL */
     rui_proof mine, theirs;
     uint8_t digest_mine[RUI_HMAC_BYTES], digest_theirs[RUI_HMAC_BYTES];
     uint8_t hello_out[RUI_HELLO_MAX], proof_out[RUI_PROOF_BYTES];

@@ -62,8 +62,15 @@ static bool unproved(const rui_conn *c)
     return c->accepted && c->state != RUI_CONN_FREE && c->state != RUI_CONN_LIVE;
 }
 
+static void forget_key(rui_conn *c)
+{
+    rui_hmac_close(c->shake->own);
+    c->shake->own = NULL;
+}
+
 void rui_conn_free(ru_chan *ch, rui_conn *c)
 {
+    forget_key(c);
     RU_CHECK(c->state != RUI_CONN_FREE);
     ch->unproved -= unproved(c);
     ch->conns_open--;
@@ -90,6 +97,9 @@ void rui_conn_state_set(ru_chan *ch, rui_conn *c, rui_conn_state state)
     c->state = state;
     ch->unproved += unproved(c);
     ch->conns_live += state == RUI_CONN_LIVE;
+    if (state == RUI_CONN_LIVE) {
+        forget_key(c);
+    }
 }
 
 /* -- refusals ------------------------------------------------------------------------------------
@@ -128,11 +138,16 @@ uint64_t rui_chan_draw(ru_chan *ch, ru_time now, uint8_t nonce[RUI_NONCE_BYTES])
     return v != 0 ? v : 1;
 }
 
-static void digest(ru_chan *ch, bool of_accepter, uint8_t class, const uint8_t *hello,
+static rui_hmac *hmac_of(const ru_chan *ch, const rui_conn *c)
+{
+    return c->shake->own != NULL ? c->shake->own : ch->hmac;
+}
+
+static void digest(const ru_chan *ch, const rui_conn *c, bool of_accepter, const uint8_t *hello,
                    int64_t hello_bytes, uint8_t into[RUI_HMAC_BYTES])
 {
-    const rui_hmac_part parts[2] = {{&class, 1}, {hello, hello_bytes}};
-    rui_hmac_of(ch->hmac, of_accepter ? "rubato greet A" : "rubato greet C", parts, 2, into);
+    const rui_hmac_part parts[2] = {{&c->class, 1}, {hello, hello_bytes}};
+    rui_hmac_of(hmac_of(ch, c), of_accepter ? "rubato greet A" : "rubato greet C", parts, 2, into);
 }
 
 static void make_hello(ru_chan *ch, rui_conn *c, ru_time now)
@@ -143,8 +158,7 @@ static void make_hello(ru_chan *ch, rui_conn *c, ru_time now)
     memcpy(h.address, ch->address, h.address_len);
     rui_chan_draw(ch, now, h.nonce);
     c->shake->hello_bytes = (uint32_t)rui_hello_encode(&h, c->shake->hello_out);
-    digest(ch, c->accepted, c->class, c->shake->hello_out, c->shake->hello_bytes,
-           c->shake->digest_mine);
+    digest(ch, c, c->accepted, c->shake->hello_out, c->shake->hello_bytes, c->shake->digest_mine);
     c->out |= RUI_OUT_HELLO;
 }
 
@@ -243,7 +257,7 @@ static void prove(ru_chan *ch, const rui_conn *c, bool of_accepter, const rui_pr
     const uint8_t *accepter = c->accepted ? c->shake->digest_mine : c->shake->digest_theirs;
     const rui_hmac_part parts[3] = {
         {connecter, RUI_HMAC_BYTES}, {accepter, RUI_HMAC_BYTES}, {words, sizeof words}};
-    rui_hmac_of(ch->hmac, of_accepter ? "rubato prove A" : "rubato prove C", parts, 3, mac);
+    rui_hmac_of(hmac_of(ch, c), of_accepter ? "rubato prove A" : "rubato prove C", parts, 3, mac);
 }
 
 static void make_proof(ru_chan *ch, rui_conn *c)
@@ -261,6 +275,18 @@ static void make_proof(ru_chan *ch, rui_conn *c)
     rui_proof_encode(&c->shake->mine, c->shake->proof_out);
     c->out |= RUI_OUT_PROOF;
     ch->link.ops->wake(ch->link.self, rui_conn_id_of(c));
+}
+
+/* The key of the peer that it says it is. */
+static bool take_key(ru_chan *ch, rui_conn *c)
+{
+    const uint8_t *key;
+    uint32_t key_bytes = 0;
+    if (!c->accepted || ch->opt.key_of == NULL) {
+        return true;
+    }
+    return ch->opt.key_of(ch->opt.key_self, (ru_node_id){c->node}, &key, &key_bytes) &&
+           rui_hmac_open(key, key_bytes, &c->shake->own, NULL) == RU_OK;
 }
 
 static void greeted(ru_chan *ch, rui_conn *c, ru_time now)
@@ -287,7 +313,11 @@ static void greeted(ru_chan *ch, rui_conn *c, ru_time now)
     c->pair = h.pair;
     c->wishes = h.wishes;
     c->class = c->accepted ? c->rx.class : c->class;
-    digest(ch, !c->accepted, c->class, c->shake->in, c->rx.len, c->shake->digest_theirs);
+    if (!take_key(ch, c)) {
+        rui_conn_refuse(ch, c, RU_E_PERM, "nobody of its name has a key here");
+        return;
+    }
+    digest(ch, c, !c->accepted, c->shake->in, c->rx.len, c->shake->digest_theirs);
     memcpy(c->shake->claimed, h.address, sizeof c->shake->claimed);
     rui_conn_state_set(ch, c, RUI_CONN_PROVE);
     if (c->accepted) {

@@ -77,9 +77,18 @@ static void on_message(void *self, ru_node_id from, uint32_t what, const void *d
 
 static void on_sent(void *self, uint64_t cookie, ru_time now)
 {
-    (void)self; /* it sends none */
-    (void)cookie;
-    (void)now;
+    ru_guest *g = self;
+    if (g->opt.sent != NULL) {
+        g->opt.sent(g->opt.self_up, cookie, now);
+    }
+}
+
+static void on_room(void *self, ru_time now)
+{
+    ru_guest *g = self;
+    if (g->opt.room != NULL) {
+        g->opt.room(g->opt.self_up, now);
+    }
 }
 
 static void on_arrived(void *self, uint64_t cookie, ru_time now)
@@ -133,7 +142,8 @@ ru_status ru_guest_open(const ru_guest_options *opt, ru_arena *arena, ru_guest *
                                .message = on_message,
                                .sent = on_sent,
                                .failed = on_failed,
-                               .arrived = on_arrived};
+                               .arrived = on_arrived,
+                               .room = on_room};
     RU_TRY(ru_chan_open(&co, &opt->link, &user, arena, &g->chan, err));
     *out = g;
     return RU_OK;

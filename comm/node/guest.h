@@ -33,6 +33,9 @@ typedef struct ru_guest_options {
     uint32_t slots_max;
     void (*arrived)(void *self, uint64_t cookie, ru_time now);
     void (*failed)(void *self, uint64_t cookie, ru_status why, ru_time now);
+    /* Streams to the service; NULL: it sends none. `room`: the channel takes streams again. */
+    void (*sent)(void *self, uint64_t cookie, ru_time now);
+    void (*room)(void *self, ru_time now);
     void *self_up;
 } ru_guest_options;
 

@@ -6,10 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "comm/node/node_impl.h"
 
 enum {
-    N_MAX = 1024,
+    N_MAX = 4096,
     SPARE = 8, /* guests beyond n_max that are told why they may not stay */
     STREAMS = 8,
     GUEST_BUFFER_BYTES = 64 << 10,
@@ -247,7 +248,7 @@ static void on_message(void *self, ru_node_id from, uint32_t what, const void *d
     ru_node_leave(g->node, now);
 }
 
-/* The part that sends this stream to a guest. */
+/* The part whose stream to or from a guest this is. */
 static const ru_part *sender(const rui_guests *g, uint64_t cookie)
 {
     for (uint32_t k = 0; k < g->node->n_parts; k++) {
@@ -295,12 +296,15 @@ static void on_room(void *self, ru_time now)
     ru_node_leave(g->node, now);
 }
 
-/* Nobody posts slots for streams of guests. */
 static void on_arrived(void *self, uint64_t cookie, ru_time now)
 {
-    (void)self;
-    (void)cookie;
-    (void)now;
+    rui_guests *g = self;
+    ru_effects *fx = ru_node_enter(g->node, now);
+    const ru_part *p = sender(g, cookie);
+    if (p != NULL) {
+        p->ops->arrived(p->self, cookie, now, fx);
+    }
+    ru_node_leave(g->node, now);
 }
 
 /* -- for the node ---------------------------------------------------------------------------------
@@ -375,6 +379,12 @@ static ru_status options_check(const ru_guests_options *o, ru_err *err)
     return RU_OK;
 }
 
+ru_node_id ru_guest_name(const char *name)
+{
+    uint64_t v = ru_hash_bytes(name, (int64_t)strlen(name), 0);
+    return (ru_node_id){v != 0 ? v : 1};
+}
+
 uint32_t ru_guests_conns(uint32_t n_max)
 {
     return ru_chan_conns(or_default(n_max, 64) + SPARE);
@@ -409,7 +419,9 @@ ru_status ru_node_guests(ru_node *n, const ru_guests_options *opt, ru_arena *are
                                 .token_bytes = opt->token_bytes,
                                 .peers_max = g->cap,
                                 .streams_max = STREAMS + opt->streams_max,
-                                .slots_max = STREAMS,
+                                .key_of = opt->key_of,
+                                .key_self = opt->key_self,
+                                .slots_max = STREAMS + opt->slots_max,
                                 .buffer_bytes = buffer > BUFFER_MIN ? buffer : BUFFER_MIN};
     const ru_chan_user user = {.self = g,
                                .tick_at = on_tick_at,

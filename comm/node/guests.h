@@ -11,6 +11,9 @@
  * and bytes a second, messages without an answer, time without a message. A part answers each
  * message of a guest with one message, in any order and at any time.
  *
+ * Each guest that there may be takes at most 120 KiB of the arena from the start, of which half is
+ * for messages on their way: the system gives an idle guest only the pages that it has used.
+ *
  * Thread: loop only. */
 #ifndef RU_COMM_NODE_GUESTS_H
 #define RU_COMM_NODE_GUESTS_H
@@ -25,6 +28,10 @@ typedef struct ru_guests_options {
     uint64_t job;         /* hash of the service's name: others are refused */
     const uint8_t *token; /* [token_bytes] of the guests, never the job's */
     uint32_t token_bytes;
+    /* Each guest has a key of its own: that of the guest whose node is `node`, which ru_guest_name
+     * makes of its name. As ru_chan_options.key_of; NULL: all have `token`. */
+    bool (*key_of)(void *self, ru_node_id node, const uint8_t **key, uint32_t *key_bytes);
+    void *key_self;
     ru_link link;            /* of its own; room for ru_guests_conns connections */
     uint32_t n_max;          /* guests at once; 0: 64 */
     uint32_t message_bytes;  /* of a message; 0: 4 KiB; at most RU_CHAN_MESSAGE_MAX */
@@ -33,7 +40,11 @@ typedef struct ru_guests_options {
     uint32_t unanswered_max; /* messages of a guest that wait for their answer; 0: 16 */
     int64_t idle_ns;         /* without a message for so long: refused; 0: 60 s */
     uint32_t streams_max;    /* that parts send to guests at one time; 0: none */
+    uint32_t slots_max;      /* that parts receive from guests at one time; 0: none */
 } ru_guests_options;
+
+/* The node of the guest of this name, for services with a key for each guest. */
+ru_node_id ru_guest_name(const char *name);
 
 /* Connections that the link needs room for. */
 uint32_t ru_guests_conns(uint32_t n_max);

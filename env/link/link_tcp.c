@@ -661,8 +661,13 @@ static ru_status link_check(const ru_link_tcp_options *opt, ru_err *err)
     if (opt->psk_bytes != 0 && (opt->psk_bytes < 16 || opt->psk_bytes > 64)) {
         return RU_FAIL(err, RU_E_ARG, "a TLS key has %u bytes, expected 16 to 64", opt->psk_bytes);
     }
-    if (opt->tls_always && (opt->tls_never || opt->psk_bytes == 0)) {
+    if (opt->tls_always && (opt->tls_never || (opt->psk_bytes == 0 && opt->psk_of == NULL))) {
         return RU_FAIL(err, RU_E_ARG, "TLS for every connection needs a key");
+    }
+    if (opt->psk_name != NULL && strlen(opt->psk_name) > RU_LINK_PSK_NAME_MAX) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "the name beside a TLS key has %zu bytes, expected at most %d",
+                       strlen(opt->psk_name), RU_LINK_PSK_NAME_MAX);
     }
     if (opt->conns_max > 65000) {
         return RU_FAIL(err, RU_E_ARG,
@@ -693,8 +698,8 @@ ru_status ru_link_tcp_open(const ru_link_tcp_options *opt, ru_link_tcp **out, ru
     for (uint32_t k = l->opt.conns_max; st == RU_OK && k > 0; k--) {
         l->free[l->n_free++] = k - 1;
     }
-    if (st == RU_OK && opt->psk_bytes > 0 && !opt->tls_never) {
-        st = rui_tls_host_open(opt, &l->tls, err);
+    if (st == RU_OK && (opt->psk_bytes > 0 || opt->psk_of != NULL) && !opt->tls_never) {
+        st = rui_tls_host_open(&l->opt, &l->tls, err);
     }
     if (st == RU_OK) {
         st = ru_loop_waker(opt->loop, rui_names_done, l, &l->waker, err);

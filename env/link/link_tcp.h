@@ -22,6 +22,8 @@ typedef struct ru_link_tcp ru_link_tcp;
 
 enum { RU_LINK_TCP_STRANGERS = 64 }; /* accepted ones kept before their TLS handshake is done */
 
+enum { RU_LINK_PSK_NAME_MAX = 64, RU_LINK_PSK_MAX = 64 };
+
 enum { RU_LINK_TCP_ADDRESS_MAX = 128 }; /* host:port as text */
 
 /* This machine's address, without a port, on the interface that reaches `toward` (host:port), where
@@ -47,6 +49,12 @@ typedef struct ru_link_tcp_options {
                            when it listens on all interfaces; NULL: the first */
     const uint8_t *psk; /* [psk_bytes] TLS key, 16 .. 64 bytes; for peers not on this machine */
     uint32_t psk_bytes;
+    const char *psk_name; /* what this process is called by those who have a key for each peer; at
+                             most RU_LINK_PSK_NAME_MAX bytes; NULL: no name */
+    /* The key of the peer of this name, into key [64]; false: it has none. NULL: all have `psk`,
+     * which is not needed otherwise. */
+    bool (*psk_of)(void *self, const char *name, uint8_t *key, uint32_t *key_bytes);
+    void *psk_self;
     bool tls_always;    /* also on this machine (tests) */
     bool tls_never;     /* the network is trusted */
     uint32_t conns_max; /* 0: 1024, strangers included; more are refused */

@@ -613,6 +613,55 @@ static void test_tls_strangers(void **state)
     ru_loop_close(loop);
 }
 
+/* A key for each name: who has it comes in under its name, nobody under another's or none. */
+static bool psk_of(void *self, const char *name, uint8_t *into, uint32_t *bytes)
+{
+    (void)self;
+    if (strcmp(name, "alice") != 0) {
+        return false;
+    }
+    memcpy(into, key, sizeof key);
+    *bytes = sizeof key;
+    return true;
+}
+
+static void test_tls_names(void **state)
+{
+    (void)state;
+    static const uint8_t other[32] = "another key of this test, 32 by";
+    static const struct {
+        const char *name;
+        const uint8_t *key;
+        bool comes;
+    } rows[] = {
+        {"alice", key, true}, {"alice", other, false}, {"bob", key, false}, {NULL, key, false}};
+    ru_log_options quiet = ru_log_get(), before = quiet;
+    quiet.level = RU_LOG_OFF;
+    ru_log_set(&quiet);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        ru_loop *loop = open_loop();
+        side a, b;
+        side_open(
+            &b, loop, NULL,
+            (ru_link_tcp_options){.listen = "127.0.0.1:0", .psk_of = psk_of, .tls_always = true});
+        side_open(&a, loop, NULL,
+                  (ru_link_tcp_options){.psk = rows[k].key,
+                                        .psk_bytes = sizeof key,
+                                        .psk_name = rows[k].name,
+                                        .tls_always = true});
+        (void)dial(&a, &b, RU_LINK_URGENT);
+        while (a.n_opened + a.n_closed == 0) {
+            rounds(loop, 1);
+        }
+        assert_int_equal(a.n_opened, rows[k].comes);
+        assert_true(rows[k].comes || a.why == RU_E_PERM);
+        side_close(&a);
+        side_close(&b);
+        ru_loop_close(loop);
+    }
+    ru_log_set(&before);
+}
+
 /* Strangers that hang up within the handshake, after so many bytes of a greeting, in order or with
  * a reset: their connections are free again at once, not when their time is over. */
 static void test_tls_hang_up(void **state)
@@ -733,4 +782,5 @@ RU_TESTS(env_link_tcp, cmocka_unit_test(test_window), cmocka_unit_test(test_exch
          cmocka_unit_test(test_refused_and_bad_addresses), cmocka_unit_test(test_not_to_itself),
          cmocka_unit_test(test_frames_refused_and_closed_within),
          cmocka_unit_test(test_torn_frames_and_half_close), cmocka_unit_test(test_redirect),
-         cmocka_unit_test(test_tls_strangers), cmocka_unit_test(test_tls_hang_up))
+         cmocka_unit_test(test_tls_names), cmocka_unit_test(test_tls_strangers),
+         cmocka_unit_test(test_tls_hang_up))

@@ -43,10 +43,12 @@ enum {
     KEY_BYTES = 32,
 };
 
-static const char identity[] = "rubato";
+#define IDENTITY "rubato" /* then a blank and the peer's name, if it has one */
 
 struct rui_tls_host {
     SSL_CTX *ctx;
+    const ru_link_tcp_options *opt;
+    char identity[sizeof IDENTITY + 1 + RU_LINK_PSK_NAME_MAX];
     uint8_t key[KEY_BYTES];
 };
 
@@ -76,13 +78,26 @@ struct rui_tls {
 
 /* ---- the handshake ---- */
 
-static SSL_SESSION *session_of(SSL *ssl)
+static const rui_tls_host *host_of(const SSL *ssl)
 {
-    const rui_tls_host *h = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
+    return SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
+}
+
+static bool derive(const uint8_t *psk, uint32_t psk_bytes, uint8_t key[KEY_BYTES])
+{
+    static const char purpose[] = "rubato link tls 1.3";
+    unsigned int n = 0;
+    return HMAC(EVP_sha256(), psk, (int)psk_bytes, (const unsigned char *)purpose,
+                sizeof purpose - 1, key, &n) != NULL &&
+           n == KEY_BYTES;
+}
+
+static SSL_SESSION *session_of(const uint8_t key[KEY_BYTES], SSL *ssl)
+{
     static const unsigned char aes_128_gcm_sha256[2] = {0x13, 0x01};
     const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, aes_128_gcm_sha256);
     SSL_SESSION *s = SSL_SESSION_new();
-    if (s != NULL && cipher != NULL && SSL_SESSION_set1_master_key(s, h->key, KEY_BYTES) == 1 &&
+    if (s != NULL && cipher != NULL && SSL_SESSION_set1_master_key(s, key, KEY_BYTES) == 1 &&
         SSL_SESSION_set_cipher(s, cipher) == 1 &&
         SSL_SESSION_set_protocol_version(s, TLS1_3_VERSION) == 1) {
         return s;
@@ -95,9 +110,10 @@ static int use_key(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t 
                    SSL_SESSION **session)
 {
     (void)md; /* given only after a retry; the cipher has the one hash we know */
-    *session = session_of(ssl);
-    *id = (const unsigned char *)identity;
-    *id_bytes = sizeof identity - 1;
+    const rui_tls_host *h = host_of(ssl);
+    *session = session_of(h->key, ssl);
+    *id = (const unsigned char *)h->identity;
+    *id_bytes = strlen(h->identity);
     return *session != NULL;
 }
 
@@ -128,28 +144,48 @@ static void note_secret(const SSL *ssl, const char *line)
 
 static int find_key(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESSION **session)
 {
-    bool known = id_bytes == sizeof identity - 1 && memcmp(id, identity, id_bytes) == 0;
-    *session = known ? session_of(ssl) : NULL;
+    const rui_tls_host *h = host_of(ssl);
+    const size_t first = sizeof IDENTITY - 1;
+    char name[RU_LINK_PSK_NAME_MAX + 1];
+    uint8_t psk[RU_LINK_PSK_MAX], key[KEY_BYTES];
+    uint32_t psk_bytes = 0;
+    *session = NULL;
+    if (id_bytes < first || memcmp(id, IDENTITY, first) != 0) {
+        return 1;
+    }
+    if (h->opt->psk_of == NULL) { /* all have one key, whatever they are called */
+        *session = session_of(h->key, ssl);
+        return 1;
+    }
+    if (id_bytes <= first + 1 || id[first] != ' ' || id_bytes - first - 1 > RU_LINK_PSK_NAME_MAX) {
+        return 1;
+    }
+    memcpy(name, id + first + 1, id_bytes - first - 1);
+    name[id_bytes - first - 1] = '\0';
+    if (h->opt->psk_of(h->opt->psk_self, name, psk, &psk_bytes) && derive(psk, psk_bytes, key)) {
+        *session = session_of(key, ssl);
+    }
+    OPENSSL_cleanse(psk, sizeof psk);
+    OPENSSL_cleanse(key, sizeof key);
     return 1;
 }
 
 ru_status rui_tls_host_open(const ru_link_tcp_options *opt, rui_tls_host **out, ru_err *err)
 {
-    static const char purpose[] = "rubato link tls 1.3";
     rui_tls_host *h = calloc(1, sizeof *h);
     SSL_CTX *ctx = SSL_CTX_new(TLS_method());
-    unsigned int n = 0;
     if (h == NULL || ctx == NULL ||
-        HMAC(EVP_sha256(), opt->psk, (int)opt->psk_bytes, (const unsigned char *)purpose,
-             sizeof purpose - 1, h->key, &n) == NULL ||
+        (opt->psk_bytes > 0 && !derive(opt->psk, opt->psk_bytes, h->key)) ||
         SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) != 1 ||
         SSL_CTX_set_ciphersuites(ctx, "TLS_AES_128_GCM_SHA256") != 1) {
         free(h);
         SSL_CTX_free(ctx);
         return RU_FAIL(err, RU_E_MEM, "cannot set up TLS 1.3");
     }
-    RU_CHECK(n == KEY_BYTES);
     h->ctx = ctx;
+    h->opt = opt;
+    (void)snprintf(h->identity, sizeof h->identity, "%s%s%s", IDENTITY,
+                   opt->psk_name != NULL ? " " : "", opt->psk_name != NULL ? opt->psk_name : "");
     SSL_CTX_set_app_data(ctx, h);
     SSL_CTX_set_psk_use_session_callback(ctx, use_key);
     SSL_CTX_set_psk_find_session_callback(ctx, find_key);

@@ -239,7 +239,7 @@ static void who_takes_no_answers_is_refused(void **state)
 static void options_out_of_their_limits_are_refused(void **state)
 {
     (void)state;
-    static const ru_guests_options rows[] = {{.n_max = 1025},
+    static const ru_guests_options rows[] = {{.n_max = 4097},
                                              {.message_bytes = RU_CHAN_MESSAGE_MAX + 1},
                                              {.message_bytes = 2000, .bytes_per_s = 1999},
                                              {.idle_ns = -1},
@@ -294,10 +294,81 @@ static void hostile_guests_disturb_nobody(void **state)
     }
 }
 
+/* What comm/node/guests.h says of the memory of an idle guest. */
+static void a_full_house_fits_into_memory(void **state)
+{
+    (void)state;
+    enum { FEW = 96, MANY = 4096 };
+    int64_t bytes[2];
+    for (uint32_t k = 0; k < 2; k++) {
+        guest_world w = {.limits = {.n_max = k == 0 ? FEW : MANY}};
+        guest_world_open(&w, 5, 1);
+        bytes[k] = w.hosts[0].process.arena.used_bytes;
+        guest_world_close(&w);
+    }
+    int64_t each = (bytes[1] - bytes[0]) / (MANY - FEW);
+    assert_true(each > 0 && each < 120 << 10);
+}
+
+/* -- a key for each guest -------------------------------------------------------------------------
+ */
+
+static const char *const owners[] = {"alice", "bob"};
+static const char *const keys[] = {"the key of alice, with 32 bytes.",
+                                   "the key of bob, with all 32 byte"};
+
+static bool key_of(void *self, ru_node_id node, const uint8_t **key, uint32_t *key_bytes)
+{
+    (void)self;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(owners); k++) {
+        if (ru_node_is(ru_guest_name(owners[k]), node)) {
+            *key = (const uint8_t *)keys[k];
+            *key_bytes = 32;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Only the owner of a key comes in under a name; a second one of the same name does not end the
+ * first. */
+static void each_guest_has_its_own_key(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        uint32_t key; /* 2: that of all */
+        bool comes;
+    } rows[] = {{"alice", 0, true},
+                {"bob", 0, false},
+                {"bob", 2, false},
+                {"eve", 1, false},
+                {"bob", 1, true}};
+    guest_world w = {.limits = {.key_of = key_of}};
+    guest_visitor *v[RU_ARRAY_LEN(rows)];
+    guest_world_open(&w, 7, 1);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        w.name = rows[k].name;
+        v[k] = guest_world_visit(&w, false, rows[k].key < 2 ? keys[rows[k].key] : NULL);
+        guest_world_run_ms(&w, 10);
+        guest_world_dial(v[k], 0);
+        guest_world_run_ms(&w, 4000);
+        assert_int_equal(v[k]->up, rows[k].comes);
+        assert_true(v[0]->up);
+    }
+    static const uint64_t count = 1;
+    assert_int_equal(guest_world_send(v[4], RU_COUNTER_ADD, &count, sizeof count), RU_OK);
+    guest_world_run_ms(&w, 100);
+    assert_int_equal(v[4]->known, 1);
+    guest_world_close(&w);
+}
+
 RU_TESTS(test_guest, cmocka_unit_test(guests_count_through_crashes),
          cmocka_unit_test(every_limit_refuses_with_its_sentence),
          cmocka_unit_test(nobody_within_the_limits_is_refused),
          cmocka_unit_test(a_full_house_says_so), cmocka_unit_test(the_token_is_the_guests_own),
          cmocka_unit_test(who_takes_no_answers_is_refused),
          cmocka_unit_test(options_out_of_their_limits_are_refused),
+         cmocka_unit_test(a_full_house_fits_into_memory),
+         cmocka_unit_test(each_guest_has_its_own_key),
          cmocka_unit_test(hostile_guests_disturb_nobody))

@@ -222,6 +222,7 @@ guest_visitor *guest_world_visit(guest_world *w, bool honest, const char *token)
                              &err),
          &err);
     v->id.v = ru_rng_u64(ru_sim_rng(w->sim)) | 1;
+    v->id = w->name != NULL ? ru_guest_name(w->name) : v->id;
     const ru_guest_options o = {
         .self = v->id,
         .address = v->address,

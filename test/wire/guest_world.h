@@ -50,6 +50,7 @@ struct guest_world {
     guest_host hosts[GUEST_HOSTS];
     guest_visitor visitors[GUEST_VISITORS];
     uint32_t n_hosts, n_visitors;
+    const char *name;         /* of the next visitor, with a key of its own; NULL: it has none */
     ru_guests_options limits; /* of every host; filled in but for token and link */
 };
 
