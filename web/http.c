@@ -116,13 +116,12 @@ static enum MHD_Result on_request(void *self, struct MHD_Connection *c, const ch
                                   const char *method, const char *version, const char *body,
                                   size_t *body_bytes, void **state)
 {
-    (void)version;
     ru_http *h = self;
     if (h->opt.request != NULL) {
         bool open = h->opt.open_path != NULL && strcmp(path, h->opt.open_path) == 0 &&
                     strcmp(method, "GET") == 0;
         return *state != NULL || open || may_read(h, c)
-                   ? rui_http_step(h, c, path, method, body, body_bytes, state)
+                   ? rui_http_step(h, c, path, method, version, body, body_bytes, state)
                    : rui_http_say(h, c, 401, NEEDS_TOKEN);
     }
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
@@ -295,6 +294,7 @@ void ru_http_close(ru_http *h)
         ru_loop_fd_off(h->opt.loop, h->epoll_fd);
     }
     h->stop_daemon(h->daemon);
+    rui_http_halves_free(h);
     h->daemon = NULL;
 }
 

@@ -77,7 +77,7 @@ typedef struct ru_http_options {
     void (*answered)(void *self, const ru_http_request *r, uint32_t status, int64_t bytes);
     void (*sent)(void *self); /* an answer or a stream has gone, or cannot; may be NULL */
     int64_t body_max_bytes;   /* of one request: 413; 0: 64 MiB */
-    int64_t bodies_max_bytes; /* of all: 503; 0: eight times that */
+    int64_t bodies_max_bytes; /* of all, with what was put and not read: 503; 0: eight times that */
     int64_t body_max_s;       /* from head to end of body; 0: 60 */
     int64_t answer_max_s;     /* from body to answer: 504, and gone(r); 0: no limit */
     int64_t stream_max_bytes; /* put and not read yet; 0: 256 KiB */
@@ -102,8 +102,9 @@ void ru_http_refuse(ru_http_request *r, uint32_t status, const char *sentence, i
 /* Begin an answer of unknown length (chunked); fields are copied. */
 void ru_http_stream(ru_http_request *r, uint32_t status, const ru_http_field *fields,
                     uint32_t n_fields);
-/* Add to it; copied. false: stream_max_bytes are there that the reader has not read, or it is gone;
- * nothing was added. A reader that does not read for silent_max_s is dropped: gone(r). */
+/* Add to it; copied. false: stream_max_bytes are there that the reader has not read, or it is gone,
+ * or all streams and bodies have bodies_max_bytes; nothing was added. A reader that does not read
+ * for silent_max_s is dropped: gone(r). */
 bool ru_http_put(ru_http_request *r, const void *data, int64_t size_bytes);
 void ru_http_end(ru_http_request *r); /* `r` is invalid then */
 

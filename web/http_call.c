@@ -3,9 +3,10 @@
 #ifdef RU_HAS_MHD
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
-enum { HANG_UP = 0x2000 /* EPOLLRDHUP: the client sends no more */, SPANS_MAX = 1024 };
+enum { SPANS_MAX = 1024 };
 
 /* -- bookkeeping -------------------------------------------------------------------------------
  */
@@ -29,7 +30,7 @@ static void let_go(rui_http_call *k)
         return;
     }
     unlist(k);
-    k->http->bodies_bytes -= k->body_cap;
+    k->http->bodies_bytes -= k->body_cap + k->pending_cap;
     free(k->body);
     free(k->pending);
     free(k);
@@ -58,7 +59,7 @@ static void resume(rui_http_call *k)
 }
 
 /* The client left: the library closes the connection, the owner is told. */
-static void leave(rui_http_call *k)
+void rui_http_leave(rui_http_call *k)
 {
     k->state = RUI_HTTP_GONE;
     resume(k);
@@ -67,12 +68,29 @@ static void leave(rui_http_call *k)
     }
 }
 
+/* A client that sends no more may wait for its answer, or have left: the two differ once bytes go
+ * to it. A stream sends some soon; before another answer goes an interim one, which clients of HTTP
+ * 1.1 pass over. Over TLS, and of clients of HTTP 1.0, the end of sending is the end. */
+static bool still_reads(const rui_http_call *k, int fd)
+{
+    static const char probe[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (k->http->opt.cert != NULL || !k->http_1_1) {
+        return false;
+    }
+    return k->state == RUI_HTTP_STREAM ||
+           send(fd, probe, sizeof probe - 1, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof probe - 1;
+}
+
 static void on_hang_up(void *self, int fd, uint32_t events, ru_time now)
 {
-    (void)fd;
-    (void)events;
     (void)now;
-    leave(self);
+    rui_http_call *k = self;
+    bool lost = (events & (EPOLLERR | EPOLLHUP)) != 0;
+    if (lost || !still_reads(k, fd) || !rui_http_half_open(k, fd)) {
+        rui_http_leave(k);
+    } else {
+        k->watched = false; /* the half watches it */
+    }
 }
 
 static void suspend(rui_http_call *k)
@@ -82,7 +100,8 @@ static void suspend(rui_http_call *k)
     h->suspend_connection(k->conn);
     k->suspended = true;
     /* without memory for it nobody sees the hang-up before the answer is sent */
-    k->watched = ru_loop_fd(h->opt.loop, fd, HANG_UP, on_hang_up, k, NULL) == RU_OK;
+    k->watched =
+        k->half == NULL && ru_loop_fd(h->opt.loop, fd, EPOLLRDHUP, on_hang_up, k, NULL) == RU_OK;
 }
 
 /* -- reading -----------------------------------------------------------------------------------
@@ -128,7 +147,7 @@ static enum MHD_Result too_large(ru_http *h, struct MHD_Connection *c)
 static const char BUSY[] = "bodies of other requests take all memory for bodies; try again";
 
 static enum MHD_Result begin(ru_http *h, struct MHD_Connection *c, const char *path,
-                             const char *method, void **state)
+                             const char *method, const char *version, void **state)
 {
     int64_t n = announced(h, c);
     if (n > h->opt.body_max_bytes &&
@@ -141,6 +160,7 @@ static enum MHD_Result begin(ru_http *h, struct MHD_Connection *c, const char *p
     }
     k->http = h;
     k->conn = c;
+    k->http_1_1 = strcmp(version, "HTTP/1.1") == 0;
     k->next = h->calls;
     h->calls = k;
     if (k->next != NULL) {
@@ -176,11 +196,12 @@ static enum MHD_Result queue(rui_http_call *k)
 }
 
 enum MHD_Result rui_http_step(ru_http *h, struct MHD_Connection *c, const char *path,
-                              const char *method, const char *data, size_t *n, void **state)
+                              const char *method, const char *version, const char *data, size_t *n,
+                              void **state)
 {
     rui_http_call *k = *state;
     if (k == NULL) {
-        return begin(h, c, path, method, state);
+        return begin(h, c, path, method, version, state);
     }
     if (*n > 0) {
         take(k, data, *n);
@@ -228,7 +249,11 @@ void rui_http_completed(void *self, struct MHD_Connection *c, void **state,
         k->response = NULL;
     }
     if (k->owned && k->state != RUI_HTTP_GONE) {
-        leave(k);
+        rui_http_leave(k);
+    }
+    if (k->half != NULL) {
+        rui_http_half_end(k->half);
+        k->half = NULL;
     }
     k->conn = NULL;
     k->r.method = k->r.path = "";
@@ -379,7 +404,7 @@ void ru_http_stream(ru_http_request *r, uint32_t status, const ru_http_field *fi
     k->status = status;
     k->response = h->create_response_from_callback(MHD_SIZE_UNKNOWN, 32 << 10, on_read, k, NULL);
     if (k->response == NULL) {
-        leave(k);
+        rui_http_leave(k);
         return;
     }
     k->state = RUI_HTTP_STREAM;
@@ -400,11 +425,13 @@ bool ru_http_put(ru_http_request *r, const void *data, int64_t size_bytes)
         k->pending_n = n;
     }
     if (n + size_bytes > k->pending_cap) {
-        int64_t cap = 2 * (n + size_bytes);
-        uint8_t *more = realloc(k->pending, (size_t)cap);
+        int64_t cap = 2 * (n + size_bytes), grown = k->http->bodies_bytes - k->pending_cap + cap;
+        uint8_t *more =
+            grown <= k->http->opt.bodies_max_bytes ? realloc(k->pending, (size_t)cap) : NULL;
         if (more == NULL) {
             return false;
         }
+        k->http->bodies_bytes = grown;
         k->pending = more;
         k->pending_cap = cap;
     }
@@ -498,7 +525,7 @@ void rui_http_sweep(ru_http *h, ru_time now)
     for (rui_http_call *k = h->calls; k != NULL && max_ns > 0; k = k->next) {
         if (k->state == RUI_HTTP_HELD && ru_time_since(now, k->r.since) > max_ns) {
             k->late = true;
-            leave(k); /* k stays: the library has it */
+            rui_http_leave(k); /* k stays: the library has it */
         }
     }
 }
@@ -507,7 +534,7 @@ void rui_http_drop_all(ru_http *h)
 {
     for (rui_http_call *k = h->calls, *next; k != NULL; k = next) {
         if (k->state == RUI_HTTP_HELD || k->state == RUI_HTTP_STREAM) {
-            leave(k);
+            rui_http_leave(k);
         }
         next = k->next;
         k->owned = false;

@@ -5,7 +5,7 @@
  *                               `--hang-up, too late--> GONE --the owner ends it--> (free)
  *
  * A held request is suspended: the library neither watches its connection nor times it out. Its
- * descriptor stands in the loop for hang-up alone, and a timer looks for times that are over.
+ * descriptor stands in the loop for its end alone, and a timer looks for times that are over.
  *
  * Thread: loop only. */
 #ifndef RU_WEB_HTTP_IMPL_H
@@ -45,6 +45,8 @@ typedef enum rui_http_state {
     RUI_HTTP_GONE, /* nobody reads the answer */
 } rui_http_state;
 
+typedef struct rui_http_half rui_http_half; /* http_half.c */
+
 typedef struct rui_http_call {
     ru_http_request r; /* first: the owner's view */
     ru_http *http;
@@ -54,6 +56,8 @@ typedef struct rui_http_call {
     rui_http_state state;
     uint32_t status;
     bool suspended, watched, owned, ended, late;
+    bool http_1_1;
+    rui_http_half *half; /* its client sends no more, but may read; else NULL */
     uint8_t *body;
     int64_t body_cap;
     uint8_t *pending; /* [pending_cap] of a stream: [pending_at, pending_n) are not read yet */
@@ -76,6 +80,7 @@ struct ru_http {
     int64_t bodies_bytes;
     rui_http_call *calls;
     rui_http_conn *conns;
+    rui_http_half *halves;
     bool running, sweeping;
 #define RUI_X(fn) __typeof__(&MHD_##fn) fn;
     RUI_MHD_LIST(RUI_X)
@@ -89,15 +94,23 @@ void rui_http_soon(ru_http *h); /* the library runs again soon */
 
 /* http_call.c: one step of a request, as the library asks for it. */
 enum MHD_Result rui_http_step(ru_http *h, struct MHD_Connection *c, const char *path,
-                              const char *method, const char *data, size_t *n, void **state);
+                              const char *method, const char *version, const char *data, size_t *n,
+                              void **state);
 void rui_http_completed(void *self, struct MHD_Connection *c, void **state,
                         enum MHD_RequestTerminationCode why);
 void rui_http_connection(void *self, struct MHD_Connection *c, void **socket,
                          enum MHD_ConnectionNotificationCode what);
 /* Requests and connections whose time is over. */
 void rui_http_sweep(ru_http *h, ru_time now);
+void rui_http_leave(rui_http_call *k); /* its client left: the owner is told */
 /* The server closes: every request is gone. */
 void rui_http_drop_all(ru_http *h);
+
+/* http_half.c: `fd` of a request that is suspended; its client sends no more. false: no memory or
+ * descriptors. */
+bool rui_http_half_open(rui_http_call *k, int fd);
+void rui_http_half_end(rui_http_half *f); /* its request is answered */
+void rui_http_halves_free(ru_http *h);    /* after the library has closed */
 #endif
 
 #endif

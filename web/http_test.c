@@ -221,6 +221,49 @@ static void sees_a_client_leave(void **state)
     close(c);
 }
 
+/* A client that only ends its sending is answered, whole or in a stream; one that has left as well
+ * is gone once the interim answer has met nobody. */
+static void answers_who_sends_no_more(void **state)
+{
+    (void)state;
+    world w;
+    if (!open_with(&w, (ru_http_options){0})) {
+        skip();
+    }
+    int a = dial(&w), b = dial(&w), c = dial(&w);
+    const ru_http_span s = {"late", 4};
+    const ru_http_field f = {"Content-Type", "text/event-stream"};
+    say(a, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx");
+    until(&w, &w.n_requests, 1);
+    assert_int_equal(shutdown(a, SHUT_WR), 0);
+    const char *got = hear(&w, a, "\r\n\r\n");
+    assert_non_null(strstr(got, "HTTP/1.1 100 "));
+    turn(&w, 4);
+    assert_int_equal(w.n_gone, 0);
+    reply_with(&w, w.kept[0], &s, 1);
+    got = hear(&w, a, "late");
+    assert_non_null(strstr(got, "200 OK"));
+    say(b, "GET /s HTTP/1.1\r\nHost: h\r\n\r\n");
+    until(&w, &w.n_requests, 2);
+    ru_http_stream(w.kept[1], 200, &f, 1);
+    assert_true(ru_http_put(w.kept[1], "data: 1\n\n", 9));
+    (void)hear(&w, b, "data: 1\n\n");
+    assert_int_equal(shutdown(b, SHUT_WR), 0);
+    turn(&w, 4);
+    assert_true(ru_http_put(w.kept[1], "data: 2\n\n", 9));
+    ru_http_end(w.kept[1]);
+    assert_non_null(strstr(hear(&w, b, "0\r\n\r\n"), "data: 2\n\n"));
+    say(c, "GET / HTTP/1.0\r\n\r\n"); /* it may not get an interim answer */
+    until(&w, &w.n_requests, 3);
+    assert_int_equal(shutdown(c, SHUT_WR), 0);
+    until(&w, &w.n_gone, 1);
+    reply_with(&w, w.kept[2], &s, 1);
+    close(a);
+    close(b);
+    close(c);
+    close_all(&w);
+}
+
 static void bounds_bodies(void **state)
 {
     (void)state;
@@ -338,5 +381,6 @@ static void survives_noise(void **state)
 }
 
 RU_TESTS(web_http, cmocka_unit_test(answers_late_and_in_spans),
-         cmocka_unit_test(sees_a_client_leave), cmocka_unit_test(bounds_bodies),
-         cmocka_unit_test(streams_and_stops_at_a_slow_reader), cmocka_unit_test(survives_noise))
+         cmocka_unit_test(sees_a_client_leave), cmocka_unit_test(answers_who_sends_no_more),
+         cmocka_unit_test(bounds_bodies), cmocka_unit_test(streams_and_stops_at_a_slow_reader),
+         cmocka_unit_test(survives_noise))
