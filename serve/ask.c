@@ -133,6 +133,10 @@ static bool read_common(rui_scan *s, rui_ask *a, ru_str key)
         a->draw.seed = a->seeded ? (uint64_t)seed : 0;
     } else if (ru_str_eq_c(key, "stop") || ru_str_eq_c(key, "stop_words")) {
         read_stops(s, a);
+    } else if (ru_str_eq_c(key, "priority")) {
+        read_whole(s, key, 0, &a->priority);
+    } else if (ru_str_eq_c(key, "timeout")) {
+        read_whole(s, key, 0, &a->timeout_us);
     } else {
         return false;
     }

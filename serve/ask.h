@@ -16,6 +16,7 @@ typedef struct rui_ask {
     ru_str prompt;              /* p NULL: tokens instead */
     int64_t *tokens;            /* [n_tokens] */
     int64_t n_tokens, max_tokens;
+    int64_t priority, timeout_us; /* as infer requests have them; 0: not given */
     ru_draw draw;
     bool seeded; /* the seed was given */
     ru_str stops[RUI_STOPS_MAX];

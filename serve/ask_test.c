@@ -35,6 +35,8 @@ static void parameters_are_read_or_refused(void **state)
         {"{\"text_input\":\"a\",\"parameters\":{\"parameters\":{\"top_k\":1}}}", "'parameters'",
          false, false},
         {"{\"prompt\":\"a\",\"top_k\":-2}", "top_k", true, false},
+        {"{\"prompt\":\"a\",\"priority\":1,\"timeout\":100}", NULL, true, false},
+        {"{\"prompt\":\"a\",\"priority\":-1}", "priority -1 is below 0", true, false},
         {"{\"model\":\"m\"}", "no prompt", true, false},
         {"{\"text_input\":\"a\",\"model\":\"m\"}", "'model'", false, false},
         {"{\"text_input\":\"a\",\"stream\":true}", "generate_stream", false, false},

@@ -171,12 +171,19 @@ bool rui_journal_explain(const rui_journal *j, ru_str which, ru_text *t)
         }
     }
     qsort(sorted, n, sizeof *sorted, by_time);
-    if (found == NULL && n > 0 && which.n > 1 && which.p[0] == 'p' &&
-        ru_str_f64(ru_str_n(which.p + 1, which.n - 1), &percent) && percent >= 0 &&
-        percent <= 100) {
+    bool quantile = which.n > 1 && which.p[0] == 'p' &&
+                    ru_str_f64(ru_str_n(which.p + 1, which.n - 1), &percent) && percent >= 0 &&
+                    percent <= 100;
+    if (found == NULL && quantile && n > 0) {
         found = at_quantile(sorted, n, percent);
     }
     if (found == NULL) {
+        ru_text_putf(t,
+                     quantile ? "no infer request has been answered with outputs yet; send one, "
+                                "then ask for %.*s again"
+                              : "no request '%.*s' is among the last %u; its id stands in the "
+                                "field X-Request-Id of its answer",
+                     (int)(which.n < 64 ? which.n : 64), which.p, (uint32_t)ENTRIES);
         return false;
     }
     explain(found, t);

@@ -35,7 +35,7 @@ bool rui_journal_add(rui_journal *j, const rui_entry *e);
 void rui_journal_flush(rui_journal *j);
 /* For people: how long the parts of one request took and why its batch left, by its id, the newest;
  * or of the infer requests that were answered 200, the one at a quantile "pQ" of their times.
- * false: there is none. */
+ * false: there is none; the text says so. */
 bool rui_journal_explain(const rui_journal *j, ru_str which, ru_text *t);
 
 #endif

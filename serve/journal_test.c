@@ -19,6 +19,10 @@ static void remembers(void **state)
     ru_arena_init(&arena, 0);
     (void)snprintf(path, sizeof path, "%s/access", scratch->root);
     assert_ok(rui_journal_open(path, &arena, &j, &err), err);
+    ru_text t = ru_text_into(text, sizeof text);
+    assert_false(rui_journal_explain(j, ru_str_c("p99"), &t));
+    assert_string_equal(text, "no infer request has been answered with outputs yet; send one, then "
+                              "ask for p99 again");
     for (int64_t k = 0; k < 2000; k++) { /* the last 1024: 976 us to 1999 us */
         rui_entry e = {.method = "POST",
                        .path = "/v2/models/m/infer",
@@ -32,9 +36,12 @@ static void remembers(void **state)
         assert_true(rui_journal_add(j, &e));
         assert_true(rui_journal_add(j, &(rui_entry){.method = "GET", .path = "/\n"}));
     }
-    ru_text t = ru_text_into(text, sizeof text);
-    assert_false(rui_journal_explain(j, ru_str_c("#976"), &t));
+    t = ru_text_into(text, sizeof text);
     assert_false(rui_journal_explain(j, ru_str_c("p101"), &t));
+    t = ru_text_into(text, sizeof text);
+    assert_false(rui_journal_explain(j, ru_str_c("#976"), &t));
+    assert_non_null(strstr(text, "no request '#976' is among the last 1024"));
+    t = ru_text_into(text, sizeof text);
     assert_true(rui_journal_explain(j, ru_str_c("#977"), &t));
     assert_non_null(
         strstr(text, "request #977: POST /v2/models/m/infer, answered 200 after 0.976"));

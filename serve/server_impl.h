@@ -139,6 +139,11 @@ void rui_infer(ru_server *s, rui_version *v, ru_http_request *r);
 void rui_infer_gone(ru_server *s, ru_http_request *r);
 void rui_infer_jobs(rui_version *v, ru_time now); /* jobs that are done */
 void rui_infer_end(rui_version *v);               /* nothing of it is under way */
+/* Until when its client wants it, by the parameter, the header, the model's usual time and what the
+ * server allows; ns 0: nobody says. Errors: RU_E_DATA. */
+ru_status rui_due(const rui_version *v, const ru_http_request *r, int64_t timeout_us, ru_time *due,
+                  ru_err *err);
+uint32_t rui_priority(const rui_version *v, int64_t asked); /* 0: the model's usual one */
 /* The machine hears what batches take, where that has changed. */
 void rui_infer_pace(rui_version *v);
 /* The machine hears `ev`, and what it says is done. */

@@ -473,21 +473,27 @@ static void name(rui_call *c)
 
 #define MS_MAX 1e12 /* 31 years: sums with the clock stay below 2^63 ns */
 
-/* Until when the client wants it: Triton's parameter or our header; ns 0: it does not say. */
-static ru_status due_of(const rui_call *c, ru_time *due, ru_err *err)
+ru_status rui_due(const rui_version *v, const ru_http_request *r, int64_t timeout_us, ru_time *due,
+                  ru_err *err)
 {
-    const char *header = ru_http_asked(c->r, "Rubato-Deadline-Ms");
-    double ms = (double)c->in.timeout_us * 1e-3;
+    const char *header = ru_http_asked(r, "Rubato-Deadline-Ms");
+    double ms = (double)timeout_us * 1e-3;
     ms = ms < MS_MAX ? ms : MS_MAX;
     if (header != NULL && (!ru_str_f64(ru_str_c(header), &ms) || !(ms > 0 && ms < MS_MAX))) {
         return RU_FAIL(err, RU_E_DATA, "Rubato-Deadline-Ms '%.40s' is not a time", header);
     }
-    int64_t ns = (int64_t)(ms * 1e6), most = c->server->opt.wait_max_ns;
-    int64_t usual = c->version->config.timeout_us * 1000;
-    ns = usual > 0 && (ns <= 0 || ns > usual || !c->version->config.shorter) ? usual : ns;
+    int64_t ns = (int64_t)(ms * 1e6), most = v->server->opt.wait_max_ns;
+    int64_t usual = v->config.timeout_us * 1000;
+    ns = usual > 0 && (ns <= 0 || ns > usual || !v->config.shorter) ? usual : ns;
     ns = most > 0 && (ns <= 0 || ns > most) ? most : ns;
-    *due = ns > 0 ? ru_time_after(c->r->since, ns) : (ru_time){0};
+    *due = ns > 0 ? ru_time_after(r->since, ns) : (ru_time){0};
     return RU_OK;
+}
+
+uint32_t rui_priority(const rui_version *v, int64_t asked)
+{
+    int64_t p = asked == 0 ? v->config.priority : asked;
+    return (uint32_t)(p < RU_SERVE_PRIORITIES ? p : RU_SERVE_PRIORITIES - 1);
 }
 
 void rui_infer(ru_server *s, rui_version *v, ru_http_request *r)
@@ -506,16 +512,14 @@ void rui_infer(ru_server *s, rui_version *v, ru_http_request *r)
     v->came[v->n_came++ % RUI_CAME_MAX] = r->since;
     ru_status st = read_call(c, &err);
     name(c);
-    st = st == RU_OK ? due_of(c, &ask.due, &err) : st;
+    st = st == RU_OK ? rui_due(v, r, c->in.timeout_us, &ask.due, &err) : st;
     if (st != RU_OK) {
         refuse(c, st == RU_E_LIMIT ? RUI_MISS_FAILED : RUI_MISS_BAD, http_of(st), err.text);
         return;
     }
     c->entry.rows = (uint32_t)c->part.rows;
     ask.rows = (uint32_t)(c->part.rows < UINT32_MAX / 4 ? c->part.rows : UINT32_MAX / 4);
-    c->in.priority = c->in.priority == 0 ? v->config.priority : c->in.priority;
-    ask.priority =
-        (uint32_t)(c->in.priority < RU_SERVE_PRIORITIES ? c->in.priority : RU_SERVE_PRIORITIES - 1);
+    ask.priority = rui_priority(v, c->in.priority);
     c->queued = ru_clock_now();
     c->entry.parse_ns = ru_time_since(c->queued, r->since);
     say(v, RU_SERVE_REQUEST, &ask);

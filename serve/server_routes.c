@@ -372,7 +372,7 @@ static void give_request(ru_server *s, ru_http_request *r, ru_str which)
     if (rui_journal_explain(s->journal, which, &t)) {
         rui_give_copy(r, "text/plain; charset=utf-8", t);
     } else {
-        ru_http_refuse(r, 404, "no such request is among the last ones", 0);
+        ru_http_refuse(r, 404, text, 0);
     }
 }
 

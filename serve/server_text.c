@@ -17,11 +17,13 @@ struct rui_telling {
     rui_written written;
     uint64_t number;
     int64_t created_s;
+    ru_time due;     /* nobody wants its first token any more; ns 0: no such time */
     int64_t seen;    /* tokens of `text` */
     ru_text text;    /* what was written */
     int64_t sent;    /* bytes of it that the client has */
     int64_t ends_at; /* a stop text stands there; -1: none */
     bool left;       /* the client, or it reads nothing */
+    bool late;       /* it was due before its first token: nothing of it is sent */
 };
 
 /* -- the end -----------------------------------------------------------------------------------
@@ -164,8 +166,8 @@ static void finish(rui_telling *c, ru_stream_end end, const ru_err *err)
     const char *sentence = failed          ? err->text
                            : status == 503 ? "no memory for the answer"
                            : status == 499 ? "the client left"
-                                           : "the time that the server allows a request to wait "
-                                             "is over; no text was written";
+                                           : "the time that the request or the server allows it "
+                                             "to wait is over; no text was written";
     if (c->ask.stream) {
         if (status == 500 || status == 504) {
             put_failure(c, sentence);
@@ -184,16 +186,16 @@ static void finish(rui_telling *c, ru_stream_end end, const ru_err *err)
 
 static void look(rui_telling *c, ru_time now)
 {
-    int64_t n, wait_ns = c->server->opt.wait_max_ns;
+    int64_t n;
     ru_err err = {0};
     ru_stream_end end = rui_scribe_look(c->version->scribe, &c->written, &n, &err);
-    bool late = n == 0 && wait_ns > 0 && ru_time_since(now, c->r->since) > wait_ns;
+    c->late = c->late || (n == 0 && c->due.ns > 0 && ru_time_since(now, c->due) > 0);
     int64_t safe = read_tokens(c, n);
     if (end != RU_STREAM_RUNS) {
         finish(c, end, &err);
         return;
     }
-    if (c->ends_at >= 0 || c->text.cut || late) {
+    if (c->ends_at >= 0 || c->text.cut || c->late) {
         c->left = c->left || c->text.cut;
         rui_scribe_drop(c->version->scribe, &c->written);
     } else if (c->ask.stream && safe > c->sent && !c->left) {
@@ -259,11 +261,13 @@ static ru_status prepare(rui_telling *c, ru_err *err)
         RU_TRY(ru_words_known(w, ids, n, err));
     }
     RU_TRY(fits(n, "", context, err));
+    RU_TRY(rui_due(c->version, c->r, a->timeout_us, &c->due, err));
     int64_t room = context + 1 - n;
     *s = (ru_stream){.n_prompt = n,
                      .n_max = n + (a->max_tokens < room ? a->max_tokens : room),
                      .end_token =
                          w->tokenizer != NULL ? ru_tokenizer_facts_get(w->tokenizer).end : -1,
+                     .priority = rui_priority(c->version, a->priority),
                      .draw = a->draw};
     s->tokens = RU_NEW(&c->arena, int64_t, s->n_max);
     if (s->tokens == NULL) {
@@ -290,6 +294,29 @@ static void begin(rui_telling *c)
     }
 }
 
+/* The model that OpenAI's form names; without a name the only one that writes texts. */
+static rui_version *named(const ru_server *s, const rui_ask *a, ru_text *why)
+{
+    rui_version *v = a->model.n > 0 ? rui_version_find(s, a->model, (ru_str){0}) : NULL;
+    uint32_t n = 0;
+    for (rui_version *k = s->versions; k != NULL && a->model.n == 0; k = k->next) {
+        if (k->scribe != NULL && rui_version_find(s, ru_str_c(k->model), (ru_str){0}) == k) {
+            v = n++ == 0 ? k : v;
+        }
+    }
+    if (n > 1) {
+        ru_text_putf(why,
+                     "the request does not say which 'model'; name one, as '%.100s' (GET "
+                     "/v1/models has them)",
+                     v->model);
+        return NULL;
+    }
+    ru_text_put(why, a->model.n > 0 ? "there is no such model here; GET /v1/models has those that "
+                                      "write texts"
+                                    : "no model here writes texts");
+    return v;
+}
+
 /* `openai`: of its form, where the body names the model; then *v is found by `find`. */
 static void text(ru_server *s, rui_version *v, ru_http_request *r, bool openai, bool stream)
 {
@@ -303,15 +330,21 @@ static void text(ru_server *s, rui_version *v, ru_http_request *r, bool openai, 
     c->server = s;
     c->r = r;
     ru_status st = rui_ask_read(r->body, r->body_bytes, openai, stream, &c->arena, &c->ask, &err);
-    v = openai && st == RU_OK ? rui_version_find(s, c->ask.model, (ru_str){0}) : v;
+    char why[256];
+    ru_text t = ru_text_into(why, sizeof why);
+    v = openai && st == RU_OK ? named(s, &c->ask, &t) : v;
     if (st != RU_OK || v == NULL || v->state != RUI_READY || s->stopping) {
-        uint32_t status = st == RU_E_LIMIT ? 503 : st != RU_OK ? 400 : v == NULL ? 404 : 503;
+        bool unnamed = v == NULL && c->ask.model.n == 0;
+        uint32_t status = st == RU_E_LIMIT         ? 503
+                          : st != RU_OK || unnamed ? 400
+                          : v == NULL              ? 404
+                                                   : 503;
         if (v != NULL) {
             count(v, r, status);
         }
         ru_http_refuse(r, status,
                        st != RU_OK ? err.text
-                       : v == NULL ? "there is no such model here"
+                       : v == NULL ? why
                                    : "the model is not ready",
                        status == 503 ? 1 : 0);
         ru_arena_fini(&c->arena);

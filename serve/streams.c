@@ -15,8 +15,8 @@ struct ru_streams {
     ru_arena arena;
     ru_steps *steps;
     ru_steps_facts facts;
-    place *places; /* [slots] */
-    ru_stream *waiting, **last;
+    place *places;      /* [slots] */
+    ru_stream *waiting; /* by priority, then by who asked first */
     uint64_t turns;
     ru_steps_row *rows; /* [rows_max] */
     int64_t n_rows;
@@ -33,7 +33,6 @@ ru_status ru_streams_open(ru_steps *steps, ru_streams **out, ru_err *err)
     ru_arena_init(&s->arena, 0);
     s->steps = steps;
     s->facts = ru_steps_facts_get(steps);
-    s->last = &s->waiting;
     s->places = RU_NEW(&s->arena, place, s->facts.slots);
     s->rows = RU_NEW(&s->arena, ru_steps_row, s->facts.rows_max);
     s->scratch = RU_NEW(&s->arena, float, s->facts.vocab);
@@ -59,10 +58,13 @@ void ru_streams_ask(ru_streams *s, ru_stream *t)
     t->n = t->n_prompt;
     t->cached = 0;
     t->end = RU_STREAM_RUNS;
-    t->next = NULL;
     t->leaves = false;
-    *s->last = t;
-    s->last = &t->next;
+    ru_stream **at = &s->waiting;
+    while (*at != NULL && (*at)->priority <= t->priority) {
+        at = &(*at)->next;
+    }
+    t->next = *at;
+    *at = t;
 }
 
 void ru_streams_drop(ru_stream *t)
@@ -82,14 +84,13 @@ static void leave(ru_streams *s)
             s->places[k].stream = NULL;
         }
     }
-    s->last = &s->waiting;
-    while (*s->last != NULL) {
-        ru_stream *t = *s->last;
+    for (ru_stream **at = &s->waiting; *at != NULL;) {
+        ru_stream *t = *at;
         if (t->leaves) {
-            *s->last = t->next;
+            *at = t->next;
             t->end = RU_STREAM_DROPPED;
         } else {
-            s->last = &t->next;
+            at = &t->next;
         }
     }
 }
@@ -100,7 +101,6 @@ static void enter(ru_streams *s)
         if (s->places[k].stream == NULL) {
             s->places[k] = (place){.stream = s->waiting, .turn = s->turns++};
             s->waiting = s->waiting->next;
-            s->last = s->waiting == NULL ? &s->waiting : s->last;
         }
     }
 }
@@ -137,13 +137,19 @@ static int64_t rows_beside(const ru_streams *s, int64_t going)
     return going == 0 || most > s->facts.rows_max ? s->facts.rows_max : most;
 }
 
-/* The stream that asked first of those whose prompts are not in and have no piece yet; -1: none. */
+static bool before(const place *a, const place *b)
+{
+    uint32_t x = a->stream->priority, y = b->stream->priority;
+    return x != y ? x < y : a->turn < b->turn;
+}
+
+/* The first of the streams whose prompts are not in and have no piece yet; -1: none. */
 static int64_t next_prompt(const ru_streams *s)
 {
     int64_t found = -1;
     for (int64_t k = 0; k < s->facts.slots; k++) {
         const place *p = &s->places[k];
-        if (left_of(p) > 1 && p->rows == 0 && (found < 0 || p->turn < s->places[found].turn)) {
+        if (left_of(p) > 1 && p->rows == 0 && (found < 0 || before(p, &s->places[found]))) {
             found = k;
         }
     }

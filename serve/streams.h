@@ -4,8 +4,9 @@
  *   ask --> waits --> has a slot: its prompt goes in piece by piece --> one token a step --> ended
  *
  * A step has one row of every stream whose prompt is in, and one piece of the prompt of the stream
- * that asked first: a long prompt delays the others by one piece a step. The piece is as large as
- * lets the step take at most twice what it takes without, by measured times.
+ * of the highest priority that asked first: a long prompt delays the others by one piece a step.
+ * The piece is as large as lets the step take at most twice what it takes without, by measured
+ * times.
  *
  * Thread: one at a time. */
 #ifndef RU_SERVE_STREAMS_H
@@ -27,6 +28,7 @@ typedef struct ru_stream {
     int64_t *tokens; /* [n_max] the prompt, at least one token; then what was written */
     int64_t n_prompt, n_max;
     int64_t end_token; /* -1: none */
+    uint32_t priority; /* 0 is the highest: of the streams that wait, and of prompts */
     ru_draw draw;
     int64_t n;      /* tokens so far */
     int64_t cached; /* of them in the cache */

@@ -9,10 +9,12 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import urllib.error
 import urllib.request
 
 JOB = """name: text
@@ -108,6 +110,13 @@ def check_refusals(server):
         status, answer = server.ask("/v1/completions", body)
         assert status == 400 and word in answer["error"], (more, answer)
     assert server.ask("/v1/completions", {"model": "other", "prompt": "a"})[0] == 404
+    assert server.ask("/v1/completions", {"prompt": "a"})[0] == 200  # the only model
+    answer = urllib.request.Request(f"http://{server.host}/v2/rubato/explain/p99")
+    try:
+        urllib.request.urlopen(answer, timeout=20)
+        raise AssertionError("no request has been answered yet")
+    except urllib.error.HTTPError as e:
+        assert e.code == 404 and b"no infer request has been answered" in e.read()
 
 
 def check_beside(server, rubato):
@@ -135,6 +144,21 @@ def check_leaving(server):
         assert r.read(6) == b"data: "
         c.close()
     assert complete(server, "the ", 5)[0] == 200
+
+
+def check_half(server, want):
+    """A client that ends its sending still gets its text, whole or streamed."""
+    for stream in (False, True):
+        body = json.dumps({"prompt": "the ", "temperature": 0, "max_tokens": len(want), "stream": stream})
+        host, port = server.host.rsplit(":", 1)
+        with socket.create_connection((host, int(port)), timeout=60) as s:
+            s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            s.shutdown(socket.SHUT_WR)
+            got = b""
+            while more := s.recv(65536):
+                got += more
+        assert b"HTTP/1.1 200" in got and (got.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n") if stream
+                                           else json.dumps(want)[1:-1].encode() in got), got
 
 
 def check_waits(rubato, want):
@@ -248,6 +272,7 @@ def main(rubato):
         server = Server(rubato, "--streams", "3")
         check_forms(server, "the ", want)
         check_stop(server, "the ", want)
+        check_half(server, want)
         check_draws(server)
         check_refusals(server)
         check_beside(server, rubato)

@@ -3,7 +3,8 @@
 
 Needs Chromium and the Python package playwright; ends with 77 where they are missing. A model is
 tried by a drawing; the page asks for nothing from elsewhere, reports
-no error, and shows rate, quantiles, batches and the decision; with a token it asks for it.
+no error, and shows rate, quantiles, batches and the decision; with a token it asks for it; a language
+model goes on with a text.
 FOLDER: pictures of it are written there.
 """
 import json
@@ -14,6 +15,11 @@ import sys
 from browser import JOB, browse
 
 TOKEN = "0123456789abcdef"
+TEXT = """name: text
+model: {zoo: gpt, layers: 1, heads: 1, width: 16, context: 32}
+data: {format: tokens, train: corpus/train.u8}
+train: {batch: 8, steps: 10, threads: 1, optimizer: {adamw: {lr: 0.01}}}
+"""
 
 
 def look(browser, address, token, picture, **how):
@@ -51,6 +57,41 @@ def look(browser, address, token, picture, **how):
     page.close()
 
 
+def look_at_text(browser, work, rubato):
+    """A language model goes on with what is typed, at temperature 0 as `rubato predict` does."""
+    with open(os.path.join(work, "text.yaml"), "w") as f:
+        f.write(TEXT)
+    for command in (["data", "make", "grammar", "--out", "made", "--count", "4000", "--test", "200"],
+                    ["data", "make", "text", "made/train.txt", "--out", "corpus"],
+                    ["train", "text.yaml", "--out", "text"]):
+        subprocess.run([rubato, *command], cwd=work, check=True, capture_output=True)
+    want = subprocess.run([rubato, "predict", "text", "--prompt", "the ", "--tokens", "9", "--temperature", "0"],
+                          cwd=work, check=True, capture_output=True, text=True).stdout[4:-1]
+    server = subprocess.Popen([rubato, "serve", "text", "-l", "0", "--json"], cwd=work,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        address, said = json.loads(server.stdout.readline())["address"], []
+        page = browser.new_page()
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(f"http://{address}/")
+        page.fill("#prompt", "the ")
+        page.get_by_label("tokens").fill("9")
+        page.get_by_label("temperature").fill("0")
+        page.click("#send")
+        page.wait_for_selector("#answer .hint:has-text('9 tokens in')")
+        assert page.text_content("#answer pre") == want, (page.text_content("#answer pre"), want)
+        page.get_by_label("tokens").fill("0")
+        page.click("#send")
+        page.wait_for_selector("#answer .hint:has-text('max_tokens 0 is below 1')")
+        assert not said, said
+        if len(sys.argv) > 2:
+            page.screenshot(path=os.path.join(sys.argv[2], "text.png"), full_page=True)
+        page.close()
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
 def check(browser, work):
     rubato = os.path.realpath(sys.argv[1])
     pictures = sys.argv[2] if len(sys.argv) > 2 else None
@@ -75,6 +116,7 @@ def check(browser, work):
         finally:
             server.terminate()
             server.wait(20)
+    look_at_text(browser, work, rubato)
     print("the page is as it should be")
 
 

@@ -94,8 +94,11 @@ static void write_and_compare(ru_rng *rng, ru_steps *steps, whole *w)
     assert_ok(ru_streams_open(steps, &s, &err), err);
     for (uint32_t k = 0; k < STREAMS; k++) {
         int64_t n = 1 + (int64_t)ru_rng_below(rng, CONTEXT);
-        t[k] =
-            (ru_stream){.tokens = tokens[k], .n_prompt = n, .n_max = CONTEXT + 1, .end_token = -1};
+        t[k] = (ru_stream){.tokens = tokens[k],
+                           .n_prompt = n,
+                           .n_max = CONTEXT + 1,
+                           .end_token = -1,
+                           .priority = ru_rng_below(rng, 3)};
         t[k].end_token = ru_rng_below(rng, 3) == 0 ? (int64_t)ru_rng_below(rng, VOCAB) : -1;
         for (int64_t i = 0; i < n; i++) {
             tokens[k][i] = (int64_t)ru_rng_below(rng, VOCAB);
@@ -145,6 +148,42 @@ static void tokens_are_those_of_whole_recomputation(void **state)
         ru_exe_close(w.exe);
         ru_arena_fini(&w.arena);
     }
+}
+
+/* Of more texts than have places, the ones of the highest priority end first, then who asked first.
+ */
+static void urgent_texts_pass_others(void **state)
+{
+    (void)state;
+    enum { N = 4 * SLOTS };
+    ru_err err = {0};
+    ru_steps *steps;
+    ru_streams *s;
+    const ru_source source = {.ops = &toy_ops};
+    const ru_steps_options o = {.slots = SLOTS, .rows_max = 16};
+    ru_stream t[N];
+    int64_t tokens[N][3], ended[N], at = 0;
+    assert_ok(ru_steps_open(&source, &o, &steps, &err), err);
+    assert_ok(ru_streams_open(steps, &s, &err), err);
+    for (uint32_t k = 0; k < N; k++) {
+        tokens[k][0] = k % VOCAB;
+        t[k] = (ru_stream){
+            .tokens = tokens[k], .n_prompt = 1, .n_max = 3, .end_token = -1, .priority = N - k / 2};
+        ru_streams_ask(s, &t[k]);
+        ended[k] = 0;
+    }
+    while (ru_streams_step(s, &err)) {
+        at++;
+        for (uint32_t k = 0; k < N; k++) {
+            ended[k] = ended[k] == 0 && t[k].end != RU_STREAM_RUNS ? at : ended[k];
+        }
+    }
+    for (uint32_t k = 0; k < N; k++) { /* how many stand before it, by pairs from the end */
+        int64_t pair = k / 2, rank = N - 2 * (pair + 1) + k % 2;
+        assert_int_equal(ended[k], 2 * (rank / SLOTS + 1));
+    }
+    ru_streams_close(s);
+    ru_steps_close(steps);
 }
 
 /* A token that there is not ends the streams of its step with the sentence. */
@@ -239,4 +278,5 @@ static void tokens_are_drawn_by_their_chance(void **state)
 
 RU_TESTS(test_steps, cmocka_unit_test(tokens_are_drawn_by_their_chance),
          cmocka_unit_test(tokens_are_those_of_whole_recomputation),
-         cmocka_unit_test(a_step_that_fails_says_why), cmocka_unit_test(draws_are_those_of_sorting))
+         cmocka_unit_test(urgent_texts_pass_others), cmocka_unit_test(a_step_that_fails_says_why),
+         cmocka_unit_test(draws_are_those_of_sorting))
