@@ -13,6 +13,7 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "env/process/group.h"
 
 typedef struct ru_agent_options {
     const char *name;   /* of the node: unique in the cluster, fit for a folder */
@@ -22,6 +23,7 @@ typedef struct ru_agent_options {
     uint32_t slots;     /* workers at one time */
     uint32_t threads;   /* of a worker */
     const char *listen; /* of workers: "127.0.0.1:0", or ":0" where other nodes join */
+    ru_group_limits limits; /* of each worker; what this machine cannot bound is told in the log */
 } ru_agent_options;
 
 /* Until the first stop signal, which leaves the workers running.

@@ -16,6 +16,7 @@ typedef struct rui_proc {
     uint32_t job, generation, rank;
     char out[RUI_AGENT_PATH_MAX]; /* folder of the run */
     ru_process *child;            /* NULL: adopted */
+    ru_group *group;              /* that bounds it; NULL: none */
     int64_t pid;                  /* 0: not known yet; -1: it could not be started */
     char mark[RU_PROCESS_MARK_BYTES];
     bool alive;
@@ -34,6 +35,7 @@ typedef struct rui_agent {
     struct ru_link_tcp *link;
     struct ru_guest *guest;
     bool up;
+    uint32_t told_lacks; /* RU_GROUP_* that the log already says this machine cannot bound */
     rui_proc procs[RU_CLUSTER_PROCS_MAX];
     ru_arena heard_arena;
     ru_cluster_orders heard; /* number 0: none yet */
@@ -43,6 +45,11 @@ typedef struct rui_agent {
 RU_MUST_USE ru_status rui_agent_adopt(rui_agent *a, ru_err *err);
 /* Do what the newest orders say as far as it can be done now. */
 void rui_agent_follow(rui_agent *a, ru_time now);
+/* agent_bound.c: the group of a worker, made or found again; what it could not bound is in the log.
+ */
+void rui_agent_bound(rui_proc *p);
+/* It has ended: say so if the kernel ended it for want of memory, and let nothing of it go on. */
+void rui_agent_unbound(rui_proc *p);
 /* Look at what workers told; true: somebody still has to tell where it listens. */
 bool rui_agent_look(rui_agent *a, ru_time now);
 /* agent.c: tell the scheduler soon. */

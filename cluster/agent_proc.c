@@ -136,6 +136,7 @@ static void on_end(void *self, int64_t pid, ru_time now)
         ru_process_leave(p->child);
         p->child = NULL;
     }
+    rui_agent_unbound(p);
     ru_log(RU_LOG_INFO, "cluster", "worker_end", "job %u worker %u code %d", p->job, p->rank,
            p->code);
     rui_agent_changed(p->agent); /* what follows is for the scheduler to say first */
@@ -149,6 +150,7 @@ static void watch(rui_proc *p)
                ru_loop_child(p->agent->loop, p->pid, on_end, p, &err) == RU_OK;
     if (!p->alive) {
         note(p);
+        rui_agent_unbound(p);
     }
 }
 
@@ -157,6 +159,8 @@ static void forget(rui_proc *p)
     char path[RUI_AGENT_PATH_MAX];
     ru_err err;
     (void)!ru_path_remove(record_path(p->agent, p, path), &err);
+    rui_agent_unbound(p);
+    ru_group_close(p->group);
     *p = (rui_proc){0};
 }
 
@@ -242,10 +246,12 @@ static ru_status start(rui_agent *a, const ru_cluster_order *o, const char *join
         argv[n++] = "--resume";
     }
     const char *set[] = {token, NULL};
-    const ru_process_options po = {.argv = argv, .set = set, .outlive = out_path(p, "log", log)};
     p->agent = a;
     p->since = now;
     ru_status st = write_record(a, p, err);
+    rui_agent_bound(p);
+    const ru_process_options po = {
+        .argv = argv, .set = set, .outlive = out_path(p, "log", log), .group = p->group};
     st = st == RU_OK ? ru_process_start(&po, &p->child, err) : st;
     if (st != RU_OK) { /* the scheduler hears of it as of one that ended */
         p->pid = -1;
@@ -427,6 +433,7 @@ static ru_status adopt_one(rui_agent *a, const char *name, ru_arena *scratch, ru
                     .since = ru_clock_now(),
                     .code = -1};
     (void)snprintf(p->out, sizeof p->out, "%s", r.out);
+    rui_agent_bound(p); /* as it was before, and as the node says now */
     note(p);
     if (p->pid != 0) {
         watch(p);

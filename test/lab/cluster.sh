@@ -7,6 +7,7 @@
 #   4. all workers of a job are killed: it goes on from its checkpoint, under the next generation; one that fails
 #      three times is held, with its last sentence.
 #   5. the cluster goes down and up again: jobs continue from their checkpoints; a higher priority takes slots.
+#   6. a node bounds its workers: one that needs more memory is held, and told so; its groups are gone afterwards.
 set -euo pipefail
 rubato=$(realpath "$1")
 storm_s=${2:-12}
@@ -16,7 +17,7 @@ failed=0
 pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; } # FILE of one process
 cleanup() {
     local f
-    for f in "$work"/cl/run/*.pid "$work"/cl/jobs/*/tell.*; do
+    for f in "$work"/{cl,tight}/run/*.pid "$work"/{cl,tight}/jobs/*/tell.*; do
         [[ ! -e $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
     done
     rm -rf "$work"
@@ -236,4 +237,23 @@ cluster ps | grep '^ *16 ' | grep -q 'run/n./16-' || fail "ps does not say why j
 for name in n1 n2; do rm "cl/run/$name" && mv "cl/run/$name.away" "cl/run/$name"; done
 cluster down
 echo "ok: down, up, priority, submissions at once, workers that cannot be started"
+
+# -- 6
+cat >tight.yaml <<FILE
+folder: tight
+nodes: [{name: t1, slots: 1, memory: 64MiB, pids: 64, cpu: 0.5}]
+FILE
+cluster up tight.yaml >/dev/null
+cluster submit mlp.yaml --set 'model.hidden=[3000, 3000]' >/dev/null
+for ((k = 0; k < 300; k++)); do [[ $(field 1 state) != held && $(field 1 state) != done ]] || break; sleep 0.1; done
+if grep -q 'this node does not bound' tight/log/t1; then
+    echo "skipped: $(grep -m 1 'this node does not bound' tight/log/t1)"
+else
+    [[ $(field 1 state) == held ]] || fail "a worker takes more memory than its node gives: $(cluster ps)"
+    cluster ps | grep -q 'out of memory: the kernel ended a worker at its limit of 64 MiB on node t1' ||
+        fail "ps does not tell of the memory: $(cluster ps)"
+    [[ -z $(find /sys/fs/cgroup -maxdepth 4 -path "*/rubato-*/1-*" 2>/dev/null) ]] || fail "control groups are left"
+    echo "ok: a node bounds its workers"
+fi
+cluster down
 exit $failed

@@ -24,6 +24,12 @@ static const ru_conf_field node_fields[] = {
     RU_ROW(U32, rui_cluster_node, slots, "1", "workers at one time",
            RU_IN(1, RU_ALLOC_DEVICES_MAX)),
     RU_ROW(U32, rui_cluster_node, threads, "1", "compute threads of a worker", RU_IN(1, 1024)),
+    RU_ROW(F64, rui_cluster_node, cpu, "0", "cores that a worker may use at most; 0: no limit",
+           RU_IN(0, 1024)),
+    RU_ROW_AS("memory", SIZE, rui_cluster_node, memory_bytes, "0B",
+              "memory that a worker may use at most; 0B: no limit", RU_IN(0, 1e15)),
+    RU_ROW(U32, rui_cluster_node, pids, "0",
+           "processes and threads that a worker may have at most; 0: no limit", RU_IN(0, 1000000)),
 };
 static const ru_conf_table node_table =
     RU_TABLE("node", rui_cluster_node, node_fields, "an agent and its slots");

@@ -13,7 +13,9 @@
 
 typedef struct rui_cluster_node {
     const char *name;
-    uint32_t slots, threads;
+    uint32_t slots, threads, pids;
+    double cpu;
+    int64_t memory_bytes;
 } rui_cluster_node;
 
 typedef struct rui_cluster {

@@ -20,6 +20,7 @@
 #define OPT_JSON RU_OPT(FLAG, "json", NULL, "print one JSON object")
 
 static const int64_t follow_ns = 500000000;
+enum { CPU_PERIOD_NS = 10000000 }; /* longer ones make all that waits for a worker wait so long */
 
 static ru_status folder_of(ru_cmd_in *in, const char **folder, ru_err *err)
 {
@@ -106,7 +107,11 @@ static ru_status run_agent(ru_cmd_in *in, ru_err *err)
                               .find = ru_arena_printf(in->arena, "%s/agents", folder),
                               .slots = n->slots,
                               .threads = n->threads,
-                              .listen = c.workers};
+                              .listen = c.workers,
+                              .limits = {.cpu_quota_ns = (int64_t)(n->cpu * CPU_PERIOD_NS),
+                                         .cpu_period_ns = CPU_PERIOD_NS,
+                                         .memory_bytes = n->memory_bytes,
+                                         .pids = n->pids}};
         RU_TRY(rui_cluster_key(folder, "agent", in->arena, &o.key, err));
         return o.folder != NULL && o.find != NULL
                    ? ru_agent_run(&o, in->arena, err)
