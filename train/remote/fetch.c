@@ -38,6 +38,7 @@ struct ru_fetch {
     int64_t model_bytes;
     uint64_t model_hash;
     bool met, helloed; /* a connection stood; HEAD came */
+    bool heard;        /* ... something since the timer before */
     ru_remote w;
     ru_thread thread;
     /* Under `lock` once the thread runs. */
@@ -89,7 +90,8 @@ static void on_up(void *self, ru_time now)
     f->met = true;
     ru_wire_out o = ru_wire_out_into(m, sizeof m);
     ru_wire_put_u32(&o, RU_REMOTE_VERSION);
-    if (ru_guest_send(f->guest, RUI_REMOTE_HELLO, m, sizeof m, now) != RU_OK) {
+    ru_status st = ru_guest_send(f->guest, RUI_REMOTE_HELLO, m, sizeof m, now);
+    if (st != RU_OK || ru_guest_send(f->guest, RUI_REMOTE_STILL, NULL, 0, now) != RU_OK) {
         fail(f, RU_E_PEER, "%s takes no messages", f->address);
     }
 }
@@ -100,7 +102,8 @@ static const char *why_none(const ru_fetch *f, ru_status why)
     ru_chan_stats_get(ru_guest_chan(f->guest), &s);
     return s.refused > 0 || why == RU_E_PERM
                ? "a process listens there and refuses the connection; check that the "
-                 "token (RUBATO_TOKEN, --token-file) is that of `rubato export --listen`"
+                 "token (RUBATO_TOKEN, --token-file) is that of `rubato export --listen`, or "
+                 "OUT/weights-token of a running job"
                : "no process listens there, or it does not answer in time";
 }
 
@@ -163,11 +166,26 @@ static void on_head(ru_fetch *f, const void *data, int64_t size_bytes, ru_time n
     }
 }
 
+/* Goes to a terminal. */
+static void on_no(ru_fetch *f, const char *text, int64_t size_bytes)
+{
+    char why[200];
+    int64_t n = 0;
+    for (; n < size_bytes && n + 1 < (int64_t)sizeof why; n++) {
+        why[n] = text[n] >= ' ' && text[n] <= '~' ? text[n] : '?';
+    }
+    why[n] = '\0';
+    fail(f, RU_E_PEER, "%s gives no weights: %s", f->address, why);
+}
+
 static void on_message(void *self, uint32_t what, const void *data, int64_t size_bytes, ru_time now)
 {
     ru_fetch *f = self;
+    f->heard = true;
     if (what == RUI_REMOTE_HEAD) {
         on_head(f, data, size_bytes, now);
+    } else if (what == RUI_REMOTE_NO) {
+        on_no(f, data, size_bytes);
     } else if (what >= RUI_REMOTE_ASK && what < RUI_REMOTE_END) {
         ru_ask_hear(f->ask, &(ru_event){.kind = RU_EV_MESSAGE,
                                         .now = now,
@@ -210,10 +228,12 @@ static void on_timer(void *self, uint32_t what, ru_time now)
         ru_guest_timer(f->guest, now);
         return;
     }
-    if (f->w.n == 0) {
+    if (f->w.n == 0 &&
+        !f->heard) { /* a worker gives them after its step, and says STILL until then */
         fail(f, RU_E_PEER, "%s does not answer in time", f->address);
         return;
     }
+    f->heard = false;
     (void)!ru_guest_send(f->guest, RUI_REMOTE_STILL, NULL, 0, now);
     ru_loop_timer(f->loop, on_timer, f, TIMER_STILL, ru_time_after(now, still_ns));
 }

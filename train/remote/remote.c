@@ -33,7 +33,7 @@ static void hash_all(ru_remote *w)
 }
 
 /* The file is sent whole, before any tensor. */
-static ru_status open_onnx(const ru_rundir *r, ru_remote *w, ru_err *err)
+ru_status ru_remote_onnx(const ru_rundir *r, ru_remote *w, ru_err *err)
 {
     const char *folder = "/model/model.onnx";
     size_t n = strlen(r->onnx), tail = strlen(folder);
@@ -86,7 +86,7 @@ ru_status ru_remote_open(const ru_rundir *r, ru_arena *arena, ru_remote *out, ru
     ru_remote w = {0};
     RU_TRY(ru_ckpt_state(r->ckpt.dir, arena, &state, &w.state_bytes, err));
     w.state = state;
-    ru_status st = r->onnx != NULL ? open_onnx(r, &w, err) : RU_OK;
+    ru_status st = r->onnx != NULL ? ru_remote_onnx(r, &w, err) : RU_OK;
     st = st == RU_OK ? open_tensors(r, arena, &w, err) : st;
     if (st != RU_OK) {
         ru_remote_close(&w);

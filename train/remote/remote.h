@@ -1,7 +1,7 @@
 /* Trained weights that one process serves and others use: what they are, before any of their bytes.
  *
  *   guest  HELLO(version) ----------------->  served
- *          <------------- HEAD(version, bytes of the description, who)
+ *          <------------- HEAD(version, bytes of the description, who), or NO(sentence)
  *          ASK "model" -------------------->  the description: state.json, an imported model's
  * file,
  *          <------------------------- chunks  and for each tensor its name, type and hash
@@ -17,7 +17,7 @@
 #include "run/rundir.h"
 
 enum {
-    RU_REMOTE_VERSION = 2,
+    RU_REMOTE_VERSION = 3,
     RU_REMOTE_TENSORS_MAX = 1 << 18,
     RU_REMOTE_MODEL_MAX = 192 << 20, /* bytes of an imported model */
 };
@@ -46,6 +46,9 @@ typedef struct ru_remote {
 RU_MUST_USE ru_status ru_remote_open(const ru_rundir *r, ru_arena *arena, ru_remote *out,
                                      ru_err *err);
 void ru_remote_close(ru_remote *w); /* zeroed: fine */
+
+/* The file of the imported model of that run; ru_remote_close gives it back. */
+RU_MUST_USE ru_status ru_remote_onnx(const ru_rundir *r, ru_remote *w, ru_err *err);
 
 /* The description as bytes, in `arena`. */
 RU_MUST_USE ru_status ru_remote_pack(const ru_remote *w, ru_arena *arena, ru_span *out,

@@ -11,6 +11,7 @@ enum {
     RUI_REMOTE_HELLO = 0x7f00, /* version u32 */
     RUI_REMOTE_HEAD,  /* version u32, bytes of the description u64, its hash u64, program text */
     RUI_REMOTE_STILL, /* nothing: the guest is still there; answered by the same */
+    RUI_REMOTE_NO,    /* a sentence: there are no weights for this guest */
     RUI_REMOTE_ASK,   /* RU_ASK_MESSAGES from here on */
     RUI_REMOTE_END = RUI_REMOTE_ASK + RU_ASK_MESSAGES,
 };

@@ -2,148 +2,28 @@
  * whose only part answers guests. */
 #include "train/remote/serve.h"
 
-#include "base/hash.h"
-#include "base/map.h"
-#include "base/wire.h"
 #include "comm/node/loop.h"
 #include "env/link/link_tcp.h"
 #include "env/process/self.h"
-#include "train/remote/remote_impl.h"
-
-enum { GUESTS = 64, ITEMS_PER_GUEST = 1 << 14 };
+#include "train/remote/giver.h"
 
 typedef struct server {
-    const ru_remote *w;
-    ru_span model;
-    ru_map names; /* name -> index */
-    ru_give *give;
+    ru_offer offer;
+    ru_giver *giver;
     ru_node_loop bridge;
 } server;
-
-/* -- the part ------------------------------------------------------------------------------------
- */
-
-static bool find(void *self, ru_str name, ru_span *out)
-{
-    const server *s = self;
-    const int64_t head = (int64_t)sizeof RUI_REMOTE_TENSOR - 1;
-    if (ru_str_eq_c(name, RUI_REMOTE_MODEL)) {
-        *out = s->model;
-        return true;
-    }
-    if (!ru_str_starts(name, RUI_REMOTE_TENSOR)) {
-        return false;
-    }
-    const uint64_t *i = ru_map_get(&s->names, ru_str_n(name.p + head, name.n - head));
-    if (i == NULL) {
-        return false;
-    }
-    const ru_remote_tensor *t = &s->w->at[*i];
-    union { /* the channel reads them only */
-        const void *from;
-        void *data;
-    } bytes = {.from = t->data};
-    *out = (ru_span){bytes.data, ru_type_bytes(&t->type)};
-    return true;
-}
-
-static void say_head(const server *s, const ru_event *ev, ru_effects *fx)
-{
-    uint8_t m[64];
-    static const char program[] = "rubato " RU_VERSION;
-    ru_wire_out o = ru_wire_out_into(m, sizeof m);
-    ru_wire_put_u32(&o, RU_REMOTE_VERSION);
-    ru_wire_put_u64(&o, (uint64_t)s->model.size_bytes);
-    ru_wire_put_u64(&o, ru_hash_bytes(s->model.data, s->model.size_bytes, 0));
-    ru_wire_put_text(&o, program, (uint32_t)sizeof program - 1);
-    ru_fx_send(fx, ev->node, RUI_REMOTE_HEAD, m, ru_wire_size(&o));
-}
-
-static void part_guest(void *self, const ru_event *ev, ru_effects *fx)
-{
-    server *s = self;
-    if (ev->kind == RU_EV_MESSAGE && ev->what == RUI_REMOTE_HELLO) {
-        say_head(s, ev, fx);
-    } else if (ev->kind == RU_EV_MESSAGE && ev->what == RUI_REMOTE_STILL) {
-        ru_fx_send(fx, ev->node, RUI_REMOTE_STILL, NULL, 0);
-    } else if (ev->kind == RU_EV_DOWN || ev->what >= RUI_REMOTE_ASK) {
-        ru_give_hear(s->give, ev, fx);
-    }
-}
-
-static bool part_owns(void *self, uint64_t cookie)
-{
-    const server *s = self;
-    return ru_give_owns(s->give, cookie);
-}
-
-static void part_over(void *self, uint64_t cookie, ru_time now, ru_effects *fx)
-{
-    server *s = self;
-    ru_give_over(s->give, cookie, now, fx);
-}
-
-static void part_failed(void *self, uint64_t cookie, ru_status why, ru_time now, ru_effects *fx)
-{
-    (void)why;
-    part_over(self, cookie, now, fx);
-}
-
-static void part_room(void *self, ru_time now, ru_effects *fx)
-{
-    server *s = self;
-    ru_give_room(s->give, now, fx);
-}
-
-static const ru_part_ops part_ops = {.name = "weights",
-                                     .owns = part_owns,
-                                     .sent = part_over,
-                                     .arrived = part_over,
-                                     .failed = part_failed,
-                                     .room = part_room,
-                                     .guest = part_guest};
-
-/* -- opening -------------------------------------------------------------------------------------
- */
 
 static ru_status open_guests(server *s, const ru_remote_serve_options *opt, ru_link_tcp *link,
                              ru_arena *arena, ru_err *err)
 {
-    uint32_t guests = opt->guests_max > 0 ? opt->guests_max : GUESTS;
-    const ru_guests_options go = {.address = ru_link_tcp_address(link),
-                                  .job = RUI_REMOTE_JOB,
-                                  .token = opt->token,
-                                  .token_bytes = opt->token_bytes,
-                                  .link = ru_link_tcp_link(link),
-                                  .n_max = guests,
-                                  .message_bytes = RU_ASK_MESSAGE_BYTES,
-                                  .messages_per_s = 1000,
-                                  .bytes_per_s = 16 << 20,
-                                  .unanswered_max = 1000,
-                                  .streams_max = guests * RU_GIVE_OUT_MAX};
-    const ru_part part = {
-        .ops = &part_ops, .self = s, .guest_first = RUI_REMOTE_HELLO, .guest_end = RUI_REMOTE_END};
+    const ru_part part = ru_giver_part(s->giver);
+    ru_guests_options go = ru_giver_guests(s->giver);
+    go.address = ru_link_tcp_address(link);
+    go.token = opt->token;
+    go.token_bytes = opt->token_bytes;
+    go.link = ru_link_tcp_link(link);
     RU_TRY(ru_node_loop_alone(&s->bridge, &part, &go, arena, err));
-    const ru_give_options give = {.chan = ru_node_guests_chan(s->bridge.node),
-                                  .askers_max = guests + 8,
-                                  .items_max = (guests + 8) * ITEMS_PER_GUEST,
-                                  .what_first = RUI_REMOTE_ASK,
-                                  .self = s,
-                                  .find = find};
-    return ru_give_open(&give, arena, &s->give, err);
-}
-
-static ru_status list_names(server *s, ru_arena *arena, ru_err *err)
-{
-    ru_map_init(&s->names, arena, RU_REMOTE_TENSORS_MAX);
-    for (uint32_t i = 0; i < s->w->n; i++) {
-        uint64_t *at = ru_map_put_c(&s->names, s->w->at[i].name, NULL);
-        if (at == NULL) {
-            return RU_FAIL(err, RU_E_MEM, "no memory for the names of %u tensors", s->w->n);
-        }
-        *at = i;
-    }
-    return ru_remote_pack(s->w, arena, &s->model, err);
+    return ru_giver_ready(s->giver, s->bridge.node, arena, err);
 }
 
 /* -- until it is stopped -------------------------------------------------------------------------
@@ -161,7 +41,9 @@ static ru_status run(server *s, const ru_remote_serve_options *opt, ru_link_tcp 
                      ru_arena *arena, ru_err *err)
 {
     int fd = ru_self_stop_fd();
-    RU_TRY(list_names(s, arena, err));
+    ru_effects none = {0};
+    RU_TRY(ru_offer_make(opt->weights, arena, &s->offer, err));
+    ru_giver_set(s->giver, &s->offer, &none);
     RU_TRY(open_guests(s, opt, link, arena, err));
     ru_link_tcp_user(link, ru_node_guests_link_user(s->bridge.node));
     ru_node_start(s->bridge.node, ru_clock_now());
@@ -176,15 +58,16 @@ static ru_status run(server *s, const ru_remote_serve_options *opt, ru_link_tcp 
 
 ru_status ru_remote_serve(const ru_remote_serve_options *opt, ru_arena *arena, ru_err *err)
 {
-    server s = {.w = opt->weights};
+    server s = {0};
     ru_link_tcp *link = NULL;
-    uint32_t guests = opt->guests_max > 0 ? opt->guests_max : GUESTS;
+    const ru_giver_options gi = {.guests_max = opt->guests_max};
+    RU_TRY(ru_giver_open(&gi, arena, &s.giver, err));
     RU_TRY(ru_loop_open(&s.bridge.loop, err));
     const ru_link_tcp_options lo = {.loop = s.bridge.loop,
                                     .listen = opt->listen,
                                     .psk = opt->token,
                                     .psk_bytes = opt->token_bytes,
-                                    .conns_max = ru_guests_conns(guests) + RU_LINK_TCP_STRANGERS};
+                                    .conns_max = ru_giver_conns(s.giver) + RU_LINK_TCP_STRANGERS};
     ru_status st = ru_link_tcp_open(&lo, &link, err);
     if (st == RU_OK) {
         st = run(&s, opt, link, arena, err);
