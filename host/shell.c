@@ -199,6 +199,25 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
     }
 }
 
+ru_status ru_shell_guests(ru_shell *h, const char *listen, uint32_t conns,
+                          const ru_guests_options *o, ru_err *err)
+{
+    ru_guests_options go = *o;
+    const ru_link_tcp_options lo = {.loop = h->loop,
+                                    .listen = listen,
+                                    .psk = o->token,
+                                    .psk_bytes = o->token_bytes,
+                                    .conns_max = conns + RU_LINK_TCP_STRANGERS,
+                                    .queue_ns = QUEUE_NS};
+    RU_TRY(ru_link_tcp_open(&lo, &h->guests, err));
+    go.address = ru_link_tcp_address(h->guests);
+    go.link = ru_link_tcp_link(h->guests);
+    ru_self_random(&go.self.v, sizeof go.self.v);
+    RU_TRY(ru_node_guests(h->timers.node, &go, h->arena, err));
+    ru_link_tcp_user(h->guests, ru_node_guests_link_user(h->timers.node));
+    return RU_OK;
+}
+
 ru_status ru_shell_run(ru_shell *h, ru_err *err)
 {
     int fd = ru_self_stop_fd();
@@ -284,6 +303,7 @@ void ru_shell_close(ru_shell *h)
 {
     ru_node_close(h->timers.node);
     ru_link_tcp_close(h->link);
+    ru_link_tcp_close(h->guests);
     ru_loop_close(h->loop);
     *h = (ru_shell){0};
 }

@@ -79,8 +79,8 @@ typedef struct ru_shell {
     void *self; /* of ops and log */
     ru_arena *arena;
     ru_loop *loop;
-    ru_link_tcp *link;
-    ru_node_loop timers; /* .node: the node */
+    ru_link_tcp *link, *guests; /* guests: their own; NULL: none are taken */
+    ru_node_loop timers;        /* .node: the node */
     ru_node_id id;
     uint32_t number; /* in the job; 0: not in yet */
     const char *out; /* the run's folder, whole path */
@@ -109,6 +109,11 @@ RU_MUST_USE ru_status ru_shell_line(ru_shell *h, ru_spsc *line, uint32_t count, 
                                     ru_err *err);
 /* That thread: say something; a full ring is a crash. */
 void ru_shell_say(ru_shell *h, ru_spsc *line, const void *element);
+
+/* Between ru_shell_node and ru_shell_run: take guests at `listen` over `conns` connections. `o` has
+ * job, token and limits; the rest is filled in. Errors: those of link and guests. */
+RU_MUST_USE ru_status ru_shell_guests(ru_shell *h, const char *listen, uint32_t conns,
+                                      const ru_guests_options *o, ru_err *err);
 
 /* Until the loop is let go. Errors: those of the loop. */
 RU_MUST_USE ru_status ru_shell_run(ru_shell *h, ru_err *err);

@@ -52,7 +52,7 @@ static ru_status full(ru_err *err)
 
 /* -- opening ----------------------------------------------------------------------------------- */
 
-const char *rui_ckpt_name(const ru_graph *g, const ru_value *s, ru_arena *arena, bool *slot)
+const char *ru_ckpt_name(const ru_graph *g, const ru_value *s, ru_arena *arena, bool *slot)
 {
     static const char ema[] = "." RU_EMA_SUFFIX;
     *slot = s->role == RU_ROLE_SLOT;
@@ -86,7 +86,7 @@ static ru_status list_tensors(ru_ckpt *c, ru_arena *arena, ru_err *err)
                 continue;
             }
             bool slot;
-            const char *name = rui_ckpt_name(g, s, arena, &slot);
+            const char *name = ru_ckpt_name(g, s, arena, &slot);
             const char *state = ru_arena_str(arena, s->name);
             if (name == NULL || state == NULL) {
                 return full(err);
@@ -298,13 +298,13 @@ static void columns_text(ru_text *t, const ru_columns *c)
                  c->normalize ? "true" : "false");
 }
 
-static void state_text(const ru_ckpt *c, ru_text *t)
+void ru_ckpt_state_put(const ru_ckpt_options *o, const ru_ckpt_at *at, ru_text *t)
 {
-    const ru_model_facts *f = c->opt.facts;
+    const ru_model_facts *f = o->facts;
     ru_text_putf(t,
                  "{\"schema\":\"rubato.checkpoint/1\",\"step\":%lld,\"samples\":%lld,\"seed\":%lld,"
                  "\"x\":",
-                 (long long)c->at.step, (long long)c->at.samples, (long long)c->opt.seed);
+                 (long long)at->step, (long long)at->samples, (long long)o->seed);
     type_text(t, &f->x);
     ru_text_put(t, ",\"y\":");
     type_text(t, &f->y);
@@ -319,7 +319,7 @@ static void state_text(const ru_ckpt *c, ru_text *t)
         columns_text(t, &f->columns);
     }
     ru_text_put(t, ",\"job\":");
-    ru_text_json(t, ru_str_c(c->opt.job_yaml));
+    ru_text_json(t, ru_str_c(o->job_yaml));
     ru_text_put(t, "}\n");
 }
 
@@ -339,7 +339,7 @@ static ru_status write_files(ru_ckpt *c, ru_ckpt_folder *f, ru_err *err)
     RU_TRY(ru_ckpt_put_arrays(f, "model.safetensors", c->arrays, c->n_model, err));
     RU_TRY(ru_ckpt_put_arrays(f, "optimizer.safetensors", c->arrays + c->n_model, c->n - c->n_model,
                               err));
-    state_text(c, &state);
+    ru_ckpt_state_put(&c->opt, &c->at, &state);
     return state.cut ? full(err) : ru_ckpt_put_text(f, "state.json", state.p, state.n, err);
 }
 

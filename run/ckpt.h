@@ -95,6 +95,8 @@ RU_API_END
  * returns its result and fills `at`; later ones set *done false. Never waits. */
 RU_MUST_USE ru_status ru_ckpt_poll(ru_ckpt *c, bool *done, ru_ckpt_at *at, ru_err *err);
 bool ru_ckpt_busy(ru_ckpt *c);
+/* What state.json of a checkpoint says; of the options facts, job_yaml and seed count. */
+void ru_ckpt_state_put(const ru_ckpt_options *o, const ru_ckpt_at *at, ru_text *t);
 /* Text of state.json in a checkpoint's folder, and what such a text says, also of a checkpoint that
  * is not here: `dir` and `path` are what errors call it. */
 RU_MUST_USE ru_status ru_ckpt_state(const char *dir, ru_arena *arena, char **text, int64_t *n,

@@ -28,7 +28,7 @@ typedef struct ru_ckpt_entry {
 /* The name of state `s` in a checkpoint, in `arena`, and whether it stands with the slots; NULL: no
  * memory. A model with moving means is what is evaluated and exported: its means have the names of
  * the parameters there, and the parameters are beside the slots as <name>.raw. */
-const char *rui_ckpt_name(const ru_graph *g, const ru_value *s, ru_arena *arena, bool *slot);
+const char *ru_ckpt_name(const ru_graph *g, const ru_value *s, ru_arena *arena, bool *slot);
 
 /* Folders named by a step in `dir`, the newest first. Everything lives in `arena`. */
 RU_MUST_USE ru_status ru_ckpt_list(const char *dir, ru_arena *arena, ru_ckpt_entry **out,

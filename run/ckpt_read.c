@@ -244,7 +244,7 @@ static ru_status load_into(const ru_ckpt_info *info, const ru_graph *graph, ru_e
         }
         bool slot;
         const void *data;
-        const char *name = rui_ckpt_name(graph, s, arena, &slot);
+        const char *name = ru_ckpt_name(graph, s, arena, &slot);
         if (name == NULL) {
             return full(err);
         }

@@ -99,12 +99,21 @@ static ru_status make(const char *path, ru_err *err)
     return st;
 }
 
+ru_status ru_secret_derive(const void *secret, uint32_t secret_bytes, const char *purpose,
+                           uint8_t key[RU_SECRET_BYTES], ru_err *err)
+{
+    unsigned made = 0;
+    bool fine = HMAC(EVP_sha256(), secret, (int)secret_bytes, (const unsigned char *)purpose,
+                     strlen(purpose), key, &made) != NULL;
+    return fine && made == RU_SECRET_BYTES ? RU_OK
+                                           : RU_FAIL(err, RU_E_MEM, "no memory to derive a key");
+}
+
 ru_status ru_secret_key(const char *path, const char *purpose, uint8_t key[RU_SECRET_BYTES],
                         ru_err *err)
 {
     enum { FLAGS = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC };
     uint8_t secret[RU_SECRET_BYTES];
-    unsigned made = 0;
     int fd = open(path, FLAGS);
     if (fd < 0 && errno == ENOENT) {
         RU_TRY(make(path, err));
@@ -115,11 +124,7 @@ ru_status ru_secret_key(const char *path, const char *purpose, uint8_t key[RU_SE
     }
     ru_status st = read_secret(fd, path, secret, err);
     close(fd);
-    if (st == RU_OK && (HMAC(EVP_sha256(), secret, sizeof secret, (const unsigned char *)purpose,
-                             strlen(purpose), key, &made) == NULL ||
-                        made != RU_SECRET_BYTES)) {
-        st = RU_FAIL(err, RU_E_MEM, "no memory to derive a key");
-    }
+    st = st == RU_OK ? ru_secret_derive(secret, sizeof secret, purpose, key, err) : st;
     OPENSSL_cleanse(secret, sizeof secret);
     return st;
 }

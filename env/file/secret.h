@@ -19,4 +19,10 @@ enum { RU_SECRET_BYTES = 32 };
 RU_MUST_USE ru_status ru_secret_key(const char *path, const char *purpose,
                                     uint8_t key[RU_SECRET_BYTES], ru_err *err);
 
+/* The key that `purpose` has with a secret of its own, for example a job's token.
+ * Errors: RU_E_MEM. */
+RU_MUST_USE ru_status ru_secret_derive(const void *secret, uint32_t secret_bytes,
+                                       const char *purpose, uint8_t key[RU_SECRET_BYTES],
+                                       ru_err *err);
+
 #endif

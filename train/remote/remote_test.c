@@ -7,11 +7,14 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "comm/node/loop.h"
+#include "env/clock.h"
 #include "env/link/link_tcp.h"
 #include "env/process/self.h"
 #include "env/thread.h"
 #include "test/test.h"
 #include "train/remote/fetch.h"
+#include "train/remote/giver.h"
 #include "train/remote/serve.h"
 
 static const ru_remote_tensor tensors[] = {
@@ -210,5 +213,129 @@ static void test_guests(void **state)
     ru_mutex_fini(&s.lock);
 }
 
-RU_TESTS(train_remote, cmocka_unit_test(test_description),
+/* -- weights that are made when a guest asks
+ * -------------------------------------------------------
+ */
+
+static const float version[2][3] = {{1, 2, 3}, {4, 5, 6}};
+
+typedef struct maker {
+    served s; /* address and thread */
+    ru_giver *giver;
+    ru_node_loop bridge;
+    ru_remote_tensor at;
+    ru_remote w;
+    ru_offer offer;
+    ru_arena arena;
+    uint32_t asked, made, unused;
+} maker;
+
+/* The first who asks hears that there are none, the next ones get a version each. */
+static void make(void *self, ru_time now, ru_effects *fx)
+{
+    maker *m = self;
+    ru_err err;
+    (void)now;
+    if (m->asked++ == 0) {
+        ru_giver_none(m->giver, "not yet\033", fx);
+        return;
+    }
+    assert_true(m->made < 2 && m->made == m->unused);
+    const float *data = version[m->made++];
+    m->at = (ru_remote_tensor){.name = "a",
+                               .type = {.dtype = RU_F32, .rank = 1, .dims = {3}},
+                               .data = data,
+                               .hash = ru_hash_bytes(data, sizeof version[0], 0)};
+    m->w = (ru_remote){.state = "{}", .state_bytes = 2, .at = &m->at, .n = 1};
+    assert_ok(ru_offer_make(&m->w, &m->arena, &m->offer, &err), err);
+    ru_giver_set(m->giver, &m->offer, fx);
+}
+
+static void unused(void *self)
+{
+    maker *m = self;
+    m->unused++;
+    m->at.data = NULL; /* whoever still reads it crashes */
+}
+
+static void run_maker(void *self)
+{
+    maker *m = self;
+    m->s.st = ru_loop_run(m->bridge.loop, &m->s.err);
+}
+
+static void open_maker(maker *m, ru_link_tcp **link)
+{
+    ru_err err;
+    *m = (maker){0};
+    ru_arena_init(&m->arena, 0);
+    const ru_giver_options gi = {.guests_max = 3, .wanted = make, .unused = unused, .self = m};
+    assert_ok(ru_giver_open(&gi, &m->arena, &m->giver, &err), err);
+    assert_ok(ru_loop_open(&m->bridge.loop, &err), err);
+    const ru_link_tcp_options lo = {.loop = m->bridge.loop,
+                                    .listen = "127.0.0.1:0",
+                                    .psk = (const uint8_t *)right,
+                                    .psk_bytes = sizeof right - 1};
+    assert_ok(ru_link_tcp_open(&lo, link, &err), err);
+    ru_guests_options go = ru_giver_guests(m->giver);
+    go.address = ru_link_tcp_address(*link);
+    go.token = (const uint8_t *)right;
+    go.token_bytes = sizeof right - 1;
+    go.link = ru_link_tcp_link(*link);
+    const ru_part part = ru_giver_part(m->giver);
+    assert_ok(ru_node_loop_alone(&m->bridge, &part, &go, &m->arena, &err), err);
+    assert_ok(ru_giver_ready(m->giver, m->bridge.node, &m->arena, &err), err);
+    ru_link_tcp_user(*link, ru_node_guests_link_user(m->bridge.node));
+    ru_node_start(m->bridge.node, ru_clock_now());
+    (void)snprintf(m->s.address, sizeof m->s.address, "%s", ru_link_tcp_address(*link));
+    assert_ok(ru_thread_start(&m->s.thread, "maker", run_maker, m, &err), err);
+}
+
+static void use_version(const maker *m, ru_fetch *f, uint32_t k)
+{
+    ru_err err;
+    const void *data;
+    assert_ok(ru_fetch_ask(f, (const uint32_t[]){1}, &err), err);
+    assert_ok(ru_fetch_wait(f, 0, &data, &err), err);
+    assert_memory_equal(data, version[k], sizeof version[k]);
+    assert_int_equal(m->s.st, RU_OK);
+    ru_fetch_close(f);
+}
+
+/* Guests at one time have one version, which goes with the last of them; the next guest has the
+ * next. */
+static void test_made_when_asked(void **state)
+{
+    (void)state;
+    maker m;
+    ru_link_tcp *link;
+    ru_err err;
+    ru_fetch *f, *other;
+    open_maker(&m, &link);
+    assert_int_equal(fetch(&m.s, right, &f, &err), RU_E_PEER);
+    assert_non_null(strstr(err.text, m.s.address));
+    assert_non_null(strstr(err.text, "gives no weights: not yet?"));
+    assert_ok(fetch(&m.s, right, &f, &err), err);
+    assert_ok(fetch(&m.s, right, &other, &err), err);
+    use_version(&m, f, 0);
+    use_version(&m, other, 0);
+    do { /* the worker may not have heard yet that they went */
+        assert_ok(fetch(&m.s, right, &f, &err), err);
+        const ru_remote *w = ru_fetch_weights(f);
+        if (w->at[0].hash == ru_hash_bytes(version[1], sizeof version[1], 0)) {
+            break;
+        }
+        ru_fetch_close(f);
+    } while (true);
+    use_version(&m, f, 1);
+    ru_loop_stop(m.bridge.loop);
+    ru_thread_join(&m.s.thread);
+    assert_int_equal(m.made, 2);
+    ru_node_close(m.bridge.node);
+    ru_link_tcp_close(link);
+    ru_loop_close(m.bridge.loop);
+    ru_arena_fini(&m.arena);
+}
+
+RU_TESTS(train_remote, cmocka_unit_test(test_made_when_asked), cmocka_unit_test(test_description),
          cmocka_unit_test(test_damaged_description), cmocka_unit_test(test_guests))

@@ -133,6 +133,7 @@ static ru_status open_all(rui_worker *w, ru_err *err)
     RU_TRY(rui_plan_open(w, err));
     RU_TRY(rui_order_open(w, err));
     RU_TRY(open_node(w, err));
+    RU_TRY(rui_weights_open(w, err));
     return ru_thread_start(&w->thread, "compute", rui_worker_compute, w, err);
 }
 
@@ -152,6 +153,7 @@ static void close_all(rui_worker *w)
     ru_node_quiet(w->shell.timers.node);
     ru_elastic_close(w->elastic);
     ru_shell_close(&w->shell);
+    rui_weights_close(w);
     w->t.exe = NULL;
     rui_trainer_close(&w->t);
     ru_cond_fini(&w->changed);

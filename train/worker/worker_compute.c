@@ -130,6 +130,9 @@ static ru_status commit_beside(rui_worker *w)
     RU_CHECK(w->d.n_ran > 0);
     int64_t step = w->d.ran[0].turn.step;
     ru_status st = rui_driver_commit(&w->d, &err);
+    if (st == RU_OK) {
+        rui_weights_make(w);
+    }
     w->at.made_ns += ru_time_since(ru_clock_now(), begun);
     say_updated(w, step, st, &err);
     return st == RU_OK ? RU_OK : RU_E_CANCELLED;
@@ -412,7 +415,8 @@ static void take_crew(rui_worker *w)
 /* What to do next, the lock held; NONE: nothing yet. */
 static rui_turn_kind choose(const rui_worker *w)
 {
-    bool written = w->capture.due && w->d.n_ran == 0; /* the world file comes first */
+    bool asked_for = w->capture.due || rui_weights_due(w); /* the world file comes first */
+    bool written = asked_for && w->d.n_ran == 0;
     bool asked = w->next.kind == RUI_TURN_STEP; /* before the loop thread heard of a failure */
     bool stuck = w->end.failed && (w->d.n_ran > 0 || asked);
     return w->next.kind == RUI_TURN_QUIT      ? RUI_TURN_QUIT
@@ -428,6 +432,10 @@ static void pass_time(rui_worker *w)
     if (w->capture.due && w->d.n_ran == 0) {
         ru_mutex_unlock(&w->lock);
         rui_capture_make(w);
+        ru_mutex_lock(&w->lock);
+    } else if (rui_weights_due(w) && w->d.n_ran == 0) {
+        ru_mutex_unlock(&w->lock);
+        rui_weights_make(w);
         ru_mutex_lock(&w->lock);
     } else if (w->d.n_ran == 0 || w->end.failed) {
         ru_cond_wait(&w->changed, &w->lock);
@@ -475,6 +483,9 @@ static void cancelled(rui_worker *w)
 
 static void committed(rui_worker *w, int64_t step, ru_status st, const ru_err *err)
 {
+    if (st == RU_OK) {
+        rui_weights_make(w);
+    }
     if (st == RU_OK && w->d.n_ran > 0) {
         open_update(w, &w->d.ran[0].s.args);
     }

@@ -275,6 +275,9 @@ void rui_worker_said(void *self, const void *element, ru_time now, ru_effects *f
     case RUI_EVENT_WORLD:
         rui_capture_send(w, now);
         break;
+    case RUI_EVENT_WEIGHTS:
+        rui_weights_made(w, fx);
+        break;
     case RUI_EVENT_FINISHED:
         w->shell.end_status = x->status;
         ru_shell_bye(&w->shell, 0, now);

@@ -10,6 +10,7 @@
  *   worker_local.c    adder thread: sums in shared memory
  *   worker_lead.c     what the leader tells
  *   worker_capture.c  the world file for who asks for it
+ *   worker_weights.c  both: weights for guests
  *   worker_sum.c      loop thread: sums beside their plan, in the plan file
  *
  * Thread: as said at each part; `lock` guards what both touch. */
@@ -55,6 +56,7 @@ typedef enum rui_word_kind {
     RUI_EVENT_FINISHED,
     RUI_EVENT_TABLE,     /* of sums, by a plan */
     RUI_EVENT_WORLD,     /* the world file is written */
+    RUI_EVENT_WEIGHTS,   /* weights for guests are copied, or cannot be */
     RUI_EVENT_EVALUATED, /* tensor: the batch; ns: the step it is of; over: all of it */
 } rui_word_kind;
 
@@ -172,11 +174,14 @@ typedef struct rui_sums {
     rui_sum_measured *measured; /* [n_buckets] */
 } rui_sums;
 
+typedef struct rui_weights rui_weights;
+
 /* The world file, for processes that ask; under the worker's lock. */
 typedef struct rui_capture {
     bool due;               /* the compute thread shall write it */
     double net_bytes_per_s; /* as the channel sees it */
     char *text;             /* malloc; written, not sent yet */
+    rui_weights *weights;   /* for guests (worker_weights.c); NULL: none are given */
 } rui_capture;
 
 /* What a plan of sums is for. */
@@ -364,6 +369,15 @@ void rui_capture_asked(void *self, ru_time now);   /* loop thread */
 void rui_capture_make(rui_worker *w);              /* compute thread */
 void rui_capture_send(rui_worker *w, ru_time now); /* loop thread: written */
 void rui_capture_close(rui_worker *w);
+
+/* worker_weights.c, loop thread */
+RU_MUST_USE ru_status rui_weights_open(rui_worker *w, ru_err *err);
+void rui_weights_made(rui_worker *w, ru_effects *fx);
+void rui_weights_close(rui_worker *w);
+/* Compute thread. Does a guest wait for weights (the lock held)? Copy them, if so: no update is
+ * open. */
+bool rui_weights_due(const rui_worker *w);
+void rui_weights_make(rui_worker *w);
 
 /* worker_plan.c */
 RU_MUST_USE ru_status rui_plan_open(rui_worker *w, ru_err *err);
