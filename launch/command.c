@@ -64,6 +64,10 @@ void rui_command_line(rui_launcher *l, const rui_child *c, const char *join, boo
             word(w, o->toward);
         }
     }
+    if (o->weights != NULL && join == NULL) {
+        word(w, "--weights");
+        word(w, o->weights);
+    }
     if (o->train->resume) {
         word(w, "--resume");
     }

@@ -293,6 +293,12 @@ static void start_others(rui_launcher *l, const char *address)
         say(l, "to add a worker, run: rubato worker --join %s --token-file %s", address,
             ru_path_join(l->arena, l->out, "token"));
     }
+    if (l->opt->weights != NULL && !l->opt->train->quiet) {
+        say(l,
+            "to use its weights while it trains: rubato predict - --from HOST:PORT (%s) "
+            "--token-file %s",
+            l->opt->weights, ru_path_join(l->arena, l->out, "weights-token"));
+    }
     for (uint32_t k = 1; k < l->opt->n_start; k++) {
         ru_status st = start(l, k, address, false, &err);
         if (st != RU_OK) {

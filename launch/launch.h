@@ -24,6 +24,7 @@ typedef struct ru_launch_options {
     bool deterministic, equal_shares, sockets_only;
     bool transient;            /* this machine may be taken away: its workers join without a vote */
     const char *listen;        /* of the first worker; NULL: this machine only */
+    const char *weights;       /* where guests get the first worker's weights; NULL: nowhere */
     const char *toward;        /* host:port on whose side the others are; NULL: not known */
     const char *join;          /* address of a job that others found; NULL: founded here */
     const char *join_if_taken; /* joined when `listen` is found taken; NULL: that is an error */

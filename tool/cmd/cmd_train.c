@@ -42,6 +42,9 @@ static const ru_opt opts[] = {
     RU_OPT(TEXT, "listen", "HOST:PORT",
            "address at which workers of other hosts reach the first worker (default: this "
            "machine only); an empty host means every interface"),
+    RU_OPT(TEXT, "weights", "HOST:PORT",
+           "give the first worker's weights, while it trains, to `rubato predict --from` and "
+           "`rubato eval --from` at this address; the token is in OUT/weights-token"),
     RU_OPT(TEXT, "hosts", "a:2,b:2",
            "start workers on these hosts over ssh (RUBATO_SSH names another program); this "
            "machine must be one of them. b:2:transient: that host may be reclaimed at any time, "
@@ -328,6 +331,7 @@ static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hos
         .deterministic = ru_cmd_flag(in, "deterministic"),
         .equal_shares = ru_cmd_flag(in, "equal-shares"),
         .sockets_only = ru_cmd_flag(in, "sockets"),
+        .weights = founds ? ru_cmd_text(in, "weights") : NULL,
     };
     ru_worker_result result;
     ru_self_stop_watch();
@@ -396,6 +400,7 @@ static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_app_j
         .listen = listen != NULL      ? listen
                   : plan->hosts.n > 1 ? ":0"
                                       : NULL,
+        .weights = ru_cmd_text(in, "weights"),
         .toward = plan->hosts.n > 1 ? other_host(plan, in->arena) : plan->address,
         .join = joins ? plan->address : NULL,
         .join_if_taken = plan->founds == RU_FOUNDS_IF_FREE ? plan->address : NULL,
@@ -532,9 +537,27 @@ static ru_status check_servers(const ru_job *job, const ru_conf *conf, uint32_t 
                    workers == 1 ? "" : "s", job->train.servers + 1);
 }
 
+static ru_status check_weights(ru_cmd_in *in, ru_err *err)
+{
+    const char *at = ru_cmd_text(in, "weights");
+    if (at != NULL && !ru_link_tcp_address_ok(at)) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--weights '%s': expected HOST:PORT, [v6]:PORT or :PORT with a port from 0 "
+                       "to 65535",
+                       at);
+    }
+    return at == NULL || !ru_app_job_is(in->args[0])
+               ? RU_OK
+               : RU_FAIL(err, RU_E_USAGE,
+                         "--weights gives the weights of a model, but %s trains the tables of an "
+                         "app; leave it out",
+                         in->args[0]);
+}
+
 static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
 {
     ru_hosts_plan plan;
+    RU_TRY(check_weights(in, err));
     RU_TRY(resolve(in, &plan, err));
     if (ru_app_job_is(in->args[0])) {
         RU_TRY(check_here(&plan, err));
@@ -569,7 +592,7 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
     if (plan.is_worker && plan.workers_max > 1) {
         return run_as_worker(in, &to, &plan, err);
     }
-    if (plan.workers_max > 1 || ru_cmd_given(in, "listen")) {
+    if (plan.workers_max > 1 || ru_cmd_given(in, "listen") || ru_cmd_given(in, "weights")) {
         return run_workers(in, &to, NULL, &plan, err);
     }
     ru_self_stop_watch();

@@ -32,6 +32,9 @@ static const ru_opt opts[] = {
     RU_OPT(TEXT, "toward", "HOST:PORT",
            "with an empty host in --listen: announce the address of the interface that reaches "
            "this address (default: --join)"),
+    RU_OPT(TEXT, "weights", "HOST:PORT",
+           "give this worker's weights to `rubato predict --from` and `rubato eval --from` at this "
+           "address; the token is in OUT/weights-token"),
     RU_OPT(TEXT, "out", "DIR",
            "folder of the run (default: that of the job, if this machine has it, else runs/NAME)",
            .letter = 'o'),
@@ -269,7 +272,7 @@ static ru_status check_numbers(ru_cmd_in *in, ru_err *err)
                        "--min %lld and --founders %lld must not be larger than --max %lld",
                        (long long)min, (long long)ru_cmd_i64(in, "founders"), (long long)max);
     }
-    static const char *const addresses[] = {"listen", "toward"};
+    static const char *const addresses[] = {"listen", "toward", "weights"};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(addresses); k++) {
         const char *a = ru_cmd_text(in, addresses[k]);
         if (a != NULL && !ru_link_tcp_address_ok(a)) {
@@ -415,6 +418,7 @@ static ru_status be_worker(ru_cmd_in *in, teller *tells, ru_worker_result *resul
         .deterministic = ru_cmd_flag(in, "deterministic"),
         .equal_shares = ru_cmd_flag(in, "equal-shares"),
         .sockets_only = ru_cmd_flag(in, "sockets"),
+        .weights = ru_cmd_text(in, "weights"),
         .cores = cores != NULL ? strtoull(cores, NULL, 16) : 0,
     };
     if (!launched) {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/fields.h"
+#include "base/log.h"
 #include "env/file/file.h"
 #include "env/file/memfile.h"
 #include "env/link/link_tcp.h"
@@ -113,6 +114,8 @@ ru_status rui_from_open(ru_cmd_in *in, const char *name, rui_from *f, ru_rundir 
         return RU_FAIL(err, RU_E_MEM, "no memory for a description of weights");
     }
     RU_TRY(ru_ckpt_parse(address, path, w->state, w->state_bytes, in->arena, &r.ckpt, err));
+    ru_log(RU_LOG_INFO, "tool", "from", "%s gives the weights after step %lld", address,
+           (long long)r.ckpt.at.step);
     RU_TRY(compare(name, address, w, r.ckpt.at.step, in->arena, err));
     ru_status st = ru_job_parse("its job", r.ckpt.job_yaml, in->arena, &r.job, err);
     if (st != RU_OK) {
