@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -322,6 +323,14 @@ void ru_process_kill(ru_process *p, int sig)
 int64_t ru_process_id(const ru_process *p)
 {
     return p->pid;
+}
+
+void ru_process_bound_space(ru_process *p, int64_t size_bytes)
+{
+    const struct rlimit most = {(rlim_t)size_bytes, (rlim_t)size_bytes};
+    if (!p->done) {
+        (void)prlimit(p->pid, RLIMIT_AS, &most, NULL);
+    }
 }
 
 void ru_process_close(ru_process *p)

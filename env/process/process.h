@@ -49,6 +49,8 @@ int64_t ru_process_read(ru_process *p, bool errors, void *into, int64_t cap);
 int ru_process_wait(ru_process *p);
 void ru_process_kill(ru_process *p, int sig);
 int64_t ru_process_id(const ru_process *p);
+/* Bound its address space from now on, where no control group bounds its memory; best effort. */
+void ru_process_bound_space(ru_process *p, int64_t size_bytes);
 /* Kills it when it still runs, waits, frees. NULL is fine. */
 void ru_process_close(ru_process *p);
 /* Frees and leaves the process alone: one with `outlive`. NULL is fine. */
