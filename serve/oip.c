@@ -341,6 +341,25 @@ ru_status ru_oip_read(const void *body, int64_t size_bytes, int64_t json_bytes, 
     return read_all(&s, p + json_bytes, end, out);
 }
 
+ru_status ru_oip_read_answer(const void *body, int64_t size_bytes, ru_arena *arena,
+                             ru_oip_request *out, ru_err *err)
+{
+    rui_scan s = rui_scan_over(body, size_bytes, arena, err);
+    const uint8_t *none = NULL;
+    const char *from;
+    ru_str key;
+    *out = (ru_oip_request){.words = {.arena = arena}};
+    for (bool first = rui_scan_open(&s, '{'); rui_scan_key(&s, &first, &key);) {
+        if (ru_str_eq_c(key, "outputs") && out->n_inputs == 0) {
+            read_inputs(&s, &none, none, out);
+        } else {
+            (void)rui_scan_skip(&s, &from);
+        }
+    }
+    (void)rui_scan_end(&s);
+    return s.st;
+}
+
 /* -- answers -----------------------------------------------------------------------------------
  */
 
@@ -488,6 +507,16 @@ void ru_oip_answer(const char *model, const char *version, ru_str id, const ru_o
     for (uint32_t k = 0; k < n; k++) {
         ru_text_put(into, k > 0 ? "," : "");
         put_tensor(into, &outputs[k]);
+    }
+    ru_text_put(into, "]}");
+}
+
+void ru_oip_ask(const ru_oip_tensor *inputs, uint32_t n, ru_text *into)
+{
+    ru_text_put(into, "{\"inputs\":[");
+    for (uint32_t k = 0; k < n; k++) {
+        ru_text_put(into, k > 0 ? "," : "");
+        put_tensor(into, &inputs[k]);
     }
     ru_text_put(into, "]}");
 }

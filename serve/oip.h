@@ -48,6 +48,12 @@ const char *ru_oip_datatype(ru_dtype t);
 RU_MUST_USE ru_status ru_oip_read(const void *body, int64_t size_bytes, int64_t json_bytes,
                                   ru_arena *arena, ru_oip_request *out, ru_err *err);
 
+/* The JSON of a request with these inputs. */
+void ru_oip_ask(const ru_oip_tensor *inputs, uint32_t n, ru_text *into);
+/* Read an answer without binary tensors: its outputs become inputs of *out. Errors: as
+ * ru_oip_read. */
+RU_MUST_USE ru_status ru_oip_read_answer(const void *body, int64_t size_bytes, ru_arena *arena,
+                                         ru_oip_request *out, ru_err *err);
 /* The JSON of an answer; tensors that are binary follow it in their order. */
 void ru_oip_answer(const char *model, const char *version, ru_str id, const ru_oip_tensor *outputs,
                    uint32_t n, ru_text *into);

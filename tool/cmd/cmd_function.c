@@ -1,0 +1,99 @@
+/* rubato function: a model as the program of a function, for `rubato serve --functions` and for
+ * platforms that call their functions over HTTP. */
+#include <stdio.h>
+
+#include "base/unit.h"
+#include "env/process/self.h"
+#include "function/instance.h"
+#include "serve/called.h"
+#include "tool/cmd.h"
+#include "tool/serve/source.h"
+
+typedef struct session {
+    ru_loop *loop;
+    ru_function_instance *instance;
+    ru_served *model;
+} session;
+
+static void on_signal(void *self, int fd, uint32_t events, ru_time now)
+{
+    session *s = self;
+    (void)events;
+    (void)now;
+    ru_loop_fd_off(s->loop, fd);
+    ru_loop_stop(s->loop);
+}
+
+static ru_status serve(session *s, const ru_cmd_in *in, ru_err *err)
+{
+    const rui_served_source_options so = {.exe = {.threads = (uint32_t)ru_cmd_i64(in, "threads")}};
+    const ru_served_options o = {
+        .exe = so.exe, .instances = 1, .rows_max = ru_cmd_i64(in, "batch")};
+    ru_source source;
+    RU_TRY(ru_loop_open(&s->loop, err));
+    RU_TRY(rui_served_source_open(in->args[0], &so, &source, err));
+    RU_TRY(ru_served_open(&source, &o, &s->model, err));
+    RU_TRY(ru_served_first(s->model, err));
+    RU_TRY(ru_served_grow(s->model, err)); /* an instance that answers computes nothing else */
+    const ru_function_instance_options fo = {.loop = s->loop,
+                                             .listen = ru_cmd_text(in, "listen"),
+                                             .name = ru_cmd_text(in, "name"),
+                                             .handle = ru_called_answer,
+                                             .self = s->model};
+    RU_TRY(ru_function_instance_open(&fo, in->arena, &s->instance, err));
+    ru_self_stop_watch();
+    int fd = ru_self_stop_fd();
+    RU_TRY(fd < 0 ? RU_OK : ru_loop_fd(s->loop, fd, 1 /* EPOLLIN */, on_signal, s, err));
+    printf("%s answers\n", ru_function_instance_url(s->instance));
+    (void)fflush(stdout);
+    return ru_loop_run(s->loop, err);
+}
+
+static ru_status run(ru_cmd_in *in, ru_err *err)
+{
+    session s = {0};
+    ru_status st = serve(&s, in, err);
+    ru_function_instance_close(s.instance);
+    if (s.model != NULL) {
+        ru_served_close(s.model);
+    }
+    ru_self_stop_unwatch();
+    ru_loop_close(s.loop);
+    return st;
+}
+
+static const ru_opt opts[] = {
+    RU_OPT(TEXT, "listen", "ADDR", "where to listen: PORT (this machine only); 0 takes any",
+           .letter = 'l', .def = "0"),
+    RU_OPT(TEXT, "name", "NAME", "name of the function in its address", .def = "rubato"),
+    RU_OPT(I64, "batch", "N", "largest batch in rows; rounded down to a power of two", .def = "32",
+           RU_IN(1, 32768)),
+    RU_OPT(I64, "threads", "N", "threads that compute a batch together", .letter = 't', .def = "1",
+           RU_IN(1, 1024)),
+    RU_OPT(I64, "memory", "MB", "memory that whoever started it gives it; it is not bounded here",
+           .def = "0", RU_IN(0, 1e7)),
+};
+
+static const ru_example examples[] = {
+    {"rubato function model.onnx", "answer calls of this machine; prints where"},
+    {"rubato function runs/digits-1 -l 9001 --name digits", "a trained model, at a fixed port"},
+};
+
+const ru_cmd rui_cmd_function = {
+    .name = "function",
+    .summary = "answer the calls of a function with a model",
+    .about = "The program that `rubato serve --functions local` starts for its batches, each in a "
+             "control group of its own. A call is Lambda's Invoke over HTTP: the body is an infer "
+             "request of the Open Inference Protocol v2 as JSON, and so is the answer. Calls are "
+             "answered one at a time.",
+    .args = "RUN|MODEL.onnx",
+    .arg_min = 1,
+    .arg_max = 1,
+    .opts = opts,
+    .n_opts = RU_ARRAY_LEN(opts),
+    .examples = examples,
+    .n_examples = RU_ARRAY_LEN(examples),
+    .exits = "65 the model is damaged or cannot be served|66 there is no such model",
+    .computes = true,
+    .run = run,
+};
