@@ -23,6 +23,7 @@ typedef struct ru_agent_options {
     uint32_t slots;     /* workers at one time */
     uint32_t threads;   /* of a worker */
     const char *listen; /* of workers: "127.0.0.1:0", or ":0" where other nodes join */
+    bool own_accounts;  /* workers run under the account of their user (cluster/account.h) */
     ru_group_limits limits; /* of each worker; what this machine cannot bound is told in the log */
 } ru_agent_options;
 

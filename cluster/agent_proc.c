@@ -9,6 +9,7 @@
 #include "base/conf.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "cluster/account.h"
 #include "env/file/file.h"
 
 static const int64_t end_patience_ns = 60 * INT64_C(1000000000);  /* from SIGINT to SIGKILL */
@@ -215,12 +216,43 @@ static ru_status place_for(rui_agent *a, const ru_cluster_order *o, rui_proc **o
     return RU_OK;
 }
 
+/* Bounded, and under the account of the job's user. */
+static ru_status start_as(rui_proc *p, const ru_cluster_order *o, const char *const *argv,
+                          const char *token, ru_err *err)
+{
+    char log[RUI_AGENT_PATH_MAX];
+    ru_account room;
+    const ru_account *account;
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    ru_status st =
+        ru_cluster_account(p->agent->opt->own_accounts, o->owner, &scratch, &room, &account, err);
+    if (st == RU_OK) {
+        const char *set[4] = {token};
+        static const char *const unset[] = {"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MAIL", NULL};
+        if (account != NULL) {
+            set[1] = ru_arena_printf(&scratch, "HOME=%s", account->home);
+            set[2] = ru_arena_printf(&scratch, "USER=%s", account->name);
+        }
+        rui_agent_bound(p);
+        const ru_process_options po = {.argv = argv,
+                                       .set = set,
+                                       .unset = account != NULL ? unset : NULL,
+                                       .outlive = out_path(p, "log", log),
+                                       .account = account,
+                                       .group = p->group};
+        st = ru_process_start(&po, &p->child, err);
+    }
+    ru_arena_fini(&scratch);
+    return st;
+}
+
 static ru_status start(rui_agent *a, const ru_cluster_order *o, const char *join, ru_time now,
                        ru_err *err)
 {
     rui_proc *p = NULL;
     RU_TRY(place_for(a, o, &p, err));
-    char numbers[4][16], tell[RUI_AGENT_PATH_MAX], log[RUI_AGENT_PATH_MAX];
+    char numbers[4][16], tell[RUI_AGENT_PATH_MAX];
     char job[RUI_AGENT_PATH_MAX], token[RU_CLUSTER_TEXT_MAX + 16];
     const uint32_t values[] = {o->most, p->rank, a->opt->threads, o->generation};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(values); k++) {
@@ -245,18 +277,15 @@ static ru_status start(rui_agent *a, const ru_cluster_order *o, const char *join
     } else if (o->resume) {
         argv[n++] = "--resume";
     }
-    const char *set[] = {token, NULL};
     p->agent = a;
     p->since = now;
     ru_status st = write_record(a, p, err);
-    rui_agent_bound(p);
-    const ru_process_options po = {
-        .argv = argv, .set = set, .outlive = out_path(p, "log", log), .group = p->group};
-    st = st == RU_OK ? ru_process_start(&po, &p->child, err) : st;
+    st = st == RU_OK ? start_as(p, o, argv, token, err) : st;
     if (st != RU_OK) { /* the scheduler hears of it as of one that ended */
         p->pid = -1;
         p->code = ru_status_exit_code(st);
         (void)snprintf(p->why, sizeof p->why, "%.*s", RU_CLUSTER_TEXT_MAX, err->text);
+        rui_agent_unbound(p);
         return st;
     }
     p->pid = ru_process_id(p->child);

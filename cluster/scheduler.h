@@ -22,6 +22,7 @@ typedef struct ru_scheduler_options {
     const char *listen; /* of people: PORT, :PORT or HOST:PORT */
     const char *agents; /* of agents: HOST:PORT */
     const char *key, *agent_key;
+    bool own_accounts; /* jobs run under the account of their user (cluster/account.h) */
     int64_t silent_ns; /* a node is given up after it */
     int64_t round_ns;  /* between plans when nothing happens */
 } ru_scheduler_options;

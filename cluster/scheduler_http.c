@@ -12,6 +12,7 @@
 
 #include "base/conf.h"
 #include "base/table.h"
+#include "cluster/account.h"
 #include "cluster/scheduler_impl.h"
 #include "env/file/file.h"
 #include "env/process/self.h"
@@ -326,8 +327,11 @@ static ru_status submit(asked *q, ru_err *err)
     rui_scheduler *s = q->s;
     wish w;
     char token[33];
+    ru_account room;
+    const ru_account *account;
     RU_TRY(read_wish(q, &w, err));
     RU_TRY(check_size(s, q->who, w.min, err));
+    RU_TRY(ru_cluster_account(s->opt->own_accounts, q->who, q->arena, &room, &account, err));
     if (s->commit == NULL && (s->commit = RU_NEW(s->arena, struct rui_commit, 1)) == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a submission");
     }
@@ -432,7 +436,7 @@ static ru_status log_of(asked *q, ru_err *err)
     ru_text t = ru_text_arena(q->arena);
     ru_in_file f;
     if (path != NULL && ru_path_is_file(path)) { /* else nothing was written yet */
-        RU_TRY(ru_in_open(path, &f, err));
+        RU_TRY(ru_in_open_own(path, &f, err));
         int64_t n = f.size_bytes - from;
         n = n < 0 ? 0 : n < LOG_BYTES_MAX ? n : LOG_BYTES_MAX;
         char *bytes = ru_arena_alloc(q->arena, n + 1, 1);

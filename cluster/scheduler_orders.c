@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "cluster/account.h"
 #include "cluster/scheduler_impl.h"
 #include "env/file/file.h"
 
@@ -168,21 +169,44 @@ static ru_status put_file(const char *out, const char *name, const char *text, b
     return secret ? ru_file_secret(path, text, n, err) : ru_file_own(path, text, n, err);
 }
 
-/* Before a generation begins: its number stands in the folder, and what workers need. */
-static ru_status prepare(const ru_book_job *j, ru_arena *scratch, ru_err *err)
+/* To the account, if there is one. */
+static ru_status give(const ru_account *account, const char *path, bool folder, ru_err *err)
 {
-    static const char *const folders[] = {"checkpoints", "trace", "plans"};
-    const char *number = ru_arena_printf(scratch, "%u\n", j->generation);
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(folders); k++) {
-        const char *path = ru_path_join(scratch, j->spec.out, folders[k]);
-        if (path == NULL || number == NULL) {
-            return RU_FAIL(err, RU_E_MEM, "no memory for the folder %s", j->spec.out);
-        }
+    if (path == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the folder of a run");
+    }
+    if (folder) {
         RU_TRY(ru_dir_make(path, err));
     }
-    RU_TRY(put_file(j->spec.out, "generation", number, false, scratch, err));
+    return account != NULL ? ru_account_give(account, path, err) : RU_OK;
+}
+
+/* Before a generation begins: its number stands in the folder, and what workers need. The folder
+ * is its owner's alone, so what a later generation finds there is not trusted. */
+static ru_status prepare(bool own, const ru_book_job *j, ru_arena *scratch, ru_err *err)
+{
+    ru_account room;
+    const ru_account *account;
+    RU_TRY(ru_cluster_account(own, j->owner, scratch, &room, &account, err));
+    static const char *const folders[] = {"checkpoints", "trace", "plans"};
+    const char *number = ru_arena_printf(scratch, "%u\n", j->generation);
+    if (number == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the folder %s", j->spec.out);
+    }
+    if (account != NULL && ru_path_exists(j->spec.out) && !ru_account_has(j->spec.out)) {
+        return put_file(j->spec.out, "generation", number, false, scratch, err);
+    }
+    RU_TRY(ru_dir_make(j->spec.out, err));
+    RU_TRY(ru_dir_private(j->spec.out, err));
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(folders); k++) {
+        RU_TRY(give(account, ru_path_join(scratch, j->spec.out, folders[k]), true, err));
+    }
     RU_TRY(put_file(j->spec.out, "token", j->spec.token, true, scratch, err));
-    return put_file(j->spec.out, "job.yaml", j->spec.yaml, false, scratch, err);
+    RU_TRY(put_file(j->spec.out, "job.yaml", j->spec.yaml, false, scratch, err));
+    RU_TRY(put_file(j->spec.out, "generation", number, false, scratch, err));
+    RU_TRY(give(account, ru_path_join(scratch, j->spec.out, "token"), false, err));
+    RU_TRY(give(account, ru_path_join(scratch, j->spec.out, "job.yaml"), false, err));
+    return give(account, j->spec.out, false, err); /* last: until now nobody else could touch it */
 }
 
 static bool prepared(rui_scheduler *s, const ru_book_job *j)
@@ -194,7 +218,7 @@ static bool prepared(rui_scheduler *s, const ru_book_job *j)
         return true;
     }
     ru_arena_init(&scratch, 0);
-    ru_status st = prepare(j, &scratch, &err);
+    ru_status st = prepare(s->opt->own_accounts, j, &scratch, &err);
     ru_arena_fini(&scratch);
     if (st != RU_OK) {
         ru_log(RU_LOG_ERROR, "cluster", "prepare", "job %u cannot start: %s", number_of(s, j),
@@ -272,7 +296,8 @@ static void order_one(rui_scheduler *s, const ru_book_job *j, uint32_t k, uint32
                             .end = j->cancelled || s->closing || j->state != RU_BOOK_RUNS,
                             .join = at,
                             .out = j->spec.out,
-                            .token = j->spec.token};
+                            .token = j->spec.token,
+                            .owner = j->owner};
     if (o->end) {
         return;
     }

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
 static void put_text(ru_wire_out *o, const char *text)
 {
@@ -98,6 +98,7 @@ int64_t ru_cluster_orders_put(const ru_cluster_orders *s, void *into)
         put_text(&o, p->join);
         put_text(&o, p->out);
         put_text(&o, p->token);
+        put_text(&o, p->owner);
     }
     return size_of(&o);
 }
@@ -124,6 +125,7 @@ bool ru_cluster_orders_get(const void *data, int64_t size_bytes, ru_arena *arena
         p->join = get_text(&in, arena);
         p->out = get_text(&in, arena);
         p->token = get_text(&in, arena);
+        p->owner = get_text(&in, arena);
     }
     return known && !in.bad && ru_wire_left(&in) == 0;
 }

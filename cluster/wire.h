@@ -50,7 +50,7 @@ typedef struct ru_cluster_order {
     bool resume;         /* ... from its checkpoint */
     bool end;            /* the whole job ends, with a checkpoint */
     const char *join;    /* address of a worker of the job; "": none is known */
-    const char *out, *token;
+    const char *out, *token, *owner;
 } ru_cluster_order;
 
 typedef struct ru_cluster_orders {

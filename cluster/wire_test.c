@@ -54,7 +54,8 @@ static void messages_come_back(void **state)
                                   .end = true,
                                   .join = "",
                                   .out = "/o",
-                                  .token = "t"};
+                                  .token = "t",
+                                  .owner = "alice"};
     n = ru_cluster_orders_put(o, bytes);
     assert_true(n > 0 && ru_cluster_orders_get(bytes, n, &arena, p));
     assert_true(p->number == 5 && p->at[0].found && p->at[0].end && !p->at[0].resume);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "env/file/file_error.h"
+#include "env/file/own.h"
 
 enum { DIRECT_PART_BYTES = 1 << 20 };
 
@@ -174,6 +175,22 @@ ru_status ru_in_open(const char *path, ru_in_file *out, ru_err *err)
     }
     struct stat st;
     f.id = fstat(f.fd, &st) == 0 ? (uint64_t)st.st_ino : 0;
+    *out = f;
+    return RU_OK;
+}
+
+ru_status ru_in_open_own(const char *path, ru_in_file *out, ru_err *err)
+{
+    ru_in_file f = {.fd = -1};
+    struct stat st;
+    RU_TRY(rui_open_own(path, O_RDONLY, 0, &f.fd, err));
+    if (fstat(f.fd, &st) != 0) {
+        int e = errno;
+        close(f.fd);
+        return rui_file_fail(err, e, "look at", path);
+    }
+    f.size_bytes = st.st_size;
+    f.id = (uint64_t)st.st_ino;
     *out = f;
     return RU_OK;
 }

@@ -73,6 +73,8 @@ typedef struct ru_in_file {
 } ru_in_file;
 enum { RU_DIRECT_BYTES = 4096 }; /* unit of place, size and memory of direct reads */
 RU_MUST_USE ru_status ru_in_open(const char *path, ru_in_file *out, ru_err *err);
+/* A file of a run, perhaps of another user: a link at the name is not followed. */
+RU_MUST_USE ru_status ru_in_open_own(const char *path, ru_in_file *out, ru_err *err);
 /* From now on reads pass by the kernel's cache: those of `fd` must be whole units in memory that
  * begins at one (O_DIRECT); ru_in_read takes any. False: the file system cannot, and all stays as
  * it was. */
@@ -101,6 +103,7 @@ ru_path_kind ru_path_kind_of(const char *path);
 bool ru_path_is_private(const char *path); /* no file that its group or others can read */
 int64_t ru_path_bytes(const char *path);   /* size of a file, 0 when it is unknown */
 RU_MUST_USE ru_status ru_dir_make(const char *path, ru_err *err); /* with parents; exists: fine */
+RU_MUST_USE ru_status ru_dir_private(const char *path, ru_err *err); /* 0700 */
 /* The same below folders that exist; *made false when something has the name already. */
 RU_MUST_USE ru_status ru_dir_make_new(const char *path, bool *made, ru_err *err);
 /* Names in a folder, sorted by bytes, without "." and "..". */

@@ -79,6 +79,13 @@ ru_status ru_dir_make(const char *path, ru_err *err)
     return RU_OK;
 }
 
+ru_status ru_dir_private(const char *path, ru_err *err)
+{
+    return chmod(path, 0700) == 0
+               ? RU_OK
+               : rui_file_fail_new(err, errno, "take rights of others from the folder", path);
+}
+
 ru_status ru_dir_make_new(const char *path, bool *made, ru_err *err)
 {
     int rc = mkdir(path, 0755);

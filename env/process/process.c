@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "env/clock.h"
+#include "env/process/account.h"
 #include "env/process/group.h"
 
 extern char **environ;
@@ -100,7 +101,8 @@ RU_NORETURN static void child(const ru_process_options *opt, char **env, int in,
                               int errors, int report)
 {
     signal(SIGPIPE, SIG_DFL);
-    if (opt->group != NULL && !rui_group_enter_self(opt->group)) {
+    if ((opt->group != NULL && !rui_group_enter_self(opt->group)) ||
+        (opt->account != NULL && !rui_account_become(opt->account))) {
         give_up(report);
     }
     if (opt->outlive == NULL) {
@@ -175,10 +177,13 @@ static ru_status launch(const ru_process_options *opt, char **env, ru_process *p
     }
     if (failed != 0) {
         (void)waitpid(p->pid, NULL, 0);
-        st = RU_FAIL(err, failed == ENOENT ? RU_E_MISSING : RU_E_PERM, "cannot run %s%s%s%s: %s",
-                     opt->argv[0], opt->group != NULL ? " in its control group" : "",
-                     opt->outlive != NULL ? " with its output in " : "",
-                     opt->outlive != NULL ? opt->outlive : "", strerror(failed));
+        st =
+            RU_FAIL(err, failed == ENOENT ? RU_E_MISSING : RU_E_PERM, "cannot run %s%s%s%s%s%s: %s",
+                    opt->argv[0], opt->account != NULL ? " as " : "",
+                    opt->account != NULL ? opt->account->name : "",
+                    opt->group != NULL ? " in its control group" : "",
+                    opt->outlive != NULL ? " with its output in " : "",
+                    opt->outlive != NULL ? opt->outlive : "", strerror(failed));
     }
     if (st == RU_OK) {
         p->in = in[1];

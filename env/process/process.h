@@ -23,6 +23,9 @@ typedef struct ru_process_options {
     const char *outlive; /* file to which output and errors are appended: the child goes on when
                             this process ends; NULL: it does not. Of pipes it takes pipe_in only */
     int64_t cores_mask;  /* bit k: may run on core k; 0: as the parent */
+    const struct ru_account
+        *account;                 /* env/process/account.h: it runs under it, from before it opens
+                                     `outlive` on, and never gets more rights; NULL: ours */
     const struct ru_group *group; /* env/process/group.h: it starts in there; NULL: as the parent */
 } ru_process_options;
 

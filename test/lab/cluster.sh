@@ -8,6 +8,7 @@
 #      three times is held, with its last sentence.
 #   5. the cluster goes down and up again: jobs continue from their checkpoints; a higher priority takes slots.
 #   6. a node bounds its workers: one that needs more memory is held, and told so; its groups are gone afterwards.
+#      As root: the workers of a user run under the user's account, without more rights, in a folder that is the user's alone.
 set -euo pipefail
 rubato=$(realpath "$1")
 storm_s=${2:-12}
@@ -66,6 +67,7 @@ JOB
 long=(--set train.epochs=1000000)
 cat >cluster.yaml <<FILE
 folder: cl
+accounts: shared
 nodes: [{name: n1, slots: 2}, {name: n2, slots: 2}]
 FILE
 
@@ -254,6 +256,27 @@ else
         fail "ps does not tell of the memory: $(cluster ps)"
     [[ -z $(find /sys/fs/cgroup -maxdepth 4 -path "*/rubato-*/1-*" 2>/dev/null) ]] || fail "control groups are left"
     echo "ok: a node bounds its workers"
+fi
+if [[ $(id -u) -eq 0 ]] && getent passwd nobody >/dev/null; then
+    chmod 711 "$work"
+    (umask 077 && cluster user add nobody >nobody.key && cluster user add no-account >stranger.key)
+    RUBATO_CLUSTER_KEY=$PWD/stranger.key refused 77 submit mlp.yaml
+    grep -q "no account 'no-account'" err.txt || fail "a user without an account: $(cat err.txt)"
+    RUBATO_CLUSTER_KEY=$PWD/nobody.key cluster submit mlp.yaml "${long[@]}" >/dev/null
+    becomes 2 workers 1
+    pid=$(pid_of <(head -1 tight/jobs/2/tell.1))
+    [[ $(stat -c %U "/proc/$pid") == nobody ]] || fail "the worker of nobody runs as $(stat -c %U "/proc/$pid")"
+    grep -q '^NoNewPrivs:.1' "/proc/$pid/status" || fail "the worker of nobody may get more rights"
+    [[ $(stat -c '%U %a' tight/jobs/2) == 'nobody 700' ]] || fail "the folder of a run: $(stat -c '%U %a' tight/jobs/2)"
+    kill -9 "$pid"
+    becomes 2 generation 2
+    becomes 2 workers 1
+    rm -f tight/jobs/2/log && ln -s ../../keys/admin tight/jobs/2/log
+    refused 74 logs 2
+    grep -q 'is a symbolic link' err.txt || fail "a log that is a link: $(cat err.txt)"
+    RUBATO_CLUSTER_KEY=$PWD/nobody.key cluster cancel 2 >/dev/null
+    becomes 2 state cancelled
+    echo "ok: workers run under the account of their user"
 fi
 cluster down
 exit $failed

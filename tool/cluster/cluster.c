@@ -62,6 +62,10 @@ static const ru_conf_field cluster_fields[] = {
            "where commands reach the scheduler; port 0: any"),
     RU_ROW(TEXT, rui_cluster, agents, "127.0.0.1:0", "where agents reach it"),
     RU_ROW(TEXT, rui_cluster, workers, "127.0.0.1:0", "where workers reach each other"),
+    RU_ROW(CHOICE, rui_cluster, accounts, "own",
+           "own: the workers of a user run under the account of the same name, which needs root; "
+           "shared: all run as who started the cluster",
+           .choices = "own|shared"),
     RU_ROW(SECTIONS, rui_cluster, nodes, "[]", "nodes of this machine", .table = &node_table),
     RU_ROW_AS("silent", TIME, rui_cluster, silent_ns, "30s",
               "a node that says nothing for so long is given up", RU_IN(1e9, 1e13)),

@@ -20,6 +20,7 @@ typedef struct rui_cluster_node {
 
 typedef struct rui_cluster {
     const char *folder, *listen, *agents, *workers;
+    uint32_t accounts; /* 0: own, 1: shared */
     RU_SECTIONS(rui_cluster_node) nodes;
     int64_t silent_ns, round_ns;
 } rui_cluster;

@@ -84,6 +84,7 @@ static ru_status run_scheduler(ru_cmd_in *in, ru_err *err)
     ru_scheduler_options o = {.folder = folder,
                               .listen = c.listen,
                               .agents = c.agents,
+                              .own_accounts = c.accounts == 0,
                               .silent_ns = c.silent_ns,
                               .round_ns = c.round_ns};
     RU_TRY(rui_cluster_key(folder, "admin", in->arena, &o.key, err));
@@ -108,6 +109,7 @@ static ru_status run_agent(ru_cmd_in *in, ru_err *err)
                               .slots = n->slots,
                               .threads = n->threads,
                               .listen = c.workers,
+                              .own_accounts = c.accounts == 0,
                               .limits = {.cpu_quota_ns = (int64_t)(n->cpu * CPU_PERIOD_NS),
                                          .cpu_period_ns = CPU_PERIOD_NS,
                                          .memory_bytes = n->memory_bytes,
