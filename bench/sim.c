@@ -65,8 +65,7 @@ static void large(uint32_t workers, uint32_t steps, ru_sim_job *job)
                         .nic = {.bytes_per_s = 1.25e9, .delay_ns = 10000, .window_bytes = 64 << 20},
                         .sample_ns = 5000000,
                         .pace.noise = 0.02,
-                        .fuse_bytes = 64 << 20,
-                        .cut_bytes = 64 << 20,
+                        .sums = RU_SUMS_NONE,
                         .chunk_bytes = 32 << 20,
                         .pace.ready_groups = 4,
                         .time_max_ns = INT64_C(3600000000000)};

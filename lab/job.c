@@ -275,8 +275,7 @@ static ru_elastic_options training_of(rui_simjob_node *n)
                                 .state_bytes = j->state_bytes,
                                 .state_group = j->state_group,
                                 .n_state = 2 * j->n_tensors,
-                                .fuse_bytes = j->opt->fuse_bytes,
-                                .cut_bytes = j->opt->cut_bytes,
+                                .sums = j->opt->sums,
                                 .servers = j->opt->pace.servers,
                                 .deterministic = j->opt->deterministic,
                                 .equal_shares = j->opt->equal_shares,
@@ -326,6 +325,28 @@ static ru_status share_cores(rui_simjob_node *n, ru_err *err)
     return RU_OK;
 }
 
+/* A table as an owner has it: every gradient in cuts. */
+static ru_status table_in_cuts(rui_simjob_node *n, ru_err *err)
+{
+    const rui_simjob *j = n->job;
+    ru_sums_part *parts = RU_NEW(&n->process.arena, ru_sums_part, j->n_tensors);
+    ru_sums_cut *cuts;
+    uint32_t n_cuts;
+    if (j->opt->cut_bytes == 0) {
+        return RU_OK;
+    }
+    if (parts == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", j->n_tensors);
+    }
+    for (uint32_t k = 0; k < j->n_tensors; k++) {
+        parts[k] = (ru_sums_part){
+            .first = k, .n = 1, .size_bytes = j->tensor_bytes[k], .chunk_bytes = j->opt->cut_bytes};
+    }
+    RU_TRY(ru_sums_cuts(parts, j->n_tensors, j->tensor_bytes, RU_ELASTIC_CUTS_MAX,
+                        &n->process.arena, &cuts, &n_cuts, err));
+    return ru_elastic_table_set(n->elastic, cuts, n_cuts, err);
+}
+
 static ru_status node_add(rui_simjob *j, const char *join, bool founder, uint32_t place,
                           ru_err *err)
 {
@@ -350,6 +371,7 @@ static ru_status node_add(rui_simjob *j, const char *join, bool founder, uint32_
     RU_TRY(ru_node_open(&o, &n->process.arena, &n->node, err));
     const ru_elastic_options training = training_of(n);
     RU_TRY(ru_elastic_open(&training, &n->process.arena, &n->elastic, err));
+    RU_TRY(table_in_cuts(n, err));
     if (n->device.program != NULL) {
         rui_simjob_program_begin(n->device.program);
     }

@@ -159,11 +159,12 @@ typedef struct ru_sim_job {
     const int64_t *tensor_n; /* [n_tensors] elements; NULL: some small ones by seed; view */
     bool counted;            /* no memory behind tensors */
     bool deterministic, equal_shares;
-    int64_t fuse_bytes, cut_bytes, chunk_bytes; /* 0: as a job without them */
-    ru_sim_nic nic;                             /* of every worker; host is set here */
-    int64_t sample_ns;                          /* forward and backward of one sample */
-    const ru_script *script; /* instead of tensor_n, sample_ns and portions, counted; NULL:
-                                none; view */
+    ru_sums_method sums;            /* before anything is measured; CARAMEL: RULE */
+    int64_t cut_bytes, chunk_bytes; /* cut_bytes: each gradient in cuts of so much; 0: neither */
+    ru_sim_nic nic;                 /* of every worker; host is set here */
+    int64_t sample_ns;              /* forward and backward of one sample */
+    const ru_script *script;        /* instead of tensor_n, sample_ns and portions, counted; NULL:
+                                       none; view */
     ru_sim_pace pace;
     ru_sim_chaos chaos; /* starts with the first committed step */
     int64_t chaos_ns;   /* faults begin no later than this after it */

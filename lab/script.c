@@ -6,7 +6,6 @@
 #include "cost/step/coll.h"
 #include "cost/step/op.h"
 #include "cost/step/step.h"
-#include "plan/net/fuse.h"
 #include "train/elastic/elastic.h"
 
 /* The list of op instances of the worker that the first step fact is of, else of the first worker:
@@ -185,15 +184,11 @@ static int64_t sum_ns(const ru_sim_job *job, const ru_sim_world *x, int64_t size
 }
 
 static ru_status buckets_of(const ru_sim_job *job, const ru_script *s, ru_arena *arena,
-                            ru_fuse_plan *plan, ru_err *err)
+                            ru_sums_cut **at, uint32_t *n, ru_err *err)
 {
-    const ru_fuse_in in = {.tensor_bytes = {s->size_bytes, s->n},
-                           .fuse_bytes =
-                               job->fuse_bytes > 0 ? job->fuse_bytes : RU_FUSE_BYTES_DEFAULT,
-                           .cut_bytes = job->cut_bytes > 0 ? job->cut_bytes : RU_FUSE_CUT_DEFAULT,
-                           .cuts_max = RU_ELASTIC_CUTS_MAX,
-                           .method = RU_FUSE_NEIGHBOURS};
-    return ru_plan_fuse(&in, arena, plan, err);
+    ru_sums_part *parts;
+    RU_TRY(ru_sums_first(s->size_bytes, s->n, job->sums, arena, &parts, n, err));
+    return ru_sums_cuts(parts, *n, s->size_bytes, RU_ELASTIC_CUTS_MAX, arena, at, n, err);
 }
 
 /* The compute of the slowest share cut where buckets become ready, each bucket's sum behind it, its
@@ -203,9 +198,9 @@ static ru_status put_path(const ru_sim_job *job, ru_arena *arena, ru_arena *scra
                           ru_sim_world *out, ru_err *err)
 {
     const ru_script *s = &out->script;
-    ru_fuse_plan plan;
-    RU_TRY(buckets_of(job, s, scratch, &plan, err));
-    uint32_t n = plan.n, n_edges = 0;
+    ru_sums_cut *at;
+    uint32_t n, n_edges = 0;
+    RU_TRY(buckets_of(job, s, scratch, &at, &n, err));
     ru_step_task *tasks = RU_NEW(arena, ru_step_task, 3 * (int64_t)n);
     ru_step_edge *edges = RU_NEW(arena, ru_step_edge, 4 * (int64_t)n);
     if (tasks == NULL || edges == NULL) {
@@ -215,10 +210,10 @@ static ru_status put_path(const ru_sim_job *job, ru_arena *arena, ru_arena *scra
     double whole_ns = ((double)s->fixed_ns + (double)share * s->sample_ns) * out->slower;
     int64_t at_ns = 0, all_bytes = 0;
     for (uint32_t b = 0; b < n; b++) {
-        all_bytes += plan.at[b].size_bytes;
+        all_bytes += at[b].size_bytes;
     }
     for (uint32_t b = 0; b < n; b++) {
-        const ru_fuse_bucket *u = &plan.at[b];
+        const ru_sums_cut *u = &at[b];
         double part = u->first + u->n == s->n ? 1 : s->ready[u->first + u->n - 1];
         int64_t until_ns = (int64_t)(whole_ns * part);
         tasks[b] = (ru_step_task){.ns = until_ns > at_ns ? until_ns - at_ns : 0, .rank = b};

@@ -88,6 +88,90 @@ ru_status ru_sums_table(const ru_sums_in *in, const ru_sums_plan *plan, const ru
     return put_ranks(*parts, *n_parts, grads, out, err);
 }
 
+/* Op i of the forward pass has the parameter of gradient n - 1 - i. */
+ru_status ru_sums_first(const int64_t *size_bytes, uint32_t n, ru_sums_method method, ru_arena *out,
+                        ru_sums_part **parts, uint32_t *n_parts, ru_err *err)
+{
+    const ru_coll_cost cost = ru_cost_coll_prior();
+    int64_t *ns = RU_NEW(out, int64_t, n), *bytes = RU_NEW(out, int64_t, n);
+    ru_step_edge *edges = RU_NEW(out, ru_step_edge, n);
+    ru_sums_grad *grads = RU_NEW(out, ru_sums_grad, n);
+    if (ns == NULL || bytes == NULL || edges == NULL || grads == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u gradients", n);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        bytes[i] = size_bytes[n - 1 - i];
+        ns[i] = (int64_t)((double)bytes[i] * cost.beta_ns);
+        edges[i] = (ru_step_edge){i, i + 1}; /* of the last one: none */
+        grads[i] = (ru_sums_grad){.size_bytes = size_bytes[i], .made = i, .used = n - 1 - i};
+    }
+    const ru_sums_in in = {.n = n,
+                           .forward_ns = ns,
+                           .backward_ns = ns,
+                           .param_bytes = bytes,
+                           .edges = edges,
+                           .n_edges = n - 1,
+                           .n_ranks = 2,
+                           .alpha_ns = (int64_t)cost.alpha_ns,
+                           .beta_ns = cost.beta_ns,
+                           .gamma_ns = cost.gamma_ns,
+                           .algos = 1u << RU_ALGO_RING,
+                           .depth_max = 1,
+                           .method = method == RU_SUMS_CARAMEL ? RU_SUMS_RULE : method};
+    ru_sums_plan plan;
+    RU_TRY(ru_plan_sums(&in, out, out, &plan, err));
+    return ru_sums_table(&in, &plan, grads, n, out, parts, n_parts, err);
+}
+
+/* -- cuts ----------------------------------------------------------------------------------------
+ */
+
+/* One part, at most 1 + 3 size / piece sums: of two neighbours or cuts only the last may be small.
+ */
+static uint32_t cut(const ru_sums_part *p, const int64_t *size_bytes, int64_t piece,
+                    ru_sums_cut *into)
+{
+    uint32_t n = 0;
+    bool open = false;
+    for (uint32_t k = p->first; k < p->first + p->n; k++) {
+        int64_t bytes = size_bytes[k];
+        if (open && bytes <= piece - into[n - 1].size_bytes) {
+            into[n - 1].n++;
+            into[n - 1].size_bytes += bytes;
+            continue;
+        }
+        for (int64_t at = 0; at < bytes; at += piece) {
+            int64_t rest = bytes - at;
+            into[n++] = (ru_sums_cut){k, 1, at, rest < piece ? rest : piece};
+        }
+        open = bytes <= piece;
+    }
+    return n;
+}
+
+ru_status ru_sums_cuts(const ru_sums_part *parts, uint32_t n_parts, const int64_t *size_bytes,
+                       uint32_t cuts_max, ru_arena *out, ru_sums_cut **cuts, uint32_t *n,
+                       ru_err *err)
+{
+    int64_t all = 0;
+    for (uint32_t k = 0; k < n_parts; k++) {
+        all += parts[k].size_bytes;
+    }
+    int64_t least = all / (cuts_max / 3) + 1;
+    *cuts = RU_NEW(out, ru_sums_cut, (int64_t)n_parts + cuts_max);
+    *n = 0;
+    if (*cuts == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for a table of %u sums", n_parts);
+    }
+    for (uint32_t k = 0; k < n_parts; k++) {
+        const ru_sums_part *p = &parts[k];
+        int64_t piece = p->chunk_bytes > least ? p->chunk_bytes : least;
+        piece = p->chunk_bytes >= p->size_bytes ? p->size_bytes : (piece + 3) / 4 * 4;
+        *n += cut(p, size_bytes, piece, *cuts + *n);
+    }
+    return RU_OK;
+}
+
 /* -- planning again ------------------------------------------------------------------------------
  */
 

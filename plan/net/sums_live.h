@@ -31,6 +31,27 @@ RU_MUST_USE ru_status ru_sums_table(const ru_sums_in *in, const ru_sums_plan *pl
                                     const ru_sums_grad *grads, uint32_t n_grads, ru_arena *out,
                                     ru_sums_part **parts, uint32_t *n_parts, ru_err *err);
 
+/* Parts before anything is measured: of a list that computes as long as it sends by an assumed
+ * network of two ranks, so that all members have the same. CARAMEL: RULE. */
+RU_MUST_USE ru_status ru_sums_first(const int64_t *size_bytes, uint32_t n, ru_sums_method method,
+                                    ru_arena *out, ru_sums_part **parts, uint32_t *n_parts,
+                                    ru_err *err);
+
+/* What is summed as a whole: gradients [first, first + n), or of a large one a cut: size_bytes at
+ * offset_bytes of gradient `first` (n 1). */
+typedef struct ru_sums_cut {
+    uint32_t first, n;
+    int64_t offset_bytes, size_bytes;
+} ru_sums_cut;
+
+/* Parts in their pieces, so that the update of the first need not wait for the last: neighbours up
+ * to the size of a piece, larger gradients in cuts of it. Larger pieces where there were over
+ * cuts_max more than parts. Whole elements of 4 bytes; size_bytes of each gradient. Owner: *cuts
+ * lives in `out`. Errors: RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_sums_cuts(const ru_sums_part *parts, uint32_t n_parts,
+                                   const int64_t *size_bytes, uint32_t cuts_max, ru_arena *out,
+                                   ru_sums_cut **cuts, uint32_t *n, ru_err *err);
+
 /* What a plan rests on. */
 typedef struct ru_sums_costs {
     double compute_ns;                  /* of the list */

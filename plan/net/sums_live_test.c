@@ -119,6 +119,53 @@ static void tables_hold_every_gradient_once(void **state)
     ru_arena_fini(&a);
 }
 
+/* Every byte once, in order; whole elements; not many more cuts than there may be. */
+static void cuts_hold_every_byte_once(void **state)
+{
+    (void)state;
+    enum { N = 60, CUTS = 64 };
+    static const ru_sums_method methods[] = {RU_SUMS_CARAMEL, RU_SUMS_SERIAL, RU_SUMS_NONE,
+                                             RU_SUMS_DDP};
+    ru_rng r = ru_rng_from(ru_test_seed(), 5);
+    for (uint32_t round = 0; round < 40; round++) {
+        ru_arena a;
+        ru_arena_init(&a, 0);
+        ru_err err;
+        int64_t bytes[N], whole = 0, done = 0;
+        for (uint32_t k = 0; k < N; k++) {
+            bytes[k] = 4 * (1 + (int64_t)ru_rng_below(&r, round % 2 == 0 ? 3000 : 30000000));
+            whole += bytes[k];
+        }
+        ru_sums_part *parts;
+        ru_sums_cut *cuts;
+        uint32_t n_parts, n, next = 0;
+        ru_sums_method method = methods[round / 2 % RU_ARRAY_LEN(methods)];
+        assert_ok(ru_sums_first(bytes, N, method, &a, &parts, &n_parts, &err), err);
+        assert_ok(ru_sums_cuts(parts, n_parts, bytes, CUTS, &a, &cuts, &n, &err), err);
+        for (uint32_t i = 0; i < n; i++) {
+            const ru_sums_cut *c = &cuts[i];
+            int64_t size = c->n == 1 ? bytes[next] : 0;
+            for (uint32_t k = next; c->n > 1 && k < next + c->n; k++) {
+                size += bytes[k];
+            }
+            assert_int_equal(c->first, next);
+            assert_int_equal(c->offset_bytes, done);
+            assert_true(c->size_bytes >= 4 && c->size_bytes % 4 == 0);
+            done += c->size_bytes;
+            next += done == size ? c->n : 0;
+            done = done == size ? 0 : done;
+        }
+        assert_int_equal(next, N);
+        assert_true(n <= n_parts + CUTS);
+        uint32_t want = method == RU_SUMS_SERIAL ? N : method == RU_SUMS_NONE ? 1 : n;
+        assert_int_equal(n, want); /* those two cut nothing */
+        if (method == RU_SUMS_CARAMEL && whole < 1000000) {
+            assert_int_equal(n, 1); /* a start costs more than waiting */
+        }
+        ru_arena_fini(&a);
+    }
+}
+
 static void steps_that_differ_are_told_once_they_last(void **state)
 {
     (void)state;
@@ -170,5 +217,6 @@ static void costs_that_move_are_named(void **state)
 
 RU_TESTS(plan_sums_live, cmocka_unit_test(a_plan_becomes_a_table),
          cmocka_unit_test(tables_hold_every_gradient_once),
+         cmocka_unit_test(cuts_hold_every_byte_once),
          cmocka_unit_test(steps_that_differ_are_told_once_they_last),
          cmocka_unit_test(costs_that_move_are_named))

@@ -333,6 +333,7 @@ static int64_t step_of(double transfer, bool ahead)
         .n_tensors = TENSORS,
         .tensor_n = sizes,
         .counted = true,
+        .sums = RU_SUMS_SERIAL,
         .nic = {.bytes_per_s = carried / (transfer * computes_s), .delay_ns = 100000},
         .sample_ns = (int64_t)(computes_s * 1e9 / SAMPLES),
         .pace = {.ahead = ahead},
@@ -428,7 +429,7 @@ static ru_sim_job large_job(uint32_t workers, int64_t steps)
                         .tensor_n = sizes,
                         .counted = true,
                         .sample_ns = 50000000,
-                        .fuse_bytes = 64 << 20,
+                        .sums = RU_SUMS_NONE,
                         .chunk_bytes = 32 << 20,
                         .time_max_ns = INT64_C(60000000000)};
 }

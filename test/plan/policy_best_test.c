@@ -69,10 +69,10 @@ static void one(const ru_policy *p, uint64_t seed, bool tell, tally *t)
 }
 
 /* Do all other candidates do something else, know the future, or break a limit? Its own test
- * compares it with brute force. `fuse` has a rival only where no bucket of it is too large. */
+ * compares it with brute force. */
 static bool is_alone(const ru_policy *p)
 {
-    static const char *const alone[] = {"fuse", "read", "scale", "pick", "storage"};
+    static const char *const alone[] = {"read", "scale", "pick", "storage"};
     bool is = false;
     for (uint32_t i = 0; i < RU_ARRAY_LEN(alone); i++) {
         is = is || strcmp(p->name, alone[i]) == 0;

@@ -15,15 +15,16 @@ enum { WORKERS_MAX = 4096, STEPS_MAX = 100000 };
 static const struct {
     const char *choice, *what;
     bool equal, deterministic;
-    int64_t fuse_bytes;
+    ru_sums_method sums;
 } choices[] = {
     {.choice = "share=speed", .what = "shares by measured speed"},
     {.choice = "share=equal", .what = "equal shares", .equal = true},
     {.choice = "coll=fastest", .what = "collectives by predicted time"},
     {.choice = "coll=direct", .what = "direct sums in rank order", .deterministic = true},
-    {.choice = "fuse=neighbours", .what = "buckets of neighbours"},
-    {.choice = "fuse=each", .what = "a bucket for each gradient", .fuse_bytes = 4},
-    {.choice = "fuse=one", .what = "one bucket", .fuse_bytes = INT64_C(1) << 40},
+    {.choice = "sums=rule", .what = "buckets of neighbours"},
+    {.choice = "sums=ddp", .what = "buckets of 1 MiB, then 25 MiB", .sums = RU_SUMS_DDP},
+    {.choice = "sums=serial", .what = "a bucket for each gradient", .sums = RU_SUMS_SERIAL},
+    {.choice = "sums=none", .what = "one bucket", .sums = RU_SUMS_NONE},
 };
 
 static ru_status choose(ru_cmd_in *in, ru_sim_job *job, ru_err *err)
@@ -43,15 +44,13 @@ static ru_status choose(ru_cmd_in *in, ru_sim_job *job, ru_err *err)
             int32_t near = ru_str_nearest(ru_str_c(given[i]), names, k);
             return RU_FAIL(err, RU_E_USAGE,
                            "--policy '%s': expected share=speed|equal, coll=fastest|direct or "
-                           "fuse=neighbours|each|one%s%s%s",
+                           "sums=rule|ddp|serial|none%s%s%s",
                            given[i], near >= 0 ? "; did you mean '" : "",
                            near >= 0 ? names[near] : "", near >= 0 ? "'?" : "");
         }
         job->equal_shares = job->equal_shares || choices[k].equal;
         job->deterministic = job->deterministic || choices[k].deterministic;
-        job->fuse_bytes = choices[k].fuse_bytes > 0 ? choices[k].fuse_bytes : job->fuse_bytes;
-        /* one bucket is not cut; a bucket for each gradient may be */
-        job->cut_bytes = choices[k].fuse_bytes > 4 ? INT64_C(1) << 40 : job->cut_bytes;
+        job->sums = choices[k].sums != RU_SUMS_CARAMEL ? choices[k].sums : job->sums;
     }
     return RU_OK;
 }
@@ -220,7 +219,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 
 static const ru_opt opts[] = {
     RU_OPT(TEXTS, "policy", "NAME=METHOD",
-           "use another method of a policy: share=equal, coll=direct, fuse=each, fuse=one"),
+           "use another method of a policy: share=equal, coll=direct, sums=serial, sums=none"),
     RU_OPT(I64, "seed", "N", "the same seed gives the same events", .letter = 's', .def = "1",
            RU_IN(0, 9e15)),
     RU_OPT(I64, "steps", "N", "number of steps to simulate", .def = "30", RU_IN(1, STEPS_MAX)),
@@ -255,7 +254,7 @@ static const ru_example examples[] = {
     {"rubato sim world.json -w 64 --per-host 8", "simulate it on eight hosts"},
     {"rubato sim vgg16.graph.txt -w 4 -b 256 --real",
      "a layer profile, in the simulator and in four real processes"},
-    {"rubato sim world.json --policy fuse=each", "simulate it without gradient buckets"},
+    {"rubato sim world.json --policy sums=serial", "simulate it without gradient buckets"},
 };
 
 const ru_cmd rui_cmd_sim = {

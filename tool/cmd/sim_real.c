@@ -105,8 +105,7 @@ ru_status rui_sim_real(ru_cmd_in *in, const ru_sim_job *job, ru_script_run_resul
                                      .token_bytes = (uint32_t)strlen(token),
                                      .equal_shares = job->equal_shares,
                                      .deterministic = job->deterministic,
-                                     .fuse_bytes = job->fuse_bytes,
-                                     .cut_bytes = job->cut_bytes,
+                                     .sums = job->sums,
                                      .address = join == NULL ? start_children : NULL,
                                      .self = &f};
     ru_status st = ru_script_run(&o, into, err);

@@ -19,11 +19,6 @@ static ru_status check_options(const ru_elastic_options *o, ru_err *err)
                        "elastic training: probe_bytes is %lld, expected a multiple of 1024",
                        (long long)o->probe_bytes);
     }
-    if (o->cut_bytes < 0 || o->cut_bytes % 4 != 0) {
-        return RU_FAIL(err, RU_E_ARG,
-                       "elastic training: cut_bytes is %lld, expected a multiple of 4",
-                       (long long)o->cut_bytes);
-    }
     if (o->piece_bytes < 0 || o->piece_bytes % 64 != 0) {
         return RU_FAIL(err, RU_E_ARG,
                        "elastic training: piece_bytes is %lld, expected a multiple of 64",

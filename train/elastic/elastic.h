@@ -30,6 +30,7 @@
 #include "comm/coll/coll.h"
 #include "comm/node/node.h"
 #include "plan/net/coll.h"
+#include "plan/net/sums_live.h"
 #include "plan/row/policy.h"
 
 typedef struct ru_elastic ru_elastic;
@@ -49,12 +50,8 @@ typedef struct ru_share {
     int64_t at;              /* of a step: position of its first sample in the global order */
 } ru_share;
 
-/* Gradients that are summed together: whole tensors [first, first + n), or, of a large one, a cut:
- * size_bytes at offset_bytes of tensor `first` (n 1). */
-typedef struct ru_elastic_part {
-    uint32_t first, n;
-    int64_t offset_bytes, size_bytes;
-} ru_elastic_part;
+/* Gradients that are summed together, in the order in which they become ready. */
+typedef ru_sums_cut ru_elastic_part;
 
 /* What the reads of a member's samples did so far, in all; counted, never reset. */
 typedef struct ru_elastic_reads {
@@ -229,8 +226,7 @@ typedef struct ru_elastic_options {
     bool barrier;        /* never two steps under way, whatever the device can do */
     bool deterministic;  /* DIRECT collectives, equal shares: same worker set, same bits */
     double join_part;    /* part of a step's transfer time for state of joiners; 0: 0.1 */
-    int64_t fuse_bytes;  /* tensors are grouped up to this; 0: chosen */
-    int64_t cut_bytes;   /* larger tensors are summed in cuts of this; 0: chosen; whole elements */
+    ru_sums_method sums; /* how they are grouped before anything is measured; CARAMEL: RULE */
     int64_t piece_bytes; /* state moves to joiners in pieces of up to this; 0: 1 MiB */
     int64_t probe_bytes; /* largest sum that is measured at the start of a view; 0: 1 MiB */
     int64_t slow_ns;     /* name who is waited for after; 0: 5 s */

@@ -29,7 +29,6 @@
 #include "plan/disk/read_share.h"
 #include "plan/net/coll.h"
 #include "plan/net/coll_policy.h"
-#include "plan/net/fuse.h"
 #include "train/elastic/elastic.h"
 
 typedef enum rui_el_phase {
@@ -240,8 +239,7 @@ typedef struct rui_el_probe {
 
 /* The exchange by all-reduce. */
 typedef struct rui_el_reduce {
-    ru_fuse_in fuse_in;          /* whose answer `rule` is */
-    const ru_elastic_part *rule; /* [n_rule] before anything is measured */
+    ru_elastic_part *rule; /* [n_rule] before anything is measured */
     uint32_t n_rule;
     ru_elastic_part *table; /* [RU_ELASTIC_BUCKETS_MAX] the owner's; NULL: none */
     uint32_t n_table;

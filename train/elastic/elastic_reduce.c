@@ -54,9 +54,6 @@ static ru_status go_write(ru_elastic *e, ru_wire_out *w, ru_time now, ru_err *er
     if (choose) {
         RU_TRY(rui_el_choose(e, &e->v, parts, n, &e->view_arena[e->view_side], &asked, err));
     }
-    if (e->v.n > 1 && (!choose || parts == e->reduce.rule)) {
-        rui_el_tell_plan(e, &ru_policy_fuse, &e->reduce.fuse_in, now);
-    }
     if (choose) {
         rui_el_tell_plan(e, &ru_policy_coll, &asked, now);
     }

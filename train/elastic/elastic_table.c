@@ -4,28 +4,32 @@
 
 #include "train/elastic/elastic_impl.h"
 
+static ru_status rule_of(ru_elastic *e, ru_arena *scratch, ru_err *err)
+{
+    rui_el_reduce *r = &e->reduce;
+    ru_sums_part *parts;
+    ru_elastic_part *rule;
+    uint32_t n;
+    RU_TRY(ru_sums_first(e->opt.tensor_bytes, e->opt.n_tensors, e->opt.sums, scratch, &parts, &n,
+                         err));
+    RU_TRY(ru_sums_cuts(parts, n, e->opt.tensor_bytes, RU_ELASTIC_CUTS_MAX, scratch, &rule,
+                        &r->n_rule, err));
+    RU_CHECK(r->n_rule <= RU_ELASTIC_BUCKETS_MAX);
+    r->rule = RU_NEW(e->arena, ru_elastic_part, r->n_rule);
+    if (r->rule == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a table of %u sums", r->n_rule);
+    }
+    memcpy(r->rule, rule, r->n_rule * sizeof *rule);
+    return rui_el_table_set(e, r->rule, r->n_rule, e->arena, err);
+}
+
 ru_status rui_el_rule_open(ru_elastic *e, ru_err *err)
 {
-    ru_fuse_plan plan;
-    e->reduce.fuse_in = (ru_fuse_in){
-        .tensor_bytes = {e->opt.tensor_bytes, e->opt.n_tensors},
-        .fuse_bytes = e->opt.fuse_bytes > 0 ? e->opt.fuse_bytes : RU_FUSE_BYTES_DEFAULT,
-        .cut_bytes = e->opt.cut_bytes > 0 ? e->opt.cut_bytes : RU_FUSE_CUT_DEFAULT,
-        .cuts_max = RU_ELASTIC_CUTS_MAX};
-    RU_TRY(ru_plan_fuse(&e->reduce.fuse_in, e->arena, &plan, err));
-    RU_TRY(ru_plan_fuse_check(&e->reduce.fuse_in, &plan, err));
-    RU_CHECK(plan.n <= RU_ELASTIC_BUCKETS_MAX);
-    ru_elastic_part *rule = RU_NEW(e->arena, ru_elastic_part, plan.n);
-    if (rule == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", e->opt.n_tensors);
-    }
-    for (uint32_t b = 0; b < plan.n; b++) {
-        const ru_fuse_bucket *x = &plan.at[b];
-        rule[b] = (ru_elastic_part){x->first, x->n, x->offset_bytes, x->size_bytes};
-    }
-    e->reduce.rule = rule;
-    e->reduce.n_rule = plan.n;
-    return rui_el_table_set(e, rule, plan.n, e->arena, err);
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    ru_status st = rule_of(e, &scratch, err);
+    ru_arena_fini(&scratch);
+    return st == RU_E_LIMIT ? RU_E_MEM : st; /* a planner's word for it */
 }
 
 uint32_t rui_el_table(const ru_elastic *e, const ru_elastic_part **parts)

@@ -343,8 +343,7 @@ static ru_status open_all(process *p, ru_err *err)
                                    .n_state = o->script->n,
                                    .equal_shares = o->equal_shares,
                                    .deterministic = o->deterministic,
-                                   .fuse_bytes = o->fuse_bytes,
-                                   .cut_bytes = o->cut_bytes};
+                                   .sums = o->sums};
     return ru_elastic_open(&eo, &p->arena, &p->elastic, err);
 }
 

@@ -9,6 +9,7 @@
 #define RU_TRAIN_SCRIPT_PROCESS_H
 
 #include "cost/step/coll.h"
+#include "plan/net/sums.h"
 #include "train/script/script.h"
 
 typedef struct ru_script_run_options {
@@ -21,7 +22,7 @@ typedef struct ru_script_run_options {
     const uint8_t *token;
     uint32_t token_bytes;
     bool equal_shares, deterministic;
-    int64_t fuse_bytes, cut_bytes; /* 0: chosen */
+    ru_sums_method sums; /* before anything is measured */
     /* It listens there now. May be NULL. */
     void (*address)(void *self, const char *address);
     void *self;

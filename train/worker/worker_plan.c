@@ -117,47 +117,15 @@ static ru_status ask(const rui_worker *w, ru_sums_method method, ru_sums_grad **
     return ru_sums_policy_in_of(&f, arena, in, err);
 }
 
-/* A part of one gradient in cuts of the plan's pieces, as far as there may be so many; others
- * whole. */
-static uint32_t cut(const ru_sums_part *part, uint32_t cuts_left, ru_elastic_part *into)
-{
-    int64_t pieces =
-        part->chunk_bytes > 0 ? (part->size_bytes + part->chunk_bytes - 1) / part->chunk_bytes : 1;
-    if (part->n > 1 || pieces < 2 || pieces > (int64_t)cuts_left) {
-        *into =
-            (ru_elastic_part){.first = part->first, .n = part->n, .size_bytes = part->size_bytes};
-        return 1;
-    }
-    int64_t size = (part->chunk_bytes + 3) / 4 * 4;
-    uint32_t n = 0;
-    for (int64_t at = 0; at < part->size_bytes; at += size) {
-        int64_t rest = part->size_bytes - at;
-        into[n++] = (ru_elastic_part){.first = part->first,
-                                      .n = 1,
-                                      .offset_bytes = at,
-                                      .size_bytes = rest < size ? rest : size};
-    }
-    return n;
-}
-
 static ru_status table_of(const rui_worker *w, const ru_sums_in *q, const ru_sums_plan *plan,
                           const ru_sums_grad *grads, ru_arena *arena, ru_elastic_part **out,
                           uint32_t *n, ru_err *err)
 {
     ru_sums_part *parts;
-    uint32_t n_parts, left = RU_ELASTIC_CUTS_MAX;
+    uint32_t n_parts;
     RU_TRY(ru_sums_table(q, plan, grads, w->list.n_tensors, arena, &parts, &n_parts, err));
-    *out = RU_NEW(arena, ru_elastic_part, w->list.n_tensors + RU_ELASTIC_CUTS_MAX);
-    if (*out == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a table of %u sums", n_parts);
-    }
-    *n = 0;
-    for (uint32_t k = 0; k < n_parts; k++) {
-        uint32_t made = cut(&parts[k], left, *out + *n);
-        left -= made > 1 ? made : 0;
-        *n += made;
-    }
-    return RU_OK;
+    return ru_sums_cuts(parts, n_parts, w->list.tensor_bytes, RU_ELASTIC_CUTS_MAX, arena, out, n,
+                        err);
 }
 
 /* Hand the table to the loop thread. */

@@ -42,21 +42,6 @@ static void keep(rui_worker *w)
     }
 }
 
-/* How the gradients were grouped in fact: buckets that were summed, and the largest. */
-static void keep_buckets(rui_worker *w)
-{
-    const rui_sums *s = &w->sums;
-    uint32_t n = 0;
-    int64_t most = 0;
-    for (uint32_t b = 0; b < s->plan.n_buckets; b++) {
-        int64_t size = s->plan.at[b].part.size_bytes;
-        n += s->measured[b].n > 0;
-        most = s->measured[b].n > 0 && size > most ? size : most;
-    }
-    ru_decisions_measured(w->t.decisions, &ru_policy_fuse, "buckets", RU_NAN, n);
-    ru_decisions_measured(w->t.decisions, &ru_policy_fuse, "largest_bytes", RU_NAN, (double)most);
-}
-
 void rui_worker_join_begun(rui_worker *w, uint32_t number, int64_t step, ru_time now)
 {
     if (w->joins.n < RUI_JOINS_MAX) { /* more at a time are not measured */
@@ -131,7 +116,6 @@ void rui_worker_sums_end(rui_worker *w)
     }
     if (s->led && any) {
         keep(w);
-        keep_buckets(w);
     }
     if (s->open) {
         ru_arena_fini(&s->arena);
