@@ -117,6 +117,7 @@ struct rui_dev_ops {
                          ru_arena *arena);
     ru_status (*facts)(const rui_dev *d, const rui_step_time *times, int64_t runs, ru_arena *arena,
                        ru_op_fact **ops, ru_err *err);  /* [n_steps] */
+    void (*rest)(rui_dev *d);                           /* ru_exe_rest; NULL: it keeps all */
     ru_status (*guards)(const rui_dev *d, ru_err *err); /* NULL: none are set */
     const rui_dev_early_ops *early;                     /* NULL: none */
 };

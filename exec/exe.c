@@ -113,7 +113,7 @@ static ru_status run_passes(ru_exe *e, ru_err *err)
     ru_fold_ops fold = ru_ref_fold_ops();
     fold.like = e->base != NULL ? &e->base->g : NULL;
     RU_TRY(ru_pass_fold(&given, &fold, FOLD_BYTES_MAX, &e->arena, &folded, err));
-    RU_TRY(ru_pass_fuse(&folded, &e->arena, &fused, err));
+    RU_TRY(ru_pass_fuse(&folded, fold.like, &e->arena, &fused, err));
     RU_TRY(ru_pass_fold(&fused, &fold, FOLD_BYTES_MAX, &e->arena, &again, err));
     RU_TRY(ru_pass_dead(&again, &e->arena, &e->g, err));
     share_constants(e);
@@ -683,6 +683,13 @@ ru_status rui_exe_guards_check(const ru_exe *e, ru_err *err)
 {
     RU_CHECK(e->guard);
     return e->ops->guards != NULL ? e->ops->guards(e->dev, err) : RU_OK;
+}
+
+void ru_exe_rest(ru_exe *e)
+{
+    if (e->ops->rest != NULL) {
+        e->ops->rest(e->dev);
+    }
 }
 
 void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into)

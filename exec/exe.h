@@ -196,6 +196,10 @@ const char *ru_exe_print(const ru_exe *e, ru_arena *arena);
 
 RU_API_END
 
+/* Gives the memory of activations back to the system until the next run; outputs are lost, inputs
+ * and state stay. For executables that wait for their turn. */
+void ru_exe_rest(ru_exe *e);
+
 /* Inside Rubato: librubato.so does not export these. */
 RU_MUST_USE ru_status ru_exe_judge_set(ru_exe *e, ru_value_id v, ru_exe_judge judge, void *self,
                                        ru_err *err);

@@ -160,6 +160,7 @@ static ru_status open_size(ru_served *m, uint32_t size, ru_err *err)
     for (uint32_t i = 0; i < m->opt.instances; i++) {
         RU_TRY(open_exe(m, size, i, err));
         RU_TRY(warm(m, size, i, err));
+        ru_exe_rest(at(m, size, i)->exe);
     }
     return RU_OK;
 }
@@ -210,6 +211,7 @@ static ru_status rows_meet(ru_served *m, ru_arena *scratch, bool *meet, ru_err *
             }
         }
     }
+    ru_exe_rest(two->exe);
     return RU_OK;
 }
 

@@ -2,6 +2,7 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/str.h"
 #include "env/file/file.h"
@@ -96,6 +97,15 @@ void *ru_memory_map(int64_t size_bytes)
         (void)madvise(p, (size_t)bytes, MADV_HUGEPAGE);
     }
     return p;
+}
+
+void ru_memory_forget(void *p, int64_t size_bytes)
+{
+    int64_t page = sysconf(_SC_PAGESIZE), whole = size_bytes / page * page;
+    if (whole > 0 && madvise(p, (size_t)whole, MADV_DONTNEED) != 0) {
+        memset(p, 0, (size_t)whole);
+    }
+    memset((uint8_t *)p + whole, 0, (size_t)(size_bytes - whole));
 }
 
 void ru_memory_unmap(void *p, int64_t size_bytes)

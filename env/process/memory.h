@@ -17,6 +17,8 @@ int64_t ru_memory_limit_bytes(ru_arena *arena);
  * them; NULL: there are none. */
 enum { RU_MEMORY_LARGE_BYTES = 4 << 20 };
 void *ru_memory_map(int64_t size_bytes);
+/* The first `size_bytes` of it are zero again; the system has their whole pages back until then. */
+void ru_memory_forget(void *p, int64_t size_bytes);
 void ru_memory_unmap(void *p, int64_t size_bytes); /* the size that was asked for; NULL is fine */
 
 typedef struct rui_memory_groups {

@@ -120,7 +120,8 @@ static void exercise(ru_graph *g, ru_arena *a)
     for (uint32_t i = 1; i < g->n_nodes; i++) {
         (void)ru_node_flops(g, &g->nodes[i]);
     }
-    if (ru_pass_fold(g, NULL, 0, a, &d, &err) == RU_OK && ru_pass_fuse(&d, a, &d, &err) == RU_OK) {
+    if (ru_pass_fold(g, NULL, 0, a, &d, &err) == RU_OK &&
+        ru_pass_fuse(&d, NULL, a, &d, &err) == RU_OK) {
         RU_CHECK(ru_graph_verify(&d, &err) == RU_OK);
     }
     if (ru_graph_bind(g, 0, 4, a, &d, &err) == RU_OK) {

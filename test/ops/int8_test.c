@@ -118,7 +118,7 @@ static void a_quantised_model_runs_on_bytes(void **state)
     ru_graph f;
     const ru_fold_ops fold = ru_ref_fold_ops();
     assert_ok(ru_pass_fold(&l.g, &fold, 1 << 20, &l.a, &f, &l.err), l.err);
-    assert_ok(ru_pass_fuse(&f, &l.a, &f, &l.err), l.err);
+    assert_ok(ru_pass_fuse(&f, NULL, &l.a, &f, &l.err), l.err);
     assert_int_equal(count(&f, RU_OP_ConvInt8), 2);
     assert_int_equal(count(&f, RU_OP_AddInt8), 1);
     assert_int_equal(count(&f, RU_OP_MatMulInt8), 1);

@@ -58,8 +58,11 @@ RU_MUST_USE ru_status ru_pass_infer(const ru_graph *g, ru_arena *arena, ru_graph
  * attention pattern MatMul-scale-mask-Softmax-MatMul into Attention, LayerNormalization and Gelu
  * written out in small ops; in training graphs BatchNormTrain + residual + relu and its gradient,
  * the loss and its gradient. The fused forms are specified in world/graph/ops.def. Constants that
- * fusing leaves unused stay until ru_pass_dead. Results are equal within the ops' tolerance. */
-RU_MUST_USE ru_status ru_pass_fuse(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
+ * fusing leaves unused stay until ru_pass_dead. Results are equal within the ops' tolerance.
+ * `like`: the same model for another batch, fused before, which must live longer: normalisations go
+ * into its weights where they make the same bits. NULL: none. */
+RU_MUST_USE ru_status ru_pass_fuse(const ru_graph *g, const ru_graph *like, ru_arena *arena,
+                                   ru_graph *out, ru_err *err);
 
 /* Reverse-mode differentiation. Copies `g` into `out` and appends the nodes that compute
  * d loss / d wrt[k] into grads[k] (absent when the loss does not depend on it; role GRAD). `loss`

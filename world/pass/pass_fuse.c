@@ -457,7 +457,8 @@ void rui_fuse_round(rui_rw *rw)
 typedef void (*round_fn)(rui_rw *rw);
 
 /* Rounds of one kind until nothing changes. */
-static ru_status settle(const ru_graph *g, round_fn fn, ru_arena *arena, ru_graph *out, ru_err *err)
+static ru_status settle_like(const ru_graph *g, const ru_graph *like, round_fn fn, ru_arena *arena,
+                             ru_graph *out, ru_err *err)
 {
     enum { ROUNDS_MAX = 16 };
     ru_graph now = *g;
@@ -465,6 +466,7 @@ static ru_status settle(const ru_graph *g, round_fn fn, ru_arena *arena, ru_grap
         rui_rw rw;
         ru_arena_mark mark = ru_arena_mark_get(arena);
         RU_TRY(rui_rw_open(&now, arena, &rw, err));
+        rw.like = like;
         fn(&rw);
         if (rw.changes == 0 && rw.status == RU_OK) {
             ru_arena_rewind(arena, mark);
@@ -476,6 +478,11 @@ static ru_status settle(const ru_graph *g, round_fn fn, ru_arena *arena, ru_grap
     return RU_OK;
 }
 
+static ru_status settle(const ru_graph *g, round_fn fn, ru_arena *arena, ru_graph *out, ru_err *err)
+{
+    return settle_like(g, NULL, fn, arena, out, err);
+}
+
 ru_status ru_pass_lift(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err)
 {
     ru_graph a;
@@ -484,13 +491,14 @@ ru_status ru_pass_lift(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err
     return ru_pass_dead(&a, arena, out, err);
 }
 
-ru_status ru_pass_fuse(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err)
+ru_status ru_pass_fuse(const ru_graph *g, const ru_graph *like, ru_arena *arena, ru_graph *out,
+                       ru_err *err)
 {
     ru_graph a;
     RU_TRY(settle(g, rui_expand_round, arena, &a, err));
     RU_TRY(settle(&a, rui_half_round, arena, &a, err));
     RU_TRY(ru_pass_lift(&a, arena, &a, err));
-    RU_TRY(settle(&a, rui_fold_norm_round, arena, &a, err));
+    RU_TRY(settle_like(&a, like, rui_fold_norm_round, arena, &a, err));
     RU_TRY(settle(&a, rui_fuse_round, arena, &a, err));
     RU_TRY(settle(&a, rui_int8_round, arena, &a, err));
     RU_TRY(settle(&a, rui_unpack_round, arena, &a, err));

@@ -172,21 +172,47 @@ static bool norm_factors(const rui_rw *rw, const ru_node *bn, const float *bias0
     return true;
 }
 
-/* Weights times k per output channel. Conv: [C, ...]; ConvTranspose: [in, C/group, ...]. */
-static float *scaled_weights(rui_rw *rw, const ru_type *t, const float *w, const float *k,
-                             bool transpose, int64_t group)
+/* Weights, and a factor of each output channel. Conv: [C, ...]; ConvTranspose: [in, C/group, ...].
+ */
+typedef struct scaling {
+    ru_type type;
+    const float *w, *k;
+    int64_t group; /* 0: no ConvTranspose */
+} scaling;
+
+/* The products to `out`; or, with `like`, whether they are its bits. */
+static bool scale(const scaling *s, float *out, const float *like)
 {
-    int64_t count = ru_type_count(t);
-    float *out = ru_arena_alloc(rw->g.arena, count * 4, 64);
-    int64_t inner = 1;
-    for (uint32_t i = 2; i < t->rank; i++) {
-        inner *= t->dims[i];
+    int64_t blocks = s->type.dims[0] * s->type.dims[1];
+    int64_t inner = blocks > 0 ? ru_type_count(&s->type) / blocks : 0;
+    for (int64_t b = 0; b < blocks; b++) {
+        int64_t first = b / s->type.dims[1], second = b % s->type.dims[1];
+        int64_t c =
+            s->group > 0 ? first / (s->type.dims[0] / s->group) * s->type.dims[1] + second : first;
+        for (int64_t e = b * inner; e < (b + 1) * inner; e++) {
+            float x = s->w[e] * s->k[c];
+            if (out != NULL) {
+                out[e] = x;
+            } else if (memcmp(&x, &like[e], sizeof x) != 0) {
+                return false;
+            }
+        }
     }
-    for (int64_t e = 0; out != NULL && e < count; e++) {
-        int64_t second = e / inner % t->dims[1];
-        int64_t first = e / inner / t->dims[1];
-        int64_t c = transpose ? first / (t->dims[0] / group) * t->dims[1] + second : first;
-        out[e] = w[e] * k[c];
+    return true;
+}
+
+static const float *scaled_weights(rui_rw *rw, const scaling *s)
+{
+    for (uint32_t i = 1; rw->like != NULL && i < rw->like->n_values; i++) {
+        const ru_value *v = &rw->like->values[i];
+        if (v->kind == RU_VALUE_CONST && v->data != NULL && ru_type_equal(&v->type, &s->type) &&
+            scale(s, NULL, v->data)) {
+            return v->data;
+        }
+    }
+    float *out = ru_arena_alloc(rw->g.arena, ru_type_bytes(&s->type), 64);
+    if (out != NULL) {
+        (void)scale(s, out, NULL);
     }
     return out;
 }
@@ -215,7 +241,8 @@ static bool fold_norm(rui_rw *rw, uint32_t i)
     if (k == NULL || shift == NULL || !norm_factors(rw, &bn, bias0, n, k, shift)) {
         return false;
     }
-    float *scaled = scaled_weights(rw, &wt, w, k, transpose, ru_node_int(&conv, RU_ATTR_group, 1));
+    const scaling s = {wt, w, k, transpose ? ru_node_int(&conv, RU_ATTR_group, 1) : 0};
+    const float *scaled = scaled_weights(rw, &s);
     ru_type bt = {.dtype = RU_F32, .rank = 1, .dims = {n}};
     ru_value_id in[3] = {conv.in[0], rui_rw_const(rw, wt, scaled), rui_rw_const(rw, bt, shift)};
     uint32_t j = rui_rw_index(rw, bn.in[0]);

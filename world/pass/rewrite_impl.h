@@ -23,11 +23,12 @@ typedef struct rui_extra { /* a node to stand before node `before` */
 } rui_extra;
 
 typedef struct rui_rw {
-    ru_graph g;      /* values and nodes of the round; nodes[i].op NONE: killed */
-    uint32_t *uses;  /* [n0] by nodes, outputs and updates */
-    uint32_t *last;  /* [n0] index of the last node that uses the value */
-    uint32_t *first; /* [n0] index of the first node that uses it */
-    uint32_t n0;     /* values at the start of the round */
+    ru_graph g;           /* values and nodes of the round; nodes[i].op NONE: killed */
+    uint32_t *uses;       /* [n0] by nodes, outputs and updates */
+    uint32_t *last;       /* [n0] index of the last node that uses the value */
+    uint32_t *first;      /* [n0] index of the first node that uses it */
+    uint32_t n0;          /* values at the start of the round */
+    const ru_graph *like; /* as ru_pass_fuse; only the round of normalisations has it */
     rui_extra *extras, *extras_end;
     uint32_t changes;
     ru_status status; /* first error */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "env/process/memory.h"
 #include "exec/cpu/low/update.h"
 
 /* Executables that share state, the owner's. */
@@ -478,6 +479,14 @@ static const char *node(const rui_dev *d, uint32_t step)
     return n == 0 || lo->g->nodes[n].name == NULL ? "" : lo->g->nodes[n].name;
 }
 
+static void rest(rui_dev *d)
+{
+    const rui_low *lo = &of(d)->lo;
+    if (!lo->guard) {
+        ru_memory_forget(lo->memory, lo->arena_bytes);
+    }
+}
+
 static void stats(const rui_dev *d, ru_exe_stats *into)
 {
     const rui_low *lo = &of_const(d)->lo;
@@ -591,7 +600,8 @@ static const rui_dev_early_ops early_ops = {.bytes = early_bytes,
 #define COMMON                                                                                \
     .close = close_dev, .prepare = prepare, .run = run, .value = value, .output = output,     \
     .read = read_value, .write = write_value, .label = label, .kernel = kernel, .node = node, \
-    .stats = stats, .print = print, .facts = facts, .guards = guards, .early = &early_ops
+    .stats = stats, .rest = rest, .print = print, .facts = facts, .guards = guards,           \
+    .early = &early_ops
 
 const rui_dev_ops rui_dev_cpu = {.name = "cpu", .open = open_cpu, COMMON};
 const rui_dev_ops rui_dev_ref = {
