@@ -1,9 +1,7 @@
 /* The command lines of workers. */
 #include "launch/launch_impl.h"
 
-#include <stdlib.h>
-
-#include "base/conf.h"
+#include "launch/ssh.h"
 
 static void word(rui_words *w, const char *text)
 {
@@ -97,18 +95,11 @@ uint32_t rui_threads_asked(const rui_launcher *l)
  * and reads the token from its input, where nobody sees it. RUBATO_SSH replaces the command. */
 void rui_remote_line(rui_launcher *l, const rui_child *c, const char *join, rui_words *w)
 {
-    const char *ssh = ru_conf_env("RUBATO_SSH");
-    word(w, ssh != NULL ? ssh : "ssh");
-    if (ssh == NULL) {
-        word(w, "-oBatchMode=yes");
-        word(w, "-oConnectTimeout=20");
-        word(w, "-oServerAliveInterval=5"); /* a host that vanishes ends its ssh after 15 s */
-        word(w, "-oServerAliveCountMax=3");
+    const char *words[RU_SSH_WORDS_MAX];
+    uint32_t n = ru_ssh_words(l->arena, c->host, l->exe, words);
+    for (uint32_t k = 0; k < n; k++) {
+        word(w, words[k]);
     }
-    word(w, c->host);
-    char *exe = realpath(l->exe, NULL);
-    word(w, ru_arena_str(l->arena, exe != NULL ? exe : "rubato"));
-    free(exe);
     word(w, "worker");
     word(w, "--join");
     word(w, join);

@@ -12,6 +12,7 @@
 #include "env/file/file.h"
 #include "env/process/process.h"
 #include "launch/launch.h"
+#include "tool/cluster/nodes.h"
 #include "web/fetch.h"
 
 static const int64_t up_patience_ns = 20 * INT64_C(1000000000), look_ns = 50000000;
@@ -20,7 +21,10 @@ static const int64_t up_patience_ns = 20 * INT64_C(1000000000), look_ns = 500000
  */
 
 static const ru_conf_field node_fields[] = {
-    RU_ROW(TEXT, rui_cluster_node, name, NULL, "name of the node: letters, digits, - and _"),
+    RU_ROW(TEXT, rui_cluster_node, name, "",
+           "name of the node: letters, digits, - and _; empty: the first part of its host"),
+    RU_ROW(TEXT, rui_cluster_node, host, "",
+           "[USER@]HOST where its agent runs, over ssh; empty: this machine"),
     RU_ROW(U32, rui_cluster_node, slots, "1", "workers at one time",
            RU_IN(1, RU_ALLOC_DEVICES_MAX)),
     RU_ROW(U32, rui_cluster_node, threads, "1", "compute threads of a worker", RU_IN(1, 1024)),
@@ -37,21 +41,6 @@ static const ru_conf_table node_table =
 static ru_status check(const void *section, ru_err *err)
 {
     const rui_cluster *c = section;
-    for (uint32_t k = 0; k < c->nodes.n; k++) {
-        const char *name = c->nodes.at[k].name;
-        size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_");
-        if (n < 1 || n > 64 || name[n] != 0 || strcmp(name, "scheduler") == 0) {
-            return RU_FAIL(err, RU_E_CONFIG,
-                           "node '%s': a name has 1 to 64 letters, digits, - and _, and is not "
-                           "'scheduler'",
-                           name);
-        }
-        for (uint32_t o = 0; o < k; o++) {
-            if (strcmp(c->nodes.at[o].name, name) == 0) {
-                return RU_FAIL(err, RU_E_CONFIG, "node '%s' is named twice", name);
-            }
-        }
-    }
     return c->nodes.n > 0 ? RU_OK : RU_FAIL(err, RU_E_CONFIG, "a cluster needs at least one node");
 }
 
@@ -66,7 +55,7 @@ static const ru_conf_field cluster_fields[] = {
            "own: the workers of a user run under the account of the same name, which needs root; "
            "shared: all run as who started the cluster",
            .choices = "own|shared"),
-    RU_ROW(SECTIONS, rui_cluster, nodes, "[]", "nodes of this machine", .table = &node_table),
+    RU_ROW(SECTIONS, rui_cluster, nodes, "[]", "nodes", .table = &node_table),
     RU_ROW_AS("silent", TIME, rui_cluster, silent_ns, "30s",
               "a node that says nothing for so long is given up", RU_IN(1e9, 1e13)),
     RU_ROW_AS("round", TIME, rui_cluster, round_ns, "30s", "longest time between two plans",
@@ -95,7 +84,8 @@ static ru_status read_conf(const char *path, ru_arena *arena, rui_cluster *out, 
     RU_TRY(ru_file_read(path, 1 << 20, arena, &text, &n, err));
     RU_TRY(ru_conf_new(&cluster_table, arena, &c, err));
     RU_TRY(ru_conf_add_file(c, path, text, n, err));
-    return ru_conf_apply(c, out, err);
+    RU_TRY(ru_conf_apply(c, out, err));
+    return rui_cluster_nodes_check(out, arena, err);
 }
 
 ru_status rui_cluster_load(const char *path, ru_arena *arena, rui_cluster *out, ru_err *err)
@@ -298,7 +288,7 @@ static ru_status wait_for(const rui_cluster *c, ru_arena *arena, ru_err *err)
             return RU_OK;
         }
         for (uint32_t k = 0; k < c->nodes.n; k++) {
-            if (!find(c->folder, c->nodes.at[k].name, arena, &r)) {
+            if (c->nodes.at[k].host[0] == 0 && !find(c->folder, c->nodes.at[k].name, arena, &r)) {
                 return RU_FAIL(err, RU_E_PEER, "the agent %s ended: %s", c->nodes.at[k].name,
                                last_line(c->folder, c->nodes.at[k].name, arena));
             }
@@ -322,9 +312,7 @@ static ru_status up(const rui_cluster *c, ru_arena *arena, ru_err *err)
         }
     }
     RU_TRY(start(c->folder, "scheduler", "scheduler", arena, err));
-    for (uint32_t k = 0; k < c->nodes.n; k++) {
-        RU_TRY(start(c->folder, "agent", c->nodes.at[k].name, arena, err));
-    }
+    RU_TRY(rui_cluster_nodes_do(c, false, arena, err));
     RU_TRY(wait_for(c, arena, err));
     const char *path = pointer(arena);
     char *parent = path != NULL ? ru_arena_str(arena, path) : NULL;
@@ -370,7 +358,6 @@ static ru_status wait_gone(const char *folder, const char *name, const char *sen
 ru_status rui_cluster_down(const char *folder, int64_t patience_ns, ru_arena *arena, ru_err *err)
 {
     rui_cluster c;
-    running r;
     char *text;
     int64_t n, until = ru_clock_now().ns + patience_ns;
     const rui_cluster_ask ask = {.folder = folder, .path = "/down", .body = ""};
@@ -379,15 +366,23 @@ ru_status rui_cluster_down(const char *folder, int64_t patience_ns, ru_arena *ar
     RU_TRY(wait_gone(folder, "scheduler",
                      "some jobs still write their checkpoints; the cluster ends after them", until,
                      arena, err));
-    for (uint32_t k = 0; k < c.nodes.n; k++) {
-        if (find(folder, c.nodes.at[k].name, arena, &r)) {
-            (void)ru_process_signal(r.pid, r.mark, SIGTERM);
-        }
+    return rui_cluster_nodes_do(&c, true, arena, err);
+}
+
+ru_status rui_cluster_agent_start(const char *folder, const char *name, ru_arena *arena,
+                                  ru_err *err)
+{
+    return start(folder, "agent", name, arena, err);
+}
+
+ru_status rui_cluster_agent_stop(const char *folder, const char *name, ru_arena *arena, ru_err *err)
+{
+    running r;
+    if (find(folder, name, arena, &r)) {
+        (void)ru_process_signal(r.pid, r.mark, SIGTERM);
     }
-    for (uint32_t k = 0; k < c.nodes.n; k++) { /* the next `up` would take it for one that runs */
-        RU_TRY(wait_gone(folder, c.nodes.at[k].name, "the agents still end", until, arena, err));
-    }
-    return RU_OK;
+    return wait_gone(folder, name, "the agents still end", ru_clock_now().ns + up_patience_ns,
+                     arena, err);
 }
 
 /* -- requests ------------------------------------------------------------------------------------

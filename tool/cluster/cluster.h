@@ -5,6 +5,8 @@
  *   FOLDER/run/scheduler, NAME    process number and mark; NAME/: the agent's own folder
  *   FOLDER/log/scheduler, NAME    what they say
  *
+ * An agent of another host is started and ended by this program there, over ssh (nodes.c).
+ *
  * Thread: main. */
 #ifndef RU_TOOL_CLUSTER_CLUSTER_H
 #define RU_TOOL_CLUSTER_CLUSTER_H
@@ -12,7 +14,7 @@
 #include "base/conf.h"
 
 typedef struct rui_cluster_node {
-    const char *name;
+    const char *name, *host; /* host "": this machine */
     uint32_t slots, threads, pids;
     double cpu;
     int64_t memory_bytes;
@@ -42,6 +44,12 @@ RU_MUST_USE ru_status rui_cluster_key(const char *folder, const char *name, ru_a
 /* Start what does not run yet and wait until all nodes are up; one caller at a time. Errors:
  * RU_E_PEER with the log of whoever did not come, RU_E_AGAIN when another caller does not end. */
 RU_MUST_USE ru_status rui_cluster_up(const rui_cluster *c, ru_arena *arena, ru_err *err);
+/* The agent of a node of this machine: start it unless it runs, or end it and wait until it is
+ * gone. Errors: RU_E_PEER, RU_E_AGAIN. */
+RU_MUST_USE ru_status rui_cluster_agent_start(const char *folder, const char *name, ru_arena *arena,
+                                              ru_err *err);
+RU_MUST_USE ru_status rui_cluster_agent_stop(const char *folder, const char *name, ru_arena *arena,
+                                             ru_err *err);
 /* All jobs end with checkpoints, then scheduler and agents. Errors: RU_E_AGAIN after `patience_ns`.
  */
 RU_MUST_USE ru_status rui_cluster_down(const char *folder, int64_t patience_ns, ru_arena *arena,

@@ -100,6 +100,12 @@ static ru_status run_agent(ru_cmd_in *in, ru_err *err)
     RU_TRY(rui_cluster_of(folder, in->arena, &c, err));
     for (uint32_t k = 0; k < c.nodes.n; k++) {
         const rui_cluster_node *n = &c.nodes.at[k];
+        if (name != NULL && strcmp(n->name, name) == 0 && ru_cmd_flag(in, "start")) {
+            return rui_cluster_agent_start(folder, name, in->arena, err);
+        }
+        if (name != NULL && strcmp(n->name, name) == 0 && ru_cmd_flag(in, "stop")) {
+            return rui_cluster_agent_stop(folder, name, in->arena, err);
+        }
         if (name == NULL || strcmp(n->name, name) != 0) {
             continue;
         }
@@ -303,10 +309,13 @@ static const ru_opt shown_opts[] = {OPT_CLUSTER, OPT_JSON};
 static const ru_opt down_opts[] = {OPT_CLUSTER, RU_OPT(TIME, "timeout", "TIME",
                                                        "how long to wait for checkpoints",
                                                        .def = "120s", RU_IN(1e9, 1e14))};
-static const ru_opt process_opts[] = {
-    OPT_CLUSTER,
-    RU_OPT(FLAG, "held", NULL, "begin when a byte comes on standard input, and not at all without"),
-    RU_OPT(TEXT, "node", "NAME", "name of an agent's node in CLUSTER.yaml")};
+#define OPT_HELD \
+    RU_OPT(FLAG, "held", NULL, "begin when a byte comes on standard input, and not at all without")
+static const ru_opt scheduler_opts[] = {OPT_CLUSTER, OPT_HELD};
+static const ru_opt agent_opts[] = {
+    OPT_CLUSTER, OPT_HELD, RU_OPT(TEXT, "node", "NAME", "name of an agent's node in CLUSTER.yaml"),
+    RU_OPT(FLAG, "start", NULL, "start the agent in the background unless it runs, and end"),
+    RU_OPT(FLAG, "stop", NULL, "stop the agent that runs, and end")};
 static const ru_opt submit_opts[] = {
     OPT_CLUSTER,
     RU_OPT(TEXT, "workers", "N", "number of workers, or MIN:MAX for a job that grows and shrinks",
@@ -353,9 +362,9 @@ static const ru_cmd subs[] = {
     SUB("audit", "list everything that happened", NULL, 0, shown_opts, run_audit),
     SUB("down", "end all jobs with checkpoints, then the cluster; `up` continues them", NULL, 0,
         down_opts, run_down),
-    SUB("scheduler", "be the scheduler of a cluster (what `up` starts)", NULL, 0, process_opts,
+    SUB("scheduler", "be the scheduler of a cluster (what `up` starts)", NULL, 0, scheduler_opts,
         run_scheduler),
-    SUB("agent", "be the agent of a node (what `up` starts)", NULL, 0, process_opts, run_agent),
+    SUB("agent", "be the agent of a node (what `up` starts)", NULL, 0, agent_opts, run_agent),
 };
 
 static const ru_example examples[] = {

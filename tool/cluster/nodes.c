@@ -1,0 +1,142 @@
+#include "tool/cluster/nodes.h"
+
+#include <string.h>
+
+#include "env/process/process.h"
+#include "launch/ssh.h"
+
+static const int64_t ssh_ns = 60 * INT64_C(1000000000);
+
+static ru_status check_name(const rui_cluster *c, uint32_t k, ru_err *err)
+{
+    const char *name = c->nodes.at[k].name;
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_");
+    if (n < 1 || n > 64 || name[n] != 0 || strcmp(name, "scheduler") == 0) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "node '%s': a name has 1 to 64 letters, digits, - and _, and is not "
+                       "'scheduler'",
+                       name);
+    }
+    for (uint32_t o = 0; o < k; o++) {
+        if (strcmp(c->nodes.at[o].name, name) == 0) {
+            return RU_FAIL(err, RU_E_CONFIG, "node '%s' is named twice", name);
+        }
+    }
+    return RU_OK;
+}
+
+/* A word of ssh's command line goes through a shell of the other host. */
+static bool is_plain(const char *text)
+{
+    return text[0] != '-' &&
+           text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                             "-_./@:")] == 0;
+}
+
+ru_status rui_cluster_nodes_check(rui_cluster *c, ru_arena *arena, ru_err *err)
+{
+    bool far = false;
+    rui_cluster_node *own =
+        ru_arena_copy(arena, c->nodes.at, c->nodes.n * (int64_t)sizeof *c->nodes.at, 8);
+    if (own == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a cluster");
+    }
+    c->nodes.at = own;
+    for (uint32_t k = 0; k < c->nodes.n; k++) {
+        rui_cluster_node *n = &own[k];
+        far = far || n->host[0] != 0;
+        if (!is_plain(n->host)) {
+            return RU_FAIL(err, RU_E_CONFIG, "node %s: '%s' is no host", n->name, n->host);
+        }
+        if (n->name[0] == 0) {
+            const char *at = strrchr(n->host, '@');
+            at = at != NULL ? at + 1 : n->host;
+            n->name = ru_arena_strn(arena, at, (int64_t)strcspn(at, "."));
+        }
+        RU_TRY(n->name != NULL ? check_name(c, k, err)
+                               : RU_FAIL(err, RU_E_MEM, "no memory for a cluster"));
+    }
+    c->agents = far && strcmp(c->agents, "127.0.0.1:0") == 0 ? ":0" : c->agents;
+    c->workers = far && strcmp(c->workers, "127.0.0.1:0") == 0 ? ":0" : c->workers;
+    return RU_OK;
+}
+
+/* This program, there: it starts or stops the agent and ends. */
+static ru_status begin(const rui_cluster *c, const rui_cluster_node *n, bool stop, ru_arena *arena,
+                       ru_process **out, ru_err *err)
+{
+    const char *argv[RU_SSH_WORDS_MAX + 8];
+    if (!is_plain(c->folder)) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "folder '%s': with nodes on other hosts its path has letters, digits and "
+                       "-_./@: alone",
+                       c->folder);
+    }
+    uint32_t k = ru_ssh_words(arena, n->host, "/proc/self/exe", argv);
+    const char *rest[] = {"cluster", "agent", stop ? "--stop" : "--start", "--cluster", c->folder,
+                          "--node",  n->name};
+    for (uint32_t i = 0; i < k; i++) {
+        if (argv[i] == NULL) {
+            return RU_FAIL(err, RU_E_MEM, "no memory for a command line");
+        }
+    }
+    memcpy(&argv[k], rest, sizeof rest);
+    argv[k + RU_ARRAY_LEN(rest)] = NULL;
+    return ru_process_start(
+        &(ru_process_options){.argv = argv, .pipe_in = true, .pipe_out = true, .pipe_err = true},
+        out, err);
+}
+
+static ru_status end(const rui_cluster_node *n, bool stop, ru_process *p, ru_err *err)
+{
+    char said[4096];
+    int64_t used = 0, got = 0;
+    const char *line;
+    ru_status st = RU_OK;
+    while ((st = ru_process_line(p, ssh_ns, &line, err)) == RU_OK && line != NULL) {
+    }
+    while (st == RU_OK && used < (int64_t)sizeof said - 1 &&
+           (got = ru_process_read(p, true, said + used, (int64_t)sizeof said - 1 - used)) > 0) {
+        used += got;
+    }
+    int code = st == RU_OK ? ru_process_wait(p) : -1;
+    while (used > 0 && said[used - 1] == '\n') {
+        used--;
+    }
+    said[used] = 0;
+    const char *last = strrchr(said, '\n');
+    last = last != NULL ? last + 1 : said;
+    return code == 0 ? RU_OK
+                     : RU_FAIL(err, RU_E_PEER, "cannot %s the agent %s on host %s: %s",
+                               stop ? "stop" : "start", n->name, n->host,
+                               st != RU_OK    ? "it does not answer"
+                               : last[0] != 0 ? last
+                                              : "ssh failed without a word");
+}
+
+ru_status rui_cluster_nodes_do(const rui_cluster *c, bool stop, ru_arena *arena, ru_err *err)
+{
+    ru_process **of = RU_NEW(arena, ru_process *, c->nodes.n);
+    ru_err one;
+    if (of == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a cluster");
+    }
+    ru_status st = RU_OK, first = RU_OK;
+    for (uint32_t k = 0; k < c->nodes.n; k++) { /* all hosts work while one is waited for */
+        const rui_cluster_node *n = &c->nodes.at[k];
+        st = n->host[0] != 0 ? begin(c, n, stop, arena, &of[k], &one)
+             : stop          ? rui_cluster_agent_stop(c->folder, n->name, arena, &one)
+                             : rui_cluster_agent_start(c->folder, n->name, arena, &one);
+        if (st != RU_OK && first == RU_OK) {
+            first = RU_FAIL(err, st, "%s", one.text);
+        }
+    }
+    for (uint32_t k = 0; k < c->nodes.n; k++) {
+        st = of[k] != NULL ? end(&c->nodes.at[k], stop, of[k], &one) : RU_OK;
+        if (st != RU_OK && first == RU_OK) {
+            first = RU_FAIL(err, st, "%s", one.text);
+        }
+        ru_process_close(of[k]);
+    }
+    return first;
+}
