@@ -14,10 +14,11 @@ import time
 import torch
 
 from . import _call, _tensors
+from ._compile import Compiled, compile
 from ._call import lib
 from .team import Team, place
 
-__all__ = ["elastic"]
+__all__ = ["Compiled", "compile", "elastic"]
 
 
 def elastic(model, opt, loader, *, scheduler=None, seed=0, epochs=0, checkpoint=None, every=60.0, resume=False, where=None):
