@@ -3,7 +3,7 @@
 #include "plan/row/policy.h"
 
 #define SECONDS(name_, def_, help_) RU_ROW(F64, ru_keep_in, name_, def_, help_, RU_IN(0, 1e6))
-#define BYTES(name_, help_)         RU_ROW(SIZE, ru_keep_in, name_, "0", help_, RU_IN(0, INT64_C(1) << 50))
+#define BYTES(name_, help_)         RU_ROW(SIZE, ru_keep_in, name_, "0", help_, RU_IN(0, 1e15))
 
 static const char methods[] = "best|none|bytes|decoded", forms[] = "none|bytes|decoded";
 
