@@ -27,12 +27,6 @@ typedef struct model {
     ru_text binary, json, urgent, traced, plain; /* plain: the peer's */
 } model;
 
-typedef struct server {
-    struct ru_process *process;
-    char address[64];
-    char detail[128];
-} server;
-
 typedef struct bench {
     ru_bench *b;
     const char *rubato;
@@ -133,33 +127,43 @@ static ru_status requests(bench *w, model *m)
 /* -- servers -----------------------------------------------------------------------------------
  */
 
-static ru_status begin(bench *w, const char *const *argv, server *s)
+ru_status rui_side_begin(const char *const *argv, rui_side *s, ru_err *err)
 {
     const char *line = NULL;
-    *s = (server){0};
-    RU_TRY(ru_process_start(&(ru_process_options){.argv = argv, .pipe_out = true, .quiet = true},
-                            &s->process, w->err));
-    RU_TRY(ru_process_line(s->process, INT64_C(60000000000), &line, w->err));
+    *s = (rui_side){0};
+    RU_TRY(ru_process_start(
+        &(ru_process_options){.argv = argv, .pipe_in = true, .pipe_out = true, .quiet = true},
+        &s->process, err));
+    RU_TRY(ru_process_line(s->process, INT64_C(120000000000), &line, err));
     const char *at = line != NULL ? strstr(line, "127.0.0.1:") : NULL;
-    if (at == NULL) {
-        return RU_FAIL(w->err, RU_E_PEER, "%s did not begin to serve", argv[0]);
+    if (line == NULL) {
+        return RU_FAIL(err, RU_E_PEER, "%s did not begin to serve", argv[0]);
     }
-    int n = (int)strspn(at, "0123456789.:");
-    snprintf(s->address, sizeof s->address, "%.*s", n, at);
-    snprintf(s->detail, sizeof s->detail, "%s", at[n] == ' ' ? at + n + 1 : "");
+    int n = at != NULL ? (int)strspn(at, "0123456789.:") : 0;
+    snprintf(s->address, sizeof s->address, "%.*s", n, at != NULL ? at : "");
+    snprintf(s->detail, sizeof s->detail, "%s", n > 0 && at[n] == ' ' ? at + n + 1 : "");
     return RU_OK;
 }
 
+void rui_side_end(rui_side *s)
+{
+    if (s->process != NULL) {
+        ru_process_kill(s->process, SIGTERM);
+        ru_process_close(s->process);
+        s->process = NULL;
+    }
+}
+
 /* option NULL: none. */
-static ru_status ours(bench *w, const model *m, const char *option, const char *value, server *s)
+static ru_status ours(bench *w, const model *m, const char *option, const char *value, rui_side *s)
 {
     const char *const argv[] = {w->rubato, "serve", m->path, "-l", "0",
                                 "--json",  option,  value,   NULL};
-    return begin(w, argv, s);
+    return rui_side_begin(argv, s, w->err);
 }
 
 /* Memory of a server that no other process has too, in MB. */
-static ru_status memory_mb(bench *w, const server *s, double *mb)
+static ru_status memory_mb(bench *w, const rui_side *s, double *mb)
 {
     ru_arena *a = w->b->arena;
     char *text = NULL;
@@ -173,16 +177,7 @@ static ru_status memory_mb(bench *w, const server *s, double *mb)
     return *mb > 0 ? RU_OK : RU_FAIL(w->err, RU_E_IO, "%s does not say how much memory", path);
 }
 
-static void end(server *s)
-{
-    if (s->process != NULL) {
-        ru_process_kill(s->process, SIGTERM);
-        ru_process_close(s->process);
-        s->process = NULL;
-    }
-}
-
-static ru_status closed(bench *w, const server *s, const ru_text *request, uint32_t conns,
+static ru_status closed(bench *w, const rui_side *s, const ru_text *request, uint32_t conns,
                         rui_load_out *out)
 {
     const rui_load l = {.address = s->address,
@@ -196,7 +191,7 @@ static ru_status closed(bench *w, const server *s, const ru_text *request, uint3
                : RU_FAIL(w->err, RU_E_PEER, "%s answered no request with outputs", s->address);
 }
 
-static ru_status at_rate(bench *w, const server *s, const ru_text *request, double per_s,
+static ru_status at_rate(bench *w, const rui_side *s, const ru_text *request, double per_s,
                          rui_load_out *out)
 {
     const rui_load l = {.address = s->address,
@@ -234,7 +229,7 @@ static ru_status hop(bench *w, const model *m, bool json)
 {
     char name[64];
     double us[RU_BENCH_ROUNDS_MAX], run = 0;
-    server s = {0};
+    rui_side s = {0};
     snprintf(name, sizeof name, "hop %s %s", m->name, json ? "json" : "binary");
     if (!ru_bench_wants(w->b, name)) {
         return RU_OK;
@@ -245,7 +240,7 @@ static ru_status hop(bench *w, const model *m, bool json)
         st = closed(w, &s, json ? &m->json : &m->binary, 1, &w->out);
         us[k] = (double)ru_hist_quantile(&w->out.latency, 0.5) * 1e-3 - run;
     }
-    end(&s);
+    rui_side_end(&s);
     RU_TRY(st);
     return ru_bench_add(w->b,
                         &(ru_bench_row){.name = ru_arena_str(w->b->arena, name),
@@ -277,7 +272,7 @@ static double percent(uint64_t part, uint64_t of)
 /* The promise below and beyond saturation. */
 static ru_status promise(bench *w, const model *m)
 {
-    server s = {0};
+    rui_side s = {0};
     if (!ru_bench_wants(w->b, ru_arena_printf(w->b->arena, "%s promise", m->name))) {
         return RU_OK;
     }
@@ -305,7 +300,7 @@ static ru_status promise(bench *w, const model *m)
     l.urgent_bytes = m->urgent.n;
     l.urgent_of = URGENT_OF;
     st = st == RU_OK ? rui_load_run(&l, &w->out, w->err) : st;
-    end(&s);
+    rui_side_end(&s);
     RU_TRY(st);
     uint64_t urgent = w->out.urgent_ok + w->out.urgent_other;
     RU_TRY(figure(w, m, "promise, 1.5 of saturation: accepted late", "%", true,
@@ -319,7 +314,7 @@ static ru_status promise(bench *w, const model *m)
 }
 
 /* The greatest rate, in steps of a tenth of our saturation, whose p99 is at most p99_ns. */
-static ru_status rate_for(bench *w, const server *s, const model *m, double top, int64_t p99_ns,
+static ru_status rate_for(bench *w, const rui_side *s, const model *m, double top, int64_t p99_ns,
                           double *rate)
 {
     *rate = 0;
@@ -332,8 +327,8 @@ static ru_status rate_for(bench *w, const server *s, const model *m, double top,
     return RU_OK;
 }
 
-static ru_status rounds(bench *w, const model *m, const server *we, const server *they, double *a,
-                        double *c, double *top)
+static ru_status rounds(bench *w, const model *m, const rui_side *we, const rui_side *they,
+                        double *a, double *c, double *top)
 {
     for (uint32_t k = 0; k < w->rounds; k++) {
         int64_t p99_ns;
@@ -356,12 +351,12 @@ static ru_status peer(bench *w, const model *m)
     const char *argv[] = {"python3", script, m->path, "1", NULL};
     double a[RU_BENCH_ROUNDS_MAX], c[RU_BENCH_ROUNDS_MAX], top[RU_BENCH_ROUNDS_MAX];
     double held[2] = {0};
-    server we = {0}, they = {0};
+    rui_side we = {0}, they = {0};
     if (!ru_bench_wants(w->b, name)) {
         return RU_OK;
     }
     ru_bench_row row = {.name = name, .unit = "rows/s", .goal = m->goal, .peer = "uvicorn"};
-    if (scripts == NULL || begin(w, argv, &they) != RU_OK) {
+    if (scripts == NULL || rui_side_begin(argv, &they, w->err) != RU_OK) {
         row.missing = "python3 with uvicorn, onnxruntime and numpy is not installed (pip install "
                       "uvicorn uvloop httptools onnxruntime numpy)";
     }
@@ -378,8 +373,8 @@ static ru_status peer(bench *w, const model *m)
             a[k] = top[k] = (double)w->out.ok / w->out.seconds;
         }
     }
-    end(&we);
-    end(&they);
+    rui_side_end(&we);
+    rui_side_end(&they);
     RU_TRY(st);
     row.ours = ru_bench_stat_of(a, w->rounds);
     RU_TRY(ru_bench_add(w->b, &row, w->err));
@@ -409,13 +404,13 @@ static ru_status first_answer(bench *w, const model *m)
         return RU_OK;
     }
     for (uint32_t k = 0; k < w->rounds; k++) {
-        server s = {0};
+        rui_side s = {0};
         ru_time from = ru_clock_now();
         ru_status st = ours(w, m, NULL, NULL, &s);
         int64_t ready_ns = ru_time_since(ru_clock_now(), from);
         st = st == RU_OK ? closed(&once, &s, &m->binary, 1, &once.out) : st;
         ms[k] = (double)(ready_ns + ru_hist_quantile(&once.out.latency, 1)) * 1e-6;
-        end(&s);
+        rui_side_end(&s);
         RU_TRY(st);
     }
     return ru_bench_add(
@@ -433,7 +428,7 @@ static ru_status log_cost(bench *w, const model *m)
 {
     const char *log = ru_path_join(w->b->arena, w->b->dir, "serve-access");
     double cost[RU_BENCH_ROUNDS_MAX];
-    server s[2] = {{0}, {0}};
+    rui_side s[2] = {{0}, {0}};
     if (!ru_bench_wants(w->b, ru_arena_printf(w->b->arena, "%s log and trace", m->name))) {
         return RU_OK;
     }
@@ -447,8 +442,8 @@ static ru_status log_cost(bench *w, const model *m)
         }
         cost[k] = 100 * (1 - per_s[1] / per_s[0]);
     }
-    end(&s[0]);
-    end(&s[1]);
+    rui_side_end(&s[0]);
+    rui_side_end(&s[1]);
     RU_TRY(st);
     return ru_bench_add(
         w->b,
@@ -461,7 +456,7 @@ static ru_status log_cost(bench *w, const model *m)
 }
 
 /* Until batches of so many rows are open. */
-static ru_status until_grown(bench *w, const server *s, int64_t rows)
+static ru_status until_grown(bench *w, const rui_side *s, int64_t rows)
 {
     ru_arena *a = w->b->arena;
     const char *url = ru_arena_printf(a, "http://%s/metrics", s->address);
@@ -488,11 +483,11 @@ static ru_status batch_size(bench *w, const model *m)
         return RU_OK;
     }
     for (uint32_t k = 0; k < 2; k++) {
-        server s = {0};
+        rui_side s = {0};
         ru_status st = ours(w, m, "--batch", k == 0 ? "1" : "32", &s);
         st = st == RU_OK ? until_grown(w, &s, k == 0 ? 1 : 32) : st;
         st = st == RU_OK ? memory_mb(w, &s, &held[k]) : st;
-        end(&s);
+        rui_side_end(&s);
         RU_TRY(st);
     }
     RU_TRY(ru_in_open(m->path, &file, w->err));
@@ -542,6 +537,12 @@ ru_status ru_bench_serve(ru_bench *b, ru_err *err)
         if (k < 2) {
             RU_TRY(promise(&w, m));
         }
+        const rui_load load = {.request = m->binary.p,
+                               .size_bytes = m->binary.n,
+                               .conns = CONNS,
+                               .seconds = w.seconds,
+                               .seed = 3};
+        RU_TRY(k == 1 ? rui_bench_simulate(b, &load, m->path, w.rounds, err) : RU_OK);
         RU_TRY(k == 0 ? log_cost(&w, m) : k == 1 ? first_answer(&w, m) : batch_size(&w, m));
     }
     return rui_bench_generate(b, w.rounds, w.seconds, err);

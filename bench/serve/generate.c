@@ -1,6 +1,5 @@
 /* Texts: tokens a second of a server beside Hugging Face's generate, the same weights and threads,
  * in turns. */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +22,7 @@ static const char JOB[] =
 
 typedef struct sides {
     ru_bench *b;
-    struct ru_process *we, *they;
-    char address[64];
+    rui_side we, they;
     ru_text request;
 } sides;
 
@@ -44,17 +42,9 @@ static ru_status make(const sides *s, const char *weights, ru_err *err)
 
 static ru_status begin(sides *s, const char *run, ru_err *err)
 {
-    const char *line = NULL;
     const char *argv[] = {
         ru_bench_rubato(s->b->arena), "serve", run, "-l", "0", "--json", "--batch", "1", NULL};
-    RU_TRY(ru_process_start(&(ru_process_options){.argv = argv, .pipe_out = true, .quiet = true},
-                            &s->we, err));
-    RU_TRY(ru_process_line(s->we, START_NS, &line, err));
-    const char *at = line != NULL ? strstr(line, "127.0.0.1:") : NULL;
-    if (at == NULL) {
-        return RU_FAIL(err, RU_E_PEER, "rubato did not begin to serve");
-    }
-    snprintf(s->address, sizeof s->address, "%.*s", (int)strspn(at, "0123456789.:"), at);
+    RU_TRY(rui_side_begin(argv, &s->we, err));
     char body[256];
     int n = snprintf(body, sizeof body,
                      "{\"model\":\"serve-text\",\"prompt\":\"sixteen letters.\",\"max_tokens\":%d,"
@@ -70,24 +60,23 @@ static ru_status begin(sides *s, const char *run, ru_err *err)
 /* false: the peer is not installed. */
 static bool begin_peer(sides *s, const char *weights)
 {
-    const char *line = NULL, *scripts = ru_bench_scripts(s->b->arena);
+    const char *scripts = ru_bench_scripts(s->b->arena);
     const char *script =
         scripts != NULL ? ru_path_join(s->b->arena, scripts, "generate_peer.py") : NULL;
     const char *argv[] = {"python3", script, weights, "4", "4", "256", "256", "256", "1", NULL};
     ru_err err;
-    return script != NULL &&
-           ru_process_start(
-               &(ru_process_options){
-                   .argv = argv, .pipe_in = true, .pipe_out = true, .quiet = true},
-               &s->they, &err) == RU_OK &&
-           ru_process_line(s->they, START_NS, &line, &err) == RU_OK && line != NULL;
+    bool ok = script != NULL && rui_side_begin(argv, &s->they, &err) == RU_OK;
+    if (!ok) {
+        rui_side_end(&s->they);
+    }
+    return ok;
 }
 
 static ru_status one_round(sides *s, uint32_t texts, double seconds, double *ours, double *theirs,
                            ru_err *err)
 {
     rui_load_out *out = RU_NEW(s->b->arena, rui_load_out, 1);
-    const rui_load l = {.address = s->address,
+    const rui_load l = {.address = s->we.address,
                         .request = s->request.p,
                         .size_bytes = s->request.n,
                         .conns = texts,
@@ -97,12 +86,12 @@ static ru_status one_round(sides *s, uint32_t texts, double seconds, double *our
     }
     RU_TRY(rui_load_run(&l, out, err));
     *ours = (double)out->ok * TOKENS / out->seconds;
-    if (s->they != NULL) {
+    if (s->they.process != NULL) {
         char ask[32];
         const char *line = NULL;
         int n = snprintf(ask, sizeof ask, "%u %d\n", texts, TOKENS);
-        RU_TRY(ru_process_write(s->they, ask, n, err));
-        RU_TRY(ru_process_line(s->they, START_NS, &line, err));
+        RU_TRY(ru_process_write(s->they.process, ask, n, err));
+        RU_TRY(ru_process_line(s->they.process, START_NS, &line, err));
         *theirs = line != NULL ? strtod(line, NULL) : 0;
     }
     return RU_OK;
@@ -121,7 +110,7 @@ static ru_status row(sides *s, uint32_t texts, uint32_t rounds, double seconds, 
         RU_TRY(one_round(s, texts, seconds, &ours[k], &theirs[k], err));
     }
     r.ours = ru_bench_stat_of(ours, rounds);
-    if (s->they != NULL) {
+    if (s->they.process != NULL) {
         r.theirs = ru_bench_stat_of(theirs, rounds);
     } else {
         r.missing =
@@ -141,16 +130,10 @@ ru_status rui_bench_generate(ru_bench *b, uint32_t rounds, double seconds, ru_er
     }
     RU_TRY(make(&s, weights, err));
     ru_status st = begin(&s, run, err);
-    if (st == RU_OK && !begin_peer(&s, weights)) {
-        ru_process_close(s.they);
-        s.they = NULL;
-    }
+    (void)(st == RU_OK && begin_peer(&s, weights));
     st = st == RU_OK ? row(&s, 1, rounds, seconds, err) : st;
     st = st == RU_OK ? row(&s, 8, rounds, seconds, err) : st;
-    if (s.we != NULL) {
-        ru_process_kill(s.we, SIGTERM);
-    }
-    ru_process_close(s.we);
-    ru_process_close(s.they);
+    rui_side_end(&s.we);
+    rui_side_end(&s.they);
     return st;
 }

@@ -96,8 +96,12 @@ static void arrive(void *self, uint64_t id)
                           ? ru_rng_pick(&p->classes, p->in->class_share, p->in->table.n_classes)
                           : 0;
     if (++p->asked < p->in->requests) {
-        double gap = ru_markov_draw(&p->in->arrivals, &p->arrivals, &p->phase);
-        ru_time at = {p->at_ns[id] + llround(gap * 1e9)};
+        const int64_t *given = p->in->given_ns;
+        int64_t gap_ns =
+            given != NULL
+                ? given[p->asked] - given[p->asked - 1]
+                : llround(ru_markov_draw(&p->in->arrivals, &p->arrivals, &p->phase) * 1e9);
+        ru_time at = {p->at_ns[id] + gap_ns};
         (void)ru_sim_at(p->sim, at, arrive, p, p->asked);
     }
     const ru_serve_request r = {.id = id, .class_of = p->class_of[id]};

@@ -11,6 +11,7 @@
 
 typedef struct rui_serve_in {
     ru_markov arrivals;
+    const int64_t *given_ns; /* [requests] in order, from 0: arrivals of a real run; NULL: drawn */
     ru_serve_table table;
     const double *class_share; /* [n_classes] of the requests */
     const double *class_size;  /* [n_classes] latencies are divided by it; NULL: 1 */

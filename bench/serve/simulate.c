@@ -1,0 +1,287 @@
+/* The server's step machine in virtual time beside the server: the arrivals of a real run, and what
+ * its batches took (a line in their rows, and draws of what they took beyond it); quantiles of what
+ * either says of a request's time. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "bench/replay/serve/replay_serve.h"
+#include "bench/serve/bench_serve.h"
+#include "bench/serve/load.h"
+#include "env/clock.h"
+#include "env/file/file.h"
+
+enum { SIZES = 33, MANY = 1000000 };
+
+/* A request of the access log; times in ns. */
+typedef struct answer {
+    int64_t at, all, parse, compute, busy; /* busy: of its batch, until its own answer */
+    uint32_t requests;                     /* of its batch */
+} answer;
+
+typedef struct facts {
+    answer *of;             /* [n] in order of their answers, then of their arrivals */
+    double base_ns, row_ns; /* of a batch: a line in its rows */
+    double *over;           /* [n_over] what batches took beyond that line */
+    uint32_t n, n_over;
+    ru_rng *rng;
+} facts;
+
+/* -- the real run ------------------------------------------------------------------------------
+ */
+
+static int64_t number(ru_str line, const char *key)
+{
+    int64_t at = ru_str_find(line, key);
+    return at < 0 ? 0 : strtoll(line.p + at + (int64_t)strlen(key), NULL, 10);
+}
+
+static ru_status read_log(const char *path, int64_t from_ns, ru_arena *arena, facts *f, ru_err *err)
+{
+    char *text = NULL;
+    int64_t n = 0;
+    RU_TRY(ru_file_read(path, 0, arena, &text, &n, err));
+    ru_str rest = ru_str_n(text, n), line;
+    f->of = RU_NEW(arena, answer, n / 200 + 1); /* a line is longer */
+    if (f->of == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the access log");
+    }
+    while (ru_str_next(&rest, '\n', &line)) {
+        int64_t requests = number(line, "\"batch_requests\":");
+        if (requests < 1 || requests >= SIZES || number(line, "\"status\":") != 200 ||
+            number(line, "\"at_ns\":") < from_ns) {
+            continue;
+        }
+        f->of[f->n++] = (answer){
+            .at = number(line, "\"at_ns\":"),
+            .all = number(line, "\"all_ns\":"),
+            .parse = number(line, "\"parse_ns\":"),
+            .compute = number(line, "\"compute_ns\":"),
+            .busy = number(line, "\"queue_ns\":") + number(line, "\"compute_ns\":") +
+                    number(line, "\"answer_ns\":"),
+            .requests = (uint32_t)requests,
+        };
+    }
+    return f->n > 0 ? RU_OK : RU_FAIL(err, RU_E_DATA, "%s has no request with outputs", path);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The last answer of each batch says how long its instance was busy: into `took`, of one size (0:
+ * all). */
+static uint32_t batches_of(const facts *f, uint32_t size, double *took)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 1; k <= f->n; k++) {
+        const answer *last = &f->of[k - 1];
+        uint32_t in = last->requests;
+        bool whole = k >= in && f->of[k - in].compute == last->compute &&
+                     (k == f->n || f->of[k].compute != last->compute);
+        if (whole && (size == 0 || in == size)) {
+            took[n++] = (double)last->busy - (size == 0 ? f->base_ns + f->row_ns * in : 0);
+        }
+    }
+    return n;
+}
+
+/* A line through the medians by size, and what batches took beyond it: mostly times without a core,
+ * which do not grow with the batch. */
+static ru_status learn(ru_arena *arena, facts *f, ru_err *err)
+{
+    double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+    f->over = RU_NEW(arena, double, f->n);
+    if (f->over == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for times of batches");
+    }
+    for (uint32_t size = 1; size < SIZES; size++) {
+        uint32_t have = batches_of(f, size, f->over);
+        qsort(f->over, have, sizeof *f->over, by_value);
+        double median = have > 0 ? f->over[have / 2] : 0;
+        n += have;
+        x += (double)have * size;
+        y += have * median;
+        xx += (double)have * size * size;
+        xy += have * size * median;
+    }
+    double spread = n * xx - x * x;
+    f->row_ns = spread > 0 ? (n * xy - x * y) / spread : 0;
+    f->row_ns = f->row_ns > 0 ? f->row_ns : 0;
+    f->base_ns = n > 0 ? (y - f->row_ns * x) / n : 0;
+    f->base_ns = f->base_ns > 1000 ? f->base_ns : 1000;
+    f->n_over = batches_of(f, 0, f->over);
+    return f->n_over > 0 ? RU_OK : RU_FAIL(err, RU_E_DATA, "the access log has no whole batch");
+}
+
+static double service_s(const void *self, uint32_t n, uint32_t largest, double memory_mb)
+{
+    const facts *f = self;
+    (void)largest;
+    (void)memory_mb;
+    double line = f->base_ns + f->row_ns * n, ns = line + f->over[ru_rng_below(f->rng, f->n_over)];
+    return (ns > line / 2 ? ns : line / 2) * 1e-9;
+}
+
+static double no_usd(const void *self, uint32_t n, uint32_t largest, double memory_mb)
+{
+    (void)self;
+    (void)n;
+    (void)largest;
+    (void)memory_mb;
+    return 0;
+}
+
+/* Requests a second at which the machine would be busy half of the time with its largest batches.
+ */
+static double half_rate(const facts *f)
+{
+    double sum = 0;
+    for (uint32_t k = 0; k < f->n_over; k++) {
+        sum += f->over[k];
+    }
+    return 0.5e9 * (SIZES - 1) / (f->base_ns + f->row_ns * (SIZES - 1) + sum / f->n_over);
+}
+
+/* -- quantiles ---------------------------------------------------------------------------------
+ */
+
+static int by_arrival(const void *a, const void *b)
+{
+    int64_t x = ((const answer *)a)->at, y = ((const answer *)b)->at;
+    return x < y ? -1 : x > y;
+}
+
+static void quantiles(double *v, uint32_t n, double out[2])
+{
+    qsort(v, n, sizeof *v, by_value);
+    out[0] = v[n / 2];
+    out[1] = v[(uint32_t)(0.95 * n)];
+}
+
+/* -- rows --------------------------------------------------------------------------------------
+ */
+
+static ru_status play(ru_bench *b, facts *f, uint32_t requests, const int64_t *given, double rate,
+                      rui_serve_out *out, ru_err *err)
+{
+    const ru_serve_rule rule = {.batch = SIZES - 1, .eager = true};
+    const double share = 1;
+    const rui_serve_in in = {.arrivals = ru_markov_poisson(rate),
+                             .given_ns = given,
+                             .table = {.n = 1, .n_classes = 1, .rule = &rule, .share = &share},
+                             .service_s = service_s,
+                             .usd = no_usd,
+                             .self = f,
+                             .requests = requests,
+                             .instances_max = 1,
+                             .seed = 1};
+    return rui_serve_run(&in, b->arena, out, err);
+}
+
+/* p50 and p95 of both, in ms; how far the simulator is off, in percent. */
+static ru_status compare(ru_bench *b, facts *f, double off[2], ru_err *err)
+{
+    double *real = RU_NEW(b->arena, double, f->n), q[2][2];
+    int64_t *at = RU_NEW(b->arena, int64_t, f->n), parse = 0;
+    rui_serve_out out;
+    if (real == NULL || at == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u requests", f->n);
+    }
+    qsort(f->of, f->n, sizeof *f->of, by_arrival);
+    for (uint32_t k = 0; k < f->n; k++) {
+        real[k] = (double)f->of[k].all * 1e-9;
+        at[k] = f->of[k].at + f->of[k].parse - f->of[0].at - f->of[0].parse;
+        at[k] = k > 0 && at[k] < at[k - 1] ? at[k - 1] : at[k];
+        parse += f->of[k].parse;
+    }
+    RU_TRY(play(b, f, f->n, at, 1, &out, err));
+    for (uint32_t k = 0; k < out.n; k++) {
+        out.latency[k] += (double)parse / f->n * 1e-9;
+    }
+    quantiles(real, f->n, q[0]);
+    quantiles(out.latency, out.n, q[1]);
+    for (uint32_t k = 0; k < 2; k++) {
+        off[k] = 100 * fabs(q[1][k] / q[0][k] - 1);
+    }
+    return RU_OK;
+}
+
+static ru_status add(ru_bench *b, const char *name, const char *unit, double goal, double *v,
+                     uint32_t n, ru_err *err)
+{
+    return ru_bench_add(b,
+                        &(ru_bench_row){.name = name,
+                                        .unit = unit,
+                                        .lower = true,
+                                        .goal = goal,
+                                        .ours = ru_bench_stat_of(v, n)},
+                        err);
+}
+
+static ru_status one_run(ru_bench *b, const rui_load *given, const char *path, const char *log,
+                         facts *f, ru_err *err)
+{
+    const char *argv[] = {ru_bench_rubato(b->arena),
+                          "serve",
+                          path,
+                          "-l",
+                          "0",
+                          "--json",
+                          "--access-log",
+                          log,
+                          "--batch",
+                          "32",
+                          NULL};
+    rui_side s = {0};
+    rui_load l = *given;
+    rui_load_out *out = RU_NEW(b->arena, rui_load_out, 1);
+    if (out == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a load");
+    }
+    ru_status st = rui_side_begin(argv, &s, err);
+    l.address = s.address;
+    st = st == RU_OK ? rui_load_run(&l, out, err) : st; /* sizes open meanwhile */
+    st = st == RU_OK ? rui_load_run(&l, out, err) : st;
+    double top = st == RU_OK ? (double)out->ok / out->seconds : 0;
+    int64_t from_ns = ru_clock_wall_ns();
+    l.per_s = 0.3 * top;
+    l.conns = 256;
+    st = st == RU_OK ? rui_load_run(&l, out, err) : st;
+    rui_side_end(&s);
+    RU_TRY(st);
+    RU_TRY(read_log(log, from_ns, b->arena, f, err));
+    return learn(b->arena, f, err);
+}
+
+ru_status rui_bench_simulate(ru_bench *b, const rui_load *load, const char *path, uint32_t rounds,
+                             ru_err *err)
+{
+    const char *log = ru_path_join(b->arena, b->dir, "serve-simulated");
+    double off[2][RU_BENCH_ROUNDS_MAX], took[RU_BENCH_ROUNDS_MAX];
+    if (!ru_bench_wants(b, "simulator")) {
+        return RU_OK;
+    }
+    for (uint32_t k = 0; k < rounds; k++) {
+        ru_rng rng = ru_rng_from(k, ru_rng_label("batches"));
+        facts f = {.rng = &rng};
+        double d[2] = {0};
+        if (log == NULL || ru_path_exists(log)) {
+            RU_TRY(log != NULL ? ru_path_remove(log, err) : RU_FAIL(err, RU_E_MEM, "no memory"));
+        }
+        RU_TRY(one_run(b, load, path, log, &f, err));
+        RU_TRY(compare(b, &f, d, err));
+        off[0][k] = d[0];
+        off[1][k] = d[1];
+        ru_time from = ru_clock_now();
+        rui_serve_out out;
+        RU_TRY(play(b, &f, MANY, NULL, half_rate(&f), &out, err));
+        took[k] = (double)ru_time_since(ru_clock_now(), from) * 1e-9;
+    }
+    RU_TRY(add(b, "simulator, p50 off the server's", "%", 5, off[0], rounds, err));
+    RU_TRY(add(b, "simulator, p95 off the server's", "%", 5, off[1], rounds, err));
+    return add(b, "simulator, a million requests", "s", 10, took, rounds, err);
+}
