@@ -406,21 +406,22 @@ double ru_perf_loss(const ru_perf *p, const ru_perf_sample *samples, uint32_t n)
 
 /* -- gradient noise -----------------------------------------------------------------------------*/
 
-void ru_noise_add(ru_noise *e, uint32_t n, double scale, double mean_sqr, double sqr_mean)
+void ru_noise_add(ru_noise *e, double n, double scale, double mean_sqr, double sqr_mean)
 {
-    if (!isfinite(mean_sqr) || !isfinite(sqr_mean) || !(scale > 0) || n < 1) {
+    if (!isfinite(mean_sqr) || !isfinite(sqr_mean) || !(scale > 0) || !(n >= 1)) {
         return;
     }
-    bool paired = n == 1;
+    bool paired = n <= 1;
     double of = paired ? 2 : n;
     scale *= paired ? 2 : 1;
     if (!paired && e->paired) {
-        *e = (ru_noise){0}; /* pairs of steps are biased by the step between them */
+        *e = (ru_noise){.every = e->every}; /* pairs of steps are biased by the step between them */
     }
     e->paired = paired;
     double sqr = (of * sqr_mean - mean_sqr) / (of - 1);
     double var = (mean_sqr - sqr_mean) * scale / (of - 1);
-    double keep = ru_math_exp(scale > 1e5 ? -100 : scale * ru_math_log(0.999));
+    double weight = scale * (e->every > 1 ? e->every : 1);
+    double keep = ru_math_exp(weight > 1e5 ? -100 : weight * ru_math_log(0.999));
     e->sqr_sum = keep * e->sqr_sum + (1 - keep) * sqr;
     e->sqr_weight = keep * e->sqr_weight + (1 - keep);
     e->var_sum = keep * e->var_sum + (1 - keep) * var;

@@ -79,14 +79,17 @@ double ru_perf_loss(const ru_perf *p, const ru_perf_sample *samples, uint32_t n)
  * Source: qiao-2021 sec 3.1; johnson-2020 (unbiased differences of squares). */
 typedef struct ru_noise {
     double sqr_sum, sqr_weight, var_sum, var_weight;
-    bool paired; /* the averages come from pairs of steps, because one gradient a step is all */
+    uint32_t every; /* steps that one sample stands for; 0: one */
+    bool paired;    /* the averages come from pairs of steps, because one gradient a step is all */
 } ru_noise;
 
 /* One step: n micro-gradients of equal size, the mean of their squared lengths, and the squared
  * length of their mean; scale: batch / batch_first. A step with n = 1 passes the two numbers of the
  * pair (this gradient, the one before): mean of the two squared lengths and the squared length of
- * their mean, and n = 1. A value that is not finite skips the step. */
-void ru_noise_add(ru_noise *e, uint32_t n, double scale, double mean_sqr, double sqr_mean);
+ * their mean, and n = 1. Of
+ * gradients of other sizes n is 1 over the sum of the squares of their parts of the whole. A value
+ * that is not finite skips the step. */
+void ru_noise_add(ru_noise *e, double n, double scale, double mean_sqr, double sqr_mean);
 double ru_noise_sqr(const ru_noise *e);
 double ru_noise_var(const ru_noise *e);
 

@@ -83,6 +83,9 @@ typedef struct rui_dev_early_ops {
     bool (*is_made)(const rui_dev *d, uint32_t grad); /* all that needs it, in the open update */
     /* A step that needs several gradients, so that `bytes` is 0; UINT32_MAX: none does. */
     uint32_t (*needs_more)(const rui_dev *d);
+    /* ru_exe_grad_squares of gradient `v`. */
+    double (*squares)(const rui_dev *d, ru_value_id v, int64_t step, const float *x, const float *y,
+                      int64_t first, int64_t n);
 } rui_dev_early_ops;
 
 /* No function blocks except for its work; none but open, early->open and the reports allocates. */

@@ -2,6 +2,7 @@
  * wait. */
 #include "exec/update.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "exec/exe_impl.h"
@@ -209,4 +210,11 @@ void ru_exe_early_undo(ru_exe *e)
         e->ops->early->undo(e->dev);
         e->update.open = false;
     }
+}
+
+double ru_exe_grad_squares(const ru_exe *e, ru_value_id grad, int64_t step, const float *x,
+                           const float *y, int64_t first, int64_t n)
+{
+    return e->ops->early != NULL ? e->ops->early->squares(e->dev, grad, step, x, y, first, n)
+                                 : RU_NAN;
 }

@@ -41,4 +41,11 @@ RU_MUST_USE ru_status ru_exe_update_keep(ru_exe *e, ru_err *err);
 /* Parameters, slots and statistics are as before the open update, if there is one. */
 void ru_exe_early_undo(ru_exe *e);
 
+/* Sum of the squares of x, or of x + y where y is not NULL, [first, first + n) of elements that lie
+ * as those of gradient `grad` do. With Adam each is divided as its update divides it: by the root
+ * of the mean square so far, of `step` steps. `x` and `y` begin with element 0. NAN: the device
+ * cannot tell. Not while those elements are updated. */
+double ru_exe_grad_squares(const ru_exe *e, ru_value_id grad, int64_t step, const float *x,
+                           const float *y, int64_t first, int64_t n);
+
 #endif

@@ -142,3 +142,24 @@ void RUI_K(rui_kern_lamb)(const ru_kern_lamb *o, float step, const ru_kern_segme
         po[i] = p[i] - step * (m[i] * mean / (sqrtf(v[i]) * root + eps) + wd * p[i]);
     }
 }
+
+/* In f32 over at most so many elements, then in f64. */
+enum { SQUARES_PART = 1024 };
+
+double RUI_K(rui_kern_squares)(const float *x, const float *y, const float *v, float root,
+                               float epsilon, int64_t n)
+{
+    double sum = 0;
+    for (int64_t at = 0; at < n; at += SQUARES_PART) {
+        int64_t end = kv_min_i64(at + SQUARES_PART, n);
+        float part = 0;
+#pragma omp simd reduction(+ : part)
+        for (int64_t i = at; i < end; i++) {
+            float d = y != NULL ? x[i] + y[i] : x[i];
+            d = v != NULL ? d / (sqrtf(v[i]) * root + epsilon) : d;
+            part += d * d;
+        }
+        sum += (double)part;
+    }
+    return sum;
+}

@@ -560,6 +560,9 @@ typedef struct ru_kern_add8 {
     X(void, rmsprop,                                                                               \
       (const ru_kern_rmsprop *o, const ru_kern_segment *s, int64_t begin, int64_t end))            \
     X(void, lion, (const ru_kern_lion *o, const ru_kern_segment *s, int64_t begin, int64_t end))   \
+    /* sum of squares of x, or x + y, over sqrt(v) * root + epsilon where there is v */            \
+    X(double, squares,                                                                             \
+      (const float *x, const float *y, const float *v, float root, float epsilon, int64_t n))      \
     /* m' and v', and the sums of squares of p and r into sums[2]; then p' = p - step * r */       \
     X(void, lamb_slots,                                                                            \
       (const ru_kern_lamb *o, const ru_kern_segment *s, int64_t begin, int64_t end, float *sums))  \

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "env/process/memory.h"
+#include "exec/cpu/low/optim.h"
 #include "exec/cpu/low/update.h"
 
 /* Executables that share state, the owner's. */
@@ -587,6 +588,12 @@ static uint32_t early_not_possible(const rui_dev *d)
     return up != NULL ? up->needs_more : UINT32_MAX;
 }
 
+static double early_squares(const rui_dev *d, ru_value_id v, int64_t step, const float *x,
+                            const float *y, int64_t first, int64_t n)
+{
+    return rui_optim_squares(&of_const(d)->lo, v, step, x, y, first, n);
+}
+
 static const rui_dev_early_ops early_ops = {.bytes = early_bytes,
                                             .open = early_open,
                                             .begin = early_begin,
@@ -595,7 +602,8 @@ static const rui_dev_early_ops early_ops = {.bytes = early_bytes,
                                             .undo = early_undo,
                                             .needs = early_needs,
                                             .is_made = early_is_made,
-                                            .needs_more = early_not_possible};
+                                            .needs_more = early_not_possible,
+                                            .squares = early_squares};
 
 #define COMMON                                                                                \
     .close = close_dev, .prepare = prepare, .run = run, .value = value, .output = output,     \

@@ -71,6 +71,9 @@ void rui_optim_sums(rui_optim *s, void *const *bufs, const rui_run *run, uint32_
 /* All of the segment that is not updated yet. */
 void rui_optim_rest(rui_optim *s, void *const *bufs, const rui_run *run, uint32_t seg);
 void rui_optim_undo(rui_optim *s);
+/* ru_exe_grad_squares. */
+double rui_optim_squares(const rui_low *lo, ru_value_id grad, int64_t step, const float *x,
+                         const float *y, int64_t first, int64_t n);
 void rui_optim_reset(rui_optim *s);
 
 #endif

@@ -1,6 +1,7 @@
 /* Updates of parameters whose sums are there while others are still on their way, and how they are
  * taken back. Costs: one more copy of parameters and optimizer slots, and its traffic of memory; it
  * runs where the computing thread would wait for the network. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -184,4 +185,37 @@ void rui_optim_reset(rui_optim *s)
         memset(s->early.done, 0, (size_t)s->early.blocks[s->n]);
         memset(s->early.have, 0, (size_t)s->early.blocks[s->n] * sizeof *s->early.have);
     }
+}
+
+/* The step of Adam that reads this gradient; NULL: none does. */
+static const rui_optim *adam_of(const rui_low *lo, ru_value_id grad, uint32_t *seg)
+{
+    const float *data = NULL;
+    for (uint32_t g = 0; g < lo->n_grads; g++) {
+        data = lo->grads[g].v.v == grad.v ? rui_buf_ptr(lo, lo->grads[g].buf) : data;
+    }
+    for (uint32_t i = lo->update_from; data != NULL && i < lo->run.n; i++) {
+        const rui_optim *s = rui_optim_at(lo, i);
+        for (uint32_t k = 0; s != NULL && s->op == RU_OP_AdamUpdate && k < s->n; k++) {
+            if (s->segs[k].g == data) {
+                *seg = k;
+                return s;
+            }
+        }
+    }
+    return NULL;
+}
+
+double rui_optim_squares(const rui_low *lo, ru_value_id grad, int64_t step, const float *x,
+                         const float *y, int64_t first, int64_t n)
+{
+    uint32_t seg = 0;
+    const rui_optim *s = adam_of(lo, grad, &seg);
+    const ru_kern *k = s != NULL ? s->k : ru_kern_best();
+    y = y != NULL ? y + first : NULL;
+    if (s == NULL) {
+        return k->squares(x + first, y, NULL, 1, 0, n);
+    }
+    double root = 1 / sqrt(1 - pow(s->beta2, (double)step));
+    return k->squares(x + first, y, s->segs[seg].v + first, (float)root, (float)s->epsilon, n);
 }
