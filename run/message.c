@@ -80,6 +80,7 @@ static const field step_fields[] = {
     {"workers", I64, AT(step, workers), 0},
     {"accuracy", F64_MAYBE, AT(step, accuracy), 0},
     {"norm", F64_MAYBE, AT(step, norm), 0},
+    {"gradient_noise", F64_MAYBE, AT(step, noise), 0},
 };
 
 static const field eval_fields[] = {
@@ -152,7 +153,7 @@ static const field view_fields[] = {{"epoch", I64, AT(view, epoch), 0},
 
 static const kind kinds[RU_MSG_KINDS] = {
     [RU_MSG_START] = KIND(start, "rubato.train.start/1", 1),
-    [RU_MSG_STEP] = KIND(step, "rubato.train.step/1", 1),
+    [RU_MSG_STEP] = KIND(step, "rubato.train.step/1", 2),
     [RU_MSG_EVAL] = KIND(eval, "rubato.train.eval/1", 1),
     [RU_MSG_EVENT] = KIND(event, "rubato.train.event/1", 1),
     [RU_MSG_SUMMARY] = KIND(summary, "rubato.train.summary/1", 1),

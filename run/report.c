@@ -221,7 +221,8 @@ ru_status ru_run_report_step_put(ru_run_report *r, const ru_run_report_step *s, 
                  .samples_per_s = s->step_ns > 0 ? (double)s->batch * 1e9 / (double)s->step_ns : 0,
                  .workers = r->workers,
                  .accuracy = s->accuracy >= 0 ? s->accuracy : RU_NAN,
-                 .norm = s->norm >= 0 ? s->norm : RU_NAN}};
+                 .norm = s->norm >= 0 ? s->norm : RU_NAN,
+                 .noise = s->noise > 0 ? s->noise : RU_NAN}};
     rui_report_progress(r, s);
     return emit(r, &m, err);
 }

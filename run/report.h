@@ -39,6 +39,7 @@ typedef struct ru_run_report_step {
     double loss, lr;
     double accuracy; /* of this step's batch; < 0: none */
     double norm;     /* gradient norm before clipping; < 0: none */
+    double noise;    /* gradient noise scale in samples; 0: not measured */
     int64_t step_ns;
     int64_t batch;
 } ru_run_report_step;

@@ -109,6 +109,10 @@ static void put_gauges(const ru_watch_totals *t, const ru_top *view, ru_text *ou
     put_if(out, "rubato_train_learning_rate", "Learning rate of the last step.", t->lr);
     put_if(out, "rubato_train_gradient_norm", "Gradient norm of the last step before clipping.",
            t->norm);
+    put_if(out, "rubato_train_gradient_noise_samples",
+           "Gradient noise scale: in a batch of so many samples each counts half of one in a small "
+           "batch.",
+           t->noise);
     if (view->left_s >= 0) {
         put_one(out, "rubato_train_remaining_seconds", "gauge", "Predicted time to the end.",
                 view->left_s);

@@ -49,7 +49,7 @@ ru_status ru_watch_open(const char *run, ru_arena *arena, ru_watch **out, ru_err
     *w = (ru_watch){.run = run,
                     .metrics.path = ru_path_join(arena, run, "metrics.jsonl"),
                     .measured.path = ru_path_join(arena, run, "plans/measured.jsonl")};
-    w->t.loss = w->t.lr = w->t.accuracy = w->t.norm = RU_NAN;
+    w->t.loss = w->t.lr = w->t.accuracy = w->t.norm = w->t.noise = RU_NAN;
     if (w->metrics.path == NULL || w->measured.path == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "there is no memory for the view");
     }
@@ -80,9 +80,9 @@ static double number(const json_t *o, const char *key)
 /* What the job minimises: "loss", or the name that an app gives it. */
 static double objective(const json_t *o)
 {
-    static const char *const others[] = {"step",    "epoch",    "samples",
-                                         "lr",      "step_s",   "samples_per_s",
-                                         "workers", "accuracy", "grad_norm"};
+    static const char *const others[] = {"step",      "epoch",         "samples", "lr",
+                                         "step_s",    "samples_per_s", "workers", "accuracy",
+                                         "grad_norm", "gradient_noise"};
     const char *key;
     json_t *value;
     if (json_object_get(o, "loss") != NULL) {
@@ -114,6 +114,7 @@ static void take_step(ru_watch *w, const json_t *o)
     t->lr = number(o, "lr");
     t->accuracy = number(o, "accuracy");
     t->norm = number(o, "grad_norm");
+    t->noise = number(o, "gradient_noise");
     t->samples_per_s = number(o, "samples_per_s");
     double step_s = number(o, "step_s");
     if (w->counts && step > w->step_seen && step_s >= 0 && step_s < 1e9) {
@@ -408,6 +409,7 @@ ru_status ru_watch_look(ru_watch *w, ru_arena *arena, ru_top *view, ru_err *err)
     t.step = w->t.steps;
     t.steps = w->steps_all;
     t.loss = isfinite(w->t.loss) ? w->t.loss : 0;
+    t.noise = isfinite(w->t.noise) ? w->t.noise : 0;
     t.samples_per_s = isfinite(w->t.samples_per_s) ? w->t.samples_per_s : 0;
     t.ended = w->t.ended[0] != '\0' ? w->t.ended : NULL;
     for (uint32_t i = 0; i < w->n_events; i++) {

@@ -24,6 +24,7 @@ typedef struct ru_watch_figure {
 typedef struct ru_watch_totals {
     int64_t steps, samples, epoch;
     double loss, lr, accuracy, norm; /* of the last step; NAN: not told */
+    double noise;                    /* gradient noise scale, samples; NAN: not measured */
     double samples_per_s;
     int64_t workers, batch_samples, parameters;
     ru_hist step_ns;        /* since the watch was opened */

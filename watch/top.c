@@ -67,6 +67,10 @@ static void put_head(const ru_top *t, uint32_t columns, uint32_t *rows, ru_text 
     ru_text_putf(&line, "loss %.4g  ", t->loss);
     ru_text_count_short(&line, t->samples_per_s);
     ru_text_put(&line, " samples/s");
+    if (t->noise > 0 && columns >= 80) {
+        ru_text_put(&line, "  noise scale ");
+        ru_text_count_short(&line, t->noise);
+    }
     if (t->steps > 0 && columns >= 60) {
         double full = BAR * (double)t->step / (double)t->steps;
         ru_text_put(&line, "  [");

@@ -28,6 +28,7 @@ typedef struct ru_top {
     const char *name;                   /* of the run */
     int64_t step, steps;                /* of the job; steps 0: open */
     double loss, samples_per_s, left_s; /* left_s < 0: not known */
+    double noise;                       /* gradient noise scale in samples; 0: not measured */
     const char *ended;                  /* "done", "stopped"; NULL: it runs */
     const ru_top_rank *ranks;           /* [n] */
     uint32_t n;

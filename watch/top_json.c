@@ -35,11 +35,11 @@ ru_status ru_top_json(const ru_top *t, ru_text *out, ru_err *err)
     for (uint32_t i = 0; i < t->n_events; i++) {
         json_array_append_new(events, json_string(t->events[i]));
     }
-    json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:s?, s:o, s:o, s:o}", "schema",
+    json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:s?, s:o, s:o, s:o}", "schema",
                           "rubato.top/1", "run", t->name, "step", (json_int_t)t->step, "steps",
                           (json_int_t)t->steps, "loss", t->loss, "samples_per_s", t->samples_per_s,
-                          "left_s", t->left_s, "ended", t->ended, "ranks", ranks, "causes", causes,
-                          "events", events);
+                          "left_s", t->left_s, "gradient_noise", t->noise, "ended", t->ended,
+                          "ranks", ranks, "causes", causes, "events", events);
     char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     if (text == NULL) {
@@ -116,6 +116,7 @@ static ru_status take(const json_t *o, ru_arena *arena, ru_top *t, ru_err *err)
                   .loss = number(o, "loss"),
                   .samples_per_s = number(o, "samples_per_s"),
                   .left_s = number(o, "left_s"),
+                  .noise = number(o, "gradient_noise"),
                   .ended = plain(json_object_get(o, "ended"), arena)};
     t->name = t->name != NULL ? t->name : "?";
     take_texts(json_object_get(o, "events"), RU_TOP_EVENTS_MAX, t->events, &t->n_events, arena);

@@ -45,7 +45,14 @@ static ru_status show_steps(const ru_world *w, ru_arena *arena, ru_text *out, ru
         ru_table_ns(&t, (int64_t)s->input_ns);
         ru_table_ns(&t, (int64_t)s->wait_ns);
     }
-    return ru_table_print(&t, 2, out, err);
+    RU_TRY(ru_table_print(&t, 2, out, err));
+    if (w->facts.steps.at[0].gradient_noise > 0) {
+        ru_text_putf(out,
+                     "  gradient noise scale: %.3g samples (in a batch of so many each counts half "
+                     "of one in a small batch)\n",
+                     w->facts.steps.at[0].gradient_noise);
+    }
+    return RU_OK;
 }
 
 static ru_status show_requests(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)

@@ -46,6 +46,7 @@ ru_run_report_step rui_trainer_step_report(const rui_trainer *t, const rui_figur
                     : f->count > 0 ? f->correct / f->count
                                    : 0,
         .norm = f->norm,
+        .noise = t->learned.noise,
         .step_ns = step_ns,
         .batch = batch,
     };
@@ -179,8 +180,8 @@ ru_status rui_trainer_evaluated(rui_trainer *t, ru_time t0, ru_err *err)
     double value = ru_metrics_get(&t->metrics, t->best.metric);
     bool best = ru_best_put(&t->best, t->step_done, value);
     bool matters = t->job->train.patience > 0 || t->job->checkpoint.keep_best;
-    if (isnan(value) && matters && !t->is_nan_told) {
-        t->is_nan_told = true;
+    if (isnan(value) && matters && !t->said.nan) {
+        t->said.nan = true;
         ru_run_report_say(t->report,
                           "warning: %s has no value at step %lld (too few samples or classes in "
                           "the test data, or a loss that is not finite); an evaluation without "

@@ -22,6 +22,17 @@ typedef struct rui_figures {
     double loss, correct, count, norm; /* correct, norm: -1: none */
 } rui_figures;
 
+/* Sentences that are said once. */
+typedef struct rui_said {
+    bool nan;    /* the metric of the best evaluation had no value */
+    bool damage; /* samples were left out */
+} rui_said;
+
+/* What the gradients told (train/worker/worker_noise.c). */
+typedef struct rui_learned {
+    double noise; /* gradient noise scale in samples; 0: not measured */
+} rui_learned;
+
 typedef struct rui_trainer {
     const ru_train_options *opt;
     const ru_job *job;
@@ -65,13 +76,13 @@ typedef struct rui_trainer {
     ru_run_report_split split;
     ru_metrics metrics; /* of the last evaluation */
     ru_best best;       /* evaluation so far; of a worker: once it led */
-    bool is_nan_told;   /* that its metric had no value once */
     int64_t evaluated_step;
     double loss;
     bool halted; /* the last run was ended before its update: its loss is no number, or a NaN may
                     have been lost on the way */
-    uint32_t doubts;   /* of those, how many were looked into without a finding */
-    bool damage_said;  /* that samples were left out */
+    uint32_t doubts; /* of those, how many were looked into without a finding */
+    rui_said said;
+    rui_learned learned;
     bool sealed;       /* nothing may be allocated */
     double loss_first; /* of this process; 0: none yet */
     uint32_t n_high;   /* steps in a row whose loss is far above the first */

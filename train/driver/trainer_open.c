@@ -300,13 +300,13 @@ void rui_trainer_say_damaged(rui_trainer *t, const ru_dataset *d, const char *wh
 {
     int64_t n = d != NULL ? ru_dataset_skipped(d) : 0;
     bool test = d == t->test_set;
-    if (n > 0 && (test || !t->damage_said)) {
+    if (n > 0 && (test || !t->said.damage)) {
         ru_run_report_say(t->report,
                           "warning: %lld damaged sample%s of the %s data %s left out (data.strict: "
                           "false); the first: %s",
                           (long long)n, n == 1 ? "" : "s", what, n == 1 ? "is" : "are",
                           ru_dataset_skipped_first(d));
-        t->damage_said = t->damage_said || !test;
+        t->said.damage = t->said.damage || !test;
     }
 }
 

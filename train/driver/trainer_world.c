@@ -187,6 +187,7 @@ static ru_status put_facts(const rui_trainer *t, ru_arena *arena, ru_world *w, r
         .network_ns = (double)p->network_ns / n,
         .input_ns = (double)p->input_ns / n,
         .wait_ns = (double)p->wait_ns / n,
+        .gradient_noise = t->learned.noise,
         .took = {.count = steps,
                  .mean_ns =
                      (double)(p->compute_ns + p->network_ns + p->input_ns + p->wait_ns) / n}};

@@ -16,7 +16,10 @@
 
 RU_API_BEGIN
 
-enum { RU_ACCUMULATE_MAX = 256 };
+enum {
+    RU_ACCUMULATE_MAX = 256,
+    RU_STEP_MEASURED = 3, /* numbers in `shared` that the graph leaves 0, behind its figures */
+};
 
 #define RU_EMA_SUFFIX "ema" /* of the slot with the moving mean: fc1.weight.ema */
 

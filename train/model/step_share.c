@@ -1,10 +1,11 @@
 /* A step that is a part of a larger one: what leaves it beside the gradients.
  *
- *   shared = [loss n/B | correct | count | running statistics n/B ...]      one small vector
+ *   shared = [loss n/B | correct | count | measured | running statistics n/B ...]   a small vector
  *
  * It has role GRAD like the gradients, so that the same sum over the parts serves all: afterwards
  * it holds the loss of the whole batch, its hits and rows, and the mean of the parts' statistics.
- * The update takes its pieces from there. */
+ * The update takes its pieces from there. The graph leaves `measured` 0: whoever runs it writes
+ * there (train/worker/worker_noise.c). */
 #include <string.h>
 
 #include "train/model/step_impl.h"
@@ -60,13 +61,25 @@ static ru_status cut(ru_build *b, ru_value_id vector, ru_value_id *values, uint3
     return ru_build_finish(b, err);
 }
 
+/* Place for what the caller measures and sums beside the gradients. */
+static ru_value_id zeros(ru_build *b)
+{
+    float *at = ru_arena_alloc(b->g->arena, RU_STEP_MEASURED * (int64_t)sizeof *at, sizeof *at);
+    if (at == NULL) {
+        b->status = RU_FAIL(&b->err, RU_E_LIMIT, "the arena of the step graph is full");
+        return (ru_value_id){0};
+    }
+    memset(at, 0, RU_STEP_MEASURED * sizeof *at);
+    return ru_build_const(b, ru_type_make(RU_F32, 1, (int64_t[]){RU_STEP_MEASURED}), at);
+}
+
 ru_status rui_step_shared(ru_build *b, const ru_step_options *opt, ru_step_graph *s,
                           ru_value_id *news, uint32_t n_news, ru_err *err)
 {
     ru_arena *a = b->g->arena;
     uint32_t n = 0;
-    ru_value_id *values = RU_NEW(a, ru_value_id, n_news + 3);
-    ru_value_id *parts = RU_NEW(a, ru_value_id, n_news + 3);
+    ru_value_id *values = RU_NEW(a, ru_value_id, n_news + 4);
+    ru_value_id *parts = RU_NEW(a, ru_value_id, n_news + 4);
     if (values == NULL || parts == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "the arena of the step graph is full");
     }
@@ -75,6 +88,8 @@ ru_status rui_step_shared(ru_build *b, const ru_step_options *opt, ru_step_graph
         values[n++] = s->correct;
         values[n++] = s->count;
     }
+    uint32_t figures = n;
+    values[n++] = zeros(b);
     uint32_t head = n;
     ru_value_id weight = ru_build_const_f32(b, (float)((double)opt->batch / (double)opt->share_of));
     for (uint32_t k = 0; k < n_news; k++) {
@@ -96,7 +111,7 @@ ru_status rui_step_shared(ru_build *b, const ru_step_options *opt, ru_step_graph
     ru_graph_value(b->g, s->shared)->role = RU_ROLE_GRAD;
     RU_TRY(cut(b, s->shared, values, n, err));
     s->loss = values[0];
-    if (head == 3) {
+    if (figures == 3) {
         s->correct = values[1];
         s->count = values[2];
     }

@@ -38,7 +38,7 @@ static const ru_shell_ops shell_ops = {
 /* The step to begin with: a resumed run's founders all hold its newest checkpoint. */
 static ru_status find_start(rui_worker *w, ru_err *err)
 {
-    w->first_step = 0;
+    w->list.first_step = 0;
     if (!w->opt->train.resume || w->opt->shell.newcomer) {
         return RU_OK;
     }
@@ -47,7 +47,7 @@ static ru_status find_start(rui_worker *w, ru_err *err)
         return RU_OK;
     }
     RU_TRY(rui_trainer_batch_stays(&w->t, err));
-    w->first_step = w->t.from.at.step;
+    w->list.first_step = w->t.from.at.step;
     return RU_OK;
 }
 
@@ -59,7 +59,7 @@ static int64_t batch_at(void *self, int64_t position)
 
 static ru_elastic_options elastic_options(rui_worker *w)
 {
-    int64_t position = w->first_step > 0 ? w->t.from.at.samples : 0;
+    int64_t position = w->list.first_step > 0 ? w->t.from.at.samples : 0;
     const ru_worker_options *o = w->opt;
     return (ru_elastic_options){
         .node = w->shell.timers.node,
@@ -70,7 +70,7 @@ static ru_elastic_options elastic_options(rui_worker *w)
         .planned = rui_worker_planned,
         .batch = batch_at(w, position),
         .batch_at = batch_at,
-        .first_step = w->first_step,
+        .first_step = w->list.first_step,
         .first_position = position,
         .steps_end = w->t.steps_end,
         .founders = o->founders,
@@ -130,6 +130,7 @@ static ru_status open_all(rui_worker *w, ru_err *err)
     }
     RU_TRY(rui_early_open(w, err));
     RU_TRY(rui_buckets_open(w, err));
+    RU_TRY(rui_noise_open(w, err));
     RU_TRY(rui_plan_open(w, err));
     RU_TRY(rui_order_open(w, err));
     RU_TRY(open_node(w, err));
@@ -154,6 +155,7 @@ static void close_all(rui_worker *w)
     ru_elastic_close(w->elastic);
     ru_shell_close(&w->shell);
     rui_weights_close(w);
+    rui_noise_close(w);
     w->t.exe = NULL;
     rui_trainer_close(&w->t);
     ru_cond_fini(&w->changed);

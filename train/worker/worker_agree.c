@@ -144,7 +144,7 @@ static void put_weights(const rui_worker *w, ru_text *t)
     const char *path = w->t.job->model.weights;
     ru_map_file map;
     ru_err ignored; /* it is told where the file is read */
-    if (path[0] == 0 || w->opt->shell.newcomer || w->first_step > 0 ||
+    if (path[0] == 0 || w->opt->shell.newcomer || w->list.first_step > 0 ||
         ru_file_map(path, &map, &ignored) != RU_OK) {
         return;
     }
@@ -176,7 +176,7 @@ ru_status rui_worker_agreed(rui_worker *w, const char **out, ru_err *err)
         ru_text_putf(&text, "workers-to-begin-with %u\n", w->opt->n_begin);
     }
     if (!w->opt->shell.newcomer) { /* who takes the state from others is at no step yet */
-        ru_text_putf(&text, "first-step %lld\n", (long long)w->first_step + 1);
+        ru_text_putf(&text, "first-step %lld\n", (long long)w->list.first_step + 1);
     }
     bool whole = !yaml.cut && !text.cut;
     ru_arena_fini(&scratch);

@@ -96,6 +96,7 @@ static ru_status commit(void *self, const rui_turn *turn, const ru_run_args *arg
     *waited_ns = w->at.idle_ns;
     w->at.idle_ns = 0;
     note_gradients(w, turn);
+    rui_noise_commit(w, turn);
     bool open = ru_exe_update_is_open(w->now->exe);
     ru_status st = rui_trainer_judge(&w->t, r->read ? (float)r->figures.loss : sums[0], false);
     if (st != RU_OK) {
@@ -210,6 +211,7 @@ static ru_status on_ready(void *self, const ru_exe_at *at)
     const leaving *x = self;
     RU_CHECK(at->data == x->w->now->tensors[x->tensor].data); /* where the loop looks for it */
     RU_TRY(all_summed(x->w));
+    rui_noise_made(x->w, x->tensor, at->data);
     say_made(x->w, x->tensor);
     return RU_OK;
 }
@@ -315,7 +317,9 @@ static ru_status run(void *self, const rui_turn *turn, const ru_run_args *args, 
     w->at.waited_ns = w->at.made_ns = 0;
     w->at.summed = false;
     RU_CHECK(turn->share.n == 0 || turn->share.n == w->now->n);
+    rui_noise_begin(w);
     RU_TRY(turn->share.n == 0 ? follow(w) : ru_exe_phase(w->t.exe, RU_PHASE_GRADIENTS, args, err));
+    rui_noise_end(w);
     *waited_ns = w->at.waited_ns;
     int64_t ns = ru_time_since(ru_clock_now(), w->at.begun) - w->at.waited_ns - w->at.made_ns;
     if (w->d.n_ran == 0) { /* else when the step before counts */

@@ -152,6 +152,7 @@ bool rui_early_next(rui_worker *w)
     rui_early_sum s = e->at[e->done++];
     ru_mutex_unlock(&w->lock);
     ru_time begun = ru_clock_now();
+    rui_noise_summed(w, &w->d.ran[0].turn, &s);
     ru_exe_early(w->now->exe, w->now->tensors[s.tensor].value, s.offset_bytes, s.size_bytes);
     ru_time ended = ru_clock_now();
     w->at.made_ns += ru_time_since(ended, begun);

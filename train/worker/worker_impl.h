@@ -8,6 +8,7 @@
  *   worker_order.c    both: the order in which servers give sums back
  *   worker_build.c    compute thread: step graph and executable of a share
  *   worker_local.c    adder thread: sums in shared memory
+ *   worker_noise.c    the gradient noise scale
  *   worker_lead.c     what the leader tells
  *   worker_capture.c  the world file for who asks for it
  *   worker_weights.c  both: weights for guests
@@ -18,6 +19,7 @@
 #define RU_TRAIN_WORKER_WORKER_IMPL_H
 
 #include "comm/coll/coll_shm.h"
+#include "cost/goodput.h"
 #include "env/thread.h"
 #include "plan/net/sums_live.h"
 #include "train/driver/driver.h"
@@ -232,6 +234,28 @@ typedef struct rui_joins {
     uint32_t n;
 } rui_joins;
 
+/* The gradient noise scale (worker_noise.c); steps -1: of none. Compute thread. */
+typedef struct rui_noise {
+    ru_noise estimate; /* the leader's */
+    int64_t *at;       /* [n_tensors - 1] places of gradients in a copy of all */
+    int64_t elements;  /* of all gradients */
+    /* the run under way */
+    int64_t step;
+    double own, part; /* squares of own gradients; share of the batch */
+    bool alone;       /* all of it, and this worker leads */
+    /* of the last measured step, for the next one to tell */
+    int64_t own_step;
+    double own_squares, own_part;
+    /* the leader: the sums of a step so far; of the last complete ones */
+    int64_t sum_step, summed; /* elements */
+    double sum;
+    int64_t all_step, batch;
+    double all;
+    /* alone: gradients of the step before a measured one */
+    int64_t before_step;
+    float *before; /* NULL: they are not kept */
+} rui_noise;
+
 /* What all workers of the job number alike. */
 typedef struct rui_list {
     uint32_t n_tensors, n_states;
@@ -239,6 +263,7 @@ typedef struct rui_list {
     const char **state_names; /* [n_states] */
     int64_t *state_bytes;
     uint32_t *state_group; /* a parameter and its slots have the same */
+    int64_t first_step;    /* done before this process */
 } rui_list;
 
 /* Of the compute thread. */
@@ -277,7 +302,6 @@ typedef struct rui_worker {
 
     /* fixed after opening */
     rui_list list;
-    int64_t first_step;
 
     /* loop thread */
     ru_shell shell;
@@ -302,6 +326,7 @@ typedef struct rui_worker {
         *teller; /* progress for the launcher while another one leads; NULL: not needed yet */
     rui_times at;
     rui_ahead ahead;
+    rui_noise noise;
 
     rui_local local;
     rui_early early;
@@ -363,6 +388,17 @@ void rui_early_ready(rui_worker *w, rui_build *b);
 /* The lock held: update for the next sum that is there, the lock let go meanwhile; false: there is
  * none, or no update is open. */
 bool rui_early_next(rui_worker *w);
+
+/* worker_noise.c: compute thread. A run begins; its gradient stands there, before it is told (the
+ * vector of what else is summed gets what the step before measured); all are told. */
+RU_MUST_USE ru_status rui_noise_open(rui_worker *w, ru_err *err);
+void rui_noise_close(rui_worker *w);
+void rui_noise_begin(rui_worker *w);
+void rui_noise_made(rui_worker *w, uint32_t tensor, void *data);
+void rui_noise_end(rui_worker *w);
+/* The leader, before the update: a piece of a sum is there; all are. */
+void rui_noise_summed(rui_worker *w, const rui_turn *turn, const rui_early_sum *s);
+void rui_noise_commit(rui_worker *w, const rui_turn *turn);
 
 /* worker_capture.c */
 void rui_capture_asked(void *self, ru_time now);   /* loop thread */

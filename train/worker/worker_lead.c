@@ -32,7 +32,7 @@ static ru_status open_reports(rui_worker *w, ru_err *err)
     ru_elastic_facts_get(w->elastic, &f);
     bool successor = ru_member_view(ru_node_member(w->shell.timers.node))->epoch > 0;
     /* Who led before may have told one step more than this worker knows to be committed. */
-    int64_t after = successor ? f.committed + 1 : w->first_step;
+    int64_t after = successor ? f.committed + 1 : w->list.first_step;
     if (w->t.report != NULL) {
         RU_TRY(ru_run_report_unmute(w->t.report, after, err));
     } else {
