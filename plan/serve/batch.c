@@ -12,6 +12,12 @@ double ru_batch_limit_s(const ru_batch_in *in)
 double ru_batch_service_s(const ru_batch_in *in, uint32_t k, double memory_mb)
 {
     double x = k, m = memory_mb;
+    if (in->measured.n > 0) {
+        double last = (double)(in->measured.n / in->batch_max - 1);
+        double row = floor((m - in->measured_from_mb) / in->measured_step_mb + 0.5);
+        row = fmin(fmax(row, 0), last);
+        return in->measured.at[(uint32_t)row * in->batch_max + k - 1];
+    }
     const double term[15] = {1,
                              x,
                              m,

@@ -42,7 +42,11 @@ typedef struct ru_batch_choice {
  * k^3, m^2 k^2, k m^3, m^4). */
 typedef struct ru_batch_in {
     ru_markov arrivals;
-    ru_conf_f64s service;    /* coefficients */
+    ru_conf_f64s service; /* coefficients */
+    /* Measured instead: seconds of 1 to batch_max requests, for memories that begin at
+     * measured_from_mb and rise by measured_step_mb. n 0: by coefficients. */
+    ru_conf_f64s measured;
+    double measured_from_mb, measured_step_mb;
     const double *memory_mb; /* [n_memory] candidates, rising */
     uint32_t n_memory;
     uint32_t batch_max;

@@ -51,13 +51,21 @@ static ru_status check_in(const void *section, ru_err *err)
     const ru_batch_in *q = &in->q;
     ru_markov m;
     RU_TRY(rui_arrivals_of(&in->arrivals, &m, err));
-    if (q->service.n != 10 && q->service.n != 15) {
+    double memories = (in->memory_max_mb - in->memory_min_mb) / in->memory_step_mb;
+    bool some = memories >= 0 && memories < MEMORIES_MAX;
+    if (q->measured.n > 0 && (q->service.n > 0 || !some || q->fixed.batch > q->batch_max ||
+                              q->measured.n != n_memories(in) * q->batch_max)) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "'measured_s' has %u times, expected batch_max (%u) for each memory, no "
+                       "'service' beside it, and 'fixed_batch' of at most batch_max",
+                       q->measured.n, q->batch_max);
+    }
+    if (q->measured.n == 0 && q->service.n != 10 && q->service.n != 15) {
         return RU_FAIL(err, RU_E_ARG,
                        "'service' has %u coefficients, expected 10 (third degree) or 15 (fourth)",
                        q->service.n);
     }
-    double memories = (in->memory_max_mb - in->memory_min_mb) / in->memory_step_mb;
-    if (!(memories >= 0) || memories >= MEMORIES_MAX) {
+    if (!some) {
         return RU_FAIL(
             err, RU_E_ARG,
             "memories from %g to %g MB in steps of %g MB: there is none, or there are more than %d",
@@ -69,20 +77,26 @@ static ru_status check_in(const void *section, ru_err *err)
             "timeouts up to %g s in steps of %g s: there is none, or there are more than 10000",
             q->timeout_max_s, q->timeout_step_s);
     }
+    ru_batch_in by = *q;
+    by.measured_from_mb = in->memory_min_mb;
+    by.measured_step_mb = in->memory_step_mb;
     for (uint32_t i = 0; i < n_memories(in); i++) {
-        RU_TRY(check_memory(q, in->memory_min_mb + i * in->memory_step_mb, q->batch_max, err));
+        RU_TRY(check_memory(&by, in->memory_min_mb + i * in->memory_step_mb, q->batch_max, err));
     }
     return q->method != RU_BATCH_FIXED ? RU_OK
-                                       : check_memory(q, q->fixed.memory_mb, q->fixed.batch, err);
+                                       : check_memory(&by, q->fixed.memory_mb, q->fixed.batch, err);
 }
 
 static const ru_conf_field fields[] = {
     RU_ROW(SECTION, batch_in, arrivals, NULL, "arrival process of the requests",
            .table = &rui_arrivals_table),
-    RU_ROW(F64_LIST, ru_batch_in, service, NULL,
+    RU_ROW(F64_LIST, ru_batch_in, service, "[]",
            "coefficients of the service time [s] of a batch of k requests with m MB: t0 + t1 k + "
            "t2 m + t3 k^2 + t4 km + t5 m^2 + t6 k^3 + t7 mk^2 + t8 km^2 + t9 m^3 [+ k^4, mk^3, "
            "m^2k^2, km^3, m^4]"),
+    RU_ROW_AS("measured_s", F64_LIST, ru_batch_in, measured, "[]",
+              "instead of 'service': measured seconds of 1 to batch_max requests with the smallest "
+              "memory, then with the next one, ..."),
     RU_ROW(F64, batch_in, memory_min_mb, "1280", "smallest memory of a function [MB]",
            RU_IN(1, 1e7)),
     RU_ROW(F64, batch_in, memory_max_mb, "3008", "largest memory of a function [MB]",
@@ -139,6 +153,8 @@ static ru_status inner(const batch_in *in, ru_arena *a, ru_batch_in *out, ru_err
     *out = in->q;
     out->memory_mb = memory;
     out->n_memory = n;
+    out->measured_from_mb = in->memory_min_mb;
+    out->measured_step_mb = in->memory_step_mb;
     return rui_arrivals_of(&in->arrivals, &out->arrivals, err);
 }
 

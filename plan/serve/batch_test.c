@@ -78,6 +78,34 @@ static void test_nothing_is_cheaper(void **state)
     }
 }
 
+/* The coefficients as a table of times give the same plan. */
+static void test_measured_times_are_taken_as_they_are(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_batch_in in = input(15, 1.4), by = in;
+    ru_batch_plan p, q;
+    double times[15];
+    ru_err err;
+    for (uint32_t m = 0; m < 3; m++) {
+        for (uint32_t k = 1; k <= 5; k++) {
+            times[m * 5 + k - 1] = ru_batch_service_s(&in, k, memory[m]);
+        }
+    }
+    by.service = (ru_conf_f64s){0};
+    by.measured = (ru_conf_f64s){times, 15};
+    by.measured_from_mb = 1024;
+    by.measured_step_mb = 512;
+    assert_ok(ru_plan_batch(&in, &a, &a, &p, &err), err);
+    assert_ok(ru_plan_batch(&by, &a, &a, &q, &err), err);
+    assert_true(p.at.batch == q.at.batch && p.at.memory_mb == q.at.memory_mb &&
+                p.at.timeout_s == q.at.timeout_s && p.latency_s == q.latency_s &&
+                p.usd_per_request == q.usd_per_request);
+    assert_ok(ru_plan_batch_check(&by, &q, &err), err);
+    ru_arena_fini(&a);
+}
+
 static void refuse(const ru_batch_in *in, const ru_batch_plan *p)
 {
     ru_err err;
@@ -255,4 +283,6 @@ static void test_the_trigger_sees_drift_of_arrivals(void **state)
 
 RU_TESTS(plan_batch, cmocka_unit_test(test_the_trigger_sees_drift_of_arrivals),
          cmocka_unit_test(test_rules_keep_what_they_promise),
-         cmocka_unit_test(test_nothing_is_cheaper), cmocka_unit_test(test_checker_refuses_changes))
+         cmocka_unit_test(test_nothing_is_cheaper),
+         cmocka_unit_test(test_measured_times_are_taken_as_they_are),
+         cmocka_unit_test(test_checker_refuses_changes))
