@@ -5,7 +5,7 @@
 #include "base/unit.h"
 #include "env/process/self.h"
 #include "function/instance.h"
-#include "serve/called.h"
+#include "serve/far/called.h"
 #include "tool/cmd.h"
 #include "tool/serve/source.h"
 

@@ -4,8 +4,8 @@
  *   parts --put--> {"inputs":[...]} --> the function: answer --> {"outputs":[...]} --take--> parts
  *
  * Thread: put and take: any; answer: one at a time. */
-#ifndef RU_SERVE_CALLED_H
-#define RU_SERVE_CALLED_H
+#ifndef RU_SERVE_FAR_CALLED_H
+#define RU_SERVE_FAR_CALLED_H
 
 #include "serve/model.h"
 

@@ -1,4 +1,4 @@
-#include "serve/called.h"
+#include "serve/far/called.h"
 
 #include <string.h>
 
