@@ -13,6 +13,8 @@ typedef struct rui_crew rui_crew;
 
 /* A batch on its way. The caller keeps it until it is taken back. */
 typedef struct rui_job {
+    struct rui_job *next; /* of those that functions have done */
+    double memory_mb;     /* of the function that computes it */
     uint32_t batch, instance;
     uint32_t n;
     ru_served_part **parts; /* [n] */

@@ -15,6 +15,17 @@
 
 typedef struct ru_server ru_server;
 
+/* Instances that compute the batches of a model, in place of this process. */
+typedef struct ru_server_functions {
+    const char *const *argv; /* of a process here (function/host.h); the model's path follows */
+    const char *url, *name;  /* of an endpoint, NULL: processes here; of the function */
+    bool sign;               /* signature of version 4 */
+    uint32_t instances_max;
+    double memory_min_mb, memory_max_mb, memory_step_mb; /* that an instance may have */
+    int64_t keep_ns;                                     /* an idle instance ends after it */
+    double usd_per_gb_s, usd_per_call;
+} ru_server_functions;
+
 typedef struct ru_server_options {
     ru_loop *loop;
     const char *listen;        /* as ru_http_options */
@@ -27,8 +38,9 @@ typedef struct ru_server_options {
     /* 0: no limit. A model that opens for longer has failed; a request that waits for longer, or is
      * not answered so long after its head, is answered 504. */
     int64_t load_max_ns, wait_max_ns, answer_max_s;
-    const char *access_log;   /* file to append to, a JSON object for each answer; NULL: none */
-    ru_served_options served; /* of every model; config.pbtxt may say otherwise */
+    const char *access_log; /* file to append to, a JSON object for each answer; NULL: none */
+    const ru_server_functions *functions; /* with slo_ns; NULL: none */
+    ru_served_options served;             /* of every model; config.pbtxt may say otherwise */
     /* The model at a path; on the loader's thread. */
     ru_status (*open)(void *self, const char *path, ru_source *out, ru_err *err);
     void *open_self;

@@ -20,6 +20,7 @@
 enum { RUI_CAME_MAX = 512 };
 
 typedef struct rui_version rui_version;
+typedef struct rui_far rui_far;         /* functions: far/far.h */
 typedef struct rui_telling rui_telling; /* a request for a text: server_text.c */
 
 /* An infer request. */
@@ -57,6 +58,7 @@ struct rui_version {
     uint32_t instances;
     ru_served *served;
     rui_crew *crew;
+    rui_far *far;       /* functions in place of the crew; NULL: none */
     ru_steps *steps;    /* of a language model; NULL: it is none */
     rui_scribe *scribe; /* of its texts */
     ru_words words;
@@ -82,7 +84,7 @@ struct rui_version {
     void *done_self;
 };
 
-typedef enum rui_order_kind { RUI_OPEN, RUI_GROW, RUI_CLOSE } rui_order_kind;
+typedef enum rui_order_kind { RUI_OPEN, RUI_GROW, RUI_CHOOSE, RUI_CLOSE } rui_order_kind;
 
 /* Work for the loader's thread, and its answer. */
 typedef struct rui_order {
@@ -131,6 +133,10 @@ rui_version *rui_version_new(ru_server *s, const char *model, const char *versio
 ru_status rui_version_begin(rui_version *v, ru_err *err);
 void rui_version_free(rui_version *v); /* one that did not begin */
 void rui_version_grow(rui_version *v); /* larger batches open, off the loop */
+/* Its functions were probed: it is ready, or failed. */
+void rui_version_known(rui_version *v, ru_status st, const ru_err *err, ru_time now);
+/* rui_far_choose, off the loop. false: no memory. */
+bool rui_version_choose(rui_version *v);
 /* Close it off the loop when nothing of it is under way. */
 void rui_version_drain(rui_version *v);
 

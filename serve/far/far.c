@@ -1,0 +1,313 @@
+#include "serve/far/far.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "serve/far/called.h"
+#include "serve/far/far_impl.h"
+
+enum { TRIES = 3 };
+#define NEVER_S  1e6 /* a memory that a batch does not fit into */
+#define START_NS INT64_C(60000000000)
+#define LIMIT_NS INT64_C(60000000000)
+
+double rui_far_service_s(const rui_far *f, uint32_t memory, uint32_t k)
+{
+    uint32_t size = 0;
+    while (size + 1 < f->n_sizes && 1u << size < k) { /* instances compute whole powers of two */
+        size++;
+    }
+    return (double)f->service_ns[memory][size] * 1e-9;
+}
+
+/* -- batches -----------------------------------------------------------------------------------
+ */
+
+/* A call of some parts of a job. */
+typedef struct calling {
+    rui_far *far;
+    rui_job *job;
+    uint32_t from, n;
+} calling;
+
+static void call(rui_far *f, rui_job *job, uint32_t from, uint32_t n);
+
+static void settle(rui_far *f, rui_job *job, uint32_t from, uint32_t n, ru_status st)
+{
+    for (uint32_t k = from; k < from + n; k++) {
+        job->parts[k]->st = st;
+    }
+    if (--f->open[job->instance] == 0) {
+        job->ended = ru_clock_now();
+        job->next = NULL;
+        *f->last = job;
+        f->last = &job->next;
+        ru_loop_wake(f->v->server->opt.loop, f->v->server->waker);
+    }
+}
+
+/* As the client hears it: what may be tried again, what was its own fault, what failed. */
+static ru_status status_of(const ru_function_outcome *o)
+{
+    ru_function_result r = o->answer.result;
+    return r == RU_FUNCTION_THROTTLED || r == RU_FUNCTION_LATE || r == RU_FUNCTION_START
+               ? RU_E_LIMIT
+           : r == RU_FUNCTION_ERROR && strstr(o->text, "\"errorType\":\"data\"") != NULL ? RU_E_DATA
+                                                                                         : RU_E_IO;
+}
+
+/* What batches take, beside what the probes said. */
+static void learn(rui_far *f, const calling *c, int64_t run_ns)
+{
+    uint32_t rows = 0, m = 0;
+    for (uint32_t k = c->from; k < c->from + c->n; k++) {
+        rows += (uint32_t)c->job->parts[k]->rows;
+    }
+    while (m + 1 < f->n_memory && f->memory_mb[m] < c->job->memory_mb) {
+        m++;
+    }
+    double known = rui_far_service_s(f, m, rows);
+    double times = rows <= 1u << (f->n_sizes - 1) ? (double)run_ns * 1e-9 / known : f->slow;
+    f->slow += ((times < 10 ? times : 10) - f->slow) / 64;
+}
+
+static void on_done(void *self, const ru_function_outcome *o)
+{
+    calling *c = self, was = *c;
+    rui_far *f = c->far;
+    rui_job *job = c->job;
+    free(c);
+    ru_status st = RU_OK;
+    if (o->answer.result == RU_FUNCTION_OK) {
+        ru_arena scratch;
+        ru_arena_init(&scratch, 0);
+        st = ru_called_take(ru_served_facts_get(f->v->served), job->parts + was.from, was.n,
+                            o->text, o->n, &scratch, &job->err);
+        ru_arena_fini(&scratch);
+        learn(f, &was, o->answer.run_ns);
+    } else if (o->answer.result == RU_FUNCTION_ERROR && was.n > 1) { /* one of them is bad */
+        f->open[job->instance] += was.n;
+        for (uint32_t k = was.from; k < was.from + was.n; k++) {
+            call(f, job, k, 1);
+        }
+        f->open[job->instance]--;
+        return;
+    } else {
+        st = RU_FAIL(&job->err, status_of(o), "the function: %s", o->why);
+    }
+    settle(f, job, was.from, was.n, st);
+}
+
+static void call(rui_far *f, rui_job *job, uint32_t from, uint32_t n)
+{
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    ru_text body = ru_text_arena(&scratch);
+    calling *c = malloc(sizeof *c);
+    ru_status st = c == NULL ? RU_FAIL(&job->err, RU_E_MEM, "no memory for a call")
+                             : ru_called_put(ru_served_facts_get(f->v->served), job->parts + from,
+                                             n, &scratch, &body, &job->err);
+    if (st == RU_OK) {
+        *c = (calling){.far = f, .job = job, .from = from, .n = n};
+        st = ru_function_host_call(f->host, (uint32_t)job->memory_mb, body.p, body.n, on_done, c,
+                                   &job->err);
+    }
+    ru_arena_fini(&scratch);
+    if (st != RU_OK) {
+        free(c);
+        settle(f, job, from, n, st);
+    }
+}
+
+void rui_far_give(rui_far *f, rui_job *job)
+{
+    job->given = job->begun = ru_clock_now();
+    f->open[job->instance] = 1;
+    call(f, job, 0, job->n);
+}
+
+rui_job *rui_far_take(rui_far *f)
+{
+    rui_job *job = f->done;
+    if (job != NULL) {
+        f->done = job->next;
+        f->last = f->done == NULL ? &f->done : f->last;
+    }
+    return job;
+}
+
+/* -- probes ------------------------------------------------------------------------------------
+ */
+
+static void probe(rui_far *f);
+
+static void known(rui_far *f)
+{
+    ru_err err = {0};
+    ru_time now = ru_clock_now();
+    ru_status st = rui_far_begin(f, now, &err);
+    rui_version_known(f->v, st, &err, now);
+}
+
+static int by_time(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y ? 1 : 0;
+}
+
+/* The next size, or the next memory where a batch takes longer than promised: twice the rows take
+ * twice as long there. */
+static void probe_next(rui_far *f, bool fits)
+{
+    rui_far_probe *p = &f->probe;
+    int64_t *row = f->service_ns[p->memory];
+    int64_t promise = f->v->server->opt.slo_ns;
+    p->round = 0;
+    if (fits && row[p->size] <= promise && p->size + 1 < f->n_sizes) {
+        p->size++;
+        return;
+    }
+    for (uint32_t k = p->size + 1; k < f->n_sizes; k++) {
+        row[k] = fits ? 2 * row[k - 1] : (int64_t)(NEVER_S * 1e9);
+    }
+    p->size = 0;
+    p->memory++;
+}
+
+static void on_probe(void *self, const ru_function_outcome *o)
+{
+    rui_far *f = self;
+    rui_far_probe *p = &f->probe;
+    int64_t *at = &f->service_ns[p->memory][p->size];
+    if (o->answer.result != RU_FUNCTION_OK) {
+        *at = (int64_t)(NEVER_S * 1e9);
+        (void)ru_text_into(f->why, sizeof f->why);
+        ru_text t = ru_text_into(f->why, sizeof f->why);
+        ru_text_put(&t, o->why);
+        ru_log(RU_LOG_WARN, "serve", "probe", "%s with %g MB, %u rows: %s", f->v->model,
+               f->memory_mb[p->memory], 1u << p->size, o->why);
+        probe_next(f, false);
+    } else {
+        if (p->round > 0) { /* the first one warms up */
+            p->ns[p->round - 1] = o->answer.run_ns;
+        }
+        if (++p->round == RUI_FAR_ROUNDS + 1) {
+            qsort(p->ns, RUI_FAR_ROUNDS, sizeof p->ns[0], by_time);
+            *at = p->ns[RUI_FAR_ROUNDS / 2];
+            probe_next(f, true);
+        }
+    }
+    if (p->memory == f->n_memory) {
+        known(f);
+    } else {
+        probe(f);
+    }
+}
+
+/* Rows of numbers that take as long to write as those of clients. */
+static ru_status put_probe(const rui_far *f, int64_t rows, ru_arena *arena, ru_text *body,
+                           ru_err *err)
+{
+    const ru_served_facts *facts = ru_served_facts_get(f->v->served);
+    ru_served_part part = {.rows = rows}, *parts[] = {&part};
+    ru_rng rng = ru_rng_from(1, ru_rng_label("probe"));
+    for (uint32_t k = 0; k < facts->n_inputs; k++) {
+        const ru_served_value *v = &facts->inputs[k];
+        float *x = ru_arena_zalloc(arena, rows * v->row_bytes, 64);
+        if (x == NULL) {
+            return RU_FAIL(err, RU_E_MEM, "no memory for a probe of %lld rows", (long long)rows);
+        }
+        for (int64_t i = 0; v->type.dtype == RU_F32 && i < rows * v->row_bytes / 4; i++) {
+            x[i] = (float)ru_rng_below(&rng, 1000000) * 1e-6f;
+        }
+        part.in[k] = x;
+    }
+    return ru_called_put(facts, parts, 1, arena, body, err);
+}
+
+static void probe(rui_far *f)
+{
+    ru_arena scratch;
+    ru_err err = {0};
+    ru_arena_init(&scratch, 0);
+    ru_text body = ru_text_arena(&scratch);
+    ru_status st = put_probe(f, INT64_C(1) << f->probe.size, &scratch, &body, &err);
+    if (st == RU_OK) {
+        st = ru_function_host_call(f->host, (uint32_t)f->memory_mb[f->probe.memory], body.p, body.n,
+                                   on_probe, f, &err);
+    }
+    ru_arena_fini(&scratch);
+    if (st != RU_OK) {
+        rui_version_known(f->v, st, &err, ru_clock_now());
+    }
+}
+
+/* -- open, close -------------------------------------------------------------------------------
+ */
+
+static ru_status begin(rui_far *f, ru_err *err)
+{
+    enum { ARGS = 60 };
+    rui_version *v = f->v;
+    const ru_server_functions *o = f->opt;
+    const char **argv = RU_NEW(&v->arena, const char *, ARGS + 2);
+    uint32_t n = 0;
+    f->open = RU_NEW(&v->arena, uint32_t, v->instances);
+    if (argv == NULL || f->open == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for functions");
+    }
+    while (o->argv != NULL && n < ARGS && o->argv[n] != NULL) {
+        argv[n] = o->argv[n];
+        n++;
+    }
+    argv[n] = v->path;
+    for (double m = o->memory_min_mb; m <= o->memory_max_mb + 1e-6; m += o->memory_step_mb) {
+        if (f->n_memory == RUI_FAR_MEMORIES) {
+            return RU_FAIL(err, RU_E_USAGE,
+                           "memories from %g to %g MB in steps of %g MB are more than %d",
+                           o->memory_min_mb, o->memory_max_mb, o->memory_step_mb, RUI_FAR_MEMORIES);
+        }
+        f->memory_mb[f->n_memory++] = m;
+    }
+    int64_t rows = ru_served_facts_get(v->served)->rows_max;
+    for (f->n_sizes = 1; f->n_sizes < RUI_FAR_SIZES && INT64_C(1) << f->n_sizes <= rows;) {
+        f->n_sizes++;
+    }
+    const ru_function_host_options ho = {.loop = v->server->opt.loop,
+                                         .pool = {.instances_max = v->instances,
+                                                  .waiting_max = v->instances,
+                                                  .tries_max = TRIES,
+                                                  .limit_ns = LIMIT_NS,
+                                                  .start_max_ns = START_NS,
+                                                  .keep_ns = o->keep_ns},
+                                         .argv = argv,
+                                         .url = o->url,
+                                         .name = o->name,
+                                         .sign = o->sign};
+    return ru_function_host_open(&ho, &v->arena, &f->host, err);
+}
+
+ru_status rui_far_open(rui_version *v, ru_err *err)
+{
+    rui_far *f = RU_NEW(&v->arena, rui_far, 1);
+    if (f == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for functions");
+    }
+    *f = (rui_far){.v = v, .opt = v->server->opt.functions, .slow = 1};
+    f->last = &f->done;
+    ru_arena_init(&f->plan_arena, 0);
+    v->far = f;
+    RU_TRY(begin(f, err));
+    probe(f);
+    return RU_OK;
+}
+
+void rui_far_close(rui_far *f)
+{
+    if (f != NULL) {
+        ru_function_host_close(f->host);
+        ru_arena_fini(&f->plan_arena);
+        f->v->far = NULL;
+    }
+}
