@@ -1,0 +1,330 @@
+/* Which choice, and when again. */
+#include <math.h>
+
+#include "base/log.h"
+#include "plan/row/policy.h"
+#include "serve/far/far_impl.h"
+
+enum { GAPS_MIN = 64, GAPS_FRESH = 32, STEPS = 20 };
+#define SLACK      0.25 /* of the CUSUM, in standard deviations: drifts of half of them are found */
+#define ALARM      12.0
+#define MARGIN     0.05
+#define MARGIN_MAX 0.4
+#define PAUSE_NS   INT64_C(2000000000) /* between two choices */
+#define BILLING_S  0.001
+
+static double slo_s(const rui_far *f)
+{
+    return (double)f->v->server->opt.slo_ns * 1e-9;
+}
+
+static double call_usd(const rui_far *f, double memory_mb, double s)
+{
+    double billed = BILLING_S * ceil(s / BILLING_S - 1e-9);
+    return billed * memory_mb / 1024 * f->opt->usd_per_gb_s + f->opt->usd_per_call;
+}
+
+/* -- in force ----------------------------------------------------------------------------------
+ */
+
+static void install(rui_far *f, const rui_far_choice *c, ru_time now)
+{
+    uint32_t m = 0;
+    const ru_serve_rule rule = {.batch = c->at.batch,
+                                .timeout_ns = (int64_t)(c->at.timeout_s * 1e9),
+                                .memory_mb = c->at.memory_mb,
+                                .promise_ns = f->v->server->opt.slo_ns};
+    const double share = 1;
+    const ru_serve_table table = {.n = 1, .n_classes = 1, .rule = &rule, .share = &share};
+    f->now = *c;
+    f->since = (rui_far_mark){.at = now, .meter = ru_function_host_meter(f->host)};
+    f->late = 0;
+    f->installed++;
+    while (m + 1 < f->n_memory && f->memory_mb[m] < c->at.memory_mb) {
+        m++;
+    }
+    ru_serve_pace p = {.batch = c->at.batch};
+    for (uint32_t k = 0; k < f->n_sizes && 1u << k < 2 * c->at.batch; k++) {
+        p.service_ns[k] = (int64_t)(rui_far_service_s(f, m, 1u << k) * f->slow * 1e9);
+    }
+    f->v->pace = p;
+    rui_infer_step(f->v, (ru_event){.kind = RU_EV_LOCAL,
+                                    .what = RU_SERVE_TABLE,
+                                    .data = &table,
+                                    .size_bytes = sizeof table});
+    rui_infer_step(
+        f->v,
+        (ru_event){.kind = RU_EV_LOCAL, .what = RU_SERVE_PACE, .data = &p, .size_bytes = sizeof p});
+}
+
+/* Every request alone, with the cheapest memory that keeps the promise: what needs no arrivals. */
+ru_status rui_far_begin(rui_far *f, ru_time now, ru_err *err)
+{
+    double least_s = INFINITY, least_mb = 0, limit = (1 - MARGIN) * slo_s(f);
+    rui_far_choice best = {.usd = INFINITY};
+    for (uint32_t m = 0; m < f->n_memory; m++) {
+        double s = rui_far_service_s(f, m, 1), usd = call_usd(f, f->memory_mb[m], s);
+        if (s < least_s) {
+            least_s = s;
+            least_mb = f->memory_mb[m];
+        }
+        if (s <= limit && usd < best.usd) {
+            best = (rui_far_choice){.at = {.memory_mb = f->memory_mb[m], .batch = 1},
+                                    .latency_s = s,
+                                    .usd = usd,
+                                    .mean_batch = 1};
+        }
+    }
+    if (isinf(best.usd) && f->why[0] != '\0') {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "no function answers: %.600s", f->why);
+    }
+    if (isinf(best.usd)) {
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "no function answers one request within %g s, the promise less %g %%: the "
+                       "best that can be kept is %.3g s, with %g MB; promise more time, or allow "
+                       "more memory",
+                       limit, MARGIN * 100, least_s / (1 - MARGIN), least_mb);
+    }
+    f->alone = best;
+    f->ready = (rui_far_mark){.at = now, .meter = ru_function_host_meter(f->host)};
+    install(f, &best, now);
+    return RU_OK;
+}
+
+/* -- on the loader's thread --------------------------------------------------------------------
+ */
+
+static double known_s(const rui_far *f, uint32_t memory, uint32_t k)
+{
+    return rui_far_service_s(f, memory, k) * f->facts.slow;
+}
+
+/* What the policy is asked. */
+typedef struct question {
+    const char *method;
+    const ru_batch_choice *fixed; /* of that method */
+    double margin, times;         /* times: stretches the gaps */
+    uint32_t batch_max;
+} question;
+
+static void put_question(const rui_far *f, const question *q, ru_json *j)
+{
+    ru_json_open(j, NULL, '{');
+    ru_json_open(j, "arrivals", '{');
+    ru_json_open(j, "gaps_s", '[');
+    for (uint32_t k = 0; k < f->facts.n; k++) {
+        ru_json_f64(j, NULL, f->facts.gap_s[k] * q->times);
+    }
+    ru_json_close(j);
+    ru_json_close(j);
+    ru_json_open(j, "measured_s", '[');
+    for (uint32_t i = 0; i < f->n_memory; i++) {
+        for (uint32_t k = 1; k <= q->batch_max; k++) {
+            ru_json_f64(j, NULL, known_s(f, i, k) + f->facts.cold_s);
+        }
+    }
+    ru_json_close(j);
+    ru_json_f64(j, "memory_min_mb", f->memory_mb[0]);
+    ru_json_f64(j, "memory_max_mb", f->memory_mb[f->n_memory - 1]);
+    ru_json_f64(j, "memory_step_mb", f->n_memory > 1 ? f->memory_mb[1] - f->memory_mb[0] : 64);
+    ru_json_i64(j, "batch_max", q->batch_max);
+    ru_json_f64(j, "timeout_max_s", slo_s(f));
+    ru_json_f64(j, "timeout_step_s", slo_s(f) / STEPS);
+    ru_json_f64(j, "slo_s", slo_s(f));
+    ru_json_f64(j, "quantile", f->v->server->opt.slo_q);
+    ru_json_f64(j, "margin", q->margin);
+    ru_json_f64(j, "usd_per_gb_s", f->opt->usd_per_gb_s);
+    ru_json_f64(j, "usd_per_call", f->opt->usd_per_call);
+    ru_json_f64(j, "billing_step_s", BILLING_S);
+    ru_json_str(j, "method", q->method);
+    ru_json_f64(j, "fixed_memory_mb", q->fixed->memory_mb);
+    ru_json_i64(j, "fixed_batch", q->fixed->batch);
+    ru_json_f64(j, "fixed_timeout_s", q->fixed->timeout_s);
+    ru_json_close(j);
+}
+
+static ru_status ask(rui_far *f, const question *q, rui_far_choice *out, ru_err *err)
+{
+    const ru_policy *p = ru_policy_find("batch");
+    ru_arena *a = &f->plan_arena;
+    ru_arena_rewind(a, (ru_arena_mark){0});
+    ru_text text = ru_text_arena(a);
+    ru_json j = ru_json_into(&text);
+    ru_conf *c;
+    ru_batch_plan plan;
+    put_question(f, q, &j);
+    void *in = ru_arena_zalloc(a, p->in->size_bytes, 64);
+    if (text.cut || in == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a choice");
+    }
+    const ru_policy_tools tools = {.out = a, .scratch = a};
+    RU_TRY(ru_conf_new(p->in, a, &c, err));
+    RU_TRY(ru_conf_add_json(c, "server", text.p, text.n, err));
+    RU_TRY(ru_conf_apply(c, in, err));
+    RU_TRY(p->plan(in, &tools, &plan, err));
+    RU_TRY(p->check(in, &plan, a, err));
+    *out = (rui_far_choice){.at = plan.at,
+                            .latency_s = plan.latency_s,
+                            .usd = plan.usd_per_request,
+                            .mean_batch = plan.mean_batch,
+                            .instances = plan.instances};
+    return RU_OK;
+}
+
+/* The largest batch worth a look: those that could be served, and could fill up, in time. */
+static uint32_t batch_most(const rui_far *f)
+{
+    uint32_t most = 1u << (f->n_sizes - 1), k = 1;
+    double fill = 3 * f->facts.rate * slo_s(f) + 2;
+    for (; k < most && k < fill; k++) {
+        double best = INFINITY;
+        for (uint32_t m = 0; m < f->n_memory; m++) {
+            best = fmin(best, known_s(f, m, k + 1));
+        }
+        if (best > slo_s(f)) {
+            break;
+        }
+    }
+    return k > f->now.at.batch ? k : f->now.at.batch; /* that one is looked at too */
+}
+
+ru_status rui_far_choose(rui_far *f, ru_err *err)
+{
+    question q = {.method = "none", .margin = MARGIN, .times = 1, .batch_max = batch_most(f)};
+    rui_far_choice slower, faster, *c = &f->next;
+    q.fixed = &f->now.at;
+    /* two standard errors of the rate, either way, must keep the promise too */
+    double off = fmin(2 * fmax(sqrt(f->facts.scv), 1) / sqrt(f->facts.n), 0.5);
+    RU_TRY(ask(f, &q, &f->alone, err));
+    q.method = "fixed";
+    RU_TRY(ask(f, &q, &f->kept, err));
+    for (double margin = MARGIN; margin <= MARGIN_MAX; margin *= 2) {
+        q = (question){"exact", &f->now.at, margin, 1, q.batch_max};
+        RU_TRY(ask(f, &q, c, err));
+        q = (question){"fixed", &c->at, MARGIN, 1 + off, q.batch_max};
+        RU_TRY(ask(f, &q, &slower, err));
+        q.times = 1 - off;
+        RU_TRY(ask(f, &q, &faster, err));
+        if (slower.latency_s <= slo_s(f) && faster.latency_s <= slo_s(f)) {
+            break;
+        }
+    }
+    return RU_OK;
+}
+
+/* -- when --------------------------------------------------------------------------------------
+ */
+
+static double gap_s(const rui_far *f, uint64_t k)
+{
+    int64_t ns = ru_time_since(f->came[k % RUI_FAR_CAME], f->came[(k - 1) % RUI_FAR_CAME]);
+    return ns > 0 ? (double)ns * 1e-9 : 0;
+}
+
+/* What the loader's thread works on: the loop goes on meanwhile. */
+static void fit(rui_far *f)
+{
+    rui_far_facts *x = &f->facts;
+    ru_function_meter m = ru_function_host_meter(f->host);
+    uint64_t starts = m.starts - f->ready.meter.starts, calls = m.calls - f->ready.meter.calls;
+    double sum = 0, squares = 0;
+    x->n = 0;
+    for (uint64_t k = f->from + 1; k < f->n_came; k++) {
+        double gap = gap_s(f, k);
+        x->gap_s[x->n++] = gap;
+        sum += gap;
+        squares += gap * gap;
+    }
+    f->mean_s = fmax(sum / x->n, 1e-9);
+    f->sd_s = sqrt(fmax(squares / x->n - f->mean_s * f->mean_s, 1e-18));
+    f->rises = f->falls = 0;
+    f->rises_from = f->falls_from = f->n_came - 1;
+    x->scv = f->sd_s * f->sd_s / (f->mean_s * f->mean_s);
+    x->rate = 1 / f->mean_s;
+    x->slow = f->slow;
+    x->cold_s = starts > 0 && calls > 0 /* chance times time of a cold start */
+                    ? (double)starts / (double)calls * (double)m.start_ns * 1e-9 / (double)m.starts
+                    : 0;
+}
+
+static void choose(rui_far *f, ru_time now)
+{
+    uint64_t oldest = f->n_came > RUI_FAR_CAME / 2 ? f->n_came - RUI_FAR_CAME / 2 : 0;
+    f->from = f->from > oldest ? f->from : oldest;
+    if (f->choosing || f->n_came - f->from < GAPS_FRESH ||
+        (f->choices > 0 && ru_time_since(now, f->since.at) < PAUSE_NS)) {
+        return;
+    }
+    fit(f);
+    f->chosen_n = f->n_came;
+    f->choosing = rui_version_choose(f->v);
+}
+
+/* CUSUM of the gaps in both directions; an alarm begins a new rate where its sum left 0. */
+static bool drifts(rui_far *f)
+{
+    double z = (gap_s(f, f->n_came - 1) - f->mean_s) / f->sd_s;
+    f->falls = fmax(0, f->falls + z - SLACK);
+    f->rises = fmax(0, f->rises - z - SLACK);
+    f->falls_from = f->falls == 0 ? f->n_came - 1 : f->falls_from;
+    f->rises_from = f->rises == 0 ? f->n_came - 1 : f->rises_from;
+    bool alarm = f->falls > ALARM || f->rises > ALARM;
+    if (alarm) {
+        f->from = f->rises > ALARM ? f->rises_from : f->falls_from;
+    }
+    return alarm;
+}
+
+void rui_far_came(rui_far *f, ru_time now)
+{
+    f->came[f->n_came++ % RUI_FAR_CAME] = now;
+    if (f->n_came < GAPS_MIN) {
+        return;
+    }
+    uint64_t known = f->chosen_n - f->from, have = f->n_came - f->from;
+    bool first = f->mean_s == 0, more = have >= 2 * known && known < RUI_FAR_CAME / 4;
+    bool old = ru_time_since(now, f->since.at) > RUI_FAR_AGAIN_NS;
+    if (first || (f->sd_s > 0 && drifts(f)) || more || old) {
+        choose(f, now);
+    }
+}
+
+void rui_far_answered(rui_far *f, int64_t all_ns)
+{
+    f->took_ns[f->since.answers++ % RUI_FAR_CAME] = all_ns;
+    f->answers++;
+    f->late += all_ns > f->v->server->opt.slo_ns ? 1 : 0;
+}
+
+void rui_far_chosen(rui_far *f, ru_status st, const ru_err *err, ru_time now)
+{
+    const rui_far_choice *c = &f->next;
+    f->choosing = false;
+    f->choices++;
+    double limit = (1 - MARGIN) * slo_s(f);
+    if (st != RU_OK || c->instances > RUI_FAR_BUSY * f->v->instances) {
+        ru_text t = ru_text_into(f->refusal, sizeof f->refusal);
+        f->refused++;
+        if (st != RU_OK) {
+            ru_text_put(&t, err->text);
+        } else {
+            ru_text_putf(
+                &t,
+                "%g MB, batches of %u and a wait of %.4g s need %.3g instances on average, "
+                "more than %g %% of the %u that there are",
+                c->at.memory_mb, c->at.batch, c->at.timeout_s, c->instances, RUI_FAR_BUSY * 100,
+                f->v->instances);
+        }
+        ru_log(RU_LOG_WARN, "serve", "no_choice", "%s: %s", f->v->model, f->refusal);
+        return;
+    }
+    f->refusal[0] = '\0';
+    if (c->usd < (1 - RUI_FAR_GAIN) * f->kept.usd || f->kept.latency_s > limit) {
+        ru_log(RU_LOG_INFO, "serve", "choice", "%s: %g MB, batches of %u, wait %.4g s: p%g %.4g s",
+               f->v->model, c->at.memory_mb, c->at.batch, c->at.timeout_s,
+               f->v->server->opt.slo_q * 100, c->latency_s);
+        install(f, c, now);
+    } else {
+        f->now = f->kept; /* the same choice, what the law says of it now */
+    }
+}

@@ -1,0 +1,128 @@
+/* What was chosen, what the law says, what was measured. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/far/far_impl.h"
+
+static int by_time(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y ? 1 : 0;
+}
+
+/* Of the answers of the choice in force; 0: none. */
+static double quantile_s(const rui_far *f)
+{
+    uint64_t n = f->since.answers < RUI_FAR_CAME ? f->since.answers : RUI_FAR_CAME;
+    int64_t *took = malloc(sizeof f->took_ns);
+    if (took == NULL || n == 0) {
+        free(took);
+        return 0;
+    }
+    memcpy(took, f->took_ns, n * sizeof *took);
+    qsort(took, n, sizeof *took, by_time);
+    double s = (double)took[(uint64_t)((double)(n - 1) * f->v->server->opt.slo_q)] * 1e-9;
+    free(took);
+    return s;
+}
+
+static double spent_usd(const rui_far *f, const ru_function_meter *from,
+                        const ru_function_meter *to)
+{
+    return (to->gb_s - from->gb_s) * f->opt->usd_per_gb_s +
+           (double)(to->calls - from->calls) * f->opt->usd_per_call;
+}
+
+static void put_choice(const rui_far *f, const ru_function_meter *m, ru_text *t)
+{
+    const rui_far_choice *c = &f->now;
+    uint64_t n = f->since.answers, calls = m->calls - f->since.meter.calls;
+    double q = f->v->server->opt.slo_q * 100, over_s;
+    over_s = (double)ru_time_since(ru_clock_now(), f->since.at) * 1e-9;
+    ru_text_putf(t, "choice: functions with %g MB, batches of %u, a wait of %.4g s, for %.0f s\n",
+                 c->at.memory_mb, c->at.batch, c->at.timeout_s, over_s);
+    ru_text_putf(t, "%-28s %12s %12s\n", "", "predicted", "measured");
+    ru_text_putf(t, "p%-27g %10.4g s %10.4g s\n", q, c->latency_s, quantile_s(f));
+    ru_text_putf(t, "%-28s %12.4g %12.4g\n", "requests in a batch", c->mean_batch,
+                 calls > 0 ? (double)n / (double)calls : 0);
+    ru_text_putf(t, "%-28s %8.4g USD %8.4g USD\n", "a request", c->usd,
+                 n > 0 ? spent_usd(f, &f->since.meter, m) / (double)n : 0);
+    ru_text_putf(t, "%-28s %12.4g %12.4g\n", "instances at a time", c->instances,
+                 over_s > 0 ? (m->billed_s - f->since.meter.billed_s) / over_s : 0);
+    ru_text_putf(t, "%-28s %10.3g %% %10.3g %%\n", "later than promised",
+                 100 - f->v->server->opt.slo_q * 100,
+                 n > 0 ? 100 * (double)f->late / (double)n : 0);
+}
+
+static void put_money(const rui_far *f, const ru_function_meter *m, ru_text *t)
+{
+    const ru_function_meter zero = {0};
+    double own = spent_usd(f, &f->ready.meter, m), none = f->alone.usd * (double)f->answers;
+    ru_text_putf(t, "spent: %.4g USD for %llu requests (%.4g GB-s, %llu calls)", own,
+                 (unsigned long long)f->answers, m->gb_s - f->ready.meter.gb_s,
+                 (unsigned long long)(m->calls - f->ready.meter.calls));
+    ru_text_putf(t, ", and %.4g USD to measure service times\n",
+                 spent_usd(f, &zero, &f->ready.meter));
+    ru_text_putf(t, "without batching: %.4g USD a request with %g MB", f->alone.usd,
+                 f->alone.at.memory_mb);
+    if (none > 0) {
+        ru_text_putf(t, ", %.4g USD: batching spends %.3g %% %s", none,
+                     own < none ? 100 * (1 - own / none) : 100 * (own / none - 1),
+                     own < none ? "less" : "more");
+    }
+    ru_text_put(t, "\n");
+}
+
+static void put_instances(const rui_far *f, const ru_function_meter *m, ru_text *t)
+{
+    ru_text_putf(t,
+                 "instances: %u of at most %u live, %u compute; %llu started, in %.3g s on average",
+                 m->alive, f->v->instances, m->busy, (unsigned long long)m->starts,
+                 m->starts > 0 ? (double)m->start_ns * 1e-9 / (double)m->starts : 0);
+    for (int r = RU_FUNCTION_ERROR; r < RU_FUNCTION_RESULTS; r++) {
+        if (m->of[r] > 0) {
+            ru_text_putf(t, "; %llu calls: %s", (unsigned long long)m->of[r],
+                         ru_function_result_text((ru_function_result)r));
+        }
+    }
+    ru_text_putf(t, "; %llu tries again\n", (unsigned long long)m->again);
+    if (ru_function_host_lacks(f->host)[0] != '\0') {
+        ru_text_putf(t, "control groups do not bound the %s of instances\n",
+                     ru_function_host_lacks(f->host));
+    }
+}
+
+static void put_times(const rui_far *f, ru_text *t)
+{
+    ru_text_put(t, "seconds of a batch, by memory and rows\n      MB");
+    for (uint32_t k = 0; k < f->n_sizes; k++) {
+        ru_text_putf(t, " %9u", 1u << k);
+    }
+    for (uint32_t m = 0; m < f->n_memory; m++) {
+        ru_text_putf(t, "\n%8g", f->memory_mb[m]);
+        for (uint32_t k = 0; k < f->n_sizes; k++) {
+            ru_text_putf(t, " %9.4g", rui_far_service_s(f, m, 1u << k));
+        }
+    }
+    ru_text_putf(t, "\nbatches take %.3g times as long now\n", f->slow);
+}
+
+void rui_far_explain(const rui_far *f, ru_text *t)
+{
+    const ru_function_meter m = ru_function_host_meter(f->host);
+    ru_text_putf(t, "%s: batches on functions %s%s, promise p%g = %g s\n", f->v->model,
+                 f->opt->url != NULL ? "at " : "of this machine",
+                 f->opt->url != NULL ? f->opt->url : "", f->v->server->opt.slo_q * 100,
+                 (double)f->v->server->opt.slo_ns * 1e-9);
+    put_choice(f, &m, t);
+    put_money(f, &m, t);
+    ru_text_putf(t,
+                 "arrivals: %.4g a second, squared coefficient of variation %.3g, from %u gaps; "
+                 "looked for a choice %u times, took %u, refused %u\n",
+                 f->facts.rate, f->facts.scv, f->facts.n, f->choices, f->installed, f->refused);
+    if (f->refusal[0] != '\0') {
+        ru_text_putf(t, "refused: %s\n", f->refusal);
+    }
+    put_instances(f, &m, t);
+    put_times(f, t);
+}
