@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/far/far.h"
 #include "serve/server_impl.h"
 #include "trace/export/export.h"
 
@@ -162,6 +163,9 @@ static void note_answer(rui_call *c, ru_text *timing)
     ru_time now = ru_clock_now();
     int64_t all = ru_time_since(now, c->r->since), promise = c->server->opt.slo_ns;
     note_batch(c, now);
+    if (c->version->far != NULL) {
+        rui_far_answered(c->version->far, all);
+    }
     rui_times_add(&st->request, all);
     rui_times_add(&st->parse, e->parse_ns);
     rui_times_add(&st->queue, e->buffer_ns + e->queue_ns);
@@ -240,12 +244,15 @@ static void start(rui_version *v, const ru_serve_start *b)
     job->n = 0;
     job->rows = b->rows;
     job->why = b->why;
+    job->memory_mb = b->memory_mb;
     job->left = b->left;
     for (uint32_t p = b->first; p != RU_SERVE_NONE; p = ru_serve_next(v->machine, p)) {
         rui_call *c = call_of(ru_serve_id(v->machine, p));
         job->parts[job->n++] = &c->part;
     }
-    if (v->crew != NULL) { /* else the server closes: nobody waits for it */
+    if (v->far != NULL) {
+        rui_far_give(v->far, job);
+    } else if (v->crew != NULL) { /* else the server closes: nobody waits for it */
         rui_crew_give(v->crew, job);
     }
 }
@@ -331,6 +338,9 @@ void rui_infer_pace(rui_version *v)
     int64_t promise = v->server->opt.slo_ns;
     ru_serve_pace p = {.batch = 1};
     bool changed = false;
+    if (v->far != NULL) { /* its choice says so */
+        return;
+    }
     for (uint32_t k = 0; k < RU_SERVE_SIZES; k++) {
         int64_t opened = ru_served_service_ns(v->served, INT64_C(1) << k);
         if (opened == 0) {
@@ -365,9 +375,14 @@ static void learn(rui_version *v, const rui_job *job, ru_time now)
     }
 }
 
+static rui_job *job_take(rui_version *v)
+{
+    return v->far != NULL ? rui_far_take(v->far) : v->crew != NULL ? rui_crew_take(v->crew) : NULL;
+}
+
 void rui_infer_jobs(rui_version *v, ru_time now)
 {
-    for (rui_job *job = rui_crew_take(v->crew); job != NULL; job = rui_crew_take(v->crew)) {
+    for (rui_job *job = job_take(v); job != NULL; job = job_take(v)) {
         uint32_t batch = job->batch;
         learn(v, job, now);
         for (uint32_t k = 0; k < job->n; k++) {
@@ -522,6 +537,9 @@ void rui_infer(ru_server *s, rui_version *v, ru_http_request *r)
     ask.priority = rui_priority(v, c->in.priority);
     c->queued = ru_clock_now();
     c->entry.parse_ns = ru_time_since(c->queued, r->since);
+    if (v->far != NULL) {
+        rui_far_came(v->far, c->queued);
+    }
     say(v, RU_SERVE_REQUEST, &ask);
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "serve/far/far.h"
 #include "serve/server_impl.h"
 
 void rui_version_free(rui_version *v)
@@ -88,14 +89,18 @@ static ru_status open_version(ru_server *s, rui_version *v, ru_err *err)
     ru_served_options o = s->opt.served;
     o.instances = c->instances > 0 ? (uint32_t)c->instances : o.instances;
     o.rows_max = c->rows_max == 0 ? 1 : c->rows_max > 0 ? c->rows_max : o.rows_max;
-    v->instances = o.instances;
+    const ru_server_functions *far = s->opt.functions;
+    v->instances = far != NULL ? far->instances_max : o.instances;
     RU_TRY(s->opt.open(s->opt.open_self, v->path, &source, err));
-    o.late = o.streams > 0 && source.ops->steps != NULL;
+    o.late = far == NULL && o.streams > 0 && source.ops->steps != NULL;
     RU_TRY(ru_served_open(&source, &o, &v->served, err));
     const ru_served_facts *f = ru_served_facts_get(v->served);
     RU_TRY(check_tensors("input", c->inputs, c->n_inputs, f->inputs, f->n_inputs, f->batched, err));
     RU_TRY(check_tensors("output", c->outputs, c->n_outputs, f->outputs, f->n_outputs, f->batched,
                          err));
+    if (far != NULL) { /* one row is computed here, to see whether rows depend on each other */
+        return ru_served_first(v->served, err);
+    }
     RU_TRY(open_scribe(s, v, &source, err));
     v->late = v->scribe != NULL; /* most ask it for texts alone */
     RU_TRY(v->late ? RU_OK : ru_served_first(v->served, err));
@@ -114,6 +119,9 @@ static void carry_out(ru_server *s, rui_order *o)
             ru_log(RU_LOG_WARN, "serve", "small", "%s: larger batches do not open: %s", v->model,
                    o->err.text);
         }
+        break;
+    case RUI_CHOOSE:
+        o->st = rui_far_choose(v->far, &o->err);
         break;
     case RUI_CLOSE:
         rui_version_free(v);
@@ -193,6 +201,13 @@ void rui_version_grow(rui_version *v)
     }
 }
 
+bool rui_version_choose(rui_version *v)
+{
+    ru_err err = {0};
+    v->opening = ask(v->server, v, RUI_CHOOSE, &err) == RU_OK;
+    return v->opening;
+}
+
 static void failed(rui_version *v, ru_status st)
 {
     v->state = RUI_FAILED;
@@ -236,6 +251,7 @@ void rui_loader_stop(ru_server *s)
         ru_loop_timer_off(s->opt.loop, on_load_late, v, 0);
         rui_crew_close(v->crew);
         rui_scribe_close(v->scribe);
+        rui_far_close(v->far);
         v->crew = NULL;
         v->scribe = NULL;
     }
@@ -280,6 +296,20 @@ static ru_status prepare(rui_version *v, ru_time now, ru_err *err)
     return v->n_idle == n ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for the model");
 }
 
+static void ready(rui_version *v, ru_time now)
+{
+    v->state = RUI_READY;
+    v->since = now;
+    rui_infer_pace(v);
+    ru_log(RU_LOG_INFO, "serve", "ready", "%s version %s", v->model, v->version);
+    if (!v->late && v->far == NULL) {
+        rui_version_grow(v);
+    }
+    if (v->done != NULL) {
+        v->done(v->done_self, NULL);
+    }
+}
+
 static void opened(ru_server *s, rui_order *o, ru_time now)
 {
     rui_version *v = o->version;
@@ -298,16 +328,25 @@ static void opened(ru_server *s, rui_order *o, ru_time now)
         failed(v, st);
         return;
     }
-    v->state = RUI_READY;
-    v->since = now;
-    rui_infer_pace(v);
-    ru_log(RU_LOG_INFO, "serve", "ready", "%s version %s", v->model, v->version);
-    if (!v->late) {
-        rui_version_grow(v);
+    st = s->opt.functions != NULL ? rui_far_open(v, &v->err) : RU_OK;
+    if (st != RU_OK) {
+        failed(v, st);
+    } else if (v->far == NULL) {
+        ready(v, now);
     }
-    if (v->done != NULL) {
-        v->done(v->done_self, NULL);
+}
+
+void rui_version_known(rui_version *v, ru_status st, const ru_err *err, ru_time now)
+{
+    if (v->state != RUI_LOADING) { /* it was too late */
+        return;
     }
+    if (st != RU_OK) {
+        v->err = *err;
+        failed(v, st);
+        return;
+    }
+    ready(v, now);
 }
 
 /* One that drains may be closed already, and another may stand at its address. */
@@ -318,6 +357,17 @@ static bool listed(const ru_server *s, const rui_version *v)
         k = k->next;
     }
     return k != NULL;
+}
+
+static void chosen(const rui_order *o, ru_time now)
+{
+    rui_version *v = o->version;
+    v->opening = false;
+    if (v->state == RUI_DRAINING) {
+        rui_version_drain(v);
+    } else {
+        rui_far_chosen(v->far, o->st, &o->err, now);
+    }
 }
 
 void rui_loader_answers(ru_server *s, ru_time now)
@@ -333,6 +383,8 @@ void rui_loader_answers(ru_server *s, ru_time now)
             opened(s, o, now);
         } else if (o->kind == RUI_GROW && listed(s, o->version) && o->version->state == RUI_READY) {
             rui_infer_pace(o->version);
+        } else if (o->kind == RUI_CHOOSE && listed(s, o->version)) {
+            chosen(o, now);
         }
         free(o);
     }
@@ -352,6 +404,7 @@ void rui_version_drain(rui_version *v)
     }
     ru_err err = {0};
     rui_infer_end(v);
+    rui_far_close(v->far);
     if (v->served != NULL) {
         ru_served_stop(v->served);
     }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "serve/far/far.h"
 #include "serve/server_impl.h"
 
 enum { PARTS_MAX = 8 };
@@ -364,11 +365,34 @@ static void route_server(ru_server *s, ru_http_request *r, const ru_str *part, u
     }
 }
 
-/* /v2/rubato/explain/ID|pQ */
+/* Its models on functions. */
+static void give_batch(const ru_server *s, ru_http_request *r)
+{
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_text t = ru_text_arena(&arena);
+    for (const rui_version *v = s->versions; v != NULL; v = v->next) {
+        if (v->far != NULL && v->state == RUI_READY) {
+            rui_far_explain(v->far, &t);
+        }
+    }
+    if (t.n > 0) {
+        rui_give_copy(r, "text/plain; charset=utf-8", t);
+    } else {
+        ru_http_refuse(r, 404, "no model of this server is served by functions", 0);
+    }
+    ru_arena_fini(&arena);
+}
+
+/* /v2/rubato/explain/ID|pQ|batch */
 static void give_request(ru_server *s, ru_http_request *r, ru_str which)
 {
     char text[2048];
     ru_text t = ru_text_into(text, sizeof text);
+    if (ru_str_eq_c(which, "batch")) {
+        give_batch(s, r);
+        return;
+    }
     if (rui_journal_explain(s->journal, which, &t)) {
         rui_give_copy(r, "text/plain; charset=utf-8", t);
     } else {

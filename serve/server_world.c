@@ -136,8 +136,8 @@ ru_status rui_server_world(const ru_server *s, ru_arena *arena, ru_text *out, ru
             continue;
         }
         n_facts += facts_of(v, facts + n_facts);
-        if (s->opt.slo_ns > 0 && v->n_came > 2 && v->pace.service_ns[0] > 0) {
-            /* without a promise, or times, there is no choice */
+        if (s->opt.slo_ns > 0 && v->n_came > 2 && v->pace.service_ns[0] > 0 && v->far == NULL) {
+            /* without a promise, or times, there is no choice; that of functions has a page */
             RU_TRY(plan_of(v, arena, &plans[n_plans++], err));
         }
     }

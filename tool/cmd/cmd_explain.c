@@ -365,6 +365,12 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         ru_policy_find(in->args[1]) == NULL) {
         return explain_request(in, err);
     }
+    if (in->n_args > 1 && rui_served_is_address(in->args[0]) && strcmp(in->args[1], "batch") == 0) {
+        ru_status st = explain_request(in, err);
+        if (st != RU_E_MISSING) { /* else its batches are computed by itself */
+            return st;
+        }
+    }
     if (in->n_args > 1) {
         RU_TRY(rui_policy_named(in->args[1], &one, err));
     }

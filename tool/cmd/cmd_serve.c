@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "base/unit.h"
 #include "env/file/file.h"
+#include "env/process/process.h"
 #include "env/process/self.h"
 #include "exec/pool.h"
 #include "launch/launch.h"
@@ -21,6 +22,7 @@ typedef struct session {
     ru_server *server;
     ru_onnx_dim dims[DIMS_MAX];
     ru_server_options opt;
+    ru_server_functions functions;
     rui_served_source_options source;
     ru_err failed; /* status RU_OK: nothing did */
     bool json;
@@ -124,6 +126,91 @@ static void on_signal(void *self, int fd, uint32_t events, ru_time now)
     (void)now;
     ru_loop_fd_off(s->loop, fd);
     ru_server_stop(s->server, on_stopped, s);
+}
+
+/* --memory 512:2048:512 */
+static ru_status read_memory(session *s, ru_err *err)
+{
+    const char *text = ru_cmd_text(s->in, "memory");
+    ru_str rest = ru_str_c(text), part;
+    double mb[3] = {0};
+    uint32_t n = 0;
+    bool ok = true;
+    while (ok && ru_str_next(&rest, ':', &part)) {
+        ok = n < 3 && ru_str_f64(part, &mb[n]) && mb[n] >= 32 && mb[n] <= 1e6;
+        n++;
+    }
+    s->functions.memory_min_mb = mb[0];
+    s->functions.memory_max_mb = n > 1 ? mb[1] : mb[0];
+    s->functions.memory_step_mb = n > 2 ? mb[2] : 512;
+    if (!ok || n == 0 || s->functions.memory_max_mb < mb[0]) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--memory %s: expected MB[:MB[:STEP]], as in --memory 512:2048:512", text);
+    }
+    return RU_OK;
+}
+
+/* The program of an instance: this one, as a function. */
+static ru_status put_program(session *s, ru_err *err)
+{
+    static const char *const words[] = {"rubato", "function", "--batch", NULL, "--threads", NULL};
+    enum { N = RU_ARRAY_LEN(words) };
+    const char **argv = RU_NEW(s->in->arena, const char *, N + 1);
+    const char *self = ru_process_beside(s->in->arena, "rubato", "tool");
+    if (argv == NULL || self == NULL) {
+        return RU_FAIL(err, RU_E_MISSING, "the program rubato is not where this one is");
+    }
+    for (uint32_t k = 0; k < N; k++) {
+        argv[k] = words[k] != NULL
+                      ? words[k]
+                      : ru_arena_printf(s->in->arena, "%lld",
+                                        (long long)ru_cmd_i64(s->in, words[k - 1] + 2));
+    }
+    argv[0] = self;
+    s->functions.argv = argv;
+    return RU_OK;
+}
+
+static ru_status read_functions(session *s, ru_err *err)
+{
+    const char *at = ru_cmd_text(s->in, "functions");
+    if (at == NULL) {
+        return RU_OK;
+    }
+    bool local = strcmp(at, "local") == 0;
+    if (!local && strncmp(at, "http://", 7) != 0 && strncmp(at, "https://", 8) != 0) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--functions %s: expected local, or an address as in --functions "
+                       "http://127.0.0.1:3002",
+                       at);
+    }
+    if (s->opt.slo_ns == 0) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--functions needs a promise to keep at the least cost: --slo p95=100ms");
+    }
+    if (ru_cmd_given(s->in, "dim") || ru_cmd_given(s->in, "precision") ||
+        ru_cmd_given(s->in, "device")) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--functions does not go with --dim, --precision or --device: instances "
+                       "compute a model as it is");
+    }
+    RU_TRY(read_memory(s, err));
+    s->functions.url = local ? NULL : at;
+    s->functions.name = ru_cmd_text(s->in, "function-name");
+    s->functions.sign = ru_cmd_flag(s->in, "sign");
+    s->functions.keep_ns = ru_cmd_i64(s->in, "keep");
+    s->functions.usd_per_gb_s = 1.66667e-5;
+    s->functions.usd_per_call = 2e-7;
+    s->functions.instances_max = (uint32_t)ru_cmd_i64(s->in, "instances");
+    s->functions.instances_max = s->functions.instances_max == 0 ? 8 : s->functions.instances_max;
+    if (!local && s->functions.memory_max_mb > s->functions.memory_min_mb) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--functions %s: the endpoint has given its function some memory; say how "
+                       "much, as in --memory 1024",
+                       at);
+    }
+    s->opt.functions = &s->functions;
+    return local ? put_program(s, err) : RU_OK;
 }
 
 static ru_status open_model(void *self, const char *path, ru_source *out, ru_err *err)
@@ -240,6 +327,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     const char *file = ru_cmd_text(in, "token-file");
     RU_TRY(read_slo(&s, err));
     RU_TRY(read_dims(&s, err));
+    RU_TRY(read_functions(&s, err));
     if (file != NULL) {
         RU_TRY(ru_token_get(file, in->arena, &s.opt.token, err));
     }
@@ -283,7 +371,8 @@ static const ru_opt opts[] = {
     RU_OPT(I64, "batch", "N", "largest batch in rows; rounded down to a power of two", .def = "32",
            RU_IN(1, 32768)),
     RU_OPT(I64, "instances", "N",
-           "batches that are computed at one time; 0: as many as cores and threads allow",
+           "batches that are computed at one time; 0: as many as cores and threads allow, 8 with "
+           "--functions",
            .def = "0", RU_IN(0, 64)),
     RU_OPT(I64, "streams", "N",
            "language models: texts that are written at one time; each has a cache of the model's "
@@ -317,6 +406,20 @@ static const ru_opt opts[] = {
         "a request that is not answered by then, in whole seconds from its head, is answered 504; "
         "0: no limit",
         .def = "0", RU_IN(0, 1e17)),
+    RU_OPT(
+        TEXT, "functions", "local|URL",
+        "compute batches on function instances, at the least cost that keeps --slo: processes of "
+        "this machine, or an endpoint that speaks Lambda's Invoke"),
+    RU_OPT(TEXT, "memory", "MB[:MB[:STEP]]",
+           "functions: memory that an instance may have; 1769 MB have a whole core",
+           .def = "512:2048:512"),
+    RU_OPT(TIME, "keep", "TIME", "functions here: an idle instance ends after it", .def = "5min",
+           RU_IN(0, 1e17)),
+    RU_OPT(TEXT, "function-name", "NAME", "functions at a URL: the name of the function",
+           .def = "rubato"),
+    RU_OPT(FLAG, "sign", NULL,
+           "functions at a URL: sign requests (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
+           "AWS_REGION)"),
     RU_OPT(TEXT, "access-log", "FILE",
            "append one JSON object for each answer: what was asked, by whose trace, where its time "
            "went and why its batch left"),
@@ -326,6 +429,8 @@ static const ru_opt opts[] = {
 static const ru_example examples[] = {
     {"rubato serve runs/digits-1", "serve the trained model of a run at 127.0.0.1:8000"},
     {"rubato serve model.onnx --slo p99=20ms", "serve an ONNX model with a promise"},
+    {"rubato serve model.onnx --slo p95=100ms --functions local",
+     "compute on function instances at the least cost that keeps the promise"},
     {"rubato serve models/", "serve models/NAME/VERSION/model.onnx, load and unload on request"},
     {"rubato serve model.onnx --listen :8000 --token-file token --cert cert.pem --key key.pem",
      "answer the other machines too, over TLS, if they have the token"},
