@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""A model whose batches functions compute: functions.py PATH_OF_RUBATO
+
+Trains a small model and serves it with `--functions local`. Its answers are those of a server that
+computes them itself; the page of `rubato explain ADDR batch` counts them. Then instances are killed
+and frozen under load, one bad request comes, and the server stops: every request is answered, and no
+instance is left. A promise that nothing keeps is refused with the best that can be kept.
+"""
+import concurrent.futures
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+JOB = """name: served
+model: {zoo: mlp, hidden: [64]}
+data: {format: synthetic, generator: digits, count: 400, test_count: 50}
+train: {batch: 40, steps: 10, autotune: false, threads: 1, optimizer: {sgd: {lr: 0.05}}}
+"""
+
+
+class Server:
+    def __init__(self, rubato, path, *more):
+        self.rubato = rubato
+        self.process = subprocess.Popen([rubato, "serve", path, "-l", "0", "--json", *more],
+                                        stdout=subprocess.PIPE, text=True)
+        ready = json.loads(self.process.stdout.readline())
+        self.address, self.model = ready["address"], ready["model"]
+
+    def infer(self, row, shape=(1, 1, 28, 28)):
+        body = json.dumps({"inputs": [{"name": "x", "shape": shape, "datatype": "FP32", "data": row}]})
+        try:
+            with urllib.request.urlopen(f"http://{self.address}/v2/models/{self.model}/infer",
+                                        body.encode(), 60) as answer:
+                return answer.status, json.loads(answer.read())["outputs"][0]["data"]
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())["error"]
+
+    def page(self):
+        return subprocess.run([self.rubato, "explain", self.address, "batch"], check=True,
+                              stdout=subprocess.PIPE, text=True).stdout
+
+    def instances(self):
+        me, found = self.process.pid, []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/stat") as f:
+                    parent = int(f.read().rsplit(")", 1)[1].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            found += [int(pid)] if parent == me else []
+        return found
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(30) == 0
+
+
+def load(server, rows, n, gap_s):
+    """n requests, open loop; their answers in order."""
+    with concurrent.futures.ThreadPoolExecutor(64) as pool:
+        asked = []
+        for k in range(n):
+            asked.append(pool.submit(server.infer, rows[k % len(rows)]))
+            time.sleep(random.expovariate(1 / gap_s))
+        return [a.result() for a in asked]
+
+
+def check(rubato, folder):
+    job, run = os.path.join(folder, "job.yaml"), os.path.join(folder, "run")
+    with open(job, "w") as f:
+        f.write(JOB)
+    subprocess.run([rubato, "train", job, "-o", run, "-q"], check=True, stdout=subprocess.DEVNULL)
+    late = subprocess.run([rubato, "serve", run, "-l", "0", "--slo", "p95=1us", "--functions", "local",
+                           "--memory", "512"], stderr=subprocess.PIPE, text=True)
+    assert late.returncode == 65 and "the best that can be kept is" in late.stderr, late.stderr
+    rows = [[round(random.random(), 4) for _ in range(784)] for _ in range(5)]
+    here = Server(rubato, run)
+    want = [here.infer(r)[1] for r in rows]
+    here.stop()
+    far = Server(rubato, run, "--slo", "p95=500ms", "--functions", "local", "--memory", "512:1024:512",
+                 "--batch", "8")
+    for status, got in [far.infer(r) for r in rows]:
+        assert status == 200, got
+    for k, (status, got) in enumerate(load(far, rows, 300, 0.004)):
+        assert status == 200, got
+        assert max(abs(a - b) for a, b in zip(got, want[k % 5])) < 1e-4
+    page = far.page()
+    assert "of this machine, promise p95 = 0.5 s" in page, page
+    assert re.search(r"for 305 requests \(.* GB-s, \d+ calls\)", page), page
+    calls = int(re.search(r"(\d+) calls\)", page).group(1))
+    assert calls < 300, page  # they left in batches
+    status, why = far.infer([0.5] * 100, (1, 100))
+    assert status == 400 and "the model takes" in why, why
+    print("functions: %d requests in %d calls" % (305, calls))
+
+    def harm():
+        for k in range(6):
+            time.sleep(0.1)
+            for pid in far.instances():
+                try:
+                    os.kill(pid, signal.SIGKILL if k % 2 == 0 else signal.SIGCONT)
+                except ProcessLookupError:
+                    pass
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        harmed = pool.submit(harm)
+        answers = load(far, rows, 200, 0.004)
+        harmed.result()
+    assert len(answers) == 200
+    codes = sorted({status for status, _ in answers})
+    assert all(status in (200, 429, 500, 503) for status in codes), codes
+    good = sum(status == 200 for status, _ in answers)
+    assert good >= 150, answers
+    status, got = far.infer(rows[0])
+    assert status == 200
+    left = far.instances()
+    far.stop()
+    for pid in left:
+        assert not os.path.exists(f"/proc/{pid}"), pid
+    print("functions: %d of 200 requests answered while instances were killed" % good)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        check(os.path.abspath(sys.argv[1]), folder)
