@@ -68,6 +68,11 @@ void ru_book_user_put(const ru_book_user *u, ru_text *into)
     put_texts(&user_table, u, into);
 }
 
+ru_status ru_book_user_get(const char *text, ru_arena *arena, ru_book_user *out, ru_err *err)
+{
+    return get_texts(&user_table, text, arena, out, err);
+}
+
 const ru_book_user *ru_book_user_of(const ru_book *b, const char *name)
 {
     for (uint32_t k = 0; k < b->n_users; k++) {
@@ -244,7 +249,7 @@ static ru_status set_node(ru_book *b, const ru_journal_event *e, ru_err *err)
 static ru_status set_user(ru_book *b, const ru_journal_event *e, ru_err *err)
 {
     ru_book_user u = {0};
-    RU_TRY(get_texts(&user_table, e->text, b->arena, &u, err));
+    RU_TRY(ru_book_user_get(e->text, b->arena, &u, err));
     const ru_book_user *old = ru_book_user_of(b, u.name);
     uint32_t at = old != NULL ? (uint32_t)(old - b->users) : b->n_users;
     if (at == RU_BOOK_USERS_MAX || e->a < 0 || e->a > UINT32_MAX) {

@@ -113,6 +113,9 @@ uint32_t ru_book_node_of(const ru_book *b, const char *name);
 /* NULL: there is no such user (the administrator is none). */
 const ru_book_user *ru_book_user_of(const ru_book *b, const char *name);
 void ru_book_user_put(const ru_book_user *u, ru_text *into);
+/* What that wrote, without the slots. Owner: `arena`. Errors: RU_E_CONFIG, RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_book_user_get(const char *text, ru_arena *arena, ru_book_user *out,
+                                       ru_err *err);
 void ru_book_spec_put(const ru_book_spec *s, ru_text *into);
 /* What ru_book_spec_put wrote, as the fold reads it: before an event is durable it must be known
  * that it can be read. Owner: `arena`. Errors: RU_E_CONFIG, RU_E_LIMIT. */

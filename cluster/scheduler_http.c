@@ -9,6 +9,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/conf.h"
 #include "base/table.h"
@@ -170,23 +171,48 @@ static ru_status nodes(asked *q, ru_err *err)
     return give_table(q, &t, "rubato.cluster.nodes/1", err);
 }
 
+typedef struct audit_of {
+    asked *q;
+    ru_table t;
+} audit_of;
+
+/* What an event is about. A user that was added later again has the same name. */
+static void put_of(audit_of *a, const ru_journal_event *e)
+{
+    const ru_book *b = &a->q->s->book;
+    if (e->kind == RU_BOOK_NODE || e->kind == RU_BOOK_DRAIN) {
+        bool known = e->node >= 0 && e->node < b->n_nodes && b->nodes[e->node].name != NULL;
+        ru_table_textf(&a->t, "node %s", known ? b->nodes[e->node].name : "?");
+    } else if (e->kind == RU_BOOK_USER) {
+        ru_book_user u;
+        ru_err err;
+        bool known = ru_book_user_get(e->text, a->q->arena, &u, &err) == RU_OK;
+        ru_table_textf(&a->t, "user %s", known ? u.name : "?");
+    } else {
+        ru_table_textf(&a->t, "job %lld", (long long)e->job);
+    }
+}
+
+/* For people in UTC, as in the logs of runs; for programs in seconds since 1970. */
 static ru_status audit_row(void *arg, const ru_journal_event *e, ru_err *err)
 {
     static const char *const kinds[] = {"?",      "submit", "node", "grant", "scale",
                                         "cancel", "fail",   "end",  "drain", "user"};
-    ru_table *t = arg;
+    audit_of *a = arg;
+    ru_table *t = &a->t;
+    time_t at = (time_t)(e->wall_ns / 1000000000);
+    struct tm tm;
     (void)err;
     ru_table_i64(t, e->seq);
-    ru_table_f64(t, (double)e->wall_ns * 1e-9, 3);
+    if (a->q->json || gmtime_r(&at, &tm) == NULL) {
+        ru_table_f64(t, (double)e->wall_ns * 1e-9, 3);
+    } else {
+        ru_table_textf(t, "%04d-%02d-%02dT%02d:%02d:%02dZ", tm.tm_year + 1900, tm.tm_mon + 1,
+                       tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
+    }
     ru_table_str(t, e->who);
     ru_table_str(t, e->kind < RU_BOOK_KINDS ? kinds[e->kind] : kinds[0]);
-    if (e->kind == RU_BOOK_NODE || e->kind == RU_BOOK_DRAIN) {
-        ru_table_textf(t, "node %lld", (long long)e->node);
-    } else if (e->kind == RU_BOOK_USER) {
-        ru_table_str(t, "a user");
-    } else {
-        ru_table_textf(t, "job %lld", (long long)e->job);
-    }
+    put_of(a, e);
     ru_table_i64(t, e->a);
     ru_table_i64(t, e->b);
     bool secret = e->kind == RU_BOOK_SUBMIT || e->kind == RU_BOOK_USER;
@@ -196,13 +222,13 @@ static ru_status audit_row(void *arg, const ru_journal_event *e, ru_err *err)
 
 static ru_status audit(asked *q, ru_err *err)
 {
-    static const char *const names[] = {">event", ">unix_s", "who", "what",
-                                        "of",     ">a",      ">b",  "text"};
-    ru_table t = ru_table_in(q->arena);
+    const char *names[] = {">event", q->json ? ">unix_s" : "time", "who", "what", "of", ">a", ">b",
+                           "text"};
+    audit_of a = {.q = q, .t = ru_table_in(q->arena)};
     RU_TRY(need_admin(q, err));
-    rui_scheduler_columns(&t, names, RU_ARRAY_LEN(names));
-    RU_TRY(q->s->journal.ops->read(q->s->journal.self, 0, audit_row, &t, err));
-    return give_table(q, &t, "rubato.cluster.audit/1", err);
+    rui_scheduler_columns(&a.t, names, RU_ARRAY_LEN(names));
+    RU_TRY(q->s->journal.ops->read(q->s->journal.self, 0, audit_row, &a, err));
+    return give_table(q, &a.t, "rubato.cluster.audit/1", err);
 }
 
 /* -- requests that change something --------------------------------------------------------------

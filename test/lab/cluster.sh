@@ -114,6 +114,7 @@ cluster ps | grep -q '^ *1 .*admin' || fail "alice does not see the jobs"
 (umask 077 && echo 0123456789abcdef0123456789abcdef >nobody.key)
 RUBATO_CLUSTER_KEY=$PWD/nobody.key refused 77 ps
 unset RUBATO_CLUSTER_KEY
+cluster audit | grep -q 'T[0-9:]*Z *admin *user *user alice' || fail "audit does not tell when alice was added"
 if cluster audit | grep -q "$(cat alice.key)"; then fail "audit shows a key"; fi
 echo "ok: a job runs and ends"
 
@@ -197,6 +198,7 @@ echo "ok: failures"
 got=$(post body)
 [[ $got == 'HTTP/1.1 4'* ]] || fail "a job that is too large for the journal: $got"
 cluster down
+[[ $(cluster ps 2>&1) == *"is not up; start it by"* ]] || fail "nobody says that the cluster is down"
 [[ -z $(workers 5) ]] || fail "down left workers"
 for name in n1 n2; do
     if grep -qs '^State:.[^Z]' "/proc/$(pid_of cl/run/$name.pid)/status"; then fail "down left the agent $name"; fi

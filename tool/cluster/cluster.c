@@ -388,6 +388,12 @@ ru_status rui_cluster_agent_stop(const char *folder, const char *name, ru_arena 
 /* -- requests ------------------------------------------------------------------------------------
  */
 
+static ru_status not_up(const char *folder, ru_err *err)
+{
+    return RU_FAIL(err, RU_E_PEER,
+                   "the cluster of %s is not up; start it by `rubato cluster up FILE`", folder);
+}
+
 ru_status rui_cluster_asked(const rui_cluster_ask *a, ru_arena *arena, char **text, int64_t *n,
                             ru_err *err)
 {
@@ -400,8 +406,7 @@ ru_status rui_cluster_asked(const rui_cluster_ask *a, ru_arena *arena, char **te
            : own != NULL ? ru_token_get(own, arena, &key, err)
                          : rui_cluster_key(a->folder, "admin", arena, &key, err));
     if (!ru_path_is_file(path)) {
-        return RU_FAIL(err, RU_E_PEER, "the cluster in %s is not up; run rubato cluster up",
-                       a->folder);
+        return not_up(a->folder, err);
     }
     RU_TRY(ru_file_read(path, 256, arena, &address, &n_address, err));
     const ru_fetch f = {.url = ru_arena_printf(arena, "http://%s%s", address, a->path),
@@ -412,5 +417,8 @@ ru_status rui_cluster_asked(const rui_cluster_ask *a, ru_arena *arena, char **te
                         .header = accept,
                         .n_headers = a->json ? 1 : 0,
                         .says = true};
-    return f.url != NULL ? ru_http_fetch(&f, arena, text, n, err) : no_memory(err);
+    running now;
+    ru_status st = f.url != NULL ? ru_http_fetch(&f, arena, text, n, err) : no_memory(err);
+    return st == RU_E_PEER && !find(a->folder, "scheduler", arena, &now) ? not_up(a->folder, err)
+                                                                         : st;
 }
