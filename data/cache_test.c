@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "data/make/write.h"
+#include "data/probe.h"
 #include "data/segments.h"
 #include "env/file/grow.h"
 #include "test/scratch.h"
@@ -303,6 +304,45 @@ static void test_parts_share(void **state)
 
 /* Two datasets at the same time, as of two processes: what one keeps the other finds, and the
  * folder never has more than its quota. The second tier takes what the first has no room for. */
+/* What is measured of samples fits what is kept of them, and a set that keeps from then on gives
+ * the same bytes. */
+static void test_probe(void **state)
+{
+    ru_scratch *f = *state;
+    ru_err err = {0};
+    const ru_disk_tier tier = {ru_path_join(&f->arena, f->root, "probed"), ROOM};
+    ru_data_options o = {.format = "images", .paths = write_images(f), .n_paths = 1};
+    for (ru_cache_kind kind = RU_CACHE_BYTES; kind <= RU_CACHE_DECODED; kind++) {
+        ru_data_probe p;
+        ru_dataset *a = open_data(&o, RU_CACHE_NONE, NULL, 0);
+        ru_dataset *b = open_data(&o, RU_CACHE_NONE, NULL, 0);
+        assert_ok(ru_data_probe_take(b, &p, &err), err);
+        assert_true(p.fetch_s > 0 && p.decode_s > 0 && p.unpack_s > 0);
+        assert_in_range(p.bytes, 1, a->bytes / a->count + 1);
+        ru_data_options keeps = o;
+        keeps.cache = (ru_cache_options){kind, &tier, 1};
+        assert_ok(ru_dataset_keep(b, &keeps, &err), err);
+        compare(a, b, 2, 0);
+        rui_cache_sum sum = rui_cache_sum_get(b->cache);
+        int64_t each = sum.added_bytes / COUNT;
+        assert_int_equal(sum.added, COUNT);
+        if (kind == RU_CACHE_DECODED) {
+            assert_int_equal(each, p.decoded_bytes);
+        } else {
+            assert_in_range(each, p.bytes - p.bytes / 4, p.bytes + p.bytes / 4);
+        }
+        ru_dataset_close(a);
+        ru_dataset_close(b);
+    }
+    const ru_data_options made = {.format = "synthetic", .generator = "digits", .count = COUNT};
+    ru_dataset *d;
+    ru_data_probe p;
+    assert_ok(ru_dataset_open(&made, &d, &err), err);
+    assert_ok(ru_data_probe_take(d, &p, &err), err);
+    assert_true(p.bytes == 0 && p.decoded_bytes == 0 && p.fetch_s == 0);
+    ru_dataset_close(d);
+}
+
 static void test_room(void **state)
 {
     ru_scratch *f = *state;
@@ -664,6 +704,7 @@ static void test_failing_calls(void **state)
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(data_cache, T(test_formats), T(test_written_by_others), T(test_arrays_of_bytes),
-         T(test_shards), T(test_labels_in_memory), T(test_options), T(test_parts_share),
-         T(test_room), T(test_damage), T(test_order_of_lines), T(test_changes), T(test_mistakes),
-         T(test_runs_share_a_segment), T(test_large_records), T(test_failing_calls))
+         T(test_shards), T(test_probe), T(test_labels_in_memory), T(test_options),
+         T(test_parts_share), T(test_room), T(test_damage), T(test_order_of_lines), T(test_changes),
+         T(test_mistakes), T(test_runs_share_a_segment), T(test_large_records),
+         T(test_failing_calls))
