@@ -39,6 +39,7 @@ typedef enum ru_cache_kind {
     RU_CACHE_NONE,
     RU_CACHE_BYTES,   /* the bytes of the files: saves reading them again */
     RU_CACHE_DECODED, /* the fields, pixels as u8: saves decoding them, too */
+    RU_CACHE_AUTO,    /* of jobs: one of these; a dataset is never opened with it */
 } ru_cache_kind;
 
 /* View until the dataset is closed. */

@@ -6,6 +6,7 @@
 #include "env/file/reads.h"
 #include "env/process/self.h"
 #include "train/driver/histograms.h"
+#include "train/driver/keep.h"
 
 enum { AHEAD_MAX = 256 }; /* batches; memory bounds them first, where they are large */
 enum { ROOM_PART = 4 };   /* a share may grow by this part of it before its stream is opened anew */
@@ -411,6 +412,7 @@ static ru_status count(rui_driver *d, const rui_ran *r, int64_t waited_ns, ru_er
     t->samples = share->at - share->first + t->batch;
     t->split.compute_ns += r->ns - r->waited_ns;
     t->split.network_ns += r->waited_ns + waited_ns;
+    rui_keep_stepped(t, r->begun, now);
     ru_rec_span(t->recorder, t->names.step, begun.ns, now.ns, t->step_done);
     ru_rec_counter_at(t->recorder, t->names.cpu_all, now.ns, (double)ru_clock_cpu_ns());
     if (t->first_step_ns == 0) {

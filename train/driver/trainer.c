@@ -120,7 +120,7 @@ static ru_status diverged(const rui_trainer *t, double lr, ru_err *err)
         err, RU_E_USER,
         "training diverged: the loss is %.3g after step %lld (lr %g), and was %.3g at the first "
         "step; lower the learning rate (train.optimizer, lr) or set train.clip_norm%s",
-        t->loss, (long long)t->step_done, lr, t->loss_first,
+        t->loss, (long long)t->step_done, lr, t->rise.first,
         rui_trainer_scale_hint(t, hint, sizeof hint));
 }
 
@@ -130,12 +130,12 @@ ru_status rui_trainer_loss(rui_trainer *t, double loss, double lr, ru_err *err)
     if (!isfinite(t->loss)) {
         return no_number(t, lr, err);
     }
-    if (t->loss_first == 0) {
-        t->loss_first = fabs(t->loss);
+    if (t->rise.first == 0) {
+        t->rise.first = fabs(t->loss);
     }
-    double limit = DIVERGED * (t->loss_first > 1 ? t->loss_first : 1);
-    t->n_high = fabs(t->loss) > limit ? t->n_high + 1 : 0;
-    return t->n_high < HIGH_MAX ? RU_OK : diverged(t, lr, err);
+    double limit = DIVERGED * (t->rise.first > 1 ? t->rise.first : 1);
+    t->rise.n_high = fabs(t->loss) > limit ? t->rise.n_high + 1 : 0;
+    return t->rise.n_high < HIGH_MAX ? RU_OK : diverged(t, lr, err);
 }
 
 ru_status rui_trainer_judge(void *self, float loss, bool invalid)
@@ -148,7 +148,7 @@ ru_status rui_trainer_judge(void *self, float loss, bool invalid)
 
 ru_status rui_trainer_not_diverged(const rui_trainer *t, bool stopped, ru_err *err)
 {
-    if (stopped || t->n_high == 0) {
+    if (stopped || t->rise.n_high == 0) {
         return RU_OK;
     }
     return diverged(t, ru_schedule_lr(&t->schedule, t->optimizer.lr, t->step_done - 1), err);
@@ -311,12 +311,12 @@ ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_run_report_su
         ru_run_report_say(t->report, "best %s %g after step %lld: %s/checkpoints/best",
                           t->best.metric, t->best.value, (long long)t->best.step, t->out);
     }
-    if (!stopped && t->loss_first > 0 && t->loss > RISEN * t->loss_first) {
+    if (!stopped && t->rise.first > 0 && t->loss > RISEN * t->rise.first) {
         ru_run_report_say(
             t->report,
             "warning: the loss rose from %.3g at the first step to %.3g at the last; the "
             "learning rate (train.optimizer, lr) is probably too high",
-            t->loss_first, t->loss);
+            t->rise.first, t->loss);
     }
     rui_trainer_say_damaged(t, t->train_set, "training");
     RU_TRY(rui_trainer_dir_facts(t, err));

@@ -33,6 +33,12 @@ typedef struct rui_learned {
     double noise; /* gradient noise scale in samples; 0: not measured */
 } rui_learned;
 
+/* Does the loss rise? */
+typedef struct rui_rise {
+    double first;    /* loss of this process; 0: none yet */
+    uint32_t n_high; /* steps in a row whose loss is far above it */
+} rui_rise;
+
 typedef struct rui_trainer {
     const ru_train_options *opt;
     const ru_job *job;
@@ -83,9 +89,9 @@ typedef struct rui_trainer {
     uint32_t doubts; /* of those, how many were looked into without a finding */
     rui_said said;
     rui_learned learned;
-    bool sealed;       /* nothing may be allocated */
-    double loss_first; /* of this process; 0: none yet */
-    uint32_t n_high;   /* steps in a row whose loss is far above the first */
+    bool sealed; /* nothing may be allocated */
+    rui_rise rise;
+    struct rui_keep *keep; /* train/driver/keep.h; NULL: data.cache is not auto */
     int64_t first_step_ns;
     ru_decisions *decisions;
     struct rui_hists

@@ -14,6 +14,7 @@
 #include "trace/read/fold.h"
 #include "train/driver/find_lr.h"
 #include "train/driver/histograms.h"
+#include "train/driver/keep.h"
 #include "train/driver/trainer_impl.h"
 #include "train/job/batch.h"
 #include "train/job/metric.h"
@@ -27,16 +28,20 @@ static ru_status open_data(rui_trainer *t, ru_model_facts *facts, ru_err *err)
         RU_TRY(rui_trainer_columns_before(t, &before, err));
         train.columns = &before;
     }
+    bool chooses = train.cache.kind == RU_CACHE_AUTO;
+    train.cache.kind = chooses ? RU_CACHE_NONE : train.cache.kind;
     RU_TRY(ru_dataset_open(&train, &t->train_set, err));
     t->count = ru_dataset_count(t->train_set);
     if (t->count < 1) {
         return RU_FAIL(err, RU_E_DATA, "the training data contains no sample");
     }
+    RU_TRY(chooses ? rui_keep_choose(t, &train, err) : RU_OK);
     RU_TRY(ru_model_facts_from(t->train_set, t->arena, facts, err));
     if (!ru_job_has_test(t->job)) {
         return RU_OK;
     }
     ru_data_options test = ru_job_data_options(t->job, true);
+    test.cache.kind = train.cache.kind;
     test.class_names = facts->class_names; /* the same class has the same number in both sets */
     test.n_class_names = facts->n_class_names;
     test.columns = &facts->columns;
@@ -411,6 +416,7 @@ ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err)
     }
     RU_TRY(open_recorder(t, err));
     RU_TRY(ru_decisions_open(t->out, t->job->name, &t->decisions, err));
+    rui_keep_note(t);
     return rui_trainer_tuned_in(t, err);
 }
 

@@ -217,8 +217,9 @@ static const ru_conf_field data_fields[] = {
            "it is an error where the file system does not allow that"),
     RU_ROW(CHOICE, ru_job_data, cache, "none",
            "what Rubato keeps in the folders of `storage` of each sample that it reads, for later "
-           "epochs and runs: nothing, the bytes of the files, or the decoded sample",
-           .choices = "none|bytes|decoded"),
+           "epochs and runs: nothing, the bytes of the files, or the decoded sample; auto: what "
+           "saves most by the policy `keep`, from what reading some samples takes",
+           .choices = "none|bytes|decoded|auto"),
 };
 
 static bool prepares(const ru_job_data *d)
@@ -463,6 +464,7 @@ static ru_status check_class_weights(const ru_conf_texts *w, ru_err *err)
 
 static ru_status job_check(const void *section, ru_err *err)
 {
+    static const char *const cache_words[] = {"none", "bytes", "decoded", "auto"};
     const ru_job *job = section;
     RU_TRY(rui_job_name_check(job->name, err));
     RU_TRY(ru_job_metrics_check(&job->train, err));
@@ -471,7 +473,7 @@ static ru_status job_check(const void *section, ru_err *err)
         return RU_FAIL(err, RU_E_CONFIG,
                        "data.cache is %s, but there is no place to keep samples; name a folder: "
                        "storage: [{path: /data/rubato, quota: 100GB}]",
-                       job->data.cache == RU_CACHE_BYTES ? "bytes" : "decoded");
+                       cache_words[job->data.cache & 3]);
     }
     if (job->train.until.n > 0 && !ru_job_has_test(job)) {
         return RU_FAIL(err, RU_E_CONFIG,

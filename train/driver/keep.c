@@ -1,0 +1,260 @@
+#include "train/driver/keep.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "data/probe.h"
+#include "env/file/file.h"
+#include "env/file/grow.h"
+#include "exec/pool.h"
+#include "plan/disk/keep.h"
+#include "train/job/batch.h"
+
+#define DISK_MB_PER_S 500.0 /* where it cannot be measured */
+
+enum { TRY_BYTES = 16 << 20, BLOCK_BYTES = 4 << 20 };
+
+static const int64_t fresh_ns = INT64_C(86400000000000); /* a day */
+
+struct rui_keep {
+    ru_keep_in in;
+    uint32_t form;
+    int64_t epochs;   /* that are over */
+    ru_time begun;    /* this one */
+    int64_t input_ns; /* waited for samples before it */
+    bool whole;       /* it was seen from its beginning */
+};
+
+/* What was measured, for processes that ask the same. */
+typedef struct record {
+    uint64_t bytes; /* of this struct: another version has another */
+    ru_keep_in in;
+    uint64_t hash; /* of what stands before */
+} record;
+
+/* -- measuring --------------------------------------------------------------------------------- */
+
+static double rate_since(ru_time from)
+{
+    int64_t ns = ru_time_since(ru_clock_now(), from);
+    return ns > 0 ? 1e3 * TRY_BYTES / (double)ns : DISK_MB_PER_S;
+}
+
+static ru_status write_try(const char *path, const void *block, double *mb_per_s, ru_err *err)
+{
+    ru_out *o;
+    ru_time from = ru_clock_now();
+    RU_TRY(ru_out_open_own(path, &o, err));
+    ru_status st = RU_OK;
+    for (int64_t at = 0; st == RU_OK && at < TRY_BYTES; at += BLOCK_BYTES) {
+        st = ru_out_write(o, block, BLOCK_BYTES, err);
+    }
+    st = st == RU_OK ? ru_out_commit(o, err) : st;
+    ru_out_close(o);
+    *mb_per_s = rate_since(from);
+    return st;
+}
+
+static ru_status read_try(const char *path, void *block, double *mb_per_s, ru_err *err)
+{
+    ru_in_file f;
+    RU_TRY(ru_in_open_own(path, &f, err));
+    ru_status st = ru_in_direct(&f) ? RU_OK : RU_E_UNSUPPORTED; /* else memory is measured */
+    ru_time from = ru_clock_now();
+    for (int64_t at = 0; st == RU_OK && at < TRY_BYTES; at += BLOCK_BYTES) {
+        st = ru_in_read(&f, path, at, block, BLOCK_BYTES, err);
+    }
+    *mb_per_s = rate_since(from);
+    ru_in_close(&f);
+    return st;
+}
+
+/* Of the first folder; what cannot be measured is left as it is. */
+static void measure_disk(const char *path, ru_keep_in *in)
+{
+    double mb_per_s = 0;
+    ru_err none = {0};
+    uint8_t *block = aligned_alloc(RU_DIRECT_BYTES, BLOCK_BYTES);
+    if (block == NULL) {
+        return;
+    }
+    memset(block, 0x5a, BLOCK_BYTES);
+    if (write_try(path, block, &mb_per_s, &none) == RU_OK) {
+        in->write_mb_per_s = mb_per_s;
+        in->read_mb_per_s =
+            read_try(path, block, &mb_per_s, &none) == RU_OK ? mb_per_s : in->read_mb_per_s;
+        (void)!ru_path_remove(path, &none);
+    }
+    free(block);
+}
+
+static int64_t epochs_of(const rui_trainer *t)
+{
+    const ru_job_train *j = &t->job->train;
+    int64_t by_steps = j->steps > 0 ? (j->steps * j->batch + t->count - 1) / t->count : 0;
+    int64_t n = by_steps > 0 ? by_steps : j->epochs;
+    return n < 1 ? 1 : n < RU_KEEP_EPOCHS_MAX ? n : RU_KEEP_EPOCHS_MAX;
+}
+
+static ru_status measure(rui_trainer *t, const char *folder, ru_keep_in *in, ru_err *err)
+{
+    ru_data_probe p;
+    const ru_job_data *d = &t->job->data;
+    const char *path = ru_arena_printf(t->arena, "%s/try", folder);
+    RU_TRY(ru_data_probe_take(t->train_set, &p, err));
+    *in = (ru_keep_in){.samples = t->count,
+                       .epochs = 1,
+                       .hosts = 1,
+                       .readers = d->threads > 0 ? d->threads : 1,
+                       .fetch_s = p.fetch_s,
+                       .decode_s = p.decode_s,
+                       .unpack_s = p.unpack_s,
+                       .bytes = p.bytes,
+                       .decoded_bytes = p.decoded_bytes,
+                       .read_mb_per_s = DISK_MB_PER_S,
+                       .write_mb_per_s = DISK_MB_PER_S,
+                       .gain_min = 0.02};
+    if (path != NULL && (p.bytes > 0 || p.decoded_bytes > 0)) {
+        measure_disk(path, in);
+    }
+    return RU_OK;
+}
+
+/* -- one answer for the processes of this machine ---------------------------------------------- */
+
+static bool read_record(const char *path, int64_t samples, ru_keep_in *in)
+{
+    record *r = NULL;
+    int64_t n;
+    ru_err none = {0};
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    bool fresh = ru_clock_wall_ns() - ru_path_changed_ns(path) < fresh_ns;
+    bool fine = fresh && ru_file_read(path, sizeof *r, &scratch, (char **)&r, &n, &none) == RU_OK &&
+                n == (int64_t)sizeof *r && r->bytes == sizeof *r &&
+                r->hash == ru_hash_bytes(r, offsetof(record, hash), 0) && r->in.samples == samples;
+    if (fine) {
+        *in = r->in;
+    }
+    ru_arena_fini(&scratch);
+    return fine;
+}
+
+/* Workers of one host take turns, so that one measures and all keep the same. */
+static ru_status get_measured(rui_trainer *t, const ru_data_options *opt, ru_keep_in *in,
+                              ru_err *err)
+{
+    ru_hasher h;
+    ru_lock *lock = NULL;
+    ru_hasher_init(&h);
+    ru_hasher_put_str(&h, opt->format);
+    for (uint32_t k = 0; k < opt->n_paths; k++) {
+        ru_hasher_put_str(&h, opt->paths[k]);
+    }
+    ru_hasher_put_u64(&h, (uint64_t)opt->image_size);
+    ru_hasher_put_u64(&h, t->job->data.threads);
+    char key[33];
+    ru_hash128_text(ru_hasher_get(&h), key);
+    const char *folder = ru_path_join(t->arena, t->job->storage.at[0].path, "samples");
+    const char *path = folder != NULL ? ru_arena_printf(t->arena, "%s/auto-%s", folder, key) : NULL;
+    const char *turn = path != NULL ? ru_arena_printf(t->arena, "%s/auto", folder) : NULL;
+    if (turn == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the names of kept samples");
+    }
+    RU_TRY(ru_dir_make(folder, err));
+    if (!ru_dir_is_own(folder)) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "storage: %s belongs to another user, or others may write into it; name a "
+                       "folder of your own, or run: chmod go-w %s",
+                       folder, folder);
+    }
+    RU_TRY(ru_lock_open(turn, true, true, &lock, err));
+    ru_status st = RU_OK;
+    if (!read_record(path, t->count, in)) {
+        st = measure(t, folder, in, err);
+        record r = {.bytes = sizeof r, .in = *in};
+        r.hash = ru_hash_bytes(&r, offsetof(record, hash), 0);
+        ru_err none = {0};
+        if (st == RU_OK && ru_file_own(path, &r, sizeof r, &none) != RU_OK) {
+            ru_log(RU_LOG_WARN, "data", "cache", "%s", none.text);
+        }
+    }
+    ru_lock_close(lock);
+    return st;
+}
+
+/* -- the decision ------------------------------------------------------------------------------ */
+
+ru_status rui_keep_choose(rui_trainer *t, ru_data_options *opt, ru_err *err)
+{
+    ru_keep_plan p;
+    struct rui_keep *k = RU_NEW(t->arena, struct rui_keep, 1);
+    if (k == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for what is known of the training data");
+    }
+    RU_TRY(get_measured(t, opt, &k->in, err));
+    k->in.epochs = epochs_of(t);
+    for (uint32_t i = 0; i < t->job->storage.n; i++) {
+        k->in.room_bytes += t->job->storage.at[i].quota_bytes;
+    }
+    RU_TRY(ru_plan_keep(&k->in, &p, err));
+    RU_TRY(ru_plan_keep_check(&k->in, &p, err));
+    k->form = p.form;
+    t->keep = k;
+    opt->cache.kind = p.form == RU_KEPT_BYTES     ? RU_CACHE_BYTES
+                      : p.form == RU_KEPT_DECODED ? RU_CACHE_DECODED
+                                                  : RU_CACHE_NONE;
+    ru_log(RU_LOG_INFO, "data", "cache",
+           "auto keeps %s: reading an epoch takes %.3g s in the end, %.3g s without",
+           p.form == RU_KEPT_BYTES     ? "the bytes of samples"
+           : p.form == RU_KEPT_DECODED ? "decoded samples"
+                                       : "nothing",
+           p.epoch_s, p.none_s);
+    return p.form == RU_KEPT_NONE ? RU_OK : ru_dataset_keep(t->train_set, opt, err);
+}
+
+void rui_keep_note(rui_trainer *t)
+{
+    if (t->keep != NULL) {
+        ru_decisions_add(t->decisions, &ru_policy_keep, &t->keep->in, false);
+    }
+}
+
+/* After the first epoch the time of training is known too, so that the next ones are predicted with
+ * it. */
+void rui_keep_stepped(rui_trainer *t, ru_time begun, ru_time now)
+{
+    struct rui_keep *k = t->keep;
+    if (k == NULL) {
+        return;
+    }
+    int64_t epochs = t->samples / t->count, before = t->samples - t->batch;
+    if (k->begun.ns == 0) {
+        k->begun = begun;
+        k->epochs = before / t->count;
+        k->whole = before % t->count == 0;
+    }
+    if (epochs == k->epochs) {
+        return;
+    }
+    double took_s = 1e-9 * (double)ru_time_since(now, k->begun);
+    double own_s = took_s - 1e-9 * (double)(t->split.input_ns - k->input_ns);
+    if (k->whole) {
+        bool sealed = rui_trainer_seal(t, false), first = k->in.train_s == 0;
+        ru_decisions_measured(t->decisions, &ru_policy_keep, first ? "first_s" : "epoch_s", RU_NAN,
+                              took_s);
+        if (first) {
+            k->in.method = RU_KEEP_NONE + k->form;
+            k->in.train_s = fmax(own_s, 1e-9) / (double)t->count;
+            rui_keep_note(t);
+        }
+        (void)rui_trainer_seal(t, sealed);
+    }
+    k->whole = true;
+    k->epochs = epochs;
+    k->begun = now;
+    k->input_ns = t->split.input_ns;
+}
