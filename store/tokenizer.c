@@ -1,6 +1,7 @@
 #include "store/tokenizer.h"
 
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/heap.h"
@@ -15,16 +16,27 @@ typedef struct added {
     int64_t id;
 } added;
 
+/* Which parts of a text (between added tokens) get a blank before them. */
+typedef enum prefix {
+    NONE,
+    FIRST,  /* the one at the beginning, if it has none */
+    ALWAYS, /* each that has none */
+    EVEN,   /* each, also one that has one */
+} prefix;
+
 struct ru_tokenizer {
     ru_arena *arena;
     const char *path;
-    ru_map ids;    /* bytes of a token -> its id */
+    ru_map ids;    /* a token, as its bytes or (spaced) as it stands in the file -> its id */
     ru_map pairs;  /* two ids -> rank and merged id, 32 bits each */
     ru_str *bytes; /* [size]; p NULL: there is no such token */
     ru_tokenizer_facts facts;
     int64_t byte_ids[BYTES];
     added *added; /* [n_added] found in the text before words are */
     uint32_t n_added;
+    prefix prefix; /* GPT-2's kind: NONE */
+    bool spaced;   /* Llama's kind: letters are merged, blanks are one */
+    bool words;    /* of it: a word begins at each blank */
 };
 
 /* -- letters -----------------------------------------------------------------------------------
@@ -163,12 +175,49 @@ static ru_str bytes_of(const ru_tokenizer *t, const short *table, const char *to
     return ru_str_n(out, n);
 }
 
-static ru_status put_token(ru_tokenizer *t, ru_str bytes, int64_t id, ru_err *err)
+#define BLANK "\xE2\x96\x81" /* U+2581 stands for it */
+
+/* The same for Llama's kind: <0xNN> is a byte, BLANK a blank, everything else itself. */
+static ru_str text_of(const ru_tokenizer *t, ru_str token)
 {
+    char *out = ru_arena_alloc(t->arena, token.n + 1, 1);
+    int64_t n = 0, byte = -1;
+    if (out == NULL) {
+        return (ru_str){0};
+    }
+    if (token.n == 6 && ru_str_starts(token, "<0x") && token.p[5] == '>') {
+        const char hex[] = {token.p[3], token.p[4], '\0'};
+        char *end;
+        byte = strtol(hex, &end, 16);
+        byte = end == hex + 2 ? byte : -1;
+    }
+    if (byte >= 0) {
+        out[0] = (char)(uint8_t)byte;
+        return ru_str_n(out, 1);
+    }
+    for (int64_t at = 0; at < token.n; at++) {
+        bool blank = ru_str_starts(ru_str_from(token, at), BLANK);
+        out[n++] = blank ? ' ' : token.p[at];
+        at += blank ? (int64_t)sizeof BLANK - 2 : 0;
+    }
+    return ru_str_n(out, n);
+}
+
+/* How a token of the file stands in `ids`; p NULL: no memory, or letters that stand for no bytes.
+ */
+static ru_str key_of(const ru_tokenizer *t, const short *table, const char *token)
+{
+    const char *copy = t->spaced ? ru_arena_str(t->arena, token) : NULL;
+    return !t->spaced ? bytes_of(t, table, token) : copy != NULL ? ru_str_c(copy) : (ru_str){0};
+}
+
+static ru_status put_token(ru_tokenizer *t, ru_str key, int64_t id, ru_err *err)
+{
+    ru_str bytes = key.p != NULL && t->spaced ? text_of(t, key) : key;
     if (id < 0 || id >= t->facts.size || bytes.p == NULL) {
         return damaged(t, "a token has no legal number, or letters that stand for no bytes", err);
     }
-    uint64_t *at = ru_map_put(&t->ids, bytes, NULL);
+    uint64_t *at = ru_map_put(&t->ids, key, NULL);
     if (at == NULL) {
         return no_memory(t, err);
     }
@@ -207,7 +256,7 @@ static ru_status read_vocab(ru_tokenizer *t, const json_t *vocab, const json_t *
             special = json_integer_value(json_object_get(one, "id")) == json_integer_value(id);
         }
         if (st == RU_OK && !special) {
-            st = put_token(t, bytes_of(t, table, token), json_integer_value(id), err);
+            st = put_token(t, key_of(t, table, token), json_integer_value(id), err);
         }
     }
     json_decref(all);
@@ -224,7 +273,7 @@ static ru_status read_merge(ru_tokenizer *t, const json_t *merge, size_t rank, c
     if (left == NULL || right == NULL) {
         return damaged(t, "a merge is no pair of tokens", err);
     }
-    ru_str a = bytes_of(t, table, left), b = bytes_of(t, table, right), both;
+    ru_str a = key_of(t, table, left), b = key_of(t, table, right), both;
     char *joined = ru_arena_alloc(t->arena, a.n + b.n + 1, 1);
     if (joined == NULL || a.p == NULL || b.p == NULL) {
         return joined == NULL ? no_memory(t, err) : damaged(t, "a merge is of no bytes", err);
@@ -258,6 +307,11 @@ static ru_status read_added(ru_tokenizer *t, const json_t *more, ru_err *err)
         const char *content = json_string_value(json_object_get(one, "content"));
         int64_t id = json_integer_value(json_object_get(one, "id"));
         bool special = json_is_true(json_object_get(one, "special"));
+        if (t->prefix == EVEN && json_is_true(json_object_get(one, "normalized"))) {
+            return RU_FAIL(err, RU_E_UNSUPPORTED,
+                           "%s: added token '%s' is normalized, which is not carried out", t->path,
+                           content != NULL ? content : "");
+        }
         if (json_is_true(json_object_get(one, "lstrip")) ||
             json_is_true(json_object_get(one, "rstrip")) ||
             json_is_true(json_object_get(one, "single_word"))) {
@@ -273,7 +327,8 @@ static ru_status read_added(ru_tokenizer *t, const json_t *more, ru_err *err)
         t->added[t->n_added++] = (added){text, id};
         t->facts.longest = text.n > t->facts.longest ? text.n : t->facts.longest;
         t->bytes[id] = special ? ru_str_n("", 0) : text;
-        t->facts.end = special && strcmp(content, "<|endoftext|>") == 0 ? id : t->facts.end;
+        bool end = strcmp(content, t->spaced ? "</s>" : "<|endoftext|>") == 0;
+        t->facts.end = special && end ? id : t->facts.end;
     }
     return RU_OK;
 }
@@ -284,32 +339,80 @@ static bool is_nothing(const json_t *v)
            (json_is_string(v) && json_string_length(v) == 0);
 }
 
-/* What would change tokens and is not carried out. */
-static ru_status check(const ru_tokenizer *t, const json_t *root, ru_err *err)
+static bool is_type(const json_t *v, const char *type)
+{
+    const char *is = json_string_value(json_object_get(v, "type"));
+    return is != NULL && strcmp(is, type) == 0;
+}
+
+static bool is_text(const json_t *v, const char *text)
+{
+    const char *is = json_string_value(v);
+    return is != NULL && strcmp(is, text) == 0;
+}
+
+/* The normalizer of Llama's kind: a blank before each part, then blanks as BLANK. */
+static bool is_prepend_replace(const json_t *v)
+{
+    const json_t *both = json_object_get(v, "normalizers"), *pre = json_array_get(both, 0);
+    const json_t *rep = json_array_get(both, 1);
+    return is_type(v, "Sequence") && json_array_size(both) == 2 && is_type(pre, "Prepend") &&
+           is_text(json_object_get(pre, "prepend"), BLANK) && is_type(rep, "Replace") &&
+           is_text(json_object_get(json_object_get(rep, "pattern"), "String"), " ") &&
+           is_text(json_object_get(rep, "content"), BLANK);
+}
+
+/* Of which kind is it? What is neither is named; NULL: nothing. */
+static const char *kind_of(ru_tokenizer *t, const json_t *root)
+{
+    const json_t *words = json_object_get(root, "pre_tokenizer");
+    const json_t *norm = json_object_get(root, "normalizer"), *scheme;
+    if (is_type(words, "ByteLevel")) {
+        return !is_nothing(norm)                                          ? "a normalizer"
+               : json_is_true(json_object_get(words, "add_prefix_space")) ? "add_prefix_space"
+               : json_is_false(json_object_get(words, "use_regex"))       ? "use_regex: false"
+                                                                          : NULL;
+    }
+    t->spaced = true;
+    if (is_nothing(words)) {
+        t->prefix = EVEN;
+        return is_prepend_replace(norm) ? NULL
+               : is_nothing(norm)       ? "neither pre_tokenizer nor normalizer"
+                                        : "a normalizer other than Prepend and Replace";
+    }
+    scheme = json_object_get(words, "prepend_scheme");
+    t->prefix = is_text(scheme, "first") ? FIRST : is_text(scheme, "never") ? NONE : ALWAYS;
+    t->words = !json_is_false(json_object_get(words, "split"));
+    return !is_type(words, "Metaspace") ? "a pre_tokenizer other than ByteLevel and Metaspace"
+           : !is_text(json_object_get(words, "replacement"), BLANK) ? "an own replacement of blanks"
+           : !is_nothing(norm)                                      ? "a normalizer"
+                                                                    : NULL;
+}
+
+/* What would change tokens and is not carried out. Tokens that a template puts around a text are
+ * not part of it. */
+static ru_status check(ru_tokenizer *t, const json_t *root, ru_err *err)
 {
     static const char *const no[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix",
-                                     "byte_fallback", "ignore_merges"};
+                                     "ignore_merges"};
     const json_t *model = json_object_get(root, "model");
-    const json_t *words = json_object_get(root, "pre_tokenizer");
     const json_t *post = json_object_get(root, "post_processor");
     const char *type = json_string_value(json_object_get(model, "type"));
-    const char *way = json_string_value(json_object_get(words, "type"));
     const char *after = json_string_value(json_object_get(post, "type"));
-    const char *what = NULL;
+    const char *what = kind_of(t, root);
+    bool fallback = json_is_true(json_object_get(model, "byte_fallback"));
     for (uint32_t k = 0; k < RU_ARRAY_LEN(no); k++) {
         what = is_nothing(json_object_get(model, no[k])) ? what : no[k];
     }
+    what = fallback == t->spaced ? what : fallback ? "byte_fallback" : "no byte_fallback";
     what = type != NULL && strcmp(type, "BPE") != 0 ? type : what;
-    what = is_nothing(json_object_get(root, "normalizer")) ? what : "a normalizer";
-    what = way == NULL || strcmp(way, "ByteLevel") != 0 ? "a pre_tokenizer other than ByteLevel"
-                                                        : what;
-    what = json_is_true(json_object_get(words, "add_prefix_space")) ? "add_prefix_space" : what;
-    what = json_is_false(json_object_get(words, "use_regex")) ? "use_regex: false" : what;
-    what = after != NULL && strcmp(after, "ByteLevel") != 0 ? after : what;
+    what = after == NULL || strcmp(after, t->spaced ? "TemplateProcessing" : "ByteLevel") == 0
+               ? what
+               : after;
     return what == NULL ? RU_OK
                         : RU_FAIL(err, RU_E_UNSUPPORTED,
                                   "%s: the tokenizer has %s, which is not carried out; byte-pair "
-                                  "tokenizers of GPT-2's kind are",
+                                  "tokenizers of GPT-2's and of Llama's kind are",
                                   t->path, what);
 }
 
@@ -331,8 +434,12 @@ static ru_status read_root(ru_tokenizer *t, const json_t *root, ru_err *err)
         RU_TRY(read_merge(t, json_array_get(merges, k), k, table, err));
     }
     for (uint32_t b = 0; b < BYTES; b++) {
-        char c = (char)(uint8_t)b;
-        const uint64_t *id = ru_map_get(&t->ids, ru_str_n(&c, 1));
+        char name[8] = {(char)(uint8_t)b};
+        if (t->spaced) {
+            ru_text n = ru_text_into(name, sizeof name);
+            ru_text_putf(&n, "<0x%02X>", b);
+        }
+        const uint64_t *id = ru_map_get(&t->ids, ru_str_n(name, t->spaced ? 6 : 1));
         t->byte_ids[b] = id != NULL ? (int64_t)*id : -1;
     }
     return read_added(t, more, err);
@@ -427,15 +534,24 @@ static ru_status split_word(const ru_tokenizer *t, ru_str word, ru_arena *arena,
         return RU_FAIL(err, RU_E_LIMIT, "no memory for a word of %lld bytes", (long long)word.n);
     }
     ru_heap_init(&heap, items, (uint32_t)(3 * word.n));
-    for (int64_t k = 0; k < word.n; k++) {
-        w[k] = (piece){t->byte_ids[(uint8_t)word.p[k]], k - 1, k + 1 < word.n ? k + 1 : -1};
-        if (w[k].id < 0) {
-            return RU_FAIL(err, RU_E_DATA, "the tokenizer has no token for byte %u",
-                           (unsigned)(uint8_t)word.p[k]);
+    int64_t pieces = 0;
+    for (int64_t at = 0, len; at < word.n; at += len) {
+        len = 1;
+        (void)(t->spaced && letter_at(word, at, &len));
+        const uint64_t *letter = t->spaced ? ru_map_get(&t->ids, ru_str_n(word.p + at, len)) : NULL;
+        for (int64_t k = 0; k < (letter != NULL ? 1 : len); k++) {
+            uint8_t byte = (uint8_t)word.p[at + k];
+            int64_t id = letter != NULL ? (int64_t)*letter : t->byte_ids[byte];
+            if (id < 0) {
+                return RU_FAIL(err, RU_E_DATA, "the tokenizer has no token for byte %u", byte);
+            }
+            w[pieces] = (piece){id, pieces - 1, pieces + 1};
+            pieces++;
         }
     }
-    merge_word(t, w, word.n, &heap);
-    for (int64_t k = 0; k < word.n && k >= 0; k = w[k].after) {
+    w[pieces - 1].after = -1;
+    merge_word(t, w, pieces, &heap);
+    for (int64_t k = 0; k >= 0; k = w[k].after) {
         ids[(*n)++] = w[k].id;
     }
     ru_arena_rewind(arena, mark);
@@ -456,11 +572,56 @@ static const added *added_at(const ru_tokenizer *t, ru_str s)
     return found;
 }
 
+/* A part of a text without added tokens, with BLANK for its blanks, in `arena`. */
+static ru_str with_blanks(const ru_tokenizer *t, ru_str part, bool first, ru_arena *arena)
+{
+    enum { N = sizeof BLANK - 1 };
+    bool has = ru_str_starts(part, " ") || ru_str_starts(part, BLANK);
+    bool put =
+        t->prefix == EVEN || (!has && (t->prefix == ALWAYS || (t->prefix == FIRST && first)));
+    char *out = ru_arena_alloc(arena, N * (part.n + 1), 1);
+    int64_t n = 0;
+    for (int64_t k = put ? -1 : 0; out != NULL && k < part.n; k++) {
+        if (k < 0 || part.p[k] == ' ') {
+            memcpy(out + n, BLANK, N);
+            n += N;
+        } else {
+            out[n++] = part.p[k];
+        }
+    }
+    return ru_str_n(out, n);
+}
+
+/* Where the word that begins at `at` ends: before the next BLANK. */
+static int64_t spaced_end(const ru_tokenizer *t, ru_str s, int64_t at)
+{
+    int64_t next = t->words ? ru_str_find(ru_str_from(s, at + 1), BLANK) : -1;
+    return next < 0 ? s.n : at + 1 + next;
+}
+
+static ru_status split_part(const ru_tokenizer *t, ru_str part, bool first, ru_arena *arena,
+                            int64_t *ids, int64_t *n, ru_err *err)
+{
+    ru_arena_mark mark = ru_arena_mark_get(arena);
+    if (t->spaced && part.n > 0) {
+        part = with_blanks(t, part, first, arena);
+        if (part.p == NULL) {
+            return RU_FAIL(err, RU_E_LIMIT, "no memory for the tokens of a text");
+        }
+    }
+    for (int64_t k = 0, word; k < part.n; k = word) {
+        word = t->spaced ? spaced_end(t, part, k) : word_end(part, k);
+        RU_TRY(split_word(t, ru_str_n(part.p + k, word - k), arena, ids, n, err));
+    }
+    ru_arena_rewind(arena, mark);
+    return RU_OK;
+}
+
 ru_status ru_tokenizer_split(const ru_tokenizer *t, ru_str text, ru_arena *arena, int64_t **ids,
                              int64_t *n, ru_err *err)
 {
     *n = 0;
-    *ids = RU_NEW(arena, int64_t, text.n + 1);
+    *ids = RU_NEW(arena, int64_t, 2 * text.n + 1); /* a part may get a blank */
     if (*ids == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for the tokens of a text");
     }
@@ -472,10 +633,7 @@ ru_status ru_tokenizer_split(const ru_tokenizer *t, ru_str text, ru_arena *arena
             end += a == NULL ? 1 : 0;
         }
         const ru_str part = ru_str_n(text.p + at, end - at);
-        for (int64_t k = 0, word; k < part.n; k = word) {
-            word = word_end(part, k);
-            RU_TRY(split_word(t, ru_str_n(part.p + k, word - k), arena, *ids, n, err));
-        }
+        RU_TRY(split_part(t, part, at == 0, arena, *ids, n, err));
         if (a != NULL) {
             (*ids)[(*n)++] = a->id;
             end += a->content.n;

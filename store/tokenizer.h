@@ -1,5 +1,7 @@
-/* Byte-pair tokenizers by the usual file tokenizer.json: GPT-2's way to divide a text into words
- * (pre_tokenizer ByteLevel), then merges of bytes by rank.
+/* Byte-pair tokenizers by the usual file tokenizer.json. GPT-2's kind (pre_tokenizer ByteLevel)
+ * divides a text into words, whose bytes are merged by rank. Llama's kind (pre_tokenizer Metaspace,
+ * or none and a normalizer) merges letters, with U+2581 for blanks; letters without a token are
+ * bytes.
  *
  * Thread: any, after it is open. Source: Sennrich et al., ACL 2016; Radford et al. 2019. */
 #ifndef RU_STORE_TOKENIZER_H
@@ -11,7 +13,7 @@ typedef struct ru_tokenizer ru_tokenizer;
 
 typedef struct ru_tokenizer_facts {
     int64_t size;    /* tokens are 0 .. size-1 */
-    int64_t end;     /* the special token <|endoftext|>; -1: none */
+    int64_t end;     /* the special token <|endoftext|> or, Llama's kind, </s>; -1: none */
     int64_t longest; /* bytes of text that one token stands for, at most */
 } ru_tokenizer_facts;
 

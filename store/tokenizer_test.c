@@ -13,18 +13,85 @@ typedef struct row {
 } row;
 
 /* Witness: Hugging Face's tokenizers (test/oracle/tokens.py). */
-static const row rows[] = {
 #define TOKENS(text, ...) {text, (const int64_t[]){__VA_ARGS__}},
+static const row rows[] = {
 #include "test/oracle/data/tokens.def"
-#undef TOKENS
 };
+static const row prepend[] = {
+#include "test/oracle/data/tokens_prepend.def"
+};
+static const row metaspace[] = {
+#include "test/oracle/data/tokens_metaspace.def"
+};
+static const row split[] = {
+#include "test/oracle/data/tokens_split.def"
+};
+#undef TOKENS
 
-static ru_tokenizer *open_small(ru_arena *arena)
+static ru_tokenizer *open_file(ru_arena *arena, const char *path)
 {
     ru_err err = {0};
     ru_tokenizer *t;
-    assert_ok(ru_tokenizer_open("test/oracle/data/tokenizer.json", arena, &t, &err), err);
+    assert_ok(ru_tokenizer_open(path, arena, &t, &err), err);
     return t;
+}
+
+static ru_tokenizer *open_small(ru_arena *arena)
+{
+    return open_file(arena, "test/oracle/data/tokenizer.json");
+}
+
+static void same_tokens(const ru_tokenizer *t, const row *r, ru_arena *arena, int64_t **ids,
+                        int64_t *n)
+{
+    ru_err err = {0};
+    int64_t want = 0;
+    assert_ok(ru_tokenizer_split(t, ru_str_c(r->text), arena, ids, n, &err), err);
+    while (r->ids[want] >= 0) {
+        if (want >= *n || (*ids)[want] != r->ids[want]) {
+            fail_msg("'%s': token %lld is %lld, expected %lld", r->text, (long long)want,
+                     want < *n ? (long long)(*ids)[want] : -1, (long long)r->ids[want]);
+        }
+        want++;
+    }
+    assert_int_equal(*n, want);
+}
+
+/* Llama's kind; the texts are the tokens' bytes, but for blanks before parts. */
+static void letters_are_merged_beside_bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path;
+        const row *rows;
+        uint32_t n;
+    } kinds[] = {
+        {"test/oracle/data/tokenizer_prepend.json", prepend, RU_ARRAY_LEN(prepend)},
+        {"test/oracle/data/tokenizer_metaspace.json", metaspace, RU_ARRAY_LEN(metaspace)},
+        {"test/oracle/data/tokenizer_split.json", split, RU_ARRAY_LEN(split)},
+    };
+    for (uint32_t kind = 0; kind < RU_ARRAY_LEN(kinds); kind++) {
+        ru_arena arena;
+        ru_arena_init(&arena, 0);
+        ru_tokenizer *t = open_file(&arena, kinds[kind].path);
+        assert_int_equal(ru_tokenizer_facts_get(t).end, 2);
+        for (uint32_t k = 0; k < kinds[kind].n; k++) {
+            int64_t *ids, n;
+            char text[400];
+            ru_text back = ru_text_into(text, sizeof text);
+            const char *given = kinds[kind].rows[k].text;
+            same_tokens(t, &kinds[kind].rows[k], &arena, &ids, &n);
+            for (int64_t i = 0; i < n; i++) {
+                ru_str b = ru_tokenizer_bytes(t, ids[i]);
+                ru_text_put_n(&back, b.p, b.n);
+            }
+            if (strstr(given, "s>") == NULL && strstr(given, "\xE2\x96\x81") == NULL) {
+                bool blank = text[0] == ' ' && strcmp(text, given) != 0;
+                assert_string_equal(text + (blank ? 1 : 0), given);
+            }
+        }
+        ru_arena_fini(&arena);
+    }
 }
 
 static void tokens_are_those_of_the_usual_library(void **state)
@@ -34,18 +101,9 @@ static void tokens_are_those_of_the_usual_library(void **state)
     ru_arena_init(&arena, 0);
     ru_tokenizer *t = open_small(&arena);
     for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
-        ru_err err = {0};
-        int64_t *ids, n, want = 0;
+        int64_t *ids, n;
         ru_str text = ru_str_c(rows[k].text);
-        assert_ok(ru_tokenizer_split(t, text, &arena, &ids, &n, &err), err);
-        while (rows[k].ids[want] >= 0) {
-            if (want >= n || ids[want] != rows[k].ids[want]) {
-                fail_msg("'%s': token %lld is %lld, expected %lld", rows[k].text, (long long)want,
-                         want < n ? (long long)ids[want] : -1, (long long)rows[k].ids[want]);
-            }
-            want++;
-        }
-        assert_int_equal(n, want);
+        same_tokens(t, &rows[k], &arena, &ids, &n);
         int64_t at = 0;
         for (int64_t i = 0; i < n && strstr(rows[k].text, "<|") == NULL; i++) { /* and back */
             ru_str b = ru_tokenizer_bytes(t, ids[i]);
@@ -97,7 +155,14 @@ static void what_changes_tokens_is_refused(void **state)
         {"{", "json:1", RU_E_DATA},
         {"{\"model\":{\"type\":\"WordPiece\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\"}}",
          "WordPiece", RU_E_UNSUPPORTED},
-        {"{\"model\":{\"type\":\"BPE\"},\"pre_tokenizer\":{\"type\":\"Whitespace\"}}",
+        {"{\"model\":{\"type\":\"BPE\"},\"pre_tokenizer\":{\"type\":\"Metaspace\","
+         "\"replacement\":\"\xE2\x96\x81\"}}",
+         "no byte_fallback", RU_E_UNSUPPORTED},
+        {"{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true},\"normalizer\":{\"type\":"
+         "\"Prepend\"}}",
+         "other than Prepend and Replace", RU_E_UNSUPPORTED},
+        {"{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true},\"pre_tokenizer\":{\"type\":"
+         "\"Whitespace\"}}",
          "pre_tokenizer", RU_E_UNSUPPORTED},
         {"{\"normalizer\":{\"type\":\"NFC\"},\"model\":{\"type\":\"BPE\"},\"pre_tokenizer\":{"
          "\"type\":\"ByteLevel\"}}",
@@ -130,6 +195,6 @@ static void what_changes_tokens_is_refused(void **state)
 }
 
 RU_TESTS(store_tokenizer, cmocka_unit_test(tokens_are_those_of_the_usual_library),
-         cmocka_unit_test(any_bytes_are_tokens),
+         cmocka_unit_test(letters_are_merged_beside_bytes), cmocka_unit_test(any_bytes_are_tokens),
          cmocka_unit_test_setup_teardown(what_changes_tokens_is_refused, ru_scratch_open,
                                          ru_scratch_close))
