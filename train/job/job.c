@@ -472,7 +472,8 @@ static ru_status job_check(const void *section, ru_err *err)
     if (job->data.cache != RU_CACHE_NONE && job->storage.n == 0) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "data.cache is %s, but there is no place to keep samples; name a folder: "
-                       "storage: [{path: /data/rubato, quota: 100GB}]",
+                       "storage: [{path: /data/rubato, quota: 100GB}], in the job or in a file "
+                       "that RUBATO_STORAGE names",
                        cache_words[job->data.cache & 3]);
     }
     if (job->train.until.n > 0 && !ru_job_has_test(job)) {
@@ -520,6 +521,12 @@ static const ru_conf_field tier_fields[] = {
 static const ru_conf_table tier_table =
     RU_TABLE("storage", ru_disk_tier, tier_fields, "a folder for what is kept",
              .called = "dir=path|folder=path|size=quota|limit=quota|max_size=quota");
+static const ru_conf_field storage_fields[] = {
+    RU_ROW_AS("storage", SECTIONS, rui_job_storage, at, NULL,
+              "folders for what is kept, the fastest first", .table = &tier_table),
+};
+const ru_conf_table rui_job_storage_table =
+    RU_TABLE("storage", rui_job_storage, storage_fields, "a file that RUBATO_STORAGE names");
 
 static const ru_conf_field job_fields[] = {
     RU_ROW(TEXT, ru_job, name, "job", "name of the job, used in the names of runs and in reports"),

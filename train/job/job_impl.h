@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "base/conf.h"
+#include "data/reader.h"
 
 extern const ru_conf_table rui_augment_table; /* of ru_augment */
 
@@ -24,5 +25,14 @@ RU_MUST_USE ru_status rui_job_name_check(const char *name, ru_err *err);
 const char *rui_job_path(ru_arena *arena, const char *job, const char *path);
 RU_MUST_USE ru_status rui_job_paths(ru_arena *arena, const char *job, ru_conf_texts *t,
                                     ru_err *err);
+
+/* A file of `storage` alone. */
+typedef struct rui_job_storage {
+    struct {
+        const ru_disk_tier *at; /* [n] */
+        uint32_t n;
+    } at;
+} rui_job_storage;
+extern const ru_conf_table rui_job_storage_table;
 
 #endif

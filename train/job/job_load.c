@@ -92,6 +92,39 @@ ru_status rui_job_text(const char *path, ru_arena *arena, char **text, int64_t *
     return check_text(path, *text, *n, err);
 }
 
+/* RUBATO_STORAGE: folders of this machine, below those of the job itself. */
+static ru_status add_storage(ru_conf *c, ru_arena *arena, ru_err *err)
+{
+    const char *path = ru_conf_env("RUBATO_STORAGE");
+    if (path == NULL || path[0] == '\0') {
+        return RU_OK;
+    }
+    char *file;
+    int64_t n;
+    ru_conf *own;
+    rui_job_storage tiers;
+    ru_text text = ru_text_arena(arena);
+    ru_status st = rui_job_text(path, arena, &file, &n, err);
+    if (st != RU_OK) {
+        return ru_err_wrap(err, st, "RUBATO_STORAGE");
+    }
+    RU_TRY(ru_conf_new(&rui_job_storage_table, arena, &own, err));
+    RU_TRY(ru_conf_add_file(own, path, file, n, err));
+    RU_TRY(ru_conf_apply(own, &tiers, err));
+    char *real = realpath(path, NULL); /* its folders may be missing yet: they get whole paths */
+    const char *base = ru_arena_str(arena, real != NULL ? real : path);
+    free(real);
+    ru_text_put(&text, "{\"storage\":[");
+    for (uint32_t k = 0; k < tiers.at.n; k++) {
+        const char *dir = base != NULL ? rui_job_path(arena, base, tiers.at.at[k].path) : NULL;
+        ru_text_put(&text, k > 0 ? ",{\"path\":" : "{\"path\":");
+        ru_text_json(&text, ru_str_c(dir != NULL ? dir : ""));
+        ru_text_putf(&text, ",\"quota\":\"%lldB\"}", (long long)tiers.at.at[k].quota_bytes);
+    }
+    ru_text_put(&text, "]}");
+    return text.cut ? full(err) : ru_conf_add_json(c, path, text.p, text.n, err);
+}
+
 ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets, ru_arena *arena,
                       ru_job *out, ru_conf **conf, ru_err *err)
 {
@@ -101,6 +134,7 @@ ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets
     ru_job job;
     RU_TRY(rui_job_text(path, arena, &text, &n, err));
     RU_TRY(ru_conf_new(&ru_job_table, arena, &c, err));
+    RU_TRY(add_storage(c, arena, err));
     RU_TRY(ru_conf_add_file(c, path, text, n, err));
     RU_TRY(ru_conf_add_env(c, err));
     for (uint32_t k = 0; k < n_sets; k++) {

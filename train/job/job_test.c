@@ -1,8 +1,11 @@
 #include "test/test.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "env/file/file.h"
+#include "test/scratch.h"
 #include "train/job/job.h"
 #include "train/job/metric.h"
 
@@ -253,7 +256,45 @@ static void keys_of_other_trainers_are_explained(void **state)
     }
 }
 
-RU_TESTS(train_job, cmocka_unit_test(keys_of_other_trainers_are_explained),
+/* Folders of this machine serve jobs that name none; their paths are seen from their own file. */
+static void folders_of_the_machine_are_taken(void **state)
+{
+    ru_scratch *f = *state;
+    ru_err err = {0};
+    ru_job job;
+    const char *job_yaml = "model: {zoo: lenet}\ndata: {format: images, train: a, image_size: 8, "
+                           "cache: bytes}\n",
+               *own = "model: {zoo: lenet}\nstorage: [{path: /own, quota: 2MB}]\n"
+                      "data: {format: images, train: a, image_size: 8, cache: bytes}\n",
+               *folders = "storage: [{path: near, quota: 1GB}, {path: /far, quota: 5MiB}]\n";
+    const char *a = ru_path_join(&f->arena, f->root, "a.yaml");
+    const char *b = ru_path_join(&f->arena, f->root, "b.yaml");
+    const char *storage = ru_path_join(&f->arena, f->root, "storage.yaml");
+    assert_ok(ru_file_own(a, job_yaml, (int64_t)strlen(job_yaml), &err), err);
+    assert_ok(ru_file_own(b, own, (int64_t)strlen(own), &err), err);
+    assert_ok(ru_file_own(storage, folders, (int64_t)strlen(folders), &err), err);
+    assert_int_equal(ru_job_load(a, NULL, 0, &f->arena, &job, NULL, &err), RU_E_CONFIG);
+    assert_int_equal(setenv("RUBATO_STORAGE", storage, 1), 0);
+    assert_ok(ru_job_load(a, NULL, 0, &f->arena, &job, NULL, &err), err);
+    assert_int_equal(job.storage.n, 2);
+    assert_true(job.storage.at[0].path[0] == '/');
+    assert_non_null(strstr(job.storage.at[0].path, "/near"));
+    assert_string_equal(job.storage.at[1].path, "/far");
+    assert_true(job.storage.at[0].quota_bytes == 1000000000);
+    assert_true(job.storage.at[1].quota_bytes == 5 << 20);
+    assert_ok(ru_job_load(b, NULL, 0, &f->arena, &job, NULL, &err), err);
+    assert_int_equal(job.storage.n, 1);
+    assert_string_equal(job.storage.at[0].path, "/own");
+    assert_int_equal(setenv("RUBATO_STORAGE", a, 1), 0);
+    assert_int_equal(ru_job_load(b, NULL, 0, &f->arena, &job, NULL, &err), RU_E_CONFIG);
+    assert_non_null(strstr(err.text, "unknown key 'model'"));
+    assert_int_equal(unsetenv("RUBATO_STORAGE"), 0);
+}
+
+RU_TESTS(train_job,
+         cmocka_unit_test_setup_teardown(folders_of_the_machine_are_taken, ru_scratch_open,
+                                         ru_scratch_close),
+         cmocka_unit_test(keys_of_other_trainers_are_explained),
          cmocka_unit_test(a_short_job_takes_the_defaults),
          cmocka_unit_test(the_interface_page_reads),
          cmocka_unit_test(figures_are_those_that_the_job_names),
