@@ -5,51 +5,22 @@
 
 #include "base/rng.h"
 #include "cost/step/prior.h"
+#include "fleet/fed_impl.h"
 
 static const double drift_far = 0.3, drift_part = 0.1, learn = 0.4;
 static const double window_rounds = 20, pacer_step = 0.05;
 
-typedef enum client_state { IDLE, BUSY, LATE, AWAY } client_state;
-typedef enum stage { PROFILE, ROUND, EVALUATE, WAIT, DONE } stage;
-
-typedef struct client {
-    double samples, mean_s, tiered_s; /* tiered_s: mean when tiers were made */
-    double profile_s, log_sum, log_square;
-    uint32_t measured, picks, last_round, task;
-    double loss;
-    ru_time sent;
-    client_state state;
-    bool probing; /* its task only shows how long it takes */
-} client;
-
-struct ru_fed {
-    ru_fed_options opt;
-    stage stage;
-    uint32_t round, task, profiles;
-    uint32_t wait, answered;
-    ru_time deadline;
-    client *clients;        /* [n] */
-    ru_pick_client *facts;  /* [n] of the next decision */
-    uint32_t *tier_of;      /* [n] */
-    uint32_t *list, *merge; /* [n] list: who is told next */
-    uint32_t n_list, n_merge;
-    ru_time told; /* when the timer was asked for */
-    ru_pick_tier tier[RU_PICK_TIERS_MAX];
-    double chance[RU_PICK_TIERS_MAX];
-    bool has_chance, stale;
-    uint32_t last_tier, tiered_round;
-    double spread_square, doubt; /* doubt: variance of the logarithm of a mean */
-    uint32_t spread_n;
-    double utility, utility_before, prefer; /* of Oort's pacer */
-    ru_pick_in in;
-    ru_arena work; /* fixed: of a decision */
-};
+static uint32_t at_once_of(const ru_fed_options *opt)
+{
+    return opt->at_once > 0 && opt->at_once < opt->n ? opt->at_once : opt->n;
+}
 
 ru_status ru_fed_init(const ru_fed_options *opt, ru_time now, ru_arena *arena, ru_fed **out,
                       ru_err *err)
 {
     if (opt->n < 1 || opt->rounds < 1 || opt->profile_rounds < 1 || opt->profile_wait_ns < 1 ||
-        opt->n_tiers < 1 || opt->n_tiers > RU_PICK_TIERS_MAX || opt->interval < 1) {
+        opt->n_tiers < 1 || opt->n_tiers > RU_PICK_TIERS_MAX || opt->interval < 1 ||
+        (opt->samples == NULL && !opt->absent)) {
         return RU_FAIL(err, RU_E_ARG, "%u rounds of %u clients in %u tiers, %u profiles",
                        opt->rounds, opt->n, opt->n_tiers, opt->profile_rounds);
     }
@@ -57,7 +28,7 @@ ru_status ru_fed_init(const ru_fed_options *opt, ru_time now, ru_arena *arena, r
     ru_fed *f = RU_NEW(arena, ru_fed, 1);
     client *clients = RU_NEW(arena, client, opt->n);
     ru_pick_client *facts = RU_NEW(arena, ru_pick_client, opt->n);
-    uint32_t *lists = RU_NEW(arena, uint32_t, 3 * (int64_t)opt->n);
+    uint32_t *lists = RU_NEW(arena, uint32_t, 4 * (int64_t)opt->n + at_once_of(opt));
     int64_t work_bytes = 131072 + 256 * (int64_t)opt->n +
                          (opt->kmeans ? 16 * ((int64_t)opt->n_tiers + 2) * (opt->n + 1) : 0);
     void *work = ru_arena_alloc(arena, work_bytes, 64);
@@ -70,13 +41,18 @@ ru_status ru_fed_init(const ru_fed_options *opt, ru_time now, ru_arena *arena, r
                   .tier_of = lists,
                   .list = lists + opt->n,
                   .merge = lists + 2 * (size_t)opt->n,
+                  .queue = lists + 3 * (size_t)opt->n,
+                  .probes = lists + 4 * (size_t)opt->n,
+                  .round = opt->round_first,
+                  .stage = opt->absent ? WAIT : PROFILE,
                   .told = {INT64_MAX},
                   .deadline = {INT64_MAX},
                   .last_tier = RU_PICK_NONE,
                   .prefer = 0.3};
     ru_arena_init_fixed(&f->work, work, work_bytes);
     for (uint32_t i = 0; i < opt->n; i++) {
-        clients[i] = (client){.samples = opt->samples[i], .loss = -1};
+        clients[i] = (client){.samples = opt->samples != NULL ? opt->samples[i] : 1, .loss = -1};
+        clients[i].state = opt->absent ? AWAY : IDLE;
         f->tier_of[i] = RU_PICK_NONE;
     }
     for (uint32_t t = 0; t < RU_PICK_TIERS_MAX; t++) {
@@ -103,12 +79,23 @@ static ru_fed_list *tell_list(const ru_fed *f, ru_fed_word word, const uint32_t 
     return l;
 }
 
+/* A client has changed: how it counts among those that a round may have. */
+static void recount(ru_fed *f, client *c)
+{
+    bool measures = c->mean_s > 0 && c->state != AWAY, idle = measures && c->state == IDLE;
+    f->there += (uint32_t)measures - (uint32_t)c->measures;
+    f->free += (uint32_t)idle - (uint32_t)c->idle;
+    c->measures = measures;
+    c->idle = idle;
+}
+
 static void task_to(ru_fed *f, uint32_t i, ru_time now)
 {
     client *c = &f->clients[i];
     c->state = BUSY;
     c->sent = now;
     c->task = f->task;
+    recount(f, c);
     f->list[f->n_list++] = i;
 }
 
@@ -257,22 +244,22 @@ static void pace(ru_fed *f)
 }
 
 /* Too few clients are free: the round begins when others answer or join. */
-static bool must_wait(ru_fed *f)
+static bool must_wait(const ru_fed *f)
 {
-    uint32_t idle = 0, there = 0;
-    for (uint32_t i = 0; i < f->opt.n; i++) {
-        bool known = f->clients[i].mean_s > 0;
-        idle += known && f->clients[i].state == IDLE ? 1 : 0;
-        there += known && f->clients[i].state != AWAY ? 1 : 0;
-    }
-    return idle < f->opt.per_round || there < f->opt.n_tiers;
+    bool few = f->round == 0 && f->there < f->opt.clients_min;
+    return few || f->free < f->opt.per_round || f->there < f->opt.n_tiers;
+}
+
+static void say_waiting(const ru_fed *f, ru_effects *fx)
+{
+    ru_fx_local(fx, f->opt.what_first + RU_FED_WAITING, f->there, NULL, 0);
 }
 
 static ru_status begin_round(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
 {
     if (must_wait(f)) {
-        if (f->stage != WAIT) {
-            tell(f, RU_FED_WAITING, fx);
+        if (f->stage != WAIT || f->opt.absent) {
+            say_waiting(f, fx);
         }
         f->stage = WAIT;
         f->deadline.ns = INT64_MAX;
@@ -298,9 +285,11 @@ static ru_status begin_round(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err
     f->has_chance = true;
     f->last_tier = p.tier;
     f->wait = p.wait;
+    f->sent_n = p.n;
     f->answered = f->n_merge = 0;
+    double deadline_s = f->opt.deadline_s > 0 ? f->opt.deadline_s : p.deadline_s;
     /* Nobody waits longer than eleven days, and the sum of many rounds fits into the clock. */
-    f->deadline.ns = now.ns + (int64_t)(fmin(p.deadline_s, 1e6) * 1e9);
+    f->deadline.ns = now.ns + (int64_t)(fmin(deadline_s, 1e6) * 1e9);
     send(f, false, p.share_most, fx);
     ru_arena_rewind(&f->work, mark);
     return RU_OK;
@@ -324,6 +313,7 @@ static ru_status end_profile(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err
             f->spread_square += c->log_square - c->measured * m * m;
             f->spread_n += c->measured - 1;
         }
+        recount(f, c);
     }
     return begin_round(f, now, fx, err);
 }
@@ -352,7 +342,7 @@ static ru_status next_profile(ru_fed *f, ru_time now, ru_effects *fx, ru_err *er
     return end_profile(f, now, fx, err);
 }
 
-static ru_status after_round(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
+static ru_status after_kept(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
 {
     if (f->round >= f->opt.rounds) {
         f->stage = DONE;
@@ -370,6 +360,16 @@ static ru_status after_round(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err
     return begin_round(f, now, fx, err);
 }
 
+static ru_status after_round(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
+{
+    if (f->opt.keeps) {
+        f->stage = KEEP;
+        f->deadline.ns = INT64_MAX;
+        return RU_OK;
+    }
+    return after_kept(f, now, fx, err);
+}
+
 static ru_status end_round(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
 {
     uint32_t n_stop = 0;
@@ -378,8 +378,9 @@ static ru_status end_round(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
         if (c->state == BUSY && f->n_merge == f->wait && !c->probing) {
             c->state = IDLE;
             c->task = 0; /* what comes all the same is not taken */
+            recount(f, c);
             f->list[n_stop++] = i;
-        } else if (c->state == BUSY) {
+        } else if (c->state == BUSY && !(f->opt.absent && c->probing)) {
             c->state = LATE; /* it takes at least as long as this */
             c->mean_s = fmax(c->mean_s, (double)(now.ns - c->sent.ns) * 1e-9);
         }
@@ -396,6 +397,103 @@ static ru_status end_round(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
     return after_round(f, now, fx, err);
 }
 
+/* -- clients that come while the job runs ---------------------------------------------------------
+ */
+
+static void probe(ru_fed *f, uint32_t i, ru_time now)
+{
+    f->clients[i].probing = true;
+    f->probes[f->n_probes++] = i;
+    task_to(f, i, now);
+}
+
+static void probe_over(ru_fed *f, uint32_t i)
+{
+    for (uint32_t k = 0; k < f->n_probes; k++) {
+        if (f->probes[k] == i) {
+            f->probes[k] = f->probes[--f->n_probes];
+            return;
+        }
+    }
+}
+
+/* Profiles of those who wait, at most `at_once` under way. */
+static void probe_next(ru_fed *f, ru_time now, ru_effects *fx)
+{
+    f->task += f->n_queue > 0 ? 1 : 0;
+    while (f->n_queue > 0 && f->n_probes < at_once_of(&f->opt) && f->stage != DONE) {
+        uint32_t i = f->queue[f->queue_at];
+        f->queue_at = (f->queue_at + 1) % f->opt.n;
+        f->n_queue--;
+        f->clients[i].queued = false;
+        if (f->clients[i].state == IDLE && !f->clients[i].probing) {
+            probe(f, i, now);
+        }
+    }
+    send(f, true, 0, fx);
+}
+
+static void enqueue(ru_fed *f, uint32_t i)
+{
+    if (!f->clients[i].queued) {
+        f->clients[i].queued = true;
+        f->queue[(f->queue_at + f->n_queue++) % f->opt.n] = i;
+    }
+}
+
+/* Those whose profile takes too long count as late, and others take their turn. */
+static void probes_late(ru_fed *f, ru_time now)
+{
+    for (uint32_t k = f->n_probes; k-- > 0;) {
+        client *c = &f->clients[f->probes[k]];
+        if (now.ns - c->sent.ns >= f->opt.profile_wait_ns) {
+            c->state = LATE;
+            recount(f, c);
+            f->probes[k] = f->probes[--f->n_probes];
+        }
+    }
+}
+
+/* The mean of the profile's answers so far; another one follows. */
+static void profiled(ru_fed *f, uint32_t i, double took)
+{
+    client *c = &f->clients[i];
+    double l = ru_math_log(took), before = c->measured > 0 ? c->log_sum / c->measured : 0;
+    c->measured++;
+    c->log_sum += l;
+    if (c->measured > 1) {
+        f->spread_square += (l - before) * (l - c->log_sum / c->measured);
+        f->spread_n++;
+    }
+    c->profile_s += took;
+    c->probing = c->measured < f->opt.profile_rounds;
+    c->mean_s = c->probing ? 0 : c->profile_s / c->measured;
+    if (c->probing) {
+        c->probing = false;
+        enqueue(f, i);
+    }
+}
+
+static ru_status answer_probe(ru_fed *f, uint32_t i, double took, ru_time now, ru_effects *fx,
+                              ru_err *err)
+{
+    client *c = &f->clients[i];
+    probe_over(f, i);
+    c->probing = false;
+    profiled(f, i, took);
+    f->stale = f->stale || c->mean_s > 0;
+    recount(f, c);
+    probe_next(f, now, fx);
+    return f->stage == WAIT ? begin_round(f, now, fx, err) : RU_OK;
+}
+
+bool ru_fed_counts(const ru_fed *f, uint32_t i, uint32_t task)
+{
+    RU_CHECK(i < f->opt.n);
+    const client *c = &f->clients[i];
+    return f->stage == ROUND && c->state == BUSY && !c->probing && c->task == task;
+}
+
 static ru_status answer(ru_fed *f, const ru_fed_answer *a, ru_time now, ru_effects *fx, ru_err *err)
 {
     RU_CHECK(a->client < f->opt.n);
@@ -406,6 +504,10 @@ static ru_status answer(ru_fed *f, const ru_fed_answer *a, ru_time now, ru_effec
     double took = fmax((double)(now.ns - c->sent.ns) * 1e-9, 1e-9);
     bool counts = c->state == BUSY;
     c->state = IDLE;
+    recount(f, c);
+    if (f->opt.absent && c->probing) {
+        return answer_probe(f, a->client, took, now, fx, err);
+    }
     if (f->stage == PROFILE) {
         if (counts) {
             double l = ru_math_log(took);
@@ -418,6 +520,7 @@ static ru_status answer(ru_fed *f, const ru_fed_answer *a, ru_time now, ru_effec
         return f->answered == f->wait ? next_profile(f, now, fx, err) : RU_OK;
     }
     c->mean_s = c->mean_s > 0 ? c->mean_s + learn * (took - c->mean_s) : took;
+    recount(f, c);
     bool probing = c->probing;
     c->probing = false;
     f->stale = f->stale || probing;
@@ -449,9 +552,27 @@ static uint32_t client_of(const ru_fed *f, int64_t value)
     return (uint32_t)value;
 }
 
+static ru_status join_late(ru_fed *f, uint32_t i, ru_time now, ru_effects *fx, ru_err *err)
+{
+    client *c = &f->clients[i];
+    probe_over(f, i);
+    c->state = IDLE;
+    c->probing = false;
+    c->task = 0;
+    recount(f, c);
+    if (!(c->mean_s > 0)) {
+        enqueue(f, i);
+        probe_next(f, now, fx);
+    } else if (f->tier_of[i] == RU_PICK_NONE) {
+        f->stale = true;
+    }
+    return f->stage == WAIT ? begin_round(f, now, fx, err) : RU_OK;
+}
+
 static void join(ru_fed *f, uint32_t i, ru_time now, ru_effects *fx)
 {
     f->clients[i].state = IDLE;
+    recount(f, &f->clients[i]);
     f->stale = true;
     if (f->stage != PROFILE && f->stage != DONE) { /* how long does it take? */
         f->clients[i].probing = true;
@@ -460,11 +581,22 @@ static void join(ru_fed *f, uint32_t i, ru_time now, ru_effects *fx)
     }
 }
 
-static void away(ru_fed *f, uint32_t i)
+/* Who was to be waited for and is lost is waited for no more. */
+static ru_status away(ru_fed *f, uint32_t i, ru_time now, ru_effects *fx, ru_err *err)
 {
-    f->clients[i].state = AWAY;
-    f->clients[i].probing = false;
-    f->stale = true;
+    client *c = &f->clients[i];
+    bool owes = f->stage == ROUND && c->state == BUSY && !c->probing;
+    c->state = AWAY;
+    c->probing = false;
+    recount(f, c);
+    if (!f->opt.absent) {
+        f->stale = true;
+        return RU_OK;
+    }
+    probe_over(f, i);
+    probe_next(f, now, fx);
+    f->sent_n -= owes ? 1 : 0;
+    return owes && f->n_merge >= f->sent_n ? end_round(f, now, fx, err) : RU_OK;
 }
 
 static ru_status hear(ru_fed *f, const ru_event *ev, ru_effects *fx, ru_err *err)
@@ -479,11 +611,19 @@ static ru_status hear(ru_fed *f, const ru_event *ev, ru_effects *fx, ru_err *err
         evaluated(f, ru_event_data(ev, f->opt.n_tiers * (int64_t)sizeof(double)));
         return begin_round(f, ev->now, fx, err);
     case RU_FED_JOIN:
+        if (ev->size_bytes > 0) {
+            f->clients[client_of(f, ev->value)].samples =
+                *(const double *)ru_event_data(ev, sizeof(double));
+        }
+        if (f->opt.absent) {
+            return join_late(f, client_of(f, ev->value), ev->now, fx, err);
+        }
         join(f, client_of(f, ev->value), ev->now, fx);
         return RU_OK;
     case RU_FED_LEAVE:
-        away(f, client_of(f, ev->value));
-        return RU_OK;
+        return away(f, client_of(f, ev->value), ev->now, fx, err);
+    case RU_FED_KEPT:
+        return f->stage == KEEP ? after_kept(f, ev->now, fx, err) : RU_OK;
     default:
         return RU_OK;
     }
@@ -492,6 +632,10 @@ static ru_status hear(ru_fed *f, const ru_event *ev, ru_effects *fx, ru_err *err
 static ru_status wake(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
 {
     f->told.ns = INT64_MAX;
+    if (f->opt.absent) {
+        probes_late(f, now);
+        probe_next(f, now, fx);
+    }
     if (now.ns < f->deadline.ns) {
         return RU_OK;
     }
@@ -504,7 +648,9 @@ void ru_fed_step(ru_fed *f, const ru_event *ev, ru_effects *fx)
 {
     ru_err err = {0};
     ru_status st = RU_OK;
-    if (ev->kind == RU_EV_START) {
+    if (ev->kind == RU_EV_START && f->opt.absent) {
+        st = begin_round(f, ev->now, fx, &err);
+    } else if (ev->kind == RU_EV_START) {
         begin_profile(f, ev->now, fx);
     } else if (ev->kind == RU_EV_LOCAL) {
         st = hear(f, ev, fx, &err);
@@ -517,7 +663,12 @@ void ru_fed_step(ru_fed *f, const ru_event *ev, ru_effects *fx)
         ru_fx_local(fx, f->opt.what_first + RU_FED_FAILED, st, err.text,
                     (int64_t)strlen(err.text) + 1);
     }
-    ru_fx_wake(fx, f->opt.what_first + RU_FED_TIMER, f->deadline, &f->told);
+    ru_time at = f->deadline;
+    for (uint32_t k = 0; f->opt.absent && k < f->n_probes; k++) {
+        int64_t late_ns = f->clients[f->probes[k]].sent.ns + f->opt.profile_wait_ns;
+        at.ns = late_ns < at.ns ? late_ns : at.ns;
+    }
+    ru_fx_wake(fx, f->opt.what_first + RU_FED_TIMER, at, &f->told);
 }
 
 uint32_t ru_fed_round(const ru_fed *f)

@@ -24,12 +24,13 @@
 #ifndef RU_FLEET_FED_H
 #define RU_FLEET_FED_H
 
+#include "base/wire.h"
 #include "env/event.h"
 #include "plan/fleet/pick.h"
 
 typedef struct ru_fed_options {
     uint32_t n;            /* clients, numbers 0..n-1 */
-    const double *samples; /* [n] of each, > 0 */
+    const double *samples; /* [n] of each, > 0; NULL: absent, JOIN says it */
     uint32_t rounds, per_round, n_tiers, interval;
     uint32_t profile_rounds; /* > 0 */
     int64_t profile_wait_ns; /* > 0 */
@@ -39,22 +40,30 @@ typedef struct ru_fed_options {
     double fedcs_s;
     ru_pick_method method;
     uint64_t seed;
-    uint32_t what_first; /* of its words */
+    /* All clients are away until they join; each is profiled then, profile_rounds times, at most
+     * `at_once` of them at one time (0: all), and leaves no round waiting. */
+    bool absent;
+    uint32_t at_once, clients_min; /* clients_min: the first round begins with so many */
+    double deadline_s;             /* of each round; 0: the policy's */
+    uint32_t round_first;          /* rounds that are done, unless a snapshot says so */
+    bool keeps;                    /* after MERGE nothing begins before KEPT */
+    uint32_t what_first;           /* of its words */
 } ru_fed_options;
 
 /* Words (env/event.h), and what comes with them. The profile begins with RU_EV_START. */
 typedef enum ru_fed_word {
     RU_FED_ANSWER,    /* in: ru_fed_answer */
     RU_FED_EVALUATED, /* in: const double [n_tiers], accuracy of each; < 0: none */
-    RU_FED_JOIN,      /* in, value: client */
+    RU_FED_JOIN,      /* in, value: client; data: double, its samples, if they are new */
     RU_FED_LEAVE,     /* in, value: client */
+    RU_FED_KEPT,      /* in: what was merged is safe */
     RU_FED_TIMER,
     RU_FED_STOP,     /* out: ru_fed_list, whose task is over: enough others answered */
     RU_FED_MERGE,    /* out: ru_fed_list: average their answers by samples, now */
     RU_FED_RETIERED, /* out: ru_fed_tier_of has changed */
     RU_FED_TASK,     /* out: ru_fed_list: send them this task */
     RU_FED_EVALUATE, /* out: accuracy of each tier's clients is wanted, by EVALUATED */
-    RU_FED_WAITING,  /* out: fewer clients than a round needs are free */
+    RU_FED_WAITING,  /* out: fewer clients than a round needs are free; value: with a profile */
     RU_FED_DONE,     /* out: all rounds have been merged */
     RU_FED_FAILED,   /* out, value: ru_status of a decision; its sentence. The job is over */
     RU_FED_WORDS
@@ -85,6 +94,13 @@ uint32_t ru_fed_round(const ru_fed *f); /* from 1; 0: profile */
 /* [n] RU_PICK_NONE: of none. */
 const uint32_t *ru_fed_tier_of(const ru_fed *f);
 /* Picks, mean latency and state of a client: the audit. */
+/* Will the answer to `task` be averaged, if it comes now? */
+bool ru_fed_counts(const ru_fed *f, uint32_t client, uint32_t task);
+/* The state between two rounds as bytes, to continue from in another process, where all clients are
+ * away at first. Loading: after init and before START. Errors: RU_E_DATA. */
+int64_t ru_fed_saved_bytes(const ru_fed *f);
+void ru_fed_save(const ru_fed *f, ru_wire_out *o);
+RU_MUST_USE ru_status ru_fed_load(ru_fed *f, ru_wire_in *w, ru_err *err);
 ru_pick_client ru_fed_client(const ru_fed *f, uint32_t client);
 /* What is known, as the input of the next decision. View. */
 const ru_pick_in *ru_fed_facts(ru_fed *f);

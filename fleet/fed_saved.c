@@ -1,0 +1,95 @@
+/* A federation between two rounds as bytes. */
+#include "fleet/fed_impl.h"
+
+enum { SAVED_BYTES = 64, SAVED_TIER_BYTES = 40, SAVED_CLIENT_BYTES = 56 };
+
+int64_t ru_fed_saved_bytes(const ru_fed *f)
+{
+    return SAVED_BYTES + SAVED_TIER_BYTES * (int64_t)f->opt.n_tiers +
+           SAVED_CLIENT_BYTES * (int64_t)f->opt.n;
+}
+
+void ru_fed_save(const ru_fed *f, ru_wire_out *o)
+{
+    ru_wire_put_u32(o, f->opt.n);
+    ru_wire_put_u32(o, f->opt.n_tiers);
+    ru_wire_put_u32(o, f->round);
+    ru_wire_put_u32(o, f->task);
+    ru_wire_put_u32(o, f->last_tier);
+    ru_wire_put_u32(o, f->tiered_round);
+    ru_wire_put_u32(o, f->spread_n);
+    ru_wire_put_u32(o, f->has_chance);
+    ru_wire_put_f64(o, f->spread_square);
+    ru_wire_put_f64(o, f->doubt);
+    ru_wire_put_f64(o, f->utility_before);
+    ru_wire_put_f64(o, f->prefer);
+    for (uint32_t t = 0; t < f->opt.n_tiers; t++) {
+        ru_wire_put_f64(o, f->tier[t].credits);
+        ru_wire_put_f64(o, f->tier[t].accuracy);
+        ru_wire_put_f64(o, f->tier[t].before);
+        ru_wire_put_f64(o, f->chance[t]);
+        ru_wire_put_f64(o, f->utility);
+    }
+    for (uint32_t i = 0; i < f->opt.n; i++) {
+        const client *c = &f->clients[i];
+        ru_wire_put_f64(o, c->samples);
+        ru_wire_put_f64(o, c->mean_s);
+        ru_wire_put_f64(o, c->tiered_s);
+        ru_wire_put_f64(o, c->loss);
+        ru_wire_put_u32(o, c->picks);
+        ru_wire_put_u32(o, c->last_round);
+        ru_wire_put_u32(o, f->tier_of[i]);
+        ru_wire_put_u32(o, c->measured);
+        ru_wire_put_f64(o, c->log_sum);
+    }
+}
+
+static bool within(double v, double least)
+{
+    return v >= least && v <= 1e300;
+}
+
+ru_status ru_fed_load(ru_fed *f, ru_wire_in *w, ru_err *err)
+{
+    bool same = ru_wire_u32(w) == f->opt.n;
+    same = ru_wire_u32(w) == f->opt.n_tiers && same;
+    f->round = ru_wire_u32(w);
+    f->task = ru_wire_u32(w);
+    f->last_tier = ru_wire_u32(w);
+    f->tiered_round = ru_wire_u32(w);
+    f->spread_n = ru_wire_u32(w);
+    f->has_chance = ru_wire_u32(w) != 0;
+    f->spread_square = ru_wire_f64(w);
+    f->doubt = ru_wire_f64(w);
+    f->utility_before = ru_wire_f64(w);
+    f->prefer = ru_wire_f64(w);
+    bool fine = same && f->opt.absent && within(f->spread_square, 0) && within(f->doubt, 0);
+    for (uint32_t t = 0; t < f->opt.n_tiers && fine; t++) {
+        f->tier[t].credits = ru_wire_f64(w);
+        f->tier[t].accuracy = ru_wire_f64(w);
+        f->tier[t].before = ru_wire_f64(w);
+        f->chance[t] = ru_wire_f64(w);
+        f->utility = ru_wire_f64(w);
+        fine = within(f->chance[t], 0) && within(f->tier[t].credits, -1e300);
+    }
+    for (uint32_t i = 0; i < f->opt.n && fine; i++) {
+        client *c = &f->clients[i];
+        c->samples = ru_wire_f64(w);
+        c->mean_s = ru_wire_f64(w);
+        c->tiered_s = ru_wire_f64(w);
+        c->loss = ru_wire_f64(w);
+        c->picks = ru_wire_u32(w);
+        c->last_round = ru_wire_u32(w);
+        f->tier_of[i] = ru_wire_u32(w);
+        c->measured = ru_wire_u32(w);
+        c->log_sum = ru_wire_f64(w);
+        fine = within(c->samples, 0) && within(c->mean_s, 0) && within(c->tiered_s, 0) &&
+               within(c->loss, -1) &&
+               (f->tier_of[i] < f->opt.n_tiers || f->tier_of[i] == RU_PICK_NONE);
+    }
+    f->task += f->opt.rounds; /* above all numbers that went out after the snapshot */
+    return fine && !w->bad ? RU_OK
+                           : RU_FAIL(err, RU_E_DATA,
+                                     "the snapshot of the federation is damaged, or of one with "
+                                     "another number of clients or tiers");
+}
