@@ -1,0 +1,190 @@
+/* A federation whose clients come while it runs: profiles in waves, a round that waits, losses,
+ * what is kept before the next round begins, and a snapshot from which another process goes on. */
+#include <string.h>
+
+#include "fleet/fed.h"
+#include "test/test.h"
+
+static const int64_t second = 1000000000;
+
+enum { N = 8, LIST_MAX = 16, BYTES = 1 << 14 };
+
+typedef struct box {
+    ru_fed *f;
+    ru_arena memory; /* fixed */
+    ru_effects fx;
+    ru_time timer;
+    uint32_t task, send[LIST_MAX], n_send, n_tasks, n_merge, merge[LIST_MAX];
+    int64_t waiting; /* -1: not told */
+    bool profile, done;
+} box;
+
+static void see(box *b, const ru_effect *e)
+{
+    const ru_fed_list *l = e->data;
+    if (e->kind != RU_FX_LOCAL) {
+        b->timer.ns = e->kind == RU_FX_TIMER ? e->at.ns : INT64_MAX;
+    } else if (e->what == RU_FED_TASK) {
+        b->n_tasks++;
+        b->task = l->task;
+        b->profile = l->profile;
+        b->n_send = l->n;
+        memcpy(b->send, l->client, l->n * sizeof *b->send);
+    } else if (e->what == RU_FED_MERGE) {
+        b->n_merge = l->n;
+        memcpy(b->merge, l->client, l->n * sizeof *b->merge);
+    } else if (e->what == RU_FED_WAITING) {
+        b->waiting = e->value;
+    }
+    assert_true(e->kind != RU_FX_LOCAL || e->what != RU_FED_FAILED);
+    b->done = b->done || (e->kind == RU_FX_LOCAL && e->what == RU_FED_DONE);
+}
+
+static void at(box *b, double s, ru_event ev)
+{
+    ev.now.ns = 1 + (int64_t)(s * (double)second);
+    ru_effects_init(&b->fx, &b->memory);
+    b->n_send = b->n_merge = b->n_tasks = 0;
+    b->waiting = -1;
+    b->timer.ns = ev.kind == RU_EV_TIMER ? INT64_MAX : b->timer.ns;
+    ru_alloc_seal();
+    ru_fed_step(b->f, &ev, &b->fx);
+    ru_alloc_unseal();
+    for (uint32_t i = 0; i < b->fx.n; i++) {
+        see(b, &b->fx.at[i]);
+    }
+    ru_effects_clear(&b->fx);
+}
+
+static void about(box *b, double s, ru_fed_word word, uint32_t client)
+{
+    at(b, s, (ru_event){.kind = RU_EV_LOCAL, .what = word, .value = client});
+}
+
+static void answer(box *b, double s, uint32_t client, uint32_t task)
+{
+    const ru_fed_answer a = {.client = client, .task = task, .loss = 1};
+    at(b, s,
+       (ru_event){.kind = RU_EV_LOCAL, .what = RU_FED_ANSWER, .data = &a, .size_bytes = sizeof a});
+}
+
+static box open_box(ru_arena *a, uint32_t rounds)
+{
+    const ru_fed_options opt = {.n = N,
+                                .rounds = rounds,
+                                .per_round = 2,
+                                .n_tiers = 1,
+                                .interval = 100,
+                                .profile_rounds = 1,
+                                .profile_wait_ns = 20 * second,
+                                .method = RU_PICK_VANILLA,
+                                .seed = 3,
+                                .absent = true,
+                                .at_once = 2,
+                                .clients_min = 3,
+                                .keeps = true};
+    box b = {.timer = {INT64_MAX}};
+    ru_err err;
+    assert_ok(ru_fed_init(&opt, (ru_time){1}, a, &b.f, &err), err);
+    ru_arena_init_fixed(&b.memory, ru_arena_alloc(a, BYTES, 8), BYTES);
+    return b;
+}
+
+/* Three join, two are measured at a time; the first round begins when all are. */
+static void begin(box *b)
+{
+    at(b, 0, (ru_event){.kind = RU_EV_START});
+    assert_int_equal(b->waiting, 0);
+    about(b, 1, RU_FED_JOIN, 0);
+    assert_true(b->n_send == 1 && b->profile);
+    uint32_t first = b->task;
+    about(b, 2, RU_FED_JOIN, 1);
+    assert_true(b->n_send == 1 && b->send[0] == 1);
+    uint32_t second_task = b->task;
+    about(b, 3, RU_FED_JOIN, 2);
+    assert_int_equal(b->n_send, 0); /* two are under way */
+    answer(b, 4, 0, first);
+    assert_true(b->n_send == 1 && b->send[0] == 2 && b->waiting == 1);
+    uint32_t third = b->task;
+    answer(b, 5, 1, second_task);
+    assert_true(b->n_send == 0 && b->waiting == 2);
+    answer(b, 6, 2, third);
+    assert_true(b->n_send == 2 && !b->profile && ru_fed_round(b->f) == 1);
+}
+
+static void test_clients_come_and_go(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    box b = open_box(&a, 3);
+    begin(&b);
+    uint32_t one = b.send[0], two = b.send[1], task = b.task;
+    assert_true(ru_fed_counts(b.f, one, task) && !ru_fed_counts(b.f, one, task + 1));
+    about(&b, 7, RU_FED_JOIN, 5); /* a late joiner is measured beside the round */
+    assert_true(b.n_send == 1 && b.send[0] == 5 && b.profile);
+    uint32_t late = b.task;
+    answer(&b, 8, one, task);
+    assert_int_equal(b.n_merge, 0);
+    assert_false(ru_fed_counts(b.f, one, task)); /* not twice */
+    about(&b, 9, RU_FED_LEAVE, two);             /* nobody waits for who is lost */
+    assert_true(b.n_merge == 1 && b.merge[0] == one && b.n_send == 0);
+    answer(&b, 10, 5, late);
+    assert_int_equal(b.n_send, 0); /* round 1 is not safe yet */
+    at(&b, 11, (ru_event){.kind = RU_EV_LOCAL, .what = RU_FED_KEPT});
+    assert_true(b.n_send == 2 && ru_fed_round(b.f) == 2);
+    assert_true(b.send[0] != two && b.send[1] != two);
+    /* One that never answers its profile lets the others have their turn. */
+    about(&b, 12, RU_FED_JOIN, 6);
+    about(&b, 12, RU_FED_JOIN, 7);
+    assert_int_equal(b.n_send, 1);
+    about(&b, 13, RU_FED_JOIN, 3);
+    assert_int_equal(b.n_send, 0);
+    at(&b, 33, (ru_event){.kind = RU_EV_TIMER, .what = RU_FED_TIMER});
+    assert_true(b.n_tasks >= 1);
+    ru_arena_fini(&a);
+}
+
+static void test_a_snapshot_goes_on(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    box b = open_box(&a, 3), c = open_box(&a, 3);
+    ru_err err;
+    begin(&b);
+    uint32_t task = b.task, one = b.send[0], two = b.send[1];
+    answer(&b, 8, one, task);
+    answer(&b, 9, two, task);
+    assert_int_equal(b.n_merge, 2);
+    int64_t bytes = ru_fed_saved_bytes(b.f);
+    void *data = ru_arena_alloc(&a, bytes, 8);
+    ru_wire_out o = ru_wire_out_into(data, bytes);
+    ru_fed_save(b.f, &o);
+    assert_true(!o.bad && ru_wire_size(&o) == bytes);
+    for (int64_t cut = 0; cut < bytes; cut += 7) {
+        box d = open_box(&a, 3);
+        ru_wire_in w = ru_wire_in_from(data, cut);
+        assert_int_equal(ru_fed_load(d.f, &w, &err), RU_E_DATA);
+    }
+    ru_wire_in w = ru_wire_in_from(data, bytes);
+    assert_ok(ru_fed_load(c.f, &w, &err), err);
+    assert_int_equal(ru_fed_round(c.f), 1);
+    at(&c, 20, (ru_event){.kind = RU_EV_START});
+    assert_int_equal(c.waiting, 0);
+    about(&c, 21, RU_FED_JOIN, 1);
+    assert_int_equal(c.n_send, 0); /* its time is known */
+    assert_near(ru_fed_client(c.f, 1).latency_s, ru_fed_client(b.f, 1).latency_s, 1e-12);
+    about(&c, 22, RU_FED_JOIN, 0);
+    assert_true(c.n_send == 2 && !c.profile && ru_fed_round(c.f) == 2);
+    assert_true(c.task > task); /* an update for the first server is none for this one */
+    answer(&c, 23, 0, task);
+    assert_int_equal(ru_fed_client(c.f, 0).picks, ru_fed_client(b.f, 0).picks);
+    answer(&c, 23, 0, c.task);
+    answer(&c, 24, 1, c.task);
+    assert_int_equal(c.n_merge, 2);
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(fleet_fed_late, cmocka_unit_test(test_clients_come_and_go),
+         cmocka_unit_test(test_a_snapshot_goes_on))
