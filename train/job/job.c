@@ -277,7 +277,7 @@ static ru_status data_check(const void *section, ru_err *err)
     return columns_check(d, err);
 }
 
-static const ru_conf_table data_table = RU_TABLE(
+const ru_conf_table rui_job_data_table = RU_TABLE(
     "data", ru_job_data, data_fields, "training and test data",
     .called =
         "val_split=validation|validation_split=validation|split=validation|num_workers=threads|"
@@ -531,10 +531,13 @@ const ru_conf_table rui_job_storage_table =
 static const ru_conf_field job_fields[] = {
     RU_ROW(TEXT, ru_job, name, "job", "name of the job, used in the names of runs and in reports"),
     RU_ROW(SECTION, ru_job, model, NULL, "model to train", .table = &model_table),
-    RU_ROW(SECTION, ru_job, data, NULL, "training and test data", .table = &data_table),
+    RU_ROW(SECTION, ru_job, data, NULL, "training and test data", .table = &rui_job_data_table),
     RU_ROW(SECTION, ru_job, train, NULL, "training settings", .table = &train_table),
     RU_ROW(SECTION, ru_job, checkpoint, NULL, "checkpoints during training",
            .table = &checkpoint_table),
+    RU_ROW(SECTION, ru_job, federated, "{}",
+           "rounds of clients that keep their data (`rubato fed`)",
+           .table = &rui_job_federated_table),
     RU_ROW(SECTIONS, ru_job, storage, "[]",
            "folders for samples that are kept (data.cache), the fastest first: when one is full, "
            "the next is used",

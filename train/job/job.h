@@ -116,6 +116,13 @@ typedef struct ru_job_train {
     int64_t poll_ns; /* several workers: time of polling for messages before sleeping; 0: never */
 } ru_job_train;
 
+typedef struct ru_job_federated {
+    int64_t rounds, epochs, eval_every, deadline_ns, profile_wait_ns;
+    uint32_t per_round, clients_min, clients_max, answers_min;
+    uint32_t method; /* ru_pick_method */
+    uint32_t tiers, interval, profiles, at_once;
+} ru_job_federated;
+
 typedef struct ru_job_checkpoint {
     int64_t every_ns; /* 0: only at the end */
     uint32_t keep;
@@ -128,6 +135,7 @@ typedef struct ru_job {
     ru_job_data data;
     ru_job_train train;
     ru_job_checkpoint checkpoint;
+    ru_job_federated federated;
     RU_SECTIONS(ru_disk_tier) storage;
 } ru_job;
 
@@ -139,6 +147,10 @@ extern const ru_conf_table ru_job_columns_table; /* of data.columns */
  * origins. Errors: RU_E_MISSING, RU_E_CONFIG with file:line:column. */
 RU_MUST_USE ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets,
                                   ru_arena *arena, ru_job *out, ru_conf **conf, ru_err *err);
+
+/* Read a file that holds the section `data` of a job and nothing else, as ru_job_load reads it. */
+RU_MUST_USE ru_status ru_job_data_load(const char *path, ru_arena *arena, ru_job_data *out,
+                                       ru_err *err);
 
 /* Read a resolved job from text (a checkpoint's); its paths stay unchanged. Errors name `label`. */
 RU_MUST_USE ru_status ru_job_parse(const char *label, const char *yaml, ru_arena *arena,

@@ -13,6 +13,8 @@ extern const ru_conf_table rui_augment_table; /* of ru_augment */
 
 /* One row of a table: the member has the key's name. */
 /* job_optim.c */
+extern const ru_conf_table rui_job_data_table;
+extern const ru_conf_table rui_job_federated_table; /* job_federated.c */
 extern const ru_conf_table rui_job_optimizer_table, rui_job_schedule_table, rui_job_group_table;
 
 /* The text of a job file: not too large, no control characters. */

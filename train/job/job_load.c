@@ -172,6 +172,33 @@ ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets
     return RU_OK;
 }
 
+typedef struct data_file {
+    ru_job_data data;
+} data_file;
+
+ru_status ru_job_data_load(const char *path, ru_arena *arena, ru_job_data *out, ru_err *err)
+{
+    static const ru_conf_field fields[] = {
+        RU_ROW(SECTION, data_file, data, NULL, "samples of a client", .table = &rui_job_data_table),
+    };
+    static const ru_conf_table table = RU_TABLE("data_file", data_file, fields, "data of a client");
+    char *text;
+    int64_t n;
+    ru_conf *c;
+    data_file file;
+    RU_TRY(rui_job_text(path, arena, &text, &n, err));
+    RU_TRY(ru_conf_new(&table, arena, &c, err));
+    RU_TRY(ru_conf_add_file(c, path, text, n, err));
+    RU_TRY(ru_conf_apply(c, &file, err));
+    RU_TRY(rui_job_paths(arena, path, &file.data.train, err));
+    RU_TRY(rui_job_paths(arena, path, &file.data.test, err));
+    if (file.data.token_file[0] != 0) {
+        file.data.token_file = rui_job_path(arena, path, file.data.token_file);
+    }
+    *out = file.data;
+    return file.data.token_file != NULL ? RU_OK : full(err);
+}
+
 ru_status ru_job_parse(const char *label, const char *yaml, ru_arena *arena, ru_job *out,
                        ru_err *err)
 {
