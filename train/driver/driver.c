@@ -379,7 +379,8 @@ static double set_scalars(rui_driver *d)
 void rui_driver_figures(rui_driver *d)
 {
     if (d->n_ran > 0 && !d->ran[0].read) {
-        d->ran[0].figures = rui_trainer_figures(d->t);
+        d->ran[0].figures =
+            d->ops->figures != NULL ? d->ops->figures(d->self) : rui_trainer_figures(d->t);
         d->ran[0].read = true;
     }
 }

@@ -88,6 +88,8 @@ typedef struct rui_exchange_ops {
     ru_status (*odd)(void *self, const rui_odd_step *step, ru_err *err);
     /* The samples come from `s` from now on; NULL: from none. May be NULL. */
     void (*stream)(void *self, ru_stream *s);
+    /* What the step computed; NULL: its executable says it. */
+    rui_figures (*figures)(void *self);
     /* A step is done; may be NULL. */
     void (*stepped)(void *self, const ru_run_report_step *step);
     /* The last evaluation ends the job. True: no further step may be computed. */

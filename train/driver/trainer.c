@@ -38,7 +38,7 @@ ru_run_report_step rui_trainer_step_report(const rui_trainer *t, const rui_figur
     bool judged = t->step.correct.v != 0;
     return (ru_run_report_step){
         .step = t->step_done,
-        .epoch = (t->samples - batch) / t->count + 1,
+        .epoch = t->opt->rounds ? t->step_done : (t->samples - batch) / t->count + 1,
         .samples = t->samples,
         .loss = f->loss,
         .lr = lr,
@@ -173,7 +173,7 @@ ru_status rui_trainer_evaluated(rui_trainer *t, ru_time t0, ru_err *err)
     ru_time t1 = ru_clock_now();
     t->evaluated_step = t->step_done;
     ru_rec_span(t->recorder, t->names.eval, t0.ns, t1.ns, t->step_done);
-    int64_t epoch = t->samples / t->count; /* completed */
+    int64_t epoch = t->opt->rounds ? t->step_done : t->samples / t->count; /* completed */
     epoch = epoch > 0 ? epoch : 1;
     RU_TRY(ru_run_report_eval(t->report, t->step_done, epoch, &t->metrics, ru_time_since(t1, t0),
                               err));
@@ -270,7 +270,7 @@ static void summarise(rui_trainer *t, const char *ended, ru_run_report_summary *
     int64_t here = t->samples - before;
     *s = (ru_run_report_summary){
         .steps = t->step_done,
-        .epochs = t->samples / t->count,
+        .epochs = t->opt->rounds ? t->step_done : t->samples / t->count,
         .samples = t->samples,
         .wall_ns = wall,
         .samples_lost = t->lost,

@@ -22,15 +22,16 @@ typedef struct ru_train_options {
                             resume the highest */
     bool resume;
     bool json, quiet;
-    uint32_t columns;          /* of the terminal on stderr; 0: none */
-    const char *cache_dir;     /* autotune results; NULL: not kept */
-    bool no_trace;             /* tests: no recorder */
-    bool dir_made;             /* the starter of this worker chose, checked and created `out` */
-    bool dir_shared;           /* a process of the same job may have made it at the same time */
-    uint32_t rank;             /* of this worker in trace files */
-    uint32_t generation;       /* of this start of the job (run/place.h); 0: none */
-    bool messages;             /* frames on stdout, for the launcher */
-    bool progress;             /* ... with the progress, which it draws */
+    uint32_t columns;      /* of the terminal on stderr; 0: none */
+    const char *cache_dir; /* autotune results; NULL: not kept */
+    bool no_trace;         /* tests: no recorder */
+    bool dir_made;         /* the starter of this worker chose, checked and created `out` */
+    bool dir_shared;       /* a process of the same job may have made it at the same time */
+    uint32_t rank;         /* of this worker in trace files */
+    uint32_t generation;   /* of this start of the job (run/place.h); 0: none */
+    bool messages;         /* frames on stdout, for the launcher */
+    bool rounds;           /* of ru_train_rounds: others compute its steps, which count as epochs */
+    bool progress;         /* ... with the progress, which it draws */
     struct ru_lr_sweep *sweep; /* rates to try instead of the job's schedule; NULL: none */
     ru_run_opened opened;      /* fn NULL: nobody wants to know */
 } ru_train_options;

@@ -73,7 +73,7 @@ static int64_t steps_of(const ru_job_train *j, int64_t count)
 static ru_status count_steps(rui_trainer *t, ru_err *err)
 {
     const ru_job_train *j = &t->job->train;
-    if (j->batch > t->count) {
+    if (j->batch > t->count && !t->opt->rounds) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "train.batch is %lld, but the training data contains %lld sample%s; set "
                        "train.batch to at most that number",
@@ -239,6 +239,7 @@ ru_status rui_trainer_reports(rui_trainer *t, bool append, int64_t after_step, r
         .samples_epoch = t->count,
         .messages = t->opt->messages,
         .progress = t->opt->progress,
+        .exact = t->opt->rounds,
     };
     RU_TRY(ru_run_report_open(&ro, arena, &t->report, err));
     const ru_run_opened *o = &t->opt->opened;
