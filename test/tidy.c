@@ -45,7 +45,7 @@ static const struct {
     {"cluster", "base world env trace cost plan comm store web"},
     /* serve also asks web: clients come over HTTP. */
     {"serve", "base world env trace cost plan exec store web function"},
-    {"fleet", "base world env trace cost plan comm store web function train"},
+    {"fleet", "base world env trace cost plan exec comm data store run web function train"},
     {"sim", "base world env cost"},
     {"solve", "base world"},
     {"lab", "base world env trace cost plan exec comm data store train run sim"},
