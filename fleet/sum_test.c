@@ -1,0 +1,82 @@
+/* Sums of updates against the closed form, updates that are none, and messages cut anywhere. */
+#include "fleet/sum.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "fleet/wire.h"
+#include "test/test.h"
+
+static void test_mean_by_samples(void **state)
+{
+    (void)state;
+    enum { N = 3 };
+    static const float a[N] = {1, -2, 0.5f}, b[N] = {4, 2, 0}, bad[N] = {0, NAN, 1};
+    float mean[N];
+    ru_arena arena;
+    ru_fed_sum s;
+    ru_err err;
+    ru_arena_init(&arena, 0);
+    assert_ok(ru_fed_sum_open(N, &arena, &s, &err), err);
+    for (uint32_t twice = 0; twice < 2; twice++) {
+        ru_fed_sum_begin(&s);
+        assert_ok(ru_fed_sum_add(&s, a, 1, &err), err);
+        assert_int_equal(ru_fed_sum_add(&s, bad, 5, &err), RU_E_DATA);
+        assert_string_equal(err.text, "value 1 of the update is not finite");
+        assert_ok(ru_fed_sum_add(&s, b, 3, &err), err);
+        ru_fed_sum_mean(&s, mean);
+        for (uint32_t i = 0; i < N; i++) {
+            assert_near((double)mean[i], (double)(a[i] + 3 * b[i]) / 4, 1e-7);
+        }
+    }
+    ru_arena_fini(&arena);
+}
+
+static void test_messages(void **state)
+{
+    (void)state;
+    uint8_t m[RUI_FED_HEAD_MAX];
+    rui_fed_ready r, r_in = {.samples = 7, .held = 2, .count = 9, .hash = 3};
+    rui_fed_task t, t_in = {.task = 5, .round = 2, .epochs = 3, .kind = RUI_FED_EVALUATE};
+    rui_fed_update u, u_in = {.task = 5, .loss = 0.5, .loss_rms = 0.75, .accuracy = -1};
+    rui_fed_score c, c_in = {.task = 5, .correct = 3, .count = 4, .loss = 1};
+    uint32_t n = rui_fed_ready_put(&r_in, m);
+    assert_true(rui_fed_ready_get(m, n, &r) && memcmp(&r, &r_in, sizeof r) == 0);
+    n = rui_fed_task_put(&t_in, m);
+    assert_true(rui_fed_task_get(m, n, &t) && memcmp(&t, &t_in, sizeof t) == 0);
+    n = rui_fed_score_put(&c_in, m);
+    assert_true(rui_fed_score_get(m, n, &c) && c.count >= 4);
+    n = rui_fed_update_put(&u_in, m);
+    assert_true(rui_fed_update_get(m, n, &u) && u.task == 5);
+    for (uint32_t cut = 0; cut < n; cut++) {
+        assert_false(rui_fed_update_get(m, cut, &u));
+    }
+    const double absurd[] = {0, -1, 1e18, (double)NAN, (double)INFINITY};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(absurd); k++) {
+        r_in.samples = absurd[k];
+        n = rui_fed_ready_put(&r_in, m);
+        assert_false(rui_fed_ready_get(m, n, &r));
+        u_in.loss = k < 3 ? (double)NAN : absurd[k];
+        n = rui_fed_update_put(&u_in, m);
+        assert_false(rui_fed_update_get(m, n, &u));
+        c_in.correct = k < 2 ? 5 : absurd[k];
+        n = rui_fed_score_put(&c_in, m);
+        assert_false(rui_fed_score_get(m, n, &c));
+    }
+    ru_rng rng = ru_rng_from(ru_test_seed(), 1);
+    for (uint32_t k = 0; k < 100000; k++) { /* whatever comes: no crash, and sane numbers */
+        n = ru_rng_below(&rng, RUI_FED_HEAD_MAX);
+        for (uint32_t i = 0; i < n; i++) {
+            m[i] = (uint8_t)ru_rng_u32(&rng);
+        }
+        assert_true(!rui_fed_ready_get(m, n, &r) || (r.samples >= 1 && r.samples <= 1e9));
+        assert_true(!rui_fed_update_get(m, n, &u) || isfinite(u.loss));
+        assert_true(!rui_fed_task_get(m, n, &t) || (t.epochs >= 1 && t.kind <= RUI_FED_EVALUATE));
+        assert_true(!rui_fed_score_get(m, n, &c) || c.correct <= c.count);
+    }
+    assert_true(rui_fed_name_ok("alice-2.x_Y") && !rui_fed_name_ok("") && !rui_fed_name_ok("a b"));
+    assert_false(rui_fed_name_ok("a-name-of-32-bytes-that-is-too-l"));
+}
+
+RU_TESTS(fleet_sum, cmocka_unit_test(test_mean_by_samples), cmocka_unit_test(test_messages))
