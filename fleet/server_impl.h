@@ -1,0 +1,122 @@
+/* Inside of the server of a federation: what its two threads hold.
+ *
+ * Thread: as the fields say. */
+#ifndef RU_FLEET_SERVER_IMPL_H
+#define RU_FLEET_SERVER_IMPL_H
+
+#include "base/map.h"
+#include "base/str.h"
+#include "comm/node/loop.h"
+#include "comm/pull/pull.h"
+#include "env/link/link_tcp.h"
+#include "env/thread.h"
+#include "fleet/server.h"
+#include "fleet/sum.h"
+#include "fleet/wire.h"
+
+/* The values of a round, while somebody reads them. */
+typedef struct rui_edition {
+    float *values; /* [count] of malloc */
+    uint32_t refs;
+} rui_edition;
+
+typedef struct rui_fed_member {
+    char name[RUI_FED_NAME_MAX + 1];
+    ru_node_id node;
+    bool greeted; /* on this connection */
+    bool up;      /* connected and ready */
+    bool offered; /* an update is on its way */
+    double samples, held;
+    uint32_t task; /* that it owes an answer to; 0: none */
+    rui_fed_kind kind;
+    ru_time task_at, offered_at;
+    uint32_t reading; /* 1 + the edition that is on its way to it; 0: none */
+} rui_fed_member;
+
+/* What one thread has for the other. Under `lock`. */
+typedef struct rui_fed_slot {
+    bool ready, kept, ending;
+    const char *ended; /* "done", "stopped" */
+    rui_edition *edition;
+    int64_t samples;
+    double loss, accuracy;
+    uint8_t *saved; /* [saved_bytes] snapshot of the federation after the round */
+    int64_t saved_bytes;
+    ru_arena line_arena;
+    ru_text line; /* of the round, for RUN/federation.jsonl */
+    ru_err why;   /* status RU_OK: nothing failed */
+} rui_fed_slot;
+
+typedef struct rui_fed_server {
+    const ru_fed_serve_options *opt;
+    const ru_job_federated *job;
+    ru_arena *arena;
+    const char *out, *state; /* folder; [state_bytes] text for newcomers */
+    int64_t state_bytes;
+    ru_flat flat;
+    ru_loop *loop;
+    ru_link_tcp *link;
+    ru_node_loop bridge;
+    int64_t told; /* rounds that the main thread has taken */
+    ru_pull *pull;
+    ru_bufs bufs;
+    ru_thread thread;
+    uint32_t waker;
+    uint8_t key[RU_FED_KEY_BYTES]; /* that was derived last */
+    /* Of the loop thread. */
+    ru_fed *fed;
+    rui_fed_member *members; /* [job->clients_max] n used */
+    uint32_t n, there;
+    ru_map by_node; /* node -> member */
+    rui_edition editions[RU_FED_EDITIONS], *now_values;
+    ru_fed_sum sum;
+    double loss_sum, loss_weight, correct_sum; /* of the answers of the round */
+    uint32_t round;
+    ru_time round_begun;
+    uint32_t sent_n;
+    int64_t waits_for; /* 1 + clients that were there when it said that it waits; 0: it did not */
+    /* An evaluation of the tiers. */
+    uint32_t eval_task, eval_left;
+    double hits[RU_PICK_TIERS_MAX], rows[RU_PICK_TIERS_MAX];
+    bool over;
+    ru_mutex lock;
+    ru_cond changed;
+    rui_fed_slot slot;
+} rui_fed_server;
+
+enum { RUI_FED_TIMER_FED = 1, RUI_FED_TIMER_EVAL, RUI_FED_TIMER_BODIES, RUI_FED_TIMER_END };
+
+/* server_loop.c: the machine of rounds and what it wants. */
+rui_fed_member *rui_fed_member_of(rui_fed_server *s, ru_node_id node); /* NULL: none */
+uint32_t rui_fed_number(const rui_fed_server *s, const rui_fed_member *m);
+void rui_fed_heard(ru_node_id to, ru_effects *fx);
+void rui_fed_say_no(ru_node_id to, ru_effects *fx, const char *fmt, ...) RU_PRINTF(3, 4);
+void rui_fed_step(rui_fed_server *s, ru_event ev, ru_effects *fx);
+/* A word to the machine. */
+void rui_fed_local(rui_fed_server *s, ru_fed_word word, int64_t value, const void *data,
+                   int64_t size_bytes, ru_time now, ru_effects *fx);
+void rui_fed_leave(rui_fed_server *s, rui_fed_member *m, ru_time now, ru_effects *fx);
+/* It broke the rules: out, until it comes again. */
+void rui_fed_expel(rui_fed_server *s, rui_fed_member *m, const char *sentence, ru_time now,
+                   ru_effects *fx);
+/* The evaluation of the tiers is over. */
+void rui_fed_evaluated(rui_fed_server *s, ru_time now, ru_effects *fx);
+/* The main thread is told that the job is over. */
+void rui_fed_end(rui_fed_server *s, const char *ended);
+
+/* server_hear.c: guests of the part, timers, wakes. */
+extern const ru_part_ops rui_fed_part;
+void rui_fed_got(void *self, ru_node_id from, uint32_t what, const void *head, uint32_t head_bytes,
+                 void *body, int64_t body_bytes, ru_time now, ru_effects *fx);
+void rui_fed_sent(void *self, uint64_t cookie, bool ok, ru_time now, ru_effects *fx);
+void rui_fed_timer(void *self, uint32_t what, ru_time now);
+void rui_fed_wake(void *self, ru_time now);
+void rui_fed_stop(void *self, int fd, uint32_t events, ru_time now);
+/* The one of this name; NULL: no place for another. */
+rui_fed_member *rui_fed_member_new(rui_fed_server *s, const char *name);
+/* The first event of the machine. */
+void rui_fed_start(rui_fed_server *s, ru_time now);
+/* The owner is told that it is over. */
+void rui_fed_fail(rui_fed_server *s, ru_status st, const char *text);
+
+#endif
