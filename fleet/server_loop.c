@@ -1,0 +1,374 @@
+/* The loop thread of the server: what guests say goes to the machine of rounds, and what that wants
+ * goes to guests. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "fleet/server_impl.h"
+
+/* -- both threads ---------------------------------------------------------------------------------
+ */
+
+void rui_fed_fail(rui_fed_server *s, ru_status st, const char *text)
+{
+    ru_mutex_lock(&s->lock);
+    if (s->slot.why.status == RU_OK) {
+        (void)ru_err_set(&s->slot.why, st, "%s", text);
+    }
+    ru_cond_broadcast(&s->changed);
+    ru_mutex_unlock(&s->lock);
+}
+
+void rui_fed_end(rui_fed_server *s, const char *ended)
+{
+    ru_mutex_lock(&s->lock);
+    s->slot.ended = s->slot.ended == NULL ? ended : s->slot.ended;
+    ru_cond_broadcast(&s->changed);
+    ru_mutex_unlock(&s->lock);
+}
+
+/* -- members --------------------------------------------------------------------------------------
+ */
+
+rui_fed_member *rui_fed_member_of(rui_fed_server *s, ru_node_id node)
+{
+    const uint64_t *i = ru_map_get_u64(&s->by_node, node.v);
+    return i != NULL ? &s->members[*i] : NULL;
+}
+
+rui_fed_member *rui_fed_member_new(rui_fed_server *s, const char *name)
+{
+    ru_node_id node = ru_guest_name(name);
+    rui_fed_member *m = rui_fed_member_of(s, node);
+    uint64_t *i =
+        m == NULL && s->n < s->job->clients_max ? ru_map_put_u64(&s->by_node, node.v, NULL) : NULL;
+    if (i != NULL) {
+        *i = s->n;
+        m = &s->members[s->n++];
+        *m = (rui_fed_member){.node = node};
+        memcpy(m->name, name, strlen(name) + 1);
+    }
+    return m;
+}
+
+uint32_t rui_fed_number(const rui_fed_server *s, const rui_fed_member *m)
+{
+    return (uint32_t)(m - s->members);
+}
+
+void rui_fed_heard(ru_node_id to, ru_effects *fx)
+{
+    ru_fx_send(fx, to, RUI_FED_HEARD, NULL, 0);
+}
+
+void rui_fed_say_no(ru_node_id to, ru_effects *fx, const char *fmt, ...)
+{
+    char text[RUI_FED_TEXT_MAX];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    ru_fx_send(fx, to, RUI_FED_NO, text, (int64_t)strlen(text));
+}
+
+/* -- the machine of rounds ------------------------------------------------------------------------
+ */
+
+void rui_fed_local(rui_fed_server *s, ru_fed_word word, int64_t value, const void *data,
+                   int64_t size_bytes, ru_time now, ru_effects *fx)
+{
+    rui_fed_step(s,
+                 (ru_event){.kind = RU_EV_LOCAL,
+                            .now = now,
+                            .what = word,
+                            .value = value,
+                            .data = data,
+                            .size_bytes = size_bytes},
+                 fx);
+}
+
+void rui_fed_leave(rui_fed_server *s, rui_fed_member *m, ru_time now, ru_effects *fx)
+{
+    if (!m->up) {
+        return;
+    }
+    m->up = m->offered = false;
+    s->there--;
+    s->eval_left -= m->task != 0 && m->kind == RUI_FED_EVALUATE ? 1 : 0;
+    m->task = 0;
+    rui_fed_local(s, RU_FED_LEAVE, rui_fed_number(s, m), NULL, 0, now, fx);
+}
+
+/* It broke the rules: out, until it comes again. */
+void rui_fed_expel(rui_fed_server *s, rui_fed_member *m, const char *sentence, ru_time now,
+                   ru_effects *fx)
+{
+    ru_log(RU_LOG_WARN, "fed", "refused", "client %s: %s", m->name, sentence);
+    rui_fed_say_no(m->node, fx, "%s", sentence);
+    rui_fed_leave(s, m, now, fx);
+}
+
+/* Room for the values of one more round: who still reads the oldest is too slow. */
+static rui_edition *edition_new(rui_fed_server *s)
+{
+    for (uint32_t k = 0; k < RU_FED_EDITIONS; k++) {
+        rui_edition *e = &s->editions[k];
+        if (e->refs == 0) {
+            if (e->values == NULL) {
+                e->values = malloc((size_t)s->flat.count * sizeof *e->values);
+            }
+            return e->values != NULL ? e : NULL;
+        }
+    }
+    return NULL;
+}
+
+static void send_task(rui_fed_server *s, uint32_t i, const rui_fed_task *t, ru_time now,
+                      ru_effects *fx)
+{
+    uint8_t head[RUI_FED_HEAD_MAX];
+    rui_fed_member *m = &s->members[i];
+    if (!m->up) {
+        return; /* its LEAVE is on the way to the machine */
+    }
+    m->task = t->task;
+    m->task_at = now;
+    m->kind = t->kind;
+    s->now_values->refs++;
+    m->reading = 1 + (uint32_t)(s->now_values - s->editions);
+    uint64_t cookie = (uint64_t)i << 8 | (uint64_t)(s->now_values - s->editions);
+    if (ru_pull_send(s->pull, m->node, RUI_FED_TASK, head, rui_fed_task_put(t, head),
+                     s->now_values->values, s->flat.count * (int64_t)sizeof(float), false, cookie,
+                     now, fx)) {
+        s->now_values->refs--;
+        m->reading = 0;
+    }
+}
+
+static void on_task(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_effects *fx)
+{
+    rui_fed_task t = {.task = l->task,
+                      .round = l->round > 0 ? l->round : 1,
+                      .epochs = (uint32_t)s->job->epochs,
+                      .kind = l->profile ? RUI_FED_PROFILE : RUI_FED_TRAIN};
+    if (!l->profile) {
+        ru_fed_sum_begin(&s->sum);
+        s->loss_sum = s->loss_weight = s->correct_sum = 0;
+        s->round_begun = now;
+        s->round = l->round;
+        s->waits_for = 0;
+        s->sent_n = l->n;
+        ru_log(RU_LOG_INFO, "fed", "round", "round %u of %lld: %u clients", l->round,
+               (long long)s->job->rounds, l->n);
+    }
+    for (uint32_t k = 0; k < l->n; k++) {
+        send_task(s, l->client[k], &t, now, fx);
+    }
+}
+
+static void on_stop(rui_fed_server *s, const ru_fed_list *l, ru_effects *fx)
+{
+    for (uint32_t k = 0; k < l->n; k++) {
+        rui_fed_member *m = &s->members[l->client[k]];
+        uint32_t task = m->task;
+        m->task = 0;
+        if (m->up) {
+            ru_fx_send(fx, m->node, RUI_FED_STOP, &task, sizeof task);
+        }
+    }
+}
+
+/* One line of JSON about a round that was merged. */
+static void describe(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_text *t)
+{
+    const uint32_t *tier = ru_fed_tier_of(s->fed);
+    ru_text_putf(t, "{\"schema\":\"rubato.fed.round/1\",\"round\":%u,\"sent\":%u,\"answers\":%u,",
+                 l->round, s->sent_n, l->n);
+    ru_text_putf(t, "\"seconds\":");
+    ru_text_f64(t, (double)(now.ns - s->round_begun.ns) * 1e-9);
+    ru_text_putf(t, ",\"there\":%u,\"samples\":%.0f,\"loss\":", s->there, s->sum.weight);
+    ru_text_f64(t, s->loss_weight > 0 ? s->loss_sum / s->loss_weight : 0);
+    ru_text_put(t, ",\"clients\":[");
+    for (uint32_t k = 0; k < l->n; k++) {
+        ru_pick_client c = ru_fed_client(s->fed, l->client[k]);
+        uint32_t at = tier[l->client[k]];
+        ru_text_putf(t, "%s{\"name\":\"%s\",\"tier\":%d,\"seconds\":", k > 0 ? "," : "",
+                     s->members[l->client[k]].name, at == RU_PICK_NONE ? -1 : (int)at);
+        ru_text_f64(t, c.latency_s);
+        ru_text_putf(t, ",\"picks\":%u}", c.picks);
+    }
+    ru_text_put(t, "]}\n");
+}
+
+/* Names of the clients by number, then the machine. */
+static void save(rui_fed_server *s, rui_fed_slot *slot)
+{
+    const int64_t each = RUI_FED_NAME_MAX + 1 + 16;
+    int64_t bytes = 16 + each * s->n + ru_fed_saved_bytes(s->fed);
+    uint8_t *at = realloc(slot->saved, (size_t)bytes);
+    if (at == NULL) {
+        slot->saved_bytes = 0;
+        return; /* a server that is killed profiles its clients anew */
+    }
+    ru_wire_out o = ru_wire_out_into(at, bytes);
+    ru_wire_put_u32(&o, s->n);
+    for (uint32_t i = 0; i < s->n; i++) {
+        ru_wire_put_bytes(&o, s->members[i].name, RUI_FED_NAME_MAX + 1);
+        ru_wire_put_f64(&o, s->members[i].samples);
+        ru_wire_put_f64(&o, s->members[i].held);
+    }
+    ru_fed_save(s->fed, &o);
+    slot->saved = at;
+    slot->saved_bytes = o.bad ? 0 : ru_wire_size(&o);
+}
+
+static void on_merge(rui_fed_server *s, const ru_fed_list *l, ru_time now)
+{
+    rui_edition *e = edition_new(s);
+    if (e == NULL || s->sum.n == 0) {
+        rui_fed_fail(s, RU_E_MEM, "no memory for the values of another round");
+        return;
+    }
+    ru_fed_sum_mean(&s->sum, e->values);
+    s->now_values->refs--;
+    s->now_values = e;
+    e->refs = 2; /* of the tasks to come, and of the main thread */
+    ru_mutex_lock(&s->lock);
+    rui_fed_slot *slot = &s->slot;
+    slot->ready = true;
+    slot->edition = e;
+    slot->samples = (int64_t)s->sum.weight * s->job->epochs;
+    slot->loss = s->loss_weight > 0 ? s->loss_sum / s->loss_weight : -1;
+    slot->accuracy = s->loss_weight > 0 ? s->correct_sum / s->loss_weight : -1;
+    ru_arena_fini(&slot->line_arena);
+    ru_arena_init(&slot->line_arena, 0);
+    slot->line = ru_text_arena(&slot->line_arena);
+    describe(s, l, now, &slot->line);
+    save(s, slot);
+    ru_cond_broadcast(&s->changed);
+    ru_mutex_unlock(&s->lock);
+}
+
+/* Accuracy of each tier on what its clients hold out: of some that are free. */
+static void on_evaluate(rui_fed_server *s, ru_time now, ru_effects *fx)
+{
+    const uint32_t *tier = ru_fed_tier_of(s->fed);
+    uint32_t asked[RU_PICK_TIERS_MAX] = {0};
+    rui_fed_task t = {
+        .task = UINT32_MAX - s->round, .round = s->round, .epochs = 1, .kind = RUI_FED_EVALUATE};
+    s->eval_task = t.task;
+    s->eval_left = 0;
+    for (uint32_t k = 0; k < s->job->tiers; k++) {
+        s->hits[k] = s->rows[k] = 0;
+    }
+    for (uint32_t k = 0; k < s->n; k++) {
+        uint32_t i = (k + s->round * 7919u) % s->n; /* not always the same ones */
+        const rui_fed_member *m = &s->members[i];
+        if (m->up && m->held > 0 && m->task == 0 && tier[i] < s->job->tiers &&
+            asked[tier[i]] < s->job->per_round) {
+            asked[tier[i]]++;
+            s->eval_left++;
+            send_task(s, i, &t, now, fx);
+        }
+    }
+    ru_loop_timer(s->loop, rui_fed_timer, s, RUI_FED_TIMER_EVAL,
+                  ru_time_after(now, s->eval_left > 0 ? s->job->profile_wait_ns : 1));
+}
+
+void rui_fed_evaluated(rui_fed_server *s, ru_time now, ru_effects *fx)
+{
+    double accuracy[RU_PICK_TIERS_MAX];
+    for (uint32_t k = 0; k < s->job->tiers; k++) {
+        accuracy[k] = s->rows[k] > 0 ? s->hits[k] / s->rows[k] : -1;
+    }
+    for (uint32_t i = 0; i < s->n && s->eval_left > 0; i++) { /* what comes later is not taken */
+        if (s->members[i].task != 0 && s->members[i].kind == RUI_FED_EVALUATE) {
+            s->members[i].task = 0;
+        }
+    }
+    s->eval_left = 0;
+    ru_loop_timer_off(s->loop, rui_fed_timer, s, RUI_FED_TIMER_EVAL);
+    rui_fed_local(s, RU_FED_EVALUATED, 0, accuracy, s->job->tiers * (int64_t)sizeof *accuracy, now,
+                  fx);
+}
+
+static uint32_t needed(const ru_job_federated *j)
+{
+    uint32_t n = j->clients_min > j->per_round ? j->clients_min : j->per_round;
+    return n > j->tiers ? n : j->tiers;
+}
+
+static void follow(rui_fed_server *s, const ru_effect *e, ru_time now, ru_effects *fx)
+{
+    if (e->kind == RU_FX_TIMER) {
+        ru_loop_timer(s->loop, rui_fed_timer, s, RUI_FED_TIMER_FED, e->at);
+        return;
+    }
+    if (e->kind == RU_FX_TIMER_OFF) {
+        ru_loop_timer_off(s->loop, rui_fed_timer, s, RUI_FED_TIMER_FED);
+        return;
+    }
+    switch ((ru_fed_word)e->what) {
+    case RU_FED_TASK:
+        on_task(s, e->data, now, fx);
+        break;
+    case RU_FED_STOP:
+        on_stop(s, e->data, fx);
+        break;
+    case RU_FED_MERGE:
+        on_merge(s, e->data, now);
+        break;
+    case RU_FED_EVALUATE:
+        on_evaluate(s, now, fx);
+        break;
+    case RU_FED_WAITING:
+        if (s->waits_for == e->value + 1) {
+            break; /* it was said */
+        }
+        s->waits_for = e->value + 1;
+        ru_log(RU_LOG_INFO, "fed", "waiting", "waiting for %lld of %u clients",
+               (long long)(needed(s->job) > e->value ? needed(s->job) - e->value : 0),
+               needed(s->job));
+        break;
+    case RU_FED_DONE:
+        rui_fed_end(s, "done");
+        break;
+    case RU_FED_FAILED:
+        rui_fed_fail(s, (ru_status)e->value, e->data);
+        break;
+    case RU_FED_ANSWER:
+    case RU_FED_EVALUATED:
+    case RU_FED_JOIN:
+    case RU_FED_LEAVE:
+    case RU_FED_KEPT:
+    case RU_FED_TIMER:
+    case RU_FED_RETIERED:
+    case RU_FED_WORDS:
+        break;
+    }
+}
+
+void rui_fed_step(rui_fed_server *s, ru_event ev, ru_effects *fx)
+{
+    if (s->over) {
+        return;
+    }
+    ru_effects mine;
+    ru_arena arena; /* what follows may step again */
+    ru_arena_init(&arena, 0);
+    ru_effects_init(&mine, &arena);
+    ru_fed_step(s->fed, &ev, &mine);
+    for (uint32_t k = 0; k < mine.n; k++) {
+        follow(s, &mine.at[k], ev.now, fx);
+    }
+    ru_arena_fini(&arena);
+}
+
+void rui_fed_start(rui_fed_server *s, ru_time now)
+{
+    ru_effects *fx = ru_node_enter(s->bridge.node, now);
+    rui_fed_step(s, (ru_event){.kind = RU_EV_START, .now = now}, fx);
+    ru_node_leave(s->bridge.node, now);
+}
