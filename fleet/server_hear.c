@@ -1,0 +1,377 @@
+/* The loop thread of the server: what guests say, updates that come, timers and wakes. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "fleet/server_impl.h"
+
+static const int64_t second_ns = 1000000000, body_wait_ns = 60000000000, end_wait_ns = 3000000000;
+
+/* -- what guests say ------------------------------------------------------------------------------
+ */
+
+static void on_hello(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
+{
+    char name[RUI_FED_NAME_MAX + 1];
+    ru_wire_in w = ru_wire_in_from(ev->data, ev->size_bytes);
+    uint32_t version = ru_wire_u32(&w), n = 0;
+    const char *text = ru_wire_text(&w, RUI_FED_NAME_MAX, &n);
+    if (text == NULL || version != RUI_FED_VERSION) {
+        rui_fed_say_no(ev->node, fx,
+                       "this server speaks version %d of the protocol, the client version "
+                       "%u; run the same version of rubato on both sides",
+                       RUI_FED_VERSION, version);
+        return;
+    }
+    memcpy(name, text, n);
+    name[n] = '\0';
+    if (!rui_fed_name_ok(name) || !ru_node_is(ru_guest_name(name), ev->node)) {
+        rui_fed_say_no(ev->node, fx, "the token is not that of the name it says");
+        return;
+    }
+    rui_fed_member *m = rui_fed_member_new(s, name);
+    if (m == NULL) {
+        rui_fed_say_no(ev->node, fx,
+                       "this federation has %u clients, its largest number "
+                       "(federated.clients_max)",
+                       s->job->clients_max);
+        return;
+    }
+    void *copy = m->greeted ? NULL : ru_bufs_need(&s->bufs, s->state_bytes);
+    if (copy == NULL) {
+        rui_fed_say_no(ev->node, fx, "it greets twice, or this server has no memory for it now");
+        return;
+    }
+    m->greeted = true;
+    memcpy(copy, s->state, (size_t)s->state_bytes);
+    (void)ru_pull_send(s->pull, ev->node, RUI_FED_START, NULL, 0, copy, s->state_bytes, true, 0,
+                       ev->now, fx);
+}
+
+static void on_ready(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
+{
+    rui_fed_ready r;
+    rui_fed_member *m = rui_fed_member_of(s, ev->node);
+    if (m == NULL || m->up || !rui_fed_ready_get(ev->data, ev->size_bytes, &r)) {
+        rui_fed_say_no(ev->node, fx, "it says that it is ready with numbers that are none");
+        return;
+    }
+    if (r.count != (uint64_t)s->flat.count || r.hash != s->flat.hash) {
+        rui_fed_say_no(ev->node, fx,
+                       "its model has other values than that of this server (%llu, not %lld)",
+                       (unsigned long long)r.count, (long long)s->flat.count);
+        return;
+    }
+    rui_fed_heard(ev->node, fx);
+    m->up = true;
+    m->samples = r.samples;
+    m->held = r.held;
+    s->there++;
+    ru_log(RU_LOG_INFO, "fed", "joined", "client %s with %.0f samples; %u are here", m->name,
+           m->samples, s->there);
+    rui_fed_local(s, RU_FED_JOIN, rui_fed_number(s, m), &m->samples, sizeof m->samples, ev->now,
+                  fx);
+}
+
+static void on_score(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
+{
+    rui_fed_score c;
+    rui_fed_member *m = rui_fed_member_of(s, ev->node);
+    rui_fed_heard(ev->node, fx);
+    if (m == NULL || !m->up) {
+        return;
+    }
+    if (!rui_fed_score_get(ev->data, ev->size_bytes, &c) || c.count > m->held) {
+        rui_fed_expel(s, m, "its score counts what nobody can count", ev->now, fx);
+        return;
+    }
+    if (m->task != c.task || m->kind != RUI_FED_EVALUATE || s->eval_left == 0) {
+        return; /* late */
+    }
+    uint32_t tier = ru_fed_tier_of(s->fed)[rui_fed_number(s, m)];
+    m->task = 0;
+    if (tier < s->job->tiers) {
+        s->hits[tier] += c.correct;
+        s->rows[tier] += c.count;
+    }
+    if (--s->eval_left == 0) {
+        rui_fed_evaluated(s, ev->now, fx);
+    }
+}
+
+static void on_failed(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
+{
+    char text[RUI_FED_TEXT_MAX];
+    ru_wire_in w = ru_wire_in_from(ev->data, ev->size_bytes);
+    uint32_t task = ru_wire_u32(&w), n = 0;
+    const char *why = ru_wire_text(&w, RUI_FED_TEXT_MAX - 1, &n);
+    rui_fed_member *m = rui_fed_member_of(s, ev->node);
+    rui_fed_heard(ev->node, fx);
+    if (m == NULL || !m->up || m->task != task || why == NULL) {
+        return;
+    }
+    for (uint32_t k = 0; k < n; k++) { /* goes to a terminal */
+        text[k] = why[k] >= ' ' && why[k] <= '~' ? why[k] : '?';
+    }
+    text[n] = '\0';
+    ru_log(RU_LOG_WARN, "fed", "failed", "client %s could not do its task: %s", m->name, text);
+    rui_fed_leave(s, m, ev->now, fx);
+}
+
+/* An offer of a body: only of an update that it owes, one at a time. */
+static bool may_offer(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
+{
+    rui_fed_member *m = rui_fed_member_of(s, ev->node);
+    uint32_t kind = ev->what - RUI_FED_PARCELS;
+    if (kind == 1) { /* its GRANT */
+        return m != NULL;
+    }
+    if (m == NULL || !m->up || m->offered) {
+        rui_fed_say_no(ev->node, fx, "it sends an update that nobody asked for");
+        if (m != NULL) {
+            rui_fed_leave(s, m, ev->now, fx);
+        }
+        return false;
+    }
+    m->offered = true;
+    m->offered_at = ev->now;
+    return true;
+}
+
+static void part_guest(void *self, const ru_event *ev, ru_effects *fx)
+{
+    rui_fed_server *s = self;
+    if (ev->kind == RU_EV_DOWN) {
+        ru_pull_step(s->pull, ev, fx);
+        rui_fed_member *m = rui_fed_member_of(s, ev->node);
+        if (m != NULL) {
+            m->greeted = false;
+        }
+        if (m != NULL && m->up) {
+            ru_log(RU_LOG_INFO, "fed", "lost", "client %s is gone; %u are here", m->name,
+                   s->there - 1);
+            rui_fed_leave(s, m, ev->now, fx);
+        }
+    } else if (ev->what >= RUI_FED_PARCELS) {
+        if (may_offer(s, ev, fx)) {
+            ru_pull_step(s->pull, ev, fx);
+        }
+    } else if (ev->what == RUI_FED_HELLO) {
+        on_hello(s, ev, fx);
+    } else if (ev->what == RUI_FED_READY) {
+        on_ready(s, ev, fx);
+    } else if (ev->what == RUI_FED_SCORE) {
+        on_score(s, ev, fx);
+    } else if (ev->what == RUI_FED_FAILED) {
+        on_failed(s, ev, fx);
+    } else {
+        rui_fed_heard(ev->node, fx);
+    }
+}
+
+/* -- updates --------------------------------------------------------------------------------------
+ */
+
+/* What is wrong with it; NULL: nothing. */
+static const char *wrong(const rui_fed_server *s, const void *head, uint32_t head_bytes,
+                         int64_t body_bytes, rui_fed_update *u)
+{
+    if (!rui_fed_update_get(head, head_bytes, u)) {
+        return "its update has a head that is none, or a loss that is not a number";
+    }
+    return body_bytes != s->flat.count * (int64_t)sizeof(float)
+               ? "its update has another size than the model"
+               : NULL;
+}
+
+static void take(rui_fed_server *s, rui_fed_member *m, const rui_fed_update *u, const float *values,
+                 ru_time now, ru_effects *fx)
+{
+    ru_err err;
+    uint32_t i = rui_fed_number(s, m);
+    if (m->task == 0 || u->task != m->task || m->kind == RUI_FED_EVALUATE) {
+        ru_log(RU_LOG_INFO, "fed", "late",
+               "client %s sends an update of task %u, which nobody "
+               "waits for",
+               m->name, u->task);
+        return;
+    }
+    if (ru_fed_counts(s->fed, i, u->task)) {
+        if (ru_fed_sum_add(&s->sum, values, m->samples, &err) != RU_OK) {
+            rui_fed_expel(s, m, err.text, now, fx);
+            return;
+        }
+        s->loss_sum += u->loss * m->samples;
+        s->correct_sum += u->accuracy * m->samples;
+        s->loss_weight += m->samples;
+    }
+    m->task = 0;
+    const ru_fed_answer a = {.client = i, .task = u->task, .loss = u->loss_rms};
+    rui_fed_local(s, RU_FED_ANSWER, 0, &a, sizeof a, now, fx);
+}
+
+void rui_fed_got(void *self, ru_node_id from, uint32_t what, const void *head, uint32_t head_bytes,
+                 void *body, int64_t body_bytes, ru_time now, ru_effects *fx)
+{
+    rui_fed_server *s = self;
+    rui_fed_update u;
+    rui_fed_member *m = rui_fed_member_of(s, from);
+    if (m != NULL && m->up && what == RUI_FED_UPDATE) {
+        m->offered = false;
+        const char *why = wrong(s, head, head_bytes, body_bytes, &u);
+        rui_fed_heard(from, fx);
+        if (why != NULL) {
+            rui_fed_expel(s, m, why, now, fx);
+        } else {
+            take(s, m, &u, body, now, fx);
+        }
+    }
+    ru_bufs_put(&s->bufs, body);
+}
+
+void rui_fed_sent(void *self, uint64_t cookie, bool ok, ru_time now, ru_effects *fx)
+{
+    rui_fed_server *s = self;
+    (void)ok; /* who did not get it is gone, or late */
+    (void)now;
+    (void)fx;
+    uint32_t e = (uint32_t)(cookie & 0xff);
+    s->editions[e].refs--;
+    rui_fed_member *m = &s->members[cookie >> 8];
+    m->reading = m->reading == 1 + e ? 0 : m->reading;
+}
+
+/* -- timers and wakes -----------------------------------------------------------------------------
+ */
+
+/* Bodies that do not end give their memory back: updates, and values that nobody takes. */
+static void look_at_bodies(rui_fed_server *s, ru_time now, ru_effects *fx)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        rui_fed_member *m = &s->members[i];
+        bool sends = m->offered && now.ns - m->offered_at.ns > body_wait_ns;
+        bool reads = m->reading != 0 && now.ns - m->task_at.ns > body_wait_ns;
+        if (m->up && (sends || reads)) {
+            ru_log(RU_LOG_WARN, "fed", "refused", "client %s: %s does not end", m->name,
+                   sends ? "its update" : "the model on its way to it");
+            ru_chan_drop(ru_node_guests_chan(s->bridge.node), m->node, now);
+            rui_fed_leave(s, m, now, fx);
+        }
+    }
+    ru_pull_sweep(s->pull, fx);
+    ru_loop_timer(s->loop, rui_fed_timer, s, RUI_FED_TIMER_BODIES,
+                  ru_time_after(now, 5 * second_ns));
+}
+
+void rui_fed_timer(void *self, uint32_t what, ru_time now)
+{
+    rui_fed_server *s = self;
+    ru_effects *fx = ru_node_enter(s->bridge.node, now);
+    if (what == RUI_FED_TIMER_FED) {
+        rui_fed_step(s, (ru_event){.kind = RU_EV_TIMER, .now = now, .what = RU_FED_TIMER}, fx);
+    } else if (what == RUI_FED_TIMER_EVAL) {
+        rui_fed_evaluated(s, now, fx);
+    } else if (what == RUI_FED_TIMER_BODIES) {
+        look_at_bodies(s, now, fx);
+    }
+    ru_node_leave(s->bridge.node, now);
+    ru_guests_facts f;
+    ru_node_guests_facts(s->bridge.node, &f);
+    if (what == RUI_FED_TIMER_END && (f.n == 0 || now.ns - s->round_begun.ns > end_wait_ns)) {
+        ru_loop_stop(s->loop);
+    } else if (what == RUI_FED_TIMER_END) {
+        ru_loop_timer(s->loop, rui_fed_timer, s, RUI_FED_TIMER_END,
+                      ru_time_after(now, second_ns / 20));
+    }
+}
+
+static void say_bye(rui_fed_server *s, ru_time now)
+{
+    ru_effects *fx = ru_node_enter(s->bridge.node, now);
+    s->over = true;
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (s->members[i].up) {
+            ru_fx_send(fx, s->members[i].node, RUI_FED_BYE, NULL, 0);
+        }
+    }
+    ru_node_leave(s->bridge.node, now);
+    s->round_begun = now;
+    ru_loop_timer(s->loop, rui_fed_timer, s, RUI_FED_TIMER_END, ru_time_after(now, 1));
+}
+
+void rui_fed_wake(void *self, ru_time now)
+{
+    rui_fed_server *s = self;
+    ru_mutex_lock(&s->lock);
+    bool kept = s->slot.kept, ending = s->slot.ending;
+    rui_edition *e = kept ? s->slot.edition : NULL;
+    s->slot.kept = false;
+    if (kept) {
+        s->slot.edition = NULL;
+    }
+    ru_mutex_unlock(&s->lock);
+    if (e != NULL) {
+        e->refs--;
+        ru_effects *fx = ru_node_enter(s->bridge.node, now);
+        rui_fed_local(s, RU_FED_KEPT, 0, NULL, 0, now, fx);
+        ru_node_leave(s->bridge.node, now);
+    }
+    if (ending && !s->over) {
+        say_bye(s, now);
+    }
+}
+
+void rui_fed_stop(void *self, int fd, uint32_t events, ru_time now)
+{
+    rui_fed_server *s = self;
+    (void)events;
+    (void)now;
+    ru_loop_fd_off(s->loop, fd);
+    rui_fed_end(s, "stopped");
+}
+
+/* -- the part -------------------------------------------------------------------------------------
+ */
+
+static void part_step(void *self, const ru_event *ev, ru_effects *fx)
+{
+    rui_fed_server *s = self;
+    if (ev->kind == RU_EV_LOCAL && ev->what == RUI_FED_LOCAL) {
+        ru_pull_local(s->pull, ev->now, fx);
+    }
+}
+
+static bool part_owns(void *self, uint64_t cookie)
+{
+    const rui_fed_server *s = self;
+    return ru_pull_owns(s->pull, cookie);
+}
+
+static void part_sent(void *self, uint64_t cookie, ru_time now, ru_effects *fx)
+{
+    ru_pull_sent(((rui_fed_server *)self)->pull, cookie, now, fx);
+}
+
+static void part_arrived(void *self, uint64_t cookie, ru_time now, ru_effects *fx)
+{
+    ru_pull_arrived(((rui_fed_server *)self)->pull, cookie, now, fx);
+}
+
+static void part_failed(void *self, uint64_t cookie, ru_status why, ru_time now, ru_effects *fx)
+{
+    ru_pull_failed(((rui_fed_server *)self)->pull, cookie, why, now, fx);
+}
+
+static void part_room(void *self, ru_time now, ru_effects *fx)
+{
+    ru_pull_room(((rui_fed_server *)self)->pull, now, fx);
+}
+
+const ru_part_ops rui_fed_part = {.name = "federation",
+                                  .step = part_step,
+                                  .owns = part_owns,
+                                  .sent = part_sent,
+                                  .arrived = part_arrived,
+                                  .failed = part_failed,
+                                  .room = part_room,
+                                  .guest = part_guest};
