@@ -1,0 +1,61 @@
+/* Inside of a client of a federation: what its two threads hold.
+ *
+ * Thread: as the fields say. */
+#ifndef RU_FLEET_CLIENT_IMPL_H
+#define RU_FLEET_CLIENT_IMPL_H
+
+#include "comm/node/guest.h"
+#include "comm/pull/pull.h"
+#include "env/link/link_tcp.h"
+#include "env/loop/loop.h"
+#include "env/thread.h"
+#include "fleet/client.h"
+#include "fleet/local.h"
+#include "fleet/wire.h"
+
+/* What the compute thread does next. Under `lock`. */
+typedef enum rui_fed_work_kind { WORK_NONE, WORK_OPEN, WORK_TASK, WORK_QUIT } rui_fed_work_kind;
+
+typedef struct rui_fed_work {
+    rui_fed_work_kind kind;
+    bool done;
+    rui_fed_task task;
+    float *values; /* of bufs */
+    ru_local_result result;
+    ru_local_score score;
+    ru_status st;
+    ru_err err;
+} rui_fed_work;
+
+typedef struct rui_fed_client {
+    const ru_fed_client_options *opt;
+    ru_arena *arena;
+    ru_loop *loop;
+    ru_link_tcp *link;
+    ru_guest *guest;
+    ru_node_id self, host; /* host: the server that it was connected to last */
+    ru_pull *pull;
+    ru_bufs bufs;
+    ru_arena fx_arena;
+    ru_effects fx;
+    uint32_t waker, tries;
+    char *state; /* [state_bytes] what the server said of the job; NULL: nothing yet */
+    int64_t state_bytes;
+    bool up, opened, over;
+    ru_err why; /* status RU_OK: the job is over, or a stop signal came */
+    /* Of the compute thread. */
+    ru_rundir run;
+    ru_job_data data;
+    ru_dataset *train, *held;
+    ru_local *local;
+    ru_thread thread;
+    ru_flag give_up;
+    ru_mutex lock;
+    ru_cond changed;
+    rui_fed_work work;
+} rui_fed_client;
+
+/* client_work.c: the compute thread, which does what `work` says until WORK_QUIT. */
+void rui_fed_compute(void *self);
+
+#endif
