@@ -51,7 +51,7 @@ static const struct {
     {"lab", "base world env trace cost plan exec comm data store train run sim"},
     {"tool",
      "base world env trace cost plan exec comm data store host train run launch web watch cluster "
-     "function serve sim solve lab"},
+     "function serve fleet sim solve lab"},
     {"bench", "*"},
     {"test", "*"},
 };

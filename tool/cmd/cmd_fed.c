@@ -1,0 +1,214 @@
+/* rubato fed: federated training, where clients keep their data. */
+#include <stdio.h>
+#include <string.h>
+
+#include "env/file/file.h"
+#include "env/link/link_tcp.h"
+#include "env/process/self.h"
+#include "fleet/client.h"
+#include "fleet/server.h"
+#include "launch/launch.h"
+#include "tool/cmd.h"
+#include "tool/cmd/metrics.h"
+
+#define OPT_SECRET                                                                                \
+    RU_OPT(TEXT, "secret", "FILE",                                                                \
+           "file from which the tokens of all clients are derived; made when it is missing, and " \
+           "readable by you alone",                                                               \
+           .def = "fed.secret")
+
+/* Files of the library need a folder in their names. */
+static const char *secret_of(ru_cmd_in *in)
+{
+    const char *path = ru_cmd_text(in, "secret");
+    const char *here = strchr(path, '/') == NULL ? ru_arena_printf(in->arena, "./%s", path) : path;
+    return here != NULL ? here : path;
+}
+
+static ru_status run_token(ru_cmd_in *in, ru_err *err)
+{
+    uint8_t key[RU_FED_KEY_BYTES];
+    RU_TRY(ru_fed_key(secret_of(in), in->args[0], key, err));
+    (void)printf("%s:", in->args[0]);
+    for (uint32_t k = 0; k < sizeof key; k++) {
+        (void)printf("%02x", key[k]);
+    }
+    (void)printf("\n");
+    return RU_OK;
+}
+
+/* A job as rounds: the steps of the run are rounds, evaluated by their number. */
+static ru_status load_job(ru_cmd_in *in, ru_job *job, ru_conf **conf, ru_err *err)
+{
+    uint32_t n;
+    const char *const *sets = ru_cmd_texts(in, "set", &n);
+    RU_TRY(ru_job_load(in->args[0], sets, n, in->arena, job, conf, err));
+    if (job->federated.rounds < 1) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "%s: a federated job says how many rounds it has (federated.rounds)",
+                       in->args[0]);
+    }
+    job->train.steps = job->federated.rounds;
+    job->train.epochs = 0;
+    job->train.eval_every = job->federated.eval_every;
+    return RU_OK;
+}
+
+static ru_status run_serve(ru_cmd_in *in, ru_err *err)
+{
+    ru_job job;
+    ru_conf *conf;
+    ru_train_result result;
+    RU_TRY(load_job(in, &job, &conf, err));
+    if (!ru_link_tcp_address_ok(ru_cmd_text(in, "listen"))) {
+        return RU_FAIL(err, RU_E_USAGE, "--listen '%s': expected HOST:PORT, [v6]:PORT or :PORT",
+                       ru_cmd_text(in, "listen"));
+    }
+    rui_metrics metrics = {.in = in};
+    const ru_train_options to = {.job = &job,
+                                 .conf = conf,
+                                 .out = ru_cmd_text(in, "out"),
+                                 .resume = ru_cmd_flag(in, "resume"),
+                                 .json = ru_cmd_flag(in, "json"),
+                                 .quiet = in->verbose < 0,
+                                 .opened = rui_metrics_opened(&metrics)};
+    const ru_fed_serve_options so = {
+        .train = &to, .listen = ru_cmd_text(in, "listen"), .secret = secret_of(in)};
+    ru_self_stop_watch();
+    ru_status st = ru_fed_serve(&so, in->arena, &result, err);
+    ru_self_stop_unwatch();
+    rui_metrics_close(&metrics);
+    RU_TRY(st);
+    if (!to.json) {
+        (void)printf("%s\n", result.out);
+    }
+    return RU_OK;
+}
+
+/* NAME:KEY as `rubato fed token` prints it. */
+static ru_status read_token(ru_cmd_in *in, const char **name, uint8_t key[RU_FED_KEY_BYTES],
+                            ru_err *err)
+{
+    const char *text;
+    RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &text, err));
+    const char *colon = strchr(text, ':');
+    bool fine = colon != NULL && strlen(colon + 1) == (size_t)2 * RU_FED_KEY_BYTES;
+    for (uint32_t k = 0; fine && k < RU_FED_KEY_BYTES; k++) {
+        static const char digits[] = "0123456789abcdef";
+        const char *high = strchr(digits, colon[1 + 2 * k]);
+        const char *low = strchr(digits, colon[2 + 2 * k]);
+        fine = high != NULL && low != NULL;
+        key[k] = fine ? (uint8_t)((high - digits) << 4 | (low - digits)) : 0;
+    }
+    if (!fine) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "the token is not one of `rubato fed token NAME`, which prints NAME:KEY");
+    }
+    *name = ru_arena_strn(in->arena, text, colon - text);
+    return *name != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for a token");
+}
+
+static ru_status run_join(ru_cmd_in *in, ru_err *err)
+{
+    uint8_t key[RU_FED_KEY_BYTES];
+    ru_fed_client_options o = {.address = in->args[0],
+                               .key = key,
+                               .key_bytes = sizeof key,
+                               .data = ru_cmd_text(in, "data"),
+                               .threads = (uint32_t)ru_cmd_i64(in, "threads")};
+    if (!ru_link_tcp_address_ok(o.address)) {
+        return RU_FAIL(err, RU_E_USAGE, "'%s': expected HOST:PORT or [v6]:PORT", o.address);
+    }
+    if (o.data == NULL) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "name the file that says where your data are: --data FILE.yaml");
+    }
+    RU_TRY(read_token(in, &o.name, key, err));
+    return ru_fed_join(&o, in->arena, err);
+}
+
+static const ru_opt token_opts[] = {OPT_SECRET};
+static const ru_opt serve_opts[] = {
+    RU_OPT(TEXT, "listen", "HOST:PORT",
+           "address at which clients join; an empty host means every "
+           "interface",
+           .def = "127.0.0.1:9500"),
+    OPT_SECRET,
+    RU_OPT(TEXT, "out", "DIR", "folder of the run (default: runs/<name>-<number>)", .letter = 'o'),
+    RU_OPT(FLAG, "resume", NULL, "continue after the last round of the run that was kept"),
+    RU_OPT(TEXTS, "set", "KEY=VALUE", "set a key of the job; may be given several times",
+           .letter = 's'),
+    RU_OPT(FLAG, "json", NULL, "one JSON object a line on stdout"),
+    RU_OPT(TEXT, "metrics", "HOST:PORT", "serve the run's figures over HTTP, also for Prometheus"),
+    RU_OPT(TEXT, "token-file", "FILE", "file with the secret that --metrics asks for"),
+};
+static const ru_opt join_opts[] = {
+    RU_OPT(TEXT, "token-file", "FILE",
+           "file with what `rubato fed token` printed (default: "
+           "RUBATO_TOKEN)"),
+    RU_OPT(TEXT, "data", "FILE", "YAML file with the section `data` of a job: your samples"),
+    RU_OPT_THREADS('t'),
+};
+static const ru_example examples[] = {
+    {"rubato fed token alice > alice.token", "the secret of one client, on the server's machine"},
+    {"rubato fed serve job.yaml --listen :9500", "the rounds"},
+    {"rubato fed join HOST:9500 --token-file alice.token --data mine.yaml",
+     "a client, behind any firewall: it dials out only"},
+};
+static const char exits[] = "65 data do not fit the job|69 the server refuses the client|77 the "
+                            "token is not valid|78 the job file is not valid";
+
+static const ru_cmd subs[] = {
+    {.name = "token",
+     .summary = "print the token of a client",
+     .about = "The token is derived from the server's secret and the name. Whoever has it takes "
+              "part under this name, and nobody else can.",
+     .args = "NAME",
+     .arg_min = 1,
+     .arg_max = 1,
+     .opts = token_opts,
+     .n_opts = RU_ARRAY_LEN(token_opts),
+     .examples = examples,
+     .n_examples = 1,
+     .run = run_token},
+    {.name = "serve",
+     .summary = "train a model with clients that keep their data",
+     .about = "Waits for clients, chooses some for each round, sends them the model and averages "
+              "what they learned, by samples. The job's section `federated` says how; its data "
+              "give shapes and classes, and its test data the evaluations.\n\nThe run's folder is "
+              "that of `rubato train`: eval, predict, export, top and explain work on it.",
+     .args = "JOB.yaml",
+     .arg_min = 1,
+     .arg_max = 1,
+     .opts = serve_opts,
+     .n_opts = RU_ARRAY_LEN(serve_opts),
+     .examples = examples,
+     .n_examples = RU_ARRAY_LEN(examples),
+     .exits = exits,
+     .computes = true,
+     .run = run_serve},
+    {.name = "join",
+     .summary = "take part in federated training with your own data",
+     .about = "Dials the server, trains when it is asked to, and sends the model back, never the "
+              "samples. It may start before the server and outlive it; Ctrl-C ends it.",
+     .args = "HOST:PORT",
+     .arg_min = 1,
+     .arg_max = 1,
+     .opts = join_opts,
+     .n_opts = RU_ARRAY_LEN(join_opts),
+     .examples = examples,
+     .n_examples = RU_ARRAY_LEN(examples),
+     .exits = exits,
+     .computes = true,
+     .run = run_join},
+};
+
+const ru_cmd rui_cmd_fed = {
+    .name = "fed",
+    .summary = "train with clients that keep their data",
+    .about = "A server keeps the model, clients keep their samples (docs/fleet.md).",
+    .examples = examples,
+    .n_examples = RU_ARRAY_LEN(examples),
+    .subs = subs,
+    .n_subs = RU_ARRAY_LEN(subs),
+};
