@@ -1,0 +1,129 @@
+#!/bin/bash
+# Federated training with real processes: fed.sh PATH_OF_RUBATO
+#
+#   1. two clients and a server on loopback: the model after the last round is that of a script that averages
+#      by itself (fed_mean.py), within 1e-5; eval, predict, export, explain and top work on the run.
+#   2. a token that others can read, a wrong one and one of another name are refused; the round goes on.
+#   3. the server is killed with -9 between two rounds and during one, continues with --resume, and ends with
+#      the same model: no update counts twice.
+#   4. of three clients one is killed: the rounds go on without it.
+set -euo pipefail
+rubato=$(realpath "$1")
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-fed-XXXXXX")
+cleanup() {
+    jobs -p | xargs -r kill -9 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work"
+export XDG_CACHE_HOME="$work/cache"
+umask 077
+failed=0
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+python3 "$here/fed_mean.py" make
+cat >job.yaml <<JOB
+name: fed
+model: {zoo: mlp, hidden: [8]}
+data: {format: csv, train: [some.csv], test: [test.csv], shuffle: none}
+train: {batch: 32, optimizer: {sgd: {lr: 0.2}}, threads: 1}
+checkpoint: {keep: 40}
+federated: {rounds: 12, per_round: 2, tiers: 1, epochs: 2, deadline: 60s}
+JOB
+for name in alice bob carol; do
+    "$rubato" fed token $name >$name.token
+    printf 'data: {format: csv, train: [%s.csv], shuffle: none}\n' $name >$name.yaml
+done
+serve() { # OUT [OPTION...]: in the background; its address in OUT.log
+    local out=$1
+    shift
+    "$rubato" fed serve job.yaml --listen 127.0.0.1:${port:-0} --out "$out" "$@" >>"$out.log" 2>&1 &
+    server=$!
+}
+address_of() { # OUT: of the server that was started last
+    for _ in $(seq 1 600); do
+        address=$(sed -n 's/.*clients join at //p' "$1.log" | tail -1)
+        [[ -n $address ]] && return
+        sleep 0.05
+    done
+    fail "$1 does not listen: $(cat "$1.log")"
+}
+join() { # NAME [TOKEN]
+    "$rubato" fed join "$address" --token-file "${2:-$1.token}" --data "$1.yaml" -t 1 >>"$1.log" 2>&1 &
+}
+rounds() { # OUT
+    grep -c . "$1/federation.jsonl" 2>/dev/null || true
+}
+reaches() { # OUT ROUNDS
+    for _ in $(seq 1 1200); do
+        [[ $(rounds "$1") -ge $2 ]] && return
+        sleep 0.02
+    done
+    fail "$1 does not get to round $2: $(tail -3 "$1.log")"
+}
+
+# 1. a plain job
+serve plain
+address_of plain
+join alice
+clients=$!
+join bob
+clients="$clients $!"
+wait $server || fail "the server ends with $?: $(cat plain.log)"
+wait $clients || fail "a client ends with $?: $(cat alice.log bob.log)"
+python3 "$here/fed_mean.py" check plain 12 alice bob || fail "another model than that of the script"
+"$rubato" eval plain >eval.txt || fail "eval"
+grep -q '^accuracy *0\.9' eval.txt || fail "the model has learned nothing: $(cat eval.txt)"
+"$rubato" predict plain test.csv | grep -qc . || fail "predict"
+"$rubato" export plain --onnx model.onnx >/dev/null && [[ -s model.onnx ]] || fail "export"
+"$rubato" explain plain >/dev/null || fail "explain"
+"$rubato" top plain --once | grep -q 'step 12 of 12' || fail "top"
+grep -q 'waiting for 2 of 2 clients' plain.log || fail "it does not say for whom it waits"
+
+# 2. who may not take part
+serve closed --set federated.rounds=3
+address_of closed
+chmod 644 carol.token
+"$rubato" fed join "$address" --token-file carol.token --data carol.yaml >carol.log 2>&1 && fail "an open token"
+grep -q 'other users of this machine can read the token' carol.log || fail "open token: $(cat carol.log)"
+chmod 600 carol.token
+sed 's/^carol:/alice:/' carol.token >wrong.token
+"$rubato" fed join "$address" --token-file wrong.token --data carol.yaml >carol.log 2>&1 && fail "another's name"
+grep -q 'refuses this client' carol.log || fail "another's name: $(cat carol.log)"
+join alice
+join bob
+wait $server || fail "strangers end the server: $(cat closed.log)"
+
+# 3. kill -9 of the server
+serve killed
+address_of killed
+port=${address##*:}
+join alice
+join bob
+for at in 3 5 8; do
+    reaches killed $at
+    kill -9 $server
+    wait $server 2>/dev/null || true
+    serve killed --resume
+done
+wait $server || fail "the resumed server ends with $?: $(tail -5 killed.log)"
+port=0
+cmp -s plain/checkpoints/000000012/model.safetensors killed/checkpoints/000000012/model.safetensors ||
+    fail "killed and resumed, the model is another one"
+
+# 4. one lost client
+serve lost --set federated.rounds=40 --set federated.clients_min=3
+address_of lost
+join alice
+join bob
+join carol
+carol=$!
+reaches lost 3
+kill -9 $carol
+wait $carol 2>/dev/null || true
+wait $server || fail "a lost client ends the job: $(tail -5 lost.log)"
+[[ $(rounds lost) -eq 40 ]] || fail "there are $(rounds lost) rounds of 40"
+exit $failed
