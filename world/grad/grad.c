@@ -325,14 +325,27 @@ static ru_status finish(rui_grad *c, const ru_value_id *wrt, uint32_t n_wrt, ru_
     return RU_OK;
 }
 
-ru_status ru_graph_grad(const ru_graph *g, ru_value_id loss, const ru_value_id *wrt, uint32_t n_wrt,
-                        ru_arena *arena, ru_graph *out, ru_value_id *grads, ru_err *err)
+/* The gradient of value i of the list enters. */
+static ru_status seed(rui_grad *c, ru_value_id y, ru_value_id given, ru_err *err)
 {
-    RU_CHECK(loss.v != 0 && loss.v < g->n_values);
-    const ru_type *t = &g->values[loss.v].type;
-    if (ru_type_count(t) != 1 || !ru_dtype_is_float(t->dtype)) {
+    const ru_type t = c->b.g->values[y.v].type;
+    vid one = given;
+    if (given.v == 0 && (ru_type_count(&t) != 1 || !ru_dtype_is_float(t.dtype))) {
         return RU_FAIL(err, RU_E_ARG, "the loss must be one float, not a tensor");
     }
+    if (given.v == 0) {
+        one = rui_scalar(c, t.dtype, 1.0);
+        one = t.rank > 0 ? rui_expand_like(c, one, y) : one;
+    }
+    vid *sum = &c->grads[y.v];
+    *sum = sum->v == 0 ? one : rui_op2(c, RU_OP_Add, *sum, one);
+    return RU_OK;
+}
+
+ru_status ru_graph_grad_from(const ru_graph *g, const ru_value_id *ys, const ru_value_id *seeds,
+                             uint32_t n, const ru_value_id *wrt, uint32_t n_wrt, ru_arena *arena,
+                             ru_graph *out, ru_value_id *grads, ru_err *err)
+{
     ru_graph copy;
     RU_TRY(rui_copy_graph(g, arena, &copy, err));
     rui_grad c = {.n_old = g->n_values};
@@ -344,15 +357,21 @@ ru_status ru_graph_grad(const ru_graph *g, ru_value_id loss, const ru_value_id *
     }
     mark_needed(g, wrt, n_wrt, needed);
     c.needed = needed;
-    vid one = rui_scalar(&c, t->dtype, 1.0);
-    if (t->rank > 0) {
-        one = rui_expand_like(&c, one, loss);
+    for (uint32_t i = 0; i < n; i++) {
+        RU_CHECK(ys[i].v != 0 && ys[i].v < g->n_values);
+        RU_TRY(seed(&c, ys[i], seeds[i], err));
     }
-    c.grads[loss.v] = one;
     for (uint32_t i = g->n_nodes; i-- > 1 && c.b.status == RU_OK;) {
         node_backward(&c, i);
     }
     RU_TRY(finish(&c, wrt, n_wrt, grads, err));
     *out = copy;
     return RU_OK;
+}
+
+ru_status ru_graph_grad(const ru_graph *g, ru_value_id loss, const ru_value_id *wrt, uint32_t n_wrt,
+                        ru_arena *arena, ru_graph *out, ru_value_id *grads, ru_err *err)
+{
+    const ru_value_id one = {0};
+    return ru_graph_grad_from(g, &loss, &one, 1, wrt, n_wrt, arena, out, grads, err);
 }

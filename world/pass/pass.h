@@ -88,6 +88,30 @@ uint32_t ru_op_sized_by(ru_op op);
  * Slots 3 and 4 of BatchNormalization become BUFFER, all others PARAM. The first use keeps the
  * name, others get "<name>.<node>.<slot>" or that of their alias. */
 RU_MUST_USE ru_status ru_pass_untie(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
+/* A value that one part of a graph makes and another one needs. */
+typedef struct ru_part_edge {
+    uint32_t from, to; /* from < to */
+    ru_value_id value;
+} ru_part_edge;
+
+/* What crosses between the parts of `g`, where node i belongs to part part_of[i] [g->n_nodes]:
+ * each value once for each part that needs it, by from, to and id. The list lives in `arena`.
+ * Errors: RU_E_ARG when a node needs a value of a later part. */
+RU_MUST_USE ru_status ru_pass_part_edges(const ru_graph *g, const uint32_t *part_of,
+                                         ru_arena *arena, ru_part_edge **edges, uint32_t *n,
+                                         ru_err *err);
+/* Part k: its nodes in their order. What earlier parts make becomes an input (behind those inputs
+ * of `g` that it reads), what later parts need an output (behind those outputs of `g` that it
+ * makes). Constants and states that it does not read are left out. */
+RU_MUST_USE ru_status ru_pass_part(const ru_graph *g, const uint32_t *part_of, uint32_t k,
+                                   ru_arena *arena, ru_graph *out, ru_err *err);
+/* As ru_graph_grad, of the sum over ys[i] * seeds[i] [n]: gradients of several values enter as
+ * values of `g` of the same types. An absent seed is 1 (of a loss). The same value may come twice:
+ * its seeds are added in their order. */
+RU_MUST_USE ru_status ru_graph_grad_from(const ru_graph *g, const ru_value_id *ys,
+                                         const ru_value_id *seeds, uint32_t n,
+                                         const ru_value_id *wrt, uint32_t n_wrt, ru_arena *arena,
+                                         ru_graph *out, ru_value_id *grads, ru_err *err);
 /* Recognise what exporters write out in small ops - LayerNormalization, Gelu, HardSwish, attention
  * - and remove reshapes, transposes, casts and copies that do nothing. The result can be
  * differentiated; ru_pass_fuse begins with this pass. Constants should be folded before. */

@@ -103,7 +103,6 @@ static void forward_made(rui_low *lo)
 
 void rui_grads_made(rui_low *lo)
 {
-    forward_made(lo);
     for (uint32_t i = 0; i < lo->n_grads && lo->status == RU_OK; i++) {
         rui_grad *gr = &lo->grads[i];
         if (gr->made != UINT32_MAX || lo->vals[gr->v.v].n_homes == 0) {
@@ -116,6 +115,7 @@ void rui_grads_made(rui_low *lo)
         gr->made = lo->run.n > 0 ? lo->run.n - 1 : 0; /* a mere view: no step makes it */
     }
     ports_made(lo);
+    forward_made(lo); /* with the copies that ports need */
 }
 
 static bool mentions(const rui_low *lo, const rui_step_rec *r, uint32_t root)
@@ -162,6 +162,24 @@ static void check_alone(rui_low *lo)
     }
 }
 
+/* What leaves before the first gradient is read is made by the backward part, also behind the last
+ * gradient (those of inputs are). */
+static ru_status ports_plan(rui_low *lo, ru_err *err)
+{
+    uint32_t read = lo->n_grads == 0 ? 0 : lo->run.n;
+    for (uint32_t i = 0; i < lo->n_grads; i++) {
+        read = lo->grads[i].read < read ? lo->grads[i].read : read;
+    }
+    for (uint32_t i = 0; i < lo->opt.n_ports; i++) {
+        rui_grad *p = &lo->ports[i];
+        RU_TRY(find_read(lo, p, err));
+        if (p->made < read && p->made + 1 > lo->update_from) {
+            lo->update_from = p->made + 1;
+        }
+    }
+    return RU_OK;
+}
+
 ru_status rui_grads_plan(rui_low *lo, ru_err *err)
 {
     lo->update_from = lo->n_grads == 0 ? lo->run.n : 0;
@@ -170,9 +188,7 @@ ru_status rui_grads_plan(rui_low *lo, ru_err *err)
         RU_TRY(find_read(lo, &lo->grads[i], err));
         lo->update_from = gr->made + 1 > lo->update_from ? gr->made + 1 : lo->update_from;
     }
-    for (uint32_t i = 0; i < lo->opt.n_ports; i++) {
-        RU_TRY(find_read(lo, &lo->ports[i], err));
-    }
+    RU_TRY(ports_plan(lo, err));
     for (uint32_t i = 0; i < lo->n_grads && lo->opt.two_phase; i++) {
         const rui_grad *gr = &lo->grads[i];
         if (gr->read < lo->update_from) {
