@@ -14,15 +14,8 @@ static ru_status full(ru_err *err)
     return RU_FAIL(err, RU_E_LIMIT, "the arena of the step graph is full");
 }
 
-/* One of the parts that a batch is cut into, each with a copy of the model. */
-typedef struct part {
-    uint32_t copy;
-    int64_t first, n, of; /* samples [first, first + n) of this step; `of` in the global batch */
-    const int64_t *inner; /* of ru_graph_samples; NULL: the model's batch is a number */
-} part;
-
 /* A model of fixed batch is always cut alike, so every numbering by the sample will do. */
-static int64_t inner_of(const ru_graph *src, ru_value_id x, const part *p)
+static int64_t inner_of(const ru_graph *src, ru_value_id x, const rui_part *p)
 {
     if (p->inner != NULL) {
         return p->inner[x.v];
@@ -32,7 +25,7 @@ static int64_t inner_of(const ru_graph *src, ru_value_id x, const part *p)
 }
 
 /* Node `n` of a part: dropout is told which sample each element belongs to. */
-static ru_status tell_part(const ru_graph *dst, const ru_graph *src, ru_node *n, const part *p,
+static ru_status tell_part(const ru_graph *dst, const ru_graph *src, ru_node *n, const rui_part *p,
                            ru_err *err)
 {
     if (n->op != RU_OP_DropoutTrain) {
@@ -59,8 +52,8 @@ static ru_status tell_part(const ru_graph *dst, const ru_graph *src, ru_node *n,
     return RU_OK;
 }
 
-static ru_status append_node(ru_graph *dst, const ru_graph *src, const ru_node *n, const part *p,
-                             ru_value_id *map, ru_err *err)
+static ru_status append_node(ru_graph *dst, const ru_graph *src, const ru_node *n,
+                             const rui_part *p, ru_value_id *map, ru_err *err)
 {
     ru_arena *a = dst->arena;
     ru_value_id *in = RU_NEW(a, ru_value_id, n->n_in), *out = RU_NEW(a, ru_value_id, n->n_out);
@@ -91,8 +84,8 @@ static ru_status append_node(ru_graph *dst, const ru_graph *src, const ru_node *
 /* Copy all of `src` (concrete) but its inputs into `dst`. map[src id] is filled; entries set before
  * the call (inputs, shared state) are kept. State that is not mapped yet is created. Outputs and
  * updates are left to the caller. */
-static ru_status append(ru_graph *dst, const ru_graph *src, const part *p, ru_value_id *map,
-                        ru_err *err)
+ru_status rui_step_append(ru_graph *dst, const ru_graph *src, const rui_part *p, ru_value_id *map,
+                          ru_err *err)
 {
     for (uint32_t v = 1; v < src->n_values; v++) {
         const ru_value *from = &src->values[v];
@@ -111,7 +104,7 @@ static ru_status append(ru_graph *dst, const ru_graph *src, const part *p, ru_va
 
 /* -- inputs ------------------------------------------------------------------------------------ */
 
-static ru_type batched(const ru_type *sample, int64_t n)
+ru_type rui_step_batched(const ru_type *sample, int64_t n)
 {
     ru_type t = {.dtype = sample->dtype, .rank = sample->rank + 1};
     t.dims[0] = n;
@@ -168,8 +161,8 @@ static bool is_turned(const ru_type *a, const ru_type *b)
 }
 
 /* `x` as the model wants it: same count, its dtype and shape. */
-static ru_status adapt_input(ru_build *b, const ru_graph *model, ru_value_id x, ru_value_id *out,
-                             ru_err *err)
+ru_status rui_step_adapt(ru_build *b, const ru_graph *model, ru_value_id x, ru_value_id *out,
+                         ru_err *err)
 {
     const ru_type *want = &ru_graph_value(model, model->inputs[0])->type;
     const ru_type *have = &ru_graph_value(b->g, x)->type;
@@ -194,44 +187,31 @@ static ru_status adapt_input(ru_build *b, const ru_graph *model, ru_value_id x, 
 
 /* -- the training step ------------------------------------------------------------------------- */
 
-typedef struct stepper {
-    const ru_step_options *opt;
-    ru_arena *arena;
-    ru_graph model;       /* bound */
-    ru_graph g;           /* the step so far */
-    ru_value_id *map;     /* [model.n_values] of the current micro-batch */
-    ru_value_id *home;    /* [model.n_values] state of the step */
-    ru_value_id *now;     /* [model.n_values] its newest value */
-    const int64_t *inner; /* [model.n_values] of ru_graph_samples, or NULL */
-    ru_value_id *copies;  /* [micro][model.n_values] values of the step */
-    ru_step_graph *s;
-} stepper;
-
 /* Inputs, model and loss of micro-batch j; gives the loss divided by the number of micro-batches.
  */
-static ru_status forward(stepper *w, uint32_t j, ru_value_id *loss, rui_loss_out *judged,
+static ru_status forward(rui_stepper *w, uint32_t j, ru_value_id *loss, rui_loss_out *judged,
                          ru_err *err)
 {
     ru_build b;
     ru_build_init(&b, &w->g);
     uint32_t k = w->s->micro;
     int64_t n = w->opt->batch / k;
-    const part p = {.copy = j,
-                    .first = n * j,
-                    .n = n,
-                    .of = w->opt->share_of > 0 ? w->opt->share_of : w->opt->batch,
-                    .inner = w->inner};
+    const rui_part p = {.copy = j,
+                        .first = n * j,
+                        .n = n,
+                        .of = w->opt->share_of > 0 ? w->opt->share_of : w->opt->batch,
+                        .inner = w->inner};
     const char *xn = k == 1 ? "x" : ru_arena_printf(w->arena, "x%u", j);
     const char *yn = k == 1 ? "y" : ru_arena_printf(w->arena, "y%u", j);
-    w->s->x[j] = ru_build_input(&b, xn, batched(&w->opt->x, n));
-    w->s->y[j] = ru_build_input(&b, yn, batched(&w->opt->y, n));
+    w->s->x[j] = ru_build_input(&b, xn, rui_step_batched(&w->opt->x, n));
+    w->s->y[j] = ru_build_input(&b, yn, rui_step_batched(&w->opt->y, n));
     memset(w->map, 0, (size_t)w->model.n_values * sizeof *w->map);
     for (uint32_t v = 1; v < w->model.n_values; v++) {
         w->map[v] = w->now[v];
     }
-    RU_TRY(adapt_input(&b, &w->model, w->s->x[j], &w->map[w->model.inputs[0].v], err));
+    RU_TRY(rui_step_adapt(&b, &w->model, w->s->x[j], &w->map[w->model.inputs[0].v], err));
     RU_TRY(ru_build_finish(&b, err));
-    RU_TRY(append(&w->g, &w->model, &p, w->map, err));
+    RU_TRY(rui_step_append(&w->g, &w->model, &p, w->map, err));
     memcpy(w->copies + (size_t)j * w->model.n_values, w->map, w->model.n_values * sizeof *w->map);
     for (uint32_t v = 1; v < w->model.n_values; v++) {
         if (j == 0 && w->model.values[v].kind == RU_VALUE_STATE) {
@@ -262,7 +242,7 @@ static void list_forward(ru_step_graph *s, ru_value_id loss, const rui_loss_out 
 }
 
 /* Parameters of the model, as ids of the step. */
-static ru_status list_params(stepper *w, ru_err *err)
+ru_status rui_step_params(rui_stepper *w, ru_err *err)
 {
     ru_step_graph *s = w->s;
     s->params = RU_NEW(w->arena, ru_value_id, w->model.n_values);
@@ -282,6 +262,9 @@ static ru_status list_params(stepper *w, ru_err *err)
             s->params[s->n_params++] = w->home[v];
         }
     }
+    if (w->stage) {
+        return RU_OK;
+    }
     if (s->n_params == 0 && s->frozen > 0) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "train.groups: all parameters are frozen; nothing is left to train");
@@ -298,7 +281,7 @@ static ru_value_id add(ru_build *b, ru_op op, ru_value_id a, ru_value_id x)
 }
 
 /* Backward part of micro-batch j, added to the sums so far. */
-static ru_status backward(stepper *w, ru_value_id loss, const rui_loss_out *judged, ru_err *err)
+static ru_status backward(rui_stepper *w, ru_value_id loss, const rui_loss_out *judged, ru_err *err)
 {
     ru_step_graph *s = w->s;
     ru_value_id *grads = RU_NEW(w->arena, ru_value_id, s->n_params);
@@ -325,7 +308,7 @@ static ru_status backward(stepper *w, ru_value_id loss, const rui_loss_out *judg
 }
 
 /* Keep only parameters the loss depends on. */
-static ru_status drop_unused(stepper *w, ru_err *err)
+void rui_step_drop_unused(rui_stepper *w)
 {
     ru_step_graph *s = w->s;
     uint32_t n = 0;
@@ -339,13 +322,9 @@ static ru_status drop_unused(stepper *w, ru_err *err)
         }
     }
     s->n_params = n;
-    if (n == 0) {
-        return RU_FAIL(err, RU_E_CONFIG, "the loss depends on no parameter of the model");
-    }
-    return RU_OK;
 }
 
-static ru_status list_places(stepper *w, ru_err *err)
+static ru_status list_places(rui_stepper *w, ru_err *err)
 {
     ru_step_place *places = RU_NEW(w->arena, ru_step_place, w->g.n_values);
     int64_t n = w->opt->batch / w->s->micro;
@@ -363,10 +342,13 @@ static ru_status list_places(stepper *w, ru_err *err)
     return RU_OK;
 }
 
-static ru_status finish(stepper *w, ru_err *err)
+static ru_status finish(rui_stepper *w, ru_err *err)
 {
     ru_step_graph *s = w->s;
-    RU_TRY(drop_unused(w, err));
+    rui_step_drop_unused(w);
+    if (s->n_params == 0) {
+        return RU_FAIL(err, RU_E_CONFIG, "the loss depends on no parameter of the model");
+    }
     ru_build b;
     ru_build_init(&b, &w->g);
     ru_value_id *states = RU_NEW(w->arena, ru_value_id, w->model.n_values);
@@ -404,7 +386,7 @@ static ru_status finish(stepper *w, ru_err *err)
     return list_places(w, err);
 }
 
-static ru_status stepper_init(stepper *w, const ru_graph *model, uint32_t micro, ru_err *err)
+ru_status rui_step_init(rui_stepper *w, const ru_graph *model, uint32_t micro, ru_err *err)
 {
     RU_TRY(bind_batch(model, w->opt->batch / micro, w->arena, &w->model, err));
     int64_t batch = ru_graph_value(model, model->inputs[0])->type.dims[0];
@@ -444,9 +426,9 @@ ru_status ru_step_build(const ru_graph *model, const ru_step_options *opt, ru_ar
                        (long long)opt->batch, (long long)opt->share_of);
     }
     ru_step_graph s = {0};
-    stepper w = {.opt = opt, .arena = arena, .s = &s};
+    rui_stepper w = {.opt = opt, .arena = arena, .s = &s};
     RU_TRY(rui_step_groups_check(opt, model, err));
-    RU_TRY(stepper_init(&w, model, micro, err));
+    RU_TRY(rui_step_init(&w, model, micro, err));
     for (uint32_t j = 0; j < micro; j++) {
         ru_value_id loss;
         rui_loss_out judged;
@@ -455,7 +437,7 @@ ru_status ru_step_build(const ru_graph *model, const ru_step_options *opt, ru_ar
             list_forward(&s, loss, &judged);
         }
         if (j == 0) {
-            RU_TRY(list_params(&w, err));
+            RU_TRY(rui_step_params(&w, err));
         }
         RU_TRY(backward(&w, loss, &judged, err));
     }
@@ -470,19 +452,19 @@ ru_status ru_step_build_eval(const ru_graph *model, const ru_step_options *opt, 
                              ru_step_graph *out, ru_err *err)
 {
     ru_step_graph s = {0};
-    stepper w = {.opt = opt, .arena = arena, .s = &s};
-    RU_TRY(stepper_init(&w, model, 1, err));
+    rui_stepper w = {.opt = opt, .arena = arena, .s = &s};
+    RU_TRY(rui_step_init(&w, model, 1, err));
     ru_build b;
     ru_build_init(&b, &w.g);
     bool labels = opt->y.dtype != RU_NONE;
-    s.x[0] = ru_build_input(&b, "x", batched(&opt->x, opt->batch));
+    s.x[0] = ru_build_input(&b, "x", rui_step_batched(&opt->x, opt->batch));
     if (labels) {
-        s.y[0] = ru_build_input(&b, "y", batched(&opt->y, opt->batch));
+        s.y[0] = ru_build_input(&b, "y", rui_step_batched(&opt->y, opt->batch));
     }
-    RU_TRY(adapt_input(&b, &w.model, s.x[0], &w.map[w.model.inputs[0].v], err));
+    RU_TRY(rui_step_adapt(&b, &w.model, s.x[0], &w.map[w.model.inputs[0].v], err));
     RU_TRY(ru_build_finish(&b, err));
-    const part all = {.n = opt->batch, .of = opt->batch, .inner = w.inner};
-    RU_TRY(append(&w.g, &w.model, &all, w.map, err));
+    const rui_part all = {.n = opt->batch, .of = opt->batch, .inner = w.inner};
+    RU_TRY(rui_step_append(&w.g, &w.model, &all, w.map, err));
     s.output = w.map[w.model.outputs[0].v];
     if (labels) {
         rui_loss_out judged;
