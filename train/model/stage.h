@@ -1,0 +1,55 @@
+/* The stages of a pipeline: the step of one micro-batch, cut into graphs that run in one process
+ * each.
+ *
+ *     stage 0   x --> layers --+--> a            forward: `a` leaves, backward waits for d a
+ *     stage 1        a --> layers --+--> b       ... d a leaves
+ *     stage 2             b --> layers --> loss  d b leaves
+ *
+ * Every stage has its parameters, their gradients, the optimizer's nodes and its running
+ * statistics. Over the micro-batches of a step, gradients added in their order are those of
+ * ru_step_build with as many in `accumulate`; so are the statistics, where the owner writes `news`
+ * into `stats` after each forward part.
+ *
+ * Thread: any, no shared state. */
+#ifndef RU_TRAIN_MODEL_STAGE_H
+#define RU_TRAIN_MODEL_STAGE_H
+
+#include "train/model/step.h"
+
+enum { RU_STAGES_MAX = 64 };
+
+/* A value that crosses from one stage to a later one, and its gradient back. */
+typedef struct ru_stage_edge {
+    uint32_t from, to;
+    ru_type type;
+    ru_value_id out, in;    /* in the graphs of `from` and of `to` */
+    ru_value_id grad, seed; /* in those of `to` and of `from`; absent: no gradient comes back */
+} ru_stage_edge;
+
+typedef struct ru_stage {
+    ru_step_graph step; /* micro 1; x absent but in stages that read samples, y and loss but in the
+                           last */
+    ru_value_id *ends;  /* [n_ends] for ru_exe_options.forward: what leaves, `news`, loss */
+    ru_value_id *ports; /* [n_ports] for ru_exe_options.ports: what leaves, `news`, gradients */
+    uint32_t n_ends, n_ports;
+    ru_value_id *stats, *news; /* [n_stats] states, and values that replace them */
+    uint32_t n_stats;
+    const char *first; /* name of the first layer with a state; "" */
+} ru_stage;
+
+typedef struct ru_stages {
+    ru_stage *at;         /* [n] */
+    ru_stage_edge *edges; /* [n_edges] by from, to, and place in the model */
+    uint32_t n, n_edges;
+} ru_stages;
+
+/* Cut the step. `opt` is of one micro-batch: its batch, share_of the samples of a step. cut[k]
+ * [n_cut] begins stage k + 1: the name of a layer, or of the module that contains it, as the names
+ * of its states begin ("layer2" of layer2.0.conv1.weight), or the name of a node.
+ * Errors: RU_E_CONFIG naming a cut that the model does not have, that is out of order, or that
+ * leaves a parameter in two stages; those of ru_step_build. */
+RU_MUST_USE ru_status ru_stages_build(const ru_graph *model, const ru_step_options *opt,
+                                      const char *const *cut, uint32_t n_cut, ru_arena *arena,
+                                      ru_stages *out, ru_err *err);
+
+#endif

@@ -1,0 +1,390 @@
+/* Cutting a step into stages: the forward model by its nodes, then loss, gradients and optimizer
+ * of each part, the last one first, because it says which values get gradients. */
+#include <string.h>
+
+#include "base/str.h"
+#include "train/model/stage.h"
+#include "train/model/step_impl.h"
+#include "world/pass/pass.h"
+
+static ru_status full(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_LIMIT, "the arena of the step graph is full");
+}
+
+/* -- where the stages begin -------------------------------------------------------------------- */
+
+static bool is_in(const char *name, const char *layer)
+{
+    size_t n = strlen(layer);
+    return name != NULL && strncmp(name, layer, n) == 0 && (name[n] == 0 || name[n] == '.');
+}
+
+/* The first node of a layer; 0: there is none. */
+static uint32_t first_of(const ru_graph *g, const char *layer)
+{
+    for (uint32_t i = 1; i < g->n_nodes; i++) {
+        const ru_node *n = &g->nodes[i];
+        bool here = n->name != NULL && strcmp(n->name, layer) == 0;
+        for (uint32_t k = 0; k < n->n_in && !here; k++) {
+            const ru_value *v = &g->values[n->in[k].v];
+            here = v->kind == RU_VALUE_STATE && is_in(v->name, layer);
+        }
+        if (here) {
+            return i;
+        }
+    }
+    return 0;
+}
+
+/* Layers with states, for who named one that is not there. */
+static const char *layers(const ru_graph *g, ru_arena *arena)
+{
+    enum { NAMES_MAX = 12 };
+    ru_text t = ru_text_arena(arena);
+    const char *last = "";
+    int64_t last_n = 0;
+    uint32_t n = 0;
+    for (uint32_t v = 1; v < g->n_values && n < NAMES_MAX; v++) {
+        const char *name = g->values[v].name;
+        const char *dot = name != NULL ? strrchr(name, '.') : NULL;
+        if (g->values[v].kind != RU_VALUE_STATE || dot == NULL ||
+            (dot - name == last_n && strncmp(name, last, (size_t)last_n) == 0)) {
+            continue;
+        }
+        last = name;
+        last_n = dot - name;
+        ru_text_putf(&t, "%s%.*s", n++ > 0 ? ", " : "", (int)last_n, last);
+    }
+    return n > 0 ? t.p : "none with a name";
+}
+
+static ru_status find_parts(const ru_graph *g, const char *const *cut, uint32_t n_cut,
+                            ru_arena *arena, uint32_t **out, ru_err *err)
+{
+    uint32_t *part = RU_NEW(arena, uint32_t, g->n_nodes), before = 1;
+    if (part == NULL) {
+        return full(err);
+    }
+    for (uint32_t k = 0; k < n_cut; k++) {
+        uint32_t at = first_of(g, cut[k]);
+        if (at == 0) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "train.pipeline.cut: the model has no layer '%.80s'; its layers are %s",
+                           cut[k], layers(g, arena));
+        }
+        if (at <= before) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "train.pipeline.cut: no layer stands between %s%.80s%s and '%.80s', so "
+                           "a stage would be empty; name layers in the order of the model",
+                           k > 0 ? "'" : "", k > 0 ? cut[k - 1] : "the input", k > 0 ? "'" : "",
+                           cut[k]);
+        }
+        for (uint32_t i = at; i < g->n_nodes; i++) {
+            part[i] = k + 1;
+        }
+        before = at;
+    }
+    *out = part;
+    return RU_OK;
+}
+
+/* A trained state that two stages read would need the sum of both gradients. */
+static ru_status check_tied(const ru_graph *g, const uint32_t *part_of, ru_arena *arena,
+                            ru_err *err)
+{
+    uint32_t *reader = RU_NEW(arena, uint32_t, g->n_values); /* stage + 1 */
+    if (reader == NULL) {
+        return full(err);
+    }
+    for (uint32_t i = 1; i < g->n_nodes; i++) {
+        for (uint32_t k = 0; k < g->nodes[i].n_in; k++) {
+            uint32_t v = g->nodes[i].in[k].v;
+            if (g->values[v].kind != RU_VALUE_STATE) {
+                continue;
+            }
+            if (reader[v] != 0 && reader[v] != part_of[i] + 1) {
+                return RU_FAIL(err, RU_E_CONFIG,
+                               "train.pipeline.cut: stages %u and %u both use '%s'; cut so that "
+                               "one stage has all layers that share it, or train data parallel",
+                               reader[v], part_of[i] + 1,
+                               g->values[v].name != NULL ? g->values[v].name : "a state");
+            }
+            reader[v] = part_of[i] + 1;
+        }
+    }
+    return RU_OK;
+}
+
+/* -- one stage --------------------------------------------------------------------------------- */
+
+typedef struct stager {
+    const ru_graph *whole;     /* bound */
+    const ru_value_id *values; /* [n_edges] of `whole` */
+    ru_stages *all;
+    uint32_t k;
+    ru_stage *s;
+    rui_stepper w;
+} stager;
+
+static bool is_last(const stager *c)
+{
+    return c->k + 1 == c->all->n;
+}
+
+/* Samples and what earlier stages make. */
+static ru_status inputs(stager *c, ru_build *b, ru_err *err)
+{
+    rui_stepper *w = &c->w;
+    ru_step_graph *s = &c->s->step;
+    for (uint32_t i = 0; i < w->model.n_inputs; i++) {
+        ru_value_id id = w->model.inputs[i];
+        const ru_type type = ru_graph_value(&w->model, id)->type;
+        if (id.v == c->whole->inputs[0].v) {
+            s->x[0] = ru_build_input(b, "x", rui_step_batched(&w->opt->x, w->opt->batch));
+            RU_TRY(rui_step_adapt(b, c->whole, s->x[0], &w->map[id.v], err));
+        } else {
+            w->map[id.v] = ru_build_input(b, ru_arena_printf(w->arena, "in.%u", id.v), type);
+        }
+    }
+    return ru_build_finish(b, err);
+}
+
+static void put_once(ru_value_id *list, uint32_t *n, ru_value_id v)
+{
+    for (uint32_t k = 0; k < *n; k++) {
+        if (list[k].v == v.v) {
+            return;
+        }
+    }
+    list[(*n)++] = v;
+}
+
+static ru_status forward(stager *c, ru_value_id *loss, rui_loss_out *judged, ru_err *err)
+{
+    rui_stepper *w = &c->w;
+    ru_step_graph *s = &c->s->step;
+    const rui_part p = {.n = w->opt->batch, .of = w->opt->share_of, .inner = w->inner};
+    ru_build b;
+    ru_build_init(&b, &w->g);
+    RU_TRY(inputs(c, &b, err));
+    RU_TRY(rui_step_append(&w->g, &w->model, &p, w->map, err));
+    for (uint32_t v = 1; v < w->model.n_values; v++) {
+        w->home[v] = w->model.values[v].kind == RU_VALUE_STATE ? w->map[v] : (ru_value_id){0};
+    }
+    if (is_last(c)) {
+        if (w->map[c->whole->outputs[0].v].v == 0) {
+            return RU_FAIL(
+                err, RU_E_CONFIG,
+                "train.pipeline.cut: the last stage does not compute the model's output");
+        }
+        s->y[0] = ru_build_input(&b, "y", rui_step_batched(&w->opt->y, w->opt->batch));
+        RU_TRY(rui_step_loss(&b, w->opt, w->map[c->whole->outputs[0].v], s->y[0], judged, err));
+        *loss = judged->loss;
+        if (w->opt->share_of != w->opt->batch) {
+            double weight = (double)w->opt->batch / (double)w->opt->share_of;
+            *loss = ru_build_op2(&b, RU_OP_Mul, *loss, ru_build_const_f32(&b, (float)weight), NULL);
+        }
+        s->loss = *loss;
+        s->correct = judged->correct;
+        s->count = judged->count;
+    }
+    return ru_build_finish(&b, err);
+}
+
+/* Gradients of the parameters, and of what came from earlier stages. */
+static ru_status backward(stager *c, ru_value_id loss, ru_err *err)
+{
+    rui_stepper *w = &c->w;
+    ru_step_graph *s = &c->s->step;
+    uint32_t most = s->n_params + c->all->n_edges + 1, n_y = 0, n_wrt = s->n_params;
+    ru_value_id *ys = RU_NEW(w->arena, ru_value_id, most),
+                *seeds = RU_NEW(w->arena, ru_value_id, most);
+    ru_value_id *wrt = RU_NEW(w->arena, ru_value_id, most),
+                *grads = RU_NEW(w->arena, ru_value_id, most);
+    if (ys == NULL || seeds == NULL || wrt == NULL || grads == NULL) {
+        return full(err);
+    }
+    ru_build b;
+    ru_build_init(&b, &w->g);
+    if (loss.v != 0) {
+        ys[n_y++] = loss;
+    }
+    for (uint32_t i = c->all->n_edges; i-- > 0;) { /* later stages first, as in one graph */
+        ru_stage_edge *e = &c->all->edges[i];
+        if (e->from == c->k && e->grad.v != 0) {
+            e->seed = ru_build_input(&b, ru_arena_printf(w->arena, "seed.%u", i), e->type);
+            ys[n_y] = e->out;
+            seeds[n_y++] = e->seed;
+        }
+    }
+    RU_TRY(ru_build_finish(&b, err));
+    memcpy(wrt, s->params, s->n_params * sizeof *wrt);
+    for (uint32_t i = 0; i < c->all->n_edges; i++) {
+        const ru_stage_edge *e = &c->all->edges[i];
+        if (e->to == c->k && ru_dtype_is_float(e->type.dtype)) {
+            wrt[n_wrt++] = e->in;
+        }
+    }
+    ru_graph next = {0};
+    RU_TRY(ru_graph_grad_from(&w->g, ys, seeds, n_y, wrt, n_wrt, w->arena, &next, grads, err));
+    w->g = next;
+    memcpy(s->grads, grads, s->n_params * sizeof *grads);
+    ru_build_init(&b, &w->g);
+    for (uint32_t i = 0, at = s->n_params; i < c->all->n_edges; i++) {
+        ru_stage_edge *e = &c->all->edges[i];
+        if (e->to == c->k && ru_dtype_is_float(e->type.dtype) && grads[at++].v != 0) {
+            /* A result of its own: what is added over micro-batches are the parameters' alone. */
+            e->grad = ru_build_op1(&b, RU_OP_Identity, grads[at - 1], NULL);
+            ru_graph_value(&w->g, grads[at - 1])->role = RU_ROLE_PLAIN;
+        }
+    }
+    for (uint32_t i = 0; i < s->n_params && b.status == RU_OK; i++) {
+        if (s->grads[i].v != 0) {
+            ru_graph_value(&w->g, s->grads[i])->role = RU_ROLE_GRAD;
+        }
+    }
+    return ru_build_finish(&b, err);
+}
+
+/* Values that leave, once each. */
+static ru_status ends(stager *c, ru_build *b, ru_err *err)
+{
+    static const char *const names[] = {"loss", "correct", "count"};
+    ru_stage *s = c->s;
+    uint32_t most = 2 * c->all->n_edges + s->n_stats + RU_ARRAY_LEN(names);
+    s->ends = RU_NEW(c->w.arena, ru_value_id, most);
+    s->ports = RU_NEW(c->w.arena, ru_value_id, most);
+    if (s->ends == NULL || s->ports == NULL) {
+        return full(err);
+    }
+    for (uint32_t i = 0; i < c->all->n_edges; i++) {
+        if (c->all->edges[i].from == c->k) {
+            put_once(s->ends, &s->n_ends, c->all->edges[i].out);
+        }
+    }
+    for (uint32_t i = 0; i < s->n_stats; i++) {
+        put_once(s->ends, &s->n_ends, s->news[i]);
+    }
+    memcpy(s->ports, s->ends, s->n_ends * sizeof *s->ports);
+    s->n_ports = s->n_ends;
+    for (uint32_t i = 0; i < c->all->n_edges; i++) {
+        const ru_stage_edge *e = &c->all->edges[i];
+        if (e->to == c->k && e->grad.v != 0) {
+            put_once(s->ports, &s->n_ports, e->grad);
+        }
+    }
+    const ru_value_id judged[] = {s->step.loss, s->step.correct, s->step.count};
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(judged); i++) {
+        if (judged[i].v != 0) {
+            put_once(s->ends, &s->n_ends, judged[i]);
+            ru_build_output(b, judged[i], names[i]);
+        }
+    }
+    return ru_build_finish(b, err);
+}
+
+/* States that the forward part replaces. */
+static ru_status stats(stager *c, ru_err *err)
+{
+    const rui_stepper *w = &c->w;
+    ru_stage *s = c->s;
+    s->stats = RU_NEW(w->arena, ru_value_id, w->model.n_updates + 1);
+    s->news = RU_NEW(w->arena, ru_value_id, w->model.n_updates + 1);
+    if (s->stats == NULL || s->news == NULL) {
+        return full(err);
+    }
+    for (uint32_t u = 0; u < w->model.n_updates; u++) {
+        s->stats[s->n_stats] = w->map[w->model.updates[u].state.v];
+        s->news[s->n_stats++] = w->map[w->model.updates[u].value.v];
+    }
+    return RU_OK;
+}
+
+static const char *first_layer(const ru_graph *g, ru_arena *arena)
+{
+    for (uint32_t i = 1; i < g->n_nodes; i++) {
+        for (uint32_t k = 0; k < g->nodes[i].n_in; k++) {
+            const ru_value *v = &g->values[g->nodes[i].in[k].v];
+            const char *dot = v->name != NULL ? strrchr(v->name, '.') : NULL;
+            if (v->kind == RU_VALUE_STATE && dot != NULL) {
+                return ru_arena_strn(arena, v->name, dot - v->name);
+            }
+        }
+    }
+    return "";
+}
+
+static ru_status build_stage(stager *c, const uint32_t *part_of, ru_err *err)
+{
+    rui_stepper *w = &c->w;
+    ru_step_graph *s = &c->s->step;
+    ru_value_id loss = {0};
+    rui_loss_out judged = {0};
+    RU_TRY(ru_graph_init(&w->g, w->arena, c->whole->name, err));
+    memset(w->map, 0, (size_t)c->whole->n_values * sizeof *w->map);
+    RU_TRY(ru_pass_part(c->whole, part_of, c->k, w->arena, &w->model, err));
+    w->s = s;
+    s->micro = 1;
+    s->x = RU_NEW(w->arena, ru_value_id, 1);
+    s->y = RU_NEW(w->arena, ru_value_id, 1);
+    if (s->x == NULL || s->y == NULL) {
+        return full(err);
+    }
+    c->s->first = first_layer(&w->model, w->arena);
+    RU_TRY(forward(c, &loss, &judged, err));
+    for (uint32_t i = 0; i < c->all->n_edges; i++) {
+        ru_stage_edge *e = &c->all->edges[i];
+        e->out = e->from == c->k ? w->map[c->values[i].v] : e->out;
+        e->in = e->to == c->k ? w->map[c->values[i].v] : e->in;
+    }
+    RU_TRY(rui_step_params(w, err));
+    RU_TRY(backward(c, loss, err));
+    rui_step_drop_unused(w);
+    RU_TRY(stats(c, err));
+    ru_build b;
+    ru_build_init(&b, &w->g);
+    rui_step_own_grads(&b, s);
+    RU_TRY(ends(c, &b, err));
+    rui_step_optimizer(&b, w->opt, s);
+    RU_TRY(ru_build_finish(&b, err));
+    RU_TRY(ru_graph_verify(&w->g, err));
+    s->graph = w->g;
+    return RU_OK;
+}
+
+ru_status ru_stages_build(const ru_graph *model, const ru_step_options *opt, const char *const *cut,
+                          uint32_t n_cut, ru_arena *arena, ru_stages *out, ru_err *err)
+{
+    RU_CHECK(opt->batch >= 1 && opt->share_of >= opt->batch && n_cut < RU_STAGES_MAX);
+    ru_stages all = {.n = n_cut + 1};
+    ru_step_graph none = {0};
+    rui_stepper w = {.opt = opt, .arena = arena, .s = &none, .stage = true};
+    uint32_t *part_of = NULL;
+    ru_part_edge *edges;
+    RU_TRY(rui_step_groups_check(opt, model, err));
+    RU_TRY(rui_step_init(&w, model, 1, err));
+    const ru_graph whole = w.model;
+    RU_TRY(find_parts(&whole, cut, n_cut, arena, &part_of, err));
+    RU_TRY(check_tied(&whole, part_of, arena, err));
+    RU_TRY(ru_pass_part_edges(&whole, part_of, arena, &edges, &all.n_edges, err));
+    all.at = RU_NEW(arena, ru_stage, all.n);
+    all.edges = RU_NEW(arena, ru_stage_edge, all.n_edges + 1);
+    ru_value_id *values = RU_NEW(arena, ru_value_id, all.n_edges + 1);
+    if (all.at == NULL || all.edges == NULL || values == NULL) {
+        return full(err);
+    }
+    for (uint32_t i = 0; i < all.n_edges; i++) {
+        values[i] = edges[i].value;
+        all.edges[i] = (ru_stage_edge){.from = edges[i].from,
+                                       .to = edges[i].to,
+                                       .type = ru_graph_value(&whole, values[i])->type};
+    }
+    for (uint32_t k = all.n; k-- > 0;) {
+        stager c = {
+            .whole = &whole, .values = values, .all = &all, .k = k, .s = &all.at[k], .w = w};
+        RU_TRY(build_stage(&c, part_of, err));
+    }
+    *out = all;
+    return RU_OK;
+}
