@@ -1,0 +1,350 @@
+/* A step that is cut into stages is the step: its loss and all its state have the bits of one
+ * process with as many micro-batches. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/exe.h"
+#include "test/test.h"
+#include "train/model/stage.h"
+#include "train/model/zoo.h"
+
+enum { MICRO = 3, BATCH = 6, STEPS = 2, STAGES_MAX = 4, CLASSES = 5 };
+
+typedef struct model {
+    const char *name;
+    ru_zoo_options zo;
+    ru_type x, y;
+    ru_loss_kind loss;
+    const char *cut[STAGES_MAX];
+    uint32_t n_cut;
+} model;
+
+typedef struct rig {
+    ru_arena arena;
+    ru_graph graph;
+    ru_zoo_model zoo;
+    ru_step_graph whole;
+    ru_exe *one;
+    ru_stages stages;
+    ru_exe *home[STAGES_MAX], *slot[STAGES_MAX][MICRO];
+    const void **made[STAGES_MAX][MICRO]; /* by value: where a port shows it */
+} rig;
+
+static ru_status on_made(void *self, const ru_exe_at *at)
+{
+    ((const void **)self)[at->value.v] = at->data;
+    return RU_OK;
+}
+
+static void watch(rig *r, uint32_t k, uint32_t j)
+{
+    ru_err err = {0};
+    const ru_stage *s = &r->stages.at[k];
+    ru_exe_port ports[64];
+    r->made[k][j] = RU_NEW(&r->arena, const void *, s->step.graph.n_values);
+    for (uint32_t i = 0; i < s->n_ports; i++) {
+        ports[i] = (ru_exe_port){
+            .value = s->ports[i], .leaves = true, .fn = on_made, .self = r->made[k][j]};
+    }
+    assert_true(s->n_ports <= 64);
+    assert_ok(ru_exe_ports_set(r->slot[k][j], ports, s->n_ports, &err), err);
+}
+
+static ru_step_options options(const model *m, bool cut)
+{
+    return (ru_step_options){
+        .loss = m->loss,
+        .optimizer = {.kind = RU_OPTIMIZER_ADAM, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8},
+        .accumulate = cut ? 1 : MICRO,
+        .batch = cut ? BATCH / MICRO : BATCH,
+        .share_of = cut ? BATCH : 0,
+        .x = m->x,
+        .y = m->y};
+}
+
+static void fill(const rig *r, const ru_graph *g, ru_exe *e)
+{
+    ru_err err = {0};
+    for (uint32_t k = 0; k < r->zoo.n_inits; k++) {
+        const ru_value *p = ru_graph_value(&r->graph, r->zoo.inits[k].param);
+        ru_value_id id = ru_graph_find(g, p->name);
+        int64_t n = ru_type_count(&p->type);
+        float *data = calloc((size_t)n, sizeof *data);
+        ru_init_fill(&r->zoo.inits[k], 5, k, n, data);
+        if (id.v != 0) {
+            assert_ok(ru_exe_state_write(e, id, data, &err), err);
+        }
+        free(data);
+    }
+}
+
+static void open_rig(rig *r, const model *m)
+{
+    ru_err err = {0};
+    memset(r, 0, sizeof *r);
+    ru_arena_init(&r->arena, 0);
+    assert_ok(ru_graph_init(&r->graph, &r->arena, m->name, &err), err);
+    assert_ok(ru_zoo_build(m->name, &m->zo, true, &r->graph, &r->zoo, &err), err);
+    const ru_step_options so = options(m, false), co = options(m, true);
+    assert_ok(ru_step_build(&r->graph, &so, &r->arena, &r->whole, &err), err);
+    ru_exe_options eo = {.threads = 1};
+    assert_ok(ru_exe_open(&r->whole.graph, &eo, &r->one, &err), err);
+    fill(r, &r->whole.graph, r->one);
+    assert_ok(ru_stages_build(&r->graph, &co, m->cut, m->n_cut, &r->arena, &r->stages, &err), err);
+    for (uint32_t k = 0; k < r->stages.n; k++) {
+        const ru_stage *s = &r->stages.at[k];
+        eo = (ru_exe_options){
+            .threads = 1, .two_phase = true, .forward = s->ends, .n_forward = s->n_ends};
+        eo.ports = s->ports;
+        eo.n_ports = s->n_ports;
+        assert_ok(ru_exe_open(&s->step.graph, &eo, &r->home[k], &err), err);
+        fill(r, &s->step.graph, r->home[k]);
+        for (uint32_t j = 0; j < MICRO; j++) {
+            eo.share = r->home[k];
+            assert_ok(ru_exe_open(&s->step.graph, &eo, &r->slot[k][j], &err), err);
+            watch(r, k, j);
+        }
+    }
+}
+
+static void close_rig(rig *r)
+{
+    for (uint32_t k = 0; k < r->stages.n; k++) {
+        for (uint32_t j = 0; j < MICRO; j++) {
+            ru_exe_close(r->slot[k][j]);
+        }
+        ru_exe_close(r->home[k]);
+    }
+    ru_exe_close(r->one);
+    ru_arena_fini(&r->arena);
+}
+
+static void samples(const ru_type *t, void *into, int64_t seed)
+{
+    for (int64_t i = 0; i < ru_type_count(t); i++) {
+        if (t->dtype == RU_I64) {
+            ((int64_t *)into)[i] = (i * 3 + seed) % CLASSES;
+        } else {
+            ((float *)into)[i] = (float)sin((double)(seed * 131 + i));
+        }
+    }
+}
+
+static void set(const ru_graph *g, ru_exe *e, ru_value_id v, int64_t seed)
+{
+    if (v.v != 0) {
+        samples(&ru_graph_value(g, v)->type, ru_exe_input(e, v), seed);
+    }
+}
+
+static void rates(const ru_step_graph *s, ru_exe *e, int64_t step)
+{
+    *(float *)ru_exe_input(e, s->lr) = 0.01f;
+    *(int64_t *)ru_exe_input(e, s->step) = step + 1;
+}
+
+static float whole_step(rig *r, int64_t step)
+{
+    ru_err err = {0};
+    const ru_step_graph *s = &r->whole;
+    for (uint32_t j = 0; j < MICRO; j++) {
+        set(&s->graph, r->one, s->x[j], step * MICRO + j);
+        set(&s->graph, r->one, s->y[j], step * MICRO + j + 1);
+    }
+    rates(s, r->one, step);
+    assert_ok(ru_exe_run(r->one, &(ru_run_args){.seed = 7, .step = step}, &err), err);
+    return *(const float *)ru_exe_output(r->one, s->loss);
+}
+
+static void cross(const rig *r, const ru_stage_edge *e, uint32_t j, bool back)
+{
+    const void **from = r->made[back ? e->to : e->from][j];
+    memcpy(ru_exe_input(r->slot[back ? e->from : e->to][j], back ? e->seed : e->in),
+           from[back ? e->grad.v : e->out.v], (size_t)ru_type_bytes(&e->type));
+}
+
+static void forward(rig *r, uint32_t k, uint32_t j, int64_t step, float *loss)
+{
+    ru_err err = {0};
+    const ru_stage *s = &r->stages.at[k];
+    ru_exe *e = r->slot[k][j];
+    set(&s->step.graph, e, s->step.x[0], step * MICRO + j);
+    set(&s->step.graph, e, s->step.y[0], step * MICRO + j + 1);
+    const ru_run_args args = {.seed = 7, .step = step, .sample_offset = j * (BATCH / MICRO)};
+    assert_ok(ru_exe_phase(e, RU_PHASE_FORWARD, &args, &err), err);
+    for (uint32_t i = 0; i < r->stages.n_edges; i++) {
+        if (r->stages.edges[i].from == k) {
+            cross(r, &r->stages.edges[i], j, false);
+        }
+    }
+    for (uint32_t i = 0; i < s->n_stats; i++) {
+        assert_ok(ru_exe_state_write(r->home[k], s->stats[i], r->made[k][j][s->news[i].v], &err),
+                  err);
+    }
+    if (s->step.loss.v != 0) {
+        float x = *(const float *)ru_exe_output(e, s->step.loss);
+        *loss = j == 0 ? x : *loss + x;
+    }
+}
+
+static void backward(rig *r, uint32_t k, uint32_t j, int64_t step)
+{
+    ru_err err = {0};
+    const ru_exe_grad *to, *from;
+    const ru_run_args args = {.seed = 7, .step = step, .sample_offset = j * (BATCH / MICRO)};
+    assert_ok(ru_exe_phase(r->slot[k][j], RU_PHASE_BACKWARD, &args, &err), err);
+    for (uint32_t i = 0; i < r->stages.n_edges; i++) {
+        const ru_stage_edge *e = &r->stages.edges[i];
+        if (e->to == k && e->grad.v != 0) {
+            cross(r, e, j, true);
+        }
+    }
+    uint32_t n = ru_exe_grads(r->home[k], &to);
+    assert_int_equal(ru_exe_grads(r->slot[k][j], &from), n);
+    for (uint32_t i = 0; i < n && j == 0; i++) {
+        memcpy(to[i].data, from[i].data, (size_t)to[i].size_bytes);
+    }
+    if (j > 0) {
+        assert_ok(ru_exe_grads_add(r->home[k], r->slot[k][j], &err), err);
+    }
+}
+
+/* All micro-batches forward, then all backward; the order between stages is no part of it. */
+static float staged_step(rig *r, int64_t step)
+{
+    ru_err err = {0};
+    float loss = NAN;
+    for (uint32_t j = 0; j < MICRO; j++) {
+        for (uint32_t k = 0; k < r->stages.n; k++) {
+            forward(r, k, j, step, &loss);
+        }
+    }
+    for (uint32_t j = 0; j < MICRO; j++) {
+        for (uint32_t k = r->stages.n; k-- > 0;) {
+            backward(r, k, j, step);
+        }
+    }
+    for (uint32_t k = 0; k < r->stages.n; k++) {
+        rates(&r->stages.at[k].step, r->home[k], step);
+        assert_ok(ru_exe_phase(r->home[k], RU_PHASE_UPDATE, &(ru_run_args){.step = step}, &err),
+                  err);
+    }
+    return loss;
+}
+
+/* Every state of every stage has the bits of the whole; each is in one stage. */
+static void same_states(rig *r)
+{
+    uint32_t n = 0, all = 0;
+    ru_err err = {0};
+    for (uint32_t v = 1; v < r->whole.graph.n_values; v++) {
+        all += r->whole.graph.values[v].kind == RU_VALUE_STATE;
+    }
+    for (uint32_t k = 0; k < r->stages.n; k++) {
+        const ru_graph *g = &r->stages.at[k].step.graph;
+        for (uint32_t v = 1; v < g->n_values; v++) {
+            const ru_value *s = &g->values[v];
+            if (s->kind != RU_VALUE_STATE) {
+                continue;
+            }
+            size_t bytes = (size_t)ru_type_bytes(&s->type);
+            void *a = calloc(bytes, 1), *b = calloc(bytes, 1);
+            assert_ok(ru_exe_state_read(r->home[k], (ru_value_id){v}, a, &err), err);
+            assert_ok(ru_exe_state_read(r->one, ru_graph_find(&r->whole.graph, s->name), b, &err),
+                      err);
+            assert_memory_equal(a, b, bytes);
+            free(a);
+            free(b);
+            n++;
+        }
+    }
+    assert_int_equal(n, all);
+}
+
+static const model models[] = {
+    {.name = "mlp",
+     .zo = {.classes = CLASSES, .input = {7}, .input_rank = 1, .dropout = 0.3},
+     .x = {.dtype = RU_F32, .rank = 1, .dims = {7}},
+     .y = {.dtype = RU_I64},
+     .cut = {"fc2", "fc3"},
+     .n_cut = 2},
+    {.name = "lenet",
+     .zo = {.classes = CLASSES, .input = {1, 16, 16}, .input_rank = 3, .width = 4},
+     .x = {.dtype = RU_F32, .rank = 3, .dims = {1, 16, 16}},
+     .y = {.dtype = RU_I64},
+     .cut = {"fc1"},
+     .n_cut = 1},
+    {.name = "resnet18", /* running statistics; the cuts go through residuals */
+     .zo = {.classes = CLASSES, .input = {3, 16, 16}, .input_rank = 3, .width = 8},
+     .x = {.dtype = RU_F32, .rank = 3, .dims = {3, 16, 16}},
+     .y = {.dtype = RU_I64},
+     .cut = {"layer1.1.conv2", "layer3.0.conv2", "fc"},
+     .n_cut = 3},
+};
+
+static void stages_are_the_step(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(models); i++) {
+        rig r;
+        open_rig(&r, &models[i]);
+        for (int64_t step = 0; step < STEPS; step++) {
+            float whole = whole_step(&r, step);
+            assert_true(staged_step(&r, step) == whole);
+        }
+        same_states(&r);
+        close_rig(&r);
+    }
+}
+
+/* The residual of a block that is cut crosses beside what its layers make; through three stages the
+ * gradients of a value that two of them need are added. */
+static void what_crosses_is_listed(void **state)
+{
+    (void)state;
+    rig r;
+    open_rig(&r, &models[2]);
+    uint32_t of[STAGES_MAX] = {0};
+    for (uint32_t i = 0; i < r.stages.n_edges; i++) {
+        const ru_stage_edge *e = &r.stages.edges[i];
+        assert_true(e->from < e->to && e->out.v != 0 && e->in.v != 0);
+        assert_true(e->grad.v != 0 && e->seed.v != 0);
+        of[e->from]++;
+    }
+    assert_int_equal(of[0], 2);
+    assert_int_equal(of[1], 2);
+    assert_int_equal(of[2], 1);
+    assert_string_equal(r.stages.at[3].first, "fc");
+    close_rig(&r);
+}
+
+static void wrong_cuts_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *cut[2];
+        uint32_t n;
+        const char *says;
+    } cases[] = {{{"fc9"}, 1, "no layer 'fc9'; its layers are fc1, fc2, fc3"},
+                 {{"fc1"}, 1, "between the input and 'fc1'"},
+                 {{"fc3", "fc2"}, 2, "between 'fc3' and 'fc2'"},
+                 {{"fc2", "fc2"}, 2, "between 'fc2' and 'fc2'"}};
+    rig r;
+    open_rig(&r, &models[0]);
+    const ru_step_options co = options(&models[0], true);
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(cases); i++) {
+        ru_stages s;
+        ru_err err = {0};
+        assert_int_equal(
+            ru_stages_build(&r.graph, &co, cases[i].cut, cases[i].n, &r.arena, &s, &err),
+            RU_E_CONFIG);
+        if (strstr(err.text, cases[i].says) == NULL) {
+            fail_msg("'%s' does not say '%s'", err.text, cases[i].says);
+        }
+    }
+    close_rig(&r);
+}
+
+RU_TESTS(train_stage, cmocka_unit_test(stages_are_the_step),
+         cmocka_unit_test(what_crosses_is_listed), cmocka_unit_test(wrong_cuts_are_named))
