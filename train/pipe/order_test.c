@@ -1,0 +1,86 @@
+/* The lists of all stages, run against each other: every schedule ends, in the published time. */
+#include "train/pipe/order.h"
+
+#include <string.h>
+
+#include "test/test.h"
+
+enum { STAGES_MAX = 6, MICRO_MAX = 16 };
+
+/* Each part takes one unit: when do all stages have run their lists? An act begins when its stage
+ * is free and what it needs is there; 0: they wait for each other. */
+static uint32_t makespan(ru_pipe_schedule schedule, uint32_t n, uint32_t micro)
+{
+    ru_pipe_act list[STAGES_MAX][2 * MICRO_MAX];
+    uint32_t at[STAGES_MAX] = {0}, ended[STAGES_MAX][2][MICRO_MAX], free_at[STAGES_MAX] = {0};
+    memset(ended, 0xff, sizeof ended);
+    for (uint32_t s = 0; s < n; s++) {
+        ru_pipe_order(schedule, s, n, micro, list[s]);
+    }
+    uint32_t left = 2 * n * micro, longest = 0;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (uint32_t s = 0; s < n; s++) {
+            if (at[s] == 2 * micro) {
+                continue;
+            }
+            ru_pipe_act a = list[s][at[s]];
+            uint32_t needs = 0;
+            if (!a.back && s > 0) {
+                needs = ended[s - 1][0][a.micro];
+            } else if (a.back) {
+                needs = s + 1 < n ? ended[s + 1][1][a.micro] : ended[s][0][a.micro];
+            }
+            if (needs == UINT32_MAX) {
+                continue;
+            }
+            uint32_t begins = needs > free_at[s] ? needs : free_at[s];
+            ended[s][a.back][a.micro] = free_at[s] = begins + 1;
+            longest = free_at[s] > longest ? free_at[s] : longest;
+            at[s]++;
+            left--;
+            moved = true;
+        }
+    }
+    return left == 0 ? longest : 0;
+}
+
+/* Both drain: 2 (m + d - 1) units, so the part of idle time is (d - 1) / (m + d - 1). */
+static void the_bubble_is_the_published_one(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= STAGES_MAX; n++) {
+        for (uint32_t m = 1; m <= MICRO_MAX; m++) {
+            assert_int_equal(makespan(RU_PIPE_SCHEDULE_FLUSH, n, m), 2 * (m + n - 1));
+            assert_int_equal(makespan(RU_PIPE_SCHEDULE_GPIPE, n, m), 2 * (m + n - 1));
+        }
+    }
+}
+
+/* Each micro-batch goes forward once, then back once, in order, and no more than said are in
+ * flight. */
+static void lists_are_whole(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= STAGES_MAX; n++) {
+        for (uint32_t m = 1; m <= MICRO_MAX; m++) {
+            for (uint32_t s = 0; s < 2 * n; s++) {
+                ru_pipe_schedule schedule = s < n ? RU_PIPE_SCHEDULE_FLUSH : RU_PIPE_SCHEDULE_GPIPE;
+                ru_pipe_act list[2 * MICRO_MAX];
+                uint32_t forward = 0, back = 0, most = 0;
+                ru_pipe_order(schedule, s % n, n, m, list);
+                for (uint32_t k = 0; k < 2 * m; k++) {
+                    assert_int_equal(list[k].micro, list[k].back ? back++ : forward++);
+                    assert_true(back <= forward);
+                    most = forward - back > most ? forward - back : most;
+                }
+                assert_int_equal(forward, m);
+                assert_int_equal(back, m);
+                assert_int_equal(most, ru_pipe_in_flight(schedule, s % n, n, m));
+            }
+        }
+    }
+}
+
+RU_TESTS(train_order, cmocka_unit_test(the_bubble_is_the_published_one),
+         cmocka_unit_test(lists_are_whole))
