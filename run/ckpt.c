@@ -43,6 +43,8 @@ struct ru_ckpt {
     ru_spsc ring;  /* writing thread -> loop */
     outcome slots[1];
     uint16_t name_write;
+    ru_status (*read)(void *self, const char *state, void *into, ru_err *err);
+    void *read_self; /* of `read`; NULL: states come from an executable */
 };
 
 static ru_status full(ru_err *err)
@@ -198,6 +200,14 @@ static ru_status make_snapshot(ru_ckpt *c, ru_err *err)
 
 static void write_thread(void *arg);
 
+void ru_ckpt_source(ru_ckpt *c,
+                    ru_status (*read)(void *self, const char *state, void *into, ru_err *err),
+                    void *self)
+{
+    c->read = read;
+    c->read_self = self;
+}
+
 ru_status ru_ckpt_save(ru_ckpt *c, ru_exe *exe, const ru_ckpt_at *at, int64_t *pause_ns,
                        ru_err *err)
 {
@@ -206,6 +216,10 @@ ru_status ru_ckpt_save(ru_ckpt *c, ru_exe *exe, const ru_ckpt_at *at, int64_t *p
     RU_TRY(make_snapshot(c, err));
     for (uint32_t k = 0; k < c->n; k++) {
         tensor *t = &c->tensors[k];
+        if (c->read != NULL) {
+            RU_TRY(c->read(c->read_self, t->state, t->data, err));
+            continue;
+        }
         const ru_value *v =
             t->id.v < c->opt.graph->n_values ? &c->opt.graph->values[t->id.v] : NULL;
         if (v == NULL || v->name == NULL || strcmp(v->name, t->state) != 0) {

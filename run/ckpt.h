@@ -91,6 +91,11 @@ RU_MUST_USE ru_status ru_ckpt_load_graph(const ru_ckpt_info *info, ru_graph *gra
 RU_API_END
 
 /* Inside Rubato: librubato.so does not export these. */
+/* From now on ru_ckpt_save takes each state from `read`, by its name in the graph (states of
+ * several processes), and its `exe` may be NULL. */
+void ru_ckpt_source(ru_ckpt *c,
+                    ru_status (*read)(void *self, const char *state, void *into, ru_err *err),
+                    void *self);
 /* Has the last write ended? RU_OK with *done false while it runs. The first call after its end
  * returns its result and fills `at`; later ones set *done false. Never waits. */
 RU_MUST_USE ru_status ru_ckpt_poll(ru_ckpt *c, bool *done, ru_ckpt_at *at, ru_err *err);

@@ -10,6 +10,7 @@
 #include "env/process/shm.h"
 #include "exec/pool.h"
 #include "train/job/batch.h"
+#include "train/worker/agree.h"
 #include "train/worker/worker_impl.h"
 
 enum {
@@ -101,7 +102,7 @@ static ru_status open_node(rui_worker *w, ru_err *err)
                                 .recorder = w->t.recorder,
                                 .rank = o->rank,
                                 .log = rui_worker_log};
-    RU_TRY(rui_worker_agreed(w, &no.agreed, err));
+    RU_TRY(ru_worker_agreed(&w->t, w->opt, w->list.first_step, &w->arena_loop, &no.agreed, err));
     RU_TRY(ru_shell_node(&w->shell, &no, err));
     const ru_elastic_options eo = elastic_options(w);
     return ru_elastic_open(&eo, &w->arena_loop, &w->elastic, err);

@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "env/file/file.h"
 #include "env/process/self.h"
-#include "train/worker/worker_impl.h"
+#include "train/worker/agree.h"
 
 enum { DEPTH_MAX = 8, SAMPLES = 64, LABEL = 17 };
 
@@ -139,13 +139,12 @@ static void put_data(const char *name, const ru_dataset *d, ru_arena *scratch, r
 }
 
 /* Workers that begin a job read start values each for itself. */
-static void put_weights(const rui_worker *w, ru_text *t)
+static void put_weights(const rui_trainer *w, bool begins, ru_text *t)
 {
-    const char *path = w->t.job->model.weights;
+    const char *path = w->job->model.weights;
     ru_map_file map;
     ru_err ignored; /* it is told where the file is read */
-    if (path[0] == 0 || w->opt->shell.newcomer || w->list.first_step > 0 ||
-        ru_file_map(path, &map, &ignored) != RU_OK) {
+    if (path[0] == 0 || !begins || ru_file_map(path, &map, &ignored) != RU_OK) {
         return;
     }
     ru_text_putf(t, "model.weights-content %016llx\n",
@@ -153,12 +152,12 @@ static void put_weights(const rui_worker *w, ru_text *t)
     ru_file_unmap(&map);
 }
 
-ru_status rui_worker_agreed(rui_worker *w, const char **out, ru_err *err)
+ru_status ru_worker_agreed(const rui_trainer *t, const ru_worker_options *opt, int64_t first_step,
+                           ru_arena *arena, const char **out, ru_err *err)
 {
-    const rui_trainer *t = &w->t;
     ru_arena scratch;
     ru_arena_init(&scratch, 0);
-    ru_text yaml = ru_text_arena(&scratch), text = ru_text_arena(&w->arena_loop);
+    ru_text yaml = ru_text_arena(&scratch), text = ru_text_arena(arena);
     ru_job_dump(t->job, NULL, &yaml);
     char build[RU_SELF_BUILD_BYTES];
     ru_self_build(build);
@@ -166,17 +165,17 @@ ru_status rui_worker_agreed(rui_worker *w, const char **out, ru_err *err)
     put_job(yaml.p, &text);
     ru_text_putf(&text, "model-graph %016llx\n",
                  (unsigned long long)ru_graph_hash(&t->model.train));
-    put_weights(w, &text);
+    put_weights(t, !opt->shell.newcomer && first_step == 0, &text);
     put_data("training-data", t->train_set, &scratch, &text);
     if (t->test_set != NULL) {
         put_data("test-data", t->test_set, &scratch, &text);
     }
-    ru_text_putf(&text, "--deterministic %s\n", w->opt->deterministic ? "given" : "not given");
-    if (w->opt->n_begin > 1) {
-        ru_text_putf(&text, "workers-to-begin-with %u\n", w->opt->n_begin);
+    ru_text_putf(&text, "--deterministic %s\n", opt->deterministic ? "given" : "not given");
+    if (opt->n_begin > 1) {
+        ru_text_putf(&text, "workers-to-begin-with %u\n", opt->n_begin);
     }
-    if (!w->opt->shell.newcomer) { /* who takes the state from others is at no step yet */
-        ru_text_putf(&text, "first-step %lld\n", (long long)w->list.first_step + 1);
+    if (!opt->shell.newcomer) { /* who takes the state from others is at no step yet */
+        ru_text_putf(&text, "first-step %lld\n", (long long)first_step + 1);
     }
     bool whole = !yaml.cut && !text.cut;
     ru_arena_fini(&scratch);

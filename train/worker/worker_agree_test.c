@@ -5,6 +5,7 @@
 
 #include "env/process/self.h"
 #include "test/test.h"
+#include "train/worker/agree.h"
 #include "train/worker/worker_impl.h"
 
 enum { TEXT_MAX = 8192 };
@@ -46,7 +47,8 @@ static void agreed(const setting *s, char into[TEXT_MAX])
     assert_ok(ru_dataset_open(&test, &w->t.test_set, &err), err);
     assert_ok(ru_model_facts_from(w->t.train_set, &arena, &facts, &err), err);
     assert_ok(ru_model_open(&job, &facts, NULL, &arena, &w->t.model, &err), err);
-    assert_ok(rui_worker_agreed(w, &text, &err), err);
+    assert_ok(ru_worker_agreed(&w->t, w->opt, w->list.first_step, &w->arena_loop, &text, &err),
+              err);
     assert_true(strlen(text) < TEXT_MAX);
     (void)snprintf(into, TEXT_MAX, "%s", text);
     ru_model_close(&w->t.model);

@@ -438,9 +438,6 @@ void rui_build_close(rui_build *b); /* NULL is fine */
 /* All state of `from` into `to`. */
 RU_MUST_USE ru_status rui_build_take(rui_worker *w, rui_build *from, rui_build *to, ru_err *err);
 
-/* worker_agree.c: what all workers agree on, for ru_member_options; lives in arena_loop. */
-RU_MUST_USE ru_status rui_worker_agreed(rui_worker *w, const char **out, ru_err *err);
-
 /* worker_sum.c, loop thread */
 void rui_worker_sums_planned(rui_worker *w, int64_t step);
 void rui_worker_sums_end(rui_worker *w);  /* what was measured is kept */
