@@ -1,0 +1,23 @@
+/* One worker process of a pipelined job: it has one stage of the model.
+ *
+ *   loop thread     a live process (host/shell.h) with the pipeline's part (train/pipe/pipe.h)
+ *   compute thread  its stage: parts of a step in their fixed order, what crosses, the update
+ *
+ * The worker that leads has the last stage: it knows the loss, tells what happened, evaluates and
+ * saves. For that the others send it their state.
+ *
+ * Thread: main, which becomes the loop thread. */
+#ifndef RU_TRAIN_WORKER_WORKER_PIPE_H
+#define RU_TRAIN_WORKER_WORKER_PIPE_H
+
+#include "train/worker/worker.h"
+
+/* As ru_worker_run, for a job with train.parallel: pipeline. */
+RU_MUST_USE ru_status ru_pipe_worker_run(const ru_worker_options *opt, ru_arena *arena,
+                                         ru_worker_result *out, ru_err *err);
+/* Can this job be a pipeline of `workers` processes? Errors: RU_E_CONFIG naming the key that stands
+ * against it. */
+RU_MUST_USE ru_status ru_pipe_job_check(const ru_job *job, uint32_t workers_min,
+                                        uint32_t workers_max, ru_err *err);
+
+#endif

@@ -1,0 +1,155 @@
+/* Pieces between stages, at one end: places in memory, used in turn.
+ *
+ *   out   free --copy, SEND--> busy --sent--> free
+ *   in    busy (posted) --arrived--> there --read, POST of the piece `ahead` later--> busy
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "train/worker/worker_pipe_impl.h"
+
+#define SLOW_NS INT64_C(5000000000) /* name who is waited for after */
+
+static int64_t bytes_of(const rui_pipe_worker *w, uint32_t link)
+{
+    uint32_t edge = link / 2;
+    return edge < w->stages.n_edges ? ru_type_bytes(&w->stages.edges[edge].type)
+                                    : w->state_bytes[link - 2 * w->stages.n_edges];
+}
+
+static bool is_used(const rui_pipe_worker *w, uint32_t link)
+{
+    const ru_pipe_link *l = &w->links[link];
+    bool mine = (l->from == w->stage || l->to == w->stage) && l->from != l->to;
+    bool back = link / 2 < w->stages.n_edges && link % 2 == 1;
+    return mine && (!back || w->stages.edges[link / 2].grad.v != 0);
+}
+
+ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err)
+{
+    w->flows = RU_NEW(w->arena, rui_flow, w->n_links + 1);
+    if (w->flows == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
+    }
+    uint32_t most = ru_pipe_in_flight(w->schedule, 0, w->stages.n, w->micro);
+    for (uint32_t k = 0; k < w->n_links; k++) {
+        if (!is_used(w, k)) {
+            continue;
+        }
+        rui_flow *f = &w->flows[k];
+        uint32_t ahead = k < 2 * w->stages.n_edges ? most : 1;
+        int64_t bytes = bytes_of(w, k), place = (bytes + 63) / 64 * 64;
+        *f = (rui_flow){.bytes = place,
+                        .ahead = ahead,
+                        .out = w->links[k].from == w->stage,
+                        .at = aligned_alloc(64, (size_t)(place * ahead + 64)),
+                        .busy = RU_NEW(w->arena, uint8_t, ahead)};
+        if (f->at == NULL || f->busy == NULL) {
+            return RU_FAIL(err, RU_E_MEM,
+                           "not enough memory for %u pieces of %lld bytes between stages %u and %u",
+                           ahead, (long long)bytes, w->links[k].from + 1, w->links[k].to + 1);
+        }
+        memset(f->busy, f->out ? 0 : 1, ahead);
+    }
+    for (uint32_t k = 0; k < w->n_links; k++) {
+        for (uint32_t i = 0; i < w->flows[k].ahead && !w->flows[k].out; i++) {
+            rui_pipe_say(w, (rui_pipe_event){.word = RUI_PIPE_SAY_POST, .link = k, .number = i});
+        }
+    }
+    return RU_OK;
+}
+
+void rui_flows_close(rui_pipe_worker *w)
+{
+    for (uint32_t k = 0; k < w->n_links && w->flows != NULL; k++) {
+        free(w->flows[k].at);
+    }
+}
+
+ru_span rui_flow_span(const rui_pipe_worker *w, uint32_t link, uint32_t number)
+{
+    const rui_flow *f = &w->flows[link];
+    return (ru_span){.data = f->at + (int64_t)(number % f->ahead) * f->bytes,
+                     .size_bytes = bytes_of(w, link)};
+}
+
+void rui_flow_moved(rui_pipe_worker *w, uint32_t link, uint32_t number)
+{
+    ru_mutex_lock(&w->lock);
+    w->flows[link].busy[number % w->flows[link].ahead] = 0;
+    ru_cond_broadcast(&w->changed);
+    ru_mutex_unlock(&w->lock);
+}
+
+static void say_slow(const rui_pipe_worker *w, uint32_t link, int64_t waited_ns)
+{
+    const ru_pipe_link *l = &w->links[link];
+    bool in = l->to == w->stage;
+    ru_log(RU_LOG_INFO, "train", "waits", "stage %u has waited %.0f s for stage %u", w->stage + 1,
+           (double)waited_ns * 1e-9, (in ? l->from : l->to) + 1);
+}
+
+/* Until the place is free, or full. */
+static ru_status await(rui_pipe_worker *w, uint32_t link, uint32_t number)
+{
+    const rui_flow *f = &w->flows[link];
+    ru_time begun = {0};
+    ru_mutex_lock(&w->lock);
+    while (f->busy[number % f->ahead] != 0 && !w->told.over) {
+        begun = begun.ns == 0 ? ru_clock_now() : begun;
+        if (!ru_cond_wait_for(&w->changed, &w->lock, SLOW_NS)) {
+            say_slow(w, link, ru_time_since(ru_clock_now(), begun));
+        }
+    }
+    bool over = w->told.over;
+    ru_mutex_unlock(&w->lock);
+    if (begun.ns != 0) {
+        ru_time now = ru_clock_now();
+        w->waited_ns += ru_time_since(now, begun);
+        ru_rec_wait(w->t.recorder, w->t.names.sums, begun.ns, now.ns, w->t.names.sums);
+    }
+    return over ? RU_E_CANCELLED : RU_OK;
+}
+
+ru_status rui_flow_place(rui_pipe_worker *w, uint32_t link, uint32_t number, void **place)
+{
+    ru_status st = await(w, link, number);
+    *place = rui_flow_span(w, link, number).data;
+    return st;
+}
+
+void rui_flow_go(rui_pipe_worker *w, uint32_t link, uint32_t number)
+{
+    rui_flow *f = &w->flows[link];
+    ru_mutex_lock(&w->lock);
+    f->busy[number % f->ahead] = 1;
+    ru_mutex_unlock(&w->lock);
+    rui_pipe_say(w, (rui_pipe_event){.word = f->out ? RUI_PIPE_SAY_SEND : RUI_PIPE_SAY_POST,
+                                     .link = link,
+                                     .number = f->out ? number : number + f->ahead});
+}
+
+ru_status rui_flow_put(rui_pipe_worker *w, uint32_t link, uint32_t number, const void *data)
+{
+    void *place;
+    ru_status st = rui_flow_place(w, link, number, &place);
+    if (st == RU_OK) {
+        memcpy(place, data, (size_t)bytes_of(w, link));
+        rui_flow_go(w, link, number);
+    }
+    return st;
+}
+
+ru_status rui_flow_get(rui_pipe_worker *w, uint32_t link, uint32_t number, const void **piece)
+{
+    void *place;
+    ru_status st = rui_flow_place(w, link, number, &place);
+    *piece = place;
+    return st;
+}
+
+void rui_flow_used(rui_pipe_worker *w, uint32_t link, uint32_t number)
+{
+    rui_flow_go(w, link, number);
+}

@@ -1,0 +1,155 @@
+/* Inside of a worker of a pipeline.
+ *
+ *   worker_pipe.c          loop thread: opening, what the machine and the compute thread say, the
+ * end worker_pipe_flow.c     both: pieces on their way between stages worker_pipe_compute.c compute
+ * thread: steps worker_pipe_lead.c     compute thread of the leader: reports, evaluation,
+ * checkpoints
+ *
+ * Thread: as said at each part; `lock` guards what both touch. */
+#ifndef RU_TRAIN_WORKER_WORKER_PIPE_IMPL_H
+#define RU_TRAIN_WORKER_WORKER_PIPE_IMPL_H
+
+#include "env/thread.h"
+#include "train/driver/trainer_impl.h"
+#include "train/model/stage.h"
+#include "train/pipe/order.h"
+#include "train/pipe/pipe.h"
+#include "train/worker/worker_pipe.h"
+
+enum { RUI_PIPE_EVENTS_MAX = 1 << 14, RUI_PIPE_DECISIONS_MAX = 64 };
+
+/* What follows a step. */
+enum {
+    RUI_PIPE_SAVE = 1, /* all send their state to the leader */
+    RUI_PIPE_WAIT = 2, /* another decision comes before the next step */
+    RUI_PIPE_OVER = 4, /* no further step */
+};
+
+typedef struct rui_pipe_decision {
+    int64_t step; /* done */
+    uint32_t flags;
+} rui_pipe_decision;
+
+typedef enum rui_pipe_word {
+    RUI_PIPE_SAY_READY,
+    RUI_PIPE_SAY_SEND,
+    RUI_PIPE_SAY_POST,
+    RUI_PIPE_SAY_DECIDE,
+    RUI_PIPE_SAY_FAILED,
+    RUI_PIPE_SAY_FINISHED,
+} rui_pipe_word;
+
+typedef struct rui_pipe_event {
+    rui_pipe_word word;
+    uint32_t link, number;
+    rui_pipe_decision decision;
+} rui_pipe_event;
+
+/* Pieces of one link at this end: `ahead` places, used in turn. */
+typedef struct rui_flow {
+    int64_t bytes; /* 0: not of this process */
+    uint32_t ahead;
+    bool out;
+    uint8_t *at;   /* [ahead, bytes] */
+    uint8_t *busy; /* [ahead] under the lock: on its way */
+} rui_flow;
+
+/* A state of some stage, as it stands in the message of its stage. */
+typedef struct rui_pipe_state {
+    const char *name;
+    uint32_t stage;
+    ru_value_id value; /* in the stage's graph */
+    int64_t offset, bytes;
+} rui_pipe_state;
+
+/* What the threads tell each other. */
+typedef struct rui_pipe_told {
+    bool viewed, go; /* the stages have their workers; all are ready */
+    bool stop, over;
+    uint32_t stage;
+    rui_pipe_decision decisions[RUI_PIPE_DECISIONS_MAX];
+    uint32_t n_decided, n_heard;
+    ru_status failed; /* of the compute thread */
+    ru_err why;
+} rui_pipe_told;
+
+typedef struct rui_pipe_worker {
+    const ru_worker_options *opt;
+    ru_arena *arena; /* before the threads run, then the compute thread's */
+    ru_arena arena_loop;
+    rui_trainer t; /* compute thread, once it runs */
+
+    /* fixed once open */
+    ru_stages stages;
+    ru_pipe_schedule schedule;
+    uint32_t micro;
+    int64_t micro_n; /* samples of a micro-batch */
+    int64_t first_step;
+    ru_pipe_link *links; /* [n_links]: edge i forward 2 i, back 2 i + 1, then states by stage */
+    uint32_t n_links;
+    rui_pipe_state *states; /* [n_states] by stage */
+    uint32_t n_states;
+    int64_t *state_bytes; /* [stages.n] */
+
+    /* loop thread */
+    ru_shell shell;
+    ru_pipe *pipe;
+
+    /* compute thread */
+    ru_thread thread;
+    ru_spsc line;
+    uint32_t stage;
+    ru_exe *home;  /* the stage's state, gradient sums, update */
+    ru_exe **slot; /* [n_slots] micro-batches in flight; share the state of home */
+    uint32_t n_slots;
+    const void **made;  /* [n_slots, n_stats] statistics of the last forward part */
+    uint32_t number;    /* of the micro-batch under way, in all */
+    ru_pipe_act *order; /* [2 * micro] */
+    ru_stream *stream;
+    rui_flow *flows; /* [n_links] */
+    uint32_t saves;
+    int64_t waited_ns; /* in the step under way */
+    float loss, correct, count;
+    ru_run_report_summary summary;
+    bool reported;
+
+    /* both, under lock */
+    ru_mutex lock;
+    ru_cond changed;
+    rui_pipe_told told;
+} rui_pipe_worker;
+
+/* worker_pipe_flow.c: compute thread */
+RU_MUST_USE ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err);
+void rui_flows_close(rui_pipe_worker *w);
+/* A piece leaves: copied. RU_E_CANCELLED: the job is over. */
+RU_MUST_USE ru_status rui_flow_put(rui_pipe_worker *w, uint32_t link, uint32_t number,
+                                   const void *data);
+/* Place to write the next piece into, then rui_flow_sent. */
+RU_MUST_USE ru_status rui_flow_place(rui_pipe_worker *w, uint32_t link, uint32_t number,
+                                     void **place);
+void rui_flow_go(rui_pipe_worker *w, uint32_t link, uint32_t number);
+/* A piece is there: view until rui_flow_used. */
+RU_MUST_USE ru_status rui_flow_get(rui_pipe_worker *w, uint32_t link, uint32_t number,
+                                   const void **piece);
+void rui_flow_used(rui_pipe_worker *w, uint32_t link, uint32_t number);
+/* loop thread */
+ru_span rui_flow_span(const rui_pipe_worker *w, uint32_t link, uint32_t number);
+void rui_flow_moved(rui_pipe_worker *w, uint32_t link, uint32_t number);
+
+/* worker_pipe_compute.c */
+void rui_pipe_compute(void *self);
+void rui_pipe_say(rui_pipe_worker *w, rui_pipe_event x);
+
+/* worker_pipe_lead.c */
+RU_MUST_USE ru_status rui_pipe_lead_open(rui_pipe_worker *w, ru_err *err);
+/* The loss of the step is known: what follows it? */
+RU_MUST_USE ru_status rui_pipe_decide(rui_pipe_worker *w, int64_t step, double lr,
+                                      rui_pipe_decision *out, ru_err *err);
+/* The step is done: its report. */
+RU_MUST_USE ru_status rui_pipe_report(rui_pipe_worker *w, double lr, int64_t step_ns, ru_err *err);
+/* The states of all are here: evaluate, save, finish, as decided; *over: no further step. */
+RU_MUST_USE ru_status rui_pipe_saved(rui_pipe_worker *w, const rui_pipe_decision *d, bool *over,
+                                     ru_err *err);
+
+#endif
