@@ -1,0 +1,374 @@
+/* The compute thread of a stage.
+ *
+ *   for each part in the order of the schedule:
+ *     F j   samples or pieces of earlier stages --> forward --> pieces for later ones; statistics
+ *     B j   gradients of later stages --> backward --> gradients for earlier ones; added to the
+ * sums decision of the leader, then the update
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "train/driver/op_facts.h"
+#include "train/worker/worker_pipe_impl.h"
+
+void rui_pipe_say(rui_pipe_worker *w, rui_pipe_event x)
+{
+    ru_shell_say(&w->shell, &w->line, &x);
+}
+
+static const ru_stage *own(const rui_pipe_worker *w)
+{
+    return &w->stages.at[w->stage];
+}
+
+/* -- opening ----------------------------------------------------------------------------------- */
+
+static ru_status open_exe(rui_pipe_worker *w, ru_exe *share, ru_exe **out, ru_err *err)
+{
+    ru_step_options so;
+    ru_exe_options eo;
+    const ru_stage *s = own(w);
+    rui_trainer_options(&w->t, &so, &eo);
+    eo.two_phase = true;
+    eo.forward = s->ends;
+    eo.n_forward = s->n_ends;
+    eo.ports = s->ports;
+    eo.n_ports = s->n_ports;
+    eo.autotune = eo.autotune && !w->opt->deterministic;
+    eo.share = share;
+    ru_status st = ru_exe_open(&s->step.graph, &eo, out, err);
+    return st == RU_E_MEM
+               ? ru_err_wrap(err, st,
+                             "stage %u of %u does not fit into memory with %u "
+                             "micro-batches of %lld samples; cut it, or raise "
+                             "train.accumulate",
+                             w->stage + 1, w->stages.n, w->n_slots, (long long)w->micro_n)
+               : st;
+}
+
+/* -- what leaves ------------------------------------------------------------------------------- */
+
+typedef struct leaving {
+    rui_pipe_worker *w;
+    uint32_t link;
+    const void **made; /* of a statistic; else NULL */
+} leaving;
+
+/* As soon as it is made. */
+static ru_status on_made(void *self, const ru_exe_at *at)
+{
+    const leaving *x = self;
+    if (x->made != NULL) {
+        *x->made = at->data;
+        return RU_OK;
+    }
+    return rui_flow_put(x->w, x->link, x->w->number, at->data);
+}
+
+static ru_status set_ports(rui_pipe_worker *w, uint32_t slot, ru_err *err)
+{
+    const ru_stage *s = own(w);
+    uint32_t most = 2 * w->stages.n_edges + s->n_stats, n = 0;
+    leaving *all = RU_NEW(w->arena, leaving, most + 1);
+    ru_exe_port *ports = RU_NEW(w->arena, ru_exe_port, most + 1);
+    if (all == NULL || ports == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
+    }
+    for (uint32_t i = 0; i < 2 * w->stages.n_edges; i++) {
+        const ru_stage_edge *x = &w->stages.edges[i / 2];
+        bool back = i % 2 == 1;
+        ru_value_id v = back ? x->grad : x->out;
+        if ((back ? x->to : x->from) == w->stage && v.v != 0) {
+            all[n] = (leaving){.w = w, .link = i};
+            ports[n] = (ru_exe_port){.value = v, .leaves = true, .fn = on_made, .self = &all[n]};
+            n++;
+        }
+    }
+    for (uint32_t i = 0; i < s->n_stats; i++) {
+        all[n] = (leaving){.w = w, .made = &w->made[slot * s->n_stats + i]};
+        ports[n] =
+            (ru_exe_port){.value = s->news[i], .leaves = true, .fn = on_made, .self = &all[n]};
+        n++;
+    }
+    return ru_exe_ports_set(w->slot[slot], ports, n, err);
+}
+
+static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
+{
+    rui_trainer *t = &w->t;
+    w->n_slots = ru_pipe_in_flight(w->schedule, w->stage, w->stages.n, w->micro);
+    w->slot = RU_NEW(w->arena, ru_exe *, w->n_slots);
+    w->order = RU_NEW(w->arena, ru_pipe_act, 2 * w->micro);
+    w->made = RU_NEW(w->arena, const void *, w->n_slots *own(w)->n_stats + 1);
+    if (w->slot == NULL || w->order == NULL || w->made == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
+    }
+    ru_pipe_order(w->schedule, w->stage, w->stages.n, w->micro, w->order);
+    RU_TRY(open_exe(w, NULL, &w->home, err));
+    for (uint32_t k = 0; k < w->n_slots; k++) {
+        RU_TRY(open_exe(w, w->home, &w->slot[k], err));
+        RU_TRY(set_ports(w, k, err));
+    }
+    t->exe = w->home;
+    t->step = own(w)->step;
+    RU_TRY(rui_trainer_fill(t, err));
+    bool reads = own(w)->step.x[0].v != 0 || own(w)->step.y[0].v != 0;
+    const ru_stream_options so = {.seed = (uint64_t)t->job->train.seed,
+                                  .augment = t->job->data.augment,
+                                  .shuffle = ru_job_shuffle(t->job),
+                                  .batch = w->micro_n,
+                                  .start = t->samples,
+                                  .threads = t->job->data.threads,
+                                  .bytes_max = t->job->data.memory,
+                                  .recorder = t->recorder};
+    RU_TRY(reads ? ru_stream_open(t->train_set, &so, &w->stream, err) : RU_OK);
+    return rui_flows_open(w, err);
+}
+
+/* -- one part of a step ------------------------------------------------------------------------ */
+
+/* Every stage reads the samples that it needs by itself. */
+static ru_status feed(rui_pipe_worker *w, ru_exe *e, ru_err *err)
+{
+    const ru_step_graph *s = &own(w)->step;
+    ru_batch b = {0};
+    if (w->stream == NULL) {
+        return RU_OK;
+    }
+    ru_time begun = ru_clock_now();
+    RU_TRY(ru_stream_next(w->stream, &b, err));
+    RU_CHECK(b.n == w->micro_n);
+    for (uint32_t k = 0; k < 2; k++) {
+        ru_value_id v = k == 0 ? s->x[0] : s->y[0];
+        if (v.v != 0) {
+            memcpy(ru_exe_input(e, v), b.fields[k],
+                   (size_t)ru_type_bytes(&ru_graph_value(&s->graph, v)->type));
+        }
+    }
+    w->t.split.input_ns += ru_time_since(ru_clock_now(), begun);
+    return RU_OK;
+}
+
+/* What other stages sent into the inputs; back: gradients. */
+static ru_status take(rui_pipe_worker *w, ru_exe *e, bool back, uint32_t number)
+{
+    for (uint32_t i = 0; i < w->stages.n_edges; i++) {
+        const ru_stage_edge *x = &w->stages.edges[i];
+        ru_value_id v = back ? x->seed : x->in;
+        if ((back ? x->from : x->to) != w->stage || v.v == 0) {
+            continue;
+        }
+        const void *piece;
+        RU_TRY(rui_flow_get(w, 2 * i + back, number, &piece));
+        memcpy(ru_exe_input(e, v), piece, (size_t)ru_type_bytes(&x->type));
+        rui_flow_used(w, 2 * i + back, number);
+    }
+    return RU_OK;
+}
+
+static float figure(ru_exe *e, ru_value_id v, float sum, bool first)
+{
+    float x = v.v != 0 ? *(const float *)ru_exe_output(e, v) : 0;
+    return first ? x : sum + x;
+}
+
+static ru_status forward(rui_pipe_worker *w, uint32_t j, const ru_run_args *args, ru_err *err)
+{
+    const ru_stage *s = own(w);
+    ru_exe *e = w->slot[j % w->n_slots];
+    RU_TRY(feed(w, e, err));
+    RU_TRY(take(w, e, false, w->number));
+    RU_TRY(ru_exe_phase(e, RU_PHASE_FORWARD, args, err));
+    for (uint32_t k = 0; k < s->n_stats; k++) {
+        RU_TRY(ru_exe_state_write(w->home, s->stats[k], w->made[j % w->n_slots * s->n_stats + k],
+                                  err));
+    }
+    w->loss = figure(e, s->step.loss, w->loss, j == 0);
+    w->correct = figure(e, s->step.correct, w->correct, j == 0);
+    w->count = figure(e, s->step.count, w->count, j == 0);
+    return RU_OK;
+}
+
+static ru_status backward(rui_pipe_worker *w, uint32_t j, const ru_run_args *args, ru_err *err)
+{
+    const ru_exe_grad *to, *from;
+    ru_exe *e = w->slot[j % w->n_slots];
+    RU_TRY(take(w, e, true, w->number));
+    RU_TRY(ru_exe_phase(e, RU_PHASE_BACKWARD, args, err));
+    if (j > 0) {
+        return ru_exe_grads_add(w->home, e, err);
+    }
+    uint32_t n = ru_exe_grads(w->home, &to);
+    RU_CHECK(ru_exe_grads(e, &from) == n);
+    for (uint32_t k = 0; k < n; k++) {
+        memcpy(to[k].data, from[k].data, (size_t)to[k].size_bytes);
+    }
+    return RU_OK;
+}
+
+/* -- a step ------------------------------------------------------------------------------------ */
+
+static ru_status update(rui_pipe_worker *w, double lr, const ru_run_args *args, ru_err *err)
+{
+    const ru_step_graph *s = &own(w)->step;
+    if (s->n_params == 0) {
+        return RU_OK;
+    }
+    *(float *)ru_exe_input(w->home, s->lr) = (float)lr;
+    for (uint32_t k = 0; k < s->n_rates; k++) {
+        *(float *)ru_exe_input(w->home, s->rates[k].input) = (float)(lr * s->rates[k].factor);
+    }
+    if (s->step.v != 0) {
+        *(int64_t *)ru_exe_input(w->home, s->step) = args->step + 1;
+    }
+    return ru_exe_phase(w->home, RU_PHASE_UPDATE, args, err);
+}
+
+/* The next decision of the leader. */
+static ru_status hear(rui_pipe_worker *w, rui_pipe_decision *d)
+{
+    ru_time begun = ru_clock_now();
+    ru_mutex_lock(&w->lock);
+    while (w->told.n_heard == w->told.n_decided && !w->told.over) {
+        ru_cond_wait(&w->changed, &w->lock);
+    }
+    ru_status st = w->told.n_heard < w->told.n_decided ? RU_OK : RU_E_CANCELLED;
+    *d = w->told.decisions[w->told.n_heard % RUI_PIPE_DECISIONS_MAX];
+    w->told.n_heard += st == RU_OK;
+    ru_mutex_unlock(&w->lock);
+    w->waited_ns += ru_time_since(ru_clock_now(), begun);
+    return st;
+}
+
+static bool leads(const rui_pipe_worker *w)
+{
+    return w->stage + 1 == w->stages.n;
+}
+
+static ru_status parts(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_decision *d,
+                       ru_err *err)
+{
+    uint32_t first = (uint32_t)((step - w->first_step) * w->micro), left = w->micro;
+    for (uint32_t k = 0; k < 2 * w->micro; k++) {
+        uint32_t j = w->order[k].micro;
+        const ru_run_args args = {.seed = (uint64_t)w->t.job->train.seed,
+                                  .step = step,
+                                  .sample_offset = (int64_t)j * w->micro_n};
+        w->number = first + j;
+        RU_TRY(w->order[k].back ? backward(w, j, &args, err) : forward(w, j, &args, err));
+        left -= !w->order[k].back;
+        if (leads(w) && left == 0 && !w->order[k].back) {
+            RU_TRY(rui_pipe_decide(w, step, lr, d, err));
+        }
+    }
+    return leads(w) ? RU_OK : hear(w, d);
+}
+
+/* All states of this stage, to the leader. */
+static ru_status send_states(rui_pipe_worker *w, ru_err *err)
+{
+    void *place;
+    uint32_t link = 2 * w->stages.n_edges + w->stage, number = w->saves++;
+    RU_TRY(rui_flow_place(w, link, number, &place));
+    for (uint32_t k = 0; k < w->n_states; k++) {
+        const rui_pipe_state *s = &w->states[k];
+        RU_TRY(s->stage == w->stage
+                   ? ru_exe_state_read(w->home, s->value, (uint8_t *)place + s->offset, err)
+                   : RU_OK);
+    }
+    rui_flow_go(w, link, number);
+    return RU_OK;
+}
+
+/* What the leader decided: the states, and whether there is another step. */
+static ru_status follow(rui_pipe_worker *w, const rui_pipe_decision *d, bool *over, ru_err *err)
+{
+    rui_pipe_decision next = *d;
+    if (leads(w)) {
+        return rui_pipe_saved(w, d, over, err);
+    }
+    RU_TRY((d->flags & RUI_PIPE_SAVE) != 0 ? send_states(w, err) : RU_OK);
+    RU_TRY((d->flags & RUI_PIPE_WAIT) != 0 ? hear(w, &next) : RU_OK);
+    *over = (next.flags & RUI_PIPE_OVER) != 0;
+    return RU_OK;
+}
+
+static ru_status one_step(rui_pipe_worker *w, bool *over, ru_err *err)
+{
+    rui_trainer *t = &w->t;
+    int64_t step = t->step_done;
+    double lr = ru_schedule_lr(&t->schedule, t->optimizer.lr, step);
+    rui_pipe_decision d = {0};
+    ru_time begun = ru_clock_now();
+    w->waited_ns = 0;
+    RU_TRY(parts(w, step, lr, &d, err));
+    RU_TRY(update(w, lr, &(ru_run_args){.seed = (uint64_t)t->job->train.seed, .step = step}, err));
+    t->batch = t->job->train.batch;
+    t->step_done = step + 1;
+    t->samples += t->batch;
+    ru_time now = ru_clock_now();
+    int64_t ns = ru_time_since(now, begun);
+    t->split.network_ns += w->waited_ns;
+    t->split.compute_ns += ns - w->waited_ns;
+    ru_rec_span(t->recorder, t->names.step, begun.ns, now.ns, t->step_done);
+    RU_TRY(leads(w) ? rui_pipe_report(w, lr, ns, err) : RU_OK);
+    return follow(w, &d, over, err);
+}
+
+static ru_status wait_for(rui_pipe_worker *w, const bool *what)
+{
+    ru_mutex_lock(&w->lock);
+    while (!*what && !w->told.over) {
+        ru_cond_wait(&w->changed, &w->lock);
+    }
+    ru_status st = *what && !w->told.over ? RU_OK : RU_E_CANCELLED;
+    ru_mutex_unlock(&w->lock);
+    return st;
+}
+
+static ru_status work(rui_pipe_worker *w, ru_err *err)
+{
+    RU_TRY(wait_for(w, &w->told.viewed));
+    w->stage = w->told.stage;
+    RU_TRY(open_stage(w, err));
+    RU_TRY(leads(w) ? rui_pipe_lead_open(w, err) : RU_OK);
+    rui_trainer_record(&w->t);
+    rui_pipe_say(w, (rui_pipe_event){.word = RUI_PIPE_SAY_READY});
+    RU_TRY(wait_for(w, &w->told.go));
+    w->t.begun = w->t.saved = ru_clock_now();
+    bool over = w->t.step_done >= w->t.steps_end;
+    if (over && leads(w)) {
+        const rui_pipe_decision d = {.flags = RUI_PIPE_OVER};
+        return rui_pipe_saved(w, &d, &over, err);
+    }
+    while (!over) {
+        RU_TRY(one_step(w, &over, err));
+    }
+    return RU_OK;
+}
+
+void rui_pipe_compute(void *self)
+{
+    rui_pipe_worker *w = self;
+    ru_err err = {0};
+    ru_thread_cores(w->opt->cores);
+    ru_recorder_thread(w->t.recorder, "compute");
+    ru_status st = work(w, &err);
+    ru_mutex_lock(&w->lock);
+    if (st != RU_OK && !w->told.over) {
+        w->told.failed = st;
+        w->told.why = err;
+    }
+    bool failed = w->told.failed != RU_OK;
+    ru_mutex_unlock(&w->lock);
+    if (failed || st == RU_OK) {
+        rui_pipe_say(
+            w, (rui_pipe_event){.word = failed ? RUI_PIPE_SAY_FAILED : RUI_PIPE_SAY_FINISHED});
+    }
+    ru_stream_close(w->stream);
+    for (uint32_t k = 0; k < w->n_slots && w->slot != NULL; k++) {
+        ru_exe_close(w->slot[k]);
+    }
+}
