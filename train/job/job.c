@@ -291,6 +291,19 @@ const ru_conf_table rui_job_data_table = RU_TABLE(
 
 /* -- train ------------------------------------------------------------------------------------- */
 
+static const ru_conf_field pipeline_fields[] = {
+    RU_ROW(TEXT_LIST, ru_job_pipeline, cut, "[]",
+           "layers, or modules, each of which begins another stage; a name is the beginning of "
+           "the names of its parameters (layer3 of layer3.0.conv1.weight)"),
+    RU_ROW(CHOICE, ru_job_pipeline, schedule, "flush",
+           "order of the micro-batches (train.accumulate) on each worker: flush goes back as soon "
+           "as it can, so that few of them are kept; gpipe goes forward with all of them first",
+           .choices = "flush|gpipe"),
+};
+
+static const ru_conf_table pipeline_table =
+    RU_TABLE("pipeline", ru_job_pipeline, pipeline_fields, "how a pipeline is cut");
+
 static const ru_conf_field train_fields[] = {
     RU_ROW(CHOICE, ru_job_train, loss, "auto",
            "loss function to minimise; auto: next_token for models over tokens, else "
@@ -394,6 +407,12 @@ static const ru_conf_field train_fields[] = {
            "predicted to be the shortest; tac: by times of operators and transfers; tic: by the "
            "graph alone; others: baselines, random one for all workers (docs/policies/order.md)",
            .choices = "auto|best|tac|tic|random|fifo|layer|reverse|smallest"),
+    RU_ROW(CHOICE, ru_job_train, parallel, "data",
+           "what several workers divide: data: the samples of a batch, each has the whole model; "
+           "pipeline: the layers of the model (docs/pipeline.md)",
+           .choices = "data|pipeline"),
+    RU_ROW(SECTION, ru_job_train, pipeline, NULL, "with parallel: pipeline",
+           .table = &pipeline_table),
     RU_ROW_AS("poll", TIME, ru_job_train, poll_ns, "0s",
               "longest time for which a worker polls for messages before it sleeps; helps small "
               "models, keeps up to one core busy; 0s: do not poll",

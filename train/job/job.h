@@ -89,6 +89,13 @@ typedef struct ru_job_schedule {
     ru_job_curve constant, step, cosine, linear, one_cycle;
 } ru_job_schedule;
 
+typedef enum ru_parallel { RU_PARALLEL_DATA, RU_PARALLEL_PIPELINE } ru_parallel;
+
+typedef struct ru_job_pipeline {
+    ru_conf_texts cut; /* layers that begin a stage */
+    uint32_t schedule; /* ru_pipe_schedule */
+} ru_job_pipeline;
+
 typedef struct ru_job_train {
     uint32_t loss; /* 0 auto, else ru_loss_kind + 1 */
     ru_job_optimizer optimizer;
@@ -108,10 +115,12 @@ typedef struct ru_job_train {
     ru_conf_texts class_weights; /* numbers, or "balanced" */
     uint32_t precision, device;  /* ru_precision, ru_device_kind */
     uint32_t threads;
-    uint32_t sums;    /* ru_sums_method */
-    uint32_t barrier; /* ru_barrier */
-    uint32_t servers; /* workers that add the gradients of the others */
-    uint32_t order;   /* of sums from servers; 0: the best (train/worker/worker_order.c) */
+    uint32_t sums;     /* ru_sums_method */
+    uint32_t barrier;  /* ru_barrier */
+    uint32_t servers;  /* workers that add the gradients of the others */
+    uint32_t order;    /* of sums from servers; 0: the best (train/worker/worker_order.c) */
+    uint32_t parallel; /* ru_parallel */
+    ru_job_pipeline pipeline;
     bool autotune, shuffle, early_update;
     int64_t poll_ns; /* several workers: time of polling for messages before sleeping; 0: never */
 } ru_job_train;

@@ -1,0 +1,207 @@
+/* What the worker with the last stage does for all: it decides what follows a step, reports,
+ * evaluates and saves. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "env/process/self.h"
+#include "train/worker/worker_pipe_impl.h"
+
+/* -- states of all ----------------------------------------------------------------------------- */
+
+static const rui_pipe_state *find_state(const rui_pipe_worker *w, const char *name)
+{
+    for (uint32_t k = 0; k < w->n_states; k++) {
+        if (strcmp(w->states[k].name, name) == 0) {
+            return &w->states[k];
+        }
+    }
+    return NULL;
+}
+
+/* A state by its name: here, or from the message of its stage. */
+static ru_status read_state(void *self, const char *name, void *into, ru_err *err)
+{
+    rui_pipe_worker *w = self;
+    const rui_pipe_state *s = find_state(w, name);
+    if (s == NULL) {
+        return RU_FAIL(err, RU_E_BUG, "no stage has '%s'", name);
+    }
+    if (s->stage == w->stage) {
+        return ru_exe_state_read(w->home, s->value, into, err);
+    }
+    const uint8_t *from = rui_flow_span(w, 2 * w->stages.n_edges + s->stage, w->saves).data;
+    memcpy(into, from + s->offset, (size_t)s->bytes);
+    return RU_OK;
+}
+
+static ru_status gather(rui_pipe_worker *w)
+{
+    const void *piece;
+    for (uint32_t k = 0; k + 1 < w->stages.n; k++) {
+        RU_TRY(rui_flow_get(w, 2 * w->stages.n_edges + k, w->saves, &piece));
+    }
+    return RU_OK;
+}
+
+static void used(rui_pipe_worker *w)
+{
+    for (uint32_t k = 0; k + 1 < w->stages.n; k++) {
+        rui_flow_used(w, 2 * w->stages.n_edges + k, w->saves);
+    }
+    w->saves++;
+}
+
+/* -- opening ----------------------------------------------------------------------------------- */
+
+static void say_stages(const rui_pipe_worker *w)
+{
+    ru_text t = ru_text_arena(w->arena);
+    for (uint32_t k = 0; k < w->stages.n; k++) {
+        ru_text_putf(&t, "%sworker %u from %s", k > 0 ? ", " : "", ru_pipe_number(w->pipe, k),
+                     k == 0 ? "the input" : w->stages.at[k].first);
+    }
+    double idle = (double)(w->stages.n - 1) / (double)(w->micro + w->stages.n - 1);
+    ru_run_report_say(w->t.report,
+                      "pipeline of %u stages: %s; %u micro-batches of %lld samples leave each "
+                      "worker without work for at least %.0f %% of a step%s",
+                      w->stages.n, t.p, w->micro, (long long)w->micro_n, 100 * idle,
+                      w->micro < w->stages.n ? "; raise train.accumulate" : "");
+}
+
+ru_status rui_pipe_lead_open(rui_pipe_worker *w, ru_err *err)
+{
+    rui_trainer *t = &w->t;
+    ru_step_options so;
+    ru_exe_options eo;
+    rui_trainer_options(t, &so, &eo);
+    RU_TRY(ru_step_build(&t->model.train, &so, w->arena, &t->step, err));
+    RU_TRY(t->test_set != NULL ? rui_trainer_eval_open(t, &eo, err) : RU_OK);
+    RU_TRY(rui_trainer_ckpt(t, err));
+    ru_ckpt_source(t->ckpt, read_state, w);
+    rui_trainer_decided(t);
+    RU_TRY(rui_trainer_dir_files(t, err));
+    t->begun = t->saved = ru_clock_now();
+    RU_TRY(rui_trainer_reports(t, t->opt->resume, t->step_resumed, w->arena, err));
+    RU_TRY(rui_trainer_say_start(t, w->stages.n, err));
+    say_stages(w);
+    return RU_OK;
+}
+
+/* -- a step ------------------------------------------------------------------------------------ */
+
+static void say(rui_pipe_worker *w, const rui_pipe_decision *d)
+{
+    rui_pipe_say(w, (rui_pipe_event){.word = RUI_PIPE_SAY_DECIDE, .decision = *d});
+}
+
+static bool stop_asked(rui_pipe_worker *w)
+{
+    ru_mutex_lock(&w->lock);
+    bool stop = w->told.stop;
+    ru_mutex_unlock(&w->lock);
+    return stop;
+}
+
+ru_status rui_pipe_decide(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_decision *out,
+                          ru_err *err)
+{
+    rui_trainer *t = &w->t;
+    RU_TRY(rui_trainer_loss(t, (double)w->loss, lr, err)); /* before any stage updates */
+    bool last = step + 1 >= t->steps_end, stop = stop_asked(w);
+    bool eval =
+        t->eval != NULL && rui_trainer_eval_after(t, step + 1, t->samples, t->job->train.batch);
+    int64_t every = t->job->checkpoint.every_ns;
+    bool save =
+        every > 0 && ru_time_since(ru_clock_now(), t->saved) >= every && !ru_ckpt_busy(t->ckpt);
+    *out = (rui_pipe_decision){.step = step + 1};
+    if (last || stop) {
+        out->flags = RUI_PIPE_SAVE | RUI_PIPE_OVER;
+    } else if (eval) {
+        out->flags = RUI_PIPE_SAVE | RUI_PIPE_WAIT;
+    } else if (save) {
+        out->flags = RUI_PIPE_SAVE;
+    }
+    say(w, out);
+    return RU_OK;
+}
+
+ru_status rui_pipe_report(rui_pipe_worker *w, double lr, int64_t step_ns, ru_err *err)
+{
+    rui_trainer *t = &w->t;
+    const rui_figures f = {.loss = (double)w->loss,
+                           .correct = t->step.correct.v != 0 ? (double)w->correct : -1,
+                           .count = (double)w->count,
+                           .norm = -1};
+    const ru_run_report_step s = rui_trainer_step_report(t, &f, lr, step_ns);
+    if (t->first_step_ns == 0) {
+        t->first_step_ns = ru_clock_now().ns - ru_self_start_ns();
+    }
+    return rui_trainer_report_step(t, &s, err);
+}
+
+static ru_status evaluate(rui_pipe_worker *w, ru_err *err)
+{
+    rui_trainer *t = &w->t;
+    const ru_graph *g;
+    ru_exe *e = ru_eval_exe(t->eval, &g);
+    ru_time begun = ru_clock_now();
+    for (uint32_t v = 1; v < g->n_values; v++) {
+        const ru_value *s = &g->values[v];
+        if (s->kind != RU_VALUE_STATE || s->name == NULL || find_state(w, s->name) == NULL) {
+            continue;
+        }
+        void *data = aligned_alloc(64, (size_t)(ru_type_bytes(&s->type) + 64) / 64 * 64);
+        ru_status st = data == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for the evaluation")
+                                    : read_state(w, s->name, data, err);
+        st = st == RU_OK ? ru_exe_state_write(e, (ru_value_id){v}, data, err) : st;
+        free(data);
+        RU_TRY(st);
+    }
+    RU_TRY(ru_eval_run(t->eval, &t->metrics, err));
+    return rui_trainer_evaluated(t, begun, err);
+}
+
+static ru_status finish(rui_pipe_worker *w, const char *ended, ru_err *err)
+{
+    rui_trainer *t = &w->t;
+    bool stopped = strcmp(ended, "stopped") == 0;
+    RU_TRY(rui_trainer_not_diverged(t, stopped, err));
+    RU_TRY(rui_trainer_finish(t, ended, &w->summary, err));
+    w->reported = true;
+    return RU_OK;
+}
+
+ru_status rui_pipe_saved(rui_pipe_worker *w, const rui_pipe_decision *d, bool *over, ru_err *err)
+{
+    rui_trainer *t = &w->t;
+    RU_TRY(rui_trainer_save_poll(t, err));
+    const char *why = NULL;
+    bool last = (d->flags & RUI_PIPE_OVER) != 0, some = (d->flags & RUI_PIPE_SAVE) != 0;
+    bool stopped = last && t->step_done < t->steps_end;
+    RU_TRY(some ? gather(w) : RU_OK);
+    bool due = some && !stopped && t->eval != NULL && t->evaluated_step != t->step_done &&
+               (last || (d->flags & RUI_PIPE_WAIT) != 0);
+    if (due) {
+        ru_status st = evaluate(w, err);
+        stopped = st == RU_E_CANCELLED; /* a stop signal */
+        RU_TRY(stopped ? RU_OK : st);
+        why = stopped ? NULL : rui_trainer_over(t);
+    }
+    *over = last || stopped || why != NULL;
+    if (*over) {
+        RU_TRY(finish(w, why != NULL ? why : stopped ? "stopped" : "done", err));
+    } else if (some && (d->flags & RUI_PIPE_WAIT) == 0) {
+        RU_TRY(rui_trainer_save(t, err));
+    } else if (some) {
+        RU_TRY(rui_trainer_save_if_due(t, err));
+    }
+    if ((d->flags & RUI_PIPE_WAIT) != 0) {
+        const rui_pipe_decision next = {.step = d->step, .flags = *over ? RUI_PIPE_OVER : 0};
+        say(w, &next);
+    }
+    if (some) {
+        used(w);
+    }
+    return RU_OK;
+}
