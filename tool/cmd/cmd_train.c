@@ -20,6 +20,7 @@
 #include "train/driver/find_lr.h"
 #include "train/driver/trainer.h"
 #include "train/elastic/elastic.h"
+#include "train/worker/worker_pipe.h"
 
 enum { ADDRESSES_MAX = 64 };
 
@@ -573,6 +574,9 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
     ru_train_result result;
     RU_TRY(load_job(in, &job, &conf, err));
     RU_TRY(check_servers(&job, conf, plan.workers_max, err));
+    if (job.train.parallel == RU_PARALLEL_PIPELINE && !ru_cmd_flag(in, "find-lr")) {
+        RU_TRY(ru_pipe_job_check(&job, plan.workers_min, plan.workers_max, err));
+    }
     bool quiet = in->verbose < 0;
     bool mixed = ru_cmd_flag(in, "json") && ru_self_columns(1) > 0; /* lines and a moving line */
     ru_train_options to = {

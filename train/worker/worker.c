@@ -12,6 +12,7 @@
 #include "train/job/batch.h"
 #include "train/worker/agree.h"
 #include "train/worker/worker_impl.h"
+#include "train/worker/worker_pipe.h"
 
 enum {
     XFERS_MAX = 1 << 15,
@@ -192,6 +193,9 @@ uint64_t ru_worker_key(const uint8_t *token, uint32_t token_bytes)
 ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_worker_result *out,
                         ru_err *err)
 {
+    if (opt->train.job->train.parallel == RU_PARALLEL_PIPELINE) {
+        return ru_pipe_worker_run(opt, arena, out, err);
+    }
     rui_worker *w = RU_NEW(arena, rui_worker, 1);
     if (w == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
