@@ -1,0 +1,151 @@
+#!/bin/sh
+# Pipelines of real worker processes on this machine: pipeline.sh PATH_OF_RUBATO
+#
+#   1. flush and gpipe on 2 to 4 stages have the bits of one process with as many micro-batches, losses,
+#      evaluations and checkpoint, with dropout, running statistics, residuals across cuts and frozen layers;
+#   2. a checkpoint continues on one process, data parallel and with another cut; eval reads it;
+#   3. a stop signal saves, and the run continues to the same bytes;
+#   4. kill -9 of a worker ends the job with a sentence, and the last checkpoint continues;
+#   5. what a pipeline cannot do is refused before the first step.
+set -eu
+rubato=$(realpath "$1")
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-pipeline-XXXXXX")
+cd "$work"
+export XDG_CACHE_HOME="$work/cache"
+failed=0
+job_pid=
+cleanup() {
+    [ -z "$job_pid" ] || kill "$job_pid" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+
+told() {
+    grep -E '"rubato.train.(step|eval)/1"' "$1/metrics.jsonl" | sed -e 's/"[a-z_]*_s":[^,}]*//g' -e 's/"samples_per_s":[^,}]*//g' -e 's/"workers":[0-9]*//'
+}
+
+# same A B: checkpoints after the last step
+same() {
+    a=$(ls -d "$1"/checkpoints/0* | tail -1)
+    b=$(ls -d "$2"/checkpoints/0* | tail -1)
+    for f in model optimizer; do
+        cmp -s "$a/$f.safetensors" "$b/$f.safetensors" || fail "$f of $1 and $2 differ"
+    done
+}
+
+train() { # JOB OUT OPTIONS..
+    job=$1
+    out=$2
+    shift 2
+    timeout 200 "$rubato" train "$job.yaml" --out "$out" "$@" >"$out.log" 2>&1 || fail "$out: $(tail -3 "$out.log")"
+}
+
+pipe() { # JOB OUT WORKERS PIPELINE OPTIONS..
+    j=$1
+    o=$2
+    w=$3
+    p=$4
+    shift 4
+    train "$j" "$o" -w "$w" --set train.parallel=pipeline --set "train.pipeline={$p}" "$@"
+}
+
+head='data: {format: synthetic, generator: digits, count: 240, test_count: 30}'
+train='batch: 24, accumulate: 4, steps: 12, threads: 1, autotune: false, eval_every: 5'
+cat >drop.yaml <<JOB
+name: drop
+model: {zoo: mlp, hidden: [90, 40], dropout: 0.3}
+$head
+train: {$train, optimizer: {adam: {lr: 0.001}}, schedule: {step: {every: 4}}}
+JOB
+cat >conv.yaml <<JOB
+name: conv
+model: {zoo: resnet18, width: 8}
+$head
+train: {$train, optimizer: {sgd: {lr: 0.05, momentum: 0.9}}, groups: [{match: "conv1.*", freeze: true}, {match: "fc.*", lr: 0.5}]}
+JOB
+for model in drop conv; do
+    train $model $model-one
+done
+pipe drop drop-2 2 'cut: [fc2]'
+pipe drop drop-3 3 'cut: [fc2, fc3], schedule: gpipe'
+pipe conv conv-4 4 'cut: [layer1.1.conv2, layer3.0.conv2, fc]'
+for run in drop-2 drop-3 conv-4; do
+    one=${run%-*}-one
+    told $one >a.txt
+    told $run >b.txt
+    cmp -s a.txt b.txt || fail "$run tells another story than $one: $(diff a.txt b.txt | head -4)"
+    same $one $run
+done
+
+pipe drop more 3 'cut: [fc2, fc3]' --set train.steps=5
+pipe drop more 2 'cut: [fc3]' --resume --set train.steps=9
+train drop more --resume
+same drop-one more
+cp -r drop-2 wide
+train drop wide -w 2 --resume --set train.steps=15
+"$rubato" eval drop-2 >/dev/null || fail "eval does not read the checkpoint of a pipeline"
+
+# A run that lasts until it is told to stop; its losses are those of another one, with a longer end.
+long='--set train.steps=40000 --set train.eval_every=100000 --set checkpoint.every=0.2s'
+wait_ckpt() { # RUN: until it has a checkpoint
+    k=0
+    until ls "$1"/checkpoints/0* >/dev/null 2>&1; do
+        k=$((k + 1))
+        [ $k -lt 600 ] || { fail "$1 has no checkpoint: $(tail -3 "$1.log")"; return 0; }
+        sleep 0.1
+    done
+}
+start() { # OUT: in the background
+    "$rubato" train drop.yaml --out "$1" -w 2 --set train.parallel=pipeline --set 'train.pipeline={cut: [fc2]}' $long >"$1.log" 2>&1 &
+    job_pid=$!
+}
+ended() { # the job: its exit code is 0 or not
+    code=0
+    wait "$job_pid" || code=$?
+    job_pid=
+}
+
+start stop
+wait_ckpt stop
+kill -TERM "$job_pid"
+ended
+[ "$code" = 0 ] || fail "a stopped job ended with $code: $(tail -3 stop.log)"
+at=$(ls -d stop/checkpoints/0* | tail -1 | sed 's/.*\/0*//')
+pipe drop stop 3 'cut: [fc2, fc3]' --resume --set train.steps=$((at + 3)) --set train.eval_every=100000
+train drop whole --set train.steps=$((at + 3)) --set train.eval_every=100000
+same whole stop
+
+start lost
+wait_ckpt lost
+victim=$(sed -n 's/^worker 2 .*(pid \([0-9]*\)).*/\1/p' lost.log | head -1)
+[ -n "$victim" ] || victim=$(pgrep -P "$job_pid" | tail -1)
+kill -9 "$victim"
+ended
+[ "$code" != 0 ] || fail "a job that lost a worker ended with 0"
+grep -qE 'was lost; continue from the newest checkpoint with --resume' lost.log lost/log* || fail "nobody names the lost worker: $(tail -5 lost.log)"
+at=$(ls -d lost/checkpoints/0*[0-9] | tail -1 | sed 's/.*\/0*//')
+pipe drop lost 2 'cut: [fc2]' --resume --set train.steps=$((at + 3)) --set train.eval_every=100000
+
+refused() { # SENTENCE WORKERS OPTIONS..
+    says=$1
+    w=$2
+    shift 2
+    code=0
+    timeout 60 "$rubato" train drop.yaml --out refused -w "$w" --set train.parallel=pipeline "$@" >refused.log 2>&1 || code=$?
+    [ "$code" = 78 ] || fail "exit code $code instead of 78: $(tail -2 refused.log)"
+    grep -q "$says" refused.log || fail "'$says' is not said: $(tail -2 refused.log)"
+    rm -rf refused
+}
+refused 'names 0 layers' 2
+refused 'start the job with -w 2' 3 --set 'train.pipeline={cut: [fc2]}'
+refused "no layer 'fc9'; its layers are fc1, fc2, fc3" 2 --set 'train.pipeline={cut: [fc9]}'
+refused 'leave out train.ema' 2 --set 'train.pipeline={cut: [fc2]}' --set train.ema=0.9
+refused 'leave out train.clip_norm' 2 --set 'train.pipeline={cut: [fc2]}' --set train.clip_norm=1
+
+[ "$failed" = 0 ] && echo "pipeline.sh: all passed"
+exit "$failed"
