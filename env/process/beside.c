@@ -1,0 +1,159 @@
+#include "env/process/beside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "env/process/process.h"
+#include "env/process/self.h"
+#include "env/process/shm.h"
+
+typedef struct side {
+    int64_t pid;
+    char mark[RU_PROCESS_MARK_BYTES];
+} side;
+
+typedef struct shared {
+    ru_shm_word head; /* events so far */
+    side service, reader;
+    ru_beside_facts facts;
+    ru_beside_figures figures;
+    int64_t inside; /* work that has arrived and not ended */
+    ru_beside_event slot[RU_BESIDE_SLOTS];
+} shared;
+
+struct ru_beside {
+    ru_shm *shm;
+    shared *at;
+    bool reads;
+    uint32_t next; /* reader: the event that it has not seen */
+};
+
+static ru_status no_memory(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_MEM, "no memory for a ring of events");
+}
+
+ru_status ru_beside_open(int64_t reader_pid, const ru_beside_facts *facts, ru_beside **out,
+                         ru_err *err)
+{
+    ru_beside *b = calloc(1, sizeof *b);
+    if (b == NULL) {
+        return no_memory(err);
+    }
+    ru_status st = ru_shm_create("rubato-beside", sizeof(shared), &b->shm, err);
+    if (st != RU_OK) {
+        free(b);
+        return st;
+    }
+    b->at = ru_shm_data(b->shm);
+    b->at->facts = *facts;
+    b->at->service.pid = ru_self_pid();
+    b->at->reader.pid = reader_pid;
+    if (!ru_process_mark(b->at->service.pid, b->at->service.mark) ||
+        !ru_process_mark(reader_pid, b->at->reader.mark)) {
+        ru_beside_close(b);
+        return RU_FAIL(err, RU_E_PEER, "no process %lld runs on this machine",
+                       (long long)reader_pid);
+    }
+    *out = b;
+    return RU_OK;
+}
+
+const char *ru_beside_handle(const ru_beside *b)
+{
+    return ru_shm_handle(b->shm);
+}
+
+void ru_beside_put(ru_beside *b, ru_beside_kind kind, int64_t value, ru_time now)
+{
+    shared *s = b->at;
+    uint32_t head = ru_shm_look(&s->head);
+    int64_t inside = s->inside + (kind == RU_BESIDE_ARRIVED ? 1 : kind == RU_BESIDE_ENDED ? -1 : 0);
+    __atomic_store_n(&s->inside, inside, __ATOMIC_RELAXED);
+    s->slot[head % RU_BESIDE_SLOTS] =
+        (ru_beside_event){.at_ns = now.ns, .value = value, .kind = (uint32_t)kind};
+    (void)ru_shm_post(&s->head, head + 1);
+}
+
+ru_status ru_beside_map(const char *handle, ru_beside **out, ru_err *err)
+{
+    ru_beside *b = calloc(1, sizeof *b);
+    if (b == NULL) {
+        return no_memory(err);
+    }
+    ru_status st = ru_shm_map(handle, sizeof(shared), &b->shm, err);
+    if (st != RU_OK) {
+        free(b);
+        return st;
+    }
+    b->at = ru_shm_data(b->shm);
+    b->reads = true;
+    b->next = ru_shm_look(&b->at->head);
+    *out = b;
+    return RU_OK;
+}
+
+const ru_beside_facts *ru_beside_facts_get(const ru_beside *b)
+{
+    return &b->at->facts;
+}
+
+bool ru_beside_next(ru_beside *b, ru_beside_event *out)
+{
+    const shared *s = b->at;
+    uint32_t head = ru_shm_look(&s->head);
+    if (head == b->next) {
+        return false;
+    }
+    bool kept = head - b->next < RU_BESIDE_SLOTS;
+    if (kept) {
+        *out = s->slot[b->next % RU_BESIDE_SLOTS];
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        head = ru_shm_look(&s->head);
+        kept = head - b->next < RU_BESIDE_SLOTS; /* else the copy may be of two events */
+    }
+    if (!kept) {
+        b->next = head;
+        *out = (ru_beside_event){.at_ns = ru_clock_now().ns,
+                                 .kind = RU_BESIDE_LOST,
+                                 .value = __atomic_load_n(&s->inside, __ATOMIC_RELAXED) > 0};
+        return true;
+    }
+    b->next++;
+    return true;
+}
+
+void ru_beside_wait(ru_beside *b, int64_t most_ns)
+{
+    const ru_shm_wait_options o = {.spin_ns = 20000, .timeout_ns = most_ns};
+    (void)ru_shm_wait(&b->at->head, b->next + 1, &o);
+}
+
+void ru_beside_tell(ru_beside *b, const ru_beside_figures *f)
+{
+    b->at->figures = *f; /* read by people: a torn figure is one figure late */
+}
+
+ru_beside_figures ru_beside_told(const ru_beside *b)
+{
+    return b->at->figures;
+}
+
+int64_t ru_beside_reader(const ru_beside *b)
+{
+    return b->at->reader.pid;
+}
+
+bool ru_beside_other_lives(const ru_beside *b)
+{
+    const side *o = b->reads ? &b->at->service : &b->at->reader;
+    return ru_process_signal(o->pid, o->mark, 0);
+}
+
+void ru_beside_close(ru_beside *b)
+{
+    if (b != NULL) {
+        ru_shm_close(b->shm);
+        free(b);
+    }
+}
