@@ -16,6 +16,7 @@
 #include "launch/launch.h"
 #include "tool/cmd.h"
 #include "tool/cmd/metrics.h"
+#include "tool/serve/client.h"
 #include "train/app/app_run.h"
 #include "train/driver/find_lr.h"
 #include "train/driver/trainer.h"
@@ -72,6 +73,9 @@ static const ru_opt opts[] = {
            "job of another machine (--node-rank 1, Slurm, ...) and have no vote, so the others "
            "continue even if all such machines fail at once",
            .def = "reliable", .choices = "reliable|transient"),
+    RU_OPT(TEXT, "beside", "HOST:PORT",
+           "train on the cores of this server (`rubato serve --instances 1` on this machine) while "
+           "its promise holds: each op waits until the server leaves room for it"),
     RU_OPT(I64, "threads", "N", "number of compute threads (train.threads)", RU_IN(0, 1024)),
     RU_OPT(TEXT, "metrics", "PORT",
            "serve the run's figures over HTTP while it trains: /metrics for Prometheus, /top for "
@@ -481,6 +485,44 @@ static ru_status run_app_workers(ru_cmd_in *in, const ru_hosts_plan *plan, ru_ru
     return run_workers(in, &to, &file, plan, err);
 }
 
+typedef struct beside_answer {
+    const char *handle, *model;
+} beside_answer;
+
+static const ru_conf_field beside_fields[] = {
+    RU_ROW(TEXT, beside_answer, handle, NULL, "of the ring"),
+    RU_ROW(TEXT, beside_answer, model, "", "of the server"),
+};
+static const ru_conf_table beside_table = RU_TABLE("answer", beside_answer, beside_fields, NULL);
+
+/* --beside: the server gives this process a ring of what it does. */
+static ru_status go_beside(ru_cmd_in *in, const ru_hosts_plan *plan, ru_train_options *to,
+                           ru_err *err)
+{
+    const char *at = ru_cmd_text(in, "beside");
+    char *text;
+    int64_t n;
+    ru_conf *c;
+    beside_answer a;
+    if (plan->is_worker || plan->workers_max > 1 || ru_cmd_given(in, "listen") ||
+        ru_cmd_given(in, "weights")) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--beside is for a training of one process, without --workers and --listen");
+    }
+    const char *body = ru_arena_printf(in->arena, "{\"pid\": %lld}", (long long)ru_self_pid());
+    ru_status st = body != NULL
+                       ? rui_served_post(at, "/v2/rubato/beside", body, in->arena, &text, &n, err)
+                       : RU_FAIL(err, RU_E_MEM, "no memory to ask %s", at);
+    if (st != RU_OK) {
+        return ru_err_wrap(err, st, "--beside %s", at);
+    }
+    RU_TRY(ru_conf_new(&beside_table, in->arena, &c, err));
+    RU_TRY(ru_conf_add_json(c, at, text, n, err));
+    RU_TRY(ru_conf_apply(c, &a, err));
+    to->beside = a.handle;
+    return RU_OK;
+}
+
 /* --find-lr: one process, whatever the job trains on. */
 static ru_status find_lr(ru_cmd_in *in, const ru_train_options *opt, ru_err *err)
 {
@@ -592,6 +634,9 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
     };
     if (ru_cmd_flag(in, "find-lr")) {
         return find_lr(in, &to, err);
+    }
+    if (ru_cmd_given(in, "beside")) {
+        RU_TRY(go_beside(in, &plan, &to, err));
     }
     if (plan.is_worker && plan.workers_max > 1) {
         return run_as_worker(in, &to, &plan, err);

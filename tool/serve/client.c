@@ -19,13 +19,30 @@ bool rui_served_is_address(const char *word)
                                  strspn(colon + 1, "0123456789") == strlen(colon + 1)));
 }
 
-ru_status rui_served_get(const char *address, const char *page, ru_arena *arena, char **text,
-                         int64_t *n, ru_err *err)
+/* body NULL: GET. */
+static ru_status ask(const char *address, const char *page, const char *body, ru_arena *arena,
+                     char **text, int64_t *n, ru_err *err)
 {
     const ru_fetch f = {.url =
                             ru_arena_printf(arena, "%s%s%s%s", has_scheme(address) ? "" : "http://",
                                             address[0] == ':' ? "127.0.0.1" : "", address, page),
-                        .token = ru_conf_env("RUBATO_TOKEN")};
+                        .token = ru_conf_env("RUBATO_TOKEN"),
+                        .body = body,
+                        .body_bytes = body != NULL ? (int64_t)strlen(body) : 0,
+                        .type = "application/json",
+                        .says = body != NULL};
     return f.url != NULL ? ru_http_fetch(&f, arena, text, n, err)
                          : RU_FAIL(err, RU_E_MEM, "no memory for the address %s", address);
+}
+
+ru_status rui_served_get(const char *address, const char *page, ru_arena *arena, char **text,
+                         int64_t *n, ru_err *err)
+{
+    return ask(address, page, NULL, arena, text, n, err);
+}
+
+ru_status rui_served_post(const char *address, const char *page, const char *body, ru_arena *arena,
+                          char **text, int64_t *n, ru_err *err)
+{
+    return ask(address, page, body, arena, text, n, err);
 }

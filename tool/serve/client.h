@@ -13,4 +13,8 @@ bool rui_served_is_address(const char *word);
 RU_MUST_USE ru_status rui_served_get(const char *address, const char *page, ru_arena *arena,
                                      char **text, int64_t *n, ru_err *err);
 
+/* The same for a POST of JSON. Errors: RU_E_USAGE too, with the server's sentence. */
+RU_MUST_USE ru_status rui_served_post(const char *address, const char *page, const char *body,
+                                      ru_arena *arena, char **text, int64_t *n, ru_err *err);
+
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/str.h"
 #include "env/process/self.h"
+#include "train/driver/beside.h"
 #include "train/driver/driver.h"
 #include "train/driver/find_lr.h"
 #include "train/driver/histograms.h"
@@ -330,7 +331,8 @@ ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_run_report_su
 typedef struct alone {
     rui_trainer *t;
     rui_driver d;
-    const char *over; /* why an evaluation ended the job */
+    rui_beside *beside; /* the server on the same cores; NULL: none */
+    const char *over;   /* why an evaluation ended the job */
     bool built, finished;
     int64_t batch; /* of the executable */
     ru_status st;
@@ -414,6 +416,9 @@ static ru_status build(void *self, const rui_turn *turn, ru_err *err)
                           (long long)so.batch, (long long)t->step_done + 1);
     }
     RU_TRY(rui_hists_listen(t, err));
+    if (a->beside != NULL) {
+        RU_TRY(rui_beside_listen(a->beside, t->exe, (uint32_t)t->job->train.threads, err));
+    }
     return ru_exe_judge_set(t->exe, t->step.loss, rui_trainer_judge, t, err);
 }
 
@@ -430,7 +435,9 @@ static ru_status run(void *self, const rui_turn *turn, const ru_run_args *args, 
 {
     (void)turn;
     (void)waited_ns;
-    return ru_exe_run(((alone *)self)->t->exe, args, err);
+    alone *a = self;
+    ru_status st = ru_exe_run(a->t->exe, args, err);
+    return a->beside != NULL ? rui_beside_ran(a->beside, st, err) : st;
 }
 
 /* The run ended before its update: what is not finite? Nothing: it goes on. */
@@ -482,7 +489,8 @@ ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_train_result
     alone a = {.t = &t, .err = err};
     ru_self_random(&t.key, sizeof t.key);
     rui_driver_init(&a.d, &t, &ops, &a);
-    a.st = rui_trainer_prepare(&t, err);
+    a.st = opt->beside != NULL ? rui_beside_open(opt->beside, &a.beside, err) : RU_OK;
+    a.st = a.st == RU_OK ? rui_trainer_prepare(&t, err) : a.st;
     rui_drive(&a.d);
     if (a.st != RU_OK && t.report != NULL) {
         ru_run_report_log(t.report, "failed after step %lld: %s", (long long)t.step_done,
@@ -490,6 +498,7 @@ ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_train_result
     }
     rui_driver_fini(&a.d);
     rui_trainer_close(&t);
+    rui_beside_leave(a.beside);
     if (a.st == RU_OK && !opt->no_trace) { /* the trace is whole now */
         ru_op_facts_fold(t.out);
     }

@@ -1,0 +1,25 @@
+/* A training beside a server, on its cores: before each op of a step it hears what the server does
+ * and asks plan/serve/gate.h whether the op may run now; refused, it sleeps until the server says
+ * more. When the server has ended, the training goes on alone.
+ *
+ * The first step runs behind the plain gate (nothing beside a batch), and measures the ops; then
+ * plan/serve/gate.h says whether the training may be beside the server at all.
+ *
+ * Thread: that of the training. */
+#ifndef RU_TRAIN_RUN_BESIDE_H
+#define RU_TRAIN_RUN_BESIDE_H
+
+#include "exec/exe.h"
+
+typedef struct rui_beside rui_beside;
+
+/* handle: of the server's ring (env/process/beside.h). Errors: those of ru_beside_map. */
+RU_MUST_USE ru_status rui_beside_open(const char *handle, rui_beside **out, ru_err *err);
+void rui_beside_leave(rui_beside *b); /* NULL is fine */
+/* Ops of this executable, with so many threads, are asked for from now on. Errors: RU_E_MEM. */
+RU_MUST_USE ru_status rui_beside_listen(rui_beside *b, ru_exe *exe, uint32_t threads, ru_err *err);
+/* A step was run with `st`, which is the answer, but after the first one: RU_E_INFEASIBLE with the
+ * figures where the promise would be broken. */
+RU_MUST_USE ru_status rui_beside_ran(rui_beside *b, ru_status st, ru_err *err);
+
+#endif
