@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "serve/beside/beside.h"
 #include "serve/server_impl.h"
 
 enum { REQUESTS = 1024, CONNS = 4096, OUTPUTS_BYTES = 512 << 20 };
@@ -133,6 +134,7 @@ void ru_server_close(ru_server *s)
     if (s->has_waker) {
         ru_loop_waker_off(s->opt.loop, s->waker);
     }
+    rui_beside_close(s);
     rui_texts_free(s);
     rui_versions_free(s);
     while (s->all_calls != NULL) {

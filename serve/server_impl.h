@@ -100,8 +100,9 @@ struct ru_server {
     ru_arena *arena;
     ru_http *http;
     rui_journal *journal;
-    ru_rng spans; /* their ids */
-    bool flushes; /* a timer of the journal is set */
+    struct rui_besides *besides; /* trainings on the same cores: beside/beside.h; NULL: none */
+    ru_rng spans;                /* their ids */
+    bool flushes;                /* a timer of the journal is set */
     uint32_t waker;
     bool has_waker, stopping;
     rui_version *versions;

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "serve/beside/beside.h"
 #include "serve/far/far.h"
 #include "serve/server_impl.h"
 
@@ -365,13 +366,16 @@ static void route_server(ru_server *s, ru_http_request *r, const ru_str *part, u
     }
 }
 
-/* Its models on functions. */
-static void give_batch(const ru_server *s, ru_http_request *r)
+/* Its models on functions, or the trainings beside it. */
+static void give_plan(ru_server *s, ru_http_request *r, bool gate)
 {
     ru_arena arena;
     ru_arena_init(&arena, 0);
     ru_text t = ru_text_arena(&arena);
-    for (const rui_version *v = s->versions; v != NULL; v = v->next) {
+    if (gate) {
+        (void)rui_beside_explain(s, &t);
+    }
+    for (const rui_version *v = s->versions; v != NULL && !gate; v = v->next) {
         if (v->far != NULL && v->state == RUI_READY) {
             rui_far_explain(v->far, &t);
         }
@@ -379,18 +383,21 @@ static void give_batch(const ru_server *s, ru_http_request *r)
     if (t.n > 0) {
         rui_give_copy(r, "text/plain; charset=utf-8", t);
     } else {
-        ru_http_refuse(r, 404, "no model of this server is served by functions", 0);
+        ru_http_refuse(r, 404,
+                       gate ? "no training is beside this server"
+                            : "no model of this server is served by functions",
+                       0);
     }
     ru_arena_fini(&arena);
 }
 
-/* /v2/rubato/explain/ID|pQ|batch */
+/* /v2/rubato/explain/ID|pQ|batch|gate */
 static void give_request(ru_server *s, ru_http_request *r, ru_str which)
 {
     char text[2048];
     ru_text t = ru_text_into(text, sizeof text);
-    if (ru_str_eq_c(which, "batch")) {
-        give_batch(s, r);
+    if (ru_str_eq_c(which, "batch") || ru_str_eq_c(which, "gate")) {
+        give_plan(s, r, ru_str_eq_c(which, "gate"));
         return;
     }
     if (rui_journal_explain(s->journal, which, &t)) {
@@ -458,6 +465,9 @@ void rui_route(void *self, ru_http_request *r)
     if (n == 4 && ru_str_eq_c(part[0], "v2") && ru_str_eq_c(part[1], "rubato") &&
         ru_str_eq_c(part[2], "explain") && is(r, "GET")) {
         give_request(s, r, part[3]);
+    } else if (n == 3 && ru_str_eq_c(part[0], "v2") && ru_str_eq_c(part[1], "rubato") &&
+               ru_str_eq_c(part[2], "beside") && is(r, "POST")) {
+        rui_beside_attach(s, r);
     } else if (n == 3 && ru_str_eq_c(part[0], "v2") && ru_str_eq_c(part[1], "rubato") &&
                ru_str_eq_c(part[2], "world") && is(r, "GET")) {
         give_world(s, r);

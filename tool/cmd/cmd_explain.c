@@ -343,6 +343,11 @@ static ru_status explain_request(ru_cmd_in *in, ru_err *err)
     const char *page = ru_arena_printf(in->arena, "/v2/rubato/explain/%s", in->args[1]);
     ru_status st = page != NULL ? rui_served_get(in->args[0], page, in->arena, &text, &n, err)
                                 : RU_FAIL(err, RU_E_MEM, "not enough memory");
+    if (st == RU_E_MISSING && strcmp(in->args[1], "gate") == 0) {
+        return RU_FAIL(err, st,
+                       "no training is beside %s; `rubato train JOB --beside %s` starts one",
+                       in->args[0], in->args[0]);
+    }
     if (st == RU_E_MISSING) {
         return RU_FAIL(err, st,
                        "%s remembers no request '%s' (and it is no policy); name the id of one of "
@@ -365,9 +370,11 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         ru_policy_find(in->args[1]) == NULL) {
         return explain_request(in, err);
     }
-    if (in->n_args > 1 && rui_served_is_address(in->args[0]) && strcmp(in->args[1], "batch") == 0) {
+    if (in->n_args > 1 && rui_served_is_address(in->args[0]) &&
+        (strcmp(in->args[1], "batch") == 0 || strcmp(in->args[1], "gate") == 0)) {
         ru_status st = explain_request(in, err);
-        if (st != RU_E_MISSING) { /* else its batches are computed by itself */
+        if (st != RU_E_MISSING ||
+            in->args[1][0] == 'g') { /* else its batches are computed by itself */
             return st;
         }
     }

@@ -1,0 +1,24 @@
+/* Trainings beside a server, on the same cores: each has a ring into which the server writes when
+ * work comes, begins and ends (env/process/beside.h). The training decides which of its ops may run
+ * then; the server never waits for it.
+ *
+ * A piece of work is a batch: it arrives when its first request has to wait, or begins at once.
+ *
+ * Thread: loop only. */
+#ifndef RU_SERVE_BESIDE_BESIDE_H
+#define RU_SERVE_BESIDE_BESIDE_H
+
+#include "env/process/beside.h"
+#include "serve/server_impl.h"
+
+/* POST /v2/rubato/beside {"pid": N}: a ring for that process. */
+void rui_beside_attach(ru_server *s, ru_http_request *r);
+/* A request waits, all instances are busy; a batch begins; one has ended. */
+void rui_beside_waits(rui_version *v);
+void rui_beside_begins(rui_version *v);
+void rui_beside_ended(rui_version *v);
+void rui_beside_close(ru_server *s);
+/* The page of `rubato explain ADDR gate`; false: no training is there. */
+bool rui_beside_explain(ru_server *s, ru_text *t);
+
+#endif
