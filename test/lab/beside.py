@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Trainings on the cores of a server: beside.py PATH_OF_RUBATO
+
+A server answers while a training is beside it; the page of `rubato explain ADDR gate` counts its ops.
+The training is killed: the server answers on, and another training takes its place. The server is
+killed: the training goes on alone to its end, with the result of a training that was never beside
+one. A promise that the server does not keep alone: the training is refused with the figures.
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+JOB = """name: {name}
+model: {{zoo: mlp, hidden: [64]}}
+data: {{format: synthetic, generator: digits, count: 400, test_count: 50}}
+train: {{batch: 40, steps: {steps}, autotune: false, threads: 1, optimizer: {{sgd: {{lr: 0.05}}}}}}
+"""
+ROW = json.dumps({"inputs": [{"name": "x", "shape": [1, 1, 28, 28], "datatype": "FP32",
+                              "data": [0.25] * 784}]}).encode()
+
+
+def serve(rubato, run, *more):
+    p = subprocess.Popen([rubato, "serve", run, "-l", "0", "--json", "--instances", "1", *more],
+                         stdout=subprocess.PIPE, text=True)
+    ready = json.loads(p.stdout.readline())
+    return p, ready["address"], ready["model"]
+
+
+def ask(address, model, n):
+    for _ in range(n):
+        with urllib.request.urlopen(f"http://{address}/v2/models/{model}/infer", ROW, 60) as answer:
+            assert answer.status == 200
+
+
+def gate(rubato, address):
+    return subprocess.run([rubato, "explain", address, "gate"], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True)
+
+
+def until(what, process):
+    for _ in range(600):
+        if what():
+            return
+        assert process.poll() is None, "it ended too early"
+        time.sleep(0.1)
+    raise AssertionError("it never came")
+
+
+def parameters(run):
+    """Bytes of the last checkpoint's parameters."""
+    newest = sorted(os.listdir(os.path.join(run, "checkpoints")))[-1]
+    for folder, _, names in os.walk(os.path.join(run, "checkpoints", newest)):
+        for name in sorted(names):
+            if name.endswith(".safetensors"):
+                with open(os.path.join(folder, name), "rb") as f:
+                    return f.read()
+    raise AssertionError("no parameters in " + run)
+
+
+def check(rubato, folder):
+    def job(name, steps):
+        path = os.path.join(folder, name + ".yaml")
+        with open(path, "w") as f:
+            f.write(JOB.format(name=name, steps=steps))
+        return path
+
+    def train(name, steps, *more):
+        return [rubato, "train", job(name, steps), "-o", os.path.join(folder, name), "-q", *more]
+
+    subprocess.run(train("model", 10), check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(train("alone", 800), check=True, stdout=subprocess.DEVNULL)
+    run = os.path.join(folder, "model")
+    server, address, model = serve(rubato, run, "--slo", "p99=500ms")
+    assert gate(rubato, address).returncode == 66
+    first = subprocess.Popen(train("first", 10**8, "--beside", address), stdout=subprocess.DEVNULL)
+    ask(address, model, 20)
+    until(lambda: " steps, " in gate(rubato, address).stdout, first)
+    ask(address, model, 50)
+    until(lambda: " 0 steps," not in gate(rubato, address).stdout, first)
+    page = gate(rubato, address).stdout
+    assert f"training {first.pid}:" in page and "a decision takes" in page, page
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    ask(address, model, 20)
+    assert gate(rubato, address).returncode == 66
+    print("beside: " + page.splitlines()[1])
+    second = subprocess.Popen(train("second", 800, "--beside", address), stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True)
+    until(lambda: f"training {second.pid}:" in gate(rubato, address).stdout or
+          second.poll() == 0, second if second.poll() is None else server)
+    server.send_signal(signal.SIGKILL)
+    server.wait()
+    second.communicate(timeout=100)
+    assert second.returncode == 0
+    weights = [parameters(os.path.join(folder, name)) for name in ("alone", "second")]
+    assert weights[0] == weights[1] and len(weights[0]) > 1000
+    server, address, model = serve(rubato, run, "--slo", "p99=1us")
+    refused = subprocess.run(train("third", 800, "--beside", address), stdout=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE, text=True)
+    assert refused.returncode == 65 and "is not taken beside the server" in refused.stderr, refused
+    print("beside: " + refused.stderr.strip()[:160])
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(30) == 0
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        check(os.path.abspath(sys.argv[1]), folder)
