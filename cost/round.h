@@ -3,8 +3,12 @@
  *
  *   without jitter   P(the answer is the i-th fastest client's) =
  *                    binom(i-1, wait-1) binom(n-i, drawn-wait) / binom(n, drawn)
- *   with jitter      P(b of the drawn answer by x) by a recursion over clients, each of which
- *                    answers by x with P(log-normal <= x); the mean by integration over x
+ *   with jitter      up to RU_ROUND_EXACT_MAX drawn: P(b of the drawn answer by x) by a recursion
+ * over clients, each of which answers by x with P(log-normal <= x); the mean by integration over x
+ *                    more of them: P(all answer by x) = exp(drawn ((1-q) log mean F + q mean log
+ * F)) with q = drawn / n, exact for few of many and for all of them; for `wait` below `drawn` the
+ * normal law of a count without replacement. Of more than 4096 clients every so many-th of them in
+ * order of latency stands for its neighbours
  *
  * Source: david-nagaraja-2003 ch. 3 (order statistics of finite populations); the use is ours, the
  * published estimate is the mean of a tier (chai-2020). Thread: any, pure. */
@@ -13,7 +17,7 @@
 
 #include "base/arena.h"
 
-enum { RU_ROUND_DRAWN_MAX = 64 };
+enum { RU_ROUND_DRAWN_MAX = 1024, RU_ROUND_EXACT_MAX = 64 };
 
 typedef struct ru_round_in {
     const double *latency_s; /* [n] means, > 0 */
@@ -24,7 +28,8 @@ typedef struct ru_round_in {
 } ru_round_in;
 
 /* Mean seconds of a round. Cost: O(n log n), with jitter O(256 n drawn^2), for wait = drawn
- * O(256 n drawn). Errors: RU_E_ARG, RU_E_LIMIT. */
+ * O(256 n drawn), beyond RU_ROUND_EXACT_MAX O(n log n + 256 min(n, 4096)). Errors: RU_E_ARG,
+ * RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_round_mean(const ru_round_in *in, ru_arena *scratch, double *seconds,
                                     ru_err *err);
 

@@ -78,6 +78,36 @@ static void test_simulated_rounds_with_jitter(void **state)
     }
 }
 
+/* Many drawn of many: the bounded form beside simulated rounds. */
+static void test_large_rounds_with_jitter(void **state)
+{
+    (void)state;
+    enum { N = 2000, ROUNDS = 1500 };
+    static double latency[N], in[1024];
+    static uint32_t pool[N];
+    static const uint32_t rows[][2] = {{100, 100}, {100, 80}, {1000, 1000}, {1000, 900}};
+    ru_rng rng = ru_rng_from(7, 1);
+    for (uint32_t i = 0; i < N; i++) {
+        latency[i] = ru_math_exp(0.8 * ru_rng_normal(&rng));
+        pool[i] = i;
+    }
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        ru_round_in r = {latency, N, 0.3, rows[k][0], rows[k][1], 0};
+        double sum = 0;
+        for (uint32_t t = 0; t < ROUNDS; t++) {
+            for (uint32_t i = 0; i < r.drawn; i++) {
+                uint32_t j = i + ru_rng_below(&rng, N - i), p = pool[i];
+                pool[i] = pool[j];
+                pool[j] = p;
+                in[i] = latency[pool[i]] * ru_math_exp(0.3 * ru_rng_normal(&rng) - 0.045);
+            }
+            ru_sort_f64(in, r.drawn);
+            sum += in[r.wait - 1] / ROUNDS;
+        }
+        assert_near(mean_of(&r) / sum, 1, 0.04);
+    }
+}
+
 static void test_bad_rounds_are_refused(void **state)
 {
     (void)state;
@@ -102,4 +132,5 @@ static void test_bad_rounds_are_refused(void **state)
 
 RU_TESTS(cost_round, cmocka_unit_test(test_all_sets_of_clients),
          cmocka_unit_test(test_simulated_rounds_with_jitter),
+         cmocka_unit_test(test_large_rounds_with_jitter),
          cmocka_unit_test(test_bad_rounds_are_refused))

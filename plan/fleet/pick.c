@@ -9,7 +9,7 @@
 #include "cost/round.h"
 #include "plan/fleet/pick_impl.h"
 
-enum { KMEANS_MAX = 4096 };
+enum { KMEANS_MAX = 4096, KMEANS_GROUPS = 1024 };
 
 static const double error_least = 0.02, credit_bound = 2, late_factor = 1.5, over_factor = 1.3;
 
@@ -34,10 +34,17 @@ static uint32_t present(const ru_pick_in *in, uint32_t *into)
     return n;
 }
 
-/* Least squares of groups of neighbours: best[t][j] over the first j of v. */
-static ru_status by_kmeans(const double *v, uint32_t n, uint32_t tiers, ru_arena *scratch,
+static uint32_t edge(uint32_t place, uint32_t count, uint32_t n)
+{
+    return (uint32_t)((uint64_t)place * count / n);
+}
+
+/* Least squares of groups of neighbours: best[t][j] over the first j of n places in v, of which
+ * place j is the edge at j count / n. */
+static ru_status by_kmeans(const double *v, uint32_t count, uint32_t tiers, ru_arena *scratch,
                            uint32_t *tier, ru_err *err)
 {
+    uint32_t n = count > KMEANS_MAX ? KMEANS_GROUPS : count;
     double *sum = RU_NEW(scratch, double, n + 1), *square = RU_NEW(scratch, double, n + 1);
     double *best = RU_NEW(scratch, double, ((int64_t)tiers + 1) * (n + 1));
     uint32_t *cut = RU_NEW(scratch, uint32_t, ((int64_t)tiers + 1) * (n + 1));
@@ -45,8 +52,12 @@ static ru_status by_kmeans(const double *v, uint32_t n, uint32_t tiers, ru_arena
         return RU_FAIL(err, RU_E_LIMIT, "no memory for tiers of %u clients", n);
     }
     for (uint32_t i = 0; i < n; i++) {
-        sum[i + 1] = sum[i] + v[i];
-        square[i + 1] = square[i] + v[i] * v[i];
+        sum[i + 1] = sum[i];
+        square[i + 1] = square[i];
+        for (uint32_t k = edge(i, count, n); k < edge(i + 1, count, n); k++) {
+            sum[i + 1] += v[k];
+            square[i + 1] += v[k] * v[k];
+        }
         best[i + 1] = (double)INFINITY;
     }
     for (uint32_t t = 1; t <= tiers; t++) {
@@ -54,7 +65,8 @@ static ru_status by_kmeans(const double *v, uint32_t n, uint32_t tiers, ru_arena
             size_t at = (size_t)t * (n + 1) + j;
             best[at] = (double)INFINITY;
             for (uint32_t i = t - 1; i < j; i++) {
-                double m = sum[j] - sum[i], left = square[j] - square[i] - m * m / (j - i);
+                double m = sum[j] - sum[i], left = square[j] - square[i] -
+                                                   m * m / (edge(j, count, n) - edge(i, count, n));
                 double c = best[(size_t)(t - 1) * (n + 1) + i] + fmax(left, 0);
                 if (c < best[at]) {
                     best[at] = c;
@@ -65,7 +77,7 @@ static ru_status by_kmeans(const double *v, uint32_t n, uint32_t tiers, ru_arena
     }
     for (uint32_t t = tiers, j = n; t >= 1; t--) {
         uint32_t from = cut[(size_t)t * (n + 1) + j];
-        for (uint32_t i = from; i < j; i++) {
+        for (uint32_t i = edge(from, count, n); i < edge(j, count, n); i++) {
             tier[i] = t - 1;
         }
         j = from;
@@ -83,10 +95,9 @@ ru_status ru_pick_tiers(const ru_pick_in *in, ru_arena *scratch, uint32_t *into,
         return RU_FAIL(err, RU_E_LIMIT, "no memory for tiers of %u clients", in->n);
     }
     uint32_t n = present(in, there);
-    if (in->n_tiers < 1 || in->n_tiers > RU_PICK_TIERS_MAX || (in->kmeans && n > KMEANS_MAX)) {
-        return RU_FAIL(err, RU_E_ARG,
-                       "there are %u tiers (1 to %d) and %u clients (with k-means at most %d)",
-                       in->n_tiers, RU_PICK_TIERS_MAX, n, KMEANS_MAX);
+    if (in->n_tiers < 1 || in->n_tiers > RU_PICK_TIERS_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "there are %u tiers, expected 1 to %d", in->n_tiers,
+                       RU_PICK_TIERS_MAX);
     }
     if (n < in->n_tiers) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "%u available clients are too few for %u tiers", n,

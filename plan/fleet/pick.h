@@ -10,7 +10,8 @@
  *
  * Source: chai-2020 (TiFL: tiers, credits, adaptive selection); cochran-1977 sec 5.5 (allocation
  * with costs); lai-2021 (Oort), nishio-2019 (FedCS), cho-2020 (power of choice).
- * Cost: O(n log n), tiers by k-means O(tiers n^2) once. Thread: any, pure. */
+ * Cost: O(n log n), tiers by k-means O(tiers min(n, 4096)^2) once (of more clients, neighbours in
+ * order of latency stay together). Thread: any, pure. */
 #ifndef RU_PLAN_PICK_H
 #define RU_PLAN_PICK_H
 
@@ -18,7 +19,7 @@
 
 #include "base/arena.h"
 
-enum { RU_PICK_TIERS_MAX = 32, RU_PICK_CLIENTS_MAX = 1 << 20, RU_PICK_ROUND_MAX = 64 };
+enum { RU_PICK_TIERS_MAX = 32, RU_PICK_CLIENTS_MAX = 1 << 20, RU_PICK_ROUND_MAX = 1024 };
 #define RU_PICK_NONE UINT32_MAX
 
 typedef enum ru_pick_method {
