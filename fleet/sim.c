@@ -1,0 +1,420 @@
+#include "fleet/sim.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "base/str.h"
+#include "env/file/file.h"
+#include "env/process/self.h"
+#include "fleet/fed.h"
+#include "fleet/local.h"
+#include "fleet/sum.h"
+
+/* An answer that comes at a time. */
+typedef struct due {
+    ru_time at;
+    uint32_t client, task;
+} due;
+
+typedef struct sim {
+    const ru_fed_sim_options *opt;
+    const ru_job_federated *job;
+    ru_arena *arena;
+    const char *out;
+    ru_rundir run;
+    ru_dataset *train, *test;
+    ru_split *split, *held; /* held NULL: nothing is held out */
+    ru_local *local;
+    ru_fed *fed;
+    ru_arena fx_arena;
+    ru_effects fx;
+    ru_fed_sum sum;
+    float *values, *work; /* [flat.count] of the model; of a client */
+    int64_t count;
+    int64_t *view; /* [most samples of a client] */
+    due *heap;     /* [n_heap] the earliest first */
+    uint32_t n_heap, cap_heap;
+    ru_time now, timer, round_begun, begun;
+    bool merged, done;
+    ru_rng rng;
+    double loss, correct, weight;
+    uint32_t round, n_sent, n_merged, first; /* first: rounds done before */
+    double decision_sum, decision_most;
+    uint32_t decisions;
+    ru_status st;
+    ru_err *err;
+} sim;
+
+/* -- answers to come ------------------------------------------------------------------------------
+ */
+
+static bool earlier(const due *a, const due *b)
+{
+    return a->at.ns != b->at.ns ? a->at.ns < b->at.ns : a->client < b->client;
+}
+
+static void heap_put(sim *s, due d)
+{
+    if (s->n_heap == s->cap_heap) {
+        s->cap_heap = s->cap_heap > 0 ? 2 * s->cap_heap : 1024;
+        s->heap = realloc(s->heap, s->cap_heap * sizeof *s->heap);
+        RU_CHECK(s->heap != NULL);
+    }
+    uint32_t i = s->n_heap++;
+    for (; i > 0 && earlier(&d, &s->heap[(i - 1) / 2]); i = (i - 1) / 2) {
+        s->heap[i] = s->heap[(i - 1) / 2];
+    }
+    s->heap[i] = d;
+}
+
+static due heap_take(sim *s)
+{
+    due top = s->heap[0], last = s->heap[--s->n_heap];
+    uint32_t i = 0;
+    for (;;) {
+        uint32_t k = 2 * i + 1;
+        k += k + 1 < s->n_heap && earlier(&s->heap[k + 1], &s->heap[k]) ? 1 : 0;
+        if (k >= s->n_heap || !earlier(&s->heap[k], &last)) {
+            break;
+        }
+        s->heap[i] = s->heap[k];
+        i = k;
+    }
+    s->heap[i] = last;
+    return top;
+}
+
+/* -- clients --------------------------------------------------------------------------------------
+ */
+
+static double samples_of(const sim *s, uint32_t client)
+{
+    /* Views of one size, but for a file. */
+    return s->opt->split.kind == RU_SPLIT_FILE ? (double)ru_split_view(s->split, client, s->view)
+                                               : (double)ru_split_most(s->split);
+}
+
+static double takes(sim *s, uint32_t client)
+{
+    ru_rng own =
+        ru_rng_from((uint64_t)s->opt->train->job->train.seed, ru_rng_label("speed") + client);
+    double part =
+        samples_of(s, client) * s->opt->split.clients / (double)ru_dataset_count(s->train);
+    part = s->opt->split.kind == RU_SPLIT_FILE ? part : 1;
+    return s->opt->median_s * ru_math_exp(s->opt->spread * ru_rng_normal(&own)) * part *
+           ru_math_exp(s->opt->jitter * ru_rng_normal(&s->rng));
+}
+
+static ru_local_view view_of(sim *s, const ru_split *split, const ru_dataset *data, uint32_t client)
+{
+    return (ru_local_view){
+        .data = data, .index = s->view, .n = ru_split_view(split, client, s->view)};
+}
+
+/* The training of an answer that is averaged, done when it comes. */
+static ru_status learn(sim *s, uint32_t client, double *loss_rms, ru_err *err)
+{
+    ru_local_result r;
+    ru_local_view view = view_of(s, s->split, s->train, client);
+    const ru_local_task t = {.round = ru_fed_round(s->fed),
+                             .seed = (uint64_t)s->opt->train->job->train.seed + client,
+                             .epochs = s->job->epochs};
+    if (view.n == 0) {
+        *loss_rms = -1;
+        return RU_OK;
+    }
+    memcpy(s->work, s->values, (size_t)s->count * sizeof *s->work);
+    RU_TRY(ru_local_train(s->local, &view, &t, s->work, &r, err));
+    RU_TRY(ru_fed_sum_add(&s->sum, s->work, (double)view.n, err));
+    s->loss += r.loss * (double)view.n;
+    s->correct += r.accuracy * (double)view.n;
+    s->weight += (double)view.n;
+    *loss_rms = r.loss_rms;
+    return RU_OK;
+}
+
+/* -- the machine ----------------------------------------------------------------------------------
+ */
+
+static void tasks(sim *s, const ru_fed_list *l)
+{
+    if (!l->profile) {
+        ru_fed_sum_begin(&s->sum);
+        s->loss = s->correct = s->weight = 0;
+        s->round_begun = s->now;
+        s->n_sent = l->n;
+    }
+    for (uint32_t k = 0; k < l->n; k++) {
+        double took = takes(s, l->client[k]);
+        if (!(ru_rng_f64(&s->rng) < s->opt->lost)) {
+            heap_put(s, (due){{s->now.ns + (int64_t)(took * 1e9)}, l->client[k], l->task});
+        }
+    }
+}
+
+static ru_status scores(sim *s, double *accuracy, ru_err *err)
+{
+    uint32_t n = s->opt->split.clients;
+    const uint32_t *tier = ru_fed_tier_of(s->fed);
+    double hits[RU_PICK_TIERS_MAX] = {0}, rows[RU_PICK_TIERS_MAX] = {0};
+    uint32_t asked[RU_PICK_TIERS_MAX] = {0}, full = 0;
+    for (uint32_t k = 0; s->held != NULL && k < n && full < s->job->tiers; k++) {
+        uint32_t i = (uint32_t)(((uint64_t)k + s->round * UINT64_C(7919)) % n), t = tier[i];
+        if (t >= s->job->tiers || asked[t] == s->job->per_round) {
+            continue;
+        }
+        full += ++asked[t] == s->job->per_round ? 1 : 0;
+        ru_local_score c;
+        ru_local_view view = view_of(s, s->held, s->test, i);
+        RU_TRY(ru_local_eval(s->local, &view, s->values, &c, err));
+        hits[t] += c.correct;
+        rows[t] += c.count;
+    }
+    for (uint32_t t = 0; t < s->job->tiers; t++) {
+        accuracy[t] = rows[t] > 0 ? hits[t] / rows[t] : -1;
+    }
+    return RU_OK;
+}
+
+static ru_status say(sim *s, ru_event ev, ru_err *err);
+
+static ru_status word(sim *s, ru_fed_word w, int64_t value, const void *data, int64_t size_bytes,
+                      ru_err *err)
+{
+    return say(
+        s,
+        (ru_event){
+            .kind = RU_EV_LOCAL, .what = w, .value = value, .data = data, .size_bytes = size_bytes},
+        err);
+}
+
+/* What the machine wants; *look: the accuracy of the tiers. */
+static ru_status follow(sim *s, const ru_effect *e, bool *look, bool *round, ru_err *err)
+{
+    const ru_fed_list *l = e->data;
+    if (e->kind != RU_FX_LOCAL) {
+        s->timer.ns = e->kind == RU_FX_TIMER ? e->at.ns : INT64_MAX;
+    } else if (e->what == RU_FED_TASK) {
+        *round = *round || !l->profile;
+        tasks(s, l);
+    } else if (e->what == RU_FED_MERGE) {
+        s->merged = true;
+        s->round = l->round;
+        s->n_merged = l->n;
+        if (s->sum.n > 0) {
+            ru_fed_sum_mean(&s->sum, s->values);
+        }
+    } else if (e->what == RU_FED_EVALUATE) {
+        *look = true;
+    } else if (e->what == RU_FED_DONE) {
+        s->done = true;
+    } else if (e->what == RU_FED_FAILED) {
+        return RU_FAIL(err, (ru_status)e->value, "%s", (const char *)e->data);
+    }
+    return RU_OK;
+}
+
+static ru_status say(sim *s, ru_event ev, ru_err *err)
+{
+    bool look = false, round = false;
+    ru_status st = RU_OK;
+    ev.now = s->now;
+    ru_time before = ru_clock_now();
+    ru_fed_step(s->fed, &ev, &s->fx);
+    double took = (double)ru_time_since(ru_clock_now(), before) * 1e-9;
+    for (uint32_t k = 0; k < s->fx.n && st == RU_OK; k++) {
+        st = follow(s, &s->fx.at[k], &look, &round, err);
+    }
+    ru_effects_clear(&s->fx);
+    if (round) {
+        s->decisions++;
+        s->decision_sum += took;
+        s->decision_most = fmax(s->decision_most, took);
+    }
+    if (st == RU_OK && look) {
+        double accuracy[RU_PICK_TIERS_MAX];
+        RU_TRY(scores(s, accuracy, err));
+        return word(s, RU_FED_EVALUATED, 0, accuracy, s->job->tiers * (int64_t)sizeof *accuracy,
+                    err);
+    }
+    return st;
+}
+
+static ru_status advance(sim *s, ru_err *err)
+{
+    if (s->n_heap == 0 && s->timer.ns == INT64_MAX) {
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "no client answers any more, and a round needs %u; lower "
+                       "federated.per_round or the part that is lost",
+                       s->job->per_round);
+    }
+    if (s->n_heap == 0 || s->timer.ns <= s->heap[0].at.ns) {
+        s->now = s->timer;
+        s->timer.ns = INT64_MAX;
+        return say(s, (ru_event){.kind = RU_EV_TIMER, .what = RU_FED_TIMER}, err);
+    }
+    due d = heap_take(s);
+    ru_fed_answer a = {.client = d.client, .task = d.task, .loss = -1};
+    s->now = d.at;
+    if (ru_fed_counts(s->fed, d.client, d.task)) {
+        RU_TRY(learn(s, d.client, &a.loss, err));
+    }
+    return word(s, RU_FED_ANSWER, 0, &a, sizeof a, err);
+}
+
+/* -- for the run ----------------------------------------------------------------------------------
+ */
+
+static ru_status open_data(sim *s, ru_err *err)
+{
+    const ru_job *job = &s->run.job;
+    ru_data_options d = ru_job_data_options(job, false);
+    RU_TRY(ru_dataset_open(&d, &s->train, err));
+    RU_TRY(ru_split_open(&s->opt->split, s->train, s->arena, &s->split, err));
+    int64_t most = ru_split_most(s->split);
+    if (ru_job_has_test(job)) {
+        ru_split_options held = s->opt->split;
+        held.kind = held.kind == RU_SPLIT_FILE ? RU_SPLIT_IID : held.kind;
+        held.samples = held.samples > 0 ? held.samples : most;
+        RU_TRY(ru_rundir_data(&s->run, NULL, 0, true, &s->test, err));
+        RU_TRY(ru_split_open(&held, s->test, s->arena, &s->held, err));
+        most = ru_split_most(s->held) > most ? ru_split_most(s->held) : most;
+    }
+    s->view = RU_NEW(s->arena, int64_t, most);
+    return s->view != NULL ? RU_OK
+                           : RU_FAIL(err, RU_E_MEM, "no memory for the samples of a client");
+}
+
+static ru_status open_fed(sim *s, ru_err *err)
+{
+    const ru_job_federated *j = s->job;
+    const ru_fed_options fo = {.n = s->opt->split.clients,
+                               .rounds = (uint32_t)j->rounds,
+                               .per_round = j->per_round,
+                               .n_tiers = j->tiers,
+                               .interval = j->interval,
+                               .profile_rounds = j->profiles,
+                               .profile_wait_ns = j->profile_wait_ns,
+                               .answers_min = j->answers_min,
+                               .method = (ru_pick_method)j->method,
+                               .seed = (uint64_t)s->opt->train->job->train.seed,
+                               .absent = true,
+                               .round_first = s->first,
+                               .at_once = j->at_once,
+                               .clients_min = j->clients_min,
+                               .deadline_s = (double)j->deadline_ns * 1e-9,
+                               .keeps = true};
+    RU_TRY(ru_fed_init(&fo, s->now, s->arena, &s->fed, err));
+    RU_TRY(say(s, (ru_event){.kind = RU_EV_START}, err));
+    for (uint32_t i = 0; i < fo.n; i++) {
+        double samples = fmax(samples_of(s, i), 1);
+        RU_TRY(word(s, RU_FED_JOIN, i, &samples, sizeof samples, err));
+    }
+    return RU_OK;
+}
+
+static ru_status begin(void *self, const ru_rounds_start *start, ru_err *err)
+{
+    sim *s = self;
+    s->out = start->out;
+    s->run = start->run;
+    s->count = start->flat->count;
+    s->first = (uint32_t)start->round;
+    s->begun = ru_clock_now();
+    s->values = malloc((size_t)s->count * sizeof *s->values);
+    s->work = malloc((size_t)s->count * sizeof *s->work);
+    if (s->values == NULL || s->work == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the values of the model");
+    }
+    memcpy(s->values, start->values, (size_t)s->count * sizeof *s->values);
+    RU_TRY(open_data(s, err));
+    RU_TRY(ru_local_open(&s->run, 0, s->arena, &s->local, err));
+    RU_TRY(ru_fed_sum_open(s->count, s->arena, &s->sum, err));
+    return open_fed(s, err);
+}
+
+static ru_status write_line(sim *s, ru_err *err)
+{
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_text t = ru_text_arena(&arena);
+    ru_log_file *log = NULL;
+    const char *path = ru_path_join(&arena, s->out, "federation.jsonl");
+    ru_text_putf(&t,
+                 "{\"schema\":\"rubato.fed.round/1\",\"round\":%u,\"sent\":%u,\"answers\":%u,"
+                 "\"seconds\":",
+                 s->round, s->n_sent, s->n_merged);
+    ru_text_f64(&t, (double)(s->now.ns - s->round_begun.ns) * 1e-9);
+    ru_text_put(&t, ",\"simulated_s\":");
+    ru_text_f64(&t, (double)s->now.ns * 1e-9);
+    ru_text_put(&t, ",\"loss\":");
+    ru_text_f64(&t, s->weight > 0 ? s->loss / s->weight : 0);
+    ru_text_put(&t, "}\n");
+    ru_status st = path != NULL ? ru_log_file_open(path, true, &log, err)
+                                : RU_FAIL(err, RU_E_MEM, "no memory for the name of a file");
+    if (st == RU_OK) {
+        st = ru_log_file_append(log, t.p, t.n, err);
+        ru_log_file_close(log);
+    }
+    ru_arena_fini(&arena);
+    return st;
+}
+
+static ru_status next(void *self, ru_round *out, ru_err *err)
+{
+    sim *s = self;
+    s->merged = false;
+    while (!s->merged && !s->done) {
+        if (ru_self_stop_asked() != 0) {
+            *out = (ru_round){.ended = "stopped"};
+            return RU_OK;
+        }
+        RU_TRY(advance(s, err));
+    }
+    *out = (ru_round){.values = s->values,
+                      .samples = (int64_t)s->weight * s->job->epochs,
+                      .loss = s->weight > 0 ? s->loss / s->weight : -1,
+                      .accuracy = s->weight > 0 ? s->correct / s->weight : -1,
+                      .ended = s->merged ? NULL : "done"};
+    return s->merged ? write_line(s, err) : RU_OK;
+}
+
+static ru_status kept(void *self, int64_t round, ru_err *err)
+{
+    (void)round;
+    return word(self, RU_FED_KEPT, 0, NULL, 0, err);
+}
+
+ru_status ru_fed_sim(const ru_fed_sim_options *opt, ru_arena *arena, ru_fed_sim_result *out,
+                     ru_err *err)
+{
+    static const ru_rounds_ops ops = {begin, next, kept};
+    sim *s = RU_NEW(arena, sim, 1);
+    if (s == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a simulation");
+    }
+    *s = (sim){.opt = opt,
+               .job = &opt->train->job->federated,
+               .arena = arena,
+               .timer = {INT64_MAX},
+               .rng = ru_rng_from((uint64_t)opt->train->job->train.seed, ru_rng_label("sim"))};
+    ru_arena_init(&s->fx_arena, 0);
+    ru_effects_init(&s->fx, &s->fx_arena);
+    ru_status st = ru_train_rounds(opt->train, &ops, s, arena, &out->train, err);
+    double took = s->begun.ns != 0 ? (double)ru_time_since(ru_clock_now(), s->begun) * 1e-9 : 0;
+    out->simulated_s = (double)s->now.ns * 1e-9;
+    out->decision_most_s = s->decision_most;
+    out->decision_mean_s = s->decisions > 0 ? s->decision_sum / s->decisions : 0;
+    out->decisions = s->decisions;
+    out->rounds_per_s = took > 0 ? (s->round - s->first) / took : 0;
+    ru_local_close(s->local);
+    ru_dataset_close(s->train);
+    ru_dataset_close(s->test);
+    free(s->values);
+    free(s->work);
+    free(s->heap);
+    ru_arena_fini(&s->fx_arena);
+    return st;
+}
