@@ -7,6 +7,7 @@
 #   3. the server is killed with -9 between two rounds and during one, continues with --resume, and ends with
 #      the same model: no update counts twice.
 #   4. of three clients one is killed: the rounds go on without it.
+#   5. simulated clients do the same twice.
 set -euo pipefail
 rubato=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)
@@ -126,4 +127,15 @@ kill -9 $carol
 wait $carol 2>/dev/null || true
 wait $server || fail "a lost client ends the job: $(tail -5 lost.log)"
 [[ $(rounds lost) -eq 40 ]] || fail "there are $(rounds lost) rounds of 40"
+
+# 5. simulated clients: learn, and do the same twice
+for k in 1 2; do
+    "$rubato" fed sim job.yaml --clients 2000 --samples 20 --split classes:2 --lost 0.05 --set federated.tiers=3 \
+        --set federated.interval=4 --set federated.per_round=20 --set 'data.train=[alice.csv, bob.csv]' --out sim$k >/dev/null 2>sim$k.log ||
+        fail "the simulation ends with $?: $(tail -3 sim$k.log)"
+done
+cmp -s sim1/checkpoints/000000012/model.safetensors sim2/checkpoints/000000012/model.safetensors || fail "two simulations differ"
+grep -q 'choice of a round' sim1.log || fail "the simulation does not say how long a choice took"
+"$rubato" fed sim job.yaml --clients 5 --set federated.per_round=6 >/dev/null 2>few.log && fail "more in a round than clients"
+grep -q '5 clients are too few for 6 in a round' few.log || fail "few clients: $(cat few.log)"
 exit $failed

@@ -2,11 +2,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "env/file/file.h"
+#include "base/str.h"
 #include "env/link/link_tcp.h"
 #include "env/process/self.h"
 #include "fleet/client.h"
 #include "fleet/server.h"
+#include "fleet/sim.h"
 #include "launch/launch.h"
 #include "tool/cmd.h"
 #include "tool/cmd/metrics.h"
@@ -127,6 +128,97 @@ static ru_status run_join(ru_cmd_in *in, ru_err *err)
     return ru_fed_join(&o, in->arena, err);
 }
 
+/* iid, classes:2, dirichlet:0.3 or file:PATH */
+static ru_status split_of(const char *text, ru_split_options *o, ru_err *err)
+{
+    ru_str rest = ru_str_c(text), kind, value;
+    bool fine = ru_str_next(&rest, ':', &kind);
+    int64_t classes = 0;
+    value = rest;
+    if (fine && ru_str_eq_c(kind, "iid") && value.n == 0) {
+        o->kind = RU_SPLIT_IID;
+    } else if (fine && ru_str_eq_c(kind, "classes") && ru_str_i64(value, &classes) &&
+               classes >= 1 && classes <= 4096) {
+        o->kind = RU_SPLIT_CLASSES;
+        o->classes = (uint32_t)classes;
+    } else if (fine && ru_str_eq_c(kind, "dirichlet") && ru_str_f64(value, &o->alpha) &&
+               o->alpha > 0 && o->alpha <= 1e6) {
+        o->kind = RU_SPLIT_DIRICHLET;
+    } else if (fine && ru_str_eq_c(kind, "file") && value.n > 0) {
+        o->kind = RU_SPLIT_FILE;
+        o->file = text + sizeof "file:" - 1;
+    } else {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--split '%s': expected iid, classes:N, dirichlet:ALPHA or file:PATH", text);
+    }
+    return RU_OK;
+}
+
+static ru_status run_sim(ru_cmd_in *in, ru_err *err)
+{
+    ru_job job;
+    ru_conf *conf;
+    ru_fed_sim_result r = {0};
+    RU_TRY(load_job(in, &job, &conf, err));
+    const ru_train_options to = {.job = &job,
+                                 .conf = conf,
+                                 .out = ru_cmd_text(in, "out"),
+                                 .json = ru_cmd_flag(in, "json"),
+                                 .quiet = in->verbose < 0};
+    ru_fed_sim_options so = {.train = &to,
+                             .split = {.clients = (uint32_t)ru_cmd_i64(in, "clients"),
+                                       .samples = ru_cmd_i64(in, "samples"),
+                                       .seed = (uint64_t)job.train.seed},
+                             .median_s = (double)ru_cmd_i64(in, "latency") * 1e-9,
+                             .spread = ru_cmd_f64(in, "spread"),
+                             .jitter = ru_cmd_f64(in, "jitter"),
+                             .lost = ru_cmd_f64(in, "lost")};
+    RU_TRY(split_of(ru_cmd_text(in, "split"), &so.split, err));
+    if (job.federated.per_round > so.split.clients || job.federated.tiers > so.split.clients) {
+        return RU_FAIL(err, RU_E_CONFIG, "%u clients are too few for %u in a round and %u tiers",
+                       so.split.clients, job.federated.per_round, job.federated.tiers);
+    }
+    ru_self_stop_watch();
+    ru_status st = ru_fed_sim(&so, in->arena, &r, err);
+    ru_self_stop_unwatch();
+    RU_TRY(st);
+    (void)fprintf(stderr,
+                  "simulated %.1f s in %.2f rounds/s; choice of a round %.2f ms, at most %.2f ms; "
+                  "peak memory %lld MB\n",
+                  r.simulated_s, r.rounds_per_s, r.decision_mean_s * 1e3, r.decision_most_s * 1e3,
+                  (long long)(ru_self_rss_peak_bytes() / 1000000));
+    if (!to.json) {
+        (void)printf("%s\n", r.train.out);
+    }
+    return RU_OK;
+}
+
+static const ru_opt sim_opts[] = {
+    RU_OPT(I64, "clients", "N", "simulated clients", .def = "100", RU_IN(1, 1 << 20)),
+    RU_OPT(TEXT, "split", "SPLIT",
+           "whose samples are whose: iid, classes:N (of each client), dirichlet:ALPHA (small: "
+           "unlike clients), file:PATH (line k: the client of sample k)",
+           .def = "iid"),
+    RU_OPT(I64, "samples", "N", "samples of a client; 0: all samples over all clients", .def = "0",
+           RU_IN(0, 1e9)),
+    RU_OPT(TIME, "latency", "TIME", "time that the median client takes for a task", .def = "10s",
+           RU_IN(1e3, 1e15)),
+    RU_OPT(F64, "spread", "S",
+           "deviation of the logarithm of the clients' times: 1 means that one in six takes e "
+           "times the median or longer",
+           .def = "0.8", RU_IN(0, 5)),
+    RU_OPT(F64, "jitter", "S", "the same of the tasks of one client", .def = "0.1", RU_IN(0, 5)),
+    RU_OPT(F64, "lost", "PART", "part of the tasks that nobody answers", .def = "0",
+           RU_IN(0, 0.99)),
+    RU_OPT(TEXT, "out", "DIR", "folder of the run (default: runs/<name>-<number>)", .letter = 'o'),
+    RU_OPT(TEXTS, "set", "KEY=VALUE", "set a key of the job; may be given several times",
+           .letter = 's'),
+    RU_OPT(FLAG, "json", NULL, "one JSON object a line on stdout"),
+};
+static const ru_example sim_examples[] = {
+    {"rubato fed sim job.yaml --clients 1000 --split dirichlet:0.3", "unlike clients"},
+    {"rubato fed sim job.yaml --clients 100000 --samples 30", "many clients with few samples"},
+};
 static const ru_opt token_opts[] = {OPT_SECRET};
 static const ru_opt serve_opts[] = {
     RU_OPT(TEXT, "listen", "HOST:PORT",
@@ -187,6 +279,20 @@ static const ru_cmd subs[] = {
      .exits = exits,
      .computes = true,
      .run = run_serve},
+    {.name = "sim",
+     .summary = "simulate federated training: real arithmetic, simulated time",
+     .about = "The rounds of `rubato fed serve` with clients in this process, whose samples are "
+              "parts of the job's training data and whose times are drawn from a law.",
+     .args = "JOB.yaml",
+     .arg_min = 1,
+     .arg_max = 1,
+     .opts = sim_opts,
+     .n_opts = RU_ARRAY_LEN(sim_opts),
+     .examples = sim_examples,
+     .n_examples = RU_ARRAY_LEN(sim_examples),
+     .exits = exits,
+     .computes = true,
+     .run = run_sim},
     {.name = "join",
      .summary = "take part in federated training with your own data",
      .about = "Dials the server, trains when it is asked to, and sends the model back, never the "
