@@ -344,7 +344,7 @@ static ru_status table_in_cuts(rui_simjob_node *n, ru_err *err)
     }
     RU_TRY(ru_sums_cuts(parts, j->n_tensors, j->tensor_bytes, RU_ELASTIC_CUTS_MAX,
                         &n->process.arena, &cuts, &n_cuts, err));
-    return ru_elastic_table_set(n->elastic, cuts, n_cuts, err);
+    return ru_elastic_table_set(n->elastic, cuts, n_cuts, NULL, err);
 }
 
 static ru_status node_add(rui_simjob *j, const char *join, bool founder, uint32_t place,

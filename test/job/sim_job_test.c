@@ -239,6 +239,7 @@ static void state_under_way_is_kept_until_the_link_lets_go(void **state)
                                 .nic = {.bytes_per_s = 1e6},
                                 .sample_ns = 100000,
                                 .deterministic = true,
+                                .probe_bytes = 1024,
                                 .piece_bytes = 8192,
                                 .join_part = 1,
                                 .aims = {{.moment = RU_SIM_AT_STATE,

@@ -2,7 +2,8 @@
 # Two steps under way on real worker processes, over sockets: barrier.sh PATH_OF_RUBATO [KILLS]
 #
 #   1. --deterministic with train.barrier always and auto: the same bytes in model and optimizer, the
-#      same losses and evaluations, with batch norm, dropout, Adam, a schedule, micro-batches, bf16;
+#      same losses and evaluations, with batch norm, dropout, Adam, a schedule, micro-batches, bf16,
+#      and with other sums after a view of their own;
 #   2. what keeps a step behind the barrier is said: the job, clipping;
 #   3. kill -9 of followers and leaders at random moments: no sample lost or repeated, every step told
 #      once, the losses of a run that nobody disturbed;
@@ -36,7 +37,7 @@ train() { # JOB OUT OPTIONS..
 
 head='data: {format: synthetic, generator: digits, count: 480, test_count: 60}
 checkpoint: {every: 1s}'
-train='batch: 24, steps: 60, threads: 1, autotune: false, eval_every: 17'
+train='batch: 24, steps: 60, threads: 1, autotune: false, sums: rule, eval_every: 17'
 cat >conv.yaml <<JOB
 name: conv
 model: {zoo: resnet18, width: 8}
@@ -69,6 +70,15 @@ for model in conv drop lamb; do
     [ "$(wc -l <a.txt)" -ge 63 ] || fail "$model: $(wc -l <a.txt) lines"
     cmp a.txt b.txt || fail "$model: losses or evaluations differ"
 done
+# A plan of other sums comes with a view; one with a barrier of its own as well.
+for sums in p3 ddp; do
+    train drop view-$sums -w 2 --set train.sums=$sums
+    grep -q 'sums by plan' view-$sums/log || fail "$sums: no plan"
+    for f in model.safetensors optimizer.safetensors; do
+        cmp view-$sums/checkpoints/000000060/$f drop-always/checkpoints/000000060/$f || fail "$sums: $f differs"
+    done
+done
+grep -q 'waits for all sums of the one before: the method of train.sums has it so' view-ddp.err || fail "ddp: no barrier"
 echo "ok: the same bytes with and without the barrier"
 
 train drop clip -w 2 --set train.clip_norm=1 --set train.steps=5
@@ -81,7 +91,7 @@ cat >kill.yaml <<JOB
 name: kill
 model: {zoo: mlp, hidden: [1500, 400], dropout: 0.2}
 data: {format: synthetic, generator: digits, count: 2400, test_count: 60}
-train: {batch: 24, steps: 300, threads: 1, autotune: false, optimizer: {adam: {lr: 0.0003}}}
+train: {batch: 24, steps: 300, threads: 1, autotune: false, sums: rule, optimizer: {adam: {lr: 0.0003}}}
 checkpoint: {every: 0s}
 JOB
 timeout 300 "$rubato" train kill.yaml --json --out still >still.jsonl 2>still.err || fail "still: $(tail -1 still.err)"

@@ -300,12 +300,13 @@ RU_MUST_USE ru_status ru_elastic_sums_get(const ru_elastic *e, ru_arena *arena,
                                           ru_elastic_sums *into, ru_err *err);
 
 /* Sum gradients in these parts, whole ones or cuts in their order, from the next view on; copied.
- * Where this process leads, that view comes with the next commit; who leads later has a table of
- * its own or the rule's. Shared memory and views of more than 64 members follow the rule. Errors:
- * RU_E_DATA when not every byte of every gradient is in `parts` once; RU_E_LIMIT, about 2000 sums;
- * RU_E_MEM. */
+ * `barrier`: why each step waits for all sums of the one before, a sentence as in `depth` (view of
+ * a constant); NULL: where it may, none does. Where this process leads, that view comes with the
+ * next commit; who leads later has a table of its own or the rule's. Shared memory and views of
+ * more than 64 members follow the rule. Errors: RU_E_DATA when not every byte of every gradient is
+ * in `parts` once; RU_E_LIMIT, about 2000 sums; RU_E_MEM. */
 RU_MUST_USE ru_status ru_elastic_table_set(ru_elastic *e, const ru_elastic_part *parts, uint32_t n,
-                                           ru_err *err);
+                                           const char *barrier, ru_err *err);
 
 /* What this process does now, as a short text for people: "computing step 12". View of a constant
  * or of `into` [64]. */

@@ -243,6 +243,7 @@ typedef struct rui_el_reduce {
     uint32_t n_rule;
     ru_elastic_part *table; /* [RU_ELASTIC_BUCKETS_MAX] the owner's; NULL: none */
     uint32_t n_table;
+    const char *barrier;    /* ... and why its steps wait for all sums; NULL: they need not */
     rui_el_bucket *buckets; /* [n_buckets] of the view; GO may bring others than `rule` */
     uint32_t n_buckets;
     uint32_t *bucket_of; /* [n_tensors] the first, of tensors in cuts */

@@ -431,10 +431,11 @@ static bool layouts_differ(const ru_elastic *e)
 /* Steps that may be under way, and why there are not two. */
 static void put_depth(const ru_elastic *e, ru_wire_out *w, ru_effects *fx)
 {
-    const char *why = e->v.n == 1  ? "one worker waits for no sums"
-                      : e->v.local ? "the workers add gradients in shared memory"
-                                   : e->lead.why;
-    bool two = e->v.n > 1 && !e->v.local && e->lead.depth == 2;
+    const char *why = e->v.n == 1          ? "one worker waits for no sums"
+                      : e->v.local         ? "the workers add gradients in shared memory"
+                      : e->lead.depth != 2 ? e->lead.why
+                                           : e->reduce.barrier;
+    bool two = e->v.n > 1 && !e->v.local && e->lead.depth == 2 && e->reduce.barrier == NULL;
     if (two && !e->x->room_for_two(e)) {
         two = false;
         why = "the channels have no room for the sums of two steps";

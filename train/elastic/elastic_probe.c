@@ -47,8 +47,8 @@ static const phase phases[] = {
 
 bool rui_el_probe_due(const ru_elastic *e)
 {
-    return e->v.n > 1 && e->v.n <= RUI_EL_PROBED_MAX && !e->v.local && !e->opt.deterministic &&
-           !e->opt.counted && e->reduce.probed_n != e->v.n;
+    return e->v.n > 1 && e->v.n <= RUI_EL_PROBED_MAX && !e->v.local && !e->opt.counted &&
+           e->reduce.probed_n != e->v.n;
 }
 
 static int64_t size_of(const ru_elastic *e, uint32_t k)

@@ -168,7 +168,8 @@ static bool fits_go(uint32_t n)
     return n * (int64_t)(PART + CHOICE) <= most;
 }
 
-ru_status ru_elastic_table_set(ru_elastic *e, const ru_elastic_part *parts, uint32_t n, ru_err *err)
+ru_status ru_elastic_table_set(ru_elastic *e, const ru_elastic_part *parts, uint32_t n,
+                               const char *barrier, ru_err *err)
 {
     rui_el_reduce *r = &e->reduce;
     if (n > RU_ELASTIC_BUCKETS_MAX || !holds_all(e, parts, n)) {
@@ -184,6 +185,7 @@ ru_status ru_elastic_table_set(ru_elastic *e, const ru_elastic_part *parts, uint
     }
     memcpy(r->table, parts, n * sizeof *parts);
     r->n_table = n;
+    r->barrier = barrier;
     e->lead.change = e->lead.change || (e->v.n > 1 && rui_el_leads(e));
     return RU_OK;
 }

@@ -126,7 +126,7 @@ static void a_table_that_nobody_can_be_told_is_refused(void **state)
     uint32_t n = MANY;
     for (; n > 0; n--) {
         f.e.opt.n_tensors = n;
-        ru_status st = ru_elastic_table_set(&f.e, parts, n, &err);
+        ru_status st = ru_elastic_table_set(&f.e, parts, n, NULL, &err);
         if (st == RU_OK) {
             break;
         }

@@ -202,6 +202,7 @@ typedef struct rui_plan {
     uint32_t *rank;         /* [n_tensors] with servers: places in the order of their sums */
     ru_elastic_part *parts; /* [n_parts]; room for RU_ELASTIC_BUCKETS_MAX */
     uint32_t n_parts;
+    const char *barrier; /* why steps with that table wait for all sums; NULL: they need not */
     /* compute thread */
     rui_plan_view view;
     ru_coll_cost costs_now[RU_COLL_ALGOS];
@@ -210,6 +211,7 @@ typedef struct rui_plan {
     int64_t steps;             /* of the view so far */
     double mean_ns;            /* ... how long the last ones took */
     bool watching, planned;    /* planned: a table was handed over in this job */
+    bool held;                 /* with a barrier that no device asks for */
     int64_t again_ns;          /* no plan is made before, by the clock */
     uint32_t plans;            /* made for these members */
     ru_sums_watch watch;
