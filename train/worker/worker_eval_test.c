@@ -37,6 +37,7 @@ static void keep_right(void *self, int64_t batch, const ru_eval_sums *sums)
 static int setup_with(void **state, const char *figures)
 {
     static ru_worker_options options;
+    static const ru_train_options plain;
     rig *r = aligned_alloc(_Alignof(rig), sizeof *r); /* its rings stand on lines of their own */
     ru_err err = {0};
     assert_non_null(r);
@@ -55,6 +56,7 @@ static int setup_with(void **state, const char *figures)
     w->opt = &options;
     w->arena = t->arena = &r->arena;
     t->job = &r->job;
+    t->opt = &plain;
     ru_mutex_init(&w->lock);
     ru_cond_init(&w->changed);
     w->shell.arena = &r->arena;
