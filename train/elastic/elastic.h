@@ -48,7 +48,14 @@ enum {
 typedef struct ru_share {
     int64_t first, n, batch; /* n 0: receives and updates only */
     int64_t at;              /* of a step: position of its first sample in the global order */
+    double done, gain;       /* of a step: progress before it, and what it adds (ru_pace) */
 } ru_share;
+
+/* With batches that adapt a step may be worth more or less than one of the first batch. */
+typedef struct ru_pace {
+    int64_t batch;
+    double gain; /* of a step, in steps of the first batch */
+} ru_pace;
 
 /* Gradients that are summed together, in the order in which they become ready. */
 typedef ru_sums_cut ru_elastic_part;
@@ -200,6 +207,11 @@ typedef struct ru_elastic_options {
      * every member has the same answer at any time. A step with another batch than the one before
      * begins a view. NULL: it does not change. */
     int64_t (*batch_at)(void *news_self, int64_t position);
+    /* Leader, after a step and when a view is made: what shall be in force from now on? `p` has
+     * what is. A view begins when it is another one; all members count progress by it, and the job
+     * ends when that reaches steps_end. With batch_at NULL. NULL: a step is worth 1. */
+    void (*pace)(void *news_self, ru_pace *p);
+    double first_done;           /* with pace: progress of first_step */
     int64_t first_step;          /* steps done before (resume); equal on all founders */
     int64_t first_position;      /* samples of these; 0: first_step * batch */
     int64_t steps_end;           /* leader ends the job here */

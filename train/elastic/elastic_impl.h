@@ -140,6 +140,7 @@ typedef struct rui_el_view {
     ru_node_id leader;
     int64_t start;           /* first step */
     int64_t batch, position; /* position: of the first sample of that step */
+    double done, gain;       /* progress before that step; of each step */
     int64_t budget_bytes;    /* of pieces for one joiner in one step, on average */
     int64_t age_ns, first;   /* of the job: since its first view; steps done before it */
     bool plain, paused;
@@ -455,6 +456,8 @@ void rui_el_broken(ru_elastic *e, ru_time now);
 /* A group of collectives failed at `peer`. */
 void rui_el_lost(ru_elastic *e, ru_node_id peer, ru_status why, ru_time now);
 
+double rui_el_progress(const ru_elastic *e, int64_t steps); /* ... when so many steps are done */
+bool rui_el_over(const ru_elastic *e, int64_t steps);       /* the job ends then */
 int64_t rui_el_batch_at(const ru_elastic *e, int64_t position); /* of the step that begins there */
 
 /* elastic_hear.c */

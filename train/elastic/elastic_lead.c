@@ -49,10 +49,11 @@ static void say_end(ru_elastic *e, ru_status st, const char *text, ru_time now, 
 bool rui_el_lead_ends(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     if (!e->ending) {
-        if (!e->stop_all && e->committed < e->opt.steps_end) {
+        bool over = rui_el_over(e, e->committed);
+        if (!e->stop_all && !over) {
             return false;
         }
-        say_end(e, RU_OK, e->committed >= e->opt.steps_end ? "done" : "stopped", now, fx);
+        say_end(e, RU_OK, over ? "done" : "stopped", now, fx);
     }
     if (e->phase == RUI_EL_IDLE && e->lead.n_bye + 1 >= e->v.n) {
         rui_el_end(e, e->end_status, e->end_text, now, fx);
@@ -218,6 +219,29 @@ int64_t rui_el_batch_at(const ru_elastic *e, int64_t position)
     return batch;
 }
 
+double rui_el_progress(const ru_elastic *e, int64_t steps)
+{
+    if (e->v.n > 0) {
+        return e->v.done + (double)(steps - e->v.start) * e->v.gain;
+    }
+    return e->opt.pace != NULL ? e->opt.first_done : (double)steps;
+}
+
+bool rui_el_over(const ru_elastic *e, int64_t steps)
+{
+    return rui_el_progress(e, steps) >= (double)e->opt.steps_end * (1 - 1e-12);
+}
+
+static ru_pace pace(const ru_elastic *e, int64_t position)
+{
+    ru_pace p = {.batch = rui_el_batch_at(e, position), .gain = e->v.n > 0 ? e->v.gain : 1};
+    if (e->opt.pace != NULL) {
+        e->opt.pace(e->opt.news_self, &p);
+        RU_CHECK(p.batch >= 1 && p.batch <= UINT32_MAX && p.gain > 0);
+    }
+    return p;
+}
+
 /* Of the next view: this process if it stays, else the oldest that votes, as membership has it. */
 static ru_node_id next_leader(const ru_elastic *e, const ru_member_wanted *w)
 {
@@ -232,9 +256,12 @@ static ru_node_id next_leader(const ru_elastic *e, const ru_member_wanted *w)
 static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *arena, rui_el_view *v,
                          ru_err *err)
 {
+    const ru_pace p = pace(e, e->position);
     *v = (rui_el_view){.start = e->committed,
                        .position = e->position,
-                       .batch = rui_el_batch_at(e, e->position),
+                       .batch = p.batch,
+                       .done = rui_el_progress(e, e->committed),
+                       .gain = p.gain,
                        .plain = e->v.plain,
                        .n = w->n,
                        .at = RU_NEW(arena, rui_el_member, w->n)};
@@ -487,7 +514,7 @@ void rui_el_say_release(ru_elastic *e, ru_time now, ru_effects *fx)
 
 static void all_ready(ru_elastic *e, ru_time now, ru_effects *fx)
 {
-    if (e->stop_all || e->committed >= e->opt.steps_end) { /* the leader before could not say it */
+    if (e->stop_all || rui_el_over(e, e->committed)) { /* the leader before could not say it */
         e->phase = RUI_EL_IDLE;
         (void)rui_el_lead_ends(e, now, fx);
         return;
@@ -615,9 +642,10 @@ static uint32_t held_after(ru_elastic *e)
 {
     bool ahead = e->steps.n == 2 || rui_el_barrier(e) == NULL;
     bool told = e->step + 1 == e->steps.held_from;
-    bool other_batch = rui_el_batch_at(e, e->position + e->v.batch) != e->v.batch;
-    bool due = told || e->stop_all || e->committed + 1 >= e->opt.steps_end || e->lead.change ||
-               other_batch || joiner_filled(e) || shares_due(e);
+    const ru_pace p = pace(e, e->position + e->v.batch);
+    bool other = p.batch != e->v.batch || p.gain < e->v.gain || p.gain > e->v.gain;
+    bool due = told || e->stop_all || rui_el_over(e, e->committed + 1) || e->lead.change || other ||
+               joiner_filled(e) || shares_due(e);
     return !due ? 0 : ahead ? 2 : 1;
 }
 

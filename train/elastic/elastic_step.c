@@ -39,7 +39,7 @@ const char *rui_el_barrier(const ru_elastic *e)
     if (e->v.takers > 0) {
         return "a new worker receives the state";
     }
-    if (next >= e->opt.steps_end) {
+    if (rui_el_over(e, next)) {
         return "it is the last step";
     }
     if (rui_el_batch_at(e, e->position + e->v.batch) != e->v.batch) {
@@ -79,6 +79,8 @@ void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx)
     if (e->phase == RUI_EL_STEP) {
         ru_share share = e->v.at[e->v.me].share;
         share.at = e->position + (first ? 0 : e->v.batch) + share.first;
+        share.done = rui_el_progress(e, step);
+        share.gain = e->v.gain;
         e->opt.device.ops->step(e->opt.device.self, step, &share);
     }
 }

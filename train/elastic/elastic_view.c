@@ -15,8 +15,9 @@ int64_t rui_el_blob_write(const rui_el_view *v, void *into, int64_t size_bytes)
     ru_wire_out w = ru_wire_out_into(into, size_bytes);
     ru_wire_put_u8(&w, BLOB_VERSION);
     bool moved = v->position != v->start * v->batch; /* the batch was another one before */
+    bool paced = v->done != (double)v->start || v->gain != 1.0;
     ru_wire_put_u8(&w, (uint8_t)((v->plain ? 1 : 0) | (v->paused ? 2 : 0) | (v->local ? 4 : 0) |
-                                 (v->near ? 8 : 0) | (moved ? 16 : 0)));
+                                 (v->near ? 8 : 0) | (moved ? 16 : 0) | (paced ? 32 : 0)));
     ru_wire_put_u64(&w, (uint64_t)v->start);
     ru_wire_put_u64(&w, (uint64_t)v->batch);
     ru_wire_put_u64(&w, (uint64_t)v->budget_bytes);
@@ -24,6 +25,10 @@ int64_t rui_el_blob_write(const rui_el_view *v, void *into, int64_t size_bytes)
     ru_wire_put_u64(&w, (uint64_t)v->first);
     if (moved) {
         ru_wire_put_u64(&w, (uint64_t)v->position);
+    }
+    if (paced) {
+        ru_wire_put_f64(&w, v->done);
+        ru_wire_put_f64(&w, v->gain);
     }
     ru_wire_put_u32(&w, v->n);
     for (uint32_t i = 0; i < v->n; i++) {
@@ -95,10 +100,13 @@ ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *a
     v.first = (int64_t)ru_wire_u64(&w);
     bool moved = (flags & 16) != 0;
     v.position = moved ? (int64_t)ru_wire_u64(&w) : 0;
+    v.done = (flags & 32) != 0 ? ru_wire_f64(&w) : (double)v.start;
+    v.gain = (flags & 32) != 0 ? ru_wire_f64(&w) : 1;
     v.n = ru_wire_u32(&w);
     if (w.bad || v.n != view->n || v.start < 0 || v.start > e->opt.steps_end || v.batch < 1 ||
         v.batch > UINT32_MAX || v.position < 0 || v.budget_bytes < 1 || v.age_ns < 0 ||
-        v.first < 0 || v.first > v.start) {
+        v.first < 0 || v.first > v.start || !(v.done >= 0 && v.done < 1e15) ||
+        !(v.gain > 0 && v.gain < 1e9)) {
         return bad_blob(err, "batch or members");
     }
     v.position = moved ? v.position : v.start * v.batch;
