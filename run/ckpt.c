@@ -320,6 +320,9 @@ void ru_ckpt_state_put(const ru_ckpt_options *o, const ru_ckpt_at *at, ru_text *
                  "\"x\":",
                  (long long)at->step, (long long)at->samples, (long long)o->seed);
     type_text(t, &f->x);
+    if (at->done > 0) {
+        ru_text_putf(t, ",\"done\":%.17g", at->done);
+    }
     ru_text_put(t, ",\"y\":");
     type_text(t, &f->y);
     ru_text_putf(t, ",\"classes\":%lld,\"class_names\":[", (long long)f->classes);

@@ -40,6 +40,7 @@ typedef struct ru_ckpt_options {
 typedef struct ru_ckpt_at {
     int64_t step;    /* steps done */
     int64_t samples; /* samples used: the position in the data */
+    double done;     /* progress in steps of train.batch, where batches adapt; 0: the steps */
     bool best;       /* of all so far: it stays, and checkpoints/best leads to it */
 } ru_ckpt_at;
 

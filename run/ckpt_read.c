@@ -40,6 +40,7 @@ typedef struct columns_row {
 typedef struct state_row {
     const char *schema, *job;
     int64_t step, samples, seed, classes;
+    double done;
     type_row x, y;
     ru_conf_texts class_names;
     columns_row columns;
@@ -83,6 +84,7 @@ static const ru_conf_field state_fields[] = {
     NUMBER(samples),
     NUMBER(seed),
     NUMBER(classes),
+    RU_ROW(F64, state_row, done, "0", "progress in steps of the job's batch", RU_IN(0, 1e15)),
     RU_ROW(SECTION, state_row, x, NULL, "input of a sample", .table = &type_table),
     RU_ROW(SECTION, state_row, y, NULL, "label of a sample", .table = &type_table),
     RU_ROW(TEXT_LIST, state_row, class_names, NULL, "names of the classes"),
@@ -144,7 +146,7 @@ ru_status ru_ckpt_parse(const char *dir, const char *path, const char *text, int
     RU_TRY(ru_ckpt_json_text(path, text, n, &state_table, &s, arena, err));
     ru_ckpt_info info = {
         .dir = ru_arena_str(arena, dir),
-        .at = {.step = s.step, .samples = s.samples},
+        .at = {.step = s.step, .samples = s.samples, .done = s.done},
         .seed = s.seed,
         .job_yaml = s.job,
         .facts = {.classes = s.classes,

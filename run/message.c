@@ -67,6 +67,8 @@ static const field start_fields[] = {
     {"flops_step", I64, AT(start, flops_step), 0},
     {"open_s", F64, AT(start, open_s), 0},
     {"resumed_step", I64, AT(start, resumed_step), 0},
+    {"batch_max", I64_MAYBE, AT(start, batch_max), 0},
+    {"local_max", I64_MAYBE, AT(start, local_max), 0},
 };
 
 static const field step_fields[] = {
@@ -152,7 +154,7 @@ static const field view_fields[] = {{"epoch", I64, AT(view, epoch), 0},
     }
 
 static const kind kinds[RU_MSG_KINDS] = {
-    [RU_MSG_START] = KIND(start, "rubato.train.start/1", 1),
+    [RU_MSG_START] = KIND(start, "rubato.train.start/1", 2),
     [RU_MSG_STEP] = KIND(step, "rubato.train.step/1", 2),
     [RU_MSG_EVAL] = KIND(eval, "rubato.train.eval/1", 1),
     [RU_MSG_EVENT] = KIND(event, "rubato.train.event/1", 1),

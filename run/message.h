@@ -40,6 +40,7 @@ typedef struct ru_msg_start {
         arena_bound_bytes, state_bytes, flops_step;
     double open_s;
     int64_t resumed_step;
+    int64_t batch_max, local_max; /* may be absent */
 } ru_msg_start;
 
 typedef struct ru_msg_step {

@@ -187,7 +187,9 @@ ru_status ru_run_report_begin(ru_run_report *r, const ru_run_report_start *s, ru
                                 .state_bytes = s->state_bytes,
                                 .flops_step = s->flops_step,
                                 .open_s = (double)s->open_ns / 1e9,
-                                .resumed_step = s->resumed_step}};
+                                .resumed_step = s->resumed_step,
+                                .batch_max = s->batch_max > 0 ? s->batch_max : -1,
+                                .local_max = s->local_max > 0 ? s->local_max : -1}};
     char workers[32] = "";
     if (r->workers > 1) {
         (void)snprintf(workers, sizeof workers, "%lld workers of ", (long long)r->workers);
