@@ -406,6 +406,10 @@ double ru_perf_loss(const ru_perf *p, const ru_perf_sample *samples, uint32_t n)
 
 /* -- gradient noise -----------------------------------------------------------------------------*/
 
+/* Of a sample that stands for several steps, in steps of the first batch: about fifty samples
+ * always count, however large the batch. */
+#define WEIGHT_MAX 20.0
+
 void ru_noise_add(ru_noise *e, double n, double scale, double mean_sqr, double sqr_mean)
 {
     if (!isfinite(mean_sqr) || !isfinite(sqr_mean) || !(scale > 0) || !(n >= 1)) {
@@ -420,7 +424,7 @@ void ru_noise_add(ru_noise *e, double n, double scale, double mean_sqr, double s
     e->paired = paired;
     double sqr = (of * sqr_mean - mean_sqr) / (of - 1);
     double var = (mean_sqr - sqr_mean) * scale / (of - 1);
-    double weight = scale * (e->every > 1 ? e->every : 1);
+    double weight = e->every > 1 ? fmin(scale * e->every, WEIGHT_MAX) : scale;
     double keep = ru_math_exp(weight > 1e5 ? -100 : weight * ru_math_log(0.999));
     e->sqr_sum = keep * e->sqr_sum + (1 - keep) * sqr;
     e->sqr_weight = keep * e->sqr_weight + (1 - keep);

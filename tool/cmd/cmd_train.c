@@ -641,7 +641,8 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
     if (plan.is_worker && plan.workers_max > 1) {
         return run_as_worker(in, &to, &plan, err);
     }
-    if (plan.workers_max > 1 || ru_cmd_given(in, "listen") || ru_cmd_given(in, "weights")) {
+    if (plan.workers_max > 1 || ru_cmd_given(in, "listen") || ru_cmd_given(in, "weights") ||
+        job.train.adapt.batch_max > 0) {
         return run_workers(in, &to, NULL, &plan, err);
     }
     ru_self_stop_watch();

@@ -364,7 +364,7 @@ static ru_status build(rui_driver *d, ru_err *err)
 static double set_scalars(rui_driver *d)
 {
     rui_trainer *t = d->t;
-    double lr = ru_schedule_lr(&t->schedule, t->optimizer.lr, d->turn.step);
+    double lr = rui_trainer_lr(t, d->turn.step, &d->turn.share);
     *(float *)ru_exe_input(t->exe, t->step.lr) = (float)lr;
     for (uint32_t k = 0; k < t->step.n_rates; k++) {
         const ru_step_rate *rate = &t->step.rates[k];
@@ -410,6 +410,8 @@ static ru_status count(rui_driver *d, const rui_ran *r, int64_t waited_ns, ru_er
     d->committed = now;
     t->step_done = r->turn.step + 1;
     t->batch = share->batch;
+    t->learned.done = share->done + share->gain;
+    t->learned.gain = share->gain;
     t->samples = share->at - share->first + t->batch;
     t->split.compute_ns += r->ns - r->waited_ns;
     t->split.network_ns += r->waited_ns + waited_ns;

@@ -103,7 +103,8 @@ ru_status rui_trainer_look_back(rui_trainer *t, ru_err *err)
 ru_status rui_trainer_batch_stays(const rui_trainer *t, ru_err *err)
 {
     int64_t batch = t->job->train.batch;
-    if (t->job->train.batch_schedule.n > 0) { /* the checkpoint says at which sample to continue */
+    if (t->job->train.batch_schedule.n > 0 ||
+        t->job->train.adapt.batch_max > 0) { /* the checkpoint says at which sample to continue */
         return RU_OK;
     }
     if (t->goes_on && t->from.at.samples != t->from.at.step * batch) {

@@ -32,14 +32,34 @@ rui_figures rui_trainer_figures(rui_trainer *t)
                          .norm = t->step.norm.v != 0 ? scalar(t, t->step.norm) : -1};
 }
 
+static bool adapts(const rui_trainer *t)
+{
+    return t->job->train.adapt.batch_max > 0;
+}
+
+/* Gains are sums of what is not exact. */
+static int64_t whole(double x)
+{
+    return (int64_t)(x + 1e-6);
+}
+
+static rui_place place_of(const rui_trainer *t, bool before)
+{
+    int64_t batch = t->batch > 0 ? t->batch : t->job->train.batch;
+    return (rui_place){.step = t->step_done - (before ? 1 : 0),
+                       .samples = t->samples - (before ? batch : 0),
+                       .done = t->learned.done - (before ? t->learned.gain : 0)};
+}
+
 ru_run_report_step rui_trainer_step_report(const rui_trainer *t, const rui_figures *f, double lr,
                                            int64_t step_ns)
 {
     int64_t batch = t->batch > 0 ? t->batch : t->job->train.batch;
     bool judged = t->step.correct.v != 0;
+    const rui_place before = place_of(t, true);
     return (ru_run_report_step){
         .step = t->step_done,
-        .epoch = t->opt->rounds ? t->step_done : (t->samples - batch) / t->count + 1,
+        .epoch = t->opt->rounds ? t->step_done : rui_trainer_epochs(t, &before) + 1,
         .samples = t->samples,
         .loss = f->loss,
         .lr = lr,
@@ -157,16 +177,40 @@ ru_status rui_trainer_not_diverged(const rui_trainer *t, bool stopped, ru_err *e
 
 /* -- evaluation -------------------------------------------------------------------------------- */
 
-bool rui_trainer_eval_after(const rui_trainer *t, int64_t step, int64_t before, int64_t batch)
+int64_t rui_trainer_epochs(const rui_trainer *t, const rui_place *at)
+{
+    return adapts(t) ? whole(at->done * (double)t->job->train.batch / (double)t->count)
+                     : at->samples / t->count;
+}
+
+bool rui_trainer_eval_between(const rui_trainer *t, const rui_place *from, const rui_place *to)
 {
     int64_t every = t->job->train.eval_every;
-    return every > 0 ? step % every == 0 : (before + batch) / t->count > before / t->count;
+    if (every > 0) {
+        int64_t a = adapts(t) ? whole(from->done) : from->step;
+        int64_t b = adapts(t) ? whole(to->done) : to->step;
+        return b / every > a / every;
+    }
+    return rui_trainer_epochs(t, to) > rui_trainer_epochs(t, from);
 }
 
 bool rui_trainer_eval_due(const rui_trainer *t)
 {
-    int64_t batch = t->batch > 0 ? t->batch : t->job->train.batch;
-    return t->eval != NULL && rui_trainer_eval_after(t, t->step_done, t->samples - batch, batch);
+    rui_place from = place_of(t, true), to = place_of(t, false);
+    return t->eval != NULL && rui_trainer_eval_between(t, &from, &to);
+}
+
+double rui_trainer_lr(const rui_trainer *t, int64_t step, const ru_share *share)
+{
+    const ru_job_train *j = &t->job->train;
+    if (!adapts(t)) {
+        return ru_schedule_lr(&t->schedule, t->optimizer.lr, step);
+    }
+    double scale = (double)share->batch / (double)j->batch;
+    double factor = j->adapt.rule == RU_ADAPT_ADASCALE ? share->gain
+                    : j->adapt.rule == RU_ADAPT_SQRT   ? sqrt(scale)
+                                                       : scale;
+    return factor * ru_schedule_lr(&t->schedule, t->optimizer.lr, whole(share->done));
 }
 
 ru_status rui_trainer_evaluated(rui_trainer *t, ru_time t0, ru_err *err)
@@ -174,7 +218,8 @@ ru_status rui_trainer_evaluated(rui_trainer *t, ru_time t0, ru_err *err)
     ru_time t1 = ru_clock_now();
     t->evaluated_step = t->step_done;
     ru_rec_span(t->recorder, t->names.eval, t0.ns, t1.ns, t->step_done);
-    int64_t epoch = t->opt->rounds ? t->step_done : t->samples / t->count; /* completed */
+    const rui_place now = place_of(t, false);
+    int64_t epoch = t->opt->rounds ? t->step_done : rui_trainer_epochs(t, &now); /* completed */
     epoch = epoch > 0 ? epoch : 1;
     RU_TRY(ru_run_report_eval(t->report, t->step_done, epoch, &t->metrics, ru_time_since(t1, t0),
                               err));
@@ -222,6 +267,7 @@ ru_status rui_trainer_save(rui_trainer *t, ru_err *err)
     const ru_ckpt_at at = {
         .step = t->step_done,
         .samples = t->samples,
+        .done = adapts(t) ? t->learned.done : 0,
         .best = t->job->checkpoint.keep_best && t->best.step == t->step_done,
     };
     RU_TRY(ru_ckpt_save(t->ckpt, t->exe, &at, &pause_ns, err));
@@ -269,9 +315,10 @@ static void summarise(rui_trainer *t, const char *ended, ru_run_report_summary *
     int64_t before =
         from ? t->from.at.samples : ru_job_samples_of(&t->job->train, t->step_first, t->count);
     int64_t here = t->samples - before;
+    const rui_place at = place_of(t, false);
     *s = (ru_run_report_summary){
         .steps = t->step_done,
-        .epochs = t->opt->rounds ? t->step_done : t->samples / t->count,
+        .epochs = t->opt->rounds ? t->step_done : rui_trainer_epochs(t, &at),
         .samples = t->samples,
         .wall_ns = wall,
         .samples_lost = t->lost,
@@ -345,7 +392,11 @@ static void next(void *self, rui_turn *turn)
     rui_trainer *t = a->t;
     int64_t batch = ru_job_batch_at(&t->job->train, t->samples, t->count);
     *turn = (rui_turn){.kind = RUI_TURN_STEP,
-                       .share = {.n = batch, .batch = batch, .at = t->samples},
+                       .share = {.n = batch,
+                                 .batch = batch,
+                                 .at = t->samples,
+                                 .done = (double)t->step_done,
+                                 .gain = 1},
                        .build_n = batch,
                        .step = t->step_done,
                        .begun = ru_clock_now(),
@@ -489,7 +540,12 @@ ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_train_result
     alone a = {.t = &t, .err = err};
     ru_self_random(&t.key, sizeof t.key);
     rui_driver_init(&a.d, &t, &ops, &a);
-    a.st = opt->beside != NULL ? rui_beside_open(opt->beside, &a.beside, err) : RU_OK;
+    a.st = opt->job->train.adapt.batch_max > 0
+               ? RU_FAIL(err, RU_E_CONFIG,
+                         "train.adapt needs a run with workers: rubato train JOB -w 1, or more")
+               : RU_OK;
+    a.st =
+        a.st == RU_OK && opt->beside != NULL ? rui_beside_open(opt->beside, &a.beside, err) : a.st;
     a.st = a.st == RU_OK ? rui_trainer_prepare(&t, err) : a.st;
     rui_drive(&a.d);
     if (a.st != RU_OK && t.report != NULL) {

@@ -31,6 +31,8 @@ typedef struct rui_said {
 /* What the gradients told (train/worker/worker_noise.c). */
 typedef struct rui_learned {
     double noise; /* gradient noise scale in samples; 0: not measured */
+    double done;  /* progress: with train.adapt in steps of train.batch, else the steps done */
+    double gain;  /* of the last step */
 } rui_learned;
 
 /* Does the loss rise? */
@@ -38,6 +40,14 @@ typedef struct rui_rise {
     double first;    /* loss of this process; 0: none yet */
     uint32_t n_high; /* steps in a row whose loss is far above it */
 } rui_rise;
+
+/* A place of a run, before or behind a step. */
+typedef struct rui_place {
+    int64_t step, samples; /* done */
+    double done;           /* progress (rui_learned) */
+} rui_place;
+
+struct ru_share; /* train/elastic/elastic.h */
 
 typedef struct rui_trainer {
     const ru_train_options *opt;
@@ -144,8 +154,12 @@ ru_status rui_trainer_judge(void *self, float loss, bool invalid);
 RU_MUST_USE ru_status rui_trainer_report_step(rui_trainer *t, const ru_run_report_step *s,
                                               ru_err *err);
 bool rui_trainer_eval_due(const rui_trainer *t);
-/* Is an evaluation due after `step` steps, the last of `batch` samples behind `before` others? */
-bool rui_trainer_eval_after(const rui_trainer *t, int64_t step, int64_t before, int64_t batch);
+/* Is an evaluation due behind the step that leads from one place to the other? */
+bool rui_trainer_eval_between(const rui_trainer *t, const rui_place *from, const rui_place *to);
+/* Epochs that are over there. */
+int64_t rui_trainer_epochs(const rui_trainer *t, const rui_place *at);
+/* Learning rate of a step with this share. */
+double rui_trainer_lr(const rui_trainer *t, int64_t step, const struct ru_share *share);
 /* t->metrics are those of the state after the last step. */
 RU_MUST_USE ru_status rui_trainer_evaluated(rui_trainer *t, ru_time begun, ru_err *err);
 /* Does the last evaluation end the run? "target", "patience", or NULL. */

@@ -213,6 +213,8 @@ ru_status rui_trainer_fill(rui_trainer *t, ru_err *err)
     RU_TRY(ru_ckpt_load(&t->from, &t->step.graph, t->exe, true, err));
     t->step_done = t->step_resumed = t->step_first = t->saved_step = t->from.at.step;
     t->samples = t->from.at.samples;
+    t->learned.done = t->from.at.done > 0 ? t->from.at.done : (double)t->step_done;
+    t->learned.gain = 1;
     if (t->step_done > 0) { /* its last batch may have been one of train.batch_schedule */
         t->batch = ru_job_samples_of(&t->job->train, t->step_done, t->count) -
                    ru_job_samples_of(&t->job->train, t->step_done - 1, t->count);
@@ -361,6 +363,8 @@ ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
         .flops_step = s.flops,
         .open_ns = s.open_ns,
         .resumed_step = t->step_resumed,
+        .batch_max = j->adapt.batch_max,
+        .local_max = j->adapt.local_max,
     };
     ru_run_report_workers_set(t->report, workers, workers, workers);
     RU_TRY(ru_run_report_begin(t->report, &start, err));

@@ -304,6 +304,21 @@ static const ru_conf_field pipeline_fields[] = {
 static const ru_conf_table pipeline_table =
     RU_TABLE("pipeline", ru_job_pipeline, pipeline_fields, "how a pipeline is cut");
 
+static const ru_conf_field adapt_fields[] = {
+    RU_ROW(I64, ru_job_adapt, batch_max, "0",
+           "largest batch; the least is train.batch. 0: the batch stays", RU_IN(0, 1e9)),
+    RU_ROW(I64, ru_job_adapt, local_max, "0",
+           "most samples that a worker computes at once; 0: what its free memory allows",
+           RU_IN(0, 1e9)),
+    RU_ROW(
+        CHOICE, ru_job_adapt, rule, "adascale",
+        "learning rate of a batch that is S times as large: adascale: by what its step is worth, "
+        "sqrt: the root of S, linear: S",
+        .choices = "adascale|sqrt|linear"),
+};
+static const ru_conf_table adapt_table =
+    RU_TABLE("adapt", ru_job_adapt, adapt_fields, "a batch that adapts");
+
 static const ru_conf_field train_fields[] = {
     RU_ROW(CHOICE, ru_job_train, loss, "auto",
            "loss function to minimise; auto: next_token for models over tokens, else "
@@ -325,6 +340,9 @@ static const ru_conf_field train_fields[] = {
     RU_ROW(TEXT_LIST, ru_job_train, transient, "[]",
            "hosts that the provider may reclaim at any time: their workers have no vote, so "
            "the others continue even if all of them fail at once"),
+    RU_ROW(SECTION, ru_job_train, adapt, "{}",
+           "with workers: choose the batch that trains fastest, by the measured gradient noise",
+           .table = &adapt_table),
     RU_ROW(F64_MAP, ru_job_train, batch_schedule, "{}",
            "later sizes of the batch: with {3: 256, 6: 512} a step has 256 samples from epoch "
            "3 on and 512 from epoch 6 on"),
@@ -442,6 +460,15 @@ static ru_status train_check(const void *section, ru_err *err)
         return RU_FAIL(err, RU_E_CONFIG,
                        "'order' is that of sums from servers, but there are none; set 'servers' or "
                        "leave 'order' out");
+    }
+    if (t->adapt.batch_max > 0 && t->adapt.batch_max < t->batch) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "'adapt.batch_max' is %lld, less than 'batch' (%lld), the least batch",
+                       (long long)t->adapt.batch_max, (long long)t->batch);
+    }
+    if (t->adapt.batch_max > 0 && (t->batch_schedule.n > 0 || t->servers > 0)) {
+        return RU_FAIL(err, RU_E_CONFIG, "with 'adapt' there can be no '%s'; leave one of them out",
+                       t->servers > 0 ? "servers" : "batch_schedule");
     }
     if (t->servers > 0 && t->sums > RU_SUMS_RULE) {
         return RU_FAIL(err, RU_E_CONFIG,

@@ -96,6 +96,15 @@ typedef struct ru_job_pipeline {
     uint32_t schedule; /* ru_pipe_schedule */
 } ru_job_pipeline;
 
+typedef enum ru_adapt_rule { RU_ADAPT_ADASCALE, RU_ADAPT_SQRT, RU_ADAPT_LINEAR } ru_adapt_rule;
+
+/* Batches that grow and shrink with what they are worth (train/worker/worker_adapt.c). */
+typedef struct ru_job_adapt {
+    int64_t batch_max; /* 0: the batch stays */
+    int64_t local_max; /* samples of one pass of a worker; 0: by its memory */
+    uint32_t rule;     /* ru_adapt_rule */
+} ru_job_adapt;
+
 typedef struct ru_job_train {
     uint32_t loss; /* 0 auto, else ru_loss_kind + 1 */
     ru_job_optimizer optimizer;
@@ -103,7 +112,8 @@ typedef struct ru_job_train {
     uint32_t decay;          /* 0 all, 1 matrices */
     ru_conf_sections groups; /* of ru_param_group */
     int64_t batch, epochs, steps;
-    ru_conf_texts transient;      /* hosts that may be taken away */
+    ru_conf_texts transient; /* hosts that may be taken away */
+    ru_job_adapt adapt;
     ru_conf_pairs batch_schedule; /* epoch -> batch from then on; train/job/batch.h */
     ru_conf_pairs until;
     ru_conf_texts metrics; /* figures of an evaluation beyond the basic ones; train/job/metric.h */

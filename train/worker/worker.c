@@ -50,6 +50,7 @@ static ru_status find_start(rui_worker *w, ru_err *err)
     }
     RU_TRY(rui_trainer_batch_stays(&w->t, err));
     w->list.first_step = w->t.from.at.step;
+    w->list.first_done = w->t.from.at.done > 0 ? w->t.from.at.done : (double)w->t.from.at.step;
     return RU_OK;
 }
 
@@ -63,6 +64,7 @@ static ru_elastic_options elastic_options(rui_worker *w)
 {
     int64_t position = w->list.first_step > 0 ? w->t.from.at.samples : 0;
     const ru_worker_options *o = w->opt;
+    bool adapts = w->t.job->train.adapt.batch_max > 0;
     return (ru_elastic_options){
         .node = w->shell.timers.node,
         .device = rui_worker_device(w),
@@ -71,7 +73,9 @@ static ru_elastic_options elastic_options(rui_worker *w)
         .summed = rui_worker_summed,
         .planned = rui_worker_planned,
         .batch = batch_at(w, position),
-        .batch_at = batch_at,
+        .batch_at = adapts ? NULL : batch_at,
+        .pace = adapts ? rui_adapt_pace : NULL,
+        .first_done = w->list.first_done,
         .first_step = w->list.first_step,
         .first_position = position,
         .steps_end = w->t.steps_end,

@@ -19,13 +19,14 @@ static uint32_t micro_of(const rui_worker *w, int64_t n, int64_t batch)
 {
     int64_t k = w->t.job->train.accumulate;
     k = k > 1 ? k : 1;
-    int64_t least = (n * k + batch - 1) / batch;
+    int64_t least = (n * k + batch - 1) / batch, local = w->noise.adapt.local_max;
+    least = local > 0 && least < (n + local - 1) / local ? (n + local - 1) / local : least;
     for (int64_t m = least < 1 ? 1 : least; m < n && m < RU_ACCUMULATE_MAX; m++) {
         if (n % m == 0) {
             return (uint32_t)m;
         }
     }
-    return n < RU_ACCUMULATE_MAX && n > 0 && k > 1 && least > 1 ? (uint32_t)n : 1;
+    return n < RU_ACCUMULATE_MAX && n > 0 && (k > 1 || local > 0) && least > 1 ? (uint32_t)n : 1;
 }
 
 static ru_status step_of(rui_worker *w, int64_t n, ru_arena *arena, ru_step_graph *step,

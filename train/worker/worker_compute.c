@@ -264,6 +264,7 @@ static ru_status build(void *self, const rui_turn *turn, ru_err *err)
     rui_build *b, *before = w->now;
     RU_TRY(rui_build_open(w, turn->build_n, turn->plain, before == NULL, &b, err));
     rui_early_ready(w, b);
+    rui_adapt_built(w, b);
     ru_status st = set_ports(w, b, err);
     st = st == RU_OK && before != NULL ? rui_build_take(w, before, b, err) : st;
     if (st != RU_OK) {
@@ -322,6 +323,7 @@ static ru_status run(void *self, const rui_turn *turn, const ru_run_args *args, 
     rui_noise_end(w);
     *waited_ns = w->at.waited_ns;
     int64_t ns = ru_time_since(ru_clock_now(), w->at.begun) - w->at.waited_ns - w->at.made_ns;
+    w->at.computed_ns = turn->share.n > 0 ? ns : 0;
     if (w->d.n_ran == 0) { /* else when the step before counts */
         open_update(w, args);
     }
@@ -357,6 +359,7 @@ static void stepped(void *self, const ru_run_report_step *s)
     rui_worker *w = self;
     ru_time before = w->at.updated;
     w->at.updated = ru_clock_now();
+    rui_adapt_stepped(w, s);
     rui_plan_stepped(w, before.ns > 0 ? ru_time_since(w->at.updated, before) : 0);
     if (w->opt->train.progress && !w->cmd.leads) {
         tell_progress(w, s);

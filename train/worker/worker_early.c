@@ -47,7 +47,9 @@ static const char *barrier(void *self, int64_t step)
     const ru_share *s = &w->ahead.share;
     RU_CHECK(step == w->ahead.step); /* nobody asks of a step when a later one has begun */
     int64_t done = step + 1, before = s->at - s->first;
-    if (t->test_set != NULL && rui_trainer_eval_after(t, done, before, s->batch)) {
+    const rui_place from = {step, before, s->done};
+    const rui_place to = {done, before + s->batch, s->done + s->gain};
+    if (t->test_set != NULL && rui_trainer_eval_between(t, &from, &to)) {
         return "an evaluation follows";
     }
     if (!rui_worker_leads(w)) {

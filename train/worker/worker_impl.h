@@ -9,6 +9,7 @@
  *   worker_build.c    compute thread: step graph and executable of a share
  *   worker_local.c    adder thread: sums in shared memory
  *   worker_noise.c    the gradient noise scale
+ *   worker_adapt.c    the batch that trains fastest
  *   worker_lead.c     what the leader tells
  *   worker_capture.c  the world file for who asks for it
  *   worker_weights.c  both: weights for guests
@@ -236,11 +237,32 @@ typedef struct rui_joins {
     uint32_t n;
 } rui_joins;
 
+enum { RUI_ADAPT_SEEN = 64 };
+
+/* Steps of one configuration, sums. */
+typedef struct rui_adapt_seen {
+    uint32_t nodes, replicas, local;
+    double steps, pass_s, step_s;
+} rui_adapt_seen;
+
+/* The choice of the batch (worker_adapt.c). Compute thread, but `wanted`: under the lock. */
+typedef struct rui_adapt {
+    ru_pace wanted;    /* batch 0: nothing was chosen */
+    int64_t local_max; /* samples of a pass here; 0: nothing is built */
+    rui_adapt_seen seen[RUI_ADAPT_SEEN];
+    uint32_t n;
+    int64_t batch; /* the configuration of the steps `since` */
+    uint32_t workers, passes, since;
+    ru_perf perf;
+    ru_time looked;
+} rui_adapt;
+
 /* The gradient noise scale (worker_noise.c); steps -1: of none. Compute thread. */
 typedef struct rui_noise {
-    ru_noise estimate; /* the leader's */
-    int64_t *at;       /* [n_tensors - 1] places of gradients in a copy of all */
-    int64_t elements;  /* of all gradients */
+    ru_noise estimate; /* the leader's, of */
+    uint32_t samples;
+    int64_t *at;      /* [n_tensors - 1] places of gradients in a copy of all */
+    int64_t elements; /* of all gradients */
     /* the run under way */
     int64_t step;
     double own, part; /* squares of own gradients; share of the batch */
@@ -256,6 +278,7 @@ typedef struct rui_noise {
     /* alone: gradients of the step before a measured one */
     int64_t before_step;
     float *before; /* NULL: they are not kept */
+    rui_adapt adapt;
 } rui_noise;
 
 /* What all workers of the job number alike. */
@@ -266,12 +289,14 @@ typedef struct rui_list {
     int64_t *state_bytes;
     uint32_t *state_group; /* a parameter and its slots have the same */
     int64_t first_step;    /* done before this process */
+    double first_done;     /* progress then */
 } rui_list;
 
 /* Of the compute thread. */
 typedef struct rui_times {
     ru_time begun, updated;     /* the run under way; the last update */
     int64_t waited_ns, made_ns; /* in that run: for sums; updates of the step before */
+    int64_t computed_ns;        /* of the last run, without waiting */
     int64_t idle_ns;            /* since the last commit, with a step whose verdict is awaited */
     bool summed;                /* all sums of the step before are used */
 } rui_times;
@@ -401,6 +426,11 @@ void rui_noise_end(rui_worker *w);
 /* The leader, before the update: a piece of a sum is there; all are. */
 void rui_noise_summed(rui_worker *w, const rui_turn *turn, const rui_early_sum *s);
 void rui_noise_commit(rui_worker *w, const rui_turn *turn);
+
+/* worker_adapt.c: compute thread, but `pace` */
+void rui_adapt_built(rui_worker *w, const rui_build *b);
+void rui_adapt_stepped(rui_worker *w, const ru_run_report_step *s);
+void rui_adapt_pace(void *self, ru_pace *p);
 
 /* worker_capture.c */
 void rui_capture_asked(void *self, ru_time now);   /* loop thread */

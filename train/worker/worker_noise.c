@@ -20,7 +20,10 @@
 #include "exec/update.h"
 #include "train/worker/worker_impl.h"
 
-enum { EVERY = 8 }; /* steps between measured ones; Adam's mean squares mean little before */
+enum {
+    EVERY = 8,    /* steps between measured ones; Adam's mean squares mean little before */
+    SAMPLES = 16, /* that tell something together */
+};
 
 #define SHARES_OFF 1e-4 /* shares of one step have the sum 1, in f32 */
 #define FEWEST     1.2  /* gradients of equal size: if one share is nearly all, little is learned */
@@ -142,7 +145,8 @@ static void put(rui_worker *w, double n, double own, double all)
     double first = (double)w->t.job->train.batch;
     ru_noise_add(&x->estimate, n, (double)x->batch / first, own, all);
     double sqr = ru_noise_sqr(&x->estimate), noise = first * ru_noise_var(&x->estimate) / sqr;
-    if (x->estimate.sqr_weight > 0) {
+    x->samples += x->estimate.sqr_weight > 0;
+    if (x->samples >= SAMPLES) {
         w->t.learned.noise = sqr > 0 && noise < NOISE_MAX ? noise : NOISE_MAX;
     }
 }

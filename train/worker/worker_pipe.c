@@ -26,6 +26,7 @@ ru_status ru_pipe_job_check(const ru_job *job, uint32_t workers_min, uint32_t wo
         {t->ema > 0, "train.ema", "keeps no moving means"},
         {t->histograms > 0, "train.histograms", "writes none"},
         {t->batch_schedule.n > 0, "train.batch_schedule", "has one size of micro-batches"},
+        {t->adapt.batch_max > 0, "train.adapt", "has one size of micro-batches"},
         {job->data.augment.mixup > 0, "data.augment.mixup", "would mix within micro-batches"},
         {job->model.weights[0] != 0, "model.weights", "reads start values of whole models only"},
     };

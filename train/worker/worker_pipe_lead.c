@@ -109,8 +109,9 @@ ru_status rui_pipe_decide(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_
     rui_trainer *t = &w->t;
     RU_TRY(rui_trainer_loss(t, (double)w->loss, lr, err)); /* before any stage updates */
     bool last = step + 1 >= t->steps_end, stop = stop_asked(w);
-    bool eval =
-        t->eval != NULL && rui_trainer_eval_after(t, step + 1, t->samples, t->job->train.batch);
+    const rui_place from = {.step = step, .samples = t->samples};
+    const rui_place to = {.step = step + 1, .samples = t->samples + t->job->train.batch};
+    bool eval = t->eval != NULL && rui_trainer_eval_between(t, &from, &to);
     int64_t every = t->job->checkpoint.every_ns;
     bool save =
         every > 0 && ru_time_since(ru_clock_now(), t->saved) >= every && !ru_ckpt_busy(t->ckpt);
