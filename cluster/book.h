@@ -91,6 +91,7 @@ typedef struct ru_book {
     uint32_t of[RU_BOOK_LIVE_MAX]; /* number of the job in a slot; 0: none */
     int64_t seq, at_ns;            /* of the last event */
     struct rui_book_plan *plan;    /* GRANTs so far */
+    double pause_s; /* that a job loses when its workers change; 0: not measured. No fold sets it */
 } ru_book;
 
 /* Owner: everything lives in `arena`, but fx.arena, which the caller ends. Errors: RU_E_MEM. */

@@ -4,7 +4,8 @@
 
 #include "cluster/book.h"
 
-/* What a job loses while it grows or shrinks, and the time in which that must pay. */
+/* What a job loses while it grows or shrinks, as long as nobody has measured it, and the time in
+ * which that must pay. */
 static const double pause_s = 0.3, hold_s = 30;
 static const int64_t starves_ns = 600 * INT64_C(1000000000);
 static const uint32_t any_batch = 1 << 20; /* of a job of which nothing was measured */
@@ -29,6 +30,12 @@ static void put_grant(planner *p, uint32_t job, const ru_alloc_part *parts, uint
         (ru_journal_event){.kind = RU_BOOK_GRANT, .job = job, .text = n > 0 ? t.p : ""};
 }
 
+/* Samples that it can give to workers. */
+static uint32_t most_batch(const ru_goodput_model *m)
+{
+    return m->batch > 0 ? m->batch : m->batch_max;
+}
+
 /* The jobs of one priority, by their numbers, on what is left. */
 static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_err *err)
 {
@@ -43,7 +50,7 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_e
         jobs[i].replicas_max = p->most[j->slot];
         jobs[i].replicas = p->most[j->slot];
         jobs[i].model = p->models[j->slot];
-        if (jobs[i].model.perf.overlap < 1 || jobs[i].model.batch < j->min) {
+        if (jobs[i].model.perf.overlap < 1 || most_batch(&jobs[i].model) < j->min) {
             jobs[i].model = (ru_goodput_model){
                 .batch_first = 1, .batch_max = any_batch, .local_min = 1, .local_max = any_batch};
         }
@@ -53,7 +60,7 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_e
                             .devices = p->left,
                             .n_nodes = p->b->n_nodes,
                             .power = -1,
-                            .restart_s = pause_s,
+                            .restart_s = p->b->pause_s > 0 ? p->b->pause_s : pause_s,
                             .hold_s = hold_s,
                             .spread_max = RU_BOOK_SPREAD_MAX,
                             .nodes_min = 1,

@@ -15,11 +15,12 @@ static double number(const json_t *o, const char *key, double otherwise)
     return json_is_number(v) ? json_number_value(v) : otherwise;
 }
 
-static void add(ru_figures *f, uint32_t nodes, double step_s)
+static void add(ru_figures *f, uint32_t nodes, uint32_t local, double step_s)
 {
     uint32_t k = 0;
     nodes = nodes < 1 ? 1 : nodes < f->workers ? nodes : f->workers;
-    while (k < f->n && (f->seen[k].nodes != nodes || f->seen[k].replicas != f->workers)) {
+    while (k < f->n && (f->seen[k].nodes != nodes || f->seen[k].replicas != f->workers ||
+                        f->seen[k].local != local)) {
         k++;
     }
     if (k == RU_FIGURES_SAMPLES || !(step_s > 0)) {
@@ -29,12 +30,30 @@ static void add(ru_figures *f, uint32_t nodes, double step_s)
         f->n++;
         f->seen[k].nodes = nodes;
         f->seen[k].replicas = f->workers;
+        f->seen[k].local = local;
     }
     double pass_s =
         f->workers > 1 && f->compute_s > 0 && f->compute_s < step_s ? f->compute_s : step_s;
     f->seen[k].steps += 1;
     f->seen[k].step_s += step_s;
     f->seen[k].pass_s += pass_s;
+}
+
+/* The first step with other workers takes as much longer as their change took. */
+static void on_change(ru_figures *f, double step_s)
+{
+    if (f->step_s > 0 && f->since >= WARM && step_s > f->step_s) {
+        f->paused_s += step_s - f->step_s;
+        f->pauses++;
+    }
+    f->step_s = 0;
+}
+
+/* What each worker computes of the step: its batch shows in the speed, where it adapts. */
+static uint32_t local_of(const ru_figures *f, double samples)
+{
+    double batch = f->batch_max > 0 && samples >= 1 && samples < 1e9 ? samples : f->batch;
+    return (uint32_t)((batch + 0.5) / f->workers + (1 - 1.0 / f->workers));
 }
 
 static void on_step(ru_figures *f, const json_t *o, uint32_t nodes)
@@ -44,10 +63,16 @@ static void on_step(ru_figures *f, const json_t *o, uint32_t nodes)
     f->step = (int64_t)number(o, "step", 0);
     f->loss = number(o, "loss", (double)f->loss);
     f->samples_per_s = number(o, "samples_per_s", 0);
+    double step_s = number(o, "step_s", 0);
+    if (n != f->workers) {
+        on_change(f, step_s);
+    }
     f->since = n == f->workers ? f->since + 1 : 0;
     f->workers = n;
+    f->noise = number(o, "gradient_noise", f->noise);
     if (f->since >= WARM) {
-        add(f, nodes, number(o, "step_s", 0));
+        f->step_s = f->step_s > 0 ? f->step_s + 0.1 * (step_s - f->step_s) : step_s;
+        add(f, nodes, local_of(f, f->samples_per_s * step_s), step_s);
     }
 }
 
@@ -59,7 +84,10 @@ static void on_line(ru_figures *f, const char *line, int64_t n, uint32_t nodes)
         on_step(f, o, nodes);
     } else if (schema != NULL && strcmp(schema, "rubato.train.start/1") == 0) {
         double batch = number(o, "batch", 0);
+        double most = number(o, "batch_max", 0), local = number(o, "local_max", 0);
         f->batch = batch >= 1 && batch < 1e9 ? (uint32_t)batch : 0;
+        f->batch_max = most >= batch && most < 1e9 ? (uint32_t)most : 0;
+        f->local_max = local >= 1 && local < 1e9 ? (uint32_t)local : 0;
     } else if (schema != NULL && strcmp(schema, "rubato.train.event/1") == 0) {
         f->compute_s = number(o, "predicted_compute_s", f->compute_s);
     }
@@ -111,17 +139,20 @@ void ru_figures_model(const ru_figures *f, ru_goodput_model *into)
     ru_arena scratch;
     ru_err err;
     uint32_t n = 0;
-    *into = (ru_goodput_model){.batch_first = f->batch,
-                               .batch_max = f->batch,
+    bool adapts = f->batch_max > f->batch && f->noise > 0 && f->batch > 0;
+    uint32_t most = adapts ? f->batch_max : f->batch;
+    *into = (ru_goodput_model){.sqr = adapts ? 1 : 0,
+                               .var = adapts ? f->noise / f->batch : 0,
+                               .batch_first = f->batch,
+                               .batch_max = most,
                                .local_min = 1,
-                               .local_max = f->batch,
-                               .batch = f->batch};
+                               .local_max = f->local_max > 0 && adapts ? f->local_max : most,
+                               .batch = adapts ? 0 : f->batch};
     for (uint32_t k = 0; k < f->n && f->batch > 0; k++) {
-        uint32_t local = (f->batch + f->seen[k].replicas - 1) / f->seen[k].replicas;
         if (f->seen[k].steps >= steps_min) {
             samples[n++] = (ru_perf_sample){.nodes = f->seen[k].nodes,
                                             .replicas = f->seen[k].replicas,
-                                            .local = local,
+                                            .local = f->seen[k].local,
                                             .pass_s = f->seen[k].pass_s / f->seen[k].steps,
                                             .step_s = f->seen[k].step_s / f->seen[k].steps};
         }

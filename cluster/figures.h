@@ -12,12 +12,17 @@ enum { RU_FIGURES_SAMPLES = 16 };
 typedef struct ru_figures {
     int64_t at_bytes; /* of OUT/metrics.jsonl */
     int64_t step;
-    double loss, samples_per_s; /* of the last step */
-    uint32_t workers, batch;    /* batch 0: the run tells none */
-    double compute_s;           /* that the job expects of a step since its last change; 0: none */
-    uint32_t since;             /* steps since its workers changed */
+    double loss, samples_per_s;    /* of the last step */
+    uint32_t workers, batch;       /* batch 0: the run tells none */
+    uint32_t batch_max, local_max; /* it adapts up to these; 0: it stays; by its memory */
+    double noise;                  /* gradient noise scale, samples; 0: not measured */
+    double compute_s; /* that the job expects of a step since its last change; 0: none */
+    uint32_t since;   /* steps since its workers changed */
+    double step_s;    /* of a step with as many workers as now, about; 0: not known */
+    double paused_s;  /* beyond that of the first step after each change, sum */
+    uint32_t pauses;
     struct {
-        uint32_t nodes, replicas;
+        uint32_t nodes, replicas, local;
         double steps, step_s, pass_s; /* sums over that many steps */
     } seen[RU_FIGURES_SAMPLES];
     uint32_t n;
@@ -26,8 +31,8 @@ typedef struct ru_figures {
 /* Read on. `nodes`: on which the job runs now. Cost: at most 256 KiB a call; what is further behind
  * is left out. A file that is not there yet is fine. */
 void ru_figures_look(ru_figures *f, const char *out, uint32_t nodes);
-/* The job's goodput as measured, with the batch that it has; perf.overlap 0: too little is known.
- */
+/* The job's goodput as measured, with the batch that it has or with those to which it may adapt;
+ * perf.overlap 0: too little is known. */
 void ru_figures_model(const ru_figures *f, ru_goodput_model *into);
 
 #endif

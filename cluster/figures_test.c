@@ -48,6 +48,8 @@ static void steps_become_a_model(void **state)
     assert_int_equal(f.workers, 4);
     assert_int_equal(f.n, 3);
     assert_true(f.loss == 0.5);
+    assert_int_equal(f.pauses, 2);
+    assert_true(fabs(f.paused_s - 2 + (65e-3 + 37e-3)) < 1e-6);
     ru_figures_model(&f, &m);
     assert_true(m.perf.overlap >= 1);
     assert_int_equal(m.batch, 64);

@@ -164,6 +164,17 @@ const ru_figures *rui_scheduler_figures(rui_scheduler *s, const ru_book_job *j)
     return &s->figures[j->slot].is;
 }
 
+/* The mean of all changes that live jobs tell of. */
+static double pause_of(const rui_scheduler *s)
+{
+    double sum = 0, n = 0;
+    for (uint32_t slot = 0; slot < s->book.sched.n_jobs; slot++) {
+        sum += s->figures[slot].is.paused_s;
+        n += s->figures[slot].is.pauses;
+    }
+    return n > 0 ? sum / n : s->book.pause_s;
+}
+
 /* By slot. NULL: no memory. */
 static ru_goodput_model *models_of(rui_scheduler *s, ru_arena *scratch)
 {
@@ -187,6 +198,7 @@ static void plan(rui_scheduler *s)
     s->plan_due = false;
     ru_arena_init(&scratch, 0);
     const ru_goodput_model *models = models_of(s, &scratch);
+    s->book.pause_s = pause_of(s);
     ru_status st = models == NULL ? RU_FAIL(&err, RU_E_MEM, "no memory to plan")
                                   : ru_book_plan(&s->book, models, &scratch, &events, &n, &err);
     if (st == RU_OK && n > 0) {

@@ -90,17 +90,19 @@ static ru_status put_steps(const ru_figures *f, ru_arena *arena, ru_text *t, ru_
         return RU_OK;
     }
     ru_table table = ru_table_in(arena);
-    static const char *const names[] = {">workers", ">nodes", ">steps", ">measured", ">predicted"};
+    static const char *const names[] = {">workers", ">nodes",    ">each",
+                                        ">steps",   ">measured", ">predicted"};
     rui_scheduler_columns(&table, names, RU_ARRAY_LEN(names));
     for (uint32_t k = 0; k < f->n; k++) {
-        uint32_t local = (f->batch + f->seen[k].replicas - 1) / f->seen[k].replicas;
         ru_table_i64(&table, f->seen[k].replicas);
         ru_table_i64(&table, f->seen[k].nodes);
+        ru_table_i64(&table, f->seen[k].local);
         ru_table_i64(&table, (int64_t)f->seen[k].steps);
         ru_table_ns(&table, (int64_t)(1e9 * f->seen[k].step_s / f->seen[k].steps));
         if (m.perf.overlap >= 1) {
-            ru_table_ns(&table, (int64_t)(1e9 * ru_perf_step_s(&m.perf, f->seen[k].nodes,
-                                                               f->seen[k].replicas, local, 0)));
+            ru_table_ns(&table,
+                        (int64_t)(1e9 * ru_perf_step_s(&m.perf, f->seen[k].nodes,
+                                                       f->seen[k].replicas, f->seen[k].local, 0)));
         } else {
             ru_table_none(&table);
         }
@@ -137,6 +139,17 @@ ru_status rui_scheduler_explain(rui_scheduler *s, const ru_book_job *j, ru_arena
     if (f->step > 0) {
         ru_text_putf(t, "step %lld, loss %.4g, %.4g samples/s on %u workers\n", (long long)f->step,
                      f->loss, f->samples_per_s, f->workers);
+    }
+    if (f->noise > 0) {
+        ru_text_putf(t, "gradient noise scale %.3g samples; batch %u", f->noise, f->batch);
+        if (f->batch_max > 0) {
+            ru_text_putf(t, " to %u", f->batch_max);
+        }
+        ru_text_put(t, "\n");
+    }
+    if (f->pauses > 0) {
+        ru_text_putf(t, "its workers changed %u times, %.3g s of pause each\n", f->pauses,
+                     f->paused_s / f->pauses);
     }
     return put_steps(f, arena, t, err);
 }
