@@ -1,5 +1,5 @@
-/* Texts: tokens a second of a server beside Hugging Face's generate, the same weights and threads,
- * in turns. */
+/* Texts: tokens a second of a server beside other generators with caches, the same weights and
+ * threads, in turns; and in bf16 beside f32. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,59 +11,114 @@
 #include "env/file/file.h"
 #include "env/process/process.h"
 
-enum { TOKENS = 64, CONTEXT = 256 };
+enum { CONTEXT = 256, PROMPT = 16 };
 #define START_NS INT64_C(120000000000)
 
-static const char JOB[] =
-    "name: text\n"
-    "model: {zoo: gpt, layers: 4, heads: 4, width: 256, context: 256, bias: true}\n"
-    "data: {format: tokens, train: serve-text.u8}\n"
-    "train: {batch: 2, steps: 1, threads: 1, autotune: false}\n";
+typedef struct peer {
+    const char *name, *install; /* name "f32": the server itself, which we ask in bf16 then */
+    double goal[2];             /* of one text, of 8 at one time; 0: none */
+} peer;
+
+typedef struct shape {
+    const char *name;
+    int64_t layers, heads, width, vocab, tokens;
+    const peer *peers;
+    uint32_t n_peers;
+} shape;
+
+static const char TRANSFORMERS[] = "python3 with torch, transformers and safetensors is not "
+                                   "installed (pip install torch transformers safetensors)";
+static const char CTRANSLATE2[] =
+    "python3 with ctranslate2, torch, transformers and safetensors is not installed (pip install "
+    "ctranslate2 torch transformers safetensors)";
+static const peer small[] = {{"transformers", TRANSFORMERS, {2.5, 2.5}}};
+static const peer large[] = {{"transformers", TRANSFORMERS, {1.1, 1.5}},
+                             {"ctranslate2", CTRANSLATE2, {1, 1}},
+                             {"f32", NULL, {1.6, 1.6}}};
+static const shape shapes[] = {
+    {"gpt 4x256", 4, 4, 256, 256, 64, small, RU_ARRAY_LEN(small)},
+    {"gpt2 small", 12, 12, 768, 50257, 32, large, RU_ARRAY_LEN(large)},
+};
 
 typedef struct sides {
     ru_bench *b;
+    const shape *shape;
+    const char *run, *weights;
     rui_side we, they;
     ru_text request;
+    uint32_t rounds;
+    double seconds;
+    ru_err *err;
 } sides;
 
-static ru_status make(const sides *s, const char *weights, ru_err *err)
+static ru_status make(sides *s)
 {
-    const char *data = ru_path_join(s->b->arena, s->b->dir, "serve-text.u8");
+    const shape *p = s->shape;
+    ru_arena *a = s->b->arena;
+    const char *data = ru_path_join(a, s->b->dir, "serve-text.u8");
+    const char *name = ru_arena_printf(a, "text-%lld", (long long)p->width);
+    const char *job = ru_arena_printf(
+        a,
+        "name: text\n"
+        "model: {zoo: gpt, layers: %lld, heads: %lld, width: %lld, context: %d, vocab: %lld, bias: "
+        "true}\n"
+        "data: {format: tokens, train: serve-text.u8}\n"
+        "train: {batch: 1, steps: 1, threads: 1, autotune: false}\n",
+        (long long)p->layers, (long long)p->heads, (long long)p->width, CONTEXT,
+        (long long)p->vocab);
     uint8_t bytes[4 * CONTEXT];
     for (uint32_t k = 0; k < sizeof bytes; k++) {
         bytes[k] = (uint8_t)(k * k);
     }
-    if (data == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for names");
+    s->run = ru_arena_printf(a, "%s/serve-%s", s->b->dir, name != NULL ? name : "");
+    s->weights = ru_arena_printf(a, "%s.safetensors", s->run != NULL ? s->run : "");
+    if (data == NULL || job == NULL || s->run == NULL || s->weights == NULL) {
+        return RU_FAIL(s->err, RU_E_MEM, "no memory for names");
     }
-    RU_TRY(ru_file_replace(data, bytes, (int64_t)sizeof bytes, err));
-    return rui_bench_model(s->b, "text", JOB, "--safetensors", weights, err);
-}
-
-static ru_status begin(sides *s, const char *run, ru_err *err)
-{
-    const char *argv[] = {
-        ru_bench_rubato(s->b->arena), "serve", run, "-l", "0", "--json", "--batch", "1", NULL};
-    RU_TRY(rui_side_begin(argv, &s->we, err));
-    char body[256];
-    int n = snprintf(body, sizeof body,
-                     "{\"model\":\"serve-text\",\"prompt\":\"sixteen letters.\",\"max_tokens\":%d,"
-                     "\"temperature\":0}",
-                     TOKENS);
-    s->request = ru_text_arena(s->b->arena);
+    RU_TRY(ru_file_replace(data, bytes, (int64_t)sizeof bytes, s->err));
+    RU_TRY(rui_bench_model(s->b, name, job, "--safetensors", s->weights, s->err));
+    char body[512];
+    ru_text t = ru_text_into(body, sizeof body);
+    ru_text_put(&t, "{\"prompt\":[");
+    for (int k = 0; k < PROMPT; k++) {
+        ru_text_putf(&t, "%s%d", k > 0 ? "," : "", (7 * k + 3) % 256);
+    }
+    ru_text_putf(&t, "],\"max_tokens\":%lld,\"temperature\":0}", (long long)p->tokens);
+    s->request = ru_text_arena(a);
     ru_text_putf(&s->request,
-                 "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", n,
-                 body);
+                 "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %lld\r\n\r\n%s",
+                 (long long)t.n, body);
     return RU_OK;
 }
 
-/* false: the peer is not installed. */
-static bool begin_peer(sides *s, const char *weights)
+static ru_status begin(sides *s, const char *precision, rui_side *out)
 {
-    const char *scripts = ru_bench_scripts(s->b->arena);
-    const char *script =
-        scripts != NULL ? ru_path_join(s->b->arena, scripts, "generate_peer.py") : NULL;
-    const char *argv[] = {"python3", script, weights, "4", "4", "256", "256", "256", "1", NULL};
+    const char *argv[] = {ru_bench_rubato(s->b->arena),
+                          "serve",
+                          s->run,
+                          "-l",
+                          "0",
+                          "--json",
+                          "--batch",
+                          "1",
+                          "--precision",
+                          precision,
+                          NULL};
+    return rui_side_begin(argv, out, s->err);
+}
+
+/* false: the peer is not installed. */
+static bool begin_peer(sides *s, const peer *p)
+{
+    ru_arena *a = s->b->arena;
+    const char *scripts = ru_bench_scripts(a);
+    const char *script = scripts != NULL ? ru_path_join(a, scripts, "generate_peer.py") : NULL;
+    const int64_t of[] = {s->shape->layers, s->shape->heads, s->shape->width,
+                          CONTEXT,          s->shape->vocab, 1};
+    const char *argv[11] = {"python3", script, p->name, s->weights};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(of); k++) {
+        argv[4 + k] = ru_arena_printf(a, "%lld", (long long)of[k]);
+    }
     ru_err err;
     bool ok = script != NULL && rui_side_begin(argv, &s->they, &err) == RU_OK;
     if (!ok) {
@@ -72,68 +127,93 @@ static bool begin_peer(sides *s, const char *weights)
     return ok;
 }
 
-static ru_status one_round(sides *s, uint32_t texts, double seconds, double *ours, double *theirs,
-                           ru_err *err)
+static ru_status served(sides *s, const rui_side *of, uint32_t texts, double *rate)
 {
     rui_load_out *out = RU_NEW(s->b->arena, rui_load_out, 1);
-    const rui_load l = {.address = s->we.address,
+    const rui_load l = {.address = of->address,
                         .request = s->request.p,
                         .size_bytes = s->request.n,
                         .conns = texts,
-                        .seconds = seconds};
+                        .seconds = s->seconds,
+                        .patience_s = 120};
     if (out == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a load");
+        return RU_FAIL(s->err, RU_E_MEM, "no memory for a load");
     }
-    RU_TRY(rui_load_run(&l, out, err));
-    *ours = (double)out->ok * TOKENS / out->seconds;
-    if (s->they.process != NULL) {
-        char ask[32];
-        const char *line = NULL;
-        int n = snprintf(ask, sizeof ask, "%u %d\n", texts, TOKENS);
-        RU_TRY(ru_process_write(s->they.process, ask, n, err));
-        RU_TRY(ru_process_line(s->they.process, START_NS, &line, err));
-        *theirs = line != NULL ? strtod(line, NULL) : 0;
-    }
+    RU_TRY(rui_load_run(&l, out, s->err));
+    *rate = (double)out->ok * (double)s->shape->tokens / out->seconds;
     return RU_OK;
 }
 
-static ru_status row(sides *s, uint32_t texts, uint32_t rounds, double seconds, ru_err *err)
+static ru_status of_peer(sides *s, uint32_t texts, double *rate)
 {
-    double ours[RU_BENCH_ROUNDS_MAX], theirs[RU_BENCH_ROUNDS_MAX];
-    const char *name = ru_arena_printf(s->b->arena, "gpt 4x256, %u text%s", texts,
-                                       texts == 1 ? "" : "s at one time");
-    ru_bench_row r = {.name = name, .unit = "tokens/s", .goal = 2.5, .peer = "transformers"};
-    if (name == NULL || !ru_bench_wants(s->b, name)) {
-        return RU_OK;
+    char ask[64];
+    const char *line = NULL;
+    if (s->they.address[0] != '\0') {
+        return served(s, &s->they, texts, rate);
     }
-    for (uint32_t k = 0; k < rounds; k++) {
-        RU_TRY(one_round(s, texts, seconds, &ours[k], &theirs[k], err));
+    int n = snprintf(ask, sizeof ask, "%u %lld\n", texts, (long long)s->shape->tokens);
+    RU_TRY(ru_process_write(s->they.process, ask, n, s->err));
+    RU_TRY(ru_process_line(s->they.process, START_NS, &line, s->err));
+    *rate = line != NULL ? strtod(line, NULL) : 0;
+    return RU_OK;
+}
+
+static ru_status row(sides *s, const peer *p, uint32_t which, const char *name)
+{
+    double ours[RU_BENCH_ROUNDS_MAX], theirs[RU_BENCH_ROUNDS_MAX] = {0};
+    uint32_t texts = which == 0 ? 1 : 8;
+    ru_bench_row r = {.name = name, .unit = "tokens/s", .goal = p->goal[which], .peer = p->name};
+    for (uint32_t k = 0; k < s->rounds; k++) {
+        RU_TRY(served(s, &s->we, texts, &ours[k]));
+        RU_TRY(s->they.process != NULL ? of_peer(s, texts, &theirs[k]) : RU_OK);
     }
-    r.ours = ru_bench_stat_of(ours, rounds);
+    r.ours = ru_bench_stat_of(ours, s->rounds);
+    r.missing = s->they.process == NULL ? p->install : NULL;
     if (s->they.process != NULL) {
-        r.theirs = ru_bench_stat_of(theirs, rounds);
-    } else {
-        r.missing =
-            "python3 with torch, transformers and safetensors is not installed (pip install "
-            "torch transformers safetensors)";
+        r.theirs = ru_bench_stat_of(theirs, s->rounds);
     }
-    return ru_bench_add(s->b, &r, err);
+    return ru_bench_add(s->b, &r, s->err);
+}
+
+static ru_status beside(sides *s, const peer *p, const char *const name[2])
+{
+    bool own = p->install == NULL;
+    ru_status st = begin(s, own ? "bf16" : "f32", &s->we);
+    if (st == RU_OK && own) {
+        st = begin(s, "f32", &s->they);
+    } else if (st == RU_OK) {
+        (void)begin_peer(s, p);
+    }
+    for (uint32_t k = 0; st == RU_OK && k < 2; k++) {
+        st = ru_bench_wants(s->b, name[k]) ? row(s, p, k, name[k]) : RU_OK;
+    }
+    rui_side_end(&s->we);
+    rui_side_end(&s->they);
+    return st;
 }
 
 ru_status rui_bench_generate(ru_bench *b, uint32_t rounds, double seconds, ru_err *err)
 {
-    sides s = {.b = b};
-    const char *run = ru_path_join(b->arena, b->dir, "serve-text");
-    const char *weights = ru_path_join(b->arena, b->dir, "serve-text.safetensors");
-    if (run == NULL || weights == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for names");
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(shapes); i++) {
+        sides s = {.b = b, .shape = &shapes[i], .rounds = rounds, .seconds = seconds, .err = err};
+        bool made = false;
+        for (uint32_t k = 0; k < shapes[i].n_peers; k++) {
+            const peer *p = &shapes[i].peers[k];
+            const char *own = p->install == NULL ? " bf16" : "";
+            const char *name[2];
+            for (uint32_t n = 0; n < 2; n++) {
+                name[n] = ru_arena_printf(b->arena, "%s%s, %s, beside %s", shapes[i].name, own,
+                                          n == 0 ? "1 text" : "8 texts at one time", p->name);
+            }
+            if (name[0] == NULL || name[1] == NULL) {
+                return RU_FAIL(err, RU_E_MEM, "no memory for names");
+            }
+            if (ru_bench_wants(b, name[0]) || ru_bench_wants(b, name[1])) {
+                RU_TRY(made ? RU_OK : make(&s));
+                made = true;
+                RU_TRY(beside(&s, p, name));
+            }
+        }
     }
-    RU_TRY(make(&s, weights, err));
-    ru_status st = begin(&s, run, err);
-    (void)(st == RU_OK && begin_peer(&s, weights));
-    st = st == RU_OK ? row(&s, 1, rounds, seconds, err) : st;
-    st = st == RU_OK ? row(&s, 8, rounds, seconds, err) : st;
-    rui_side_end(&s.we);
-    rui_side_end(&s.they);
-    return st;
+    return RU_OK;
 }

@@ -16,9 +16,6 @@
 
 enum { ANSWER_BYTES = 1 << 16, EVENTS = 64 };
 
-/* Requests under way are given up so long after the last one was sent. */
-#define PATIENCE_NS INT64_C(5000000000)
-
 typedef struct conn {
     int fd;
     bool busy, urgent;
@@ -205,7 +202,7 @@ ru_status rui_load_run(const rui_load *l, rui_load_out *out, ru_err *err)
     r.end_ns = from + (int64_t)(l->seconds * 1e9);
     while (st == RU_OK && (ru_clock_now().ns < r.end_ns || r.n_idle < l->conns)) {
         st = turn(&r);
-        if (ru_clock_now().ns > r.end_ns + PATIENCE_NS) {
+        if (ru_clock_now().ns > r.end_ns + (l->patience_s > 0 ? l->patience_s : 5) * 1000000000) {
             break;
         }
     }

@@ -21,6 +21,7 @@ typedef struct rui_load {
     double per_s;   /* Poisson arrivals; 0: closed loop */
     double seconds;
     uint64_t seed;
+    int64_t patience_s; /* for answers after the last request; 0: 5 */
     int64_t promise_ns; /* answers later than that are counted; 0: none is */
 } rui_load;
 
