@@ -1,4 +1,5 @@
-/* rubato serve beside a server made of uvicorn and ONNX Runtime, and against its own promises. */
+/* rubato serve beside servers on ONNX Runtime (uvicorn alone, MLServer, BentoML), and against its
+ * own promises. */
 #include "bench/serve/bench_serve.h"
 
 #include <math.h>
@@ -24,7 +25,7 @@ typedef struct model {
     int64_t elements;
     double goal; /* of rows a second over the peer's */
     const char *path;
-    ru_text binary, json, urgent, traced, plain; /* plain: the peer's */
+    ru_text binary, json, urgent, traced, plain, x; /* plain, x: of peers */
 } model;
 
 typedef struct bench {
@@ -106,7 +107,7 @@ static void put_request(ru_text *t, const model *m, const char *input, const cha
 static ru_status requests(bench *w, model *m)
 {
     const char *shape = m->elements == 784 ? "[1,1,28,28]" : "[1,3,32,32]";
-    ru_text *all[] = {&m->binary, &m->json, &m->urgent, &m->traced, &m->plain};
+    ru_text *all[] = {&m->binary, &m->json, &m->urgent, &m->traced, &m->plain, &m->x};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(all); k++) {
         *all[k] = ru_text_arena(w->b->arena);
     }
@@ -121,6 +122,12 @@ static ru_status requests(bench *w, model *m)
     ru_text_putf(&m->plain, "POST / HTTP/1.1\r\nHost: bench\r\nContent-Length: %lld\r\n\r\n",
                  (long long)m->elements * 4);
     ru_text_put_n(&m->plain, m->binary.p + m->binary.n - m->elements * 4, m->elements * 4);
+    const char *data = strstr(m->json.p, "\"data\":[") + 8; /* to "]}]}" */
+    int64_t n = m->json.p + m->json.n - 4 - data;
+    ru_text_putf(&m->x,
+                 "POST /infer HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
+                 "Content-Length: %lld\r\n\r\n{\"x\":[[%.*s]]}",
+                 (long long)n + 10, (int)n, data);
     return m->plain.cut ? RU_FAIL(w->err, RU_E_MEM, "no memory for requests") : RU_OK;
 }
 
@@ -313,13 +320,19 @@ static ru_status promise(bench *w, const model *m)
                   percent(w->out.urgent_late + w->out.urgent_other, urgent), 1);
 }
 
+/* A server beside ours, and the requests of both. */
+typedef struct kind {
+    const char *name, *install;
+    const ru_text *theirs, *ours;
+} kind;
+
 /* The greatest rate, in steps of a tenth of our saturation, whose p99 is at most p99_ns. */
-static ru_status rate_for(bench *w, const rui_side *s, const model *m, double top, int64_t p99_ns,
+static ru_status rate_for(bench *w, const rui_side *s, const kind *p, double top, int64_t p99_ns,
                           double *rate)
 {
     *rate = 0;
     for (double part = 0.95; part > 0.04 && *rate == 0; part -= 0.1) {
-        RU_TRY(at_rate(w, s, &m->binary, part * top, &w->out));
+        RU_TRY(at_rate(w, s, p->ours, part * top, &w->out));
         if (ru_hist_quantile(&w->out.latency, 0.99) <= p99_ns && w->out.full + w->out.other == 0) {
             *rate = part * top;
         }
@@ -327,70 +340,100 @@ static ru_status rate_for(bench *w, const rui_side *s, const model *m, double to
     return RU_OK;
 }
 
-static ru_status rounds(bench *w, const model *m, const rui_side *we, const rui_side *they,
-                        double *a, double *c, double *top)
+/* Rates of both at the p99 that the peer has at 0.7 of its saturation, and our saturation. */
+typedef struct rates {
+    double ours[RU_BENCH_ROUNDS_MAX], theirs[RU_BENCH_ROUNDS_MAX], top[RU_BENCH_ROUNDS_MAX];
+} rates;
+
+static ru_status rounds(bench *w, const kind *p, const rui_side *we, const rui_side *they, rates *r)
 {
     for (uint32_t k = 0; k < w->rounds; k++) {
-        int64_t p99_ns;
-        RU_TRY(closed(w, they, &m->plain, CONNS, &w->out));
-        c[k] = 0.7 * (double)w->out.ok / w->out.seconds;
-        RU_TRY(at_rate(w, they, &m->plain, c[k], &w->out));
-        p99_ns = ru_hist_quantile(&w->out.latency, 0.99);
-        RU_TRY(closed(w, we, &m->binary, CONNS, &w->out));
-        top[k] = (double)w->out.ok / w->out.seconds;
-        RU_TRY(rate_for(w, we, m, top[k], p99_ns, &a[k]));
+        int64_t p99_ns = 0;
+        if (they->process != NULL) {
+            RU_TRY(closed(w, they, p->theirs, CONNS, &w->out));
+            r->theirs[k] = 0.7 * (double)w->out.ok / w->out.seconds;
+            RU_TRY(at_rate(w, they, p->theirs, r->theirs[k], &w->out));
+            p99_ns = ru_hist_quantile(&w->out.latency, 0.99);
+        }
+        RU_TRY(closed(w, we, p->ours, CONNS, &w->out));
+        r->top[k] = r->ours[k] = (double)w->out.ok / w->out.seconds;
+        RU_TRY(they->process != NULL ? rate_for(w, we, p, r->top[k], p99_ns, &r->ours[k]) : RU_OK);
     }
     return RU_OK;
 }
 
-static ru_status peer(bench *w, const model *m)
+static ru_status memory_row(bench *w, const model *m, const rui_side *we, const rui_side *they)
 {
-    const char *name = ru_arena_printf(w->b->arena, "%s rows/s at the peer's p99", m->name);
-    const char *scripts = ru_bench_scripts(w->b->arena);
-    const char *script = ru_path_join(w->b->arena, scripts != NULL ? scripts : "", "serve_peer.py");
-    const char *argv[] = {"python3", script, m->path, "1", NULL};
-    double a[RU_BENCH_ROUNDS_MAX], c[RU_BENCH_ROUNDS_MAX], top[RU_BENCH_ROUNDS_MAX];
-    double held[2] = {0};
+    double held[2];
+    RU_TRY(memory_mb(w, we, &held[0]));
+    RU_TRY(memory_mb(w, they, &held[1]));
+    return ru_bench_add(w->b,
+                        &(ru_bench_row){.name = ru_arena_printf(w->b->arena, "%s memory", m->name),
+                                        .unit = "MB",
+                                        .lower = true,
+                                        .peer = ru_arena_str(w->b->arena, they->detail),
+                                        .goal = m->elements > 784 ? 2 : 3,
+                                        .ours = {held[0], held[0], held[0], 1},
+                                        .theirs = {held[1], held[1], held[1], 1}},
+                        w->err);
+}
+
+static ru_status beside(bench *w, const model *m, const kind *p)
+{
+    ru_arena *a = w->b->arena;
+    bool first = p->theirs == &m->plain;
+    const char *name = ru_arena_printf(a, "%s rows/s at the p99 of %s", m->name, p->name);
+    const char *scripts = ru_bench_scripts(a);
+    const char *script = ru_path_join(a, scripts != NULL ? scripts : "", "serve_peer.py");
+    const char *argv[] = {"python3", script, p->name, m->path, "1", NULL};
     rui_side we = {0}, they = {0};
+    rates *r = RU_NEW(a, rates, 1);
+    if (name == NULL || r == NULL) {
+        return RU_FAIL(w->err, RU_E_MEM, "no memory for rounds");
+    }
     if (!ru_bench_wants(w->b, name)) {
         return RU_OK;
     }
-    ru_bench_row row = {.name = name, .unit = "rows/s", .goal = m->goal, .peer = "uvicorn"};
+    ru_bench_row row = {.name = name, .unit = "rows/s", .goal = m->goal, .peer = p->name};
     if (scripts == NULL || rui_side_begin(argv, &they, w->err) != RU_OK) {
-        row.missing = "python3 with uvicorn, onnxruntime and numpy is not installed (pip install "
-                      "uvicorn uvloop httptools onnxruntime numpy)";
+        rui_side_end(&they);
+        row.missing = p->install;
     }
     ru_status st = ours(w, m, NULL, NULL, &we);
-    if (st == RU_OK && row.missing == NULL) {
-        st = rounds(w, m, &we, &they, a, c, top);
-        st = st == RU_OK ? memory_mb(w, &we, &held[0]) : st;
-        st = st == RU_OK ? memory_mb(w, &they, &held[1]) : st;
-        row.peer = ru_arena_str(w->b->arena, they.detail);
-        row.theirs = ru_bench_stat_of(c, w->rounds);
-    } else if (st == RU_OK) {
-        for (uint32_t k = 0; st == RU_OK && k < w->rounds; k++) {
-            st = closed(w, &we, &m->binary, CONNS, &w->out);
-            a[k] = top[k] = (double)w->out.ok / w->out.seconds;
-        }
+    st = st == RU_OK ? rounds(w, p, &we, &they, r) : st;
+    if (st == RU_OK && they.process != NULL) {
+        row.peer = ru_arena_str(a, they.detail);
+        row.theirs = ru_bench_stat_of(r->theirs, w->rounds);
+        st = first ? memory_row(w, m, &we, &they) : RU_OK;
     }
     rui_side_end(&we);
     rui_side_end(&they);
     RU_TRY(st);
-    row.ours = ru_bench_stat_of(a, w->rounds);
+    row.ours = ru_bench_stat_of(r->ours, w->rounds);
     RU_TRY(ru_bench_add(w->b, &row, w->err));
-    if (held[1] > 0) {
-        RU_TRY(
-            ru_bench_add(w->b,
-                         &(ru_bench_row){.name = ru_arena_printf(w->b->arena, "%s memory", m->name),
-                                         .unit = "MB",
-                                         .lower = true,
-                                         .peer = row.peer,
-                                         .goal = m->elements > 784 ? 2 : 3,
-                                         .ours = {held[0], held[0], held[0], 1},
-                                         .theirs = {held[1], held[1], held[1], 1}},
-                         w->err));
+    double top = ru_bench_stat_of(r->top, w->rounds).median;
+    return first ? figure(w, m, "saturation", "rows/s", false, top, 0) : RU_OK;
+}
+
+static ru_status peers(bench *w, const model *m)
+{
+    const kind kinds[] = {
+        {"uvicorn",
+         "python3 with uvicorn, onnxruntime and numpy is not installed (pip install uvicorn uvloop "
+         "httptools onnxruntime numpy)",
+         &m->plain, &m->binary},
+        {"mlserver",
+         "python3 with mlserver and onnxruntime is not installed (pip install mlserver "
+         "onnxruntime)",
+         &m->json, &m->json},
+        {"bentoml",
+         "python3 with bentoml and onnxruntime is not installed (pip install bentoml onnxruntime)",
+         &m->x, &m->json},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(kinds); k++) {
+        RU_TRY(beside(w, m, &kinds[k]));
     }
-    return figure(w, m, "saturation", "rows/s", false, ru_bench_stat_of(top, w->rounds).median, 0);
+    return RU_OK;
 }
 
 /* From the start of the program to the line that says it answers, and the slowest of the first
@@ -533,7 +576,7 @@ ru_status ru_bench_serve(ru_bench *b, ru_err *err)
             RU_TRY(hop(&w, m, false));
             RU_TRY(hop(&w, m, true));
         }
-        RU_TRY(peer(&w, m));
+        RU_TRY(peers(&w, m));
         if (k < 2) {
             RU_TRY(promise(&w, m));
         }
