@@ -1,0 +1,300 @@
+#include "train/pipe/measure.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "env/clock.h"
+#include "exec/pool.h"
+#include "plan/cut/pipe.h"
+#include "plan/row/policy.h"
+#include "train/model/model.h"
+#include "train/model/stage.h"
+
+enum { RUNS = 7 };
+
+typedef struct meter {
+    const ru_job *job;
+    ru_arena *arena;
+    uint32_t threads;
+    ru_dataset *data;
+    ru_model model;
+    ru_step_options so;
+    ru_stages stages;
+} meter;
+
+static ru_status full(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_LIMIT, "the arena of the layers is full");
+}
+
+static ru_status open_model(meter *m, ru_err *err)
+{
+    const ru_job_train *t = &m->job->train;
+    ru_model_facts facts;
+    ru_data_options d = ru_job_data_options(m->job, false);
+    RU_TRY(ru_dataset_open(&d, &m->data, err));
+    RU_TRY(ru_model_facts_from(m->data, m->arena, &facts, err));
+    RU_TRY(ru_model_open(m->job, &facts, NULL, m->arena, &m->model, err));
+    int64_t micro = t->accumulate > 1 ? t->accumulate : 1;
+    m->so = (ru_step_options){.loss = m->model.loss,
+                              .optimizer = ru_job_optimizer_get(m->job),
+                              .groups = t->groups.at,
+                              .n_groups = t->groups.n,
+                              .label_smoothing = t->label_smoothing,
+                              .batch = t->batch / micro,
+                              .share_of = t->batch,
+                              .x = facts.x,
+                              .y = facts.y};
+    return RU_OK;
+}
+
+/* -- layers ------------------------------------------------------------------------------------ */
+
+/* The layer of a state: what stands before the last point of its name. */
+static const char *layer_of(const ru_value *v, ru_arena *arena)
+{
+    const char *dot = v->kind == RU_VALUE_STATE && v->name != NULL ? strrchr(v->name, '.') : NULL;
+    return dot != NULL ? ru_arena_strn(arena, v->name, dot - v->name) : NULL;
+}
+
+/* Every layer but the first, in the order of the model; of too many, evenly spaced ones. */
+static ru_status list_layers(const meter *m, const char ***out, uint32_t *n, ru_err *err)
+{
+    const ru_graph *g = &m->model.train;
+    const char **at = RU_NEW(m->arena, const char *, g->n_values);
+    uint32_t found = 0;
+    if (at == NULL) {
+        return full(err);
+    }
+    for (uint32_t i = 1; i < g->n_nodes; i++) {
+        /* A normalisation stays with the convolution whose kernel it may be a part of. */
+        bool look = g->nodes[i].op != RU_OP_BatchNormTrain;
+        for (uint32_t k = 0; k < g->nodes[i].n_in && look; k++) {
+            const char *name = layer_of(&g->values[g->nodes[i].in[k].v], m->arena);
+            look = name == NULL;
+            for (uint32_t j = 0; j < found && !look; j++) {
+                if (strcmp(at[j], name) == 0) {
+                    name = NULL;
+                    break;
+                }
+            }
+            if (name != NULL) {
+                at[found++] = name;
+            }
+        }
+    }
+    uint32_t some = found > RU_STAGES_MAX ? RU_STAGES_MAX : found;
+    for (uint32_t k = 0; k < some; k++) {
+        at[k] = at[(uint64_t)k * found / some];
+    }
+    if (some < 2) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "the model has %u layer%s with parameters, so it cannot be cut; train it "
+                       "data parallel",
+                       some, some == 1 ? "" : "s");
+    }
+    *out = at;
+    *n = some;
+    return RU_OK;
+}
+
+/* -- times ------------------------------------------------------------------------------------- */
+
+static int compare(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static int64_t median(int64_t *ns)
+{
+    qsort(ns, RUNS, sizeof *ns, compare);
+    return ns[RUNS / 2];
+}
+
+/* Numbers like those of a network: kernels take other times with zeros. */
+static void fill(const ru_graph *g, ru_exe *e)
+{
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        const ru_type *t = &ru_graph_value(g, g->inputs[i])->type;
+        void *p = ru_exe_input(e, g->inputs[i]);
+        for (int64_t k = 0; k < ru_type_count(t) && t->dtype == RU_F32; k++) {
+            ((float *)p)[k] = (float)(k * 131 % 257) / 257.0f - 0.5f;
+        }
+    }
+}
+
+static ru_status time_stage(const meter *m, const ru_stage *s, int64_t *forward_ns,
+                            int64_t *backward_ns, ru_err *err)
+{
+    const ru_job_train *t = &m->job->train;
+    int64_t f[RUNS], b[RUNS];
+    ru_exe *e;
+    const ru_exe_options eo = {.device = (ru_device_kind)t->device,
+                               .precision = (ru_precision)t->precision,
+                               .threads = m->threads,
+                               .two_phase = true,
+                               .forward = s->ends,
+                               .n_forward = s->n_ends,
+                               .ports = s->ports,
+                               .n_ports = s->n_ports};
+    RU_TRY(ru_exe_open(&s->step.graph, &eo, &e, err));
+    ru_status st = ru_model_init(&m->model, 1, &s->step.graph, e, m->threads, err);
+    fill(&s->step.graph, e);
+    for (uint32_t k = 0; k < RUNS + 1 && st == RU_OK; k++) { /* the first one warms up */
+        const ru_run_args args = {.seed = 1, .step = k};
+        ru_time t0 = ru_clock_now();
+        st = ru_exe_phase(e, RU_PHASE_FORWARD, &args, err);
+        ru_time t1 = ru_clock_now();
+        st = st == RU_OK ? ru_exe_phase(e, RU_PHASE_BACKWARD, &args, err) : st;
+        f[k % RUNS] = ru_time_since(t1, t0);
+        b[k % RUNS] = ru_time_since(ru_clock_now(), t1);
+    }
+    ru_exe_close(e);
+    RU_TRY(st);
+    *forward_ns = median(f);
+    *backward_ns = median(b);
+    return RU_OK;
+}
+
+static int64_t bytes_of(const ru_graph *g, ru_value_role role)
+{
+    int64_t sum = 0;
+    for (uint32_t v = 1; v < g->n_values; v++) {
+        const ru_value *x = &g->values[v];
+        sum += x->kind == RU_VALUE_STATE && x->role == role ? ru_type_bytes(&x->type) : 0;
+    }
+    return sum;
+}
+
+static ru_status measure(meter *m, ru_pipe_layers *l, ru_err *err)
+{
+    int64_t slots = 0, params = 0, micro = l->micro;
+    RU_TRY(
+        ru_stages_build(&m->model.train, &m->so, l->name + 1, l->n - 1, m->arena, &m->stages, err));
+    for (uint32_t k = 0; k < l->n; k++) {
+        const ru_stage *s = &m->stages.at[k];
+        RU_TRY(time_stage(m, s, &l->forward_ns[k], &l->backward_ns[k], err));
+        l->forward_ns[k] *= micro;
+        l->backward_ns[k] *= micro;
+        l->param_bytes[k] = bytes_of(&s->step.graph, RU_ROLE_PARAM);
+        params += l->param_bytes[k];
+        slots += bytes_of(&s->step.graph, RU_ROLE_SLOT);
+        for (uint32_t i = 0; i < m->stages.n_edges; i++) { /* a value crosses a cut once */
+            const ru_stage_edge *e = &m->stages.edges[i];
+            bool again = false;
+            for (uint32_t j = 0; j < i; j++) {
+                const ru_stage_edge *o = &m->stages.edges[j];
+                again = again || (o->from == e->from && o->out.v == e->out.v && o->to > k);
+            }
+            l->cross_bytes[k] +=
+                e->from <= k && e->to > k && !again ? micro * ru_type_bytes(&e->type) : 0;
+        }
+    }
+    l->state = params > 0 ? 1 + (double)slots / (double)params : 1;
+    return RU_OK;
+}
+
+ru_status ru_pipe_measure(const ru_job *job, uint32_t threads, ru_arena *arena, ru_pipe_layers *out,
+                          ru_err *err)
+{
+    meter m = {.job = job, .arena = arena, .threads = threads};
+    ru_pipe_layers l = {.micro = job->train.accumulate > 1 ? (uint32_t)job->train.accumulate : 1};
+    ru_status st = open_model(&m, err);
+    st = st == RU_OK ? list_layers(&m, &l.name, &l.n, err) : st;
+    if (st == RU_OK) {
+        l.forward_ns = RU_NEW(arena, int64_t, l.n);
+        l.backward_ns = RU_NEW(arena, int64_t, l.n);
+        l.param_bytes = RU_NEW(arena, int64_t, l.n);
+        l.cross_bytes = RU_NEW(arena, int64_t, l.n);
+        bool some = l.forward_ns != NULL && l.backward_ns != NULL && l.param_bytes != NULL &&
+                    l.cross_bytes != NULL;
+        st = some ? measure(&m, &l, err) : full(err);
+    }
+    ru_model_close(&m.model);
+    ru_dataset_close(m.data);
+    if (st == RU_OK) {
+        *out = l;
+    }
+    return st;
+}
+
+/* -- the policy's input ------------------------------------------------------------------------ */
+
+static void put_ns(ru_json *j, const char *key, int64_t ns)
+{
+    char text[32];
+    ru_text t = ru_text_into(text, sizeof text);
+    ru_text_putf(&t, "%lldns", (long long)ns);
+    ru_json_str(j, key, text);
+}
+
+void ru_pipe_question(const ru_pipe_layers *l, uint32_t units, double bytes_per_s, ru_json *j)
+{
+    ru_json_str(j, "method", "flush");
+    ru_json_i64(j, "microbatches", l->micro);
+    ru_json_f64(j, "state", l->state);
+    if (units > 0) {
+        ru_json_open(j, "units", '[');
+        ru_json_i64(j, NULL, units);
+        ru_json_close(j);
+        ru_json_open(j, "bytes_per_s", '[');
+        ru_json_f64(j, NULL, bytes_per_s);
+        ru_json_close(j);
+    }
+    ru_json_open(j, "layers", '[');
+    for (uint32_t k = 0; k < l->n; k++) {
+        ru_json_open(j, NULL, '{');
+        ru_json_str(j, "name", l->name[k]);
+        put_ns(j, "forward", l->forward_ns[k]);
+        put_ns(j, "backward", l->backward_ns[k]);
+        ru_json_i64(j, "parameters", l->param_bytes[k]);
+        ru_json_i64(j, "activation", l->cross_bytes[k]);
+        ru_json_open(j, "after", '[');
+        if (k > 0) { /* a chain: what skips layers is counted where it crosses */
+            ru_json_i64(j, NULL, k - 1);
+        }
+        ru_json_close(j);
+        ru_json_close(j);
+    }
+    ru_json_close(j);
+}
+
+ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s,
+                         ru_arena *arena, ru_pipe_choice *out, ru_err *err)
+{
+    const ru_policy *policy = &ru_policy_pipe;
+    ru_arena scratch;
+    ru_conf *c;
+    ru_policy_answer a;
+    ru_text text = ru_text_arena(arena);
+    ru_json j = ru_json_into(&text);
+    ru_json_open(&j, NULL, '{');
+    ru_pipe_question(l, workers, bytes_per_s, &j);
+    ru_json_close(&j);
+    void *in = ru_arena_zalloc(arena, policy->in->size_bytes, 64);
+    const char **cut = RU_NEW(arena, const char *, l->n);
+    if (in == NULL || cut == NULL) {
+        return full(err);
+    }
+    RU_TRY(ru_conf_new(policy->in, arena, &c, err));
+    ru_conf_bulk(c);
+    RU_TRY(ru_conf_add_json(c, "measured layers", text.p, text.n, err));
+    RU_TRY(ru_conf_apply(c, in, err));
+    ru_arena_init(&scratch, 0);
+    ru_status st =
+        ru_policy_run(policy, in, &(ru_policy_tools){.out = arena, .scratch = &scratch}, &a, err);
+    ru_arena_fini(&scratch);
+    RU_TRY(st);
+    const ru_pipe_plan *p = a.plan;
+    ru_pipe_choice choice = {.cut = cut, .data_s = p->data_parallel_s, .single_s = p->single_s};
+    for (uint32_t k = 1; k < p->n_layers && p->n_stages == workers; k++) {
+        if (p->stage_of[k] != p->stage_of[k - 1]) {
+            cut[choice.n_cut++] = l->name[k];
+        }
+    }
+    choice.pipeline_s = choice.n_cut > 0 ? p->minibatch_s : 0;
+    choice.pipeline = choice.n_cut > 0 && choice.pipeline_s < choice.data_s;
+    *out = choice;
+    return RU_OK;
+}

@@ -1,0 +1,43 @@
+/* Layers of a job's model, measured one by one: the input of the policy `pipe` for this job.
+ *
+ * Every layer with parameters is opened as a stage of its own and runs forward and backward on
+ * this machine. What crosses behind each layer is what a cut there would send.
+ *
+ * Thread: main. */
+#ifndef RU_TRAIN_PIPE_MEASURE_H
+#define RU_TRAIN_PIPE_MEASURE_H
+
+#include "base/json.h"
+#include "train/job/job.h"
+
+typedef struct ru_pipe_layers {
+    const char **name; /* [n] a cut begins the stage of layer k with name[k]; name[0]: the first */
+    uint32_t n;
+    int64_t *forward_ns, *backward_ns; /* [n] of a batch: of its micro-batches, one after the other
+                                        */
+    int64_t *param_bytes;
+    int64_t *cross_bytes; /* [n] of a batch, forward, between layer k and the later ones */
+    uint32_t micro;
+    double state; /* bytes of gradients and slots per byte of parameters */
+} ru_pipe_layers;
+
+/* Measure with `threads` threads (0: all cores). Everything lives in `arena`.
+ * Errors: those of data and model; RU_E_CONFIG for a model that cannot be cut anywhere. */
+RU_MUST_USE ru_status ru_pipe_measure(const ru_job *job, uint32_t threads, ru_arena *arena,
+                                      ru_pipe_layers *out, ru_err *err);
+/* As members of the open object of `j`, for `units` workers whose links have `bytes_per_s`;
+ * units 0: without them. */
+void ru_pipe_question(const ru_pipe_layers *l, uint32_t units, double bytes_per_s, ru_json *j);
+
+/* How `workers` processes should train the job, by the policy `pipe`. */
+typedef struct ru_pipe_choice {
+    bool pipeline;                       /* else data parallel */
+    const char *const *cut;              /* [n_cut] */
+    uint32_t n_cut;                      /* workers - 1; 0: no pipeline of all workers was found */
+    double pipeline_s, data_s, single_s; /* predicted for a step; pipeline_s 0: none */
+} ru_pipe_choice;
+
+RU_MUST_USE ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s,
+                                     ru_arena *arena, ru_pipe_choice *out, ru_err *err);
+
+#endif
