@@ -294,11 +294,16 @@ const ru_conf_table rui_job_data_table = RU_TABLE(
 static const ru_conf_field pipeline_fields[] = {
     RU_ROW(TEXT_LIST, ru_job_pipeline, cut, "[]",
            "layers, or modules, each of which begins another stage; a name is the beginning of "
-           "the names of its parameters (layer3 of layer3.0.conv1.weight)"),
+           "the names of its parameters (layer3 of layer3.0.conv1.weight); none: the best cut for "
+           "the workers, from measured layers"),
     RU_ROW(CHOICE, ru_job_pipeline, schedule, "flush",
            "order of the micro-batches (train.accumulate) on each worker: flush goes back as soon "
            "as it can, so that few of them are kept; gpipe goes forward with all of them first",
            .choices = "flush|gpipe"),
+    RU_ROW(F64, ru_job_pipeline, bytes_per_s, "0",
+           "where Rubato chooses: bytes that a worker can send in a second; 0: 2e9 on one machine, "
+           "125e6 (1 Gbit/s) between several",
+           RU_IN(0, 1e15)),
 };
 
 static const ru_conf_table pipeline_table =
@@ -427,8 +432,9 @@ static const ru_conf_field train_fields[] = {
            .choices = "auto|best|tac|tic|random|fifo|layer|reverse|smallest"),
     RU_ROW(CHOICE, ru_job_train, parallel, "data",
            "what several workers divide: data: the samples of a batch, each has the whole model; "
-           "pipeline: the layers of the model (docs/pipeline.md)",
-           .choices = "data|pipeline"),
+           "pipeline: the layers of the model; auto: the one that is predicted to be faster, from "
+           "measured layers (docs/pipeline.md)",
+           .choices = "data|pipeline|auto"),
     RU_ROW(SECTION, ru_job_train, pipeline, NULL, "with parallel: pipeline",
            .table = &pipeline_table),
     RU_ROW_AS("poll", TIME, ru_job_train, poll_ns, "0s",

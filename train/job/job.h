@@ -89,11 +89,16 @@ typedef struct ru_job_schedule {
     ru_job_curve constant, step, cosine, linear, one_cycle;
 } ru_job_schedule;
 
-typedef enum ru_parallel { RU_PARALLEL_DATA, RU_PARALLEL_PIPELINE } ru_parallel;
+typedef enum ru_parallel {
+    RU_PARALLEL_DATA,
+    RU_PARALLEL_PIPELINE,
+    RU_PARALLEL_AUTO, /* until the job starts: then one of the others */
+} ru_parallel;
 
 typedef struct ru_job_pipeline {
-    ru_conf_texts cut; /* layers that begin a stage */
-    uint32_t schedule; /* ru_pipe_schedule */
+    ru_conf_texts cut;  /* layers that begin a stage */
+    uint32_t schedule;  /* ru_pipe_schedule */
+    double bytes_per_s; /* between two workers; 0: not known */
 } ru_job_pipeline;
 
 typedef enum ru_adapt_rule { RU_ADAPT_ADASCALE, RU_ADAPT_SQRT, RU_ADAPT_LINEAR } ru_adapt_rule;

@@ -13,30 +13,41 @@ enum { XFERS_MAX = 1 << 15 };
 /* -- what a pipeline cannot do ------------------------------------------------------------------
  */
 
-ru_status ru_pipe_job_check(const ru_job *job, uint32_t workers_min, uint32_t workers_max,
-                            ru_err *err)
+const char *ru_pipe_job_against(const ru_job *job)
 {
     const ru_job_train *t = &job->train;
     const struct {
         bool is;
-        const char *key, *why;
+        const char *why;
     } against[] = {
-        {t->servers > 0, "train.servers", "has no sums that servers could add"},
-        {t->clip_norm > 0, "train.clip_norm", "does not add the norms of its stages"},
-        {t->ema > 0, "train.ema", "keeps no moving means"},
-        {t->histograms > 0, "train.histograms", "writes none"},
-        {t->batch_schedule.n > 0, "train.batch_schedule", "has one size of micro-batches"},
-        {t->adapt.batch_max > 0, "train.adapt", "has one size of micro-batches"},
-        {job->data.augment.mixup > 0, "data.augment.mixup", "would mix within micro-batches"},
-        {job->model.weights[0] != 0, "model.weights", "reads start values of whole models only"},
+        {t->servers > 0, "has no sums that servers could add; leave out train.servers"},
+        {t->clip_norm > 0, "does not add the norms of its stages; leave out train.clip_norm"},
+        {t->ema > 0, "keeps no moving means; leave out train.ema"},
+        {t->histograms > 0, "writes no histograms; leave out train.histograms"},
+        {t->batch_schedule.n > 0, "has one size of micro-batches; leave out train.batch_schedule"},
+        {t->adapt.batch_max > 0, "has one size of micro-batches; leave out train.adapt"},
+        {job->data.augment.mixup > 0,
+         "would mix within micro-batches; leave out data.augment.mixup"},
+        {job->model.weights[0] != 0,
+         "reads start values of whole models only; leave out model.weights"},
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(against); k++) {
         if (against[k].is) {
-            return RU_FAIL(err, RU_E_CONFIG,
-                           "train.parallel is pipeline, and a pipeline %s; leave out %s, or train "
-                           "data parallel",
-                           against[k].why, against[k].key);
+            return against[k].why;
         }
+    }
+    return NULL;
+}
+
+ru_status ru_pipe_job_check(const ru_job *job, uint32_t workers_min, uint32_t workers_max,
+                            ru_err *err)
+{
+    const ru_job_train *t = &job->train;
+    const char *why = ru_pipe_job_against(job);
+    if (why != NULL) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.parallel is pipeline, and a pipeline %s, or train data parallel",
+                       why);
     }
     uint32_t stages = t->pipeline.cut.n + 1;
     if (t->pipeline.cut.n == 0 || stages > RU_STAGES_MAX) {

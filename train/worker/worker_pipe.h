@@ -15,6 +15,9 @@
 /* As ru_worker_run, for a job with train.parallel: pipeline. */
 RU_MUST_USE ru_status ru_pipe_worker_run(const ru_worker_options *opt, ru_arena *arena,
                                          ru_worker_result *out, ru_err *err);
+/* What of the job a pipeline cannot do, and what to do: "keeps no moving means; leave out
+ * train.ema"; NULL: nothing. */
+const char *ru_pipe_job_against(const ru_job *job);
 /* Can this job be a pipeline of `workers` processes? Errors: RU_E_CONFIG naming the key that stands
  * against it. */
 RU_MUST_USE ru_status ru_pipe_job_check(const ru_job *job, uint32_t workers_min,

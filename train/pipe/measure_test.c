@@ -1,0 +1,107 @@
+/* How the job of measured layers should be trained: against all cuts, by the published formula. */
+#include "train/pipe/measure.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "test/test.h"
+
+enum { LAYERS_MAX = 8 };
+
+typedef struct layers {
+    ru_pipe_layers l;
+    const char *name[LAYERS_MAX];
+    int64_t forward[LAYERS_MAX], backward[LAYERS_MAX], params[LAYERS_MAX], cross[LAYERS_MAX];
+} layers;
+
+static void init(layers *x, uint32_t n, uint32_t micro)
+{
+    static const char *const names[LAYERS_MAX] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    memset(x, 0, sizeof *x);
+    memcpy(x->name, names, sizeof names);
+    x->l = (ru_pipe_layers){.name = x->name,
+                            .n = n,
+                            .forward_ns = x->forward,
+                            .backward_ns = x->backward,
+                            .param_bytes = x->params,
+                            .cross_bytes = x->cross,
+                            .micro = micro,
+                            .state = 2};
+}
+
+/* Two stages cut before layer k: the slower stage or the cut decides, and the pipeline drains. */
+static double cut_s(const layers *x, uint32_t k, double bytes_per_s)
+{
+    double side[2] = {0, 0};
+    for (uint32_t i = 0; i < x->l.n; i++) {
+        side[i >= k] += 1e-9 * (double)(x->forward[i] + x->backward[i]);
+    }
+    double cross = 2 * (double)x->cross[k - 1] / bytes_per_s;
+    double worst = fmax(fmax(side[0], side[1]), cross);
+    return worst * (x->l.micro + 1.0) / x->l.micro;
+}
+
+static void two_workers_get_the_best_cut(void **state)
+{
+    (void)state;
+    ru_rng r = ru_rng_from(7, 1);
+    uint32_t cuts = 0;
+    for (uint32_t round = 0; round < 200; round++) {
+        layers x;
+        ru_arena arena;
+        ru_err err = {0};
+        ru_pipe_choice c;
+        ru_arena_init(&arena, 0);
+        init(&x, 2 + (uint32_t)(ru_rng_u64(&r) % (LAYERS_MAX - 1)), 1 + ru_rng_u64(&r) % 8);
+        for (uint32_t i = 0; i < x.l.n; i++) {
+            x.forward[i] = 1000 + (int64_t)(ru_rng_u64(&r) % 1000000);
+            x.backward[i] = 2 * x.forward[i];
+            x.params[i] = (int64_t)(ru_rng_u64(&r) % 1000000);
+            x.cross[i] = (int64_t)(ru_rng_u64(&r) % 1000000);
+        }
+        double b = 1e8 * (1 + (double)(ru_rng_u64(&r) % 40)), best = INFINITY;
+        for (uint32_t k = 1; k < x.l.n; k++) {
+            best = fmin(best, cut_s(&x, k, b));
+        }
+        assert_ok(ru_pipe_choose(&x.l, 2, b, &arena, &c, &err), err);
+        if (c.n_cut > 0) { /* else one stage does as well */
+            assert_int_equal(c.n_cut, 1);
+            assert_true(fabs(c.pipeline_s - best) <= 1e-9 * best);
+            uint32_t k = (uint32_t)(c.cut[0][0] - 'a');
+            assert_true(fabs(cut_s(&x, k, b) - best) <= 1e-9 * best);
+            cuts++;
+        }
+        ru_arena_fini(&arena);
+    }
+    assert_true(cuts > 100);
+}
+
+/* Convolutions with few weights before products with many: over a slow network the weights stay
+ * where they are, over a fast one each worker has all of them. */
+static void the_network_decides(void **state)
+{
+    (void)state;
+    layers x;
+    ru_arena arena;
+    ru_err err = {0};
+    ru_pipe_choice c;
+    ru_arena_init(&arena, 0);
+    init(&x, 4, 16);
+    for (uint32_t i = 0; i < 4; i++) {
+        x.forward[i] = 10000000;
+        x.backward[i] = 20000000;
+        x.params[i] = i < 2 ? 10000 : 400000000;
+        x.cross[i] = 100000;
+    }
+    assert_ok(ru_pipe_choose(&x.l, 2, 12.5e6, &arena, &c, &err), err);
+    assert_true(c.pipeline && c.n_cut == 1);
+    assert_string_equal(c.cut[0], "c");
+    assert_true(c.data_s > 10 * c.pipeline_s);
+    assert_ok(ru_pipe_choose(&x.l, 2, 1e12, &arena, &c, &err), err);
+    assert_false(c.pipeline);
+    ru_arena_fini(&arena);
+}
+
+RU_TESTS(train_measure, cmocka_unit_test(two_workers_get_the_best_cut),
+         cmocka_unit_test(the_network_decides))
