@@ -6,7 +6,8 @@
 #   2. a checkpoint continues on one process, data parallel and with another cut; eval reads it;
 #   3. a stop signal saves, and the run continues to the same bytes;
 #   4. kill -9 of a worker ends the job with a sentence, and the last checkpoint continues;
-#   5. what a pipeline cannot do is refused before the first step.
+#   5. what a pipeline cannot do is refused before the first step;
+#   6. cuts are chosen by measured layers, and auto says what it takes.
 set -eu
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-pipeline-XXXXXX")
@@ -141,11 +142,22 @@ refused() { # SENTENCE WORKERS OPTIONS..
     grep -q "$says" refused.log || fail "'$says' is not said: $(tail -2 refused.log)"
     rm -rf refused
 }
-refused 'names 0 layers' 2
 refused 'start the job with -w 2' 3 --set 'train.pipeline={cut: [fc2]}'
 refused "no layer 'fc9'; its layers are fc1, fc2, fc3" 2 --set 'train.pipeline={cut: [fc9]}'
 refused 'leave out train.ema' 2 --set 'train.pipeline={cut: [fc2]}' --set train.ema=0.9
 refused 'leave out train.clip_norm' 2 --set 'train.pipeline={cut: [fc2]}' --set train.clip_norm=1
+
+# The cut is chosen by measured layers.
+pipe conv chosen 2 'bytes_per_s: 1e15'
+grep -q '21 layers measured; predicted for a step of 2 workers: .*, cut at .*; trains as a pipeline' chosen.log || fail "no choice is told: $(head -2 chosen.log)"
+same conv-one chosen
+train drop auto -w 2 --set train.parallel=auto --set 'train.pipeline={bytes_per_s: 1e15}'
+grep -q '3 layers measured; .*; trains ' auto.log || fail "auto tells nothing: $(head -2 auto.log)"
+train drop norm -w 2 --set train.parallel=auto --set train.clip_norm=1
+grep -q 'trains data parallel: a pipeline does not add the norms' norm.log || fail "auto does not say what is against a pipeline"
+printf 'hosts:\n  - {name: a, net_bytes_per_s: 1e6}\n  - {name: b, net_bytes_per_s: 1e6}\n' >cluster.yaml
+"$rubato" plan drop.yaml pipe --cluster cluster.yaml >plan.txt || fail "plan does not read a job"
+grep -q 'data_parallel' plan.txt || fail "the plan does not show data parallel training"
 
 [ "$failed" = 0 ] && echo "pipeline.sh: all passed"
 exit "$failed"

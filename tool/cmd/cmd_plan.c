@@ -10,6 +10,7 @@
 #include "tool/cmd.h"
 #include "tool/cmd/world_in.h"
 #include "tool/serve/client.h"
+#include "train/pipe/measure.h"
 
 static ru_status list(ru_cmd_in *in, ru_err *err)
 {
@@ -59,8 +60,59 @@ static void help_input(const ru_policy *p, ru_arena *arena)
     fputs(out.p, stdout);
 }
 
-static ru_status add_file(const ru_policy *p, ru_conf *c, const char *path, ru_arena *arena,
-                          ru_err *err)
+/* Has the text the keys of a job at the beginning of a line? */
+static bool is_job(const char *text)
+{
+    bool model = strncmp(text, "model:", 6) == 0 || strstr(text, "\nmodel:") != NULL;
+    bool data = strncmp(text, "data:", 5) == 0 || strstr(text, "\ndata:") != NULL;
+    return model && data;
+}
+
+/* Hosts of a cluster file, and the slowest interface of them; none: what the policy assumes. */
+static ru_status read_cluster(const char *path, ru_arena *arena, uint32_t *units,
+                              double *bytes_per_s, ru_err *err)
+{
+    char *text;
+    int64_t size;
+    ru_conf *c;
+    ru_cluster cluster;
+    RU_TRY(ru_file_read(path, RU_CONF_BULK_BYTES_MAX, arena, &text, &size, err));
+    RU_TRY(ru_conf_new(&ru_cluster_table, arena, &c, err));
+    RU_TRY(ru_conf_add_yaml(c, path, text, size, err));
+    RU_TRY(ru_conf_apply(c, &cluster, err));
+    *units = cluster.hosts.n;
+    for (uint32_t k = 0; k < cluster.hosts.n; k++) {
+        double x = cluster.hosts.at[k].net_bytes_per_s;
+        if (!(x > 0)) {
+            return RU_FAIL(err, RU_E_CONFIG, "%s: host '%s' has no net_bytes_per_s", path,
+                           cluster.hosts.at[k].name);
+        }
+        *bytes_per_s = k == 0 || x < *bytes_per_s ? x : *bytes_per_s;
+    }
+    return *units > 0 ? RU_OK : RU_FAIL(err, RU_E_CONFIG, "%s names no host", path);
+}
+
+/* A job: its layers are measured here. */
+static ru_status add_job(const char *path, const char *cluster, ru_conf *c, ru_arena *arena,
+                         ru_err *err)
+{
+    uint32_t units = 0;
+    double bytes_per_s = 0;
+    ru_job job;
+    ru_pipe_layers layers;
+    ru_text json = ru_text_arena(arena);
+    ru_json j = ru_json_into(&json);
+    RU_TRY(cluster != NULL ? read_cluster(cluster, arena, &units, &bytes_per_s, err) : RU_OK);
+    RU_TRY(ru_job_load(path, NULL, 0, arena, &job, NULL, err));
+    RU_TRY(ru_pipe_measure(&job, job.train.threads, arena, &layers, err));
+    ru_json_open(&j, NULL, '{');
+    ru_pipe_question(&layers, units, bytes_per_s, &j);
+    ru_json_close(&j);
+    return ru_conf_add_json(c, path, json.p, json.n, err);
+}
+
+static ru_status add_file(const ru_policy *p, ru_conf *c, const char *path, const char *cluster,
+                          ru_arena *arena, ru_err *err)
 {
     char *text;
     int64_t size;
@@ -74,6 +126,9 @@ static ru_status add_file(const ru_policy *p, ru_conf *c, const char *path, ru_a
         ru_world w;
         RU_TRY(ru_world_file_parse(path, ru_str_n(text, size), arena, &w, err));
         return rui_world_question(&w, path, p, c, arena, NULL, err);
+    }
+    if (p == &ru_policy_pipe && is_job(text)) {
+        return add_job(path, cluster, c, arena, err);
     }
     const ru_natural *kind = ru_natural_find(p->name, path, ru_str_n(text, size));
     if (kind != NULL) {
@@ -96,7 +151,7 @@ static ru_status read_input(ru_cmd_in *in, const ru_policy *p, const char *path,
     RU_TRY(ru_conf_new(p->in, in->arena, &c, err));
     ru_conf_bulk(c);
     if (path != NULL) {
-        RU_TRY(add_file(p, c, path, in->arena, err));
+        RU_TRY(add_file(p, c, path, ru_cmd_text(in, "cluster"), in->arena, err));
     } else {
         RU_TRY(ru_conf_add_yaml(c, "example", p->example, (int64_t)strlen(p->example), err));
     }
@@ -194,11 +249,15 @@ static const ru_opt opts[] = {
     RU_OPT(TEXT, "method", "NAME",
            "method of the policy: Rubato's own or a baseline (--help-input lists them)"),
     RU_OPT(TEXTS, "set", "KEY=VALUE", "change a key of the input"),
+    RU_OPT(TEXT, "cluster", "FILE",
+           "with a job: hosts and their interfaces (the key cluster of a world file, as YAML)"),
     RU_OPT(FLAG, "json", NULL, "print the plan as one JSON object (rubato.plan/1)"),
 };
 
 static const ru_example examples[] = {
     {"rubato plan --list", "list all policies"},
+    {"rubato plan job.yaml pipe --cluster cluster.yaml",
+     "measure the layers of a job here; compare data parallel training and pipelines on a cluster"},
     {"rubato plan share --example > in.yaml", "write an example input"},
     {"rubato plan in.yaml share", "print the plan, its predicted figures and the other candidates"},
     {"rubato plan in.yaml share --method equal --json", "print the plan of a baseline as JSON"},
@@ -210,7 +269,8 @@ const ru_cmd rui_cmd_plan = {
         "make a plan with one policy; show its predicted figures, assumptions and other candidates",
     .about =
         "A policy is a pure function: the same input gives the same plan with the same id on every "
-        "machine. FILE is one of three things: the policy's own input (YAML or JSON); a world file "
+        "machine. FILE is the job file of the policy pipe, or one of three things: the policy's "
+        "own input (YAML or JSON); a world file "
         "(from `rubato capture`, or world.json of a run), of which Rubato takes the newest "
         "recorded input of the policy or derives an input from the facts; or a file of another "
         "program that the policy reads (`rubato plan POLICY --help-input` lists them).",
