@@ -10,7 +10,10 @@
 enum { TRIES = 3 };
 #define NEVER_S  1e6 /* a memory that a batch does not fit into */
 #define START_NS INT64_C(60000000000)
-#define LIMIT_NS INT64_C(60000000000)
+/* A call that takes so many promises is lost: its instance is frozen, or never answers. */
+#define LIMIT_OF     20
+#define LIMIT_MIN_NS INT64_C(2000000000)
+#define LIMIT_MAX_NS INT64_C(60000000000)
 
 double rui_far_service_s(const rui_far *f, uint32_t memory, uint32_t k)
 {
@@ -85,6 +88,7 @@ static void on_done(void *self, const ru_function_outcome *o)
         st = ru_called_take(ru_served_facts_get(f->v->served), job->parts + was.from, was.n,
                             o->text, o->n, &scratch, &job->err);
         ru_arena_fini(&scratch);
+        st = st == RU_E_DATA ? RU_E_IO : st; /* the function's fault, not the client's */
         learn(f, &was, o->answer.run_ns);
     } else if (o->answer.result == RU_FUNCTION_ERROR && was.n > 1) { /* one of them is bad */
         f->open[job->instance] += was.n;
@@ -274,17 +278,20 @@ static ru_status begin(rui_far *f, ru_err *err)
     for (f->n_sizes = 1; f->n_sizes < RUI_FAR_SIZES && INT64_C(1) << f->n_sizes <= rows;) {
         f->n_sizes++;
     }
-    const ru_function_host_options ho = {.loop = v->server->opt.loop,
-                                         .pool = {.instances_max = v->instances,
-                                                  .waiting_max = v->instances,
-                                                  .tries_max = TRIES,
-                                                  .limit_ns = LIMIT_NS,
-                                                  .start_max_ns = START_NS,
-                                                  .keep_ns = o->keep_ns},
-                                         .argv = argv,
-                                         .url = o->url,
-                                         .name = o->name,
-                                         .sign = o->sign};
+    int64_t limit_ns = LIMIT_OF * v->server->opt.slo_ns;
+    limit_ns = limit_ns < LIMIT_MIN_NS ? LIMIT_MIN_NS : limit_ns;
+    const ru_function_host_options ho = {
+        .loop = v->server->opt.loop,
+        .pool = {.instances_max = v->instances,
+                 .waiting_max = v->instances,
+                 .tries_max = TRIES,
+                 .limit_ns = limit_ns < LIMIT_MAX_NS ? limit_ns : LIMIT_MAX_NS,
+                 .start_max_ns = START_NS,
+                 .keep_ns = o->keep_ns},
+        .argv = argv,
+        .url = o->url,
+        .name = o->name,
+        .sign = o->sign};
     return ru_function_host_open(&ho, &v->arena, &f->host, err);
 }
 
