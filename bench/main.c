@@ -44,6 +44,8 @@
       "predicted times of transfers and sums compared with measured ones, on real workers")       \
     X(serve, ru_bench_serve,                                                                      \
       "rubato serve compared with uvicorn and ONNX Runtime, and with its own promises")           \
+    X(promise, ru_bench_promise,                                                                  \
+      "a promise at the least cost: batches on functions, a training on the cores of a server")   \
     X(sim, ru_bench_sim,                                                                          \
       "simulator: events, time and memory by number of workers; seeds with faults")
 

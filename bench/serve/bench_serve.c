@@ -104,6 +104,12 @@ static void put_request(ru_text *t, const model *m, const char *input, const cha
     ru_text_put_n(t, body.p, body.n);
 }
 
+void rui_bench_request(ru_text *t, const char *model_name, int64_t elements, const char *shape)
+{
+    const model m = {.name = model_name, .elements = elements};
+    put_request(t, &m, "x", shape, false, "");
+}
+
 static ru_status requests(bench *w, model *m)
 {
     const char *shape = m->elements == 784 ? "[1,1,28,28]" : "[1,3,32,32]";

@@ -4,6 +4,7 @@
 #ifndef RU_BENCH_SERVE_BENCH_SERVE_H
 #define RU_BENCH_SERVE_BENCH_SERVE_H
 
+#include "base/str.h"
 #include "bench/bench.h"
 #include "bench/serve/load.h"
 
@@ -25,6 +26,10 @@ RU_MUST_USE ru_status rui_bench_generate(ru_bench *b, uint32_t rounds, double se
 /* The machine in virtual time beside the server, for a model and requests of one row. */
 RU_MUST_USE ru_status rui_bench_simulate(ru_bench *b, const rui_load *load, const char *path,
                                          uint32_t rounds, ru_err *err);
+/* An infer request for one row of f32 of such a shape, binary. */
+void rui_bench_request(ru_text *t, const char *model, int64_t elements, const char *shape);
+/* The benchmark `promise`: batches on functions, trainings beside a server. */
+RU_MUST_USE ru_status ru_bench_promise(ru_bench *b, ru_err *err);
 RU_MUST_USE ru_status ru_bench_serve(ru_bench *b, ru_err *err);
 
 #endif

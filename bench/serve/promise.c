@@ -1,0 +1,306 @@
+/* A promise at the least cost: batches on functions beside none, and a training on the cores of a
+ * server beside what else one could do. Real processes; the client is open-loop; the sides of a
+ * round follow each other. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/serve/bench_serve.h"
+#include "env/clock.h"
+#include "env/file/file.h"
+#include "env/process/process.h"
+#include "web/fetch.h"
+
+enum { CONNS = 256 };
+
+typedef struct bench {
+    ru_bench *b;
+    const char *rubato, *path;
+    ru_text request;
+    double seconds;
+    uint32_t rounds;
+    ru_err *err;
+    rui_load_out out; /* of the last load */
+} bench;
+
+static ru_status load(bench *w, const rui_side *s, double per_s, double seconds, uint64_t seed,
+                      int64_t promise_ns)
+{
+    const rui_load l = {.address = s->address,
+                        .request = w->request.p,
+                        .size_bytes = w->request.n,
+                        .conns = CONNS,
+                        .per_s = per_s,
+                        .seconds = seconds,
+                        .seed = seed,
+                        .promise_ns = promise_ns};
+    return rui_load_run(&l, &w->out, w->err);
+}
+
+static ru_status add(bench *w, const char *name, const char *unit, double goal, double *values)
+{
+    return ru_bench_add(w->b,
+                        &(ru_bench_row){.name = ru_arena_str(w->b->arena, name),
+                                        .unit = unit,
+                                        .lower = true,
+                                        .goal = goal,
+                                        .ours = ru_bench_stat_of(values, w->rounds)},
+                        w->err);
+}
+
+/* -- batches on functions ----------------------------------------------------------------------
+ */
+
+#define SLO     "p95=200ms"
+#define SLO_NS  INT64_C(200000000)
+#define BATCH_S 30.0 /* requests a second */
+
+typedef struct page {
+    double p95_s[2], usd[2], late; /* predicted, measured */
+    double gb_s, requests;
+} page;
+
+/* Two figures behind the line that begins with `name`; zeros: it is not there. */
+static void two(const char *text, const char *name, double out[2])
+{
+    const char *at = strstr(text, name);
+    char *end = NULL;
+    out[0] = out[1] = 0;
+    if (at != NULL) {
+        out[0] = strtod(at + strlen(name), &end);
+        end += strcspn(end, "\n0123456789");
+        out[1] = strtod(end, NULL);
+    }
+}
+
+static ru_status read_page(bench *w, const rui_side *s, page *p)
+{
+    ru_arena *a = w->b->arena;
+    const char *url = ru_arena_printf(a, "http://%s/v2/rubato/explain/batch", s->address);
+    char *text = NULL;
+    int64_t n = 0;
+    double late[2];
+    if (url == NULL) {
+        return RU_FAIL(w->err, RU_E_MEM, "no memory for an address");
+    }
+    RU_TRY(ru_http_fetch(&(ru_fetch){.url = url}, a, &text, &n, w->err));
+    two(text, "\np95", p->p95_s);
+    two(text, "\na request", p->usd);
+    two(text, "\nlater than promised", late);
+    p->late = late[1];
+    const char *at = strstr(text, "\nspent: ");
+    if (at == NULL ||
+        sscanf(at, "\nspent: %*f USD for %lf requests (%lf GB-s", &p->requests, &p->gb_s) != 2) {
+        return RU_FAIL(w->err, RU_E_PEER, "the page of batches does not say what was spent");
+    }
+    return RU_OK;
+}
+
+/* One side: it learns the arrivals first, and is measured from then on. */
+static ru_status batch_side(bench *w, const char *batch, uint64_t seed, page *p)
+{
+    const char *const argv[] = {w->rubato,     "serve", w->path,    "-l",           "0",
+                                "--json",      "--slo", SLO,        "--batch",      batch,
+                                "--functions", "local", "--memory", "512:1536:512", NULL};
+    page before = {0};
+    rui_side s = {0};
+    ru_status st = rui_side_begin(argv, &s, w->err);
+    st = st == RU_OK ? load(w, &s, BATCH_S, w->seconds, seed, SLO_NS) : st;
+    st = st == RU_OK ? read_page(w, &s, &before) : st;
+    st = st == RU_OK ? load(w, &s, BATCH_S, w->seconds, seed + 1, SLO_NS) : st;
+    st = st == RU_OK ? read_page(w, &s, p) : st;
+    rui_side_end(&s);
+    p->gb_s -= before.gb_s;
+    p->requests -= before.requests;
+    return st;
+}
+
+static ru_status batches(bench *w)
+{
+    double law[RU_BENCH_ROUNDS_MAX], late[RU_BENCH_ROUNDS_MAX], spent[RU_BENCH_ROUNDS_MAX],
+        usd[RU_BENCH_ROUNDS_MAX], lost[RU_BENCH_ROUNDS_MAX];
+    if (!ru_bench_wants(w->b, "batch")) {
+        return RU_OK;
+    }
+    for (uint32_t k = 0; k < w->rounds; k++) {
+        page ours = {0}, none = {0};
+        RU_TRY(batch_side(w, "1", 2 * k + 1, &none));
+        RU_TRY(batch_side(w, "32", 2 * k + 1, &ours));
+        uint64_t all = w->out.ok + w->out.full + w->out.over + w->out.other;
+        law[k] = ours.p95_s[0] > 0 ? ours.p95_s[1] / ours.p95_s[0] : 0;
+        usd[k] = ours.usd[0] > 0 ? ours.usd[1] / ours.usd[0] : 0;
+        late[k] = 100 * (double)w->out.late / (double)(all > 0 ? all : 1);
+        lost[k] = 100 * (double)(all - w->out.ok) / (double)(all > 0 ? all : 1);
+        spent[k] = (ours.gb_s / ours.requests) / (none.gb_s / none.requests);
+    }
+    RU_TRY(add(w, "batch: p95 measured / law", "", 1.05, law));
+    RU_TRY(add(w, "batch: later than promised", "%", 5, late));
+    RU_TRY(add(w, "batch: without an answer", "%", 0, lost));
+    RU_TRY(add(w, "batch: cost measured / law", "", 1.03, usd));
+    return add(w, "batch: billed GB-s of those without batching", "", 0.8, spent);
+}
+
+/* -- a training on the cores of a server -------------------------------------------------------
+ */
+
+typedef enum beside { ALONE, FREE, NICE, OURS, SIDES } beside;
+
+static const char *const side_name[SIDES] = {"alone", "free", "nice", "gate"};
+
+/* Steps that the training of this run has done. */
+static double steps_of(bench *w, const char *run)
+{
+    ru_arena *a = w->b->arena;
+    char *text = NULL;
+    int64_t n = 0;
+    ru_err none;
+    const char *path = ru_path_join(a, run, "metrics.jsonl");
+    if (path == NULL || ru_file_read(path, 0, a, &text, &n, &none) != RU_OK) {
+        return 0;
+    }
+    double step = 0;
+    for (const char *at = text; (at = strstr(at, "\"step\":")) != NULL; at++) {
+        step = strtod(at + 7, NULL);
+    }
+    return step;
+}
+
+static ru_status train_beside(bench *w, const rui_side *s, beside side, struct ru_process **out,
+                              const char *run)
+{
+    const char *job = ru_arena_printf(w->b->arena, "%s/serve-promise-training.yaml", w->b->dir);
+    const char *const all[] = {"nice",  "-n", "19", w->rubato,  "train",    job,
+                               "--out", run,  "-q", "--beside", s->address, NULL};
+    const char *argv[RU_ARRAY_LEN(all)] = {0};
+    uint32_t n = 0;
+    for (uint32_t k = side == NICE ? 0 : 3; k < (side == OURS ? 11u : 9u); k++) {
+        argv[n++] = all[k];
+    }
+    if (ru_path_exists(run)) {
+        RU_TRY(ru_path_remove(run, w->err));
+    }
+    return ru_process_start(
+        &(ru_process_options){.argv = argv, .pipe_out = true, .quiet = true, .own_group = true},
+        out, w->err);
+}
+
+typedef struct beside_out {
+    double p99_ms, late, steps;
+} beside_out;
+
+static ru_status beside_side(bench *w, beside side, double per_s, uint64_t seed, int64_t promise_ns,
+                             beside_out *out)
+{
+    char slo[32];
+    (void)snprintf(slo, sizeof slo, "p99=%lldus", (long long)promise_ns / 1000);
+    const char *run = ru_arena_printf(w->b->arena, "%s/serve-promise-beside", w->b->dir);
+    const char *const argv[] = {w->rubato, "serve", w->path,       "-l", "0", "--json",
+                                "--slo",   slo,     "--instances", "1",  NULL};
+    struct ru_process *training = NULL;
+    rui_side s = {0};
+    ru_status st = rui_side_begin(argv, &s, w->err);
+    st = st == RU_OK ? load(w, &s, per_s, 0.5, seed + 100, promise_ns) : st;
+    st = st == RU_OK && side != ALONE ? train_beside(w, &s, side, &training, run) : st;
+    st = st == RU_OK ? load(w, &s, per_s, w->seconds, seed, promise_ns) : st;
+    if (training != NULL) {
+        ru_process_kill(training, SIGTERM);
+        (void)ru_process_wait(training);
+        ru_process_close(training);
+        out->steps = steps_of(w, run) / w->seconds;
+    }
+    rui_side_end(&s);
+    uint64_t all = w->out.ok + w->out.full + w->out.over + w->out.other;
+    out->p99_ms = (double)ru_hist_quantile(&w->out.latency, 0.99) * 1e-6;
+    out->late = 100 * (double)(all - w->out.ok + w->out.late) / (double)(all > 0 ? all : 1);
+    return st;
+}
+
+/* The server's own speed: what one connection gets. */
+static ru_status speed(bench *w, double *per_s)
+{
+    const char *const argv[] = {w->rubato, "serve",       w->path, "-l", "0",
+                                "--json",  "--instances", "1",     NULL};
+    rui_side s = {0};
+    ru_status st = rui_side_begin(argv, &s, w->err);
+    const rui_load l = {.address = s.address,
+                        .request = w->request.p,
+                        .size_bytes = w->request.n,
+                        .conns = 1,
+                        .seconds = 1};
+    st = st == RU_OK ? rui_load_run(&l, &w->out, w->err) : st;
+    rui_side_end(&s);
+    *per_s = (double)w->out.ok / w->out.seconds;
+    return st == RU_OK && !(*per_s > 0) ? RU_FAIL(w->err, RU_E_PEER, "the server answers nothing")
+                                        : st;
+}
+
+static ru_status trainings_at(bench *w, double part, double top)
+{
+    double p99[SIDES][RU_BENCH_ROUNDS_MAX], late[SIDES][RU_BENCH_ROUNDS_MAX],
+        steps[SIDES][RU_BENCH_ROUNDS_MAX];
+    /* 2.5 times the mean service, and what waiting for it takes at this load */
+    int64_t promise_ns = (int64_t)(2.5e9 / top / (1 - part));
+    for (uint32_t k = 0; k < w->rounds; k++) {
+        for (beside side = ALONE; side < SIDES; side++) {
+            beside_out o = {0};
+            RU_TRY(beside_side(w, side, part * top, k + 1, promise_ns, &o));
+            p99[side][k] = o.p99_ms;
+            late[side][k] = o.late;
+            steps[side][k] = o.steps;
+        }
+    }
+    for (beside side = ALONE; side < SIDES; side++) {
+        char name[96];
+        (void)snprintf(name, sizeof name, "beside, load %.1f, %s: p99", part, side_name[side]);
+        RU_TRY(add(w, name, "ms", 0, p99[side]));
+        (void)snprintf(name, sizeof name, "beside, load %.1f, %s: late or refused", part,
+                       side_name[side]);
+        RU_TRY(add(w, name, "%", 0, late[side]));
+        (void)snprintf(name, sizeof name, "beside, load %.1f, %s: training", part, side_name[side]);
+        RU_TRY(side == ALONE
+                   ? RU_OK
+                   : ru_bench_add(w->b,
+                                  &(ru_bench_row){.name = ru_arena_str(w->b->arena, name),
+                                                  .unit = "steps/s",
+                                                  .ours = ru_bench_stat_of(steps[side], w->rounds)},
+                                  w->err));
+    }
+    return RU_OK;
+}
+
+static ru_status trainings(bench *w)
+{
+    static const char job[] = "name: promise-training\nmodel: {zoo: mlp, hidden: [512, 512]}\n"
+                              "data: {format: synthetic, generator: digits, count: 512}\n"
+                              "train: {batch: 64, steps: 100000000, threads: 1}\n";
+    const char *path = ru_arena_printf(w->b->arena, "%s/serve-promise-training.yaml", w->b->dir);
+    double top = 0;
+    if (!ru_bench_wants(w->b, "beside")) {
+        return RU_OK;
+    }
+    RU_TRY(path != NULL ? ru_file_replace(path, job, sizeof job - 1, w->err)
+                        : RU_FAIL(w->err, RU_E_MEM, "no memory for a path"));
+    RU_TRY(speed(w, &top));
+    RU_TRY(trainings_at(w, 0.2, top));
+    return trainings_at(w, 0.6, top);
+}
+
+ru_status ru_bench_promise(ru_bench *b, ru_err *err)
+{
+    static const char job[] = "name: promise\nmodel: {zoo: mlp, hidden: [2048, 2048]}\n"
+                              "data: {format: synthetic, generator: digits, count: 256}\n"
+                              "train: {batch: 64, steps: 1, threads: 1}\n";
+    bench w = {.b = b,
+               .rubato = ru_bench_rubato(b->arena),
+               .path = ru_arena_printf(b->arena, "%s/promise.onnx", b->dir),
+               .request = ru_text_arena(b->arena),
+               .seconds = b->quick ? 6 : 30,
+               .rounds = b->quick ? 1 : 3,
+               .err = err};
+    RU_TRY(rui_bench_model(b, "promise", job, "--onnx", w.path, err));
+    rui_bench_request(&w.request, "promise", 784, "[1,1,28,28]");
+    RU_TRY(batches(&w));
+    return trainings(&w);
+}
