@@ -164,11 +164,49 @@ static void refused(const rui_answer *a, const rui_asked *q, ru_err *err)
         : !q->s3           ? "name a file with a token in data.token_file, or put the login into "
                              "~/.netrc"
         : q->login
-            ? "check the credentials, and that they may read this object"
+            ? "check the credentials, and what they may do there"
             : "there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
               "AWS_PROFILE";
     (void)RU_FAIL(err, RU_E_PERM, "%s: the server refuses access (status %d%s%s); %s", q->name,
                   a->status, a->code[0] != '\0' ? ", " : "", a->code, what);
+}
+
+/* Neither what was asked for nor about its version. */
+static rui_verdict judge_rest(const rui_answer *a, const rui_asked *q, bool first, ru_err *err)
+{
+    int32_t s = a->status;
+    if (s == 429 || s == 408 || (s >= 500 && s != 501 && s != 505)) {
+        (void)RU_FAIL(err, RU_E_PEER, "%s: the server answers with status %d%s%s", q->name, s,
+                      a->code[0] != '\0' ? ", " : "", a->code);
+        return RUI_AGAIN;
+    }
+    if (s == 401 || s == 403 || (s == 400 && q->s3 && a->code[0] != '\0')) {
+        refused(a, q, err);
+    } else if (s == 404 || s == 410) {
+        (void)RU_FAIL(err, first ? RU_E_MISSING : RU_E_DATA,
+                      "%s: there is no such object (status %d%s%s); %s", q->name, s,
+                      a->code[0] != '\0' ? ", " : "", a->code,
+                      first ? "check the address" : "it was removed while it was read");
+    } else if (q->s3 && s >= 300 && s < 400 && a->region[0] != '\0') {
+        (void)RU_FAIL(err, RU_E_CONFIG, "%s: its bucket is in region %s; set AWS_REGION to it",
+                      q->name, a->region);
+    } else {
+        (void)RU_FAIL(err, RU_E_IO, "%s: the server answers with status %d%s%s", q->name, s,
+                      a->code[0] != '\0' ? ", " : "", a->code);
+    }
+    return RUI_STOP;
+}
+
+rui_verdict rui_answer_written(const rui_answer *a, const rui_asked *q, ru_err *err)
+{
+    if (a->status >= 200 && a->status < 300 && a->code[0] == '\0') {
+        return RUI_TAKE;
+    }
+    if (a->status >= 200 && a->status < 300) { /* an error that was found after the head was sent */
+        (void)RU_FAIL(err, RU_E_PEER, "%s: the server answers %s", q->name, a->code);
+        return RUI_AGAIN;
+    }
+    return judge_rest(a, q, true, err);
 }
 
 rui_verdict rui_answer_judge(const rui_answer *a, const rui_asked *q, ru_err *err)
@@ -191,26 +229,7 @@ rui_verdict rui_answer_judge(const rui_answer *a, const rui_asked *q, ru_err *er
     if (s == 412 || (s == 416 && !first)) {
         return changed(q, s == 412 ? "another ETag" : "it is shorter", err);
     }
-    if (s == 429 || s == 408 || (s >= 500 && s != 501 && s != 505)) {
-        (void)RU_FAIL(err, RU_E_PEER, "%s: the server answers with status %d%s%s", q->name, s,
-                      a->code[0] != '\0' ? ", " : "", a->code);
-        return RUI_AGAIN;
-    }
-    if (s == 401 || s == 403 || (s == 400 && q->s3 && a->code[0] != '\0')) {
-        refused(a, q, err);
-    } else if (s == 404 || s == 410) {
-        (void)RU_FAIL(err, first ? RU_E_MISSING : RU_E_DATA,
-                      "%s: there is no such object (status %d%s%s); %s", q->name, s,
-                      a->code[0] != '\0' ? ", " : "", a->code,
-                      first ? "check the address" : "it was removed while it was read");
-    } else if (q->s3 && s >= 300 && s < 400 && a->region[0] != '\0') {
-        (void)RU_FAIL(err, RU_E_CONFIG, "%s: its bucket is in region %s; set AWS_REGION to it",
-                      q->name, a->region);
-    } else {
-        (void)RU_FAIL(err, RU_E_IO, "%s: the server answers with status %d%s%s", q->name, s,
-                      a->code[0] != '\0' ? ", " : "", a->code);
-    }
-    return RUI_STOP;
+    return judge_rest(a, q, first, err);
 }
 
 int64_t rui_answer_wait_ns(uint32_t tries, int64_t retry_after_s, ru_rng *r)

@@ -50,6 +50,8 @@ void rui_answer_line(rui_answer *a, const char *line, int64_t n);
 void rui_answer_body(rui_answer *a, const char *text, int64_t n);
 /* `err` is filled for AGAIN too: the reason. */
 rui_verdict rui_answer_judge(const rui_answer *a, const rui_asked *q, ru_err *err);
+/* The same of a request that writes, lists or removes; name, s3 and login count. */
+rui_verdict rui_answer_written(const rui_answer *a, const rui_asked *q, ru_err *err);
 
 /* How long to wait before the request number `tries` + 1: twice as long each time, by chance
  * between half and all of it, at least what the server asks for; at most 20 s, asked for 60 s. */

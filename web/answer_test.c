@@ -143,6 +143,33 @@ static void test_statuses(void **state)
     assert_int_equal(judge(&a, 0, 10, &none, &err), RUI_TAKE);
 }
 
+static void test_written(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *body;
+        rui_verdict verdict;
+        ru_status status;
+    } rows[] = {
+        {"HTTP/1.1 200 OK", "", RUI_TAKE, RU_OK},
+        {"HTTP/1.1 204 x", "", RUI_TAKE, RU_OK},
+        {"HTTP/1.1 200 OK", "<Error><Code>InternalError</Code></Error>", RUI_AGAIN, RU_E_PEER},
+        {"HTTP/1.1 503 x", "<Error><Code>SlowDown</Code></Error>", RUI_AGAIN, RU_E_PEER},
+        {"HTTP/1.1 403 x", "<Error><Code>AccessDenied</Code></Error>", RUI_STOP, RU_E_PERM},
+        {"HTTP/1.1 404 x", "<Error><Code>NoSuchBucket</Code></Error>", RUI_STOP, RU_E_MISSING},
+        {"HTTP/1.1 400 x", "<Error><Code>InvalidPart</Code></Error>", RUI_STOP, RU_E_PERM},
+        {"HTTP/1.1 301 x", "", RUI_STOP, RU_E_IO}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        ru_err err = {0};
+        const rui_asked q = {.name = "s3://bucket/x", .s3 = true, .login = true};
+        rui_answer a = HEAD(rows[k].line);
+        rui_answer_body(&a, rows[k].body, (int64_t)strlen(rows[k].body));
+        assert_int_equal(rui_answer_written(&a, &q, &err), rows[k].verdict);
+        assert_int_equal(err.status, rows[k].status);
+        assert_true(rows[k].verdict == RUI_TAKE || strstr(err.text, "s3://bucket/x") != NULL);
+    }
+}
+
 static void test_waits(void **state)
 {
     (void)state;
@@ -162,4 +189,4 @@ static void test_waits(void **state)
 
 RU_TESTS(web_answer, cmocka_unit_test(test_parts), cmocka_unit_test(test_changed),
          cmocka_unit_test(test_hostile), cmocka_unit_test(test_statuses),
-         cmocka_unit_test(test_waits))
+         cmocka_unit_test(test_written), cmocka_unit_test(test_waits))

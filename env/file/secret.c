@@ -99,6 +99,20 @@ static ru_status make(const char *path, ru_err *err)
     return st;
 }
 
+void ru_sha256_text(const void *data, int64_t size_bytes, char text[RU_SHA256_TEXT])
+{
+    uint8_t hash[32];
+    unsigned made = 0;
+    bool fine = EVP_Digest(size_bytes > 0 ? data : "", (size_t)size_bytes, hash, &made,
+                           EVP_sha256(), NULL) == 1;
+    RU_CHECK(fine && made == sizeof hash);
+    for (uint32_t k = 0; k < sizeof hash; k++) {
+        text[2 * k] = "0123456789abcdef"[hash[k] >> 4];
+        text[2 * k + 1] = "0123456789abcdef"[hash[k] & 15];
+    }
+    text[2 * sizeof hash] = '\0';
+}
+
 ru_status ru_secret_derive(const void *secret, uint32_t secret_bytes, const char *purpose,
                            uint8_t key[RU_SECRET_BYTES], ru_err *err)
 {

@@ -25,4 +25,8 @@ RU_MUST_USE ru_status ru_secret_derive(const void *secret, uint32_t secret_bytes
                                        const char *purpose, uint8_t key[RU_SECRET_BYTES],
                                        ru_err *err);
 
+enum { RU_SHA256_TEXT = 65 };
+/* SHA-256 of the bytes in hexadecimal digits. */
+void ru_sha256_text(const void *data, int64_t size_bytes, char text[RU_SHA256_TEXT]);
+
 #endif

@@ -441,3 +441,8 @@ ru_status ru_process_become(const char *path, const char *const *argv, ru_err *e
     (void)execv(path, (char *const *)(uintptr_t)argv);
     return RU_FAIL(err, RU_E_MISSING, "cannot start %s: %s", path, strerror(errno));
 }
+
+void ru_process_thread_background(void)
+{
+    (void)setpriority(PRIO_PROCESS, 0, 15); /* under Linux of the calling thread alone */
+}

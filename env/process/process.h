@@ -73,4 +73,7 @@ const char *ru_process_beside(ru_arena *arena, const char *name, const char *fol
  * only when that fails. Errors: RU_E_MISSING. */
 RU_MUST_USE ru_status ru_process_become(const char *path, const char *const *argv, ru_err *err);
 
+/* Calling thread: all other threads of the machine go first. Best effort. */
+void ru_process_thread_background(void);
+
 #endif
