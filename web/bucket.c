@@ -1,0 +1,469 @@
+#include "web/bucket.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/conf.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "env/clock.h"
+#include "env/file/secret.h"
+#include "web/address.h"
+#include "web/answer.h"
+#include "web/curl.h"
+
+#ifdef RU_HAS_CURL
+
+enum {
+    PART_BYTES = 16 << 20,
+    PARTS_MAX = 10000, /* of an upload; a store's own bound */
+    PATIENCE_MS = 120000,
+    CONNECT_MS = 10000,
+    SLOW_BYTES = 256,
+    STALL_S = 10,
+    TEXT_MAX = 16 << 20,
+    ID_BYTES = 1024,
+};
+
+struct ru_bucket {
+    rui_curl curl;
+    CURL *handle;
+    ru_arena arena;
+    rui_s3_login login;
+    const char *base, *prefix, *name; /* name: for messages */
+    const char *authority;
+    ru_rng rng;
+    ru_arena scratch; /* of a request */
+    ru_arena_mark empty;
+};
+
+typedef struct request {
+    const char *method, *key; /* NULL: of the bucket */
+    const char *query;        /* encoded, in the order of names; NULL: none */
+    const uint8_t *body;      /* [n] */
+    int64_t n;
+} request;
+
+typedef struct reply {
+    rui_answer answer;
+    ru_text text;
+    const request *q;
+    int64_t sent;
+} reply;
+
+/* -- one request --------------------------------------------------------------------------------
+ */
+
+static size_t on_head(char *line, size_t one, size_t n, void *self)
+{
+    reply *r = self;
+    rui_answer_line(&r->answer, line, (int64_t)(one * n));
+    return one * n;
+}
+
+static size_t on_body(char *data, size_t one, size_t n, void *self)
+{
+    reply *r = self;
+    ru_text_put_n(&r->text, data, (int64_t)(one * n));
+    return r->text.cut || r->text.n > TEXT_MAX ? 0 : one * n;
+}
+
+static size_t on_read(char *into, size_t one, size_t n, void *self)
+{
+    reply *r = self;
+    int64_t left = r->q->n - r->sent, most = (int64_t)(one * n), part = left < most ? left : most;
+    if (part > 0) {
+        memcpy(into, r->q->body + r->sent, (size_t)part);
+    }
+    r->sent += part;
+    return (size_t)part;
+}
+
+static void put_encoded(ru_text *t, const char *s, bool slash)
+{
+    for (; *s != '\0'; s++) {
+        unsigned char c = (unsigned char)*s;
+        bool plain = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+                     strchr("-._~", c) != NULL || (slash && c == '/');
+        ru_text_putf(t, plain ? "%c" : "%%%02X", c);
+    }
+}
+
+static const char *url_of(ru_bucket *b, const request *q)
+{
+    ru_text t = ru_text_arena(&b->scratch);
+    ru_text_putf(&t, "%s/", b->base);
+    if (q->key != NULL) {
+        put_encoded(&t, b->prefix, true);
+        put_encoded(&t, q->key, true);
+    }
+    if (q->query != NULL) {
+        ru_text_putf(&t, "?%s", q->query);
+    }
+    return t.cut ? NULL : t.p;
+}
+
+static bool add_line(const ru_bucket *b, struct curl_slist **head, const char *line)
+{
+    struct curl_slist *more = line != NULL ? b->curl.slist_append(*head, line) : NULL;
+    *head = more != NULL ? more : *head;
+    return more != NULL;
+}
+
+static struct curl_slist *head_of(ru_bucket *b, const request *q)
+{
+    char hash[RU_SHA256_TEXT];
+    struct curl_slist *head = NULL;
+    const char *trace = rui_trace_line(&b->scratch);
+    ru_sha256_text(q->body, q->n, hash);
+    bool all = add_line(b, &head, ru_arena_printf(&b->scratch, "x-amz-content-sha256: %s", hash)) &&
+               add_line(b, &head, "Expect:") && (trace == NULL || add_line(b, &head, trace));
+    if (all && b->login.session != NULL) {
+        all = add_line(b, &head,
+                       ru_arena_printf(&b->scratch, "x-amz-security-token: %s", b->login.session));
+    }
+    if (!all) {
+        b->curl.slist_free_all(head);
+        return NULL;
+    }
+    return head;
+}
+
+static bool set_login(ru_bucket *b)
+{
+    char provider[128];
+    if (b->login.key == NULL) {
+        return true;
+    }
+    (void)snprintf(provider, sizeof provider, "aws:amz:%.60s:s3", b->login.region);
+    return b->curl.easy_setopt(b->handle, CURLOPT_AWS_SIGV4, provider) == CURLE_OK &&
+           b->curl.easy_setopt(b->handle, CURLOPT_USERNAME, b->login.key) == CURLE_OK &&
+           b->curl.easy_setopt(b->handle, CURLOPT_PASSWORD, b->login.secret) == CURLE_OK;
+}
+
+static void set_up(ru_bucket *b, const request *q, reply *r, const char *url,
+                   struct curl_slist *head)
+{
+    CURL *h = b->handle;
+    const rui_curl *c = &b->curl;
+    bool puts = strcmp(q->method, "PUT") == 0, posts = strcmp(q->method, "POST") == 0;
+    (void)c->easy_setopt(h, CURLOPT_URL, url);
+    (void)c->easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");
+    (void)c->easy_setopt(h, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    (void)c->easy_setopt(h, CURLOPT_USERAGENT, "rubato/" RU_VERSION);
+    (void)c->easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
+    (void)c->easy_setopt(h, CURLOPT_HTTPHEADER, head);
+    (void)c->easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
+    (void)c->easy_setopt(h, CURLOPT_LOW_SPEED_LIMIT, (long)SLOW_BYTES);
+    (void)c->easy_setopt(h, CURLOPT_LOW_SPEED_TIME, (long)STALL_S);
+    (void)c->easy_setopt(h, CURLOPT_HEADERFUNCTION, on_head);
+    (void)c->easy_setopt(h, CURLOPT_HEADERDATA, r);
+    (void)c->easy_setopt(h, CURLOPT_WRITEFUNCTION, on_body);
+    (void)c->easy_setopt(h, CURLOPT_WRITEDATA, r);
+    if (b->authority != NULL) {
+        (void)c->easy_setopt(h, CURLOPT_CAINFO, b->authority);
+    }
+    if (puts) {
+        (void)c->easy_setopt(h, CURLOPT_UPLOAD, 1L);
+        (void)c->easy_setopt(h, CURLOPT_READFUNCTION, on_read);
+        (void)c->easy_setopt(h, CURLOPT_READDATA, r);
+        (void)c->easy_setopt(h, CURLOPT_INFILESIZE_LARGE, (curl_off_t)q->n);
+    } else if (posts) {
+        (void)c->easy_setopt(h, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->n);
+        (void)c->easy_setopt(h, CURLOPT_POSTFIELDS, q->n > 0 ? (const char *)q->body : "");
+    } else if (strcmp(q->method, "DELETE") == 0) {
+        (void)c->easy_setopt(h, CURLOPT_CUSTOMREQUEST, q->method);
+    }
+}
+
+/* Once. AGAIN and STOP: `err` says why. */
+static rui_verdict ask_once(ru_bucket *b, const request *q, reply *r, ru_err *err)
+{
+    b->curl.easy_reset(b->handle);
+    ru_arena_rewind(&b->scratch, b->empty);
+    *r = (reply){.text = ru_text_arena(&b->scratch), .q = q};
+    rui_answer_begin(&r->answer);
+    const char *url = url_of(b, q);
+    struct curl_slist *head = url != NULL ? head_of(b, q) : NULL;
+    if (head == NULL || !set_login(b)) {
+        b->curl.slist_free_all(head);
+        (void)RU_FAIL(err, head == NULL ? RU_E_MEM : RU_E_UNSUPPORTED, "%s",
+                      head == NULL ? "no memory for a request to a store"
+                                   : "libcurl cannot sign requests for S3 stores; it is older than "
+                                     "7.75");
+        return RUI_STOP;
+    }
+    set_up(b, q, r, url, head);
+    CURLcode rc = b->curl.easy_perform(b->handle);
+    b->curl.slist_free_all(head);
+    const rui_asked asked = {
+        .name = b->name, .s3 = true, .login = b->login.key != NULL, .version = NULL};
+    if (rc == CURLE_PEER_FAILED_VERIFICATION || rc == CURLE_SSL_CACERT_BADFILE) {
+        (void)RU_FAIL(err, RU_E_PERM,
+                      "%s: the server's certificate is not trusted (%s); name the file of its "
+                      "authority in SSL_CERT_FILE",
+                      b->name, b->curl.easy_strerror(rc));
+        return RUI_STOP;
+    }
+    if (rc != CURLE_OK && r->answer.status < 300) {
+        (void)RU_FAIL(err, RU_E_PEER, "%s: %s", b->name,
+                      rc == CURLE_OPERATION_TIMEDOUT ? "the server does not answer in time"
+                                                     : b->curl.easy_strerror(rc));
+        return RUI_AGAIN;
+    }
+    rui_answer_body(&r->answer, r->text.p, r->text.n);
+    return rui_answer_written(&r->answer, &asked, err);
+}
+
+/* Until it is done, or nobody answers well for too long. */
+static ru_status ask(ru_bucket *b, const request *q, reply *r, ru_err *err)
+{
+    ru_time since = ru_clock_now();
+    for (uint32_t tries = 0;; tries++) {
+        ru_err why = {0};
+        rui_verdict v = ask_once(b, q, r, &why);
+        if (v == RUI_TAKE) {
+            return RU_OK;
+        }
+        int64_t wait = rui_answer_wait_ns(tries, r->answer.retry_after_s, &b->rng);
+        int64_t past = ru_time_since(ru_clock_now(), since);
+        if (v == RUI_STOP || past + wait > (int64_t)PATIENCE_MS * 1000000) {
+            return v == RUI_STOP ? RU_FAIL(err, why.status, "%s", why.text)
+                                 : RU_FAIL(err, why.status, "no good answer for %lld s: %s",
+                                           (long long)((past + 999999999) / 1000000000), why.text);
+        }
+        ru_clock_pause(wait);
+    }
+}
+
+/* -- texts of the store --------------------------------------------------------------------------
+ */
+
+/* The text between <name> and </name> from *at on, which moves behind it. False: there is none. */
+static bool element(ru_str *at, const char *name, ru_str *out)
+{
+    char open[40], close[40];
+    (void)snprintf(open, sizeof open, "<%s>", name);
+    (void)snprintf(close, sizeof close, "</%s>", name);
+    int64_t i = ru_str_find(*at, open);
+    if (i < 0) {
+        return false;
+    }
+    ru_str rest = ru_str_from(*at, i + (int64_t)strlen(open));
+    int64_t n = ru_str_find(rest, close);
+    if (n < 0) {
+        return false;
+    }
+    *out = ru_str_n(rest.p, n);
+    *at = ru_str_from(rest, n + (int64_t)strlen(close));
+    return true;
+}
+
+/* Without the five escapes of XML. */
+static char *plain(ru_str s, ru_arena *arena)
+{
+    static const struct {
+        const char *from;
+        char to;
+    } escapes[] = {{"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&apos;", '\''}};
+    char *out = ru_arena_strn(arena, s.p, s.n);
+    int64_t n = 0;
+    for (int64_t i = 0; out != NULL && i < s.n; n++) {
+        uint32_t k = 0;
+        while (k < RU_ARRAY_LEN(escapes) && !ru_str_starts(ru_str_from(s, i), escapes[k].from)) {
+            k++;
+        }
+        bool is = k < RU_ARRAY_LEN(escapes);
+        out[n] = is ? escapes[k].to : s.p[i];
+        i += is ? (int64_t)strlen(escapes[k].from) : 1;
+    }
+    if (out != NULL) {
+        out[n] = '\0';
+    }
+    return out;
+}
+
+static ru_status no_memory(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_MEM, "no memory for requests to a store");
+}
+
+/* -- put -----------------------------------------------------------------------------------------
+ */
+
+/* `query` with the id of an upload behind it. */
+static const char *with_id(ru_arena *arena, const char *query, const char *id)
+{
+    ru_text t = ru_text_arena(arena);
+    ru_text_putf(&t, "%suploadId=", query);
+    put_encoded(&t, id, false);
+    return t.cut ? NULL : t.p;
+}
+
+static ru_status put_parts(ru_bucket *b, const char *key, const uint8_t *data, int64_t size,
+                           const char *id, ru_arena *arena, ru_err *err)
+{
+    ru_text list = ru_text_arena(arena);
+    int64_t part = (int64_t)PART_BYTES;
+    part = part > size / PARTS_MAX + 1 ? part : size / PARTS_MAX + 1;
+    ru_text_put(&list, "<CompleteMultipartUpload>");
+    for (int64_t at = 0, k = 1; at < size; at += part, k++) {
+        char number[40];
+        (void)snprintf(number, sizeof number, "partNumber=%lld&", (long long)k);
+        request q = {.method = "PUT", .key = key, .query = with_id(arena, number, id)};
+        reply r;
+        q.body = data + at;
+        q.n = size - at < part ? size - at : part;
+        RU_TRY(q.query != NULL ? ask(b, &q, &r, err) : no_memory(err));
+        ru_text_putf(&list, "<Part><PartNumber>%lld</PartNumber><ETag>%s</ETag></Part>",
+                     (long long)k, r.answer.version.tag);
+    }
+    ru_text_put(&list, "</CompleteMultipartUpload>");
+    request done = {.method = "POST", .key = key, .query = with_id(arena, "", id)};
+    reply r;
+    done.body = (const uint8_t *)list.p;
+    done.n = list.n;
+    return list.cut || done.query == NULL ? no_memory(err) : ask(b, &done, &r, err);
+}
+
+static ru_status put_large(ru_bucket *b, const char *key, const void *data, int64_t size,
+                           ru_arena *arena, ru_err *err)
+{
+    reply r;
+    ru_str id, at;
+    const request begin = {.method = "POST", .key = key, .query = "uploads="};
+    RU_TRY(ask(b, &begin, &r, err));
+    at = ru_str_n(r.text.p, r.text.n);
+    const char *upload = element(&at, "UploadId", &id) && id.n < ID_BYTES ? plain(id, arena) : NULL;
+    if (upload == NULL) {
+        return RU_FAIL(err, RU_E_IO, "%s: the server begins an upload without a name", b->name);
+    }
+    ru_status st = put_parts(b, key, data, size, upload, arena, err);
+    if (st != RU_OK) { /* its parts would stay; what cannot be removed now is swept later */
+        ru_err ignored = {0};
+        const request away = {.method = "DELETE", .key = key, .query = with_id(arena, "", upload)};
+        (void)(away.query == NULL || ask_once(b, &away, &r, &ignored));
+    }
+    return st;
+}
+
+ru_status ru_bucket_put(ru_bucket *b, const char *key, const void *data, int64_t size_bytes,
+                        ru_err *err)
+{
+    reply r;
+    if (size_bytes > (int64_t)PART_BYTES) {
+        ru_arena arena;
+        ru_arena_init(&arena, 0);
+        ru_status st = put_large(b, key, data, size_bytes, &arena, err);
+        ru_arena_fini(&arena);
+        return st;
+    }
+    const request q = {.method = "PUT", .key = key, .body = data, .n = size_bytes};
+    return ask(b, &q, &r, err);
+}
+
+ru_status ru_bucket_remove(ru_bucket *b, const char *key, ru_err *err)
+{
+    reply r;
+    const request q = {.method = "DELETE", .key = key};
+    ru_status st = ask(b, &q, &r, err);
+    return st == RU_E_MISSING && strcmp(r.answer.code, "NoSuchBucket") != 0 ? RU_OK : st;
+}
+
+/* -- open ----------------------------------------------------------------------------------------
+ */
+
+static ru_status find(ru_bucket *b, const char *address, ru_err *err)
+{
+    const char *rest = strncmp(address, "s3://", 5) == 0 ? address + 5 : NULL;
+    size_t n = rest != NULL ? strcspn(rest, "/") : 0;
+    if (n == 0) {
+        return RU_FAIL(err, RU_E_CONFIG, "'%s': expected s3://BUCKET or s3://BUCKET/FOLDER",
+                       address);
+    }
+    rui_address at;
+    const char *any = ru_arena_printf(&b->arena, "s3://%.*s/x", (int)n, rest);
+    const char *prefix = rest[n] == '/' ? rest + n + 1 : "";
+    size_t end = strlen(prefix);
+    while (end > 0 && prefix[end - 1] == '/') {
+        end--;
+    }
+    b->prefix = ru_arena_printf(&b->arena, "%.*s%s", (int)end, prefix, end > 0 ? "/" : "");
+    b->name = ru_arena_str(&b->arena, address);
+    if (any == NULL || b->prefix == NULL || b->name == NULL) {
+        return no_memory(err);
+    }
+    RU_TRY(rui_s3_login_find(ru_conf_env, &b->arena, &b->login, err));
+    RU_TRY(rui_address_read(any, ru_conf_env, b->login.region, &b->arena, &at, err));
+    b->base = ru_arena_strn(&b->arena, at.url, (int64_t)strlen(at.url) - 2);
+    b->authority = rui_address_authority(ru_conf_env, true);
+    return b->base != NULL ? RU_OK : no_memory(err);
+}
+
+ru_status ru_bucket_open(const char *address, ru_bucket **out, ru_err *err)
+{
+    ru_bucket *b = calloc(1, sizeof *b);
+    if (b == NULL) {
+        return no_memory(err);
+    }
+    b->rng = ru_rng_from((uint64_t)ru_clock_now().ns, 0);
+    ru_arena_init(&b->arena, 0);
+    ru_arena_init(&b->scratch, 0);
+    b->empty = ru_arena_mark_get(&b->scratch);
+    ru_status st = rui_curl_load(&b->curl, err);
+    st = st == RU_OK ? find(b, address, err) : st;
+    if (st == RU_OK && (b->handle = b->curl.easy_init()) == NULL) {
+        st = no_memory(err);
+    }
+    if (st != RU_OK) {
+        ru_bucket_close(b);
+        return st;
+    }
+    *out = b;
+    return RU_OK;
+}
+
+void ru_bucket_close(ru_bucket *b)
+{
+    if (b == NULL) {
+        return;
+    }
+    if (b->handle != NULL) {
+        b->curl.easy_cleanup(b->handle);
+    }
+    ru_arena_fini(&b->scratch);
+    ru_arena_fini(&b->arena);
+    free(b);
+}
+
+#else
+
+ru_status ru_bucket_open(const char *address, ru_bucket **out, ru_err *err)
+{
+    (void)address;
+    (void)out;
+    return rui_curl_none(err);
+}
+
+/* Without ru_bucket_open there is no bucket: nobody comes here. */
+void ru_bucket_close(ru_bucket *b)
+{
+    RU_CHECK(b == NULL);
+}
+ru_status ru_bucket_put(ru_bucket *b, const char *key, const void *data, int64_t size_bytes,
+                        ru_err *err)
+{
+    (void)key;
+    (void)data;
+    RU_CHECK(b == NULL && size_bytes >= 0);
+    return rui_curl_none(err);
+}
+ru_status ru_bucket_remove(ru_bucket *b, const char *key, ru_err *err)
+{
+    (void)key;
+    RU_CHECK(b == NULL);
+    return rui_curl_none(err);
+}
+
+#endif

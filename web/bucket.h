@@ -1,0 +1,29 @@
+/* An S3 store that is written: objects are put, listed and removed.
+ *
+ *   put   up to 16 MiB: PUT                     more: POST ?uploads, PUT each part, POST the list;
+ *         an upload that is left behind is removed by ru_bucket_sweep
+ *
+ * Requests come one after another. Each is signed with the login that objects have, and repeated by
+ * the rules of web/answer.h for up to two minutes without a good answer. Keys are those
+ * below the prefix of the address.
+ *
+ * Thread: one; blocks. */
+#ifndef RU_WEB_BUCKET_H
+#define RU_WEB_BUCKET_H
+
+#include "base/arena.h"
+
+typedef struct ru_bucket ru_bucket;
+
+/* `address`: s3://bucket or s3://bucket/prefix. Asks for nothing yet. Errors: RU_E_CONFIG (address,
+ * login), RU_E_UNSUPPORTED (no libcurl, or one that cannot sign), RU_E_MEM. */
+RU_MUST_USE ru_status ru_bucket_open(const char *address, ru_bucket **out, ru_err *err);
+void ru_bucket_close(ru_bucket *b); /* NULL is fine */
+/* Errors of the four: RU_E_PEER (no good answer for too long), RU_E_PERM, RU_E_CONFIG (another
+ * region), RU_E_MISSING (no such bucket), RU_E_IO, RU_E_MEM. */
+RU_MUST_USE ru_status ru_bucket_put(ru_bucket *b, const char *key, const void *data,
+                                    int64_t size_bytes, ru_err *err);
+/* One that is not there is removed already. */
+RU_MUST_USE ru_status ru_bucket_remove(ru_bucket *b, const char *key, ru_err *err);
+
+#endif
