@@ -371,6 +371,99 @@ ru_status ru_bucket_remove(ru_bucket *b, const char *key, ru_err *err)
     return st == RU_E_MISSING && strcmp(r.answer.code, "NoSuchBucket") != 0 ? RU_OK : st;
 }
 
+/* -- list ----------------------------------------------------------------------------------------
+ */
+
+static ru_status take_page(const ru_bucket *b, ru_str page, ru_arena *arena, ru_bucket_entry **at,
+                           uint32_t *n, uint32_t *cap, ru_err *err)
+{
+    ru_str object, key, size;
+    size_t head = strlen(b->prefix);
+    while (element(&page, "Contents", &object)) {
+        ru_str in = object;
+        int64_t bytes = 0;
+        char *name = element(&in, "Key", &key) ? plain(key, arena) : NULL;
+        in = object;
+        bool sized = element(&in, "Size", &size) && ru_str_i64(size, &bytes);
+        if (name == NULL || !sized || strncmp(name, b->prefix, head) != 0) {
+            return RU_FAIL(err, RU_E_IO, "%s: the server's list of objects is damaged", b->name);
+        }
+        if (*n == *cap) {
+            uint32_t more = *cap > 0 ? 2 * *cap : 64;
+            ru_bucket_entry *list = RU_NEW(arena, ru_bucket_entry, more);
+            if (list == NULL) {
+                return no_memory(err);
+            }
+            if (*n > 0) {
+                memcpy(list, *at, *n * sizeof *list);
+            }
+            *at = list;
+            *cap = more;
+        }
+        (*at)[(*n)++] = (ru_bucket_entry){name + head, bytes};
+    }
+    return RU_OK;
+}
+
+ru_status ru_bucket_list(ru_bucket *b, const char *prefix, ru_arena *arena, ru_bucket_entry **out,
+                         uint32_t *n, ru_err *err)
+{
+    uint32_t cap = 0;
+    const char *token = NULL;
+    *out = NULL;
+    *n = 0;
+    do {
+        reply r;
+        ru_str more, at;
+        ru_text query = ru_text_arena(arena);
+        if (token != NULL) {
+            ru_text_put(&query, "continuation-token=");
+            put_encoded(&query, token, false);
+            ru_text_put(&query, "&");
+        }
+        ru_text_put(&query, "list-type=2&prefix=");
+        put_encoded(&query, b->prefix, false);
+        put_encoded(&query, prefix, false);
+        const request q = {.method = "GET", .query = query.p};
+        RU_TRY(query.cut ? no_memory(err) : ask(b, &q, &r, err));
+        at = ru_str_n(r.text.p, r.text.n);
+        RU_TRY(take_page(b, at, arena, out, n, &cap, err));
+        token = element(&at, "NextContinuationToken", &more) ? plain(more, arena) : NULL;
+    } while (token != NULL);
+    return RU_OK;
+}
+
+ru_status ru_bucket_sweep(ru_bucket *b, ru_err *err)
+{
+    reply r;
+    ru_arena arena;
+    ru_str upload, key, id;
+    size_t head = strlen(b->prefix);
+    ru_arena_init(&arena, 0);
+    ru_text query = ru_text_arena(&arena);
+    ru_text_put(&query, "prefix=");
+    put_encoded(&query, b->prefix, false);
+    ru_text_put(&query, "&uploads=");
+    const request q = {.method = "GET", .query = query.p};
+    ru_status st = query.cut ? no_memory(err) : ask(b, &q, &r, err);
+    const char *text = st == RU_OK ? ru_arena_strn(&arena, r.text.p, r.text.n) : NULL;
+    ru_str at = ru_str_c(text);
+    while (st == RU_OK && element(&at, "Upload", &upload)) {
+        ru_str in = upload;
+        char *name = element(&in, "Key", &key) ? plain(key, &arena) : NULL;
+        in = upload;
+        char *which = element(&in, "UploadId", &id) ? plain(id, &arena) : NULL;
+        if (name != NULL && which != NULL && strncmp(name, b->prefix, head) == 0) {
+            const request away = {
+                .method = "DELETE", .key = name + head, .query = with_id(&arena, "", which)};
+            st = away.query != NULL ? ask(b, &away, &r, err) : no_memory(err);
+            st = st == RU_E_MISSING ? RU_OK : st;
+        }
+    }
+    ru_arena_fini(&arena);
+    return st;
+}
+
 /* -- open ----------------------------------------------------------------------------------------
  */
 
@@ -459,9 +552,23 @@ ru_status ru_bucket_put(ru_bucket *b, const char *key, const void *data, int64_t
     RU_CHECK(b == NULL && size_bytes >= 0);
     return rui_curl_none(err);
 }
+ru_status ru_bucket_list(ru_bucket *b, const char *prefix, ru_arena *arena, ru_bucket_entry **out,
+                         uint32_t *n, ru_err *err)
+{
+    (void)prefix;
+    (void)arena;
+    (void)out;
+    RU_CHECK(b == NULL && n != NULL);
+    return rui_curl_none(err);
+}
 ru_status ru_bucket_remove(ru_bucket *b, const char *key, ru_err *err)
 {
     (void)key;
+    RU_CHECK(b == NULL);
+    return rui_curl_none(err);
+}
+ru_status ru_bucket_sweep(ru_bucket *b, ru_err *err)
+{
     RU_CHECK(b == NULL);
     return rui_curl_none(err);
 }
