@@ -13,6 +13,9 @@
 #include "env/file/file.h"
 #include "env/thread.h"
 #include "run/ckpt_form.h"
+#include "run/copies.h"
+
+enum { COPY_DIR_BYTES = 4096 };
 
 typedef struct tensor {
     ru_value_id id;
@@ -36,7 +39,8 @@ struct ru_ckpt {
     uint32_t n, n_model;
     void *snapshot; /* all tensors' bytes; NULL before the first save */
     int64_t snapshot_bytes;
-    ru_arena scratch; /* of the writing thread */
+    ru_copies *copies; /* NULL: none are made */
+    ru_arena scratch;  /* of the writing thread */
     ru_thread thread;
     bool busy;
     ru_ckpt_at at; /* of the write under way */
@@ -155,6 +159,9 @@ ru_status ru_ckpt_open(const ru_ckpt_options *opt, ru_arena *arena, ru_ckpt **ou
     RU_TRY(remove_leftovers(c, arena, err));
     RU_TRY(c->opt.go_on ? set_aside(c, arena, err) : RU_OK);
     RU_TRY(list_tensors(c, arena, err));
+    if (opt->copy_to != NULL && opt->copy_to[0] != '\0') {
+        RU_TRY(ru_copies_open(opt->copy_to, opt->keep, &c->copies, err));
+    }
     ru_arena_init(&c->scratch, 0);
     ru_spsc_init(&c->ring, c->slots, 1, (uint32_t)sizeof(outcome));
     c->name_write = ru_recorder_name(opt->recorder, "write", "ckpt");
@@ -172,6 +179,8 @@ void ru_ckpt_close(ru_ckpt *c)
     if (st != RU_OK) {
         ru_log(RU_LOG_ERROR, "train", "checkpoint_failed", "%s", err.text);
     }
+    ru_copies_close(c->copies);
+    c->copies = NULL;
     ru_arena_fini(&c->scratch);
     free(c->snapshot);
     c->snapshot = NULL;
@@ -406,6 +415,11 @@ static ru_status take(ru_ckpt *c, ru_ckpt_at *at, ru_err *err)
     if (at != NULL) {
         *at = o.at;
     }
+    char dir[COPY_DIR_BYTES];
+    int n = snprintf(dir, sizeof dir, "%s/" RU_CKPT_NAME, c->dir, (long long)o.at.step);
+    if (c->copies != NULL && n < (int)sizeof dir) {
+        ru_copies_take(c->copies, dir, o.at.step, c->opt.best_step);
+    }
     return RU_OK;
 }
 
@@ -417,6 +431,9 @@ bool ru_ckpt_busy(ru_ckpt *c)
 ru_status ru_ckpt_poll(ru_ckpt *c, bool *done, ru_ckpt_at *at, ru_err *err)
 {
     *done = false;
+    if (c->copies != NULL) {
+        ru_copies_poll(c->copies);
+    }
     if (!c->busy || ru_spsc_used(&c->ring) == 0) {
         return RU_OK;
     }

@@ -35,6 +35,7 @@ typedef struct ru_ckpt_options {
     bool go_on;        /* after from_step: later ones, which were damaged, are renamed */
     int64_t from_step;
     ru_recorder *recorder; /* may be NULL */
+    const char *copy_to;   /* s3://BUCKET/FOLDER (run/copies.h); NULL, "": nowhere */
 } ru_ckpt_options;
 
 typedef struct ru_ckpt_at {

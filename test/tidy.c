@@ -29,7 +29,7 @@ static const struct {
     {"data", "base world env trace store web"},
     /* What a run leaves behind, for whoever looks at it: it needs the model and the job, not the
      * trainer. */
-    {"run", "base world env trace plan exec data store train/model train/job"},
+    {"run", "base world env trace plan exec data store web train/model train/job"},
     /* The shell of a live process: it tells the launcher by run/message who is in the job. */
     {"host", "base world env trace comm run"},
     /* What an app of a user's own may include. */
