@@ -15,6 +15,7 @@
 #include "launch/hosts.h"
 #include "launch/launch.h"
 #include "tool/cmd.h"
+#include "tool/cmd/from.h"
 #include "tool/cmd/metrics.h"
 #include "tool/serve/client.h"
 #include "train/app/app_run.h"
@@ -45,6 +46,9 @@ static const ru_opt opts[] = {
     RU_OPT(TEXT, "listen", "HOST:PORT",
            "address at which workers of other hosts reach the first worker (default: this "
            "machine only); an empty host means every interface"),
+    RU_OPT(TEXT, "resume-from", "s3://BUCKET/FOLDER",
+           "start from the newest checkpoint that checkpoint.copy_to of a run has put there; --out "
+           "names a new folder"),
     RU_OPT(TEXT, "weights", "HOST:PORT",
            "give the first worker's weights, while it trains, to `rubato predict --from` and "
            "`rubato eval --from` at this address; the token is in OUT/weights-token"),
@@ -590,11 +594,12 @@ static ru_status check_weights(ru_cmd_in *in, ru_err *err)
                        "to 65535",
                        at);
     }
-    return at == NULL || !ru_app_job_is(in->args[0])
+    bool model_only = at != NULL || ru_cmd_given(in, "resume-from");
+    return !model_only || !ru_app_job_is(in->args[0])
                ? RU_OK
                : RU_FAIL(err, RU_E_USAGE,
-                         "--weights gives the weights of a model, but %s trains the tables of an "
-                         "app; leave it out",
+                         "--weights and --resume-from are for models, but %s trains the tables of "
+                         "an app; leave them out",
                          in->args[0]);
 }
 
@@ -703,6 +708,7 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
         .cache_dir = ru_choices_dir(in->arena),
         .opened = opened,
     };
+    RU_TRY(rui_resume_from(in, to.out, plan.is_worker, &to.resume, err));
     if (ru_cmd_flag(in, "find-lr")) {
         return find_lr(in, &to, err);
     }

@@ -8,6 +8,7 @@
 #include "env/file/memfile.h"
 #include "env/link/link_tcp.h"
 #include "launch/launch.h"
+#include "run/copies.h"
 #include "store/safetensors.h"
 
 static bool is_checkpoint(ru_arena *arena, const char *name)
@@ -139,4 +140,28 @@ void rui_from_close(rui_from *f)
     }
     ru_fetch_close(f->fetch);
     f->fetch = NULL;
+}
+
+ru_status rui_resume_from(ru_cmd_in *in, const char *out, bool is_worker, bool *resume, ru_err *err)
+{
+    int64_t step;
+    const char *from = ru_cmd_text(in, "resume-from");
+    if (from == NULL) {
+        return RU_OK;
+    }
+    if (*resume) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--resume goes on from checkpoints in --out, --resume-from from a copy in a "
+                       "store; give one of them");
+    }
+    if (out == NULL || is_worker) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--resume-from needs a new folder for the run (--out DIR), in the command "
+                       "that starts all workers");
+    }
+    RU_TRY(ru_copies_fetch(from, out, in->arena, &step, err));
+    ru_log(RU_LOG_INFO, "tool", "resume", "the checkpoint of step %lld from %s is in %s",
+           (long long)step, from, out);
+    *resume = true;
+    return RU_OK;
 }

@@ -36,4 +36,10 @@ RU_MUST_USE ru_status rui_from_open(ru_cmd_in *in, const char *name, rui_from *f
                                     ru_err *err);
 void rui_from_close(rui_from *f); /* zeroed: fine */
 
+/* --resume-from: the newest copy of a checkpoint (run/copies.h) becomes the folder `out` of a run
+ * that is resumed then. NULL is fine when it is not given. Errors: RU_E_USAGE, those of the copy.
+ */
+RU_MUST_USE ru_status rui_resume_from(ru_cmd_in *in, const char *out, bool is_worker, bool *resume,
+                                      ru_err *err);
+
 #endif

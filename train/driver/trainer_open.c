@@ -273,6 +273,7 @@ ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err)
         .go_on = t->goes_on,
         .from_step = t->step_resumed,
         .recorder = t->recorder,
+        .copy_to = t->job->checkpoint.copy_to,
     };
     return ru_ckpt_open(&co, t->arena, &t->ckpt, err);
 }

@@ -528,6 +528,12 @@ static ru_status job_check(const void *section, ru_err *err)
                        "that RUBATO_STORAGE names",
                        cache_words[job->data.cache & 3]);
     }
+    if (job->checkpoint.copy_to[0] != '\0' && strncmp(job->checkpoint.copy_to, "s3://", 5) != 0) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "checkpoint.copy_to is '%s'; expected an address of a store: "
+                       "s3://BUCKET/FOLDER",
+                       job->checkpoint.copy_to);
+    }
     if (job->train.until.n > 0 && !ru_job_has_test(job)) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "train.until needs test data; set data.test or data.validation");
@@ -556,6 +562,9 @@ static const ru_conf_field checkpoint_fields[] = {
     RU_ROW(BOOL, ru_job_checkpoint, keep_best, "false",
            "save after each evaluation that is the best so far by train.metric, and keep it: "
            "checkpoints/best is a symbolic link to it"),
+    RU_ROW(TEXT, ru_job_checkpoint, copy_to, "",
+           "s3://BUCKET/FOLDER: each checkpoint is copied there after it is written, and `rubato "
+           "train --resume-from` goes on from it on any machine"),
 };
 static const ru_conf_table checkpoint_table = RU_TABLE(
     "checkpoint", ru_job_checkpoint, checkpoint_fields, "checkpoints during training",

@@ -151,6 +151,7 @@ typedef struct ru_job_checkpoint {
     int64_t every_ns; /* 0: only at the end */
     uint32_t keep;
     bool keep_best;
+    const char *copy_to; /* s3://...; "": nowhere */
 } ru_job_checkpoint;
 
 typedef struct ru_job {

@@ -159,6 +159,7 @@ static void wrong_jobs_are_named_with_their_place(void **state)
     strcpy(name + 6 + 201, "\nmodel: {zoo: lenet}\n" DATA);
     const char *const cases[][2] = {
         {name, "has 201 bytes, expected at most 200"},
+        {"model: {zoo: lenet}\n" DATA "checkpoint: {copy_to: /disk}\n", "s3://BUCKET/FOLDER"},
         {"model: {zoo: lenot}\n" DATA, "did you mean 'lenet'"},
         {"model: {zoo: lenet}\n" DATA "train: {bach: 3}\n", "job.yaml:3:9"},
         {"model: {zoo: lenet}\n" DATA "train: {batch: 0}\n", "job.yaml:3"},

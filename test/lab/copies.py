@@ -1,0 +1,117 @@
+"""Checkpoints in a store: copies.py RUBATO S3_STORE.PY
+
+A run whose folder is gone goes on elsewhere from its copies with the bits of a local resume, although the
+store is busy, loses connections and lists in pages; large files go in parts. A store that refuses or is dead
+never stops training. 77 (no libcurl) counts as skipped.
+"""
+import filecmp
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.request
+
+rubato, store = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+work = tempfile.mkdtemp(prefix="rubato-copies-")
+os.chdir(work)
+env = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
+env.update(AWS_ACCESS_KEY_ID="someone", AWS_SECRET_ACCESS_KEY="something", AWS_REGION="eu-west-1",
+           no_proxy="127.0.0.1", HOME=work, XDG_CACHE_HOME=work + "/cache")
+failures, servers = [], []
+
+
+def check(fine, what):
+    print("ok:" if fine else "FAIL:", what, flush=True)
+    if not fine:
+        failures.append(what)
+
+
+def serve(*options):
+    p = subprocess.Popen([sys.executable, store, *options], stdout=subprocess.PIPE, text=True)
+    servers.append(p)
+    port = p.stdout.readline().strip()
+    env["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{port}"
+    return port
+
+
+def get(port, what, data=None):
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    return opener.open(f"http://127.0.0.1:{port}{what}", data=data).read().decode()
+
+
+def train(out, *more, code=0, more_env=None):
+    p = subprocess.run([rubato, "train", "job.yaml", "--out", out, *more], env={**env, **(more_env or {})},
+                       capture_output=True, text=True, timeout=150)
+    if "needs libcurl" in p.stderr or "built without libcurl" in p.stderr:
+        sys.exit(77)
+    check(p.returncode == code, f"train --out {out} {' '.join(more)} exits {p.returncode}: {p.stderr.strip()[-300:]}"
+          if p.returncode != code else f"train --out {out} {' '.join(more)}")
+    return p.stderr
+
+
+def newest(out):
+    return max(os.listdir(out + "/checkpoints"))
+
+
+def same(a, b):
+    step = newest(a)
+    return step == newest(b) and all(
+        filecmp.cmp(f"{a}/checkpoints/{step}/{f}", f"{b}/checkpoints/{step}/{f}", shallow=False)
+        for f in ("model.safetensors", "optimizer.safetensors"))
+
+
+def job(hidden, keep=2):
+    with open("job.yaml", "w") as f:
+        f.write(f"""data: {{format: idx, train: [digits/train-images, digits/train-labels]}}
+model: {{zoo: mlp, hidden: {hidden}}}
+train: {{steps: 24, batch: 32, threads: 1, optimizer: {{adam: {{lr: 0.001}}}}}}
+checkpoint: {{every: 10ms, keep: {keep}, copy_to: "s3://bucket/runs/a b"}}
+""")
+
+
+try:
+    subprocess.run([rubato, "data", "make", "digits", "--out", "digits", "--count", "640", "--test", "20"],
+                   check=True, capture_output=True)
+    port = serve("busy=7", "cut=5", "page=3")
+    job([64])
+    train("one", "--set", "train.steps=12")
+    shutil.copytree("one", "local")
+    shutil.rmtree("one")
+    said = train("far", "--resume-from", "s3://bucket/runs/a b")
+    check("the checkpoint of step 12 from" in said, "the step that it goes on from is said")
+    train("local", "--resume", more_env={"AWS_ENDPOINT_URL": env["AWS_ENDPOINT_URL"]})
+    check(same("local", "far"), "the bits of a local resume")
+    log = get(port, "/_log")
+    kept = [line for line in log.splitlines() if line.startswith("DELETE") and "manifest" in line]
+    check(len(kept) > 0, "older copies go")
+    check(log.index("000000012/model.safetensors") < log.index("000000012/manifest.json"), "the manifest comes last")
+    train("far", "--resume-from", "s3://bucket/runs/a b", code=2)
+    train("none", "--resume-from", "s3://bucket/nothing", code=66)
+    check("no complete checkpoint" in train("none", "--resume-from", "s3://bucket/nothing", code=66), "says what is missing")
+
+    # In parts, of which some are lost; an upload that is left behind goes.
+    port = serve("busy=11", "cut=9")
+    job([2048, 2048], 1)
+    train("large", "--set", "train.steps=3", "--set", "checkpoint.every=0s")
+    check("partNumber=2" in get(port, "/_log"), "large files go in parts")
+    check(json.loads(get(port, "/_uploads")) == [], "no upload is left behind")
+    train("again", "--set", "train.steps=4", "--set", "checkpoint.every=0s", "--resume-from", "s3://bucket/runs/a b")
+    train("large", "--set", "train.steps=4", "--set", "checkpoint.every=0s", "--resume")
+    check(same("large", "again"), "the bits of a local resume, in parts")
+
+    # Refused, dead.
+    job([64])
+    said = train("refused", more_env={"AWS_SECRET_ACCESS_KEY": "wrong"})
+    check("refuses access (status 403, SignatureDoesNotMatch)" in said, "a wrong secret is named")
+    check("something" not in said and "wrong" not in said, "no secret is shown")
+    said = train("elsewhere", "--set", "checkpoint.copy_to=s3://other/x")
+    check("NoSuchBucket" in said and "training goes on" in said, "a bucket that is not there is named")
+    said = train("bad", "--set", "checkpoint.copy_to=/disk", code=78)
+    check("s3://BUCKET/FOLDER" in said, "an address that is none is refused")
+finally:
+    for p in servers:
+        p.kill()
+    shutil.rmtree(work, ignore_errors=True)
+sys.exit(1 if failures else 0)

@@ -1,0 +1,152 @@
+"""A small store that speaks S3: PUT, ranges of GET, lists, DELETE, multipart uploads; it checks signatures.
+
+    s3_store.py [busy=N] [cut=N] [slow=SECONDS] [page=N]      prints its port
+        busy: each N-th request is answered 503; cut: each N-th PUT loses its connection half-way;
+        slow: every request waits; page: objects of a page of lists
+    GET /_log gives the requests so far, GET /_uploads the uploads that are left behind, POST /_dead/1 answers
+    nothing well from then on.
+"""
+import hashlib
+import hmac
+import json
+import sys
+import threading
+import time
+import urllib.parse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from xml.sax.saxutils import escape
+
+OPTIONS = dict(o.split("=") for o in sys.argv[1:])
+KEY, SECRET = "someone", "something"
+BUSY, CUT = int(OPTIONS.get("busy", 0)), int(OPTIONS.get("cut", 0))
+SLOW, PAGE = float(OPTIONS.get("slow", 0)), int(OPTIONS.get("page", 1000))
+lock = threading.Lock()
+objects, uploads, log = {}, {}, []
+state = {"n": 0, "puts": 0, "dead": False}
+
+
+def sign(key, text):
+    return hmac.new(key, text.encode(), hashlib.sha256).digest()
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def reply(self, status, body=b"", **head):
+        self.send_response(status)
+        for name, value in head.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def error(self, status, code):
+        self.reply(status, f"<Error><Code>{code}</Code></Error>".encode())
+
+    def signed(self, path, query, body):
+        """The signature of version 4, computed here."""
+        auth = self.headers.get("Authorization", "")
+        if not auth.startswith("AWS4-HMAC-SHA256 "):
+            return False
+        parts = dict(p.strip().split("=", 1) for p in auth[17:].split(","))
+        who, day, region, service, _ = parts["Credential"].split("/")
+        names = parts["SignedHeaders"].split(";")
+        given = self.headers.get("x-amz-content-sha256", "")
+        if who != KEY or service != "s3" or given != hashlib.sha256(body).hexdigest():
+            return False
+        lines = "".join(f"{n}:{' '.join((self.headers.get(n) or '').split())}\n" for n in names)
+        query = "&".join(sorted(query.split("&"))) if query else ""
+        request = f"{self.command}\n{path}\n{query}\n{lines}\n{';'.join(names)}\n{given}"
+        scope = f"{day}/{region}/{service}/aws4_request"
+        text = f"AWS4-HMAC-SHA256\n{self.headers['x-amz-date']}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
+        key = sign(sign(sign(sign(("AWS4" + SECRET).encode(), day), region), service), "aws4_request")
+        return hmac.compare_digest(hmac.new(key, text.encode(), hashlib.sha256).hexdigest(), parts["Signature"])
+
+    def handle_one(self):
+        path, _, query = self.path.partition("?")
+        length = int(self.headers.get("Content-Length", 0))
+        with lock:
+            state["n"] += 1
+            state["puts"] += self.command == "PUT"
+            log.append(f"{self.command} {self.path}")
+            busy = BUSY and state["n"] % BUSY == 0
+            cut = CUT and self.command == "PUT" and state["puts"] % CUT == 0
+        if path == "/_dead/1":
+            state["dead"] = True
+            return self.reply(200)
+        if path == "/_log":
+            return self.reply(200, "\n".join(log).encode())
+        if path == "/_uploads":
+            return self.reply(200, json.dumps(list(uploads)).encode())
+        time.sleep(SLOW)
+        if cut:
+            self.rfile.read(length // 2)
+            self.close_connection = True
+            return self.connection.close()
+        body = self.rfile.read(length)
+        if busy or state["dead"]:
+            return self.error(503, "SlowDown")
+        if not self.signed(path, query, body):
+            return self.error(403, "SignatureDoesNotMatch")
+        args = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
+        _, bucket, key = (urllib.parse.unquote(path) + "/").split("/", 2)
+        if bucket != "bucket":
+            return self.error(404, "NoSuchBucket")
+        with lock:
+            self.serve(key[:-1], args, body)
+
+    def serve(self, key, args, body):
+        tag = '"' + hashlib.md5(body).hexdigest() + '"'
+        if "uploads" in args and self.command == "POST":
+            name = f"upload-{len(uploads)}+/{state['n']}"
+            uploads[name] = (key, {})
+            return self.reply(200, f"<R><UploadId>{name}</UploadId></R>".encode())
+        if "uploads" in args:
+            rows = "".join(f"<Upload><Key>{escape(k)}</Key><UploadId>{escape(u)}</UploadId></Upload>"
+                           for u, (k, _) in uploads.items() if k.startswith(args.get("prefix", "")))
+            return self.reply(200, f"<R>{rows}</R>".encode())
+        if "uploadId" in args:
+            if args["uploadId"] not in uploads:
+                return self.error(404, "NoSuchUpload")
+            _, parts = uploads[args["uploadId"]]
+            if self.command == "PUT":
+                parts[int(args["partNumber"])] = (tag, body)
+                return self.reply(200, ETag=tag)
+            if self.command == "POST":
+                wanted = body.decode().count("<PartNumber>")
+                if wanted != len(parts) or any(t not in body.decode() for t, _ in parts.values()):
+                    return self.error(400, "InvalidPart")
+                objects[key] = b"".join(parts[n][1] for n in sorted(parts))
+            del uploads[args["uploadId"]]
+            return self.reply(204 if self.command == "DELETE" else 200, b"")
+        if "list-type" in args:
+            names = sorted(k for k in objects if k.startswith(args.get("prefix", "")))
+            names = [k for k in names if k > args.get("continuation-token", "")]
+            rows = "".join(f"<Contents><Key>{escape(k)}</Key><Size>{len(objects[k])}</Size></Contents>" for k in names[:PAGE])
+            more = f"<NextContinuationToken>{escape(names[PAGE - 1])}</NextContinuationToken>" if len(names) > PAGE else ""
+            return self.reply(200, f"<R>{rows}{more}</R>".encode())
+        if self.command == "PUT":
+            objects[key] = body
+            return self.reply(200, ETag=tag)
+        if self.command == "DELETE":
+            objects.pop(key, None)
+            return self.reply(204)
+        if key not in objects:
+            return self.error(404, "NoSuchKey")
+        data = objects[key]
+        first, _, last = self.headers.get("Range", "bytes=0-")[6:].partition("-")
+        end = min(int(last or len(data) - 1), len(data) - 1)
+        part = data[int(first):end + 1]
+        tag = '"' + hashlib.md5(data).hexdigest() + '"'
+        self.reply(206, part, ETag=tag, Content_Range=f"bytes {first}-{end}/{len(data)}")
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_one
+
+
+server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
