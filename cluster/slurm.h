@@ -1,0 +1,58 @@
+/* Agents as jobs of Slurm: one job of Slurm for each seat, which is a node of the cluster that
+ * comes when it is wanted and goes when it is not.
+ *
+ *   wanted --sbatch--> waits in Slurm --> agent runs as a step --SIGTERM: notice--> it leaves
+ *   not wanted, or a second one of a seat --scancel-->
+ *
+ * Nothing is kept: what Slurm has is read from squeue again and again, by names of jobs that hold
+ * cluster and seat. So a controller that forgets a job, or has one twice, is put right, and so is a
+ * scheduler that starts again. One command at a time, and at most one a second.
+ *
+ * Thread: loop only. */
+#ifndef RU_CLUSTER_SLURM_H
+#define RU_CLUSTER_SLURM_H
+
+#include "base/conf.h"
+#include "base/status.h"
+#include "env/clock.h"
+
+enum { RU_SLURM_SEATS_MAX = 200 };
+
+typedef struct ru_slurm_options {
+    const char *folder, *exe; /* of the cluster; this program, as Slurm's nodes see it */
+    const char *partition;    /* "": Slurm's own choice */
+    ru_conf_texts options;    /* more words for sbatch */
+    uint32_t seats, seats_min;
+    uint32_t slots, threads; /* of each */
+    int64_t idle_ns;         /* a seat that nobody needs goes after it */
+} ru_slurm_options;
+
+typedef struct ru_slurm ru_slurm;
+
+/* Owner: `arena`; `opt` must live. Errors: RU_E_CONFIG for paths that no shell takes as they are.
+ */
+RU_MUST_USE ru_status ru_slurm_open(const ru_slurm_options *opt, ru_arena *arena, ru_slurm **out,
+                                    ru_err *err);
+/* Call it twice a second: reads what the running command says, starts the next one. false: it is
+ * not known yet what Slurm has from before; then those seats are wanted. */
+bool ru_slurm_tick(ru_slurm *s, ru_time now);
+void ru_slurm_want(ru_slurm *s, uint32_t seat, bool wanted); /* seats count from 0 */
+bool ru_slurm_wanted(const ru_slurm *s, uint32_t seat);
+/* Has Slurm no job of this cluster, as far as squeue said since the last command? */
+bool ru_slurm_empty(const ru_slurm *s);
+void ru_slurm_close(ru_slurm *s); /* the jobs stay; NULL is fine */
+
+/* Name of the node of a seat, and the seat of a name; false: of none. */
+void ru_slurm_seat_name(uint32_t seat, char into[16]);
+bool ru_slurm_seat_of(const char *name, uint32_t *seat);
+
+/* What squeue printed: "ID|STATE|NAME|REASON" lines. Of each seat the job that stays (0: none), and
+ * those that must go. `prefix`: of names of this cluster's jobs. */
+typedef struct rui_slurm_list {
+    int64_t of[RU_SLURM_SEATS_MAX]; /* job that a seat has */
+    int64_t extra[RU_SLURM_SEATS_MAX];
+    uint32_t n_extra;
+} rui_slurm_list;
+void rui_slurm_read(const char *text, const char *prefix, rui_slurm_list *out);
+
+#endif
