@@ -22,9 +22,10 @@
 
 #include "base/hash.h"
 #include "env/file/file.h"
+#include "env/process/stop.h"
 
 static volatile sig_atomic_t stop_signal;
-static volatile sig_atomic_t stop_fd = -1;
+static volatile sig_atomic_t stop_fd = -1, patient;
 
 static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP};
 static struct sigaction before[RU_ARRAY_LEN(stop_signals)]; /* of those that are watched */
@@ -32,8 +33,11 @@ static bool watched[RU_ARRAY_LEN(stop_signals)];
 
 static void on_stop(int number)
 {
-    if (stop_signal != 0) {
+    if (stop_signal != 0 && !patient) {
         _exit(128 + number);
+    }
+    if (stop_signal != 0) {
+        return;
     }
     stop_signal = number;
     if (stop_fd >= 0) {
@@ -42,6 +46,11 @@ static void on_stop(int number)
         (void)!write(stop_fd, &one, sizeof one);
         errno = kept;
     }
+}
+
+void ru_self_stop_patient(void)
+{
+    patient = 1;
 }
 
 void ru_self_stop_watch(void)
@@ -87,6 +96,7 @@ void ru_self_stop_unwatch(void)
         stop_fd = -1;
         close(fd);
     }
+    patient = 0;
     stop_signal = 0; /* the next run of this process has not been asked to stop */
 }
 

@@ -12,6 +12,7 @@
 #include "env/process/groups.h"
 #include "env/process/memory.h"
 #include "env/process/self.h"
+#include "env/process/stop.h"
 
 static void first_stop_signal_is_counted(void **state)
 {
@@ -20,6 +21,9 @@ static void first_stop_signal_is_counted(void **state)
     ru_self_stop_watch();
     assert_int_equal(ru_self_stop_asked(), 0);
     assert_int_equal(raise(SIGTERM), 0);
+    assert_int_equal(ru_self_stop_asked(), SIGTERM);
+    ru_self_stop_patient();
+    assert_int_equal(raise(SIGINT), 0); /* would end this process */
     assert_int_equal(ru_self_stop_asked(), SIGTERM);
     ru_self_stop_unwatch();
     (void)signal(SIGTERM, was);

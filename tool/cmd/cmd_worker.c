@@ -12,6 +12,7 @@
 #include "env/link/link_tcp.h"
 #include "env/process/process.h"
 #include "env/process/self.h"
+#include "env/process/stop.h"
 #include "host/ask.h"
 #include "launch/launch.h"
 #include "run/message.h"
@@ -425,6 +426,9 @@ static ru_status be_worker(ru_cmd_in *in, teller *tells, ru_worker_result *resul
         (void)fprintf(stderr, "joining %s; results go to %s\n", join, out);
     }
     ru_self_stop_watch();
+    if (told) { /* an agent sends SIGTERM, and who ends the agent's group may send another one */
+        ru_self_stop_patient();
+    }
     ru_status st = work(&wo, &app, result, err);
     ru_self_stop_unwatch();
     say_how(st, result, launched);
