@@ -10,11 +10,14 @@
 #include "env/file/file.h"
 #include "env/link/link_tcp.h"
 #include "env/process/self.h"
+#include "env/process/stop.h"
 
-enum { TIMER_TICK = RU_GUEST_TIMER + 100, TIMER_LOOK, TIMER_DIAL };
+enum { TIMER_TICK = RU_GUEST_TIMER + 100, TIMER_LOOK, TIMER_DIAL, TIMER_BYE };
 
 static const int64_t tick_ns = 1000000000, look_ns = 50000000, dial_ns = 300000000;
-static const int64_t claim_wait_ns = 2000000000;
+static const int64_t claim_wait_ns = 2000000000, seat_wait_ns = 30000000000;
+static const int64_t bye_ns = 200000000;    /* for the last words to be sent */
+static const int64_t alone_ns = 1000000000; /* a notice is short, and a scheduler may be gone */
 
 static void on_timer(void *self, uint32_t what, ru_time now);
 
@@ -23,7 +26,10 @@ static void on_timer(void *self, uint32_t what, ru_time now);
 
 static void put_procs(const rui_agent *a, ru_cluster_state *s)
 {
-    *s = (ru_cluster_state){.name = a->opt->name, .slots = a->opt->slots, .heard = a->heard.number};
+    *s = (ru_cluster_state){.name = a->opt->name,
+                            .slots = a->opt->slots,
+                            .leaving = a->leaving,
+                            .heard = a->heard.number};
     for (uint32_t k = 0; k < RU_CLUSTER_PROCS_MAX; k++) {
         const rui_proc *p = &a->procs[k];
         if (p->agent != NULL) {
@@ -43,6 +49,9 @@ static void put_procs(const rui_agent *a, ru_cluster_state *s)
 static void tell(void *self, ru_time now)
 {
     rui_agent *a = self;
+    if (a->leaving && !rui_agent_busy(a)) { /* these are its last words */
+        ru_loop_timer(a->loop, on_timer, a, TIMER_BYE, ru_time_after(now, bye_ns));
+    }
     ru_arena scratch;
     ru_arena_init(&scratch, 0);
     ru_cluster_state *s = a->up ? ru_arena_zalloc(&scratch, sizeof *s, 8) : NULL;
@@ -133,8 +142,13 @@ static void on_timer(void *self, uint32_t what, ru_time now)
         rui_agent_follow(a, now);
     } else if (what == TIMER_TICK) {
         rui_agent_follow(a, now);
+        if (a->leaving && !a->up && ru_time_since(now, a->noticed) > alone_ns) {
+            rui_agent_clear(a, now);
+        }
         tell(a, now);
         ru_loop_timer(a->loop, on_timer, a, TIMER_TICK, ru_time_after(now, tick_ns));
+    } else if (what == TIMER_BYE) {
+        ru_loop_stop(a->loop);
     } else {
         ru_guest_timer(a->guest, now);
     }
@@ -154,10 +168,17 @@ static void timers_off(void *self, uint32_t what)
 
 static void on_stop(void *self, int fd, uint32_t events, ru_time now)
 {
-    (void)fd;
+    rui_agent *a = self;
     (void)events;
-    (void)now;
-    ru_loop_stop(self);
+    if (!a->opt->leaves) {
+        ru_loop_stop(a->loop);
+        return;
+    }
+    ru_loop_fd_off(a->loop, fd);
+    a->leaving = true;
+    a->noticed = now;
+    ru_log(RU_LOG_INFO, "cluster", "notice", "node %s leaves", a->opt->name);
+    tell(a, now);
 }
 
 static ru_status open_guest(rui_agent *a, ru_err *err)
@@ -191,7 +212,7 @@ static ru_status run(rui_agent *a, ru_err *err)
     RU_TRY(open_guest(a, err));
     RU_TRY(rui_agent_adopt(a, err));
     if (fd >= 0) {
-        RU_TRY(ru_loop_fd(a->loop, fd, 1, on_stop, a->loop, err));
+        RU_TRY(ru_loop_fd(a->loop, fd, 1, on_stop, a, err));
     }
     ru_time now = ru_clock_now();
     on_timer(a, TIMER_LOOK, now);
@@ -208,12 +229,18 @@ ru_status ru_agent_run(const ru_agent_options *opt, ru_arena *arena, ru_err *err
         return RU_FAIL(err, RU_E_MEM, "no memory for an agent");
     }
     RU_TRY(ru_dir_make(opt->folder, err));
-    const ru_claim_options co = {.dir = opt->folder, .alone = true, .wait_ns = claim_wait_ns};
+    const ru_claim_options co = {.dir = opt->folder,
+                                 .alone = true,
+                                 .wait_ns = opt->leaves ? seat_wait_ns : claim_wait_ns}; /* another
+machine may still hold the seat */
     RU_TRY(ru_claim_open(&co, &claim, err));
     a->opt = opt;
     a->arena = arena;
     ru_arena_init(&a->heard_arena, 0);
     ru_self_stop_watch();
+    if (opt->leaves) {
+        ru_self_stop_patient();
+    }
     ru_status st = run(a, err);
     ru_self_stop_unwatch();
     for (uint32_t k = 0; k < RU_CLUSTER_PROCS_MAX; k++) {

@@ -23,11 +23,12 @@ typedef struct ru_agent_options {
     uint32_t slots;     /* workers at one time */
     uint32_t threads;   /* of a worker */
     const char *listen; /* of workers: "127.0.0.1:0", or ":0" where other nodes join */
+    bool leaves;        /* a stop signal is a notice: workers leave, then the agent ends */
     bool own_accounts;  /* workers run under the account of their user (cluster/account.h) */
     ru_group_limits limits; /* of each worker; what this machine cannot bound is told in the log */
 } ru_agent_options;
 
-/* Until the first stop signal, which leaves the workers running.
+/* Until the first stop signal, which leaves the workers running unless the agent `leaves`.
  * Errors: RU_E_AGAIN (another agent has the folder), those of folder and loop. */
 RU_MUST_USE ru_status ru_agent_run(const ru_agent_options *opt, ru_arena *arena, ru_err *err);
 

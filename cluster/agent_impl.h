@@ -35,6 +35,8 @@ typedef struct rui_agent {
     struct ru_link_tcp *link;
     struct ru_guest *guest;
     bool up;
+    bool leaving;        /* it had its notice */
+    ru_time noticed;     /* when */
     uint32_t told_lacks; /* RU_GROUP_* that the log already says this machine cannot bound */
     rui_proc procs[RU_CLUSTER_PROCS_MAX];
     ru_arena heard_arena;
@@ -50,6 +52,10 @@ void rui_agent_follow(rui_agent *a, ru_time now);
 void rui_agent_bound(rui_proc *p);
 /* It has ended: say so if the kernel ended it for want of memory, and let nothing of it go on. */
 void rui_agent_unbound(rui_proc *p);
+/* Tell all workers to leave: nobody else does while there is no scheduler. */
+void rui_agent_clear(rui_agent *a, ru_time now);
+/* Does a worker live, or perhaps? */
+bool rui_agent_busy(const rui_agent *a);
 /* Look at what workers told; true: somebody still has to tell where it listens. */
 bool rui_agent_look(rui_agent *a, ru_time now);
 /* agent.c: tell the scheduler soon. */

@@ -383,7 +383,7 @@ static void follow_one(rui_agent *a, const ru_cluster_order *o, ru_time now)
         send_signal(newest, SIGTERM, now);
         (void)count(a, o, &newest, &join);
     }
-    if (n < o->want && ended_here(a, o, now)) {
+    if (a->leaving || (n < o->want && ended_here(a, o, now))) {
         return;
     }
     if (n == 0 && o->want > 0 && join[0] == 0 && o->found) {
@@ -413,6 +413,24 @@ void rui_agent_follow(rui_agent *a, ru_time now)
             follow_one(a, &a->heard.at[k], now);
         }
     }
+}
+
+void rui_agent_clear(rui_agent *a, ru_time now)
+{
+    for (uint32_t k = 0; k < RU_CLUSTER_PROCS_MAX; k++) {
+        if (a->procs[k].agent != NULL && a->procs[k].alive && a->procs[k].sent == 0) {
+            send_signal(&a->procs[k], SIGTERM, now);
+        }
+    }
+}
+
+bool rui_agent_busy(const rui_agent *a)
+{
+    bool busy = false;
+    for (uint32_t k = 0; k < RU_CLUSTER_PROCS_MAX; k++) {
+        busy = busy || (a->procs[k].agent != NULL && (a->procs[k].alive || a->procs[k].pid == 0));
+    }
+    return busy;
 }
 
 bool rui_agent_look(rui_agent *a, ru_time now)

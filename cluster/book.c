@@ -406,6 +406,7 @@ ru_status ru_book_fold(ru_book *b, const ru_journal_event *e, ru_err *err)
             return odd(e, "there is no such node", err);
         }
         b->nodes[e->node].drained = e->a != 0;
+        b->nodes[e->node].leaves = e->a != 0 && strcmp(e->who, "scheduler") == 0;
         return RU_OK;
     case RU_BOOK_SCALE:
     case RU_BOOK_CANCEL:

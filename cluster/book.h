@@ -71,6 +71,7 @@ typedef struct ru_book_node {
     const char *name;
     uint32_t slots; /* 0: gone */
     bool drained;
+    bool leaves; /* the scheduler drained it, not a person */
 } ru_book_node;
 
 typedef struct ru_book_user {

@@ -93,9 +93,35 @@ static void on_state(rui_scheduler *s, const ru_event *ev)
     l->state = st;
     l->known = true;
     l->heard = ev->now;
-    if (k == s->book.n_nodes || s->book.nodes[k].slots != st.slots) {
-        set_slots(s, k, st.name, st.slots);
+    bool gone = st.leaving && !rui_scheduler_lives_on(s, k);
+    uint32_t slots = gone ? 0 : st.slots;
+    if (k == s->book.n_nodes || s->book.nodes[k].slots != slots) {
+        set_slots(s, k, st.name, slots);
     }
+    const ru_book_node *n = &s->book.nodes[k];
+    if (k < s->book.n_nodes &&
+        (st.leaving ? !n->drained : n->leaves && !rui_scheduler_seat_goes(s, n->name))) {
+        rui_scheduler_drain(s, k, st.leaving);
+    }
+}
+
+bool rui_scheduler_lives_on(const rui_scheduler *s, uint32_t k)
+{
+    bool lives = false;
+    for (uint32_t i = 0; i < s->live[k].state.n; i++) {
+        lives = lives || s->live[k].state.procs[i].alive;
+    }
+    return lives;
+}
+
+void rui_scheduler_drain(rui_scheduler *s, uint32_t k, bool drain)
+{
+    ru_err err;
+    const ru_journal_event e = {.kind = RU_BOOK_DRAIN, .node = k, .a = drain, .who = "scheduler"};
+    if (rui_scheduler_event(s, e, &err) != RU_OK) {
+        ru_log(RU_LOG_ERROR, "cluster", "journal", "%s", err.text);
+    }
+    s->plan_due = true;
 }
 
 static void on_down(rui_scheduler *s, ru_node_id guest)
@@ -219,7 +245,7 @@ void rui_scheduler_settle(rui_scheduler *s, ru_time now)
         plan(s);
     }
     tell_all(s, now);
-    if (s->closing && rui_scheduler_silence(s)) {
+    if (s->closing && rui_scheduler_silence(s) && (s->slurm == NULL || ru_slurm_empty(s->slurm))) {
         ru_loop_stop(s->loop);
     }
 }
@@ -238,6 +264,7 @@ static void on_tick(void *self, uint32_t what, ru_time now)
             set_slots(s, k, s->book.nodes[k].name, 0);
         }
     }
+    rui_scheduler_seats(s, now);
     s->plan_due = s->plan_due || ru_time_since(now, s->planned) > s->opt->round_ns;
     rui_scheduler_settle(s, now);
     ru_loop_timer(s->loop, on_tick, s, 0, ru_time_after(now, tick_ns));
@@ -341,6 +368,10 @@ static ru_status run(rui_scheduler *s, ru_err *err)
         RU_TRY(ru_loop_fd(s->loop, fd, 1, on_stop, s->loop, err));
     }
     s->plan_due = true;
+    s->seats_enough = ru_clock_now();
+    if (s->opt->slurm != NULL) {
+        RU_TRY(ru_slurm_open(s->opt->slurm, s->arena, &s->slurm, err));
+    }
     on_tick(s, 0, ru_clock_now());
     return ru_loop_run(s->loop, err);
 }
@@ -363,6 +394,7 @@ ru_status ru_scheduler_run(const ru_scheduler_options *opt, ru_arena *arena, ru_
     st = st == RU_OK ? run(s, err) : st;
     ru_self_stop_unwatch();
     ru_http_close(s->http);
+    ru_slurm_close(s->slurm);
     if (s->bridge.node != NULL) {
         ru_node_quiet(s->bridge.node);
     }

@@ -25,6 +25,7 @@ typedef struct ru_scheduler_options {
     bool own_accounts; /* jobs run under the account of their user (cluster/account.h) */
     int64_t silent_ns; /* a node is given up after it */
     int64_t round_ns;  /* between plans when nothing happens */
+    const struct ru_slurm_options *slurm; /* cluster/slurm.h; NULL: no seats */
 } ru_scheduler_options;
 
 /* Until the first stop signal, which leaves jobs running, or until it was asked to end all.

@@ -165,6 +165,7 @@ static ru_status nodes(asked *q, ru_err *err)
         ru_table_i64(&t, alive);
         ru_table_str(&t, n->slots == 0                ? "lost"
                          : q->s->live[k].guest.v == 0 ? "silent"
+                         : n->leaves                  ? "leaving"
                          : n->drained                 ? "drained"
                                                       : "up");
     }
@@ -267,14 +268,14 @@ static ru_status read_wish(asked *q, wish *w, ru_err *err)
 static ru_status check_size(const rui_scheduler *s, const char *owner, uint32_t min, ru_err *err)
 {
     const ru_book_user *u = ru_book_user_of(&s->book, owner);
-    uint32_t slots = ru_book_slots(&s->book, true);
+    uint32_t slots = ru_book_slots(&s->book, true) + rui_scheduler_more(s);
     if (u != NULL && u->slots > 0 && min > u->slots) {
         return RU_FAIL(err, RU_E_USAGE,
                        "the job needs at least %u workers, but %s may have %u at one time; ask for "
                        "%u or fewer",
                        min, u->name, u->slots, u->slots);
     }
-    return s->book.n_nodes == 0 || min <= slots
+    return (s->book.n_nodes == 0 && s->slurm == NULL) || min <= slots
                ? RU_OK
                : RU_FAIL(err, RU_E_USAGE,
                          "the job needs at least %u workers, but the cluster has %u slots for it "

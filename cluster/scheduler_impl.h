@@ -9,6 +9,7 @@
 #include "cluster/book.h"
 #include "cluster/figures.h"
 #include "cluster/scheduler.h"
+#include "cluster/slurm.h"
 #include "cluster/wire.h"
 #include "comm/node/loop.h"
 #include "web/http.h"
@@ -46,6 +47,9 @@ typedef struct rui_scheduler {
     ru_time planned;
     int64_t gap_ns; /* least time between plans: four times what the last one took */
     bool plan_due, closing;
+    struct ru_slurm *slurm;             /* NULL: none */
+    bool seat_goes[RU_SLURM_SEATS_MAX]; /* it is wanted until no worker is left there */
+    ru_time seats_enough;               /* when no seat was too many last */
 } rui_scheduler;
 
 /* Make events durable and fold them. Errors: those of the journal; nothing changed then. */
@@ -54,6 +58,18 @@ RU_MUST_USE ru_status rui_scheduler_append(rui_scheduler *s, ru_journal_event *e
 RU_MUST_USE ru_status rui_scheduler_event(rui_scheduler *s, ru_journal_event e, ru_err *err);
 /* Something changed: ends, plan, orders. */
 void rui_scheduler_settle(rui_scheduler *s, ru_time now);
+
+/* Does a process live on node k, as far as it has said? */
+bool rui_scheduler_lives_on(const rui_scheduler *s, uint32_t k);
+/* It takes no more work, or does again: the scheduler's own word, which people's overrules. */
+void rui_scheduler_drain(rui_scheduler *s, uint32_t k, bool drain);
+
+/* scheduler_seats.c: as many of Slurm's seats as the jobs need; twice a second. */
+void rui_scheduler_seats(rui_scheduler *s, ru_time now);
+/* Slots of a job that Slurm could give beside those that are there. */
+uint32_t rui_scheduler_more(const rui_scheduler *s);
+/* Is this the node of a seat that goes? */
+bool rui_scheduler_seat_goes(const rui_scheduler *s, const char *node);
 
 /* Events that follow from what agents say: ends and failures of jobs. */
 void rui_scheduler_judge(rui_scheduler *s);

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { VERSION = 2 };
+enum { VERSION = 3 };
 
 static void put_text(ru_wire_out *o, const char *text)
 {
@@ -39,6 +39,7 @@ int64_t ru_cluster_state_put(const ru_cluster_state *s, void *into)
     ru_wire_put_u32(&o, VERSION);
     put_text(&o, s->name);
     ru_wire_put_u32(&o, s->slots);
+    ru_wire_put_u8(&o, s->leaving ? 1 : 0);
     ru_wire_put_u64(&o, s->heard);
     ru_wire_put_u32(&o, s->n);
     for (uint32_t k = 0; k < s->n; k++) {
@@ -62,6 +63,7 @@ bool ru_cluster_state_get(const void *data, int64_t size_bytes, ru_arena *arena,
     bool known = ru_wire_u32(&in) == VERSION;
     out->name = get_text(&in, arena);
     out->slots = ru_wire_u32(&in);
+    out->leaving = get_flags(&in, 1) != 0;
     out->heard = ru_wire_u64(&in);
     out->n = ru_wire_u32(&in);
     known = known && out->n <= RU_CLUSTER_PROCS_MAX;

@@ -36,6 +36,7 @@ typedef struct ru_cluster_proc {
 typedef struct ru_cluster_state {
     const char *name;
     uint32_t slots;
+    bool leaving;   /* it takes no more work, and goes when its workers have */
     uint64_t heard; /* number of the newest orders that it follows */
     ru_cluster_proc procs[RU_CLUSTER_PROCS_MAX];
     uint32_t n;

@@ -18,6 +18,7 @@ static void messages_come_back(void **state)
     ru_arena_init(&arena, 0);
     s->name = "n1";
     s->slots = 4;
+    s->leaving = true;
     s->heard = UINT64_MAX;
     s->n = 2;
     s->procs[0] = (ru_cluster_proc){.job = 3,
@@ -33,6 +34,7 @@ static void messages_come_back(void **state)
     int64_t n = ru_cluster_state_put(s, bytes);
     assert_true(n > 0 && ru_cluster_state_get(bytes, n, &arena, t));
     assert_string_equal(t->name, "n1");
+    assert_true(t->leaving);
     assert_true(t->heard == UINT64_MAX && t->n == 2 && t->procs[0].alive && !t->procs[0].left);
     assert_int_equal(t->procs[0].code, -1);
     assert_string_equal(t->procs[0].address, "h:1");

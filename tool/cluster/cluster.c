@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "cluster/book.h"
+#include "cluster/slurm.h"
 #include "env/clock.h"
 #include "env/file/claim.h"
 #include "env/file/file.h"
@@ -35,13 +36,33 @@ static const ru_conf_field node_fields[] = {
     RU_ROW(U32, rui_cluster_node, pids, "0",
            "processes and threads that a worker may have at most; 0: no limit", RU_IN(0, 1000000)),
 };
+static const ru_conf_field slurm_fields[] = {
+    RU_ROW_AS("nodes", U32, rui_cluster_slurm, seats, "0",
+              "most nodes that Slurm gives at one time; 0: none", RU_IN(0, RU_SLURM_SEATS_MAX)),
+    RU_ROW_AS("nodes_min", U32, rui_cluster_slurm, seats_min, "0",
+              "nodes that are asked for even if no job needs them", RU_IN(0, RU_SLURM_SEATS_MAX)),
+    RU_ROW(TEXT, rui_cluster_slurm, partition, "", "partition; empty: Slurm's own choice"),
+    RU_ROW(TEXT_LIST, rui_cluster_slurm, options, "[]", "more options of sbatch"),
+    RU_ROW_AS("idle", TIME, rui_cluster_slurm, idle_ns, "60s",
+              "a node that no job needs is given back after it", RU_IN(0, 1e14)),
+    RU_ROW_AS("slots", U32, rui_cluster_slurm, node.slots, "1", "workers of a node at one time",
+              RU_IN(1, RU_ALLOC_DEVICES_MAX)),
+    RU_ROW_AS("threads", U32, rui_cluster_slurm, node.threads, "1", "compute threads of a worker",
+              RU_IN(1, 1024)),
+    RU_ROW_AS("memory", SIZE, rui_cluster_slurm, node.memory_bytes, "0B",
+              "memory that a worker may use at most; 0B: what Slurm says", RU_IN(0, 1e15)),
+};
+static const ru_conf_table slurm_table =
+    RU_TABLE("slurm", rui_cluster_slurm, slurm_fields, "nodes that are jobs of Slurm");
 static const ru_conf_table node_table =
     RU_TABLE("node", rui_cluster_node, node_fields, "an agent and its slots");
 
 static ru_status check(const void *section, ru_err *err)
 {
     const rui_cluster *c = section;
-    return c->nodes.n > 0 ? RU_OK : RU_FAIL(err, RU_E_CONFIG, "a cluster needs at least one node");
+    return c->nodes.n > 0 || c->slurm.seats > 0
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CONFIG, "a cluster needs at least one node");
 }
 
 static const ru_conf_field cluster_fields[] = {
@@ -56,6 +77,8 @@ static const ru_conf_field cluster_fields[] = {
            "shared: all run as who started the cluster",
            .choices = "own|shared"),
     RU_ROW(SECTIONS, rui_cluster, nodes, "[]", "nodes", .table = &node_table),
+    RU_ROW(SECTION, rui_cluster, slurm, NULL, "nodes that are jobs of Slurm",
+           .table = &slurm_table),
     RU_ROW_AS("silent", TIME, rui_cluster, silent_ns, "30s",
               "a node that says nothing for so long is given up", RU_IN(1e9, 1e13)),
     RU_ROW_AS("round", TIME, rui_cluster, round_ns, "30s", "longest time between two plans",
@@ -281,10 +304,11 @@ static ru_status wait_for(const rui_cluster *c, ru_arena *arena, ru_err *err)
                            last_line(c->folder, "scheduler", arena));
         }
         uint32_t up = 0;
-        if (rui_cluster_asked(&ask, arena, &text, &n, &why) == RU_OK) {
+        bool answers = rui_cluster_asked(&ask, arena, &text, &n, &why) == RU_OK;
+        if (answers) {
             up = count(text, "\"state\":\"up\"") + count(text, "\"state\":\"drained\"");
         }
-        if (up >= c->nodes.n) {
+        if (answers && up >= c->nodes.n) {
             return RU_OK;
         }
         for (uint32_t k = 0; k < c->nodes.n; k++) {

@@ -20,10 +20,19 @@ typedef struct rui_cluster_node {
     int64_t memory_bytes;
 } rui_cluster_node;
 
+typedef struct rui_cluster_slurm {
+    uint32_t seats, seats_min;
+    const char *partition;
+    ru_conf_texts options;
+    int64_t idle_ns;
+    rui_cluster_node node; /* of each seat */
+} rui_cluster_slurm;
+
 typedef struct rui_cluster {
     const char *folder, *listen, *agents, *workers;
     uint32_t accounts; /* 0: own, 1: shared */
     RU_SECTIONS(rui_cluster_node) nodes;
+    rui_cluster_slurm slurm;
     int64_t silent_ns, round_ns;
 } rui_cluster;
 
@@ -37,6 +46,8 @@ RU_MUST_USE ru_status rui_cluster_of(const char *folder, ru_arena *arena, rui_cl
  * user. Errors: RU_E_USAGE. */
 RU_MUST_USE ru_status rui_cluster_folder(const char *given, ru_arena *arena, const char **folder,
                                          ru_err *err);
+/* The node with this name, of Slurm's seats too. false: there is none. */
+bool rui_cluster_node_of(const rui_cluster *c, const char *name, rui_cluster_node *out);
 /* A secret of the folder: admin, agent. */
 RU_MUST_USE ru_status rui_cluster_key(const char *folder, const char *name, ru_arena *arena,
                                       const char **key, ru_err *err);

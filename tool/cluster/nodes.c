@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "cluster/slurm.h"
 #include "env/process/process.h"
 #include "launch/ssh.h"
 
@@ -9,9 +10,11 @@ static const int64_t ssh_ns = 60 * INT64_C(1000000000);
 
 static ru_status check_name(const rui_cluster *c, uint32_t k, ru_err *err)
 {
+    uint32_t n_seat;
     const char *name = c->nodes.at[k].name;
     size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_");
-    if (n < 1 || n > 64 || name[n] != 0 || strcmp(name, "scheduler") == 0) {
+    if (n < 1 || n > 64 || name[n] != 0 || strcmp(name, "scheduler") == 0 ||
+        (c->slurm.seats > 0 && ru_slurm_seat_of(name, &n_seat))) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "node '%s': a name has 1 to 64 letters, digits, - and _, and is not "
                        "'scheduler'",
@@ -25,6 +28,21 @@ static ru_status check_name(const rui_cluster *c, uint32_t k, ru_err *err)
     return RU_OK;
 }
 
+bool rui_cluster_node_of(const rui_cluster *c, const char *name, rui_cluster_node *out)
+{
+    uint32_t seat;
+    for (uint32_t k = 0; k < c->nodes.n; k++) {
+        if (strcmp(c->nodes.at[k].name, name) == 0) {
+            *out = c->nodes.at[k];
+            return true;
+        }
+    }
+    *out = c->slurm.node;
+    out->name = name;
+    out->host = "";
+    return ru_slurm_seat_of(name, &seat) && seat < c->slurm.seats;
+}
+
 /* A word of ssh's command line goes through a shell of the other host. */
 static bool is_plain(const char *text)
 {
@@ -35,7 +53,7 @@ static bool is_plain(const char *text)
 
 ru_status rui_cluster_nodes_check(rui_cluster *c, ru_arena *arena, ru_err *err)
 {
-    bool far = false;
+    bool far = c->slurm.seats > 0;
     rui_cluster_node *own =
         ru_arena_copy(arena, c->nodes.at, c->nodes.n * (int64_t)sizeof *c->nodes.at, 8);
     if (own == NULL) {

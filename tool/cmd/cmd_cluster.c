@@ -1,12 +1,15 @@
 /* rubato cluster: jobs of several people on shared machines. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "cluster/agent.h"
 #include "cluster/scheduler.h"
+#include "cluster/slurm.h"
 #include "env/clock.h"
 #include "env/file/file.h"
+#include "env/process/process.h"
 #include "env/process/self.h"
 #include "launch/hosts.h"
 #include "tool/cluster/cluster.h"
@@ -87,6 +90,16 @@ static ru_status run_scheduler(ru_cmd_in *in, ru_err *err)
                               .own_accounts = c.accounts == 0,
                               .silent_ns = c.silent_ns,
                               .round_ns = c.round_ns};
+    const ru_slurm_options slurm = {.folder = folder,
+                                    .exe = ru_process_beside(in->arena, "rubato", "tool"),
+                                    .partition = c.slurm.partition,
+                                    .options = c.slurm.options,
+                                    .seats = c.slurm.seats,
+                                    .seats_min = c.slurm.seats_min,
+                                    .slots = c.slurm.node.slots,
+                                    .threads = c.slurm.node.threads,
+                                    .idle_ns = c.slurm.idle_ns};
+    o.slurm = slurm.seats > 0 ? &slurm : NULL;
     RU_TRY(rui_cluster_key(folder, "admin", in->arena, &o.key, err));
     RU_TRY(rui_cluster_key(folder, "agent", in->arena, &o.agent_key, err));
     return ru_scheduler_run(&o, in->arena, err);
@@ -98,35 +111,32 @@ static ru_status run_agent(ru_cmd_in *in, ru_err *err)
     const char *folder, *name = ru_cmd_text(in, "node");
     RU_TRY(begin(in, &folder, err));
     RU_TRY(rui_cluster_of(folder, in->arena, &c, err));
-    for (uint32_t k = 0; k < c.nodes.n; k++) {
-        const rui_cluster_node *n = &c.nodes.at[k];
-        if (name != NULL && strcmp(n->name, name) == 0 && ru_cmd_flag(in, "start")) {
-            return rui_cluster_agent_start(folder, name, in->arena, err);
-        }
-        if (name != NULL && strcmp(n->name, name) == 0 && ru_cmd_flag(in, "stop")) {
-            return rui_cluster_agent_stop(folder, name, in->arena, err);
-        }
-        if (name == NULL || strcmp(n->name, name) != 0) {
-            continue;
-        }
-        ru_agent_options o = {.name = n->name,
-                              .folder = ru_arena_printf(in->arena, "%s/run/%s", folder, name),
-                              .find = ru_arena_printf(in->arena, "%s/agents", folder),
-                              .slots = n->slots,
-                              .threads = n->threads,
-                              .listen = c.workers,
-                              .own_accounts = c.accounts == 0,
-                              .limits = {.cpu_quota_ns = (int64_t)(n->cpu * CPU_PERIOD_NS),
-                                         .cpu_period_ns = CPU_PERIOD_NS,
-                                         .memory_bytes = n->memory_bytes,
-                                         .pids = n->pids}};
-        RU_TRY(rui_cluster_key(folder, "agent", in->arena, &o.key, err));
-        return o.folder != NULL && o.find != NULL
-                   ? ru_agent_run(&o, in->arena, err)
-                   : RU_FAIL(err, RU_E_MEM, "no memory for an agent");
+    rui_cluster_node n;
+    if (name == NULL || !rui_cluster_node_of(&c, name, &n)) {
+        return RU_FAIL(err, RU_E_USAGE, "the cluster in %s has no node '%s'; name one with --node",
+                       folder, name != NULL ? name : "");
     }
-    return RU_FAIL(err, RU_E_USAGE, "the cluster in %s has no node '%s'; name one with --node",
-                   folder, name != NULL ? name : "");
+    if (ru_cmd_flag(in, "start")) {
+        return rui_cluster_agent_start(folder, name, in->arena, err);
+    }
+    if (ru_cmd_flag(in, "stop")) {
+        return rui_cluster_agent_stop(folder, name, in->arena, err);
+    }
+    ru_agent_options o = {.name = name,
+                          .folder = ru_arena_printf(in->arena, "%s/run/%s", folder, name),
+                          .find = ru_arena_printf(in->arena, "%s/agents", folder),
+                          .slots = n.slots,
+                          .threads = n.threads,
+                          .listen = c.workers,
+                          .leaves = ru_cmd_flag(in, "leaves"),
+                          .own_accounts = c.accounts == 0,
+                          .limits = {.cpu_quota_ns = (int64_t)(n.cpu * CPU_PERIOD_NS),
+                                     .cpu_period_ns = CPU_PERIOD_NS,
+                                     .memory_bytes = n.memory_bytes,
+                                     .pids = n.pids}};
+    RU_TRY(rui_cluster_key(folder, "agent", in->arena, &o.key, err));
+    return o.folder != NULL && o.find != NULL ? ru_agent_run(&o, in->arena, err)
+                                              : RU_FAIL(err, RU_E_MEM, "no memory for an agent");
 }
 
 /* -- jobs ----------------------------------------------------------------------------------------
@@ -175,6 +185,59 @@ static ru_status run_submit(ru_cmd_in *in, ru_err *err)
     ru_json_str(&j, "yaml", yaml);
     ru_json_close(&j);
     return show(in, "/jobs", body.p, false, err);
+}
+
+/* A word for a shell. */
+static void put_word(ru_text *t, const char *word)
+{
+    ru_text_put(t, " '");
+    for (; *word != 0; word++) {
+        if (*word == '\'') {
+            ru_text_put(t, "'\\''");
+        } else {
+            ru_text_char(t, *word, 1);
+        }
+    }
+    ru_text_put(t, "'");
+}
+
+/* The job as one of Slurm alone, with a fixed number of workers: each a task of one step. */
+static ru_status run_slurm_script(ru_cmd_in *in, ru_err *err)
+{
+    const char *name, *yaml, *exe = ru_process_beside(in->arena, "rubato", "tool");
+    uint32_t min, max, n;
+    const char *const *sets = ru_cmd_texts(in, "set", &n);
+    int64_t threads = ru_cmd_i64(in, "threads");
+    RU_TRY(ru_hosts_range(ru_str_c(ru_cmd_text(in, "workers")), "-w", &min, &max, err));
+    if (min != max) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "-w %u:%u: Slurm alone gives a job a fixed number of workers; write -w %u",
+                       min, max, max);
+    }
+    RU_TRY(resolve(in, &name, &yaml, err));
+    char *path = realpath(in->args[0], NULL);
+    ru_text t = ru_text_arena(in->arena);
+    ru_text_putf(&t, "#!/bin/sh\n#SBATCH --job-name=%s\n#SBATCH --ntasks=%u\n", name, min);
+    ru_text_putf(&t, "#SBATCH --cpus-per-task=%lld\n#SBATCH --requeue\n", (long long)threads);
+    ru_text_putf(&t, "#SBATCH --open-mode=append\n#SBATCH --output=%s-%%j.log\n", name);
+    ru_text_put(&t, "# One worker a task. Requeued, the job goes on from its newest checkpoint.\n");
+    ru_text_put(&t, "out=\"$PWD/run-$SLURM_JOB_ID\"\nresume=\n");
+    ru_text_put(&t, "[ ! -d \"$out/checkpoints\" ] || resume=--resume\nexec srun");
+    ru_text_putf(&t, " --ntasks=%u --cpus-per-task=%lld", min, (long long)threads);
+    put_word(&t, exe != NULL ? exe : "rubato");
+    ru_text_put(&t, " train");
+    put_word(&t, path != NULL ? path : in->args[0]);
+    for (uint32_t k = 0; k < n; k++) {
+        ru_text_put(&t, " --set");
+        put_word(&t, sets[k]);
+    }
+    ru_text_put(&t, " --out \"$out\" $resume\n");
+    free(path);
+    if (t.cut) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a script");
+    }
+    (void)fputs(t.p, stdout);
+    return RU_OK;
 }
 
 static ru_status run_scale(ru_cmd_in *in, ru_err *err)
@@ -313,7 +376,11 @@ static const ru_opt down_opts[] = {OPT_CLUSTER, RU_OPT(TIME, "timeout", "TIME",
     RU_OPT(FLAG, "held", NULL, "begin when a byte comes on standard input, and not at all without")
 static const ru_opt scheduler_opts[] = {OPT_CLUSTER, OPT_HELD};
 static const ru_opt agent_opts[] = {
-    OPT_CLUSTER, OPT_HELD, RU_OPT(TEXT, "node", "NAME", "name of an agent's node in CLUSTER.yaml"),
+    OPT_CLUSTER,
+    OPT_HELD,
+    RU_OPT(TEXT, "node", "NAME", "name of an agent's node in CLUSTER.yaml"),
+    RU_OPT(FLAG, "leaves", NULL,
+           "a stop signal is a notice: the workers leave, then the agent ends"),
     RU_OPT(FLAG, "start", NULL, "start the agent in the background unless it runs, and end"),
     RU_OPT(FLAG, "stop", NULL, "stop the agent that runs, and end")};
 static const ru_opt submit_opts[] = {
@@ -322,6 +389,11 @@ static const ru_opt submit_opts[] = {
            .letter = 'w', .def = "1"),
     RU_OPT(I64, "priority", "N", "jobs of higher priority take their slots first", .def = "0",
            RU_IN(-1000, 1000)),
+    RU_OPT(TEXTS, "set", "KEY=VALUE", "set a key of the job", .letter = 's'),
+};
+static const ru_opt slurm_opts[] = {
+    RU_OPT(TEXT, "workers", "N", "number of workers", .letter = 'w', .def = "1"),
+    RU_OPT(I64, "threads", "N", "cores of each worker", .def = "1", RU_IN(1, 1024)),
     RU_OPT(TEXTS, "set", "KEY=VALUE", "set a key of the job", .letter = 's'),
 };
 static const ru_opt logs_opts[] = {
@@ -359,6 +431,8 @@ static const ru_cmd subs[] = {
         run_drain),
     SUB("user", "add a user, or give one another key and number of slots; prints the key",
         "add NAME", 2, user_opts, run_user),
+    SUB("slurm-script", "print a script for sbatch that trains the job on Slurm alone", "JOB.yaml",
+        1, slurm_opts, run_slurm_script),
     SUB("audit", "list everything that happened", NULL, 0, shown_opts, run_audit),
     SUB("down", "end all jobs with checkpoints, then the cluster; `up` continues them", NULL, 0,
         down_opts, run_down),
