@@ -1,0 +1,129 @@
+#!/bin/bash
+# A cluster whose nodes are jobs of Slurm: cluster_slurm.sh PATH_OF_RUBATO
+#
+#   1. no job, no node; a job that needs two gets two, and gives one back when it is scaled down.
+#   2. the scheduler is killed: the next one finds its nodes in Slurm, and asks for as many as the file now says.
+#   3. preemption: another job of Slurm takes a node. The agent's step gets SIGTERM, the worker moves to a free node, the
+#      other one stays, no sample is lost.
+#   4. slurmctld is killed and starts again: no worker notices. `down` leaves no job of Slurm.
+#   5. the script of slurm-script trains on Slurm alone.
+set -euo pipefail
+rubato=$(realpath "$1")
+slurm=$(realpath "$(dirname "$0")/slurm.sh")
+bash "$slurm" check || exit $?
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-slurm-XXXXXX")
+export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
+failed=0
+pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; }
+cleanup() {
+    local f
+    for f in "$work"/cl/run/*.pid "$work"/cl/jobs/*/tell.*; do
+        [[ ! -e $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
+    done
+    bash "$slurm" down "$work/slurm" || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work"
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+SLURM_CONF=$(bash "$slurm" up slurm 3)
+export SLURM_CONF
+cluster() { "$rubato" cluster "$@"; }
+field() { # JOB KEY: of ps
+    cluster ps --json | sed 's/},{/}\n{/g' | grep "\"job\":$1," | sed "s/.*\"$2\":\"\{0,1\}\([^,\"}]*\).*/\1/"
+}
+waits_for() { # TEXT COMMAND...: until it says so
+    local want=$1 now='' k
+    shift
+    for ((k = 0; k < 300; k++)); do
+        now=$("$@" 2>/dev/null || true)
+        [[ $now != "$want" ]] || return 0
+        sleep 0.1
+    done
+    fail "$*: '$now', not '$want'"
+    { cluster ps; cluster nodes; squeue -a; tail -n 8 cl/log/*; } >&2 || true
+}
+agents() { squeue -h -t RUNNING -p main -o %i | wc -l; }
+cat >mlp.yaml <<JOB
+name: guest
+model: {zoo: mlp, hidden: [16]}
+data: {format: synthetic, generator: gaussian, count: 400, test_count: 40}
+train: {optimizer: {sgd: {lr: 0.02}}, batch: 40, epochs: 1000000, autotune: false, threads: 1}
+checkpoint: {every: 200ms}
+JOB
+cat >cluster.yaml <<FILE
+folder: cl
+accounts: shared
+round: 1s
+slurm: {nodes: 3, slots: 1, threads: 2, partition: main, idle: 1s, options: [--time=30]}
+FILE
+
+# -- 1
+cluster up cluster.yaml >/dev/null || fail "the cluster does not come up: $(cat cl/log/scheduler)"
+[[ $(squeue -h | wc -l) -eq 0 ]] || fail "nodes without a job: $(squeue)"
+cluster submit mlp.yaml -w 2 >/dev/null
+waits_for 2 field 1 workers
+[[ $(agents) -eq 2 ]] || fail "agents are no jobs of Slurm: $(squeue)"
+cluster scale 1 1 >/dev/null
+waits_for 1 field 1 workers
+waits_for 1 agents
+[[ $(field 1 generation) == 1 ]] || fail "the job was started again"
+echo "ok: nodes come and go with the jobs"
+
+# -- 2
+workers() { pgrep -f -- "--out $work/cl/jobs/1 " | sort || true; }
+kept=$(squeue -h -p main -o %i)
+kill -9 "$(pid_of cl/run/scheduler.pid)"
+sed -i 's/nodes: 3/nodes: 3, nodes_min: 3/' cluster.yaml
+cluster up cluster.yaml >/dev/null || fail "the cluster does not come up again"
+waits_for 3 agents
+squeue -h -p main -o %i | grep -qx "$kept" || fail "the next scheduler does not know its node: $(squeue), not $kept"
+up_nodes() { cluster nodes | grep -c ' up$'; }
+waits_for 3 up_nodes
+cluster scale 1 2 >/dev/null
+waits_for 2 field 1 workers
+[[ $(field 1 generation) == 1 ]] || fail "the job was started again"
+echo "ok: another scheduler"
+
+# -- 3
+before=$(workers)
+busy() { cluster nodes | awk '$4 == 1 { print substr($1, 6) }' | head -1; } # a seat with a worker
+job_of() { squeue -h -p main -o '%i %j' | awk -v s="-$1" 'substr($2, length($2) - length(s) + 1) == s { print $1 }'; }
+node=$(squeue -h -j "$(job_of "$(busy)")" -o %N)
+urgent=$(sbatch --parsable -p urgent -N1 -n1 -c2 -w "$node" --job-name=other -o /dev/null --wrap 'exec sleep 600')
+waits_for RUNNING squeue -h -j "$urgent" -o %T
+waits_for 2 field 1 workers
+[[ -n $(comm -12 <(echo "$before") <(workers)) ]] || fail "no worker stayed through the preemption"
+[[ $(workers) != "$before" ]] || fail "no worker was preempted on $node"
+[[ $(field 1 generation) == 1 ]] || fail "the job was started again by the preemption"
+grep -q 'notice node slurm' cl/log/slurm* || fail "no agent had a notice: $(cat cl/log/*)"
+scancel "$urgent"
+waits_for 3 up_nodes
+echo "ok: preemption"
+
+# -- 4
+before=$(workers)
+sleep 6 # it saves what it knows within 5 s, and forgets the rest
+bash "$slurm" stop slurm slurmctld
+bash "$slurm" start slurm slurmctld
+waits_for 3 agents
+[[ $(workers) == "$before" ]] || fail "workers changed while slurmctld was away"
+cluster cancel 1 >/dev/null
+waits_for cancelled field 1 state
+grep '"rubato.train.step/1"' cl/jobs/1/metrics.jsonl | sed 's/.*"step":\([0-9]*\),.*/\1/' >steps
+[[ $(sort -n steps | uniq -d | wc -l) -eq 0 && $(wc -l <steps) -eq $(tail -1 steps) ]] || fail "the job did not do each step once"
+grep -q '"samples_lost":0,"samples_repeated":0' cl/jobs/1/metrics.jsonl || fail "the job lost samples: $(grep samples_lost cl/jobs/1/metrics.jsonl)"
+cluster down || fail "down"
+[[ -z $(squeue -h -t RUNNING,PENDING) ]] || fail "down left jobs of Slurm: $(squeue)"
+echo "ok: slurmctld starts again, down"
+
+# -- 5
+cluster slurm-script mlp.yaml --threads 2 --set train.epochs=5 >alone.sh
+id=$(sbatch --parsable alone.sh)
+waits_for '' squeue -h -j "$id"
+grep -q 'done: 50 steps' "guest-$id.log" || fail "a job of Slurm alone: $(cat alone.sh "guest-$id.log")"
+echo "ok: Slurm alone"
+exit $failed
