@@ -136,7 +136,8 @@ static ru_status open_fed(rui_fed_server *s, int64_t rounds_done, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory for %u clients", j->clients_max);
     }
     ru_map_init(&s->by_node, s->arena, j->clients_max);
-    RU_TRY(ru_fed_sum_open(s->flat.count, s->arena, &s->sum, err));
+    const ru_fed_sum_options sum = ru_fed_sum_of(j, &s->flat);
+    RU_TRY(ru_fed_sum_open(&sum, s->arena, &s->sum, err));
     return ru_fed_init(&fo, ru_clock_now(), s->arena, &s->fed, err);
 }
 
@@ -170,7 +171,19 @@ static ru_status read_snapshot(rui_fed_server *s, const char *path, ru_err *err)
         m->samples = samples;
         m->held = held;
     }
-    return ru_fed_load(s->fed, &w, err);
+    RU_TRY(ru_fed_load(s->fed, &w, err));
+    int64_t bytes = s->sum.n_slots * (int64_t)sizeof *s->sum.slots;
+    const void *slots = ru_wire_bytes(&w, bytes);
+    if (slots == NULL) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s does not hold the state of federated.optimizer; resume with the one "
+                       "that the run had",
+                       path);
+    }
+    if (bytes > 0) {
+        memcpy(s->sum.slots, slots, (size_t)bytes);
+    }
+    return RU_OK;
 }
 
 /* Where the federation stood after that round; without it clients are measured anew. */

@@ -206,7 +206,8 @@ static void describe(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_te
 static void save(rui_fed_server *s, rui_fed_slot *slot)
 {
     const int64_t each = RUI_FED_NAME_MAX + 1 + 16;
-    int64_t bytes = 16 + each * s->n + ru_fed_saved_bytes(s->fed);
+    int64_t slots = s->sum.n_slots * (int64_t)sizeof *s->sum.slots;
+    int64_t bytes = 16 + each * s->n + ru_fed_saved_bytes(s->fed) + slots;
     uint8_t *at = realloc(slot->saved, (size_t)bytes);
     if (at == NULL) {
         slot->saved_bytes = 0;
@@ -220,6 +221,7 @@ static void save(rui_fed_server *s, rui_fed_slot *slot)
         ru_wire_put_f64(&o, s->members[i].held);
     }
     ru_fed_save(s->fed, &o);
+    ru_wire_put_bytes(&o, s->sum.slots, slots);
     slot->saved = at;
     slot->saved_bytes = o.bad ? 0 : ru_wire_size(&o);
 }
@@ -231,7 +233,7 @@ static void on_merge(rui_fed_server *s, const ru_fed_list *l, ru_time now)
         rui_fed_fail(s, RU_E_MEM, "no memory for the values of another round");
         return;
     }
-    ru_fed_sum_mean(&s->sum, e->values);
+    ru_fed_sum_end(&s->sum, s->now_values->values, e->values);
     s->now_values->refs--;
     s->now_values = e;
     e->refs = 2; /* of the tasks to come, and of the main thread */

@@ -204,7 +204,7 @@ static ru_status follow(sim *s, const ru_effect *e, bool *look, bool *round, ru_
         s->round = l->round;
         s->n_merged = l->n;
         if (s->sum.n > 0) {
-            ru_fed_sum_mean(&s->sum, s->values);
+            ru_fed_sum_end(&s->sum, s->values, s->values);
         }
     } else if (e->what == RU_FED_EVALUATE) {
         *look = true;
@@ -331,7 +331,8 @@ static ru_status begin(void *self, const ru_rounds_start *start, ru_err *err)
     memcpy(s->values, start->values, (size_t)s->count * sizeof *s->values);
     RU_TRY(open_data(s, err));
     RU_TRY(ru_local_open(&s->run, 0, s->arena, &s->local, err));
-    RU_TRY(ru_fed_sum_open(s->count, s->arena, &s->sum, err));
+    const ru_fed_sum_options sum = ru_fed_sum_of(s->job, start->flat);
+    RU_TRY(ru_fed_sum_open(&sum, s->arena, &s->sum, err));
     return open_fed(s, err);
 }
 

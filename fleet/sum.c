@@ -3,40 +3,114 @@
 #include <math.h>
 #include <string.h>
 
-ru_status ru_fed_sum_open(int64_t count, ru_arena *arena, ru_fed_sum *out, ru_err *err)
+#include "cost/math/quantile.h"
+
+enum { UPDATES_MAX = 1024 };
+
+ru_fed_sum_options ru_fed_sum_of(const ru_job_federated *job, const ru_flat *flat)
 {
-    *out = (ru_fed_sum){.at = RU_NEW(arena, double, count), .count = count};
-    return out->at != NULL
-               ? RU_OK
-               : RU_FAIL(err, RU_E_MEM, "no memory for the sum of %lld values", (long long)count);
+    return (ru_fed_sum_options){.kind = (ru_fed_sum_kind)job->sum,
+                                .trim = job->trim,
+                                .most = job->per_round,
+                                .count = flat->count,
+                                .params = flat->params,
+                                .by = (ru_fed_optimizer)job->optimizer,
+                                .lr = job->lr,
+                                .beta1 = job->beta1,
+                                .beta2 = job->beta2,
+                                .epsilon = job->epsilon};
+}
+
+ru_status ru_fed_sum_open(const ru_fed_sum_options *opt, ru_arena *arena, ru_fed_sum *out,
+                          ru_err *err)
+{
+    bool mean = opt->kind == RU_FED_MEAN;
+    int64_t slots = opt->by == RU_FED_AVERAGE ? 0 : opt->by == RU_FED_ADAM ? 2 : 1;
+    ru_fed_sum s = {.opt = *opt, .n_slots = slots * opt->params};
+    s.at = mean ? RU_NEW(arena, double, opt->count) : NULL;
+    s.kept = mean ? NULL : RU_NEW(arena, float, opt->count * opt->most);
+    s.slots = s.n_slots > 0 ? RU_NEW(arena, float, s.n_slots) : NULL;
+    if ((mean ? (void *)s.at : (void *)s.kept) == NULL || (s.n_slots > 0 && s.slots == NULL)) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the updates of a round of %lld values",
+                       (long long)opt->count);
+    }
+    if (s.n_slots > 0) {
+        memset(s.slots, 0, (size_t)s.n_slots * sizeof *s.slots);
+    }
+    *out = s;
+    return RU_OK;
 }
 
 void ru_fed_sum_begin(ru_fed_sum *s)
 {
-    memset(s->at, 0, (size_t)s->count * sizeof *s->at);
+    if (s->at != NULL) {
+        memset(s->at, 0, (size_t)s->opt.count * sizeof *s->at);
+    }
     s->weight = 0;
     s->n = 0;
 }
 
 ru_status ru_fed_sum_add(ru_fed_sum *s, const float *values, double weight, ru_err *err)
 {
-    for (int64_t i = 0; i < s->count; i++) {
+    int64_t count = s->opt.count;
+    for (int64_t i = 0; i < count; i++) {
         if (!isfinite(values[i])) {
             return RU_FAIL(err, RU_E_DATA, "value %lld of the update is not finite", (long long)i);
         }
     }
-    for (int64_t i = 0; i < s->count; i++) {
+    if (s->kept != NULL && (s->n == s->opt.most || s->n == UPDATES_MAX)) {
+        return RU_FAIL(err, RU_E_LIMIT, "more than %u updates in a round", s->n);
+    }
+    for (int64_t i = 0; s->at != NULL && i < count; i++) {
         s->at[i] += weight * (double)values[i];
+    }
+    if (s->kept != NULL) {
+        memcpy(s->kept + count * s->n, values, (size_t)count * sizeof *values);
     }
     s->weight += weight;
     s->n++;
     return RU_OK;
 }
 
-void ru_fed_sum_mean(const ru_fed_sum *s, float *into)
+/* Value i of all updates as one. */
+static double one(const ru_fed_sum *s, int64_t i)
+{
+    double v[UPDATES_MAX], sum = 0;
+    if (s->at != NULL) {
+        return s->at[i] / s->weight;
+    }
+    for (uint32_t k = 0; k < s->n; k++) {
+        v[k] = (double)s->kept[s->opt.count * k + i];
+    }
+    ru_sort_f64(v, s->n);
+    uint32_t cut = s->opt.kind == RU_FED_MEDIAN ? (s->n - 1) / 2 : (uint32_t)(s->opt.trim * s->n);
+    for (uint32_t k = cut; k < s->n - cut; k++) {
+        sum += v[k];
+    }
+    return sum / (s->n - 2 * cut);
+}
+
+static double moved(ru_fed_sum *s, int64_t i, double before, double mean)
+{
+    const ru_fed_sum_options *o = &s->opt;
+    double d = mean - before;
+    float *m = &s->slots[i];
+    if (o->by == RU_FED_MOMENTUM) {
+        *m = (float)(o->beta1 * (double)*m + d);
+        return before + o->lr * (double)*m;
+    }
+    float *v = &s->slots[o->params + i];
+    *m = (float)(o->beta1 * (double)*m + (1 - o->beta1) * d);
+    *v = (float)(o->beta2 * (double)*v + (1 - o->beta2) * d * d);
+    return before + o->lr * (double)*m / (sqrt((double)*v) + o->epsilon);
+}
+
+void ru_fed_sum_end(ru_fed_sum *s, const float *before, float *into)
 {
     RU_CHECK(s->n > 0);
-    for (int64_t i = 0; i < s->count; i++) {
-        into[i] = (float)(s->at[i] / s->weight);
+    for (int64_t i = 0; i < s->opt.count; i++) {
+        double mean = one(s, i);
+        bool plain = s->opt.by == RU_FED_AVERAGE || i >= s->opt.params;
+        into[i] = (float)(plain ? mean : moved(s, i, (double)before[i], mean));
     }
 }

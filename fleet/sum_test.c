@@ -8,26 +8,107 @@
 #include "fleet/wire.h"
 #include "test/test.h"
 
+enum { N = 3 };
+
+static ru_fed_sum open_sum(ru_arena *a, ru_fed_sum_options o)
+{
+    ru_fed_sum s;
+    ru_err err;
+    o.count = N;
+    o.params = 2; /* the last value is a statistic */
+    o.most = 5;
+    assert_ok(ru_fed_sum_open(&o, a, &s, &err), err);
+    return s;
+}
+
 static void test_mean_by_samples(void **state)
 {
     (void)state;
-    enum { N = 3 };
     static const float a[N] = {1, -2, 0.5f}, b[N] = {4, 2, 0}, bad[N] = {0, NAN, 1};
-    float mean[N];
+    float mean[N] = {9, 9, 9};
     ru_arena arena;
-    ru_fed_sum s;
     ru_err err;
     ru_arena_init(&arena, 0);
-    assert_ok(ru_fed_sum_open(N, &arena, &s, &err), err);
+    ru_fed_sum s = open_sum(&arena, (ru_fed_sum_options){0});
     for (uint32_t twice = 0; twice < 2; twice++) {
         ru_fed_sum_begin(&s);
         assert_ok(ru_fed_sum_add(&s, a, 1, &err), err);
         assert_int_equal(ru_fed_sum_add(&s, bad, 5, &err), RU_E_DATA);
         assert_string_equal(err.text, "value 1 of the update is not finite");
         assert_ok(ru_fed_sum_add(&s, b, 3, &err), err);
-        ru_fed_sum_mean(&s, mean);
+        ru_fed_sum_end(&s, mean, mean);
         for (uint32_t i = 0; i < N; i++) {
             assert_near((double)mean[i], (double)(a[i] + 3 * b[i]) / 4, 1e-7);
+        }
+    }
+    ru_arena_fini(&arena);
+}
+
+/* Five updates, two of them far off. */
+static void test_sums_that_withstand(void **state)
+{
+    (void)state;
+    static const float u[5][N] = {
+        {1, 5, 2}, {1000, -9e9f, 1}, {3, 7, 0}, {-1000, 6, 4}, {2, 9e9f, 3}};
+    static const double trimmed[N] = {2, 6, 2}, median[N] = {2, 6, 2};
+    ru_arena arena;
+    ru_err err;
+    ru_arena_init(&arena, 0);
+    for (uint32_t even = 0; even < 2; even++) {
+        float got[N] = {0};
+        ru_fed_sum t = open_sum(&arena, (ru_fed_sum_options){.kind = RU_FED_TRIMMED, .trim = 0.2});
+        ru_fed_sum m = open_sum(&arena, (ru_fed_sum_options){.kind = RU_FED_MEDIAN});
+        ru_fed_sum_begin(&t);
+        ru_fed_sum_begin(&m);
+        for (uint32_t k = 0; k < 5 - even; k++) {
+            assert_ok(ru_fed_sum_add(&t, u[k], k + 1, &err), err);
+            assert_ok(ru_fed_sum_add(&m, u[k], 1, &err), err);
+        }
+        ru_fed_sum_end(&t, got, got);
+        for (uint32_t i = 0; i < N && even == 0; i++) {
+            assert_near((double)got[i], trimmed[i], 1e-6);
+        }
+        ru_fed_sum_end(&m, got, got);
+        for (uint32_t i = 0; i < N && even == 0; i++) {
+            assert_near((double)got[i], median[i], 1e-6);
+        }
+        assert_true(even == 0 || (got[0] >= 2 && got[0] <= 2)); /* of -1000, 1, 3, 1000 */
+    }
+    ru_fed_sum m = open_sum(&arena, (ru_fed_sum_options){.kind = RU_FED_MEDIAN});
+    ru_fed_sum_begin(&m);
+    for (uint32_t k = 0; k < 5; k++) {
+        assert_ok(ru_fed_sum_add(&m, u[k], 1, &err), err);
+    }
+    assert_int_equal(ru_fed_sum_add(&m, u[0], 1, &err), RU_E_LIMIT);
+    ru_arena_fini(&arena);
+}
+
+/* By hand; the statistic is averaged as it is. */
+static void test_server_optimizers(void **state)
+{
+    (void)state;
+    static const float mean[N] = {2, 0, 7};
+    ru_arena arena;
+    ru_err err;
+    ru_arena_init(&arena, 0);
+    ru_fed_sum s[2] = {
+        open_sum(&arena, (ru_fed_sum_options){.by = RU_FED_MOMENTUM, .lr = 0.5, .beta1 = 0.9}),
+        open_sum(&arena,
+                 (ru_fed_sum_options){
+                     .by = RU_FED_ADAM, .lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-3})};
+    for (uint32_t k = 0; k < 2; k++) {
+        float w[N] = {1, 1, 1};
+        double x = 1, m = 0, v = 0;
+        for (uint32_t round = 0; round < 3; round++) {
+            ru_fed_sum_begin(&s[k]);
+            assert_ok(ru_fed_sum_add(&s[k], mean, 4, &err), err);
+            ru_fed_sum_end(&s[k], w, w);
+            double d = 2 - x;
+            m = k == 0 ? 0.9 * m + d : 0.9 * m + 0.1 * d;
+            v = 0.99 * v + 0.01 * d * d;
+            x += k == 0 ? 0.5 * m : 0.1 * m / (sqrt(v) + 1e-3);
+            assert_near((double)w[0], x, 1e-6);
+            assert_near((double)w[2], 7, 0);
         }
     }
     ru_arena_fini(&arena);
@@ -79,4 +160,6 @@ static void test_messages(void **state)
     assert_false(rui_fed_name_ok("a-name-of-32-bytes-that-is-too-l"));
 }
 
-RU_TESTS(fleet_sum, cmocka_unit_test(test_mean_by_samples), cmocka_unit_test(test_messages))
+RU_TESTS(fleet_sum, cmocka_unit_test(test_mean_by_samples),
+         cmocka_unit_test(test_sums_that_withstand), cmocka_unit_test(test_server_optimizers),
+         cmocka_unit_test(test_messages))

@@ -145,6 +145,8 @@ typedef struct ru_job_federated {
     uint32_t per_round, clients_min, clients_max, answers_min;
     uint32_t method; /* ru_pick_method */
     uint32_t tiers, interval, profiles, at_once;
+    uint32_t sum, optimizer; /* ru_fed_sum_kind, ru_fed_optimizer (fleet/sum.h) */
+    double trim, lr, beta1, beta2, epsilon, prox;
 } ru_job_federated;
 
 typedef struct ru_job_checkpoint {

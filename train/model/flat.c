@@ -2,9 +2,28 @@
 
 #include "base/hash.h"
 
-static bool is_value(const ru_value *v)
+static ru_status take(const ru_graph *g, ru_value_role role, ru_flat *out, ru_value_id *at,
+                      ru_hasher *h, ru_err *err)
 {
-    return v->kind == RU_VALUE_STATE && (v->role == RU_ROLE_PARAM || v->role == RU_ROLE_BUFFER);
+    for (uint32_t v = 1; v < g->n_values; v++) {
+        const ru_value *x = &g->values[v];
+        if (x->kind != RU_VALUE_STATE || x->role != role) {
+            continue;
+        }
+        if (x->type.dtype != RU_F32) {
+            return RU_FAIL(err, RU_E_UNSUPPORTED,
+                           "'%s' of the model has values of type %s; federated training averages "
+                           "f32 alone",
+                           x->name != NULL ? x->name : "a value", ru_dtype_name(x->type.dtype));
+        }
+        ru_hasher_put_str(h, x->name);
+        for (uint32_t d = 0; d < x->type.rank; d++) {
+            ru_hasher_put_u64(h, (uint64_t)x->type.dims[d]);
+        }
+        at[out->n++] = (ru_value_id){v};
+        out->count += ru_type_count(&x->type);
+    }
+    return RU_OK;
 }
 
 ru_status ru_flat_of(const ru_graph *g, ru_arena *arena, ru_flat *out, ru_err *err)
@@ -16,24 +35,9 @@ ru_status ru_flat_of(const ru_graph *g, ru_arena *arena, ru_flat *out, ru_err *e
     }
     *out = (ru_flat){.at = at};
     ru_hasher_init(&h);
-    for (uint32_t v = 1; v < g->n_values; v++) {
-        const ru_value *x = &g->values[v];
-        if (!is_value(x)) {
-            continue;
-        }
-        if (x->type.dtype != RU_F32) {
-            return RU_FAIL(err, RU_E_UNSUPPORTED,
-                           "'%s' of the model has values of type %s; federated training averages "
-                           "f32 alone",
-                           x->name != NULL ? x->name : "a value", ru_dtype_name(x->type.dtype));
-        }
-        ru_hasher_put_str(&h, x->name);
-        for (uint32_t d = 0; d < x->type.rank; d++) {
-            ru_hasher_put_u64(&h, (uint64_t)x->type.dims[d]);
-        }
-        at[out->n++] = (ru_value_id){v};
-        out->count += ru_type_count(&x->type);
-    }
+    RU_TRY(take(g, RU_ROLE_PARAM, out, at, &h, err));
+    out->params = out->count;
+    RU_TRY(take(g, RU_ROLE_BUFFER, out, at, &h, err));
     out->hash = ru_hasher_get(&h).low;
     return RU_OK;
 }

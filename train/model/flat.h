@@ -1,5 +1,5 @@
-/* The values of a model as one vector: parameters and running statistics, in the order of the
- * graph. Steps of one model that differ in their batch alone have the same vector.
+/* The values of a model as one vector: parameters, then running statistics, each in the order of
+ * the graph. Steps of one model that differ in their batch alone have the same vector.
  *
  * Thread: any, no shared state. */
 #ifndef RU_TRAIN_MODEL_FLAT_H
@@ -10,8 +10,9 @@
 typedef struct ru_flat {
     const ru_value_id *at; /* [n] states of the graph */
     uint32_t n;
-    int64_t count; /* elements of all */
-    uint64_t hash; /* of names and shapes */
+    int64_t count;  /* elements of all */
+    int64_t params; /* of parameters, which come first */
+    uint64_t hash;  /* of names and shapes */
 } ru_flat;
 
 /* Owner: arrays in `arena`. Errors: RU_E_UNSUPPORTED names a value that is not f32, RU_E_LIMIT. */
