@@ -50,6 +50,7 @@ static ru_status open_sized(ru_local *l, int64_t n, bool eval, sized *s, ru_err 
                           .n_groups = j->groups.n,
                           .label_smoothing = eval ? 0 : j->label_smoothing,
                           .clip_norm = j->clip_norm,
+                          .prox = eval ? 0 : l->job->federated.prox,
                           .accumulate = 1,
                           .batch = n,
                           .x = l->model.facts.x,
@@ -131,6 +132,24 @@ const ru_flat *ru_local_flat(const ru_local *l)
 
 /* -- a task ---------------------------------------------------------------------------------------
  */
+
+/* The anchors of FedProx: the parameters as they were sent. */
+static ru_status set_anchors(ru_local *l, const float *values, ru_err *err)
+{
+    const ru_graph *g = &l->train[0].step.graph;
+    ru_arena_mark mark = ru_arena_mark_get(l->arena);
+    for (uint32_t k = 0; k < l->flat.n && l->job->federated.prox > 0; k++) {
+        const ru_value *p = &g->values[l->flat.at[k].v];
+        const char *name = ru_arena_printf(l->arena, "%s.%s", p->name, RU_ANCHOR_SUFFIX);
+        ru_value_id anchor = name != NULL ? ru_graph_find(g, name) : (ru_value_id){0};
+        ru_arena_rewind(l->arena, mark);
+        if (anchor.v != 0) { /* a frozen one has none */
+            RU_TRY(ru_exe_state_write(l->train[0].exe, anchor, values, err));
+        }
+        values += ru_type_count(&p->type);
+    }
+    return RU_OK;
+}
 
 /* Slots of the optimizer begin with zeros. */
 static ru_status clear_slots(ru_local *l, ru_err *err)
@@ -227,6 +246,7 @@ ru_status ru_local_train(ru_local *l, const ru_local_view *view, const ru_local_
     const ru_graph *g = &l->train[0].step.graph;
     RU_TRY(ru_flat_write(&l->flat, g, l->train[0].exe, values, err));
     RU_TRY(clear_slots(l, err));
+    RU_TRY(set_anchors(l, values, err));
     for (int64_t e = 0; e < task->epochs; e++) {
         int64_t pass = (task->round - 1) * task->epochs + e;
         for (int64_t at = 0; at < view->n; at += l->job->train.batch) {

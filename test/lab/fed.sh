@@ -7,12 +7,15 @@
 #   3. the server is killed with -9 between two rounds and during one, continues with --resume, and ends with
 #      the same model: no update counts twice.
 #   4. of three clients one is killed: the rounds go on without it.
-#   5. simulated clients do the same twice.
+#   5. FedProx, momentum of the server and the median are those of the script, also across a kill.
+#   6. simulated clients do the same twice.
 set -euo pipefail
 rubato=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-fed-XXXXXX")
 cleanup() {
+    jobs -p | xargs -r kill -TERM 2>/dev/null || true # timeout hands it on
+    sleep 0.3
     jobs -p | xargs -r kill -9 2>/dev/null || true
     rm -rf "$work"
 }
@@ -41,8 +44,12 @@ done
 serve() { # OUT [OPTION...]: in the background; its address in OUT.log
     local out=$1
     shift
-    "$rubato" fed serve job.yaml --listen 127.0.0.1:${port:-0} --out "$out" "$@" >>"$out.log" 2>&1 &
+    timeout -s KILL 120 "$rubato" fed serve job.yaml --listen 127.0.0.1:${port:-0} --out "$out" "$@" >>"$out.log" 2>&1 &
     server=$!
+}
+kill_server() { # timeout, and what it started
+    pkill -9 -P $server 2>/dev/null || true
+    wait $server 2>/dev/null || true
 }
 address_of() { # OUT: of the server that was started last
     for _ in $(seq 1 600); do
@@ -106,8 +113,7 @@ join alice
 join bob
 for at in 3 5 8; do
     reaches killed $at
-    kill -9 $server
-    wait $server 2>/dev/null || true
+    kill_server
     serve killed --resume
 done
 wait $server || fail "the resumed server ends with $?: $(tail -5 killed.log)"
@@ -128,7 +134,27 @@ wait $carol 2>/dev/null || true
 wait $server || fail "a lost client ends the job: $(tail -5 lost.log)"
 [[ $(rounds lost) -eq 40 ]] || fail "there are $(rounds lost) rounds of 40"
 
-# 5. simulated clients: learn, and do the same twice
+# 5. FedProx and momentum of the server, across a kill; the median of three
+serve moved --set federated.prox=0.5 --set federated.optimizer=momentum --set federated.beta1=0.5
+address_of moved
+port=${address##*:}
+join alice
+join bob
+reaches moved 4
+kill_server
+serve moved --set federated.prox=0.5 --set federated.optimizer=momentum --set federated.beta1=0.5 --resume
+wait $server || fail "the moved server ends with $?: $(tail -5 moved.log)"
+port=0
+PROX=0.5 MOMENTUM=0.5 python3 "$here/fed_mean.py" check moved 12 alice bob || fail "FedProx and momentum: another model"
+serve median --set federated.sum=median --set federated.per_round=3 --set federated.rounds=4
+address_of median
+join alice
+join bob
+join carol
+wait $server || fail "the server of medians ends with $?: $(tail -5 median.log)"
+MEDIAN=1 python3 "$here/fed_mean.py" check median 4 alice bob carol || fail "median: another model"
+
+# 6. simulated clients: learn, and do the same twice
 for k in 1 2; do
     "$rubato" fed sim job.yaml --clients 2000 --samples 20 --split classes:2 --lost 0.05 --set federated.tiers=3 \
         --set federated.interval=4 --set federated.per_round=20 --set 'data.train=[alice.csv, bob.csv]' --out sim$k >/dev/null 2>sim$k.log ||

@@ -1,15 +1,19 @@
 """Federated averaging by itself, to compare with: data of the clients, and the model after so many rounds.
 
     fed_mean.py make                     some.csv, test.csv, alice.csv, bob.csv, carol.csv
-    fed_mean.py check RUN ROUNDS NAME... exit code 1 unless RUN's model is the one computed here
+    fed_mean.py check RUN ROUNDS NAME... exit code 1 unless RUN's model is the one computed here; with FedProx,
+                                         server momentum or the median of each value as PROX, MOMENTUM, MEDIAN say
 """
 
 import json
 import math
+import os
 import random
+import statistics
 import struct
 import sys
 
+PROX, MOMENTUM = float(os.environ.get("PROX", 0)), float(os.environ.get("MOMENTUM", 0))
 BATCH, EPOCHS, RATE, FEATURES, CLASSES = 32, 2, 0.2, 6, 3
 
 
@@ -55,7 +59,7 @@ def layers(model):
     return names, out
 
 
-def step(net, batch):
+def step(net, batch, sent):
     (w1, b1), (w2, b2) = net
     g1 = [[0.0] * len(w1[0]) for _ in w1]
     g2 = [[0.0] * len(w2[0]) for _ in w2]
@@ -77,11 +81,11 @@ def step(net, batch):
             h1[j] += d
             for i, v in enumerate(x):
                 g1[j][i] += d * v
-    for w, g, b, h in ((w1, g1, b1, h1), (w2, g2, b2, h2)):
+    for w, g, b, h, (w0, b0) in ((w1, g1, b1, h1, sent[0]), (w2, g2, b2, h2, sent[1])):
         for r, row in enumerate(w):
-            b[r] -= RATE * h[r]
+            b[r] -= RATE * (h[r] + PROX * (b[r] - b0[r]))
             for c in range(len(row)):
-                row[c] -= RATE * g[r][c]
+                row[c] -= RATE * (g[r][c] + PROX * (row[c] - w0[r][c]))
 
 
 def copy(net):
@@ -101,14 +105,23 @@ def check(run, rounds, names):
     _, net = layers(tensors(run, 0))
     data = {name: samples(name) for name in names}
     total = sum(len(d) for d in data.values())
+    speed = [0.0] * len(numbers(net))
     for _ in range(rounds):
         mean = [0.0] * len(numbers(net))
+        updates = []
         for d in data.values():
             mine = copy(net)
             for _ in range(EPOCHS):
                 for at in range(0, len(d), BATCH):
-                    step(mine, d[at : at + BATCH])
+                    step(mine, d[at : at + BATCH], net)
+            updates.append(numbers(mine))
             mean = [m + len(d) / total * v for m, v in zip(mean, numbers(mine))]
+        if os.environ.get("MEDIAN"):
+            mean = [statistics.median(v) for v in zip(*updates)]
+        if MOMENTUM:
+            before = numbers(net)
+            speed = [MOMENTUM * s + m - b for s, m, b in zip(speed, mean, before)]
+            mean = [b + s for b, s in zip(before, speed)]
         net = fill(net, mean)
     _, theirs = layers(tensors(run, rounds))
     far = max(abs(a - b) for a, b in zip(numbers(net), numbers(theirs)))

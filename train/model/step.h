@@ -21,7 +21,8 @@ enum {
     RU_STEP_MEASURED = 3, /* numbers in `shared` that the graph leaves 0, behind its figures */
 };
 
-#define RU_EMA_SUFFIX "ema" /* of the slot with the moving mean: fc1.weight.ema */
+#define RU_ANCHOR_SUFFIX "anchor"
+#define RU_EMA_SUFFIX    "ema" /* of the slot with the moving mean: fc1.weight.ema */
 
 typedef enum ru_loss_kind {
     RU_LOSS_CROSS_ENTROPY,        /* logits [N,C], labels [N] */
@@ -68,6 +69,9 @@ typedef struct ru_step_options {
     uint32_t n_groups;
     const double *class_weights; /* [n_class_weights] cross_entropy: of each class; 0: all are 1 */
     uint32_t n_class_weights;
+    /* FedProx: the loss has prox / 2 times the squared distance of each parameter p from its anchor
+     * p.anchor, a state that no step changes; 0: none */
+    double prox;
     double ema;             /* each step: mean = ema * mean + (1 - ema) * parameter; 0: none */
     double label_smoothing; /* cross_entropy, next_token */
     double clip_norm;       /* 0: none */

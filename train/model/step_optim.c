@@ -133,6 +133,21 @@ static ru_value_id rate_of(ru_build *b, const ru_param_group *group, ru_step_gra
     return rate->input;
 }
 
+/* gradient + prox (p - anchor) */
+static ru_value_id pulled(ru_build *b, ru_value_id p, ru_value_id gradient, double prox)
+{
+    ru_value_id anchor = slot(b, p, RU_ANCHOR_SUFFIX), away = {0}, pull = {0}, sum = {0};
+    ru_value_id by = ru_build_const_f32(b, (float)prox);
+    ru_build_node(b, RU_OP_Sub, (ru_value_id[]){p, anchor}, 2, NULL, &away, 1);
+    ru_build_node(b, RU_OP_Mul, (ru_value_id[]){away, by}, 2, NULL, &pull, 1);
+    ru_build_node(b, RU_OP_Add, (ru_value_id[]){gradient, pull}, 2, NULL, &sum, 1);
+    if (b->status == RU_OK) { /* this one is the gradient now; passes may fuse the other one away */
+        ru_graph_value(b->g, gradient)->role = RU_ROLE_PLAIN;
+        ru_graph_value(b->g, sum)->role = RU_ROLE_GRAD;
+    }
+    return sum;
+}
+
 void rui_step_optimizer(ru_build *b, const ru_step_options *opt, ru_step_graph *s)
 {
     const ru_optimizer *o = &opt->optimizer;
@@ -145,6 +160,9 @@ void rui_step_optimizer(ru_build *b, const ru_step_options *opt, ru_step_graph *
     if (o->kind == RU_OPTIMIZER_ADAM || o->kind == RU_OPTIMIZER_ADAMW ||
         o->kind == RU_OPTIMIZER_LAMB) {
         s->step = ru_build_input(b, "step", ru_type_scalar(RU_I64));
+    }
+    for (uint32_t k = 0; k < s->n_params && opt->prox > 0; k++) {
+        s->grads[k] = pulled(b, s->params[k], s->grads[k], opt->prox);
     }
     ru_value_id scale = {0};
     if (opt->clip_norm > 0) {
