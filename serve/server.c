@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "env/process/memory.h"
 #include "serve/beside/beside.h"
 #include "serve/server_impl.h"
 
@@ -77,6 +78,13 @@ static void on_wake(void *self, ru_time now)
     }
 }
 
+/* Other files, and clients that send no more, for which two more stand, have the rest. */
+static uint32_t conns_max(void)
+{
+    uint32_t files = ru_files_max(2 * CONNS);
+    return files / 2 > 16 ? files / 2 : 16;
+}
+
 static ru_status begin(ru_server *s, ru_arena *arena, ru_err *err)
 {
     RU_TRY(rui_journal_open(s->opt.access_log, arena, &s->journal, err));
@@ -88,7 +96,7 @@ static ru_status begin(ru_server *s, ru_arena *arena, ru_err *err)
                                .open_path = "/",
                                .cert = s->opt.cert,
                                .key = s->opt.key,
-                               .conns_max = CONNS,
+                               .conns_max = conns_max(),
                                .silent_max_s = 60,
                                .answer_max_s = s->opt.answer_max_s,
                                .request = rui_route,

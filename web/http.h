@@ -65,8 +65,10 @@ typedef struct ru_http_options {
     const char *token;      /* NULL: everybody may read */
     const char *open_path;  /* everybody may GET it, also with a token; NULL: none */
     const char *cert, *key; /* PEM: TLS, of the certificate (its chain behind it); NULL: none */
-    uint32_t conns_max;     /* 0: 32; more are refused */
-    int64_t silent_max_s;   /* 0: 10; a silent connection ends after it */
+    /* 0: 32. Where requests are answered, those who ask nothing for longest make room for others;
+     * more wait until there is some. */
+    uint32_t conns_max;
+    int64_t silent_max_s; /* 0: 10; a silent connection ends after it */
     /* The page of a path that begins with '/'. An error gives 503 with the sentence. */
     ru_status (*page)(void *self, const char *path, ru_http_page *into, ru_err *err);
     void (*done)(void *self); /* the page was copied; may be NULL */

@@ -227,17 +227,38 @@ enum MHD_Result rui_http_step(ru_http *h, struct MHD_Connection *c, const char *
     return k->response != NULL ? queue(k) : MHD_NO;
 }
 
+static rui_http_conn *conn_of(const ru_http *h, struct MHD_Connection *c)
+{
+    const union MHD_ConnectionInfo *info =
+        c != NULL ? h->get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT) : NULL;
+    return info != NULL ? info->socket_context : NULL;
+}
+
+static void conn_unlist(ru_http *h, rui_http_conn *c)
+{
+    *(c->before != NULL ? &c->before->next : &h->conns) = c->next;
+    *(c->next != NULL ? &c->next->before : &h->last_conn) = c->before;
+}
+
+static void conn_first(ru_http *h, rui_http_conn *c)
+{
+    c->idle_since = ru_clock_now();
+    c->before = NULL;
+    c->next = h->conns;
+    *(c->next != NULL ? &c->next->before : &h->last_conn) = c;
+    h->conns = c;
+}
+
 void rui_http_completed(void *self, struct MHD_Connection *c, void **state,
                         enum MHD_RequestTerminationCode why)
 {
     (void)why;
     ru_http *h = self;
     rui_http_call *k = *state;
-    const union MHD_ConnectionInfo *info =
-        h->get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    rui_http_conn *conn = info != NULL ? info->socket_context : NULL;
+    rui_http_conn *conn = conn_of(h, c);
     if (conn != NULL) {
-        conn->idle_since = ru_clock_now();
+        conn_unlist(h, conn);
+        conn_first(h, conn);
     }
     if (h->opt.request == NULL || k == NULL) {
         return;
@@ -456,6 +477,44 @@ void ru_http_end(ru_http_request *r)
 /* -- times -------------------------------------------------------------------------------------
  */
 
+/* Which connections have a request in progress. */
+static void note_calls(ru_http *h)
+{
+    for (rui_http_conn *c = h->conns; c != NULL; c = c->next) {
+        c->calls = 0;
+    }
+    for (const rui_http_call *k = h->calls; k != NULL; k = k->next) {
+        rui_http_conn *c = conn_of(h, k->conn);
+        if (c != NULL) {
+            c->calls = 1;
+        }
+    }
+}
+
+static void conn_end(ru_http *h, rui_http_conn *c)
+{
+    (void)shutdown(c->fd, SHUT_RDWR);
+    h->n_ended += c->ended ? 0 : 1;
+    c->ended = true;
+}
+
+/* Few places are left: an eighth of all, of those who ask nothing for longest, are given to others.
+ */
+static void make_room(ru_http *h)
+{
+    uint32_t part = h->opt.conns_max / 8;
+    if (h->opt.request == NULL || h->n_conns - h->n_ended + part < h->opt.conns_max) {
+        return;
+    }
+    note_calls(h);
+    for (rui_http_conn *c = h->last_conn; c != NULL && part > 0; c = c->before) {
+        if (c->calls == 0 && !c->ended) {
+            conn_end(h, c);
+            part--;
+        }
+    }
+}
+
 void rui_http_connection(void *self, struct MHD_Connection *c, void **socket,
                          enum MHD_ConnectionNotificationCode what)
 {
@@ -463,25 +522,17 @@ void rui_http_connection(void *self, struct MHD_Connection *c, void **socket,
     rui_http_conn *conn = *socket;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         conn = calloc(1, sizeof *conn);
+        *socket = conn;
         if (conn != NULL) { /* without memory for it only the library's time counts */
             conn->fd = h->get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-            conn->idle_since = ru_clock_now();
-            conn->next = h->conns;
-            h->conns = conn;
-            if (conn->next != NULL) {
-                conn->next->before = conn;
-            }
+            h->n_conns++;
+            make_room(h);
+            conn_first(h, conn);
         }
-        *socket = conn;
     } else if (conn != NULL) {
-        if (conn->before != NULL) {
-            conn->before->next = conn->next;
-        } else {
-            h->conns = conn->next;
-        }
-        if (conn->next != NULL) {
-            conn->next->before = conn->before;
-        }
+        conn_unlist(h, conn);
+        h->n_conns--;
+        h->n_ended -= conn->ended ? 1 : 0;
         free(conn);
         *socket = NULL;
     }
@@ -490,27 +541,18 @@ void rui_http_connection(void *self, struct MHD_Connection *c, void **socket,
 /* A head or a body that comes too slowly: the connection ends as if the client had left. */
 static void sweep_slow(ru_http *h, ru_time now)
 {
-    for (rui_http_conn *c = h->conns; c != NULL; c = c->next) {
-        c->calls = 0;
-    }
-    for (rui_http_call *k = h->calls; k != NULL; k = k->next) {
-        const union MHD_ConnectionInfo *info =
-            k->conn != NULL ? h->get_connection_info(k->conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT)
-                            : NULL;
-        rui_http_conn *c = info != NULL ? info->socket_context : NULL;
-        if (c == NULL) {
-            continue;
-        }
-        c->calls = 1;
-        if (k->state == RUI_HTTP_READING &&
+    note_calls(h);
+    for (const rui_http_call *k = h->calls; k != NULL; k = k->next) {
+        rui_http_conn *c = conn_of(h, k->conn);
+        if (c != NULL && k->state == RUI_HTTP_READING &&
             ru_time_since(now, k->r.since) > h->opt.body_max_s * 1000000000) {
-            (void)shutdown(c->fd, SHUT_RDWR);
+            conn_end(h, c);
         }
     }
     for (rui_http_conn *c = h->conns; c != NULL; c = c->next) {
         if (c->calls == 0 &&
             ru_time_since(now, c->idle_since) > 2 * h->opt.silent_max_s * 1000000000) {
-            (void)shutdown(c->fd, SHUT_RDWR);
+            conn_end(h, c);
         }
     }
 }

@@ -70,6 +70,7 @@ typedef struct rui_http_conn {
     int fd;
     ru_time idle_since; /* accepted, or its last request ended */
     uint32_t calls;     /* requests in progress: 0 or 1 */
+    bool ended;         /* by the server */
 } rui_http_conn;
 
 struct ru_http {
@@ -79,7 +80,8 @@ struct ru_http {
     int epoll_fd; /* -1: not in the loop */
     int64_t bodies_bytes;
     rui_http_call *calls;
-    rui_http_conn *conns;
+    rui_http_conn *conns, *last_conn; /* the longest idle last */
+    uint32_t n_conns, n_ended;        /* ended: not closed yet */
     rui_http_half *halves;
     bool running, sweeping;
 #define RUI_X(fn) __typeof__(&MHD_##fn) fn;

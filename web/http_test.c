@@ -264,6 +264,40 @@ static void answers_who_sends_no_more(void **state)
     close_all(&w);
 }
 
+/* More connections than there may be: those who ask nothing make room, one that waits for its
+ * answer stays. */
+static void idle_clients_make_room(void **state)
+{
+    (void)state;
+    enum { IDLE = 60 };
+    world w;
+    if (!open_with(&w, (ru_http_options){.conns_max = 16})) {
+        skip();
+    }
+    int idle[IDLE], held = dial(&w);
+    const ru_http_span s = {"late", 4};
+    say(held, "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    until(&w, &w.n_requests, 1);
+    for (uint32_t k = 0; k < IDLE; k++) {
+        idle[k] = dial(&w);
+        turn(&w, 1);
+    }
+    int last = dial(&w);
+    say(last, "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    until(&w, &w.n_requests, 2);
+    for (uint32_t k = 0; k < 2; k++) {
+        reply_with(&w, w.kept[k], &s, 1);
+        assert_non_null(strstr(hear(&w, k == 0 ? held : last, "late"), "200 OK"));
+    }
+    assert_int_equal(w.n_gone, 0);
+    for (uint32_t k = 0; k < IDLE; k++) {
+        close(idle[k]);
+    }
+    close(held);
+    close(last);
+    close_all(&w);
+}
+
 static void bounds_bodies(void **state)
 {
     (void)state;
@@ -382,5 +416,5 @@ static void survives_noise(void **state)
 
 RU_TESTS(web_http, cmocka_unit_test(answers_late_and_in_spans),
          cmocka_unit_test(sees_a_client_leave), cmocka_unit_test(answers_who_sends_no_more),
-         cmocka_unit_test(bounds_bodies), cmocka_unit_test(streams_and_stops_at_a_slow_reader),
-         cmocka_unit_test(survives_noise))
+         cmocka_unit_test(idle_clients_make_room), cmocka_unit_test(bounds_bodies),
+         cmocka_unit_test(streams_and_stops_at_a_slow_reader), cmocka_unit_test(survives_noise))

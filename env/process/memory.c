@@ -2,6 +2,7 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/str.h"
@@ -84,6 +85,20 @@ static int64_t mapped(int64_t size_bytes)
 {
     int64_t page = size_bytes >= HUGE_BYTES ? HUGE_BYTES : PAGE_BYTES;
     return (size_bytes + page - 1) / page * page;
+}
+
+uint32_t ru_files_max(uint32_t want)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0) {
+        return want;
+    }
+    if (r.rlim_cur < want) {
+        r.rlim_cur = r.rlim_max < want ? r.rlim_max : want;
+        (void)setrlimit(RLIMIT_NOFILE, &r);
+        (void)getrlimit(RLIMIT_NOFILE, &r);
+    }
+    return r.rlim_cur < want ? (uint32_t)r.rlim_cur : want;
 }
 
 void *ru_memory_map(int64_t size_bytes)

@@ -1,4 +1,4 @@
-/* Memory of this machine as this process may use it.
+/* Memory of this machine, and files, as this process may use them.
  *
  * Thread: any. `arena` holds what is read meanwhile; the caller may rewind it. */
 #ifndef RU_ENV_MEMORY_H
@@ -12,6 +12,9 @@
 int64_t ru_memory_free_bytes(ru_arena *arena);
 /* Smallest limit of the control groups this process is in, those around them included; 0: none. */
 int64_t ru_memory_limit_bytes(ru_arena *arena);
+
+/* How many files this process may have open; raised to `want` where the system lets it. */
+uint32_t ru_files_max(uint32_t want);
 
 /* Zeroed pages of this process, of RU_MEMORY_LARGE_BYTES on on large pages where the system has
  * them; NULL: there are none. */
