@@ -2,7 +2,7 @@
 
 Prints its address when it answers. KIND, and what a request for one row is:
 
-    uvicorn   nothing between it and the runtime; POST / with the elements as float32
+    uvicorn   nothing between it and the runtime; POST / with the elements as float32 or int64
     mlserver  MLServer; the Open Inference Protocol in JSON, for the model named as the file
     bentoml   BentoML; POST /infer with {"x": [[elements]]}
 """
@@ -28,9 +28,10 @@ class Model:
         self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         given = self.session.get_inputs()[0]
         self.name, self.shape = given.name, [-1] + given.shape[1:]
+        self.type = np.int64 if given.type == "tensor(int64)" else np.float32
 
     def __call__(self, x):
-        return self.session.run(None, {self.name: x.astype(np.float32, copy=False).reshape(self.shape)})[0]
+        return self.session.run(None, {self.name: x.astype(self.type, copy=False).reshape(self.shape)})[0]
 
 
 def free_ports(n):
@@ -54,7 +55,7 @@ def run_uvicorn(path, threads):
             parts.append(message.get("body", b""))
             if not message.get("more_body"):
                 break
-        y = model(np.frombuffer(b"".join(parts), dtype=np.float32)).tobytes()
+        y = model(np.frombuffer(b"".join(parts), dtype=model.type)).tobytes()
         await send({"type": "http.response.start", "status": 200,
                     "headers": [(b"content-length", str(len(y)).encode())]})
         await send({"type": "http.response.body", "body": y})

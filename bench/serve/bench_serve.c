@@ -23,6 +23,7 @@ enum { CONNS = 32, MANY = 256, URGENT_OF = 10 };
 typedef struct model {
     const char *name, *job;
     int64_t elements;
+    bool ids;    /* they are tokens, INT64; else FP32 */
     double goal; /* of rows a second over the peer's */
     const char *path;
     ru_text binary, json, urgent, traced, plain, x; /* plain, x: of peers */
@@ -68,30 +69,37 @@ ru_status rui_bench_model(ru_bench *b, const char *name, const char *job, const 
     return command((const char *const[]){rubato, "export", run, form, path, NULL}, err);
 }
 
-static void put_request(ru_text *t, const model *m, const char *input, const char *shape, bool json,
+static int64_t bytes_of(const model *m)
+{
+    return m->elements * (m->ids ? 8 : 4);
+}
+
+static void put_request(ru_text *t, const model *m, const char *shape, bool json,
                         const char *parameters)
 {
     char head[512], raw[16];
     ru_text h = ru_text_into(head, sizeof head);
     ru_text body = ru_text_arena(t->arena);
-    ru_text_putf(&h, "{\"inputs\":[{\"name\":\"%s\",\"shape\":%s,\"datatype\":\"FP32\",", input,
-                 shape);
+    ru_text_putf(&h, "{\"inputs\":[{\"name\":\"%s\",\"shape\":%s,\"datatype\":\"%s\",",
+                 m->ids ? "ids" : "x", shape, m->ids ? "INT64" : "FP32");
     if (!json) {
         ru_text_putf(&h,
                      "\"parameters\":{\"binary_data_size\":%lld}}],\"parameters\":{%s"
                      "\"binary_data_output\":true}}",
-                     (long long)m->elements * 4, parameters);
+                     (long long)bytes_of(m), parameters);
     } else {
         ru_text_put(&h, "\"data\":[");
     }
     ru_text_put_n(&body, h.p, h.n);
     for (int64_t k = 0; k < m->elements; k++) {
-        float x = (float)(k % 17) * 0.0625f;
-        memcpy(raw, &x, 4);
+        int64_t id = k % 17;
+        float x = (float)id * 0.0625f;
+        memcpy(raw, m->ids ? (const void *)&id : &x, m->ids ? sizeof id : sizeof x);
         if (json) {
-            ru_text_putf(&body, "%s%.4f", k > 0 ? "," : "", (double)x);
+            ru_text_putf(&body, m->ids ? "%s%.0f" : "%s%.4f", k > 0 ? "," : "",
+                         m->ids ? (double)id : (double)x);
         } else {
-            ru_text_put_n(&body, raw, 4);
+            ru_text_put_n(&body, raw, m->ids ? (int64_t)sizeof id : (int64_t)sizeof x);
         }
     }
     ru_text_put(&body, json ? "]}]}" : "");
@@ -107,27 +115,27 @@ static void put_request(ru_text *t, const model *m, const char *input, const cha
 void rui_bench_request(ru_text *t, const char *model_name, int64_t elements, const char *shape)
 {
     const model m = {.name = model_name, .elements = elements};
-    put_request(t, &m, "x", shape, false, "");
+    put_request(t, &m, shape, false, "");
 }
 
 static ru_status requests(bench *w, model *m)
 {
-    const char *shape = m->elements == 784 ? "[1,1,28,28]" : "[1,3,32,32]";
+    const char *shape = m->ids ? "[1,32]" : m->elements == 784 ? "[1,1,28,28]" : "[1,3,32,32]";
     ru_text *all[] = {&m->binary, &m->json, &m->urgent, &m->traced, &m->plain, &m->x};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(all); k++) {
         *all[k] = ru_text_arena(w->b->arena);
     }
-    put_request(&m->binary, m, "x", shape, false, "");
-    put_request(&m->json, m, "x", shape, true, "");
-    put_request(&m->urgent, m, "x", shape, false, "\"priority\":1,");
+    put_request(&m->binary, m, shape, false, "");
+    put_request(&m->json, m, shape, true, "");
+    put_request(&m->urgent, m, shape, false, "\"priority\":1,");
     const char *end_of_line = strstr(m->binary.p, "\r\n");
     ru_text_put_n(&m->traced, m->binary.p, end_of_line - m->binary.p);
     ru_text_put(&m->traced,
                 "\r\ntraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
     ru_text_put_n(&m->traced, end_of_line, m->binary.n - (end_of_line - m->binary.p));
     ru_text_putf(&m->plain, "POST / HTTP/1.1\r\nHost: bench\r\nContent-Length: %lld\r\n\r\n",
-                 (long long)m->elements * 4);
-    ru_text_put_n(&m->plain, m->binary.p + m->binary.n - m->elements * 4, m->elements * 4);
+                 (long long)bytes_of(m));
+    ru_text_put_n(&m->plain, m->binary.p + m->binary.n - bytes_of(m), bytes_of(m));
     const char *data = strstr(m->json.p, "\"data\":[") + 8; /* to "]}]}" */
     int64_t n = m->json.p + m->json.n - 4 - data;
     ru_text_putf(&m->x,
@@ -378,7 +386,7 @@ static ru_status memory_row(bench *w, const model *m, const rui_side *we, const 
                                         .unit = "MB",
                                         .lower = true,
                                         .peer = ru_arena_str(w->b->arena, they->detail),
-                                        .goal = m->elements > 784 ? 2 : 3,
+                                        .goal = m->elements == 784 ? 3 : 2,
                                         .ours = {held[0], held[0], held[0], 1},
                                         .theirs = {held[1], held[1], held[1], 1}},
                         w->err);
@@ -436,7 +444,8 @@ static ru_status peers(bench *w, const model *m)
          "python3 with bentoml and onnxruntime is not installed (pip install bentoml onnxruntime)",
          &m->x, &m->json},
     };
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(kinds); k++) {
+    for (uint32_t k = 0; k < (m->ids ? 1 : RU_ARRAY_LEN(kinds));
+         k++) { /* logits as JSON are large */
         RU_TRY(beside(w, m, &kinds[k]));
     }
     return RU_OK;
@@ -567,12 +576,21 @@ ru_status ru_bench_serve(ru_bench *b, ru_err *err)
          .job = "name: resnet18\nmodel: {zoo: resnet18}\n"
                 "data: {format: synthetic, generator: noise, count: 64}\n"
                 "train: {batch: 16, steps: 1, threads: 1}\n"},
+        {.name = "gpt-scoring",
+         .elements = 32,
+         .ids = true,
+         .goal = 1.3,
+         .job = "name: gpt-scoring\n"
+                "model: {zoo: gpt, layers: 4, heads: 4, width: 256, context: 32, vocab: 256}\n"
+                "data: {format: tokens, train: serve-text.u8}\n"
+                "train: {batch: 2, steps: 1, threads: 1, autotune: false}\n"},
     };
     bench w = {.b = b,
                .rubato = ru_bench_rubato(b->arena),
                .seconds = b->quick ? 1 : 4,
                .rounds = b->quick ? 3 : 5,
                .err = err};
+    RU_TRY(rui_bench_tokens(b, err));
     for (uint32_t k = 0; k < RU_ARRAY_LEN(models); k++) {
         model *m = &models[k];
         m->path = ru_arena_printf(b->arena, "%s/%s.onnx", b->dir, m->name);
@@ -592,7 +610,10 @@ ru_status ru_bench_serve(ru_bench *b, ru_err *err)
                                .seconds = w.seconds,
                                .seed = 3};
         RU_TRY(k == 1 ? rui_bench_simulate(b, &load, m->path, w.rounds, err) : RU_OK);
-        RU_TRY(k == 0 ? log_cost(&w, m) : k == 1 ? first_answer(&w, m) : batch_size(&w, m));
+        RU_TRY(k == 0   ? log_cost(&w, m)
+               : k == 1 ? first_answer(&w, m)
+               : k == 2 ? batch_size(&w, m)
+                        : RU_OK);
     }
     return rui_bench_generate(b, w.rounds, w.seconds, err);
 }

@@ -22,6 +22,8 @@ void rui_side_end(rui_side *s);
  * of the benchmarks, and an export of it at `path`; form: the option, "--onnx". */
 RU_MUST_USE ru_status rui_bench_model(ru_bench *b, const char *name, const char *job,
                                       const char *form, const char *path, ru_err *err);
+/* Tokens to train on, serve-text.u8 in the folder of the benchmarks. */
+RU_MUST_USE ru_status rui_bench_tokens(ru_bench *b, ru_err *err);
 RU_MUST_USE ru_status rui_bench_generate(ru_bench *b, uint32_t rounds, double seconds, ru_err *err);
 /* The machine in virtual time beside the server, for a model and requests of one row. */
 RU_MUST_USE ru_status rui_bench_simulate(ru_bench *b, const rui_load *load, const char *path,

@@ -51,11 +51,21 @@ typedef struct sides {
     ru_err *err;
 } sides;
 
+ru_status rui_bench_tokens(ru_bench *b, ru_err *err)
+{
+    const char *path = ru_path_join(b->arena, b->dir, "serve-text.u8");
+    uint8_t bytes[4 * CONTEXT];
+    for (uint32_t k = 0; k < sizeof bytes; k++) {
+        bytes[k] = (uint8_t)(k * k);
+    }
+    return path != NULL ? ru_file_replace(path, bytes, (int64_t)sizeof bytes, err)
+                        : RU_FAIL(err, RU_E_MEM, "no memory for names");
+}
+
 static ru_status make(sides *s)
 {
     const shape *p = s->shape;
     ru_arena *a = s->b->arena;
-    const char *data = ru_path_join(a, s->b->dir, "serve-text.u8");
     const char *name = ru_arena_printf(a, "text-%lld", (long long)p->width);
     const char *job = ru_arena_printf(
         a,
@@ -66,16 +76,11 @@ static ru_status make(sides *s)
         "train: {batch: 1, steps: 1, threads: 1, autotune: false}\n",
         (long long)p->layers, (long long)p->heads, (long long)p->width, CONTEXT,
         (long long)p->vocab);
-    uint8_t bytes[4 * CONTEXT];
-    for (uint32_t k = 0; k < sizeof bytes; k++) {
-        bytes[k] = (uint8_t)(k * k);
-    }
     s->run = ru_arena_printf(a, "%s/serve-%s", s->b->dir, name != NULL ? name : "");
     s->weights = ru_arena_printf(a, "%s.safetensors", s->run != NULL ? s->run : "");
-    if (data == NULL || job == NULL || s->run == NULL || s->weights == NULL) {
+    if (job == NULL || s->run == NULL || s->weights == NULL) {
         return RU_FAIL(s->err, RU_E_MEM, "no memory for names");
     }
-    RU_TRY(ru_file_replace(data, bytes, (int64_t)sizeof bytes, s->err));
     RU_TRY(rui_bench_model(s->b, name, job, "--safetensors", s->weights, s->err));
     char body[512];
     ru_text t = ru_text_into(body, sizeof body);

@@ -14,7 +14,7 @@
 #include "base/str.h"
 #include "env/clock.h"
 
-enum { ANSWER_BYTES = 1 << 16, EVENTS = 64 };
+enum { ANSWER_BYTES = 1 << 17, EVENTS = 64 };
 
 typedef struct conn {
     int fd;
