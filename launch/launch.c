@@ -581,6 +581,8 @@ static void on_end(void *self, int64_t pid, ru_time now)
     }
     l->end_code = c->told_end && !by_signal ? code : l->end_code;
     say_end(l, c, code);
+    bool gone = by_signal || code == ru_status_exit_code(RU_E_PEER);
+    l->lost = l->lost || (gone && l->begun && !l->stopping);
     bool over = l->summary || l->stopping;
     if (!over && found_taken(l, c, code)) {
         join_instead(l);
@@ -733,6 +735,7 @@ ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena, ru_launch_res
                               .code = l.summary     ? (l.told_end ? l.end_code : l.led_code)
                                       : l.code != 0 ? l.code
                                       : l.stopping  ? 0
-                                                    : 1};
+                                                    : 1,
+                              .lost = l.lost && !l.summary};
     return st;
 }

@@ -37,6 +37,7 @@ typedef struct ru_launch_options {
 typedef struct ru_launch_result {
     const char *out; /* run directory */
     int code;        /* exit code of the job */
+    bool lost;       /* it ended because workers were killed, or lost others */
 } ru_launch_result;
 
 /* Run the job to its end. Errors: those of opening the run directory and of starting processes;

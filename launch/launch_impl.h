@@ -56,6 +56,7 @@ typedef struct rui_launcher {
     bool decided;     /* it ended by itself, not by a signal or for want of others */
     bool summary;     /* the job ended well: a worker here wrote the summary, or ended with it */
     bool stopping;
+    bool lost;     /* a worker was killed, or lost another one */
     bool founded;  /* the other founders were started */
     int64_t told;  /* the last step that was told on stdout */
     int64_t drawn; /* the last step on the live line */

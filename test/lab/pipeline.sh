@@ -5,7 +5,7 @@
 #      evaluations and checkpoint, with dropout, running statistics, residuals across cuts and frozen layers;
 #   2. a checkpoint continues on one process, data parallel and with another cut; eval reads it;
 #   3. a stop signal saves, and the run continues to the same bytes;
-#   4. kill -9 of a worker ends the job with a sentence, and the last checkpoint continues;
+#   4. kill -9 of a worker: all stages start again from the newest checkpoint, to the same bytes;
 #   5. what a pipeline cannot do is refused before the first step;
 #   6. cuts are chosen by measured layers, and auto says what it takes.
 set -eu
@@ -95,7 +95,7 @@ train drop wide -w 2 --resume --set train.steps=15
 long='--set train.steps=40000 --set train.eval_every=100000 --set checkpoint.every=0.2s'
 wait_ckpt() { # RUN: until it has a checkpoint
     k=0
-    until ls "$1"/checkpoints/0* >/dev/null 2>&1; do
+    until ls -d "$1"/checkpoints/0*[0-9] >/dev/null 2>&1; do
         k=$((k + 1))
         [ $k -lt 600 ] || { fail "$1 has no checkpoint: $(tail -3 "$1.log")"; return 0; }
         sleep 0.1
@@ -121,16 +121,32 @@ pipe drop stop 3 'cut: [fc2, fc3]' --resume --set train.steps=$((at + 3)) --set 
 train drop whole --set train.steps=$((at + 3)) --set train.eval_every=100000
 same whole stop
 
-start lost
-wait_ckpt lost
-victim=$(sed -n 's/^worker 2 .*(pid \([0-9]*\)).*/\1/p' lost.log | head -1)
-[ -n "$victim" ] || victim=$(pgrep -P "$job_pid" | tail -1)
-kill -9 "$victim"
-ended
-[ "$code" != 0 ] || fail "a job that lost a worker ended with 0"
-grep -qE 'was lost; continue from the newest checkpoint with --resume' lost.log lost/log* || fail "nobody names the lost worker: $(tail -5 lost.log)"
-at=$(ls -d lost/checkpoints/0*[0-9] | tail -1 | sed 's/.*\/0*//')
-pipe drop lost 2 'cut: [fc2]' --resume --set train.steps=$((at + 3)) --set train.eval_every=100000
+# kill_one RUN WORKER: of its newest processes
+kill_one() {
+    k=0
+    while :; do
+        victim=
+        for pid in $(pgrep -P "$job_pid"); do
+            tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q -- "--rank $2 " && victim=$pid
+        done
+        [ -z "$victim" ] || break
+        k=$((k + 1))
+        [ $k -lt 100 ] || { fail "worker $2 of $1 does not run"; return 0; }
+        sleep 0.1
+    done
+    kill -9 "$victim"
+}
+long='--set train.steps=1500 --set train.eval_every=100000 --set checkpoint.every=0.05s'
+train drop calm --set train.steps=1500 --set train.eval_every=100000
+for victim_rank in 1 2; do
+    start lost-$victim_rank
+    wait_ckpt lost-$victim_rank
+    kill_one lost-$victim_rank $victim_rank
+    ended
+    [ "$code" = 0 ] || fail "a job that lost worker $victim_rank ended with $code: $(tail -5 lost-$victim_rank.log)"
+    same calm lost-$victim_rank
+    grep -q 'all stages start again from the checkpoint after step' lost-$victim_rank.log || fail "nobody says that the stages start again: $(tail -5 lost-$victim_rank.log)"
+done
 
 refused() { # SENTENCE WORKERS OPTIONS..
     says=$1
@@ -155,6 +171,14 @@ train drop auto -w 2 --set train.parallel=auto --set 'train.pipeline={bytes_per_
 grep -q '3 layers measured; .*; trains ' auto.log || fail "auto tells nothing: $(head -2 auto.log)"
 train drop norm -w 2 --set train.parallel=auto --set train.clip_norm=1
 grep -q 'trains data parallel: a pipeline does not add the norms' norm.log || fail "auto does not say what is against a pipeline"
+cat >tied.yaml <<JOB
+name: tied
+model: {zoo: gpt, layers: 1, heads: 2, width: 16, context: 8}
+data: {format: synthetic, generator: grammar, count: 1000}
+train: {batch: 8, steps: 3, threads: 1, autotune: false, parallel: auto}
+JOB
+train tied tied -w 2
+grep -q 'trains data parallel: .*stages .* both use' tied.log || fail "auto does not say why a tied model is not cut: $(head -2 tied.log)"
 printf 'hosts:\n  - {name: a, net_bytes_per_s: 1e6}\n  - {name: b, net_bytes_per_s: 1e6}\n' >cluster.yaml
 "$rubato" plan drop.yaml pipe --cluster cluster.yaml >plan.txt || fail "plan does not read a job"
 grep -q 'data_parallel' plan.txt || fail "the plan does not show data parallel training"

@@ -14,6 +14,7 @@
 #include "exec/pool.h"
 #include "launch/hosts.h"
 #include "launch/launch.h"
+#include "launch/way.h"
 #include "tool/cmd.h"
 #include "tool/cmd/from.h"
 #include "tool/cmd/metrics.h"
@@ -22,8 +23,6 @@
 #include "train/driver/find_lr.h"
 #include "train/driver/trainer.h"
 #include "train/elastic/elastic.h"
-#include "train/pipe/measure.h"
-#include "train/worker/worker_pipe.h"
 
 enum { ADDRESSES_MAX = 64 };
 
@@ -428,10 +427,7 @@ static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_app_j
                "%u workers share %u core%s of this machine, so each step takes longer than with %u",
                lo.n_start, cores, cores == 1 ? "" : "s", cores);
     }
-    ru_self_stop_watch();
-    ru_status st = ru_launch(&lo, in->arena, &result, err);
-    ru_self_stop_unwatch();
-    RU_TRY(st);
+    RU_TRY(ru_way_launch(&lo, to, in->arena, &result, err));
     in->exit_code = result.code;
     if (!to->json && result.code == 0) {
         tell_out(result.out);
@@ -603,78 +599,6 @@ static ru_status check_weights(ru_cmd_in *in, ru_err *err)
                          in->args[0]);
 }
 
-/* Data parallel or a pipeline, and its cut, by measured layers. */
-static ru_status choose_way(const ru_cmd_in *in, ru_job *job, const ru_hosts_plan *plan,
-                            ru_err *err)
-{
-    enum { CUT_TEXT_MAX = 512 };
-    uint32_t n = plan->workers_max, cores = ru_pool_cores();
-    bool hosts = plan->hosts.n > 1;
-    ru_pipe_layers l;
-    ru_pipe_choice c;
-    if (plan->is_worker || plan->source == RU_HOSTS_TORCHRUN) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "each worker is started by itself here, and they would not choose alike; "
-                       "name the layers in train.pipeline.cut (`rubato plan JOB.yaml pipe` "
-                       "proposes some)");
-    }
-    double bytes_per_s = job->train.pipeline.bytes_per_s;
-    bytes_per_s = bytes_per_s > 0 ? bytes_per_s : hosts ? 125e6 : 2e9;
-    uint32_t threads = job->train.threads > 0 ? job->train.threads
-                       : hosts || cores < n   ? hosts ? 0 : 1
-                                              : cores / n;
-    RU_TRY(ru_pipe_measure(job, threads, in->arena, &l, err));
-    RU_TRY(ru_pipe_choose(&l, n, bytes_per_s, in->arena, &c, err));
-    bool forced = job->train.parallel == RU_PARALLEL_PIPELINE;
-    if (forced && c.n_cut == 0) {
-        return RU_FAIL(err, RU_E_INFEASIBLE,
-                       "no cut of the %u measured layers keeps %u workers busy; use fewer workers, "
-                       "or name the layers in train.pipeline.cut",
-                       l.n, n);
-    }
-    bool pipeline = forced || c.pipeline;
-    char text[CUT_TEXT_MAX];
-    ru_text t = ru_text_into(text, sizeof text);
-    if (c.n_cut > 0) {
-        ru_text_putf(&t, "pipeline %.3g ms, cut at ", 1e3 * c.pipeline_s);
-    } else {
-        ru_text_put(&t, "no pipeline keeps all busy");
-    }
-    for (uint32_t k = 0; k < c.n_cut; k++) {
-        ru_text_putf(&t, "%s%s", k > 0 ? ", " : "", c.cut[k]);
-    }
-    (void)fprintf(stderr,
-                  "%u layers measured; predicted for a step of %u workers: data parallel %.3g ms, "
-                  "%s (one worker: %.3g ms); trains %s\n",
-                  l.n, n, 1e3 * c.data_s, text, 1e3 * c.single_s,
-                  pipeline ? "as a pipeline" : "data parallel");
-    job->train.parallel = pipeline ? RU_PARALLEL_PIPELINE : RU_PARALLEL_DATA;
-    job->train.pipeline.cut = (ru_conf_texts){.at = c.cut, .n = pipeline ? c.n_cut : 0};
-    return RU_OK;
-}
-
-static ru_status check_way(const ru_cmd_in *in, ru_job *job, const ru_hosts_plan *plan, ru_err *err)
-{
-    bool automatic = job->train.parallel == RU_PARALLEL_AUTO;
-    bool one = plan->workers_min != plan->workers_max || plan->workers_max < 2;
-    const char *against = automatic ? ru_pipe_job_against(job) : NULL;
-    if (job->train.parallel == RU_PARALLEL_DATA || ru_cmd_flag(in, "find-lr")) {
-        return RU_OK;
-    }
-    if (automatic && (one || against != NULL)) { /* nothing to choose */
-        (void)fprintf(stderr, "trains data parallel: a pipeline %s\n",
-                      against != NULL ? against : "needs a fixed number of at least 2 workers");
-        job->train.parallel = RU_PARALLEL_DATA;
-        return RU_OK;
-    }
-    if (automatic || (job->train.pipeline.cut.n == 0 && !one)) {
-        RU_TRY(choose_way(in, job, plan, err));
-    }
-    return job->train.parallel == RU_PARALLEL_DATA
-               ? RU_OK
-               : ru_pipe_job_check(job, plan->workers_min, plan->workers_max, err);
-}
-
 static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
 {
     ru_hosts_plan plan;
@@ -694,7 +618,7 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
     ru_train_result result;
     RU_TRY(load_job(in, &job, &conf, err));
     RU_TRY(check_servers(&job, conf, plan.workers_max, err));
-    RU_TRY(check_way(in, &job, &plan, err));
+    RU_TRY(ru_cmd_flag(in, "find-lr") ? RU_OK : ru_way_check(&job, &plan, in->arena, err));
     bool quiet = in->verbose < 0;
     bool mixed = ru_cmd_flag(in, "json") && ru_self_columns(1) > 0; /* lines and a moving line */
     ru_train_options to = {

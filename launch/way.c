@@ -1,0 +1,118 @@
+#include "launch/way.h"
+
+#include <stdio.h>
+
+#include "env/process/self.h"
+#include "exec/pool.h"
+#include "run/ckpt.h"
+#include "train/pipe/measure.h"
+#include "train/worker/worker_pipe.h"
+
+/* Data parallel or a pipeline, and its cut, by measured layers. */
+static ru_status choose_way(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, ru_err *err)
+{
+    enum { CUT_TEXT_MAX = 512 };
+    uint32_t n = plan->workers_max, cores = ru_pool_cores();
+    bool hosts = plan->hosts.n > 1;
+    ru_pipe_layers l;
+    ru_pipe_choice c;
+    if (plan->is_worker || plan->source == RU_HOSTS_TORCHRUN) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "each worker is started by itself here, and they would not choose alike; "
+                       "name the layers in train.pipeline.cut (`rubato plan JOB.yaml pipe` "
+                       "proposes some)");
+    }
+    double bytes_per_s = job->train.pipeline.bytes_per_s;
+    bytes_per_s = bytes_per_s > 0 ? bytes_per_s : hosts ? 125e6 : 2e9;
+    uint32_t threads = job->train.threads > 0 ? job->train.threads
+                       : hosts || cores < n   ? hosts ? 0 : 1
+                                              : cores / n;
+    ru_status st = ru_pipe_measure(job, threads, arena, &l, err);
+    if (st == RU_E_CONFIG && job->train.parallel == RU_PARALLEL_AUTO) { /* it has no cut */
+        (void)fprintf(stderr, "trains data parallel: %s\n", err->text);
+        job->train.parallel = RU_PARALLEL_DATA;
+        return RU_OK;
+    }
+    RU_TRY(st);
+    RU_TRY(ru_pipe_choose(&l, n, bytes_per_s, arena, &c, err));
+    bool forced = job->train.parallel == RU_PARALLEL_PIPELINE;
+    if (forced && c.n_cut == 0) {
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "no cut of the %u measured layers keeps %u workers busy; use fewer workers, "
+                       "or name the layers in train.pipeline.cut",
+                       l.n, n);
+    }
+    bool pipeline = forced || c.pipeline;
+    char text[CUT_TEXT_MAX];
+    ru_text t = ru_text_into(text, sizeof text);
+    if (c.n_cut > 0) {
+        ru_text_putf(&t, "pipeline %.3g ms, cut at ", 1e3 * c.pipeline_s);
+    } else {
+        ru_text_put(&t, "no pipeline keeps all busy");
+    }
+    for (uint32_t k = 0; k < c.n_cut; k++) {
+        ru_text_putf(&t, "%s%s", k > 0 ? ", " : "", c.cut[k]);
+    }
+    (void)fprintf(stderr,
+                  "%u layers measured; predicted for a step of %u workers: data parallel %.3g ms, "
+                  "%s (one worker: %.3g ms); trains %s\n",
+                  l.n, n, 1e3 * c.data_s, text, 1e3 * c.single_s,
+                  pipeline ? "as a pipeline" : "data parallel");
+    job->train.parallel = pipeline ? RU_PARALLEL_PIPELINE : RU_PARALLEL_DATA;
+    job->train.pipeline.cut = (ru_conf_texts){.at = c.cut, .n = pipeline ? c.n_cut : 0};
+    return RU_OK;
+}
+
+ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, ru_err *err)
+{
+    bool automatic = job->train.parallel == RU_PARALLEL_AUTO;
+    bool one = plan->workers_min != plan->workers_max || plan->workers_max < 2;
+    const char *against = automatic ? ru_pipe_job_against(job) : NULL;
+    if (job->train.parallel == RU_PARALLEL_DATA) {
+        return RU_OK;
+    }
+    if (automatic && (one || against != NULL)) { /* nothing to choose */
+        (void)fprintf(stderr, "trains data parallel: a pipeline %s\n",
+                      against != NULL ? against : "needs a fixed number of at least 2 workers");
+        job->train.parallel = RU_PARALLEL_DATA;
+        return RU_OK;
+    }
+    if (automatic || (job->train.pipeline.cut.n == 0 && !one)) {
+        RU_TRY(choose_way(job, plan, arena, err));
+    }
+    return job->train.parallel == RU_PARALLEL_DATA
+               ? RU_OK
+               : ru_pipe_job_check(job, plan->workers_min, plan->workers_max, err);
+}
+
+/* A stage cannot be missing: when a worker of a pipeline is lost, all start again from the newest
+ * checkpoint, as long as there is a newer one than the last time (`before`). */
+static bool starts_again(ru_arena *arena, ru_train_options *to, const ru_launch_result *r,
+                         int64_t *before)
+{
+    ru_ckpt_info info;
+    bool pipeline = to->job != NULL && to->job->train.parallel == RU_PARALLEL_PIPELINE;
+    if (!pipeline || !r->lost || r->out == NULL || ru_self_stop_asked() != 0 ||
+        ru_ckpt_find(r->out, arena, &info, NULL) != RU_OK || info.at.step <= *before) {
+        return false;
+    }
+    (void)fprintf(stderr, "all stages start again from the checkpoint after step %lld\n",
+                  (long long)info.at.step);
+    *before = info.at.step;
+    to->out = r->out;
+    to->resume = true;
+    return true;
+}
+
+ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to, ru_arena *arena,
+                        ru_launch_result *out, ru_err *err)
+{
+    int64_t before = -1;
+    ru_status st;
+    ru_self_stop_watch();
+    do {
+        st = ru_launch(lo, arena, out, err);
+    } while (st == RU_OK && starts_again(arena, to, out, &before));
+    ru_self_stop_unwatch();
+    return st;
+}

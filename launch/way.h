@@ -1,0 +1,20 @@
+/* How several workers train a job: data parallel or as a pipeline, and a pipeline again when it
+ * lost a worker.
+ *
+ * Thread: main. */
+#ifndef RU_LAUNCH_WAY_H
+#define RU_LAUNCH_WAY_H
+
+#include "launch/hosts.h"
+#include "launch/launch.h"
+
+/* What train.parallel leaves open is decided, in `job`, and told on stderr; then a pipeline is
+ * checked against the workers of `plan`. Errors: RU_E_CONFIG, RU_E_INFEASIBLE, those of data and
+ * model. */
+RU_MUST_USE ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena,
+                                   ru_err *err);
+/* ru_launch, with `to` as lo->train. */
+RU_MUST_USE ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to,
+                                    ru_arena *arena, ru_launch_result *out, ru_err *err);
+
+#endif
