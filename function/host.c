@@ -27,6 +27,7 @@ typedef struct calling {
 
 /* A request under way. */
 typedef struct asking {
+    struct asking *next, **at; /* of all */
     ru_function_host *host;
     calling *of;
     uint32_t instance, try;
@@ -62,6 +63,7 @@ struct ru_function_host {
     ru_posts *posts;
     member *members; /* [pool.instances_max] of processes */
     calling *calls;
+    asking *asked;
     const char *url; /* of the endpoint's function */
     uint32_t lacks;  /* RU_GROUP_* that are not bounded */
     bool told, closing, stepping;
@@ -225,13 +227,22 @@ static void calling_drop(calling *c)
     }
 }
 
+static void asking_free(asking *q)
+{
+    *q->at = q->next;
+    if (q->next != NULL) {
+        q->next->at = q->at;
+    }
+    free(q);
+}
+
 static void on_answer(void *self, const ru_post_answer *a)
 {
     asking *q = self;
     ru_function_host *h = q->host;
     calling *c = q->of;
     uint32_t instance = q->instance, try = q->try;
-    free(q);
+    asking_free(q);
     if (h->members != NULL && a->status == 0) { /* what it does now is unknown: its end says why */
         if (h->members[instance].process != NULL && h->members[instance].try == try) {
             ru_process_kill(h->members[instance].process, SIGKILL);
@@ -278,14 +289,25 @@ static void invoke(ru_function_host *h, const ru_function_order *o)
                           .self = q};
     ru_status st = q != NULL ? RU_OK : RU_FAIL(&err, RU_E_MEM, "no memory for a call");
     if (st == RU_OK) {
-        *q = (asking){.host = h, .of = c, .instance = o->instance, .try = o->try};
+        *q = (asking){.next = h->asked,
+                      .at = &h->asked,
+                      .host = h,
+                      .of = c,
+                      .instance = o->instance,
+                      .try = o->try};
+        if (q->next != NULL) {
+            q->next->at = &q->next;
+        }
+        h->asked = q;
         st = ru_posts_send(h->posts, &post, &err);
     }
     if (st == RU_OK) {
         c->posts++;
         return;
     }
-    free(q);
+    if (q != NULL) {
+        asking_free(q);
+    }
     (void)snprintf(h->why, sizeof h->why, "%.700s", err.text);
     say(h, RU_FUNCTION_REPLY, o->instance, o->try, RU_FUNCTION_FAULT);
 }
@@ -459,6 +481,9 @@ void ru_function_host_close(ru_function_host *h)
     }
     ru_loop_timer_off(h->opt.loop, on_timer, h, RU_FUNCTION_TIMER);
     ru_posts_close(h->posts);
+    while (h->asked != NULL) {
+        asking_free(h->asked);
+    }
     while (h->calls != NULL) {
         calling *c = h->calls;
         h->calls = c->next;
