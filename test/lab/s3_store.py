@@ -3,7 +3,7 @@
     s3_store.py [busy=N] [cut=N] [slow=SECONDS] [page=N]      prints its port
         busy: each N-th request is answered 503; cut: each N-th PUT loses its connection half-way;
         slow: every request waits; page: objects of a page of lists
-    GET /_log gives the requests so far, GET /_uploads the uploads that are left behind, POST /_dead/1 answers
+    GET /_log gives the requests so far, GET /_keys the objects, GET /_uploads the uploads that are left behind, POST /_dead/1 answers
     nothing well from then on.
 """
 import hashlib
@@ -80,6 +80,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.reply(200)
         if path == "/_log":
             return self.reply(200, "\n".join(log).encode())
+        if path == "/_keys":
+            return self.reply(200, "\n".join(sorted(objects)).encode())
         if path == "/_uploads":
             return self.reply(200, json.dumps(list(uploads)).encode())
         time.sleep(SLOW)

@@ -1,4 +1,4 @@
-/* rubato data: make data with known truth, look into data, bring it into another form. */
+/* rubato data: make data with known truth, look into data, bring it into another form, keep it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +6,9 @@
 #include "data/describe.h"
 #include "data/detect.h"
 #include "data/make/make.h"
+#include "env/process/self.h"
 #include "tool/cmd.h"
+#include "train/job/job.h"
 
 /* -- make -------------------------------------------------------------------------------------- */
 
@@ -231,6 +233,53 @@ static ru_status run_import(ru_cmd_in *in, ru_err *err)
     return st;
 }
 
+/* -- warm -------------------------------------------------------------------------------------- */
+
+static ru_status read_all(const ru_job *job, ru_dataset *d, int64_t *n, ru_err *err)
+{
+    enum { BATCH = 64 };
+    ru_stream *s;
+    ru_batch b = {.n = 1};
+    const ru_stream_options so = {.batch = BATCH,
+                                  .epochs = 1,
+                                  .partial_last = true,
+                                  .threads = job->data.threads,
+                                  .bytes_max = job->data.memory};
+    RU_TRY(ru_stream_open(d, &so, &s, err));
+    ru_status st = RU_OK;
+    for (*n = 0; st == RU_OK && b.n > 0; *n += b.n) {
+        b.n = 0;
+        st = ru_self_stop_asked() != 0 ? RU_E_CANCELLED : ru_stream_next(s, &b, err);
+    }
+    ru_stream_close(s);
+    return st;
+}
+
+/* Fill the folders of `storage` before the job begins. What it kept until a stop signal stays. */
+static ru_status run_warm(ru_cmd_in *in, ru_err *err)
+{
+    ru_job job;
+    ru_dataset *d = NULL;
+    int64_t n = 0;
+    RU_TRY(ru_job_load(in->args[0], NULL, 0, in->arena, &job, NULL, err));
+    ru_data_options o = ru_job_data_options(&job, false);
+    if (o.cache.kind == RU_CACHE_NONE || o.cache.kind == RU_CACHE_AUTO) {
+        return RU_FAIL(
+            err, RU_E_USAGE,
+            "%s keeps no samples by itself: data.cache is %s; set it to bytes or decoded",
+            in->args[0], o.cache.kind == RU_CACHE_NONE ? "none" : "auto");
+    }
+    ru_self_stop_watch();
+    ru_status st = as_usage(ru_dataset_open(&o, &d, err), err);
+    st = st == RU_OK ? read_all(&job, d, &n, err) : st;
+    ru_dataset_close(d); /* says what is kept */
+    in->exit_code = st == RU_E_CANCELLED ? 128 + ru_self_stop_asked() : 0;
+    ru_self_stop_unwatch();
+    RU_TRY(st == RU_E_CANCELLED ? RU_OK : st);
+    printf("%lld samples were read\n", (long long)n);
+    return RU_OK;
+}
+
 /* -- the command ------------------------------------------------------------------------------- */
 
 static const ru_example make_examples[] = {
@@ -250,6 +299,10 @@ static const ru_example import_examples[] = {
     {"rubato data import photos --image-size 224 --out packed",
      "decode and resize the images once instead of in every epoch"},
     {"rubato data import train.csv --to npy --out arrays", "convert a CSV file to numpy arrays"},
+};
+
+static const ru_example warm_examples[] = {
+    {"rubato data warm job.yaml", "keep the job's training samples before it begins"},
 };
 
 static const ru_cmd subs[] = {
@@ -289,6 +342,18 @@ static const ru_cmd subs[] = {
      .exits =
          "65 the data is damaged|66 there is no such file|73 the output cannot be made or written",
      .run = run_import},
+    {.name = "warm",
+     .summary = "read a job's training samples once, so that its first epoch finds them kept",
+     .about =
+         "The job's data.cache is bytes or decoded. As many samples as fit into the folders of "
+         "`storage` are kept there; jobs with the same files and options read them from there.",
+     .args = "JOB",
+     .arg_min = 1,
+     .arg_max = 1,
+     .examples = warm_examples,
+     .n_examples = RU_ARRAY_LEN(warm_examples),
+     .exits = "65 the data is damaged|66 there is no such file|78 the job file is wrong",
+     .run = run_warm},
 };
 
 const ru_cmd rui_cmd_data = {
