@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bench/bench.h"
+#include "bench/cluster.h"
 #include "bench/params/params.h"
 #include "bench/replay/replay.h"
 #include "bench/serve/bench_serve.h"
@@ -46,6 +47,8 @@
       "rubato serve compared with uvicorn and ONNX Runtime, and with its own promises")           \
     X(promise, ru_bench_promise,                                                                  \
       "a promise at the least cost: batches on functions, a training on the cores of a server")   \
+    X(cluster, ru_bench_cluster,                                                                  \
+      "the scheduler of a cluster: rounds, durable events, coming back with a long history")      \
     X(sim, ru_bench_sim,                                                                          \
       "simulator: events, time and memory by number of workers; seeds with faults")
 

@@ -1,0 +1,11 @@
+/* rubato-bench cluster: the scheduler of a shared cluster (cluster/).
+ *
+ * Thread: main only. */
+#ifndef RU_BENCH_CLUSTER_H
+#define RU_BENCH_CLUSTER_H
+
+#include "bench/bench.h"
+
+ru_status ru_bench_cluster(ru_bench *b, ru_err *err);
+
+#endif
