@@ -93,6 +93,8 @@ RU_MUST_USE ru_status rui_scheduler_explain(rui_scheduler *s, const ru_book_job 
 void rui_scheduler_columns(ru_table *t, const char *const *names, uint32_t n);
 /* The jobs that run, with what their files say of them now. */
 void rui_scheduler_top(rui_scheduler *s, ru_table *t);
+/* scheduler_metrics.c: the same for Prometheus. */
+void rui_scheduler_metrics(rui_scheduler *s, ru_text *t);
 void rui_scheduler_request(void *self, ru_http_request *r);
 /* All jobs end with their checkpoints and wait for the next scheduler; this one ends after them. */
 RU_MUST_USE ru_status rui_scheduler_close(rui_scheduler *s, ru_err *err);

@@ -57,6 +57,14 @@ post() { # FILE: to /jobs, past the program's own checks; prints the first line 
     exec 3>&-
     echo "$line"
 }
+metrics() { # of the scheduler, for Prometheus
+    local http
+    http=$(cat cl/http)
+    exec 3<>"/dev/tcp/${http%:*}/${http##*:}"
+    printf 'GET /metrics HTTP/1.1\r\nHost: cluster\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n' "$(cat cl/keys/admin)" >&3
+    cat <&3
+    exec 3>&-
+}
 cat >mlp.yaml <<JOB
 name: count
 model: {zoo: mlp, hidden: [16]}
@@ -83,6 +91,8 @@ got=$(cluster logs -f 1 | tail -1)
 cluster nodes | grep -q '^n2 .* up' || fail "n2 is not up: $(cluster nodes)"
 cluster audit | grep -q 'submit *job 1' || fail "audit does not tell of job 1"
 if cluster audit | grep -q "$(cat cl/jobs/1/token)"; then fail "audit shows a token"; fi
+got=$(metrics)
+[[ $got == *'rubato_cluster_jobs{state="done"} 1'* && $got == *'rubato_cluster_node_up{node="n2"} 1'* ]] || fail "metrics: $got"
 cluster drain n2 >/dev/null
 cluster nodes | grep -q '^n2 .*drained' || fail "n2 is not drained: $(cluster nodes)"
 cluster up cluster.yaml >/dev/null || fail "a drained node keeps the cluster from coming up"
