@@ -34,6 +34,9 @@ typedef struct ru_journal_ops {
     ru_status (*read)(void *self, int64_t seq,
                       ru_status (*fn)(void *arg, const ru_journal_event *e, ru_err *err), void *arg,
                       ru_err *err);
+    /* A whole copy beside the journal, which the error about a damaged one names. It replaces the
+     * last. Errors: RU_E_CREATE, RU_E_IO, RU_E_MEM; the last one stays then. */
+    ru_status (*snapshot)(void *self, ru_err *err);
     void (*close)(void *self);
 } ru_journal_ops;
 

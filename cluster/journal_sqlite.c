@@ -4,9 +4,15 @@
 #include "cluster/journal.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/str.h"
+#include "env/file/file.h"
 
 #ifdef RU_HAS_SQLITE3
 #include <sqlite3.h>
@@ -35,6 +41,7 @@ typedef struct store {
     sqlite3 *db;
     sqlite3_stmt *insert, *select;
     const char *path;
+    const char *copy; /* PATH.copy */
 } store;
 
 static ru_status load(store *s, ru_err *err)
@@ -69,10 +76,13 @@ static ru_status failed(const store *s, int code, ru_err *err)
                        s->path);
     }
     if (kind == SQLITE_CORRUPT || kind == SQLITE_NOTADB) {
+        bool copy = s->copy != NULL && ru_path_is_file(s->copy);
         return RU_FAIL(err, RU_E_DATA,
-                       "the journal %s is damaged (%s); put a copy of it back, or move it away to "
-                       "begin with an empty cluster",
-                       s->path, why);
+                       "the journal %s is damaged (%s); move it away%s%s, or begin with an empty "
+                       "cluster",
+                       s->path, why,
+                       copy ? " and put its last copy there, " : " and put a copy there",
+                       copy ? s->copy : "");
     }
     ru_status st = kind == SQLITE_FULL || kind == SQLITE_CANTOPEN || kind == SQLITE_READONLY
                        ? RU_E_CREATE
@@ -158,6 +168,49 @@ static ru_status read_all(void *self, int64_t seq,
     return st;
 }
 
+/* The name of a file as SQL has it. */
+static void put_name(ru_text *t, const char *name)
+{
+    ru_text_put(t, "'");
+    for (; *name != 0; name++) {
+        ru_text_putf(t, "%s%c", *name == '\'' ? "'" : "", *name);
+    }
+    ru_text_put(t, "'");
+}
+
+static ru_status copied(const store *s, const char *path, ru_err *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool kept = fd >= 0 && fsync(fd) == 0;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return kept && rename(path, s->copy) == 0
+               ? RU_OK
+               : RU_FAIL(err, RU_E_IO, "the copy %s cannot be written: %s", path, strerror(errno));
+}
+
+static ru_status snapshot(void *self, ru_err *err)
+{
+    store *s = self;
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    ru_text sql = ru_text_arena(&scratch);
+    const char *path = ru_arena_printf(&scratch, "%s.new", s->copy);
+    ru_text_put(&sql, "VACUUM INTO ");
+    put_name(&sql, path != NULL ? path : "");
+    ru_status st = RU_FAIL(err, RU_E_MEM, "no memory to copy the journal");
+    if (path != NULL && !sql.cut) {
+        (void)unlink(path); /* of who was killed while it wrote */
+        mode_t before = umask(077);
+        st = run(s, sql.p, err);
+        (void)umask(before);
+        st = st == RU_OK ? copied(s, path, err) : st;
+    }
+    ru_arena_fini(&scratch);
+    return st;
+}
+
 static void close_store(void *self)
 {
     store *s = self;
@@ -169,8 +222,11 @@ static void close_store(void *self)
     }
 }
 
-static const ru_journal_ops ops = {
-    .name = "sqlite", .append = append, .read = read_all, .close = close_store};
+static const ru_journal_ops ops = {.name = "sqlite",
+                                   .append = append,
+                                   .read = read_all,
+                                   .snapshot = snapshot,
+                                   .close = close_store};
 
 static ru_status check_version(store *s, ru_err *err)
 {
@@ -221,6 +277,10 @@ ru_status ru_journal_sqlite(const char *path, ru_arena *arena, ru_journal *out, 
         return RU_FAIL(err, RU_E_MEM, "no memory for the journal %s", path);
     }
     s->path = path;
+    s->copy = ru_arena_printf(arena, "%s.copy", path);
+    if (s->copy == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the journal %s", path);
+    }
     RU_TRY(load(s, err));
     mode_t before = umask(077); /* SQLite gives its other files the mode of this one */
     int code = s->open_v2(path, &s->db,

@@ -153,6 +153,39 @@ static void a_full_disk_takes_nothing(void **state)
     place_close(&p);
 }
 
+static void a_damaged_journal_names_its_copy(void **state)
+{
+    (void)state;
+    place p;
+    ru_err err = {0};
+    char copy[80], junk[8192];
+    place_open(&p);
+    (void)snprintf(copy, sizeof copy, "%s.copy", p.path);
+    if (!open_journal(&p)) {
+        place_close(&p);
+        skip();
+    }
+    ru_journal_event one = {.kind = 1, .who = "alice", .text = "first"}, two = {.kind = 2};
+    assert_ok(p.j.ops->append(p.j.self, &one, 1, &err), err);
+    assert_ok(p.j.ops->snapshot(p.j.self, &err), err);
+    assert_ok(p.j.ops->append(p.j.self, &two, 1, &err), err);
+    assert_ok(p.j.ops->snapshot(p.j.self, &err), err); /* it replaces the other */
+    assert_true(ru_path_is_private(copy));
+    p.j.ops->close(p.j.self);
+    memset(junk, 'x', sizeof junk);
+    assert_ok(ru_file_replace(p.path, junk, sizeof junk, &err), err);
+    assert_int_equal(ru_journal_sqlite(p.path, &p.arena, &p.j, &err), RU_E_DATA);
+    assert_non_null(strstr(err.text, copy));
+    assert_int_equal(rename(copy, p.path), 0);
+    assert_true(open_journal(&p));
+    seen s = {0};
+    assert_ok(p.j.ops->read(p.j.self, 0, look, &s, &err), err);
+    assert_int_equal(s.n, 2);
+    assert_string_equal(s.text[0], "first");
+    p.j.ops->close(p.j.self);
+    place_close(&p);
+}
+
 static void what_is_no_journal_is_refused(void **state)
 {
     (void)state;
@@ -168,5 +201,6 @@ static void what_is_no_journal_is_refused(void **state)
     place_close(&p);
 }
 
-RU_TESTS(cluster_journal, cmocka_unit_test(a_full_disk_takes_nothing),
-         cmocka_unit_test(events_stay), cmocka_unit_test(what_is_no_journal_is_refused))
+RU_TESTS(cluster_journal, cmocka_unit_test(a_damaged_journal_names_its_copy),
+         cmocka_unit_test(a_full_disk_takes_nothing), cmocka_unit_test(events_stay),
+         cmocka_unit_test(what_is_no_journal_is_refused))

@@ -11,7 +11,7 @@
 #include "env/link/link_tcp.h"
 #include "env/process/self.h"
 
-static const int64_t tick_ns = 500000000;
+static const int64_t tick_ns = 500000000, minute_ns = 60 * INT64_C(1000000000);
 
 /* -- journal -------------------------------------------------------------------------------------
  */
@@ -250,6 +250,19 @@ void rui_scheduler_settle(rui_scheduler *s, ru_time now)
     }
 }
 
+/* Whole copies of the journal: a minute after the start, each hour, and at the end. */
+static void copy(rui_scheduler *s)
+{
+    ru_err err;
+    if (s->copied_seq == s->book.seq) {
+        return;
+    }
+    s->copied_seq = s->book.seq;
+    if (s->journal.ops->snapshot(s->journal.self, &err) != RU_OK) {
+        ru_log(RU_LOG_WARN, "cluster", "copy", "%s", err.text);
+    }
+}
+
 static void on_tick(void *self, uint32_t what, ru_time now)
 {
     rui_scheduler *s = self;
@@ -266,6 +279,10 @@ static void on_tick(void *self, uint32_t what, ru_time now)
     }
     rui_scheduler_seats(s, now);
     s->plan_due = s->plan_due || ru_time_since(now, s->planned) > s->opt->round_ns;
+    if (now.ns >= s->copy_at.ns) {
+        s->copy_at = ru_time_after(now, 60 * minute_ns);
+        copy(s);
+    }
     rui_scheduler_settle(s, now);
     ru_loop_timer(s->loop, on_tick, s, 0, ru_time_after(now, tick_ns));
 }
@@ -385,6 +402,7 @@ ru_status ru_scheduler_run(const ru_scheduler_options *opt, ru_arena *arena, ru_
     s->opt = opt;
     s->arena = arena;
     s->opened = ru_clock_now();
+    s->copy_at = ru_time_after(s->opened, minute_ns);
     s->number = (uint64_t)ru_clock_wall_ns(); /* no agent heard it from an earlier scheduler */
     for (uint32_t k = 0; k < RU_BOOK_NODES_MAX; k++) {
         ru_arena_init(&s->live[k].arena, 0);
@@ -401,6 +419,9 @@ ru_status ru_scheduler_run(const ru_scheduler_options *opt, ru_arena *arena, ru_
     ru_node_close(s->bridge.node);
     ru_link_tcp_close(s->link);
     ru_loop_close(s->loop);
+    if (st == RU_OK) {
+        copy(s);
+    }
     if (s->journal.ops != NULL) {
         s->journal.ops->close(s->journal.self);
     }

@@ -44,8 +44,9 @@ typedef struct rui_scheduler {
     uint64_t number;           /* of orders */
     ru_time opened;
     int64_t opened_at_ns; /* on the cluster's clock */
-    ru_time planned;
-    int64_t gap_ns; /* least time between plans: four times what the last one took */
+    ru_time planned, copy_at;
+    int64_t copied_seq; /* the last event in the copy of the journal, or in one that failed */
+    int64_t gap_ns;     /* least time between plans: four times what the last one took */
     bool plan_due, closing;
     struct ru_slurm *slurm;             /* NULL: none */
     bool seat_goes[RU_SLURM_SEATS_MAX]; /* it is wanted until no worker is left there */
