@@ -152,6 +152,19 @@ ru_status ru_team_wait(ru_team *t, int64_t wait_ns, ru_err *err);
 bool ru_team_leads(ru_team *t);
 ru_status ru_team_done(ru_team *t);
 void ru_team_leave(ru_team *t);
+
+/* collectives of a fixed set of processes */
+typedef enum {
+    RU_COLL_ALL_REDUCE, RU_COLL_REDUCE_SCATTER, RU_COLL_ALL_GATHER, RU_COLL_BROADCAST, RU_COLL_BARRIER, ... } ru_coll_op;
+typedef struct ru_ranks ru_ranks;
+typedef struct { const char *join, *listen, *token; uint32_t rank, n_ranks; ...; } ru_ranks_options;
+ru_status ru_ranks_open(const ru_ranks_options *opt, ru_ranks **out, ru_err *err);
+void ru_ranks_close(ru_ranks *g);
+const char *ru_ranks_address(const ru_ranks *g);
+ru_status ru_ranks_meet(ru_ranks *g, int64_t wait_ns, ru_err *err);
+ru_status ru_ranks_begin(ru_ranks *g, ru_coll_op op, ru_dtype dtype, uint32_t root, void *data, int64_t n,
+                         uint64_t *call, ru_err *err);
+ru_status ru_ranks_wait(ru_ranks *g, uint64_t call, int64_t wait_ns, ru_err *err);
 """
 
 SOURCE = """
@@ -163,6 +176,7 @@ SOURCE = """
 #include "store/onnx_file.h"
 #include "train/driver/trainer.h"
 #include "train/embed/embed.h"
+#include "train/embed/ranks.h"
 """
 
 
