@@ -1,4 +1,5 @@
-/* Buckets of a group, and how tensors are cut into pieces of their sizes. Pure. */
+/* Buckets of a group, and how tensors are cut into pieces of their sizes. Pure.
+ * Thread: any. */
 #ifndef RU_TRAIN_EMBED_RANKS_CUT_H
 #define RU_TRAIN_EMBED_RANKS_CUT_H
 
