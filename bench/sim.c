@@ -78,7 +78,8 @@ static ru_status many(ru_bench *b, uint32_t workers, uint32_t steps, ru_err *err
     large(workers, steps, &job);
     job.replay = ru_arena_printf(b->arena, "rubato bench sim --only \"%u workers %u steps\"",
                                  workers, steps);
-    job.say = strstr(b->only, "aloud") != NULL; /* --only "10 workers aloud" */
+    job.say = strstr(b->only, "aloud") != NULL;        /* --only "10 workers aloud" */
+    job.pace.ahead = strstr(b->only, "ahead") != NULL; /* two steps under way */
     int64_t t0 = ru_clock_cpu_ns();
     RU_TRY(ru_sim_job_run(&job, &r, err));
     if (r.committed != job.steps) {

@@ -190,13 +190,18 @@ ru_status ru_run_report_begin(ru_run_report *r, const ru_run_report_start *s, ru
                                 .resumed_step = s->resumed_step,
                                 .batch_max = s->batch_max > 0 ? s->batch_max : -1,
                                 .local_max = s->local_max > 0 ? s->local_max : -1}};
-    char workers[32] = "";
-    if (r->workers > 1) {
-        (void)snprintf(workers, sizeof workers, "%lld workers of ", (long long)r->workers);
+    char workers[48] = "", servers[48] = "";
+    if (r->workers > 1 || s->servers > 0) {
+        (void)snprintf(workers, sizeof workers, "%lld worker%s of ", (long long)r->workers,
+                       r->workers == 1 ? "" : "s");
     }
-    rui_report_say(r, "%s: %s, %lld parameters, batch %lld, %s, %s%lld thread%s -> %s", s->name,
+    if (s->servers > 0) {
+        (void)snprintf(servers, sizeof servers, ", %lld server%s", (long long)s->servers,
+                       s->servers == 1 ? "" : "s");
+    }
+    rui_report_say(r, "%s: %s, %lld parameters, batch %lld, %s, %s%lld thread%s%s -> %s", s->name,
                    s->model, (long long)s->parameters, (long long)s->batch, s->precision, workers,
-                   (long long)s->threads, s->threads == 1 ? "" : "s",
+                   (long long)s->threads, s->threads == 1 ? "" : "s", servers,
                    r->opt.dir != NULL ? r->opt.dir : "(no run directory)");
     return emit(r, &m, err);
 }

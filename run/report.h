@@ -87,6 +87,7 @@ typedef struct ru_run_report_start {
     int64_t parameters, batch, train_samples, test_samples, threads, arena_bytes, arena_bound_bytes,
         state_bytes, flops_step, open_ns, resumed_step;
     int64_t batch_max, local_max; /* train.adapt; 0: none */
+    int64_t servers;              /* that add for others */
 } ru_run_report_start;
 
 /* What an event may tell; texts NULL, seconds NAN, samples below 0: not told. */

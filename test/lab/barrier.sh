@@ -5,7 +5,8 @@
 #      same losses and evaluations, with batch norm, dropout, Adam, a schedule, micro-batches, bf16,
 #      and with other sums after a view of their own;
 #   2. what keeps a step behind the barrier is said: the job, clipping;
-#   3. kill -9 of followers and leaders at random moments: no sample lost or repeated, every step told
+#   3. kill -9 of followers and leaders at random moments (KILLS of them, 6; 40 for figures), and for
+#      every third one a freeze of up to two seconds: no sample lost or repeated, every step told
 #      once, the losses of a run that nobody disturbed;
 #   4. a loss that is no number is named, with the step.
 set -eu
@@ -22,9 +23,10 @@ fail() {
     failed=1
 }
 
-# told RUN: losses of all steps, evaluations
+# told RUN: losses of all steps, evaluations; not the estimate of noise, whose last digits follow
+# the order of arrival
 told() {
-    grep -E '"rubato.train.(step|eval)/1"' "$1/metrics.jsonl" | sed -e 's/"[a-z_]*_s":[^,}]*//g' -e 's/"samples_per_s":[^,}]*//g'
+    grep -E '"rubato.train.(step|eval)/1"' "$1/metrics.jsonl" | sed -e 's/"[a-z_]*_s":[^,}]*//g' -e 's/"samples_per_s":[^,}]*//g' -e 's/"gradient_noise":[^,}]*//g'
 }
 
 train() { # JOB OUT OPTIONS..
@@ -99,30 +101,44 @@ losses() {
     grep '"rubato.train.step/1"' "$1/metrics.jsonl" | sed 's/.*"step":\([0-9]*\),.*"loss":\([^,]*\),.*/\1 \2/'
 }
 losses still >still.txt
-k=0
-while [ $k -lt "$kills" ]; do
-    k=$((k + 1))
-    rank=$((k % 2 == 0 ? 1 : 2))
-    timeout 300 "$rubato" train kill.yaml -w 3 --sockets --json --out "$work/kill-$k" >kill-$k.jsonl 2>kill-$k.err &
+
+# hurt HOW K: the K-th worker killed, or frozen and woken up to two seconds later
+hurt() {
+    out=$1-$2
+    rank=$(($2 % 2 == 0 ? 1 : 2))
+    timeout 300 "$rubato" train kill.yaml -w 3 --sockets --json --out "$work/$out" >$out.jsonl 2>$out.err &
     run=$!
     at=$((20 + $(od -An -N2 -tu2 /dev/urandom) % 150))
-    until grep -q "\"rubato.train.step/1\",.*\"step\":$at," kill-$k/metrics.jsonl 2>/dev/null; do
+    until grep -q "\"rubato.train.step/1\",.*\"step\":$at," $out/metrics.jsonl 2>/dev/null; do
         kill -0 $run 2>/dev/null || break
         sleep 0.02
     done
     sleep "0.0$(($(od -An -N1 -tu1 /dev/urandom) % 90 + 10))"
-    kill -9 "$(pgrep -f "worker --job $work/kill-$k/job.yaml .*--rank $rank( |\$)")" || fail "kill $k: no worker $rank"
-    wait $run || fail "kill $k of worker $rank after step $at: $(tail -3 kill-$k.err)"
-    tail -1 kill-$k/metrics.jsonl | grep -q '"samples_lost":0,"samples_repeated":0' ||
-        fail "kill $k: $(tail -1 kill-$k/metrics.jsonl | cut -c1-200)"
-    losses kill-$k >now.txt
+    pid=$(pgrep -f "worker --job $work/$out/job.yaml .*--rank $rank( |\$)") || fail "$out: no worker $rank"
+    if [ "$1" = kill ]; then
+        kill -9 "$pid" || fail "$out: worker $rank is gone"
+    else
+        kill -STOP "$pid"
+        sleep "$(($(od -An -N1 -tu1 /dev/urandom) % 2)).$(($(od -An -N1 -tu1 /dev/urandom) % 9))"
+        kill -CONT "$pid" 2>/dev/null || true
+    fi
+    wait $run || fail "$out: worker $rank after step $at: $(tail -3 $out.err)"
+    tail -1 $out/metrics.jsonl | grep -q '"samples_lost":0,"samples_repeated":0' ||
+        fail "$out: $(tail -1 $out/metrics.jsonl | cut -c1-200)"
+    losses $out >now.txt
     paste still.txt now.txt | awk '
         $1 != $3 { print "step " $3 " after " $1; bad = 1; exit }
         { d = $2 - $4; d = d < 0 ? -d : d; if (d > w) w = d }
         END { if (!bad && (NR != 300 || w > 2e-3)) print NR " steps, losses " w " apart" }' >bad.txt
-    [ ! -s bad.txt ] || fail "kill $k of worker $rank after step $at: $(cat bad.txt)"
+    [ ! -s bad.txt ] || fail "$out: worker $rank after step $at: $(cat bad.txt)"
+}
+k=0
+while [ $k -lt "$kills" ]; do
+    k=$((k + 1))
+    hurt kill $k
+    [ $((k % 3)) -ne 0 ] || hurt freeze $k
 done
-echo "ok: $kills kills of followers and leaders"
+echo "ok: $kills kills of followers and leaders, $((kills / 3)) freezes"
 
 sed -e 's/lr: 0.001/lr: 1000/' -e 's/adam: /sgd: /' drop.yaml >odd.yaml
 timeout 300 "$rubato" train odd.yaml -w 2 --sockets --json --out odd >odd.jsonl 2>odd.err && fail "a loss that is no number goes on"

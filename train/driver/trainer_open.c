@@ -366,6 +366,7 @@ ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
         .resumed_step = t->step_resumed,
         .batch_max = j->adapt.batch_max,
         .local_max = j->adapt.local_max,
+        .servers = j->servers,
     };
     ru_run_report_workers_set(t->report, workers, workers, workers);
     RU_TRY(ru_run_report_begin(t->report, &start, err));
