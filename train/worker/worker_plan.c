@@ -21,7 +21,7 @@ enum { MEASURED_STEPS = 10, LOOK_STEPS = 20 };
 
 /* Step times tremble: a plan may cost so much of the time until the next one, which each doubles
  * while the same members train. */
-#define PLANNING_PART 0.005
+#define PLANNING_PART 0.01
 enum { PLANS_MAX = 16 };
 
 ru_status rui_plan_open(rui_worker *w, ru_err *err)
@@ -338,13 +338,14 @@ void rui_plan_stepped(rui_worker *w, int64_t took_ns)
     if (!due(w, took_ns, &why)) {
         return;
     }
+    int64_t cpu0 = ru_clock_thread_cpu_ns(); /* waiting for a processor is no work */
     if (serve) {
         order_again(w, why);
     } else {
         sums_again(w, why);
     }
     ru_time now = ru_clock_now();
-    double took = (double)ru_time_since(now, w->at.updated);
+    double took = (double)(ru_clock_thread_cpu_ns() - cpu0);
     p->again_ns = now.ns + (int64_t)(took / PLANNING_PART * (double)(UINT32_C(1) << p->plans));
     p->plans += p->plans < PLANS_MAX ? 1 : 0;
     w->at.updated = now; /* the next step does not pay for it */
