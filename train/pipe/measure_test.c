@@ -98,8 +98,10 @@ static void the_network_decides(void **state)
     assert_true(c.pipeline && c.n_cut == 1);
     assert_string_equal(c.cut[0], "c");
     assert_true(c.data_s > 10 * c.pipeline_s);
+    assert_true(fabs(c.data_s - 800020000 / 12.5e6) < 1e-9); /* a ring of two sends all once */
     assert_ok(ru_pipe_choose(&x.l, 2, 1e12, &arena, &c, &err), err);
     assert_false(c.pipeline);
+    assert_true(fabs(c.data_s - 0.06) < 1e-9); /* half of the computation */
     ru_arena_fini(&arena);
 }
 
