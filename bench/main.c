@@ -8,6 +8,7 @@
 #include "bench/params/params.h"
 #include "bench/replay/replay.h"
 #include "bench/serve/bench_serve.h"
+#include "bench/train/fleet.h"
 #include "bench/wire/net.h"
 #include "bench/wire/order.h"
 #include "env/file/file.h"
@@ -31,6 +32,8 @@
       "all-reduce of 2, 4 and 8 processes compared with Open MPI and gloo")                       \
     X(elastic, ru_bench_elastic,                                                                  \
       "several workers compared with one process; cost of a crash and of a join")                 \
+    X(fleet, ru_bench_fleet,                                                                      \
+      "federated rounds in simulated time: choice, memory, tiers compared with any clients")      \
     X(params, ru_bench_params,                                                                    \
       "apps with shared parameters compared with single-process programs")                        \
     X(start, ru_bench_start, "time from program start to the end of the first training step")     \

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "env/file/file.h"
 #include "env/link/link_tcp.h"
 #include "env/process/self.h"
 #include "fleet/client.h"
@@ -154,6 +155,32 @@ static ru_status split_of(const char *text, ru_split_options *o, ru_err *err)
     return RU_OK;
 }
 
+/* RUN/simulation.json: what the last line says, for programs. */
+static ru_status write_figures(ru_cmd_in *in, const ru_fed_sim_result *r, ru_err *err)
+{
+    ru_text t = ru_text_arena(in->arena);
+    const char *path = ru_path_join(in->arena, r->train.out, "simulation.json");
+    const struct {
+        const char *key;
+        double value;
+    } rows[] = {{"simulated_s", r->simulated_s},
+                {"rounds_per_s", r->rounds_per_s},
+                {"decision_ms", r->decision_mean_s * 1e3},
+                {"decision_most_ms", r->decision_most_s * 1e3},
+                {"peak_bytes", (double)ru_self_rss_peak_bytes()},
+                {"accuracy", ru_metrics_get(&r->train.summary.metrics, "accuracy")}};
+    ru_text_put(&t, "{\"schema\":\"rubato.fed.simulation/1\"");
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        if (rows[k].value >= 0) { /* a model without classes has no accuracy */
+            ru_text_putf(&t, ",\"%s\":", rows[k].key);
+            ru_text_f64(&t, rows[k].value);
+        }
+    }
+    ru_text_put(&t, "}\n");
+    return path == NULL || t.cut ? RU_FAIL(err, RU_E_MEM, "no memory for the figures of a run")
+                                 : ru_file_own(path, t.p, t.n, err);
+}
+
 static ru_status run_sim(ru_cmd_in *in, ru_err *err)
 {
     ru_job job;
@@ -182,6 +209,7 @@ static ru_status run_sim(ru_cmd_in *in, ru_err *err)
     ru_status st = ru_fed_sim(&so, in->arena, &r, err);
     ru_self_stop_unwatch();
     RU_TRY(st);
+    RU_TRY(write_figures(in, &r, err));
     (void)fprintf(stderr,
                   "simulated %.1f s in %.2f rounds/s; choice of a round %.2f ms, at most %.2f ms; "
                   "peak memory %lld MB\n",

@@ -1,0 +1,9 @@
+/* Thread: main only. */
+#ifndef RU_BENCH_TRAIN_FLEET_H
+#define RU_BENCH_TRAIN_FLEET_H
+
+#include "bench/bench.h"
+
+ru_status ru_bench_fleet(ru_bench *b, ru_err *err);
+
+#endif
