@@ -138,6 +138,9 @@ static ru_status perform(const rui_curl *c, CURL *h, const struct curl_slist *he
     (void)c->easy_setopt(h, CURLOPT_TIMEOUT_MS, patience_ms);
     (void)c->easy_setopt(h, CURLOPT_WRITEFUNCTION, on_bytes);
     (void)c->easy_setopt(h, CURLOPT_WRITEDATA, p);
+    if (g->method != NULL) {
+        (void)c->easy_setopt(h, CURLOPT_CUSTOMREQUEST, g->method);
+    }
     if (g->body != NULL) {
         (void)c->easy_setopt(h, CURLOPT_POST, 1L);
         (void)c->easy_setopt(h, CURLOPT_POSTFIELDS, g->body);

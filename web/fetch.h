@@ -10,8 +10,9 @@ enum { RU_FETCH_HEADERS_MAX = 32 };
 
 typedef struct ru_fetch {
     const char *url;
-    const char *token; /* as a bearer token; NULL: none */
-    const char *body;  /* [body_bytes] POST; NULL: GET */
+    const char *token;  /* as a bearer token; NULL: none */
+    const char *body;   /* [body_bytes] POST; NULL: GET */
+    const char *method; /* another one; NULL: that of the body */
     int64_t body_bytes;
     const char *type;          /* of the body */
     const char *const *header; /* [n_headers] "Name: value"; more of them */

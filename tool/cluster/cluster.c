@@ -35,6 +35,9 @@ static const ru_conf_field node_fields[] = {
               "memory that a worker may use at most; 0B: no limit", RU_IN(0, 1e15)),
     RU_ROW(U32, rui_cluster_node, pids, "0",
            "processes and threads that a worker may have at most; 0: no limit", RU_IN(0, 1000000)),
+    RU_ROW(CHOICE, rui_cluster_node, notice, "none",
+           "whose metadata tell that the node is taken away", .choices = "none|aws|gcp"),
+    RU_ROW(TEXT, rui_cluster_node, notice_url, "http://169.254.169.254", "where they are asked"),
 };
 static const ru_conf_field slurm_fields[] = {
     RU_ROW_AS("nodes", U32, rui_cluster_slurm, seats, "0",

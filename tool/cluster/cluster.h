@@ -16,6 +16,8 @@
 typedef struct rui_cluster_node {
     const char *name, *host; /* host "": this machine */
     uint32_t slots, threads, pids;
+    uint32_t notice; /* rui_notice_kind */
+    const char *notice_url;
     double cpu;
     int64_t memory_bytes;
 } rui_cluster_node;

@@ -13,6 +13,7 @@
 #include "env/process/self.h"
 #include "launch/hosts.h"
 #include "tool/cluster/cluster.h"
+#include "tool/cluster/notice.h"
 #include "tool/cmd.h"
 #include "train/app/app_job.h"
 #include "train/job/job.h"
@@ -128,15 +129,23 @@ static ru_status run_agent(ru_cmd_in *in, ru_err *err)
                           .slots = n.slots,
                           .threads = n.threads,
                           .listen = c.workers,
-                          .leaves = ru_cmd_flag(in, "leaves"),
+                          .leaves = ru_cmd_flag(in, "leaves") || n.notice != RUI_NOTICE_NONE,
                           .own_accounts = c.accounts == 0,
                           .limits = {.cpu_quota_ns = (int64_t)(n.cpu * CPU_PERIOD_NS),
                                      .cpu_period_ns = CPU_PERIOD_NS,
                                      .memory_bytes = n.memory_bytes,
                                      .pids = n.pids}};
     RU_TRY(rui_cluster_key(folder, "agent", in->arena, &o.key, err));
-    return o.folder != NULL && o.find != NULL ? ru_agent_run(&o, in->arena, err)
-                                              : RU_FAIL(err, RU_E_MEM, "no memory for an agent");
+    if (o.folder == NULL || o.find == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for an agent");
+    }
+    rui_notice *notice = NULL;
+    if (n.notice != RUI_NOTICE_NONE) {
+        RU_TRY(rui_notice_open(n.notice, n.notice_url, in->arena, &notice, err));
+    }
+    ru_status st = ru_agent_run(&o, in->arena, err);
+    rui_notice_close(notice);
+    return st;
 }
 
 /* -- jobs ----------------------------------------------------------------------------------------
