@@ -111,6 +111,10 @@ static ru_status batch_side(bench *w, const char *batch, uint64_t seed, page *p)
     st = st == RU_OK ? read_page(w, &s, &before) : st;
     st = st == RU_OK ? load(w, &s, BATCH_S, w->seconds, seed + 1, SLO_NS) : st;
     st = st == RU_OK ? read_page(w, &s, p) : st;
+    if (s.process != NULL) { /* it removes the groups of its instances */
+        ru_process_kill(s.process, SIGTERM);
+        (void)ru_process_wait(s.process);
+    }
     rui_side_end(&s);
     p->gb_s -= before.gb_s;
     p->requests -= before.requests;
