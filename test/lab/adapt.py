@@ -1,6 +1,6 @@
 """Batches that adapt: adapt.py PATH_OF_RUBATO
 
-The same network with a fixed batch and with one that adapts, which is stopped and resumed on the way. Progress, which a job with the
+The same network with a fixed batch and with one that adapts, whose leader is killed, and which is stopped and resumed on the way. Progress, which a job with the
 rule adascale shows as its learning rate, must add up to the steps of the fixed batch, whatever the batches were; no sample may be lost;
 and the loss must be that of the fixed batch.
 """
@@ -29,6 +29,15 @@ def steps(out):
     return [x for x in lines(out) if x["schema"] == "rubato.train.step/1"]
 
 
+def wait_epoch(run, epoch):
+    """Until the job is in that epoch, or has ended."""
+    for _ in range(3000):
+        told = steps("adapts")
+        if run.poll() is not None or (told and told[-1]["epoch"] >= epoch):
+            return
+        time.sleep(0.02)
+
+
 def main():
     rubato, failed = os.path.realpath(sys.argv[1]), []
     with tempfile.TemporaryDirectory() as work:
@@ -39,15 +48,14 @@ def main():
                "train": {"optimizer": {"sgd": {"lr": LR}}, "batch": BATCH, "epochs": EPOCHS, "threads": 1, "autotune": False}}
         with open("job.yaml", "w") as f:
             json.dump(job, f)
-        adapt = ["-w", "2", "--set", "train.adapt.batch_max=512", "--set", "train.adapt.local_max=100", "--out", "adapts"]
+        adapt = ["-w", "3", "--set", "train.adapt.batch_max=512", "--set", "train.adapt.local_max=100", "--out", "adapts"]
         train = [rubato, "train", "job.yaml"]
         subprocess.run(train + ["--out", "fixed"], env=env, check=True, capture_output=True, timeout=300)
         run = subprocess.Popen(train + adapt, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for _ in range(3000):
-            told = steps("adapts")
-            if run.poll() is not None or (told and told[-1]["epoch"] >= 3):
-                break
-            time.sleep(0.02)
+        wait_epoch(run, 2)
+        with open(f"/proc/{run.pid}/task/{run.pid}/children") as f:  # the first worker leads
+            os.kill(int(f.read().split()[0]), signal.SIGKILL)
+        wait_epoch(run, 3)
         run.send_signal(signal.SIGINT)
         run.wait(timeout=120)
         first = steps("adapts")
@@ -59,6 +67,8 @@ def main():
         loss = {out: [x["metric"]["loss"] for x in lines(out) if x["schema"] == "rubato.train.eval/1"] for out in ("fixed", "adapts")}
         if len(first) >= len(told) or [x["step"] for x in told] != list(range(1, len(told) + 1)):
             failed.append("the resumed run does not go on where it stopped")
+        if not any(x.get("what") == "lost" for x in lines("adapts")):
+            failed.append("nobody lost a leader")
         if not wanted - 0.01 <= sum(gains) < wanted + max(gains):
             failed.append(f"progress is {sum(gains)} steps instead of {wanted}")
         if max(batches) <= BATCH or max(batches) > 512 or len(told) >= wanted:
