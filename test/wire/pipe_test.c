@@ -1,0 +1,241 @@
+/* The members of a pipeline in the simulator: pieces go through all stages in their order, what the
+ * leader decides comes to all, and whoever crashes, freezes or is cut off, all who live learn of
+ * the end. */
+#include "train/pipe/pipe.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/process.h"
+#include "test/test.h"
+
+enum { STAGES = 4, PIECES = 200, AHEAD = 3, SEEDS = 60 };
+
+typedef struct world {
+    ru_sim *sim;
+    struct process {
+        struct world *world;
+        ru_sim_process process;
+        ru_node *node;
+        ru_pipe *pipe;
+        char address[32];
+        uint32_t stage, arrived, sent, decided, forwarded;
+        bool viewed, ended;
+        ru_status status;
+        char text[256];
+        uint64_t in[AHEAD], out[PIECES];
+    } at[STAGES];
+} world;
+
+/* Link k leads from stage k to stage k + 1. */
+static const ru_pipe_link links[STAGES - 1] = {{0, 1}, {1, 2}, {2, 3}};
+
+static void post(struct process *p, uint32_t number, ru_time now, ru_effects *fx)
+{
+    ru_pipe_post(p->pipe, p->stage - 1, number,
+                 (ru_span){.data = &p->in[number % AHEAD], .size_bytes = 8}, now, fx);
+}
+
+static void forward(struct process *p, uint32_t number, uint64_t value, ru_time now, ru_effects *fx)
+{
+    p->out[number] = value;
+    p->forwarded++;
+    ru_pipe_send(p->pipe, p->stage, number, (ru_span){.data = &p->out[number], .size_bytes = 8},
+                 now, fx);
+}
+
+/* As many as the next stage has places for, as in a pipeline whose gradients come back. */
+static void feed(struct process *p, ru_time now, ru_effects *fx)
+{
+    while (p->forwarded < PIECES && p->forwarded < p->sent + AHEAD) {
+        forward(p, p->forwarded, 100 * (uint64_t)p->forwarded, now, fx);
+    }
+}
+
+static void arrived(struct process *p, uint32_t number, ru_time now, ru_effects *fx)
+{
+    uint64_t value = p->in[number % AHEAD];
+    assert_int_equal(number, p->arrived++);
+    assert_int_equal(value, 100 * (uint64_t)number + p->stage - 1);
+    if (number + AHEAD < PIECES) {
+        post(p, number + AHEAD, now, fx);
+    }
+    if (p->stage + 1 < STAGES) {
+        forward(p, number, value + 1, now, fx);
+        return;
+    }
+    ru_pipe_decide(p->pipe, &number, sizeof number, fx);
+    if (number + 1 == PIECES) {
+        ru_pipe_end(p->pipe, RU_OK, "done", now, fx);
+    }
+}
+
+static void news(void *self, const ru_pipe_news *n, ru_time now)
+{
+    struct process *p = self;
+    uint32_t number;
+    ru_effects *fx = ru_node_enter(p->node, now);
+    switch (n->what) {
+    case RU_PIPE_VIEW:
+        p->viewed = true;
+        p->stage = (uint32_t)n->a;
+        ru_pipe_links(p->pipe, links, STAGES - 1);
+        for (uint32_t k = 0; k < AHEAD && p->stage > 0; k++) {
+            post(p, k, now, fx);
+        }
+        ru_pipe_ready(p->pipe, now, fx);
+        break;
+    case RU_PIPE_GO:
+        if (p->stage == 0) {
+            feed(p, now, fx);
+        }
+        break;
+    case RU_PIPE_SENT:
+        p->sent++;
+        if (p->stage == 0) {
+            feed(p, now, fx);
+        }
+        break;
+    case RU_PIPE_ARRIVED:
+        arrived(p, (uint32_t)n->b, now, fx);
+        break;
+    case RU_PIPE_DECIDED:
+        assert_int_equal(n->a, sizeof number);
+        memcpy(&number, n->data, sizeof number);
+        assert_int_equal(number, p->decided++);
+        break;
+    case RU_PIPE_STOP:
+        break;
+    case RU_PIPE_ENDED:
+        assert_false(p->ended);
+        p->ended = true;
+        p->status = n->status;
+        snprintf(p->text, sizeof p->text, "%s", n->text != NULL ? n->text : "");
+        break;
+    }
+    ru_node_leave(p->node, now);
+}
+
+static void fire(void *self, uint32_t what, ru_time now)
+{
+    ru_node_timer(((struct process *)self)->node, what, now);
+}
+
+static void begin(void *self, uint64_t arg)
+{
+    (void)arg;
+    struct process *p = self;
+    ru_node_start(p->node, ru_sim_now(p->world->sim));
+}
+
+static void add(world *w, uint32_t k)
+{
+    struct process *p = &w->at[k];
+    ru_err err;
+    p->world = w;
+    snprintf(p->address, sizeof p->address, "10.0.0.%u:7", k);
+    assert_ok(ru_sim_process_open(&p->process, w->sim, p->address, &(ru_sim_nic){0}, fire, p, &err),
+              err);
+    ru_node_id self = {ru_rng_u64(ru_sim_rng(w->sim)) | 1};
+    ru_node_options o = {
+        .chan = {.self = self,
+                 .address = p->address,
+                 .job = 1,
+                 .token = (const uint8_t *)"a token of a pipeline, 32 bytes.",
+                 .token_bytes = 32,
+                 .peers_max = 2 * STAGES,
+                 .streams_max = 64,
+                 .slots_max = 64},
+        .link = p->process.link,
+        .member = {.join = k == 0 ? NULL : w->at[0].address, .n_max = STAGES},
+        .timers = {ru_sim_process_timer, ru_sim_process_timer_off, &p->process},
+    };
+    o.member.self.node = self;
+    snprintf(o.member.self.address, sizeof o.member.self.address, "%s", p->address);
+    assert_ok(ru_node_open(&o, &p->process.arena, &p->node, &err), err);
+    ru_sim_process_user(&p->process, ru_node_link_user(p->node));
+    const ru_pipe_options po = {
+        .node = p->node, .self = self, .n = STAGES, .news = news, .news_self = p};
+    assert_ok(ru_pipe_open(&po, &p->process.arena, &p->pipe, &err), err);
+    ru_sim_process_at(&p->process, ru_sim_now(w->sim), begin, p, 0);
+}
+
+/* How many of the living ended well. */
+static uint32_t run_seed(uint64_t seed, const ru_sim_chaos *chaos, uint64_t *hash)
+{
+    static world w;
+    ru_err err;
+    memset(&w, 0, sizeof w);
+    const ru_sim_options so = {.seed = seed, .nodes_max = STAGES};
+    assert_ok(ru_sim_open(&so, &w.sim, &err), err);
+    for (uint32_t k = 0; k < STAGES; k++) {
+        add(&w, k);
+    }
+    if (chaos != NULL) {
+        ru_sim_chaos_start(w.sim, chaos);
+    }
+    assert_ok(ru_sim_run(w.sim, (ru_time){INT64_C(60000000000)}, &err), err);
+    uint32_t well = 0;
+    for (uint32_t k = 0; k < STAGES; k++) {
+        const struct process *p = &w.at[k];
+        if (!ru_sim_alive(w.sim, p->process.node) || !p->viewed) {
+            continue;
+        }
+        if (!p->ended) {
+            fail_msg("seed %llu: process %u, stage %u, waits for ever (%u arrived, %u decided)",
+                     (unsigned long long)seed, k, p->stage, p->arrived, p->decided);
+        }
+        bool leads = p->stage + 1 == STAGES;
+        assert_true(p->status == RU_OK ? leads || p->decided == PIECES : p->text[0] != 0);
+        well += p->status == RU_OK;
+    }
+    *hash = ru_sim_hash(w.sim);
+    for (uint32_t k = 0; k < STAGES; k++) {
+        ru_node_close(w.at[k].node);
+    }
+    ru_sim_close(w.sim);
+    for (uint32_t k = 0; k < STAGES; k++) {
+        ru_sim_process_fini(&w.at[k].process);
+    }
+    return well;
+}
+
+static void pieces_go_through_in_order(void **state)
+{
+    (void)state;
+    uint64_t first, again;
+    assert_int_equal(run_seed(3, NULL, &first), STAGES);
+    assert_int_equal(run_seed(3, NULL, &again), STAGES);
+    assert_true(first == again);
+}
+
+/* A connection that is cut for a moment costs nothing. */
+static void short_cuts_are_mended(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        uint64_t hash;
+        const ru_sim_chaos c = {.jitter_ns = 2000000, .until = {2000000000}};
+        assert_int_equal(run_seed(seed, &c, &hash), STAGES);
+    }
+}
+
+static void all_who_live_learn_of_the_end(void **state)
+{
+    (void)state;
+    uint32_t well = 0;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        uint64_t hash;
+        const ru_sim_chaos c = {.crash_per_s = 20,
+                                .freeze_per_s = 10,
+                                .cut_per_s = 20,
+                                .jitter_ns = 1000000,
+                                .keep_alive = 1,
+                                .until = {1000000000}};
+        well += run_seed(seed, &c, &hash) == STAGES;
+    }
+    assert_true(well < SEEDS); /* some were disturbed */
+}
+
+RU_TESTS(test_pipe, cmocka_unit_test(pieces_go_through_in_order),
+         cmocka_unit_test(short_cuts_are_mended), cmocka_unit_test(all_who_live_learn_of_the_end))
