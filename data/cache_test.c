@@ -533,6 +533,7 @@ static void test_mistakes(void **state)
     opt.cache.n_tiers = 1;
     assert_int_equal(ru_dataset_open(&opt, &d, &f->err), RU_E_CREATE);
     assert_non_null(strstr(f->err.text, file));
+    assert_non_null(strstr(f->err.text, "storage"));
 }
 
 enum { SAMPLES = 16, RECORD = 1000 };

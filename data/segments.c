@@ -308,7 +308,10 @@ static ru_status open_tier(rui_segments *s, const ru_disk_tier *from, tier *t, r
         return rui_no_memory(err, from->path, PATH_MAX_BYTES);
     }
     ru_lock *l = NULL;
-    RU_TRY(ru_dir_make(t->room, err));
+    ru_status st = ru_dir_make(t->room, err);
+    if (st != RU_OK) {
+        return ru_err_wrap(err, st, "storage");
+    }
     if (!ru_dir_is_own(t->room)) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "storage: %s belongs to another user, or others may write into it; name a "
@@ -316,7 +319,7 @@ static ru_status open_tier(rui_segments *s, const ru_disk_tier *from, tier *t, r
                        t->room, t->room);
     }
     RU_TRY(ru_lock_open(t->lock, true, true, &l, err));
-    ru_status st = ru_dir_make(t->folder, err);
+    st = ru_dir_make(t->folder, err);
     st = st == RU_OK ? ru_lock_open(use, false, true, &t->use, err) : st;
     if (st == RU_OK) {
         look(s, t, true);
