@@ -62,4 +62,51 @@ static void steps_become_a_model(void **state)
     assert_ok(ru_path_remove(dir, &err), err);
 }
 
-RU_TESTS(cluster_figures, cmocka_unit_test(steps_become_a_model))
+/* A job that adapts on two workers: what each computes shows in the speed; the model may choose the
+ * batch once the noise is known. */
+static void batches_that_adapt_are_seen(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/rubato-figures-XXXXXX", path[64];
+    ru_figures f = {0};
+    ru_goodput_model m;
+    ru_err err;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    FILE *out = fopen(path, "w");
+    assert_non_null(out);
+    fprintf(out, "{\"schema\":\"rubato.train.start/1\",\"batch\":32,\"batch_max\":256}\n");
+    for (int step = 1; step <= 40; step++) {
+        int batch = step <= 20 ? 32 : 128;
+        double step_s = 1e-3 + batch / 2 * 1e-4;
+        fprintf(out,
+                "{\"schema\":\"rubato.train.step/1\",\"step\":%d,\"loss\":1,\"step_s\":%.9g,"
+                "\"samples_per_s\":%.9g,\"workers\":2%s}\n",
+                step, step_s, batch / step_s, step > 30 ? ",\"gradient_noise\":64" : "");
+        if (step == 30) {
+            fflush(out);
+            ru_figures_look(&f, dir, 1);
+            ru_figures_model(&f, &m);
+            assert_int_equal(m.batch, 32); /* nothing is known of the noise */
+        }
+    }
+    fclose(out);
+    ru_figures_look(&f, dir, 1);
+    assert_int_equal(f.n, 2);
+    assert_int_equal(f.seen[0].local, 16);
+    assert_int_equal(f.seen[1].local, 64);
+    ru_figures_model(&f, &m);
+    assert_int_equal(m.batch, 0);
+    assert_int_equal(m.batch_first, 32);
+    assert_int_equal(m.batch_max, 256);
+    assert_true(fabs(ru_goodput_noise(&m) - 64) < 1e-9);
+    assert_true(fabs(ru_goodput_efficiency(&m, 128) - 96.0 / 192) < 1e-9);
+    for (uint32_t k = 0; k < 2; k++) {
+        double is = 1e-3 + f.seen[k].local * 1e-4;
+        assert_true(fabs(ru_perf_step_s(&m.perf, 1, 2, f.seen[k].local, 0) - is) < 0.15 * is);
+    }
+    assert_ok(ru_path_remove(dir, &err), err);
+}
+
+RU_TESTS(cluster_figures, cmocka_unit_test(batches_that_adapt_are_seen),
+         cmocka_unit_test(steps_become_a_model))
