@@ -419,6 +419,10 @@ static const ru_example examples[] = {
     {"rubato explain world.json share --if gain_min=0", "input changed by --if"},
     {"rubato explain 127.0.0.1:8000 p99",
      "where a served request at this quantile spent its time, and why its batch left"},
+    {"rubato explain 127.0.0.1:8000 batch",
+     "batches on functions: predicted beside measured, and what was spent"},
+    {"rubato explain 127.0.0.1:8000 gate",
+     "trainings on the cores of a server (`rubato train --beside`)"},
     {"rubato explain runs/digits-1 --if network=10Gbit --if workers=4",
      "predict the step on another network with four workers"},
 };
