@@ -229,6 +229,7 @@ static void on_up(void *self, ru_time now)
     c->tries = 0;
     ru_wire_put_u32(&o, RUI_FED_VERSION);
     ru_wire_put_text(&o, c->opt->name, (uint32_t)strlen(c->opt->name));
+    ru_wire_put_u64(&o, c->process);
     say(c, RUI_FED_HELLO, m, ru_wire_size(&o), now);
     ru_loop_timer(c->loop, on_timer, c, TIMER_STILL, ru_time_after(now, still_ns));
 }
@@ -395,6 +396,7 @@ ru_status ru_fed_join(const ru_fed_client_options *opt, ru_arena *arena, ru_err 
     ru_effects_init(&c->fx, &c->fx_arena);
     ru_mutex_init(&c->lock);
     ru_cond_init(&c->changed);
+    ru_self_random(&c->process, sizeof c->process);
     ru_self_stop_watch();
     ru_status st = run(c, err);
     ru_self_stop_unwatch();

@@ -38,6 +38,7 @@ typedef struct rui_fed_client {
     ru_bufs bufs;
     ru_arena fx_arena;
     ru_effects fx;
+    uint64_t process; /* drawn at random: two with one token are told apart */
     uint32_t waker, tries;
     char *state; /* [state_bytes] what the server said of the job; NULL: nothing yet */
     int64_t state_bytes;

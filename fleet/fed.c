@@ -287,7 +287,8 @@ static ru_status begin_round(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err
     f->wait = p.wait;
     f->sent_n = p.n;
     f->answered = f->n_merge = 0;
-    double deadline_s = f->opt.deadline_s > 0 ? f->opt.deadline_s : p.deadline_s;
+    double deadline_s =
+        f->opt.deadline_s > 0 ? f->opt.deadline_s : fmax(p.deadline_s, f->opt.deadline_least_s);
     /* Nobody waits longer than eleven days, and the sum of many rounds fits into the clock. */
     f->deadline.ns = now.ns + (int64_t)(fmin(deadline_s, 1e6) * 1e9);
     send(f, false, p.share_most, fx);

@@ -44,7 +44,8 @@ typedef struct ru_fed_options {
      * `at_once` of them at one time (0: all), and leaves no round waiting. */
     bool absent;
     uint32_t at_once, clients_min; /* clients_min: the first round begins with so many */
-    double deadline_s;             /* of each round; 0: the policy's */
+    double deadline_s;             /* of each round; 0: the policy's, */
+    double deadline_least_s;       /* ... at least this */
     uint32_t round_first;          /* rounds that are done, unless a snapshot says so */
     bool keeps;                    /* after MERGE nothing begins before KEPT */
     uint32_t what_first;           /* of its words */

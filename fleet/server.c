@@ -129,6 +129,7 @@ static ru_status open_fed(rui_fed_server *s, int64_t rounds_done, ru_err *err)
                                .at_once = j->at_once,
                                .clients_min = least,
                                .deadline_s = (double)j->deadline_ns * 1e-9,
+                               .deadline_least_s = 1, /* of a network and a busy machine */
                                .round_first = (uint32_t)rounds_done,
                                .keeps = true};
     s->members = RU_NEW(s->arena, rui_fed_member, j->clients_max);

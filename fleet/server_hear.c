@@ -5,7 +5,8 @@
 #include "base/log.h"
 #include "fleet/server_impl.h"
 
-static const int64_t second_ns = 1000000000, body_wait_ns = 60000000000, end_wait_ns = 3000000000;
+static const int64_t second_ns = 1000000000, body_wait_ns = 60000000000, end_wait_ns = 3000000000,
+                     other_ns = 5000000000; /* a name is free again */
 
 /* -- what guests say ------------------------------------------------------------------------------
  */
@@ -16,6 +17,7 @@ static void on_hello(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
     ru_wire_in w = ru_wire_in_from(ev->data, ev->size_bytes);
     uint32_t version = ru_wire_u32(&w), n = 0;
     const char *text = ru_wire_text(&w, RUI_FED_NAME_MAX, &n);
+    uint64_t process = ru_wire_u64(&w);
     if (text == NULL || version != RUI_FED_VERSION) {
         rui_fed_say_no(ev->node, fx,
                        "this server speaks version %d of the protocol, the client version "
@@ -42,6 +44,15 @@ static void on_hello(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
         rui_fed_say_no(ev->node, fx, "it greets twice, or this server has no memory for it now");
         return;
     }
+    if (m->process != 0 && m->process != process && ev->now.ns - m->gone_at.ns < other_ns) {
+        ru_bufs_put(&s->bufs, copy);
+        rui_fed_say_no(ev->node, fx,
+                       "another process takes part as %s, or did five seconds ago; a token is for "
+                       "one client",
+                       m->name);
+        return;
+    }
+    m->process = process;
     m->greeted = true;
     memcpy(copy, s->state, (size_t)s->state_bytes);
     (void)ru_pull_send(s->pull, ev->node, RUI_FED_START, NULL, 0, copy, s->state_bytes, true, 0,
@@ -144,8 +155,9 @@ static void part_guest(void *self, const ru_event *ev, ru_effects *fx)
     if (ev->kind == RU_EV_DOWN) {
         ru_pull_step(s->pull, ev, fx);
         rui_fed_member *m = rui_fed_member_of(s, ev->node);
-        if (m != NULL) {
+        if (m != NULL && m->greeted) {
             m->greeted = false;
+            m->gone_at = ev->now;
         }
         if (m != NULL && m->up) {
             ru_log(RU_LOG_INFO, "fed", "lost", "client %s is gone; %u are here", m->name,

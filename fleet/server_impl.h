@@ -23,6 +23,8 @@ typedef struct rui_edition {
 typedef struct rui_fed_member {
     char name[RUI_FED_NAME_MAX + 1];
     ru_node_id node;
+    uint64_t process; /* of the client, drawn at random; 0: not known */
+    ru_time gone_at;
     bool greeted; /* on this connection */
     bool up;      /* connected and ready */
     bool offered; /* an update is on its way */

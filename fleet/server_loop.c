@@ -326,13 +326,12 @@ static void follow(rui_fed_server *s, const ru_effect *e, ru_time now, ru_effect
         on_evaluate(s, now, fx);
         break;
     case RU_FED_WAITING:
-        if (s->waits_for == e->value + 1) {
-            break; /* it was said */
+        if (s->waits_for == e->value + 1 || e->value >= needed(s->job)) {
+            break; /* it was said, or all are busy */
         }
         s->waits_for = e->value + 1;
         ru_log(RU_LOG_INFO, "fed", "waiting", "waiting for %lld of %u clients",
-               (long long)(needed(s->job) > e->value ? needed(s->job) - e->value : 0),
-               needed(s->job));
+               (long long)(needed(s->job) - e->value), needed(s->job));
         break;
     case RU_FED_DONE:
         rui_fed_end(s, "done");

@@ -1,6 +1,6 @@
 /* What the server of a federation and its clients say to each other, over the guests' channel.
  *
- *   client  HELLO(version, name) ------------------->  server
+ *   client  HELLO(version, name, process) ---------->  server
  *           <-------- parcel START(job, facts: the text of state.json)
  *           READY(samples, values, hash) ----------->  HEARD
  *           <-------- parcel TASK(task, round, kind; the values of the model)

@@ -44,6 +44,7 @@ done
 serve() { # OUT [OPTION...]: in the background; its address in OUT.log
     local out=$1
     shift
+    touch "$out.log"
     timeout -s KILL 120 "$rubato" fed serve job.yaml --listen 127.0.0.1:${port:-0} --out "$out" "$@" >>"$out.log" 2>&1 &
     server=$!
 }
@@ -101,7 +102,13 @@ chmod 600 carol.token
 sed 's/^carol:/alice:/' carol.token >wrong.token
 "$rubato" fed join "$address" --token-file wrong.token --data carol.yaml >carol.log 2>&1 && fail "another's name"
 grep -q 'refuses this client' carol.log || fail "another's name: $(cat carol.log)"
-join alice
+"$rubato" fed join "$address" --token-file alice.token --data alice.yaml >>alice.log 2>&1 &
+for _ in $(seq 1 600); do
+    grep -q 'client alice with' closed.log && break
+    sleep 0.05
+done
+"$rubato" fed join "$address" --token-file alice.token --data alice.yaml >twice.log 2>&1 && fail "one token twice"
+grep -q 'another process takes part as alice' twice.log || fail "one token twice: $(cat twice.log)"
 join bob
 wait $server || fail "strangers end the server: $(cat closed.log)"
 
