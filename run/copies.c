@@ -34,7 +34,7 @@ struct ru_copies {
     /* The thread's until `ended`, then the trainer's. */
     wanted now;
     ru_bucket *bucket;
-    bool swept, failing; /* failing: the last request was in vain */
+    bool swept, ours, failing; /* failing: nobody answered for too long */
     ru_flag ended;
 };
 
@@ -134,9 +134,30 @@ static ru_status prune(ru_copies *c, const wanted *w, ru_arena *arena, ru_err *e
     return RU_OK;
 }
 
+/* Before the first copy. Later steps there are another run's: its copies would count as the newest,
+ * and those of this run would go. */
+static ru_status check_ours(ru_copies *c, const wanted *w, ru_arena *arena, ru_err *err)
+{
+    ru_bucket_entry *at;
+    uint32_t n;
+    RU_TRY(c->ours ? RU_OK : ru_bucket_list(c->bucket, "", arena, &at, &n, err));
+    for (uint32_t k = 0; !c->ours && k < n; k++) {
+        const char *name;
+        if (step_of(at[k].key, &name) > w->step) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "%s holds a checkpoint of step %lld, so of another run; name another "
+                           "folder in checkpoint.copy_to",
+                           c->address, (long long)step_of(at[k].key, &name));
+        }
+    }
+    c->ours = true;
+    return RU_OK;
+}
+
 static ru_status copy(ru_copies *c, const wanted *w, ru_arena *arena, ru_err *err)
 {
     files f = {0};
+    RU_TRY(check_ours(c, w, arena, err));
     ru_status st = map_all(w->dir, arena, &f, err);
     st = st == RU_OK ? put(c, w, &f, false, arena, err) : st;
     st = st == RU_OK ? put(c, w, &f, true, arena, err) : st;
@@ -156,10 +177,14 @@ static void work(void *self)
     ru_status st = c->swept ? RU_OK : ru_bucket_sweep(c->bucket, &err);
     c->swept = c->swept || st == RU_OK;
     st = st == RU_OK ? copy(c, w, &arena, &err) : st;
-    c->failing = st != RU_OK;
+    c->failing = st == RU_E_PEER;
     if (st == RU_OK) {
         ru_log(RU_LOG_INFO, "train", "copies", "the checkpoint of step %lld is at %s (%.3g s)",
                (long long)w->step, c->address, 1e-9 * (double)ru_time_since(ru_clock_now(), begun));
+    } else if (!ru_path_is_dir(w->dir)) { /* checkpoint.keep is small, or the store slow */
+        ru_log(RU_LOG_INFO, "train", "copies",
+               "the checkpoint of step %lld is not copied: newer ones have its place",
+               (long long)w->step);
     } else {
         ru_log(RU_LOG_WARN, "train", "copies",
                "the checkpoint of step %lld is not copied, training goes on: %s",

@@ -94,6 +94,18 @@ wait "$pid" 2>/dev/null || true
 serve "$work/digits" port="$port"
 wait $run || fail "a server that was away: $(cat err.txt)"
 
+# Samples that were kept before the job begins are not fetched again.
+{
+    job "http://127.0.0.1:$port" 40 full | sed 's/shuffle: full/shuffle: full, cache: bytes/'
+    echo 'storage: [{path: kept, quota: 200MB}]'
+} >kept.yaml
+timeout 60 "$rubato" data warm kept.yaml >out.txt 2>&1 || fail "data warm: $(cat out.txt)"
+grep -q '90000 of 90000 are kept' out.txt || fail "data warm: $(cat out.txt)"
+timeout 60 "$rubato" train kept.yaml --out kept-run >/dev/null 2>err.txt || fail "kept: $(cat err.txt)"
+grep -q ' came from kept samples; 0 were added' err.txt || fail "kept samples are read again: $(cat err.txt)"
+weights kept-run
+cmp near-full.st kept-run.st || fail "kept: other weights than from files"
+
 # Faults that stay: NAME CODE WORDS SERVER_OPTION
 refuse() {
     local name=$1 code=$2 words=$3 rc=0
