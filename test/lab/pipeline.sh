@@ -163,6 +163,9 @@ refused "no layer 'fc9'; its layers are fc1, fc2, fc3" 2 --set 'train.pipeline={
 refused 'leave out train.ema' 2 --set 'train.pipeline={cut: [fc2]}' --set train.ema=0.9
 refused 'leave out train.clip_norm' 2 --set 'train.pipeline={cut: [fc2]}' --set train.clip_norm=1
 
+"$rubato" cluster submit drop.yaml -w 2 --set train.parallel=pipeline >refused.log 2>&1 && fail "a cluster takes a pipeline"
+grep -q 'a cluster starts them one after the other' refused.log || fail "a cluster does not say why it takes no pipeline: $(cat refused.log)"
+
 # The cut is chosen by measured layers.
 pipe conv chosen 2 'bytes_per_s: 1e15'
 grep -q '21 layers measured; predicted for a step of 2 workers: .*, cut at .*; trains as a pipeline' chosen.log || fail "no choice is told: $(head -2 chosen.log)"

@@ -151,8 +151,9 @@ static ru_status run_agent(ru_cmd_in *in, ru_err *err)
 /* -- jobs ----------------------------------------------------------------------------------------
  */
 
-/* The job with its paths resolved, as text. */
-static ru_status resolve(ru_cmd_in *in, const char **name, const char **yaml, ru_err *err)
+/* The job with its paths resolved, as text. `varies`: workers come one after the other. */
+static ru_status resolve(ru_cmd_in *in, bool varies, const char **name, const char **yaml,
+                         ru_err *err)
 {
     uint32_t n;
     const char *const *sets = ru_cmd_texts(in, "set", &n);
@@ -167,6 +168,13 @@ static ru_status resolve(ru_cmd_in *in, const char **name, const char **yaml, ru
     ru_conf *conf;
     ru_text text = ru_text_arena(in->arena);
     RU_TRY(ru_job_load(in->args[0], sets, n, in->arena, &job, &conf, err));
+    if (varies && job.train.parallel == RU_PARALLEL_PIPELINE) {
+        return RU_FAIL(
+            err, RU_E_CONFIG,
+            "%s: train.parallel is pipeline, whose workers start together, and a cluster "
+            "starts them one after the other; set it to data, or use `rubato train`",
+            ru_conf_origin(conf, "train.parallel"));
+    }
     ru_job_dump(&job, conf, &text);
     *name = job.name;
     *yaml = text.p;
@@ -184,7 +192,7 @@ static ru_status run_submit(ru_cmd_in *in, ru_err *err)
     const char *name, *yaml;
     uint32_t min, max;
     RU_TRY(ru_hosts_range(ru_str_c(ru_cmd_text(in, "workers")), "-w", &min, &max, err));
-    RU_TRY(resolve(in, &name, &yaml, err));
+    RU_TRY(resolve(in, true, &name, &yaml, err));
     ru_text body = ru_text_arena(in->arena);
     ru_json j = ru_json_into(&body);
     ru_json_open(&j, NULL, '{');
@@ -223,7 +231,7 @@ static ru_status run_slurm_script(ru_cmd_in *in, ru_err *err)
                        "-w %u:%u: Slurm alone gives a job a fixed number of workers; write -w %u",
                        min, max, max);
     }
-    RU_TRY(resolve(in, &name, &yaml, err));
+    RU_TRY(resolve(in, false, &name, &yaml, err));
     char *path = realpath(in->args[0], NULL);
     ru_text t = ru_text_arena(in->arena);
     ru_text_putf(&t, "#!/bin/sh\n#SBATCH --job-name=%s\n#SBATCH --ntasks=%u\n", name, min);

@@ -98,6 +98,7 @@ static ru_status set_ports(rui_pipe_worker *w, uint32_t slot, ru_err *err)
 static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
 {
     rui_trainer *t = &w->t;
+    t->names.sums = ru_recorder_name(t->recorder, "wait for a stage", "train");
     w->n_slots = ru_pipe_in_flight(w->schedule, w->stage, w->stages.n, w->micro);
     w->slot = RU_NEW(w->arena, ru_exe *, w->n_slots);
     w->order = RU_NEW(w->arena, ru_pipe_act, 2 * w->micro);
