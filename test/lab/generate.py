@@ -5,6 +5,7 @@ Trains a small language model and serves it. Texts at temperature 0 must be thos
 OpenAI's completions and Triton's generate, whole and streamed, alone and beside others; with the package
 transformers also those of its GPT-2 with the same weights.
 """
+import atexit
 import http.client
 import json
 import os
@@ -28,6 +29,7 @@ class Server:
     def __init__(self, rubato, *more):
         self.process = subprocess.Popen([rubato, "serve", "run", "-l", "0", "--json", *more],
                                         stdout=subprocess.PIPE, text=True)
+        atexit.register(self.process.kill)  # of a run that fails
         ready = json.loads(self.process.stdout.readline())
         self.host, self.model = ready["address"], ready["model"]
 
