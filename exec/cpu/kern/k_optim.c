@@ -146,20 +146,46 @@ void RUI_K(rui_kern_lamb)(const ru_kern_lamb *o, float step, const ru_kern_segme
 /* In f32 over at most so many elements, then in f64. */
 enum { SQUARES_PART = 1024 };
 
+/* One part. Loops without a choice in them become vectors. */
+static float squares_part(const float *x, const float *y, const float *v, float root, float epsilon,
+                          int64_t n)
+{
+    float part = 0;
+    if (v == NULL && y == NULL) {
+#pragma omp simd reduction(+ : part)
+        for (int64_t i = 0; i < n; i++) {
+            part += x[i] * x[i];
+        }
+    } else if (v == NULL) {
+#pragma omp simd reduction(+ : part)
+        for (int64_t i = 0; i < n; i++) {
+            float d = x[i] + y[i];
+            part += d * d;
+        }
+    } else if (y == NULL) {
+#pragma omp simd reduction(+ : part)
+        for (int64_t i = 0; i < n; i++) {
+            float d = x[i] / (sqrtf(v[i]) * root + epsilon);
+            part += d * d;
+        }
+    } else {
+#pragma omp simd reduction(+ : part)
+        for (int64_t i = 0; i < n; i++) {
+            float d = (x[i] + y[i]) / (sqrtf(v[i]) * root + epsilon);
+            part += d * d;
+        }
+    }
+    return part;
+}
+
 double RUI_K(rui_kern_squares)(const float *x, const float *y, const float *v, float root,
                                float epsilon, int64_t n)
 {
     double sum = 0;
     for (int64_t at = 0; at < n; at += SQUARES_PART) {
-        int64_t end = kv_min_i64(at + SQUARES_PART, n);
-        float part = 0;
-#pragma omp simd reduction(+ : part)
-        for (int64_t i = at; i < end; i++) {
-            float d = y != NULL ? x[i] + y[i] : x[i];
-            d = v != NULL ? d / (sqrtf(v[i]) * root + epsilon) : d;
-            part += d * d;
-        }
-        sum += (double)part;
+        int64_t some = kv_min_i64(SQUARES_PART, n - at);
+        sum += (double)squares_part(x + at, y != NULL ? y + at : NULL, v != NULL ? v + at : NULL,
+                                    root, epsilon, some);
     }
     return sum;
 }
