@@ -325,7 +325,7 @@ static void close_all(rui_fed_server *s)
     ru_link_tcp_close(s->link);
     ru_loop_close(s->loop);
     ru_bufs_fini(&s->bufs);
-    for (uint32_t k = 0; k < RU_FED_EDITIONS; k++) {
+    for (uint32_t k = 0; k < RU_FED_EDITIONS_MAX; k++) {
         free(s->editions[k].values);
     }
     free(s->slot.saved);

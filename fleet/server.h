@@ -6,8 +6,9 @@
  *
  * Clients come at any time and go at any time. What a client sends is checked before it counts; a
  * client that sends what nobody may send is refused with a sentence and the round goes on.
- * Memory: the model, the values of the last rounds that are still on their way (at most
- * RU_FED_EDITIONS), one f64 sum, and RU_FED_BODIES updates that are arriving.
+ * Memory: the model, the values of the last rounds that are still on their way (RU_FED_EDITIONS of
+ * them; when there are more, connections that still wait for old ones are closed), one f64 sum, and
+ * RU_FED_BODIES updates that are arriving.
  *
  * Thread: main. */
 #ifndef RU_FLEET_SERVER_H
@@ -16,7 +17,7 @@
 #include "fleet/fed.h"
 #include "train/driver/rounds.h"
 
-enum { RU_FED_EDITIONS = 4, RU_FED_BODIES = 8, RU_FED_KEY_BYTES = 16 };
+enum { RU_FED_EDITIONS = 4, RU_FED_EDITIONS_MAX = 64, RU_FED_BODIES = 8, RU_FED_KEY_BYTES = 16 };
 
 typedef struct ru_fed_serve_options {
     const ru_train_options *train; /* its job's train.steps are the rounds */

@@ -70,7 +70,7 @@ typedef struct rui_fed_server {
     rui_fed_member *members; /* [job->clients_max] n used */
     uint32_t n, there;
     ru_map by_node; /* node -> member */
-    rui_edition editions[RU_FED_EDITIONS], *now_values;
+    rui_edition editions[RU_FED_EDITIONS_MAX], *now_values;
     ru_fed_sum sum;
     double loss_sum, loss_weight, correct_sum; /* of the answers of the round */
     uint32_t round;
