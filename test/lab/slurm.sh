@@ -105,6 +105,10 @@ down() { # DIR
         for f in "$d"/run/*.pid; do ! alive "$f" || continue 2; done
         break
     done
+    # Who watches over a step goes on without slurmd, and so does the step; its log names the folder.
+    for f in $(pgrep slurmstepd); do
+        [[ -z $(find "/proc/$f/fd" -lname "$d/*" 2>/dev/null | head -1) ]] || kill -9 $(pgrep -P "$f") "$f" 2>/dev/null || true
+    done
     for f in "$d"/run/*.pid; do ! alive "$f" || kill -9 "$(cat "$f")" 2>/dev/null || true; done
 }
 
