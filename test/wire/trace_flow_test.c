@@ -188,6 +188,7 @@ static void within(const errors *e, const char *predictor, int64_t n_min, double
 static void test_predicted_transfers(void **state)
 {
     const ru_sim_job job = {.founders = 2,
+                            .sums = RU_SUMS_SERIAL, /* one sum for each gradient */
                             .n_tensors = 1,
                             .tensor_n = (const int64_t[]){2000000},
                             .counted = true,
@@ -201,8 +202,10 @@ static void test_predicted_transfers(void **state)
  * wait for others as well. */
 static void test_predicted_sums(void **state)
 {
-    ru_sim_job job = {
-        .founders = 4, .n_tensors = 1, .tensor_n = (const int64_t[]){1000000, 400000, 300000}};
+    ru_sim_job job = {.founders = 4,
+                      .sums = RU_SUMS_SERIAL,
+                      .n_tensors = 1,
+                      .tensor_n = (const int64_t[]){1000000, 400000, 300000}};
     errors e;
     predict(*state, &job, &e);
     within(&e, "coll", 24, 0.01, 0.05); /* by the costs alone 0.021, 0.026 */
