@@ -17,7 +17,8 @@ static double log_choose(double n, double k)
 static double without_jitter(const ru_round_in *in, const double *latency)
 {
     double sum = 0;
-    if (in->wait == in->drawn) { /* from the slowest down: P(i) = P(i + 1) (i + 1 - drawn) / i */
+    if (in->drawn > RU_ROUND_EXACT_MAX && in->wait == in->drawn) {
+        /* without logarithms, from the slowest down: P(i) = P(i + 1) (i + 1 - drawn) / i */
         double p = (double)in->drawn / in->n;
         for (uint32_t i = in->n; i >= in->drawn && p > 1e-20; i--) {
             double s = latency[i - 1];
