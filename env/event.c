@@ -8,7 +8,7 @@
 static void *must_have(void *memory)
 {
     if (memory == NULL) {
-        ru_panic(__FILE__, __LINE__, "not enough memory for an effect; this process stops");
+        ru_panic(__FILE__, __LINE__, "out of memory for an effect; this process stops");
     }
     return memory;
 }

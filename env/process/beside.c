@@ -70,8 +70,10 @@ void ru_beside_put(ru_beside *b, ru_beside_kind kind, int64_t value, ru_time now
     uint32_t head = ru_shm_look(&s->head);
     int64_t inside = s->inside + (kind == RU_BESIDE_ARRIVED ? 1 : kind == RU_BESIDE_ENDED ? -1 : 0);
     __atomic_store_n(&s->inside, inside, __ATOMIC_RELAXED);
-    s->slot[head % RU_BESIDE_SLOTS] =
-        (ru_beside_event){.at_ns = now.ns, .value = value, .kind = (uint32_t)kind};
+    ru_beside_event *e = &s->slot[head % RU_BESIDE_SLOTS];
+    __atomic_store_n(&e->at_ns, now.ns, __ATOMIC_RELAXED);
+    __atomic_store_n(&e->value, value, __ATOMIC_RELAXED);
+    __atomic_store_n(&e->kind, (uint32_t)kind, __ATOMIC_RELAXED);
     (void)ru_shm_post(&s->head, head + 1);
 }
 
@@ -107,8 +109,10 @@ bool ru_beside_next(ru_beside *b, ru_beside_event *out)
     }
     bool kept = head - b->next < RU_BESIDE_SLOTS;
     if (kept) {
-        *out = s->slot[b->next % RU_BESIDE_SLOTS];
-        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        const ru_beside_event *e = &s->slot[b->next % RU_BESIDE_SLOTS];
+        *out = (ru_beside_event){.at_ns = __atomic_load_n(&e->at_ns, __ATOMIC_ACQUIRE),
+                                 .value = __atomic_load_n(&e->value, __ATOMIC_ACQUIRE),
+                                 .kind = __atomic_load_n(&e->kind, __ATOMIC_ACQUIRE)};
         head = ru_shm_look(&s->head);
         kept = head - b->next < RU_BESIDE_SLOTS; /* else the copy may be of two events */
     }
