@@ -100,7 +100,7 @@ static ru_status read_token(ru_cmd_in *in, const char **name, uint8_t key[RU_FED
         const char *high = strchr(digits, colon[1 + 2 * k]);
         const char *low = strchr(digits, colon[2 + 2 * k]);
         fine = high != NULL && low != NULL;
-        key[k] = fine ? (uint8_t)((high - digits) << 4 | (low - digits)) : 0;
+        key[k] = (uint8_t)(fine ? (high - digits) << 4 | (low - digits) : 0);
     }
     if (!fine) {
         return RU_FAIL(err, RU_E_USAGE,
