@@ -43,7 +43,7 @@ class RubatoGroup(dist.ProcessGroup):
         if rank == 0:
             store.set("rubato/token", token)
             store.set("rubato/address", text(lib.ru_ranks_address(self._g)))
-        self._closing, self._works = False, collections.deque()
+        self._closing, self._works, self._kept = False, collections.deque(), []
         self._lock, self._more = threading.Lock(), threading.Semaphore(0)
         self._meet(timeout)
         self._waiter = threading.Thread(target=self._complete, name="rubato-group", daemon=True)
@@ -86,7 +86,7 @@ class RubatoGroup(dist.ProcessGroup):
         return _create_work_from_future(ended.then(end))
 
     def _complete(self):
-        err = ffi.new("ru_err *")
+        err, late_ns = ffi.new("ru_err *"), int(self._timeout.total_seconds() * 1e9)
         while True:
             self._more.acquire()
             if not self._works:
@@ -95,9 +95,13 @@ class RubatoGroup(dist.ProcessGroup):
             raised = None
             try:
                 for call, _, after in entries:
-                    status = lib.RU_E_AGAIN
-                    while status == lib.RU_E_AGAIN:
-                        status = lib.ru_ranks_wait(self._g, call, _SLICE_NS, err)
+                    status, left = lib.ru_ranks_wait(self._g, call, _SLICE_NS, err), late_ns
+                    while status == lib.RU_E_AGAIN and not self._closing and left > 0:
+                        status, left = lib.ru_ranks_wait(self._g, call, _SLICE_NS, err), left - _SLICE_NS
+                    if status == lib.RU_E_AGAIN:
+                        self._kept.append(entries)  # the others may still write there
+                        raise _call.BusyError("the process group was destroyed" if self._closing else
+                                              "a collective is not done after %g s" % self._timeout.total_seconds())
                     check(status, err)
                     if after is not None:
                         after()
@@ -229,6 +233,7 @@ class RubatoGroup(dist.ProcessGroup):
     def shutdown(self):
         """Leave: the others' calls raise."""
         if self._g is not None and self._forks == _call.forks():
+            self._closing = True
             self._more.release()  # behind all works
             self._waiter.join()
             g, self._g = self._g, None
@@ -263,7 +268,7 @@ def _dense(t):
 
 def _packed(t):
     _dense(t)
-    return t.detach() if t.is_contiguous() else t.detach().contiguous()
+    return t if t.is_contiguous() else t.detach().contiguous()
 
 
 def _listen(store):
