@@ -63,7 +63,7 @@ static void on_ready(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
 {
     rui_fed_ready r;
     rui_fed_member *m = rui_fed_member_of(s, ev->node);
-    if (m == NULL || m->up || !rui_fed_ready_get(ev->data, ev->size_bytes, &r)) {
+    if (m == NULL || !m->greeted || m->up || !rui_fed_ready_get(ev->data, ev->size_bytes, &r)) {
         rui_fed_say_no(ev->node, fx, "it says that it is ready with numbers that are none");
         return;
     }
@@ -156,7 +156,7 @@ static void part_guest(void *self, const ru_event *ev, ru_effects *fx)
         ru_pull_step(s->pull, ev, fx);
         rui_fed_member *m = rui_fed_member_of(s, ev->node);
         if (m != NULL && m->greeted) {
-            m->greeted = false;
+            m->greeted = m->offered = false;
             m->gone_at = ev->now;
         }
         if (m != NULL && m->up) {
@@ -185,10 +185,10 @@ static void part_guest(void *self, const ru_event *ev, ru_effects *fx)
  */
 
 /* What is wrong with it; NULL: nothing. */
-static const char *wrong(const rui_fed_server *s, const void *head, uint32_t head_bytes,
-                         int64_t body_bytes, rui_fed_update *u)
+static const char *wrong(const rui_fed_server *s, uint32_t what, const void *head,
+                         uint32_t head_bytes, int64_t body_bytes, rui_fed_update *u)
 {
-    if (!rui_fed_update_get(head, head_bytes, u)) {
+    if (what != RUI_FED_UPDATE || !rui_fed_update_get(head, head_bytes, u)) {
         return "its update has a head that is none, or a loss that is not a number";
     }
     return body_bytes != s->flat.count * (int64_t)sizeof(float)
@@ -228,15 +228,13 @@ void rui_fed_got(void *self, ru_node_id from, uint32_t what, const void *head, u
     rui_fed_server *s = self;
     rui_fed_update u;
     rui_fed_member *m = rui_fed_member_of(s, from);
-    if (m != NULL && m->up && what == RUI_FED_UPDATE) {
-        m->offered = false;
-        const char *why = wrong(s, head, head_bytes, body_bytes, &u);
-        rui_fed_heard(from, fx);
-        if (why != NULL) {
-            rui_fed_expel(s, m, why, now, fx);
-        } else {
-            take(s, m, &u, body, now, fx);
-        }
+    m->offered = false; /* may_offer knows who sends it */
+    rui_fed_heard(from, fx);
+    const char *why = wrong(s, what, head, head_bytes, body_bytes, &u);
+    if (m->up && why != NULL) {
+        rui_fed_expel(s, m, why, now, fx);
+    } else if (m->up) {
+        take(s, m, &u, body, now, fx);
     }
     ru_bufs_put(&s->bufs, body);
 }
@@ -257,20 +255,19 @@ void rui_fed_sent(void *self, uint64_t cookie, bool ok, ru_time now, ru_effects 
  */
 
 /* Bodies that do not end give their memory back: updates, and values that nobody takes. */
-static void look_at_bodies(rui_fed_server *s, ru_time now, ru_effects *fx)
+static void look_at_bodies(rui_fed_server *s, ru_time now)
 {
     for (uint32_t i = 0; i < s->n; i++) {
         rui_fed_member *m = &s->members[i];
         bool sends = m->offered && now.ns - m->offered_at.ns > body_wait_ns;
         bool reads = m->reading != 0 && now.ns - m->task_at.ns > body_wait_ns;
-        if (m->up && (sends || reads)) {
+        if (sends || reads) {
             ru_log(RU_LOG_WARN, "fed", "refused", "client %s: %s does not end", m->name,
                    sends ? "its update" : "the model on its way to it");
-            ru_chan_drop(ru_node_guests_chan(s->bridge.node), m->node, now);
-            rui_fed_leave(s, m, now, fx);
+            ru_chan_refuse(ru_node_guests_chan(s->bridge.node), m->node,
+                           "it does not end a parcel", now);
         }
     }
-    ru_pull_sweep(s->pull, fx);
     ru_loop_timer(s->loop, rui_fed_timer, s, RUI_FED_TIMER_BODIES,
                   ru_time_after(now, 5 * second_ns));
 }
@@ -284,7 +281,7 @@ void rui_fed_timer(void *self, uint32_t what, ru_time now)
     } else if (what == RUI_FED_TIMER_EVAL) {
         rui_fed_evaluated(s, now, fx);
     } else if (what == RUI_FED_TIMER_BODIES) {
-        look_at_bodies(s, now, fx);
+        look_at_bodies(s, now);
     }
     ru_node_leave(s->bridge.node, now);
     ru_guests_facts f;

@@ -94,7 +94,7 @@ void rui_fed_leave(rui_fed_server *s, rui_fed_member *m, ru_time now, ru_effects
     if (!m->up) {
         return;
     }
-    m->up = m->offered = false;
+    m->up = false;
     s->there--;
     s->eval_left -= m->task != 0 && m->kind == RUI_FED_EVALUATE ? 1 : 0;
     m->task = 0;
@@ -111,29 +111,28 @@ void rui_fed_expel(rui_fed_server *s, rui_fed_member *m, const char *sentence, r
 }
 
 /* Who still waits for the values of an older round is too slow: nobody may hold their memory. */
-static void drop_slow(rui_fed_server *s, ru_time now, ru_effects *fx)
+static void refuse_slow(rui_fed_server *s, ru_time now)
 {
     for (uint32_t i = 0; i < s->n; i++) {
         rui_fed_member *m = &s->members[i];
         if (m->up && m->reading != 0 && &s->editions[m->reading - 1] != s->now_values) {
             ru_log(RU_LOG_WARN, "fed", "slow", "client %s: the model takes too long to reach it",
                    m->name);
-            ru_chan_drop(ru_node_guests_chan(s->bridge.node), m->node, now);
-            rui_fed_leave(s, m, now, fx);
+            ru_chan_refuse(ru_node_guests_chan(s->bridge.node), m->node,
+                           "it takes too long to receive the model", now);
         }
     }
-    ru_pull_sweep(s->pull, fx);
 }
 
 /* Room for the values of one more round. */
-static rui_edition *edition_new(rui_fed_server *s, ru_time now, ru_effects *fx)
+static rui_edition *edition_new(rui_fed_server *s, ru_time now)
 {
     uint32_t used = 0;
     for (uint32_t k = 0; k < RU_FED_EDITIONS_MAX; k++) {
         used += s->editions[k].refs > 0 ? 1 : 0;
     }
     if (used >= RU_FED_EDITIONS) {
-        drop_slow(s, now, fx);
+        refuse_slow(s, now);
     }
     for (uint32_t k = 0; k < RU_FED_EDITIONS_MAX; k++) {
         rui_edition *e = &s->editions[k];
@@ -248,9 +247,9 @@ static void save(rui_fed_server *s, rui_fed_slot *slot)
     slot->saved_bytes = o.bad ? 0 : ru_wire_size(&o);
 }
 
-static void on_merge(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_effects *fx)
+static void on_merge(rui_fed_server *s, const ru_fed_list *l, ru_time now)
 {
-    rui_edition *e = edition_new(s, now, fx);
+    rui_edition *e = edition_new(s, now);
     if (e == NULL || s->sum.n == 0) {
         rui_fed_fail(s, RU_E_MEM, "no memory for the values of another round");
         return;
@@ -342,7 +341,7 @@ static void follow(rui_fed_server *s, const ru_effect *e, ru_time now, ru_effect
         on_stop(s, e->data, fx);
         break;
     case RU_FED_MERGE:
-        on_merge(s, e->data, now, fx);
+        on_merge(s, e->data, now);
         break;
     case RU_FED_EVALUATE:
         on_evaluate(s, now, fx);
