@@ -88,6 +88,7 @@ static ru_status open_guests(rui_fed_server *s, ru_err *err)
                                 .peers_max = n + 16,
                                 .what_first = RUI_FED_PARCELS,
                                 .local = RUI_FED_LOCAL,
+                                .body_max = model_bytes,
                                 .granted_bytes = RU_FED_BODIES * model_bytes};
     RU_TRY(ru_pull_open(&po, s->arena, &s->pull, err));
     ru_link_tcp_user(s->link, ru_node_guests_link_user(s->bridge.node));

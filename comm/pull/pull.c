@@ -106,6 +106,7 @@ ru_status ru_pull_open(const ru_pull_options *opt, ru_arena *arena, ru_pull **ou
     }
     p->opt = *opt;
     p->opt.granted_bytes = opt->granted_bytes > 0 ? opt->granted_bytes : opt->bufs->max_bytes / 4;
+    p->opt.body_max = opt->body_max > 0 ? opt->body_max : opt->bufs->max_bytes;
     p->n_peers = opt->peers_max;
     p->peers = RU_NEW(arena, peer, p->n_peers);
     p->chunk = RU_NEW(arena, item *, CHUNKS_MAX);
@@ -422,8 +423,8 @@ static const char *wrong(const ru_pull *p, const wire *w, int64_t rest, bool sma
     if (!small && w->body_bytes <= RU_PULL_SMALL_MAX) {
         return "it offered a parcel that is too small for an offer";
     }
-    return !small && w->body_bytes > p->opt.bufs->max_bytes
-               ? "it offered a parcel that is larger than the memory for parcels"
+    return !small && w->body_bytes > p->opt.body_max
+               ? "it offered a parcel that is larger than this process takes"
                : NULL;
 }
 

@@ -10,8 +10,8 @@
  * says what is certain. Large parcels may overtake each other.
  *
  * No connection outlives a parcel that no honest sender sends: one of wrong sizes, or an offer that
- * the receiver could never grant, because its body is small, larger than all of `bufs`, or on its
- * way already. Such an offer would stay first in the list and hold up those of all others.
+ * the receiver could never grant, because its body is small, larger than body_max, or on its way
+ * already. Such an offer would stay first in the list and hold up those of all others.
  * Nor does one on which more than RU_PULL_WAITS_MAX offers wait. An honest sender counts an offer
  * until it hears of the grant, and counts from 0 again with a new connection only, when the
  * receiver forgets the offers of the old one: no more than RU_PULL_OFFERS_MAX of its offers wait.
@@ -56,6 +56,7 @@ typedef struct ru_pull_options {
     uint32_t what_first;   /* RU_PULL_MESSAGES numbers of messages from here on */
     uint32_t local;        /* number of its RU_FX_LOCAL */
     uint64_t background;   /* bit w: large parcels with `what` w let all others go first; w < 64 */
+    int64_t body_max;      /* bytes of a body that comes; 0: what `bufs` may hold */
     int64_t granted_bytes; /* bodies under way to this process at one time; 0: a quarter of bufs */
 } ru_pull_options;
 

@@ -137,7 +137,7 @@ static void open_end(group *g, uint32_t k)
     ru_arena_init(&e->arena, 0);
     ru_arena_init(&e->memory, 0);
     ru_effects_init(&e->fx, &e->memory);
-    ru_bufs_init(&e->bufs, MEMORY);
+    ru_bufs_init(&e->bufs, 2 * MEMORY);
     const ru_chan_options co = {.self = {k + 1},
                                 .address = address,
                                 .job = 1,
@@ -157,8 +157,12 @@ static void open_end(group *g, uint32_t k)
     ru_link link = ru_pipe_link(g->pipe, node);
     assert_ok(ru_chan_open(&co, &link, &user, &e->arena, &e->ch, &err), err);
     ru_pipe_user(g->pipe, node, ru_chan_link_user(e->ch));
-    const ru_pull_options po = {
-        .chan = e->ch, .self = {k + 1}, .bufs = &e->bufs, .user = {e, got, sent}, .peers_max = 4};
+    const ru_pull_options po = {.chan = e->ch,
+                                .self = {k + 1},
+                                .bufs = &e->bufs,
+                                .user = {e, got, sent},
+                                .peers_max = 4,
+                                .body_max = MEMORY};
     if (k != EVIL) {
         assert_ok(ru_pull_open(&po, &e->arena, &e->pull, &err), err);
     }
