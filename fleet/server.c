@@ -253,6 +253,7 @@ static ru_status begin(void *self, const ru_rounds_start *start, ru_err *err)
     int64_t bytes = start->flat->count * (int64_t)sizeof(float);
     s->out = start->out;
     s->flat = *start->flat;
+    s->labels = (double)ru_type_count(&start->run.ckpt.facts.y);
     s->told = start->round;
     s->state = start->state;
     s->state_bytes = start->state_bytes;

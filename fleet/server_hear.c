@@ -92,7 +92,7 @@ static void on_score(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
     if (m == NULL || !m->up) {
         return;
     }
-    if (!rui_fed_score_get(ev->data, ev->size_bytes, &c) || c.count > m->held) {
+    if (!rui_fed_score_get(ev->data, ev->size_bytes, &c) || c.count > m->held * s->labels) {
         rui_fed_expel(s, m, "its score counts what nobody can count", ev->now, fx);
         return;
     }

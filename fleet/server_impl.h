@@ -56,6 +56,7 @@ typedef struct rui_fed_server {
     const char *out, *state; /* folder; [state_bytes] text for newcomers */
     int64_t state_bytes;
     ru_flat flat;
+    double labels; /* of a sample, at most */
     ru_loop *loop;
     ru_link_tcp *link;
     ru_node_loop bridge;

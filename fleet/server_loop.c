@@ -96,9 +96,12 @@ void rui_fed_leave(rui_fed_server *s, rui_fed_member *m, ru_time now, ru_effects
     }
     m->up = false;
     s->there--;
-    s->eval_left -= m->task != 0 && m->kind == RUI_FED_EVALUATE ? 1 : 0;
+    bool scores = m->task != 0 && m->kind == RUI_FED_EVALUATE;
     m->task = 0;
     rui_fed_local(s, RU_FED_LEAVE, rui_fed_number(s, m), NULL, 0, now, fx);
+    if (scores && --s->eval_left == 0) {
+        rui_fed_evaluated(s, now, fx);
+    }
 }
 
 /* It broke the rules: out, until it comes again. */
