@@ -1,5 +1,6 @@
 #include "fleet/wire.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -45,6 +46,12 @@ uint32_t rui_fed_score_put(const rui_fed_score *s, uint8_t *into)
     return (uint32_t)ru_wire_size(&o);
 }
 
+/* Losses are f32: larger ones would make their sum infinite. */
+static bool is_loss(double v)
+{
+    return fabs(v) <= (double)FLT_MAX;
+}
+
 static bool whole(const ru_wire_in *w)
 {
     return !w->bad && w->at == w->end;
@@ -80,7 +87,7 @@ bool rui_fed_update_get(const void *data, int64_t size_bytes, rui_fed_update *ou
     out->loss = ru_wire_f64(&w);
     out->loss_rms = ru_wire_f64(&w);
     out->accuracy = ru_wire_f64(&w);
-    return whole(&w) && isfinite(out->loss) && isfinite(out->loss_rms) && out->loss_rms >= 0 &&
+    return whole(&w) && is_loss(out->loss) && is_loss(out->loss_rms) && out->loss_rms >= 0 &&
            out->accuracy >= -1 && out->accuracy <= 1;
 }
 
@@ -92,7 +99,7 @@ bool rui_fed_score_get(const void *data, int64_t size_bytes, rui_fed_score *out)
     out->count = ru_wire_f64(&w);
     out->loss = ru_wire_f64(&w);
     return whole(&w) && out->count >= 0 && out->count <= 1e15 && out->correct >= 0 &&
-           out->correct <= out->count && isfinite(out->loss);
+           out->correct <= out->count && is_loss(out->loss);
 }
 
 bool rui_fed_name_ok(const char *name)
