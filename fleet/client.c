@@ -7,7 +7,7 @@
 #include "env/process/self.h"
 #include "fleet/client_impl.h"
 
-enum { TIMER_DIAL = 16, TIMER_STILL, SLOTS = 4, BUFS_BYTES = 64 << 20 };
+enum { TIMER_DIAL = 16, TIMER_STILL, SLOTS = 4 };
 
 static const int64_t dial_ns = 1000000000, still_ns = 20000000000;
 
@@ -84,11 +84,10 @@ static void say_ready(rui_fed_client *c, ru_time now)
 static void answer(rui_fed_client *c, rui_fed_work *w, ru_time now)
 {
     uint8_t m[RUI_FED_HEAD_MAX];
-    if (w->st != RU_OK) {
-        if (w->st != RU_E_CANCELLED) {
-            say_failed(c, w->task.task, w->err.text, now);
-            ru_log(RU_LOG_ERROR, "fed", "task", "round %u: %s", w->task.round, w->err.text);
-        }
+    c->task = 0;
+    if (w->st != RU_OK) { /* it ends when the server has heard it */
+        (void)ru_err_set(&c->why, w->st, "round %u: %s", w->task.round, w->err.text);
+        say_failed(c, w->task.task, w->err.text, now);
         ru_bufs_put(&c->bufs, w->values);
     } else if (w->task.kind == RUI_FED_EVALUATE) {
         const rui_fed_score s = {.task = w->task.task,
@@ -108,6 +107,21 @@ static void answer(rui_fed_client *c, rui_fed_work *w, ru_time now)
                            &c->fx);
         perform(c, now);
     }
+}
+
+static void begin(rui_fed_client *c, const rui_fed_task *t, float *values)
+{
+    ru_flag_set(&c->give_up, 0);
+    give(c, WORK_TASK, t, values);
+}
+
+/* The task under way, if there is one: nobody waits for it any more. */
+static void give_up(rui_fed_client *c)
+{
+    c->task = 0;
+    ru_flag_set(&c->give_up, 1);
+    ru_bufs_put(&c->bufs, c->next_values);
+    c->next_values = NULL;
 }
 
 /* The compute thread is done with something. */
@@ -131,10 +145,14 @@ static void on_wake(void *self, ru_time now)
         if (c->up) {
             say_ready(c, now);
         }
-    } else if (c->up) {
+    } else if (w.task.task == c->task && c->next_values == NULL) {
         answer(c, &w, now);
     } else { /* nobody waits for it any more */
         ru_bufs_put(&c->bufs, w.values);
+        if (c->next_values != NULL) {
+            begin(c, &c->next, c->next_values);
+            c->next_values = NULL;
+        }
     }
 }
 
@@ -144,13 +162,12 @@ static void on_wake(void *self, ru_time now)
 static void on_start(rui_fed_client *c, const void *body, int64_t bytes, ru_time now)
 {
     if (c->state == NULL) {
-        c->state = ru_arena_copy(c->arena, body, bytes + 1, 1);
+        c->state = ru_arena_strn(c->arena, body, bytes);
         c->state_bytes = bytes;
         if (c->state == NULL) {
             finish(c, RU_E_MEM, "no memory for the job of the server");
             return;
         }
-        c->state[bytes] = '\0';
         give(c, WORK_OPEN, NULL, NULL);
     } else if (c->opened) { /* the server came again */
         say_ready(c, now);
@@ -172,12 +189,15 @@ static void got(void *self, ru_node_id from, uint32_t what, const void *head, ui
         on_start(c, body, body_bytes, now);
     } else if (what == RUI_FED_TASK && fits && rui_fed_task_get(head, head_bytes, &t) &&
                (t.kind != RUI_FED_EVALUATE || c->held != NULL)) {
+        give_up(c);
+        c->task = t.task;
         if (idle) {
-            ru_flag_set(&c->give_up, 0);
-            give(c, WORK_TASK, &t, body);
-            return;
+            begin(c, &t, body);
+        } else {
+            c->next = t;
+            c->next_values = body;
         }
-        say_failed(c, t.task, "it still works on the task before", now);
+        return;
     }
     ru_bufs_put(&c->bufs, body);
 }
@@ -198,13 +218,15 @@ static void on_message(void *self, uint32_t what, const void *data, int64_t size
     if (what == RUI_FED_BYE) {
         ru_log(RU_LOG_INFO, "fed", "over", "the job is over");
         finish(c, RU_OK, "");
+    } else if (what == RUI_FED_HEARD && c->why.status != RU_OK) {
+        finish(c, RU_OK, ""); /* with what it told the server */
     } else if (what == RUI_FED_NO) {
         (void)snprintf(text, sizeof text, "%s refuses this client: %.*s", c->opt->address,
                        (int)(size_bytes < RUI_FED_TEXT_MAX ? size_bytes : RUI_FED_TEXT_MAX),
                        (const char *)data);
         finish(c, RU_E_PERM, text);
     } else if (what == RUI_FED_STOP) {
-        ru_flag_set(&c->give_up, 1);
+        give_up(c);
     } else if (what >= RUI_FED_PARCELS && what < RUI_FED_END) {
         const ru_event ev = {.kind = RU_EV_MESSAGE,
                              .now = now,
@@ -256,7 +278,10 @@ static void on_down(void *self, ru_status why, const char *sentence, ru_time now
                sentence);
     }
     c->up = false;
-    ru_flag_set(&c->give_up, 1);
+    give_up(c);
+    if (c->why.status != RU_OK) {
+        finish(c, RU_OK, "");
+    }
     ru_loop_timer(c->loop, on_timer, c, TIMER_DIAL, ru_time_after(now, dial_ns));
 }
 

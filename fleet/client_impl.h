@@ -43,7 +43,10 @@ typedef struct rui_fed_client {
     char *state; /* [state_bytes] what the server said of the job; NULL: nothing yet */
     int64_t state_bytes;
     bool up, opened, over;
-    ru_err why; /* status RU_OK: the job is over, or a stop signal came */
+    uint32_t task; /* that it owes an answer to, on this connection; 0: none */
+    rui_fed_task next;
+    float *next_values; /* of `next`, which begins when the task before gave up; NULL: none */
+    ru_err why;         /* status RU_OK: the job is over, or a stop signal came */
     /* Of the compute thread. */
     ru_rundir run;
     ru_job_data data;

@@ -264,8 +264,8 @@ static void look_at_bodies(rui_fed_server *s, ru_time now)
         if (sends || reads) {
             ru_log(RU_LOG_WARN, "fed", "refused", "client %s: %s does not end", m->name,
                    sends ? "its update" : "the model on its way to it");
-            ru_chan_refuse(ru_node_guests_chan(s->bridge.node), m->node,
-                           "it does not end a parcel", now);
+            ru_chan_refuse(ru_node_guests_chan(s->bridge.node), m->node, "it does not end a parcel",
+                           now);
         }
     }
     ru_loop_timer(s->loop, rui_fed_timer, s, RUI_FED_TIMER_BODIES,

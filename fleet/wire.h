@@ -6,7 +6,7 @@
  *           <-------- parcel TASK(task, round, kind; the values of the model)
  *           parcel UPDATE(task, loss; the values after it) ->  HEARD
  *           SCORE(task, hits, rows, loss) ---------->  HEARD      of a task that evaluates
- *           FAILED(task, sentence) ----------------->  HEARD
+ *           FAILED(task, sentence) ----------------->  HEARD      then it ends
  *           STILL ---------------------------------->  HEARD
  *           <-------- STOP(task)    nobody waits for it any more
  *           <-------- NO(sentence)  it may not take part
