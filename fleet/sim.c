@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/heap.h"
 #include "base/rng.h"
 #include "base/str.h"
 #include "env/file/file.h"
@@ -11,12 +12,6 @@
 #include "fleet/fed.h"
 #include "fleet/local.h"
 #include "fleet/sum.h"
-
-/* An answer that comes at a time. */
-typedef struct due {
-    ru_time at;
-    uint32_t client, task;
-} due;
 
 typedef struct sim {
     const ru_fed_sim_options *opt;
@@ -34,57 +29,15 @@ typedef struct sim {
     float *values, *work; /* [flat.count] of the model; of a client */
     int64_t count;
     int64_t *view; /* [most samples of a client] */
-    due *heap;     /* [n_heap] the earliest first */
-    uint32_t n_heap, cap_heap;
+    ru_heap due;   /* answers to come: client << 32 | task; items are of malloc */
     ru_time now, timer, round_begun, begun;
     bool merged, done;
     ru_rng rng;
     double loss, correct, weight;
-    uint32_t round, n_sent, n_merged, first; /* first: rounds done before */
+    uint32_t round, n_sent, n_merged;
     double decision_sum, decision_most;
     uint32_t decisions;
-    ru_status st;
-    ru_err *err;
 } sim;
-
-/* -- answers to come ------------------------------------------------------------------------------
- */
-
-static bool earlier(const due *a, const due *b)
-{
-    return a->at.ns != b->at.ns ? a->at.ns < b->at.ns : a->client < b->client;
-}
-
-static void heap_put(sim *s, due d)
-{
-    if (s->n_heap == s->cap_heap) {
-        s->cap_heap = s->cap_heap > 0 ? 2 * s->cap_heap : 1024;
-        s->heap = realloc(s->heap, s->cap_heap * sizeof *s->heap);
-        RU_CHECK(s->heap != NULL);
-    }
-    uint32_t i = s->n_heap++;
-    for (; i > 0 && earlier(&d, &s->heap[(i - 1) / 2]); i = (i - 1) / 2) {
-        s->heap[i] = s->heap[(i - 1) / 2];
-    }
-    s->heap[i] = d;
-}
-
-static due heap_take(sim *s)
-{
-    due top = s->heap[0], last = s->heap[--s->n_heap];
-    uint32_t i = 0;
-    for (;;) {
-        uint32_t k = 2 * i + 1;
-        k += k + 1 < s->n_heap && earlier(&s->heap[k + 1], &s->heap[k]) ? 1 : 0;
-        if (k >= s->n_heap || !earlier(&s->heap[k], &last)) {
-            break;
-        }
-        s->heap[i] = s->heap[k];
-        i = k;
-    }
-    s->heap[i] = last;
-    return top;
-}
 
 /* -- clients --------------------------------------------------------------------------------------
  */
@@ -100,11 +53,24 @@ static double takes(sim *s, uint32_t client)
 {
     ru_rng own =
         ru_rng_from((uint64_t)s->opt->train->job->train.seed, ru_rng_label("speed") + client);
-    double part =
-        samples_of(s, client) * s->opt->split.clients / (double)ru_dataset_count(s->train);
-    part = s->opt->split.kind == RU_SPLIT_FILE ? part : 1;
-    return s->opt->median_s * ru_math_exp(s->opt->spread * ru_rng_normal(&own)) * part *
-           ru_math_exp(s->opt->jitter * ru_rng_normal(&s->rng));
+    double part = 1; /* of one size, but for a file */
+    if (s->opt->split.kind == RU_SPLIT_FILE) {
+        part = samples_of(s, client) * s->opt->split.clients / (double)ru_dataset_count(s->train);
+    }
+    double took = s->opt->median_s * ru_math_exp(s->opt->spread * ru_rng_normal(&own)) * part *
+                  ru_math_exp(s->opt->jitter * ru_rng_normal(&s->rng));
+    return fmin(took, 1e6); /* as the longest round */
+}
+
+static void put_due(sim *s, ru_time at, uint32_t client, uint32_t task)
+{
+    ru_heap *h = &s->due;
+    if (h->n == h->max) {
+        h->max = h->max > 0 ? 2 * h->max : 1024;
+        h->items = realloc(h->items, h->max * sizeof *h->items);
+        RU_CHECK(h->items != NULL);
+    }
+    (void)!ru_heap_push(h, at.ns, (uint64_t)client << 32 | task);
 }
 
 static ru_local_view view_of(sim *s, const ru_split *split, const ru_dataset *data, uint32_t client)
@@ -149,7 +115,7 @@ static void tasks(sim *s, const ru_fed_list *l)
     for (uint32_t k = 0; k < l->n; k++) {
         double took = takes(s, l->client[k]);
         if (!(ru_rng_f64(&s->rng) < s->opt->lost)) {
-            heap_put(s, (due){{s->now.ns + (int64_t)(took * 1e9)}, l->client[k], l->task});
+            put_due(s, ru_time_after(s->now, (int64_t)(took * 1e9)), l->client[k], l->task);
         }
     }
 }
@@ -244,22 +210,24 @@ static ru_status say(sim *s, ru_event ev, ru_err *err)
 
 static ru_status advance(sim *s, ru_err *err)
 {
-    if (s->n_heap == 0 && s->timer.ns == INT64_MAX) {
+    const ru_heap_item *first = ru_heap_peek(&s->due);
+    if (first == NULL && s->timer.ns == INT64_MAX) {
         return RU_FAIL(err, RU_E_INFEASIBLE,
                        "no client answers any more, and a round needs %u; lower "
                        "federated.per_round or the part that is lost",
                        s->job->per_round);
     }
-    if (s->n_heap == 0 || s->timer.ns <= s->heap[0].at.ns) {
+    if (first == NULL || s->timer.ns <= first->key) {
         s->now = s->timer;
         s->timer.ns = INT64_MAX;
         return say(s, (ru_event){.kind = RU_EV_TIMER, .what = RU_FED_TIMER}, err);
     }
-    due d = heap_take(s);
-    ru_fed_answer a = {.client = d.client, .task = d.task, .loss = -1};
-    s->now = d.at;
-    if (ru_fed_counts(s->fed, d.client, d.task)) {
-        RU_TRY(learn(s, d.client, &a.loss, err));
+    ru_heap_item d;
+    (void)ru_heap_pop(&s->due, &d);
+    ru_fed_answer a = {.client = (uint32_t)(d.value >> 32), .task = (uint32_t)d.value, .loss = -1};
+    s->now.ns = d.key;
+    if (ru_fed_counts(s->fed, a.client, a.task)) {
+        RU_TRY(learn(s, a.client, &a.loss, err));
     }
     return word(s, RU_FED_ANSWER, 0, &a, sizeof a, err);
 }
@@ -301,7 +269,6 @@ static ru_status open_fed(sim *s, ru_err *err)
                                .method = (ru_pick_method)j->method,
                                .seed = (uint64_t)s->opt->train->job->train.seed,
                                .absent = true,
-                               .round_first = s->first,
                                .at_once = j->at_once,
                                .clients_min = j->clients_min,
                                .deadline_s = (double)j->deadline_ns * 1e-9,
@@ -321,7 +288,6 @@ static ru_status begin(void *self, const ru_rounds_start *start, ru_err *err)
     s->out = start->out;
     s->run = start->run;
     s->count = start->flat->count;
-    s->first = (uint32_t)start->round;
     s->begun = ru_clock_now();
     s->values = malloc((size_t)s->count * sizeof *s->values);
     s->work = malloc((size_t)s->count * sizeof *s->work);
@@ -409,13 +375,13 @@ ru_status ru_fed_sim(const ru_fed_sim_options *opt, ru_arena *arena, ru_fed_sim_
     out->decision_most_s = s->decision_most;
     out->decision_mean_s = s->decisions > 0 ? s->decision_sum / s->decisions : 0;
     out->decisions = s->decisions;
-    out->rounds_per_s = took > 0 ? (s->round - s->first) / took : 0;
+    out->rounds_per_s = took > 0 ? s->round / took : 0;
     ru_local_close(s->local);
     ru_dataset_close(s->train);
     ru_dataset_close(s->test);
     free(s->values);
     free(s->work);
-    free(s->heap);
+    free(s->due.items);
     ru_arena_fini(&s->fx_arena);
     return st;
 }
