@@ -94,7 +94,6 @@ void ru_fed_step(ru_fed *f, const ru_event *ev, ru_effects *fx);
 uint32_t ru_fed_round(const ru_fed *f); /* from 1; 0: profile */
 /* [n] RU_PICK_NONE: of none. */
 const uint32_t *ru_fed_tier_of(const ru_fed *f);
-/* Picks, mean latency and state of a client: the audit. */
 /* Will the answer to `task` be averaged, if it comes now? */
 bool ru_fed_counts(const ru_fed *f, uint32_t client, uint32_t task);
 /* The state between two rounds as bytes, to continue from in another process, where all clients are
@@ -102,6 +101,7 @@ bool ru_fed_counts(const ru_fed *f, uint32_t client, uint32_t task);
 int64_t ru_fed_saved_bytes(const ru_fed *f);
 void ru_fed_save(const ru_fed *f, ru_wire_out *o);
 RU_MUST_USE ru_status ru_fed_load(ru_fed *f, ru_wire_in *w, ru_err *err);
+/* Picks, mean latency and state of a client: the audit. */
 ru_pick_client ru_fed_client(const ru_fed *f, uint32_t client);
 /* What is known, as the input of the next decision. View. */
 const ru_pick_in *ru_fed_facts(ru_fed *f);

@@ -1,7 +1,7 @@
 /* A federation between two rounds as bytes. */
 #include "fleet/fed_impl.h"
 
-enum { SAVED_BYTES = 64, SAVED_TIER_BYTES = 40, SAVED_CLIENT_BYTES = 56 };
+enum { SAVED_BYTES = 72, SAVED_TIER_BYTES = 32, SAVED_CLIENT_BYTES = 56 };
 
 int64_t ru_fed_saved_bytes(const ru_fed *f)
 {
@@ -21,6 +21,7 @@ void ru_fed_save(const ru_fed *f, ru_wire_out *o)
     ru_wire_put_u32(o, f->has_chance);
     ru_wire_put_f64(o, f->spread_square);
     ru_wire_put_f64(o, f->doubt);
+    ru_wire_put_f64(o, f->utility);
     ru_wire_put_f64(o, f->utility_before);
     ru_wire_put_f64(o, f->prefer);
     for (uint32_t t = 0; t < f->opt.n_tiers; t++) {
@@ -28,7 +29,6 @@ void ru_fed_save(const ru_fed *f, ru_wire_out *o)
         ru_wire_put_f64(o, f->tier[t].accuracy);
         ru_wire_put_f64(o, f->tier[t].before);
         ru_wire_put_f64(o, f->chance[t]);
-        ru_wire_put_f64(o, f->utility);
     }
     for (uint32_t i = 0; i < f->opt.n; i++) {
         const client *c = &f->clients[i];
@@ -61,6 +61,7 @@ ru_status ru_fed_load(ru_fed *f, ru_wire_in *w, ru_err *err)
     f->has_chance = ru_wire_u32(w) != 0;
     f->spread_square = ru_wire_f64(w);
     f->doubt = ru_wire_f64(w);
+    f->utility = ru_wire_f64(w);
     f->utility_before = ru_wire_f64(w);
     f->prefer = ru_wire_f64(w);
     bool fine = same && f->opt.absent && within(f->spread_square, 0) && within(f->doubt, 0);
@@ -69,7 +70,6 @@ ru_status ru_fed_load(ru_fed *f, ru_wire_in *w, ru_err *err)
         f->tier[t].accuracy = ru_wire_f64(w);
         f->tier[t].before = ru_wire_f64(w);
         f->chance[t] = ru_wire_f64(w);
-        f->utility = ru_wire_f64(w);
         fine = within(f->chance[t], 0) && within(f->tier[t].credits, -1e300);
     }
     for (uint32_t i = 0; i < f->opt.n && fine; i++) {
