@@ -7,6 +7,7 @@
 
 static const int64_t second_ns = 1000000000, body_wait_ns = 60000000000, end_wait_ns = 3000000000,
                      other_ns = 5000000000; /* a name is free again */
+static const uint64_t cookie_start = UINT64_MAX;
 
 /* -- what guests say ------------------------------------------------------------------------------
  */
@@ -39,13 +40,11 @@ static void on_hello(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
                        s->job->clients_max);
         return;
     }
-    void *copy = m->greeted ? NULL : ru_bufs_need(&s->bufs, s->state_bytes);
-    if (copy == NULL) {
-        rui_fed_say_no(ev->node, fx, "it greets twice, or this server has no memory for it now");
+    if (m->greeted) {
+        rui_fed_say_no(ev->node, fx, "it greets twice");
         return;
     }
     if (m->process != 0 && m->process != process && ev->now.ns - m->gone_at.ns < other_ns) {
-        ru_bufs_put(&s->bufs, copy);
         rui_fed_say_no(ev->node, fx,
                        "another process takes part as %s, or did five seconds ago; a token is for "
                        "one client",
@@ -54,9 +53,8 @@ static void on_hello(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
     }
     m->process = process;
     m->greeted = true;
-    memcpy(copy, s->state, (size_t)s->state_bytes);
-    (void)ru_pull_send(s->pull, ev->node, RUI_FED_START, NULL, 0, copy, s->state_bytes, true, 0,
-                       ev->now, fx);
+    (void)ru_pull_send(s->pull, ev->node, RUI_FED_START, NULL, 0, s->state, s->state_bytes, false,
+                       cookie_start, ev->now, fx);
 }
 
 static void on_ready(rui_fed_server *s, const ru_event *ev, ru_effects *fx)
@@ -245,6 +243,9 @@ void rui_fed_sent(void *self, uint64_t cookie, bool ok, ru_time now, ru_effects 
     (void)ok; /* who did not get it is gone, or late */
     (void)now;
     (void)fx;
+    if (cookie == cookie_start) {
+        return;
+    }
     uint32_t e = (uint32_t)(cookie & 0xff);
     s->editions[e].refs--;
     rui_fed_member *m = &s->members[cookie >> 8];

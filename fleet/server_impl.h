@@ -53,7 +53,8 @@ typedef struct rui_fed_server {
     const ru_fed_serve_options *opt;
     const ru_job_federated *job;
     ru_arena *arena;
-    const char *out, *state; /* folder; [state_bytes] text for newcomers */
+    const char *out; /* folder */
+    char *state;     /* [state_bytes] text for newcomers */
     int64_t state_bytes;
     ru_flat flat;
     double labels; /* of a sample, at most */
