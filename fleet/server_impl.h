@@ -80,7 +80,7 @@ typedef struct rui_fed_server {
     uint32_t sent_n;
     int64_t waits_for; /* 1 + clients that were there when it said that it waits; 0: it did not */
     /* An evaluation of the tiers. */
-    uint32_t eval_task, eval_left;
+    uint32_t eval_left;
     double hits[RU_PICK_TIERS_MAX], rows[RU_PICK_TIERS_MAX];
     bool over;
     ru_mutex lock;

@@ -284,7 +284,6 @@ static void on_evaluate(rui_fed_server *s, ru_time now, ru_effects *fx)
     uint32_t asked[RU_PICK_TIERS_MAX] = {0};
     rui_fed_task t = {
         .task = UINT32_MAX - s->round, .round = s->round, .epochs = 1, .kind = RUI_FED_EVALUATE};
-    s->eval_task = t.task;
     s->eval_left = 0;
     for (uint32_t k = 0; k < s->job->tiers; k++) {
         s->hits[k] = s->rows[k] = 0;
