@@ -2,10 +2,9 @@
  * beside those of any clients, with the same model, split and law. */
 #include "bench/train/fleet.h"
 
-#include <stdio.h>
+#include <jansson.h>
 #include <string.h>
 
-#include "base/str.h"
 #include "env/file/file.h"
 #include "env/process/process.h"
 
@@ -20,22 +19,6 @@ static const char job_text[] =
     "train: {batch: 32, optimizer: {sgd: {lr: 0.05}}, threads: 1}\n"
     "federated: {rounds: 20, eval_every: 10, profiles: 1, at_once: 5000}\n";
 
-/* The number under a key of an object of one line; 0: not there. */
-static double number(ru_str text, const char *key)
-{
-    char word[64];
-    double v = 0;
-    (void)snprintf(word, sizeof word, "\"%s\":", key);
-    int64_t at = ru_str_find(text, word), end;
-    if (at < 0) {
-        return 0;
-    }
-    at += (int64_t)strlen(word);
-    for (end = at; end < text.n && text.p[end] != ',' && text.p[end] != '}'; end++) {
-    }
-    return ru_str_f64(ru_str_trim(ru_str_n(text.p + at, end - at)), &v) ? v : 0;
-}
-
 /* One simulation with these settings, as `rubato fed sim` runs it. */
 static ru_status simulate(ru_bench *b, const char *const *more, uint32_t n, figures *out,
                           ru_err *err)
@@ -46,8 +29,6 @@ static ru_status simulate(ru_bench *b, const char *const *more, uint32_t n, figu
     const char *run = ru_path_join(b->arena, b->dir, "fleet-run");
     const char *path = ru_path_join(b->arena, run, "simulation.json");
     uint32_t k = 3;
-    char *text;
-    int64_t size;
     RU_CHECK(n + 8 < WORDS_MAX);
     RU_TRY(ru_file_replace(job, job_text, (int64_t)strlen(job_text), err));
     if (ru_path_exists(run)) {
@@ -68,13 +49,16 @@ static ru_status simulate(ru_bench *b, const char *const *more, uint32_t n, figu
     if (code != 0) {
         return RU_FAIL(err, RU_E_USER, "rubato fed sim ended with code %d", code);
     }
-    RU_TRY(ru_file_read(path, 0, b->arena, &text, &size, err));
-    ru_str t = ru_str_n(text, size);
-    *out = (figures){.simulated_s = number(t, "simulated_s"),
-                     .rounds_per_s = number(t, "rounds_per_s"),
-                     .decision_ms = number(t, "decision_ms"),
-                     .peak_mb = number(t, "peak_bytes") * 1e-6,
-                     .accuracy = number(t, "accuracy")};
+    json_t *o = json_load_file(path, 0, NULL);
+    if (o == NULL) {
+        return RU_FAIL(err, RU_E_DATA, "%s is not there, or is no JSON", path);
+    }
+    *out = (figures){.simulated_s = json_number_value(json_object_get(o, "simulated_s")),
+                     .rounds_per_s = json_number_value(json_object_get(o, "rounds_per_s")),
+                     .decision_ms = json_number_value(json_object_get(o, "decision_ms")),
+                     .peak_mb = json_number_value(json_object_get(o, "peak_bytes")) * 1e-6,
+                     .accuracy = json_number_value(json_object_get(o, "accuracy"))};
+    json_decref(o);
     return RU_OK;
 }
 

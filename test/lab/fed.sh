@@ -88,7 +88,9 @@ python3 "$here/fed_mean.py" check plain 12 alice bob || fail "another model than
 grep -q '^accuracy *0\.9' eval.txt || fail "the model has learned nothing: $(cat eval.txt)"
 "$rubato" predict plain test.csv | grep -qc . || fail "predict"
 "$rubato" export plain --onnx model.onnx >/dev/null && [[ -s model.onnx ]] || fail "export"
-"$rubato" explain plain >/dev/null || fail "explain"
+"$rubato" explain plain >explain.txt || fail "explain"
+grep -qE '^ +12 .* 2 +2 +0 +2 of 0 ' explain.txt || fail "explain shows no rounds: $(cat explain.txt)"
+grep -qE '^ +alice +0 .* 12$' explain.txt || fail "explain shows no clients: $(cat explain.txt)"
 "$rubato" top plain --once | grep -q 'step 12 of 12' || fail "top"
 grep -q 'waiting for 2 of 2 clients' plain.log || fail "it does not say for whom it waits"
 

@@ -12,6 +12,7 @@
 #include "tool/explain/explain_ops.h"
 #include "tool/explain/explain_order.h"
 #include "tool/explain/explain_pulled.h"
+#include "tool/explain/explain_rounds.h"
 #include "tool/explain/explain_sums.h"
 #include "tool/explain/what_if.h"
 #include "tool/serve/client.h"
@@ -390,6 +391,9 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     RU_TRY(show_facts(&w, in->args[0], in->arena, &out, err));
     ru_conf *job;
     RU_TRY(rui_explain_app_open(in->args[0], in->arena, &job, err));
+    if (one == NULL) {
+        RU_TRY(rui_explain_rounds(in->args[0], in->arena, &out, err));
+    }
     if (job != NULL && one == NULL) {
         RU_TRY(rui_explain_app_methods(job, &w, in->arena, &out, err));
     }

@@ -1,0 +1,145 @@
+#include "tool/explain/explain_rounds.h"
+
+#include <jansson.h>
+
+#include "base/table.h"
+#include "env/file/file.h"
+#include "plan/fleet/pick.h"
+
+enum { SHOWN = 24 };
+
+static int64_t whole(const json_t *o, const char *key)
+{
+    return json_integer_value(json_object_get(o, key));
+}
+
+static double number(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
+
+/* A round that was begun again after a kill has two lines, of which the later one counts. */
+static void keep(json_t *rounds, json_t *line)
+{
+    size_t n = json_array_size(rounds);
+    while (n > 0 && whole(json_array_get(rounds, n - 1), "round") >= whole(line, "round")) {
+        (void)json_array_remove(rounds, --n);
+    }
+    (void)json_array_append(rounds, line);
+    if (n == SHOWN) {
+        (void)json_array_remove(rounds, 0);
+    }
+}
+
+static void put_tiers(const json_t *clients, ru_table *t)
+{
+    char text[RU_PICK_TIERS_MAX * 24];
+    ru_text x = ru_text_into(text, sizeof text);
+    uint32_t n[RU_PICK_TIERS_MAX] = {0};
+    for (size_t k = 0; k < json_array_size(clients); k++) {
+        int64_t at = whole(json_array_get(clients, k), "tier");
+        if (at >= 0 && at < RU_PICK_TIERS_MAX) {
+            n[at]++;
+        }
+    }
+    for (uint32_t k = 0; k < RU_PICK_TIERS_MAX; k++) {
+        if (n[k] > 0) {
+            ru_text_putf(&x, "%s%u of %u", x.n > 0 ? ", " : "", n[k], k);
+        }
+    }
+    ru_table_str(t, x.n > 0 ? text : "-");
+}
+
+static ru_status show_rounds(const json_t *rounds, ru_arena *arena, ru_text *out, ru_err *err)
+{
+    static const char *const cols[] = {"round",          "took",  "sent", "answers",
+                                       "without answer", "tiers", "loss"};
+    ru_table t = ru_table_in(arena);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cols); k++) {
+        ru_table_col(&t, cols[k], RU_TABLE_RIGHT);
+    }
+    for (size_t k = 0; k < json_array_size(rounds); k++) {
+        const json_t *o = json_array_get(rounds, k);
+        ru_table_i64(&t, whole(o, "round"));
+        ru_table_ns(&t, (int64_t)(number(o, "seconds") * 1e9));
+        ru_table_i64(&t, whole(o, "sent"));
+        ru_table_i64(&t, whole(o, "answers"));
+        ru_table_i64(&t, whole(o, "sent") - whole(o, "answers"));
+        put_tiers(json_object_get(o, "clients"), &t);
+        ru_table_textf(&t, "%.4g", number(o, "loss"));
+    }
+    ru_text_put(out, "rounds of clients\n");
+    return ru_table_print(&t, 2, out, err);
+}
+
+/* Each client of these rounds as the last of them knows it. */
+static ru_status show_clients(const json_t *rounds, json_t *seen, ru_arena *arena, ru_text *out,
+                              ru_err *err)
+{
+    ru_table t = ru_table_in(arena);
+    ru_table_col(&t, "client", RU_TABLE_LEFT);
+    ru_table_col(&t, "tier", RU_TABLE_RIGHT);
+    ru_table_col(&t, "takes", RU_TABLE_RIGHT);
+    ru_table_col(&t, "picks", RU_TABLE_RIGHT);
+    size_t rest = 0;
+    for (size_t k = json_array_size(rounds); k-- > 0;) {
+        const json_t *clients = json_object_get(json_array_get(rounds, k), "clients");
+        for (size_t i = 0; i < json_array_size(clients); i++) {
+            json_t *c = json_array_get(clients, i);
+            const char *name = json_string_value(json_object_get(c, "name"));
+            if (name == NULL || json_object_get(seen, name) != NULL ||
+                json_object_set(seen, name, c) != 0) {
+                continue;
+            }
+            if (json_object_size(seen) > SHOWN) {
+                rest++;
+                continue;
+            }
+            ru_table_str(&t, name);
+            if (whole(c, "tier") >= 0) {
+                ru_table_i64(&t, whole(c, "tier"));
+            } else {
+                ru_table_none(&t);
+            }
+            ru_table_ns(&t, (int64_t)(number(c, "seconds") * 1e9));
+            ru_table_i64(&t, whole(c, "picks"));
+        }
+    }
+    if (json_object_size(seen) == 0) { /* of a simulation */
+        return RU_OK;
+    }
+    ru_text_put(out, "clients of these rounds\n");
+    RU_TRY(ru_table_print(&t, 2, out, err));
+    if (rest > 0) {
+        ru_text_putf(out, "  and %zu more\n", rest);
+    }
+    return RU_OK;
+}
+
+ru_status rui_explain_rounds(const char *run, ru_arena *arena, ru_text *out, ru_err *err)
+{
+    const char *path = ru_path_join(arena, run, "federation.jsonl");
+    char *text;
+    int64_t size;
+    if (path == NULL || !ru_path_is_file(path)) {
+        return RU_OK;
+    }
+    RU_TRY(ru_file_read(path, 0, arena, &text, &size, err));
+    json_t *rounds = json_array(), *seen = json_object();
+    ru_str rest = ru_str_n(text, size), one;
+    while (ru_str_next(&rest, '\n', &one)) {
+        json_t *o = json_loadb(one.p, (size_t)one.n, 0, NULL);
+        if (o != NULL) { /* NULL: the torn line of a kill */
+            keep(rounds, o);
+        }
+        json_decref(o);
+    }
+    ru_status st = RU_OK;
+    if (json_array_size(rounds) > 0) {
+        st = show_rounds(rounds, arena, out, err);
+        st = st == RU_OK ? show_clients(rounds, seen, arena, out, err) : st;
+    }
+    json_decref(rounds);
+    json_decref(seen);
+    return st;
+}
