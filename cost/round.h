@@ -3,12 +3,16 @@
  *
  *   without jitter   P(the answer is the i-th fastest client's) =
  *                    binom(i-1, wait-1) binom(n-i, drawn-wait) / binom(n, drawn)
- *   with jitter      up to RU_ROUND_EXACT_MAX drawn: P(b of the drawn answer by x) by a recursion
- * over clients, each of which answers by x with P(log-normal <= x); the mean by integration over x
- *                    more of them: P(all answer by x) = exp(drawn ((1-q) log mean F + q mean log
- * F)) with q = drawn / n, exact for few of many and for all of them; for `wait` below `drawn` the
- * normal law of a count without replacement. Of more than 4096 clients every so many-th of them in
- * order of latency stands for its neighbours
+ *   with jitter      P(b of the drawn answer by x), each client by its P(log-normal <= x); the mean
+ *                    by integration over x
+ *
+ * Up to RU_ROUND_EXACT_MAX drawn that is a recursion over clients. For more, with q = drawn / n:
+ *
+ *   P(all answer by x) = exp(drawn ((1 - q) log mean F + q mean log F))
+ *
+ * which is exact for few of many and for all of them; for `wait` below `drawn` the normal law of a
+ * count without replacement. Of more than 4096 clients every so many-th of them in order of latency
+ * stands for its neighbours.
  *
  * Source: david-nagaraja-2003 ch. 3 (order statistics of finite populations); the use is ours, the
  * published estimate is the mean of a tier (chai-2020). Thread: any, pure. */
