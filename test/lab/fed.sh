@@ -173,4 +173,6 @@ cmp -s sim1/checkpoints/000000012/model.safetensors sim2/checkpoints/000000012/m
 grep -q 'choice of a round' sim1.log || fail "the simulation does not say how long a choice took"
 "$rubato" fed sim job.yaml --clients 5 --set federated.per_round=6 >/dev/null 2>few.log && fail "more in a round than clients"
 grep -q '5 clients are too few for 6 in a round' few.log || fail "few clients: $(cat few.log)"
+"$rubato" fed serve job.yaml --listen 127.0.0.1:0 --set federated.answers_min=3 2>few.log && fail "more answers than clients"
+grep -q 'a round of 2 clients never has 3 answers' few.log || fail "answers: $(cat few.log)"
 exit $failed

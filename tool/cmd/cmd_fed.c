@@ -56,12 +56,30 @@ static ru_status load_job(ru_cmd_in *in, ru_job *job, ru_conf **conf, ru_err *er
     return RU_OK;
 }
 
+/* A job whose rounds would wait for good. */
+static ru_status check_clients(const ru_job_federated *f, uint32_t clients, ru_err *err)
+{
+    if (f->per_round > clients || f->tiers > clients || f->clients_min > clients) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "%u clients are too few for %u in a round, %u tiers and %u at the beginning "
+                       "(federated.per_round, tiers, clients_min)",
+                       clients, f->per_round, f->tiers, f->clients_min);
+    }
+    return f->answers_min <= f->per_round
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CONFIG,
+                         "a round of %u clients never has %u answers (federated.per_round, "
+                         "answers_min)",
+                         f->per_round, f->answers_min);
+}
+
 static ru_status run_serve(ru_cmd_in *in, ru_err *err)
 {
     ru_job job;
     ru_conf *conf;
     ru_train_result result;
     RU_TRY(load_job(in, &job, &conf, err));
+    RU_TRY(check_clients(&job.federated, job.federated.clients_max, err));
     if (!ru_link_tcp_address_ok(ru_cmd_text(in, "listen"))) {
         return RU_FAIL(err, RU_E_USAGE, "--listen '%s': expected HOST:PORT, [v6]:PORT or :PORT",
                        ru_cmd_text(in, "listen"));
@@ -201,10 +219,7 @@ static ru_status run_sim(ru_cmd_in *in, ru_err *err)
                              .jitter = ru_cmd_f64(in, "jitter"),
                              .lost = ru_cmd_f64(in, "lost")};
     RU_TRY(split_of(ru_cmd_text(in, "split"), &so.split, err));
-    if (job.federated.per_round > so.split.clients || job.federated.tiers > so.split.clients) {
-        return RU_FAIL(err, RU_E_CONFIG, "%u clients are too few for %u in a round and %u tiers",
-                       so.split.clients, job.federated.per_round, job.federated.tiers);
-    }
+    RU_TRY(check_clients(&job.federated, so.split.clients, err));
     ru_self_stop_watch();
     ru_status st = ru_fed_sim(&so, in->arena, &r, err);
     ru_self_stop_unwatch();
