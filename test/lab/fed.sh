@@ -8,7 +8,8 @@
 #      the same model: no update counts twice.
 #   4. of three clients one is killed: the rounds go on without it.
 #   5. FedProx, momentum of the server and the median are those of the script, also across a kill.
-#   6. simulated clients do the same twice.
+#   6. of three clients two are waited for: the third is told to stop and takes its next task all the same.
+#   7. simulated clients do the same twice.
 set -euo pipefail
 rubato=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)
@@ -164,7 +165,16 @@ join carol
 wait $server || fail "the server of medians ends with $?: $(tail -5 median.log)"
 MEDIAN=1 python3 "$here/fed_mean.py" check median 4 alice bob carol || fail "median: another model"
 
-# 6. simulated clients: learn, and do the same twice
+# 6. three are asked, two are waited for
+serve over --set federated.method=over --set federated.clients_min=3 --set federated.rounds=30 --set federated.epochs=40
+address_of over
+join alice
+join bob
+join carol
+wait $server || fail "the server that asks more ends with $?: $(tail -5 over.log)"
+[[ $(grep -c '"sent":3,"answers":2' over/federation.jsonl) -eq 30 ]] || fail "one was left out: $(tail -5 over.log)"
+
+# 7. simulated clients: learn, and do the same twice
 for k in 1 2; do
     "$rubato" fed sim job.yaml --clients 2000 --samples 20 --split classes:2 --lost 0.05 --set federated.tiers=3 \
         --set federated.interval=4 --set federated.per_round=20 --set 'data.train=[alice.csv, bob.csv]' --out sim$k >/dev/null 2>sim$k.log ||
