@@ -1,5 +1,6 @@
 #include "store/tokenizer.h"
 
+#include <ctype.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,18 +182,13 @@ static ru_str bytes_of(const ru_tokenizer *t, const short *table, const char *to
 static ru_str text_of(const ru_tokenizer *t, ru_str token)
 {
     char *out = ru_arena_alloc(t->arena, token.n + 1, 1);
-    int64_t n = 0, byte = -1;
+    int64_t n = 0;
     if (out == NULL) {
         return (ru_str){0};
     }
-    if (token.n == 6 && ru_str_starts(token, "<0x") && token.p[5] == '>') {
-        const char hex[] = {token.p[3], token.p[4], '\0'};
-        char *end;
-        byte = strtol(hex, &end, 16);
-        byte = end == hex + 2 ? byte : -1;
-    }
-    if (byte >= 0) {
-        out[0] = (char)(uint8_t)byte;
+    if (token.n == 6 && ru_str_starts(token, "<0x") && isxdigit((uint8_t)token.p[3]) != 0 &&
+        isxdigit((uint8_t)token.p[4]) != 0 && token.p[5] == '>') {
+        out[0] = (char)(uint8_t)strtol(token.p + 3, NULL, 16);
         return ru_str_n(out, 1);
     }
     for (int64_t at = 0; at < token.n; at++) {
@@ -621,7 +617,8 @@ ru_status ru_tokenizer_split(const ru_tokenizer *t, ru_str text, ru_arena *arena
                              int64_t *n, ru_err *err)
 {
     *n = 0;
-    *ids = RU_NEW(arena, int64_t, 2 * text.n + 1); /* a part may get a blank */
+    /* a part of one letter may get a blank, and each be the three bytes of BLANK */
+    *ids = RU_NEW(arena, int64_t, (t->spaced ? 6 : 1) * text.n + 1);
     if (*ids == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for the tokens of a text");
     }

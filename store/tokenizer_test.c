@@ -145,6 +145,43 @@ static void any_bytes_are_tokens(void **state)
     ru_arena_fini(&arena);
 }
 
+static void put_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Blanks for which a file of Llama's kind has no token are three bytes each. <0x+2> is no byte. */
+static void blanks_without_a_token_are_bytes(void **state)
+{
+    enum { N = 1000 };
+    ru_scratch *s = *state;
+    ru_err err = {0};
+    ru_tokenizer *t;
+    char text[N];
+    int64_t *ids, n;
+    const char *path = ru_arena_printf(&s->arena, "%s/tokenizer.json", s->root);
+    put_file(path,
+             "{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"merges\":[],\"vocab\":{"
+             "\"<0xE2>\":0,\"<0x96>\":1,\"<0x81>\":2,\"<0x+2>\":3}},\"normalizer\":{\"type\":"
+             "\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"\xE2\x96\x81\"},"
+             "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":"
+             "\"\xE2\x96\x81\"}]}}");
+    assert_ok(ru_tokenizer_open(path, &s->arena, &t, &err), err);
+    assert_int_equal(ru_tokenizer_bytes(t, 3).n, 6);
+    memset(text, ' ', N);
+    assert_ok(ru_tokenizer_split(t, ru_str_n(text, N), &s->arena, &ids, &n, &err), err);
+    for (int64_t k = 0; k < N; k++) { /* zeros behind them */
+        assert_non_null(RU_NEW(&s->arena, int64_t, 1));
+    }
+    assert_int_equal(n, 3 * (N + 1));
+    for (int64_t k = 0; k < n; k++) {
+        assert_int_equal(ids[k], k % 3);
+    }
+}
+
 static void what_changes_tokens_is_refused(void **state)
 {
     ru_scratch *s = *state;
@@ -183,10 +220,7 @@ static void what_changes_tokens_is_refused(void **state)
         ru_err err = {0};
         ru_tokenizer *t;
         const char *path = ru_arena_printf(&s->arena, "%s/tokenizer.json", s->root);
-        FILE *f = fopen(path, "w");
-        assert_non_null(f);
-        assert_true(fputs(cases[k].json, f) >= 0);
-        assert_int_equal(fclose(f), 0);
+        put_file(path, cases[k].json);
         assert_int_equal(ru_tokenizer_open(path, &s->arena, &t, &err), cases[k].st);
         if (strstr(err.text, cases[k].says) == NULL) {
             fail_msg("case %u says '%s'", k, err.text);
@@ -196,5 +230,7 @@ static void what_changes_tokens_is_refused(void **state)
 
 RU_TESTS(store_tokenizer, cmocka_unit_test(tokens_are_those_of_the_usual_library),
          cmocka_unit_test(letters_are_merged_beside_bytes), cmocka_unit_test(any_bytes_are_tokens),
+         cmocka_unit_test_setup_teardown(blanks_without_a_token_are_bytes, ru_scratch_open,
+                                         ru_scratch_close),
          cmocka_unit_test_setup_teardown(what_changes_tokens_is_refused, ru_scratch_open,
                                          ru_scratch_close))
