@@ -78,7 +78,7 @@ static void on_wake(void *self, ru_time now)
     }
 }
 
-/* Other files, and clients that send no more, for which two more stand, have the rest. */
+/* Clients that send no more, a fourth of all, have two more each; other files have the rest. */
 static uint32_t conns_max(void)
 {
     uint32_t files = ru_files_max(2 * CONNS);

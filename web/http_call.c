@@ -249,6 +249,44 @@ static void conn_first(ru_http *h, rui_http_conn *c)
     h->conns = c;
 }
 
+/* Which connections have a request in progress. */
+static void note_calls(ru_http *h)
+{
+    for (rui_http_conn *c = h->conns; c != NULL; c = c->next) {
+        c->calls = 0;
+    }
+    for (const rui_http_call *k = h->calls; k != NULL; k = k->next) {
+        rui_http_conn *c = conn_of(h, k->conn);
+        if (c != NULL) {
+            c->calls = 1;
+        }
+    }
+}
+
+static void conn_end(ru_http *h, rui_http_conn *c)
+{
+    (void)shutdown(c->fd, SHUT_RDWR);
+    h->n_ended += c->ended ? 0 : 1;
+    c->ended = true;
+}
+
+/* Few places are left: an eighth of all, of those who ask nothing for longest, are given to others.
+ */
+static void make_room(ru_http *h)
+{
+    uint32_t part = h->opt.conns_max / 8;
+    if (h->opt.request == NULL || h->n_conns - h->n_ended + part < h->opt.conns_max) {
+        return;
+    }
+    note_calls(h);
+    for (rui_http_conn *c = h->last_conn; c != NULL && part > 0; c = c->before) {
+        if (c->calls == 0 && !c->ended) {
+            conn_end(h, c);
+            part--;
+        }
+    }
+}
+
 void rui_http_completed(void *self, struct MHD_Connection *c, void **state,
                         enum MHD_RequestTerminationCode why)
 {
@@ -281,6 +319,9 @@ void rui_http_completed(void *self, struct MHD_Connection *c, void **state,
     k->state = RUI_HTTP_GONE;
     *state = NULL;
     let_go(k);
+    if (h->n_conns - h->n_ended >= h->opt.conns_max) { /* others are not even let in */
+        make_room(h);
+    }
     if (h->opt.sent != NULL) {
         h->opt.sent(h->opt.self);
     }
@@ -288,6 +329,9 @@ void rui_http_completed(void *self, struct MHD_Connection *c, void **state,
 
 bool ru_http_sends(const ru_http *h)
 {
+    if (h->halves != NULL) {
+        return true;
+    }
     for (const rui_http_call *k = h->calls; k != NULL; k = k->next) {
         if (k->state == RUI_HTTP_ANSWERED || k->state == RUI_HTTP_STREAM) {
             return true;
@@ -476,44 +520,6 @@ void ru_http_end(ru_http_request *r)
 
 /* -- times -------------------------------------------------------------------------------------
  */
-
-/* Which connections have a request in progress. */
-static void note_calls(ru_http *h)
-{
-    for (rui_http_conn *c = h->conns; c != NULL; c = c->next) {
-        c->calls = 0;
-    }
-    for (const rui_http_call *k = h->calls; k != NULL; k = k->next) {
-        rui_http_conn *c = conn_of(h, k->conn);
-        if (c != NULL) {
-            c->calls = 1;
-        }
-    }
-}
-
-static void conn_end(ru_http *h, rui_http_conn *c)
-{
-    (void)shutdown(c->fd, SHUT_RDWR);
-    h->n_ended += c->ended ? 0 : 1;
-    c->ended = true;
-}
-
-/* Few places are left: an eighth of all, of those who ask nothing for longest, are given to others.
- */
-static void make_room(ru_http *h)
-{
-    uint32_t part = h->opt.conns_max / 8;
-    if (h->opt.request == NULL || h->n_conns - h->n_ended + part < h->opt.conns_max) {
-        return;
-    }
-    note_calls(h);
-    for (rui_http_conn *c = h->last_conn; c != NULL && part > 0; c = c->before) {
-        if (c->calls == 0 && !c->ended) {
-            conn_end(h, c);
-            part--;
-        }
-    }
-}
 
 void rui_http_connection(void *self, struct MHD_Connection *c, void **socket,
                          enum MHD_ConnectionNotificationCode what)

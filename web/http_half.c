@@ -33,12 +33,15 @@ static void half_free(rui_http_half *f)
         at = &(*at)->next;
     }
     *at = f->next;
+    f->http->n_halves--;
     ru_loop_fd_off(f->http->opt.loop, f->inner);
     ru_loop_fd_off(f->http->opt.loop, f->real);
     close(f->inner);
     close(f->real);
     if (f->call != NULL) {
         f->call->half = NULL;
+    } else if (f->http->opt.sent != NULL) {
+        f->http->opt.sent(f->http->opt.self);
     }
     free(f);
 }
@@ -100,9 +103,22 @@ static void on_inner(void *self, int fd, uint32_t events, ru_time now)
     on_real(f, f->real, 0, now);
 }
 
+/* What came before the end of its sending, and the library has not read. */
+static bool carry_rest(rui_http_half *f, int real, int inner)
+{
+    ssize_t n;
+    do {
+        n = recv(real, f->bytes, BYTES, MSG_DONTWAIT);
+    } while (n > 0 && send(inner, f->bytes, (size_t)n, MSG_NOSIGNAL) == n);
+    return n == 0;
+}
+
 bool rui_http_half_open(rui_http_call *k, int fd)
 {
     ru_http *h = k->http;
+    if (h->n_halves >= h->opt.conns_max / 4) {
+        return false;
+    }
     int pair[2] = {-1, -1}, timeout_ms = (int)h->opt.silent_max_s * 1000;
     rui_http_half *f = malloc(sizeof *f);
     int real = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -111,7 +127,7 @@ bool rui_http_half_open(rui_http_call *k, int fd)
     ru_loop_fd_off(h->opt.loop, fd); /* while it is the client's: another stands there soon */
     ok = ok && ru_loop_fd(h->opt.loop, pair[1], EPOLLIN, on_inner, f, NULL) == RU_OK;
     ok = ok && ru_loop_fd(h->opt.loop, real, 0, on_real, f, NULL) == RU_OK &&
-         dup3(pair[0], fd, O_CLOEXEC) == fd;
+         carry_rest(f, real, pair[1]) && dup3(pair[0], fd, O_CLOEXEC) == fd;
     if (pair[0] >= 0) {
         close(pair[0]);
     }
@@ -136,6 +152,7 @@ bool rui_http_half_open(rui_http_call *k, int fd)
     f->at = f->n = 0;
     f->next = h->halves;
     h->halves = k->half = f;
+    h->n_halves++;
     return true;
 }
 

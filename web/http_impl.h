@@ -83,6 +83,7 @@ struct ru_http {
     rui_http_conn *conns, *last_conn; /* the longest idle last */
     uint32_t n_conns, n_ended;        /* ended: not closed yet */
     rui_http_half *halves;
+    uint32_t n_halves;
     bool running, sweeping;
 #define RUI_X(fn) __typeof__(&MHD_##fn) fn;
     RUI_MHD_LIST(RUI_X)
@@ -109,7 +110,8 @@ void rui_http_leave(rui_http_call *k); /* its client left: the owner is told */
 void rui_http_drop_all(ru_http *h);
 
 /* http_half.c: `fd` of a request that is suspended; its client sends no more. false: no memory or
- * descriptors. */
+ * descriptors, more than a pair of sockets holds is not read, or a fourth of the connections that
+ * there may be have one. */
 bool rui_http_half_open(rui_http_call *k, int fd);
 void rui_http_half_end(rui_http_half *f); /* its request is answered */
 void rui_http_halves_free(ru_http *h);    /* after the library has closed */

@@ -241,8 +241,12 @@ static void answers_who_sends_no_more(void **state)
     turn(&w, 4);
     assert_int_equal(w.n_gone, 0);
     reply_with(&w, w.kept[0], &s, 1);
+    until(&w, &w.n_sent, 1);
+    assert_true(ru_http_sends(w.http)); /* the library has sent it, but not the pair */
     got = hear(&w, a, "late");
     assert_non_null(strstr(got, "200 OK"));
+    until(&w, &w.n_sent, 2);
+    assert_false(ru_http_sends(w.http));
     say(b, "GET /s HTTP/1.1\r\nHost: h\r\n\r\n");
     until(&w, &w.n_requests, 2);
     ru_http_stream(w.kept[1], 200, &f, 1);
@@ -261,6 +265,88 @@ static void answers_who_sends_no_more(void **state)
     close(a);
     close(b);
     close(c);
+    close_all(&w);
+}
+
+/* Two requests, of which the library has not read all when their client ends its sending. */
+static void reads_what_came_before_the_end(void **state)
+{
+    (void)state;
+    static char body[48 << 10];
+    world w;
+    if (!open_with(&w, (ru_http_options){0})) {
+        skip();
+    }
+    int c = dial(&w);
+    const ru_http_span s = {"late", 4};
+    memset(body, 'z', sizeof body);
+    say(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+           "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 49152\r\n\r\n");
+    assert_int_equal(send(c, body, sizeof body, MSG_NOSIGNAL), sizeof body);
+    assert_int_equal(shutdown(c, SHUT_WR), 0);
+    for (uint32_t k = 0; k < 2; k++) {
+        until(&w, &w.n_requests, k + 1);
+        reply_with(&w, w.kept[k], &s, 1);
+        assert_int_equal(w.kept[k]->body_bytes, k == 0 ? 0 : sizeof body);
+        assert_non_null(strstr(hear(&w, c, "late"), "200 OK"));
+    }
+    close(c);
+    close_all(&w);
+}
+
+/* Sockets of clients that send no more are bounded: one more than a fourth of all has left. */
+static void a_fourth_may_send_no_more(void **state)
+{
+    (void)state;
+    enum { N = 5 };
+    world w;
+    if (!open_with(&w, (ru_http_options){.conns_max = 4 * (N - 1)})) {
+        skip();
+    }
+    int fd[N];
+    const ru_http_span s = {"late", 4};
+    for (uint32_t k = 0; k < N; k++) {
+        fd[k] = dial(&w);
+        say(fd[k], "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        until(&w, &w.n_requests, k + 1);
+        assert_int_equal(w.n_gone, 0);
+        assert_int_equal(shutdown(fd[k], SHUT_WR), 0);
+        (void)hear(&w, fd[k], "100 ");
+    }
+    until(&w, &w.n_gone, 1);
+    for (uint32_t k = 0; k < N; k++) {
+        reply_with(&w, w.kept[k], &s, 1);
+        assert_true(k == N - 1 || strstr(hear(&w, fd[k], "late"), "200 OK") != NULL);
+        close(fd[k]);
+    }
+    close_all(&w);
+}
+
+/* All connections wait for answers, so that another one is not let in; afterwards it is. */
+static void answered_clients_make_room(void **state)
+{
+    (void)state;
+    world w;
+    if (!open_with(&w, (ru_http_options){.conns_max = KEPT_MAX, .silent_max_s = 600})) {
+        skip();
+    }
+    int fd[KEPT_MAX + 1];
+    const ru_http_span s = {"late", 4};
+    for (uint32_t k = 0; k <= KEPT_MAX; k++) {
+        fd[k] = dial(&w);
+        say(fd[k], "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        until(&w, &w.n_requests, k < KEPT_MAX ? k + 1 : KEPT_MAX);
+    }
+    turn(&w, 4);
+    assert_int_equal(w.n_requests, KEPT_MAX);
+    w.echo = true;
+    for (uint32_t k = 0; k < KEPT_MAX; k++) {
+        reply_with(&w, w.kept[k], &s, 1);
+    }
+    assert_non_null(strstr(hear(&w, fd[KEPT_MAX], "}"), "400"));
+    for (uint32_t k = 0; k <= KEPT_MAX; k++) {
+        close(fd[k]);
+    }
     close_all(&w);
 }
 
@@ -416,5 +502,7 @@ static void survives_noise(void **state)
 
 RU_TESTS(web_http, cmocka_unit_test(answers_late_and_in_spans),
          cmocka_unit_test(sees_a_client_leave), cmocka_unit_test(answers_who_sends_no_more),
+         cmocka_unit_test(reads_what_came_before_the_end),
+         cmocka_unit_test(a_fourth_may_send_no_more), cmocka_unit_test(answered_clients_make_room),
          cmocka_unit_test(idle_clients_make_room), cmocka_unit_test(bounds_bodies),
          cmocka_unit_test(streams_and_stops_at_a_slow_reader), cmocka_unit_test(survives_noise))
