@@ -471,6 +471,16 @@ static void put_tensor(ru_text *t, const ru_oip_tensor *o)
     ru_text_put(t, "]}");
 }
 
+static void put_tensors(ru_text *t, const char *key, const ru_oip_tensor *list, uint32_t n)
+{
+    ru_text_putf(t, "\"%s\":[", key);
+    for (uint32_t k = 0; k < n; k++) {
+        ru_text_put(t, k > 0 ? "," : "");
+        put_tensor(t, &list[k]);
+    }
+    ru_text_put(t, "]}");
+}
+
 int64_t ru_oip_bytes(const ru_oip_tensor *t)
 {
     int64_t bytes = 0, n = t->texts ? ru_type_count(&t->type) : 0;
@@ -503,20 +513,12 @@ void ru_oip_answer(const char *model, const char *version, ru_str id, const ru_o
         ru_text_put(into, ",\"id\":");
         ru_text_json(into, id);
     }
-    ru_text_put(into, ",\"outputs\":[");
-    for (uint32_t k = 0; k < n; k++) {
-        ru_text_put(into, k > 0 ? "," : "");
-        put_tensor(into, &outputs[k]);
-    }
-    ru_text_put(into, "]}");
+    ru_text_put(into, ",");
+    put_tensors(into, "outputs", outputs, n);
 }
 
 void ru_oip_ask(const ru_oip_tensor *inputs, uint32_t n, ru_text *into)
 {
-    ru_text_put(into, "{\"inputs\":[");
-    for (uint32_t k = 0; k < n; k++) {
-        ru_text_put(into, k > 0 ? "," : "");
-        put_tensor(into, &inputs[k]);
-    }
-    ru_text_put(into, "]}");
+    ru_text_put(into, "{");
+    put_tensors(into, "inputs", inputs, n);
 }

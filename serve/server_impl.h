@@ -134,7 +134,7 @@ rui_version *rui_version_new(ru_server *s, const char *model, const char *versio
 ru_status rui_version_begin(rui_version *v, ru_err *err);
 void rui_version_free(rui_version *v); /* one that did not begin */
 void rui_version_grow(rui_version *v); /* larger batches open, off the loop */
-/* Its functions were probed: it is ready, or failed. */
+/* It is open, and its functions were probed: it is ready, or failed. */
 void rui_version_known(rui_version *v, ru_status st, const ru_err *err, ru_time now);
 /* rui_far_choose, off the loop. false: no memory. */
 bool rui_version_choose(rui_version *v);

@@ -296,8 +296,16 @@ static ru_status prepare(rui_version *v, ru_time now, ru_err *err)
     return v->n_idle == n ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for the model");
 }
 
-static void ready(rui_version *v, ru_time now)
+void rui_version_known(rui_version *v, ru_status st, const ru_err *err, ru_time now)
 {
+    if (v->state != RUI_LOADING) { /* it was too late */
+        return;
+    }
+    if (st != RU_OK) {
+        v->err = *err;
+        failed(v, st);
+        return;
+    }
     v->state = RUI_READY;
     v->since = now;
     rui_infer_pace(v);
@@ -323,30 +331,10 @@ static void opened(ru_server *s, rui_order *o, ru_time now)
         return;
     }
     ru_status st = o->st == RU_OK ? prepare(v, now, &o->err) : o->st;
-    if (st != RU_OK) {
-        v->err = o->err;
-        failed(v, st);
-        return;
+    st = st == RU_OK && s->opt.functions != NULL ? rui_far_open(v, &o->err) : st;
+    if (st != RU_OK || v->far == NULL) { /* functions are probed first */
+        rui_version_known(v, st, &o->err, now);
     }
-    st = s->opt.functions != NULL ? rui_far_open(v, &v->err) : RU_OK;
-    if (st != RU_OK) {
-        failed(v, st);
-    } else if (v->far == NULL) {
-        ready(v, now);
-    }
-}
-
-void rui_version_known(rui_version *v, ru_status st, const ru_err *err, ru_time now)
-{
-    if (v->state != RUI_LOADING) { /* it was too late */
-        return;
-    }
-    if (st != RU_OK) {
-        v->err = *err;
-        failed(v, st);
-        return;
-    }
-    ready(v, now);
 }
 
 /* One that drains may be closed already, and another may stand at its address. */
