@@ -186,6 +186,35 @@ static void urgent_texts_pass_others(void **state)
     ru_steps_close(steps);
 }
 
+/* The prompt of a text that has a place already waits for one of a higher priority. */
+static void urgent_prompts_pass_others(void **state)
+{
+    (void)state;
+    ru_err err = {0};
+    ru_steps *steps;
+    ru_streams *s;
+    const ru_source source = {.ops = &toy_ops};
+    const ru_steps_options o = {.slots = SLOTS, .rows_max = 4};
+    int64_t tokens[2][CONTEXT] = {0};
+    ru_stream t[2];
+    assert_ok(ru_steps_open(&source, &o, &steps, &err), err);
+    assert_ok(ru_streams_open(steps, &s, &err), err);
+    for (uint32_t k = 0; k < 2; k++) {
+        int64_t n = k == 0 ? 20 : 4;
+        t[k] = (ru_stream){
+            .tokens = tokens[k], .n_prompt = n, .n_max = n + 1, .end_token = -1, .priority = 2 - k};
+        ru_streams_ask(s, &t[k]);
+        assert_true(ru_streams_step(s, &err));
+    }
+    assert_int_equal(t[1].end, RU_STREAM_LENGTH);
+    assert_int_equal(t[0].cached, 4);
+    while (ru_streams_step(s, &err)) {
+    }
+    assert_int_equal(t[0].end, RU_STREAM_LENGTH);
+    ru_streams_close(s);
+    ru_steps_close(steps);
+}
+
 /* A token that there is not ends the streams of its step with the sentence. */
 static void a_step_that_fails_says_why(void **state)
 {
@@ -278,5 +307,5 @@ static void tokens_are_drawn_by_their_chance(void **state)
 
 RU_TESTS(test_steps, cmocka_unit_test(tokens_are_drawn_by_their_chance),
          cmocka_unit_test(tokens_are_those_of_whole_recomputation),
-         cmocka_unit_test(urgent_texts_pass_others), cmocka_unit_test(a_step_that_fails_says_why),
-         cmocka_unit_test(draws_are_those_of_sorting))
+         cmocka_unit_test(urgent_texts_pass_others), cmocka_unit_test(urgent_prompts_pass_others),
+         cmocka_unit_test(a_step_that_fails_says_why), cmocka_unit_test(draws_are_those_of_sorting))
