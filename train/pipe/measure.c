@@ -232,6 +232,8 @@ static void put_ns(ru_json *j, const char *key, int64_t ns)
 void ru_pipe_question(const ru_pipe_layers *l, uint32_t units, double bytes_per_s, ru_json *j)
 {
     ru_json_str(j, "method", "flush");
+    /* Data-parallel workers divide the batch, so its whole exchange is one step's: "paper". */
+    ru_json_str(j, "cost", "paper");
     ru_json_i64(j, "microbatches", l->micro);
     ru_json_f64(j, "state", l->state);
     if (units > 0) {
@@ -258,22 +260,6 @@ void ru_pipe_question(const ru_pipe_layers *l, uint32_t units, double bytes_per_
         ru_json_close(j);
     }
     ru_json_close(j);
-}
-
-/* The job's own step on all workers: each computes its part of the batch while gradients are added.
- * (For the policy a data-parallel worker computes a whole minibatch.) */
-static double data_parallel_s(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s)
-{
-    const ru_pipe_cost cost = {
-        .model = RU_PIPE_CALIBRATED, .bytes_per_s = bytes_per_s, .inner = 1, .overlap = 1};
-    ru_pipe_rate rate = ru_cost_pipe_rate(&cost, workers, true);
-    double compute_s = 0, params = 0;
-    for (uint32_t k = 0; k < l->n; k++) {
-        compute_s += 1e-9 * (double)(l->forward_ns[k] + l->backward_ns[k]);
-        params += (double)l->param_bytes[k];
-    }
-    rate.share = 1;
-    return ru_cost_pipe_stage_s(&rate, compute_s / workers, params);
 }
 
 ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s,
@@ -303,8 +289,7 @@ ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes
     ru_arena_fini(&scratch);
     RU_TRY(st);
     const ru_pipe_plan *p = a.plan;
-    ru_pipe_choice choice = {
-        .cut = cut, .data_s = data_parallel_s(l, workers, bytes_per_s), .single_s = p->single_s};
+    ru_pipe_choice choice = {.cut = cut, .data_s = p->data_parallel_s, .single_s = p->single_s};
     for (uint32_t k = 1; k < p->n_layers && p->n_stages == workers; k++) {
         if (p->stage_of[k] != p->stage_of[k - 1]) {
             cut[choice.n_cut++] = l->name[k];
