@@ -272,7 +272,7 @@ static void chan_room(void *self, ru_time now)
     ru_effects *fx = ru_node_enter(n, now);
     for (uint32_t k = 0; k < n->n_parts; k++) {
         const ru_part *p = &n->parts[k];
-        if (p->ops->owns != NULL) {
+        if (p->ops->room != NULL) {
             p->ops->room(p->self, now, fx);
         }
     }

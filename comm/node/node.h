@@ -34,12 +34,13 @@ typedef struct ru_part_ops {
      * whose range holds ev->what. NULL: the part hears guests alone. */
     void (*step)(void *self, const ru_event *ev, ru_effects *fx);
     /* Streams of the channel, and of that of guests: who began this one? NULL: the part has none,
-     * nor the next four. */
+     * nor the next three. */
     bool (*owns)(void *self, uint64_t cookie);
     void (*sent)(void *self, uint64_t cookie, ru_time now, ru_effects *fx);
     void (*arrived)(void *self, uint64_t cookie, ru_time now, ru_effects *fx);
     void (*failed)(void *self, uint64_t cookie, ru_status why, ru_time now, ru_effects *fx);
-    void (*room)(void *self, ru_time now, ru_effects *fx); /* the channel takes streams again */
+    /* The channel takes streams again. NULL: the part asks for few. */
+    void (*room)(void *self, ru_time now, ru_effects *fx);
     /* Of guests (comm/node/guests.h): MESSAGE of a number of the part's guests, DOWN when one went
      * or was refused. Answers are RU_FX_SEND under such numbers. NULL: the part takes none. */
     void (*guest)(void *self, const ru_event *ev, ru_effects *fx);

@@ -288,13 +288,6 @@ static void failed(void *self, uint64_t cookie, ru_status why, ru_time now, ru_e
     }
 }
 
-static void room(void *self, ru_time now, ru_effects *fx)
-{
-    (void)self;
-    (void)now;
-    (void)fx;
-}
-
 /* -- events ------------------------------------------------------------------------------------ */
 
 static uint32_t stage_of(const ru_pipe *p, ru_node_id node)
@@ -397,7 +390,6 @@ static const ru_part_ops part_ops = {.name = "pipe",
                                      .sent = moved,
                                      .arrived = moved,
                                      .failed = failed,
-                                     .room = room,
                                      .ended = is_over};
 
 ru_status ru_pipe_open(const ru_pipe_options *opt, ru_arena *arena, ru_pipe **out, ru_err *err)
