@@ -2,8 +2,8 @@
  *
  *   for each part in the order of the schedule:
  *     F j   samples or pieces of earlier stages --> forward --> pieces for later ones; statistics
- *     B j   gradients of later stages --> backward --> gradients for earlier ones; added to the
- * sums decision of the leader, then the update
+ *     B j   gradients of later stages --> backward --> gradients for earlier ones; their sums
+ *   decision of the leader, then the update
  */
 #include <math.h>
 #include <stdlib.h>
@@ -161,10 +161,10 @@ static ru_status take(rui_pipe_worker *w, ru_exe *e, bool back, uint32_t number)
         if ((back ? x->from : x->to) != w->stage || v.v == 0) {
             continue;
         }
-        const void *piece;
-        RU_TRY(rui_flow_get(w, 2 * i + back, number, &piece));
+        void *piece;
+        RU_TRY(rui_flow_place(w, 2 * i + back, number, &piece));
         memcpy(ru_exe_input(e, v), piece, (size_t)ru_type_bytes(&x->type));
-        rui_flow_used(w, 2 * i + back, number);
+        rui_flow_go(w, 2 * i + back, number);
     }
     return RU_OK;
 }

@@ -32,13 +32,23 @@ ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err)
     if (w->flows == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
     }
-    uint32_t most = ru_pipe_in_flight(w->schedule, 0, w->stages.n, w->micro);
+    uint32_t least = ru_pipe_in_flight(w->schedule, 0, w->stages.n, w->micro), most = 1, places = 0;
+    while (most < least) { /* numbers of pieces may begin again at 0 */
+        most *= 2;
+    }
     for (uint32_t k = 0; k < w->n_links; k++) {
         if (!is_used(w, k)) {
             continue;
         }
         rui_flow *f = &w->flows[k];
         uint32_t ahead = k < 2 * w->stages.n_edges ? most : 1;
+        places += ahead;
+        if (places > RUI_PIPE_EVENTS_MAX / 2) {
+            return RU_FAIL(err, RU_E_LIMIT,
+                           "more than %d pieces would be on their way at stage %u; lower "
+                           "train.accumulate, or cut where fewer values cross",
+                           RUI_PIPE_EVENTS_MAX / 2, w->stage + 1);
+        }
         int64_t bytes = bytes_of(w, k), place = (bytes + 63) / 64 * 64;
         *f = (rui_flow){.bytes = place,
                         .ahead = ahead,
@@ -139,17 +149,4 @@ ru_status rui_flow_put(rui_pipe_worker *w, uint32_t link, uint32_t number, const
         rui_flow_go(w, link, number);
     }
     return st;
-}
-
-ru_status rui_flow_get(rui_pipe_worker *w, uint32_t link, uint32_t number, const void **piece)
-{
-    void *place;
-    ru_status st = rui_flow_place(w, link, number, &place);
-    *piece = place;
-    return st;
-}
-
-void rui_flow_used(rui_pipe_worker *w, uint32_t link, uint32_t number)
-{
-    rui_flow_go(w, link, number);
 }

@@ -1,9 +1,9 @@
 /* Inside of a worker of a pipeline.
  *
- *   worker_pipe.c          loop thread: opening, what the machine and the compute thread say, the
- * end worker_pipe_flow.c     both: pieces on their way between stages worker_pipe_compute.c compute
- * thread: steps worker_pipe_lead.c     compute thread of the leader: reports, evaluation,
- * checkpoints
+ *   worker_pipe.c           loop thread: opening, what machine and compute thread say, the end
+ *   worker_pipe_flow.c      both: pieces on their way between stages
+ *   worker_pipe_compute.c   compute thread: steps
+ *   worker_pipe_lead.c      compute thread of the leader: reports, evaluation, checkpoints
  *
  * Thread: as said at each part; `lock` guards what both touch. */
 #ifndef RU_TRAIN_WORKER_WORKER_PIPE_IMPL_H
@@ -125,14 +125,11 @@ void rui_flows_close(rui_pipe_worker *w);
 /* A piece leaves: copied. RU_E_CANCELLED: the job is over. */
 RU_MUST_USE ru_status rui_flow_put(rui_pipe_worker *w, uint32_t link, uint32_t number,
                                    const void *data);
-/* Place to write the next piece into, then rui_flow_sent. */
+/* Wait for the place of a piece: free, where it leaves, or with what came; until rui_flow_go. */
 RU_MUST_USE ru_status rui_flow_place(rui_pipe_worker *w, uint32_t link, uint32_t number,
                                      void **place);
+/* The piece is written, and leaves; or it was read, and its place takes a later one. */
 void rui_flow_go(rui_pipe_worker *w, uint32_t link, uint32_t number);
-/* A piece is there: view until rui_flow_used. */
-RU_MUST_USE ru_status rui_flow_get(rui_pipe_worker *w, uint32_t link, uint32_t number,
-                                   const void **piece);
-void rui_flow_used(rui_pipe_worker *w, uint32_t link, uint32_t number);
 /* loop thread */
 ru_span rui_flow_span(const rui_pipe_worker *w, uint32_t link, uint32_t number);
 void rui_flow_moved(rui_pipe_worker *w, uint32_t link, uint32_t number);

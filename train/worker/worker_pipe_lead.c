@@ -37,9 +37,9 @@ static ru_status read_state(void *self, const char *name, void *into, ru_err *er
 
 static ru_status gather(rui_pipe_worker *w)
 {
-    const void *piece;
+    void *piece;
     for (uint32_t k = 0; k + 1 < w->stages.n; k++) {
-        RU_TRY(rui_flow_get(w, 2 * w->stages.n_edges + k, w->saves, &piece));
+        RU_TRY(rui_flow_place(w, 2 * w->stages.n_edges + k, w->saves, &piece));
     }
     return RU_OK;
 }
@@ -47,7 +47,7 @@ static ru_status gather(rui_pipe_worker *w)
 static void used(rui_pipe_worker *w)
 {
     for (uint32_t k = 0; k + 1 < w->stages.n; k++) {
-        rui_flow_used(w, 2 * w->stages.n_edges + k, w->saves);
+        rui_flow_go(w, 2 * w->stages.n_edges + k, w->saves);
     }
     w->saves++;
 }
