@@ -11,22 +11,12 @@
 /* Data parallel or a pipeline, and its cut, by measured layers. */
 static ru_status choose_way(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, ru_err *err)
 {
-    enum { CUT_TEXT_MAX = 512 };
     uint32_t n = plan->workers_max, cores = ru_pool_cores();
-    bool hosts = plan->hosts.n > 1;
     ru_pipe_layers l;
     ru_pipe_choice c;
-    if (plan->is_worker || plan->source == RU_HOSTS_TORCHRUN) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "each worker is started by itself here, and they would not choose alike; "
-                       "name the layers in train.pipeline.cut (`rubato plan JOB.yaml pipe` "
-                       "proposes some)");
-    }
     double bytes_per_s = job->train.pipeline.bytes_per_s;
-    bytes_per_s = bytes_per_s > 0 ? bytes_per_s : hosts ? 125e6 : 2e9;
-    uint32_t threads = job->train.threads > 0 ? job->train.threads
-                       : hosts || cores < n   ? hosts ? 0 : 1
-                                              : cores / n;
+    bytes_per_s = bytes_per_s > 0 ? bytes_per_s : 2e9;
+    uint32_t threads = job->train.threads > 0 ? job->train.threads : cores < n ? 1 : cores / n;
     ru_status st = ru_pipe_measure(job, threads, arena, &l, err);
     if (st == RU_E_CONFIG && job->train.parallel == RU_PARALLEL_AUTO) { /* it has no cut */
         (void)fprintf(stderr, "trains data parallel: %s\n", err->text);
@@ -43,8 +33,7 @@ static ru_status choose_way(ru_job *job, const ru_hosts_plan *plan, ru_arena *ar
                        l.n, n);
     }
     bool pipeline = forced || c.pipeline;
-    char text[CUT_TEXT_MAX];
-    ru_text t = ru_text_into(text, sizeof text);
+    ru_text t = ru_text_arena(arena);
     if (c.n_cut > 0) {
         ru_text_putf(&t, "pipeline %.3g ms, cut at ", 1e3 * c.pipeline_s);
     } else {
@@ -56,7 +45,7 @@ static ru_status choose_way(ru_job *job, const ru_hosts_plan *plan, ru_arena *ar
     (void)fprintf(stderr,
                   "%u layers measured; predicted for a step of %u workers: data parallel %.3g ms, "
                   "%s (one worker: %.3g ms); trains %s\n",
-                  l.n, n, 1e3 * c.data_s, text, 1e3 * c.single_s,
+                  l.n, n, 1e3 * c.data_s, t.p, 1e3 * c.single_s,
                   pipeline ? "as a pipeline" : "data parallel");
     job->train.parallel = pipeline ? RU_PARALLEL_PIPELINE : RU_PARALLEL_DATA;
     job->train.pipeline.cut = (ru_conf_texts){.at = c.cut, .n = pipeline ? c.n_cut : 0};
@@ -66,23 +55,30 @@ static ru_status choose_way(ru_job *job, const ru_hosts_plan *plan, ru_arena *ar
 ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, ru_err *err)
 {
     bool automatic = job->train.parallel == RU_PARALLEL_AUTO;
-    bool one = plan->workers_min != plan->workers_max || plan->workers_max < 2;
-    const char *against = automatic ? ru_pipe_job_against(job) : NULL;
+    bool several = plan->hosts.n > 1 || plan->is_worker || plan->source == RU_HOSTS_TORCHRUN;
+    bool range = plan->workers_min != plan->workers_max || plan->workers_max < 2;
+    const char *against = several ? "has its workers on this machine; leave out --hosts and the "
+                                    "variables of other launchers"
+                          : range ? "needs a fixed number of at least 2 workers; start it with -w"
+                                  : ru_pipe_job_against(job);
     if (job->train.parallel == RU_PARALLEL_DATA) {
         return RU_OK;
     }
-    if (automatic && (one || against != NULL)) { /* nothing to choose */
-        (void)fprintf(stderr, "trains data parallel: a pipeline %s\n",
-                      against != NULL ? against : "needs a fixed number of at least 2 workers");
+    if (automatic && against != NULL) { /* nothing to choose */
+        (void)fprintf(stderr, "trains data parallel: a pipeline %s\n", against);
         job->train.parallel = RU_PARALLEL_DATA;
         return RU_OK;
     }
-    if (automatic || (job->train.pipeline.cut.n == 0 && !one)) {
+    if (against != NULL) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.parallel is pipeline, and a pipeline %s, or train data parallel",
+                       against);
+    }
+    if (automatic || job->train.pipeline.cut.n == 0) {
         RU_TRY(choose_way(job, plan, arena, err));
     }
-    return job->train.parallel == RU_PARALLEL_DATA
-               ? RU_OK
-               : ru_pipe_job_check(job, plan->workers_min, plan->workers_max, err);
+    return job->train.parallel == RU_PARALLEL_DATA ? RU_OK
+                                                   : ru_pipe_job_check(job, plan->workers_max, err);
 }
 
 /* A stage cannot be missing: when a worker of a pipeline is lost, all start again from the newest

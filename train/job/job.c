@@ -301,8 +301,7 @@ static const ru_conf_field pipeline_fields[] = {
            "as it can, so that few of them are kept; gpipe goes forward with all of them first",
            .choices = "flush|gpipe"),
     RU_ROW(F64, ru_job_pipeline, bytes_per_s, "0",
-           "where Rubato chooses: bytes that a worker can send in a second; 0: 2e9 on one machine, "
-           "125e6 (1 Gbit/s) between several",
+           "where Rubato chooses: bytes that a worker can send in a second; 0: 2e9",
            RU_IN(0, 1e15)),
 };
 

@@ -39,8 +39,7 @@ const char *ru_pipe_job_against(const ru_job *job)
     return NULL;
 }
 
-ru_status ru_pipe_job_check(const ru_job *job, uint32_t workers_min, uint32_t workers_max,
-                            ru_err *err)
+ru_status ru_pipe_job_check(const ru_job *job, uint32_t workers, ru_err *err)
 {
     const ru_job_train *t = &job->train;
     const char *why = ru_pipe_job_against(job);
@@ -56,7 +55,7 @@ ru_status ru_pipe_job_check(const ru_job *job, uint32_t workers_min, uint32_t wo
                        "a stage, as in cut: [fc2]",
                        t->pipeline.cut.n, RU_STAGES_MAX - 1);
     }
-    if (workers_min != stages || workers_max != stages) {
+    if (workers != stages) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "train.pipeline.cut makes %u stages, and each is one worker's: start the "
                        "job with -w %u",
@@ -291,11 +290,16 @@ static ru_status open_node(rui_pipe_worker *w, ru_err *err)
 
 static ru_status open_all(rui_pipe_worker *w, ru_err *err)
 {
-    RU_TRY(ru_pipe_job_check(w->opt->train.job, w->opt->founders, w->opt->founders, err));
     if (w->opt->shell.newcomer) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "this job is a pipeline, whose stages all have their worker; nobody can "
                        "join it");
+    }
+    RU_TRY(ru_pipe_job_check(w->opt->train.job, w->opt->founders, err));
+    if (w->opt->weights != NULL) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "--weights gives the weights of one worker, and one of a pipeline has those "
+                       "of its stage; leave it out, or train data parallel");
     }
     RU_TRY(ru_shell_open(&w->shell, &w->opt->shell, &shell_ops, w, &w->arena_loop, err));
     RU_TRY(ru_shell_line(&w->shell, &w->line, RUI_PIPE_EVENTS_MAX, sizeof(rui_pipe_event), err));

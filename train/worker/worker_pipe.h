@@ -20,7 +20,6 @@ RU_MUST_USE ru_status ru_pipe_worker_run(const ru_worker_options *opt, ru_arena 
 const char *ru_pipe_job_against(const ru_job *job);
 /* Can this job be a pipeline of `workers` processes? Errors: RU_E_CONFIG naming the key that stands
  * against it. */
-RU_MUST_USE ru_status ru_pipe_job_check(const ru_job *job, uint32_t workers_min,
-                                        uint32_t workers_max, ru_err *err);
+RU_MUST_USE ru_status ru_pipe_job_check(const ru_job *job, uint32_t workers, ru_err *err);
 
 #endif
