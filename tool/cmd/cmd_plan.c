@@ -116,19 +116,24 @@ static ru_status add_file(const ru_policy *p, ru_conf *c, const char *path, cons
 {
     char *text;
     int64_t size;
-    if (ru_path_is_dir(path) || rui_served_is_address(path)) { /* a run, a server */
+    if (cluster == NULL && (ru_path_is_dir(path) || rui_served_is_address(path))) {
+        /* a run, a server */
         ru_world w;
         RU_TRY(rui_world_open(path, arena, &w, err));
         return rui_world_question(&w, path, p, c, arena, NULL, err);
     }
     RU_TRY(ru_file_read(path, RU_CONF_BULK_BYTES_MAX, arena, &text, &size, err));
-    if (ru_world_file_is(ru_str_n(text, size))) {
+    if (cluster == NULL && ru_world_file_is(ru_str_n(text, size))) {
         ru_world w;
         RU_TRY(ru_world_file_parse(path, ru_str_n(text, size), arena, &w, err));
         return rui_world_question(&w, path, p, c, arena, NULL, err);
     }
     if (p == &ru_policy_pipe && is_job(text)) {
         return add_job(path, cluster, c, arena, err);
+    }
+    if (cluster != NULL) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--cluster goes with a job and the policy pipe; leave it out");
     }
     const ru_natural *kind = ru_natural_find(p->name, path, ru_str_n(text, size));
     if (kind != NULL) {

@@ -32,6 +32,7 @@ static ru_status on_opened(void *self, const char *out, ru_err *err)
     rui_metrics *m = self;
     const char *path = NULL;
     bool open = ru_cmd_flag(m->in, "metrics-open");
+    rui_metrics_close(m); /* of a start before: a job that starts again has another token */
     if (!open) {
         RU_TRY(get_token(m, out, &path, err));
     }
