@@ -281,6 +281,12 @@ static const model models[] = {
      .y = {.dtype = RU_I64},
      .cut = {"layer1.1.conv2", "layer3.0.conv2", "fc"},
      .n_cut = 3},
+    {.name = "resnet18", /* the input of a block goes to two stages */
+     .zo = {.classes = CLASSES, .input = {3, 16, 16}, .input_rank = 3, .width = 8},
+     .x = {.dtype = RU_F32, .rank = 3, .dims = {3, 16, 16}},
+     .y = {.dtype = RU_I64},
+     .cut = {"layer1.1.conv1", "layer1.1.conv2"},
+     .n_cut = 2},
 };
 
 static void stages_are_the_step(void **state)
@@ -316,6 +322,14 @@ static void what_crosses_is_listed(void **state)
     assert_int_equal(of[1], 2);
     assert_int_equal(of[2], 1);
     assert_string_equal(r.stages.at[3].first, "fc");
+    close_rig(&r);
+    open_rig(&r, &models[3]);
+    assert_int_equal(r.stages.n_edges, 3);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(r.stages.edges[i].from, 0);
+        assert_int_equal(r.stages.edges[i].to, i + 1);
+        assert_int_equal(r.stages.edges[i].out.v, r.stages.edges[0].out.v);
+    }
     close_rig(&r);
 }
 
