@@ -56,7 +56,7 @@ pipe() { # JOB OUT WORKERS PIPELINE OPTIONS..
 }
 
 head='data: {format: synthetic, generator: digits, count: 240, test_count: 30}'
-train='batch: 24, accumulate: 4, steps: 12, threads: 1, autotune: false, eval_every: 5'
+train='batch: 24, accumulate: 4, steps: 12, threads: 1, autotune: false, eval_every: 5, metrics: [top5, f1]'
 cat >drop.yaml <<JOB
 name: drop
 model: {zoo: mlp, hidden: [90, 40], dropout: 0.3}
@@ -91,19 +91,27 @@ cp -r drop-2 wide
 train drop wide -w 2 --resume --set train.steps=15
 "$rubato" eval drop-2 >/dev/null || fail "eval does not read the checkpoint of a pipeline"
 
-# A run that lasts until it is told to stop; its losses are those of another one, with a longer end.
-long='--set train.steps=40000 --set train.eval_every=100000 --set checkpoint.every=0.2s'
-wait_ckpt() { # RUN: until it has a checkpoint
+# Runs that last until they are told to stop; then one process with as many steps has the same bytes.
+newest() { # RUN: step of its newest checkpoint; 0: none
+    at=$(ls -d "$1"/checkpoints/0*[0-9] 2>/dev/null | tail -1 | sed 's/.*\/0*//')
+    echo "${at:-0}"
+}
+wait_ckpt() { # RUN STEP: until it has a later checkpoint
     k=0
-    until ls -d "$1"/checkpoints/0*[0-9] >/dev/null 2>&1; do
+    until [ "$(newest "$1")" -gt "$2" ]; do
         k=$((k + 1))
-        [ $k -lt 600 ] || { fail "$1 has no checkpoint: $(tail -3 "$1.log")"; return 0; }
+        [ $k -lt 600 ] || { fail "$1 has no checkpoint after step $2: $(tail -3 "$1.log")"; return 0; }
         sleep 0.1
     done
 }
-start() { # OUT: in the background
-    "$rubato" train drop.yaml --out "$1" -w 2 --set train.parallel=pipeline --set 'train.pipeline={cut: [fc2]}' $long >"$1.log" 2>&1 &
+start() { # OUT OPTIONS..: in the background
+    "$rubato" train drop.yaml --out "$@" -w 2 --set train.parallel=pipeline --set 'train.pipeline={cut: [fc2]}' \
+        --set train.steps=1000000 --set train.eval_every=10000000 --set checkpoint.every=0.2s >"$1.log" 2>&1 &
     job_pid=$!
+}
+stop() {
+    kill -TERM "$job_pid"
+    ended
 }
 ended() { # the job: its exit code is 0 or not
     code=0
@@ -112,11 +120,10 @@ ended() { # the job: its exit code is 0 or not
 }
 
 start stop
-wait_ckpt stop
-kill -TERM "$job_pid"
-ended
+wait_ckpt stop 0
+stop
 [ "$code" = 0 ] || fail "a stopped job ended with $code: $(tail -3 stop.log)"
-at=$(ls -d stop/checkpoints/0* | tail -1 | sed 's/.*\/0*//')
+at=$(newest stop)
 pipe drop stop 3 'cut: [fc2, fc3]' --resume --set train.steps=$((at + 3)) --set train.eval_every=100000
 train drop whole --set train.steps=$((at + 3)) --set train.eval_every=100000
 same whole stop
@@ -136,16 +143,23 @@ kill_one() {
     done
     kill -9 "$victim"
 }
-long='--set train.steps=1500 --set train.eval_every=100000 --set checkpoint.every=0.05s'
-train drop calm --set train.steps=1500 --set train.eval_every=100000
 for victim_rank in 1 2; do
-    start lost-$victim_rank
-    wait_ckpt lost-$victim_rank
-    kill_one lost-$victim_rank $victim_rank
-    ended
-    [ "$code" = 0 ] || fail "a job that lost worker $victim_rank ended with $code: $(tail -5 lost-$victim_rank.log)"
-    same calm lost-$victim_rank
-    grep -q 'all stages start again from the checkpoint after step' lost-$victim_rank.log || fail "nobody says that the stages start again: $(tail -5 lost-$victim_rank.log)"
+    run=lost-$victim_rank
+    start $run --metrics $((12000 + $$ % 10000)) # also when it starts again
+    wait_ckpt $run 0
+    kill_one $run $victim_rank
+    k=0
+    until grep -q 'all stages start again from the checkpoint after step' $run.log || [ $k -ge 600 ]; do
+        k=$((k + 1))
+        sleep 0.1
+    done
+    from=$(sed -n 's/all stages start again from the checkpoint after step //p' $run.log)
+    [ -n "$from" ] || fail "nobody says that the stages start again: $(tail -5 $run.log)"
+    wait_ckpt $run "${from:-0}"
+    stop
+    [ "$code" = 0 ] || fail "a job that lost worker $victim_rank ended with $code: $(tail -5 $run.log)"
+    train drop calm-$victim_rank --set train.steps="$(newest $run)" --set train.eval_every=10000000
+    same calm-$victim_rank $run
 done
 
 refused() { # SENTENCE WORKERS OPTIONS..
@@ -155,13 +169,17 @@ refused() { # SENTENCE WORKERS OPTIONS..
     code=0
     timeout 60 "$rubato" train drop.yaml --out refused -w "$w" --set train.parallel=pipeline "$@" >refused.log 2>&1 || code=$?
     [ "$code" = 78 ] || fail "exit code $code instead of 78: $(tail -2 refused.log)"
-    grep -q "$says" refused.log || fail "'$says' is not said: $(tail -2 refused.log)"
+    grep -q -e "$says" refused.log || fail "'$says' is not said: $(tail -2 refused.log)"
     rm -rf refused
 }
 refused 'start the job with -w 2' 3 --set 'train.pipeline={cut: [fc2]}'
 refused "no layer 'fc9'; its layers are fc1, fc2, fc3" 2 --set 'train.pipeline={cut: [fc9]}'
 refused 'leave out train.ema' 2 --set 'train.pipeline={cut: [fc2]}' --set train.ema=0.9
 refused 'leave out train.clip_norm' 2 --set 'train.pipeline={cut: [fc2]}' --set train.clip_norm=1
+refused 'leave out --hosts' 2 --hosts localhost:1,far:1 --set 'train.pipeline={cut: [fc2]}'
+refused 'start it with -w' 1:2 --set 'train.pipeline={cut: [fc2]}'
+refused 'gives the weights of one worker' 2 --weights 127.0.0.1:0 --set 'train.pipeline={cut: [fc2]}'
+timeout 60 "$rubato" train drop.yaml --find-lr --out rates --set train.parallel=pipeline >rates.log 2>&1 || fail "a pipeline's job finds no learning rate: $(tail -2 rates.log)"
 
 "$rubato" cluster submit drop.yaml -w 2 --set train.parallel=pipeline >refused.log 2>&1 && fail "a cluster takes a pipeline"
 grep -q 'a cluster starts them one after the other' refused.log || fail "a cluster does not say why it takes no pipeline: $(cat refused.log)"
