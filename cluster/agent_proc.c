@@ -228,16 +228,19 @@ static ru_status start_as(rui_proc *p, const ru_cluster_order *o, const char *co
     ru_status st =
         ru_cluster_account(p->agent->opt->own_accounts, o->owner, &scratch, &room, &account, err);
     if (st == RU_OK) {
-        const char *set[4] = {token};
-        static const char *const unset[] = {"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MAIL", NULL};
+        const char *set[5] = {token};
+        static const char *const keep[] = {
+            "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "OMP_WAIT_POLICY",
+            NULL}; /* the rest may have secrets of who started the cluster */
         if (account != NULL) {
             set[1] = ru_arena_printf(&scratch, "HOME=%s", account->home);
             set[2] = ru_arena_printf(&scratch, "USER=%s", account->name);
+            set[3] = ru_arena_printf(&scratch, "LOGNAME=%s", account->name);
         }
         rui_agent_bound(p);
         const ru_process_options po = {.argv = argv,
                                        .set = set,
-                                       .unset = account != NULL ? unset : NULL,
+                                       .keep = account != NULL ? keep : NULL,
                                        .outlive = out_path(p, "log", log),
                                        .account = account,
                                        .group = p->group};

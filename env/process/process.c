@@ -39,6 +39,14 @@ static bool env_is(const char *entry, const char *name)
     return strncmp(entry, name, n) == 0 && entry[n] == '=';
 }
 
+static bool env_in(const char *entry, const char *const *names)
+{
+    while (names != NULL && *names != NULL && !env_is(entry, *names)) {
+        names++;
+    }
+    return names != NULL && *names != NULL;
+}
+
 /* The child's environment: ours without `unset` and `set` names, then `set`. */
 static char **env_make(const ru_process_options *opt)
 {
@@ -52,14 +60,8 @@ static char **env_make(const ru_process_options *opt)
     char **env = calloc(n + n_set + 1, sizeof *env);
     size_t used = 0;
     for (size_t i = 0; env != NULL && i < n; i++) {
-        bool keep = true;
-        for (size_t k = 0; opt->unset != NULL && opt->unset[k] != NULL; k++) {
-            keep = keep && !env_is(environ[i], opt->unset[k]);
-        }
-        for (size_t k = 0; k < n_set; k++) {
-            keep = keep && !env_is(environ[i], opt->set[k]);
-        }
-        if (keep) {
+        if ((opt->keep == NULL || env_in(environ[i], opt->keep)) &&
+            !env_in(environ[i], opt->unset) && !env_in(environ[i], opt->set)) {
             env[used++] = environ[i];
         }
     }

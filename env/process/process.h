@@ -14,6 +14,7 @@ typedef struct ru_process ru_process;
 
 typedef struct ru_process_options {
     const char *const *argv;  /* NULL-terminated; argv[0] is looked up in PATH */
+    const char *const *keep;  /* names: no others stay in the environment; NULL: all */
     const char *const *unset; /* NULL-terminated names removed from the environment; may be NULL */
     const char *const *set;   /* NULL-terminated NAME=VALUE added; may be NULL */
     bool pipe_in, pipe_out;   /* else inherited */

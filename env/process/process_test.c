@@ -32,6 +32,23 @@ static void test_lines_and_exit_code(void **state)
     ru_process_close(p);
 }
 
+static void only_what_is_kept_goes_on(void **state)
+{
+    (void)state;
+    ru_err err = {0};
+    ru_process *p = NULL;
+    const char *argv[] = {"env", NULL}, *keep[] = {"PATH", NULL}, *set[] = {"RU_A=1", NULL}, *line;
+    const ru_process_options opt = {.argv = argv, .keep = keep, .set = set, .pipe_out = true};
+    assert_ok(ru_process_start(&opt, &p, &err), err);
+    assert_ok(ru_process_line(p, 0, &line, &err), err);
+    assert_memory_equal(line, "PATH=", 5);
+    assert_ok(ru_process_line(p, 0, &line, &err), err);
+    assert_string_equal(line, "RU_A=1");
+    assert_ok(ru_process_line(p, 0, &line, &err), err);
+    assert_null(line);
+    ru_process_close(p);
+}
+
 static void test_missing_program(void **state)
 {
     (void)state;
@@ -161,5 +178,5 @@ RU_TESTS(env_process, cmocka_unit_test(a_child_outlives_its_starter),
          cmocka_unit_test(a_process_goes_on_as_another_program),
          cmocka_unit_test(a_program_is_found_beside_this_one),
          cmocka_unit_test(both_streams_are_read_without_waiting),
-         cmocka_unit_test(test_lines_and_exit_code), cmocka_unit_test(test_missing_program),
-         cmocka_unit_test(test_killed_child))
+         cmocka_unit_test(only_what_is_kept_goes_on), cmocka_unit_test(test_lines_and_exit_code),
+         cmocka_unit_test(test_missing_program), cmocka_unit_test(test_killed_child))
