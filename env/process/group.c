@@ -18,18 +18,6 @@ static const char rest_name[] = "rubato-rest";
 static const char *const name_1[] = {"cpu", "cpuacct", "memory", "pids", "blkio"};
 static const char *const name_2[] = {"cpu", "cpu", "memory", "pids", "io"};
 
-static bool has_word(ru_str list, const char *word)
-{
-    ru_str one;
-    list = ru_str_trim(list);
-    while (ru_str_next(&list, ' ', &one)) {
-        if (ru_str_eq_c(one, word)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* The innermost folder that exists of those that rui_groups_each names: a container may name groups
  * that it does not see. */
 typedef struct innermost {
@@ -89,10 +77,11 @@ static ru_status move_rest(ru_group *g, const char *dir, ru_err *err)
 
 static ru_status enable(ru_group *g, const char *dir, const char *controller, ru_err *err)
 {
-    if (has_word(rui_group_text(&g->arena, dir, "cgroup.subtree_control"), controller)) {
+    if (rui_groups_listed(rui_group_text(&g->arena, dir, "cgroup.subtree_control"), ' ',
+                          controller)) {
         return RU_OK;
     }
-    if (!has_word(rui_group_text(&g->arena, dir, "cgroup.controllers"), controller)) {
+    if (!rui_groups_listed(rui_group_text(&g->arena, dir, "cgroup.controllers"), ' ', controller)) {
         return RU_FAIL(err, RU_E_MISSING, "the control group %s has no controller %s", dir,
                        controller);
     }

@@ -6,11 +6,11 @@
 
 const char rui_groups_root[] = "/sys/fs/cgroup";
 
-/* Is `what` one of the names in the list "a,b,c"? */
-static bool in_list(ru_str list, const char *what)
+bool rui_groups_listed(ru_str list, char between, const char *what)
 {
     ru_str one;
-    while (ru_str_next(&list, ',', &one)) {
+    list = ru_str_trim(list);
+    while (ru_str_next(&list, between, &one)) {
         if (ru_str_eq_c(one, what)) {
             return true;
         }
@@ -29,7 +29,7 @@ void rui_groups_each(ru_arena *arena, ru_str groups, const char *root, const cha
             continue;
         }
         bool two = names.n == 0;
-        if (!two && !in_list(names, controller)) {
+        if (!two && !rui_groups_listed(names, ',', controller)) {
             continue;
         }
         const char *base = two ? root : ru_path_join(arena, root, controller);

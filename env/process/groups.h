@@ -20,6 +20,8 @@ typedef void (*rui_group_fn)(void *arg, ru_arena *arena, const char *dir, bool t
  * the groups are mounted; `two`: the folder speaks version 2. */
 void rui_groups_each(ru_arena *arena, ru_str groups, const char *root, const char *controller,
                      rui_group_fn fn, void *arg);
+/* Is `what` one of the names in the list "a,b,c"? */
+bool rui_groups_listed(ru_str list, char between, const char *what);
 /* What this process' /proc/self/cgroup says; "": nothing that can be read. */
 ru_str rui_groups_own(ru_arena *arena);
 /* Where they are mounted. */
