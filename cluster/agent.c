@@ -15,8 +15,9 @@
 enum { TIMER_TICK = RU_GUEST_TIMER + 100, TIMER_LOOK, TIMER_DIAL, TIMER_BYE };
 
 static const int64_t tick_ns = 1000000000, look_ns = 50000000, dial_ns = 300000000;
-static const int64_t claim_wait_ns = 2000000000, seat_wait_ns = 30000000000;
-static const int64_t bye_ns = 200000000;    /* for the last words to be sent */
+static const int64_t claim_wait_ns = 2000000000;
+static const int64_t seat_wait_ns = 30000000000; /* another machine may still hold the seat */
+static const int64_t bye_ns = 200000000;         /* for the last words to be sent */
 static const int64_t alone_ns = 1000000000; /* a notice is short, and a scheduler may be gone */
 
 static void on_timer(void *self, uint32_t what, ru_time now);
@@ -229,10 +230,8 @@ ru_status ru_agent_run(const ru_agent_options *opt, ru_arena *arena, ru_err *err
         return RU_FAIL(err, RU_E_MEM, "no memory for an agent");
     }
     RU_TRY(ru_dir_make(opt->folder, err));
-    const ru_claim_options co = {.dir = opt->folder,
-                                 .alone = true,
-                                 .wait_ns = opt->leaves ? seat_wait_ns : claim_wait_ns}; /* another
-machine may still hold the seat */
+    const ru_claim_options co = {
+        .dir = opt->folder, .alone = true, .wait_ns = opt->leaves ? seat_wait_ns : claim_wait_ns};
     RU_TRY(ru_claim_open(&co, &claim, err));
     a->opt = opt;
     a->arena = arena;

@@ -262,7 +262,10 @@ static bool cancel(ru_slurm *s, ru_time now)
 static void end(ru_slurm *s, ru_time now)
 {
     int code = ru_process_wait(s->p);
-    int64_t id;
+    int64_t id, n = ru_process_read(s->p, true, s->error, sizeof s->error - 1);
+    if (n > 0) {
+        s->error[n] = 0;
+    }
     ru_process_close(s->p);
     s->p = NULL;
     s->said[s->used] = 0;
@@ -291,9 +294,6 @@ static void end(ru_slurm *s, ru_time now)
 static bool hear(ru_slurm *s, ru_time now)
 {
     int64_t n, room = SAID_MAX - 1 - s->used;
-    size_t has = strlen(s->error);
-    int64_t e = ru_process_read(s->p, true, s->error + has, (int64_t)(sizeof s->error - 1 - has));
-    s->error[has + (e > 0 ? (size_t)e : 0)] = 0;
     while ((n = ru_process_read(s->p, false, s->said + s->used, room)) > 0) {
         s->used += n;
         room -= n;

@@ -33,11 +33,11 @@ static bool watched[RU_ARRAY_LEN(stop_signals)];
 
 static void on_stop(int number)
 {
-    if (stop_signal != 0 && !patient) {
-        _exit(128 + number);
-    }
     if (stop_signal != 0) {
-        return;
+        if (patient) {
+            return;
+        }
+        _exit(128 + number);
     }
     stop_signal = number;
     if (stop_fd >= 0) {

@@ -17,8 +17,8 @@ static ru_status check_name(const rui_cluster *c, uint32_t k, ru_err *err)
         (c->slurm.seats > 0 && ru_slurm_seat_of(name, &n_seat))) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "node '%s': a name has 1 to 64 letters, digits, - and _, and is not "
-                       "'scheduler'",
-                       name);
+                       "'scheduler'%s",
+                       name, c->slurm.seats > 0 ? " or 'slurm1', the names of Slurm's nodes" : "");
     }
     for (uint32_t o = 0; o < k; o++) {
         if (strcmp(c->nodes.at[o].name, name) == 0) {
