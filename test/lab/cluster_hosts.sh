@@ -15,7 +15,7 @@ failed=0
 pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; }
 cleanup() {
     local f
-    for f in "$work"/cl/run/*.pid "$work"/cl/jobs/*/tell.*; do
+    for f in "$work"/{cl,other}/run/*.pid "$work"/cl/jobs/*/tell.*; do
         [[ ! -e $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
     done
     "$net" down "$lab" >/dev/null 2>&1 || true

@@ -102,7 +102,7 @@ down() { # DIR
         ! alive "$f" || kill "$(cat "$f")" 2>/dev/null || true
     done
     for ((k = 0; k < 100; k++)); do
-        for f in "$d"/run/*.pid; do ! alive "$f" || continue 2; done
+        for f in "$d"/run/*.pid; do ! alive "$f" || { sleep 0.1; continue 2; }; done
         break
     done
     # Who watches over a step goes on without slurmd, and so does the step; its log names the folder.
