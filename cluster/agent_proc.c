@@ -84,18 +84,22 @@ static ru_status write_record(rui_agent *a, const rui_proc *p, ru_err *err)
 }
 
 /* Lines of what the worker told; a later one adds to those before, one that was cut says nothing.
- * false: nothing to read. */
+ * The folder is its user's, who may have put anything there. false: nothing to read. */
 static bool read_told(const rui_proc *p, ru_arena *scratch, told *out)
 {
-    char path[RUI_AGENT_PATH_MAX], *text;
-    int64_t n;
+    enum { TOLD_MAX = 1 << 16 };
+    char path[RUI_AGENT_PATH_MAX], *text = ru_arena_alloc(scratch, TOLD_MAX, 1);
+    ru_in_file f;
     ru_conf *c;
     ru_err err;
-    if (ru_file_read(out_path(p, "tell", path), 1 << 16, scratch, &text, &n, &err) != RU_OK ||
-        ru_conf_new(&told_table, scratch, &c, &err) != RU_OK) {
+    if (text == NULL || ru_conf_new(&told_table, scratch, &c, &err) != RU_OK ||
+        ru_in_open_own(out_path(p, "tell", path), &f, &err) != RU_OK) {
         return false;
     }
-    ru_str rest = ru_str_n(text, n);
+    int64_t n = f.size_bytes < TOLD_MAX ? f.size_bytes : TOLD_MAX;
+    ru_status st = ru_in_read(&f, path, 0, text, n, &err);
+    ru_in_close(&f);
+    ru_str rest = ru_str_n(text, st == RU_OK ? n : 0);
     for (int64_t end; (end = ru_str_find(rest, "\n")) >= 0; rest = ru_str_from(rest, end + 1)) {
         (void)!ru_conf_add_json(c, path, rest.p, end, &err);
     }
@@ -111,9 +115,10 @@ static void note(rui_proc *p)
     told t;
     ru_arena_init(&scratch, 0);
     if (read_told(p, &scratch, &t)) {
-        if (p->pid == 0 && t.pid > 0) {
+        if (p->pid == 0 && t.pid > 0) { /* a process of another account is not its worker */
             p->pid = t.pid;
-            (void)snprintf(p->mark, sizeof p->mark, "%s", t.mark);
+            (void)snprintf(p->mark, sizeof p->mark, "%s",
+                           ru_account_runs(p->out, t.pid) ? t.mark : "");
         }
         (void)snprintf(p->address, sizeof p->address, "%s", t.number > 0 ? t.address : "");
         (void)snprintf(p->ended, sizeof p->ended, "%s", t.ended);

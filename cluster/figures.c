@@ -103,7 +103,7 @@ static ru_status read_on(ru_figures *f, const char *out, uint32_t nodes, ru_aren
     if (path == NULL || bytes == NULL || !ru_path_is_file(path)) {
         return RU_OK;
     }
-    RU_TRY(ru_in_open(path, &in, err));
+    RU_TRY(ru_in_open_own(path, &in, err));
     bool cut = in.size_bytes - f->at_bytes > BYTES && f->at_bytes > 0;
     f->at_bytes = in.size_bytes < f->at_bytes ? 0 : cut ? in.size_bytes - BYTES : f->at_bytes;
     int64_t n = in.size_bytes - f->at_bytes;

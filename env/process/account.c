@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <grp.h>
 #include <pwd.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -45,6 +46,14 @@ bool ru_account_has(const char *path)
 {
     struct stat st;
     return lstat(path, &st) == 0 && st.st_uid == geteuid();
+}
+
+bool ru_account_runs(const char *path, int64_t pid)
+{
+    char proc[32];
+    struct stat st, is;
+    (void)snprintf(proc, sizeof proc, "/proc/%lld", (long long)pid);
+    return lstat(path, &st) == 0 && lstat(proc, &is) == 0 && st.st_uid == is.st_uid;
 }
 
 ru_status ru_account_give(const ru_account *a, const char *path, ru_err *err)

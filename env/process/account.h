@@ -23,6 +23,8 @@ bool ru_account_is_root(void);
 bool ru_account_is_own(const ru_account *a);
 /* Is the file or folder there, and of this process' account? */
 bool ru_account_has(const char *path);
+/* Does the process run under the account that has the file or folder? */
+bool ru_account_runs(const char *path, int64_t pid);
 /* Give a file or folder to the account; a link is not followed. Errors: RU_E_PERM. */
 RU_MUST_USE ru_status ru_account_give(const ru_account *a, const char *path, ru_err *err);
 

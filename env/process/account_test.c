@@ -1,6 +1,7 @@
 /* Children under another account: its numbers, all its groups, and no way to more rights. */
 #include "env/process/account.h"
 
+#include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +32,10 @@ static void children_run_under_it(void **state)
     ru_arena a;
     ru_account nobody;
     ru_err err = {0};
-    const char *argv[] = {"sh", "-c", "id -u; id -G; grep NoNewPrivs /proc/self/status", NULL};
+    const char *argv[] = {"grep", "-E", "^(Uid|Gid|Groups|NoNewPrivs):", "/proc/self/status", NULL};
     const char *line;
+    char want[128];
+    gid_t before[64];
     ru_process *p = NULL;
     ru_arena_init(&a, 0);
     if (!ru_account_is_root() || ru_account_find("nobody", &a, &nobody, &err) != RU_OK) {
@@ -40,15 +43,22 @@ static void children_run_under_it(void **state)
         skip();
     }
     const ru_process_options po = {.argv = argv, .pipe_out = true, .account = &nobody};
+    int n = getgroups(64, before);
+    assert_true(n >= 0);
+    bool other = setgroups(1, &(gid_t){54321}) == 0; /* which it must lose */
     assert_ok(ru_process_start(&po, &p, &err), err);
+    assert_true(!other || setgroups((size_t)n, before) == 0);
     assert_ok(ru_process_line(p, 0, &line, &err), err);
-    char uid[16], gid[16];
-    (void)snprintf(uid, sizeof uid, "%u", nobody.uid);
-    (void)snprintf(gid, sizeof gid, "%u", nobody.gid);
-    assert_string_equal(line, uid);
+    (void)snprintf(want, sizeof want, "Uid:\t%u\t%u\t%u\t%u", nobody.uid, nobody.uid, nobody.uid,
+                   nobody.uid);
+    assert_string_equal(line, want);
     assert_ok(ru_process_line(p, 0, &line, &err), err);
-    assert_int_equal(strcspn(line, " \n"), strlen(gid)); /* not 0, which this process is in */
-    assert_memory_equal(line, gid, strlen(gid));
+    (void)snprintf(want, sizeof want, "Gid:\t%u\t%u\t%u\t%u", nobody.gid, nobody.gid, nobody.gid,
+                   nobody.gid);
+    assert_string_equal(line, want);
+    assert_ok(ru_process_line(p, 0, &line, &err), err);
+    (void)snprintf(want, sizeof want, "Groups:\t%u ", nobody.gid);
+    assert_true(nobody.n_groups > 1 ? strstr(line, "54321") == NULL : strcmp(line, want) == 0);
     assert_ok(ru_process_line(p, 0, &line, &err), err);
     assert_string_equal(line, "NoNewPrivs:\t1");
     assert_int_equal(ru_process_wait(p), 0);
@@ -56,9 +66,10 @@ static void children_run_under_it(void **state)
     char dir[] = "/tmp/rubato-test-XXXXXX";
     struct stat st;
     assert_non_null(mkdtemp(dir));
-    assert_true(ru_account_has(dir));
+    assert_true(ru_account_has(dir) && ru_account_runs(dir, getpid()));
     assert_ok(ru_account_give(&nobody, dir, &err), err);
     assert_true(!ru_account_has(dir) && stat(dir, &st) == 0 && st.st_uid == nobody.uid);
+    assert_false(ru_account_runs(dir, getpid()));
     assert_int_equal(rmdir(dir), 0);
     ru_arena_fini(&a);
 }

@@ -90,11 +90,13 @@ RU_NORETURN static void give_up(int report)
     _exit(rc == sizeof e ? 127 : 126);
 }
 
-/* A session of its own, and no stream that ends with the parent. */
+/* A session of its own, and no stream that ends with the parent, which waits here: a FIFO that has
+ * the log's name holds up nobody. */
 static bool outlives(const char *log)
 {
+    enum { FLAGS = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC };
     int in = open("/dev/null", O_RDONLY);
-    int out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int out = open(log, FLAGS, 0600);
     return setsid() >= 0 && in >= 0 && out >= 0 && dup2(in, STDIN_FILENO) >= 0 &&
            dup2(out, STDOUT_FILENO) >= 0 && dup2(out, STDERR_FILENO) >= 0 && close(in) == 0;
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -135,6 +136,9 @@ static void a_child_outlives_its_starter(void **state)
     assert_false(ru_process_signal(pid, mark, 0));
     assert_false(ru_process_mark(pid, mark));
     close(fd);
+    unlink(log);
+    assert_int_equal(mkfifo(log, 0600), 0); /* nobody waits for who would read it */
+    assert_int_equal(ru_process_start(&opt, &p, &err), RU_E_PERM);
     unlink(log);
     const ru_process_options bad = {.argv = argv, .outlive = "/no/such/folder/log"};
     assert_int_not_equal(ru_process_start(&bad, &p, &err), RU_OK);

@@ -15,12 +15,14 @@ storm_s=${2:-12}
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-cluster-XXXXXX")
 export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
 failed=0
+victim=
 pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; } # FILE of one process
 cleanup() {
     local f
     for f in "$work"/{cl,tight}/run/*.pid "$work"/{cl,tight}/jobs/*/tell.*; do
-        [[ ! -e $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
+        [[ ! -f $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
     done
+    [[ -z $victim ]] || kill -9 "$victim" 2>/dev/null || true
     rm -rf "$work"
 }
 trap cleanup EXIT
@@ -286,14 +288,26 @@ if [[ $(id -u) -eq 0 ]] && getent passwd nobody >/dev/null; then
     [[ $(stat -c %U "/proc/$pid") == nobody ]] || fail "the worker of nobody runs as $(stat -c %U "/proc/$pid")"
     grep -q '^NoNewPrivs:.1' "/proc/$pid/status" || fail "the worker of nobody may get more rights"
     [[ $(stat -c '%U %a' tight/jobs/2) == 'nobody 700' ]] || fail "the folder of a run: $(stat -c '%U %a' tight/jobs/2)"
+    rm tight/jobs/2/tell.1 && mkfifo tight/jobs/2/tell.1 # the agent must not wait for who writes there
     kill -9 "$pid"
     becomes 2 generation 2
     becomes 2 workers 1
+    rm tight/jobs/2/tell.1
+    # A process of another account is not taken for a worker, whatever the folder says while the agent is away.
+    env --default-signal sleep 600 &
+    victim=$!
+    kill -9 "$(pid_of tight/run/t1.pid)" $(workers 2)
+    mark=$(cat /proc/sys/kernel/random/boot_id)/$(sed 's/.*) //' /proc/$victim/stat | cut -d ' ' -f 20)
+    echo "{\"pid\":$victim,\"mark\":\"$mark\"}" >"$(ls -t tight/jobs/2/tell.* | head -1)"
+    cluster up tight.yaml >/dev/null || fail "the agent t1 does not start again"
+    for ((k = 0; k < 100; k++)); do ! grep -q 'adopt job 2' tight/log/t1 || break; sleep 0.1; done
+    grep -q 'adopt job 2 worker 2 has ended' tight/log/t1 || fail "the agent takes any process: $(tail -n 3 tight/log/t1)"
     rm -f tight/jobs/2/log && ln -s ../../keys/admin tight/jobs/2/log
     refused 74 logs 2
     grep -q 'is a symbolic link' err.txt || fail "a log that is a link: $(cat err.txt)"
     RUBATO_CLUSTER_KEY=$PWD/nobody.key cluster cancel 2 >/dev/null
     becomes 2 state cancelled
+    kill -9 "$victim" || fail "the agent ended a process of another account"
     echo "ok: workers run under the account of their user"
 fi
 cluster down
