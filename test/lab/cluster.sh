@@ -46,6 +46,11 @@ becomes() { # JOB KEY VALUE [TENTHS]
     cluster ps >&2 || true
     tail -n 5 cl/log/* >&2
 }
+told() { # FILE that a worker tells in: its number
+    local k
+    for ((k = 0; k < 300; k++)); do [[ ! -s $1 ]] || break; sleep 0.1; done
+    pid_of <(head -1 "$1")
+}
 workers() { # JOB: its living processes
     pgrep -f -- "--out $work/cl/jobs/$1 " | sort || true
 }
@@ -284,29 +289,35 @@ if [[ $(id -u) -eq 0 ]] && getent passwd nobody >/dev/null; then
     grep -q "no account 'no-account'" err.txt || fail "a user without an account: $(cat err.txt)"
     RUBATO_CLUSTER_KEY=$PWD/nobody.key cluster submit mlp.yaml "${long[@]}" >/dev/null
     becomes 2 workers 1
-    pid=$(pid_of <(head -1 tight/jobs/2/tell.1))
+    pid=$(told tight/jobs/2/tell.1)
     [[ $(stat -c %U "/proc/$pid") == nobody ]] || fail "the worker of nobody runs as $(stat -c %U "/proc/$pid")"
     grep -q '^NoNewPrivs:.1' "/proc/$pid/status" || fail "the worker of nobody may get more rights"
     [[ $(stat -c '%U %a' tight/jobs/2) == 'nobody 700' ]] || fail "the folder of a run: $(stat -c '%U %a' tight/jobs/2)"
-    rm tight/jobs/2/tell.1 && mkfifo tight/jobs/2/tell.1 # the agent must not wait for who writes there
     kill -9 "$pid"
     becomes 2 generation 2
     becomes 2 workers 1
-    rm tight/jobs/2/tell.1
+    pid=$(told tight/jobs/2/tell.2)
+    rm tight/jobs/2/tell.2 && mkfifo tight/jobs/2/tell.2 # the agent must not wait for who writes there
+    kill -9 "$pid"
+    becomes 2 state held
+    cluster ps | grep '^ *2 ' | grep -q 'is a FIFO' || fail "ps does not say why job 2 is held: $(cluster ps)"
+    RUBATO_CLUSTER_KEY=$PWD/nobody.key cluster submit mlp.yaml "${long[@]}" >/dev/null
+    becomes 3 workers 1
+    pid=$(told tight/jobs/3/tell.1)
     # A process of another account is not taken for a worker, whatever the folder says while the agent is away.
     env --default-signal sleep 600 &
     victim=$!
-    kill -9 "$(pid_of tight/run/t1.pid)" $(workers 2)
+    kill -9 "$(pid_of tight/run/t1.pid)" "$pid"
     mark=$(cat /proc/sys/kernel/random/boot_id)/$(sed 's/.*) //' /proc/$victim/stat | cut -d ' ' -f 20)
-    echo "{\"pid\":$victim,\"mark\":\"$mark\"}" >"$(ls -t tight/jobs/2/tell.* | head -1)"
+    echo "{\"pid\":$victim,\"mark\":\"$mark\"}" >tight/jobs/3/tell.1
     cluster up tight.yaml >/dev/null || fail "the agent t1 does not start again"
-    for ((k = 0; k < 100; k++)); do ! grep -q 'adopt job 2' tight/log/t1 || break; sleep 0.1; done
-    grep -q 'adopt job 2 worker 2 has ended' tight/log/t1 || fail "the agent takes any process: $(tail -n 3 tight/log/t1)"
-    rm -f tight/jobs/2/log && ln -s ../../keys/admin tight/jobs/2/log
-    refused 74 logs 2
+    for ((k = 0; k < 100; k++)); do ! grep -q 'adopt job 3' tight/log/t1 || break; sleep 0.1; done
+    grep -q 'adopt job 3 worker 1 has ended' tight/log/t1 || fail "the agent takes any process: $(tail -n 3 tight/log/t1)"
+    RUBATO_CLUSTER_KEY=$PWD/nobody.key cluster cancel 3 >/dev/null
+    becomes 3 state cancelled
+    rm -f tight/jobs/3/log && ln -s ../../keys/admin tight/jobs/3/log # now: a worker that starts would refuse the link, too
+    refused 74 logs 3
     grep -q 'is a symbolic link' err.txt || fail "a log that is a link: $(cat err.txt)"
-    RUBATO_CLUSTER_KEY=$PWD/nobody.key cluster cancel 2 >/dev/null
-    becomes 2 state cancelled
     kill -9 "$victim" || fail "the agent ended a process of another account"
     echo "ok: workers run under the account of their user"
 fi
