@@ -154,6 +154,14 @@ uint32_t ru_book_node_of(const ru_book *b, const char *name)
 /* -- the fold ------------------------------------------------------------------------------------
  */
 
+/* A job that was scaled to more than it has may go on with its fewest from before. */
+static void set_least(const ru_book *b, ru_book_job *j)
+{
+    const ru_sched_job *s = ru_book_place(b, j);
+    bool lacks = s != NULL && s->replicas > 0 && s->replicas < j->min;
+    j->least = lacks && j->least < j->min ? j->least : j->min;
+}
+
 static void on_effect(ru_book *b, const ru_effect *e)
 {
     if (e->kind != RU_FX_LOCAL) {
@@ -161,6 +169,7 @@ static void on_effect(ru_book *b, const ru_effect *e)
     }
     ru_book_job *j = ru_book_job_at(b, b->of[e->value]);
     RU_CHECK(j != NULL);
+    set_least(b, j);
     if (e->what == RU_SCHED_START) {
         j->state = RU_BOOK_RUNS;
         j->generation++;
@@ -215,6 +224,7 @@ static ru_status submit(ru_book *b, const ru_journal_event *e, ru_err *err)
                        .priority = e->node,
                        .min = (uint32_t)e->a,
                        .max = (uint32_t)e->b,
+                       .least = (uint32_t)e->a,
                        .slot = slot,
                        .waits_ns = e->at_ns,
                        .submitted_wall_ns = e->wall_ns};
@@ -373,6 +383,7 @@ static ru_status fold_job(ru_book *b, const ru_journal_event *e, ru_err *err)
         }
         j->min = (uint32_t)e->a;
         j->max = (uint32_t)e->b;
+        set_least(b, j);
         return RU_OK;
     case RU_BOOK_CANCEL:
         j->cancelled = true;

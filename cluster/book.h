@@ -58,6 +58,7 @@ typedef struct ru_book_job {
     const char *owner, *why; /* why: how it ended, or failed last; "" */
     int64_t priority;
     uint32_t min, max;
+    uint32_t least;      /* with which it goes on until it can have `min`, to which it was scaled */
     uint32_t slot;       /* of the machine; while it lives */
     uint32_t generation; /* starts so far: 0: it never ran */
     uint32_t failures;   /* one after the other */

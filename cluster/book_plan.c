@@ -36,6 +36,21 @@ static uint32_t most_batch(const ru_goodput_model *m)
     return m->batch > 0 ? m->batch : m->batch_max;
 }
 
+/* Those that would stop because they were scaled to more than there is go on with less. */
+static bool some_go_on(const planner *p, const uint32_t *numbers, const ru_alloc_plan *plan,
+                       ru_alloc_job *jobs)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < plan->n_jobs; i++) {
+        uint32_t least = ru_book_job_at(p->b, numbers[i])->least;
+        if (plan->jobs[i].replicas == 0 && jobs[i].n_now > 0 && least < jobs[i].replicas_min) {
+            jobs[i].replicas_min = least;
+            any = true;
+        }
+    }
+    return any;
+}
+
 /* The jobs of one priority, by their numbers, on what is left. */
 static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_err *err)
 {
@@ -46,8 +61,8 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_e
     for (uint32_t i = 0; i < n; i++) {
         const ru_book_job *j = ru_book_job_at(p->b, numbers[i]);
         ru_sched_facts(&p->b->sched, j->slot, &jobs[i]);
-        jobs[i].replicas_min = j->min;
         jobs[i].replicas_max = p->most[j->slot];
+        jobs[i].replicas_min = j->min < p->most[j->slot] ? j->min : p->most[j->slot];
         jobs[i].replicas = p->most[j->slot];
         jobs[i].model = p->models[j->slot];
         if (jobs[i].model.perf.overlap < 1 || most_batch(&jobs[i].model) < j->min) {
@@ -68,6 +83,9 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_e
                             .seed = 1};
     ru_alloc_plan plan;
     RU_TRY(ru_plan_alloc(&in, p->scratch, p->scratch, &plan, err));
+    while (some_go_on(p, numbers, &plan, jobs)) {
+        RU_TRY(ru_plan_alloc(&in, p->scratch, p->scratch, &plan, err));
+    }
     RU_TRY(ru_plan_alloc_check(&in, &plan, p->scratch, err));
     for (uint32_t i = 0; i < n; i++) {
         const ru_alloc_share *s = &plan.jobs[i];
@@ -94,7 +112,8 @@ static void share_slots(planner *p, const ru_book_user *u, const int64_t (*order
                 continue;
             }
             uint32_t has = pass == 0 ? 0 : p->most[j->slot];
-            uint32_t wants = pass == 0 ? j->min : has == 0 ? 0 : j->max - has;
+            uint32_t least = j->min <= left ? j->min : j->least;
+            uint32_t wants = pass == 0 ? least : has == 0 ? 0 : j->max - has;
             uint32_t more = wants <= left ? wants : pass == 0 ? 0 : left;
             p->most[j->slot] = has + more;
             left -= more;

@@ -114,15 +114,17 @@ static uint32_t takable(const life *l, const ru_book_job *j, uint32_t node)
     return n;
 }
 
-/* After a plan each job has as many as it may have, or none; nobody of lower priority keeps, and
- * nobody leaves free, the least that a waiting job could begin with on one node. */
+/* After a plan each job has as many as it may have, or none, or what it had when it was scaled;
+ * nobody of lower priority keeps, and nobody leaves free, the least that a waiting job could begin
+ * with on one node. */
 static void check_plan(const life *l)
 {
     for (uint32_t k = 1; k <= l->b.jobs.n; k++) {
         const ru_book_job *j = ru_book_job_at(&l->b, k);
         const ru_sched_job *p = ru_book_place(&l->b, j);
         if (p != NULL && !j->cancelled) {
-            assert_true(p->replicas == 0 || (p->replicas >= j->min && p->replicas <= j->max));
+            assert_true(p->replicas == 0 || (p->replicas >= j->least && p->replicas <= j->max));
+            assert_true(j->least == j->min || (p->replicas > 0 && j->least < j->min));
             for (uint32_t node = 0; p->replicas == 0 && node < l->b.n_nodes; node++) {
                 assert_true(takable(l, j, node) < j->min);
             }
@@ -270,6 +272,61 @@ static void priorities_and_failures(void **state)
     free(l);
 }
 
+/* It keeps what it has, grows when it can, and is then held to what it was scaled to. */
+static void a_job_scaled_beyond_the_slots_goes_on(void **state)
+{
+    (void)state;
+    life *l = calloc(1, sizeof *l);
+    assert_non_null(l);
+    life_open(l);
+    node(l, 0, 3);
+    submit(l, 2, 2, 0);
+    submit(l, 1, 1, 0);
+    plan(l);
+    must(l, (ru_journal_event){.kind = RU_BOOK_SCALE, .job = 1, .a = 4, .b = 4});
+    plan(l);
+    const ru_book_job *j = ru_book_job_at(&l->b, 1), *other = ru_book_job_at(&l->b, 2);
+    assert_int_equal(ru_book_place(&l->b, j)->replicas, 2);
+    assert_int_equal(ru_book_place(&l->b, other)->replicas, 1);
+    must(l, (ru_journal_event){.kind = RU_BOOK_SCALE, .job = 1, .a = 5, .b = 6});
+    node(l, 1, 1);
+    plan(l);
+    assert_true(ru_book_place(&l->b, j)->replicas >= 2);
+    assert_int_equal(ru_book_place(&l->b, other)->replicas, 1);
+    node(l, 1, 3);
+    plan(l);
+    assert_int_equal(ru_book_place(&l->b, j)->replicas, 5);
+    assert_int_equal(j->generation, 1); /* it never stopped */
+    must(l, (ru_journal_event){.kind = RU_BOOK_DRAIN, .node = 1, .a = 1});
+    plan(l);
+    assert_int_equal(j->state, RU_BOOK_WAITS); /* as with any job that has had its fewest */
+    life_close(l);
+    free(l);
+}
+
+/* The first job of alice takes what she may have, the second keeps what it has. */
+static void a_job_scaled_beyond_its_users_slots_goes_on(void **state)
+{
+    (void)state;
+    life *l = calloc(1, sizeof *l);
+    assert_non_null(l);
+    life_open(l);
+    node(l, 0, 8);
+    ru_text t = ru_text_arena(&l->texts);
+    ru_book_user_put(&(ru_book_user){"alice", "0123456789abcdef", 0}, &t);
+    must(l, (ru_journal_event){.kind = RU_BOOK_USER, .a = 3, .text = t.p});
+    submit(l, 2, 2, 0);
+    submit(l, 1, 1, 0);
+    plan(l);
+    must(l, (ru_journal_event){.kind = RU_BOOK_SCALE, .job = 2, .a = 2, .b = 2});
+    plan(l);
+    assert_int_equal(ru_book_place(&l->b, ru_book_job_at(&l->b, 1))->replicas, 2);
+    assert_int_equal(ru_book_place(&l->b, ru_book_job_at(&l->b, 2))->replicas, 1);
+    assert_int_equal(ru_book_job_at(&l->b, 2)->generation, 1);
+    life_close(l);
+    free(l);
+}
+
 /* Small jobs that come first leave no room for a large one; after ten minutes it is its turn. */
 static void a_large_job_does_not_starve(void **state)
 {
@@ -382,6 +439,8 @@ static void events_that_cannot_follow_are_refused(void **state)
 
 RU_TESTS(cluster_book, cmocka_unit_test(a_user_stays_within_its_slots),
          cmocka_unit_test(a_job_lies_on_sixteen_nodes),
+         cmocka_unit_test(a_job_scaled_beyond_its_users_slots_goes_on),
+         cmocka_unit_test(a_job_scaled_beyond_the_slots_goes_on),
          cmocka_unit_test(a_large_job_does_not_starve),
          cmocka_unit_test(events_that_cannot_follow_are_refused),
          cmocka_unit_test(priorities_and_failures), cmocka_unit_test(random_lives_keep_the_books))

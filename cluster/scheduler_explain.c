@@ -75,6 +75,10 @@ static void put_has(const rui_scheduler *s, const ru_book_job *j, const ru_sched
     if (alive < p->replicas) {
         ru_text_put(t, "  a slot is free only when the process that had it is gone\n");
     }
+    if (p->replicas < j->min) {
+        ru_text_putf(t, "  waits for %u slots, and goes on with these until it can have them\n",
+                     j->min);
+    }
     put_failed(s, j, t);
     if (p->replicas < j->max) {
         put_holders(s, j, t);

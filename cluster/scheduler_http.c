@@ -431,7 +431,12 @@ static ru_status change_job(asked *q, ru_err *err)
                                 .who = q->who};
     RU_TRY(rui_scheduler_event(q->s, e, err));
     q->s->plan_due = true;
-    give_line(q, scales ? "resized" : "cancelled");
+    const ru_sched_job *has = ru_book_place(&q->s->book, j);
+    bool waits = scales && j->state == RU_BOOK_RUNS && has->replicas < j->min;
+    give_line(q, waits    ? ru_arena_printf(q->arena, "resized; it keeps %u until it can have %u",
+                                            has->replicas, j->min)
+                 : scales ? "resized"
+                          : "cancelled");
     return RU_OK;
 }
 
