@@ -1,6 +1,7 @@
 #include "cluster/figures.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <string.h>
 
 #include "env/file/file.h"
@@ -15,19 +16,22 @@ static double number(const json_t *o, const char *key, double otherwise)
     return json_is_number(v) ? json_number_value(v) : otherwise;
 }
 
+/* Without room the configuration with the fewest steps is forgotten. */
 static void add(ru_figures *f, uint32_t nodes, uint32_t local, double step_s)
 {
-    uint32_t k = 0;
+    uint32_t k = 0, least = 0;
     nodes = nodes < 1 ? 1 : nodes < f->workers ? nodes : f->workers;
     while (k < f->n && (f->seen[k].nodes != nodes || f->seen[k].replicas != f->workers ||
                         f->seen[k].local != local)) {
+        least = f->seen[k].steps < f->seen[least].steps ? k : least;
         k++;
     }
-    if (k == RU_FIGURES_SAMPLES || !(step_s > 0)) {
+    if (!(step_s > 0)) {
         return;
     }
     if (k == f->n) {
-        f->n++;
+        k = f->n < RU_FIGURES_SAMPLES ? f->n++ : least;
+        memset(&f->seen[k], 0, sizeof f->seen[k]);
         f->seen[k].nodes = nodes;
         f->seen[k].replicas = f->workers;
         f->seen[k].local = local;
@@ -42,8 +46,8 @@ static void add(ru_figures *f, uint32_t nodes, uint32_t local, double step_s)
 /* The first step with other workers takes as much longer as their change took. */
 static void on_change(ru_figures *f, double step_s)
 {
-    if (f->step_s > 0 && f->since >= WARM && step_s > f->step_s) {
-        f->paused_s += step_s - f->step_s;
+    if (f->step_s > 0 && f->since >= WARM) {
+        f->paused_s += fmax(step_s - f->step_s, 0);
         f->pauses++;
     }
     f->step_s = 0;

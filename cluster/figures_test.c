@@ -108,5 +108,38 @@ static void batches_that_adapt_are_seen(void **state)
     assert_ok(ru_path_remove(dir, &err), err);
 }
 
-RU_TESTS(cluster_figures, cmocka_unit_test(batches_that_adapt_are_seen),
-         cmocka_unit_test(steps_become_a_model))
+/* More batches than there is room for: what has the most steps stays, the newest one is seen. */
+static void the_newest_batches_are_seen(void **state)
+{
+    (void)state;
+    enum { MANY = RU_FIGURES_SAMPLES + 4 };
+    char dir[] = "/tmp/rubato-figures-XXXXXX", path[64];
+    ru_figures f = {0};
+    ru_err err;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    FILE *out = fopen(path, "w");
+    assert_non_null(out);
+    fprintf(out, "{\"schema\":\"rubato.train.start/1\",\"batch\":32,\"batch_max\":9999}\n");
+    for (int step = 1, batch = 32; batch < 32 + MANY; step++) {
+        fprintf(out,
+                "{\"schema\":\"rubato.train.step/1\",\"step\":%d,\"loss\":1,\"step_s\":0.5,"
+                "\"samples_per_s\":%d,\"workers\":1}\n",
+                step, 2 * batch);
+        batch += step > 9 ? step % 2 : 0; /* two steps each, more of the first */
+    }
+    fclose(out);
+    ru_figures_look(&f, dir, 1);
+    assert_int_equal(f.n, RU_FIGURES_SAMPLES);
+    bool first = false, last = false;
+    for (uint32_t k = 0; k < f.n; k++) {
+        first = first || f.seen[k].local == 32;
+        last = last || f.seen[k].local == 32 + MANY - 1;
+        assert_true(fabs(f.seen[k].step_s - 0.5 * f.seen[k].steps) < 1e-9);
+    }
+    assert_true(first && last);
+    assert_ok(ru_path_remove(dir, &err), err);
+}
+
+RU_TESTS(cluster_figures, cmocka_unit_test(the_newest_batches_are_seen),
+         cmocka_unit_test(batches_that_adapt_are_seen), cmocka_unit_test(steps_become_a_model))
