@@ -77,12 +77,12 @@ static ru_status failed(const store *s, int code, ru_err *err)
     }
     if (kind == SQLITE_CORRUPT || kind == SQLITE_NOTADB) {
         bool copy = s->copy != NULL && ru_path_is_file(s->copy);
-        return RU_FAIL(err, RU_E_DATA,
-                       "the journal %s is damaged (%s); move it away%s%s, or begin with an empty "
-                       "cluster",
-                       s->path, why,
-                       copy ? " and put its last copy there, " : " and put a copy there",
-                       copy ? s->copy : "");
+        return RU_FAIL(
+            err, RU_E_DATA,
+            "the journal %s is damaged (%s); move it away with its -wal and -shm%s%s, or "
+            "begin with an empty cluster",
+            s->path, why, copy ? " and put its last copy there, " : " and put a copy there",
+            copy ? s->copy : "");
     }
     ru_status st = kind == SQLITE_FULL || kind == SQLITE_CANTOPEN || kind == SQLITE_READONLY
                        ? RU_E_CREATE

@@ -27,7 +27,7 @@ static void put_jobs(const rui_scheduler *s, ru_text *t)
     }
 }
 
-/* Names of nodes need no escapes (tool/cluster/cluster.c). */
+/* Names of nodes need no escapes (tool/cluster/nodes.c). */
 static void put_nodes(const rui_scheduler *s, ru_text *t)
 {
     static const struct {
