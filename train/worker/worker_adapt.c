@@ -24,17 +24,8 @@ enum {
 
 static const int64_t look_ns = 500000000;
 
-static int64_t memory_bytes(void)
-{
-    ru_arena scratch;
-    ru_arena_init(&scratch, 0);
-    int64_t free = ru_memory_free_bytes(&scratch);
-    ru_arena_fini(&scratch);
-    return free;
-}
-
 /* Half of the free memory may go to a larger pass. */
-void rui_adapt_built(rui_worker *w, const rui_build *b)
+void rui_adapt_built(rui_worker *w, rui_build *b)
 {
     const ru_job_adapt *j = &w->t.job->train.adapt;
     rui_adapt *a = &w->noise.adapt;
@@ -43,7 +34,8 @@ void rui_adapt_built(rui_worker *w, const rui_build *b)
         return;
     }
     ru_exe_stats_get(b->exe, &s);
-    int64_t n = b->n / (b->step.micro > 0 ? b->step.micro : 1), free = memory_bytes();
+    int64_t n = b->n / (b->step.micro > 0 ? b->step.micro : 1);
+    int64_t free = ru_memory_free_bytes(&b->arena);
     double may = (double)s.arena_bytes + (double)(free > 0 ? free : 0) / 2;
     double most = s.arena_bytes > 0 && n > 0 ? (double)n * may / (double)s.arena_bytes : 1e9;
     a->local_max = j->local_max > 0 ? j->local_max : most < 1e9 ? (int64_t)most : 1000000000;
@@ -73,20 +65,20 @@ static uint32_t hosts_of(const rui_worker *w)
     return n > 0 ? n : 1;
 }
 
-/* The place of this configuration; NULL: there is no room for it. */
+/* The place of this configuration; if there is no room, that of the one with the fewest steps. */
 static rui_adapt_seen *seen(rui_adapt *a, uint32_t nodes, uint32_t replicas, uint32_t local)
 {
+    rui_adapt_seen *to = a->seen;
     for (uint32_t k = 0; k < a->n; k++) {
         rui_adapt_seen *s = &a->seen[k];
         if (s->nodes == nodes && s->replicas == replicas && s->local == local) {
             return s;
         }
+        to = s->steps < to->steps ? s : to;
     }
-    if (a->n == RUI_ADAPT_SEEN) {
-        return NULL;
-    }
-    a->seen[a->n] = (rui_adapt_seen){.nodes = nodes, .replicas = replicas, .local = local};
-    return &a->seen[a->n++];
+    to = a->n < RUI_ADAPT_SEEN ? &a->seen[a->n++] : to;
+    *to = (rui_adapt_seen){.nodes = nodes, .replicas = replicas, .local = local};
+    return to;
 }
 
 static ru_status fit(rui_adapt *a, ru_arena *scratch)
@@ -181,9 +173,6 @@ void rui_adapt_stepped(rui_worker *w, const ru_run_report_step *s)
         seen(a, hosts_of(w), a->workers, (uint32_t)((s->batch + parts - 1) / parts));
     double step_s = 1e-9 * (double)s->step_ns, own_s = 1e-9 * (double)w->at.computed_ns;
     double pass_s = own_s > 0 && own_s < step_s ? own_s / passes : step_s / passes;
-    if (x == NULL) {
-        return;
-    }
     x->steps += 1;
     x->pass_s += pass_s;
     x->step_s += step_s - (passes - 1) * pass_s;

@@ -428,7 +428,7 @@ void rui_noise_summed(rui_worker *w, const rui_turn *turn, const rui_early_sum *
 void rui_noise_commit(rui_worker *w, const rui_turn *turn);
 
 /* worker_adapt.c: compute thread, but `pace` */
-void rui_adapt_built(rui_worker *w, const rui_build *b);
+void rui_adapt_built(rui_worker *w, rui_build *b);
 void rui_adapt_stepped(rui_worker *w, const ru_run_report_step *s);
 void rui_adapt_pace(void *self, ru_pace *p);
 
