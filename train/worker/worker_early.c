@@ -148,7 +148,8 @@ void rui_early_ready(rui_worker *w, rui_build *b)
 bool rui_early_next(rui_worker *w)
 {
     rui_early *e = &w->early;
-    if (e->done == e->n || !ru_exe_update_is_open(w->now->exe)) {
+    if (e->done == e->n || !ru_exe_update_is_open(w->now->exe) ||
+        rui_noise_holds(w, &w->d.ran[0].turn)) {
         return false;
     }
     rui_early_sum s = e->at[e->done++];

@@ -195,6 +195,58 @@ static void nothing_is_early(void **state)
     }
 }
 
+/* What the leader measures of step 8 when sums come in that order; taken back. */
+static double squares_of(rig *r, const rui_early_sum *sums, uint32_t n)
+{
+    ru_err err = {0};
+    const ru_run_args args = {.seed = 1};
+    const rui_turn turn = {.leads = true, .step = 8, .share = {.n = 1, .batch = 2}};
+    r->w.d.ran[0].turn = turn;
+    r->w.noise.sum_step = -1;
+    assert_ok(ru_exe_phase(r->build.exe, RU_PHASE_GRADIENTS, &args, &err), err);
+    assert_ok(ru_exe_update_open(r->build.exe, &args, &err), err);
+    for (uint32_t k = 0; k < n; k++) {
+        r->ops.summed(&r->w, 8, sums[k].tensor, sums[k].offset_bytes, sums[k].size_bytes);
+    }
+    ru_mutex_lock(&r->w.lock);
+    while (rui_early_next(&r->w)) {
+    }
+    ru_mutex_unlock(&r->w.lock);
+    rui_noise_commit(&r->w, &turn);
+    assert_int_equal(r->w.noise.all_step, 8);
+    rui_early_clear(&r->w);
+    ru_exe_early_undo(r->build.exe);
+    return r->w.noise.all;
+}
+
+/* With --deterministic the noise has the same bits however sums are cut and in whatever order they
+ * come. */
+static void noise_does_not_depend_on_the_order_of_sums(void **state)
+{
+    (void)state;
+    ru_err err = {0};
+    rig *r = rig_open(true, 0);
+    const ru_worker_options opt = {.deterministic = true};
+    rui_early_sum sums[16];
+    double first = 0;
+    r->w.opt = &opt;
+    assert_ok(rui_noise_open(&r->w, &err), err);
+    for (uint32_t cut = 1; cut < 8; cut++) {
+        uint32_t n = 0;
+        for (uint32_t k = 0; k + 1 < r->w.list.n_tensors; k++) {
+            int64_t bytes = r->w.list.tensor_bytes[k], at = k == r->largest ? 4 * 777 * cut : 0;
+            sums[n++] = (rui_early_sum){k, at, bytes - at};
+            sums[n++] = (rui_early_sum){k, 0, at};
+            n -= at == 0;
+        }
+        double is = squares_of(r, sums, n);
+        first = cut == 1 ? is : first;
+        assert_true(is > 0 && memcmp(&is, &first, sizeof is) == 0);
+    }
+    rui_noise_close(&r->w);
+    rig_close(r);
+}
+
 /* Two steps under way: as the job says, with others, and when the update can be open. */
 static void depth_says_why(void **state)
 {
@@ -265,4 +317,5 @@ static void the_last_gradient_of_a_bucket_tells_of_it(void **state)
 RU_TESTS(train_worker_early, cmocka_unit_test(the_last_gradient_of_a_bucket_tells_of_it),
          cmocka_unit_test(sums_are_updated_where_they_are),
          cmocka_unit_test(a_step_given_up_takes_updates_back), cmocka_unit_test(depth_says_why),
+         cmocka_unit_test(noise_does_not_depend_on_the_order_of_sums),
          cmocka_unit_test(nothing_is_early))

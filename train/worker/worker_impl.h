@@ -423,7 +423,9 @@ void rui_noise_close(rui_worker *w);
 void rui_noise_begin(rui_worker *w);
 void rui_noise_made(rui_worker *w, uint32_t tensor, void *data);
 void rui_noise_end(rui_worker *w);
-/* The leader, before the update: a piece of a sum is there; all are. */
+/* The leader, before the update: a piece of a sum is there, unless the step waits for all; all are
+ * there. */
+bool rui_noise_holds(const rui_worker *w, const rui_turn *turn);
 void rui_noise_summed(rui_worker *w, const rui_turn *turn, const rui_early_sum *s);
 void rui_noise_commit(rui_worker *w, const rui_turn *turn);
 

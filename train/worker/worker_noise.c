@@ -187,6 +187,13 @@ static bool wanted(const rui_worker *w, const rui_turn *turn)
            (measured(turn->step) || w->noise.all_step == turn->step - 1);
 }
 
+/* With --deterministic squares are added in the order of gradients, not in that of arrival: then
+ * a measured step is updated when all sums are there. */
+bool rui_noise_holds(const rui_worker *w, const rui_turn *turn)
+{
+    return w->opt->deterministic && wanted(w, turn) && measured(turn->step);
+}
+
 void rui_noise_summed(rui_worker *w, const rui_turn *turn, const rui_early_sum *s)
 {
     rui_noise *x = &w->noise;
@@ -213,7 +220,7 @@ void rui_noise_commit(rui_worker *w, const rui_turn *turn)
         return;
     }
     ru_mutex_lock(&w->lock);
-    uint32_t from = w->early.done, n = w->early.n;
+    uint32_t from = w->early.done, n = rui_noise_holds(w, turn) ? 0 : w->early.n;
     ru_mutex_unlock(&w->lock);
     for (uint32_t k = from; k < n; k++) { /* nothing is told of this step any more */
         rui_noise_summed(w, turn, &w->early.at[k]);
