@@ -80,6 +80,9 @@ def main():
         refused = subprocess.run(train + ["-w", "2", "--set", "train.adapt.batch_max=8"], env=env, capture_output=True, text=True)
         if refused.returncode != 78 or "the least batch" not in refused.stderr:
             failed.append("a largest batch below the least one: " + refused.stderr)
+        refused = subprocess.run(train + ["-w", "2", "--deterministic", "--set", "train.adapt.batch_max=64"], env=env, capture_output=True, text=True)
+        if refused.returncode != 2 or "measured times" not in refused.stderr:
+            failed.append("batches by time beside --deterministic: " + refused.stderr)
         print(f"{len(told)} steps instead of {wanted:.0f}, batches up to {max(batches)}, loss {loss['adapts'][-1]:.4f} beside "
               f"{loss['fixed'][-1]:.4f}")
     for why in failed:

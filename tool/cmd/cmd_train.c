@@ -639,6 +639,11 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
     if (ru_cmd_given(in, "beside")) {
         RU_TRY(go_beside(in, &plan, &to, err));
     }
+    if (job.train.adapt.batch_max > 0 && ru_cmd_flag(in, "deterministic")) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "train.adapt chooses batches by measured times, which no two runs share; "
+                       "leave out train.adapt or --deterministic");
+    }
     if (plan.is_worker && plan.workers_max > 1) {
         return run_as_worker(in, &to, &plan, err);
     }

@@ -191,7 +191,7 @@ static bool wanted(const rui_worker *w, const rui_turn *turn)
  * a measured step is updated when all sums are there. */
 bool rui_noise_holds(const rui_worker *w, const rui_turn *turn)
 {
-    return w->opt->deterministic && wanted(w, turn) && measured(turn->step);
+    return wanted(w, turn) && measured(turn->step) && w->opt->deterministic;
 }
 
 void rui_noise_summed(rui_worker *w, const rui_turn *turn, const rui_early_sum *s)
