@@ -163,16 +163,16 @@ def check_half(server, want):
                                            else json.dumps(want)[1:-1].encode() in got), got
 
 
-def check_waits(rubato, want):
+def check_waits(rubato, want, options, asked):
     """Texts that wait for a place for too long are not written; the others are."""
-    server, got = Server(rubato, "--streams", "1", "--wait-max", "1us"), []
+    server, got = Server(rubato, "--streams", "1", *options), []
 
     def one(k):
         if k % 2:
-            got.append(complete(server, "the ", len(want)))
+            got.append(complete(server, "the ", len(want), **asked))
         else:
             events = server.events(f"/v2/models/{server.model}/generate_stream",
-                                   {"text_input": "the ", "max_tokens": len(want), "temperature": 0})
+                                   {"text_input": "the ", "max_tokens": len(want), "temperature": 0, **asked})
             got.append(("".join(json.loads(e).get("text_output", "") for e in events), json.loads(events[-1])))
 
     for turn in range(20):
@@ -283,7 +283,8 @@ def main(rubato):
         check_infer(server, "the ", want)
         server.stop()
         check_ending(rubato, want)
-        check_waits(rubato, want)
+        check_waits(rubato, want, ("--wait-max", "1us"), {})
+        check_waits(rubato, want, (), {"timeout": 1})
         check_peer(rubato, "the ", want)
 
 
