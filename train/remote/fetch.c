@@ -220,7 +220,8 @@ static void timers_off(void *self, uint32_t what)
     ru_loop_timer_off(f->loop, on_timer, f, what + TIMER_STILL);
 }
 
-/* A guest that says nothing for long is refused; a server that says nothing gives no weights. */
+/* A guest that says nothing for long is refused; a server that says nothing gives no weights. A
+ * worker gives them after its step, and says STILL until then. */
 static void on_timer(void *self, uint32_t what, ru_time now)
 {
     ru_fetch *f = self;
@@ -228,8 +229,7 @@ static void on_timer(void *self, uint32_t what, ru_time now)
         ru_guest_timer(f->guest, now);
         return;
     }
-    if (f->w.n == 0 &&
-        !f->heard) { /* a worker gives them after its step, and says STILL until then */
+    if (f->w.n == 0 && !f->heard) {
         fail(f, RU_E_PEER, "%s does not answer in time", f->address);
         return;
     }

@@ -23,6 +23,7 @@ struct ru_giver {
     const ru_offer *offer; /* NULL: none */
     visitor *at;           /* [n_max] */
     uint32_t n_max;
+    bool asked; /* wanted() was called, and neither set nor none since */
 };
 
 ru_status ru_offer_make(const ru_remote *w, ru_arena *arena, ru_offer *out, ru_err *err)
@@ -101,7 +102,6 @@ static void look_unused(ru_giver *g)
 static void hello(ru_giver *g, const ru_event *ev, ru_effects *fx)
 {
     visitor *x = visitor_of(g, ev->node);
-    bool waits = false;
     for (uint32_t k = 0; k < g->n_max && x == NULL; k++) {
         x = g->at[k].place == FREE ? &g->at[k] : NULL;
     }
@@ -109,13 +109,11 @@ static void hello(ru_giver *g, const ru_event *ev, ru_effects *fx)
         ru_chan_refuse(g->chan, ev->node, "it said twice that it is there", ev->now);
         return;
     }
-    for (uint32_t k = 0; k < g->n_max; k++) {
-        waits = waits || g->at[k].place == WAITS;
-    }
     *x = (visitor){.node = ev->node, .place = WAITS, .came = ev->now};
     if (g->offer != NULL) {
         say_head(g, x, fx);
-    } else if (!waits) {
+    } else if (!g->asked) { /* whoever asked first may have gone */
+        g->asked = true;
         g->opt.wanted(g->opt.self, ev->now, fx);
     }
 }
@@ -124,6 +122,7 @@ void ru_giver_set(ru_giver *g, const ru_offer *o, ru_effects *fx)
 {
     RU_CHECK(g->offer == NULL);
     g->offer = o;
+    g->asked = false;
     for (uint32_t k = 0; k < g->n_max; k++) {
         if (g->at[k].place == WAITS) {
             say_head(g, &g->at[k], fx);
@@ -136,6 +135,7 @@ void ru_giver_set(ru_giver *g, const ru_offer *o, ru_effects *fx)
 
 void ru_giver_none(ru_giver *g, const char *sentence, ru_effects *fx)
 {
+    g->asked = false;
     for (uint32_t k = 0; k < g->n_max; k++) {
         if (g->at[k].place == WAITS) {
             say_no(&g->at[k], sentence, fx);

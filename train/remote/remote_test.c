@@ -15,6 +15,7 @@
 #include "test/test.h"
 #include "train/remote/fetch.h"
 #include "train/remote/giver.h"
+#include "train/remote/remote_impl.h"
 #include "train/remote/serve.h"
 
 static const ru_remote_tensor tensors[] = {
@@ -228,18 +229,12 @@ typedef struct maker {
     ru_offer offer;
     ru_arena arena;
     uint32_t asked, made, unused;
+    bool late; /* weights are given later than they are asked for */
 } maker;
 
-/* The first who asks hears that there are none, the next ones get a version each. */
-static void make(void *self, ru_time now, ru_effects *fx)
+static void give(maker *m, ru_effects *fx)
 {
-    maker *m = self;
     ru_err err;
-    (void)now;
-    if (m->asked++ == 0) {
-        ru_giver_none(m->giver, "not yet\033", fx);
-        return;
-    }
     assert_true(m->made < 2 && m->made == m->unused);
     const float *data = version[m->made++];
     m->at = (ru_remote_tensor){.name = "a",
@@ -249,6 +244,22 @@ static void make(void *self, ru_time now, ru_effects *fx)
     m->w = (ru_remote){.state = "{}", .state_bytes = 2, .at = &m->at, .n = 1};
     assert_ok(ru_offer_make(&m->w, &m->arena, &m->offer, &err), err);
     ru_giver_set(m->giver, &m->offer, fx);
+}
+
+/* The first who asks hears that there are none, the next ones get a version each. */
+static void make(void *self, ru_time now, ru_effects *fx)
+{
+    maker *m = self;
+    (void)now;
+    bool first = m->asked++ == 0;
+    if (m->late) {
+        return;
+    }
+    if (first) {
+        ru_giver_none(m->giver, "not yet\033", fx);
+    } else {
+        give(m, fx);
+    }
 }
 
 static void unused(void *self)
@@ -288,7 +299,14 @@ static void open_maker(maker *m, ru_link_tcp **link)
     ru_link_tcp_user(*link, ru_node_guests_link_user(m->bridge.node));
     ru_node_start(m->bridge.node, ru_clock_now());
     (void)snprintf(m->s.address, sizeof m->s.address, "%s", ru_link_tcp_address(*link));
-    assert_ok(ru_thread_start(&m->s.thread, "maker", run_maker, m, &err), err);
+}
+
+static void close_maker(maker *m, ru_link_tcp *link)
+{
+    ru_node_close(m->bridge.node);
+    ru_link_tcp_close(link);
+    ru_loop_close(m->bridge.loop);
+    ru_arena_fini(&m->arena);
 }
 
 static void use_version(const maker *m, ru_fetch *f, uint32_t k)
@@ -312,6 +330,7 @@ static void test_made_when_asked(void **state)
     ru_err err;
     ru_fetch *f, *other;
     open_maker(&m, &link);
+    assert_ok(ru_thread_start(&m.s.thread, "maker", run_maker, &m, &err), err);
     assert_int_equal(fetch(&m.s, right, &f, &err), RU_E_PEER);
     assert_non_null(strstr(err.text, m.s.address));
     assert_non_null(strstr(err.text, "gives no weights: not yet?"));
@@ -331,11 +350,40 @@ static void test_made_when_asked(void **state)
     ru_loop_stop(m.bridge.loop);
     ru_thread_join(&m.s.thread);
     assert_int_equal(m.made, 2);
-    ru_node_close(m.bridge.node);
-    ru_link_tcp_close(link);
-    ru_loop_close(m.bridge.loop);
-    ru_arena_fini(&m.arena);
+    close_maker(&m, link);
 }
 
-RU_TESTS(train_remote, cmocka_unit_test(test_made_when_asked), cmocka_unit_test(test_description),
+/* Who asked first leaves while the weights are made: they are for the next one, and made once. */
+static void test_left_while_made(void **state)
+{
+    (void)state;
+    maker m;
+    ru_link_tcp *link;
+    ru_effects fx;
+    open_maker(&m, &link);
+    m.late = true;
+    ru_effects_init(&fx, &m.arena);
+    const ru_part part = ru_giver_part(m.giver);
+    for (uint32_t k = 0; k < 2; k++) {
+        const ru_node_id first = {2 * k + 1}, second = {2 * k + 2};
+        ru_event ev = {.kind = RU_EV_MESSAGE, .what = RUI_REMOTE_HELLO, .node = first};
+        const ru_event left = {.kind = RU_EV_DOWN, .node = first};
+        part.ops->guest(part.self, &ev, &fx);
+        part.ops->guest(part.self, &left, &fx);
+        ev.node = second;
+        part.ops->guest(part.self, &ev, &fx);
+        assert_int_equal(m.asked, k + 1);
+        assert_int_equal(m.unused, k);
+        give(&m, &fx);
+        assert_int_equal(fx.at[fx.n - 1].what, RUI_REMOTE_HEAD);
+        assert_int_equal(fx.at[fx.n - 1].node.v, second.v);
+        ev.kind = RU_EV_DOWN;
+        part.ops->guest(part.self, &ev, &fx);
+        assert_int_equal(m.unused, k + 1);
+    }
+    close_maker(&m, link);
+}
+
+RU_TESTS(train_remote, cmocka_unit_test(test_made_when_asked),
+         cmocka_unit_test(test_left_while_made), cmocka_unit_test(test_description),
          cmocka_unit_test(test_damaged_description), cmocka_unit_test(test_guests))
