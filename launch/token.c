@@ -11,21 +11,11 @@
 
 _Static_assert((int)RU_TOKEN_BYTES == (int)RU_SECRET_BYTES, "a derived key is a token");
 
-static void as_text(const uint8_t raw[RU_TOKEN_BYTES], char into[2 * RU_TOKEN_BYTES + 1])
-{
-    static const char digits[] = "0123456789abcdef";
-    for (uint32_t k = 0; k < RU_TOKEN_BYTES; k++) {
-        into[2 * k] = digits[raw[k] >> 4];
-        into[2 * k + 1] = digits[raw[k] & 15];
-    }
-    into[2 * RU_TOKEN_BYTES] = 0;
-}
-
 void ru_token_make(char into[2 * RU_TOKEN_BYTES + 1])
 {
     uint8_t raw[RU_TOKEN_BYTES];
     ru_self_random(raw, sizeof raw);
-    as_text(raw, into);
+    ru_secret_text(raw, into);
 }
 
 ru_status ru_token_get(const char *file, ru_arena *arena, const char **token, ru_err *err)
@@ -93,7 +83,7 @@ static ru_status derive(const char *launch, const char *path, ru_arena *arena, c
         return RU_FAIL(err, RU_E_MEM, "no memory for a token");
     }
     RU_TRY(ru_secret_key(path, purpose, key, err));
-    as_text(key, text);
+    ru_secret_text(key, text);
     *token = text;
     return RU_OK;
 }

@@ -113,7 +113,7 @@ static bool add_line(const ru_bucket *b, struct curl_slist **head, const char *l
 
 static struct curl_slist *head_of(ru_bucket *b, const request *q)
 {
-    char hash[RU_SHA256_TEXT];
+    char hash[RU_SECRET_TEXT];
     struct curl_slist *head = NULL;
     const char *trace = rui_trace_line(&b->scratch);
     ru_sha256_text(q->body, q->n, hash);

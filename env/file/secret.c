@@ -84,10 +84,7 @@ static ru_status make(const char *path, ru_err *err)
     (void)snprintf(dir, sizeof dir, "%.*s", (int)(slash - path), path);
     RU_TRY(ru_dir_make(dir, err));
     ru_self_random(raw, sizeof raw);
-    for (uint32_t k = 0; k < RU_SECRET_BYTES; k++) {
-        text[2 * k] = "0123456789abcdef"[raw[k] >> 4];
-        text[2 * k + 1] = "0123456789abcdef"[raw[k] & 15];
-    }
+    ru_secret_text(raw, text);
     text[TEXT_BYTES] = '\n';
     ru_status st = ru_file_secret(temp, text, sizeof text, err);
     OPENSSL_cleanse(text, sizeof text);
@@ -99,18 +96,23 @@ static ru_status make(const char *path, ru_err *err)
     return st;
 }
 
-void ru_sha256_text(const void *data, int64_t size_bytes, char text[RU_SHA256_TEXT])
+void ru_secret_text(const uint8_t raw[RU_SECRET_BYTES], char text[RU_SECRET_TEXT])
 {
-    uint8_t hash[32];
+    for (uint32_t k = 0; k < RU_SECRET_BYTES; k++) {
+        text[2 * k] = "0123456789abcdef"[raw[k] >> 4];
+        text[2 * k + 1] = "0123456789abcdef"[raw[k] & 15];
+    }
+    text[TEXT_BYTES] = '\0';
+}
+
+void ru_sha256_text(const void *data, int64_t size_bytes, char text[RU_SECRET_TEXT])
+{
+    uint8_t hash[RU_SECRET_BYTES];
     unsigned made = 0;
     bool fine = EVP_Digest(size_bytes > 0 ? data : "", (size_t)size_bytes, hash, &made,
                            EVP_sha256(), NULL) == 1;
     RU_CHECK(fine && made == sizeof hash);
-    for (uint32_t k = 0; k < sizeof hash; k++) {
-        text[2 * k] = "0123456789abcdef"[hash[k] >> 4];
-        text[2 * k + 1] = "0123456789abcdef"[hash[k] & 15];
-    }
-    text[2 * sizeof hash] = '\0';
+    ru_secret_text(hash, text);
 }
 
 ru_status ru_secret_derive(const void *secret, uint32_t secret_bytes, const char *purpose,

@@ -10,7 +10,10 @@
 
 #include "base/status.h"
 
-enum { RU_SECRET_BYTES = 32 };
+enum { RU_SECRET_BYTES = 32, RU_SECRET_TEXT = 2 * RU_SECRET_BYTES + 1 };
+
+/* A secret, or a hash of as many bytes, in hexadecimal digits. */
+void ru_secret_text(const uint8_t raw[RU_SECRET_BYTES], char text[RU_SECRET_TEXT]);
 
 /* The key that `purpose` has with the secret in `path`, which is made when it is not there; whoever
  * makes it first, all read the same one.
@@ -25,8 +28,7 @@ RU_MUST_USE ru_status ru_secret_derive(const void *secret, uint32_t secret_bytes
                                        const char *purpose, uint8_t key[RU_SECRET_BYTES],
                                        ru_err *err);
 
-enum { RU_SHA256_TEXT = 65 };
 /* SHA-256 of the bytes in hexadecimal digits. */
-void ru_sha256_text(const void *data, int64_t size_bytes, char text[RU_SHA256_TEXT]);
+void ru_sha256_text(const void *data, int64_t size_bytes, char text[RU_SECRET_TEXT]);
 
 #endif

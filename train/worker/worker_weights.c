@@ -18,7 +18,7 @@ enum { GUESTS = 8 };
 
 struct rui_weights {
     ru_giver *giver;
-    char token[2 * RU_SECRET_BYTES + 1];
+    char token[RU_SECRET_TEXT];
     bool due; /* under the worker's lock */
     /* The compute thread's from `due` on, then the loop's until they are unused. */
     ru_arena arena;
@@ -196,10 +196,7 @@ static ru_status make_token(rui_worker *w, rui_weights *x, ru_err *err)
     uint8_t key[RU_SECRET_BYTES];
     const ru_shell_options *o = &w->opt->shell;
     RU_TRY(ru_secret_derive(o->token, o->token_bytes, "rubato guests of weights", key, err));
-    for (uint32_t k = 0; k < sizeof key; k++) {
-        x->token[2 * k] = "0123456789abcdef"[key[k] >> 4];
-        x->token[2 * k + 1] = "0123456789abcdef"[key[k] & 15];
-    }
+    ru_secret_text(key, x->token);
     const char *path = ru_path_join(w->arena, w->t.out, "weights-token");
     return path != NULL ? ru_file_secret(path, x->token, (int64_t)sizeof x->token - 1, err)
                         : RU_FAIL(err, RU_E_MEM, "no memory for a worker");
