@@ -67,12 +67,14 @@ static ru_status copy_tensors(rui_worker *w, rui_weights *x, ru_err *err)
     ru_remote_tensor *at = RU_NEW(&x->arena, ru_remote_tensor, g->n_values);
     int64_t bytes = at != NULL ? list(g, &x->arena, at, &x->w.n) : -1;
     int64_t free = ru_memory_free_bytes(&x->arena);
-    if (bytes < 0 || (free >= 0 && bytes > free / 2)) {
-        return RU_FAIL(
-            err, RU_E_MEM,
-            "a copy of the weights (%lld MiB) needs more than half of this worker's free "
-            "memory",
-            (long long)(bytes >> 20));
+    if (bytes < 0) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the names of weights");
+    }
+    if (free >= 0 && bytes > free / 2) {
+        return RU_FAIL(err, RU_E_MEM,
+                       "a copy of the weights (%lld MiB) needs more than half of this worker's "
+                       "free memory",
+                       (long long)(bytes >> 20));
     }
     for (uint32_t k = 0; k < x->w.n; k++) {
         int64_t size = ru_type_bytes(&at[k].type);
