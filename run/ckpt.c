@@ -15,8 +15,6 @@
 #include "run/ckpt_form.h"
 #include "run/copies.h"
 
-enum { COPY_DIR_BYTES = 4096 };
-
 typedef struct tensor {
     ru_value_id id;
     ru_array array;    /* data in the snapshot; its name in the file */
@@ -415,10 +413,8 @@ static ru_status take(ru_ckpt *c, ru_ckpt_at *at, ru_err *err)
     if (at != NULL) {
         *at = o.at;
     }
-    char dir[COPY_DIR_BYTES];
-    int n = snprintf(dir, sizeof dir, "%s/" RU_CKPT_NAME, c->dir, (long long)o.at.step);
-    if (c->copies != NULL && n < (int)sizeof dir) {
-        ru_copies_take(c->copies, dir, o.at.step, c->opt.best_step);
+    if (c->copies != NULL) {
+        ru_copies_take(c->copies, c->dir, o.at.step, c->opt.best_step);
     }
     return RU_OK;
 }

@@ -34,7 +34,7 @@ struct ru_copies {
     /* The thread's until `ended`, then the trainer's. */
     wanted now;
     ru_bucket *bucket;
-    bool swept, ours, failing; /* failing: nobody answered for too long */
+    bool ours, failing; /* failing: nobody answered for too long */
     ru_flag ended;
 };
 
@@ -93,23 +93,35 @@ static ru_status put(ru_copies *c, const wanted *w, const files *f, bool manifes
     return RU_OK;
 }
 
-/* The step of a key "000000250/model.safetensors"; -1: it is none of a checkpoint. */
+/* The step of a key "000000250/model.safetensors", in the very form of `put`, and the file's name;
+ * -1: it is another's object, which is left alone. */
 static int64_t step_of(const char *key, const char **name)
 {
-    const char *slash = strchr(key, '/');
+    char head[32];
     int64_t step = -1;
-    *name = slash != NULL ? slash + 1 : NULL;
-    bool is = slash != NULL && ru_str_i64(ru_str_n(key, slash - key), &step) && step >= 0;
-    return is ? step : -1;
+    size_t n = strcspn(key, "/");
+    *name = key[n] == '/' ? key + n + 1 : "";
+    if (!ru_str_i64(ru_str_n(key, (int64_t)n), &step)) {
+        return -1;
+    }
+    (void)snprintf(head, sizeof head, RU_CKPT_NAME "/", (long long)step);
+    bool file = (*name)[0] != '\0' && (*name)[0] != '.' && strchr(*name, '/') == NULL;
+    return file && strncmp(key, head, n + 1) == 0 ? step : -1;
+}
+
+static bool is_file(const char *key)
+{
+    const char *name;
+    return step_of(key, &name) >= 0;
 }
 
 /* Is this one among the newest `keep` that are complete, or the best? */
-static bool stays(const ru_bucket_entry *at, uint32_t n, int64_t step, uint32_t keep, int64_t best)
+static bool stays(const char **keys, uint32_t n, int64_t step, uint32_t keep, int64_t best)
 {
     uint32_t newer = 0;
     const char *name;
     for (uint32_t k = 0; k < n; k++) {
-        int64_t other = step_of(at[k].key, &name);
+        int64_t other = step_of(keys[k], &name);
         newer += other > step && strcmp(name, MANIFEST) == 0;
     }
     return newer < keep || (best != 0 && step == best);
@@ -118,16 +130,16 @@ static bool stays(const ru_bucket_entry *at, uint32_t n, int64_t step, uint32_t 
 /* Manifests first: what is removed in part is none. */
 static ru_status prune(ru_copies *c, const wanted *w, ru_arena *arena, ru_err *err)
 {
-    ru_bucket_entry *at;
+    const char **keys;
     uint32_t n;
-    RU_TRY(ru_bucket_list(c->bucket, "", arena, &at, &n, err));
+    RU_TRY(ru_bucket_list(c->bucket, arena, &keys, &n, err));
     for (uint32_t pass = 0; pass < 2; pass++) {
         for (uint32_t k = 0; k < n; k++) {
             const char *name;
-            int64_t step = step_of(at[k].key, &name);
+            int64_t step = step_of(keys[k], &name);
             bool now = step >= 0 && (strcmp(name, MANIFEST) == 0) == (pass == 0);
-            if (now && !stays(at, n, step, c->keep, w->best_step)) {
-                RU_TRY(ru_bucket_remove(c->bucket, at[k].key, err));
+            if (now && !stays(keys, n, step, c->keep, w->best_step)) {
+                RU_TRY(ru_bucket_remove(c->bucket, keys[k], err));
             }
         }
     }
@@ -136,20 +148,21 @@ static ru_status prune(ru_copies *c, const wanted *w, ru_arena *arena, ru_err *e
 
 /* Before the first copy. Later steps there are another run's: its copies would count as the newest,
  * and those of this run would go. */
-static ru_status check_ours(ru_copies *c, const wanted *w, ru_arena *arena, ru_err *err)
+static ru_status look(ru_copies *c, const wanted *w, ru_arena *arena, ru_err *err)
 {
-    ru_bucket_entry *at;
+    const char **keys, *name;
     uint32_t n;
-    RU_TRY(c->ours ? RU_OK : ru_bucket_list(c->bucket, "", arena, &at, &n, err));
-    for (uint32_t k = 0; !c->ours && k < n; k++) {
-        const char *name;
-        if (step_of(at[k].key, &name) > w->step) {
+    RU_TRY(ru_bucket_list(c->bucket, arena, &keys, &n, err));
+    for (uint32_t k = 0; k < n; k++) {
+        int64_t step = step_of(keys[k], &name);
+        if (step > w->step) {
             return RU_FAIL(err, RU_E_CONFIG,
                            "%s holds a checkpoint of step %lld, so of another run; name another "
                            "folder in checkpoint.copy_to",
-                           c->address, (long long)step_of(at[k].key, &name));
+                           c->address, (long long)step);
         }
     }
+    RU_TRY(ru_bucket_sweep(c->bucket, is_file, err));
     c->ours = true;
     return RU_OK;
 }
@@ -157,7 +170,7 @@ static ru_status check_ours(ru_copies *c, const wanted *w, ru_arena *arena, ru_e
 static ru_status copy(ru_copies *c, const wanted *w, ru_arena *arena, ru_err *err)
 {
     files f = {0};
-    RU_TRY(check_ours(c, w, arena, err));
+    RU_TRY(c->ours ? RU_OK : look(c, w, arena, err));
     ru_status st = map_all(w->dir, arena, &f, err);
     st = st == RU_OK ? put(c, w, &f, false, arena, err) : st;
     st = st == RU_OK ? put(c, w, &f, true, arena, err) : st;
@@ -174,9 +187,7 @@ static void work(void *self)
     ru_arena_init(&arena, 0);
     ru_process_thread_background();
     ru_time begun = ru_clock_now();
-    ru_status st = c->swept ? RU_OK : ru_bucket_sweep(c->bucket, &err);
-    c->swept = c->swept || st == RU_OK;
-    st = st == RU_OK ? copy(c, w, &arena, &err) : st;
+    ru_status st = copy(c, w, &arena, &err);
     c->failing = st == RU_E_PEER;
     if (st == RU_OK) {
         ru_log(RU_LOG_INFO, "train", "copies", "the checkpoint of step %lld is at %s (%.3g s)",
@@ -241,7 +252,7 @@ void ru_copies_take(ru_copies *c, const char *dir, int64_t step, int64_t best_st
                (long long)c->next.step);
     }
     c->next = (wanted){.step = step, .best_step = best_step};
-    int n = snprintf(c->next.dir, sizeof c->next.dir, "%s", dir);
+    int n = snprintf(c->next.dir, sizeof c->next.dir, "%s/" RU_CKPT_NAME, dir, (long long)step);
     c->next.is = n > 0 && n < (int)sizeof c->next.dir;
     ru_copies_poll(c);
 }
@@ -266,18 +277,18 @@ void ru_copies_close(ru_copies *c)
 
 /* -- back again -------------------------------------------------------------------------------- */
 
-static ru_status find_newest(const char *address, ru_arena *arena, ru_bucket_entry **at,
-                             uint32_t *n, int64_t *step, ru_err *err)
+static ru_status find_newest(const char *address, ru_arena *arena, const char ***keys, uint32_t *n,
+                             int64_t *step, ru_err *err)
 {
     ru_bucket *b;
     RU_TRY(ru_bucket_open(address, &b, err));
-    ru_status st = ru_bucket_list(b, "", arena, at, n, err);
+    ru_status st = ru_bucket_list(b, arena, keys, n, err);
     ru_bucket_close(b);
     RU_TRY(st);
     *step = -1;
     for (uint32_t k = 0; k < *n; k++) {
         const char *name;
-        int64_t s = step_of((*at)[k].key, &name);
+        int64_t s = step_of((*keys)[k], &name);
         *step = s > *step && strcmp(name, MANIFEST) == 0 ? s : *step;
     }
     return *step >= 0 ? RU_OK
@@ -312,7 +323,7 @@ static ru_status fetch_file(ru_objects *o, const char *address, const char *path
     return st;
 }
 
-static ru_status fetch_all(const char *address, const ru_bucket_entry *at, uint32_t n, int64_t step,
+static ru_status fetch_all(const char *address, const char **keys, uint32_t n, int64_t step,
                            const char *temp, ru_arena *arena, ru_err *err)
 {
     ru_objects *o;
@@ -321,20 +332,16 @@ static ru_status fetch_all(const char *address, const ru_bucket_entry *at, uint3
     while (len > 0 && address[len - 1] == '/') {
         len--;
     }
+    RU_TRY(ru_path_exists(temp) ? ru_path_remove(temp, err) : RU_OK); /* a killed one's */
     RU_TRY(ru_dir_make(temp, err));
     RU_TRY(ru_objects_open(&oo, &o, err));
     ru_status st = RU_OK;
     for (uint32_t k = 0; st == RU_OK && k < n; k++) {
         const char *name;
-        if (step_of(at[k].key, &name) != step) {
+        if (step_of(keys[k], &name) != step) {
             continue;
         }
-        if (strchr(name, '/') != NULL || name[0] == '.' || name[0] == '\0') {
-            st = RU_FAIL(err, RU_E_DATA, "%s holds '%s', which is no file of a checkpoint", address,
-                         at[k].key);
-            break;
-        }
-        const char *from = ru_arena_printf(arena, "%.*s/%s", (int)len, address, at[k].key);
+        const char *from = ru_arena_printf(arena, "%.*s/%s", (int)len, address, keys[k]);
         const char *path = ru_path_join(arena, temp, name);
         st = from != NULL && path != NULL ? fetch_file(o, from, path, err) : no_memory(err);
     }
@@ -345,9 +352,9 @@ static ru_status fetch_all(const char *address, const ru_bucket_entry *at, uint3
 ru_status ru_copies_fetch(const char *address, const char *out, ru_arena *arena, int64_t *step,
                           ru_err *err)
 {
-    ru_bucket_entry *at;
+    const char **keys;
     uint32_t n, have = 0;
-    char **names;
+    ru_ckpt_entry *list;
     ru_ckpt_info info;
     const char *all = ru_path_join(arena, out, "checkpoints");
     const char *job = ru_path_join(arena, out, "job.yaml");
@@ -355,21 +362,21 @@ ru_status ru_copies_fetch(const char *address, const char *out, ru_arena *arena,
         return no_memory(err);
     }
     if (ru_path_is_dir(all)) {
-        RU_TRY(ru_dir_list(all, arena, &names, &have, err));
+        RU_TRY(ru_ckpt_list(all, arena, &list, &have, err));
     }
-    if (have > 0) {
+    if (have > 0 || ru_path_exists(job)) {
         return RU_FAIL(err, RU_E_USAGE,
-                       "%s holds checkpoints already; --resume goes on from them, and "
-                       "--resume-from needs a new folder (--out)",
+                       "%s holds a job or a run already; --resume goes on from its checkpoints, "
+                       "and --resume-from needs a new folder (--out)",
                        out);
     }
-    RU_TRY(find_newest(address, arena, &at, &n, step, err));
+    RU_TRY(find_newest(address, arena, &keys, &n, step, err));
     const char *dir = ru_arena_printf(arena, "%s/" RU_CKPT_NAME, all, (long long)*step);
     const char *temp = dir != NULL ? ru_arena_printf(arena, "%s" RU_CKPT_TEMP, dir) : NULL;
     if (temp == NULL) {
         return no_memory(err);
     }
-    ru_status st = fetch_all(address, at, n, *step, temp, arena, err);
+    ru_status st = fetch_all(address, keys, n, *step, temp, arena, err);
     st = st == RU_OK ? ru_ckpt_read(temp, arena, &info, err) : st;
     if (st != RU_OK) {
         ru_err ignored = {0};

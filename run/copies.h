@@ -17,7 +17,8 @@ typedef struct ru_copies ru_copies;
 /* Errors: RU_E_CONFIG (address, login), RU_E_UNSUPPORTED (no libcurl), RU_E_MEM. */
 RU_MUST_USE ru_status ru_copies_open(const char *address, uint32_t keep, ru_copies **out,
                                      ru_err *err);
-/* The complete checkpoint in folder `dir`; best_step is kept beside the newest (0: none). */
+/* The complete checkpoint of that step in folder `dir` (RUN/checkpoints); best_step is kept beside
+ * the newest (0: none). */
 void ru_copies_take(ru_copies *c, const char *dir, int64_t step, int64_t best_step);
 /* Begin the one that waits, when the one before has ended. Never waits. */
 void ru_copies_poll(ru_copies *c);
@@ -25,8 +26,8 @@ void ru_copies_poll(ru_copies *c);
 void ru_copies_close(ru_copies *c);
 
 /* The newest complete checkpoint at `address` into the run directory `out`, which is made, with
- * job.yaml: `rubato train --resume` goes on from it. Errors: RU_E_USAGE: `out` holds checkpoints;
- * RU_E_MISSING: there is none; RU_E_DATA: it is damaged; those of the store and of files. */
+ * job.yaml: `rubato train --resume` goes on from it. Errors: RU_E_USAGE: `out` holds a job or a
+ * run; RU_E_MISSING: there is none; RU_E_DATA: it is damaged; those of the store and of files. */
 RU_MUST_USE ru_status ru_copies_fetch(const char *address, const char *out, ru_arena *arena,
                                       int64_t *step, ru_err *err);
 

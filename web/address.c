@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "base/str.h"
 #include "env/file/file.h"
 
 enum { FILE_BYTES_MAX = 1 << 20, ADDRESS_MAX = 4096, BUCKET_MAX = 255 };
@@ -138,14 +137,12 @@ static bool has_control(const char *s)
     return false;
 }
 
-/* As a path of RFC 3986: what is not unreserved becomes %XX, '/' stays. Signatures need this form.
- */
-static void put_key(ru_text *t, const char *key)
+void rui_address_put(ru_text *t, const char *s, bool slash)
 {
-    for (; *key != '\0'; key++) {
-        unsigned char c = (unsigned char)*key;
+    for (; *s != '\0'; s++) {
+        unsigned char c = (unsigned char)*s;
         bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                     strchr("-._~/", (int)c) != NULL;
+                     strchr(slash ? "-._~/" : "-._~", (int)c) != NULL;
         if (plain) {
             ru_text_char(t, (char)c, 1);
         } else {
@@ -198,7 +195,7 @@ static ru_status read_s3(const char *text, rui_env_fn env, const char *region, r
     } else {
         ru_text_putf(&url, "https://s3.%s.amazonaws.com/%.*s/", region, n, bucket);
     }
-    put_key(&url, slash + 1);
+    rui_address_put(&url, slash + 1, true);
     out->url = url.p;
     out->name = ru_arena_str(arena, text);
     out->s3 = true;

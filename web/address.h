@@ -12,7 +12,7 @@
 #ifndef RU_WEB_ADDRESS_H
 #define RU_WEB_ADDRESS_H
 
-#include "base/arena.h"
+#include "base/str.h"
 
 typedef const char *(*rui_env_fn)(const char *name);
 
@@ -36,6 +36,9 @@ RU_MUST_USE ru_status rui_s3_login_find(rui_env_fn env, ru_arena *arena, rui_s3_
 /* Owner: texts in `arena`. Errors: RU_E_CONFIG. */
 RU_MUST_USE ru_status rui_address_read(const char *text, rui_env_fn env, const char *region,
                                        ru_arena *arena, rui_address *out, ru_err *err);
+/* A key or a value as it stands in an address. Not unreserved (RFC 3986) becomes %XX, and '/'
+ * unless `slash`. Signatures need this form. */
+void rui_address_put(ru_text *t, const char *s, bool slash);
 /* File of certificates that the variables name; NULL: the system's. */
 const char *rui_address_authority(rui_env_fn env, bool s3);
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/conf.h"
-#include "base/log.h"
 #include "base/str.h"
 #include "env/clock.h"
 #include "env/file/secret.h"
@@ -52,6 +51,11 @@ typedef struct reply {
     int64_t sent;
 } reply;
 
+static ru_status no_memory(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_MEM, "no memory for requests to a store");
+}
+
 /* -- one request --------------------------------------------------------------------------------
  */
 
@@ -80,23 +84,13 @@ static size_t on_read(char *into, size_t one, size_t n, void *self)
     return (size_t)part;
 }
 
-static void put_encoded(ru_text *t, const char *s, bool slash)
-{
-    for (; *s != '\0'; s++) {
-        unsigned char c = (unsigned char)*s;
-        bool plain = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
-                     strchr("-._~", c) != NULL || (slash && c == '/');
-        ru_text_putf(t, plain ? "%c" : "%%%02X", c);
-    }
-}
-
 static const char *url_of(ru_bucket *b, const request *q)
 {
     ru_text t = ru_text_arena(&b->scratch);
     ru_text_putf(&t, "%s/", b->base);
     if (q->key != NULL) {
-        put_encoded(&t, b->prefix, true);
-        put_encoded(&t, q->key, true);
+        rui_address_put(&t, b->prefix, true);
+        rui_address_put(&t, q->key, true);
     }
     if (q->query != NULL) {
         ru_text_putf(&t, "?%s", q->query);
@@ -104,42 +98,21 @@ static const char *url_of(ru_bucket *b, const request *q)
     return t.cut ? NULL : t.p;
 }
 
-static bool add_line(const ru_bucket *b, struct curl_slist **head, const char *line)
-{
-    struct curl_slist *more = line != NULL ? b->curl.slist_append(*head, line) : NULL;
-    *head = more != NULL ? more : *head;
-    return more != NULL;
-}
-
-static struct curl_slist *head_of(ru_bucket *b, const request *q)
+static ru_status head_of(ru_bucket *b, const request *q, struct curl_slist **head, ru_err *err)
 {
     char hash[RU_SECRET_TEXT];
-    struct curl_slist *head = NULL;
     const char *trace = rui_trace_line(&b->scratch);
     ru_sha256_text(q->body, q->n, hash);
-    bool all = add_line(b, &head, ru_arena_printf(&b->scratch, "x-amz-content-sha256: %s", hash)) &&
-               add_line(b, &head, "Expect:") && (trace == NULL || add_line(b, &head, trace));
-    if (all && b->login.session != NULL) {
-        all = add_line(b, &head,
-                       ru_arena_printf(&b->scratch, "x-amz-security-token: %s", b->login.session));
-    }
-    if (!all) {
-        b->curl.slist_free_all(head);
-        return NULL;
-    }
-    return head;
-}
-
-static bool set_login(ru_bucket *b)
-{
-    char provider[128];
-    if (b->login.key == NULL) {
-        return true;
-    }
-    (void)snprintf(provider, sizeof provider, "aws:amz:%.60s:s3", b->login.region);
-    return b->curl.easy_setopt(b->handle, CURLOPT_AWS_SIGV4, provider) == CURLE_OK &&
-           b->curl.easy_setopt(b->handle, CURLOPT_USERNAME, b->login.key) == CURLE_OK &&
-           b->curl.easy_setopt(b->handle, CURLOPT_PASSWORD, b->login.secret) == CURLE_OK;
+    RU_TRY(rui_curl_line(&b->curl, head,
+                         ru_arena_printf(&b->scratch, "x-amz-content-sha256: %s", hash), err));
+    RU_TRY(rui_curl_line(&b->curl, head, "Expect:", err));
+    RU_TRY(trace != NULL ? rui_curl_line(&b->curl, head, trace, err) : RU_OK);
+    return b->login.session == NULL
+               ? RU_OK
+               : rui_curl_line(
+                     &b->curl, head,
+                     ru_arena_printf(&b->scratch, "x-amz-security-token: %s", b->login.session),
+                     err);
 }
 
 static void set_up(ru_bucket *b, const request *q, reply *r, const char *url,
@@ -148,12 +121,7 @@ static void set_up(ru_bucket *b, const request *q, reply *r, const char *url,
     CURL *h = b->handle;
     const rui_curl *c = &b->curl;
     bool puts = strcmp(q->method, "PUT") == 0, posts = strcmp(q->method, "POST") == 0;
-    (void)c->easy_setopt(h, CURLOPT_URL, url);
-    (void)c->easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");
-    (void)c->easy_setopt(h, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    (void)c->easy_setopt(h, CURLOPT_USERAGENT, "rubato/" RU_VERSION);
-    (void)c->easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
-    (void)c->easy_setopt(h, CURLOPT_HTTPHEADER, head);
+    rui_curl_request(c, h, url, head, b->authority);
     (void)c->easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
     (void)c->easy_setopt(h, CURLOPT_LOW_SPEED_LIMIT, (long)SLOW_BYTES);
     (void)c->easy_setopt(h, CURLOPT_LOW_SPEED_TIME, (long)STALL_S);
@@ -161,9 +129,6 @@ static void set_up(ru_bucket *b, const request *q, reply *r, const char *url,
     (void)c->easy_setopt(h, CURLOPT_HEADERDATA, r);
     (void)c->easy_setopt(h, CURLOPT_WRITEFUNCTION, on_body);
     (void)c->easy_setopt(h, CURLOPT_WRITEDATA, r);
-    if (b->authority != NULL) {
-        (void)c->easy_setopt(h, CURLOPT_CAINFO, b->authority);
-    }
     if (puts) {
         (void)c->easy_setopt(h, CURLOPT_UPLOAD, 1L);
         (void)c->easy_setopt(h, CURLOPT_READFUNCTION, on_read);
@@ -184,14 +149,12 @@ static rui_verdict ask_once(ru_bucket *b, const request *q, reply *r, ru_err *er
     ru_arena_rewind(&b->scratch, b->empty);
     *r = (reply){.text = ru_text_arena(&b->scratch), .q = q};
     rui_answer_begin(&r->answer);
+    struct curl_slist *head = NULL;
     const char *url = url_of(b, q);
-    struct curl_slist *head = url != NULL ? head_of(b, q) : NULL;
-    if (head == NULL || !set_login(b)) {
+    ru_status st = url != NULL ? head_of(b, q, &head, err) : no_memory(err);
+    st = st == RU_OK ? rui_curl_sign(&b->curl, b->handle, &b->login, err) : st;
+    if (st != RU_OK) {
         b->curl.slist_free_all(head);
-        (void)RU_FAIL(err, head == NULL ? RU_E_MEM : RU_E_UNSUPPORTED, "%s",
-                      head == NULL ? "no memory for a request to a store"
-                                   : "libcurl cannot sign requests for S3 stores; it is older than "
-                                     "7.75");
         return RUI_STOP;
     }
     set_up(b, q, r, url, head);
@@ -284,11 +247,6 @@ static char *plain(ru_str s, ru_arena *arena)
     return out;
 }
 
-static ru_status no_memory(ru_err *err)
-{
-    return RU_FAIL(err, RU_E_MEM, "no memory for requests to a store");
-}
-
 /* -- put -----------------------------------------------------------------------------------------
  */
 
@@ -297,7 +255,7 @@ static const char *with_id(ru_arena *arena, const char *query, const char *id)
 {
     ru_text t = ru_text_arena(arena);
     ru_text_putf(&t, "%suploadId=", query);
-    put_encoded(&t, id, false);
+    rui_address_put(&t, id, false);
     return t.cut ? NULL : t.p;
 }
 
@@ -374,43 +332,39 @@ ru_status ru_bucket_remove(ru_bucket *b, const char *key, ru_err *err)
 /* -- list ----------------------------------------------------------------------------------------
  */
 
-static ru_status take_page(const ru_bucket *b, ru_str page, ru_arena *arena, ru_bucket_entry **at,
+static ru_status take_page(const ru_bucket *b, ru_str page, ru_arena *arena, const char ***keys,
                            uint32_t *n, uint32_t *cap, ru_err *err)
 {
-    ru_str object, key, size;
+    ru_str object, key;
     size_t head = strlen(b->prefix);
     while (element(&page, "Contents", &object)) {
-        ru_str in = object;
-        int64_t bytes = 0;
-        char *name = element(&in, "Key", &key) ? plain(key, arena) : NULL;
-        in = object;
-        bool sized = element(&in, "Size", &size) && ru_str_i64(size, &bytes);
-        if (name == NULL || !sized || strncmp(name, b->prefix, head) != 0) {
+        char *name = element(&object, "Key", &key) ? plain(key, arena) : NULL;
+        if (name == NULL || strncmp(name, b->prefix, head) != 0) {
             return RU_FAIL(err, RU_E_IO, "%s: the server's list of objects is damaged", b->name);
         }
         if (*n == *cap) {
             uint32_t more = *cap > 0 ? 2 * *cap : 64;
-            ru_bucket_entry *list = RU_NEW(arena, ru_bucket_entry, more);
+            const char **list = RU_NEW(arena, const char *, more);
             if (list == NULL) {
                 return no_memory(err);
             }
             if (*n > 0) {
-                memcpy(list, *at, *n * sizeof *list);
+                memcpy(list, *keys, *n * sizeof *list);
             }
-            *at = list;
+            *keys = list;
             *cap = more;
         }
-        (*at)[(*n)++] = (ru_bucket_entry){name + head, bytes};
+        (*keys)[(*n)++] = name + head;
     }
     return RU_OK;
 }
 
-ru_status ru_bucket_list(ru_bucket *b, const char *prefix, ru_arena *arena, ru_bucket_entry **out,
-                         uint32_t *n, ru_err *err)
+ru_status ru_bucket_list(ru_bucket *b, ru_arena *arena, const char ***keys, uint32_t *n,
+                         ru_err *err)
 {
     uint32_t cap = 0;
     const char *token = NULL;
-    *out = NULL;
+    *keys = NULL;
     *n = 0;
     do {
         reply r;
@@ -418,22 +372,21 @@ ru_status ru_bucket_list(ru_bucket *b, const char *prefix, ru_arena *arena, ru_b
         ru_text query = ru_text_arena(arena);
         if (token != NULL) {
             ru_text_put(&query, "continuation-token=");
-            put_encoded(&query, token, false);
+            rui_address_put(&query, token, false);
             ru_text_put(&query, "&");
         }
         ru_text_put(&query, "list-type=2&prefix=");
-        put_encoded(&query, b->prefix, false);
-        put_encoded(&query, prefix, false);
+        rui_address_put(&query, b->prefix, false);
         const request q = {.method = "GET", .query = query.p};
         RU_TRY(query.cut ? no_memory(err) : ask(b, &q, &r, err));
         at = ru_str_n(r.text.p, r.text.n);
-        RU_TRY(take_page(b, at, arena, out, n, &cap, err));
+        RU_TRY(take_page(b, at, arena, keys, n, &cap, err));
         token = element(&at, "NextContinuationToken", &more) ? plain(more, arena) : NULL;
     } while (token != NULL);
     return RU_OK;
 }
 
-ru_status ru_bucket_sweep(ru_bucket *b, ru_err *err)
+ru_status ru_bucket_sweep(ru_bucket *b, bool (*is)(const char *key), ru_err *err)
 {
     reply r;
     ru_arena arena;
@@ -442,7 +395,7 @@ ru_status ru_bucket_sweep(ru_bucket *b, ru_err *err)
     ru_arena_init(&arena, 0);
     ru_text query = ru_text_arena(&arena);
     ru_text_put(&query, "prefix=");
-    put_encoded(&query, b->prefix, false);
+    rui_address_put(&query, b->prefix, false);
     ru_text_put(&query, "&uploads=");
     const request q = {.method = "GET", .query = query.p};
     ru_status st = query.cut ? no_memory(err) : ask(b, &q, &r, err);
@@ -453,7 +406,8 @@ ru_status ru_bucket_sweep(ru_bucket *b, ru_err *err)
         char *name = element(&in, "Key", &key) ? plain(key, &arena) : NULL;
         in = upload;
         char *which = element(&in, "UploadId", &id) ? plain(id, &arena) : NULL;
-        if (name != NULL && which != NULL && strncmp(name, b->prefix, head) == 0) {
+        if (name != NULL && which != NULL && strncmp(name, b->prefix, head) == 0 &&
+            is(name + head)) {
             const request away = {
                 .method = "DELETE", .key = name + head, .query = with_id(&arena, "", which)};
             st = away.query != NULL ? ask(b, &away, &r, err) : no_memory(err);
@@ -552,12 +506,11 @@ ru_status ru_bucket_put(ru_bucket *b, const char *key, const void *data, int64_t
     RU_CHECK(b == NULL && size_bytes >= 0);
     return rui_curl_none(err);
 }
-ru_status ru_bucket_list(ru_bucket *b, const char *prefix, ru_arena *arena, ru_bucket_entry **out,
-                         uint32_t *n, ru_err *err)
+ru_status ru_bucket_list(ru_bucket *b, ru_arena *arena, const char ***keys, uint32_t *n,
+                         ru_err *err)
 {
-    (void)prefix;
     (void)arena;
-    (void)out;
+    (void)keys;
     RU_CHECK(b == NULL && n != NULL);
     return rui_curl_none(err);
 }
@@ -567,8 +520,9 @@ ru_status ru_bucket_remove(ru_bucket *b, const char *key, ru_err *err)
     RU_CHECK(b == NULL);
     return rui_curl_none(err);
 }
-ru_status ru_bucket_sweep(ru_bucket *b, ru_err *err)
+ru_status ru_bucket_sweep(ru_bucket *b, bool (*is)(const char *key), ru_err *err)
 {
+    (void)is;
     RU_CHECK(b == NULL);
     return rui_curl_none(err);
 }

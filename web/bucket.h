@@ -15,11 +15,6 @@
 
 typedef struct ru_bucket ru_bucket;
 
-typedef struct ru_bucket_entry {
-    const char *key; /* below the prefix */
-    int64_t size_bytes;
-} ru_bucket_entry;
-
 /* `address`: s3://bucket or s3://bucket/prefix. Asks for nothing yet. Errors: RU_E_CONFIG (address,
  * login), RU_E_UNSUPPORTED (no libcurl, or one that cannot sign), RU_E_MEM. */
 RU_MUST_USE ru_status ru_bucket_open(const char *address, ru_bucket **out, ru_err *err);
@@ -28,12 +23,12 @@ void ru_bucket_close(ru_bucket *b); /* NULL is fine */
  * region), RU_E_MISSING (no such bucket), RU_E_IO, RU_E_MEM. */
 RU_MUST_USE ru_status ru_bucket_put(ru_bucket *b, const char *key, const void *data,
                                     int64_t size_bytes, ru_err *err);
-/* All whose keys begin with `prefix`, by their keys. Owner: `arena`. */
-RU_MUST_USE ru_status ru_bucket_list(ru_bucket *b, const char *prefix, ru_arena *arena,
-                                     ru_bucket_entry **out, uint32_t *n, ru_err *err);
+/* The keys of all. Owner: `arena`. */
+RU_MUST_USE ru_status ru_bucket_list(ru_bucket *b, ru_arena *arena, const char ***keys, uint32_t *n,
+                                     ru_err *err);
 /* One that is not there is removed already. */
 RU_MUST_USE ru_status ru_bucket_remove(ru_bucket *b, const char *key, ru_err *err);
-/* Remove what uploads under the prefix have left behind. */
-RU_MUST_USE ru_status ru_bucket_sweep(ru_bucket *b, ru_err *err);
+/* Remove what uploads of such keys have left behind. */
+RU_MUST_USE ru_status ru_bucket_sweep(ru_bucket *b, bool (*is)(const char *key), ru_err *err);
 
 #endif

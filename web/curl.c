@@ -1,6 +1,7 @@
 #include "web/curl.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/conf.h"
@@ -36,6 +37,39 @@ ru_status rui_curl_load(rui_curl *c, ru_err *err)
     RUI_CURL_LIST(RUI_X)
 #undef RUI_X
     return RU_OK;
+}
+
+void rui_curl_request(const rui_curl *c, CURL *h, const char *url, const struct curl_slist *head,
+                      const char *authority)
+{
+    (void)c->easy_setopt(h, CURLOPT_URL, url);
+    (void)c->easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");
+    (void)c->easy_setopt(h, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    (void)c->easy_setopt(h, CURLOPT_USERAGENT, "rubato/" RU_VERSION);
+    (void)c->easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
+    (void)c->easy_setopt(h, CURLOPT_HTTPHEADER, head);
+    if (authority != NULL) {
+        (void)c->easy_setopt(h, CURLOPT_CAINFO, authority);
+    }
+}
+
+ru_status rui_curl_line(const rui_curl *c, struct curl_slist **head, const char *line, ru_err *err)
+{
+    struct curl_slist *more = line != NULL ? c->slist_append(*head, line) : NULL;
+    *head = more != NULL ? more : *head;
+    return more != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for a request");
+}
+
+ru_status rui_curl_sign(const rui_curl *c, CURL *h, const rui_s3_login *l, ru_err *err)
+{
+    char provider[128];
+    (void)snprintf(provider, sizeof provider, "aws:amz:%.60s:s3", l->region);
+    return l->key == NULL || (c->easy_setopt(h, CURLOPT_AWS_SIGV4, provider) == CURLE_OK &&
+                              c->easy_setopt(h, CURLOPT_USERNAME, l->key) == CURLE_OK &&
+                              c->easy_setopt(h, CURLOPT_PASSWORD, l->secret) == CURLE_OK)
+               ? RU_OK
+               : RU_FAIL(err, RU_E_UNSUPPORTED,
+                         "libcurl cannot sign requests for S3 stores; it is older than 7.75");
 }
 
 #endif

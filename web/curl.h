@@ -9,6 +9,8 @@
 #ifdef RU_HAS_CURL
 #include <curl/curl.h>
 
+#include "web/address.h"
+
 #define RUI_CURL_LIST(X)   \
     X(easy_init)           \
     X(easy_setopt)         \
@@ -43,6 +45,15 @@ const char *rui_trace_line(ru_arena *arena);
 
 /* Errors: RU_E_UNSUPPORTED. */
 RU_MUST_USE ru_status rui_curl_load(rui_curl *c, ru_err *err);
+
+/* What all requests have; `authority`: file of certificates, NULL: the system's. */
+void rui_curl_request(const rui_curl *c, CURL *h, const char *url, const struct curl_slist *head,
+                      const char *authority);
+/* One more line of `head`; NULL, as of a full arena, is RU_E_MEM. */
+RU_MUST_USE ru_status rui_curl_line(const rui_curl *c, struct curl_slist **head, const char *line,
+                                    ru_err *err);
+/* Signed with that login for an S3 store; without one as it is. Errors: RU_E_UNSUPPORTED. */
+RU_MUST_USE ru_status rui_curl_sign(const rui_curl *c, CURL *h, const rui_s3_login *l, ru_err *err);
 #endif
 
 /* Errors: RU_E_UNSUPPORTED, of a build without libcurl. */

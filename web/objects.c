@@ -167,12 +167,7 @@ bool ru_objects_failed(ru_objects *o)
 /* One more line of every request. */
 static ru_status add_line(ru_object *b, const char *line, ru_err *err)
 {
-    struct curl_slist *more = line != NULL ? b->of->curl.slist_append(b->head, line) : NULL;
-    if (more == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a request");
-    }
-    b->head = more;
-    return RU_OK;
+    return rui_curl_line(&b->of->curl, &b->head, line, err);
 }
 
 static ru_status add_head(ru_object *b, ru_err *err)

@@ -209,13 +209,7 @@ static void put_options(posted *q)
 {
     const rui_curl *c = &q->of->curl;
     CURL *h = q->handle;
-    const char *authority = rui_address_authority(ru_conf_env, false);
-    (void)c->easy_setopt(h, CURLOPT_URL, q->post.url);
-    (void)c->easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");
-    (void)c->easy_setopt(h, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    (void)c->easy_setopt(h, CURLOPT_USERAGENT, "rubato/" RU_VERSION);
-    (void)c->easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
-    (void)c->easy_setopt(h, CURLOPT_HTTPHEADER, q->head);
+    rui_curl_request(c, h, q->post.url, q->head, rui_address_authority(ru_conf_env, false));
     (void)c->easy_setopt(h, CURLOPT_POST, 1L);
     (void)c->easy_setopt(h, CURLOPT_POSTFIELDS, q->post.body);
     (void)c->easy_setopt(h, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->post.body_bytes);
@@ -225,9 +219,6 @@ static void put_options(posted *q)
     (void)c->easy_setopt(h, CURLOPT_HEADERDATA, q);
     (void)c->easy_setopt(h, CURLOPT_WRITEFUNCTION, on_body);
     (void)c->easy_setopt(h, CURLOPT_WRITEDATA, q);
-    if (authority != NULL) {
-        (void)c->easy_setopt(h, CURLOPT_CAINFO, authority);
-    }
     if (q->of->provider != NULL) {
         (void)c->easy_setopt(h, CURLOPT_AWS_SIGV4, q->of->provider);
         (void)c->easy_setopt(h, CURLOPT_USERNAME, q->of->login.key);

@@ -63,25 +63,18 @@ static size_t on_body(char *data, size_t one, size_t count, void *self)
     return t->n_dropped > BODY_MAX ? 0 : (size_t)n;
 }
 
-static bool put_login(const rui_transfer *t, CURL *h)
+static ru_status put_login(const rui_transfer *t, CURL *h, ru_err *err)
 {
     const ru_objects *o = t->of;
     const rui_curl *c = &o->curl;
     if (t->object->address.s3) {
-        char provider[128];
-        if (o->login.key == NULL) {
-            return true;
-        }
-        (void)snprintf(provider, sizeof provider, "aws:amz:%.60s:s3", o->login.region);
-        return c->easy_setopt(h, CURLOPT_AWS_SIGV4, provider) == CURLE_OK &&
-               c->easy_setopt(h, CURLOPT_USERNAME, o->login.key) == CURLE_OK &&
-               c->easy_setopt(h, CURLOPT_PASSWORD, o->login.secret) == CURLE_OK;
+        return rui_curl_sign(c, h, &o->login, err);
     }
-    if (o->opt.token != NULL) { /* not sent on to another host */
-        return c->easy_setopt(h, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER) == CURLE_OK &&
-               c->easy_setopt(h, CURLOPT_XOAUTH2_BEARER, o->opt.token) == CURLE_OK;
-    }
-    return c->easy_setopt(h, CURLOPT_NETRC, (long)CURL_NETRC_OPTIONAL) == CURLE_OK;
+    bool ok = o->opt.token != NULL /* not sent on to another host */
+                  ? c->easy_setopt(h, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER) == CURLE_OK &&
+                        c->easy_setopt(h, CURLOPT_XOAUTH2_BEARER, o->opt.token) == CURLE_OK
+                  : c->easy_setopt(h, CURLOPT_NETRC, (long)CURL_NETRC_OPTIONAL) == CURLE_OK;
+    return ok ? RU_OK : RU_FAIL(err, RU_E_UNSUPPORTED, "libcurl cannot log in");
 }
 
 static void put_address(const rui_transfer *t, CURL *h)
@@ -89,19 +82,11 @@ static void put_address(const rui_transfer *t, CURL *h)
     const ru_object *b = t->object;
     const rui_curl *c = &t->of->curl;
     bool tls = strncmp(b->address.url, "https://", 8) == 0;
-    (void)c->easy_setopt(h, CURLOPT_URL, b->address.url);
-    (void)c->easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");
+    rui_curl_request(c, h, b->address.url, b->head, b->authority);
     (void)c->easy_setopt(h, CURLOPT_REDIR_PROTOCOLS_STR, tls ? "https" : "http,https");
     /* A signature is for one host; the error says in which region the bucket is. */
     (void)c->easy_setopt(h, CURLOPT_FOLLOWLOCATION, b->address.s3 ? 0L : 1L);
     (void)c->easy_setopt(h, CURLOPT_MAXREDIRS, (long)REDIRECTS_MAX);
-    (void)c->easy_setopt(h, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    (void)c->easy_setopt(h, CURLOPT_USERAGENT, "rubato/" RU_VERSION);
-    (void)c->easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
-    (void)c->easy_setopt(h, CURLOPT_HTTPHEADER, b->head);
-    if (b->authority != NULL) {
-        (void)c->easy_setopt(h, CURLOPT_CAINFO, b->authority);
-    }
 }
 
 ru_status rui_transfer_begin(rui_transfer *t, ru_err *err)
@@ -117,11 +102,7 @@ ru_status rui_transfer_begin(rui_transfer *t, ru_err *err)
     }
     c->easy_reset(h);
     put_address(t, h);
-    if (!put_login(t, h)) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED,
-                       "libcurl cannot sign requests for S3 stores; it is "
-                       "older than 7.75");
-    }
+    RU_TRY(put_login(t, h, err));
     int64_t first = t->piece->offset + t->got, last = t->piece->offset + t->piece->size_bytes - 1;
     (void)snprintf(range, sizeof range, "%lld-%lld", (long long)first, (long long)last);
     (void)c->easy_setopt(h, CURLOPT_RANGE, range);

@@ -1,17 +1,15 @@
 """A small store that speaks S3: PUT, ranges of GET, lists, DELETE, multipart uploads; it checks signatures.
 
-    s3_store.py [busy=N] [cut=N] [slow=SECONDS] [page=N]      prints its port
+    s3_store.py [busy=N] [cut=N] [page=N] [has=KEY]      prints its port
         busy: each N-th request is answered 503; cut: each N-th PUT loses its connection half-way;
-        slow: every request waits; page: objects of a page of lists
-    GET /_log gives the requests so far, GET /_keys the objects, GET /_uploads the uploads that are left behind, POST /_dead/1 answers
-    nothing well from then on.
+        page: objects of a page of lists; has: an object of that key, and an upload of it that somebody began
+    GET /_log gives the requests so far, GET /_keys the objects, GET /_uploads the uploads that have no end.
 """
 import hashlib
 import hmac
 import json
 import sys
 import threading
-import time
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from xml.sax.saxutils import escape
@@ -19,10 +17,13 @@ from xml.sax.saxutils import escape
 OPTIONS = dict(o.split("=") for o in sys.argv[1:])
 KEY, SECRET = "someone", "something"
 BUSY, CUT = int(OPTIONS.get("busy", 0)), int(OPTIONS.get("cut", 0))
-SLOW, PAGE = float(OPTIONS.get("slow", 0)), int(OPTIONS.get("page", 1000))
+PAGE = int(OPTIONS.get("page", 1000))
 lock = threading.Lock()
 objects, uploads, log = {}, {}, []
-state = {"n": 0, "puts": 0, "dead": False}
+state = {"n": 0, "puts": 0}
+if "has" in OPTIONS:
+    objects[OPTIONS["has"]] = b"x"
+    uploads["theirs"] = (OPTIONS["has"], {})
 
 
 def sign(key, text):
@@ -41,8 +42,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name.replace("_", "-"), value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        self.wfile.write(body)
 
     def error(self, status, code):
         self.reply(status, f"<Error><Code>{code}</Code></Error>".encode())
@@ -75,22 +75,18 @@ class Handler(BaseHTTPRequestHandler):
             log.append(f"{self.command} {self.path}")
             busy = BUSY and state["n"] % BUSY == 0
             cut = CUT and self.command == "PUT" and state["puts"] % CUT == 0
-        if path == "/_dead/1":
-            state["dead"] = True
-            return self.reply(200)
         if path == "/_log":
             return self.reply(200, "\n".join(log).encode())
         if path == "/_keys":
             return self.reply(200, "\n".join(sorted(objects)).encode())
         if path == "/_uploads":
             return self.reply(200, json.dumps(list(uploads)).encode())
-        time.sleep(SLOW)
         if cut:
             self.rfile.read(length // 2)
             self.close_connection = True
             return self.connection.close()
         body = self.rfile.read(length)
-        if busy or state["dead"]:
+        if busy:
             return self.error(503, "SlowDown")
         if not self.signed(path, query, body):
             return self.error(403, "SignatureDoesNotMatch")
@@ -146,7 +142,7 @@ class Handler(BaseHTTPRequestHandler):
         tag = '"' + hashlib.md5(data).hexdigest() + '"'
         self.reply(206, part, ETag=tag, Content_Range=f"bytes {first}-{end}/{len(data)}")
 
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_one
+    do_GET = do_PUT = do_POST = do_DELETE = handle_one
 
 
 server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
