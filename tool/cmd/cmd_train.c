@@ -506,9 +506,10 @@ static ru_status go_beside(ru_cmd_in *in, const ru_hosts_plan *plan, ru_train_op
     ru_conf *c;
     beside_answer a;
     if (plan->is_worker || plan->workers_max > 1 || ru_cmd_given(in, "listen") ||
-        ru_cmd_given(in, "weights")) {
+        ru_cmd_given(in, "weights") || to->job->train.adapt.batch_max > 0) {
         return RU_FAIL(err, RU_E_USAGE,
-                       "--beside is for a training of one process, without --workers and --listen");
+                       "--beside is for a training of one process, without --workers, --listen, "
+                       "--weights and train.adapt");
     }
     const char *body = ru_arena_printf(in->arena, "{\"pid\": %lld}", (long long)ru_self_pid());
     ru_status st = body != NULL
@@ -533,8 +534,9 @@ static ru_status find_lr(ru_cmd_in *in, const ru_train_options *opt, ru_err *err
     ru_train_options to = *opt;
     bool json = opt->json;
     to.json = false;
-    if (opt->resume) {
-        return RU_FAIL(err, RU_E_USAGE, "--find-lr starts a run of its own; leave out --resume");
+    if (opt->resume || ru_cmd_given(in, "resume-from")) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--find-lr starts a run of its own; leave out --resume and --resume-from");
     }
     ru_self_stop_watch();
     ru_status st = ru_find_lr(&to, in->arena, &f, err);
@@ -632,10 +634,10 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
         .cache_dir = ru_choices_dir(in->arena),
         .opened = opened,
     };
-    RU_TRY(rui_resume_from(in, to.out, plan.is_worker, &to.resume, err));
     if (ru_cmd_flag(in, "find-lr")) {
         return find_lr(in, &to, err);
     }
+    RU_TRY(rui_resume_from(in, to.out, plan.is_worker, &to.resume, err));
     if (ru_cmd_given(in, "beside")) {
         RU_TRY(go_beside(in, &plan, &to, err));
     }
@@ -694,7 +696,7 @@ static const char called[] =
     "max-epochs=--set train.epochs=N|steps=--set train.steps=N|max-steps=--set train.steps=N|"
     "seed=--set train.seed=N|lr=--set 'train.optimizer={sgd: {lr: 0.1}}'|"
     "learning-rate=--set 'train.optimizer={sgd: {lr: 0.1}}'|config=the job file, without an option|"
-    "resume-from=--out RUN --resume|ckpt-path=--out RUN --resume|output-dir=--out DIR|"
+    "ckpt-path=--out RUN --resume|output-dir=--out DIR|"
     "log-dir=--out DIR (each run has its log there)|device=--set train.device=cpu";
 
 const ru_cmd rui_cmd_train = {
