@@ -302,8 +302,6 @@ static void test_parts_share(void **state)
     }
 }
 
-/* Two datasets at the same time, as of two processes: what one keeps the other finds, and the
- * folder never has more than its quota. The second tier takes what the first has no room for. */
 /* What is measured of samples fits what is kept of them, and a set that keeps from then on gives
  * the same bytes. */
 static void test_probe(void **state)
@@ -343,6 +341,8 @@ static void test_probe(void **state)
     ru_dataset_close(d);
 }
 
+/* Two datasets at the same time, as of two processes: what one keeps the other finds, and the
+ * folder never has more than its quota. The second tier takes what the first has no room for. */
 static void test_room(void **state)
 {
     ru_scratch *f = *state;
