@@ -89,31 +89,26 @@ static void say(ru_function_host *h, ru_function_word word, uint32_t instance, u
 static void forget(member *m)
 {
     ru_err err;
-    if (m->process == NULL) {
-        return;
+    if (m->process != NULL) {
+        ru_loop_fd_off(m->host->opt.loop, m->fd);
+        ru_process_close(m->process);
     }
-    ru_loop_fd_off(m->host->opt.loop, m->fd);
-    ru_process_close(m->process);
-    m->process = NULL;
-    m->url[0] = '\0';
-    m->n_line = 0;
     if (m->group != NULL && ru_group_remove(m->group, &err) != RU_OK) {
         ru_log(RU_LOG_DEBUG, "function", "group_stays", "%s", err.text);
     }
     ru_group_close(m->group);
+    m->process = NULL;
     m->group = NULL;
+    m->url[0] = '\0';
+    m->n_line = 0;
 }
 
-static void on_end(void *self, int64_t pid, ru_time now)
+/* Its output has ended: so has it, or it ends now. */
+static void ended(member *m)
 {
-    member *m = self;
     ru_function_host *h = m->host;
     ru_group_figures f = {.oom_kills = -1};
-    (void)pid;
-    (void)now;
-    if (m->process == NULL) {
-        return;
-    }
+    ru_process_kill(m->process, SIGKILL);
     int code = ru_process_wait(m->process);
     if (m->group != NULL) {
         ru_group_read(m->group, &f);
@@ -133,12 +128,13 @@ static void on_end(void *self, int64_t pid, ru_time now)
 static void on_output(void *self, int fd, uint32_t events, ru_time now)
 {
     member *m = self;
+    (void)fd;
     (void)events;
     (void)now;
     int64_t n = ru_process_read(m->process, false, m->line + m->n_line,
                                 (int64_t)sizeof m->line - m->n_line);
-    if (n < 0) { /* its end follows */
-        ru_loop_fd_off(m->host->opt.loop, fd);
+    if (n < 0) {
+        ended(m);
         return;
     }
     m->n_line += (uint32_t)n;
@@ -195,8 +191,7 @@ static ru_status start(member *m, uint32_t memory_mb, ru_err *err)
         ru_process_bound_space(m->process, bytes);
     }
     m->fd = ru_process_fd(m->process, false);
-    RU_TRY(ru_loop_fd(h->opt.loop, m->fd, READ, on_output, m, err));
-    return ru_loop_child(h->opt.loop, ru_process_id(m->process), on_end, m, err);
+    return ru_loop_fd(h->opt.loop, m->fd, READ, on_output, m, err);
 }
 
 static void spawn(ru_function_host *h, const ru_function_order *o)
@@ -207,8 +202,6 @@ static void spawn(ru_function_host *h, const ru_function_order *o)
         (void)snprintf(h->why, sizeof h->why, "no instance starts: %.600s", err.text);
         ru_log(RU_LOG_WARN, "function", "no_start", "%s", err.text);
         forget(m);
-        ru_group_close(m->group);
-        m->group = NULL;
         say(h, RU_FUNCTION_DOWN, o->instance, 0, RU_FUNCTION_DIED);
     }
 }

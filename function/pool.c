@@ -32,7 +32,6 @@ struct ru_functions {
     call *calls;  /* [n_calls] */
     uint32_t n_at, n_calls, free, first, last;
     uint32_t failures;
-    bool stopping;
     ru_time told; /* the timer */
     ru_function_meter meter;
 };
@@ -205,7 +204,7 @@ static void settle(ru_functions *f, uint32_t i, ru_function_result r, ru_time no
         f->meter.gb_s += (double)billed * 1e-9 * x->memory_mb / 1024;
     }
     bool again = (r == RU_FUNCTION_THROTTLED || r == RU_FUNCTION_FAULT || r == RU_FUNCTION_DIED) &&
-                 k->tries < f->opt.tries_max && !f->stopping;
+                 k->tries < f->opt.tries_max;
     if (!again) {
         answer(f, c, r, i, now, fx);
         return;
@@ -250,7 +249,7 @@ static void want(ru_functions *f, uint32_t c, ru_time now, ru_effects *fx)
     for (uint32_t p = f->first; p != c; p = f->calls[p].next) {
         k += f->calls[p].memory_mb == memory_mb ? 1 : 0;
     }
-    if (k < starts || f->stopping) {
+    if (k < starts) {
         return;
     }
     for (uint32_t i = 0; i < f->n_at; i++) {
@@ -310,7 +309,7 @@ static void on_call(ru_functions *f, const ru_function_call *ask, ru_time now, r
 {
     uint32_t c = f->free;
     /* places of calls that run are not those of calls that wait */
-    if (c != RU_FUNCTION_NONE && !f->stopping) {
+    if (c != RU_FUNCTION_NONE) {
         call *k = &f->calls[c];
         f->free = k->next;
         *k = (call){.id = ask->id, .memory_mb = ask->memory_mb, .since = now, .due = now};
@@ -414,16 +413,6 @@ static ru_time next_time(const ru_functions *f, ru_time now)
     return at;
 }
 
-static void on_stop(ru_functions *f, ru_time now, ru_effects *fx)
-{
-    f->stopping = true;
-    while (f->first != RU_FUNCTION_NONE) {
-        uint32_t c = f->first;
-        wait_drop(f, RU_FUNCTION_NONE, c);
-        answer(f, c, RU_FUNCTION_START, RU_FUNCTION_NONE, now, fx);
-    }
-}
-
 void ru_functions_step(ru_functions *f, const ru_event *ev, ru_effects *fx)
 {
     uint32_t word = ru_word(ev->what, f->opt.what_first, RU_FUNCTION_WORDS);
@@ -440,16 +429,9 @@ void ru_functions_step(ru_functions *f, const ru_event *ev, ru_effects *fx)
             const ru_function_reply *r = ru_event_data(ev, sizeof *r);
             RU_CHECK(r->instance < f->n_at);
             (word == RU_FUNCTION_REPLY ? on_reply : on_down)(f, r, ev->now, fx);
-        } else if (word == RU_FUNCTION_STOP) {
-            on_stop(f, ev->now, fx);
         }
     }
     serve(f, ev->now, fx);
-    for (uint32_t i = 0; f->stopping && i < f->n_at; i++) {
-        if (f->at[i].is == IDLE || f->at[i].is == STARTS) {
-            end(f, i, f->at[i].is == STARTS, ev->now, fx);
-        }
-    }
     ru_fx_wake(fx, f->opt.what_first + RU_FUNCTION_TIMER, next_time(f, ev->now), &f->told);
 }
 

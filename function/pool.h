@@ -54,7 +54,6 @@ typedef enum ru_function_word {
     RU_FUNCTION_UP,    /* in, value: an instance that answers now */
     RU_FUNCTION_REPLY, /* in: ru_function_reply */
     RU_FUNCTION_DOWN,  /* in: ru_function_reply: the instance has ended; MEMORY, or anything */
-    RU_FUNCTION_STOP,  /* in: whatever is idle ends, and what becomes idle */
     RU_FUNCTION_TIMER,
     RU_FUNCTION_SPAWN,  /* out: ru_function_order */
     RU_FUNCTION_INVOKE, /* out: ru_function_order */
