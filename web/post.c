@@ -175,34 +175,24 @@ static size_t on_body(char *data, size_t one, size_t count, void *self)
     return (size_t)n;
 }
 
+/* One more line of its head, "NAMEvalue", of any length. */
+static bool put_line(posted *q, const char *name, const char *value)
+{
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    const char *line = ru_arena_printf(&a, "%s%s", name, value);
+    struct curl_slist *more = line != NULL ? q->of->curl.slist_append(q->head, line) : NULL;
+    ru_arena_fini(&a);
+    q->head = more != NULL ? more : q->head;
+    return more != NULL;
+}
+
 static bool put_lines(posted *q)
 {
-    const rui_curl *c = &q->of->curl;
-    const ru_posts *p = q->of;
-    char line[512];
-    bool ok = true;
-    for (uint32_t k = 0; k < q->post.n_headers + 3 && ok; k++) {
-        if (k == q->post.n_headers) {
-            (void)snprintf(line, sizeof line, "Content-Type: %s", q->post.type);
-        } else if (k == q->post.n_headers + 1) { /* no wait for "100 Continue" */
-            (void)snprintf(line, sizeof line, "Expect:");
-        } else if (k > q->post.n_headers && p->login.session == NULL) {
-            break;
-        }
-        struct curl_slist *more;
-        if (k == q->post.n_headers + 2) { /* of any length */
-            ru_arena a;
-            ru_arena_init(&a, 0);
-            const char *text = ru_arena_printf(&a, "X-Amz-Security-Token: %s", p->login.session);
-            more = text != NULL ? c->slist_append(q->head, text) : NULL;
-            ru_arena_fini(&a);
-        } else {
-            more = c->slist_append(q->head, k < q->post.n_headers ? q->post.header[k] : line);
-        }
-        ok = more != NULL;
-        q->head = ok ? more : q->head;
-    }
-    return ok;
+    const char *session = q->of->login.session;
+    return put_line(q, "Content-Type: ", q->post.type) &&
+           put_line(q, "Expect:", "") && /* no wait for "100 Continue" */
+           (session == NULL || put_line(q, "X-Amz-Security-Token: ", session));
 }
 
 static void put_options(posted *q)

@@ -29,9 +29,7 @@ typedef struct ru_post {
     const char *url;
     const void *body; /* [body_bytes] view until `done` */
     int64_t body_bytes;
-    const char *type;          /* of the body */
-    const char *const *header; /* [n_headers] "Name: value"; more of them; copied */
-    uint32_t n_headers;
+    const char *type;         /* of the body */
     const char *note;         /* name of a field of the answer; NULL: none; view until `done` */
     int64_t patience_ms;      /* whole request; 0: no limit */
     int64_t answer_max_bytes; /* more is no answer; 0: 64 MiB */

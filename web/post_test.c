@@ -26,8 +26,8 @@ typedef struct world {
 static void on_request(void *self, ru_http_request *r)
 {
     world *w = self;
-    const char *sign = ru_http_asked(r, "Authorization"), *mine = ru_http_asked(r, "X-Mine");
-    const ru_http_field fields[] = {{"X-Note", mine != NULL ? mine : "none"}};
+    const char *sign = ru_http_asked(r, "Authorization"), *type = ru_http_asked(r, "Content-Type");
+    const ru_http_field fields[] = {{"X-Note", type != NULL ? type : "none"}};
     const ru_http_span span = {r->body, r->body_bytes};
     (void)snprintf(w->signature, sizeof w->signature, "%s", sign != NULL ? sign : "");
     if (strcmp(r->path, "/full") == 0) {
@@ -84,15 +84,12 @@ static void on_done(void *self, const ru_post_answer *a)
 
 static void send_to(world *w, const char *path, const void *body, int64_t n)
 {
-    static const char *const lines[] = {"X-Mine: 42"};
     ru_err err = {0};
     (void)snprintf(w->url, sizeof w->url, "http://%s%s", ru_http_address(w->http), path);
     w->again = (ru_post){.url = w->url,
                          .body = body,
                          .body_bytes = n,
                          .type = "text/plain",
-                         .header = lines,
-                         .n_headers = 1,
                          .note = "x-note",
                          .answer_max_bytes = 1 << 20,
                          .patience_ms = strcmp(path, "/silent") == 0 ? 1 : 0,
@@ -119,7 +116,7 @@ static void test_answers_come_back(void **state)
         wait_for(&w, 1);
         assert_int_equal(w.last.status, 200);
         assert_string_equal(w.text, "hello");
-        assert_string_equal(w.last.note, "42");
+        assert_string_equal(w.last.note, "text/plain");
         assert_string_equal(w.signature, "");
         char *big = calloc(1, (1 << 20) + 1); /* one byte more than the answer may have */
         send_to(&w, "/x", big, (1 << 20) + 1);
