@@ -254,7 +254,7 @@ static void start(rui_version *v, const ru_serve_start *b)
     if (v->far != NULL) {
         rui_far_give(v->far, job);
     } else if (v->crew != NULL) { /* else the server closes: nobody waits for it */
-        rui_beside_begins(v);
+        rui_beside_begins(v->server);
         rui_crew_give(v->crew, job);
     }
 }
@@ -386,7 +386,7 @@ void rui_infer_jobs(rui_version *v, ru_time now)
 {
     for (rui_job *job = job_take(v); job != NULL; job = job_take(v)) {
         uint32_t batch = job->batch;
-        rui_beside_ended(v);
+        rui_beside_ended(v->server);
         learn(v, job, now);
         for (uint32_t k = 0; k < job->n; k++) {
             rui_call *c = (rui_call *)(void *)((uint8_t *)job->parts[k] - offsetof(rui_call, part));

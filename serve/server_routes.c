@@ -373,7 +373,7 @@ static void give_plan(ru_server *s, ru_http_request *r, bool gate)
     ru_arena_init(&arena, 0);
     ru_text t = ru_text_arena(&arena);
     if (gate) {
-        (void)rui_beside_explain(s, &t);
+        rui_beside_explain(s, &t);
     }
     for (const rui_version *v = s->versions; v != NULL && !gate; v = v->next) {
         if (v->far != NULL && v->state == RUI_READY) {

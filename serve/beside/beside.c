@@ -6,7 +6,6 @@
 enum { TRAININGS = 4 };
 
 struct rui_besides {
-    rui_version *version;
     ru_beside *ring[TRAININGS]; /* NULL: free */
     bool waits;                 /* the next batch has arrived already */
 };
@@ -33,9 +32,8 @@ static void sweep(struct rui_besides *b)
     }
 }
 
-static void put(rui_version *v, ru_beside_kind kind)
+static void put(struct rui_besides *b, ru_beside_kind kind)
 {
-    struct rui_besides *b = v->server->besides;
     ru_time now = ru_clock_now();
     for (uint32_t k = 0; k < TRAININGS; k++) {
         if (b->ring[k] != NULL) {
@@ -44,34 +42,31 @@ static void put(rui_version *v, ru_beside_kind kind)
     }
 }
 
-static bool is_heard(const rui_version *v)
-{
-    return v->server->besides != NULL && v->server->besides->version == v;
-}
-
 void rui_beside_waits(rui_version *v)
 {
-    if (is_heard(v) && !v->server->besides->waits && v->n_idle == 0) {
-        v->server->besides->waits = true;
-        put(v, RU_BESIDE_ARRIVED);
+    struct rui_besides *b = v->server->besides;
+    if (b != NULL && !b->waits && v->n_idle == 0) {
+        b->waits = true;
+        put(b, RU_BESIDE_ARRIVED);
     }
 }
 
-void rui_beside_begins(rui_version *v)
+void rui_beside_begins(ru_server *s)
 {
-    if (is_heard(v)) {
-        if (!v->server->besides->waits) {
-            put(v, RU_BESIDE_ARRIVED);
+    struct rui_besides *b = s->besides;
+    if (b != NULL) {
+        if (!b->waits) {
+            put(b, RU_BESIDE_ARRIVED);
         }
-        v->server->besides->waits = false;
-        put(v, RU_BESIDE_BEGUN);
+        b->waits = false;
+        put(b, RU_BESIDE_BEGUN);
     }
 }
 
-void rui_beside_ended(rui_version *v)
+void rui_beside_ended(ru_server *s)
 {
-    if (is_heard(v)) {
-        put(v, RU_BESIDE_ENDED);
+    if (s->besides != NULL) {
+        put(s->besides, RU_BESIDE_ENDED);
     }
 }
 
@@ -138,7 +133,6 @@ static ru_status open_ring(ru_server *s, rui_version *v, const ru_http_request *
         return RU_FAIL(err, RU_E_MEM, "no memory for a training beside the server");
     }
     sweep(s->besides);
-    s->besides->version = v;
     const ru_beside_facts facts = facts_of(v);
     for (uint32_t k = 0; k < TRAININGS; k++) {
         if (s->besides->ring[k] == NULL) {
@@ -201,20 +195,16 @@ static void put_training(const ru_beside *ring, ru_text *t)
                  f.predicted, f.measured, (long long)f.pairs);
 }
 
-bool rui_beside_explain(ru_server *s, ru_text *t)
+void rui_beside_explain(ru_server *s, ru_text *t)
 {
-    bool any = false;
-    if (s->besides != NULL) {
-        sweep(s->besides);
+    if (s->besides == NULL) {
+        return;
     }
-    for (uint32_t k = 0; s->besides != NULL && k < TRAININGS; k++) {
+    sweep(s->besides);
+    for (uint32_t k = 0; k < TRAININGS; k++) {
         if (s->besides->ring[k] != NULL) {
-            if (!any) {
-                ru_text_putf(t, "trainings beside %s\n", s->besides->version->model);
-            }
-            any = true;
+            ru_text_put(t, t->n == 0 ? "trainings on the cores of this server\n" : "");
             put_training(s->besides->ring[k], t);
         }
     }
-    return any;
 }

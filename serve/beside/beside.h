@@ -13,12 +13,12 @@
 
 /* POST /v2/rubato/beside {"pid": N}: a ring for that process. */
 void rui_beside_attach(ru_server *s, ru_http_request *r);
-/* A request waits, all instances are busy; a batch begins; one has ended. */
+/* A request waits when all instances are busy; a batch begins; one has ended. */
 void rui_beside_waits(rui_version *v);
-void rui_beside_begins(rui_version *v);
-void rui_beside_ended(rui_version *v);
+void rui_beside_begins(ru_server *s);
+void rui_beside_ended(ru_server *s);
 void rui_beside_close(ru_server *s);
-/* The page of `rubato explain ADDR gate`; false: no training is there. */
-bool rui_beside_explain(ru_server *s, ru_text *t);
+/* The page of `rubato explain ADDR gate`; nothing: no training is there. */
+void rui_beside_explain(ru_server *s, ru_text *t);
 
 #endif
