@@ -69,6 +69,7 @@ void ru_beside_put(ru_beside *b, ru_beside_kind kind, int64_t value, ru_time now
     shared *s = b->at;
     uint32_t head = ru_shm_look(&s->head);
     int64_t inside = s->inside + (kind == RU_BESIDE_ARRIVED ? 1 : kind == RU_BESIDE_ENDED ? -1 : 0);
+    inside = inside > 0 ? inside : 0; /* one that ends may have come before the ring */
     __atomic_store_n(&s->inside, inside, __ATOMIC_RELAXED);
     ru_beside_event *e = &s->slot[head % RU_BESIDE_SLOTS];
     __atomic_store_n(&e->at_ns, now.ns, __ATOMIC_RELAXED);

@@ -34,7 +34,6 @@ typedef struct ru_beside_event {
 /* What the service knows of itself when the reader comes. */
 typedef struct ru_beside_facts {
     double service_s; /* of one piece of work alone */
-    double tail_s;    /* quantile of its latency so far; 0: not known */
     double rate;      /* arrivals a second; 0: none yet */
     double promise_s; /* 0: none */
     double quantile;  /* of the promise, or 0.99 */

@@ -39,6 +39,7 @@ static void test_a_slow_reader_hears_that_it_lost_some(void **state)
     const ru_beside_facts facts = {.service_s = 1};
     assert_ok(ru_beside_open(ru_self_pid(), &facts, &s, &err), err);
     assert_ok(ru_beside_map(ru_beside_handle(s), &t, &err), err);
+    ru_beside_put(s, RU_BESIDE_ENDED, 0, (ru_time){0}); /* it came before the ring */
     for (int inside = 0; inside < 2; inside++) {
         for (int k = 0; k < RU_BESIDE_SLOTS; k++) {
             ru_beside_put(s, k % 2 == 0 ? RU_BESIDE_ARRIVED : RU_BESIDE_ENDED, 0, (ru_time){k});
