@@ -38,6 +38,7 @@ static void install(rui_far *f, const rui_far_choice *c, ru_time now)
     const ru_serve_table table = {.n = 1, .n_classes = 1, .rule = &rule, .share = &share};
     f->now = *c;
     f->since = (rui_far_mark){.at = now, .meter = ru_function_host_meter(f->host)};
+    f->took = (ru_hist){0};
     f->late = 0;
     f->installed++;
     while (m + 1 < f->n_memory && f->memory_mb[m] < c->at.memory_mb) {
@@ -191,13 +192,13 @@ static uint32_t batch_most(const rui_far *f)
 ru_status rui_far_choose(rui_far *f, ru_err *err)
 {
     question q = {.method = "none", .margin = MARGIN, .times = 1, .batch_max = batch_most(f)};
-    rui_far_choice slower, faster, *c = &f->next;
+    rui_far_choice slower, faster, *c = &f->found.next;
     q.fixed = &f->now.at;
     /* two standard errors of the rate, either way, must keep the promise too */
     double off = fmin(2 * fmax(sqrt(f->facts.scv), 1) / sqrt(f->facts.n), 0.5);
-    RU_TRY(ask(f, &q, &f->alone, err));
+    RU_TRY(ask(f, &q, &f->found.alone, err));
     q.method = "fixed";
-    RU_TRY(ask(f, &q, &f->kept, err));
+    RU_TRY(ask(f, &q, &f->found.kept, err));
     for (double margin = MARGIN; margin <= MARGIN_MAX; margin *= 2) {
         q = (question){"exact", &f->now.at, margin, 1, q.batch_max};
         RU_TRY(ask(f, &q, c, err));
@@ -252,11 +253,12 @@ static void choose(rui_far *f, ru_time now)
     uint64_t oldest = f->n_came > RUI_FAR_CAME / 2 ? f->n_came - RUI_FAR_CAME / 2 : 0;
     f->from = f->from > oldest ? f->from : oldest;
     if (f->choosing || f->n_came - f->from < GAPS_FRESH ||
-        (f->choices > 0 && ru_time_since(now, f->since.at) < PAUSE_NS)) {
+        (f->choices > 0 && ru_time_since(now, f->chosen_at) < PAUSE_NS)) {
         return;
     }
     fit(f);
     f->chosen_n = f->n_came;
+    f->chosen_at = now;
     f->choosing = rui_version_choose(f->v);
 }
 
@@ -281,9 +283,9 @@ void rui_far_came(rui_far *f, ru_time now)
     if (f->n_came < GAPS_MIN) {
         return;
     }
-    uint64_t known = f->chosen_n - f->from, have = f->n_came - f->from;
+    uint64_t known = f->chosen_n > f->from ? f->chosen_n - f->from : 0, have = f->n_came - f->from;
     bool first = f->mean_s == 0, more = have >= 2 * known && known < RUI_FAR_CAME / 4;
-    bool old = ru_time_since(now, f->since.at) > RUI_FAR_AGAIN_NS;
+    bool old = ru_time_since(now, f->chosen_at) > RUI_FAR_AGAIN_NS;
     if (first || (f->sd_s > 0 && drifts(f)) || more || old) {
         choose(f, now);
     }
@@ -291,14 +293,14 @@ void rui_far_came(rui_far *f, ru_time now)
 
 void rui_far_answered(rui_far *f, int64_t all_ns)
 {
-    f->took_ns[f->since.answers++ % RUI_FAR_CAME] = all_ns;
+    ru_hist_add(&f->took, all_ns);
     f->answers++;
     f->late += all_ns > f->v->server->opt.slo_ns ? 1 : 0;
 }
 
 void rui_far_chosen(rui_far *f, ru_status st, const ru_err *err, ru_time now)
 {
-    const rui_far_choice *c = &f->next;
+    const rui_far_choice *c = &f->found.next, *kept = &f->found.kept;
     f->choosing = false;
     f->choices++;
     double limit = (1 - MARGIN) * slo_s(f);
@@ -319,12 +321,13 @@ void rui_far_chosen(rui_far *f, ru_status st, const ru_err *err, ru_time now)
         return;
     }
     f->refusal[0] = '\0';
-    if (c->usd < (1 - RUI_FAR_GAIN) * f->kept.usd || f->kept.latency_s > limit) {
+    f->alone = f->found.alone;
+    if (c->usd < (1 - RUI_FAR_GAIN) * kept->usd || kept->latency_s > limit) {
         ru_log(RU_LOG_INFO, "serve", "choice", "%s: %g MB, batches of %u, wait %.4g s: p%g %.4g s",
                f->v->model, c->at.memory_mb, c->at.batch, c->at.timeout_s,
                f->v->server->opt.slo_q * 100, c->latency_s);
         install(f, c, now);
     } else {
-        f->now = f->kept; /* the same choice, what the law says of it now */
+        f->now = *kept; /* the same choice, what the law says of it now */
     }
 }

@@ -186,7 +186,6 @@ static void on_probe(void *self, const ru_function_outcome *o)
     int64_t *at = &f->service_ns[p->memory][p->size];
     if (o->answer.result != RU_FUNCTION_OK) {
         *at = (int64_t)(NEVER_S * 1e9);
-        (void)ru_text_into(f->why, sizeof f->why);
         ru_text t = ru_text_into(f->why, sizeof f->why);
         ru_text_put(&t, o->why);
         ru_log(RU_LOG_WARN, "serve", "probe", "%s with %g MB, %u rows: %s", f->v->model,

@@ -1,9 +1,11 @@
 /* Inside of serve/far/.
  *
- * Thread: loop only, but what rui_far_choose works on: `facts`, and the choices it writes. */
+ * Thread: loop only, but rui_far_choose: it reads `facts`, `now` and what the probes said, and
+ * writes `found`, while `choosing`. */
 #ifndef RU_SERVE_FAR_FAR_IMPL_H
 #define RU_SERVE_FAR_FAR_IMPL_H
 
+#include "base/hist.h"
 #include "function/host.h"
 #include "plan/serve/batch.h"
 #include "serve/far/far.h"
@@ -21,11 +23,15 @@ typedef struct rui_far_choice {
     double latency_s, usd, mean_batch, instances;
 } rui_far_choice;
 
-/* What the meter and the answers said at one moment. */
+/* What the loader's thread found. */
+typedef struct rui_far_found {
+    rui_far_choice next, kept, alone; /* planned; `now` under the new arrivals; no batching */
+} rui_far_found;
+
+/* What the meter said at one moment. */
 typedef struct rui_far_mark {
     ru_time at;
     ru_function_meter meter;
-    uint64_t answers;
 } rui_far_mark;
 
 typedef struct rui_far_probe {
@@ -59,16 +65,17 @@ struct rui_far {
     double rises, falls;   /* CUSUM */
     uint64_t rises_from, falls_from;
     bool choosing;
-    uint64_t chosen_n; /* gaps that the last choice knew */
+    uint64_t chosen_n; /* gaps that the last choice knew, */
+    ru_time chosen_at; /* and when it was */
     uint32_t choices, installed, refused;
-    rui_far_choice now, next, kept, alone; /* in force; planned; `now` under the new arrivals; no
-                                              batching */
-    rui_far_facts facts;                   /* of the last choice */
+    rui_far_choice now, alone; /* in force; no batching */
+    rui_far_found found;       /* while `choosing`: the loader's thread writes it */
+    rui_far_facts facts;       /* of the last choice */
     char refusal[RU_ERR_TEXT_MAX];
-    rui_far_mark ready, since;     /* the probes are over; `now` is in force */
-    int64_t took_ns[RUI_FAR_CAME]; /* answers since then, a ring */
-    uint64_t late;                 /* of them */
-    uint64_t answers;              /* since `ready` */
+    rui_far_mark ready, since; /* the probes are over; `now` is in force */
+    ru_hist took;              /* answers since then */
+    uint64_t late;             /* of them */
+    uint64_t answers;          /* since `ready` */
     ru_arena plan_arena;
 };
 

@@ -1,30 +1,5 @@
 /* What was chosen, what the law says, what was measured. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "serve/far/far_impl.h"
-
-static int by_time(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y ? 1 : 0;
-}
-
-/* Of the answers of the choice in force; 0: none. */
-static double quantile_s(const rui_far *f)
-{
-    uint64_t n = f->since.answers < RUI_FAR_CAME ? f->since.answers : RUI_FAR_CAME;
-    int64_t *took = malloc(sizeof f->took_ns);
-    if (took == NULL || n == 0) {
-        free(took);
-        return 0;
-    }
-    memcpy(took, f->took_ns, n * sizeof *took);
-    qsort(took, n, sizeof *took, by_time);
-    double s = (double)took[(uint64_t)((double)(n - 1) * f->v->server->opt.slo_q)] * 1e-9;
-    free(took);
-    return s;
-}
 
 static double spent_usd(const rui_far *f, const ru_function_meter *from,
                         const ru_function_meter *to)
@@ -36,13 +11,14 @@ static double spent_usd(const rui_far *f, const ru_function_meter *from,
 static void put_choice(const rui_far *f, const ru_function_meter *m, ru_text *t)
 {
     const rui_far_choice *c = &f->now;
-    uint64_t n = f->since.answers, calls = m->calls - f->since.meter.calls;
+    uint64_t n = f->took.n, calls = m->calls - f->since.meter.calls;
     double q = f->v->server->opt.slo_q * 100, over_s;
     over_s = (double)ru_time_since(ru_clock_now(), f->since.at) * 1e-9;
     ru_text_putf(t, "choice: functions with %g MB, batches of %u, a wait of %.4g s, for %.0f s\n",
                  c->at.memory_mb, c->at.batch, c->at.timeout_s, over_s);
     ru_text_putf(t, "%-28s %12s %12s\n", "", "predicted", "measured");
-    ru_text_putf(t, "p%-27g %10.4g s %10.4g s\n", q, c->latency_s, quantile_s(f));
+    ru_text_putf(t, "p%-27g %10.4g s %10.4g s\n", q, c->latency_s,
+                 (double)ru_hist_quantile(&f->took, f->v->server->opt.slo_q) * 1e-9);
     ru_text_putf(t, "%-28s %12.4g %12.4g\n", "requests in a batch", c->mean_batch,
                  calls > 0 ? (double)n / (double)calls : 0);
     ru_text_putf(t, "%-28s %8.4g USD %8.4g USD\n", "a request", c->usd,

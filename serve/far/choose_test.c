@@ -1,0 +1,145 @@
+/* When functions are chosen again, by hand, and how careful a choice from few arrivals is, by
+ * drawing requests. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/rng.h"
+#include "serve/far/far_impl.h"
+#include "test/test.h"
+
+enum { FEW = 36, MANY = 2048, REQUESTS = 200000 };
+#define SLO_S  0.2
+#define MEAN_S 0.035
+
+typedef struct world {
+    ru_server server;
+    rui_version version;
+    ru_server_functions functions;
+    rui_far far;
+    ru_time now;
+} world;
+
+static world *open_world(void)
+{
+    world *w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    w->server.opt = (ru_server_options){.slo_ns = (int64_t)(SLO_S * 1e9), .slo_q = 0.95};
+    w->version = (rui_version){.server = &w->server, .instances = 8};
+    w->functions = (ru_server_functions){.usd_per_gb_s = 1.66667e-5, .usd_per_call = 2e-7};
+    rui_far *f = &w->far;
+    *f = (rui_far){.v = &w->version,
+                   .opt = &w->functions,
+                   .n_memory = 1,
+                   .n_sizes = 3,
+                   .memory_mb = {1024},
+                   .now = {.at = {.memory_mb = 1024, .batch = 1}},
+                   .slow = 1};
+    for (uint32_t k = 0; k < RUI_FAR_SIZES; k++) {
+        f->service_ns[0][k] = (10 + (INT64_C(2) << k)) * 1000000;
+    }
+    ru_arena_init(&f->plan_arena, 0);
+    return w;
+}
+
+static void close_world(world *w)
+{
+    ru_arena_fini(&w->far.plan_arena);
+    free(w);
+}
+
+static void come(world *w, uint32_t n, double gap_s)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        w->now = ru_time_after(w->now, (int64_t)(gap_s * 1e9));
+        rui_far_came(&w->far, w->now);
+    }
+}
+
+/* The arrival from which on a rate is known begins where the sum of deviations left zero. */
+static void test_drifts_are_found_where_they_begin(void **state)
+{
+    (void)state;
+    static const struct {
+        double gap_s;
+        uint32_t quiet;             /* gaps of it that are no alarm yet */
+    } rows[] = {{0.5 * MEAN_S, 47}, /* 0.5 - 0.25 each, 12 in all */
+                {2 * MEAN_S, 15},   /* 1 - 0.25 */
+                {0.8 * MEAN_S, 1000},
+                {1.2 * MEAN_S, 1000}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        world *w = open_world();
+        rui_far *f = &w->far;
+        f->choosing = true; /* so that nothing is planned */
+        f->mean_s = f->sd_s = MEAN_S;
+        come(w, 256, MEAN_S);
+        come(w, rows[k].quiet, rows[k].gap_s);
+        assert_int_equal(f->from, 0);
+        come(w, 2, rows[k].gap_s);
+        assert_int_equal(f->from, rows[k].quiet < 1000 ? 255 : 0);
+        close_world(w);
+    }
+}
+
+/* The choice after n gaps of a memoryless process. */
+static rui_far_choice chosen(uint32_t n)
+{
+    world *w = open_world();
+    rui_far_facts *x = &w->far.facts;
+    ru_err err;
+    uint32_t order[MANY];
+    ru_rng rng = ru_rng_from(1, n);
+    for (uint32_t k = 0; k < n; k++) {
+        order[k] = k;
+    }
+    ru_rng_shuffle(&rng, order, n);
+    for (uint32_t k = 0; k < n; k++) {
+        x->gap_s[k] = -MEAN_S * log(1 - (order[k] + 0.5) / n);
+    }
+    x->n = n;
+    x->rate = 1 / MEAN_S;
+    x->scv = x->slow = 1;
+    assert_ok(rui_far_choose(&w->far, &err), err);
+    rui_far_choice c = w->far.found.next;
+    assert_true(c.latency_s <= 0.95 * SLO_S && c.usd < w->far.found.alone.usd);
+    close_world(w);
+    return c;
+}
+
+/* Share of requests that are late when they come so fast. */
+static double late(const rui_far_choice *c, double mean_s)
+{
+    ru_rng rng = ru_rng_from(ru_test_seed(), 7);
+    world *w = open_world();
+    double at = 0, came[1 << RUI_FAR_SIZES];
+    uint32_t n_late = 0, n = 0;
+    while (n < REQUESTS) {
+        uint32_t k = 0;
+        double leaves = at + c->at.timeout_s;
+        do {
+            came[k++] = at;
+            at += ru_rng_exponential(&rng) * mean_s;
+        } while (k < c->at.batch && at <= leaves);
+        leaves = k == c->at.batch ? came[k - 1] : leaves;
+        double ends = leaves + rui_far_service_s(&w->far, 0, k);
+        for (uint32_t i = 0; i < k; i++, n++) {
+            n_late += ends - came[i] > SLO_S ? 1 : 0;
+        }
+    }
+    close_world(w);
+    return (double)n_late / n;
+}
+
+static void test_few_arrivals_make_careful(void **state)
+{
+    (void)state;
+    const rui_far_choice few = chosen(FEW), many = chosen(MANY);
+    double off = 2 / sqrt(FEW);
+    assert_true(many.usd < few.usd);
+    assert_true(late(&many, MEAN_S) < 0.052);
+    assert_true(fmax(late(&many, (1 + off) * MEAN_S), late(&many, (1 - off) * MEAN_S)) > 0.055);
+    assert_true(late(&few, (1 + off) * MEAN_S) < 0.052);
+    assert_true(late(&few, (1 - off) * MEAN_S) < 0.052);
+}
+
+RU_TESTS(serve_choose, cmocka_unit_test(test_drifts_are_found_where_they_begin),
+         cmocka_unit_test(test_few_arrivals_make_careful))
