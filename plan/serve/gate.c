@@ -92,12 +92,12 @@ void ru_gate_arrived(ru_gate *g, double now_s)
 
 double ru_gate_lag_s(const ru_gate *g, double now_s)
 {
-    double work = g->waiting * g->left_s[0];
+    double work = g->waiting * g->left_s[0], ahead = g->shadow_free_s - now_s;
     if (g->busy) {
-        double done = fmin(fmax(now_s - g->op_begun_s, 0), g->in.service[g->op].s);
+        double done = fmin(fmax(now_s - g->op_begun_s - g->stood_s, 0), g->in.service[g->op].s);
         work += g->left_s[g->op] - done;
     }
-    return work - fmax(g->shadow_free_s - now_s, 0);
+    return work - (g->busy && g->in.n_service == 1 ? ahead : fmax(ahead, 0));
 }
 
 /* Beside a whole request, as a share of an op's time: the mean over the request's time. */
@@ -141,7 +141,7 @@ void ru_gate_begun(ru_gate *g, double now_s, double arrived_s, uint32_t next_tra
     g->busy = true;
     g->op = 0;
     g->op_begun_s = now_s;
-    g->predicted_s = g->lost_s = g->granted_s = 0;
+    g->stood_s = g->predicted_s = g->lost_s = g->granted_s = 0;
     if (g->in.method == RU_GATE_ABACUS) {
         grant(g, now_s - arrived_s, next_training_op);
     }
@@ -162,6 +162,7 @@ void ru_gate_service_op(ru_gate *g, double now_s, uint32_t op, const ru_corun_ov
     }
     g->op = op + 1;
     g->op_begun_s = now_s;
+    g->stood_s = 0;
 }
 
 void ru_gate_ended(ru_gate *g, double now_s)
@@ -262,6 +263,7 @@ bool ru_gate_may(ru_gate *g, double now_s, uint32_t op, double true_loss)
 void ru_gate_issued(ru_gate *g, uint32_t op)
 {
     const ru_gate_op *t = &g->in.training[op];
+    g->stood_s += g->busy && g->in.n_service == 1 ? predicted_loss(g, op, NAN, false) : 0;
     g->issued++;
     g->issued_s += t->s;
     g->issued_units += t->units;

@@ -67,6 +67,7 @@ typedef struct ru_gate {
     bool busy;                              /* a request is in the device, */
     uint32_t op;                            /* in this op, */
     double op_begun_s, predicted_s, lost_s; /* since then; of the request so far */
+    double stood_s;                         /* of a request of one op so far, as predicted */
     double granted_s;                       /* ABACUS: time alone of ops still to be issued */
     uint32_t issued;                        /* ops of the training issued and not ended */
     double issued_s, issued_units;          /* of them */
@@ -91,7 +92,8 @@ void ru_gate_issued(ru_gate *g, uint32_t op);      /* after ru_gate_may said yes
 void ru_gate_training_op(ru_gate *g, uint32_t op); /* ended */
 /* Who runs at `now_s`, when both have ops under way; SLICES and IDLE hold one of them up. */
 void ru_gate_runs(const ru_gate *g, double now_s, bool *service, bool *training);
-/* Seconds that the service is behind its shadow. */
+/* Seconds that the service is behind its shadow. A request of one op says nothing until it ends:
+ * what ran beside it counts as predicted, and beyond the shadow's end time itself. */
 double ru_gate_lag_s(const ru_gate *g, double now_s);
 
 /* -- the plan: a table of what may run beside what ------------------------------------------------

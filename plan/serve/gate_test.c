@@ -104,6 +104,46 @@ static void test_the_lag_is_bounded(void **state)
     ru_arena_fini(&a);
 }
 
+/* A request of one op says nothing until it ends: what ran beside it counts as predicted, and once
+ * it is late, time itself. */
+static void test_a_request_of_one_op_is_not_lost_sight_of(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    const ru_gate_op one[] = {{RU_OP_UNKNOWN, 1, 10}}, op[] = {{RU_OP_UNKNOWN, 1, 1}};
+    const ru_gate_in in = {.method = RU_GATE_LAG,
+                           .service = one,
+                           .training = op,
+                           .n_service = 1,
+                           .n_training = 1,
+                           .device = 2,
+                           .goal = 3.1,
+                           .quantile = 0.99};
+    ru_gate g;
+    ru_err err;
+    assert_ok(ru_gate_init(&g, &in, &a, &err), err);
+    ru_gate_arrived(&g, 0);
+    ru_gate_begun(&g, 0, 0, 0);
+    double lost = 0; /* 1 s for each op: half of the time beside one, as nothing is known; surely
+                        at most 7 s, of a budget of 14.7 s */
+    while (ru_gate_may(&g, lost, 0, RU_NAN)) {
+        assert_true(fabs(ru_gate_lag_s(&g, lost) - lost) < 1e-12);
+        ru_gate_issued(&g, 0);
+        ru_gate_training_op(&g, 0);
+        lost += 1;
+    }
+    assert_true(lost == 8);
+    assert_true(fabs(ru_gate_lag_s(&g, 10) - lost) < 1e-12);
+    assert_true(fabs(ru_gate_lag_s(&g, 10 + lost) - lost) < 1e-12);
+    assert_true(fabs(ru_gate_lag_s(&g, 20) - 10) < 1e-12); /* it should have ended at 10 + lost */
+    assert_false(ru_gate_may(&g, 20, 0, RU_NAN));
+    ru_gate_service_op(&g, 21, 0, NULL, 0);
+    ru_gate_ended(&g, 21);
+    assert_true(ru_gate_may(&g, 21, 0, RU_NAN));
+    ru_arena_fini(&a);
+}
+
 static void test_bad_ops_are_refused(void **state)
 {
     (void)state;
@@ -347,5 +387,6 @@ static void test_more_requests_leave_less(void **state)
 
 RU_TESTS(plan_gate, cmocka_unit_test(test_more_requests_leave_less),
          cmocka_unit_test(test_rules_by_hand), cmocka_unit_test(test_the_lag_is_bounded),
+         cmocka_unit_test(test_a_request_of_one_op_is_not_lost_sight_of),
          cmocka_unit_test(test_bad_ops_are_refused), cmocka_unit_test(test_the_checker_refuses),
          cmocka_unit_test(test_permissions_are_the_best_set))
