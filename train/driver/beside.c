@@ -135,8 +135,7 @@ static void look(rui_beside *b, int64_t now_ns)
         if (!ru_beside_other_lives(b->ring)) {
             b->alone = true;
             ru_log(RU_LOG_WARN, "train", "beside",
-                   "the server has ended; the training goes on "
-                   "alone");
+                   "the server has ended; the training goes on alone");
         }
     }
 }
@@ -280,7 +279,7 @@ ru_status rui_beside_listen(rui_beside *b, ru_exe *exe, uint32_t threads, ru_err
     }
     double device = fmax(ru_self_cores(), b->facts.units);
     for (uint32_t k = 0; k < b->n; k++) {
-        b->ops[k] = (ru_gate_op){.cls = RU_OP_UNKNOWN, .units = fmax(threads, 1), .s = OP_S};
+        b->ops[k] = (ru_gate_op){.cls = RU_OP_UNKNOWN, .units = threads, .s = OP_S};
     }
     const ru_gate_in in = {.method = RU_GATE_PRIORITY,
                            .service = &b->service,

@@ -6,6 +6,7 @@
 
 #include "base/str.h"
 #include "env/process/self.h"
+#include "exec/pool.h"
 #include "train/driver/beside.h"
 #include "train/driver/driver.h"
 #include "train/driver/find_lr.h"
@@ -468,7 +469,9 @@ static ru_status build(void *self, const rui_turn *turn, ru_err *err)
     }
     RU_TRY(rui_hists_listen(t, err));
     if (a->beside != NULL) {
-        RU_TRY(rui_beside_listen(a->beside, t->exe, (uint32_t)t->job->train.threads, err));
+        int64_t threads = t->job->train.threads;
+        RU_TRY(rui_beside_listen(a->beside, t->exe,
+                                 threads != 0 ? (uint32_t)threads : ru_pool_cores(), err));
     }
     return ru_exe_judge_set(t->exe, t->step.loss, rui_trainer_judge, t, err);
 }
