@@ -297,7 +297,9 @@ if [[ $(id -u) -eq 0 ]] && getent passwd nobody >/dev/null; then
     becomes 2 generation 2
     becomes 2 workers 1
     pid=$(told tight/jobs/2/tell.2)
-    rm tight/jobs/2/tell.2 && mkfifo tight/jobs/2/tell.2 # the agent must not wait for who writes there
+    mkfifo fifo
+    kill -STOP "$pid"
+    mv -f fifo tight/jobs/2/tell.2 # the agent must not wait for who writes there
     kill -9 "$pid"
     becomes 2 state held
     cluster ps | grep '^ *2 ' | grep -q 'is a FIFO' || fail "ps does not say why job 2 is held: $(cluster ps)"
@@ -307,6 +309,7 @@ if [[ $(id -u) -eq 0 ]] && getent passwd nobody >/dev/null; then
     # A process of another account is not taken for a worker, whatever the folder says while the agent is away.
     env --default-signal sleep 600 &
     victim=$!
+    disown
     kill -9 "$(pid_of tight/run/t1.pid)" "$pid"
     mark=$(cat /proc/sys/kernel/random/boot_id)/$(sed 's/.*) //' /proc/$victim/stat | cut -d ' ' -f 20)
     echo "{\"pid\":$victim,\"mark\":\"$mark\"}" >tight/jobs/3/tell.1
