@@ -168,7 +168,8 @@ static void batch_sizes_share_packed_weights(void **state)
         assert_true(loss == loss && first == first);
         float shared = loss_of(&large, large.exe);
         assert_true(fabsf(shared - loss) <= 1e-5f * fabsf(loss));
-        ru_exe_rest(large.exe); /* the same bits after it */
+        ru_exe_rest(large.exe); /* what it held is gone, and comes again in the same bits */
+        assert_true(*(const float *)ru_exe_output(large.exe, large.step.loss) == 0);
         assert_true(loss_of(&large, large.exe) == shared);
     }
     ru_exe_close(alone);
