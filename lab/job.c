@@ -508,7 +508,7 @@ static ru_status memory_kept(const rui_simjob *j, ru_time now, ru_err *err)
 
 static void memory_open(rui_simjob *j)
 {
-    int64_t free_bytes = j->opt->memory_max_bytes <= 0 ? ru_memory_free_bytes(&j->arena) : 0;
+    int64_t free_bytes = j->opt->memory_max_bytes <= 0 ? ru_memory_free_bytes() : 0;
     j->memory_first_bytes = ru_self_rss_bytes();
     j->memory_max_bytes =
         j->opt->memory_max_bytes > 0 ? j->opt->memory_max_bytes : free_bytes / 4 * 3;

@@ -71,10 +71,13 @@ int64_t ru_memory_limit_bytes(ru_arena *arena)
     return own_groups(arena).limit_bytes;
 }
 
-int64_t ru_memory_free_bytes(ru_arena *arena)
+int64_t ru_memory_free_bytes(void)
 {
-    int64_t kib = number_of(arena, "/proc/meminfo", "MemAvailable:");
-    int64_t free = kib >= 0 ? kib * 1024 : INT64_MAX, rest = own_groups(arena).rest_bytes;
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    int64_t kib = number_of(&scratch, "/proc/meminfo", "MemAvailable:");
+    int64_t free = kib >= 0 ? kib * 1024 : INT64_MAX, rest = own_groups(&scratch).rest_bytes;
+    ru_arena_fini(&scratch);
     free = rest < free ? rest : free;
     return free < INT64_MAX ? free : -1;
 }

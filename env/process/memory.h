@@ -9,7 +9,7 @@
 
 /* What could be had now without swapping: as the kernel estimates it for the machine, and within
  * what the processes of its control groups leave of their limits; -1: not known. */
-int64_t ru_memory_free_bytes(ru_arena *arena);
+int64_t ru_memory_free_bytes(void);
 /* Smallest limit of the control groups this process is in, those around them included; 0: none. */
 int64_t ru_memory_limit_bytes(ru_arena *arena);
 

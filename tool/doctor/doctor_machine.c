@@ -69,7 +69,7 @@ void rui_doctor_memory(ru_arena *arena, const char *dir, rui_check *c, rui_machi
 {
     (void)dir;
     m->memory_bytes = ru_self_memory_bytes();
-    int64_t known = ru_memory_free_bytes(arena);
+    int64_t known = ru_memory_free_bytes();
     m->memory_free_bytes = known > 0 ? known : 0;
     m->memory_limit_bytes = ru_memory_limit_bytes(arena);
     bool limited = m->memory_limit_bytes > 0 && m->memory_limit_bytes < m->memory_bytes;

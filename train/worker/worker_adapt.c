@@ -35,7 +35,7 @@ void rui_adapt_built(rui_worker *w, rui_build *b)
     }
     ru_exe_stats_get(b->exe, &s);
     int64_t n = b->n / (b->step.micro > 0 ? b->step.micro : 1);
-    int64_t free = ru_memory_free_bytes(&b->arena);
+    int64_t free = ru_memory_free_bytes();
     double may = (double)s.arena_bytes + (double)(free > 0 ? free : 0) / 2;
     double most = s.arena_bytes > 0 && n > 0 ? (double)n * may / (double)s.arena_bytes : 1e9;
     a->local_max = j->local_max > 0 ? j->local_max : most < 1e9 ? (int64_t)most : 1000000000;

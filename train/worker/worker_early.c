@@ -80,15 +80,6 @@ void rui_early_clear(rui_worker *w)
 
 /* -- compute thread ---------------------------------------------------------------------------- */
 
-static int64_t free_bytes(void)
-{
-    ru_arena scratch;
-    ru_arena_init(&scratch, 0);
-    int64_t free = ru_memory_free_bytes(&scratch);
-    ru_arena_fini(&scratch);
-    return free;
-}
-
 static int64_t sum_of(const int64_t *bytes, uint32_t n)
 {
     int64_t sum = 0;
@@ -101,7 +92,7 @@ static int64_t sum_of(const int64_t *bytes, uint32_t n)
 bool rui_early_two(rui_worker *w, const char **why)
 {
     const rui_list *l = &w->list;
-    int64_t free = free_bytes();
+    int64_t free = ru_memory_free_bytes();
     int64_t needed = sum_of(l->tensor_bytes, l->n_tensors) + sum_of(l->state_bytes, l->n_states);
     *why = w->t.job->train.barrier == RU_BARRIER_ALWAYS ? "train.barrier is always"
            : !w->t.job->train.early_update              ? "train.early_update is false"
@@ -117,7 +108,7 @@ static ru_status get_memory(const rui_worker *w, const rui_build *b, ru_err *err
     if (!w->t.job->train.early_update) {
         return RU_FAIL(err, RU_E_UNSUPPORTED, "train.early_update is false");
     }
-    int64_t needed = ru_exe_early_bytes(b->exe), free = free_bytes();
+    int64_t needed = ru_exe_early_bytes(b->exe), free = ru_memory_free_bytes();
     if (needed == 0) {
         return RU_FAIL(err, RU_E_UNSUPPORTED, "the update needs all gradients at once");
     }

@@ -59,7 +59,7 @@ ru_status rui_noise_open(rui_worker *w, ru_err *err)
         x->elements += w->list.tensor_bytes[k] / (int64_t)sizeof(float);
     }
     int64_t needed = x->elements * (int64_t)sizeof *x->before;
-    int64_t free = ru_memory_free_bytes(w->arena);
+    int64_t free = ru_memory_free_bytes();
     if (needed > 0 && (free < 0 || needed <= free / 8)) {
         x->before = malloc((size_t)needed); /* touched when it is used; NULL: nothing is measured */
     }

@@ -66,7 +66,7 @@ static ru_status copy_tensors(rui_worker *w, rui_weights *x, ru_err *err)
     const ru_graph *g = &w->now->step.graph;
     ru_remote_tensor *at = RU_NEW(&x->arena, ru_remote_tensor, g->n_values);
     int64_t bytes = at != NULL ? list(g, &x->arena, at, &x->w.n) : -1;
-    int64_t free = ru_memory_free_bytes(&x->arena);
+    int64_t free = ru_memory_free_bytes();
     if (bytes < 0) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the names of weights");
     }

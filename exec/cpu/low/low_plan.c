@@ -210,10 +210,7 @@ static ru_status check_free(int64_t need_bytes, const char *at_least, ru_err *er
     if (need_bytes < LOOK_BYTES) {
         return RU_OK;
     }
-    ru_arena arena;
-    ru_arena_init(&arena, 0);
-    int64_t free_bytes = ru_memory_free_bytes(&arena);
-    ru_arena_fini(&arena);
+    int64_t free_bytes = ru_memory_free_bytes();
     if (free_bytes < 0 || need_bytes <= free_bytes) {
         return RU_OK;
     }
