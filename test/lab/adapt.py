@@ -29,6 +29,12 @@ def steps(out):
     return [x for x in lines(out) if x["schema"] == "rubato.train.step/1"]
 
 
+def arena(out):
+    """Bytes that a step needs beside parameters and data."""
+    with open(out + "/world.json") as f:
+        return json.load(f)["facts"]["steps"][0]["arena_bytes"]
+
+
 def wait_epoch(run, epoch):
     """Until the job is in that epoch, or has ended."""
     for _ in range(3000):
@@ -83,6 +89,11 @@ def main():
         refused = subprocess.run(train + ["-w", "2", "--deterministic", "--set", "train.adapt.batch_max=64"], env=env, capture_output=True, text=True)
         if refused.returncode != 2 or "measured times" not in refused.stderr:
             failed.append("batches by time beside --deterministic: " + refused.stderr)
+        large = train + ["-w", "1", "--set", "train.epochs=0", "--set", "train.steps=3", "--set", "train.batch=2000", "--set", "train.adapt.batch_max=2000"]
+        for local in (0, 100):
+            subprocess.run(large + ["--set", f"train.adapt.local_max={local}", "--out", f"local-{local}"], env=env, check=True, capture_output=True, timeout=300)
+        if not arena("local-100") < arena("local-0") / 2:
+            failed.append(f"parts of 100 samples need {arena('local-100')} bytes, 2000 samples {arena('local-0')}")
         print(f"{len(told)} steps instead of {wanted:.0f}, batches up to {max(batches)}, loss {loss['adapts'][-1]:.4f} beside "
               f"{loss['fixed'][-1]:.4f}")
     for why in failed:

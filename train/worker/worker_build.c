@@ -17,9 +17,11 @@ static ru_status full(ru_err *err)
  * large. */
 static uint32_t micro_of(const rui_worker *w, int64_t n, int64_t batch)
 {
+    const ru_job_adapt *a = &w->t.job->train.adapt;
     int64_t k = w->t.job->train.accumulate;
     k = k > 1 ? k : 1;
     int64_t least = (n * k + batch - 1) / batch, local = w->noise.adapt.local_max;
+    local = a->batch_max > 0 && a->local_max > 0 ? a->local_max : local; /* of the first step too */
     least = local > 0 && least < (n + local - 1) / local ? (n + local - 1) / local : least;
     for (int64_t m = least < 1 ? 1 : least; m < n && m < RU_ACCUMULATE_MAX; m++) {
         if (n % m == 0) {
