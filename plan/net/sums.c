@@ -428,16 +428,17 @@ static ru_status weigh(search *s, ru_err *err)
     return RU_OK;
 }
 
+/* Baselines have the first one. */
 static bool make_orders(search *s)
 {
-    uint32_t n = s->g.in->n;
+    uint32_t n = s->g.in->n, orders = s->g.in->method == RU_SUMS_CARAMEL ? RUI_SUMS_ORDERS : 1;
     for (uint32_t k = 0; k < RUI_SUMS_ORDERS && s->g.in->made != NULL; k++) {
         s->backward[k] = s->g.in->made;
     }
     if (s->g.in->made != NULL) {
         return true;
     }
-    for (uint32_t k = 0; k < RUI_SUMS_ORDERS; k++) {
+    for (uint32_t k = 0; k < orders; k++) {
         uint32_t *order = RU_NEW(s->scratch, uint32_t, n);
         if (order == NULL || !rui_sums_backward(&s->g, (rui_sums_order)k, s->scratch, order)) {
             return false;
