@@ -329,12 +329,12 @@ static ru_status share_cores(rui_simjob_node *n, ru_err *err)
 static ru_status table_in_cuts(rui_simjob_node *n, ru_err *err)
 {
     const rui_simjob *j = n->job;
-    ru_sums_part *parts = RU_NEW(&n->process.arena, ru_sums_part, j->n_tensors);
     ru_sums_cut *cuts;
     uint32_t n_cuts;
     if (j->opt->cut_bytes == 0) {
         return RU_OK;
     }
+    ru_sums_part *parts = RU_NEW(&n->process.arena, ru_sums_part, j->n_tensors);
     if (parts == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", j->n_tensors);
     }

@@ -183,14 +183,6 @@ static int64_t sum_ns(const ru_sim_job *job, const ru_sim_world *x, int64_t size
     return job->founders > 1 ? best_ns : 0;
 }
 
-static ru_status buckets_of(const ru_sim_job *job, const ru_script *s, ru_arena *arena,
-                            ru_sums_cut **at, uint32_t *n, ru_err *err)
-{
-    ru_sums_part *parts;
-    RU_TRY(ru_sums_first(s->size_bytes, s->n, job->sums, arena, &parts, n, err));
-    return ru_sums_cuts(parts, *n, s->size_bytes, RU_ELASTIC_CUTS_MAX, arena, at, n, err);
-}
-
 /* The compute of the slowest share cut where buckets become ready, each bucket's sum behind it, its
  * part of the update behind that; then the leader hears of it and says that the step counts. What
  * the simulator plays with messages, played with costs alone. */
@@ -198,9 +190,11 @@ static ru_status put_path(const ru_sim_job *job, ru_arena *arena, ru_arena *scra
                           ru_sim_world *out, ru_err *err)
 {
     const ru_script *s = &out->script;
+    ru_sums_part *parts;
     ru_sums_cut *at;
     uint32_t n, n_edges = 0;
-    RU_TRY(buckets_of(job, s, scratch, &at, &n, err));
+    RU_TRY(ru_sums_first(s->size_bytes, s->n, job->sums, scratch, &parts, &n, err));
+    RU_TRY(ru_sums_cuts(parts, n, s->size_bytes, RU_ELASTIC_CUTS_MAX, scratch, &at, &n, err));
     ru_step_task *tasks = RU_NEW(arena, ru_step_task, 3 * (int64_t)n);
     ru_step_edge *edges = RU_NEW(arena, ru_step_edge, 4 * (int64_t)n);
     if (tasks == NULL || edges == NULL) {

@@ -8,18 +8,12 @@ static ru_status rule_of(ru_elastic *e, ru_arena *scratch, ru_err *err)
 {
     rui_el_reduce *r = &e->reduce;
     ru_sums_part *parts;
-    ru_elastic_part *rule;
     uint32_t n;
     RU_TRY(ru_sums_first(e->opt.tensor_bytes, e->opt.n_tensors, e->opt.sums, scratch, &parts, &n,
                          err));
-    RU_TRY(ru_sums_cuts(parts, n, e->opt.tensor_bytes, RU_ELASTIC_CUTS_MAX, scratch, &rule,
+    RU_TRY(ru_sums_cuts(parts, n, e->opt.tensor_bytes, RU_ELASTIC_CUTS_MAX, e->arena, &r->rule,
                         &r->n_rule, err));
     RU_CHECK(r->n_rule <= RU_ELASTIC_BUCKETS_MAX);
-    r->rule = RU_NEW(e->arena, ru_elastic_part, r->n_rule);
-    if (r->rule == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a table of %u sums", r->n_rule);
-    }
-    memcpy(r->rule, rule, r->n_rule * sizeof *rule);
     return rui_el_table_set(e, r->rule, r->n_rule, e->arena, err);
 }
 
