@@ -136,11 +136,10 @@ static ru_value_id rate_of(ru_build *b, const ru_param_group *group, ru_step_gra
 /* gradient + prox (p - anchor) */
 static ru_value_id pulled(ru_build *b, ru_value_id p, ru_value_id gradient, double prox)
 {
-    ru_value_id anchor = slot(b, p, RU_ANCHOR_SUFFIX), away = {0}, pull = {0}, sum = {0};
-    ru_value_id by = ru_build_const_f32(b, (float)prox);
-    ru_build_node(b, RU_OP_Sub, (ru_value_id[]){p, anchor}, 2, NULL, &away, 1);
-    ru_build_node(b, RU_OP_Mul, (ru_value_id[]){away, by}, 2, NULL, &pull, 1);
-    ru_build_node(b, RU_OP_Add, (ru_value_id[]){gradient, pull}, 2, NULL, &sum, 1);
+    ru_value_id anchor = slot(b, p, RU_ANCHOR_SUFFIX), by = ru_build_const_f32(b, (float)prox);
+    ru_value_id away = ru_build_op2(b, RU_OP_Sub, p, anchor, NULL);
+    ru_value_id pull = ru_build_op2(b, RU_OP_Mul, away, by, NULL);
+    ru_value_id sum = ru_build_op2(b, RU_OP_Add, gradient, pull, NULL);
     if (b->status == RU_OK) { /* this one is the gradient now; passes may fuse the other one away */
         ru_graph_value(b->g, gradient)->role = RU_ROLE_PLAIN;
         ru_graph_value(b->g, sum)->role = RU_ROLE_GRAD;

@@ -6,7 +6,7 @@
  * it holds the loss of the whole batch, its hits and rows, and the mean of the parts' statistics.
  * The update takes its pieces from there. The graph leaves `measured` 0: whoever runs it writes
  * there (train/worker/worker_noise.c). */
-#include <string.h>
+#include <stddef.h>
 
 #include "train/model/step_impl.h"
 
@@ -64,12 +64,11 @@ static ru_status cut(ru_build *b, ru_value_id vector, ru_value_id *values, uint3
 /* Place for what the caller measures and sums beside the gradients. */
 static ru_value_id zeros(ru_build *b)
 {
-    float *at = ru_arena_alloc(b->g->arena, RU_STEP_MEASURED * (int64_t)sizeof *at, sizeof *at);
+    float *at = RU_NEW(b->g->arena, float, RU_STEP_MEASURED);
     if (at == NULL) {
         b->status = RU_FAIL(&b->err, RU_E_LIMIT, "the arena of the step graph is full");
         return (ru_value_id){0};
     }
-    memset(at, 0, RU_STEP_MEASURED * sizeof *at);
     return ru_build_const(b, ru_type_make(RU_F32, 1, (int64_t[]){RU_STEP_MEASURED}), at);
 }
 
