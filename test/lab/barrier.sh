@@ -118,7 +118,7 @@ hurt() {
     if [ "$1" = kill ]; then
         kill -9 "$pid" || fail "$out: worker $rank is gone"
     else
-        kill -STOP "$pid"
+        kill -STOP "$pid" || fail "$out: worker $rank is gone"
         sleep "$(($(od -An -N1 -tu1 /dev/urandom) % 2)).$(($(od -An -N1 -tu1 /dev/urandom) % 9))"
         kill -CONT "$pid" 2>/dev/null || true
     fi
