@@ -208,7 +208,7 @@ static void who_has_just_begun_was_not_suspended(void **state)
  */
 
 typedef struct one {
-    ru_arena arena;
+    ru_arena arena, said; /* of the member, and of its effects */
     ru_effects fx;
     ru_member *m;
     ru_time unacked; /* what the channel says of the leader */
@@ -225,7 +225,8 @@ static void one_open(one *o)
     ru_err err;
     *o = (one){0};
     ru_arena_init(&o->arena, 0);
-    ru_effects_init(&o->fx, &o->arena);
+    ru_arena_init(&o->said, 0);
+    ru_effects_init(&o->fx, &o->said);
     const ru_member_options opt = {.self = {.node = {2}, .number = 2, .address = "h:2"},
                                    .join = "h:1",
                                    .n_max = 4,
@@ -285,6 +286,7 @@ static bool sure_after_pause(bool arrive)
     one_step(&o, 2780, (ru_event){.kind = RU_EV_DOWN, .node = {1}, .value = RU_E_PEER});
     const bool sure = o.m->sure;
     assert_int_equal(o.m->phase, RUI_SEEKS);
+    ru_arena_fini(&o.said);
     ru_arena_fini(&o.arena);
     return sure;
 }
