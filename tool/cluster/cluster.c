@@ -293,7 +293,8 @@ static uint32_t count(const char *text, const char *word)
     return n;
 }
 
-static ru_status wait_for(const rui_cluster *c, ru_arena *arena, ru_err *err)
+/* *ended: one of its processes did. */
+static ru_status wait_for(const rui_cluster *c, ru_arena *arena, bool *ended, ru_err *err)
 {
     int64_t until = ru_clock_now().ns + up_patience_ns;
     const rui_cluster_ask ask = {.folder = c->folder, .path = "/nodes", .json = true};
@@ -303,6 +304,7 @@ static ru_status wait_for(const rui_cluster *c, ru_arena *arena, ru_err *err)
         int64_t n;
         ru_err why = {0};
         if (!find(c->folder, "scheduler", arena, &r)) {
+            *ended = true;
             return RU_FAIL(err, RU_E_PEER, "the scheduler ended: %s",
                            last_line(c->folder, "scheduler", arena));
         }
@@ -316,6 +318,7 @@ static ru_status wait_for(const rui_cluster *c, ru_arena *arena, ru_err *err)
         }
         for (uint32_t k = 0; k < c->nodes.n; k++) {
             if (c->nodes.at[k].host[0] == 0 && !find(c->folder, c->nodes.at[k].name, arena, &r)) {
+                *ended = true;
                 return RU_FAIL(err, RU_E_PEER, "the agent %s ended: %s", c->nodes.at[k].name,
                                last_line(c->folder, c->nodes.at[k].name, arena));
             }
@@ -328,10 +331,9 @@ static ru_status wait_for(const rui_cluster *c, ru_arena *arena, ru_err *err)
     }
 }
 
-static ru_status up(const rui_cluster *c, ru_arena *arena, ru_err *err)
+static ru_status start_all(const rui_cluster *c, ru_arena *arena, bool *ended, ru_err *err)
 {
     running r;
-    RU_TRY(make_folder(c, arena, err));
     if (!find(c->folder, "scheduler", arena, &r)) { /* its addresses may be those of another one */
         const char *http = path_of(arena, c->folder, "http", NULL);
         if (http != NULL && ru_path_exists(http)) {
@@ -340,7 +342,18 @@ static ru_status up(const rui_cluster *c, ru_arena *arena, ru_err *err)
     }
     RU_TRY(start(c->folder, "scheduler", "scheduler", arena, err));
     RU_TRY(rui_cluster_nodes_do(c, false, arena, err));
-    RU_TRY(wait_for(c, arena, err));
+    return wait_for(c, arena, ended, err);
+}
+
+static ru_status up(const rui_cluster *c, ru_arena *arena, ru_err *err)
+{
+    bool ended = false, again = false;
+    RU_TRY(make_folder(c, arena, err));
+    ru_status st = start_all(c, arena, &ended, err);
+    if (ended) { /* one that was killed a moment ago may have looked as if it ran */
+        st = start_all(c, arena, &again, err);
+    }
+    RU_TRY(st);
     const char *path = pointer(arena);
     char *parent = path != NULL ? ru_arena_str(arena, path) : NULL;
     if (parent != NULL) {
