@@ -196,7 +196,7 @@ static void test_prometheus(void **state)
                            "\"step_s\",\"predicted\":9,\"measured\":1}\n"
                            "{\"schema\":\"rubato.measured/1\",\"policy\":\"share\",\"figure\":"
                            "\"step_s\",\"predicted\":2,\"measured\":4}\n"
-                           "{\"schema\":\"rubato.measured/1\",\"policy\":\"fuse\",\"figure\":"
+                           "{\"schema\":\"rubato.measured/1\",\"policy\":\"sums\",\"figure\":"
                            "\"buckets\",\"measured\":4}\n");
     assert_ok(ru_dir_make(ru_path_join(&r.s->arena, r.dir, "plans"), &r.s->err), r.s->err);
     save(ru_path_join(&r.s->arena, r.dir, "plans/measured.jsonl"), &measured);

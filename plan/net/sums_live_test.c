@@ -150,6 +150,7 @@ static void cuts_hold_every_byte_once(void **state)
             }
             assert_int_equal(c->first, next);
             assert_int_equal(c->offset_bytes, done);
+            assert_true(c->n == 1 || c->offset_bytes == 0);
             assert_true(c->size_bytes >= 4 && c->size_bytes % 4 == 0);
             done += c->size_bytes;
             next += done == size ? c->n : 0;

@@ -534,9 +534,10 @@ static ru_status find_lr(ru_cmd_in *in, const ru_train_options *opt, ru_err *err
     ru_train_options to = *opt;
     bool json = opt->json;
     to.json = false;
-    if (opt->resume || ru_cmd_given(in, "resume-from")) {
+    if (opt->resume || ru_cmd_given(in, "resume-from") || ru_cmd_given(in, "beside")) {
         return RU_FAIL(err, RU_E_USAGE,
-                       "--find-lr starts a run of its own; leave out --resume and --resume-from");
+                       "--find-lr starts a run of its own; leave out --resume, --resume-from and "
+                       "--beside");
     }
     ru_self_stop_watch();
     ru_status st = ru_find_lr(&to, in->arena, &f, err);
@@ -592,12 +593,12 @@ static ru_status check_weights(ru_cmd_in *in, ru_err *err)
                        "to 65535",
                        at);
     }
-    bool model_only = at != NULL || ru_cmd_given(in, "resume-from");
+    bool model_only = at != NULL || ru_cmd_given(in, "resume-from") || ru_cmd_given(in, "beside");
     return !model_only || !ru_app_job_is(in->args[0])
                ? RU_OK
                : RU_FAIL(err, RU_E_USAGE,
-                         "--weights and --resume-from are for models, but %s trains the tables of "
-                         "an app; leave them out",
+                         "--weights, --resume-from and --beside are for models, but %s trains the "
+                         "tables of an app; leave them out",
                          in->args[0]);
 }
 

@@ -132,7 +132,7 @@ static bool holds_all(const ru_elastic *e, const ru_elastic_part *parts, uint32_
     for (uint32_t b = 0; b < n; b++) {
         const ru_elastic_part *p = &parts[b];
         if (p->first != next || p->offset_bytes != offset || p->n < 1 || p->size_bytes < 4 ||
-            p->size_bytes % 4 != 0 || p->n > e->opt.n_tensors - next) {
+            p->size_bytes % 4 != 0 || p->n > e->opt.n_tensors - next || (p->n > 1 && offset > 0)) {
             return false;
         }
         int64_t whole = 0;
