@@ -18,14 +18,10 @@ import time
 JOB = """
 name: %(name)s
 model: %(model)s
-data: {format: synthetic, generator: gaussian, count: 64, test_count: 8%(more)s}
+data: {format: idx, train: [digits/train-images, digits/train-labels]}
 train: {optimizer: {sgd: {lr: 0.01}}, batch: 8, epochs: 1, autotune: false}
 """
-NETS = {
-    "mlp": ("{zoo: mlp, hidden: [512, 512]}", "", (784,)),
-    "lenet": ("{zoo: lenet}", "", (1, 28, 28)),
-    "resnet18": ("{zoo: resnet18}", "", (3, 32, 32)),
-}
+NETS = {"mlp": "{zoo: mlp, hidden: [512, 512]}", "lenet": "{zoo: lenet}", "resnet18": "{zoo: resnet18}"}
 
 
 def took(call):
@@ -70,10 +66,11 @@ def row_predict(o):
     import rubato
     from rubato import command
     rng = np.random.default_rng(1)
-    for name, (model, more, shape) in NETS.items():
+    program = command.program()
+    subprocess.run([program, "data", "make", "digits", "--out", "digits", "--count", "64", "--test", "16"], check=True, capture_output=True)
+    for name, model in NETS.items():
         with open(name + ".yaml", "w") as f:
-            f.write(JOB % {"name": name, "model": model, "more": more or ", shape: %s" % list(shape)})
-        program = command.program()
+            f.write(JOB % {"name": name, "model": model})
         for words in ["train", name + ".yaml", "--out", name, "--quiet"], ["export", name, "--onnx", name + ".onnx"]:
             p = subprocess.run([program, *words], capture_output=True, text=True, check=False)
             if p.returncode != 0:
@@ -86,7 +83,7 @@ def row_predict(o):
             ours = rubato.load(name + ".onnx", threads=o.threads)
             x_name = theirs.get_inputs()[0].name
             for batch in 1, 32:
-                x = rng.standard_normal((batch, *shape)).astype(np.float32)
+                x = rng.standard_normal((batch, *ours.inputs[0].shape[1:])).astype(np.float32)
                 times = max(1, (2000 if name == "mlp" else 400 if name == "lenet" else 20) // batch)
                 turns("predict %s, batch %d, %d calls" % (name, batch, times), lambda: [ours.predict(x) for _ in range(times)],
                       lambda: [theirs.run(None, {x_name: x}) for _ in range(times)], o.rounds)
