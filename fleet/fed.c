@@ -15,6 +15,26 @@ static uint32_t at_once_of(const ru_fed_options *opt)
     return opt->at_once > 0 && opt->at_once < opt->n ? opt->at_once : opt->n;
 }
 
+ru_fed_options ru_fed_options_of(const ru_job *job, uint32_t n)
+{
+    const ru_job_federated *j = &job->federated;
+    return (ru_fed_options){.n = n,
+                            .rounds = (uint32_t)j->rounds,
+                            .per_round = j->per_round,
+                            .n_tiers = j->tiers,
+                            .interval = j->interval,
+                            .profile_rounds = j->profiles,
+                            .profile_wait_ns = j->profile_wait_ns,
+                            .answers_min = j->answers_min,
+                            .method = (ru_pick_method)j->method,
+                            .seed = (uint64_t)job->train.seed,
+                            .absent = true,
+                            .at_once = j->at_once,
+                            .clients_min = j->clients_min,
+                            .deadline_s = (double)j->deadline_ns * 1e-9,
+                            .keeps = true};
+}
+
 ru_status ru_fed_init(const ru_fed_options *opt, ru_time now, ru_arena *arena, ru_fed **out,
                       ru_err *err)
 {

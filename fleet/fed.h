@@ -27,6 +27,7 @@
 #include "base/wire.h"
 #include "env/event.h"
 #include "plan/fleet/pick.h"
+#include "train/job/job.h"
 
 typedef struct ru_fed_options {
     uint32_t n;            /* clients, numbers 0..n-1 */
@@ -50,6 +51,10 @@ typedef struct ru_fed_options {
     bool keeps;                    /* after MERGE nothing begins before KEPT */
     uint32_t what_first;           /* of its words */
 } ru_fed_options;
+
+/* As the section `federated` of a job says, for at most n clients that are absent at first and
+ * whose choices are kept. */
+ru_fed_options ru_fed_options_of(const ru_job *job, uint32_t n);
 
 /* Words (env/event.h), and what comes with them. The profile begins with RU_EV_START. */
 typedef enum ru_fed_word {

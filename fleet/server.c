@@ -115,24 +115,10 @@ static ru_status open_link(rui_fed_server *s, ru_err *err)
 static ru_status open_fed(rui_fed_server *s, int64_t rounds_done, ru_err *err)
 {
     const ru_job_federated *j = s->job;
-    uint32_t least = j->clients_min > j->per_round ? j->clients_min : j->per_round;
-    const ru_fed_options fo = {.n = j->clients_max,
-                               .rounds = (uint32_t)j->rounds,
-                               .per_round = j->per_round,
-                               .n_tiers = j->tiers,
-                               .interval = j->interval,
-                               .profile_rounds = j->profiles,
-                               .profile_wait_ns = j->profile_wait_ns,
-                               .answers_min = j->answers_min,
-                               .method = (ru_pick_method)j->method,
-                               .seed = (uint64_t)s->opt->train->job->train.seed,
-                               .absent = true,
-                               .at_once = j->at_once,
-                               .clients_min = least,
-                               .deadline_s = (double)j->deadline_ns * 1e-9,
-                               .deadline_least_s = 1, /* of a network and a busy machine */
-                               .round_first = (uint32_t)rounds_done,
-                               .keeps = true};
+    ru_fed_options fo = ru_fed_options_of(s->opt->train->job, j->clients_max);
+    fo.clients_min = j->clients_min > j->per_round ? j->clients_min : j->per_round;
+    fo.deadline_least_s = 1; /* of a network and a busy machine */
+    fo.round_first = (uint32_t)rounds_done;
     s->members = RU_NEW(s->arena, rui_fed_member, j->clients_max);
     if (s->members == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %u clients", j->clients_max);

@@ -257,22 +257,7 @@ static ru_status open_data(sim *s, ru_err *err)
 
 static ru_status open_fed(sim *s, ru_err *err)
 {
-    const ru_job_federated *j = s->job;
-    const ru_fed_options fo = {.n = s->opt->split.clients,
-                               .rounds = (uint32_t)j->rounds,
-                               .per_round = j->per_round,
-                               .n_tiers = j->tiers,
-                               .interval = j->interval,
-                               .profile_rounds = j->profiles,
-                               .profile_wait_ns = j->profile_wait_ns,
-                               .answers_min = j->answers_min,
-                               .method = (ru_pick_method)j->method,
-                               .seed = (uint64_t)s->opt->train->job->train.seed,
-                               .absent = true,
-                               .at_once = j->at_once,
-                               .clients_min = j->clients_min,
-                               .deadline_s = (double)j->deadline_ns * 1e-9,
-                               .keeps = true};
+    const ru_fed_options fo = ru_fed_options_of(s->opt->train->job, s->opt->split.clients);
     RU_TRY(ru_fed_init(&fo, s->now, s->arena, &s->fed, err));
     RU_TRY(say(s, (ru_event){.kind = RU_EV_START}, err));
     for (uint32_t i = 0; i < fo.n; i++) {
