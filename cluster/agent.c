@@ -39,6 +39,7 @@ static void put_procs(const rui_agent *a, ru_cluster_state *s)
                                                  .rank = p->rank,
                                                  .alive = p->alive || p->pid == 0,
                                                  .code = p->code,
+                                                 .goes = p->sent != 0,
                                                  .left = p->left,
                                                  .ended = p->ended,
                                                  .address = p->alive ? p->address : "",

@@ -23,6 +23,7 @@ typedef struct rui_proc {
     int sent;               /* the last signal; 0: none */
     ru_time since, sent_at; /* known since, or ended since */
     char address[128];      /* "": it is not in the job yet */
+    char join[128];         /* through which it comes into the job; "": not known, or none */
     int32_t code;
     bool left;
     char ended[16], why[RU_CLUSTER_TEXT_MAX + 1];

@@ -14,7 +14,8 @@
 
 static const int64_t end_patience_ns = 60 * INT64_C(1000000000);  /* from SIGINT to SIGKILL */
 static const int64_t begin_patience_ns = 5 * INT64_C(1000000000); /* of a record without process */
-static const int64_t again_ns = 10 * INT64_C(1000000000);         /* after one that failed */
+static const int64_t stale_ns = 2 * INT64_C(1000000000);  /* in which one comes into the job */
+static const int64_t again_ns = 10 * INT64_C(1000000000); /* after one that failed */
 
 /* -- files ---------------------------------------------------------------------------------------
  */
@@ -287,6 +288,7 @@ static ru_status start(rui_agent *a, const ru_cluster_order *o, const char *join
     }
     p->agent = a;
     p->since = now;
+    (void)snprintf(p->join, sizeof p->join, "%s", join);
     ru_status st = write_record(a, p, err);
     st = st == RU_OK ? start_as(p, o, argv, token, err) : st;
     if (st != RU_OK) { /* the scheduler hears of it as of one that ended */
@@ -346,11 +348,18 @@ static void part(rui_proc *p, const ru_cluster_order *o, ru_time now)
     }
 }
 
-/* Those that live, and the newest of them that was not told to leave. */
-static uint32_t count(rui_agent *a, const ru_cluster_order *o, rui_proc **newest, const char **join)
+/* Does p leave before q? Who is not in the job yet is missed least, then who came last. */
+static bool leaves_first(const rui_proc *p, const rui_proc *q)
+{
+    bool in = p->address[0] != 0;
+    return in != (q->address[0] != 0) ? !in : p->rank > q->rank;
+}
+
+/* Those that live and were not told to leave, and the one of them that leaves next. */
+static uint32_t count(rui_agent *a, const ru_cluster_order *o, rui_proc **next, const char **join)
 {
     uint32_t n = 0;
-    *newest = NULL;
+    *next = NULL;
     for (uint32_t k = 0; k < RU_CLUSTER_PROCS_MAX; k++) {
         rui_proc *p = &a->procs[k];
         if (p->agent == NULL || p->job != o->job || !p->alive || p->generation != o->generation ||
@@ -358,7 +367,7 @@ static uint32_t count(rui_agent *a, const ru_cluster_order *o, rui_proc **newest
             continue;
         }
         n++;
-        *newest = *newest == NULL || p->rank > (*newest)->rank ? p : *newest;
+        *next = *next == NULL || leaves_first(p, *next) ? p : *next;
         *join = p->address[0] != 0 ? p->address : *join;
     }
     return n;
@@ -380,16 +389,37 @@ static bool ended_here(const rui_agent *a, const ru_cluster_order *o, ru_time no
     return yes;
 }
 
+/* Is the one through which p should have come into the job by now gone, and another one known? */
+static bool is_astray(const rui_proc *p, const ru_cluster_order *o, ru_time now)
+{
+    bool there = o->join[0] == 0 || strcmp(p->join, o->join) == 0;
+    for (uint32_t k = 0; k < RU_CLUSTER_PROCS_MAX && !there; k++) {
+        const rui_proc *q = &p->agent->procs[k];
+        there = q->agent != NULL && q->job == p->job && q->alive && q->sent == 0 &&
+                strcmp(p->join, q->address) == 0;
+    }
+    return !there && p->alive && p->sent == 0 && p->address[0] == 0 && p->join[0] != 0 &&
+           ru_time_since(now, p->since) > stale_ns;
+}
+
 static void follow_one(rui_agent *a, const ru_cluster_order *o, ru_time now)
 {
-    rui_proc *newest;
+    rui_proc *next;
     const char *join = o->join;
-    uint32_t n = count(a, o, &newest, &join);
+    uint32_t n;
     ru_err err;
     ru_status st = RU_OK;
+    for (uint32_t k = 0; k < RU_CLUSTER_PROCS_MAX; k++) {
+        rui_proc *p = &a->procs[k];
+        if (p->agent != NULL && p->job == o->job && p->generation == o->generation &&
+            is_astray(p, o, now)) {
+            send_signal(p, SIGTERM, now); /* another one is started in its place */
+        }
+    }
+    n = count(a, o, &next, &join);
     for (; n > o->want; n--) {
-        send_signal(newest, SIGTERM, now);
-        (void)count(a, o, &newest, &join);
+        send_signal(next, SIGTERM, now);
+        (void)count(a, o, &next, &join);
     }
     if (a->leaving || (n < o->want && ended_here(a, o, now))) {
         return;

@@ -51,6 +51,52 @@ static bool some_go_on(const planner *p, const uint32_t *numbers, const ru_alloc
     return any;
 }
 
+static const ru_alloc_part *part_on(const ru_alloc_part *parts, uint32_t n, uint32_t node)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        if (parts[k].node == node) {
+            return &parts[k];
+        }
+    }
+    return NULL;
+}
+
+/* May a job that spans nodes use this one? No other that does may. */
+static bool link_free(const ru_alloc_plan *plan, uint32_t job, uint32_t node)
+{
+    bool is = true;
+    for (uint32_t i = 0; i < plan->n_jobs && is; i++) {
+        const ru_alloc_share *s = &plan->jobs[i];
+        is =
+            i == job || s->n_parts < 2 || part_on(&plan->parts[s->first], s->n_parts, node) == NULL;
+    }
+    return is;
+}
+
+/* To the plan all nodes are alike: a job gets a node that it has instead of a new one if so many
+ * slots are left there, so that no worker moves for nothing. false: nothing of it changes then. */
+static bool stay_put(planner *p, const ru_alloc_plan *plan, const ru_alloc_job *j, uint32_t i,
+                     ru_alloc_part *parts)
+{
+    uint32_t n = plan->jobs[i].n_parts;
+    bool changes = n != j->n_now;
+    for (uint32_t k = 0; k < n; k++) {
+        for (uint32_t h = 0; h < j->n_now && part_on(j->now, j->n_now, parts[k].node) == NULL;
+             h++) {
+            uint32_t old = j->now[h].node;
+            if (part_on(parts, n, old) == NULL && p->left[old] >= parts[k].devices &&
+                (n < 2 || link_free(plan, i, old))) {
+                p->left[parts[k].node] += parts[k].devices;
+                p->left[old] -= parts[k].devices;
+                parts[k].node = old;
+            }
+        }
+        const ru_alloc_part *had = part_on(j->now, j->n_now, parts[k].node);
+        changes = changes || had == NULL || had->devices != parts[k].devices;
+    }
+    return changes;
+}
+
 /* The jobs of one priority, by their numbers, on what is left. */
 static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_err *err)
 {
@@ -87,14 +133,19 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_e
         RU_TRY(ru_plan_alloc(&in, p->scratch, p->scratch, &plan, err));
     }
     RU_TRY(ru_plan_alloc_check(&in, &plan, p->scratch, err));
+    ru_alloc_part *all = RU_NEW(p->scratch, ru_alloc_part, plan.n_parts + 1);
+    if (all == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory to plan %u jobs", n);
+    }
+    for (uint32_t k = 0; k < plan.n_parts; k++) {
+        all[k] = plan.parts[k];
+        p->left[all[k].node] -= all[k].devices;
+    }
+    plan.parts = all;
     for (uint32_t i = 0; i < n; i++) {
-        const ru_alloc_share *s = &plan.jobs[i];
-        const ru_alloc_part *parts = &plan.parts[s->first];
-        for (uint32_t k = 0; k < s->n_parts; k++) {
-            p->left[parts[k].node] -= parts[k].devices;
-        }
-        if (s->changed) {
-            put_grant(p, numbers[i], parts, s->n_parts);
+        ru_alloc_part *parts = &all[plan.jobs[i].first];
+        if (plan.jobs[i].changed && stay_put(p, &plan, &jobs[i], i, parts)) {
+            put_grant(p, numbers[i], parts, plan.jobs[i].n_parts);
         }
     }
     return RU_OK;

@@ -437,7 +437,42 @@ static void events_that_cannot_follow_are_refused(void **state)
     free(l);
 }
 
-RU_TESTS(cluster_book, cmocka_unit_test(a_user_stays_within_its_slots),
+/* A job that grows keeps the node that it has; so it does when another one comes. */
+static void a_job_that_grows_stays(void **state)
+{
+    (void)state;
+    for (uint32_t first = 0; first < NODES; first++) {
+        life *l = calloc(1, sizeof *l);
+        assert_non_null(l);
+        life_open(l);
+        for (uint32_t k = 0; k < NODES; k++) {
+            node(l, k, 1);
+            must(l, (ru_journal_event){.kind = RU_BOOK_DRAIN, .node = k, .a = k != first});
+        }
+        submit(l, 1, 1, 0);
+        plan(l);
+        ru_book_job *j = ru_book_job_at(&l->b, 1);
+        assert_int_equal(ru_book_granted(&l->b, j, first), 1);
+        for (uint32_t k = 0; k < NODES; k++) {
+            must(l, (ru_journal_event){.kind = RU_BOOK_DRAIN, .node = k});
+        }
+        must(l, (ru_journal_event){.kind = RU_BOOK_SCALE, .job = 1, .a = 2, .b = 2});
+        plan(l);
+        assert_int_equal(ru_book_place(&l->b, j)->replicas, 2);
+        assert_int_equal(ru_book_granted(&l->b, j, first), 1);
+        submit(l, 2, 2, 0);
+        plan(l);
+        assert_int_equal(ru_book_granted(&l->b, j, first), 1);
+        j = ru_book_job_at(&l->b, 2);
+        assert_int_equal(ru_book_place(&l->b, j)->replicas, 2);
+        check(l);
+        life_close(l);
+        free(l);
+    }
+}
+
+RU_TESTS(cluster_book, cmocka_unit_test(a_job_that_grows_stays),
+         cmocka_unit_test(a_user_stays_within_its_slots),
          cmocka_unit_test(a_job_lies_on_sixteen_nodes),
          cmocka_unit_test(a_job_scaled_beyond_its_users_slots_goes_on),
          cmocka_unit_test(a_job_scaled_beyond_the_slots_goes_on),

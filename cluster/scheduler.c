@@ -145,7 +145,8 @@ static void part_guest(void *self, const ru_event *ev, ru_effects *fx)
 
 static const ru_part_ops part_ops = {.name = "agents", .guest = part_guest};
 
-/* Orders that are other than those told before, to each node that is there. */
+/* Orders that are other than those told before, to each node that is there and follows those: whom
+ * a node tells to leave is known before the next ones. */
 static void tell_all(rui_scheduler *s, ru_time now)
 {
     ru_effects *fx = ru_node_enter(s->bridge.node, now);
@@ -155,7 +156,7 @@ static void tell_all(rui_scheduler *s, ru_time now)
     void *bytes = ru_arena_alloc(&scratch, RU_CLUSTER_MESSAGE_BYTES, 8);
     for (uint32_t k = 0; o != NULL && bytes != NULL && k < s->book.n_nodes; k++) {
         rui_live *l = &s->live[k];
-        if (l->guest.v == 0) {
+        if (l->guest.v == 0 || (l->told_hash != 0 && l->state.heard != l->told.number)) {
             continue;
         }
         rui_scheduler_orders(s, k, o);

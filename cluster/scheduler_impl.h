@@ -76,8 +76,9 @@ bool rui_scheduler_seat_goes(const rui_scheduler *s, const char *node);
 void rui_scheduler_judge(rui_scheduler *s);
 /* What node k shall do now. Its texts are views until the next event or STATE. */
 void rui_scheduler_orders(rui_scheduler *s, uint32_t k, ru_cluster_orders *out);
-/* Processes of a job that live: of its generation with an address in *ready, their address in *at
- * (may be NULL): of one that is not about to leave, if there is one. */
+/* Processes of a job that live; in *ready those of its generation that are in the job and were not
+ * told to leave it, in *at (may be NULL) the address of one, of a node that keeps its slots if one
+ * is there. */
 uint32_t rui_scheduler_alive(const rui_scheduler *s, const ru_book_job *j, uint32_t *ready,
                              const char **at);
 /* Why one that ended with a code did: a sentence. */

@@ -19,16 +19,56 @@ static const ru_book_job *begun(const rui_scheduler *s, uint32_t slot)
     return j != NULL && j->generation > 0 ? j : NULL;
 }
 
-/* Processes of a job on a node: all, and those of its generation. */
-static uint32_t alive_on(const rui_scheduler *s, const ru_book_job *j, uint32_t k, uint32_t *own)
+/* Workers that a node was told to have of a job; UINT32_MAX: it was told nothing. */
+static uint32_t told_of(const rui_live *l, uint32_t job, uint32_t generation)
 {
-    const ru_cluster_state *st = &s->live[k].state;
+    for (uint32_t i = 0; i < l->told.n; i++) {
+        if (l->told.at[i].job == job && l->told.at[i].generation == generation) {
+            return l->told.at[i].want;
+        }
+    }
+    return UINT32_MAX;
+}
+
+/* Does p leave a node after q? As the agents have it (agent_proc.c). */
+static bool leaves_after(const ru_cluster_proc *p, const ru_cluster_proc *q)
+{
+    bool in = p->address[0] != 0;
+    return in != (q->address[0] != 0) ? in : p->rank < q->rank;
+}
+
+/* Was process i of a node told to leave, or will it be when the node follows what it was told? */
+static bool is_leaving(const rui_live *l, uint32_t i)
+{
+    const ru_cluster_proc *p = &l->state.procs[i];
+    uint32_t before = 0;
+    for (uint32_t k = 0; k < l->state.n; k++) {
+        const ru_cluster_proc *q = &l->state.procs[k];
+        before += q->job == p->job && q->generation == p->generation && q->alive && !q->goes &&
+                  leaves_after(q, p);
+    }
+    return p->goes || before >= told_of(l, p->job, p->generation);
+}
+
+/* In the job, and it stays there. */
+static bool stays(const rui_live *l, const ru_book_job *j, uint32_t i)
+{
+    const ru_cluster_proc *p = &l->state.procs[i];
+    return p->generation == j->generation && p->address[0] != 0 && !is_leaving(l, i);
+}
+
+/* Processes of a job on a node: all, those of its generation, and those of them that stay in it. */
+static uint32_t alive_on(const rui_scheduler *s, const ru_book_job *j, uint32_t k, uint32_t *own,
+                         uint32_t *stay)
+{
+    const rui_live *l = &s->live[k];
     uint32_t n = 0;
-    *own = 0;
-    for (uint32_t i = 0; i < st->n; i++) {
-        bool its = st->procs[i].job == number_of(s, j) && st->procs[i].alive;
+    *own = *stay = 0;
+    for (uint32_t i = 0; i < l->state.n; i++) {
+        bool its = l->state.procs[i].job == number_of(s, j) && l->state.procs[i].alive;
         n += its;
-        *own += its && st->procs[i].generation == j->generation;
+        *own += its && l->state.procs[i].generation == j->generation;
+        *stay += its && stays(l, j, i);
     }
     return n;
 }
@@ -48,7 +88,7 @@ uint32_t rui_scheduler_alive(const rui_scheduler *s, const ru_book_job *j, uint3
                 continue;
             }
             n++;
-            if (p->generation == j->generation && p->address[0] != 0) {
+            if (stays(&s->live[k], j, i)) {
                 ++*ready;
                 if (at != NULL && (goes | p->rank) < best) { /* the newest of a node leave first */
                     best = goes | p->rank;
@@ -232,23 +272,13 @@ static bool prepared(rui_scheduler *s, const ru_book_job *j)
 /* -- orders --------------------------------------------------------------------------------------
  */
 
-static uint32_t told_of(const rui_live *l, uint32_t job, uint32_t generation)
-{
-    for (uint32_t i = 0; i < l->told.n; i++) {
-        if (l->told.at[i].job == job && l->told.at[i].generation == generation) {
-            return l->told.at[i].want;
-        }
-    }
-    return 0;
-}
-
 /* Slots of node k that a job holds, or was told to take. */
 static uint32_t held(const rui_scheduler *s, const ru_book_job *j, uint32_t k)
 {
-    uint32_t own, all = alive_on(s, j, k, &own);
+    uint32_t own, stay, all = alive_on(s, j, k, &own, &stay);
     uint32_t grant = ru_book_granted(&s->book, j, k);
     uint32_t told = told_of(&s->live[k], number_of(s, j), j->generation);
-    told = told < grant ? told : grant;
+    told = told == UINT32_MAX ? 0 : told < grant ? told : grant;
     return all > told ? all : told;
 }
 
@@ -283,11 +313,10 @@ static bool may_begin(const rui_scheduler *s, const ru_book_job *j, uint32_t *fi
 static void order_one(rui_scheduler *s, const ru_book_job *j, uint32_t k, uint32_t *free,
                       ru_cluster_order *o)
 {
-    uint32_t own, ready, grant = ru_book_granted(&s->book, j, k), has = held(s, j, k);
+    uint32_t own, here, ready, grant = ru_book_granted(&s->book, j, k), has = held(s, j, k);
     const char *at = "";
-    uint32_t alive = rui_scheduler_alive(s, j, &ready, &at), here, first;
-    (void)alive_on(s, j, k, &here);
-    own = here;
+    uint32_t alive = rui_scheduler_alive(s, j, &ready, &at), first;
+    (void)alive_on(s, j, k, &own, &here);
     *o = (ru_cluster_order){.job = number_of(s, j),
                             .generation = j->generation,
                             .rank_first = k * RU_BOOK_NODES_MAX * 16,
@@ -316,8 +345,8 @@ static void order_one(rui_scheduler *s, const ru_book_job *j, uint32_t k, uint32
     gets = gets < *free ? gets : *free;
     *free -= gets;
     o->want = grant >= has ? has + gets : grant;
-    if (o->want < own && o->want == 0 && ready <= own) {
-        o->want = 1; /* until one of another node is in the job */
+    if (o->want == 0 && here > 0 && here == ready) {
+        o->want = 1; /* until one of another node is in the job, and stays */
     }
 }
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { VERSION = 3 };
+enum { VERSION = 4 };
 
 static void put_text(ru_wire_out *o, const char *text)
 {
@@ -47,7 +47,7 @@ int64_t ru_cluster_state_put(const ru_cluster_state *s, void *into)
         ru_wire_put_u32(&o, p->job);
         ru_wire_put_u32(&o, p->generation);
         ru_wire_put_u32(&o, p->rank);
-        ru_wire_put_u8(&o, (uint8_t)((p->alive ? 1 : 0) | (p->left ? 2 : 0)));
+        ru_wire_put_u8(&o, (uint8_t)((p->alive ? 1 : 0) | (p->left ? 2 : 0) | (p->goes ? 4 : 0)));
         ru_wire_put_u32(&o, (uint32_t)p->code);
         put_text(&o, p->ended);
         put_text(&o, p->address);
@@ -72,9 +72,10 @@ bool ru_cluster_state_get(const void *data, int64_t size_bytes, ru_arena *arena,
         *p = (ru_cluster_proc){.job = ru_wire_u32(&in)};
         p->generation = ru_wire_u32(&in);
         p->rank = ru_wire_u32(&in);
-        uint8_t flags = get_flags(&in, 3);
+        uint8_t flags = get_flags(&in, 7);
         p->alive = (flags & 1) != 0;
         p->left = (flags & 2) != 0;
+        p->goes = (flags & 4) != 0;
         p->code = (int32_t)ru_wire_u32(&in);
         p->ended = get_text(&in, arena);
         p->address = get_text(&in, arena);

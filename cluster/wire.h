@@ -27,6 +27,7 @@ typedef struct ru_cluster_proc {
     uint32_t job, generation, rank;
     bool alive;
     int32_t code;        /* of one that ended; -1: by a signal, or not known */
+    bool goes;           /* it was told to leave or to end */
     bool left;           /* it left, the others went on */
     const char *ended;   /* "done", "target", "stopped" by who told the end of the run; "" */
     const char *address; /* where others join; "": it is not in the job yet */

@@ -89,13 +89,15 @@ waits_for 2 field 1 workers
 echo "ok: another scheduler"
 
 # -- 3
+in_job() { cluster explain 1 | sed -n 's/.*; \([0-9]* of [0-9]*\) processes are in the job/\1/p'; }
+waits_for '2 of 2' in_job
 before=$(workers)
 busy() { cluster nodes | awk '$4 == 1 { print substr($1, 6) }' | head -1; } # a seat with a worker
 job_of() { squeue -h -p main -o '%i %j' | awk -v s="-$1" 'substr($2, length($2) - length(s) + 1) == s { print $1 }'; }
 node=$(squeue -h -j "$(job_of "$(busy)")" -o %N)
 urgent=$(sbatch --parsable -p urgent -N1 -n1 -c2 -w "$node" --job-name=other -o /dev/null --wrap 'exec sleep 600')
 waits_for RUNNING squeue -h -j "$urgent" -o %T
-waits_for 2 field 1 workers
+waits_for '2 of 2' in_job
 [[ -n $(comm -12 <(echo "$before") <(workers)) ]] || fail "no worker stayed through the preemption"
 [[ $(workers) != "$before" ]] || fail "no worker was preempted on $node"
 [[ $(field 1 generation) == 1 ]] || fail "the job was started again by the preemption"

@@ -1,0 +1,198 @@
+/* Orders against agents that follow them late: whatever moves, a job that was in somebody's hands
+ * stays in somebody's, until it shall end. The agents are written here anew. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "cluster/scheduler_impl.h"
+#include "test/test.h"
+
+enum { NODES = 3, SLOTS = 2, MINE = 8, TURNS = 400 };
+
+typedef struct worker {
+    uint32_t rank; /* 0: none */
+    bool in, goes;
+} worker;
+
+typedef struct node {
+    worker at[MINE];
+    uint32_t ranks;
+    ru_cluster_orders told; /* not yet followed, if `due` */
+    bool due;
+} node;
+
+typedef struct world {
+    rui_scheduler *s;
+    ru_scheduler_options opt;
+    ru_arena arena;
+    node nodes[NODES];
+    ru_rng rng;
+    bool begun;
+} world;
+
+static void fold(world *w, ru_journal_event e)
+{
+    ru_err err = {0};
+    e.seq = w->s->book.seq + 1;
+    e.who = "alice";
+    e.text = ru_arena_str(&w->arena, e.text != NULL ? e.text : "");
+    assert_ok(ru_book_fold(&w->s->book, &e, &err), err);
+}
+
+static void setup(world *w, uint64_t seed)
+{
+    ru_err err = {0};
+    static const char *const names[NODES] = {"a", "b", "c"};
+    *w = (world){.s = calloc(1, sizeof *w->s)};
+    assert_non_null(w->s);
+    ru_arena_init(&w->arena, 0);
+    w->rng = ru_rng_from(seed, 0);
+    w->s->opt = &w->opt;
+    assert_ok(ru_book_init(&w->s->book, &w->arena, &err), err);
+    for (uint32_t k = 0; k < NODES; k++) {
+        fold(w, (ru_journal_event){.kind = RU_BOOK_NODE, .node = k, .a = SLOTS, .text = names[k]});
+        w->s->live[k].known = true;
+        w->s->live[k].guest.v = k + 1;
+    }
+    ru_text t = ru_text_arena(&w->arena);
+    ru_book_spec_put(&(ru_book_spec){"job", "secret", "/out", "name: x\n"}, &t);
+    fold(w, (ru_journal_event){.kind = RU_BOOK_SUBMIT, .job = 1, .a = 1, .b = 4, .text = t.p});
+}
+
+/* Slots on nodes drawn at random, one at least. */
+static void grant(world *w)
+{
+    ru_text t = ru_text_arena(&w->arena);
+    uint32_t sure = (uint32_t)ru_rng_below(&w->rng, NODES), all = 0;
+    for (uint32_t k = 0; k < NODES; k++) {
+        uint32_t n = (uint32_t)ru_rng_below(&w->rng, SLOTS + 1);
+        n = n == 0 && k == sure ? 1 : n;
+        n = n < 4 - all ? n : 4 - all;
+        if (n > 0) {
+            ru_text_putf(&t, "%s%u:%u", all > 0 ? " " : "", k, n);
+        }
+        all += n;
+    }
+    fold(w, (ru_journal_event){.kind = RU_BOOK_GRANT, .job = 1, .text = t.p});
+    const ru_book_job *j = ru_book_job_at(&w->s->book, 1);
+    w->s->prepared[j->slot] = (uint64_t)1 << 32 | j->generation;
+}
+
+/* What node k has now, as STATE would say it. */
+static void tell(world *w, uint32_t k, uint64_t heard)
+{
+    ru_cluster_state *st = &w->s->live[k].state;
+    *st = (ru_cluster_state){.name = "", .slots = SLOTS, .heard = heard};
+    for (uint32_t i = 0; i < MINE; i++) {
+        const worker *p = &w->nodes[k].at[i];
+        if (p->rank != 0) {
+            st->procs[st->n++] = (ru_cluster_proc){.job = 1,
+                                                   .generation = 1,
+                                                   .rank = p->rank,
+                                                   .alive = true,
+                                                   .goes = p->goes,
+                                                   .ended = "",
+                                                   .why = "",
+                                                   .address = p->in ? "host:1" : ""};
+        }
+    }
+}
+
+static uint32_t stay(const world *w)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < NODES; k++) {
+        for (uint32_t i = 0; i < MINE; i++) {
+            n += w->nodes[k].at[i].in && !w->nodes[k].at[i].goes;
+        }
+    }
+    return n;
+}
+
+static void follow(world *w, node *n, const ru_cluster_order *o)
+{
+    uint32_t have = 0;
+    for (uint32_t i = 0; i < MINE; i++) {
+        have += n->at[i].rank != 0 && !n->at[i].goes;
+    }
+    for (; have > o->want; have--) { /* who is not in the job goes first, then the newest */
+        worker *next = NULL;
+        for (uint32_t i = 0; i < MINE; i++) {
+            worker *p = &n->at[i];
+            if (p->rank != 0 && !p->goes &&
+                (next == NULL || (p->in != next->in ? !p->in : p->rank > next->rank))) {
+                next = p;
+            }
+        }
+        next->goes = true;
+    }
+    for (uint32_t i = 0; i < MINE && have < o->want; i++) {
+        if (n->at[i].rank == 0 && (o->join[0] != 0 || (o->found && have == 0))) {
+            n->at[i] = (worker){.rank = ++n->ranks, .in = o->join[0] == 0};
+            w->begun = w->begun || n->at[i].in;
+            have++;
+        }
+    }
+}
+
+static void turn(world *w)
+{
+    uint32_t k = (uint32_t)ru_rng_below(&w->rng, NODES);
+    rui_live *l = &w->s->live[k];
+    node *n = &w->nodes[k];
+    worker *p = &n->at[ru_rng_below(&w->rng, MINE)];
+    switch (ru_rng_below(&w->rng, 5)) {
+    case 0: /* as scheduler.c tells a node */
+        if (!n->due) {
+            rui_scheduler_orders(w->s, k, &n->told);
+            n->told.number = ++w->s->number;
+            l->told = n->told;
+            n->due = true;
+        }
+        break;
+    case 1:
+        for (uint32_t i = 0; n->due && i < n->told.n; i++) {
+            follow(w, n, &n->told.at[i]);
+        }
+        n->due = false;
+        tell(w, k, n->told.number);
+        break;
+    case 2: /* one comes into the job through who is in it, or is gone */
+        p->in = p->in || (p->rank != 0 && !p->goes && stay(w) > 0);
+        if (p->goes) {
+            *p = (worker){0};
+        }
+        tell(w, k, l->state.heard);
+        break;
+    default:
+        if (ru_rng_below(&w->rng, 6) == 0) {
+            grant(w);
+        }
+    }
+}
+
+static void the_last_one_stays(void **state)
+{
+    (void)state;
+    uint32_t moved = 0;
+    world *w = malloc(sizeof *w);
+    assert_non_null(w);
+    for (uint32_t seed = 0; seed < 200; seed++) {
+        setup(w, ru_test_seed() + seed);
+        grant(w);
+        for (uint32_t k = 0; k < TURNS; k++) {
+            turn(w);
+            if (w->begun && stay(w) == 0) {
+                fail_msg("seed %u, turn %u: nobody is left in the job", seed, k);
+            }
+        }
+        moved += w->nodes[0].ranks + w->nodes[1].ranks + w->nodes[2].ranks;
+        ru_arena_fini(w->s->book.fx.arena);
+        ru_arena_fini(&w->arena);
+        free(w->s);
+    }
+    free(w);
+    assert_true(moved > 200 * 4); /* workers were replaced, or nothing was tried */
+}
+
+RU_TESTS(cluster_scheduler_orders, cmocka_unit_test(the_last_one_stays))
