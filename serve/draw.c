@@ -72,6 +72,31 @@ static uint32_t choose(const ru_draw *d, const float *w, uint32_t n, double *sum
     return kept;
 }
 
+void ru_draw_score(const float *logits, int64_t n, int64_t token, uint32_t k, float *own,
+                   uint32_t *top, float *top_own)
+{
+    double most = (double)logits[largest(logits, n)], sum = 0;
+    uint32_t kept = 0;
+    for (int64_t i = 0; i < n; i++) {
+        sum += exp((double)logits[i] - most);
+        uint32_t at = kept;
+        for (; at > 0 && logits[i] > logits[top[at - 1]]; at--) {
+            if (at < k) {
+                top[at] = top[at - 1];
+            }
+        }
+        if (at < k) {
+            top[at] = (uint32_t)i;
+            kept += kept < k ? 1 : 0;
+        }
+    }
+    double all = most + log(sum);
+    *own = (float)((double)logits[token] - all);
+    for (uint32_t i = 0; i < kept; i++) {
+        top_own[i] = (float)((double)logits[top[i]] - all);
+    }
+}
+
 int64_t ru_draw_token(const ru_draw *d, const float *logits, int64_t n, uint64_t index,
                       float *scratch, uint32_t *order)
 {

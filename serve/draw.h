@@ -19,4 +19,10 @@ typedef struct ru_draw {
 int64_t ru_draw_token(const ru_draw *d, const float *logits, int64_t n, uint64_t index,
                       float *scratch, uint32_t *order);
 
+/* Log probability of `token` by the softmax of `logits` (no temperature, no cut), and the k most
+ * likely tokens with theirs, the first of them first; of equal ones the lower token. k <= n.
+ * top, top_own: [k]. */
+void ru_draw_score(const float *logits, int64_t n, int64_t token, uint32_t k, float *own,
+                   uint32_t *top, float *top_own);
+
 #endif

@@ -20,6 +20,7 @@ struct ru_steps {
     ru_steps_facts facts;
     sized sizes[SIZES_MAX]; /* [n_sizes] of 1, 2, 4, ... rows */
     uint32_t n_sizes;
+    void *piece; /* a cache of one head of one slot */
 };
 
 static int64_t *input(const sized *z, uint32_t k)
@@ -108,6 +109,45 @@ static ru_status open_all(ru_steps *s, const ru_source *source, const ru_steps_o
     return RU_OK;
 }
 
+/* NULL, or the type of a cache [slots, heads, context, size]. */
+static const ru_type *cache_of(const sized *z, uint32_t v)
+{
+    const ru_value *s = &z->graph.values[v];
+    return s->role == RU_ROLE_CACHE ? &s->type : NULL;
+}
+
+static ru_status get_piece(ru_steps *s, ru_err *err)
+{
+    int64_t bytes = 0;
+    for (uint32_t v = 1; v < s->sizes[0].graph.n_values; v++) {
+        const ru_type *t = cache_of(&s->sizes[0], v);
+        int64_t one = t != NULL ? ru_type_bytes(t) / t->dims[0] / t->dims[1] : 0;
+        bytes = one > bytes ? one : bytes;
+    }
+    s->piece = ru_arena_alloc(&s->arena, bytes, 64);
+    return s->piece != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for the model");
+}
+
+void ru_steps_copy(ru_steps *s, int64_t from, int64_t to, int64_t n)
+{
+    const sized *z = &s->sizes[0];
+    ru_err err = {0};
+    for (uint32_t v = 1; v < z->graph.n_values; v++) {
+        const ru_type *t = cache_of(z, v);
+        for (int64_t h = 0; t != NULL && h < t->dims[1]; h++) {
+            int64_t place = t->dims[3] * ru_dtype_bytes(t->dtype), head = t->dims[2] * place,
+                    slot = t->dims[1] * head;
+            ru_status st = ru_exe_state_read_part(z->exe, (ru_value_id){v}, from * slot + h * head,
+                                                  n * place, s->piece, &err);
+            st = st != RU_OK
+                     ? st
+                     : ru_exe_state_write_part(z->exe, (ru_value_id){v}, to * slot + h * head,
+                                               n * place, s->piece, &err);
+            RU_CHECK(st == RU_OK); /* a place inside of the cache */
+        }
+    }
+}
+
 ru_status ru_steps_open(const ru_source *source, const ru_steps_options *opt, ru_steps **out,
                         ru_err *err)
 {
@@ -120,6 +160,7 @@ ru_status ru_steps_open(const ru_source *source, const ru_steps_options *opt, ru
     }
     ru_arena_init(&s->arena, 0);
     ru_status st = open_all(s, source, opt, err);
+    st = st == RU_OK ? get_piece(s, err) : st;
     if (st != RU_OK) {
         ru_steps_close(s);
         return st;

@@ -38,6 +38,8 @@ ru_steps_facts ru_steps_facts_get(const ru_steps *s);
  * next run. Errors: RU_E_DATA for a token, slot or position that there is not. */
 RU_MUST_USE ru_status ru_steps_run(ru_steps *s, const ru_steps_row *rows, int64_t n,
                                    const float **logits, ru_err *err);
+/* The first `n` positions of slot `from` become those of `to`, another one. */
+void ru_steps_copy(ru_steps *s, int64_t from, int64_t to, int64_t n);
 /* Measured time of a step of so many rows, lately; of one that did not run lately: when it was
  * opened. */
 int64_t ru_steps_service_ns(const ru_steps *s, int64_t rows);

@@ -19,7 +19,7 @@ struct ru_streams {
     ru_stream *waiting; /* by priority, then by who asked first */
     uint64_t turns;
     ru_steps_row *rows; /* [rows_max] */
-    int64_t n_rows;
+    int64_t n_rows, n_wanted;
     float *scratch;  /* [vocab] */
     uint32_t *order; /* [vocab] */
 };
@@ -113,15 +113,27 @@ static int64_t left_of(const place *p)
     return p->stream == NULL ? 0 : p->stream->n - p->stream->cached;
 }
 
+/* Are the logits of position `at` asked? */
+static bool wants(const ru_stream *t, int64_t at)
+{
+    return at == t->n - 1 ? t->n < t->n_max : t->scores != NULL && t->scores->prompt;
+}
+
+/* At most `n` rows of it, as many as there may be wanted ones. */
 static void put_rows(ru_streams *s, int64_t slot, int64_t n)
 {
     place *p = &s->places[slot];
     const ru_stream *t = p->stream;
-    p->rows = n;
     for (int64_t k = 0; k < n; k++) {
         int64_t at = t->cached + k;
-        s->rows[s->n_rows++] = (ru_steps_row){
-            .token = t->tokens[at], .slot = slot, .at = at, .wanted = at == t->n - 1};
+        bool wanted = wants(t, at);
+        if (wanted && s->n_wanted == s->facts.slots) {
+            return;
+        }
+        s->n_wanted += wanted ? 1 : 0;
+        s->rows[s->n_rows++] =
+            (ru_steps_row){.token = t->tokens[at], .slot = slot, .at = at, .wanted = wanted};
+        p->rows++;
     }
 }
 
@@ -143,13 +155,59 @@ static bool before(const place *a, const place *b)
     return x != y ? x < y : a->turn < b->turn;
 }
 
+static bool reads_before(const place *a, const place *b)
+{
+    int64_t x = a->stream->cached, y = b->stream->cached;
+    return x != y ? x > y : a->turn < b->turn;
+}
+
+/* Which place of its kin has read most, or came first; -1: none, or it must read by itself. */
+static int64_t reader_of(const ru_streams *s, const place *p)
+{
+    const ru_stream *t = p->stream;
+    bool alone = t->kin == 0 || (t->scores != NULL && t->scores->prompt);
+    int64_t found = -1;
+    for (int64_t k = 0; !alone && k < s->facts.slots; k++) {
+        const place *q = &s->places[k];
+        if (q != p && q->stream != NULL && q->stream->kin == t->kin &&
+            (found < 0 || reads_before(q, &s->places[found]))) {
+            found = k;
+        }
+    }
+    return found;
+}
+
+/* Those whose prompt another one has read take what it made of all but the last token, whose logits
+ * they need. One whose step failed gives nothing. */
+static void share(ru_streams *s)
+{
+    for (int64_t k = 0; k < s->facts.slots; k++) {
+        ru_stream *t = s->places[k].stream;
+        int64_t most = t != NULL && t->cached == 0 ? t->n_prompt - 1 : 0,
+                from = most > 0 ? reader_of(s, &s->places[k]) : -1;
+        if (from >= 0 && s->places[from].stream->cached >= most &&
+            s->places[from].stream->end != RU_STREAM_FAILED) {
+            ru_steps_copy(s->steps, from, k, most);
+            t->cached = most;
+        }
+    }
+}
+
+/* Does one of its kin read the prompt for it? */
+static bool is_read(const ru_streams *s, const place *p)
+{
+    int64_t by = p->stream->cached == 0 ? reader_of(s, p) : -1;
+    return by >= 0 && reads_before(&s->places[by], p);
+}
+
 /* The first of the streams whose prompts are not in and have no piece yet; -1: none. */
 static int64_t next_prompt(const ru_streams *s)
 {
     int64_t found = -1;
     for (int64_t k = 0; k < s->facts.slots; k++) {
         const place *p = &s->places[k];
-        if (left_of(p) > 1 && p->rows == 0 && (found < 0 || before(p, &s->places[found]))) {
+        if (left_of(p) > 1 && p->rows == 0 && !is_read(s, p) &&
+            (found < 0 || before(p, &s->places[found]))) {
             found = k;
         }
     }
@@ -158,7 +216,7 @@ static int64_t next_prompt(const ru_streams *s)
 
 static void choose_rows(ru_streams *s)
 {
-    s->n_rows = 0;
+    s->n_rows = s->n_wanted = 0;
     for (int64_t k = 0; k < s->facts.slots; k++) {
         s->places[k].rows = 0;
         if (left_of(&s->places[k]) == 1) {
@@ -169,6 +227,19 @@ static void choose_rows(ru_streams *s)
     for (int64_t k = next_prompt(s); k >= 0 && s->n_rows < most; k = next_prompt(s)) {
         int64_t left = left_of(&s->places[k]), room = most - s->n_rows;
         put_rows(s, k, left < room ? left : room);
+        if (s->places[k].rows == 0) {
+            return;
+        }
+    }
+}
+
+/* Log probabilities of token `at` by the logits before it. */
+static void score(const ru_streams *s, ru_stream *t, int64_t at, const float *logits)
+{
+    const ru_scores *o = t->scores;
+    if (o != NULL) {
+        ru_draw_score(logits, s->facts.vocab, t->tokens[at], o->k, &o->own[at], &o->top[at * o->k],
+                      &o->top_own[at * o->k]);
     }
 }
 
@@ -178,7 +249,8 @@ static void take(ru_streams *s, ru_stream *t, const float *logits)
     int64_t token =
         ru_draw_token(&t->draw, logits, s->facts.vocab,
                       t->draw.first + (uint64_t)(t->n - t->n_prompt), s->scratch, s->order);
-    t->tokens[t->n++] = token;
+    t->tokens[t->n] = token;
+    score(s, t, t->n++, logits);
     t->end = token == t->end_token                         ? RU_STREAM_STOP
              : t->n == t->n_max || t->n > s->facts.context ? RU_STREAM_LENGTH
                                                            : RU_STREAM_RUNS;
@@ -189,6 +261,7 @@ bool ru_streams_step(ru_streams *s, ru_err *err)
     const float *logits = NULL;
     leave(s);
     enter(s);
+    share(s);
     choose_rows(s);
     if (s->n_rows == 0) {
         return false;
@@ -201,10 +274,17 @@ bool ru_streams_step(ru_streams *s, ru_err *err)
         if (st != RU_OK) {
             t->end = RU_STREAM_FAILED;
         } else if (s->rows[i].wanted) {
-            take(s, t, logits);
+            if (s->rows[i].at < t->n - 1) {
+                score(s, t, s->rows[i].at + 1, logits);
+            } else {
+                take(s, t, logits);
+            }
             logits += s->facts.vocab;
+        } else if (t->cached == t->n_max) { /* it only reads */
+            t->end = RU_STREAM_LENGTH;
         }
     }
+    share(s); /* before one that has read leaves */
     for (int64_t k = 0; k < s->facts.slots; k++) {
         place *p = &s->places[k];
         p->stream = p->stream != NULL && p->stream->end != RU_STREAM_RUNS ? NULL : p->stream;

@@ -6,7 +6,10 @@
  * A step has one row of every stream whose prompt is in, and one piece of the prompt of the stream
  * of the highest priority that asked first: a long prompt delays the others by one piece a step.
  * The piece is as large as lets the step take at most twice what it takes without, by measured
- * times.
+ * times. A step has at most as many rows whose logits are wanted as there are slots: prompts whose
+ * log probabilities are asked go in by smaller pieces.
+ *
+ * Of texts with one prompt the first reads it; the others wait, then take a copy of its cache.
  *
  * Thread: one at a time. */
 #ifndef RU_SERVE_STREAMS_H
@@ -23,15 +26,29 @@ typedef enum ru_stream_end {
     RU_STREAM_FAILED,
 } ru_stream_end;
 
-/* Filled by who asks, down to `draw`; must stay until it has ended. */
+enum { RU_SCORES_MAX = 20 };
+
+/* Log probabilities of tokens by the model's own softmax, each given all before it. */
+typedef struct ru_scores {
+    uint32_t k;     /* of the most likely tokens too, at most RU_SCORES_MAX and the vocabulary */
+    bool prompt;    /* of the prompt too, but of its first token; else of what is written alone */
+    float *own;     /* [n_max] */
+    uint32_t *top;  /* [n_max, k] tokens, the most likely first */
+    float *top_own; /* [n_max, k] */
+} ru_scores;
+
+/* Filled by who asks, down to `kin`; must stay until it has ended. With n_max = n_prompt it only
+ * reads its prompt. */
 typedef struct ru_stream {
-    int64_t *tokens; /* [n_max] the prompt, at least one token; then what was written */
-    int64_t n_prompt, n_max;
-    int64_t end_token; /* -1: none */
-    uint32_t priority; /* 0 is the highest: of the streams that wait, and of prompts */
+    int64_t *tokens;         /* [n_max] the prompt, at least one token; then what was written */
+    int64_t n_prompt, n_max; /* n_prompt <= n_max */
+    int64_t end_token;       /* -1: none */
+    uint32_t priority;       /* 0 is the highest: of the streams that wait, and of prompts */
     ru_draw draw;
-    int64_t n;      /* tokens so far */
-    int64_t cached; /* of them in the cache */
+    ru_scores *scores; /* NULL: nobody asks */
+    uint64_t kin;      /* those of one kin have the same prompt, which is read once; 0: none */
+    int64_t n;         /* tokens so far */
+    int64_t cached;    /* of them in the cache */
     ru_stream_end end;
     struct ru_stream *next; /* of those that wait */
     bool leaves;            /* nobody wants it any more */

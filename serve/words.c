@@ -71,15 +71,23 @@ ru_status ru_words_split(const ru_words *w, ru_str text, ru_arena *arena, int64_
     return ru_words_known(w, *ids, *n, err);
 }
 
+ru_str ru_words_text(const ru_words *w, int64_t token, char room[RU_WORDS_ROOM])
+{
+    if (w->tokenizer != NULL) {
+        return ru_tokenizer_bytes(w->tokenizer, token);
+    }
+    ru_text t = ru_text_into(room, RU_WORDS_ROOM);
+    if (w->vocab <= BYTES) {
+        room[0] = (char)(uint8_t)token;
+        return ru_str_n(room, 1);
+    }
+    ru_text_putf(&t, "%lld ", (long long)token);
+    return ru_str_n(room, t.n);
+}
+
 void ru_words_put(const ru_words *w, int64_t token, ru_text *t)
 {
-    char byte = (char)(uint8_t)token;
-    if (w->tokenizer != NULL) {
-        ru_str bytes = ru_tokenizer_bytes(w->tokenizer, token);
-        ru_text_put_n(t, bytes.p, bytes.n);
-    } else if (w->vocab <= BYTES) {
-        ru_text_put_n(t, &byte, 1);
-    } else {
-        ru_text_putf(t, "%lld ", (long long)token);
-    }
+    char room[RU_WORDS_ROOM];
+    ru_str s = ru_words_text(w, token, room);
+    ru_text_put_n(t, s.p, s.n);
 }

@@ -22,6 +22,9 @@ RU_MUST_USE ru_status ru_words_split(const ru_words *w, ru_str text, ru_arena *a
                                      int64_t *n, ru_err *err);
 /* Are they the model's? Errors: RU_E_DATA. */
 RU_MUST_USE ru_status ru_words_known(const ru_words *w, const int64_t *ids, int64_t n, ru_err *err);
+enum { RU_WORDS_ROOM = 24 };
+/* Its bytes: a view of the tokenizer's, or of `room`. */
+ru_str ru_words_text(const ru_words *w, int64_t token, char room[RU_WORDS_ROOM]);
 void ru_words_put(const ru_words *w, int64_t token, ru_text *t);
 
 #endif

@@ -70,27 +70,74 @@ static void whole_open(whole *w, ru_device_kind device)
     assert_ok(toy_load(NULL, &w->g, w->exe, &err), err);
 }
 
-static int64_t whole_next(whole *w, const int64_t *tokens, int64_t n)
+static const float *whole_logits(whole *w, const int64_t *tokens, int64_t n)
 {
     ru_err err = {0};
-    int64_t *in = ru_exe_input(w->exe, w->g.inputs[0]), best = 0;
+    int64_t *in = ru_exe_input(w->exe, w->g.inputs[0]);
     memset(in, 0, CONTEXT * sizeof *in);
     memcpy(in, tokens, (size_t)n * sizeof *in);
     assert_ok(ru_exe_run(w->exe, &(ru_run_args){0}, &err), err);
-    const float *y = (const float *)ru_exe_output(w->exe, w->g.outputs[0]) + (n - 1) * VOCAB;
+    return (const float *)ru_exe_output(w->exe, w->g.outputs[0]) + (n - 1) * VOCAB;
+}
+
+static int64_t whole_next(whole *w, const int64_t *tokens, int64_t n)
+{
+    const float *y = whole_logits(w, tokens, n);
+    int64_t best = 0;
     for (int64_t k = 1; k < VOCAB; k++) {
         best = y[k] > y[best] ? k : best;
     }
     return best;
 }
 
-/* Streams ask at random steps, some leave; prompts of 1 .. CONTEXT tokens. */
+/* Log probabilities of the token at `at` and the likely ones, by all logits. */
+static void compare_scores(whole *w, const ru_stream *t, int64_t at)
+{
+    const ru_scores *o = t->scores;
+    const float *y = whole_logits(w, t->tokens, at);
+    double sum = 0;
+    for (int64_t k = 0; k < VOCAB; k++) {
+        sum += exp((double)y[k]);
+    }
+    assert_float_equal(o->own[at], y[t->tokens[at]] - (float)log(sum), 1e-4f);
+    for (uint32_t i = 0; i < o->k; i++) {
+        int64_t token = o->top[at * o->k + i], above = 0;
+        for (int64_t k = 0; k < VOCAB; k++) {
+            above += y[k] > y[token] + 1e-4f ? 1 : 0;
+        }
+        assert_true(above <= i);
+        assert_float_equal(o->top_own[at * o->k + i], y[token] - (float)log(sum), 1e-4f);
+        assert_true(i == 0 || o->top_own[at * o->k + i] <= o->top_own[at * o->k + i - 1]);
+    }
+}
+
+static void compare_text(whole *w, const ru_stream *t)
+{
+    assert_true(t->end != RU_STREAM_RUNS && t->end != RU_STREAM_FAILED);
+    assert_true(t->end != RU_STREAM_LENGTH || t->n == t->n_max);
+    for (int64_t n = t->n_prompt; n < t->n; n++) {
+        assert_int_equal(t->tokens[n], whole_next(w, t->tokens, n));
+    }
+    assert_true(t->end != RU_STREAM_STOP || t->tokens[t->n - 1] == t->end_token);
+    int64_t scored = t->end == RU_STREAM_DROPPED ? 0 : t->n;
+    for (int64_t at = t->scores == NULL   ? scored
+                      : t->scores->prompt ? 1
+                                          : t->n_prompt;
+         at < scored; at++) {
+        compare_scores(w, t, at);
+    }
+}
+
+/* Streams ask at random steps, some leave; prompts of 1 .. CONTEXT tokens, some the same ones. */
 static void write_and_compare(ru_rng *rng, ru_steps *steps, whole *w)
 {
     ru_err err = {0};
     ru_streams *s;
     ru_stream t[STREAMS];
     int64_t tokens[STREAMS][CONTEXT + 1], asked = 0;
+    ru_scores scores[STREAMS];
+    float own[STREAMS][CONTEXT + 1], top_own[STREAMS][(CONTEXT + 1) * 3];
+    uint32_t top[STREAMS][(CONTEXT + 1) * 3];
     assert_ok(ru_streams_open(steps, &s, &err), err);
     for (uint32_t k = 0; k < STREAMS; k++) {
         int64_t n = 1 + (int64_t)ru_rng_below(rng, CONTEXT);
@@ -100,9 +147,20 @@ static void write_and_compare(ru_rng *rng, ru_steps *steps, whole *w)
                            .end_token = -1,
                            .priority = ru_rng_below(rng, 3)};
         t[k].end_token = ru_rng_below(rng, 3) == 0 ? (int64_t)ru_rng_below(rng, VOCAB) : -1;
-        for (int64_t i = 0; i < n; i++) {
-            tokens[k][i] = (int64_t)ru_rng_below(rng, VOCAB);
+        t[k].kin = k + 1;
+        if (k > 0 && ru_rng_below(rng, 2) == 0) { /* it has the prompt of another */
+            t[k].kin = t[k - 1].kin;
+            t[k].n_prompt = t[k - 1].n_prompt;
+            memcpy(tokens[k], tokens[k - 1], sizeof tokens[k]);
+        } else {
+            for (int64_t i = 0; i < n; i++) {
+                tokens[k][i] = (int64_t)ru_rng_below(rng, VOCAB);
+            }
         }
+        t[k].n_max = ru_rng_below(rng, 4) == 0 ? t[k].n_prompt : CONTEXT + 1;
+        scores[k] =
+            (ru_scores){ru_rng_below(rng, 4), t[k].kin == k + 1, own[k], top[k], top_own[k]};
+        t[k].scores = ru_rng_below(rng, 2) == 0 ? &scores[k] : NULL;
     }
     while (asked < STREAMS || ru_streams_step(s, &err)) {
         if (asked < STREAMS && ru_rng_below(rng, 3) == 0) {
@@ -117,12 +175,7 @@ static void write_and_compare(ru_rng *rng, ru_steps *steps, whole *w)
         }
     }
     for (uint32_t k = 0; k < STREAMS; k++) {
-        assert_true(t[k].end != RU_STREAM_RUNS && t[k].end != RU_STREAM_FAILED);
-        assert_true(t[k].end != RU_STREAM_LENGTH || t[k].n == CONTEXT + 1);
-        for (int64_t n = t[k].n_prompt; n < t[k].n; n++) {
-            assert_int_equal(tokens[k][n], whole_next(w, tokens[k], n));
-        }
-        assert_true(t[k].end != RU_STREAM_STOP || tokens[k][t[k].n - 1] == t[k].end_token);
+        compare_text(w, &t[k]);
     }
     ru_streams_close(s);
 }
@@ -148,6 +201,37 @@ static void tokens_are_those_of_whole_recomputation(void **state)
         ru_exe_close(w.exe);
         ru_arena_fini(&w.arena);
     }
+}
+
+/* Three texts with one prompt of 20 tokens read it once: 5 steps of 4 rows, then one for each last
+ * token. */
+static void one_prompt_is_read_once(void **state)
+{
+    (void)state;
+    ru_err err = {0};
+    ru_steps *steps;
+    ru_streams *s;
+    const ru_source source = {.ops = &toy_ops};
+    const ru_steps_options o = {.slots = SLOTS, .rows_max = 4};
+    int64_t tokens[SLOTS][CONTEXT] = {{0}}, n = 0;
+    ru_stream t[SLOTS];
+    assert_ok(ru_steps_open(&source, &o, &steps, &err), err);
+    assert_ok(ru_streams_open(steps, &s, &err), err);
+    for (uint32_t k = 0; k < SLOTS; k++) {
+        t[k] = (ru_stream){
+            .tokens = tokens[k], .n_prompt = 20, .n_max = 21, .end_token = -1, .kin = 1};
+        ru_streams_ask(s, &t[k]);
+    }
+    while (ru_streams_step(s, &err)) {
+        n++;
+    }
+    assert_true(n <= 7);
+    for (uint32_t k = 0; k < SLOTS; k++) {
+        assert_int_equal(t[k].end, RU_STREAM_LENGTH);
+        assert_int_equal(tokens[k][20], tokens[0][20]);
+    }
+    ru_streams_close(s);
+    ru_steps_close(steps);
 }
 
 /* Of more texts than have places, the ones of the highest priority end first, then who asked first.
@@ -307,5 +391,6 @@ static void tokens_are_drawn_by_their_chance(void **state)
 
 RU_TESTS(test_steps, cmocka_unit_test(tokens_are_drawn_by_their_chance),
          cmocka_unit_test(tokens_are_those_of_whole_recomputation),
-         cmocka_unit_test(urgent_texts_pass_others), cmocka_unit_test(urgent_prompts_pass_others),
-         cmocka_unit_test(a_step_that_fails_says_why), cmocka_unit_test(draws_are_those_of_sorting))
+         cmocka_unit_test(one_prompt_is_read_once), cmocka_unit_test(urgent_texts_pass_others),
+         cmocka_unit_test(urgent_prompts_pass_others), cmocka_unit_test(a_step_that_fails_says_why),
+         cmocka_unit_test(draws_are_those_of_sorting))
