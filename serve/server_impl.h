@@ -110,7 +110,7 @@ struct ru_server {
     uint64_t loads;
     rui_call *free_calls, *all_calls;
     uint32_t n_calls;   /* under way, texts too */
-    int64_t held_bytes; /* of all calls */
+    int64_t held_bytes; /* of all calls and texts */
     rui_telling *tellings;
     uint64_t texts; /* so far */
     void (*stopped)(void *self);
@@ -146,6 +146,10 @@ void rui_infer(ru_server *s, rui_version *v, ru_http_request *r);
 void rui_infer_gone(ru_server *s, ru_http_request *r);
 void rui_infer_jobs(rui_version *v, ru_time now); /* jobs that are done */
 void rui_infer_end(rui_version *v);               /* nothing of it is under way */
+/* Of what all requests may have: *mine has `bytes` more. more: RU_E_LIMIT where others have too
+ * much; alone a request gets what it asks. */
+void rui_hold(ru_server *s, int64_t bytes, int64_t *mine);
+ru_status rui_hold_more(ru_server *s, int64_t bytes, int64_t *mine, ru_err *err);
 /* Until when its client wants it, by the parameter, the header, the model's usual time and what the
  * server allows; ns 0: nobody says. Errors: RU_E_DATA. */
 ru_status rui_due(const rui_version *v, const ru_http_request *r, int64_t timeout_us, ru_time *due,

@@ -34,10 +34,20 @@ static rui_call *call_new(ru_server *s)
     return c;
 }
 
-static void hold(rui_call *c, int64_t bytes)
+void rui_hold(ru_server *s, int64_t bytes, int64_t *mine)
 {
-    c->held_bytes += bytes;
-    c->server->held_bytes += bytes;
+    *mine += bytes;
+    s->held_bytes += bytes;
+}
+
+ru_status rui_hold_more(ru_server *s, int64_t bytes, int64_t *mine, ru_err *err)
+{
+    if (s->held_bytes > 0 && bytes > s->opt.outputs_max_bytes - s->held_bytes) {
+        return RU_FAIL(err, RU_E_LIMIT,
+                       "outputs of other requests take all memory for outputs; try again");
+    }
+    rui_hold(s, bytes, mine);
+    return RU_OK;
 }
 
 static void call_done(void *self)
@@ -45,7 +55,7 @@ static void call_done(void *self)
     rui_call *c = self;
     ru_server *s = c->server;
     rui_version *v = c->version;
-    hold(c, -c->held_bytes);
+    rui_hold(s, -c->held_bytes, &c->held_bytes);
     if (c->arena.used_bytes > CALL_KEEPS_BYTES) {
         ru_arena_fini(&c->arena);
         ru_arena_init(&c->arena, 0);
@@ -208,7 +218,7 @@ static void answer(rui_call *c)
         refuse(c, RUI_MISS_FAILED, 503, "no memory for the answer");
         return;
     }
-    hold(c, text.n); /* until its client has read it */
+    rui_hold(c->server, text.n, &c->held_bytes); /* until its client has read it */
     spans[0] = (ru_http_span){text.p, text.n};
     ru_text times = ru_text_into(timing, sizeof timing);
     note_answer(c, &times);
@@ -429,11 +439,7 @@ static ru_status get_outputs(rui_call *c, const ru_served_facts *f, ru_err *err)
                        (long long)rows);
     }
     bytes *= rows;
-    if (c->server->held_bytes > 0 && bytes > most - c->server->held_bytes) {
-        return RU_FAIL(err, RU_E_LIMIT,
-                       "outputs of other requests take all memory for outputs; try again");
-    }
-    hold(c, bytes);
+    RU_TRY(rui_hold_more(c->server, bytes, &c->held_bytes, err));
     for (uint32_t k = 0; k < f->n_outputs; k++) {
         c->part.out[k] = ru_arena_alloc(&c->arena, rows * f->outputs[k].row_bytes, 64);
         if (c->part.out[k] == NULL) {
