@@ -1,5 +1,6 @@
 #include "serve/ask.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -14,11 +15,8 @@ enum { TOKENS = 16 /* when nobody says how many, as other servers do */ };
 static const struct {
     const char *key, *values; /* separated by blanks; "": none */
 } neutral[] = {
-    {"n", "1"},
     {"best_of", "1"},
-    {"logprobs", ""},
     {"suffix", "\"\""},
-    {"echo", "false"},
     {"logit_bias", "{}"},
     {"presence_penalty", "0 0.0"},
     {"frequency_penalty", "0 0.0"},
@@ -108,11 +106,12 @@ static void read_number(rui_scan *s, ru_str key, double low, double high, double
     }
 }
 
-static void read_whole(rui_scan *s, ru_str key, int64_t low, int64_t *out)
+static void read_whole(rui_scan *s, ru_str key, int64_t low, int64_t high, int64_t *out)
 {
-    if (rui_scan_i64(s, out) && *out < low) {
-        s->st = RU_FAIL(s->err, RU_E_DATA, "%.*s %lld is below %lld", (int)key.n, key.p,
-                        (long long)*out, (long long)low);
+    if (rui_scan_i64(s, out) && (*out < low || *out > high)) {
+        s->st =
+            RU_FAIL(s->err, RU_E_DATA, "%.*s %lld is %s %lld", (int)key.n, key.p, (long long)*out,
+                    *out < low ? "below" : "above", (long long)(*out < low ? low : high));
     }
 }
 
@@ -121,22 +120,39 @@ static bool read_common(rui_scan *s, rui_ask *a, ru_str key)
 {
     int64_t seed;
     if (ru_str_eq_c(key, "max_tokens")) {
-        read_whole(s, key, 1, &a->max_tokens);
+        read_whole(s, key, a->openai ? 0 : 1, INT64_MAX, &a->max_tokens);
     } else if (ru_str_eq_c(key, "temperature")) {
         read_number(s, key, 0, 100, &a->draw.temperature);
     } else if (ru_str_eq_c(key, "top_p")) {
         read_number(s, key, 0, 1, &a->draw.top_p);
     } else if (ru_str_eq_c(key, "top_k")) {
-        read_whole(s, key, -1, &a->draw.top_k);
+        read_whole(s, key, -1, INT64_MAX, &a->draw.top_k);
     } else if (ru_str_eq_c(key, "seed") || ru_str_eq_c(key, "random_seed")) {
         a->seeded = rui_scan_i64(s, &seed);
         a->draw.seed = a->seeded ? (uint64_t)seed : 0;
     } else if (ru_str_eq_c(key, "stop") || ru_str_eq_c(key, "stop_words")) {
         read_stops(s, a);
     } else if (ru_str_eq_c(key, "priority")) {
-        read_whole(s, key, 0, &a->priority);
+        read_whole(s, key, 0, INT64_MAX, &a->priority);
     } else if (ru_str_eq_c(key, "timeout")) {
-        read_whole(s, key, 0, &a->timeout_us);
+        read_whole(s, key, 0, INT64_MAX, &a->timeout_us);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* What OpenAI's form has alone; false: another key. */
+static bool read_openai(rui_scan *s, rui_ask *a, ru_str key)
+{
+    if (ru_str_eq_c(key, "include_usage")) {
+        (void)rui_scan_bool(s, &a->usage);
+    } else if (ru_str_eq_c(key, "n")) {
+        read_whole(s, key, 1, RUI_CHOICES_MAX, &a->n);
+    } else if (ru_str_eq_c(key, "logprobs")) {
+        read_whole(s, key, 0, RU_SCORES_MAX, &a->logprobs);
+    } else if (ru_str_eq_c(key, "echo")) {
+        (void)rui_scan_bool(s, &a->echo);
     } else {
         return false;
     }
@@ -170,8 +186,8 @@ static void read_form(rui_scan *s, rui_ask *a, ru_str key, ru_str value, bool ou
         read_prompt(s, a);
     } else if (outer && ru_str_eq_c(key, a->openai ? "stream_options" : "parameters")) {
         read_object(s, a, false);
-    } else if (a->openai && ru_str_eq_c(key, "include_usage")) {
-        (void)rui_scan_bool(s, &a->usage);
+    } else if (a->openai && read_openai(s, a, key)) {
+        return;
     } else if (!a->openai && ru_str_eq_c(key, "id")) {
         (void)rui_scan_text(s, &a->id);
     } else if (is_neutral(s, key, value)) {
@@ -203,11 +219,18 @@ ru_status rui_ask_read(const void *body, int64_t body_bytes, bool openai, bool s
 {
     rui_scan s = rui_scan_over(body, body_bytes, arena, err);
     *out = (rui_ask){.openai = openai, .stream = stream, .max_tokens = TOKENS};
+    out->n = 1;
+    out->logprobs = -1;
     out->draw = (ru_draw){.temperature = 1, .top_p = 1};
     read_object(&s, out, true);
     (void)rui_scan_end(&s);
     RU_TRY(s.st);
     out->draw.top_k = out->draw.top_k < 0 ? 0 : out->draw.top_k;
+    if (out->max_tokens == 0 && !out->echo) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "max_tokens 0 writes nothing: it is for \"echo\": true, which answers the "
+                       "prompt");
+    }
     return out->prompt.p != NULL || out->n_tokens > 0
                ? RU_OK
                : RU_FAIL(err, RU_E_DATA, "the request has no %s", openai ? "prompt" : "text_input");
@@ -231,7 +254,116 @@ static void put_usage(ru_json *j, const rui_told *w)
     ru_json_close(j);
 }
 
-static void put_completion(const rui_ask *a, const rui_told *w, bool whole, ru_json *j)
+int64_t rui_ask_letters(ru_str text)
+{
+    int64_t n = 0;
+    for (int64_t k = 0; k < text.n; k++) {
+        n += ((uint8_t)text.p[k] & 0xC0) != 0x80 ? 1 : 0;
+    }
+    return n;
+}
+
+/* A token as a JSON text. What is no whole letter, or nothing, has a name of its own, as keys of an
+ * object must differ. */
+static void put_token(const rui_told *w, int64_t token, ru_text *t)
+{
+    char room[RU_WORDS_ROOM], name[4 * RU_WORDS_ROOM + 16];
+    ru_str s = ru_words_text(w->words, token, room);
+    ru_text utf8 = ru_text_into(name, sizeof name), other = utf8;
+    if (s.n >= RU_WORDS_ROOM) {
+        ru_text_json(t, s);
+        return;
+    }
+    ru_text_utf8(&utf8, s);
+    if (s.n > 0 && utf8.n == s.n && memcmp(name, s.p, (size_t)s.n) == 0) {
+        ru_text_json(t, s);
+        return;
+    }
+    if (s.n > 0) {
+        ru_text_put(&other, "bytes:");
+    } else {
+        ru_text_putf(&other, "token:%lld", (long long)token);
+    }
+    for (int64_t k = 0; k < s.n; k++) {
+        ru_text_putf(&other, "\\x%02x", (unsigned)(uint8_t)s.p[k]);
+    }
+    ru_text_json(t, ru_str_n(name, other.n));
+}
+
+static void put_score(ru_text *t, float score)
+{
+    if (isfinite(score)) {
+        ru_text_putf(t, "%.8g", (double)score);
+    } else {
+        ru_text_put(t, "null");
+    }
+}
+
+/* Likely tokens at place `at`, and the one that stands there. */
+static void put_top(const rui_told *w, const ru_stream *s, int64_t at, ru_text *t)
+{
+    const ru_scores *o = s->scores;
+    bool there = false;
+    for (uint32_t k = 0; k <= o->k; k++) {
+        bool own = k == o->k;
+        int64_t token = own ? s->tokens[at] : (int64_t)o->top[at * o->k + k];
+        if (own && there) {
+            break;
+        }
+        there = there || token == s->tokens[at];
+        ru_text_put(t, k > 0 ? "," : "{");
+        put_token(w, token, t);
+        ru_text_put(t, ":");
+        put_score(t, own ? o->own[at] : o->top_own[at * o->k + k]);
+    }
+    ru_text_put(t, "}");
+}
+
+/* Nothing comes before the first token of all: nobody can say how likely it is. */
+static void put_logprobs(const rui_told *w, const rui_told_choice *c, ru_text *t)
+{
+    static const char *const lists[] = {"{\"tokens\":[", "],\"token_logprobs\":[",
+                                        "],\"top_logprobs\":[", "],\"text_offset\":["};
+    const ru_stream *s = c->scored;
+    for (uint32_t list = 0; list < RU_ARRAY_LEN(lists); list++) {
+        int64_t letters = c->letters;
+        ru_text_put(t, lists[list]);
+        for (int64_t at = c->from; at < c->to; at++) {
+            char room[RU_WORDS_ROOM];
+            ru_text_put(t, at > c->from ? "," : "");
+            if (list == 0) {
+                put_token(w, s->tokens[at], t);
+            } else if (list == 3) {
+                ru_text_putf(t, "%lld", (long long)(letters > 0 ? letters : 0));
+                letters += rui_ask_letters(ru_words_text(w->words, s->tokens[at], room));
+            } else if (at == 0) {
+                ru_text_put(t, "null");
+            } else if (list == 1) {
+                put_score(t, s->scores->own[at]);
+            } else {
+                put_top(w, s, at, t);
+            }
+        }
+    }
+    ru_text_put(t, "]}");
+}
+
+static void put_choice(const rui_told *w, const rui_told_choice *c, ru_json *j)
+{
+    ru_json_open(j, NULL, '{');
+    ru_json_i64(j, "index", c->index);
+    put_text(j, "text", c->text);
+    if (c->scored != NULL) {
+        ru_json_raw(j, "logprobs", "");
+        put_logprobs(w, c, j->out);
+    } else {
+        ru_json_null(j, "logprobs");
+    }
+    ru_json_str(j, "finish_reason", c->finish);
+    ru_json_close(j);
+}
+
+static void put_completion(const rui_told *w, bool usage, ru_json *j)
 {
     char id[40];
     ru_text t = ru_text_into(id, sizeof id);
@@ -241,31 +373,28 @@ static void put_completion(const rui_ask *a, const rui_told *w, bool whole, ru_j
     ru_json_i64(j, "created", w->created_s);
     ru_json_str(j, "model", w->model);
     ru_json_open(j, "choices", '[');
-    ru_json_open(j, NULL, '{');
-    ru_json_i64(j, "index", 0);
-    put_text(j, "text", w->text);
-    ru_json_null(j, "logprobs");
-    ru_json_str(j, "finish_reason", w->finish);
+    for (uint32_t k = 0; k < w->n; k++) {
+        put_choice(w, &w->choices[k], j);
+    }
     ru_json_close(j);
-    ru_json_close(j);
-    if (whole || (a->usage && w->finish != NULL)) {
+    if (usage) {
         put_usage(j, w);
     }
 }
 
-void rui_ask_answer(const rui_ask *a, const rui_told *w, bool whole, ru_text *t)
+void rui_ask_answer(const rui_ask *a, const rui_told *w, bool usage, ru_text *t)
 {
     ru_json j = ru_json_into(t);
     ru_json_open(&j, NULL, '{');
     if (a->openai) {
-        put_completion(a, w, whole, &j);
+        put_completion(w, usage, &j);
     } else {
         ru_json_str(&j, "model_name", w->model);
         ru_json_str(&j, "model_version", w->version);
         if (a->id.n > 0) {
             put_text(&j, "id", a->id);
         }
-        put_text(&j, "text_output", w->text);
+        put_text(&j, "text_output", w->choices[0].text);
     }
     ru_json_close(&j);
 }

@@ -22,7 +22,7 @@ static void parameters_are_read_or_refused(void **state)
          false},
         {"{\"prompt\":[1,\"a\"]}", "one text or one list", true, false},
         {"{\"prompt\":[]}", "a text or a list", true, false},
-        {"{\"prompt\":\"a\",\"n\":2}", "n 2", true, false},
+        {"{\"prompt\":\"a\",\"n\":129}", "n 129", true, false},
         {"{\"prompt\":\"a\",\"top_p\":2}", "top_p 2", true, false},
         {"{\"prompt\":\"a\",\"temperature\":\"x\"}", "a number", true, false},
         {"{\"prompt\":\"a\",\"stop\":[1]}", "text", true, false},

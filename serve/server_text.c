@@ -6,39 +6,60 @@
 #include "serve/ask.h"
 #include "serve/server_impl.h"
 
-/* One text under way: the writer has its stream until it has ended. */
+/* One of the texts that a request asks for: the writer has its stream until it has ended. */
+typedef struct choice {
+    rui_written written;
+    ru_scores scores;
+    ru_text text;         /* of the answer: the prompt where it is asked, then what was written */
+    int64_t prompt_bytes; /* of it */
+    int64_t seen;         /* tokens of `text` behind the prompt */
+    int64_t sent;         /* bytes of it that the client has */
+    int64_t ends_at;      /* a stop text stands there; -1: none */
+    const char *finish;   /* why it has ended; NULL: it goes on */
+    bool over;            /* the writer has given it back */
+    /* log probabilities: the next token that is told, and what stands before it in `text` */
+    int64_t told, told_bytes, told_letters;
+} choice;
+
+/* A request for texts with one prompt. */
 struct rui_telling {
     rui_telling *next;
     ru_server *server;
     rui_version *version;
-    ru_http_request *r; /* NULL: it is answered */
+    ru_http_request *r;
     ru_arena arena;
     rui_ask ask;
-    rui_written written;
+    choice *choices; /* [ask.n] */
+    int64_t n_over;
     uint64_t number;
     int64_t created_s;
-    ru_time due;     /* nobody wants its first token any more; ns 0: no such time */
-    int64_t seen;    /* tokens of `text` */
-    ru_text text;    /* what was written */
-    int64_t sent;    /* bytes of it that the client has */
-    int64_t ends_at; /* a stop text stands there; -1: none */
-    bool left;       /* the client, or it reads nothing */
-    bool late;       /* it was due before its first token: nothing of it is sent */
+    int64_t held_bytes; /* as infer requests have them */
+    ru_time due;        /* nobody wants its first token any more; ns 0: no such time */
+    uint32_t status;    /* 200, or why it fails */
+    ru_err err;         /* 500: of the model */
+    bool left;          /* the client, or it reads nothing */
+    bool begun;         /* a step has read of one of its prompts */
 };
 
 /* -- the end -----------------------------------------------------------------------------------
  */
 
-static void done(rui_telling *c)
+static void forget(rui_telling *c)
 {
-    ru_server *s = c->server;
-    rui_version *v = c->version;
-    for (rui_telling **at = &s->tellings; *at != NULL; at = &(*at)->next) {
+    for (rui_telling **at = &c->server->tellings; *at != NULL; at = &(*at)->next) {
         if (*at == c) {
             *at = c->next;
-            break;
+            return;
         }
     }
+}
+
+static void done(void *self)
+{
+    rui_telling *c = self;
+    ru_server *s = c->server;
+    rui_version *v = c->version;
+    s->held_bytes -= c->held_bytes;
     ru_arena_fini(&c->arena);
     free(c);
     s->n_calls--;
@@ -68,46 +89,112 @@ static void refuse(rui_telling *c, uint32_t status, const char *sentence)
 {
     count(c->version, c->r, status);
     ru_http_refuse(c->r, status, sentence, status == 503 || status == 429 ? 1 : 0);
+    forget(c);
     done(c);
+}
+
+static void drop(rui_telling *c, choice *h)
+{
+    if (c->version->scribe != NULL && !h->over) { /* NULL: the server closes */
+        rui_scribe_drop(c->version->scribe, &h->written);
+    }
+}
+
+/* It cannot be answered, or nobody wants it: the first reason counts. */
+static void fail(rui_telling *c, uint32_t status)
+{
+    c->status = c->status == 200 ? status : c->status;
+    for (int64_t k = 0; k < c->ask.n; k++) {
+        drop(c, &c->choices[k]);
+    }
 }
 
 /* -- pieces ------------------------------------------------------------------------------------
  */
 
-static rui_told told(const rui_telling *c, int64_t end, const char *finish)
+/* Tokens with text before byte `end`; of a piece whole ones. */
+static void tell_tokens(const rui_telling *c, choice *h, int64_t end, bool last, rui_told_choice *o)
 {
-    return (rui_told){.model = c->version->model,
-                      .version = c->version->version,
-                      .number = c->number,
-                      .created_s = c->created_s,
-                      .text = ru_str_n(c->text.p + c->sent, end - c->sent),
-                      .finish = finish,
-                      .prompt_tokens = c->written.stream.n_prompt,
-                      .tokens = c->seen};
+    const ru_stream *s = &h->written.stream;
+    char room[RU_WORDS_ROOM];
+    o->scored = s;
+    o->from = h->told;
+    o->letters = h->told_letters;
+    for (; h->told < s->n_prompt + h->seen; h->told++) {
+        ru_str text = ru_words_text(&c->version->words, s->tokens[h->told], room);
+        bool ends = h->told >= s->n_prompt && s->tokens[h->told] == s->end_token;
+        if (ends || (last ? h->told_bytes >= end : h->told_bytes + text.n > end)) {
+            break;
+        }
+        h->told_bytes += text.n;
+        h->told_letters += rui_ask_letters(text);
+    }
+    o->to = h->told;
 }
 
-static void put_event(rui_telling *c, ru_text event)
+/* What is new of it, up to byte `end`. */
+static rui_told_choice told_choice(const rui_telling *c, choice *h, int64_t end)
 {
-    if (!c->left && (event.cut || !ru_http_put(c->r, event.p, event.n))) {
+    rui_told_choice o = {.index = (uint32_t)(h - c->choices),
+                         .text = ru_str_n(h->text.p + h->sent, end - h->sent),
+                         .finish = h->finish};
+    const ru_scores *from = &c->choices[0].scores;
+    if (c->ask.logprobs >= 0) {
+        if (h != c->choices && h->told == 0) { /* the first one has read the prompt */
+            size_t n = (size_t)h->written.stream.n_prompt, all = n * from->k;
+            memcpy(h->scores.own, from->own, n * sizeof *from->own);
+            memcpy(h->scores.top, from->top, all * sizeof *from->top);
+            memcpy(h->scores.top_own, from->top_own, all * sizeof *from->top_own);
+        }
+        tell_tokens(c, h, end, h->finish != NULL, &o);
+    }
+    h->sent = end;
+    return o;
+}
+
+static rui_told told(const rui_telling *c, const rui_told_choice *choices, uint32_t n)
+{
+    rui_told w = {.model = c->version->model,
+                  .version = c->version->version,
+                  .words = &c->version->words,
+                  .choices = choices,
+                  .n = n,
+                  .number = c->number,
+                  .created_s = c->created_s,
+                  .prompt_tokens = c->choices[0].written.stream.n_prompt};
+    for (int64_t k = 0; k < c->ask.n; k++) {
+        w.tokens += c->choices[k].seen;
+    }
+    return w;
+}
+
+/* p NULL: there was no memory for it. */
+static void put_event(rui_telling *c, ru_str event)
+{
+    if (!c->left && (event.p == NULL || !ru_http_put(c->r, event.p, event.n))) {
         c->left = true; /* it does not read: nobody wants the rest */
-        rui_scribe_drop(c->version->scribe, &c->written);
+        fail(c, 499);
     }
 }
 
-/* One event of the stream: text up to `end`. */
-static void put_piece(rui_telling *c, int64_t end, const char *finish)
+/* One event of the stream; n 0: its last one, with the counts of tokens. */
+static void put_told(rui_telling *c, const rui_told_choice *choices, uint32_t n)
 {
     ru_arena scratch;
     ru_arena_init(&scratch, 0);
     ru_text t = ru_text_arena(&scratch);
-    const rui_told w = told(c, end, finish);
+    const rui_told w = told(c, choices, n);
     ru_text_put(&t, "data: ");
-    rui_ask_answer(&c->ask, &w, false, &t);
+    rui_ask_answer(&c->ask, &w, n == 0, &t);
     ru_text_put(&t, "\n\n");
-    ru_text_put(&t, finish != NULL && c->ask.openai ? "data: [DONE]\n\n" : "");
-    put_event(c, t);
+    put_event(c, t.cut ? (ru_str){0} : ru_str_n(t.p, t.n));
     ru_arena_fini(&scratch);
-    c->sent = end;
+}
+
+static void put_piece(rui_telling *c, choice *h, int64_t end)
+{
+    const rui_told_choice o = told_choice(c, h, end);
+    put_told(c, &o, 1);
 }
 
 static void put_failure(rui_telling *c, const char *sentence)
@@ -117,89 +204,152 @@ static void put_failure(rui_telling *c, const char *sentence)
     ru_text_put(&t, "data: {\"error\":");
     ru_text_json(&t, ru_str_c(sentence));
     ru_text_put(&t, "}\n\n");
-    put_event(c, t);
+    put_event(c, ru_str_n(t.p, t.n));
 }
 
-static void answer_whole(rui_telling *c, int64_t end, const char *finish)
+/* -- the answer --------------------------------------------------------------------------------
+ */
+
+static int64_t end_of(const choice *h)
 {
+    return h->ends_at >= 0 ? h->ends_at : h->text.n;
+}
+
+static void answer_whole(rui_telling *c)
+{
+    static const ru_http_field fields[] = {{"Content-Type", "application/json"}};
     ru_text t = ru_text_arena(&c->arena);
-    const rui_told w = told(c, end, finish);
-    rui_ask_answer(&c->ask, &w, true, &t);
-    if (t.cut) {
+    rui_told_choice *o = RU_NEW(&c->arena, rui_told_choice, c->ask.n);
+    for (int64_t k = 0; o != NULL && k < c->ask.n; k++) {
+        o[k] = told_choice(c, &c->choices[k], end_of(&c->choices[k]));
+    }
+    const rui_told w = told(c, o, (uint32_t)c->ask.n);
+    if (o != NULL) {
+        rui_ask_answer(&c->ask, &w, true, &t);
+    }
+    if (o == NULL || t.cut) {
         refuse(c, 503, "no memory for the answer");
         return;
     }
     count(c->version, c->r, 200);
-    rui_give_copy(c->r, "application/json", t);
+    forget(c);
+    rui_hold(c->server, c->arena.used_bytes - c->held_bytes, &c->held_bytes);
+    const ru_http_span span = {t.p, t.n};
+    ru_http_answer(c->r, &(ru_http_reply){.status = 200,
+                                          .fields = fields,
+                                          .n_fields = 1,
+                                          .spans = &span,
+                                          .n_spans = 1,
+                                          .done = done,
+                                          .self = c});
+}
+
+static void end_stream(rui_telling *c, const char *sentence)
+{
+    if (c->status == 500 || c->status == 504) {
+        put_failure(c, sentence);
+    } else if (c->status == 200 && c->ask.openai) {
+        if (c->ask.usage) {
+            put_told(c, NULL, 0);
+        }
+        put_event(c, ru_str_c("data: [DONE]\n\n"));
+    }
+    count(c->version, c->r, c->status);
+    ru_http_end(c->r);
+    forget(c);
     done(c);
+}
+
+/* All its texts are over. */
+static void finish(rui_telling *c)
+{
+    const char *sentence = c->status == 500   ? c->err.text
+                           : c->status == 503 ? "no memory for the answer"
+                           : c->status == 499 ? "the client left"
+                                              : "the time that the request or the server allows it "
+                                                "to wait is over; no text was written";
+    if (c->ask.stream) {
+        end_stream(c, sentence);
+    } else if (c->status != 200) {
+        refuse(c, c->status, sentence);
+    } else {
+        answer_whole(c);
+    }
 }
 
 /* -- what the writer did -----------------------------------------------------------------------
  */
 
 /* New tokens as text, up to a stop text or the last whole letter; where what can be sent ends. */
-static int64_t read_tokens(rui_telling *c, int64_t n)
+static int64_t read_tokens(const rui_telling *c, choice *h, int64_t n)
 {
-    const ru_stream *s = &c->written.stream;
-    int64_t from = c->text.n, safe;
-    for (; c->seen < n - s->n_prompt && c->ends_at < 0; c->seen++) {
-        int64_t token = s->tokens[s->n_prompt + c->seen];
+    const ru_stream *s = &h->written.stream;
+    int64_t from = h->text.n - h->prompt_bytes, safe;
+    for (; h->seen < n - s->n_prompt && h->ends_at < 0; h->seen++) {
+        int64_t token = s->tokens[s->n_prompt + h->seen];
         if (token != s->end_token) {
-            ru_words_put(&c->version->words, token, &c->text);
+            ru_words_put(&c->version->words, token, &h->text);
         }
     }
-    if (c->ends_at < 0) {
-        c->ends_at = rui_ask_stop(&c->ask, ru_str_n(c->text.p, c->text.n), from, &safe);
-    } else {
-        safe = c->ends_at;
+    if (h->ends_at < 0) {
+        ru_str written = ru_str_n(h->text.p + h->prompt_bytes, h->text.n - h->prompt_bytes);
+        h->ends_at = rui_ask_stop(&c->ask, written, from, &safe);
+        h->ends_at += h->ends_at >= 0 ? h->prompt_bytes : 0;
+        return safe + h->prompt_bytes;
     }
-    return safe;
+    return h->ends_at;
 }
 
-static void finish(rui_telling *c, ru_stream_end end, const ru_err *err)
+/* The writer gave it back. What came behind a stop text does not count. */
+static void take_end(rui_telling *c, choice *h, ru_stream_end end, const ru_err *err)
 {
-    bool stopped = c->ends_at >= 0; /* what came behind the stop text does not count */
-    bool failed = end == RU_STREAM_FAILED && !stopped, late = end == RU_STREAM_DROPPED && !stopped;
-    int64_t all = stopped ? c->ends_at : c->text.n;
-    const char *why = stopped || end == RU_STREAM_STOP ? "stop" : "length";
-    uint32_t status = failed ? 500 : c->text.cut ? 503 : c->left ? 499 : late ? 504 : 200;
-    const char *sentence = failed          ? err->text
-                           : status == 503 ? "no memory for the answer"
-                           : status == 499 ? "the client left"
-                                           : "the time that the request or the server allows it "
-                                             "to wait is over; no text was written";
-    if (c->ask.stream) {
-        if (status == 500 || status == 504) {
-            put_failure(c, sentence);
-        } else if (!c->left) {
-            put_piece(c, all, why);
-        }
-        count(c->version, c->r, status);
-        ru_http_end(c->r);
-        done(c);
-    } else if (status != 200) {
-        refuse(c, status, sentence);
+    bool stopped = h->ends_at >= 0;
+    h->over = true;
+    c->n_over++;
+    if (end == RU_STREAM_FAILED && !stopped) {
+        c->err = *err;
+        fail(c, 500);
+    } else if (h->text.cut) {
+        fail(c, 503);
+    } else if (end == RU_STREAM_DROPPED && !stopped) {
+        fail(c, c->left ? 499 : 504);
     } else {
-        answer_whole(c, all, why);
+        h->finish = stopped || end == RU_STREAM_STOP ? "stop" : "length";
+        if (c->ask.stream && c->status == 200) {
+            put_piece(c, h, end_of(h));
+        }
+    }
+}
+
+static void look_choice(rui_telling *c, choice *h)
+{
+    int64_t n;
+    ru_err err = {0};
+    ru_stream_end end = rui_scribe_look(c->version->scribe, &h->written, &n, &err);
+    int64_t safe = read_tokens(c, h, n);
+    c->begun = c->begun || n > 0;
+    if (end != RU_STREAM_RUNS) {
+        take_end(c, h, end, &err);
+    } else if (h->text.cut) {
+        fail(c, 503);
+    } else if (h->ends_at >= 0) {
+        drop(c, h);
+    } else if (c->ask.stream && h->seen > 0 && safe > h->sent && c->status == 200) {
+        put_piece(c, h, safe);
     }
 }
 
 static void look(rui_telling *c, ru_time now)
 {
-    int64_t n;
-    ru_err err = {0};
-    ru_stream_end end = rui_scribe_look(c->version->scribe, &c->written, &n, &err);
-    c->late = c->late || (n == 0 && c->due.ns > 0 && ru_time_since(now, c->due) > 0);
-    int64_t safe = read_tokens(c, n);
-    if (end != RU_STREAM_RUNS) {
-        finish(c, end, &err);
-        return;
+    for (int64_t k = 0; k < c->ask.n; k++) {
+        if (!c->choices[k].over) {
+            look_choice(c, &c->choices[k]);
+        }
     }
-    if (c->ends_at >= 0 || c->text.cut || c->late) {
-        c->left = c->left || c->text.cut;
-        rui_scribe_drop(c->version->scribe, &c->written);
-    } else if (c->ask.stream && safe > c->sent && !c->left) {
-        put_piece(c, safe, NULL);
+    if (c->n_over == c->ask.n) {
+        finish(c);
+    } else if (!c->begun && c->due.ns > 0 && ru_time_since(now, c->due) > 0) {
+        fail(c, 504);
     }
 }
 
@@ -216,9 +366,7 @@ bool rui_text_gone(ru_server *s, const ru_http_request *r)
     for (rui_telling *c = s->tellings; c != NULL; c = c->next) {
         if (c->r == r) {
             c->left = true;
-            if (c->version->scribe != NULL) { /* else the server closes */
-                rui_scribe_drop(c->version->scribe, &c->written);
-            }
+            fail(c, 499);
             return true;
         }
     }
@@ -247,11 +395,62 @@ static ru_status fits(int64_t tokens, const char *more, int64_t context, ru_err 
                          (long long)tokens, more, (long long)context);
 }
 
+/* Bytes that a token of an answer takes about: itself and its text; each log probability of it. */
+enum { TOKEN_BYTES = 40, SCORE_BYTES = 64 };
+
+/* Memory for its texts, out of what all requests may have. */
+static ru_status get_memory(rui_telling *c, int64_t n_max, ru_err *err)
+{
+    int64_t k = c->ask.logprobs, most = c->server->opt.outputs_max_bytes,
+            bytes = c->ask.n * n_max * (TOKEN_BYTES + (k >= 0 ? SCORE_BYTES * (k + 1) : 0));
+    if (bytes > most) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "texts of one request may have %lld bytes, and these have up to %lld: ask "
+                       "for fewer ('n'), shorter ones ('max_tokens') or fewer 'logprobs'",
+                       (long long)most, (long long)bytes);
+    }
+    RU_TRY(rui_hold_more(c->server, bytes, &c->held_bytes, err));
+    c->choices = RU_NEW(&c->arena, choice, c->ask.n);
+    bool there = c->choices != NULL;
+    int64_t likely = n_max * k + 1;
+    for (int64_t i = 0; there && i < c->ask.n; i++) {
+        choice *h = &c->choices[i];
+        h->written.stream.tokens = RU_NEW(&c->arena, int64_t, n_max);
+        there = h->written.stream.tokens != NULL;
+        if (k >= 0) {
+            h->scores = (ru_scores){.k = (uint32_t)k,
+                                    .own = RU_NEW(&c->arena, float, n_max),
+                                    .top = RU_NEW(&c->arena, uint32_t, likely),
+                                    .top_own = RU_NEW(&c->arena, float, likely)};
+            there = there && h->scores.own != NULL && h->scores.top != NULL &&
+                    h->scores.top_own != NULL;
+        }
+    }
+    return there ? RU_OK : RU_FAIL(err, RU_E_LIMIT, "no memory for the request");
+}
+
+/* The prompt as the answer has it: without the blank that some tokenizers put before a text. */
+static void echo(rui_telling *c, choice *h)
+{
+    const ru_stream *s = &h->written.stream;
+    ru_str asked = c->ask.prompt;
+    for (int64_t i = 0; i < s->n_prompt; i++) {
+        ru_words_put(&c->version->words, s->tokens[i], &h->text);
+    }
+    int64_t more = h->text.n - asked.n;
+    if (asked.p != NULL && more > 0 && c->version->words.tokenizer != NULL &&
+        memcmp(h->text.p + more, asked.p, (size_t)asked.n) == 0) {
+        h->sent = more;
+        h->told_letters = -rui_ask_letters(ru_str_n(h->text.p, more));
+    }
+    h->told = 0;
+    h->prompt_bytes = h->text.n;
+}
+
 static ru_status prepare(rui_telling *c, ru_err *err)
 {
-    const rui_ask *a = &c->ask;
+    rui_ask *a = &c->ask;
     const ru_words *w = &c->version->words;
-    ru_stream *s = &c->written.stream;
     int64_t context = ru_steps_facts_get(c->version->steps).context;
     int64_t *ids = a->tokens, n = a->n_tokens;
     if (a->prompt.p != NULL) { /* one that is far too long is not even divided */
@@ -262,20 +461,31 @@ static ru_status prepare(rui_telling *c, ru_err *err)
     }
     RU_TRY(fits(n, "", context, err));
     RU_TRY(rui_due(c->version, c->r, a->timeout_us, &c->due, err));
-    int64_t room = context + 1 - n;
-    *s = (ru_stream){.n_prompt = n,
-                     .n_max = n + (a->max_tokens < room ? a->max_tokens : room),
-                     .end_token =
-                         w->tokenizer != NULL ? ru_tokenizer_facts_get(w->tokenizer).end : -1,
-                     .priority = rui_priority(c->version, a->priority),
-                     .draw = a->draw};
-    s->tokens = RU_NEW(&c->arena, int64_t, s->n_max);
-    if (s->tokens == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for the request");
-    }
-    memcpy(s->tokens, ids, (size_t)n * sizeof *ids);
-    if (!a->seeded) {
-        s->draw.seed = ru_rng_u64(&c->server->spans);
+    int64_t room = context + 1 - n, n_max = n + (a->max_tokens < room ? a->max_tokens : room);
+    a->logprobs = a->logprobs < w->vocab ? a->logprobs : w->vocab;
+    a->draw.seed = a->seeded ? a->draw.seed : ru_rng_u64(&c->server->spans);
+    RU_TRY(get_memory(c, n_max, err));
+    for (int64_t k = 0; k < a->n; k++) {
+        choice *h = &c->choices[k];
+        int64_t *tokens = h->written.stream.tokens;
+        memcpy(tokens, ids, (size_t)n * sizeof *ids);
+        h->scores.prompt = k == 0 && a->echo;
+        h->written.stream = (ru_stream){
+            .tokens = tokens,
+            .n_prompt = n,
+            .n_max = n_max,
+            .end_token = w->tokenizer != NULL ? ru_tokenizer_facts_get(w->tokenizer).end : -1,
+            .priority = rui_priority(c->version, a->priority),
+            .draw = a->draw,
+            .scores = a->logprobs >= 0 ? &h->scores : NULL,
+            .kin = a->n > 1 ? c->server->texts + 1 : 0};
+        h->written.stream.draw.seed += (uint64_t)k;
+        h->ends_at = -1;
+        h->told = n;
+        h->text = ru_text_arena(&c->arena);
+        if (a->echo) {
+            echo(c, h);
+        }
     }
     return RU_OK;
 }
@@ -284,11 +494,11 @@ static void begin(rui_telling *c)
 {
     static const ru_http_field fields[] = {{"Content-Type", "text/event-stream"},
                                            {"Cache-Control", "no-cache"}};
-    c->ends_at = -1;
-    c->text = ru_text_arena(&c->arena);
     c->number = ++c->server->texts;
     c->created_s = ru_clock_wall_ns() / 1000000000;
-    rui_scribe_give(c->version->scribe, &c->written);
+    for (int64_t k = 0; k < c->ask.n; k++) {
+        rui_scribe_give(c->version->scribe, &c->choices[k].written);
+    }
     if (c->ask.stream) { /* its client may be gone already */
         ru_http_stream(c->r, 200, fields, 2);
     }
@@ -329,6 +539,7 @@ static void text(ru_server *s, rui_version *v, ru_http_request *r, bool openai, 
     ru_arena_init(&c->arena, 0);
     c->server = s;
     c->r = r;
+    c->status = 200;
     ru_status st = rui_ask_read(r->body, r->body_bytes, openai, stream, &c->arena, &c->ask, &err);
     char why[256];
     ru_text t = ru_text_into(why, sizeof why);
