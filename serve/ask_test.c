@@ -22,7 +22,15 @@ static void parameters_are_read_or_refused(void **state)
          false},
         {"{\"prompt\":[1,\"a\"]}", "one text or one list", true, false},
         {"{\"prompt\":[]}", "a text or a list", true, false},
-        {"{\"prompt\":\"a\",\"n\":129}", "n 129", true, false},
+        {"{\"prompt\":\"a\",\"n\":2,\"logprobs\":5,\"echo\":true}", NULL, true, false},
+        {"{\"prompt\":\"a\",\"n\":129}", "n 129 is above 128", true, false},
+        {"{\"prompt\":\"a\",\"n\":0}", "n 0 is below 1", true, false},
+        {"{\"prompt\":\"a\",\"logprobs\":21}", "logprobs 21 is above 20", true, false},
+        {"{\"prompt\":\"a\",\"best_of\":2}", "best_of 2", true, false},
+        {"{\"prompt\":\"a\",\"max_tokens\":0,\"echo\":true}", NULL, true, false},
+        {"{\"prompt\":\"a\",\"max_tokens\":0}", "max_tokens 0", true, false},
+        {"{\"text_input\":\"a\",\"max_tokens\":0}", "max_tokens 0 is below 1", false, false},
+        {"{\"text_input\":\"a\",\"n\":2}", "'n'", false, false},
         {"{\"prompt\":\"a\",\"top_p\":2}", "top_p 2", true, false},
         {"{\"prompt\":\"a\",\"temperature\":\"x\"}", "a number", true, false},
         {"{\"prompt\":\"a\",\"stop\":[1]}", "text", true, false},
@@ -156,7 +164,49 @@ static void texts_have_tokens(void **state)
     ru_arena_fini(&arena);
 }
 
-RU_TESTS(serve_ask, cmocka_unit_test(texts_have_tokens),
-         cmocka_unit_test(parameters_are_read_or_refused),
+/* As the public interface has it: what stands at each place, and how far from the beginning. A byte
+ * that is no letter has a name; the token that stands there is among the likely ones or behind
+ * them.
+ */
+static void log_probabilities_have_the_public_form(void **state)
+{
+    (void)state;
+    int64_t tokens[] = {'a', 0xC3, 0xA9, '"'};
+    float own[] = {0, -1.5f, -0.25f, -3}, top_own[] = {0, 0, -0.5f, -1, -0.25f, -2, -0.125f, -4};
+    uint32_t top[] = {0, 0, 'x', 'y', 0xA9, 'z', 'b', 'c'};
+    ru_scores scores = {.k = 2, .own = own, .top = top, .top_own = top_own};
+    const ru_stream s = {.tokens = tokens, .n_prompt = 1, .scores = &scores};
+    const ru_words words = {.vocab = 256};
+    const rui_ask a = {.openai = true};
+    const rui_told_choice c = {.index = 1,
+                               .text = ru_str_c("a\xc3\xa9\""),
+                               .finish = "stop",
+                               .scored = &s,
+                               .to = 4,
+                               .letters = 0};
+    const rui_told w = {.model = "m",
+                        .words = &words,
+                        .choices = &c,
+                        .n = 1,
+                        .number = 7,
+                        .created_s = 5,
+                        .prompt_tokens = 1,
+                        .tokens = 3};
+    char text[2048];
+    ru_text t = ru_text_into(text, sizeof text);
+    rui_ask_answer(&a, &w, true, &t);
+    assert_string_equal(
+        text, "{\"id\":\"cmpl-7\",\"object\":\"text_completion\",\"created\":5,\"model\":\"m\","
+              "\"choices\":[{\"index\":1,\"text\":\"a\xc3\xa9\\\"\",\"logprobs\":{"
+              "\"tokens\":[\"a\",\"bytes:\\\\xc3\",\"bytes:\\\\xa9\",\"\\\"\"],"
+              "\"token_logprobs\":[null,-1.5,-0.25,-3],"
+              "\"top_logprobs\":[null,{\"x\":-0.5,\"y\":-1,\"bytes:\\\\xc3\":-1.5},"
+              "{\"bytes:\\\\xa9\":-0.25,\"z\":-2},{\"b\":-0.125,\"c\":-4,\"\\\"\":-3}],"
+              "\"text_offset\":[0,1,2,2]},\"finish_reason\":\"stop\"}],"
+              "\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":3,\"total_tokens\":4}}");
+}
+
+RU_TESTS(serve_ask, cmocka_unit_test(log_probabilities_have_the_public_form),
+         cmocka_unit_test(texts_have_tokens), cmocka_unit_test(parameters_are_read_or_refused),
          cmocka_unit_test(damaged_bodies_are_refused),
          cmocka_unit_test(pieces_stop_where_the_whole_does))

@@ -65,6 +65,10 @@ def complete(server, prompt, tokens, **more):
                                           "temperature": 0, **more})
 
 
+def answer_usage(prompt, n):
+    return {"prompt_tokens": len(prompt), "completion_tokens": n, "total_tokens": len(prompt) + n}
+
+
 def check_forms(server, prompt, want):
     n = len(want)
     status, answer = complete(server, prompt, n)
@@ -77,8 +81,9 @@ def check_forms(server, prompt, want):
                                                "stream_options": {"include_usage": True}})
     assert events.pop() == "[DONE]"
     events = [json.loads(e) for e in events]
+    assert events[-1]["choices"] == [] and events.pop()["usage"] == answer_usage(prompt, n), events
+    assert events[-1]["choices"][0]["finish_reason"] == "length" and "usage" not in events[-1]
     assert "".join(e["choices"][0]["text"] for e in events) == want, events
-    assert events[-1]["choices"][0]["finish_reason"] == "length" and events[-1]["usage"]["total_tokens"] > n
     path = f"/v2/models/{server.model}/generate"
     body = {"text_input": prompt, "parameters": {"max_tokens": n, "temperature": 0}}
     status, answer = server.ask(path, body)
@@ -104,8 +109,113 @@ def check_draws(server):
     assert one[0] == one[1] and len(set(one)) > 1, one
 
 
+def numpy_logprobs(ids):
+    """Log probabilities of every next token by GPT-2's formulas, in double precision: [tokens, 256]."""
+    import numpy as np
+    with open("weights.safetensors", "rb") as f:
+        head = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+        data = f.read()
+    w = {k: np.frombuffer(data[slice(*v["data_offsets"])], np.float32).reshape(v["shape"]).astype(float)
+         for k, v in head.items() if k != "__metadata__"}
+
+    def norm(x, name):
+        x = x - x.mean(-1, keepdims=True)
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * w[name + ".weight"] + w[name + ".bias"]
+
+    def linear(x, name):
+        return x @ w[name + ".weight"].T + w[name + ".bias"]
+
+    x = w["transformer.wte.weight"][ids] + w["transformer.wpe.weight"][: len(ids)]
+    for layer in range(2):
+        at = f"transformer.h.{layer}."
+        q, k, v = np.split(linear(norm(x, at + "ln_1"), at + "attn.c_attn"), 3, -1)
+        heads = []
+        for h in range(2):
+            part = slice(16 * h, 16 * h + 16)
+            s = q[:, part] @ k[:, part].T / 4
+            s = np.where(np.tril(np.ones_like(s)) > 0, s, -np.inf)
+            e = np.exp(s - s.max(-1, keepdims=True))
+            heads.append(e / e.sum(-1, keepdims=True) @ v[:, part])
+        x = x + linear(np.concatenate(heads, -1), at + "attn.c_proj")
+        y = linear(norm(x, at + "ln_2"), at + "mlp.c_fc")
+        y = 0.5 * y * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3)))
+        x = x + linear(y, at + "mlp.c_proj")
+    x = norm(x, "transformer.ln_f")
+    x = x @ w["lm_head.weight" if "lm_head.weight" in w else "transformer.wte.weight"].T
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def check_scores(choice, ids, first, k):
+    """Those of `choice` beside numpy's: of the tokens ids[first:]."""
+    got, want = choice["logprobs"], numpy_logprobs(ids)
+    n = len(ids) - first
+    assert [len(got[x]) for x in ("tokens", "token_logprobs", "top_logprobs", "text_offset")] == [n] * 4, got
+    assert got["tokens"] == [chr(t) for t in ids[first:]] and got["text_offset"] == list(range(n)), got
+    for i, at in enumerate(range(first, len(ids))):
+        if at == 0:
+            assert got["token_logprobs"][0] is None and got["top_logprobs"][0] is None, got
+            continue
+        row = want[at - 1]
+        assert abs(got["token_logprobs"][i] - row[ids[at]]) < 1e-4, (at, got["token_logprobs"][i], row[ids[at]])
+        top = got["top_logprobs"][i]
+        assert k <= len(top) <= k + 1 and top[chr(ids[at])] == got["token_logprobs"][i], top
+        likely = sorted(row)[::-1][:k]
+        assert all(abs(a - b) < 1e-4 for a, b in zip(sorted(top.values())[::-1], likely)), (top, likely)
+        for token, score in top.items():
+            code = int(token[8:], 16) if token.startswith("bytes:") else ord(token)
+            assert abs(score - row[code]) < 1e-4, (token, score)
+
+
+def check_logprobs(rubato, server, want):
+    try:
+        import numpy  # noqa: F401
+    except ImportError:
+        return
+    subprocess.run([rubato, "export", "run", "--safetensors", "weights.safetensors"], check=True, capture_output=True)
+    prompt, text = "the dog ", "the dog " + want
+    n = complete(server, prompt, 20)[1]["choices"][0]["text"]
+    ids = list((prompt + n).encode())
+    for k in (0, 3):
+        check_scores(complete(server, prompt, 20, logprobs=k)[1]["choices"][0], ids, len(prompt), k)
+    choice = complete(server, prompt, 20, logprobs=2, echo=True)[1]["choices"][0]
+    assert choice["text"] == prompt + n
+    check_scores(choice, ids, 0, 2)
+    status, answer = complete(server, text, 0, logprobs=1, echo=True)  # a prompt alone is scored
+    assert answer["choices"][0]["text"] == text and answer["usage"] == answer_usage(text, 0), answer
+    check_scores(answer["choices"][0], list(text.encode()), 0, 1)
+    assert complete(server, prompt, 5, echo=True)[1]["choices"][0] == {
+        "index": 0, "text": prompt + n[:5], "logprobs": None, "finish_reason": "length"}
+
+
+def check_many(server):
+    """n texts of one request: each is the text of its own seed; streamed the same, with their scores."""
+    body = {"temperature": 1.0, "seed": 40, "n": 5, "logprobs": 2, "echo": True, "stop": ["e d"]}
+    status, answer = complete(server, "the ", 24, **body)
+    choices = answer["choices"]
+    assert status == 200 and [c["index"] for c in choices] == list(range(5)), answer
+    alone = [complete(server, "the ", 24, **{**body, "n": 1, "seed": 40 + k})[1] for k in range(5)]
+    assert [c["text"] for c in choices] == [a["choices"][0]["text"] for a in alone], (choices, alone)
+    assert len({c["text"] for c in choices}) > 1
+    assert answer["usage"]["completion_tokens"] == sum(a["usage"]["completion_tokens"] for a in alone)
+    assert answer["usage"]["prompt_tokens"] == 4
+    events = server.events("/v1/completions", {"model": server.model, "prompt": "the ", "max_tokens": 24,
+                                               "stream": True, "stream_options": {"include_usage": True}, **body})
+    assert events.pop() == "[DONE]"
+    events = [json.loads(e) for e in events]
+    assert events.pop()["usage"] == answer["usage"]
+    for c in choices:
+        mine = [e["choices"][0] for e in events if e["choices"][0]["index"] == c["index"]]
+        assert [m["finish_reason"] for m in mine] == [None] * (len(mine) - 1) + [c["finish_reason"]], mine
+        assert "".join(m["text"] for m in mine) == c["text"], (mine, c)
+        for part in ("tokens", "text_offset"):
+            assert sum((m["logprobs"][part] for m in mine), []) == c["logprobs"][part], (part, mine, c)
+        scores = sum((m["logprobs"]["token_logprobs"] for m in mine), [])
+        assert all(a == b or abs(a - b) < 1e-4 for a, b in zip(scores, c["logprobs"]["token_logprobs"])), (mine, c)
+
+
 def check_refusals(server):
-    for more, word in (({"n": 2}, "n 2"), ({"logprobs": 3}, "logprobs"), ({"colour": 1}, "colour"),
+    for more, word in (({"n": 0}, "n 0"), ({"n": 129}, "n 129"), ({"best_of": 2}, "best_of"), ({"logprobs": 21}, "logprobs 21"), ({"colour": 1}, "colour"),
                        ({"temperature": -1}, "temperature"), ({"top_p": 1.5}, "top_p"), ({"max_tokens": 0}, "max_tokens"),
                        ({"prompt": ["a", "b"]}, "prompt"), ({"prompt": "x" * 65}, "at most 64")):
         body = {"model": server.model, "prompt": "the ", **more}
@@ -276,6 +386,8 @@ def main(rubato):
         check_stop(server, "the ", want)
         check_half(server, want)
         check_draws(server)
+        check_logprobs(rubato, server, want)
+        check_many(server)
         check_refusals(server)
         check_beside(server, rubato)
         check_leaving(server)
