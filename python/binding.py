@@ -100,6 +100,22 @@ void ru_self_stop_watch(void);
 int ru_self_stop_asked(void);
 void ru_self_stop_unwatch(void);
 
+/* traces */
+typedef struct { ...; } ru_trace;
+typedef struct { ...; } ru_trace_clocks;
+typedef enum { RU_STEP_PARTS, ... } ru_step_part;
+#define RU_STEP_NOBODY ...
+typedef struct {
+    int64_t step, start_ns, end_ns, part_ns[...]; uint32_t late; int64_t samples; ...;
+} ru_step_time;
+typedef struct { const ru_step_time *at; int64_t n; ...; } ru_rank_steps;
+const char *ru_step_part_name(ru_step_part part);
+ru_status ru_trace_run_load(const char *run, ru_arena *arena, ru_trace **traces, uint32_t *n, ru_err *err);
+ru_status ru_trace_align(const ru_trace *traces, uint32_t n, ru_arena *arena, ru_trace_clocks *out, ru_err *err);
+uint32_t ru_trace_number(const ru_trace *t);
+ru_status ru_trace_steps(const ru_trace *traces, uint32_t n, const ru_trace_clocks *clocks, ru_arena *arena,
+                         ru_rank_steps *out, ru_err *err);
+
 /* data */
 #define RU_FIELDS_MAX ...
 typedef struct { const char *name; ru_type type; ...; } ru_field;
@@ -176,6 +192,7 @@ SOURCE = """
 #include "store/onnx_file.h"
 #include "train/driver/trainer.h"
 #include "train/embed/embed.h"
+#include "trace/read/steps.h"
 #include "train/embed/ranks.h"
 """
 

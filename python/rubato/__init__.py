@@ -6,7 +6,8 @@ if TYPE_CHECKING:
     from . import data, team
     from ._call import (BusyError, ConfigError, DataError, DiskError, MissingError, PeerError, RubatoError,
                         UnsupportedError)
-    from .command import ask, plan, program
+    from ._trace import Trace, trace
+    from .command import ask, explain, plan, program
     from .model import Model, Port, load
     from .run import Run, train
 
@@ -14,12 +15,13 @@ if TYPE_CHECKING:
 _PLACES = {
     "_call": ("BusyError", "ConfigError", "DataError", "DiskError", "MissingError", "PeerError", "RubatoError",
               "UnsupportedError"),
-    "command": ("ask", "plan", "program"), "model": ("Model", "Port", "load"), "run": ("Run", "train"),
+    "command": ("ask", "explain", "plan", "program"), "_trace": ("Trace", "trace"), "model": ("Model", "Port", "load"), "run": ("Run", "train"),
     "data": (), "team": (), "torch": (),
 }
 
 __all__ = ["BusyError", "ConfigError", "DataError", "DiskError", "MissingError", "Model", "PeerError", "Port",
-           "RubatoError", "Run", "UnsupportedError", "ask", "data", "load", "plan", "program", "train"]
+           "RubatoError", "Run", "Trace", "UnsupportedError", "ask", "data", "explain", "load", "plan", "program", "trace",
+           "train"]
 
 
 def __getattr__(name):

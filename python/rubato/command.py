@@ -26,13 +26,24 @@ _ERRORS = {2: _call.ConfigError, 65: _call.DataError, 66: _call.MissingError, 69
 
 def ask(*words):
     """Run `rubato WORDS --json`; returns what it prints, parsed. Raises by its exit code, with its sentence."""
-    done = subprocess.run([program(), *map(os.fspath, words), "--json"], stdin=subprocess.DEVNULL, capture_output=True)
+    printed = _run(*words, "--json")
+    answers = [json.loads(line) for line in _documents(printed)]
+    return answers[0] if len(answers) == 1 else answers
+
+
+def explain(run, *words):
+    """What was decided in a run and why, predicted beside measured: the text of `rubato explain RUN WORDS`."""
+    return _run("explain", run, *words)
+
+
+def _run(*words):
+    """What the program prints. Raises by its exit code, with its sentence."""
+    done = subprocess.run([program(), *map(os.fspath, words)], stdin=subprocess.DEVNULL, capture_output=True)
     if done.returncode != 0:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         sentence = lines[-1] if lines else "rubato %s ended with code %d" % (words[0], done.returncode)
         raise _ERRORS.get(done.returncode, _call.RubatoError)(sentence)
-    answers = [json.loads(line) for line in _documents(done.stdout.decode())]
-    return answers[0] if len(answers) == 1 else answers
+    return done.stdout.decode()
 
 
 def _documents(printed):

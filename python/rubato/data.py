@@ -1,4 +1,6 @@
 """Batches of samples, read and decoded in the background."""
+import operator
+
 from . import _array
 from ._call import check, ffi, forks, lib, text, words
 
@@ -18,21 +20,29 @@ def stream(*, format, paths=(), batch, seed=0, epochs=1, shuffle=True, drop_last
                   drop_last, threads, options)
 
 
+def _whole(name, x, least=0, most=2**63 - 1):
+    n = operator.index(x)
+    if not least <= n <= most:
+        raise ValueError("%s is %d, expected a number from %d to %d" % (name, n, least, most))
+    return n
+
+
 class Stream:
     """An iterator of batches; close it, or leave a `with` block, to free it before its end."""
 
     def __init__(self, format, paths, batch, seed, epochs, shuffle, drop_last, threads, options):
         self._s, self._d, self._forks = None, None, forks()
         keep, err = [], ffi.new("ru_err *")
-        if not isinstance(batch, int) or batch < 1:
-            raise ValueError("batch is %r, expected a number of samples, at least 1" % (batch,))
+        batch, epochs = _whole("batch", batch, 1), _whole("epochs", epochs)
         o = ffi.new("ru_data_options *")
         c_format = ffi.new("char[]", format.encode())
         o.format, o.n_paths = c_format, len(paths)
         o.paths = words([p if isinstance(p, bytes) else str(p).encode() for p in paths], keep)
         for name, value in options.items():
-            if name in _NUMBERS or name in _FLAGS:
-                setattr(o, name, value)
+            if name in _NUMBERS:
+                setattr(o, name, _whole(name, value, -2**63))
+            elif name in _FLAGS:
+                setattr(o, name, bool(value))
             elif name in ("label", "generator"):
                 keep.append(ffi.new("char[]", str(value).encode()))
                 setattr(o, name, keep[-1])
@@ -46,8 +56,9 @@ class Stream:
         self.fields = tuple((text(fields[0][k].name), _array.dtype_name(fields[0][k].type.dtype),
                              tuple(fields[0][k].type.dims[i] for i in range(fields[0][k].type.rank)))
                             for k in range(n))
-        so = ffi.new("ru_stream_options *", {"batch": batch, "epochs": epochs, "seed": seed, "drop_last": drop_last,
-                                             "partial_last": not drop_last and epochs > 0, "threads": threads})
+        so = ffi.new("ru_stream_options *", {
+            "batch": batch, "epochs": epochs, "seed": _whole("seed", seed), "drop_last": bool(drop_last),
+            "partial_last": not drop_last and epochs > 0, "threads": _whole("threads", threads, 0, 1024)})
         so.shuffle = lib.RU_SHUFFLE_FULL if shuffle else lib.RU_SHUFFLE_NONE
         s = ffi.new("ru_stream **")
         check(lib.ru_stream_open(self._d, so, s, err), err)

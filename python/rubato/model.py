@@ -23,6 +23,7 @@ def load(path, *, threads=0, precision="f32"):
         raise ValueError('precision is %r, expected "f32" or "bf16"' % (precision,))
     if not isinstance(threads, int) or not 0 <= threads <= 1024:
         raise ValueError("threads is %r, expected a number from 0 to 1024" % (threads,))
+    path = os.fspath(path)
     options = ffi.new("ru_exe_options *")
     options.threads = threads
     options.precision = lib.RU_PRECISION_BF16 if precision == "bf16" else lib.RU_PRECISION_F32

@@ -5,6 +5,7 @@ without it.
 """
 import array
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -168,6 +169,51 @@ class Package(unittest.TestCase):
             seen += [int(v) for v in memoryview(x).cast("B").cast("f")]
         self.assertEqual(sorted(seen), list(range(100)))
         self.assertNotEqual(seen, sorted(seen))
+
+    def test_a_trace_tells_where_the_time_of_each_step_went(self):
+        t = rubato.trace("there")
+        steps = t.steps()
+        self.assertEqual([s.step for s in steps], list(range(1, len(steps) + 1)))
+        with open("there/metrics.jsonl") as f:
+            self.assertEqual(len(steps), sum("rubato.train.step/1" in line for line in f))
+        for s in steps:
+            self.assertAlmostEqual(s.compute + s.network + s.peer + s.input + s.other, s.seconds, delta=1e-8)
+            self.assertGreater(s.compute, 0)
+        self.assertEqual(t.steps(rank=steps[0].rank), steps)
+        self.assertEqual(t.steps(rank=99), [])
+        self.assertIn("step", [f["name"] for f in t.facts()])
+        self.assertIsInstance(t.causes(), list)
+        self.assertIn("steps", rubato.explain("there"))
+        with self.assertRaises(rubato.MissingError):
+            rubato.trace("nowhere")
+
+    def test_random_arguments_raise_what_is_documented(self):
+        rng, words = random.Random(1), ["x", "path", "threads", "precision", "format", "paths", "batch", "seed", "epochs",
+                                        "shuffle", "label", "context", "classes", "first", "count", "one_hot", "run"]
+        plain = [None, True, 0, -1, 3, 2**31, 2**63, -2**70, 1.5, float("nan"), "", "there", "there.onnx", "\0", "a" * 70000,
+                 b"there", b"\xff\0", "job.yaml", "idx", "csv"]
+
+        def junk(deep=0):
+            kind = rng.randrange(9 if deep < 2 else 4)
+            if kind < 5:
+                return rng.choice(plain)
+            if kind < 7:
+                return [junk(deep + 1) for _ in range(rng.randrange(4))]
+            if kind == 7 and numpy is not None:
+                kinds = ["f4", "f8", "i8", "U3", "O", "c8", "M8[s]", "?", ">f4"]
+                return numpy.zeros([rng.randrange(4) for _ in range(rng.randrange(10))], rng.choice(kinds))
+            return memoryview(bytes(64 * rng.randrange(5))).cast(rng.choice("fdbBhHiIqQ?"))
+
+        with rubato.load("there") as run, rubato.load("there.onnx") as net:
+            doors = [rubato.load, rubato.trace, rubato.data.stream, run.predict, net.predict, rubato.explain, rubato.ask,
+                     lambda **k: next(rubato.data.stream(**{"format": "synthetic", "generator": "gaussian", "batch": 8, **k}))]
+            for _ in range(600):
+                given = [junk() for _ in range(rng.randrange(3))]
+                named = {rng.choice(words): junk() for _ in range(rng.randrange(4))}
+                try:
+                    rng.choice(doors)(*given, **named)
+                except (rubato.RubatoError, TypeError, ValueError, MemoryError):
+                    pass
 
     def test_the_program_answers(self):
         answer = rubato.plan("share", {"batch": 64, "speed": [300, 100], "now": [32, 32]})
