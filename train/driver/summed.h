@@ -1,0 +1,81 @@
+/* A training run whose gradients others compute: this process keeps the state, its folder,
+ * evaluations, checkpoints and reports, and makes each update from sums that it is given
+ * (train/driver/trainer.h has the rest).
+ *
+ *   owner    begin --> next(step) ... sums --> update, report, evaluation, checkpoint -->
+ * next(step) worker   gradients of samples [first, first + n) of each batch --> sum(step) -->
+ * update
+ *
+ * Owner and workers make the same updates, so that a worker has the state of the owner after the
+ * same step. A gradient vector holds the gradients of all parameters in the order of the graph,
+ * then what else is summed (loss, hits, running statistics). It and the state depend on the model
+ * alone, not on the share. The samples of a step are those that one process would train on.
+ *
+ * Thread: one at a time for each worker; main for the owner. */
+#ifndef RU_TRAIN_DRIVER_SUMMED_H
+#define RU_TRAIN_DRIVER_SUMMED_H
+
+#include "train/driver/trainer.h"
+
+typedef struct ru_summed_start {
+    const char *out;     /* folder of the run */
+    int64_t step;        /* done */
+    int64_t steps;       /* of the whole run */
+    int64_t batch;       /* samples of a step */
+    int64_t count;       /* floats of a gradient vector */
+    int64_t state_bytes; /* of the state */
+    const char *facts;   /* [facts_bytes] text of state.json: job and facts, for the workers */
+    int64_t facts_bytes;
+} ru_summed_start;
+
+/* What the owner does next. */
+typedef struct ru_summed_next {
+    const float *sums; /* [count] of the step; view until the next call */
+    void *state; /* [state_bytes] write the state there, then ask again; NULL: nobody wants it */
+    const char *ended; /* "stopped"; NULL: the run goes on */
+} ru_summed_next;
+
+typedef struct ru_summed_ops {
+    /* All of it is view until the run ends. */
+    ru_status (*begin)(void *self, const ru_summed_start *start, ru_err *err);
+    /* `step` steps are done. *out as it was left by the call before: its state is written. */
+    ru_status (*next)(void *self, int64_t step, ru_summed_next *out, ru_err *err);
+} ru_summed_ops;
+
+/* `workers`: how many share a step at first. Errors: those of ru_train and of `ops`; RU_E_CONFIG
+ * for settings of the job that workers of this kind cannot honour. */
+RU_MUST_USE ru_status ru_train_summed(const ru_train_options *opt, uint32_t workers,
+                                      const ru_summed_ops *ops, void *self, ru_arena *arena,
+                                      ru_train_result *out, ru_err *err);
+
+typedef struct ru_summed_worker ru_summed_worker;
+
+typedef struct ru_summed_task {
+    int64_t first, n;  /* samples of each batch; n > 0 */
+    int64_t step;      /* done */
+    int64_t end;       /* steps of the whole run */
+    const void *state; /* [state_bytes] after `step` steps; NULL: as the worker has it */
+    /* The gradients of a step are in vec [count]: make sums of them. *last: no step follows. RU_OK,
+     * or what ends the task. */
+    ru_status (*sum)(void *self, int64_t step, float *vec, bool *last, ru_err *err);
+    void *self;
+} ru_summed_task;
+
+/* `facts` is copied. `threads` compute; 0: as the job says. Errors: RU_E_DATA when the data are
+ * others than those of the owner; those of the model. */
+RU_MUST_USE ru_status ru_summed_worker_open(const char *facts, int64_t facts_bytes,
+                                            uint32_t threads, ru_arena *arena,
+                                            ru_summed_worker **out, ru_err *err);
+void ru_summed_worker_close(ru_summed_worker *w);          /* NULL is fine */
+int64_t ru_summed_worker_batch(const ru_summed_worker *w); /* samples of a step */
+/* The executable of a share, with the sizes of vector and state. Errors: those of ru_exe_open. */
+RU_MUST_USE ru_status ru_summed_worker_build(ru_summed_worker *w, int64_t n, int64_t *count,
+                                             int64_t *state_bytes, ru_err *err);
+/* Steps done by the state that the worker has; -1: none that can be used. */
+int64_t ru_summed_worker_step(const ru_summed_worker *w);
+/* Steps from task->step on, until `sum` says that none follows, or all are done. Errors: those of
+ * `sum`, of the data, of the step; RU_E_USER when the loss is no number. */
+RU_MUST_USE ru_status ru_summed_worker_run(ru_summed_worker *w, const ru_summed_task *task,
+                                           ru_err *err);
+
+#endif
