@@ -192,6 +192,7 @@ static bool put_lines(posted *q)
     const char *session = q->of->login.session;
     return put_line(q, "Content-Type: ", q->post.type) &&
            put_line(q, "Expect:", "") && /* no wait for "100 Continue" */
+           (q->post.token == NULL || put_line(q, "Authorization: Bearer ", q->post.token)) &&
            (session == NULL || put_line(q, "X-Amz-Security-Token: ", session));
 }
 

@@ -30,6 +30,7 @@ typedef struct ru_post {
     const void *body; /* [body_bytes] view until `done` */
     int64_t body_bytes;
     const char *type;         /* of the body */
+    const char *token;        /* as a bearer token; NULL: none */
     const char *note;         /* name of a field of the answer; NULL: none; view until `done` */
     int64_t patience_ms;      /* whole request; 0: no limit */
     int64_t answer_max_bytes; /* more is no answer; 0: 64 MiB */
