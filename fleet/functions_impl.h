@@ -1,0 +1,61 @@
+/* Inside of training on functions: what its two threads hold.
+ *
+ * Thread: as the fields say. */
+#ifndef RU_FLEET_FUNCTIONS_IMPL_H
+#define RU_FLEET_FUNCTIONS_IMPL_H
+
+#include "env/thread.h"
+#include "fleet/func.h"
+#include "fleet/functions.h"
+#include "fleet/store.h"
+#include "function/host.h"
+#include "train/driver/summed.h"
+
+enum { RUI_FUNCTIONS_AHEAD = 3, RUI_FUNCTIONS_TOKEN = 16 };
+
+/* What one thread has for the other. Under `lock`. */
+typedef struct rui_functions_slot {
+    int64_t ready;     /* steps below it are summed */
+    int64_t taken;     /* steps below it are updated */
+    int64_t wanted;    /* the state after so many steps; -1: nobody wants it */
+    bool written;      /* it is in `state` */
+    bool ending;       /* the main thread needs no more */
+    const char *ended; /* "stopped" */
+    ru_err why;        /* status other than RU_OK: it has failed */
+} rui_functions_slot;
+
+typedef struct rui_functions {
+    const ru_functions_train_options *opt;
+    ru_arena *arena, loop_arena; /* of the threads main and loop */
+    ru_summed_start run;
+    ru_thread thread;
+    ru_mutex lock;
+    ru_cond changed;
+    rui_functions_slot slot;
+    float *sums[RUI_FUNCTIONS_AHEAD]; /* [count] of step % RUI_FUNCTIONS_AHEAD */
+    void *state;                      /* [state_bytes] */
+    /* Loop thread. */
+    ru_loop *loop;
+    uint32_t waker;
+    ru_function_host *host;
+    ru_store *store;
+    ru_func *machine;
+    ru_shards shards;
+    uint64_t job;
+    char token[2 * RUI_FUNCTIONS_TOKEN + 1];
+    const char *reach;
+    uint32_t epoch;
+    int64_t done;                        /* steps summed */
+    uint32_t parts[RUI_FUNCTIONS_AHEAD]; /* sums that are there of step % RUI_FUNCTIONS_AHEAD */
+    bool busy, memory;                   /* memory: a worker had too little */
+} rui_functions;
+
+/* functions.c. Loop thread. */
+void rui_functions_say(rui_functions *a, ru_func_word word, int64_t value, const void *data,
+                       int64_t size_bytes);
+/* Any thread: the run ends with it. */
+void rui_functions_fail(rui_functions *a, ru_status st, const char *text);
+/* functions_call.c. Loop thread: call a worker; its ANSWER follows. */
+void rui_functions_call(rui_functions *a, const ru_func_call *call);
+
+#endif
