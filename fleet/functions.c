@@ -1,0 +1,382 @@
+#include "fleet/functions.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "env/process/self.h"
+#include "fleet/functions_impl.h"
+
+enum { SPARE = 2, READ = 1 /* EPOLLIN */ };
+static const int64_t start_ns = 60000000000, keep_ns = 600000000000;
+
+static void step(rui_functions *a, ru_event ev);
+
+void rui_functions_say(rui_functions *a, ru_func_word word, int64_t value, const void *data,
+                       int64_t size_bytes)
+{
+    step(a, (ru_event){.kind = RU_EV_LOCAL,
+                       .now = ru_clock_now(),
+                       .what = word,
+                       .value = value,
+                       .data = data,
+                       .size_bytes = size_bytes});
+}
+
+void rui_functions_fail(rui_functions *a, ru_status st, const char *text)
+{
+    ru_mutex_lock(&a->lock);
+    if (a->slot.why.status == RU_OK) {
+        (void)ru_err_set(&a->slot.why, st, "%s", text);
+    }
+    ru_cond_broadcast(&a->changed);
+    ru_mutex_unlock(&a->lock);
+}
+
+/* -- the store ------------------------------------------------------------------------------------
+ */
+
+/* Steps that wait for the main thread are no sign of trouble. */
+static void set_window(rui_functions *a)
+{
+    ru_mutex_lock(&a->lock);
+    int64_t taken = a->slot.taken;
+    ru_mutex_unlock(&a->lock);
+    bool busy = a->done >= taken + RUI_FUNCTIONS_AHEAD - 1;
+    ru_store_window(a->store, a->done - 1, taken + RUI_FUNCTIONS_AHEAD);
+    if (busy != a->busy) {
+        a->busy = busy;
+        rui_functions_say(a, RU_FUNC_BUSY, busy, NULL, 0);
+    }
+}
+
+static void summed(rui_functions *a, int64_t at)
+{
+    a->parts[at % RUI_FUNCTIONS_AHEAD] = 0;
+    a->done = at + 1;
+    ru_mutex_lock(&a->lock);
+    a->slot.ready = a->done;
+    ru_cond_broadcast(&a->changed);
+    ru_mutex_unlock(&a->lock);
+    rui_functions_say(a, RU_FUNC_SUMMED, at, NULL, 0);
+    set_window(a);
+}
+
+static void on_put(void *self, const ru_shard_key *k, const void *data, int64_t size_bytes)
+{
+    rui_functions *a = self;
+    int64_t first, n;
+    if (k->kind != RU_SHARD_SUM || k->epoch != a->epoch || k->step != a->done) {
+        return;
+    }
+    if (k->block >= a->shards.blocks || k->shard >= a->shards.workers || k->rank != 0) {
+        return;
+    }
+    ru_shards_range(&a->shards, k->block, k->shard, &first, &n);
+    if (size_bytes != n * (int64_t)sizeof(float)) {
+        return;
+    }
+    memcpy(a->sums[k->step % RUI_FUNCTIONS_AHEAD] + first, data, (size_t)size_bytes);
+    if (++a->parts[k->step % RUI_FUNCTIONS_AHEAD] == a->shards.blocks * a->shards.workers) {
+        summed(a, k->step);
+    }
+}
+
+/* -- the machine ----------------------------------------------------------------------------------
+ */
+
+static void on_timer(void *self, uint32_t what, ru_time now)
+{
+    step(self, (ru_event){.kind = RU_EV_TIMER, .now = now, .what = what});
+}
+
+static void choose(rui_functions *a)
+{
+    char text[120];
+    if (a->memory) {
+        (void)snprintf(text, sizeof text, "workers need more than %u MB; raise --memory",
+                       a->opt->memory_mb);
+        rui_functions_fail(a, RU_E_MEM, text);
+        return;
+    }
+    const ru_func_choice c = {
+        .workers = a->opt->workers, .memory_mb = a->opt->memory_mb, .end = a->run.steps};
+    rui_functions_say(a, RU_FUNC_CHOICE, 0, &c, sizeof c);
+}
+
+static void on_epoch(rui_functions *a, uint32_t epoch)
+{
+    a->epoch = epoch;
+    a->shards = ru_shards_of(a->run.count, a->opt->workers);
+    memset(a->parts, 0, sizeof a->parts);
+    ru_store_epoch(a->store, epoch);
+    set_window(a);
+}
+
+static void want_state(rui_functions *a, int64_t at)
+{
+    ru_mutex_lock(&a->lock);
+    a->slot.wanted = at;
+    a->slot.written = false;
+    ru_cond_broadcast(&a->changed);
+    ru_mutex_unlock(&a->lock);
+}
+
+static void follow(rui_functions *a, const ru_effect *e)
+{
+    if (e->kind == RU_FX_TIMER) {
+        ru_loop_timer(a->loop, on_timer, a, e->what, e->at);
+        return;
+    }
+    if (e->kind == RU_FX_TIMER_OFF) {
+        ru_loop_timer_off(a->loop, on_timer, a, e->what);
+        return;
+    }
+    switch ((ru_func_word)e->what) {
+    case RU_FUNC_PLAN:
+        choose(a);
+        break;
+    case RU_FUNC_EPOCH:
+        on_epoch(a, (uint32_t)e->value);
+        break;
+    case RU_FUNC_STATE:
+        want_state(a, e->value);
+        break;
+    case RU_FUNC_CALL:
+        rui_functions_call(a, e->data);
+        break;
+    case RU_FUNC_LAST:
+        ru_log(RU_LOG_INFO, "functions", "hand_over", "workers hand over after step %lld",
+               (long long)e->value + 1);
+        ru_store_last(a->store, e->value);
+        break;
+    case RU_FUNC_FENCE:
+        a->epoch = 0;
+        ru_store_epoch(a->store, 0);
+        break;
+    case RU_FUNC_FAILED:
+        rui_functions_fail(a, (ru_status)e->value, e->data);
+        break;
+    case RU_FUNC_CHOICE:
+    case RU_FUNC_ANSWER:
+    case RU_FUNC_SUMMED:
+    case RU_FUNC_BUSY:
+    case RU_FUNC_STOP:
+    case RU_FUNC_TIMER:
+    case RU_FUNC_WORDS:
+        break;
+    }
+}
+
+static void step(rui_functions *a, ru_event ev)
+{
+    ru_effects mine;
+    ru_arena arena; /* what follows may step again */
+    ru_arena_init(&arena, 0);
+    ru_effects_init(&mine, &arena);
+    ru_func_step(a->machine, &ev, &mine);
+    for (uint32_t k = 0; k < mine.n; k++) {
+        follow(a, &mine.at[k]);
+    }
+    ru_arena_fini(&arena);
+}
+
+/* -- the loop thread ------------------------------------------------------------------------------
+ */
+
+static void on_wake(void *self, ru_time now)
+{
+    rui_functions *a = self;
+    (void)now;
+    ru_mutex_lock(&a->lock);
+    bool ending = a->slot.ending, put = a->slot.written && a->slot.wanted >= 0;
+    int64_t at = a->slot.wanted;
+    if (put) {
+        a->slot.wanted = -1;
+    }
+    ru_mutex_unlock(&a->lock);
+    if (ending) {
+        rui_functions_say(a, RU_FUNC_STOP, 0, NULL, 0);
+        ru_loop_stop(a->loop);
+        return;
+    }
+    if (put && a->epoch != 0) {
+        ru_err err = {0};
+        const ru_shard_key k = {
+            .job = a->job, .epoch = a->epoch, .kind = RU_SHARD_STATE, .step = at};
+        if (ru_store_put(a->store, &k, a->state, a->run.state_bytes, &err) != RU_OK) {
+            rui_functions_fail(a, RU_E_MEM, err.text);
+        }
+    }
+    set_window(a);
+}
+
+static void on_stop(void *self, int fd, uint32_t events, ru_time now)
+{
+    rui_functions *a = self;
+    (void)events;
+    (void)now;
+    ru_loop_fd_off(a->loop, fd);
+    ru_mutex_lock(&a->lock);
+    a->slot.ended = "stopped";
+    ru_cond_broadcast(&a->changed);
+    ru_mutex_unlock(&a->lock);
+}
+
+static void thread_main(void *self)
+{
+    rui_functions *a = self;
+    ru_err err = {0};
+    ru_thread_prompt();
+    step(a, (ru_event){.kind = RU_EV_START, .now = ru_clock_now()});
+    ru_status st = ru_loop_run(a->loop, &err);
+    if (st != RU_OK) {
+        rui_functions_fail(a, st, err.text);
+    }
+}
+
+/* -- opening --------------------------------------------------------------------------------------
+ */
+
+static ru_status open_memory(rui_functions *a, ru_err *err)
+{
+    bool fine = true;
+    for (uint32_t k = 0; k < RUI_FUNCTIONS_AHEAD; k++) {
+        a->sums[k] = malloc((size_t)a->run.count * sizeof(float));
+        fine = fine && a->sums[k] != NULL;
+    }
+    a->state = malloc((size_t)a->run.state_bytes + 1);
+    return fine && a->state != NULL
+               ? RU_OK
+               : RU_FAIL(err, RU_E_MEM, "no memory for the sums of %d steps", RUI_FUNCTIONS_AHEAD);
+}
+
+static ru_status open_store(rui_functions *a, ru_err *err)
+{
+    uint8_t secret[RUI_FUNCTIONS_TOKEN];
+    ru_self_random(secret, sizeof secret);
+    ru_self_random(&a->job, sizeof a->job);
+    for (uint32_t k = 0; k < RUI_FUNCTIONS_TOKEN; k++) {
+        (void)snprintf(a->token + 2 * (size_t)k, 3, "%02x", secret[k]);
+    }
+    const ru_store_options so = {.loop = a->loop,
+                                 .listen = a->opt->listen,
+                                 .token = a->token,
+                                 .job = a->job,
+                                 .workers_max = a->opt->workers,
+                                 .put = on_put,
+                                 .self = a};
+    RU_TRY(ru_store_open(&so, &a->loop_arena, &a->store, err));
+    a->reach = ru_arena_printf(&a->loop_arena, "http://%s",
+                               a->opt->reach != NULL ? a->opt->reach : ru_store_address(a->store));
+    return a->reach != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for an address");
+}
+
+static ru_status open_functions(rui_functions *a, ru_err *err)
+{
+    const ru_functions_train_options *o = a->opt;
+    const ru_function_host_options ho = {
+        .loop = a->loop,
+        .pool = {.instances_max = SPARE * o->workers,
+                 .waiting_max = SPARE * o->workers,
+                 .tries_max = 1, /* what runs twice must be of two epochs */
+                 .limit_ns = o->life_ns,
+                 .start_max_ns = start_ns,
+                 .keep_ns = keep_ns},
+        .argv = o->argv,
+        .url = o->url,
+        .name = o->name,
+        .sign = o->sign};
+    const ru_func_options fo = {.first = a->run.step, .steps = a->run.steps, .life_ns = o->life_ns};
+    RU_TRY(ru_function_host_open(&ho, &a->loop_arena, &a->host, err));
+    return ru_func_init(&fo, &a->loop_arena, &a->machine, err);
+}
+
+static ru_status begin(void *self, const ru_summed_start *start, ru_err *err)
+{
+    rui_functions *a = self;
+    a->run = *start;
+    a->run.steps = start->steps < INT64_C(1) << 48 ? start->steps : INT64_C(1) << 48;
+    a->done = a->slot.ready = a->slot.taken = start->step;
+    RU_TRY(open_memory(a, err));
+    RU_TRY(ru_loop_open(&a->loop, err));
+    RU_TRY(ru_loop_waker(a->loop, on_wake, a, &a->waker, err));
+    RU_TRY(open_store(a, err));
+    RU_TRY(open_functions(a, err));
+    int fd = ru_self_stop_fd();
+    RU_TRY(fd >= 0 ? ru_loop_fd(a->loop, fd, READ, on_stop, a, err) : RU_OK);
+    ru_log(RU_LOG_INFO, "functions", "begin", "%u workers of %u MB; the store is at %s",
+           a->opt->workers, a->opt->memory_mb, a->reach);
+    return ru_thread_start(&a->thread, "functions", thread_main, a, err);
+}
+
+/* Main thread: `step` steps are updated. */
+static ru_status next(void *self, int64_t at, ru_summed_next *out, ru_err *err)
+{
+    rui_functions *a = self;
+    bool wrote = out->state != NULL;
+    *out = (ru_summed_next){0};
+    ru_mutex_lock(&a->lock);
+    a->slot.taken = at;
+    a->slot.written = a->slot.written || (wrote && a->slot.wanted == at);
+    ru_mutex_unlock(&a->lock);
+    ru_loop_wake(a->loop, a->waker);
+    ru_mutex_lock(&a->lock);
+    const rui_functions_slot *s = &a->slot;
+    while (s->ended == NULL && s->why.status == RU_OK && (s->wanted != at || s->written) &&
+           s->ready <= at) {
+        ru_cond_wait(&a->changed, &a->lock);
+    }
+    ru_status st = s->why.status;
+    out->ended = s->ended;
+    if (s->ended != NULL) {
+        st = RU_OK;
+    } else if (st != RU_OK && err != NULL) {
+        *err = s->why;
+    } else if (s->wanted == at && !s->written) {
+        out->state = a->state;
+    } else {
+        out->sums = a->sums[at % RUI_FUNCTIONS_AHEAD];
+    }
+    ru_mutex_unlock(&a->lock);
+    return st;
+}
+
+static void close_all(rui_functions *a)
+{
+    if (a->thread.started) {
+        ru_mutex_lock(&a->lock);
+        a->slot.ending = true;
+        ru_mutex_unlock(&a->lock);
+        ru_loop_wake(a->loop, a->waker);
+        ru_thread_join(&a->thread);
+    }
+    ru_function_host_close(a->host);
+    ru_store_close(a->store);
+    ru_loop_close(a->loop);
+    for (uint32_t k = 0; k < RUI_FUNCTIONS_AHEAD; k++) {
+        free(a->sums[k]);
+    }
+    free(a->state);
+    ru_arena_fini(&a->loop_arena);
+    ru_cond_fini(&a->changed);
+    ru_mutex_fini(&a->lock);
+}
+
+ru_status ru_functions_train(const ru_functions_train_options *opt, ru_arena *arena,
+                             ru_train_result *out, ru_err *err)
+{
+    static const ru_summed_ops ops = {begin, next};
+    rui_functions *a = RU_NEW(arena, rui_functions, 1);
+    if (a == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for training on functions");
+    }
+    *a = (rui_functions){.opt = opt, .arena = arena, .slot = {.wanted = -1}};
+    ru_arena_init(&a->loop_arena, 0);
+    ru_mutex_init(&a->lock);
+    ru_cond_init(&a->changed);
+    ru_status st = ru_train_summed(opt->train, opt->workers, &ops, a, arena, out, err);
+    close_all(a);
+    return st;
+}

@@ -1,0 +1,33 @@
+/* Training on functions: `rubato train --functions`. This process keeps the run and calls functions
+ * that compute its steps (fleet/func.h has the rounds, train/driver/summed.h the run).
+ *
+ *   main thread   ru_train_summed: updates, checkpoints, evaluations, reports
+ *   loop thread   instances and calls (function/host.h), the machine, the own store (fleet/store.h)
+ *
+ * A step counts when all sums of it are in the store; then the main thread makes its update, and
+ * workers make theirs. Workers are RUI_FUNC_AHEAD steps ahead of the main thread at most.
+ *
+ * Thread: main. */
+#ifndef RU_FLEET_FUNCTIONS_H
+#define RU_FLEET_FUNCTIONS_H
+
+#include "function/pool.h"
+#include "train/driver/trainer.h"
+
+typedef struct ru_functions_train_options {
+    const ru_train_options *train;
+    uint32_t workers, memory_mb;
+    int64_t life_ns;         /* time limit of a call; 0: none */
+    const char *const *argv; /* NULL-terminated, of an instance here; used where url is NULL */
+    const char *url, *name;  /* of an endpoint; NULL: instances here */
+    bool sign;
+    const char *listen; /* of the store, as ru_http_options */
+    const char *reach;  /* HOST:PORT under which functions reach it; NULL: where it listens */
+} ru_functions_train_options;
+
+/* Until all steps are done, or the job ends before. Errors: those of ru_train_summed; RU_E_PEER
+ * when functions fail again and again, RU_E_MEM when they need more memory, those of the store. */
+RU_MUST_USE ru_status ru_functions_train(const ru_functions_train_options *opt, ru_arena *arena,
+                                         ru_train_result *out, ru_err *err);
+
+#endif
