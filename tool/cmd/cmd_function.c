@@ -4,6 +4,8 @@
 
 #include "base/unit.h"
 #include "env/process/self.h"
+#include "fleet/func_worker.h"
+#include "function/host.h"
 #include "function/instance.h"
 #include "serve/far/called.h"
 #include "tool/cmd.h"
@@ -13,6 +15,7 @@ typedef struct session {
     ru_loop *loop;
     ru_function_instance *instance;
     ru_served *model;
+    ru_func_worker *trains;
 } session;
 
 static void on_signal(void *self, int fd, uint32_t events, ru_time now)
@@ -24,22 +27,41 @@ static void on_signal(void *self, int fd, uint32_t events, ru_time now)
     ru_loop_stop(s->loop);
 }
 
-static ru_status serve(session *s, const ru_cmd_in *in, ru_err *err)
+static ru_status open_model(session *s, const ru_cmd_in *in, ru_err *err)
 {
     const rui_served_source_options so = {.exe = {.threads = (uint32_t)ru_cmd_i64(in, "threads")}};
     const ru_served_options o = {
         .exe = so.exe, .instances = 1, .rows_max = ru_cmd_i64(in, "batch")};
     ru_source source;
-    RU_TRY(ru_loop_open(&s->loop, err));
     RU_TRY(rui_served_source_open(in->args[0], &so, &source, err));
     RU_TRY(ru_served_open(&source, &o, &s->model, err));
     RU_TRY(ru_served_first(s->model, err));
-    RU_TRY(ru_served_grow(s->model, err)); /* an instance that answers computes nothing else */
+    return ru_served_grow(s->model, err); /* an instance that answers computes nothing else */
+}
+
+/* Threads that compute: as many as the memory brings cores. */
+static ru_status open_worker(session *s, const ru_cmd_in *in, ru_err *err)
+{
+    int64_t cores = (ru_cmd_i64(in, "memory") + RU_FUNCTION_CORE_MB - 1) / RU_FUNCTION_CORE_MB;
+    int64_t threads = ru_cmd_given(in, "threads") || cores == 0 ? ru_cmd_i64(in, "threads") : cores;
+    return ru_func_worker_open((uint32_t)threads, in->arena, &s->trains, err);
+}
+
+static ru_status serve(session *s, const ru_cmd_in *in, ru_err *err)
+{
+    bool trains = ru_cmd_flag(in, "train");
+    if (trains != (in->n_args == 0)) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "name the model that answers (rubato function RUN), or --train alone");
+    }
+    RU_TRY(ru_loop_open(&s->loop, err));
+    RU_TRY(trains ? open_worker(s, in, err) : open_model(s, in, err));
     const ru_function_instance_options fo = {.loop = s->loop,
                                              .listen = ru_cmd_text(in, "listen"),
                                              .name = ru_cmd_text(in, "name"),
-                                             .handle = ru_called_answer,
-                                             .self = s->model};
+                                             .handle =
+                                                 trains ? ru_func_worker_answer : ru_called_answer,
+                                             .self = trains ? (void *)s->trains : (void *)s->model};
     RU_TRY(ru_function_instance_open(&fo, in->arena, &s->instance, err));
     ru_self_stop_watch();
     int fd = ru_self_stop_fd();
@@ -57,6 +79,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     if (s.model != NULL) {
         ru_served_close(s.model);
     }
+    ru_func_worker_close(s.trains);
     ru_self_stop_unwatch();
     ru_loop_close(s.loop);
     return st;
@@ -70,12 +93,16 @@ static const ru_opt opts[] = {
            RU_IN(1, 32768)),
     RU_OPT(I64, "threads", "N", "threads that compute a batch together", .letter = 't', .def = "1",
            RU_IN(1, 1024)),
+    RU_OPT(FLAG, "train", NULL,
+           "compute steps of a training instead, for `rubato train --functions`; each call says of "
+           "which"),
     RU_OPT(I64, "memory", "MB", "memory that whoever started it gives it; it is not bounded here",
            .def = "0", RU_IN(0, 1e7)),
 };
 
 static const ru_example examples[] = {
     {"rubato function model.onnx", "answer calls of this machine; prints where"},
+    {"rubato function --train -l 9001 --name digits", "a worker of trainings"},
     {"rubato function runs/digits-1 -l 9001 --name digits", "a trained model, at a fixed port"},
 };
 
@@ -86,8 +113,8 @@ const ru_cmd rui_cmd_function = {
              "control group of its own. A call is Lambda's Invoke over HTTP: the body is an infer "
              "request of the Open Inference Protocol v2 as JSON, and so is the answer. Calls are "
              "answered one at a time.",
-    .args = "RUN|MODEL.onnx",
-    .arg_min = 1,
+    .args = "[RUN|MODEL.onnx]",
+    .arg_min = 0,
     .arg_max = 1,
     .opts = opts,
     .n_opts = RU_ARRAY_LEN(opts),

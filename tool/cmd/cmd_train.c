@@ -18,6 +18,7 @@
 #include "tool/cmd.h"
 #include "tool/cmd/from.h"
 #include "tool/cmd/metrics.h"
+#include "tool/functions.h"
 #include "tool/serve/client.h"
 #include "train/app/app_run.h"
 #include "train/driver/find_lr.h"
@@ -80,6 +81,7 @@ static const ru_opt opts[] = {
     RU_OPT(TEXT, "beside", "HOST:PORT",
            "train on the cores of this server (`rubato serve --instances 1` on this machine) while "
            "its promise holds: each op waits until the server leaves room for it"),
+    RU_OPT_FUNCTIONS,
     RU_OPT(I64, "threads", "N", "number of compute threads (train.threads)", RU_IN(0, 1024)),
     RU_OPT(TEXT, "metrics", "PORT",
            "serve the run's figures over HTTP while it trains: /metrics for Prometheus, /top for "
@@ -103,6 +105,7 @@ static const ru_example examples[] = {
      "let workers of other hosts join; Rubato prints the command for them"},
     {"rubato train job.yaml --hosts localhost:2,node7:2", "train on two hosts, started over ssh"},
     {"rubato train job.yaml --out runs/digits --resume", "continue after a stop or a crash"},
+    {"rubato train job.yaml --functions local -w 2", "train on two function instances"},
     {"rubato train job.yaml --find-lr", "suggest a learning rate"},
     {"rubato train --help-job", "list every key with its type, default and range"},
 };
@@ -635,6 +638,9 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
         .cache_dir = ru_choices_dir(in->arena),
         .opened = opened,
     };
+    if (ru_cmd_given(in, "functions")) {
+        return rui_train_functions(in, &to, plan.workers_max, err);
+    }
     if (ru_cmd_flag(in, "find-lr")) {
         return find_lr(in, &to, err);
     }

@@ -1,0 +1,110 @@
+#!/bin/bash
+# Training on function instances with real processes: train_functions.sh PATH_OF_RUBATO
+#
+#   1. two instances do what one process does, within 1e-5; eval, predict and explain work on the run; no
+#      instance is left.
+#   2. an instance is killed with -9: no minibatch is lost or counted twice, so the model is the same.
+#   3. calls that may take 2 s hand over in time: the model is the same and nothing was given up.
+#   4. Ctrl-C saves a checkpoint and ends the instances; --resume goes on to the same model.
+#   5. what workers on functions cannot do is refused by name.
+set -euo pipefail
+rubato=$(realpath "$1")
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-train-functions-XXXXXX")
+run=
+cleanup() {
+    [[ -z $run ]] || kill -9 "$run" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work"
+export XDG_CACHE_HOME="$work/cache"
+failed=0
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+cat >job.yaml <<JOB
+name: functions
+model: {zoo: mlp, hidden: [24]}
+data: {format: synthetic, generator: digits, count: 1000, test_count: 200}
+train: {batch: 50, steps: 400, epochs: 0, eval_every: 100, optimizer: {adam: {lr: 0.003}}, threads: 1}
+checkpoint: {every: 0s}
+JOB
+start() { # OUT [OPTION...]: in the background
+    local out=$1
+    shift
+    "$rubato" train job.yaml --functions local -w 2 --memory 1000 --out "$out" "$@" >"$out.log" 2>&1 &
+    run=$!
+}
+ends() { # OUT
+    wait "$run" || fail "$1 ends with $?: $(tail -5 "$1.log")"
+    run=
+}
+instances() {
+    pgrep -P "$run" -f 'function --train' || true
+}
+reaches() { # OUT STEP
+    for _ in $(seq 1 3000); do
+        [[ $(grep -c '"step":' "$1/metrics.jsonl" 2>/dev/null || true) -ge $2 ]] && return
+        kill -0 "$run" 2>/dev/null || break
+        sleep 0.01
+    done
+    fail "$1 does not get to step $2: $(tail -5 "$1.log")"
+}
+gone() { # PID...: have they ended?
+    for _ in $(seq 1 500); do
+        ps -o pid= -p "$(tr '\n' ',' <<<"$*" | sed 's/,$//; s/ /,/g')" | grep -q . || return 0
+        sleep 0.01
+    done
+    fail "instances live on: $*"
+}
+same() { # OUT: as the run of one process
+    python3 "$here/same_model.py" "$1" one 1e-5 || fail "$1 is another model than that of one process"
+}
+
+# 1. the same model
+"$rubato" train job.yaml --out one >one.log 2>&1 || fail "one process: $(cat one.log)"
+start plain
+reaches plain 3
+pids=$(instances)
+[[ $(wc -w <<<"$pids") == 2 ]] || fail "not two instances: $pids"
+ends plain
+gone $pids
+same plain
+"$rubato" eval plain >eval.txt || fail "eval"
+grep -q '^accuracy *0\.[6-9]' eval.txt || fail "the model has learned nothing: $(cat eval.txt)"
+"$rubato" explain plain >/dev/null || fail "explain"
+
+# 2. kill -9 of an instance
+start killed --set train.steps=400
+reaches killed 20
+kill -9 $(instances | head -1) || fail "no instance to kill"
+ends killed
+grep -q 'worker [01]: process [0-9]* of the function ended' killed.log || fail "nobody noticed: $(cat killed.log)"
+same killed
+
+# 3. hand-over
+start short --life 2s
+ends short
+same short
+grep -q 'epoch' short.log && fail "workers were lost: $(cat short.log)"
+
+# 4. Ctrl-C
+start stopped
+reaches stopped 20
+pids=$(instances)
+kill -INT "$run"
+ends stopped
+gone $pids
+grep -q 'stopped after step' stopped.log || fail "no word about the stop: $(cat stopped.log)"
+start stopped --resume
+ends stopped
+same stopped
+
+# 5. refusals
+"$rubato" train job.yaml --functions local -w 2 --set train.accumulate=2 --out bad >bad.log 2>&1 && fail "accumulate"
+grep -q 'does not support train.accumulate' bad.log || fail "accumulate: $(cat bad.log)"
+"$rubato" train job.yaml --functions local -w 2 --weights :0 >bad.log 2>&1 && fail "--weights"
+grep -q 'does not go with --weights' bad.log || fail "--weights: $(cat bad.log)"
+exit $failed
