@@ -204,7 +204,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         if (ru_cmd_given(in, "join")) {
             return RU_OK;
         }
-        RU_TRY(again_on(&w, &real.ring, in, &job, &x, err));
+        RU_TRY(again_on(&w, &real.costs[RU_ALGO_RING], in, &job, &x, err));
     }
     job.trace_dir = ru_cmd_text(in, "trace");
     job.replay = ru_arena_printf(in->arena, "rubato sim %s --seed %llu", in->args[0],

@@ -24,25 +24,36 @@ typedef struct process {
     ru_elastic *elastic;
     uint8_t *gradients;   /* all of them, one after the other */
     int64_t *offset;      /* [n] */
+    int64_t *summed;      /* [n] bytes that hold sums, of the step whose gradients came last */
     uint8_t *piece;       /* of state that leaves: zeros */
     void *pieces[PIECES]; /* of state that comes; NULL: free */
 
-    phase phase;
-    ru_script_play play;
+    phase phase;            /* of the newest step */
+    ru_script_play play[2]; /* of step % 2 */
     ru_share share;
-    int64_t step;
-    uint32_t told;     /* gradients that are */
-    bool works;        /* a timer runs */
-    ru_time begun, at; /* of the step; end of the work so far */
+    int64_t step, older;  /* the newest; the one before whose update does not count yet, -1: none */
+    uint32_t told;        /* gradients that are */
+    bool works, computes; /* a timer runs; it is computing, else an update */
+    bool stood;           /* nothing was under way: the next work begins when it does */
+    ru_time at;           /* end of the work so far */
+    int64_t computed_ns;  /* of the newest step */
 
     int64_t committed, first_ns, last_ns, timed;
     ru_script_run_result result;
+    ru_err wrong; /* the first sum that is; status RU_OK: none */
 } process;
+
+enum { WORK, KEEP, LOOK }; /* timers */
 
 /* Around an answer of the device. */
 static ru_effects *enter(process *p, ru_time now)
 {
     return ru_node_enter(p->shell.timers.node, now);
+}
+
+static void leave(process *p, ru_time now)
+{
+    ru_node_leave(p->shell.timers.node, now);
 }
 
 /* -- the device ----------------------------------------------------------------------------------
@@ -51,87 +62,163 @@ static ru_effects *enter(process *p, ru_time now)
 static void due(void *self, uint32_t what, ru_time now);
 
 /* Sleep until the work after what was done before has ended. */
-static void work(process *p, int64_t ns)
+static void work(process *p, int64_t ns, bool computes)
 {
     p->works = true;
-    p->at = ru_time_after(p->at, ns);
-    ru_loop_timer(p->shell.loop, due, p, 0, p->at);
+    p->computes = computes;
+    p->at = ru_time_after(p->stood ? ru_clock_now() : p->at, ns);
+    p->stood = false;
+    ru_loop_timer(p->shell.loop, due, p, WORK, p->at);
 }
 
-/* Nothing was under way: the work begins now. */
-static void work_now(process *p, int64_t ns)
+static bool is_ahead(const process *p)
 {
-    p->at = ru_clock_now();
-    work(p, ns);
+    return p->older >= 0;
 }
 
-static void update_some(process *p)
+static ru_script_play *play_of(process *p, int64_t step)
 {
-    if (p->phase == COMPUTED && !p->works) {
-        int64_t ns = ru_script_update_early(&p->play);
-        if (ns > 0) {
-            work_now(p, ns);
+    return &p->play[step % 2];
+}
+
+static bool is_summed(const process *p, uint32_t k)
+{
+    return p->summed[k] == p->opt->script->size_bytes[k];
+}
+
+/* The forward pass goes on to the next parameter; false: it waits for its sums. */
+static bool has_parameters(process *p)
+{
+    ru_script_play *play = play_of(p, p->step);
+    uint32_t k;
+    while (ru_script_needs(play, &k)) {
+        if (is_ahead(p) && !is_summed(p, k)) {
+            return false;
+        }
+        ru_script_has(play);
+    }
+    return true;
+}
+
+/* One thing at a time: sums that are there are applied first, then it computes. */
+static void go_on(process *p)
+{
+    if (p->works) {
+        return;
+    }
+    bool early = p->phase == COMPUTED || (p->phase == STEP && is_ahead(p));
+    int64_t ns = early ? ru_script_update_early(play_of(p, is_ahead(p) ? p->older : p->step)) : 0;
+    const ru_script_play *play = play_of(p, p->step);
+    if (ns > 0) {
+        work(p, ns, false);
+    } else if (p->phase == STEP && play->n_ready < p->opt->script->n && has_parameters(p)) {
+        ns = ru_script_compute(play_of(p, p->step));
+        p->computed_ns += ns;
+        work(p, ns, true);
+    } else if (p->phase == UPDATE) {
+        work(p, ru_script_update(play_of(p, p->step)), false);
+    } else {
+        p->stood = true;
+    }
+}
+
+/* What process `number` puts into each element of a gradient, so that sums are exact. */
+static float value_of(int64_t number, uint32_t k, int64_t step)
+{
+    return (float)(number * (1 + (k + step) % 7));
+}
+
+static void fill(process *p, uint32_t k)
+{
+    float *x = (float *)(void *)(p->gradients + p->offset[k]);
+    float v = value_of(p->opt->number, k, p->step);
+    for (int64_t i = 0; p->opt->check && i < p->opt->script->size_bytes[k] / 4; i++) {
+        x[i] = v;
+    }
+}
+
+static void check(process *p, int64_t step, uint32_t k, int64_t offset, int64_t size)
+{
+    const float *x = (const float *)(const void *)(p->gradients + p->offset[k] + offset);
+    int64_t n = p->opt->founders;
+    float v = value_of(n * (n + 1) / 2, k, step);
+    for (int64_t i = 0; p->opt->check && i < size / 4 && p->wrong.status == RU_OK; i++) {
+        if (x[i] < v || x[i] > v) {
+            (void)RU_FAIL(&p->wrong, RU_E_DATA,
+                          "element %lld of the sum of gradient %u in step %lld is %g, not %g",
+                          (long long)(offset / 4 + i), k, (long long)step, (double)x[i], (double)v);
         }
     }
+}
+
+/* May gradient `told` be summed now? */
+static bool may_tell(process *p)
+{
+    uint32_t ready = play_of(p, p->step)->n_ready;
+    bool all = ready == p->opt->script->n;
+    return p->phase == STEP && p->told < ready &&
+           (!p->opt->serial || (all && (p->told == 0 || is_summed(p, p->told - 1))));
 }
 
 static void tell_ready(process *p, ru_time now)
 {
     const ru_script *s = p->opt->script;
-    while (p->told < p->play.n_ready && p->phase == STEP) {
+    while (may_tell(p)) {
         uint32_t k = p->told++;
+        if (k == 0) {
+            memset(p->summed, 0, s->n * sizeof *p->summed);
+        }
+        fill(p, k);
         const ru_span span = {.data = p->gradients + p->offset[k], .size_bytes = s->size_bytes[k]};
         ru_elastic_ready(p->elastic, p->step, k, &span, now, enter(p, now));
-        ru_node_leave(p->shell.timers.node, now);
+        leave(p, now);
     }
-    if (p->phase != STEP) {
-        return; /* it was given up */
+    if (p->phase == STEP && p->told == s->n) {
+        p->phase = COMPUTED;
+        ru_elastic_computed(p->elastic, p->step, RU_OK, p->computed_ns, now, enter(p, now));
+        leave(p, now);
     }
-    if (p->told < s->n) {
-        work(p, ru_script_compute(&p->play));
-        return;
+}
+
+static void answer(process *p, ru_time now)
+{
+    phase was = p->phase;
+    p->phase = IDLE;
+    if (was == BUILD) {
+        ru_elastic_built(p->elastic, RU_OK, 1, now, enter(p, now));
+    } else if (was == ABORT) {
+        ru_elastic_aborted(p->elastic, now, enter(p, now));
+    } else {
+        ru_elastic_updated(p->elastic, p->step, RU_OK, now, enter(p, now));
     }
-    p->phase = COMPUTED;
-    ru_elastic_computed(p->elastic, p->step, RU_OK, ru_time_since(now, p->begun), now,
-                        enter(p, now));
-    ru_node_leave(p->shell.timers.node, now);
-    update_some(p);
+    leave(p, now);
+}
+
+/* The update of the older step counts. */
+static void kept(process *p, ru_time now)
+{
+    int64_t step = p->older;
+    p->older = -1;
+    ru_elastic_updated(p->elastic, step, RU_OK, now, enter(p, now));
+    leave(p, now);
 }
 
 static void due(void *self, uint32_t what, ru_time now)
 {
     process *p = self;
-    (void)what;
-    p->works = false;
-    switch (p->phase) {
-    case BUILD:
-        p->phase = IDLE;
-        ru_elastic_built(p->elastic, RU_OK, 1, now, enter(p, now));
-        ru_node_leave(p->shell.timers.node, now);
-        break;
-    case STEP:
+    bool worked = what == WORK, early = worked && !p->computes;
+    p->works = p->works && !worked;
+    if (what == KEEP) {
+        kept(p, now);
+    } else if (worked && (p->phase == BUILD || p->phase == ABORT)) {
+        answer(p, now);
+    } else if (early && p->phase == UPDATE &&
+               p->play[p->step % 2].updated_ns >= p->opt->script->update_ns) {
+        answer(p, now);
+    } else if (p->phase == STEP) {
         tell_ready(p, now);
-        break;
-    case COMPUTED:
-        update_some(p);
-        break;
-    case UPDATE:
-        if (p->play.updated_ns < p->opt->script->update_ns) { /* what was early has ended */
-            work(p, ru_script_update(&p->play));
-            break;
-        }
-        p->phase = IDLE;
-        ru_elastic_updated(p->elastic, p->step, RU_OK, now, enter(p, now));
-        ru_node_leave(p->shell.timers.node, now);
-        break;
-    case ABORT:
-        p->phase = IDLE;
-        ru_elastic_aborted(p->elastic, now, enter(p, now));
-        ru_node_leave(p->shell.timers.node, now);
-        break;
-    case IDLE:
-        break;
     }
+    go_on(p);
 }
 
 static void dev_build(void *self, const ru_share *share, bool plain)
@@ -140,47 +227,61 @@ static void dev_build(void *self, const ru_share *share, bool plain)
     (void)plain;
     p->phase = BUILD;
     p->share = *share;
-    work_now(p, ABORT_NS);
+    work(p, ABORT_NS, false);
 }
 
 static void dev_step(void *self, int64_t step, const ru_share *share)
 {
     process *p = self;
+    p->older = p->phase == COMPUTED ? p->step : -1;
     p->phase = STEP;
     p->step = step;
     p->share = *share;
     p->told = 0;
-    p->begun = ru_clock_now();
-    ru_script_begin(&p->play, p->opt->script, share->n, 1, false);
-    work_now(p, ru_script_compute(&p->play));
+    p->computed_ns = 0;
+    ru_script_begin(play_of(p, step), p->opt->script, share->n, 1, is_ahead(p));
+    go_on(p);
+}
+
+static uint32_t dev_depth(void *self, const char **why)
+{
+    const process *p = self;
+    *why = "the script asks for it";
+    return p->opt->ahead ? 2 : 1;
 }
 
 static void dev_abort(void *self)
 {
     process *p = self;
-    ru_loop_timer_off(p->shell.loop, due, p, 0);
+    ru_loop_timer_off(p->shell.loop, due, p, WORK);
     p->phase = ABORT;
-    work_now(p, ABORT_NS);
+    p->older = -1;
+    p->stood = true;
+    work(p, ABORT_NS, false);
 }
 
 static void dev_update(void *self, int64_t step)
 {
     process *p = self;
-    (void)step;
-    p->phase = UPDATE;
-    if (!p->works) {
-        work_now(p, ru_script_update(&p->play));
+    if (is_ahead(p) && step == p->older) {
+        ru_loop_timer(p->shell.loop, due, p, KEEP, ru_clock_now());
+        return;
     }
+    p->phase = UPDATE;
+    go_on(p);
 }
 
 static void dev_summed(void *self, int64_t step, uint32_t k, int64_t offset, int64_t size)
 {
     process *p = self;
-    (void)step;
-    (void)k;
-    (void)offset;
-    ru_script_summed(&p->play, size);
-    update_some(p);
+    check(p, step, k, offset, size);
+    p->summed[k] += size;
+    ru_script_summed(play_of(p, step), size);
+    if (p->opt->serial) { /* not within an answer of ours */
+        ru_loop_timer(p->shell.loop, due, p, LOOK, ru_clock_now());
+    } else {
+        go_on(p);
+    }
 }
 
 static ru_status dev_state_copy(void *self, uint32_t k, int64_t offset, int64_t size, ru_span *span,
@@ -231,6 +332,7 @@ static const ru_elastic_device_ops device_ops = {.name = "script",
                                                  .step = dev_step,
                                                  .abort = dev_abort,
                                                  .update = dev_update,
+                                                 .depth = dev_depth,
                                                  .summed = dev_summed,
                                                  .state_copy = dev_state_copy,
                                                  .state_release = dev_state_release,
@@ -263,7 +365,7 @@ static void keep_costs(process *p)
     ru_arena a;
     ru_arena_init(&a, 0);
     if (ru_elastic_sums_get(p->elastic, &a, &sums, NULL) == RU_OK && sums.costs != NULL) {
-        p->result.ring = sums.costs[RU_ALGO_RING];
+        memcpy(p->result.costs, sums.costs, sizeof p->result.costs);
     }
     ru_arena_fini(&a);
 }
@@ -273,6 +375,9 @@ static void on_news(void *self, const ru_elastic_news *n, ru_time now)
     process *p = self;
     if (n->what == RU_ELASTIC_COMMITTED) {
         p->committed = n->step;
+        if (p->opt->commit_ns != NULL && p->timed < p->opt->steps) {
+            p->opt->commit_ns[p->timed] = now.ns;
+        }
         p->first_ns = p->timed == 0 ? now.ns : p->first_ns;
         p->last_ns = now.ns;
         p->timed++;
@@ -290,10 +395,11 @@ static ru_status open_memory(process *p, int64_t **state_bytes, uint32_t **group
     const ru_script *s = p->opt->script;
     int64_t all = 0, most = 1 << 20;
     p->offset = RU_NEW(&p->arena, int64_t, s->n);
+    p->summed = RU_NEW(&p->arena, int64_t, s->n);
     *state_bytes = RU_NEW(&p->arena, int64_t, s->n);
     *group = RU_NEW(&p->arena, uint32_t, s->n);
-    for (uint32_t k = 0; p->offset != NULL && *state_bytes != NULL && *group != NULL && k < s->n;
-         k++) {
+    bool fits = p->offset != NULL && p->summed != NULL && *state_bytes != NULL && *group != NULL;
+    for (uint32_t k = 0; fits && k < s->n; k++) {
         p->offset[k] = all;
         (*state_bytes)[k] = s->size_bytes[k];
         (*group)[k] = k;
@@ -302,9 +408,9 @@ static ru_status open_memory(process *p, int64_t **state_bytes, uint32_t **group
     }
     p->gradients = calloc(1, (size_t)(all > 0 ? all : 1));
     p->piece = calloc(1, (size_t)most);
-    bool fits = p->offset != NULL && *state_bytes != NULL && *group != NULL &&
-                p->gradients != NULL && p->piece != NULL;
-    return fits ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", s->n);
+    return fits && p->gradients != NULL && p->piece != NULL
+               ? RU_OK
+               : RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", s->n);
 }
 
 static ru_status open_all(process *p, ru_err *err)
@@ -344,12 +450,15 @@ static ru_status open_all(process *p, ru_err *err)
                                    .equal_shares = o->equal_shares,
                                    .deterministic = o->deterministic,
                                    .sums = o->sums};
-    return ru_elastic_open(&eo, &p->arena, &p->elastic, err);
+    RU_TRY(ru_elastic_open(&eo, &p->arena, &p->elastic, err));
+    return o->table != NULL
+               ? ru_elastic_table_set(p->elastic, o->table, o->n_table, o->barrier, err)
+               : RU_OK;
 }
 
 ru_status ru_script_run(const ru_script_run_options *opt, ru_script_run_result *into, ru_err *err)
 {
-    process p = {.opt = opt};
+    process p = {.opt = opt, .older = -1, .stood = true};
     RU_CHECK(opt->script->n > 0 && opt->founders > 0);
     ru_arena_init(&p.arena, 0);
     ru_status st = open_all(&p, err);
@@ -359,6 +468,9 @@ ru_status ru_script_run(const ru_script_run_options *opt, ru_script_run_result *
     }
     if (st == RU_OK && p.shell.end_status != RU_OK) {
         st = ru_err_set(err, p.shell.end_status, "%s", p.shell.end_text);
+    }
+    if (st == RU_OK && p.wrong.status != RU_OK) {
+        st = ru_err_set(err, p.wrong.status, "%s", p.wrong.text);
     }
     ru_node_quiet(p.shell.timers.node);
     ru_elastic_close(p.elastic);

@@ -2,14 +2,15 @@
  * computes nothing. Channel, membership, collectives and elastic training are those of a real job;
  * the device sleeps until absolute instants, so that a late wake-up does not make a step longer.
  *
- * Gradients have memory, since the collectives add them; state is not kept.
+ * Gradients have memory, since the collectives add them; state is not kept. With `check` each
+ * process fills its gradients with a number of its own and looks at every sum.
  *
  * Thread: one, which runs the loop. */
 #ifndef RU_TRAIN_SCRIPT_PROCESS_H
 #define RU_TRAIN_SCRIPT_PROCESS_H
 
 #include "cost/step/coll.h"
-#include "plan/net/sums.h"
+#include "plan/net/sums_live.h"
 #include "train/script/script.h"
 
 typedef struct ru_script_run_options {
@@ -23,6 +24,15 @@ typedef struct ru_script_run_options {
     uint32_t token_bytes;
     bool equal_shares, deterministic;
     ru_sums_method sums; /* before anything is measured */
+    /* [n_table] sums of all views; NULL: those of `sums`. barrier: why each step waits for all of
+     * them, a constant; NULL: with `ahead` two steps may be under way. */
+    const ru_sums_cut *table;
+    uint32_t n_table;
+    const char *barrier;
+    bool ahead;
+    bool serial; /* a gradient is summed when the one before is, the first when all are made */
+    bool check;  /* all founders stay to the end */
+    int64_t *commit_ns; /* [steps] into: when each step counted, by the clock; NULL: not wanted */
     /* It listens there now. May be NULL. */
     void (*address)(void *self, const char *address);
     void *self;
@@ -33,10 +43,11 @@ typedef struct ru_script_run_result {
     int64_t
         step_ns; /* mean of committed steps, from the first commit to the last; 0: fewer than 2 */
     uint32_t members;
-    ru_coll_cost ring; /* as measured at the start; n_points 0: not */
+    ru_coll_cost costs[RU_COLL_ALGOS]; /* as measured at the start; n_points 0: not */
 } ru_script_run_result;
 
-/* Until the job has ended. Errors: RU_E_MEM, RU_E_PEER, those of the link. */
+/* Until the job has ended. Errors: RU_E_MEM, RU_E_PEER, those of the link; RU_E_DATA for a wrong
+ * sum. */
 RU_MUST_USE ru_status ru_script_run(const ru_script_run_options *opt, ru_script_run_result *into,
                                     ru_err *err);
 
