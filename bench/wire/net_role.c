@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bench/wire/order.h"
+#include "bench/wire/sums.h"
 #include "env/process/self.h"
 
 static const uint8_t token[] = "both ends of one benchmark";
@@ -287,6 +288,9 @@ ru_status ru_bench_net_role(const char *const *words, uint32_t n, ru_err *err)
     }
     if (n >= 1 && strncmp(words[0], "order-", 6) == 0) {
         return rui_order_role(words, n, err);
+    }
+    if (n >= 1 && strncmp(words[0], "sums-", 5) == 0) {
+        return rui_sums_role(words, n, err);
     }
     if (n >= 1 && strncmp(words[0], "bare-", 5) == 0) {
         return rui_net_bare(words, n, err);

@@ -47,8 +47,7 @@ typedef struct bench {
 /* -- graphs --------------------------------------------------------------------------------------
  */
 
-/* Places in topological order, as the file has them where it may choose. */
-static ru_status sort(const ru_layer_graph *g, ru_arena *a, uint32_t *place, ru_err *err)
+ru_status rui_order_sort(const ru_layer_graph *g, ru_arena *a, uint32_t *place, ru_err *err)
 {
     uint32_t *waits = RU_NEW(a, uint32_t, g->n), done = 0;
     if (waits == NULL) {
@@ -90,7 +89,7 @@ static ru_status load(bench *t, const char *name, double ratio, ru_script_ops *o
     if (place == NULL || ns == NULL || need == NULL || edges == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the graph %s", name);
     }
-    RU_TRY(sort(&g, a, place, err));
+    RU_TRY(rui_order_sort(&g, a, place, err));
     double bytes = 0, time = 0, least = (double)STEP_NS * (ratio < 1 ? ratio : 1);
     for (uint32_t i = 0; i < g.n; i++) {
         bytes += g.layers[i].param_bytes;
