@@ -11,6 +11,7 @@
 #include "bench/train/fleet.h"
 #include "bench/wire/net.h"
 #include "bench/wire/order.h"
+#include "bench/wire/sums.h"
 #include "env/file/file.h"
 #include "env/process/self.h"
 #include "tool/run.h"
@@ -63,14 +64,17 @@ static const struct {
 #define RU_X(name, fn, help) {#name, fn, help},
     BENCH_LIST(RU_X)
 #undef RU_X
+        {"allreduce-plan", ru_bench_sums,
+         "steps whose gradients are summed by the plan, as DDP does, and one by one, on shaped "
+         "links"},
 };
 
 static ru_status list(void)
 {
     for (uint32_t k = 0; k < RU_ARRAY_LEN(benches); k++) {
-        printf("%-10s %s\n", benches[k].name, benches[k].help);
+        printf("%-14s %s\n", benches[k].name, benches[k].help);
     }
-    printf("%-10s %s\n", "replay", "policies and their baselines on published data [NAME]...");
+    printf("%-14s %s\n", "replay", "policies and their baselines on published data [NAME]...");
     return RU_OK;
 }
 
