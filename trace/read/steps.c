@@ -131,12 +131,17 @@ static uint32_t part_of(const ru_trace *t, const ru_record *r, uint32_t outer)
                 return PART_SUMS;
             }
         }
-        return strcmp(name->name, "input") == 0  ? RU_STEP_INPUT
-               : strcmp(name->name, "rows") == 0 ? RU_STEP_NETWORK
-                                                 : RU_STEP_OTHER;
+        return strcmp(name->name, "input") == 0              ? RU_STEP_INPUT
+               : strcmp(name->name, "rows") == 0             ? RU_STEP_NETWORK
+               : strcmp(name->name, "wait for a stage") == 0 ? RU_STEP_PEER
+                                                             : RU_STEP_OTHER;
     }
-    if (strcmp(name->category, "train") == 0 && strcmp(name->name, "tasks") == 0) {
-        return RU_STEP_COMPUTE; /* any number of threads work on them */
+    static const char *const works[] = {"tasks", "forward", "backward",
+                                        "update"}; /* of any number of threads; parts of a stage */
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(works) && strcmp(name->category, "train") == 0; k++) {
+        if (strcmp(name->name, works[k]) == 0) {
+            return RU_STEP_COMPUTE;
+        }
     }
     if (strcmp(name->category, "train") == 0 && strcmp(name->name, "input") == 0) {
         return RU_STEP_INPUT;
