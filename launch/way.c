@@ -1,7 +1,9 @@
 #include "launch/way.h"
 
 #include <stdio.h>
+#include <string.h>
 
+#include "env/file/file.h"
 #include "env/process/self.h"
 #include "exec/pool.h"
 #include "run/ckpt.h"
@@ -9,7 +11,8 @@
 #include "train/worker/worker_pipe.h"
 
 /* Data parallel or a pipeline, and its cut, by measured layers. */
-static ru_status choose_way(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, ru_err *err)
+static ru_status choose_way(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena,
+                            const char **asked, ru_err *err)
 {
     uint32_t n = plan->workers_max, cores = ru_pool_cores();
     ru_pipe_layers l;
@@ -47,12 +50,14 @@ static ru_status choose_way(ru_job *job, const ru_hosts_plan *plan, ru_arena *ar
                   "%s (one worker: %.3g ms); trains %s\n",
                   l.n, n, 1e3 * c.data_s, t.p, 1e3 * c.single_s,
                   pipeline ? "as a pipeline" : "data parallel");
+    *asked = pipeline ? c.asked : NULL;
     job->train.parallel = pipeline ? RU_PARALLEL_PIPELINE : RU_PARALLEL_DATA;
     job->train.pipeline.cut = (ru_conf_texts){.at = c.cut, .n = pipeline ? c.n_cut : 0};
     return RU_OK;
 }
 
-ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, ru_err *err)
+ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, const char **asked,
+                       ru_err *err)
 {
     bool automatic = job->train.parallel == RU_PARALLEL_AUTO;
     bool several = plan->hosts.n > 1 || plan->is_worker || plan->source == RU_HOSTS_TORCHRUN;
@@ -75,7 +80,7 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
                        against);
     }
     if (automatic || job->train.pipeline.cut.n == 0) {
-        RU_TRY(choose_way(job, plan, arena, err));
+        RU_TRY(choose_way(job, plan, arena, asked, err));
     }
     return job->train.parallel == RU_PARALLEL_DATA ? RU_OK
                                                    : ru_pipe_job_check(job, plan->workers_max, err);
@@ -100,15 +105,44 @@ static bool starts_again(ru_arena *arena, ru_train_options *to, const ru_launch_
     return true;
 }
 
+/* The folder is there: what was asked for its cut, for the worker that leads. */
+typedef struct asked {
+    ru_run_opened inner;
+    const char *text;
+    ru_arena *arena;
+} asked;
+
+static ru_status put_asked(void *self, const char *out, ru_err *err)
+{
+    const asked *x = self;
+    const char *dir = ru_path_join(x->arena, out, "plans");
+    const char *path = dir != NULL ? ru_path_join(x->arena, dir, "pipe.json") : NULL;
+    if (path == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a path");
+    }
+    if (x->text != NULL) {
+        RU_TRY(ru_dir_make(dir, err));
+        RU_TRY(ru_file_own(path, x->text, (int64_t)strlen(x->text), err));
+    } else if (ru_path_exists(path)) { /* of another cut */
+        RU_TRY(ru_path_remove(path, err));
+    }
+    return x->inner.fn != NULL ? x->inner.fn(x->inner.self, out, err) : RU_OK;
+}
+
 ru_status ru_way_launch(const ru_launch_options *lo, ru_train_options *to, ru_arena *arena,
                         ru_launch_result *out, ru_err *err)
 {
     int64_t before = -1;
     ru_status st;
+    asked x = {.inner = to->opened, .text = to->pipe_asked, .arena = arena};
+    if (to->job != NULL && to->job->train.parallel == RU_PARALLEL_PIPELINE) {
+        to->opened = (ru_run_opened){.fn = put_asked, .self = &x};
+    }
     ru_self_stop_watch();
     do {
         st = ru_launch(lo, arena, out, err);
     } while (st == RU_OK && starts_again(arena, to, out, &before));
     ru_self_stop_unwatch();
+    to->opened = x.inner;
     return st;
 }

@@ -112,6 +112,10 @@ typedef struct ru_pipe_plan {
 RU_MUST_USE ru_status ru_plan_pipe(const ru_pipe_in *in, ru_arena *out, ru_arena *scratch,
                                    ru_pipe_plan *plan, ru_err *err);
 
+/* What an input of the row `pipe` (plan/row/policy.def) asks. Owner: arrays live in `a`. Errors:
+ * RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_pipe_in_of(const void *row_in, ru_arena *a, ru_pipe_in *in, ru_err *err);
+
 /* Layers go forward through the stages, parts nest and use no more units than there are, stages fit
  * into memory, and the predicted figures are those of the parts. Shares no code with the planner.
  * Errors: RU_E_INFEASIBLE, RU_E_LIMIT. */

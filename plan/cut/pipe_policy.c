@@ -104,8 +104,9 @@ static const ru_conf_table table =
     RU_TABLE("pipe", pipe_file, fields, "a network to train, and the workers that train it",
              .check = check_file);
 
-static ru_status inner(const pipe_file *f, ru_arena *a, ru_pipe_in *in, ru_err *err)
+ru_status ru_pipe_in_of(const void *row_in, ru_arena *a, ru_pipe_in *in, ru_err *err)
 {
+    const pipe_file *f = row_in;
     const pipe_layer *from = f->layers.at;
     uint32_t n_edges = 0, e = 0;
     for (uint32_t i = 0; i < f->layers.n; i++) {
@@ -140,14 +141,14 @@ static ru_status inner(const pipe_file *f, ru_arena *a, ru_pipe_in *in, ru_err *
 static ru_status plan_pipe(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
     ru_pipe_in q;
-    RU_TRY(inner(in, tools->scratch, &q, err));
+    RU_TRY(ru_pipe_in_of(in, tools->scratch, &q, err));
     return ru_plan_pipe(&q, tools->out, tools->scratch, plan, err);
 }
 
 static ru_status check_pipe(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
     ru_pipe_in q;
-    RU_TRY(inner(in, scratch, &q, err));
+    RU_TRY(ru_pipe_in_of(in, scratch, &q, err));
     return ru_plan_pipe_check(&q, plan, scratch, err);
 }
 

@@ -624,7 +624,8 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
     ru_train_result result;
     RU_TRY(load_job(in, &job, &conf, err));
     RU_TRY(check_servers(&job, conf, plan.workers_max, err));
-    RU_TRY(ru_cmd_flag(in, "find-lr") ? RU_OK : ru_way_check(&job, &plan, in->arena, err));
+    const char *asked = NULL;
+    RU_TRY(ru_cmd_flag(in, "find-lr") ? RU_OK : ru_way_check(&job, &plan, in->arena, &asked, err));
     bool quiet = in->verbose < 0;
     bool mixed = ru_cmd_flag(in, "json") && ru_self_columns(1) > 0; /* lines and a moving line */
     ru_train_options to = {
@@ -637,6 +638,7 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
         .columns = in->progress && !mixed ? ru_self_columns(2) : 0,
         .cache_dir = ru_choices_dir(in->arena),
         .opened = opened,
+        .pipe_asked = asked,
     };
     if (ru_cmd_given(in, "functions")) {
         return rui_train_functions(in, &to, plan.workers_max, err);

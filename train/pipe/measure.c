@@ -199,7 +199,8 @@ ru_status ru_pipe_measure(const ru_job *job, uint32_t threads, ru_arena *arena, 
                           ru_err *err)
 {
     meter m = {.job = job, .arena = arena, .threads = threads};
-    ru_pipe_layers l = {.micro = job->train.accumulate > 1 ? (uint32_t)job->train.accumulate : 1};
+    ru_pipe_layers l = {.micro = job->train.accumulate > 1 ? (uint32_t)job->train.accumulate : 1,
+                        .schedule = (ru_pipe_schedule)job->train.pipeline.schedule};
     ru_status st = open_model(&m, err);
     st = st == RU_OK ? list_layers(&m, &l.name, &l.n, err) : st;
     if (st == RU_OK) {
@@ -231,7 +232,7 @@ static void put_ns(ru_json *j, const char *key, int64_t ns)
 
 void ru_pipe_question(const ru_pipe_layers *l, uint32_t units, double bytes_per_s, ru_json *j)
 {
-    ru_json_str(j, "method", "flush");
+    ru_json_str(j, "method", l->schedule == RU_PIPE_SCHEDULE_GPIPE ? "gpipe" : "flush");
     /* Data-parallel workers divide the batch, so its whole exchange is one step's: "paper". */
     ru_json_str(j, "cost", "paper");
     ru_json_i64(j, "microbatches", l->micro);
@@ -274,6 +275,9 @@ ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes
     ru_json_open(&j, NULL, '{');
     ru_pipe_question(l, workers, bytes_per_s, &j);
     ru_json_close(&j);
+    if (text.cut) {
+        return full(err);
+    }
     void *in = ru_arena_zalloc(arena, policy->in->size_bytes, 64);
     const char **cut = RU_NEW(arena, const char *, l->n);
     if (in == NULL || cut == NULL) {
@@ -289,7 +293,8 @@ ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes
     ru_arena_fini(&scratch);
     RU_TRY(st);
     const ru_pipe_plan *p = a.plan;
-    ru_pipe_choice choice = {.cut = cut, .data_s = p->data_parallel_s, .single_s = p->single_s};
+    ru_pipe_choice choice = {
+        .cut = cut, .data_s = p->data_parallel_s, .single_s = p->single_s, .asked = text.p};
     for (uint32_t k = 1; k < p->n_layers && p->n_stages == workers; k++) {
         if (p->stage_of[k] != p->stage_of[k - 1]) {
             cut[choice.n_cut++] = l->name[k];

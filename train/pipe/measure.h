@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "train/job/job.h"
+#include "train/pipe/order.h"
 
 typedef struct ru_pipe_layers {
     const char **name; /* [n] a cut begins the stage of layer k with name[k]; name[0]: the first */
@@ -18,6 +19,7 @@ typedef struct ru_pipe_layers {
     int64_t *param_bytes;
     int64_t *cross_bytes; /* [n] of a batch, forward, between layer k and the later ones */
     uint32_t micro;
+    ru_pipe_schedule schedule;
     double state; /* bytes of gradients and slots per byte of parameters */
 } ru_pipe_layers;
 
@@ -35,6 +37,7 @@ typedef struct ru_pipe_choice {
     const char *const *cut;              /* [n_cut] */
     uint32_t n_cut;                      /* workers - 1; 0: no pipeline of all workers was found */
     double pipeline_s, data_s, single_s; /* predicted for a step; pipeline_s 0: none */
+    const char *asked;                   /* the policy's input, JSON */
 } ru_pipe_choice;
 
 RU_MUST_USE ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s,

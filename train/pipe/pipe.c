@@ -238,7 +238,8 @@ void ru_pipe_send(ru_pipe *p, uint32_t link, uint32_t number, ru_span span, ru_t
                                 .spans = &span,
                                 .n_spans = 1,
                                 .fence = true,
-                                .cookie = cookie_of(link, number, 0)};
+                                .cookie = cookie_of(link, number, 0),
+                                .label = p->links[link].label};
     if (!p->ended) {
         refused(p, to, ru_chan_send(p->chan, &in, now, &id), now, fx);
     }
@@ -255,7 +256,8 @@ void ru_pipe_post(ru_pipe *p, uint32_t link, uint32_t number, ru_span span, ru_t
                                 .spans = &span,
                                 .n_spans = 1,
                                 .class = RU_CLASS_NORMAL,
-                                .cookie = cookie_of(link, number, POSTED)};
+                                .cookie = cookie_of(link, number, POSTED),
+                                .label = p->links[link].label};
     if (!p->ended) {
         refused(p, from, ru_chan_post(p->chan, &in, now, &id), now, fx);
     }

@@ -23,6 +23,7 @@ enum { RU_PIPE_DECISION_MAX = 64, RU_PIPE_LINKS_MAX = 1 << 14 };
 
 typedef struct ru_pipe_link {
     uint32_t from, to; /* stages */
+    uint16_t label;    /* of its records (ru_recorder_name); 0: none */
 } ru_pipe_link;
 
 typedef enum ru_pipe_what {

@@ -1,5 +1,6 @@
 #include "train/worker/worker_pipe.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -208,6 +209,14 @@ static ru_status list_states(rui_pipe_worker *w, ru_err *err)
     return RU_OK;
 }
 
+static ru_pipe_link link_of(const rui_pipe_worker *w, uint32_t from, uint32_t to)
+{
+    char name[64];
+    (void)snprintf(name, sizeof name, "stage %u to %u", from + 1, to + 1);
+    return (ru_pipe_link){
+        .from = from, .to = to, .label = ru_recorder_name(w->t.recorder, name, "stage")};
+}
+
 static ru_status list_links(rui_pipe_worker *w, ru_err *err)
 {
     const ru_stages *s = &w->stages;
@@ -219,8 +228,8 @@ static ru_status list_links(rui_pipe_worker *w, ru_err *err)
     }
     for (uint32_t i = 0; i < s->n_edges; i++) {
         const ru_stage_edge *e = &s->edges[i];
-        w->links[2 * i] = (ru_pipe_link){.from = e->from, .to = e->to};
-        w->links[2 * i + 1] = (ru_pipe_link){.from = e->to, .to = e->from};
+        w->links[2 * i] = link_of(w, e->from, e->to);
+        w->links[2 * i + 1] = link_of(w, e->to, e->from);
     }
     for (uint32_t k = 0; k < s->n; k++) {
         w->links[2 * s->n_edges + k] = (ru_pipe_link){.from = k, .to = s->n - 1};

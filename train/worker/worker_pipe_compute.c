@@ -6,6 +6,7 @@
  *   decision of the leader, then the update
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,10 +96,25 @@ static ru_status set_ports(rui_pipe_worker *w, uint32_t slot, ru_err *err)
     return ru_exe_ports_set(w->slot[slot], ports, n, err);
 }
 
+/* Which records are whose (trace/read/stages.h). */
+static void name_records(rui_pipe_worker *w)
+{
+    char text[256];
+    ru_recorder *r = w->t.recorder;
+    bool flush = w->schedule == RU_PIPE_SCHEDULE_FLUSH;
+    w->t.names.sums = ru_recorder_name(r, "wait for a stage", "train");
+    w->names = (rui_pipe_names){.forward = ru_recorder_name(r, "forward", "train"),
+                                .backward = ru_recorder_name(r, "backward", "train"),
+                                .update = ru_recorder_name(r, "update", "train")};
+    (void)snprintf(text, sizeof text, "%u %u %u %s %s", w->stage, w->stages.n, w->micro,
+                   flush ? "flush" : "gpipe", own(w)->first);
+    ru_recorder_meta(r, "pipe", text);
+}
+
 static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
 {
     rui_trainer *t = &w->t;
-    t->names.sums = ru_recorder_name(t->recorder, "wait for a stage", "train");
+    name_records(w);
     w->n_slots = ru_pipe_in_flight(w->schedule, w->stage, w->stages.n, w->micro);
     w->slot = RU_NEW(w->arena, ru_exe *, w->n_slots);
     w->order = RU_NEW(w->arena, ru_pipe_act, 2 * w->micro);
@@ -148,7 +164,9 @@ static ru_status feed(rui_pipe_worker *w, ru_exe *e, ru_err *err)
                    (size_t)ru_type_bytes(&ru_graph_value(&s->graph, v)->type));
         }
     }
-    w->t.split.input_ns += ru_time_since(ru_clock_now(), begun);
+    ru_time now = ru_clock_now();
+    w->t.split.input_ns += ru_time_since(now, begun);
+    ru_rec_span(w->t.recorder, w->t.names.input, begun.ns, now.ns, 0);
     return RU_OK;
 }
 
@@ -224,7 +242,10 @@ static ru_status update(rui_pipe_worker *w, double lr, const ru_run_args *args, 
     if (s->step.v != 0) {
         *(int64_t *)ru_exe_input(w->home, s->step) = args->step + 1;
     }
-    return ru_exe_phase(w->home, RU_PHASE_UPDATE, args, err);
+    ru_time begun = ru_clock_now();
+    ru_status st = ru_exe_phase(w->home, RU_PHASE_UPDATE, args, err);
+    ru_rec_span(w->t.recorder, w->names.update, begun.ns, ru_clock_now().ns, 0);
+    return st;
 }
 
 /* The next decision of the leader. */
@@ -258,7 +279,10 @@ static ru_status parts(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_dec
                                   .step = step,
                                   .sample_offset = (int64_t)j * w->micro_n};
         w->number = first + j;
+        ru_time begun = ru_clock_now();
         RU_TRY(w->order[k].back ? backward(w, j, &args, err) : forward(w, j, &args, err));
+        ru_rec_span(w->t.recorder, w->order[k].back ? w->names.backward : w->names.forward,
+                    begun.ns, ru_clock_now().ns, j);
         left -= !w->order[k].back;
         if (leads(w) && left == 0 && !w->order[k].back) {
             RU_TRY(rui_pipe_decide(w, step, lr, d, err));
@@ -303,6 +327,7 @@ static ru_status one_step(rui_pipe_worker *w, bool *over, ru_err *err)
     double lr = ru_schedule_lr(&t->schedule, t->optimizer.lr, step);
     rui_pipe_decision d = {0};
     ru_time begun = ru_clock_now();
+    int64_t read_ns = t->split.input_ns;
     w->waited_ns = 0;
     RU_TRY(parts(w, step, lr, &d, err));
     RU_TRY(update(w, lr, &(ru_run_args){.seed = (uint64_t)t->job->train.seed, .step = step}, err));
@@ -312,7 +337,7 @@ static ru_status one_step(rui_pipe_worker *w, bool *over, ru_err *err)
     ru_time now = ru_clock_now();
     int64_t ns = ru_time_since(now, begun);
     t->split.network_ns += w->waited_ns;
-    t->split.compute_ns += ns - w->waited_ns;
+    t->split.compute_ns += ns - w->waited_ns - (t->split.input_ns - read_ns);
     ru_rec_span(t->recorder, t->names.step, begun.ns, now.ns, t->step_done);
     RU_TRY(leads(w) ? rui_pipe_report(w, lr, ns, err) : RU_OK);
     return follow(w, &d, over, err);

@@ -117,7 +117,7 @@ static ru_status await(rui_pipe_worker *w, uint32_t link, uint32_t number)
     if (begun.ns != 0) {
         ru_time now = ru_clock_now();
         w->waited_ns += ru_time_since(now, begun);
-        ru_rec_wait(w->t.recorder, w->t.names.sums, begun.ns, now.ns, w->t.names.sums);
+        ru_rec_wait(w->t.recorder, w->t.names.sums, begun.ns, now.ns, w->links[link].label);
     }
     return over ? RU_E_CANCELLED : RU_OK;
 }

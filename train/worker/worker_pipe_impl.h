@@ -62,6 +62,11 @@ typedef struct rui_pipe_state {
     int64_t offset, bytes;
 } rui_pipe_state;
 
+/* Of trace records (trace/read/stages.h). */
+typedef struct rui_pipe_names {
+    uint16_t forward, backward, update;
+} rui_pipe_names;
+
 /* What the threads tell each other. */
 typedef struct rui_pipe_told {
     bool viewed, go; /* the stages have their workers; all are ready */
@@ -109,6 +114,7 @@ typedef struct rui_pipe_worker {
     rui_flow *flows; /* [n_links] */
     uint32_t saves;
     int64_t waited_ns; /* in the step under way */
+    rui_pipe_names names;
     float loss, correct, count;
     ru_run_report_summary summary;
     bool reported;

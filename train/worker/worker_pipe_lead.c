@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "env/file/file.h"
 #include "env/process/self.h"
 #include "train/worker/worker_pipe_impl.h"
 
@@ -69,6 +70,42 @@ static void say_stages(const rui_pipe_worker *w)
                       w->micro < w->stages.n ? "; raise train.accumulate" : "");
 }
 
+/* The plan whose cut this is, if Rubato chose it (launch/way.c). */
+static ru_status read_plan(rui_trainer *t, ru_err *err)
+{
+    const ru_policy *policy = &ru_policy_pipe;
+    char *text;
+    int64_t size;
+    ru_conf *c;
+    const char *path = ru_path_join(t->arena, t->out, "plans/pipe.json");
+    void *in = ru_arena_zalloc(t->arena, policy->in->size_bytes, 64);
+    if (path == NULL || in == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the plan of the stages");
+    }
+    if (!ru_path_exists(path)) {
+        return RU_OK;
+    }
+    RU_TRY(ru_file_read(path, RU_CONF_BULK_BYTES_MAX, t->arena, &text, &size, err));
+    RU_TRY(ru_conf_new(policy->in, t->arena, &c, err));
+    ru_conf_bulk(c);
+    RU_TRY(ru_conf_add_json(c, path, text, size, err));
+    RU_TRY(ru_conf_apply(c, in, err));
+    ru_decisions_add(t->decisions, policy, in, false);
+    return RU_OK;
+}
+
+/* Mean time of a step so far, beside what the plan says. */
+static void tell_step(rui_trainer *t)
+{
+    const ru_run_report_split *p = &t->split;
+    int64_t steps = t->step_done - t->step_resumed;
+    if (steps > 0) {
+        ru_decisions_measured(t->decisions, &ru_policy_pipe, "minibatch_s", RU_NAN,
+                              1e-9 * (double)(p->compute_ns + p->network_ns + p->input_ns) /
+                                  (double)steps);
+    }
+}
+
 ru_status rui_pipe_lead_open(rui_pipe_worker *w, ru_err *err)
 {
     rui_trainer *t = &w->t;
@@ -80,6 +117,7 @@ ru_status rui_pipe_lead_open(rui_pipe_worker *w, ru_err *err)
     RU_TRY(rui_trainer_ckpt(t, err));
     ru_ckpt_source(t->ckpt, read_state, w);
     rui_trainer_decided(t);
+    RU_TRY(read_plan(t, err));
     RU_TRY(rui_trainer_dir_files(t, err));
     t->begun = t->saved = ru_clock_now();
     RU_TRY(rui_trainer_reports(t, t->opt->resume, t->step_resumed, w->arena, err));
@@ -168,6 +206,7 @@ static ru_status finish(rui_pipe_worker *w, const char *ended, ru_err *err)
     rui_trainer *t = &w->t;
     bool stopped = strcmp(ended, "stopped") == 0;
     RU_TRY(rui_trainer_not_diverged(t, stopped, err));
+    tell_step(t);
     RU_TRY(rui_trainer_finish(t, ended, &w->summary, err));
     w->reported = true;
     return RU_OK;
