@@ -11,6 +11,7 @@
 #include "tool/explain/explain_errors.h"
 #include "tool/explain/explain_ops.h"
 #include "tool/explain/explain_order.h"
+#include "tool/explain/explain_pipe.h"
 #include "tool/explain/explain_pulled.h"
 #include "tool/explain/explain_rounds.h"
 #include "tool/explain/explain_sums.h"
@@ -292,6 +293,30 @@ static ru_status show_installed(const ru_world *w, const ru_world_plan *plan, co
     return show_measured(with != NULL ? with : plan, arena, out, err);
 }
 
+/* Values of --if: those for the stages of a pipeline, or the others. */
+static const char *const *sets_of(ru_cmd_in *in, const ru_policy *p, bool stages, uint32_t *n)
+{
+    uint32_t all;
+    const char *const *sets = ru_cmd_texts(in, "if", &all);
+    const char **some = RU_NEW(in->arena, const char *, all + 1);
+    *n = 0;
+    for (uint32_t i = 0; i < all && some != NULL; i++) {
+        if ((p == &ru_policy_pipe && rui_explain_pipe_is(sets[i])) == stages) {
+            some[(*n)++] = sets[i];
+        }
+    }
+    return some;
+}
+
+/* What became of the stages. *shown: there are records of some. */
+static ru_status explain_stages(ru_cmd_in *in, const void *input, const void *plan, ru_text *out,
+                                bool *shown, ru_err *err)
+{
+    uint32_t n;
+    const char *const *sets = sets_of(in, &ru_policy_pipe, true, &n);
+    return rui_explain_pipe(in->args[0], input, plan, sets, n, in->arena, out, shown, err);
+}
+
 static ru_status explain(ru_cmd_in *in, const ru_world *w, const ru_conf *job, const ru_policy *p,
                          ru_text *out, ru_err *err)
 {
@@ -299,8 +324,16 @@ static ru_status explain(ru_cmd_in *in, const ru_world *w, const ru_conf *job, c
     const ru_world_plan *plan;
     const char *const *method = NULL;
     uint32_t n_sets, n_method = 0;
-    const char *const *sets = ru_cmd_texts(in, "if", &n_sets);
+    bool shown = false;
+    const char *const *sets = sets_of(in, p, false, &n_sets);
     ru_text_putf(out, "\n-- %s: %s\n", p->name, p->decides);
+    if (p == &ru_policy_pipe && n_sets == 0 && ru_world_plan_newest(w, p->name) == NULL) {
+        RU_TRY(explain_stages(in, NULL, NULL, out, &shown, err));
+        if (shown) {
+            ru_text_put(out, "the job names its cut: nothing was predicted before it began\n");
+            return RU_OK;
+        }
+    }
     if (job != NULL && ru_world_plan_newest(w, p->name) == NULL &&
         rui_explain_app_none(job, w, p, out)) {
         method = rui_explain_app_reassign(job, p, workers_of(w), in->arena, &n_method);
@@ -328,6 +361,8 @@ static ru_status explain(ru_cmd_in *in, const ru_world *w, const ru_conf *job, c
     } else if (p == &ru_policy_order) {
         RU_TRY(rui_explain_order(input, a.plan, in->arena, out, err));
         RU_TRY(rui_explain_pulled(w, in->arena, out, err));
+    } else if (p == &ru_policy_pipe) {
+        RU_TRY(explain_stages(in, input, a.plan, out, &shown, err));
     }
     RU_TRY(show_installed(w, plan, &a.head.id, n_sets > 0, in->arena, out, err));
     return n_method > 0 && n_sets == 0
@@ -414,13 +449,16 @@ static const ru_opt opts[] = {
     RU_OPT(TEXTS, "if", "KEY=VALUE",
            "with a policy: decide again with this key of the input changed. Without: predict the "
            "step with changed costs: network=10Gbit or x0.5, workers=4, per_host=1, device=x2 or "
-           "1:x0.5 (worker 1), quota=x2 or 1:x0.5, batch=256, collective=direct, storage=x0.5"),
+           "1:x0.5 (worker 1), quota=x2 or 1:x0.5, batch=256, collective=direct, storage=x0.5. "
+           "With pipe: network=10Gbit or x0.5, worker3=x0.5, and the step of these stages then"),
 };
 
 static const ru_example examples[] = {
     {"rubato explain runs/digits-1", "show every decision of a run"},
     {"rubato explain runs/digits-1 coll", "show one decision"},
     {"rubato explain world.json share --if gain_min=0", "input changed by --if"},
+    {"rubato explain runs/digits-1 pipe --if worker2=x0.5",
+     "the step of a pipeline if worker 2 had half the speed"},
     {"rubato explain 127.0.0.1:8000 p99",
      "where a served request at this quantile spent its time, and why its batch left"},
     {"rubato explain 127.0.0.1:8000 batch",

@@ -58,7 +58,7 @@ bool rui_what_if_is(const char *set)
     return false;
 }
 
-static bool factor_of(const char *text, double *into)
+bool rui_factor_of(const char *text, double *into)
 {
     char *end;
     *into = text[0] == 'x' ? strtod(text + 1, &end) : 0;
@@ -72,8 +72,7 @@ static bool whole_of(const char *text, int64_t most, int64_t *into)
     return end != text && *end == '\0' && *into >= 1 && *into <= most;
 }
 
-/* "10Gbit", "250 Mbit/s", "1.25GB/s" in bytes/s. */
-static bool rate_of(const char *text, double *into)
+bool rui_rate_of(const char *text, double *into)
 {
     static const struct {
         const char *unit;
@@ -97,11 +96,11 @@ static bool whose_of(const char *text, double *all, int64_t *worker, double *one
 {
     const char *colon = strchr(text, ':');
     if (colon == NULL) {
-        return factor_of(text, all);
+        return rui_factor_of(text, all);
     }
     char *end;
     *worker = strtoll(text, &end, 10);
-    return end == colon && *worker >= 1 && *worker <= WORKERS_MAX && factor_of(colon + 1, one);
+    return end == colon && *worker >= 1 && *worker <= WORKERS_MAX && rui_factor_of(colon + 1, one);
 }
 
 static ru_status ask(const char *set, question *q, ru_err *err)
@@ -124,7 +123,7 @@ static ru_status ask(const char *set, question *q, ru_err *err)
     bool ok = false;
     switch (k) {
     case 0:
-        ok = factor_of(v, &q->network_factor) || rate_of(v, &q->network);
+        ok = rui_factor_of(v, &q->network_factor) || rui_rate_of(v, &q->network);
         break;
     case 1:
         ok = whole_of(v, WORKERS_MAX, &q->workers);
@@ -146,7 +145,7 @@ static ru_status ask(const char *set, question *q, ru_err *err)
         ok = q->direct || strcmp(v, "fastest") == 0;
         break;
     default:
-        ok = factor_of(v, &q->storage);
+        ok = rui_factor_of(v, &q->storage);
         break;
     }
     return ok ? RU_OK

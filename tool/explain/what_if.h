@@ -24,6 +24,10 @@
 
 /* Is this KEY=VALUE a question of this kind? */
 bool rui_what_if_is(const char *set);
+/* Values of such questions: "x0.5"; "10Gbit", "250 Mbit/s", "1.25GB/s" in bytes/s. False: it is
+ * none, or out of bounds. */
+bool rui_factor_of(const char *text, double *into);
+bool rui_rate_of(const char *text, double *into);
 /* Errors: RU_E_USAGE names the value and what was expected; RU_E_MISSING lacks facts. */
 RU_MUST_USE ru_status rui_what_if(const ru_world *w, const char *const *sets, uint32_t n,
                                   ru_arena *arena, ru_text *out, ru_err *err);
