@@ -7,7 +7,7 @@
 #   3. a stop signal saves, and the run continues to the same bytes;
 #   4. kill -9 of a worker: all stages start again from the newest checkpoint, to the same bytes;
 #   5. what a pipeline cannot do is refused before the first step;
-#   6. cuts are chosen by measured layers, and auto says what it takes.
+#   6. cuts are chosen by measured layers, and auto says what it takes; explain shows what was predicted and what came.
 set -eu
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-pipeline-XXXXXX")
@@ -188,6 +188,17 @@ grep -q 'a cluster starts them one after the other' refused.log || fail "a clust
 pipe conv chosen 2 'bytes_per_s: 1e15'
 grep -q '21 layers measured; predicted for a step of 2 workers: .*, cut at .*; trains as a pipeline' chosen.log || fail "no choice is told: $(head -2 chosen.log)"
 same conv-one chosen
+"$rubato" explain chosen pipe >explained.txt || fail "a chosen cut is not explained"
+grep -q '^installed; 1 plan' explained.txt || fail "the plan of the cut is not the one that explain makes: $(tail -8 explained.txt)"
+grep -q 'minibatch' explained.txt || fail "the step of the plan is not shown: $(cat explained.txt)"
+grep -q 'a step: .* recorded, .* predicted before the run .* by the schedule' explained.txt || fail "predicted and measured are not side by side: $(cat explained.txt)"
+"$rubato" explain drop-3 pipe --if network=x0.5 >explained.txt || fail "a cut of the job is not explained"
+grep -q 'stages in a step of 4 micro-batches (gpipe)' explained.txt || fail "no stages are shown: $(cat explained.txt)"
+[ "$(grep -c 'activations\|gradients' explained.txt)" = 4 ] || fail "not all links are shown: $(cat explained.txt)"
+grep -q 'with --if: .* by the schedule' explained.txt || fail "--if has no answer: $(cat explained.txt)"
+code=0
+"$rubato" explain drop-3 pipe --if worker9=x2 >explained.txt 2>&1 || code=$?
+[ $code = 2 ] || fail "an unknown worker is taken: $(cat explained.txt)"
 train drop auto -w 2 --set train.parallel=auto --set 'train.pipeline={bytes_per_s: 1e15}'
 grep -q '3 layers measured; .*; trains ' auto.log || fail "auto tells nothing: $(head -2 auto.log)"
 train drop norm -w 2 --set train.parallel=auto --set train.clip_norm=1
