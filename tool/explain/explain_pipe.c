@@ -291,8 +291,9 @@ static void show_steps(const shown *s, ru_text *out)
                  is > 0 ? 100 * (now / is - 1) : 0);
     if (s->asks) {
         double then = (double)s->then.step_ns;
-        ru_text_putf(out, "with --if: %.3g ms by the schedule, %.3g times as long\n", 1e-6 * then,
-                     now > 0 ? then / now : 0);
+        double times = now > 0 ? then / now : 0;
+        ru_text_putf(out, "with --if: %.3g ms by the schedule, %.3g times as long: %.3g ms\n",
+                     1e-6 * then, times, 1e-6 * is * times);
     }
 }
 

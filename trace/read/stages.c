@@ -294,8 +294,33 @@ static int64_t ends_of(const ru_trace_pipe *p, const ru_trace *t, uint32_t k,
 /* A piece whose both ends are known. */
 typedef struct piece {
     uint64_t micro; /* flow between stages, number of the micro-batch */
-    int64_t ns, bytes;
+    uint32_t from;  /* stage */
+    int64_t start_ns, end_ns, ns, bytes;
 } piece;
+
+static int by_end(const void *pa, const void *pb)
+{
+    const piece *a = pa, *b = pb;
+    if (a->from != b->from) {
+        return a->from < b->from ? -1 : 1;
+    }
+    if (a->end_ns != b->end_ns) {
+        return a->end_ns < b->end_ns ? -1 : 1;
+    }
+    return (a->micro > b->micro) - (a->micro < b->micro);
+}
+
+/* How long each occupies the link of its sender, where it queues behind the one before. */
+static void set_times(piece *at, int64_t n)
+{
+    qsort(at, (size_t)n, sizeof *at, by_end);
+    for (int64_t i = 0; i < n; i++) {
+        bool behind = i > 0 && at[i - 1].from == at[i].from;
+        int64_t from = at[i].start_ns;
+        from = behind && at[i - 1].end_ns > from ? at[i - 1].end_ns : from;
+        at[i].ns = at[i].end_ns > from ? at[i].end_ns - from : 0;
+    }
+}
 
 static int by_micro(const void *pa, const void *pb)
 {
@@ -344,12 +369,14 @@ static ru_status transfers(const ru_trace *traces, const ru_trace_clocks *clocks
         const end *x =
             n_sent > 0 ? bsearch(&came[i], sent, (size_t)n_sent, sizeof *sent, by_flow) : NULL;
         if (x != NULL && x->which == came[i].which) {
-            int64_t ns = came[i].at_ns - x->at_ns;
             pieces[n++] = (piece){.micro = (uint64_t)x->which << 32 | x->number,
-                                  .ns = ns > 0 ? ns : 0,
+                                  .from = p->flows[x->which].from,
+                                  .start_ns = x->at_ns,
+                                  .end_ns = came[i].at_ns,
                                   .bytes = came[i].bytes};
         }
     }
+    set_times(pieces, n);
     add_pieces(p, pieces, n, out);
     return RU_OK;
 }

@@ -28,7 +28,7 @@ typedef struct ru_stage_flow {
     uint32_t from, to; /* from > to: gradients */
     int64_t bytes;     /* of a micro-batch */
     int64_t n;         /* micro-batches whose both ends are recorded */
-    int64_t xfer_ns;   /* median: first byte on the link to last byte there, pieces added up */
+    int64_t xfer_ns;   /* median: how long its pieces occupy the sender's link */
     int64_t *wait_ns;  /* [micro] median time that the receiver waited for it */
 } ru_stage_flow;
 

@@ -59,10 +59,10 @@ static void piece(rank *a, rank *b, uint16_t link, uint32_t number, uint64_t flo
 static void put_step(rank *r, uint32_t s)
 {
     int64_t t = 10000 * (int64_t)s, slow = s == 2 ? 30 : 0;
-    for (uint32_t j = 0; j < 2; j++) { /* links 40 and 5 as one, 50 back */
+    for (uint32_t j = 0; j < 2; j++) { /* 40 and 5 on the link as one, 50 back */
         int64_t at = t + 100 * (j + 1);
         piece(&r[0], &r[1], L12, 2 * s + j, 100 * s + 10 * j, at, at + 40 + slow);
-        piece(&r[0], &r[1], L12, 2 * s + j, 100 * s + 10 * j + 1, at + 50, at + 55);
+        piece(&r[0], &r[1], L12, 2 * s + j, 100 * s + 10 * j + 1, at + 30, at + 45 + slow);
         piece(&r[1], &r[0], L21, 2 * s + j, 100 * s + 10 * j + 2, at + 300, at + 350);
     }
     span(&r[0], STEP, t - 7, t + 1043, s + 1);
