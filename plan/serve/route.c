@@ -86,11 +86,13 @@ static ru_status nothing(const ru_route_in *in, double least_instances, ru_err *
         for (uint32_t m = 0; m < in->n_memory; m++) {
             least = fmin(least, in->service_s[((size_t)m * in->n_classes + k) * in->batch_max]);
         }
-        if (least / in->size[k] > in->slo_s) {
+        double unit = ru_route_allow_s(in, k, 1);
+        if (least / unit > in->slo_s) {
             return RU_FAIL(err, RU_E_INFEASIBLE,
-                           "a request of size %g takes %.4g s alone, %.4g s per unit of size, and "
+                           "a request of size %g takes %.4g s alone, %.4g s per %s, and "
                            "'slo_s' is %g; allow more memory or a longer latency",
-                           in->size[k], least, least / in->size[k], in->slo_s);
+                           in->size[k], least, least / unit,
+                           in->per_request ? "request" : "unit of size", in->slo_s);
         }
     }
     if (least_instances < (double)INFINITY) {
@@ -100,9 +102,9 @@ static ru_status nothing(const ru_route_in *in, double least_instances, ru_err *
                        least_instances, in->instances_max);
     }
     return RU_FAIL(err, RU_E_INFEASIBLE,
-                   "no choice of memory, batch and timeout keeps the %g quantile at %g s per unit "
-                   "of size; allow more buffers, more memory or a longer latency",
-                   in->quantile, in->slo_s);
+                   "no choice of memory, batch and timeout keeps the %g quantile at %g s per %s; "
+                   "allow more buffers, more memory or a longer latency",
+                   in->quantile, in->slo_s, in->per_request ? "request" : "unit of size");
 }
 
 /* A method that does not search for cuts: its table for n buffers, empty rows dropped. */

@@ -33,8 +33,9 @@ typedef struct ru_route_in {
     uint32_t batch_max;
     const double *service_s; /* [n_memory, n_classes, batch_max]: b requests, largest of class k */
     double timeout_max_s, timeout_step_s;
-    double slo_s; /* latency per unit of size */
+    double slo_s; /* latency per unit of size; with per_request of a request */
     double quantile;
+    uint32_t per_request; /* 0: sizes have latencies in proportion; 1: every size has the same */
     uint32_t by_class; /* 1: the quantile holds for every class; 0: over a buffer's requests */
     double usd_per_gb_s, usd_per_call, billing_step_s;
     uint32_t buffers_max;
@@ -49,7 +50,7 @@ typedef struct ru_route_buffer {
     double timeout_s;
     double share; /* of all requests */
     double usd_per_request, mean_batch, instances;
-    double latency_s;     /* the quantile of latency / size */
+    double latency_s;     /* the quantile of latency / size, or of latency */
     double met;           /* part of its requests within slo_s */
     double least_met;     /* the same of the class that fares worst */
     double padding;       /* (padded - real) / real size */
@@ -65,6 +66,8 @@ typedef struct ru_route_plan {
     uint32_t laws;     /* that were computed */
 } ru_route_plan;
 
+/* Longest latency of a request of class k where x is what slo_s says. */
+double ru_route_allow_s(const ru_route_in *in, uint32_t k, double x);
 /* USD of a batch of b whose largest member is of class k. */
 double ru_route_call_usd(const ru_route_in *in, uint32_t memory, uint32_t k, uint32_t b);
 /* The routing table of a method that does not search: n rows, of which empty ones have no share.

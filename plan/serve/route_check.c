@@ -94,7 +94,7 @@ static ru_status check_choice(const ru_route_in *in, uint32_t i, const ru_route_
     return RU_OK;
 }
 
-/* Part of requests within x per unit of size if all of them waited `wait`. */
+/* Part of requests within x per unit of size, or each within x, if all of them waited `wait`. */
 static double kept(const ru_route_in *in, const ru_route_buffer *b, const double *share, double x,
                    double wait)
 {
@@ -105,7 +105,7 @@ static double kept(const ru_route_in *in, const ru_route_buffer *b, const double
             double smaller = below, served = 0; /* of classes below j, part served in time */
             below += share[j] / b->share;
             for (uint32_t k = 0; k <= j; k++) {
-                bool in_time = service_of(in, b, j, n) + wait <= x * in->size[k];
+                bool in_time = service_of(in, b, j, n) + wait <= (in->per_request ? x : x * in->size[k]);
                 double with = power(below, n - 1) - (k < j ? power(smaller, n - 1) : 0);
                 served += in_time ? share[k] / b->share * with : 0;
             }
@@ -185,7 +185,8 @@ static ru_status check_buffer(const ru_route_in *in, double rate, uint32_t i,
     bool early =
         kept(in, b, share, b->latency_s * (1 - TOLERANCE), b->timeout_s) > in->quantile + TOLERANCE;
     if (late || early || b->latency_s > in->slo_s * (1 + TOLERANCE)) {
-        return bad(err, i, "the latency per unit of size", b->latency_s, in->slo_s);
+        return bad(err, i, in->per_request ? "the latency" : "the latency per unit of size",
+                   b->latency_s, in->slo_s);
     }
     return RU_OK;
 }

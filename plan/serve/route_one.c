@@ -21,6 +21,11 @@ typedef struct candidate {
     uint32_t memory, batch, timeout;
 } candidate;
 
+double ru_route_allow_s(const ru_route_in *in, uint32_t k, double x)
+{
+    return in->per_request ? x : x * in->size[k];
+}
+
 double ru_route_call_usd(const ru_route_in *in, uint32_t memory, uint32_t k, uint32_t b)
 {
     double s = in->service_s[((size_t)memory * in->n_classes + k) * in->batch_max + b - 1];
@@ -50,7 +55,7 @@ ru_status rui_route_open(const ru_route_in *in, ru_arena *out, ru_arena *scratch
         usd[i] = ru_route_call_usd(in, row / in->n_classes, row % in->n_classes, b + 1);
     }
     for (uint32_t k = 0; k < in->n_classes; k++) {
-        allow[k] = in->slo_s * in->size[k];
+        allow[k] = ru_route_allow_s(in, k, in->slo_s);
     }
     s->usd = usd;
     s->allow_s = allow;
@@ -252,20 +257,20 @@ ru_status rui_route_best_of(rui_route_search *s, const double *share, rui_route_
     return RU_OK;
 }
 
-/* The least x with P(latency / size <= x) >= quantile. */
+/* The least x with P(latency / size <= x) >= quantile, or P(latency <= x). */
 static double latency_of(const one *o, const ru_batch_law *law, uint32_t memory)
 {
     double low = 0, high = 0, by_class[RU_ROUTE_CLASSES_MAX], allow[RU_ROUTE_CLASSES_MAX];
     for (uint32_t j = 0; j < o->mix.n; j++) {
         for (uint32_t b = 0; b < law->batch; b++) {
             double s = service_of(o, memory)[(size_t)o->mix.class_of[j] * o->in->batch_max + b];
-            high = fmax(high, (s + law->timeout_s) / o->in->size[o->mix.class_of[0]]);
+            high = fmax(high, (s + law->timeout_s) / ru_route_allow_s(o->in, o->mix.class_of[0], 1));
         }
     }
     for (uint32_t round = 0; round < 60 && high - low > 1e-9 * high; round++) {
         double mid = 0.5 * (low + high);
         for (uint32_t j = 0; j < o->in->n_classes; j++) {
-            allow[j] = mid * o->in->size[j];
+            allow[j] = ru_route_allow_s(o->in, j, mid);
         }
         bool met =
             ru_route_met(&o->mix, law, service_of(o, memory), allow, by_class) >= o->in->quantile;

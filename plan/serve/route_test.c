@@ -47,7 +47,7 @@ static double one_buffer(const ru_route_in *in, uint32_t i, uint32_t j, ru_arena
     double part[CLASSES] = {0}, best = INFINITY, allow[CLASSES], by_class[RU_ROUTE_CLASSES_MAX];
     for (uint32_t k = 0; k < CLASSES; k++) {
         part[k] = k >= i && k < j ? share[k] : 0;
-        allow[k] = in->slo_s * size[k];
+        allow[k] = in->slo_s * (in->per_request ? 1 : size[k]);
     }
     ru_route_mix mix;
     ru_markov_law l;
@@ -95,13 +95,16 @@ static void test_nothing_is_cheaper(void **state)
 {
     (void)state;
     static const double rates[] = {3, 30}, slos[] = {0.28, 0.45, 0.7, 2};
+    static const double of_requests[] = {0.9, 1.2, 2, 4};
     uint32_t found = 0;
-    for (uint32_t c = 0; c < 16; c++) {
+    for (uint32_t c = 0; c < 24; c++) {
         ru_arena a;
         ru_arena_init(&a, 0);
         double service[MEMORIES * CLASSES * BATCH];
         ru_route_in in = input(rates[c % 2], slos[c / 2 % 4], service);
         in.by_class = c >= 8;
+        in.per_request = c >= 16;
+        in.slo_s = c >= 16 ? of_requests[c / 2 % 4] : in.slo_s;
         ru_route_plan p;
         ru_err err;
         double best = cheapest(&in, &a);
@@ -132,7 +135,7 @@ static void test_nothing_is_cheaper(void **state)
         }
         ru_arena_fini(&a);
     }
-    assert_true(found >= 10);
+    assert_true(found >= 16);
 }
 
 static void refuse(const ru_route_in *in, const ru_route_plan *p, const ru_route_buffer *b,
