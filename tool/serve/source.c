@@ -49,14 +49,20 @@ static ru_status run_graph(void *self, int64_t rows, int64_t length, ru_arena *a
                            ru_err *err)
 {
     source *s = self;
-    (void)length;
-    const ru_type *in = &ru_graph_value(&s->model.infer, s->model.infer.inputs[0])->type;
+    const ru_graph *infer = &s->model.infer;
+    const ru_type *in = &ru_graph_value(infer, infer->inputs[0])->type;
     if (in->rank > 0 && !ru_dim_is_symbolic(in->dims[0])) {
         rows = in->dims[0]; /* an imported model may have a fixed batch */
     }
     ru_step_options so = {.loss = s->model.loss, .batch = rows, .x = s->model.facts.x};
     ru_step_graph step;
-    RU_TRY(ru_step_build_eval(&s->model.infer, &so, arena, &step, err));
+    ru_graph other;
+    if (length > 0) {
+        RU_TRY(ru_model_of_length(&s->run.job, &s->run.ckpt.facts, length, arena, &other, err));
+        infer = &other;
+        so.x.dims[0] = length;
+    }
+    RU_TRY(ru_step_build_eval(infer, &so, arena, &step, err));
     *out = step.graph;
     return RU_OK;
 }
@@ -162,8 +168,10 @@ static ru_status onnx_graph(void *self, int64_t rows, int64_t length, ru_arena *
                             ru_graph *out, ru_err *err)
 {
     source *s = self;
-    (void)length;
     uint32_t n = s->n_batch + s->opt.n_dims;
+    if (length > 0) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED, "an ONNX model is served with one size of inputs");
+    }
     ru_onnx_dim *dims = RU_NEW(arena, ru_onnx_dim, n);
     if (dims == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the model");

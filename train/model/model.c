@@ -110,6 +110,22 @@ ru_status ru_model_steps(const ru_job *job, const ru_model_facts *facts, const r
     return ru_zoo_build_steps(ru_job_zoo_name(job), &opt, steps, out, err);
 }
 
+ru_status ru_model_of_length(const ru_job *job, const ru_model_facts *facts, int64_t length,
+                             ru_arena *arena, ru_graph *out, ru_err *err)
+{
+    ru_zoo_options opt;
+    ru_zoo_model infer;
+    bool zoo = job->model.source != RU_MODEL_ONNX;
+    if (!zoo || strcmp(ru_job_zoo_name(job), "gpt") != 0) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED, "%s takes samples of one size, only gpt takes others",
+                       zoo ? ru_job_zoo_name(job) : "an imported model");
+    }
+    RU_TRY(zoo_options(job, facts, &opt, err));
+    opt.length = length;
+    RU_TRY(ru_graph_init(out, arena, ru_job_zoo_name(job), err));
+    return ru_zoo_build(ru_job_zoo_name(job), &opt, false, out, &infer, err);
+}
+
 /* -- state ------------------------------------------------------------------------------------- */
 
 typedef struct filling {

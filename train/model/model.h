@@ -57,6 +57,13 @@ RU_MUST_USE ru_status ru_model_steps(const ru_job *job, const ru_model_facts *fa
                                      const ru_zoo_steps *steps, ru_arena *arena, ru_graph *out,
                                      ru_err *err);
 
+/* The inference form for sequences of `length`, at most the model's own, in `arena`; its parameters
+ * are those of the other forms by name. Errors: RU_E_UNSUPPORTED for a model that has no such form,
+ * RU_E_CONFIG for a length that it has not. */
+RU_MUST_USE ru_status ru_model_of_length(const ru_job *job, const ru_model_facts *facts,
+                                         int64_t length, ru_arena *arena, ru_graph *out,
+                                         ru_err *err);
+
 /* Outputs of a model that tells classes apart; 0: it does not. */
 int64_t ru_model_outputs(const ru_model *m);
 

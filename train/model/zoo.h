@@ -18,6 +18,7 @@ typedef struct ru_zoo_options {
     int64_t input[4]; /* sample shape without batch, e.g. {3,32,32}; from the data */
     uint32_t input_rank;
     int64_t layers, heads, width, context, vocab, patch, channels, hidden_n, groups;
+    int64_t length;        /* gpt: of the sequences, at most context; 0: context */
     const int64_t *hidden; /* mlp: [hidden_n] */
     double dropout;
     const char *activation; /* mlp: relu, gelu, tanh */

@@ -97,6 +97,7 @@ typedef struct block_names {
 
 typedef struct block_shape {
     int64_t context, width, heads;
+    int64_t positions;             /* gpt: that have vectors; context is at most that */
     double epsilon, std, std_proj; /* std 0: Linear's default start */
     bool causal, bias;
     const char *approximate;   /* of Gelu */
@@ -193,7 +194,10 @@ static ru_status gpt_shape(rui_zoo *z, int64_t *layers, block_shape *s, ru_err *
     RU_TRY(check_heads(z, *layers, heads, width, err));
     RU_TRY(rui_zoo_range(z, "context", context, 1, 1 << 20, err));
     RU_TRY(rui_zoo_range(z, "vocab", o->vocab, 2, 1 << 24, err));
-    *s = (block_shape){.context = context,
+    int64_t length = or_default(o->length, context);
+    RU_TRY(rui_zoo_range(z, "length", length, 1, context, err));
+    *s = (block_shape){.context = length,
+                       .positions = context,
                        .width = width,
                        .heads = heads,
                        .epsilon = 1e-5,
@@ -223,11 +227,14 @@ static ru_value_id gpt_embed(rui_zoo *z, block_shape *s, ru_value_id *wte)
     *wte = rui_zoo_param(z, "transformer.wte", "weight", (int64_t[]){vocab, s->width}, 2,
                          RU_INIT_NORMAL, 0.02, s->width);
     ru_value_id wpe =
-        rui_zoo_param(z, "transformer.wpe", "weight", (int64_t[]){s->context, s->width}, 2,
+        rui_zoo_param(z, "transformer.wpe", "weight", (int64_t[]){s->positions, s->width}, 2,
                       RU_INIT_NORMAL, 0.02, s->width);
     ru_value_id x = ru_build_op2(&z->b, RU_OP_Gather, *wte, ids, axis0);
     if (s->steps != NULL) { /* rows that are none stand at -1, which is the last position here */
         wpe = ru_build_op2(&z->b, RU_OP_Gather, wpe, s->at, axis0);
+    } else if (s->context < s->positions) { /* the first ones */
+        wpe = ru_build_op3(&z->b, RU_OP_Slice, wpe, ru_build_const_i64s(&z->b, (int64_t[]){0}, 1),
+                           ru_build_const_i64s(&z->b, &s->context, 1), NULL);
     }
     x = ru_build_op2(&z->b, RU_OP_Add, x, wpe, NULL);
     return rui_zoo_reshape(z, x, (int64_t[]){-1, s->width}, 2);
