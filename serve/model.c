@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/rng.h"
 #include "env/clock.h"
 #include "env/thread.h"
@@ -59,7 +60,7 @@ static bool follows_rows(const ru_graph *one, const ru_graph *two)
 }
 
 static ru_status values_of(ru_served *m, const ru_graph *g, const ru_value_id *ids, uint32_t n,
-                           const char *const *names, const bool *texts, const ru_served_value **out,
+                           const char *const *names, const bool *texts, ru_served_value **out,
                            ru_err *err)
 {
     ru_served_value *v = RU_NEW(&m->arena, ru_served_value, n);
@@ -88,13 +89,56 @@ static ru_status values_of(ru_served *m, const ru_graph *g, const ru_value_id *i
     return RU_OK;
 }
 
+/* Which values grow with the length of sequences; none: *sized stays false. */
+static bool mark_sized(const ru_graph *own, const ru_value_id *ids, const ru_graph *shorter,
+                       const ru_value_id *others, uint32_t n, int64_t size, ru_served_value *v)
+{
+    bool fits = true;
+    for (uint32_t k = 0; fits && k < n; k++) {
+        const ru_type *a = &ru_graph_value(own, ids[k])->type;
+        const ru_type *b = &ru_graph_value(shorter, others[k])->type;
+        fits = a->rank == b->rank && a->dtype == b->dtype;
+        for (uint32_t d = 0; fits && d < a->rank; d++) {
+            bool same = a->dims[d] == b->dims[d];
+            bool grows = d == 1 && a->dims[d] == size && b->dims[d] == size / 2;
+            fits = same || grows;
+            v[k].sized = v[k].sized || grows;
+        }
+    }
+    return fits;
+}
+
+/* Does the source have the model for half the length, and what follows it? */
+static ru_status find_sizes(ru_served *m, const ru_graph *one, ru_served_value *in,
+                            ru_served_value *out, ru_err *err)
+{
+    const ru_type *first = &ru_graph_value(one, one->inputs[0])->type;
+    int64_t size = m->facts.batched && first->rank > 1 ? first->dims[1] : 0;
+    ru_arena scratch;
+    ru_graph half;
+    ru_err why = {0};
+    if (!m->opt.sizes || size < 2) {
+        return RU_OK;
+    }
+    ru_arena_init(&scratch, 0);
+    ru_status st = m->source.ops->graph(m->source.self, 1, size / 2, &scratch, &half, &why);
+    bool fits = st == RU_OK && half.n_inputs == one->n_inputs && half.n_outputs == one->n_outputs &&
+                mark_sized(one, one->inputs, &half, half.inputs, one->n_inputs, size, in) &&
+                mark_sized(one, one->outputs, &half, half.outputs, one->n_outputs, size, out) &&
+                in[0].sized;
+    m->facts.size_max = fits ? size : 0;
+    ru_arena_fini(&scratch);
+    return st == RU_OK || st == RU_E_UNSUPPORTED ? RU_OK : RU_FAIL(err, st, "%s", why.text);
+}
+
 static ru_status signature(ru_served *m, const ru_graph *one, ru_err *err)
 {
     ru_arena scratch;
     ru_graph two;
     ru_err why = {0};
+    ru_served_value *in, *out;
     ru_arena_init(&scratch, 0);
-    ru_status st = m->source.ops->graph(m->source.self, 2, 0, &scratch, &two, &why);
+    ru_status st = m->source.ops->graph(m->source.self, 2, m->opt.length, &scratch, &two, &why);
     m->facts.batched = st == RU_OK && follows_rows(one, &two);
     ru_arena_fini(&scratch);
     if (st != RU_OK && st != RU_E_DATA && st != RU_E_UNSUPPORTED) { /* these: one row at a time */
@@ -104,10 +148,12 @@ static ru_status signature(ru_served *m, const ru_graph *one, ru_err *err)
     m->facts.words = m->source.words;
     m->facts.n_inputs = one->n_inputs;
     m->facts.n_outputs = one->n_outputs;
-    RU_TRY(values_of(m, one, one->inputs, one->n_inputs, NULL, m->source.texts_in, &m->facts.inputs,
-                     err));
-    return values_of(m, one, one->outputs, one->n_outputs, m->source.outputs, m->source.texts_out,
-                     &m->facts.outputs, err);
+    RU_TRY(values_of(m, one, one->inputs, one->n_inputs, NULL, m->source.texts_in, &in, err));
+    RU_TRY(values_of(m, one, one->outputs, one->n_outputs, m->source.outputs, m->source.texts_out,
+                     &out, err));
+    m->facts.inputs = in;
+    m->facts.outputs = out;
+    return find_sizes(m, one, in, out, err);
 }
 
 /* -- executables -------------------------------------------------------------------------------
@@ -126,9 +172,11 @@ static ru_status open_exe(ru_served *m, uint32_t size, uint32_t instance, ru_err
         r->graph = at(m, size, 0)->graph;
         o.share = at(m, size, 0)->exe;
     } else if (size > 0) {
-        RU_TRY(
-            m->source.ops->graph(m->source.self, INT64_C(1) << size, 0, &m->arena, &r->graph, err));
+        RU_TRY(m->source.ops->graph(m->source.self, INT64_C(1) << size, m->opt.length, &m->arena,
+                                    &r->graph, err));
         o.share = at(m, size - 1, 0)->exe; /* likely packed alike */
+    } else if (m->opt.like != NULL) {
+        o.share = at(m->opt.like, 0, 0)->exe;
     }
     RU_TRY(ru_exe_open(&r->graph, &o, &r->exe, err));
     return o.share == NULL && m->source.ops->load != NULL
@@ -215,12 +263,78 @@ static ru_status rows_meet(ru_served *m, ru_arena *scratch, bool *meet, ru_err *
     return RU_OK;
 }
 
+/* Inputs and outputs of one row. */
+static ru_status row_of(const ru_served *m, ru_arena *arena, ru_served_part *p, ru_err *err)
+{
+    *p = (ru_served_part){.rows = 1};
+    bool room = true;
+    for (uint32_t k = 0; k < m->facts.n_inputs; k++) {
+        p->in[k] = ru_arena_zalloc(arena, m->facts.inputs[k].row_bytes, 64);
+        room = room && p->in[k] != NULL;
+    }
+    for (uint32_t k = 0; k < m->facts.n_outputs; k++) {
+        p->out[k] = ru_arena_zalloc(arena, m->facts.outputs[k].row_bytes, 64);
+        room = room && p->out[k] != NULL;
+    }
+    return room ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for a row");
+}
+
+/* Half a row, alone and with zeros behind it, which must change nothing. */
+static ru_status try_half(ru_served *m, ru_served *half, ru_arena *arena, bool *same, ru_err *err)
+{
+    ru_served_part whole, part, *parts[] = {&whole, &part};
+    ru_rng rng = ru_rng_from(1, ru_rng_label("sizes"));
+    RU_TRY(row_of(m, arena, &whole, err));
+    RU_TRY(row_of(half, arena, &part, err));
+    for (uint32_t k = 0; k < m->facts.n_inputs; k++) {
+        const ru_served_value *v = &half->facts.inputs[k];
+        fill_random((void *)(uintptr_t)part.in[k], &v->type, &rng);
+        memcpy((void *)(uintptr_t)whole.in[k], part.in[k], (size_t)v->row_bytes);
+    }
+    ru_served_run(m, 0, parts, 1, err);
+    RU_TRY(whole.st);
+    ru_served_run(half, 0, parts + 1, 1, err);
+    RU_TRY(part.st);
+    for (uint32_t k = 0; k < m->facts.n_outputs; k++) {
+        *same = *same && !differ(whole.out[k], part.out[k], &half->facts.outputs[k].type);
+    }
+    return RU_OK;
+}
+
+static ru_status check_sizes(ru_served *m, ru_err *err)
+{
+    ru_served_options o = m->opt;
+    ru_served *half = NULL;
+    ru_arena arena;
+    bool same = true;
+    o.like = m;
+    o.length = m->facts.size_max / 2;
+    o.instances = 1;
+    o.rows_max = 1;
+    o.late = o.sizes = false;
+    ru_arena_init(&arena, 0);
+    ru_status st = ru_served_open(&m->source, &o, &half, err);
+    st = st == RU_OK ? try_half(m, half, &arena, &same, err) : st;
+    ru_served_close(half);
+    ru_arena_fini(&arena);
+    if (st == RU_OK && !same) {
+        ru_log(RU_LOG_WARN, "serve", "one_size",
+               "answers depend on what stands behind a request, so that all must have size %lld",
+               (long long)m->facts.size_max);
+        m->facts.size_max = 0;
+    }
+    return st;
+}
+
 /* Once, also when it fails: a second try would meet what the first has left. */
 ru_status ru_served_first(ru_served *m, ru_err *err)
 {
     if (ru_flag_get(&m->opened) == 0 && m->first.status == RU_OK) {
         m->first.status = open_size(m, 0, &m->first);
         ru_flag_set(&m->opened, m->first.status == RU_OK ? 1 : 0);
+        if (m->first.status == RU_OK && m->facts.size_max > 0) {
+            m->first.status = check_sizes(m, &m->first);
+        }
     }
     if (m->first.status != RU_OK) {
         *err = m->first;
@@ -239,7 +353,8 @@ static ru_status open_all(ru_served *m, ru_err *err)
     if (m->ready == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the model");
     }
-    RU_TRY(m->source.ops->graph(m->source.self, 1, 0, &m->arena, &at(m, 0, 0)->graph, err));
+    RU_TRY(m->source.ops->graph(m->source.self, 1, m->opt.length, &m->arena, &at(m, 0, 0)->graph,
+                                err));
     RU_TRY(signature(m, &at(m, 0, 0)->graph, err));
     for (uint32_t k = 0; k < m->facts.n_outputs; k++) {
         row_bytes += m->facts.outputs[k].row_bytes;
@@ -257,7 +372,9 @@ ru_status ru_served_open(const ru_source *source, const ru_served_options *opt, 
 {
     ru_served *m = calloc(1, sizeof *m);
     if (m == NULL) {
-        source->ops->close(source->self);
+        if (opt->like == NULL) {
+            source->ops->close(source->self);
+        }
         return RU_FAIL(err, RU_E_MEM, "no memory for the model");
     }
     ru_arena_init(&m->arena, 0);
@@ -309,7 +426,9 @@ void ru_served_close(ru_served *m)
     for (uint32_t k = 0; m->ready != NULL && k < m->n_sizes * m->opt.instances; k++) {
         ru_exe_close(m->ready[k].exe);
     }
-    m->source.ops->close(m->source.self);
+    if (m->opt.like == NULL) {
+        m->source.ops->close(m->source.self);
+    }
     ru_arena_fini(&m->arena);
     free(m);
 }
@@ -331,24 +450,52 @@ int64_t ru_served_service_ns(ru_served *m, int64_t rows)
 /* -- requests ----------------------------------------------------------------------------------
  */
 
+int64_t ru_served_row_bytes(const ru_served_facts *f, const ru_served_value *v, int64_t size)
+{
+    return v->sized && size > 0 ? v->row_bytes / f->size_max * size : v->row_bytes;
+}
+
+ru_type ru_served_row_type(const ru_served_value *v, int64_t size)
+{
+    ru_type t = v->type;
+    if (v->sized && size > 0) {
+        t.dims[0] = size;
+    }
+    return t;
+}
+
 static ru_status wrong_shape(const ru_served *m, const ru_served_value *v, const ru_oip_tensor *t,
                              ru_err *err)
 {
     char want[256], got[256];
     ru_type_print(NULL, &v->type, want, sizeof want);
     ru_type_print(NULL, &t->type, got, sizeof got);
-    return RU_FAIL(err, RU_E_DATA, "input '%s' is %s, but the model takes %s%s", v->name, got, want,
+    return RU_FAIL(err, RU_E_DATA, "input '%s' is %s, but the model takes %s%s%s", v->name, got,
+                   want, m->facts.size_max > 0 ? " or fewer of the first dimension" : "",
                    m->facts.batched ? " with the number of rows as a dimension before" : "");
 }
 
+/* Each dimension is the model's, but for the first of a sized one, which is the request's. */
+static bool dims_fit(const ru_served *m, const ru_served_value *v, const ru_type *t,
+                     uint32_t before, ru_served_part *part)
+{
+    bool fits = t->rank == v->type.rank + before;
+    for (uint32_t d = 0; fits && d < v->type.rank; d++) {
+        int64_t n = t->dims[d + before];
+        bool sized = d == 0 && v->sized && m->facts.size_max > 0;
+        fits = sized ? n >= 1 && n <= m->facts.size_max && (part->size == 0 || part->size == n)
+                     : n == v->type.dims[d];
+        part->size = sized && fits ? n : part->size;
+    }
+    return fits;
+}
+
 static ru_status fit_input(const ru_served *m, const ru_served_value *v, const ru_oip_tensor *t,
-                           int64_t *rows, ru_err *err)
+                           ru_served_part *part, ru_err *err)
 {
     uint32_t before = m->facts.batched ? 1 : 0;
-    bool fits = t->type.rank == v->type.rank + before;
-    for (uint32_t d = 0; fits && d < v->type.rank; d++) {
-        fits = t->type.dims[d + before] == v->type.dims[d];
-    }
+    int64_t *rows = &part->rows;
+    bool fits = dims_fit(m, v, &t->type, before, part);
     if (v->texts != t->texts) {
         return RU_FAIL(err, RU_E_DATA, "input '%s' is of %s, but the model takes %s", v->name,
                        t->texts ? "BYTES" : "numbers", v->texts ? "BYTES" : "numbers");
@@ -367,10 +514,10 @@ static ru_status fit_input(const ru_served *m, const ru_served_value *v, const r
     return RU_OK;
 }
 
-ru_status ru_served_fit(const ru_served *m, const ru_oip_request *r, int64_t *rows, uint32_t *slot,
-                        ru_err *err)
+ru_status ru_served_fit(const ru_served *m, const ru_oip_request *r, ru_served_part *part,
+                        uint32_t *slot, ru_err *err)
 {
-    *rows = 0;
+    part->rows = part->size = 0;
     for (uint32_t k = 0; k < m->facts.n_inputs; k++) {
         const ru_served_value *v = &m->facts.inputs[k];
         uint32_t i = 0;
@@ -381,14 +528,14 @@ ru_status ru_served_fit(const ru_served *m, const ru_oip_request *r, int64_t *ro
             return RU_FAIL(err, RU_E_DATA, "the request has no input '%s', which the model needs",
                            v->name);
         }
-        RU_TRY(fit_input(m, v, &r->inputs[i], rows, err));
+        RU_TRY(fit_input(m, v, &r->inputs[i], part, err));
         slot[k] = i;
     }
     if (r->n_inputs > m->facts.n_inputs) {
         return RU_FAIL(err, RU_E_DATA, "the request has %u inputs, but the model has %u",
                        r->n_inputs, m->facts.n_inputs);
     }
-    *rows = *rows > 0 ? *rows : 1;
+    part->rows = part->rows > 0 ? part->rows : 1;
     return RU_OK;
 }
 

@@ -12,6 +12,10 @@
  * A late model opens for one row before its first batch runs, and reads the values of its states
  * then.
  *
+ * Where a source has its model for sequences of other lengths, requests may be shorter than the
+ * model (facts.size_max), if zeros behind them change nothing in their answers. Who computes them
+ * pads them, and has one of these for each length that it pads to.
+ *
  * Thread: open, grow and close: one, which may be another than those of ru_served_run; each
  * instance: one at a time. */
 #ifndef RU_SERVE_MODEL_H
@@ -20,10 +24,13 @@
 #include "exec/exe.h"
 #include "serve/oip.h"
 
+typedef struct ru_served ru_served;
+
 typedef struct ru_source_ops {
     const char *name; /* what the metadata call the platform: "rubato_run", "rubato_onnx" */
     /* The inference graph for `rows` rows: concrete, in `arena`, which lives as long as the model.
-     * length: of sequences; 0: the model's own. A source that cannot choose ignores `rows`. */
+     * length: of sequences; 0: the model's own; RU_E_UNSUPPORTED: it has no other. A source that
+     * cannot choose ignores `rows`. */
     ru_status (*graph)(void *self, int64_t rows, int64_t length, ru_arena *arena, ru_graph *out,
                        ru_err *err);
     /* A language model in steps of `rows` rows (serve/steps.h): inputs ids, slot, at i64 [rows] and
@@ -53,6 +60,10 @@ typedef struct ru_served_options {
     int64_t rows_max;   /* of a batch */
     uint32_t streams;   /* texts that a language model writes at one time; 0: it writes none */
     bool late;          /* nothing opens before ru_served_first */
+    bool sizes;         /* requests may be shorter than the model, where it takes that */
+    int64_t length;     /* of sequences; 0: the model's own */
+    ru_served *like; /* of another length, closed after this one: its source and the values of its
+                        states are used; NULL: none */
 } ru_served_options;
 
 enum { RU_SERVED_SIZES_MAX = 16 }; /* of batches: 1, 2, ..., 2^15 rows */
@@ -62,12 +73,14 @@ typedef struct ru_served_value {
     ru_type type;      /* of one row where the model is batched, else of all */
     int64_t row_bytes; /* of that */
     bool texts;        /* i64 are numbers of texts */
+    bool sized;        /* the first dimension of a row is the request's size */
 } ru_served_value;
 
 typedef struct ru_served_facts {
     const char *platform;
     bool batched; /* dims[0] of a request's tensors is its number of rows */
     int64_t rows_max;
+    int64_t size_max;                        /* of a request; 0: all have the same */
     const ru_served_value *inputs, *outputs; /* [n_inputs], [n_outputs] */
     uint32_t n_inputs, n_outputs;
     const ru_texts *words; /* the model's texts; NULL: none */
@@ -76,15 +89,14 @@ typedef struct ru_served_facts {
 /* A request's part of a batch. */
 typedef struct ru_served_part {
     int64_t rows;
+    int64_t size;                       /* 0: the model's only one */
     const void *in[RU_OIP_TENSORS_MAX]; /* [n_inputs] rows behind each other */
     void *out[RU_OIP_TENSORS_MAX];      /* [n_outputs] */
     ru_status st;                       /* of this part; err of the run says more */
 } ru_served_part;
 
-typedef struct ru_served ru_served;
-
-/* Takes the source, also when it fails. Errors: those of the source and of ru_exe_open;
- * RU_E_UNSUPPORTED for types the protocol has no name for. */
+/* Takes the source, also when it fails, but for one `like` another. Errors: those of the source and
+ * of ru_exe_open; RU_E_UNSUPPORTED for types the protocol has no name for. */
 RU_MUST_USE ru_status ru_served_open(const ru_source *source, const ru_served_options *opt,
                                      ru_served **out, ru_err *err);
 /* Open a late model for one row, if it is not yet; any thread, one at a time. A failure stays. */
@@ -95,12 +107,16 @@ void ru_served_stop(ru_served *m); /* any thread: grow ends soon */
 void ru_served_close(ru_served *m);
 
 const ru_served_facts *ru_served_facts_get(const ru_served *m);
-/* Do the inputs of a request fit? *rows; slot[k]: which input of the request is the model's k-th.
- * Errors: RU_E_DATA with a sentence for the client. */
-RU_MUST_USE ru_status ru_served_fit(const ru_served *m, const ru_oip_request *r, int64_t *rows,
-                                    uint32_t *slot, ru_err *err);
-/* Compute all parts as one batch (or several, beyond rows_max). A batch that fails is computed
- * again part by part, so that a bad row fails its own request. err: of the last that failed. */
+/* Bytes of a row, and its type, in a request of such a size. */
+int64_t ru_served_row_bytes(const ru_served_facts *f, const ru_served_value *v, int64_t size);
+ru_type ru_served_row_type(const ru_served_value *v, int64_t size);
+/* Do the inputs of a request fit? Rows and size of the part; slot[k]: which input of the request is
+ * the model's k-th. Errors: RU_E_DATA with a sentence for the client. */
+RU_MUST_USE ru_status ru_served_fit(const ru_served *m, const ru_oip_request *r,
+                                    ru_served_part *part, uint32_t *slot, ru_err *err);
+/* Compute all parts, whole in size, as one batch (or several, beyond rows_max). A batch that fails
+ * is computed again part by part, so that a bad row fails its own request. err: of the last that
+ * failed. */
 void ru_served_run(ru_served *m, uint32_t instance, ru_served_part *const *parts, uint32_t n,
                    ru_err *err);
 /* Measured time of a batch of so many rows when it was opened; 0: not opened yet. */

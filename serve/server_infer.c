@@ -114,17 +114,17 @@ static ru_status outputs_of(const rui_call *c, ru_oip_tensor *out, uint32_t *n, 
                            (int)(c->in.outputs[k].name.n < 100 ? c->in.outputs[k].name.n : 100),
                            c->in.outputs[k].name.p);
         }
-        const ru_type *t = &f->outputs[i].type;
+        ru_type t = ru_served_row_type(&f->outputs[i], c->part.size);
         out[k] =
             (ru_oip_tensor){.name = ru_str_c(f->outputs[i].name),
-                            .type = *t,
+                            .type = t,
                             .data = c->part.out[i],
                             .texts = f->outputs[i].texts,
                             .binary = c->in.n_outputs > 0 ? c->in.outputs[k].binary : c->in.binary};
         if (f->batched) {
-            out[k].type.rank = t->rank + 1;
+            out[k].type.rank = t.rank + 1;
             out[k].type.dims[0] = c->part.rows;
-            memcpy(out[k].type.dims + 1, t->dims, t->rank * sizeof *t->dims);
+            memcpy(out[k].type.dims + 1, t.dims, t.rank * sizeof *t.dims);
         }
     }
     *n = wanted;
@@ -429,7 +429,7 @@ static ru_status get_outputs(rui_call *c, const ru_served_facts *f, ru_err *err)
 {
     int64_t rows = c->part.rows, bytes = 0, most = c->server->opt.outputs_max_bytes;
     for (uint32_t k = 0; k < f->n_outputs; k++) {
-        bytes += f->outputs[k].row_bytes;
+        bytes += ru_served_row_bytes(f, &f->outputs[k], c->part.size);
     }
     if (rows > 1 && bytes > most / rows) {
         return RU_FAIL(err, RU_E_DATA,
@@ -441,7 +441,8 @@ static ru_status get_outputs(rui_call *c, const ru_served_facts *f, ru_err *err)
     bytes *= rows;
     RU_TRY(rui_hold_more(c->server, bytes, &c->held_bytes, err));
     for (uint32_t k = 0; k < f->n_outputs; k++) {
-        c->part.out[k] = ru_arena_alloc(&c->arena, rows * f->outputs[k].row_bytes, 64);
+        c->part.out[k] = ru_arena_alloc(
+            &c->arena, rows * ru_served_row_bytes(f, &f->outputs[k], c->part.size), 64);
         if (c->part.out[k] == NULL) {
             return RU_FAIL(err, RU_E_LIMIT, "no memory for the answer");
         }
@@ -466,7 +467,7 @@ static ru_status read_call(rui_call *c, ru_err *err)
                        header);
     }
     RU_TRY(ru_oip_read(c->r->body, c->r->body_bytes, json_bytes, &c->arena, &c->in, err));
-    RU_TRY(ru_served_fit(c->version->served, &c->in, &c->part.rows, slot, err));
+    RU_TRY(ru_served_fit(c->version->served, &c->in, &c->part, slot, err));
     for (uint32_t k = 0; k < f->n_inputs; k++) {
         c->part.in[k] = c->in.inputs[slot[k]].data;
     }

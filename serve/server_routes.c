@@ -103,7 +103,7 @@ static void put_model_ready(ru_server *s, rui_version *v, ru_text *t)
 }
 
 /* As the metadata or, `config`, as Triton's configuration has them. */
-static void put_values(ru_json *j, const char *key, bool config, bool batched,
+static void put_values(ru_json *j, const char *key, bool config, const ru_served_facts *f,
                        const ru_served_value *v, uint32_t n)
 {
     char type[24];
@@ -118,11 +118,12 @@ static void put_values(ru_json *j, const char *key, bool config, bool batched,
         ru_json_str(j, "name", v[k].name);
         ru_json_str(j, config ? "data_type" : "datatype", type);
         ru_json_open(j, config ? "dims" : "shape", '[');
-        if (batched && !config) {
+        if (f->batched && !config) {
             ru_json_i64(j, NULL, -1);
         }
         for (uint32_t d = 0; d < v[k].type.rank; d++) {
-            ru_json_i64(j, NULL, v[k].type.dims[d]);
+            bool sized = d == 0 && v[k].sized && f->size_max > 0; /* the request says so */
+            ru_json_i64(j, NULL, sized ? -1 : v[k].type.dims[d]);
         }
         ru_json_close(j);
         ru_json_close(j);
@@ -144,8 +145,8 @@ static void put_metadata(ru_server *s, rui_version *v, ru_text *t)
     }
     ru_json_close(&j);
     ru_json_str(&j, "platform", f->platform);
-    put_values(&j, "inputs", false, f->batched, f->inputs, f->n_inputs);
-    put_values(&j, "outputs", false, f->batched, f->outputs, f->n_outputs);
+    put_values(&j, "inputs", false, f, f->inputs, f->n_inputs);
+    put_values(&j, "outputs", false, f, f->outputs, f->n_outputs);
     ru_json_close(&j);
 }
 
@@ -159,8 +160,8 @@ static void put_config(ru_server *s, rui_version *v, ru_text *t)
     ru_json_str(&j, "name", v->model);
     ru_json_str(&j, "platform", f->platform);
     ru_json_i64(&j, "max_batch_size", f->batched ? f->rows_max : 0);
-    put_values(&j, "input", true, f->batched, f->inputs, f->n_inputs);
-    put_values(&j, "output", true, f->batched, f->outputs, f->n_outputs);
+    put_values(&j, "input", true, f, f->inputs, f->n_inputs);
+    put_values(&j, "output", true, f, f->outputs, f->n_outputs);
     ru_json_open(&j, "instance_group", '[');
     ru_json_open(&j, NULL, '{');
     ru_json_str(&j, "kind", "KIND_CPU");

@@ -105,7 +105,8 @@ static double kept(const ru_route_in *in, const ru_route_buffer *b, const double
             double smaller = below, served = 0; /* of classes below j, part served in time */
             below += share[j] / b->share;
             for (uint32_t k = 0; k <= j; k++) {
-                bool in_time = service_of(in, b, j, n) + wait <= (in->per_request ? x : x * in->size[k]);
+                bool in_time =
+                    service_of(in, b, j, n) + wait <= (in->per_request ? x : x * in->size[k]);
                 double with = power(below, n - 1) - (k < j ? power(smaller, n - 1) : 0);
                 served += in_time ? share[k] / b->share * with : 0;
             }

@@ -264,7 +264,8 @@ static double latency_of(const one *o, const ru_batch_law *law, uint32_t memory)
     for (uint32_t j = 0; j < o->mix.n; j++) {
         for (uint32_t b = 0; b < law->batch; b++) {
             double s = service_of(o, memory)[(size_t)o->mix.class_of[j] * o->in->batch_max + b];
-            high = fmax(high, (s + law->timeout_s) / ru_route_allow_s(o->in, o->mix.class_of[0], 1));
+            high =
+                fmax(high, (s + law->timeout_s) / ru_route_allow_s(o->in, o->mix.class_of[0], 1));
         }
     }
     for (uint32_t round = 0; round < 60 && high - low > 1e-9 * high; round++) {

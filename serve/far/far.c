@@ -85,7 +85,7 @@ static void on_done(void *self, const ru_function_outcome *o)
     if (o->answer.result == RU_FUNCTION_OK) {
         ru_arena scratch;
         ru_arena_init(&scratch, 0);
-        st = ru_called_take(ru_served_facts_get(f->v->served), job->parts + was.from, was.n,
+        st = ru_called_take(ru_served_facts_get(f->v->served), job->parts + was.from, was.n, 0,
                             o->text, o->n, &scratch, &job->err);
         ru_arena_fini(&scratch);
         st = st == RU_E_DATA ? RU_E_IO : st; /* the function's fault, not the client's */
@@ -111,7 +111,7 @@ static void call(rui_far *f, rui_job *job, uint32_t from, uint32_t n)
     calling *c = malloc(sizeof *c);
     ru_status st = c == NULL ? RU_FAIL(&job->err, RU_E_MEM, "no memory for a call")
                              : ru_called_put(ru_served_facts_get(f->v->served), job->parts + from,
-                                             n, &scratch, &body, &job->err);
+                                             n, 0, &scratch, &body, &job->err);
     if (st == RU_OK) {
         *c = (calling){.far = f, .job = job, .from = from, .n = n};
         st = ru_function_host_call(f->host, (uint32_t)job->memory_mb, body.p, body.n, on_done, c,
@@ -226,7 +226,7 @@ static ru_status put_probe(const rui_far *f, int64_t rows, ru_arena *arena, ru_t
         }
         part.in[k] = x;
     }
-    return ru_called_put(facts, parts, 1, arena, body, err);
+    return ru_called_put(facts, parts, 1, 0, arena, body, err);
 }
 
 static void probe(rui_far *f)

@@ -11,10 +11,13 @@
 #include "tool/cmd.h"
 #include "tool/serve/source.h"
 
+enum { SIZES_MAX = 16 };
+
 typedef struct session {
     ru_loop *loop;
     ru_function_instance *instance;
-    ru_served *model;
+    ru_served *model[SIZES_MAX]; /* [n] by size, the whole one last */
+    ru_called called;
     ru_func_worker *trains;
 } session;
 
@@ -27,6 +30,30 @@ static void on_signal(void *self, int fd, uint32_t events, ru_time now)
     ru_loop_stop(s->loop);
 }
 
+/* An instance that answers computes nothing else: all opens before. */
+static ru_status open_sizes(session *s, const ru_source *source, ru_served_options o, ru_err *err)
+{
+    uint32_t n = s->called.n;
+    o.sizes = n > 1; /* then it says how large requests may be */
+    RU_TRY(ru_served_open(source, &o, &s->model[n - 1], err));
+    RU_TRY(ru_served_first(s->model[n - 1], err));
+    RU_TRY(ru_served_grow(s->model[n - 1], err));
+    int64_t most = ru_served_facts_get(s->model[n - 1])->size_max;
+    if (n > 1 && most < n) {
+        return RU_FAIL(err, RU_E_USAGE, "--sizes %u: requests for this model have %s", n,
+                       most > 0 ? "fewer sizes" : "one size");
+    }
+    o.sizes = false;
+    o.like = s->model[n - 1];
+    for (uint32_t k = 0; k + 1 < n; k++) {
+        o.length = ru_called_bound(most, n, k);
+        RU_TRY(ru_served_open(source, &o, &s->model[k], err));
+        RU_TRY(ru_served_first(s->model[k], err));
+        RU_TRY(ru_served_grow(s->model[k], err));
+    }
+    return RU_OK;
+}
+
 static ru_status open_model(session *s, const ru_cmd_in *in, ru_err *err)
 {
     const rui_served_source_options so = {.exe = {.threads = (uint32_t)ru_cmd_i64(in, "threads")}};
@@ -34,9 +61,8 @@ static ru_status open_model(session *s, const ru_cmd_in *in, ru_err *err)
         .exe = so.exe, .instances = 1, .rows_max = ru_cmd_i64(in, "batch")};
     ru_source source;
     RU_TRY(rui_served_source_open(in->args[0], &so, &source, err));
-    RU_TRY(ru_served_open(&source, &o, &s->model, err));
-    RU_TRY(ru_served_first(s->model, err));
-    return ru_served_grow(s->model, err); /* an instance that answers computes nothing else */
+    s->called = (ru_called){s->model, (uint32_t)ru_cmd_i64(in, "sizes")};
+    return open_sizes(s, &source, o, err);
 }
 
 /* Threads that compute: as many as the memory brings cores. */
@@ -56,12 +82,12 @@ static ru_status serve(session *s, const ru_cmd_in *in, ru_err *err)
     }
     RU_TRY(ru_loop_open(&s->loop, err));
     RU_TRY(trains ? open_worker(s, in, err) : open_model(s, in, err));
-    const ru_function_instance_options fo = {.loop = s->loop,
-                                             .listen = ru_cmd_text(in, "listen"),
-                                             .name = ru_cmd_text(in, "name"),
-                                             .handle =
-                                                 trains ? ru_func_worker_answer : ru_called_answer,
-                                             .self = trains ? (void *)s->trains : (void *)s->model};
+    const ru_function_instance_options fo = {
+        .loop = s->loop,
+        .listen = ru_cmd_text(in, "listen"),
+        .name = ru_cmd_text(in, "name"),
+        .handle = trains ? ru_func_worker_answer : ru_called_answer,
+        .self = trains ? (void *)s->trains : (void *)&s->called};
     RU_TRY(ru_function_instance_open(&fo, in->arena, &s->instance, err));
     ru_self_stop_watch();
     int fd = ru_self_stop_fd();
@@ -76,8 +102,8 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     session s = {0};
     ru_status st = serve(&s, in, err);
     ru_function_instance_close(s.instance);
-    if (s.model != NULL) {
-        ru_served_close(s.model);
+    for (uint32_t k = 0; k < s.called.n; k++) { /* the whole one last: the others use its states */
+        ru_served_close(s.model[k]);
     }
     ru_func_worker_close(s.trains);
     ru_self_stop_unwatch();
@@ -91,6 +117,10 @@ static const ru_opt opts[] = {
     RU_OPT(TEXT, "name", "NAME", "name of the function in its address", .def = "rubato"),
     RU_OPT(I64, "batch", "N", "largest batch in rows; rounded down to a power of two", .def = "32",
            RU_IN(1, 32768)),
+    RU_OPT(I64, "sizes", "N",
+           "language models: requests have one of so many sizes, equally far from each other up to "
+           "the model's context",
+           .def = "1", RU_IN(1, SIZES_MAX)),
     RU_OPT(I64, "threads", "N", "threads that compute a batch together", .letter = 't', .def = "1",
            RU_IN(1, 1024)),
     RU_OPT(FLAG, "train", NULL,
