@@ -23,6 +23,8 @@ typedef struct ru_server_functions {
     uint32_t instances_max;
     double memory_min_mb, memory_max_mb, memory_step_mb; /* that an instance may have */
     int64_t keep_ns;                                     /* an idle instance ends after it */
+    uint32_t sizes; /* classes of sizes, where requests may be shorter than the model; 1: none */
+    uint32_t buffers_max; /* that take them by size */
     double usd_per_gb_s, usd_per_call;
 } ru_server_functions;
 

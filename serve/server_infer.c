@@ -175,7 +175,7 @@ static void note_answer(rui_call *c, ru_text *timing)
     int64_t all = ru_time_since(now, c->r->since), promise = c->server->opt.slo_ns;
     note_batch(c, now);
     if (c->version->far != NULL) {
-        rui_far_answered(c->version->far, all);
+        rui_far_answered(c->version->far, c->part.size, all);
     }
     rui_times_add(&st->request, all);
     rui_times_add(&st->parse, e->parse_ns);
@@ -548,7 +548,7 @@ void rui_infer(ru_server *s, rui_version *v, ru_http_request *r)
     c->queued = ru_clock_now();
     c->entry.parse_ns = ru_time_since(c->queued, r->since);
     if (v->far != NULL) {
-        rui_far_came(v->far, c->queued);
+        ask.class_of = rui_far_came(v->far, c->queued, c->part.size);
     }
     rui_beside_waits(v);
     say(v, RU_SERVE_REQUEST, &ask);

@@ -368,8 +368,9 @@ static void route_server(ru_server *s, ru_http_request *r, const ru_str *part, u
 }
 
 /* Its models on functions, or the trainings beside it. */
-static void give_plan(ru_server *s, ru_http_request *r, bool gate)
+static void give_plan(ru_server *s, ru_http_request *r, ru_str which)
 {
+    bool gate = ru_str_eq_c(which, "gate"), routes = ru_str_eq_c(which, "route");
     ru_arena arena;
     ru_arena_init(&arena, 0);
     ru_text t = ru_text_arena(&arena);
@@ -377,7 +378,7 @@ static void give_plan(ru_server *s, ru_http_request *r, bool gate)
         rui_beside_explain(s, &t);
     }
     for (const rui_version *v = s->versions; v != NULL && !gate; v = v->next) {
-        if (v->far != NULL && v->state == RUI_READY) {
+        if (v->far != NULL && v->state == RUI_READY && (!routes || rui_far_sized(v->far))) {
             rui_far_explain(v->far, &t);
         }
     }
@@ -385,20 +386,22 @@ static void give_plan(ru_server *s, ru_http_request *r, bool gate)
         rui_give_copy(r, "text/plain; charset=utf-8", t);
     } else {
         ru_http_refuse(r, 404,
-                       gate ? "no training is beside this server"
-                            : "no model of this server is served by functions",
+                       gate     ? "no training is beside this server"
+                       : routes ? "no model of this server is served by functions to requests "
+                                  "that differ in size"
+                                : "no model of this server is served by functions",
                        0);
     }
     ru_arena_fini(&arena);
 }
 
-/* /v2/rubato/explain/ID|pQ|batch|gate */
+/* /v2/rubato/explain/ID|pQ|batch|route|gate */
 static void give_request(ru_server *s, ru_http_request *r, ru_str which)
 {
     char text[2048];
     ru_text t = ru_text_into(text, sizeof text);
-    if (ru_str_eq_c(which, "batch") || ru_str_eq_c(which, "gate")) {
-        give_plan(s, r, ru_str_eq_c(which, "gate"));
+    if (ru_str_eq_c(which, "batch") || ru_str_eq_c(which, "route") || ru_str_eq_c(which, "gate")) {
+        give_plan(s, r, which);
         return;
     }
     if (rui_journal_explain(s->journal, which, &t)) {

@@ -5,22 +5,19 @@
 #include "plan/row/policy.h"
 #include "serve/far/far_impl.h"
 
-enum { GAPS_MIN = 64, GAPS_FRESH = 32, STEPS = 20 };
-#define SLACK      0.25 /* of the CUSUM, in standard deviations: drifts of half of them are found */
-#define ALARM      12.0
-#define MARGIN     0.05
-#define MARGIN_MAX 0.4
-#define PAUSE_NS   INT64_C(2000000000) /* between two choices */
-#define BILLING_S  0.001
+enum { GAPS_MIN = 64, GAPS_FRESH = 32 };
+#define SLACK    0.25 /* of the CUSUM, in standard deviations: drifts of half of them are found */
+#define ALARM    12.0
+#define PAUSE_NS INT64_C(2000000000) /* between two choices */
 
-static double slo_s(const rui_far *f)
+double rui_far_slo_s(const rui_far *f)
 {
     return (double)f->v->server->opt.slo_ns * 1e-9;
 }
 
-static double call_usd(const rui_far *f, double memory_mb, double s)
+double rui_far_call_usd(const rui_far *f, double memory_mb, double s)
 {
-    double billed = BILLING_S * ceil(s / BILLING_S - 1e-9);
+    double billed = RUI_FAR_BILLING_S * ceil(s / RUI_FAR_BILLING_S - 1e-9);
     return billed * memory_mb / 1024 * f->opt->usd_per_gb_s + f->opt->usd_per_call;
 }
 
@@ -30,23 +27,27 @@ static double call_usd(const rui_far *f, double memory_mb, double s)
 static void install(rui_far *f, const rui_far_choice *c, ru_time now)
 {
     uint32_t m = 0;
+    f->now = *c;
+    f->since = (rui_far_mark){.at = now, .meter = ru_function_host_meter(f->host)};
+    f->took = (ru_hist){0};
+    f->late = 0;
+    f->installed++;
+    if (f->size != NULL) {
+        rui_size_install(f);
+        return;
+    }
     const ru_serve_rule rule = {.batch = c->at.batch,
                                 .timeout_ns = (int64_t)(c->at.timeout_s * 1e9),
                                 .memory_mb = c->at.memory_mb,
                                 .promise_ns = f->v->server->opt.slo_ns};
     const double share = 1;
     const ru_serve_table table = {.n = 1, .n_classes = 1, .rule = &rule, .share = &share};
-    f->now = *c;
-    f->since = (rui_far_mark){.at = now, .meter = ru_function_host_meter(f->host)};
-    f->took = (ru_hist){0};
-    f->late = 0;
-    f->installed++;
     while (m + 1 < f->n_memory && f->memory_mb[m] < c->at.memory_mb) {
         m++;
     }
     ru_serve_pace p = {.batch = c->at.batch};
     for (uint32_t k = 0; k < f->n_sizes && 1u << k < 2 * c->at.batch; k++) {
-        p.service_ns[k] = (int64_t)(rui_far_service_s(f, m, 1u << k) * f->slow * 1e9);
+        p.service_ns[k] = (int64_t)(rui_far_service_s(f, 0, m, 1u << k) * f->slow * 1e9);
     }
     f->v->pace = p;
     rui_infer_step(f->v, (ru_event){.kind = RU_EV_LOCAL,
@@ -61,10 +62,12 @@ static void install(rui_far *f, const rui_far_choice *c, ru_time now)
 /* Every request alone, with the cheapest memory that keeps the promise: what needs no arrivals. */
 ru_status rui_far_begin(rui_far *f, ru_time now, ru_err *err)
 {
-    double least_s = INFINITY, least_mb = 0, limit = (1 - MARGIN) * slo_s(f);
+    double least_s = INFINITY, least_mb = 0, limit = (1 - RUI_FAR_MARGIN) * rui_far_slo_s(f);
+    uint32_t largest = f->size != NULL ? f->size->n - 1 : 0;
     rui_far_choice best = {.usd = INFINITY};
     for (uint32_t m = 0; m < f->n_memory; m++) {
-        double s = rui_far_service_s(f, m, 1), usd = call_usd(f, f->memory_mb[m], s);
+        double s = rui_far_service_s(f, largest, m, 1),
+               usd = rui_far_call_usd(f, f->memory_mb[m], s);
         if (s < least_s) {
             least_s = s;
             least_mb = f->memory_mb[m];
@@ -84,7 +87,10 @@ ru_status rui_far_begin(rui_far *f, ru_time now, ru_err *err)
                        "no function answers one request within %g s, the promise less %g %%: the "
                        "best that can be kept is %.3g s, with %g MB; promise more time, or allow "
                        "more memory",
-                       limit, MARGIN * 100, least_s / (1 - MARGIN), least_mb);
+                       limit, RUI_FAR_MARGIN * 100, least_s / (1 - RUI_FAR_MARGIN), least_mb);
+    }
+    if (f->size != NULL) {
+        rui_size_alone(f, best.at.memory_mb);
     }
     f->alone = best;
     f->ready = (rui_far_mark){.at = now, .meter = ru_function_host_meter(f->host)};
@@ -95,9 +101,48 @@ ru_status rui_far_begin(rui_far *f, ru_time now, ru_err *err)
 /* -- on the loader's thread --------------------------------------------------------------------
  */
 
-static double known_s(const rui_far *f, uint32_t memory, uint32_t k)
+double rui_far_known_s(const rui_far *f, uint32_t class_of, uint32_t memory, uint32_t k)
 {
-    return rui_far_service_s(f, memory, k) * f->facts.slow;
+    return rui_far_service_s(f, class_of, memory, k) * f->facts.slow + f->facts.cold_s;
+}
+
+void rui_far_put_gaps(const rui_far *f, double times, ru_json *j)
+{
+    ru_json_open(j, "arrivals", '{');
+    ru_json_open(j, "gaps_s", '[');
+    for (uint32_t k = 0; k < f->facts.n; k++) {
+        ru_json_f64(j, NULL, f->facts.gap_s[k] * times);
+    }
+    ru_json_close(j);
+    ru_json_close(j);
+}
+
+void rui_far_put_prices(const rui_far *f, ru_json *j)
+{
+    ru_json_f64(j, "timeout_max_s", rui_far_slo_s(f));
+    ru_json_f64(j, "timeout_step_s", rui_far_slo_s(f) / RUI_FAR_STEPS);
+    ru_json_f64(j, "quantile", f->v->server->opt.slo_q);
+    ru_json_f64(j, "usd_per_gb_s", f->opt->usd_per_gb_s);
+    ru_json_f64(j, "usd_per_call", f->opt->usd_per_call);
+    ru_json_f64(j, "billing_step_s", RUI_FAR_BILLING_S);
+}
+
+ru_status rui_far_plan(rui_far *f, const char *policy, const ru_text *question, void *plan,
+                       ru_err *err)
+{
+    const ru_policy *p = ru_policy_find(policy);
+    ru_arena *a = &f->plan_arena;
+    ru_conf *c;
+    void *in = ru_arena_zalloc(a, p->in->size_bytes, 64);
+    if (question->cut || in == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a choice");
+    }
+    const ru_policy_tools tools = {.out = a, .scratch = a};
+    RU_TRY(ru_conf_new(p->in, a, &c, err));
+    RU_TRY(ru_conf_add_json(c, "server", question->p, question->n, err));
+    RU_TRY(ru_conf_apply(c, in, err));
+    RU_TRY(p->plan(in, &tools, plan, err));
+    return p->check(in, plan, a, err);
 }
 
 /* What the policy is asked. */
@@ -111,17 +156,11 @@ typedef struct question {
 static void put_question(const rui_far *f, const question *q, ru_json *j)
 {
     ru_json_open(j, NULL, '{');
-    ru_json_open(j, "arrivals", '{');
-    ru_json_open(j, "gaps_s", '[');
-    for (uint32_t k = 0; k < f->facts.n; k++) {
-        ru_json_f64(j, NULL, f->facts.gap_s[k] * q->times);
-    }
-    ru_json_close(j);
-    ru_json_close(j);
+    rui_far_put_gaps(f, q->times, j);
     ru_json_open(j, "measured_s", '[');
     for (uint32_t i = 0; i < f->n_memory; i++) {
         for (uint32_t k = 1; k <= q->batch_max; k++) {
-            ru_json_f64(j, NULL, known_s(f, i, k) + f->facts.cold_s);
+            ru_json_f64(j, NULL, rui_far_known_s(f, 0, i, k));
         }
     }
     ru_json_close(j);
@@ -129,14 +168,9 @@ static void put_question(const rui_far *f, const question *q, ru_json *j)
     ru_json_f64(j, "memory_max_mb", f->memory_mb[f->n_memory - 1]);
     ru_json_f64(j, "memory_step_mb", f->n_memory > 1 ? f->memory_mb[1] - f->memory_mb[0] : 64);
     ru_json_i64(j, "batch_max", q->batch_max);
-    ru_json_f64(j, "timeout_max_s", slo_s(f));
-    ru_json_f64(j, "timeout_step_s", slo_s(f) / STEPS);
-    ru_json_f64(j, "slo_s", slo_s(f));
-    ru_json_f64(j, "quantile", f->v->server->opt.slo_q);
+    rui_far_put_prices(f, j);
+    ru_json_f64(j, "slo_s", rui_far_slo_s(f));
     ru_json_f64(j, "margin", q->margin);
-    ru_json_f64(j, "usd_per_gb_s", f->opt->usd_per_gb_s);
-    ru_json_f64(j, "usd_per_call", f->opt->usd_per_call);
-    ru_json_f64(j, "billing_step_s", BILLING_S);
     ru_json_str(j, "method", q->method);
     ru_json_f64(j, "fixed_memory_mb", q->fixed->memory_mb);
     ru_json_i64(j, "fixed_batch", q->fixed->batch);
@@ -146,24 +180,12 @@ static void put_question(const rui_far *f, const question *q, ru_json *j)
 
 static ru_status ask(rui_far *f, const question *q, rui_far_choice *out, ru_err *err)
 {
-    const ru_policy *p = ru_policy_find("batch");
-    ru_arena *a = &f->plan_arena;
-    ru_arena_rewind(a, (ru_arena_mark){0});
-    ru_text text = ru_text_arena(a);
+    ru_arena_rewind(&f->plan_arena, (ru_arena_mark){0});
+    ru_text text = ru_text_arena(&f->plan_arena);
     ru_json j = ru_json_into(&text);
-    ru_conf *c;
     ru_batch_plan plan;
     put_question(f, q, &j);
-    void *in = ru_arena_zalloc(a, p->in->size_bytes, 64);
-    if (text.cut || in == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a choice");
-    }
-    const ru_policy_tools tools = {.out = a, .scratch = a};
-    RU_TRY(ru_conf_new(p->in, a, &c, err));
-    RU_TRY(ru_conf_add_json(c, "server", text.p, text.n, err));
-    RU_TRY(ru_conf_apply(c, in, err));
-    RU_TRY(p->plan(in, &tools, &plan, err));
-    RU_TRY(p->check(in, &plan, a, err));
+    RU_TRY(rui_far_plan(f, "batch", &text, &plan, err));
     *out = (rui_far_choice){.at = plan.at,
                             .latency_s = plan.latency_s,
                             .usd = plan.usd_per_request,
@@ -173,16 +195,16 @@ static ru_status ask(rui_far *f, const question *q, rui_far_choice *out, ru_err 
 }
 
 /* The largest batch worth a look: those that could be served, and could fill up, in time. */
-static uint32_t batch_most(const rui_far *f)
+uint32_t rui_far_batch_most(const rui_far *f)
 {
     uint32_t most = 1u << (f->n_sizes - 1), k = 1;
-    double fill = 3 * f->facts.rate * slo_s(f) + 2;
+    double fill = 3 * f->facts.rate * rui_far_slo_s(f) + 2;
     for (; k < most && k < fill; k++) {
         double best = INFINITY;
         for (uint32_t m = 0; m < f->n_memory; m++) {
-            best = fmin(best, known_s(f, m, k + 1));
+            best = fmin(best, rui_far_known_s(f, 0, m, k + 1));
         }
-        if (best > slo_s(f)) {
+        if (best > rui_far_slo_s(f)) {
             break;
         }
     }
@@ -191,7 +213,8 @@ static uint32_t batch_most(const rui_far *f)
 
 ru_status rui_far_choose(rui_far *f, ru_err *err)
 {
-    question q = {.method = "none", .margin = MARGIN, .times = 1, .batch_max = batch_most(f)};
+    question q = {
+        .method = "none", .margin = RUI_FAR_MARGIN, .times = 1, .batch_max = rui_far_batch_most(f)};
     rui_far_choice slower, faster, *c = &f->found.next;
     q.fixed = &f->now.at;
     /* two standard errors of the rate, either way, must keep the promise too */
@@ -199,14 +222,14 @@ ru_status rui_far_choose(rui_far *f, ru_err *err)
     RU_TRY(ask(f, &q, &f->found.alone, err));
     q.method = "fixed";
     RU_TRY(ask(f, &q, &f->found.kept, err));
-    for (double margin = MARGIN; margin <= MARGIN_MAX; margin *= 2) {
+    for (double margin = RUI_FAR_MARGIN; margin <= RUI_FAR_MARGIN_MAX; margin *= 2) {
         q = (question){"exact", &f->now.at, margin, 1, q.batch_max};
         RU_TRY(ask(f, &q, c, err));
-        q = (question){"fixed", &c->at, MARGIN, 1 + off, q.batch_max};
+        q = (question){"fixed", &c->at, RUI_FAR_MARGIN, 1 + off, q.batch_max};
         RU_TRY(ask(f, &q, &slower, err));
         q.times = 1 - off;
         RU_TRY(ask(f, &q, &faster, err));
-        if (slower.latency_s <= slo_s(f) && faster.latency_s <= slo_s(f)) {
+        if (slower.latency_s <= rui_far_slo_s(f) && faster.latency_s <= rui_far_slo_s(f)) {
             break;
         }
     }
@@ -243,6 +266,9 @@ static void fit(rui_far *f)
     x->scv = f->sd_s * f->sd_s / (f->mean_s * f->mean_s);
     x->rate = 1 / f->mean_s;
     x->slow = f->slow;
+    if (f->size != NULL) {
+        rui_size_fit(f);
+    }
     x->cold_s = starts > 0 && calls > 0 /* chance times time of a cold start */
                     ? (double)starts / (double)calls * (double)m.start_ns * 1e-9 / (double)m.starts
                     : 0;
@@ -262,7 +288,8 @@ static void choose(rui_far *f, ru_time now)
     f->choosing = rui_version_choose(f->v);
 }
 
-/* CUSUM of the gaps in both directions; an alarm begins a new rate where its sum left 0. */
+/* CUSUM of the gaps in both directions; an alarm begins a new rate where its sum left 0. One gap
+ * that is an alarm by itself is a stop: the new rate begins behind it. */
 static bool drifts(rui_far *f)
 {
     double z = (gap_s(f, f->n_came - 1) - f->mean_s) / f->sd_s;
@@ -272,30 +299,58 @@ static bool drifts(rui_far *f)
     f->rises_from = f->rises == 0 ? f->n_came - 1 : f->rises_from;
     bool alarm = f->falls > ALARM || f->rises > ALARM;
     if (alarm) {
-        f->from = f->rises > ALARM ? f->rises_from : f->falls_from;
+        f->from = z > SLACK + ALARM  ? f->n_came - 1
+                  : f->rises > ALARM ? f->rises_from
+                                     : f->falls_from;
+        f->rises = f->falls = 0;
+        f->rises_from = f->falls_from = f->n_came - 1;
     }
     return alarm;
 }
 
-void rui_far_came(rui_far *f, ru_time now)
+uint32_t rui_far_came(rui_far *f, ru_time now, int64_t size)
 {
+    uint32_t class_of = f->size != NULL ? rui_size_class(f, size) : 0;
+    bool shifts = f->size != NULL && rui_size_came(f, class_of);
     f->came[f->n_came++ % RUI_FAR_CAME] = now;
     if (f->n_came < GAPS_MIN) {
-        return;
+        return class_of;
     }
     uint64_t known = f->chosen_n > f->from ? f->chosen_n - f->from : 0, have = f->n_came - f->from;
     bool first = f->mean_s == 0, more = have >= 2 * known && known < RUI_FAR_CAME / 4;
     bool old = ru_time_since(now, f->chosen_at) > RUI_FAR_AGAIN_NS;
-    if (first || (f->sd_s > 0 && drifts(f)) || more || old) {
+    if (first || (f->sd_s > 0 && drifts(f)) || more || old || shifts) {
         choose(f, now);
+    }
+    return class_of;
+}
+
+void rui_far_answered(rui_far *f, int64_t size, int64_t all_ns)
+{
+    uint64_t late = all_ns > f->v->server->opt.slo_ns ? 1 : 0;
+    ru_hist_add(&f->took, all_ns);
+    f->answers++;
+    f->late += late;
+    if (f->size != NULL) {
+        uint32_t k = rui_size_class(f, size);
+        ru_hist_add(&f->size->took[k], all_ns);
+        f->size->late[k] += late;
     }
 }
 
-void rui_far_answered(rui_far *f, int64_t all_ns)
+bool rui_far_sized(const rui_far *f)
 {
-    ru_hist_add(&f->took, all_ns);
-    f->answers++;
-    f->late += all_ns > f->v->server->opt.slo_ns ? 1 : 0;
+    return f->size != NULL;
+}
+
+static void name(const rui_far *f, const rui_far_choice *c, ru_text *t)
+{
+    if (f->size != NULL) {
+        ru_text_putf(t, "%u buffers by size", f->size->next.n);
+    } else {
+        ru_text_putf(t, "%g MB, batches of %u, wait %.4g s", c->at.memory_mb, c->at.batch,
+                     c->at.timeout_s);
+    }
 }
 
 void rui_far_chosen(rui_far *f, ru_status st, const ru_err *err, ru_time now)
@@ -303,19 +358,18 @@ void rui_far_chosen(rui_far *f, ru_status st, const ru_err *err, ru_time now)
     const rui_far_choice *c = &f->found.next, *kept = &f->found.kept;
     f->choosing = false;
     f->choices++;
-    double limit = (1 - MARGIN) * slo_s(f);
+    double limit = (1 - RUI_FAR_MARGIN) * rui_far_slo_s(f);
     if (st != RU_OK || c->instances > RUI_FAR_BUSY * f->v->instances) {
         ru_text t = ru_text_into(f->refusal, sizeof f->refusal);
         f->refused++;
         if (st != RU_OK) {
             ru_text_put(&t, err->text);
         } else {
-            ru_text_putf(
-                &t,
-                "%g MB, batches of %u and a wait of %.4g s need %.3g instances on average, "
-                "more than %g %% of the %u that there are",
-                c->at.memory_mb, c->at.batch, c->at.timeout_s, c->instances, RUI_FAR_BUSY * 100,
-                f->v->instances);
+            name(f, c, &t);
+            ru_text_putf(&t,
+                         ": they need %.3g instances on average, more than %g %% of the %u that "
+                         "there are",
+                         c->instances, RUI_FAR_BUSY * 100, f->v->instances);
         }
         ru_log(RU_LOG_WARN, "serve", "no_choice", "%s: %s", f->v->model, f->refusal);
         return;
@@ -323,11 +377,16 @@ void rui_far_chosen(rui_far *f, ru_status st, const ru_err *err, ru_time now)
     f->refusal[0] = '\0';
     f->alone = f->found.alone;
     if (c->usd < (1 - RUI_FAR_GAIN) * kept->usd || kept->latency_s > limit) {
-        ru_log(RU_LOG_INFO, "serve", "choice", "%s: %g MB, batches of %u, wait %.4g s: p%g %.4g s",
-               f->v->model, c->at.memory_mb, c->at.batch, c->at.timeout_s,
+        char text[128];
+        ru_text t = ru_text_into(text, sizeof text);
+        name(f, c, &t);
+        ru_log(RU_LOG_INFO, "serve", "choice", "%s: %s: p%g %.4g s", f->v->model, text,
                f->v->server->opt.slo_q * 100, c->latency_s);
         install(f, c, now);
     } else {
         f->now = *kept; /* the same choice, what the law says of it now */
+        if (f->size != NULL) {
+            f->size->now = f->size->kept;
+        }
     }
 }

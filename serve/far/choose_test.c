@@ -35,7 +35,7 @@ static world *open_world(void)
                    .now = {.at = {.memory_mb = 1024, .batch = 1}},
                    .slow = 1};
     for (uint32_t k = 0; k < RUI_FAR_SIZES; k++) {
-        f->service_ns[0][k] = (10 + (INT64_C(2) << k)) * 1000000;
+        f->service_ns[0][0][k] = (10 + (INT64_C(2) << k)) * 1000000;
     }
     ru_arena_init(&f->plan_arena, 0);
     return w;
@@ -51,7 +51,7 @@ static void come(world *w, uint32_t n, double gap_s)
 {
     for (uint32_t k = 0; k < n; k++) {
         w->now = ru_time_after(w->now, (int64_t)(gap_s * 1e9));
-        rui_far_came(&w->far, w->now);
+        (void)rui_far_came(&w->far, w->now, 0);
     }
 }
 
@@ -78,6 +78,22 @@ static void test_drifts_are_found_where_they_begin(void **state)
         assert_int_equal(f->from, rows[k].quiet < 1000 ? 255 : 0);
         close_world(w);
     }
+}
+
+/* An hour without a request is no rate: what is known begins behind it. */
+static void test_a_stop_begins_anew(void **state)
+{
+    (void)state;
+    world *w = open_world();
+    rui_far *f = &w->far;
+    f->choosing = true;
+    f->mean_s = f->sd_s = MEAN_S;
+    come(w, 256, MEAN_S);
+    come(w, 1, 3600);
+    assert_int_equal(f->from, 256);
+    come(w, 100, MEAN_S);
+    assert_int_equal(f->from, 256);
+    close_world(w);
 }
 
 /* The choice after n gaps of a memoryless process. */
@@ -120,7 +136,7 @@ static double late(const rui_far_choice *c, double mean_s)
             at += ru_rng_exponential(&rng) * mean_s;
         } while (k < c->at.batch && at <= leaves);
         leaves = k == c->at.batch ? came[k - 1] : leaves;
-        double ends = leaves + rui_far_service_s(&w->far, 0, k);
+        double ends = leaves + rui_far_service_s(&w->far, 0, 0, k);
         for (uint32_t i = 0; i < k; i++, n++) {
             n_late += ends - came[i] > SLO_S ? 1 : 0;
         }
@@ -141,5 +157,6 @@ static void test_few_arrivals_make_careful(void **state)
     assert_true(late(&few, (1 - off) * MEAN_S) < 0.052);
 }
 
-RU_TESTS(serve_choose, cmocka_unit_test(test_drifts_are_found_where_they_begin),
+RU_TESTS(serve_choose, cmocka_unit_test(test_a_stop_begins_anew),
+         cmocka_unit_test(test_drifts_are_found_where_they_begin),
          cmocka_unit_test(test_few_arrivals_make_careful))

@@ -15,13 +15,13 @@ enum { TRIES = 3 };
 #define LIMIT_MIN_NS INT64_C(2000000000)
 #define LIMIT_MAX_NS INT64_C(60000000000)
 
-double rui_far_service_s(const rui_far *f, uint32_t memory, uint32_t k)
+double rui_far_service_s(const rui_far *f, uint32_t class_of, uint32_t memory, uint32_t k)
 {
     uint32_t size = 0;
     while (size + 1 < f->n_sizes && 1u << size < k) { /* instances compute whole powers of two */
         size++;
     }
-    return (double)f->service_ns[memory][size] * 1e-9;
+    return (double)f->service_ns[class_of][memory][size] * 1e-9;
 }
 
 /* -- batches -----------------------------------------------------------------------------------
@@ -32,6 +32,7 @@ typedef struct calling {
     rui_far *far;
     rui_job *job;
     uint32_t from, n;
+    uint32_t class_of; /* of its largest request */
 } calling;
 
 static void call(rui_far *f, rui_job *job, uint32_t from, uint32_t n);
@@ -70,7 +71,7 @@ static void learn(rui_far *f, const calling *c, int64_t run_ns)
     while (m + 1 < f->n_memory && f->memory_mb[m] < c->job->memory_mb) {
         m++;
     }
-    double known = rui_far_service_s(f, m, rows);
+    double known = rui_far_service_s(f, c->class_of, m, rows);
     double times = rows <= 1u << (f->n_sizes - 1) ? (double)run_ns * 1e-9 / known : f->slow;
     f->slow += ((times < 10 ? times : 10) - f->slow) / 64;
 }
@@ -85,8 +86,9 @@ static void on_done(void *self, const ru_function_outcome *o)
     if (o->answer.result == RU_FUNCTION_OK) {
         ru_arena scratch;
         ru_arena_init(&scratch, 0);
-        st = ru_called_take(ru_served_facts_get(f->v->served), job->parts + was.from, was.n, 0,
-                            o->text, o->n, &scratch, &job->err);
+        st = ru_called_take(ru_served_facts_get(f->v->served), job->parts + was.from, was.n,
+                            (int64_t)rui_size_bound(f, was.class_of), o->text, o->n, &scratch,
+                            &job->err);
         ru_arena_fini(&scratch);
         st = st == RU_E_DATA ? RU_E_IO : st; /* the function's fault, not the client's */
         learn(f, &was, o->answer.run_ns);
@@ -103,17 +105,35 @@ static void on_done(void *self, const ru_function_outcome *o)
     settle(f, job, was.from, was.n, st);
 }
 
+/* The class of the largest, and how much larger than asked for that makes the others. */
+static uint32_t class_of(rui_far *f, const rui_job *job, uint32_t from, uint32_t n)
+{
+    uint32_t largest = 0;
+    for (uint32_t k = from; f->size != NULL && k < from + n; k++) {
+        uint32_t own = rui_size_class(f, job->parts[k]->size);
+        largest = own > largest ? own : largest;
+        f->size->asked += (double)(job->parts[k]->rows * job->parts[k]->size);
+        f->size->own += (double)job->parts[k]->rows * rui_size_bound(f, own);
+    }
+    for (uint32_t k = from; f->size != NULL && k < from + n; k++) {
+        f->size->padded += (double)job->parts[k]->rows * rui_size_bound(f, largest);
+    }
+    return largest;
+}
+
 static void call(rui_far *f, rui_job *job, uint32_t from, uint32_t n)
 {
+    uint32_t largest = class_of(f, job, from, n);
     ru_arena scratch;
     ru_arena_init(&scratch, 0);
     ru_text body = ru_text_arena(&scratch);
     calling *c = malloc(sizeof *c);
-    ru_status st = c == NULL ? RU_FAIL(&job->err, RU_E_MEM, "no memory for a call")
-                             : ru_called_put(ru_served_facts_get(f->v->served), job->parts + from,
-                                             n, 0, &scratch, &body, &job->err);
+    ru_status st =
+        c == NULL ? RU_FAIL(&job->err, RU_E_MEM, "no memory for a call")
+                  : ru_called_put(ru_served_facts_get(f->v->served), job->parts + from, n,
+                                  (int64_t)rui_size_bound(f, largest), &scratch, &body, &job->err);
     if (st == RU_OK) {
-        *c = (calling){.far = f, .job = job, .from = from, .n = n};
+        *c = (calling){.far = f, .job = job, .from = from, .n = n, .class_of = largest};
         st = ru_function_host_call(f->host, (uint32_t)job->memory_mb, body.p, body.n, on_done, c,
                                    &job->err);
     }
@@ -160,12 +180,12 @@ static int by_time(const void *a, const void *b)
     return x < y ? -1 : x > y ? 1 : 0;
 }
 
-/* The next size, or the next memory where a batch takes longer than promised: twice the rows take
- * twice as long there. */
+/* The next size, or the next class or memory where a batch takes longer than promised: twice the
+ * rows take twice as long there. */
 static void probe_next(rui_far *f, bool fits)
 {
     rui_far_probe *p = &f->probe;
-    int64_t *row = f->service_ns[p->memory];
+    int64_t *row = f->service_ns[p->class_of][p->memory];
     int64_t promise = f->v->server->opt.slo_ns;
     p->round = 0;
     if (fits && row[p->size] <= promise && p->size + 1 < f->n_sizes) {
@@ -176,14 +196,17 @@ static void probe_next(rui_far *f, bool fits)
         row[k] = fits ? 2 * row[k - 1] : (int64_t)(NEVER_S * 1e9);
     }
     p->size = 0;
-    p->memory++;
+    if (f->size == NULL || ++p->class_of == f->size->n) {
+        p->class_of = 0;
+        p->memory++;
+    }
 }
 
 static void on_probe(void *self, const ru_function_outcome *o)
 {
     rui_far *f = self;
     rui_far_probe *p = &f->probe;
-    int64_t *at = &f->service_ns[p->memory][p->size];
+    int64_t *at = &f->service_ns[p->class_of][p->memory][p->size];
     if (o->answer.result != RU_FUNCTION_OK) {
         *at = (int64_t)(NEVER_S * 1e9);
         ru_text t = ru_text_into(f->why, sizeof f->why);
@@ -213,20 +236,22 @@ static ru_status put_probe(const rui_far *f, int64_t rows, ru_arena *arena, ru_t
                            ru_err *err)
 {
     const ru_served_facts *facts = ru_served_facts_get(f->v->served);
-    ru_served_part part = {.rows = rows}, *parts[] = {&part};
+    int64_t size = (int64_t)rui_size_bound(f, f->probe.class_of);
+    ru_served_part part = {.rows = rows, .size = size}, *parts[] = {&part};
     ru_rng rng = ru_rng_from(1, ru_rng_label("probe"));
     for (uint32_t k = 0; k < facts->n_inputs; k++) {
         const ru_served_value *v = &facts->inputs[k];
-        float *x = ru_arena_zalloc(arena, rows * v->row_bytes, 64);
+        int64_t bytes = rows * ru_served_row_bytes(facts, v, size);
+        float *x = ru_arena_zalloc(arena, bytes, 64);
         if (x == NULL) {
             return RU_FAIL(err, RU_E_MEM, "no memory for a probe of %lld rows", (long long)rows);
         }
-        for (int64_t i = 0; v->type.dtype == RU_F32 && i < rows * v->row_bytes / 4; i++) {
+        for (int64_t i = 0; v->type.dtype == RU_F32 && i < bytes / 4; i++) {
             x[i] = (float)ru_rng_below(&rng, 1000000) * 1e-6f;
         }
         part.in[k] = x;
     }
-    return ru_called_put(facts, parts, 1, 0, arena, body, err);
+    return ru_called_put(facts, parts, 1, size, arena, body, err);
 }
 
 static void probe(rui_far *f)
@@ -254,7 +279,7 @@ static ru_status begin(rui_far *f, ru_err *err)
     enum { ARGS = 60 };
     rui_version *v = f->v;
     const ru_server_functions *o = f->opt;
-    const char **argv = RU_NEW(&v->arena, const char *, ARGS + 2);
+    const char **argv = RU_NEW(&v->arena, const char *, ARGS + 4);
     uint32_t n = 0;
     f->open = RU_NEW(&v->arena, uint32_t, v->instances);
     if (argv == NULL || f->open == NULL) {
@@ -263,6 +288,11 @@ static ru_status begin(rui_far *f, ru_err *err)
     while (o->argv != NULL && n < ARGS && o->argv[n] != NULL) {
         argv[n] = o->argv[n];
         n++;
+    }
+    RU_TRY(rui_size_open(f, err));
+    if (f->size != NULL && n < ARGS) {
+        argv[n++] = "--sizes";
+        argv[n++] = ru_arena_printf(&v->arena, "%u", f->size->n);
     }
     argv[n] = v->path;
     for (double m = o->memory_min_mb; m <= o->memory_max_mb + 1e-6; m += o->memory_step_mb) {

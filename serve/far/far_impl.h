@@ -6,8 +6,10 @@
 #define RU_SERVE_FAR_FAR_IMPL_H
 
 #include "base/hist.h"
+#include "base/json.h"
 #include "function/host.h"
 #include "plan/serve/batch.h"
+#include "plan/serve/route.h"
 #include "serve/far/far.h"
 
 enum {
@@ -15,7 +17,12 @@ enum {
     RUI_FAR_SIZES = 7, /* of batches: 1, 2, 4, ... 64 rows */
     RUI_FAR_ROUNDS = 5,
     RUI_FAR_CAME = 4096,
+    RUI_FAR_CLASSES = 16, /* of sizes of requests */
 };
+#define RUI_FAR_MARGIN     0.05 /* of the promise that a choice leaves */
+#define RUI_FAR_MARGIN_MAX 0.4
+#define RUI_FAR_STEPS      20 /* timeouts that are looked at */
+#define RUI_FAR_BILLING_S  0.001
 
 /* A choice and what the law says of it. */
 typedef struct rui_far_choice {
@@ -35,7 +42,7 @@ typedef struct rui_far_mark {
 } rui_far_mark;
 
 typedef struct rui_far_probe {
-    uint32_t memory, size, round; /* what is asked */
+    uint32_t memory, class_of, size, round; /* what is asked */
     int64_t ns[RUI_FAR_ROUNDS];
 } rui_far_probe;
 
@@ -47,13 +54,36 @@ typedef struct rui_far_facts {
     double slow, cold_s;
 } rui_far_facts;
 
+/* Buffers by size, and which takes the requests of a class. */
+typedef struct rui_far_routes {
+    uint32_t n;
+    ru_batch_choice at[RUI_FAR_CLASSES];             /* [n] */
+    double route[RUI_FAR_CLASSES * RUI_FAR_CLASSES]; /* [n, classes] of the requests of a class */
+    double latency_s[RUI_FAR_CLASSES], padding;      /* by the law: the quantile of each class */
+} rui_far_routes;
+
+/* Of a model whose requests differ in size. */
+typedef struct rui_far_size {
+    uint32_t n; /* classes */
+    int64_t most;
+    double bound[RUI_FAR_CLASSES];  /* [n] of a class */
+    uint8_t class_of[RUI_FAR_CAME]; /* of the last requests, beside `came` */
+    uint32_t block[RUI_FAR_CLASSES], n_block;
+    double share[RUI_FAR_CLASSES];  /* that the last choice knows */
+    rui_far_routes now, next, kept; /* in force; planned; `now` under the new arrivals */
+    ru_hist took[RUI_FAR_CLASSES];  /* answers since `now` */
+    uint64_t late[RUI_FAR_CLASSES]; /* of them */
+    double asked, own, padded; /* sizes of batches since `now`: as asked, of classes, of calls */
+} rui_far_size;
+
 struct rui_far {
     rui_version *v;
     const ru_server_functions *opt;
     ru_function_host *host;
     uint32_t n_memory, n_sizes;
     double memory_mb[RUI_FAR_MEMORIES];
-    int64_t service_ns[RUI_FAR_MEMORIES][RUI_FAR_SIZES]; /* measured */
+    int64_t service_ns[RUI_FAR_CLASSES][RUI_FAR_MEMORIES][RUI_FAR_SIZES]; /* measured */
+    rui_far_size *size; /* NULL: requests have one size, class 0 */
     rui_far_probe probe;
     char why[RU_ERR_TEXT_MAX]; /* the last probe that failed */
     double slow;               /* what batches take now, of what the probes said */
@@ -80,9 +110,34 @@ struct rui_far {
 };
 
 /* far.c */
-/* Seconds of k rows with memory m, as the probes said. */
-double rui_far_service_s(const rui_far *f, uint32_t memory, uint32_t k);
+/* Seconds of k rows of a class with memory m, as the probes said. */
+double rui_far_service_s(const rui_far *f, uint32_t class_of, uint32_t memory, uint32_t k);
 /* choose.c: the probes are over. Errors: RU_E_INFEASIBLE with the best that there is. */
 RU_MUST_USE ru_status rui_far_begin(rui_far *f, ru_time now, ru_err *err);
+double rui_far_slo_s(const rui_far *f);
+/* The same as a choice knows it: live, with cold starts. */
+double rui_far_known_s(const rui_far *f, uint32_t class_of, uint32_t memory, uint32_t k);
+double rui_far_call_usd(const rui_far *f, double memory_mb, double s);
+uint32_t rui_far_batch_most(const rui_far *f);
+/* What every question has, and the policy's checked plan of one, which lives in plan_arena. */
+void rui_far_put_gaps(const rui_far *f, double times, ru_json *j);
+void rui_far_put_prices(const rui_far *f, ru_json *j);
+RU_MUST_USE ru_status rui_far_plan(rui_far *f, const char *policy, const ru_text *question,
+                                   void *plan, ru_err *err);
+
+/* size.c: where requests differ in size */
+RU_MUST_USE ru_status rui_size_open(rui_far *f, ru_err *err);
+uint32_t rui_size_class(const rui_far *f, int64_t size);
+double rui_size_bound(const rui_far *f, uint32_t class_of); /* 0: there are no sizes */
+/* One comes; true: so many of the last ones are of other sizes that a choice is due. */
+bool rui_size_came(rui_far *f, uint32_t class_of);
+void rui_size_fit(rui_far *f); /* shares of classes, since `from` */
+/* Every request alone, with such memory. */
+void rui_size_alone(rui_far *f, double memory_mb);
+void rui_size_install(rui_far *f);                            /* `next` */
+uint32_t rui_size_memory(const rui_far *f, double memory_mb); /* its number */
+void rui_size_explain(const rui_far *f, ru_text *t);
+/* size_law.c: as rui_far_choose */
+RU_MUST_USE ru_status rui_size_choose(rui_far *f, ru_err *err);
 
 #endif

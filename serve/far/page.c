@@ -14,8 +14,13 @@ static void put_choice(const rui_far *f, const ru_function_meter *m, ru_text *t)
     uint64_t n = f->took.n, calls = m->calls - f->since.meter.calls;
     double q = f->v->server->opt.slo_q * 100, over_s;
     over_s = (double)ru_time_since(ru_clock_now(), f->since.at) * 1e-9;
-    ru_text_putf(t, "choice: functions with %g MB, batches of %u, a wait of %.4g s, for %.0f s\n",
-                 c->at.memory_mb, c->at.batch, c->at.timeout_s, over_s);
+    if (f->size != NULL) {
+        ru_text_putf(t, "choice: %u buffers by size, for %.0f s\n", f->size->now.n, over_s);
+    } else {
+        ru_text_putf(t,
+                     "choice: functions with %g MB, batches of %u, a wait of %.4g s, for %.0f s\n",
+                     c->at.memory_mb, c->at.batch, c->at.timeout_s, over_s);
+    }
     ru_text_putf(t, "%-28s %12s %12s\n", "", "predicted", "measured");
     ru_text_putf(t, "p%-27g %10.4g s %10.4g s\n", q, c->latency_s,
                  (double)ru_hist_quantile(&f->took, f->v->server->opt.slo_q) * 1e-9);
@@ -70,14 +75,21 @@ static void put_instances(const rui_far *f, const ru_function_meter *m, ru_text 
 
 static void put_times(const rui_far *f, ru_text *t)
 {
-    ru_text_put(t, "seconds of a batch, by memory and rows\n      MB");
+    uint32_t classes = f->size != NULL ? f->size->n : 1;
+    ru_text_putf(t, "seconds of a batch, by memory%s and rows\n      MB",
+                 classes > 1 ? ", size" : "");
+    ru_text_putf(t, classes > 1 ? " %9s" : "%s", classes > 1 ? "size" : "");
     for (uint32_t k = 0; k < f->n_sizes; k++) {
         ru_text_putf(t, " %9u", 1u << k);
     }
-    for (uint32_t m = 0; m < f->n_memory; m++) {
+    for (uint32_t row = 0; row < f->n_memory * classes; row++) {
+        uint32_t m = row / classes, c = row % classes;
         ru_text_putf(t, "\n%8g", f->memory_mb[m]);
+        if (classes > 1) {
+            ru_text_putf(t, " %9g", rui_size_bound(f, c));
+        }
         for (uint32_t k = 0; k < f->n_sizes; k++) {
-            ru_text_putf(t, " %9.4g", rui_far_service_s(f, m, 1u << k));
+            ru_text_putf(t, " %9.4g", rui_far_service_s(f, c, m, 1u << k));
         }
     }
     ru_text_putf(t, "\nbatches take %.3g times as long now\n", f->slow);
@@ -91,6 +103,9 @@ void rui_far_explain(const rui_far *f, ru_text *t)
                  f->opt->url != NULL ? f->opt->url : "", f->v->server->opt.slo_q * 100,
                  (double)f->v->server->opt.slo_ns * 1e-9);
     put_choice(f, &m, t);
+    if (f->size != NULL) {
+        rui_size_explain(f, t);
+    }
     put_money(f, &m, t);
     ru_text_putf(t,
                  "arrivals: %.4g a second, squared coefficient of variation %.3g, from %u gaps; "
