@@ -92,6 +92,7 @@ static ru_status open_version(ru_server *s, rui_version *v, ru_err *err)
     const ru_server_functions *far = s->opt.functions;
     v->instances = far != NULL ? far->instances_max : o.instances;
     RU_TRY(s->opt.open(s->opt.open_self, v->path, &source, err));
+    o.sizes = far != NULL && far->sizes > 1;
     o.late = far == NULL && o.streams > 0 && source.ops->steps != NULL;
     RU_TRY(ru_served_open(&source, &o, &v->served, err));
     const ru_served_facts *f = ru_served_facts_get(v->served);

@@ -213,6 +213,9 @@ uint32_t rui_far_batch_most(const rui_far *f)
 
 ru_status rui_far_choose(rui_far *f, ru_err *err)
 {
+    if (f->size != NULL) {
+        return rui_size_choose(f, err);
+    }
     question q = {
         .method = "none", .margin = RUI_FAR_MARGIN, .times = 1, .batch_max = rui_far_batch_most(f)};
     rui_far_choice slower, faster, *c = &f->found.next;

@@ -407,10 +407,11 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         return explain_request(in, err);
     }
     if (in->n_args > 1 && rui_served_is_address(in->args[0]) &&
-        (strcmp(in->args[1], "batch") == 0 || strcmp(in->args[1], "gate") == 0)) {
+        (strcmp(in->args[1], "batch") == 0 || strcmp(in->args[1], "gate") == 0 ||
+         strcmp(in->args[1], "route") == 0)) {
         ru_status st = explain_request(in, err);
         if (st != RU_E_MISSING ||
-            in->args[1][0] == 'g') { /* else its batches are computed by itself */
+            in->args[1][0] != 'b') { /* else its batches are computed by itself */
             return st;
         }
     }
@@ -463,6 +464,8 @@ static const ru_example examples[] = {
      "where a served request at this quantile spent its time, and why its batch left"},
     {"rubato explain 127.0.0.1:8000 batch",
      "batches on functions: predicted beside measured, and what was spent"},
+    {"rubato explain 127.0.0.1:8000 route",
+     "requests routed by size to buffers before functions: the same, by size"},
     {"rubato explain 127.0.0.1:8000 gate",
      "trainings on the cores of a server (`rubato train --beside`)"},
     {"rubato explain runs/digits-1 --if network=10Gbit --if workers=4",

@@ -199,6 +199,8 @@ static ru_status read_functions(session *s, ru_err *err)
     s->functions.name = ru_cmd_text(s->in, "function-name");
     s->functions.sign = ru_cmd_flag(s->in, "sign");
     s->functions.keep_ns = ru_cmd_i64(s->in, "keep");
+    s->functions.sizes = (uint32_t)ru_cmd_i64(s->in, "sizes");
+    s->functions.buffers_max = (uint32_t)ru_cmd_i64(s->in, "buffers");
     s->functions.usd_per_gb_s = 1.66667e-5;
     s->functions.usd_per_call = 2e-7;
     s->functions.instances_max = (uint32_t)ru_cmd_i64(s->in, "instances");
@@ -413,6 +415,13 @@ static const ru_opt opts[] = {
     RU_OPT(TEXT, "memory", "MB[:MB[:STEP]]",
            "functions: memory that an instance may have; 1769 MB have a whole core",
            .def = "512:2048:512"),
+    RU_OPT(I64, "sizes", "N",
+           "functions, language models: a request may be shorter than the context; it is padded to "
+           "the next of so many sizes, and buffers take requests by size; 1: all have the context",
+           .def = "8", RU_IN(1, 16)),
+    RU_OPT(I64, "buffers", "N",
+           "functions: at most so many buffers take requests by size; 1: one takes all of them",
+           .def = "16", RU_IN(1, 16)),
     RU_OPT(TIME, "keep", "TIME", "functions here: an idle instance ends after it", .def = "5min",
            RU_IN(0, 1e17)),
     RU_OPT(TEXT, "function-name", "NAME", "functions at a URL: the name of the function",
