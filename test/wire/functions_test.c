@@ -26,7 +26,7 @@ typedef struct world {
     uint32_t try[INSTANCES], batch_rows[REQUESTS]; /* of a batch by number */
     int64_t *came, *took;                          /* [REQUESTS] */
     uint32_t *next, first[REQUESTS];               /* members of a batch by number */
-    uint32_t done, size_n[BATCH + 1];
+    uint32_t done, refused, size_n[BATCH + 1];
     uint64_t billed_ms, calls;
 } world;
 
@@ -64,6 +64,9 @@ static void say_serve(world *w, ru_event ev)
                                    .what = RU_FUNCTION_CALL,
                                    .data = &c,
                                    .size_bytes = sizeof c});
+        } else if (e->what == SERVE + RU_SERVE_REFUSED) {
+            w->refused++;
+            w->took[((const ru_serve_request *)e->data)->id] = NEVER;
         } else {
             assert_int_equal(e->what, SERVE + RU_SERVE_TAKEN);
         }
@@ -76,6 +79,7 @@ static void answered(world *w, const ru_function_answer *a)
     uint32_t batch = (uint32_t)a->id;
     assert_int_equal(a->result, RU_FUNCTION_OK);
     for (uint32_t id = w->first[batch]; id != RU_SERVE_NONE; id = w->next[id]) {
+        assert_int_equal(w->took[id], -1); /* once */
         w->took[id] = w->now.ns - w->came[id];
         w->done++;
     }
@@ -127,7 +131,7 @@ static bool happen(world *w, int64_t until)
     if (at > until) {
         return false;
     }
-    w->now.ns = at;
+    w->now.ns = at > w->now.ns ? at : w->now.ns; /* a clock that was set forward is late */
     if (who < INSTANCES && up) {
         w->up_at[who] = NEVER;
         say_pool(w, (ru_event){.kind = RU_EV_LOCAL, .what = RU_FUNCTION_UP, .value = who});
@@ -179,6 +183,28 @@ static void open_world(world *w)
     w->took = RU_NEW(&w->arena, int64_t, REQUESTS);
     w->next = RU_NEW(&w->arena, uint32_t, REQUESTS);
     assert_non_null(w->next);
+    for (uint32_t id = 0; id < REQUESTS; id++) {
+        w->took[id] = -1;
+    }
+}
+
+static void close_world(world *w)
+{
+    ru_arena_fini(&w->fx_arena[0]);
+    ru_arena_fini(&w->fx_arena[1]);
+    ru_arena_fini(&w->arena);
+}
+
+static void come(world *w, uint32_t id, uint32_t class_of, int64_t at_ns)
+{
+    const ru_serve_request r = {.id = id, .class_of = class_of};
+    w->came[id] = at_ns;
+    while (happen(w, at_ns)) {
+    }
+    w->now.ns = at_ns > w->now.ns ? at_ns : w->now.ns;
+    say_serve(
+        w, (ru_event){
+               .kind = RU_EV_LOCAL, .what = RU_SERVE_REQUEST, .data = &r, .size_bytes = sizeof r});
 }
 
 static void check_law(world *w, const ru_markov *arrivals)
@@ -220,25 +246,132 @@ static void test_machines_keep_the_law(void **state)
         open_world(w);
         for (uint32_t id = 0; id < REQUESTS; id++) {
             at_s += ru_markov_draw(&arrivals[k], &rng, &phase);
-            w->came[id] = (int64_t)(at_s * 1e9);
-            while (happen(w, w->came[id])) {
-            }
-            w->now.ns = w->came[id];
-            const ru_serve_request r = {.id = id};
-            say_serve(w, (ru_event){.kind = RU_EV_LOCAL,
-                                    .what = RU_SERVE_REQUEST,
-                                    .data = &r,
-                                    .size_bytes = sizeof r});
+            come(w, id, 0, (int64_t)(at_s * 1e9));
         }
         while (happen(w, NEVER - 1)) {
         }
         assert_int_equal(w->done, REQUESTS);
         check_law(w, &arrivals[k]);
-        ru_arena_fini(&w->fx_arena[0]);
-        ru_arena_fini(&w->fx_arena[1]);
-        ru_arena_fini(&w->arena);
+        close_world(w);
     }
     free(w);
 }
 
-RU_TESTS(test_functions, cmocka_unit_test(test_machines_keep_the_law))
+enum { PART = 4000, PARTS = 5 };
+
+/* Latencies of a part that are above the promise. */
+static uint32_t late_of(const world *w, uint32_t part, int64_t promise_ns)
+{
+    uint32_t n = 0;
+    for (uint32_t id = part * PART; id < (part + 1) * PART; id++) {
+        n += w->took[id] != NEVER && w->took[id] > promise_ns ? 1 : 0;
+    }
+    return n;
+}
+
+/* Quiet, a burst of ten times as many, quiet, an hour without any, quiet, the clock set forward by
+ * an hour while a buffer is open and calls run, quiet. */
+static void test_no_request_is_lost(void **state)
+{
+    (void)state;
+    static const double per_s[PARTS] = {80, 800, 80, 80, 80};
+    const int64_t promise_ns = 120000000, hour_ns = INT64_C(3600000000000);
+    const ru_serve_rule rule = {.batch = BATCH,
+                                .timeout_ns = (int64_t)(WAIT_S * 1e9),
+                                .memory_mb = MEMORY_MB,
+                                .promise_ns = promise_ns};
+    const double share = 1;
+    const ru_serve_table table = {1, 1, &rule, &share};
+    ru_serve_pace pace = {.batch = BATCH};
+    world *w = malloc(sizeof *w);
+    ru_rng rng = ru_rng_from(ru_test_seed(), 11);
+    assert_non_null(w);
+    open_world(w);
+    for (uint32_t k = 0; k < 4; k++) {
+        pace.service_ns[k] = (int64_t)(service_s(1u << k) * 1e9);
+    }
+    say_serve(w, (ru_event){.kind = RU_EV_LOCAL,
+                            .what = RU_SERVE_TABLE,
+                            .data = &table,
+                            .size_bytes = sizeof table});
+    say_serve(w, (ru_event){.kind = RU_EV_LOCAL,
+                            .what = RU_SERVE_PACE,
+                            .data = &pace,
+                            .size_bytes = sizeof pace});
+    int64_t at_ns = 0;
+    for (uint32_t id = 0; id < PART * PARTS; id++) {
+        at_ns += id == 3 * PART ? hour_ns : 0;
+        at_ns += (int64_t)(ru_rng_exponential(&rng) / per_s[id / PART] * 1e9);
+        come(w, id, 0, at_ns);
+        if (id == 4 * PART) {
+            w->now.ns += hour_ns;
+            at_ns = w->now.ns;
+        }
+    }
+    while (happen(w, NEVER - 1)) {
+    }
+    assert_int_equal(w->done + w->refused, PART * PARTS);
+    for (uint32_t id = 0; id < PART * PARTS; id++) {
+        assert_true(w->took[id] >= 0);
+    }
+    ru_serve_stats s = ru_serve_stats_get(w->serve);
+    assert_true(s.refused == w->refused && s.open + s.ready + s.running == 0);
+    /* late are those that met the start of an instance, or the set clock; the burst fills batches
+     */
+    for (uint32_t part = 0; part < PARTS; part++) {
+        assert_true(late_of(w, part, promise_ns) <= PART / 20);
+    }
+    assert_true(late_of(w, 4, hour_ns / 2) >= 1 && late_of(w, 4, hour_ns / 2) <= 2 * BATCH);
+    assert_int_equal(late_of(w, 3, hour_ns / 2), 0);
+    close_world(w);
+    free(w);
+}
+
+enum { SIZED = 20000, SWAP = SIZED / 11 };
+
+/* Ten tables of routes by size, one after the other, under load: each request is answered once, and
+ * none waits longer than its own table allows. */
+static void test_ten_tables_lose_nothing(void **state)
+{
+    (void)state;
+    const ru_serve_rule rule[3] = {
+        {.batch = BATCH, .timeout_ns = 30000000, .memory_mb = MEMORY_MB},
+        {.batch = 4, .timeout_ns = 50000000, .memory_mb = MEMORY_MB},
+        {.batch = 1, .memory_mb = MEMORY_MB},
+    };
+    static const double by_size[9] = {1, 0, 0, 0, 1, 0, 0, 0, 1}, /* [buffer, class] */
+        shared[9] = {1, 0.5, 0, 0, 0.5, 0.5, 0, 0, 0.5}, single[3] = {1, 1, 1};
+    const ru_serve_table tables[3] = {
+        {3, 3, rule, by_size}, {3, 3, rule, shared}, {1, 3, rule, single}};
+    world *w = malloc(sizeof *w);
+    ru_rng rng = ru_rng_from(ru_test_seed(), 13);
+    assert_non_null(w);
+    open_world(w);
+    int64_t at_ns = 0;
+    for (uint32_t id = 0; id < SIZED; id++) {
+        at_ns += (int64_t)(ru_rng_exponential(&rng) / 300 * 1e9);
+        if (id % SWAP == SWAP - 1 && id / SWAP < 10) {
+            while (happen(w, at_ns)) {
+            }
+            w->now.ns = at_ns;
+            say_serve(w, (ru_event){.kind = RU_EV_LOCAL,
+                                    .what = RU_SERVE_TABLE,
+                                    .data = &tables[id / SWAP % 3],
+                                    .size_bytes = sizeof tables[0]});
+        }
+        come(w, id, (uint32_t)ru_rng_below(&rng, 3), at_ns);
+    }
+    while (happen(w, NEVER - 1)) {
+    }
+    assert_int_equal(w->done, SIZED);
+    assert_int_equal(w->refused, 0);
+    int64_t most_ns = (int64_t)((WAIT_S + START_S + service_s(BATCH)) * 1e9);
+    for (uint32_t id = 0; id < SIZED; id++) {
+        assert_true(w->took[id] >= 0 && w->took[id] <= most_ns);
+    }
+    close_world(w);
+    free(w);
+}
+
+RU_TESTS(test_functions, cmocka_unit_test(test_machines_keep_the_law),
+         cmocka_unit_test(test_no_request_is_lost), cmocka_unit_test(test_ten_tables_lose_nothing))
