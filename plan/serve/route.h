@@ -36,7 +36,7 @@ typedef struct ru_route_in {
     double slo_s; /* latency per unit of size; with per_request of a request */
     double quantile;
     uint32_t per_request; /* 0: sizes have latencies in proportion; 1: every size has the same */
-    uint32_t by_class; /* 1: the quantile holds for every class; 0: over a buffer's requests */
+    uint32_t by_class;    /* 1: the quantile holds for every class; 0: over a buffer's requests */
     double usd_per_gb_s, usd_per_call, billing_step_s;
     uint32_t buffers_max;
     uint32_t buffers;     /* exactly so many; 0: the best number up to buffers_max */
