@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "data/fetch.h"
+#include "data/kept.h"
 #include "data/segments.h"
 #include "env/clock.h"
 #include "env/file/grow.h"
@@ -177,6 +178,29 @@ static void ask(void *self, const rui_source *s, int64_t offset, int64_t size_by
     *(bool *)self = *(bool *)self && s->bytes != NULL;
 }
 
+/* In the folders: what they hold, and at the end what that saved. */
+static void note(const rui_cache *c, bool ended)
+{
+    const ru_cache_options *o = &c->opt.cache;
+    const ru_kept_about a = {.data = c->opt.n_paths > 0 ? c->opt.paths[0] : c->d->path,
+                             .format = c->d->format->name,
+                             .kind = c->kind == RU_CACHE_BYTES ? "bytes" : "decoded",
+                             .plan = o->plan != NULL ? o->plan : "",
+                             .samples = c->d->all,
+                             .none_s = o->none_s,
+                             .epoch_s = o->epoch_s,
+                             .processes = ended,
+                             .found = c->sum.found,
+                             .read = c->sum.read,
+                             .found_ns = c->sum.found_ns,
+                             .read_ns = c->sum.read_ns,
+                             .added = c->sum.added,
+                             .damaged = c->sum.damaged};
+    for (uint32_t k = 0; k < (ended ? 1 : o->n_tiers); k++) {
+        rui_kept_note(o->tiers[k].path, c->key, &a);
+    }
+}
+
 /* All of it: labels may stand in memory, and images in a file. */
 static bool in_memory(const ru_dataset *d)
 {
@@ -212,6 +236,7 @@ ru_status rui_cache_open(ru_dataset *d, const ru_data_options *opt, rui_cache **
         rui_cache_close(c);
         return st;
     }
+    note(c, false);
     ru_log(RU_LOG_INFO, "data", "cache", "%lld of %lld samples of %s are kept (%s)",
            (long long)rui_segments_count(c->segments), (long long)d->all, d->path,
            c->kind == RU_CACHE_BYTES ? "bytes" : "decoded");
@@ -268,6 +293,7 @@ void rui_cache_close(rui_cache *c)
     }
     if (c->segments != NULL && c->sum.found + c->sum.read > 0) {
         tell(c);
+        note(c, true);
     }
     if (c->sum.added > 0 && changed(c)) {
         ru_log(

@@ -21,7 +21,7 @@ static ru_dataset *open_data(const ru_data_options *opt, ru_cache_kind kind,
     ru_data_options o = *opt;
     ru_dataset *d = NULL;
     o.resident_max_bytes = -1;
-    o.cache = (ru_cache_options){kind, tiers, n};
+    o.cache = (ru_cache_options){.kind = kind, .tiers = tiers, .n_tiers = n};
     assert_ok(ru_dataset_open(&o, &d, &err), err);
     return d;
 }
@@ -246,7 +246,7 @@ static void test_labels_in_memory(void **state)
                            .resident_max_bytes = 1000};
     ru_dataset *a, *b;
     assert_ok(ru_dataset_open(&opt, &a, &f->err), f->err);
-    opt.cache = (ru_cache_options){RU_CACHE_BYTES, &tier, 1};
+    opt.cache = (ru_cache_options){.kind = RU_CACHE_BYTES, .tiers = &tier, .n_tiers = 1};
     assert_ok(ru_dataset_open(&opt, &b, &f->err), f->err);
     assert_non_null(b->cache);
     compare(a, b, 2, 3);
@@ -318,7 +318,7 @@ static void test_probe(void **state)
         assert_true(p.fetch_s > 0 && p.decode_s > 0 && p.unpack_s > 0);
         assert_in_range(p.bytes, 1, a->bytes / a->count + 1);
         ru_data_options keeps = o;
-        keeps.cache = (ru_cache_options){kind, &tier, 1};
+        keeps.cache = (ru_cache_options){.kind = kind, .tiers = &tier, .n_tiers = 1};
         assert_ok(ru_dataset_keep(b, &keeps, &err), err);
         compare(a, b, 2, 0);
         rui_cache_sum sum = rui_cache_sum_get(b->cache);
@@ -671,7 +671,7 @@ static bool survives(void *self, int64_t at)
     const ru_disk_tier tier = {ru_path_join(&k->f->arena, k->f->root, name), ROOM};
     float x[2][28 * 28 * 3];
     int64_t y[2];
-    o.cache = (ru_cache_options){RU_CACHE_DECODED, &tier, 1};
+    o.cache = (ru_cache_options){.kind = RU_CACHE_DECODED, .tiers = &tier, .n_tiers = 1};
     ru_test_os_fail(at);
     ru_status st = ru_dataset_open(&o, &d, &err);
     for (int64_t i = 0; st == RU_OK && i < 4; i++) {

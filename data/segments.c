@@ -18,11 +18,7 @@ enum {
 };
 static const int64_t refresh_ns = INT64_C(5000000000);
 
-/* As it stands in an index file. */
-typedef struct line {
-    int64_t number, offset, size_bytes;
-    uint64_t hash, check;
-} line;
+typedef rui_kept_line line;
 
 typedef struct segment {
     rui_source source;
@@ -66,9 +62,15 @@ struct rui_segments {
     ru_time refreshed;
 };
 
-static uint64_t check_of(const rui_segments *s, const void *bytes, int64_t n)
+static uint64_t check_of(const line *l, ru_hash128 key)
 {
-    return ru_hash_bytes(bytes, n, s->key.low ^ s->key.high);
+    return ru_hash_bytes(l, offsetof(line, check), key.low ^ key.high);
+}
+
+bool rui_kept_line_is(const line *l, ru_hash128 key)
+{
+    return l->check == check_of(l, key) && l->number >= 0 && l->offset >= 0 && l->size_bytes >= 1 &&
+           l->size_bytes <= RUI_SAMPLE_BYTES_MAX;
 }
 
 /* -- segments that are there ------------------------------------------------------------------- */
@@ -93,9 +95,7 @@ static segment *add_segment(rui_segments *s, const char *path, ru_err *err)
 
 static bool take_line(rui_segments *s, uint32_t segment_number, const line *l)
 {
-    if (l->check != check_of(s, l, offsetof(line, check)) || l->number < 0 ||
-        l->number >= s->samples || l->offset < 0 || l->size_bytes < 1 ||
-        l->size_bytes > RUI_SAMPLE_BYTES_MAX) {
+    if (!rui_kept_line_is(l, s->key) || l->number >= s->samples) {
         return false;
     }
     entry *e = &s->at[l->number];
@@ -442,7 +442,7 @@ bool rui_segments_put(rui_segments *s, int64_t number, const void *record, int64
     t->end += size_bytes;
     ru_mutex_unlock(&s->lock);
     ru_status st = ru_grow_write(t->data, l.offset, record, size_bytes, &why);
-    l.check = check_of(s, &l, offsetof(line, check));
+    l.check = check_of(&l, s->key);
     ru_mutex_lock(&s->lock);
     st = st == RU_OK ? ru_grow_write(t->index, t->index_end, &l, sizeof l, &why) : st;
     if (st == RU_OK) {

@@ -23,6 +23,13 @@ typedef struct rui_kept {
     uint64_t hash;
 } rui_kept;
 
+/* A record as it stands in an index file (NAME.idx). */
+typedef struct rui_kept_line {
+    int64_t number, offset, size_bytes;
+    uint64_t hash, check;
+} rui_kept_line;
+bool rui_kept_line_is(const rui_kept_line *l, ru_hash128 key); /* is it a whole one? */
+
 /* Reads the index of all segments that are there. Errors: RU_E_CONFIG, RU_E_CREATE naming a tier.
  */
 RU_MUST_USE ru_status rui_segments_open(const rui_segments_options *opt, rui_segments **out,

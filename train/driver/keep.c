@@ -204,6 +204,14 @@ ru_status rui_keep_choose(rui_trainer *t, ru_data_options *opt, ru_err *err)
     RU_TRY(ru_plan_keep_check(&k->in, &p, err));
     k->form = p.form;
     t->keep = k;
+    char *id = RU_NEW(t->arena, char, 33);
+    if (id == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the id of a plan");
+    }
+    ru_hash128_text(ru_policy_head(&ru_policy_keep, &k->in).id, id);
+    opt->cache.plan = id;
+    opt->cache.none_s = p.none_s;
+    opt->cache.epoch_s = p.epoch_s;
     opt->cache.kind = p.form == RU_KEPT_BYTES     ? RU_CACHE_BYTES
                       : p.form == RU_KEPT_DECODED ? RU_CACHE_DECODED
                                                   : RU_CACHE_NONE;

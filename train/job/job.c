@@ -693,7 +693,9 @@ ru_data_options ru_job_data_options(const ru_job *job, bool test)
         .whole_classes = job->train.loss == 0 || job->train.loss == 1 + RU_LOSS_CROSS_ENTROPY,
         .token_bytes = d->token_bytes,
         .direct = d->direct,
-        .cache = {(ru_cache_kind)d->cache, job->storage.at, job->storage.n},
+        .cache = {.kind = (ru_cache_kind)d->cache,
+                  .tiers = job->storage.at,
+                  .n_tiers = job->storage.n},
         .prepare = prepares(d) ? &d->columns : NULL,
     };
 }
