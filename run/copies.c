@@ -277,14 +277,55 @@ void ru_copies_close(ru_copies *c)
 
 /* -- back again -------------------------------------------------------------------------------- */
 
-static ru_status find_newest(const char *address, ru_arena *arena, const char ***keys, uint32_t *n,
-                             int64_t *step, ru_err *err)
+static ru_status list_keys(const char *address, ru_arena *arena, const char ***keys, uint32_t *n,
+                           ru_err *err)
 {
     ru_bucket *b;
     RU_TRY(ru_bucket_open(address, &b, err));
     ru_status st = ru_bucket_list(b, arena, keys, n, err);
     ru_bucket_close(b);
-    RU_TRY(st);
+    return st;
+}
+
+static int by_step(const void *a, const void *b)
+{
+    int64_t x = ((const ru_copy *)a)->step, y = ((const ru_copy *)b)->step;
+    return (x > y) - (x < y);
+}
+
+ru_status ru_copies_list(const char *address, ru_arena *arena, ru_copy **out, uint32_t *n_out,
+                         ru_err *err)
+{
+    const char **keys, *name;
+    uint32_t n, found = 0;
+    RU_TRY(list_keys(address, arena, &keys, &n, err));
+    ru_copy *at = RU_NEW(arena, ru_copy, n);
+    if (at == NULL) {
+        return no_memory(err);
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        int64_t step = step_of(keys[k], &name);
+        uint32_t i = 0;
+        while (i < found && at[i].step != step) {
+            i++;
+        }
+        if (step >= 0) {
+            found += i == found;
+            at[i].step = step;
+            at[i].files++;
+            at[i].complete = at[i].complete || strcmp(name, MANIFEST) == 0;
+        }
+    }
+    qsort(at, found, sizeof *at, by_step);
+    *out = at;
+    *n_out = found;
+    return RU_OK;
+}
+
+static ru_status find_newest(const char *address, ru_arena *arena, const char ***keys, uint32_t *n,
+                             int64_t *step, ru_err *err)
+{
+    RU_TRY(list_keys(address, arena, keys, n, err));
     *step = -1;
     for (uint32_t k = 0; k < *n; k++) {
         const char *name;

@@ -31,4 +31,14 @@ void ru_copies_close(ru_copies *c);
 RU_MUST_USE ru_status ru_copies_fetch(const char *address, const char *out, ru_arena *arena,
                                       int64_t *step, ru_err *err);
 
+/* A checkpoint in a store. */
+typedef struct ru_copy {
+    int64_t step;
+    uint32_t files;
+    bool complete; /* its manifest is there */
+} ru_copy;
+/* What stands at `address`, oldest first. Owner: arena. Errors: those of the store. */
+RU_MUST_USE ru_status ru_copies_list(const char *address, ru_arena *arena, ru_copy **out,
+                                     uint32_t *n, ru_err *err);
+
 #endif

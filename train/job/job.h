@@ -188,6 +188,10 @@ void ru_job_dump(const ru_job *job, const ru_conf *conf, ru_text *out);
 
 RU_API_END
 
+/* The folders in the file that RUBATO_STORAGE names, with whole paths; none where it names none.
+ * Owner: arena. Errors: RU_E_MISSING, RU_E_CONFIG. */
+RU_MUST_USE ru_status ru_job_storage_load(ru_arena *arena, const ru_disk_tier **out,
+                                          uint32_t *n_out, ru_err *err);
 const char *ru_job_zoo_name(const ru_job *job); /* NULL: an ONNX model */
 /* Options of the zoo without what the data says (input, classes, vocab). */
 ru_zoo_options ru_job_zoo_options(const ru_job *job);

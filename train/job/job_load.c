@@ -92,10 +92,11 @@ ru_status rui_job_text(const char *path, ru_arena *arena, char **text, int64_t *
     return check_text(path, *text, *n, err);
 }
 
-/* RUBATO_STORAGE: folders of this machine, below those of the job itself. */
-static ru_status add_storage(ru_conf *c, ru_arena *arena, ru_err *err)
+ru_status ru_job_storage_load(ru_arena *arena, const ru_disk_tier **out, uint32_t *n_out,
+                              ru_err *err)
 {
     const char *path = ru_conf_env("RUBATO_STORAGE");
+    *n_out = 0;
     if (path == NULL || path[0] == '\0') {
         return RU_OK;
     }
@@ -103,7 +104,6 @@ static ru_status add_storage(ru_conf *c, ru_arena *arena, ru_err *err)
     int64_t n;
     ru_conf *own;
     rui_job_storage tiers;
-    ru_text text = ru_text_arena(arena);
     ru_status st = rui_job_text(path, arena, &file, &n, err);
     if (st != RU_OK) {
         return ru_err_wrap(err, st, "RUBATO_STORAGE");
@@ -114,15 +114,38 @@ static ru_status add_storage(ru_conf *c, ru_arena *arena, ru_err *err)
     char *real = realpath(path, NULL); /* its folders may be missing yet: they get whole paths */
     const char *base = ru_arena_str(arena, real != NULL ? real : path);
     free(real);
+    ru_disk_tier *at = RU_NEW(arena, ru_disk_tier, tiers.at.n);
+    for (uint32_t k = 0; at != NULL && k < tiers.at.n; k++) {
+        at[k] = tiers.at.at[k];
+        at[k].path = base != NULL ? rui_job_path(arena, base, at[k].path) : NULL;
+        if (at[k].path == NULL) {
+            return full(err);
+        }
+    }
+    *out = at;
+    *n_out = tiers.at.n;
+    return at != NULL ? RU_OK : full(err);
+}
+
+/* RUBATO_STORAGE, below what the job itself says. */
+static ru_status add_storage(ru_conf *c, ru_arena *arena, ru_err *err)
+{
+    uint32_t n;
+    const ru_disk_tier *at;
+    ru_text text = ru_text_arena(arena);
+    RU_TRY(ru_job_storage_load(arena, &at, &n, err));
+    if (n == 0) {
+        return RU_OK;
+    }
     ru_text_put(&text, "{\"storage\":[");
-    for (uint32_t k = 0; k < tiers.at.n; k++) {
-        const char *dir = base != NULL ? rui_job_path(arena, base, tiers.at.at[k].path) : NULL;
+    for (uint32_t k = 0; k < n; k++) {
         ru_text_put(&text, k > 0 ? ",{\"path\":" : "{\"path\":");
-        ru_text_json(&text, ru_str_c(dir != NULL ? dir : ""));
-        ru_text_putf(&text, ",\"quota\":\"%lldB\"}", (long long)tiers.at.at[k].quota_bytes);
+        ru_text_json(&text, ru_str_c(at[k].path));
+        ru_text_putf(&text, ",\"quota\":\"%lldB\"}", (long long)at[k].quota_bytes);
     }
     ru_text_put(&text, "]}");
-    return text.cut ? full(err) : ru_conf_add_json(c, path, text.p, text.n, err);
+    return text.cut ? full(err)
+                    : ru_conf_add_json(c, ru_conf_env("RUBATO_STORAGE"), text.p, text.n, err);
 }
 
 ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets, ru_arena *arena,
