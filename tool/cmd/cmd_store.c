@@ -1,0 +1,392 @@
+/* rubato store: what stands in the folders of `storage` and in the store of checkpoints. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/table.h"
+#include "base/unit.h"
+#include "data/kept.h"
+#include "env/clock.h"
+#include "env/file/file.h"
+#include "env/file/grow.h"
+#include "run/copies.h"
+#include "tool/cmd.h"
+#include "train/job/job.h"
+
+enum { KEY_SHOWN = 12 };
+
+#define JOB_OPT                                                                                  \
+    RU_OPT(TEXT, "job", "FILE",                                                                  \
+           "the job whose folders (`storage`) and copies (`checkpoint.copy_to`) are looked at; " \
+           "default: the folders in the file that RUBATO_STORAGE names")
+#define JSON_OPT RU_OPT(FLAG, "json", NULL, "print one JSON object instead of text")
+
+typedef struct store {
+    const ru_disk_tier *tiers; /* [n_tiers] */
+    uint32_t n_tiers;
+    const char *copy_to; /* "": nowhere */
+    ru_kept_set *sets;   /* [n] */
+    uint32_t n;
+} store;
+
+static ru_status open_store(ru_cmd_in *in, store *s, ru_err *err)
+{
+    ru_job job;
+    const char *path = ru_cmd_text(in, "job");
+    *s = (store){.copy_to = ""};
+    if (path != NULL) {
+        RU_TRY(ru_job_load(path, NULL, 0, in->arena, &job, NULL, err));
+        s->tiers = job.storage.at;
+        s->n_tiers = job.storage.n;
+        s->copy_to = job.checkpoint.copy_to;
+    } else {
+        RU_TRY(ru_job_storage_load(in->arena, &s->tiers, &s->n_tiers, err));
+    }
+    if (s->n_tiers == 0 && s->copy_to[0] == '\0') {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "%s names no folder and no store; name a job with `storage` or "
+                       "`checkpoint.copy_to` (--job FILE), or a file of folders in RUBATO_STORAGE",
+                       path != NULL ? path : "RUBATO_STORAGE");
+    }
+    return ru_kept_list(s->tiers, s->n_tiers, in->arena, &s->sets, &s->n, err);
+}
+
+/* Every argument must begin the key of a set; without arguments all are wanted. */
+static bool wanted(const ru_cmd_in *in, const ru_kept_set *set)
+{
+    bool is = in->n_args == 0;
+    for (uint32_t k = 0; k < in->n_args; k++) {
+        is = is || strncmp(set->key, in->args[k], strlen(in->args[k])) == 0;
+    }
+    return is;
+}
+
+static ru_status check_keys(const ru_cmd_in *in, const store *s, ru_err *err)
+{
+    for (uint32_t k = 0; k < in->n_args; k++) {
+        const char *word = in->args[k], *key = NULL;
+        bool many = false;
+        for (uint32_t i = 0; i < s->n; i++) {
+            bool is = strncmp(s->sets[i].key, word, strlen(word)) == 0;
+            many = many || (is && key != NULL && strcmp(key, s->sets[i].key) != 0);
+            key = is ? s->sets[i].key : key;
+        }
+        if (key == NULL || many || word[0] == '\0') {
+            return RU_FAIL(err, RU_E_USAGE, "%s '%s'; `rubato store ls` lists the keys",
+                           many ? "several keys begin with" : "no key begins with", word);
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status print(ru_cmd_in *in, const ru_table *const *tables, const char *const *names,
+                       uint32_t n, ru_err *err)
+{
+    ru_text out = ru_text_arena(in->arena);
+    if (ru_cmd_flag(in, "json")) {
+        ru_json j = ru_json_into(&out);
+        ru_json_open(&j, NULL, '{');
+        ru_json_str(&j, "schema", "rubato.store/1");
+        for (uint32_t k = 0; k < n; k++) {
+            RU_TRY(ru_table_json(tables[k], &j, names[k], err));
+        }
+        ru_json_close(&j);
+        ru_text_put(&out, "\n");
+    } else {
+        for (uint32_t k = 0; k < n; k++) {
+            ru_text_put(&out, k > 0 && tables[k]->cells.n > 0 ? "\n" : "");
+            RU_TRY(tables[k]->cells.n > 0 ? ru_table_print(tables[k], 0, &out, err) : RU_OK);
+        }
+    }
+    fputs(out.p, stdout);
+    return out.cut ? RU_FAIL(err, RU_E_MEM, "no memory for the output") : RU_OK;
+}
+
+/* -- top --------------------------------------------------------------------------------------- */
+
+static const ru_opt look_opts[] = {JOB_OPT, JSON_OPT};
+
+static void put_tier(ru_table *t, const store *s, uint32_t k, ru_arena *arena)
+{
+    const ru_disk_tier *tier = &s->tiers[k];
+    int64_t sets = 0, files = 0, records = 0, found = 0, reads = 0, saved = 0;
+    const char *dir = ru_path_join(arena, tier->path, "samples");
+    int64_t used = dir != NULL ? ru_dir_bytes(dir) : 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const ru_kept_set *x = &s->sets[i];
+        bool here = x->tier == k;
+        sets += here;
+        files += here ? x->files : 0;
+        records += here ? x->records : 0;
+        found += here ? x->about.found : 0;
+        reads += here ? x->about.found + x->about.read : 0;
+        saved += here ? ru_kept_saved_ns(&x->about) : 0;
+    }
+    ru_table_str(t, tier->path);
+    ru_table_bytes(t, tier->quota_bytes);
+    ru_table_bytes(t, used);
+    ru_table_percent(t, (double)used / (double)tier->quota_bytes, 1);
+    ru_table_i64(t, files);
+    ru_table_i64(t, sets);
+    ru_table_i64(t, records);
+    ru_table_i64(t, reads);
+    if (reads > 0) {
+        ru_table_percent(t, (double)found / (double)reads, 1);
+        ru_table_ns(t, saved);
+    } else {
+        ru_table_none(t);
+        ru_table_none(t);
+    }
+}
+
+static ru_status run_top(ru_cmd_in *in, ru_err *err)
+{
+    static const char *const columns[] = {"quota",   "used",  "share", "files", "datasets",
+                                          "records", "reads", "hits",  "saved"};
+    store s;
+    RU_TRY(open_store(in, &s, err));
+    ru_table t = ru_table_in(in->arena);
+    ru_table_col(&t, "folder", RU_TABLE_LEFT);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(columns); k++) {
+        ru_table_col(&t, columns[k], RU_TABLE_RIGHT);
+    }
+    for (uint32_t k = 0; k < s.n_tiers; k++) {
+        put_tier(&t, &s, k, in->arena);
+    }
+    return print(in, (const ru_table *const[]){&t}, (const char *const[]){"tiers"}, 1, err);
+}
+
+/* -- ls ---------------------------------------------------------------------------------------- */
+
+static ru_table list_sets(const ru_cmd_in *in, const store *s)
+{
+    static const char *const columns[] = {"key", "data", "form", "folder"};
+    static const char *const numbers[] = {"records", "samples", "size", "idle", "in_use"};
+    ru_table t = ru_table_in(in->arena);
+    bool json = ru_cmd_flag(in, "json");
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(columns); k++) {
+        ru_table_col(&t, columns[k], RU_TABLE_LEFT);
+    }
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(numbers); k++) {
+        ru_table_col(&t, numbers[k], RU_TABLE_RIGHT);
+    }
+    for (uint32_t k = 0; k < s->n; k++) {
+        const ru_kept_set *x = &s->sets[k];
+        ru_table_textf(&t, "%.*s", json ? 32 : KEY_SHOWN, x->key);
+        ru_table_str(&t, x->about.data[0] != '\0' ? x->about.data : NULL);
+        ru_table_str(&t, x->about.kind[0] != '\0' ? x->about.kind : NULL);
+        ru_table_str(&t, s->tiers[x->tier].path);
+        ru_table_i64(&t, x->records);
+        ru_table_i64(&t, x->about.samples);
+        ru_table_bytes(&t, x->bytes);
+        ru_table_ns(&t, x->used_ns > 0 ? ru_clock_wall_ns() - x->used_ns : 0);
+        ru_table_bool(&t, x->in_use);
+    }
+    return t;
+}
+
+static ru_status list_copies(const ru_cmd_in *in, const store *s, ru_table *t, ru_err *err)
+{
+    ru_copy *copies = NULL;
+    uint32_t n = 0;
+    *t = ru_table_in(in->arena);
+    ru_table_col(t, "copies_in", RU_TABLE_LEFT);
+    ru_table_col(t, "step", RU_TABLE_RIGHT);
+    ru_table_col(t, "files", RU_TABLE_RIGHT);
+    ru_table_col(t, "complete", RU_TABLE_RIGHT);
+    RU_TRY(s->copy_to[0] != '\0' ? ru_copies_list(s->copy_to, in->arena, &copies, &n, err) : RU_OK);
+    for (uint32_t k = 0; k < n; k++) {
+        ru_table_str(t, s->copy_to);
+        ru_table_i64(t, copies[k].step);
+        ru_table_i64(t, copies[k].files);
+        ru_table_bool(t, copies[k].complete);
+    }
+    return RU_OK;
+}
+
+static ru_status run_ls(ru_cmd_in *in, ru_err *err)
+{
+    store s;
+    ru_table copies;
+    RU_TRY(open_store(in, &s, err));
+    ru_table sets = list_sets(in, &s);
+    ru_err why = {0};
+    ru_status st = list_copies(in, &s, &copies, &why); /* a store that is away hides no folder */
+    RU_TRY(print(in, (const ru_table *const[]){&sets, &copies},
+                 (const char *const[]){"sets", "copies"}, 2, err));
+    return st == RU_OK ? st : ru_err_set(err, st, "%s", why.text);
+}
+
+/* -- explain ----------------------------------------------------------------------------------- */
+
+static void explain(const store *s, const ru_kept_set *x, ru_text *t)
+{
+    const ru_kept_about *a = &x->about;
+    ru_text_putf(t, "%s in %s\n", x->key, s->tiers[x->tier].path);
+    if (a->kind[0] == '\0') {
+        ru_text_put(t, "  nobody said what it holds: another version of Rubato made it\n");
+        return;
+    }
+    ru_text_putf(t, "  holds     %s (%s) of %s: %lld records of %lld samples, ",
+                 a->kind[0] == 'b' ? "bytes of files" : "decoded samples", a->format, a->data,
+                 (long long)x->records, (long long)a->samples);
+    ru_text_size_short(t, x->bytes);
+    if (a->plan[0] != '\0') {
+        ru_text_putf(t,
+                     "\n  why       data.cache: auto; the policy keep chose it, plan %s\n"
+                     "  expected  reading an epoch takes %.3g s, %.3g s without\n",
+                     a->plan, a->epoch_s, a->none_s);
+    } else {
+        ru_text_putf(t,
+                     "\n  why       data.cache: %s in the job\n"
+                     "  expected  nothing was predicted (data.cache: auto predicts)\n",
+                     a->kind);
+    }
+    if (a->found > 0 && a->read > 0) {
+        ru_text_putf(t,
+                     "  measured  %lld of %lld reads of %lld processes came from here; one takes "
+                     "%.3g ms of a thread instead of %.3g, which saved %.3g s\n",
+                     (long long)a->found, (long long)(a->found + a->read), (long long)a->processes,
+                     1e-6 * (double)a->found_ns / (double)a->found,
+                     1e-6 * (double)a->read_ns / (double)a->read,
+                     1e-9 * (double)ru_kept_saved_ns(a));
+    } else {
+        ru_text_putf(t, "  measured  %lld of %lld reads of %lld processes came from here\n",
+                     (long long)a->found, (long long)(a->found + a->read), (long long)a->processes);
+    }
+    if (a->damaged > 0) {
+        ru_text_putf(t, "  damaged   %lld reads met a damaged record and went to the source\n",
+                     (long long)a->damaged);
+    }
+}
+
+static const ru_opt job_opts[] = {JOB_OPT};
+
+static ru_status run_explain(ru_cmd_in *in, ru_err *err)
+{
+    store s;
+    ru_text t = ru_text_arena(in->arena);
+    RU_TRY(open_store(in, &s, err));
+    RU_TRY(check_keys(in, &s, err));
+    for (uint32_t k = 0; k < s.n; k++) {
+        if (wanted(in, &s.sets[k])) {
+            explain(&s, &s.sets[k], &t);
+        }
+    }
+    if (s.copy_to[0] != '\0' && in->n_args == 0) {
+        ru_text_putf(&t, "copies of checkpoints are in %s: checkpoint.copy_to in the job\n",
+                     s.copy_to);
+    }
+    fputs(t.p, stdout);
+    return RU_OK;
+}
+
+/* -- rm and verify ----------------------------------------------------------------------------- */
+
+static ru_status run_rm(ru_cmd_in *in, ru_err *err)
+{
+    store s;
+    RU_TRY(open_store(in, &s, err));
+    RU_TRY(check_keys(in, &s, err));
+    for (uint32_t k = 0; k < s.n; k++) {
+        const ru_kept_set *x = &s.sets[k];
+        if (wanted(in, x)) {
+            RU_TRY(ru_kept_remove(&s.tiers[x->tier], x, err));
+            ru_text t = ru_text_arena(in->arena);
+            ru_text_size_short(&t, x->bytes);
+            printf("%s in %s is removed: %s\n", x->key, s.tiers[x->tier].path, t.p);
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status run_verify(ru_cmd_in *in, ru_err *err)
+{
+    store s;
+    int64_t records = 0, damaged = 0;
+    ru_table t = ru_table_in(in->arena);
+    RU_TRY(open_store(in, &s, err));
+    RU_TRY(check_keys(in, &s, err));
+    ru_table_col(&t, "key", RU_TABLE_LEFT);
+    ru_table_col(&t, "folder", RU_TABLE_LEFT);
+    ru_table_col(&t, "right", RU_TABLE_RIGHT);
+    ru_table_col(&t, "size", RU_TABLE_RIGHT);
+    ru_table_col(&t, "damaged", RU_TABLE_RIGHT);
+    ru_table_col(&t, "damaged_lines", RU_TABLE_RIGHT);
+    for (uint32_t k = 0; k < s.n; k++) {
+        const ru_kept_set *x = &s.sets[k];
+        ru_kept_verified v;
+        if (!wanted(in, x)) {
+            continue;
+        }
+        RU_TRY(ru_kept_verify(&s.tiers[x->tier], x, &v, err));
+        ru_table_textf(&t, "%.*s", ru_cmd_flag(in, "json") ? 32 : KEY_SHOWN, x->key);
+        ru_table_str(&t, s.tiers[x->tier].path);
+        ru_table_i64(&t, v.records);
+        ru_table_bytes(&t, v.bytes);
+        ru_table_i64(&t, v.damaged);
+        ru_table_i64(&t, v.lines);
+        records += v.records;
+        damaged += v.damaged + v.lines;
+    }
+    RU_TRY(print(in, (const ru_table *const[]){&t}, (const char *const[]){"sets"}, 1, err));
+    return damaged == 0 ? RU_OK
+                        : RU_FAIL(err, RU_E_DATA,
+                                  "%lld of %lld kept records are damaged; jobs read these samples "
+                                  "from their source, and `rubato store rm KEY` removes a dataset",
+                                  (long long)damaged, (long long)(records + damaged));
+}
+
+/* -- the command ------------------------------------------------------------------------------- */
+
+static const ru_example top_examples[] = {
+    {"rubato store top --job job.yaml", "how full the job's folders are and what they saved"},
+};
+static const ru_example ls_examples[] = {
+    {"rubato store ls --job job.yaml", "the datasets and copies of checkpoints, with their keys"},
+};
+static const ru_example explain_examples[] = {
+    {"rubato store explain --job job.yaml 3f09", "why this dataset is kept and what that saved"},
+};
+static const ru_example rm_examples[] = {
+    {"rubato store rm --job job.yaml 3f09", "remove a dataset whose key begins so"},
+};
+static const ru_example verify_examples[] = {
+    {"rubato store verify --job job.yaml", "read all kept records and compare their checksums"},
+};
+
+#define LOOK_EXITS "66 there is no such job|78 the job or RUBATO_STORAGE is wrong"
+#define VERB(name_, opts_)                                                                      \
+    .name = #name_, .opts = opts_, .n_opts = RU_ARRAY_LEN(opts_), .examples = name_##_examples, \
+    .n_examples = RU_ARRAY_LEN(name_##_examples), .run = run_##name_
+
+static const ru_cmd subs[] = {
+    {.summary = "show per folder: quota, used, files, reads and what they saved",
+     .exits = LOOK_EXITS,
+     VERB(top, look_opts)},
+    {.summary = "list the datasets in the folders and the copies of checkpoints",
+     .exits = LOOK_EXITS "|69 the store does not answer",
+     VERB(ls, look_opts)},
+    {.summary = "say why a dataset is kept, what that was expected to save and what it did",
+     .args = "[KEY...]",
+     .arg_max = UINT32_MAX,
+     .exits = LOOK_EXITS,
+     VERB(explain, job_opts)},
+    {.summary = "remove a version of a dataset from the folders, unless a process uses it",
+     .args = "KEY...",
+     .arg_min = 1,
+     .arg_max = UINT32_MAX,
+     .exits = LOOK_EXITS "|75 a process uses it now",
+     VERB(rm, job_opts)},
+    {.summary = "compare the checksums of all kept records with their bytes",
+     .args = "[KEY...]",
+     .arg_max = UINT32_MAX,
+     .exits = LOOK_EXITS "|65 records are damaged",
+     VERB(verify, look_opts)},
+};
+
+const ru_cmd rui_cmd_store = {
+    .name = "store",
+    .summary = "show, check and free what jobs keep in the folders of `storage`",
+    .subs = subs,
+    .n_subs = RU_ARRAY_LEN(subs),
+};
