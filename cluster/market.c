@@ -96,6 +96,16 @@ bool ru_market_due(const ru_market_job *j, uint32_t alloc)
     return !a->renewed && !a->leaving && a->hour_end.ns - j->now.ns <= j->spec.notice_ns;
 }
 
+uint32_t ru_market_alloc_of(const ru_market_job *j, uint32_t market, uint32_t lease)
+{
+    for (uint32_t i = 0; i < j->n; i++) {
+        if (j->allocs[i].market == market && j->allocs[i].lease == lease) {
+            return i;
+        }
+    }
+    return UINT32_MAX;
+}
+
 static void tick(ru_market_job *j, ru_effects *fx)
 {
     if (j->work >= j->spec.total_work) {
@@ -131,6 +141,7 @@ static void acquire(ru_market_job *j, const ru_market_bid *bid, ru_effects *fx)
 {
     RU_CHECK(bid->market < j->spec.n_markets);
     ru_market_alloc a = {.market = bid->market,
+                         .lease = bid->lease,
                          .instances = bid->instances,
                          .bid_usd = bid->usd,
                          .from = j->now,

@@ -33,7 +33,7 @@ typedef struct ru_market_spec {
 } ru_market_spec;
 
 typedef struct ru_market_alloc {
-    uint32_t market;
+    uint32_t market, lease; /* lease: the owner's number of it */
     double instances, bid_usd, paid_usd;
     ru_time from, hour_end;
     bool renewed, leaving; /* at the end of the hour: paid again, gone */
@@ -72,6 +72,7 @@ typedef struct ru_market_bid {
     uint32_t market;
     double usd;       /* the price; the bid: INFINITY: on demand */
     double instances; /* ACQUIRE */
+    uint32_t lease;   /* ACQUIRE: the owner's number of it */
 } ru_market_bid;
 
 /* Errors: RU_E_ARG. */
@@ -80,6 +81,8 @@ RU_MUST_USE ru_status ru_market_init(ru_market_job *j, const ru_market_spec *spe
 void ru_market_step(ru_market_job *j, const ru_event *ev, ru_effects *fx);
 /* Does the hour of this allocation end within the notice, with no answer yet? */
 bool ru_market_due(const ru_market_job *j, uint32_t alloc);
+/* The allocation of a market with this lease; UINT32_MAX: there is none. */
+uint32_t ru_market_alloc_of(const ru_market_job *j, uint32_t market, uint32_t lease);
 /* Everything paid until now or, once done, for the job: with the reliable machines. */
 double ru_market_cost(const ru_market_job *j);
 

@@ -28,6 +28,58 @@ ru_status ru_prices_check(const ru_prices *p, ru_err *err)
     return RU_OK;
 }
 
+ru_status ru_prices_parse(const char *label, ru_str text, ru_arena *arena, ru_prices *out,
+                          ru_err *err)
+{
+    uint32_t n = 1, k = 0;
+    for (int64_t i = 0; i < text.n; i++) {
+        n += text.p[i] == '\n';
+    }
+    int64_t *at_s = RU_NEW(arena, int64_t, n);
+    double *usd = RU_NEW(arena, double, n);
+    ru_str line, word;
+    if (at_s == NULL || usd == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the prices of %s", label);
+    }
+    for (; ru_str_next(&text, '\n', &line) && line.n > 0; k++) {
+        if (!ru_str_next(&line, ' ', &word) || !ru_str_i64(word, &at_s[k]) ||
+            !ru_str_f64(ru_str_trim(line), &usd[k])) {
+            return RU_FAIL(err, RU_E_DATA, "%s:%u: expected a time in seconds, a blank and a price",
+                           label, k + 1);
+        }
+    }
+    *out = (ru_prices){at_s, usd, k};
+    ru_status st = ru_prices_check(out, err);
+    return st == RU_OK ? st : ru_err_wrap(err, RU_E_DATA, "%s", label);
+}
+
+ru_status ru_prices_drawn(double usd, double per_hour, int64_t from_s, uint64_t seed,
+                          ru_arena *arena, ru_prices *out, ru_err *err)
+{
+    enum { TIMES_MAX = 500000 };
+    const double hours = 87600;
+    double times = fmin(per_hour * hours * 1.1 + 100, TIMES_MAX), at_h = 0;
+    uint32_t n = 1;
+    int64_t *at_s = RU_NEW(arena, int64_t, 2 * (int64_t)times + 1);
+    double *price = RU_NEW(arena, double, 2 * (int64_t)times + 1);
+    ru_rng rng = ru_rng_from(seed, 1);
+    if (at_s == NULL || price == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the prices of a market");
+    }
+    at_s[0] = from_s;
+    price[0] = usd;
+    while (per_hour > 0 && n + 2 <= 2 * (uint32_t)times && at_h < hours) {
+        at_h += fmax(ru_rng_exponential(&rng) / per_hour, 2.0 / 3600);
+        at_s[n] = from_s + (int64_t)(at_h * 3600);
+        price[n] = 100 * (usd + 1);
+        at_s[n + 1] = at_s[n] + 1;
+        price[n + 1] = usd;
+        n += 2;
+    }
+    *out = (ru_prices){at_s, price, n};
+    return RU_OK;
+}
+
 uint32_t ru_prices_row(const ru_prices *p, int64_t s)
 {
     uint32_t low = 0,

@@ -10,7 +10,7 @@
 #ifndef RU_COST_EVICT_H
 #define RU_COST_EVICT_H
 
-#include "base/arena.h"
+#include "base/str.h"
 
 enum { RU_EVICT_MINUTES = 60, RU_EVICT_STRIDE_S = 300, RU_EVICT_ROWS_MAX = 1 << 22 };
 
@@ -23,6 +23,15 @@ typedef struct ru_prices {
 
 /* Errors: RU_E_ARG with the row that is out of order or no price. */
 RU_MUST_USE ru_status ru_prices_check(const ru_prices *p, ru_err *err);
+/* A file of prices: seconds since 1970, a blank and a price a line, as they changed. Owner:
+ * `arena`. Errors: RU_E_DATA with `label` and the line, RU_E_MEM. */
+RU_MUST_USE ru_status ru_prices_parse(const char *label, ru_str text, ru_arena *arena,
+                                      ru_prices *out, ru_err *err);
+/* Prices of a market that takes all its instances back now and then: `usd`, and for one second a
+ * price above every bid, `per_hour` times an hour on average, drawn by `seed` from `from_s` on for
+ * ten years or half a million times. Owner: `arena`. Errors: RU_E_MEM. */
+RU_MUST_USE ru_status ru_prices_drawn(double usd, double per_hour, int64_t from_s, uint64_t seed,
+                                      ru_arena *arena, ru_prices *out, ru_err *err);
 /* The last row at or before `s`; UINT32_MAX: the history begins later. Cost: O(log n). */
 uint32_t ru_prices_row(const ru_prices *p, int64_t s);
 

@@ -117,7 +117,7 @@ static void obey(drive *d, const ru_bid_plan *p, const uint32_t *alloc)
     for (uint32_t k = 0; k < p->n; k++) {
         const ru_bid_action *a = &p->actions[k];
         if (a->act == RU_BID_ACQUIRE) {
-            bid(d, RU_MARKET_ACQUIRE, (ru_market_bid){a->market, a->bid_usd, a->instances});
+            bid(d, RU_MARKET_ACQUIRE, (ru_market_bid){a->market, a->bid_usd, a->instances, 0});
         } else {
             uint32_t word = a->act == RU_BID_RENEW ? RU_MARKET_RENEW : RU_MARKET_RELEASE;
             step(d, (ru_event){.kind = RU_EV_LOCAL, .what = word, .value = alloc[a->held]});
@@ -345,25 +345,7 @@ static ru_status read_prices(ru_replay *r, const char *path, ru_prices *out, ru_
     char *text;
     int64_t size;
     RU_TRY(ru_file_read(path, 0, r->arena, &text, &size, err));
-    uint32_t n = 0, k = 0;
-    for (int64_t i = 0; i < size; i++) {
-        n += text[i] == '\n';
-    }
-    int64_t *at_s = RU_NEW(r->arena, int64_t, (int64_t)n + 1);
-    double *usd = RU_NEW(r->arena, double, (int64_t)n + 1);
-    if (at_s == NULL || usd == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for %s", path);
-    }
-    ru_str all = ru_str_n(text, size), line, word;
-    while (ru_str_next(&all, '\n', &line) && line.n > 0) {
-        if (!ru_str_next(&line, ' ', &word) || !ru_str_i64(word, &at_s[k]) ||
-            !ru_str_f64(ru_str_trim(line), &usd[k])) {
-            return RU_FAIL(err, RU_E_DATA, "%s:%u: no time and price", path, k + 1);
-        }
-        k++;
-    }
-    *out = (ru_prices){at_s, usd, k};
-    return ru_prices_check(out, err);
+    return ru_prices_parse(path, ru_str_n(text, size), r->arena, out, err);
 }
 
 /* Every row of eviction-reference.tsv: trace, from, until, delta, starts, evicted, chance, median.
