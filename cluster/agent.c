@@ -1,5 +1,6 @@
 #include "cluster/agent.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -145,7 +146,11 @@ static void on_timer(void *self, uint32_t what, ru_time now)
     } else if (what == TIMER_TICK) {
         rui_agent_follow(a, now);
         if (a->leaving && !a->up && ru_time_since(now, a->noticed) > alone_ns) {
-            rui_agent_clear(a, now);
+            rui_agent_clear(a, SIGTERM, now);
+        }
+        if (a->leaving && a->opt->grace_ns > 0 &&
+            ru_time_since(now, a->noticed) > a->opt->grace_ns) {
+            rui_agent_clear(a, SIGKILL, now);
         }
         tell(a, now);
         ru_loop_timer(a->loop, on_timer, a, TIMER_TICK, ru_time_after(now, tick_ns));

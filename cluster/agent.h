@@ -24,7 +24,8 @@ typedef struct ru_agent_options {
     uint32_t threads;   /* of a worker */
     const char *listen; /* of workers: "127.0.0.1:0", or ":0" where other nodes join */
     bool leaves;        /* a stop signal is a notice: workers leave, then the agent ends */
-    bool own_accounts;  /* workers run under the account of their user (cluster/account.h) */
+    int64_t grace_ns;  /* after a notice the machine is gone: what lives then is killed; 0: never */
+    bool own_accounts; /* workers run under the account of their user (cluster/account.h) */
     ru_group_limits limits; /* of each worker; what this machine cannot bound is told in the log */
 } ru_agent_options;
 

@@ -53,8 +53,8 @@ void rui_agent_follow(rui_agent *a, ru_time now);
 void rui_agent_bound(rui_proc *p);
 /* It has ended: say so if the kernel ended it for want of memory, and let nothing of it go on. */
 void rui_agent_unbound(rui_proc *p);
-/* Tell all workers to leave: nobody else does while there is no scheduler. */
-void rui_agent_clear(rui_agent *a, ru_time now);
+/* Tell all workers to leave (SIGTERM): nobody else does without a scheduler. Or kill them. */
+void rui_agent_clear(rui_agent *a, int sig, ru_time now);
 /* Does a worker live, or perhaps? */
 bool rui_agent_busy(const rui_agent *a);
 /* Look at what workers told; true: somebody still has to tell where it listens. */

@@ -453,11 +453,12 @@ void rui_agent_follow(rui_agent *a, ru_time now)
     }
 }
 
-void rui_agent_clear(rui_agent *a, ru_time now)
+void rui_agent_clear(rui_agent *a, int sig, ru_time now)
 {
     for (uint32_t k = 0; k < RU_CLUSTER_PROCS_MAX; k++) {
-        if (a->procs[k].agent != NULL && a->procs[k].alive && a->procs[k].sent == 0) {
-            send_signal(&a->procs[k], SIGTERM, now);
+        bool heard = a->procs[k].sent != 0 && sig != SIGKILL;
+        if (a->procs[k].agent != NULL && a->procs[k].alive && !heard) {
+            send_signal(&a->procs[k], sig, now);
         }
     }
 }

@@ -237,7 +237,7 @@ static ru_status submit(ru_book *b, const ru_journal_event *e, ru_err *err)
 static ru_status set_node(ru_book *b, const ru_journal_event *e, ru_err *err)
 {
     if (e->node < 0 || e->node > b->n_nodes || e->node >= RU_BOOK_NODES_MAX || e->a < 0 ||
-        e->a > RU_ALLOC_DEVICES_MAX) {
+        e->a > RU_ALLOC_DEVICES_MAX || e->b < 0 || e->b > RU_SPOT_MARKETS_MAX) {
         return odd(e, "no such node can follow", err);
     }
     ru_book_node *n = &b->nodes[e->node];
@@ -249,8 +249,10 @@ static ru_status set_node(ru_book *b, const ru_journal_event *e, ru_err *err)
         b->n_nodes++;
     }
     n->slots = (uint32_t)e->a;
-    const ru_sched_change c = {
-        .node = (uint32_t)e->node, .devices = n->slots, .market = RU_SCHED_OWNED};
+    n->market = (uint32_t)e->b;
+    const ru_sched_change c = {.node = (uint32_t)e->node,
+                               .devices = n->slots,
+                               .market = n->market > 0 ? n->market - 1 : RU_SCHED_OWNED};
     step(b, RU_SCHED_NODE, 0, &c, sizeof c);
     return RU_OK;
 }
@@ -396,11 +398,26 @@ static ru_status fold_job(ru_book *b, const ru_journal_event *e, ru_err *err)
     }
 }
 
+/* Time of workers on nodes of markets since the last event. */
+static void account(ru_book *b, int64_t ns)
+{
+    for (uint32_t slot = 0; b->spot.begun && ns > 0 && slot < b->sched.n_jobs; slot++) {
+        ru_book_job *j = ru_book_job_at(b, b->of[slot]);
+        const ru_sched_job *p = j != NULL ? &b->sched.jobs[slot] : NULL;
+        for (uint32_t k = 0; p != NULL && k < p->n_parts; k++) {
+            int64_t more = b->nodes[p->parts[k].node].market > 0 ? p->parts[k].devices * ns : 0;
+            j->spot_ns += more;
+            b->spot_ns += more;
+        }
+    }
+}
+
 ru_status ru_book_fold(ru_book *b, const ru_journal_event *e, ru_err *err)
 {
     if (e->at_ns < b->at_ns) {
         return odd(e, "it is earlier than the one before", err);
     }
+    account(b, e->at_ns - b->at_ns);
     b->at_ns = e->at_ns;
     b->seq = e->seq;
     switch (e->kind) {
@@ -412,6 +429,8 @@ ru_status ru_book_fold(ru_book *b, const ru_journal_event *e, ru_err *err)
         return grant(b, e, err);
     case RU_BOOK_USER:
         return set_user(b, e, err);
+    case RU_BOOK_MARKET:
+        return ru_spot_fold(&b->spot, e, err);
     case RU_BOOK_DRAIN:
         if (e->node < 0 || e->node >= b->n_nodes) {
             return odd(e, "there is no such node", err);

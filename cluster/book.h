@@ -14,6 +14,7 @@
 #include "base/vec.h"
 #include "cluster/journal.h"
 #include "cluster/sched.h"
+#include "cluster/spot.h"
 
 enum {
     RU_BOOK_LIVE_MAX = 12000, /* jobs that have not ended */
@@ -26,7 +27,7 @@ enum {
 /* Kinds of events; the numbers are those of journals and stay. */
 typedef enum ru_book_kind {
     RU_BOOK_SUBMIT = 1, /* job; a, b: fewest and most workers; node: priority; text: ru_book_spec */
-    RU_BOOK_NODE = 2,   /* node; a: slots, 0: it is gone; text: name */
+    RU_BOOK_NODE = 2,   /* node; a: slots, 0: it is gone; b: 1 + its market, 0: owned; text: name */
     RU_BOOK_GRANT = 3,  /* job; text: "node:slots node:slots"; a: so many more of the same plan */
     RU_BOOK_SCALE = 4,  /* job; a, b: fewest and most workers */
     RU_BOOK_CANCEL = 5, /* job: it shall end */
@@ -34,6 +35,7 @@ typedef enum ru_book_kind {
     RU_BOOK_END = 7,    /* job; a: ru_book_state; text: why */
     RU_BOOK_DRAIN = 8,  /* node; a: 1: it takes no more work, 0: it does again */
     RU_BOOK_USER = 9,   /* a: slots at one time, 0: no limit; text: ru_book_user as JSON */
+    RU_BOOK_MARKET = 10, /* cluster/spot.h */
     RU_BOOK_KINDS
 } ru_book_kind;
 
@@ -66,13 +68,15 @@ typedef struct ru_book_job {
     int64_t begun_ns;    /* its generation, on the cluster's clock */
     int64_t waits_ns;    /* since when it has no slots, if it has none */
     int64_t submitted_wall_ns, ended_wall_ns;
+    int64_t spot_ns; /* of its workers on nodes of markets, on the cluster's clock */
 } ru_book_job;
 
 typedef struct ru_book_node {
     const char *name;
     uint32_t slots; /* 0: gone */
     bool drained;
-    bool leaves; /* the scheduler drained it, not a person */
+    bool leaves;     /* the scheduler drained it, not a person */
+    uint32_t market; /* 1 + number; 0: the cluster's own */
 } ru_book_node;
 
 typedef struct ru_book_user {
@@ -92,6 +96,8 @@ typedef struct ru_book {
     uint32_t n_nodes, n_live, n_users;
     uint32_t of[RU_BOOK_LIVE_MAX]; /* number of the job in a slot; 0: none */
     int64_t seq, at_ns;            /* of the last event */
+    ru_spot spot;                  /* nodes of markets */
+    int64_t spot_ns;               /* of all jobs */
     struct rui_book_plan *plan;    /* GRANTs so far */
     double pause_s; /* that a job loses when its workers change; 0: not measured. No fold sets it */
 } ru_book;
