@@ -60,7 +60,13 @@ static ru_status fold_one(void *arg, const ru_journal_event *e, ru_err *err)
 static void set_slots(rui_scheduler *s, uint32_t k, const char *name, uint32_t slots)
 {
     ru_err err;
-    const ru_journal_event e = {.kind = RU_BOOK_NODE, .node = k, .a = slots, .text = name};
+    uint32_t market, lease;
+    bool rented = s->opt->spot != NULL && ru_spot_of(s->opt->spot, name, &market, &lease);
+    const ru_journal_event e = {.kind = RU_BOOK_NODE,
+                                .node = k,
+                                .a = slots,
+                                .b = rented ? 1 + (int64_t)market : 0,
+                                .text = name};
     if (rui_scheduler_event(s, e, &err) != RU_OK) {
         ru_log(RU_LOG_ERROR, "cluster", "journal", "%s", err.text);
     }
@@ -246,7 +252,8 @@ void rui_scheduler_settle(rui_scheduler *s, ru_time now)
         plan(s);
     }
     tell_all(s, now);
-    if (s->closing && rui_scheduler_silence(s) && (s->slurm == NULL || ru_slurm_empty(s->slurm))) {
+    if (s->closing && rui_scheduler_silence(s) && rui_market_empty(s) &&
+        (s->slurm == NULL || ru_slurm_empty(s->slurm))) {
         ru_loop_stop(s->loop);
     }
 }
@@ -279,6 +286,7 @@ static void on_tick(void *self, uint32_t what, ru_time now)
         }
     }
     rui_scheduler_seats(s, now);
+    rui_market_tick(s, now);
     s->plan_due = s->plan_due || ru_time_since(now, s->planned) > s->opt->round_ns;
     if (now.ns >= s->copy_at.ns) {
         s->copy_at = ru_time_after(now, 60 * minute_ns);
@@ -390,6 +398,7 @@ static ru_status run(rui_scheduler *s, ru_err *err)
     if (s->opt->slurm != NULL) {
         RU_TRY(ru_slurm_open(s->opt->slurm, s->arena, &s->slurm, err));
     }
+    RU_TRY(rui_market_open(s, err));
     on_tick(s, 0, ru_clock_now());
     return ru_loop_run(s->loop, err);
 }
@@ -414,6 +423,7 @@ ru_status ru_scheduler_run(const ru_scheduler_options *opt, ru_arena *arena, ru_
     ru_self_stop_unwatch();
     ru_http_close(s->http);
     ru_slurm_close(s->slurm);
+    rui_market_close(s);
     if (s->bridge.node != NULL) {
         ru_node_quiet(s->bridge.node);
     }

@@ -26,6 +26,7 @@ typedef struct ru_scheduler_options {
     int64_t silent_ns; /* a node is given up after it */
     int64_t round_ns;  /* between plans when nothing happens */
     const struct ru_slurm_options *slurm; /* cluster/slurm.h; NULL: no seats */
+    const struct ru_spot_options *spot;   /* cluster/spot.h; NULL: no markets */
 } ru_scheduler_options;
 
 /* Until the first stop signal, which leaves jobs running, or until it was asked to end all.

@@ -126,6 +126,7 @@ ru_status rui_scheduler_explain(rui_scheduler *s, const ru_book_job *j, ru_arena
     }
     if (p == NULL) {
         ru_text_putf(t, "%s\n", ru_book_state_name(j->state));
+        rui_market_explain(s, j, t);
         return RU_OK;
     }
     if (j->cancelled) {
@@ -139,6 +140,7 @@ ru_status rui_scheduler_explain(rui_scheduler *s, const ru_book_job *j, ru_arena
     } else {
         put_has(s, j, p, t);
     }
+    rui_market_explain(s, j, t);
     const ru_figures *f = rui_scheduler_figures(s, j);
     if (f->step > 0) {
         ru_text_putf(t, "step %lld, loss %.4g, %.4g samples/s on %u workers\n", (long long)f->step,

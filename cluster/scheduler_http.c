@@ -184,6 +184,12 @@ static void put_of(audit_of *a, const ru_journal_event *e)
     if (e->kind == RU_BOOK_NODE || e->kind == RU_BOOK_DRAIN) {
         bool known = e->node >= 0 && e->node < b->n_nodes && b->nodes[e->node].name != NULL;
         ru_table_textf(&a->t, "node %s", known ? b->nodes[e->node].name : "?");
+    } else if (e->kind == RU_BOOK_MARKET) { /* its name stands in the text */
+        if (e->job > 0) {
+            ru_table_textf(&a->t, "market %lld node %lld", (long long)e->node, (long long)e->job);
+        } else {
+            ru_table_textf(&a->t, "market %lld", (long long)e->node);
+        }
     } else if (e->kind == RU_BOOK_USER) {
         ru_book_user u;
         ru_err err;
@@ -197,8 +203,9 @@ static void put_of(audit_of *a, const ru_journal_event *e)
 /* For people in UTC, as in the logs of runs; for programs in seconds since 1970. */
 static ru_status audit_row(void *arg, const ru_journal_event *e, ru_err *err)
 {
-    static const char *const kinds[] = {"?",      "submit", "node", "grant", "scale",
-                                        "cancel", "fail",   "end",  "drain", "user"};
+    static const char *const kinds[] = {"?",    "submit", "node",  "grant", "scale", "cancel",
+                                        "fail", "end",    "drain", "user",  "market"};
+    static const char *const deals[] = {"price", "rent", "renew", "give back", "clock"};
     audit_of *a = arg;
     ru_table *t = &a->t;
     time_t at = (time_t)(e->wall_ns / 1000000000);
@@ -212,10 +219,11 @@ static ru_status audit_row(void *arg, const ru_journal_event *e, ru_err *err)
                        tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
     }
     ru_table_str(t, e->who);
-    ru_table_str(t, e->kind < RU_BOOK_KINDS ? kinds[e->kind] : kinds[0]);
+    bool deal = e->kind == RU_BOOK_MARKET && e->a >= 0 && e->a < (int64_t)RU_ARRAY_LEN(deals);
+    ru_table_str(t, deal ? deals[e->a] : e->kind < RU_BOOK_KINDS ? kinds[e->kind] : kinds[0]);
     put_of(a, e);
     ru_table_i64(t, e->a);
-    ru_table_i64(t, e->b);
+    ru_table_i64(t, deal ? e->b / 1000000000 : e->b);
     bool secret = e->kind == RU_BOOK_SUBMIT || e->kind == RU_BOOK_USER;
     ru_table_str(t, secret ? NULL : e->text);
     return RU_OK;
@@ -275,7 +283,7 @@ static ru_status check_size(const rui_scheduler *s, const char *owner, uint32_t 
                        "%u or fewer",
                        min, u->name, u->slots, u->slots);
     }
-    return (s->book.n_nodes == 0 && s->slurm == NULL) || min <= slots
+    return (s->book.n_nodes == 0 && s->slurm == NULL && s->spot == NULL) || min <= slots
                ? RU_OK
                : RU_FAIL(err, RU_E_USAGE,
                          "the job needs at least %u workers, but the cluster has %u slots for it "

@@ -1,5 +1,6 @@
 /* Inside of the scheduler: scheduler.c (loop, journal, agents), scheduler_orders.c (what nodes
- * shall do), scheduler_http.c (what people ask).
+ * shall do), scheduler_seats.c and scheduler_market.c (nodes that come and go), scheduler_http.c
+ * (what people ask).
  *
  * Thread: loop only. */
 #ifndef RU_CLUSTER_SCHEDULER_IMPL_H
@@ -51,6 +52,7 @@ typedef struct rui_scheduler {
     struct ru_slurm *slurm;             /* NULL: none */
     bool seat_goes[RU_SLURM_SEATS_MAX]; /* it is wanted until no worker is left there */
     ru_time seats_enough;               /* when no seat was too many last */
+    struct rui_spot *spot;              /* scheduler_market.c; NULL: no markets */
 } rui_scheduler;
 
 /* Make events durable and fold them. Errors: those of the journal; nothing changed then. */
@@ -67,10 +69,26 @@ void rui_scheduler_drain(rui_scheduler *s, uint32_t k, bool drain);
 
 /* scheduler_seats.c: as many of Slurm's seats as the jobs need; twice a second. */
 void rui_scheduler_seats(rui_scheduler *s, ru_time now);
-/* Slots of a job that Slurm could give beside those that are there. */
+/* Workers that jobs could have beyond the slots of nodes that are always there. */
+uint32_t rui_scheduler_wants(const rui_scheduler *s);
+/* Slots of a job that Slurm and markets could give beside those that are there. */
 uint32_t rui_scheduler_more(const rui_scheduler *s);
-/* Is this the node of a seat that goes? */
+/* Is this the node of a seat that goes, or one of a market that is given back? */
 bool rui_scheduler_seat_goes(const rui_scheduler *s, const char *node);
+
+/* scheduler_market.c: nodes of markets, whose clock goes on from where the journal has it. */
+RU_MUST_USE ru_status rui_market_open(rui_scheduler *s, ru_err *err);
+/* Twice a second: what prices do, what the policy `bid` says, nodes that come and go. */
+void rui_market_tick(rui_scheduler *s, ru_time now);
+/* Are its nodes gone? */
+bool rui_market_empty(const rui_scheduler *s);
+/* Slots of nodes of markets that are not there, of at most `nodes` of them. */
+uint32_t rui_market_more(const rui_scheduler *s, uint32_t nodes);
+/* Is this the node of a market that nobody rents, or that is given back? */
+bool rui_market_goes(const rui_scheduler *s, const char *node);
+/* What a job has there and what that costs. */
+void rui_market_explain(const rui_scheduler *s, const ru_book_job *j, ru_text *t);
+void rui_market_close(rui_scheduler *s);
 
 /* Events that follow from what agents say: ends and failures of jobs. */
 void rui_scheduler_judge(rui_scheduler *s);

@@ -2,21 +2,44 @@
 #include "cluster/scheduler_impl.h"
 #include "cluster/slurm.h"
 
-/* Workers that jobs could have beyond the slots of nodes that are always there. */
+/* Workers that all jobs could have, those of a user at most as many as it may have. */
+static uint64_t wanted(const ru_book *b)
+{
+    uint32_t left[RU_BOOK_USERS_MAX];
+    uint64_t want = 0;
+    for (uint32_t k = 0; k < b->n_users; k++) {
+        left[k] = b->users[k].slots > 0 ? b->users[k].slots : UINT32_MAX;
+    }
+    for (uint32_t slot = 0; slot < b->sched.n_jobs; slot++) {
+        const ru_book_job *j = ru_book_job_at(b, b->of[slot]);
+        const ru_book_user *u = j != NULL ? ru_book_user_of(b, j->owner) : NULL;
+        uint32_t most = j != NULL && !j->cancelled ? j->max : 0;
+        if (u != NULL) {
+            most = most < left[u - b->users] ? most : left[u - b->users];
+            left[u - b->users] -= most;
+        }
+        want += most;
+    }
+    return want;
+}
+
+uint32_t rui_scheduler_wants(const rui_scheduler *s)
+{
+    uint64_t want = s->closing ? 0 : wanted(&s->book), have = 0;
+    uint32_t k;
+    for (uint32_t n = 0; n < s->book.n_nodes; n++) {
+        const ru_book_node *o = &s->book.nodes[n];
+        bool always = !ru_slurm_seat_of(o->name, &k) && o->market == 0 && !o->drained;
+        have += always ? o->slots : 0;
+    }
+    uint64_t more = want > have ? want - have : 0;
+    return more < UINT32_MAX ? (uint32_t)more : UINT32_MAX;
+}
+
 static uint32_t needed(const rui_scheduler *s)
 {
     const ru_slurm_options *o = s->opt->slurm;
-    uint64_t want = 0, have = 0;
-    uint32_t k;
-    for (uint32_t slot = 0; slot < s->book.sched.n_jobs; slot++) {
-        const ru_book_job *j = ru_book_job_at(&s->book, s->book.of[slot]);
-        want += j != NULL && !j->cancelled ? j->max : 0;
-    }
-    for (uint32_t n = 0; n < s->book.n_nodes; n++) {
-        bool always = !ru_slurm_seat_of(s->book.nodes[n].name, &k) && !s->book.nodes[n].drained;
-        have += always ? s->book.nodes[n].slots : 0;
-    }
-    uint64_t seats = want > have ? (want - have + o->slots - 1) / o->slots : 0;
+    uint64_t seats = ((uint64_t)rui_scheduler_wants(s) + o->slots - 1) / o->slots;
     seats = seats < o->seats_min ? o->seats_min : seats < o->seats ? seats : o->seats;
     return s->closing ? 0 : (uint32_t)seats;
 }
@@ -72,14 +95,16 @@ uint32_t rui_scheduler_more(const rui_scheduler *s)
         const ru_book_node *n = node_of(s, seat, &k);
         more += (n == NULL || n->slots == 0) && more < RU_BOOK_SPREAD_MAX;
     }
-    return more > 0 ? more * s->opt->slurm->slots : 0;
+    uint32_t slots = more > 0 ? more * s->opt->slurm->slots : 0;
+    return slots + rui_market_more(s, RU_BOOK_SPREAD_MAX - more);
 }
 
 bool rui_scheduler_seat_goes(const rui_scheduler *s, const char *node)
 {
     uint32_t seat;
-    return s->slurm != NULL && ru_slurm_seat_of(node, &seat) &&
-           (s->seat_goes[seat] || !ru_slurm_wanted(s->slurm, seat));
+    return (s->slurm != NULL && ru_slurm_seat_of(node, &seat) &&
+            (s->seat_goes[seat] || !ru_slurm_wanted(s->slurm, seat))) ||
+           rui_market_goes(s, node);
 }
 
 void rui_scheduler_seats(rui_scheduler *s, ru_time now)

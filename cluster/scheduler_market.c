@@ -1,0 +1,362 @@
+/* Nodes of markets, which are agents of this machine: the clock of the market, what is asked of the
+ * policy `bid` and how much, and agents that start and end as the journal has it. */
+#include <math.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "cluster/scheduler_impl.h"
+#include "env/process/process.h"
+
+enum { EVENTS_MAX = 1000 }; /* of the clock in one tick, so that people are answered meanwhile */
+
+static const int64_t retry_ns = 2 * INT64_C(1000000000), ask_ns = 120 * INT64_C(1000000000);
+static const double phi_min = 0.05;
+
+/* A node that the market may give. */
+typedef struct seat {
+    ru_process *p; /* of the command that runs: start or stop of its agent; NULL: none */
+    ru_time tried;
+    int64_t bought_ns; /* on the market's clock; 0: not known, or its first worker has come */
+} seat;
+
+struct rui_spot {
+    const ru_spot_options *opt;
+    int64_t at_ns; /* the market's clock when ours was `at` */
+    ru_time at;
+    int64_t asked_ns;          /* on the market's clock; 0: not yet */
+    uint32_t wants, evictions; /* when it was asked last */
+    double sigma_sum_ns;
+    uint32_t sigmas; /* nodes whose first worker came */
+    seat seats[RU_SPOT_MARKETS_MAX][RU_SPOT_NODES_MAX];
+};
+
+static int64_t clock_of(const struct rui_spot *m, ru_time now)
+{
+    return m->at_ns + (int64_t)(m->opt->speed * (double)ru_time_since(now, m->at));
+}
+
+ru_status rui_market_open(rui_scheduler *s, ru_err *err)
+{
+    const ru_spot *spot = &s->book.spot;
+    if (s->opt->spot == NULL) {
+        return RU_OK;
+    }
+    struct rui_spot *m = s->spot = RU_NEW(s->arena, struct rui_spot, 1);
+    if (m == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for markets");
+    }
+    m->opt = s->opt->spot;
+    m->at = ru_clock_now();
+    m->at_ns = m->opt->begin_s * 1000000000;
+    if (spot->begun) { /* prices did not stand still while no scheduler ran */
+        double gap_ns = fmax((double)(ru_clock_wall_ns() - spot->wall_ns), 0);
+        m->at_ns = spot->job.now.ns + (int64_t)(m->opt->speed * gap_ns);
+    }
+    return RU_OK;
+}
+
+void rui_market_close(rui_scheduler *s)
+{
+    for (uint32_t k = 0; s->spot != NULL && k < RU_SPOT_MARKETS_MAX * RU_SPOT_NODES_MAX; k++) {
+        ru_process_close(s->spot->seats[k / RU_SPOT_NODES_MAX][k % RU_SPOT_NODES_MAX].p);
+    }
+}
+
+/* -- what is there -------------------------------------------------------------------------------
+ */
+
+/* Number of the node; false: it is not there. */
+static bool is_there(const rui_scheduler *s, uint32_t market, uint32_t lease, uint32_t *k)
+{
+    char name[80];
+    ru_spot_name(s->spot->opt, market, lease, name);
+    *k = ru_book_node_of(&s->book, name);
+    return *k < s->book.n_nodes && (s->book.nodes[*k].slots > 0 || s->live[*k].guest.v != 0);
+}
+
+/* What is rented with this lease; NULL: nothing. */
+static const ru_market_alloc *rented(const rui_scheduler *s, uint32_t market, uint32_t lease)
+{
+    const ru_market_job *j = &s->book.spot.job;
+    uint32_t i = ru_market_alloc_of(j, market, lease);
+    return i != UINT32_MAX ? &j->allocs[i] : NULL;
+}
+
+bool rui_market_goes(const rui_scheduler *s, const char *node)
+{
+    uint32_t market, lease;
+    if (s->spot == NULL || !ru_spot_of(s->spot->opt, node, &market, &lease)) {
+        return false;
+    }
+    const ru_market_alloc *a = rented(s, market, lease);
+    return a == NULL || a->leaving;
+}
+
+bool rui_market_empty(const rui_scheduler *s)
+{
+    bool empty = true;
+    uint32_t k;
+    for (uint32_t m = 0; s->spot != NULL && m < s->spot->opt->n; m++) {
+        for (uint32_t lease = 1; lease <= s->spot->opt->at[m].nodes; lease++) {
+            empty = empty && !is_there(s, m, lease, &k) && s->spot->seats[m][lease - 1].p == NULL;
+        }
+    }
+    return empty;
+}
+
+uint32_t rui_market_more(const rui_scheduler *s, uint32_t nodes)
+{
+    uint32_t slots = 0, k;
+    for (uint32_t m = 0; s->spot != NULL && m < s->spot->opt->n; m++) {
+        for (uint32_t lease = 1; lease <= s->spot->opt->at[m].nodes && nodes > 0; lease++) {
+            bool more = !is_there(s, m, lease, &k);
+            slots += more ? s->spot->opt->at[m].slots : 0;
+            nodes -= more;
+        }
+    }
+    return slots;
+}
+
+/* -- what jobs measure ---------------------------------------------------------------------------
+ */
+
+/* The part of its speed for each worker that a job gains by as many more on one more node. */
+static double phi_of(const ru_goodput_model *m, uint32_t nodes, uint32_t workers, uint32_t more)
+{
+    double now = ru_goodput_best(m, nodes, workers).goodput;
+    double then = ru_goodput_best(m, nodes + 1, workers + more).goodput;
+    double phi = now > 0 ? (then - now) * workers / (now * more) : 1;
+    return fmin(fmax(phi, phi_min), 1);
+}
+
+static void measure(rui_scheduler *s, ru_spot_facts *f)
+{
+    const struct rui_spot *m = s->spot;
+    double samples_per_s = 0, workers = 0, phi = 0, weights = 0;
+    for (uint32_t slot = 0; slot < s->book.sched.n_jobs; slot++) {
+        const ru_book_job *j = ru_book_job_at(&s->book, s->book.of[slot]);
+        if (j == NULL || j->state != RU_BOOK_RUNS) {
+            continue;
+        }
+        const ru_figures *is = rui_scheduler_figures(s, j);
+        uint32_t nodes = ru_book_place(&s->book, j)->n_parts;
+        ru_goodput_model model;
+        ru_figures_model(is, &model);
+        samples_per_s += is->samples_per_s;
+        workers += is->samples_per_s > 0 ? is->workers : 0;
+        if (model.perf.overlap >= 1 && is->workers > 0) {
+            nodes = nodes < is->workers ? nodes : is->workers;
+            phi += is->workers * phi_of(&model, nodes, is->workers, m->opt->at[0].slots);
+            weights += is->workers;
+        }
+    }
+    f->wants = rui_scheduler_wants(s);
+    f->phi = weights > 0 ? phi / weights : 1;
+    f->work = workers > 0 ? samples_per_s / workers * 3600 / m->opt->speed : 1;
+    f->sigma_ns = m->sigmas > 0 ? (int64_t)(m->sigma_sum_ns / m->sigmas) : m->opt->sigma_ns;
+    f->lambda_ns =
+        s->book.pause_s > 0 ? (int64_t)(s->book.pause_s * 1e9 * m->opt->speed) : m->opt->lambda_ns;
+    for (uint32_t k = 0; k < m->opt->n; k++) {
+        for (uint32_t i = 0; i < m->opt->at[k].nodes; i++) {
+            uint32_t node;
+            f->busy[k][i] = is_there(s, k, i + 1, &node) || m->seats[k][i].p != NULL;
+        }
+    }
+}
+
+/* The first worker that is in a job on a node ends its start. */
+static void look_at_start(rui_scheduler *s, seat *t, uint32_t k, int64_t now_ns)
+{
+    bool in = false;
+    for (uint32_t i = 0; i < s->live[k].state.n; i++) {
+        in = in || (s->live[k].state.procs[i].alive && s->live[k].state.procs[i].address[0] != 0);
+    }
+    if (in && t->bought_ns > 0) {
+        s->spot->sigma_sum_ns += fmin((double)(now_ns - t->bought_ns), 3600e9);
+        s->spot->sigmas++;
+        t->bought_ns = 0;
+    }
+}
+
+/* -- events --------------------------------------------------------------------------------------
+ */
+
+static bool happen(rui_scheduler *s, ru_journal_event *events, uint32_t n)
+{
+    ru_err err;
+    for (uint32_t k = 0; k < n; k++) {
+        events[k].kind = RU_BOOK_MARKET;
+        events[k].who = "scheduler";
+    }
+    ru_status st = n > 0 ? rui_scheduler_append(s, events, n, &err) : RU_OK;
+    if (st != RU_OK) {
+        ru_log(RU_LOG_ERROR, "cluster", "journal", "%s", err.text);
+    }
+    return st == RU_OK;
+}
+
+static void ask(rui_scheduler *s, int64_t now_ns, ru_arena *scratch)
+{
+    struct rui_spot *m = s->spot;
+    ru_spot_facts *f = RU_NEW(scratch, ru_spot_facts, 1);
+    ru_spot_answer a = {0};
+    ru_err err;
+    if (f == NULL) {
+        return;
+    }
+    measure(s, f);
+    m->asked_ns = now_ns;
+    m->wants = f->wants;
+    m->evictions = s->book.spot.job.evictions;
+    ru_status st = ru_spot_ask(&s->book.spot, m->opt, f, now_ns, scratch, &a, &err);
+    if (st != RU_OK) {
+        ru_log(RU_LOG_ERROR, "cluster", "market", "%s", err.text);
+        return;
+    }
+    if (happen(s, a.events, a.n)) {
+        for (uint32_t k = 0; k < a.n; k++) {
+            const ru_journal_event *e = &a.events[k];
+            if (e->a == RU_MARKET_ACQUIRE) {
+                m->seats[e->node][e->job - 1].bought_ns = now_ns;
+            }
+        }
+    }
+}
+
+static void follow_prices(rui_scheduler *s, ru_time now)
+{
+    struct rui_spot *m = s->spot;
+    int64_t now_ns = clock_of(m, now);
+    ru_journal_event e;
+    ru_arena scratch;
+    bool fine = true, more = true;
+    for (uint32_t k = 0; k < EVENTS_MAX && fine && more; k++) {
+        ru_arena_init(&scratch, 0);
+        more = ru_spot_next(&s->book.spot, m->opt, now_ns, &scratch, &e);
+        fine = !more || happen(s, &e, 1);
+        if (more && fine && !s->closing && ru_spot_due(&s->book.spot, e.b)) {
+            ask(s, e.b, &scratch); /* the clock may run so fast that its hour ends in this tick */
+        }
+        ru_arena_fini(&scratch);
+    }
+    bool due = ru_spot_due(&s->book.spot, now_ns) || m->wants != rui_scheduler_wants(s) ||
+               m->evictions != s->book.spot.job.evictions || now_ns - m->asked_ns >= ask_ns;
+    if (fine && !more && due && !s->closing) {
+        ru_arena_init(&scratch, 0);
+        ask(s, now_ns, &scratch);
+        ru_arena_fini(&scratch);
+    }
+}
+
+/* -- agents --------------------------------------------------------------------------------------
+ */
+
+static void command(rui_scheduler *s, seat *t, const char *what, uint32_t market, uint32_t lease,
+                    ru_time now)
+{
+    char name[80];
+    ru_err err;
+    ru_spot_name(s->spot->opt, market, lease, name);
+    const char *argv[] = {"/proc/self/exe", "cluster", "agent", what, "--cluster",
+                          s->opt->folder,   "--node",  name,    NULL};
+    t->tried = now;
+    if (ru_process_start(
+            &(ru_process_options){
+                .argv = argv, .pipe_in = true, .pipe_out = true, .own_group = true},
+            &t->p, &err) != RU_OK) {
+        ru_log(RU_LOG_ERROR, "cluster", "market", "%s %s: %s", what, name, err.text);
+        t->p = NULL;
+    }
+}
+
+/* Does a command still run? */
+static bool runs(seat *t)
+{
+    char said[256];
+    int64_t n = 0;
+    while (t->p != NULL && (n = ru_process_read(t->p, false, said, sizeof said)) > 0) {
+    }
+    if (t->p != NULL && n < 0) {
+        (void)ru_process_wait(t->p); /* its trouble stands in the scheduler's log */
+        ru_process_close(t->p);
+        t->p = NULL;
+    }
+    return t->p != NULL;
+}
+
+static void keep_seat(rui_scheduler *s, uint32_t market, uint32_t lease, ru_time now)
+{
+    seat *t = &s->spot->seats[market][lease - 1];
+    const ru_market_alloc *a = rented(s, market, lease);
+    uint32_t k;
+    bool there = is_there(s, market, lease, &k), up = there && s->live[k].guest.v != 0;
+    if (there && a != NULL) {
+        look_at_start(s, t, k, clock_of(s->spot, now));
+    }
+    if (there && (a == NULL || a->leaving) && !s->book.nodes[k].drained) {
+        rui_scheduler_drain(s, k, true);
+    }
+    if (runs(t) || ru_time_since(now, t->tried) < retry_ns) {
+        return;
+    }
+    bool ends = s->closing && !(there && rui_scheduler_lives_on(s, k)); /* checkpoints first */
+    if (there && (a == NULL || ends)) {
+        command(s, t, "--stop", market, lease, now);
+    } else if (a != NULL && !up && !s->closing) {
+        command(s, t, "--start", market, lease, now);
+    }
+}
+
+void rui_market_tick(rui_scheduler *s, ru_time now)
+{
+    if (s->spot == NULL) {
+        return;
+    }
+    follow_prices(s, now);
+    for (uint32_t m = 0; m < s->spot->opt->n; m++) {
+        for (uint32_t lease = 1; lease <= s->spot->opt->at[m].nodes; lease++) {
+            keep_seat(s, m, lease, now);
+        }
+    }
+}
+
+/* -- for people ----------------------------------------------------------------------------------
+ */
+
+void rui_market_explain(const rui_scheduler *s, const ru_book_job *j, ru_text *t)
+{
+    if (s->spot == NULL) {
+        return;
+    }
+    int64_t now_ns = clock_of(s->spot, ru_clock_now());
+    const ru_sched_job *p = ru_book_place(&s->book, j);
+    for (uint32_t k = 0; p != NULL && k < p->n_parts; k++) {
+        const char *name = s->book.nodes[p->parts[k].node].name;
+        uint32_t market, lease;
+        const ru_market_alloc *a =
+            ru_spot_of(s->spot->opt, name, &market, &lease) ? rented(s, market, lease) : NULL;
+        if (a == NULL) {
+            continue;
+        }
+        ru_text_putf(t, "  %s costs %.4g USD in this hour, of which %.0f min are left; ", name,
+                     a->paid_usd, fmax((double)(a->hour_end.ns - now_ns) / 60e9, 0));
+        if (isinf(a->bid_usd)) {
+            ru_text_put(t, "rented on demand\n");
+        } else {
+            ru_text_putf(t, "the bid is %.4g, the price now %.4g%s\n", a->bid_usd,
+                         ru_spot_price(&s->spot->opt->at[market], now_ns),
+                         a->leaving ? "; given back at the end of the hour" : "");
+        }
+    }
+    const ru_spot *spot = &s->book.spot;
+    if (j->spot_ns > 0) {
+        double part = (double)j->spot_ns / (double)s->book.spot_ns;
+        double ahead =
+            spot->job.n > 0 ? spot->hour_usd * (double)(now_ns - spot->job.now.ns) / 3600e9 : 0;
+        ru_text_putf(t,
+                     "nodes of markets have cost it %.4g USD, predicted %.4g: %.0f %% of what all "
+                     "cost, by the time of its workers there\n",
+                     part * ru_spot_cost(spot, now_ns), part * (spot->predicted_usd + ahead),
+                     100 * part);
+    }
+}
