@@ -13,6 +13,7 @@
 #include "env/file/file.h"
 #include "env/process/process.h"
 #include "launch/launch.h"
+#include "tool/cluster/markets.h"
 #include "tool/cluster/nodes.h"
 #include "web/fetch.h"
 
@@ -63,7 +64,7 @@ static const ru_conf_table node_table =
 static ru_status check(const void *section, ru_err *err)
 {
     const rui_cluster *c = section;
-    return c->nodes.n > 0 || c->slurm.seats > 0
+    return c->nodes.n > 0 || c->slurm.seats > 0 || c->markets.n > 0
                ? RU_OK
                : RU_FAIL(err, RU_E_CONFIG, "a cluster needs at least one node");
 }
@@ -82,6 +83,10 @@ static const ru_conf_field cluster_fields[] = {
     RU_ROW(SECTIONS, rui_cluster, nodes, "[]", "nodes", .table = &node_table),
     RU_ROW(SECTION, rui_cluster, slurm, NULL, "nodes that are jobs of Slurm",
            .table = &slurm_table),
+    RU_ROW(SECTIONS, rui_cluster, markets, "[]", "markets that rent nodes by the hour",
+           .table = &rui_cluster_market_table),
+    RU_ROW(SECTION, rui_cluster, market, NULL, "what all markets share",
+           .table = &rui_cluster_trade_table),
     RU_ROW_AS("silent", TIME, rui_cluster, silent_ns, "30s",
               "a node that says nothing for so long is given up", RU_IN(1e9, 1e13)),
     RU_ROW_AS("round", TIME, rui_cluster, round_ns, "30s", "longest time between two plans",
@@ -111,6 +116,7 @@ static ru_status read_conf(const char *path, ru_arena *arena, rui_cluster *out, 
     RU_TRY(ru_conf_new(&cluster_table, arena, &c, err));
     RU_TRY(ru_conf_add_file(c, path, text, n, err));
     RU_TRY(ru_conf_apply(c, out, err));
+    RU_TRY(rui_cluster_markets_check(out, err));
     return rui_cluster_nodes_check(out, arena, err);
 }
 
@@ -119,12 +125,14 @@ ru_status rui_cluster_load(const char *path, ru_arena *arena, rui_cluster *out, 
     RU_TRY(read_conf(path, arena, out, err));
     char *real = realpath(path, NULL);
     char *slash = real != NULL ? strrchr(real, '/') : NULL;
-    if (out->folder[0] != '/' && slash != NULL) {
+    ru_status st = RU_OK;
+    if (slash != NULL) {
         *slash = 0;
-        out->folder = ru_path_join(arena, real, out->folder);
+        out->folder = out->folder[0] != '/' ? ru_path_join(arena, real, out->folder) : out->folder;
+        st = rui_cluster_markets_place(out, real, arena, err);
     }
     free(real);
-    return out->folder != NULL ? RU_OK : no_memory(err);
+    return st != RU_OK || out->folder != NULL ? st : no_memory(err);
 }
 
 ru_status rui_cluster_of(const char *folder, ru_arena *arena, rui_cluster *out, ru_err *err)

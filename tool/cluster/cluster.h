@@ -5,6 +5,8 @@
  *   FOLDER/run/scheduler, NAME    process number and mark; NAME/: the agent's own folder
  *   FOLDER/log/scheduler, NAME    what they say
  *
+ * Markets (markets.c) give nodes of this machine, whose agents the scheduler starts and ends.
+ *
  * An agent of another host is started and ended by this program there, over ssh (nodes.c).
  *
  * Thread: main. */
@@ -20,6 +22,7 @@ typedef struct rui_cluster_node {
     const char *notice_url;
     double cpu;
     int64_t memory_bytes;
+    int64_t grace_ns; /* from a notice until what lives is killed; 0: never. No key */
 } rui_cluster_node;
 
 typedef struct rui_cluster_slurm {
@@ -30,11 +33,24 @@ typedef struct rui_cluster_slurm {
     rui_cluster_node node; /* of each seat */
 } rui_cluster_slurm;
 
+typedef struct rui_cluster_market {
+    const char *name, *prices; /* path of a file of prices; "": `usd` for good */
+    uint32_t nodes, slots, threads;
+    double usd, evictions, on_demand_usd;
+} rui_cluster_market;
+
+typedef struct rui_cluster_trade { /* what all markets share */
+    double speed;
+    int64_t begin_s, notice_ns, sigma_ns, lambda_ns;
+} rui_cluster_trade;
+
 typedef struct rui_cluster {
     const char *folder, *listen, *agents, *workers;
     uint32_t accounts; /* 0: own, 1: shared */
     RU_SECTIONS(rui_cluster_node) nodes;
     rui_cluster_slurm slurm;
+    RU_SECTIONS(rui_cluster_market) markets;
+    rui_cluster_trade market;
     int64_t silent_ns, round_ns;
 } rui_cluster;
 
@@ -48,7 +64,7 @@ RU_MUST_USE ru_status rui_cluster_of(const char *folder, ru_arena *arena, rui_cl
  * user. Errors: RU_E_USAGE. */
 RU_MUST_USE ru_status rui_cluster_folder(const char *given, ru_arena *arena, const char **folder,
                                          ru_err *err);
-/* The node with this name, of Slurm's seats too. false: there is none. */
+/* The node with this name, of Slurm's seats and of markets too. false: there is none. */
 bool rui_cluster_node_of(const rui_cluster *c, const char *name, rui_cluster_node *out);
 /* A secret of the folder: admin, agent. */
 RU_MUST_USE ru_status rui_cluster_key(const char *folder, const char *name, ru_arena *arena,

@@ -5,6 +5,7 @@
 #include "cluster/slurm.h"
 #include "env/process/process.h"
 #include "launch/ssh.h"
+#include "tool/cluster/markets.h"
 
 static const int64_t ssh_ns = 60 * INT64_C(1000000000);
 
@@ -19,6 +20,10 @@ static ru_status check_name(const rui_cluster *c, uint32_t k, ru_err *err)
                        "node '%s': a name has 1 to 64 letters, digits, - and _, and is not "
                        "'scheduler'%s",
                        name, c->slurm.seats > 0 ? " or 'slurm1', the names of Slurm's nodes" : "");
+    }
+    rui_cluster_node other;
+    if (rui_cluster_market_node(c, name, &other)) {
+        return RU_FAIL(err, RU_E_CONFIG, "node '%s' has the name of a market's node", name);
     }
     for (uint32_t o = 0; o < k; o++) {
         if (strcmp(c->nodes.at[o].name, name) == 0) {
@@ -36,6 +41,9 @@ bool rui_cluster_node_of(const rui_cluster *c, const char *name, rui_cluster_nod
             *out = c->nodes.at[k];
             return true;
         }
+    }
+    if (rui_cluster_market_node(c, name, out)) {
+        return true;
     }
     *out = c->slurm.node;
     out->name = name;

@@ -13,6 +13,7 @@
 #include "env/process/self.h"
 #include "launch/hosts.h"
 #include "tool/cluster/cluster.h"
+#include "tool/cluster/markets.h"
 #include "tool/cluster/notice.h"
 #include "tool/cmd.h"
 #include "train/app/app_job.h"
@@ -101,6 +102,11 @@ static ru_status run_scheduler(ru_cmd_in *in, ru_err *err)
                                     .threads = c.slurm.node.threads,
                                     .idle_ns = c.slurm.idle_ns};
     o.slurm = slurm.seats > 0 ? &slurm : NULL;
+    ru_spot_options spot;
+    if (c.markets.n > 0) {
+        RU_TRY(rui_cluster_spot(&c, in->arena, &spot, err));
+        o.spot = &spot;
+    }
     RU_TRY(rui_cluster_key(folder, "admin", in->arena, &o.key, err));
     RU_TRY(rui_cluster_key(folder, "agent", in->arena, &o.agent_key, err));
     return ru_scheduler_run(&o, in->arena, err);
@@ -129,7 +135,9 @@ static ru_status run_agent(ru_cmd_in *in, ru_err *err)
                           .slots = n.slots,
                           .threads = n.threads,
                           .listen = c.workers,
-                          .leaves = ru_cmd_flag(in, "leaves") || n.notice != RUI_NOTICE_NONE,
+                          .leaves = ru_cmd_flag(in, "leaves") || n.notice != RUI_NOTICE_NONE ||
+                                    n.grace_ns > 0,
+                          .grace_ns = n.grace_ns,
                           .own_accounts = c.accounts == 0,
                           .limits = {.cpu_quota_ns = (int64_t)(n.cpu * CPU_PERIOD_NS),
                                      .cpu_period_ns = CPU_PERIOD_NS,

@@ -1,0 +1,76 @@
+#!/bin/bash
+# Nodes that a cluster rents on a market: cluster_market.sh PATH_OF_RUBATO. A file of prices is replayed at 720:1: an hour is
+# five seconds. Nodes come when a job can use them, are renewed, taken back when the price rises above the bid (a job that still
+# has a node goes on, the other one waits and continues), and given back at the end of their hour when nobody needs them. The scheduler is killed meanwhile.
+set -euo pipefail
+rubato=$(realpath "$1")
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-market-XXXXXX")
+export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
+failed=0
+pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; }
+cleanup() {
+    local f
+    for f in "$work"/cl/run/*.pid "$work"/cl/jobs/*/tell.*; do
+        [[ ! -e $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
+    done
+    rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work"
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+cluster() { "$rubato" cluster "$@"; }
+waits_for() { # TEXT COMMAND...: until it says so
+    local want=$1 now='' k
+    shift
+    for ((k = 0; k < 200; k++)); do
+        now=$("$@" 2>/dev/null || true)
+        [[ $now != "$want" ]] || return 0
+        sleep 0.1
+    done
+    fail "$*: '$now', not '$want'"
+    { cluster ps; cluster nodes; cluster audit | tail -n 40; tail -n 8 cl/log/*; } >&2 || true
+}
+field() { cluster ps --json | sed 's/},{/}\n{/g' | grep "\"job\":$1," | sed "s/.*\"$2\":\"\{0,1\}\([^,\"}]*\).*/\1/"; }
+audit_has() { ! cluster audit | grep -q "$1" || echo yes; }
+explain_has() { ! cluster explain 2 | grep -q "$1" || echo yes; }
+none_is_up() { cluster nodes | grep '^spot' | grep -vq ' lost' || echo yes; }
+cat >mlp.yaml <<JOB
+name: rents
+model: {zoo: mlp, hidden: [16]}
+data: {format: synthetic, generator: gaussian, count: 400, test_count: 40}
+train: {optimizer: {sgd: {lr: 0.02}}, batch: 40, epochs: 1000000, autotune: false, threads: 1}
+JOB
+# A price each five minutes; for ten minutes of every second hour it is far above that of a node on demand.
+awk 'BEGIN { for (s = 0; s < 4000000; s += 300) print 1000000 + s, (s % 7200 == 6600 || s % 7200 == 6900 ? 5 : 0.1) }' >prices.txt
+cat >cluster.yaml <<FILE
+folder: cl
+nodes: [{name: own, slots: 1}]
+market: {speed: 720, notice: 96min}
+markets: [{name: spot, prices: prices.txt, on_demand: 0.5, nodes: 3, slots: 2}]
+FILE
+cluster up cluster.yaml >/dev/null || fail "the cluster does not come up"
+[[ $(cluster submit mlp.yaml -w 8 2>&1) == *'the cluster has 7 slots'* ]] || fail "a job that is too large for own nodes and market"
+cluster submit mlp.yaml -w 1:5 >/dev/null
+cluster submit mlp.yaml -w 2 >/dev/null
+waits_for yes audit_has 'rent .*market 0 node 2.*of a worker costs'
+kill -9 "$(pid_of cl/run/scheduler.pid)"
+cluster up cluster.yaml >/dev/null || fail "the scheduler does not come back"
+waits_for yes explain_has '  spot[123] costs 0.[15] USD in this hour'
+waits_for yes audit_has 'renew .*market 0 node'
+waits_for yes audit_has 'evicted: above the bid; .* USD are refunded'
+waits_for 2 field 2 workers
+waits_for yes explain_has 'nodes of markets have cost it [0-9.]* USD, predicted [0-9.]*: [0-9]* % of what all cost'
+[[ $(field 1 generation) == 1 ]] || fail "a job that has a node of the cluster's own was started again"
+cluster cancel 2 >/dev/null
+cluster scale 1 1 >/dev/null
+waits_for yes none_is_up
+waits_for 1 field 1 workers
+cluster down
+[[ -z $(pgrep -f -- "--cluster $work/cl" || true) ]] || fail "down left processes"
+grep '"rubato.train.step/1"' cl/jobs/1/metrics.jsonl | sed 's/.*"step":\([0-9]*\),.*/\1/' >steps
+[[ $(sort -n steps | uniq -d | wc -l) -eq 0 && $(wc -l <steps) -eq $(tail -1 steps) ]] || fail "the job did not do each step once"
+[[ $failed -ne 0 ]] || echo "ok: nodes of a market"
+exit $failed

@@ -1,0 +1,172 @@
+#include "tool/cluster/markets.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+#include "env/file/file.h"
+#include "plan/fleet/alloc.h"
+
+static const int64_t hour_s = 3600, week_s = 7 * 86400;
+static const int64_t drawn_begin_s = 1500000000; /* of the clock, without a file */
+
+static const ru_conf_field market_fields[] = {
+    RU_ROW(TEXT, rui_cluster_market, name, "spot",
+           "name of the market: letters, - and _; its nodes are NAME1, NAME2, ..."),
+    RU_ROW(
+        TEXT, rui_cluster_market, prices, "",
+        "file of prices, as seen from this file: seconds since 1970 and USD an hour of a node, a "
+        "line each; empty: `usd` for good"),
+    RU_ROW(F64, rui_cluster_market, usd, "0", "price of a node for an hour, without a file",
+           RU_IN(0, 1000)),
+    RU_ROW(F64, rui_cluster_market, evictions, "0",
+           "without a file: how often an hour the market takes all its nodes back, on average",
+           RU_IN(0, 3600)),
+    RU_ROW_AS("on_demand", F64, rui_cluster_market, on_demand_usd, NULL,
+              "price of such a node that is never taken back, for an hour [USD]", RU_OVER(0, 1e6)),
+    RU_ROW(U32, rui_cluster_market, nodes, "1", "most nodes at one time",
+           RU_IN(1, RU_SPOT_NODES_MAX)),
+    RU_ROW(U32, rui_cluster_market, slots, "1", "workers of a node at one time",
+           RU_IN(1, RU_ALLOC_DEVICES_MAX)),
+    RU_ROW(U32, rui_cluster_market, threads, "1", "compute threads of a worker", RU_IN(1, 1024)),
+};
+const ru_conf_table rui_cluster_market_table =
+    RU_TABLE("market", rui_cluster_market, market_fields, "nodes that are rented by the hour");
+
+static const ru_conf_field trade_fields[] = {
+    RU_ROW(F64, rui_cluster_trade, speed, "1", "seconds of the markets' clock in one of ours",
+           RU_IN(0.001, 3600)),
+    RU_ROW_AS("begin", I64, rui_cluster_trade, begin_s, "0",
+              "where that clock begins, in seconds since 1970; 0: a week after the first price, or "
+              "in the middle of shorter files",
+              RU_IN(0, 1e11)),
+    RU_ROW_AS("notice", TIME, rui_cluster_trade, notice_ns, "120s",
+              "from the notice of an eviction until the node is gone, on that clock",
+              RU_IN(1e9, 1e14)),
+    RU_ROW_AS("sigma", TIME, rui_cluster_trade, sigma_ns, "120s",
+              "until a new node works, on that clock, as long as none was measured",
+              RU_IN(0, 3600e9)),
+    RU_ROW_AS("lambda", TIME, rui_cluster_trade, lambda_ns, "60s",
+              "what jobs lose at an eviction, on that clock, as long as none was measured",
+              RU_IN(0, 3600e9)),
+};
+const ru_conf_table rui_cluster_trade_table =
+    RU_TABLE("market", rui_cluster_trade, trade_fields, "what all markets share");
+
+ru_status rui_cluster_markets_check(const rui_cluster *c, ru_err *err)
+{
+    uint32_t nodes = 0;
+    for (uint32_t k = 0; k < c->markets.n; k++) {
+        const rui_cluster_market *m = &c->markets.at[k];
+        size_t n = strspn(m->name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_");
+        bool twice = false;
+        for (uint32_t o = 0; o < k; o++) {
+            twice = twice || strcmp(c->markets.at[o].name, m->name) == 0;
+        }
+        if (n < 1 || n > 60 || m->name[n] != 0 || twice || strcmp(m->name, "slurm") == 0) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "market '%s': each market has another name, of 1 to 60 letters, - and "
+                           "_, and not 'slurm'",
+                           m->name);
+        }
+        if ((m->prices[0] != 0) == (m->usd > 0)) {
+            return RU_FAIL(err, RU_E_CONFIG, "market '%s': give either `prices` or `usd` above 0",
+                           m->name);
+        }
+        nodes += m->nodes;
+    }
+    return nodes <= RU_SPOT_LEASES_MAX && c->markets.n <= RU_SPOT_MARKETS_MAX
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CONFIG, "%u markets with %u nodes; expected at most %d with %d",
+                         c->markets.n, nodes, RU_SPOT_MARKETS_MAX, RU_SPOT_LEASES_MAX);
+}
+
+ru_status rui_cluster_markets_place(rui_cluster *c, const char *dir, ru_arena *arena, ru_err *err)
+{
+    rui_cluster_market *own =
+        ru_arena_copy(arena, c->markets.at, c->markets.n * (int64_t)sizeof *own, 8);
+    bool full = own == NULL && c->markets.n > 0;
+    for (uint32_t k = 0; !full && k < c->markets.n; k++) {
+        if (own[k].prices[0] != 0 && own[k].prices[0] != '/') {
+            own[k].prices = ru_path_join(arena, dir, own[k].prices);
+            full = own[k].prices == NULL;
+        }
+    }
+    c->markets.at = own;
+    return full ? RU_FAIL(err, RU_E_MEM, "no memory for a cluster") : RU_OK;
+}
+
+bool rui_cluster_market_node(const rui_cluster *c, const char *name, rui_cluster_node *out)
+{
+    for (uint32_t k = 0; k < c->markets.n; k++) {
+        const rui_cluster_market *m = &c->markets.at[k];
+        size_t n = strlen(m->name);
+        int64_t number;
+        if (strncmp(name, m->name, n) == 0 && name[n] != '0' &&
+            ru_str_i64(ru_str_c(name + n), &number) && number >= 1 && number <= m->nodes) {
+            *out = (rui_cluster_node){.name = name,
+                                      .host = "",
+                                      .slots = m->slots,
+                                      .threads = m->threads,
+                                      .notice_url = "",
+                                      .grace_ns =
+                                          (int64_t)((double)c->market.notice_ns / c->market.speed)};
+            return true;
+        }
+    }
+    return false;
+}
+
+static ru_status read_prices(const char *path, ru_arena *arena, ru_prices *out, ru_err *err)
+{
+    char *text;
+    int64_t n;
+    RU_TRY(ru_file_read(path, 64 << 20, arena, &text, &n, err));
+    return ru_prices_parse(path, ru_str_n(text, n), arena, out, err);
+}
+
+ru_status rui_cluster_spot(const rui_cluster *c, ru_arena *arena, ru_spot_options *out, ru_err *err)
+{
+    ru_spot_market *at = RU_NEW(arena, ru_spot_market, c->markets.n);
+    int64_t begin = c->market.begin_s;
+    if (at == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for markets");
+    }
+    for (uint32_t k = 0; k < c->markets.n; k++) {
+        const rui_cluster_market *m = &c->markets.at[k];
+        ru_prices *p = &at[k].prices;
+        at[k] = (ru_spot_market){.name = m->name,
+                                 .nodes = m->nodes,
+                                 .slots = m->slots,
+                                 .on_demand_usd = m->on_demand_usd};
+        if (m->prices[0] != 0) {
+            RU_TRY(read_prices(m->prices, arena, p, err));
+            int64_t half = (p->at_s[p->n - 1] - p->at_s[0]) / 2;
+            int64_t own = p->at_s[0] + (half < week_s ? half : week_s);
+            begin = c->market.begin_s == 0 && own > begin ? own : begin;
+        }
+    }
+    begin = begin > 0 ? begin : drawn_begin_s;
+    const int64_t from = begin > week_s ? begin - week_s : 0;
+    for (uint32_t k = 0; k < c->markets.n; k++) {
+        const rui_cluster_market *m = &c->markets.at[k];
+        if (m->prices[0] == 0) {
+            uint64_t seed = ru_hash_bytes(m->name, (int64_t)strlen(m->name), 1);
+            RU_TRY(ru_prices_drawn(m->usd, m->evictions, from, seed, arena, &at[k].prices, err));
+        }
+    }
+    for (uint32_t k = 0; k < c->markets.n; k++) {
+        if (begin - at[k].prices.at_s[0] <= hour_s) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "market '%s': its prices begin at %lld, and the markets' clock at %lld; "
+                           "expected more than an hour of prices before (market.begin)",
+                           at[k].name, (long long)at[k].prices.at_s[0], (long long)begin);
+        }
+    }
+    *out = (ru_spot_options){.at = at,
+                             .n = c->markets.n,
+                             .speed = c->market.speed,
+                             .begin_s = begin,
+                             .sigma_ns = c->market.sigma_ns,
+                             .lambda_ns = c->market.lambda_ns};
+    return RU_OK;
+}

@@ -1,0 +1,23 @@
+/* Markets of a cluster: their keys in CLUSTER.yaml, their prices.
+ *
+ * Thread: main. */
+#ifndef RU_TOOL_CLUSTER_MARKETS_H
+#define RU_TOOL_CLUSTER_MARKETS_H
+
+#include "cluster/spot.h"
+#include "tool/cluster/cluster.h"
+
+extern const ru_conf_table rui_cluster_market_table, rui_cluster_trade_table;
+
+/* Names and numbers that do not fit. Errors: RU_E_CONFIG. */
+RU_MUST_USE ru_status rui_cluster_markets_check(const rui_cluster *c, ru_err *err);
+/* Paths of prices as seen from `dir`. */
+RU_MUST_USE ru_status rui_cluster_markets_place(rui_cluster *c, const char *dir, ru_arena *arena,
+                                                ru_err *err);
+/* The node of a market with this name. false: there is none. */
+bool rui_cluster_market_node(const rui_cluster *c, const char *name, rui_cluster_node *out);
+/* What the scheduler needs. Owner: `arena`. Errors: RU_E_MISSING, RU_E_DATA, RU_E_CONFIG. */
+RU_MUST_USE ru_status rui_cluster_spot(const rui_cluster *c, ru_arena *arena, ru_spot_options *out,
+                                       ru_err *err);
+
+#endif
