@@ -2,6 +2,7 @@
  * deadlines, and against FIFO; aging; the share of lesser lines. */
 #include "comm/chan/egress.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -647,6 +648,10 @@ static void test_the_rate_makes_the_chunk(void **state)
     rui_egress_acked(e, 35 * ms, (ru_time){t.ns += 5 * ms});
     assert_true(rui_egress_rate(e) > 1.7e9 && rui_egress_rate(e) < 1.8e9); /* a quarter of 4e9 */
     assert_true(rui_egress_chunk(e) > 50 << 14);
+    for (int i = 0; i < 900; i++) { /* 4 KiB every 33 ms, in three of ten samples */
+        rui_egress_acked(e, i % 10 % 3 == 0 && i % 10 < 9 ? 4096 : 0, (ru_time){t.ns += 10 * ms});
+    }
+    assert_true(fabs(rui_egress_rate(e) / 122880 - 1) < 0.1);
     ru_arena_fini(&a);
 }
 
@@ -676,7 +681,7 @@ static void test_slow_chunks_stay(void **state)
         }
         assert_in_range(changes, 0, 2);
         assert_true((double)last >= (double)rates[k] * 0.02 - (8 << 10));
-        rui_egress_acked(e, rates[k], (ru_time){t.ns += 10 * ms}); /* a hundred times as much */
+        rui_egress_acked(e, 4 * rates[k], (ru_time){t.ns += 10 * ms}); /* much more */
         assert_int_equal(rui_egress_chunk(e), 64 << 10);
         ru_arena_fini(&a);
     }

@@ -3,7 +3,9 @@
 
 enum {
     SAMPLE_NS = 10000000,
-    WINDOW_NS = 1000000000, /* the largest rate of one to two of these bounds lesser lines */
+    SAMPLE_MAX_NS = 1000000000,
+    SAMPLE_BYTES = 16 << 10, /* of a sample that is not as long */
+    WINDOW_NS = 1000000000,  /* the largest rate of one to two of these bounds lesser lines */
     LATE_NS = 5000000,
     LATE_NS_PER_STREAM = 5000, /* sorting costs about 0.1 us a stream: 2 % of a core */
     BUDGET_NS = 1000000000,
@@ -53,6 +55,10 @@ void rui_egress_acked(rui_egress *e, int64_t bytes, ru_time now)
     int64_t span_ns = ru_time_since(now, e->sample_at);
     if (span_ns < SAMPLE_NS) {
         return;
+    }
+    int64_t least = e->rate > 0 ? SAMPLE_BYTES : 1;
+    if (!e->tainted && e->sample_bytes < least && span_ns < SAMPLE_MAX_NS) {
+        return; /* a chunk takes long on this link: of a few, one more or less says little */
     }
     bool grew = false;
     if (!e->tainted && e->sample_bytes > 0) {

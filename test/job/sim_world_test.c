@@ -211,6 +211,8 @@ static void test_sessions_stay_on_slow_links(void **state)
     stays(40, 1.25e7, 10, 1200000, 1); /* more transfers at one time than small jobs have */
     stays(200, 1.25e6, 3, 4000, 2);    /* 2.6 MB of views, 2 s of the leader's link */
     stays(8, 1.25e5, 10, 12000, 2);    /* 64 KiB, once a chunk, take 0.5 s */
+    stays(16, 1.25e5, 10, 12000, 2);   /* 8 KiB of each of 15, at one receiver, take 1 s */
+    stays(30, 1.25e5, 4, 22500, 4);    /* 3 KB of each of 29, step by step */
 }
 
 /* 40 workers on 20 kB/s: the beats alone are more than the leader's link carries. */
