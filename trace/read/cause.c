@@ -332,7 +332,8 @@ static bool one_rank_since(const rui_causes *w, int64_t since)
             return true;
         }
         bool slows = c->kind == RU_CAUSE_COMPUTE || c->kind == RU_CAUSE_SENDER ||
-                     c->kind == RU_CAUSE_LINK || c->kind == RU_CAUSE_RECEIVER;
+                     c->kind == RU_CAUSE_LINK || c->kind == RU_CAUSE_RECEIVER ||
+                     c->kind == RU_CAUSE_PATH;
         is = is || (slows && (c->since_step == 0 || rui_same_time(w, c->since_step, since)));
     }
     return is;
@@ -460,27 +461,10 @@ ru_status ru_trace_causes(const ru_trace *traces, const ru_rank_steps *steps, ui
 
 const char *ru_cause_kind_name(ru_cause_kind kind)
 {
-    static const char *const names[] = {"compute", "input",   "sender", "link", "receiver",
-                                        "network", "machine", "start",  "pause"};
+    static const char *const names[] = {"compute", "input",   "sender", "link",  "receiver",
+                                        "network", "machine", "start",  "pause", "path"};
     RU_CHECK(kind < RU_ARRAY_LEN(names));
     return names[kind];
-}
-
-/* "Rank 2 sends at 25 % of the others' rate", or with the only rank at the other end. */
-static void put_direction(const ru_cause *c, const ru_trace *traces, const char *who,
-                          const char *verb, ru_text *into)
-{
-    const char *word = strchr(verb, ' ');
-    if (c->peer == 0) {
-        ru_text_putf(into, "%s %.*s at %.0f %% of the others' rate", who, (int)(word - verb), verb,
-                     100 / c->factor);
-        return;
-    }
-    ru_text_putf(
-        into,
-        "%s %s rank %u at %.0f %% of the others' rate (neither has another partner in this "
-        "direction: one of the two ends is slow)",
-        who, verb, ru_trace_number(&traces[c->peer - 1]), 100 / c->factor);
 }
 
 void ru_cause_print(const ru_cause *c, const ru_trace *traces, ru_text *into)
@@ -500,14 +484,21 @@ void ru_cause_print(const ru_cause *c, const ru_trace *traces, ru_text *into)
         ru_text_putf(into, "%s waits for its input", who);
         break;
     case RU_CAUSE_SENDER:
-        put_direction(c, traces, who, "sends to", into);
+        ru_text_putf(into, "%s sends at %.0f %% of the others' rate", who, 100 / c->factor);
         break;
     case RU_CAUSE_LINK:
         ru_text_putf(into, "The link of %s carries %.0f %% of the others' rate in both directions",
                      who, 100 / c->factor);
         break;
     case RU_CAUSE_RECEIVER:
-        put_direction(c, traces, who, "receives from", into);
+        ru_text_putf(into, "%s receives at %.0f %% of the others' rate", who, 100 / c->factor);
+        break;
+    case RU_CAUSE_PATH:
+        ru_text_putf(into,
+                     "The link from rank %u to rank %u carries %.0f %% of the rate of other links "
+                     "(no other transfer tells which of its two ends is slow)",
+                     ru_trace_number(&traces[c->trace]), ru_trace_number(&traces[c->peer - 1]),
+                     100 / c->factor);
         break;
     case RU_CAUSE_NETWORK:
         ru_text_putf(into, "The network takes %.2f times as long as before, on all ranks",

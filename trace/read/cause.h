@@ -9,6 +9,7 @@
  *   sender    its transfers go out slowly, whoever receives them
  *   link      its transfers go out and come in slowly
  *   receiver  transfers to it are slow, whoever sends them
+ *   path      its transfers to one rank are slow, and no others tell which of the two ends it is
  *   network   sums take longer than before, on all ranks, and ops do not
  *   machine   sums and ops take longer than before, on all ranks
  *   pause     its process stands still again and again, all threads at once
@@ -32,6 +33,7 @@ typedef enum ru_cause_kind {
     RU_CAUSE_MACHINE,
     RU_CAUSE_START,
     RU_CAUSE_PAUSE,
+    RU_CAUSE_PATH,
 } ru_cause_kind;
 
 typedef struct ru_cause {
@@ -42,9 +44,7 @@ typedef struct ru_cause {
                            PAUSE: s of a pause */
     double cost;        /* part of the time of the steps since then; START: of the run */
     bool before;        /* COMPUTE: against the run before, since there is no other rank */
-    uint32_t peer; /* SENDER, RECEIVER: index + 1 of the only trace at the other end, which has no
-                      other partner in that direction: either end may be slow. 0: there are
-                      others */
+    uint32_t peer;      /* PATH: index + 1 of the trace that `trace` sends to; else 0 */
 } ru_cause;
 
 enum { RU_CAUSES_MAX = 64 };

@@ -13,7 +13,7 @@ enum {
     RANKS_MAX = 6,
     STEPS = 80,
     SEEDS = 20,
-    PER_STEP = 64,
+    PER_STEP = 192,
     CHUNKS = 8,
     SINCE = 30,
     SAMPLES = 600
@@ -37,6 +37,7 @@ typedef struct plant {
     bool beside;    /* all begin their sums before the ops */
     int64_t input_ns, start_ns;
     int64_t pause_ns; /* its process stands still so long in every second step, while it computes */
+    bool star;        /* all send to rank 0, which sends to all then; else a ring */
     uint32_t rank;
     int64_t since;
 } plant;
@@ -71,10 +72,61 @@ static double noise(ru_rng *rng)
     return 1 + 0.2 * (ru_rng_f64(rng) - 0.5);
 }
 
-/* One step of a ring of n ranks that sum one bucket; now[k] moves to the end of rank k's step. */
+/* RING_BYTES from one rank to another, and when they are there. */
+static int64_t move(run *r, uint32_t from, uint32_t to, const plant *p, int64_t step, ru_rng *rng,
+                    int64_t at)
+{
+    bool on = step >= p->since && (p->bursts == 0 || step % p->bursts != 0);
+    double slow = step >= p->since && p->all > 0 ? p->all : 1;
+    bool out_on = on && (p->every == 0 || step % p->every == 0);
+    slow *= out_on && from == p->rank && p->out > 0 ? p->out : 1;
+    slow = fmax(slow, on && to == p->rank && p->in > 0 ? p->in : 1);
+    int64_t took = (int64_t)(4000000 * noise(rng) * slow);
+    for (uint32_t i = 0; i < CHUNKS; i++) { /* the kernel takes each at once */
+        uint64_t pair = ((uint64_t)step * RANKS_MAX + from) * RANKS_MAX + to;
+        ru_record_more m = {.flow = pair * CHUNKS + i,
+                            .peer = 100 + to,
+                            .step = (uint32_t)step,
+                            .kind = RU_REC_MORE};
+        int64_t there = at + 50000 + took * (i + 1) / CHUNKS;
+        put(r, from, N_SEND, RU_REC_SEND, at, at + 40000, RING_BYTES / CHUNKS, &m);
+        m.peer = 100 + from;
+        put(r, to, N_RECV, RU_REC_RECV, there - 3000, there, RING_BYTES / CHUNKS, &m);
+    }
+    return at + took + 100000;
+}
+
+static int64_t draw_ring(run *r, uint32_t n, const plant *p, int64_t step, ru_rng *rng, int64_t at)
+{
+    int64_t end = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t to = (k + 1 + (p->turns ? (uint32_t)(step / 2) % (n - 1) : 0)) % n;
+        bool rests = p->turns && (step % 2 == 0 ? to == p->rank : k == p->rank);
+        int64_t there = rests ? at : move(r, k, to, p, step, rng, at);
+        end = there > end ? there : end;
+    }
+    return end;
+}
+
+static int64_t draw_star(run *r, uint32_t n, const plant *p, int64_t step, ru_rng *rng, int64_t at)
+{
+    int64_t end = 0, summed = 0;
+    for (uint32_t k = 1; k < n; k++) {
+        int64_t there = move(r, k, 0, p, step, rng, at);
+        summed = there > summed ? there : summed;
+    }
+    for (uint32_t k = 1; k < n; k++) {
+        int64_t there = move(r, 0, k, p, step, rng, summed);
+        end = there > end ? there : end;
+    }
+    return end;
+}
+
+/* One step of a ring or star of n ranks that sum one bucket; now[k] moves to the end of rank k's
+ * step. */
 static void draw_step(run *r, uint32_t n, const plant *p, int64_t step, ru_rng *rng, int64_t *now)
 {
-    int64_t begun[RANKS_MAX], start[RANKS_MAX], all = 0, end = 0;
+    int64_t begun[RANKS_MAX], start[RANKS_MAX], all = 0, end;
     bool on = step >= p->since;
     for (uint32_t k = 0; k < n; k++) {
         bool it = on && k == p->rank;
@@ -96,28 +148,7 @@ static void draw_step(run *r, uint32_t n, const plant *p, int64_t step, ru_rng *
         begun[k] = now[k] + input + op;
         all = begun[k] > all ? begun[k] : all;
     }
-    for (uint32_t k = 0; k < n; k++) {
-        uint32_t to = (k + 1 + (p->turns ? (uint32_t)(step / 2) % (n - 1) : 0)) % n;
-        double slow = on && p->all > 0 ? p->all : 1;
-        bool now_slow = on && (p->every == 0 || step % p->every == 0) &&
-                        (p->bursts == 0 || step % p->bursts != 0);
-        slow *= now_slow && k == p->rank && p->out > 0 ? p->out : 1;
-        bool in_slow = on && (p->bursts == 0 || step % p->bursts != 0);
-        slow = fmax(slow, in_slow && to == p->rank && p->in > 0 ? p->in : 1);
-        int64_t took = (int64_t)(4000000 * noise(rng) * slow);
-        bool rests = p->turns && (step % 2 == 0 ? to == p->rank : k == p->rank);
-        for (uint32_t i = 0; i < CHUNKS && !rests; i++) { /* the kernel takes each at once */
-            ru_record_more m = {.flow = ((uint64_t)step * RANKS_MAX + k) * CHUNKS + i,
-                                .peer = 100 + to,
-                                .step = (uint32_t)step,
-                                .kind = RU_REC_MORE};
-            int64_t there = all + 50000 + took * (i + 1) / CHUNKS;
-            put(r, k, N_SEND, RU_REC_SEND, all, all + 40000, RING_BYTES / CHUNKS, &m);
-            m.peer = 100 + k;
-            put(r, to, N_RECV, RU_REC_RECV, there - 3000, there, RING_BYTES / CHUNKS, &m);
-        }
-        end = all + took + 100000 > end ? all + took + 100000 : end;
-    }
+    end = p->star ? draw_star(r, n, p, step, rng, all) : draw_ring(r, n, p, step, rng, all);
     for (uint32_t k = 0; k < n; k++) {
         ru_record_more m = {.flow = 5, .step = (uint32_t)step, .kind = RU_REC_MORE};
         int64_t from = p->beside ? start[k] + 500 : begun[k] - 1000;
@@ -240,15 +271,13 @@ static void test_transfers(void **state)
 {
     (void)state;
     const plant sender = {.out = 4, .rank = 2}, link = {.out = 2, .in = 2, .rank = 1};
-    check(&sender, 4, RU_CAUSE_SENDER, 4, "Rank 2 sends to rank 3 at 2");
-    check(&sender, 6, RU_CAUSE_SENDER, 4, "Rank 2 sends to rank 3 at 2");
+    check(&sender, 4, RU_CAUSE_PATH, 4, "The link from rank 2 to rank 3 carries 2");
+    check(&sender, 6, RU_CAUSE_PATH, 4, "The link from rank 2 to rank 3 carries 2");
     check(&link, 5, RU_CAUSE_LINK, 2, "in both directions");
     const plant later = {.out = 4, .rank = 2, .since = SINCE},
                 half = {.out = 2, .in = 2, .rank = 1, .since = SINCE};
-    check(&later, 4, RU_CAUSE_SENDER, 4, "since step");
+    check(&later, 4, RU_CAUSE_PATH, 4, "since step");
     check(&half, 4, RU_CAUSE_LINK, 2, "in both directions since step");
-    const plant two = {.out = 4, .rank = 1};
-    check(&two, 2, RU_CAUSE_SENDER, 4, "Rank 1 sends");
 }
 
 /* Bins in which it sends are not those in which it receives: its link all the same. */
@@ -400,18 +429,61 @@ static void test_pauses(void **state)
     check(&p, 4, RU_CAUSE_PAUSE, 0.12, "for 120 ms at a time since step");
 }
 
-/* In a ring each rank has one partner in each direction: both ends are named. */
-static void test_ring_names_both_ends(void **state)
+/* The one cause of each seed: its kind and which ranks it names. */
+static void one_cause(const plant *p, uint32_t n, ru_cause_kind kind, uint32_t trace, uint32_t peer)
+{
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        run r;
+        draw(&r, n, p, seed);
+        if (r.n_causes != 1 || r.causes[0].kind != kind || r.causes[0].trace != trace ||
+            r.causes[0].peer != peer) {
+            fail_msg("%s of %u, rank %u, out %g, in %g, seed %llu: %u causes, %s of %u, peer %u",
+                     p->star ? "star" : "ring", n, p->rank, p->out, p->in, (unsigned long long)seed,
+                     r.n_causes, r.n_causes > 0 ? ru_cause_kind_name(r.causes[0].kind) : "none",
+                     r.causes[0].trace, r.causes[0].peer);
+        }
+        ru_arena_fini(&r.arena);
+    }
+}
+
+/* In a ring, or between two, each rank has one partner in each direction, and nothing tells which
+ * end is slow: neither is accused. */
+static void test_ring_accuses_neither_end(void **state)
 {
     (void)state;
-    const plant p = {.out = 4, .rank = 1, .since = SINCE};
-    check(&p, 4, RU_CAUSE_SENDER, 4, "Rank 1 sends to rank 2 at");
+    for (uint32_t n = 2; n <= 5; n++) {
+        const plant out = {.out = 4, .rank = 1, .since = SINCE},
+                    in = {.in = 4, .rank = 1, .since = SINCE}, always = {.in = 4, .rank = 0};
+        one_cause(&out, n, RU_CAUSE_PATH, 1, 2 % n + 1);
+        one_cause(&in, n, RU_CAUSE_PATH, 0, 2);
+        one_cause(&always, n, RU_CAUSE_PATH, n - 1, 1);
+    }
+}
+
+/* In a star the transfers of the hub and of the other ranks tell the end. */
+static void test_star_tells_the_end(void **state)
+{
+    (void)state;
+    for (uint32_t n = 3; n <= 5; n++) {
+        for (uint32_t k = 0; k < n; k++) {
+            const plant out = {.out = 4, .rank = k, .since = SINCE, .star = true},
+                        in = {.in = 4, .rank = k, .star = true},
+                        both = {.out = 3, .in = 3, .rank = k, .star = true};
+            one_cause(&out, n, RU_CAUSE_SENDER, k, 0);
+            one_cause(&in, n, RU_CAUSE_RECEIVER, k, 0);
+            if (k > 0) {
+                one_cause(&both, n, RU_CAUSE_LINK, k, 0);
+            }
+        }
+    }
+    const plant in = {.in = 4, .rank = 0, .star = true};
+    one_cause(&in, 2, RU_CAUSE_PATH, 1, 1);
 }
 
 #define T(f) cmocka_unit_test(f)
-RU_TESTS(trace_cause, T(test_clean), T(test_pauses), T(test_ring_names_both_ends),
-         T(test_slow_rank), T(test_slow_rank_with_less_work), T(test_slow_alone), T(test_slow_disk),
-         T(test_transfers), T(test_link_in_turns), T(test_link_with_bursts),
-         T(test_link_of_slow_rank), T(test_slow_rank_beside_sums),
+RU_TESTS(trace_cause, T(test_clean), T(test_pauses), T(test_ring_accuses_neither_end),
+         T(test_star_tells_the_end), T(test_slow_rank), T(test_slow_rank_with_less_work),
+         T(test_slow_alone), T(test_slow_disk), T(test_transfers), T(test_link_in_turns),
+         T(test_link_with_bursts), T(test_link_of_slow_rank), T(test_slow_rank_beside_sums),
          T(test_slow_rank_with_slow_transfers), T(test_rare_transfers), T(test_network),
          T(test_machine), T(test_again), T(test_late_start))

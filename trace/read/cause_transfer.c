@@ -174,7 +174,8 @@ static bool busy(const pair *p)
     return p->queued_ns > 0 && p->queued_bytes >= BUSY_MIN && 2 * p->queued_bytes >= p->bytes;
 }
 
-/* Median rate of busy links on which `k` sends, or receives. */
+/* Rate of busy links on which `k` sends, or receives: the median, of an even number the faster one
+ * in the middle. One slow partner of two is no fault of k. */
 static double rate_of(const rates *r, int64_t bin, uint32_t k, bool out)
 {
     int64_t n = 0;
@@ -185,18 +186,20 @@ static double rate_of(const rates *r, int64_t bin, uint32_t k, bool out)
             r->sorted[n++] = p->queued_bytes / p->queued_ns;
         }
     }
-    return rui_median(r->sorted, n);
+    return isfinite(rui_median(r->sorted, n)) ? r->sorted[n / 2] : RU_NAN; /* sorted now */
 }
 
-/* Median rate of links that were busy and that `k` has no part in; of two ranks: of those to k. */
-static double busy_rate(const rates *r, int64_t bin, uint32_t k)
+typedef enum which { APART, TO, FROM } which; /* links that a rank has no part in; to it; from it */
+
+/* Median rate of links that were busy. */
+static double busy_rate(const rates *r, int64_t bin, uint32_t k, which links)
 {
     uint32_t n_ranks = r->w->n;
     int64_t n = 0;
     for (uint32_t a = 0; a < n_ranks; a++) {
         for (uint32_t b = 0; b < n_ranks; b++) {
             const pair *p = &r->moved[((size_t)bin * n_ranks + a) * n_ranks + b];
-            bool wanted = n_ranks == 2 ? b == k : a != k && b != k;
+            bool wanted = links == APART ? a != k && b != k : (links == TO ? b : a) == k;
             if (wanted && busy(p)) {
                 r->sorted[n++] = p->queued_bytes / p->queued_ns;
             }
@@ -205,17 +208,27 @@ static double busy_rate(const rates *r, int64_t bin, uint32_t k)
     return rui_median(r->sorted, n);
 }
 
-/* r->rest for rank k: the median of the AROUND bins nearest to each that know one. */
-static void find_rest(rates *r, uint32_t k, ru_cause_kind kind)
+/* Bins that know a rate of these links: into r->at_bin and w->series. */
+static int64_t known_rates(const rates *r, uint32_t k, which links)
 {
-    int64_t n = 0, from = 0;
-    bool known = r->w->n > 2 || kind == RU_CAUSE_SENDER;
-    for (int64_t bin = 0; known && bin < r->n_bins; bin++) {
-        double rate = busy_rate(r, bin, k);
+    int64_t n = 0;
+    for (int64_t bin = 0; bin < r->n_bins; bin++) {
+        double rate = busy_rate(r, bin, k, links);
         if (isfinite(rate)) {
             r->at_bin[n] = bin;
             r->w->series[n++] = rate;
         }
+    }
+    return n;
+}
+
+/* r->rest for rank k: the median of the AROUND bins nearest to each that know one. Where it has a
+ * part in all links, as one of two or the hub of a star, its other direction is what to compare. */
+static void find_rest(rates *r, uint32_t k, ru_cause_kind kind)
+{
+    int64_t n = known_rates(r, k, APART), from = 0;
+    if (n == 0 && kind != RU_CAUSE_LINK) {
+        n = known_rates(r, k, kind == RU_CAUSE_SENDER ? TO : FROM);
     }
     for (int64_t bin = 0; bin < r->n_bins; bin++) {
         double v[AROUND];
@@ -364,6 +377,52 @@ static uint32_t only_peer(const rates *r, uint32_t k, bool out)
     return most >= nearly_all * own && most >= nearly_all * others ? best : 0;
 }
 
+/* Are the transfers of others to those that k sends to (or from those that it receives from) as
+ * slow as its own, from bin `at` on? Then that is the slow end. */
+static bool others_too(rates *r, uint32_t k, bool out, int64_t at)
+{
+    rui_causes *w = r->w;
+    int64_t known = 0;
+    for (int64_t bin = at; bin < r->n_bins; bin++) {
+        const pair *p = &r->moved[(size_t)bin * w->n * w->n];
+        double own = rate_of(r, bin, k, out);
+        int64_t n = 0;
+        for (uint32_t j = 0; j < w->n; j++) {
+            for (uint32_t i = 0; i < w->n && busy(out ? &p[k * w->n + j] : &p[j * w->n + k]); i++) {
+                const pair *q = out ? &p[i * w->n + j] : &p[j * w->n + i];
+                if (i != k && busy(q)) {
+                    r->sorted[n++] = q->queued_bytes / q->queued_ns;
+                }
+            }
+        }
+        double others = rui_median(r->sorted, n);
+        if (own > 0 && others > 0) {
+            w->scratch[known++] = log(others / own);
+        }
+    }
+    return known >= RUI_SIDE_MIN && rui_median(w->scratch, known) <= -log(rate_low);
+}
+
+/* A rank, or the link to its only partner in that direction. */
+static void name(rates *r, ru_cause c)
+{
+    rui_causes *w = r->w;
+    uint32_t k = c.trace;
+    uint32_t peer = c.kind == RU_CAUSE_LINK ? 0 : only_peer(r, k, c.kind == RU_CAUSE_SENDER);
+    ru_cause *slow = &w->slow[peer > 0 && w->slow[k].factor <= 0 ? peer - 1 : k];
+    bool same = c.since_step == 0 || rui_same_time(w, slow->since_step, c.since_step);
+    if (slow->factor > 0 && same && c.factor < RUI_SLOW_ALSO * slow->factor) {
+        slow->cost += c.cost; /* a slow processor handles its transfers slowly too */
+        return;
+    }
+    if (peer > 0) {
+        c.trace = c.kind == RU_CAUSE_SENDER ? k : peer - 1;
+        c.peer = c.kind == RU_CAUSE_SENDER ? peer : k + 1;
+        c.kind = RU_CAUSE_PATH;
+    }
+    rui_cause_name(w, c);
+}
+
 /* Does rank k send, or receive, more slowly than others, at least at the end? */
 static void judge(rates *r, uint32_t k, ru_cause_kind kind)
 {
@@ -374,34 +433,45 @@ static void judge(rates *r, uint32_t k, ru_cause_kind kind)
     bool is_sure = at > 0 || sure(w, r->n_bins, mean);
     double level = level_from(r, at);
     if (known < RUI_SIDE_MIN || !is_sure || level <= -log(rate_low) ||
-        (kind == RU_CAUSE_LINK && !both_slow(r, k, &at))) {
+        (kind == RU_CAUSE_LINK ? !both_slow(r, k, &at)
+                               : others_too(r, k, kind == RU_CAUSE_SENDER, at))) {
         return;
     }
     int64_t since = at > 0 ? w->first + at * r->width : 0;
-    double cost = excess(r, k, kind, at);
-    ru_cause *slow = &w->slow[k];
-    bool same = since == 0 || rui_same_time(w, slow->since_step, since);
-    if (slow->factor > 0 && same && exp(level) < RUI_SLOW_ALSO * slow->factor) {
-        slow->cost += cost; /* a slow processor handles its transfers slowly too */
-    } else {
-        uint32_t peer = kind == RU_CAUSE_LINK ? 0 : only_peer(r, k, kind == RU_CAUSE_SENDER);
-        rui_cause_name(w, (ru_cause){kind, k, since, exp(level), cost, false, peer});
-    }
+    name(r, (ru_cause){.kind = kind,
+                       .trace = k,
+                       .since_step = since,
+                       .factor = exp(level),
+                       .cost = excess(r, k, kind, at)});
     explained(r, k, kind);
 }
 
-/* A rank that sends and receives slowly, told by different bins: its link. */
+/* The rank that sends slowly, or whose receiving is slow, as a cause says; else nobody. */
+static uint32_t sends(const ru_cause *c)
+{
+    return c->kind == RU_CAUSE_SENDER || c->kind == RU_CAUSE_PATH ? c->trace : RU_STEP_NOBODY;
+}
+
+static uint32_t receives(const ru_cause *c)
+{
+    return c->kind == RU_CAUSE_RECEIVER ? c->trace
+           : c->kind == RU_CAUSE_PATH   ? c->peer - 1
+                                        : RU_STEP_NOBODY;
+}
+
+/* A rank that sends and receives slowly, told by different bins or partners: its link. */
 static void join_directions(rui_causes *w)
 {
     for (uint32_t i = 0; i < w->n_causes; i++) {
         ru_cause *out = &w->causes[i];
-        for (uint32_t j = 0; out->kind == RU_CAUSE_SENDER && j < w->n_causes; j++) {
+        for (uint32_t j = 0; sends(out) != RU_STEP_NOBODY && j < w->n_causes; j++) {
             const ru_cause *in = &w->causes[j];
-            if (in->kind == RU_CAUSE_RECEIVER && in->trace == out->trace) {
+            bool same = rui_same_time(w, in->since_step, out->since_step);
+            bool paths = in->kind == RU_CAUSE_PATH || out->kind == RU_CAUSE_PATH;
+            if (receives(in) == sends(out) && (same || !paths)) {
+                bool later = in->since_step > out->since_step;
                 out->kind = RU_CAUSE_LINK;
                 out->peer = 0;
-                bool later = in->since_step > out->since_step,
-                     same = rui_same_time(w, in->since_step, out->since_step);
                 out->since_step = later != same ? in->since_step : out->since_step;
                 out->factor = fmin(out->factor, in->factor);
                 out->cost = fmax(out->cost, in->cost);
