@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/conf.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "env/clock.h"
 #include "env/file/secret.h"
@@ -18,6 +19,7 @@ enum {
     PART_BYTES = 16 << 20,
     PARTS_MAX = 10000, /* of an upload; a store's own bound */
     PATIENCE_MS = 120000,
+    TELL_MS = 5000,
     CONNECT_MS = 10000,
     SLOW_BYTES = 256,
     STALL_S = 10,
@@ -35,6 +37,8 @@ struct ru_bucket {
     ru_rng rng;
     ru_arena scratch; /* of a request */
     ru_arena_mark empty;
+    ru_time heard_at; /* since then nothing came that helps */
+    bool told;        /* ... and a line says so */
 };
 
 typedef struct request {
@@ -49,6 +53,8 @@ typedef struct reply {
     ru_text text;
     const request *q;
     int64_t sent;
+    curl_off_t moved; /* bytes */
+    ru_bucket *of;
 } reply;
 
 static ru_status no_memory(ru_err *err)
@@ -82,6 +88,35 @@ static size_t on_read(char *into, size_t one, size_t n, void *self)
     }
     r->sent += part;
     return (size_t)part;
+}
+
+/* Whoever waits for the store learns it, once until it answers: it has been silent, or will be
+ * before it is asked again. */
+static void tell(ru_bucket *b, int64_t more_ns)
+{
+    int64_t silent_ns = ru_time_since(ru_clock_now(), b->heard_at) + more_ns;
+    if (!b->told && silent_ns >= (int64_t)TELL_MS * 1000000) {
+        b->told = true;
+        ru_log(RU_LOG_WARN, "store", "store_waits",
+               "waits for %s, which has given no good answer yet; it is asked for up to %d s",
+               b->name, PATIENCE_MS / 1000);
+    }
+}
+
+/* libcurl calls it about once a second. */
+static int on_progress(void *self, curl_off_t all_down, curl_off_t down, curl_off_t all_up,
+                       curl_off_t up)
+{
+    (void)all_down;
+    (void)all_up;
+    reply *r = self;
+    curl_off_t moved = up + (r->answer.status < 300 ? down : 0); /* not of refusals */
+    if (moved > r->moved) {
+        r->moved = moved;
+        r->of->heard_at = ru_clock_now();
+    }
+    tell(r->of, 0);
+    return 0;
 }
 
 static const char *url_of(ru_bucket *b, const request *q)
@@ -129,6 +164,9 @@ static void set_up(ru_bucket *b, const request *q, reply *r, const char *url,
     (void)c->easy_setopt(h, CURLOPT_HEADERDATA, r);
     (void)c->easy_setopt(h, CURLOPT_WRITEFUNCTION, on_body);
     (void)c->easy_setopt(h, CURLOPT_WRITEDATA, r);
+    (void)c->easy_setopt(h, CURLOPT_NOPROGRESS, 0L);
+    (void)c->easy_setopt(h, CURLOPT_XFERINFOFUNCTION, on_progress);
+    (void)c->easy_setopt(h, CURLOPT_XFERINFODATA, r);
     if (puts) {
         (void)c->easy_setopt(h, CURLOPT_UPLOAD, 1L);
         (void)c->easy_setopt(h, CURLOPT_READFUNCTION, on_read);
@@ -147,7 +185,7 @@ static rui_verdict ask_once(ru_bucket *b, const request *q, reply *r, ru_err *er
 {
     b->curl.easy_reset(b->handle);
     ru_arena_rewind(&b->scratch, b->empty);
-    *r = (reply){.text = ru_text_arena(&b->scratch), .q = q};
+    *r = (reply){.text = ru_text_arena(&b->scratch), .q = q, .of = b};
     rui_answer_begin(&r->answer);
     struct curl_slist *head = NULL;
     const char *url = url_of(b, q);
@@ -182,11 +220,12 @@ static rui_verdict ask_once(ru_bucket *b, const request *q, reply *r, ru_err *er
 /* Until it is done, or nobody answers well for too long. */
 static ru_status ask(ru_bucket *b, const request *q, reply *r, ru_err *err)
 {
-    ru_time since = ru_clock_now();
+    ru_time since = b->heard_at = ru_clock_now();
     for (uint32_t tries = 0;; tries++) {
         ru_err why = {0};
         rui_verdict v = ask_once(b, q, r, &why);
         if (v == RUI_TAKE) {
+            b->told = false;
             return RU_OK;
         }
         int64_t wait = rui_answer_wait_ns(tries, r->answer.retry_after_s, &b->rng);
@@ -196,6 +235,7 @@ static ru_status ask(ru_bucket *b, const request *q, reply *r, ru_err *err)
                                  : RU_FAIL(err, why.status, "no good answer for %lld s: %s",
                                            (long long)((past + 999999999) / 1000000000), why.text);
         }
+        tell(b, wait);
         ru_clock_pause(wait);
     }
 }

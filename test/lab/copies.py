@@ -8,6 +8,7 @@ import filecmp
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -114,6 +115,17 @@ try:
     train("again", "--set", "train.steps=4", "--set", "checkpoint.every=0s", "--resume-from", "s3://bucket/runs/a b")
     train("large", "--set", "train.steps=4", "--set", "checkpoint.every=0s", "--set", "checkpoint.copy_to=", "--resume")
     check(same("large", "again"), "the bits of a local resume, in parts")
+
+    # A store that takes connections and says nothing.
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        p = subprocess.Popen([rubato, "train", "job.yaml", "--out", "mute", "--resume-from", "s3://bucket/x"],
+                             env={**env, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{mute.getsockname()[1]}"},
+                             stderr=subprocess.PIPE, text=True)
+        servers.append(p)
+        said = next((line for line in p.stderr if "waits for s3://bucket/x" in line), "")
+        check(p.poll() is None and "for up to 120 s" in said, "what it waits for is said while it waits")
+        p.kill()
+        p.wait()
 
     # Refused.
     job([64])
