@@ -566,6 +566,66 @@ static void test_unknown_and_oversized_names(void **state)
     close_group(&g);
 }
 
+/* One name several times, in one list and in two: each has its bytes, in a place of its own. */
+static void test_repeated_names(void **state)
+{
+    (void)state;
+    enum { TIMES = 5 };
+    group g;
+    ru_err err;
+    open_group(&g, 1, 1, 16, ru_test_seed());
+    end *e = &g.at[1];
+    for (uint32_t k = 0; k < TIMES; k++) {
+        e->items[k] = (ru_ask_item){.name = name_of(3),
+                                    .size_bytes = g.sizes[3],
+                                    .into = ru_arena_zalloc(&e->arena, g.sizes[3], 64),
+                                    .from = {1},
+                                    .rank = (uint16_t)(k / 2)};
+    }
+    e->n_items = TIMES;
+    assert_ok(ru_ask_for(e->ask, e->items, TIMES - 1, ru_pipe_now(g.pipe), &err), err);
+    assert_ok(ru_ask_for(e->ask, &e->items[TIMES - 1], 1, ru_pipe_now(g.pipe), &err), err);
+    for (uint32_t k = 0; k < 400 && e->over < TIMES; k++) {
+        move(&g, 300);
+    }
+    assert_int_equal(e->over, TIMES);
+    assert_int_equal(e->failed, 0);
+    for (uint32_t k = 0; k < TIMES; k++) {
+        assert_memory_equal(e->items[k].into, g.bodies[3], (size_t)g.sizes[3]);
+    }
+    assert_int_equal(g.wrong + g.inversions, 0);
+    close_group(&g);
+}
+
+/* The giver takes back one of many, under way or not yet: that one has failed, all others come, and
+ * nothing is owed. */
+static void test_a_pull_is_cancelled(void **state)
+{
+    (void)state;
+    uint32_t failed = 0;
+    for (uint32_t wait = 0; wait < 600; wait += 40) {
+        group g;
+        open_group(&g, 1, 1, TENSORS, ru_test_seed() + wait);
+        end *e = &g.at[1];
+        ask_round(&g, e);
+        move(&g, wait);
+        uint64_t stream = UINT64_C(0xa5) << 56 | (wait / 4 % e->n_items);
+        ru_chan_cancel_all(g.at[0].ch, UINT64_MAX, stream, ru_pipe_now(g.pipe));
+        for (uint32_t k = 0; k < 400 && (e->over < e->n_items || !ru_give_idle(g.at[0].give));
+             k++) {
+            move(&g, 300);
+        }
+        assert_int_equal(e->over, e->n_items);
+        assert_true(ru_give_idle(g.at[0].give));
+        assert_in_range(e->failed, 0, 1);
+        assert_true(e->failed == 0 || e->why == RU_E_CANCELLED);
+        assert_int_equal(g.wrong + e->downs + g.at[0].downs, 0);
+        failed += e->failed;
+        close_group(&g);
+    }
+    assert_true(failed > 0);
+}
+
 static void test_giver_is_killed(void **state)
 {
     (void)state;
@@ -710,7 +770,8 @@ static void test_hostile_lists(void **state)
 
 RU_TESTS(comm_ask, cmocka_unit_test(test_no_inversion),
          cmocka_unit_test(test_ranks_hold_over_givers),
-         cmocka_unit_test(test_unknown_and_oversized_names), cmocka_unit_test(test_giver_is_killed),
+         cmocka_unit_test(test_unknown_and_oversized_names), cmocka_unit_test(test_repeated_names),
+         cmocka_unit_test(test_a_pull_is_cancelled), cmocka_unit_test(test_giver_is_killed),
          cmocka_unit_test(test_asker_is_killed),
          cmocka_unit_test(test_asker_that_was_refused_leaves_its_place),
          cmocka_unit_test(test_giver_does_not_choose_the_rank),
