@@ -226,6 +226,33 @@ ru_sums_again ru_sums_watch_costs(const ru_sums_watch *w, const ru_sums_costs *n
                                                    : RU_SUMS_STANDS;
 }
 
+void ru_sums_net_view(ru_sums_net *s, bool anew)
+{
+    *s = (ru_sums_net){.before = anew ? 0 : ru_sums_net_slower(s)};
+}
+
+void ru_sums_net_step(ru_sums_net *s, double step_off, double last_off)
+{
+    if (s->n < RU_SUMS_FIRST && step_off > 0) {
+        uint32_t k = s->n++;
+        for (; k > 0 && s->first[k - 1] > step_off; k--) {
+            s->first[k] = s->first[k - 1];
+        }
+        s->first[k] = step_off;
+    }
+    s->now = last_off;
+    if (s->at_first <= 0 && s->n == RU_SUMS_FIRST && last_off > 0) {
+        double three = s->first[RU_SUMS_FIRST / 2];
+        s->at_first = moved(three, last_off) ? three : last_off;
+    }
+}
+
+double ru_sums_net_slower(const ru_sums_net *s)
+{
+    double since = s->at_first > 0 && s->now > 0 ? s->now / s->at_first : 1;
+    return (s->before > 0 ? s->before : 1) * since;
+}
+
 const char *ru_sums_again_text(ru_sums_again why)
 {
     static const char *const texts[] = {

@@ -89,6 +89,26 @@ ru_sums_watch ru_sums_watch_of(double predicted_ns, const ru_sums_costs *costs);
 ru_sums_again ru_sums_watch_step(ru_sums_watch *w, double took_ns);
 /* Costs as they are measured now. */
 ru_sums_again ru_sums_watch_costs(const ru_sums_watch *w, const ru_sums_costs *now);
+/* How much longer a byte takes than when collectives were measured, before the first step of a
+ * view. Sums of one table overlap alike in each step, so what they take together follows the
+ * network: the first steps of a view stand for what was measured. That is what the last steps took
+ * as soon as that is known, unless it has moved by RU_SUMS_COST_OFF since the first three; of those
+ * the median, since the very first one is slower than others. Zero: nothing is known. */
+enum { RU_SUMS_FIRST = 3 };
+typedef struct ru_sums_net {
+    double first[RU_SUMS_FIRST]; /* [n] of steps of the view, rising */
+    uint32_t n;
+    double at_first, now; /* 0: not known yet */
+    double before;        /* how much longer when the view began; 0: no longer */
+} ru_sums_net;
+
+/* A view begins; `anew`: collectives were measured again before it. */
+void ru_sums_net_view(ru_sums_net *s, bool anew);
+/* Times of a step's sums over those of each alone: of the last step, over the last ones; 0: not
+ * known. */
+void ru_sums_net_step(ru_sums_net *s, double step_off, double last_off);
+double ru_sums_net_slower(const ru_sums_net *s);
+
 /* For people: "steps take longer than predicted". */
 const char *ru_sums_again_text(ru_sums_again why);
 

@@ -1,6 +1,7 @@
 /* Tables of plans, and when to plan again: by hand. */
 #include "plan/net/sums_live.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/rng.h"
@@ -216,7 +217,47 @@ static void costs_that_move_are_named(void **state)
     assert_int_equal(ru_sums_watch_costs(&w, &adds), RU_SUMS_GAMMA);
 }
 
-RU_TESTS(plan_sums_live, cmocka_unit_test(a_plan_becomes_a_table),
+/* Bytes take `slower` times as long from step `from` of a view on, and the sums of its first step
+ * are late by themselves. What the last steps took is their median, once eight are measured. */
+static double net_after(ru_sums_net *s, uint32_t from, double slower, uint32_t steps)
+{
+    double off[64];
+    for (uint32_t k = 0; k < steps; k++) {
+        off[k] = 1.7 * (k == 0 ? 2.5 : 1) * (k >= from ? slower : 1) * (k % 2 == 0 ? 1.01 : 0.99);
+        ru_sums_net_step(s, off[k], k < 7 ? 0 : off[k - (k % 2 == 0 ? 3 : 4)]);
+    }
+    return ru_sums_net_slower(s);
+}
+
+/* From 1 Gbit/s to 300 Mbit/s and back, at any step after the third: the cost of a byte has moved.
+ */
+static void a_network_that_changes_early_is_seen(void **state)
+{
+    (void)state;
+    const ru_sums_costs was = ru_sums_costs_of(&question);
+    const ru_sums_watch w = ru_sums_watch_of(1e6, &was);
+    for (uint32_t from = 3; from <= 25; from++) {
+        for (uint32_t kind = 0; kind < 2; kind++) {
+            double by = kind == 0 ? 1000.0 / 300 : 0.3;
+            ru_sums_net s = {0};
+            ru_sums_costs is = was;
+            is.beta_ns *= net_after(&s, from, by, 40);
+            assert_int_equal(ru_sums_watch_costs(&w, &is), RU_SUMS_BETA);
+            assert_true(fabs(is.beta_ns / was.beta_ns / by - 1) < 0.05);
+            double before = ru_sums_net_slower(&s);
+            ru_sums_net_view(&s, false); /* a view with the same network */
+            assert_true(fabs(net_after(&s, 64, 1, 40) / before - 1) < 0.05);
+            ru_sums_net_view(&s, true); /* measured */
+            assert_true(fabs(net_after(&s, 64, 1, 40) - 1) < 0.05);
+        }
+    }
+    ru_sums_net s = {0};
+    assert_true(ru_sums_net_slower(&s) == 1);
+    assert_true(net_after(&s, 0, 1, 5) == 1); /* nobody knows yet */
+}
+
+RU_TESTS(plan_sums_live, cmocka_unit_test(a_network_that_changes_early_is_seen),
+         cmocka_unit_test(a_plan_becomes_a_table),
          cmocka_unit_test(tables_hold_every_gradient_once),
          cmocka_unit_test(cuts_hold_every_byte_once),
          cmocka_unit_test(steps_that_differ_are_told_once_they_last),

@@ -289,8 +289,8 @@ typedef struct ru_elastic_facts {
     uint32_t depth;     /* steps that may be under way in this view; 1: */
     const char *why;    /* ... the reason, as a sentence; view until the next view */
     /* Times of a step's sums, all together, over what the plan of `coll` predicts of each alone:
-     * over the last steps of the view. 0: not known yet. */
-    double sums_off;
+     * over the last steps of the view, and of the last one. 0: not known yet. */
+    double sums_off, step_off;
 } ru_elastic_facts;
 void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into);
 /* The plan of sums in force: how gradients are grouped and which collective adds each group. */
@@ -306,6 +306,7 @@ typedef struct ru_elastic_sums {
     const ru_elastic_bucket *at; /* [n_buckets] */
     uint32_t n_buckets;
     const ru_coll_cost *costs; /* [RU_COLL_ALGOS] what the choice rests on; NULL: not measured */
+    uint32_t measured;         /* the view before whose first step that was */
 } ru_elastic_sums;
 /* Owner: `at` lives in `arena`, `costs` in the machine. Errors: RU_E_MEM. */
 RU_MUST_USE ru_status ru_elastic_sums_get(const ru_elastic *e, ru_arena *arena,
@@ -319,6 +320,10 @@ RU_MUST_USE ru_status ru_elastic_sums_get(const ru_elastic *e, ru_arena *arena,
  * in `parts` once; RU_E_LIMIT, about 2000 sums; RU_E_MEM. */
 RU_MUST_USE ru_status ru_elastic_table_set(ru_elastic *e, const ru_elastic_part *parts, uint32_t n,
                                            const char *barrier, ru_err *err);
+
+/* Measure collectives again before the first step of the next view. Where this process leads, that
+ * view comes with the next commit. */
+void ru_elastic_measure(ru_elastic *e);
 
 /* What this process does now, as a short text for people: "computing step 12". View of a constant
  * or of `into` [64]. */

@@ -25,6 +25,7 @@ void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into)
                                .depth = e->steps.depth,
                                .why = e->steps.why,
                                .sums_off = rui_el_sums_off(e),
+                               .step_off = e->reduce.sums.last_off,
                                .probes = e->phase == RUI_EL_PROBE};
 }
 

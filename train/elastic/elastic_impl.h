@@ -102,6 +102,7 @@ typedef struct rui_el_sums {
     uint16_t *labels;   /* [n_buckets] names in the trace */
     ru_recur *recur;    /* [n_buckets] from the begin of the last member to its end */
     ru_recur all;       /* those of a step together: as planned, each alone, and as they took */
+    double last_off;    /* the second over the first, of the last step; 0: not known */
     uint32_t *least;    /* leader: [n_buckets] ns, of those that told what this step's sums took */
     uint32_t n_told;
 } rui_el_sums;
@@ -250,7 +251,8 @@ typedef struct rui_el_reduce {
     uint32_t *bucket_of; /* [n_tensors] the first, of tensors in cuts */
     ru_coll *group, *probe;
     ru_coll_cost costs[RU_COLL_ALGOS]; /* measured by the leader */
-    uint32_t probed_n;                 /* members then; 0: never */
+    uint32_t probed_n;                 /* members then; 0: never, or it is to be done again */
+    uint32_t probed_epoch;             /* the view before whose first step it was */
     rui_el_probe probing;
     bool local_open; /* the device has a group */
     bool apart;      /* never local again: it failed once */

@@ -413,7 +413,40 @@ static void test_who_leads_next_computes(void **state)
     job_close(&j);
 }
 
-RU_TESTS(train_elastic_life, cmocka_unit_test(test_the_end_takes_a_step_ahead_back),
+/* The same members measure collectives once more, before the first step of a view that the leader
+ * begins for it; no step is lost. Who does not lead begins none. */
+static void test_collectives_are_measured_again(void **state)
+{
+    (void)state;
+    enum { STEPS = 12 };
+    job j = {0};
+    job_open(&j, 3, STEPS, 0);
+    while (j.l[0]->committed < 3) {
+        assert_true(j.round < LIFE_ROUNDS);
+        job_round(&j);
+    }
+    uint32_t epoch = j.l[0]->elastic->v.epoch, probes = 0;
+    assert_int_equal(j.l[0]->elastic->reduce.probed_epoch, epoch);
+    ru_elastic_measure(j.l[1]->elastic);
+    ru_elastic_measure(j.l[0]->elastic);
+    while (!job_over(&j)) {
+        assert_true(j.round < LIFE_ROUNDS);
+        probes += j.l[2]->elastic->phase == RUI_EL_PROBE ? 1 : 0;
+        job_round(&j);
+    }
+    assert_true(probes > 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(j.l[i]->elastic->v.epoch, epoch + 1);
+        assert_int_equal(j.l[i]->status, RU_OK);
+        assert_int_equal(j.l[i]->committed, STEPS);
+    }
+    assert_int_equal(j.l[0]->elastic->reduce.probed_epoch, epoch + 1);
+    assert_int_equal(j.l[0]->elastic->reduce.probed_n, 3);
+    job_close(&j);
+}
+
+RU_TESTS(train_elastic_life, cmocka_unit_test(test_collectives_are_measured_again),
+         cmocka_unit_test(test_the_end_takes_a_step_ahead_back),
          cmocka_unit_test(test_orders_of_gradients), cmocka_unit_test(test_shared_memory),
          cmocka_unit_test(test_words_lost_with_a_connection),
          cmocka_unit_test(test_the_end_is_asked_for),

@@ -45,6 +45,12 @@ static const phase phases[] = {
     {.first = SMALL, .n_sizes = SIZES - SMALL, .turns = 3, .most_ns = 200000000},
 };
 
+void ru_elastic_measure(ru_elastic *e)
+{
+    e->reduce.probed_n = 0;
+    e->lead.change = e->lead.change || (e->v.n > 1 && rui_el_leads(e));
+}
+
 bool rui_el_probe_due(const ru_elastic *e)
 {
     return e->v.n > 1 && e->v.n <= RUI_EL_PROBED_MAX && !e->v.local && !e->opt.counted &&
@@ -316,5 +322,6 @@ ru_status rui_el_probe_fit(ru_elastic *e, ru_err *err)
     e->reduce.costs[RU_ALGO_TREE] = e->reduce.costs[RU_ALGO_DOUBLE_TREE] =
         e->reduce.costs[RU_ALGO_DOUBLING];
     e->reduce.probed_n = e->v.n;
+    e->reduce.probed_epoch = e->v.epoch;
     return RU_OK;
 }

@@ -52,6 +52,7 @@ void rui_el_sums_planned(ru_elastic *e, ru_time now)
         e->reduce.sums.recur[b] = (ru_recur){0};
     }
     e->reduce.sums.all = (ru_recur){0};
+    e->reduce.sums.last_off = 0;
     rui_el_news(e, RU_ELASTIC_PLANNED, e->reduce.n_buckets, 0, now);
 }
 
@@ -227,6 +228,7 @@ void rui_el_sums_learn(ru_elastic *e, ru_wire_in *w)
     int64_t alone_ns = alone_of(e);
     if (all_ns > 0 && alone_ns > 0) {
         ru_recur_add(&e->reduce.sums.all, alone_ns, all_ns);
+        e->reduce.sums.last_off = (double)all_ns / (double)alone_ns;
     }
 }
 
@@ -239,7 +241,8 @@ ru_status ru_elastic_sums_get(const ru_elastic *e, ru_arena *arena, ru_elastic_s
         .n_members = e->v.n,
         .local = e->v.local,
         .n_buckets = e->reduce.n_buckets,
-        .costs = rui_el_leads(e) && e->reduce.probed_n == e->v.n ? e->reduce.costs : NULL};
+        .costs = rui_el_leads(e) && e->reduce.probed_n == e->v.n ? e->reduce.costs : NULL,
+        .measured = e->reduce.probed_epoch};
     ru_elastic_bucket *at = RU_NEW(arena, ru_elastic_bucket, e->reduce.n_buckets);
     if (at == NULL) {
         return RU_FAIL(err, RU_E_MEM, "not enough memory to describe %u sums", e->reduce.n_buckets);

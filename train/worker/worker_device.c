@@ -270,7 +270,8 @@ void rui_worker_said(void *self, const void *element, ru_time now, ru_effects *f
         rui_evals_tell(w, x, now);
         break;
     case RUI_EVENT_TABLE:
-        rui_plan_table(w);
+    case RUI_EVENT_MEASURE:
+        rui_plan_said(w, x->kind == RUI_EVENT_MEASURE);
         break;
     case RUI_EVENT_WORLD:
         rui_capture_send(w, now);

@@ -58,6 +58,7 @@ typedef enum rui_word_kind {
     RUI_EVENT_OVER,    /* why: the last evaluation ends the job */
     RUI_EVENT_FINISHED,
     RUI_EVENT_TABLE,     /* of sums, by a plan */
+    RUI_EVENT_MEASURE,   /* collectives, again */
     RUI_EVENT_WORLD,     /* the world file is written */
     RUI_EVENT_WEIGHTS,   /* weights for guests are copied, or cannot be */
     RUI_EVENT_EVALUATED, /* tensor: the batch; ns: the step it is of; over: all of it */
@@ -190,7 +191,8 @@ typedef struct rui_capture {
 /* What a plan of sums is for. */
 typedef struct rui_plan_view {
     uint32_t epoch, n_ranks, depth;
-    char why[160]; /* depth 1: the reason, a sentence without full stop */
+    uint32_t measured; /* the view in which its costs were measured */
+    char why[160];     /* depth 1: the reason, a sentence without full stop */
 } rui_plan_view;
 
 /* The leader's plan of sums (worker_plan.c). */
@@ -199,7 +201,7 @@ typedef struct rui_plan {
     rui_plan_view told;
     bool known;
     ru_coll_cost costs[RU_COLL_ALGOS];
-    double off;             /* of sums now, as ru_elastic_facts has it */
+    ru_sums_net net;        /* how the rate of the network moves */
     uint32_t *rank;         /* [n_tensors] with servers: places in the order of their sums */
     ru_elastic_part *parts; /* [n_parts]; room for RU_ELASTIC_BUCKETS_MAX */
     uint32_t n_parts;
@@ -207,14 +209,15 @@ typedef struct rui_plan {
     /* compute thread */
     rui_plan_view view;
     ru_coll_cost costs_now[RU_COLL_ALGOS];
-    double off_now, off_first; /* that, and as it was when steps of the view were first measured */
-    double slower;             /* than when they were measured are bytes on the network since */
-    int64_t steps;             /* of the view so far */
-    double mean_ns;            /* ... how long the last ones took */
-    bool watching, planned;    /* planned: a table was handed over in this job */
-    bool held;                 /* with a barrier that no device asks for */
-    int64_t again_ns;          /* no plan is made before, by the clock */
-    uint32_t plans;            /* made for these members */
+    double slower;          /* than when they were measured are bytes on the network now */
+    bool trusted;           /* they were measured twice among these members */
+    ru_time measured;       /* about when that was */
+    int64_t steps;          /* of the view so far */
+    double mean_ns;         /* ... how long the last ones took */
+    bool watching, planned; /* planned: a table was handed over in this job */
+    bool held;              /* with a barrier that no device asks for */
+    int64_t again_ns;       /* no plan is made before, by the clock */
+    uint32_t plans;         /* made for these members */
     ru_sums_watch watch;
 } rui_plan;
 
@@ -451,9 +454,10 @@ void rui_weights_make(rui_worker *w);
 
 /* worker_plan.c */
 RU_MUST_USE ru_status rui_plan_open(rui_worker *w, ru_err *err);
-/* Loop thread: these sums are in force; the table of a plan is ready. */
+/* Loop thread: these sums are in force; the table of a plan is ready, or costs are to be measured.
+ */
 void rui_plan_view_told(rui_worker *w, const ru_elastic_sums *s, const ru_elastic_facts *f);
-void rui_plan_table(rui_worker *w);
+void rui_plan_said(rui_worker *w, bool measure);
 void rui_plan_committed(rui_worker *w); /* what sums take now */
 /* Compute thread: a step took so long. */
 void rui_plan_stepped(rui_worker *w, int64_t took_ns);

@@ -50,6 +50,7 @@ static ru_status ask(const rui_worker *w, ru_arena *arena, ru_order_policy_in *i
         }
     }
     double ns = w->plan.costs_now[RU_ALGO_RING].beta_ns; /* of a byte, 0: not measured */
+    ns *= w->plan.slower > 0 ? w->plan.slower : 1;
     *in = (ru_order_policy_in){.q = {.link.bytes_per_s = ns > 0 ? w->t.job->train.servers * 1e9 / ns
                                                                 : RU_ORDER_LINK_BYTES_PER_S,
                                      .workers = w->cmd.workers > 0 ? w->cmd.workers : 1,

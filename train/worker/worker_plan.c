@@ -19,6 +19,10 @@
  */
 enum { MEASURED_STEPS = 10, LOOK_STEPS = 20 };
 
+/* Collectives are measured again when steps take another time than any plan by what is known of the
+ * network: about so long (elastic_probe.c), and as small a part of the time as planning. */
+#define MEASURING_NS 5e8
+
 /* Step times tremble: a plan may cost so much of the time until the next one, which each doubles
  * while the same members train. */
 #define PLANNING_PART 0.01
@@ -35,7 +39,11 @@ void rui_plan_view_told(rui_worker *w, const ru_elastic_sums *s, const ru_elasti
     rui_plan *p = &w->plan;
     ru_mutex_lock(&w->lock);
     p->known = s->costs != NULL && !s->local && s->n_members > 1;
-    p->told = (rui_plan_view){.epoch = s->epoch, .n_ranks = s->n_members, .depth = f->depth};
+    if (s->epoch != p->told.epoch) {
+        ru_sums_net_view(&p->net, s->measured != p->told.measured);
+    }
+    p->told = (rui_plan_view){
+        .epoch = s->epoch, .n_ranks = s->n_members, .depth = f->depth, .measured = s->measured};
     (void)snprintf(p->told.why, sizeof p->told.why, "%s", f->why != NULL ? f->why : "");
     if (p->known) {
         memcpy(p->costs, s->costs, sizeof p->costs);
@@ -48,16 +56,8 @@ void rui_plan_committed(rui_worker *w)
     ru_elastic_facts f;
     ru_elastic_facts_get(w->elastic, &f);
     ru_mutex_lock(&w->lock);
-    w->plan.off = f.sums_off;
+    ru_sums_net_step(&w->plan.net, f.step_off, f.sums_off);
     ru_mutex_unlock(&w->lock);
-}
-
-/* How much longer a byte takes now than when collectives were measured: sums of one table overlap
- * alike in each step, so what they take together follows the network. */
-static double slower_now(const rui_plan *p)
-{
-    bool known = p->off_now > 0 && p->off_first > 0;
-    return (p->slower > 0 ? p->slower : 1) * (known ? p->off_now / p->off_first : 1);
 }
 
 /* Gradients by their numbers; `made` never falls: a bucket of neighbours is ready with its last. */
@@ -103,7 +103,7 @@ static ru_status ask(const rui_worker *w, ru_sums_method method, ru_sums_grad **
     ru_coll_cost costs[RU_COLL_ALGOS];
     for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
         costs[a] = w->plan.costs_now[a];
-        costs[a].beta_ns *= slower_now(&w->plan);
+        costs[a].beta_ns *= w->plan.slower;
     }
     const ru_sums_facts f = {.step_ns = step_ns,
                              .n_steps = n,
@@ -183,6 +183,31 @@ static const char *barrier_of(const rui_worker *w, const ru_sums_plan *plan, boo
     return "a step that does not wait would be less than 2 % shorter";
 }
 
+/* Steps take another time, and the plan is the same by all that is known: the network may have
+ * changed before the first steps of the view. */
+static bool measures_again(rui_worker *w, ru_sums_again why)
+{
+    rui_plan *p = &w->plan;
+    bool differs = why == RU_SUMS_LONGER || why == RU_SUMS_SHORTER;
+    double since_ns = (double)ru_time_since(w->at.updated, p->measured);
+    if (!differs || since_ns < MEASURING_NS / PLANNING_PART) {
+        return false;
+    }
+    ru_run_report_log(w->t.report, "collectives are measured again: %s", ru_sums_again_text(why));
+    ru_shell_say(&w->shell, &w->line, &(rui_event){.kind = RUI_EVENT_MEASURE});
+    return true;
+}
+
+/* The sums in force stay. Once collectives were measured twice, what steps take beside the plan is
+ * an error of the model: that alone must not begin a view every 50 steps. */
+static void stands(rui_worker *w, ru_sums_again why)
+{
+    rui_plan *p = &w->plan;
+    if (!measures_again(w, why) && p->trusted) {
+        p->watch = ru_sums_watch_of(p->mean_ns, &p->watch.costs);
+    }
+}
+
 static ru_status make(rui_worker *w, ru_sums_again why, ru_arena *arena, ru_err *err)
 {
     rui_plan *p = &w->plan;
@@ -205,7 +230,7 @@ static ru_status make(rui_worker *w, ru_sums_again why, ru_arena *arena, ru_err 
     p->watching = true;
     bool hold = plan.barrier && !q.barrier, other = hold != p->held;
     if (in_force(w, parts, n) && !other) {
-        p->watch = ru_sums_watch_of(p->mean_ns, &costs);
+        stands(w, why);
         return RU_OK;
     }
     double gain = 1 - (double)plan.step_ns / (double)ruled_ns;
@@ -216,7 +241,7 @@ static ru_status make(rui_worker *w, ru_sums_again why, ru_arena *arena, ru_err 
                 "sums by rule: the best plan makes a step %.1f %% shorter, less than 2 %%",
                 100 * gain);
         }
-        p->watch = ru_sums_watch_of(p->mean_ns, &costs);
+        stands(w, why);
         return RU_OK;
     }
     say_again(w, why);
@@ -237,24 +262,22 @@ static bool take_view(rui_worker *w)
     rui_plan *p = &w->plan;
     ru_mutex_lock(&w->lock);
     bool known = p->known, other = p->told.epoch != p->view.epoch;
-    p->off_now = other ? p->off_now : p->off;
-    uint32_t n_ranks = p->view.n_ranks;
+    p->slower = ru_sums_net_slower(&p->net);
+    uint32_t n_ranks = p->view.n_ranks, measured = p->view.measured;
     p->view = p->told;
     if (known && other) {
         memcpy(p->costs_now, p->costs, sizeof p->costs);
     }
     ru_mutex_unlock(&w->lock);
     if (other) {
-        p->slower = slower_now(p);
-        p->off_now = p->off_first = 0;
         p->steps = 0;
         p->mean_ns = 0;
-        if (n_ranks != p->view.n_ranks) {
-            p->watching = false;
-            p->slower = 1; /* they were measured anew */
-            p->again_ns = 0;
-            p->plans = 0;
-        }
+        bool same = n_ranks == p->view.n_ranks, anew = measured != p->view.measured;
+        p->measured = anew ? w->at.updated : p->measured;
+        p->trusted = same && (p->trusted || anew);
+        p->watching = p->watching && same && !anew;
+        p->again_ns = same ? p->again_ns : 0;
+        p->plans = same ? p->plans : 0;
     }
     return known;
 }
@@ -284,10 +307,8 @@ static bool due(rui_worker *w, int64_t took_ns, ru_sums_again *why)
     rui_plan *p = &w->plan;
     bool may = w->at.updated.ns >= p->again_ns;
     *why = p->watching ? ru_sums_watch_step(&p->watch, (double)took_ns) : RU_SUMS_STANDS;
-    if (p->steps == MEASURED_STEPS) {
-        p->off_first = p->off_now;
-    } else if (may && p->watching && *why == RU_SUMS_STANDS && w->t.job->train.servers == 0 &&
-               p->steps % LOOK_STEPS == 0) {
+    if (may && p->watching && *why == RU_SUMS_STANDS && w->t.job->train.servers == 0 &&
+        p->steps % LOOK_STEPS == 0) {
         *why = costs_moved(w);
     }
     bool wants = p->watching ? *why != RU_SUMS_STANDS : p->steps >= MEASURED_STEPS;
@@ -351,10 +372,14 @@ void rui_plan_stepped(rui_worker *w, int64_t took_ns)
     w->at.updated = now; /* the next step does not pay for it */
 }
 
-void rui_plan_table(rui_worker *w)
+void rui_plan_said(rui_worker *w, bool measure)
 {
     rui_plan *p = &w->plan;
     ru_err err = {0};
+    if (measure) {
+        ru_elastic_measure(w->elastic);
+        return;
+    }
     ru_mutex_lock(&w->lock);
     ru_status st = ru_elastic_table_set(w->elastic, p->parts, p->n_parts, p->barrier, &err);
     ru_mutex_unlock(&w->lock);
