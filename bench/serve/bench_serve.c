@@ -52,21 +52,44 @@ static ru_status command(const char *const *argv, ru_err *err)
                      : RU_FAIL(err, RU_E_USER, "%s %s ended with code %d", argv[0], argv[1], code);
 }
 
-ru_status rui_bench_model(ru_bench *b, const char *name, const char *job, const char *form,
-                          const char *path, ru_err *err)
+static ru_status train(ru_bench *b, const char *name, const char *job, const char **run,
+                       ru_err *err)
 {
     const char *rubato = ru_bench_rubato(b->arena);
     const char *file = ru_arena_printf(b->arena, "%s/serve-%s.yaml", b->dir, name);
-    const char *run = ru_arena_printf(b->arena, "%s/serve-%s", b->dir, name);
-    if (rubato == NULL || file == NULL || run == NULL || path == NULL) {
+    *run = ru_arena_printf(b->arena, "%s/serve-%s", b->dir, name);
+    if (rubato == NULL || file == NULL || *run == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for names");
     }
     RU_TRY(ru_file_replace(file, job, (int64_t)strlen(job), err));
-    if (ru_path_exists(run)) {
-        RU_TRY(ru_path_remove(run, err));
+    if (ru_path_exists(*run)) {
+        RU_TRY(ru_path_remove(*run, err));
     }
-    RU_TRY(command((const char *const[]){rubato, "train", file, "--out", run, "-q", NULL}, err));
-    return command((const char *const[]){rubato, "export", run, form, path, NULL}, err);
+    return command((const char *const[]){rubato, "train", file, "--out", *run, "-q", NULL}, err);
+}
+
+ru_status rui_bench_model(ru_bench *b, const char *name, const char *job, const char *form,
+                          const char *path, ru_err *err)
+{
+    const char *rubato = ru_bench_rubato(b->arena), *run = NULL;
+    RU_TRY(train(b, name, job, &run, err));
+    return path != NULL
+               ? command((const char *const[]){rubato, "export", run, form, path, NULL}, err)
+               : RU_FAIL(err, RU_E_MEM, "no memory for names");
+}
+
+ru_status rui_bench_run_of_tokens(ru_bench *b, const char *name, const char *job, int64_t vocab,
+                                  const char **run, ru_err *err)
+{
+    enum { TOKENS = 1024 };
+    const char *path = ru_arena_printf(b->arena, "%s/serve-%s.u8", b->dir, name);
+    uint8_t bytes[TOKENS];
+    for (int64_t k = 0; k < TOKENS; k++) {
+        bytes[k] = (uint8_t)(k * k % vocab);
+    }
+    RU_TRY(path != NULL ? ru_file_replace(path, bytes, TOKENS, err)
+                        : RU_FAIL(err, RU_E_MEM, "no memory for names"));
+    return train(b, name, job, run, err);
 }
 
 static int64_t bytes_of(const model *m)

@@ -22,6 +22,9 @@ void rui_side_end(rui_side *s);
  * of the benchmarks, and an export of it at `path`; form: the option, "--onnx". */
 RU_MUST_USE ru_status rui_bench_model(ru_bench *b, const char *name, const char *job,
                                       const char *form, const char *path, ru_err *err);
+/* The run of a language model, trained for one step on tokens below `vocab` in serve-NAME.u8. */
+RU_MUST_USE ru_status rui_bench_run_of_tokens(ru_bench *b, const char *name, const char *job,
+                                              int64_t vocab, const char **run, ru_err *err);
 /* Tokens to train on, serve-text.u8 in the folder of the benchmarks. */
 RU_MUST_USE ru_status rui_bench_tokens(ru_bench *b, ru_err *err);
 RU_MUST_USE ru_status rui_bench_generate(ru_bench *b, uint32_t rounds, double seconds, ru_err *err);

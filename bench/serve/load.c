@@ -19,6 +19,7 @@ enum { ANSWER_BYTES = 1 << 17, EVENTS = 64 };
 typedef struct conn {
     int fd;
     bool busy, urgent;
+    uint32_t kind;
     int64_t at_ns; /* scheduled */
     int64_t sent;
     int64_t n; /* of the answer */
@@ -33,7 +34,8 @@ typedef struct run {
     conn *conns;
     uint32_t *idle;
     uint32_t n_idle;
-    int64_t next_ns, end_ns; /* of the arrivals */
+    int64_t from_ns, next_ns, end_ns; /* of the arrivals */
+    uint32_t phase;
     uint64_t asked;
     ru_err *err;
 } run;
@@ -74,6 +76,15 @@ static ru_status ask(run *r, conn *c, int64_t at_ns)
     c->n = 0;
     const uint8_t *p = c->urgent ? l->urgent : l->request;
     int64_t n = c->urgent ? l->urgent_bytes : l->size_bytes;
+    if (l->n_kinds > 0) {
+        double weight[RUI_LOAD_KINDS];
+        for (uint32_t k = 0; k < l->n_kinds; k++) {
+            weight[k] = l->kinds[k].weight;
+        }
+        c->kind = ru_rng_pick(&r->rng, weight, l->n_kinds);
+        p = l->kinds[c->kind].request;
+        n = l->kinds[c->kind].size_bytes;
+    }
     errno = 0;
     for (ssize_t put; n > 0; p += put, n -= put) { /* requests are smaller than socket buffers */
         put = send(c->fd, p, (size_t)n, MSG_NOSIGNAL);
@@ -89,6 +100,16 @@ static void judge(run *r, const conn *c, int64_t status)
     rui_load_out *o = r->out;
     int64_t took = ru_clock_now().ns - c->at_ns;
     bool late = r->l->promise_ns > 0 && took > r->l->promise_ns;
+    uint64_t missed = late || status != 200 ? 1 : 0;
+    o->of_kind[c->kind].n++;
+    o->of_kind[c->kind].late += missed;
+    if (r->l->window_s > 0) {
+        double at = (double)(c->at_ns - r->from_ns) * 1e-9 / r->l->window_s;
+        rui_load_count *w =
+            &o->of_window[at < RUI_LOAD_WINDOWS ? (uint32_t)at : RUI_LOAD_WINDOWS - 1];
+        w->n++;
+        w->late += missed;
+    }
     if (c->urgent) {
         o->urgent_ok += status == 200 ? 1 : 0;
         o->urgent_late += status == 200 && late ? 1 : 0;
@@ -161,7 +182,9 @@ static ru_status arrive(run *r)
     while (r->n_idle > 0 && now < r->end_ns && (l->per_s == 0 || r->next_ns <= now)) {
         int64_t at = l->per_s == 0 ? now : r->next_ns;
         RU_TRY(ask(r, &r->conns[r->idle[--r->n_idle]], at));
-        if (l->per_s > 0) {
+        if (l->per_s > 0 && l->arrivals != NULL) {
+            r->next_ns += (int64_t)(ru_markov_draw(l->arrivals, &r->rng, &r->phase) * 1e9);
+        } else if (l->per_s > 0) {
             double u = ru_rng_f64(&r->rng);
             r->next_ns += (int64_t)(-log(1 - u) / l->per_s * 1e9);
         }
@@ -198,7 +221,7 @@ ru_status rui_load_run(const rui_load *l, rui_load_out *out, ru_err *err)
         r.idle[r.n_idle++] = opened++;
     }
     int64_t from = ru_clock_now().ns;
-    r.next_ns = from;
+    r.from_ns = r.next_ns = from;
     r.end_ns = from + (int64_t)(l->seconds * 1e9);
     while (st == RU_OK && (ru_clock_now().ns < r.end_ns || r.n_idle < l->conns)) {
         st = turn(&r);

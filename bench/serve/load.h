@@ -8,6 +8,20 @@
 #define RU_BENCH_SERVE_LOAD_H
 
 #include "base/hist.h"
+#include "cost/math/markov.h"
+
+enum { RUI_LOAD_KINDS = 16, RUI_LOAD_WINDOWS = 64 };
+
+/* Requests of one kind among others. */
+typedef struct rui_load_kind {
+    const void *request; /* [size_bytes] */
+    int64_t size_bytes;
+    double weight; /* part of the requests, of the sum of all weights */
+} rui_load_kind;
+
+typedef struct rui_load_count {
+    uint64_t n, late; /* asked; answered with 200 later than promised, or not with 200 */
+} rui_load_count;
 
 typedef struct rui_load {
     const char *address; /* host:port, IPv4 */
@@ -17,8 +31,12 @@ typedef struct rui_load {
     const void *urgent;
     int64_t urgent_bytes;
     uint32_t urgent_of;
-    uint32_t conns; /* open loop: requests beyond that wait at the client, and count */
-    double per_s;   /* Poisson arrivals; 0: closed loop */
+    const rui_load_kind *kinds; /* [n_kinds] in place of `request`; NULL: none */
+    uint32_t n_kinds;           /* at most RUI_LOAD_KINDS */
+    const ru_markov *arrivals;  /* in place of Poisson's, while per_s is not 0; NULL: none */
+    double window_s;            /* late ones are counted by windows too; 0: not */
+    uint32_t conns;             /* open loop: requests beyond that wait at the client, and count */
+    double per_s;               /* Poisson arrivals; 0: closed loop */
     double seconds;
     uint64_t seed;
     int64_t patience_s; /* for answers after the last request; 0: 5 */
@@ -30,6 +48,7 @@ typedef struct rui_load_out {
     uint64_t ok, late;          /* 200; of these later than promised */
     uint64_t full, over, other; /* 429 or 503; 504; anything else */
     uint64_t urgent_ok, urgent_late, urgent_other;
+    rui_load_count of_kind[RUI_LOAD_KINDS], of_window[RUI_LOAD_WINDOWS];
     double seconds;
 } rui_load_out;
 

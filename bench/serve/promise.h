@@ -1,0 +1,40 @@
+/* What the parts of the benchmark `promise` share: servers on functions and their pages.
+ *
+ * Thread: main only. */
+#ifndef RU_BENCH_SERVE_PROMISE_H
+#define RU_BENCH_SERVE_PROMISE_H
+
+#include "bench/serve/bench_serve.h"
+
+enum { RUI_PROMISE_CONNS = 256 };
+
+typedef struct rui_promise {
+    ru_bench *b;
+    const char *rubato, *path;
+    ru_text request;
+    double seconds;
+    uint32_t rounds;
+    ru_err *err;
+    rui_load_out out; /* of the last load */
+} rui_promise;
+
+/* The page of choices; pairs are predicted, measured. */
+typedef struct rui_promise_page {
+    double p_s[2], usd[2], batch[2], padding[2];
+    double gb_s, requests;
+} rui_promise_page;
+
+/* A row of the values of all rounds, the lower the better. */
+RU_MUST_USE ru_status rui_promise_add(rui_promise *w, const char *name, const char *unit,
+                                      double goal, double *values);
+/* `what`: batch or route. Errors: RU_E_PEER. */
+RU_MUST_USE ru_status rui_promise_read(rui_promise *w, const rui_side *s, const char *what,
+                                       rui_promise_page *p);
+/* A server of functions: it learns what `l` asks for, and is measured while it asks for that again.
+ * The page has spent and requests of the second time. */
+RU_MUST_USE ru_status rui_promise_side(rui_promise *w, const char *const *argv, const char *what,
+                                       rui_load l, rui_promise_page *p);
+/* Requests that differ in size: buffers by size beside one buffer and none. */
+RU_MUST_USE ru_status rui_promise_sizes(rui_promise *w);
+
+#endif
