@@ -42,7 +42,7 @@ struct ru_func_worker {
     ru_summed_worker *worker;
     int64_t count, state_bytes;
     const order *now;
-    uint64_t job;
+    uint64_t job, state_of; /* of this call; the one whose state the worker has */
     ru_shards shards;
     ru_time until; /* ns 0: no limit */
     ru_loop *loop;
@@ -363,7 +363,7 @@ static ru_status train(ru_func_worker *w, const order *o, int64_t batch, ru_aren
                         .self = w};
     RU_TRY(ru_summed_worker_build(w->worker, t.n, &w->count, &w->state_bytes, err));
     w->shards = ru_shards_of(w->count, o->workers);
-    if (ru_summed_worker_step(w->worker) != o->first) {
+    if (w->state_of != w->job || ru_summed_worker_step(w->worker) != o->first) {
         void *state = ru_arena_alloc(arena, w->state_bytes, 64);
         if (state == NULL) {
             return RU_FAIL(err, RU_E_MEM, "no memory for the state of the model");
@@ -371,6 +371,7 @@ static ru_status train(ru_func_worker *w, const order *o, int64_t batch, ru_aren
         RU_TRY(get_state(w, state, err));
         t.state = state;
     }
+    w->state_of = w->job;
     return ru_summed_worker_run(w->worker, &t, err);
 }
 
