@@ -1,0 +1,45 @@
+/* The choices of a run on functions that has a deadline or a budget: what was measured so far, and
+ * what the policy `scale` says comes next. Measurements are steps of the run.
+ *
+ * Thread: one at a time. */
+#ifndef RU_FLEET_FUNC_SCALE_H
+#define RU_FLEET_FUNC_SCALE_H
+
+#include "fleet/func.h"
+#include "plan/fleet/scale.h"
+
+typedef struct ru_func_scale_options {
+    uint32_t workers_min, workers_max;
+    double memory_min_mb, memory_max_mb, memory_step_mb;
+    int64_t deadline_ns; /* of the whole run from its start; 0: none */
+    double budget_usd;   /* 0: none */
+    int64_t life_ns;
+    double usd_per_gb_s, usd_per_call;
+} ru_func_scale_options;
+
+typedef struct ru_func_scale {
+    ru_func_scale_options opt;
+    ru_scale_in in; /* as the policy was asked last */
+    ru_scale_plan plan;
+    ru_scale_probe probes[RU_SCALE_PROBES_MAX]; /* [in.n_probes] */
+    double memory_mb[RU_SCALE_MEMORIES_MAX];
+    ru_time begun;
+    int64_t part; /* steps from one decision to the next */
+    bool late;    /* the deadline cannot be kept any more */
+} ru_func_scale;
+
+/* Errors: RU_E_USAGE for a grid that makes no sense. */
+RU_MUST_USE ru_status ru_func_scale_init(ru_func_scale *s, const ru_func_scale_options *opt,
+                                         ru_time now, ru_err *err);
+/* The next choice with `left` steps to do, when `spent_usd` were spent; s->in and s->plan say why.
+ * Where the deadline cannot be kept any more, the fastest choice goes on (s->late). Errors:
+ * RU_E_INFEASIBLE when the budget does not suffice. */
+RU_MUST_USE ru_status ru_func_scale_next(ru_func_scale *s, int64_t done, int64_t left,
+                                         double spent_usd, ru_time now, ru_arena *scratch,
+                                         ru_func_choice *out, ru_err *err);
+/* The choice in force took so long for each step, and `init_s` before the first one. */
+void ru_func_scale_measured(ru_func_scale *s, double step_s, double init_s);
+/* It ran out of memory. */
+void ru_func_scale_failed(ru_func_scale *s);
+
+#endif
