@@ -9,7 +9,7 @@
 #include "fleet/functions_impl.h"
 
 enum { SPARE = 2, READ = 1 /* EPOLLIN */ };
-static const int64_t start_ns = 60000000000, keep_ns = 600000000000;
+static const int64_t start_ns = 60000000000, keep_ns = 600000000000, end_ns = 2000000000;
 
 static void step(rui_functions *a, ru_event ev);
 
@@ -30,6 +30,14 @@ void rui_functions_fail(rui_functions *a, ru_status st, const char *text)
     if (a->slot.why.status == RU_OK) {
         (void)ru_err_set(&a->slot.why, st, "%s", text);
     }
+    ru_cond_broadcast(&a->changed);
+    ru_mutex_unlock(&a->lock);
+}
+
+void rui_functions_stop(rui_functions *a)
+{
+    ru_mutex_lock(&a->lock);
+    a->slot.ended = "stopped";
     ru_cond_broadcast(&a->changed);
     ru_mutex_unlock(&a->lock);
 }
@@ -55,6 +63,7 @@ static void summed(rui_functions *a, int64_t at)
 {
     a->parts[at % RUI_FUNCTIONS_AHEAD] = 0;
     a->done = at + 1;
+    rui_functions_took(a, ru_clock_now());
     ru_mutex_lock(&a->lock);
     a->slot.ready = a->done;
     ru_cond_broadcast(&a->changed);
@@ -91,24 +100,12 @@ static void on_timer(void *self, uint32_t what, ru_time now)
     step(self, (ru_event){.kind = RU_EV_TIMER, .now = now, .what = what});
 }
 
-static void choose(rui_functions *a)
-{
-    char text[120];
-    if (a->memory) {
-        (void)snprintf(text, sizeof text, "workers need more than %u MB; raise --memory",
-                       a->opt->memory_mb);
-        rui_functions_fail(a, RU_E_MEM, text);
-        return;
-    }
-    const ru_func_choice c = {
-        .workers = a->opt->workers, .memory_mb = a->opt->memory_mb, .end = a->run.steps};
-    rui_functions_say(a, RU_FUNC_CHOICE, 0, &c, sizeof c);
-}
-
 static void on_epoch(rui_functions *a, uint32_t epoch)
 {
     a->epoch = epoch;
-    a->shards = ru_shards_of(a->run.count, a->opt->workers);
+    a->shards = ru_shards_of(a->run.count, a->choice.workers);
+    a->epoch_at = ru_clock_now();
+    a->summed_at = (ru_time){0};
     memset(a->parts, 0, sizeof a->parts);
     ru_store_epoch(a->store, epoch);
     set_window(a);
@@ -135,7 +132,7 @@ static void follow(rui_functions *a, const ru_effect *e)
     }
     switch ((ru_func_word)e->what) {
     case RU_FUNC_PLAN:
-        choose(a);
+        rui_functions_choose(a);
         break;
     case RU_FUNC_EPOCH:
         on_epoch(a, (uint32_t)e->value);
@@ -185,10 +182,25 @@ static void step(rui_functions *a, ru_event ev)
 /* -- the loop thread ------------------------------------------------------------------------------
  */
 
+static void on_end(void *self, uint32_t what, ru_time now)
+{
+    (void)what;
+    (void)now;
+    ru_loop_stop(((rui_functions *)self)->loop);
+}
+
+/* The run is over: calls that end by themselves are waited for a moment, so that the bill is whole.
+ */
+void rui_functions_answered(rui_functions *a)
+{
+    if (a->ending && (a->done < a->run.steps || ru_function_host_meter(a->host).busy == 0)) {
+        ru_loop_stop(a->loop);
+    }
+}
+
 static void on_wake(void *self, ru_time now)
 {
     rui_functions *a = self;
-    (void)now;
     ru_mutex_lock(&a->lock);
     bool ending = a->slot.ending, put = a->slot.written && a->slot.wanted >= 0;
     int64_t at = a->slot.wanted;
@@ -196,9 +208,13 @@ static void on_wake(void *self, ru_time now)
         a->slot.wanted = -1;
     }
     ru_mutex_unlock(&a->lock);
-    if (ending) {
+    if (ending && !a->ending) {
+        a->ending = true;
         rui_functions_say(a, RU_FUNC_STOP, 0, NULL, 0);
-        ru_loop_stop(a->loop);
+        ru_loop_timer(a->loop, on_end, a, 0, ru_time_after(now, end_ns));
+        rui_functions_answered(a);
+    }
+    if (ending) {
         return;
     }
     if (put && a->epoch != 0) {
@@ -218,10 +234,7 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
     (void)events;
     (void)now;
     ru_loop_fd_off(a->loop, fd);
-    ru_mutex_lock(&a->lock);
-    a->slot.ended = "stopped";
-    ru_cond_broadcast(&a->changed);
-    ru_mutex_unlock(&a->lock);
+    rui_functions_stop(a);
 }
 
 static void thread_main(void *self)
@@ -264,7 +277,7 @@ static ru_status open_store(rui_functions *a, ru_err *err)
                                  .listen = a->opt->listen,
                                  .token = a->token,
                                  .job = a->job,
-                                 .workers_max = a->opt->workers,
+                                 .workers_max = a->opt->scale.workers_max,
                                  .put = on_put,
                                  .self = a};
     RU_TRY(ru_store_open(&so, &a->loop_arena, &a->store, err));
@@ -278,17 +291,18 @@ static ru_status open_functions(rui_functions *a, ru_err *err)
     const ru_functions_train_options *o = a->opt;
     const ru_function_host_options ho = {
         .loop = a->loop,
-        .pool = {.instances_max = SPARE * o->workers,
-                 .waiting_max = SPARE * o->workers,
+        .pool = {.instances_max = SPARE * o->scale.workers_max,
+                 .waiting_max = SPARE * o->scale.workers_max,
                  .tries_max = 1, /* what runs twice must be of two epochs */
-                 .limit_ns = o->life_ns,
+                 .limit_ns = o->scale.life_ns,
                  .start_max_ns = start_ns,
                  .keep_ns = keep_ns},
         .argv = o->argv,
         .url = o->url,
         .name = o->name,
         .sign = o->sign};
-    const ru_func_options fo = {.first = a->run.step, .steps = a->run.steps, .life_ns = o->life_ns};
+    const ru_func_options fo = {
+        .first = a->run.step, .steps = a->run.steps, .life_ns = o->scale.life_ns};
     RU_TRY(ru_function_host_open(&ho, &a->loop_arena, &a->host, err));
     return ru_func_init(&fo, &a->loop_arena, &a->machine, err);
 }
@@ -306,8 +320,11 @@ static ru_status begin(void *self, const ru_summed_start *start, ru_err *err)
     RU_TRY(open_functions(a, err));
     int fd = ru_self_stop_fd();
     RU_TRY(fd >= 0 ? ru_loop_fd(a->loop, fd, READ, on_stop, a, err) : RU_OK);
-    ru_log(RU_LOG_INFO, "functions", "begin", "%u workers of %u MB; the store is at %s",
-           a->opt->workers, a->opt->memory_mb, a->reach);
+    a->begun = ru_clock_now();
+    RU_TRY(ru_functions_scales(a->opt)
+               ? ru_func_scale_init(&a->scale, &a->opt->scale, a->begun, err)
+               : RU_OK);
+    ru_log(RU_LOG_INFO, "functions", "begin", "the store is at %s", a->reach);
     return ru_thread_start(&a->thread, "functions", thread_main, a, err);
 }
 
@@ -343,15 +360,21 @@ static ru_status next(void *self, int64_t at, ru_summed_next *out, ru_err *err)
     return st;
 }
 
-static void close_all(rui_functions *a)
+static void end(void *self)
 {
+    rui_functions *a = self;
     if (a->thread.started) {
         ru_mutex_lock(&a->lock);
         a->slot.ending = true;
         ru_mutex_unlock(&a->lock);
         ru_loop_wake(a->loop, a->waker);
         ru_thread_join(&a->thread);
+        rui_functions_tell(a);
     }
+}
+
+static void close_all(rui_functions *a)
+{
     ru_function_host_close(a->host);
     ru_store_close(a->store);
     ru_loop_close(a->loop);
@@ -367,7 +390,7 @@ static void close_all(rui_functions *a)
 ru_status ru_functions_train(const ru_functions_train_options *opt, ru_arena *arena,
                              ru_train_result *out, ru_err *err)
 {
-    static const ru_summed_ops ops = {begin, next};
+    static const ru_summed_ops ops = {begin, next, end};
     rui_functions *a = RU_NEW(arena, rui_functions, 1);
     if (a == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for training on functions");
@@ -376,7 +399,7 @@ ru_status ru_functions_train(const ru_functions_train_options *opt, ru_arena *ar
     ru_arena_init(&a->loop_arena, 0);
     ru_mutex_init(&a->lock);
     ru_cond_init(&a->changed);
-    ru_status st = ru_train_summed(opt->train, opt->workers, &ops, a, arena, out, err);
+    ru_status st = ru_train_summed(opt->train, opt->scale.workers_max, &ops, a, arena, out, err);
     close_all(a);
     return st;
 }

@@ -4,6 +4,9 @@
  *   main thread   ru_train_summed: updates, checkpoints, evaluations, reports
  *   loop thread   instances and calls (function/host.h), the machine, the own store (fleet/store.h)
  *
+ * With a deadline or a budget the policy `scale` chooses workers and memory, from measurements that
+ * are steps of the run. A run whose budget does not suffice stops with a checkpoint.
+ *
  * A step counts when all sums of it are in the store; then the main thread makes its update, and
  * workers make theirs. Workers are RUI_FUNC_AHEAD steps ahead of the main thread at most.
  *
@@ -11,19 +14,25 @@
 #ifndef RU_FLEET_FUNCTIONS_H
 #define RU_FLEET_FUNCTIONS_H
 
+#include "fleet/func_scale.h"
 #include "function/pool.h"
 #include "train/driver/trainer.h"
 
 typedef struct ru_functions_train_options {
     const ru_train_options *train;
-    uint32_t workers, memory_mb;
-    int64_t life_ns;         /* time limit of a call; 0: none */
-    const char *const *argv; /* NULL-terminated, of an instance here; used where url is NULL */
-    const char *url, *name;  /* of an endpoint; NULL: instances here */
+    ru_func_scale_options scale; /* without deadline and budget: its smallest choice alone */
+    const char *const *argv;     /* NULL-terminated, of an instance here; used where url is NULL */
+    const char *url, *name;      /* of an endpoint; NULL: instances here */
     bool sign;
     const char *listen; /* of the store, as ru_http_options */
     const char *reach;  /* HOST:PORT under which functions reach it; NULL: where it listens */
 } ru_functions_train_options;
+
+/* Does the policy `scale` choose workers and memory? */
+static inline bool ru_functions_scales(const ru_functions_train_options *o)
+{
+    return o->scale.deadline_ns > 0 || o->scale.budget_usd > 0;
+}
 
 /* Until all steps are done, or the job ends before. Errors: those of ru_train_summed; RU_E_PEER
  * when functions fail again and again, RU_E_MEM when they need more memory, those of the store. */

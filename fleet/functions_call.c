@@ -75,6 +75,7 @@ static void on_done(void *self, const ru_function_outcome *o)
     }
     ru_arena_fini(&scratch);
     rui_functions_say(c->a, RU_FUNC_ANSWER, 0, &ans, sizeof ans);
+    rui_functions_answered(c->a);
 }
 
 void rui_functions_call(rui_functions *a, const ru_func_call *call)
@@ -97,7 +98,7 @@ void rui_functions_call(rui_functions *a, const ru_func_call *call)
     ru_json_i64(&j, "first", call->first);
     ru_json_i64(&j, "end", call->end);
     ru_json_i64(&j, "steps", a->run.steps);
-    ru_json_f64(&j, "left_s", (double)a->opt->life_ns * 1e-9);
+    ru_json_f64(&j, "left_s", (double)a->opt->scale.life_ns * 1e-9);
     ru_json_str(&j, "facts", a->run.facts);
     ru_json_close(&j);
     ru_status st = c == NULL || body.cut ? RU_FAIL(&err, RU_E_MEM, "no memory for a call") : RU_OK;

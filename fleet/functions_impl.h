@@ -6,6 +6,7 @@
 
 #include "env/thread.h"
 #include "fleet/func.h"
+#include "fleet/func_scale.h"
 #include "fleet/functions.h"
 #include "fleet/store.h"
 #include "function/host.h"
@@ -47,15 +48,33 @@ typedef struct rui_functions {
     uint32_t epoch;
     int64_t done;                        /* steps summed */
     uint32_t parts[RUI_FUNCTIONS_AHEAD]; /* sums that are there of step % RUI_FUNCTIONS_AHEAD */
-    bool busy, memory;                   /* memory: a worker had too little */
+    bool ending;
+    bool busy, memory;                  /* memory: a worker had too little */
+    ru_func_choice choice;              /* in force; workers 0: none yet */
+    ru_func_scale scale;                /* with a deadline or a budget */
+    ru_time begun, epoch_at, summed_at; /* run, epoch, last step of it; ns 0: none */
+    int64_t steps_ns, init_ns;          /* of the choice: its n_steps together; before the first */
+    uint32_t n_steps;
+    ru_time chosen_at; /* the choice */
+    double chosen_usd; /* spent before it */
 } rui_functions;
 
 /* functions.c. Loop thread. */
 void rui_functions_say(rui_functions *a, ru_func_word word, int64_t value, const void *data,
                        int64_t size_bytes);
+/* Loop thread: a call has ended. */
+void rui_functions_answered(rui_functions *a);
 /* Any thread: the run ends with it. */
 void rui_functions_fail(rui_functions *a, ru_status st, const char *text);
+/* The run ends after the step that is done, with a checkpoint. */
+void rui_functions_stop(rui_functions *a);
 /* functions_call.c. Loop thread: call a worker; its ANSWER follows. */
 void rui_functions_call(rui_functions *a, const ru_func_call *call);
+/* functions_scale.c. Loop thread: what was chosen has run; choose what comes next. */
+void rui_functions_choose(rui_functions *a);
+/* A step is summed. */
+void rui_functions_took(rui_functions *a, ru_time now);
+/* What the run took and cost, in the log. */
+void rui_functions_tell(rui_functions *a);
 
 #endif

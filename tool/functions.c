@@ -7,13 +7,13 @@
 #include "fleet/functions.h"
 #include "fleet/shards.h"
 
-static ru_status check(ru_cmd_in *in, uint32_t workers, ru_err *err)
+static ru_status check(ru_cmd_in *in, ru_err *err)
 {
     static const char *const others[] = {
         "hosts",      "nnodes",       "nproc-per-node", "rdzv-endpoint", "master-addr",
         "standalone", "listen",       "weights",        "beside",        "find-lr",
         "sockets",    "equal-shares", "resume-from",    "tier"};
-    const char *at = ru_cmd_text(in, "functions"), *w = ru_cmd_text(in, "workers");
+    const char *at = ru_cmd_text(in, "functions");
     for (uint32_t k = 0; k < RU_ARRAY_LEN(others); k++) {
         if (ru_cmd_given(in, others[k])) {
             return RU_FAIL(err, RU_E_USAGE,
@@ -30,29 +30,82 @@ static ru_status check(ru_cmd_in *in, uint32_t workers, ru_err *err)
     if (strcmp(ru_cmd_text(in, "store"), "own") != 0) {
         return RU_FAIL(err, RU_E_USAGE, "--store %s: expected own", ru_cmd_text(in, "store"));
     }
-    if (workers >= RU_SHARD_WORKERS_MAX || strchr(w, ':') != NULL) {
-        return RU_FAIL(err, RU_E_USAGE,
-                       "-w %s: with --functions it is one number of workers, at most %d", w,
-                       RU_SHARD_WORKERS_MAX - 1);
-    }
     return RU_OK;
 }
 
-ru_status rui_train_functions(ru_cmd_in *in, const ru_train_options *to, uint32_t workers,
-                              ru_err *err)
+/* --memory 512:3538:512 */
+static ru_status read_memory(ru_cmd_in *in, ru_func_scale_options *o, ru_err *err)
 {
-    RU_TRY(check(in, workers, err));
+    const char *text = ru_cmd_text(in, "memory");
+    ru_str rest = ru_str_c(text), part;
+    double mb[3] = {0, 0, 512};
+    uint32_t n = 0;
+    bool ok = true;
+    while (ok && ru_str_next(&rest, ':', &part)) {
+        ok = n < 3 && ru_str_f64(part, &mb[n]) && mb[n] >= 64 && mb[n] <= 1e6;
+        n++;
+    }
+    o->memory_min_mb = mb[0];
+    o->memory_max_mb = n > 1 ? mb[1] : mb[0];
+    o->memory_step_mb = mb[2];
+    return ok && n > 0 && o->memory_max_mb >= mb[0]
+               ? RU_OK
+               : RU_FAIL(err, RU_E_USAGE,
+                         "--memory %s: expected MB[:MB[:STEP]] from 64 MB on, as in --memory "
+                         "512:2048:512",
+                         text);
+}
+
+/* --budget 3usd */
+static ru_status read_budget(ru_cmd_in *in, ru_func_scale_options *o, ru_err *err)
+{
+    const char *text = ru_cmd_text(in, "budget");
+    if (text == NULL) {
+        return RU_OK;
+    }
+    ru_str t = ru_str_c(text);
+    t.n -= ru_str_ends(t, "usd") ? 3 : 0;
+    return ru_str_f64(t, &o->budget_usd) && o->budget_usd > 0
+               ? RU_OK
+               : RU_FAIL(err, RU_E_USAGE, "--budget %s: expected US dollars, as in --budget 3usd",
+                         text);
+}
+
+static ru_status read_scale(ru_cmd_in *in, uint32_t workers_min, uint32_t workers_max,
+                            ru_func_scale_options *o, ru_err *err)
+{
+    *o = (ru_func_scale_options){.workers_min = workers_min,
+                                 .workers_max = workers_max,
+                                 .deadline_ns = ru_cmd_i64(in, "deadline"),
+                                 .life_ns = ru_cmd_i64(in, "life"),
+                                 .usd_per_gb_s = 1.66667e-5,
+                                 .usd_per_call = 2e-7};
+    RU_TRY(read_memory(in, o, err));
+    RU_TRY(read_budget(in, o, err));
+    if (workers_max >= RU_SHARD_WORKERS_MAX) {
+        return RU_FAIL(err, RU_E_USAGE, "-w %s: --functions takes at most %d workers",
+                       ru_cmd_text(in, "workers"), RU_SHARD_WORKERS_MAX - 1);
+    }
+    bool many = workers_min != workers_max || o->memory_min_mb != o->memory_max_mb;
+    return !many || o->deadline_ns > 0 || o->budget_usd > 0
+               ? RU_OK
+               : RU_FAIL(err, RU_E_USAGE,
+                         "-w MIN:MAX and --memory MB:MB leave a choice with --functions; say by "
+                         "what it is made: --deadline 2h or --budget 3usd");
+}
+
+ru_status rui_train_functions(ru_cmd_in *in, const ru_train_options *to, uint32_t workers_min,
+                              uint32_t workers_max, ru_err *err)
+{
+    RU_TRY(check(in, err));
     const char *at = ru_cmd_text(in, "functions");
     const char *self = ru_process_beside(in->arena, "rubato", "tool");
     if (self == NULL) {
         return RU_FAIL(err, RU_E_MISSING, "the program rubato is not where this one is");
     }
     const char *const argv[] = {self, "function", "--train", NULL};
-    const ru_functions_train_options o = {
+    ru_functions_train_options o = {
         .train = to,
-        .workers = workers,
-        .memory_mb = (uint32_t)ru_cmd_i64(in, "memory"),
-        .life_ns = ru_cmd_i64(in, "life"),
         .argv = argv,
         .url = strcmp(at, "local") == 0 ? NULL : at,
         .name = ru_cmd_text(in, "function-name"),
@@ -60,6 +113,7 @@ ru_status rui_train_functions(ru_cmd_in *in, const ru_train_options *to, uint32_
         .listen = ru_cmd_text(in, "store-listen"),
         .reach = ru_cmd_text(in, "store-reach"),
     };
+    RU_TRY(read_scale(in, workers_min, workers_max, &o.scale, err));
     ru_train_result result;
     ru_self_stop_watch();
     ru_status st = ru_functions_train(&o, in->arena, &result, err);

@@ -641,7 +641,7 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
         .pipe_asked = asked,
     };
     if (ru_cmd_given(in, "functions")) {
-        return rui_train_functions(in, &to, plan.workers_max, err);
+        return rui_train_functions(in, &to, plan.workers_min, plan.workers_max, err);
     }
     if (ru_cmd_flag(in, "find-lr")) {
         return find_lr(in, &to, err);

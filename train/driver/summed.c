@@ -168,7 +168,8 @@ static ru_status begin(owner *a, ru_err *err)
                          .steps = t->steps_end,
                          .batch = t->job->train.batch,
                          .count = a->vec.count,
-                         .state_bytes = a->vec.state_bytes};
+                         .state_bytes = a->vec.state_bytes,
+                         .decisions = t->decisions};
     if (t->saved_step != t->step_done) {
         RU_TRY(rui_trainer_save(t, err));
     }
@@ -294,6 +295,7 @@ ru_status ru_train_summed(const ru_train_options *opt, uint32_t workers, const r
     a.st = check(opt->job, workers, err);
     a.st = a.st == RU_OK ? rui_trainer_prepare(&t, err) : a.st;
     rui_drive(&a.d);
+    ops->end(self);
     if (a.st != RU_OK && t.report != NULL) {
         ru_run_report_log(t.report, "failed after step %lld: %s", (long long)t.step_done,
                           err != NULL ? err->text : ru_status_name(a.st));

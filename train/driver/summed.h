@@ -15,6 +15,7 @@
 #ifndef RU_TRAIN_DRIVER_SUMMED_H
 #define RU_TRAIN_DRIVER_SUMMED_H
 
+#include "run/decisions.h"
 #include "train/driver/trainer.h"
 
 typedef struct ru_summed_start {
@@ -26,6 +27,7 @@ typedef struct ru_summed_start {
     int64_t state_bytes; /* of the state */
     const char *facts;   /* [facts_bytes] text of state.json: job and facts, for the workers */
     int64_t facts_bytes;
+    ru_decisions *decisions; /* of the run */
 } ru_summed_start;
 
 /* What the owner does next. */
@@ -36,10 +38,12 @@ typedef struct ru_summed_next {
 } ru_summed_next;
 
 typedef struct ru_summed_ops {
-    /* All of it is view until the run ends. */
+    /* All of it is view until `end`. */
     ru_status (*begin)(void *self, const ru_summed_start *start, ru_err *err);
     /* `step` steps are done. *out as it was left by the call before: its state is written. */
     ru_status (*next)(void *self, int64_t step, ru_summed_next *out, ru_err *err);
+    /* Nothing of the run is used from now on; called once, also when it failed. */
+    void (*end)(void *self);
 } ru_summed_ops;
 
 /* `workers`: how many share a step at first. Errors: those of ru_train and of `ops`; RU_E_CONFIG

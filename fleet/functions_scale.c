@@ -1,0 +1,141 @@
+/* Workers and memory of a run on functions: the choice of the options, or those of `scale`, each
+ * with what was predicted and measured of it; and what the run cost. */
+#include <math.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "fleet/functions_impl.h"
+#include "plan/row/policy.h"
+
+static double spent_usd(const rui_functions *a)
+{
+    ru_function_meter m = ru_function_host_meter(a->host);
+    const ru_func_scale_options *o = &a->opt->scale;
+    return m.gb_s * o->usd_per_gb_s + (double)m.calls * o->usd_per_call;
+}
+
+/* The choice that was in force has ended. */
+static void measure(rui_functions *a)
+{
+    double step_s = a->n_steps > 0 ? (double)a->steps_ns * 1e-9 / a->n_steps : 0;
+    if (a->memory) {
+        ru_func_scale_failed(&a->scale);
+    } else if (a->n_steps > 0) {
+        ru_func_scale_measured(&a->scale, step_s, (double)a->init_ns * 1e-9);
+        ru_decisions_measured(a->run.decisions, &ru_policy_scale, "step_s", RU_NAN, step_s);
+    }
+    a->memory = false;
+    a->steps_ns = a->init_ns = 0;
+    a->n_steps = 0;
+}
+
+/* The last choice did the rest of the job: calls that answered, and those that end now. */
+static void measure_rest(rui_functions *a, ru_time now)
+{
+    const ru_func_scale_options *o = &a->opt->scale;
+    double running_s = (double)ru_time_since(now, a->epoch_at) * 1e-9;
+    double usd = spent_usd(a) - a->chosen_usd +
+                 a->choice.workers *
+                     (a->choice.memory_mb / 1024.0 * running_s * o->usd_per_gb_s + o->usd_per_call);
+    ru_decisions_measured(a->run.decisions, &ru_policy_scale, "job_s", RU_NAN,
+                          (double)ru_time_since(now, a->chosen_at) * 1e-9);
+    ru_decisions_measured(a->run.decisions, &ru_policy_scale, "job_usd", RU_NAN, usd);
+}
+
+void rui_functions_took(rui_functions *a, ru_time now)
+{
+    if (a->summed_at.ns == 0) {
+        int64_t ns = ru_time_since(now, a->epoch_at);
+        a->init_ns = ns > a->init_ns ? ns : a->init_ns;
+    } else if (!a->busy) { /* else it has waited for this process */
+        a->steps_ns += ru_time_since(now, a->summed_at);
+        a->n_steps++;
+    }
+    a->summed_at = now;
+    if (a->done >= a->run.steps && ru_functions_scales(a->opt)) {
+        measure(a); /* before the run is closed */
+        measure_rest(a, now);
+    }
+}
+
+static void stop(rui_functions *a, const char *why)
+{
+    ru_log(RU_LOG_WARN, "functions", "budget",
+           "the run stops after step %lld: %s; a larger --budget and --resume continue it",
+           (long long)a->done, why);
+    rui_functions_stop(a);
+}
+
+static void tell(const rui_functions *a, bool was_late)
+{
+    const ru_scale_plan *p = &a->scale.plan;
+    char text[120] = "";
+    if (!p->blind) {
+        (void)snprintf(text, sizeof text, "; expected: %.3g s a step, %.3g s and %.3g USD for all",
+                       p->step_s, p->seconds, p->usd);
+    }
+    ru_log(RU_LOG_INFO, "functions", "scale", "%s %u workers of %u MB from step %lld to %lld%s",
+           p->probe ? "measures" : "runs", a->choice.workers, a->choice.memory_mb,
+           (long long)a->done, (long long)a->choice.end, text);
+    if (a->scale.late && !was_late) {
+        ru_log(RU_LOG_WARN, "functions", "late",
+               "no choice of workers and memory keeps --deadline any more; the fastest goes on");
+    }
+}
+
+static bool next_choice(rui_functions *a)
+{
+    ru_arena scratch;
+    ru_err err = {0};
+    bool late = a->scale.late;
+    ru_arena_init(&scratch, 0);
+    ru_status st = ru_func_scale_next(&a->scale, a->done, a->run.steps - a->done, spent_usd(a),
+                                      ru_clock_now(), &scratch, &a->choice, &err);
+    ru_arena_fini(&scratch);
+    if (st == RU_E_INFEASIBLE) {
+        stop(a, err.text);
+    } else if (st != RU_OK) {
+        rui_functions_fail(a, st, err.text);
+    } else {
+        a->chosen_at = ru_clock_now();
+        a->chosen_usd = spent_usd(a);
+        ru_decisions_add(a->run.decisions, &ru_policy_scale, &a->scale.in, false);
+        tell(a, late);
+    }
+    return st == RU_OK;
+}
+
+void rui_functions_choose(rui_functions *a)
+{
+    const ru_func_scale_options *o = &a->opt->scale;
+    char text[120];
+    bool goes_on = true;
+    if (ru_functions_scales(a->opt)) {
+        if (a->choice.workers > 0) {
+            measure(a);
+        }
+        goes_on = next_choice(a);
+    } else if (a->memory) {
+        (void)snprintf(text, sizeof text, "workers need more than %g MB; raise --memory",
+                       o->memory_min_mb);
+        rui_functions_fail(a, RU_E_MEM, text);
+        goes_on = false;
+    } else {
+        a->choice = (ru_func_choice){.workers = o->workers_min,
+                                     .memory_mb = (uint32_t)o->memory_min_mb,
+                                     .end = a->run.steps};
+    }
+    if (goes_on) {
+        rui_functions_say(a, RU_FUNC_CHOICE, 0, &a->choice, sizeof a->choice);
+    }
+}
+
+void rui_functions_tell(rui_functions *a)
+{
+    ru_function_meter m = ru_function_host_meter(a->host);
+    ru_func_figures f = ru_func_figures_of(a->machine);
+    double s = (double)ru_time_since(ru_clock_now(), a->begun) * 1e-9;
+    ru_log(RU_LOG_INFO, "functions", "spent",
+           "%.4g USD for %.4g GB-s in %llu calls; %.4g s, %u epochs, %u given up", spent_usd(a),
+           m.gb_s, (unsigned long long)m.calls, s, f.epochs, f.fenced);
+}
