@@ -6,7 +6,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-enum { SPANS_MAX = 1024 };
+enum { SPANS_MAX = 1024, ROOM = 16 };
 
 /* -- bookkeeping -------------------------------------------------------------------------------
  */
@@ -146,6 +146,13 @@ static enum MHD_Result too_large(ru_http *h, struct MHD_Connection *c)
 
 static const char BUSY[] = "bodies of other requests take all memory for bodies; try again";
 
+static rui_http_conn *conn_of(const ru_http *h, struct MHD_Connection *c)
+{
+    const union MHD_ConnectionInfo *info =
+        c != NULL ? h->get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT) : NULL;
+    return info != NULL ? info->socket_context : NULL;
+}
+
 static enum MHD_Result begin(ru_http *h, struct MHD_Connection *c, const char *path,
                              const char *method, const char *version, void **state)
 {
@@ -155,8 +162,12 @@ static enum MHD_Result begin(ru_http *h, struct MHD_Connection *c, const char *p
         return too_large(h, c); /* the client waits with the body */
     }
     rui_http_call *k = calloc(1, sizeof *k);
+    rui_http_conn *conn = conn_of(h, c);
     if (k == NULL) {
         return MHD_NO;
+    }
+    if (conn != NULL) {
+        conn->asks = true;
     }
     k->http = h;
     k->conn = c;
@@ -227,13 +238,6 @@ enum MHD_Result rui_http_step(ru_http *h, struct MHD_Connection *c, const char *
     return k->response != NULL ? queue(k) : MHD_NO;
 }
 
-static rui_http_conn *conn_of(const ru_http *h, struct MHD_Connection *c)
-{
-    const union MHD_ConnectionInfo *info =
-        c != NULL ? h->get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT) : NULL;
-    return info != NULL ? info->socket_context : NULL;
-}
-
 static void conn_unlist(ru_http *h, rui_http_conn *c)
 {
     *(c->before != NULL ? &c->before->next : &h->conns) = c->next;
@@ -249,20 +253,6 @@ static void conn_first(ru_http *h, rui_http_conn *c)
     h->conns = c;
 }
 
-/* Which connections have a request in progress. */
-static void note_calls(ru_http *h)
-{
-    for (rui_http_conn *c = h->conns; c != NULL; c = c->next) {
-        c->calls = 0;
-    }
-    for (const rui_http_call *k = h->calls; k != NULL; k = k->next) {
-        rui_http_conn *c = conn_of(h, k->conn);
-        if (c != NULL) {
-            c->calls = 1;
-        }
-    }
-}
-
 static void conn_end(ru_http *h, rui_http_conn *c)
 {
     (void)shutdown(c->fd, SHUT_RDWR);
@@ -270,19 +260,18 @@ static void conn_end(ru_http *h, rui_http_conn *c)
     c->ended = true;
 }
 
-/* Few places are left: an eighth of all, of those who ask nothing for longest, are given to others.
- */
+/* Few places are left: some of those who ask nothing for longest give theirs to others. Few at a
+ * time, so that requests do not wait while hundreds of connections are closed. */
 static void make_room(ru_http *h)
 {
-    uint32_t part = h->opt.conns_max / 8;
+    uint32_t part = h->opt.conns_max / 8, left = part < ROOM ? part : ROOM;
     if (h->opt.request == NULL || h->n_conns - h->n_ended + part < h->opt.conns_max) {
         return;
     }
-    note_calls(h);
-    for (rui_http_conn *c = h->last_conn; c != NULL && part > 0; c = c->before) {
-        if (c->calls == 0 && !c->ended) {
+    for (rui_http_conn *c = h->last_conn; c != NULL && left > 0; c = c->before) {
+        if (!c->asks && !c->ended) {
             conn_end(h, c);
-            part--;
+            left--;
         }
     }
 }
@@ -295,6 +284,7 @@ void rui_http_completed(void *self, struct MHD_Connection *c, void **state,
     rui_http_call *k = *state;
     rui_http_conn *conn = conn_of(h, c);
     if (conn != NULL) {
+        conn->asks = false;
         conn_unlist(h, conn);
         conn_first(h, conn);
     }
@@ -547,7 +537,7 @@ void rui_http_connection(void *self, struct MHD_Connection *c, void **socket,
 /* A head or a body that comes too slowly: the connection ends as if the client had left. */
 static void sweep_slow(ru_http *h, ru_time now)
 {
-    note_calls(h);
+    int64_t idle_ns = 2 * h->opt.silent_max_s * 1000000000;
     for (const rui_http_call *k = h->calls; k != NULL; k = k->next) {
         rui_http_conn *c = conn_of(h, k->conn);
         if (c != NULL && k->state == RUI_HTTP_READING &&
@@ -555,9 +545,9 @@ static void sweep_slow(ru_http *h, ru_time now)
             conn_end(h, c);
         }
     }
-    for (rui_http_conn *c = h->conns; c != NULL; c = c->next) {
-        if (c->calls == 0 &&
-            ru_time_since(now, c->idle_since) > 2 * h->opt.silent_max_s * 1000000000) {
+    for (rui_http_conn *c = h->last_conn; c != NULL && ru_time_since(now, c->idle_since) > idle_ns;
+         c = c->before) {
+        if (!c->asks) {
             conn_end(h, c);
         }
     }

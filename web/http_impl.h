@@ -69,7 +69,7 @@ typedef struct rui_http_conn {
     struct rui_http_conn *before, *next;
     int fd;
     ru_time idle_since; /* accepted, or its last request ended */
-    uint32_t calls;     /* requests in progress: 0 or 1 */
+    bool asks;          /* a request is in progress */
     bool ended;         /* by the server */
 } rui_http_conn;
 
