@@ -1,6 +1,6 @@
 /* The server's step machine in virtual time beside the server: the arrivals of a real run, and what
- * its batches took (a line in their rows, and draws of what they took beyond it); quantiles of what
- * either says of a request's time. */
+ * its batches took: a line in their rows, and what each took beyond it, at the requests that it
+ * had. Quantiles of what either says of a request's time. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,9 +23,12 @@ typedef struct answer {
 typedef struct facts {
     answer *of;             /* [n] in order of their answers, then of their arrivals */
     double base_ns, row_ns; /* of a batch: a line in its rows */
-    double *over;           /* [n_over] what batches took beyond that line */
-    uint32_t n, n_over;
-    ru_rng *rng;
+    /* [n] what batches took beyond that line, at their first requests: a machine that makes other
+     * batches of the same requests still waits as long in all */
+    double *over;
+    double over_mean; /* of a batch */
+    uint32_t n;
+    uint64_t *started; /* requests so far */
 } facts;
 
 /* -- the real run ------------------------------------------------------------------------------
@@ -72,21 +75,44 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The last answer of each batch says how long its instance was busy: into `took`, of one size (0:
- * all). */
+/* How many requests the batch has that ends with answer k - 1; 0: it is not all there, or goes on.
+ */
+static uint32_t ends_at(const facts *f, uint32_t k)
+{
+    const answer *last = &f->of[k - 1];
+    uint32_t in = last->requests;
+    bool whole = k >= in && f->of[k - in].compute == last->compute &&
+                 (k == f->n || f->of[k].compute != last->compute);
+    return whole ? in : 0;
+}
+
+/* How long batches of one size kept their instance busy, as their last answers say. */
 static uint32_t batches_of(const facts *f, uint32_t size, double *took)
 {
     uint32_t n = 0;
     for (uint32_t k = 1; k <= f->n; k++) {
-        const answer *last = &f->of[k - 1];
-        uint32_t in = last->requests;
-        bool whole = k >= in && f->of[k - in].compute == last->compute &&
-                     (k == f->n || f->of[k].compute != last->compute);
-        if (whole && (size == 0 || in == size)) {
-            took[n++] = (double)last->busy - (size == 0 ? f->base_ns + f->row_ns * in : 0);
+        if (ends_at(f, k) == size) {
+            took[n++] = (double)f->of[k - 1].busy;
         }
     }
     return n;
+}
+
+static ru_status find_over(facts *f, ru_err *err)
+{
+    uint32_t n = 0;
+    double sum = 0;
+    memset(f->over, 0, f->n * sizeof *f->over);
+    for (uint32_t k = 1; k <= f->n; k++) {
+        uint32_t in = ends_at(f, k);
+        if (in > 0) {
+            f->over[k - in] = (double)f->of[k - 1].busy - f->base_ns - f->row_ns * in;
+            sum += f->over[k - in];
+            n++;
+        }
+    }
+    f->over_mean = n > 0 ? sum / n : 0;
+    return n > 0 ? RU_OK : RU_FAIL(err, RU_E_DATA, "the access log has no whole batch");
 }
 
 /* A line through the medians by size, and what batches took beyond it: mostly times without a core,
@@ -113,8 +139,7 @@ static ru_status learn(ru_arena *arena, facts *f, ru_err *err)
     f->row_ns = f->row_ns > 0 ? f->row_ns : 0;
     f->base_ns = n > 0 ? (y - f->row_ns * x) / n : 0;
     f->base_ns = f->base_ns > 1000 ? f->base_ns : 1000;
-    f->n_over = batches_of(f, 0, f->over);
-    return f->n_over > 0 ? RU_OK : RU_FAIL(err, RU_E_DATA, "the access log has no whole batch");
+    return find_over(f, err);
 }
 
 static double service_s(const void *self, uint32_t n, uint32_t largest, double memory_mb)
@@ -122,7 +147,10 @@ static double service_s(const void *self, uint32_t n, uint32_t largest, double m
     const facts *f = self;
     (void)largest;
     (void)memory_mb;
-    double line = f->base_ns + f->row_ns * n, ns = line + f->over[ru_rng_below(f->rng, f->n_over)];
+    double line = f->base_ns + f->row_ns * n, ns = line;
+    for (uint32_t k = 0; k < n; k++) {
+        ns += f->over[(*f->started)++ % f->n];
+    }
     return (ns > line / 2 ? ns : line / 2) * 1e-9;
 }
 
@@ -139,11 +167,7 @@ static double no_usd(const void *self, uint32_t n, uint32_t largest, double memo
  */
 static double half_rate(const facts *f)
 {
-    double sum = 0;
-    for (uint32_t k = 0; k < f->n_over; k++) {
-        sum += f->over[k];
-    }
-    return 0.5e9 * (SIZES - 1) / (f->base_ns + f->row_ns * (SIZES - 1) + sum / f->n_over);
+    return 0.5e9 * (SIZES - 1) / (f->base_ns + f->row_ns * (SIZES - 1) + f->over_mean);
 }
 
 /* -- quantiles ---------------------------------------------------------------------------------
@@ -186,7 +210,7 @@ static ru_status play(ru_bench *b, facts *f, uint32_t requests, const int64_t *g
 static ru_status compare(ru_bench *b, facts *f, double off[2], ru_err *err)
 {
     double *real = RU_NEW(b->arena, double, f->n), q[2][2];
-    int64_t *at = RU_NEW(b->arena, int64_t, f->n), parse = 0;
+    int64_t *at = RU_NEW(b->arena, int64_t, f->n);
     rui_serve_out out;
     if (real == NULL || at == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %u requests", f->n);
@@ -196,11 +220,10 @@ static ru_status compare(ru_bench *b, facts *f, double off[2], ru_err *err)
         real[k] = (double)f->of[k].all * 1e-9;
         at[k] = f->of[k].at + f->of[k].parse - f->of[0].at - f->of[0].parse;
         at[k] = k > 0 && at[k] < at[k - 1] ? at[k - 1] : at[k];
-        parse += f->of[k].parse;
     }
     RU_TRY(play(b, f, f->n, at, 1, &out, err));
-    for (uint32_t k = 0; k < out.n; k++) {
-        out.latency[k] += (double)parse / f->n * 1e-9;
+    for (uint32_t k = 0; k < out.n; k++) { /* answers come in the order of arrivals */
+        out.latency[k] += (double)f->of[k].parse * 1e-9;
     }
     quantiles(real, f->n, q[0]);
     quantiles(out.latency, out.n, q[1]);
@@ -266,8 +289,8 @@ ru_status rui_bench_simulate(ru_bench *b, const rui_load *load, const char *path
         return RU_OK;
     }
     for (uint32_t k = 0; k < rounds; k++) {
-        ru_rng rng = ru_rng_from(k, ru_rng_label("batches"));
-        facts f = {.rng = &rng};
+        uint64_t started = 0;
+        facts f = {.started = &started};
         double d[2] = {0};
         if (log == NULL || ru_path_exists(log)) {
             RU_TRY(log != NULL ? ru_path_remove(log, err) : RU_FAIL(err, RU_E_MEM, "no memory"));
