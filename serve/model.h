@@ -35,9 +35,9 @@ typedef struct ru_source_ops {
                        ru_err *err);
     /* A language model in steps of `rows` rows (serve/steps.h): inputs ids, slot, at i64 [rows] and
      * want i64 [wanted], output logits [wanted, vocab], states of role CACHE [slots, heads,
-     * context, size]. NULL, or RU_E_UNSUPPORTED: the model is none. */
-    ru_status (*steps)(void *self, int64_t rows, int64_t wanted, int64_t slots, ru_arena *arena,
-                       ru_graph *out, ru_err *err);
+     * context, size], of bf16 where that is asked. NULL, or RU_E_UNSUPPORTED: the model is none. */
+    ru_status (*steps)(void *self, int64_t rows, int64_t wanted, int64_t slots, bool bf16,
+                       ru_arena *arena, ru_graph *out, ru_err *err);
     /* Values of the states of an executable of such a graph; NULL: the graph has them. */
     ru_status (*load)(void *self, const ru_graph *g, ru_exe *exe, ru_err *err);
     /* Prepare rows of the first input in place, as before training; NULL: nothing to do. */

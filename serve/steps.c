@@ -94,8 +94,8 @@ static ru_status open_all(ru_steps *s, const ru_source *source, const ru_steps_o
         ru_exe_options o = opt->exe;
         z->rows = INT64_C(1) << s->n_sizes;
         z->wanted = z->rows < opt->slots ? z->rows : opt->slots;
-        RU_TRY(source->ops->steps(source->self, z->rows, z->wanted, opt->slots, &s->arena,
-                                  &z->graph, err));
+        RU_TRY(source->ops->steps(source->self, z->rows, z->wanted, opt->slots,
+                                  o.precision == RU_PRECISION_BF16, &s->arena, &z->graph, err));
         RU_TRY(check_graph(z, &s->facts, err));
         o.share = s->n_sizes > 0 ? s->sizes[0].exe : NULL;
         RU_TRY(ru_exe_open(&z->graph, &o, &z->exe, err));

@@ -491,9 +491,11 @@ void sample_attentioncached(ops_case *c)
     int64_t rows = ops_pick(c, 1, c->big ? 40 : 9), h = ops_pick(c, 1, 3),
             d = ops_pick(c, 1, c->big ? 40 : 8), slots = ops_pick(c, 1, 4),
             room = rows + ops_pick(c, 0, 20);
+    ru_type cache = F32(slots, h, room, d);
+    cache.dtype = one_in(c, 3) ? RU_BF16 : RU_F32;
     ops_in_grid(c, F32(rows, 3 * h * d), -2.0, 2.0);
-    ops_in_grid(c, F32(slots, h, room, d), -2.0, 2.0);
-    ops_in_grid(c, F32(slots, h, room, d), -2.0, 2.0);
+    ops_in_grid(c, cache, -2.0, 2.0);
+    ops_in_grid(c, cache, -2.0, 2.0);
     int64_t *slot = ops_in_ints(c, ops_type(RU_I64, 1, &rows), 0, slots - 1)->data;
     int64_t *at = ops_in_ints(c, ops_type(RU_I64, 1, &rows), -1, 0)->data;
     int64_t next[4], run = 0;

@@ -67,11 +67,11 @@ static ru_status run_graph(void *self, int64_t rows, int64_t length, ru_arena *a
     return RU_OK;
 }
 
-static ru_status run_steps(void *self, int64_t rows, int64_t wanted, int64_t slots, ru_arena *arena,
-                           ru_graph *out, ru_err *err)
+static ru_status run_steps(void *self, int64_t rows, int64_t wanted, int64_t slots, bool bf16,
+                           ru_arena *arena, ru_graph *out, ru_err *err)
 {
     source *s = self;
-    const ru_zoo_steps steps = {.rows = rows, .wanted = wanted, .slots = slots};
+    const ru_zoo_steps steps = {.rows = rows, .wanted = wanted, .slots = slots, .bf16 = bf16};
     return ru_model_steps(&s->run.job, &s->run.ckpt.facts, &steps, arena, out, err);
 }
 

@@ -55,6 +55,7 @@ typedef struct ru_zoo_model {
  *   output  logits [wanted, vocab] */
 typedef struct ru_zoo_steps {
     int64_t rows, wanted, slots;
+    bool bf16; /* the caches are of bf16; else of f32 */
 } ru_zoo_steps;
 
 typedef struct ru_zoo_row {

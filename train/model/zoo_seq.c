@@ -124,8 +124,8 @@ static ru_value_id attend_cached(rui_zoo *z, ru_value_id qkv, const char *name,
 {
     const ru_zoo_steps *o = s->steps;
     double scale = 1.0 / sqrt((double)(s->width / s->heads));
-    ru_type t =
-        ru_type_make(RU_F32, 4, (int64_t[]){o->slots, s->heads, s->context, s->width / s->heads});
+    ru_type t = ru_type_make(o->bf16 ? RU_BF16 : RU_F32, 4,
+                             (int64_t[]){o->slots, s->heads, s->context, s->width / s->heads});
     ru_value_id in[5] = {qkv}, out[3] = {{0}};
     in[1] = ru_build_state(&z->b, rui_zoo_name(z, name, "keys"), t, RU_ROLE_CACHE, NULL);
     in[2] = ru_build_state(&z->b, rui_zoo_name(z, name, "values"), t, RU_ROLE_CACHE, NULL);

@@ -429,6 +429,9 @@ ru_status rui_shape_attentioncached(const rui_infer *c)
         return rui_infer_fail(c, "expected [rows, 3 * heads * size] and caches [slots, heads, "
                                  "positions, size]");
     }
+    if (keys->dtype != x->dtype && keys->dtype != RU_BF16) {
+        return rui_infer_fail(c, "caches must have the type of qkv, or be of bf16");
+    }
     ru_type t = *x;
     t.dims[1] = ru_dim_div(x->dims[1], 3);
     rui_set_out(c, 0, &t);

@@ -263,6 +263,7 @@ static void attention_case(const ru_kern *k, int64_t rows, int64_t keys, int64_t
     float *g[3] = {numbers(rows * d, 7), numbers(keys * d, 8), numbers(keys * d, 9)};
     float *stats = numbers(rows, 10);
     ru_kern_attn a = {.t = RU_F32,
+                      .t_kv = RU_F32,
                       .rows = rows,
                       .keys = keys,
                       .head_size = d,

@@ -40,9 +40,8 @@ int64_t RUI_K(rui_kern_attn_work)(const ru_kern_attn *a, bool grad)
     int64_t n = a->keys, d = a->head_size, r = a->rows, lds = round_up(n);
     int64_t need = round_up(pack_floats(d, n)) + round_up(pack_floats(n, d)) + ATTN_ROWS * lds +
                    round_up(ATTN_ROWS * d);
-    if (a->t != RU_F32) {
-        need += 2 * round_up(r * d) + 2 * round_up(n * d);
-    }
+    need += a->t != RU_F32 ? 2 * round_up(r * d) : 0;
+    need += a->t_kv != RU_F32 ? 2 * round_up(n * d) : 0;
     if (grad) {
         need += round_up(pack_floats(d, n)) + 2 * round_up(pack_floats(ATTN_ROWS, d)) +
                 ATTN_ROWS * lds + 2 * round_up(n * d) + round_up(ATTN_ROWS * d);
@@ -180,8 +179,8 @@ void RUI_K(rui_kern_attn)(const ru_kern_attn *a)
     int64_t n = a->keys, d = a->head_size, lds = round_up(n), ldq, ldk, ldv;
     float *at = a->work;
     const float *q = rows_f32(a->t, a->q, a->ld_q, a->rows, d, &ldq, &at);
-    const float *k = rows_f32(a->t, a->k, a->ld_k, n, d, &ldk, &at);
-    const float *v = rows_f32(a->t, a->v, a->ld_v, n, d, &ldv, &at);
+    const float *k = rows_f32(a->t_kv, a->k, a->ld_k, n, d, &ldk, &at);
+    const float *v = rows_f32(a->t_kv, a->v, a->ld_v, n, d, &ldv, &at);
     float *kt = take(&at, pack_floats(d, n)), *vp = take(&at, pack_floats(n, d));
     float *s = take(&at, ATTN_ROWS * lds), *o = take(&at, ATTN_ROWS * d);
     RUI_K(rui_kern_gemm_pack)(k, 1, ldk, d, n, kt);
@@ -213,17 +212,23 @@ void RUI_K(rui_kern_attn)(const ru_kern_attn *a)
 
 enum { ROW_KEYS = 4 }; /* keys at a time: the sums stay in registers */
 
-void RUI_K(rui_kern_attn_row)(const ru_kern_attn *a)
+/* `half` is a constant where this is called: the loops of f32 and bf16 are compiled apart. */
+RU_KERN_INLINE float kv_element(const void *x, int64_t i, bool half)
 {
-    int64_t n = a->keys, d = a->head_size;
-    const float *q = a->q, *k = a->k, *v = a->v;
-    float *y = a->y, *p = a->work, max = -INFINITY, sum = 0.0f;
+    return half ? kv_from_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
+}
+
+/* y = sum of e^(score) v; gives the sum of e^(score). p: [keys] */
+RU_KERN_INLINE float one_row(const ru_kern_attn *a, const float *q, float *y, float *p, bool half)
+{
+    int64_t n = a->keys, d = a->head_size, ld = a->ld_v;
+    float max = -INFINITY, sum = 0.0f;
     for (int64_t j = 0; j < n; j++) {
-        const float *kj = k + j * a->ld_k;
+        int64_t kj = j * a->ld_k;
         float s = 0.0f;
 #pragma omp simd reduction(+ : s)
         for (int64_t i = 0; i < d; i++) {
-            s += q[i] * kj[i];
+            s += q[i] * kv_element(a->k, kj + i, half);
         }
         p[j] = s * a->scale;
         max = kv_max(max, p[j]);
@@ -236,22 +241,32 @@ void RUI_K(rui_kern_attn_row)(const ru_kern_attn *a)
     memset(y, 0, sizeof *y * (size_t)d);
     int64_t j = 0;
     for (; j + ROW_KEYS <= n; j += ROW_KEYS) {
-        const float *v0 = v + j * a->ld_v, *v1 = v0 + a->ld_v, *v2 = v1 + a->ld_v,
-                    *v3 = v2 + a->ld_v;
+        int64_t v = j * ld;
         float p0 = p[j], p1 = p[j + 1], p2 = p[j + 2], p3 = p[j + 3];
 #pragma omp simd
         for (int64_t i = 0; i < d; i++) {
-            y[i] += p0 * v0[i] + p1 * v1[i] + (p2 * v2[i] + p3 * v3[i]);
+            y[i] += p0 * kv_element(a->v, v + i, half) + p1 * kv_element(a->v, v + ld + i, half) +
+                    (p2 * kv_element(a->v, v + 2 * ld + i, half) +
+                     p3 * kv_element(a->v, v + 3 * ld + i, half));
         }
     }
     for (; j < n; j++) {
-        const float *vj = v + j * a->ld_v;
+        int64_t vj = j * ld;
 #pragma omp simd
         for (int64_t i = 0; i < d; i++) {
-            y[i] += p[j] * vj[i];
+            y[i] += p[j] * kv_element(a->v, vj + i, half);
         }
     }
-    put_row(RU_F32, y, 0, y, 1.0f / sum, d);
+    return sum;
+}
+
+void RUI_K(rui_kern_attn_row)(const ru_kern_attn *a)
+{
+    int64_t d = a->head_size, ldq;
+    float *at = a->work, *y = take(&at, d), *p = take(&at, a->keys);
+    const float *q = rows_f32(a->t, a->q, a->ld_q, 1, d, &ldq, &at);
+    float sum = a->t_kv == RU_F32 ? one_row(a, q, y, p, false) : one_row(a, q, y, p, true);
+    put_row(a->t, a->y, 0, y, 1.0f / sum, d);
 }
 
 /* s: scores -> probabilities; dp: dP -> dS. */

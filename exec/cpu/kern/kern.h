@@ -254,7 +254,7 @@ typedef struct ru_kern_wino {
  * scaled scores, element (i, j) at mask[i * mask_row + j * mask_col]. stats[i] is the log of the
  * sum of exponentials of row i. The gradient needs y, dy, stats of the forward call. */
 typedef struct ru_kern_attn {
-    ru_dtype t;
+    ru_dtype t, t_kv; /* of all tensors; of k and v, which may differ forward */
     int64_t rows, keys, head_size;
     int64_t ld_q, ld_k, ld_v, ld_y, ld_dq, ld_dk, ld_dv;
     const void *q, *k, *v;

@@ -131,7 +131,7 @@ static bool read_shapes(rui_low *lo, const ru_node *n, const ru_type *q, const r
 static void finish_state(attn_state *s, const ru_node *n, ru_dtype t)
 {
     ru_kern_attn *p = &s->proto;
-    p->t = t;
+    p->t = p->t_kv = t;
     double usual = 1.0 / sqrt((double)(p->head_size > 0 ? p->head_size : 1));
     p->scale = (float)ru_node_float(n, RU_ATTR_scale, usual);
     p->ld_q = p->ld_dq = s->q.row;

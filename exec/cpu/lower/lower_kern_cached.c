@@ -19,6 +19,29 @@ typedef struct cached_state {
 
 enum { C_QKV, C_KEYS, C_VALUES, C_SLOT, C_AT, C_Y, C_KEYS_OUT, C_VALUES_OUT, C_WORK, C_BUFS };
 
+static const void *const_at(const void *x, ru_dtype t, int64_t at)
+{
+    return (const char *)x + at * ru_dtype_bytes(t);
+}
+
+static void *at_of(void *x, ru_dtype t, int64_t at)
+{
+    return (char *)x + at * ru_dtype_bytes(t);
+}
+
+/* One head of one position. */
+static void put(const cached_state *s, const void *x, int64_t from, void *cache, int64_t to)
+{
+    ru_dtype t = s->proto.t, kv = s->proto.t_kv;
+    const void *src = const_at(x, t, from);
+    void *dst = at_of(cache, kv, to);
+    if (t == kv) {
+        memcpy(dst, src, (size_t)(s->size * ru_dtype_bytes(t)));
+    } else {
+        RU_CHECK(s->k->cast(t, src, kv, dst, s->size));
+    }
+}
+
 /* Rows begin .. end of both caches. */
 static void write_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
@@ -26,12 +49,11 @@ static void write_part(const void *state, void *const *bufs, int64_t begin, int6
     const int64_t *slot = bufs[C_SLOT], *at = bufs[C_AT];
     int64_t width = s->heads * s->size;
     for (int64_t i = begin; i < end; i++) {
-        const float *x = (const float *)bufs[C_QKV] + i * 3 * width + width;
         for (int64_t h = 0; at[i] >= 0 && h < s->heads; h++) {
-            int64_t to = ((slot[i] * s->heads + h) * s->room + at[i]) * s->size;
-            size_t bytes = (size_t)s->size * sizeof *x;
-            memcpy((float *)bufs[C_KEYS_OUT] + to, x + h * s->size, bytes);
-            memcpy((float *)bufs[C_VALUES_OUT] + to, x + width + h * s->size, bytes);
+            int64_t from = i * 3 * width + width + h * s->size,
+                    to = ((slot[i] * s->heads + h) * s->room + at[i]) * s->size;
+            put(s, bufs[C_QKV], from, bufs[C_KEYS_OUT], to);
+            put(s, bufs[C_QKV], from + width, bufs[C_VALUES_OUT], to);
         }
     }
 }
@@ -42,18 +64,18 @@ static void one_group(const cached_state *s, void *const *bufs, int64_t i, int64
     const int64_t *slot = bufs[C_SLOT], *at = bufs[C_AT];
     int64_t width = s->heads * s->size, base = (slot[i] * s->heads + h) * s->room * s->size;
     ru_kern_attn a = s->proto;
-    a.k = (const float *)bufs[C_KEYS_OUT] + base;
-    a.v = (const float *)bufs[C_VALUES_OUT] + base;
+    a.k = const_at(bufs[C_KEYS_OUT], a.t_kv, base);
+    a.v = const_at(bufs[C_VALUES_OUT], a.t_kv, base);
     a.work = work;
     int64_t step = rows < GROUP_ROWS ? 1 : rows;
     for (int64_t r = 0; r < rows; r += step) {
-        a.q = (const float *)bufs[C_QKV] + (i + r) * 3 * width + h * s->size;
-        a.y = (float *)bufs[C_Y] + (i + r) * width + h * s->size;
+        a.q = const_at(bufs[C_QKV], a.t, (i + r) * 3 * width + h * s->size);
+        a.y = at_of(bufs[C_Y], a.t, (i + r) * width + h * s->size);
         a.rows = step;
         a.past = at[i] + r;
         a.keys = at[i] + r + step;
         if (at[i] < 0) {
-            memset(a.y, 0, (size_t)s->size * sizeof(float));
+            memset(a.y, 0, (size_t)(s->size * ru_dtype_bytes(a.t)));
         } else if (step == 1) {
             s->k->attn_row(&a);
         } else {
@@ -97,7 +119,7 @@ static ru_status group(cached_state *s, void *const *bufs, int64_t *n, ru_err *e
 static ru_status cached_run(void *state, void *const *bufs, const rui_run *run)
 {
     cached_state *s = state;
-    int64_t groups, bytes = s->slots * s->heads * s->room * s->size * (int64_t)sizeof(float);
+    int64_t groups, bytes = s->slots * s->heads * s->room * s->size * ru_dtype_bytes(s->proto.t_kv);
     RU_TRY(group(s, bufs, &groups, run->err));
     for (uint32_t k = 0; k < 2; k++) { /* equal where the cache is updated in place */
         if (bufs[C_KEYS_OUT + k] != bufs[C_KEYS + k]) {
@@ -115,7 +137,9 @@ ru_status rui_lower_kern_attention_cached(rui_low *lo, const ru_node *n, ru_err 
     (void)err;
     const ru_type *x = rui_type(lo, n->in[0]), *keys = rui_type(lo, n->in[1]);
     bool all = ru_node_has_out(n, 0) && ru_node_has_out(n, 1) && ru_node_has_out(n, 2);
-    if (!all || x->dtype != RU_F32 || ru_type_count(keys) == 0 || ru_type_count(x) == 0) {
+    ru_dtype t = rui_kern_dtype(lo, n->in[0]), kv = keys->dtype;
+    if (!all || !rui_kern_float(t) || !rui_kern_float(kv) || ru_type_count(keys) == 0 ||
+        ru_type_count(x) == 0) {
         return RU_E_UNSUPPORTED;
     }
     cached_state *s = rui_keep(lo, (int64_t)sizeof *s);
@@ -132,7 +156,8 @@ ru_status rui_lower_kern_attention_cached(rui_low *lo, const ru_node *n, ru_err 
                         .size = d,
                         .begin = begin};
     s->proto =
-        (ru_kern_attn){.t = RU_F32,
+        (ru_kern_attn){.t = t,
+                       .t_kv = kv,
                        .rows = s->rows,
                        .keys = s->room,
                        .head_size = d,
@@ -144,13 +169,13 @@ ru_status rui_lower_kern_attention_cached(rui_low *lo, const ru_node *n, ru_err 
                        .causal = true};
     s->work = (s->k->attn_work(&s->proto, false) + 1023) / 1024 * 1024;
     rui_buf b[C_BUFS] = {{0}};
-    const rui_layout *cache = rui_plain_as(lo, keys, RU_F32);
-    b[C_QKV] = rui_in(lo, n->in[0], rui_plain_as(lo, x, RU_F32));
+    const rui_layout *cache = rui_plain(lo, keys);
+    b[C_QKV] = rui_in(lo, n->in[0], rui_plain_as(lo, x, t));
     b[C_KEYS] = rui_in(lo, n->in[1], cache);
     b[C_VALUES] = rui_in(lo, n->in[2], cache);
     b[C_SLOT] = rui_in_plain(lo, n->in[3]);
     b[C_AT] = rui_in_plain(lo, n->in[4]);
-    b[C_Y] = rui_out(lo, n->out[0], rui_plain_as(lo, rui_type(lo, n->out[0]), RU_F32));
+    b[C_Y] = rui_out(lo, n->out[0], rui_plain_as(lo, rui_type(lo, n->out[0]), t));
     b[C_KEYS_OUT] = rui_out_over(lo, n->out[1], cache, b[C_KEYS]);
     b[C_VALUES_OUT] = rui_out_over(lo, n->out[2], cache, b[C_VALUES]);
     b[C_WORK] = rui_scratch(lo, s->work * (int64_t)sizeof(float) * (int64_t)rui_threads(lo));

@@ -265,6 +265,12 @@ static ru_status cached_places(const ru_ref_call *c, int64_t **slot, int64_t **a
     return RU_OK;
 }
 
+/* A number as a cache gives it back. */
+static double as_kept(ru_dtype t, double x)
+{
+    return t == RU_BF16 ? (double)ru_bf16_to_f32(ru_f32_to_bf16((float)x)) : x;
+}
+
 /* (qkv, keys, values, slot, at) -> y, keys, values */
 ru_status rui_ref_AttentionCached(const ru_ref_call *c, ru_err *err)
 {
@@ -282,9 +288,10 @@ ru_status rui_ref_AttentionCached(const ru_ref_call *c, ru_err *err)
     RU_TRY(rui_ref_zeros(c, room, &p, err));
     for (int64_t i = 0; i < rows * h_n * 2; i++) {
         int64_t row = i / 2 / h_n, h = i / 2 % h_n;
-        if (at[row] >= 0) {
-            memcpy(cache[i % 2] + ((slot[row] * h_n + h) * room + at[row]) * d,
-                   x + row * 3 * width + (1 + i % 2) * width + h * d, (size_t)d * sizeof *x);
+        const double *from = x + row * 3 * width + (1 + i % 2) * width + h * d;
+        double *to = cache[i % 2] + ((slot[row] * h_n + h) * room + at[row]) * d;
+        for (int64_t k = 0; at[row] >= 0 && k < d; k++) {
+            to[k] = as_kept(t->dtype, from[k]);
         }
     }
     for (int64_t i = 0; i < rows * h_n; i++) {
