@@ -100,6 +100,8 @@ typedef struct ru_book {
     int64_t spot_ns;               /* of all jobs */
     struct rui_book_plan *plan;    /* GRANTs so far */
     double pause_s; /* that a job loses when its workers change; 0: not measured. No fold sets it */
+    ru_text *asks; /* where ru_book_plan writes what it asks, as JSON of `alloc`, a line each; NULL:
+                      nowhere. No fold sets it */
 } ru_book;
 
 /* Owner: everything lives in `arena`, but fx.arena, which the caller ends. Errors: RU_E_MEM. */

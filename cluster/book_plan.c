@@ -1,12 +1,15 @@
 /* The next plan of a cluster: plan/fleet/alloc.h for each priority, the highest first. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "cluster/book.h"
 
 /* What a job loses while it grows or shrinks, as long as nobody has measured it, and the time in
  * which that must pay. */
-static const double pause_s = 0.3, hold_s = 30;
+static const double pause_s = 0.3;
+static const int64_t hold_ns = 30 * INT64_C(1000000000);
 static const int64_t starves_ns = 600 * INT64_C(1000000000);
 static const uint32_t any_batch = 1 << 20; /* of a job of which nothing was measured */
 
@@ -97,6 +100,85 @@ static bool stay_put(planner *p, const ru_alloc_plan *plan, const ru_alloc_job *
     return changes;
 }
 
+/* Whole nanoseconds as the file of `alloc` has them: both plans see the same bits. */
+static double seconds(int64_t ns)
+{
+    return (double)ns * 1e-9;
+}
+
+static void put_ns(ru_json *j, const char *key, double s)
+{
+    char text[32];
+    (void)snprintf(text, sizeof text, "%lldns", (long long)(s * 1e9 + 0.5));
+    ru_json_str(j, key, text);
+}
+
+static void put_job(const planner *p, uint32_t number, const ru_alloc_job *a, ru_json *j)
+{
+    const ru_perf *f = &a->model.perf;
+    const double perf[] = {f->pass_s, f->pass_example_s, f->net_s,  f->net_replica_s,
+                           f->node_s, f->node_replica_s, f->overlap};
+    ru_json_open(j, NULL, '{');
+    ru_json_str(
+        j, "name",
+        ru_arena_printf(p->scratch, "%u %s", number, ru_book_job_at(p->b, number)->spec.name));
+    ru_json_i64(j, "replicas", a->replicas);
+    ru_json_i64(j, "replicas_min", a->replicas_min);
+    ru_json_i64(j, "replicas_max", a->replicas_max);
+    ru_json_i64(j, "batch_first", a->model.batch_first);
+    ru_json_i64(j, "batch_max", a->model.batch_max);
+    ru_json_i64(j, "local_min", a->model.local_min);
+    ru_json_i64(j, "local_max", a->model.local_max);
+    ru_json_i64(j, "batch", a->model.batch);
+    ru_json_open(j, "perf", '[');
+    for (uint32_t k = 0; f->overlap >= 1 && k < RU_ARRAY_LEN(perf); k++) {
+        ru_json_f64(j, NULL, perf[k]);
+    }
+    ru_json_close(j);
+    ru_json_f64(j, "sqr", a->model.sqr);
+    ru_json_f64(j, "var", a->model.var);
+    put_ns(j, "age", a->age_s);
+    ru_json_f64(j, "service", a->service_s);
+    ru_json_i64(j, "restarts", a->restarts);
+    ru_json_open(j, "now", '[');
+    for (uint32_t k = 0; k < a->n_now; k++) {
+        for (uint32_t i = 0; i < a->now[k].devices; i++) {
+            ru_json_i64(j, NULL, a->now[k].node);
+        }
+    }
+    ru_json_close(j);
+    ru_json_close(j);
+}
+
+/* What is asked, as plan/fleet/alloc_policy.c reads it. */
+static void put_question(const planner *p, const uint32_t *numbers, const ru_alloc_in *in)
+{
+    ru_json j = ru_json_into(p->b->asks);
+    ru_json_open(&j, NULL, '{');
+    ru_json_open(&j, "nodes", '[');
+    for (uint32_t k = 0; k < in->n_nodes; k++) {
+        ru_json_i64(&j, NULL, in->devices[k]);
+    }
+    ru_json_close(&j);
+    ru_json_open(&j, "jobs", '[');
+    for (uint32_t i = 0; i < in->n_jobs; i++) {
+        put_job(p, numbers[i], &in->jobs[i], &j);
+    }
+    ru_json_close(&j);
+    ru_json_f64(&j, "power", in->power);
+    put_ns(&j, "restart", in->restart_s);
+    put_ns(&j, "hold", in->hold_s);
+    ru_json_f64(&j, "decay", in->decay);
+    ru_json_f64(&j, "decay_service", in->decay_s);
+    ru_json_f64(&j, "rush", in->rush);
+    ru_json_i64(&j, "spread_max", in->spread_max);
+    ru_json_i64(&j, "nodes_min", in->nodes_min);
+    ru_json_i64(&j, "nodes_max", in->nodes_max);
+    ru_json_i64(&j, "seed", (int64_t)in->seed);
+    ru_json_close(&j);
+    ru_text_put(p->b->asks, "\n");
+}
+
 /* The jobs of one priority, by their numbers, on what is left. */
 static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_err *err)
 {
@@ -107,6 +189,7 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_e
     for (uint32_t i = 0; i < n; i++) {
         const ru_book_job *j = ru_book_job_at(p->b, numbers[i]);
         ru_sched_facts(&p->b->sched, j->slot, &jobs[i]);
+        jobs[i].age_s = seconds(p->b->sched.now.ns - p->b->sched.jobs[j->slot].arrived.ns);
         jobs[i].replicas_max = p->most[j->slot];
         jobs[i].replicas_min = j->min < p->most[j->slot] ? j->min : p->most[j->slot];
         jobs[i].replicas = p->most[j->slot];
@@ -116,13 +199,14 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_e
                 .batch_first = 1, .batch_max = any_batch, .local_min = 1, .local_max = any_batch};
         }
     }
+    const double lost_s = p->b->pause_s > 0 ? p->b->pause_s : pause_s;
     const ru_alloc_in in = {.jobs = jobs,
                             .n_jobs = n,
                             .devices = p->left,
                             .n_nodes = p->b->n_nodes,
                             .power = -1,
-                            .restart_s = p->b->pause_s > 0 ? p->b->pause_s : pause_s,
-                            .hold_s = hold_s,
+                            .restart_s = seconds((int64_t)(1e9 * lost_s + 0.5)),
+                            .hold_s = seconds(hold_ns),
                             .spread_max = RU_BOOK_SPREAD_MAX,
                             .nodes_min = 1,
                             .nodes_max = p->b->n_nodes,
@@ -133,6 +217,9 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_e
         RU_TRY(ru_plan_alloc(&in, p->scratch, p->scratch, &plan, err));
     }
     RU_TRY(ru_plan_alloc_check(&in, &plan, p->scratch, err));
+    if (p->b->asks != NULL) {
+        put_question(p, numbers, &in);
+    }
     ru_alloc_part *all = RU_NEW(p->scratch, ru_alloc_part, plan.n_parts + 1);
     if (all == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory to plan %u jobs", n);

@@ -3,9 +3,11 @@
 #include "cluster/book.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
+#include "plan/row/policy.h"
 #include "test/test.h"
 
 enum { EVENTS = 1500, JOBS = 40, NODES = 4 };
@@ -63,6 +65,51 @@ static void node(life *l, uint32_t k, uint32_t slots)
     must(l, (ru_journal_event){.kind = RU_BOOK_NODE, .node = k, .a = slots, .text = name});
 }
 
+/* Workers that a plan of these events gives a job. */
+static uint32_t given(const life *l, const ru_journal_event *events, uint32_t n, uint32_t number)
+{
+    const ru_book_job *j = ru_book_job_at(&l->b, number);
+    uint32_t sum = ru_book_place(&l->b, j)->replicas;
+    for (uint32_t k = 0; k < n; k++) {
+        if (events[k].job == number) {
+            sum = 0;
+            for (const char *at = events[k].text; (at = strchr(at, ':')) != NULL; at++) {
+                sum += (uint32_t)strtoul(at + 1, NULL, 10);
+            }
+        }
+    }
+    return sum;
+}
+
+/* What a round asked, asked again as the file of the policy: the same workers for each job. */
+static void ask_again(life *l, const char *asks, const ru_journal_event *events, uint32_t n)
+{
+    ru_arena a;
+    ru_err err = {0};
+    ru_str rest = ru_str_c(asks), line;
+    ru_arena_init(&a, 0);
+    while (ru_str_next(&rest, '\n', &line) && line.n > 0) {
+        const ru_policy *p = &ru_policy_alloc;
+        const ru_policy_tools tools = {&a, &a, NULL};
+        ru_alloc_plan again;
+        ru_conf *c;
+        void *in = ru_arena_zalloc(&a, p->in->size_bytes, 64);
+        assert_ok(ru_conf_new(p->in, &a, &c, &err), err);
+        assert_ok(ru_conf_add_json(c, "asks", line.p, line.n, &err), err);
+        assert_ok(ru_conf_apply(c, in, &err), err);
+        assert_ok(p->plan(in, &tools, &again, &err), err);
+        const char *at = line.p;
+        for (uint32_t i = 0; i < again.n_jobs; i++) {
+            at = strstr(at, "{\"name\":\"");
+            assert_non_null(at);
+            at += strlen("{\"name\":\"");
+            uint32_t number = (uint32_t)strtoul(at, NULL, 10);
+            assert_int_equal(again.jobs[i].replicas, given(l, events, n, number));
+        }
+    }
+    ru_arena_fini(&a);
+}
+
 static void plan(life *l)
 {
     ru_journal_event *events;
@@ -70,8 +117,12 @@ static void plan(life *l)
     ru_err err = {0};
     ru_arena scratch;
     ru_arena_init(&scratch, 0);
+    ru_text asks = ru_text_arena(&scratch);
     const ru_goodput_model *models = RU_NEW(&scratch, ru_goodput_model, JOBS);
+    l->b.asks = &asks;
     assert_ok(ru_book_plan(&l->b, models, &scratch, &events, &n, &err), err);
+    l->b.asks = NULL;
+    ask_again(l, asks.p, events, n);
     for (uint32_t k = 0; k < n; k++) {
         must(l, events[k]);
     }

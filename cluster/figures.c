@@ -17,7 +17,7 @@ static double number(const json_t *o, const char *key, double otherwise)
 }
 
 /* Without room the configuration with the fewest steps is forgotten. */
-static void add(ru_figures *f, uint32_t nodes, uint32_t local, double step_s)
+static void add(ru_cluster_figures *f, uint32_t nodes, uint32_t local, double step_s)
 {
     uint32_t k = 0, least = 0;
     nodes = nodes < 1 ? 1 : nodes < f->workers ? nodes : f->workers;
@@ -44,7 +44,7 @@ static void add(ru_figures *f, uint32_t nodes, uint32_t local, double step_s)
 }
 
 /* The first step with other workers takes as much longer as their change took. */
-static void on_change(ru_figures *f, double step_s)
+static void on_change(ru_cluster_figures *f, double step_s)
 {
     if (f->step_s > 0 && f->since >= WARM) {
         f->paused_s += fmax(step_s - f->step_s, 0);
@@ -54,13 +54,13 @@ static void on_change(ru_figures *f, double step_s)
 }
 
 /* What each worker computes of the step: its batch shows in the speed, where it adapts. */
-static uint32_t local_of(const ru_figures *f, double samples)
+static uint32_t local_of(const ru_cluster_figures *f, double samples)
 {
     double batch = f->batch_max > 0 && samples >= 1 && samples < 1e9 ? samples : f->batch;
     return (uint32_t)((batch + 0.5) / f->workers + (1 - 1.0 / f->workers));
 }
 
-static void on_step(ru_figures *f, const json_t *o, uint32_t nodes)
+static void on_step(ru_cluster_figures *f, const json_t *o, uint32_t nodes)
 {
     double workers = number(o, "workers", 1);
     uint32_t n = workers >= 1 && workers <= 1024 ? (uint32_t)workers : 1;
@@ -80,7 +80,7 @@ static void on_step(ru_figures *f, const json_t *o, uint32_t nodes)
     }
 }
 
-static void on_line(ru_figures *f, const char *line, int64_t n, uint32_t nodes)
+static void on_line(ru_cluster_figures *f, const char *line, int64_t n, uint32_t nodes)
 {
     json_t *o = json_loadb(line, (size_t)n, 0, NULL);
     const char *schema = json_string_value(json_object_get(o, "schema"));
@@ -98,7 +98,7 @@ static void on_line(ru_figures *f, const char *line, int64_t n, uint32_t nodes)
     json_decref(o);
 }
 
-static ru_status read_on(ru_figures *f, const char *out, uint32_t nodes, ru_arena *scratch,
+static ru_status read_on(ru_cluster_figures *f, const char *out, uint32_t nodes, ru_arena *scratch,
                          ru_err *err)
 {
     const char *path = ru_path_join(scratch, out, "metrics.jsonl");
@@ -128,7 +128,7 @@ static ru_status read_on(ru_figures *f, const char *out, uint32_t nodes, ru_aren
     return RU_OK;
 }
 
-void ru_figures_look(ru_figures *f, const char *out, uint32_t nodes)
+void ru_figures_look(ru_cluster_figures *f, const char *out, uint32_t nodes)
 {
     ru_arena scratch;
     ru_err err;
@@ -137,7 +137,7 @@ void ru_figures_look(ru_figures *f, const char *out, uint32_t nodes)
     ru_arena_fini(&scratch);
 }
 
-void ru_figures_model(const ru_figures *f, ru_goodput_model *into)
+void ru_figures_model(const ru_cluster_figures *f, ru_goodput_model *into)
 {
     ru_perf_sample samples[RU_FIGURES_SAMPLES];
     ru_arena scratch;

@@ -9,7 +9,7 @@
 
 enum { RU_FIGURES_SAMPLES = 16 };
 
-typedef struct ru_figures {
+typedef struct ru_cluster_figures {
     int64_t at_bytes; /* of OUT/metrics.jsonl */
     int64_t step;
     double loss, samples_per_s;    /* of the last step */
@@ -26,13 +26,13 @@ typedef struct ru_figures {
         double steps, step_s, pass_s; /* sums over that many steps */
     } seen[RU_FIGURES_SAMPLES];
     uint32_t n;
-} ru_figures;
+} ru_cluster_figures;
 
 /* Read on. `nodes`: on which the job runs now. Cost: at most 256 KiB a call; what is further behind
  * is left out. A file that is not there yet is fine. */
-void ru_figures_look(ru_figures *f, const char *out, uint32_t nodes);
+void ru_figures_look(ru_cluster_figures *f, const char *out, uint32_t nodes);
 /* The job's goodput as measured, with the batch that it has or with those to which it may adapt;
  * perf.overlap 0: too little is known. */
-void ru_figures_model(const ru_figures *f, ru_goodput_model *into);
+void ru_figures_model(const ru_cluster_figures *f, ru_goodput_model *into);
 
 #endif

@@ -14,7 +14,7 @@ static void steps_become_a_model(void **state)
     (void)state;
     char dir[] = "/tmp/rubato-figures-XXXXXX", path[64];
     static const uint32_t workers[] = {1, 2, 4};
-    ru_figures f = {0};
+    ru_cluster_figures f = {0};
     ru_goodput_model m;
     ru_err err;
     assert_non_null(mkdtemp(dir));
@@ -68,7 +68,7 @@ static void batches_that_adapt_are_seen(void **state)
 {
     (void)state;
     char dir[] = "/tmp/rubato-figures-XXXXXX", path[64];
-    ru_figures f = {0};
+    ru_cluster_figures f = {0};
     ru_goodput_model m;
     ru_err err;
     assert_non_null(mkdtemp(dir));
@@ -114,7 +114,7 @@ static void the_newest_batches_are_seen(void **state)
     (void)state;
     enum { MANY = RU_FIGURES_SAMPLES + 4 };
     char dir[] = "/tmp/rubato-figures-XXXXXX", path[64];
-    ru_figures f = {0};
+    ru_cluster_figures f = {0};
     ru_err err;
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/metrics.jsonl", dir);

@@ -183,7 +183,7 @@ static void tell_all(rui_scheduler *s, ru_time now)
 /* -- rounds --------------------------------------------------------------------------------------
  */
 
-const ru_figures *rui_scheduler_figures(rui_scheduler *s, const ru_book_job *j)
+const ru_cluster_figures *rui_scheduler_figures(rui_scheduler *s, const ru_book_job *j)
 {
     const ru_sched_job *p = ru_book_place(&s->book, j);
     RU_CHECK(p != NULL);
@@ -221,26 +221,31 @@ static ru_goodput_model *models_of(rui_scheduler *s, ru_arena *scratch)
     return models;
 }
 
+/* What it asked stays until the next one: for `rubato capture`. */
 static void plan(rui_scheduler *s)
 {
-    ru_arena scratch;
     ru_journal_event *events;
     uint32_t n;
     ru_err err;
     const ru_time begun = ru_clock_now();
     s->plan_due = false;
-    ru_arena_init(&scratch, 0);
-    const ru_goodput_model *models = models_of(s, &scratch);
+    ru_arena_fini(&s->round);
+    ru_arena_init(&s->round, 0);
+    ru_text asks = ru_text_arena(&s->round);
+    const ru_goodput_model *models = models_of(s, &s->round);
     s->book.pause_s = pause_of(s);
+    s->book.asks = &asks;
     ru_status st = models == NULL ? RU_FAIL(&err, RU_E_MEM, "no memory to plan")
-                                  : ru_book_plan(&s->book, models, &scratch, &events, &n, &err);
+                                  : ru_book_plan(&s->book, models, &s->round, &events, &n, &err);
+    s->book.asks = NULL;
+    s->questions = st == RU_OK && !asks.cut ? asks.p : "";
+    s->planned_wall_ns = ru_clock_wall_ns();
     if (st == RU_OK && n > 0) {
         st = rui_scheduler_append(s, events, n, &err);
     }
     if (st != RU_OK) {
         ru_log(RU_LOG_ERROR, "cluster", "plan", "%s", err.text);
     }
-    ru_arena_fini(&scratch);
     s->planned = ru_clock_now();
     s->gap_ns = 4 * ru_time_since(s->planned, begun); /* people and agents come first */
 }
@@ -417,6 +422,8 @@ ru_status ru_scheduler_run(const ru_scheduler_options *opt, ru_arena *arena, ru_
     for (uint32_t k = 0; k < RU_BOOK_NODES_MAX; k++) {
         ru_arena_init(&s->live[k].arena, 0);
     }
+    ru_arena_init(&s->round, 0);
+    s->questions = "";
     ru_self_stop_watch();
     ru_status st = ru_loop_open(&s->loop, err);
     st = st == RU_OK ? run(s, err) : st;
@@ -442,5 +449,6 @@ ru_status ru_scheduler_run(const ru_scheduler_options *opt, ru_arena *arena, ru_
     for (uint32_t k = 0; k < RU_BOOK_NODES_MAX; k++) {
         ru_arena_fini(&s->live[k].arena);
     }
+    ru_arena_fini(&s->round);
     return st;
 }

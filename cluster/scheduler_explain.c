@@ -86,7 +86,7 @@ static void put_has(const rui_scheduler *s, const ru_book_job *j, const ru_sched
 }
 
 /* Steps as measured beside what the plan expects of them. */
-static ru_status put_steps(const ru_figures *f, ru_arena *arena, ru_text *t, ru_err *err)
+static ru_status put_steps(const ru_cluster_figures *f, ru_arena *arena, ru_text *t, ru_err *err)
 {
     ru_goodput_model m;
     ru_figures_model(f, &m);
@@ -141,7 +141,7 @@ ru_status rui_scheduler_explain(rui_scheduler *s, const ru_book_job *j, ru_arena
         put_has(s, j, p, t);
     }
     rui_market_explain(s, j, t);
-    const ru_figures *f = rui_scheduler_figures(s, j);
+    const ru_cluster_figures *f = rui_scheduler_figures(s, j);
     if (f->step > 0) {
         ru_text_putf(t, "step %lld, loss %.4g, %.4g samples/s on %u workers\n", (long long)f->step,
                      f->loss, f->samples_per_s, f->workers);
@@ -170,7 +170,7 @@ void rui_scheduler_top(rui_scheduler *s, ru_table *t)
         if (j == NULL || j->state != RU_BOOK_RUNS) {
             continue;
         }
-        const ru_figures *f = rui_scheduler_figures(s, j);
+        const ru_cluster_figures *f = rui_scheduler_figures(s, j);
         ru_table_i64(t, s->book.of[slot]);
         ru_table_i64(t, f->workers);
         ru_table_i64(t, f->step);

@@ -1,7 +1,7 @@
 /* What people ask the scheduler: texts for terminals, JSON for those who accept it.
  *
  *   POST /jobs                      {"name", "min", "max", "priority", "yaml"} -> the job's number
- *   GET  /jobs, /top, /nodes, /metrics, /audit
+ *   GET  /jobs, /top, /nodes, /metrics, /audit, /world
  *   GET  /jobs/N/explain            why it waits, or has what it has
  *   GET  /jobs/N/log/OFFSET         bytes of the run's log from there on
  *   POST /jobs/N/cancel, /jobs/N/scale {"min", "max"}, /nodes/NAME/drain, /nodes/NAME/resume, /down
@@ -556,6 +556,13 @@ static ru_status route(asked *q, ru_err *err)
         ru_text t = ru_text_arena(q->arena);
         rui_scheduler_metrics(q->s, &t);
         answer(q, "text/plain; version=0.0.4; charset=utf-8", &t);
+        return RU_OK;
+    }
+    if (is(q, 0, "world") && q->n_parts == 1) {
+        ru_text t = ru_text_arena(q->arena);
+        RU_TRY(need_admin(q, err));
+        RU_TRY(rui_scheduler_world(q->s, q->arena, &t, err));
+        answer(q, "application/json", &t);
         return RU_OK;
     }
     if (is(q, 0, "audit") && q->n_parts == 1) {

@@ -39,7 +39,7 @@ typedef struct rui_scheduler {
     uint64_t prepared[RU_BOOK_LIVE_MAX]; /* by slot: job and generation whose folder is ready */
     struct {
         uint32_t job;
-        ru_figures is;
+        ru_cluster_figures is;
     } * figures;               /* [RU_BOOK_LIVE_MAX] by slot */
     struct rui_commit *commit; /* scheduler_http.c; NULL: none yet */
     uint64_t number;           /* of orders */
@@ -52,7 +52,10 @@ typedef struct rui_scheduler {
     struct ru_slurm *slurm;             /* NULL: none */
     bool seat_goes[RU_SLURM_SEATS_MAX]; /* it is wanted until no worker is left there */
     ru_time seats_enough;               /* when no seat was too many last */
-    struct rui_spot *spot;              /* scheduler_market.c; NULL: no markets */
+    ru_arena round;                     /* of the last plan */
+    const char *questions;              /* of it: a line of JSON for each, as `alloc` reads it */
+    int64_t planned_wall_ns;
+    struct rui_spot *spot; /* scheduler_market.c; NULL: no markets */
 } rui_scheduler;
 
 /* Make events durable and fold them. Errors: those of the journal; nothing changed then. */
@@ -88,7 +91,12 @@ uint32_t rui_market_more(const rui_scheduler *s, uint32_t nodes);
 bool rui_market_goes(const rui_scheduler *s, const char *node);
 /* What a job has there and what that costs. */
 void rui_market_explain(const rui_scheduler *s, const ru_book_job *j, ru_text *t);
+/* What the policy `bid` was asked last, as JSON, and when; NULL: nothing yet. */
+const char *rui_market_question(const rui_scheduler *s, int64_t *wall_ns);
 void rui_market_close(rui_scheduler *s);
+/* scheduler_world.c: a world file of the cluster. Errors: RU_E_MEM, RU_E_LIMIT. */
+RU_MUST_USE ru_status rui_scheduler_world(rui_scheduler *s, ru_arena *arena, ru_text *t,
+                                          ru_err *err);
 
 /* Events that follow from what agents say: ends and failures of jobs. */
 void rui_scheduler_judge(rui_scheduler *s);
@@ -102,7 +110,7 @@ uint32_t rui_scheduler_alive(const rui_scheduler *s, const ru_book_job *j, uint3
 /* Why one that ended with a code did: a sentence. */
 const char *rui_scheduler_why(const ru_cluster_proc *p);
 /* What was measured of a living job. */
-const ru_figures *rui_scheduler_figures(rui_scheduler *s, const ru_book_job *j);
+const ru_cluster_figures *rui_scheduler_figures(rui_scheduler *s, const ru_book_job *j);
 /* Does no process of any job live, as far as all nodes have said since their newest orders? */
 bool rui_scheduler_silence(const rui_scheduler *s);
 

@@ -27,6 +27,9 @@ struct rui_spot {
     uint32_t wants, evictions; /* when it was asked last */
     double sigma_sum_ns;
     uint32_t sigmas; /* nodes whose first worker came */
+    ru_arena asked;  /* of `question` */
+    const char *question;
+    int64_t asked_wall_ns;
     seat seats[RU_SPOT_MARKETS_MAX][RU_SPOT_NODES_MAX];
 };
 
@@ -46,6 +49,7 @@ ru_status rui_market_open(rui_scheduler *s, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory for markets");
     }
     m->opt = s->opt->spot;
+    ru_arena_init(&m->asked, 0);
     m->at = ru_clock_now();
     m->at_ns = m->opt->begin_s * 1000000000;
     if (spot->begun) { /* prices did not stand still while no scheduler ran */
@@ -59,6 +63,9 @@ void rui_market_close(rui_scheduler *s)
 {
     for (uint32_t k = 0; s->spot != NULL && k < RU_SPOT_MARKETS_MAX * RU_SPOT_NODES_MAX; k++) {
         ru_process_close(s->spot->seats[k / RU_SPOT_NODES_MAX][k % RU_SPOT_NODES_MAX].p);
+    }
+    if (s->spot != NULL) {
+        ru_arena_fini(&s->spot->asked);
     }
 }
 
@@ -138,7 +145,7 @@ static void measure(rui_scheduler *s, ru_spot_facts *f)
         if (j == NULL || j->state != RU_BOOK_RUNS) {
             continue;
         }
-        const ru_figures *is = rui_scheduler_figures(s, j);
+        const ru_cluster_figures *is = rui_scheduler_figures(s, j);
         uint32_t nodes = ru_book_place(&s->book, j)->n_parts;
         ru_goodput_model model;
         ru_figures_model(is, &model);
@@ -213,6 +220,12 @@ static void ask(rui_scheduler *s, int64_t now_ns, ru_arena *scratch)
         ru_log(RU_LOG_ERROR, "cluster", "market", "%s", err.text);
         return;
     }
+    if (a.input != NULL) {
+        ru_arena_fini(&m->asked);
+        ru_arena_init(&m->asked, 0);
+        m->question = ru_arena_str(&m->asked, a.input);
+        m->asked_wall_ns = ru_clock_wall_ns();
+    }
     if (happen(s, a.events, a.n)) {
         for (uint32_t k = 0; k < a.n; k++) {
             const ru_journal_event *e = &a.events[k];
@@ -246,6 +259,12 @@ static void follow_prices(rui_scheduler *s, ru_time now)
         ask(s, now_ns, &scratch);
         ru_arena_fini(&scratch);
     }
+}
+
+const char *rui_market_question(const rui_scheduler *s, int64_t *wall_ns)
+{
+    *wall_ns = s->spot != NULL ? s->spot->asked_wall_ns : 0;
+    return s->spot != NULL ? s->spot->question : NULL;
 }
 
 /* -- agents --------------------------------------------------------------------------------------

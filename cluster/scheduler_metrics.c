@@ -51,7 +51,7 @@ static void put_nodes(const rui_scheduler *s, ru_text *t)
     }
 }
 
-static double value_of(const ru_figures *f, const ru_book_job *j, uint32_t which)
+static double value_of(const ru_cluster_figures *f, const ru_book_job *j, uint32_t which)
 {
     const double values[] = {f->workers,       (double)f->step, f->loss,
                              f->samples_per_s, f->noise,        j->generation};
@@ -73,7 +73,7 @@ static void put_running(rui_scheduler *s, ru_text *t)
         for (uint32_t slot = 0; slot < s->book.sched.n_jobs; slot++) {
             const ru_book_job *j = ru_book_job_at(&s->book, s->book.of[slot]);
             if (j != NULL && j->state == RU_BOOK_RUNS) {
-                const ru_figures *x = /* its files are read once */
+                const ru_cluster_figures *x = /* its files are read once */
                     f == 0 ? rui_scheduler_figures(s, j) : &s->figures[slot].is;
                 ru_text_putf(t, "rubato_cluster_%s{job=\"%u\"} %.17g\n", of[f].name,
                              s->book.of[slot], value_of(x, j, f));

@@ -64,6 +64,12 @@ waits_for yes audit_has 'evicted: above the bid; .* USD are refunded'
 waits_for 2 field 2 workers
 waits_for yes explain_has 'nodes of markets have cost it [0-9.]* USD, predicted [0-9.]*: [0-9]* % of what all cost'
 [[ $(field 1 generation) == 1 ]] || fail "a job that has a node of the cluster's own was started again"
+# What the last round and the market asked makes the same plans elsewhere.
+"$rubato" capture cl -o world.json || fail "no world file"
+for policy in alloc bid; do
+    id=$(cd / && "$rubato" plan "$work/world.json" $policy --json | sed 's/.*"id":"\([0-9a-f]*\)".*/\1/')
+    [[ -n $id ]] && grep -q "\"policy\":\"$policy\",\"version\":[0-9]*,\"id\":\"$id\"" world.json || fail "$policy: plan '$id' is not in the world file"
+done
 cluster cancel 2 >/dev/null
 cluster scale 1 1 >/dev/null
 waits_for yes none_is_up

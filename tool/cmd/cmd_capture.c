@@ -1,4 +1,4 @@
-/* rubato capture: the world file of a running job. */
+/* rubato capture: the world file of a running job, server or cluster. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,6 +7,7 @@
 #include "host/ask.h"
 #include "launch/launch.h"
 #include "store/world_file.h"
+#include "tool/cluster/cluster.h"
 #include "tool/cmd.h"
 #include "tool/serve/client.h"
 
@@ -15,7 +16,13 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     const char *token, *text = NULL, *at = in->args[0], *out = ru_cmd_text(in, "out");
     int64_t size = 0;
     ru_world w;
-    if (strncmp(at, "http", 4) == 0 && rui_served_is_address(at)) {
+    const char *journal = ru_path_join(in->arena, at, "journal");
+    if (journal != NULL && ru_path_is_file(journal)) {
+        const rui_cluster_ask ask = {.folder = at, .path = "/world"};
+        char *got = NULL;
+        RU_TRY(rui_cluster_asked(&ask, in->arena, &got, &size, err));
+        text = got;
+    } else if (strncmp(at, "http", 4) == 0 && rui_served_is_address(at)) {
         char *got = NULL;
         RU_TRY(rui_served_get(at, "/v2/rubato/world", in->arena, &got, &size, err));
         text = got;
@@ -46,20 +53,24 @@ static const ru_example examples[] = {
     {"rubato capture 10.0.0.5:4000 --token-file runs/digits-1/token > world.json",
      "save facts and plans of a running job"},
     {"rubato capture http://127.0.0.1:8000 -o world.json", "those of a server of models"},
+    {"rubato capture /srv/rubato -o world.json && rubato plan world.json alloc",
+     "those of a cluster; make the plan of its last round again"},
     {"rubato explain world.json", "show what was decided, and why"},
 };
 
 const ru_cmd rui_cmd_capture = {
     .name = "capture",
-    .summary = "save the world file of a running job or server",
+    .summary = "save the world file of a running job, server or cluster",
     .about =
         "HOST:PORT is the address of any worker of the job. The leader writes the file between two "
         "steps. It describes the machine, the job, all measurements so far, and each plan with its "
         "input. http://HOST:PORT is the address of a server (`rubato serve`; its token in "
         "RUBATO_TOKEN): "
-        "times of its requests, and its choice of batches. `rubato explain`, `rubato plan` and "
+        "times of its requests, and its choice of batches. FOLDER is that of a cluster (`rubato "
+        "cluster`): nodes, jobs, and what its last round and its markets asked the policies alloc "
+        "and bid. `rubato explain`, `rubato plan` and "
         "`rubato sim` read it on any machine.",
-    .args = "HOST:PORT|http://HOST:PORT",
+    .args = "HOST:PORT|http://HOST:PORT|FOLDER",
     .arg_min = 1,
     .arg_max = 1,
     .opts = opts,
