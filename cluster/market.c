@@ -98,6 +98,7 @@ bool ru_market_due(const ru_market_job *j, uint32_t alloc)
 
 uint32_t ru_market_alloc_of(const ru_market_job *j, uint32_t market, uint32_t lease)
 {
+    RU_CHECK(j->n <= RU_MARKET_ALLOCS_MAX);
     for (uint32_t i = 0; i < j->n; i++) {
         if (j->allocs[i].market == market && j->allocs[i].lease == lease) {
             return i;

@@ -78,6 +78,7 @@ static bool is_there(const rui_scheduler *s, uint32_t market, uint32_t lease, ui
     char name[80];
     ru_spot_name(s->spot->opt, market, lease, name);
     *k = ru_book_node_of(&s->book, name);
+    RU_CHECK(*k <= s->book.n_nodes);
     return *k < s->book.n_nodes && (s->book.nodes[*k].slots > 0 || s->live[*k].guest.v != 0);
 }
 
@@ -130,6 +131,7 @@ uint32_t rui_market_more(const rui_scheduler *s, uint32_t nodes)
 /* The part of its speed for each worker that a job gains by as many more on one more node. */
 static double phi_of(const ru_goodput_model *m, uint32_t nodes, uint32_t workers, uint32_t more)
 {
+    RU_CHECK(workers > 0 && nodes <= workers && more > 0);
     double now = ru_goodput_best(m, nodes, workers).goodput;
     double then = ru_goodput_best(m, nodes + 1, workers + more).goodput;
     double phi = now > 0 ? (then - now) * workers / (now * more) : 1;

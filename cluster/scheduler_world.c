@@ -64,6 +64,7 @@ static void put_host(const rui_scheduler *s, uint32_t k, ru_cluster_host *h, ru_
     const ru_book_node *n = &s->book.nodes[k];
     uint32_t market, lease;
     bool rented = n->market > 0 && ru_spot_of(s->opt->spot, n->name, &market, &lease);
+    RU_CHECK(k < s->book.n_nodes);
     *h = (ru_cluster_host){.name = n->name,
                            .cpu = "",
                            .cores = n->slots,

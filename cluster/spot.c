@@ -22,6 +22,7 @@ static const ru_conf_table deal_table =
 
 void ru_spot_name(const ru_spot_options *o, uint32_t market, uint32_t lease, char into[80])
 {
+    RU_CHECK(market < o->n && lease >= 1 && lease <= o->at[market].nodes);
     (void)snprintf(into, 80, "%.64s%u", o->at[market].name, lease);
 }
 
@@ -42,6 +43,7 @@ bool ru_spot_of(const ru_spot_options *o, const char *name, uint32_t *market, ui
 
 double ru_spot_price(const ru_spot_market *m, int64_t now_ns)
 {
+    RU_CHECK(m->prices.n > 0 && now_ns >= 0);
     uint32_t row = ru_prices_row(&m->prices, now_ns / second_ns);
     return m->prices.usd[row == UINT32_MAX ? 0 : row];
 }
@@ -141,6 +143,7 @@ ru_status ru_spot_fold(ru_spot *s, const ru_journal_event *e, ru_err *err)
 
 double ru_spot_cost(const ru_spot *s, int64_t now_ns)
 {
+    RU_CHECK(s->begun || s->job.n == 0);
     double usd = s->begun ? ru_market_cost(&s->job) : 0;
     for (uint32_t i = 0; i < s->job.n; i++) {
         double left = (double)(s->job.allocs[i].hour_end.ns - now_ns) / hour_ns;
@@ -222,6 +225,7 @@ static int64_t evicts_at(const ru_spot *s, const ru_spot_options *o, uint32_t m,
 bool ru_spot_next(const ru_spot *s, const ru_spot_options *o, int64_t until_ns, ru_arena *arena,
                   ru_journal_event *out)
 {
+    RU_CHECK(o->n >= 1 && o->n <= RU_SPOT_MARKETS_MAX);
     if (!s->begun) {
         return price_event(s, o, 0, o->begin_s * second_ns, arena, out);
     }

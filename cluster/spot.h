@@ -19,7 +19,8 @@
 enum {
     RU_SPOT_MARKETS_MAX = 8,
     RU_SPOT_NODES_MAX = 64 /* of a market; of all together RU_SPOT_LEASES_MAX */,
-    RU_SPOT_LEASES_MAX = 200
+    RU_SPOT_LEASES_MAX = 200,
+    RU_SPOT_EVENTS_MAX = RU_MARKET_ALLOCS_MAX + RU_SPOT_LEASES_MAX + RU_SPOT_MARKETS_MAX
 };
 
 typedef struct ru_spot_market {

@@ -42,6 +42,7 @@ bool ru_spot_due(const ru_spot *s, int64_t now_ns)
 static void put_event(asking *q, ru_market_word word, uint32_t market, uint32_t lease,
                       const rui_deal *d)
 {
+    RU_CHECK(q->out->n < RU_SPOT_EVENTS_MAX && market < q->o->n);
     ru_journal_event *e = &q->out->events[q->out->n++];
     *e = (ru_journal_event){
         .node = market, .job = lease, .a = word, .b = q->now_ns, .text = rui_deal_put(d, q->arena)};
@@ -235,10 +236,10 @@ static ru_status ask_policy(asking *q, ru_err *err)
 ru_status ru_spot_ask(const ru_spot *s, const ru_spot_options *o, const ru_spot_facts *f,
                       int64_t now_ns, ru_arena *arena, ru_spot_answer *out, ru_err *err)
 {
-    enum { EVENTS_MAX = RU_MARKET_ALLOCS_MAX + RU_SPOT_LEASES_MAX + RU_SPOT_MARKETS_MAX };
+    RU_CHECK(now_ns >= s->job.now.ns && f->work > 0 && f->phi > 0 && f->phi <= 1);
     asking *q = RU_NEW(arena, asking, 1);
     memset(out, 0, sizeof *out);
-    out->events = RU_NEW(arena, ru_journal_event, EVENTS_MAX);
+    out->events = RU_NEW(arena, ru_journal_event, RU_SPOT_EVENTS_MAX);
     if (q == NULL || out->events == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory to ask about %u markets", o->n);
     }

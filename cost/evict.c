@@ -58,6 +58,7 @@ ru_status ru_prices_drawn(double usd, double per_hour, int64_t from_s, uint64_t 
 {
     enum { TIMES_MAX = 500000 };
     const double hours = 87600;
+    RU_CHECK(usd > 0 && per_hour >= 0 && from_s >= 0);
     double times = fmin(per_hour * hours * 1.1 + 100, TIMES_MAX), at_h = 0;
     uint32_t n = 1;
     int64_t *at_s = RU_NEW(arena, int64_t, 2 * (int64_t)times + 1);
