@@ -1,9 +1,16 @@
-/* Convolutions over three axes of one channel each, which oneDNN computes as products of one row:
- * channel after channel, row-major. */
+/* Convolutions of one channel each, channel after channel, row-major: over three axes, which oneDNN
+ * computes as products of one row, and over two where the image stands row-major, which oneDNN
+ * would reorder into blocks of channels and back. */
 #include "exec/cpu/low/conv.h"
 #include "exec/cpu/lower/lower_kern.h"
 
-enum { AXES = 3, WORK_MAX = 4 << 20 }; /* floats */
+enum {
+    AXES = 3,
+    WORK_MAX = 4 << 20, /* floats */
+    FLAT_MAX = 1 << 17, /* of an image of two axes: stays near */
+    FLAT_ROW = 8,       /* shorter rows fill too little of a vector */
+    FLAT_TAPS = 25,     /* more cost more than reorders do */
+};
 
 typedef struct depth_state {
     const ru_kern *k;
@@ -32,7 +39,8 @@ static void depth_part(const void *state, void *const *bufs, int64_t begin, int6
 static ru_status depth_run(void *state, void *const *bufs, const rui_run *run)
 {
     const depth_state *s = state;
-    rui_kern_for_own(run, depth_part, s, bufs, s->n * s->channels * s->each, 1, bufs[D_WORK],
+    rui_kern_for_own(run, depth_part, s, bufs, s->n * s->channels * s->each,
+                     rui_kern_grain(s->d.out[0] * s->d.out[1] * s->d.out[2]), bufs[D_WORK],
                      s->work * (int64_t)sizeof(float));
     return RU_OK;
 }
@@ -40,26 +48,34 @@ static ru_status depth_run(void *state, void *const *bufs, const rui_run *run)
 /* Room for the image with all its padding, and for what the last windows reach. False: too much. */
 static bool plan(ru_kern_depth *d, const rui_window *w)
 {
-    int64_t left = WORK_MAX;
+    int64_t left = w->nsp == AXES ? WORK_MAX : FLAT_MAX;
     for (int k = 0; k < AXES; k++) {
-        int64_t dilation = w->dilate[k] + 1;
-        int64_t reach = (w->out[k] - 1) * w->stride[k] + (w->kernel[k] - 1) * dilation + 1;
-        d->in[k] = w->in[k];
-        d->out[k] = w->out[k];
-        d->kernel[k] = w->kernel[k];
-        d->stride[k] = w->stride[k];
+        int at = k - (AXES - w->nsp); /* < 0: an axis of one */
+        int64_t dilation = at < 0 ? 1 : w->dilate[at] + 1;
+        d->in[k] = at < 0 ? 1 : w->in[at];
+        d->out[k] = at < 0 ? 1 : w->out[at];
+        d->kernel[k] = at < 0 ? 1 : w->kernel[at];
+        d->stride[k] = at < 0 ? 1 : w->stride[at];
         d->dilation[k] = dilation;
-        d->before[k] = w->pad_l[k];
-        d->room[k] = w->in[k] + w->pad_l[k] > reach ? w->in[k] + w->pad_l[k] : reach;
+        d->before[k] = at < 0 ? 0 : w->pad_l[at];
+        int64_t reach = (d->out[k] - 1) * d->stride[k] + (d->kernel[k] - 1) * dilation + 1;
+        int64_t inside = d->in[k] + d->before[k];
+        d->room[k] = inside > reach ? inside : reach;
         left /= d->room[k];
     }
     return left > 0;
 }
 
-static bool pays(const rui_window *w)
+static bool pays(rui_low *lo, const ru_node *n, const rui_window *w)
 {
-    return w->nsp == AXES && w->groups > 1 && w->ci == w->groups && w->stride[2] == 1 &&
-           w->pad_l[0] >= 0 && w->pad_l[1] >= 0 && w->pad_l[2] >= 0;
+    bool flat = w->nsp == 2 && w->out[1] >= FLAT_ROW && w->kernel[0] * w->kernel[1] <= FLAT_TAPS &&
+                rui_standing(lo, n->in[0])->plain;
+    bool padded = true;
+    for (int k = 0; k < w->nsp; k++) {
+        padded = padded && w->pad_l[k] >= 0;
+    }
+    return (w->nsp == AXES || flat) && w->groups > 1 && w->ci == w->groups &&
+           w->stride[w->nsp - 1] == 1 && padded;
 }
 
 ru_status rui_lower_kern_depth(rui_low *lo, const ru_node *n, ru_err *err)
@@ -67,7 +83,7 @@ ru_status rui_lower_kern_depth(rui_low *lo, const ru_node *n, ru_err *err)
     (void)err;
     rui_window w;
     if (!rui_inference(lo) || ru_type_count(rui_type(lo, n->out[0])) <= 0 ||
-        !rui_conv_plain(lo, n, false, &w) || !pays(&w)) {
+        !rui_conv_plain(lo, n, false, &w) || !pays(lo, n, &w)) {
         return RU_E_UNSUPPORTED;
     }
     depth_state made = {.k = ru_kern_best(), .n = w.n, .channels = w.ci, .each = w.co / w.groups};

@@ -22,7 +22,8 @@ typedef struct scatter_state {
     bool zero;     /* a gradient: the result begins as zeros */
     bool elements; /* else tuples */
     bool picks;
-    bool last; /* elements along the last axis: a row of updates goes to no row */
+    bool last;      /* elements along the last axis: a row of updates goes to no row */
+    bool all_lines; /* ... and each line of the result has a row of them */
     int64_t
         unit; /* elements of the result that one row of updates may reach, at a multiple of it */
 } scatter_state;
@@ -208,6 +209,60 @@ static void put_lines(const void *state, void *const *bufs, int64_t begin, int64
     }
 }
 
+/* The elements of one line by their places in it: y[place] = x[j]. */
+#define PUT_LINE(type, index_type)                                           \
+    do {                                                                     \
+        const index_type *at = (const index_type *)bufs[B_INDEX] + from;     \
+        const type *x = (const type *)bufs[B_UPDATES] + from;                \
+        type *y = (type *)bufs[B_Y] + base;                                  \
+        for (int64_t j = 0; j < cols; j++) {                                 \
+            int64_t v = at[j] < 0 ? (int64_t)at[j] + limit : (int64_t)at[j]; \
+            if ((uint64_t)v < (uint64_t)limit) {                             \
+                y[v] = x[j];                                                 \
+            } else {                                                         \
+                note->bad = note->bad < 0 ? from + j : note->bad;            \
+            }                                                                \
+        }                                                                    \
+    } while (0)
+
+static void put_line(const scatter_state *s, void *const *bufs, int64_t r, rui_index_note *note)
+{
+    const rui_index *k = &s->at;
+    int64_t cols = k->cols, from = r * cols, limit = k->limit[k->axis], base = rui_index_row(k, r);
+    bool wide = k->it == RU_I64;
+    if (k->bytes == 4 && wide) {
+        PUT_LINE(uint32_t, int64_t);
+    } else if (k->bytes == 4) {
+        PUT_LINE(uint32_t, int32_t);
+    } else if (k->bytes == 8 && wide) {
+        PUT_LINE(uint64_t, int64_t);
+    } else if (k->bytes == 8) {
+        PUT_LINE(uint64_t, int32_t);
+    } else if (k->bytes == 2 && wide) {
+        PUT_LINE(uint16_t, int64_t);
+    } else if (k->bytes == 2) {
+        PUT_LINE(uint16_t, int32_t);
+    } else if (wide) {
+        PUT_LINE(uint8_t, int64_t);
+    } else {
+        PUT_LINE(uint8_t, int32_t);
+    }
+}
+
+/* Each line is begun, checked and put at one go; `own`: the notes of a thread. */
+static void put_whole_lines(const void *state, void *const *bufs, int64_t begin, int64_t end,
+                            void *own)
+{
+    const scatter_state *s = state;
+    int64_t limit = s->at.limit[s->at.axis];
+    for (int64_t r = begin; r < end; r++) {
+        if (s->all_lines) {
+            begin_part(s, bufs, r * limit, (r + 1) * limit);
+        }
+        put_line(s, bufs, r, own);
+    }
+}
+
 /* -- runs ----------------------------------------------------------------------------------------
  */
 
@@ -241,6 +296,14 @@ static ru_status scatter_run(void *state, void *const *bufs, const rui_run *run)
     }
     int64_t uneven = 0;
     rui_index_note *notes = rui_index_notes(bufs[B_NOTES], NOTES, run);
+    if (s->last && s->how == RU_KERN_PUT && (s->at.rows > 1 || ru_pool_threads(run->pool) == 1)) {
+        if (!s->all_lines) {
+            rui_kern_for(run, begin_all, s, bufs, s->at.total, rui_kern_grain(1));
+        }
+        rui_kern_for_own(run, put_whole_lines, s, bufs, s->at.rows, rui_kern_grain(s->at.cols),
+                         notes, NOTES * (int64_t)sizeof *notes);
+        return rui_index_judge(&s->at, true, bufs[B_INDEX], notes, NOTES, run, &uneven);
+    }
     rui_kern_for_own(run, find_rows, s, bufs, s->at.rows,
                      rui_kern_grain(s->elements ? s->at.cols : s->at.depth), notes,
                      NOTES * (int64_t)sizeof *notes);
@@ -279,6 +342,7 @@ static bool plan(rui_low *lo, const ru_node *n, scatter_state *s)
     }
     s->k = ru_kern_best();
     s->last = s->elements && s->at.axis + 1 == s->at.rank;
+    s->all_lines = s->last && s->at.rows * s->at.limit[s->at.axis] == s->at.total;
     s->unit = s->last ? 1 : s->elements ? s->at.limit[s->at.rank - 1] : s->at.cols;
     s->unit = s->unit < 1 ? 1 : s->unit;
     return true;

@@ -153,6 +153,10 @@ static const scatter_case scatter_cases[] = {
     {RU_OP_ScatterElements, "add", false, 2, {40, 9}, {30, 500}, {30, 500}, 1},
     {RU_OP_ScatterElements, "add", false, 1, {9}, {9000}, {9000}, 0},
     {RU_OP_ScatterElements, "add", true, 1, {9}, {9000}, {9000}, 0},
+    {RU_OP_ScatterElements, "none", false, 2, {40, 9}, {30, 500}, {30, 500}, 1},
+    {RU_OP_ScatterElements, "none", false, 2, {40, 9}, {40, 500}, {40, 500}, 1},
+    {RU_OP_ScatterElements, "none", true, 3, {3, 20, 7}, {3, 20, 90}, {3, 20, 90}, 2},
+    {RU_OP_ScatterElements, "none", false, 1, {9}, {9000}, {9000}, 0},
 };
 
 static ru_value_id scatter_of(net *t, const scatter_case *c)
