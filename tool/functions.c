@@ -7,13 +7,24 @@
 #include "fleet/functions.h"
 #include "fleet/shards.h"
 
-static ru_status check(ru_cmd_in *in, ru_err *err)
+ru_status rui_check_functions(ru_cmd_in *in, ru_err *err)
 {
+    static const char *const own[] = {"function-name", "sign",        "memory",   "life",  "store",
+                                      "store-listen",  "store-reach", "deadline", "budget"};
     static const char *const others[] = {
         "hosts",      "nnodes",       "nproc-per-node", "rdzv-endpoint", "master-addr",
         "standalone", "listen",       "weights",        "beside",        "find-lr",
         "sockets",    "equal-shares", "resume-from",    "tier"};
     const char *at = ru_cmd_text(in, "functions");
+    for (uint32_t k = 0; at == NULL && k < RU_ARRAY_LEN(own); k++) {
+        if (ru_cmd_given(in, own[k])) {
+            return RU_FAIL(err, RU_E_USAGE, "--%s goes with --functions; add it or leave this out",
+                           own[k]);
+        }
+    }
+    if (at == NULL) {
+        return RU_OK;
+    }
     for (uint32_t k = 0; k < RU_ARRAY_LEN(others); k++) {
         if (ru_cmd_given(in, others[k])) {
             return RU_FAIL(err, RU_E_USAGE,
@@ -94,10 +105,15 @@ static ru_status read_scale(ru_cmd_in *in, uint32_t workers_min, uint32_t worker
                          "what it is made: --deadline 2h or --budget 3usd");
 }
 
-ru_status rui_train_functions(ru_cmd_in *in, const ru_train_options *to, uint32_t workers_min,
-                              uint32_t workers_max, ru_err *err)
+ru_status rui_train_functions(ru_cmd_in *in, const ru_train_options *to, const ru_hosts_plan *plan,
+                              ru_err *err)
 {
-    RU_TRY(check(in, err));
+    if (plan->is_worker) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--functions needs one process, but this one is a worker of several, by "
+                       "what its environment says (%s)",
+                       plan->line);
+    }
     const char *at = ru_cmd_text(in, "functions");
     const char *self = ru_process_beside(in->arena, "rubato", "tool");
     if (self == NULL) {
@@ -113,7 +129,7 @@ ru_status rui_train_functions(ru_cmd_in *in, const ru_train_options *to, uint32_
         .listen = ru_cmd_text(in, "store-listen"),
         .reach = ru_cmd_text(in, "store-reach"),
     };
-    RU_TRY(read_scale(in, workers_min, workers_max, &o.scale, err));
+    RU_TRY(read_scale(in, plan->workers_min, plan->workers_max, &o.scale, err));
     ru_train_result result;
     ru_self_stop_watch();
     ru_status st = ru_functions_train(&o, in->arena, &result, err);

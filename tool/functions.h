@@ -4,6 +4,7 @@
 #ifndef RU_TOOL_FUNCTIONS_H
 #define RU_TOOL_FUNCTIONS_H
 
+#include "launch/hosts.h"
 #include "tool/cmd.h"
 #include "train/driver/trainer.h"
 
@@ -43,8 +44,10 @@
                "with --functions URL: address under which functions reach the own store "          \
                "(default: where it listens)")
 
+/* Errors: RU_E_USAGE for options that need --functions, or do not go with it. */
+RU_MUST_USE ru_status rui_check_functions(ru_cmd_in *in, ru_err *err);
 /* Errors: RU_E_USAGE for options that do not go with --functions; those of ru_functions_train. */
 RU_MUST_USE ru_status rui_train_functions(ru_cmd_in *in, const ru_train_options *to,
-                                          uint32_t workers_min, uint32_t workers_max, ru_err *err);
+                                          const ru_hosts_plan *plan, ru_err *err);
 
 #endif

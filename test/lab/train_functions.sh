@@ -6,14 +6,16 @@
 #   2. an instance is killed with -9: no minibatch is lost or counted twice, so the model is the same.
 #   3. calls that may take 3 s hand over in time: the model is the same.
 #   4. a stop signal saves a checkpoint and ends the instances; --resume goes on to the same model.
-#   5. what workers on functions cannot do is refused by name.
+#   5. an endpoint that speaks Lambda's Invoke is called; a second run takes nothing of the first one's state.
+#   6. what workers on functions cannot do is refused by name.
 set -euo pipefail
 rubato=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-train-functions-XXXXXX")
 run=
+endpoint=
 cleanup() {
-    [[ -z $run ]] || kill -9 "$run" 2>/dev/null || true
+    kill -9 $run $endpoint 2>/dev/null || true
     rm -rf "$work"
 }
 trap cleanup EXIT
@@ -103,7 +105,24 @@ start stopped --resume
 ends stopped
 same stopped
 
-# 5. refusals
+# 5. an endpoint
+"$rubato" function --train -l 0 --name digits >function.log 2>&1 &
+endpoint=$!
+for _ in $(seq 1 600); do
+    grep -q answers function.log && break
+    sleep 0.05
+done
+address=$(sed 's#\(http://[^/]*\)/.*#\1#' function.log)
+for out in far again; do
+    "$rubato" train job.yaml --functions "$address" --function-name digits -w 1 --out $out >$out.log 2>&1 ||
+        fail "an endpoint: $(tail -5 $out.log)"
+    same $out
+done
+kill -TERM $endpoint
+
+# 6. refusals
+"$rubato" train job.yaml --memory 512 >bad.log 2>&1 && fail "--memory alone"
+grep -q 'memory goes with --functions' bad.log || fail "--memory alone: $(cat bad.log)"
 "$rubato" train job.yaml --functions local -w 2 --set train.accumulate=2 --out bad >bad.log 2>&1 && fail "accumulate"
 grep -q 'does not support train.accumulate' bad.log || fail "accumulate: $(cat bad.log)"
 "$rubato" train job.yaml --functions local -w 2 --weights :0 >bad.log 2>&1 && fail "--weights"

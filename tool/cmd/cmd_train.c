@@ -596,13 +596,16 @@ static ru_status check_weights(ru_cmd_in *in, ru_err *err)
                        "to 65535",
                        at);
     }
-    bool model_only = at != NULL || ru_cmd_given(in, "resume-from") || ru_cmd_given(in, "beside");
+    RU_TRY(rui_check_functions(in, err));
+    bool model_only = at != NULL || ru_cmd_given(in, "resume-from") || ru_cmd_given(in, "beside") ||
+                      ru_cmd_given(in, "functions");
     return !model_only || !ru_app_job_is(in->args[0])
                ? RU_OK
-               : RU_FAIL(err, RU_E_USAGE,
-                         "--weights, --resume-from and --beside are for models, but %s trains the "
-                         "tables of an app; leave them out",
-                         in->args[0]);
+               : RU_FAIL(
+                     err, RU_E_USAGE,
+                     "--weights, --resume-from, --beside and --functions are for models, but %s "
+                     "trains the tables of an app; leave them out",
+                     in->args[0]);
 }
 
 static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
@@ -641,7 +644,7 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
         .pipe_asked = asked,
     };
     if (ru_cmd_given(in, "functions")) {
-        return rui_train_functions(in, &to, plan.workers_min, plan.workers_max, err);
+        return rui_train_functions(in, &to, &plan, err);
     }
     if (ru_cmd_flag(in, "find-lr")) {
         return find_lr(in, &to, err);
