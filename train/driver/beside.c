@@ -8,8 +8,13 @@
 #include "env/process/self.h"
 #include "plan/serve/gate.h"
 
-#define GOAL      1.10 /* without a promise: of the tail that the server has alone */
-#define GOAL_MIN  1.01
+#define GOAL     1.10 /* without a promise: of the tail that the server has alone */
+#define GOAL_MIN 1.01
+/* Requests that the training may make late beside those that are late anyway: none whose latency in
+ * the shadow is below this quantile, as long as the lag stays within what the promise leaves above
+ * it. */
+#define QUANTILE  0.995
+#define TAIL_MIN  64   /* batches before a tail is known; until then ops wait for each of them */
 #define OP_S      1e-4 /* of an op that was not measured yet */
 #define WAIT_NS   INT64_C(100000000)
 #define ALIVE_NS  INT64_C(500000000)
@@ -259,6 +264,8 @@ ru_status rui_beside_ran(rui_beside *b, ru_status st, ru_err *err)
     if (!b->judged) {
         b->judged = true;
         RU_TRY(judge(b, err));
+    }
+    if (b->gate.n_latencies >= TAIL_MIN) {
         b->gate.in.method = RU_GATE_LAG;
     }
     return RU_OK;
@@ -288,7 +295,7 @@ ru_status rui_beside_listen(rui_beside *b, ru_exe *exe, uint32_t threads, ru_err
                            .n_training = b->n,
                            .device = device,
                            .goal = GOAL,
-                           .quantile = b->facts.quantile};
+                           .quantile = fmax(b->facts.quantile, QUANTILE)};
     RU_TRY(ru_gate_init(&b->gate, &in, &b->arena, err));
     b->runs = b->judged = false;
     b->told.steps = 0;
