@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "data/format/columns.h"
+#include "store/tiers/tiers.h"
 #include "world/graph/graph.h"
 
 RU_API_BEGIN
@@ -27,12 +28,6 @@ typedef struct ru_field {
 
 typedef struct ru_dataset ru_dataset;
 typedef struct ru_stream ru_stream;
-
-/* A folder on a disk of this machine, with a bound for what Rubato keeps in it. */
-typedef struct ru_disk_tier {
-    const char *path; /* made if it is missing */
-    int64_t quota_bytes;
-} ru_disk_tier;
 
 /* What is kept of samples that were read (data/cache.h). */
 typedef enum ru_cache_kind {

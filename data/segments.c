@@ -40,6 +40,7 @@ typedef struct tier {
     char *folder; /* TIER/samples/KEY */
     char *room;   /* TIER/samples */
     char *lock;   /* TIER/samples/room */
+    char *files;  /* TIER/files (store/tiers/tiers.h): the quota is for both */
     int64_t quota_bytes;
     ru_lock *use;
     ru_grow *data, *index; /* of its own segment, which has that number; 0: none yet */
@@ -251,9 +252,9 @@ static bool claim(rui_segments *s, tier *t, int64_t size)
     if (ru_lock_open(t->lock, true, true, &l, &why) != RU_OK) {
         return false;
     }
-    int64_t used = ru_dir_bytes(t->room);
+    int64_t files = ru_dir_bytes(t->files), used = files + ru_dir_bytes(t->room);
     while (step + lines > t->quota_bytes - used && evict(s, t)) {
-        used = ru_dir_bytes(t->room);
+        used = files + ru_dir_bytes(t->room);
     }
     if (step + lines > t->quota_bytes - used) { /* the last records, one by one */
         step = size;
@@ -303,7 +304,8 @@ static ru_status open_tier(rui_segments *s, const ru_disk_tier *from, tier *t, r
     t->room = ru_path_join(&s->arena, from->path, "samples");
     t->folder = t->room != NULL ? ru_path_join(&s->arena, t->room, s->name) : NULL;
     t->lock = t->folder != NULL ? ru_path_join(&s->arena, t->room, "room") : NULL;
-    const char *use = t->lock != NULL ? ru_path_join(&s->arena, t->folder, "use") : NULL;
+    t->files = t->lock != NULL ? ru_path_join(&s->arena, from->path, "files") : NULL;
+    const char *use = t->files != NULL ? ru_path_join(&s->arena, t->folder, "use") : NULL;
     if (use == NULL) {
         return rui_no_memory(err, from->path, PATH_MAX_BYTES);
     }

@@ -1,0 +1,100 @@
+/* Files of a program on several disks: a fast one that is small, slower ones that are large. A file
+ * begins where its hint lets it, and grows from tier to tier, so that no write fails because a fast
+ * disk is full or broken.
+ *
+ *   create --hint--> the first tier where all of it fits now --no room, ENOSPC, EIO--> the next one
+ *
+ *   TIER/files/SPACE/ID-N.part    part N that process ID wrote, locked while it is written
+ *   LAST/files/SPACE/ID.map       log of process ID: names that were begun, files with their parts,
+ *                                 files that are gone; locked while the process lives
+ *   LAST/files/SPACE/room         locked while a name is taken, or logs of the dead are put
+ * together TIER/samples/room             locked while space is claimed (data/cache.h keeps the same
+ * quota)
+ *
+ * A file exists from its commit on, under one name in its space, for every process with the same
+ * folders. What a killed process had begun goes when the space is opened next; what it had
+ * committed stays. No lock is held while bytes of a file are written or read. The log of a process
+ * grows until it closes the space; the next one that opens it keeps what still counts.
+ *
+ * The last tier holds the map and must work. One before it that cannot be used is left out, with a
+ * warning. Names may hold any bytes: they never become paths. Nothing is synced: the files are for
+ * what can be made again after a loss of power.
+ *
+ * Thread: one at a time for each object; ru_tier_read on many. */
+#ifndef RU_STORE_TIERS_H
+#define RU_STORE_TIERS_H
+
+#include "base/arena.h"
+#include "base/status.h"
+
+RU_API_BEGIN
+
+/* A folder on a disk of this machine, with a bound for what Rubato keeps in it. */
+typedef struct ru_disk_tier {
+    const char *path; /* made if it is missing */
+    int64_t quota_bytes;
+} ru_disk_tier;
+
+enum { RU_TIERS_MAX = 8, RU_TIER_NAME_MAX = 255 };
+
+typedef struct ru_tiers ru_tiers;
+typedef struct ru_tier_file ru_tier_file;
+
+typedef struct ru_tiers_options {
+    const ru_disk_tier *tiers; /* [n_tiers] the fastest first */
+    uint32_t n_tiers;          /* 1 .. RU_TIERS_MAX */
+    const char *space;         /* of names: letters, digits, '-' and '_' */
+} ru_tiers_options;
+
+/* What is known of a file before it is written; zero: nothing. */
+typedef struct ru_tier_hint {
+    int64_t expected_bytes; /* it begins where so much fits; of a faster disk it takes at most twice
+                               as much, then it grows on the next one */
+} ru_tier_hint;
+
+/* Opens or makes the space; removes what killed processes left. Strings of `opt` are copied.
+ * Errors: RU_E_ARG (options), RU_E_CONFIG (a folder that others can write into), RU_E_CREATE,
+ * RU_E_IO, RU_E_MEM. */
+RU_MUST_USE ru_status ru_tiers_open(const ru_tiers_options *opt, ru_tiers **out, ru_err *err);
+/* All its files are closed before. NULL is fine. */
+void ru_tiers_close(ru_tiers *t);
+
+/* A new file; nobody else sees it before its commit. `hint` may be NULL. Errors: RU_E_ARG (name),
+ * RU_E_CREATE: a file has that name, or a living process writes one; RU_E_IO, RU_E_MEM. */
+RU_MUST_USE ru_status ru_tier_create(ru_tiers *t, const char *name, const ru_tier_hint *hint,
+                                     ru_tier_file **out, ru_err *err);
+/* Append. Errors: RU_E_CREATE: no tier has room; RU_E_IO; then the file can only be closed. */
+RU_MUST_USE ru_status ru_tier_write(ru_tier_file *f, const void *data, int64_t size_bytes,
+                                    ru_err *err);
+/* The file exists from now on; then only ru_tier_close. Errors: RU_E_CREATE, RU_E_IO: it does not.
+ */
+RU_MUST_USE ru_status ru_tier_commit(ru_tier_file *f, ru_err *err);
+
+/* A file for reading. It can be read until it is closed, even when it is removed meanwhile. Errors:
+ * RU_E_MISSING: there is none, or a part of it is in none of the folders; RU_E_IO, RU_E_MEM. */
+RU_MUST_USE ru_status ru_tier_open(ru_tiers *t, const char *name, ru_tier_file **out, ru_err *err);
+int64_t ru_tier_bytes(const ru_tier_file *f);
+/* Exactly `size_bytes` at `offset` of a file that was opened. Errors: RU_E_DATA (beyond its end),
+ * RU_E_IO. Thread: any. */
+RU_MUST_USE ru_status ru_tier_read(const ru_tier_file *f, int64_t offset, void *into,
+                                   int64_t size_bytes, ru_err *err);
+/* One that was created and not committed goes. NULL is fine. */
+void ru_tier_close(ru_tier_file *f);
+
+/* Errors: RU_E_MISSING: there is none; RU_E_CREATE, RU_E_IO: it may still be there. */
+RU_MUST_USE ru_status ru_tier_remove(ru_tiers *t, const char *name, ru_err *err);
+
+RU_API_END
+
+/* Inside Rubato: librubato.so does not export these. */
+/* Where a file is. */
+typedef struct ru_tier_entry {
+    const char *name;                /* view, until the next call with the same ru_tiers */
+    int64_t bytes;                   /* of all of it */
+    int64_t in_bytes[RU_TIERS_MAX];  /* [n_tiers] of it */
+    int64_t expected_bytes, made_ns; /* of its hint; since 1970 */
+} ru_tier_entry;
+/* The next file after *at (0 to begin); false: there is none. */
+bool ru_tiers_next(ru_tiers *t, uint32_t *at, ru_tier_entry *out);
+
+#endif

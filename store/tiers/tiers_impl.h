@@ -1,0 +1,83 @@
+/* Inside store/tiers/: the map of a space and who may change it.
+ *
+ * Thread: as tiers.h. */
+#ifndef RU_STORE_TIERS_IMPL_H
+#define RU_STORE_TIERS_IMPL_H
+
+#include "base/map.h"
+#include "env/file/grow.h"
+#include "store/tiers/tiers.h"
+
+/* What a record of the map says; ru_shardlog_record.object. */
+enum { RUI_TIER_BEGUN = 1, RUI_TIER_MADE, RUI_TIER_GONE };
+
+typedef struct rui_part {
+    uint64_t tier, number; /* hash of the tier's path; the part's name */
+    int64_t bytes;
+} rui_part;
+
+/* A record's payload: this, its parts, its name. */
+typedef struct rui_item_head {
+    uint64_t writer, serial; /* which file it is */
+    int64_t bytes, expected_bytes, made_ns;
+    uint32_t n_parts, name_bytes;
+} rui_item_head;
+
+typedef struct rui_item {
+    rui_item_head r;
+    rui_part parts[RU_TIERS_MAX];
+    const char *name; /* in the arena; "": only its end is known */
+    uint32_t home;    /* log that has it, + 1 */
+    uint32_t before;  /* of the same name, + 1 */
+    bool made, gone;
+} rui_item;
+
+typedef struct rui_tier {
+    const char *path, *folder, *files, *samples, *lock;
+    int64_t quota_bytes;
+    uint64_t id;
+    bool off; /* it cannot be used */
+} rui_tier;
+
+typedef struct rui_map_log {
+    char *path;
+    uint64_t id;
+    int64_t read_bytes;
+    bool listed;
+} rui_map_log;
+
+struct ru_tiers {
+    ru_arena arena; /* of the paths */
+    rui_tier tiers[RU_TIERS_MAX];
+    uint32_t n_tiers;
+    const char *room; /* lock of the space */
+    uint64_t id;      /* of this process */
+    ru_grow *log;
+    int64_t log_bytes;
+    uint64_t files, parts; /* numbers given away */
+    /* The map as read so far. */
+    ru_arena known;
+    rui_map_log *logs; /* [n_logs] */
+    rui_item *items;   /* [n_items] */
+    uint32_t n_logs, cap_logs, n_items, cap_items;
+    ru_map by_id, by_name; /* index + 1; of a name the last one */
+};
+
+/* All that stands in the logs now. Errors: RU_E_IO, RU_E_MEM, RU_E_AGAIN. */
+RU_MUST_USE ru_status rui_tiers_refresh(ru_tiers *t, ru_err *err);
+void rui_tiers_forget(ru_tiers *t);
+/* The file of that name; NULL: there is none. View until the next refresh. */
+const rui_item *rui_tiers_find(const ru_tiers *t, const char *name);
+/* Into this process's log. Errors: RU_E_CREATE, RU_E_IO, RU_E_MEM. */
+RU_MUST_USE ru_status rui_tiers_append(ru_tiers *t, uint32_t what, const rui_item *i, ru_err *err);
+/* With the lock of the space: does the process that wrote it live? */
+bool rui_tiers_lives(const ru_tiers *t, uint64_t writer);
+/* With the lock of the space: put together what still counts of the logs of the dead, and remove
+ * parts that are of no file. What cannot be done is left to the next one, with a warning. Errors:
+ * those of refresh. */
+RU_MUST_USE ru_status rui_tiers_clean(ru_tiers *t, ru_err *err);
+/* Path of a part; NULL: no memory. */
+char *rui_tiers_part(ru_arena *arena, const rui_tier *d, uint64_t writer, uint64_t number);
+ru_status rui_tiers_no_memory(ru_err *err);
+
+#endif
