@@ -1,0 +1,495 @@
+#include "store/tiers/tiers_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "env/clock.h"
+#include "env/file/file.h"
+#include "env/process/self.h"
+
+enum {
+    STEP_BYTES_MAX = 64 << 20,
+    STEP_PART = 64,        /* of the quota, claimed at a time */
+    PART_BYTES_MIN = 4096, /* less is no part of a larger file */
+    LIMIT = 2,             /* times what was expected, on all tiers but the last */
+};
+
+struct ru_tier_file {
+    ru_tiers *t;
+    rui_item is; /* parts so far; name in the file's own memory */
+    char name[RU_TIER_NAME_MAX + 1];
+    bool writes, made;
+    uint32_t tier; /* the last part's */
+    ru_grow *grow; /* of it; NULL: none */
+    ru_in_file in[RU_TIERS_MAX];
+    char *paths[RU_TIERS_MAX];
+};
+
+/* -- open and close ---------------------------------------------------------------------------- */
+
+/* Where a part is: mostly in the folder that its record names, or in another one since the folders
+ * have other paths now. *path in `arena`; NULL: it is in none. */
+static const rui_tier *tier_of(const ru_tiers *t, const rui_item *i, uint32_t part, ru_arena *arena,
+                               const char **path)
+{
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        for (uint32_t k = 0; k < t->n_tiers; k++) {
+            const rui_tier *d = &t->tiers[k];
+            if ((pass == 0) != (d->id == i->parts[part].tier)) {
+                continue;
+            }
+            *path = rui_tiers_part(arena, d, i->r.writer, i->parts[part].number);
+            if (*path != NULL && ru_path_exists(*path)) {
+                return d;
+            }
+        }
+    }
+    *path = NULL;
+    return NULL;
+}
+
+static ru_status open_tier(ru_tiers *t, const ru_disk_tier *from, const char *space, ru_err *err)
+{
+    ru_arena *a = &t->arena;
+    rui_tier *d = &t->tiers[t->n_tiers++];
+    *d = (rui_tier){.path = ru_arena_str(a, from->path),
+                    .files = ru_arena_printf(a, "%s/files", from->path),
+                    .folder = ru_arena_printf(a, "%s/files/%s", from->path, space),
+                    .samples = ru_arena_printf(a, "%s/samples", from->path),
+                    .lock = ru_arena_printf(a, "%s/samples/room", from->path),
+                    .quota_bytes = from->quota_bytes,
+                    .id = ru_hash_bytes(from->path, (int64_t)strlen(from->path), 0)};
+    if (d->path == NULL || d->files == NULL || d->folder == NULL || d->samples == NULL ||
+        d->lock == NULL) {
+        return rui_tiers_no_memory(err);
+    }
+    RU_TRY(ru_dir_make(d->samples, err));
+    RU_TRY(ru_dir_make(d->folder, err));
+    if (!ru_dir_is_own(d->samples) || !ru_dir_is_own(d->files) || !ru_dir_is_own(d->folder)) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "storage: %s belongs to another user, or others may write into it; name a "
+                       "folder of your own, or run: chmod go-w %s",
+                       d->folder, d->folder);
+    }
+    return RU_OK;
+}
+
+static ru_status check_options(const ru_tiers_options *o, ru_err *err)
+{
+    if (o->n_tiers < 1 || o->n_tiers > RU_TIERS_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "%u tiers; 1 to %d can be used", o->n_tiers, RU_TIERS_MAX);
+    }
+    size_t n = o->space != NULL ? strlen(o->space) : 0;
+    if (n < 1 || n > 64 ||
+        strspn(o->space, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != n) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "the space '%s' has no name of 1 to 64 letters, digits, '-' and '_'",
+                       o->space != NULL ? o->space : "");
+    }
+    return RU_OK;
+}
+
+/* With the lock of the space: nobody else begins, or puts logs together. */
+static ru_status begin(ru_tiers *t, ru_err *err)
+{
+    const rui_tier *last = &t->tiers[t->n_tiers - 1];
+    const char *path =
+        ru_arena_printf(&t->arena, "%s/%016llx.map", last->folder, (unsigned long long)t->id);
+    RU_TRY(path != NULL ? ru_grow_open(path, &t->log, err) : rui_tiers_no_memory(err));
+    RU_TRY(rui_tiers_refresh(t, err));
+    return rui_tiers_clean(t, err);
+}
+
+ru_status ru_tiers_open(const ru_tiers_options *opt, ru_tiers **out, ru_err *err)
+{
+    RU_TRY(check_options(opt, err));
+    ru_tiers *t = calloc(1, sizeof *t);
+    if (t == NULL) {
+        return rui_tiers_no_memory(err);
+    }
+    ru_arena_init(&t->arena, 0);
+    ru_arena_init(&t->known, 0);
+    ru_self_random(&t->id, sizeof t->id);
+    ru_status st = RU_OK;
+    for (uint32_t k = 0; st == RU_OK && k < opt->n_tiers; k++) {
+        ru_err why = {0};
+        st = open_tier(t, &opt->tiers[k], opt->space, &why);
+        if (st != RU_OK && (st == RU_E_MEM || k + 1 == opt->n_tiers)) {
+            (void)ru_err_set(err, st, "%s", why.text);
+        } else if (st != RU_OK) {
+            t->tiers[k].off = true;
+            st = RU_OK;
+            ru_log(RU_LOG_WARN, "store", "tiers", "files go to slower disks: %s", why.text);
+        }
+    }
+    ru_lock *l = NULL;
+    if (st == RU_OK) {
+        t->room = ru_path_join(&t->arena, t->tiers[t->n_tiers - 1].folder, "room");
+        st =
+            t->room != NULL ? ru_lock_open(t->room, true, true, &l, err) : rui_tiers_no_memory(err);
+    }
+    st = st == RU_OK ? begin(t, err) : st;
+    ru_lock_close(l);
+    if (st != RU_OK) {
+        ru_tiers_close(t);
+        return st;
+    }
+    *out = t;
+    return RU_OK;
+}
+
+void ru_tiers_close(ru_tiers *t)
+{
+    if (t != NULL) {
+        ru_grow_close(t->log, INT64_MAX);
+        rui_tiers_forget(t);
+        free(t->logs);
+        free(t->items);
+        ru_map_fini(&t->by_id);
+        ru_map_fini(&t->by_name);
+        ru_arena_fini(&t->known);
+        ru_arena_fini(&t->arena);
+        free(t);
+    }
+}
+
+/* -- writing ----------------------------------------------------------------------------------- */
+
+static int64_t used(const rui_tier *d)
+{
+    return ru_dir_bytes(d->samples) + ru_dir_bytes(d->files);
+}
+
+/* The first tier where all that is expected fits now; the last one takes whatever comes. */
+static uint32_t first_fit(const ru_tiers *t, int64_t expected_bytes)
+{
+    uint32_t k = 0;
+    while (k + 1 < t->n_tiers &&
+           (t->tiers[k].off || expected_bytes > t->tiers[k].quota_bytes - used(&t->tiers[k]))) {
+        k++;
+    }
+    return k;
+}
+
+/* With the lock of the space. */
+static ru_status take_name(ru_tiers *t, const char *name, ru_err *err)
+{
+    RU_TRY(rui_tiers_refresh(t, err));
+    const uint64_t *last = ru_map_get_c(&t->by_name, name);
+    for (uint64_t k = last != NULL ? *last : 0; k != 0; k = t->items[k - 1].before) {
+        const rui_item *i = &t->items[k - 1];
+        if (!i->made && !i->gone && rui_tiers_lives(t, i->r.writer)) {
+            return RU_FAIL(err, RU_E_CREATE, "%s is being written", name);
+        }
+    }
+    RU_TRY(rui_tiers_refresh(t, err)); /* one that lived a moment ago may have committed it */
+    return rui_tiers_find(t, name) == NULL
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CREATE, "there is a file %s already; remove it first", name);
+}
+
+ru_status ru_tier_create(ru_tiers *t, const char *name, const ru_tier_hint *hint,
+                         ru_tier_file **out, ru_err *err)
+{
+    size_t n = strlen(name);
+    if (n < 1 || n > RU_TIER_NAME_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "a file's name has 1 to %d bytes, not %zu", RU_TIER_NAME_MAX,
+                       n);
+    }
+    ru_tier_file *f = calloc(1, sizeof *f);
+    ru_lock *l = NULL;
+    if (f == NULL) {
+        return rui_tiers_no_memory(err);
+    }
+    memcpy(f->name, name, n);
+    f->t = t;
+    f->writes = true;
+    f->is = (rui_item){.name = f->name,
+                       .r = {.writer = t->id,
+                             .serial = ++t->files,
+                             .expected_bytes = hint != NULL ? hint->expected_bytes : 0,
+                             .made_ns = ru_clock_wall_ns()}};
+    ru_status st = ru_lock_open(t->room, true, true, &l, err);
+    st = st == RU_OK ? take_name(t, name, err) : st;
+    st = st == RU_OK ? rui_tiers_append(t, RUI_TIER_BEGUN, &f->is, err) : st;
+    ru_lock_close(l);
+    if (st != RU_OK) {
+        free(f);
+        return st;
+    }
+    f->tier = first_fit(t, f->is.r.expected_bytes);
+    *out = f;
+    return RU_OK;
+}
+
+/* The part ends where it is; the file goes on in the next tier. */
+static void leave(ru_tier_file *f)
+{
+    rui_part *p = f->grow != NULL ? &f->is.parts[f->is.r.n_parts - 1] : NULL;
+    ru_grow_close(f->grow, p != NULL ? p->bytes : 0);
+    f->grow = NULL;
+    if (p != NULL && p->bytes == 0) {
+        ru_err none = {0};
+        (void)!ru_path_remove(f->paths[--f->is.r.n_parts], &none);
+        free(f->paths[f->is.r.n_parts]);
+        f->paths[f->is.r.n_parts] = NULL;
+    }
+}
+
+static ru_status enter(ru_tier_file *f, ru_err *err)
+{
+    ru_arena scratch;
+    ru_tiers *t = f->t;
+    const rui_tier *d = &t->tiers[f->tier];
+    uint32_t k = f->is.r.n_parts;
+    uint64_t number = ++t->parts;
+    ru_arena_init(&scratch, 0);
+    const char *path = rui_tiers_part(&scratch, d, t->id, number);
+    f->paths[k] = path != NULL ? strdup(path) : NULL;
+    ru_arena_fini(&scratch);
+    ru_status st =
+        f->paths[k] != NULL ? ru_grow_open(f->paths[k], &f->grow, err) : rui_tiers_no_memory(err);
+    if (st != RU_OK) {
+        free(f->paths[k]);
+        f->paths[k] = NULL;
+        return st;
+    }
+    f->is.parts[k] = (rui_part){.tier = d->id, .number = number};
+    f->is.r.n_parts++;
+    return RU_OK;
+}
+
+/* What may be written into the part now, at most `want` bytes; 0: it is full. */
+static ru_status claim(ru_tier_file *f, int64_t want, int64_t *may, ru_err *err)
+{
+    const rui_tier *d = &f->t->tiers[f->tier];
+    bool last = f->tier + 1 == f->t->n_tiers;
+    int64_t end = f->is.parts[f->is.r.n_parts - 1].bytes, expected = f->is.r.expected_bytes;
+    if (!last && expected > 0 && expected < INT64_MAX / LIMIT) {
+        int64_t left = LIMIT * expected - end;
+        want = want < left ? want : left;
+    }
+    if (want > ru_grow_claimed(f->grow) - end) {
+        ru_lock *l = NULL;
+        int64_t step = d->quota_bytes / STEP_PART;
+        step = step < STEP_BYTES_MAX ? step : STEP_BYTES_MAX;
+        step = expected > end && step > expected - end ? expected - end : step;
+        step = step > want ? step : want;
+        RU_TRY(ru_lock_open(d->lock, true, true, &l, err));
+        int64_t room = d->quota_bytes - used(d), more = step < room ? step : room;
+        more = more < want && more < PART_BYTES_MIN ? 0 : more;
+        ru_status st = more > 0 ? ru_grow_claim(f->grow, end + more, err) : RU_OK;
+        ru_lock_close(l);
+        RU_TRY(st);
+    }
+    int64_t claimed = ru_grow_claimed(f->grow) - end;
+    *may = want < claimed ? want : claimed;
+    return RU_OK;
+}
+
+static ru_status put_some(ru_tier_file *f, const uint8_t *data, int64_t n, int64_t *done,
+                          ru_err *err)
+{
+    int64_t may = 0;
+    *done = 0;
+    RU_TRY(f->grow == NULL ? enter(f, err) : RU_OK);
+    RU_TRY(claim(f, n, &may, err));
+    rui_part *p = &f->is.parts[f->is.r.n_parts - 1];
+    RU_TRY(may > 0 ? ru_grow_write(f->grow, p->bytes, data, may, err) : RU_OK);
+    p->bytes += may;
+    f->is.r.bytes += may;
+    *done = may;
+    return RU_OK;
+}
+
+ru_status ru_tier_write(ru_tier_file *f, const void *data, int64_t size_bytes, ru_err *err)
+{
+    RU_CHECK(f->writes && !f->made && size_bytes >= 0);
+    ru_tiers *t = f->t;
+    const uint8_t *from = data;
+    for (int64_t at = 0, done; at < size_bytes; at += done) {
+        ru_err why = {0};
+        ru_status st = f->tier < t->n_tiers ? put_some(f, from + at, size_bytes - at, &done, &why)
+                                            : RU_E_LIMIT;
+        if (st == RU_OK && done > 0) {
+            continue;
+        }
+        done = 0;
+        if (st == RU_E_MEM || f->tier + 1 >= t->n_tiers) {
+            f->tier = t->n_tiers;
+            return RU_FAIL(err, st == RU_OK || st == RU_E_LIMIT ? RU_E_CREATE : st,
+                           "no room for %lld bytes of %s in %u folders%s%s",
+                           (long long)(size_bytes - at), f->name, t->n_tiers,
+                           why.text[0] != '\0' ? ": " : "", why.text);
+        }
+        if (st == RU_E_IO) {
+            t->tiers[f->tier].off = true;
+        }
+        ru_log(st == RU_OK || st == RU_E_CREATE ? RU_LOG_DEBUG : RU_LOG_WARN, "store", "tiers",
+               "%s grows in %s: %s", f->name, t->tiers[f->tier + 1].path,
+               why.text[0] != '\0' ? why.text : "there is no more room for it in the faster one");
+        leave(f);
+        do {
+            f->tier++;
+        } while (f->tier + 1 < t->n_tiers && t->tiers[f->tier].off);
+    }
+    return RU_OK;
+}
+
+ru_status ru_tier_commit(ru_tier_file *f, ru_err *err)
+{
+    RU_CHECK(f->writes && !f->made);
+    if (f->tier >= f->t->n_tiers) {
+        return RU_FAIL(err, RU_E_CREATE, "%s is not whole: a part of it had no room", f->name);
+    }
+    leave(f);
+    RU_TRY(rui_tiers_append(f->t, RUI_TIER_MADE, &f->is, err));
+    f->made = true;
+    return RU_OK;
+}
+
+/* -- reading, removing ------------------------------------------------------------------------- */
+
+static ru_status open_parts(ru_tiers *t, const rui_item *i, ru_tier_file *f, ru_err *err)
+{
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    ru_status st = RU_OK;
+    for (uint32_t k = 0; st == RU_OK && k < i->r.n_parts; k++) {
+        const char *path;
+        if (tier_of(t, i, k, &scratch, &path) == NULL) {
+            st = RU_FAIL(err, RU_E_MISSING, "a part of it is in none of the folders");
+            break;
+        }
+        f->paths[k] = strdup(path);
+        st = f->paths[k] != NULL ? ru_in_open_own(path, &f->in[k], err) : rui_tiers_no_memory(err);
+    }
+    ru_arena_fini(&scratch);
+    return st;
+}
+
+ru_status ru_tier_open(ru_tiers *t, const char *name, ru_tier_file **out, ru_err *err)
+{
+    RU_TRY(rui_tiers_refresh(t, err));
+    const rui_item *i = rui_tiers_find(t, name);
+    if (i == NULL) {
+        return RU_FAIL(err, RU_E_MISSING, "there is no file %s", name);
+    }
+    ru_tier_file *f = calloc(1, sizeof *f);
+    if (f == NULL) {
+        return rui_tiers_no_memory(err);
+    }
+    f->t = t;
+    f->is = *i;
+    memcpy(f->name, i->name, strlen(i->name));
+    f->is.name = f->name;
+    for (uint32_t k = 0; k < RU_TIERS_MAX; k++) {
+        f->in[k].fd = -1;
+    }
+    ru_status st = open_parts(t, i, f, err);
+    if (st != RU_OK) {
+        ru_tier_close(f);
+        return ru_err_wrap(err, st, "%s", name);
+    }
+    *out = f;
+    return RU_OK;
+}
+
+int64_t ru_tier_bytes(const ru_tier_file *f)
+{
+    return f->is.r.bytes;
+}
+
+ru_status ru_tier_read(const ru_tier_file *f, int64_t offset, void *into, int64_t size_bytes,
+                       ru_err *err)
+{
+    RU_CHECK(!f->writes && offset >= 0 && size_bytes >= 0);
+    if (size_bytes > f->is.r.bytes - offset) {
+        return RU_FAIL(err, RU_E_DATA, "%s has %lld bytes; %lld at %lld were wanted", f->name,
+                       (long long)f->is.r.bytes, (long long)size_bytes, (long long)offset);
+    }
+    uint8_t *to = into;
+    for (uint32_t k = 0; size_bytes > 0; offset -= f->is.parts[k++].bytes) {
+        int64_t in = f->is.parts[k].bytes - offset, n = size_bytes < in ? size_bytes : in;
+        if (n > 0) {
+            RU_TRY(ru_in_read(&f->in[k], f->paths[k], offset, to, n, err));
+            to += n;
+            size_bytes -= n;
+            offset += n;
+        }
+    }
+    return RU_OK;
+}
+
+void ru_tier_close(ru_tier_file *f)
+{
+    if (f == NULL) {
+        return;
+    }
+    ru_err none = {0};
+    ru_grow_close(f->grow, f->grow != NULL ? f->is.parts[f->is.r.n_parts - 1].bytes : 0);
+    bool drops = f->writes && !f->made;
+    for (uint32_t k = 0; k < RU_TIERS_MAX; k++) {
+        if (drops && k < f->is.r.n_parts) {
+            (void)!ru_path_remove(f->paths[k], &none);
+        }
+        if (!f->writes) {
+            ru_in_close(&f->in[k]);
+        }
+        free(f->paths[k]);
+    }
+    if (drops) {
+        (void)!rui_tiers_append(f->t, RUI_TIER_GONE, &f->is, &none);
+    }
+    free(f);
+}
+
+ru_status ru_tier_remove(ru_tiers *t, const char *name, ru_err *err)
+{
+    ru_err none = {0};
+    ru_arena scratch;
+    RU_TRY(rui_tiers_refresh(t, err));
+    const rui_item *i = rui_tiers_find(t, name);
+    if (i == NULL) {
+        return RU_FAIL(err, RU_E_MISSING, "there is no file %s", name);
+    }
+    RU_TRY(rui_tiers_append(t, RUI_TIER_GONE, i, err));
+    ru_arena_init(&scratch, 0);
+    for (uint32_t k = 0; k < i->r.n_parts; k++) { /* what stays is of no file: it goes at an open */
+        const char *path;
+        if (tier_of(t, i, k, &scratch, &path) != NULL) {
+            (void)!ru_path_remove(path, &none);
+        }
+    }
+    ru_arena_fini(&scratch);
+    return RU_OK;
+}
+
+bool ru_tiers_next(ru_tiers *t, uint32_t *at, ru_tier_entry *out)
+{
+    ru_err none = {0};
+    if (*at == 0 && rui_tiers_refresh(t, &none) != RU_OK) {
+        return false;
+    }
+    while (*at < t->n_items) {
+        const rui_item *i = &t->items[(*at)++];
+        if (i->made && !i->gone) {
+            *out = (ru_tier_entry){.name = i->name,
+                                   .bytes = i->r.bytes,
+                                   .expected_bytes = i->r.expected_bytes,
+                                   .made_ns = i->r.made_ns};
+            ru_arena scratch;
+            ru_arena_init(&scratch, 0);
+            for (uint32_t k = 0; k < i->r.n_parts; k++) {
+                const char *path;
+                const rui_tier *d = tier_of(t, i, k, &scratch, &path);
+                out->in_bytes[d != NULL ? d - t->tiers : 0] += d != NULL ? i->parts[k].bytes : 0;
+            }
+            ru_arena_fini(&scratch);
+            return true;
+        }
+    }
+    return false;
+}
