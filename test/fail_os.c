@@ -121,6 +121,8 @@ static bool fails(int error)
     X(ssize_t, read, (int f, void *b, size_t n), (f, b, n), EIO, -1)                               \
     X(ssize_t, pread64, (int f, void *b, size_t n, off_t o), (f, b, n, o), EIO, -1)                \
     X(ssize_t, write, (int f, const void *b, size_t n), (f, b, n), ENOSPC, -1)                     \
+    X(ssize_t, pwrite64, (int f, const void *b, size_t n, off_t o), (f, b, n, o),                  \
+      made % 2 == 0 ? ENOSPC : EIO, -1)                                                            \
     X(int, fsync, (int f), (f), EIO, -1)                                                           \
     X(int, fdatasync, (int f), (f), EIO, -1)                                                       \
     X(int, rename, (const char *a, const char *b), (a, b), ENOSPC, -1)                             \
@@ -144,6 +146,14 @@ int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(voi
 int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg)
 {
     return fails(EAGAIN) ? EAGAIN : __real_pthread_create(t, a, fn, arg);
+}
+
+int __real_posix_fallocate64(int fd, off_t at, off_t n);
+int __wrap_posix_fallocate64(int fd, off_t at, off_t n);
+
+int __wrap_posix_fallocate64(int fd, off_t at, off_t n)
+{
+    return fails(ENOSPC) ? ENOSPC : __real_posix_fallocate64(fd, at, n);
 }
 
 ssize_t __real_sendmsg(int fd, const struct msghdr *m, int flags);
