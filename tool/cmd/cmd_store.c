@@ -4,11 +4,13 @@
 
 #include "base/table.h"
 #include "base/unit.h"
+#include "base/vec.h"
 #include "data/kept.h"
 #include "env/clock.h"
 #include "env/file/file.h"
 #include "env/file/grow.h"
 #include "run/copies.h"
+#include "store/tiers/tiers.h"
 #include "tool/cmd.h"
 #include "train/job/job.h"
 
@@ -20,13 +22,59 @@ enum { KEY_SHOWN = 12 };
            "default: the folders in the file that RUBATO_STORAGE names")
 #define JSON_OPT RU_OPT(FLAG, "json", NULL, "print one JSON object instead of text")
 
+typedef struct program_file {
+    const char *space;
+    ru_tier_entry is;
+} program_file;
+
+RU_VEC(program_files, program_file)
+
 typedef struct store {
     const ru_disk_tier *tiers; /* [n_tiers] */
     uint32_t n_tiers;
     const char *copy_to; /* "": nowhere */
     ru_kept_set *sets;   /* [n] */
     uint32_t n;
+    program_files files; /* store/tiers/tiers.h */
 } store;
+
+/* The space is opened: what killed programs left there goes. */
+static ru_status add_space(store *s, const char *space, ru_arena *arena, ru_err *err)
+{
+    ru_tiers *t;
+    ru_tier_entry e;
+    const ru_tiers_options o = {.tiers = s->tiers, .n_tiers = s->n_tiers, .space = space};
+    RU_TRY(ru_tiers_open(&o, &t, err));
+    ru_status st = RU_OK;
+    for (uint32_t at = 0; st == RU_OK && ru_tiers_next(t, &at, &e);) {
+        program_file *f = program_files_push(&s->files, arena);
+        e.name = ru_arena_str(arena, e.name);
+        if (f == NULL || e.name == NULL) {
+            st = RU_FAIL(err, RU_E_MEM, "no memory for the names of files");
+        } else {
+            *f = (program_file){space, e};
+        }
+    }
+    ru_tiers_close(t);
+    return st;
+}
+
+static ru_status add_files(store *s, ru_arena *arena, ru_err *err)
+{
+    char **names = NULL;
+    uint32_t n = 0;
+    if (s->n_tiers == 0 || s->n_tiers > RU_TIERS_MAX) { /* then no program can have any */
+        return RU_OK;
+    }
+    const char *dir = ru_path_join(arena, s->tiers[s->n_tiers - 1].path, "files");
+    if (dir != NULL && ru_path_is_dir(dir)) {
+        RU_TRY(ru_dir_list(dir, arena, &names, &n, err));
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        RU_TRY(add_space(s, names[k], arena, err));
+    }
+    return RU_OK;
+}
 
 static ru_status open_store(ru_cmd_in *in, store *s, ru_err *err)
 {
@@ -47,6 +95,7 @@ static ru_status open_store(ru_cmd_in *in, store *s, ru_err *err)
                        "`checkpoint.copy_to` (--job FILE), or a file of folders in RUBATO_STORAGE",
                        path != NULL ? path : "RUBATO_STORAGE");
     }
+    RU_TRY(add_files(s, in->arena, err));
     return ru_kept_list(s->tiers, s->n_tiers, in->arena, &s->sets, &s->n, err);
 }
 
@@ -109,8 +158,13 @@ static void put_tier(ru_table *t, const store *s, uint32_t k, ru_arena *arena)
 {
     const ru_disk_tier *tier = &s->tiers[k];
     int64_t sets = 0, files = 0, records = 0, found = 0, reads = 0, saved = 0;
-    const char *dir = ru_path_join(arena, tier->path, "samples");
-    int64_t used = dir != NULL ? ru_dir_bytes(dir) : 0;
+    const char *samples = ru_path_join(arena, tier->path, "samples");
+    const char *other = ru_path_join(arena, tier->path, "files");
+    int64_t used = samples != NULL ? ru_dir_bytes(samples) : 0;
+    used += other != NULL ? ru_dir_bytes(other) : 0;
+    for (uint32_t i = 0; i < s->files.n && k < RU_TIERS_MAX; i++) {
+        files += s->files.at[i].is.in_bytes[k] > 0;
+    }
     for (uint32_t i = 0; i < s->n; i++) {
         const ru_kept_set *x = &s->sets[i];
         bool here = x->tier == k;
@@ -184,6 +238,32 @@ static ru_table list_sets(const ru_cmd_in *in, const store *s)
     return t;
 }
 
+static ru_table list_files(const ru_cmd_in *in, const store *s)
+{
+    ru_table t = ru_table_in(in->arena);
+    ru_table_col(&t, "file", RU_TABLE_LEFT);
+    ru_table_col(&t, "space", RU_TABLE_LEFT);
+    ru_table_col(&t, "size", RU_TABLE_RIGHT);
+    ru_table_col(&t, "expected", RU_TABLE_RIGHT);
+    ru_table_col(&t, "in", RU_TABLE_LEFT);
+    for (uint32_t i = 0; i < s->files.n; i++) {
+        const program_file *f = &s->files.at[i];
+        ru_text where = ru_text_arena(in->arena);
+        for (uint32_t k = 0; k < s->n_tiers; k++) {
+            if (f->is.in_bytes[k] > 0) {
+                ru_text_putf(&where, "%s%s ", where.n > 0 ? ", " : "", s->tiers[k].path);
+                ru_text_size_short(&where, f->is.in_bytes[k]);
+            }
+        }
+        ru_table_str(&t, f->is.name);
+        ru_table_str(&t, f->space);
+        ru_table_bytes(&t, f->is.bytes);
+        ru_table_bytes(&t, f->is.expected_bytes);
+        ru_table_str(&t, where.p);
+    }
+    return t;
+}
+
 static ru_status list_copies(const ru_cmd_in *in, const store *s, ru_table *t, ru_err *err)
 {
     ru_copy *copies = NULL;
@@ -208,11 +288,11 @@ static ru_status run_ls(ru_cmd_in *in, ru_err *err)
     store s;
     ru_table copies;
     RU_TRY(open_store(in, &s, err));
-    ru_table sets = list_sets(in, &s);
+    ru_table sets = list_sets(in, &s), files = list_files(in, &s);
     ru_err why = {0};
     ru_status st = list_copies(in, &s, &copies, &why); /* a store that is away hides no folder */
-    RU_TRY(print(in, (const ru_table *const[]){&sets, &copies},
-                 (const char *const[]){"sets", "copies"}, 2, err));
+    RU_TRY(print(in, (const ru_table *const[]){&sets, &files, &copies},
+                 (const char *const[]){"sets", "files", "copies"}, 3, err));
     return st == RU_OK ? st : ru_err_set(err, st, "%s", why.text);
 }
 
@@ -275,6 +355,12 @@ static ru_status run_explain(ru_cmd_in *in, ru_err *err)
     if (s.copy_to[0] != '\0' && in->n_args == 0) {
         ru_text_putf(&t, "copies of checkpoints are in %s: checkpoint.copy_to in the job\n",
                      s.copy_to);
+    }
+    if (s.files.n > 0 && in->n_args == 0) {
+        ru_text_putf(&t,
+                     "%u files of programs: each begins in the first folder where all that was "
+                     "expected of it fitted (first fit), and goes on in the next one\n",
+                     s.files.n);
     }
     fputs(t.p, stdout);
     return RU_OK;
