@@ -8,7 +8,7 @@ MESON := $(firstword $(wildcard /usr/bin/meson) meson)
 NINJA := ninja $(if $(V),-v)
 
 .DEFAULT_GOAL := all
-.PHONY: all setup configure demo test check bench sanitize tsan fuzz tidy format install uninstall clean help
+.PHONY: all setup configure demo test check bench sanitize tsan fuzz tidy format wheel install uninstall clean help
 
 all: configure ## build build/tool/rubato and build/bench/rubato-bench (installs what is missing first)
 	@$(NINJA) -C $(B)
@@ -54,6 +54,10 @@ tidy: ## layers, names, sizes, banned calls, purity, format
 
 format: ## rewrite the sources in the form of .clang-format
 	@scripts/format
+
+wheel: ## build dist/rubato-*.whl, a Python package that brings its libraries along
+	@scripts/setup wheel
+	@scripts/wheel
 
 install: all ## install programs, library, headers, manual pages and completions under PREFIX (DESTDIR works)
 	@$(MESON) install -C $(B) --quiet $(if $(DESTDIR),--destdir $(DESTDIR))

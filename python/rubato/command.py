@@ -12,9 +12,10 @@ from . import _call
 def program():
     """The path of the program `rubato` that belongs to this package."""
     beside = os.path.join(os.path.dirname(sys.executable), "rubato")
+    packed = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "rubato")  # of a wheel with its libraries
     inside = os.path.join(sys.prefix, "bin", "rubato")
     found = os.environ.get("RUBATO_PROGRAM") or next(
-        (p for p in (beside, inside) if os.access(p, os.X_OK)), None) or shutil.which("rubato")
+        (p for p in (packed, beside, inside) if os.access(p, os.X_OK)), None) or shutil.which("rubato")
     if found is None:
         raise _call.MissingError("the program rubato is not beside this Python; set RUBATO_PROGRAM to its path")
     return found
