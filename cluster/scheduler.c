@@ -208,6 +208,23 @@ static double pause_of(const rui_scheduler *s)
     return n > 0 ? sum / n : s->book.pause_s;
 }
 
+/* With how many workers a job is fastest, as far as it has measured: nobody rents more for it. */
+static uint32_t most_of(const rui_scheduler *s, const ru_goodput_model *m, uint32_t min,
+                        uint32_t max)
+{
+    uint32_t best = 0, slots = 1;
+    double most = 0;
+    for (uint32_t k = 0; k < s->book.n_nodes; k++) {
+        slots = s->book.nodes[k].slots > slots ? s->book.nodes[k].slots : slots;
+    }
+    for (uint32_t n = min; m->perf.overlap >= 1 && n <= max; n++) {
+        double is = ru_goodput_best(m, 1 + (n - 1) / slots, n).goodput;
+        best = is > most ? n : best;
+        most = is > most ? is : most;
+    }
+    return best;
+}
+
 /* By slot. NULL: no memory. */
 static ru_goodput_model *models_of(rui_scheduler *s, ru_arena *scratch)
 {
@@ -216,6 +233,9 @@ static ru_goodput_model *models_of(rui_scheduler *s, ru_arena *scratch)
         const ru_book_job *j = ru_book_job_at(&s->book, s->book.of[slot]);
         if (j != NULL && j->min < j->max) { /* else nothing is to decide */
             ru_figures_model(rui_scheduler_figures(s, j), &models[slot]);
+            if (s->spot != NULL || s->slurm != NULL) {
+                s->figures[slot].most = most_of(s, &models[slot], j->min, j->max);
+            }
         }
     }
     return models;

@@ -38,7 +38,7 @@ typedef struct rui_scheduler {
     rui_live live[RU_BOOK_NODES_MAX];
     uint64_t prepared[RU_BOOK_LIVE_MAX]; /* by slot: job and generation whose folder is ready */
     struct {
-        uint32_t job;
+        uint32_t job, most; /* workers with which it is fastest; 0: not known */
         ru_cluster_figures is;
     } * figures;               /* [RU_BOOK_LIVE_MAX] by slot */
     struct rui_commit *commit; /* scheduler_http.c; NULL: none yet */

@@ -161,10 +161,14 @@ static void measure(rui_scheduler *s, ru_spot_facts *f)
     }
     f->wants = rui_scheduler_wants(s);
     f->phi = weights > 0 ? phi / weights : 1;
+    /* Jobs write their figures themselves: whatever they say, it becomes a number to plan with. */
     f->work = workers > 0 ? samples_per_s / workers * 3600 / m->opt->speed : 1;
+    f->work = fmin(fmax(f->work, 1e-6), 1e9);
     f->sigma_ns = m->sigmas > 0 ? (int64_t)(m->sigma_sum_ns / m->sigmas) : m->opt->sigma_ns;
-    f->lambda_ns =
-        s->book.pause_s > 0 ? (int64_t)(s->book.pause_s * 1e9 * m->opt->speed) : m->opt->lambda_ns;
+    f->lambda_ns = m->opt->lambda_ns;
+    if (s->book.pause_s > 0) {
+        f->lambda_ns = (int64_t)fmin(s->book.pause_s * 1e9 * m->opt->speed, 3600e9);
+    }
     for (uint32_t k = 0; k < m->opt->n; k++) {
         for (uint32_t i = 0; i < m->opt->at[k].nodes; i++) {
             uint32_t node;

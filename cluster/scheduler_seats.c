@@ -2,9 +2,10 @@
 #include "cluster/scheduler_impl.h"
 #include "cluster/slurm.h"
 
-/* Workers that all jobs could have, those of a user at most as many as it may have. */
-static uint64_t wanted(const ru_book *b)
+/* Workers that all jobs could use, those of a user at most as many as it may have. */
+static uint64_t wanted(const rui_scheduler *s)
 {
+    const ru_book *b = &s->book;
     uint32_t left[RU_BOOK_USERS_MAX];
     uint64_t want = 0;
     for (uint32_t k = 0; k < b->n_users; k++) {
@@ -14,6 +15,8 @@ static uint64_t wanted(const ru_book *b)
         const ru_book_job *j = ru_book_job_at(b, b->of[slot]);
         const ru_book_user *u = j != NULL ? ru_book_user_of(b, j->owner) : NULL;
         uint32_t most = j != NULL && !j->cancelled ? j->max : 0;
+        uint32_t fast = s->figures[slot].job == b->of[slot] ? s->figures[slot].most : 0;
+        most = fast > 0 && fast < most ? fast : most;
         if (u != NULL) {
             most = most < left[u - b->users] ? most : left[u - b->users];
             left[u - b->users] -= most;
@@ -25,7 +28,7 @@ static uint64_t wanted(const ru_book *b)
 
 uint32_t rui_scheduler_wants(const rui_scheduler *s)
 {
-    uint64_t want = s->closing ? 0 : wanted(&s->book), have = 0;
+    uint64_t want = s->closing ? 0 : wanted(s), have = 0;
     uint32_t k;
     for (uint32_t n = 0; n < s->book.n_nodes; n++) {
         const ru_book_node *o = &s->book.nodes[n];
