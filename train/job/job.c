@@ -296,6 +296,11 @@ static const ru_conf_field pipeline_fields[] = {
            "layers, or modules, each of which begins another stage; a name is the beginning of "
            "the names of its parameters (layer3 of layer3.0.conv1.weight); none: the best cut for "
            "the workers, from measured layers"),
+    RU_ROW(
+        I64_LIST, ru_job_pipeline, workers, "[]",
+        "workers of each stage, as in [2, 1]: they have its micro-batches in turn, and add their "
+        "gradients; none: one each",
+        RU_IN(1, 64)),
     RU_ROW(CHOICE, ru_job_pipeline, schedule, "flush",
            "order of the micro-batches (train.accumulate) on each worker: flush goes back as soon "
            "as it can, so that few of them are kept; gpipe goes forward with all of them first",

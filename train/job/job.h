@@ -96,9 +96,10 @@ typedef enum ru_parallel {
 } ru_parallel;
 
 typedef struct ru_job_pipeline {
-    ru_conf_texts cut;  /* layers that begin a stage */
-    uint32_t schedule;  /* ru_pipe_schedule */
-    double bytes_per_s; /* between two workers; 0: not known */
+    ru_conf_texts cut;    /* layers that begin a stage */
+    ru_conf_i64s workers; /* of each stage; n 0: one each */
+    uint32_t schedule;    /* ru_pipe_schedule */
+    double bytes_per_s;   /* between two workers; 0: not known */
 } ru_job_pipeline;
 
 typedef enum ru_adapt_rule { RU_ADAPT_ADASCALE, RU_ADAPT_SQRT, RU_ADAPT_LINEAR } ru_adapt_rule;

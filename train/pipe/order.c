@@ -1,21 +1,36 @@
 #include "train/pipe/order.h"
 
+#include <stddef.h>
+
 #include "base/status.h"
 
-uint32_t ru_pipe_in_flight(ru_pipe_schedule schedule, uint32_t stage, uint32_t n, uint32_t micro)
+static uint32_t workers_of(const uint32_t *workers, uint32_t stage)
 {
-    RU_CHECK(stage < n);
-    bool all = schedule == RU_PIPE_SCHEDULE_GPIPE || micro < n - stage;
-    return all ? micro : n - stage;
+    return workers != NULL ? workers[stage] : 1;
 }
 
-void ru_pipe_order(ru_pipe_schedule schedule, uint32_t stage, uint32_t n, uint32_t micro,
-                   ru_pipe_act *at)
+uint32_t ru_pipe_in_flight(ru_pipe_schedule schedule, const uint32_t *workers, uint32_t stage,
+                           uint32_t n, uint32_t micro)
 {
-    uint32_t ahead = ru_pipe_in_flight(schedule, stage, n, micro), forward = 0, back = 0;
-    for (uint32_t k = 0; k < 2 * micro; k++) {
-        bool more = forward < micro && forward - back < ahead;
-        at[k] = (ru_pipe_act){.micro = more ? forward : back, .back = !more};
+    RU_CHECK(stage < n);
+    uint32_t own = micro / workers_of(workers, stage), behind = 0, ahead = 1;
+    for (uint32_t k = n; k-- > stage;) { /* the stage behind has all that it is ahead by */
+        uint32_t m = workers_of(workers, k);
+        ahead = behind / m + (behind % m != 0) + 1;
+        behind = ahead < micro ? ahead * m : micro;
+    }
+    return schedule == RU_PIPE_SCHEDULE_GPIPE || own < ahead ? own : ahead;
+}
+
+void ru_pipe_order(ru_pipe_schedule schedule, const uint32_t *workers, uint32_t stage,
+                   uint32_t replica, uint32_t n, uint32_t micro, ru_pipe_act *at)
+{
+    uint32_t m = workers_of(workers, stage), own = micro / m, forward = 0, back = 0;
+    uint32_t ahead = ru_pipe_in_flight(schedule, workers, stage, n, micro);
+    RU_CHECK(replica < m && own * m == micro);
+    for (uint32_t k = 0; k < 2 * own; k++) {
+        bool more = forward < own && forward - back < ahead;
+        at[k] = (ru_pipe_act){.micro = (more ? forward : back) * m + replica, .back = !more};
         forward += more;
         back += !more;
     }

@@ -6,7 +6,11 @@
  *     stage 1      F0 F1 B0 F2 B1 F3 B2 B3
  *     stage 2         F0 B0 F1 B1 F2 B2 F3 B3
  *
- * Backward parts come in the order of the micro-batches in both.
+ * Backward parts come in the order of the micro-batches in both. The workers of a stage with
+ * m of them, its replicas, have every m-th micro-batch:
+ *
+ *     flush, 2 workers before 1
+ *     stage 0   F0 F2 B0 B2 and F1 F3 B1 B3     stage 1   F0 B0 F1 B1 F2 B2 F3 B3
  *
  * Source: gpipe-2019; pipedream-2bw-2021 (flush). Thread: any, pure. */
 #ifndef RU_TRAIN_PIPE_ORDER_H
@@ -22,10 +26,13 @@ typedef struct ru_pipe_act {
     bool back;
 } ru_pipe_act;
 
-/* Micro-batches that stage `stage` of n has in flight. */
-uint32_t ru_pipe_in_flight(ru_pipe_schedule schedule, uint32_t stage, uint32_t n, uint32_t micro);
-/* The list of a stage into `at` [2 * micro]. */
-void ru_pipe_order(ru_pipe_schedule schedule, uint32_t stage, uint32_t n, uint32_t micro,
-                   ru_pipe_act *at);
+/* workers [n]: of each stage, divisors of `micro`; NULL: one each. Micro-batch j is for replica
+ * j mod workers[k] of stage k. */
+/* Micro-batches that a worker of stage `stage` of n has in flight. */
+uint32_t ru_pipe_in_flight(ru_pipe_schedule schedule, const uint32_t *workers, uint32_t stage,
+                           uint32_t n, uint32_t micro);
+/* The list of a replica of a stage into `at` [2 * micro / workers[stage]]. */
+void ru_pipe_order(ru_pipe_schedule schedule, const uint32_t *workers, uint32_t stage,
+                   uint32_t replica, uint32_t n, uint32_t micro, ru_pipe_act *at);
 
 #endif

@@ -15,7 +15,7 @@ static uint32_t makespan(ru_pipe_schedule schedule, uint32_t n, uint32_t micro)
     uint32_t at[STAGES_MAX] = {0}, ended[STAGES_MAX][2][MICRO_MAX], free_at[STAGES_MAX] = {0};
     memset(ended, 0xff, sizeof ended);
     for (uint32_t s = 0; s < n; s++) {
-        ru_pipe_order(schedule, s, n, micro, list[s]);
+        ru_pipe_order(schedule, NULL, s, 0, n, micro, list[s]);
     }
     uint32_t left = 2 * n * micro, longest = 0;
     for (bool moved = true; moved;) {
@@ -68,7 +68,7 @@ static void lists_are_whole(void **state)
                 ru_pipe_schedule schedule = s < n ? RU_PIPE_SCHEDULE_FLUSH : RU_PIPE_SCHEDULE_GPIPE;
                 ru_pipe_act list[2 * MICRO_MAX];
                 uint32_t forward = 0, back = 0, most = 0;
-                ru_pipe_order(schedule, s % n, n, m, list);
+                ru_pipe_order(schedule, NULL, s % n, 0, n, m, list);
                 for (uint32_t k = 0; k < 2 * m; k++) {
                     assert_int_equal(list[k].micro, list[k].back ? back++ : forward++);
                     assert_true(back <= forward);
@@ -76,11 +76,63 @@ static void lists_are_whole(void **state)
                 }
                 assert_int_equal(forward, m);
                 assert_int_equal(back, m);
-                assert_int_equal(most, ru_pipe_in_flight(schedule, s % n, n, m));
+                assert_int_equal(most, ru_pipe_in_flight(schedule, NULL, s % n, n, m));
             }
         }
     }
 }
 
-RU_TESTS(train_order, cmocka_unit_test(the_bubble_is_the_published_one),
-         cmocka_unit_test(lists_are_whole))
+/* Do the lists of all replicas end, whatever the number of workers of each stage? */
+static bool ends(ru_pipe_schedule schedule, const uint32_t *workers, uint32_t n, uint32_t micro)
+{
+    bool done[STAGES_MAX][2][MICRO_MAX] = {{{false}}};
+    uint32_t at[STAGES_MAX][4] = {{0}}, left = 2 * n * micro;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (uint32_t s = 0; s < n; s++) {
+            for (uint32_t r = 0; r < workers[s]; r++) {
+                ru_pipe_act list[2 * MICRO_MAX];
+                ru_pipe_order(schedule, workers, s, r, n, micro, list);
+                if (at[s][r] == 2 * micro / workers[s]) {
+                    continue;
+                }
+                ru_pipe_act a = list[at[s][r]];
+                bool there = a.back ? s + 1 == n || done[s + 1][1][a.micro]
+                                    : s == 0 || done[s - 1][0][a.micro];
+                assert_int_equal(a.micro % workers[s], r);
+                assert_false(done[s][a.back][a.micro]);
+                assert_true(!a.back || done[s][0][a.micro]);
+                if (there) {
+                    done[s][a.back][a.micro] = true;
+                    at[s][r]++;
+                    left--;
+                    moved = true;
+                }
+            }
+        }
+    }
+    return left == 0;
+}
+
+static void replicas_never_wait_for_each_other_for_ever(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 4; n++) {
+        for (uint32_t code = 0; code < 1u << (2 * n); code++) {
+            uint32_t workers[4];
+            for (uint32_t s = 0; s < n; s++) {
+                workers[s] = 1 + (code >> (2 * s) & 3);
+            }
+            assert_true(ends(RU_PIPE_SCHEDULE_FLUSH, workers, n, 12));
+            assert_true(ends(RU_PIPE_SCHEDULE_GPIPE, workers, n, 12));
+        }
+    }
+    /* 4-3-1: each has at least as many as the next stage waits for. */
+    const uint32_t w[] = {4, 3, 1};
+    assert_int_equal(ru_pipe_in_flight(RU_PIPE_SCHEDULE_FLUSH, w, 2, 3, 48), 1);
+    assert_int_equal(ru_pipe_in_flight(RU_PIPE_SCHEDULE_FLUSH, w, 1, 3, 48), 2);
+    assert_int_equal(ru_pipe_in_flight(RU_PIPE_SCHEDULE_FLUSH, w, 0, 3, 48), 3);
+}
+
+RU_TESTS(train_order, cmocka_unit_test(replicas_never_wait_for_each_other_for_ever),
+         cmocka_unit_test(the_bubble_is_the_published_one), cmocka_unit_test(lists_are_whole))

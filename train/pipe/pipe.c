@@ -102,13 +102,19 @@ void ru_pipe_end(ru_pipe *p, ru_status st, const char *text, ru_time now, ru_eff
     }
 }
 
+/* The stage as people count. */
+static uint32_t place_of(const ru_pipe *p, uint32_t stage)
+{
+    return p->opt.stage_of != NULL ? p->opt.stage_of[stage] : stage;
+}
+
 static void lost(ru_pipe *p, uint32_t stage, ru_time now, ru_effects *fx)
 {
     char text[TEXT_MAX];
     (void)snprintf(text, sizeof text,
                    "worker %u, which had stage %u of %u, was lost; continue from the newest "
                    "checkpoint with --resume",
-                   p->numbers[stage], stage + 1, p->opt.n);
+                   p->numbers[stage], place_of(p, stage) + 1, place_of(p, p->opt.n - 1) + 1);
     ru_pipe_end(p, RU_E_PEER, text, now, fx);
 }
 
@@ -235,6 +241,7 @@ void ru_pipe_send(ru_pipe *p, uint32_t link, uint32_t number, ru_span span, ru_t
     const ru_chan_send_in in = {.to = p->nodes[to],
                                 .name = {stream_of(p, link), number},
                                 .class = RU_CLASS_NORMAL,
+                                .rank = p->links[link].rank,
                                 .spans = &span,
                                 .n_spans = 1,
                                 .fence = true,
@@ -256,6 +263,7 @@ void ru_pipe_post(ru_pipe *p, uint32_t link, uint32_t number, ru_span span, ru_t
                                 .spans = &span,
                                 .n_spans = 1,
                                 .class = RU_CLASS_NORMAL,
+                                .rank = p->links[link].rank,
                                 .cookie = cookie_of(link, number, POSTED),
                                 .label = p->links[link].label};
     if (!p->ended) {

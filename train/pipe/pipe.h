@@ -24,6 +24,7 @@ enum { RU_PIPE_DECISION_MAX = 64, RU_PIPE_LINKS_MAX = 1 << 14 };
 typedef struct ru_pipe_link {
     uint32_t from, to; /* stages */
     uint16_t label;    /* of its records (ru_recorder_name); 0: none */
+    uint16_t rank;     /* smaller leaves first */
 } ru_pipe_link;
 
 typedef enum ru_pipe_what {
@@ -47,7 +48,8 @@ typedef struct ru_pipe_news {
 typedef struct ru_pipe_options {
     ru_node *node;
     ru_node_id self;
-    uint32_t n; /* stages and members */
+    uint32_t n; /* stages and members: each of several workers of a stage counts as a stage here */
+    const uint32_t *stage_of; /* [n] for people, rising; NULL: each stage has one worker */
     void (*news)(void *self, const ru_pipe_news *news, ru_time now);
     void *news_self;
 } ru_pipe_options;

@@ -150,7 +150,8 @@ ru_status ru_pipe_play_step(const ru_pipe_play_in *in, ru_arena *arena, ru_pipe_
         p.there_ns[k] = p.later_ns[k] = NOT_YET;
     }
     for (uint32_t k = 0; k < in->n; k++) {
-        ru_pipe_order(in->schedule, k, in->n, in->micro, p.order + (uint64_t)k * 2 * in->micro);
+        ru_pipe_order(in->schedule, NULL, k, 0, in->n, in->micro,
+                      p.order + (uint64_t)k * 2 * in->micro);
     }
     play(&p);
     *out = o;

@@ -49,18 +49,35 @@ ru_status ru_pipe_job_check(const ru_job *job, uint32_t workers, ru_err *err)
                        "train.parallel is pipeline, and a pipeline %s, or train data parallel",
                        why);
     }
-    uint32_t stages = t->pipeline.cut.n + 1;
+    uint32_t stages = t->pipeline.cut.n + 1, seats = 0;
+    const ru_conf_i64s *of = &t->pipeline.workers;
     if (t->pipeline.cut.n == 0 || stages > RU_STAGES_MAX) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "train.pipeline.cut names %u layers, expected 1 to %d; each of them begins "
                        "a stage, as in cut: [fc2]",
                        t->pipeline.cut.n, RU_STAGES_MAX - 1);
     }
-    if (workers != stages) {
+    if (of->n > 0 && (of->n != stages || of->at[of->n - 1] != 1)) {
         return RU_FAIL(err, RU_E_CONFIG,
-                       "train.pipeline.cut makes %u stages, and each is one worker's: start the "
+                       "train.pipeline.workers has %u numbers%s, expected one for each of the %u "
+                       "stages, 1 for the last, whose worker leads",
+                       of->n, of->n == stages ? " and does not end with 1" : "", stages);
+    }
+    for (uint32_t k = 0; k < stages; k++) {
+        int64_t m = of->n > 0 ? of->at[k] : 1, micro = t->accumulate > 1 ? t->accumulate : 1;
+        seats += (uint32_t)m;
+        if (micro % m != 0) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "train.accumulate is %lld, expected a multiple of the %lld workers of "
+                           "stage %u, which take its micro-batches in turn",
+                           (long long)micro, (long long)m, k + 1);
+        }
+    }
+    if (workers != seats) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.pipeline.cut makes %u stages, and each is one worker's%s: start the "
                        "job with -w %u",
-                       stages, stages);
+                       stages, of->n > 0 ? " or those of train.pipeline.workers" : "", seats);
     }
     return RU_OK;
 }
@@ -107,7 +124,7 @@ static void news(void *self, const ru_pipe_news *n, ru_time now)
         if (w->opt->train.messages) {
             ru_shell_tell_view(&w->shell);
         }
-        w->told.stage = (uint32_t)n->a;
+        w->told.seat = (uint32_t)n->a;
         set(w, &w->told.viewed);
         break;
     case RU_PIPE_GO:
@@ -209,30 +226,108 @@ static ru_status list_states(rui_pipe_worker *w, ru_err *err)
     return RU_OK;
 }
 
-static ru_pipe_link link_of(const rui_pipe_worker *w, uint32_t from, uint32_t to)
+/* A link between seats. */
+static void put_link(rui_pipe_worker *w, uint32_t from, uint32_t to, uint16_t rank, int64_t bytes)
 {
     char name[64];
-    (void)snprintf(name, sizeof name, "stage %u to %u", from + 1, to + 1);
-    return (ru_pipe_link){
-        .from = from, .to = to, .label = ru_recorder_name(w->t.recorder, name, "stage")};
+    (void)snprintf(name, sizeof name, "stage %u to %u", w->seats.stage[from] + 1,
+                   w->seats.stage[to] + 1);
+    w->links[w->n_links] = (ru_pipe_link){
+        .from = from,
+        .to = to,
+        .label = rank == 0 ? ru_recorder_name(w->t.recorder, name, "stage") : 0,
+        .rank = rank,
+    };
+    w->plan.bytes[w->n_links++] = bytes;
+}
+
+/* Pieces leave before sums, sums before states. Replicas a and b have a micro-batch in common where
+ * some j is a mod one number of workers and b mod the other. */
+static void put_links(rui_pipe_worker *w)
+{
+    const ru_stages *s = &w->stages;
+    const uint32_t *first = w->seats.first, *workers = w->seats.workers;
+    for (uint32_t i = 0; i < s->n_edges; i++) {
+        const ru_stage_edge *e = &s->edges[i];
+        uint32_t m = workers[e->from], n = workers[e->to];
+        int64_t bytes = ru_type_bytes(&e->type), back = e->grad.v != 0 ? bytes : 0;
+        w->plan.edge[i] = w->n_links;
+        for (uint32_t k = 0; k < m * n; k++) {
+            uint32_t a = k / n, b = k % n, j = a;
+            while (j % n != b && j < m * n) {
+                j += m;
+            }
+            bool meet = j < m * n;
+            put_link(w, first[e->from] + a, first[e->to] + b, 0, meet ? bytes : 0);
+            put_link(w, first[e->to] + b, first[e->from] + a, 0, meet ? back : 0);
+        }
+    }
+    w->plan.sums = w->n_links;
+    for (uint32_t k = 0; k < s->n; k++) {
+        w->plan.sum[k] = w->n_links;
+        for (uint32_t i = 0; i < workers[k] * workers[k] && workers[k] > 1; i++) {
+            put_link(w, first[k] + i / workers[k], first[k] + i % workers[k], 1, 0);
+        }
+    }
+    w->plan.state = w->n_links;
+    for (uint32_t k = 0; k < s->n; k++) {
+        put_link(w, first[k], w->seats.n - 1, 2, w->state_bytes[k]);
+    }
 }
 
 static ru_status list_links(rui_pipe_worker *w, ru_err *err)
 {
     const ru_stages *s = &w->stages;
-    w->n_links = 2 * s->n_edges + s->n;
-    w->links = RU_NEW(w->arena, ru_pipe_link, w->n_links);
-    if (w->links == NULL || w->n_links > RU_PIPE_LINKS_MAX) {
-        return RU_FAIL(err, RU_E_LIMIT, "%u values cross between the stages, expected at most %d",
-                       s->n_edges, RU_PIPE_LINKS_MAX / 2 - RU_STAGES_MAX);
+    const uint32_t *workers = w->seats.workers;
+    uint64_t n = s->n;
+    for (uint32_t k = 0; k < s->n; k++) {
+        n += workers[k] > 1 ? workers[k] * workers[k] : 0;
     }
     for (uint32_t i = 0; i < s->n_edges; i++) {
-        const ru_stage_edge *e = &s->edges[i];
-        w->links[2 * i] = link_of(w, e->from, e->to);
-        w->links[2 * i + 1] = link_of(w, e->to, e->from);
+        n += 2 * (uint64_t)workers[s->edges[i].from] * workers[s->edges[i].to];
     }
-    for (uint32_t k = 0; k < s->n; k++) {
-        w->links[2 * s->n_edges + k] = (ru_pipe_link){.from = k, .to = s->n - 1};
+    if (n > RU_PIPE_LINKS_MAX) {
+        return RU_FAIL(err, RU_E_LIMIT,
+                       "%u values cross between the stages over %llu links, expected at most %d",
+                       s->n_edges, (unsigned long long)n, RU_PIPE_LINKS_MAX);
+    }
+    w->links = RU_NEW(w->arena, ru_pipe_link, n);
+    w->plan = (rui_pipe_plan){.edge = RU_NEW(w->arena, uint32_t, s->n_edges + 1),
+                              .sum = RU_NEW(w->arena, uint32_t, s->n),
+                              .bytes = RU_NEW(w->arena, int64_t, n)};
+    if (w->links == NULL || w->plan.edge == NULL || w->plan.sum == NULL || w->plan.bytes == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
+    }
+    put_links(w);
+    return RU_OK;
+}
+
+/* Who has which stage. Running statistics follow each other from micro-batch to micro-batch, so
+ * they need one worker. */
+static ru_status list_seats(rui_pipe_worker *w, ru_err *err)
+{
+    const ru_conf_i64s *of = &w->t.job->train.pipeline.workers;
+    uint32_t stages = w->stages.n;
+    rui_pipe_seats *s = &w->seats;
+    *s = (rui_pipe_seats){.n = w->opt->founders,
+                          .workers = RU_NEW(w->arena, uint32_t, stages),
+                          .first = RU_NEW(w->arena, uint32_t, stages),
+                          .stage = RU_NEW(w->arena, uint32_t, w->opt->founders)};
+    if (s->workers == NULL || s->first == NULL || s->stage == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
+    }
+    for (uint32_t k = 0, seat = 0; k < stages; k++) {
+        s->workers[k] = of->n > 0 ? (uint32_t)of->at[k] : 1;
+        s->first[k] = seat;
+        for (uint32_t r = 0; r < s->workers[k]; r++) {
+            s->stage[seat++] = k;
+        }
+        if (s->workers[k] > 1 && w->stages.at[k].n_stats > 0) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "train.pipeline.workers: stage %u has running statistics (batch "
+                           "normalisation), which several workers cannot share; expected 1 there",
+                           k + 1);
+        }
     }
     return RU_OK;
 }
@@ -271,6 +366,7 @@ static ru_status cut(rui_pipe_worker *w, ru_err *err)
     RU_TRY(ru_stages_build(&t->model.train, &so, j->pipeline.cut.at, j->pipeline.cut.n, w->arena,
                            &w->stages, err));
     RU_TRY(check_back(&w->stages, err));
+    RU_TRY(list_seats(w, err));
     RU_TRY(list_states(w, err));
     return list_links(w, err);
 }
@@ -280,7 +376,7 @@ static ru_status open_node(rui_pipe_worker *w, ru_err *err)
     const ru_train_options *o = &w->opt->train;
     ru_shell_node_options no = {.capacity = o->job->train.threads != 0 ? o->job->train.threads
                                                                        : ru_pool_cores(),
-                                .n_max = w->stages.n,
+                                .n_max = w->seats.n,
                                 .xfers_max = XFERS_MAX,
                                 .out = w->t.out,
                                 .yaml = w->t.job_yaml,
@@ -291,7 +387,8 @@ static ru_status open_node(rui_pipe_worker *w, ru_err *err)
     RU_TRY(ru_shell_node(&w->shell, &no, err));
     const ru_pipe_options po = {.node = w->shell.timers.node,
                                 .self = w->shell.id,
-                                .n = w->stages.n,
+                                .n = w->seats.n,
+                                .stage_of = w->seats.stage,
                                 .news = news,
                                 .news_self = w};
     return ru_pipe_open(&po, &w->arena_loop, &w->pipe, err);

@@ -39,6 +39,7 @@ static ru_status open_exe(rui_pipe_worker *w, ru_exe *share, ru_exe **out, ru_er
     eo.n_ports = s->n_ports;
     eo.autotune = eo.autotune && !w->opt->deterministic;
     eo.share = share;
+    eo.plain_grads = w->seats.workers[w->stage] > 1; /* workers may choose other layouts */
     ru_status st = ru_exe_open(&s->step.graph, &eo, out, err);
     return st == RU_E_MEM
                ? ru_err_wrap(err, st,
@@ -53,9 +54,29 @@ static ru_status open_exe(rui_pipe_worker *w, ru_exe *share, ru_exe **out, ru_er
 
 typedef struct leaving {
     rui_pipe_worker *w;
-    uint32_t link;
+    uint32_t edge;
+    bool back;
     const void **made; /* of a statistic; else NULL */
 } leaving;
+
+static uint32_t common(uint32_t a, uint32_t b)
+{
+    uint32_t x = a;
+    while (x % b != 0) {
+        x += a;
+    }
+    return x;
+}
+
+/* The link of an edge for the micro-batch under way, and its number there. */
+static uint32_t link_of(const rui_pipe_worker *w, uint32_t edge, bool back, uint32_t *number)
+{
+    const ru_stage_edge *x = &w->stages.edges[edge];
+    uint32_t from = w->seats.workers[x->from], to = w->seats.workers[x->to], j = w->turn.micro;
+    uint32_t every = common(from, to); /* micro-batch is theirs */
+    *number = w->turn.round * (w->micro / every) + j / every;
+    return w->plan.edge[edge] + 2 * (j % from * to + j % to) + back;
+}
 
 /* As soon as it is made. */
 static ru_status on_made(void *self, const ru_exe_at *at)
@@ -65,7 +86,8 @@ static ru_status on_made(void *self, const ru_exe_at *at)
         *x->made = at->data;
         return RU_OK;
     }
-    return rui_flow_put(x->w, x->link, x->w->number, at->data);
+    uint32_t number, link = link_of(x->w, x->edge, x->back, &number);
+    return rui_flow_put(x->w, link, number, at->data);
 }
 
 static ru_status set_ports(rui_pipe_worker *w, uint32_t slot, ru_err *err)
@@ -82,7 +104,7 @@ static ru_status set_ports(rui_pipe_worker *w, uint32_t slot, ru_err *err)
         bool back = i % 2 == 1;
         ru_value_id v = back ? x->grad : x->out;
         if ((back ? x->to : x->from) == w->stage && v.v != 0) {
-            all[n] = (leaving){.w = w, .link = i};
+            all[n] = (leaving){.w = w, .edge = i / 2, .back = back};
             ports[n] = (ru_exe_port){.value = v, .leaves = true, .fn = on_made, .self = &all[n]};
             n++;
         }
@@ -108,21 +130,38 @@ static void name_records(rui_pipe_worker *w)
                                 .update = ru_recorder_name(r, "update", "train")};
     (void)snprintf(text, sizeof text, "%u %u %u %s %s", w->stage, w->stages.n, w->micro,
                    flush ? "flush" : "gpipe", own(w)->first);
-    ru_recorder_meta(r, "pipe", text);
+    ru_recorder_meta(r, w->seats.n == w->stages.n ? "pipe" : "pipe workers", text);
+}
+
+/* Links of the sums of this stage carry all its gradients. */
+static void size_sums(rui_pipe_worker *w)
+{
+    const ru_exe_grad *g;
+    uint32_t n = ru_exe_grads(w->home, &g), m = w->seats.workers[w->stage];
+    int64_t bytes = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        bytes += g[k].size_bytes;
+    }
+    for (uint32_t k = 0; k < m * m && m > 1; k++) {
+        w->plan.bytes[w->plan.sum[w->stage] + k] = bytes;
+    }
 }
 
 static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
 {
     rui_trainer *t = &w->t;
     name_records(w);
-    w->n_slots = ru_pipe_in_flight(w->schedule, w->stage, w->stages.n, w->micro);
+    const uint32_t *workers = w->seats.workers;
+    uint32_t m = workers[w->stage];
+    w->n_slots = ru_pipe_in_flight(w->schedule, workers, w->stage, w->stages.n, w->micro);
     w->slot = RU_NEW(w->arena, ru_exe *, w->n_slots);
-    w->order = RU_NEW(w->arena, ru_pipe_act, 2 * w->micro);
+    w->order = RU_NEW(w->arena, ru_pipe_act, 2 * w->micro / m);
     w->made = RU_NEW(w->arena, const void *, w->n_slots *own(w)->n_stats + 1);
     if (w->slot == NULL || w->order == NULL || w->made == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
     }
-    ru_pipe_order(w->schedule, w->stage, w->stages.n, w->micro, w->order);
+    ru_pipe_order(w->schedule, workers, w->stage, w->seats.replica, w->stages.n, w->micro,
+                  w->order);
     RU_TRY(open_exe(w, NULL, &w->home, err));
     for (uint32_t k = 0; k < w->n_slots; k++) {
         RU_TRY(open_exe(w, w->home, &w->slot[k], err));
@@ -136,11 +175,13 @@ static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
                                   .augment = t->job->data.augment,
                                   .shuffle = ru_job_shuffle(t->job),
                                   .batch = w->micro_n,
-                                  .start = t->samples,
+                                  .stride = w->micro_n * m,
+                                  .start = t->samples + w->micro_n * w->seats.replica,
                                   .threads = t->job->data.threads,
                                   .bytes_max = t->job->data.memory,
                                   .recorder = t->recorder};
     RU_TRY(reads ? ru_stream_open(t->train_set, &so, &w->stream, err) : RU_OK);
+    size_sums(w);
     return rui_flows_open(w, err);
 }
 
@@ -171,7 +212,7 @@ static ru_status feed(rui_pipe_worker *w, ru_exe *e, ru_err *err)
 }
 
 /* What other stages sent into the inputs; back: gradients. */
-static ru_status take(rui_pipe_worker *w, ru_exe *e, bool back, uint32_t number)
+static ru_status take(rui_pipe_worker *w, ru_exe *e, bool back)
 {
     for (uint32_t i = 0; i < w->stages.n_edges; i++) {
         const ru_stage_edge *x = &w->stages.edges[i];
@@ -180,9 +221,10 @@ static ru_status take(rui_pipe_worker *w, ru_exe *e, bool back, uint32_t number)
             continue;
         }
         void *piece;
-        RU_TRY(rui_flow_place(w, 2 * i + back, number, &piece));
+        uint32_t number, link = link_of(w, i, back, &number);
+        RU_TRY(rui_flow_place(w, link, number, &piece));
         memcpy(ru_exe_input(e, v), piece, (size_t)ru_type_bytes(&x->type));
-        rui_flow_go(w, 2 * i + back, number);
+        rui_flow_go(w, link, number);
     }
     return RU_OK;
 }
@@ -193,12 +235,13 @@ static float figure(ru_exe *e, ru_value_id v, float sum, bool first)
     return first ? x : sum + x;
 }
 
+/* j: of those of this worker. */
 static ru_status forward(rui_pipe_worker *w, uint32_t j, const ru_run_args *args, ru_err *err)
 {
     const ru_stage *s = own(w);
     ru_exe *e = w->slot[j % w->n_slots];
     RU_TRY(feed(w, e, err));
-    RU_TRY(take(w, e, false, w->number));
+    RU_TRY(take(w, e, false));
     RU_TRY(ru_exe_phase(e, RU_PHASE_FORWARD, args, err));
     for (uint32_t k = 0; k < s->n_stats; k++) {
         RU_TRY(ru_exe_state_write(w->home, s->stats[k], w->made[j % w->n_slots * s->n_stats + k],
@@ -214,7 +257,7 @@ static ru_status backward(rui_pipe_worker *w, uint32_t j, const ru_run_args *arg
 {
     const ru_exe_grad *to, *from;
     ru_exe *e = w->slot[j % w->n_slots];
-    RU_TRY(take(w, e, true, w->number));
+    RU_TRY(take(w, e, true));
     RU_TRY(ru_exe_phase(e, RU_PHASE_BACKWARD, args, err));
     if (j > 0) {
         return ru_exe_grads_add(w->home, e, err);
@@ -269,18 +312,54 @@ static bool leads(const rui_pipe_worker *w)
     return w->stage + 1 == w->stages.n;
 }
 
+/* All gradients of an executable, one behind another. */
+static void copy_grads(ru_exe *e, uint8_t *at, bool out)
+{
+    const ru_exe_grad *g;
+    uint32_t n = ru_exe_grads(e, &g);
+    for (uint32_t k = 0; k < n; at += g[k++].size_bytes) {
+        memcpy(out ? at : g[k].data, out ? g[k].data : at, (size_t)g[k].size_bytes);
+    }
+}
+
+/* The sums of all workers of this stage, added in the order of the workers: each sends its own to
+ * the others, so that all have the same bits. */
+static ru_status add_replicas(rui_pipe_worker *w, uint32_t m, ru_err *err)
+{
+    uint32_t own = w->seats.replica, links = w->plan.sum[w->stage], round = w->turn.round;
+    void *mine = NULL, *sum;
+    for (uint32_t k = 0; k < m; k++) {
+        if (k != own) {
+            RU_TRY(rui_flow_place(w, links + own * m + k, round, &mine));
+            copy_grads(w->home, mine, true);
+            rui_flow_go(w, links + own * m + k, round);
+        }
+    }
+    for (uint32_t k = 0; k < m; k++) { /* what is sent stays until the next step */
+        sum = mine;
+        RU_TRY(k != own ? rui_flow_place(w, links + k * m + own, round, &sum) : RU_OK);
+        copy_grads(k == 0 ? w->home : w->slot[0], sum, false);
+        RU_TRY(k > 0 ? ru_exe_grads_add(w->home, w->slot[0], err) : RU_OK);
+        if (k != own) {
+            rui_flow_go(w, links + k * m + own, round);
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status parts(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_decision *d,
                        ru_err *err)
 {
-    uint32_t first = (uint32_t)((step - w->first_step) * w->micro), left = w->micro;
-    for (uint32_t k = 0; k < 2 * w->micro; k++) {
-        uint32_t j = w->order[k].micro;
+    uint32_t m = w->seats.workers[w->stage], left = w->micro / m;
+    w->turn.round = (uint32_t)(step - w->first_step);
+    for (uint32_t k = 0; k < 2 * w->micro / m; k++) {
+        uint32_t j = w->order[k].micro, i = j / m;
         const ru_run_args args = {.seed = (uint64_t)w->t.job->train.seed,
                                   .step = step,
                                   .sample_offset = (int64_t)j * w->micro_n};
-        w->number = first + j;
+        w->turn.micro = j;
         ru_time begun = ru_clock_now();
-        RU_TRY(w->order[k].back ? backward(w, j, &args, err) : forward(w, j, &args, err));
+        RU_TRY(w->order[k].back ? backward(w, i, &args, err) : forward(w, i, &args, err));
         ru_rec_span(w->t.recorder, w->order[k].back ? w->names.backward : w->names.forward,
                     begun.ns, ru_clock_now().ns, j);
         left -= !w->order[k].back;
@@ -288,6 +367,7 @@ static ru_status parts(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_dec
             RU_TRY(rui_pipe_decide(w, step, lr, d, err));
         }
     }
+    RU_TRY(m > 1 ? add_replicas(w, m, err) : RU_OK);
     return leads(w) ? RU_OK : hear(w, d);
 }
 
@@ -295,7 +375,7 @@ static ru_status parts(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_dec
 static ru_status send_states(rui_pipe_worker *w, ru_err *err)
 {
     void *place;
-    uint32_t link = 2 * w->stages.n_edges + w->stage, number = w->saves++;
+    uint32_t link = w->plan.state + w->stage, number = w->saves++;
     RU_TRY(rui_flow_place(w, link, number, &place));
     for (uint32_t k = 0; k < w->n_states; k++) {
         const rui_pipe_state *s = &w->states[k];
@@ -314,7 +394,8 @@ static ru_status follow(rui_pipe_worker *w, const rui_pipe_decision *d, bool *ov
     if (leads(w)) {
         return rui_pipe_saved(w, d, over, err);
     }
-    RU_TRY((d->flags & RUI_PIPE_SAVE) != 0 ? send_states(w, err) : RU_OK);
+    bool sends = (d->flags & RUI_PIPE_SAVE) != 0 && w->seats.replica == 0;
+    RU_TRY(sends ? send_states(w, err) : RU_OK);
     RU_TRY((d->flags & RUI_PIPE_WAIT) != 0 ? hear(w, &next) : RU_OK);
     *over = (next.flags & RUI_PIPE_OVER) != 0;
     return RU_OK;
@@ -357,7 +438,9 @@ static ru_status wait_for(rui_pipe_worker *w, const bool *what)
 static ru_status work(rui_pipe_worker *w, ru_err *err)
 {
     RU_TRY(wait_for(w, &w->told.viewed));
-    w->stage = w->told.stage;
+    w->seats.own = w->told.seat;
+    w->stage = w->seats.stage[w->seats.own];
+    w->seats.replica = w->seats.own - w->seats.first[w->stage];
     RU_TRY(open_stage(w, err));
     RU_TRY(leads(w) ? rui_pipe_lead_open(w, err) : RU_OK);
     rui_trainer_record(&w->t);

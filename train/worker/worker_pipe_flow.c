@@ -13,17 +13,20 @@
 
 static int64_t bytes_of(const rui_pipe_worker *w, uint32_t link)
 {
-    uint32_t edge = link / 2;
-    return edge < w->stages.n_edges ? ru_type_bytes(&w->stages.edges[edge].type)
-                                    : w->state_bytes[link - 2 * w->stages.n_edges];
+    return w->plan.bytes[link];
 }
 
 static bool is_used(const rui_pipe_worker *w, uint32_t link)
 {
     const ru_pipe_link *l = &w->links[link];
-    bool mine = (l->from == w->stage || l->to == w->stage) && l->from != l->to;
-    bool back = link / 2 < w->stages.n_edges && link % 2 == 1;
-    return mine && (!back || w->stages.edges[link / 2].grad.v != 0);
+    bool mine = l->from == w->seats.own || l->to == w->seats.own;
+    return mine && l->from != l->to && bytes_of(w, link) > 0;
+}
+
+/* Stages of both ends, as people count. */
+static uint32_t stage_at(const rui_pipe_worker *w, uint32_t seat)
+{
+    return w->seats.stage[seat] + 1;
 }
 
 ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err)
@@ -32,7 +35,11 @@ ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err)
     if (w->flows == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
     }
-    uint32_t least = ru_pipe_in_flight(w->schedule, 0, w->stages.n, w->micro), most = 1, places = 0;
+    uint32_t least = 1, most = 1, places = 0;
+    for (uint32_t k = 0; k < w->stages.n; k++) {
+        uint32_t n = ru_pipe_in_flight(w->schedule, w->seats.workers, k, w->stages.n, w->micro);
+        least = n > least ? n : least;
+    }
     while (most < least) { /* numbers of pieces may begin again at 0 */
         most *= 2;
     }
@@ -41,7 +48,7 @@ ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err)
             continue;
         }
         rui_flow *f = &w->flows[k];
-        uint32_t ahead = k < 2 * w->stages.n_edges ? most : 1;
+        uint32_t ahead = k < w->plan.sums ? most : 1;
         places += ahead;
         if (places > RUI_PIPE_EVENTS_MAX / 2) {
             return RU_FAIL(err, RU_E_LIMIT,
@@ -52,13 +59,14 @@ ru_status rui_flows_open(rui_pipe_worker *w, ru_err *err)
         int64_t bytes = bytes_of(w, k), place = (bytes + 63) / 64 * 64;
         *f = (rui_flow){.bytes = place,
                         .ahead = ahead,
-                        .out = w->links[k].from == w->stage,
+                        .out = w->links[k].from == w->seats.own,
                         .at = aligned_alloc(64, (size_t)(place * ahead + 64)),
                         .busy = RU_NEW(w->arena, uint8_t, ahead)};
         if (f->at == NULL || f->busy == NULL) {
             return RU_FAIL(err, RU_E_MEM,
                            "not enough memory for %u pieces of %lld bytes between stages %u and %u",
-                           ahead, (long long)bytes, w->links[k].from + 1, w->links[k].to + 1);
+                           ahead, (long long)bytes, stage_at(w, w->links[k].from),
+                           stage_at(w, w->links[k].to));
         }
         memset(f->busy, f->out ? 0 : 1, ahead);
     }
@@ -95,9 +103,9 @@ void rui_flow_moved(rui_pipe_worker *w, uint32_t link, uint32_t number)
 static void say_slow(const rui_pipe_worker *w, uint32_t link, int64_t waited_ns)
 {
     const ru_pipe_link *l = &w->links[link];
-    bool in = l->to == w->stage;
+    bool in = l->to == w->seats.own;
     ru_log(RU_LOG_INFO, "train", "waits", "stage %u has waited %.0f s for stage %u", w->stage + 1,
-           (double)waited_ns * 1e-9, (in ? l->from : l->to) + 1);
+           (double)waited_ns * 1e-9, stage_at(w, in ? l->from : l->to));
 }
 
 /* Until the place is free, or full. */

@@ -45,6 +45,31 @@ typedef struct rui_pipe_event {
     rui_pipe_decision decision;
 } rui_pipe_event;
 
+/* Workers by seat: those of stage 0, then those of stage 1. The leader has the last one. */
+typedef struct rui_pipe_seats {
+    uint32_t n;
+    uint32_t *workers; /* [stages] */
+    uint32_t *first;   /* [stages] seat of its first worker, which sends the state */
+    uint32_t *stage;   /* [n] */
+    uint32_t own, replica;
+} rui_pipe_seats;
+
+/* Links between seats: of each edge by the replicas of both stages, forward and back; of each stage
+ * with several workers, from each to each, their sums of gradients; of each stage its state. */
+typedef struct rui_pipe_plan {
+    uint32_t *edge; /* [n_edges] its first link */
+    uint32_t *sum;  /* [stages] */
+    uint32_t sums;  /* the first of all of them */
+    uint32_t state; /* of stage 0 */
+    int64_t *bytes; /* [n_links] of a piece; 0: unused */
+} rui_pipe_plan;
+
+/* The micro-batch under way. */
+typedef struct rui_pipe_turn {
+    uint32_t round; /* step of this job */
+    uint32_t micro; /* in its step */
+} rui_pipe_turn;
+
 /* Pieces of one link at this end: `ahead` places, used in turn. */
 typedef struct rui_flow {
     int64_t bytes; /* 0: not of this process */
@@ -71,7 +96,7 @@ typedef struct rui_pipe_names {
 typedef struct rui_pipe_told {
     bool viewed, go; /* the stages have their workers; all are ready */
     bool stop, over;
-    uint32_t stage;
+    uint32_t seat;
     rui_pipe_decision decisions[RUI_PIPE_DECISIONS_MAX];
     uint32_t n_decided, n_heard;
     ru_status failed; /* of the compute thread */
@@ -90,8 +115,10 @@ typedef struct rui_pipe_worker {
     uint32_t micro;
     int64_t micro_n; /* samples of a micro-batch */
     int64_t first_step;
-    ru_pipe_link *links; /* [n_links]: edge i forward 2 i, back 2 i + 1, then states by stage */
+    rui_pipe_seats seats;
+    ru_pipe_link *links; /* [n_links] between seats */
     uint32_t n_links;
+    rui_pipe_plan plan;
     rui_pipe_state *states; /* [n_states] by stage */
     uint32_t n_states;
     int64_t *state_bytes; /* [stages.n] */
@@ -107,9 +134,9 @@ typedef struct rui_pipe_worker {
     ru_exe *home;  /* the stage's state, gradient sums, update */
     ru_exe **slot; /* [n_slots] micro-batches in flight; share the state of home */
     uint32_t n_slots;
-    const void **made;  /* [n_slots, n_stats] statistics of the last forward part */
-    uint32_t number;    /* of the micro-batch under way, in all */
-    ru_pipe_act *order; /* [2 * micro] */
+    const void **made; /* [n_slots, n_stats] statistics of the last forward part */
+    rui_pipe_turn turn;
+    ru_pipe_act *order; /* [2 * micro / workers of the stage] */
     ru_stream *stream;
     rui_flow *flows; /* [n_links] */
     uint32_t saves;

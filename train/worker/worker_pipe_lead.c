@@ -31,7 +31,7 @@ static ru_status read_state(void *self, const char *name, void *into, ru_err *er
     if (s->stage == w->stage) {
         return ru_exe_state_read(w->home, s->value, into, err);
     }
-    const uint8_t *from = rui_flow_span(w, 2 * w->stages.n_edges + s->stage, w->saves).data;
+    const uint8_t *from = rui_flow_span(w, w->plan.state + s->stage, w->saves).data;
     memcpy(into, from + s->offset, (size_t)s->bytes);
     return RU_OK;
 }
@@ -40,7 +40,7 @@ static ru_status gather(rui_pipe_worker *w)
 {
     void *piece;
     for (uint32_t k = 0; k + 1 < w->stages.n; k++) {
-        RU_TRY(rui_flow_place(w, 2 * w->stages.n_edges + k, w->saves, &piece));
+        RU_TRY(rui_flow_place(w, w->plan.state + k, w->saves, &piece));
     }
     return RU_OK;
 }
@@ -48,7 +48,7 @@ static ru_status gather(rui_pipe_worker *w)
 static void used(rui_pipe_worker *w)
 {
     for (uint32_t k = 0; k + 1 < w->stages.n; k++) {
-        rui_flow_go(w, 2 * w->stages.n_edges + k, w->saves);
+        rui_flow_go(w, w->plan.state + k, w->saves);
     }
     w->saves++;
 }
@@ -59,8 +59,20 @@ static void say_stages(const rui_pipe_worker *w)
 {
     ru_text t = ru_text_arena(w->arena);
     for (uint32_t k = 0; k < w->stages.n; k++) {
-        ru_text_putf(&t, "%sworker %u from %s", k > 0 ? ", " : "", ru_pipe_number(w->pipe, k),
-                     k == 0 ? "the input" : w->stages.at[k].first);
+        uint32_t n = w->seats.workers[k], first = w->seats.first[k];
+        ru_text_putf(&t, "%sworker%s %u", k > 0 ? ", " : "", n > 1 ? "s" : "",
+                     ru_pipe_number(w->pipe, first));
+        for (uint32_t r = 1; r < n; r++) {
+            ru_text_putf(&t, "%s%u", r + 1 < n ? ", " : " and ",
+                         ru_pipe_number(w->pipe, first + r));
+        }
+        ru_text_putf(&t, " from %s", k == 0 ? "the input" : w->stages.at[k].first);
+    }
+    if (w->seats.n > w->stages.n) {
+        ru_run_report_say(w->t.report,
+                          "pipeline of %u stages: %s; %u micro-batches of %lld samples",
+                          w->stages.n, t.p, w->micro, (long long)w->micro_n);
+        return;
     }
     double idle = (double)(w->stages.n - 1) / (double)(w->micro + w->stages.n - 1);
     ru_run_report_say(w->t.report,
@@ -121,7 +133,7 @@ ru_status rui_pipe_lead_open(rui_pipe_worker *w, ru_err *err)
     RU_TRY(rui_trainer_dir_files(t, err));
     t->begun = t->saved = ru_clock_now();
     RU_TRY(rui_trainer_reports(t, t->opt->resume, t->step_resumed, w->arena, err));
-    RU_TRY(rui_trainer_say_start(t, w->stages.n, err));
+    RU_TRY(rui_trainer_say_start(t, w->seats.n, err));
     say_stages(w);
     return RU_OK;
 }
