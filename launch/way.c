@@ -45,6 +45,9 @@ static ru_status choose_way(ru_job *job, const ru_hosts_plan *plan, ru_arena *ar
     for (uint32_t k = 0; k < c.n_cut; k++) {
         ru_text_putf(&t, "%s%s", k > 0 ? ", " : "", c.cut[k]);
     }
+    for (uint32_t k = 0; k <= c.n_cut && c.n_cut > 0 && c.n_cut + 1 < n; k++) {
+        ru_text_putf(&t, "%s%lld", k > 0 ? "-" : ", workers ", (long long)c.workers[k]);
+    }
     (void)fprintf(stderr,
                   "%u layers measured; predicted for a step of %u workers: data parallel %.3g ms, "
                   "%s (one worker: %.3g ms); trains %s\n",
@@ -53,6 +56,9 @@ static ru_status choose_way(ru_job *job, const ru_hosts_plan *plan, ru_arena *ar
     *asked = pipeline ? c.asked : NULL;
     job->train.parallel = pipeline ? RU_PARALLEL_PIPELINE : RU_PARALLEL_DATA;
     job->train.pipeline.cut = (ru_conf_texts){.at = c.cut, .n = pipeline ? c.n_cut : 0};
+    if (pipeline && c.n_cut + 1 < n) {
+        job->train.pipeline.workers = (ru_conf_i64s){.at = c.workers, .n = c.n_cut + 1};
+    }
     return RU_OK;
 }
 
@@ -78,6 +84,12 @@ ru_status ru_way_check(ru_job *job, const ru_hosts_plan *plan, ru_arena *arena, 
         return RU_FAIL(err, RU_E_CONFIG,
                        "train.parallel is pipeline, and a pipeline %s, or train data parallel",
                        against);
+    }
+    if (job->train.pipeline.cut.n == 0 && job->train.pipeline.workers.n > 0) {
+        return RU_FAIL(
+            err, RU_E_CONFIG,
+            "train.pipeline.workers names workers of stages, but train.pipeline.cut names "
+            "no stages; name both, or leave both out and Rubato chooses them");
     }
     if (automatic || job->train.pipeline.cut.n == 0) {
         RU_TRY(choose_way(job, plan, arena, asked, err));

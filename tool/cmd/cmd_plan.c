@@ -106,7 +106,7 @@ static ru_status add_job(const char *path, const char *cluster, ru_conf *c, ru_a
     RU_TRY(ru_job_load(path, NULL, 0, arena, &job, NULL, err));
     RU_TRY(ru_pipe_measure(&job, job.train.threads, arena, &layers, err));
     ru_json_open(&j, NULL, '{');
-    ru_pipe_question(&layers, units, bytes_per_s, &j);
+    ru_pipe_question(&layers, units, bytes_per_s, NULL, &j);
     ru_json_close(&j);
     return ru_conf_add_json(c, path, json.p, json.n, err);
 }

@@ -27,6 +27,7 @@ typedef struct shown {
     ru_pipe_play now, then;   /* played as recorded, and as asked */
     question q;
     bool asks;
+    bool several; /* workers of a stage */
     ru_arena *arena;
 } shown;
 
@@ -84,6 +85,9 @@ static ru_status load(const char *path, shown *s, ru_err *err)
     }
     RU_TRY(st);
     RU_TRY(ru_trace_align(s->traces, n, s->arena, &clocks, err));
+    for (uint32_t k = 0; k < n; k++) {
+        s->several = s->several || ru_trace_meta_get(&s->traces[k], "pipe workers") != NULL;
+    }
     return ru_trace_pipe_read(s->traces, n, &clocks, s->arena, &s->p, err);
 }
 
@@ -331,6 +335,12 @@ ru_status rui_explain_pipe(const char *path, const void *input, const ru_pipe_pl
     }
     RU_TRY(load(path, &s, err));
     *whole = is_whole(&s.p);
+    if (!*whole && s.several && n == 0) {
+        *whole = true;
+        ru_text_put(out, "some stages have several workers: records of stages are shown of runs in "
+                         "which each has one\n");
+        return RU_OK;
+    }
     if (!*whole) {
         return n == 0 ? RU_OK
                       : RU_FAIL(err, RU_E_MISSING,

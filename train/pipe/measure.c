@@ -177,6 +177,7 @@ static ru_status measure(meter *m, ru_pipe_layers *l, ru_err *err)
         RU_TRY(time_stage(m, s, &l->forward_ns[k], &l->backward_ns[k], err));
         l->forward_ns[k] *= micro;
         l->backward_ns[k] *= micro;
+        l->stats[k] = s->n_stats > 0;
         l->param_bytes[k] = bytes_of(&s->step.graph, RU_ROLE_PARAM);
         params += l->param_bytes[k];
         slots += bytes_of(&s->step.graph, RU_ROLE_SLOT);
@@ -208,8 +209,9 @@ ru_status ru_pipe_measure(const ru_job *job, uint32_t threads, ru_arena *arena, 
         l.backward_ns = RU_NEW(arena, int64_t, l.n);
         l.param_bytes = RU_NEW(arena, int64_t, l.n);
         l.cross_bytes = RU_NEW(arena, int64_t, l.n);
-        bool some = l.forward_ns != NULL && l.backward_ns != NULL && l.param_bytes != NULL &&
-                    l.cross_bytes != NULL;
+        l.stats = RU_NEW(arena, bool, l.n);
+        bool some = l.stats != NULL && l.forward_ns != NULL && l.backward_ns != NULL &&
+                    l.param_bytes != NULL && l.cross_bytes != NULL;
         st = some ? measure(&m, &l, err) : full(err);
     }
     ru_model_close(&m.model);
@@ -230,9 +232,11 @@ static void put_ns(ru_json *j, const char *key, int64_t ns)
     ru_json_str(j, key, text);
 }
 
-void ru_pipe_question(const ru_pipe_layers *l, uint32_t units, double bytes_per_s, ru_json *j)
+void ru_pipe_question(const ru_pipe_layers *l, uint32_t units, double bytes_per_s,
+                      const char *method, ru_json *j)
 {
-    ru_json_str(j, "method", l->schedule == RU_PIPE_SCHEDULE_GPIPE ? "gpipe" : "flush");
+    const char *own = l->schedule == RU_PIPE_SCHEDULE_GPIPE ? "gpipe" : "flush";
+    ru_json_str(j, "method", method != NULL ? method : own);
     /* Data-parallel workers divide the batch, so its whole exchange is one step's: "paper". */
     ru_json_str(j, "cost", "paper");
     ru_json_i64(j, "microbatches", l->micro);
@@ -263,8 +267,10 @@ void ru_pipe_question(const ru_pipe_layers *l, uint32_t units, double bytes_per_
     ru_json_close(j);
 }
 
-ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s,
-                         ru_arena *arena, ru_pipe_choice *out, ru_err *err)
+/* What the policy answers; *json: what it was asked. */
+static ru_status ask(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s,
+                     const char *method, ru_arena *arena, const char **json,
+                     const ru_pipe_plan **plan, ru_err *err)
 {
     const ru_policy *policy = &ru_policy_pipe;
     ru_arena scratch;
@@ -273,14 +279,10 @@ ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes
     ru_text text = ru_text_arena(arena);
     ru_json j = ru_json_into(&text);
     ru_json_open(&j, NULL, '{');
-    ru_pipe_question(l, workers, bytes_per_s, &j);
+    ru_pipe_question(l, workers, bytes_per_s, method, &j);
     ru_json_close(&j);
-    if (text.cut) {
-        return full(err);
-    }
     void *in = ru_arena_zalloc(arena, policy->in->size_bytes, 64);
-    const char **cut = RU_NEW(arena, const char *, l->n);
-    if (in == NULL || cut == NULL) {
+    if (text.cut || in == NULL) {
         return full(err);
     }
     RU_TRY(ru_conf_new(policy->in, arena, &c, err));
@@ -291,17 +293,89 @@ ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes
     ru_status st =
         ru_policy_run(policy, in, &(ru_policy_tools){.out = arena, .scratch = &scratch}, &a, err);
     ru_arena_fini(&scratch);
-    RU_TRY(st);
-    const ru_pipe_plan *p = a.plan;
-    ru_pipe_choice choice = {
-        .cut = cut, .data_s = p->data_parallel_s, .single_s = p->single_s, .asked = text.p};
-    for (uint32_t k = 1; k < p->n_layers && p->n_stages == workers; k++) {
+    *json = text.p;
+    *plan = a.plan;
+    return st;
+}
+
+/* Can it run: all workers, no copies, one worker in the last stage and in those with running
+ * statistics, and as many micro-batches for each worker of a stage? */
+static bool runs(const ru_pipe_layers *l, const ru_pipe_plan *p, uint32_t workers)
+{
+    bool is = p->n_stages > 1 && p->workers == workers && p->copies == 1 &&
+              p->stages[p->n_stages - 1].workers == 1;
+    for (uint32_t k = 0; k < p->n_stages && is; k++) {
+        is = l->micro % p->stages[k].workers == 0;
+    }
+    for (uint32_t k = 0; k < p->n_layers && is; k++) {
+        bool later = k > 0 && p->stage_of[k] < p->stage_of[k - 1];
+        is = !later && (!l->stats[k] || p->stages[p->stage_of[k]].workers == 1);
+    }
+    return is;
+}
+
+/* A step of the plan's stages as they run: the slowest stage or cut, filling and draining, and the
+ * sums of workers of one stage, each of which sends its own to the others at the end. */
+static double step_s(const ru_pipe_layers *l, const ru_pipe_plan *p, double bytes_per_s)
+{
+    double slowest = 0, sums = 0, micro = l->micro;
+    for (uint32_t k = 0; k < p->n_stages; k++) {
+        const ru_pipe_stage *s = &p->stages[k];
+        uint32_t behind = k + 1 < p->n_stages ? p->stages[k + 1].workers : 1;
+        uint32_t links = s->workers < behind ? s->workers : behind;
+        double own = s->compute_s / s->workers, cut = 2 * s->cut_bytes / bytes_per_s / links;
+        double sum = (s->workers - 1.0) * s->param_bytes / bytes_per_s;
+        slowest = own > slowest ? own : slowest;
+        slowest = cut > slowest ? cut : slowest;
+        sums = sum > sums ? sum : sums;
+    }
+    return slowest * (micro + p->n_stages - 1) / micro + sums;
+}
+
+static ru_status take(const ru_pipe_layers *l, const ru_pipe_plan *p, ru_arena *arena,
+                      ru_pipe_choice *c, ru_err *err)
+{
+    const char **cut = RU_NEW(arena, const char *, l->n);
+    int64_t *workers = RU_NEW(arena, int64_t, p->n_stages);
+    if (cut == NULL || workers == NULL) {
+        return full(err);
+    }
+    c->n_cut = 0;
+    for (uint32_t k = 1; k < p->n_layers; k++) {
         if (p->stage_of[k] != p->stage_of[k - 1]) {
-            cut[choice.n_cut++] = l->name[k];
+            cut[c->n_cut++] = l->name[k];
         }
     }
-    choice.pipeline_s = choice.n_cut > 0 ? p->minibatch_s : 0;
-    choice.pipeline = choice.n_cut > 0 && choice.pipeline_s < choice.data_s;
-    *out = choice;
+    for (uint32_t k = 0; k < p->n_stages; k++) {
+        workers[k] = p->stages[k].workers;
+    }
+    c->cut = cut;
+    c->workers = workers;
+    return RU_OK;
+}
+
+ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes_per_s,
+                         ru_arena *arena, ru_pipe_choice *out, ru_err *err)
+{
+    const ru_pipe_plan *p;
+    const char *asked;
+    ru_pipe_choice c = {0};
+    RU_TRY(ask(l, workers, bytes_per_s, NULL, arena, &asked, &p, err));
+    c.data_s = p->data_parallel_s;
+    c.single_s = p->single_s;
+    if (runs(l, p, workers)) {
+        RU_TRY(take(l, p, arena, &c, err));
+        c.pipeline_s = p->minibatch_s;
+        c.asked = asked;
+    }
+    RU_TRY(ask(l, workers, bytes_per_s, "pipeline", arena, &asked, &p, err));
+    double s = step_s(l, p, bytes_per_s);
+    if (runs(l, p, workers) && p->n_stages < workers && (c.n_cut == 0 || s < c.pipeline_s)) {
+        RU_TRY(take(l, p, arena, &c, err));
+        c.pipeline_s = s;
+        c.asked = asked;
+    }
+    c.pipeline = c.n_cut > 0 && c.pipeline_s < c.data_s;
+    *out = c;
     return RU_OK;
 }

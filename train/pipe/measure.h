@@ -17,6 +17,7 @@ typedef struct ru_pipe_layers {
     int64_t *forward_ns, *backward_ns; /* [n] of a batch: of its micro-batches, one after the other
                                         */
     int64_t *param_bytes;
+    bool *stats;          /* [n] it has running statistics */
     int64_t *cross_bytes; /* [n] of a batch, forward, between layer k and the later ones */
     uint32_t micro;
     ru_pipe_schedule schedule;
@@ -28,14 +29,16 @@ typedef struct ru_pipe_layers {
 RU_MUST_USE ru_status ru_pipe_measure(const ru_job *job, uint32_t threads, ru_arena *arena,
                                       ru_pipe_layers *out, ru_err *err);
 /* As members of the open object of `j`, for `units` workers whose links have `bytes_per_s`;
- * units 0: without them. */
-void ru_pipe_question(const ru_pipe_layers *l, uint32_t units, double bytes_per_s, ru_json *j);
+ * units 0: without them. `method`: of the policy; NULL: that of the schedule. */
+void ru_pipe_question(const ru_pipe_layers *l, uint32_t units, double bytes_per_s,
+                      const char *method, ru_json *j);
 
 /* How `workers` processes should train the job, by the policy `pipe`. */
 typedef struct ru_pipe_choice {
     bool pipeline;                       /* else data parallel */
     const char *const *cut;              /* [n_cut] */
-    uint32_t n_cut;                      /* workers - 1; 0: no pipeline of all workers was found */
+    uint32_t n_cut;                      /* 0: no pipeline of all workers was found */
+    const int64_t *workers;              /* [n_cut + 1] of each stage */
     double pipeline_s, data_s, single_s; /* predicted for a step; pipeline_s 0: none */
     const char *asked;                   /* the policy's input, JSON */
 } ru_pipe_choice;

@@ -13,6 +13,7 @@ typedef struct layers {
     ru_pipe_layers l;
     const char *name[LAYERS_MAX];
     int64_t forward[LAYERS_MAX], backward[LAYERS_MAX], params[LAYERS_MAX], cross[LAYERS_MAX];
+    bool stats[LAYERS_MAX];
 } layers;
 
 static void init(layers *x, uint32_t n, uint32_t micro)
@@ -26,6 +27,7 @@ static void init(layers *x, uint32_t n, uint32_t micro)
                             .backward_ns = x->backward,
                             .param_bytes = x->params,
                             .cross_bytes = x->cross,
+                            .stats = x->stats,
                             .micro = micro,
                             .state = 2};
 }
@@ -100,5 +102,38 @@ static void the_network_decides(void **state)
     ru_arena_fini(&arena);
 }
 
-RU_TESTS(train_measure, cmocka_unit_test(two_workers_get_the_best_cut),
-         cmocka_unit_test(the_network_decides))
+/* Two layers for three workers: the slow one, which holds little, gets two of them. */
+static void a_stage_gets_several_workers(void **state)
+{
+    (void)state;
+    layers x;
+    ru_arena arena;
+    ru_err err = {0};
+    ru_pipe_choice c;
+    ru_arena_init(&arena, 0);
+    init(&x, 2, 4);
+    for (uint32_t i = 0; i < 2; i++) {
+        x.forward[i] = i == 0 ? 20000000 : 10000000;
+        x.backward[i] = 2 * x.forward[i];
+        x.params[i] = i == 0 ? 10000 : 400000000;
+        x.cross[i] = 100000;
+    }
+    assert_ok(ru_pipe_choose(&x.l, 3, 12.5e6, &arena, &c, &err), err);
+    assert_true(c.pipeline && c.n_cut == 1 && c.workers[0] == 2 && c.workers[1] == 1);
+    assert_string_equal(c.cut[0], "b");
+    /* 30 ms of both stages, 5 of 4 times, and 10 kB between the two workers. */
+    assert_true(fabs(c.pipeline_s - (0.03 * 5 / 4 + 10000 / 12.5e6)) < 1e-9);
+    x.stats[0] = true; /* each of the two would have running statistics of its own */
+    assert_ok(ru_pipe_choose(&x.l, 3, 12.5e6, &arena, &c, &err), err);
+    assert_true(!c.pipeline && c.n_cut == 0);
+    init(&x, 2, 3); /* three micro-batches for two workers */
+    x.forward[0] = 20000000;
+    x.forward[1] = 10000000;
+    x.params[1] = 400000000;
+    assert_ok(ru_pipe_choose(&x.l, 3, 12.5e6, &arena, &c, &err), err);
+    assert_int_equal(c.n_cut, 0);
+    ru_arena_fini(&arena);
+}
+
+RU_TESTS(train_measure, cmocka_unit_test(a_stage_gets_several_workers),
+         cmocka_unit_test(two_workers_get_the_best_cut), cmocka_unit_test(the_network_decides))
