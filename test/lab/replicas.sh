@@ -1,0 +1,137 @@
+#!/bin/sh
+# Pipelines whose stages have several workers, as real processes: replicas.sh PATH_OF_RUBATO PATH_OF_PIPE_RULE
+#
+#   1. 2-1, 4-3-1 and 1-3-1 with flush and gpipe have the bits of the rule, which one process without replicas has not;
+#   2. a run goes on from a checkpoint with other workers;
+#   3. kill -9 of one of two workers of a stage: all start again from the newest checkpoint, to the bits of the rule;
+#   4. what cannot be is refused before the first step.
+set -eu
+rubato=$(realpath "$1")
+rule=$(realpath "$2")
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-replicas-XXXXXX")
+cd "$work"
+export XDG_CACHE_HOME="$work/cache"
+failed=0
+job_pid=
+cleanup() {
+    [ -z "$job_pid" ] || kill "$job_pid" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+
+cat >job.yaml <<JOB
+name: replicas
+model: {zoo: mlp, hidden: [90, 40], dropout: 0.3}
+data: {format: synthetic, generator: digits, count: 250, test_count: 30}
+train: {batch: 48, accumulate: 12, steps: 12, threads: 1, autotune: false, eval_every: 5, optimizer: {adam: {lr: 0.001}}, schedule: {step: {every: 4}}}
+JOB
+train() { # OUT OPTIONS..
+    out=$1
+    shift
+    timeout 100 "$rubato" train job.yaml --out "$out" "$@" >"$out.log" 2>&1 || fail "$out: $(tail -3 "$out.log")"
+}
+pipe() { # OUT WORKERS PIPELINE OPTIONS..
+    o=$1
+    w=$2
+    p=$3
+    shift 3
+    train "$o" -w "$w" --set train.parallel=pipeline --set "train.pipeline={$p}" "$@"
+}
+ruled() { # RUN
+    timeout 100 "$rule" "$1" >rule.log 2>&1 || fail "$1 has not the bits of the rule: $(cat rule.log)"
+}
+
+train one
+ruled one
+pipe 2-1 3 'cut: [fc2], workers: [2, 1]'
+pipe 4-3-1 8 'cut: [fc2, fc3], workers: [4, 3, 1]'
+pipe 4-3-1-gpipe 8 'cut: [fc2, fc3], workers: [4, 3, 1], schedule: gpipe'
+pipe 1-3-1 5 'cut: [fc2, fc3], workers: [1, 3, 1]'
+for run in 2-1 4-3-1 4-3-1-gpipe 1-3-1; do
+    ruled $run
+    cmp -s one/checkpoints/000000012/model.safetensors $run/checkpoints/000000012/model.safetensors && fail "the sums of $run are those of one process"
+done
+cmp -s 4-3-1/checkpoints/000000012/model.safetensors 4-3-1-gpipe/checkpoints/000000012/model.safetensors || fail "the schedule changes bits"
+grep -q 'pipeline of 3 stages: workers .* from the input, workers .* from fc2, worker 1 from fc3' 4-3-1/log || fail "the workers of the stages are not told"
+"$rubato" eval 4-3-1 >/dev/null || fail "eval does not read its checkpoint"
+"$rubato" explain 2-1 pipe >explained.txt || fail "explain says nothing"
+grep -q 'some stages have several workers' explained.txt || fail "explain does not say what it cannot show"
+
+pipe part 3 'cut: [fc2], workers: [2, 1]' --set train.steps=6
+pipe part 3 'cut: [fc2], workers: [2, 1]' --resume
+ruled part
+pipe part 5 'cut: [fc3], workers: [4, 1]' --resume --set train.steps=15
+train part --resume --set train.steps=17
+
+newest() { # RUN: step of its newest checkpoint; 0: none
+    at=$(ls -d "$1"/checkpoints/0*[0-9] 2>/dev/null | tail -1 | sed 's/.*\/0*//')
+    echo "${at:-0}"
+}
+wait_ckpt() { # RUN STEP: until it has a later checkpoint
+    k=0
+    until [ "$(newest "$1")" -gt "$2" ]; do
+        k=$((k + 1))
+        [ $k -lt 600 ] || { fail "$1 has no checkpoint after step $2: $(tail -3 "$1.log")"; return 0; }
+        sleep 0.1
+    done
+}
+"$rubato" train job.yaml --out lost -w 3 --set train.parallel=pipeline --set 'train.pipeline={cut: [fc2], workers: [2, 1]}' \
+    --set train.steps=1000000 --set train.eval_every=10000000 --set checkpoint.every=0.2s >lost.log 2>&1 &
+job_pid=$!
+wait_ckpt lost 0
+victim=
+k=0
+while [ -z "$victim" ] && [ $k -lt 100 ]; do
+    for pid in $(pgrep -P "$job_pid"); do
+        tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q -- "--rank 3 " && victim=$pid
+    done
+    [ -n "$victim" ] || sleep 0.1
+    k=$((k + 1))
+done
+kill -9 "$victim" || fail "worker 3 does not run"
+k=0
+until grep -q 'all stages start again from the checkpoint after step' lost.log || [ $k -ge 600 ]; do
+    k=$((k + 1))
+    sleep 0.1
+done
+grep -q 'worker 3, which had stage 1 of 2, was lost' lost.log lost/log || fail "who was lost is not said: $(tail -3 lost.log)"
+from=$(sed -n 's/all stages start again from the checkpoint after step //p' lost.log)
+wait_ckpt lost "${from:-0}"
+kill -TERM "$job_pid"
+code=0
+wait "$job_pid" || code=$?
+job_pid=
+[ "$code" = 0 ] || fail "a job that lost a worker ended with $code: $(tail -3 lost.log)"
+ruled lost
+
+refused() { # SENTENCE WORKERS PIPELINE OPTIONS..
+    says=$1
+    w=$2
+    p=$3
+    shift 3
+    code=0
+    timeout 60 "$rubato" train job.yaml --out refused -w "$w" --set train.parallel=pipeline --set "train.pipeline={$p}" "$@" >refused.log 2>&1 || code=$?
+    [ "$code" = 78 ] || fail "exit code $code instead of 78: $(tail -2 refused.log)"
+    grep -q -e "$says" refused.log || fail "'$says' is not said: $(tail -2 refused.log)"
+    rm -rf refused
+}
+refused 'start the job with -w 3' 2 'cut: [fc2], workers: [2, 1]'
+refused 'does not end with 1' 3 'cut: [fc2], workers: [1, 2]'
+refused 'expected one for each of the 3 stages' 3 'cut: [fc2, fc3], workers: [2, 1]'
+refused 'expected a multiple of the 5 workers of stage 1' 6 'cut: [fc2], workers: [5, 1]'
+refused 'names no stages' 3 'workers: [2, 1]'
+# Rubato chooses the cut, and workers of stages where that is predicted to be faster.
+sed 's/^model: .*/model: {zoo: lenet, width: 48}/' job.yaml >conv.yaml
+timeout 100 "$rubato" train conv.yaml --out chosen -w 3 --set train.parallel=pipeline --set 'train.pipeline={bytes_per_s: 2e8}' >chosen.log 2>&1 || fail "chosen: $(tail -3 chosen.log)"
+grep -q '4 layers measured; predicted for a step of 3 workers: .*, cut at .*; trains as a pipeline' chosen.log || fail "no choice is told: $(head -2 chosen.log)"
+sed 's/^model: .*/model: {zoo: resnet18, width: 4}/' job.yaml >conv.yaml
+mv conv.yaml job.yaml
+refused 'running statistics' 3 'cut: [layer2], workers: [2, 1]'
+
+[ "$failed" = 0 ] && echo "replicas.sh: all passed"
+exit "$failed"
