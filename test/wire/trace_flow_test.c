@@ -9,6 +9,7 @@
 
 #include "env/file/file.h"
 #include "lab/job.h"
+#include "trace/read/cause.h"
 #include "trace/read/clock.h"
 #include "trace/read/predicted.h"
 
@@ -218,6 +219,89 @@ static void test_predicted_sums(void **state)
     within(&e, "link", 800, 0.03, 0.12);     /* 0.065, 0.669 */
 }
 
+/* The link of worker `at` carries a quarter, from the start on. */
+typedef struct slow {
+    ru_sim *sim;
+    uint32_t at;
+} slow;
+
+static void slow_now(void *self, uint64_t arg)
+{
+    const slow *s = self;
+    (void)arg;
+    ru_sim_slow_link(s->sim, s->at, 0.25);
+}
+
+static void slow_open(void *self, ru_sim *sim)
+{
+    slow *s = self;
+    s->sim = sim;
+    (void)ru_sim_at(sim, (ru_time){1000000}, slow_now, s, 0);
+}
+
+static void slow_step(void *self, uint32_t worker, ru_sim_fn fed, void *fed_self, uint64_t arg)
+{
+    (void)self;
+    (void)worker;
+    fed(fed_self, arg);
+}
+
+static void slow_reads(void *self, uint32_t worker, ru_elastic_reads *into)
+{
+    (void)self;
+    (void)worker;
+    *into = (ru_elastic_reads){0};
+}
+
+/* When the link of one of 3 to 5 workers is slow both ways, it is named, whatever way the sums go
+ * by the network's costs. Nobody can tell of two; where one of them adds for all, its own link may
+ * carry as little to each. Nobody else is accused. */
+static void test_causes_of_simulated_links(void **state)
+{
+    ru_scratch *f = *state;
+    for (uint32_t k = 0; k < 8; k++) {
+        uint32_t workers = 2 + k % 4, servers = k / 4;
+        slow s = {.at = workers - 1};
+        const ru_sim_input input = {
+            .open = slow_open, .step = slow_step, .reads = slow_reads, .self = &s};
+        char name[16];
+        snprintf(name, sizeof name, "slow%u", k);
+        const ru_sim_job job = {.seed = 3 + k,
+                                .founders = workers,
+                                .steps = 24,
+                                .batch = 60,
+                                .sums = RU_SUMS_SERIAL,
+                                .n_tensors = 6,
+                                .tensor_n =
+                                    (const int64_t[]){100000, 80000, 90000, 100000, 90000, 100000},
+                                .counted = true,
+                                .equal_shares = true,
+                                .sample_ns = 100000,
+                                .nic = {.bytes_per_s = 1.25e8, .delay_ns = 50000},
+                                .pace = {.servers = servers},
+                                .input = &input,
+                                .trace_dir = ru_path_join(&f->arena, f->root, name)};
+        ru_sim_job_result r;
+        ru_trace *t;
+        ru_trace_clocks c;
+        ru_cause causes[RU_CAUSES_MAX];
+        uint32_t n, n_causes;
+        assert_ok(ru_sim_job_run(&job, &r, &f->err), f->err);
+        assert_ok(ru_trace_run_load(job.trace_dir, &f->arena, &t, &n, &f->err), f->err);
+        assert_ok(ru_trace_align(t, n, &f->arena, &c, &f->err), f->err);
+        ru_rank_steps *steps = RU_NEW(&f->arena, ru_rank_steps, n);
+        assert_ok(ru_trace_steps(t, n, &c, &f->arena, steps, &f->err), f->err);
+        assert_ok(ru_trace_causes(t, steps, n, &c, &f->arena, causes, &n_causes, &f->err), f->err);
+        if (workers > 2 && servers == 0) {
+            assert_int_equal(n_causes, 1);
+        }
+        for (uint32_t i = 0; i < n_causes; i++) {
+            assert_int_equal(causes[i].kind, RU_CAUSE_LINK);
+            assert_int_equal(causes[i].trace, s.at);
+        }
+    }
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(test_trace_flow, T(test_flows_join), T(test_sums_join), T(test_same_seed_same_bytes),
-         T(test_predicted_transfers), T(test_predicted_sums))
+         T(test_predicted_transfers), T(test_predicted_sums), T(test_causes_of_simulated_links))

@@ -27,7 +27,8 @@ enum {
     CELLS_MAX = 1 << 23,
 };
 
-static const double rate_low = 0.67, rate_low_both = 0.8, similar_min = 0.4, sure_min = 4;
+static const double rate_low = 0.67, rate_low_both = 0.8, rate_low_turned = 0.45, similar_min = 0.4,
+                    sure_min = 4;
 
 /* Bytes and time of the larger transfers from one rank to another; and of those that kept the link
  * busy. Only these tell its rate: another one passes a link that has rested as a burst. */
@@ -223,11 +224,14 @@ static int64_t known_rates(const rates *r, uint32_t k, which links)
 }
 
 /* r->rest for rank k: the median of the AROUND bins nearest to each that know one. Where it has a
- * part in all links, as one of two or the hub of a star, its other direction is what to compare. */
-static void find_rest(rates *r, uint32_t k, ru_cause_kind kind)
+ * part in all links, as one of two or the hub of a star, its other direction is what to compare.
+ * Returns how slow it must be at least, as part of that rate: a hub's links share its interface,
+ * and not in both directions alike. */
+static double find_rest(rates *r, uint32_t k, ru_cause_kind kind)
 {
     int64_t n = known_rates(r, k, APART), from = 0;
-    if (n == 0 && kind != RU_CAUSE_LINK) {
+    bool turned = n == 0 && kind != RU_CAUSE_LINK;
+    if (turned) {
         n = known_rates(r, k, kind == RU_CAUSE_SENDER ? TO : FROM);
     }
     for (int64_t bin = 0; bin < r->n_bins; bin++) {
@@ -241,6 +245,7 @@ static void find_rest(rates *r, uint32_t k, ru_cause_kind kind)
         }
         r->rest[bin] = rui_median(v, m);
     }
+    return turned && r->w->n > 2 ? rate_low_turned : rate_low;
 }
 
 /* How many times as long as at the others' rate take the transfers that rank k sends, or receives;
@@ -427,12 +432,11 @@ static void name(rates *r, ru_cause c)
 static void judge(rates *r, uint32_t k, ru_cause_kind kind)
 {
     rui_causes *w = r->w;
-    double mean, jump;
-    find_rest(r, k, kind);
+    double mean, jump, low = find_rest(r, k, kind);
     int64_t known = find_series(r, k, kind), at = rui_cut(w->series, r->n_bins, &mean, &jump);
     bool is_sure = at > 0 || sure(w, r->n_bins, mean);
     double level = level_from(r, at);
-    if (known < RUI_SIDE_MIN || !is_sure || level <= -log(rate_low) ||
+    if (known < RUI_SIDE_MIN || !is_sure || level <= -log(low) ||
         (kind == RU_CAUSE_LINK ? !both_slow(r, k, &at)
                                : others_too(r, k, kind == RU_CAUSE_SENDER, at))) {
         return;
