@@ -25,7 +25,7 @@ cluster() { "$rubato" cluster "$@"; }
 waits_for() { # TEXT COMMAND...: until it says so
     local want=$1 now='' k
     shift
-    for ((k = 0; k < 200; k++)); do
+    for ((k = 0; k < 600; k++)); do
         now=$("$@" 2>/dev/null || true)
         [[ $now != "$want" ]] || return 0
         sleep 0.1
@@ -75,7 +75,8 @@ cluster scale 1 1 >/dev/null
 waits_for yes none_is_up
 waits_for 1 field 1 workers
 cluster down
-[[ -z $(pgrep -f -- "--cluster $work/cl" || true) ]] || fail "down left processes"
+left() { pgrep -f -- "--cluster $work/cl" || true; }
+waits_for '' left
 grep '"rubato.train.step/1"' cl/jobs/1/metrics.jsonl | sed 's/.*"step":\([0-9]*\),.*/\1/' >steps
 [[ $(sort -n steps | uniq -d | wc -l) -eq 0 && $(wc -l <steps) -eq $(tail -1 steps) ]] || fail "the job did not do each step once"
 [[ $failed -ne 0 ]] || echo "ok: nodes of a market"
