@@ -149,6 +149,10 @@ static void follow(rui_functions *a, const ru_effect *e)
         ru_store_last(a->store, e->value);
         break;
     case RU_FUNC_FENCE:
+        if (!a->ending) {
+            ru_log(RU_LOG_WARN, "functions", "fenced", "epoch %u is given up after step %lld",
+                   a->epoch, (long long)a->done);
+        }
         a->epoch = 0;
         ru_store_epoch(a->store, 0);
         break;

@@ -44,6 +44,19 @@ ru_status rui_check_functions(ru_cmd_in *in, ru_err *err)
     return RU_OK;
 }
 
+/* Functions elsewhere must be told how to reach the store. */
+static ru_status check_reach(ru_cmd_in *in, const char *at, ru_err *err)
+{
+    bool here = strcmp(at, "local") == 0 || strstr(at, "//127.") != NULL ||
+                strstr(at, "//localhost") != NULL || strstr(at, "//[::1]") != NULL;
+    return here || ru_cmd_given(in, "store-reach")
+               ? RU_OK
+               : RU_FAIL(err, RU_E_USAGE,
+                         "functions at %s cannot reach the own store by the address of this "
+                         "machine alone; add --store-listen :PORT and --store-reach HOST:PORT",
+                         at);
+}
+
 /* --memory 512:3538:512 */
 static ru_status read_memory(ru_cmd_in *in, ru_func_scale_options *o, ru_err *err)
 {
@@ -129,6 +142,7 @@ ru_status rui_train_functions(ru_cmd_in *in, const ru_train_options *to, const r
         .listen = ru_cmd_text(in, "store-listen"),
         .reach = ru_cmd_text(in, "store-reach"),
     };
+    RU_TRY(check_reach(in, at, err));
     RU_TRY(read_scale(in, plan->workers_min, plan->workers_max, &o.scale, err));
     ru_train_result result;
     ru_self_stop_watch();

@@ -7,7 +7,8 @@
 #   3. calls that may take 3 s hand over in time: the model is the same.
 #   4. a stop signal saves a checkpoint and ends the instances; --resume goes on to the same model.
 #   5. an endpoint that speaks Lambda's Invoke is called; a second run takes nothing of the first one's state.
-#   6. what workers on functions cannot do is refused by name.
+#   6. with a deadline the choices of the policy do the same, and explain shows what was predicted and measured.
+#   7. what workers on functions cannot do is refused by name.
 set -euo pipefail
 rubato=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)
@@ -120,11 +121,22 @@ for out in far again; do
 done
 kill -TERM $endpoint
 
-# 6. refusals
+# 6. a deadline
+start scaled -w 1:2 --memory 512:1536:512 --deadline 900s
+ends scaled
+same scaled
+grep -q 'scale measures' scaled.log || fail "nothing is measured: $(cat scaled.log)"
+"$rubato" explain scaled scale >scale.txt || fail "explain scale"
+grep -A4 'predicted and measured' scale.txt | grep -q 'step .*s .*s .*%' || fail "no measured step: $(cat scale.txt)"
+grep -q 'USD for .* calls' scaled.log || fail "no bill: $(cat scaled.log)"
+
+# 7. refusals
 "$rubato" train job.yaml --memory 512 >bad.log 2>&1 && fail "--memory alone"
 grep -q 'memory goes with --functions' bad.log || fail "--memory alone: $(cat bad.log)"
 "$rubato" train job.yaml --functions local -w 2 --set train.accumulate=2 --out bad >bad.log 2>&1 && fail "accumulate"
 grep -q 'does not support train.accumulate' bad.log || fail "accumulate: $(cat bad.log)"
 "$rubato" train job.yaml --functions local -w 2 --weights :0 >bad.log 2>&1 && fail "--weights"
 grep -q 'does not go with --weights' bad.log || fail "--weights: $(cat bad.log)"
+"$rubato" train job.yaml --functions http://192.0.2.1 -w 1 --out bad >bad.log 2>&1 && fail "--store-reach"
+grep -q 'add --store-listen' bad.log || fail "--store-reach: $(cat bad.log)"
 exit $failed
