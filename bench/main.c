@@ -6,6 +6,7 @@
 #include "bench/bench.h"
 #include "bench/cluster.h"
 #include "bench/params/params.h"
+#include "bench/reader/reader.h"
 #include "bench/replay/replay.h"
 #include "bench/serve/bench_serve.h"
 #include "bench/train/fleet.h"
@@ -24,6 +25,8 @@
     X(reader, ru_bench_reader,                                                                    \
       "speed of reading files and stores, warm and cold, compared with fio, PyTorch's "           \
       "DataLoader and Pillow")                                                                    \
+    X(storage, ru_bench_storage,                                                                  \
+      "epochs of JPEGs whose samples are kept, compared with none kept and PyTorch's DataLoader") \
     X(ddp, ru_bench_ddp,                                                                          \
       "data-parallel steps on shaped links compared with PyTorch DDP over gloo")                  \
     X(net, ru_bench_net,                                                                          \

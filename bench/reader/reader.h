@@ -16,6 +16,27 @@ RU_MUST_USE ru_status rui_make_file(const char *path, const void *head, int64_t 
 /* Picture k, with edges and texture, 500 x 375, as a JPEG of about 70 kB. */
 RU_MUST_USE ru_status rui_make_photo(const char *path, uint64_t k, ru_err *err);
 
+/* n of them in a folder of `dir`. */
+RU_MUST_USE ru_status rui_make_photos(ru_bench *b, const char *dir, uint32_t n, ru_err *err);
+
+enum { RUI_READER_BATCH = 64 };
+
+/* PyTorch's DataLoader (bench/reader_peer.py), and its settings. */
+typedef struct rui_loader {
+    ru_bench_side side; /* its process alone; ru_bench_sides_end */
+    const char *missing, *detail;
+    uint32_t settings, best;
+} rui_loader;
+
+/* Over the files of `path`; kind: a word of reader_peer.py. l->missing says why it is not there. */
+RU_MUST_USE ru_status rui_loader_open(ru_bench *b, const char *kind, const char *path,
+                                      rui_loader *l, ru_err *err);
+/* Two epochs with each setting, the first of which starts the workers; only the fastest stays. */
+RU_MUST_USE ru_status rui_loader_choose(ru_bench *b, rui_loader *l, const char *path, ru_err *err);
+/* Samples a second of one cold epoch with setting k. */
+RU_MUST_USE ru_status rui_loader_rate(rui_loader *l, const char *path, uint32_t k, double *rate,
+                                      ru_err *err);
+
 /* One job of fio with io_uring. */
 typedef struct rui_fio {
     const char *rw; /* "read", "randread" */
@@ -37,6 +58,8 @@ const char *rui_fio_text(const rui_fio *how, uint32_t n_sizes, ru_arena *arena);
 ru_status rui_bench_cold(ru_bench *b, ru_err *err);
 /* Rows of the tuner on the disk. */
 ru_status rui_bench_disk(ru_bench *b, ru_err *err);
+/* rubato bench storage. */
+ru_status ru_bench_storage(ru_bench *b, ru_err *err);
 /* Rows of processor time with fixed files and memory. */
 ru_status rui_bench_fixed(ru_bench *b, ru_err *err);
 

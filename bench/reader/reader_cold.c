@@ -19,7 +19,7 @@
 enum {
     SIDE = 128,
     PIXELS = 3 * SIDE * SIDE,
-    BATCH = 64,
+    BATCH = RUI_READER_BATCH,
     IMAGE = 224,
     FIO_SIZES_MAX = 4,
     TAR_UNIT = 512,
@@ -36,19 +36,12 @@ typedef struct cold {
     uint32_t n_fio_sizes;
 } cold;
 
-/* PyTorch's side. */
-typedef struct loader {
-    ru_bench_side side; /* its process alone */
-    const char *missing, *detail;
-    uint32_t settings, best;
-} loader;
-
 /* What one round of each side gave, in the unit of the row. */
 typedef struct rates {
     double ours[RU_BENCH_ROUNDS_MAX], fio[RU_BENCH_ROUNDS_MAX], torch[RU_BENCH_ROUNDS_MAX];
 } rates;
 
-static const int64_t patience_ns = (int64_t)120 * 1000000000;
+static const int64_t patience_ns = (int64_t)120 * 1000000000; /* until PyTorch is loaded */
 
 /* -- files
  * ------------------------------------------------------------------------------------------ */
@@ -163,7 +156,7 @@ static ru_status make_tar(const char *path, int64_t n, ru_err *err)
     return st;
 }
 
-static ru_status make_photos(ru_bench *b, const char *dir, uint32_t n, ru_err *err)
+ru_status rui_make_photos(ru_bench *b, const char *dir, uint32_t n, ru_err *err)
 {
     const char *inner = ru_path_join(b->arena, dir, "one");
     RU_TRY(ru_dir_make(inner, err));
@@ -178,17 +171,18 @@ static ru_status make_photos(ru_bench *b, const char *dir, uint32_t n, ru_err *e
 /* -- PyTorch's DataLoader
  * --------------------------------------------------------------------------- */
 
-static ru_status loader_open(ru_bench *b, const cold *c, loader *l, ru_err *err)
+ru_status rui_loader_open(ru_bench *b, const char *kind, const char *path, rui_loader *l,
+                          ru_err *err)
 {
     const char *scripts = ru_bench_scripts(b->arena), **argv = RU_NEW(b->arena, const char *, 6);
-    *l = (loader){.missing = "bench/reader_peer.py is not found beside rubato"};
+    *l = (rui_loader){.missing = "bench/reader_peer.py is not found beside rubato"};
     if (scripts == NULL || argv == NULL) {
         return RU_OK;
     }
     argv[0] = "python3";
     argv[1] = ru_path_join(b->arena, scripts, "reader_peer.py");
-    argv[2] = c->kind;
-    argv[3] = c->path;
+    argv[2] = kind;
+    argv[3] = path;
     argv[4] = ru_arena_printf(b->arena, "%d", BATCH);
     l->side.argv = argv;
     const ru_process_options opt = {.argv = argv, .pipe_in = true, .pipe_out = true, .quiet = true};
@@ -209,8 +203,7 @@ static ru_status loader_open(ru_bench *b, const cold *c, loader *l, ru_err *err)
     return RU_OK;
 }
 
-/* Samples a second of one cold epoch with setting k. */
-static ru_status loader_rate(loader *l, const char *path, uint32_t k, double *rate, ru_err *err)
+ru_status rui_loader_rate(rui_loader *l, const char *path, uint32_t k, double *rate, ru_err *err)
 {
     char question[32], *rest;
     const char *answer;
@@ -226,12 +219,11 @@ static ru_status loader_rate(loader *l, const char *path, uint32_t k, double *ra
     return RU_OK;
 }
 
-/* Two epochs with each setting, the first of which starts the workers; only the fastest stays. */
-static ru_status loader_choose(ru_bench *b, loader *l, const char *path, ru_err *err)
+ru_status rui_loader_choose(ru_bench *b, rui_loader *l, const char *path, ru_err *err)
 {
     double most = 0.0, rate;
     for (uint32_t k = 0; k < 2 * l->settings; k++) {
-        RU_TRY(loader_rate(l, path, k / 2, &rate, err));
+        RU_TRY(rui_loader_rate(l, path, k / 2, &rate, err));
         if (rate > most) {
             most = rate;
             l->best = k / 2;
@@ -275,8 +267,8 @@ static ru_status our_rate(const cold *c, ru_dataset *d, double *rate, ru_err *er
 }
 
 /* The sides in turns; who goes first changes. `scale`: from samples a second to the row's unit. */
-static ru_status measure(const cold *c, ru_dataset *d, loader *l, const rui_fio *how, double scale,
-                         uint32_t rounds, rates *r, ru_err *err)
+static ru_status measure(const cold *c, ru_dataset *d, rui_loader *l, const rui_fio *how,
+                         double scale, uint32_t rounds, rates *r, ru_err *err)
 {
     for (uint32_t k = 0; k < rounds; k++) {
         for (uint32_t turn = 0; turn < 3; turn++) {
@@ -285,7 +277,7 @@ static ru_status measure(const cold *c, ru_dataset *d, loader *l, const rui_fio 
                 RU_TRY(our_rate(c, d, &r->ours[k], err));
                 r->ours[k] *= scale;
             } else if (side == 1 && l->missing == NULL) {
-                RU_TRY(loader_rate(l, c->path, l->best, &r->torch[k], err));
+                RU_TRY(rui_loader_rate(l, c->path, l->best, &r->torch[k], err));
                 r->torch[k] *= scale;
             } else if (side == 2 && how->rw != NULL) {
                 r->fio[k] = rui_fio_rate(c->path, how);
@@ -298,7 +290,7 @@ static ru_status measure(const cold *c, ru_dataset *d, loader *l, const rui_fio 
     return RU_OK;
 }
 
-static ru_status add_rows(ru_bench *b, const cold *c, const loader *l, const rui_fio *how,
+static ru_status add_rows(ru_bench *b, const cold *c, const rui_loader *l, const rui_fio *how,
                           uint32_t rounds, rates *r, ru_err *err)
 {
     ru_bench_row row = {
@@ -352,16 +344,16 @@ static ru_status bench_case(ru_bench *b, cold *c, ru_err *err)
 {
     uint32_t rounds = b->quick ? 3 : 7;
     ru_dataset *d = NULL;
-    loader l = {0};
+    rui_loader l = {0};
     rui_fio how = {0};
     rates r = {0};
     ru_status st = choose(c, &d, err); /* the host may keep what a guest forgets: read it before */
     double scale = st == RU_OK && c->fio_rw != NULL
                        ? 1e-6 * (double)rui_forget(c->path) / (double)ru_dataset_count(d)
                        : 1.0;
-    st = st == RU_OK ? loader_open(b, c, &l, err) : st;
+    st = st == RU_OK ? rui_loader_open(b, c->kind, c->path, &l, err) : st;
     if (st == RU_OK && l.missing == NULL) {
-        st = loader_choose(b, &l, c->path, err);
+        st = rui_loader_choose(b, &l, c->path, err);
     }
     if (st == RU_OK && c->fio_rw != NULL) {
         (void)rui_fio_best(c->path, c->fio_rw, c->fio_sizes, c->n_fio_sizes, &how);
@@ -411,7 +403,7 @@ static ru_status bench_all(ru_bench *b, const char *dir, ru_err *err)
         RU_TRY(ru_dir_make(dir, err));
         RU_TRY(k == 0   ? make_packed(b, dir, n, err)
                : k == 1 ? make_tar(tar, n, err)
-                        : make_photos(b, photos, b->quick ? 192 : 512, err));
+                        : rui_make_photos(b, photos, b->quick ? 192 : 512, err));
         RU_TRY(bench_case(b, c, err));
         RU_TRY(ru_path_remove(dir, err));
     }
