@@ -1,5 +1,6 @@
 /* A world file of the cluster, for `rubato capture`: its nodes and jobs, and what the last round
  * and the markets asked their policies, so that the same plans are made elsewhere. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "cluster/scheduler_impl.h"
@@ -59,7 +60,9 @@ static ru_status add_plans(maker *k, ru_err *err)
     return input != NULL ? add_plan(k, &ru_policy_bid, ru_str_c(input), wall_ns, err) : RU_OK;
 }
 
-static void put_host(const rui_scheduler *s, uint32_t k, ru_cluster_host *h, ru_cluster_device *d)
+/* A host, and a device for each of its slots; their number. */
+static uint32_t put_host(const rui_scheduler *s, uint32_t k, ru_arena *arena, ru_cluster_host *h,
+                         ru_cluster_device *d)
 {
     const ru_book_node *n = &s->book.nodes[k];
     uint32_t market, lease;
@@ -71,12 +74,52 @@ static void put_host(const rui_scheduler *s, uint32_t k, ru_cluster_host *h, ru_
                            .availability = n->slots > 0,
                            .market = rented ? s->opt->spot->at[market].name : "",
                            .tier = rented ? RU_HOST_TRANSIENT : RU_HOST_RELIABLE};
-    *d = (ru_cluster_device){.name = n->name,
-                             .host = n->name,
-                             .type = "cpu",
-                             .cores = n->slots,
-                             .votes = true,
-                             .availability = n->slots > 0};
+    for (uint32_t i = 0; i < n->slots; i++) {
+        const char *name = ru_arena_printf(arena, "%s/%u", n->name, i);
+        d[i] = (ru_cluster_device){.name = name != NULL ? name : "",
+                                   .host = n->name,
+                                   .type = "cpu",
+                                   .cores = 1,
+                                   .votes = true,
+                                   .availability = 1};
+    }
+    return n->slots;
+}
+
+static int by_market(const void *x, const void *y)
+{
+    const ru_price_fact *a = x, *b = y;
+    int order = strcmp(a->market, b->market);
+    return order != 0 ? order : (a->at_s > b->at_s) - (a->at_s < b->at_s);
+}
+
+/* Prices of the last week of the markets' clock. */
+static ru_status put_prices(const rui_scheduler *s, ru_arena *arena, ru_world *w, ru_err *err)
+{
+    const ru_spot_options *o = s->opt->spot;
+    const int64_t until_s = s->book.spot.job.now.ns / 1000000000, from_s = until_s - 7 * 86400;
+    uint64_t most = 1;
+    uint32_t n = 0;
+    for (uint32_t m = 0; o != NULL && m < o->n; m++) {
+        most += o->at[m].prices.n;
+    }
+    ru_price_fact *at = RU_NEW(arena, ru_price_fact, most);
+    if (at == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a world file");
+    }
+    for (uint32_t m = 0; o != NULL && m < o->n; m++) {
+        const ru_prices *p = &o->at[m].prices;
+        for (uint32_t k = 0; k < p->n; k++) {
+            bool last = k + 1 == p->n || p->at_s[k + 1] > p->at_s[k]; /* of its second */
+            if (last && p->at_s[k] >= from_s && p->at_s[k] <= until_s) {
+                at[n++] = (ru_price_fact){o->at[m].name, p->at_s[k], p->usd[k]};
+            }
+        }
+    }
+    qsort(at, n, sizeof *at, by_market);
+    w->facts.prices.at = at;
+    w->facts.prices.n = n;
+    return RU_OK;
 }
 
 /* Of a job: what it asked for, and its steps by numbers of workers. */
@@ -109,27 +152,29 @@ ru_status rui_scheduler_world(rui_scheduler *s, ru_arena *arena, ru_text *t, ru_
     const uint32_t n_nodes = s->book.n_nodes, n_live = s->book.n_live;
     maker *k = RU_NEW(arena, maker, 1);
     ru_cluster_host *hosts = RU_NEW(arena, ru_cluster_host, n_nodes + 1);
-    ru_cluster_device *devices = RU_NEW(arena, ru_cluster_device, n_nodes + 1);
+    ru_cluster_device *devices =
+        RU_NEW(arena, ru_cluster_device, (int64_t)n_nodes * RU_ALLOC_DEVICES_MAX + 1);
     ru_world_job *jobs = RU_NEW(arena, ru_world_job, n_live + 1);
     ru_step_fact *steps = RU_NEW(arena, ru_step_fact, (int64_t)n_live * RU_FIGURES_SAMPLES + 1);
-    uint32_t n_jobs = 0, n_steps = 0;
+    uint32_t n_jobs = 0, n_steps = 0, n_devices = 0;
     if (k == NULL || hosts == NULL || devices == NULL || jobs == NULL || steps == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a world file");
     }
     *k = (maker){.s = s, .arena = arena};
     RU_TRY(add_plans(k, err));
     for (uint32_t i = 0; i < n_nodes; i++) {
-        put_host(s, i, &hosts[i], &devices[i]);
+        n_devices += put_host(s, i, arena, &hosts[i], &devices[n_devices]);
     }
     for (uint32_t slot = 0; slot < s->book.sched.n_jobs && n_jobs < n_live; slot++) {
         if (ru_book_job_at(&s->book, s->book.of[slot]) != NULL) {
             n_steps += put_job(s, slot, arena, &jobs[n_jobs++], &steps[n_steps]);
         }
     }
-    ru_world w = {.cluster = {.hosts = {hosts, n_nodes}, .devices = {devices, n_nodes}},
+    ru_world w = {.cluster = {.hosts = {hosts, n_nodes}, .devices = {devices, n_devices}},
                   .jobs = {jobs, n_jobs},
                   .plans = {k->plans, k->n_plans}};
     w.facts.steps.at = steps;
     w.facts.steps.n = n_steps;
+    RU_TRY(put_prices(s, arena, &w, err));
     return ru_world_file_put(&w, t, err);
 }

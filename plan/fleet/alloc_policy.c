@@ -1,5 +1,6 @@
 /* The row of `alloc` in plan/row/policy.def: its input as a file, its report. */
 #include <math.h>
+#include <string.h>
 
 #include "plan/fleet/alloc.h"
 #include "plan/row/policy.h"
@@ -509,6 +510,82 @@ static ru_status report_alloc(const void *in, const void *plan, const ru_policy_
     return RU_OK;
 }
 
+/* Devices of a host; "": of the host that has most. */
+static uint32_t devices_of(const ru_world *w, const char *host)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; host[0] == 0 && i < w->cluster.hosts.n; i++) {
+        uint32_t k = devices_of(w, w->cluster.hosts.at[i].name);
+        n = k > n ? k : n;
+    }
+    for (uint32_t i = 0; host[0] != 0 && i < w->cluster.devices.n; i++) {
+        n += strcmp(w->cluster.devices.at[i].host, host) == 0;
+    }
+    return n;
+}
+
+/* The job's steps by its numbers of workers, which lie on as few hosts as they can. */
+static double put_measured(const ru_world *w, const ru_world_job *job, uint32_t most, ru_json *j)
+{
+    double noise = 0;
+    ru_json_open(j, "measured", '[');
+    for (uint32_t i = 0; i < w->facts.steps.n; i++) {
+        const ru_step_fact *s = &w->facts.steps.at[i];
+        bool its = strcmp(s->job, job->name) == 0 || (s->job[0] == 0 && w->jobs.n == 1);
+        if (!its || s->rank > 0 || s->samples < 1 || s->workers < 1 || !(s->took.mean_ns >= 1)) {
+            continue;
+        }
+        bool parts = s->compute_ns >= 1 && s->compute_ns < s->took.mean_ns;
+        ru_json_open(j, NULL, '{');
+        ru_json_i64(j, "nodes", 1 + (s->workers - 1) / most);
+        ru_json_i64(j, "replicas", s->workers);
+        ru_json_i64(j, "local", s->samples);
+        ru_json_f64(j, "pass", (parts ? s->compute_ns : s->took.mean_ns) * 1e-9);
+        ru_json_f64(j, "step", s->took.mean_ns * 1e-9);
+        ru_json_close(j);
+        noise = s->gradient_noise > 0 ? s->gradient_noise : noise;
+    }
+    ru_json_close(j);
+    return noise;
+}
+
+/* Hosts with their devices, and jobs as if all waited. */
+static ru_status derive_alloc(const ru_world *w, ru_arena *scratch, ru_json *j, ru_err *err)
+{
+    (void)scratch;
+    uint32_t most = devices_of(w, "");
+    if (most == 0 || w->jobs.n == 0) {
+        return RU_FAIL(err, RU_E_MISSING, "it must hold jobs, and hosts with devices");
+    }
+    ru_json_open(j, "nodes", '[');
+    for (uint32_t i = 0; i < w->cluster.hosts.n; i++) {
+        ru_json_i64(j, NULL, devices_of(w, w->cluster.hosts.at[i].name));
+    }
+    ru_json_close(j);
+    ru_json_open(j, "jobs", '[');
+    for (uint32_t i = 0; i < w->jobs.n; i++) {
+        const ru_world_job *job = &w->jobs.at[i];
+        ru_json_open(j, NULL, '{');
+        ru_json_str(j, "name", job->name);
+        ru_json_i64(j, "replicas_min", job->workers_min);
+        if (job->workers_max > 0) {
+            ru_json_i64(j, "replicas", job->workers_max);
+            ru_json_i64(j, "replicas_max", job->workers_max);
+        }
+        double noise = put_measured(w, job, most, j);
+        if (job->batch > 0) { /* the noise makes no difference to a batch that stays */
+            ru_json_i64(j, "batch_first", job->batch);
+            ru_json_i64(j, "batch_max", job->batch);
+            ru_json_i64(j, "batch", job->batch);
+            ru_json_f64(j, "sqr", noise > 0 ? 1 : 0);
+            ru_json_f64(j, "var", noise / (double)job->batch);
+        }
+        ru_json_close(j);
+    }
+    ru_json_close(j);
+    return RU_OK;
+}
+
 const ru_policy ru_policy_alloc = {
     .name = "alloc",
     .version = 2,
@@ -522,6 +599,7 @@ const ru_policy ru_policy_alloc = {
     .plan = plan_alloc,
     .check = check_alloc,
     .report = report_alloc,
+    .derive = derive_alloc,
     .example = "# Two nodes of four devices. One job has run alone, one waits, one is new.\n"
                "nodes: [4, 4]\n"
                "jobs:\n"

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "plan/row/policy.h"
 #include "test/test.h"
 
 enum { JOBS = 6, NODES = 4 };
@@ -428,7 +429,49 @@ static void test_facts_that_are_none_are_refused(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(plan_alloc, cmocka_unit_test(test_least_loss_of_all_allocations),
+/* Two hosts of two devices and one; steps of rank 0 by numbers of workers. */
+static void test_facts_of_a_cluster_give_a_question(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_err err;
+    ru_arena_init(&a, 0);
+    const ru_cluster_host hosts[] = {{.name = "a"}, {.name = "b"}};
+    const ru_cluster_device devices[] = {
+        {.name = "a0", .host = "a"}, {.name = "b0", .host = "b"}, {.name = "a1", .host = "a"}};
+    const ru_world_job jobs[] = {{.name = "x", .batch = 32, .workers_min = 1, .workers_max = 3},
+                                 {.name = "y", .workers_min = 2}};
+    const ru_step_fact steps[] = {
+        {.job = "x", .workers = 1, .samples = 32, .took = {.count = 9, .mean_ns = 1e9}},
+        {.job = "x", .rank = 1, .workers = 3, .samples = 10, .took = {.count = 9, .mean_ns = 1e9}},
+        {.job = "x",
+         .workers = 3,
+         .samples = 11,
+         .compute_ns = 25e7,
+         .gradient_noise = 64,
+         .took = {.count = 9, .mean_ns = 5e8}}};
+    ru_world w = {.cluster = {.hosts = {hosts, 2}, .devices = {devices, 3}},
+                  .jobs = {jobs, 2},
+                  .facts = {.steps = {steps, 3}}};
+    ru_text text = ru_text_arena(&a);
+    ru_json j = ru_json_into(&text);
+    ru_json_open(&j, NULL, '{');
+    assert_ok(ru_policy_alloc.derive(&w, &a, &j, &err), err);
+    ru_json_close(&j);
+    assert_string_equal(
+        text.p, "{\"nodes\":[2,1],\"jobs\":[{\"name\":\"x\",\"replicas_min\":1,\"replicas\":3,"
+                "\"replicas_max\":3,\"measured\":["
+                "{\"nodes\":1,\"replicas\":1,\"local\":32,\"pass\":1,\"step\":1},"
+                "{\"nodes\":2,\"replicas\":3,\"local\":11,\"pass\":0.25,\"step\":0.5}],"
+                "\"batch_first\":32,\"batch_max\":32,\"batch\":32,\"sqr\":1,\"var\":2},"
+                "{\"name\":\"y\",\"replicas_min\":2,\"measured\":[]}]}");
+    w.cluster.devices.n = 0;
+    assert_int_equal(ru_policy_alloc.derive(&w, &a, &j, &err), RU_E_MISSING);
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(plan_alloc, cmocka_unit_test(test_facts_of_a_cluster_give_a_question),
+         cmocka_unit_test(test_least_loss_of_all_allocations),
          cmocka_unit_test(test_every_method_is_legal_and_repeats),
          cmocka_unit_test(test_what_is_left_decides), cmocka_unit_test(test_baselines_by_hand),
          cmocka_unit_test(test_corrupted_plans_are_refused),

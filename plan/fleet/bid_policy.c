@@ -1,5 +1,6 @@
 /* The row of `bid` in plan/row/policy.def: its input as a file, its report. */
 #include <math.h>
+#include <string.h>
 
 #include "plan/fleet/bid.h"
 #include "plan/row/policy.h"
@@ -366,6 +367,55 @@ static ru_status report_bid(const void *in, const void *plan, const ru_policy_to
     return RU_OK;
 }
 
+/* The prices from `first` on that are of one market; the number of the next one's first. */
+static uint32_t put_prices(const ru_world *w, uint32_t first, ru_json *j)
+{
+    const ru_price_fact *p = w->facts.prices.at;
+    uint32_t end = first, cores = 1;
+    while (end < w->facts.prices.n && strcmp(p[end].market, p[first].market) == 0) {
+        end++;
+    }
+    for (uint32_t i = 0; i < w->cluster.hosts.n; i++) {
+        const ru_cluster_host *h = &w->cluster.hosts.at[i];
+        cores = strcmp(h->market, p[first].market) == 0 && h->cores > cores ? h->cores : cores;
+    }
+    ru_json_open(j, NULL, '{');
+    ru_json_str(j, "name", p[first].market);
+    ru_json_open(j, "at", '[');
+    for (uint32_t i = first; i < end; i++) {
+        ru_json_i64(j, NULL, p[i].at_s);
+    }
+    ru_json_close(j);
+    ru_json_open(j, "usd", '[');
+    for (uint32_t i = first; i < end; i++) {
+        ru_json_f64(j, NULL, p[i].usd_per_h);
+    }
+    ru_json_close(j);
+    ru_json_f64(j, "work", cores);
+    ru_json_close(j);
+    return end;
+}
+
+/* Markets by their prices, work by cores: as many as the jobs may have workers. */
+static ru_status derive_bid(const ru_world *w, ru_arena *scratch, ru_json *j, ru_err *err)
+{
+    (void)scratch;
+    double workers = 0;
+    for (uint32_t i = 0; i < w->jobs.n; i++) {
+        workers += w->jobs.at[i].workers_max;
+    }
+    if (w->facts.prices.n == 0 || !(workers > 0)) {
+        return RU_FAIL(err, RU_E_MISSING, "it must hold facts.prices, and jobs with 'workers_max'");
+    }
+    ru_json_open(j, "markets", '[');
+    for (uint32_t i = 0; i < w->facts.prices.n;) {
+        i = put_prices(w, i, j);
+    }
+    ru_json_close(j);
+    ru_json_f64(j, "cap", workers);
+    return RU_OK;
+}
+
 const ru_policy ru_policy_bid = {
     .name = "bid",
     .version = 3,
@@ -379,6 +429,7 @@ const ru_policy ru_policy_bid = {
     .plan = plan_bid,
     .check = check_bid,
     .report = report_bid,
+    .derive = derive_bid,
     .example =
         "# Two markets of 16 and 40 cores, six hours of prices; one allocation must be renewed.\n"
         "markets:\n"

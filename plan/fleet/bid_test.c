@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "plan/row/policy.h"
 #include "test/test.h"
 
 /* `evicted` of 100 starts go after `minute` minutes. */
@@ -340,7 +341,34 @@ static void test_checker_refuses_dear_spot_work(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(plan_bid, cmocka_unit_test(test_never_dearer_than_on_demand),
+static void test_prices_of_a_world_give_a_question(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_err err;
+    ru_arena_init(&a, 0);
+    const ru_cluster_host hosts[] = {{.name = "a", .cores = 4, .market = "east"},
+                                     {.name = "b", .cores = 8, .market = ""}};
+    const ru_price_fact prices[] = {{"east", 5, 0.25}, {"east", 4000, 0.5}, {"west", 7, 0.125}};
+    const ru_world_job job = {.name = "x", .workers_max = 6};
+    ru_world w = {.cluster = {.hosts = {hosts, 2}}, .jobs = {&job, 1}};
+    w.facts.prices.at = prices;
+    w.facts.prices.n = 3;
+    ru_text text = ru_text_arena(&a);
+    ru_json j = ru_json_into(&text);
+    ru_json_open(&j, NULL, '{');
+    assert_ok(ru_policy_bid.derive(&w, &a, &j, &err), err);
+    ru_json_close(&j);
+    assert_string_equal(
+        text.p, "{\"markets\":[{\"name\":\"east\",\"at\":[5,4000],\"usd\":[0.25,0.5],\"work\":4},"
+                "{\"name\":\"west\",\"at\":[7],\"usd\":[0.125],\"work\":1}],\"cap\":6}");
+    w.facts.prices.n = 0;
+    assert_int_equal(ru_policy_bid.derive(&w, &a, &j, &err), RU_E_MISSING);
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(plan_bid, cmocka_unit_test(test_prices_of_a_world_give_a_question),
+         cmocka_unit_test(test_never_dearer_than_on_demand),
          cmocka_unit_test(test_checker_refuses_dear_spot_work),
          cmocka_unit_test(test_the_papers_objective_by_hand),
          cmocka_unit_test(test_legal_and_no_request_is_missing),
