@@ -77,8 +77,8 @@ ru_status rui_promise_read(rui_promise *w, const rui_side *s, const char *what, 
     two(text, "\nrequests in a batch", p->batch);
     two(text, "\npadding beyond own classes", p->padding);
     const char *at = strstr(text, "\nspent: ");
-    if (at == NULL ||
-        sscanf(at, "\nspent: %*f USD for %lf requests (%lf GB-s", &p->requests, &p->gb_s) != 2) {
+    if (at == NULL || sscanf(at, "\nspent: %lf USD for %lf requests (%lf GB-s", &p->spent_usd,
+                             &p->requests, &p->gb_s) != 3) {
         return RU_FAIL(w->err, RU_E_PEER, "the page of choices does not say what was spent");
     }
     return RU_OK;
@@ -105,6 +105,7 @@ ru_status rui_promise_side(rui_promise *w, const char *const *argv, const char *
         (void)ru_process_wait(s.process);
     }
     rui_side_end(&s);
+    p->spent_usd -= before.spent_usd;
     p->gb_s -= before.gb_s;
     p->requests -= before.requests;
     return st;

@@ -21,7 +21,7 @@ typedef struct rui_promise {
 /* The page of choices; pairs are predicted, measured. */
 typedef struct rui_promise_page {
     double p_s[2], usd[2], batch[2], padding[2];
-    double gb_s, requests;
+    double spent_usd, gb_s, requests;
 } rui_promise_page;
 
 /* A row of the values of all rounds, the lower the better. */

@@ -1,5 +1,6 @@
 /* A language model on functions, whose requests differ in size: buffers by size beside one buffer
- * and beside none. The processor time of a batch follows its padded length. */
+ * and beside none. The processor time of a batch follows its padded length. What is chosen costs
+ * least, calls included: where a call costs more than what it computes, billed GB-s may be more. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
