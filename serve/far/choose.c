@@ -253,7 +253,7 @@ static void fit(rui_far *f)
 {
     rui_far_facts *x = &f->facts;
     ru_function_meter m = ru_function_host_meter(f->host);
-    uint64_t starts = m.starts - f->ready.meter.starts, calls = m.calls - f->ready.meter.calls;
+    uint64_t starts = m.starts - x->warm.starts, calls = m.calls - x->warm.calls;
     double sum = 0, squares = 0;
     x->n = 0;
     for (uint64_t k = f->from + 1; k < f->n_came; k++) {
@@ -275,6 +275,7 @@ static void fit(rui_far *f)
     x->cold_s = starts > 0 && calls > 0 /* chance times time of a cold start */
                     ? (double)starts / (double)calls * (double)m.start_ns * 1e-9 / (double)m.starts
                     : 0;
+    x->warm = m;
 }
 
 static void choose(rui_far *f, ru_time now)
@@ -332,7 +333,9 @@ void rui_far_answered(rui_far *f, int64_t size, int64_t all_ns)
 {
     uint64_t late = all_ns > f->v->server->opt.slo_ns ? 1 : 0;
     ru_hist_add(&f->took, all_ns);
-    f->answers++;
+    if (++f->answers == GAPS_MIN / 2) { /* the first instances start for any load */
+        f->facts.warm = ru_function_host_meter(f->host);
+    }
     f->late += late;
     if (f->size != NULL) {
         uint32_t k = rui_size_class(f, size);

@@ -52,6 +52,7 @@ typedef struct rui_far_facts {
     uint32_t n;
     double rate, scv; /* of the gaps; a second */
     double slow, cold_s;
+    ru_function_meter warm; /* when starts began to count: those of the first requests do not */
 } rui_far_facts;
 
 /* Buffers by size, and which takes the requests of a class. */
