@@ -92,6 +92,7 @@ typedef struct ru_exe_stats {
     const char *slow;    /* "Einsum 2, Mod 1": those nodes by op; "" when there are none; view */
     int64_t arena_bytes; /* planned activation arena */
     int64_t arena_bound_bytes; /* liveness lower bound */
+    int64_t alone_bound_bytes; /* option overlap: the same without it; else 0 */
     int64_t state_bytes, const_bytes, scratch_bytes, io_bytes;
     int64_t n_prepared; /* steps so far that packed constants and state that is never updated */
     int64_t flops;      /* of one run */

@@ -32,7 +32,7 @@ data: {format: synthetic, generator: digits, count: 1280, test_count: 20}
 train: {optimizer: {sgd: {lr: 0.01}}, batch: 32, steps: 60, threads: 1, autotune: false}
 checkpoint: {every: 0s}
 JOB
-fast=600mbit slow=180mbit
+fast=400mbit slow=120mbit
 
 rate() {
     "$net" rate "$lab" 1 "$1"
@@ -78,15 +78,15 @@ part() {
 try() {
     local name ms is bad=0
     rm -rf fresh early later
-    run fresh $slow 60
-    run early $fast 60 4
-    run later $fast 110 24
+    run fresh $slow 40
+    run early $fast 40 4
+    run later $fast 90 14
     ms=$(step_ms fresh)
     for name in early later; do
         is=$(step_ms $name)
         echo "$name: steps of $is ms, of a fresh run $ms ms; rate of the last plan over the first one: $(part $name)"
         awk -v a="$is" -v b="$ms" -v most="$most" -v part="$(part $name)" 'BEGIN {
-            d = 100 * (a / b - 1); exit (most != "" && (d > most + 0 || d < -most)) || (part != "" && part > 0.7) }' || bad=1
+            d = 100 * (a / b - 1); exit (most != "" && (d > most + 0 || d < -most)) || (part != "" && part > 0.9) }' || bad=1
     done
     return $bad
 }

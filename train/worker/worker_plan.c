@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "exec/update.h"
 #include "plan/net/sums_live.h"
 #include "train/worker/worker_impl.h"
 
@@ -208,6 +209,21 @@ static void stands(rui_worker *w, ru_sums_again why)
     }
 }
 
+/* What two steps under way take more than one: gradients that outlive their step, and what taking
+ * updates back needs. By the lives of buffers, and as they are placed. */
+static void tell_memory(const rui_worker *w, const ru_policy *policy)
+{
+    ru_exe_stats s;
+    if (!w->now->two) {
+        return;
+    }
+    ru_exe_stats_get(w->now->exe, &s);
+    int64_t back = ru_exe_early_bytes(w->now->exe);
+    ru_decisions_measured(w->t.decisions, policy, "memory_of_two_steps_bytes",
+                          (double)(s.arena_bound_bytes - s.alone_bound_bytes + back),
+                          (double)(s.arena_bytes - s.alone_bound_bytes + back));
+}
+
 static ru_status make(rui_worker *w, ru_sums_again why, ru_arena *arena, ru_err *err)
 {
     rui_plan *p = &w->plan;
@@ -249,6 +265,7 @@ static ru_status make(rui_worker *w, ru_sums_again why, ru_arena *arena, ru_err 
         w->t.report, "%u sums by plan, predicted step %.1f ms (by rule %.1f ms, bound %.1f ms)", n,
         (double)plan.step_ns * 1e-6, (double)ruled_ns * 1e-6, (double)plan.bound_ns * 1e-6);
     ru_decisions_add(w->t.decisions, &ru_policy_sums, &in, false);
+    tell_memory(w, &ru_policy_sums);
     p->planned = true;
     p->held = hold;
     hand_over(w, parts, n, barrier_of(w, &plan, hold));
@@ -321,7 +338,9 @@ static void order_again(rui_worker *w, ru_sums_again why)
     rui_plan *p = &w->plan;
     p->watching = true;
     p->watch = ru_sums_watch_of(p->mean_ns, &(ru_sums_costs){0});
-    if (rui_order_make(w)) {
+    bool other = rui_order_make(w);
+    tell_memory(w, &ru_policy_order);
+    if (other) {
         say_again(w, why);
         hand_over(w, w->buckets.at, w->buckets.n, NULL);
     }

@@ -496,6 +496,7 @@ static void stats(const rui_dev *d, ru_exe_stats *into)
     into->n_prepared = of_const(d)->n_prepared;
     into->arena_bytes = lo->arena_bytes;
     into->arena_bound_bytes = lo->arena_bound_bytes;
+    into->alone_bound_bytes = lo->up != NULL ? lo->up->alone_bound_bytes : 0;
     into->state_bytes = lo->state_bytes;
     into->const_bytes = lo->const_bytes;
     into->scratch_bytes = lo->scratch_bytes;

@@ -140,6 +140,30 @@ static int64_t guarded(const rui_low *lo, const rui_buf_rec *b)
     return b->size_bytes + (lo->guard ? GUARD : 0);
 }
 
+/* The most that lives at one time if no update stays open beside the next run. */
+static ru_status find_alone(rui_low *lo, const uint32_t *which, uint32_t n, ru_arena *scratch,
+                            ru_err *err)
+{
+    int64_t *change = RU_NEW(scratch, int64_t, (int64_t)lo->run.n + 2), live = 0, most = 0;
+    if (change == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory to plan %u buffers", n);
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        const rui_buf_rec *b = &lo->bufs[which[k]];
+        int64_t size = (guarded(lo, b) + ALIGN - 1) / ALIGN * ALIGN;
+        uint32_t first = b->first, last = b->last;
+        rui_update_lives(lo, which[k], false, &first, &last);
+        change[first] += size;
+        change[last + 1] -= size;
+    }
+    for (uint32_t i = 0; i <= lo->run.n; i++) {
+        live += change[i];
+        most = live > most ? live : most;
+    }
+    lo->up->alone_bound_bytes = most;
+    return RU_OK;
+}
+
 static ru_status plan_arena(rui_low *lo, ru_err *err)
 {
     ru_arena scratch;
@@ -160,10 +184,11 @@ static ru_status plan_arena(rui_low *lo, ru_err *err)
         b->last = b->pinned || lo->guard ? lo->run.n : b->last;
         b->first = lo->guard ? 0 : b->first;
         bufs[n] = (ru_mem_buf){.size_bytes = guarded(lo, b), .first = b->first, .last = b->last};
-        rui_update_lives(lo, i, &bufs[n].first, &bufs[n].last);
+        rui_update_lives(lo, i, lo->opt.overlap, &bufs[n].first, &bufs[n].last);
         which[n++] = i;
     }
     st = place_all(lo, bufs, which, n, &scratch, err);
+    st = st == RU_OK && lo->opt.overlap ? find_alone(lo, which, n, &scratch, err) : st;
 out:
     ru_arena_fini(&scratch);
     return st;

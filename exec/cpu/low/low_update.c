@@ -86,14 +86,14 @@ ru_status rui_update_plan(rui_low *lo, ru_err *err)
     return RU_OK;
 }
 
-void rui_update_lives(const rui_low *lo, uint32_t i, uint32_t *first, uint32_t *last)
+void rui_update_lives(const rui_low *lo, uint32_t i, bool overlap, uint32_t *first, uint32_t *last)
 {
     if (lo->up == NULL) {
         return;
     }
     bool updates = *first >= lo->update_from, grad = lo->up->grad_of[i] != none;
-    if (updates || (grad && lo->opt.overlap)) { /* parts are made in any order */
-        *first = lo->opt.overlap ? 0 : *first < lo->update_from ? *first : lo->update_from;
+    if (updates || (grad && overlap)) { /* parts are made in any order */
+        *first = overlap ? 0 : *first < lo->update_from ? *first : lo->update_from;
         *last = lo->run.n;
     }
 }

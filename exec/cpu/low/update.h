@@ -33,8 +33,9 @@ typedef struct rui_was {
 } rui_was;
 
 typedef struct rui_update {
-    uint32_t *grad_of; /* [n_bufs] gradient in a root; UINT32_MAX: none */
-    rui_late *late;    /* [n_late] */
+    uint32_t *grad_of;         /* [n_bufs] gradient in a root; UINT32_MAX: none */
+    int64_t alone_bound_bytes; /* of the arena without option overlap; 0: it has none */
+    rui_late *late;            /* [n_late] */
     uint32_t n_late;
     rui_part *parts;  /* [first[n_grads + 1]] by gradient, then those of none */
     uint32_t *first;  /* [n_grads + 2] */
@@ -55,7 +56,7 @@ typedef struct rui_update {
 /* After the places of results are shared, before memory is planned: copies of inputs. */
 RU_MUST_USE ru_status rui_update_plan(rui_low *lo, ru_err *err);
 /* How long root `i` keeps its memory. */
-void rui_update_lives(const rui_low *lo, uint32_t i, uint32_t *first, uint32_t *last);
+void rui_update_lives(const rui_low *lo, uint32_t i, bool overlap, uint32_t *first, uint32_t *last);
 /* Addresses are known: the parts of the update. */
 RU_MUST_USE ru_status rui_update_bound(rui_low *lo, ru_err *err);
 /* The update reads its inputs as they are now. */
