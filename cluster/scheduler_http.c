@@ -163,11 +163,13 @@ static ru_status nodes(asked *q, ru_err *err)
         ru_table_i64(&t, n->slots);
         ru_table_i64(&t, q->s->book.sched.nodes[k].used);
         ru_table_i64(&t, alive);
-        ru_table_str(&t, n->slots == 0                ? "lost"
-                         : q->s->live[k].guest.v == 0 ? "silent"
-                         : n->leaves                  ? "leaving"
-                         : n->drained                 ? "drained"
-                                                      : "up");
+        bool gone = n->slots == 0;
+        ru_table_str(&t, gone && rui_market_goes(q->s, n->name) ? "not rented"
+                         : gone                                 ? "lost"
+                         : q->s->live[k].guest.v == 0           ? "silent"
+                         : n->leaves                            ? "leaving"
+                         : n->drained                           ? "drained"
+                                                                : "up");
     }
     return give_table(q, &t, "rubato.cluster.nodes/1", err);
 }

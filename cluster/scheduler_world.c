@@ -66,7 +66,7 @@ static uint32_t put_host(const rui_scheduler *s, uint32_t k, ru_arena *arena, ru
 {
     const ru_book_node *n = &s->book.nodes[k];
     uint32_t market, lease;
-    bool rented = n->market > 0 && ru_spot_of(s->opt->spot, n->name, &market, &lease);
+    bool rented = s->opt->spot != NULL && ru_spot_of(s->opt->spot, n->name, &market, &lease);
     RU_CHECK(k < s->book.n_nodes);
     *h = (ru_cluster_host){.name = n->name,
                            .cpu = "",

@@ -2,6 +2,8 @@
  * word. */
 #include "cost/evict.h"
 
+#include <math.h>
+
 #include "base/rng.h"
 #include "test/test.h"
 
@@ -115,6 +117,40 @@ static void test_bad_histories(void **state)
     assert_int_equal(ru_prices_check(&p, &err), RU_E_ARG);
 }
 
-RU_TESTS(cost_evict, cmocka_unit_test(test_one_rise),
-         cmocka_unit_test(test_counts_follow_the_definition), cmocka_unit_test(test_states),
-         cmocka_unit_test(test_bad_histories))
+static void test_files_of_prices(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"", "5\n", "5 x\n", "x 1\n", "5 1\n4 1\n", "5 1\n6 -1\n"};
+    ru_arena a;
+    ru_err err;
+    ru_prices p;
+    ru_arena_init(&a, 0);
+    assert_ok(ru_prices_parse("f", ru_str_c("5 0.25\n70 1.5"), &a, &p, &err), err);
+    assert_true(p.n == 2 && p.at_s[1] == 70 && p.usd[0] == 0.25 && p.usd[1] == 1.5);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
+        assert_int_equal(ru_prices_parse("f", ru_str_c(bad[k]), &a, &p, &err), RU_E_DATA);
+    }
+    ru_arena_fini(&a);
+}
+
+/* Evictions that are drawn: within an hour 1 - exp(-rate), whatever the bid. */
+static void test_drawn_evictions(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_err err;
+    ru_prices p;
+    ru_evict_law l;
+    ru_arena_init(&a, 0);
+    assert_ok(ru_prices_drawn(0.2, 2, 1000, 7, &a, &p, &err), err);
+    assert_ok(ru_prices_check(&p, &err), err);
+    assert_ok(ru_evict_count(&p, 1000, 1000 + 5000 * 3600, 0.4, RU_EVICT_ALL, &a, &l, &err), err);
+    assert_near(ru_evict_chance(&l, 1), 1 - exp(-2), 0.03);
+    assert_ok(ru_prices_drawn(0.2, 0, 1000, 7, &a, &p, &err), err);
+    assert_true(p.n == 1 && p.usd[0] == 0.2);
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(cost_evict, cmocka_unit_test(test_files_of_prices), cmocka_unit_test(test_drawn_evictions),
+         cmocka_unit_test(test_one_rise), cmocka_unit_test(test_counts_follow_the_definition),
+         cmocka_unit_test(test_states), cmocka_unit_test(test_bad_histories))

@@ -36,7 +36,7 @@ waits_for() { # TEXT COMMAND...: until it says so
 field() { cluster ps --json | sed 's/},{/}\n{/g' | grep "\"job\":$1," | sed "s/.*\"$2\":\"\{0,1\}\([^,\"}]*\).*/\1/"; }
 audit_has() { ! cluster audit | grep -q "$1" || echo yes; }
 explain_has() { ! cluster explain 2 | grep -q "$1" || echo yes; }
-none_is_up() { cluster nodes | grep '^spot' | grep -vq ' lost' || echo yes; }
+none_is_up() { cluster nodes | grep '^spot' | grep -vq ' not rented' || echo yes; }
 cat >mlp.yaml <<JOB
 name: rents
 model: {zoo: mlp, hidden: [16]}
