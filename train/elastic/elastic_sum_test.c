@@ -230,6 +230,10 @@ static void members_tell_what_sums_took(void **state)
         assert_true(said > 200 * ms - ms / 100 && said < 200 * ms + ms / 100);
         assert_int_equal(all[k]->recur[0].model.n, k == 1);
         assert_int_equal(all[k]->recur[1].model.n, 1);
+        ru_elastic_facts f; /* 200 and three times 1 ms, alone 100, 1, 50 and 2 */
+        ru_elastic_facts_get(&all[k]->e, &f);
+        assert_int_equal((int64_t)(f.step_off * 153 + 0.5), 203);
+        assert_true(f.sums_off <= 0); /* of one step: nobody knows yet */
     }
     rui_el_sums_next(&leader.e);
     ru_wire_out next = ru_wire_out_into(buf, sizeof buf);

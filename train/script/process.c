@@ -143,7 +143,7 @@ static void check(process *p, int64_t step, uint32_t k, int64_t offset, int64_t 
     int64_t n = p->opt->founders;
     float v = value_of(n * (n + 1) / 2, k, step);
     for (int64_t i = 0; p->opt->check && i < size / 4 && p->wrong.status == RU_OK; i++) {
-        if (x[i] < v || x[i] > v) {
+        if (x[i] != v) {
             (void)RU_FAIL(&p->wrong, RU_E_DATA,
                           "element %lld of the sum of gradient %u in step %lld is %g, not %g",
                           (long long)(offset / 4 + i), k, (long long)step, (double)x[i], (double)v);
