@@ -83,7 +83,8 @@ ru_status rui_promise_sizes(rui_promise *w)
         "train: {batch: 1, steps: 1, threads: 1, autotune: false}\n";
     double gb_s[SIDES][RU_BENCH_ROUNDS_MAX], late[SIDES][RU_BENCH_ROUNDS_MAX],
         padding[SIDES][2][RU_BENCH_ROUNDS_MAX], of_none[RU_BENCH_ROUNDS_MAX],
-        law[RU_BENCH_ROUNDS_MAX], of_one[RU_BENCH_ROUNDS_MAX];
+        law[RU_BENCH_ROUNDS_MAX], of_one[RU_BENCH_ROUNDS_MAX], usd[SIDES][RU_BENCH_ROUNDS_MAX],
+        usd_none[RU_BENCH_ROUNDS_MAX], usd_one[RU_BENCH_ROUNDS_MAX];
     ru_text text[SIZES];
     rui_load_kind requests[SIZES];
     char name[96];
@@ -98,13 +99,18 @@ ru_status rui_promise_sizes(rui_promise *w)
             rui_promise_page p = {0};
             RU_TRY(side(w, run, &kinds[s], requests, 2 * k + 1, &p, &late[s][k]));
             gb_s[s][k] = 1e3 * p.gb_s / p.requests;
+            usd[s][k] = p.spent_usd / p.requests;
             law[k] = p.usd[0] > 0 ? p.usd[1] / p.usd[0] : 0; /* ours is the last */
             padding[s][0][k] = p.padding[0];
             padding[s][1][k] = p.padding[1];
         }
+        usd_one[k] = usd[OURS][k] / usd[ONE][k];
+        usd_none[k] = usd[OURS][k] / usd[NONE][k];
         of_none[k] = gb_s[OURS][k] / gb_s[NONE][k];
         of_one[k] = gb_s[OURS][k] / gb_s[ONE][k];
     }
+    RU_TRY(rui_promise_add(w, "sizes: cost of that of one buffer", "", 1, usd_one));
+    RU_TRY(rui_promise_add(w, "sizes: cost of that without batching", "", 1, usd_none));
     RU_TRY(rui_promise_add(w, "sizes: billed GB-s of those of one buffer", "", 0.75, of_one));
     RU_TRY(rui_promise_add(w, "sizes: billed GB-s of those without batching", "", 0.5, of_none));
     RU_TRY(rui_promise_add(w, "sizes, by size: cost measured / law", "", 1.03, law));
