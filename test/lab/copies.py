@@ -90,6 +90,10 @@ try:
     files = ("manifest.json", "model.safetensors", "optimizer.safetensors", "state.json")
     check(get(port, "/_keys").split("\n") == [f"runs/a b/000000024/{f}" for f in files] + ["runs/a b/3/data.csv"],
           "older copies go, and nothing else")
+    p = subprocess.run([rubato, "store", "ls", "--job", "job.yaml", "--json"], env=env, capture_output=True, text=True)
+    check(p.returncode == 0 and json.loads(p.stdout)["copies"] ==
+          [{"copies_in": "s3://bucket/runs/a b", "step": 24, "files": 4, "complete": True}],
+          f"store ls lists the copies: {p.stdout} {p.stderr}")
     check(json.loads(get(port, "/_uploads")) == ["theirs"], "uploads of others stay")
     check(log.index("000000012/model.safetensors") < log.index("000000012/manifest.json"), "the manifest comes last")
     said = train("other", "--set", "train.steps=6")
