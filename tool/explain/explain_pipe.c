@@ -188,7 +188,7 @@ static ru_status show_stages(const shown *s, ru_text *out, ru_err *err)
     const ru_trace_pipe *p = &s->p;
     ru_table t = ru_table_in(s->arena);
     cols(&t, names, RU_ARRAY_LEN(names) - (s->asks ? 0 : 1));
-    ru_text_putf(out, "stages in a step of %u micro-batches (%s), medians of %lld recorded steps\n",
+    ru_text_putf(out, "stages in a step of %u micro-batches (%s), means of %lld recorded steps\n",
                  p->micro, p->schedule, (long long)p->stages[p->n - 1].steps);
     for (uint32_t k = 0; k < p->n; k++) {
         const ru_stage_time *x = &p->stages[k];

@@ -107,7 +107,7 @@ static void test_stages_links_and_other_costs(void **state)
     /* F F . B . B update: 20 + 29 + 20 + 10 + 20 + 5; the last stage has recorded 59 + 60 + 5. */
     says(&out, "a step: 124 ms recorded, 104 ms by the schedule with the recorded times (-16 %)");
     says(&out, "1 by 20 ms");
-    says(&out, "medians of 3 recorded steps");
+    says(&out, "means of 3 recorded steps");
     static const struct {
         const char *set, *answer;
     } asked[] = {{"network=x0.5", "with --if: 113 ms by the schedule, 1.09 times"},

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAGES_MAX = 256, MICRO_MAX = 1 << 16 };
+enum { STAGES_MAX = 256, MICRO_MAX = 1 << 16, CUT = 10, CUT_XFER = 3 };
 
-/* One duration of something: medians are taken of those with one key. */
+/* One duration of something: means are taken of those with one key. */
 typedef struct sample {
     uint64_t key;
     int64_t ns;
@@ -54,9 +54,11 @@ static int by_key(const void *pa, const void *pb)
     return (a->ns > b->ns) - (a->ns < b->ns);
 }
 
-/* Those of a key stand together, by duration. *n: how many; of `whole` (at least) the others took
- * no time. */
-static int64_t median(const samples *s, uint64_t key, int64_t whole, int64_t *n)
+/* Typical is a mean: parts add up to a step, and under a quota of processor time some are many
+ * times as long as the others. It leaves out a tenth at each end; of transfers a third, because the
+ * first one after a pause is short where links have buffers. Those of a key stand together, by
+ * duration. *n: how many; of `whole` (at least) the others took no time. */
+static int64_t typical(const samples *s, uint64_t key, int64_t whole, int64_t *n)
 {
     int64_t low = 0, high = s->n;
     while (low < high) {
@@ -64,14 +66,18 @@ static int64_t median(const samples *s, uint64_t key, int64_t whole, int64_t *n)
         low = s->at[mid].key < key ? mid + 1 : low;
         high = s->at[mid].key < key ? high : mid;
     }
-    int64_t end = low;
+    int64_t end = low, sum = 0;
     while (end < s->n && s->at[end].key == key) {
         end++;
     }
     *n = end - low;
     whole = whole > *n ? whole : *n;
-    int64_t none = whole - *n, at = whole / 2;
-    return whole == 0 || at < none ? 0 : s->at[low + at - none].ns;
+    int64_t none = whole - *n, cut = whole / (key >> 48 == XFER ? CUT_XFER : CUT),
+            kept = whole - 2 * cut;
+    for (int64_t i = cut > none ? cut - none : 0; i < *n - cut; i++) {
+        sum += s->at[low + i].ns;
+    }
+    return kept > 0 ? sum / kept : 0;
 }
 
 /* -- who is who -------------------------------------------------------------------------------- */
@@ -388,17 +394,17 @@ static void fill(ru_trace_pipe *p, const samples *all)
     int64_t n;
     for (uint32_t s = 0; s < p->n; s++) {
         ru_stage_time *t = &p->stages[s];
-        t->step_ns = median(all, key_of(STEP, s, 0), 0, &t->steps);
-        t->forward_ns = median(all, key_of(FORWARD, s, 0), 0, &n);
-        t->backward_ns = median(all, key_of(BACKWARD, s, 0), 0, &n);
-        t->update_ns = median(all, key_of(UPDATE, s, 0), 0, &n);
-        t->input_ns = median(all, key_of(INPUT, s, 0), 0, &n);
+        t->step_ns = typical(all, key_of(STEP, s, 0), 0, &t->steps);
+        t->forward_ns = typical(all, key_of(FORWARD, s, 0), 0, &n);
+        t->backward_ns = typical(all, key_of(BACKWARD, s, 0), 0, &n);
+        t->update_ns = typical(all, key_of(UPDATE, s, 0), 0, &n);
+        t->input_ns = typical(all, key_of(INPUT, s, 0), 0, &n);
     }
     for (uint32_t k = 0; k < p->n_flows; k++) {
         ru_stage_flow *f = &p->flows[k];
-        f->xfer_ns = median(all, key_of(XFER, k, 0), 0, &f->n);
+        f->xfer_ns = typical(all, key_of(XFER, k, 0), 0, &f->n);
         for (uint32_t j = 0; j < p->micro; j++) {
-            f->wait_ns[j] = median(all, key_of(WAIT, k, j), p->stages[f->to].steps, &n);
+            f->wait_ns[j] = typical(all, key_of(WAIT, k, j), p->stages[f->to].steps, &n);
         }
     }
 }

@@ -1,4 +1,5 @@
 /* Stages of a pipeline and what crosses between them: a typical step, from what all ranks recorded.
+ * Means are those without the shortest and the longest tenth, of transfers a third.
  *
  *   meta `pipe`                  "1 3 8 flush fc2": stage 1 (from 0) of 3, 8 micro-batches, its
  *                                schedule, its first layer
@@ -18,7 +19,7 @@ typedef struct ru_stage_time {
     uint32_t trace;                             /* its index; UINT32_MAX: none was recorded */
     const char *first;                          /* layer; view of the trace */
     int64_t steps;                              /* recorded */
-    int64_t step_ns;                            /* medians: a step of its worker */
+    int64_t step_ns;                            /* means: a step of its worker */
     int64_t input_ns;                           /* reading of a micro-batch; 0: it reads none */
     int64_t forward_ns, backward_ns, update_ns; /* a part, without waits and reading */
 } ru_stage_time;
@@ -28,8 +29,8 @@ typedef struct ru_stage_flow {
     uint32_t from, to; /* from > to: gradients */
     int64_t bytes;     /* of a micro-batch */
     int64_t n;         /* micro-batches whose both ends are recorded */
-    int64_t xfer_ns;   /* median: how long its pieces occupy the sender's link */
-    int64_t *wait_ns;  /* [micro] median time that the receiver waited for it */
+    int64_t xfer_ns;   /* mean: how long its pieces occupy the sender's link */
+    int64_t *wait_ns;  /* [micro] mean time that the receiver waited for it */
 } ru_stage_flow;
 
 typedef struct ru_trace_pipe {

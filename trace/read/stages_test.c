@@ -131,7 +131,7 @@ static void a_typical_step(void **state)
     assert_int_equal(p.stages[0].forward_ns, 100);
     assert_int_equal(p.stages[0].input_ns, 7);
     assert_int_equal(p.stages[1].input_ns, 0);
-    assert_int_equal(p.stages[0].backward_ns, 200);
+    assert_int_equal(p.stages[0].backward_ns, 195);
     assert_int_equal(p.stages[0].update_ns, 50);
     assert_int_equal(p.stages[1].forward_ns, 100);
     assert_int_equal(p.stages[1].update_ns, 60);
@@ -140,9 +140,9 @@ static void a_typical_step(void **state)
     assert_true(f[0].from == 0 && f[0].to == 1 && f[1].from == 1 && f[1].to == 0);
     assert_int_equal(f[0].bytes, 96);
     assert_int_equal(f[0].n, 6);
-    assert_int_equal(f[0].xfer_ns, 45);
+    assert_int_equal(f[0].xfer_ns, 45); /* 75 in one step */
     assert_int_equal(f[0].wait_ns[0], 150);
-    assert_int_equal(f[0].wait_ns[1], 0); /* in one step of three */
+    assert_int_equal(f[0].wait_ns[1], 10); /* 30 in one step of three */
     assert_int_equal(f[1].bytes, 64);
     assert_int_equal(f[1].xfer_ns, 50);
     assert_int_equal(f[1].wait_ns[0], 300);
