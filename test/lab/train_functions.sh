@@ -81,7 +81,7 @@ grep -q '^accuracy *0\.[6-9]' eval.txt || fail "the model has learned nothing: $
 
 # 2. kill -9 of an instance
 start killed
-reaches killed 20
+reaches killed 3
 kill -9 $(instances | head -1) || fail "no instance to kill"
 ends killed
 grep -q 'worker [01]: process [0-9]* of the function ended' killed.log || fail "nobody noticed: $(cat killed.log)"
@@ -96,7 +96,7 @@ took=$(sed -n 's/^done: .* in \([0-9]*\)[.0-9]* s,.*/\1/p' short.log)
 
 # 4. a stop signal
 start stopped
-reaches stopped 20
+reaches stopped 3
 pids=$(instances)
 kill -TERM "$run"
 ends stopped
