@@ -137,7 +137,7 @@ static void test_damage(void **state)
     ru_dataset *d = open_set(f, &tier, 1);
     read_set(f, d, COUNT);
     ru_dataset_close(d);
-    flip(f, &tier, ".seg", 1000); /* of the second record: one has 792 bytes */
+    flip(f, &tier, ".seg", 1000); /* of the first record */
     ru_kept_verified v = verify(f, &tier);
     assert_int_equal(v.damaged, 1);
     assert_int_equal(v.records, COUNT - 1);
@@ -154,6 +154,26 @@ static void test_damage(void **state)
     assert_int_equal(v.damaged, 1);
     assert_int_equal(v.lines, 0);
     assert_int_equal(v.records, COUNT);
+}
+
+/* One quota for samples and for files of programs (store/tiers/tiers.h). */
+static void test_quota_of_both(void **state)
+{
+    ru_scratch *f = *state;
+    const ru_disk_tier tier = {ru_path_join(&f->arena, f->root, "tier"), 40000};
+    const char *files = ru_path_join(&f->arena, tier.path, "files/test");
+    char *bytes = ru_arena_zalloc(&f->arena, 35000, 1);
+    write_set(f);
+    for (uint32_t k = 0; k < 2; k++) {
+        ru_dataset *d = open_set(f, &tier, 1);
+        read_set(f, d, COUNT);
+        ru_dataset_close(d);
+        ru_kept_set set = list_one(f, &tier);
+        assert_true(k == 0 ? set.records > 8 && set.records < COUNT : set.records < 3);
+        assert_ok(ru_kept_remove(&tier, &set, &f->err), f->err);
+        assert_ok(ru_dir_make(files, &f->err), f->err);
+        assert_ok(ru_file_own(ru_path_join(&f->arena, files, "a"), bytes, 35000, &f->err), f->err);
+    }
 }
 
 /* Whatever call fails: an answer or an error, and no folder that is half gone counts as whole. */
@@ -187,4 +207,4 @@ static void test_failing_calls(void **state)
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
-RU_TESTS(data_kept, T(test_told), T(test_damage), T(test_failing_calls))
+RU_TESTS(data_kept, T(test_told), T(test_damage), T(test_quota_of_both), T(test_failing_calls))

@@ -333,6 +333,37 @@ static void test_failing_calls(void **state)
     }
 }
 
+/* Memory ends at the k-th allocation: an error or a whole file. */
+static void test_no_memory(void **state)
+{
+    box b = make_box(*state);
+    bool failed = true;
+    b.opt.tiers = b.tiers;
+    for (int64_t at = 0; failed; at++) {
+        ru_err err = {0};
+        ru_tiers *t = NULL;
+        ru_tier_file *f = NULL;
+        assert_true(at < 2000);
+        ru_test_alloc_fail(at);
+        ru_status st = ru_tiers_open(&b.opt, &t, &err);
+        st = st == RU_OK ? write_file(t, "a", 1, 9000, 100, &err) : st;
+        st = st == RU_OK ? ru_tier_open(t, "a", &f, &err) : st;
+        failed = ru_test_alloc_count() > at;
+        ru_test_alloc_fail(-1);
+        assert_true(failed || st == RU_OK);
+        ru_tier_close(f);
+        ru_tiers_close(t);
+        t = open_box(&b);
+        int64_t bytes;
+        if (count(t, &bytes) == 1) {
+            check_file(t, "a", 1, 9000);
+            assert_ok(ru_tier_remove(t, "a", &err), err);
+        }
+        assert_int_equal(part_bytes(&b), 0);
+        ru_tiers_close(t);
+    }
+}
+
 /* One byte of the map is another one: its record does not count, all others do. */
 static void test_damaged_map(void **state)
 {
@@ -448,4 +479,4 @@ static void test_mistakes(void **state)
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(store_tiers, T(test_random), T(test_hint), T(test_together), T(test_killed),
-         T(test_failing_calls), T(test_damaged_map), T(test_mistakes))
+         T(test_failing_calls), T(test_no_memory), T(test_damaged_map), T(test_mistakes))
