@@ -11,6 +11,7 @@ enum { EVENTS_MAX = 1000 }; /* of the clock in one tick, so that people are answ
 
 static const int64_t retry_ns = 2 * INT64_C(1000000000), ask_ns = 120 * INT64_C(1000000000);
 static const double phi_min = 0.05;
+static const double ahead_max_ns = 3e18; /* of the market's clock: a century */
 
 /* A node that the market may give. */
 typedef struct seat {
@@ -35,7 +36,8 @@ struct rui_spot {
 
 static int64_t clock_of(const struct rui_spot *m, ru_time now)
 {
-    return m->at_ns + (int64_t)(m->opt->speed * (double)ru_time_since(now, m->at));
+    double ns = m->opt->speed * (double)ru_time_since(now, m->at);
+    return m->at_ns + (int64_t)fmin(ns, ahead_max_ns);
 }
 
 ru_status rui_market_open(rui_scheduler *s, ru_err *err)
@@ -54,7 +56,7 @@ ru_status rui_market_open(rui_scheduler *s, ru_err *err)
     m->at_ns = m->opt->begin_s * 1000000000;
     if (spot->begun) { /* prices did not stand still while no scheduler ran */
         double gap_ns = fmax((double)(ru_clock_wall_ns() - spot->wall_ns), 0);
-        m->at_ns = spot->job.now.ns + (int64_t)(m->opt->speed * gap_ns);
+        m->at_ns = spot->job.now.ns + (int64_t)fmin(m->opt->speed * gap_ns, ahead_max_ns);
     }
     return RU_OK;
 }
