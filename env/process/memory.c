@@ -111,7 +111,10 @@ void *ru_memory_map(int64_t size_bytes)
     if (p == MAP_FAILED) {
         return NULL;
     }
+    /* a last large page that would be less than half used costs more than it saves */
+    int64_t tail = size_bytes % HUGE_BYTES;
     if (bytes >= RU_MEMORY_LARGE_BYTES) {
+        bytes -= tail > 0 && tail < HUGE_BYTES / 2 ? HUGE_BYTES : 0;
         (void)madvise(p, (size_t)bytes, MADV_HUGEPAGE);
     }
     return p;
