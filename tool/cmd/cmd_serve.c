@@ -418,7 +418,7 @@ static const ru_opt opts[] = {
     RU_OPT(I64, "sizes", "N",
            "functions, language models: a request may be shorter than the context; it is padded to "
            "the next of so many sizes, and buffers take requests by size; 1: all have the context",
-           .def = "8", RU_IN(1, 16)),
+           .def = "4", RU_IN(1, 16)),
     RU_OPT(I64, "buffers", "N",
            "functions: at most so many buffers take requests by size; 1: one takes all of them",
            .def = "16", RU_IN(1, 16)),
