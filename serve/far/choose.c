@@ -352,7 +352,7 @@ bool rui_far_sized(const rui_far *f)
 static void name(const rui_far *f, const rui_far_choice *c, ru_text *t)
 {
     if (f->size != NULL) {
-        ru_text_putf(t, "%u buffers by size", f->size->next.n);
+        ru_text_putf(t, "%u buffer%s by size", f->size->next.n, f->size->next.n == 1 ? "" : "s");
     } else {
         ru_text_putf(t, "%g MB, batches of %u, wait %.4g s", c->at.memory_mb, c->at.batch,
                      c->at.timeout_s);

@@ -15,7 +15,8 @@ static void put_choice(const rui_far *f, const ru_function_meter *m, ru_text *t)
     double q = f->v->server->opt.slo_q * 100, over_s;
     over_s = (double)ru_time_since(ru_clock_now(), f->since.at) * 1e-9;
     if (f->size != NULL) {
-        ru_text_putf(t, "choice: %u buffers by size, for %.0f s\n", f->size->now.n, over_s);
+        ru_text_putf(t, "choice: %u buffer%s by size, for %.0f s\n", f->size->now.n,
+                     f->size->now.n == 1 ? "" : "s", over_s);
     } else {
         ru_text_putf(t,
                      "choice: functions with %g MB, batches of %u, a wait of %.4g s, for %.0f s\n",
