@@ -58,7 +58,7 @@ foreign=$(grep -v '^ru_[a-z0-9_]*@@RUBATO_0$' symbols.txt | grep -vx RUBATO_0 ||
 sed 's/@@.*//' symbols.txt | grep '^ru_' | sort -u >exported.txt
 find "$include/rubato" -name '*.h' -exec cat {} + | sed 's|/\*.*\*/||' | grep -oE '\bru_[a-z0-9_]+' | sort -u >declared.txt
 [ -z "$(comm -23 exported.txt declared.txt)" ] || fail "exported, in no header: $(comm -23 exported.txt declared.txt)"
-[ "$(wc -l <exported.txt)" -le 290 ] || fail "$(wc -l <exported.txt) functions are exported; at most 290: the doors of docs/library.md"
+[ "$(wc -l <exported.txt)" -le 281 ] || fail "$(wc -l <exported.txt) functions are exported; at most 281: the doors of docs/library.md"
 
 # The three ```c blocks and the first ```cpp block of the page.
 sed -n '/^```c$/,/^```$/p' "$source/docs/library.md" | awk '/^```c$/ { n++; next } !/^```/ { print >(n == 1 ? "xor.c" : n == 2 ? "fit.c" : "spill.c") }'
@@ -87,7 +87,7 @@ RUBATO_STORAGE=folders.yaml "$build/tool/rubato" store ls >said.txt
 # A program that is a member of a job: three found it, one is killed, one joins, and all that end have the same result.
 # shellcheck disable=SC2086
 $cc -std=c17 $strict $cflags fit.c -o fit $libs || fail "the member of docs/library.md does not build"
-port=$((20000 + $$ % 20000))
+port=$((20000 + $$ % 12000)) # below those that the kernel gives to others
 ./fit 127.0.0.1:$port 3 >fit.1 2>fit.1.err & first=$!
 ./fit 127.0.0.1:0 3 127.0.0.1:$port >fit.2 2>fit.2.err & second=$!
 ./fit 127.0.0.1:0 3 127.0.0.1:$port >fit.3 2>fit.3.err || fail "a member ends with $?: $(cat fit.3.err)"
