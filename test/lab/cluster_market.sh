@@ -10,7 +10,7 @@ failed=0
 pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$1"; }
 cleanup() {
     local f
-    for f in "$work"/cl/run/*.pid "$work"/cl/jobs/*/tell.*; do
+    for f in "$work"/{cl,calm}/run/*.pid "$work"/{cl,calm}/jobs/*/tell.*; do
         [[ ! -e $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
     done
     rm -rf "$work"
@@ -31,11 +31,12 @@ waits_for() { # TEXT COMMAND...: until it says so
         sleep 0.1
     done
     fail "$*: '$now', not '$want'"
-    { cluster ps; cluster nodes; cluster audit | tail -n 40; tail -n 8 cl/log/*; } >&2 || true
+    { cluster ps; cluster nodes; cluster audit | tail -n 40; tail -n 8 c*/log/*; } >&2 || true
 }
 field() { cluster ps --json | sed 's/},{/}\n{/g' | grep "\"job\":$1," | sed "s/.*\"$2\":\"\{0,1\}\([^,\"}]*\).*/\1/"; }
 audit_has() { ! cluster audit | grep -q "$1" || echo yes; }
 explain_has() { ! cluster explain 2 | grep -q "$1" || echo yes; }
+calm1_is() { cluster nodes | awk '$1 == "calm1" { print $5 }'; }
 none_is_up() { cluster nodes | grep '^spot' | grep -vq ' not rented' || echo yes; }
 cat >mlp.yaml <<JOB
 name: rents
@@ -84,4 +85,28 @@ waits_for '' left
 grep '"rubato.train.step/1"' cl/jobs/1/metrics.jsonl | sed 's/.*"step":\([0-9]*\),.*/\1/' >steps
 [[ $(sort -n steps | uniq -d | wc -l) -eq 0 && $(wc -l <steps) -eq $(tail -1 steps) ]] || fail "the job did not do each step once"
 [[ $failed -ne 0 ]] || echo "ok: nodes of a market"
+
+# An hour that is paid belongs to the next job, whoever was killed meanwhile; no worker notices.
+cat >calm.yaml <<FILE
+folder: calm
+nodes: [{name: own, slots: 1}]
+markets: [{name: calm, usd: 0.2, on_demand: 0.5, nodes: 3, slots: 2}]
+FILE
+rents() { cluster audit | grep -c ' rent '; }
+cluster up calm.yaml >/dev/null || fail "the cluster does not come up"
+cluster submit mlp.yaml -w 5 >/dev/null
+waits_for 5 field 1 workers
+before=$(pgrep -f -- "--out $work/calm/jobs/1 " | sort)
+kill -9 "$(pid_of calm/run/calm1.pid)" "$(pid_of calm/run/scheduler.pid)"
+cluster up calm.yaml >/dev/null || fail "the scheduler does not come back"
+waits_for 'up' calm1_is
+[[ $(pgrep -f -- "--out $work/calm/jobs/1 " | sort) == "$before" ]] || fail "workers changed when agent and scheduler were killed"
+[[ $(rents) == 2 ]] || fail "$(rents) nodes were rented, not 2"
+cluster cancel 1 >/dev/null
+waits_for cancelled field 1 state
+cluster submit mlp.yaml -w 5 >/dev/null
+waits_for 5 field 2 workers
+[[ $(rents) == 2 ]] || fail "the next job did not get the paid hours"
+cluster down
+[[ $failed -ne 0 ]] || echo "ok: paid hours"
 exit $failed
