@@ -6,31 +6,70 @@
 #include "exec/cpu/low/conv.h"
 #include "exec/cpu/lower/lower_kern.h"
 
-enum { COLUMNS_MAX = 16 << 20, FEW = 8, LONG = 24 }; /* floats; channels; elements of a row */
+enum {
+    COLUMNS_MAX = 16 << 20, /* floats */
+    FEW = 8,                /* channels */
+    BLOCK = 256,            /* results */
+    TAPS_MAX = 16,
+};
 
 typedef struct col_state {
-    const ru_kern *k;
     const rui_dnnl *nn;
     int64_t n, groups, ci, co; /* channels of a group */
     int64_t h, w, oh, ow, kh, kw, sh, sw, dh, dw, pt, pl;
     int64_t part; /* image and group under way */
+    struct {
+        int64_t phase, off; /* its terms begin at result off of every sw-th from `phase` on */
+    } tap[TAPS_MAX];        /* [kw] */
 } col_state;
 
 enum { C_X, C_W, C_BIAS, C_Y, C_COLUMNS, C_BUFS };
 
-/* y[ix * sw + shift] += x[ix] wherever that lies in the row. */
-static void add_row(const col_state *s, float *y, const float *x, int64_t shift)
+typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
+
+static void add_to(float *y, const float *x, int64_t n)
 {
-    int64_t from = shift < 0 ? (-shift + s->sw - 1) / s->sw : 0;
-    int64_t to = s->ow > shift ? (s->ow - 1 - shift) / s->sw + 1 : 0;
-    to = to < s->w ? to : s->w;
-    if (s->sw == 1 && to - from >= LONG) {
-        float *at = y + from + shift;
-        s->k->map2(RU_KERN_MAP2_Add, 0, 0, RU_F32, at, 1, x + from, 1, at, to - from);
-        return;
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        *(four *)(y + i) += *(const four *)(x + i);
     }
-    for (int64_t i = from; i < to; i++) {
-        y[i * s->sw + shift] += x[i];
+    for (; i < n; i++) {
+        y[i] += x[i];
+    }
+}
+
+/* Every sw-th of a row of results from `phase` on: the terms of these lie side by side. Results
+ * [at, at + n) of them into t, which holds what they begin with. iy [kh]: row of each tap, -1:
+ * none. */
+static void add_terms(const col_state *s, const float *columns, const int64_t *iy, int64_t phase,
+                      int64_t at, int64_t n, float *t)
+{
+    for (int64_t ky = 0; ky < s->kh; ky++) {
+        for (int64_t kx = 0; iy[ky] >= 0 && kx < s->kw; kx++) {
+            if (s->tap[kx].phase != phase) {
+                continue;
+            }
+            int64_t off = s->tap[kx].off - at;
+            int64_t from = off < 0 ? -off : 0, to = n - off < s->w ? n - off : s->w;
+            if (to > from) {
+                const float *row = columns + ((ky * s->kw + kx) * s->h + iy[ky]) * s->w;
+                add_to(t + from + off, row + from, to - from);
+            }
+        }
+    }
+}
+
+/* Taps of which none meet in a row add to the results where these lie. */
+static void add_apart(const col_state *s, const float *columns, const int64_t *iy, float *y)
+{
+    for (int64_t ky = 0; ky < s->kh; ky++) {
+        for (int64_t kx = 0; iy[ky] >= 0 && kx < s->kw; kx++) {
+            const float *row = columns + ((ky * s->kw + kx) * s->h + iy[ky]) * s->w;
+            int64_t off = s->tap[kx].off, at = off * s->sw + s->tap[kx].phase;
+            for (int64_t i = off < 0 ? -off : 0; i < s->w && at + i * s->sw < s->ow; i++) {
+                y[at + i * s->sw] += row[i];
+            }
+        }
     }
 }
 
@@ -43,14 +82,31 @@ static void rows_part(const void *state, void *const *bufs, int64_t begin, int64
         int64_t c = r / s->oh, oy = r % s->oh;
         float *y = (float *)bufs[C_Y] + (s->part * s->co * s->oh + r) * s->ow;
         float first = bias != NULL ? bias[s->part % s->groups * s->co + c] : 0.0f;
-        for (int64_t ox = 0; ox < s->ow; ox++) {
-            y[ox] = first;
-        }
+        int64_t iy[TAPS_MAX];
         for (int64_t ky = 0; ky < s->kh; ky++) {
-            int64_t at = oy + s->pt - ky * s->dh, iy = at / s->sh;
-            for (int64_t kx = 0; at >= 0 && at % s->sh == 0 && iy < s->h && kx < s->kw; kx++) {
-                int64_t plane = (c * s->kh + ky) * s->kw + kx;
-                add_row(s, y, columns + (plane * s->h + iy) * s->w, kx * s->dw - s->pl);
+            int64_t at = oy + s->pt - ky * s->dh, row = at < 0 ? -1 : at / s->sh;
+            iy[ky] = row * s->sh == at && row < s->h ? row : -1;
+        }
+        const float *own = columns + c * s->kh * s->kw * s->h * s->w;
+        if (s->kw <= s->sw) {
+            for (int64_t ox = 0; ox < s->ow; ox++) {
+                y[ox] = first;
+            }
+            add_apart(s, own, iy, y);
+            continue;
+        }
+        for (int64_t phase = 0; phase < s->sw && phase < s->ow; phase++) {
+            int64_t all = (s->ow - phase + s->sw - 1) / s->sw;
+            for (int64_t at = 0; at < all; at += BLOCK) {
+                float t[BLOCK];
+                int64_t n = all - at < BLOCK ? all - at : BLOCK;
+                for (int64_t i = 0; i < n; i++) {
+                    t[i] = first;
+                }
+                add_terms(s, own, iy, phase, at, n, t);
+                for (int64_t i = 0; i < n; i++) {
+                    y[(at + i) * s->sw + phase] = t[i];
+                }
             }
         }
     }
@@ -78,7 +134,8 @@ static bool pays(const rui_window *w)
     int64_t ci = w->ci / w->groups, co = w->co / w->groups;
     int64_t columns = w->in[0] * w->in[1] * w->kernel[0] * w->kernel[1] * co;
     return w->nsp == 2 && (ci <= FEW || co <= FEW) && ci * co > 1 && ci <= 4 * FEW &&
-           co <= 4 * FEW && columns <= COLUMNS_MAX;
+           co <= 4 * FEW && columns <= COLUMNS_MAX && w->kernel[0] <= TAPS_MAX &&
+           w->kernel[1] <= TAPS_MAX;
 }
 
 ru_status rui_lower_kern_deconv_few(rui_low *lo, const ru_node *n, ru_err *err)
@@ -93,8 +150,7 @@ ru_status rui_lower_kern_deconv_few(rui_low *lo, const ru_node *n, ru_err *err)
     if (s == NULL) {
         return rui_done(lo);
     }
-    *s = (col_state){.k = ru_kern_best(),
-                     .nn = rui_nn(lo),
+    *s = (col_state){.nn = rui_nn(lo),
                      .n = w.n,
                      .groups = w.groups,
                      .ci = w.ci / w.groups,
@@ -111,6 +167,11 @@ ru_status rui_lower_kern_deconv_few(rui_low *lo, const ru_node *n, ru_err *err)
                      .dw = w.dilate[1] + 1,
                      .pt = w.pad_l[0],
                      .pl = w.pad_l[1]};
+    for (int64_t kx = 0; kx < s->kw; kx++) {
+        int64_t shift = kx * s->dw - s->pl, phase = shift % s->sw;
+        s->tap[kx].phase = phase < 0 ? phase + s->sw : phase;
+        s->tap[kx].off = (shift - s->tap[kx].phase) / s->sw;
+    }
     int64_t columns = s->co * s->kh * s->kw * s->h * s->w;
     rui_buf bufs[C_BUFS] = {[C_X] = rui_in_plain(lo, n->in[0]), [C_W] = rui_in_plain(lo, n->in[1])};
     bufs[C_BIAS] = ru_node_has_in(n, 2) ? rui_in_plain(lo, n->in[2]) : (rui_buf){0};
