@@ -135,11 +135,13 @@ static void put_list(ru_json *j, const char *name, const double *x, uint32_t n)
     ru_json_close(j);
 }
 
-static void put_question(const rui_far *f, const char *method, double margin, uint32_t batch_max,
-                         ru_json *j)
+/* routed: else every request is alone, which is what a choice saves of, however many instances
+ * that would take. */
+static void put_question(const rui_far *f, bool routed, double margin, ru_json *j)
 {
     const rui_far_size *z = f->size;
     double most_s = TOO_LONG * rui_far_slo_s(f);
+    uint32_t batch_max = rui_far_batch_most(f);
     ru_json_open(j, NULL, '{');
     rui_far_put_gaps(f, 1, j);
     put_list(j, "sizes", z->bound, z->n);
@@ -160,19 +162,21 @@ static void put_question(const rui_far *f, const char *method, double margin, ui
     ru_json_str(j, "per", "request");
     ru_json_str(j, "keep", "class");
     ru_json_i64(j, "buffers_max", f->opt->buffers_max < z->n ? f->opt->buffers_max : z->n);
-    ru_json_f64(j, "instances_max", RUI_FAR_BUSY * f->v->instances);
-    ru_json_str(j, "method", method);
+    if (routed) {
+        ru_json_f64(j, "instances_max", RUI_FAR_BUSY * f->v->instances);
+    }
+    ru_json_str(j, "method", routed ? "cuts" : "none");
     ru_json_close(j);
 }
 
-static ru_status ask(rui_far *f, const char *method, double margin, rui_far_routes *r, ru_err *err)
+static ru_status ask(rui_far *f, bool routed, double margin, rui_far_routes *r, ru_err *err)
 {
     const rui_far_size *z = f->size;
     ru_arena_rewind(&f->plan_arena, (ru_arena_mark){0});
     ru_text text = ru_text_arena(&f->plan_arena);
     ru_json j = ru_json_into(&text);
     ru_route_plan plan;
-    put_question(f, method, margin, rui_far_batch_most(f), &j);
+    put_question(f, routed, margin, &j);
     RU_TRY(rui_far_plan(f, "route", &text, &plan, err));
     RU_CHECK(plan.n <= RUI_FAR_CLASSES);
     *r = (rui_far_routes){.n = plan.n};
@@ -194,12 +198,12 @@ ru_status rui_size_choose(rui_far *f, ru_err *err)
     rui_far_choice slower, faster;
     /* two standard errors of the rate, either way, must keep the promise too */
     double off = fmin(2 * fmax(sqrt(f->facts.scv), 1) / sqrt(f->facts.n), 0.5);
-    RU_TRY(ask(f, "none", RUI_FAR_MARGIN, &found, err));
+    RU_TRY(ask(f, false, RUI_FAR_MARGIN, &found, err));
     RU_TRY(judge(f, &found, 1, &f->found.alone, err));
     z->kept = z->now;
     RU_TRY(judge(f, &z->kept, 1, &f->found.kept, err));
     for (double margin = RUI_FAR_MARGIN; margin <= RUI_FAR_MARGIN_MAX; margin *= 2) {
-        ru_status st = ask(f, "cuts", margin, &found, err);
+        ru_status st = ask(f, true, margin, &found, err);
         if (st == RU_E_INFEASIBLE && margin > RUI_FAR_MARGIN) {
             break; /* the last one is as careful as can be */
         }

@@ -158,6 +158,21 @@ static void test_each_class_keeps_what_is_predicted(void **state)
     free(w);
 }
 
+/* Instances that are too few for requests alone are enough for batches. */
+static void test_batches_fit_few_instances(void **state)
+{
+    (void)state;
+    world *w = open_world();
+    rui_far *f = &w->far;
+    ru_err err = {0};
+    w->version.instances = 1;
+    assert_ok(rui_size_choose(f, &err), err);
+    assert_true(f->found.alone.instances > RUI_FAR_BUSY);
+    assert_true(f->found.next.instances <= RUI_FAR_BUSY);
+    ru_arena_fini(&f->plan_arena);
+    free(w);
+}
+
 /* A block of requests of other sizes asks for a choice, one of the same does not. */
 static void test_other_sizes_are_noticed(void **state)
 {
@@ -182,4 +197,5 @@ static void test_other_sizes_are_noticed(void **state)
 }
 
 RU_TESTS(serve_size, cmocka_unit_test(test_each_class_keeps_what_is_predicted),
+         cmocka_unit_test(test_batches_fit_few_instances),
          cmocka_unit_test(test_other_sizes_are_noticed))
