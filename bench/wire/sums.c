@@ -36,6 +36,7 @@ enum {
     ROUNDS_QUICK = 2,
     METHODS = 3,
     TRIES = 3,
+    LINKS = 2,
     RATE_MBIT = 200,
     RATE_MIN_MBIT = 25,
 };
@@ -87,7 +88,7 @@ typedef struct bench {
     double bytes, bytes_factor;
     /* measured and planned */
     double transfer_s, compute_s, alpha_ns, busy;
-    rui_sums_job jobs[METHODS];
+    rui_sums_job jobs[METHODS], links; /* links: nothing computes */
     double predicted_s[METHODS], step_s[METHODS][ROUNDS];
     uint32_t rounds;
 } bench;
@@ -311,31 +312,38 @@ static ru_status plan(bench *t, uint32_t m, ru_err *err)
 /* What the links take when nothing computes; then each method's table. */
 static ru_status prepare(bench *t, ru_err *err)
 {
-    rui_sums_job job = {.founders = HOSTS, .steps = STEPS_QUICK};
     answer x;
+    t->links = (rui_sums_job){.founders = HOSTS, .steps = STEPS_QUICK};
     scale_bytes(t);
-    RU_TRY(script_of(t, 1e-3, &job.script, err));
-    RU_TRY(run(t, &job, &x, err));
-    t->transfer_s = x.step_s;
-    t->alpha_ns = x.alpha_ns;
-    t->compute_s = x.step_s / ratio_of(t);
+    RU_TRY(script_of(t, 1e-3, &t->links.script, err));
+    for (uint32_t k = 0; k < LINKS; k++) { /* other work only makes it longer */
+        RU_TRY(run(t, &t->links, &x, err));
+        t->transfer_s = k == 0 ? x.step_s : fmin(t->transfer_s, x.step_s);
+        t->alpha_ns = k == 0 ? x.alpha_ns : fmin(t->alpha_ns, x.alpha_ns);
+    }
+    t->compute_s = t->transfer_s / ratio_of(t);
     for (uint32_t m = 0; m < METHODS; m++) {
         RU_TRY(plan(t, m, err));
     }
     return RU_OK;
 }
 
+/* Transfers alone in turns with the methods: what they take then is part of the bound. */
 static ru_status turns(bench *t, ru_err *err)
 {
+    double links_s[ROUNDS];
+    answer x;
     t->rounds = t->b->quick ? ROUNDS_QUICK : ROUNDS;
     for (uint32_t r = 0; r < t->rounds; r++) {
+        RU_TRY(run(t, &t->links, &x, err));
+        links_s[r] = x.step_s;
         for (uint32_t k = 0; k < METHODS; k++) {
             uint32_t m = (k + r) % METHODS;
-            answer x;
             RU_TRY(run(t, &t->jobs[m], &x, err));
             t->step_s[m][r] = x.step_s;
         }
     }
+    t->transfer_s = ru_bench_stat_of(links_s, t->rounds).median;
     return RU_OK;
 }
 

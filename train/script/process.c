@@ -11,7 +11,7 @@
 enum { XFERS_MAX = 1 << 14, PIECES = 512 };
 
 #define ABORT_NS 100000
-#define BYE_NS   INT64_C(50000000)
+#define BYE_NS   INT64_C(300000000) /* beside other work the last words take their time */
 #define START_NS INT64_C(60000000000)
 
 typedef enum phase { IDLE, BUILD, STEP, COMPUTED, UPDATE, ABORT } phase;
@@ -137,13 +137,21 @@ static void fill(process *p, uint32_t k)
     }
 }
 
+/* A step whose members went is repeated by those who stay. */
+static bool all_are_here(const process *p)
+{
+    ru_elastic_facts f;
+    ru_elastic_facts_get(p->elastic, &f);
+    return f.members == p->opt->founders;
+}
+
 static void check(process *p, int64_t step, uint32_t k, int64_t offset, int64_t size)
 {
     const float *x = (const float *)(const void *)(p->gradients + p->offset[k] + offset);
     int64_t n = p->opt->founders;
     float v = value_of(n * (n + 1) / 2, k, step);
     for (int64_t i = 0; p->opt->check && i < size / 4 && p->wrong.status == RU_OK; i++) {
-        if (x[i] != v) {
+        if (x[i] != v && all_are_here(p)) {
             (void)RU_FAIL(&p->wrong, RU_E_DATA,
                           "element %lld of the sum of gradient %u in step %lld is %g, not %g",
                           (long long)(offset / 4 + i), k, (long long)step, (double)x[i], (double)v);

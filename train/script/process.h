@@ -31,7 +31,7 @@ typedef struct ru_script_run_options {
     const char *barrier;
     bool ahead;
     bool serial; /* a gradient is summed when the one before is, the first when all are made */
-    bool check;  /* all founders stay to the end */
+    bool check;  /* while all founders are there */
     int64_t *commit_ns; /* [steps] into: when each step counted, by the clock; NULL: not wanted */
     /* It listens there now. May be NULL. */
     void (*address)(void *self, const char *address);
