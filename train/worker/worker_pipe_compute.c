@@ -367,7 +367,8 @@ static ru_status parts(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_dec
             RU_TRY(rui_pipe_decide(w, step, lr, d, err));
         }
     }
-    RU_TRY(m > 1 ? add_replicas(w, m, err) : RU_OK);
+    bool adds = m > 1 && own(w)->step.n_params > 0;
+    RU_TRY(adds ? add_replicas(w, m, err) : RU_OK);
     return leads(w) ? RU_OK : hear(w, d);
 }
 
