@@ -179,7 +179,10 @@ void rui_texts_free(ru_server *s); /* writers and connections are closed */
 RU_MUST_USE ru_status rui_server_world(const ru_server *s, ru_arena *arena, ru_text *out,
                                        ru_err *err);
 
-/* server_routes.c: a copy of a text as answer; the functions of ru_http_options. */
+/* server_routes.c: a text as answer, which stays until `done` (NULL: for good); a copy of one; the
+ * functions of ru_http_options. */
+void rui_give_text(ru_http_request *r, const char *type, ru_str text, void (*done)(void *self),
+                   void *self);
 void rui_give_copy(ru_http_request *r, const char *type, ru_text text);
 /* The version that answers: the one named, else (n 0) the best; NULL: none. */
 rui_version *rui_version_find(const ru_server *s, ru_str model, ru_str version);

@@ -32,11 +32,23 @@ static ru_arena *page_arena(void)
     return own;
 }
 
+void rui_give_text(ru_http_request *r, const char *type, ru_str text, void (*done)(void *self),
+                   void *self)
+{
+    const ru_http_field fields[] = {{"Content-Type", type}};
+    const ru_http_span span = {text.p, text.n};
+    ru_http_answer(r, &(ru_http_reply){.status = 200,
+                                       .fields = fields,
+                                       .n_fields = 1,
+                                       .spans = &span,
+                                       .n_spans = 1,
+                                       .done = done,
+                                       .self = self});
+}
+
 /* Takes the arena, where the text stands; NULL: there was no memory for it. */
 static void give_taken(ru_http_request *r, const char *type, ru_arena *arena, ru_text t)
 {
-    const ru_http_field fields[] = {{"Content-Type", type}};
-    const ru_http_span span = {t.p, t.n};
     if (arena == NULL || t.cut) {
         if (arena != NULL) {
             done_text(arena);
@@ -44,13 +56,7 @@ static void give_taken(ru_http_request *r, const char *type, ru_arena *arena, ru
         ru_http_refuse(r, 503, "no memory for the answer", 1);
         return;
     }
-    ru_http_answer(r, &(ru_http_reply){.status = 200,
-                                       .fields = fields,
-                                       .n_fields = 1,
-                                       .spans = &span,
-                                       .n_spans = 1,
-                                       .done = done_text,
-                                       .self = arena});
+    rui_give_text(r, type, ru_str_n(t.p, t.n), done_text, arena);
 }
 
 typedef void (*page_fn)(ru_server *s, rui_version *v, ru_text *t);

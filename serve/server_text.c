@@ -217,7 +217,6 @@ static int64_t end_of(const choice *h)
 
 static void answer_whole(rui_telling *c)
 {
-    static const ru_http_field fields[] = {{"Content-Type", "application/json"}};
     ru_text t = ru_text_arena(&c->arena);
     rui_told_choice *o = RU_NEW(&c->arena, rui_told_choice, c->ask.n);
     for (int64_t k = 0; o != NULL && k < c->ask.n; k++) {
@@ -234,14 +233,7 @@ static void answer_whole(rui_telling *c)
     count(c->version, c->r, 200);
     forget(c);
     rui_hold(c->server, c->arena.used_bytes - c->held_bytes, &c->held_bytes);
-    const ru_http_span span = {t.p, t.n};
-    ru_http_answer(c->r, &(ru_http_reply){.status = 200,
-                                          .fields = fields,
-                                          .n_fields = 1,
-                                          .spans = &span,
-                                          .n_spans = 1,
-                                          .done = done,
-                                          .self = c});
+    rui_give_text(c->r, "application/json", ru_str_n(t.p, t.n), done, c);
 }
 
 static void end_stream(rui_telling *c, const char *sentence)
