@@ -26,7 +26,7 @@ double rui_far_call_usd(const rui_far *f, double memory_mb, double s)
 
 static void install(rui_far *f, const rui_far_choice *c, ru_time now)
 {
-    uint32_t m = 0;
+    uint32_t m = rui_far_memory(f, c->at.memory_mb);
     f->now = *c;
     f->since = (rui_far_mark){.at = now, .meter = ru_function_host_meter(f->host)};
     f->took = (ru_hist){0};
@@ -42,9 +42,6 @@ static void install(rui_far *f, const rui_far_choice *c, ru_time now)
                                 .promise_ns = f->v->server->opt.slo_ns};
     const double share = 1;
     const ru_serve_table table = {.n = 1, .n_classes = 1, .rule = &rule, .share = &share};
-    while (m + 1 < f->n_memory && f->memory_mb[m] < c->at.memory_mb) {
-        m++;
-    }
     ru_serve_pace p = {.batch = c->at.batch};
     for (uint32_t k = 0; k < f->n_sizes && 1u << k < 2 * c->at.batch; k++) {
         p.service_ns[k] = (int64_t)(rui_far_service_s(f, 0, m, 1u << k) * f->slow * 1e9);

@@ -15,6 +15,15 @@ enum { TRIES = 3 };
 #define LIMIT_MIN_NS INT64_C(2000000000)
 #define LIMIT_MAX_NS INT64_C(60000000000)
 
+uint32_t rui_far_memory(const rui_far *f, double memory_mb)
+{
+    uint32_t m = 0;
+    while (m + 1 < f->n_memory && f->memory_mb[m] < memory_mb) {
+        m++;
+    }
+    return m;
+}
+
 double rui_far_service_s(const rui_far *f, uint32_t class_of, uint32_t memory, uint32_t k)
 {
     uint32_t size = 0;
@@ -64,12 +73,9 @@ static ru_status status_of(const ru_function_outcome *o)
 /* What batches take, beside what the probes said. */
 static void learn(rui_far *f, const calling *c, int64_t run_ns)
 {
-    uint32_t rows = 0, m = 0;
+    uint32_t rows = 0, m = rui_far_memory(f, c->job->memory_mb);
     for (uint32_t k = c->from; k < c->from + c->n; k++) {
         rows += (uint32_t)c->job->parts[k]->rows;
-    }
-    while (m + 1 < f->n_memory && f->memory_mb[m] < c->job->memory_mb) {
-        m++;
     }
     double known = rui_far_service_s(f, c->class_of, m, rows);
     double times = rows <= 1u << (f->n_sizes - 1) ? (double)run_ns * 1e-9 / known : f->slow;

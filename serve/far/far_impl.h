@@ -111,6 +111,7 @@ struct rui_far {
 };
 
 /* far.c */
+uint32_t rui_far_memory(const rui_far *f, double memory_mb); /* its number */
 /* Seconds of k rows of a class with memory m, as the probes said. */
 double rui_far_service_s(const rui_far *f, uint32_t class_of, uint32_t memory, uint32_t k);
 /* choose.c: the probes are over. Errors: RU_E_INFEASIBLE with the best that there is. */
@@ -135,8 +136,7 @@ bool rui_size_came(rui_far *f, uint32_t class_of);
 void rui_size_fit(rui_far *f); /* shares of classes, since `from` */
 /* Every request alone, with such memory. */
 void rui_size_alone(rui_far *f, double memory_mb);
-void rui_size_install(rui_far *f);                            /* `next` */
-uint32_t rui_size_memory(const rui_far *f, double memory_mb); /* its number */
+void rui_size_install(rui_far *f); /* `next` */
 void rui_size_explain(const rui_far *f, ru_text *t);
 /* size_law.c: as rui_far_choose */
 RU_MUST_USE ru_status rui_size_choose(rui_far *f, ru_err *err);

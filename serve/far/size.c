@@ -75,15 +75,6 @@ void rui_size_fit(rui_far *f)
     }
 }
 
-uint32_t rui_size_memory(const rui_far *f, double memory_mb)
-{
-    uint32_t m = 0;
-    while (m + 1 < f->n_memory && f->memory_mb[m] < memory_mb) {
-        m++;
-    }
-    return m;
-}
-
 /* -- in force ----------------------------------------------------------------------------------
  */
 
@@ -93,7 +84,7 @@ void rui_size_alone(rui_far *f, double memory_mb)
     *r = (rui_far_routes){.n = 1, .at = {{.memory_mb = memory_mb, .batch = 1}}};
     for (uint32_t k = 0; k < f->size->n; k++) {
         r->route[k] = 1;
-        r->latency_s[k] = rui_far_service_s(f, k, rui_size_memory(f, memory_mb), 1);
+        r->latency_s[k] = rui_far_service_s(f, k, rui_far_memory(f, memory_mb), 1);
     }
 }
 
@@ -131,8 +122,7 @@ void rui_size_install(rui_far *f)
             largest = z->now.route[i * z->n + k] > 0 ? k : largest;
         }
         for (uint32_t k = 0; k < f->n_sizes && 1u << k < 2 * p.batch; k++) {
-            double s =
-                rui_far_service_s(f, largest, rui_size_memory(f, rule[i].memory_mb), 1u << k);
+            double s = rui_far_service_s(f, largest, rui_far_memory(f, rule[i].memory_mb), 1u << k);
             p.service_ns[k] = (int64_t)(s * f->slow * 1e9);
         }
         f->v->pace = p;

@@ -65,7 +65,7 @@ static ru_status judge_buffer(rui_far *f, rui_far_routes *r, uint32_t i, const r
     RU_TRY(ru_markov_solve(&part, &process, err));
     RU_TRY(
         ru_batch_law_of(&process, c->batch, c->batch == 1 ? 0 : c->timeout_s, 1, a, a, &law, err));
-    const double *service = service_of(f, rui_size_memory(f, c->memory_mb), c->batch, a);
+    const double *service = service_of(f, rui_far_memory(f, c->memory_mb), c->batch, a);
     if (service == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a choice");
     }
