@@ -60,11 +60,14 @@ static void install(rui_far *f, const rui_far_choice *c, ru_time now)
 ru_status rui_far_begin(rui_far *f, ru_time now, ru_err *err)
 {
     double least_s = INFINITY, least_mb = 0, limit = (1 - RUI_FAR_MARGIN) * rui_far_slo_s(f);
-    uint32_t largest = f->size != NULL ? f->size->n - 1 : 0;
+    uint32_t classes = f->size != NULL ? f->size->n : 1;
     rui_far_choice best = {.usd = INFINITY};
     for (uint32_t m = 0; m < f->n_memory; m++) {
-        double s = rui_far_service_s(f, largest, m, 1),
-               usd = rui_far_call_usd(f, f->memory_mb[m], s);
+        double s = 0;
+        for (uint32_t k = 0; k < classes; k++) { /* also where a function lacks one */
+            s = fmax(s, rui_far_service_s(f, k, m, 1));
+        }
+        double usd = rui_far_call_usd(f, f->memory_mb[m], s);
         if (s < least_s) {
             least_s = s;
             least_mb = f->memory_mb[m];
@@ -75,6 +78,12 @@ ru_status rui_far_begin(rui_far *f, ru_time now, ru_err *err)
                                     .usd = usd,
                                     .mean_batch = 1};
         }
+    }
+    if (isinf(best.usd) && f->why[0] != '\0' && f->size != NULL) {
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "no function answers requests of all %u sizes (an endpoint has --sizes %u "
+                       "too): %.600s",
+                       f->size->n, f->size->n, f->why);
     }
     if (isinf(best.usd) && f->why[0] != '\0') {
         return RU_FAIL(err, RU_E_INFEASIBLE, "no function answers: %.600s", f->why);

@@ -4,7 +4,8 @@
 Trains a small language model and serves it with `--functions local`. Answers to requests that are
 shorter than its context are the first part of what a server of its own computes for the context. The
 page of `rubato explain ADDR route` shows buffers by size once a choice was made; requests of other
-sizes and rates come while choices change, and each is answered. What no size fits is refused.
+sizes and rates come while choices change, and each is answered. What no size fits is refused, and so is an
+endpoint that does not have the server's sizes.
 """
 import atexit
 import concurrent.futures
@@ -84,6 +85,18 @@ def load(server, sizes, n):
     return n
 
 
+def check_endpoint(rubato):
+    """A server does not begin before an endpoint that lacks some of its sizes."""
+    other = subprocess.Popen([rubato, "function", "run", "-l", "0", "--sizes", "2"], stdout=subprocess.PIPE, text=True)
+    atexit.register(other.kill)
+    url = re.match(r"http://[^/]+", other.stdout.readline()).group()
+    done = subprocess.run([rubato, "serve", "run", "-l", "0", "--slo", "p95=2s", "--functions", url, "--memory", "512",
+                           "--sizes", "4"], capture_output=True, text=True)
+    assert done.returncode == 65 and "requests of all 4 sizes" in done.stderr, done
+    other.send_signal(signal.SIGTERM)
+    assert other.wait(30) == 0
+
+
 def check(rubato):
     with open("train.u8", "wb") as f:
         f.write(bytes(random.randrange(VOCAB) for _ in range(2000)))
@@ -120,6 +133,7 @@ def check(rubato):
     assert re.search(r"size to 16 .* s .* s", page) and "padding beyond own classes" in page, page
     assert far.page("batch") == page or "by size" in far.page("batch")
     far.stop()
+    check_endpoint(rubato)
     print("sizes: %d requests answered, %d choices installed, %s buffers" % (asked, taken, sorted(buffers)))
 
 
