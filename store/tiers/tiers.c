@@ -1,5 +1,6 @@
 #include "store/tiers/tiers_impl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +41,7 @@ static const rui_tier *tier_of(const ru_tiers *t, const rui_item *i, uint32_t pa
             if ((pass == 0) != (d->id == i->parts[part].tier)) {
                 continue;
             }
-            *path = rui_tiers_part(arena, d, i->r.writer, i->parts[part].number);
+            *path = rui_tiers_part(t, arena, d, i->r.writer, i->parts[part].number);
             if (*path != NULL && ru_path_exists(*path)) {
                 return d;
             }
@@ -91,12 +92,32 @@ static ru_status check_options(const ru_tiers_options *o, ru_err *err)
     return RU_OK;
 }
 
+/* With the lock of the space. Users of a fast folder may have other last ones, and so other maps:
+ * what is of no file in this map may be of one in theirs. */
+static ru_status name_map(ru_tiers *t, ru_err *err)
+{
+    char id[17], *text = NULL, *end = NULL;
+    int64_t n;
+    const char *path = ru_path_join(&t->arena, t->tiers[t->n_tiers - 1].folder, "id");
+    if (path != NULL && ru_path_exists(path)) {
+        RU_TRY(ru_file_read(path, 64, &t->arena, &text, &n, err));
+        t->map = strtoull(text, &end, 16);
+    }
+    if (path == NULL || (text != NULL && end == text + 16)) {
+        return path != NULL ? RU_OK : rui_tiers_no_memory(err);
+    }
+    t->map = t->id;
+    (void)snprintf(id, sizeof id, "%016llx", (unsigned long long)t->map);
+    return ru_file_own(path, id, 16, err);
+}
+
 /* With the lock of the space: nobody else begins, or puts logs together. */
 static ru_status begin(ru_tiers *t, ru_err *err)
 {
     const rui_tier *last = &t->tiers[t->n_tiers - 1];
     const char *path =
         ru_arena_printf(&t->arena, "%s/%016llx.map", last->folder, (unsigned long long)t->id);
+    RU_TRY(name_map(t, err));
     RU_TRY(path != NULL ? ru_grow_open(path, &t->log, err) : rui_tiers_no_memory(err));
     RU_TRY(rui_tiers_refresh(t, err));
     return rui_tiers_clean(t, err);
@@ -246,7 +267,7 @@ static ru_status enter(ru_tier_file *f, ru_err *err)
     uint32_t k = f->is.r.n_parts;
     uint64_t number = ++t->parts;
     ru_arena_init(&scratch, 0);
-    const char *path = rui_tiers_part(&scratch, d, t->id, number);
+    const char *path = rui_tiers_part(t, &scratch, d, t->id, number);
     f->paths[k] = path != NULL ? strdup(path) : NULL;
     ru_arena_fini(&scratch);
     ru_status st =

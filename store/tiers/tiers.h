@@ -4,17 +4,21 @@
  *
  *   create --hint--> the first tier where all of it fits now --no room, ENOSPC, EIO--> the next one
  *
- *   TIER/files/SPACE/ID-N.part    part N that process ID wrote, locked while it is written
- *   LAST/files/SPACE/ID.map       log of process ID: names that were begun, files with their parts,
- *                                 files that are gone; locked while the process lives
- *   LAST/files/SPACE/room         locked while a name is taken, or logs of the dead are put
- * together TIER/samples/room             locked while space is claimed (data/cache.h keeps the same
- * quota)
+ *   TIER/files/SPACE/MAP-ID-N.part   part N that process ID wrote, locked while it is written
+ *   LAST/files/SPACE/id              MAP: what its last folder says, so that a fast one can have
+ *                                    parts of several
+ *   LAST/files/SPACE/ID.map          log of process ID: names that were begun, files with their
+ *                                    parts, files that are gone; locked while the process lives
+ *   LAST/files/SPACE/room            locked while a name is taken, or logs of the dead are put
+ *                                    together
+ *   TIER/samples/room                locked while space is claimed (data/cache.h keeps the same
+ *                                    quota)
  *
  * A file exists from its commit on, under one name in its space, for every process with the same
- * folders. What a killed process had begun goes when the space is opened next; what it had
- * committed stays. No lock is held while bytes of a file are written or read. The log of a process
- * grows until it closes the space; the next one that opens it keeps what still counts.
+ * folders. With another last folder it is not found, and stays. What a killed process had begun
+ * goes when the space is opened next; what it had committed stays. No lock is held while bytes of a
+ * file are written or read. The log of a process grows until it closes the space; the next one that
+ * opens it keeps what still counts.
  *
  * The last tier holds the map and must work. One before it that cannot be used is left out, with a
  * warning. Names may hold any bytes: they never become paths. Nothing is synced: the files are for

@@ -51,7 +51,7 @@ struct ru_tiers {
     rui_tier tiers[RU_TIERS_MAX];
     uint32_t n_tiers;
     const char *room; /* lock of the space */
-    uint64_t id;      /* of this process */
+    uint64_t id, map; /* of this process; of the map, which stands in its parts' names */
     ru_grow *log;
     int64_t log_bytes;
     uint64_t files, parts; /* numbers given away */
@@ -77,7 +77,8 @@ bool rui_tiers_lives(const ru_tiers *t, uint64_t writer);
  * those of refresh. */
 RU_MUST_USE ru_status rui_tiers_clean(ru_tiers *t, ru_err *err);
 /* Path of a part; NULL: no memory. */
-char *rui_tiers_part(ru_arena *arena, const rui_tier *d, uint64_t writer, uint64_t number);
+char *rui_tiers_part(const ru_tiers *t, ru_arena *arena, const rui_tier *d, uint64_t writer,
+                     uint64_t number);
 ru_status rui_tiers_no_memory(ru_err *err);
 
 #endif

@@ -17,9 +17,11 @@ ru_status rui_tiers_no_memory(ru_err *err)
     return RU_FAIL(err, RU_E_MEM, "no memory for the map of files");
 }
 
-char *rui_tiers_part(ru_arena *arena, const rui_tier *d, uint64_t writer, uint64_t number)
+char *rui_tiers_part(const ru_tiers *t, ru_arena *arena, const rui_tier *d, uint64_t writer,
+                     uint64_t number)
 {
-    return ru_arena_printf(arena, "%s/%016llx-%llu.part", d->folder, (unsigned long long)writer,
+    return ru_arena_printf(arena, "%s/%016llx-%016llx-%llu.part", d->folder,
+                           (unsigned long long)t->map, (unsigned long long)writer,
                            (unsigned long long)number);
 }
 
@@ -318,7 +320,7 @@ static bool has_log(const ru_tiers *t, uint64_t writer)
     return k < t->n_logs;
 }
 
-/* Parts of no file, of processes whose log is not there any more. */
+/* Parts of no file of this map, of processes whose log is not there any more. */
 static void sweep(ru_tiers *t, const rui_tier *d)
 {
     ru_err none = {0};
@@ -332,16 +334,17 @@ static void sweep(ru_tiers *t, const rui_tier *d)
     for (uint32_t k = 0; k < t->n_items; k++) {
         const rui_item *i = &t->items[k];
         for (uint32_t p = 0; i->made && !i->gone && p < i->r.n_parts; p++) {
-            const char *path = rui_tiers_part(&scratch, d, i->r.writer, i->parts[p].number);
+            const char *path = rui_tiers_part(t, &scratch, d, i->r.writer, i->parts[p].number);
             whole = whole && path != NULL && ru_map_put_c(&used, path, NULL) != NULL;
         }
     }
     whole = whole && ru_dir_list(d->folder, &scratch, &names, &n, &none) == RU_OK;
     for (uint32_t k = 0; whole && k < n; k++) {
         char *end = NULL;
-        uint64_t writer = strtoull(names[k], &end, 16);
+        bool ours = strtoull(names[k], &end, 16) == t->map && end == names[k] + 16 && *end == '-';
+        uint64_t writer = ours ? strtoull(end + 1, &end, 16) : 0;
         const char *path = ru_path_join(&scratch, d->folder, names[k]);
-        if (path != NULL && end == names[k] + 16 && *end == '-' &&
+        if (path != NULL && ours && end == names[k] + 33 && *end == '-' &&
             ru_str_ends(ru_str_c(names[k]), ".part") && ru_map_get_c(&used, path) == NULL &&
             !has_log(t, writer) && ru_path_remove(path, &none) == RU_OK) {
             ru_log(RU_LOG_INFO, "store", "tiers", "%s is left from a process that ended: removed",

@@ -241,6 +241,26 @@ static void test_together(void **state)
     ru_tiers_close(t);
 }
 
+/* Two maps have parts in one fast folder: neither removes those of the other. */
+static void test_another_last(void **state)
+{
+    box b = make_box(*state), c = b;
+    ru_err err = {0};
+    c.tiers[2].path = ru_path_join(&b.f->arena, b.f->root, "other");
+    for (uint32_t k = 0; k < 2; k++) {
+        ru_tiers *t = open_box(&b), *u = open_box(&c);
+        if (k == 0) {
+            assert_ok(write_file(t, "a", 1, 5000, 5000, &err), err);
+            assert_ok(write_file(u, "a", 2, 7000, 7000, &err), err);
+        }
+        check_file(t, "a", 1, 5000);
+        check_file(u, "a", 2, 7000);
+        assert_int_equal(part_bytes(&b), 12000);
+        ru_tiers_close(t);
+        ru_tiers_close(u);
+    }
+}
+
 /* A process that ends at its k-th call: what it had committed is whole, and nothing else is left.
  */
 static void test_killed(void **state)
@@ -478,5 +498,6 @@ static void test_mistakes(void **state)
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
-RU_TESTS(store_tiers, T(test_random), T(test_hint), T(test_together), T(test_killed),
-         T(test_failing_calls), T(test_no_memory), T(test_damaged_map), T(test_mistakes))
+RU_TESTS(store_tiers, T(test_random), T(test_hint), T(test_together), T(test_another_last),
+         T(test_killed), T(test_failing_calls), T(test_no_memory), T(test_damaged_map),
+         T(test_mistakes))
