@@ -68,11 +68,14 @@ static ru_status open_tier(ru_tiers *t, const ru_disk_tier *from, const char *sp
     }
     RU_TRY(ru_dir_make(d->samples, err));
     RU_TRY(ru_dir_make(d->folder, err));
-    if (!ru_dir_is_own(d->samples) || !ru_dir_is_own(d->files) || !ru_dir_is_own(d->folder)) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "storage: %s belongs to another user, or others may write into it; name a "
-                       "folder of your own, or run: chmod go-w %s",
-                       d->folder, d->folder);
+    const char *const own[] = {d->samples, d->files, d->folder};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(own); k++) {
+        if (!ru_dir_is_own(own[k])) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "storage: %s belongs to another user, or others may write into it; name "
+                           "a folder of your own, or run: chmod go-w %s",
+                           own[k], own[k]);
+        }
     }
     return RU_OK;
 }

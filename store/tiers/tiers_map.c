@@ -123,7 +123,11 @@ static ru_status take(ru_tiers *t, const ru_shardlog_record *from, uint32_t home
         i->r = r;
         memcpy(i->parts, p + sizeof r, (size_t)parts);
         for (uint32_t k = 0; k < r.n_parts; k++) {
-            sum += i->parts[k].bytes;
+            int64_t n = i->parts[k].bytes;
+            if (n < 0 || n > r.bytes - sum) {
+                return RU_OK;
+            }
+            sum += n;
         }
         i->made = sum == r.bytes;
     }
@@ -292,7 +296,10 @@ static ru_status put_together(ru_tiers *t, ru_err *err)
         }
     }
     ru_status st = rui_tiers_refresh(t, err);
-    RU_CHECK(st != RU_OK || t->n_logs == n); /* none comes or goes without the lock of the space */
+    if (st == RU_OK && t->n_logs != n) { /* none comes or goes with the lock of the space */
+        st = RU_FAIL(err, RU_E_AGAIN, "somebody else makes or removes maps in %s",
+                     t->tiers[t->n_tiers - 1].folder);
+    }
     for (uint32_t k = 0; st == RU_OK && k < t->n_items; k++) {
         const rui_item *i = &t->items[k];
         if (i->made && !i->gone && dead[i->home - 1] != NULL) {

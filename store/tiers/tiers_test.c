@@ -464,6 +464,8 @@ static void test_mistakes(void **state)
     /* The last one must work, and has an end. */
     b.tiers[2].path = b.tiers[1].path;
     assert_int_equal(ru_tiers_open(&b.opt, &t, &err), RU_E_CONFIG);
+    const char *help = ru_arena_printf(&b.f->arena, "chmod go-w %s", open);
+    assert_string_equal(strstr(err.text, "chmod"), help);
     assert_int_equal(chmod(open, 0700), 0);
     b.tiers[1].quota_bytes = b.tiers[2].quota_bytes = 3000;
     t = open_box(&b);
