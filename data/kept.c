@@ -125,19 +125,19 @@ typedef void (*line_fn)(void *self, const rui_kept_line *l, int64_t at);
 
 /* All lines but those that are only claimed: whole ones, and damaged ones with number -1. A line
  * that is just being written is another one when it is read again. */
-static bool each_line(const char *path, ru_hash128 key, line_fn fn, void *self)
+static ru_status each_line(const char *path, ru_hash128 key, line_fn fn, void *self, ru_err *err)
 {
     static const rui_kept_line empty;
     ru_err none = {0};
     ru_in_file f = {.fd = -1};
     rui_kept_line *l = malloc(LINES * sizeof *l), again;
-    bool read = l != NULL && ru_in_open_own(path, &f, &none) == RU_OK;
-    int64_t all = read ? f.size_bytes / (int64_t)sizeof *l : 0;
-    for (int64_t at = 0, n; read && at < all; at += n) {
+    ru_status st =
+        l != NULL ? ru_in_open_own(path, &f, err) : rui_no_memory(err, path, LINES * sizeof *l);
+    int64_t all = st == RU_OK ? f.size_bytes / (int64_t)sizeof *l : 0;
+    for (int64_t at = 0, n; st == RU_OK && at < all; at += n) {
         n = all - at < LINES ? all - at : LINES;
-        read = ru_in_read(&f, path, at * (int64_t)sizeof *l, l, n * (int64_t)sizeof *l, &none) ==
-               RU_OK;
-        for (int64_t i = 0; read && i < n; i++) {
+        st = ru_in_read(&f, path, at * (int64_t)sizeof *l, l, n * (int64_t)sizeof *l, err);
+        for (int64_t i = 0; st == RU_OK && i < n; i++) {
             bool whole = rui_kept_line_is(&l[i], key);
             if (!whole && memcmp(&l[i], &empty, sizeof empty) != 0 &&
                 ru_in_read(&f, path, (at + i) * (int64_t)sizeof *l, &again, sizeof again, &none) ==
@@ -152,7 +152,7 @@ static bool each_line(const char *path, ru_hash128 key, line_fn fn, void *self)
     }
     ru_in_close(&f);
     free(l);
-    return read;
+    return st;
 }
 
 static void count_line(void *self, const rui_kept_line *l, int64_t at)
@@ -184,7 +184,7 @@ static ru_status list_one(const ru_disk_tier *tier, ru_kept_set *s, ru_arena *ar
     for (uint32_t k = 0; k < n; k++) {
         const char *path = ru_path_join(arena, dir, names[k]);
         if (path != NULL && ru_str_ends(ru_str_c(path), ".idx")) {
-            (void)each_line(path, key_of(s->key), count_line, &s->records);
+            (void)!each_line(path, key_of(s->key), count_line, &s->records, &none);
         }
     }
     return RU_OK;
@@ -297,27 +297,30 @@ ru_status ru_kept_verify(const ru_disk_tier *tier, const ru_kept_set *set, ru_ke
     char **names = NULL;
     uint32_t n = 0;
     ru_arena scratch;
-    ru_err none = {0};
     ru_arena_init(&scratch, 0);
     verifying v = {.key = key_of(set->key), .sum = out};
     const char *dir = dir_of(&scratch, tier, set->key);
     *out = (ru_kept_verified){0};
-    bool listed = dir != NULL && ru_dir_list(dir, &scratch, &names, &n, &none) == RU_OK;
-    for (uint32_t k = 0; listed && k < n; k++) {
-        v.records = ru_path_join(&scratch, dir, names[k]);
-        if (v.records == NULL || !ru_str_ends(ru_str_c(v.records), ".seg")) {
+    ru_status st = dir != NULL ? ru_dir_list(dir, &scratch, &names, &n, err)
+                               : rui_no_memory(err, tier->path, 0);
+    for (uint32_t k = 0; k < n && (st == RU_OK || st == RU_E_MISSING); k++) {
+        if (!ru_str_ends(ru_str_c(names[k]), ".seg")) {
             continue;
         }
-        v.index = ru_arena_printf(&scratch, "%.*s.idx", (int)strlen(v.records) - 4, v.records);
+        v.records = ru_path_join(&scratch, dir, names[k]);
+        v.index =
+            ru_arena_printf(&scratch, "%s/%.*s.idx", dir, (int)strlen(names[k]) - 4, names[k]);
         v.file.fd = v.lines.fd = -1;
-        if (v.index != NULL && ru_in_open_own(v.records, &v.file, &none) == RU_OK &&
-            ru_in_open_own(v.index, &v.lines, &none) == RU_OK) {
-            (void)each_line(v.index, v.key, verify_line, &v);
-        }
+        st = v.records != NULL && v.index != NULL ? ru_in_open_own(v.records, &v.file, err)
+                                                  : rui_no_memory(err, dir, 0);
+        st = st == RU_OK ? ru_in_open_own(v.index, &v.lines, err) : st;
+        st = st == RU_OK ? each_line(v.index, v.key, verify_line, &v, err) : st;
+        st = st == RU_E_DATA ? RU_OK : st; /* its process gave back what it had only claimed */
         ru_in_close(&v.file);
         ru_in_close(&v.lines);
     }
     free(v.bytes);
     ru_arena_fini(&scratch);
-    return v.full ? rui_no_memory(err, "a record", v.max) : RU_OK;
+    st = st == RU_E_MISSING ? RU_OK : st; /* it went meanwhile */
+    return st == RU_OK && v.full ? rui_no_memory(err, "a record", v.max) : st;
 }

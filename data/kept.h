@@ -55,7 +55,8 @@ typedef struct ru_kept_verified {
     int64_t lines;          /* of an index that are damaged: nobody finds their records */
 } ru_kept_verified;
 
-/* Read every record and compare its checksum. Records that go meanwhile are passed over. */
+/* Read every record and compare its checksum. Records that go meanwhile are passed over. Errors:
+ * RU_E_MEM, RU_E_IO: not all could be looked at. */
 RU_MUST_USE ru_status ru_kept_verify(const ru_disk_tier *tier, const ru_kept_set *set,
                                      ru_kept_verified *out, ru_err *err);
 
