@@ -172,7 +172,7 @@ static ru_status find_flows(const ru_trace *traces, ru_arena *arena, ru_trace_pi
         uint32_t n = 0;
         for (uint32_t k = 0; k < p->n * p->n; k++) {
             uint32_t from = k / p->n, to = k % p->n;
-            if (from == to || !connects(traces, p, from, to)) {
+            if (from == to || !connects(traces, p, from, to) || !connects(traces, p, to, from)) {
                 continue;
             }
             if (turn == 1) {

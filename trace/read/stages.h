@@ -24,7 +24,7 @@ typedef struct ru_stage_time {
     int64_t forward_ns, backward_ns, update_ns; /* a part, without waits and reading */
 } ru_stage_time;
 
-/* Values that cross from one stage to another, all together. */
+/* Values that cross from one stage to another, all together; each has one that comes back. */
 typedef struct ru_stage_flow {
     uint32_t from, to; /* from > to: gradients */
     int64_t bytes;     /* of a micro-batch */

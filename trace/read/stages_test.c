@@ -19,7 +19,7 @@ static const ru_trace_name names[NAMES] = {[NONE] = {"", ""},
                                            [NORMAL] = {"send", "normal"}};
 
 typedef struct rank {
-    ru_record at[2][128]; /* compute, loop */
+    ru_record at[2][256]; /* compute, loop */
     ru_trace_thread threads[2];
     ru_trace_meta meta;
 } rank;
@@ -150,6 +150,33 @@ static void a_typical_step(void **state)
     ru_arena_fini(&a);
 }
 
+/* Of ten steps the shortest and the longest one do not count. */
+static void outliers_are_left_out(void **state)
+{
+    (void)state;
+    static rank r[2];
+    ru_trace_name one_way[NAMES];
+    ru_trace_pipe p;
+    ru_arena a;
+    ru_err err;
+    ru_arena_init(&a, 0);
+    for (uint32_t s = 0; s < 10; s++) {
+        put_step(r, s);
+        uint32_t *update_ns = &r[0].at[0][r[0].threads[0].n - 1].dur_ns;
+        *update_ns = s == 4 ? 5000 : s == 5 ? 1 : *update_ns;
+    }
+    ru_trace traces[2] = {trace_of(&r[0], "0 2 2 gpipe fc1", 8),
+                          trace_of(&r[1], "1 2 2 gpipe fc2", 8)};
+    assert_ok(ru_trace_pipe_read(traces, 2, NULL, &a, &p, &err), err);
+    assert_int_equal(p.stages[0].update_ns, 50);
+    memcpy(one_way, names, sizeof names);
+    one_way[L21].name = "stage 2 to 3"; /* nothing comes back: no flow that could be played */
+    traces[0].names = traces[1].names = one_way;
+    assert_ok(ru_trace_pipe_read(traces, 2, NULL, &a, &p, &err), err);
+    assert_int_equal(p.n_flows, 0);
+    ru_arena_fini(&a);
+}
+
 static void other_runs_have_none(void **state)
 {
     (void)state;
@@ -167,4 +194,5 @@ static void other_runs_have_none(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(trace_stages, cmocka_unit_test(a_typical_step), cmocka_unit_test(other_runs_have_none))
+RU_TESTS(trace_stages, cmocka_unit_test(a_typical_step), cmocka_unit_test(outliers_are_left_out),
+         cmocka_unit_test(other_runs_have_none))

@@ -14,8 +14,8 @@ typedef struct player {
     uint32_t *step;     /* [n] */
     int64_t *free_ns;   /* [n] the worker */
     int64_t *sent_ns;   /* [n] ... its link */
-    int64_t *there_ns;  /* [n_links, micro] arrivals of the receiver's step; NOT_YET */
-    int64_t *later_ns;  /* [n_links, micro] of the step behind it */
+    int64_t *there_ns;  /* [n_links, micro] arrivals of the receiver's step; NOT_YET. No sender is a
+                           step ahead: it waits for what comes back */
     int64_t decided_ns[STEPS], end_ns[STEPS];
 } player;
 
@@ -24,9 +24,9 @@ static bool is_back(const ru_pipe_play_link *l)
     return l->from > l->to;
 }
 
-static int64_t *arrival(const player *p, uint32_t link, uint32_t micro, bool later)
+static int64_t *arrival(const player *p, uint32_t link, uint32_t micro)
 {
-    return &(later ? p->later_ns : p->there_ns)[(uint64_t)link * p->in->micro + micro];
+    return &p->there_ns[(uint64_t)link * p->in->micro + micro];
 }
 
 /* When the last piece of a part is there; NOT_YET: some are not. *last: its link; n_links: none. */
@@ -37,7 +37,7 @@ static int64_t inputs(const player *p, uint32_t stage, const ru_pipe_act *a, uin
     for (uint32_t k = 0; k < p->in->n_links; k++) {
         const ru_pipe_play_link *l = &p->in->links[k];
         if (l->to == stage && is_back(l) == a->back) {
-            int64_t x = *arrival(p, k, a->micro, false);
+            int64_t x = *arrival(p, k, a->micro);
             if (x == NOT_YET) {
                 return NOT_YET;
             }
@@ -56,7 +56,7 @@ static void leave(player *p, uint32_t stage, const ru_pipe_act *a)
             int64_t ready = p->free_ns[stage];
             int64_t from = ready > p->sent_ns[stage] ? ready : p->sent_ns[stage];
             p->sent_ns[stage] = from + l->xfer_ns;
-            *arrival(p, k, a->micro, p->step[stage] > p->step[l->to]) = from + l->xfer_ns;
+            *arrival(p, k, a->micro) = from + l->xfer_ns;
         }
     }
 }
@@ -99,8 +99,7 @@ static void update(player *p, uint32_t stage)
     p->next[stage] = 0;
     for (uint32_t k = 0; k < p->in->n_links; k++) {
         for (uint32_t j = 0; p->in->links[k].to == stage && j < m; j++) {
-            *arrival(p, k, j, false) = *arrival(p, k, j, true);
-            *arrival(p, k, j, true) = NOT_YET;
+            *arrival(p, k, j) = NOT_YET;
         }
     }
 }
@@ -139,15 +138,13 @@ ru_status ru_pipe_play_step(const ru_pipe_play_in *in, ru_arena *arena, ru_pipe_
                 .step = RU_NEW(arena, uint32_t, n),
                 .free_ns = RU_NEW(arena, int64_t, n),
                 .sent_ns = RU_NEW(arena, int64_t, n),
-                .there_ns = RU_NEW(arena, int64_t, pieces + 1),
-                .later_ns = RU_NEW(arena, int64_t, pieces + 1)};
+                .there_ns = RU_NEW(arena, int64_t, pieces + 1)};
     if (o.busy_ns == NULL || o.wait_ns == NULL || p.order == NULL || p.next == NULL ||
-        p.step == NULL || p.free_ns == NULL || p.sent_ns == NULL || p.there_ns == NULL ||
-        p.later_ns == NULL) {
+        p.step == NULL || p.free_ns == NULL || p.sent_ns == NULL || p.there_ns == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "the arena for the step of a pipeline is full");
     }
     for (int64_t k = 0; k < pieces; k++) {
-        p.there_ns[k] = p.later_ns[k] = NOT_YET;
+        p.there_ns[k] = NOT_YET;
     }
     for (uint32_t k = 0; k < in->n; k++) {
         ru_pipe_order(in->schedule, NULL, k, 0, in->n, in->micro,

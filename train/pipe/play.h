@@ -22,8 +22,8 @@ typedef struct ru_pipe_play_in {
     ru_pipe_schedule schedule;
     const int64_t *forward_ns, *backward_ns; /* [n] of a micro-batch */
     const int64_t *update_ns;                /* [n] of a step */
-    const ru_pipe_play_link *links;          /* [n_links]; every stage but the last has some of each
-                                                direction */
+    const ru_pipe_play_link *links;          /* [n_links]; every stage but the last has some, and
+                                                each has one that comes back */
     uint32_t n_links;
 } ru_pipe_play_in;
 
