@@ -123,9 +123,18 @@ static void a_stage_gets_several_workers(void **state)
     assert_string_equal(c.cut[0], "b");
     /* 30 ms of both stages, 5 of 4 times, and 10 kB between the two workers. */
     assert_true(fabs(c.pipeline_s - (0.03 * 5 / 4 + 10000 / 12.5e6)) < 1e-9);
+    x.cross[0] = 400000; /* the cut decides: one worker receives all */
+    assert_ok(ru_pipe_choose(&x.l, 3, 12.5e6, &arena, &c, &err), err);
+    assert_true(fabs(c.pipeline_s - (0.064 * 5 / 4 + 10000 / 12.5e6)) < 1e-9);
     x.stats[0] = true; /* each of the two would have running statistics of its own */
     assert_ok(ru_pipe_choose(&x.l, 3, 12.5e6, &arena, &c, &err), err);
     assert_true(!c.pipeline && c.n_cut == 0);
+    init(&x, 2, 4); /* the last stage leads: it has one worker, however slow it is */
+    x.forward[0] = 10000000;
+    x.forward[1] = 20000000;
+    x.params[0] = 400000000;
+    assert_ok(ru_pipe_choose(&x.l, 3, 12.5e6, &arena, &c, &err), err);
+    assert_int_equal(c.n_cut, 0);
     init(&x, 2, 3); /* three micro-batches for two workers */
     x.forward[0] = 20000000;
     x.forward[1] = 10000000;
