@@ -190,7 +190,7 @@ grep -q '21 layers measured; predicted for a step of 2 workers: .*, cut at .*; t
 same conv-one chosen
 "$rubato" explain chosen pipe >explained.txt || fail "a chosen cut is not explained"
 grep -q '^installed; 1 plan' explained.txt || fail "the plan of the cut is not the one that explain makes: $(tail -8 explained.txt)"
-grep -q 'minibatch' explained.txt || fail "the step of the plan is not shown: $(cat explained.txt)"
+grep -A 2 '^predicted and measured' explained.txt | grep -q '^  minibatch ' || fail "the step of the plan is not shown: $(cat explained.txt)"
 grep -q 'a step: .* recorded, .* predicted before the run .* by the schedule' explained.txt || fail "predicted and measured are not side by side: $(cat explained.txt)"
 "$rubato" explain drop-3 pipe --if network=x0.5 >explained.txt || fail "a cut of the job is not explained"
 grep -q 'stages in a step of 4 micro-batches (gpipe)' explained.txt || fail "no stages are shown: $(cat explained.txt)"

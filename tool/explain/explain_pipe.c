@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/table.h"
+#include "base/unit.h"
 #include "env/file/file.h"
 #include "tool/explain/what_if.h"
 #include "trace/read/stages.h"
@@ -62,6 +63,9 @@ static ru_status ask(const char *set, question *q, ru_err *err)
                    : RU_FAIL(err, RU_E_USAGE,
                              "--if %s: expected a factor from x0.001 to x1000, as in worker3=x0.5",
                              set);
+    }
+    if (q->network > 0 || q->network_factor > 0) {
+        return RU_FAIL(err, RU_E_USAGE, "--if %s: expected network= once", set);
     }
     bool is = rui_factor_of(set + 8, &q->network_factor) || rui_rate_of(set + 8, &q->network);
     return is ? RU_OK
@@ -212,7 +216,7 @@ static ru_status show_stages(const shown *s, ru_text *out, ru_err *err)
     return ru_table_print(&t, 2, out, err);
 }
 
-/* "3: 1.2 ms": the micro-batches (from 1) that were waited for longest, beyond the schedule. */
+/* "3 by 1.2 ms": the micro-batches (from 1) that were waited for longest, beyond the schedule. */
 static void put_late(const shown *s, uint32_t flow, ru_table *t)
 {
     const ru_stage_flow *f = &s->p.flows[flow];
@@ -230,7 +234,8 @@ static void put_late(const shown *s, uint32_t flow, ru_table *t)
         if (which == UINT32_MAX) {
             break;
         }
-        ru_text_putf(&x, "%s%u by %.3g ms", k > 0 ? ", " : "", which + 1, 1e-6 * (double)most);
+        ru_text_putf(&x, "%s%u by ", k > 0 ? ", " : "", which + 1);
+        ru_text_time_short(&x, most);
         below = most;
     }
     if (x.n > 0 && !x.cut) {
@@ -280,25 +285,33 @@ static ru_status show_links(const shown *s, ru_text *out, ru_err *err)
     return ru_table_print(&t, 2, out, err);
 }
 
+/* "1.2 ms WHAT (+5 %)": beside the recorded step. */
+static void put_step(const shown *s, double ns, const char *what, ru_text *out)
+{
+    double is = (double)s->p.stages[s->p.n - 1].step_ns;
+    ru_text_time_short(out, (int64_t)ns);
+    ru_text_putf(out, " %s (%+.0f %%)", what, is > 0 ? 100 * (ns / is - 1) : 0);
+}
+
 static void show_steps(const shown *s, ru_text *out)
 {
-    const ru_trace_pipe *p = &s->p;
-    int64_t took = p->stages[p->n - 1].step_ns;
-    double now = (double)s->now.step_ns, is = (double)took;
-    ru_text_putf(out, "a step: %.3g ms recorded", 1e-6 * is);
+    double is = (double)s->p.stages[s->p.n - 1].step_ns, now = (double)s->now.step_ns;
+    ru_text_put(out, "a step: ");
+    ru_text_time_short(out, (int64_t)is);
+    ru_text_put(out, " recorded, ");
     if (s->plan != NULL) {
-        ru_text_putf(out, ", %.3g ms predicted before the run (%+.0f %%)",
-                     1e3 * s->plan->minibatch_s,
-                     is > 0 ? 100 * (1e9 * s->plan->minibatch_s / is - 1) : 0);
+        put_step(s, 1e9 * s->plan->minibatch_s, "predicted before the run", out);
+        ru_text_put(out, ", ");
     }
-    ru_text_putf(out, ", %.3g ms by the schedule with the recorded times (%+.0f %%)\n", 1e-6 * now,
-                 is > 0 ? 100 * (now / is - 1) : 0);
+    put_step(s, now, "by the schedule with the recorded times", out);
     if (s->asks) {
-        double then = (double)s->then.step_ns;
-        double times = now > 0 ? then / now : 0;
-        ru_text_putf(out, "with --if: %.3g ms by the schedule, %.3g times as long: %.3g ms\n",
-                     1e-6 * then, times, 1e-6 * is * times);
+        double times = now > 0 ? (double)s->then.step_ns / now : 0;
+        ru_text_put(out, "\nwith --if: ");
+        ru_text_time_short(out, s->then.step_ns);
+        ru_text_putf(out, " by the schedule, %.3g times as long: ", times);
+        ru_text_time_short(out, (int64_t)(is * times));
     }
+    ru_text_put(out, "\n");
 }
 
 /* -- all --------------------------------------------------------------------------------------- */

@@ -106,12 +106,12 @@ static void test_stages_links_and_other_costs(void **state)
     assert_true(explain(f, NULL, 0, &out));
     /* F F . B . B update: 20 + 29 + 20 + 10 + 20 + 5; the last stage has recorded 59 + 60 + 5. */
     says(&out, "a step: 124 ms recorded, 104 ms by the schedule with the recorded times (-16 %)");
-    says(&out, "1 by 20 ms");
+    says(&out, "1 by 20.0 ms");
     says(&out, "means of 3 recorded steps");
     static const struct {
         const char *set, *answer;
     } asked[] = {{"network=x0.5", "with --if: 113 ms by the schedule, 1.09 times"},
-                 {"network=8kbit", "with --if: "},
+                 {"network=8kbit", "with --if: 12.4 s by the schedule"},
                  {"worker2=x0.5", "with --if: 164 ms by the schedule, 1.58 times"}};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(asked); k++) {
         assert_true(rui_explain_pipe_is(asked[k].set));
@@ -140,6 +140,9 @@ static void test_what_cannot_be_asked(void **state)
                          asked[k].st);
         assert_non_null(strstr(f->err.text, asked[k].why));
     }
+    const char *const twice[] = {"network=x2", "network=1Gbit"};
+    assert_int_equal(rui_explain_pipe(f->root, NULL, NULL, twice, 2, &f->arena, &out, &shown, NULL),
+                     RU_E_USAGE);
 }
 
 RU_TESTS(tool_explain_pipe,
