@@ -200,6 +200,9 @@ def check_alike(got, want):
 
 def check_many(server):
     """n texts of one request: each is the text of its own seed; streamed the same, with their scores."""
+    stop = complete(server, "the ", 24)[1]["choices"][0]["text"][10:12]  # what comes behind it is not told
+    c = complete(server, "the ", 24, logprobs=1, stop=[stop])[1]["choices"][0]
+    assert c["finish_reason"] == "stop" and c["logprobs"]["tokens"] == list(c["text"]) and stop not in c["text"], c
     body = {"temperature": 1.0, "seed": 40, "n": 5, "logprobs": 2, "echo": True, "stop": ["e d"]}
     status, answer = complete(server, "the ", 24, **body)
     choices = answer["choices"]
