@@ -88,17 +88,24 @@ static void begin(ru_func *f, ru_time now, ru_effects *fx)
     wake_at(f, ru_time_after(now, f->opt.stall_ns + f->opt.start_ns), fx);
 }
 
+/* A step that goes on now is done by then. */
+static ru_time stalled_at(const ru_func *f, ru_time now)
+{
+    int64_t stall = SLOW_TIMES * f->slow_ns;
+    return ru_time_after(now, stall > f->opt.stall_ns ? stall : f->opt.stall_ns);
+}
+
 /* All calls of the epoch have answered, or are written off. */
 static void epoch_over(ru_func *f, ru_time now, ru_effects *fx)
 {
-    bool failed = f->state == FENCED && f->done == f->epoch_first;
+    bool failed = f->done == f->epoch_first;
     f->failures = failed ? f->failures + 1 : 0;
     if (f->done >= f->opt.steps) { /* the owner ends it */
         wake_at(f, (ru_time){INT64_MAX}, fx);
     } else if (f->failures >= f->opt.failures_max) {
         char text[RU_FUNC_WHY_BYTES + 80];
         (void)snprintf(text, sizeof text, "%u times one behind the other no step was done: %s",
-                       f->failures, f->why[0] != '\0' ? f->why : "workers do not answer");
+                       f->failures, f->why[0] != '\0' ? f->why : "no worker says why");
         fail(f, RU_E_PEER, text, fx);
     } else if (f->memory || f->done >= f->choice.end) {
         plan(f, fx);
@@ -156,14 +163,22 @@ static void on_summed(ru_func *f, int64_t step, ru_time now, ru_effects *fx)
     f->stepped = now;
     f->failures = 0;
     f->slow_ns = first ? f->slow_ns : took > slow ? took : slow;
-    int64_t stall = SLOW_TIMES * f->slow_ns;
-    wake_at(f, ru_time_after(now, stall > f->opt.stall_ns ? stall : f->opt.stall_ns), fx);
+    wake_at(f, stalled_at(f, now), fx);
     if (f->opt.life_ns > 0 && !f->last_said && f->done < f->choice.end) {
         int64_t left = f->opt.life_ns - ru_time_since(now, f->called);
         if (left < LEFT_STEPS * (first ? took : f->slow_ns) + f->opt.life_ns / LEFT_PART) {
             f->last_said = true;
             say(f, fx, RU_FUNC_LAST, f->done);
         }
+    }
+}
+
+static void on_busy(ru_func *f, bool busy, ru_time now, ru_effects *fx)
+{
+    ru_time at = stalled_at(f, now);
+    f->busy = busy;
+    if (!busy && f->state == RUNS && at.ns > f->wake.ns) { /* steps go on only now */
+        wake_at(f, at, fx);
     }
 }
 
@@ -221,7 +236,7 @@ void ru_func_step(ru_func *f, const ru_event *ev, ru_effects *fx)
     } else if (ev->kind == RU_EV_LOCAL && w == RU_FUNC_SUMMED) {
         on_summed(f, ev->value, ev->now, fx);
     } else if (ev->kind == RU_EV_LOCAL && w == RU_FUNC_BUSY) {
-        f->busy = ev->value != 0;
+        on_busy(f, ev->value != 0, ev->now, fx);
     } else if (ev->kind == RU_EV_LOCAL && w == RU_FUNC_STOP) {
         f->state = OVER;
         say(f, fx, RU_FUNC_FENCE, 0);

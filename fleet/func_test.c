@@ -203,6 +203,29 @@ static void test_lost(void **state)
     close_box(&b);
 }
 
+/* Steps that wait for the owner are no stall, and have their time when it goes on. */
+static void test_busy(void **state)
+{
+    box b;
+    (void)state;
+    open_box(&b, 100, 0);
+    choose(&b, 0, 1, 100);
+    say(&b, 1, RU_FUNC_SUMMED, 0);
+    say(&b, 2, RU_FUNC_SUMMED, 1);
+    say(&b, 2, RU_FUNC_BUSY, 1);
+    double s = (double)b.timer.ns / (double)second;
+    at(&b, s, (ru_event){.kind = RU_EV_TIMER, .what = RU_FUNC_TIMER});
+    assert_false(b.fenced);
+    double free_s = (double)b.timer.ns / (double)second - 1;
+    assert_true(free_s > s);
+    say(&b, free_s, RU_FUNC_BUSY, 0);
+    at(&b, free_s + 29, (ru_event){.kind = RU_EV_TIMER, .what = RU_FUNC_TIMER});
+    assert_false(b.fenced);
+    at(&b, free_s + 31, (ru_event){.kind = RU_EV_TIMER, .what = RU_FUNC_TIMER});
+    assert_true(b.fenced);
+    close_box(&b);
+}
+
 static void test_failures(void **state)
 {
     box b;
@@ -218,6 +241,16 @@ static void test_failures(void **state)
         if (!b.failed) {
             at(&b, s, (ru_event){.kind = RU_EV_TIMER, .what = RU_FUNC_TIMER});
         }
+    }
+    assert_true(b.failed);
+    close_box(&b);
+    open_box(&b, 2, 0); /* they end as they should, but their sums are not those of the owner */
+    choose(&b, 0, 1, 2);
+    for (uint32_t k = 0; k < 5; k++) {
+        assert_int_equal(b.epoch, k + 1);
+        answer(&b, s, b.epoch, 0, RU_FUNC_ENDED, 2);
+        s = b.failed ? s : (double)b.timer.ns / (double)second;
+        at(&b, s, (ru_event){.kind = RU_EV_TIMER, .what = RU_FUNC_TIMER});
     }
     assert_true(b.failed);
     close_box(&b);
@@ -276,4 +309,5 @@ static void test_storm(void **state)
 }
 
 RU_TESTS(fleet_func, cmocka_unit_test(test_end), cmocka_unit_test(test_life),
-         cmocka_unit_test(test_lost), cmocka_unit_test(test_failures), cmocka_unit_test(test_storm))
+         cmocka_unit_test(test_lost), cmocka_unit_test(test_busy), cmocka_unit_test(test_failures),
+         cmocka_unit_test(test_storm))
