@@ -40,7 +40,7 @@ struct ru_store {
     ru_map map; /* bytes of a key -> entry */
     waiting *waits;
     uint32_t epoch;
-    int64_t high, last, bytes;
+    int64_t low, high, last, bytes;
     bool looking;
     char last_text[24];
 };
@@ -85,6 +85,9 @@ static ru_status take(ru_store *s, const ru_shard_key *k, const void *data, int6
 {
     uint8_t key[RU_SHARD_KEY_BYTES];
     bool fresh = false;
+    if (k->step < s->low && k->kind != RU_SHARD_STATE) { /* what was dropped stays so */
+        return RU_OK;
+    }
     pack(k, key);
     uint64_t *at = ru_map_put(&s->map, ru_str_n((const char *)key, sizeof key), &fresh);
     if (at != NULL && !fresh) {
@@ -334,6 +337,7 @@ void ru_store_epoch(ru_store *s, uint32_t epoch)
 
 void ru_store_window(ru_store *s, int64_t low, int64_t high)
 {
+    s->low = low;
     s->high = high;
     drop_below(s, low, false);
     look(s);

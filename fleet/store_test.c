@@ -151,6 +151,10 @@ static void test_order(void **state)
     until(&w, ahead);
     assert_int_equal(ahead->status, 200);
     assert_int_equal(ru_store_bytes(w.store), 5); /* step 0 is gone */
+    const asked *late = ask(&w, 1, 0, 1, "late");
+    until(&w, late);
+    assert_int_equal(late->status, 200);
+    assert_true(ru_store_bytes(w.store) == 5 && w.puts == 2); /* and stays so */
     close_world(&w);
 }
 
