@@ -61,7 +61,7 @@ static void set_window(rui_functions *a)
 
 static void summed(rui_functions *a, int64_t at)
 {
-    a->parts[at % RUI_FUNCTIONS_AHEAD] = 0;
+    a->parts = 0;
     a->done = at + 1;
     rui_functions_took(a, ru_clock_now());
     ru_mutex_lock(&a->lock);
@@ -87,7 +87,7 @@ static void on_put(void *self, const ru_shard_key *k, const void *data, int64_t 
         return;
     }
     memcpy(a->sums[k->step % RUI_FUNCTIONS_AHEAD] + first, data, (size_t)size_bytes);
-    if (++a->parts[k->step % RUI_FUNCTIONS_AHEAD] == a->shards.blocks * a->shards.workers) {
+    if (++a->parts == a->shards.blocks * a->shards.workers) {
         summed(a, k->step);
     }
 }
@@ -106,7 +106,7 @@ static void on_epoch(rui_functions *a, uint32_t epoch)
     a->shards = ru_shards_of(a->run.count, a->choice.workers);
     a->epoch_at = ru_clock_now();
     a->summed_at = (ru_time){0};
-    memset(a->parts, 0, sizeof a->parts);
+    a->parts = 0;
     ru_store_epoch(a->store, epoch);
     set_window(a);
 }

@@ -8,7 +8,7 @@
  * are steps of the run. A run whose budget does not suffice stops with a checkpoint.
  *
  * A step counts when all sums of it are in the store; then the main thread makes its update, and
- * workers make theirs. Workers are RUI_FUNC_AHEAD steps ahead of the main thread at most.
+ * workers make theirs. Workers are at most three steps ahead of the main thread.
  *
  * Thread: main. */
 #ifndef RU_FLEET_FUNCTIONS_H

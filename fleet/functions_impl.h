@@ -46,8 +46,8 @@ typedef struct rui_functions {
     char token[2 * RUI_FUNCTIONS_TOKEN + 1];
     const char *reach;
     uint32_t epoch;
-    int64_t done;                        /* steps summed */
-    uint32_t parts[RUI_FUNCTIONS_AHEAD]; /* sums that are there of step % RUI_FUNCTIONS_AHEAD */
+    int64_t done;   /* steps summed */
+    uint32_t parts; /* sums that are there of the step behind these */
     bool ending;
     bool busy, memory;                  /* memory: a worker had too little */
     ru_func_choice choice;              /* in force; workers 0: none yet */

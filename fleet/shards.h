@@ -16,7 +16,7 @@
 
 #include "base/wire.h"
 
-enum { RU_SHARD_KEY_BYTES = 36, RU_SHARD_KEYS_MAX = 64, RU_SHARD_WORKERS_MAX = 65 };
+enum { RU_SHARD_KEY_BYTES = 36, RU_SHARD_KEYS_MAX = 64, RU_SHARD_WORKERS_MAX = 64 };
 
 /* The field of an answer that names the last step of an epoch, and the status of a request that is
  * of an older one. */

@@ -57,7 +57,7 @@ static ru_status check_reach(ru_cmd_in *in, const char *at, ru_err *err)
                          at);
 }
 
-/* --memory 512:3538:512 */
+/* --memory 512:3584:512 */
 static ru_status read_memory(ru_cmd_in *in, ru_func_scale_options *o, ru_err *err)
 {
     const char *text = ru_cmd_text(in, "memory");
@@ -106,9 +106,9 @@ static ru_status read_scale(ru_cmd_in *in, uint32_t workers_min, uint32_t worker
                                  .usd_per_call = 2e-7};
     RU_TRY(read_memory(in, o, err));
     RU_TRY(read_budget(in, o, err));
-    if (workers_max >= RU_SHARD_WORKERS_MAX) {
+    if (workers_max > RU_SHARD_WORKERS_MAX) {
         return RU_FAIL(err, RU_E_USAGE, "-w %s: --functions takes at most %d workers",
-                       ru_cmd_text(in, "workers"), RU_SHARD_WORKERS_MAX - 1);
+                       ru_cmd_text(in, "workers"), RU_SHARD_WORKERS_MAX);
     }
     bool many = workers_min != workers_max || o->memory_min_mb != o->memory_max_mb;
     return !many || o->deadline_ns > 0 || o->budget_usd > 0
