@@ -2,9 +2,8 @@
  * evaluations, checkpoints and reports, and makes each update from sums that it is given
  * (train/driver/trainer.h has the rest).
  *
- *   owner    begin --> next(step) ... sums --> update, report, evaluation, checkpoint -->
- * next(step) worker   gradients of samples [first, first + n) of each batch --> sum(step) -->
- * update
+ *   owner    begin --> next(step): sums --> update, report, evaluation, checkpoint --> next
+ *   worker   gradients of samples [first, first + n) of a batch --> sum(step) --> update --> next
  *
  * Owner and workers make the same updates, so that a worker has the state of the owner after the
  * same step. A gradient vector holds the gradients of all parameters in the order of the graph,
