@@ -144,9 +144,7 @@ static void on_sweep(void *self, uint32_t what, ru_time now);
 static void go_on(ru_http *h, ru_time now)
 {
     MHD_UNSIGNED_LONG_LONG wait_ms;
-    h->running = true;
     (void)h->run(h->daemon);
-    h->running = false;
     if (h->get_timeout(h->daemon, &wait_ms) != MHD_YES) {
         ru_loop_timer_off(h->opt.loop, on_time, h, 0);
     } else if (wait_ms == 0) {

@@ -52,9 +52,7 @@ static void resume(rui_http_call *k)
         unwatch(k);
         k->suspended = false;
         k->http->resume_connection(k->conn);
-        if (!k->http->running) {
-            rui_http_soon(k->http);
-        }
+        rui_http_soon(k->http); /* one run of the library does not see what it resumes itself */
     }
 }
 

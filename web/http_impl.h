@@ -84,7 +84,7 @@ struct ru_http {
     uint32_t n_conns, n_ended;        /* ended: not closed yet */
     rui_http_half *halves;
     uint32_t n_halves;
-    bool running, sweeping;
+    bool sweeping;
 #define RUI_X(fn) __typeof__(&MHD_##fn) fn;
     RUI_MHD_LIST(RUI_X)
 #undef RUI_X
