@@ -207,5 +207,17 @@ static void test_failing_calls(void **state)
     }
 }
 
+static void test_saved(void **state)
+{
+    (void)state;
+    ru_kept_about a = {.found = 10, .read = 5, .found_ns = 100, .read_ns = 500};
+    assert_int_equal(ru_kept_saved_ns(&a), 900); /* ten reads of 100 ns each, less 100 ns */
+    a.found_ns = 1500;
+    assert_int_equal(ru_kept_saved_ns(&a), -500); /* a folder on a slow disk */
+    a.read = 0;
+    assert_int_equal(ru_kept_saved_ns(&a), 0);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
-RU_TESTS(data_kept, T(test_told), T(test_damage), T(test_quota_of_both), T(test_failing_calls))
+RU_TESTS(data_kept, T(test_told), T(test_damage), T(test_quota_of_both), T(test_failing_calls),
+         cmocka_unit_test(test_saved))

@@ -48,6 +48,10 @@ grep -q 'data.cache: decoded in the job' out.txt || fail "explain says no reason
 grep -qE '[0-9]+ of [0-9]{4} reads of 1 processes' out.txt || fail "explain says not what was measured: $(cat out.txt)"
 "$rubato" store verify --job job.yaml >out.txt || fail "verify of what is whole: $(cat out.txt)"
 
+# Folders of others among those of programs.
+mkdir -p "slow/files/not ours"
+"$rubato" store ls --job job.yaml >out.txt || fail "ls beside a folder of somebody else"
+
 # One bit of a record.
 segment=$(ls kept/samples/*/*.seg)
 byte=$(od -An -tu1 -j5000 -N1 "$segment")

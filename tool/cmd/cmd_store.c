@@ -71,7 +71,8 @@ static ru_status add_files(store *s, ru_arena *arena, ru_err *err)
         RU_TRY(ru_dir_list(dir, arena, &names, &n, err));
     }
     for (uint32_t k = 0; k < n; k++) {
-        RU_TRY(add_space(s, names[k], arena, err));
+        ru_status st = add_space(s, names[k], arena, err);
+        RU_TRY(st == RU_E_ARG ? RU_OK : st); /* somebody else's: no space has such a name */
     }
     return RU_OK;
 }
@@ -95,7 +96,6 @@ static ru_status open_store(ru_cmd_in *in, store *s, ru_err *err)
                        "`checkpoint.copy_to` (--job FILE), or a file of folders in RUBATO_STORAGE",
                        path != NULL ? path : "RUBATO_STORAGE");
     }
-    RU_TRY(add_files(s, in->arena, err));
     return ru_kept_list(s->tiers, s->n_tiers, in->arena, &s->sets, &s->n, err);
 }
 
@@ -198,6 +198,7 @@ static ru_status run_top(ru_cmd_in *in, ru_err *err)
                                           "records", "reads", "hits",  "saved"};
     store s;
     RU_TRY(open_store(in, &s, err));
+    RU_TRY(add_files(&s, in->arena, err));
     ru_table t = ru_table_in(in->arena);
     ru_table_col(&t, "folder", RU_TABLE_LEFT);
     for (uint32_t k = 0; k < RU_ARRAY_LEN(columns); k++) {
@@ -288,6 +289,7 @@ static ru_status run_ls(ru_cmd_in *in, ru_err *err)
     store s;
     ru_table copies;
     RU_TRY(open_store(in, &s, err));
+    RU_TRY(add_files(&s, in->arena, err));
     ru_table sets = list_sets(in, &s), files = list_files(in, &s);
     ru_err why = {0};
     ru_status st = list_copies(in, &s, &copies, &why); /* a store that is away hides no folder */
@@ -347,6 +349,7 @@ static ru_status run_explain(ru_cmd_in *in, ru_err *err)
     ru_text t = ru_text_arena(in->arena);
     RU_TRY(open_store(in, &s, err));
     RU_TRY(check_keys(in, &s, err));
+    RU_TRY(in->n_args == 0 ? add_files(&s, in->arena, err) : RU_OK);
     for (uint32_t k = 0; k < s.n; k++) {
         if (wanted(in, &s.sets[k])) {
             explain(&s, &s.sets[k], &t);
@@ -356,7 +359,7 @@ static ru_status run_explain(ru_cmd_in *in, ru_err *err)
         ru_text_putf(&t, "copies of checkpoints are in %s: checkpoint.copy_to in the job\n",
                      s.copy_to);
     }
-    if (s.files.n > 0 && in->n_args == 0) {
+    if (s.files.n > 0) {
         ru_text_putf(&t,
                      "%u files of programs: each begins in the first folder where all that was "
                      "expected of it fitted (first fit), and goes on in the next one\n",
@@ -449,7 +452,7 @@ static const ru_cmd subs[] = {
     {.summary = "show per folder: quota, used, files, reads and what they saved",
      .exits = LOOK_EXITS,
      VERB(top, look_opts)},
-    {.summary = "list the datasets in the folders and the copies of checkpoints",
+    {.summary = "list the datasets and files in the folders, and the copies of checkpoints",
      .exits = LOOK_EXITS "|69 the store does not answer",
      VERB(ls, look_opts)},
     {.summary = "say why a dataset is kept, what that was expected to save and what it did",
