@@ -261,6 +261,46 @@ static void test_another_last(void **state)
     }
 }
 
+/* One removes a file of another, who lives, and ends: what it said stays. */
+static void test_removed_by_another(void **state)
+{
+    box b = make_box(*state);
+    ru_err err = {0};
+    ru_tiers *t = open_box(&b), *u = open_box(&b);
+    assert_ok(write_file(t, "a", 1, 9000, 0, &err), err);
+    assert_ok(ru_tier_remove(u, "a", &err), err);
+    ru_tiers_close(u);
+    ru_tiers *v = open_box(&b); /* the log of u goes, that of t stays */
+    int64_t bytes;
+    assert_int_equal(count(v, &bytes), 0);
+    assert_ok(write_file(v, "a", 2, 100, 0, &err), err);
+    check_file(t, "a", 2, 100);
+    ru_tiers_close(v);
+    ru_tiers_close(t);
+}
+
+/* Samples that are kept (data/cache.h) take of the same quota. */
+static void test_beside_samples(void **state)
+{
+    box b = make_box(*state);
+    ru_err err = {0};
+    ru_tier_entry e;
+    const char *samples = ru_path_join(&b.f->arena, b.tiers[0].path, "samples/x");
+    const char *kept = ru_arena_zalloc(&b.f->arena, FAST - 10000, 1);
+    assert_ok(ru_dir_make(samples, &err), err);
+    assert_ok(ru_file_own(ru_path_join(&b.f->arena, samples, "s"), kept, FAST - 10000, &err), err);
+    for (uint32_t k = 0; k < 2; k++) { /* nobody knows, or it cannot fit */
+        uint32_t at = 0;
+        ru_tiers *t = open_box(&b);
+        assert_ok(write_file(t, "a", k, 50000, k * 50000, &err), err);
+        assert_true(ru_tiers_next(t, &at, &e));
+        assert_in_range(e.in_bytes[0], k == 0 ? 1 : 0, k == 0 ? 10000 : 0);
+        assert_int_equal(e.in_bytes[0] + e.in_bytes[1], 50000);
+        assert_ok(ru_tier_remove(t, "a", &err), err);
+        ru_tiers_close(t);
+    }
+}
+
 /* A process that ends at its k-th call: what it had committed is whole, and nothing else is left.
  */
 static void test_killed(void **state)
@@ -501,5 +541,5 @@ static void test_mistakes(void **state)
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(store_tiers, T(test_random), T(test_hint), T(test_together), T(test_another_last),
-         T(test_killed), T(test_failing_calls), T(test_no_memory), T(test_damaged_map),
-         T(test_mistakes))
+         T(test_removed_by_another), T(test_beside_samples), T(test_killed), T(test_failing_calls),
+         T(test_no_memory), T(test_damaged_map), T(test_mistakes))
