@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 _PLACES = {
     "_call": ("BusyError", "ConfigError", "DataError", "DiskError", "MissingError", "PeerError", "RubatoError",
               "UnsupportedError"),
-    "command": ("ask", "explain", "plan", "program"), "_trace": ("Trace", "trace"), "model": ("Model", "Port", "load"), "run": ("Run", "train"),
-    "data": (), "team": (), "torch": (),
+    "_trace": ("Trace", "trace"), "command": ("ask", "explain", "plan", "program"), "model": ("Model", "Port", "load"),
+    "run": ("Run", "train"), "data": (), "team": (), "torch": (),
 }
 
 __all__ = ["BusyError", "ConfigError", "DataError", "DiskError", "MissingError", "Model", "PeerError", "Port",
-           "RubatoError", "Run", "Trace", "UnsupportedError", "ask", "data", "explain", "load", "plan", "program", "trace",
-           "train"]
+           "RubatoError", "Run", "Trace", "UnsupportedError", "ask", "data", "explain", "load", "plan", "program",
+           "trace", "train"]
 
 
 def __getattr__(name):

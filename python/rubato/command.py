@@ -27,8 +27,7 @@ _ERRORS = {2: _call.ConfigError, 65: _call.DataError, 66: _call.MissingError, 69
 
 def ask(*words):
     """Run `rubato WORDS --json`; returns what it prints, parsed. Raises by its exit code, with its sentence."""
-    printed = _run(*words, "--json")
-    answers = [json.loads(line) for line in _documents(printed)]
+    answers = _documents(_run(*words, "--json").strip())
     return answers[0] if len(answers) == 1 else answers
 
 
@@ -50,12 +49,11 @@ def _run(*words):
 def _documents(printed):
     """The JSON values of a text, which stand one after the other."""
     decoder, at, out = json.JSONDecoder(), 0, []
-    while at < len(printed.rstrip()):
-        while printed[at].isspace():
+    while at < len(printed):
+        value, at = decoder.raw_decode(printed, at)
+        out.append(value)
+        while printed[at:at + 1].isspace():
             at += 1
-        _, end = decoder.raw_decode(printed, at)
-        out.append(printed[at:end])
-        at = end
     return out
 
 
