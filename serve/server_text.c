@@ -238,9 +238,9 @@ static void answer_whole(rui_telling *c)
 
 static void end_stream(rui_telling *c, const char *sentence)
 {
-    if (c->status == 500 || c->status == 504) {
+    if (c->status != 200) {
         put_failure(c, sentence);
-    } else if (c->status == 200 && c->ask.openai) {
+    } else if (c->ask.openai) {
         if (c->ask.usage) {
             put_told(c, NULL, 0);
         }
