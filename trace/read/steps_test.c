@@ -5,13 +5,17 @@
 #include <string.h>
 
 enum { MS = 1000000 };
-enum { OP, STEP, SUMS, INPUT, EVAL, NAMES };
+enum { OP, STEP, SUMS, INPUT, EVAL, FORWARD, BACKWARD, UPDATE, STAGE, NAMES };
 
 static const ru_trace_name names[NAMES] = {[OP] = {"op", "Gemm"},
                                            [STEP] = {"train", "step"},
                                            [SUMS] = {"train", "sums of gradients"},
                                            [INPUT] = {"train", "input"},
-                                           [EVAL] = {"train", "eval"}};
+                                           [EVAL] = {"train", "eval"},
+                                           [FORWARD] = {"train", "forward"},
+                                           [BACKWARD] = {"train", "backward"},
+                                           [UPDATE] = {"train", "update"},
+                                           [STAGE] = {"train", "wait for a stage"}};
 
 static ru_record span(uint16_t name, ru_rec_kind kind, int64_t from_ms, int64_t to_ms,
                       int64_t value)
@@ -76,6 +80,24 @@ static void check_parts(const ru_step_time *s, int64_t compute, int64_t network,
         all += s->part_ns[k];
     }
     assert_int_equal(all, s->end_ns - s->start_ns);
+}
+
+/* The parts of a stage compute, but for what they wait for other stages, and read. */
+static void test_stage(void **state)
+{
+    (void)state;
+    pair p = {0};
+    ru_record *r = p.records[0];
+    r[0] = span(STAGE, RU_REC_WAIT, 2, 12, 0);
+    r[1] = span(INPUT, RU_REC_SPAN, 0, 2, 0);
+    r[2] = span(FORWARD, RU_REC_SPAN, 0, 30, 0);
+    r[3] = span(STAGE, RU_REC_WAIT, 30, 50, 0);
+    r[4] = span(BACKWARD, RU_REC_SPAN, 30, 70, 0);
+    r[5] = span(UPDATE, RU_REC_SPAN, 75, 80, 0);
+    r[6] = span(STEP, RU_REC_SPAN, 0, 100, 1);
+    fold(&p, 7, 0);
+    check_parts(&p.steps[0].at[0], 43, 0, 30, 2, 25);
+    ru_arena_fini(&p.arena);
 }
 
 /* Rank 2 reads for 30 ms and begins its sum at 68; rank 1 began it at 38 and waits from 40 on. */
@@ -168,5 +190,5 @@ static void test_without_steps(void **state)
 }
 
 #define T(f) cmocka_unit_test(f)
-RU_TESTS(trace_steps, T(test_late_rank), T(test_two_buckets), T(test_repeated_step),
+RU_TESTS(trace_steps, T(test_stage), T(test_late_rank), T(test_two_buckets), T(test_repeated_step),
          T(test_without_steps))
