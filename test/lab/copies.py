@@ -52,6 +52,12 @@ def train(out, *more, code=0, more_env=None):
     return p.stderr
 
 
+def copies():
+    p = subprocess.run([rubato, "store", "ls", "--job", "job.yaml", "--json"], env=env, capture_output=True, text=True)
+    check(p.returncode == 0, f"store ls exits {p.returncode}: {p.stderr}")
+    return json.loads(p.stdout)["copies"] if p.returncode == 0 else []
+
+
 def newest(out):
     return max(os.listdir(out + "/checkpoints"))
 
@@ -90,10 +96,7 @@ try:
     files = ("manifest.json", "model.safetensors", "optimizer.safetensors", "state.json")
     check(get(port, "/_keys").split("\n") == [f"runs/a b/000000024/{f}" for f in files] + ["runs/a b/3/data.csv"],
           "older copies go, and nothing else")
-    p = subprocess.run([rubato, "store", "ls", "--job", "job.yaml", "--json"], env=env, capture_output=True, text=True)
-    check(p.returncode == 0 and json.loads(p.stdout)["copies"] ==
-          [{"copies_in": "s3://bucket/runs/a b", "step": 24, "files": 4, "complete": True}],
-          f"store ls lists the copies: {p.stdout} {p.stderr}")
+    check(copies() == [{"copies_in": "s3://bucket/runs/a b", "step": 24, "files": 4, "complete": True}], "store ls lists the copies")
     check(json.loads(get(port, "/_uploads")) == ["theirs"], "uploads of others stay")
     check(log.index("000000012/model.safetensors") < log.index("000000012/manifest.json"), "the manifest comes last")
     said = train("other", "--set", "train.steps=6")
@@ -106,6 +109,9 @@ try:
     with open("job.yaml") as f:
         check(f.read() == before, "a job file is not overwritten")
     check("no complete checkpoint" in train("none", "--resume-from", "s3://bucket/nothing", code=66), "says what is missing")
+
+    serve("has=runs/a b/000000001/model.safetensors")
+    check([(c["step"], c["files"], c["complete"]) for c in copies()] == [(1, 1, False)], "a copy without a manifest is no whole one")
 
     # In parts, of which some are lost.
     port = serve("busy=11", "cut=2", "has=runs/a b/000000001/model.safetensors")
