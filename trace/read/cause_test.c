@@ -335,6 +335,8 @@ static void test_slow_rank_with_slow_transfers(void **state)
     (void)state;
     const plant both = {.compute = 2, .out = 2.5, .in = 2.5, .rank = 1};
     check(&both, 4, RU_CAUSE_COMPUTE, 2, "Rank 1 computes");
+    const plant in = {.compute = 2, .in = 2.5, .rank = 1}; /* rank 0 sends to it alone */
+    check(&in, 4, RU_CAUSE_COMPUTE, 2, "Rank 1 computes");
     const plant apart = {.compute = 2, .out = 8, .in = 8, .rank = 1};
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         run r;
@@ -476,8 +478,14 @@ static void test_star_tells_the_end(void **state)
             }
         }
     }
-    const plant in = {.in = 4, .rank = 0, .star = true};
+    const plant in = {.in = 4, .rank = 0, .star = true}, half = {.out = 1.8, .star = true};
     one_cause(&in, 2, RU_CAUSE_PATH, 1, 1);
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) { /* the links of a hub share its interface */
+        run r;
+        draw(&r, 4, &half, seed);
+        assert_int_equal(r.n_causes, 0);
+        ru_arena_fini(&r.arena);
+    }
 }
 
 #define T(f) cmocka_unit_test(f)
