@@ -26,12 +26,12 @@ typedef struct ru_pipe_act {
     bool back;
 } ru_pipe_act;
 
-/* workers [n]: of each stage, divisors of `micro`; NULL: one each. Micro-batch j is for replica
- * j mod workers[k] of stage k. */
-/* Micro-batches that a worker of stage `stage` of n has in flight. */
+/* Micro-batches that a worker of stage `stage` of n has in flight. workers [n]: of each stage,
+ * divisors of `micro`; NULL: one each. */
 uint32_t ru_pipe_in_flight(ru_pipe_schedule schedule, const uint32_t *workers, uint32_t stage,
                            uint32_t n, uint32_t micro);
-/* The list of a replica of a stage into `at` [2 * micro / workers[stage]]. */
+/* The list of a replica of a stage into `at` [2 * micro / workers[stage]]: of micro-batches j with
+ * j mod workers[stage] == replica. */
 void ru_pipe_order(ru_pipe_schedule schedule, const uint32_t *workers, uint32_t stage,
                    uint32_t replica, uint32_t n, uint32_t micro, ru_pipe_act *at);
 

@@ -3,7 +3,7 @@
  *
  *   leader:  VIEW (all founders) --> all: each has its stage     owner: build, post, ru_pipe_ready
  *   all:     READY --> leader;  leader: GO --> all               owner: compute
- *   step:    links carry numbered pieces of fixed size between stages, each in two directions
+ *   step:    links carry numbered pieces of fixed size from one member to another
  *   leader:  DECIDE --> all: what follows a step, in order       owner: in the order they come
  *   a member is lost, or says FAIL: leader: END --> all
  *
