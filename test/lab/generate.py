@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -404,6 +405,34 @@ def check_peer(rubato, prompt, want):
     assert bytes(out[0, ids.shape[1]:].tolist()).decode(errors="replace") == want
 
 
+def check_memory(rubato):
+    """Texts have at most 512 MiB: what is too much alone is refused for ever, what others hold until they leave."""
+    os.mkdir("long")
+    os.chdir("long")
+    with open("text.yaml", "w") as f:
+        f.write(JOB.replace("context: 64", "context: 4096").replace("batch: 8, steps: 40", "batch: 1, steps: 1")
+                .replace("corpus/", "../corpus/"))
+    subprocess.run([rubato, "train", "text.yaml", "--out", "run"], check=True, capture_output=True)
+    server = Server(rubato)
+    status, answer = complete(server, "the ", 4090, n=128, logprobs=20)
+    assert status == 400 and "may have 536870912 bytes" in answer["error"] and "'max_tokens'" in answer["error"], answer
+    half = {"model": server.model, "prompt": "the ", "max_tokens": 4090, "n": 64, "logprobs": 20, "stream": True}
+    client, answer = server.open("/v1/completions", half)
+    assert answer.status == 200
+    status, answer = server.ask("/v1/completions", half)
+    assert status == 503 and "of other requests" in answer["error"], answer
+    for _ in range(600):
+        client.close()
+        client, answer = server.open("/v1/completions", half)
+        if answer.status == 200:
+            break
+        time.sleep(0.05)
+    assert answer.status == 200
+    client.close()
+    server.stop()
+    os.chdir("..")
+
+
 def main(rubato):
     rubato = os.path.abspath(rubato)
     with tempfile.TemporaryDirectory() as folder:
@@ -432,6 +461,7 @@ def main(rubato):
         check_ending(rubato, want)
         check_waits(rubato, want, ("--wait-max", "1us"), {})
         check_waits(rubato, want, (), {"timeout": 1})
+        check_memory(rubato)
         check_peer(rubato, "the ", want)
 
 
