@@ -213,6 +213,9 @@ static void test_through_links(void **state)
     assert_int_equal(ru_file_replace(loop, "x", 1, &err), RU_E_CREATE);
     assert_non_null(strstr(err.text, "symbolic links"));
     assert_int_equal(kind_of(loop), S_IFLNK);
+    ru_in_file in;
+    assert_int_equal(ru_in_open_own(loop, &in, &err), RU_E_CREATE);
+    assert_int_equal(ru_in_open_own(ru_path_join(&a, dir, "none"), &in, &err), RU_E_MISSING);
     ru_arena_fini(&a);
 }
 

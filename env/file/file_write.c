@@ -278,13 +278,16 @@ ru_status rui_open_own(const char *path, int flags, unsigned mode, int *fd, ru_e
     if (f >= 0) {
         close(f);
     }
-    return other ? RU_FAIL(err, RU_E_CREATE,
-                           "%s is %s, expected a regular file of the run or none; remove it", path,
-                           S_ISLNK(st.st_mode)    ? "a symbolic link"
-                           : S_ISFIFO(st.st_mode) ? "a FIFO"
-                           : S_ISDIR(st.st_mode)  ? "a folder"
-                                                  : "a device or socket")
-                 : rui_file_fail_new(err, failed, "create", path);
+    if (!other) {
+        return (flags & O_CREAT) != 0 ? rui_file_fail_new(err, failed, "create", path)
+                                      : rui_file_fail(err, failed, "open", path);
+    }
+    return RU_FAIL(err, RU_E_CREATE,
+                   "%s is %s, expected a regular file of the run or none; remove it", path,
+                   S_ISLNK(st.st_mode)    ? "a symbolic link"
+                   : S_ISFIFO(st.st_mode) ? "a FIFO"
+                   : S_ISDIR(st.st_mode)  ? "a folder"
+                                          : "a device or socket");
 }
 
 ru_status ru_log_file_open(const char *path, bool keep_old, ru_log_file **out, ru_err *err)

@@ -301,6 +301,48 @@ static void test_beside_samples(void **state)
     }
 }
 
+/* Processes open and close the space all the time: logs go while others read them. */
+static void test_many_processes(void **state)
+{
+    enum { N = 4, TIMES = 30 };
+    box b = make_box(*state);
+    b.opt.tiers = b.tiers;
+    pid_t pid[N];
+    for (uint32_t k = 0; k < N; k++) {
+        pid[k] = fork();
+        assert_true(pid[k] >= 0);
+        bool fine = true;
+        for (uint32_t i = 0; pid[k] == 0 && fine && i < TIMES; i++) {
+            const char name[] = {(char)('a' + k), '\0'};
+            ru_tiers *t = NULL;
+            ru_err err = {0};
+            fine = ru_tiers_open(&b.opt, &t, &err) == RU_OK &&
+                   (i == 0 || ru_tier_remove(t, name, &err) == RU_OK) &&
+                   write_file(t, name, k, 300 + i, 0, &err) == RU_OK;
+            for (uint32_t j = 0; fine && j < 20; j++) { /* each looks at all logs */
+                ru_tier_file *f = NULL;
+                fine = ru_tier_open(t, name, &f, &err) == RU_OK;
+                ru_tier_close(f);
+            }
+            ru_tiers_close(t);
+        }
+        if (pid[k] == 0) {
+            _exit(fine ? 0 : 1);
+        }
+    }
+    for (uint32_t k = 0; k < N; k++) {
+        int how;
+        assert_int_equal(waitpid(pid[k], &how, 0), pid[k]);
+        assert_int_equal(how, 0);
+    }
+    ru_tiers *t = open_box(&b);
+    int64_t bytes;
+    assert_int_equal(count(t, &bytes), N);
+    assert_int_equal(bytes, N * (300 + TIMES - 1));
+    assert_int_equal(part_bytes(&b), bytes);
+    ru_tiers_close(t);
+}
+
 /* A process that ends at its k-th call: what it had committed is whole, and nothing else is left.
  */
 static void test_killed(void **state)
@@ -541,5 +583,5 @@ static void test_mistakes(void **state)
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(store_tiers, T(test_random), T(test_hint), T(test_together), T(test_another_last),
-         T(test_removed_by_another), T(test_beside_samples), T(test_killed), T(test_failing_calls),
-         T(test_no_memory), T(test_damaged_map), T(test_mistakes))
+         T(test_many_processes), T(test_removed_by_another), T(test_beside_samples), T(test_killed),
+         T(test_failing_calls), T(test_no_memory), T(test_damaged_map), T(test_mistakes))
