@@ -77,9 +77,8 @@ static void put_instances(const rui_far *f, const ru_function_meter *m, ru_text 
 static void put_times(const rui_far *f, ru_text *t)
 {
     uint32_t classes = f->size != NULL ? f->size->n : 1;
-    ru_text_putf(t, "seconds of a batch, by memory%s and rows\n      MB",
-                 classes > 1 ? ", size" : "");
-    ru_text_putf(t, classes > 1 ? " %9s" : "%s", classes > 1 ? "size" : "");
+    ru_text_putf(t, "seconds of a batch, by memory%s and rows\n      MB%s",
+                 classes > 1 ? ", size" : "", classes > 1 ? "      size" : "");
     for (uint32_t k = 0; k < f->n_sizes; k++) {
         ru_text_putf(t, " %9u", 1u << k);
     }

@@ -131,6 +131,8 @@ def check(rubato):
             break
     assert taken >= 2, page
     assert re.search(r"size to 16 .* s .* s", page) and "padding beyond own classes" in page, page
+    rows = re.search(r"by memory, size and rows\n +MB +size( +\d+)+\n((?: +512 +\d+(?: +[\d.e-]+)+\n)+)", page)
+    assert [int(r.split()[1]) for r in rows[2].splitlines()] == [16, 32, 48, 64], page
     assert far.page("batch") == page or "by size" in far.page("batch")
     far.stop()
     check_endpoint(rubato)
