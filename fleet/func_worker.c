@@ -40,7 +40,7 @@ struct ru_func_worker {
     ru_arena arena;   /* of the job that is open */
     ru_hash128 facts; /* its */
     ru_summed_worker *worker;
-    int64_t count, state_bytes;
+    int64_t state_bytes;
     const order *now;
     uint64_t job, state_of; /* of this call; the one whose state the worker has */
     ru_shards shards;
@@ -354,15 +354,15 @@ static ru_status open_job(ru_func_worker *w, const order *o, ru_err *err)
 static ru_status train(ru_func_worker *w, const order *o, int64_t batch, ru_arena *arena,
                        ru_err *err)
 {
-    int64_t first = batch * o->rank / o->workers;
+    int64_t first = batch * o->rank / o->workers, count;
     ru_summed_task t = {.first = first,
                         .n = batch * (o->rank + 1) / o->workers - first,
                         .step = o->first,
                         .end = o->steps,
                         .sum = sum,
                         .self = w};
-    RU_TRY(ru_summed_worker_build(w->worker, t.n, &w->count, &w->state_bytes, err));
-    w->shards = ru_shards_of(w->count, o->workers);
+    RU_TRY(ru_summed_worker_build(w->worker, t.n, &count, &w->state_bytes, err));
+    w->shards = ru_shards_of(count, o->workers);
     if (w->state_of != w->job || ru_summed_worker_step(w->worker) != o->first) {
         void *state = ru_arena_alloc(arena, w->state_bytes, 64);
         if (state == NULL) {

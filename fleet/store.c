@@ -21,7 +21,6 @@ typedef struct entry {
 typedef struct waiting {
     struct waiting *next, **at; /* of all */
     ru_http_request *r;
-    ru_store *store;
     bool puts;
     uint32_t n, have;    /* keys; the first of them that are there */
     ru_shard_key keys[]; /* [n] */
@@ -29,7 +28,6 @@ typedef struct waiting {
 
 /* An answer on its way. */
 typedef struct answering {
-    ru_store *store;
     uint32_t n;
     entry *at[]; /* [n] */
 } answering;
@@ -40,7 +38,7 @@ struct ru_store {
     ru_map map; /* bytes of a key -> entry */
     waiting *waits;
     uint32_t epoch;
-    int64_t low, high, last, bytes;
+    int64_t low, high, last;
     bool looking;
     char last_text[24];
 };
@@ -62,10 +60,9 @@ static entry *find(const ru_store *s, const ru_shard_key *k)
     return at != NULL ? (entry *)(uintptr_t)*at : NULL;
 }
 
-static void entry_put(ru_store *s, entry *e)
+static void entry_put(entry *e)
 {
     if (--e->refs == 0) {
-        s->bytes -= e->n;
         free(e);
     }
 }
@@ -76,7 +73,7 @@ static void drop_below(ru_store *s, int64_t step, bool all)
         entry *e = (entry *)(uintptr_t)m->value;
         if (all || (e->key.step < step && e->key.kind != RU_SHARD_STATE)) {
             (void)ru_map_remove(&s->map, ru_str_n(m->key, m->key_bytes));
-            entry_put(s, e);
+            entry_put(e);
         }
     }
 }
@@ -103,11 +100,10 @@ static ru_status take(ru_store *s, const ru_shard_key *k, const void *data, int6
     e->refs = 1;
     memcpy(e->data, data, (size_t)n);
     *at = (uintptr_t)e;
-    s->bytes += n;
     if (s->opt.put != NULL) {
         e->refs++;
         s->opt.put(s->opt.self, k, e->data, n);
-        entry_put(s, e);
+        entry_put(e);
     }
     return RU_OK;
 }
@@ -119,7 +115,7 @@ static void sent(void *self)
 {
     answering *a = self;
     for (uint32_t k = 0; k < a->n; k++) {
-        entry_put(a->store, a->at[k]);
+        entry_put(a->at[k]);
     }
     free(a);
 }
@@ -132,7 +128,7 @@ static void answer(ru_store *s, ru_http_request *r, const ru_shard_key *keys, ui
         ru_http_refuse(r, 503, "no memory for an answer", 0);
         return;
     }
-    *a = (answering){.store = s, .n = n};
+    a->n = n;
     for (uint32_t k = 0; k < n; k++) {
         entry *e = find(s, &keys[k]);
         RU_CHECK(e != NULL);
@@ -236,7 +232,7 @@ static waiting *read_keys(ru_store *s, ru_http_request *r, bool puts)
                        0);
         return NULL;
     }
-    *w = (waiting){.r = r, .store = s, .puts = puts, .n = n};
+    *w = (waiting){.r = r, .puts = puts, .n = n};
     for (uint32_t k = 0; k < n; k++) {
         w->keys[k] = ru_shard_key_get(&in);
         if (puts) {
@@ -355,9 +351,4 @@ ru_status ru_store_put(ru_store *s, const ru_shard_key *key, const void *data, i
     RU_TRY(take(s, key, data, size_bytes, err));
     look(s);
     return RU_OK;
-}
-
-int64_t ru_store_bytes(const ru_store *s)
-{
-    return s->bytes;
 }

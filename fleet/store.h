@@ -42,6 +42,5 @@ void ru_store_last(ru_store *s, int64_t step);
 /* As a request does; copied. Errors: RU_E_MEM. */
 RU_MUST_USE ru_status ru_store_put(ru_store *s, const ru_shard_key *key, const void *data,
                                    int64_t size_bytes, ru_err *err);
-int64_t ru_store_bytes(const ru_store *s); /* that it holds */
 
 #endif

@@ -163,10 +163,9 @@ static ru_status begin(owner *a, ru_err *err)
     rui_trainer *t = a->t;
     ru_rundir run;
     char *text;
-    ru_summed_start s = {.out = t->out,
-                         .step = t->step_done,
+    int64_t n;
+    ru_summed_start s = {.step = t->step_done,
                          .steps = t->steps_end,
-                         .batch = t->job->train.batch,
                          .count = a->vec.count,
                          .state_bytes = a->vec.state_bytes,
                          .decisions = t->decisions};
@@ -175,7 +174,7 @@ static ru_status begin(owner *a, ru_err *err)
     }
     RU_TRY(ru_ckpt_wait(t->ckpt, err));
     RU_TRY(ru_rundir_open(t->out, t->arena, &run, err));
-    RU_TRY(ru_ckpt_state(run.ckpt.dir, t->arena, &text, &s.facts_bytes, err));
+    RU_TRY(ru_ckpt_state(run.ckpt.dir, t->arena, &text, &n, err));
     s.facts = text;
     return a->ops->begin(a->self, &s, err);
 }

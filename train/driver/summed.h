@@ -18,14 +18,11 @@
 #include "train/driver/trainer.h"
 
 typedef struct ru_summed_start {
-    const char *out;     /* folder of the run */
-    int64_t step;        /* done */
-    int64_t steps;       /* of the whole run */
-    int64_t batch;       /* samples of a step */
-    int64_t count;       /* floats of a gradient vector */
-    int64_t state_bytes; /* of the state */
-    const char *facts;   /* [facts_bytes] text of state.json: job and facts, for the workers */
-    int64_t facts_bytes;
+    int64_t step;            /* done */
+    int64_t steps;           /* of the whole run */
+    int64_t count;           /* floats of a gradient vector */
+    int64_t state_bytes;     /* of the state */
+    const char *facts;       /* text of state.json: job and facts, for the workers */
     ru_decisions *decisions; /* of the run */
 } ru_summed_start;
 
