@@ -137,6 +137,12 @@ static ru_status each_line(const char *path, ru_hash128 key, line_fn fn, void *s
     for (int64_t at = 0, n; st == RU_OK && at < all; at += n) {
         n = all - at < LINES ? all - at : LINES;
         st = ru_in_read(&f, path, at * (int64_t)sizeof *l, l, n * (int64_t)sizeof *l, err);
+        int64_t now = st == RU_E_DATA ? ru_path_bytes(path) / (int64_t)sizeof *l : all;
+        if (now < all) { /* its process gave back what it had only claimed */
+            all = now;
+            n = 0;
+            st = RU_OK;
+        }
         for (int64_t i = 0; st == RU_OK && i < n; i++) {
             bool whole = rui_kept_line_is(&l[i], key);
             if (!whole && memcmp(&l[i], &empty, sizeof empty) != 0 &&
@@ -315,7 +321,6 @@ ru_status ru_kept_verify(const ru_disk_tier *tier, const ru_kept_set *set, ru_ke
                                                   : rui_no_memory(err, dir, 0);
         st = st == RU_OK ? ru_in_open_own(v.index, &v.lines, err) : st;
         st = st == RU_OK ? each_line(v.index, v.key, verify_line, &v, err) : st;
-        st = st == RU_E_DATA ? RU_OK : st; /* its process gave back what it had only claimed */
         ru_in_close(&v.file);
         ru_in_close(&v.lines);
     }
