@@ -69,8 +69,7 @@ pipe part 5 'cut: [fc3], workers: [4, 1]' --resume --set train.steps=15
 train part --resume --set train.steps=17
 # A stage in which nothing learns has no sums.
 pipe frozen 4 'cut: [fc2, fc3], workers: [1, 2, 1]' --set 'train.groups=[{match: "fc2.*", freeze: true}]'
-pipe frozen-one 3 'cut: [fc2, fc3]' --set 'train.groups=[{match: "fc2.*", freeze: true}]'
-cmp -s frozen/checkpoints/000000012/model.safetensors frozen-one/checkpoints/000000012/model.safetensors || fail "workers of a stage without sums change bits"
+ruled frozen
 
 newest() { # RUN: step of its newest checkpoint; 0: none
     at=$(ls -d "$1"/checkpoints/0*[0-9] 2>/dev/null | tail -1 | sed 's/.*\/0*//')
