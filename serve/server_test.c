@@ -531,7 +531,48 @@ static void outputs_have_a_bound(void **state)
     close_world(&w);
 }
 
-RU_TESTS(serve_server, cmocka_unit_test(outputs_have_a_bound), cmocka_unit_test(a_load_has_an_end),
+/* y = softmax(x) over a row, which feels zeros behind it, or relu(x), which does not. */
+static ru_status row_graph(void *self, int64_t rows, int64_t length, ru_arena *arena, ru_graph *out,
+                           ru_err *err)
+{
+    const bool *feels = self;
+    const int64_t dims[] = {rows, length > 0 ? length : 8};
+    ru_build b;
+    RU_TRY(ru_graph_init(out, arena, "row", err));
+    ru_build_init(&b, out);
+    ru_value_id x = ru_build_input(&b, "x", ru_type_make(RU_F32, 2, dims));
+    ru_build_output(&b,
+                    *feels
+                        ? ru_build_op1(&b, RU_OP_Softmax, x, (ru_attr[]){RU_AI(axis, 1), RU_A_END})
+                        : ru_build_op1(&b, RU_OP_Relu, x, NULL),
+                    "y");
+    return ru_build_finish(&b, err);
+}
+
+static void row_close(void *self)
+{
+    (void)self;
+}
+
+static void test_a_model_that_feels_padding_has_one_size(void **state)
+{
+    (void)state;
+    static const ru_source_ops ops = {.name = "row", .graph = row_graph, .close = row_close};
+    for (uint32_t k = 0; k < 2; k++) {
+        bool feels = k == 1;
+        ru_served *m = NULL;
+        ru_err err = {0};
+        const ru_served_options o = {
+            .exe = {.threads = 1}, .instances = 1, .rows_max = 1, .sizes = true};
+        assert_ok(ru_served_open(&(ru_source){.ops = &ops, .self = &feels}, &o, &m, &err), err);
+        assert_ok(ru_served_first(m, &err), err);
+        assert_int_equal(ru_served_facts_get(m)->size_max, feels ? 0 : 8);
+        ru_served_close(m);
+    }
+}
+
+RU_TESTS(serve_server, cmocka_unit_test(test_a_model_that_feels_padding_has_one_size),
+         cmocka_unit_test(outputs_have_a_bound), cmocka_unit_test(a_load_has_an_end),
          cmocka_unit_test(speaks_the_protocol), cmocka_unit_test(drains),
          cmocka_unit_test(says_why_a_model_failed), cmocka_unit_test(serves_a_model_of_one_row),
          cmocka_unit_test_setup_teardown(a_load_is_whole_or_nothing, ru_scratch_open,
