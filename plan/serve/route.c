@@ -156,7 +156,7 @@ static ru_status by_table(rui_route_search *s, ru_route_plan *plan, ru_err *err)
         RU_TRY(fixed_table(s, n, table, best, &used, &found, err));
         int64_t cost = 0;
         double instances = 0;
-        for (uint32_t i = 0; i < used; i++) {
+        for (uint32_t i = 0; found && i < used; i++) {
             cost += best[i].cost;
             instances += best[i].instances;
         }

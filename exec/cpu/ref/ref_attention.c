@@ -288,9 +288,12 @@ ru_status rui_ref_AttentionCached(const ru_ref_call *c, ru_err *err)
     RU_TRY(rui_ref_zeros(c, room, &p, err));
     for (int64_t i = 0; i < rows * h_n * 2; i++) {
         int64_t row = i / 2 / h_n, h = i / 2 % h_n;
+        if (at[row] < 0) {
+            continue;
+        }
         const double *from = x + row * 3 * width + (1 + i % 2) * width + h * d;
         double *to = cache[i % 2] + ((slot[row] * h_n + h) * room + at[row]) * d;
-        for (int64_t k = 0; at[row] >= 0 && k < d; k++) {
+        for (int64_t k = 0; k < d; k++) {
             to[k] = as_kept(t->dtype, from[k]);
         }
     }
