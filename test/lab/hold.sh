@@ -197,8 +197,7 @@ for rank in 3 1; do
 done
 # A program with the same version and other bytes, here another build id, is refused.
 id=$("${READELF:-readelf}" -n "$rubato" | sed -n 's/.*Build ID: //p')
-bytes=$(sed 's/../\\x&/g' <<<"$id")
-LC_ALL=C sed "s/$bytes/\\x00${bytes:4}/" "$rubato" >other
+perl -0777 -pe 'BEGIN { $id = pack("H*", shift) } s/\Q$id\E/"\0" . substr($id, 1)/e' "$id" "$rubato" >other
 chmod +x other
 for job in mlp mf; do
     rm -rf builds

@@ -57,13 +57,6 @@ RU_MUST_USE ru_status ru_model_steps(const ru_job *job, const ru_model_facts *fa
                                      const ru_zoo_steps *steps, ru_arena *arena, ru_graph *out,
                                      ru_err *err);
 
-/* The inference form for sequences of `length`, at most the model's own, in `arena`; its parameters
- * are those of the other forms by name. Errors: RU_E_UNSUPPORTED for a model that has no such form,
- * RU_E_CONFIG for a length that it has not. */
-RU_MUST_USE ru_status ru_model_of_length(const ru_job *job, const ru_model_facts *facts,
-                                         int64_t length, ru_arena *arena, ru_graph *out,
-                                         ru_err *err);
-
 /* Outputs of a model that tells classes apart; 0: it does not. */
 int64_t ru_model_outputs(const ru_model *m);
 
@@ -77,6 +70,12 @@ RU_MUST_USE ru_status ru_model_init(const ru_model *m, uint64_t seed, const ru_g
 RU_API_END
 
 /* Inside Rubato: librubato.so does not export these. */
+/* The inference form for sequences of `length`, at most the model's own, in `arena`; its parameters
+ * are those of the other forms by name. Errors: RU_E_UNSUPPORTED for a model that has no such form,
+ * RU_E_CONFIG for a length that it has not. */
+RU_MUST_USE ru_status ru_model_of_length(const ru_job *job, const ru_model_facts *facts,
+                                         int64_t length, ru_arena *arena, ru_graph *out,
+                                         ru_err *err);
 /* The moving mean of parameter `p` of a step; absent: the step keeps none. */
 ru_value_id ru_model_ema(const ru_graph *step, const ru_value *p);
 /* The moving means begin with the parameters. */
