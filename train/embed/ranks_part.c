@@ -10,6 +10,7 @@
 enum {
     OPENED = RU_NODE_WHAT_FIRST, /* to rank 0: my buckets are open */
     GO,                          /* to all: everybody's are */
+    LOST,                        /* to all, a byte: the rank that this one goes for */
 };
 
 struct rui_piece {
@@ -41,6 +42,7 @@ static void lost(rui_ranks_part *g, ru_node_id node, ru_time now)
             char text[160 + RU_MEMBER_ADDRESS_MAX];
             (void)snprintf(text, sizeof text, "rank %u (%s) has left the group or was lost", r,
                            g->ranks[r].address);
+            g->gone = g->ended ? g->gone : r + 1;
             end(g, RU_E_PEER, text, now);
             return;
         }
@@ -266,12 +268,19 @@ static void gather(rui_ranks_part *g, ru_effects *fx, ru_time now)
     }
 }
 
-static void step(void *self, const ru_event *ev, ru_effects *fx)
+/* Those that hear of this rank's end before that of the lost one know whom to name. */
+static void tell_lost(const rui_ranks_part *g, ru_effects *fx)
 {
-    rui_ranks_part *g = self;
-    if (g->ended) {
-        return;
+    uint8_t gone = (uint8_t)(g->gone - 1);
+    for (uint32_t r = 0; r < g->n_ranks; r++) {
+        if (r != g->rank && r != gone) {
+            ru_fx_send(fx, g->ranks[r].node, LOST, &gone, 1);
+        }
     }
+}
+
+static void hear(rui_ranks_part *g, const ru_event *ev, ru_effects *fx)
+{
     if (ev->kind == RU_EV_DOWN && g->coll != NULL && ev->node.v != 0) {
         lost(g, ev->node, ev->now);
     } else if (ev->kind == RU_EV_MESSAGE && ev->what == RU_COLL_WHAT && g->coll != NULL) {
@@ -280,6 +289,9 @@ static void step(void *self, const ru_event *ev, ru_effects *fx)
         opened(g, fx, ev->now);
     } else if (ev->kind == RU_EV_MESSAGE && ev->what == GO && g->coll != NULL && !g->met) {
         meet(g, ev->now);
+    } else if (ev->kind == RU_EV_MESSAGE && ev->what == LOST && g->coll != NULL &&
+               ev->size_bytes == 1 && *(const uint8_t *)ev->data < g->n_ranks) {
+        lost(g, g->ranks[*(const uint8_t *)ev->data].node, ev->now);
     } else if (ev->kind == RU_EV_LOCAL &&
                (ev->what == RU_MEMBER_LEAD || ev->what == RU_MEMBER_CHANGE)) {
         gather(g, fx, ev->now);
@@ -290,6 +302,18 @@ static void step(void *self, const ru_event *ev, ru_effects *fx)
         char text[RU_ERR_TEXT_MAX];
         (void)snprintf(text, sizeof text, "%.*s", (int)why.n, why.p != NULL ? why.p : "");
         end(g, ev->value != 0 ? (ru_status)ev->value : RU_E_PEER, text, ev->now);
+    }
+}
+
+static void step(void *self, const ru_event *ev, ru_effects *fx)
+{
+    rui_ranks_part *g = self;
+    if (!g->ended) {
+        hear(g, ev, fx);
+    }
+    if (g->gone > 0 && !g->told) {
+        g->told = true;
+        tell_lost(g, fx);
     }
 }
 /* -- streams -------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 /* The part of a node that runs the collectives of a group (ranks.h): it meets the other ranks,
  * opens the buckets, cuts calls into pieces and begins each when its turn in its bucket comes.
  *
- *   rank r --OPENED--> rank 0 --GO (all have)--> all
+ *   rank r --OPENED--> rank 0 --GO (all have)--> all; whoever loses one --LOST--> all
  *
  * Thread: loop only. */
 #ifndef RU_TRAIN_EMBED_RANKS_PART_H
@@ -48,7 +48,8 @@ typedef struct rui_ranks_part {
     rui_piece *spare;
     rui_ranks_call *early; /* [n_early] begun before all have met */
     uint32_t n_early, n_opened;
-    bool met, ended;
+    bool met, ended, told; /* told: all know who is gone */
+    uint32_t gone;         /* 1 + the rank for whom it ended; 0: none */
 } rui_ranks_part;
 
 /* `g` holds what stands before "its own", the rest is zero; memory comes from `arena`. Adds the
