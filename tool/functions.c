@@ -38,6 +38,15 @@ ru_status rui_check_functions(ru_cmd_in *in, ru_err *err)
                        "http://127.0.0.1:3002",
                        at);
     }
+    for (uint32_t k = 0; k < 2 && strcmp(at, "local") == 0; k++) { /* own: they stand first */
+        if (ru_cmd_given(in, own[k])) {
+            return RU_FAIL(err, RU_E_USAGE,
+                           "--%s goes with --functions URL; add it or leave this out", own[k]);
+        }
+    }
+    if (ru_cmd_given(in, "deadline") && ru_cmd_i64(in, "deadline") == 0) {
+        return RU_FAIL(err, RU_E_USAGE, "--deadline 0s: expected a time, as in --deadline 2h");
+    }
     if (strcmp(ru_cmd_text(in, "store"), "own") != 0) {
         return RU_FAIL(err, RU_E_USAGE, "--store %s: expected own", ru_cmd_text(in, "store"));
     }

@@ -171,9 +171,32 @@ static ru_status put_program(session *s, ru_err *err)
     return RU_OK;
 }
 
+/* What only functions heed, what only those at a URL, what only those here. */
+static ru_status check_functions(const session *s, const char *at, ru_err *err)
+{
+    static const struct {
+        const char *name;
+        bool at_url, here;
+    } own[] = {{"function-name", true, false}, {"sign", true, false}, {"keep", false, true},
+               {"memory", true, true},         {"sizes", true, true}, {"buffers", true, true}};
+    bool local = at != NULL && strcmp(at, "local") == 0;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(own); k++) {
+        bool heeded = at != NULL && (local ? own[k].here : own[k].at_url);
+        if (ru_cmd_given(s->in, own[k].name) && !heeded) {
+            return RU_FAIL(err, RU_E_USAGE,
+                           "--%s goes with --functions%s; add it or leave this out", own[k].name,
+                           !own[k].here     ? " URL"
+                           : !own[k].at_url ? " local"
+                                            : "");
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status read_functions(session *s, ru_err *err)
 {
     const char *at = ru_cmd_text(s->in, "functions");
+    RU_TRY(check_functions(s, at, err));
     if (at == NULL) {
         return RU_OK;
     }
