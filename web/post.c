@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "base/conf.h"
+#include "env/file/secret.h"
 #include "web/address.h"
 #include "web/curl.h"
 
@@ -32,6 +33,7 @@ struct ru_posts {
     CURLM *multi;
     posted *under_way;
     const char *provider; /* of signatures; NULL: none */
+    bool s3;              /* signatures are those of S3 */
     rui_s3_login login;
 };
 
@@ -187,10 +189,18 @@ static bool put_line(posted *q, const char *name, const char *value)
     return more != NULL;
 }
 
+static bool put_hash(posted *q)
+{
+    char hash[RU_SECRET_TEXT];
+    ru_sha256_text(q->post.body, q->post.body_bytes, hash);
+    return put_line(q, "x-amz-content-sha256: ", hash);
+}
+
 static bool put_lines(posted *q)
 {
     const char *session = q->of->login.session;
-    return put_line(q, "Content-Type: ", q->post.type) &&
+    return (q->post.type == NULL || put_line(q, "Content-Type: ", q->post.type)) &&
+           (!q->of->s3 || put_hash(q)) &&
            put_line(q, "Expect:", "") && /* no wait for "100 Continue" */
            (q->post.token == NULL || put_line(q, "Authorization: Bearer ", q->post.token)) &&
            (session == NULL || put_line(q, "X-Amz-Security-Token: ", session));
@@ -200,10 +210,16 @@ static void put_options(posted *q)
 {
     const rui_curl *c = &q->of->curl;
     CURL *h = q->handle;
-    rui_curl_request(c, h, q->post.url, q->head, rui_address_authority(ru_conf_env, false));
-    (void)c->easy_setopt(h, CURLOPT_POST, 1L);
-    (void)c->easy_setopt(h, CURLOPT_POSTFIELDS, q->post.body);
-    (void)c->easy_setopt(h, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->post.body_bytes);
+    const char *method = q->post.method;
+    rui_curl_request(c, h, q->post.url, q->head, rui_address_authority(ru_conf_env, q->of->s3));
+    if (method == NULL || strcmp(method, "PUT") == 0) {
+        (void)c->easy_setopt(h, CURLOPT_POST, 1L);
+        (void)c->easy_setopt(h, CURLOPT_POSTFIELDS, q->post.body);
+        (void)c->easy_setopt(h, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->post.body_bytes);
+    }
+    if (method != NULL && strcmp(method, "GET") != 0) {
+        (void)c->easy_setopt(h, CURLOPT_CUSTOMREQUEST, method);
+    }
     (void)c->easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
     (void)c->easy_setopt(h, CURLOPT_TIMEOUT_MS, (long)q->post.patience_ms);
     (void)c->easy_setopt(h, CURLOPT_HEADERFUNCTION, on_head);
@@ -253,6 +269,7 @@ static ru_status log_in(ru_posts *p, const char *sign, ru_arena *arena, ru_err *
                        "AWS_SECRET_ACCESS_KEY",
                        sign);
     }
+    p->s3 = strcmp(sign, "s3") == 0;
     p->provider = ru_arena_printf(arena, "aws:amz:%s:%s", p->login.region, sign);
     return p->provider != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for a login");
 }

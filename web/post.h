@@ -1,10 +1,11 @@
-/* POST requests of a loop, many at a time: libcurl on the loop's own descriptors and timers, so
+/* Requests of a loop, many at a time: libcurl on the loop's own descriptors and timers, so
  * that there is no thread and no lock. The library is opened with the first ru_posts.
  *
  *   ru_posts_send --> socket in the loop --> done(answer), once, always later than the call
  *
  * Connections are kept and used again. With `sign` a request carries a signature of version 4 for
- * that service of the login that objects have (AWS_ACCESS_KEY_ID, AWS_REGION, ...).
+ * that service of the login that objects have (AWS_ACCESS_KEY_ID, AWS_REGION, ...); for "s3" with
+ * the hash of the body.
  *
  * Thread: loop only. */
 #ifndef RU_WEB_POST_H
@@ -27,9 +28,10 @@ typedef struct ru_post_answer {
 
 typedef struct ru_post {
     const char *url;
-    const void *body; /* [body_bytes] view until `done` */
+    const char *method; /* "PUT", "GET", "DELETE"; NULL: POST */
+    const void *body;   /* [body_bytes] view until `done` */
     int64_t body_bytes;
-    const char *type;         /* of the body */
+    const char *type;         /* of the body; NULL: not said */
     const char *token;        /* as a bearer token; NULL: none */
     const char *note;         /* name of a field of the answer; NULL: none; view until `done` */
     int64_t patience_ms;      /* whole request; 0: no limit */
