@@ -9,12 +9,13 @@
 #include "base/log.h"
 #include "fleet/shards.h"
 #include "train/driver/summed.h"
+#include "web/keys.h"
 #include "web/post.h"
 
 enum { BLOCKS_AT_A_TIME = 4, TRIES = 5 };
 
 typedef struct order { /* a call */
-    const char *store, *token, *job, *facts;
+    const char *store, *token, *keys, *job, *facts;
     uint32_t epoch, rank, workers;
     int64_t first, end, steps;
     double left_s;
@@ -23,6 +24,7 @@ typedef struct order { /* a call */
 static const ru_conf_field order_fields[] = {
     RU_ROW(TEXT, order, store, NULL, "address"),
     RU_ROW(TEXT, order, token, NULL, "of the store"),
+    RU_ROW(TEXT, order, keys, "", "of bytes elsewhere: redis:// or s3://"),
     RU_ROW(TEXT, order, job, NULL, "16 hex digits"),
     RU_ROW(U32, order, epoch, NULL, "of the keys", RU_IN(1, 4294967295.0)),
     RU_ROW(U32, order, rank, NULL, "of this worker", RU_IN(0, RU_SHARD_WORKERS_MAX - 1)),
@@ -47,6 +49,7 @@ struct ru_func_worker {
     ru_time until; /* ns 0: no limit */
     ru_loop *loop;
     ru_posts *posts;
+    ru_keys *keys; /* bytes stand there; NULL: in the store */
     const char *url_put, *url_get;
     bool was_last;
 };
@@ -76,9 +79,21 @@ struct asking {
     waits *of;
     asked what;
     uint32_t block, tries;
+    uint32_t far;        /* keys whose bytes are on their way elsewhere */
+    uint8_t *got;        /* [n_got] bytes of all; NULL: none elsewhere */
+    struct piece *piece; /* [number of keys] */
+    int64_t n_got;
     int64_t n;      /* of body */
     uint8_t body[]; /* [n] */
 };
+
+/* Bytes of a key in a store elsewhere. */
+typedef struct piece {
+    asking *of;
+    ru_shard_key key;
+    void *data; /* [n] */
+    int64_t n;
+} piece;
 
 static void fail(waits *x, ru_status st, const char *text)
 {
@@ -93,6 +108,8 @@ static void asking_free(asking *q)
     if (q->next != NULL) {
         q->next->at = q->at;
     }
+    free(q->got);
+    free(q->piece);
     free(q);
 }
 
@@ -137,19 +154,47 @@ static ru_shard_key key_of(const waits *x, asked what, uint32_t block, uint32_t 
     return key;
 }
 
+/* A key of the request: with its bytes behind it, or where they are elsewhere. */
+static void put_key(asking *q, uint32_t k, bool puts, ru_wire_out *o)
+{
+    const ru_func_worker *w = q->of->w;
+    const ru_shard_key key = key_of(q->of, q->what, q->block, k);
+    int64_t first = 0, count = 0, bytes = w->state_bytes;
+    if (q->what != GET_STATE) {
+        ru_shards_range(&w->shards, q->block, key.shard, &first, &count);
+        bytes = count * (int64_t)sizeof(float);
+    }
+    ru_shard_key_put(o, &key);
+    if (puts) {
+        ru_wire_put_u64(o, w->keys == NULL ? (uint64_t)bytes : 0);
+        ru_wire_put_bytes(o, q->of->vec + first, w->keys == NULL ? bytes : 0);
+    }
+    if (w->keys != NULL) {
+        q->piece[q->far++] =
+            (piece){.of = q, .key = key, .data = puts ? q->of->vec + first : NULL, .n = bytes};
+        q->n_got += puts ? 0 : bytes;
+    }
+}
+
+static void far(asking *q);
+
 static void ask(waits *x, asked what, uint32_t block)
 {
     const ru_func_worker *w = x->w;
     bool one = what == PUT_SUM || what == GET_STATE, puts = what == PUT_PIECES || what == PUT_SUM;
     uint32_t n = one ? 1 : w->now->workers - 1;
     int64_t bytes = 4 + n * (int64_t)(RU_SHARD_KEY_BYTES + 8);
-    bytes += puts ? w->shards.block * (int64_t)sizeof(float) : 0;
+    bytes += puts && w->keys == NULL ? w->shards.block * (int64_t)sizeof(float) : 0;
     asking *q = malloc(sizeof *q + (size_t)bytes);
-    if (q == NULL) {
+    piece *pieces = w->keys != NULL ? malloc(n * sizeof *pieces) : NULL;
+    if (q == NULL || (w->keys != NULL && pieces == NULL)) {
+        free(q);
+        free(pieces);
         fail(x, RU_E_MEM, "no memory for gradients on their way");
         return;
     }
     *q = (asking){.next = x->open, .at = &x->open, .of = x, .what = what, .block = block};
+    q->piece = pieces;
     if (q->next != NULL) {
         q->next->at = &q->next;
     }
@@ -157,21 +202,17 @@ static void ask(waits *x, asked what, uint32_t block)
     ru_wire_out o = ru_wire_out_into(q->body, bytes);
     ru_wire_put_u32(&o, n);
     for (uint32_t k = 0; k < w->now->workers; k++) {
-        if (one ? k > 0 : k == w->now->rank) {
-            continue;
-        }
-        const ru_shard_key key = key_of(x, what, block, k);
-        ru_shard_key_put(&o, &key);
-        if (puts) {
-            int64_t first, count;
-            ru_shards_range(&w->shards, block, key.shard, &first, &count);
-            ru_wire_put_u64(&o, (uint64_t)count * sizeof(float));
-            ru_wire_put_bytes(&o, x->vec + first, count * (int64_t)sizeof(float));
+        if (one ? k == 0 : k != w->now->rank) {
+            put_key(q, k, puts, &o);
         }
     }
     RU_CHECK(!o.bad);
     q->n = ru_wire_size(&o);
-    post(q);
+    if (puts && w->keys != NULL) {
+        far(q);
+    } else {
+        post(q);
+    }
 }
 
 /* -- a block --------------------------------------------------------------------------------------
@@ -251,10 +292,30 @@ static void took(waits *x, const asking *q)
     }
 }
 
+/* All bytes of a request are here. */
+static void got(asking *q, const char *text, int64_t n)
+{
+    waits *x = q->of;
+    bool fits = true;
+    if (q->what == GET_PIECES) {
+        fits = take_pieces(x, q->block, text, n);
+    } else if (q->what == GET_SUMS) {
+        fits = take_sums(x, q->block, text, n);
+    } else if (q->what == GET_STATE) {
+        fits = take_state(x, text, n);
+    }
+    if (!fits) {
+        fail(x, RU_E_PEER, "the store gives another number of bytes than was put there");
+    }
+    took(x, q);
+    asking_free(q);
+}
+
 static void on_answer(void *self, const ru_post_answer *a)
 {
     asking *q = self;
     waits *x = q->of;
+    bool gets = q->what != PUT_PIECES && q->what != PUT_SUM;
     int64_t last;
     char text[400];
     if (a->status == 0 && ++q->tries < TRIES && x->st == RU_OK) { /* puts count once */
@@ -264,27 +325,75 @@ static void on_answer(void *self, const ru_post_answer *a)
     if (a->note[0] != '\0' && ru_str_i64(ru_str_c(a->note), &last)) {
         x->last = last > x->last ? last : x->last;
     }
-    bool fits = true;
-    if (a->status == RU_SHARD_FENCED) {
+    if (a->status == 200 && gets && x->w->keys != NULL) {
+        far(q);
+    } else if (a->status == 200) {
+        got(q, a->text, a->n);
+    } else if (a->status == RU_SHARD_FENCED) {
         fail(x, RU_E_CANCELLED, "the epoch is over");
-    } else if (a->status != 200) {
+    } else {
         ru_text t = ru_text_into(text, sizeof text);
         ru_text_putf(&t, "the store at %s: %.*s (status %ld)", x->w->now->store,
                      a->status != 0 && a->n < 200 ? (int)a->n : 200,
                      a->status != 0 ? a->text : a->why, a->status);
         fail(x, a->status == 401 || a->status == 403 ? RU_E_PERM : RU_E_PEER, text);
-    } else if (q->what == GET_PIECES) {
-        fits = take_pieces(x, q->block, a->text, a->n);
-    } else if (q->what == GET_SUMS) {
-        fits = take_sums(x, q->block, a->text, a->n);
-    } else if (q->what == GET_STATE) {
-        fits = take_state(x, a->text, a->n);
     }
-    if (!fits) {
-        fail(x, RU_E_PEER, "the store gives another number of bytes than was put there");
+}
+
+/* -- bytes elsewhere ------------------------------------------------------------------------------
+ */
+
+static void on_far(void *self, ru_status st, const char *why, const void *data, int64_t n)
+{
+    piece *p = self;
+    asking *q = p->of;
+    bool gets = q->what != PUT_PIECES && q->what != PUT_SUM;
+    if (st != RU_OK) { /* a key that is gone is there in the next epoch */
+        fail(q->of, st == RU_E_MISSING ? RU_E_PEER : st, why);
+    } else if (gets && n != p->n) {
+        fail(q->of, RU_E_PEER, "the store gives another number of bytes than was put there");
+    } else if (gets) {
+        memcpy(p->data, data, (size_t)n);
     }
-    took(x, q);
-    asking_free(q);
+    if (--q->far > 0 || q->of->st != RU_OK) {
+        return;
+    }
+    if (gets) {
+        got(q, (const char *)q->got, q->n_got);
+    } else {
+        post(q);
+    }
+}
+
+/* Puts the bytes of all keys there, or gets them. */
+static void far(asking *q)
+{
+    ru_err err = {0};
+    bool gets = q->what != PUT_PIECES && q->what != PUT_SUM;
+    uint32_t n = q->far;
+    int64_t at = 0;
+    q->got = gets ? malloc((size_t)q->n_got + 1) : NULL;
+    if (gets && q->got == NULL) {
+        fail(q->of, RU_E_MEM, "no memory for gradients on their way");
+        return;
+    }
+    for (uint32_t k = 0; k < n && q->of->st == RU_OK; k++) {
+        piece *p = &q->piece[k];
+        char name[RU_SHARD_NAME_BYTES];
+        ru_shard_name(&p->key, name);
+        p->data = gets ? q->got + at : p->data;
+        at += p->n;
+        const ru_keys_ask a = {.what = gets ? RU_KEYS_GET : RU_KEYS_PUT,
+                               .key = name,
+                               .data = p->data,
+                               .n = p->n,
+                               .done = on_far,
+                               .self = p};
+        ru_status st = ru_keys_send(q->of->w->keys, &a, &err);
+        if (st != RU_OK) {
+            fail(q->of, st, err.text);
+        }
+    }
 }
 
 static ru_status wait_all(waits *x, ru_err *err)
@@ -296,7 +405,9 @@ static ru_status wait_all(waits *x, ru_err *err)
     }
     if (x->st != RU_OK) { /* the call ends: nobody waits for the rest */
         ru_posts_close(w->posts);
+        ru_keys_close(w->keys);
         w->posts = NULL;
+        w->keys = NULL;
     }
     while (x->open != NULL) {
         asking_free(x->open);
@@ -412,9 +523,12 @@ ru_status ru_func_worker_answer(void *self, const uint8_t *body, int64_t body_by
         return RU_FAIL(err, RU_E_DATA, "%u workers for %lld samples", o.workers, (long long)batch);
     }
     RU_TRY(ru_posts_open(w->loop, NULL, arena, &w->posts, err));
-    ru_status st = train(w, &o, batch, arena, err);
+    ru_status st = o.keys[0] != '\0' ? ru_keys_open(w->loop, o.keys, arena, &w->keys, err) : RU_OK;
+    st = st == RU_OK ? train(w, &o, batch, arena, err) : st;
     ru_posts_close(w->posts);
+    ru_keys_close(w->keys);
     w->posts = NULL;
+    w->keys = NULL;
     const char *why = st == RU_E_CANCELLED ? "fenced" : w->was_last ? "last" : "end";
     RU_TRY(st == RU_E_CANCELLED ? RU_OK : st);
     ru_json j = ru_json_into(out);

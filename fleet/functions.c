@@ -61,7 +61,7 @@ static void set_window(rui_functions *a)
 
 static void summed(rui_functions *a, int64_t at)
 {
-    a->parts = 0;
+    a->parts[at % RUI_FUNCTIONS_AHEAD] = 0;
     a->done = at + 1;
     rui_functions_took(a, ru_clock_now());
     ru_mutex_lock(&a->lock);
@@ -72,23 +72,33 @@ static void summed(rui_functions *a, int64_t at)
     set_window(a);
 }
 
+void rui_functions_part(rui_functions *a, int64_t at)
+{
+    uint32_t all = a->shards.blocks * a->shards.workers;
+    a->parts[at % RUI_FUNCTIONS_AHEAD]++;
+    while (a->parts[a->done % RUI_FUNCTIONS_AHEAD] == all) {
+        summed(a, a->done);
+    }
+}
+
 static void on_put(void *self, const ru_shard_key *k, const void *data, int64_t size_bytes)
 {
     rui_functions *a = self;
-    int64_t first, n;
-    if (k->kind != RU_SHARD_SUM || k->epoch != a->epoch || k->step != a->done) {
+    int64_t first, n, ahead = k->step - a->done;
+    if (k->kind != RU_SHARD_SUM || k->epoch != a->epoch || ahead < 0 ||
+        ahead >= RUI_FUNCTIONS_AHEAD) {
         return;
     }
     if (k->block >= a->shards.blocks || k->shard >= a->shards.workers || k->rank != 0) {
         return;
     }
     ru_shards_range(&a->shards, k->block, k->shard, &first, &n);
-    if (size_bytes != n * (int64_t)sizeof(float)) {
-        return;
-    }
-    memcpy(a->sums[k->step % RUI_FUNCTIONS_AHEAD] + first, data, (size_t)size_bytes);
-    if (++a->parts == a->shards.blocks * a->shards.workers) {
-        summed(a, k->step);
+    float *into = a->sums[k->step % RUI_FUNCTIONS_AHEAD] + first;
+    if (a->keys != NULL) {
+        rui_functions_fetch(a, k, into, n);
+    } else if (size_bytes == n * (int64_t)sizeof(float)) {
+        memcpy(into, data, (size_t)size_bytes);
+        rui_functions_part(a, k->step);
     }
 }
 
@@ -106,7 +116,7 @@ static void on_epoch(rui_functions *a, uint32_t epoch)
     a->shards = ru_shards_of(a->run.count, a->choice.workers);
     a->epoch_at = ru_clock_now();
     a->summed_at = (ru_time){0};
-    a->parts = 0;
+    memset(a->parts, 0, sizeof a->parts);
     ru_store_epoch(a->store, epoch);
     set_window(a);
 }
@@ -202,6 +212,15 @@ void rui_functions_answered(rui_functions *a)
     }
 }
 
+void rui_functions_put_state(rui_functions *a, const ru_shard_key *k, const void *data,
+                             int64_t size_bytes)
+{
+    ru_err err = {0};
+    if (ru_store_put(a->store, k, data, size_bytes, &err) != RU_OK) {
+        rui_functions_fail(a, RU_E_MEM, err.text);
+    }
+}
+
 static void on_wake(void *self, ru_time now)
 {
     rui_functions *a = self;
@@ -222,11 +241,12 @@ static void on_wake(void *self, ru_time now)
         return;
     }
     if (put && a->epoch != 0) {
-        ru_err err = {0};
         const ru_shard_key k = {
             .job = a->job, .epoch = a->epoch, .kind = RU_SHARD_STATE, .step = at};
-        if (ru_store_put(a->store, &k, a->state, a->run.state_bytes, &err) != RU_OK) {
-            rui_functions_fail(a, RU_E_MEM, err.text);
+        if (a->keys != NULL) {
+            rui_functions_far_state(a, &k);
+        } else {
+            rui_functions_put_state(a, &k, a->state, a->run.state_bytes);
         }
     }
     set_window(a);
@@ -250,6 +270,9 @@ static void thread_main(void *self)
     ru_status st = ru_loop_run(a->loop, &err);
     if (st != RU_OK) {
         rui_functions_fail(a, st, err.text);
+    }
+    if (a->keys != NULL) {
+        rui_functions_keys_close(a);
     }
 }
 
@@ -283,7 +306,9 @@ static ru_status open_store(rui_functions *a, ru_err *err)
                                  .job = a->job,
                                  .workers_max = a->opt->scale.workers_max,
                                  .put = on_put,
+                                 .drop = a->opt->keys != NULL ? rui_functions_dropped : NULL,
                                  .self = a};
+    RU_TRY(a->opt->keys != NULL ? rui_functions_keys_open(a, err) : RU_OK);
     RU_TRY(ru_store_open(&so, &a->loop_arena, &a->store, err));
     a->reach = ru_arena_printf(&a->loop_arena, "http://%s",
                                a->opt->reach != NULL ? a->opt->reach : ru_store_address(a->store));
@@ -335,6 +360,7 @@ static ru_status begin(void *self, const ru_summed_start *start, ru_err *err)
 /* Main thread: `step` steps are updated. */
 static ru_status next(void *self, int64_t at, ru_summed_next *out, ru_err *err)
 {
+    (void)err;
     rui_functions *a = self;
     bool wrote = out->state != NULL;
     *out = (ru_summed_next){0};
@@ -353,8 +379,9 @@ static ru_status next(void *self, int64_t at, ru_summed_next *out, ru_err *err)
     out->ended = s->ended;
     if (s->ended != NULL) {
         st = RU_OK;
-    } else if (st != RU_OK && err != NULL) {
-        *err = s->why;
+    } else if (st != RU_OK) { /* ru_functions_train tells why, behind the checkpoint */
+        out->ended = "stopped";
+        st = RU_OK;
     } else if (s->wanted == at && !s->written) {
         out->state = a->state;
     } else {
@@ -381,6 +408,7 @@ static void close_all(rui_functions *a)
 {
     ru_function_host_close(a->host);
     ru_store_close(a->store);
+    ru_keys_close(a->keys);
     ru_loop_close(a->loop);
     for (uint32_t k = 0; k < RUI_FUNCTIONS_AHEAD; k++) {
         free(a->sums[k]);
@@ -405,5 +433,9 @@ ru_status ru_functions_train(const ru_functions_train_options *opt, ru_arena *ar
     ru_cond_init(&a->changed);
     ru_status st = ru_train_summed(opt->train, opt->scale.workers_max, &ops, a, arena, out, err);
     close_all(a);
+    if (st == RU_OK && a->slot.ended == NULL && a->slot.why.status != RU_OK) {
+        st = RU_FAIL(err, a->slot.why.status, "%s; the checkpoint of %s is saved for --resume",
+                     a->slot.why.text, out->out);
+    }
     return st;
 }

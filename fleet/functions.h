@@ -10,6 +10,8 @@
  * A step counts when all sums of it are in the store; then the main thread makes its update, and
  * workers make theirs. Workers are at most three steps ahead of the main thread.
  *
+ * A run that fails saves a checkpoint of the steps that are done.
+ *
  * Thread: main. */
 #ifndef RU_FLEET_FUNCTIONS_H
 #define RU_FLEET_FUNCTIONS_H
@@ -25,6 +27,7 @@ typedef struct ru_functions_train_options {
     const char *url, *name;      /* of an endpoint; NULL: instances here */
     bool sign;
     const char *listen; /* of the store, as ru_http_options */
+    const char *keys;   /* redis:// or s3://: gradients cross there (web/keys.h); NULL: own store */
     const char *reach;  /* HOST:PORT under which functions reach it; NULL: where it listens */
 } ru_functions_train_options;
 

@@ -74,6 +74,9 @@ static void on_done(void *self, const ru_function_outcome *o)
         ru_log(RU_LOG_WARN, "functions", "lost", "epoch %u, %s", c->call.epoch, ans.why);
     }
     ru_arena_fini(&scratch);
+    if (rui_functions_holds(c->a, &ans)) {
+        return;
+    }
     rui_functions_say(c->a, RU_FUNC_ANSWER, 0, &ans, sizeof ans);
     rui_functions_answered(c->a);
 }
@@ -91,6 +94,7 @@ void rui_functions_call(rui_functions *a, const ru_func_call *call)
     ru_json_open(&j, NULL, '{');
     ru_json_str(&j, "store", a->reach);
     ru_json_str(&j, "token", a->token);
+    ru_json_str(&j, "keys", a->opt->keys != NULL ? a->opt->keys : "");
     ru_json_str(&j, "job", text);
     ru_json_i64(&j, "epoch", call->epoch);
     ru_json_i64(&j, "rank", call->rank);

@@ -11,6 +11,7 @@
 #include "fleet/store.h"
 #include "function/host.h"
 #include "train/driver/summed.h"
+#include "web/keys.h"
 
 enum { RUI_FUNCTIONS_AHEAD = 3, RUI_FUNCTIONS_TOKEN = 16 };
 
@@ -46,8 +47,11 @@ typedef struct rui_functions {
     char token[2 * RUI_FUNCTIONS_TOKEN + 1];
     const char *reach;
     uint32_t epoch;
-    int64_t done;   /* steps summed */
-    uint32_t parts; /* sums that are there of the step behind these */
+    int64_t done;                        /* steps summed */
+    uint32_t parts[RUI_FUNCTIONS_AHEAD]; /* sums that are there of the steps behind these */
+    ru_keys *keys;                       /* bytes elsewhere; NULL: none */
+    uint32_t fetching;                   /* sums on their way from there */
+    struct rui_functions_held *held;     /* answers that wait for them */
     bool ending;
     bool busy, memory;                  /* memory: a worker had too little */
     ru_func_choice choice;              /* in force; workers 0: none yet */
@@ -68,6 +72,21 @@ void rui_functions_answered(rui_functions *a);
 void rui_functions_fail(rui_functions *a, ru_status st, const char *text);
 /* The run ends after the step that is done, with a checkpoint. */
 void rui_functions_stop(rui_functions *a);
+/* Loop thread: a sum of the current epoch is in its place. */
+void rui_functions_part(rui_functions *a, int64_t step);
+/* The state is in the store. */
+void rui_functions_put_state(rui_functions *a, const ru_shard_key *k, const void *data,
+                             int64_t size_bytes);
+/* functions_keys.c. Loop thread: bytes elsewhere. The store answers; blocks. */
+RU_MUST_USE ru_status rui_functions_keys_open(rui_functions *a, ru_err *err);
+/* What the run has put there is removed, as far as it answers; blocks. */
+void rui_functions_keys_close(rui_functions *a);
+void rui_functions_dropped(void *self, const ru_shard_key *k);
+/* Get `n` floats of a key into `into`, or put the state, without waiting. */
+void rui_functions_fetch(rui_functions *a, const ru_shard_key *k, float *into, int64_t n);
+void rui_functions_far_state(rui_functions *a, const ru_shard_key *k);
+/* Is this answer kept until the sums before it are here? Then it comes as ANSWER later. */
+bool rui_functions_holds(rui_functions *a, const ru_func_answer *ans);
 /* functions_call.c. Loop thread: call a worker; its ANSWER follows. */
 void rui_functions_call(rui_functions *a, const ru_func_call *call);
 /* functions_scale.c. Loop thread: what was chosen has run; choose what comes next. */

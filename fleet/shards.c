@@ -1,5 +1,8 @@
 #include "fleet/shards.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 /* Blocks large enough that a request costs little beside them, and enough of them that sending and
  * taking in overlap. */
 enum { BLOCK_MIN = 64 << 10, BLOCK_MAX = 1 << 20, BLOCKS = 8 };
@@ -26,6 +29,12 @@ ru_shard_key ru_shard_key_get(ru_wire_in *w)
     k.shard = ru_wire_u32(w);
     k.rank = ru_wire_u32(w);
     return k;
+}
+
+void ru_shard_name(const ru_shard_key *k, char into[RU_SHARD_NAME_BYTES])
+{
+    (void)snprintf(into, RU_SHARD_NAME_BYTES, "rubato-%016" PRIx64 "/%u/%" PRId64 "/%u-%u-%u-%u",
+                   k->job, k->epoch, k->step, k->kind, k->block, k->shard, k->rank);
 }
 
 ru_shards ru_shards_of(int64_t count, uint32_t workers)

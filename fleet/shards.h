@@ -10,6 +10,10 @@
  * A message is a number of keys, then these, with their bytes behind each (put) or alone (get); the
  * answer to a get holds the bytes of all, one behind the other. Numbers are little-endian.
  *
+ * Bytes may stand in a store elsewhere (web/keys.h) instead: a worker puts them there first, then
+ * the key without bytes here, and takes them from there once their keys are here. So epochs, order
+ * and waiting are the same, and what is late there is nobody's.
+ *
  * Thread: any, no shared state. */
 #ifndef RU_FLEET_SHARDS_H
 #define RU_FLEET_SHARDS_H
@@ -34,6 +38,10 @@ typedef struct ru_shard_key {
 
 void ru_shard_key_put(ru_wire_out *w, const ru_shard_key *k);
 ru_shard_key ru_shard_key_get(ru_wire_in *w);
+
+/* Where its bytes stand in a store elsewhere. */
+enum { RU_SHARD_NAME_BYTES = 128 };
+void ru_shard_name(const ru_shard_key *k, char into[RU_SHARD_NAME_BYTES]);
 
 typedef struct ru_shards {
     int64_t count;    /* floats of the vector */

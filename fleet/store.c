@@ -73,6 +73,9 @@ static void drop_below(ru_store *s, int64_t step, bool all)
         entry *e = (entry *)(uintptr_t)m->value;
         if (all || (e->key.step < step && e->key.kind != RU_SHARD_STATE)) {
             (void)ru_map_remove(&s->map, ru_str_n(m->key, m->key_bytes));
+            if (s->opt.drop != NULL) {
+                s->opt.drop(s->opt.self, &e->key);
+            }
             entry_put(e);
         }
     }

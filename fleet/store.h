@@ -24,6 +24,7 @@ typedef struct ru_store_options {
     uint32_t workers_max;
     /* A key was put for the first time; the bytes are view. May fence and put. */
     void (*put)(void *self, const ru_shard_key *key, const void *data, int64_t size_bytes);
+    void (*drop)(void *self, const ru_shard_key *key); /* it is dropped; may be NULL */
     void *self;
 } ru_store_options;
 

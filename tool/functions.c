@@ -2,10 +2,27 @@
 
 #include <string.h>
 
+#include "env/link/link_tcp.h"
 #include "env/process/process.h"
 #include "env/process/self.h"
 #include "fleet/functions.h"
 #include "fleet/shards.h"
+
+/* own, redis://HOST:PORT or s3://BUCKET/PREFIX */
+static ru_status check_store(const char *at, ru_err *err)
+{
+    bool redis = strncmp(at, "redis://", 8) == 0;
+    if (redis && strchr(at, '@') != NULL) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--store redis://...@...: others see options; put the password into the "
+                       "environment as REDISCLI_AUTH");
+    }
+    return strcmp(at, "own") == 0 || (strncmp(at, "s3://", 5) == 0 && at[5] != '\0') ||
+                   (redis && at[8] != ':' && ru_link_tcp_address_ok(at + 8))
+               ? RU_OK
+               : RU_FAIL(err, RU_E_USAGE,
+                         "--store %s: expected own, redis://HOST:PORT or s3://BUCKET/PREFIX", at);
+}
 
 ru_status rui_check_functions(ru_cmd_in *in, ru_err *err)
 {
@@ -47,9 +64,7 @@ ru_status rui_check_functions(ru_cmd_in *in, ru_err *err)
     if (ru_cmd_given(in, "deadline") && ru_cmd_i64(in, "deadline") == 0) {
         return RU_FAIL(err, RU_E_USAGE, "--deadline 0s: expected a time, as in --deadline 2h");
     }
-    if (strcmp(ru_cmd_text(in, "store"), "own") != 0) {
-        return RU_FAIL(err, RU_E_USAGE, "--store %s: expected own", ru_cmd_text(in, "store"));
-    }
+    RU_TRY(check_store(ru_cmd_text(in, "store"), err));
     return RU_OK;
 }
 
@@ -150,6 +165,7 @@ ru_status rui_train_functions(ru_cmd_in *in, const ru_train_options *to, const r
         .sign = ru_cmd_flag(in, "sign"),
         .listen = ru_cmd_text(in, "store-listen"),
         .reach = ru_cmd_text(in, "store-reach"),
+        .keys = strcmp(ru_cmd_text(in, "store"), "own") != 0 ? ru_cmd_text(in, "store") : NULL,
     };
     RU_TRY(check_reach(in, at, err));
     RU_TRY(read_scale(in, plan->workers_min, plan->workers_max, &o.scale, err));

@@ -32,9 +32,9 @@
                "with --functions: time limit of a call; its workers hand over at a step before "   \
                "it. 0: none",                                                                      \
                .def = "900s"),                                                                     \
-        RU_OPT(TEXT, "store", "own",                                                               \
-               "with --functions: where gradients cross; own is memory of this process, at "       \
-               "--store-listen",                                                                   \
+        RU_OPT(TEXT, "store", "STORE",                                                             \
+               "with --functions: where gradients cross: own is memory of this process, at "       \
+               "--store-listen; else redis://HOST:PORT or s3://BUCKET/PREFIX",                     \
                .def = "own"),                                                                      \
         RU_OPT(TEXT, "store-listen", "ADDR",                                                       \
                "with --functions: where the own store listens: PORT (this machine only), :PORT "   \
