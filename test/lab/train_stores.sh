@@ -1,0 +1,119 @@
+#!/bin/bash
+# Training on functions whose gradients cross in a store elsewhere: train_stores.sh PATH_OF_RUBATO
+#
+#   1. S3 (signatures are checked) that is busy and cuts puts: the model has the bits of the own store's; no
+#      key is left there; another secret is refused with a sentence.
+#   2. Redis with a password, where redis-server is installed: the same; killed with -9 and started anew while
+#      it is used, it costs steps that are done again; full, it ends the run with a sentence and a checkpoint.
+# No log has a secret.
+set -euo pipefail
+rubato=$(realpath "$1")
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-train-stores-XXXXXX")
+run=
+server=
+s3=
+cleanup() {
+    kill -9 $run $server $s3 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work"
+command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
+export XDG_CACHE_HOME="$work/cache"
+failed=0
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+cat >job.yaml <<JOB
+name: functions
+model: {zoo: mlp, hidden: [24]}
+data: {format: synthetic, generator: digits, count: 1000, test_count: 200}
+train: {batch: 50, steps: 40, epochs: 0, eval_every: 250, optimizer: {adam: {lr: 0.003}}, threads: 1}
+checkpoint: {every: 0s}
+JOB
+train() { # OUT [OPTION...]
+    local out=$1
+    shift
+    "$rubato" train job.yaml --functions local -w 2 --memory 1000 --out "$out" "$@" >"$out.log" 2>&1
+}
+same() { # OUT OTHER: to the bit
+    python3 "$here/same_model.py" "$1" "$2" 0 || fail "$1 is another model than $2"
+}
+train own || fail "the own store: $(tail -5 own.log)"
+
+# 1. S3
+export AWS_ACCESS_KEY_ID=someone AWS_SECRET_ACCESS_KEY=something
+python3 "$here/s3_store.py" busy=29 cut=31 >s3.port &
+s3=$!
+for _ in $(seq 1 3000); do
+    [[ -s s3.port ]] && break
+    sleep 0.01
+done
+export AWS_ENDPOINT_URL=http://127.0.0.1:$(head -1 s3.port)
+train far --store s3://bucket/runs || fail "S3: $(tail -5 far.log)"
+same far own
+python3 - "$AWS_ENDPOINT_URL" >keys.txt <<'PY' || fail "the store does not answer"
+import sys, urllib.request
+print(urllib.request.urlopen(sys.argv[1] + "/_log").read().decode())
+print("left:", urllib.request.urlopen(sys.argv[1] + "/_keys").read().decode().replace("\n", " "))
+PY
+grep -q '^PUT /bucket/runs/rubato-[0-9a-f]*/1/0/' keys.txt || fail "nothing crossed there"
+grep -q '^left: $' keys.txt || fail "keys are left: $(grep left keys.txt)"
+AWS_SECRET_ACCESS_KEY=another train bad --store s3://bucket/runs && fail "another secret is taken"
+grep -q 's3://bucket/runs: the server refuses access (status 403' bad.log || fail "no word of it: $(cat bad.log)"
+kill $s3
+s3=
+
+# 2. Redis
+if ! command -v redis-server >/dev/null; then
+    echo "the part of Redis is skipped: there is no redis-server"
+    exit $failed
+fi
+export REDISCLI_AUTH=verysecret
+port=$(python3 -c 'import random; print(random.randrange(20000, 30000))')
+redis() { # [OPTION...]
+    redis-server - "$@" >redis.log 2>&1 <<CONF &
+port $port
+bind 127.0.0.1
+requirepass verysecret
+save ""
+CONF
+    server=$!
+    for _ in $(seq 1 3000); do
+        redis-cli -p "$port" ping 2>/dev/null | grep -q PONG && return
+        sleep 0.01
+    done
+    fail "redis-server does not start: $(cat redis.log)"
+}
+redis
+train red --store redis://127.0.0.1:$port || fail "Redis: $(tail -5 red.log)"
+same red own
+[[ $(redis-cli -p "$port" dbsize) == 0 ]] || fail "keys are left in Redis"
+REDISCLI_AUTH=wrong train bad2 --store redis://127.0.0.1:$port && fail "another password is taken"
+grep -q 'refuses access: NOAUTH' bad2.log || fail "no word of it: $(cat bad2.log)"
+
+"$rubato" train job.yaml --set train.steps=1500 --out one2 >one2.log 2>&1 || fail "one process: $(tail -5 one2.log)"
+train hurt --set train.steps=1500 --store redis://127.0.0.1:$port &
+run=$!
+for _ in $(seq 1 3000); do
+    [[ $(grep -c '"step":' hurt/metrics.jsonl 2>/dev/null || true) -ge 3 ]] && break
+    sleep 0.01
+done
+kill -9 $server
+wait $server 2>/dev/null || true
+redis
+wait $run || fail "after a restart: $(tail -5 hurt.log)"
+run=
+python3 "$here/same_model.py" hurt one2 1e-5 || fail "another model after a restart"
+
+redis-cli -p "$port" config set maxmemory 1 >/dev/null
+redis-cli -p "$port" config set maxmemory-policy noeviction >/dev/null
+train full --store redis://127.0.0.1:$port && fail "a full store is no error"
+grep -q "redis://127.0.0.1:$port answers: OOM" full.log || fail "no word of a full store: $(cat full.log)"
+! grep -l -e verysecret -e something ./*.log || fail "a log has a secret"
+kill $server
+wait $server 2>/dev/null || true
+server=
+exit $failed
