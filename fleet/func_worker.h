@@ -2,9 +2,10 @@
  * a rank; the worker computes its share of each step, exchanges gradients through the store
  * (fleet/shards.h), and answers when no step follows. What it has opened stays for the next call.
  *
- *   in    {"store": "http://HOST:PORT", "token", "keys": redis:// or s3://, "job": hex, "epoch",
- * "rank", "workers", "first", "end", "steps", "left_s", "facts": text of state.json} out   {"step":
- * steps done, "why": "end" | "last" | "fenced"}
+ *   in    {"store": "http://HOST:PORT", "token", "keys": redis:// or s3:// or empty,
+ *          "job": hex, "epoch", "rank", "workers", "first", "end", "steps", "left_s",
+ *          "facts": text of state.json}
+ *   out   {"step": steps done, "why": "end" | "last" | "fenced"}
  *
  * Thread: loop only; a call blocks it. */
 #ifndef RU_FLEET_FUNC_WORKER_H

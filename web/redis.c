@@ -156,13 +156,16 @@ static bool take(ru_redis *r, int64_t *missing)
 {
     *missing = 0;
     while (r->first != NULL && r->in.at < r->in.n) {
-        char kind;
+        char kind = (char)r->in.p[r->in.at];
         int64_t n, at = r->in.at, from = ru_redis_head_of(r->in.p, r->in.n, at, &kind, &n), to;
+        if (strchr("+-:$", kind) == NULL || kind == '\0') {
+            return false;
+        }
         if (from == 0) {
             return r->in.n - at < IN_BYTES;
         }
         bool data = kind == '$' && n >= 0;
-        if (strchr("+-:$", kind) == NULL || kind == '\0' || n >= reply_max) {
+        if (n >= reply_max) {
             return false;
         }
         to = data ? from + n + 2 : from;

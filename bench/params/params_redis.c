@@ -23,6 +23,7 @@
 #include "env/clock.h"
 #include "env/link/link_tcp.h"
 #include "env/process/process.h"
+#include "web/redis.h"
 
 enum { IN_BYTES = 1 << 20, START_MS = 5000, LOOK_MS = 10, SHA_BYTES = 40 };
 
@@ -131,15 +132,8 @@ static void put(client *c, const void *bytes, int64_t n)
 
 static void put_head(client *c, char kind, int64_t n)
 {
-    char text[32], *at = text + sizeof text;
-    *--at = '\n';
-    *--at = '\r';
-    do {
-        *--at = (char)('0' + n % 10);
-        n /= 10;
-    } while (n > 0);
-    *--at = kind;
-    put(c, at, text + sizeof text - at);
+    char head[RU_REDIS_HEAD_BYTES];
+    put(c, head, ru_redis_head(kind, n, head));
 }
 
 static void put_word(client *c, const void *bytes, int64_t n)
@@ -283,21 +277,9 @@ static void advance(client *c, uint32_t k)
 /* -- replies -------------------------------------------------------------------------------------
  */
 
-/* The number after the kind of a reply, and where the next byte stands; 0: not whole yet. */
 static int64_t head_of(const client *c, int64_t at, char *kind, int64_t *n)
 {
-    bool minus = false;
-    int64_t v = 0, i = at + 1;
-    for (; i < c->in_n && c->in[i] != '\r'; i++) {
-        minus = minus || c->in[i] == '-';
-        v = c->in[i] >= '0' && c->in[i] <= '9' ? v * 10 + (c->in[i] - '0') : v;
-    }
-    if (i + 1 >= c->in_n) {
-        return 0;
-    }
-    *kind = (char)c->in[at];
-    *n = minus ? -v : v;
-    return i + 2;
+    return ru_redis_head_of(c->in, c->in_n, at, kind, n);
 }
 
 /* One string, number or status. *n: bytes of the string. 0: not whole yet. */

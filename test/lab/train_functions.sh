@@ -12,28 +12,15 @@
 set -euo pipefail
 rubato=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)
-work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-train-functions-XXXXXX")
+. "$here/functions.sh"
 run=
 endpoint=
 cleanup() {
     kill -9 $run $endpoint 2>/dev/null || true
-    rm -rf "$work"
+    rm -rf "${work:-}"
 }
 trap cleanup EXIT
-cd "$work"
-export XDG_CACHE_HOME="$work/cache"
-failed=0
-fail() {
-    echo "FAIL: $*" >&2
-    failed=1
-}
-cat >job.yaml <<JOB
-name: functions
-model: {zoo: mlp, hidden: [24]}
-data: {format: synthetic, generator: digits, count: 1000, test_count: 200}
-train: {batch: 50, steps: 800, epochs: 0, eval_every: 250, optimizer: {adam: {lr: 0.003}}, threads: 1}
-checkpoint: {every: 0s}
-JOB
+functions_job train-functions 800
 start() { # OUT [OPTION...]: in the background
     local out=$1
     shift
@@ -46,14 +33,6 @@ ends() { # OUT
 }
 instances() {
     pgrep -P "$run" -f 'function --train' || true
-}
-reaches() { # OUT STEP
-    for _ in $(seq 1 3000); do
-        [[ $(grep -c '"step":' "$1/metrics.jsonl" 2>/dev/null || true) -ge $2 ]] && return
-        kill -0 "$run" 2>/dev/null || break
-        sleep 0.01
-    done
-    fail "$1 does not get to step $2: $(tail -5 "$1.log")"
 }
 gone() { # PID...: have they ended?
     for _ in $(seq 1 500); do

@@ -9,30 +9,17 @@
 set -euo pipefail
 rubato=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)
-work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-train-stores-XXXXXX")
+. "$here/functions.sh"
 run=
 server=
 s3=
 cleanup() {
     kill -9 $run $server $s3 2>/dev/null || true
-    rm -rf "$work"
+    rm -rf "${work:-}"
 }
 trap cleanup EXIT
-cd "$work"
 command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
-export XDG_CACHE_HOME="$work/cache"
-failed=0
-fail() {
-    echo "FAIL: $*" >&2
-    failed=1
-}
-cat >job.yaml <<JOB
-name: functions
-model: {zoo: mlp, hidden: [24]}
-data: {format: synthetic, generator: digits, count: 1000, test_count: 200}
-train: {batch: 50, steps: 40, epochs: 0, eval_every: 250, optimizer: {adam: {lr: 0.003}}, threads: 1}
-checkpoint: {every: 0s}
-JOB
+functions_job train-stores 40
 train() { # OUT [OPTION...]
     local out=$1
     shift
@@ -72,9 +59,9 @@ if ! command -v redis-server >/dev/null; then
     exit $failed
 fi
 export REDISCLI_AUTH=verysecret
-port=$(python3 -c 'import random; print(random.randrange(20000, 30000))')
-redis() { # [OPTION...]
-    redis-server - "$@" >redis.log 2>&1 <<CONF &
+redis() { # PORT: does it listen there?
+    port=$1
+    redis-server - >redis.log 2>&1 <<CONF &
 port $port
 bind 127.0.0.1
 requirepass verysecret
@@ -82,12 +69,16 @@ save ""
 CONF
     server=$!
     for _ in $(seq 1 3000); do
-        redis-cli -p "$port" ping 2>/dev/null | grep -q PONG && return
+        kill -0 $server 2>/dev/null || return 1 # another program has the port
+        [[ $(redis-cli -p "$port" ping 2>/dev/null) == PONG ]] && return
         sleep 0.01
     done
-    fail "redis-server does not start: $(cat redis.log)"
+    return 1
 }
-redis
+for _ in 1 2 3 4 5; do
+    redis $((20000 + RANDOM % 10000)) && break
+done
+kill -0 $server 2>/dev/null || { echo "redis-server does not start: $(cat redis.log)" >&2; exit 1; }
 train red --store redis://127.0.0.1:$port || fail "Redis: $(tail -5 red.log)"
 same red own
 [[ $(redis-cli -p "$port" dbsize) == 0 ]] || fail "keys are left in Redis"
@@ -97,13 +88,10 @@ grep -q 'refuses access: NOAUTH' bad2.log || fail "no word of it: $(cat bad2.log
 "$rubato" train job.yaml --set train.steps=1500 --out one2 >one2.log 2>&1 || fail "one process: $(tail -5 one2.log)"
 train hurt --set train.steps=1500 --store redis://127.0.0.1:$port &
 run=$!
-for _ in $(seq 1 3000); do
-    [[ $(grep -c '"step":' hurt/metrics.jsonl 2>/dev/null || true) -ge 3 ]] && break
-    sleep 0.01
-done
+reaches hurt 3
 kill -9 $server
 wait $server 2>/dev/null || true
-redis
+redis "$port" || fail "redis-server does not start again: $(cat redis.log)"
 wait $run || fail "after a restart: $(tail -5 hurt.log)"
 run=
 python3 "$here/same_model.py" hurt one2 1e-5 || fail "another model after a restart"
