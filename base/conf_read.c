@@ -602,6 +602,25 @@ static uint32_t choose(const scope *s, const ru_conf_table *t, const rui_node *n
     return which;
 }
 
+/* Where the sentence of a check belongs: at the key in quotes that it begins with ("'a.b' is 3"),
+ * or the deepest part of it that was given; else at the section. */
+static const rui_node *place_of(const scope *s, const rui_node *section, const char *sentence)
+{
+    const rui_node *at = s->near;
+    ru_str rest = ru_str_c(sentence), key, part;
+    if (!ru_str_starts(rest, "'") || !ru_str_next(&rest, '\'', &part) ||
+        !ru_str_next(&rest, '\'', &key)) {
+        return at;
+    }
+    for (const rui_node *in = section; in != NULL && ru_str_next(&key, '.', &part);) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "%.*s", RU_STR_ARG(part));
+        in = rui_node_find(in, name);
+        at = in != NULL ? in : at;
+    }
+    return at;
+}
+
 /* Depth is bounded by the tables'. */
 static ru_status read_section(const scope *s, const ru_conf_table *t, const rui_node *node,
                               uint8_t *into, ru_err *err)
@@ -636,7 +655,7 @@ static ru_status read_section(const scope *s, const ru_conf_table *t, const rui_
     if (t->check != NULL && s->asked && s->c->n_found == found_before) {
         ru_err why;
         if (t->check(into, &why) != RU_OK) {
-            rui_conf_problem(s->c, s->near, true, "%s", why.text);
+            rui_conf_problem(s->c, place_of(s, node, why.text), true, "%s", why.text);
         }
     }
     return RU_OK;

@@ -68,8 +68,16 @@ static const ru_conf_field sgd_fields[] = {
      .def = "false",
      .help = "look ahead"},
 };
+static ru_status sgd_check(const void *section, ru_err *err)
+{
+    const sgd *x = section;
+    return x->nesterov && x->momentum <= 0
+               ? RU_FAIL(err, RU_E_CONFIG, "'nesterov' looks ahead by 'momentum', which is 0")
+               : RU_OK;
+}
+
 static const ru_conf_table sgd_table = {
-    .name = "sgd", .fields = sgd_fields, .n = 3, .size_bytes = sizeof(sgd)};
+    .name = "sgd", .fields = sgd_fields, .n = 3, .size_bytes = sizeof(sgd), .check = sgd_check};
 static const ru_conf_field adam_fields[] = {
     {.name = "lr", .type = RU_CONF_F64, .offset = offsetof(adam, lr), .help = "step size"},
     {.name = "betas",
@@ -82,6 +90,14 @@ static const ru_conf_field adam_fields[] = {
 };
 static const ru_conf_table adam_table = {
     .name = "adam", .fields = adam_fields, .n = 2, .size_bytes = sizeof(adam)};
+static ru_status optimizer_check(const void *section, ru_err *err)
+{
+    const optimizer *x = section;
+    bool far = x->which == 1 && x->sgd.lr > 50 && x->sgd.momentum > 0.5;
+    return far ? RU_FAIL(err, RU_E_CONFIG, "'sgd.lr' is %g with such a momentum", x->sgd.lr)
+               : RU_OK;
+}
+
 static const ru_conf_field optimizer_fields[] = {
     {.name = "sgd",
      .type = RU_CONF_SECTION,
@@ -99,6 +115,7 @@ static const ru_conf_table optimizer_table = {.name = "optimizer",
                                               .n = 2,
                                               .size_bytes = sizeof(optimizer),
                                               .one_of = "sgd|adam",
+                                              .check = optimizer_check,
                                               .which_offset = offsetof(optimizer, which)};
 
 static const ru_conf_field model_fields[] = {
@@ -305,6 +322,10 @@ static void test_every_error_has_its_place(void **state)
          "job.yaml:3:12: 'optimizer' is sdg, expected one of sgd, adam; did you mean 'sgd'?"},
         {"model: {zoo: a}\ntrain: x\noptimizer: adam\n",
          "job.yaml:3:12: key 'optimizer.adam.lr' is missing: step size"},
+        {"model: {zoo: a}\ntrain: x\noptimizer:\n  sgd:\n    lr: 1\n    nesterov: true\n",
+         "job.yaml:6:5: 'nesterov' looks ahead by 'momentum', which is 0"},
+        {"model: {zoo: a}\ntrain: x\noptimizer:\n  sgd:\n    momentum: 0.9\n    lr: 60\n",
+         "job.yaml:6:5: 'sgd.lr' is 60 with such a momentum"},
         {"model: {hidden: 5}\ntrain: x\n", "job.yaml:1:1: 'model' needs exactly one of: zoo, onnx"},
         {"model: {zoo: a}\n", "job.yaml:1:1: key 'train' is missing: training files"},
         {"model: {zoo: a}\ntrain: x\nbatch: \"12\"\n",

@@ -105,6 +105,9 @@ sed 's/batch: 24/batch: 24, servers: 2/' net.yaml >many.yaml
 "$rubato" train many.yaml -w 2 >refused.txt 2>&1 && fail "two servers of two"
 grep -q 'many.yaml:5:[0-9]*: train.servers is 2, but 2 workers would start' refused.txt || fail "$(cat refused.txt)"
 refused 'a job with train.servers has at most 64 workers, but up to 65 would start' -w 2:65 --set train.servers=1
+sed 's/batch: 24/batch: 24, order: tac/' net.yaml >order.yaml
+"$rubato" train order.yaml -w 2 >refused.txt 2>&1 && fail "an order without servers"
+grep -q "order.yaml:5:20: 'order' is that of sums from servers" refused.txt || fail "$(cat refused.txt)"
 refused "'order' is that of sums from servers" -w 2 --set train.order=tac
 refused 'grouped by rule' -w 3 --set train.servers=1 --set train.sums=ddp
 echo "ok: refusals"
