@@ -7,6 +7,7 @@
 #include "cost/math/minimize.h"
 
 static const double time_min = 1e-12; /* logarithms of times stay finite */
+static const double slack = 1 - 1e-9; /* of a bound: more than rounding takes */
 static const double eps = 1e-8; /* of floor and ceil, and the time of a sum that there is none of */
 
 double ru_perf_pass_s(const ru_perf *p, double local)
@@ -77,10 +78,19 @@ ru_goodput_choice ru_goodput_split(const ru_goodput_model *m, uint32_t replicas,
                                .passes = (uint32_t)passes};
 }
 
+/* No step is shorter, and it takes no logarithms: the norm of the pass and the sum falls with the
+ * overlap, so that of 2 bounds all up to 2, and the larger of both bounds every one. */
+static double step_least(const ru_perf *p, double sum, double pass, double passes)
+{
+    return passes * pass + (p->overlap <= 2 ? sqrt(pass * pass + sum * sum)
+                            : pass > sum    ? pass
+                                            : sum);
+}
+
 typedef struct finder {
     const ru_goodput_model *m;
     uint32_t replicas;
-    double log_sum;
+    double sum, log_sum;
     ru_goodput_choice best, last;
 } finder;
 
@@ -93,17 +103,20 @@ static void consider(finder *f, ru_goodput_choice c)
     }
     double batch = (double)f->replicas * c.local * (c.passes + 1.0);
     double worth = fixed ? 1 : ru_goodput_efficiency(m, batch);
-    c.goodput =
-        batch * worth / step_of(&m->perf, f->log_sum, ru_perf_pass_s(&m->perf, c.local), c.passes);
-    f->best = c.goodput > f->best.goodput ? c : f->best;
+    double pass = ru_perf_pass_s(&m->perf, c.local);
     f->last = c;
+    if (batch * worth < slack * f->best.goodput * step_least(&m->perf, f->sum, pass, c.passes)) {
+        return; /* even so it is not the best */
+    }
+    c.goodput = batch * worth / step_of(&m->perf, f->log_sum, pass, c.passes);
+    f->best = c.goodput > f->best.goodput ? c : f->best;
 }
 
 /* Where one pass more begins, full passes are the best of those before: they are looked at too. */
 ru_goodput_choice ru_goodput_best(const ru_goodput_model *m, uint32_t nodes, uint32_t replicas)
 {
-    finder f = {
-        .m = m, .replicas = replicas, .log_sum = ru_math_log(sum_s(&m->perf, nodes, replicas))};
+    double sum = sum_s(&m->perf, nodes, replicas);
+    finder f = {.m = m, .replicas = replicas, .sum = sum, .log_sum = ru_math_log(sum)};
     if (m->batch > 0) {
         consider(&f, ru_goodput_split(m, replicas, m->batch));
         return f.best;
