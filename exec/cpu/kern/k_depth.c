@@ -58,13 +58,11 @@ int64_t RUI_K(rui_kern_depth_work)(const ru_kern_depth *d)
     return d->room[0] * d->room[1] * d->room[2] + LANES;
 }
 
-void RUI_K(rui_kern_depth)(const ru_kern_depth *d, const float *x, const float *w, float bias,
-                           float *y, float *work)
+static void one(const ru_kern_depth *d, const float *image, const float *w, float bias, float *y)
 {
     int64_t step = d->stride[1] * d->room[2];
-    pad(d, x, work);
     for (int64_t a = 0; a < d->out[0]; a++) {
-        const float *plane = work + a * d->stride[0] * d->room[1] * d->room[2];
+        const float *plane = image + a * d->stride[0] * d->room[1] * d->room[2];
         for (int64_t b = 0; b < d->out[1]; b += ROWS) {
             int64_t rows = kv_min_i64(ROWS, d->out[1] - b);
             for (int64_t c = 0; c < d->out[2]; c += LANES) {
@@ -80,5 +78,16 @@ void RUI_K(rui_kern_depth)(const ru_kern_depth *d, const float *x, const float *
                 }
             }
         }
+    }
+}
+
+void RUI_K(rui_kern_depth)(const ru_kern_depth *d, const float *x, const float *w,
+                           const float *bias, int64_t outs, float *y, float *work)
+{
+    int64_t out = d->out[0] * d->out[1] * d->out[2];
+    int64_t of_one = d->kernel[0] * d->kernel[1] * d->kernel[2];
+    pad(d, x, work);
+    for (int64_t o = 0; o < outs; o++) {
+        one(d, work, w + o * of_one, bias != NULL ? bias[o] : 0.0f, y + o * out);
     }
 }

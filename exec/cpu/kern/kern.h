@@ -363,7 +363,8 @@ typedef struct ru_kern_pool_from {
     float area;
 } ru_kern_pool_from;
 
-/* Convolution of one channel over three axes; stride 1 along the last. */
+/* Convolution of one channel over three axes; stride 1 along the last. The channels of a group over
+ * two axes are a first axis whose only window has them all. */
 typedef struct ru_kern_depth {
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], before[3];
     int64_t room[3]; /* of the image with its padding: all that the windows reach */
@@ -632,10 +633,12 @@ typedef struct ru_kern_add8 {
     X(void, conv_dw,                                                                               \
       (const ru_kern_conv *g, const float *x, const float *dy, int64_t p0, int64_t p1, float *dw,  \
        float *db, float *work))                                                                    \
-    /* y = bias + x * w of one channel; work: depth_work(d) floats */                              \
+    /* y [outs, out] = bias [outs] (NULL: 0) + x * w [outs, kernel] of one channel or group;       \
+     * work: depth_work(d) floats */                                                               \
     X(int64_t, depth_work, (const ru_kern_depth *d))                                               \
     X(void, depth,                                                                                 \
-      (const ru_kern_depth *d, const float *x, const float *w, float bias, float *y, float *work)) \
+      (const ru_kern_depth *d, const float *x, const float *w, const float *bias, int64_t outs,    \
+       float *y, float *work))                                                                     \
     /* y[j] = x[p * step + j * along] for place p = index[j] of `limit`, counted from the back     \
      * below 0; elements of 4 or 8 bytes. False: a place is outside, and y holds anything */       \
     X(bool, take,                                                                                  \

@@ -1,6 +1,7 @@
-/* Convolutions of one channel each, channel after channel, row-major: over three axes, which oneDNN
- * computes as products of one row, and over two where the image stands row-major, which oneDNN
- * would reorder into blocks of channels and back. */
+/* Convolutions of one channel each, or of groups of few, group after group, row-major: over three
+ * axes, which oneDNN computes as products of one row, and over two where the image stands
+ * row-major, which oneDNN would reorder into blocks of channels and back. Groups of few channels it
+ * would pad to vectors of them. */
 #include "exec/cpu/low/conv.h"
 #include "exec/cpu/lower/lower_kern.h"
 
@@ -10,13 +11,15 @@ enum {
     FLAT_MAX = 1 << 17, /* of an image of two axes: stays near */
     FLAT_ROW = 8,       /* shorter rows fill too little of a vector */
     FLAT_TAPS = 25,     /* more cost more than reorders do */
+    FEW = 8,            /* channels of a group */
+    FEW_PAIRS = 32,     /* more pairs of channels fill vectors of them */
 };
 
 typedef struct depth_state {
     const ru_kern *k;
     ru_kern_depth d;
-    int64_t n, channels, each; /* each: results of one channel of the image */
-    int64_t work;              /* floats of one thread */
+    int64_t n, groups, each; /* each: results of one group of the image's channels */
+    int64_t work;            /* floats of one thread */
 } depth_state;
 
 enum { D_X, D_W, D_BIAS, D_Y, D_WORK, D_BUFS };
@@ -27,11 +30,12 @@ static void depth_part(const void *state, void *const *bufs, int64_t begin, int6
     int64_t in = s->d.in[0] * s->d.in[1] * s->d.in[2],
             out = s->d.out[0] * s->d.out[1] * s->d.out[2];
     int64_t taps = s->d.kernel[0] * s->d.kernel[1] * s->d.kernel[2];
-    const float *bias = bufs[D_BIAS];
-    for (int64_t r = begin; r < end; r++) {
-        int64_t o = r % (s->channels * s->each), image = r / (s->channels * s->each);
-        s->k->depth(&s->d, (const float *)bufs[D_X] + (image * s->channels + o / s->each) * in,
-                    (const float *)bufs[D_W] + o * taps, bias != NULL ? bias[o] : 0.0f,
+    for (int64_t r = begin, next; r < end; r = next) {
+        int64_t group = r / s->each, o = r % (s->groups * s->each);
+        next = (group + 1) * s->each < end ? (group + 1) * s->each : end;
+        s->k->depth(&s->d, (const float *)bufs[D_X] + group * in,
+                    (const float *)bufs[D_W] + o * taps,
+                    bufs[D_BIAS] != NULL ? (const float *)bufs[D_BIAS] + o : NULL, next - r,
                     (float *)bufs[D_Y] + r * out, own);
     }
 }
@@ -39,7 +43,7 @@ static void depth_part(const void *state, void *const *bufs, int64_t begin, int6
 static ru_status depth_run(void *state, void *const *bufs, const rui_run *run)
 {
     const depth_state *s = state;
-    rui_kern_for_own(run, depth_part, s, bufs, s->n * s->channels * s->each,
+    rui_kern_for_own(run, depth_part, s, bufs, s->n * s->groups * s->each,
                      rui_kern_grain(s->d.out[0] * s->d.out[1] * s->d.out[2]), bufs[D_WORK],
                      s->work * (int64_t)sizeof(float));
     return RU_OK;
@@ -58,6 +62,9 @@ static bool plan(ru_kern_depth *d, const rui_window *w)
         d->stride[k] = at < 0 ? 1 : w->stride[at];
         d->dilation[k] = dilation;
         d->before[k] = at < 0 ? 0 : w->pad_l[at];
+        if (at < 0 && k == 0) { /* the channels of a group */
+            d->in[k] = d->kernel[k] = w->ci / w->groups;
+        }
         int64_t reach = (d->out[k] - 1) * d->stride[k] + (d->kernel[k] - 1) * dilation + 1;
         int64_t inside = d->in[k] + d->before[k];
         d->room[k] = inside > reach ? inside : reach;
@@ -74,7 +81,10 @@ static bool pays(rui_low *lo, const ru_node *n, const rui_window *w)
     for (int k = 0; k < w->nsp; k++) {
         padded = padded && w->pad_l[k] >= 0;
     }
-    return (w->nsp == AXES || flat) && w->groups > 1 && w->ci == w->groups &&
+    bool alone = w->ci == w->groups;
+    int64_t ci = w->ci / w->groups, co = w->co / w->groups;
+    bool few = ci <= FEW && co <= FEW && ci * co <= FEW_PAIRS;
+    return (w->nsp == AXES ? alone : flat && (alone || few)) && w->groups > 1 &&
            w->stride[w->nsp - 1] == 1 && padded;
 }
 
@@ -86,7 +96,7 @@ ru_status rui_lower_kern_depth(rui_low *lo, const ru_node *n, ru_err *err)
         !rui_conv_plain(lo, n, false, &w) || !pays(lo, n, &w)) {
         return RU_E_UNSUPPORTED;
     }
-    depth_state made = {.k = ru_kern_best(), .n = w.n, .channels = w.ci, .each = w.co / w.groups};
+    depth_state made = {.k = ru_kern_best(), .n = w.n, .groups = w.groups, .each = w.co / w.groups};
     if (!plan(&made.d, &w)) {
         return RU_E_UNSUPPORTED;
     }

@@ -364,24 +364,31 @@ static void deep_convolutions_of_one_channel(void **state)
 }
 
 /* The same over two axes of an image that stands in rows; what oneDNN does better it keeps. */
-static void flat_convolutions_of_one_channel(void **state)
+static void flat_convolutions_of_few_channels(void **state)
 {
     (void)state;
     static const struct {
-        int64_t x[2], kernel[2], strides[2], dilations[2], pads[4], each;
+        int64_t x[2], kernel[2], strides[2], dilations[2], pads[4];
+        int64_t of, each; /* of: channels of a group */
         bool ours;
     } cases[] = {
-        {{9, 21}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1, true},
-        {{11, 37}, {5, 4}, {2, 1}, {1, 1}, {0, 3, 2, 4}, 2, true},
-        {{17, 30}, {3, 3}, {3, 1}, {2, 4}, {1, 2, 0, 5}, 1, true},
-        {{9, 21}, {3, 3}, {1, 2}, {1, 1}, {1, 1, 1, 1}, 1, false},
-        {{9, 7}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1, false},
-        {{9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1, true},
-        {{9, 21}, {7, 7}, {1, 1}, {1, 1}, {3, 3, 3, 3}, 1, false},
+        {{9, 21}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1, 1, true},
+        {{11, 37}, {5, 4}, {2, 1}, {1, 1}, {0, 3, 2, 4}, 1, 2, true},
+        {{17, 30}, {3, 3}, {3, 1}, {2, 4}, {1, 2, 0, 5}, 1, 1, true},
+        {{9, 21}, {3, 3}, {1, 2}, {1, 1}, {1, 1, 1, 1}, 1, 1, false},
+        {{9, 7}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1, 1, false},
+        {{9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1, 1, true},
+        {{9, 21}, {7, 7}, {1, 1}, {1, 1}, {3, 3, 3, 3}, 1, 1, false},
+        {{37, 29}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 3, 3, true},
+        {{11, 37}, {5, 4}, {2, 1}, {1, 3}, {0, 3, 2, 4}, 4, 8, true},
+        {{17, 19}, {3, 2}, {3, 1}, {2, 4}, {1, 2, 0, 5}, 5, 1, true},
+        {{9, 21}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 8, 8, false},
+        {{9, 21}, {3, 3}, {1, 2}, {1, 1}, {1, 1, 1, 1}, 2, 3, false},
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(cases) * 4; k++) {
         const int64_t *d = cases[k / 4].x, *f = cases[k / 4].kernel;
-        int64_t groups = 16, co = groups * cases[k / 4].each;
+        int64_t of = cases[k / 4].of, groups = of == 1 ? 16 : 3;
+        int64_t co = groups * cases[k / 4].each;
         const ru_attr attrs[] = {RU_AIS(kernel_shape, f, 2),
                                  RU_AIS(strides, cases[k / 4].strides, 2),
                                  RU_AIS(dilations, cases[k / 4].dilations, 2),
@@ -390,8 +397,8 @@ static void flat_convolutions_of_one_channel(void **state)
                                  RU_A_END};
         net t;
         net_init(&t);
-        ru_value_id in[3] = {input(&t, "x", T(F32, 2, groups, d[0], d[1])),
-                             param(&t, T(F32, co, 1, f[0], f[1]), 0.3f),
+        ru_value_id in[3] = {input(&t, "x", T(F32, 2, groups * of, d[0], d[1])),
+                             param(&t, T(F32, co, of, f[0], f[1]), 0.3f),
                              param(&t, T(F32, co), 0.2f)};
         ru_value_id y;
         ru_build_node(&t.b, RU_OP_Conv, in, k % 2 == 1 ? 3 : 2, attrs, &y, 1);
@@ -402,7 +409,7 @@ static void flat_convolutions_of_one_channel(void **state)
         ru_exe *ref = open_on(&t, (ru_exe_options){.device = RU_DEVICE_REF});
         assert_int_equal(strstr(ru_exe_print(e, &t.arena), "kern depthwise") != NULL,
                          cases[k / 4].ours);
-        same_output(&t, e, ref, t.g.outputs[0], 1e-5, "one channel of an image");
+        same_output(&t, e, ref, t.g.outputs[0], 1e-5, "few channels of an image");
         ru_exe_close(e);
         ru_exe_close(ref);
         ru_arena_fini(&t.arena);
@@ -473,7 +480,7 @@ static void moves_at_odd_sizes(void **state)
 }
 
 RU_TESTS(exec_odd, cmocka_unit_test(deep_convolutions_of_one_channel),
-         cmocka_unit_test(flat_convolutions_of_one_channel),
+         cmocka_unit_test(flat_convolutions_of_few_channels),
          cmocka_unit_test(padding_beyond_memory_is_not_copied),
          cmocka_unit_test(moves_at_odd_sizes), cmocka_unit_test(products_of_doubles),
          cmocka_unit_test(gemms_of_doubles), cmocka_unit_test(products_of_halves),
