@@ -523,13 +523,9 @@ void ru_exe_profile(ru_exe *e, bool on)
     }
 }
 
-/* Run steps [begin, end) and note whether they met NaN. */
-static ru_status run_part(ru_exe *e, uint32_t begin, uint32_t end, const ru_run_args *args,
-                          ru_err *err)
+static ru_status run_noted(ru_exe *e, uint32_t begin, uint32_t end, const ru_run_args *args,
+                           ru_err *err)
 {
-    const ru_run_args none = {0};
-    args = args == NULL ? &none : args;
-    RU_TRY(rui_update_allows(e, end, err));
     if (err != NULL) {
         err->status = RU_OK;
     }
@@ -543,6 +539,22 @@ static ru_status run_part(ru_exe *e, uint32_t begin, uint32_t end, const ru_run_
     e->invalid = (asked && ru_pool_invalid(e->pool)) || e->invalid;
     ru_pool_leave(e->pool);
     return RU_OK;
+}
+
+/* Run steps [begin, end) and note whether they met NaN. */
+static ru_status run_part(ru_exe *e, uint32_t begin, uint32_t end, const ru_run_args *args,
+                          ru_err *err)
+{
+    const ru_run_args none = {0};
+    args = args == NULL ? &none : args;
+    RU_TRY(rui_update_allows(e, end, err));
+    if (RU_LIKELY(args->n_inputs == 0)) {
+        return run_noted(e, begin, end, args, err);
+    }
+    RU_TRY(rui_inputs_take(e, args, err));
+    ru_status st = run_noted(e, begin, end, args, err);
+    rui_inputs_back(e, args);
+    return st;
 }
 
 ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err)
@@ -698,6 +710,7 @@ void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into)
                            .n_steps = e->dev->n_steps,
                            .n_slow = e->dev->n_slow,
                            .slow = e->dev->slow,
+                           .copied_bytes = e->copied_bytes,
                            .flops = e->flops,
                            .open_ns = e->open_ns};
     e->ops->stats(e->dev, into);

@@ -79,11 +79,25 @@ typedef enum ru_phase {
     RU_PHASE_GRADIENTS, /* forward and backward in one, micro-batch after micro-batch */
 } ru_phase;
 
+/* An input that one run reads where the caller has it, row-major, of the input's type. Data that do
+ * not stand at a multiple of RU_RUN_ALIGN bytes, and those of an input that an output shows as it
+ * is or of an executable with two_phase or keep_temps, are copied first: ru_exe_stats.copied_bytes.
+ */
+enum { RU_RUN_ALIGN = 16 };
+typedef struct ru_run_input {
+    ru_value_id input;
+    const void *data;
+} ru_run_input;
+
 /* Arguments that change from run to run, besides inputs. */
 typedef struct ru_run_args {
     uint64_t seed;         /* of the job: keys the counter-based generator */
     int64_t step;          /* counted from 0 */
     int64_t sample_offset; /* index of this process' first sample in the global batch */
+    /* Only read, and not changed until the run returns. Afterwards these inputs stand at
+     * ru_exe_input again, with any contents. */
+    const ru_run_input *inputs; /* [n_inputs] */
+    uint32_t n_inputs;
 } ru_run_args;
 
 typedef struct ru_exe_stats {
@@ -94,8 +108,9 @@ typedef struct ru_exe_stats {
     int64_t arena_bound_bytes; /* liveness lower bound */
     int64_t alone_bound_bytes; /* option overlap: the same without it; else 0 */
     int64_t state_bytes, const_bytes, scratch_bytes, io_bytes;
-    int64_t n_prepared; /* steps so far that packed constants and state that is never updated */
-    int64_t flops;      /* of one run */
+    int64_t n_prepared;   /* steps so far that packed constants and state that is never updated */
+    int64_t copied_bytes; /* so far, of ru_run_args.inputs that could not be read in place */
+    int64_t flops;        /* of one run */
     int64_t open_ns;
 } ru_exe_stats;
 
@@ -109,7 +124,8 @@ void ru_exe_close(ru_exe *e); /* NULL is fine */
  * Inputs keep their contents from run to run. */
 void *ru_exe_input(ru_exe *e, ru_value_id input);
 
-/* One step. Errors: RU_E_DATA from kernels that check their data (labels, indices).
+/* One step. Errors: RU_E_DATA from kernels that check their data (labels, indices); RU_E_ARG for
+ * ru_run_args.inputs that are none.
  *
  * oneDNN's maxima and fused activations turn NaN into a number. The processor records that such an
  * operation met one (ru_pool_invalid). A graph without updates then runs again on kernels that keep

@@ -63,10 +63,11 @@ struct ru_exe {
     void *judge_self;
     const float *judged; /* what is there after run step judge_step */
     uint32_t judge_step;
-    bool invalid;   /* the last run may have turned NaN into a number */
-    ru_exe *keeper; /* the same graph on kernels that keep NaN; NULL: not needed so far */
+    bool invalid;       /* the last run may have turned NaN into a number */
+    ru_exe *keeper;     /* the same graph on kernels that keep NaN; NULL: not needed so far */
+    ru_run_input *kept; /* [outer->n_inputs] where it reads its inputs */
     exe_update update;
-    int64_t flops, open_ns;
+    int64_t flops, open_ns, copied_bytes;
     int64_t profiled;     /* runs measured */
     ru_phase next;        /* the phase that may follow */
     rui_step_time *times; /* [n_steps] */
@@ -101,6 +102,11 @@ RU_MUST_USE ru_status rui_update_allows(const ru_exe *e, uint32_t end, ru_err *e
 RU_MUST_USE ru_status rui_update_possible(const ru_exe *e, ru_err *err);
 /* The first port at `step` or later. */
 uint32_t rui_ports_from(const exe_ports *p, uint32_t step);
+
+/* place.c: the inputs of `args` stand where the caller has them, or are copied; then they are
+ * at their own memory again. Errors: RU_E_ARG, and nothing changed. */
+RU_MUST_USE ru_status rui_inputs_take(ru_exe *e, const ru_run_args *args, ru_err *err);
+void rui_inputs_back(ru_exe *e, const ru_run_args *args);
 
 /* exe_nan.c: the judge's question after its step. */
 ru_status rui_exe_ask(ru_exe *e, ru_err *err);

@@ -45,7 +45,20 @@ static ru_status open_keeper(ru_exe *e, ru_err *err)
     o.share = e;
     ru_log(RU_LOG_INFO, "exec", "not_a_number",
            "an operation produced NaN; Rubato repeats such runs on kernels that keep NaN");
-    return rui_exe_open_on(e->ops, e->outer, &o, &e->keeper, err);
+    e->kept = RU_NEW(&e->arena, ru_run_input, e->outer->n_inputs + 1);
+    return e->kept != NULL ? rui_exe_open_on(e->ops, e->outer, &o, &e->keeper, err)
+                           : RU_FAIL(err, RU_E_MEM, "no memory to keep what is not a number");
+}
+
+/* Where this run read an input. */
+static const void *data_of(ru_exe *e, ru_value_id input, const ru_run_args *args)
+{
+    for (uint32_t k = 0; args != NULL && k < args->n_inputs; k++) {
+        if (args->inputs[k].input.v == input.v) {
+            return args->inputs[k].data;
+        }
+    }
+    return ru_exe_input(e, input);
 }
 
 ru_status rui_exe_repeat(ru_exe *e, const ru_run_args *args, ru_err *err)
@@ -54,14 +67,16 @@ ru_status rui_exe_repeat(ru_exe *e, const ru_run_args *args, ru_err *err)
     if (e->keeper == NULL) {
         RU_TRY(open_keeper(e, err));
     }
+    ru_run_args same = args != NULL ? *args : (ru_run_args){0};
+    same.inputs = e->kept;
+    same.n_inputs = 0;
     for (uint32_t k = 0; k < g->n_inputs; k++) {
-        const void *from = ru_exe_input(e, g->inputs[k]);
-        void *to = ru_exe_input(e->keeper, g->inputs[k]);
-        if (from != NULL && to != NULL) { /* else no step reads it */
-            memcpy(to, from, (size_t)ru_type_bytes(&g->values[g->inputs[k].v].type));
+        const void *from = data_of(e, g->inputs[k], args);
+        if (from != NULL) { /* else no step reads it */
+            e->kept[same.n_inputs++] = (ru_run_input){g->inputs[k], from};
         }
     }
-    RU_TRY(ru_exe_run(e->keeper, args, err));
+    RU_TRY(ru_exe_run(e->keeper, &same, err));
     (void)ru_pool_invalid(e->pool); /* the next run begins afresh on all threads */
     for (uint32_t k = 0; k < g->n_outputs; k++) {
         memcpy(e->ops->output(e->dev, k), ru_exe_output(e->keeper, g->outputs[k]),

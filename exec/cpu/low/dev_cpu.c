@@ -368,6 +368,48 @@ static bool value(const rui_dev *d, ru_value_id v, rui_dev_value *out)
     return true;
 }
 
+/* Is `v` an input that steps only read, and none but them? */
+static bool may_move(const rui_low *lo, uint32_t root)
+{
+    bool may = lo->bufs[root].kind == RUI_BUF_INPUT && !lo->opt.two_phase && !lo->opt.keep_temps;
+    for (uint32_t k = 0; k < lo->g->n_outputs; k++) {
+        may = may && rui_root(lo, lo->outputs[k]) != root; /* it would show what is gone */
+    }
+    return may;
+}
+
+static bool place(rui_dev *d, ru_value_id v, const void *data)
+{
+    cpu_dev *c = of(d);
+    rui_low *lo = &c->lo;
+    const rui_home *h = rui_home_find(lo, v, NULL);
+    uint32_t root = h != NULL ? rui_root(lo, h->buf) : 0;
+    if (root == 0 || !may_move(lo, root)) {
+        return false;
+    }
+    union {
+        const void *in;
+        void *out;
+    } at = {.in = data}; /* steps only read it */
+    rui_buf_rec *b = &lo->bufs[root];
+    b->ptr = data != NULL ? at.out : lo->memory + b->at_bytes;
+    uint32_t end = lo->update_begin < lo->run.n ? lo->run.n : b->last + 1;
+    for (uint32_t i = c->first[root]; i < end; i++) {
+        rui_step_rec *r = &lo->run.at[i];
+        bool moved = false;
+        for (uint32_t k = 0; k < r->s.n_bufs; k++) {
+            if (r->s.bufs[k].v != 0 && rui_root(lo, r->s.bufs[k]) == root) {
+                r->ptrs[k] = rui_buf_ptr(lo, r->s.bufs[k]);
+                moved = true;
+            }
+        }
+        if (moved && r->s.bind != NULL) {
+            RU_CHECK(r->s.bind(r->s.state, r->ptrs, NULL) == RU_OK); /* as when it was opened */
+        }
+    }
+    return true;
+}
+
 static void *output(const rui_dev *d, uint32_t k)
 {
     const rui_low *lo = &of_const(d)->lo;
@@ -606,10 +648,10 @@ static const rui_dev_early_ops early_ops = {.bytes = early_bytes,
                                             .needs_more = early_not_possible,
                                             .squares = early_squares};
 
-#define COMMON                                                                                \
-    .close = close_dev, .prepare = prepare, .run = run, .value = value, .output = output,     \
-    .read = read_value, .write = write_value, .label = label, .kernel = kernel, .node = node, \
-    .stats = stats, .rest = rest, .print = print, .facts = facts, .guards = guards,           \
+#define COMMON                                                                                    \
+    .close = close_dev, .prepare = prepare, .run = run, .value = value, .output = output,         \
+    .place = place, .read = read_value, .write = write_value, .label = label, .kernel = kernel,   \
+    .node = node, .stats = stats, .rest = rest, .print = print, .facts = facts, .guards = guards, \
     .early = &early_ops
 
 const rui_dev_ops rui_dev_cpu = {.name = "cpu", .open = open_cpu, COMMON};
