@@ -4,6 +4,7 @@ import importlib
 TYPE_CHECKING = False  # for type checkers alone: typing takes a while
 if TYPE_CHECKING:
     from . import data, team
+    from ._array import copied
     from ._call import (BusyError, ConfigError, DataError, DiskError, MissingError, PeerError, RubatoError,
                         UnsupportedError)
     from ._trace import Trace, trace
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 _PLACES = {
     "_call": ("BusyError", "ConfigError", "DataError", "DiskError", "MissingError", "PeerError", "RubatoError",
               "UnsupportedError"),
-    "_trace": ("Trace", "trace"), "command": ("ask", "explain", "plan", "program"), "model": ("Model", "Port", "load"),
+    "_array": ("copied",), "_trace": ("Trace", "trace"), "command": ("ask", "explain", "plan", "program"), "model": ("Model", "Port", "load"),
     "run": ("Run", "train"), "data": (), "team": (), "torch": (),
 }
 
 __all__ = ["BusyError", "ConfigError", "DataError", "DiskError", "MissingError", "Model", "PeerError", "Port",
-           "RubatoError", "Run", "Trace", "UnsupportedError", "ask", "data", "explain", "load", "plan", "program",
+           "RubatoError", "Run", "Trace", "UnsupportedError", "ask", "copied", "data", "explain", "load", "plan", "program",
            "trace", "train"]
 
 

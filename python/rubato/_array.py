@@ -16,7 +16,20 @@ _TYPES = {"f32": ("f", "float32"), "f64": ("d", "float64"), "i8": ("b", "int8"),
 _FORMATS = {"f": "f32", "d": "f64", "b": "i8", "B": "u8", "c": "u8", "h": "i16", "H": "u16", "i": "i32", "I": "u32",
             "l": "i64", "L": "u64", "q": "i64", "Q": "u64", "?": "bool", "e": "f16"}
 
-copied = 0  # bytes of inputs that had to be put in order before the library could read them
+_copied = 0
+
+
+def copied():
+    """Bytes of inputs so far that had to be copied: put in order, converted, or moved to a multiple of 16 bytes.
+
+    An input below 128 KiB is moved beside the others, which costs less than reading it in place, and is not counted.
+    """
+    return _copied
+
+
+def count_copied(size_bytes):
+    global _copied
+    _copied += size_bytes
 
 
 def dtype_number(name):
@@ -48,7 +61,6 @@ class Given:
 
 
 def _packed(x, dtype):
-    global copied
     if numpy is not None and not isinstance(x, (memoryview, bytes, bytearray)):
         want = _WANTED[dtype]
         if type(x) is numpy.ndarray and x.dtype == want and x.flags.c_contiguous:
@@ -60,7 +72,7 @@ def _packed(x, dtype):
         if want.kind in "iu" and a.dtype.itemsize > want.itemsize and not numpy.array_equal(out, a):
             raise DataError("the array of %s holds numbers that %s cannot hold" % (a.dtype, dtype))
         if out is not a and out.base is not a:
-            copied += out.nbytes
+            count_copied(out.nbytes)
         return memoryview(out)
     try:
         view = memoryview(x)

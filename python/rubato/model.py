@@ -11,6 +11,7 @@ Port = collections.namedtuple("Port", "name dtype shape")
 Port.__doc__ = """An input or output: its name, dtype ("f32", ...) and shape; a size that a call decides is a name."""
 
 _KEPT = 8  # executables of different shapes that a model keeps
+_READ_THERE = 1 << 17  # bytes of an input from which on reading it where it is costs less than a copy of it
 
 
 def load(path, *, threads=0, precision="f32"):
@@ -141,13 +142,15 @@ class _Bound:
 
     def _places(self, given, names):
         """Where inputs go and outputs come from, for every run."""
-        self.err, self.into, self.out = ffi.new("ru_err *"), [], []
+        self.err, self.into, self.out, self.there = ffi.new("ru_err *"), [], [], []
         for k in range(self.graph.n_inputs):
             v = self.graph.values[self.graph.inputs[k].v]
             name, size = text(v.name), lib.ru_type_bytes(ffi.addressof(v, "type"))
             place = lib.ru_exe_input(self.exe, self.graph.inputs[k])
             if name in given:
-                if size > 0:
+                if size >= _READ_THERE:
+                    self.there.append((name, self.graph.inputs[k]))
+                elif size > 0:
                     self.into.append((name, place, size))
                 continue
             for i in range(self.arrays.n):  # what was computed before
@@ -157,11 +160,20 @@ class _Bound:
             v = self.graph.values[self.graph.outputs[k].v]
             shape = tuple(v.type.dims[d] for d in range(v.type.rank))
             self.out.append((name, self.graph.outputs[k], _array.Back(_array.dtype_name(v.type.dtype), shape)))
+        self.stats, self.copied = ffi.new("ru_exe_stats *"), 0
+        self.inputs = ffi.new("ru_run_input[]", [{"input": value} for _, value in self.there])
+        self.args.inputs, self.args.n_inputs = self.inputs, len(self.there)
 
     def run(self, given):
         for name, place, size in self.into:
             ffi.memmove(place, given[name].view, size)
+        for k, (name, _) in enumerate(self.there):
+            self.inputs[k].data = given[name].pointer()
         status = lib.ru_exe_run(self.exe, self.args, self.err)
+        if self.there:
+            lib.ru_exe_stats_get(self.exe, self.stats)
+            _array.count_copied(self.stats.copied_bytes - self.copied)
+            self.copied = self.stats.copied_bytes
         if status != lib.RU_OK:
             check(status, self.err)
         out = [(name, back.copy(lib.ru_exe_output(self.exe, value))) for name, value, back in self.out]

@@ -4,6 +4,7 @@ Trains, predicts, streams and asks from Python, beside what the program does; wi
 without it.
 """
 import array
+import ctypes
 import os
 import random
 import shutil
@@ -32,6 +33,31 @@ def program(*words, told=b""):
     if done.returncode != 0:
         raise AssertionError("%s: %s" % (words, done.stderr.decode()))
     return done.stdout
+
+
+def onnx_of_means(columns):
+    """An ONNX file, by hand: y [rows] is the mean of each row of x [rows, columns]."""
+    def number(n):
+        return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + number(n >> 7)
+
+    def part(field, value):  # of a protobuf
+        if isinstance(value, int):
+            return number(field << 3) + number(value)
+        return number(field << 3 | 2) + number(len(value)) + value
+
+    def tensor(name, *dims):
+        shape = b"".join(part(1, part(1, d) if isinstance(d, int) else part(2, d)) for d in dims)
+        return part(1, name) + part(2, part(1, part(1, 1) + part(2, shape)))
+
+    attributes = part(5, part(1, b"axes") + part(8, 1) + part(20, 7)) + part(5, part(1, b"keepdims") + part(3, 0) + part(20, 2))
+    node = part(1, b"x") + part(2, b"y") + part(4, b"ReduceMean") + attributes
+    graph = part(1, node) + part(2, b"means") + part(11, tensor(b"x", b"rows", columns)) + part(12, tensor(b"y", b"rows"))
+    return part(1, 8) + part(7, graph) + part(8, part(2, 13))
+
+
+def peak_kib():
+    with open("/proc/self/status") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("VmHWM:"))
 
 
 class Package(unittest.TestCase):
@@ -107,6 +133,30 @@ class Package(unittest.TestCase):
             again = y.copy()
             model.predict(x.T * 2)
             self.assertTrue(numpy.array_equal(again, y))  # answers are the caller's
+
+    def test_a_large_input_is_not_copied(self):
+        columns, rows = 1024, 25600  # 100 MiB
+        with open("means.onnx", "wb") as f:
+            f.write(onnx_of_means(columns))
+        one = array.array("f", [k % 5 for k in range(columns)])
+        block = bytearray(one.tobytes() * rows + bytes(64))
+        where = memoryview(block)
+        first = rubato.copied()
+        for off in (0, 4):  # how far behind a multiple of 16 bytes
+            at = (off - ctypes.addressof(ctypes.c_char.from_buffer(block))) % 16
+            large = where[at:at + 4 * columns * rows].cast("B").cast("f", (rows, columns))
+            where[at:at + 4 * columns * rows] = one.tobytes() * rows
+            with open("/proc/self/clear_refs", "w") as f:
+                f.write("5")  # the peak counts from here on
+            before = peak_kib()
+            with rubato.load("means.onnx", threads=1) as net:
+                self.assertEqual(set(bytes(net.predict(large[k:k + 1])) for k in (0, rows - 1)), {array.array("f", [sum(one) / columns]).tobytes()})
+                y = net.predict(large)
+            self.assertEqual((len(memoryview(y).cast("B")), set(memoryview(y).tolist())), (4 * rows, {sum(one) / columns}))
+            if off == 0:
+                self.assertLess(peak_kib() - before, 25 * 1024)
+                self.assertEqual(rubato.copied(), first)
+        self.assertEqual(rubato.copied() - first, 4 * columns * rows)
 
     def width(self):
         with rubato.load("there") as model:
