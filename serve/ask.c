@@ -15,7 +15,6 @@ enum { TOKENS = 16 /* when nobody says how many, as other servers do */ };
 static const struct {
     const char *key, *values; /* separated by blanks; "": none */
 } neutral[] = {
-    {"best_of", "1"},
     {"suffix", "\"\""},
     {"logit_bias", "{}"},
     {"presence_penalty", "0 0.0"},
@@ -68,33 +67,87 @@ static void read_stops(rui_scan *s, rui_ask *a)
     }
 }
 
-/* A text, a list with one, or a list of tokens. */
-static void read_prompt(rui_scan *s, rui_ask *a)
+/* One more; NULL: a mistake is noted. */
+static rui_prompt *new_prompt(rui_scan *s, rui_ask *a)
 {
-    if (s->p < s->end && *s->p == '"') {
-        (void)rui_scan_text(s, &a->prompt);
+    a->prompts = a->prompts != NULL ? a->prompts : RU_NEW(s->arena, rui_prompt, RUI_CHOICES_MAX);
+    if (a->prompts == NULL) {
+        s->st = RU_FAIL(s->err, RU_E_LIMIT, "no memory for the request");
+        return NULL;
+    }
+    if (a->n_prompts == RUI_CHOICES_MAX) {
+        s->st = RU_FAIL(s->err, RU_E_DATA, "a request has at most %d prompts: ask several times",
+                        RUI_CHOICES_MAX);
+        return NULL;
+    }
+    return &a->prompts[a->n_prompts++];
+}
+
+static void read_token(rui_scan *s, rui_ask *a, rui_prompt *p)
+{
+    int64_t cap = s->end - s->p, token;
+    if (!rui_scan_i64(s, &token)) {
         return;
     }
-    const char *from = s->p;
-    int64_t cap = s->end - s->p, token;
-    for (bool first = rui_scan_open(s, '['); rui_scan_item(s, &first);) {
-        if (*s->p == '"' && a->n_tokens == 0 && a->prompt.p == NULL) {
-            (void)rui_scan_text(s, &a->prompt);
-        } else if (a->prompt.p != NULL || *s->p == '"' || *s->p == '[') {
-            s->st = RU_FAIL(s->err, RU_E_DATA, "prompt: one text or one list of tokens a request");
-            return;
-        } else if (rui_scan_i64(s, &token)) {
-            a->tokens = a->tokens != NULL ? a->tokens : RU_NEW(s->arena, int64_t, cap / 2 + 1);
-            if (a->tokens == NULL) {
-                s->st = RU_FAIL(s->err, RU_E_LIMIT, "no memory for the request");
-                return;
-            }
-            a->tokens[a->n_tokens++] = token;
-        }
+    a->tokens = a->tokens != NULL ? a->tokens : RU_NEW(s->arena, int64_t, cap / 2 + 1);
+    if (a->tokens == NULL) {
+        s->st = RU_FAIL(s->err, RU_E_LIMIT, "no memory for the request");
+        return;
     }
-    if (s->st == RU_OK && a->prompt.p == NULL && a->n_tokens == 0) {
+    p->tokens = p->n_tokens++ == 0 ? &a->tokens[a->n_tokens] : p->tokens;
+    a->tokens[a->n_tokens++] = token;
+}
+
+static void read_list(rui_scan *s, rui_ask *a)
+{
+    rui_prompt *p = new_prompt(s, a);
+    for (bool first = rui_scan_open(s, '['); rui_scan_item(s, &first);) {
+        read_token(s, a, p);
+    }
+    if (s->st == RU_OK && p->n_tokens == 0) {
+        (void)rui_scan_wrong(s, "a token");
+    }
+}
+
+/* A text, several, a list of tokens, several. */
+static void read_prompts(rui_scan *s, rui_ask *a, ru_str key)
+{
+    const char *from = s->p;
+    char kind = 0; /* of all items: how the first one begins */
+    rui_prompt *p = NULL;
+    if (a->n_prompts > 0) {
+        s->st = RU_FAIL(s->err, RU_E_DATA, "%.*s is given twice", (int)key.n, key.p);
+    } else if (s->p < s->end && *s->p == '"') {
+        p = new_prompt(s, a);
+        (void)(p != NULL && rui_scan_text(s, &p->text));
+        return;
+    }
+    for (bool first = rui_scan_open(s, '['); rui_scan_item(s, &first);) {
+        char is = *s->p == '"' || *s->p == '[' ? *s->p : '0';
+        if (kind != 0 && is != kind) {
+            s->st = RU_FAIL(s->err, RU_E_DATA,
+                            "%.*s: expected texts alone, tokens alone or lists of tokens alone",
+                            (int)key.n, key.p);
+        } else if (is == '[') {
+            read_list(s, a);
+        } else {
+            p = is == '"' || kind == 0 ? new_prompt(s, a) : p;
+            if (p != NULL && is == '"') {
+                (void)rui_scan_text(s, &p->text);
+            } else if (p != NULL) {
+                read_token(s, a, p);
+            }
+        }
+        kind = is;
+    }
+    if (s->st == RU_OK && a->n_prompts == 0) {
         s->p = from;
         (void)rui_scan_wrong(s, "a text or a list of tokens");
+    }
+    if (s->st == RU_OK && a->n_prompts > 1 && !a->openai) {
+        s->st = RU_FAIL(s->err, RU_E_DATA,
+                        "%.*s: one text a request; POST /v1/completions takes several prompts",
+                        (int)key.n, key.p);
     }
 }
 
@@ -149,6 +202,8 @@ static bool read_openai(rui_scan *s, rui_ask *a, ru_str key)
         (void)rui_scan_bool(s, &a->usage);
     } else if (ru_str_eq_c(key, "n")) {
         read_whole(s, key, 1, RUI_CHOICES_MAX, &a->n);
+    } else if (ru_str_eq_c(key, "best_of")) {
+        read_whole(s, key, 1, RUI_CHOICES_MAX, &a->best_of);
     } else if (ru_str_eq_c(key, "logprobs")) {
         read_whole(s, key, 0, RU_SCORES_MAX, &a->logprobs);
     } else if (ru_str_eq_c(key, "echo")) {
@@ -183,7 +238,7 @@ static void read_form(rui_scan *s, rui_ask *a, ru_str key, ru_str value, bool ou
     } else if (a->openai && ru_str_eq_c(key, "model")) {
         (void)rui_scan_text(s, &a->model);
     } else if (ru_str_eq_c(key, a->openai ? "prompt" : "text_input")) {
-        read_prompt(s, a);
+        read_prompts(s, a, key);
     } else if (outer && ru_str_eq_c(key, a->openai ? "stream_options" : "parameters")) {
         read_object(s, a, false);
     } else if (a->openai && read_openai(s, a, key)) {
@@ -214,6 +269,37 @@ static void read_member(rui_scan *s, rui_ask *a, ru_str key, bool outer)
     }
 }
 
+/* What single parameters do not tell. */
+static ru_status check(rui_ask *a, ru_err *err)
+{
+    a->best_of = a->best_of > 0 ? a->best_of : a->n;
+    if (a->n_prompts == 0) {
+        return RU_FAIL(err, RU_E_DATA, "the request has no %s",
+                       a->openai ? "prompt" : "text_input");
+    }
+    if (a->max_tokens == 0 && !a->echo) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "max_tokens 0 writes nothing: it is for \"echo\": true, which answers the "
+                       "prompt");
+    }
+    if (a->best_of < a->n) {
+        return RU_FAIL(err, RU_E_DATA, "best_of %lld is below n %lld", (long long)a->best_of,
+                       (long long)a->n);
+    }
+    if (a->best_of > a->n && a->stream) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "best_of above n cannot be streamed, as only whole texts tell which are the "
+                       "best: leave out 'stream' or 'best_of'");
+    }
+    if (a->n_prompts * a->best_of > RUI_CHOICES_MAX) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "%lld prompts with %lld texts each are above %d texts a request: ask for "
+                       "fewer ('n', 'best_of') or several times",
+                       (long long)a->n_prompts, (long long)a->best_of, RUI_CHOICES_MAX);
+    }
+    return RU_OK;
+}
+
 ru_status rui_ask_read(const void *body, int64_t body_bytes, bool openai, bool stream,
                        ru_arena *arena, rui_ask *out, ru_err *err)
 {
@@ -226,14 +312,7 @@ ru_status rui_ask_read(const void *body, int64_t body_bytes, bool openai, bool s
     (void)rui_scan_end(&s);
     RU_TRY(s.st);
     out->draw.top_k = out->draw.top_k < 0 ? 0 : out->draw.top_k;
-    if (out->max_tokens == 0 && !out->echo) {
-        return RU_FAIL(err, RU_E_DATA,
-                       "max_tokens 0 writes nothing: it is for \"echo\": true, which answers the "
-                       "prompt");
-    }
-    return out->prompt.p != NULL || out->n_tokens > 0
-               ? RU_OK
-               : RU_FAIL(err, RU_E_DATA, "the request has no %s", openai ? "prompt" : "text_input");
+    return check(out, err);
 }
 
 /* -- answers -----------------------------------------------------------------------------------

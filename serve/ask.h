@@ -8,17 +8,26 @@
 #include "serve/streams.h"
 #include "serve/words.h"
 
-enum { RUI_STOPS_MAX = 8, RUI_CHOICES_MAX = 128 };
+enum { RUI_STOPS_MAX = 8, RUI_CHOICES_MAX = 128 /* n_prompts * best_of */ };
+
+/* One of those that a request has. */
+typedef struct rui_prompt {
+    ru_str text;     /* view of the body or in the arena; p NULL: tokens instead */
+    int64_t *tokens; /* [n_tokens] */
+    int64_t n_tokens;
+} rui_prompt;
 
 typedef struct rui_ask {
     bool openai, stream, usage; /* usage: the stream ends with the counts of tokens */
     ru_str model, id;           /* view of the body or in the arena; n 0: not given */
-    ru_str prompt;              /* p NULL: tokens instead */
-    int64_t *tokens;            /* [n_tokens] */
-    int64_t n_tokens, max_tokens;
-    int64_t n;                    /* texts with this prompt */
-    int64_t logprobs;             /* of so many likely tokens, and of those written; -1: none */
-    bool echo;                    /* the answer begins with the prompt */
+    rui_prompt *prompts;        /* [n_prompts] */
+    int64_t n_prompts, max_tokens;
+    int64_t *tokens; /* [n_tokens] of all prompts that are given as tokens */
+    int64_t n_tokens;
+    int64_t n;        /* texts that are answered with each prompt */
+    int64_t best_of;  /* texts that are written with each: n, or more than n and not streamed */
+    int64_t logprobs; /* of so many likely tokens, and of those written; -1: none */
+    bool echo;        /* the answer begins with the prompt */
     int64_t priority, timeout_us; /* as infer requests have them; 0: not given */
     ru_draw draw;
     bool seeded; /* the seed was given */

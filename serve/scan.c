@@ -56,6 +56,7 @@ static bool next(rui_scan *s, bool *first, char closer)
             return rui_scan_wrong(s, closer == '}' ? "',' or '}'" : "',' or ']'");
         }
         s->p++;
+        (void)peek(s); /* who asks for an item may look how it begins */
     }
     *first = false;
     return true;

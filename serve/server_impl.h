@@ -112,7 +112,7 @@ struct ru_server {
     uint32_t n_calls;   /* under way, texts too */
     int64_t held_bytes; /* of all calls and texts */
     rui_telling *tellings;
-    uint64_t texts; /* so far */
+    uint64_t texts, kins; /* requests for texts, and their prompts, so far */
     void (*stopped)(void *self);
     void *stopped_self;
     /* the loader; both lists under its lock */

@@ -13,15 +13,18 @@ typedef struct choice {
     ru_text text;         /* of the answer: the prompt where it is asked, then what was written */
     int64_t prompt_bytes; /* of it */
     int64_t seen;         /* tokens of `text` behind the prompt */
+    int64_t safe;         /* bytes behind the prompt that can be sent */
     int64_t sent;         /* bytes of it that the client has */
     int64_t ends_at;      /* a stop text stands there; -1: none */
     const char *finish;   /* why it has ended; NULL: it goes on */
+    double mean;          /* log probability of its tokens, where the best are asked */
     bool over;            /* the writer has given it back */
+    bool answered;
     /* log probabilities: the next token that is told, and what stands before it in `text` */
     int64_t told, told_bytes, told_letters;
 } choice;
 
-/* A request for texts with one prompt. */
+/* A request for texts. */
 struct rui_telling {
     rui_telling *next;
     ru_server *server;
@@ -29,7 +32,8 @@ struct rui_telling {
     ru_http_request *r;
     ru_arena arena;
     rui_ask ask;
-    choice *choices; /* [ask.n] */
+    choice *choices; /* [n_choices] best_of of the first prompt, then those of the next */
+    int64_t n_choices;
     int64_t n_over;
     uint64_t number;
     int64_t created_s;
@@ -104,7 +108,7 @@ static void drop(rui_telling *c, choice *h)
 static void fail(rui_telling *c, uint32_t status)
 {
     c->status = c->status == 200 ? status : c->status;
-    for (int64_t k = 0; k < c->ask.n; k++) {
+    for (int64_t k = 0; k < c->n_choices; k++) {
         drop(c, &c->choices[k]);
     }
 }
@@ -133,14 +137,15 @@ static void tell_tokens(const rui_telling *c, choice *h, int64_t end, bool last,
 }
 
 /* What is new of it, up to byte `end`. */
-static rui_told_choice told_choice(const rui_telling *c, choice *h, int64_t end)
+static rui_told_choice told_choice(const rui_telling *c, choice *h, int64_t index, int64_t end)
 {
-    rui_told_choice o = {.index = (uint32_t)(h - c->choices),
+    rui_told_choice o = {.index = (uint32_t)index,
                          .text = ru_str_n(h->text.p + h->sent, end - h->sent),
                          .finish = h->finish};
-    const ru_scores *from = &c->choices[0].scores;
+    const choice *reader = h - (h - c->choices) % c->ask.best_of;
+    const ru_scores *from = &reader->scores;
     if (c->ask.logprobs >= 0) {
-        if (h != c->choices && h->told == 0) { /* the first one has read the prompt */
+        if (h != reader && h->told == 0) { /* the first one has read the prompt */
             size_t n = (size_t)h->written.stream.n_prompt, all = n * from->k;
             memcpy(h->scores.own, from->own, n * sizeof *from->own);
             memcpy(h->scores.top, from->top, all * sizeof *from->top);
@@ -160,9 +165,11 @@ static rui_told told(const rui_telling *c, const rui_told_choice *choices, uint3
                   .choices = choices,
                   .n = n,
                   .number = c->number,
-                  .created_s = c->created_s,
-                  .prompt_tokens = c->choices[0].written.stream.n_prompt};
-    for (int64_t k = 0; k < c->ask.n; k++) {
+                  .created_s = c->created_s};
+    for (int64_t k = 0; k < c->ask.n_prompts; k++) {
+        w.prompt_tokens += c->ask.prompts[k].n_tokens;
+    }
+    for (int64_t k = 0; k < c->n_choices; k++) {
         w.tokens += c->choices[k].seen;
     }
     return w;
@@ -193,7 +200,7 @@ static void put_told(rui_telling *c, const rui_told_choice *choices, uint32_t n)
 
 static void put_piece(rui_telling *c, choice *h, int64_t end)
 {
-    const rui_told_choice o = told_choice(c, h, end);
+    const rui_told_choice o = told_choice(c, h, h - c->choices, end);
     put_told(c, &o, 1);
 }
 
@@ -215,14 +222,40 @@ static int64_t end_of(const choice *h)
     return h->ends_at >= 0 ? h->ends_at : h->text.n;
 }
 
+/* Mean log probability of the tokens that were written; 0: none were. */
+static double mean_of(const choice *h)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < h->seen; k++) {
+        sum += (double)h->scores.own[h->written.stream.n_prompt + k];
+    }
+    return h->seen > 0 ? sum / (double)h->seen : 0;
+}
+
+/* Of the texts of a prompt that are not told yet the likeliest, by its mean log probability; of
+ * equal ones the first. Where all are told they keep their order. */
+static choice *next_best(const rui_telling *c, choice *of_prompt)
+{
+    choice *best = NULL;
+    for (choice *h = of_prompt; h < of_prompt + c->ask.best_of; h++) {
+        if (!h->answered && (best == NULL || (c->ask.best_of > c->ask.n && h->mean > best->mean))) {
+            best = h;
+        }
+    }
+    best->answered = true;
+    return best;
+}
+
 static void answer_whole(rui_telling *c)
 {
+    int64_t n = c->ask.n_prompts * c->ask.n;
     ru_text t = ru_text_arena(&c->arena);
-    rui_told_choice *o = RU_NEW(&c->arena, rui_told_choice, c->ask.n);
-    for (int64_t k = 0; o != NULL && k < c->ask.n; k++) {
-        o[k] = told_choice(c, &c->choices[k], end_of(&c->choices[k]));
+    rui_told_choice *o = RU_NEW(&c->arena, rui_told_choice, n);
+    for (int64_t k = 0; o != NULL && k < n; k++) {
+        choice *h = next_best(c, &c->choices[k / c->ask.n * c->ask.best_of]);
+        o[k] = told_choice(c, h, k, end_of(h));
     }
-    const rui_told w = told(c, o, (uint32_t)c->ask.n);
+    const rui_told w = told(c, o, (uint32_t)n);
     if (o != NULL) {
         rui_ask_answer(&c->ask, &w, true, &t);
     }
@@ -276,20 +309,16 @@ static void finish(rui_telling *c)
 static int64_t read_tokens(const rui_telling *c, choice *h, int64_t n)
 {
     const ru_stream *s = &h->written.stream;
-    int64_t from = h->text.n - h->prompt_bytes, safe;
     for (; h->seen < n - s->n_prompt && h->ends_at < 0; h->seen++) {
-        int64_t token = s->tokens[s->n_prompt + h->seen];
+        int64_t token = s->tokens[s->n_prompt + h->seen], from = h->text.n - h->prompt_bytes;
         if (token != s->end_token) {
             ru_words_put(&c->version->words, token, &h->text);
         }
-    }
-    if (h->ends_at < 0) {
         ru_str written = ru_str_n(h->text.p + h->prompt_bytes, h->text.n - h->prompt_bytes);
-        h->ends_at = rui_ask_stop(&c->ask, written, from, &safe);
+        h->ends_at = rui_ask_stop(&c->ask, written, from, &h->safe);
         h->ends_at += h->ends_at >= 0 ? h->prompt_bytes : 0;
-        return safe + h->prompt_bytes;
     }
-    return h->ends_at;
+    return h->safe + h->prompt_bytes;
 }
 
 /* The writer gave it back. What came behind a stop text does not count. */
@@ -307,6 +336,7 @@ static void take_end(rui_telling *c, choice *h, ru_stream_end end, const ru_err 
         fail(c, c->left ? 499 : 504);
     } else {
         h->finish = stopped || end == RU_STREAM_STOP ? "stop" : "length";
+        h->mean = c->ask.best_of > c->ask.n ? mean_of(h) : 0;
         if (c->ask.stream && c->status == 200) {
             put_piece(c, h, end_of(h));
         }
@@ -333,12 +363,12 @@ static void look_choice(rui_telling *c, choice *h)
 
 static void look(rui_telling *c, ru_time now)
 {
-    for (int64_t k = 0; k < c->ask.n; k++) {
+    for (int64_t k = 0; k < c->n_choices; k++) {
         if (!c->choices[k].over) {
             look_choice(c, &c->choices[k]);
         }
     }
-    if (c->n_over == c->ask.n) {
+    if (c->n_over == c->n_choices) {
         finish(c);
     } else if (!c->begun && c->due.ns > 0 && ru_time_since(now, c->due) > 0) {
         fail(c, 504);
@@ -390,42 +420,65 @@ static ru_status fits(int64_t tokens, const char *more, int64_t context, ru_err 
 /* Bytes that a token of an answer takes about: itself and its text; each log probability of it. */
 enum { TOKEN_BYTES = 40, SCORE_BYTES = 64 };
 
-/* Memory for its texts, out of what all requests may have. */
-static ru_status get_memory(rui_telling *c, int64_t n_max, ru_err *err)
+static bool is_scored(const rui_ask *a)
 {
-    int64_t k = c->ask.logprobs, most = c->server->opt.outputs_max_bytes,
-            bytes = c->ask.n * n_max * (TOKEN_BYTES + (k >= 0 ? SCORE_BYTES * (k + 1) : 0));
+    return a->logprobs >= 0 || a->best_of > a->n;
+}
+
+/* Tokens that a text with prompt `p` has at most. */
+static int64_t tokens_max(const rui_telling *c, const rui_prompt *p)
+{
+    int64_t room = ru_steps_facts_get(c->version->steps).context + 1 - p->n_tokens;
+    return p->n_tokens + (c->ask.max_tokens < room ? c->ask.max_tokens : room);
+}
+
+static bool get_choice(rui_telling *c, choice *h, int64_t n_max)
+{
+    int64_t k = c->ask.logprobs > 0 ? c->ask.logprobs : 0, likely = n_max * k + 1;
+    h->written.stream.tokens = RU_NEW(&c->arena, int64_t, n_max);
+    if (is_scored(&c->ask)) {
+        h->scores = (ru_scores){.k = (uint32_t)k,
+                                .own = RU_NEW(&c->arena, float, n_max),
+                                .top = RU_NEW(&c->arena, uint32_t, likely),
+                                .top_own = RU_NEW(&c->arena, float, likely)};
+        if (h->scores.own == NULL || h->scores.top == NULL || h->scores.top_own == NULL) {
+            return false;
+        }
+    }
+    return h->written.stream.tokens != NULL;
+}
+
+/* Memory for its texts, out of what all requests may have. */
+static ru_status get_memory(rui_telling *c, ru_err *err)
+{
+    const rui_ask *a = &c->ask;
+    int64_t k = a->logprobs > 0 ? a->logprobs : 0, most = c->server->opt.outputs_max_bytes,
+            token_bytes = TOKEN_BYTES + (is_scored(a) ? SCORE_BYTES * (k + 1) : 0), bytes = 0;
+    for (int64_t p = 0; p < a->n_prompts; p++) {
+        bytes += a->best_of * tokens_max(c, &a->prompts[p]) * token_bytes;
+    }
     if (bytes > most) {
         return RU_FAIL(err, RU_E_DATA,
                        "texts of one request may have %lld bytes, and these have up to %lld: ask "
-                       "for fewer ('n'), shorter ones ('max_tokens') or fewer 'logprobs'",
+                       "for fewer ('n', 'best_of', prompts), shorter ones ('max_tokens') or fewer "
+                       "'logprobs'",
                        (long long)most, (long long)bytes);
     }
     RU_TRY(rui_hold_more(c->server, bytes, &c->held_bytes, err));
-    c->choices = RU_NEW(&c->arena, choice, c->ask.n);
+    int64_t n = a->n_prompts * a->best_of;
+    c->choices = RU_NEW(&c->arena, choice, n);
     bool there = c->choices != NULL;
-    int64_t likely = n_max * k + 1;
-    for (int64_t i = 0; there && i < c->ask.n; i++) {
-        choice *h = &c->choices[i];
-        h->written.stream.tokens = RU_NEW(&c->arena, int64_t, n_max);
-        there = h->written.stream.tokens != NULL;
-        if (k >= 0) {
-            h->scores = (ru_scores){.k = (uint32_t)k,
-                                    .own = RU_NEW(&c->arena, float, n_max),
-                                    .top = RU_NEW(&c->arena, uint32_t, likely),
-                                    .top_own = RU_NEW(&c->arena, float, likely)};
-            there = there && h->scores.own != NULL && h->scores.top != NULL &&
-                    h->scores.top_own != NULL;
-        }
+    for (int64_t i = 0; there && i < n; i++) {
+        there = get_choice(c, &c->choices[i], tokens_max(c, &a->prompts[i / a->best_of]));
     }
+    c->n_choices = there ? n : 0;
     return there ? RU_OK : RU_FAIL(err, RU_E_LIMIT, "no memory for the request");
 }
 
 /* The prompt as the answer has it: without the blank that some tokenizers put before a text. */
-static void echo(rui_telling *c, choice *h)
+static void echo(rui_telling *c, choice *h, ru_str asked)
 {
     const ru_stream *s = &h->written.stream;
-    ru_str asked = c->ask.prompt;
     for (int64_t i = 0; i < s->n_prompt; i++) {
         ru_words_put(&c->version->words, s->tokens[i], &h->text);
     }
@@ -439,44 +492,65 @@ static void echo(rui_telling *c, choice *h)
     h->prompt_bytes = h->text.n;
 }
 
+/* Its tokens are known. */
+static ru_status read_prompt(rui_telling *c, rui_prompt *p, ru_err *err)
+{
+    const ru_words *w = &c->version->words;
+    int64_t context = ru_steps_facts_get(c->version->steps).context;
+    if (p->text.p != NULL) { /* one that is far too long is not even divided */
+        RU_TRY(fits(ru_words_least(w, p->text.n), " or more", context, err));
+        RU_TRY(ru_words_split(w, p->text, &c->arena, &p->tokens, &p->n_tokens, err));
+    } else {
+        RU_TRY(ru_words_known(w, p->tokens, p->n_tokens, err));
+    }
+    return fits(p->n_tokens, "", context, err);
+}
+
+/* Its k-th text with prompt `p`, which is the `kin`-th of all. */
+static void prepare_choice(rui_telling *c, const rui_prompt *p, int64_t k, uint64_t kin)
+{
+    const rui_ask *a = &c->ask;
+    const ru_words *w = &c->version->words;
+    choice *h = &c->choices[(p - a->prompts) * a->best_of + k];
+    int64_t *tokens = h->written.stream.tokens;
+    memcpy(tokens, p->tokens, (size_t)p->n_tokens * sizeof *tokens);
+    h->scores.prompt = k == 0 && a->echo && a->logprobs >= 0;
+    h->written.stream = (ru_stream){
+        .tokens = tokens,
+        .n_prompt = p->n_tokens,
+        .n_max = tokens_max(c, p),
+        .end_token = w->tokenizer != NULL ? ru_tokenizer_facts_get(w->tokenizer).end : -1,
+        .priority = rui_priority(c->version, a->priority),
+        .draw = a->draw,
+        .scores = is_scored(a) ? &h->scores : NULL,
+        .kin = a->best_of > 1 ? kin : 0};
+    h->written.stream.draw.seed += (uint64_t)k;
+    h->ends_at = -1;
+    h->told = p->n_tokens;
+    h->text = ru_text_arena(&c->arena);
+    if (a->echo) {
+        echo(c, h, p->text);
+    }
+}
+
 static ru_status prepare(rui_telling *c, ru_err *err)
 {
     rui_ask *a = &c->ask;
-    const ru_words *w = &c->version->words;
-    int64_t context = ru_steps_facts_get(c->version->steps).context;
-    int64_t *ids = a->tokens, n = a->n_tokens;
-    if (a->prompt.p != NULL) { /* one that is far too long is not even divided */
-        RU_TRY(fits(ru_words_least(w, a->prompt.n), " or more", context, err));
-        RU_TRY(ru_words_split(w, a->prompt, &c->arena, &ids, &n, err));
-    } else {
-        RU_TRY(ru_words_known(w, ids, n, err));
+    int64_t vocab = c->version->words.vocab;
+    for (int64_t p = 0; p < a->n_prompts; p++) {
+        ru_status st = read_prompt(c, &a->prompts[p], err);
+        if (st != RU_OK) {
+            return a->n_prompts > 1 ? ru_err_wrap(err, st, "prompt %lld", (long long)p + 1) : st;
+        }
     }
-    RU_TRY(fits(n, "", context, err));
     RU_TRY(rui_due(c->version, c->r, a->timeout_us, &c->due, err));
-    int64_t room = context + 1 - n, n_max = n + (a->max_tokens < room ? a->max_tokens : room);
-    a->logprobs = a->logprobs < w->vocab ? a->logprobs : w->vocab;
+    a->logprobs = a->logprobs < vocab ? a->logprobs : vocab;
     a->draw.seed = a->seeded ? a->draw.seed : ru_rng_u64(&c->server->spans);
-    RU_TRY(get_memory(c, n_max, err));
-    for (int64_t k = 0; k < a->n; k++) {
-        choice *h = &c->choices[k];
-        int64_t *tokens = h->written.stream.tokens;
-        memcpy(tokens, ids, (size_t)n * sizeof *ids);
-        h->scores.prompt = k == 0 && a->echo;
-        h->written.stream = (ru_stream){
-            .tokens = tokens,
-            .n_prompt = n,
-            .n_max = n_max,
-            .end_token = w->tokenizer != NULL ? ru_tokenizer_facts_get(w->tokenizer).end : -1,
-            .priority = rui_priority(c->version, a->priority),
-            .draw = a->draw,
-            .scores = a->logprobs >= 0 ? &h->scores : NULL,
-            .kin = a->n > 1 ? c->server->texts + 1 : 0};
-        h->written.stream.draw.seed += (uint64_t)k;
-        h->ends_at = -1;
-        h->told = n;
-        h->text = ru_text_arena(&c->arena);
-        if (a->echo) {
-            echo(c, h);
+    RU_TRY(get_memory(c, err));
+    for (int64_t p = 0; p < a->n_prompts; p++) {
+        uint64_t kin = ++c->server->kins;
+        for (int64_t k = 0; k < a->best_of; k++) {
+            prepare_choice(c, &a->prompts[p], k, kin);
         }
     }
     return RU_OK;
@@ -488,7 +562,7 @@ static void begin(rui_telling *c)
                                            {"Cache-Control", "no-cache"}};
     c->number = ++c->server->texts;
     c->created_s = ru_clock_wall_ns() / 1000000000;
-    for (int64_t k = 0; k < c->ask.n; k++) {
+    for (int64_t k = 0; k < c->n_choices; k++) {
         rui_scribe_give(c->version->scribe, &c->choices[k].written);
     }
     if (c->ask.stream) { /* its client may be gone already */

@@ -230,10 +230,63 @@ def check_many(server):
         assert all(a == b or abs(a - b) < 1e-4 for a, b in zip(scores, c["logprobs"]["token_logprobs"])), (mine, c)
 
 
+def check_prompts(server):
+    """Several prompts of one request: texts and scores of each are those that it has alone; streamed too."""
+    prompts, body = ["the ", "a", "the dog sees "], {"temperature": 1.0, "seed": 9, "n": 2, "logprobs": 1, "echo": True}
+    alone = [complete(server, p, 16, **body)[1] for p in prompts]
+    wants = [c for a in alone for c in a["choices"]]
+    usage = {key: sum(a["usage"][key] for a in alone) for key in alone[0]["usage"]}
+    for form in (prompts, [list(p.encode()) for p in prompts]):
+        status, answer = complete(server, form, 16, **body)
+        assert status == 200 and answer["usage"] == usage, (answer, usage)
+        assert [c["index"] for c in answer["choices"]] == list(range(6)), answer
+        for c, want in zip(answer["choices"], wants):
+            assert c["text"] == want["text"] and c["finish_reason"] == want["finish_reason"], (c, want)
+            check_alike(c["logprobs"], want["logprobs"])
+    events = server.events("/v1/completions", {"model": server.model, "prompt": prompts, "max_tokens": 16,
+                                               "stream": True, "stream_options": {"include_usage": True}, **body})
+    assert events.pop() == "[DONE]"
+    events = [json.loads(e) for e in events]
+    assert events.pop()["usage"] == usage
+    for k, want in enumerate(wants):
+        mine = [e["choices"][0] for e in events if e["choices"][0]["index"] == k]
+        assert "".join(m["text"] for m in mine) == want["text"] and mine[-1]["finish_reason"] == "length", (mine, want)
+        assert sum((m["logprobs"]["tokens"] for m in mine), []) == want["logprobs"]["tokens"], (mine, want)
+
+
+def check_best(server):
+    """Of best_of texts those with the highest mean log probability by numpy, the best first."""
+    try:
+        import numpy as np
+    except ImportError:
+        return
+    prompts, body = ["the ", "a cat "], {"temperature": 1.5, "seed": 3}
+
+    def mean(prompt, text):
+        ids = list((prompt + text).encode())
+        return np.mean([numpy_logprobs(ids)[at - 1][ids[at]] for at in range(len(prompt), len(ids))])
+
+    all_, best = [complete(server, prompts, 12, n=n, best_of=7, top_k=8, **body)[1] for n in (7, 3)]
+    assert [c["index"] for c in best["choices"]] == list(range(6)) and best["usage"] == all_["usage"], best
+    assert best["usage"] == {"prompt_tokens": 10, "completion_tokens": 168, "total_tokens": 178}, best
+    assert all(c["logprobs"] is None for c in best["choices"]), best
+    for p, prompt in enumerate(prompts):
+        texts = [c["text"] for c in all_["choices"][7 * p:7 * p + 7]]
+        told = [c["text"] for c in best["choices"][3 * p:3 * p + 3]]
+        assert set(told) <= set(texts) and len(set(told)) == 3, (told, texts)
+        ranked = sorted((mean(prompt, t) for t in texts), reverse=True)
+        assert ranked[0] - ranked[-1] > 0.1, ranked
+        assert all(abs(mean(prompt, t) - m) < 1e-4 for t, m in zip(told, ranked)), (told, ranked)
+
+
 def check_refusals(server):
-    for more, word in (({"n": 0}, "n 0"), ({"n": 129}, "n 129"), ({"best_of": 2}, "best_of"), ({"logprobs": 21}, "logprobs 21"), ({"colour": 1}, "colour"),
+    many = {"n": 65, "prompt": ["a", "b"]}
+    for more, word in (({"n": 0}, "n 0"), ({"n": 129}, "n 129"), ({"best_of": 1, "n": 2}, "best_of 1 is below"),
+                       ({"best_of": 2, "stream": True}, "streamed"), (many, "2 prompts with 65"),
+                       ({"logprobs": 21}, "logprobs 21"), ({"colour": 1}, "colour"),
                        ({"temperature": -1}, "temperature"), ({"top_p": 1.5}, "top_p"), ({"max_tokens": 0}, "max_tokens"),
-                       ({"prompt": ["a", "b"]}, "prompt"), ({"prompt": "x" * 65}, "at most 64")):
+                       ({"prompt": ["a", [1]]}, "prompt"), ({"prompt": ["a", "x" * 65]}, "prompt 2"),
+                       ({"prompt": "x" * 65}, "at most 64")):
         body = {"model": server.model, "prompt": "the ", **more}
         status, answer = server.ask("/v1/completions", body)
         assert status == 400 and word in answer["error"], (more, answer)
@@ -451,6 +504,8 @@ def main(rubato):
         check_draws(server)
         check_logprobs(rubato, server, want)
         check_many(server)
+        check_prompts(server)
+        check_best(server)
         check_refusals(server)
         check_beside(server, rubato)
         check_leaving(server)
