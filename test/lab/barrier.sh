@@ -76,6 +76,11 @@ done
 for sums in p3 ddp; do
     train drop view-$sums -w 2 --set train.sums=$sums
     grep -q 'sums by plan' view-$sums/log || fail "$sums: no plan"
+    # The memory of two steps is what was said, within a twentieth.
+    tr ',{}' '\n\n\n' <view-$sums/world.json | awk -F: '
+        $1 == "\"memory_of_two_steps_bytes\"" { n++; x[n % 2] = $2 }
+        END { d = x[0] - x[1]; exit !(n >= 2 && n % 2 == 0 && x[0] > 0 && d * d <= 0.0025 * x[0] * x[0]) }' ||
+        fail "$sums: memory of two steps: $(tr ',{}' '\n\n\n' <view-$sums/world.json | grep memory_of_two)"
     for f in model.safetensors optimizer.safetensors; do
         cmp view-$sums/checkpoints/000000060/$f drop-always/checkpoints/000000060/$f || fail "$sums: $f differs"
     done

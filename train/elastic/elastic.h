@@ -291,6 +291,9 @@ typedef struct ru_elastic_facts {
     /* Times of a step's sums, all together, over what the plan of `coll` predicts of each alone:
      * over the last steps of the view, and of the last one. 0: not known yet. */
     double sums_off, step_off;
+    /* What a second step under way puts aside of its sums until they are added: by the schedules of
+     * the view, and as it was taken. 0: there is no second one, or sums are in shared memory. */
+    int64_t aside_said_bytes, aside_bytes;
 } ru_elastic_facts;
 void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into);
 /* The plan of sums in force: how gradients are grouped and which collective adds each group. */

@@ -27,6 +27,12 @@ void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into)
                                .sums_off = rui_el_sums_off(e),
                                .step_off = e->reduce.sums.last_off,
                                .probes = e->phase == RUI_EL_PROBE};
+    if (e->reduce.group != NULL && e->steps.depth == 2) { /* lanes are two sets */
+        ru_coll_size size;
+        ru_coll_needs(e->reduce.group, &size);
+        into->aside_said_bytes = e->reduce.aside_bytes;
+        into->aside_bytes = size.scratch_bytes / 2;
+    }
 }
 
 const char *ru_elastic_doing(const ru_elastic *e, char into[64])

@@ -250,6 +250,7 @@ typedef struct rui_el_reduce {
     uint32_t n_buckets;
     uint32_t *bucket_of; /* [n_tensors] the first, of tensors in cuts */
     ru_coll *group, *probe;
+    int64_t aside_bytes; /* what one set of lanes of the group puts aside, by its schedules */
     ru_coll_cost costs[RU_COLL_ALGOS]; /* measured by the leader */
     uint32_t probed_n;                 /* members then; 0: never, or it is to be done again */
     uint32_t probed_epoch;             /* the view before whose first step it was */

@@ -445,6 +445,32 @@ static void test_collectives_are_measured_again(void **state)
     job_close(&j);
 }
 
+/* Sums of 64 bytes each: who adds puts aside what the two others send, at most; lanes stand on
+ * lines of their own. One step at a time needs no second set. */
+static void two_steps_put_more_aside(void **state)
+{
+    (void)state;
+    for (int64_t depth = 1; depth <= 2; depth++) {
+        job j = {0};
+        int64_t most = 0;
+        job_open(&j, 3, 12, 0);
+        j.l[0]->depth = j.l[1]->depth = j.l[2]->depth = (uint32_t)depth;
+        for (uint32_t round = 0; !job_over(&j); round++) {
+            assert_true(round < LIFE_ROUNDS);
+            job_round(&j);
+            for (uint32_t i = 0; i < 3; i++) {
+                ru_elastic_facts f;
+                ru_elastic_facts_get(j.l[i]->elastic, &f);
+                int64_t said = f.aside_said_bytes;
+                most = said > most ? said : most;
+                assert_in_range(f.aside_bytes, said, said > 0 ? said + 4 * 64 : 0);
+            }
+        }
+        assert_in_range(most, depth == 2 ? 64 : 0, depth == 2 ? 2 * 2 * 64 : 0);
+        job_close(&j);
+    }
+}
+
 RU_TESTS(train_elastic_life, cmocka_unit_test(test_collectives_are_measured_again),
          cmocka_unit_test(test_the_end_takes_a_step_ahead_back),
          cmocka_unit_test(test_orders_of_gradients), cmocka_unit_test(test_shared_memory),
@@ -455,4 +481,5 @@ RU_TESTS(train_elastic_life, cmocka_unit_test(test_collectives_are_measured_agai
          cmocka_unit_test(test_no_memory_for_state), cmocka_unit_test(test_no_room_to_measure),
          cmocka_unit_test(test_who_leads_next_computes), cmocka_unit_test(test_opening),
          cmocka_unit_test(test_room_for_peers), cmocka_unit_test(test_room_for_served),
-         cmocka_unit_test(test_alone), cmocka_unit_test(test_a_peer_that_takes_no_words))
+         cmocka_unit_test(test_alone), cmocka_unit_test(test_a_peer_that_takes_no_words),
+         cmocka_unit_test(two_steps_put_more_aside))

@@ -351,6 +351,20 @@ bool rui_el_room_for_two(const ru_elastic *e)
            3 * streams <= ru_chan_streams(e->opt.chan);
 }
 
+/* What the lanes of one set put aside of a bucket until it is added, by the steps of this rank. */
+static int64_t aside_of(const ru_elastic *e, const ru_coll_schedule *s, const ru_coll_bucket *b)
+{
+    int64_t size = 4 * b->n, chunk = b->chunk_bytes > 0 ? b->chunk_bytes : size;
+    int64_t chunks = size > 0 ? (size + chunk - 1) / chunk : 1;
+    int64_t lanes = b->depth > 0 && b->depth < chunks ? b->depth : chunks, blocks = 0;
+    for (uint32_t k = s->begin[e->v.me]; k < s->begin[e->v.me + 1]; k++) {
+        bool adds =
+            s->steps[k].kind == RU_COLL_REDUCE_RECV || s->steps[k].kind == RU_COLL_RECV_ASIDE;
+        blocks += adds ? s->steps[k].n_blocks : 0;
+    }
+    return (int64_t)((double)size * (double)lanes / (double)chunks * (double)blocks / s->n_blocks);
+}
+
 ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
 {
     ru_arena *arena = &e->view_arena[e->view_side];
@@ -369,6 +383,7 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
     RU_TRY(near_of(e, arena, &near, err));
     rui_el_sums_label(e);
     uint32_t most = 1;
+    e->reduce.aside_bytes = 0;
     for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
         most = e->reduce.buckets[b].part.n > most ? e->reduce.buckets[b].part.n : most;
         const ru_coll_choice *c = &e->v.choice[b];
@@ -387,6 +402,7 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
                                       .class = RU_CLASS_NORMAL,
                                       .rank = (uint16_t)rui_el_rank(e, b),
                                       .label = e->reduce.sums.labels[b]};
+        e->reduce.aside_bytes += aside_of(e, *s, &buckets[b]);
     }
     ru_coll_options opt = {.chan = e->opt.chan,
                            .nodes = nodes,

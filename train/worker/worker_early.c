@@ -97,9 +97,9 @@ bool rui_early_two(rui_worker *w, const char **why)
     *why = w->t.job->train.barrier == RU_BARRIER_ALWAYS ? "train.barrier is always"
            : !w->t.job->train.early_update              ? "train.early_update is false"
            : w->cmd.members < 2                         ? "the step was made for one worker alone"
-           : free >= 0 && needed > free / 2 ? "gradients and what can be taken back need more than "
-                                              "half of the free memory"
-                                            : NULL;
+           : !rui_early_may(needed, free) ? "gradients and what can be taken back need more than "
+                                            "half of the free memory"
+                                          : NULL;
     return *why == NULL;
 }
 
@@ -112,7 +112,7 @@ static ru_status get_memory(const rui_worker *w, const rui_build *b, ru_err *err
     if (needed == 0) {
         return RU_FAIL(err, RU_E_UNSUPPORTED, "the update needs all gradients at once");
     }
-    if (free >= 0 && needed > free / 2) {
+    if (!rui_early_may(needed, free)) {
         return RU_FAIL(err, RU_E_MEM, "early updates need %lld MiB, but %lld MiB are free",
                        (long long)(needed >> 20), (long long)(free >> 20));
     }

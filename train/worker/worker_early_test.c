@@ -273,6 +273,41 @@ static void depth_says_why(void **state)
     rig_close(r);
 }
 
+/* What training can do without may take half of the free memory and not a byte more; where nobody
+ * knows what is free, it is taken. A step that needs more waits for all sums. */
+static void half_of_the_free_memory_is_the_most(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t needed, free;
+        bool may;
+    } rows[] = {{0, 0, true},
+                {1, 0, false},
+                {1, 1, false},
+                {1, 2, true},
+                {500, 1000, true},
+                {501, 1000, false},
+                {500, 1001, true},
+                {501, 1001, false},
+                {501, 1002, true},
+                {INT64_MAX, -1, true},
+                {INT64_MAX / 2, INT64_MAX, true},
+                {INT64_MAX / 2 + 1, INT64_MAX, false}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        assert_int_equal(rui_early_may(rows[k].needed, rows[k].free), rows[k].may);
+    }
+    rig *r = rig_open(true, 0);
+    const char *why = NULL;
+    int64_t *bytes = &r->w.list.tensor_bytes[r->largest], was = *bytes;
+    *bytes = INT64_C(1) << 60;
+    assert_false(rui_early_two(&r->w, &why));
+    assert_string_equal(why, "gradients and what can be taken back need more than half of the free "
+                             "memory");
+    *bytes = was;
+    assert_true(rui_early_two(&r->w, &why) && why == NULL);
+    rig_close(r);
+}
+
 static void assert_made(rig *r, uint32_t tensor, uint32_t first, uint32_t n)
 {
     ru_elastic_part p = rui_buckets_ready(&r->w, tensor);
@@ -317,5 +352,6 @@ static void the_last_gradient_of_a_bucket_tells_of_it(void **state)
 RU_TESTS(train_worker_early, cmocka_unit_test(the_last_gradient_of_a_bucket_tells_of_it),
          cmocka_unit_test(sums_are_updated_where_they_are),
          cmocka_unit_test(a_step_given_up_takes_updates_back), cmocka_unit_test(depth_says_why),
+         cmocka_unit_test(half_of_the_free_memory_is_the_most),
          cmocka_unit_test(noise_does_not_depend_on_the_order_of_sums),
          cmocka_unit_test(nothing_is_early))

@@ -191,8 +191,9 @@ typedef struct rui_capture {
 /* What a plan of sums is for. */
 typedef struct rui_plan_view {
     uint32_t epoch, n_ranks, depth;
-    uint32_t measured; /* the view in which its costs were measured */
-    char why[160];     /* depth 1: the reason, a sentence without full stop */
+    uint32_t measured;                     /* the view in which its costs were measured */
+    int64_t aside_said_bytes, aside_bytes; /* as ru_elastic_facts */
+    char why[160];                         /* depth 1: the reason, a sentence without full stop */
 } rui_plan_view;
 
 /* The leader's plan of sums (worker_plan.c). */
@@ -411,6 +412,11 @@ RU_MUST_USE ru_status rui_buckets_open(rui_worker *w, ru_err *err);
 RU_MUST_USE ru_status rui_early_open(rui_worker *w, ru_err *err);
 void rui_early_ops(ru_elastic_device_ops *ops);
 void rui_early_clear(rui_worker *w); /* the lock held: no sum is there */
+/* May so much be taken of the free memory (-1: not known) for what training can do without? */
+static inline bool rui_early_may(int64_t needed_bytes, int64_t free_bytes)
+{
+    return free_bytes < 0 || needed_bytes <= free_bytes / 2;
+}
 /* Compute thread. May two steps be under way with an executable of this worker? Else why not. */
 bool rui_early_two(rui_worker *w, const char **why);
 /* The executable is open: memory to take updates back. */

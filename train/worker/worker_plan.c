@@ -43,8 +43,12 @@ void rui_plan_view_told(rui_worker *w, const ru_elastic_sums *s, const ru_elasti
     if (s->epoch != p->told.epoch) {
         ru_sums_net_view(&p->net, s->measured != p->told.measured);
     }
-    p->told = (rui_plan_view){
-        .epoch = s->epoch, .n_ranks = s->n_members, .depth = f->depth, .measured = s->measured};
+    p->told = (rui_plan_view){.epoch = s->epoch,
+                              .n_ranks = s->n_members,
+                              .depth = f->depth,
+                              .measured = s->measured,
+                              .aside_said_bytes = f->aside_said_bytes,
+                              .aside_bytes = f->aside_bytes};
     (void)snprintf(p->told.why, sizeof p->told.why, "%s", f->why != NULL ? f->why : "");
     if (p->known) {
         memcpy(p->costs, s->costs, sizeof p->costs);
@@ -209,8 +213,10 @@ static void stands(rui_worker *w, ru_sums_again why)
     }
 }
 
-/* What two steps under way take more than one: gradients that outlive their step, and what taking
- * updates back needs. By the lives of buffers, and as they are placed. */
+/* What two steps under way take more than one: gradients that outlive their step, what taking
+ * updates back needs, and what sums of two steps put aside. By the lives of buffers and the
+ * schedules of sums, and as they are placed. Told when a plan is made, and of the view that it
+ * began. */
 static void tell_memory(const rui_worker *w, const ru_policy *policy)
 {
     ru_exe_stats s;
@@ -218,10 +224,11 @@ static void tell_memory(const rui_worker *w, const ru_policy *policy)
         return;
     }
     ru_exe_stats_get(w->now->exe, &s);
-    int64_t back = ru_exe_early_bytes(w->now->exe);
+    const rui_plan_view *v = &w->plan.view;
+    int64_t back = ru_exe_early_bytes(w->now->exe) - s.alone_bound_bytes;
     ru_decisions_measured(w->t.decisions, policy, "memory_of_two_steps_bytes",
-                          (double)(s.arena_bound_bytes - s.alone_bound_bytes + back),
-                          (double)(s.arena_bytes - s.alone_bound_bytes + back));
+                          (double)(s.arena_bound_bytes + back + v->aside_said_bytes),
+                          (double)(s.arena_bytes + back + v->aside_bytes));
 }
 
 static ru_status make(rui_worker *w, ru_sums_again why, ru_arena *arena, ru_err *err)
@@ -295,6 +302,7 @@ static bool take_view(rui_worker *w)
         p->watching = p->watching && same && !anew;
         p->again_ns = same ? p->again_ns : 0;
         p->plans = same ? p->plans : 0;
+        tell_memory(w, w->t.job->train.servers > 0 ? &ru_policy_order : &ru_policy_sums);
     }
     return known;
 }

@@ -70,7 +70,7 @@ static ru_status copy_tensors(rui_worker *w, rui_weights *x, ru_err *err)
     if (bytes < 0) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the names of weights");
     }
-    if (free >= 0 && bytes > free / 2) {
+    if (!rui_early_may(bytes, free)) {
         return RU_FAIL(err, RU_E_MEM,
                        "a copy of the weights (%lld MiB) needs more than half of this worker's "
                        "free memory",
