@@ -121,9 +121,13 @@ static void went(ru_fetch *f, ru_status why, const char *sentence)
              f->address, here, asked, mb, all_mb, sentence);
     } else if (asked == 0 && why == RU_E_PERM && f->met) {
         fail(f, RU_E_PEER, "%s refuses this program: %s", f->address, sentence);
+    } else if (asked == 0 && f->helloed) {
+        fail(f, RU_E_PEER,
+             "%s went away or stands still before the description of its weights (%.1f MB) was "
+             "here: %s",
+             f->address, (double)f->model_bytes * 1e-6, sentence);
     } else if (asked == 0) {
-        fail(f, RU_E_PEER, "no weights from %s: %s", f->address,
-             f->helloed ? sentence : why_none(f, why));
+        fail(f, RU_E_PEER, "no weights from %s: %s", f->address, why_none(f, why));
     }
 }
 
