@@ -413,6 +413,18 @@ static double largest_share(const draft *d)
     return fmin(most, 1);
 }
 
+/* The same in the rounds of one tier. */
+static double drawn_share(const draft *d, uint32_t tier)
+{
+    uint32_t take[RU_PICK_TIERS_MAX];
+    double most = 0;
+    (void)take_of(d->count, d->in->n_tiers, d->in->per_round, tier, take);
+    for (uint32_t k = 0; k < d->in->n_tiers; k++) {
+        most = fmax(most, d->count[k] > 0 ? (double)take[k] / d->count[k] : 0);
+    }
+    return most;
+}
+
 static ru_status choose(draft *d, ru_rng *rng, uint32_t *pool, ru_arena *scratch,
                         ru_pick_plan *plan, ru_err *err)
 {
@@ -423,17 +435,18 @@ static ru_status choose(draft *d, ru_rng *rng, uint32_t *pool, ru_arena *scratch
                        in->per_round);
     }
     plan->tier = RU_PICK_NONE;
-    plan->share_most = 1;
+    plan->share_most = plan->share_drawn = 1;
     if (by_tiers(in->method)) {
         plan->tier = draw_tier(d);
         plan->n = plan->wait = fill_round(d, rng, plan->tier, pool, n);
         plan->share_most = largest_share(d);
+        plan->share_drawn = drawn_share(d, plan->tier);
     } else if (in->method == RU_PICK_VANILLA || in->method == RU_PICK_OVER) {
         double want =
             in->method == RU_PICK_OVER ? ceil(over_factor * in->per_round - 1e-9) : in->per_round;
         plan->n = want < n ? (uint32_t)want : n;
         plan->wait = in->per_round;
-        plan->share_most = (double)plan->n / n;
+        plan->share_most = plan->share_drawn = (double)plan->n / n;
         rui_pick_some(rng, pool, n, plan->n);
     } else {
         RU_TRY(rui_pick_clients(in, rng, pool, n, scratch, &plan->n, err));

@@ -91,6 +91,7 @@ typedef struct ru_pick_plan {
     const double *chance;    /* [n_tiers] of the next rounds too, until the next look */
     const double *credits;   /* [n_tiers] after this round */
     double share_most;       /* largest chance of a client to be in a round */
+    double share_drawn;      /* ... to be in this one, for who knows its tier */
 } ru_pick_plan;
 
 /* What is known of a tier. */
