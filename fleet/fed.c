@@ -32,7 +32,10 @@ ru_fed_options ru_fed_options_of(const ru_job *job, uint32_t n)
                             .at_once = j->at_once,
                             .clients_min = j->clients_min,
                             .deadline_s = (double)j->deadline_ns * 1e-9,
-                            .keeps = true};
+                            .keeps = true,
+                            .noise = j->privacy.noise / 2, /* a move of length clip for another */
+                            .delta = j->privacy.delta,
+                            .epsilon_most = j->privacy.epsilon};
 }
 
 ru_status ru_fed_init(const ru_fed_options *opt, ru_time now, ru_arena *arena, ru_fed **out,
@@ -79,7 +82,7 @@ ru_status ru_fed_init(const ru_fed_options *opt, ru_time now, ru_arena *arena, r
         f->tier[t] = (ru_pick_tier){-1, -1, -1};
     }
     *out = f;
-    return RU_OK;
+    return opt->noise > 0 ? ru_privacy_open(opt->noise, arena, &f->privacy, err) : RU_OK;
 }
 
 static void tell(const ru_fed *f, ru_fed_word word, ru_effects *fx)
@@ -275,6 +278,25 @@ static void say_waiting(const ru_fed *f, ru_effects *fx)
     ru_fx_local(fx, f->opt.what_first + RU_FED_WAITING, f->there, NULL, 0);
 }
 
+double ru_fed_epsilon(const ru_fed *f)
+{
+    return f->privacy != NULL ? ru_privacy_epsilon(f->privacy, f->opt.delta, 0) : -1;
+}
+
+/* Would another round, with that chance of each client to be in it, tell too much of one? */
+static bool tells_too_much(const ru_fed *f, double share)
+{
+    return f->privacy != NULL && f->opt.epsilon_most > 0 &&
+           ru_privacy_epsilon(f->privacy, f->opt.delta, share) > f->opt.epsilon_most;
+}
+
+static void done(ru_fed *f, int64_t why, ru_effects *fx)
+{
+    f->stage = DONE;
+    f->deadline.ns = INT64_MAX;
+    ru_fx_local(fx, f->opt.what_first + RU_FED_DONE, why, NULL, 0);
+}
+
 static ru_status begin_round(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
 {
     if (must_wait(f)) {
@@ -294,6 +316,13 @@ static ru_status begin_round(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err
     const ru_pick_in *in = ru_fed_facts(f);
     RU_TRY(ru_plan_pick(in, &f->work, &f->work, &p, err));
     RU_TRY(ru_plan_pick_check(in, &p, &f->work, err));
+    f->share = p.share_drawn;
+    if (tells_too_much(f, f->share)) {
+        f->round--;
+        done(f, 1, fx);
+        ru_arena_rewind(&f->work, mark);
+        return RU_OK;
+    }
     f->task++;
     for (uint32_t k = 0; k < p.n; k++) {
         task_to(f, p.client[k], now);
@@ -366,9 +395,7 @@ static ru_status next_profile(ru_fed *f, ru_time now, ru_effects *fx, ru_err *er
 static ru_status after_kept(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
 {
     if (f->round >= f->opt.rounds) {
-        f->stage = DONE;
-        f->deadline.ns = INT64_MAX;
-        tell(f, RU_FED_DONE, fx);
+        done(f, 0, fx);
         return RU_OK;
     }
     bool uses = f->opt.method == RU_PICK_ADAPTIVE || f->opt.method == RU_PICK_TIFL;
@@ -413,6 +440,9 @@ static ru_status end_round(ru_fed *f, ru_time now, ru_effects *fx, ru_err *err)
     if (f->n_merge < least) {
         f->round--; /* once more, without those that are late */
         return begin_round(f, now, fx, err);
+    }
+    if (f->privacy != NULL) {
+        ru_privacy_add(f->privacy, f->share);
     }
     tell_list(f, RU_FED_MERGE, f->merge, f->n_merge, fx);
     return after_round(f, now, fx, err);

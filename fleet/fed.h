@@ -50,6 +50,9 @@ typedef struct ru_fed_options {
     uint32_t round_first;          /* rounds that are done, unless a snapshot says so */
     bool keeps;                    /* after MERGE nothing begins before KEPT */
     uint32_t what_first;           /* of its words */
+    double noise;                  /* of the sum of a round, in units of what a client can change;
+                                      0: nobody counts what rounds tell */
+    double delta, epsilon_most;    /* noise: no round begins that would exceed it; 0: no bound */
 } ru_fed_options;
 
 /* As the section `federated` of a job says, for at most n clients that are absent at first and
@@ -70,8 +73,8 @@ typedef enum ru_fed_word {
     RU_FED_TASK,     /* out: ru_fed_list: send them this task */
     RU_FED_EVALUATE, /* out: accuracy of each tier's clients is wanted, by EVALUATED */
     RU_FED_WAITING,  /* out: fewer clients than a round needs are free; value: with a profile */
-    RU_FED_DONE,     /* out: all rounds have been merged */
-    RU_FED_FAILED,   /* out, value: ru_status of a decision; its sentence. The job is over */
+    RU_FED_DONE,   /* out: all rounds have been merged; value 1: another one would tell too much */
+    RU_FED_FAILED, /* out, value: ru_status of a decision; its sentence. The job is over */
     RU_FED_WORDS
 } ru_fed_word;
 
@@ -97,6 +100,8 @@ RU_MUST_USE ru_status ru_fed_init(const ru_fed_options *opt, ru_time now, ru_are
                                   ru_fed **out, ru_err *err);
 void ru_fed_step(ru_fed *f, const ru_event *ev, ru_effects *fx);
 uint32_t ru_fed_round(const ru_fed *f); /* from 1; 0: profile */
+/* What the rounds that were merged tell about a client, for `delta`; < 0: nobody counts. */
+double ru_fed_epsilon(const ru_fed *f);
 /* [n] RU_PICK_NONE: of none. */
 const uint32_t *ru_fed_tier_of(const ru_fed *f);
 /* Will the answer to `task` be averaged, if it comes now? */

@@ -4,6 +4,7 @@
 #ifndef RU_FLEET_FED_IMPL_H
 #define RU_FLEET_FED_IMPL_H
 
+#include "cost/privacy.h"
 #include "fleet/fed.h"
 
 typedef enum client_state { IDLE, BUSY, LATE, AWAY } client_state;
@@ -44,6 +45,8 @@ struct ru_fed {
     double spread_square, doubt; /* doubt: variance of the logarithm of a mean */
     uint32_t spread_n;
     double utility, utility_before, prefer; /* of Oort's pacer */
+    ru_privacy *privacy;                    /* NULL: nobody counts */
+    double share;                           /* of the round under way */
     ru_pick_in in;
     ru_arena work; /* fixed: of a decision */
 };

@@ -2,11 +2,12 @@
 #include "fleet/fed_impl.h"
 
 enum { SAVED_BYTES = 72, SAVED_TIER_BYTES = 32, SAVED_CLIENT_BYTES = 56 };
+enum { ACCOUNT_MARK = 0x52445031, ACCOUNT_BYTES = 4 + 8 * RU_PRIVACY_ORDERS };
 
 int64_t ru_fed_saved_bytes(const ru_fed *f)
 {
     return SAVED_BYTES + SAVED_TIER_BYTES * (int64_t)f->opt.n_tiers +
-           SAVED_CLIENT_BYTES * (int64_t)f->opt.n;
+           SAVED_CLIENT_BYTES * (int64_t)f->opt.n + (f->privacy != NULL ? ACCOUNT_BYTES : 0);
 }
 
 void ru_fed_save(const ru_fed *f, ru_wire_out *o)
@@ -42,11 +43,29 @@ void ru_fed_save(const ru_fed *f, ru_wire_out *o)
         ru_wire_put_u32(o, c->measured);
         ru_wire_put_f64(o, c->log_sum);
     }
+    if (f->privacy != NULL) {
+        ru_wire_put_u32(o, ACCOUNT_MARK);
+        for (uint32_t k = 0; k < RU_PRIVACY_ORDERS; k++) {
+            ru_wire_put_f64(o, ru_privacy_orders(f->privacy)[k]);
+        }
+    }
 }
 
 static bool within(double v, double least)
 {
     return v >= least && v <= 1e300;
+}
+
+/* What the rounds before told: without it a promise for all of them would not be true. */
+static bool load_account(const ru_fed *f, ru_wire_in *w)
+{
+    bool fine = f->privacy == NULL || ru_wire_u32(w) == ACCOUNT_MARK;
+    for (uint32_t k = 0; k < RU_PRIVACY_ORDERS && f->privacy != NULL && fine; k++) {
+        double spent = ru_wire_f64(w);
+        fine = within(spent, 0);
+        ru_privacy_orders(f->privacy)[k] = spent;
+    }
+    return fine && !w->bad;
 }
 
 ru_status ru_fed_load(ru_fed *f, ru_wire_in *w, ru_err *err)
@@ -88,6 +107,11 @@ ru_status ru_fed_load(ru_fed *f, ru_wire_in *w, ru_err *err)
                (f->tier_of[i] < f->opt.n_tiers || f->tier_of[i] == RU_PICK_NONE);
     }
     f->task += f->opt.rounds; /* above all numbers that went out after the snapshot */
+    if (fine && !w->bad && !load_account(f, w)) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "the snapshot of the federation does not say what its rounds tell about a "
+                       "client; the run began without federated.privacy.noise");
+    }
     return fine && !w->bad ? RU_OK
                            : RU_FAIL(err, RU_E_DATA,
                                      "the snapshot of the federation is damaged, or of one with "

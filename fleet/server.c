@@ -171,7 +171,12 @@ static ru_status read_snapshot(rui_fed_server *s, const char *path, ru_err *err)
     if (bytes > 0) {
         memcpy(s->sum.slots, slots, (size_t)bytes);
     }
-    return RU_OK;
+    return ru_wire_left(&w) == 0
+               ? RU_OK
+               : RU_FAIL(err, RU_E_DATA,
+                         "%s is of another federated.optimizer, or of a run with "
+                         "federated.privacy.noise; resume with the settings that the run had",
+                         path);
 }
 
 /* Where the federation stood after that round; without it clients are measured anew. */
@@ -180,6 +185,11 @@ static ru_status go_on(rui_fed_server *s, int64_t round, ru_err *err)
     const char *path = snapshot_path(s, round, s->arena);
     if (path == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the name of a snapshot");
+    }
+    if (!ru_path_exists(path) && s->job->privacy.noise > 0) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s is missing: what the rounds before tell about a client is not known",
+                       path);
     }
     if (!ru_path_exists(path)) {
         ru_log(RU_LOG_WARN, "fed", "snapshot",

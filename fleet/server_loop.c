@@ -178,7 +178,7 @@ static void on_task(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_eff
                       .epochs = (uint32_t)s->job->epochs,
                       .kind = l->profile ? RUI_FED_PROFILE : RUI_FED_TRAIN};
     if (!l->profile) {
-        ru_fed_sum_begin(&s->sum);
+        ru_fed_sum_begin(&s->sum, s->now_values->values);
         s->loss_sum = s->loss_weight = s->correct_sum = 0;
         s->round_begun = now;
         s->round = l->round;
@@ -214,6 +214,10 @@ static void describe(rui_fed_server *s, const ru_fed_list *l, ru_time now, ru_te
     ru_text_f64(t, (double)(now.ns - s->round_begun.ns) * 1e-9);
     ru_text_putf(t, ",\"there\":%u,\"samples\":%.0f,\"loss\":", s->there, s->sum.weight);
     ru_text_f64(t, s->loss_weight > 0 ? s->loss_sum / s->loss_weight : 0);
+    if (ru_fed_epsilon(s->fed) >= 0) {
+        ru_text_put(t, ",\"epsilon\":");
+        ru_text_f64(t, ru_fed_epsilon(s->fed));
+    }
     ru_text_put(t, ",\"clients\":[");
     for (uint32_t k = 0; k < l->n; k++) {
         ru_pick_client c = ru_fed_client(s->fed, l->client[k]);
@@ -257,7 +261,7 @@ static void on_merge(rui_fed_server *s, const ru_fed_list *l, ru_time now)
         rui_fed_fail(s, RU_E_MEM, "no memory for the values of another round");
         return;
     }
-    ru_fed_sum_end(&s->sum, s->now_values->values, e->values);
+    ru_fed_sum_end(&s->sum, e->values);
     s->now_values->refs--;
     s->now_values = e;
     e->refs = 2; /* of the tasks to come, and of the main thread */
@@ -357,6 +361,12 @@ static void follow(rui_fed_server *s, const ru_effect *e, ru_time now, ru_effect
                (long long)(needed(s->job) - e->value), needed(s->job));
         break;
     case RU_FED_DONE:
+        if (e->value != 0) {
+            ru_log(RU_LOG_INFO, "fed", "privacy",
+                   "ends after round %u with an epsilon of %.4g: another round would exceed "
+                   "federated.privacy.epsilon, %.4g",
+                   ru_fed_round(s->fed), ru_fed_epsilon(s->fed), s->job->privacy.epsilon);
+        }
         rui_fed_end(s, "done");
         break;
     case RU_FED_FAILED:

@@ -32,7 +32,7 @@ typedef struct sim {
     ru_heap due;   /* answers to come: client << 32 | task; items are of malloc */
     ru_time now, timer, round_begun, begun;
     bool merged, done;
-    ru_rng rng;
+    ru_rng rng, noise;
     double loss, correct, weight;
     uint32_t round, n_sent, n_merged;
     double decision_sum, decision_most;
@@ -107,7 +107,7 @@ static ru_status learn(sim *s, uint32_t client, double *loss_rms, ru_err *err)
 static void tasks(sim *s, const ru_fed_list *l)
 {
     if (!l->profile) {
-        ru_fed_sum_begin(&s->sum);
+        ru_fed_sum_begin(&s->sum, s->values);
         s->loss = s->correct = s->weight = 0;
         s->round_begun = s->now;
         s->n_sent = l->n;
@@ -170,7 +170,7 @@ static ru_status follow(sim *s, const ru_effect *e, bool *look, bool *round, ru_
         s->round = l->round;
         s->n_merged = l->n;
         if (s->sum.n > 0) {
-            ru_fed_sum_end(&s->sum, s->values, s->values);
+            ru_fed_sum_end(&s->sum, s->values);
         }
     } else if (e->what == RU_FED_EVALUATE) {
         *look = true;
@@ -282,7 +282,8 @@ static ru_status begin(void *self, const ru_rounds_start *start, ru_err *err)
     memcpy(s->values, start->values, (size_t)s->count * sizeof *s->values);
     RU_TRY(open_data(s, err));
     RU_TRY(ru_local_open(&s->run, 0, s->arena, &s->local, err));
-    const ru_fed_sum_options sum = ru_fed_sum_of(s->job, start->flat);
+    ru_fed_sum_options sum = ru_fed_sum_of(s->job, start->flat);
+    sum.rng = &s->noise; /* two runs with one seed are equal; nobody's samples are in it */
     RU_TRY(ru_fed_sum_open(&sum, s->arena, &s->sum, err));
     return open_fed(s, err);
 }
@@ -303,6 +304,10 @@ static ru_status write_line(sim *s, ru_err *err)
     ru_text_f64(&t, (double)s->now.ns * 1e-9);
     ru_text_put(&t, ",\"loss\":");
     ru_text_f64(&t, s->weight > 0 ? s->loss / s->weight : 0);
+    if (ru_fed_epsilon(s->fed) >= 0) {
+        ru_text_put(&t, ",\"epsilon\":");
+        ru_text_f64(&t, ru_fed_epsilon(s->fed));
+    }
     ru_text_put(&t, "}\n");
     ru_status st = path != NULL ? ru_log_file_open(path, true, &log, err)
                                 : RU_FAIL(err, RU_E_MEM, "no memory for the name of a file");
@@ -351,7 +356,8 @@ ru_status ru_fed_sim(const ru_fed_sim_options *opt, ru_arena *arena, ru_fed_sim_
                .job = &opt->train->job->federated,
                .arena = arena,
                .timer = {INT64_MAX},
-               .rng = ru_rng_from((uint64_t)opt->train->job->train.seed, ru_rng_label("sim"))};
+               .rng = ru_rng_from((uint64_t)opt->train->job->train.seed, ru_rng_label("sim")),
+               .noise = ru_rng_from((uint64_t)opt->train->job->train.seed, ru_rng_label("noise"))};
     ru_arena_init(&s->fx_arena, 0);
     ru_effects_init(&s->fx, &s->fx_arena);
     ru_status st = ru_train_rounds(opt->train, &ops, s, arena, &out->train, err);
@@ -360,6 +366,7 @@ ru_status ru_fed_sim(const ru_fed_sim_options *opt, ru_arena *arena, ru_fed_sim_
     out->decision_most_s = s->decision_most;
     out->decision_mean_s = s->decisions > 0 ? s->decision_sum / s->decisions : 0;
     out->decisions = s->decisions;
+    out->epsilon = s->fed != NULL ? ru_fed_epsilon(s->fed) : -1;
     out->rounds_per_s = took > 0 ? s->round / took : 0;
     ru_local_close(s->local);
     ru_dataset_close(s->train);

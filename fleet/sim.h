@@ -27,6 +27,7 @@ typedef struct ru_fed_sim_result {
     double decision_most_s, decision_mean_s; /* of this machine, for the choice of a round */
     double rounds_per_s;                     /* likewise, all included */
     uint32_t decisions;
+    double epsilon; /* federated.privacy.noise: what all rounds tell about one client; < 0: none */
 } ru_fed_sim_result;
 
 /* Errors: those of ru_train_rounds, ru_split_open and ru_local_open. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cost/math/quantile.h"
+#include "env/process/self.h"
 
 enum { UPDATES_MAX = 1024 };
 
@@ -18,13 +19,20 @@ ru_fed_sum_options ru_fed_sum_of(const ru_job_federated *job, const ru_flat *fla
                                 .lr = job->lr,
                                 .beta1 = job->beta1,
                                 .beta2 = job->beta2,
-                                .epsilon = job->epsilon};
+                                .epsilon = job->epsilon,
+                                .clip = job->privacy.clip,
+                                .noise = job->privacy.noise};
 }
 
 ru_status ru_fed_sum_open(const ru_fed_sum_options *opt, ru_arena *arena, ru_fed_sum *out,
                           ru_err *err)
 {
     bool mean = opt->kind == RU_FED_MEAN;
+    if (opt->clip > 0 && opt->count > opt->params) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "federated.privacy: the model has running statistics (batch normalisation), "
+                       "which a clip of moves does not bound; use another normalisation");
+    }
     int64_t slots = opt->by == RU_FED_AVERAGE ? 0 : opt->by == RU_FED_ADAM ? 2 : 1;
     ru_fed_sum s = {.opt = *opt, .n_slots = slots * opt->params};
     s.at = mean ? RU_NEW(arena, double, opt->count) : NULL;
@@ -41,13 +49,26 @@ ru_status ru_fed_sum_open(const ru_fed_sum_options *opt, ru_arena *arena, ru_fed
     return RU_OK;
 }
 
-void ru_fed_sum_begin(ru_fed_sum *s)
+void ru_fed_sum_begin(ru_fed_sum *s, const float *from)
 {
+    s->from = from;
     if (s->at != NULL) {
         memset(s->at, 0, (size_t)s->opt.count * sizeof *s->at);
     }
     s->weight = 0;
     s->n = 0;
+}
+
+/* By what a move is scaled down. */
+static double shorten(const ru_fed_sum *s, const float *values)
+{
+    double square = 0;
+    for (int64_t i = 0; i < s->opt.count; i++) {
+        double d = (double)values[i] - (double)s->from[i];
+        square += d * d;
+    }
+    double length = sqrt(square);
+    return length > s->opt.clip ? s->opt.clip / length : 1;
 }
 
 ru_status ru_fed_sum_add(ru_fed_sum *s, const float *values, double weight, ru_err *err)
@@ -61,8 +82,10 @@ ru_status ru_fed_sum_add(ru_fed_sum *s, const float *values, double weight, ru_e
     if (s->kept != NULL && (s->n == s->opt.most || s->n == UPDATES_MAX)) {
         return RU_FAIL(err, RU_E_LIMIT, "more than %u updates in a round", s->n);
     }
+    double scale = s->opt.clip > 0 ? shorten(s, values) : weight;
     for (int64_t i = 0; s->at != NULL && i < count; i++) {
-        s->at[i] += weight * (double)values[i];
+        double from = s->opt.clip > 0 ? (double)s->from[i] : 0;
+        s->at[i] += scale * ((double)values[i] - from);
     }
     if (s->kept != NULL) {
         memcpy(s->kept + count * s->n, values, (size_t)count * sizeof *values);
@@ -72,10 +95,32 @@ ru_status ru_fed_sum_add(ru_fed_sum *s, const float *values, double weight, ru_e
     return RU_OK;
 }
 
+/* Normal noise for one value. */
+static double noise(ru_fed_sum *s)
+{
+    if (!(s->opt.noise > 0)) {
+        return 0;
+    }
+    if (s->opt.rng != NULL) {
+        return s->opt.noise * s->opt.clip * ru_rng_normal(s->opt.rng);
+    }
+    if (s->n_bits == 0) {
+        ru_self_random(s->bits, sizeof s->bits);
+        s->n_bits = RU_ARRAY_LEN(s->bits);
+    }
+    s->n_bits -= 2;
+    double u = ((double)(s->bits[s->n_bits] >> 11) + 0.5) * 0x1p-53;
+    double v = (double)(s->bits[s->n_bits + 1] >> 11) * 0x1p-53;
+    return s->opt.noise * s->opt.clip * sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * v);
+}
+
 /* Value i of all updates as one. */
-static double one(const ru_fed_sum *s, int64_t i)
+static double one(ru_fed_sum *s, int64_t i)
 {
     double v[UPDATES_MAX], sum = 0;
+    if (s->opt.clip > 0) {
+        return (double)s->from[i] + (s->at[i] + noise(s)) / s->opt.most;
+    }
     if (s->at != NULL) {
         return s->at[i] / s->weight;
     }
@@ -105,12 +150,12 @@ static double moved(ru_fed_sum *s, int64_t i, double before, double mean)
     return before + o->lr * (double)*m / (sqrt((double)*v) + o->epsilon);
 }
 
-void ru_fed_sum_end(ru_fed_sum *s, const float *before, float *into)
+void ru_fed_sum_end(ru_fed_sum *s, float *into)
 {
     RU_CHECK(s->n > 0);
     for (int64_t i = 0; i < s->opt.count; i++) {
         double mean = one(s, i);
         bool plain = s->opt.by == RU_FED_AVERAGE || i >= s->opt.params;
-        into[i] = (float)(plain ? mean : moved(s, i, (double)before[i], mean));
+        into[i] = (float)(plain ? mean : moved(s, i, (double)s->from[i], mean));
     }
 }

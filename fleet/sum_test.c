@@ -31,12 +31,12 @@ static void test_mean_by_samples(void **state)
     ru_arena_init(&arena, 0);
     ru_fed_sum s = open_sum(&arena, (ru_fed_sum_options){0});
     for (uint32_t twice = 0; twice < 2; twice++) {
-        ru_fed_sum_begin(&s);
+        ru_fed_sum_begin(&s, mean);
         assert_ok(ru_fed_sum_add(&s, a, 1, &err), err);
         assert_int_equal(ru_fed_sum_add(&s, bad, 5, &err), RU_E_DATA);
         assert_string_equal(err.text, "value 1 of the update is not finite");
         assert_ok(ru_fed_sum_add(&s, b, 3, &err), err);
-        ru_fed_sum_end(&s, mean, mean);
+        ru_fed_sum_end(&s, mean);
         for (uint32_t i = 0; i < N; i++) {
             assert_near((double)mean[i], (double)(a[i] + 3 * b[i]) / 4, 1e-7);
         }
@@ -58,24 +58,24 @@ static void test_sums_that_withstand(void **state)
         float got[N] = {0};
         ru_fed_sum t = open_sum(&arena, (ru_fed_sum_options){.kind = RU_FED_TRIMMED, .trim = 0.2});
         ru_fed_sum m = open_sum(&arena, (ru_fed_sum_options){.kind = RU_FED_MEDIAN});
-        ru_fed_sum_begin(&t);
-        ru_fed_sum_begin(&m);
+        ru_fed_sum_begin(&t, got);
+        ru_fed_sum_begin(&m, got);
         for (uint32_t k = 0; k < 5 - even; k++) {
             assert_ok(ru_fed_sum_add(&t, u[k], k + 1, &err), err);
             assert_ok(ru_fed_sum_add(&m, u[k], 1, &err), err);
         }
-        ru_fed_sum_end(&t, got, got);
+        ru_fed_sum_end(&t, got);
         for (uint32_t i = 0; i < N && even == 0; i++) {
             assert_near((double)got[i], trimmed[i], 1e-6);
         }
-        ru_fed_sum_end(&m, got, got);
+        ru_fed_sum_end(&m, got);
         for (uint32_t i = 0; i < N && even == 0; i++) {
             assert_near((double)got[i], median[i], 1e-6);
         }
         assert_true(even == 0 || (got[0] >= 2 && got[0] <= 2)); /* of -1000, 1, 3, 1000 */
     }
     ru_fed_sum m = open_sum(&arena, (ru_fed_sum_options){.kind = RU_FED_MEDIAN});
-    ru_fed_sum_begin(&m);
+    ru_fed_sum_begin(&m, u[0]);
     for (uint32_t k = 0; k < 5; k++) {
         assert_ok(ru_fed_sum_add(&m, u[k], 1, &err), err);
     }
@@ -100,9 +100,9 @@ static void test_server_optimizers(void **state)
         float w[N] = {1, 1, 1};
         double x = 1, m = 0, v = 0;
         for (uint32_t round = 0; round < 3; round++) {
-            ru_fed_sum_begin(&s[k]);
+            ru_fed_sum_begin(&s[k], w);
             assert_ok(ru_fed_sum_add(&s[k], mean, 4, &err), err);
-            ru_fed_sum_end(&s[k], w, w);
+            ru_fed_sum_end(&s[k], w);
             double d = 2 - x;
             m = k == 0 ? 0.9 * m + d : 0.9 * m + 0.1 * d;
             v = 0.99 * v + 0.01 * d * d;
@@ -110,6 +110,68 @@ static void test_server_optimizers(void **state)
             assert_near((double)w[0], x, 1e-6);
             assert_near((double)w[2], 7, 0);
         }
+    }
+    ru_arena_fini(&arena);
+}
+
+/* Moves of length 5 and 0.5 with a clip of 1: shortened, not stretched, alike whatever their
+ * samples, over as many as were asked. */
+static void test_clip(void **state)
+{
+    (void)state;
+    static const float a[N] = {1 + 3, 2 + 4, 3}, b[N] = {1, 2, 3.5f};
+    float w[N] = {1, 2, 3};
+    ru_arena arena;
+    ru_err err;
+    ru_arena_init(&arena, 0);
+    ru_fed_sum_options o = {.count = N, .params = N, .most = 4, .clip = 1};
+    ru_fed_sum s;
+    assert_ok(ru_fed_sum_open(&o, &arena, &s, &err), err);
+    ru_fed_sum_begin(&s, w);
+    assert_ok(ru_fed_sum_add(&s, a, 1000, &err), err);
+    assert_ok(ru_fed_sum_add(&s, b, 1, &err), err);
+    ru_fed_sum_end(&s, w);
+    assert_near((double)w[0], 1 + 0.6 / 4, 1e-6);
+    assert_near((double)w[1], 2 + 0.8 / 4, 1e-6);
+    assert_near((double)w[2], 3 + 0.5 / 4, 1e-6);
+    o.params = 2;
+    assert_int_equal(ru_fed_sum_open(&o, &arena, &s, &err), RU_E_CONFIG);
+    ru_arena_fini(&arena);
+}
+
+/* Noise of both sources: mean and deviation of many values, which are not those of another sum. */
+static void test_noise(void **state)
+{
+    (void)state;
+    enum { MANY = 20000 };
+    static float zero[MANY], w[2][MANY];
+    ru_arena arena;
+    ru_err err;
+    ru_arena_init(&arena, 0);
+    ru_rng rng = ru_rng_from(ru_test_seed(), 7);
+    for (uint32_t seeded = 0; seeded < 2; seeded++) {
+        const ru_fed_sum_options o = {.count = MANY,
+                                      .params = MANY,
+                                      .most = 10,
+                                      .clip = 3,
+                                      .noise = 2,
+                                      .rng = seeded ? &rng : NULL};
+        ru_fed_sum s;
+        assert_ok(ru_fed_sum_open(&o, &arena, &s, &err), err);
+        double sum = 0, square = 0, both = 0;
+        for (uint32_t k = 0; k < 2; k++) {
+            ru_fed_sum_begin(&s, zero);
+            assert_ok(ru_fed_sum_add(&s, zero, 1, &err), err);
+            ru_fed_sum_end(&s, w[k]);
+        }
+        for (uint32_t i = 0; i < MANY; i++) {
+            sum += (double)w[0][i];
+            square += (double)w[0][i] * (double)w[0][i];
+            both += (double)w[0][i] * (double)w[1][i];
+        }
+        assert_near(sum / MANY, 0, 0.6 * 6 / sqrt(MANY)); /* six deviations */
+        assert_near(sqrt(square / MANY), 0.6, 0.6 * 0.04);
+        assert_near(both / MANY, 0, 0.36 * 6 / sqrt(MANY));
     }
     ru_arena_fini(&arena);
 }
@@ -163,4 +225,4 @@ static void test_messages(void **state)
 
 RU_TESTS(fleet_sum, cmocka_unit_test(test_mean_by_samples),
          cmocka_unit_test(test_sums_that_withstand), cmocka_unit_test(test_server_optimizers),
-         cmocka_unit_test(test_messages))
+         cmocka_unit_test(test_clip), cmocka_unit_test(test_noise), cmocka_unit_test(test_messages))

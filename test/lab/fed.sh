@@ -10,6 +10,8 @@
 #   5. FedProx, momentum of the server and the median are those of the script, also across a kill.
 #   6. of three clients two are waited for: the third is told to stop and takes its next task all the same.
 #   7. simulated clients do the same twice.
+#   8. privacy: the epsilon of each round is that of a closed form, also after a kill of the server, and the job ends
+#      before it exceeds the bound.
 set -euo pipefail
 rubato=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)
@@ -186,4 +188,28 @@ grep -q 'choice of a round' sim1.log || fail "the simulation does not say how lo
 grep -q '5 clients are too few for 6 in a round' few.log || fail "few clients: $(cat few.log)"
 "$rubato" fed serve job.yaml --listen 127.0.0.1:0 --set federated.answers_min=3 2>few.log && fail "more answers than clients"
 grep -q 'a round of 2 clients never has 3 answers' few.log || fail "answers: $(cat few.log)"
+# 8. both clients are in each round, so the divergence of a round is order / (2 (noise / 2)^2); long enough to be killed in the middle
+private=(--set 'federated.privacy={clip: 0.5, noise: 60, delta: 1e-5, epsilon: 1.3}' --set federated.method=vanilla --set federated.rounds=200)
+serve private "${private[@]}"
+address_of private
+join alice
+join bob
+reaches private 2
+kill_server
+port=${address##*:} serve private "${private[@]}" --resume
+wait $server || fail "the private federation ends with $?: $(tail -3 private.log)"
+python3 - private/federation.jsonl <<'PY' || fail "epsilon is not that of the closed form"
+import json, math, sys
+
+def epsilon(rounds):
+    orders = [1.1 + 0.1 * k for k in range(89)] + list(range(10, 257))
+    return min(rounds * a / 1800 + math.log((a - 1) / a) - math.log(1e-5 * a) / (a - 1) for a in orders)
+
+last = {r["round"]: r["epsilon"] for r in map(json.loads, open(sys.argv[1]))}
+most = max(r for r in range(1, 201) if epsilon(r) <= 1.3)
+assert 50 <= most < 200 and sorted(last) == list(range(1, most + 1)), (most, last)
+assert all(abs(e - epsilon(r)) < 1e-6 for r, e in last.items()), last
+PY
+grep -q 'another round would exceed federated.privacy.epsilon' private.log || fail "nothing says why the rounds end: $(tail -3 private.log)"
+"$rubato" explain private | grep -c 'what the models of all rounds so far tell' >/dev/null || fail "explain does not show epsilon"
 exit $failed

@@ -186,10 +186,11 @@ static ru_status write_figures(ru_cmd_in *in, const ru_fed_sim_result *r, ru_err
                 {"decision_ms", r->decision_mean_s * 1e3},
                 {"decision_most_ms", r->decision_most_s * 1e3},
                 {"peak_bytes", (double)ru_self_rss_peak_bytes()},
-                {"accuracy", ru_metrics_get(&r->train.summary.metrics, "accuracy")}};
+                {"accuracy", ru_metrics_get(&r->train.summary.metrics, "accuracy")},
+                {"epsilon", r->epsilon}};
     ru_text_put(&t, "{\"schema\":\"rubato.fed.simulation/1\"");
     for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
-        if (rows[k].value >= 0) { /* a model without classes has no accuracy */
+        if (rows[k].value >= 0) { /* without classes no accuracy, without noise no epsilon */
             ru_text_putf(&t, ",\"%s\":", rows[k].key);
             ru_text_f64(&t, rows[k].value);
         }
@@ -230,6 +231,14 @@ static ru_status run_sim(ru_cmd_in *in, ru_err *err)
                   "peak memory %lld MB\n",
                   r.simulated_s, r.rounds_per_s, r.decision_mean_s * 1e3, r.decision_most_s * 1e3,
                   (long long)(ru_self_rss_peak_bytes() / 1000000));
+    if (r.epsilon >= 0) {
+        (void)fprintf(stderr, "epsilon %.4g for a delta of %g after %lld rounds%s\n", r.epsilon,
+                      job.federated.privacy.delta, (long long)r.train.summary.steps,
+                      r.train.summary.steps < job.federated.rounds &&
+                              job.federated.privacy.epsilon > 0
+                          ? "; another round might exceed federated.privacy.epsilon"
+                          : "");
+    }
     if (!to.json) {
         (void)printf("%s\n", r.train.out);
     }

@@ -53,12 +53,14 @@ static void put_tiers(const json_t *clients, ru_table *t)
 static ru_status show_rounds(const json_t *rounds, ru_arena *arena, ru_text *out, ru_err *err)
 {
     static const char *const cols[] = {"round",          "took",  "sent", "answers",
-                                       "without answer", "tiers", "loss"};
+                                       "without answer", "tiers", "loss", "epsilon"};
     ru_table t = ru_table_in(arena);
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(cols); k++) {
+    size_t n = json_array_size(rounds);
+    bool told = json_object_get(json_array_get(rounds, n - 1), "epsilon") != NULL;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cols) - !told; k++) {
         ru_table_col(&t, cols[k], RU_TABLE_RIGHT);
     }
-    for (size_t k = 0; k < json_array_size(rounds); k++) {
+    for (size_t k = 0; k < n; k++) {
         const json_t *o = json_array_get(rounds, k);
         ru_table_i64(&t, whole(o, "round"));
         ru_table_ns(&t, (int64_t)(number(o, "seconds") * 1e9));
@@ -67,9 +69,19 @@ static ru_status show_rounds(const json_t *rounds, ru_arena *arena, ru_text *out
         ru_table_i64(&t, whole(o, "sent") - whole(o, "answers"));
         put_tiers(json_object_get(o, "clients"), &t);
         ru_table_textf(&t, "%.4g", number(o, "loss"));
+        if (told) {
+            ru_table_textf(&t, "%.4g", number(o, "epsilon"));
+        }
     }
     ru_text_put(out, "rounds of clients\n");
-    return ru_table_print(&t, 2, out, err);
+    RU_TRY(ru_table_print(&t, 2, out, err));
+    if (told) {
+        ru_text_put(out,
+                    "  epsilon: what the models of all rounds so far tell about one client, for "
+                    "federated.privacy.delta;\n  it does not cover the losses and accuracies "
+                    "that clients report, nor what the server itself sees\n");
+    }
+    return RU_OK;
 }
 
 /* Each client of these rounds as the last of them knows it. */

@@ -141,6 +141,11 @@ typedef struct ru_job_train {
     int64_t poll_ns; /* several workers: time of polling for messages before sleeping; 0: never */
 } ru_job_train;
 
+/* What the server's model may tell about one client (cost/privacy.h). */
+typedef struct ru_job_privacy {
+    double clip, noise, delta, epsilon; /* 0: none */
+} ru_job_privacy;
+
 typedef struct ru_job_federated {
     int64_t rounds, epochs, eval_every, deadline_ns, profile_wait_ns;
     uint32_t per_round, clients_min, clients_max, answers_min;
@@ -148,6 +153,7 @@ typedef struct ru_job_federated {
     uint32_t tiers, interval, profiles, at_once;
     uint32_t sum, optimizer; /* ru_fed_sum_kind, ru_fed_optimizer (fleet/sum.h) */
     double trim, lr, beta1, beta2, epsilon, prox;
+    ru_job_privacy privacy;
 } ru_job_federated;
 
 typedef struct ru_job_checkpoint {

@@ -3,6 +3,26 @@
 #include "train/job/job.h"
 #include "train/job/job_impl.h"
 
+static const ru_conf_field privacy_fields[] = {
+    RU_ROW(F64, ru_job_privacy, clip, "0",
+           "the move of a client's parameters in a round is scaled down to this length, and all "
+           "clients count alike; 0: moves are as they come",
+           RU_IN(0, 1e12)),
+    RU_ROW(F64, ru_job_privacy, noise, "0",
+           "deviation of the normal noise on each value of the sum of moves, in units of clip; 0: "
+           "none",
+           RU_IN(0, 1e6)),
+    RU_ROW(F64, ru_job_privacy, delta, "1e-5",
+           "chance for which epsilon need not hold; less than one over the number of clients",
+           RU_OVER(0, 0.5)),
+    RU_ROW(F64, ru_job_privacy, epsilon, "0",
+           "the job ends before the epsilon of all its rounds exceeds this; 0: it is told only",
+           RU_IN(0, 1e6)),
+};
+
+static const ru_conf_table privacy_table =
+    RU_TABLE("privacy", ru_job_privacy, privacy_fields, "differential privacy of clients");
+
 static const ru_conf_field fields[] = {
     RU_ROW(I64, ru_job_federated, rounds, "0",
            "`rubato fed`: number of rounds; a round is one step of the run", RU_IN(0, 1e9)),
@@ -57,7 +77,35 @@ static const ru_conf_field fields[] = {
            RU_OVER(0, 1)),
     RU_ROW(I64, ru_job_federated, eval_every, "1",
            "rounds between two evaluations on the test data of the job", RU_IN(1, 1e9)),
+    RU_ROW(SECTION, ru_job_federated, privacy, "{}",
+           "the model does not depend much on any one client (docs/fleet.md)",
+           .table = &privacy_table),
 };
 
-const ru_conf_table rui_job_federated_table =
-    RU_TABLE("federated", ru_job_federated, fields, "rounds of clients (docs/fleet.md)");
+/* Settings that do not go together. */
+static ru_status check(const void *section, ru_err *err)
+{
+    const ru_job_federated *f = section;
+    const ru_job_privacy *p = &f->privacy;
+    if ((p->noise > 0 && !(p->clip > 0)) || (p->epsilon > 0 && !(p->noise > 0))) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "'privacy' has %s, but no %s, without which nothing is promised",
+                       p->noise > 0 ? "noise" : "epsilon", p->noise > 0 ? "clip" : "noise");
+    }
+    if (p->noise > 0 && p->noise < 0.1) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "'privacy' has noise of %g, but below 0.1 it hides nothing", p->noise);
+    }
+    if (p->clip > 0 && f->sum != 0) {
+        return RU_FAIL(err, RU_E_CONFIG, "'privacy' bounds a mean only; leave out 'sum'");
+    }
+    if (p->noise > 0 && (f->method == RU_PICK_OORT || f->method == RU_PICK_CHOICE)) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "'privacy' does not cover a 'method' that chooses clients by their losses; "
+                       "choose by tiers, time or lot");
+    }
+    return RU_OK;
+}
+
+const ru_conf_table rui_job_federated_table = RU_TABLE(
+    "federated", ru_job_federated, fields, "rounds of clients (docs/fleet.md)", .check = check);
