@@ -25,7 +25,7 @@ cluster() { "$rubato" cluster "$@"; }
 waits_for() { # TEXT COMMAND...: until it says so
     local want=$1 now='' k
     shift
-    for ((k = 0; k < 600; k++)); do
+    for ((k = 0; k < 1200; k++)); do
         now=$("$@" 2>/dev/null || true)
         [[ $now != "$want" ]] || return 0
         sleep 0.1
@@ -34,10 +34,10 @@ waits_for() { # TEXT COMMAND...: until it says so
     { cluster ps; cluster nodes; cluster audit | tail -n 40; tail -n 8 c*/log/*; } >&2 || true
 }
 field() { cluster ps --json | sed 's/},{/}\n{/g' | grep "\"job\":$1," | sed "s/.*\"$2\":\"\{0,1\}\([^,\"}]*\).*/\1/"; }
-audit_has() { ! cluster audit | grep -q "$1" || echo yes; }
-explain_has() { ! cluster explain 2 | grep -q "$1" || echo yes; }
+audit_has() { ! grep -q "$1" <<<"$(cluster audit)" || echo yes; }
+explain_has() { ! grep -q "$1" <<<"$(cluster explain 2)" || echo yes; }
 calm1_is() { cluster nodes | awk '$1 == "calm1" { print $5 }'; }
-none_is_up() { cluster nodes | grep '^spot' | grep -vq ' not rented' || echo yes; }
+none_is_up() { cluster nodes | awk '/^spot/ { n++; out += / not rented/ } END { if (n == 3 && out == 3) print "yes" }'; }
 cat >mlp.yaml <<JOB
 name: rents
 model: {zoo: mlp, hidden: [16]}

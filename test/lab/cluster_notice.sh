@@ -62,13 +62,13 @@ server.serve_forever()
 PYTHON
 python3 metadata.py &
 server=$!
-for ((k = 0; k < 300; k++)); do [[ ! -e port ]] || break; sleep 0.05; done
+for ((k = 0; k < 1200; k++)); do [[ ! -e port ]] || break; sleep 0.05; done
 url=http://127.0.0.1:$(cat port)
 cluster() { "$rubato" cluster "$@"; }
 waits_for() { # TEXT COMMAND...: until it says so
     local want=$1 now='' k
     shift
-    for ((k = 0; k < 300; k++)); do
+    for ((k = 0; k < 1200; k++)); do
         now=$("$@" 2>/dev/null || true)
         [[ $now != "$want" ]] || return 0
         sleep 0.1

@@ -80,7 +80,7 @@ kill -9 "$(pid_of cl/run/scheduler.pid)"
 sed -i 's/nodes: 3/nodes: 3, nodes_min: 3/' cluster.yaml
 cluster up cluster.yaml >/dev/null || fail "the cluster does not come up again"
 waits_for 3 agents
-squeue -h -p main -o %i | grep -qx "$kept" || fail "the next scheduler does not know its node: $(squeue), not $kept"
+grep -qx "$kept" <<<"$(squeue -h -p main -o %i)" || fail "the next scheduler does not know its node: $(squeue), not $kept"
 up_nodes() { cluster nodes | grep -c ' up$'; }
 waits_for 3 up_nodes
 cluster scale 1 2 >/dev/null

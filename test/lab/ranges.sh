@@ -22,7 +22,11 @@ serve() { # DIR OPTION...: sets $pid and $port
     "$server" "$@" >port.txt &
     pid=$!
     pids+=("$pid")
-    until [[ -s port.txt ]]; do read -rt 0.02 <> <(:) || true; done
+    for _ in $(seq 1 3000); do
+        [[ ! -s port.txt ]] || break
+        kill -0 "$pid" || break
+        read -rt 0.02 <> <(:) || true
+    done
     port=$(cat port.txt)
     rm port.txt
 }
@@ -40,7 +44,7 @@ weights() { "$rubato" export "$1" --safetensors "$1.st" >/dev/null 2>&1; }
 "$rubato" data make digits --out digits --count 90000 --test 50 >/dev/null 2>&1
 for shuffle in full block; do
     job "$work/digits" 40 $shuffle >near.yaml
-    timeout 60 "$rubato" train near.yaml -q --out "near-$shuffle" >/dev/null
+    timeout 300 "$rubato" train near.yaml -q --out "near-$shuffle" >/dev/null
     weights "near-$shuffle"
 done
 
@@ -48,14 +52,14 @@ done
 serve "$work/digits" delay=1 busy=211 cut=97 brief=61
 for shuffle in full block; do
     job "http://127.0.0.1:$port" 20 $shuffle >far.yaml
-    timeout 60 "$rubato" train far.yaml -q --out "far-$shuffle" >/dev/null 2>err.txt || fail "$shuffle: $(cat err.txt)"
+    timeout 300 "$rubato" train far.yaml -q --out "far-$shuffle" >/dev/null 2>err.txt || fail "$shuffle: $(cat err.txt)"
     job "http://127.0.0.1:$port" 40 $shuffle >far.yaml
-    timeout 60 "$rubato" train far.yaml -q --resume --out "far-$shuffle" >/dev/null 2>err.txt ||
+    timeout 300 "$rubato" train far.yaml -q --resume --out "far-$shuffle" >/dev/null 2>err.txt ||
         fail "$shuffle resumed: $(cat err.txt)"
     weights "far-$shuffle"
     cmp "near-$shuffle.st" "far-$shuffle.st" || fail "$shuffle: other weights than from files"
 done
-timeout 60 "$rubato" train far.yaml -q -w 2 --out far-two >/dev/null 2>err.txt || fail "two workers: $(cat err.txt)"
+timeout 300 "$rubato" train far.yaml -q -w 2 --out far-two >/dev/null 2>err.txt || fail "two workers: $(cat err.txt)"
 weights far-two
 # Two workers add in an order that their speeds decide (1e-8 apart); another order of samples moves weights by 1e-2.
 cat >same.py <<'PY'
@@ -81,10 +85,11 @@ fi
 
 # The server is away for a moment: the same port, a new process.
 job "http://127.0.0.1:$port" 400 full >far.yaml
-timeout 60 "$rubato" train far.yaml -q --out away >/dev/null 2>err.txt &
+timeout 300 "$rubato" train far.yaml -q --out away >/dev/null 2>err.txt &
 run=$!
 pids+=($run)
-until [[ -s away/metrics.jsonl ]]; do
+for _ in $(seq 1 3000); do
+    [[ ! -s away/metrics.jsonl ]] || break
     kill -0 $run 2>/dev/null || break
     read -rt 0.02 <> <(:) || true
 done
@@ -99,9 +104,9 @@ wait $run || fail "a server that was away: $(cat err.txt)"
     job "http://127.0.0.1:$port" 40 full | sed 's/shuffle: full/shuffle: full, cache: bytes/'
     echo 'storage: [{path: kept, quota: 200MB}]'
 } >kept.yaml
-timeout 60 "$rubato" data warm kept.yaml >out.txt 2>&1 || fail "data warm: $(cat out.txt)"
+timeout 300 "$rubato" data warm kept.yaml >out.txt 2>&1 || fail "data warm: $(cat out.txt)"
 grep -q '90000 of 90000 are kept' out.txt || fail "data warm: $(cat out.txt)"
-timeout 60 "$rubato" train kept.yaml --out kept-run >/dev/null 2>err.txt || fail "kept: $(cat err.txt)"
+timeout 300 "$rubato" train kept.yaml --out kept-run >/dev/null 2>err.txt || fail "kept: $(cat err.txt)"
 grep -q ' came from kept samples; 0 were added' err.txt || fail "kept samples are read again: $(cat err.txt)"
 weights kept-run
 cmp near-full.st kept-run.st || fail "kept: other weights than from files"
@@ -111,7 +116,7 @@ refuse() {
     local name=$1 code=$2 words=$3 rc=0
     shift 3
     serve "$work/digits" "$@"
-    timeout 60 "$rubato" data info --format idx "http://127.0.0.1:$port/${path:-train-images}?key=hidden" \
+    timeout 300 "$rubato" data info --format idx "http://127.0.0.1:$port/${path:-train-images}?key=hidden" \
         >out.txt 2>&1 || rc=$?
     [[ $rc -eq $code ]] || fail "$name: exit code $rc, not $code: $(cat out.txt)"
     grep -q "$words" out.txt || fail "$name: $(cat out.txt)"
@@ -130,10 +135,10 @@ job "http://127.0.0.1:$port" 2 none >token.yaml
 echo a-token-of-the-store >token
 chmod 644 token
 rc=0
-timeout 60 "$rubato" train token.yaml -q --set data.token_file=token --out open >/dev/null 2>err.txt || rc=$?
+timeout 300 "$rubato" train token.yaml -q --set data.token_file=token --out open >/dev/null 2>err.txt || rc=$?
 [[ $rc -eq 78 ]] || fail "an open token file: exit code $rc: $(cat err.txt)"
 chmod 600 token
-timeout 60 "$rubato" train token.yaml -q --set data.token_file=token --out token-run >/dev/null 2>err.txt || fail "token: $(cat err.txt)"
+timeout 300 "$rubato" train token.yaml -q --set data.token_file=token --out token-run >/dev/null 2>err.txt || fail "token: $(cat err.txt)"
 grep -q '^Authorization: Bearer a-token-of-the-store' http.log || fail "no token was sent"
 ! grep -rq a-token-of-the-store token-run || fail "the run's folder holds the token"
 kill "$pid"

@@ -27,9 +27,9 @@ train: {steps: $steps, seed: 5, threads: 1}
 checkpoint: {every: 0s}
 stages: {method: stage2}
 YAML
-timeout 60 "$rubato" train job.yaml -q -o one >one.log 2>&1 || fail "one process"
+timeout 300 "$rubato" train job.yaml -q -o one >one.log 2>&1 || fail "one process"
 
-timeout 60 "$rubato" train job.yaml -w 1:12 -o "$work/run" >run.log 2>&1 &
+timeout 300 "$rubato" train job.yaml -w 1:12 -o "$work/run" >run.log 2>&1 &
 job=$!
 pids+=($job)
 until_step run 2
@@ -38,7 +38,7 @@ guests=()
 join() {
     local k
     for k in 1 2 3 4 5; do
-        timeout 60 "$rubato" worker --join "$address" --token-file run/token --tier transient >"$1-$k.log" 2>&1 &
+        timeout 300 "$rubato" worker --join "$address" --token-file run/token --tier transient >"$1-$k.log" 2>&1 &
         guests+=($!)
         pids+=($!)
     done
@@ -46,7 +46,7 @@ join() {
 members() { grep -o '"workers":[0-9]*' run/metrics.jsonl | tail -n 1 | cut -d: -f2; }
 # all_in WHICH BEFORE: five more than BEFORE are members: on a busy machine that takes long.
 all_in() {
-    for _ in $(seq 1 400); do
+    for _ in $(seq 1 4000); do
         [[ $(members) -ge $(($2 + 5)) ]] && return
         sleep 0.05
     done
@@ -79,7 +79,7 @@ kill -TERM $(workers_of) || fail "no workers to ask"
 for g in "${guests[@]}"; do
     wait "$g" || fail "a worker that was asked to leave ends with an error"
 done
-for _ in $(seq 1 400); do
+for _ in $(seq 1 4000); do
     kill -0 "$job" 2>/dev/null || break
     sleep 0.05
 done

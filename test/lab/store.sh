@@ -69,8 +69,10 @@ job decoded 100000000 >long.yaml
 "$rubato" train long.yaml -q --out long >/dev/null 2>&1 &
 pid=$!
 pids+=("$pid")
-until "$rubato" store ls --job job.yaml --json | grep -q '"in_use":true'; do
+for _ in $(seq 1 1200); do
+    ! grep -q '"in_use":true' <<<"$("$rubato" store ls --job job.yaml --json)" || break
     kill -0 $pid || break
+    sleep 0.05
 done
 rc=0
 "$rubato" store rm --job job.yaml "$key" >out.txt 2>err.txt || rc=$?
