@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/conf.h"
+#include "base/rng.h"
 #include "bench/wire/collective.h"
 #include "env/clock.h"
 #include "env/file/file.h"
@@ -116,7 +118,7 @@ static ru_status load(bench *t, const char *name, double ratio, ru_script_ops *o
 
 static ru_status lab(const bench *t, const char *what, ru_err *err)
 {
-    const char *hosts = rui_team_number(t->b->arena, RUI_ORDER_WORKERS + 1);
+    const char *hosts = rui_team_number(t->b->arena, RUI_ORDER_WORKERS + RUI_ORDER_SERVERS);
     bool up = strcmp(what, "up") == 0;
     bool check = strcmp(what, "check") == 0; /* names of controllers would follow */
     const char *argv[] = {t->script, what, check ? NULL : "ruorder", up ? hosts : NULL, "--rate",
@@ -130,24 +132,16 @@ static ru_status lab(const bench *t, const char *what, ru_err *err)
                      : RU_FAIL(err, RU_E_PEER, "%s %s ended with %d", t->script, what, code);
 }
 
-static ru_status start_one(bench *t, uint32_t host, const char *kind, const char *where,
-                           const char *number, ru_err *err)
+/* words [n]: of the role. */
+static ru_status start_one(bench *t, uint32_t host, const char *const *words, uint32_t n,
+                           ru_err *err)
 {
     ru_arena *a = t->b->arena;
     const char *rest;
-    const char *argv[] = {t->script,
-                          "in",
-                          "ruorder",
-                          rui_team_number(a, host),
-                          ru_bench_rubato(a),
-                          "bench",
-                          "--worker",
-                          "net",
-                          kind,
-                          where,
-                          t->file,
-                          number,
-                          NULL};
+    const char *argv[20] = {t->script,          "in",    "ruorder",  rui_team_number(a, host),
+                            ru_bench_rubato(a), "bench", "--worker", "net"};
+    RU_CHECK(n < 12);
+    memcpy(argv + 8, words, n * sizeof *words);
     RU_TRY(rui_team_start_one(&t->team, argv, err));
     return rui_team_ready(&t->team, t->team.n - 1, a, &rest, err);
 }
@@ -157,9 +151,11 @@ static ru_status start(bench *t, ru_err *err)
     ru_arena *a = t->b->arena;
     const char *at = ru_arena_printf(a, "10.77.0.1:%d", PORT);
     t->team = (rui_team){.name = "pulls"};
-    RU_TRY(start_one(t, 1, "order-serve", at, NULL, err));
+    const char *serve[] = {"order-serve", at, t->file};
+    RU_TRY(start_one(t, 1, serve, 3, err));
     for (uint32_t k = 0; k < RUI_ORDER_WORKERS; k++) {
-        RU_TRY(start_one(t, k + 2, "order-work", at, rui_team_number(a, k), err));
+        const char *work[] = {"order-work", at, t->file, rui_team_number(a, k)};
+        RU_TRY(start_one(t, k + 2, work, 4, err));
     }
     return RU_OK;
 }
@@ -304,6 +300,99 @@ static ru_status cell(bench *t, uint32_t c, ru_err *err)
     return rows(t, name, cells[c].e, cells[c].gain, err);
 }
 
+/* -- many pulls ----------------------------------------------------------------------------------
+ */
+
+enum { TENSORS = 250, PULLS = 100000, PULLS_QUICK = 20000, TENSOR_BYTES = 128 << 10 };
+
+/* Sizes over four decades. */
+static ru_status tensors(bench *t, ru_err *err)
+{
+    int64_t ns[TENSORS] = {0}, need[TENSORS];
+    ru_rng rng = ru_rng_from(1, 0);
+    for (uint32_t k = 0; k < TENSORS; k++) {
+        need[k] = 1 + (int64_t)(ru_rng_below(&rng, TENSOR_BYTES) >> ru_rng_below(&rng, 13));
+    }
+    const ru_script_ops ops = {.n = TENSORS, .op_ns = ns, .need = need};
+    t->file = ru_arena_printf(t->b->arena, "%s/order-many.txt", t->b->dir);
+    return rui_order_write(t->file, &ops, t->b->arena, err);
+}
+
+static const char *records_of(const bench *t, uint32_t k)
+{
+    return ru_arena_printf(t->b->arena, "%s/order-records-%u", t->b->dir, k);
+}
+
+/* Servers stand on hosts 1 and behind the workers. */
+static ru_status start_many(bench *t, uint32_t servers, ru_err *err)
+{
+    ru_arena *a = t->b->arena;
+    const char *pull[3 + RUI_ORDER_SERVERS] = {"order-pull", NULL, t->file};
+    t->team = (rui_team){.name = "many pulls"};
+    for (uint32_t k = 0; k < servers; k++) {
+        uint32_t host = k == 0 ? 1 : RUI_ORDER_WORKERS + 1 + k;
+        const char *at = pull[3 + k] = ru_arena_printf(a, "10.77.0.%u:%d", host, PORT);
+        const char *serve[] = {"order-serve", at, t->file, rui_team_number(a, k + 1),
+                               records_of(t, k)};
+        RU_TRY(start_one(t, host, serve, 5, err));
+    }
+    for (uint32_t k = 0; k < RUI_ORDER_WORKERS; k++) {
+        pull[1] = rui_team_number(a, k);
+        RU_TRY(start_one(t, k + 2, pull, 3 + servers, err));
+    }
+    return RU_OK;
+}
+
+/* All workers pull at once; the processes end before their records are read. */
+static ru_status pull_all(bench *t, uint32_t servers, uint32_t rounds, uint32_t *pulls, ru_err *err)
+{
+    ru_status st = start_many(t, servers, err);
+    const char *line = ru_arena_printf(t->b->arena, "%u\n", rounds);
+    for (uint32_t k = servers; st == RU_OK && k < t->team.n; k++) {
+        st = ru_process_write(t->team.p[k], line, (int64_t)strlen(line), err);
+    }
+    for (uint32_t k = servers; st == RU_OK && k < t->team.n; k++) {
+        const char *answer = NULL;
+        st = ru_process_line(t->team.p[k], answer_ns, &answer, err);
+        if (st == RU_OK && answer == NULL) {
+            st = RU_FAIL(err, RU_E_PEER, "worker %u of many pulls ended", k - servers);
+        }
+        *pulls += st == RU_OK ? (uint32_t)strtoul(answer, NULL, 10) : 0;
+    }
+    rui_team_close(&t->team);
+    return st;
+}
+
+static ru_status many(bench *t, uint32_t servers, ru_err *err)
+{
+    ru_arena *a = t->b->arena, scratch;
+    uint32_t pulls = 0, all = t->b->quick ? PULLS_QUICK : PULLS;
+    uint32_t rounds = all / RUI_ORDER_WORKERS / TENSORS;
+    const char *name =
+        ru_arena_printf(a, "%u pulls, %u server%s", all, servers, servers > 1 ? "s" : "");
+    rui_order_judged j = {0};
+    if (!ru_bench_wants(t->b, name)) {
+        return RU_OK;
+    }
+    RU_TRY(pull_all(t, servers, rounds, &pulls, err));
+    ru_arena_init(&scratch, 0);
+    ru_status st = RU_OK;
+    for (uint32_t k = 0; st == RU_OK && k < servers; k++) {
+        st = rui_order_judge(records_of(t, k), rounds * TENSORS, TENSORS, &scratch, &j, err);
+        (void)unlink(records_of(t, k));
+    }
+    ru_arena_fini(&scratch);
+    RU_TRY(st);
+    fprintf(stderr, "%s: %u came in %llu chunks; %llu inversions, %llu without credit or rank\n",
+            name, pulls, (unsigned long long)j.chunks, (unsigned long long)j.inversions,
+            (unsigned long long)j.wrong);
+    double well = pulls == all ? (double)(j.chunks - j.inversions) - (double)j.wrong : 0;
+    double share = j.chunks >= all ? well / (double)j.chunks : 0;
+    const ru_bench_row row = {
+        .name = name, .unit = "in order", .ours = {share, share, share, 1}, .goal = 1};
+    return ru_bench_add(t->b, &row, err);
+}
+
 ru_status ru_bench_order(ru_bench *b, ru_err *err)
 {
     bench t = {.b = b, .data = ru_conf_env("RUBATO_DATA")};
@@ -325,6 +414,10 @@ ru_status ru_bench_order(ru_bench *b, ru_err *err)
         const char *name =
             ru_arena_printf(b->arena, "%s, ratio %g", cells[c].graph, cells[c].ratio);
         st = ru_bench_wants(b, name) ? cell(&t, c, err) : RU_OK;
+    }
+    st = st == RU_OK ? tensors(&t, err) : st;
+    for (uint32_t servers = 1; servers <= RUI_ORDER_SERVERS && st == RU_OK; servers *= 2) {
+        st = many(&t, servers, err);
     }
     ru_err ignored;
     if (lab(&t, "down", &ignored) != RU_OK) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/rng.h"
 #include "comm/pull/ask.h"
 #include "env/clock.h"
 #include "env/file/file.h"
@@ -84,6 +85,10 @@ typedef struct role {
     uint32_t running; /* UINT32_MAX: none */
     ru_time began, busy_until;
     uint32_t arrived;
+    /* a worker that pulls only */
+    const char **names; /* [n_params] */
+    uint32_t rounds, asked;
+    ru_rng rng;
 } role;
 
 static ru_status open_role(role *r, const char *path, ru_err *err)
@@ -188,8 +193,10 @@ static void on_quit(void *self, int fd, uint32_t events, ru_time now)
     ru_loop_stop(self);
 }
 
-static ru_status serve(role *r, const char *listen, ru_err *err)
+/* records: where it writes what left; NULL: nowhere. */
+static ru_status serve(role *r, const char *listen, uint64_t node, const char *records, ru_err *err)
 {
+    rui_order_tap *tap = NULL;
     const ru_give_options go = {.askers_max = RUI_NET_PEERS_MAX,
                                 .items_max = RUI_NET_PEERS_MAX * RU_ORDER_OPS_MAX,
                                 .what_first = WHAT,
@@ -199,13 +206,15 @@ static ru_status serve(role *r, const char *listen, ru_err *err)
     ru_chan_user user = calls;
     user.self = r;
     ru_effects_init(&r->fx, &r->memory);
-    RU_TRY(rui_net_open(&r->end, 1, listen, true, &user, err));
+    RU_TRY(rui_net_open(&r->end, node, listen, true, &user, err));
+    RU_TRY(records != NULL ? rui_order_tap_open(records, &r->end, &tap, err) : RU_OK);
     with.chan = r->end.chan;
     RU_TRY(ru_give_open(&with, &r->end.arena, &r->give, err));
     RU_TRY(ru_loop_fd(r->end.loop, 0, 1, on_quit, r->end.loop, err));
     printf("ready %s\n", ru_link_tcp_address(r->end.link));
     fflush(stdout);
-    return ru_loop_run(r->end.loop, err);
+    ru_status st = ru_loop_run(r->end.loop, err);
+    return st == RU_OK ? rui_order_tap_close(tap, err) : st;
 }
 
 /* -- a worker ------------------------------------------------------------------------------------
@@ -370,6 +379,89 @@ static ru_status work(role *r, const char *address, ru_err *err)
     return r->end.failed ? RU_FAIL(err, r->end.err.status, "%s", r->end.err.text) : RU_OK;
 }
 
+/* -- a worker that pulls all tensors, again and again --------------------------------------------
+ */
+
+/* In an order of its own; the ranks of a round are 0, 1, 2 ... */
+static ru_status ask_round(role *r, ru_time now, ru_err *err)
+{
+    ru_ask_item *items = RU_NEW(&r->end.arena, ru_ask_item, r->n_params);
+    ru_rng_shuffle(&r->rng, r->order, r->n_params);
+    for (uint32_t k = 0; items != NULL && k < r->n_params; k++) {
+        uint32_t t = r->order[k];
+        items[k] = (ru_ask_item){.name = r->names[t],
+                                 .size_bytes = r->ops.need[r->op_of[t]],
+                                 .into = r->bytes, /* nobody reads it */
+                                 .from = r->end.peers[t % r->end.n_peers],
+                                 .rank = (uint16_t)k};
+    }
+    r->asked++;
+    return items != NULL ? ru_ask_for(r->ask, items, r->n_params, now, err) : RU_E_MEM;
+}
+
+/* Small ranks of the next round are asked for while large ones are under way. */
+static void pulled(void *self, uint32_t item, ru_time now)
+{
+    role *r = self;
+    (void)item;
+    r->arrived++;
+    if (r->asked < r->rounds && r->asked * r->n_params - r->arrived < r->n_params / 3 &&
+        ask_round(r, now, &r->end.err) != RU_OK) {
+        r->end.failed = true;
+        ru_loop_stop(r->end.loop);
+    }
+    if (r->arrived == r->rounds * r->n_params) {
+        printf("%u\n", r->arrived);
+        fflush(stdout);
+    }
+}
+
+static void on_rounds(void *self, int fd, uint32_t events, ru_time now)
+{
+    role *r = self;
+    char line[64];
+    (void)fd, (void)events;
+    if (fgets(line, sizeof line, stdin) == NULL || strncmp(line, "quit", 4) == 0) {
+        ru_loop_stop(r->end.loop);
+        return;
+    }
+    r->rounds = (uint32_t)strtoul(line, NULL, 10);
+    const ru_ask_options ao = {.chan = r->end.chan,
+                               .n_max = r->rounds * r->n_params,
+                               .what_first = WHAT,
+                               .self = r,
+                               .arrived = pulled,
+                               .failed = failed};
+    ru_status st = ru_ask_open(&ao, &r->end.arena, &r->ask, &r->end.err);
+    if ((st == RU_OK ? ask_round(r, now, &r->end.err) : st) != RU_OK) {
+        r->end.failed = true;
+        ru_loop_stop(r->end.loop);
+    }
+}
+
+static ru_status pull(role *r, const char *const *addresses, uint32_t n, ru_err *err)
+{
+    ru_chan_user user = calls;
+    user.self = r;
+    r->end.grants = true;
+    r->rng = ru_rng_from(1, r->number);
+    r->names = RU_NEW(&r->end.arena, const char *, r->n_params);
+    RU_TRY(rui_net_open(&r->end, 1 + RUI_ORDER_SERVERS + r->number, NULL, true, &user, err));
+    for (uint32_t k = 0; r->names != NULL && k < r->n_params; k++) {
+        r->names[k] = ru_arena_printf(&r->end.arena, "%u", r->op_of[k]);
+        r->order[k] = k;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        RU_TRY(rui_net_connect(&r->end, addresses[k], err));
+    }
+    RU_TRY(r->names != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for names"));
+    RU_TRY(ru_loop_fd(r->end.loop, 0, 1, on_rounds, r, err));
+    printf("ready worker\n");
+    fflush(stdout);
+    RU_TRY(ru_loop_run(r->end.loop, err));
+    return r->end.failed ? RU_FAIL(err, r->end.err.status, "%s", r->end.err.text) : RU_OK;
+}
+
 ru_status rui_order_role(const char *const *words, uint32_t n, ru_err *err)
 {
     role r = {.running = UINT32_MAX};
@@ -377,15 +469,20 @@ ru_status rui_order_role(const char *const *words, uint32_t n, ru_err *err)
     ru_arena_init(&r.end.arena, 0);
     ru_arena_init(&r.memory, 0);
     ru_arena_init(&r.step_arena, 0);
-    bool gives = n == 3 && strcmp(words[0], "order-serve") == 0;
-    if (!gives && (n != 4 || strcmp(words[0], "order-work") != 0)) {
+    bool gives = (n == 3 || n == 5) && strcmp(words[0], "order-serve") == 0;
+    bool pulls = n >= 4 && n < 4 + RUI_ORDER_SERVERS && strcmp(words[0], "order-pull") == 0;
+    if (!gives && !pulls && (n != 4 || strcmp(words[0], "order-work") != 0)) {
         return RU_FAIL(err, RU_E_USAGE, "'%s' is no role of the benchmark of orders", words[0]);
     }
     ru_status st = open_role(&r, words[2], err);
     if (st == RU_OK && !gives) {
-        r.number = (uint32_t)strtoul(words[3], NULL, 10);
+        r.number = (uint32_t)strtoul(words[pulls ? 1 : 3], NULL, 10);
     }
-    st = st != RU_OK ? st : gives ? serve(&r, words[1], err) : work(&r, words[1], err);
+    uint64_t node = gives && n == 5 ? strtoul(words[3], NULL, 10) : 1;
+    st = st != RU_OK ? st
+         : gives     ? serve(&r, words[1], node, n == 5 ? words[4] : NULL, err)
+         : pulls     ? pull(&r, words + 3, n - 3, err)
+                     : work(&r, words[1], err);
     rui_net_close(&r.end);
     ru_arena_fini(&r.memory);
     ru_arena_fini(&r.step_arena);
