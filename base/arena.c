@@ -157,6 +157,16 @@ char *ru_arena_printf(ru_arena *a, const char *fmt, ...)
     return p;
 }
 
+bool ru_arena_has(const ru_arena *a, const void *p)
+{
+    const ru_arena_block *b = a->last;
+    while (b != NULL && ((uintptr_t)p < (uintptr_t)b ||
+                         (uintptr_t)p >= (uintptr_t)b + (uintptr_t)b->size_bytes)) {
+        b = b->prev;
+    }
+    return b != NULL;
+}
+
 ru_arena_mark ru_arena_mark_get(const ru_arena *a)
 {
     return (ru_arena_mark){a->last, a->at, a->end, a->used_bytes};

@@ -63,6 +63,8 @@ RU_API_END
 
 /* Inside Rubato: librubato.so does not export these. */
 char *ru_arena_vprintf(ru_arena *a, const char *fmt, va_list ap) RU_PRINTF(2, 0);
+/* Does `p` point into memory of a growing arena? */
+bool ru_arena_has(const ru_arena *a, const void *p);
 /* After ru_alloc_seal() every malloc of this process is a crash (test builds link the checked
  * allocator; elsewhere the calls do nothing). Nests. */
 void ru_alloc_seal(void);

@@ -93,6 +93,35 @@ static void share_constants(ru_exe *e)
     }
 }
 
+/* What passes leave behind is as large as many graphs: they work in `scratch`, and the constants
+ * that they made move. */
+static ru_status move_constants(ru_exe *e, const ru_arena *scratch, ru_err *err)
+{
+    for (uint32_t i = 1; i < e->g.n_values; i++) {
+        ru_value *v = &e->g.values[i];
+        if (v->data != NULL && ru_arena_has(scratch, v->data)) {
+            v->data = ru_arena_copy(&e->arena, v->data, ru_type_bytes(&v->type), 64);
+            if (v->data == NULL) {
+                return RU_FAIL(err, RU_E_MEM, "no memory for the constants of an executable");
+            }
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status run_all(ru_exe *e, const ru_graph *given, ru_arena *scratch, ru_err *err)
+{
+    ru_graph folded, fused, again; /* batch norm in weights leaves arithmetic on constants */
+    ru_fold_ops fold = ru_ref_fold_ops();
+    fold.like = e->base != NULL ? &e->base->g : NULL;
+    RU_TRY(ru_pass_fold(given, &fold, FOLD_BYTES_MAX, scratch, &folded, err));
+    RU_TRY(ru_pass_fuse(&folded, fold.like, scratch, &fused, err));
+    RU_TRY(ru_pass_fold(&fused, &fold, FOLD_BYTES_MAX, scratch, &again, err));
+    RU_TRY(ru_pass_dead(&again, &e->arena, &e->g, err));
+    share_constants(e);
+    return move_constants(e, scratch, err);
+}
+
 static ru_status run_passes(ru_exe *e, ru_err *err)
 {
     if (is_twin(e)) {
@@ -107,17 +136,11 @@ static ru_status run_passes(ru_exe *e, ru_err *err)
         e->g = given;
         return RU_OK;
     }
-    ru_graph folded;
-    ru_graph fused;
-    ru_graph again; /* fusing batch norm into weights leaves arithmetic on constants */
-    ru_fold_ops fold = ru_ref_fold_ops();
-    fold.like = e->base != NULL ? &e->base->g : NULL;
-    RU_TRY(ru_pass_fold(&given, &fold, FOLD_BYTES_MAX, &e->arena, &folded, err));
-    RU_TRY(ru_pass_fuse(&folded, fold.like, &e->arena, &fused, err));
-    RU_TRY(ru_pass_fold(&fused, &fold, FOLD_BYTES_MAX, &e->arena, &again, err));
-    RU_TRY(ru_pass_dead(&again, &e->arena, &e->g, err));
-    share_constants(e);
-    return RU_OK;
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    ru_status st = run_all(e, &given, &scratch, err);
+    ru_arena_fini(&scratch);
+    return st;
 }
 
 ru_value_id rui_inner_state(const ru_exe *e, ru_value_id id)

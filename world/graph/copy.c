@@ -3,9 +3,24 @@
 
 #include <string.h>
 
+/* Room for as much as `g` has. */
+static bool reserve(const ru_graph *g, ru_graph *out)
+{
+    uint32_t values = g->n_values > out->cap_values ? g->n_values : out->cap_values,
+             nodes = g->n_nodes > out->cap_nodes ? g->n_nodes : out->cap_nodes;
+    out->values = RU_NEW(out->arena, ru_value, values);
+    out->nodes = RU_NEW(out->arena, ru_node, nodes);
+    out->cap_values = values;
+    out->cap_nodes = nodes;
+    return out->values != NULL && out->nodes != NULL;
+}
+
 ru_status rui_copy_values(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err)
 {
     RU_TRY(ru_graph_init(out, arena, g->name, err));
+    if (!reserve(g, out)) {
+        return RU_FAIL(err, RU_E_LIMIT, "the arena of the graph is full");
+    }
     for (uint32_t i = 0; i < g->n_symbols; i++) {
         uint32_t s;
         RU_TRY(ru_graph_symbol(out, g->symbols[i], &s, err));
