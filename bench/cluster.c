@@ -59,7 +59,7 @@ static ru_status fold(bench *t, ru_journal_event e, ru_err *err)
 static const char *spec_of(ru_arena *arena)
 {
     ru_text text = ru_text_arena(arena);
-    ru_book_spec_put(&(ru_book_spec){"job", "0123456789abcdef", "/srv/jobs/1", "name: job\n"},
+    ru_book_spec_put(&(ru_book_spec){"job", "0123456789abcdef", "/srv/jobs/1", "name: job\n", 0},
                      &text);
     return text.p;
 }
@@ -104,13 +104,13 @@ static ru_status fill(bench *t, uint32_t nodes, uint32_t slots, uint32_t jobs, r
 }
 
 /* Plan, and fold what it grants. */
-static ru_status plan(bench *t, const ru_goodput_model *models, ru_err *err)
+static ru_status plan(bench *t, const ru_book_measured *models, ru_err *err)
 {
     ru_journal_event *events;
     uint32_t n;
     ru_arena scratch;
     ru_arena_init(&scratch, 0);
-    ru_status st = ru_book_plan(&t->book, models, &scratch, &events, &n, err);
+    ru_status st = ru_book_plan(&t->book, models, t->at.at_ns, &scratch, &events, &n, err);
     for (uint32_t k = 0; k < n && st == RU_OK; k++) {
         st = fold(t, events[k], err);
     }
@@ -127,7 +127,7 @@ static ru_status rounds(bench *t, uint32_t nodes, uint32_t slots, uint32_t jobs,
     const char *ms = goal_s < 0.1 ? "ms" : "s";
     double took[RU_BENCH_ROUNDS_MAX], scale = goal_s < 0.1 ? 1e3 : 1;
     char *name = ru_arena_printf(a, "a round of %u slots for %u jobs", nodes * slots, jobs);
-    ru_goodput_model *models = RU_NEW(a, ru_goodput_model, jobs + 1);
+    ru_book_measured *models = RU_NEW(a, ru_book_measured, jobs + 1);
     if (name == NULL || models == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %u jobs", jobs);
     }
@@ -135,7 +135,7 @@ static ru_status rounds(bench *t, uint32_t nodes, uint32_t slots, uint32_t jobs,
         return RU_OK;
     }
     for (uint32_t k = 0; k <= jobs; k++) {
-        models[k] = shapes[k % RU_ARRAY_LEN(shapes)];
+        models[k].model = shapes[k % RU_ARRAY_LEN(shapes)];
     }
     RU_TRY(fill(t, nodes, slots, jobs, err));
     RU_TRY(plan(t, models, err));

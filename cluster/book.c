@@ -20,6 +20,7 @@ static const ru_conf_field spec_fields[] = {
     RU_ROW(TEXT, ru_book_spec, token, NULL, "secret of its workers"),
     RU_ROW(TEXT, ru_book_spec, out, NULL, "folder of the run"),
     RU_ROW(TEXT, ru_book_spec, yaml, NULL, "resolved job"),
+    RU_ROW(U32, ru_book_spec, request, "0", "workers that it requests; 0: the most"),
 };
 static const ru_conf_table spec_table =
     RU_TABLE("submission", ru_book_spec, spec_fields, "a job of a cluster");
@@ -31,15 +32,22 @@ static const ru_conf_field user_fields[] = {
 static const ru_conf_table user_table =
     RU_TABLE("user", ru_book_user, user_fields, "a user of a cluster");
 
-/* A struct of such texts, as JSON and back. */
+/* A struct of such texts and numbers, as JSON and back. */
 static void put_texts(const ru_conf_table *t, const void *from, ru_text *into)
 {
     ru_json j = ru_json_into(into);
     ru_json_open(&j, NULL, '{');
     for (uint32_t k = 0; k < t->n; k++) {
-        const char *text;
-        memcpy(&text, (const char *)from + t->fields[k].offset, sizeof text);
-        ru_json_str(&j, t->fields[k].name, text);
+        const ru_conf_field *f = &t->fields[k];
+        const char *at = (const char *)from + f->offset, *text;
+        uint32_t number;
+        if (f->type == RU_CONF_U32) {
+            memcpy(&number, at, sizeof number);
+            ru_json_i64(&j, f->name, number);
+        } else {
+            memcpy(&text, at, sizeof text);
+            ru_json_str(&j, f->name, text);
+        }
     }
     ru_json_close(&j);
 }
@@ -114,6 +122,12 @@ ru_book_job *ru_book_job_at(const ru_book *b, int64_t number)
 const ru_sched_job *ru_book_place(const ru_book *b, const ru_book_job *j)
 {
     return j->state == RU_BOOK_WAITS || j->state == RU_BOOK_RUNS ? &b->sched.jobs[j->slot] : NULL;
+}
+
+uint32_t ru_book_request(const ru_book_job *j)
+{
+    uint32_t n = j->spec.request > 0 && j->spec.request < j->max ? j->spec.request : j->max;
+    return n > j->min ? n : j->min;
 }
 
 uint32_t ru_book_granted(const ru_book *b, const ru_book_job *j, uint32_t node)
@@ -319,10 +333,12 @@ static ru_status grant(ru_book *b, const ru_journal_event *e, ru_err *err)
     ru_alloc_part parts[RU_ALLOC_PARTS_MAX];
     uint32_t n;
     if (j == NULL || ru_book_place(b, j) == NULL || p->n == RU_BOOK_LIVE_MAX ||
-        !read_parts(e->text, parts, &n) || p->n_parts + n > RU_ARRAY_LEN(p->parts)) {
+        !read_parts(e->text, parts, &n) || p->n_parts + n > RU_ARRAY_LEN(p->parts) || e->b < 0 ||
+        e->b > UINT32_MAX) {
         return odd(e, "nothing can be granted so", err);
     }
-    p->shares[p->n] = (ru_alloc_share){.first = p->n_parts, .n_parts = n};
+    p->shares[p->n] =
+        (ru_alloc_share){.first = p->n_parts, .n_parts = n, .demoted = (uint32_t)e->b};
     p->of[p->n++] = j->slot;
     memcpy(&p->parts[p->n_parts], parts, n * sizeof *parts);
     p->n_parts += n;
@@ -437,6 +453,13 @@ ru_status ru_book_fold(ru_book *b, const ru_journal_event *e, ru_err *err)
         }
         b->nodes[e->node].drained = e->a != 0;
         b->nodes[e->node].leaves = e->a != 0 && strcmp(e->who, "scheduler") == 0;
+        return RU_OK;
+    case RU_BOOK_METHOD:
+        if (e->a < 0 || e->a >= RU_ALLOC_METHODS || e->b < 0) {
+            return odd(e, "there is no such method", err);
+        }
+        b->method = (ru_alloc_method)e->a;
+        b->demote_ms = e->b;
         return RU_OK;
     case RU_BOOK_SCALE:
     case RU_BOOK_CANCEL:

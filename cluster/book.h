@@ -28,7 +28,8 @@ enum {
 typedef enum ru_book_kind {
     RU_BOOK_SUBMIT = 1, /* job; a, b: fewest and most workers; node: priority; text: ru_book_spec */
     RU_BOOK_NODE = 2,   /* node; a: slots, 0: it is gone; b: 1 + its market, 0: owned; text: name */
-    RU_BOOK_GRANT = 3,  /* job; text: "node:slots node:slots"; a: so many more of the same plan */
+    RU_BOOK_GRANT = 3,  /* job; text: "node:slots node:slots"; a: so many more of the same plan;
+                           b: its place in the lower queue of tiresias, 0: it is in none */
     RU_BOOK_SCALE = 4,  /* job; a, b: fewest and most workers */
     RU_BOOK_CANCEL = 5, /* job: it shall end */
     RU_BOOK_FAIL = 6,   /* job; a: exit code; text: its last sentence */
@@ -36,6 +37,7 @@ typedef enum ru_book_kind {
     RU_BOOK_DRAIN = 8,  /* node; a: 1: it takes no more work, 0: it does again */
     RU_BOOK_USER = 9,   /* a: slots at one time, 0: no limit; text: ru_book_user as JSON */
     RU_BOOK_MARKET = 10, /* cluster/spot.h */
+    RU_BOOK_METHOD = 11, /* a: ru_alloc_method; b: its demote_s, 1e-3; before the first: pollux */
     RU_BOOK_KINDS
 } ru_book_kind;
 
@@ -52,6 +54,7 @@ typedef enum ru_book_state {
 /* What a user gave, as JSON in a SUBMIT. */
 typedef struct ru_book_spec {
     const char *name, *token, *out, *yaml;
+    uint32_t request; /* workers, of methods that give so many or none; 0: the most */
 } ru_book_spec;
 
 typedef struct ru_book_job {
@@ -99,6 +102,8 @@ typedef struct ru_book {
     ru_spot spot;                  /* nodes of markets */
     int64_t spot_ns;               /* of all jobs */
     struct rui_book_plan *plan;    /* GRANTs so far */
+    ru_alloc_method method;        /* of the next plan */
+    int64_t demote_ms;             /* 0: that of the policy */
     double pause_s; /* that a job loses when its workers change; 0: not measured. No fold sets it */
     ru_text *asks; /* where ru_book_plan writes what it asks, as JSON of `alloc`, a line each; NULL:
                       nowhere. No fold sets it */
@@ -111,6 +116,8 @@ RU_MUST_USE ru_status ru_book_fold(ru_book *b, const ru_journal_event *e, ru_err
 
 /* NULL: there is no such job. */
 ru_book_job *ru_book_job_at(const ru_book *b, int64_t number);
+/* Workers that it requests, of methods that give so many or none. */
+uint32_t ru_book_request(const ru_book_job *j);
 /* Slots of a job on a node, as granted. */
 uint32_t ru_book_granted(const ru_book *b, const ru_book_job *j, uint32_t node);
 /* NULL: it has none. */
@@ -134,14 +141,21 @@ RU_MUST_USE ru_status ru_book_spec_get(const char *text, ru_arena *arena, ru_boo
                                        ru_err *err);
 const char *ru_book_state_name(ru_book_state s);
 
-/* What the events GRANT of the next plan would be, by plan/fleet/alloc.h: jobs of higher priority
- * take their slots first, within a priority those that have waited for ten minutes, so that a large
- * job does not wait for ever behind small ones; jobs of a user share its slots in this order, the
- * least of each first; and what a cancelled job still has stays its own.
- * `models`: by slot, what was measured of jobs; perf.overlap 0: nothing. *n 0: nothing changes.
- * Owner: `scratch`. Errors: those of the policy. */
-RU_MUST_USE ru_status ru_book_plan(const ru_book *b, const ru_goodput_model *models,
-                                   ru_arena *scratch, ru_journal_event **events, uint32_t *n,
-                                   ru_err *err);
+/* What was measured of a job. */
+typedef struct ru_book_measured {
+    ru_goodput_model model; /* perf.overlap 0: nothing */
+    double remaining;       /* steps of its batch; 0: not known */
+} ru_book_measured;
+
+/* What the events GRANT of the next plan would be, by plan/fleet/alloc.h and the method: jobs of
+ * higher priority take their slots first, within a priority those that have waited for ten minutes,
+ * so that a large job does not wait for ever behind small ones; jobs of a user share its slots in
+ * this order, the least of each first; and what a cancelled job still has stays its own. A job that
+ * requests more than the slots of its 16 largest nodes requests those. `measured`: by slot.
+ * `now_ns`: on the cluster's clock; one before the last event counts as that. *n 0: nothing
+ * changes. Owner: `scratch`. Errors: those of the policy. */
+RU_MUST_USE ru_status ru_book_plan(const ru_book *b, const ru_book_measured *measured,
+                                   int64_t now_ns, ru_arena *scratch, ru_journal_event **events,
+                                   uint32_t *n, ru_err *err);
 
 #endif

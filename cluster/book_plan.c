@@ -12,10 +12,12 @@ static const double pause_s = 0.3;
 static const int64_t hold_ns = 30 * INT64_C(1000000000);
 static const int64_t starves_ns = 600 * INT64_C(1000000000);
 static const uint32_t any_batch = 1 << 20; /* of a job of which nothing was measured */
+static const double demote_s = 57600;      /* of a journal that says nothing */
 
 typedef struct planner {
     const ru_book *b;
-    const ru_goodput_model *models; /* by slot */
+    const ru_book_measured *measured; /* by slot */
+    int64_t now_ns;
     ru_arena *scratch;
     uint32_t left[RU_BOOK_NODES_MAX]; /* slots that nobody has been given yet */
     uint32_t *most;                   /* by slot: workers that the user's slots allow */
@@ -23,14 +25,15 @@ typedef struct planner {
     uint32_t n;
 } planner;
 
-static void put_grant(planner *p, uint32_t job, const ru_alloc_part *parts, uint32_t n)
+static void put_grant(planner *p, uint32_t job, const ru_alloc_part *parts, uint32_t n,
+                      uint32_t demoted)
 {
     ru_text t = ru_text_arena(p->scratch);
     for (uint32_t k = 0; k < n; k++) {
         ru_text_putf(&t, "%s%u:%u", k > 0 ? " " : "", parts[k].node, parts[k].devices);
     }
-    p->events[p->n++] =
-        (ru_journal_event){.kind = RU_BOOK_GRANT, .job = job, .text = n > 0 ? t.p : ""};
+    p->events[p->n++] = (ru_journal_event){
+        .kind = RU_BOOK_GRANT, .job = job, .b = demoted, .text = n > 0 ? t.p : ""};
 }
 
 /* Samples that it can give to workers. */
@@ -39,15 +42,20 @@ static uint32_t most_batch(const ru_goodput_model *m)
     return m->batch > 0 ? m->batch : m->batch_max;
 }
 
-/* Those that would stop because they were scaled to more than there is go on with less. */
+/* Those that would stop because they were scaled to more than there is, or request more than they
+ * have, go on with less. */
 static bool some_go_on(const planner *p, const uint32_t *numbers, const ru_alloc_plan *plan,
                        ru_alloc_job *jobs)
 {
     bool any = false;
     for (uint32_t i = 0; i < plan->n_jobs; i++) {
-        uint32_t least = ru_book_job_at(p->b, numbers[i])->least;
-        if (plan->jobs[i].replicas == 0 && jobs[i].n_now > 0 && least < jobs[i].replicas_min) {
-            jobs[i].replicas_min = least;
+        const ru_book_job *j = ru_book_job_at(p->b, numbers[i]);
+        uint32_t least = j->least, has = ru_book_place(p->b, j)->replicas;
+        bool grew = ru_alloc_fixed(p->b->method) && has >= least && has < jobs[i].replicas;
+        if (plan->jobs[i].replicas == 0 && jobs[i].n_now > 0 &&
+            (least < jobs[i].replicas_min || grew)) {
+            jobs[i].replicas_min = least < jobs[i].replicas_min ? least : jobs[i].replicas_min;
+            jobs[i].replicas = has > least ? has : least;
             any = true;
         }
     }
@@ -140,6 +148,8 @@ static void put_job(const planner *p, uint32_t number, const ru_alloc_job *a, ru
     put_ns(j, "age", a->age_s);
     ru_json_f64(j, "service", a->service_s);
     ru_json_i64(j, "restarts", a->restarts);
+    ru_json_f64(j, "remaining", a->remaining);
+    ru_json_i64(j, "demoted", a->demoted);
     ru_json_open(j, "now", '[');
     for (uint32_t k = 0; k < a->n_now; k++) {
         for (uint32_t i = 0; i < a->now[k].devices; i++) {
@@ -175,8 +185,35 @@ static void put_question(const planner *p, const uint32_t *numbers, const ru_all
     ru_json_i64(&j, "nodes_min", in->nodes_min);
     ru_json_i64(&j, "nodes_max", in->nodes_max);
     ru_json_i64(&j, "seed", (int64_t)in->seed);
+    ru_json_f64(&j, "demote", in->demote_s);
+    ru_json_str(&j, "method", ru_alloc_method_name(in->method));
     ru_json_close(&j);
     ru_text_put(p->b->asks, "\n");
+}
+
+static void put_facts(const planner *p, const uint32_t *numbers, uint32_t n, ru_alloc_job *jobs)
+{
+    const uint32_t slots = ru_book_slots(p->b, false);
+    for (uint32_t i = 0; i < n; i++) {
+        const ru_book_job *j = ru_book_job_at(p->b, numbers[i]);
+        ru_sched_facts(&p->b->sched, j->slot, (ru_time){p->now_ns}, &jobs[i]);
+        jobs[i].age_s = seconds(p->now_ns - p->b->sched.jobs[j->slot].arrived.ns);
+        jobs[i].replicas_max = p->most[j->slot];
+        jobs[i].replicas_min = j->min < p->most[j->slot] ? j->min : p->most[j->slot];
+        jobs[i].replicas = ru_book_request(j) < slots ? ru_book_request(j) : slots;
+        jobs[i].replicas =
+            jobs[i].replicas < p->most[j->slot] ? jobs[i].replicas : p->most[j->slot];
+        if (jobs[i].replicas < jobs[i].replicas_min) {
+            jobs[i].replicas = jobs[i].replicas_min;
+        }
+        jobs[i].remaining = p->measured[j->slot].remaining;
+        jobs[i].model = p->measured[j->slot].model;
+        if (jobs[i].model.perf.overlap < 1 || most_batch(&jobs[i].model) < j->min) {
+            jobs[i].model = (ru_goodput_model){
+                .batch_first = 1, .batch_max = any_batch, .local_min = 1, .local_max = any_batch};
+            jobs[i].remaining = 0;
+        }
+    }
 }
 
 /* The jobs of one priority, by their numbers, on what is left. */
@@ -186,19 +223,7 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_e
     if (jobs == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory to plan %u jobs", n);
     }
-    for (uint32_t i = 0; i < n; i++) {
-        const ru_book_job *j = ru_book_job_at(p->b, numbers[i]);
-        ru_sched_facts(&p->b->sched, j->slot, &jobs[i]);
-        jobs[i].age_s = seconds(p->b->sched.now.ns - p->b->sched.jobs[j->slot].arrived.ns);
-        jobs[i].replicas_max = p->most[j->slot];
-        jobs[i].replicas_min = j->min < p->most[j->slot] ? j->min : p->most[j->slot];
-        jobs[i].replicas = p->most[j->slot];
-        jobs[i].model = p->models[j->slot];
-        if (jobs[i].model.perf.overlap < 1 || most_batch(&jobs[i].model) < j->min) {
-            jobs[i].model = (ru_goodput_model){
-                .batch_first = 1, .batch_max = any_batch, .local_min = 1, .local_max = any_batch};
-        }
-    }
+    put_facts(p, numbers, n, jobs);
     const double lost_s = p->b->pause_s > 0 ? p->b->pause_s : pause_s;
     const ru_alloc_in in = {.jobs = jobs,
                             .n_jobs = n,
@@ -210,6 +235,9 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_e
                             .spread_max = RU_BOOK_SPREAD_MAX,
                             .nodes_min = 1,
                             .nodes_max = p->b->n_nodes,
+                            .demote_s =
+                                p->b->demote_ms > 0 ? 1e-3 * (double)p->b->demote_ms : demote_s,
+                            .method = p->b->method,
                             .seed = 1};
     ru_alloc_plan plan;
     RU_TRY(ru_plan_alloc(&in, p->scratch, p->scratch, &plan, err));
@@ -230,9 +258,11 @@ static ru_status plan_some(planner *p, const uint32_t *numbers, uint32_t n, ru_e
     }
     plan.parts = all;
     for (uint32_t i = 0; i < n; i++) {
-        ru_alloc_part *parts = &all[plan.jobs[i].first];
-        if (plan.jobs[i].changed && stay_put(p, &plan, &jobs[i], i, parts)) {
-            put_grant(p, numbers[i], parts, plan.jobs[i].n_parts);
+        const ru_alloc_share *a = &plan.jobs[i];
+        ru_alloc_part *parts = &all[a->first];
+        bool moves = a->changed && stay_put(p, &plan, &jobs[i], i, parts);
+        if (moves || a->demoted != jobs[i].demoted) {
+            put_grant(p, numbers[i], parts, a->n_parts, a->demoted);
         }
     }
     return RU_OK;
@@ -265,10 +295,13 @@ static int by_priority(const void *x, const void *y)
     return a[0] != b[0] ? (a[0] > b[0] ? -1 : 1) : (a[1] > b[1]) - (a[1] < b[1]);
 }
 
-ru_status ru_book_plan(const ru_book *b, const ru_goodput_model *models, ru_arena *scratch,
-                       ru_journal_event **events, uint32_t *n, ru_err *err)
+ru_status ru_book_plan(const ru_book *b, const ru_book_measured *measured, int64_t now_ns,
+                       ru_arena *scratch, ru_journal_event **events, uint32_t *n, ru_err *err)
 {
-    planner p = {.b = b, .models = models, .scratch = scratch};
+    planner p = {.b = b,
+                 .measured = measured,
+                 .now_ns = now_ns > b->at_ns ? now_ns : b->at_ns,
+                 .scratch = scratch};
     int64_t(*order)[2] = ru_arena_zalloc(scratch, (int64_t)(b->n_live + 1) * 16, 8);
     uint32_t *numbers = RU_NEW(scratch, uint32_t, b->n_live + 1), n_jobs = 0;
     p.events = RU_NEW(scratch, ru_journal_event, b->n_live + 1);
@@ -282,7 +315,7 @@ ru_status ru_book_plan(const ru_book *b, const ru_goodput_model *models, ru_aren
     for (uint32_t slot = 0; slot < b->sched.n_jobs; slot++) {
         const ru_book_job *j = ru_book_job_at(b, b->of[slot]);
         if (j != NULL && !j->cancelled) {
-            bool starves = j->state == RU_BOOK_WAITS && b->at_ns - j->waits_ns > starves_ns;
+            bool starves = j->state == RU_BOOK_WAITS && p.now_ns - j->waits_ns > starves_ns;
             order[n_jobs][0] = 2 * j->priority + starves;
             order[n_jobs++][1] = b->of[slot];
             p.most[slot] = j->max;
@@ -302,7 +335,7 @@ ru_status ru_book_plan(const ru_book *b, const ru_goodput_model *models, ru_aren
         if (p.most[j->slot] > 0) {
             numbers[n_some++] = (uint32_t)order[i][1];
         } else if (ru_book_place(b, j)->n_parts > 0) { /* its user's slots go to others */
-            put_grant(&p, (uint32_t)order[i][1], NULL, 0);
+            put_grant(&p, (uint32_t)order[i][1], NULL, 0, ru_book_place(b, j)->demoted);
         }
         if (i + 1 == n_jobs || order[i + 1][0] != order[i][0]) {
             RU_TRY(n_some > 0 ? plan_some(&p, numbers, n_some, err) : RU_OK);

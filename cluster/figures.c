@@ -65,6 +65,7 @@ static void on_step(ru_cluster_figures *f, const json_t *o, uint32_t nodes)
     double workers = number(o, "workers", 1);
     uint32_t n = workers >= 1 && workers <= 1024 ? (uint32_t)workers : 1;
     f->step = (int64_t)number(o, "step", 0);
+    f->epoch = number(o, "epoch", 0);
     f->loss = number(o, "loss", (double)f->loss);
     f->samples_per_s = number(o, "samples_per_s", 0);
     double step_s = number(o, "step_s", 0);
@@ -88,6 +89,8 @@ static void on_line(ru_cluster_figures *f, const char *line, int64_t n, uint32_t
         on_step(f, o, nodes);
     } else if (schema != NULL && strcmp(schema, "rubato.train.start/1") == 0) {
         double batch = number(o, "batch", 0);
+        f->total = number(o, "steps", 0);
+        f->epochs = number(o, "epochs", 0);
         double most = number(o, "batch_max", 0), local = number(o, "local_max", 0);
         f->batch = batch >= 1 && batch < 1e9 ? (uint32_t)batch : 0;
         f->batch_max = most >= batch && most < 1e9 ? (uint32_t)most : 0;
@@ -135,6 +138,15 @@ void ru_figures_look(ru_cluster_figures *f, const char *out, uint32_t nodes)
     ru_arena_init(&scratch, 0);
     (void)!read_on(f, out, nodes, &scratch, &err); /* what cannot be read now is read later */
     ru_arena_fini(&scratch);
+}
+
+/* Steps of a job that adapts count for more than one: its epochs tell how far it is. */
+double ru_figures_remaining(const ru_cluster_figures *f)
+{
+    bool by_epochs = f->batch_max > 0 && f->epochs > 0 && f->epoch >= 1;
+    double left =
+        by_epochs ? f->total * (f->epochs + 1 - f->epoch) / f->epochs : f->total - (double)f->step;
+    return f->step < 1 ? 0 : f->total > 0 ? fmax(left, 1) : (double)f->step;
 }
 
 void ru_figures_model(const ru_cluster_figures *f, ru_goodput_model *into)

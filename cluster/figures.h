@@ -12,6 +12,8 @@ enum { RU_FIGURES_SAMPLES = 16 };
 typedef struct ru_cluster_figures {
     int64_t at_bytes; /* of OUT/metrics.jsonl */
     int64_t step;
+    double total, epochs,
+        epoch; /* steps of its first batch and epochs in all, 0: no end; epoch now */
     double loss, samples_per_s;    /* of the last step */
     uint32_t workers, batch;       /* batch 0: the run tells none */
     uint32_t batch_max, local_max; /* it adapts up to these; 0: it stays; by its memory */
@@ -31,6 +33,9 @@ typedef struct ru_cluster_figures {
 /* Read on. `nodes`: on which the job runs now. Cost: at most 256 KiB a call; what is further behind
  * is left out. A file that is not there yet is fine. */
 void ru_figures_look(ru_cluster_figures *f, const char *out, uint32_t nodes);
+/* Steps of its first batch that are left; of a job that tells no end as many as it has done. 0: it
+ * has not begun. */
+double ru_figures_remaining(const ru_cluster_figures *f);
 /* The job's goodput as measured, with the batch that it has or with those to which it may adapt;
  * perf.overlap 0: too little is known. */
 void ru_figures_model(const ru_cluster_figures *f, ru_goodput_model *into);

@@ -49,6 +49,14 @@ static void steps_become_a_model(void **state)
     assert_int_equal(f.n, 3);
     assert_true(f.loss == 0.5);
     assert_int_equal(f.pauses, 2);
+    assert_true(ru_figures_remaining(&f) == 60); /* it tells no end: as many as it has done */
+    f.total = 100;
+    assert_true(ru_figures_remaining(&f) == 40);
+    f.epochs = 5; /* it adapts: in the second of five */
+    f.epoch = 2;
+    f.batch_max = 256;
+    assert_true(ru_figures_remaining(&f) == 80);
+    f.batch_max = 0;
     assert_true(fabs(f.paused_s - 2 + (65e-3 + 37e-3)) < 1e-6);
     ru_figures_model(&f, &m);
     assert_true(m.perf.overlap >= 1);

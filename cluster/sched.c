@@ -316,12 +316,12 @@ void ru_sched_step(ru_sched *s, const ru_event *ev, ru_effects *fx)
     ru_fx_wake(fx, s->spec.what_first + RU_SCHED_TIMER, next_of(s), &s->told);
 }
 
-void ru_sched_facts(const ru_sched *s, uint32_t job, ru_alloc_job *out)
+void ru_sched_facts(const ru_sched *s, uint32_t job, ru_time now, ru_alloc_job *out)
 {
-    RU_CHECK(job < s->n_jobs);
+    RU_CHECK(job < s->n_jobs && now.ns >= s->now.ns);
     const ru_sched_job *j = &s->jobs[job];
-    out->age_s = (double)(s->now.ns - j->arrived.ns) / second_ns;
-    int64_t since_ns = s->now.ns > j->since.ns ? s->now.ns - j->since.ns : 0;
+    out->age_s = (double)(now.ns - j->arrived.ns) / second_ns;
+    int64_t since_ns = now.ns > j->since.ns ? now.ns - j->since.ns : 0;
     out->service_s = (double)(j->service_ns + j->replicas * since_ns) / second_ns;
     out->restarts = j->restarts;
     out->demoted = j->demoted;

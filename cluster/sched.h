@@ -111,8 +111,9 @@ RU_MUST_USE ru_status ru_sched_init(ru_sched *s, const ru_sched_spec *spec, ru_t
                                     ru_arena *arena, ru_err *err);
 /* A plan must have passed ru_plan_alloc_check for the nodes of now. Cost: O(jobs). */
 void ru_sched_step(ru_sched *s, const ru_event *ev, ru_effects *fx);
-/* What the machine knows of a job for the next plan: age, service, restarts, places; the rest of
- * `out` stays. Owner: out->now is a view until the next PLAN or NODE. */
-void ru_sched_facts(const ru_sched *s, uint32_t job, ru_alloc_job *out);
+/* What the machine knows of a job for a plan at `now`, which is not before the last event: age,
+ * service, restarts, places; the rest of `out` stays. Owner: out->now is a view until the next PLAN
+ * or NODE. */
+void ru_sched_facts(const ru_sched *s, uint32_t job, ru_time now, ru_alloc_job *out);
 
 #endif

@@ -136,7 +136,7 @@ static void test_a_life_by_hand(void **state)
     assert_int_equal(b.n, 2);
     assert_near(b.s.jobs[4].progress, 20.4, 1e-9);
     ru_alloc_job facts = {0};
-    ru_sched_facts(&b.s, 4, &facts);
+    ru_sched_facts(&b.s, 4, b.s.now, &facts);
     assert_near(facts.service_s, 90, 1e-9);
     assert_near(facts.age_s, 95, 1e-9);
     assert_int_equal(facts.restarts, 1);
@@ -206,7 +206,7 @@ static void check_books(const box *b, const double *service, const double *progr
         }
         ru_alloc_job facts = {0};
         if (s->phase != RU_SCHED_NONE) {
-            ru_sched_facts(&b->s, j, &facts);
+            ru_sched_facts(&b->s, j, b->s.now, &facts);
             assert_true(fabs(facts.service_s - service[j]) < 1e-3 + 1e-6 * service[j]);
         }
         if (s->phase == RU_SCHED_RUNS && s->since.ns == b->s.now.ns) {

@@ -16,8 +16,7 @@ static const int64_t tick_ns = 500000000, minute_ns = 60 * INT64_C(1000000000);
 /* -- journal -------------------------------------------------------------------------------------
  */
 
-/* It stands still while no scheduler runs, and no step of the wall clock moves it. */
-static int64_t cluster_clock(const rui_scheduler *s)
+int64_t rui_scheduler_clock(const rui_scheduler *s)
 {
     int64_t at = s->opened_at_ns + ru_time_since(ru_clock_now(), s->opened);
     return at > s->book.at_ns ? at : s->book.at_ns;
@@ -25,7 +24,7 @@ static int64_t cluster_clock(const rui_scheduler *s)
 
 ru_status rui_scheduler_append(rui_scheduler *s, ru_journal_event *events, uint32_t n, ru_err *err)
 {
-    int64_t at = cluster_clock(s), wall = ru_clock_wall_ns();
+    int64_t at = rui_scheduler_clock(s), wall = ru_clock_wall_ns();
     for (uint32_t k = 0; k < n; k++) {
         events[k].at_ns = at;
         events[k].wall_ns = wall;
@@ -226,19 +225,22 @@ static uint32_t most_of(const rui_scheduler *s, const ru_goodput_model *m, uint3
 }
 
 /* By slot. NULL: no memory. */
-static ru_goodput_model *models_of(rui_scheduler *s, ru_arena *scratch)
+static ru_book_measured *measured_of(rui_scheduler *s, ru_arena *scratch)
 {
-    ru_goodput_model *models = RU_NEW(scratch, ru_goodput_model, s->book.sched.n_jobs + 1);
-    for (uint32_t slot = 0; models != NULL && slot < s->book.sched.n_jobs; slot++) {
+    ru_book_measured *of = RU_NEW(scratch, ru_book_measured, s->book.sched.n_jobs + 1);
+    const bool always = s->book.method == RU_ALLOC_SRTF; /* else a fixed size leaves no choice */
+    for (uint32_t slot = 0; of != NULL && slot < s->book.sched.n_jobs; slot++) {
         const ru_book_job *j = ru_book_job_at(&s->book, s->book.of[slot]);
-        if (j != NULL && j->min < j->max) { /* else nothing is to decide */
-            ru_figures_model(rui_scheduler_figures(s, j), &models[slot]);
+        if (j != NULL && (j->min < j->max || always)) {
+            const ru_cluster_figures *f = rui_scheduler_figures(s, j);
+            ru_figures_model(f, &of[slot].model);
+            of[slot].remaining = ru_figures_remaining(f);
             if (s->spot != NULL || s->slurm != NULL) {
-                s->figures[slot].most = most_of(s, &models[slot], j->min, j->max);
+                s->figures[slot].most = most_of(s, &of[slot].model, j->min, j->max);
             }
         }
     }
-    return models;
+    return of;
 }
 
 /* What it asked stays until the next one: for `rubato capture`. */
@@ -252,11 +254,12 @@ static void plan(rui_scheduler *s)
     ru_arena_fini(&s->round);
     ru_arena_init(&s->round, 0);
     ru_text asks = ru_text_arena(&s->round);
-    const ru_goodput_model *models = models_of(s, &s->round);
+    const ru_book_measured *measured = measured_of(s, &s->round);
     s->book.pause_s = pause_of(s);
     s->book.asks = &asks;
-    ru_status st = models == NULL ? RU_FAIL(&err, RU_E_MEM, "no memory to plan")
-                                  : ru_book_plan(&s->book, models, &s->round, &events, &n, &err);
+    ru_status st = measured == NULL ? RU_FAIL(&err, RU_E_MEM, "no memory to plan")
+                                    : ru_book_plan(&s->book, measured, rui_scheduler_clock(s),
+                                                   &s->round, &events, &n, &err);
     s->book.asks = NULL;
     s->questions = st == RU_OK && !asks.cut ? asks.p : "";
     s->planned_wall_ns = ru_clock_wall_ns();
@@ -330,7 +333,9 @@ ru_status rui_scheduler_close(rui_scheduler *s, ru_err *err)
     for (uint32_t slot = 0; events != NULL && slot < s->book.sched.n_jobs; slot++) {
         const ru_book_job *j = ru_book_job_at(&s->book, s->book.of[slot]);
         if (j != NULL && s->book.sched.jobs[slot].n_parts > 0) {
-            events[n++] = (ru_journal_event){.kind = RU_BOOK_GRANT, .job = s->book.of[slot]};
+            events[n++] = (ru_journal_event){.kind = RU_BOOK_GRANT,
+                                             .job = s->book.of[slot],
+                                             .b = s->book.sched.jobs[slot].demoted};
         }
     }
     for (uint32_t k = 0; k < n; k++) {
@@ -384,6 +389,19 @@ static ru_status put_address(rui_scheduler *s, const char *name, const char *add
                         : RU_FAIL(err, RU_E_MEM, "no memory for a scheduler");
 }
 
+/* The journal tells which method planned what. */
+static ru_status set_method(rui_scheduler *s, ru_err *err)
+{
+    const ru_scheduler_options *o = s->opt;
+    const ru_journal_event e = {.kind = RU_BOOK_METHOD,
+                                .a = o->method,
+                                .b = (int64_t)(1e3 * o->demote_s + 0.5),
+                                .text = ru_alloc_method_name(o->method)};
+    bool same =
+        s->book.method == o->method && (s->book.demote_ms == e.b || o->method != RU_ALLOC_TIRESIAS);
+    return same ? RU_OK : rui_scheduler_event(s, e, err);
+}
+
 static void on_stop(void *self, int fd, uint32_t events, ru_time now)
 {
     (void)fd;
@@ -405,6 +423,7 @@ static ru_status run(rui_scheduler *s, ru_err *err)
     }
     RU_TRY(s->journal.ops->read(s->journal.self, 0, fold_one, s, err));
     s->opened_at_ns = s->book.at_ns;
+    RU_TRY(set_method(s, err));
     s->bridge.loop = s->loop;
     RU_TRY(open_agents(s, err));
     const ru_http_options ho = {.loop = s->loop,

@@ -16,15 +16,18 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "plan/fleet/alloc.h"
 
 typedef struct ru_scheduler_options {
     const char *folder; /* exists */
     const char *listen; /* of people: PORT, :PORT or HOST:PORT */
     const char *agents; /* of agents: HOST:PORT */
     const char *key, *agent_key;
-    bool own_accounts; /* jobs run under the account of their user (cluster/account.h) */
-    int64_t silent_ns; /* a node is given up after it */
-    int64_t round_ns;  /* between plans when nothing happens */
+    bool own_accounts;      /* jobs run under the account of their user (cluster/account.h) */
+    int64_t silent_ns;      /* a node is given up after it */
+    int64_t round_ns;       /* between plans when nothing happens */
+    ru_alloc_method method; /* who gets how many slots */
+    double demote_s;        /* tiresias: slot-seconds of its upper queue */
     const struct ru_slurm_options *slurm; /* cluster/slurm.h; NULL: no seats */
     const struct ru_spot_options *spot;   /* cluster/spot.h; NULL: no markets */
 } ru_scheduler_options;

@@ -3,6 +3,41 @@
 #include "base/unit.h"
 #include "cluster/scheduler_impl.h"
 
+/* Of each method: what it does, and what puts a job of the same priority before another. */
+static const struct {
+    const char *does, *before;
+} rules[RU_ALLOC_METHODS] = {
+    [RU_ALLOC_POLLUX] = {"the best use of all slots by measured goodput", "a better use of them"},
+    [RU_ALLOC_TIRESIAS] = {"what a job requests, to those with little service first",
+                           "it is before this one in the queues"},
+    [RU_ALLOC_OPTIMUS] = {"one more worker where it saves most time", "it saves more time there"},
+    [RU_ALLOC_FIFO] = {"what a job requests, in the order of arrival",
+                       "it came earlier or fitted where this one does not"},
+    [RU_ALLOC_SRTF] = {"what a job requests, to those that end soonest first", "it ends sooner"},
+};
+
+static void put_method(const rui_scheduler *s, const ru_book_job *j, const ru_cluster_figures *f,
+                       ru_text *t)
+{
+    const ru_alloc_method m = s->book.method;
+    ru_alloc_job facts = {0};
+    ru_sched_facts(&s->book.sched, j->slot, (ru_time){rui_scheduler_clock(s)}, &facts);
+    ru_text_putf(t, "method %s: %s\n", ru_alloc_method_name(m), rules[m].does);
+    if (ru_alloc_fixed(m)) {
+        ru_text_putf(t, "  it requests %u workers, and has them or none\n", ru_book_request(j));
+    }
+    if (m == RU_ALLOC_TIRESIAS && facts.demoted > 0) {
+        ru_text_putf(t, "  it has had %.4g slot-seconds: in the lower queue, at place %u\n",
+                     facts.service_s, facts.demoted);
+    } else if (m == RU_ALLOC_TIRESIAS) {
+        ru_text_putf(t, "  it has had %.4g of the %.4g slot-seconds of the upper queue\n",
+                     facts.service_s, 1e-3 * (double)s->book.demote_ms);
+    } else if ((m == RU_ALLOC_OPTIMUS || m == RU_ALLOC_SRTF) && f->step > 0) {
+        ru_text_putf(t, "  it has about %.6g steps left%s\n", ru_figures_remaining(f),
+                     f->total > 0 ? "" : ": it tells no end, so as many as it has done");
+    }
+}
+
 static void put_where(const rui_scheduler *s, const ru_sched_job *p, ru_text *t)
 {
     for (uint32_t k = 0; k < p->n_parts; k++) {
@@ -19,12 +54,14 @@ static void put_holders(const rui_scheduler *s, const ru_book_job *j, ru_text *t
         const ru_book_job *o = ru_book_job_at(&s->book, s->book.of[slot]);
         uint32_t has = o != NULL && o != j ? s->book.sched.jobs[slot].replicas : 0;
         if (has > 0) {
-            ru_text_putf(
-                t, "  job %u '%s' of %s has %u%s\n", s->book.of[slot], o->spec.name, o->owner, has,
-                o->priority > j->priority    ? ": its priority is higher"
-                : o->cancelled               ? ": until its processes are gone"
-                : o->priority == j->priority ? ": the same priority, and a better use of them"
-                                             : "");
+            const char *goes_on = rules[s->book.method].before;
+            ru_text_putf(t, "  job %u '%s' of %s has %u%s%s\n", s->book.of[slot], o->spec.name,
+                         o->owner, has,
+                         o->priority > j->priority    ? ": its priority is higher"
+                         : o->cancelled               ? ": until its processes are gone"
+                         : o->priority == j->priority ? ": the same priority, and "
+                                                      : "",
+                         o->priority == j->priority && !o->cancelled ? goes_on : "");
             n++;
         }
     }
@@ -35,7 +72,10 @@ static void put_holders(const rui_scheduler *s, const ru_book_job *j, ru_text *t
 
 static void put_wait(const rui_scheduler *s, const ru_book_job *j, ru_text *t)
 {
-    uint32_t all = ru_book_slots(&s->book, false);
+    uint32_t all = ru_book_slots(&s->book, false), needs = j->min;
+    if (ru_alloc_fixed(s->book.method) && ru_book_request(j) > needs) {
+        needs = ru_book_request(j) < all ? ru_book_request(j) : all > needs ? all : needs;
+    }
     if (all < j->min) {
         ru_text_putf(t,
                      "waits: it needs %u slots at once, and the nodes that are up have %u (a job "
@@ -46,7 +86,7 @@ static void put_wait(const rui_scheduler *s, const ru_book_job *j, ru_text *t)
     ru_text_putf(t,
                  "waits: it needs %u of %u slots at once, until others end, shrink or lose their "
                  "priority\n",
-                 j->min, all);
+                 needs, all);
     put_holders(s, j, t);
 }
 
@@ -80,7 +120,7 @@ static void put_has(const rui_scheduler *s, const ru_book_job *j, const ru_sched
                      j->min);
     }
     put_failed(s, j, t);
-    if (p->replicas < j->max) {
+    if (p->replicas < (ru_alloc_fixed(s->book.method) ? ru_book_request(j) : j->max)) {
         put_holders(s, j, t);
     }
 }
@@ -129,6 +169,8 @@ ru_status rui_scheduler_explain(rui_scheduler *s, const ru_book_job *j, ru_arena
         rui_market_explain(s, j, t);
         return RU_OK;
     }
+    const ru_cluster_figures *f = rui_scheduler_figures(s, j);
+    put_method(s, j, f, t);
     if (j->cancelled) {
         ru_text_put(t, "ends: it was cancelled, and writes its checkpoint\n");
     } else if (p->n_parts == 0) {
@@ -141,7 +183,6 @@ ru_status rui_scheduler_explain(rui_scheduler *s, const ru_book_job *j, ru_arena
         put_has(s, j, p, t);
     }
     rui_market_explain(s, j, t);
-    const ru_cluster_figures *f = rui_scheduler_figures(s, j);
     if (f->step > 0) {
         ru_text_putf(t, "step %lld, loss %.4g, %.4g samples/s on %u workers\n", (long long)f->step,
                      f->loss, f->samples_per_s, f->workers);

@@ -1,6 +1,7 @@
 /* What people ask the scheduler: texts for terminals, JSON for those who accept it.
  *
- *   POST /jobs                      {"name", "min", "max", "priority", "yaml"} -> the job's number
+ *   POST /jobs                      {"name", "min", "max", "request", "priority", "yaml"} -> its
+ *                                   number
  *   GET  /jobs, /top, /nodes, /metrics, /audit, /world
  *   GET  /jobs/N/explain            why it waits, or has what it has
  *   GET  /jobs/N/log/OFFSET         bytes of the run's log from there on
@@ -192,6 +193,8 @@ static void put_of(audit_of *a, const ru_journal_event *e)
         } else {
             ru_table_textf(&a->t, "market %lld", (long long)e->node);
         }
+    } else if (e->kind == RU_BOOK_METHOD) {
+        ru_table_str(&a->t, "plans");
     } else if (e->kind == RU_BOOK_USER) {
         ru_book_user u;
         ru_err err;
@@ -205,8 +208,8 @@ static void put_of(audit_of *a, const ru_journal_event *e)
 /* For people in UTC, as in the logs of runs; for programs in seconds since 1970. */
 static ru_status audit_row(void *arg, const ru_journal_event *e, ru_err *err)
 {
-    static const char *const kinds[] = {"?",    "submit", "node",  "grant", "scale", "cancel",
-                                        "fail", "end",    "drain", "user",  "market"};
+    static const char *const kinds[] = {"?",    "submit", "node",  "grant", "scale",  "cancel",
+                                        "fail", "end",    "drain", "user",  "market", "method"};
     static const char *const deals[] = {"price", "rent", "renew", "give back", "clock"};
     audit_of *a = arg;
     ru_table *t = &a->t;
@@ -247,7 +250,7 @@ static ru_status audit(asked *q, ru_err *err)
 
 typedef struct wish {
     const char *name, *yaml;
-    uint32_t min, max, slots;
+    uint32_t min, max, request, slots;
     int64_t priority;
 } wish;
 
@@ -256,6 +259,7 @@ static const ru_conf_field wish_fields[] = {
     RU_ROW(TEXT, wish, yaml, "", "resolved job"),
     RU_ROW(U32, wish, min, "1", "fewest workers", RU_IN(1, 1024)),
     RU_ROW(U32, wish, max, "1", "most workers", RU_IN(1, 1024)),
+    RU_ROW(U32, wish, request, "0", "workers that it requests; 0: the most", RU_IN(0, 1024)),
     RU_ROW(U32, wish, slots, "0", "of a user; 0: no limit", RU_IN(0, 100000)),
     RU_ROW(I64, wish, priority, "0", "higher ones take their slots first", RU_IN(-1000, 1000)),
 };
@@ -270,6 +274,11 @@ static ru_status read_wish(asked *q, wish *w, ru_err *err)
     if (w->min > w->max) {
         return RU_FAIL(err, RU_E_USAGE, "a job of %u to %u workers: the numbers must rise", w->min,
                        w->max);
+    }
+    if (w->request > 0 && (w->request < w->min || w->request > w->max)) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "a job of %u to %u workers requests %u: ask for a number between them",
+                       w->min, w->max, w->request);
     }
     return RU_OK;
 }
@@ -384,7 +393,7 @@ static ru_status submit(asked *q, ru_err *err)
     draw_key(token);
     const char *out = ru_arena_printf(q->arena, "%s/jobs/%u", s->opt->folder, number);
     ru_text text = ru_text_arena(q->arena);
-    ru_book_spec spec = {w.name, token, out, w.yaml};
+    ru_book_spec spec = {w.name, token, out, w.yaml, w.request};
     if (out == NULL || strlen(out) > RU_CLUSTER_TEXT_MAX) {
         return RU_FAIL(err, RU_E_LIMIT, "the path of the cluster's folder is too long: %s",
                        s->opt->folder);

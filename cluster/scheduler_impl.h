@@ -58,6 +58,9 @@ typedef struct rui_scheduler {
     struct rui_spot *spot; /* scheduler_market.c; NULL: no markets */
 } rui_scheduler;
 
+/* The cluster's clock: it stands still while no scheduler runs, and no step of the wall clock moves
+ * it. */
+int64_t rui_scheduler_clock(const rui_scheduler *s);
 /* Make events durable and fold them. Errors: those of the journal; nothing changed then. */
 RU_MUST_USE ru_status rui_scheduler_append(rui_scheduler *s, ru_journal_event *events, uint32_t n,
                                            ru_err *err);

@@ -55,7 +55,7 @@ static void setup(world *w, uint64_t seed)
         w->s->live[k].guest.v = k + 1;
     }
     ru_text t = ru_text_arena(&w->arena);
-    ru_book_spec_put(&(ru_book_spec){"job", "secret", "/out", "name: x\n"}, &t);
+    ru_book_spec_put(&(ru_book_spec){"job", "secret", "/out", "name: x\n", 0}, &t);
     fold(w, (ru_journal_event){.kind = RU_BOOK_SUBMIT, .job = 1, .a = 1, .b = 4, .text = t.p});
 }
 

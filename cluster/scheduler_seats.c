@@ -14,9 +14,11 @@ static uint64_t wanted(const rui_scheduler *s)
     for (uint32_t slot = 0; slot < b->sched.n_jobs; slot++) {
         const ru_book_job *j = ru_book_job_at(b, b->of[slot]);
         const ru_book_user *u = j != NULL ? ru_book_user_of(b, j->owner) : NULL;
-        uint32_t most = j != NULL && !j->cancelled ? j->max : 0;
+        uint32_t most = j == NULL || j->cancelled   ? 0
+                        : ru_alloc_fixed(b->method) ? ru_book_request(j)
+                                                    : j->max;
         uint32_t fast = s->figures[slot].job == b->of[slot] ? s->figures[slot].most : 0;
-        most = fast > 0 && fast < most ? fast : most;
+        most = fast > 0 && fast < most && !ru_alloc_fixed(b->method) ? fast : most;
         if (u != NULL) {
             most = most < left[u - b->users] ? most : left[u - b->users];
             left[u - b->users] -= most;

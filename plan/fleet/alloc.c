@@ -6,6 +6,18 @@
 #include "base/rng.h"
 #include "plan/fleet/alloc_impl.h"
 
+const char *ru_alloc_method_name(ru_alloc_method m)
+{
+    static const char *const names[] = {"pollux", "tiresias", "optimus", "fifo", "srtf"};
+    RU_CHECK(m < RU_ALLOC_METHODS);
+    return names[m];
+}
+
+bool ru_alloc_fixed(ru_alloc_method m)
+{
+    return m != RU_ALLOC_POLLUX && m != RU_ALLOC_OPTIMUS;
+}
+
 static ru_status check_job(const ru_alloc_in *in, uint32_t i, ru_err *err)
 {
     const ru_alloc_job *j = &in->jobs[i];

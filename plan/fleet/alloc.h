@@ -36,6 +36,8 @@ typedef enum ru_alloc_method {
     RU_ALLOC_METHODS
 } ru_alloc_method;
 
+#define RU_ALLOC_METHOD_NAMES "pollux|tiresias|optimus|fifo|srtf" /* as keys choose them */
+
 typedef struct ru_alloc_part {
     uint32_t node, devices;
 } ru_alloc_part;
@@ -105,6 +107,10 @@ typedef struct ru_alloc_plan {
     double utility;        /* sum of speedups over one replica / devices */
     uint32_t nodes_wanted; /* by autoscaling; else n_nodes */
 } ru_alloc_plan;
+
+const char *ru_alloc_method_name(ru_alloc_method m);
+/* Does it give a job the replicas that it requested, or none? */
+bool ru_alloc_fixed(ru_alloc_method m);
 
 /* Owner: the plan lives in `out`. Cost: pollux looks up O(tries) losses; of each job and number of
  * replicas the best batch is searched once (cost/goodput.h).

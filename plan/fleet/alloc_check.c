@@ -59,8 +59,8 @@ static ru_status check_share(const ru_alloc_in *in, const ru_alloc_plan *p, uint
     const ru_alloc_job *j = &in->jobs[i];
     const ru_goodput_model *m = &j->model;
     uint32_t k = s->replicas;
-    bool asked = in->method != RU_ALLOC_POLLUX && in->method != RU_ALLOC_OPTIMUS;
-    bool bounds = asked ? k == j->replicas : k >= j->replicas_min && k <= j->replicas_max;
+    bool bounds = ru_alloc_fixed(in->method) ? k == j->replicas
+                                             : k >= j->replicas_min && k <= j->replicas_max;
     if ((k > 0 && !bounds) || s->changed != moved(j, s, &p->parts[s->first])) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "job %u has %u replicas, but 'changed' is %d", i, k,
                        s->changed);

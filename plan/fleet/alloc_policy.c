@@ -234,7 +234,7 @@ static const ru_conf_field fields[] = {
     RU_ROW(U32, alloc_file, tries, "0",
            "number of moves of the search; 0: 400 for each job and node", RU_IN(0, 400000)),
     RU_ROW(CHOICE, alloc_file, method, "pollux", "pollux: Rubato's; others: baselines",
-           .choices = "pollux|tiresias|optimus|fifo|srtf"),
+           .choices = RU_ALLOC_METHOD_NAMES),
 };
 
 static const ru_conf_table table = RU_TABLE(

@@ -61,6 +61,17 @@ static const ru_conf_table slurm_table =
 static const ru_conf_table node_table =
     RU_TABLE("node", rui_cluster_node, node_fields, "an agent and its slots");
 
+static const ru_conf_field alloc_fields[] = {
+    RU_ROW(CHOICE, rui_cluster_alloc, method, "pollux",
+           "who decides how many slots a job has: pollux by measured goodput; others are baselines",
+           .choices = RU_ALLOC_METHOD_NAMES),
+    RU_ROW_AS("demote", F64, rui_cluster_alloc, demote_s, "57600",
+              "tiresias: service [slot-seconds] after which a job moves to the lower queue",
+              RU_IN(1e-3, 1e12)),
+};
+static const ru_conf_table alloc_table =
+    RU_TABLE("alloc", rui_cluster_alloc, alloc_fields, "how slots are given to jobs");
+
 static ru_status check(const void *section, ru_err *err)
 {
     const rui_cluster *c = section;
@@ -87,6 +98,7 @@ static const ru_conf_field cluster_fields[] = {
            .table = &rui_cluster_market_table),
     RU_ROW(SECTION, rui_cluster, market, NULL, "what all markets share",
            .table = &rui_cluster_trade_table),
+    RU_ROW(SECTION, rui_cluster, alloc, NULL, "how slots are given to jobs", .table = &alloc_table),
     RU_ROW_AS("silent", TIME, rui_cluster, silent_ns, "30s",
               "a node that says nothing for so long is given up", RU_IN(1e9, 1e13)),
     RU_ROW_AS("round", TIME, rui_cluster, round_ns, "30s", "longest time between two plans",

@@ -44,6 +44,11 @@ typedef struct rui_cluster_trade { /* what all markets share */
     int64_t begin_s, notice_ns, sigma_ns, lambda_ns;
 } rui_cluster_trade;
 
+typedef struct rui_cluster_alloc {
+    uint32_t method; /* ru_alloc_method */
+    double demote_s;
+} rui_cluster_alloc;
+
 typedef struct rui_cluster {
     const char *folder, *listen, *agents, *workers;
     uint32_t accounts; /* 0: own, 1: shared */
@@ -51,6 +56,7 @@ typedef struct rui_cluster {
     rui_cluster_slurm slurm;
     RU_SECTIONS(rui_cluster_market) markets;
     rui_cluster_trade market;
+    rui_cluster_alloc alloc;
     int64_t silent_ns, round_ns;
 } rui_cluster;
 

@@ -91,7 +91,9 @@ static ru_status run_scheduler(ru_cmd_in *in, ru_err *err)
                               .agents = c.agents,
                               .own_accounts = c.accounts == 0,
                               .silent_ns = c.silent_ns,
-                              .round_ns = c.round_ns};
+                              .round_ns = c.round_ns,
+                              .method = (ru_alloc_method)c.alloc.method,
+                              .demote_s = c.alloc.demote_s};
     const ru_slurm_options slurm = {.folder = folder,
                                     .exe = ru_process_beside(in->arena, "rubato", "tool"),
                                     .partition = c.slurm.partition,
@@ -206,6 +208,7 @@ static ru_status run_submit(ru_cmd_in *in, ru_err *err)
     ru_json_open(&j, NULL, '{');
     ru_json_str(&j, "name", name);
     put_range(&j, min, max);
+    ru_json_i64(&j, "request", ru_cmd_i64(in, "request"));
     ru_json_i64(&j, "priority", ru_cmd_i64(in, "priority"));
     ru_json_str(&j, "yaml", yaml);
     ru_json_close(&j);
@@ -412,6 +415,10 @@ static const ru_opt submit_opts[] = {
     OPT_CLUSTER,
     RU_OPT(TEXT, "workers", "N", "number of workers, or MIN:MAX for a job that grows and shrinks",
            .letter = 'w', .def = "1"),
+    RU_OPT(I64, "request", "N",
+           "workers that it has, or none, where the cluster's method gives what a job requests; 0: "
+           "the most",
+           .def = "0", RU_IN(0, 1024)),
     RU_OPT(I64, "priority", "N", "jobs of higher priority take their slots first", .def = "0",
            RU_IN(-1000, 1000)),
     RU_OPT(TEXTS, "set", "KEY=VALUE", "set a key of the job", .letter = 's'),

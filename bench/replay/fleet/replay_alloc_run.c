@@ -234,7 +234,7 @@ static uint32_t facts_of(drive *d)
                                             : most < 64        ? most
                                                                : 64,
                             .replicas = row->replicas};
-        ru_sched_facts(&d->s, i, f);
+        ru_sched_facts(&d->s, i, d->s.now, f);
         /* A user gives epochs and samples: what is left of them is known, unlike its time. */
         double end = rui_app_goal(j->app, j->app->epochs - 1);
         f->left = d->in->told ? fmax(end - d->s.jobs[i].progress, 1) * j->app->batch_first : 0;
