@@ -319,7 +319,9 @@ static char *header_make(const ru_array *tensors, const rank_of *order, uint32_t
     return text;
 }
 
-static ru_status header_write(ru_out *file, const char *text, ru_err *err)
+typedef ru_status (*take_fn)(void *self, const void *data, int64_t size_bytes, ru_err *err);
+
+static ru_status header_write(take_fn take, void *self, const char *text, ru_err *err)
 {
     int64_t n = (int64_t)strlen(text);
     int64_t padded = (8 + n + DATA_ALIGN - 1) / DATA_ALIGN * DATA_ALIGN - 8;
@@ -333,13 +335,13 @@ static ru_status header_write(ru_out *file, const char *text, ru_err *err)
         return RU_FAIL(err, RU_E_LIMIT, "safetensors: the header would be larger than %d bytes",
                        HEADER_MAX);
     }
-    RU_TRY(ru_out_write(file, length, 8, err));
-    RU_TRY(ru_out_write(file, text, n, err));
-    return ru_out_write(file, spaces, padded - n, err);
+    RU_TRY(take(self, length, 8, err));
+    RU_TRY(take(self, text, n, err));
+    return take(self, spaces, padded - n, err);
 }
 
-ru_status ru_safetensors_write(ru_out *file, const ru_array *tensors, uint32_t n,
-                               const ru_meta *meta, uint32_t n_meta, ru_err *err)
+ru_status ru_safetensors_put(take_fn take, void *self, const ru_array *tensors, uint32_t n,
+                             const ru_meta *meta, uint32_t n_meta, ru_err *err)
 {
     rank_of *order = calloc((size_t)n + 1, sizeof *order);
     if (order == NULL) {
@@ -352,17 +354,28 @@ ru_status ru_safetensors_write(ru_out *file, const ru_array *tensors, uint32_t n
     char *text = header_make(tensors, order, n, meta, n_meta);
     ru_status st =
         text != NULL
-            ? header_write(file, text, err)
+            ? header_write(take, self, text, err)
             : RU_FAIL(err, RU_E_UNSUPPORTED,
                       "safetensors: two tensors have the same name, or a name is not UTF-8");
     for (uint32_t k = 0; k < n && st == RU_OK; k++) {
         const ru_array *a = &tensors[order[k].tensor];
         int64_t bytes = ru_type_bytes(&a->type);
-        st = bytes > 0 ? ru_out_write(file, a->data, bytes, err) : RU_OK;
+        st = bytes > 0 ? take(self, a->data, bytes, err) : RU_OK;
     }
     free(text);
     free(order);
     return st;
+}
+
+static ru_status into_out(void *self, const void *data, int64_t size_bytes, ru_err *err)
+{
+    return ru_out_write(self, data, size_bytes, err);
+}
+
+ru_status ru_safetensors_write(ru_out *file, const ru_array *tensors, uint32_t n,
+                               const ru_meta *meta, uint32_t n_meta, ru_err *err)
+{
+    return ru_safetensors_put(into_out, file, tensors, n, meta, n_meta, err);
 }
 
 ru_status ru_safetensors_save(const char *path, const ru_array *tensors, uint32_t n,

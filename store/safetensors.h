@@ -48,4 +48,12 @@ const char *ru_meta_find(const ru_meta *meta, uint32_t n, const char *key); /* N
 
 RU_API_END
 
+/* Inside Rubato: librubato.so does not export this. */
+/* The bytes of such a file, in order, to whoever takes them. Errors: those of `take`, RU_E_MEM,
+ * RU_E_UNSUPPORTED (names). */
+RU_MUST_USE ru_status ru_safetensors_put(ru_status (*take)(void *self, const void *data,
+                                                           int64_t size_bytes, ru_err *err),
+                                         void *self, const ru_array *tensors, uint32_t n,
+                                         const ru_meta *meta, uint32_t n_meta, ru_err *err);
+
 #endif

@@ -13,4 +13,8 @@ ru_status rui_file_fail(ru_err *err, int errnum, const char *verb, const char *p
  */
 ru_status rui_file_fail_new(ru_err *err, int errnum, const char *verb, const char *path);
 
+/* All of an open file, and with `name` its name, survive a loss of power from now on. Errors:
+ * RU_E_IO. */
+RU_MUST_USE ru_status rui_file_sync(int fd, const char *path, bool name, ru_err *err);
+
 #endif

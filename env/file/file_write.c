@@ -71,12 +71,13 @@ static int sync_told(int fd, bool data)
 
 static ru_status sync_folder_of(const char *path, ru_err *err)
 {
+    char dir[PATH_MAX];
     const char *slash = strrchr(path, '/');
-    char *dir =
-        slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
-    if (dir == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory to sync the folder of %s", path);
+    int n = slash == NULL ? 1 : slash == path ? 1 : (int)(slash - path);
+    if (n >= (int)sizeof dir) {
+        return rui_file_fail(err, ENAMETOOLONG, "sync the folder of", path);
     }
+    (void)snprintf(dir, sizeof dir, "%.*s", n, slash == NULL ? "." : path);
     ru_status st = RU_OK;
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     /* EINVAL: file systems that cannot sync folders; their renames are as durable as they get. */
@@ -86,7 +87,6 @@ static ru_status sync_folder_of(const char *path, ru_err *err)
     if (fd >= 0) {
         close(fd);
     }
-    free(dir);
     return st;
 }
 
@@ -325,6 +325,14 @@ void ru_log_file_close(ru_log_file *f)
         free(f->path);
         free(f);
     }
+}
+
+ru_status rui_file_sync(int fd, const char *path, bool name, ru_err *err)
+{
+    if (sync_told(fd, false) != 0) {
+        return rui_file_fail(err, errno, "sync", path);
+    }
+    return name ? sync_folder_of(path, err) : RU_OK;
 }
 
 ru_status ru_path_rename(const char *from, const char *to, ru_err *err)

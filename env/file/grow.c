@@ -18,6 +18,7 @@ enum { PATH_BYTES_MAX = 4096, DEPTH_MAX = 16 };
 struct ru_grow {
     int fd;
     int64_t claimed;
+    bool named; /* its name is on the disk */
     char path[];
 };
 
@@ -101,6 +102,13 @@ ru_status ru_grow_write(ru_grow *g, int64_t offset, const void *data, int64_t si
         }
         done += n;
     }
+    return RU_OK;
+}
+
+ru_status ru_grow_sync(ru_grow *g, ru_err *err)
+{
+    RU_TRY(rui_file_sync(g->fd, g->path, !g->named, err));
+    g->named = true;
     return RU_OK;
 }
 

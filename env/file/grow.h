@@ -21,6 +21,8 @@ RU_MUST_USE ru_status ru_grow_claim(ru_grow *g, int64_t end_bytes, ru_err *err);
 int64_t ru_grow_claimed(const ru_grow *g);
 RU_MUST_USE ru_status ru_grow_write(ru_grow *g, int64_t offset, const void *data,
                                     int64_t size_bytes, ru_err *err);
+/* What was written, and the file's name, survive a loss of power. Errors: RU_E_IO. */
+RU_MUST_USE ru_status ru_grow_sync(ru_grow *g, ru_err *err);
 /* The file keeps `end_bytes`, if it has more. */
 void ru_grow_cut(ru_grow *g, int64_t end_bytes);
 /* The same, and others may open it. NULL is fine. */

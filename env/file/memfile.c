@@ -48,3 +48,20 @@ void ru_memfile_close(int fd)
         (void)close(fd);
     }
 }
+
+ru_status ru_memfile_map(int64_t size_bytes, uint8_t **into, ru_map_file *out, ru_err *err)
+{
+    *into = NULL;
+    *out = (ru_map_file){(const uint8_t *)"", 0};
+    if (size_bytes > 0) {
+        void *p = mmap(NULL, (size_t)size_bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (p == MAP_FAILED) {
+            return RU_FAIL(err, RU_E_MEM, "no memory for a file of %lld bytes",
+                           (long long)size_bytes);
+        }
+        *into = p;
+        *out = (ru_map_file){p, size_bytes};
+    }
+    return RU_OK;
+}

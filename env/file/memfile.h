@@ -1,10 +1,10 @@
-/* Bytes in memory under a path, for readers that want a file.
+/* Bytes in memory, for readers that want a file: under a path, or as a map.
  *
  * Thread: any. */
 #ifndef RU_ENV_FILE_MEMFILE_H
 #define RU_ENV_FILE_MEMFILE_H
 
-#include "base/status.h"
+#include "env/file/file.h"
 
 enum { RU_MEMFILE_PATH = 32 };
 
@@ -13,5 +13,10 @@ enum { RU_MEMFILE_PATH = 32 };
 RU_MUST_USE ru_status ru_memfile_open(const void *data, int64_t size_bytes, int *fd,
                                       char path[RU_MEMFILE_PATH], ru_err *err);
 void ru_memfile_close(int fd); /* -1 is fine */
+
+/* Memory that is filled through `into` and read as a map. Owner: ru_file_unmap. Errors: RU_E_MEM.
+ */
+RU_MUST_USE ru_status ru_memfile_map(int64_t size_bytes, uint8_t **into, ru_map_file *out,
+                                     ru_err *err);
 
 #endif

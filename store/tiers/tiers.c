@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "env/clock.h"
-#include "env/file/file.h"
+#include "env/file/memfile.h"
 #include "env/process/self.h"
 
 enum {
@@ -21,7 +21,7 @@ struct ru_tier_file {
     ru_tiers *t;
     rui_item is; /* parts so far; name in the file's own memory */
     char name[RU_TIER_NAME_MAX + 1];
-    bool writes, made;
+    bool writes, made, durable;
     uint32_t tier; /* the last part's */
     ru_grow *grow; /* of it; NULL: none */
     ru_in_file in[RU_TIERS_MAX];
@@ -230,6 +230,7 @@ ru_status ru_tier_create(ru_tiers *t, const char *name, const ru_tier_hint *hint
     memcpy(f->name, name, n);
     f->t = t;
     f->writes = true;
+    f->durable = hint != NULL && hint->durable;
     f->is = (rui_item){.name = f->name,
                        .r = {.writer = t->id,
                              .serial = ++t->files,
@@ -248,10 +249,17 @@ ru_status ru_tier_create(ru_tiers *t, const char *name, const ru_tier_hint *hint
     return RU_OK;
 }
 
-/* The part ends where it is; the file goes on in the next tier. */
-static void leave(ru_tier_file *f)
+/* The part ends where it is; the file goes on in the next tier. Errors: what it holds may be lost.
+ */
+static ru_status leave(ru_tier_file *f, ru_err *err)
 {
     rui_part *p = f->grow != NULL ? &f->is.parts[f->is.r.n_parts - 1] : NULL;
+    ru_status st = RU_OK;
+    if (p != NULL && p->bytes > 0 && f->durable) {
+        ru_grow_cut(f->grow, p->bytes);
+        st = ru_grow_sync(f->grow, err);
+        f->t->tiers[f->tier].off = st == RU_E_IO || f->t->tiers[f->tier].off;
+    }
     ru_grow_close(f->grow, p != NULL ? p->bytes : 0);
     f->grow = NULL;
     if (p != NULL && p->bytes == 0) {
@@ -260,6 +268,7 @@ static void leave(ru_tier_file *f)
         free(f->paths[f->is.r.n_parts]);
         f->paths[f->is.r.n_parts] = NULL;
     }
+    return st;
 }
 
 static ru_status enter(ru_tier_file *f, ru_err *err)
@@ -354,7 +363,11 @@ ru_status ru_tier_write(ru_tier_file *f, const void *data, int64_t size_bytes, r
         ru_log(st == RU_OK || st == RU_E_CREATE ? RU_LOG_DEBUG : RU_LOG_WARN, "store", "tiers",
                "%s grows in %s: %s", f->name, t->tiers[f->tier + 1].path,
                why.text[0] != '\0' ? why.text : "there is no more room for it in the faster one");
-        leave(f);
+        st = leave(f, err);
+        if (st != RU_OK) {
+            f->tier = t->n_tiers;
+            return st;
+        }
         do {
             f->tier++;
         } while (f->tier + 1 < t->n_tiers && t->tiers[f->tier].off);
@@ -368,9 +381,14 @@ ru_status ru_tier_commit(ru_tier_file *f, ru_err *err)
     if (f->tier >= f->t->n_tiers) {
         return RU_FAIL(err, RU_E_CREATE, "%s is not whole: a part of it had no room", f->name);
     }
-    leave(f);
+    RU_TRY(leave(f, err));
     RU_TRY(rui_tiers_append(f->t, RUI_TIER_MADE, &f->is, err));
     f->made = true;
+    if (f->durable) { /* without it closing removes the file */
+        ru_status st = ru_grow_sync(f->t->log, err);
+        f->made = st == RU_OK;
+        return st;
+    }
     return RU_OK;
 }
 
@@ -445,6 +463,27 @@ ru_status ru_tier_read(const ru_tier_file *f, int64_t offset, void *into, int64_
         }
     }
     return RU_OK;
+}
+
+ru_status ru_tier_map(const ru_tier_file *f, ru_map_file *out, ru_err *err)
+{
+    uint8_t *into;
+    RU_CHECK(!f->writes);
+    if (f->is.r.n_parts == 1) {
+        ru_map_file m;
+        RU_TRY(ru_file_map(f->paths[0], &m, err));
+        if (m.size_bytes == f->is.r.bytes) {
+            *out = m;
+            return RU_OK;
+        }
+        ru_file_unmap(&m); /* what was claimed could not be given back */
+    }
+    RU_TRY(ru_memfile_map(f->is.r.bytes, &into, out, err));
+    ru_status st = ru_tier_read(f, 0, into, f->is.r.bytes, err);
+    if (st != RU_OK) {
+        ru_file_unmap(out);
+    }
+    return st;
 }
 
 void ru_tier_close(ru_tier_file *f)

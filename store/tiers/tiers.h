@@ -21,8 +21,8 @@
  * opens it keeps what still counts.
  *
  * The last tier holds the map and must work. One before it that cannot be used is left out, with a
- * warning. Names may hold any bytes: they never become paths. Nothing is synced: the files are for
- * what can be made again after a loss of power.
+ * warning. Names may hold any bytes: they never become paths. Files are for what can be made again
+ * after a loss of power, unless their hint says otherwise.
  *
  * Thread: one at a time for each object; ru_tier_read on many. */
 #ifndef RU_STORE_TIERS_H
@@ -30,6 +30,7 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "env/file/file.h"
 
 RU_API_BEGIN
 
@@ -54,6 +55,7 @@ typedef struct ru_tiers_options {
 typedef struct ru_tier_hint {
     int64_t expected_bytes; /* it begins where so much fits; of a faster disk it takes at most twice
                                as much, then it grows on the next one */
+    bool durable; /* its commit waits until it is on the disks, whatever happens to the machine */
 } ru_tier_hint;
 
 /* Opens or makes the space; removes what killed processes left. Strings of `opt` are copied.
@@ -91,6 +93,9 @@ RU_MUST_USE ru_status ru_tier_remove(ru_tiers *t, const char *name, ru_err *err)
 RU_API_END
 
 /* Inside Rubato: librubato.so does not export these. */
+/* All of a file that was opened, read-only: a map of its part, or memory where it has several.
+ * Owner: ru_file_unmap. Errors: RU_E_IO, RU_E_MEM. */
+RU_MUST_USE ru_status ru_tier_map(const ru_tier_file *f, ru_map_file *out, ru_err *err);
 /* Where a file is. */
 typedef struct ru_tier_entry {
     const char *name;                /* view, until the next call with the same ru_tiers */

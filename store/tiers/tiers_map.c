@@ -285,7 +285,7 @@ static ru_status put_together(ru_tiers *t, ru_err *err)
     ru_grow **dead = calloc(t->n_logs + 1, sizeof *dead);
     ru_err none = {0};
     uint32_t n = t->n_logs;
-    bool alone = true;
+    bool alone = true, some = false;
     if (dead == NULL) {
         return rui_tiers_no_memory(err);
     }
@@ -304,10 +304,12 @@ static ru_status put_together(ru_tiers *t, ru_err *err)
         const rui_item *i = &t->items[k];
         if (i->made && !i->gone && dead[i->home - 1] != NULL) {
             st = rui_tiers_append(t, RUI_TIER_MADE, i, err);
+            some = true;
         } else if (i->gone && i->home != 0 && !alone) { /* a log that stays may have it */
             st = rui_tiers_append(t, RUI_TIER_GONE, i, err);
         }
     }
+    st = st == RU_OK && some ? ru_grow_sync(t->log, err) : st; /* durable files may be among them */
     for (uint32_t k = 0; k < n; k++) {
         if (dead[k] != NULL && st == RU_OK) {
             st = ru_path_remove(t->logs[k].path, err);

@@ -51,7 +51,7 @@ static ru_status write_file(ru_tiers *t, const char *name, uint32_t k, int64_t b
 {
     static uint8_t data[BYTES];
     ru_tier_file *f;
-    const ru_tier_hint hint = {.expected_bytes = expected};
+    const ru_tier_hint hint = {.expected_bytes = expected, .durable = k % 2 == 1};
     RU_TRY(ru_tier_create(t, name, &hint, &f, err));
     ru_status st = RU_OK;
     for (int64_t at = 0, n; st == RU_OK && at < bytes; at += n) {
@@ -83,7 +83,16 @@ static void check_file(ru_tiers *t, const char *name, uint32_t k, int64_t bytes)
         }
     }
     assert_int_equal(ru_tier_read(f, bytes, data, 1, &err), RU_E_DATA);
+    ru_map_file map;
+    assert_ok(ru_tier_map(f, &map, &err), err);
     ru_tier_close(f);
+    assert_int_equal(map.size_bytes, bytes);
+    for (int64_t i = 0; i < bytes; i++) {
+        if (map.data[i] != byte_of(k, i)) {
+            fail_msg("byte %lld of the map of %s is another one", (long long)i, name);
+        }
+    }
+    ru_file_unmap(&map);
 }
 
 static uint32_t count(ru_tiers *t, int64_t *bytes)
