@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "env/file/file.h"
-#include "store/safetensors.h"
+#include "run/ckpt_store.h"
 
 enum { JSON_BYTES_MAX = 64 << 20 };
 
@@ -30,9 +30,16 @@ ru_status ru_ckpt_begin(ru_ckpt_folder *f, const char *run_dir, int64_t step, ru
     }
     ru_text_put(&f->manifest, "{\"schema\":\"rubato.manifest/1\",\"files\":[");
     if (ru_path_exists(f->temp)) {
-        RU_TRY(ru_path_remove(f->temp, err));
+        RU_TRY(ru_ckpt_remove(f->temp, err));
     }
     return ru_dir_make(f->temp, err);
+}
+
+void ru_ckpt_manifest_row(ru_text *t, const ru_ckpt_file *row)
+{
+    ru_text_putf(t, "%s{\"name\":\"%s\",\"bytes\":%lld,\"hash\":\"%s\"}",
+                 t->n == 0 || t->p[t->n - 1] == '[' ? "" : ",", row->name, (long long)row->bytes,
+                 row->hash);
 }
 
 /* Size and hash of a file that is there now. */
@@ -42,9 +49,8 @@ static ru_status add(ru_ckpt_folder *f, const char *name, const char *path, ru_e
     char hash[33];
     RU_TRY(ru_file_map(path, &map, err));
     ru_hash128_text(ru_hash128_bytes(map.data, map.size_bytes), hash);
-    ru_text *t = &f->manifest;
-    ru_text_putf(t, "%s{\"name\":\"%s\",\"bytes\":%lld,\"hash\":\"%s\"}",
-                 t->p[t->n - 1] == '[' ? "" : ",", name, (long long)map.size_bytes, hash);
+    ru_ckpt_manifest_row(&f->manifest,
+                         &(ru_ckpt_file){.name = name, .hash = hash, .bytes = map.size_bytes});
     ru_file_unmap(&map);
     return RU_OK;
 }
@@ -54,6 +60,12 @@ ru_status ru_ckpt_put_arrays(ru_ckpt_folder *f, const char *name, const ru_array
 {
     static const ru_meta meta[] = {{"format", "pt"}, {"producer", "rubato"}};
     if (n == 0) {
+        return RU_OK;
+    }
+    if (f->tiers != NULL) {
+        ru_ckpt_file row;
+        RU_TRY(ru_ckpt_store_put(f, name, at, n, meta, RU_ARRAY_LEN(meta), &row, err));
+        ru_ckpt_manifest_row(&f->manifest, &row);
         return RU_OK;
     }
     const char *path = ru_path_join(f->arena, f->temp, name);
@@ -85,15 +97,16 @@ static ru_status put_manifest(ru_ckpt_folder *f, ru_err *err)
 
 ru_status ru_ckpt_finish(ru_ckpt_folder *f, ru_status st, ru_err *err)
 {
+    st = ru_ckpt_store_end(f, st, err);
     st = st == RU_OK ? put_manifest(f, err) : st;
     if (st == RU_OK &&
         ru_path_exists(f->dir)) { /* damaged, else the run would have gone on from it */
-        st = ru_path_remove(f->dir, err);
+        st = ru_ckpt_remove(f->dir, err);
     }
     st = st == RU_OK ? ru_path_rename(f->temp, f->dir, err) : st;
     if (st != RU_OK) { /* give the space back; the sentence of the first failure stays */
         ru_err ignored;
-        (void)!ru_path_remove(f->temp, &ignored);
+        (void)!ru_ckpt_remove(f->temp, &ignored);
     }
     return st;
 }
@@ -108,7 +121,7 @@ ru_status ru_ckpt_prune(const ru_ckpt_folder *f, uint32_t keep, int64_t best, ru
             continue;
         }
         const char *path = ru_path_join(f->arena, f->all, list[k].name);
-        RU_TRY(path != NULL ? ru_path_remove(path, err) : full(err));
+        RU_TRY(path != NULL ? ru_ckpt_remove(path, err) : full(err));
     }
     return RU_OK;
 }
@@ -142,27 +155,20 @@ ru_status ru_ckpt_list(const char *dir, ru_arena *arena, ru_ckpt_entry **out, ui
     return RU_OK;
 }
 
-typedef struct file_row {
-    const char *name, *hash;
-    int64_t bytes;
-} file_row;
-
-typedef struct manifest {
-    const char *schema;
-    ru_conf_sections files;
-} manifest;
-
 static const ru_conf_field file_fields[] = {
-    RU_ROW(TEXT, file_row, name, NULL, "file in the folder"),
-    RU_ROW(I64, file_row, bytes, NULL, "its size", RU_IN(0, 9e18)),
-    RU_ROW(TEXT, file_row, hash, NULL, "its XXH3 hash, 128 bits"),
+    RU_ROW(TEXT, ru_ckpt_file, name, NULL, "file in the folder"),
+    RU_ROW(I64, ru_ckpt_file, bytes, NULL, "its size", RU_IN(0, 9e18)),
+    RU_ROW(TEXT, ru_ckpt_file, hash, NULL, "its XXH3 hash, 128 bits"),
 };
-static const ru_conf_table file_table = RU_TABLE("file", file_row, file_fields, NULL);
+static const ru_conf_table file_table = RU_TABLE("file", ru_ckpt_file, file_fields, NULL);
 static const ru_conf_field manifest_fields[] = {
-    RU_ROW(TEXT, manifest, schema, NULL, "rubato.manifest/1"),
-    RU_ROW(SECTIONS, manifest, files, NULL, "files of the checkpoint", .table = &file_table),
+    RU_ROW(TEXT, ru_ckpt_manifest, schema, NULL, "rubato.manifest/1"),
+    RU_ROW(TEXT, ru_ckpt_manifest, run, "", "folder of the run that wrote it"),
+    RU_ROW(SECTIONS, ru_ckpt_manifest, files, NULL, "files of the checkpoint",
+           .table = &file_table),
 };
-static const ru_conf_table manifest_table = RU_TABLE("manifest", manifest, manifest_fields, NULL);
+static const ru_conf_table manifest_table =
+    RU_TABLE("manifest", ru_ckpt_manifest, manifest_fields, NULL);
 
 /* Damaged JSON of ours is damaged data, not a wrong configuration. */
 ru_status ru_ckpt_json_text(const char *path, const char *text, int64_t n,
@@ -193,7 +199,7 @@ ru_status ru_ckpt_json(const char *path, const ru_conf_table *table, void *into,
     return ru_ckpt_json_text(path, text, n, table, into, arena, err);
 }
 
-static ru_status check_file(const char *dir, const file_row *f, ru_arena *arena, ru_err *err)
+static ru_status check_file(const char *dir, const ru_ckpt_file *f, ru_arena *arena, ru_err *err)
 {
     ru_map_file map;
     char hash[33];
@@ -201,32 +207,37 @@ static ru_status check_file(const char *dir, const file_row *f, ru_arena *arena,
         return RU_FAIL(err, RU_E_DATA, "%s: the manifest names '%s' outside the folder", dir,
                        f->name);
     }
-    const char *path = ru_path_join(arena, dir, f->name);
-    if (path == NULL) {
-        return full(err);
-    }
-    RU_TRY(ru_file_map(path, &map, err));
+    RU_TRY(ru_ckpt_map(dir, f->name, arena, &map, err));
     ru_hash128_text(ru_hash128_bytes(map.data, map.size_bytes), hash);
     int64_t bytes = map.size_bytes;
     ru_file_unmap(&map);
     if (bytes != f->bytes || strcmp(hash, f->hash) != 0) {
         return RU_FAIL(err, RU_E_DATA,
-                       "%s is damaged: it has %lld bytes with hash %s, but the manifest expects "
-                       "%lld bytes with hash %s",
-                       path, (long long)bytes, hash, (long long)f->bytes, f->hash);
+                       "%s/%s is damaged: it has %lld bytes with hash %s, but the manifest "
+                       "expects %lld bytes with hash %s",
+                       dir, f->name, (long long)bytes, hash, (long long)f->bytes, f->hash);
     }
     return RU_OK;
 }
 
+ru_status ru_ckpt_manifest_parse(const char *path, const char *text, int64_t n, ru_arena *arena,
+                                 ru_ckpt_manifest *out, ru_err *err)
+{
+    return ru_ckpt_json_text(path, text, n, &manifest_table, out, arena, err);
+}
+
+ru_status ru_ckpt_manifest_read(const char *dir, ru_arena *arena, ru_ckpt_manifest *out,
+                                ru_err *err)
+{
+    const char *path = ru_path_join(arena, dir, "manifest.json");
+    return path != NULL ? ru_ckpt_json(path, &manifest_table, out, arena, err) : full(err);
+}
+
 ru_status ru_ckpt_manifest_check(const char *dir, ru_arena *arena, ru_err *err)
 {
-    manifest m;
-    const char *path = ru_path_join(arena, dir, "manifest.json");
-    if (path == NULL) {
-        return full(err);
-    }
-    RU_TRY(ru_ckpt_json(path, &manifest_table, &m, arena, err));
-    const file_row *files = m.files.at;
+    ru_ckpt_manifest m;
+    RU_TRY(ru_ckpt_manifest_read(dir, arena, &m, err));
+    const ru_ckpt_file *files = m.files.at;
     for (uint32_t k = 0; k < m.files.n; k++) {
         RU_TRY(check_file(dir, &files[k], arena, err));
     }

@@ -42,7 +42,19 @@ typedef struct ru_ckpt_folder {
         *temp; /* RUN/checkpoints, its folder of this step, the one being filled */
     ru_arena *arena;
     ru_text manifest;
+    /* With run/ckpt_store.h: */
+    struct ru_tiers *tiers; /* NULL: the folder has all files */
+    const char *run, *key;
+    ru_text stored; /* rows of the manifest in storage */
 } ru_ckpt_folder;
+
+/* A row of a manifest. */
+typedef struct ru_ckpt_file {
+    const char *name, *hash;
+    int64_t bytes;
+} ru_ckpt_file;
+/* One more behind the rows in `t`. */
+void ru_ckpt_manifest_row(ru_text *t, const ru_ckpt_file *row);
 
 /* Make the folder under its temporary name; what a killed writer left there goes. */
 RU_MUST_USE ru_status ru_ckpt_begin(ru_ckpt_folder *f, const char *run_dir, int64_t step,
@@ -62,7 +74,18 @@ RU_MUST_USE ru_status ru_ckpt_prune(const ru_ckpt_folder *f, uint32_t keep, int6
 /* -- reading ------------------------------------------------------------------------------------
  */
 
-/* Is every file of the manifest in `dir` as it says? Errors: RU_E_MISSING, RU_E_DATA. */
+typedef struct ru_ckpt_manifest {
+    const char *schema, *run; /* run: of one in storage, the run's folder */
+    ru_conf_sections files;   /* of ru_ckpt_file */
+} ru_ckpt_manifest;
+/* What the text of a manifest says; errors call it `path`. Errors: RU_E_DATA. */
+RU_MUST_USE ru_status ru_ckpt_manifest_parse(const char *path, const char *text, int64_t n,
+                                             ru_arena *arena, ru_ckpt_manifest *out, ru_err *err);
+/* The manifest in `dir`. Errors: RU_E_MISSING, RU_E_DATA. */
+RU_MUST_USE ru_status ru_ckpt_manifest_read(const char *dir, ru_arena *arena, ru_ckpt_manifest *out,
+                                            ru_err *err);
+/* Is every file of the manifest of `dir` as it says? Errors: RU_E_MISSING, RU_E_DATA; RU_E_IO: what
+ * it has in storage cannot be read now. */
 RU_MUST_USE ru_status ru_ckpt_manifest_check(const char *dir, ru_arena *arena, ru_err *err);
 /* JSON of a checkpoint; what is wrong with it is RU_E_DATA. */
 RU_MUST_USE ru_status ru_ckpt_json(const char *path, const ru_conf_table *table, void *into,

@@ -1,0 +1,340 @@
+#include "run/ckpt_store.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "env/process/self.h"
+
+#define SPACE    "checkpoints"
+#define NOTE     "storage.json"
+#define MANIFEST "manifest.json"
+
+enum { RUN_NAME_MAX = 64, HEADER_BYTES = 4096, TENSOR_HEADER_BYTES = 128 };
+
+typedef struct note {
+    const char *schema, *key;
+    ru_conf_texts folders;
+} note;
+
+static const ru_conf_field note_fields[] = {
+    RU_ROW(TEXT, note, schema, NULL, "rubato.checkpoint.storage/1"),
+    RU_ROW(TEXT, note, key, NULL, "its files' names begin so"),
+    RU_ROW(TEXT_LIST, note, folders, NULL, "folders of storage, the fastest first"),
+};
+static const ru_conf_table note_table = RU_TABLE("storage", note, note_fields, NULL);
+
+static ru_status full(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_LIMIT, "the arena of the checkpoint is full");
+}
+
+/* Name of a file in storage; NULL: no memory. */
+static const char *name_of(ru_arena *arena, const char *key, const char *name)
+{
+    return ru_arena_printf(arena, "%s/%s", key, name);
+}
+
+/* -- what a folder has in storage -------------------------------------------------------------- */
+
+/* *is: it has something there. */
+static ru_status read_note(const char *dir, ru_arena *arena, note *out, bool *is, ru_err *err)
+{
+    const char *path = ru_path_join(arena, dir, NOTE);
+    *is = false;
+    if (path == NULL) {
+        return full(err);
+    }
+    if (!ru_path_exists(path)) {
+        return RU_OK;
+    }
+    RU_TRY(ru_ckpt_json(path, &note_table, out, arena, err));
+    if (out->folders.n < 1 || out->folders.n > RU_TIERS_MAX) {
+        return RU_FAIL(err, RU_E_DATA, "%s names %u folders; expected 1 to %d", path,
+                       out->folders.n, RU_TIERS_MAX);
+    }
+    *is = true;
+    return RU_OK;
+}
+
+static bool has_space(const char *last, ru_arena *arena)
+{
+    const char *path = ru_arena_printf(arena, "%s/files/" SPACE, last);
+    return path != NULL && ru_path_is_dir(path);
+}
+
+static ru_status open_noted(const char *dir, const note *n, ru_arena *arena, ru_tiers **out,
+                            ru_err *err)
+{
+    ru_disk_tier at[RU_TIERS_MAX];
+    const ru_tiers_options o = {.tiers = at, .n_tiers = n->folders.n, .space = SPACE};
+    for (uint32_t k = 0; k < n->folders.n; k++) {
+        at[k] = (ru_disk_tier){n->folders.at[k], INT64_MAX}; /* nothing is written */
+    }
+    const char *last = n->folders.at[n->folders.n - 1];
+    if (!has_space(last, arena)) {
+        return RU_FAIL(err, RU_E_IO,
+                       "%s: its tensors are in %s, where no checkpoints are now; make the disk "
+                       "available that had them",
+                       dir, last);
+    }
+    return ru_tiers_open(&o, out, err);
+}
+
+ru_status ru_ckpt_map(const char *dir, const char *name, ru_arena *arena, ru_map_file *out,
+                      ru_err *err)
+{
+    note n;
+    bool is = false;
+    ru_tiers *t;
+    ru_tier_file *f;
+    const char *path = ru_path_join(arena, dir, name);
+    if (path == NULL) {
+        return full(err);
+    }
+    RU_TRY(ru_path_exists(path) ? RU_OK : read_note(dir, arena, &n, &is, err));
+    if (!is) {
+        return ru_file_map(path, out, err);
+    }
+    RU_TRY(open_noted(dir, &n, arena, &t, err));
+    const char *stored = name_of(arena, n.key, name);
+    ru_status st = stored != NULL ? ru_tier_open(t, stored, &f, err) : full(err);
+    if (st == RU_OK) {
+        st = ru_tier_map(f, out, err);
+        ru_tier_close(f);
+    }
+    ru_tiers_close(t);
+    return st == RU_OK ? st : ru_err_wrap(err, st, "%s", path);
+}
+
+ru_status ru_ckpt_tensors(const char *dir, const char *name, ru_arena *arena, ru_map_file *map,
+                          ru_safetensors *file, ru_err *err)
+{
+    ru_map_file m;
+    RU_TRY(ru_ckpt_map(dir, name, arena, &m, err));
+    ru_status st = ru_safetensors_parse(m.data, m.size_bytes, arena, file, err);
+    if (st != RU_OK) {
+        ru_file_unmap(&m);
+        return ru_err_wrap(err, st, "%s/%s", dir, name);
+    }
+    *map = m;
+    return RU_OK;
+}
+
+/* -- removing ---------------------------------------------------------------------------------- */
+
+/* The manifest first: what is removed in part is none. */
+static ru_status remove_files(ru_tiers *t, const char *key, ru_arena *arena, ru_err *err)
+{
+    ru_tier_entry e;
+    const char *head = name_of(arena, key, ""), *manifest = name_of(arena, key, MANIFEST);
+    if (head == NULL || manifest == NULL) {
+        return full(err);
+    }
+    ru_status st = ru_tier_remove(t, manifest, err);
+    RU_TRY(st == RU_E_MISSING ? RU_OK : st);
+    for (uint32_t at = 0; ru_tiers_next(t, &at, &e);) {
+        if (strncmp(e.name, head, strlen(head)) == 0) {
+            const char *name = ru_arena_str(arena, e.name);
+            RU_TRY(name != NULL ? ru_tier_remove(t, name, err) : full(err));
+            at = 0; /* the map has changed */
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status remove_noted(const char *dir, const note *n, ru_arena *arena, ru_err *err)
+{
+    ru_tiers *t;
+    RU_TRY(open_noted(dir, n, arena, &t, err));
+    ru_status st = remove_files(t, n->key, arena, err);
+    ru_tiers_close(t);
+    return st;
+}
+
+/* Under a temporary name first: the folder with the final one is complete at all times. */
+static ru_status remove_all(const char *dir, ru_arena *arena, ru_err *err)
+{
+    note n;
+    bool is;
+    ru_err why = {0};
+    ru_status st = read_note(dir, arena, &n, &is, &why);
+    if (st == RU_OK && is && !ru_str_ends(ru_str_c(dir), RU_CKPT_TEMP)) {
+        const char *gone = ru_arena_printf(arena, "%s.gone" RU_CKPT_TEMP, dir);
+        RU_TRY(gone != NULL ? ru_path_rename(dir, gone, err) : full(err));
+        dir = gone;
+    }
+    st = st == RU_OK && is ? remove_noted(dir, &n, arena, &why) : st;
+    if (st != RU_OK) {
+        ru_log(RU_LOG_WARN, "train", "checkpoint_storage",
+               "%s is removed, but not what it had in storage: %s", dir, why.text);
+    }
+    return ru_path_remove(dir, err);
+}
+
+ru_status ru_ckpt_remove(const char *dir, ru_err *err)
+{
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_status st = remove_all(dir, &arena, err);
+    ru_arena_fini(&arena);
+    return st;
+}
+
+/* -- writing ----------------------------------------------------------------------------------- */
+
+/* Of the run's folder, with nothing that a terminal or a shell takes for something else. */
+static const char *run_name(ru_arena *arena, const char *run)
+{
+    const char *slash = strrchr(run, '/');
+    char *name = ru_arena_strn(arena, slash != NULL ? slash + 1 : run,
+                               (int64_t)strnlen(slash != NULL ? slash + 1 : run, RUN_NAME_MAX));
+    for (char *c = name; c != NULL && *c != '\0'; c++) {
+        bool fine = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
+                    (*c >= '0' && *c <= '9') || *c == '.' || *c == '-' || *c == '_';
+        *c = fine ? *c : '_';
+    }
+    return name;
+}
+
+/* The whole path of what is there, in `arena`. */
+static ru_status whole_path(const char *path, ru_arena *arena, const char **out, ru_err *err)
+{
+    char *real = realpath(path, NULL);
+    *out = real != NULL ? ru_arena_str(arena, real) : NULL;
+    free(real);
+    return *out != NULL ? RU_OK : RU_FAIL(err, RU_E_IO, "%s has no path", path);
+}
+
+static ru_status put_note(ru_ckpt_folder *f, const ru_ckpt_storage *s, ru_err *err)
+{
+    ru_text t = ru_text_arena(f->arena);
+    ru_text_put(&t, "{\"schema\":\"rubato.checkpoint.storage/1\",\"key\":");
+    ru_text_json(&t, ru_str_c(f->key));
+    ru_text_put(&t, ",\"folders\":[");
+    for (uint32_t k = 0; k < s->n_tiers; k++) {
+        const char *whole;
+        if (ru_path_is_dir(s->tiers[k].path)) { /* else nothing can be written there */
+            RU_TRY(whole_path(s->tiers[k].path, f->arena, &whole, err));
+            ru_text_put(&t, t.p[t.n - 1] == '[' ? "" : ",");
+            ru_text_json(&t, ru_str_c(whole));
+        }
+    }
+    ru_text_put(&t, "]}\n");
+    const char *path = ru_path_join(f->arena, f->temp, NOTE);
+    return path == NULL || t.cut ? full(err) : ru_file_own(path, t.p, t.n, err);
+}
+
+ru_status ru_ckpt_to_storage(ru_ckpt_folder *f, const ru_ckpt_storage *s, int64_t step, ru_err *err)
+{
+    const ru_tiers_options o = {.tiers = s->tiers, .n_tiers = s->n_tiers, .space = SPACE};
+    uint64_t id = s->id;
+    const char *all;
+    if (ru_path_exists(f->dir)) { /* the one that it replaces has these names until then */
+        ru_self_random(&id, sizeof id);
+    }
+    RU_TRY(whole_path(f->all, f->arena, &all, err));
+    const char *run = ru_arena_strn(f->arena, all, (int64_t)(strrchr(all, '/') - all));
+    const char *name = run != NULL ? run_name(f->arena, run) : NULL;
+    f->run = run;
+    f->key = name != NULL ? ru_arena_printf(f->arena, "%s-%016llx/" RU_CKPT_NAME, name,
+                                            (unsigned long long)id, (long long)step)
+                          : NULL;
+    if (f->key == NULL) {
+        return full(err);
+    }
+    f->stored = ru_text_arena(f->arena);
+    RU_TRY(ru_tiers_open(&o, &f->tiers, err));
+    ru_status st = put_note(f, s, err);
+    if (st != RU_OK) {
+        ru_tiers_close(f->tiers);
+        f->tiers = NULL;
+    }
+    return st;
+}
+
+typedef struct taker {
+    ru_tier_file *file;
+    ru_hasher hash;
+    int64_t bytes;
+} taker;
+
+static ru_status take(void *self, const void *data, int64_t size_bytes, ru_err *err)
+{
+    taker *t = self;
+    RU_TRY(ru_tier_write(t->file, data, size_bytes, err));
+    ru_hasher_put(&t->hash, data, size_bytes);
+    t->bytes += size_bytes;
+    return RU_OK;
+}
+
+static ru_status put_once(ru_ckpt_folder *f, const char *name, const ru_array *at, uint32_t n,
+                          const ru_meta *meta, uint32_t n_meta, taker *t, ru_err *err)
+{
+    ru_tier_hint hint = {.expected_bytes = HEADER_BYTES, .durable = true};
+    for (uint32_t k = 0; k < n; k++) {
+        hint.expected_bytes += ru_type_bytes(&at[k].type) + TENSOR_HEADER_BYTES;
+    }
+    *t = (taker){0};
+    ru_hasher_init(&t->hash);
+    RU_TRY(ru_tier_create(f->tiers, name, &hint, &t->file, err));
+    ru_status st = ru_safetensors_put(take, t, at, n, meta, n_meta, err);
+    st = st == RU_OK ? ru_tier_commit(t->file, err) : st;
+    ru_tier_close(t->file);
+    return st;
+}
+
+ru_status ru_ckpt_store_put(ru_ckpt_folder *f, const char *name, const ru_array *at, uint32_t n,
+                            const ru_meta *meta, uint32_t n_meta, ru_ckpt_file *row, ru_err *err)
+{
+    taker t;
+    ru_err why = {0};
+    const char *stored = name_of(f->arena, f->key, name);
+    char *hash = RU_NEW(f->arena, char, 33);
+    if (stored == NULL || hash == NULL) {
+        return full(err);
+    }
+    ru_status st = put_once(f, stored, at, n, meta, n_meta, &t, &why);
+    if (st == RU_E_IO) { /* that disk is not used any more */
+        ru_log(RU_LOG_WARN, "train", "checkpoint_storage", "%s is written again: %s", stored,
+               why.text);
+        st = put_once(f, stored, at, n, meta, n_meta, &t, &why);
+    }
+    if (st != RU_OK) {
+        return ru_err_set(err, st, "%s", why.text);
+    }
+    ru_hash128_text(ru_hasher_get(&t.hash), hash);
+    *row = (ru_ckpt_file){.name = name, .hash = hash, .bytes = t.bytes};
+    ru_ckpt_manifest_row(&f->stored, row);
+    return RU_OK;
+}
+
+static ru_status put_manifest(ru_ckpt_folder *f, ru_err *err)
+{
+    ru_tier_file *file;
+    const ru_tier_hint hint = {.expected_bytes = HEADER_BYTES, .durable = true};
+    const char *name = name_of(f->arena, f->key, MANIFEST);
+    ru_text t = ru_text_arena(f->arena);
+    ru_text_put(&t, "{\"schema\":\"rubato.manifest/1\",\"run\":");
+    ru_text_json(&t, ru_str_c(f->run));
+    ru_text_putf(&t, ",\"files\":[%.*s]}\n", (int)f->stored.n, f->stored.p);
+    if (name == NULL || f->stored.cut || t.cut) {
+        return full(err);
+    }
+    RU_TRY(ru_tier_create(f->tiers, name, &hint, &file, err));
+    ru_status st = ru_tier_write(file, t.p, t.n, err);
+    st = st == RU_OK ? ru_tier_commit(file, err) : st;
+    ru_tier_close(file);
+    return st;
+}
+
+ru_status ru_ckpt_store_end(ru_ckpt_folder *f, ru_status st, ru_err *err)
+{
+    if (f->tiers != NULL) {
+        st = st == RU_OK ? put_manifest(f, err) : st;
+        ru_tiers_close(f->tiers);
+        f->tiers = NULL;
+    }
+    return st;
+}
