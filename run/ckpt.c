@@ -11,8 +11,9 @@
 #include "base/str.h"
 #include "env/clock.h"
 #include "env/file/file.h"
+#include "env/process/self.h"
 #include "env/thread.h"
-#include "run/ckpt_form.h"
+#include "run/ckpt_store.h"
 #include "run/copies.h"
 
 typedef struct tensor {
@@ -38,7 +39,8 @@ struct ru_ckpt {
     void *snapshot; /* all tensors' bytes; NULL before the first save */
     int64_t snapshot_bytes;
     ru_copies *copies; /* NULL: none are made */
-    ru_arena scratch;  /* of the writing thread */
+    ru_ckpt_storage storage;
+    ru_arena scratch; /* of the writing thread */
     ru_thread thread;
     bool busy;
     ru_ckpt_at at; /* of the write under way */
@@ -117,7 +119,7 @@ static ru_status remove_leftovers(ru_ckpt *c, ru_arena *arena, ru_err *err)
     for (uint32_t k = 0; k < n; k++) {
         if (ru_str_ends(ru_str_c(names[k]), RU_CKPT_TEMP)) {
             const char *path = ru_path_join(arena, c->dir, names[k]);
-            RU_TRY(path != NULL ? ru_path_remove(path, err) : full(err));
+            RU_TRY(path != NULL ? ru_ckpt_remove(path, err) : full(err));
         }
     }
     return RU_OK;
@@ -136,7 +138,7 @@ static ru_status set_aside(ru_ckpt *c, ru_arena *arena, ru_err *err)
         if (from == NULL || to == NULL) {
             return full(err);
         }
-        RU_TRY(ru_path_exists(to) ? ru_path_remove(to, err) : RU_OK);
+        RU_TRY(ru_path_exists(to) ? ru_ckpt_remove(to, err) : RU_OK);
         RU_TRY(ru_path_rename(from, to, err));
     }
     return RU_OK;
@@ -160,6 +162,8 @@ ru_status ru_ckpt_open(const ru_ckpt_options *opt, ru_arena *arena, ru_ckpt **ou
     if (opt->copy_to != NULL && opt->copy_to[0] != '\0') {
         RU_TRY(ru_copies_open(opt->copy_to, opt->keep, &c->copies, err));
     }
+    c->storage = (ru_ckpt_storage){.tiers = opt->tiers, .n_tiers = opt->n_tiers};
+    ru_self_random(&c->storage.id, sizeof c->storage.id);
     ru_arena_init(&c->scratch, 0);
     ru_spsc_init(&c->ring, c->slots, 1, (uint32_t)sizeof(outcome));
     c->name_write = ru_recorder_name(opt->recorder, "write", "ckpt");
@@ -360,6 +364,7 @@ static ru_status link_best(ru_ckpt *c, ru_err *err)
 static ru_status write_files(ru_ckpt *c, ru_ckpt_folder *f, ru_err *err)
 {
     ru_text state = ru_text_arena(&c->scratch);
+    RU_TRY(c->storage.n_tiers > 0 ? ru_ckpt_to_storage(f, &c->storage, c->at.step, err) : RU_OK);
     RU_TRY(ru_ckpt_put_arrays(f, "model.safetensors", c->arrays, c->n_model, err));
     RU_TRY(ru_ckpt_put_arrays(f, "optimizer.safetensors", c->arrays + c->n_model, c->n - c->n_model,
                               err));

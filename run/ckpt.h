@@ -8,14 +8,15 @@
  *
  * The folder is filled under a temporary name, every file synced, then renamed: a folder under its
  * final name is complete. Saving copies the state to memory between two steps (the pause) and
- * writes from a thread of its own. Random numbers need no state: they are counted by step and
- * position.
+ * writes from a thread of its own. With folders of `storage` the tensors lie there, as
+ * run/ckpt_store.h says. Random numbers need no state: they are counted by step and position.
  *
  * Thread: the trainer's loop; the writer's thread is inside. */
 #ifndef RU_RUN_CKPT_H
 #define RU_RUN_CKPT_H
 
 #include "exec/exe.h"
+#include "store/tiers/tiers.h"
 #include "trace/record/recorder.h"
 #include "train/model/model.h"
 
@@ -34,8 +35,10 @@ typedef struct ru_ckpt_options {
     int64_t best_step; /* step of the best one so far, which is kept too; 0: none */
     bool go_on;        /* after from_step: later ones, which were damaged, are renamed */
     int64_t from_step;
-    ru_recorder *recorder; /* may be NULL */
-    const char *copy_to;   /* s3://BUCKET/FOLDER (run/copies.h); NULL, "": nowhere */
+    ru_recorder *recorder;     /* may be NULL */
+    const char *copy_to;       /* s3://BUCKET/FOLDER (run/copies.h); NULL, "": nowhere */
+    const ru_disk_tier *tiers; /* [n_tiers] folders for tensors (run/ckpt_store.h); view */
+    uint32_t n_tiers;          /* 0: they stand in the run's folder */
 } ru_ckpt_options;
 
 typedef struct ru_ckpt_at {

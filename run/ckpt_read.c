@@ -9,8 +9,7 @@
 #include "base/log.h"
 #include "env/file/file.h"
 #include "run/ckpt.h"
-#include "run/ckpt_form.h"
-#include "store/safetensors.h"
+#include "run/ckpt_store.h"
 
 enum { STATE_BYTES_MAX = 64 << 20 };
 
@@ -204,11 +203,7 @@ typedef struct tensors {
 static ru_status open_tensors(const ru_ckpt_info *info, const char *name, ru_arena *arena,
                               tensors *t, ru_err *err)
 {
-    const char *path = ru_path_join(arena, info->dir, name);
-    if (path == NULL) {
-        return full(err);
-    }
-    RU_TRY(ru_safetensors_open(path, arena, &t->map, &t->file, err));
+    RU_TRY(ru_ckpt_tensors(info->dir, name, arena, &t->map, &t->file, err));
     t->open = true;
     return RU_OK;
 }

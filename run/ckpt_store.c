@@ -338,3 +338,156 @@ ru_status ru_ckpt_store_end(ru_ckpt_folder *f, ru_status st, ru_err *err)
     }
     return st;
 }
+
+/* -- what stands in storage -------------------------------------------------------------------- */
+
+static ru_status open_tiers(const ru_disk_tier *tiers, uint32_t n_tiers, ru_arena *arena,
+                            ru_tiers **out, ru_err *err)
+{
+    const ru_tiers_options o = {.tiers = tiers, .n_tiers = n_tiers, .space = SPACE};
+    *out = NULL;
+    if (n_tiers < 1 || n_tiers > RU_TIERS_MAX || !has_space(tiers[n_tiers - 1].path, arena)) {
+        return RU_OK; /* then no job has any there */
+    }
+    return ru_tiers_open(&o, out, err);
+}
+
+static ru_ckpt_stored *entry(ru_ckpt_stored *at, uint32_t *n, const char *name, ru_arena *arena)
+{
+    const char *end = strrchr(name, '/');
+    size_t len = end != NULL ? (size_t)(end - name) : strlen(name);
+    for (uint32_t k = 0; k < *n; k++) {
+        if (strncmp(at[k].key, name, len) == 0 && at[k].key[len] == '\0') {
+            return &at[k];
+        }
+    }
+    const char *key = ru_arena_strn(arena, name, (int64_t)len);
+    if (key == NULL) {
+        return NULL;
+    }
+    at[*n] = (ru_ckpt_stored){.key = key, .run = ""};
+    return &at[(*n)++];
+}
+
+static bool is_manifest(const char *name)
+{
+    const char *end = strrchr(name, '/');
+    return end != NULL && strcmp(end + 1, MANIFEST) == 0;
+}
+
+static ru_status list_names(ru_tiers *t, ru_arena *arena, ru_ckpt_stored **out, uint32_t *n,
+                            ru_err *err)
+{
+    ru_tier_entry e;
+    uint32_t most = 0;
+    for (uint32_t at = 0; ru_tiers_next(t, &at, &e);) {
+        most++;
+    }
+    *out = RU_NEW(arena, ru_ckpt_stored, most + 1);
+    if (*out == NULL) {
+        return full(err);
+    }
+    for (uint32_t at = 0; ru_tiers_next(t, &at, &e);) {
+        ru_ckpt_stored *c = *n < most ? entry(*out, n, e.name, arena) : NULL;
+        if (c == NULL) {
+            return full(err);
+        }
+        c->complete = c->complete || is_manifest(e.name);
+        c->files += !is_manifest(e.name);
+        c->bytes += e.bytes;
+    }
+    return RU_OK;
+}
+
+/* Damaged or not there. */
+static bool damaged(ru_tiers *t, const char *key, const ru_ckpt_file *row, ru_arena *arena)
+{
+    ru_err none = {0};
+    ru_tier_file *f;
+    ru_map_file m = {0};
+    char hash[33] = "";
+    const char *name = name_of(arena, key, row->name);
+    if (name != NULL && ru_tier_open(t, name, &f, &none) == RU_OK) {
+        if (ru_tier_map(f, &m, &none) == RU_OK) {
+            ru_hash128_text(ru_hash128_bytes(m.data, m.size_bytes), hash);
+            ru_file_unmap(&m);
+        }
+        ru_tier_close(f);
+    }
+    return strcmp(hash, row->hash) != 0;
+}
+
+static ru_status look(ru_tiers *t, ru_ckpt_stored *c, bool verify, ru_arena *arena, ru_err *err)
+{
+    ru_tier_file *f;
+    ru_ckpt_manifest m;
+    const char *name = name_of(arena, c->key, MANIFEST);
+    RU_TRY(name != NULL ? ru_tier_open(t, name, &f, err) : full(err));
+    int64_t bytes = ru_tier_bytes(f);
+    char *text = ru_arena_alloc(arena, bytes + 1, 1);
+    ru_status st = text != NULL ? ru_tier_read(f, 0, text, bytes, err) : full(err);
+    ru_tier_close(f);
+    RU_TRY(st);
+    st = ru_ckpt_manifest_parse(name, text, bytes, arena, &m, err);
+    if (st == RU_E_DATA) { /* it counts as a damaged file */
+        c->damaged = 1;
+        return RU_OK;
+    }
+    RU_TRY(st);
+    c->run = m.run;
+    const ru_ckpt_file *rows = m.files.at;
+    for (uint32_t k = 0; verify && k < m.files.n; k++) {
+        c->damaged += damaged(t, c->key, &rows[k], arena);
+    }
+    note n;
+    bool is = false;
+    ru_err none = {0};
+    const char *step = strrchr(c->key, '/');
+    const char *dir = ru_arena_printf(arena, "%s/checkpoints%s", m.run, step != NULL ? step : "/");
+    c->in_use = dir != NULL && read_note(dir, arena, &n, &is, &none) == RU_OK && is &&
+                strcmp(n.key, c->key) == 0;
+    return dir != NULL ? RU_OK : full(err);
+}
+
+ru_status ru_ckpt_stored_list(const ru_disk_tier *tiers, uint32_t n_tiers, bool verify,
+                              ru_arena *arena, ru_ckpt_stored **out, uint32_t *n, ru_err *err)
+{
+    ru_tiers *t;
+    *n = 0;
+    RU_TRY(open_tiers(tiers, n_tiers, arena, &t, err));
+    if (t == NULL) {
+        return RU_OK;
+    }
+    ru_status st = list_names(t, arena, out, n, err);
+    for (uint32_t k = 0; st == RU_OK && k < *n; k++) {
+        if ((*out)[k].complete) {
+            st = look(t, &(*out)[k], verify, arena, err);
+            if (st == RU_E_MISSING) { /* removed meanwhile, or lost with its disk */
+                (*out)[k].damaged = 1;
+                st = RU_OK;
+            }
+        }
+    }
+    ru_tiers_close(t);
+    return st;
+}
+
+ru_status ru_ckpt_stored_remove(const ru_disk_tier *tiers, uint32_t n_tiers,
+                                const ru_ckpt_stored *c, ru_err *err)
+{
+    ru_tiers *t;
+    ru_arena arena;
+    if (c->in_use) {
+        return RU_FAIL(err, RU_E_AGAIN,
+                       "%s is a checkpoint of the run in %s; remove the run's folder first", c->key,
+                       c->run);
+    }
+    ru_arena_init(&arena, 0);
+    ru_status st = open_tiers(tiers, n_tiers, &arena, &t, err);
+    if (st == RU_OK && t != NULL) {
+        st = remove_files(t, c->key, &arena, err);
+        ru_tiers_close(t);
+    }
+    ru_arena_fini(&arena);
+    return st;
+}

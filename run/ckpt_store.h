@@ -45,4 +45,23 @@ RU_MUST_USE ru_status ru_ckpt_tensors(const char *dir, const char *name, ru_aren
  * storage that is not there the folder goes all the same, with a warning. */
 RU_MUST_USE ru_status ru_ckpt_remove(const char *dir, ru_err *err);
 
+/* A checkpoint in the folders of `storage`. */
+typedef struct ru_ckpt_stored {
+    const char *key;  /* RUN-ID/<step> */
+    const char *run;  /* folder of the run that wrote it; "": its manifest is not there */
+    uint32_t files;   /* of tensors */
+    uint32_t damaged; /* of them, where they were compared */
+    int64_t bytes;
+    bool complete; /* its manifest is there */
+    bool in_use;   /* the run's folder still has it */
+} ru_ckpt_stored;
+/* All that stand there, with every hash compared if `verify`. Owner: arena. Errors: those of
+ * ru_tiers_open. */
+RU_MUST_USE ru_status ru_ckpt_stored_list(const ru_disk_tier *tiers, uint32_t n_tiers, bool verify,
+                                          ru_arena *arena, ru_ckpt_stored **out, uint32_t *n,
+                                          ru_err *err);
+/* Errors: RU_E_AGAIN: its run still has it; those of ru_tiers_open and ru_tier_remove. */
+RU_MUST_USE ru_status ru_ckpt_stored_remove(const ru_disk_tier *tiers, uint32_t n_tiers,
+                                            const ru_ckpt_stored *c, ru_err *err);
+
 #endif

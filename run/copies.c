@@ -11,7 +11,7 @@
 #include "env/process/process.h"
 #include "env/thread.h"
 #include "run/ckpt.h"
-#include "run/ckpt_form.h"
+#include "run/ckpt_store.h"
 #include "web/bucket.h"
 #include "web/objects.h"
 
@@ -46,7 +46,7 @@ static ru_status no_memory(ru_err *err)
 /* -- one copy (on the thread) ------------------------------------------------------------------ */
 
 typedef struct files {
-    char **names; /* [n] */
+    const char **names; /* [n] */
     ru_map_file map[FILES_MAX];
     uint32_t n;
 } files;
@@ -58,20 +58,24 @@ static void unmap(files *f)
     }
 }
 
-/* Mapped files stay while the folder is removed as too old. */
+/* The files of its manifest, wherever they are, and the manifest itself. Mapped files stay while
+ * the folder is removed as too old. */
 static ru_status map_all(const char *dir, ru_arena *arena, files *f, ru_err *err)
 {
-    uint32_t n;
-    char **names;
-    RU_TRY(ru_dir_list(dir, arena, &names, &n, err));
-    *f = (files){.names = names};
-    if (n > FILES_MAX) {
-        return RU_FAIL(err, RU_E_LIMIT, "%s has %u files; a copy has at most %d", dir, n,
+    ru_ckpt_manifest m;
+    RU_TRY(ru_ckpt_manifest_read(dir, arena, &m, err));
+    const ru_ckpt_file *rows = m.files.at;
+    *f = (files){.names = RU_NEW(arena, const char *, m.files.n + 1)};
+    if (f->names == NULL) {
+        return no_memory(err);
+    }
+    if (m.files.n >= FILES_MAX) {
+        return RU_FAIL(err, RU_E_LIMIT, "%s has %u files; a copy has at most %d", dir, m.files.n,
                        FILES_MAX);
     }
-    for (uint32_t k = 0; k < n; k++) {
-        const char *path = ru_path_join(arena, dir, names[k]);
-        RU_TRY(path != NULL ? ru_file_map(path, &f->map[k], err) : no_memory(err));
+    for (uint32_t k = 0; k <= m.files.n; k++) {
+        f->names[k] = k < m.files.n ? rows[k].name : MANIFEST;
+        RU_TRY(ru_ckpt_map(dir, f->names[k], arena, &f->map[k], err));
         f->n++;
     }
     return RU_OK;

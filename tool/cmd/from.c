@@ -8,8 +8,8 @@
 #include "env/file/memfile.h"
 #include "env/link/link_tcp.h"
 #include "launch/launch.h"
+#include "run/ckpt_store.h"
 #include "run/copies.h"
-#include "store/safetensors.h"
 
 static bool is_checkpoint(ru_arena *arena, const char *name)
 {
@@ -34,11 +34,7 @@ static ru_status same_model(const ru_rundir *run, const char *address, const ru_
 {
     ru_map_file map;
     ru_safetensors file;
-    const char *path = ru_path_join(arena, run->ckpt.dir, "model.safetensors");
-    if (path == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for the name of a file");
-    }
-    RU_TRY(ru_safetensors_open(path, arena, &map, &file, err));
+    RU_TRY(ru_ckpt_tensors(run->ckpt.dir, "model.safetensors", arena, &map, &file, err));
     const char *name = other_tensor(&file.tensors, w);
     ru_file_unmap(&map);
     return name == NULL ? RU_OK

@@ -274,6 +274,8 @@ ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err)
         .from_step = t->step_resumed,
         .recorder = t->recorder,
         .copy_to = t->job->checkpoint.copy_to,
+        .tiers = t->job->storage.at,
+        .n_tiers = t->job->checkpoint.in_storage ? t->job->storage.n : 0,
     };
     return ru_ckpt_open(&co, t->arena, &t->ckpt, err);
 }

@@ -532,6 +532,13 @@ static ru_status job_check(const void *section, ru_err *err)
                        "that RUBATO_STORAGE names",
                        cache_words[job->data.cache & 3]);
     }
+    if (job->checkpoint.in_storage && (job->storage.n == 0 || job->storage.n > RU_TIERS_MAX)) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "checkpoint.in_storage is true, but `storage` names %u folders; expected 1 "
+                       "to %d: storage: [{path: /nvme/rubato, quota: 100GB}, {path: /data/rubato, "
+                       "quota: 2TB}], in the job or in a file that RUBATO_STORAGE names",
+                       job->storage.n, RU_TIERS_MAX);
+    }
     if (job->checkpoint.copy_to[0] != '\0' && strncmp(job->checkpoint.copy_to, "s3://", 5) != 0) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "checkpoint.copy_to is '%s'; expected an address of a store: "
@@ -566,6 +573,10 @@ static const ru_conf_field checkpoint_fields[] = {
     RU_ROW(BOOL, ru_job_checkpoint, keep_best, "false",
            "save after each evaluation that is the best so far by train.metric, and keep it: "
            "checkpoints/best is a symbolic link to it"),
+    RU_ROW(
+        BOOL, ru_job_checkpoint, in_storage, "false",
+        "the tensors of checkpoints lie in the folders of `storage`: they begin in the first one "
+        "that has room and go on in the next one"),
     RU_ROW(TEXT, ru_job_checkpoint, copy_to, "",
            "s3://BUCKET/FOLDER: each checkpoint is copied there after it is written, and `rubato "
            "train --resume-from` goes on from it on any machine"),
@@ -604,8 +615,8 @@ static const ru_conf_field job_fields[] = {
            "rounds of clients that keep their data (`rubato fed`)",
            .table = &rui_job_federated_table),
     RU_ROW(SECTIONS, ru_job, storage, "[]",
-           "folders for samples that are kept (data.cache), the fastest first: when one is full, "
-           "the next is used",
+           "folders for samples that are kept (data.cache) and for tensors of checkpoints "
+           "(checkpoint.in_storage), the fastest first: when one is full, the next is used",
            .table = &tier_table),
 };
 

@@ -160,6 +160,7 @@ typedef struct ru_job_checkpoint {
     int64_t every_ns; /* 0: only at the end */
     uint32_t keep;
     bool keep_best;
+    bool in_storage;     /* tensors lie in the folders of `storage` */
     const char *copy_to; /* s3://...; "": nowhere */
 } ru_job_checkpoint;
 

@@ -4,7 +4,7 @@
 
 #include "base/map.h"
 #include "base/wire.h"
-#include "store/safetensors.h"
+#include "run/ckpt_store.h"
 
 static ru_status full(ru_err *err)
 {
@@ -58,11 +58,7 @@ ru_status ru_remote_onnx(const ru_rundir *r, ru_remote *w, ru_err *err)
 static ru_status open_tensors(const ru_rundir *r, ru_arena *arena, ru_remote *w, ru_err *err)
 {
     ru_safetensors file;
-    const char *path = ru_path_join(arena, r->ckpt.dir, "model.safetensors");
-    if (path == NULL) {
-        return full(err);
-    }
-    RU_TRY(ru_safetensors_open(path, arena, &w->map, &file, err));
+    RU_TRY(ru_ckpt_tensors(r->ckpt.dir, "model.safetensors", arena, &w->map, &file, err));
     ru_remote_tensor *at = RU_NEW(arena, ru_remote_tensor, file.tensors.n);
     if (at == NULL) {
         return full(err);

@@ -28,6 +28,7 @@ static bool is_own(ru_str name)
                                       "train.barrier",
                                       "checkpoint.every",
                                       "checkpoint.keep",
+                                      "checkpoint.in_storage",
                                       "data.direct",
                                       "data.cache"};
     bool yes = ru_str_starts(name, "storage");
