@@ -9,8 +9,8 @@
 #include "env/clock.h"
 #include "env/file/file.h"
 #include "env/file/grow.h"
+#include "run/ckpt_store.h"
 #include "run/copies.h"
-#include "store/tiers/tiers.h"
 #include "tool/cmd.h"
 #include "train/job/job.h"
 
@@ -35,7 +35,9 @@ typedef struct store {
     const char *copy_to; /* "": nowhere */
     ru_kept_set *sets;   /* [n] */
     uint32_t n;
-    program_files files; /* store/tiers/tiers.h */
+    program_files files;   /* store/tiers/tiers.h */
+    ru_ckpt_stored *ckpts; /* [n_ckpts] run/ckpt_store.h */
+    uint32_t n_ckpts;
 } store;
 
 /* The space is opened: what killed programs left there goes. */
@@ -99,14 +101,20 @@ static ru_status open_store(ru_cmd_in *in, store *s, ru_err *err)
     return ru_kept_list(s->tiers, s->n_tiers, in->arena, &s->sets, &s->n, err);
 }
 
-/* Every argument must begin the key of a set; without arguments all are wanted. */
-static bool wanted(const ru_cmd_in *in, const ru_kept_set *set)
+/* Every argument must begin a key; without arguments all are wanted. */
+static bool wanted(const ru_cmd_in *in, const char *key)
 {
     bool is = in->n_args == 0;
     for (uint32_t k = 0; k < in->n_args; k++) {
-        is = is || strncmp(set->key, in->args[k], strlen(in->args[k])) == 0;
+        is = is || strncmp(key, in->args[k], strlen(in->args[k])) == 0;
     }
     return is;
+}
+
+static ru_status add_ckpts(ru_cmd_in *in, store *s, bool verify, ru_err *err)
+{
+    return ru_ckpt_stored_list(s->tiers, s->n_tiers, verify, in->arena, &s->ckpts, &s->n_ckpts,
+                               err);
 }
 
 static ru_status check_keys(const ru_cmd_in *in, const store *s, ru_err *err)
@@ -114,10 +122,11 @@ static ru_status check_keys(const ru_cmd_in *in, const store *s, ru_err *err)
     for (uint32_t k = 0; k < in->n_args; k++) {
         const char *word = in->args[k], *key = NULL;
         bool many = false;
-        for (uint32_t i = 0; i < s->n; i++) {
-            bool is = strncmp(s->sets[i].key, word, strlen(word)) == 0;
-            many = many || (is && key != NULL && strcmp(key, s->sets[i].key) != 0);
-            key = is ? s->sets[i].key : key;
+        for (uint32_t i = 0; i < s->n + s->n_ckpts; i++) {
+            const char *of = i < s->n ? s->sets[i].key : s->ckpts[i - s->n].key;
+            bool is = strncmp(of, word, strlen(word)) == 0;
+            many = many || (is && key != NULL && strcmp(key, of) != 0);
+            key = is ? of : key;
         }
         if (key == NULL || many || word[0] == '\0') {
             return RU_FAIL(err, RU_E_USAGE, "%s '%s'; `rubato store ls` lists the keys",
@@ -265,6 +274,34 @@ static ru_table list_files(const ru_cmd_in *in, const store *s)
     return t;
 }
 
+static ru_table list_ckpts(const ru_cmd_in *in, const store *s, bool verify)
+{
+    ru_table t = ru_table_in(in->arena);
+    ru_table_col(&t, "checkpoint", RU_TABLE_LEFT);
+    ru_table_col(&t, "run", RU_TABLE_LEFT);
+    ru_table_col(&t, "files", RU_TABLE_RIGHT);
+    ru_table_col(&t, "size", RU_TABLE_RIGHT);
+    ru_table_col(&t, "complete", RU_TABLE_RIGHT);
+    ru_table_col(&t, verify ? "damaged" : "in_use", RU_TABLE_RIGHT);
+    for (uint32_t k = 0; k < s->n_ckpts; k++) {
+        const ru_ckpt_stored *c = &s->ckpts[k];
+        if (!wanted(in, c->key)) {
+            continue;
+        }
+        ru_table_str(&t, c->key);
+        ru_table_str(&t, c->run[0] != '\0' ? c->run : NULL);
+        ru_table_i64(&t, c->files);
+        ru_table_bytes(&t, c->bytes);
+        ru_table_bool(&t, c->complete);
+        if (verify) {
+            ru_table_i64(&t, c->damaged);
+        } else {
+            ru_table_bool(&t, c->in_use);
+        }
+    }
+    return t;
+}
+
 static ru_status list_copies(const ru_cmd_in *in, const store *s, ru_table *t, ru_err *err)
 {
     ru_copy *copies = NULL;
@@ -290,11 +327,13 @@ static ru_status run_ls(ru_cmd_in *in, ru_err *err)
     ru_table copies;
     RU_TRY(open_store(in, &s, err));
     RU_TRY(add_files(&s, in->arena, err));
+    RU_TRY(add_ckpts(in, &s, false, err));
     ru_table sets = list_sets(in, &s), files = list_files(in, &s);
+    ru_table ckpts = list_ckpts(in, &s, false);
     ru_err why = {0};
     ru_status st = list_copies(in, &s, &copies, &why); /* a store that is away hides no folder */
-    RU_TRY(print(in, (const ru_table *const[]){&sets, &files, &copies},
-                 (const char *const[]){"sets", "files", "copies"}, 3, err));
+    RU_TRY(print(in, (const ru_table *const[]){&sets, &files, &ckpts, &copies},
+                 (const char *const[]){"sets", "files", "checkpoints", "copies"}, 4, err));
     return st == RU_OK ? st : ru_err_set(err, st, "%s", why.text);
 }
 
@@ -351,7 +390,7 @@ static ru_status run_explain(ru_cmd_in *in, ru_err *err)
     RU_TRY(check_keys(in, &s, err));
     RU_TRY(in->n_args == 0 ? add_files(&s, in->arena, err) : RU_OK);
     for (uint32_t k = 0; k < s.n; k++) {
-        if (wanted(in, &s.sets[k])) {
+        if (wanted(in, s.sets[k].key)) {
             explain(&s, &s.sets[k], &t);
         }
     }
@@ -375,14 +414,24 @@ static ru_status run_rm(ru_cmd_in *in, ru_err *err)
 {
     store s;
     RU_TRY(open_store(in, &s, err));
+    RU_TRY(add_ckpts(in, &s, false, err));
     RU_TRY(check_keys(in, &s, err));
     for (uint32_t k = 0; k < s.n; k++) {
         const ru_kept_set *x = &s.sets[k];
-        if (wanted(in, x)) {
+        if (wanted(in, x->key)) {
             RU_TRY(ru_kept_remove(&s.tiers[x->tier], x, err));
             ru_text t = ru_text_arena(in->arena);
             ru_text_size_short(&t, x->bytes);
             printf("%s in %s is removed: %s\n", x->key, s.tiers[x->tier].path, t.p);
+        }
+    }
+    for (uint32_t k = 0; k < s.n_ckpts; k++) {
+        const ru_ckpt_stored *c = &s.ckpts[k];
+        if (wanted(in, c->key)) {
+            RU_TRY(ru_ckpt_stored_remove(s.tiers, s.n_tiers, c, err));
+            ru_text t = ru_text_arena(in->arena);
+            ru_text_size_short(&t, c->bytes);
+            printf("%s is removed: %s\n", c->key, t.p);
         }
     }
     return RU_OK;
@@ -392,8 +441,10 @@ static ru_status run_verify(ru_cmd_in *in, ru_err *err)
 {
     store s;
     int64_t records = 0, damaged = 0;
+    uint32_t lost = 0;
     ru_table t = ru_table_in(in->arena);
     RU_TRY(open_store(in, &s, err));
+    RU_TRY(add_ckpts(in, &s, true, err));
     RU_TRY(check_keys(in, &s, err));
     ru_table_col(&t, "key", RU_TABLE_LEFT);
     ru_table_col(&t, "folder", RU_TABLE_LEFT);
@@ -404,7 +455,7 @@ static ru_status run_verify(ru_cmd_in *in, ru_err *err)
     for (uint32_t k = 0; k < s.n; k++) {
         const ru_kept_set *x = &s.sets[k];
         ru_kept_verified v;
-        if (!wanted(in, x)) {
+        if (!wanted(in, x->key)) {
             continue;
         }
         RU_TRY(ru_kept_verify(&s.tiers[x->tier], x, &v, err));
@@ -417,7 +468,16 @@ static ru_status run_verify(ru_cmd_in *in, ru_err *err)
         records += v.records;
         damaged += v.damaged + v.lines;
     }
-    RU_TRY(print(in, (const ru_table *const[]){&t}, (const char *const[]){"sets"}, 1, err));
+    ru_table ckpts = list_ckpts(in, &s, true);
+    for (uint32_t k = 0; k < s.n_ckpts; k++) {
+        lost += wanted(in, s.ckpts[k].key) && s.ckpts[k].damaged > 0;
+    }
+    RU_TRY(print(in, (const ru_table *const[]){&t, &ckpts},
+                 (const char *const[]){"sets", "checkpoints"}, 2, err));
+    if (lost > 0) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "%u checkpoints are damaged; their runs go on from older ones", lost);
+    }
     return damaged == 0 ? RU_OK
                         : RU_FAIL(err, RU_E_DATA,
                                   "%lld of %lld kept records are damaged; jobs read these samples "
@@ -440,7 +500,7 @@ static const ru_example rm_examples[] = {
     {"rubato store rm --job job.yaml 3f09", "remove a dataset whose key begins so"},
 };
 static const ru_example verify_examples[] = {
-    {"rubato store verify --job job.yaml", "read all kept records and compare their checksums"},
+    {"rubato store verify --job job.yaml", "read all that is kept and compare its checksums"},
 };
 
 #define LOOK_EXITS "66 there is no such job|78 the job or RUBATO_STORAGE is wrong"
@@ -452,7 +512,8 @@ static const ru_cmd subs[] = {
     {.summary = "show per folder: quota, used, files, reads and what they saved",
      .exits = LOOK_EXITS,
      VERB(top, look_opts)},
-    {.summary = "list the datasets and files in the folders, and the copies of checkpoints",
+    {.summary =
+         "list the datasets, files and checkpoints in the folders, and the copies of checkpoints",
      .exits = LOOK_EXITS "|69 the store does not answer",
      VERB(ls, look_opts)},
     {.summary = "say why a dataset is kept, what that was expected to save and what it did",
@@ -460,16 +521,16 @@ static const ru_cmd subs[] = {
      .arg_max = UINT32_MAX,
      .exits = LOOK_EXITS,
      VERB(explain, job_opts)},
-    {.summary = "remove a version of a dataset from the folders, unless a process uses it",
+    {.summary = "remove a version of a dataset, or a checkpoint, unless a process or a run uses it",
      .args = "KEY...",
      .arg_min = 1,
      .arg_max = UINT32_MAX,
-     .exits = LOOK_EXITS "|75 a process uses it now",
+     .exits = LOOK_EXITS "|75 a process or a run uses it now",
      VERB(rm, job_opts)},
-    {.summary = "compare the checksums of all kept records with their bytes",
+    {.summary = "compare the checksums of all kept records and checkpoints with their bytes",
      .args = "[KEY...]",
      .arg_max = UINT32_MAX,
-     .exits = LOOK_EXITS "|65 records are damaged",
+     .exits = LOOK_EXITS "|65 records or checkpoints are damaged",
      VERB(verify, look_opts)},
 };
 
