@@ -6,7 +6,7 @@
 
 #include "base/unit.h"
 
-enum { CELL_TEXT, CELL_I64, CELL_F64, CELL_BOOL, CELL_NONE };
+enum { CELL_TEXT, CELL_I64, CELL_F64, CELL_BOOL, CELL_NONE, CELL_RAW };
 
 ru_table ru_table_in(ru_arena *arena)
 {
@@ -24,14 +24,25 @@ void ru_table_col(ru_table *t, const char *name, ru_table_side side)
     *c = (rui_table_col){name, side};
 }
 
-static void put(ru_table *t, const char *text, uint8_t kind, int64_t i64, double f64)
+/* `text` NULL: there was no memory for it. */
+static void put_cell_of(ru_table *t, rui_table_cell cell)
 {
-    rui_table_cell *c = text != NULL ? rui_table_cells_push(&t->cells, t->arena) : NULL;
+    rui_table_cell *c = cell.text != NULL ? rui_table_cells_push(&t->cells, t->arena) : NULL;
     if (c == NULL) {
         t->full = true;
         return;
     }
-    *c = (rui_table_cell){text, kind, i64, f64};
+    *c = cell;
+}
+
+static void put(ru_table *t, const char *text, uint8_t kind, int64_t i64, double f64)
+{
+    put_cell_of(t, (rui_table_cell){.text = text, .kind = kind, .i64 = i64, .f64 = f64});
+}
+
+static void put_f64(ru_table *t, const char *text, const char *unit, double f64)
+{
+    put_cell_of(t, (rui_table_cell){.text = text, .kind = CELL_F64, .unit = unit, .f64 = f64});
 }
 
 void ru_table_str(ru_table *t, const char *text)
@@ -63,21 +74,23 @@ void ru_table_f64(ru_table *t, double v, uint32_t decimals)
 
 void ru_table_percent(ru_table *t, double share, uint32_t decimals)
 {
-    put(t, ru_arena_printf(t->arena, "%.*f %%", (int)decimals, 100 * share), CELL_F64, 0, share);
+    put_f64(t, ru_arena_printf(t->arena, "%.*f %%", (int)decimals, 100 * share), "share", share);
 }
 
 void ru_table_ns(ru_table *t, int64_t ns)
 {
     ru_text text = ru_text_arena(t->arena);
     ru_text_time_short(&text, ns);
-    put(t, text.cut ? NULL : text.p, CELL_F64, 0, (double)ns * 1e-9);
+    put_f64(t, text.cut ? NULL : text.p, "s", (double)ns * 1e-9);
 }
 
 void ru_table_bytes(ru_table *t, int64_t bytes)
 {
     ru_text text = ru_text_arena(t->arena);
     ru_text_size_short(&text, bytes);
-    put(t, text.cut ? NULL : text.p, CELL_I64, bytes, 0);
+    put_cell_of(
+        t, (rui_table_cell){
+               .text = text.cut ? NULL : text.p, .kind = CELL_I64, .unit = "bytes", .i64 = bytes});
 }
 
 void ru_table_bool(ru_table *t, bool v)
@@ -87,7 +100,20 @@ void ru_table_bool(ru_table *t, bool v)
 
 void ru_table_none(ru_table *t)
 {
-    put(t, "-", CELL_NONE, 0, 0);
+    ru_table_absent(t, NULL);
+}
+
+void ru_table_absent(ru_table *t, const char *unit)
+{
+    put_cell_of(t, (rui_table_cell){.text = "-", .kind = CELL_NONE, .unit = unit});
+}
+
+void ru_table_raw(ru_table *t, const char *text, const char *json)
+{
+    const char *kept = ru_arena_str(t->arena, json);
+    put_cell_of(t, (rui_table_cell){.text = kept != NULL ? ru_arena_str(t->arena, text) : NULL,
+                                    .kind = CELL_RAW,
+                                    .json = kept});
 }
 
 static ru_status ready(const ru_table *t, ru_err *err)
@@ -163,37 +189,88 @@ ru_status ru_table_print(const ru_table *t, uint32_t indent, ru_text *out, ru_er
     return RU_OK;
 }
 
+static void json_cell(const rui_table_cell *c, const char *name, ru_json *j)
+{
+    switch (c->kind) {
+    case CELL_I64:
+        ru_json_i64(j, name, c->i64);
+        break;
+    case CELL_F64:
+        ru_json_f64(j, name, c->f64);
+        break;
+    case CELL_BOOL:
+        ru_json_bool(j, name, c->i64 != 0);
+        break;
+    case CELL_NONE:
+        ru_json_null(j, name);
+        break;
+    case CELL_RAW:
+        ru_json_raw(j, name, c->json);
+        break;
+    default:
+        ru_json_str(j, name, c->text);
+        break;
+    }
+}
+
 ru_status ru_table_json(const ru_table *t, ru_json *j, const char *key, ru_err *err)
 {
     RU_TRY(ready(t, err));
     ru_json_open(j, key, '[');
     for (uint32_t i = 0; i < t->cells.n; i++) {
-        const rui_table_cell *c = &t->cells.at[i];
-        const char *name = t->cols.at[i % t->cols.n].name;
         if (i % t->cols.n == 0) {
             ru_json_open(j, NULL, '{');
         }
-        switch (c->kind) {
-        case CELL_I64:
-            ru_json_i64(j, name, c->i64);
-            break;
-        case CELL_F64:
-            ru_json_f64(j, name, c->f64);
-            break;
-        case CELL_BOOL:
-            ru_json_bool(j, name, c->i64 != 0);
-            break;
-        case CELL_NONE:
-            ru_json_null(j, name);
-            break;
-        default:
-            ru_json_str(j, name, c->text);
-            break;
-        }
+        json_cell(&t->cells.at[i], t->cols.at[i % t->cols.n].name, j);
         if ((i + 1) % t->cols.n == 0) {
             ru_json_close(j);
         }
     }
     ru_json_close(j);
     return RU_OK;
+}
+
+/* "Is needed", of times: "is_needed_s". NULL: no memory. */
+static const char *key_of(const ru_table *t, uint32_t col)
+{
+    const char *unit = NULL, *name = t->cols.at[col].name;
+    for (uint32_t i = col; i < t->cells.n && unit == NULL; i += t->cols.n) {
+        unit = t->cells.at[i].unit;
+    }
+    ru_text key = ru_text_arena(t->arena);
+    for (const char *p = name; *p != '\0'; p++) {
+        char small = *p >= 'A' && *p <= 'Z' ? (char)(*p + ('a' - 'A')) : *p;
+        bool kept = (small >= 'a' && small <= 'z') || (small >= '0' && small <= '9');
+        if (*p == '/') {
+            ru_text_put(&key, "_per_");
+        } else if (kept || (key.n > 0 && key.p[key.n - 1] != '_')) {
+            ru_text_char(&key, kept ? small : '_', 1);
+        }
+    }
+    if (key.n > 0 && key.p[key.n - 1] == '_') {
+        key.p[--key.n] = '\0';
+    }
+    ru_str all = {key.p, key.n};
+    size_t n = unit != NULL ? strlen(unit) : 0;
+    bool has = unit == NULL || ru_str_eq_c(all, unit) ||
+               (ru_str_ends(all, unit) && key.p[key.n - (int64_t)n - 1] == '_');
+    if (!has) {
+        ru_text_putf(&key, "_%s", unit);
+    }
+    return key.cut ? NULL : key.p;
+}
+
+ru_status ru_table_json_units(const ru_table *t, ru_json *j, const char *key, ru_err *err)
+{
+    ru_table named = *t;
+    named.cols.at = RU_NEW(t->arena, rui_table_col, t->cols.n);
+    for (uint32_t c = 0; c < t->cols.n; c++) {
+        const char *name = named.cols.at != NULL && !t->full ? key_of(t, c) : NULL;
+        if (name == NULL) {
+            return RU_FAIL(err, RU_E_LIMIT, "not enough memory for a table of %u columns",
+                           t->cols.n);
+        }
+        named.cols.at[c] = (rui_table_col){name, t->cols.at[c].side};
+    }
+    return ru_table_json(&named, j, key, err);
 }

@@ -28,9 +28,11 @@ typedef struct rui_table_col {
 
 typedef struct rui_table_cell {
     const char *text; /* for people */
-    uint8_t kind;     /* what JSON gets: text, i64, f64, bool, null, line across (rule) */
+    uint8_t kind;     /* what JSON gets: text, i64, f64, bool, null, JSON that is made */
+    const char *unit; /* of the number in JSON: "s", "bytes", "share"; NULL: none */
     int64_t i64;
     double f64;
+    const char *json;
 } rui_table_cell;
 
 RU_VEC(rui_table_cols, rui_table_col)
@@ -57,11 +59,18 @@ void ru_table_ns(ru_table *t, int64_t ns);                           /* "1.3 ms"
 void ru_table_bytes(ru_table *t, int64_t bytes);                     /* "64 KiB"; JSON bytes */
 void ru_table_bool(ru_table *t, bool v);                             /* "yes", "no" */
 void ru_table_none(ru_table *t);                                     /* "-", JSON null */
+void ru_table_absent(ru_table *t, const char *unit); /* the same, of a column of "s", "share" ... */
+/* Text for people, and a JSON value of any kind; both are copied. */
+void ru_table_raw(ru_table *t, const char *text, const char *json);
 
 /* With a head line; columns two blanks apart; each line begins with `indent` blanks. Errors:
  * RU_E_LIMIT when the arena was full. */
 RU_MUST_USE ru_status ru_table_print(const ru_table *t, uint32_t indent, ru_text *out, ru_err *err);
 /* A list of objects. */
 RU_MUST_USE ru_status ru_table_json(const ru_table *t, ru_json *j, const char *key, ru_err *err);
+/* The same with keys of small letters, digits and '_' that end with the unit of the column's cells:
+ * "is needed" of times is "is_needed_s". */
+RU_MUST_USE ru_status ru_table_json_units(const ru_table *t, ru_json *j, const char *key,
+                                          ru_err *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* Tables: the text and the JSON of one table, byte by byte. */
-#include "base/table.h"
+#include "base/tell.h"
 
 #include "test/test.h"
 
@@ -41,6 +41,43 @@ static void tables_print_and_write_json(void **state)
     ru_arena_fini(&a);
 }
 
+static void keys_end_with_the_unit_of_their_cells(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err;
+    ru_table t = ru_table_in(&a);
+    static const char *const cols[] = {"GFLOP/s", "is needed", "bytes", "step_s", "Share", "late"};
+    for (uint32_t k = 0; k < 6; k++) {
+        ru_table_col(&t, cols[k], RU_TABLE_RIGHT);
+    }
+    for (int row = 0; row < 2; row++) {
+        ru_table_f64(&t, 1.5, 1);
+        row == 0 ? ru_table_none(&t) : ru_table_ns(&t, 2000000000); /* the column is of times */
+        ru_table_bytes(&t, 1024);
+        ru_table_ns(&t, 500000000);
+        ru_table_percent(&t, 0.25, 0);
+        ru_table_raw(&t, "3 by 1 s", "[{\"n\":3}]");
+    }
+    ru_text out = ru_text_arena(&a), text = ru_text_arena(&a);
+    ru_json j = ru_json_into(&out);
+    ru_json_open(&j, NULL, '{');
+    const ru_tell o = {.text = &text, .json = &j};
+    assert_ok(ru_tell_table(&o, "rows", "rows of it", &t, &err), err);
+    ru_tell_note(&o, "note", "that is %s", "all");
+    ru_json_close(&j);
+    assert_string_equal(
+        out.p, "{\"rows\":[{\"gflop_per_s\":1.5,\"is_needed_s\":null,\"bytes\":1024,\"step_s\":0.5,"
+               "\"share\":0.25,\"late\":[{\"n\":3}]},{\"gflop_per_s\":1.5,\"is_needed_s\":2,"
+               "\"bytes\":1024,\"step_s\":0.5,\"share\":0.25,\"late\":[{\"n\":3}]}],"
+               "\"note\":\"that is all\"}");
+    assert_non_null(strstr(text.p, "rows of it\n"));
+    assert_non_null(strstr(text.p, "3 by 1 s\n"));
+    assert_non_null(strstr(text.p, "that is all\n"));
+    ru_arena_fini(&a);
+}
+
 static void a_full_arena_is_told(void **state)
 {
     (void)state;
@@ -61,4 +98,5 @@ static void a_full_arena_is_told(void **state)
 }
 
 RU_TESTS(base_table, cmocka_unit_test(tables_print_and_write_json),
+         cmocka_unit_test(keys_end_with_the_unit_of_their_cells),
          cmocka_unit_test(a_full_arena_is_told))

@@ -419,7 +419,9 @@ ru_status ru_report_json(const ru_report *r, ru_json *j, ru_err *err)
     ru_json_close(j);
     ru_json_open(j, "tables", '{');
     for (uint32_t i = 0; i < r->grids.n; i++) {
-        RU_TRY(ru_table_json(&r->grids.at[i]->table, j, r->grids.at[i]->title, err));
+        const ru_report_grid *g = r->grids.at[i];
+        RU_TRY(r->unit_keys ? ru_table_json_units(&g->table, j, g->title, err)
+                            : ru_table_json(&g->table, j, g->title, err));
     }
     ru_json_close(j);
     json_texts(j, "assumptions", &r->assumptions);

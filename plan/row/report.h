@@ -100,6 +100,7 @@ typedef struct ru_report {
     const ru_report_row *rows; /* [n_rows] over `plan` */
     uint32_t n_rows;
     bool full;
+    bool unit_keys; /* of tables in JSON: ru_table_json_units */
     int64_t valid_ns;
     ru_report_texts answers, assumptions;
     ru_report_figures figures;
