@@ -23,13 +23,14 @@ enum { SUMS_SHOWN = 24 };
 /* -- facts ----------------------------------------------------------------------------------------
  */
 
-static ru_status show_steps(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)
+static ru_status show_steps(const ru_world *w, ru_arena *arena, const ru_tell *out, ru_err *err)
 {
     if (w->facts.steps.n == 0) {
-        ru_text_put(out, w->facts.requests.n == 0 ? "no step was measured\n" : "");
+        if (w->facts.requests.n == 0) {
+            ru_tell_note(out, "steps_note", "no step was measured");
+        }
         return RU_OK;
     }
-    ru_text_put(out, "steps\n");
     ru_table t = ru_table_in(arena);
     static const char *const cols[] = {"rank",    "workers", "samples", "count",
                                        "compute", "network", "input",   "wait"};
@@ -47,9 +48,10 @@ static ru_status show_steps(const ru_world *w, ru_arena *arena, ru_text *out, ru
         ru_table_ns(&t, (int64_t)s->input_ns);
         ru_table_ns(&t, (int64_t)s->wait_ns);
     }
-    RU_TRY(ru_table_print(&t, 2, out, err));
+    RU_TRY(ru_tell_table(out, "steps", "steps", &t, err));
     if (w->facts.steps.at[0].gradient_noise > 0) {
-        ru_text_putf(out,
+        ru_tell_f64(out, "gradient_noise_samples", w->facts.steps.at[0].gradient_noise);
+        ru_text_putf(out->text,
                      "  gradient noise scale: %.3g samples (in a batch of so many each counts half "
                      "of one in a small batch)\n",
                      w->facts.steps.at[0].gradient_noise);
@@ -57,12 +59,11 @@ static ru_status show_steps(const ru_world *w, ru_arena *arena, ru_text *out, ru
     return RU_OK;
 }
 
-static ru_status show_requests(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)
+static ru_status show_requests(const ru_world *w, ru_arena *arena, const ru_tell *out, ru_err *err)
 {
     if (w->facts.requests.n == 0) {
         return RU_OK;
     }
-    ru_text_put(out, "requests\n");
     ru_table t = ru_table_in(arena);
     ru_table_col(&t, "model", RU_TABLE_LEFT);
     static const char *const cols[] = {"per s", "answered", "took", "batch", "batches", "served"};
@@ -79,16 +80,15 @@ static ru_status show_requests(const ru_world *w, ru_arena *arena, ru_text *out,
         ru_table_i64(&t, f->served.count);
         ru_table_ns(&t, (int64_t)f->served.mean_ns);
     }
-    return ru_table_print(&t, 2, out, err);
+    return ru_tell_table(out, "requests", "requests", &t, err);
 }
 
-static ru_status show_sums(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)
+static ru_status show_sums(const ru_world *w, ru_arena *arena, const ru_tell *out, ru_err *err)
 {
     uint32_t n = w->facts.collectives.n;
     if (n == 0) {
         return RU_OK;
     }
-    ru_text_put(out, "collectives\n");
     ru_table t = ru_table_in(arena);
     ru_table_col(&t, "op", RU_TABLE_LEFT);
     ru_table_col(&t, "algorithm", RU_TABLE_LEFT);
@@ -108,20 +108,19 @@ static ru_status show_sums(const ru_world *w, ru_arena *arena, ru_text *out, ru_
         if (f->took.predicted_ns > 0) {
             ru_table_ns(&t, (int64_t)f->took.predicted_ns);
         } else {
-            ru_table_none(&t);
+            ru_table_absent(&t, "s");
         }
     }
-    return ru_table_print(&t, 2, out, err);
+    return ru_tell_table(out, "collectives", "collectives", &t, err);
 }
 
 /* Machines, when they differ in what matters to decisions or there are several. */
-static ru_status show_hosts(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)
+static ru_status show_hosts(const ru_world *w, ru_arena *arena, const ru_tell *out, ru_err *err)
 {
     const ru_cluster *c = &w->cluster;
     if (c->hosts.n < 2) {
         return RU_OK;
     }
-    ru_text_put(out, "hosts\n");
     ru_table t = ru_table_in(arena);
     ru_table_col(&t, "host", RU_TABLE_LEFT);
     ru_table_col(&t, "tier", RU_TABLE_LEFT);
@@ -146,19 +145,28 @@ static ru_status show_hosts(const ru_world *w, ru_arena *arena, ru_text *out, ru
         ru_table_i64(&t, workers);
         ru_table_i64(&t, votes);
     }
-    return ru_table_print(&t, 2, out, err);
+    return ru_tell_table(out, "hosts", "hosts", &t, err);
 }
 
-static ru_status show_facts(const ru_world *w, const char *path, ru_arena *arena, ru_text *out,
-                            ru_err *err)
+static ru_status show_facts(const ru_world *w, const char *path, ru_arena *arena,
+                            const ru_tell *out, ru_err *err)
 {
     ru_predictor_error ops;
+    ru_tell_i64(out, "host_count", w->cluster.hosts.n);
+    ru_tell_open(out, "jobs", '[');
     for (uint32_t i = 0; i < w->jobs.n; i++) {
         const ru_world_job *j = &w->jobs.at[i];
-        ru_text_putf(out, "job %s: %s, batch %lld, %lld parameters, %u host%s\n", j->name, j->model,
-                     (long long)j->batch, (long long)j->parameters, w->cluster.hosts.n,
+        ru_tell_open(out, NULL, '{');
+        ru_tell_str(out, "name", j->name);
+        ru_tell_str(out, "model", j->model);
+        ru_tell_i64(out, "batch_samples", j->batch);
+        ru_tell_i64(out, "parameters", j->parameters);
+        ru_tell_close(out);
+        ru_text_putf(out->text, "job %s: %s, batch %lld, %lld parameters, %u host%s\n", j->name,
+                     j->model, (long long)j->batch, (long long)j->parameters, w->cluster.hosts.n,
                      w->cluster.hosts.n == 1 ? "" : "s");
     }
+    ru_tell_close(out);
     RU_TRY(show_hosts(w, arena, out, err));
     RU_TRY(show_steps(w, arena, out, err));
     RU_TRY(show_requests(w, arena, out, err));
@@ -182,24 +190,26 @@ static const double *value_of(const ru_conf_pairs *list, const char *name)
 
 static void cell(ru_table *t, const char *name, const double *v)
 {
-    char text[64];
-    ru_text x = ru_text_into(text, sizeof text);
+    char text[64], json[64];
+    ru_text x = ru_text_into(text, sizeof text), y = ru_text_into(json, sizeof json);
+    ru_json j = ru_json_into(&y);
     if (v == NULL) {
         ru_table_none(t);
         return;
     }
     ru_figure_put(name, *v, &x);
-    ru_table_str(t, text);
+    ru_json_f64(&j, NULL, *v);
+    ru_table_raw(t, text, json);
 }
 
 /* Figures that were measured, beside what the plan said when it was installed. */
-static ru_status show_measured(const ru_world_plan *p, ru_arena *arena, ru_text *out, ru_err *err)
+static ru_status show_measured(const ru_world_plan *p, const char *key, ru_arena *arena,
+                               const ru_tell *out, ru_err *err)
 {
     if (p->measured.n == 0) {
-        ru_text_put(out, "this decision has no measurements\n");
+        ru_tell_note(out, "measured_note", "this decision has no measurements");
         return RU_OK;
     }
-    ru_text_put(out, "predicted and measured\n");
     ru_table t = ru_table_in(arena);
     ru_table_col(&t, "figure", RU_TABLE_LEFT);
     ru_table_col(&t, "predicted", RU_TABLE_RIGHT);
@@ -208,19 +218,21 @@ static ru_status show_measured(const ru_world_plan *p, ru_arena *arena, ru_text 
     for (uint32_t i = 0; i < p->measured.n; i++) {
         const char *name = p->measured.at[i].key;
         const double *said = value_of(&p->predicted, name), is = p->measured.at[i].value;
-        char label[64];
-        ru_text x = ru_text_into(label, sizeof label);
+        char label[64], typed[80];
+        ru_text x = ru_text_into(label, sizeof label), y = ru_text_into(typed, sizeof typed);
+        ru_json j = ru_json_into(&y);
         ru_figure_put_name(name, &x);
-        ru_table_str(&t, label);
+        ru_json_str(&j, NULL, name); /* with its unit */
+        ru_table_raw(&t, label, typed);
         cell(&t, name, said);
         cell(&t, name, &is);
         if (said != NULL && is != 0 && *said != 0) {
             ru_table_percent(&t, (*said - is) / is, 0);
         } else {
-            ru_table_none(&t);
+            ru_table_absent(&t, "share");
         }
     }
-    return ru_table_print(&t, 2, out, err);
+    return ru_tell_table(out, key, "predicted and measured", &t, err);
 }
 
 /* A plan that was replaced before anything happened has no measurements; NULL: none has. */
@@ -256,7 +268,7 @@ static uint32_t workers_of(const ru_world *w)
 /* A clock as the method predicts it from the workers' own times, which lack messages, beside the
  * mean of those that the run measured. */
 static ru_status show_clock(const ru_world *w, uint32_t clocks, const ru_report *r, ru_arena *arena,
-                            ru_text *out, ru_err *err)
+                            const ru_tell *out, ru_err *err)
 {
     double sum = 0;
     for (uint32_t i = 0; i < w->facts.steps.n; i++) {
@@ -265,32 +277,38 @@ static ru_status show_clock(const ru_world *w, uint32_t clocks, const ru_report 
     const ru_conf_pair said = {"clock_s", r->candidates.at[0].cost / clocks};
     const ru_conf_pair is = {"clock_s", sum / w->facts.steps.n};
     const ru_world_plan p = {.predicted = {&said, 1}, .measured = {&is, 1}};
-    return show_measured(&p, arena, out, err);
+    return show_measured(&p, "measured_clock", arena, out, err);
 }
 
 /* After the report: was it installed, and what came of it? */
 static ru_status show_installed(const ru_world *w, const ru_world_plan *plan, const ru_hash128 *id,
-                                bool changed, ru_arena *arena, ru_text *out, ru_err *err)
+                                bool changed, ru_arena *arena, const ru_tell *out, ru_err *err)
 {
     char text[33];
     ru_hash128_text(*id, text);
     if (plan == NULL) {
-        ru_text_put(out, "the run installed no such plan; the input follows from its facts\n");
+        ru_tell_note(out, "installed_note",
+                     "the run installed no such plan; the input follows from its facts");
         return RU_OK;
     }
     if (strcmp(text, plan->id) != 0) {
-        ru_text_putf(out, "%s; the installed plan was %s (version %u)\n",
+        ru_tell_str(out, "installed_id", plan->id);
+        ru_tell_i64(out, "installed_version", plan->version);
+        ru_tell_note(out, "installed_note", "%s; the installed plan was %s (version %u)",
                      changed ? "input changed by --if" : "another input or version of the policy",
                      plan->id, plan->version);
         return RU_OK;
     }
     uint32_t n = times_planned(w, plan->policy);
-    ru_text_putf(out, "installed; %u plan%s of this policy in all\n", n, n == 1 ? "" : "s");
+    ru_tell_str(out, "installed_id", plan->id);
+    ru_tell_i64(out, "plans", n);
+    ru_text_putf(out->text, "installed; %u plan%s of this policy in all\n", n, n == 1 ? "" : "s");
     const ru_world_plan *with = newest_measured(w, plan->policy);
     if (with != NULL && with != plan) {
-        ru_text_putf(out, "measured of an earlier plan, %s\n", with->id);
+        ru_tell_str(out, "measured_id", with->id);
+        ru_text_putf(out->text, "measured of an earlier plan, %s\n", with->id);
     }
-    return show_measured(with != NULL ? with : plan, arena, out, err);
+    return show_measured(with != NULL ? with : plan, "measured", arena, out, err);
 }
 
 /* Values of --if: those for the stages of a pipeline, or the others. */
@@ -309,16 +327,30 @@ static const char *const *sets_of(ru_cmd_in *in, const ru_policy *p, bool stages
 }
 
 /* What became of the stages. *shown: there are records of some. */
-static ru_status explain_stages(ru_cmd_in *in, const void *input, const void *plan, ru_text *out,
-                                bool *shown, ru_err *err)
+static ru_status explain_stages(ru_cmd_in *in, const void *input, const void *plan,
+                                const ru_tell *out, bool *shown, ru_err *err)
 {
     uint32_t n;
     const char *const *sets = sets_of(in, &ru_policy_pipe, true, &n);
     return rui_explain_pipe(in->args[0], input, plan, sets, n, in->arena, out, shown, err);
 }
 
+static ru_status show_report(ru_policy_answer *a, const ru_tell *out, ru_err *err)
+{
+    char id[33];
+    ru_hash128_text(a->head.id, id);
+    ru_tell_str(out, "id", id);
+    ru_tell_i64(out, "version", a->head.version);
+    if (a->report.figures.n > 0) { /* what the costs of candidates are, and their unit */
+        ru_tell_str(out, "objective", a->report.figures.at[0].name);
+    }
+    a->report.unit_keys = true;
+    RU_TRY(out->json != NULL ? ru_report_json(&a->report, out->json, err) : RU_OK);
+    return ru_report_print(&a->report, &a->head, out->text, err);
+}
+
 static ru_status explain(ru_cmd_in *in, const ru_world *w, const ru_conf *job, const ru_policy *p,
-                         ru_text *out, ru_err *err)
+                         const ru_tell *out, ru_err *err)
 {
     ru_conf *c;
     const ru_world_plan *plan;
@@ -326,11 +358,14 @@ static ru_status explain(ru_cmd_in *in, const ru_world *w, const ru_conf *job, c
     uint32_t n_sets, n_method = 0;
     bool shown = false;
     const char *const *sets = sets_of(in, p, false, &n_sets);
-    ru_text_putf(out, "\n-- %s: %s\n", p->name, p->decides);
+    ru_text_putf(out->text, "\n-- %s: %s\n", p->name, p->decides);
+    ru_tell_str(out, "policy", p->name);
+    ru_tell_str(out, "decides", p->decides);
     if (p == &ru_policy_pipe && n_sets == 0 && ru_world_plan_newest(w, p->name) == NULL) {
         RU_TRY(explain_stages(in, NULL, NULL, out, &shown, err));
         if (shown) {
-            ru_text_put(out, "the job names its cut: nothing was predicted before it began\n");
+            ru_tell_note(out, "note",
+                         "the job names its cut: nothing was predicted before it began");
             return RU_OK;
         }
     }
@@ -355,7 +390,7 @@ static ru_status explain(ru_cmd_in *in, const ru_world *w, const ru_conf *job, c
     ru_policy_tools tools = {in->arena, in->arena, NULL};
     ru_policy_answer a;
     RU_TRY(ru_policy_run(p, input, &tools, &a, err));
-    RU_TRY(ru_report_print(&a.report, &a.head, out, err));
+    RU_TRY(show_report(&a, out, err));
     if (p == &ru_policy_sums) {
         RU_TRY(rui_explain_sums(in->args[0], input, a.plan, in->arena, out, err));
     } else if (p == &ru_policy_order) {
@@ -376,6 +411,12 @@ static ru_status explain_request(ru_cmd_in *in, ru_err *err)
 {
     char *text;
     int64_t n;
+    if (ru_cmd_flag(in, "json")) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--json: a server tells of '%s' as text; ask for a run, a world file or a "
+                       "policy of the server, or leave --json out",
+                       in->args[1]);
+    }
     const char *page = ru_arena_printf(in->arena, "/v2/rubato/explain/%s", in->args[1]);
     ru_status st = page != NULL ? rui_served_get(in->args[0], page, in->arena, &text, &n, err)
                                 : RU_FAIL(err, RU_E_MEM, "not enough memory");
@@ -395,12 +436,44 @@ static ru_status explain_request(ru_cmd_in *in, ru_err *err)
     return RU_OK;
 }
 
+/* A policy's decision, or all that the run has. */
+static ru_status explain_run(ru_cmd_in *in, const ru_world *w, const ru_policy *one,
+                             const ru_tell *out, ru_err *err)
+{
+    uint32_t n;
+    ru_conf *job;
+    RU_TRY(show_facts(w, in->args[0], in->arena, out, err));
+    RU_TRY(rui_explain_app_open(in->args[0], in->arena, &job, err));
+    if (one == NULL) {
+        RU_TRY(rui_explain_rounds(in->args[0], in->arena, out, err));
+    }
+    if (job != NULL && one == NULL) {
+        RU_TRY(rui_explain_app_methods(job, w, in->arena, out, err));
+    }
+    const ru_policy *const *all = ru_policies(&n);
+    ru_tell_open(out, "decisions", '[');
+    for (uint32_t i = 0; i < n; i++) {
+        if (one != NULL ? all[i] == one : ru_world_plan_newest(w, all[i]->name) != NULL) {
+            ru_tell_open(out, NULL, '{');
+            RU_TRY(explain(in, w, job, all[i], out, err));
+            ru_tell_close(out);
+        }
+    }
+    ru_tell_close(out);
+    if (w->plans.n == 0 && one == NULL) {
+        ru_tell_note(out, "decisions_note", "no plan was installed");
+    }
+    return RU_OK;
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     ru_world w;
-    ru_text out = ru_text_arena(in->arena);
+    ru_text text = ru_text_arena(in->arena), typed = ru_text_arena(in->arena);
+    ru_json json = ru_json_into(&typed);
+    const ru_tell out = {.text = &text, .json = ru_cmd_flag(in, "json") ? &json : NULL};
     const ru_policy *one = NULL;
-    uint32_t n, n_sets;
+    uint32_t n_sets;
     const char *const *sets = ru_cmd_texts(in, "if", &n_sets);
     if (in->n_args > 1 && rui_served_is_address(in->args[0]) &&
         ru_policy_find(in->args[1]) == NULL) {
@@ -419,31 +492,17 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         RU_TRY(rui_policy_named(in->args[1], &one, err));
     }
     RU_TRY(rui_world_open(in->args[0], in->arena, &w, err));
-    if (one == NULL && n_sets > 0) {
-        RU_TRY(rui_what_if(&w, sets, n_sets, in->arena, &out, err));
-        fputs(out.p, stdout);
-        return RU_OK;
+    ru_tell_open(&out, NULL, '{');
+    ru_tell_str(&out, "schema", "rubato.explain/1");
+    RU_TRY(one == NULL && n_sets > 0 ? rui_what_if(&w, sets, n_sets, in->arena, &out, err)
+                                     : explain_run(in, &w, one, &out, err));
+    ru_tell_close(&out);
+    if (text.cut || typed.cut) {
+        return RU_FAIL(err, RU_E_MEM, "not enough memory to explain %s", in->args[0]);
     }
-    RU_TRY(show_facts(&w, in->args[0], in->arena, &out, err));
-    ru_conf *job;
-    RU_TRY(rui_explain_app_open(in->args[0], in->arena, &job, err));
-    if (one == NULL) {
-        RU_TRY(rui_explain_rounds(in->args[0], in->arena, &out, err));
-    }
-    if (job != NULL && one == NULL) {
-        RU_TRY(rui_explain_app_methods(job, &w, in->arena, &out, err));
-    }
-    const ru_policy *const *all = ru_policies(&n);
-    for (uint32_t i = 0; i < n; i++) {
-        if (one != NULL ? all[i] == one : ru_world_plan_newest(&w, all[i]->name) != NULL) {
-            RU_TRY(explain(in, &w, job, all[i], &out, err));
-        }
-    }
-    if (w.plans.n == 0 && one == NULL) {
-        ru_text_put(&out, "no plan was installed\n");
-    }
-    fputs(out.p, stdout);
-    return out.cut ? RU_FAIL(err, RU_E_MEM, "not enough memory to explain %s", in->args[0]) : RU_OK;
+    fputs(out.json != NULL ? typed.p : text.p, stdout);
+    fputs(out.json != NULL ? "\n" : "", stdout);
+    return RU_OK;
 }
 
 static const ru_opt opts[] = {
@@ -452,12 +511,14 @@ static const ru_opt opts[] = {
            "step with changed costs: network=10Gbit or x0.5, workers=4, per_host=1, device=x2 or "
            "1:x0.5 (worker 1), quota=x2 or 1:x0.5, batch=256, collective=direct, storage=x0.5. "
            "With pipe: network=10Gbit or x0.5, worker3=x0.5, and the step of these stages then"),
+    RU_OPT(FLAG, "json", NULL, "print one JSON object: figures as numbers, keys with their units"),
 };
 
 static const ru_example examples[] = {
     {"rubato explain runs/digits-1", "show every decision of a run"},
     {"rubato explain runs/digits-1 coll", "show one decision"},
     {"rubato explain world.json share --if gain_min=0", "input changed by --if"},
+    {"rubato explain runs/digits-1 --json", "the same as typed fields, for programs"},
     {"rubato explain runs/digits-1 pipe --if worker2=x0.5",
      "the step of a pipeline if worker 2 had half the speed"},
     {"rubato explain 127.0.0.1:8000 p99",

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/table.h"
 #include "env/file/file.h"
 
 enum { JOB_BYTES = 1 << 20 };
@@ -72,9 +71,8 @@ static const char *clocks_of(const ru_conf *job, ru_arena *arena)
 }
 
 ru_status rui_explain_app_methods(const ru_conf *job, const ru_world *w, ru_arena *arena,
-                                  ru_text *out, ru_err *err)
+                                  const ru_tell *out, ru_err *err)
 {
-    ru_text_put(out, "methods\n");
     ru_table t = ru_table_in(arena);
     ru_table_col(&t, "policy", RU_TABLE_LEFT);
     ru_table_col(&t, "keys of the job", RU_TABLE_LEFT);
@@ -85,62 +83,68 @@ ru_status rui_explain_app_methods(const ru_conf *job, const ru_world *w, ru_aren
     row(&t, w, "recover",
         ru_arena_printf(arena, "recovery: {method: %s}", key(job, "recovery.method")));
     row(&t, w, "stage", ru_arena_printf(arena, "stages: {method: %s}", key(job, "stages.method")));
-    return ru_table_print(&t, 2, out, err);
+    return ru_tell_table(out, "methods", "methods", &t, err);
 }
 
-static void none_reassign(const ru_conf *job, ru_text *out)
+static void none_reassign(const ru_conf *job, const ru_tell *out)
 {
     if (is(job, "clocks.stragglers", "wait") && is(job, "clocks.order", "async")) {
-        ru_text_put(out, "clocks.stragglers is wait with clocks.order async: no executor waits for "
-                         "another, and this method plans nothing\n");
+        ru_tell_note(out, "reason", "%s",
+                     "clocks.stragglers is wait with clocks.order async: no executor waits for "
+                     "another, and this method plans nothing");
     } else if (is(job, "clocks.stragglers", "wait")) {
-        ru_text_putf(out,
+        ru_tell_note(out, "reason",
                      "clocks.stragglers is wait with clocks.order %s: executors wait for the "
-                     "others, and this method plans nothing\n",
+                     "others, and this method plans nothing",
                      key(job, "clocks.order"));
     } else if (is(job, "clocks.stragglers", "backup")) {
-        ru_text_putf(out,
+        ru_tell_note(out, "reason",
                      "clocks.stragglers is backup: a clock closes without its last "
-                     "executors (at most %s), and this method plans nothing\n",
+                     "executors (at most %s), and this method plans nothing",
                      key(job, "clocks.backup"));
     } else {
-        ru_text_putf(out,
+        ru_tell_note(out, "reason",
                      "clocks.stragglers is %s, but the run made no plan: it needs several "
-                     "workers, at most 256 executors, two closed clocks and 0.1 s\n",
+                     "workers, at most 256 executors, two closed clocks and 0.1 s",
                      key(job, "clocks.stragglers"));
     }
 }
 
-static void none_save(const ru_conf *job, ru_text *out)
+static void none_save(const ru_conf *job, const ru_tell *out)
 {
     if (is(job, "recovery.method", "rollback")) {
-        ru_text_put(out, "recovery.method is rollback: full checkpoints are made by time "
-                         "(checkpoint.every), and this method plans nothing\n");
+        ru_tell_note(out, "reason", "%s",
+                     "recovery.method is rollback: full checkpoints are made by time "
+                     "(checkpoint.every), and this method plans nothing");
     } else if (is(job, "recovery.save", "none")) {
-        ru_text_put(out, "recovery.save is none: there is no running checkpoint, and this method "
-                         "plans nothing\n");
+        ru_tell_note(out, "reason", "%s",
+                     "recovery.save is none: there is no running checkpoint, and this method "
+                     "plans nothing");
     } else {
-        ru_text_putf(out,
+        ru_tell_note(out, "reason",
                      "recovery.save is %s, but the process that led last has planned no save: "
-                     "it held no rows, or the job ran in one process\n",
+                     "it held no rows, or the job ran in one process",
                      key(job, "recovery.save"));
     }
 }
 
-static void none_moves(const ru_conf *job, const ru_world *w, ru_text *out)
+static void none_moves(const ru_conf *job, const ru_world *w, const ru_tell *out)
 {
     if (ru_world_plan_newest(w, "stage") != NULL) {
-        ru_text_put(out, "some workers were transient: the plans of stage place executors and "
-                         "shards, and this method plans nothing\n");
+        ru_tell_note(out, "reason", "%s",
+                     "some workers were transient: the plans of stage place executors and "
+                     "shards, and this method plans nothing");
         return;
     }
     bool shuffles = !is(job, "clocks.shuffle", "0") && !is(job, "clocks.shuffle", "");
-    ru_text_putf(
-        out, "%sno worker joined or left while this leader led, so there was nothing to plan\n",
-        shuffles ? "clocks.shuffle moves what it draws at random and plans nothing; " : "");
+    ru_tell_note(out, "reason",
+                 "%sno worker joined or left while this leader led, so there was nothing to plan",
+                 shuffles ? "clocks.shuffle moves what it draws at random and plans nothing; "
+                          : "");
 }
 
-bool rui_explain_app_none(const ru_conf *job, const ru_world *w, const ru_policy *p, ru_text *out)
+bool rui_explain_app_none(const ru_conf *job, const ru_world *w, const ru_policy *p,
+                          const ru_tell *out)
 {
     if (strcmp(p->name, "reassign") == 0) {
         none_reassign(job, out);
@@ -148,17 +152,19 @@ bool rui_explain_app_none(const ru_conf *job, const ru_world *w, const ru_policy
         none_save(job, out);
     } else if (strcmp(p->name, "recover") == 0) {
         bool back = is(job, "recovery.method", "rollback");
-        ru_text_put(out, back ? "recovery.method is rollback: all go back to the last checkpoint "
-                                "when a worker dies, and this method plans nothing\n"
-                              : "no rows had to be rebuilt in this run, so there was nothing to "
-                                "plan\n");
+        ru_tell_note(out, "reason", "%s",
+                     back ? "recovery.method is rollback: all go back to the last checkpoint "
+                            "when a worker dies, and this method plans nothing"
+                          : "no rows had to be rebuilt in this run, so there was nothing to "
+                            "plan");
     } else if (strcmp(p->name, "moves") == 0) {
         none_moves(job, w, out);
     } else if (strcmp(p->name, "stage") == 0) {
         bool off = is(job, "stages.method", "off");
-        ru_text_put(out, off ? "stages.method is off: workers are not distinguished, and this "
-                               "method plans nothing\n"
-                             : "no worker was transient, so there was no stage to plan\n");
+        ru_tell_note(out, "reason", "%s",
+                     off ? "stages.method is off: workers are not distinguished, and this "
+                           "method plans nothing"
+                         : "no worker was transient, so there was no stage to plan");
     } else {
         return false;
     }

@@ -4,7 +4,7 @@
 #define RU_TOOL_EXPLAIN_APP_H
 
 #include "base/conf.h"
-#include "base/str.h"
+#include "base/tell.h"
 #include "plan/row/policy.h"
 #include "world/world.h"
 
@@ -14,10 +14,11 @@ RU_MUST_USE ru_status rui_explain_app_open(const char *path, ru_arena *arena, ru
                                            ru_err *err);
 /* A row for each decision of the job: its keys, and how many plans the run has. */
 RU_MUST_USE ru_status rui_explain_app_methods(const ru_conf *job, const ru_world *w,
-                                              ru_arena *arena, ru_text *out, ru_err *err);
+                                              ru_arena *arena, const ru_tell *out, ru_err *err);
 /* Why a run of this job has no plan of the policy, one sentence; false: jobs with an app never ask
  * this policy. */
-bool rui_explain_app_none(const ru_conf *job, const ru_world *w, const ru_policy *p, ru_text *out);
+bool rui_explain_app_none(const ru_conf *job, const ru_world *w, const ru_policy *p,
+                          const ru_tell *out);
 /* Policy `reassign`: settings of its input that do what the job's keys say on so many workers, for
  * methods that make no plan; *n 0: there are none. Owner: `arena`. */
 const char *const *rui_explain_app_reassign(const ru_conf *job, const ru_policy *p,

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/table.h"
 #include "cost/math/quantile.h"
 #include "env/file/file.h"
 #include "plan/row/policy.h"
@@ -36,8 +35,8 @@ static void row(ru_table *t, const char *of, const ru_predictor_error *e)
         ru_table_percent(t, e->repeat_median, 1);
         ru_table_percent(t, e->repeat_p95, 1);
     } else {
-        ru_table_str(t, "");
-        ru_table_str(t, "");
+        ru_table_absent(t, "share");
+        ru_table_absent(t, "share");
     }
     ru_table_bool(t, meets);
 }
@@ -135,7 +134,7 @@ static ru_status record_rows(const char *path, ru_table *t, ru_arena *arena, ru_
 }
 
 ru_status rui_explain_errors(const ru_world *w, const char *path, const ru_predictor_error *ops,
-                             ru_arena *arena, ru_text *out, ru_err *err)
+                             ru_arena *arena, const ru_tell *out, ru_err *err)
 {
     ru_table t = ru_table_in(arena);
     static const char *const right[] = {"n", "median", "p95", "together", "repeat", "repeat p95"};
@@ -153,6 +152,5 @@ ru_status rui_explain_errors(const ru_world *w, const char *path, const ru_predi
     if (t.cells.n == 0) {
         return RU_OK;
     }
-    ru_text_put(out, "errors of predictions\n");
-    return ru_table_print(&t, 2, out, err);
+    return ru_tell_table(out, "errors", "errors of predictions", &t, err);
 }

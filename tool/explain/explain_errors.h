@@ -3,7 +3,7 @@
 #ifndef RU_TOOL_EXPLAIN_ERRORS_H
 #define RU_TOOL_EXPLAIN_ERRORS_H
 
-#include "base/str.h"
+#include "base/tell.h"
 #include "trace/read/predicted.h"
 #include "world/world.h"
 
@@ -11,6 +11,6 @@
  * errors of the model of ops. */
 RU_MUST_USE ru_status rui_explain_errors(const ru_world *w, const char *path,
                                          const ru_predictor_error *ops, ru_arena *arena,
-                                         ru_text *out, ru_err *err);
+                                         const ru_tell *out, ru_err *err);
 
 #endif

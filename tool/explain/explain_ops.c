@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/table.h"
 #include "cost/math/quantile.h"
 #include "cost/step/op.h"
 
@@ -66,8 +65,8 @@ static uint32_t classify(const ru_world *w, class *at)
     return n;
 }
 
-static ru_status show(const class *at, uint32_t n, double all_ns, ru_arena *arena, ru_text *out,
-                      ru_err *err)
+static ru_status show(const class *at, uint32_t n, double all_ns, const char *title,
+                      ru_arena *arena, const ru_tell *out, ru_err *err)
 {
     static const char *const right[] = {"instances", "mean",    "least",     "spread",
                                         "share",     "GFLOP/s", "predicted", "error"};
@@ -91,19 +90,19 @@ static ru_status show(const class *at, uint32_t n, double all_ns, ru_arena *aren
         ru_table_percent(&t, all_ns > 0 ? c->once_ns / all_ns : 0, 1);
         ru_table_f64(&t, mean > 0 ? (double)c->op->flops / mean : 0, 1);
         if (c->said.source == RU_OP_UNKNOWN) {
-            ru_table_none(&t);
-            ru_table_none(&t);
+            ru_table_absent(&t, "s");
+            ru_table_absent(&t, "share");
         } else {
             ru_table_ns(&t, (int64_t)c->said.ns);
             ru_table_percent(&t, mean > 0 ? c->said.ns / mean - 1 : 0, 0);
         }
         ru_table_str(&t, makes != NULL ? makes + 1 + (makes[1] == ' ') : "");
     }
-    return ru_table_print(&t, 2, out, err);
+    return ru_tell_table(out, "ops", title, &t, err);
 }
 
 /* What the model would have said of all classes that it can predict, together and one by one. */
-static void tell_errors(const class *at, uint32_t n, ru_text *out, ru_predictor_error *errors)
+static void tell_errors(const class *at, uint32_t n, const ru_tell *out, ru_predictor_error *errors)
 {
     double off[PREDICTED_MAX], said = 0, is = 0;
     uint32_t k = 0;
@@ -118,11 +117,17 @@ static void tell_errors(const class *at, uint32_t n, ru_text *out, ru_predictor_
         return;
     }
     ru_sort_f64(off, k);
-    ru_text_putf(out,
+    ru_text_putf(out->text,
                  "  predicted: by a model of the other ops, without the class itself; median error "
                  "%.0f %%, 90 %% of %u classes within %.0f %%, all together %+.0f %%\n",
                  100 * ru_quantile_sorted(off, k, 0.5, RU_QUANTILE_LINEAR), k,
                  100 * ru_quantile_sorted(off, k, 0.9, RU_QUANTILE_LINEAR), 100 * (said / is - 1));
+    ru_tell_open(out, "op_model", '{');
+    ru_tell_i64(out, "classes", k);
+    ru_tell_f64(out, "median_share", ru_quantile_sorted(off, k, 0.5, RU_QUANTILE_LINEAR));
+    ru_tell_f64(out, "p90_share", ru_quantile_sorted(off, k, 0.9, RU_QUANTILE_LINEAR));
+    ru_tell_f64(out, "together_share", said / is - 1);
+    ru_tell_close(out);
     *errors = (ru_predictor_error){.predictor = "op",
                                    .n = k,
                                    .median = ru_quantile_sorted(off, k, 0.5, RU_QUANTILE_LINEAR),
@@ -130,7 +135,7 @@ static void tell_errors(const class *at, uint32_t n, ru_text *out, ru_predictor_
                                    .bias = said / is - 1};
 }
 
-ru_status rui_explain_ops(const ru_world *w, ru_arena *arena, ru_text *out,
+ru_status rui_explain_ops(const ru_world *w, ru_arena *arena, const ru_tell *out,
                           ru_predictor_error *errors, ru_err *err)
 {
     *errors = (ru_predictor_error){0};
@@ -155,10 +160,13 @@ ru_status rui_explain_ops(const ru_world *w, ru_arena *arena, ru_text *out,
     for (uint32_t i = 0; i < w->facts.ops.n; i++) {
         ranks += i == 0 || w->facts.ops.at[i].rank != w->facts.ops.at[i - 1].rank;
     }
-    ru_text_putf(out,
-                 "op instances: %u of %u worker%s, with %u kernels and shapes; the slowest are\n",
-                 instances, ranks, ranks == 1 ? "" : "s", n);
-    RU_TRY(show(at, n, all_ns, arena, out, err));
+    const char *title = ru_arena_printf(
+        arena, "op instances: %u of %u worker%s, with %u kernels and shapes; the slowest are",
+        instances, ranks, ranks == 1 ? "" : "s", n);
+    ru_tell_i64(out, "op_instances", instances);
+    ru_tell_i64(out, "op_workers", ranks);
+    ru_tell_i64(out, "op_classes", n);
+    RU_TRY(show(at, n, all_ns, title != NULL ? title : "", arena, out, err));
     tell_errors(at, n, out, errors);
     return RU_OK;
 }

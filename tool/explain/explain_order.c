@@ -1,9 +1,7 @@
 #include "tool/explain/explain_order.h"
 
-#include "base/table.h"
-
 ru_status rui_explain_order(const ru_order_policy_in *input, const ru_order_plan *plan,
-                            ru_arena *arena, ru_text *out, ru_err *err)
+                            ru_arena *arena, const ru_tell *out, ru_err *err)
 {
     static const char *const heads[] = {"rank", "bytes", "arrives", "is needed", "waits"};
     ru_order_in in;
@@ -28,9 +26,11 @@ ru_status rui_explain_order(const ru_order_policy_in *input, const ru_order_plan
         ru_table_ns(&t, x->need_ns);
         ru_table_ns(&t, x->wait_ns);
     }
-    ru_text_putf(out, "parameters of %s, from the begin of the step, as ops read them\n",
-                 in.workers > 1 ? "worker 0" : "the worker");
-    RU_TRY(ru_table_print(&t, 2, out, err));
-    ru_text_put(out, "  predicted; `rubato predict --from --record` measures it\n");
+    RU_TRY(ru_tell_table(
+        out, "parameters",
+        in.workers > 1 ? "parameters of worker 0, from the begin of the step, as ops read them"
+                       : "parameters of the worker, from the begin of the step, as ops read them",
+        &t, err));
+    ru_text_put(out->text, "  predicted; `rubato predict --from --record` measures it\n");
     return RU_OK;
 }

@@ -28,7 +28,7 @@ static void test_ops_have_a_line_each(void **state)
     ru_text out = ru_text_arena(&a);
     assert_ok(ru_order_in_of(&input, &a, &in, &err), err);
     assert_ok(ru_plan_order(&in, &a, &a, &plan, &err), err);
-    assert_ok(rui_explain_order(&input, &plan, &a, &out, &err), err);
+    assert_ok(rui_explain_order(&input, &plan, &a, &(ru_tell){.text = &out}, &err), err);
     /* "none" comes first: it waits for nothing */
     assert_non_null(strstr(out.p, "  one     0   977 KiB  1.00 ms     500 us   500 us\n"));
     assert_non_null(strstr(out.p, "  two     1  2.86 MiB  4.00 ms    3.00 ms  1.00 ms\n"));
@@ -51,7 +51,7 @@ static void test_microseconds_are_said(void **state)
                                    .took = {.mean_ns = 30000}}};
     const ru_world w = {.facts = {.ops = {ops, 1}, .transfers = {x, 1}}};
     ru_text out = ru_text_arena(&a);
-    assert_ok(rui_explain_pulled(&w, &a, &out, &err), err);
+    assert_ok(rui_explain_pulled(&w, &a, &(ru_tell){.text = &out}, &err), err);
     assert_non_null(strstr(out.p, "a perfect order saves 20.0 us of 50.0 us without overlap"));
     assert_non_null(
         strstr(out.p, "took 30.0 us (E 1.00): steps computed 20.0 us and waited 10.0 us"));

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/table.h"
 #include "base/unit.h"
 #include "env/file/file.h"
 #include "tool/explain/what_if.h"
@@ -180,11 +179,11 @@ static void put_said(ru_table *t, double s)
     if (s > 0) {
         ru_table_ns(t, (int64_t)(1e9 * s));
     } else {
-        ru_table_none(t);
+        ru_table_absent(t, "s");
     }
 }
 
-static ru_status show_stages(const shown *s, ru_text *out, ru_err *err)
+static ru_status show_stages(const shown *s, const ru_tell *out, ru_err *err)
 {
     static const char *const names[] = {"stage",   "worker",  "from",        "predicted",
                                         "compute", "forward", "backward",    "update",
@@ -192,8 +191,12 @@ static ru_status show_stages(const shown *s, ru_text *out, ru_err *err)
     const ru_trace_pipe *p = &s->p;
     ru_table t = ru_table_in(s->arena);
     cols(&t, names, RU_ARRAY_LEN(names) - (s->asks ? 0 : 1));
-    ru_text_putf(out, "stages in a step of %u micro-batches (%s), means of %lld recorded steps\n",
-                 p->micro, p->schedule, (long long)p->stages[p->n - 1].steps);
+    const char *title = ru_arena_printf(
+        s->arena, "stages in a step of %u micro-batches (%s), means of %lld recorded steps",
+        p->micro, p->schedule, (long long)p->stages[p->n - 1].steps);
+    ru_tell_i64(out, "micro_batches", p->micro);
+    ru_tell_str(out, "schedule", p->schedule);
+    ru_tell_i64(out, "recorded_steps", p->stages[p->n - 1].steps);
     for (uint32_t k = 0; k < p->n; k++) {
         const ru_stage_time *x = &p->stages[k];
         int64_t parts = p->micro * (x->forward_ns + x->backward_ns),
@@ -213,7 +216,7 @@ static ru_status show_stages(const shown *s, ru_text *out, ru_err *err)
             ru_table_percent(&t, idle(&s->then, k), 0);
         }
     }
-    return ru_table_print(&t, 2, out, err);
+    return ru_tell_table(out, "stages", title != NULL ? title : "", &t, err);
 }
 
 /* "3 by 1.2 ms": the micro-batches (from 1) that were waited for longest, beyond the schedule. */
@@ -222,7 +225,9 @@ static void put_late(const shown *s, uint32_t flow, ru_table *t)
     const ru_stage_flow *f = &s->p.flows[flow];
     const int64_t *said = s->now.wait_ns + (uint64_t)flow * s->p.micro;
     int64_t below = INT64_MAX, least = (int64_t)(LATE_SHARE * (double)s->now.step_ns);
-    ru_text x = ru_text_arena(s->arena);
+    ru_text x = ru_text_arena(s->arena), y = ru_text_arena(s->arena);
+    ru_json json = ru_json_into(&y);
+    ru_json_open(&json, NULL, '[');
     for (uint32_t k = 0; k < LATE_MAX; k++) {
         int64_t most = least;
         uint32_t which = UINT32_MAX;
@@ -236,13 +241,14 @@ static void put_late(const shown *s, uint32_t flow, ru_table *t)
         }
         ru_text_putf(&x, "%s%u by ", k > 0 ? ", " : "", which + 1);
         ru_text_time_short(&x, most);
+        ru_json_open(&json, NULL, '{');
+        ru_json_i64(&json, "micro_batch", which + 1);
+        ru_json_f64(&json, "by_s", (double)most * 1e-9);
+        ru_json_close(&json);
         below = most;
     }
-    if (x.n > 0 && !x.cut) {
-        ru_table_str(t, x.p);
-    } else {
-        ru_table_none(t);
-    }
+    ru_json_close(&json);
+    ru_table_raw(t, x.n > 0 && !x.cut ? x.p : "-", y.cut ? "null" : y.p);
 }
 
 /* The plan knows what crosses behind a stage; of what skips stages it counts each crossing. */
@@ -255,7 +261,7 @@ static double said_s(const shown *s, const ru_stage_flow *f)
                : 0;
 }
 
-static ru_status show_links(const shown *s, ru_text *out, ru_err *err)
+static ru_status show_links(const shown *s, const ru_tell *out, ru_err *err)
 {
     static const char *const names[] = {"from",     "to",     "bytes",       "predicted",
                                         "transfer", "waited", "by schedule", "came late"};
@@ -264,7 +270,6 @@ static ru_status show_links(const shown *s, ru_text *out, ru_err *err)
     ru_table_col(&t, "what", RU_TABLE_LEFT);
     cols(&t, names, 7);
     ru_table_col(&t, names[7], RU_TABLE_LEFT);
-    ru_text_put(out, "links, of a micro-batch; waits of the receiver in a step\n");
     for (uint32_t k = 0; k < p->n_flows; k++) {
         const ru_stage_flow *f = &p->flows[k];
         int64_t waited = 0, said = 0;
@@ -282,36 +287,48 @@ static ru_status show_links(const shown *s, ru_text *out, ru_err *err)
         ru_table_ns(&t, said);
         put_late(s, k, &t);
     }
-    return ru_table_print(&t, 2, out, err);
+    return ru_tell_table(out, "links", "links, of a micro-batch; waits of the receiver in a step",
+                         &t, err);
 }
 
 /* "1.2 ms WHAT (+5 %)": beside the recorded step. */
-static void put_step(const shown *s, double ns, const char *what, ru_text *out)
+static void put_step(const shown *s, double ns, const char *key, const char *what,
+                     const ru_tell *out)
 {
     double is = (double)s->p.stages[s->p.n - 1].step_ns;
-    ru_text_time_short(out, (int64_t)ns);
-    ru_text_putf(out, " %s (%+.0f %%)", what, is > 0 ? 100 * (ns / is - 1) : 0);
+    ru_text_time_short(out->text, (int64_t)ns);
+    ru_text_putf(out->text, " %s (%+.0f %%)", what, is > 0 ? 100 * (ns / is - 1) : 0);
+    ru_tell_open(out, key, '{');
+    ru_tell_ns(out, "step_s", ns);
+    ru_tell_f64(out, "beside_recorded_share", is > 0 ? ns / is - 1 : 0);
+    ru_tell_close(out);
 }
 
-static void show_steps(const shown *s, ru_text *out)
+static void show_steps(const shown *s, const ru_tell *out)
 {
     double is = (double)s->p.stages[s->p.n - 1].step_ns, now = (double)s->now.step_ns;
-    ru_text_put(out, "a step: ");
-    ru_text_time_short(out, (int64_t)is);
-    ru_text_put(out, " recorded, ");
+    ru_text_put(out->text, "a step: ");
+    ru_text_time_short(out->text, (int64_t)is);
+    ru_text_put(out->text, " recorded, ");
+    ru_tell_ns(out, "recorded_step_s", is);
     if (s->plan != NULL) {
-        put_step(s, 1e9 * s->plan->minibatch_s, "predicted before the run", out);
-        ru_text_put(out, ", ");
+        put_step(s, 1e9 * s->plan->minibatch_s, "before_run", "predicted before the run", out);
+        ru_text_put(out->text, ", ");
     }
-    put_step(s, now, "by the schedule with the recorded times", out);
+    put_step(s, now, "by_schedule", "by the schedule with the recorded times", out);
     if (s->asks) {
         double times = now > 0 ? (double)s->then.step_ns / now : 0;
-        ru_text_put(out, "\nwith --if: ");
-        ru_text_time_short(out, s->then.step_ns);
-        ru_text_putf(out, " by the schedule, %.3g times as long: ", times);
-        ru_text_time_short(out, (int64_t)(is * times));
+        ru_text_put(out->text, "\nwith --if: ");
+        ru_text_time_short(out->text, s->then.step_ns);
+        ru_text_putf(out->text, " by the schedule, %.3g times as long: ", times);
+        ru_text_time_short(out->text, (int64_t)(is * times));
+        ru_tell_open(out, "if", '{');
+        ru_tell_ns(out, "by_schedule_s", (double)s->then.step_ns);
+        ru_tell_f64(out, "times_as_long", times);
+        ru_tell_ns(out, "step_s", is * times);
+        ru_tell_close(out);
     }
-    ru_text_put(out, "\n");
+    ru_text_put(out->text, "\n");
 }
 
 /* -- all --------------------------------------------------------------------------------------- */
@@ -339,7 +356,7 @@ static ru_status check_worker(const shown *s, ru_err *err)
 }
 
 ru_status rui_explain_pipe(const char *path, const void *input, const ru_pipe_plan *plan,
-                           const char *const *sets, uint32_t n, ru_arena *arena, ru_text *out,
+                           const char *const *sets, uint32_t n, ru_arena *arena, const ru_tell *out,
                            bool *whole, ru_err *err)
 {
     shown s = {.arena = arena, .asks = n > 0};
@@ -350,8 +367,9 @@ ru_status rui_explain_pipe(const char *path, const void *input, const ru_pipe_pl
     *whole = is_whole(&s.p);
     if (!*whole && s.several && n == 0) {
         *whole = true;
-        ru_text_put(out, "some stages have several workers: records of stages are shown of runs in "
-                         "which each has one\n");
+        ru_tell_note(out, "stages_note",
+                     "some stages have several workers: records of stages are shown of runs in "
+                     "which each has one");
         return RU_OK;
     }
     if (!*whole) {

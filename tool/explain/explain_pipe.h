@@ -10,7 +10,7 @@
 #ifndef RU_TOOL_EXPLAIN_PIPE_H
 #define RU_TOOL_EXPLAIN_PIPE_H
 
-#include "base/str.h"
+#include "base/tell.h"
 #include "plan/cut/pipe.h"
 
 /* Is this KEY=VALUE of `--if` for the stages, and not for the policy? */
@@ -20,7 +20,7 @@ bool rui_explain_pipe_is(const char *set);
  * RU_E_MISSING when `sets` need records that the run lacks. */
 RU_MUST_USE ru_status rui_explain_pipe(const char *path, const void *input,
                                        const ru_pipe_plan *plan, const char *const *sets,
-                                       uint32_t n, ru_arena *arena, ru_text *out, bool *shown,
+                                       uint32_t n, ru_arena *arena, const ru_tell *out, bool *shown,
                                        ru_err *err);
 
 #endif

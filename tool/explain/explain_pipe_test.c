@@ -85,7 +85,8 @@ static bool explain(ru_scratch *f, const char *const *sets, uint32_t n, ru_text 
 {
     bool shown = false;
     *out = ru_text_arena(&f->arena);
-    assert_ok(rui_explain_pipe(f->root, NULL, NULL, sets, n, &f->arena, out, &shown, &f->err),
+    assert_ok(rui_explain_pipe(f->root, NULL, NULL, sets, n, &f->arena, &(ru_tell){.text = out},
+                               &shown, &f->err),
               f->err);
     return shown;
 }
@@ -140,13 +141,14 @@ static void test_what_cannot_be_asked(void **state)
                  {"worker0=x2", RU_E_USAGE, "a factor from x0.001"},
                  {"network=x2", RU_E_MISSING, "no records of all stages"}};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(asked); k++) {
-        assert_int_equal(rui_explain_pipe(f->root, NULL, NULL, &asked[k].set, 1, &f->arena, &out,
-                                          &shown, &f->err),
+        assert_int_equal(rui_explain_pipe(f->root, NULL, NULL, &asked[k].set, 1, &f->arena,
+                                          &(ru_tell){.text = &out}, &shown, &f->err),
                          asked[k].st);
         assert_non_null(strstr(f->err.text, asked[k].why));
     }
     const char *const twice[] = {"network=x2", "network=1Gbit"};
-    assert_int_equal(rui_explain_pipe(f->root, NULL, NULL, twice, 2, &f->arena, &out, &shown, NULL),
+    assert_int_equal(rui_explain_pipe(f->root, NULL, NULL, twice, 2, &f->arena,
+                                      &(ru_tell){.text = &out}, &shown, NULL),
                      RU_E_USAGE);
 }
 

@@ -1,7 +1,5 @@
 #include "tool/explain/explain_pulled.h"
 
-#include "base/table.h"
-
 /* A step that reads several tensors waits for the last of them only. */
 static int64_t wait_of(const ru_transfer_fact *x)
 {
@@ -14,7 +12,7 @@ static bool is_timed(const ru_transfer_fact *x)
 }
 
 /* U all times one after the other, L the longer resource, m as measured: compute and its waits. */
-static void put_efficiency(const ru_world *w, ru_text *out)
+static void put_efficiency(const ru_world *w, const ru_tell *out)
 {
     double compute = 0, link = 0, wait = 0;
     for (uint32_t i = 0; i < w->facts.ops.n; i++) {
@@ -33,14 +31,23 @@ static void put_efficiency(const ru_world *w, ru_text *out)
     bool small = all < 1e6; /* one digit of ms would say 0 */
     double unit = small ? 1e-3 : 1e-6;
     const char *u = small ? "us" : "ms";
-    ru_text_putf(out,
+    ru_tell_open(out, "overlap", '{');
+    ru_tell_ns(out, "saves_s", all - least);
+    ru_tell_ns(out, "apart_s", all);
+    ru_tell_f64(out, "speedup_most", (all - least) / least);
+    ru_tell_ns(out, "took_s", is);
+    ru_tell_f64(out, "efficiency", (all - is) / (all - least));
+    ru_tell_ns(out, "computed_s", compute);
+    ru_tell_ns(out, "waited_s", wait);
+    ru_tell_close(out);
+    ru_text_putf(out->text,
                  "a perfect order saves %.1f %s of %.1f %s without overlap (S %.2f); this one took "
                  "%.1f %s (E %.2f): steps computed %.1f %s and waited %.1f %s\n",
                  (all - least) * unit, u, all * unit, u, (all - least) / least, is * unit, u,
                  (all - is) / (all - least), compute * unit, u, wait * unit, u);
 }
 
-ru_status rui_explain_pulled(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)
+ru_status rui_explain_pulled(const ru_world *w, ru_arena *arena, const ru_tell *out, ru_err *err)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < w->facts.transfers.n; i++) {
@@ -50,7 +57,8 @@ ru_status rui_explain_pulled(const ru_world *w, ru_arena *arena, ru_text *out, r
         return RU_OK;
     }
     put_efficiency(w, out);
-    ru_text_putf(out, "%u tensors in the order in which they came\n", n);
+    const char *title = ru_arena_printf(arena, "%u tensors in the order in which they came", n);
+    ru_tell_i64(out, "tensors", n);
     ru_table t = ru_table_in(arena);
     ru_table_col(&t, "tensor", RU_TABLE_LEFT);
     ru_table_col(&t, "rank", RU_TABLE_RIGHT);
@@ -71,10 +79,10 @@ ru_status rui_explain_pulled(const ru_world *w, ru_arena *arena, ru_text *out, r
         if (x->needed_ns > 0) {
             ru_table_ns(&t, x->needed_ns);
         } else {
-            ru_table_none(&t);
+            ru_table_absent(&t, "s");
         }
         ru_table_ns(&t, x->arrived_ns);
         ru_table_ns(&t, wait_of(x));
     }
-    return ru_table_print(&t, 2, out, err);
+    return ru_tell_table(out, "pulled", title != NULL ? title : "", &t, err);
 }

@@ -4,10 +4,10 @@
 #ifndef RU_TOOL_EXPLAIN_PULLED_H
 #define RU_TOOL_EXPLAIN_PULLED_H
 
-#include "base/str.h"
+#include "base/tell.h"
 #include "world/world.h"
 
-RU_MUST_USE ru_status rui_explain_pulled(const ru_world *w, ru_arena *arena, ru_text *out,
+RU_MUST_USE ru_status rui_explain_pulled(const ru_world *w, ru_arena *arena, const ru_tell *out,
                                          ru_err *err);
 
 #endif

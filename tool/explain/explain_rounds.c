@@ -2,7 +2,6 @@
 
 #include <jansson.h>
 
-#include "base/table.h"
 #include "env/file/file.h"
 #include "plan/fleet/pick.h"
 
@@ -31,11 +30,23 @@ static void keep(json_t *rounds, json_t *line)
     }
 }
 
+static void put_number(double v, ru_table *t)
+{
+    char text[32], json[32];
+    ru_text x = ru_text_into(text, sizeof text), y = ru_text_into(json, sizeof json);
+    ru_json j = ru_json_into(&y);
+    ru_text_putf(&x, "%.4g", v);
+    ru_json_f64(&j, NULL, v);
+    ru_table_raw(t, text, json);
+}
+
+/* "3 of 0, 1 of 2": clients of each tier; in JSON a list by tier. */
 static void put_tiers(const json_t *clients, ru_table *t)
 {
-    char text[RU_PICK_TIERS_MAX * 24];
-    ru_text x = ru_text_into(text, sizeof text);
-    uint32_t n[RU_PICK_TIERS_MAX] = {0};
+    char text[RU_PICK_TIERS_MAX * 24], json[RU_PICK_TIERS_MAX * 24];
+    ru_text x = ru_text_into(text, sizeof text), y = ru_text_into(json, sizeof json);
+    ru_json j = ru_json_into(&y);
+    uint32_t n[RU_PICK_TIERS_MAX] = {0}, most = 0;
     for (size_t k = 0; k < json_array_size(clients); k++) {
         int64_t at = whole(json_array_get(clients, k), "tier");
         if (at >= 0 && at < RU_PICK_TIERS_MAX) {
@@ -46,11 +57,17 @@ static void put_tiers(const json_t *clients, ru_table *t)
         if (n[k] > 0) {
             ru_text_putf(&x, "%s%u of %u", x.n > 0 ? ", " : "", n[k], k);
         }
+        most = n[k] > 0 ? k + 1 : most;
     }
-    ru_table_str(t, x.n > 0 ? text : "-");
+    ru_json_open(&j, NULL, '[');
+    for (uint32_t k = 0; k < most; k++) {
+        ru_json_i64(&j, NULL, n[k]);
+    }
+    ru_json_close(&j);
+    ru_table_raw(t, x.n > 0 ? text : "-", json);
 }
 
-static ru_status show_rounds(const json_t *rounds, ru_arena *arena, ru_text *out, ru_err *err)
+static ru_status show_rounds(const json_t *rounds, ru_arena *arena, const ru_tell *out, ru_err *err)
 {
     static const char *const cols[] = {"round",          "took",  "sent", "answers",
                                        "without answer", "tiers", "loss", "epsilon"};
@@ -68,25 +85,24 @@ static ru_status show_rounds(const json_t *rounds, ru_arena *arena, ru_text *out
         ru_table_i64(&t, whole(o, "answers"));
         ru_table_i64(&t, whole(o, "sent") - whole(o, "answers"));
         put_tiers(json_object_get(o, "clients"), &t);
-        ru_table_textf(&t, "%.4g", number(o, "loss"));
+        put_number(number(o, "loss"), &t);
         if (told) {
-            ru_table_textf(&t, "%.4g", number(o, "epsilon"));
+            put_number(number(o, "epsilon"), &t);
         }
     }
-    ru_text_put(out, "rounds of clients\n");
-    RU_TRY(ru_table_print(&t, 2, out, err));
+    RU_TRY(ru_tell_table(out, "rounds", "rounds of clients", &t, err));
     if (told) {
-        ru_text_put(out,
-                    "  epsilon: what the models of all rounds so far tell about one client, for "
-                    "federated.privacy.delta;\n  it does not cover the losses and accuracies "
-                    "that clients report, nor what the server itself sees\n");
+        ru_tell_note(out, "epsilon_note",
+                     "  epsilon: what the models of all rounds so far tell about one client, for "
+                     "federated.privacy.delta;\n  it does not cover the losses and accuracies "
+                     "that clients report, nor what the server itself sees");
     }
     return RU_OK;
 }
 
 /* Each client of these rounds as the last of them knows it. */
-static ru_status show_clients(const json_t *rounds, json_t *seen, ru_arena *arena, ru_text *out,
-                              ru_err *err)
+static ru_status show_clients(const json_t *rounds, json_t *seen, ru_arena *arena,
+                              const ru_tell *out, ru_err *err)
 {
     ru_table t = ru_table_in(arena);
     ru_table_col(&t, "client", RU_TABLE_LEFT);
@@ -120,15 +136,15 @@ static ru_status show_clients(const json_t *rounds, json_t *seen, ru_arena *aren
     if (json_object_size(seen) == 0) { /* of a simulation */
         return RU_OK;
     }
-    ru_text_put(out, "clients of these rounds\n");
-    RU_TRY(ru_table_print(&t, 2, out, err));
+    RU_TRY(ru_tell_table(out, "clients", "clients of these rounds", &t, err));
     if (rest > 0) {
-        ru_text_putf(out, "  and %zu more\n", rest);
+        ru_tell_i64(out, "clients_more", (int64_t)rest);
+        ru_text_putf(out->text, "  and %zu more\n", rest);
     }
     return RU_OK;
 }
 
-ru_status rui_explain_rounds(const char *run, ru_arena *arena, ru_text *out, ru_err *err)
+ru_status rui_explain_rounds(const char *run, ru_arena *arena, const ru_tell *out, ru_err *err)
 {
     const char *path = ru_path_join(arena, run, "federation.jsonl");
     char *text;

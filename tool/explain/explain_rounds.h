@@ -3,10 +3,10 @@
 #ifndef RU_TOOL_EXPLAIN_ROUNDS_H
 #define RU_TOOL_EXPLAIN_ROUNDS_H
 
-#include "base/str.h"
+#include "base/tell.h"
 
 /* Errors: those of reading the file. */
-RU_MUST_USE ru_status rui_explain_rounds(const char *run, ru_arena *arena, ru_text *out,
+RU_MUST_USE ru_status rui_explain_rounds(const char *run, ru_arena *arena, const ru_tell *out,
                                          ru_err *err);
 
 #endif

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "base/table.h"
 #include "env/file/file.h"
 #include "trace/read/sums.h"
 
@@ -71,15 +70,24 @@ static bool fits(const recorded *r, const ru_sums_in *in)
 static void put_recorded(ru_table *t, const recorded *r, const ru_sum_time *x)
 {
     if (x == NULL) {
-        ru_table_none(t);
-        ru_table_none(t);
+        ru_table_absent(t, "s");
+        ru_table_absent(t, "s");
         ru_table_none(t);
         return;
     }
     ru_table_ns(t, x->ready_ns);
     ru_table_ns(t, x->arrive_ns);
-    ru_table_textf(t, "%u (%lld of %lld)", ru_trace_number(&r->traces[x->last]),
-                   (long long)x->last_n, (long long)x->n);
+    char text[80], json[160];
+    ru_text shown = ru_text_into(text, sizeof text), typed = ru_text_into(json, sizeof json);
+    ru_json j = ru_json_into(&typed);
+    ru_text_putf(&shown, "%u (%lld of %lld)", ru_trace_number(&r->traces[x->last]),
+                 (long long)x->last_n, (long long)x->n);
+    ru_json_open(&j, NULL, '{');
+    ru_json_i64(&j, "worker", ru_trace_number(&r->traces[x->last]));
+    ru_json_i64(&j, "sums", x->last_n);
+    ru_json_i64(&j, "of_sums", x->n);
+    ru_json_close(&j);
+    ru_table_raw(t, text, json);
 }
 
 /* How many parameters are read before that of each op: ops stand in the order of reading. */
@@ -95,7 +103,7 @@ static uint32_t *ranks_of(const ru_sums_in *in, ru_arena *arena)
 
 static ru_status show(const ru_sums_policy_in *input, const ru_sums_in *in,
                       const ru_sums_time *times, uint32_t n, const recorded *r, ru_arena *arena,
-                      ru_text *out, ru_err *err)
+                      const ru_tell *out, ru_err *err)
 {
     static const char *const heads[] = {"rank",      "bytes",     "ready",
                                         "arrives",   "is needed", "waits",
@@ -127,21 +135,22 @@ static ru_status show(const ru_sums_policy_in *input, const ru_sums_in *in,
         }
         at += bytes;
     }
-    ru_text_put(out, "gradients of a step, from its begin, as they become ready\n");
-    RU_TRY(ru_table_print(&t, 2, out, err));
-    ru_text_put(
-        out,
+    RU_TRY(ru_tell_table(out, "gradients",
+                         "gradients of a step, from its begin, as they become ready", &t, err));
+    ru_tell_note(
+        out, "gradients_are", "%s",
         measured ? "  predicted for this plan; recorded (was ready, arrived, began "
-                   "last) of the sums that the run did\n"
+                   "last) of the sums that the run did"
         : r->n > 0
-            ? "  predicted; the recorded sums hold other bytes than these gradients\n"
+            ? "  predicted; the recorded sums hold other bytes than these gradients"
             : "  predicted; the run recorded no sums whose time it had predicted (those in shared "
-              "memory are not)\n");
+              "memory are not)");
     return RU_OK;
 }
 
 ru_status rui_explain_sums(const char *path, const ru_sums_policy_in *input,
-                           const ru_sums_plan *plan, ru_arena *arena, ru_text *out, ru_err *err)
+                           const ru_sums_plan *plan, ru_arena *arena, const ru_tell *out,
+                           ru_err *err)
 {
     ru_sums_in in;
     recorded r;

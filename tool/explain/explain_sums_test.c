@@ -33,7 +33,8 @@ static void explain(ru_scratch *f, const char *path, ru_text *out)
     assert_ok(ru_sums_in_of(&input, &f->arena, &in, &f->err), f->err);
     assert_ok(ru_plan_sums(&in, &f->arena, &f->arena, &plan, &f->err), f->err);
     *out = ru_text_arena(&f->arena);
-    assert_ok(rui_explain_sums(path, &input, &plan, &f->arena, out, &f->err), f->err);
+    assert_ok(rui_explain_sums(path, &input, &plan, &f->arena, &(ru_tell){.text = out}, &f->err),
+              f->err);
 }
 
 /* The words of the line that begins with this one. */

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/table.h"
 #include "cost/step/op.h"
 #include "lab/script.h"
 
@@ -390,7 +389,7 @@ static const char *where(const ru_world *w, const played *then, ru_arena *arena)
 }
 
 static ru_status tell(const ru_world *w, const question *q, const played *was, const played *then,
-                      ru_arena *arena, ru_text *out, ru_err *err)
+                      ru_arena *arena, const ru_tell *out, ru_err *err)
 {
     const ru_step_fact *s = &w->facts.steps.at[0];
     const ru_fact recorded = recorded_of(w);
@@ -409,9 +408,18 @@ static ru_status tell(const ru_world *w, const question *q, const played *was, c
     put_row(&t, "simulated as it was", was->step_ns, "op instances and links of the facts");
     put_row(&t, "simulated with the changes", then->step_ns, where(w, then, arena));
     put_row(&t, "predicted", step, "with what the simulator lacks of the measured step");
-    RU_TRY(ru_table_print(&t, 2, out, err));
+    RU_TRY(ru_tell_table(out, "times", NULL, &t, err));
+    ru_tell_i64(out, "workers", s->workers);
+    ru_tell_i64(out, "workers_then", then->founders);
+    ru_tell_i64(out, "hosts_then", then->x.hosts);
+    ru_tell_i64(out, "cores", w->cluster.hosts.n > 0 ? w->cluster.hosts.at[0].cores : 0);
+    ru_tell_ns(out, "predicted_step_s", step);
+    ru_tell_ns(out, "low_s", low);
+    ru_tell_ns(out, "high_s", step + half);
+    ru_tell_f64(out, "times_as_fast", measured / step);
     ru_text_putf(
-        out, "predicted step: %.4g s, between %.4g and %.4g s; %.2f times as fast as measured\n",
+        out->text,
+        "predicted step: %.4g s, between %.4g and %.4g s; %.2f times as fast as measured\n",
         step * 1e-9, low * 1e-9, (step + half) * 1e-9, measured / step);
     return RU_OK;
 }
@@ -432,7 +440,7 @@ static ru_status refuse(const char *set, ru_err *err)
 }
 
 ru_status rui_what_if(const ru_world *w, const char *const *sets, uint32_t n, ru_arena *arena,
-                      ru_text *out, ru_err *err)
+                      const ru_tell *out, ru_err *err)
 {
     question q = {.network_factor = 1,
                   .device = 1,
@@ -441,15 +449,18 @@ ru_status rui_what_if(const ru_world *w, const char *const *sets, uint32_t n, ru
                   .held_factor = 1,
                   .storage = 1};
     played was, then;
-    ru_text_put(out, "what if");
+    ru_text_put(out->text, "what if");
+    ru_tell_open(out, "if", '[');
     for (uint32_t k = 0; k < n; k++) {
         if (!rui_what_if_is(sets[k])) {
             return refuse(sets[k], err);
         }
         RU_TRY(ask(sets[k], &q, err));
-        ru_text_putf(out, "%s %s", k > 0 ? "," : "", sets[k]);
+        ru_text_putf(out->text, "%s %s", k > 0 ? "," : "", sets[k]);
+        ru_tell_str(out, NULL, sets[k]);
     }
-    ru_text_put(out, "\n");
+    ru_text_put(out->text, "\n");
+    ru_tell_close(out);
     if (w->facts.steps.n == 0 || w->facts.steps.at[0].took.count == 0) {
         return RU_FAIL(err, RU_E_MISSING, "the run has no measured steps to start from");
     }

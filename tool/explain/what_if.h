@@ -19,7 +19,7 @@
 #ifndef RU_TOOL_WHAT_IF_H
 #define RU_TOOL_WHAT_IF_H
 
-#include "base/str.h"
+#include "base/tell.h"
 #include "world/world.h"
 
 /* Is this KEY=VALUE a question of this kind? */
@@ -30,6 +30,6 @@ bool rui_factor_of(const char *text, double *into);
 bool rui_rate_of(const char *text, double *into);
 /* Errors: RU_E_USAGE names the value and what was expected; RU_E_MISSING lacks facts. */
 RU_MUST_USE ru_status rui_what_if(const ru_world *w, const char *const *sets, uint32_t n,
-                                  ru_arena *arena, ru_text *out, ru_err *err);
+                                  ru_arena *arena, const ru_tell *out, ru_err *err);
 
 #endif

@@ -106,7 +106,7 @@ static double ask(ru_arena *a, const ru_world *w, const char *one, const char *t
     const char *sets[] = {one, two};
     ru_text out = ru_text_arena(a);
     ru_err err;
-    assert_ok(rui_what_if(w, sets, two != NULL ? 2 : 1, a, &out, &err), err);
+    assert_ok(rui_what_if(w, sets, two != NULL ? 2 : 1, a, &(ru_tell){.text = &out}, &err), err);
     double said, low, high;
     const char *line = strstr(out.p, "predicted step: ");
     assert_non_null(line);
@@ -119,7 +119,7 @@ static double ask(ru_arena *a, const ru_world *w, const char *one, const char *t
 static void refused(ru_arena *a, const ru_world *w, const char *set, ru_status with)
 {
     ru_text out = ru_text_arena(a);
-    assert_int_equal(rui_what_if(w, &set, 1, a, &out, NULL), with);
+    assert_int_equal(rui_what_if(w, &set, 1, a, &(ru_tell){.text = &out}, NULL), with);
 }
 
 static void near(double is, double should)
@@ -203,7 +203,7 @@ static void test_turns_widen_the_interval(void **state)
     ru_text out = ru_text_arena(&a);
     ru_err err;
     double said, low, high;
-    assert_ok(rui_what_if(&w, &set, 1, &a, &out, &err), err);
+    assert_ok(rui_what_if(&w, &set, 1, &a, &(ru_tell){.text = &out}, &err), err);
     assert_non_null(strstr(out.p, "4 workers on 1 host of 2 cores"));
     const char *line = strstr(out.p, "predicted step: ");
     assert_non_null(line);
@@ -270,7 +270,8 @@ static void test_wrong_questions_are_refused(void **state)
     for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
         ru_text out = ru_text_arena(&a);
         ru_err err;
-        assert_int_equal(rui_what_if(&w, &bad[k][0], 1, &a, &out, &err), RU_E_USAGE);
+        assert_int_equal(rui_what_if(&w, &bad[k][0], 1, &a, &(ru_tell){.text = &out}, &err),
+                         RU_E_USAGE);
         if (strstr(err.text, bad[k][1]) == NULL) {
             fail_msg("%s: %s", bad[k][0], err.text);
         }
