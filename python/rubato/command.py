@@ -31,9 +31,12 @@ def ask(*words):
     return answers[0] if len(answers) == 1 else answers
 
 
-def explain(run, *words):
-    """What was decided in a run and why, predicted beside measured: the text of `rubato explain RUN WORDS`."""
-    return _run("explain", run, *words)
+def explain(run, *words, text=False):
+    """What was decided in a run and why, predicted beside measured: `rubato explain RUN WORDS --json` as a dict.
+
+    Keys end with the unit of their value: _s seconds, _bytes, _share of 1, _usd. `text`: the text for people instead.
+    """
+    return _run("explain", run, *words) if text else ask("explain", run, *words)
 
 
 def _run(*words):
