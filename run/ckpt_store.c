@@ -60,7 +60,7 @@ static ru_status read_note(const char *dir, ru_arena *arena, note *out, bool *is
 
 static bool has_space(const char *last, ru_arena *arena)
 {
-    const char *path = ru_arena_printf(arena, "%s/files/" SPACE, last);
+    const char *path = ru_arena_printf(arena, "%s/files/" RU_CKPT_SPACE, last);
     return path != NULL && ru_path_is_dir(path);
 }
 
@@ -68,7 +68,7 @@ static ru_status open_noted(const char *dir, const note *n, ru_arena *arena, ru_
                             ru_err *err)
 {
     ru_disk_tier at[RU_TIERS_MAX];
-    const ru_tiers_options o = {.tiers = at, .n_tiers = n->folders.n, .space = SPACE};
+    const ru_tiers_options o = {.tiers = at, .n_tiers = n->folders.n, .space = RU_CKPT_SPACE};
     for (uint32_t k = 0; k < n->folders.n; k++) {
         at[k] = (ru_disk_tier){n->folders.at[k], INT64_MAX}; /* nothing is written */
     }
@@ -228,7 +228,7 @@ static ru_status put_note(ru_ckpt_folder *f, const ru_ckpt_storage *s, ru_err *e
 
 ru_status ru_ckpt_to_storage(ru_ckpt_folder *f, const ru_ckpt_storage *s, int64_t step, ru_err *err)
 {
-    const ru_tiers_options o = {.tiers = s->tiers, .n_tiers = s->n_tiers, .space = SPACE};
+    const ru_tiers_options o = {.tiers = s->tiers, .n_tiers = s->n_tiers, .space = RU_CKPT_SPACE};
     uint64_t id = s->id;
     const char *all;
     if (ru_path_exists(f->dir)) { /* the one that it replaces has these names until then */
@@ -344,7 +344,7 @@ ru_status ru_ckpt_store_end(ru_ckpt_folder *f, ru_status st, ru_err *err)
 static ru_status open_tiers(const ru_disk_tier *tiers, uint32_t n_tiers, ru_arena *arena,
                             ru_tiers **out, ru_err *err)
 {
-    const ru_tiers_options o = {.tiers = tiers, .n_tiers = n_tiers, .space = SPACE};
+    const ru_tiers_options o = {.tiers = tiers, .n_tiers = n_tiers, .space = RU_CKPT_SPACE};
     *out = NULL;
     if (n_tiers < 1 || n_tiers > RU_TIERS_MAX || !has_space(tiers[n_tiers - 1].path, arena)) {
         return RU_OK; /* then no job has any there */

@@ -17,6 +17,8 @@
 #include "store/safetensors.h"
 #include "store/tiers/tiers.h"
 
+#define RU_CKPT_SPACE "checkpoints"
+
 typedef struct ru_ckpt_storage {
     const ru_disk_tier *tiers; /* [n_tiers]; 0: the run's folder has all files */
     uint32_t n_tiers;

@@ -7,7 +7,7 @@ set -euo pipefail
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-ckpt-storage-XXXXXX")
 pids=()
-trap 'for p in "${pids[@]}"; do kill -9 "$p" 2>/dev/null || true; done; rm -rf "$work"' EXIT
+trap 'for p in "${pids[@]}"; do kill -9 "$p" 2>/dev/null || true; done; umount "$work/small" 2>/dev/null || true; rm -rf "$work"' EXIT
 cd "$work"
 export XDG_CACHE_HOME="$work/cache" HOME="$work"
 unset RUBATO_STORAGE || true
@@ -75,8 +75,11 @@ parts=$(find fast slow -name '*.part' | wc -l)
 # What stands there is compared; a flipped bit is found, and the run goes on from the checkpoint before.
 "$rubato" store verify --job job.yaml >out.txt 2>err.txt || fail "verify: $(cat err.txt)"
 [[ $(grep -c '/checkpoints\|cut-' out.txt) -ge 2 ]] || fail "verify says $(cat out.txt)"
+key=$(stored cut | tail -1)
+"$rubato" store explain --job job.yaml "$key" >out.txt 2>err.txt || fail "explain: $(cat err.txt)"
+grep -q "a checkpoint of the run in $PWD/cut, which still has it" out.txt && grep -q 'model.safetensors: .* in ' out.txt || fail "explain: $(cat out.txt)"
 rc=0
-"$rubato" store rm --job job.yaml "$(stored cut | tail -1)" >/dev/null 2>err.txt || rc=$?
+"$rubato" store rm --job job.yaml "$key" >/dev/null 2>err.txt || rc=$?
 [[ $rc -eq 75 ]] && grep -q 'is a checkpoint of the run in' err.txt || fail "rm of a run's checkpoint: $rc, $(cat err.txt)"
 part=$(find fast slow -name '*.part' -size +100k -printf '%T@ %p\n' | sort -n | tail -1 | cut -d' ' -f2)
 byte=$(od -An -tu1 -j50000 -N1 "$part")
@@ -91,6 +94,18 @@ for key in $(stored cut); do
     "$rubato" store rm --job job.yaml "$key" >/dev/null 2>err.txt || fail "rm $key: $(cat err.txt)"
 done
 [[ -z $(stored cut) ]] || fail "rm left $(stored cut)"
+
+# A disk that is full before its quota is used: files go on on the next one, or begin there (needs root).
+mkdir small
+if mount -t tmpfs -o size=300k tmpfs small 2>/dev/null; then
+    train job.yaml spills --set 'storage=[{path: small/kept, quota: 10MiB}, {path: slow, quota: 50MB}]'
+    train plain.yaml run40
+    same run40 spills
+    [[ -n $(find small -name '*.part' -size +0) ]] || fail "the small disk has nothing"
+    umount small
+else
+    echo "ok: no file system can be mounted here, so none of them is full"
+fi
 
 # No room anywhere, and no folders.
 rc=0

@@ -126,6 +126,17 @@ try:
     train("large", "--set", "train.steps=4", "--set", "checkpoint.every=0s", "--set", "checkpoint.copy_to=", "--resume")
     check(same("large", "again"), "the bits of a local resume, in parts")
 
+    # Tensors that lie on two disks are copied as files of the run's folder are.
+    port = serve("busy=3")
+    job([64], 1)
+    with open("job.yaml", "a") as f:
+        f.write("storage: [{path: fast, quota: 1MiB}, {path: slow, quota: 50MB}]\n")
+    train("stored", "--set", "train.steps=12", "--set", "checkpoint.in_storage=true")
+    check(sorted(os.listdir("stored/checkpoints/000000012")) == ["manifest.json", "state.json", "storage.json"], "tensors lie elsewhere")
+    check(get(port, "/_keys").split("\n") == [f"runs/a b/000000012/{f}" for f in files], "the copy has all files")
+    train("came", "--set", "checkpoint.copy_to=", "--resume-from", "s3://bucket/runs/a b")
+    check(same("far", "came"), "a copy of tensors on two disks has the bits of a local resume")
+
     # A store that takes connections and says nothing.
     with socket.create_server(("127.0.0.1", 0)) as mute:
         p = subprocess.Popen([rubato, "train", "job.yaml", "--out", "mute", "--resume-from", "s3://bucket/x"],

@@ -380,6 +380,35 @@ static void explain(const store *s, const ru_kept_set *x, ru_text *t)
     }
 }
 
+/* A checkpoint, and where each of its files lies. */
+static void explain_ckpt(const store *s, const ru_ckpt_stored *c, ru_text *t)
+{
+    size_t n = strlen(c->key);
+    ru_text_putf(t, "%s\n  holds     ", c->key);
+    if (c->complete) {
+        ru_text_putf(t, "a checkpoint of the run in %s, ", c->run);
+        ru_text_put(t, c->in_use ? "which still has it" : "which does not have it any more");
+    } else {
+        ru_text_put(t, "a checkpoint that is being written, or was never finished");
+    }
+    for (uint32_t i = 0; i < s->files.n; i++) {
+        const ru_tier_entry *e = &s->files.at[i].is;
+        if (strncmp(e->name, c->key, n) != 0 || e->name[n] != '/') {
+            continue;
+        }
+        ru_text_putf(t, "\n  %s", e->name + n + 1);
+        for (uint32_t k = 0, parts = 0; k < s->n_tiers; k++) {
+            if (e->in_bytes[k] > 0) {
+                ru_text_put(t, parts++ > 0 ? ", then " : ": ");
+                ru_text_size_short(t, e->in_bytes[k]);
+                ru_text_putf(t, " in %s", s->tiers[k].path);
+            }
+        }
+    }
+    ru_text_put(t, "\n  why       checkpoint.in_storage in the job; each file begins in the first "
+                   "folder where all of it fitted (first fit), and goes on in the next one\n");
+}
+
 static const ru_opt job_opts[] = {JOB_OPT};
 
 static ru_status run_explain(ru_cmd_in *in, ru_err *err)
@@ -387,22 +416,32 @@ static ru_status run_explain(ru_cmd_in *in, ru_err *err)
     store s;
     ru_text t = ru_text_arena(in->arena);
     RU_TRY(open_store(in, &s, err));
+    RU_TRY(add_ckpts(in, &s, false, err));
     RU_TRY(check_keys(in, &s, err));
-    RU_TRY(in->n_args == 0 ? add_files(&s, in->arena, err) : RU_OK);
+    RU_TRY(add_files(&s, in->arena, err));
     for (uint32_t k = 0; k < s.n; k++) {
         if (wanted(in, s.sets[k].key)) {
             explain(&s, &s.sets[k], &t);
+        }
+    }
+    for (uint32_t k = 0; k < s.n_ckpts; k++) {
+        if (wanted(in, s.ckpts[k].key)) {
+            explain_ckpt(&s, &s.ckpts[k], &t);
         }
     }
     if (s.copy_to[0] != '\0' && in->n_args == 0) {
         ru_text_putf(&t, "copies of checkpoints are in %s: checkpoint.copy_to in the job\n",
                      s.copy_to);
     }
-    if (s.files.n > 0) {
+    uint32_t others = 0;
+    for (uint32_t i = 0; i < s.files.n; i++) {
+        others += strcmp(s.files.at[i].space, RU_CKPT_SPACE) != 0;
+    }
+    if (others > 0 && in->n_args == 0) {
         ru_text_putf(&t,
                      "%u files of programs: each begins in the first folder where all that was "
                      "expected of it fitted (first fit), and goes on in the next one\n",
-                     s.files.n);
+                     others);
     }
     fputs(t.p, stdout);
     return RU_OK;
@@ -516,7 +555,8 @@ static const ru_cmd subs[] = {
          "list the datasets, files and checkpoints in the folders, and the copies of checkpoints",
      .exits = LOOK_EXITS "|69 the store does not answer",
      VERB(ls, look_opts)},
-    {.summary = "say why a dataset is kept, what that was expected to save and what it did",
+    {.summary =
+         "say why a dataset or a checkpoint is kept there, what that was expected to save and did",
      .args = "[KEY...]",
      .arg_max = UINT32_MAX,
      .exits = LOOK_EXITS,
