@@ -178,7 +178,7 @@ static ru_status open_exe(ru_served *m, uint32_t size, uint32_t instance, ru_err
     } else if (m->opt.like != NULL) {
         o.share = at(m->opt.like, 0, 0)->exe;
     }
-    RU_TRY(ru_exe_open(&r->graph, &o, &r->exe, err));
+    RU_TRY(ru_exe_open(&at(m, size, 0)->graph, &o, &r->exe, err));
     return o.share == NULL && m->source.ops->load != NULL
                ? m->source.ops->load(m->source.self, &r->graph, r->exe, err)
                : RU_OK;

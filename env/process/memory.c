@@ -120,13 +120,16 @@ void *ru_memory_map(int64_t size_bytes)
     return p;
 }
 
-void ru_memory_forget(void *p, int64_t size_bytes)
+void ru_memory_forget(void *p, int64_t n_bytes, int64_t size_bytes)
 {
-    int64_t page = sysconf(_SC_PAGESIZE), whole = size_bytes / page * page;
+    int64_t page = sysconf(_SC_PAGESIZE), whole = n_bytes / page * page;
+    if (n_bytes == size_bytes) { /* what a large page has behind it too */
+        n_bytes = whole = mapped(size_bytes);
+    }
     if (whole > 0 && madvise(p, (size_t)whole, MADV_DONTNEED) != 0) {
         memset(p, 0, (size_t)whole);
     }
-    memset((uint8_t *)p + whole, 0, (size_t)(size_bytes - whole));
+    memset((uint8_t *)p + whole, 0, (size_t)(n_bytes - whole));
 }
 
 void ru_memory_unmap(void *p, int64_t size_bytes)

@@ -20,8 +20,8 @@ uint32_t ru_files_max(uint32_t want);
  * them; NULL: there are none. */
 enum { RU_MEMORY_LARGE_BYTES = 4 << 20 };
 void *ru_memory_map(int64_t size_bytes);
-/* The first `size_bytes` of it are zero again; the system has their whole pages back until then. */
-void ru_memory_forget(void *p, int64_t size_bytes);
+/* The first `n_bytes` of it are zero again; the system has their whole pages back until then. */
+void ru_memory_forget(void *p, int64_t n_bytes, int64_t size_bytes);
 void ru_memory_unmap(void *p, int64_t size_bytes); /* the size that was asked for; NULL is fine */
 
 typedef struct rui_memory_groups {

@@ -526,7 +526,8 @@ static void rest(rui_dev *d)
 {
     const rui_low *lo = &of(d)->lo;
     if (!lo->guard) {
-        ru_memory_forget(lo->memory, lo->arena_bytes);
+        ru_memory_forget(lo->memory, lo->memory_bytes - lo->state_bytes - lo->const_bytes,
+                         lo->memory_bytes);
     }
 }
 

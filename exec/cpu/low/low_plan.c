@@ -228,7 +228,21 @@ static int64_t place_prep_scratch(rui_low *lo, int64_t at)
     return at + round_up(most, ALIGN);
 }
 
-/* Fixed places for what is not in the arena, behind it; then the memory itself. */
+/* Fixed places for inputs and outputs, or for what stays from run to run. Returns their end. */
+static int64_t place_fixed(rui_low *lo, bool io, int64_t at)
+{
+    for (uint32_t i = 1; i < lo->n_bufs; i++) {
+        rui_buf_rec *b = &lo->bufs[i];
+        int64_t *total = total_of(lo, b->kind);
+        if (total != NULL && b->root == i && (total == &lo->io_bytes) == io) {
+            b->at_bytes = at;
+            at += round_up(guarded(lo, b), ALIGN);
+            *total += round_up(b->size_bytes, ALIGN);
+        }
+    }
+    return at;
+}
+
 /* The system gives memory that is not there and kills who uses it: look first, where it is much. */
 static ru_status check_free(int64_t need_bytes, const char *at_least, ru_err *err)
 {
@@ -260,18 +274,11 @@ ru_status rui_low_fits(const ru_graph *g, ru_err *err)
     return check_free(most, "at least ", err);
 }
 
+/* The arena, what passes through from run to run, what stays; then the memory itself. */
 static ru_status allocate(rui_low *lo, ru_err *err)
 {
     int64_t at = place_prep_scratch(lo, round_up(lo->arena_bytes, ALIGN));
-    for (uint32_t i = 1; i < lo->n_bufs; i++) {
-        rui_buf_rec *b = &lo->bufs[i];
-        int64_t *total = total_of(lo, b->kind);
-        if (total != NULL && b->root == i) {
-            b->at_bytes = at;
-            at += round_up(guarded(lo, b), ALIGN);
-            *total += round_up(b->size_bytes, ALIGN);
-        }
-    }
+    at = place_fixed(lo, false, place_fixed(lo, true, at));
     lo->memory_bytes = at < ALIGN ? ALIGN : at;
     RU_TRY(check_free(lo->memory_bytes, "", err));
     lo->memory = ru_memory_map(lo->memory_bytes);

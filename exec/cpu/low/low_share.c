@@ -148,6 +148,11 @@ static void take_results(rui_low *lo, rui_step_rec *a, const rui_step_rec *b, ui
             map[a->s.bufs[k].v] = b->s.bufs[k].v;
         }
     }
+    if (a->s.fini != NULL) { /* it never runs */
+        a->s.fini(a->s.state);
+    }
+    a->s.fini = NULL;
+    a->s.bind = NULL;
     a->shared = true;
 }
 
