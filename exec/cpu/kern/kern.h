@@ -363,12 +363,22 @@ typedef struct ru_kern_pool_from {
     float area;
 } ru_kern_pool_from;
 
-/* Convolution of one channel over three axes; stride 1 along the last. The channels of a group over
- * two axes are a first axis whose only window has them all. */
-typedef struct ru_kern_depth {
-    int64_t in[3], out[3], kernel[3], stride[3], dilation[3], before[3];
-    int64_t room[3]; /* of the image with its padding: all that the windows reach */
-} ru_kern_depth;
+/* A weight and where it reads, from where a result's taps begin. */
+typedef struct ru_kern_tap {
+    int32_t at, w; /* in the padded image; from the first weight of the result's channel */
+} ru_kern_tap;
+
+/* A convolution of one image of one group over three axes, or a transposed one. Result o of an axis
+ * is of phase o % every, and its taps begin at place o / every * step of the padded image. */
+typedef struct ru_kern_window {
+    int64_t ci, in[3], before[3]; /* the image, zeros before it */
+    int64_t room[3];              /* of the padded image: all that the taps reach */
+    int64_t out[3], every[3];
+    int64_t step[3];         /* 1 along the last axis */
+    int64_t w_step;          /* from the weights of one result's channel to those of the next */
+    const ru_kern_tap *taps; /* phase after phase, row-major */
+    const int64_t *first;    /* [phases + 1] */
+} ru_kern_window;
 
 typedef enum ru_kern_trees_mode {
     RU_KERN_TREES_SUM,
@@ -633,11 +643,10 @@ typedef struct ru_kern_add8 {
     X(void, conv_dw,                                                                               \
       (const ru_kern_conv *g, const float *x, const float *dy, int64_t p0, int64_t p1, float *dw,  \
        float *db, float *work))                                                                    \
-    /* y [outs, out] = bias [outs] (NULL: 0) + x * w [outs, kernel] of one channel or group;       \
-     * work: depth_work(d) floats */                                                               \
-    X(int64_t, depth_work, (const ru_kern_depth *d))                                               \
-    X(void, depth,                                                                                 \
-      (const ru_kern_depth *d, const float *x, const float *w, const float *bias, int64_t outs,    \
+    /* y [outs, out] = bias [outs] (NULL: 0) + the taps of x; work: window_work(g) floats */       \
+    X(int64_t, window_work, (const ru_kern_window *g))                                             \
+    X(void, window,                                                                                \
+      (const ru_kern_window *g, const float *x, const float *w, const float *bias, int64_t outs,   \
        float *y, float *work))                                                                     \
     /* y[j] = x[p * step + j * along] for place p = index[j] of `limit`, counted from the back     \
      * below 0; elements of 4 or 8 bytes. False: a place is outside, and y holds anything */       \
