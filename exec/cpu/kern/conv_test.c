@@ -506,6 +506,100 @@ static void large_products_stay_within(void **state)
     }
 }
 
+/* -- windows over rows ---------------------------------------------------------------------------
+ */
+
+typedef struct rows_case {
+    int64_t ci, outs, in[3], before[3], after[3], out[3], every[3], step[3];
+} rows_case;
+
+/* Three taps of each phase and channel, somewhere in the padded image. */
+static void rows_on(const ru_kern *k, const rows_case *c, bool at_begin)
+{
+    enum { EACH = 3 };
+    walled m = {.at_begin = at_begin};
+    ru_kern_window g = {.ci = c->ci};
+    int64_t free_at[3];
+    for (int d = 0; d < 3; d++) {
+        g.in[d] = c->in[d];
+        g.before[d] = c->before[d];
+        g.room[d] = c->before[d] + c->in[d] + c->after[d];
+        g.out[d] = c->out[d];
+        g.every[d] = c->every[d];
+        g.step[d] = c->step[d];
+        free_at[d] = g.room[d] - (c->out[d] - 1) / c->every[d] * c->step[d];
+        assert_true(free_at[d] > 0);
+    }
+    int64_t phases = g.every[0] * g.every[1] * g.every[2], n = phases * c->ci * EACH;
+    int64_t room_floats = c->ci * g.room[0] * g.room[1] * g.room[2];
+    int64_t out = g.out[0] * g.out[1] * g.out[2];
+    g.w_step = n;
+    ru_kern_tap *taps = (ru_kern_tap *)(void *)room(&m, 2 * n);
+    int64_t *first = (int64_t *)(void *)room(&m, 2 * (phases + 1));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t plane = i % c->ci * g.room[0] + i * 7 % free_at[0];
+        int64_t at = (plane * g.room[1] + i * 5 % free_at[1]) * g.room[2] + i * 3 % free_at[2];
+        taps[i] = (ru_kern_tap){(int32_t)at, (int32_t)(n - 1 - i)};
+    }
+    for (int64_t i = 0; i <= phases; i++) {
+        first[i] = i * c->ci * EACH;
+    }
+    g.taps = taps;
+    g.first = first;
+    const float *x = numbers(&m, c->ci * g.in[0] * g.in[1] * g.in[2], 1);
+    const float *w = numbers(&m, c->outs * n, 2), *bias = numbers(&m, c->outs, 3);
+    float *y = room(&m, c->outs * out), *image = room(&m, room_floats);
+    float *work = room(&m, k->window_work(&g));
+    k->window(&g, x, w, at_begin ? NULL : bias, c->outs, y, work);
+    for (int64_t i = 0; i < room_floats; i++) {
+        int64_t d[3] = {i / (g.room[1] * g.room[2]) % g.room[0] - g.before[0],
+                        i / g.room[2] % g.room[1] - g.before[1], i % g.room[2] - g.before[2]};
+        int64_t ch = i / (g.room[0] * g.room[1] * g.room[2]);
+        bool inside = true;
+        for (int a = 0; a < 3; a++) {
+            inside = inside && d[a] >= 0 && d[a] < g.in[a];
+        }
+        image[i] = inside ? x[((ch * g.in[0] + d[0]) * g.in[1] + d[1]) * g.in[2] + d[2]] : 0.0f;
+    }
+    for (int64_t i = 0; i < c->outs * out; i++) {
+        int64_t o = i / out;
+        int64_t a = i % out / (g.out[1] * g.out[2]), b = i / g.out[2] % g.out[1], e = i % g.out[2];
+        int64_t phase =
+            (a % g.every[0] * g.every[1] + b % g.every[1]) * g.every[2] + e % g.every[2];
+        int64_t from =
+            (a / g.every[0] * g.step[0] * g.room[1] + b / g.every[1] * g.step[1]) * g.room[2] +
+            e / g.every[2];
+        double sum = at_begin ? 0 : (double)bias[o];
+        for (int64_t t = first[phase]; t < first[phase + 1]; t++) {
+            sum += (double)w[o * g.w_step + taps[t].w] * (double)image[from + taps[t].at];
+        }
+        if (!(fabs(sum - (double)y[i]) <= 1e-5)) {
+            fail_msg("result %lld is %g, expected %g", (long long)i, (double)y[i], sum);
+        }
+    }
+    free_rooms(&m);
+}
+
+static void windows_over_rows_agree_with_double(void **state)
+{
+    (void)state;
+    static const rows_case cases[] = {
+        {1, 1, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}},
+        {3, 5, {1, 9, 21}, {0, 1, 1}, {0, 1, 1}, {1, 9, 21}, {1, 1, 1}, {1, 1, 1}},
+        {2, 4, {3, 7, 40}, {1, 2, 0}, {0, 0, 3}, {2, 4, 32}, {1, 1, 1}, {2, 2, 1}},
+        {2, 6, {2, 6, 17}, {0, 1, 1}, {1, 0, 1}, {4, 12, 35}, {2, 2, 2}, {1, 1, 1}},
+        {1, 9, {1, 5, 18}, {0, 0, 2}, {0, 1, 0}, {1, 13, 52}, {1, 3, 3}, {1, 1, 1}},
+        {4, 2, {1, 1, 16}, {0, 0, 0}, {0, 0, 0}, {1, 1, 31}, {1, 1, 2}, {1, 1, 1}},
+    };
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (uint32_t i = 0; k != NULL && i < 2 * RU_ARRAY_LEN(cases); i++) {
+            rows_on(k, &cases[i / 2], i % 2 == 1);
+        }
+    }
+}
+
 RU_TESTS(exec_conv, cmocka_unit_test(large_products_stay_within),
          cmocka_unit_test(winograd_keeps_nan), cmocka_unit_test(weight_gradients_agree_with_double),
-         cmocka_unit_test(winograd_agrees_with_double))
+         cmocka_unit_test(winograd_agrees_with_double),
+         cmocka_unit_test(windows_over_rows_agree_with_double))
