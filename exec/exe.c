@@ -672,6 +672,29 @@ static ru_status state_copy(ru_exe *e, ru_value_id id, int64_t offset, int64_t s
                         : e->ops->read(e->dev, s->inner, offset, size, into, err);
 }
 
+ru_status ru_exe_params_copy(ru_exe *to, const ru_exe *from, ru_err *err)
+{
+    const ru_graph *g = to->outer;
+    bool alike = to->ops == from->ops && g == from->outer && to->n_states == from->n_states;
+    for (uint32_t k = 0; k < to->n_states && alike; k++) {
+        ru_value_id a = to->states[k].inner, b = from->states[k].inner;
+        rui_dev_value x, y;
+        if (g->values[to->states[k].id.v].role != RU_ROLE_PARAM || a.v == 0 || b.v == 0 ||
+            !to->ops->value(to->dev, a, &x) || !from->ops->value(from->dev, b, &y) ||
+            x.data == y.data) {
+            continue;
+        }
+        alike = x.size_bytes == y.size_bytes && x.order == y.order;
+        if (alike) {
+            memcpy(x.data, y.data, (size_t)x.size_bytes);
+        }
+    }
+    return alike ? RU_OK
+                 : RU_FAIL(err, RU_E_ARG,
+                           "parameters can be copied between executables of one graph on one "
+                           "device, of which one has parameters of its own beside the other's");
+}
+
 /* 0 for what is no value: state_copy names it. */
 static int64_t bytes_of(const ru_exe *e, ru_value_id id)
 {

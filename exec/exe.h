@@ -69,6 +69,10 @@ typedef struct ru_exe_options {
      * until then. Executables that share may run at the same time on threads of their own, but not
      * while one of them writes or updates state, nor in the first run after that. */
     ru_exe *share;
+    /* share: parameters that the graph updates have memory of their own, in the order of elements
+     * that `share` has: an older version of them (ru_exe_params_copy). Start values in the graph
+     * count. */
+    bool own_params;
 } ru_exe_options;
 
 /* The parts of a training run, one after the other in its list of steps. */
@@ -236,6 +240,11 @@ uint64_t ru_exe_grads_hash(const ru_exe *e);
  * flight are several executables of one graph that share state, each with its own activations and
  * gradients. Errors: RU_E_ARG without two_phase, or when graph or ru_exe_grads_hash differ. */
 RU_MUST_USE ru_status ru_exe_grads_add(ru_exe *to, const ru_exe *from, ru_err *err);
+/* The parameters of `to` become those of `from`, as they stand in memory. Both are executables of
+ * one graph, one of them with the other one in `share` and `own_params`, or both with a third one.
+ * Between the runs of `to`; not while `from` updates. Cost: one copy of their memory. Errors:
+ * RU_E_ARG for others. */
+RU_MUST_USE ru_status ru_exe_params_copy(ru_exe *to, const ru_exe *from, ru_err *err);
 /* One phase of a run; the three in order give the bits of ru_exe_run, and so do GRADIENTS (which
  * needs no `forward`) and UPDATE. Ports and the judge are
  * called as in a run. Backward follows forward of the same samples. An update follows backward; it

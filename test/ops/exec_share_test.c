@@ -351,6 +351,62 @@ static void micro_batches_in_flight_give_the_step(void **state)
     close_rig(&joint);
 }
 
+static float forward_loss(const rig *r, ru_exe *e)
+{
+    feed(r, e, 0);
+    phase(e, RU_PHASE_FORWARD, 0);
+    return *(const float *)ru_exe_output(e, r->step.loss);
+}
+
+/* One with parameters of its own computes with those of the last copy, forward and backward, and
+ * holds no optimizer state. */
+static void old_weights_stay_until_they_are_copied(void **state)
+{
+    (void)state;
+    rig r, like;
+    ru_err err = {0};
+    ru_exe *old = NULL;
+    ru_exe_stats own, all;
+    build(&r, true, 2, 0);
+    build(&like, true, 2, 0);
+    r.exe = open_exe(&r, NULL);
+    like.exe = open_exe(&like, NULL);
+    const ru_exe_options eo = {.threads = 1,
+                               .two_phase = true,
+                               .forward = r.step.forward,
+                               .n_forward = r.step.n_forward,
+                               .share = r.exe,
+                               .own_params = true};
+    assert_ok(ru_exe_open(&r.step.graph, &eo, &old, &err), err);
+    ru_exe_stats_get(old, &own);
+    ru_exe_stats_get(r.exe, &all);
+    assert_true(own.state_bytes > 1 << 20 && 2 * own.state_bytes <= all.state_bytes);
+    write_states(&r, r.exe, 1);
+    assert_ok(ru_exe_params_copy(old, r.exe, &err), err);
+    write_states(&like, like.exe, 1);
+    float loss = forward_loss(&like, like.exe);
+    assert_true(forward_loss(&r, old) == loss);
+    write_states(&r, r.exe, 0.5f);
+    assert_true(forward_loss(&r, r.exe) != loss);
+    assert_true(forward_loss(&r, old) == loss);
+    phase(old, RU_PHASE_BACKWARD, 0);
+    phase(like.exe, RU_PHASE_BACKWARD, 0);
+    phase(r.exe, RU_PHASE_BACKWARD, 0); /* others, of the newest weights */
+    clear_grads(r.exe);
+    assert_ok(ru_exe_grads_add(r.exe, old, &err), err);
+    write_states(&like, like.exe, 0.5f);
+    phase(r.exe, RU_PHASE_UPDATE, 0);
+    phase(like.exe, RU_PHASE_UPDATE, 0);
+    loss = forward_loss(&like, like.exe);
+    assert_true(forward_loss(&r, old) != loss);
+    assert_ok(ru_exe_params_copy(old, r.exe, &err), err);
+    assert_true(forward_loss(&r, old) == loss && forward_loss(&r, r.exe) == loss);
+    assert_int_equal(ru_exe_params_copy(old, like.exe, &err), RU_E_ARG);
+    ru_exe_close(old);
+    close_rig(&like);
+    close_rig(&r);
+}
+
 static void what_cannot_be_shared_is_named(void **state)
 {
     (void)state;
@@ -372,5 +428,6 @@ static void what_cannot_be_shared_is_named(void **state)
 RU_TESTS(test_exec_share, cmocka_unit_test(twins_have_one_set_of_weights),
          cmocka_unit_test(batch_sizes_share_packed_weights),
          cmocka_unit_test(evaluation_reads_what_training_updates),
+         cmocka_unit_test(old_weights_stay_until_they_are_copied),
          cmocka_unit_test(micro_batches_in_flight_give_the_step),
          cmocka_unit_test(what_cannot_be_shared_is_named))

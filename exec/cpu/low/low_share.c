@@ -1,6 +1,7 @@
 /* State of another executable in place of own memory.
  *
- * A state of the same name and type is where the other executable has it, in its layout. What the
+ * A state of the same name and type is where the other executable has it, in its layout, or has
+ * memory of its own in that layout (option own_params). What the
  * other one packed is used too: preparing steps are matched one by one, in order. Of a twin (the
  * same graph after the passes, lowered by the same options) all may match, of others those whose
  * work a recipe says. Two match when they do the same on
@@ -56,8 +57,12 @@ bool rui_share_state(rui_low *lo, ru_value_id v)
     }
     const rui_layout *l = h->layout->plain ? rui_plain_as(lo, &mine->type, h->layout->type.dtype)
                                            : rui_layout_md(lo, &h->layout->md);
-    rui_buf b = l == NULL ? (rui_buf){0} : rui_buf_new(lo, RUI_BUF_SHARED, l->size_bytes);
-    if (b.v != 0) {
+    bool own = lo->opt.own_params && mine->role == RU_ROLE_PARAM && !lo->vals[v.v].frozen;
+    rui_buf b = l == NULL ? (rui_buf){0}
+                          : rui_buf_new(lo, own ? RUI_BUF_STATE : RUI_BUF_SHARED, l->size_bytes);
+    if (b.v != 0 && own) {
+        rui_home_add(lo, v, l, b);
+    } else if (b.v != 0) {
         lo->bufs[b.v].ptr = rui_buf_ptr(lo->share, h->buf);
         rui_home_add(lo, v, l, b);
         note_shared(lo, b.v, rui_root(lo->share, h->buf));
