@@ -4,6 +4,26 @@
 
 #include "base/status.h"
 
+const char *const ru_pipe_schedule_names[4] = {"flush", "gpipe", "stash", "vertical"};
+
+bool ru_pipe_flows_on(ru_pipe_schedule schedule)
+{
+    return schedule == RU_PIPE_SCHEDULE_STASH || schedule == RU_PIPE_SCHEDULE_VERTICAL;
+}
+
+uint32_t ru_pipe_late(ru_pipe_schedule schedule, uint32_t stage, uint32_t n)
+{
+    return schedule == RU_PIPE_SCHEDULE_STASH      ? n - 1 - stage
+           : schedule == RU_PIPE_SCHEDULE_VERTICAL ? n - 1
+                                                   : 0;
+}
+
+uint32_t ru_pipe_versions(ru_pipe_schedule schedule, uint32_t stage, uint32_t n)
+{
+    uint32_t late = ru_pipe_late(schedule, stage, n);
+    return late > 0 ? late + 2 : 1;
+}
+
 static uint32_t workers_of(const uint32_t *workers, uint32_t stage)
 {
     return workers != NULL ? workers[stage] : 1;
@@ -14,6 +34,9 @@ uint32_t ru_pipe_in_flight(ru_pipe_schedule schedule, const uint32_t *workers, u
 {
     RU_CHECK(stage < n);
     uint32_t own = micro / workers_of(workers, stage), behind = 0, ahead = 1;
+    if (ru_pipe_flows_on(schedule)) {
+        return n - stage;
+    }
     for (uint32_t k = n; k-- > stage;) { /* the stage behind has all that it is ahead by */
         uint32_t m = workers_of(workers, k);
         ahead = behind / m + (behind % m != 0) + 1;

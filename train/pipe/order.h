@@ -12,26 +12,51 @@
  *     flush, 2 workers before 1
  *     stage 0   F0 F2 B0 B2 and F1 F3 B1 B3     stage 1   F0 B0 F1 B1 F2 B2 F3 B3
  *
- * Source: gpipe-2019; pipedream-2bw-2021 (flush). Thread: any, pure. */
+ * Two schedules do not drain after a step. A step is one minibatch then, `micro` is 1, and each
+ * stage updates after each backward part, so a gradient is made with weights that lack the
+ * updates of the minibatches before it that are still on their way:
+ *
+ *     stash, 3 stages                            vertical: the same order
+ *     stage 0   F0 F1 F2 B0 F3 B1 F4 B2 ...      F3 uses the weights after B0: late by 2 steps
+ *     stage 1      F0 F1 B0 F2 B1 F3 B2 ...      F3 after B1, by 1; vertical: as stage 0
+ *     stage 2         F0 B0 F1 B1 F2 B2 ...      F3 after B2, by 0; vertical: as stage 0
+ *
+ * B j uses the weights that F j used, so a stage keeps as many versions as it is late by, and more.
+ *
+ * Source: gpipe-2019; pipedream-2bw-2021 (flush); pipedream-2019 (stash, vertical). Thread: any,
+ * pure. */
 #ifndef RU_TRAIN_PIPE_ORDER_H
 #define RU_TRAIN_PIPE_ORDER_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum ru_pipe_schedule { RU_PIPE_SCHEDULE_FLUSH, RU_PIPE_SCHEDULE_GPIPE } ru_pipe_schedule;
+typedef enum ru_pipe_schedule {
+    RU_PIPE_SCHEDULE_FLUSH,
+    RU_PIPE_SCHEDULE_GPIPE,
+    RU_PIPE_SCHEDULE_STASH,
+    RU_PIPE_SCHEDULE_VERTICAL,
+} ru_pipe_schedule;
+
+extern const char *const ru_pipe_schedule_names[4];
 
 typedef struct ru_pipe_act {
     uint32_t micro;
     bool back;
 } ru_pipe_act;
 
-/* Micro-batches that a worker of stage `stage` of n has in flight. workers [n]: of each stage,
- * divisors of `micro`; NULL: one each. */
+/* Micro-batches, or minibatches where it flows on, that a worker of stage `stage` of n has in
+ * flight. workers [n]: of each stage, divisors of `micro`; NULL: one each. */
 uint32_t ru_pipe_in_flight(ru_pipe_schedule schedule, const uint32_t *workers, uint32_t stage,
                            uint32_t n, uint32_t micro);
+/* Does it go on without draining after each step? */
+bool ru_pipe_flows_on(ru_pipe_schedule schedule);
+/* Steps by which the gradients of a stage of n are late, once the pipeline is full. */
+uint32_t ru_pipe_late(ru_pipe_schedule schedule, uint32_t stage, uint32_t n);
+/* Copies of its weights in memory: the newest, and those of the minibatches on their way. */
+uint32_t ru_pipe_versions(ru_pipe_schedule schedule, uint32_t stage, uint32_t n);
 /* The list of a replica of a stage into `at` [2 * micro / workers[stage]]: of micro-batches j with
- * j mod workers[stage] == replica. */
+ * j mod workers[stage] == replica. Not of schedules that flow on. */
 void ru_pipe_order(ru_pipe_schedule schedule, const uint32_t *workers, uint32_t stage,
                    uint32_t replica, uint32_t n, uint32_t micro, ru_pipe_act *at);
 

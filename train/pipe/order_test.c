@@ -134,5 +134,33 @@ static void replicas_never_wait_for_each_other_for_ever(void **state)
     assert_int_equal(ru_pipe_in_flight(RU_PIPE_SCHEDULE_FLUSH, w, 0, 3, 48), 3);
 }
 
-RU_TESTS(train_order, cmocka_unit_test(replicas_never_wait_for_each_other_for_ever),
+/* In a list of 1F1B that does not end, as many updates as said are missing when a minibatch goes
+ * forward, and as many minibatches as said are on their way. */
+static void gradients_are_late_by_what_is_said(void **state)
+{
+    (void)state;
+    enum { MANY = 5 * STAGES_MAX };
+    for (uint32_t n = 1; n <= STAGES_MAX; n++) {
+        for (uint32_t s = 0; s < n; s++) {
+            ru_pipe_act list[2 * MANY];
+            uint32_t back = 0, late = ru_pipe_late(RU_PIPE_SCHEDULE_STASH, s, n);
+            ru_pipe_order(RU_PIPE_SCHEDULE_FLUSH, NULL, s, 0, n, MANY, list);
+            for (uint32_t k = 0; k < 2 * MANY; k++) {
+                uint32_t j = list[k].micro;
+                assert_int_equal(list[k].back || j < late ? back : j - late, back);
+                back += list[k].back;
+            }
+            assert_int_equal(ru_pipe_in_flight(RU_PIPE_SCHEDULE_STASH, NULL, s, n, 1), late + 1);
+            assert_int_equal(ru_pipe_in_flight(RU_PIPE_SCHEDULE_VERTICAL, NULL, s, n, 1), late + 1);
+            assert_int_equal(ru_pipe_late(RU_PIPE_SCHEDULE_VERTICAL, s, n), n - 1);
+            assert_int_equal(ru_pipe_late(RU_PIPE_SCHEDULE_FLUSH, s, n), 0);
+            assert_int_equal(ru_pipe_versions(RU_PIPE_SCHEDULE_STASH, s, n),
+                             s + 1 == n ? 1 : late + 2);
+            assert_int_equal(ru_pipe_versions(RU_PIPE_SCHEDULE_GPIPE, s, n), 1);
+        }
+    }
+}
+
+RU_TESTS(train_order, cmocka_unit_test(gradients_are_late_by_what_is_said),
+         cmocka_unit_test(replicas_never_wait_for_each_other_for_ever),
          cmocka_unit_test(the_bubble_is_the_published_one), cmocka_unit_test(lists_are_whole))

@@ -2,12 +2,19 @@
 
 #include <stddef.h>
 
-enum { STEPS = 4 }; /* the last of them counts: it begins as all further ones do */
+enum {
+    STEPS = 4,   /* the last of them counts: it begins as all further ones do */
+    ROUNDS = 12, /* minibatches of a schedule that flows on, for each stage; the first and the last
+                    two of them fill and drain */
+};
 
 #define NOT_YET (-1)
 
 typedef struct player {
     const ru_pipe_play_in *in;
+    bool on;          /* its micro-batches are minibatches */
+    uint32_t steps;   /* 1 then */
+    int64_t *back_ns; /* [micro] end of their parts back of the last stage */
     ru_pipe_play *out;
     ru_pipe_act *order; /* [n, 2 micro] */
     uint32_t *next;     /* [n] part of its list */
@@ -48,6 +55,21 @@ static int64_t inputs(const player *p, uint32_t stage, const ru_pipe_act *a, uin
     return at;
 }
 
+/* What counts of a part: all of the last step; of one that flows on, minibatches in the middle. */
+static void note(player *p, uint32_t stage, const ru_pipe_act *a, int64_t took, int64_t wait,
+                 uint32_t last)
+{
+    const ru_pipe_play_in *in = p->in;
+    bool counts = p->on ? a->micro >= 2 * in->n && a->micro < in->micro - 2 * in->n
+                        : p->step[stage] + 1 == p->steps;
+    if (counts) {
+        p->out->busy_ns[stage] += took;
+        if (last < in->n_links) {
+            p->out->wait_ns[p->on ? last : (uint64_t)last * in->micro + a->micro] += wait;
+        }
+    }
+}
+
 static void leave(player *p, uint32_t stage, const ru_pipe_act *a)
 {
     for (uint32_t k = 0; k < p->in->n_links; k++) {
@@ -66,7 +88,7 @@ static bool part(player *p, uint32_t stage)
 {
     const ru_pipe_play_in *in = p->in;
     const ru_pipe_act *a = &p->order[(uint64_t)stage * 2 * in->micro + p->next[stage]];
-    uint32_t last, s = p->step[stage];
+    uint32_t last;
     int64_t at = inputs(p, stage, a, &last);
     if (at == NOT_YET) {
         return false;
@@ -74,16 +96,16 @@ static bool part(player *p, uint32_t stage)
     int64_t wait = at > p->free_ns[stage] ? at - p->free_ns[stage] : 0;
     int64_t took = a->back ? in->backward_ns[stage] : in->forward_ns[stage];
     p->free_ns[stage] += wait + took;
-    if (s + 1 == STEPS) {
-        p->out->busy_ns[stage] += took;
-        if (last < in->n_links) {
-            p->out->wait_ns[(uint64_t)last * in->micro + a->micro] = wait;
-        }
-    }
+    int64_t update_ns = p->on && a->back ? in->update_ns[stage] : 0;
+    note(p, stage, a, took + update_ns, wait, last);
     if (!a->back && a->micro + 1 == in->micro && stage + 1 == in->n) {
-        p->decided_ns[s] = p->free_ns[stage];
+        p->decided_ns[p->step[stage]] = p->free_ns[stage];
     }
     leave(p, stage, a);
+    p->free_ns[stage] += update_ns;
+    if (a->back && stage + 1 == in->n) {
+        p->back_ns[a->micro] = p->free_ns[stage];
+    }
     p->next[stage]++;
     return true;
 }
@@ -93,9 +115,10 @@ static void update(player *p, uint32_t stage)
 {
     uint32_t s = p->step[stage]++, m = p->in->micro;
     int64_t from = p->free_ns[stage] > p->decided_ns[s] ? p->free_ns[stage] : p->decided_ns[s];
-    p->free_ns[stage] = from + p->in->update_ns[stage];
+    int64_t took = p->on ? 0 : p->in->update_ns[stage];
+    p->free_ns[stage] = from + took;
     p->end_ns[s] = stage == 0 ? p->free_ns[0] : p->end_ns[s];
-    p->out->busy_ns[stage] += s + 1 == STEPS ? p->in->update_ns[stage] : 0;
+    p->out->busy_ns[stage] += s + 1 == p->steps ? took : 0;
     p->next[stage] = 0;
     for (uint32_t k = 0; k < p->in->n_links; k++) {
         for (uint32_t j = 0; p->in->links[k].to == stage && j < m; j++) {
@@ -110,7 +133,7 @@ static void play(player *p)
     while (moved) {
         moved = false;
         for (uint32_t k = 0; k < p->in->n; k++) {
-            while (p->step[k] < STEPS && part(p, k)) {
+            while (p->step[k] < p->steps && part(p, k)) {
                 moved = true;
                 if (p->next[k] == 2 * p->in->micro) {
                     update(p, k);
@@ -119,19 +142,40 @@ static void play(player *p)
         }
     }
     for (uint32_t k = 0; k < p->in->n; k++) {
-        RU_CHECK(p->step[k] == STEPS); /* the lists wait for nothing that comes later */
+        RU_CHECK(p->step[k] == p->steps); /* the lists wait for nothing that comes later */
     }
-    p->out->step_ns = p->end_ns[STEPS - 1] - p->end_ns[STEPS - 2];
+    if (!p->on) {
+        p->out->step_ns = p->end_ns[STEPS - 1] - p->end_ns[STEPS - 2];
+        return;
+    }
+    uint32_t first = 2 * p->in->n, end = p->in->micro - first, n = end - first;
+    p->out->step_ns = (p->back_ns[end - 1] - p->back_ns[first - 1]) / n;
+    for (uint32_t k = 0; k < p->in->n; k++) {
+        p->out->busy_ns[k] /= n;
+    }
+    for (uint32_t k = 0; k < p->in->n_links; k++) {
+        p->out->wait_ns[k] /= n;
+    }
 }
 
-ru_status ru_pipe_play_step(const ru_pipe_play_in *in, ru_arena *arena, ru_pipe_play *out,
+ru_status ru_pipe_play_step(const ru_pipe_play_in *asked, ru_arena *arena, ru_pipe_play *out,
                             ru_err *err)
 {
-    RU_CHECK(in->n > 0 && in->micro > 0);
+    ru_pipe_play_in one = *asked;
+    const ru_pipe_play_in *in = &one;
+    bool on = ru_pipe_flows_on(asked->schedule);
+    RU_CHECK(in->n > 0 && in->micro > 0 && (!on || in->micro == 1));
+    if (on) { /* the list of one long step that drains at its end is that of 1F1B */
+        one.micro = ROUNDS * one.n;
+        one.schedule = RU_PIPE_SCHEDULE_FLUSH;
+    }
     int64_t pieces = (int64_t)in->n_links * in->micro, n = in->n;
     ru_pipe_play o = {.busy_ns = RU_NEW(arena, int64_t, n),
                       .wait_ns = RU_NEW(arena, int64_t, pieces + 1)};
     player p = {.in = in,
+                .on = on,
+                .steps = on ? 1 : STEPS,
+                .back_ns = RU_NEW(arena, int64_t, in->micro),
                 .out = &o,
                 .order = RU_NEW(arena, ru_pipe_act, n * 2 * in->micro),
                 .next = RU_NEW(arena, uint32_t, n),
@@ -140,7 +184,8 @@ ru_status ru_pipe_play_step(const ru_pipe_play_in *in, ru_arena *arena, ru_pipe_
                 .sent_ns = RU_NEW(arena, int64_t, n),
                 .there_ns = RU_NEW(arena, int64_t, pieces + 1)};
     if (o.busy_ns == NULL || o.wait_ns == NULL || p.order == NULL || p.next == NULL ||
-        p.step == NULL || p.free_ns == NULL || p.sent_ns == NULL || p.there_ns == NULL) {
+        p.step == NULL || p.back_ns == NULL || p.free_ns == NULL || p.sent_ns == NULL ||
+        p.there_ns == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "the arena for the step of a pipeline is full");
     }
     for (int64_t k = 0; k < pieces; k++) {

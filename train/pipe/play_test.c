@@ -62,6 +62,35 @@ static void equal_stages_are_idle_as_the_closed_form_says(void **state)
     ru_arena_fini(&a);
 }
 
+/* The slowest of: a worker; what a worker sends; a round through all stages, of which 3 are on
+ * their way. */
+static void what_flows_on_is_as_fast_as_its_slowest_part(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err;
+    for (uint32_t c = 0; c < 3; c++) {
+        pipeline p = {0};
+        ru_pipe_play x;
+        chain(&p, 3, 1, c == 0 ? RU_PIPE_SCHEDULE_VERTICAL : RU_PIPE_SCHEDULE_STASH);
+        for (uint32_t k = 0; k < 3; k++) {
+            p.forward_ns[k] = 10;
+            p.backward_ns[k] = k == 1 && c == 2 ? 200 : 20;
+            p.update_ns[k] = 5;
+        }
+        for (uint32_t l = 0; l < p.in.n_links; l++) {
+            p.links[l].xfer_ns = c == 1 ? 40 : 0;
+        }
+        assert_ok(ru_pipe_play_step(&p.in, &a, &x, &err), err);
+        assert_int_equal(x.step_ns, c == 0 ? 35 : c == 1 ? 85 : 215);
+        for (uint32_t k = 0; k < 3; k++) {
+            assert_int_equal(x.busy_ns[k], 15 + p.backward_ns[k]);
+        }
+    }
+    ru_arena_fini(&a);
+}
+
 /* Times of the parts and of the pieces of all steps, raised until no constraint is violated. */
 typedef struct least {
     int64_t part[STEPS][N][2 * M], piece[STEPS][LINKS][M], update[STEPS][N]; /* ends */
@@ -151,5 +180,6 @@ static void steps_take_the_least_time(void **state)
     }
 }
 
-RU_TESTS(train_play, cmocka_unit_test(equal_stages_are_idle_as_the_closed_form_says),
+RU_TESTS(train_play, cmocka_unit_test(what_flows_on_is_as_fast_as_its_slowest_part),
+         cmocka_unit_test(equal_stages_are_idle_as_the_closed_form_says),
          cmocka_unit_test(steps_take_the_least_time))
