@@ -129,6 +129,15 @@ static int64_t xfer_ns(const question *q, const ru_stage_flow *f)
                           : slower(f->xfer_ns, q->network_factor);
 }
 
+static ru_pipe_schedule schedule_of(const ru_trace_pipe *p)
+{
+    uint32_t k = RU_ARRAY_LEN(ru_pipe_schedule_names) - 1;
+    while (k > 0 && strcmp(p->schedule, ru_pipe_schedule_names[k]) != 0) {
+        k--;
+    }
+    return (ru_pipe_schedule)k;
+}
+
 static ru_status play(const shown *s, const question *q, ru_pipe_play *out, ru_err *err)
 {
     const ru_trace_pipe *p = &s->p;
@@ -149,9 +158,7 @@ static ru_status play(const shown *s, const question *q, ru_pipe_play *out, ru_e
     }
     const ru_pipe_play_in in = {.n = p->n,
                                 .micro = p->micro,
-                                .schedule = strcmp(p->schedule, "gpipe") == 0
-                                                ? RU_PIPE_SCHEDULE_GPIPE
-                                                : RU_PIPE_SCHEDULE_FLUSH,
+                                .schedule = schedule_of(p),
                                 .forward_ns = ns,
                                 .backward_ns = ns + p->n,
                                 .update_ns = ns + 2 * p->n,
@@ -217,6 +224,42 @@ static ru_status show_stages(const shown *s, const ru_tell *out, ru_err *err)
         }
     }
     return ru_tell_table(out, "stages", title != NULL ? title : "", &t, err);
+}
+
+static void put_bytes(ru_table *t, double bytes)
+{
+    if (bytes > 0) {
+        ru_table_bytes(t, (int64_t)bytes);
+    } else {
+        ru_table_absent(t, "bytes");
+    }
+}
+
+/* What the worker of each stage has opened, beside what the plan counted. */
+static ru_status show_memory(const shown *s, const ru_tell *out, ru_err *err)
+{
+    static const char *const names[] = {"stage",   "late by",   "versions",
+                                        "weights", "predicted", "planned"};
+    const ru_trace_pipe *p = &s->p;
+    ru_table t = ru_table_in(s->arena);
+    cols(&t, names, RU_ARRAY_LEN(names));
+    for (uint32_t k = 0; k < p->n; k++) {
+        const char *said = ru_trace_meta_get(&s->traces[p->stages[k].trace], "pipe memory");
+        long long weights = 0, all = 0;
+        if (said == NULL || sscanf(said, "%*u %lld %lld", &weights, &all) != 2) {
+            return RU_OK; /* an older run */
+        }
+        ru_table_i64(&t, k + 1);
+        ru_table_i64(&t, ru_pipe_late(schedule_of(p), k, p->n));
+        ru_table_i64(&t, ru_pipe_versions(schedule_of(p), k, p->n));
+        put_bytes(&t, (double)weights);
+        put_bytes(&t, s->plan != NULL ? s->plan->stages[k].memory_bytes : 0);
+        put_bytes(&t, (double)all);
+    }
+    return ru_tell_table(out, "memory",
+                         "memory of the stages: steps by which gradients are late, versions of the "
+                         "weights, all that is planned",
+                         &t, err);
 }
 
 /* "3 by 1.2 ms": the micro-batches (from 1) that were waited for longest, beyond the schedule. */
@@ -384,6 +427,7 @@ ru_status rui_explain_pipe(const char *path, const void *input, const ru_pipe_pl
     RU_TRY(play(&s, &(question){0}, &s.now, err));
     RU_TRY(s.asks ? play(&s, &s.q, &s.then, err) : RU_OK);
     RU_TRY(show_stages(&s, out, err));
+    RU_TRY(show_memory(&s, out, err));
     RU_TRY(show_links(&s, out, err));
     show_steps(&s, out);
     return RU_OK;

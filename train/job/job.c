@@ -6,6 +6,7 @@
 #include "train/job/batch.h"
 #include "train/job/job_impl.h"
 #include "train/job/metric.h"
+#include "train/pipe/order.h"
 
 /* -- model ------------------------------------------------------------------------------------- */
 
@@ -303,8 +304,9 @@ static const ru_conf_field pipeline_fields[] = {
         RU_IN(1, 64)),
     RU_ROW(CHOICE, ru_job_pipeline, schedule, "flush",
            "order of the micro-batches (train.accumulate) on each worker: flush goes back as soon "
-           "as it can, so that few of them are kept; gpipe goes forward with all of them first",
-           .choices = "flush|gpipe"),
+           "as it can, so that few of them are kept; gpipe goes forward with all of them first; "
+           "with train.stale: stash and vertical never drain, and update after each batch",
+           .choices = "flush|gpipe|stash|vertical"),
     RU_ROW(F64, ru_job_pipeline, bytes_per_s, "0",
            "where Rubato chooses: bytes that a worker can send in a second; 0: 2e9",
            RU_IN(0, 1e15)),
@@ -441,6 +443,9 @@ static const ru_conf_field train_fields[] = {
            .choices = "data|pipeline|auto"),
     RU_ROW(SECTION, ru_job_train, pipeline, NULL, "with parallel: pipeline",
            .table = &pipeline_table),
+    RU_ROW(BOOL, ru_job_train, stale, "false",
+           "with parallel: pipeline: allow schedules that never drain, whose gradients are of "
+           "weights some steps old (train.pipeline.schedule stash, vertical)"),
     RU_ROW_AS("poll", TIME, ru_job_train, poll_ns, "0s",
               "longest time for which a worker polls for messages before it sleeps; helps small "
               "models, keeps up to one core busy; 0s: do not poll",
@@ -463,6 +468,37 @@ static const char train_called[] =
     "..., freeze: true}]|random_seed=seed|dtype=precision|amp=precision|monitor=metric|"
     "eval_steps=eval_every|val_check_interval=eval_every|num_threads=threads";
 
+/* Schedules of pipelines whose gradients are late. */
+static ru_status stale_check(const ru_job_train *t, ru_err *err)
+{
+    const ru_job_pipeline *p = &t->pipeline;
+    const char *name = ru_pipe_schedule_names[p->schedule];
+    if (!ru_pipe_flows_on((ru_pipe_schedule)p->schedule)) {
+        return RU_OK;
+    }
+    if (!t->stale) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "'pipeline.schedule' is %s, whose gradients are late by some steps, so the "
+                       "job would learn something else; allow it with 'stale: true', or set flush",
+                       name);
+    }
+    if (t->accumulate > 1) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "'accumulate' is %lld, expected 1: with 'pipeline.schedule' %s each batch "
+                       "goes through the stages whole",
+                       (long long)t->accumulate, name);
+    }
+    for (uint32_t k = 0; k < p->workers.n; k++) {
+        if (p->workers.at[k] != 1) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "'pipeline.workers' names %lld workers for stage %u, expected 1: with "
+                           "'pipeline.schedule' %s a stage has one worker; set flush for several",
+                           (long long)p->workers.at[k], k + 1, name);
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status train_check(const void *section, ru_err *err)
 {
     const ru_job_train *t = section;
@@ -480,6 +516,7 @@ static ru_status train_check(const void *section, ru_err *err)
         return RU_FAIL(err, RU_E_CONFIG, "with 'adapt' there can be no '%s'; leave one of them out",
                        t->servers > 0 ? "servers" : "batch_schedule");
     }
+    RU_TRY(stale_check(t, err));
     if (t->servers > 0 && t->sums > RU_SUMS_RULE) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "with 'servers' gradients are grouped by rule; leave 'sums' out");

@@ -138,6 +138,7 @@ typedef struct ru_job_train {
     uint32_t parallel; /* ru_parallel */
     ru_job_pipeline pipeline;
     bool autotune, shuffle, early_update;
+    bool stale;      /* gradients of older weights are allowed */
     int64_t poll_ns; /* several workers: time of polling for messages before sleeping; 0: never */
 } ru_job_train;
 

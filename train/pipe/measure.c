@@ -235,12 +235,13 @@ static void put_ns(ru_json *j, const char *key, int64_t ns)
 void ru_pipe_question(const ru_pipe_layers *l, uint32_t units, double bytes_per_s,
                       const char *method, ru_json *j)
 {
-    const char *own = l->schedule == RU_PIPE_SCHEDULE_GPIPE ? "gpipe" : "flush";
+    bool on = ru_pipe_flows_on(l->schedule);
+    const char *own = on ? "straight" : l->schedule == RU_PIPE_SCHEDULE_GPIPE ? "gpipe" : "flush";
     ru_json_str(j, "method", method != NULL ? method : own);
     /* Data-parallel workers divide the batch, so its whole exchange is one step's: "paper". */
     ru_json_str(j, "cost", "paper");
     ru_json_i64(j, "microbatches", l->micro);
-    ru_json_f64(j, "state", l->state);
+    ru_json_f64(j, "state", l->state + (on ? 1 : 0)); /* the newest weights, beside the versions */
     if (units > 0) {
         ru_json_open(j, "units", '[');
         ru_json_i64(j, NULL, units);
@@ -368,12 +369,14 @@ ru_status ru_pipe_choose(const ru_pipe_layers *l, uint32_t workers, double bytes
         c.pipeline_s = p->minibatch_s;
         c.asked = asked;
     }
-    RU_TRY(ask(l, workers, bytes_per_s, "pipeline", arena, &asked, &p, err));
-    double s = step_s(l, p, bytes_per_s);
-    if (runs(l, p, workers) && p->n_stages < workers && (c.n_cut == 0 || s < c.pipeline_s)) {
-        RU_TRY(take(l, p, arena, &c, err));
-        c.pipeline_s = s;
-        c.asked = asked;
+    if (!ru_pipe_flows_on(l->schedule)) { /* else each stage has one worker */
+        RU_TRY(ask(l, workers, bytes_per_s, "pipeline", arena, &asked, &p, err));
+        double s = step_s(l, p, bytes_per_s);
+        if (runs(l, p, workers) && p->n_stages < workers && (c.n_cut == 0 || s < c.pipeline_s)) {
+            RU_TRY(take(l, p, arena, &c, err));
+            c.pipeline_s = s;
+            c.asked = asked;
+        }
     }
     c.pipeline = c.n_cut > 0 && c.pipeline_s < c.data_s;
     *out = c;

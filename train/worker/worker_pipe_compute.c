@@ -4,6 +4,11 @@
  *     F j   samples or pieces of earlier stages --> forward --> pieces for later ones; statistics
  *     B j   gradients of later stages --> backward --> gradients for earlier ones; their sums
  *   decision of the leader, then the update
+ *
+ * A schedule that flows on has one part of each kind in a step, F j + k before B j. Each minibatch
+ * on its way has a slot with parameters of its own, a copy of those of `home` from when the slot
+ * became free. All stages drain at an evaluation, a checkpoint and the end: those that the job says
+ * each worker knows by itself, others the leader decides as many steps ahead as there are stages.
  */
 #include <math.h>
 #include <stdio.h>
@@ -26,6 +31,32 @@ static const ru_stage *own(const rui_pipe_worker *w)
 
 /* -- opening ----------------------------------------------------------------------------------- */
 
+static uint32_t late(const rui_pipe_worker *w)
+{
+    return ru_pipe_late(w->schedule, w->stage, w->stages.n);
+}
+
+/* The memory of the gradients of `e` in value order: where each update follows its gradients, all
+ * slots write them there. */
+static ru_status grads_of(rui_pipe_worker *w, const ru_exe *e, void *const **out, ru_err *err)
+{
+    const ru_exe_grad *g;
+    uint32_t n = ru_exe_grads(e, &g);
+    void **at = RU_NEW(w->arena, void *, n + 1);
+    if (at == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t place = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            place += g[i].value.v < g[k].value.v;
+        }
+        at[place] = g[k].data;
+    }
+    *out = at;
+    return RU_OK;
+}
+
 static ru_status open_exe(rui_pipe_worker *w, ru_exe *share, ru_exe **out, ru_err *err)
 {
     ru_step_options so;
@@ -39,7 +70,11 @@ static ru_status open_exe(rui_pipe_worker *w, ru_exe *share, ru_exe **out, ru_er
     eo.n_ports = s->n_ports;
     eo.autotune = eo.autotune && !w->opt->deterministic;
     eo.share = share;
+    eo.own_params = share != NULL && late(w) > 0;
     eo.plain_grads = w->seats.workers[w->stage] > 1; /* workers may choose other layouts */
+    if (share != NULL && w->course.on) {
+        RU_TRY(grads_of(w, share, &eo.grad_at, err));
+    }
     ru_status st = ru_exe_open(&s->step.graph, &eo, out, err);
     return st == RU_E_MEM
                ? ru_err_wrap(err, st,
@@ -123,13 +158,12 @@ static void name_records(rui_pipe_worker *w)
 {
     char text[256];
     ru_recorder *r = w->t.recorder;
-    bool flush = w->schedule == RU_PIPE_SCHEDULE_FLUSH;
     w->t.names.sums = ru_recorder_name(r, "wait for a stage", "train");
     w->names = (rui_pipe_names){.forward = ru_recorder_name(r, "forward", "train"),
                                 .backward = ru_recorder_name(r, "backward", "train"),
                                 .update = ru_recorder_name(r, "update", "train")};
     (void)snprintf(text, sizeof text, "%u %u %u %s %s", w->stage, w->stages.n, w->micro,
-                   flush ? "flush" : "gpipe", own(w)->first);
+                   ru_pipe_schedule_names[w->schedule], own(w)->first);
     ru_recorder_meta(r, w->seats.n == w->stages.n ? "pipe" : "pipe workers", text);
 }
 
@@ -147,21 +181,46 @@ static void size_sums(rui_pipe_worker *w)
     }
 }
 
+/* What `rubato explain` shows of it. */
+static void tell_memory(rui_pipe_worker *w)
+{
+    const ru_graph *g = &own(w)->step.graph;
+    int64_t weights = 0, all = 0;
+    char text[96];
+    for (uint32_t v = 1; v < g->n_values; v++) {
+        bool is = g->values[v].kind == RU_VALUE_STATE && g->values[v].role == RU_ROLE_PARAM;
+        weights += is ? ru_type_bytes(&g->values[v].type) : 0;
+    }
+    for (uint32_t k = 0; k <= w->n_slots; k++) {
+        ru_exe_stats s;
+        ru_exe_stats_get(k < w->n_slots ? w->slot[k] : w->home, &s);
+        all += s.arena_bytes + s.state_bytes + s.const_bytes + s.scratch_bytes + s.io_bytes;
+    }
+    (void)snprintf(text, sizeof text, "%u %lld %lld",
+                   ru_pipe_versions(w->schedule, w->stage, w->stages.n), (long long)weights,
+                   (long long)all);
+    ru_recorder_meta(w->t.recorder, "pipe memory", text);
+}
+
 static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
 {
     rui_trainer *t = &w->t;
     name_records(w);
     const uint32_t *workers = w->seats.workers;
     uint32_t m = workers[w->stage];
-    w->n_slots = ru_pipe_in_flight(w->schedule, workers, w->stage, w->stages.n, w->micro);
+    w->course = (rui_pipe_course){.on = ru_pipe_flows_on(w->schedule), .limit = INT64_MAX};
+    w->course.ahead = ru_pipe_in_flight(w->schedule, workers, w->stage, w->stages.n, w->micro);
+    w->n_slots = w->course.on ? late(w) + 1 : w->course.ahead;
     w->slot = RU_NEW(w->arena, ru_exe *, w->n_slots);
-    w->order = RU_NEW(w->arena, ru_pipe_act, 2 * w->micro / m);
+    w->course.order = RU_NEW(w->arena, ru_pipe_act, 2 * w->micro / m);
     w->made = RU_NEW(w->arena, const void *, w->n_slots *own(w)->n_stats + 1);
-    if (w->slot == NULL || w->order == NULL || w->made == NULL) {
+    if (w->slot == NULL || w->course.order == NULL || w->made == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a stage");
     }
-    ru_pipe_order(w->schedule, workers, w->stage, w->seats.replica, w->stages.n, w->micro,
-                  w->order);
+    if (!w->course.on) {
+        ru_pipe_order(w->schedule, workers, w->stage, w->seats.replica, w->stages.n, w->micro,
+                      w->course.order);
+    }
     RU_TRY(open_exe(w, NULL, &w->home, err));
     for (uint32_t k = 0; k < w->n_slots; k++) {
         RU_TRY(open_exe(w, w->home, &w->slot[k], err));
@@ -181,6 +240,10 @@ static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
                                   .bytes_max = t->job->data.memory,
                                   .recorder = t->recorder};
     RU_TRY(reads ? ru_stream_open(t->train_set, &so, &w->stream, err) : RU_OK);
+    for (uint32_t k = 0; k < w->n_slots && late(w) > 0; k++) {
+        RU_TRY(ru_exe_params_copy(w->slot[k], w->home, err));
+    }
+    tell_memory(w);
     size_sums(w);
     return rui_flows_open(w, err);
 }
@@ -235,31 +298,35 @@ static float figure(ru_exe *e, ru_value_id v, float sum, bool first)
     return first ? x : sum + x;
 }
 
-/* j: of those of this worker. */
-static ru_status forward(rui_pipe_worker *w, uint32_t j, const ru_run_args *args, ru_err *err)
+/* slot: of this micro-batch; first: of those of this worker in the step. */
+static ru_status forward(rui_pipe_worker *w, uint32_t slot, bool first, const ru_run_args *args,
+                         ru_err *err)
 {
     const ru_stage *s = own(w);
-    ru_exe *e = w->slot[j % w->n_slots];
+    ru_exe *e = w->slot[slot];
     RU_TRY(feed(w, e, err));
     RU_TRY(take(w, e, false));
     RU_TRY(ru_exe_phase(e, RU_PHASE_FORWARD, args, err));
     for (uint32_t k = 0; k < s->n_stats; k++) {
-        RU_TRY(ru_exe_state_write(w->home, s->stats[k], w->made[j % w->n_slots * s->n_stats + k],
-                                  err));
+        RU_TRY(ru_exe_state_write(w->home, s->stats[k], w->made[slot * s->n_stats + k], err));
     }
-    w->loss = figure(e, s->step.loss, w->loss, j == 0);
-    w->correct = figure(e, s->step.correct, w->correct, j == 0);
-    w->count = figure(e, s->step.count, w->count, j == 0);
+    w->loss = figure(e, s->step.loss, w->loss, first);
+    w->correct = figure(e, s->step.correct, w->correct, first);
+    w->count = figure(e, s->step.count, w->count, first);
     return RU_OK;
 }
 
-static ru_status backward(rui_pipe_worker *w, uint32_t j, const ru_run_args *args, ru_err *err)
+static ru_status backward(rui_pipe_worker *w, uint32_t slot, bool first, const ru_run_args *args,
+                          ru_err *err)
 {
     const ru_exe_grad *to, *from;
-    ru_exe *e = w->slot[j % w->n_slots];
+    ru_exe *e = w->slot[slot];
     RU_TRY(take(w, e, true));
     RU_TRY(ru_exe_phase(e, RU_PHASE_BACKWARD, args, err));
-    if (j > 0) {
+    if (w->course.on) { /* they stand there */
+        return RU_OK;
+    }
+    if (!first) {
         return ru_exe_grads_add(w->home, e, err);
     }
     uint32_t n = ru_exe_grads(w->home, &to);
@@ -271,6 +338,18 @@ static ru_status backward(rui_pipe_worker *w, uint32_t j, const ru_run_args *arg
 }
 
 /* -- a step ------------------------------------------------------------------------------------ */
+
+/* The slot of minibatch `step`, which went back, gets the newest weights, for one that goes forward
+ * later; all get them where the stages have drained. */
+static ru_status renew(rui_pipe_worker *w, int64_t step, ru_err *err)
+{
+    bool drained = step + 1 == w->course.limit;
+    for (uint32_t k = 0; k < w->n_slots; k++) {
+        bool own = k == (uint64_t)step % w->n_slots;
+        RU_TRY(own || drained ? ru_exe_params_copy(w->slot[k], w->home, err) : RU_OK);
+    }
+    return RU_OK;
+}
 
 static ru_status update(rui_pipe_worker *w, double lr, const ru_run_args *args, ru_err *err)
 {
@@ -287,6 +366,7 @@ static ru_status update(rui_pipe_worker *w, double lr, const ru_run_args *args, 
     }
     ru_time begun = ru_clock_now();
     ru_status st = ru_exe_phase(w->home, RU_PHASE_UPDATE, args, err);
+    st = st == RU_OK && late(w) > 0 ? renew(w, args->step, err) : st;
     ru_rec_span(w->t.recorder, w->names.update, begun.ns, ru_clock_now().ns, 0);
     return st;
 }
@@ -347,23 +427,64 @@ static ru_status add_replicas(rui_pipe_worker *w, uint32_t m, ru_err *err)
     return RU_OK;
 }
 
+static ru_status one_part(rui_pipe_worker *w, int64_t step, ru_pipe_act act, uint32_t slot,
+                          bool first, ru_err *err)
+{
+    const ru_run_args args = {.seed = (uint64_t)w->t.job->train.seed,
+                              .step = step,
+                              .sample_offset = (int64_t)act.micro * w->micro_n};
+    w->turn = (rui_pipe_turn){.round = (uint32_t)(step - w->first_step), .micro = act.micro};
+    ru_time begun = ru_clock_now();
+    RU_TRY(act.back ? backward(w, slot, first, &args, err) : forward(w, slot, first, &args, err));
+    ru_rec_span(w->t.recorder, act.back ? w->names.backward : w->names.forward, begun.ns,
+                ru_clock_now().ns, act.micro);
+    return RU_OK;
+}
+
+/* Do the stages drain behind this minibatch, by what the job says? */
+static bool drains(const rui_pipe_worker *w, int64_t step)
+{
+    const rui_trainer *t = &w->t;
+    const rui_place from = {.step = step,
+                            .samples = t->samples + (step - t->step_done) * t->job->train.batch};
+    const rui_place to = {.step = step + 1, .samples = from.samples + t->job->train.batch};
+    return step + 1 >= t->steps_end ||
+           (t->test_set != NULL && rui_trainer_eval_between(t, &from, &to));
+}
+
+/* Forward as far as the schedule goes, then back with minibatch `step`. */
+static ru_status parts_on(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_decision *d,
+                          ru_err *err)
+{
+    rui_pipe_course *f = &w->course;
+    if (f->limit == step) { /* drained */
+        f->limit = INT64_MAX;
+    }
+    f->gone = f->gone > step ? f->gone : step;
+    while (f->gone < f->limit && f->gone - step < f->ahead) {
+        uint32_t slot = (uint32_t)(f->gone % w->n_slots);
+        RU_TRY(one_part(w, f->gone, (ru_pipe_act){.back = false}, slot, true, err));
+        f->limit = drains(w, f->gone) ? f->gone + 1 : f->limit;
+        f->gone++;
+    }
+    RU_TRY(leads(w) ? rui_pipe_decide(w, step, lr, d, err) : RU_OK);
+    RU_TRY(
+        one_part(w, step, (ru_pipe_act){.back = true}, (uint32_t)(step % w->n_slots), true, err));
+    RU_TRY(leads(w) ? RU_OK : hear(w, d));
+    int64_t end = step + w->stages.n; /* none has gone forward beyond it */
+    f->limit = (d->flags & RUI_PIPE_DRAIN) != 0 && end < f->limit ? end : f->limit;
+    return RU_OK;
+}
+
 static ru_status parts(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_decision *d,
                        ru_err *err)
 {
     uint32_t m = w->seats.workers[w->stage], left = w->micro / m;
-    w->turn.round = (uint32_t)(step - w->first_step);
     for (uint32_t k = 0; k < 2 * w->micro / m; k++) {
-        uint32_t j = w->order[k].micro, i = j / m;
-        const ru_run_args args = {.seed = (uint64_t)w->t.job->train.seed,
-                                  .step = step,
-                                  .sample_offset = (int64_t)j * w->micro_n};
-        w->turn.micro = j;
-        ru_time begun = ru_clock_now();
-        RU_TRY(w->order[k].back ? backward(w, i, &args, err) : forward(w, i, &args, err));
-        ru_rec_span(w->t.recorder, w->order[k].back ? w->names.backward : w->names.forward,
-                    begun.ns, ru_clock_now().ns, j);
-        left -= !w->order[k].back;
-        if (leads(w) && left == 0 && !w->order[k].back) {
+        uint32_t i = w->course.order[k].micro / m; /* of those of this worker */
+        RU_TRY(one_part(w, step, w->course.order[k], i % w->n_slots, i == 0, err));
+        left -= !w->course.order[k].back;
+        if (leads(w) && left == 0 && !w->course.order[k].back) {
             RU_TRY(rui_pipe_decide(w, step, lr, d, err));
         }
     }
@@ -411,7 +532,7 @@ static ru_status one_step(rui_pipe_worker *w, bool *over, ru_err *err)
     ru_time begun = ru_clock_now();
     int64_t read_ns = t->split.input_ns;
     w->waited_ns = 0;
-    RU_TRY(parts(w, step, lr, &d, err));
+    RU_TRY(w->course.on ? parts_on(w, step, lr, &d, err) : parts(w, step, lr, &d, err));
     RU_TRY(update(w, lr, &(ru_run_args){.seed = (uint64_t)t->job->train.seed, .step = step}, err));
     t->batch = t->job->train.batch;
     t->step_done = step + 1;

@@ -20,9 +20,10 @@ enum { RUI_PIPE_EVENTS_MAX = 1 << 14, RUI_PIPE_DECISIONS_MAX = 64 };
 
 /* What follows a step. */
 enum {
-    RUI_PIPE_SAVE = 1, /* all send their state to the leader */
-    RUI_PIPE_WAIT = 2, /* another decision comes before the next step */
-    RUI_PIPE_OVER = 4, /* no further step */
+    RUI_PIPE_SAVE = 1,  /* all send their state to the leader */
+    RUI_PIPE_WAIT = 2,  /* another decision comes before the next step */
+    RUI_PIPE_OVER = 4,  /* no further step */
+    RUI_PIPE_DRAIN = 8, /* of a schedule that flows on: the stages drain some steps later */
 };
 
 typedef struct rui_pipe_decision {
@@ -69,6 +70,15 @@ typedef struct rui_pipe_turn {
     uint32_t round; /* step of this job */
     uint32_t micro; /* in its step */
 } rui_pipe_turn;
+
+/* What a stage computes next: a fixed list, or, of a schedule that flows on, minibatches. */
+typedef struct rui_pipe_course {
+    ru_pipe_act *order; /* [2 * micro / workers of the stage] */
+    bool on;
+    uint32_t ahead; /* most on their way */
+    int64_t gone;   /* step of the next one that goes forward */
+    int64_t limit;  /* the stages drain before this step; INT64_MAX: not known yet */
+} rui_pipe_course;
 
 /* Pieces of one link at this end: `ahead` places, used in turn. */
 typedef struct rui_flow {
@@ -136,7 +146,7 @@ typedef struct rui_pipe_worker {
     uint32_t n_slots;
     const void **made; /* [n_slots, n_stats] statistics of the last forward part */
     rui_pipe_turn turn;
-    ru_pipe_act *order; /* [2 * micro / workers of the stage] */
+    rui_pipe_course course;
     ru_stream *stream;
     rui_flow *flows; /* [n_links] */
     uint32_t saves;

@@ -55,6 +55,24 @@ static void used(rui_pipe_worker *w)
 
 /* -- opening ----------------------------------------------------------------------------------- */
 
+/* By how many steps gradients are late, and what that holds in memory, of each stage. */
+static void say_late(const rui_pipe_worker *w, const char *who)
+{
+    uint32_t n = w->stages.n;
+    ru_text late = ru_text_arena(w->arena), versions = ru_text_arena(w->arena);
+    for (uint32_t k = 0; k < n; k++) {
+        const char *sep = k == 0 ? "" : k + 1 < n ? ", " : " and ";
+        ru_text_putf(&late, "%s%u", sep, ru_pipe_late(w->schedule, k, n));
+        ru_text_putf(&versions, "%s%u", sep, ru_pipe_versions(w->schedule, k, n));
+    }
+    ru_run_report_say(w->t.report,
+                      "pipeline of %u stages: %s; schedule %s: batches of %lld samples follow each "
+                      "other without draining, the gradients of the stages are late by %s steps, "
+                      "and they keep %s versions of their weights",
+                      n, who, ru_pipe_schedule_names[w->schedule], (long long)w->micro_n, late.p,
+                      versions.p);
+}
+
 static void say_stages(const rui_pipe_worker *w)
 {
     ru_text t = ru_text_arena(w->arena);
@@ -67,6 +85,10 @@ static void say_stages(const rui_pipe_worker *w)
                          ru_pipe_number(w->pipe, first + r));
         }
         ru_text_putf(&t, " from %s", k == 0 ? "the input" : w->stages.at[k].first);
+    }
+    if (w->course.on) {
+        say_late(w, t.p);
+        return;
     }
     if (w->seats.n > w->stages.n) {
         ru_run_report_say(w->t.report,
@@ -166,7 +188,10 @@ ru_status rui_pipe_decide(rui_pipe_worker *w, int64_t step, double lr, rui_pipe_
     bool save =
         every > 0 && ru_time_since(ru_clock_now(), t->saved) >= every && !ru_ckpt_busy(t->ckpt);
     *out = (rui_pipe_decision){.step = step + 1};
-    if (last || stop) {
+    if (w->course.on && w->course.limit != step + 1) { /* others are ahead */
+        bool ask = (stop || save) && w->course.limit == INT64_MAX;
+        out->flags = ask ? RUI_PIPE_DRAIN : 0;
+    } else if (last || stop) {
         out->flags = RUI_PIPE_SAVE | RUI_PIPE_OVER;
     } else if (eval) {
         out->flags = RUI_PIPE_SAVE | RUI_PIPE_WAIT;
