@@ -1,12 +1,19 @@
-/* The update rule of a pipeline whose stages have several workers, done in one process, one
- * micro-batch after the other: rule RUN
+/* The update rules of pipelines, done in one process, one micro-batch after the other:
  *
- *     micro-batch j of a step counts for sum j mod m of each stage with m workers; a stage updates
- * by its sums added in their order
+ *     rule RUN [as KIND] [STEP...]
  *
- * Trains the job of RUN from its beginning to its newest checkpoint and compares all states, bit by
- * bit. Shares nothing with the runtime of pipelines: neither its cut nor its schedule, its links or
- * its sums. */
+ *     several workers   micro-batch j of a step counts for sum j mod m of each stage with m
+ *                       workers; a stage updates by its sums added in their order
+ *     stash             minibatch t is computed, in stage s of n, with the weights after
+ *                       max(t - (n - 1 - s), c) updates, and updates the newest ones
+ *     vertical          with those after max(t - (n - 1), c) updates, in all stages
+ *
+ *     c: the last step at which the pipeline drained: an evaluation, or a STEP
+ *
+ * as KIND instead of the job's schedule: flush; naive (forward as stash, backward with the newest
+ * weights). Trains the job of RUN from its beginning to its newest checkpoint and compares all
+ * states, bit by bit. Shares nothing with the runtime of pipelines: neither its cut nor its
+ * schedule, its links or its sums. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +26,14 @@
 #include "train/model/model.h"
 #include "train/model/step.h"
 
-enum { GRADS_MAX = 256, WORKERS_MAX = 16 };
+enum { GRADS_MAX = 256, WORKERS_MAX = 16, STATES_MAX = 256, VERSIONS_MAX = 16, STEPS_MAX = 64 };
+
+/* A parameter, and what it was after each of the last updates. */
+typedef struct trained {
+    ru_value_id state;
+    uint32_t stage;
+    void *after[VERSIONS_MAX]; /* of update k: k mod VERSIONS_MAX */
+} trained;
 
 typedef struct rule {
     ru_arena arena;
@@ -34,6 +48,11 @@ typedef struct rule {
     uint32_t n_grads, micro;
     float *sums[GRADS_MAX][WORKERS_MAX];
     uint32_t workers[GRADS_MAX]; /* of the stage of each gradient */
+    const char *kind;            /* flush, stash, vertical, naive */
+    trained params[STATES_MAX];
+    uint32_t n_params;
+    int64_t drained, drains[STEPS_MAX]; /* [n_drains] beside evaluations */
+    uint32_t n_drains;
 } rule;
 
 /* Parameters stand in the order of the model: a cut begins a stage with the first that has its
@@ -59,6 +78,21 @@ static uint32_t stage_of(const rule *r, const char *param)
     return 0;
 }
 
+/* What the model makes: the first operand of the node that reads the labels. Loss and gradients
+ * come after it. */
+static ru_value_id answer_of(const ru_step_graph *s)
+{
+    const ru_graph *g = &s->graph;
+    for (uint32_t i = 1; i < g->n_nodes; i++) {
+        for (uint32_t k = 1; k < g->nodes[i].n_in; k++) {
+            if (g->nodes[i].in[k].v == s->y[0].v) {
+                return g->nodes[i].in[0];
+            }
+        }
+    }
+    return s->loss;
+}
+
 static ru_status open_exes(rule *r, const ru_model_facts *facts, ru_err *err)
 {
     const ru_job_train *t = &r->job.train;
@@ -74,11 +108,9 @@ static ru_status open_exes(rule *r, const ru_model_facts *facts, ru_err *err)
                                 .x = facts->x,
                                 .y = facts->y};
     RU_TRY(ru_step_build(&r->model.train, &so, &r->arena, &r->step, err));
-    const ru_exe_options eo = {.threads = 1,
-                               .two_phase = true,
-                               .plain_grads = true,
-                               .forward = &r->step.loss,
-                               .n_forward = 1};
+    const ru_value_id answer = answer_of(&r->step);
+    const ru_exe_options eo = {
+        .threads = 1, .two_phase = true, .plain_grads = true, .forward = &answer, .n_forward = 1};
     RU_TRY(ru_exe_open(&r->step.graph, &eo, &r->exe, err));
     RU_TRY(ru_exe_open(&r->step.graph, &eo, &r->there, err));
     RU_TRY(ru_ckpt_load(&r->saved, &r->step.graph, r->there, true, err));
@@ -104,6 +136,63 @@ static ru_status open_sums(rule *r, ru_err *err)
     return RU_OK;
 }
 
+/* -- weights of other steps ---------------------------------------------------------------------
+ */
+
+static ru_status open_params(rule *r, ru_err *err)
+{
+    const ru_graph *g = &r->step.graph;
+    for (uint32_t v = 1; v < g->n_values; v++) {
+        const ru_value *x = &g->values[v];
+        if (x->kind != RU_VALUE_STATE || x->role != RU_ROLE_PARAM || x->name == NULL) {
+            continue;
+        }
+        if (r->n_params == STATES_MAX) {
+            return RU_FAIL(err, RU_E_UNSUPPORTED, "too many parameters for this test");
+        }
+        trained *p = &r->params[r->n_params++];
+        *p = (trained){.state = {v}, .stage = stage_of(r, x->name)};
+        for (uint32_t k = 0; k < VERSIONS_MAX; k++) {
+            p->after[k] = ru_arena_zalloc(&r->arena, ru_type_bytes(&x->type), 64);
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status keep(rule *r, int64_t updates, ru_err *err)
+{
+    for (uint32_t k = 0; k < r->n_params; k++) {
+        RU_TRY(ru_exe_state_read(r->exe, r->params[k].state,
+                                 r->params[k].after[updates % VERSIONS_MAX], err));
+    }
+    return RU_OK;
+}
+
+/* The weights that minibatch `step` is computed with; newest: those after all updates so far. */
+static ru_status weights(rule *r, int64_t step, bool newest, ru_err *err)
+{
+    uint32_t n = r->job.train.pipeline.cut.n + 1;
+    bool flush = newest || strcmp(r->kind, "flush") == 0;
+    for (uint32_t k = 0; k < r->n_params; k++) {
+        const trained *p = &r->params[k];
+        int64_t late = flush ? 0 : strcmp(r->kind, "vertical") == 0 ? n - 1 : n - 1 - p->stage;
+        int64_t updates = step - late > r->drained ? step - late : r->drained;
+        updates = flush ? step : updates;
+        RU_TRY(ru_exe_state_write(r->exe, p->state, p->after[updates % VERSIONS_MAX], err));
+    }
+    return RU_OK;
+}
+
+static bool drains_at(const rule *r, int64_t step)
+{
+    int64_t every = r->job.train.eval_every;
+    bool is = every > 0 && step % every == 0;
+    for (uint32_t k = 0; k < r->n_drains; k++) {
+        is = is || r->drains[k] == step;
+    }
+    return is;
+}
+
 static ru_status open_all(rule *r, const char *run, ru_err *err)
 {
     ru_model_facts facts;
@@ -115,6 +204,10 @@ static ru_status open_all(rule *r, const char *run, ru_err *err)
     RU_TRY(ru_model_open(&r->job, &facts, NULL, &r->arena, &r->model, err));
     RU_TRY(open_exes(r, &facts, err));
     RU_TRY(open_sums(r, err));
+    static const char *const kinds[] = {"flush", "flush", "stash", "vertical"};
+    r->kind = r->kind != NULL ? r->kind : kinds[r->job.train.pipeline.schedule & 3];
+    RU_TRY(open_params(r, err));
+    RU_TRY(keep(r, 0, err));
     const ru_stream_options so = {.seed = (uint64_t)r->job.train.seed,
                                   .augment = r->job.data.augment,
                                   .shuffle = ru_job_shuffle(&r->job),
@@ -134,8 +227,11 @@ static ru_status micro_batch(rule *r, int64_t step, uint32_t j, ru_err *err)
     }
     const ru_run_args args = {
         .seed = (uint64_t)r->job.train.seed, .step = step, .sample_offset = (int64_t)j * b.n};
+    RU_TRY(weights(r, step, false, err));
     RU_TRY(ru_exe_phase(r->exe, RU_PHASE_FORWARD, &args, err));
+    RU_TRY(strcmp(r->kind, "naive") == 0 ? weights(r, step, true, err) : RU_OK);
     RU_TRY(ru_exe_phase(r->exe, RU_PHASE_BACKWARD, &args, err));
+    RU_TRY(weights(r, step, true, err));
     for (uint32_t k = 0; k < r->n_grads; k++) {
         float *sum = r->sums[k][j % r->workers[k]];
         const float *g = r->grads[k].data;
@@ -167,7 +263,9 @@ static ru_status one_step(rule *r, const ru_schedule *schedule, int64_t step, ru
         *(int64_t *)ru_exe_input(r->exe, s->step) = step + 1;
     }
     const ru_run_args args = {.seed = (uint64_t)r->job.train.seed, .step = step};
-    return ru_exe_phase(r->exe, RU_PHASE_UPDATE, &args, err);
+    RU_TRY(ru_exe_phase(r->exe, RU_PHASE_UPDATE, &args, err));
+    r->drained = drains_at(r, step + 1) ? step + 1 : r->drained;
+    return keep(r, step + 1, err);
 }
 
 static ru_status compare(rule *r, ru_err *err)
@@ -197,8 +295,16 @@ int main(int argc, char **argv)
     static rule r;
     ru_err err = {0};
     ru_arena_init(&r.arena, 0);
-    if (argc != 2) {
-        fprintf(stderr, "usage: rule RUN\n");
+    int at = 2;
+    if (argc > 3 && strcmp(argv[2], "as") == 0) {
+        r.kind = argv[3];
+        at = 4;
+    }
+    for (; at < argc && r.n_drains < STEPS_MAX; at++) {
+        r.drains[r.n_drains++] = strtoll(argv[at], NULL, 10);
+    }
+    if (argc < 2 || at < argc) {
+        fprintf(stderr, "usage: rule RUN [as KIND] [STEP...]\n");
         return 2;
     }
     ru_status st = open_all(&r, argv[1], &err);

@@ -1,0 +1,175 @@
+#!/bin/sh
+# Pipelines whose gradients are late, as real processes: stale.sh PATH_OF_RUBATO PATH_OF_PIPE_RULE
+#
+#   1. stash and vertical have the bits of their rules after 50 steps, on two and four stages; other rules have others;
+#   2. residuals, running statistics and a transformer too;
+#   3. a checkpoint is of one step in all stages: a run that stops and goes on has the bits of the rule with that drain;
+#   4. kill -9 of a worker: all stages start again from the newest checkpoint;
+#   5. what cannot be is refused before the first step.
+set -eu
+rubato=$(realpath "$1")
+rule=$(realpath "$2")
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-stale-XXXXXX")
+cd "$work"
+export XDG_CACHE_HOME="$work/cache"
+failed=0
+job_pid=
+cleanup() {
+    [ -z "$job_pid" ] || kill "$job_pid" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+
+digits='data: {format: synthetic, generator: digits, count: 250, test_count: 30}'
+cat >mlp.yaml <<JOB
+name: mlp
+model: {zoo: mlp, hidden: [90, 40, 30], dropout: 0.3}
+$digits
+train: {batch: 24, steps: 50, threads: 1, autotune: false, stale: true, eval_every: 20, optimizer: {adam: {lr: 0.001}}, schedule: {step: {every: 4}}}
+JOB
+cat >conv.yaml <<JOB
+name: conv
+model: {zoo: resnet18, width: 4}
+$digits
+train: {batch: 12, steps: 12, threads: 1, autotune: false, stale: true, eval_every: 9, optimizer: {sgd: {lr: 0.05, momentum: 0.9}},
+  groups: [{match: "conv1.*", freeze: true}]}
+JOB
+cat >gpt.yaml <<JOB
+name: gpt
+model: {zoo: gpt, layers: 3, heads: 2, width: 16, context: 16, tie: false}
+data: {format: synthetic, generator: grammar, count: 300, test_count: 20}
+train: {batch: 8, steps: 20, threads: 1, autotune: false, stale: true, eval_every: 8, optimizer: {adamw: {lr: 0.001}}}
+JOB
+pipe() { # JOB OUT WORKERS PIPELINE OPTIONS..
+    job=$1
+    out=$2
+    w=$3
+    p=$4
+    shift 4
+    timeout 100 "$rubato" train "$job.yaml" --out "$out" -w "$w" --set train.parallel=pipeline --set "train.pipeline={$p}" "$@" >"$out.log" 2>&1 ||
+        fail "$out: $(tail -3 "$out.log")"
+}
+ruled() { # RUN [STEP..]
+    timeout 100 "$rule" "$@" >rule.log 2>&1 || fail "$1 has not the bits of the rule: $(cat rule.log)"
+}
+differs() { # RUN KIND
+    ! timeout 100 "$rule" "$1" as "$2" >rule.log 2>&1 || fail "$1 has the bits of the rule $2"
+    grep -q 'differs from that of the rule' rule.log || fail "$1, $2: $(cat rule.log)"
+}
+
+for schedule in stash vertical; do
+    pipe mlp $schedule-2 2 "cut: [fc3], schedule: $schedule"
+    pipe mlp $schedule-4 4 "cut: [fc2, fc3, fc4], schedule: $schedule"
+    for run in $schedule-2 $schedule-4; do
+        ruled $run
+        differs $run naive
+        differs $run flush
+    done
+done
+differs stash-4 vertical
+differs vertical-4 stash
+grep -q 'late by 3, 2, 1 and 0 steps, and they keep 5, 4, 3 and 1 versions' stash-4/log || fail "it is not told how late gradients are"
+grep -q 'late by 3, 3, 3 and 3 steps, and they keep 5, 5, 5 and 5 versions' vertical-4/log || fail "it is not told how late gradients are"
+"$rubato" explain stash-4 pipe --if network=x0.5 >explained.txt || fail "explain says nothing"
+grep -q 'a step of 1 micro-batches (stash)' explained.txt || fail "explain shows another schedule"
+[ "$(sed -n '/^memory of the stages/,/^links/p' explained.txt | awk '$1 ~ /^[1-4]$/ { printf "%s:%s ", $2, $3 }')" = "3:5 2:4 1:3 0:1 " ] ||
+    fail "explain does not show the versions: $(cat explained.txt)"
+pipe conv conv 3 'cut: [layer2, layer4], schedule: stash'
+pipe gpt gpt 3 'cut: [transformer.h.1, transformer.h.2], schedule: stash'
+ruled conv
+ruled gpt
+"$rubato" eval conv >/dev/null || fail "eval does not read its checkpoint"
+
+newest() { # RUN: step of its newest checkpoint; 0: none
+    at=$(ls -d "$1"/checkpoints/0*[0-9] 2>/dev/null | tail -1 | sed 's/.*\/0*//')
+    echo "${at:-0}"
+}
+wait_ckpt() { # RUN STEP: until it has a later checkpoint
+    k=0
+    until [ "$(newest "$1")" -gt "$2" ]; do
+        k=$((k + 1))
+        [ $k -lt 600 ] || { fail "$1 has no checkpoint after step $2: $(tail -3 "$1.log")"; return 0; }
+        sleep 0.1
+    done
+}
+start() { # OUT EVERY: in the background, without end
+    "$rubato" train mlp.yaml --out "$1" -w 3 --set train.parallel=pipeline --set 'train.pipeline={cut: [fc2, fc3], schedule: stash}' \
+        --set train.steps=1000000 --set train.eval_every=10000000 --set checkpoint.every="$2" >"$1.log" 2>&1 &
+    job_pid=$!
+}
+ended() { # the job: its exit code is 0 or not
+    kill -TERM "$job_pid"
+    code=0
+    wait "$job_pid" || code=$?
+    job_pid=
+    [ "$code" = 0 ] || fail "$1 ended with $code: $(tail -3 "$1.log")"
+}
+
+# The stop signal drains: where it does is the only place.
+start stop 1h
+k=0
+until [ "$(cat stop/metrics.jsonl 2>/dev/null | wc -l)" -gt 20 ] || [ $k -ge 600 ]; do
+    k=$((k + 1))
+    sleep 0.1
+done
+ended stop
+at=$(newest stop)
+ruled stop
+pipe mlp stop 3 'cut: [fc2, fc3], schedule: stash' --resume --set train.steps=$((at + 30)) --set train.eval_every=10000000
+[ "$(newest stop)" = $((at + 30)) ] || fail "a stopped run does not go on: $(tail -3 stop.log)"
+ruled stop "$at"
+# Another cut, and a schedule that drains, from the same checkpoint.
+pipe mlp stop 2 'cut: [fc3]' --resume --set train.steps=$((at + 33))
+
+start lost 0.2s
+wait_ckpt lost 0
+victim=
+k=0
+while [ -z "$victim" ] && [ $k -lt 100 ]; do
+    for pid in $(pgrep -P "$job_pid"); do
+        tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q -- "--rank 2 " && victim=$pid
+    done
+    [ -n "$victim" ] || sleep 0.1
+    k=$((k + 1))
+done
+kill -9 "$victim" || fail "worker 2 does not run"
+k=0
+until grep -q 'all stages start again from the checkpoint after step' lost.log || [ $k -ge 600 ]; do
+    k=$((k + 1))
+    sleep 0.1
+done
+from=$(sed -n 's/all stages start again from the checkpoint after step //p' lost.log)
+wait_ckpt lost "${from:-0}"
+ended lost
+
+refused() { # SENTENCE WORKERS PIPELINE OPTIONS..
+    says=$1
+    w=$2
+    p=$3
+    shift 3
+    code=0
+    timeout 60 "$rubato" train mlp.yaml --out refused -w "$w" --set "train.pipeline={$p}" "$@" >refused.log 2>&1 || code=$?
+    [ "$code" = 78 ] || fail "exit code $code instead of 78: $(tail -2 refused.log)"
+    grep -q -e "$says" refused.log || fail "'$says' is not said: $(tail -2 refused.log)"
+    rm -rf refused
+}
+for parallel in pipeline auto; do
+    refused "allow it with 'stale: true'" 2 'cut: [fc2], schedule: stash' --set train.parallel=$parallel --set train.stale=false
+done
+refused 'accumulate. is 4, expected 1' 2 'cut: [fc2], schedule: stash' --set train.parallel=pipeline --set train.accumulate=4
+refused '2 workers for stage 1, expected 1' 3 'cut: [fc2], workers: [2, 1], schedule: vertical' --set train.parallel=pipeline
+refused 'norms of its stages' 2 'cut: [fc2], schedule: stash' --set train.parallel=pipeline --set train.clip_norm=1
+
+# Rubato chooses the cut; auto takes a late schedule where the job allows it and names it.
+timeout 100 "$rubato" train mlp.yaml --out chosen -w 2 --set train.parallel=pipeline --set train.pipeline.schedule=stash >chosen.log 2>&1 ||
+    fail "chosen: $(tail -3 chosen.log)"
+grep -q 'predicted for a step of 2 workers: .*trains as a pipeline' chosen.log || fail "no choice is told: $(head -2 chosen.log)"
+ruled chosen
+
+[ "$failed" = 0 ] && echo "stale.sh: all passed"
+exit "$failed"
