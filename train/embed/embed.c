@@ -12,6 +12,7 @@
 #include "env/clock.h"
 #include "host/shell.h"
 #include "train/embed/device.h"
+#include "train/embed/noise.h"
 
 enum { XFERS_MAX = 1 << 15, LINE = 1 << 13, TOKEN_MIN = 16, TOKEN_MAX = 64, ALIGN = 64 };
 #define BYE_NS   INT64_C(50000000)   /* what was said last is sent */
@@ -30,8 +31,12 @@ struct ru_team {
     const ru_span *gradients;
     char *address;
     bool waits; /* loop thread: until the job lets it go */
+    ru_embed_noise noise;
+    ru_team_step now; /* that the program took */
     /* under device.lock */
     uint8_t *told; /* [n_gradients] ready in this step */
+    uint32_t n_told;
+    double squares; /* option noise: of those */
     uint32_t members, number;
     bool leads;
     ru_status why;
@@ -154,7 +159,7 @@ static ru_status check(const ru_team_options *o, ru_err *err)
                        "1, the others not negative",
                        (long long)o->batch, (long long)o->count, (long long)o->steps);
     }
-    if (o->n_gradients < 1 || o->n_gradients > RU_ELASTIC_TENSORS_MAX) {
+    if (o->n_gradients < 1 || o->n_gradients > RU_ELASTIC_TENSORS_MAX - (o->noise > 0 ? 1 : 0)) {
         return RU_FAIL(err, RU_E_ARG, "%u gradients of a team, expected 1 to %d", o->n_gradients,
                        RU_ELASTIC_TENSORS_MAX);
     }
@@ -163,6 +168,10 @@ static ru_status check(const ru_team_options *o, ru_err *err)
             return RU_FAIL(err, RU_E_ARG, "gradient %u of a team has %lld bytes, expected f32s", k,
                            (long long)o->gradient_bytes[k]);
         }
+    }
+    if (o->noise > o->n_gradients) {
+        return RU_FAIL(err, RU_E_ARG, "noise of %u gradients of a team that has %u", o->noise,
+                       o->n_gradients);
     }
     for (uint32_t k = 0; k < o->n_state; k++) {
         if (o->state[k].data == NULL || o->state[k].size_bytes < 1) {
@@ -189,11 +198,18 @@ static const char *agreed(ru_team *t, bool *ok)
         h = ru_hash_bytes(size, sizeof size, h);
     }
     const char *text = ru_arena_printf(
-        &t->arena, "batch %lld\ncount %lld\nsteps %lld\ngradients %u\nstate %u\nsizes %016llx\n%s",
+        &t->arena,
+        "batch %lld\ncount %lld\nsteps %lld\ngradients %u\nstate %u\nsizes %016llx\nnoise %u\n%s",
         (long long)o->batch, (long long)o->count, (long long)o->steps, o->n_gradients, o->n_state,
-        (unsigned long long)h, o->agreed != NULL ? o->agreed : "");
+        (unsigned long long)h, o->noise, o->agreed != NULL ? o->agreed : "");
     *ok = *ok && text != NULL;
     return text;
+}
+
+/* The program's gradients, and the vector that tells of their squares. */
+static uint32_t sums_of(const ru_team_options *o)
+{
+    return o->n_gradients + (o->noise > 0 ? 1 : 0);
 }
 
 static ru_status open_memory(ru_team *t, const ru_team_options *opt, ru_err *err)
@@ -201,17 +217,21 @@ static ru_status open_memory(ru_team *t, const ru_team_options *opt, ru_err *err
     bool ok = true;
     ru_arena *a = &t->arena;
     ru_team_options *o = &t->opt;
-    ru_span *g = RU_NEW(a, ru_span, opt->n_gradients);
+    uint32_t n = sums_of(opt);
+    int64_t elements = 0;
+    ru_span *g = RU_NEW(a, ru_span, n);
     ru_span *s = RU_NEW(a, ru_span, opt->n_state);
-    int64_t *sizes = RU_NEW(a, int64_t, opt->n_gradients);
+    int64_t *sizes = RU_NEW(a, int64_t, n);
     t->told = RU_NEW(a, uint8_t, opt->n_gradients);
     o->join = copy(a, opt->join, &ok);
     o->listen = copy(a, opt->listen, &ok);
     o->token = copy(a, opt->token, &ok);
-    for (uint32_t k = 0; ok && g != NULL && sizes != NULL && k < opt->n_gradients; k++) {
-        sizes[k] = opt->gradient_bytes[k];
-        void *own =
-            opt->gradients != NULL ? opt->gradients[k] : ru_arena_zalloc(a, sizes[k], ALIGN);
+    for (uint32_t k = 0; ok && g != NULL && sizes != NULL && k < n; k++) {
+        bool given = k < opt->n_gradients;
+        sizes[k] = given ? opt->gradient_bytes[k] : RU_EMBED_NOISE_BYTES;
+        elements += k < opt->noise ? sizes[k] / 4 : 0;
+        void *own = given && opt->gradients != NULL ? opt->gradients[k]
+                                                    : ru_arena_zalloc(a, sizes[k], ALIGN);
         g[k] = (ru_span){.data = own, .size_bytes = sizes[k]};
         ok = g[k].data != NULL;
     }
@@ -224,10 +244,10 @@ static ru_status open_memory(ru_team *t, const ru_team_options *opt, ru_err *err
     o->gradient_bytes = sizes;
     t->gradients = g;
     t->device.gradients = g;
-    t->device.n = opt->n_gradients;
+    t->device.n = n;
     t->device.state = s;
     t->device.n_state = opt->n_state;
-    return RU_OK;
+    return opt->noise > 0 ? ru_embed_noise_open(&t->noise, elements, err) : RU_OK;
 }
 
 /* An epoch's last step takes what is left. */
@@ -265,7 +285,7 @@ static ru_status open_elastic(ru_team *t, ru_err *err)
         .n_begin = o->n_begin,
         .join_part = o->join_part,
         .tensor_bytes = o->gradient_bytes,
-        .n_tensors = o->n_gradients,
+        .n_tensors = sums_of(o),
         .state_bytes = bytes,
         .state_group = group,
         .n_state = o->n_state,
@@ -339,6 +359,7 @@ void ru_team_close(ru_team *t)
     ru_shell_close(&t->shell);
     ru_embed_fini(&t->device);
     ru_cond_fini(&t->changed);
+    ru_embed_noise_close(&t->noise);
     ru_arena_fini(&t->arena);
     free(t);
 }
@@ -429,8 +450,14 @@ ru_status ru_team_begin(ru_team *t, int64_t wait_ns, ru_team_step *into, ru_err 
     s.number = t->number;
     if (st == RU_OK) { /* else a step that it has goes on */
         memset(t->told, 0, t->opt.n_gradients);
+        t->n_told = 0;
+        t->squares = 0;
+        t->now = s;
     }
     ru_mutex_unlock(&t->device.lock);
+    if (t->opt.noise > 0 && !ru_embed_noise_known(&t->noise, &s.noise_sqr, &s.noise_var)) {
+        s.noise_sqr = s.noise_var = 0;
+    }
     if (over) {
         *into = (ru_team_step){.over = true};
         return RU_OK;
@@ -453,6 +480,20 @@ float *ru_team_gradient(ru_team *t, uint32_t k)
     return k < t->opt.n_gradients ? t->gradients[k].data : NULL;
 }
 
+/* Option noise: gradient k is complete and not the others' yet; true: it is the last. */
+static bool square(ru_team *t, uint32_t k)
+{
+    const ru_span *g = &t->gradients[k];
+    double squares = k < t->opt.noise && t->now.n > 0 && ru_embed_noise_measures(t->now.step)
+                         ? ru_embed_noise_square(g->data, g->size_bytes / 4)
+                         : 0;
+    ru_mutex_lock(&t->device.lock);
+    t->squares += squares;
+    bool last = ++t->n_told == t->opt.n_gradients;
+    ru_mutex_unlock(&t->device.lock);
+    return last;
+}
+
 ru_status ru_team_ready(ru_team *t, uint32_t k)
 {
     ru_mutex_lock(&t->device.lock);
@@ -461,12 +502,28 @@ ru_status ru_team_ready(ru_team *t, uint32_t k)
         t->told[k] = 1;
     }
     ru_mutex_unlock(&t->device.lock);
-    return twice ? RU_E_USAGE : ru_embed_ready(&t->device, k, ru_clock_now());
+    if (twice) {
+        return RU_E_USAGE;
+    }
+    bool last = t->opt.noise > 0 && square(t, k);
+    ru_status st = ru_embed_ready(&t->device, k, ru_clock_now());
+    if (st == RU_OK && last) {
+        const ru_team_step *s = &t->now;
+        ru_embed_noise_tell(t->squares, (double)s->n / (double)s->batch,
+                            t->gradients[t->opt.n_gradients].data);
+        st = ru_embed_ready(&t->device, t->opt.n_gradients, ru_clock_now());
+    }
+    return st;
 }
 
 ru_status ru_team_wait(ru_team *t, int64_t wait_ns, ru_err *err)
 {
-    return why(t, wait_for(t, sums, NULL, wait_ns), err);
+    ru_status st = wait_for(t, sums, NULL, wait_ns);
+    if (st == RU_OK && t->opt.noise > 0) {
+        ru_embed_noise_summed(&t->noise, t->now.step, (double)t->now.batch / (double)t->opt.batch,
+                              t->gradients, t->opt.noise, t->gradients[t->opt.n_gradients].data);
+    }
+    return why(t, st, err);
 }
 
 bool ru_team_leads(ru_team *t)

@@ -65,6 +65,9 @@ typedef struct ru_team_options {
     bool equal_shares; /* do not give faster members more samples */
     /* Time for the state of newcomers, as part of that of a step's sums; 0: 0.1. */
     double join_part;
+    /* Measure the noise of the first so many gradients (ru_team_step.noise_var): others may carry
+     * what is no gradient. 0: of none. */
+    uint32_t noise;
 } ru_team_options;
 
 typedef struct ru_team_step {
@@ -75,6 +78,10 @@ typedef struct ru_team_step {
     int64_t n, batch; /* samples of this member, and of all */
     int64_t first;    /* ... of the members before it; 0: no other member has an earlier sample */
     uint32_t members, number; /* of the job; this one's number */
+    /* Option noise, from every eighth step, on all members: the squared length of the mean
+     * gradient, and the variance of that of a batch of ru_team_options.batch; var 0: not known yet.
+     * The noise scale is batch * var / sqr samples. */
+    double noise_sqr, noise_var;
 } ru_team_step;
 
 /* It listens when this returns; whether it can join shows at ru_team_begin. Options are copied, the

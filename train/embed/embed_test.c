@@ -2,10 +2,13 @@
  * program watches. */
 #include "train/embed/embed.h"
 
+#include <math.h>
 #include <signal.h>
 
+#include "base/rng.h"
 #include "env/process/self.h"
 #include "test/test.h"
+#include "train/embed/noise.h"
 
 static float state_of[4];
 
@@ -71,5 +74,81 @@ static void a_stop_signal_lets_it_leave(void **state)
     ru_self_stop_unwatch();
 }
 
+/* Gradients with a known mean and variance: a walk of the sums' own batches, alone. */
+static void noise_is_that_of_the_gradients(void **state)
+{
+    (void)state;
+    enum { SIZE = 256, STEPS = 1600 };
+    static const int64_t bytes[] = {SIZE * 4, 4};
+    const ru_team_state all = {state_of, sizeof state_of, 0};
+    const ru_team_options opt = {.token = "0123456789abcdef",
+                                 .batch = 4,
+                                 .gradient_bytes = bytes,
+                                 .n_gradients = 2,
+                                 .state = &all,
+                                 .n_state = 1,
+                                 .noise = 1};
+    ru_team *t = NULL;
+    ru_team_step s = {0};
+    ru_err err = {0};
+    ru_rng rng = ru_rng_from(ru_test_seed(), 3);
+    assert_ok(ru_team_open(&opt, &t, &err), err);
+    for (int k = 0; k < STEPS; k++) {
+        assert_ok(ru_team_begin(t, 0, &s, &err), err);
+        assert_true((s.noise_var > 0) == (k > 128));
+        float *g = ru_team_gradient(t, 0);
+        for (int i = 0; i < SIZE; i++) { /* mean 0.5; in (-1, 1) evenly: variance 1/3 */
+            g[i] = 0.5f + (float)(2 * ru_rng_f64(&rng) - 1);
+        }
+        *ru_team_gradient(t, 1) = 100; /* no gradient */
+        assert_int_equal(ru_team_ready(t, 1), RU_OK);
+        assert_int_equal(ru_team_ready(t, 0), RU_OK);
+        assert_ok(ru_team_wait(t, 0, &err), err);
+        assert_int_equal(ru_team_done(t), RU_OK);
+    }
+    double sqr = 0.25 * SIZE, var = SIZE / 3.0;
+    if (!(s.noise_sqr > 0.9 * sqr && s.noise_sqr < 1.1 * sqr && s.noise_var > 0.9 * var &&
+          s.noise_var < 1.1 * var)) {
+        fail_msg("sqr %g, var %g, expected %g, %g", s.noise_sqr, s.noise_var, sqr, var);
+    }
+    ru_team_close(t);
+}
+
+/* Three members of unequal parts: gradients of one, two and five samples of a batch of eight. */
+static void noise_of_parts_is_that_of_the_batch(void **state)
+{
+    (void)state;
+    enum { SIZE = 64, STEPS = 4000 };
+    static const int samples[] = {1, 2, 5};
+    ru_embed_noise x;
+    ru_err err = {0};
+    ru_rng rng = ru_rng_from(ru_test_seed(), 4);
+    assert_ok(ru_embed_noise_open(&x, SIZE, &err), err);
+    double sqr, var;
+    for (int64_t k = 0; k < STEPS; k++) {
+        float sum[SIZE] = {0}, vector[2] = {0};
+        for (int m = 0; m < 3; m++) {
+            float own[SIZE], told[2];
+            double part = samples[m] / 8.0;
+            for (int i = 0; i < SIZE; i++) { /* of a sample: mean 0.25, variance 1 */
+                own[i] = (float)(part * (0.25 + ru_rng_normal(&rng) / sqrt(samples[m])));
+                sum[i] += own[i];
+            }
+            ru_embed_noise_tell(ru_embed_noise_square(own, SIZE), part, told);
+            vector[0] += told[0];
+            vector[1] += told[1];
+        }
+        ru_embed_noise_summed(&x, k, 1, &(ru_span){.data = sum, .size_bytes = sizeof sum}, 1,
+                              vector);
+    }
+    assert_true(ru_embed_noise_known(&x, &sqr, &var));
+    if (!(fabs(sqr / (SIZE / 16.0) - 1) < 0.25 && fabs(var / (SIZE / 8.0) - 1) < 0.15)) {
+        fail_msg("sqr %g, var %g, expected %g, %g", sqr, var, SIZE / 16.0, SIZE / 8.0);
+    }
+    ru_embed_noise_close(&x);
+}
+
 RU_TESTS(train_embed, cmocka_unit_test(a_begin_inside_of_a_step_changes_nothing),
-         cmocka_unit_test(a_stop_signal_lets_it_leave))
+         cmocka_unit_test(a_stop_signal_lets_it_leave),
+         cmocka_unit_test(noise_is_that_of_the_gradients),
+         cmocka_unit_test(noise_of_parts_is_that_of_the_batch))
