@@ -157,10 +157,10 @@ typedef struct {
     const char *join, *listen, *token; uint32_t number; bool newcomer; uint32_t founders, n_min, n_begin, n_max, capacity;
     int64_t batch, count, steps, steps_before, position_before; const int64_t *gradient_bytes; float *const *gradients;
     uint32_t n_gradients;
-    const ru_team_state *state; uint32_t n_state; const char *agreed; bool equal_shares; double join_part; ...;
+    const ru_team_state *state; uint32_t n_state; const char *agreed; bool equal_shares; double join_part; uint32_t noise; ...;
 } ru_team_options;
 typedef struct {
-    bool over; int64_t step, position, n, batch, first; uint32_t members, number; ...;
+    bool over; int64_t step, position, n, batch, first; uint32_t members, number; double noise_sqr, noise_var; ...;
 } ru_team_step;
 ru_status ru_team_open(const ru_team_options *opt, ru_team **out, ru_err *err);
 void ru_team_close(ru_team *t);

@@ -45,10 +45,11 @@ class Team:
 
     gradients: (address, bytes) of each, f32, in the order in which they are made: the program's from begin until it is
     ready, holds the sums from wait until done. state: (address, bytes, group) of what a newcomer receives. All that
-    memory must live until close. agreed: lines "name value" that all members must share.
+    memory must live until close. agreed: lines "name value" that all members must share. noise: of how many of
+    the gradients, the first ones, begin tells the noise.
     """
 
-    def __init__(self, gradients, state, *, batch, count=0, steps=0, before=(0, 0), agreed="", where=None):
+    def __init__(self, gradients, state, *, batch, count=0, steps=0, before=(0, 0), agreed="", where=None, noise=0):
         self._t, self._pid_forks = None, _call.forks()
         where = where or place()
         keep = [ffi.new("int64_t[]", [n for _, n in gradients]),
@@ -63,7 +64,8 @@ class Team:
             "join": c(where.join), "listen": c(where.listen), "token": c(where.token), "newcomer": where.join is not None,
             "n_begin": where.begin, "n_min": where.least, "n_max": where.most, "batch": batch, "count": count,
             "steps": steps, "steps_before": before[0], "position_before": before[1], "gradient_bytes": keep[0],
-            "gradients": keep[1], "n_gradients": len(gradients), "state": keep[2], "n_state": len(state), "agreed": c(agreed), "join_part": 1.0})
+            "gradients": keep[1], "n_gradients": len(gradients), "state": keep[2], "n_state": len(state), "agreed": c(agreed), "join_part": 1.0,
+            "noise": noise})
         err, t = ffi.new("ru_err *"), ffi.new("ru_team **")
         self._err, self._step = err, ffi.new("ru_team_step *")
         check(lib.ru_team_open(options, t, err), err)
@@ -89,13 +91,14 @@ class Team:
                 return status
 
     def begin(self):
-        """Wait for the next step; None when the job has ended. Fields: step, position, n, batch, first, members, number."""
+        """Wait for the next step; None when the job has ended. Fields: step, position, n, batch, first, members, number,
+        noise_sqr, noise_var (0: not known)."""
         s = self._step
         check(self._blocks(lib.ru_team_begin, s), self._err)
         if s.over:
             return None
         return types.SimpleNamespace(step=s.step, position=s.position, n=s.n, batch=s.batch, first=s.first,
-                                     members=s.members, number=s.number)
+                                     members=s.members, number=s.number, noise_sqr=s.noise_sqr, noise_var=s.noise_var)
 
     def leads(self):
         """Does this member lead the job? Once the job has ended: did it lead at the end?"""

@@ -7,8 +7,11 @@ Start the script by `rubato launch -w 2:8 -- python train.py`; alone it trains i
 import atexit
 import collections
 import hashlib
+import json
 import os
 import re
+import socket
+import sys
 import time
 
 import torch
@@ -22,7 +25,8 @@ from .team import Team, place
 __all__ = ["Compiled", "RubatoGroup", "compile", "elastic"]
 
 
-def elastic(model, opt, loader, *, scheduler=None, seed=0, epochs=0, checkpoint=None, every=60.0, resume=False, where=None):
+def elastic(model, opt, loader, *, scheduler=None, seed=0, epochs=0, checkpoint=None, every=60.0, resume=False, noise=False,
+            where=None):
     """Train `model` with this process as one member of a job whose members come, leave and die.
 
     model: parameters on the CPU, trained with one backward per step. opt: an optimizer of torch.optim without a
@@ -31,14 +35,19 @@ def elastic(model, opt, loader, *, scheduler=None, seed=0, epochs=0, checkpoint=
     counts steps that count. seed: of the order of samples where the loader shuffles. epochs: the job ends after so
     many; 0: when the loops end. checkpoint: a folder into which the leader writes model and optimizer every so many
     seconds and at the end, as STEP.safetensors; the two newest are kept. resume: go on from the newest of it, if there
-    is one; loops over epochs that are done are empty.
+    is one; loops over epochs that are done are empty. noise: measure the noise of gradients and the times of steps; the
+    leader writes them as often, as a question for `rubato plan FILE alloc`: into the file with that name, or for True
+    into alloc.json, in the folder of checkpoints if there is one.
 
     Returns (model, opt, loader): the same model and optimizer, and a loader of the members' samples. After backward()
     gradients are those of the whole batch, on all members. When a member is lost in a step, opt.step() of that turn
     changes nothing and the loader gives the samples again. Who joins gets parameters and optimizer slots from the
     others. Buffers follow the member with the first samples of the batch.
     """
-    member = _Member(model, opt, loader, scheduler, seed, epochs, where)
+    member = _Member(model, opt, loader, scheduler, seed, epochs, where, noise is not False)
+    if noise is not False:
+        path = os.path.join(checkpoint or "", "alloc.json") if noise is True else os.fspath(noise)
+        member.figures = _Figures(member, os.path.abspath(path), every)
     if checkpoint is not None:
         member.saves = _Saves(member, model, os.fspath(checkpoint), every, resume)
     return model, opt, member.loader
@@ -93,11 +102,11 @@ def _make_slots(opt):
 class _Member:
     """What model, optimizer and loader of one process share."""
 
-    def __init__(self, model, opt, loader, scheduler, seed, epochs, where):
+    def __init__(self, model, opt, loader, scheduler, seed, epochs, where, noise):
         _check_tensors(model, opt)
         _make_slots(opt)
         self.opt, self.scheduler, self.where = opt, scheduler, where or place()
-        self.team = self.step = self.saves = None
+        self.team = self.step = self.saves = self.figures = None
         self.start = self.stands = (0, 0)  # steps, and samples of these: of a checkpoint, and done
         self.updated = False  # by the last opt.step()
         self.torn = False  # parameters and slots are between two steps
@@ -120,7 +129,8 @@ class _Member:
                 self._add_state(v, group)
         self.before = [t.clone() for t in self.small]
         self.grads = [torch.zeros(p.shape) for p in self.trained]
-        self.more = torch.zeros(max(1, sum(t.numel() for t in self.small)))
+        # Behind them, for figures, a place for each host: how many members it has.
+        self.more = torch.zeros(max(1, sum(t.numel() for t in self.small) + (_HOSTS if noise else 0)))
         self.made = [False] * (len(self.grads) + 1)
         self.finished = self.counts = True
         self.loader = _Loader(self, loader, seed)
@@ -150,7 +160,8 @@ class _Member:
         data = self.loader
         # Opening waits for nothing; parameters may have been loaded since elastic().
         self.team = Team([(g.data_ptr(), g.numel() * 4) for g in [*self.grads, self.more]], self.state, batch=data.batch,
-                         count=data.count, steps=self.epochs * len(data), before=self.start, agreed=self.agreed, where=self.where)
+                         count=data.count, steps=self.epochs * len(data), before=self.start, agreed=self.agreed, where=self.where,
+                         noise=0 if self.figures is None else len(self.grads))
 
     def close(self):
         if self.team is not None and self.team.is_here():
@@ -158,6 +169,8 @@ class _Member:
                 if self.step is not None and not self.updated:
                     self._small_back()
                 self.saves.after(last=True)
+            if self.figures is not None:
+                self.figures.write(last=True)
             self.team.close()
 
     # -- a step ---------------------------------------------------------------------------------
@@ -169,6 +182,8 @@ class _Member:
         if self.step is not None and self.counts and not self.updated:
             raise RuntimeError("opt.step() must be called once for each batch of an elastic loader")
         self.step = self.team.begin()
+        if self.figures is not None:
+            self.figures.begin(self.step)
         self.finished, self.counts, self.updated = False, True, False
         self.made = [False] * len(self.made)
         if self.step is not None and self.scheduler is not None:
@@ -216,6 +231,9 @@ class _Member:
                     for t in self.small:
                         self.more[at:at + t.numel()].copy_(t.reshape(-1))
                         at += t.numel()
+                if self.figures is not None:
+                    self.more[-_HOSTS + self.figures.place] = 1
+                    self.figures.computed()
                 self.counts = self.team.ready(len(self.made) - 1)
             self.counts = self.team.wait()
             if not self.counts:
@@ -254,12 +272,68 @@ class _Member:
         self.team.done()
         if self.saves is not None:
             self.saves.after()
+        if self.figures is not None:
+            self.figures.after(self.more[-_HOSTS:])
         return None
 
     def _schedule(self, *args):
         if self.updated and self.scheduled <= self.step.step:
             self.scheduled += 1
             self._real_schedule(*args)
+
+
+_HOSTS = 64  # places for the names of hosts, by their hash
+
+
+class _Figures:
+    """Times of steps by members and hosts, and the noise of gradients: a question for `rubato plan FILE alloc`."""
+
+    def __init__(self, member, path, every):
+        self.member, self.path, self.every, self.at = member, path, every, time.monotonic()
+        self.place = hashlib.sha256(socket.gethostname().encode()).digest()[0] % _HOSTS
+        self.times, self.noise = {}, (0.0, 0.0)  # (hosts, members): [steps, seconds of passes, of steps]
+        self.opened, self.service, self.pass_s = self.at, 0.0, None
+
+    def begin(self, step):
+        self.begun, self.pass_s = time.monotonic(), None
+        if step is not None and step.noise_var > 0:
+            self.noise = (step.noise_sqr, step.noise_var)
+
+    def computed(self):
+        self.pass_s = time.monotonic() - self.begun
+
+    def after(self, hosts):
+        """A step counts; `hosts`: how many members of each had a share."""
+        took, s = time.monotonic() - self.begun, self.member.step
+        self.service += took * s.members
+        if self.pass_s is not None and s.batch == self.member.loader.batch and round(float(hosts.sum())) == s.members:
+            of = self.times.setdefault((int((hosts > 0.5).sum()), s.members), [-_WARM, 0.0, 0.0])
+            of[0] += 1
+            if of[0] > 0:
+                of[1], of[2] = of[1] + self.pass_s, of[2] + took
+        self.write()
+
+    def write(self, last=False):
+        now = time.monotonic()
+        known = {key: of for key, of in self.times.items() if of[0] > 0}
+        if not known or (not last and now - self.at < self.every) or not self.member.team.leads():
+            return
+        self.at, data = now, self.member.loader
+        hosts, members = max(known, key=lambda key: (key[1], key[0]))
+        job = {"name": os.path.basename(sys.argv[0]) or "job", "batch_first": data.batch, "batch_max": data.count,
+               "local_max": data.batch, "replicas": members, "age": "%.3fs" % (now - self.opened), "service": self.service,
+               "measured": [{"nodes": h, "replicas": n, "local": max(1, round(data.batch / n)), "pass": max(of[1] / of[0], 1e-9),
+                             "step": max(of[2] / of[0], 1e-9)} for (h, n), of in sorted(known.items())]}
+        if self.noise[1] > 0:
+            job.update(sqr=self.noise[0], var=self.noise[1])
+        if self.member.epochs > 0:
+            job["left"] = max(0, self.member.epochs * data.count - self.member.stands[1])
+        with open(self.path + ".part", "w") as f:
+            json.dump({"nodes": [-(-members // hosts)] * hosts, "jobs": [job]}, f, indent=1)
+        os.replace(self.path + ".part", self.path)
+
+
+_WARM = 4  # steps of new members or hosts that are not counted
 
 
 class _Saves:

@@ -156,6 +156,25 @@ print("stop" if took < 1 else took)
 """
 
 
+# Half the square of the distance to each sample: the gradient of one is w - x, whose mean and variance are those of the data.
+NOISE = """
+import json, sys
+import torch, rubato.torch as rt
+torch.manual_seed(7)
+torch.set_num_threads(1)
+x = torch.randn(4096, 64)
+w = torch.nn.ParameterList([torch.full((64,), 0.3)])
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x), batch_size=64, shuffle=True)
+model, opt, loader = rt.elastic(w, torch.optim.SGD(w.parameters(), lr=0.0), loader, seed=3, epochs=5, noise=sys.argv[1])
+for epoch in range(5):
+    for (a,) in loader:
+        opt.zero_grad()
+        (((w[0] - a) ** 2).sum(1) / 2).mean().backward()
+        opt.step()
+print(json.dumps({"sqr": ((0.3 - x.mean(0)) ** 2).sum().item(), "var": x.var(0, correction=0).sum().item() / 64}))
+"""
+
+
 class Elastic(unittest.TestCase):
     def found(self, n, how):
         """n members that begin together; each has parameters of its own, until it gets those of the first."""
@@ -194,6 +213,29 @@ class Elastic(unittest.TestCase):
                 a, b = (m.end() for m in self.found(2, {"epochs": 4, **how}))
                 self.same(a, b, 0)
                 self.assertEqual(a["lr"], b["lr"])
+
+    def test_noise_is_that_of_the_samples(self):
+        for n in (1, 3):
+            at = ["127.0.0.1:%d" % free_port() for _ in range(n)]
+            path = os.path.join(tempfile.mkdtemp(prefix="rubato-noise-"), "alloc.json")
+            members = [subprocess.Popen([sys.executable, "-c", NOISE, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={
+                **os.environ, "RUBATO_TOKEN": "0123456789abcdef", "RUBATO_WORKERS": str(n), "RUBATO_LISTEN": at[k],
+                **({"RUBATO_JOIN": at[0]} if k else {})}) for k in range(n)]
+            said = [m.communicate(timeout=300) for m in members]
+            self.assertEqual([m.returncode for m in members], [0] * n, said)
+            with open(path) as f:
+                question = json.load(f)
+            job, want = question["jobs"][0], json.loads(said[0][0])
+            for what in ("sqr", "var"):
+                self.assertAlmostEqual(job[what] / want[what], 1, delta=0.2, msg="%d members: %s of %s" % (n, what, job))
+            self.assertEqual(question["nodes"], [n])
+            self.assertEqual((job["batch_first"], job["replicas"], job["left"]), (64, n, 0))
+            self.assertIn((1, n, round(64 / n)), [(m["nodes"], m["replicas"], m["local"]) for m in job["measured"]])
+            self.assertTrue(all(0 < m["pass"] <= m["step"] for m in job["measured"]))
+            told = subprocess.run([os.environ["RUBATO_PROGRAM"], "plan", path, "alloc", "--json"], capture_output=True, text=True)
+            self.assertEqual(told.returncode, 0, told.stderr)
+            self.assertIn("answer", json.loads(told.stdout))
+            shutil.rmtree(os.path.dirname(path))
 
     def test_mistakes_and_a_stop_are_exceptions(self):
         told = subprocess.run([sys.executable, "-c", MISTAKES], capture_output=True, text=True, timeout=120)
