@@ -37,7 +37,7 @@ static bool is_neutral(rui_scan *s, ru_str key, ru_str value)
             }
         }
         s->st = RU_FAIL(s->err, RU_E_DATA, "%s %.*s is not supported: leave it out", neutral[k].key,
-                        (int)(value.n < 60 ? value.n : 60), value.p);
+                        RUI_CUT(value, 60));
         return true;
     }
     return ru_str_eq_c(key, "user");
@@ -248,8 +248,8 @@ static void read_form(rui_scan *s, rui_ask *a, ru_str key, ru_str value, bool ou
     } else if (is_neutral(s, key, value)) {
         (void)rui_scan_skip(s, &value.p);
     } else {
-        s->st = RU_FAIL(s->err, RU_E_DATA, "the parameter '%.*s' is not supported",
-                        (int)(key.n < 100 ? key.n : 100), key.p);
+        s->st =
+            RU_FAIL(s->err, RU_E_DATA, "the parameter '%.*s' is not supported", RUI_CUT(key, 100));
     }
 }
 

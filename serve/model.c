@@ -455,11 +455,16 @@ int64_t ru_served_row_bytes(const ru_served_facts *f, const ru_served_value *v, 
     return v->sized && size > 0 ? v->row_bytes / f->size_max * size : v->row_bytes;
 }
 
-ru_type ru_served_row_type(const ru_served_value *v, int64_t size)
+ru_type ru_served_type(const ru_served_facts *f, const ru_served_value *v, int64_t rows,
+                       int64_t size)
 {
     ru_type t = v->type;
     if (v->sized && size > 0) {
         t.dims[0] = size;
+    }
+    if (f->batched) {
+        memmove(t.dims + 1, t.dims, t.rank++ * sizeof *t.dims);
+        t.dims[0] = rows;
     }
     return t;
 }

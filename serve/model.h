@@ -107,9 +107,10 @@ void ru_served_stop(ru_served *m); /* any thread: grow ends soon */
 void ru_served_close(ru_served *m);
 
 const ru_served_facts *ru_served_facts_get(const ru_served *m);
-/* Bytes of a row, and its type, in a request of such a size. */
+/* Bytes of a row in a request of such a size, and the type of all its rows. */
 int64_t ru_served_row_bytes(const ru_served_facts *f, const ru_served_value *v, int64_t size);
-ru_type ru_served_row_type(const ru_served_value *v, int64_t size);
+ru_type ru_served_type(const ru_served_facts *f, const ru_served_value *v, int64_t rows,
+                       int64_t size);
 /* Do the inputs of a request fit? Rows and size of the part; slot[k]: which input of the request is
  * the model's k-th. Errors: RU_E_DATA with a sentence for the client. */
 RU_MUST_USE ru_status ru_served_fit(const ru_served *m, const ru_oip_request *r,

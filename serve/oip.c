@@ -33,8 +33,7 @@ typedef struct member {
 static ru_status refuse(rui_scan *s, const char *what, ru_str name)
 {
     if (s->st == RU_OK) {
-        s->st = RU_FAIL(s->err, RU_E_DATA, "%s '%.*s' is not supported", what,
-                        (int)(name.n < 100 ? name.n : 100), name.p);
+        s->st = RU_FAIL(s->err, RU_E_DATA, "%s '%.*s' is not supported", what, RUI_CUT(name, 100));
     }
     return s->st;
 }
@@ -104,10 +103,9 @@ static void read_member(rui_scan *s, member *m, bool output)
 
 static ru_status type_of(const member *m, ru_type *out, ru_err *err)
 {
-    int n = (int)(m->name.n < 100 ? m->name.n : 100);
     ru_dtype t = RU_NONE;
     if (!m->has_shape || !m->has_type) {
-        return RU_FAIL(err, RU_E_DATA, "input '%.*s' has no %s", n, m->name.p,
+        return RU_FAIL(err, RU_E_DATA, "input '%.*s' has no %s", RUI_CUT(m->name, 100),
                        m->has_shape ? "datatype" : "shape");
     }
     for (uint32_t k = 1; k < RU_DTYPE_COUNT; k++) {
@@ -116,13 +114,14 @@ static ru_status type_of(const member *m, ru_type *out, ru_err *err)
     t = ru_str_eq_c(m->datatype, "BYTES") ? RU_I64 : t;
     if (t == RU_NONE) {
         return RU_FAIL(err, RU_E_DATA,
-                       "input '%.*s' has the datatype '%.*s', which this server does not take", n,
-                       m->name.p, (int)(m->datatype.n < 40 ? m->datatype.n : 40), m->datatype.p);
+                       "input '%.*s' has the datatype '%.*s', which this server does not take",
+                       RUI_CUT(m->name, 100), RUI_CUT(m->datatype, 40));
     }
     *out = ru_type_make(t, m->rank, m->dims);
     int64_t count = ru_type_count(out);
     if (count < 0 || count > INT64_MAX / 8) {
-        return RU_FAIL(err, RU_E_DATA, "the shape of input '%.*s' is too large", n, m->name.p);
+        return RU_FAIL(err, RU_E_DATA, "the shape of input '%.*s' is too large",
+                       RUI_CUT(m->name, 100));
     }
     return RU_OK;
 }
@@ -134,7 +133,7 @@ static ru_status elements_of(rui_scan *s, const member *m, ru_texts *words, ru_o
     rui_scan at = *s;
     if (ru_type_count(&t->type) > (s->end - m->data) / 2 + 1) {
         return RU_FAIL(s->err, RU_E_DATA, "input '%.*s' has less data than its shape says",
-                       (int)(t->name.n < 100 ? t->name.n : 100), t->name.p);
+                       RUI_CUT(t->name, 100));
     }
     void *data = ru_arena_alloc(s->arena, bytes, 64);
     if (data == NULL) {
@@ -142,8 +141,7 @@ static ru_status elements_of(rui_scan *s, const member *m, ru_texts *words, ru_o
     }
     at.p = m->data;
     if (!rui_scan_elements(&at, &t->type, t->texts ? words : NULL, data)) {
-        return ru_err_wrap(s->err, at.st, "input '%.*s'", (int)(t->name.n < 100 ? t->name.n : 100),
-                           t->name.p);
+        return ru_err_wrap(s->err, at.st, "input '%.*s'", RUI_CUT(t->name, 100));
     }
     t->data = data;
     return RU_OK;
@@ -173,8 +171,7 @@ static ru_status binary_texts(rui_scan *s, const member *m, const uint8_t **bina
             s->err, RU_E_DATA,
             "the texts of input '%.*s' do not fit its %lld elements and the %lld bytes of "
             "binary_data_size",
-            (int)(m->name.n < 100 ? m->name.n : 100), m->name.p, (long long)n,
-            (long long)m->binary_bytes);
+            RUI_CUT(m->name, 100), (long long)n, (long long)m->binary_bytes);
     }
     t->data = codes;
     *binary = p;
@@ -187,18 +184,17 @@ static ru_status input_of(rui_scan *s, const member *m, const uint8_t **binary, 
     t->name = m->name;
     t->texts = ru_str_eq_c(m->datatype, "BYTES");
     RU_TRY(type_of(m, &t->type, s->err));
-    int n = (int)(m->name.n < 100 ? m->name.n : 100);
     int64_t bytes = ru_type_bytes(&t->type);
     if (m->binary_bytes < 0) {
         return m->data != NULL ? elements_of(s, m, words, t)
                                : RU_FAIL(s->err, RU_E_DATA,
                                          "input '%.*s' has no data: neither `data` nor the "
                                          "parameter binary_data_size",
-                                         n, m->name.p);
+                                         RUI_CUT(m->name, 100));
     }
     if (m->data != NULL) {
-        return RU_FAIL(s->err, RU_E_DATA, "input '%.*s' has both `data` and binary data", n,
-                       m->name.p);
+        return RU_FAIL(s->err, RU_E_DATA, "input '%.*s' has both `data` and binary data",
+                       RUI_CUT(m->name, 100));
     }
     if (t->texts) {
         return binary_texts(s, m, binary, end, words, t);
@@ -207,7 +203,7 @@ static ru_status input_of(rui_scan *s, const member *m, const uint8_t **binary, 
         return RU_FAIL(s->err, RU_E_DATA,
                        "input '%.*s' needs %lld bytes, binary_data_size says %lld and %lld are "
                        "left in the body",
-                       n, m->name.p, (long long)bytes, (long long)m->binary_bytes,
+                       RUI_CUT(m->name, 100), (long long)bytes, (long long)m->binary_bytes,
                        (long long)(end - *binary));
     }
     t->data = *binary;

@@ -90,37 +90,25 @@ bool rui_scan_end(rui_scan *s)
 
 static int hex4(const char *p)
 {
+    static const char digits[] = "0123456789abcdef0123456789ABCDEF";
     int v = 0;
     for (int k = 0; k < 4; k++) {
-        char c = p[k];
-        int d = c >= '0' && c <= '9'   ? c - '0'
-                : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                       : -1;
-        if (d < 0) {
+        const char *d = p[k] != '\0' ? strchr(digits, p[k]) : NULL;
+        if (d == NULL) {
             return -1;
         }
-        v = v * 16 + d;
+        v = v * 16 + (int)(d - digits) % 16;
     }
     return v;
 }
 
 static char *put_utf8(char *at, uint32_t u)
 {
-    if (u < 0x80) {
-        *at++ = (char)u;
-    } else if (u < 0x800) {
-        *at++ = (char)(0xC0 | u >> 6);
-        *at++ = (char)(0x80 | (u & 63));
-    } else if (u < 0x10000) {
-        *at++ = (char)(0xE0 | u >> 12);
-        *at++ = (char)(0x80 | (u >> 6 & 63));
-        *at++ = (char)(0x80 | (u & 63));
-    } else {
-        *at++ = (char)(0xF0 | u >> 18);
-        *at++ = (char)(0x80 | (u >> 12 & 63));
-        *at++ = (char)(0x80 | (u >> 6 & 63));
-        *at++ = (char)(0x80 | (u & 63));
+    static const uint8_t heads[] = {0, 0xC0, 0xE0, 0xF0};
+    int more = u < 0x80 ? 0 : u < 0x800 ? 1 : u < 0x10000 ? 2 : 3;
+    *at++ = (char)(heads[more] | u >> 6 * more);
+    while (more-- > 0) {
+        *at++ = (char)(0x80 | (u >> 6 * more & 63));
     }
     return at;
 }

@@ -15,6 +15,9 @@
 #include "world/graph/graph.h"
 #include "world/graph/texts.h"
 
+/* For "%.*s": the first `most` bytes of what a client sent. */
+#define RUI_CUT(s, most) (int)((s).n < (most) ? (s).n : (most)), (s).p
+
 typedef struct rui_scan {
     const char *begin, *p, *end;
     ru_arena *arena;

@@ -10,6 +10,7 @@
 #include "serve/config.h"
 #include "serve/crew.h"
 #include "serve/journal.h"
+#include "serve/scan.h"
 #include "serve/scribe.h"
 #include "serve/serve.h"
 #include "serve/server.h"
@@ -150,6 +151,7 @@ void rui_infer_end(rui_version *v);               /* nothing of it is under way 
  * much; alone a request gets what it asks. */
 void rui_hold(ru_server *s, int64_t bytes, int64_t *mine);
 ru_status rui_hold_more(ru_server *s, int64_t bytes, int64_t *mine, ru_err *err);
+void rui_call_over(ru_server *s, rui_version *v); /* one, or a request for texts, is answered */
 /* Until when its client wants it, by the parameter, the header, the model's usual time and what the
  * server allows; ns 0: nobody says. Errors: RU_E_DATA. */
 ru_status rui_due(const rui_version *v, const ru_http_request *r, int64_t timeout_us, ru_time *due,

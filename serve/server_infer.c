@@ -50,6 +50,15 @@ ru_status rui_hold_more(ru_server *s, int64_t bytes, int64_t *mine, ru_err *err)
     return RU_OK;
 }
 
+void rui_call_over(ru_server *s, rui_version *v)
+{
+    s->n_calls--;
+    v->calls--;
+    if (v->state == RUI_DRAINING || (s->n_calls == 0 && s->stopped != NULL)) {
+        ru_loop_wake(s->opt.loop, s->waker); /* the last one: looked at when nobody works on it */
+    }
+}
+
 static void call_done(void *self)
 {
     rui_call *c = self;
@@ -64,11 +73,7 @@ static void call_done(void *self)
     }
     c->next = s->free_calls;
     s->free_calls = c;
-    s->n_calls--;
-    v->calls--;
-    if (v->state == RUI_DRAINING || (s->n_calls == 0 && s->stopped != NULL)) {
-        ru_loop_wake(s->opt.loop, s->waker); /* the last one: looked at when nobody works on it */
-    }
+    rui_call_over(s, v);
 }
 
 /* `retry_ns`: after which the client may come again; 0: not said. */
@@ -111,21 +116,14 @@ static ru_status outputs_of(const rui_call *c, ru_oip_tensor *out, uint32_t *n, 
         }
         if (i == f->n_outputs) {
             return RU_FAIL(err, RU_E_DATA, "the model has no output '%.*s'",
-                           (int)(c->in.outputs[k].name.n < 100 ? c->in.outputs[k].name.n : 100),
-                           c->in.outputs[k].name.p);
+                           RUI_CUT(c->in.outputs[k].name, 100));
         }
-        ru_type t = ru_served_row_type(&f->outputs[i], c->part.size);
         out[k] =
             (ru_oip_tensor){.name = ru_str_c(f->outputs[i].name),
-                            .type = t,
+                            .type = ru_served_type(f, &f->outputs[i], c->part.rows, c->part.size),
                             .data = c->part.out[i],
                             .texts = f->outputs[i].texts,
                             .binary = c->in.n_outputs > 0 ? c->in.outputs[k].binary : c->in.binary};
-        if (f->batched) {
-            out[k].type.rank = t.rank + 1;
-            out[k].type.dims[0] = c->part.rows;
-            memcpy(out[k].type.dims + 1, t.dims, t.rank * sizeof *t.dims);
-        }
     }
     *n = wanted;
     return RU_OK;

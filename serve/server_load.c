@@ -49,8 +49,7 @@ static ru_status check_tensors(const char *what, const rui_config_tensor *t, uin
              !ru_str_eq_c(t[k].type,
                           values[i].texts ? "BYTES" : ru_oip_datatype(values[i].type.dtype)))) {
             return RU_FAIL(err, RU_E_DATA, "config.pbtxt: the model has no %s '%.*s'%s%.*s", what,
-                           (int)(t[k].name.n < 100 ? t[k].name.n : 100), t[k].name.p,
-                           i < n_values ? " of type " : "",
+                           RUI_CUT(t[k].name, 100), i < n_values ? " of type " : "",
                            i < n_values ? (int)(t[k].type.n < 20 ? t[k].type.n : 20) : 0,
                            t[k].type.n > 0 ? t[k].type.p : "");
         }

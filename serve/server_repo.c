@@ -11,7 +11,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "env/file/file.h"
-#include "serve/scan.h"
 #include "serve/server_impl.h"
 
 enum { CONFIG_BYTES_MAX = 1 << 20 };
@@ -155,7 +154,7 @@ static ru_status begin_versions(loading *l, const char *folder, ru_arena *scratc
     RU_TRY(read_config(folder, scratch, &c, err));
     if (c.name.n > 0 && !ru_str_eq_c(c.name, l->model)) {
         return RU_FAIL(err, RU_E_DATA, "config.pbtxt has the name '%.*s', not that of its folder",
-                       (int)(c.name.n < 100 ? c.name.n : 100), c.name.p);
+                       RUI_CUT(c.name, 100));
     }
     RU_TRY(ru_dir_list(folder, scratch, &names, &n, err));
     for (uint32_t k = 0; k < n; k++) {
@@ -247,13 +246,12 @@ static ru_status read_body(const ru_http_request *r, ru_arena *arena, bool *read
         }
         if (!ru_str_eq_c(key, "parameters")) {
             (void)rui_scan_skip(&s, &from);
-            return RU_FAIL(err, RU_E_DATA, "the member '%.*s' is not supported",
-                           (int)(key.n < 100 ? key.n : 100), key.p);
+            return RU_FAIL(err, RU_E_DATA, "the member '%.*s' is not supported", RUI_CUT(key, 100));
         }
         for (bool one = rui_scan_open(&s, '{'); rui_scan_key(&s, &one, &key);) {
             if (!ru_str_eq_c(key, "unload_dependents")) {
                 return RU_FAIL(err, RU_E_DATA, "the parameter '%.*s' is not supported",
-                               (int)(key.n < 100 ? key.n : 100), key.p);
+                               RUI_CUT(key, 100));
             }
             (void)rui_scan_bool(&s, &ignored);
         }

@@ -8,8 +8,10 @@
 
 enum { PARTS_MAX = 8 };
 
-static const char EXTENSIONS[] = "[\"binary_tensor_data\",\"statistics\",\"parameters\",\"schedule_"
-                                 "policy\",\"model_repository\",\"model_configuration\"]";
+static const char SERVER[] =
+    "{\"name\":\"rubato\",\"version\":\"" RU_VERSION
+    "\",\"extensions\":[\"binary_tensor_data\",\"statistics\",\"parameters\","
+    "\"schedule_policy\",\"model_repository\",\"model_configuration\"]}";
 
 /* -- answers of one piece -----------------------------------------------------------------------
  */
@@ -83,21 +85,6 @@ void rui_give_copy(ru_http_request *r, const char *type, ru_text text)
         t.cut = text.cut || t.p == NULL;
     }
     give_taken(r, type, arena, t);
-}
-
-static void put_server(ru_server *s, rui_version *v, ru_text *t)
-{
-    (void)s;
-    (void)v;
-    ru_text_putf(t, "{\"name\":\"rubato\",\"version\":\"%s\",\"extensions\":%s}", RU_VERSION,
-                 EXTENSIONS);
-}
-
-static void put_ready(ru_server *s, rui_version *v, ru_text *t)
-{
-    (void)s;
-    (void)v;
-    ru_text_put(t, "{\"live\":true,\"ready\":true}");
 }
 
 static void put_model_ready(ru_server *s, rui_version *v, ru_text *t)
@@ -326,7 +313,7 @@ static void route_model(ru_server *s, ru_http_request *r, const ru_str *part, ui
         char text[200];
         ru_text t = ru_text_into(text, sizeof text);
         ru_text_putf(&t, v == NULL ? "there is no model %.*s here" : "there is no page %.*s",
-                     (int)(part[0].n < 100 ? part[0].n : 100), part[0].p);
+                     RUI_CUT(part[0], 100));
         ru_http_refuse(r, 404, text, 0);
         return;
     }
@@ -361,11 +348,11 @@ static void route_server(ru_server *s, ru_http_request *r, const ru_str *part, u
     } else if (!is(r, "GET")) {
         wrong_method(r, "GET");
     } else if (n == 0) {
-        give(s, NULL, r, JSON, put_server);
+        rui_give_text(r, JSON, ru_str_c(SERVER), NULL, NULL);
     } else if (stats) {
         give(s, NULL, r, JSON, put_statistics);
     } else if (ru_str_eq_c(part[1], "live") || (ru_str_eq_c(part[1], "ready") && all_ready(s))) {
-        give(s, NULL, r, JSON, put_ready);
+        rui_give_text(r, JSON, ru_str_c("{\"live\":true,\"ready\":true}"), NULL, NULL);
     } else if (ru_str_eq_c(part[1], "ready")) {
         ru_http_refuse(r, 503, s->stopping ? "the server stops" : "not all models are ready", 1);
     } else {
@@ -472,19 +459,17 @@ void rui_route(void *self, ru_http_request *r)
             part[n++] = word;
         }
     }
-    if (n == 4 && ru_str_eq_c(part[0], "v2") && ru_str_eq_c(part[1], "rubato") &&
-        ru_str_eq_c(part[2], "explain") && is(r, "GET")) {
+    bool own = n > 2 && ru_str_eq_c(part[0], "v2") && ru_str_eq_c(part[1], "rubato");
+    bool metrics = n > 0 && ru_str_eq_c(part[0], "metrics") && is(r, "GET");
+    if (own && n == 4 && ru_str_eq_c(part[2], "explain") && is(r, "GET")) {
         give_request(s, r, part[3]);
-    } else if (n == 3 && ru_str_eq_c(part[0], "v2") && ru_str_eq_c(part[1], "rubato") &&
-               ru_str_eq_c(part[2], "beside") && is(r, "POST")) {
+    } else if (own && n == 3 && ru_str_eq_c(part[2], "beside") && is(r, "POST")) {
         rui_beside_attach(s, r);
-    } else if (n == 3 && ru_str_eq_c(part[0], "v2") && ru_str_eq_c(part[1], "rubato") &&
-               ru_str_eq_c(part[2], "world") && is(r, "GET")) {
+    } else if (own && n == 3 && ru_str_eq_c(part[2], "world") && is(r, "GET")) {
         give_world(s, r);
-    } else if (n == 1 && ru_str_eq_c(part[0], "metrics") && is(r, "GET")) {
+    } else if (metrics && n == 1) {
         give(s, NULL, r, PROMETHEUS, put_metrics);
-    } else if (n == 2 && ru_str_eq_c(part[0], "metrics") && ru_str_eq_c(part[1], "triton") &&
-               is(r, "GET")) {
+    } else if (metrics && n == 2 && ru_str_eq_c(part[1], "triton")) {
         give(s, NULL, r, PROMETHEUS, put_triton);
     } else if (n == 0 && is(r, "GET")) {
         give_page(r);

@@ -66,11 +66,7 @@ static void done(void *self)
     s->held_bytes -= c->held_bytes;
     ru_arena_fini(&c->arena);
     free(c);
-    s->n_calls--;
-    v->calls--;
-    if (v->state == RUI_DRAINING || (s->n_calls == 0 && s->stopped != NULL)) {
-        ru_loop_wake(s->opt.loop, s->waker);
-    }
+    rui_call_over(s, v);
 }
 
 /* Before `r` ends. A text counts as one request with outputs. */

@@ -38,6 +38,10 @@ void rui_times_add(rui_times *t, int64_t ns)
 /* -- Prometheus ---------------------------------------------------------------------------------
  */
 
+typedef struct row {
+    const char *name, *type, *help;
+} row;
+
 static void head(ru_text *t, const char *name, const char *type, const char *help)
 {
     ru_text_putf(t, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
@@ -76,23 +80,22 @@ static void line(ru_text *t, const char *name, const rui_stats_of *of, const cha
 
 static void put_times(ru_text *t, const char *name, const rui_stats_of *of, const rui_times *times)
 {
-    char bucket[96], le[32];
-    ru_text b = ru_text_into(bucket, sizeof bucket);
-    ru_text_putf(&b, "%s_bucket", name);
+    char of_name[3][96], le[32];
+    static const char *const parts[] = {"bucket", "sum", "count"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(parts); k++) {
+        ru_text b = ru_text_into(of_name[k], sizeof of_name[k]);
+        ru_text_putf(&b, "%s_%s", name, parts[k]);
+    }
     uint64_t below = 0;
     for (uint32_t k = 0; k < RUI_BOUNDS; k++) {
         below += times->n[k];
         ru_text l = ru_text_into(le, sizeof le);
         ru_text_f64(&l, (double)bounds_us[k] / 1e6);
-        line(t, bucket, of, "le", le, (double)below);
+        line(t, of_name[0], of, "le", le, (double)below);
     }
-    line(t, bucket, of, "le", "+Inf", (double)times->count);
-    b = ru_text_into(bucket, sizeof bucket);
-    ru_text_putf(&b, "%s_sum", name);
-    line(t, bucket, of, NULL, NULL, (double)times->sum_ns * 1e-9);
-    b = ru_text_into(bucket, sizeof bucket);
-    ru_text_putf(&b, "%s_count", name);
-    line(t, bucket, of, NULL, NULL, (double)times->count);
+    line(t, of_name[0], of, "le", "+Inf", (double)times->count);
+    line(t, of_name[1], of, NULL, NULL, (double)times->sum_ns * 1e-9);
+    line(t, of_name[2], of, NULL, NULL, (double)times->count);
 }
 
 static void put_histograms(const rui_stats_of *of, uint32_t n, ru_text *t)
@@ -135,6 +138,26 @@ static void put_histograms(const rui_stats_of *of, uint32_t n, ru_text *t)
     }
 }
 
+static void put_numbers(const rui_stats_of *of, uint32_t n, ru_text *t)
+{
+    static const row rows[] = {
+        {"rubato_serve_slo_missed_total", "counter", "answers later than promised"},
+        {"rubato_serve_promise_seconds", "gauge", "the promise; 0: none"},
+        {"rubato_serve_batch_rows_max", "gauge", "rows that a batch may have at the moment"},
+        {"rubato_serve_waiting_requests", "gauge", "requests that wait for an instance"},
+        {"rubato_serve_requests", "gauge", "requests under way"},
+    };
+    for (uint32_t r = 0; r < RU_ARRAY_LEN(rows); r++) {
+        head(t, rows[r].name, rows[r].type, rows[r].help);
+        for (uint32_t k = 0; k < n; k++) {
+            const double values[RU_ARRAY_LEN(rows)] = {
+                (double)of[k].stats->late_answers, (double)of[k].promise_ns * 1e-9,
+                (double)of[k].pace->batch, (double)of[k].machine.open, (double)of[k].under_way};
+            line(t, rows[r].name, &of[k], NULL, NULL, values[r]);
+        }
+    }
+}
+
 void rui_stats_prometheus(const rui_stats_of *of, uint32_t n, ru_text *t)
 {
     head(t, "rubato_build_info", "gauge", "the program that answers");
@@ -154,20 +177,6 @@ void rui_stats_prometheus(const rui_stats_of *of, uint32_t n, ru_text *t)
                  (double)of[k].machine.why[w]);
         }
     }
-    head(t, "rubato_serve_slo_missed_total", "counter", "answers later than promised");
-    for (uint32_t k = 0; k < n; k++) {
-        line(t, "rubato_serve_slo_missed_total", &of[k], NULL, NULL,
-             (double)of[k].stats->late_answers);
-    }
-    head(t, "rubato_serve_promise_seconds", "gauge", "the promise; 0: none");
-    for (uint32_t k = 0; k < n; k++) {
-        line(t, "rubato_serve_promise_seconds", &of[k], NULL, NULL,
-             (double)of[k].promise_ns * 1e-9);
-    }
-    head(t, "rubato_serve_batch_rows_max", "gauge", "rows that a batch may have at the moment");
-    for (uint32_t k = 0; k < n; k++) {
-        line(t, "rubato_serve_batch_rows_max", &of[k], NULL, NULL, (double)of[k].pace->batch);
-    }
     head(t, "rubato_serve_service_seconds", "gauge",
          "95th percentile of what a batch of so many rows takes");
     for (uint32_t k = 0; k < n; k++) {
@@ -179,14 +188,7 @@ void rui_stats_prometheus(const rui_stats_of *of, uint32_t n, ru_text *t)
                  (double)of[k].pace->service_ns[size] * 1e-9);
         }
     }
-    head(t, "rubato_serve_waiting_requests", "gauge", "requests that wait for an instance");
-    for (uint32_t k = 0; k < n; k++) {
-        line(t, "rubato_serve_waiting_requests", &of[k], NULL, NULL, (double)of[k].machine.open);
-    }
-    head(t, "rubato_serve_requests", "gauge", "requests under way");
-    for (uint32_t k = 0; k < n; k++) {
-        line(t, "rubato_serve_requests", &of[k], NULL, NULL, (double)of[k].under_way);
-    }
+    put_numbers(of, n, t);
 }
 
 /* -- Triton's names -----------------------------------------------------------------------------
@@ -213,9 +215,7 @@ static void put_failures(ru_text *t, const rui_stats_of *of, uint32_t n)
 
 void rui_stats_triton(const rui_stats_of *of, uint32_t n, ru_text *t)
 {
-    static const struct {
-        const char *name, *type, *help;
-    } rows[] = {
+    static const row rows[] = {
         {"nv_inference_request_success", "counter", "requests with outputs"},
         {"nv_inference_count", "counter", "rows that were computed"},
         {"nv_inference_exec_count", "counter", "batches"},

@@ -20,14 +20,8 @@ uint32_t ru_called_class(int64_t size_max, uint32_t sizes, int64_t size)
 static ru_oip_tensor tensor_of(const ru_served_facts *f, const ru_served_value *v, int64_t rows,
                                int64_t size, const void *data)
 {
-    ru_oip_tensor t = {
-        .name = ru_str_c(v->name), .type = ru_served_row_type(v, size), .data = data};
-    if (f->batched) {
-        memmove(t.type.dims + 1, t.type.dims, v->type.rank * sizeof *v->type.dims);
-        t.type.rank = v->type.rank + 1;
-        t.type.dims[0] = rows;
-    }
-    return t;
+    return (ru_oip_tensor){
+        .name = ru_str_c(v->name), .type = ru_served_type(f, v, rows, size), .data = data};
 }
 
 static int64_t rows_of(ru_served_part *const *parts, uint32_t n)
