@@ -13,11 +13,25 @@ classes() {
 step() { grep -o '"step":[0-9]*' "$1/metrics.jsonl" 2>/dev/null | tail -1 | cut -d: -f2 || true; }
 # until_step RUN STEP: it has come so far
 until_step() {
-    for _ in $(seq 1 1200); do
+    for _ in $(seq 1 6000); do
         [[ $(step "$1") -ge $2 ]] 2>/dev/null && return
         sleep 0.05
     done
     fail "$1 does not come to step $2, but to $(step "$1")"
+}
+# worker RUN RANK: its process, where `train -w` started it
+worker() {
+    local pid
+    pid=$(pgrep -f "worker --job $work/$1/job.yaml .*--rank $2( |\$)") || fail "no worker $2 of $1"
+    echo "$pid"
+}
+# leads RUN RANK: waits until this one leads
+leads() {
+    for _ in $(seq 1 6000); do
+        [[ $(grep -o '"what":"lead","worker":[0-9]*' "$1/metrics.jsonl" | tail -1) != *:"$2" ]] || return 0
+        sleep 0.05
+    done
+    fail "worker $2 of $1 does not lead: $(grep '"event' "$1/metrics.jsonl" | tail -3)"
 }
 # tables RUN: those after $steps
 tables() { cat "$1"/checkpoints/*"$steps"/tables.safetensors | sha256sum; }

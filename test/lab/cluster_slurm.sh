@@ -38,7 +38,7 @@ field() { # JOB KEY: of ps
 waits_for() { # TEXT COMMAND...: until it says so
     local want=$1 now='' k
     shift
-    for ((k = 0; k < 300; k++)); do
+    for ((k = 0; k < 1800; k++)); do
         now=$("$@" 2>/dev/null || true)
         [[ $now != "$want" ]] || return 0
         sleep 0.1
@@ -108,7 +108,11 @@ echo "ok: preemption"
 
 # -- 4
 before=$(workers)
-sleep 6 # it saves what it knows within 5 s, and forgets the rest
+# It saves what it knows within 5 s, and forgets the rest.
+mark=saved-$$
+scontrol update JobId="$(squeue -h -p main -o %i | head -1)" Comment=$mark || fail "no job of Slurm can be marked"
+saved() { ! grep -qa $mark slurm/state/job_state || echo yes; }
+waits_for yes saved
 bash "$slurm" stop slurm slurmctld
 bash "$slurm" start slurm slurmctld
 waits_for 3 agents

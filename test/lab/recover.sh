@@ -34,16 +34,14 @@ mf: {rank: 4, lr: 0.02, lambda: 0.02}
 YAML
 loss() { grep -oE '"(loss|rmse)":[0-9.e+-]+' "$1/metrics.jsonl" | tail -1 | cut -d: -f2; }
 for app in mlr mf; do
-    timeout 100 "$rubato" train $app.yaml -q -o one-$app >one-$app.log 2>&1 || fail "one process, $app"
+    timeout 300 "$rubato" train $app.yaml -q -o one-$app >one-$app.log 2>&1 || fail "one process, $app"
     last=$(step one-$app)
-    timeout 100 "$rubato" train $app.yaml -w 4 -o "$work/four-$app" >four-$app.log 2>&1 &
+    timeout 300 "$rubato" train $app.yaml -w 4 -o "$work/four-$app" >four-$app.log 2>&1 &
     job=$!
-    for _ in $(seq 1 300); do
-        [[ $(step four-$app) -ge $((last / 4)) ]] 2>/dev/null && break
-        sleep 0.05
-    done
+    until_step four-$app $((last / 4))
     at=$(step four-$app)
-    kill -9 $(pgrep -f "worker --job $work/four-$app/job.yaml" | head -2) # the oldest leads
+    # shellcheck disable=SC2046
+    kill -9 $(worker four-$app 1) $(worker four-$app 2) # the first leads
     wait "$job" || true # its exit code tells of the killed ones
     [[ $(step four-$app) -eq $last ]] || fail "$app came to step $(step four-$app), expected $last"
     # Without a checkpoint a rollback begins again at 0: the steps would be reported once more.
@@ -75,11 +73,12 @@ sum() {
     od -An -v -tf4 -j $((8 + header + ${at%,*})) -N $((${at#*,} - ${at%,*})) "$file" | awk '{ for (i = 1; i <= NF; i++) n += $i } END { print n }'
 }
 for app in lda lasso; do
-    timeout 100 "$rubato" train $app.yaml -q -o one-$app >one-$app.log 2>&1 || fail "one process, $app"
-    timeout 100 "$rubato" train $app.yaml -w 4 -o "$work/four-$app" >four-$app.log 2>&1 &
+    timeout 300 "$rubato" train $app.yaml -q -o one-$app >one-$app.log 2>&1 || fail "one process, $app"
+    timeout 300 "$rubato" train $app.yaml -w 4 -o "$work/four-$app" >four-$app.log 2>&1 &
     job=$!
     until_step four-$app 30
-    kill -9 $(pgrep -f "worker --job $work/four-$app/job.yaml" | sed -n 2,3p) # the oldest leads
+    # shellcheck disable=SC2046
+    kill -9 $(worker four-$app 2) $(worker four-$app 3) # the first leads
     wait "$job" || true
     [[ $(step four-$app) -eq $(step one-$app) ]] || fail "$app came to step $(step four-$app)"
     grep -q '"recounted"' four-$app/metrics.jsonl || fail "$app was not counted again"

@@ -3,7 +3,8 @@
 #
 #   slurm.sh check           can this machine hold one? says why not, exit 77
 #   slurm.sh up DIR N        starts it in the folder DIR; prints the path for SLURM_CONF. Two partitions of the same nodes n1 .. nN
-#                            (2 cores each): `main` (default), and `urgent`, which takes nodes of main after a grace of 6 s
+#                            (2 cores each): `main` (default), and `urgent`, which takes nodes of main after a grace of 60 s
+#                            (at once where the step has ended before)
 #   slurm.sh stop DIR WHAT   kill -9 of slurmctld, or of slurmd.nK
 #   slurm.sh start DIR WHAT  starts it again
 #   slurm.sh down DIR        ends everything by number, jobs too
@@ -80,17 +81,17 @@ ReturnToService=2
 KillWait=5
 SlurmdParameters=config_overrides
 NodeName=n[1-$n] NodeHostname=$host NodeAddr=127.0.0.1 Port=[$((base + 1))-$((base + n))] CPUs=2 RealMemory=2000 State=UNKNOWN
-PartitionName=main Nodes=n[1-$n] Default=YES MaxTime=60 State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=6
+PartitionName=main Nodes=n[1-$n] Default=YES MaxTime=60 State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=60
 PartitionName=urgent Nodes=n[1-$n] MaxTime=60 State=UP PriorityTier=10 PreemptMode=OFF
 CONF
     start "$d" munged
     start "$d" slurmctld
     for ((k = 1; k <= n; k++)); do start "$d" slurmd.n$k; done
-    for ((k = 0; k < 300; k++)); do
+    for ((k = 0; k < 1800; k++)); do
         [[ $(SLURM_CONF=$d/slurm.conf sinfo -h -N -p main -o %T 2>/dev/null | grep -c idle) -ne $n ]] || break
         sleep 0.1
     done
-    [[ $k -lt 300 ]] || die 1 "the nodes do not come up: $(SLURM_CONF=$d/slurm.conf sinfo -N 2>&1; tail -n 3 "$d"/log/*)"
+    [[ $k -lt 1800 ]] || die 1 "the nodes do not come up: $(SLURM_CONF=$d/slurm.conf sinfo -N 2>&1; tail -n 3 "$d"/log/*)"
     echo "$d/slurm.conf"
 }
 
@@ -118,5 +119,5 @@ case ${1:-} in
     stop) kill -9 "$(cat "$2/run/$3.pid")" ;;
     start) start "$(realpath "$2")" "$3" ;;
     down) [[ $# -eq 2 ]] || die 2 "down DIR"; down "$2" ;;
-    *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -34,19 +34,19 @@ checkpoint: {every: 1s}
 YAML
 objective() { grep -o '"rmse":[0-9.]*' "$1/metrics.jsonl" | tail -1 | cut -d: -f2; }
 seconds() { grep -o '"wall_s":[0-9.]*' "$1/metrics.jsonl" | tail -1 | cut -d: -f2; }
-# same RUN [PART]: its objective is that of those who wait, up to this part of it
+# same RUN [PART [OF]]: its objective is that of those who wait, up to this part of it
 same() {
-    awk -v a="$(objective "$1")" -v b="$(objective wait)" -v part="${2:-0.005}" 'BEGIN { d = a - b; exit !(a > 0 && d * d < part * part * b * b) }' ||
-        fail "$1 ends with $(objective "$1"), those who wait with $(objective wait)"
+    local of=${3:-wait}
+    awk -v a="$(objective "$1")" -v b="$(objective "$of")" -v part="${2:-0.005}" 'BEGIN { d = a - b; exit !(a > 0 && d * d < part * part * b * b) }' ||
+        fail "$1 ends with $(objective "$1"), those who wait with $(objective "$of")"
 }
-# newest RUN: a worker of it that does not lead
-newest() { pgrep -f "worker --job $work/$1/job.yaml" | tail -1; }
-until_running() {
-    for _ in $(seq 1 300); do
-        [[ -s $1/metrics.jsonl ]] && return
-        sleep 0.05
+# third RUN: a worker of it that does not lead, when all three are at work
+third() {
+    for _ in $(seq 1 6000); do
+        ! grep -qs '"rubato.train.step/1".*"workers":3' "$1/metrics.jsonl" || break
+        sleep 0.02
     done
-    fail "$1 does not begin"
+    pgrep -f "worker --job $work/$1/job.yaml .*--rank 3( |\$)" || fail "$1 has no third worker"
 }
 # Stopped 3/4 of the time until it ends.
 slow_down() {
@@ -57,10 +57,9 @@ slow_down() {
     done
 }
 for s in wait reassign; do
-    timeout 60 "$rubato" train job.yaml -w 3 -q -o "$work/$s" --set clocks.stragglers=$s --set recovery.method=rollback >"$s.log" 2>&1 &
+    timeout 300 "$rubato" train job.yaml -w 3 -q -o "$work/$s" --set clocks.stragglers=$s --set recovery.method=rollback >"$s.log" 2>&1 &
     job=$!
-    until_running $s
-    slow_down "$(newest $s)" &
+    slow_down "$(third $s)" &
     slower=$!
     wait "$job" || true # on a loaded machine the others may go on without the slow one
     wait "$slower" || true
@@ -72,19 +71,20 @@ grep -q '^  slice ' explain.log || fail "explain shows no slices"
 grep -q '^  messages share ' explain.log || fail "explain shows no share of messages"
 echo "ok: a slow worker, the same objective; waiting $(seconds wait) s, helping $(seconds reassign) s"
 
-timeout 60 "$rubato" train job.yaml -w 3 -q -o "$work/killed" --set clocks.stragglers=reassign >killed.log 2>&1 &
+steps=40 # many, so that none ends before the kill
+timeout 300 "$rubato" train job.yaml -w 3 -q -o long --set train.steps=$steps --set clocks.stragglers=wait >long.log 2>&1 || fail "long"
+timeout 300 "$rubato" train job.yaml -w 3 -q -o "$work/killed" --set train.steps=$steps --set clocks.stragglers=reassign >killed.log 2>&1 &
 job=$!
-until_running killed
-kill -9 "$(newest killed)"
+kill -9 "$(third killed)"
 wait "$job" || true # its exit code tells of the killed one
-same killed 0.05 # rows that only the dead worker had are older
+same killed 0.05 long # rows that only the dead worker had are older
 "$rubato" explain "$work/killed" recover >recover.log 2>&1 || fail "explain recover"
 grep -q '^  recovery ' recover.log || fail "the others did not go on without a rollback"
 echo "ok: a helper killed, the others went on: nearly the same objective"
 
 sed 's/update: adarevision, //' job.yaml >whole.yaml
 code=0
-timeout 60 "$rubato" train whole.yaml -w 2 -q -o whole --set clocks.stragglers=reassign >whole.log 2>&1 || code=$?
+timeout 300 "$rubato" train whole.yaml -w 2 -q -o whole --set clocks.stragglers=reassign >whole.log 2>&1 || code=$?
 [[ $code -eq 78 ]] || fail "an app that cannot be divided ends with $code"
 grep -q 'cannot hand parts of its work' whole.log || fail "an app that cannot be divided gives no reason"
 echo "ok: an app that cannot be divided says why"

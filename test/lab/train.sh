@@ -87,7 +87,7 @@ while [ "$kills" -lt 3 ]; do
     pid=$!
     # wait until this process has made some steps past a checkpoint of its own, then kill it
     tries=0
-    while ! grep -q checkpoint_written steps.jsonl 2>/dev/null && [ "$tries" -lt 2400 ]; do
+    while ! grep -q checkpoint_written steps.jsonl 2>/dev/null && [ "$tries" -lt 24000 ]; do
         tries=$((tries + 1))
         sleep 0.005
     done
@@ -108,7 +108,7 @@ rm -f steps.jsonl err.txt
 $train --out stopped --json >steps.jsonl 2>err.txt &
 pid=$!
 tries=0
-while ! grep -q rubato.train.step steps.jsonl 2>/dev/null && [ "$tries" -lt 2400 ]; do
+while ! grep -q rubato.train.step steps.jsonl 2>/dev/null && [ "$tries" -lt 6000 ]; do
     tries=$((tries + 1))
     sleep 0.02
 done
@@ -122,27 +122,35 @@ grep -q '"ended":"stopped"' steps.jsonl || fail "the summary does not say stoppe
 $train --out stopped --resume
 same_state whole stopped
 
-# Steps of a second: the second Ctrl-C comes while the first still drains.
-rm -f err.txt
-"$rubato" train job.yaml -q --json --out twice --set model.zoo=resnet50 --set model.width=64 --set model.dropout=0 \
-    --set train.batch=64 --set data.test=[] >twice.jsonl 2>err.txt &
-pid=$!
-tries=0
-while ! grep -q rubato.train.start twice.jsonl 2>/dev/null && [ "$tries" -lt 1500 ]; do
-    tries=$((tries + 1))
-    sleep 0.02
+# Steps of a second: the second Ctrl-C comes while the first still drains. A machine that others use may be late with either
+# signal: three tries at most.
+for try in 1 2 3; do
+    rm -rf err.txt twice
+    : >twice.jsonl
+    "$rubato" train job.yaml -q --json --out twice --set model.zoo=resnet50 --set model.width=64 --set model.dropout=0 \
+        --set train.batch=64 --set data.test=[] >twice.jsonl 2>err.txt &
+    pid=$!
+    tries=0
+    while ! grep -q rubato.train.start twice.jsonl && [ "$tries" -lt 6000 ]; do
+        tries=$((tries + 1))
+        sleep 0.02
+    done
+    kill -TERM "$pid"
+    sleep 0.1
+    bad=
+    kill -0 "$pid" 2>/dev/null || bad="the slow run ended at the first signal"
+    began=$(date +%s%N)
+    kill -TERM "$pid" 2>/dev/null || true
+    set +e
+    wait "$pid"
+    code=$?
+    set -e
+    took=$((($(date +%s%N) - began) / 1000000))
+    [ "$code" -eq 143 ] || bad="${bad:-a second signal exits $code, expected 143: $(cat err.txt)}"
+    [ "$took" -lt 500 ] || bad="${bad:-the second signal took $took ms}"
+    [ -n "$bad" ] || break
 done
-kill -TERM "$pid"
-sleep 0.1
-kill -0 "$pid" 2>/dev/null || fail "the slow run ended at the first signal"
-began=$(date +%s%N)
-kill -TERM "$pid"
-set +e
-wait "$pid"
-code=$?
-set -e
-[ "$code" -eq 143 ] || fail "a second signal exits $code, expected 143: $(cat err.txt)"
-[ $((($(date +%s%N) - began) / 1000000)) -lt 500 ] || fail "the second signal took long"
+[ -z "$bad" ] || fail "$bad"
 
 # -- 3: errors
 # A rate that is too high, though the loss stays a number.
