@@ -4,6 +4,7 @@ Real processes on this machine; gloo is the witness. Skips where torch is not th
 """
 import importlib.util
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -100,11 +101,21 @@ print("done")
 """
 
 
+def free_port():
+    """A port that is free now, below those that the kernel gives to others."""
+    while True:
+        port = random.randrange(10000, 32000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
+
+
 class Group(unittest.TestCase):
     def start(self, n, what):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
+        port = free_port()
         return [subprocess.Popen([sys.executable, "-W", "ignore", "-c", MEMBER, what], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                  env={**os.environ, "RANK": str(r), "WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
                 for r in range(n)]

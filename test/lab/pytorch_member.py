@@ -66,8 +66,9 @@ def main():
     if how.get("last"):  # the founder dies behind its last step, the others end when they have noticed
         if how["seed"] == 0:
             os.kill(os.getpid(), signal.SIGKILL)
-        until = time.monotonic() + 60
-        while not loader.member.team.leads() and time.monotonic() < until:
+        for _ in range(30000):
+            if loader.member.team.leads():
+                break
             time.sleep(0.01)
     model.eval()
     with torch.no_grad():
