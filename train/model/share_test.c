@@ -425,6 +425,93 @@ static void resnet_parts(void **state)
     close_rig(&r);
 }
 
+/* Nodes that make a gradient of `p` stand right behind the last of what they read, but for others
+ * like them. */
+static void gradients_are_early(const part *p, uint32_t least)
+{
+    const ru_graph *g = &p->step.graph;
+    bool *makes = calloc(g->n_nodes, sizeof *makes);
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < p->step.n_params; k++) {
+        makes[g->values[p->step.grads[k].v].producer.v] = true;
+    }
+    for (uint32_t i = 1; i < g->n_nodes; i++) {
+        uint32_t last = 0;
+        for (uint32_t k = 0; makes[i] && k < g->nodes[i].n_in; k++) {
+            uint32_t from = g->values[g->nodes[i].in[k].v].producer.v;
+            last = from > last ? from : last;
+        }
+        bool early = makes[i];
+        for (uint32_t k = last + 1; early && k < i; k++) {
+            early = makes[k];
+        }
+        n += early ? 1 : 0;
+    }
+    free(makes);
+    print_message("%s: %u of %u gradients as soon as they can be\n", g->name, n, p->step.n_params);
+    assert_true(n >= least);
+}
+
+/* A part that holds all samples against the step in the order of the graph: the same bits. */
+static void an_early_gradient_has_the_same_bits(void **state)
+{
+    (void)state;
+    static const int64_t hidden[] = {40, 30};
+    const ru_zoo_options image = {.classes = 3, .input = {1, 28, 28}, .input_rank = 3};
+    const struct {
+        const char *name;
+        ru_zoo_options zoo;
+        uint32_t accumulate, least;
+    } nets[] = {{"mlp",
+                 {.classes = 3,
+                  .input = {28 * 28},
+                  .input_rank = 1,
+                  .hidden = hidden,
+                  .hidden_n = 2,
+                  .dropout = 0.3},
+                 1,
+                 6},
+                {"lenet", image, 1, 6},
+                {"resnet18", image, 2, 1},
+                {"gpt",
+                 {.vocab = 11,
+                  .classes = 11,
+                  .input = {6},
+                  .input_rank = 1,
+                  .context = 6,
+                  .layers = 2,
+                  .heads = 2,
+                  .width = 16,
+                  .bias = true,
+                  .tie = true},
+                 2,
+                 1}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(nets); k++) {
+        rig r;
+        ru_err err = {0};
+        part whole;
+        ru_step_options so = options(RU_OPTIMIZER_ADAM);
+        so.accumulate = nets[k].accumulate;
+        bool text = strcmp(nets[k].name, "gpt") == 0;
+        so.loss = text ? RU_LOSS_NEXT_TOKEN : so.loss;
+        so.x = text                          ? ru_type_make(RU_I64, 1, (int64_t[]){6})
+               : nets[k].zoo.input_rank == 1 ? ru_type_make(RU_F32, 1, (int64_t[]){28 * 28})
+                                             : ru_type_make(RU_F32, 3, (int64_t[]){1, 28, 28});
+        so.y = text ? so.x : so.y;
+        open_rig(&r, nets[k].name, &nets[k].zoo, so);
+        open_part(&r, &whole, -1, 8, false, RU_DEVICE_CPU);
+        open_part(&r, &r.parts[0], 0, 8, false, RU_DEVICE_CPU);
+        gradients_are_early(&r.parts[0], nets[k].least);
+        for (int64_t s = 0; s < 3; s++) {
+            assert_ok(run_part(&whole, s, &err), err);
+            assert_ok(run_part(&r.parts[0], s, &err), err);
+        }
+        near_states(&r.parts[0], &whole, 0);
+        ru_exe_close(whole.exe);
+        close_rig(&r);
+    }
+}
+
 static ru_status on_poll(void *self, uint32_t step)
 {
     uint32_t *left = self;
@@ -572,4 +659,5 @@ RU_TESTS(train_share, cmocka_unit_test(gradients_stand_where_told), cmocka_unit_
          cmocka_unit_test(parts_with_groups), cmocka_unit_test(parts_with_every_optimizer),
          cmocka_unit_test(lenet_parts), cmocka_unit_test(gpt_parts), cmocka_unit_test(resnet_parts),
          cmocka_unit_test(giving_up_leaves_no_trace),
+         cmocka_unit_test(an_early_gradient_has_the_same_bits),
          cmocka_unit_test(parameters_with_one_gradient))

@@ -381,6 +381,7 @@ static ru_status finish(rui_stepper *w, ru_err *err)
         ru_build_output(&b, s->norm, "norm");
     }
     RU_TRY(ru_build_finish(&b, err));
+    RU_TRY(w->opt->share_of > 0 ? rui_step_order(&w->g, s, err) : RU_OK);
     RU_TRY(ru_graph_verify(&w->g, err));
     s->graph = w->g;
     return list_places(w, err);

@@ -65,4 +65,8 @@ void rui_step_own_grads(ru_build *b, ru_step_graph *s);
 RU_MUST_USE ru_status rui_step_shared(ru_build *b, const ru_step_options *opt, ru_step_graph *s,
                                       ru_value_id *news, uint32_t n_news, ru_err *err);
 
+/* step_order.c, share_of: each gradient is made as early as the graph lets it; only nodes change
+ * places. Errors: RU_E_LIMIT. */
+RU_MUST_USE ru_status rui_step_order(const ru_graph *g, const ru_step_graph *step, ru_err *err);
+
 #endif

@@ -8,7 +8,7 @@
 #include "bench/replay/replay_input.h"
 #include "env/clock.h"
 #include "env/file/file.h"
-#include "plan/net/sums.h"
+#include "plan/net/sums_policy.h"
 #include "store/layers.h"
 
 static const char *const profiles[] = {
@@ -84,6 +84,34 @@ static ru_status step_by(rui_replay_input *g, uint32_t method, double *step_s, r
     return st;
 }
 
+/* Caramel where the backward pass keeps the order of the graph: the reverse of the forward pass, in
+ * which baselines have it. */
+static ru_status kept_order(rui_replay_input *g, double *step_s, ru_err *err)
+{
+    ru_sums_policy_in *in = (ru_sums_policy_in *)(void *)g->u.bytes;
+    ru_arena out, scratch;
+    ru_arena_init(&out, 0);
+    ru_arena_init(&scratch, 0);
+    const ru_policy_tools tools = {&out, &scratch, NULL};
+    ru_sums_plan p;
+    rui_replay_set_u32(g, "method", RU_SUMS_FIFO);
+    ru_status st = ru_policy_sums.plan(in, &tools, &p, err);
+    int64_t *made = st == RU_OK ? RU_NEW(&out, int64_t, in->ops.n) : NULL;
+    for (uint32_t k = 0; made != NULL && k < in->ops.n; k++) {
+        made[k] = p.backward[k];
+    }
+    if (made != NULL) {
+        in->made = (ru_conf_i64s){made, in->ops.n};
+        st = step_by(g, RU_SUMS_CARAMEL, step_s, &p, err);
+        in->made = (ru_conf_i64s){0};
+    } else if (st == RU_OK) {
+        st = RU_FAIL(err, RU_E_LIMIT, "no memory for %u ops", in->ops.n);
+    }
+    ru_arena_fini(&scratch);
+    ru_arena_fini(&out);
+    return st;
+}
+
 static void use(rui_replay_input *g, const setting *s)
 {
     rui_replay_set_u32(g, "ranks", 4);
@@ -131,6 +159,9 @@ static ru_status cell(ru_replay *r, rui_replay_input *g, uint32_t k, double *by,
         RU_TRY(step_by(g, m, &by[m], &other, err));
         ru_replay_baseline(r, &row, method_names[m - 1], by[m] * 1e3);
     }
+    double kept_s;
+    RU_TRY(kept_order(g, &kept_s, err));
+    ru_replay_baseline(r, &row, "backward order kept", kept_s * 1e3);
     rui_replay_set_u32(g, "primitive", 4);
     double tree_s;
     RU_TRY(step_by(g, RU_SUMS_CARAMEL, &tree_s, &other, err));
