@@ -310,6 +310,21 @@ static bool may_begin(const rui_scheduler *s, const ru_book_job *j, uint32_t *fi
     return n > 0 && n >= (j->min < p->replicas ? j->min : p->replicas);
 }
 
+/* Was another node than k told to found the job, so that it may have done so, or do so still? */
+static bool others_found(const rui_scheduler *s, uint32_t job, uint32_t generation, uint32_t k)
+{
+    bool may = false;
+    for (uint32_t n = 0; n < s->book.n_nodes; n++) {
+        const rui_live *l = &s->live[n];
+        for (uint32_t i = 0; i < l->told.n && n != k && s->book.nodes[n].slots > 0; i++) {
+            const ru_cluster_order *o = &l->told.at[i];
+            may = may || (o->job == job && o->generation == generation &&
+                          (o->want > 0 ? o->found : l->state.heard != l->told.number));
+        }
+    }
+    return may;
+}
+
 static void order_one(rui_scheduler *s, const ru_book_job *j, uint32_t k, uint32_t *free,
                       ru_cluster_order *o)
 {
@@ -334,7 +349,7 @@ static void order_one(rui_scheduler *s, const ru_book_job *j, uint32_t k, uint32
         if (!all_known(s, j) || !may_begin(s, j, &first) || !prepared(s, j)) {
             return;
         }
-        o->found = first == k;
+        o->found = first == k && !others_found(s, o->job, o->generation, k);
     } else if (ready == 0) {
         /* Its first worker is on its way, or older ones have to end; or all that were in the job
          * are lost, and those on their way can join nobody. */

@@ -1,5 +1,6 @@
-/* Orders against agents that follow them late: whatever moves, a job that was in somebody's hands
- * stays in somebody's, until it shall end. The agents are written here anew. */
+/* Orders against agents that follow them late: whatever moves, one worker founds the job, and a job
+ * that was in somebody's hands stays in somebody's, until it shall end. The agents are written here
+ * anew. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,6 +110,17 @@ static uint32_t stay(const world *w)
     return n;
 }
 
+static uint32_t workers(const world *w)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < NODES; k++) {
+        for (uint32_t i = 0; i < MINE; i++) {
+            n += w->nodes[k].at[i].rank != 0;
+        }
+    }
+    return n;
+}
+
 static void follow(world *w, node *n, const ru_cluster_order *o)
 {
     uint32_t have = 0;
@@ -128,6 +140,7 @@ static void follow(world *w, node *n, const ru_cluster_order *o)
     }
     for (uint32_t i = 0; i < MINE && have < o->want; i++) {
         if (n->at[i].rank == 0 && (o->join[0] != 0 || (o->found && have == 0))) {
+            assert_true(o->join[0] != 0 || workers(w) == 0); /* else there are two of the job */
             n->at[i] = (worker){.rank = ++n->ranks, .in = o->join[0] == 0};
             w->begun = w->begun || n->at[i].in;
             have++;
