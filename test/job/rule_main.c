@@ -26,7 +26,7 @@
 #include "train/model/model.h"
 #include "train/model/step.h"
 
-enum { GRADS_MAX = 256, WORKERS_MAX = 16, STATES_MAX = 256, VERSIONS_MAX = 16, STEPS_MAX = 64 };
+enum { GRADS_MAX = 256, WORKERS_MAX = 16, STATES_MAX = 256, VERSIONS_MAX = 16, STEPS_MAX = 1024 };
 
 /* A parameter, and what it was after each of the last updates. */
 typedef struct trained {

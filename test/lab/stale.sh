@@ -4,7 +4,7 @@
 #   1. stash and vertical have the bits of their rules after 50 steps, on two and four stages; other rules have others;
 #   2. residuals, running statistics and a transformer too;
 #   3. a checkpoint is of one step in all stages: a run that stops and goes on has the bits of the rule with that drain;
-#   4. kill -9 of a worker: all stages start again from the newest checkpoint;
+#   4. kill -9 of a worker: all stages start again from the newest checkpoint, to the bits of the rule;
 #   5. what cannot be is refused before the first step.
 set -eu
 rubato=$(realpath "$1")
@@ -99,7 +99,7 @@ wait_ckpt() { # RUN STEP: until it has a later checkpoint
 }
 start() { # OUT EVERY: in the background, without end
     "$rubato" train mlp.yaml --out "$1" -w 3 --set train.parallel=pipeline --set 'train.pipeline={cut: [fc2, fc3], schedule: stash}' \
-        --set train.steps=1000000 --set train.eval_every=10000000 --set checkpoint.every="$2" >"$1.log" 2>&1 &
+        --set train.steps=1000000 --set train.eval_every=10000000 --set checkpoint.every="$2" --set checkpoint.keep=1000 >"$1.log" 2>&1 &
     job_pid=$!
 }
 ended() { # the job: its exit code is 0 or not
@@ -126,7 +126,7 @@ ruled stop "$at"
 # Another cut, and a schedule that drains, from the same checkpoint.
 pipe mlp stop 2 'cut: [fc3]' --resume --set train.steps=$((at + 33))
 
-start lost 0.2s
+start lost 0.5s
 wait_ckpt lost 0
 victim=
 k=0
@@ -146,6 +146,9 @@ done
 from=$(sed -n 's/all stages start again from the checkpoint after step //p' lost.log)
 wait_ckpt lost "${from:-0}"
 ended lost
+# Where it drained it has a checkpoint; drains whose checkpoint was lost were undone with the steps since then.
+# shellcheck disable=SC2046
+ruled lost $(ls -d lost/checkpoints/0*[0-9] | sed 's/.*\/0*//')
 
 refused() { # SENTENCE WORKERS PIPELINE OPTIONS..
     says=$1
