@@ -168,6 +168,12 @@ refused 'accumulate. is 4, expected 1' 2 'cut: [fc2], schedule: stash' --set tra
 refused '2 workers for stage 1, expected 1' 3 'cut: [fc2], workers: [2, 1], schedule: vertical' --set train.parallel=pipeline
 refused 'norms of its stages' 2 'cut: [fc2], schedule: stash' --set train.parallel=pipeline --set train.clip_norm=1
 
+# Epochs of 250 samples end within a batch: the stages drain behind it.
+pipe mlp epochs 3 'cut: [fc2, fc3], schedule: stash' --set train.eval_every=0 --set train.steps=0 --set train.epochs=2
+timeout 100 "$rule" epochs 11 21 >rule.log 2>&1 || fail "epochs has not the bits of the rule: $(cat rule.log)"
+# Measured kernels and threads: another run, but it ends.
+pipe conv tuned 3 'cut: [layer2, layer4], schedule: stash' --set train.autotune=true --set train.threads=2
+
 # Rubato chooses the cut; auto takes a late schedule where the job allows it and names it.
 timeout 100 "$rubato" train mlp.yaml --out chosen -w 2 --set train.parallel=pipeline --set train.pipeline.schedule=stash >chosen.log 2>&1 ||
     fail "chosen: $(tail -3 chosen.log)"

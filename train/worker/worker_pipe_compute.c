@@ -240,6 +240,14 @@ static ru_status open_stage(rui_pipe_worker *w, ru_err *err)
                                   .bytes_max = t->job->data.memory,
                                   .recorder = t->recorder};
     RU_TRY(reads ? ru_stream_open(t->train_set, &so, &w->stream, err) : RU_OK);
+    for (uint32_t k = 0; k < w->n_slots && w->course.on; k++) { /* they write what home reads */
+        if (ru_exe_grads_hash(w->slot[k]) != ru_exe_grads_hash(w->home)) {
+            return RU_FAIL(err, RU_E_UNSUPPORTED,
+                           "executables of stage %u lay out their gradients differently; set "
+                           "train.autotune: false",
+                           w->stage + 1);
+        }
+    }
     for (uint32_t k = 0; k < w->n_slots && late(w) > 0; k++) {
         RU_TRY(ru_exe_params_copy(w->slot[k], w->home, err));
     }
