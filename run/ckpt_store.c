@@ -10,6 +10,7 @@
 #define SPACE    "checkpoints"
 #define NOTE     "storage.json"
 #define MANIFEST "manifest.json"
+#define GONE     ".gone" RU_CKPT_TEMP
 
 enum { RUN_NAME_MAX = 64, HEADER_BYTES = 4096, TENSOR_HEADER_BYTES = 128 };
 
@@ -134,10 +135,12 @@ static ru_status remove_files(ru_tiers *t, const char *key, ru_arena *arena, ru_
     }
     ru_status st = ru_tier_remove(t, manifest, err);
     RU_TRY(st == RU_E_MISSING ? RU_OK : st);
+    RU_TRY(ru_tiers_look(t, err));
     for (uint32_t at = 0; ru_tiers_next(t, &at, &e);) {
         if (strncmp(e.name, head, strlen(head)) == 0) {
             const char *name = ru_arena_str(arena, e.name);
             RU_TRY(name != NULL ? ru_tier_remove(t, name, err) : full(err));
+            RU_TRY(ru_tiers_look(t, err));
             at = 0; /* the map has changed */
         }
     }
@@ -153,24 +156,30 @@ static ru_status remove_noted(const char *dir, const note *n, ru_arena *arena, r
     return st;
 }
 
-/* Under a temporary name first: the folder with the final one is complete at all times. */
+/* Under another name first: the folder with the final one is complete at all times. What storage
+ * does not give up now is tried again by the next one that removes leftovers. */
 static ru_status remove_all(const char *dir, ru_arena *arena, ru_err *err)
 {
     note n;
     bool is;
     ru_err why = {0};
+    uint64_t id;
     ru_status st = read_note(dir, arena, &n, &is, &why);
-    if (st == RU_OK && is && !ru_str_ends(ru_str_c(dir), RU_CKPT_TEMP)) {
-        const char *gone = ru_arena_printf(arena, "%s.gone" RU_CKPT_TEMP, dir);
+    if (st != RU_OK && st != RU_E_DATA) {
+        return ru_err_set(err, st, "%s", why.text);
+    }
+    if (is && !ru_str_ends(ru_str_c(dir), GONE)) {
+        ru_self_random(&id, sizeof id);
+        const char *gone = ru_arena_printf(arena, "%s.%016llx" GONE, dir, (unsigned long long)id);
         RU_TRY(gone != NULL ? ru_path_rename(dir, gone, err) : full(err));
         dir = gone;
     }
-    st = st == RU_OK && is ? remove_noted(dir, &n, arena, &why) : st;
+    st = is ? remove_noted(dir, &n, arena, &why) : st;
     if (st != RU_OK) {
         ru_log(RU_LOG_WARN, "train", "checkpoint_storage",
-               "%s is removed, but not what it had in storage: %s", dir, why.text);
+               "what %s has in storage stays until the next start of the run: %s", dir, why.text);
     }
-    return ru_path_remove(dir, err);
+    return st == RU_OK || st == RU_E_DATA ? ru_path_remove(dir, err) : RU_OK;
 }
 
 ru_status ru_ckpt_remove(const char *dir, ru_err *err)
@@ -380,6 +389,7 @@ static ru_status list_names(ru_tiers *t, ru_arena *arena, ru_ckpt_stored **out, 
 {
     ru_tier_entry e;
     uint32_t most = 0;
+    RU_TRY(ru_tiers_look(t, err));
     for (uint32_t at = 0; ru_tiers_next(t, &at, &e);) {
         most++;
     }

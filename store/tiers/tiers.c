@@ -530,12 +530,13 @@ ru_status ru_tier_remove(ru_tiers *t, const char *name, ru_err *err)
     return RU_OK;
 }
 
+ru_status ru_tiers_look(ru_tiers *t, ru_err *err)
+{
+    return rui_tiers_refresh(t, err);
+}
+
 bool ru_tiers_next(ru_tiers *t, uint32_t *at, ru_tier_entry *out)
 {
-    ru_err none = {0};
-    if (*at == 0 && rui_tiers_refresh(t, &none) != RU_OK) {
-        return false;
-    }
     while (*at < t->n_items) {
         const rui_item *i = &t->items[(*at)++];
         if (i->made && !i->gone) {

@@ -103,7 +103,9 @@ typedef struct ru_tier_entry {
     int64_t in_bytes[RU_TIERS_MAX];  /* [n_tiers] of it */
     int64_t expected_bytes, made_ns; /* of its hint; since 1970 */
 } ru_tier_entry;
-/* The next file after *at (0 to begin); false: there is none. */
+/* All that stands in the map now. Errors: RU_E_IO, RU_E_MEM, RU_E_AGAIN. */
+RU_MUST_USE ru_status ru_tiers_look(ru_tiers *t, ru_err *err);
+/* The next file after *at (0 to begin) of what was seen last; false: there is none. */
 bool ru_tiers_next(ru_tiers *t, uint32_t *at, ru_tier_entry *out);
 
 #endif

@@ -100,6 +100,7 @@ static uint32_t count(ru_tiers *t, int64_t *bytes)
     uint32_t n = 0;
     ru_tier_entry e;
     *bytes = 0;
+    assert_int_equal(ru_tiers_look(t, NULL), RU_OK);
     for (uint32_t at = 0; ru_tiers_next(t, &at, &e); n++) {
         int64_t sum = 0;
         for (uint32_t k = 0; k < 3; k++) {
@@ -302,6 +303,7 @@ static void test_beside_samples(void **state)
         uint32_t at = 0;
         ru_tiers *t = open_box(&b);
         assert_ok(write_file(t, "a", k, 50000, k * 50000, &err), err);
+        assert_ok(ru_tiers_look(t, &err), err);
         assert_true(ru_tiers_next(t, &at, &e));
         assert_in_range(e.in_bytes[0], k == 0 ? 1 : 0, k == 0 ? 10000 : 0);
         assert_int_equal(e.in_bytes[0] + e.in_bytes[1], 50000);

@@ -46,8 +46,9 @@ stored() { # RUN: keys of its checkpoints in storage
 job 40 true 0s >job.yaml
 job 40 false 0s >plain.yaml
 train plain.yaml plain
-train job.yaml run
+train job.yaml run --set checkpoint.keep_best=true --set train.eval_every=8
 same plain run
+[[ -f run/checkpoints/best/storage.json ]] || fail "the best checkpoint is not there: $(ls run/checkpoints)"
 [[ $(ls run/checkpoints/000000040) == $'manifest.json\nstate.json\nstorage.json' ]] || fail "the run's folder has $(ls run/checkpoints/000000040)"
 "$rubato" eval run >/dev/null 2>err.txt || fail "eval: $(cat err.txt)"
 

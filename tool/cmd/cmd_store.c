@@ -47,7 +47,7 @@ static ru_status add_space(store *s, const char *space, ru_arena *arena, ru_err 
     ru_tier_entry e;
     const ru_tiers_options o = {.tiers = s->tiers, .n_tiers = s->n_tiers, .space = space};
     RU_TRY(ru_tiers_open(&o, &t, err));
-    ru_status st = RU_OK;
+    ru_status st = ru_tiers_look(t, err);
     for (uint32_t at = 0; st == RU_OK && ru_tiers_next(t, &at, &e);) {
         program_file *f = program_files_push(&s->files, arena);
         e.name = ru_arena_str(arena, e.name);
