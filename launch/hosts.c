@@ -446,7 +446,8 @@ static ru_status from_slurm_step(resolver *r)
     }
     RU_TRY(slurm_hosts(r, "SLURM_STEP_TASKS_PER_NODE", &hosts, &list));
     r->p->job = env(r, "SLURM_JOB_ID");
-    RU_TRY(master(r, list, hosts.at[0].name, slurm_port(r)));
+    /* What Slurm calls a node need not be a name of the network; tasks of one node need none. */
+    RU_TRY(master(r, list, hosts.n == 1 ? "127.0.0.1" : hosts.at[0].name, slurm_port(r)));
     char *source = ru_arena_printf(r->arena, "Slurm: SLURM_PROCID, %s, %s", size_name, list);
     if (source == NULL) {
         return RU_FAIL(r->err, RU_E_MEM, "not enough memory for a message");

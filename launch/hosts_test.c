@@ -275,6 +275,11 @@ static const row rows[] = {
      "worker 3 of 4 (Slurm: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST); joins the "
      "job at "
      "n3:20542"},
+    {{0},
+     "SLURM_JOB_ID=7;SLURM_STEP_ID=0;SLURM_PROCID=1;SLURM_STEP_NUM_TASKS=2;"
+     "SLURM_STEP_NODELIST=m1",
+     "worker 2 of 2 (Slurm: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST); joins the "
+     "job at 127.0.0.1:20049"},
     {{.workers = "2:8"},
      STEP "SLURM_PROCID=0",
      "worker 1 of 4 (Slurm: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST); starts the "
