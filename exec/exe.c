@@ -93,22 +93,7 @@ static void share_constants(ru_exe *e)
     }
 }
 
-/* What passes leave behind is as large as many graphs: they work in `scratch`, and the constants
- * that they made move. */
-static ru_status move_constants(ru_exe *e, const ru_arena *scratch, ru_err *err)
-{
-    for (uint32_t i = 1; i < e->g.n_values; i++) {
-        ru_value *v = &e->g.values[i];
-        if (v->data != NULL && ru_arena_has(scratch, v->data)) {
-            v->data = ru_arena_copy(&e->arena, v->data, ru_type_bytes(&v->type), 64);
-            if (v->data == NULL) {
-                return RU_FAIL(err, RU_E_MEM, "no memory for the constants of an executable");
-            }
-        }
-    }
-    return RU_OK;
-}
-
+/* What passes leave behind is as large as many graphs: they work in `scratch`. */
 static ru_status run_all(ru_exe *e, const ru_graph *given, ru_arena *scratch, ru_err *err)
 {
     ru_graph folded, fused, again; /* batch norm in weights leaves arithmetic on constants */
@@ -119,7 +104,7 @@ static ru_status run_all(ru_exe *e, const ru_graph *given, ru_arena *scratch, ru
     RU_TRY(ru_pass_fold(&fused, &fold, FOLD_BYTES_MAX, scratch, &again, err));
     RU_TRY(ru_pass_dead(&again, &e->arena, &e->g, err));
     share_constants(e);
-    return move_constants(e, scratch, err);
+    return ru_pass_keep(&e->g, scratch, err);
 }
 
 static ru_status run_passes(ru_exe *e, ru_err *err)

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "env/clock.h"
 #include "env/thread.h"
+#include "world/pass/pass.h"
 
 enum { WARM_RUNS = 3, ROWS_MAX = 1 << 30 /* of a request; rows of no bytes have no other bound */ };
 
@@ -164,6 +165,19 @@ static ready *at(const ru_served *m, uint32_t size, uint32_t instance)
     return &m->ready[size * m->opt.instances + instance];
 }
 
+/* Reading a model leaves more behind than its graph. */
+static ru_status read_graph(ru_served *m, int64_t rows, ru_graph *out, ru_err *err)
+{
+    ru_arena scratch;
+    ru_graph g;
+    ru_arena_init(&scratch, 0);
+    ru_status st = m->source.ops->graph(m->source.self, rows, m->opt.length, &scratch, &g, err);
+    st = st == RU_OK ? ru_pass_dead(&g, &m->arena, out, err) : st;
+    st = st == RU_OK ? ru_pass_keep(out, &scratch, err) : st;
+    ru_arena_fini(&scratch);
+    return st;
+}
+
 static ru_status open_exe(ru_served *m, uint32_t size, uint32_t instance, ru_err *err)
 {
     ready *r = at(m, size, instance);
@@ -172,8 +186,7 @@ static ru_status open_exe(ru_served *m, uint32_t size, uint32_t instance, ru_err
         r->graph = at(m, size, 0)->graph;
         o.share = at(m, size, 0)->exe;
     } else if (size > 0) {
-        RU_TRY(m->source.ops->graph(m->source.self, INT64_C(1) << size, m->opt.length, &m->arena,
-                                    &r->graph, err));
+        RU_TRY(read_graph(m, INT64_C(1) << size, &r->graph, err));
         o.share = at(m, size - 1, 0)->exe; /* likely packed alike */
     } else if (m->opt.like != NULL) {
         o.share = at(m->opt.like, 0, 0)->exe;

@@ -75,6 +75,9 @@ RU_MUST_USE ru_status ru_graph_grad(const ru_graph *g, ru_value_id loss, const r
 RU_API_END
 
 /* Inside Rubato: librubato.so does not export these. */
+/* Elements of constants, start values and attributes that stand in `scratch`, where passes worked
+ * before, move into the arena of `g`. Errors: RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_pass_keep(ru_graph *g, const ru_arena *scratch, ru_err *err);
 /* Values that nodes make become constants where they leave the graph or inference can follow them,
  * else inputs (named "%<id>" when they have no name), and what only they needed is dropped. A node
  * whose size is open gets the elements that decide it as constants, those of inputs among them. */

@@ -84,6 +84,30 @@ ru_status ru_pass_dead(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err
     return RU_OK;
 }
 
+static bool keep(const ru_graph *g, const ru_arena *scratch, const ru_type *t, const void **data)
+{
+    if (*data != NULL && ru_arena_has(scratch, *data)) {
+        *data = ru_arena_copy(g->arena, *data, ru_type_bytes(t), 64);
+        return *data != NULL;
+    }
+    return true;
+}
+
+ru_status ru_pass_keep(ru_graph *g, const ru_arena *scratch, ru_err *err)
+{
+    bool all = true;
+    for (uint32_t i = 1; i < g->n_values && all; i++) {
+        all = keep(g, scratch, &g->values[i].type, &g->values[i].data);
+    }
+    for (uint32_t i = 1; i < g->n_nodes && all; i++) {
+        for (uint32_t k = 0; k < g->nodes[i].n_attrs && all; k++) {
+            ru_attr *a = (ru_attr *)(uintptr_t)&g->nodes[i].attrs[k]; /* the graph's own copy */
+            all = a->kind != RU_ATTR_TENSOR || keep(g, scratch, a->u.t.type, &a->u.t.data);
+        }
+    }
+    return all ? RU_OK : full(err);
+}
+
 /* -- folding ----------------------------------------------------------------------------------- */
 
 /* All elements known as numbers: their bytes, else NULL. Sets *is_full when the arena is. */
