@@ -24,10 +24,13 @@ void *ru_arena_zalloc(ru_arena *a, int64_t size_bytes, int64_t align);
 #define RU_RANK_MAX ...
 typedef struct { uint32_t v; } ru_value_id;
 typedef struct { ru_dtype dtype; uint32_t rank; int64_t dims[...]; ...; } ru_type;
-typedef struct { const char *name; ru_type type; ...; } ru_value;
+typedef enum { RU_VALUE_STATE, ... } ru_value_kind;
+typedef enum { RU_ROLE_PARAM, RU_ROLE_BUFFER, ... } ru_value_role;
+typedef struct { const char *name; ru_type type; ru_value_kind kind; ru_value_role role; ...; } ru_value;
 typedef struct {
     ru_value *values; ru_value_id *inputs, *outputs; const char *symbols[...];
-    uint32_t n_inputs, n_outputs, n_symbols; ...; } ru_graph;
+    uint32_t n_values, n_inputs, n_outputs, n_symbols; ...; } ru_graph;
+ru_value_id ru_graph_find(const ru_graph *g, const char *name);
 const char *ru_dtype_name(ru_dtype t);
 int64_t ru_dtype_bytes(ru_dtype t);
 int64_t ru_type_bytes(const ru_type *t);
@@ -45,7 +48,7 @@ void ru_onnx_file_close(ru_onnx_file *f);
 typedef struct { ...; } ru_onnx_external;
 ru_onnx_external ru_onnx_file_external(ru_onnx_file *f);
 typedef struct { ...; } ru_onnx_ahead;
-typedef struct { const ru_onnx_ahead *ahead; const ru_onnx_external *external; bool signature; ...; } ru_onnx_options;
+typedef struct { const ru_onnx_ahead *ahead; const ru_onnx_external *external; bool train, signature; ...; } ru_onnx_options;
 typedef struct { const char *const *outputs; const bool *texts_in, *texts_out; ...; } ru_onnx_info;
 ru_status ru_onnx_read(const void *data, int64_t size_bytes, const ru_onnx_options *opt, ru_arena *arena,
                        ru_graph *out, ru_onnx_info *info, ru_err *err);
@@ -57,7 +60,7 @@ ru_status ru_onnx_read_bound(const void *data, int64_t size_bytes, const ru_onnx
 typedef struct ru_exe ru_exe;
 typedef struct { ru_device_kind device; ru_precision precision; uint32_t threads; ru_exe *share; ...; } ru_exe_options;
 typedef struct { ru_value_id input; const void *data; } ru_run_input;
-typedef struct { const ru_run_input *inputs; uint32_t n_inputs; ...; } ru_run_args;
+typedef struct { int64_t step; const ru_run_input *inputs; uint32_t n_inputs; ...; } ru_run_args;
 typedef struct { int64_t copied_bytes; ...; } ru_exe_stats;
 void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into);
 typedef struct { const ru_exe_options *opt; ru_arrays *arrays; ru_arena *arena; uint32_t ran; ...; } ru_settle;
@@ -68,6 +71,27 @@ void ru_exe_close(ru_exe *e);
 void *ru_exe_input(ru_exe *e, ru_value_id input);
 ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err);
 const void *ru_exe_output(ru_exe *e, ru_value_id output);
+ru_status ru_exe_state_read(ru_exe *e, ru_value_id state, void *into, ru_err *err);
+ru_status ru_exe_state_write(ru_exe *e, ru_value_id state, const void *from, ru_err *err);
+
+/* the graph of a training step */
+typedef enum { RU_LOSS_CROSS_ENTROPY, RU_LOSS_MSE, RU_LOSS_BINARY_CROSS_ENTROPY, ... } ru_loss_kind;
+typedef enum { RU_OPTIMIZER_SGD, RU_OPTIMIZER_ADAM, RU_OPTIMIZER_ADAMW, ... } ru_optimizer_kind;
+typedef struct {
+    ru_optimizer_kind kind; double lr, momentum; bool nesterov; double beta1, beta2, epsilon, weight_decay; ...;
+} ru_optimizer;
+typedef struct { const char *match; double lr, weight_decay; bool freeze; ...; } ru_param_group;
+typedef struct {
+    ru_loss_kind loss; ru_optimizer optimizer; const ru_param_group *groups; uint32_t n_groups; double label_smoothing;
+    int64_t batch; ru_type x, y; ...;
+} ru_step_options;
+typedef struct { ru_value_id input; double factor; ...; } ru_step_rate;
+typedef struct {
+    ru_graph graph; ru_value_id *x, *y, lr; ru_step_rate *rates; uint32_t n_rates; ru_value_id step, loss; ...;
+} ru_step_graph;
+ru_status ru_pass_train(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
+ru_status ru_pass_lift(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
+ru_status ru_step_build(const ru_graph *model, const ru_step_options *opt, ru_arena *arena, ru_step_graph *out, ru_err *err);
 
 /* runs */
 typedef struct { ...; } ru_job;
@@ -197,6 +221,8 @@ SOURCE = """
 #include "train/embed/embed.h"
 #include "trace/read/steps.h"
 #include "train/embed/ranks.h"
+#include "train/model/step.h"
+#include "world/pass/pass.h"
 """
 
 

@@ -155,7 +155,7 @@ def _arguments(example, batch):
 def _check(module):
     for name, t in [*module.named_parameters(), *module.named_buffers()]:
         if t.device.type != "cpu" or t.layout != torch.strided:
-            raise _call.UnsupportedError("%s is on %s (%s); compile() takes dense tensors on the CPU" % (name, t.device, t.layout))
+            raise _call.UnsupportedError("%s is on %s (%s); Rubato takes dense tensors on the CPU" % (name, t.device, t.layout))
 
 
 class _Tensors(torch.nn.Module):
@@ -169,11 +169,12 @@ class _Tensors(torch.nn.Module):
         return tuple(_tensors(self.module(*args, **named), {}))
 
 
-def _export(module, args, named, batch, path):
+def _export(module, args, named, batch, path, training=False):
+    """As it computes in eval mode, all its tensors; `training`: in the modes that its parts have, unchanged."""
     try:
         import onnxscript  # noqa: F401: torch.onnx needs it
     except ImportError:
-        raise _call.UnsupportedError("compile() exports through torch.onnx, which needs the package onnxscript: "
+        raise _call.UnsupportedError("Rubato takes modules through torch.onnx, which needs the package onnxscript: "
                                      "pip install onnxscript") from None
     free = torch.export.Dim.DYNAMIC
     shapes = _pytree.tree_map(lambda t: {0: free} if torch.is_tensor(t) else None, (args, named)) if batch else None
@@ -183,8 +184,8 @@ def _export(module, args, named, batch, path):
     logging.disable(logging.CRITICAL)  # torch tells of each way that it tried; the sentence below says what failed
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            torch.onnx.export(_Tensors(module).eval(), args, path, kwargs=named or None, dynamo=True, dynamic_shapes=shapes,
-                              verbose=False)
+            torch.onnx.export(module if training else _Tensors(module).eval(), args, path, kwargs=named or None, dynamo=True, dynamic_shapes=shapes,
+                              optimize=not training, verbose=False)
     except Exception as e:
         cause = e
         while cause.__cause__ is not None:

@@ -18,11 +18,12 @@ import torch
 
 from . import _call, _tensors
 from ._compile import Compiled, compile
+from ._fit import fit
 from ._group import RubatoGroup
 from ._call import lib
 from .team import Team, place
 
-__all__ = ["Compiled", "RubatoGroup", "compile", "elastic"]
+__all__ = ["Compiled", "RubatoGroup", "compile", "elastic", "fit"]
 
 
 def elastic(model, opt, loader, *, scheduler=None, seed=0, epochs=0, checkpoint=None, every=60.0, resume=False, noise=False,
