@@ -84,6 +84,9 @@ $cc -std=c17 $strict $cflags leave.c -o leave $libs
 echo 'storage: [{path: fast, quota: 1MiB}, {path: slow, quota: 1GB}]' >folders.yaml
 RUBATO_STORAGE=folders.yaml "$build/tool/rubato" store ls >said.txt
 [ "$(grep -c '^run [0-9]*  *spill' said.txt)" = 30 ] || fail "store ls shows other files: $(cat said.txt)"
+RUBATO_STORAGE=folders.yaml "$build/tool/rubato" store rm "spill/run 2" >removed.txt || fail "store rm of a program's file: $(cat removed.txt)"
+RUBATO_STORAGE=folders.yaml "$build/tool/rubato" store ls >said.txt
+[ "$(grep -c '^run [0-9]*  *spill' said.txt)" = 29 ] && ! grep -q '^run 2 ' said.txt || fail "store rm removes other files: $(cat said.txt)"
 # A program that is a member of a job: three found it, one is killed, one joins, and all that end have the same result.
 # shellcheck disable=SC2086
 $cc -std=c17 $strict $cflags fit.c -o fit $libs || fail "the member of docs/library.md does not build"

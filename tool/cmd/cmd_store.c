@@ -117,6 +117,23 @@ static ru_status add_ckpts(ru_cmd_in *in, store *s, bool verify, ru_err *err)
                                err);
 }
 
+/* A file of a program is named as a whole, SPACE/NAME: its name may begin those of others. */
+static bool names_file(const char *word, const program_file *f)
+{
+    size_t n = strlen(f->space);
+    return strcmp(f->space, RU_CKPT_SPACE) != 0 && strncmp(word, f->space, n) == 0 &&
+           word[n] == '/' && strcmp(word + n + 1, f->is.name) == 0;
+}
+
+static bool names_some_file(const char *word, const store *s)
+{
+    bool is = false;
+    for (uint32_t i = 0; i < s->files.n; i++) {
+        is = is || names_file(word, &s->files.at[i]);
+    }
+    return is;
+}
+
 static ru_status check_keys(const ru_cmd_in *in, const store *s, ru_err *err)
 {
     for (uint32_t k = 0; k < in->n_args; k++) {
@@ -128,7 +145,7 @@ static ru_status check_keys(const ru_cmd_in *in, const store *s, ru_err *err)
             many = many || (is && key != NULL && strcmp(key, of) != 0);
             key = is ? of : key;
         }
-        if (key == NULL || many || word[0] == '\0') {
+        if (!names_some_file(word, s) && (key == NULL || many || word[0] == '\0')) {
             return RU_FAIL(err, RU_E_USAGE, "%s '%s'; `rubato store ls` lists the keys",
                            many ? "several keys begin with" : "no key begins with", word);
         }
@@ -449,12 +466,33 @@ static ru_status run_explain(ru_cmd_in *in, ru_err *err)
 
 /* -- rm and verify ----------------------------------------------------------------------------- */
 
+static ru_status rm_file(const store *s, const program_file *f, ru_arena *arena, ru_err *err)
+{
+    ru_tiers *t;
+    ru_text size = ru_text_arena(arena);
+    const ru_tiers_options o = {.tiers = s->tiers, .n_tiers = s->n_tiers, .space = f->space};
+    RU_TRY(ru_tiers_open(&o, &t, err));
+    ru_status st = ru_tier_remove(t, f->is.name, err);
+    ru_tiers_close(t);
+    RU_TRY(st);
+    ru_text_size_short(&size, f->is.bytes);
+    printf("%s/%s is removed: %s\n", f->space, f->is.name, size.p);
+    return RU_OK;
+}
+
 static ru_status run_rm(ru_cmd_in *in, ru_err *err)
 {
     store s;
     RU_TRY(open_store(in, &s, err));
     RU_TRY(add_ckpts(in, &s, false, err));
+    RU_TRY(add_files(&s, in->arena, err));
     RU_TRY(check_keys(in, &s, err));
+    for (uint32_t i = 0; i < s.files.n * in->n_args; i++) {
+        const program_file *f = &s.files.at[i / in->n_args];
+        if (names_file(in->args[i % in->n_args], f)) {
+            RU_TRY(rm_file(&s, f, in->arena, err));
+        }
+    }
     for (uint32_t k = 0; k < s.n; k++) {
         const ru_kept_set *x = &s.sets[k];
         if (wanted(in, x->key)) {
@@ -561,7 +599,8 @@ static const ru_cmd subs[] = {
      .arg_max = UINT32_MAX,
      .exits = LOOK_EXITS,
      VERB(explain, job_opts)},
-    {.summary = "remove a version of a dataset, or a checkpoint, unless a process or a run uses it",
+    {.summary = "remove a dataset or checkpoint that no process or run uses, or a program's file "
+                "(SPACE/NAME)",
      .args = "KEY...",
      .arg_min = 1,
      .arg_max = UINT32_MAX,
