@@ -260,9 +260,10 @@ static ru_status rows(bench *t, ru_err *err)
     if (ru_bench_wants(t->b, "an event is durable")) {
         RU_TRY(journal(t, "events", one_by_one, false, err));
     }
-    return ru_bench_wants(t->b, "back with 10,000 jobs of history")
-               ? journal(t, "history", history, true, err)
-               : RU_OK;
+    if (ru_bench_wants(t->b, "back with 10,000 jobs of history")) {
+        RU_TRY(journal(t, "history", history, true, err));
+    }
+    return ru_bench_cluster_jobs(t->b, err);
 }
 
 ru_status ru_bench_cluster(ru_bench *b, ru_err *err)

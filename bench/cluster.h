@@ -7,5 +7,7 @@
 #include "bench/bench.h"
 
 ru_status ru_bench_cluster(ru_bench *b, ru_err *err);
+/* cluster_jobs.c: its rows of real jobs. */
+ru_status ru_bench_cluster_jobs(ru_bench *b, ru_err *err);
 
 #endif

@@ -55,7 +55,7 @@
     X(promise, ru_bench_promise,                                                                  \
       "a promise at the least cost: batches on functions, a training on the cores of a server")   \
     X(cluster, ru_bench_cluster,                                                                  \
-      "the scheduler of a cluster: rounds, durable events, coming back with a long history")      \
+      "the scheduler of a cluster: rounds, durable events, history; jobs under three methods")    \
     X(sim, ru_bench_sim,                                                                          \
       "simulator: events, time and memory by number of workers; seeds with faults")
 
