@@ -119,13 +119,18 @@ static int by_time(const void *a, const void *b)
     return x->all_ns != y->all_ns ? (x->all_ns < y->all_ns ? -1 : 1) : 0;
 }
 
-static void put_part(ru_text *t, const char *what, int64_t ns)
+static void put_part(const ru_tell *o, const char *what, int64_t ns)
 {
-    ru_text_putf(t, "  %-10s %10.3f ms   ", what, (double)ns * 1e-6);
+    char key[32];
+    ru_text k = ru_text_into(key, sizeof key);
+    ru_text_putf(&k, "%s_s", what);
+    ru_tell_ns(o, key, (double)ns);
+    ru_text_putf(o->text, "  %-10s %10.3f ms   ", what, (double)ns * 1e-6);
 }
 
-static void explain(const rui_entry *e, ru_text *t)
+static void explain(const rui_entry *e, const ru_tell *o)
 {
+    ru_text *t = o->text;
     static const char *const because[RU_SERVE_REASONS] = {
         [RU_SERVE_FULL] = "it was full",
         [RU_SERVE_TIMEOUT] = "the delay of its buffer was over",
@@ -134,21 +139,33 @@ static void explain(const rui_entry *e, ru_text *t)
         [RU_SERVE_IDLE] = "an instance was free"};
     ru_text_putf(t, "request %s: %s %s, answered %u after %.3f ms", e->id, e->method, e->path,
                  e->status, (double)e->all_ns * 1e-6);
+    ru_tell_str(o, "request", e->id);
+    ru_tell_str(o, "method", e->method);
+    ru_tell_str(o, "path", e->path);
+    ru_tell_i64(o, "status", e->status);
+    ru_tell_ns(o, "took_s", (double)e->all_ns);
+    ru_tell_str(o, "trace", e->trace[0] != '\0' ? e->trace : NULL);
+    ru_tell_i64(o, "received_bytes", e->bytes_in);
+    ru_tell_i64(o, "rows", e->rows);
     ru_text_putf(t, e->trace[0] != '\0' ? ", trace %s\n" : "\n", e->trace);
-    put_part(t, "parsed", e->rows > 0 ? e->parse_ns : e->all_ns);
+    put_part(o, "parsed", e->rows > 0 ? e->parse_ns : e->all_ns);
     ru_text_putf(t, "%lld bytes, %u rows\n", (long long)e->bytes_in, e->rows);
     if (e->batch_requests == 0) {
-        ru_text_put(t, "  it was in no batch\n");
+        ru_tell_note(o, "note", "  it was in no batch");
         return;
     }
-    put_part(t, "buffered", e->buffer_ns);
+    ru_tell_i64(o, "batch_rows", e->batch_rows);
+    ru_tell_i64(o, "batch_requests", e->batch_requests);
+    ru_tell_str(o, "left_because", because[e->why]);
+    ru_tell_i64(o, "sent_bytes", e->bytes_out);
+    put_part(o, "buffered", e->buffer_ns);
     ru_text_putf(t, "its batch of %u rows (%u requests) left because %s\n", e->batch_rows,
                  e->batch_requests, because[e->why]);
-    put_part(t, "queued", e->queue_ns);
+    put_part(o, "queued", e->queue_ns);
     ru_text_put(t, "until a thread had the batch\n");
-    put_part(t, "computed", e->compute_ns);
+    put_part(o, "computed", e->compute_ns);
     ru_text_putf(t, "%u rows at once\n", e->batch_rows);
-    put_part(t, "answered", e->answer_ns);
+    put_part(o, "answered", e->answer_ns);
     ru_text_putf(t, "%lld bytes\n", (long long)e->bytes_out);
 }
 
@@ -158,8 +175,9 @@ static const rui_entry *at_quantile(const rui_entry *const *sorted, uint32_t n, 
     return sorted[at < n ? at : n - 1];
 }
 
-bool rui_journal_explain(const rui_journal *j, ru_str which, ru_text *t)
+bool rui_journal_explain(const rui_journal *j, ru_str which, const ru_tell *o)
 {
+    ru_text *t = o->text;
     uint32_t held = (uint32_t)(j->n < ENTRIES ? j->n : ENTRIES), n = 0;
     const rui_entry *sorted[ENTRIES], *found = NULL;
     double percent = 0;
@@ -186,8 +204,12 @@ bool rui_journal_explain(const rui_journal *j, ru_str which, ru_text *t)
                      (int)(which.n < 64 ? which.n : 64), which.p, (uint32_t)ENTRIES);
         return false;
     }
-    explain(found, t);
+    explain(found, o);
     if (n > 0) {
+        ru_tell_i64(o, "answers", n);
+        ru_tell_ns(o, "p50_s", (double)at_quantile(sorted, n, 50)->all_ns);
+        ru_tell_ns(o, "p90_s", (double)at_quantile(sorted, n, 90)->all_ns);
+        ru_tell_ns(o, "p99_s", (double)at_quantile(sorted, n, 99)->all_ns);
         ru_text_putf(t,
                      "of the last %u answers with outputs: p50 %.3f ms, p90 %.3f ms, p99 %.3f "
                      "ms\n",

@@ -8,7 +8,7 @@
 #ifndef RU_SERVE_JOURNAL_H
 #define RU_SERVE_JOURNAL_H
 
-#include "base/str.h"
+#include "base/tell.h"
 #include "serve/serve.h"
 
 typedef struct rui_entry {
@@ -33,9 +33,9 @@ void rui_journal_name(rui_journal *j, char id[64]);
 /* true: its lines wait for rui_journal_flush, soon. A log that cannot be written says so once. */
 bool rui_journal_add(rui_journal *j, const rui_entry *e);
 void rui_journal_flush(rui_journal *j);
-/* For people: how long the parts of one request took and why its batch left, by its id, the newest;
+/* How long the parts of one request took and why its batch left, by its id, the newest;
  * or of the infer requests that were answered 200, the one at a quantile "pQ" of their times.
  * false: there is none; the text says so. */
-bool rui_journal_explain(const rui_journal *j, ru_str which, ru_text *t);
+bool rui_journal_explain(const rui_journal *j, ru_str which, const ru_tell *o);
 
 #endif

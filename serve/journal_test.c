@@ -20,7 +20,7 @@ static void remembers(void **state)
     (void)snprintf(path, sizeof path, "%s/access", scratch->root);
     assert_ok(rui_journal_open(path, &arena, &j, &err), err);
     ru_text t = ru_text_into(text, sizeof text);
-    assert_false(rui_journal_explain(j, ru_str_c("p99"), &t));
+    assert_false(rui_journal_explain(j, ru_str_c("p99"), &(ru_tell){.text = &t}));
     assert_string_equal(text, "no infer request has been answered with outputs yet; send one, then "
                               "ask for p99 again");
     for (int64_t k = 0; k < 2000; k++) { /* the last 1024: 976 us to 1999 us */
@@ -37,19 +37,19 @@ static void remembers(void **state)
         assert_true(rui_journal_add(j, &(rui_entry){.method = "GET", .path = "/\n"}));
     }
     t = ru_text_into(text, sizeof text);
-    assert_false(rui_journal_explain(j, ru_str_c("p101"), &t));
+    assert_false(rui_journal_explain(j, ru_str_c("p101"), &(ru_tell){.text = &t}));
     t = ru_text_into(text, sizeof text);
-    assert_false(rui_journal_explain(j, ru_str_c("#976"), &t));
+    assert_false(rui_journal_explain(j, ru_str_c("#976"), &(ru_tell){.text = &t}));
     assert_non_null(strstr(text, "no request '#976' is among the last 1024"));
     t = ru_text_into(text, sizeof text);
-    assert_true(rui_journal_explain(j, ru_str_c("#977"), &t));
+    assert_true(rui_journal_explain(j, ru_str_c("#977"), &(ru_tell){.text = &t}));
     assert_non_null(
         strstr(text, "request #977: POST /v2/models/m/infer, answered 200 after 0.976"));
     assert_non_null(
         strstr(text, "6 rows (3 requests) left because a request in it was nearly due"));
     assert_non_null(strstr(text, "last 1024 answers with outputs: p50 1.488 ms, p90 1.897 ms"));
     t = ru_text_into(text, sizeof text);
-    assert_true(rui_journal_explain(j, ru_str_c("p100"), &t));
+    assert_true(rui_journal_explain(j, ru_str_c("p100"), &(ru_tell){.text = &t}));
     assert_non_null(strstr(text, "request #2000"));
     rui_journal_close(j);
     assert_ok(ru_file_read(path, 0, &arena, &log, &n, &err), err);

@@ -361,22 +361,32 @@ static void route_server(ru_server *s, ru_http_request *r, const ru_str *part, u
 }
 
 /* Its models on functions, or the trainings beside it. */
-static void give_plan(ru_server *s, ru_http_request *r, ru_str which)
+static void give_plan(ru_server *s, ru_http_request *r, ru_str which, bool typed)
 {
     bool gate = ru_str_eq_c(which, "gate"), routes = ru_str_eq_c(which, "route");
     ru_arena arena;
     ru_arena_init(&arena, 0);
-    ru_text t = ru_text_arena(&arena);
+    ru_text t = ru_text_arena(&arena), json = ru_text_arena(&arena);
+    ru_json j = ru_json_into(&json);
+    const ru_tell o = {.text = &t, .json = typed ? &j : NULL};
+    ru_tell_open(&o, NULL, '{');
+    ru_tell_str(&o, "schema", "rubato.explain/1");
     if (gate) {
-        rui_beside_explain(s, &t);
+        rui_beside_explain(s, &o);
+    } else {
+        ru_tell_open(&o, "models", '[');
     }
     for (const rui_version *v = s->versions; v != NULL && !gate; v = v->next) {
         if (v->far != NULL && v->state == RUI_READY && (!routes || rui_far_sized(v->far))) {
-            rui_far_explain(v->far, &t);
+            rui_far_explain(v->far, &o);
         }
     }
+    if (!gate) {
+        ru_tell_close(&o);
+    }
+    ru_tell_close(&o);
     if (t.n > 0) {
-        rui_give_copy(r, "text/plain; charset=utf-8", t);
+        rui_give_copy(r, typed ? JSON : "text/plain; charset=utf-8", typed ? json : t);
     } else {
         ru_http_refuse(r, 404,
                        gate     ? "no training is beside this server"
@@ -388,17 +398,22 @@ static void give_plan(ru_server *s, ru_http_request *r, ru_str which)
     ru_arena_fini(&arena);
 }
 
-/* /v2/rubato/explain/ID|pQ|batch|route|gate */
-static void give_request(ru_server *s, ru_http_request *r, ru_str which)
+/* /v2/rubato/explain/ID|pQ|batch|route|gate, and the same with /json */
+static void give_request(ru_server *s, ru_http_request *r, ru_str which, bool typed)
 {
-    char text[2048];
-    ru_text t = ru_text_into(text, sizeof text);
+    char text[2048], json[4096];
+    ru_text t = ru_text_into(text, sizeof text), of = ru_text_into(json, sizeof json);
+    ru_json j = ru_json_into(&of);
+    const ru_tell o = {.text = &t, .json = typed ? &j : NULL};
     if (ru_str_eq_c(which, "batch") || ru_str_eq_c(which, "route") || ru_str_eq_c(which, "gate")) {
-        give_plan(s, r, which);
+        give_plan(s, r, which, typed);
         return;
     }
-    if (rui_journal_explain(s->journal, which, &t)) {
-        rui_give_copy(r, "text/plain; charset=utf-8", t);
+    ru_tell_open(&o, NULL, '{');
+    ru_tell_str(&o, "schema", "rubato.explain/1");
+    if (rui_journal_explain(s->journal, which, &o)) {
+        ru_tell_close(&o);
+        rui_give_copy(r, typed ? JSON : "text/plain; charset=utf-8", typed ? of : t);
     } else {
         ru_http_refuse(r, 404, text, 0);
     }
@@ -461,8 +476,9 @@ void rui_route(void *self, ru_http_request *r)
     }
     bool own = n > 2 && ru_str_eq_c(part[0], "v2") && ru_str_eq_c(part[1], "rubato");
     bool metrics = n > 0 && ru_str_eq_c(part[0], "metrics") && is(r, "GET");
-    if (own && n == 4 && ru_str_eq_c(part[2], "explain") && is(r, "GET")) {
-        give_request(s, r, part[3]);
+    bool typed = n == 5 && ru_str_eq_c(part[4], "json");
+    if (own && (n == 4 || typed) && ru_str_eq_c(part[2], "explain") && is(r, "GET")) {
+        give_request(s, r, part[3], typed);
     } else if (own && n == 3 && ru_str_eq_c(part[2], "beside") && is(r, "POST")) {
         rui_beside_attach(s, r);
     } else if (own && n == 3 && ru_str_eq_c(part[2], "world") && is(r, "GET")) {

@@ -178,10 +178,25 @@ void rui_beside_close(ru_server *s)
     }
 }
 
-static void put_training(const ru_beside *ring, ru_text *t)
+static void put_training(const ru_beside *ring, const ru_tell *o)
 {
+    ru_text *t = o->text;
     ru_beside_figures f = ru_beside_told(ring);
     double ops = f.ops > 0 ? (double)f.ops : 1;
+    ru_tell_open(o, NULL, '{');
+    ru_tell_i64(o, "process", ru_beside_reader(ring));
+    ru_tell_i64(o, "steps", f.steps);
+    ru_tell_i64(o, "ops", f.ops);
+    ru_tell_f64(o, "held_share", (double)f.held / ops);
+    ru_tell_ns(o, "held_s", (double)f.held_ns);
+    ru_tell_ns(o, "decision_s", (double)f.decide_ns / ops);
+    ru_tell_ns(o, "ran_s", (double)f.run_ns);
+    ru_tell_f64(o, "lag_s", f.lag_s);
+    ru_tell_f64(o, "lag_allowed_s", f.budget_s);
+    ru_tell_f64(o, "slowdown_predicted", f.predicted);
+    ru_tell_f64(o, "slowdown_measured", f.measured);
+    ru_tell_i64(o, "batches", f.pairs);
+    ru_tell_close(o);
     ru_text_putf(t,
                  "training %lld: %lld steps, %lld ops, %.3g %% of them held, for %.3g s in all\n",
                  (long long)ru_beside_reader(ring), (long long)f.steps, (long long)f.ops,
@@ -195,16 +210,19 @@ static void put_training(const ru_beside *ring, ru_text *t)
                  f.predicted, f.measured, (long long)f.pairs);
 }
 
-void rui_beside_explain(ru_server *s, ru_text *t)
+void rui_beside_explain(ru_server *s, const ru_tell *o)
 {
+    ru_text *t = o->text;
     if (s->besides == NULL) {
         return;
     }
     sweep(s->besides);
+    ru_tell_open(o, "trainings", '[');
     for (uint32_t k = 0; k < TRAININGS; k++) {
         if (s->besides->ring[k] != NULL) {
             ru_text_put(t, t->n == 0 ? "trainings on the cores of this server\n" : "");
-            put_training(s->besides->ring[k], t);
+            put_training(s->besides->ring[k], o);
         }
     }
+    ru_tell_close(o);
 }

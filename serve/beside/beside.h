@@ -19,6 +19,6 @@ void rui_beside_begins(ru_server *s);
 void rui_beside_ended(ru_server *s);
 void rui_beside_close(ru_server *s);
 /* The page of `rubato explain ADDR gate`; nothing: no training is there. */
-void rui_beside_explain(ru_server *s, ru_text *t);
+void rui_beside_explain(ru_server *s, const ru_tell *o);
 
 #endif

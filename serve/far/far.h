@@ -37,6 +37,6 @@ void rui_far_chosen(rui_far *f, ru_status st, const ru_err *err, ru_time now);
 /* Are requests routed by size? */
 bool rui_far_sized(const rui_far *f);
 /* The page of `rubato explain ADDR batch|route`. */
-void rui_far_explain(const rui_far *f, ru_text *t);
+void rui_far_explain(const rui_far *f, const ru_tell *o);
 
 #endif

@@ -137,7 +137,7 @@ void rui_size_fit(rui_far *f); /* shares of classes, since `from` */
 /* Every request alone, with such memory. */
 void rui_size_alone(rui_far *f, double memory_mb);
 void rui_size_install(rui_far *f); /* `next` */
-void rui_size_explain(const rui_far *f, ru_text *t);
+void rui_size_explain(const rui_far *f, const ru_tell *o);
 /* size_law.c: as rui_far_choose */
 RU_MUST_USE ru_status rui_size_choose(rui_far *f, ru_err *err);
 

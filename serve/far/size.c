@@ -133,9 +133,11 @@ void rui_size_install(rui_far *f)
 /* -- the page ----------------------------------------------------------------------------------
  */
 
-static void put_buffers(const rui_far *f, ru_text *t)
+static void put_buffers(const rui_far *f, const ru_tell *o)
 {
+    ru_text *t = o->text;
     const rui_far_size *z = f->size;
+    ru_tell_open(o, "buffers", '[');
     ru_text_putf(t, "%-28s %8s %8s %10s\n", "buffer, sizes", "MB", "batch", "wait");
     for (uint32_t i = 0; i < z->now.n; i++) {
         uint32_t first = z->n, last = 0;
@@ -146,26 +148,48 @@ static void put_buffers(const rui_far *f, ru_text *t)
             last = takes ? k : last;
         }
         ru_text of = ru_text_into(sizes, sizeof sizes);
-        ru_text_putf(&of, "%g to %g", first == 0 ? 1 : z->bound[first - 1] + 1, z->bound[last]);
+        double least = first == 0 ? 1 : z->bound[first - 1] + 1;
+        ru_text_putf(&of, "%g to %g", least, z->bound[last]);
+        ru_tell_open(o, NULL, '{');
+        ru_tell_f64(o, "from_size", least);
+        ru_tell_f64(o, "to_size", z->bound[last]);
+        ru_tell_f64(o, "memory_mb", z->now.at[i].memory_mb);
+        ru_tell_i64(o, "batch", z->now.at[i].batch);
+        ru_tell_f64(o, "wait_s", z->now.at[i].timeout_s);
+        ru_tell_close(o);
         ru_text_putf(t, "%-28s %8g %8u %8.4g s\n", sizes, z->now.at[i].memory_mb,
                      z->now.at[i].batch, z->now.at[i].timeout_s);
     }
+    ru_tell_close(o);
 }
 
-void rui_size_explain(const rui_far *f, ru_text *t)
+void rui_size_explain(const rui_far *f, const ru_tell *o)
 {
+    ru_text *t = o->text;
     const rui_far_size *z = f->size;
     double q = f->v->server->opt.slo_q;
-    put_buffers(f, t);
+    put_buffers(f, o);
+    ru_tell_open(o, "sizes", '[');
     ru_text_putf(t, "p%-6g %20s %12s %12s %12s\n", q * 100, "requests", "predicted", "measured",
                  "late");
     for (uint32_t k = 0; k < z->n; k++) {
         uint64_t n = z->took[k].n;
+        ru_tell_open(o, NULL, '{');
+        ru_tell_f64(o, "size", z->bound[k]);
+        ru_tell_i64(o, "requests", (int64_t)n);
+        ru_tell_f64(o, "predicted_s", z->now.latency_s[k]);
+        ru_tell_ns(o, "measured_s", (double)ru_hist_quantile(&z->took[k], q));
+        ru_tell_f64(o, "late_share", n > 0 ? (double)z->late[k] / (double)n : 0);
+        ru_tell_close(o);
         ru_text_putf(t, "size to %-8g %10llu %10.4g s %10.4g s %10.3g %%\n", z->bound[k],
                      (unsigned long long)n, z->now.latency_s[k],
                      (double)ru_hist_quantile(&z->took[k], q) * 1e-9,
                      n > 0 ? 100 * (double)z->late[k] / (double)n : 0);
     }
+    ru_tell_close(o);
+    ru_tell_f64(o, "padding_predicted_share", z->now.padding);
+    ru_tell_f64(o, "padding_measured_share", z->own > 0 ? z->padded / z->own - 1 : 0);
+    ru_tell_f64(o, "padding_own_share", z->asked > 0 ? z->own / z->asked - 1 : 0);
     ru_text_putf(t, "%-28s %10.3g %% %10.3g %%\n", "padding beyond own classes",
                  100 * z->now.padding, z->own > 0 ? 100 * (z->padded / z->own - 1) : 0);
     ru_text_putf(t, "%-28s %12s %10.3g %%\n", "padding to own classes", "",

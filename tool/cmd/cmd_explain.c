@@ -411,13 +411,9 @@ static ru_status explain_request(ru_cmd_in *in, ru_err *err)
 {
     char *text;
     int64_t n;
-    if (ru_cmd_flag(in, "json")) {
-        return RU_FAIL(err, RU_E_USAGE,
-                       "--json: a server tells of '%s' as text; ask for a run, a world file or a "
-                       "policy of the server, or leave --json out",
-                       in->args[1]);
-    }
-    const char *page = ru_arena_printf(in->arena, "/v2/rubato/explain/%s", in->args[1]);
+    bool json = ru_cmd_flag(in, "json");
+    const char *page =
+        ru_arena_printf(in->arena, "/v2/rubato/explain/%s%s", in->args[1], json ? "/json" : "");
     ru_status st = page != NULL ? rui_served_get(in->args[0], page, in->arena, &text, &n, err)
                                 : RU_FAIL(err, RU_E_MEM, "not enough memory");
     if (st == RU_E_MISSING && strcmp(in->args[1], "gate") == 0) {
@@ -433,6 +429,7 @@ static ru_status explain_request(ru_cmd_in *in, ru_err *err)
     }
     RU_TRY(st);
     fputs(text, stdout);
+    fputs(json ? "\n" : "", stdout);
     return RU_OK;
 }
 
