@@ -38,8 +38,8 @@ def ask(address, model, n):
             assert answer.status == 200
 
 
-def gate(rubato, address):
-    return subprocess.run([rubato, "explain", address, "gate"], stdout=subprocess.PIPE,
+def gate(rubato, address, *more):
+    return subprocess.run([rubato, "explain", address, "gate", *more], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True)
 
 
@@ -83,6 +83,9 @@ def check(rubato, folder):
     ask(address, model, 50)
     until(lambda: " 0 steps," not in gate(rubato, address).stdout, first)
     page = gate(rubato, address).stdout
+    typed = json.loads(gate(rubato, address, "--json").stdout)["trainings"]
+    assert len(typed) == 1 and typed[0]["process"] == first.pid and typed[0]["ops"] > 0, typed
+    assert typed[0]["lag_allowed_s"] >= 0 and 0 <= typed[0]["held_share"] <= 1, typed
     assert f"training {first.pid}:" in page and "a decision takes" in page, page
     first.send_signal(signal.SIGKILL)
     first.wait()

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import urllib.request
 
 JOB = """
 name: small
@@ -63,10 +64,14 @@ def numbers(x, key="", unit=None):
         yield x
 
 
-def compare(kind, text, typed):
+def compare(kind, text, typed, later=None):
+    """`later`: the same, told again behind the text, whose figures are between both."""
     leaves = list(numbers(typed))
+    again = leaves if later is None else list(numbers(later))
+    if len(again) != len(leaves):
+        sys.exit("FAIL: %s has another form behind the text: %s and %s" % (kind, json.dumps(typed), json.dumps(later)))
     strings = sorted({s for s in leaves if isinstance(s, str) and re.search(r"\d", s)}, key=len, reverse=True)
-    held = [s for s in leaves if not isinstance(s, str)]
+    held = [(s[0], min(s[1], t[1]), max(s[1], t[1])) for s, t in zip(leaves, again) if not isinstance(s, str) and not isinstance(t, str)]
     for s in list(WORDS) + strings + [s.replace("_", " ") for s in strings]:
         text = text.replace(s, " ")
     text = re.sub(r"(\d+) min (\d+) s\b", lambda m: "%d s" % (int(m[1]) * 60 + int(m[2])), text)
@@ -78,8 +83,9 @@ def compare(kind, text, typed):
         power = int(m[1].partition("e")[2] or 0)
         value, near = float(m[1]) * factor, 0.51 * 10.0 ** (power - digits) * factor
         near += 0.5e-9 if unit == "s" else 0.5 if unit == "bytes" else 0  # the text rounds to whole ns and bytes first
-        found = any(abs(value - x) <= near + 1e-9 * abs(x) for u, x in held if u == unit or unit is None or (unit, u) == ("share", None))
-        found = found or (unit == "share" and any(abs(100 * value - x) <= 100 * near for u, x in held if u == "percent"))
+        found = any(x - near - 1e-9 * abs(x) <= value <= y + near + 1e-9 * abs(y) for u, x, y in held
+                    if u == unit or unit is None or (unit, u) == ("share", None))
+        found = found or (unit == "share" and any(abs(100 * value - x) <= 100 * near for u, x, _ in held if u == "percent"))
         n += 1
         if not found:
             line = text[text.rfind("\n", 0, m.start()) + 1:text.find("\n", m.end())]
@@ -87,6 +93,18 @@ def compare(kind, text, typed):
     if missing:
         sys.exit("FAIL: %s: figures of the text that the JSON lacks: %s\n%s" % (kind, "; ".join(missing[:8]), json.dumps(typed)[:6000]))
     return n
+
+
+def compare_page(program, address, which):
+    """The page of models on functions, while no choice is made and no call ends."""
+    def ask(*more):
+        return subprocess.run([program, "explain", address, which, *more], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    for _ in range(200):
+        before, text, after = json.loads(ask("--json")), ask(), json.loads(ask("--json"))
+        if all(a[k] == b[k] for a, b in zip(before["models"], after["models"]) for k in ("choices", "taken", "refused", "calls", "starts")):
+            break
+    assert compare(which, text, before, after) > 20, text
 
 
 def main():
@@ -154,8 +172,19 @@ def main():
     server.terminate()
     server.communicate()
     explain("tensors that came", "came.json", "order", holds=("decisions.0.pulled.0.arrived_s",))
+    server = subprocess.Popen([program, "serve", "one", "-l", "0", "--json"], stdout=subprocess.PIPE, text=True)
+    ready = json.loads(server.stdout.readline())
+    for k in range(8):
+        body = json.dumps({"id": "mine-%d" % k, "inputs": [{"name": "x", "shape": [1, 16], "datatype": "FP32", "data": [k] * 16}]})
+        with urllib.request.urlopen("http://%s/v2/models/%s/infer" % (ready["address"], ready["model"]), body.encode(), 60) as answer:
+            answer.read()
+    explain("a request", ready["address"], "mine-3", holds=("computed_s", "left_because", "p99_s"))
+    explain("a quantile", ready["address"], "p50", holds=("took_s", "buffered_s"))
+    server.terminate()
+    server.communicate()
     shutil.rmtree(work)
     print("ok: %d figures of %d kinds" % (sum(told.values()), len(told)))
 
 
-main()
+if __name__ == "__main__":
+    main()

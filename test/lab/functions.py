@@ -22,6 +22,8 @@ import time
 import urllib.error
 import urllib.request
 
+import explain
+
 JOB = """name: served
 model: {zoo: mlp, hidden: [64]}
 data: {format: synthetic, generator: digits, count: 400, test_count: 50}
@@ -168,6 +170,7 @@ def check(rubato, folder):
         if calls < asked - 5:
             break
     assert calls < asked - 5, page  # they left in batches
+    explain.compare_page(rubato, far.address, "batch")
     status, why = far.infer([0.5] * 100, (1, 100))
     assert status == 400 and "the model takes" in why, why
     print("functions: %d requests in %d calls" % (asked, calls))

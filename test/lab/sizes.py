@@ -21,6 +21,8 @@ import time
 import urllib.error
 import urllib.request
 
+import explain
+
 CONTEXT, VOCAB = 64, 17
 JOB = """name: text
 model: {zoo: gpt, layers: 2, heads: 2, width: 64, context: 64, vocab: 17}
@@ -130,6 +132,7 @@ def check(rubato):
         if taken >= 2:
             break
     assert taken >= 2, page
+    explain.compare_page(rubato, far.address, "route")
     assert re.search(r"size to 16 .* s .* s", page) and "padding beyond own classes" in page, page
     rows = re.search(r"by memory, size and rows\n +MB +size( +\d+)+\n((?: +512 +\d+(?: +[\d.e-]+)+\n)+)", page)
     assert [int(r.split()[1]) for r in rows[2].splitlines()] == [16, 32, 48, 64], page
