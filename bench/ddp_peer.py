@@ -1,7 +1,7 @@
-"""A peer of `rubato bench ddp`: one rank of PyTorch DistributedDataParallel over gloo.
+"""A peer of `rubato bench ddp`: one rank of PyTorch DistributedDataParallel over gloo or over Rubato's process group.
 
     ddp_peer.py --model NAME --batch N --steps K --rank R --world W --address HOST --port P
-                [--interface NAME] [--core C] [--bucket-mib M]
+                [--interface NAME] [--core C] [--bucket-mib M] [--backend gloo|rubato]
 
 Every rank trains on random samples of its own with one thread. Rank 0 prints one line of JSON: the
 seconds of every step, the loss of the last, and what ran.
@@ -25,6 +25,7 @@ def parse():
     p.add_argument("--interface", default="")
     p.add_argument("--core", type=int, default=-1)
     p.add_argument("--bucket-mib", type=float, default=25)
+    p.add_argument("--backend", default="gloo", choices=["gloo", "rubato"])
     return p.parse_args()
 
 
@@ -40,9 +41,12 @@ def main():
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
+    if args.backend == "rubato":
+        import rubato.torch  # registers the process group
+
     import models
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=args.rank, world_size=args.world)
+    dist.init_process_group(args.backend, rank=args.rank, world_size=args.world)
     module, _, data, optimizer, conv = models.make(args.model)
     torch.manual_seed(100 + args.rank)
     x, y = data(args.batch)
@@ -62,7 +66,7 @@ def main():
         seconds.append(time.perf_counter() - t0)
     if args.rank == 0:
         print(json.dumps({"seconds": seconds, "loss": float(loss.detach()),
-                          "detail": f"torch {torch.__version__} DDP gloo"}), flush=True)
+                          "detail": f"torch {torch.__version__} DDP {args.backend}"}), flush=True)
     dist.barrier()
     dist.destroy_process_group()
 

@@ -377,7 +377,8 @@ static ru_status median_of_line(const char *line, double *median, ru_err *err)
     return RU_OK;
 }
 
-static ru_status run_theirs(ddp *d, const job *j, double *median, ru_err *err)
+/* PyTorch's DDP over the process group `backend`. */
+static ru_status run_theirs(ddp *d, const job *j, const char *backend, double *median, ru_err *err)
 {
     crew c = {.n = 0};
     ru_status st = RU_OK;
@@ -394,6 +395,7 @@ static ru_status run_theirs(ddp *d, const job *j, double *median, ru_err *err)
                               "--address",   "10.77.0.1",
                               "--port",      word(d, d->port),
                               "--interface", "eth0",
+                              "--backend",   backend,
                               NULL};
         st = crew_add(&c, argv, NULL, (k - 1) % ru_pool_cores(), err);
     }
@@ -439,10 +441,28 @@ static ru_status add_rows(ddp *d, const job *j, const char *name, double *ours, 
     return ru_bench_add(d->b, &row, err);
 }
 
+/* The same script over Rubato's process group and over gloo. */
+static ru_status add_group(ddp *d, const char *name, double *ours, double *theirs, uint32_t n,
+                           const char *missing, ru_err *err)
+{
+    ru_bench_row row = {.name = ru_arena_printf(d->b->arena, "%s, PyTorch DDP over rubato", name),
+                        .unit = "s/step",
+                        .lower = true,
+                        .peer = "PyTorch DDP, gloo",
+                        .missing = missing,
+                        .goal = 1};
+    if (missing == NULL) {
+        row.ours = ru_bench_stat_of(ours, n);
+        row.theirs = ru_bench_stat_of(theirs, n);
+    }
+    return ru_bench_add(d->b, &row, err);
+}
+
 static ru_status run_job(ddp *d, job *j, const char *name, ru_err *err)
 {
-    double ours[RU_BENCH_ROUNDS_MAX], theirs[RU_BENCH_ROUNDS_MAX], alone = 0;
-    const char *missing = NULL;
+    double ours[RU_BENCH_ROUNDS_MAX], theirs[RU_BENCH_ROUNDS_MAX], group[RU_BENCH_ROUNDS_MAX];
+    double alone = 0;
+    const char *missing = NULL, *no_group = NULL;
     RU_TRY(write_job(d, j, err));
     RU_TRY(lab_up(d, j, err));
     ru_status st = run_alone(d, j, &alone, err);
@@ -450,14 +470,19 @@ static ru_status run_job(ddp *d, job *j, const char *name, ru_err *err)
     for (uint32_t k = 0; k < d->rounds && st == RU_OK; k++) {
         st = run_ours(d, j, &ours[k], err);
         ru_err why;
-        if (st == RU_OK && missing == NULL && run_theirs(d, j, &theirs[k], &why) != RU_OK) {
-            missing =
+        if (st == RU_OK && missing == NULL && run_theirs(d, j, "gloo", &theirs[k], &why) != RU_OK) {
+            no_group = missing =
                 ru_arena_printf(d->b->arena, "%s; install: pip install torch==2.13.0", why.text);
+        }
+        if (st == RU_OK && no_group == NULL &&
+            run_theirs(d, j, "rubato", &group[k], &why) != RU_OK) {
+            no_group = ru_arena_printf(d->b->arena, "%s; install: pip install .", why.text);
         }
     }
     lab_down(d);
     RU_TRY(st);
-    return add_rows(d, j, name, ours, theirs, d->rounds, missing, alone, err);
+    RU_TRY(add_rows(d, j, name, ours, theirs, d->rounds, missing, alone, err));
+    return add_group(d, name, group, theirs, d->rounds, no_group, err);
 }
 
 ru_status ru_bench_ddp(ru_bench *b, ru_err *err)
