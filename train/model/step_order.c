@@ -8,25 +8,31 @@
  * Only the order of nodes changes. The chain keeps its own, so do forward pass and update. The
  * order follows from the graph, so all workers have the same.
  *
- * Gradients of one micro-batch of several, and of a parameter that is used twice, are parts of a
- * sum: the last one of them is what counts.
+ * A node that leads to one gradient and nowhere else (a side node) goes right behind the last node
+ * of the chain that it needs; one that needs no node of the backward pass goes before the first
+ * that reads it, so that it does not hold memory over the forward pass.
  *
  * Source: caramel-2020 (gradients as early as the graph allows). */
-#include <stddef.h>
+#include <stdlib.h>
 
 #include "train/model/step_impl.h"
 
+enum { MANY = UINT32_MAX }; /* leads to several gradients, or elsewhere */
+
+typedef struct seat {
+    uint32_t behind, size, one, i; /* in this order; i: of the node as built */
+    ru_node node;
+} seat;
+
 typedef struct sorter {
     const ru_graph *g;
-    bool *leaves; /* [n_values] gradients, and the shared vector */
-    bool *ahead;  /* [n_values] the loss or what is told of the step depends on it */
-    bool *late;   /* [n_nodes] reads a gradient that leaves, or what is made of one */
-    bool *side;   /* [n_nodes] of the backward pass; leads to one gradient and nowhere else */
-    uint32_t *one, *far; /* [n_nodes] of side ones: which, and over how many nodes at most */
-    bool *loose;         /* [n_nodes] side, and made of nothing that the backward pass makes */
-    bool *placed;        /* [n_nodes] */
-    uint32_t *first, *readers; /* [n_nodes + 1], nodes that read what a node makes */
-    uint32_t *order, n;        /* [n_nodes] */
+    bool *leaves;   /* [n_values] gradients, and the shared vector */
+    uint32_t *size; /* [n_values] of gradients: side nodes that lead there */
+    bool *ahead;    /* [n_nodes] the loss or what is told of the step depends on it */
+    bool *backward; /* [n_nodes] side nodes: made of what the backward pass makes */
+    uint32_t *one;  /* [n_nodes] the gradient that a node leads to; 0: none; or MANY */
+    uint32_t *use;  /* [n_nodes] behind which node the first one goes that reads it */
+    seat *seats;    /* [n_nodes] */
 } sorter;
 
 static uint32_t producer(const sorter *s, ru_value_id v)
@@ -34,181 +40,88 @@ static uint32_t producer(const sorter *s, ru_value_id v)
     return v.v != 0 ? s->g->values[v.v].producer.v : 0; /* 0: no node makes it */
 }
 
-/* Counted, then filled: readers of node i stand in [first[i], first[i + 1]), in their order. */
-static bool find_readers(sorter *s, ru_arena *a)
+static void lead(uint32_t *one, uint32_t to)
 {
-    const ru_graph *g = s->g;
-    uint32_t total = 0;
-    s->first = RU_NEW(a, uint32_t, (int64_t)g->n_nodes + 2);
-    for (uint32_t i = 1; s->first != NULL && i < g->n_nodes; i++) {
-        for (uint32_t k = 0; k < g->nodes[i].n_in; k++) {
-            s->first[producer(s, g->nodes[i].in[k]) + 2]++;
-            total++;
-        }
-    }
-    s->readers = RU_NEW(a, uint32_t, (int64_t)total + 1);
-    if (s->first == NULL || s->readers == NULL) {
-        return false;
-    }
-    for (uint32_t i = 2; i < g->n_nodes + 2; i++) {
-        s->first[i] += s->first[i - 1];
-    }
-    for (uint32_t i = 1; i < g->n_nodes; i++) {
-        for (uint32_t k = 0; k < g->nodes[i].n_in; k++) {
-            s->readers[s->first[producer(s, g->nodes[i].in[k]) + 1]++] = i;
-        }
-    }
-    return true;
+    *one = *one == 0 || *one == to ? to : MANY;
 }
 
-/* What the shared vector and gradients are made of, from their nodes back; what reads them. */
-static void mark_ends(sorter *s, const ru_step_graph *step)
+static bool is_side(const sorter *s, uint32_t i)
 {
-    const ru_graph *g = s->g;
-    bool *late = s->late;
-    s->ahead[step->shared.v] = s->leaves[step->shared.v] = true;
-    for (uint32_t k = 0; k < step->n_params; k++) {
-        s->leaves[step->grads[k].v] = true;
-    }
-    for (uint32_t i = g->n_nodes; i-- > 1;) {
-        const ru_node *n = &g->nodes[i];
-        bool any = false;
+    return s->one[i] != 0 && s->one[i] != MANY;
+}
+
+/* From the last node back: what the loss is made of, and what leads to one gradient. */
+static void mark(sorter *s)
+{
+    for (uint32_t i = s->g->n_nodes; i-- > 1;) {
+        const ru_node *n = &s->g->nodes[i];
         for (uint32_t k = 0; k < n->n_out; k++) {
-            any = any || (n->out[k].v != 0 && s->ahead[n->out[k].v]);
+            if (s->leaves[n->out[k].v]) {
+                lead(&s->one[i], n->out[k].v);
+            }
         }
-        for (uint32_t k = 0; any && k < n->n_in; k++) {
-            s->ahead[n->in[k].v] = true;
-        }
-    }
-    for (uint32_t i = 1; i < g->n_nodes; i++) {
-        for (uint32_t k = 0; k < g->nodes[i].n_in; k++) {
-            ru_value_id v = g->nodes[i].in[k];
-            late[i] = late[i] || s->leaves[v.v] || late[producer(s, v)];
-        }
-    }
-}
-
-/* One gradient that node i leads to, and how far it is; `one` 0: none so far. */
-static bool leads_to(sorter *s, uint32_t i, uint32_t *one)
-{
-    const ru_node *n = &s->g->nodes[i];
-    for (uint32_t k = 0; k < n->n_out; k++) {
-        uint32_t v = n->out[k].v;
-        if (v == 0) {
-            continue;
-        }
-        if (s->ahead[v] || (s->leaves[v] && *one != 0)) {
-            return false;
-        }
-        *one = s->leaves[v] ? v : *one;
-    }
-    for (uint32_t k = s->first[i]; k < s->first[i + 1]; k++) {
-        uint32_t r = s->readers[k];
-        if (s->late[r] && *one != 0 && s->leaves[*one]) {
-            continue;
-        }
-        if (!s->side[r] || (*one != 0 && s->one[r] != *one)) {
-            return false;
-        }
-        *one = s->one[r];
-        s->far[i] = s->far[r] >= s->far[i] ? s->far[r] + 1 : s->far[i];
-    }
-    return *one != 0;
-}
-
-/* From the last node back. */
-static void mark_sides(sorter *s)
-{
-    const ru_graph *g = s->g;
-    for (uint32_t i = g->n_nodes; i-- > 1;) {
-        const ru_node *n = &g->nodes[i];
-        bool loose = true;
+        s->one[i] = s->ahead[i] ? MANY : s->one[i];
         for (uint32_t k = 0; k < n->n_in; k++) {
-            loose = loose && (producer(s, n->in[k]) == 0 || s->ahead[n->in[k].v]);
-        }
-        s->side[i] = !s->late[i] && leads_to(s, i, &s->one[i]);
-        s->loose[i] = s->side[i] && loose;
-    }
-    for (uint32_t i = 1; i < g->n_nodes; i++) { /* the nearest to its gradient first */
-        uint32_t *r = s->readers + s->first[i], n = s->first[i + 1] - s->first[i];
-        for (uint32_t k = 1; k < n; k++) {
-            uint32_t x = r[k], at = k;
-            for (; at > 0 && s->far[r[at - 1]] > s->far[x]; at--) {
-                r[at] = r[at - 1];
-            }
-            r[at] = x;
-        }
-    }
-}
-
-static bool is_there(const sorter *s, uint32_t i)
-{
-    for (uint32_t k = 0; k < s->g->nodes[i].n_in; k++) {
-        uint32_t p = producer(s, s->g->nodes[i].in[k]);
-        if (p != 0 && !s->placed[p] && !(s->loose[p] && is_there(s, p))) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Is the gradient there when side node i is? A part of a sum whose others are still to come would
- * only hold up the chain. */
-static bool ends(const sorter *s, uint32_t i)
-{
-    for (uint32_t k = s->first[i]; k < s->first[i + 1]; k++) {
-        const uint32_t r = s->readers[k];
-        for (uint32_t j = 0; !s->late[r] && j < s->g->nodes[r].n_in; j++) {
-            uint32_t p = producer(s, s->g->nodes[r].in[j]);
-            if (p != 0 && p != i && !s->placed[p] && !s->loose[p]) {
-                return false;
+            uint32_t p = producer(s, n->in[k]);
+            s->ahead[p] |= s->ahead[i];
+            if (!s->leaves[n->in[k].v]) { /* what reads a gradient waits for its sum */
+                lead(&s->one[p], is_side(s, i) ? s->one[i] : MANY);
             }
         }
-        if (!s->late[r] && !ends(s, r)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Node i, before it what is loose, behind it what waited for it alone. */
-static void place(sorter *s, uint32_t i)
-{
-    const ru_node *n = &s->g->nodes[i];
-    if (s->placed[i]) {
-        return;
-    }
-    for (uint32_t k = 0; k < n->n_in; k++) {
-        uint32_t p = producer(s, n->in[k]);
-        if (p != 0) {
-            place(s, p);
-        }
-    }
-    if (s->placed[i]) { /* the last of what it waited for has placed it */
-        return;
-    }
-    s->placed[i] = true;
-    s->order[s->n++] = i;
-    for (uint32_t k = s->first[i]; k < s->first[i + 1]; k++) {
-        uint32_t r = s->readers[k];
-        bool waits = s->side[r] && !s->loose[r] && !s->placed[r];
-        if (waits && is_there(s, r) && ends(s, r)) {
-            place(s, r);
-        }
     }
 }
 
-static void rearrange(const sorter *s, ru_node *was)
+static void find_seats(sorter *s)
 {
     const ru_graph *g = s->g;
-    for (uint32_t k = 0; k < s->n; k++) {
-        was[k] = g->nodes[s->order[k]];
+    for (uint32_t i = 1; i < g->n_nodes; i++) {
+        uint32_t behind = 0;
+        for (uint32_t k = 0; k < g->nodes[i].n_in; k++) {
+            uint32_t p = producer(s, g->nodes[i].in[k]);
+            behind = s->seats[p].behind > behind ? s->seats[p].behind : behind;
+            s->backward[i] |= is_side(s, p) ? s->backward[p] : p != 0 && !s->ahead[p];
+        }
+        s->seats[i] = (seat){.behind = i, .i = i, .node = g->nodes[i]};
+        s->use[i] = i;
+        if (is_side(s, i)) {
+            s->seats[i].behind = behind;
+            s->seats[i].one = s->one[i];
+            s->size[s->one[i]]++;
+        }
     }
-    for (uint32_t k = 0; k < s->n; k++) {
-        g->nodes[1 + k] = was[k];
-        for (uint32_t j = 0; j < was[k].n_out; j++) {
-            if (was[k].out[j].v != 0) {
-                g->values[was[k].out[j].v].producer.v = 1 + k;
+    for (uint32_t i = g->n_nodes; i-- > 1;) {
+        seat *x = &s->seats[i];
+        x->behind = is_side(s, i) && !s->backward[i] ? s->use[i] : x->behind;
+        x->size = s->size[x->one];
+        for (uint32_t k = 0; k < x->node.n_in; k++) {
+            uint32_t *use = &s->use[producer(s, x->node.in[k])];
+            *use = x->behind < *use ? x->behind : *use;
+        }
+    }
+}
+
+/* Behind one node: first itself, then what leads to gradients, those of few nodes first. */
+static int before(const void *a, const void *b)
+{
+    const seat *x = a, *y = b;
+    uint32_t p[] = {x->behind, x->size, x->one, x->i}, q[] = {y->behind, y->size, y->one, y->i};
+    uint32_t k = 0;
+    while (k < 3 && p[k] == q[k]) {
+        k++;
+    }
+    return p[k] < q[k] ? -1 : p[k] > q[k];
+}
+
+static void rearrange(sorter *s)
+{
+    const ru_graph *g = s->g;
+    qsort(s->seats + 1, g->n_nodes - 1, sizeof *s->seats, before);
+    for (uint32_t i = 1; i < g->n_nodes; i++) {
+        ru_node *n = &g->nodes[i];
+        *n = s->seats[i].node;
+        for (uint32_t k = 0; k < n->n_out; k++) {
+            if (n->out[k].v != 0) {
+                g->values[n->out[k].v].producer.v = i;
             }
         }
     }
@@ -219,26 +132,23 @@ ru_status rui_step_order(const ru_graph *g, const ru_step_graph *step, ru_err *e
     ru_arena *a = g->arena;
     sorter s = {.g = g,
                 .leaves = RU_NEW(a, bool, g->n_values),
-                .ahead = RU_NEW(a, bool, g->n_values),
-                .late = RU_NEW(a, bool, g->n_nodes),
-                .side = RU_NEW(a, bool, g->n_nodes),
-                .loose = RU_NEW(a, bool, g->n_nodes),
-                .placed = RU_NEW(a, bool, g->n_nodes),
+                .size = RU_NEW(a, uint32_t, g->n_values),
+                .ahead = RU_NEW(a, bool, g->n_nodes),
+                .backward = RU_NEW(a, bool, g->n_nodes),
                 .one = RU_NEW(a, uint32_t, g->n_nodes),
-                .far = RU_NEW(a, uint32_t, g->n_nodes),
-                .order = RU_NEW(a, uint32_t, g->n_nodes)};
-    ru_node *was = RU_NEW(a, ru_node, g->n_nodes);
-    if (s.leaves == NULL || s.ahead == NULL || s.late == NULL || s.side == NULL ||
-        s.loose == NULL || s.placed == NULL || s.one == NULL || s.far == NULL || s.order == NULL ||
-        was == NULL || !find_readers(&s, a)) {
+                .use = RU_NEW(a, uint32_t, g->n_nodes),
+                .seats = RU_NEW(a, seat, g->n_nodes)};
+    if (s.leaves == NULL || s.size == NULL || s.ahead == NULL || s.backward == NULL ||
+        s.one == NULL || s.use == NULL || s.seats == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "the arena of the step graph is full");
     }
-    mark_ends(&s, step);
-    mark_sides(&s);
-    for (uint32_t i = 1; i < g->n_nodes; i++) {
-        place(&s, i);
+    s.ahead[producer(&s, step->shared)] = s.leaves[step->shared.v] = true;
+    for (uint32_t k = 0; k < step->n_params; k++) {
+        s.leaves[step->grads[k].v] = true;
     }
-    RU_CHECK(s.n == g->n_nodes - 1);
-    rearrange(&s, was);
+    s.one[0] = MANY; /* no node */
+    mark(&s);
+    find_seats(&s);
+    rearrange(&s);
     return RU_OK;
 }
