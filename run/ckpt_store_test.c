@@ -257,6 +257,32 @@ static void test_failing_calls(void **state)
     }
 }
 
+/* Memory ends at some allocation: an error and the checkpoint before, or a whole one. */
+static void test_no_memory(void **state)
+{
+    bool failed = true;
+    box b = begun(*state, -1);
+    ru_test_alloc_fail(INT64_MAX);
+    assert_ok(save(&b, 2, 1, &b.f->err), b.f->err);
+    int64_t step = ru_test_alloc_count() / KILLS + 1;
+    ru_test_alloc_fail(-1);
+    for (int64_t at = (int64_t)(ru_test_seed() % (uint64_t)step); failed; at += step) {
+        ru_ckpt_stored *list;
+        ru_err err = {0};
+        b = begun(*state, at);
+        ru_test_alloc_fail(at);
+        ru_status st = save(&b, 2, 1, &err);
+        failed = ru_test_alloc_count() > at;
+        ru_test_alloc_fail(-1);
+        assert_true(failed || st == RU_OK);
+        int64_t found = newest(&b);
+        assert_true(found == 2 || (found == 1 && st != RU_OK));
+        remove_leftovers(&b);
+        assert_in_range(stored(&b, &list), 1, st == RU_OK || found == 1 ? 1 : 2);
+        assert_true(list[0].complete && list[0].damaged == 0);
+    }
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(run_ckpt_store, T(test_same_bytes), T(test_full), T(test_lost), T(test_killed),
-         T(test_failing_calls))
+         T(test_failing_calls), T(test_no_memory))

@@ -73,6 +73,12 @@ same whole cut
 parts=$(find fast slow -name '*.part' | wc -l)
 [[ $parts -ge 9 && -n $(find fast -name '*.part') && -n $(find slow -name '*.part') ]] || fail "$parts parts: $(find fast slow -name '*.part')"
 
+# Two workers that resume together.
+train job.yaml pair -w 2
+train job.yaml pair -w 2 --resume --set train.steps=60
+"$rubato" eval pair >/dev/null 2>err.txt || fail "eval of two workers: $(cat err.txt)"
+[[ -f pair/checkpoints/000000060/storage.json ]] || fail "two workers: $(ls pair/checkpoints)"
+
 # What stands there is compared; a flipped bit is found, and the run goes on from the checkpoint before.
 "$rubato" store verify --job job.yaml >out.txt 2>err.txt || fail "verify: $(cat err.txt)"
 [[ $(grep -c '/checkpoints\|cut-' out.txt) -ge 2 ]] || fail "verify says $(cat out.txt)"
