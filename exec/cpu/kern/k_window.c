@@ -19,23 +19,45 @@ enum {
 
 typedef float taps_v __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
-int64_t RUI_K(rui_kern_window_work)(const ru_kern_window *g)
+/* Does the image stand as it is read? No tile of it then reads beyond a row. */
+static bool stands(const ru_kern_window *g)
 {
-    return g->ci * g->room[0] * g->room[1] * g->room[2] + LANES;
+    bool same = g->out[2] % (g->every[2] * LANES) == 0;
+    for (int d = 0; d < 3; d++) {
+        same = same && g->before[d] == 0 && g->room[d] == g->in[d];
+    }
+    return same;
 }
 
+int64_t RUI_K(rui_kern_window_work)(const ru_kern_window *g)
+{
+    return stands(g) ? LANES : g->ci * g->room[0] * g->room[1] * g->room[2] + LANES;
+}
+
+/* Zeros between the rows of a large image are written one by one, as all of it leaves the cache. */
 static void pad(const ru_kern_window *g, const float *x, float *to)
 {
+    enum { NEAR = 1 << 14 };
     const int64_t *in = g->in, *room = g->room;
-    memset(to, 0, sizeof *to * (size_t)RUI_K(rui_kern_window_work)(g));
+    float *end = to + RUI_K(rui_kern_window_work)(g), *zeros = to;
+    bool near = end - to <= NEAR;
+    if (near) {
+        memset(to, 0, sizeof *to * (size_t)(end - to));
+    }
     for (int64_t c = 0; c < g->ci; c++, to += room[0] * room[1] * room[2]) {
         for (int64_t a = 0; a < in[0]; a++) {
             for (int64_t b = 0; b < in[1]; b++, x += in[2]) {
-                int64_t row = (a + g->before[0]) * room[1] + b + g->before[1];
-                memcpy(to + row * room[2] + g->before[2], x, sizeof *to * (size_t)in[2]);
+                float *row =
+                    to + ((a + g->before[0]) * room[1] + b + g->before[1]) * room[2] + g->before[2];
+                if (!near) {
+                    memset(zeros, 0, sizeof *to * (size_t)(row - zeros));
+                }
+                memcpy(row, x, sizeof *to * (size_t)in[2]);
+                zeros = row + in[2];
             }
         }
     }
+    memset(zeros, 0, sizeof *to * (size_t)(end - zeros));
 }
 
 /* A tile of results under way: where they read, the weights of their first channel, where they go.
@@ -200,10 +222,14 @@ static void plane(const ru_kern_window *g, const float *image, const float *w, c
 void RUI_K(rui_kern_window)(const ru_kern_window *g, const float *x, const float *w,
                             const float *bias, int64_t outs, float *y, float *work)
 {
-    pad(g, x, work);
+    const float *image = x;
+    if (!stands(g)) {
+        pad(g, x, work);
+        image = work;
+    }
     for (int64_t a = 0; a < g->out[0]; a++) {
         for (int64_t p = 0; p < g->every[1]; p++) {
-            plane(g, work, w, bias, outs, a, p, y);
+            plane(g, image, w, bias, outs, a, p, y);
         }
     }
 }

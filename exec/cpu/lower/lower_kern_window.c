@@ -13,6 +13,7 @@ enum {
     FLAT_MAX = 1 << 17, /* of an image of two axes: stays near */
     FLAT_ROW = 8,       /* shorter rows fill too little of a vector */
     FLAT_TAPS = 25,     /* more cost more than reorders do */
+    OUTWARD_TAPS = 128, /* of a result that only the caller reads; more cost more than reorders */
     FEW = 8,            /* channels of a group */
     FEW_PAIRS = 32,     /* more pairs of channels fill vectors of them */
     TURNED_FEW = 16,    /* channels of a group on one side */
@@ -163,26 +164,40 @@ static ru_status lower(rui_low *lo, const ru_node *n, const rui_window *w, bool 
     return rui_done(lo);
 }
 
-static bool pays(rui_low *lo, const ru_node *n, const rui_window *w)
+/* Nobody but the caller reads the result, in rows, so that oneDNN would reorder it back. */
+static bool leaves(const rui_low *lo, const ru_node *n)
 {
-    bool flat = w->nsp == 2 && w->out[1] >= FLAT_ROW && w->kernel[0] * w->kernel[1] <= FLAT_TAPS &&
-                rui_standing(lo, n->in[0])->plain;
-    bool alone = w->ci == w->groups;
-    int64_t ci = w->ci / w->groups, co = w->co / w->groups;
-    bool few = ci <= FEW && co <= FEW && ci * co <= FEW_PAIRS;
-    return (w->nsp == AXES ? alone : flat && (alone || few)) && w->groups > 1 &&
-           w->stride[w->nsp - 1] == 1;
+    return rui_uses(lo, n->out[0]) == 1 && rui_only_reader(lo, n->out[0]) == NULL;
+}
+
+static bool pays(rui_low *lo, const ru_node *n, const rui_window *w, int64_t *room)
+{
+    int64_t ci = w->ci / w->groups, co = w->co / w->groups, taps = ci;
+    for (int d = 0; d < w->nsp; d++) {
+        taps *= w->kernel[d];
+    }
+    bool in_rows = w->nsp != 1 && w->out[w->nsp - 1] >= FLAT_ROW &&
+                   rui_standing(lo, n->in[0])->plain && w->stride[w->nsp - 1] == 1;
+    bool alone = w->ci == w->groups && w->groups > 1;
+    bool few = w->groups > 1 && ci <= FEW && co <= FEW && ci * co <= FEW_PAIRS;
+    bool outward = ru_kern_at(RU_KERN_AVX512) != NULL && leaves(lo, n) && taps <= OUTWARD_TAPS;
+    *room = w->nsp == AXES || outward ? WORK_MAX : FLAT_MAX;
+    if (w->nsp == AXES && alone) {
+        return w->stride[w->nsp - 1] == 1;
+    }
+    return in_rows && (outward || (w->nsp == 2 && taps <= FLAT_TAPS * ci && (alone || few)));
 }
 
 ru_status rui_lower_kern_window(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
     rui_window w;
+    int64_t room = 0;
     if (!rui_inference(lo) || ru_type_count(rui_type(lo, n->out[0])) <= 0 ||
-        !rui_conv_plain(lo, n, false, &w) || !pays(lo, n, &w)) {
+        !rui_conv_plain(lo, n, false, &w) || !pays(lo, n, &w, &room)) {
         return RU_E_UNSUPPORTED;
     }
-    return lower(lo, n, &w, false, w.nsp == AXES ? WORK_MAX : FLAT_MAX);
+    return lower(lo, n, &w, false, room);
 }
 
 /* One core with AVX-512, 64 x 64 channels of 128x128, time of oneDNN's kernels over that of these:
@@ -206,6 +221,5 @@ ru_status rui_lower_kern_window_turned(rui_low *lo, const ru_node *n, ru_err *er
         !rui_conv_plain(lo, n, true, &w) || !turned_pays(&w)) {
         return RU_E_UNSUPPORTED;
     }
-    return RU_E_UNSUPPORTED;
     return lower(lo, n, &w, true, WORK_MAX);
 }
