@@ -257,7 +257,7 @@ static ru_status show_memory(const shown *s, const ru_tell *out, ru_err *err)
         put_bytes(&t, (double)all);
     }
     return ru_tell_table(out, "memory",
-                         "memory of the stages: steps by which gradients are late, versions of the "
+                         "memory of the stages: steps by which they are late, versions of the "
                          "weights, all that is planned",
                          &t, err);
 }
