@@ -177,7 +177,11 @@ static ru_status keep_state(ru_exe *e, exe_state *s, ru_err *err)
 static ru_status map_states(ru_exe *e, ru_err *err)
 {
     const ru_graph *g = e->outer;
-    e->states = RU_NEW(&e->arena, exe_state, g->n_values);
+    uint32_t n = 0;
+    for (uint32_t i = 1; i < g->n_values; i++) {
+        n += g->values[i].kind == RU_VALUE_STATE ? 1 : 0;
+    }
+    e->states = RU_NEW(&e->arena, exe_state, n);
     if (e->states == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the states of an executable");
     }
@@ -241,7 +245,11 @@ static ru_status map_grads(ru_exe *e, ru_err *err)
 {
     ru_hasher order;
     ru_hasher_init(&order);
-    e->grads = RU_NEW(&e->arena, ru_exe_grad, e->outer->n_values);
+    uint32_t n = 0;
+    for (uint32_t i = 1; i < e->outer->n_values; i++) {
+        n += rui_grad_leaves(e->outer, (ru_value_id){i}) ? 1 : 0;
+    }
+    e->grads = RU_NEW(&e->arena, ru_exe_grad, n);
     ru_value_id *params = RU_NEW(&e->arena, ru_value_id, e->outer->n_values);
     if (e->grads == NULL || params == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the gradients of an executable");

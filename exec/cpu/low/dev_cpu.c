@@ -233,8 +233,8 @@ static ru_status open_low(cpu_dev *c, const rui_dev_in *in, bool nn, ru_err *err
 {
     rui_low *lo = &c->lo;
     RU_TRY(rui_low_fits(in->graph, err));
-    RU_TRY(rui_low_init(lo, in->graph, in->opt, nn, ru_pool_threads(in->pool), in->arena, err));
-    lo->share = c->share != NULL ? &c->share->lo : NULL;
+    RU_TRY(rui_low_init(lo, in->graph, in->opt, nn, ru_pool_threads(in->pool),
+                        c->share != NULL ? &c->share->lo : NULL, in->arena, err));
     lo->twin = in->twin;
     lo->guard = in->guard;
     RU_TRY(rui_low_graph(lo, err));

@@ -20,7 +20,7 @@ static int setup(void **state)
     ru_arena_init(&r->arena, 0);
     assert_ok(ru_graph_init(&r->graph, &r->arena, "none", &err), err);
     assert_ok(rui_low_init(&r->lo, &r->graph, &(ru_exe_options){.device = RU_DEVICE_CPU}, true, 1,
-                           &r->arena, &err),
+                           NULL, &r->arena, &err),
               err);
     *state = r;
     return 0;

@@ -543,12 +543,13 @@ static void place_givens(rui_low *lo)
 }
 
 ru_status rui_low_init(rui_low *lo, const ru_graph *g, const ru_exe_options *opt, bool nn,
-                       uint32_t threads, ru_arena *arena, ru_err *err)
+                       uint32_t threads, const rui_low *share, ru_arena *arena, ru_err *err)
 {
     memset(lo, 0, sizeof *lo);
     lo->g = g;
     lo->opt = *opt;
     lo->threads = threads;
+    lo->share = share;
     lo->arena = arena;
     if (nn) {
         RU_TRY(rui_dnnl_open(&lo->nn, err));

@@ -101,7 +101,7 @@ struct rui_low {
     bool drops_nan; /* some step may turn NaN into a number */
 
     rui_val *vals; /* [g->n_values] */
-    rui_layout **layouts;
+    const rui_layout **layouts;
     uint32_t n_layouts, cap_layouts;
     rui_buf_rec *bufs; /* bufs[0] is the absent one */
     uint32_t n_bufs, cap_bufs;
@@ -138,7 +138,8 @@ struct rui_low {
 
 /* `nn`: with oneDNN and Rubato's vector kernels; else on reference kernels alone. */
 RU_MUST_USE ru_status rui_low_init(rui_low *lo, const ru_graph *g, const ru_exe_options *opt,
-                                   bool nn, uint32_t threads, ru_arena *arena, ru_err *err);
+                                   bool nn, uint32_t threads, const rui_low *share, ru_arena *arena,
+                                   ru_err *err);
 /* Check that there is memory for the operands of the largest node, before kernels are tried on
  * them.
  * Errors: RU_E_MEM. */

@@ -114,11 +114,24 @@ static bool md_same_bytes(const rui_low *lo, const dnnl_memory_desc_t *a,
     return nest_equal(&na, &nb);
 }
 
+/* The same of the executable whose state is shared, which stays as long as this one; NULL: none. */
+static const rui_layout *layout_shared(const rui_low *lo, const rui_layout *l)
+{
+    for (uint32_t i = 0; lo->share != NULL && i < lo->share->n_layouts; i++) {
+        const rui_layout *o = lo->share->layouts[i];
+        if (ru_type_equal(&o->type, &l->type) && o->plain == l->plain &&
+            o->md.ndims == l->md.ndims && memcmp(&o->md, &l->md, sizeof o->md) == 0) {
+            return o;
+        }
+    }
+    return NULL;
+}
+
 static const rui_layout *layout_add(rui_low *lo, const rui_layout *l)
 {
     if (lo->n_layouts == lo->cap_layouts) {
         uint32_t cap = lo->cap_layouts == 0 ? 64 : lo->cap_layouts * 2;
-        rui_layout **more = rui_keep(lo, (int64_t)cap * (int64_t)sizeof *more);
+        const rui_layout **more = rui_keep(lo, (int64_t)cap * (int64_t)sizeof *more);
         if (more == NULL) {
             return NULL;
         }
@@ -128,9 +141,15 @@ static const rui_layout *layout_add(rui_low *lo, const rui_layout *l)
         lo->layouts = more;
         lo->cap_layouts = cap;
     }
-    rui_layout *kept = rui_keep(lo, sizeof *kept);
+    const rui_layout *kept = layout_shared(lo, l);
+    if (kept == NULL) {
+        rui_layout *own = rui_keep(lo, sizeof *own);
+        if (own != NULL) {
+            *own = *l;
+        }
+        kept = own;
+    }
     if (kept != NULL) {
-        *kept = *l;
         lo->layouts[lo->n_layouts++] = kept;
     }
     return kept;

@@ -7,8 +7,8 @@
 typedef struct prim_state {
     const rui_dnnl *nn;
     dnnl_primitive_t prim;
-    dnnl_exec_arg_t args[RUI_PRIM_ARGS_MAX];
     int n_args;
+    dnnl_exec_arg_t args[];
 } prim_state;
 
 static ru_status prim_run(void *state, void *const *bufs, const rui_run *run)
@@ -280,7 +280,7 @@ ru_status rui_prim_emit(rui_prim *p, const char *what)
     dnnl_memory_desc_t scratch = rui_pd_md(lo, p->pd, DNNL_ARG_SCRATCHPAD);
     int64_t scratch_bytes = (int64_t)rui_nn(lo)->memory_desc_get_size(&scratch);
     rui_prim_buf(p, DNNL_ARG_SCRATCHPAD, rui_scratch(lo, scratch_bytes), &scratch);
-    prim_state *s = rui_keep(lo, sizeof *s);
+    prim_state *s = rui_keep(lo, (int64_t)(sizeof *s + p->n_args * sizeof s->args[0]));
     rui_buf bufs[RUI_PRIM_ARGS_MAX];
     if (s == NULL || rui_done(lo) != RU_OK) {
         rui_pd_free(lo, p->pd);
