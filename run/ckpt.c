@@ -156,8 +156,8 @@ ru_status ru_ckpt_open(const ru_ckpt_options *opt, ru_arena *arena, ru_ckpt **ou
         return full(err);
     }
     RU_TRY(ru_dir_make(c->dir, err));
-    RU_TRY(remove_leftovers(c, arena, err));
-    RU_TRY(c->opt.go_on ? set_aside(c, arena, err) : RU_OK);
+    RU_TRY(opt->takes_over ? RU_OK : remove_leftovers(c, arena, err));
+    RU_TRY(opt->go_on && !opt->takes_over ? set_aside(c, arena, err) : RU_OK);
     RU_TRY(list_tensors(c, arena, err));
     if (opt->copy_to != NULL && opt->copy_to[0] != '\0') {
         RU_TRY(ru_copies_open(opt->copy_to, opt->keep, &c->copies, err));

@@ -35,8 +35,9 @@ typedef struct ru_ckpt_options {
     int64_t best_step; /* step of the best one so far, which is kept too; 0: none */
     bool go_on;        /* after from_step: later ones, which were damaged, are renamed */
     int64_t from_step;
-    ru_recorder *recorder;     /* may be NULL */
-    const char *copy_to;       /* s3://BUCKET/FOLDER (run/copies.h); NULL, "": nowhere */
+    bool takes_over;       /* from a process of the run that may write still: what is there stays */
+    ru_recorder *recorder; /* may be NULL */
+    const char *copy_to;   /* s3://BUCKET/FOLDER (run/copies.h); NULL, "": nowhere */
     const ru_disk_tier *tiers; /* [n_tiers] folders for tensors (run/ckpt_store.h); view */
     uint32_t n_tiers;          /* 0: they stand in the run's folder */
 } ru_ckpt_options;
@@ -48,8 +49,9 @@ typedef struct ru_ckpt_at {
     bool best;       /* of all so far: it stays, and checkpoints/best leads to it */
 } ru_ckpt_at;
 
-/* Removes files of a killed writer; gives damaged checkpoints another name (<step>.damaged), so
- * that they do not count as the newest. Lives in `arena`. Errors: RU_E_CREATE, RU_E_LIMIT. */
+/* Unless it takes over: removes files of a killed writer; gives damaged checkpoints another name
+ * (<step>.damaged), so that they do not count as the newest. Lives in `arena`. Errors: RU_E_CREATE,
+ * RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_ckpt_open(const ru_ckpt_options *opt, ru_arena *arena, ru_ckpt **out,
                                    ru_err *err);
 void ru_ckpt_close(ru_ckpt *c); /* waits for a running write; NULL is valid */

@@ -39,7 +39,7 @@ static void make_graph(rig *r, int64_t n)
               err);
 }
 
-static void open_ckpt(rig *r)
+static void open_as(rig *r, bool go_on, bool takes_over)
 {
     ru_err err = {0};
     ru_ckpt_options opt = {.run_dir = r->dir,
@@ -47,8 +47,16 @@ static void open_ckpt(rig *r)
                            .job_yaml = "name: t\n",
                            .facts = &r->facts,
                            .seed = 5,
-                           .keep = 2};
+                           .keep = 2,
+                           .go_on = go_on,
+                           .from_step = 3,
+                           .takes_over = takes_over};
     assert_ok(ru_ckpt_open(&opt, &r->arena, &r->ckpt, &err), err);
+}
+
+static void open_ckpt(rig *r)
+{
+    open_as(r, false, false);
 }
 
 static int setup(void **state)
@@ -214,6 +222,27 @@ static void leftovers_go_and_damage_is_replaced(void **state)
     assert_true(get(r, r->w) == 2);
 }
 
+/* Who takes over while the one before still writes touches nothing of it, also in a run that went
+ * on from an earlier step; who starts such a run does. */
+static void what_another_writes_stays(void **state)
+{
+    rig *r = *state;
+    ru_err err = {0};
+    char **names;
+    assert_ok(save(r, 7, &err), err);
+    const char *dir = ru_path_join(&r->arena, r->dir, "checkpoints");
+    const char *temp = ru_path_join(&r->arena, dir, "000000009.tmp");
+    const char *damaged = ru_path_join(&r->arena, dir, "000000007.damaged");
+    assert_ok(ru_dir_make(temp, &err), err);
+    ru_ckpt_close(r->ckpt);
+    open_as(r, true, true);
+    assert_true(ru_path_exists(temp) && !ru_path_exists(damaged));
+    ru_ckpt_close(r->ckpt);
+    open_as(r, true, false);
+    assert_true(!ru_path_exists(temp) && ru_path_exists(damaged));
+    assert_int_equal(listed(r, &names), 1);
+}
+
 /* state.json is covered by the manifest like the tensors. */
 static void every_file_is_in_the_manifest(void **state)
 {
@@ -280,5 +309,5 @@ static void a_failed_write_gives_its_space_back(void **state)
 RU_TESTS(run_ckpt, RIG_TEST(the_newest_are_kept), RIG_TEST(steps_are_numbers),
          RIG_TEST(values_that_are_no_numbers_are_not_saved),
          RIG_TEST(a_write_under_way_is_waited_for), RIG_TEST(leftovers_go_and_damage_is_replaced),
-         RIG_TEST(every_file_is_in_the_manifest), RIG_TEST(another_model_is_refused),
-         RIG_TEST(a_failed_write_gives_its_space_back))
+         RIG_TEST(what_another_writes_stays), RIG_TEST(every_file_is_in_the_manifest),
+         RIG_TEST(another_model_is_refused), RIG_TEST(a_failed_write_gives_its_space_back))

@@ -319,7 +319,8 @@ static ru_status lead(rui_driver *d, ru_err *err)
         return RU_OK;
     }
     if (t->ckpt == NULL) {
-        RU_TRY(rui_trainer_ckpt(t, err));
+        bool others = d->takes_state || t->step_done != d->first_step; /* led before */
+        RU_TRY(rui_trainer_ckpt(t, others, err));
     }
     RU_TRY(rui_hists_open(t, err));
     if (!d->decided) {

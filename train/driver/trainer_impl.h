@@ -132,7 +132,8 @@ RU_MUST_USE ru_status rui_trainer_fill(rui_trainer *t, ru_err *err);
 /* `after_step`: of what was told before, this stays (when append). */
 RU_MUST_USE ru_status rui_trainer_reports(rui_trainer *t, bool append, int64_t after_step,
                                           ru_arena *arena, ru_err *err);
-RU_MUST_USE ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err);
+/* `takes_over`: another process wrote those of this run so far. */
+RU_MUST_USE ru_status rui_trainer_ckpt(rui_trainer *t, bool takes_over, ru_err *err);
 /* Damaged samples of a set that were left out (data.strict: false), unless it was said before. */
 void rui_trainer_say_damaged(rui_trainer *t, const ru_dataset *d, const char *what);
 RU_MUST_USE ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err);

@@ -259,7 +259,7 @@ static ru_status read_best(rui_trainer *t, ru_err *err)
                                                 : ru_best_read(&t->best, path, t->step_done, err);
 }
 
-ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err)
+ru_status rui_trainer_ckpt(rui_trainer *t, bool takes_over, ru_err *err)
 {
     RU_TRY(read_best(t, err));
     ru_ckpt_options co = {
@@ -272,6 +272,7 @@ ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err)
         .best_step = t->job->checkpoint.keep_best ? t->best.step : 0,
         .go_on = t->goes_on,
         .from_step = t->step_resumed,
+        .takes_over = takes_over,
         .recorder = t->recorder,
         .copy_to = t->job->checkpoint.copy_to,
         .tiers = t->job->storage.at,

@@ -148,7 +148,7 @@ ru_status rui_pipe_lead_open(rui_pipe_worker *w, ru_err *err)
     rui_trainer_options(t, &so, &eo);
     RU_TRY(ru_step_build(&t->model.train, &so, w->arena, &t->step, err));
     RU_TRY(t->test_set != NULL ? rui_trainer_eval_open(t, &eo, err) : RU_OK);
-    RU_TRY(rui_trainer_ckpt(t, err));
+    RU_TRY(rui_trainer_ckpt(t, false, err));
     ru_ckpt_source(t->ckpt, read_state, w);
     rui_trainer_decided(t);
     RU_TRY(read_plan(t, err));
