@@ -8,6 +8,7 @@ one. A promise that the server does not keep alone: the training is refused with
 """
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -96,7 +97,8 @@ def check(rubato, folder):
         shutil.rmtree(os.path.join(folder, "second"), ignore_errors=True)
         second = subprocess.Popen(train("second", steps, "--beside", address), stdout=subprocess.DEVNULL,
                                   stderr=subprocess.PIPE, text=True)
-        until(lambda: f"training {second.pid}:" in gate(rubato, address).stdout or second.poll() is not None, server)
+        # A step is done: it has opened what the server told it of.
+        until(lambda: re.search(f"training {second.pid}: [1-9]", gate(rubato, address).stdout) or second.poll() is not None, server)
         second.send_signal(signal.SIGSTOP)
         if second.poll() is None:
             break
