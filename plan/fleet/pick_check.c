@@ -171,7 +171,7 @@ static double slowest_of(const ru_pick_in *in, const ru_pick_plan *p, const tier
 static ru_status check_chances(const ru_pick_in *in, const ru_pick_plan *p, const tiers *t,
                                ru_err *err)
 {
-    double sum = 0, most = 0, share[RU_PICK_TIERS_MAX] = {0}, all = 0;
+    double sum = 0, most = 0, drawn = 0, share[RU_PICK_TIERS_MAX] = {0}, all = 0;
     bool look = in->method == RU_PICK_ADAPTIVE &&
                 (in->n_chance == 0 || (in->round - 1) % in->interval == 0) && in->n <= 1024;
     for (uint32_t k = 0; k < in->n_tiers; k++) {
@@ -184,6 +184,9 @@ static ru_status check_chances(const ru_pick_in *in, const ru_pick_plan *p, cons
         }
         sum += p->chance[k];
         most = fmax(most, t->count[k] > 0 ? fmin(in_round / t->count[k], 1) : 0);
+        if (tiered(in->method) && t->count[k] > 0) {
+            drawn = fmax(drawn, share_of_tier(in, t, p->tier, k) / t->count[k]);
+        }
         if (look && t->count[k] > 0) {
             double a = ru_pick_tier_now(in, k).accuracy, e = a >= 0 ? fmax(1 - a, 0.02) : 1;
             share[k] = t->count[k] * e / sqrt(slowest_of(in, p, t, k));
@@ -200,6 +203,9 @@ static ru_status check_chances(const ru_pick_in *in, const ru_pick_plan *p, cons
     }
     if (tiered(in->method) && fabs(most - p->share_most) > near) {
         return bad(err, "the largest chance of a client", p->share_most, most);
+    }
+    if (tiered(in->method) && fabs(drawn - p->share_drawn) > near) {
+        return bad(err, "the largest chance of a client in this round", p->share_drawn, drawn);
     }
     return RU_OK;
 }

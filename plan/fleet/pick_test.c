@@ -303,7 +303,7 @@ static void test_changed_plans_are_refused(void **state)
     assert_ok(ru_plan_pick_check(&f.in, &p, &a, &err), err);
     uint32_t client[N], tier_of[N];
     double chance[TIERS], credits[TIERS];
-    for (uint32_t k = 0; k < 12; k++) {
+    for (uint32_t k = 0; k < 13; k++) {
         ru_pick_plan q = p;
         memcpy(client, p.client, p.n * sizeof *client);
         memcpy(tier_of, p.tier_of, sizeof tier_of);
@@ -326,6 +326,7 @@ static void test_changed_plans_are_refused(void **state)
         chance[2] -= k == 9 ? 0.01 : 0;
         chance[0] += k == 10 ? 0.1 : 0;
         credits[p.tier] += k == 11 ? 1 : 0;
+        q.share_drawn += k == 12 ? 0.01 : 0;
         refuse(&f, &q);
     }
     ru_arena_fini(&a);
