@@ -393,7 +393,10 @@ static void write_thread(void *arg)
     ru_recorder_thread(c->opt.recorder, "checkpoint");
     ru_arena_mark mark = ru_arena_mark_get(&c->scratch);
     o->at = c->at;
-    o->status = write_checkpoint(c, &o->err);
+    uint32_t tries = 0;
+    do {
+        o->status = write_checkpoint(c, &o->err);
+    } while (ru_ckpt_again(o->status, !ru_path_exists(c->dir), &tries));
     if (o->status != RU_OK) {
         ru_err_wrap(&o->err, o->status, "checkpoint of step %lld", (long long)c->at.step);
     }

@@ -18,6 +18,11 @@ static ru_status full(ru_err *err)
 /* -- writing ------------------------------------------------------------------------------------
  */
 
+bool ru_ckpt_again(ru_status st, bool gone, uint32_t *tries)
+{
+    return (st == RU_E_MISSING || (gone && st == RU_E_CREATE)) && ++*tries < 4;
+}
+
 ru_status ru_ckpt_begin(ru_ckpt_folder *f, const char *run_dir, int64_t step, ru_arena *arena,
                         ru_err *err)
 {

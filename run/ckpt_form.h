@@ -56,6 +56,11 @@ typedef struct ru_ckpt_file {
 /* One more behind the rows in `t`. */
 void ru_ckpt_manifest_row(ru_text *t, const ru_ckpt_file *row);
 
+/* Whether to write once more after `st`: where somebody deletes the run's folder, what was just
+ * made is gone, and what is made now stays. `gone`: the folder is known to be deleted. `*tries`
+ * begins at 0; a few times at most. */
+bool ru_ckpt_again(ru_status st, bool gone, uint32_t *tries);
+
 /* Make the folder under its temporary name; what a killed writer left there goes. */
 RU_MUST_USE ru_status ru_ckpt_begin(ru_ckpt_folder *f, const char *run_dir, int64_t step,
                                     ru_arena *arena, ru_err *err);

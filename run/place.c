@@ -5,6 +5,7 @@
 
 #include "base/str.h"
 #include "env/file/file.h"
+#include "run/ckpt_form.h"
 
 static const char *const files[] = {"lock",        "job.yaml",   "metrics.jsonl",
                                     "log",         "token",      "world.json",
@@ -152,23 +153,32 @@ static ru_status check_generation(const ru_run_folder *f, ru_err *err)
                          (long long)now, f->out, f->generation);
 }
 
-ru_status ru_run_place_restore(ru_run_folder *f, bool *anew, ru_err *err)
+static ru_status make(const ru_run_folder *f, ru_err *err)
 {
     char path[PATH_BYTES];
-    RU_TRY(check_generation(f, err));
-    *anew = ru_run_place_gone(f);
-    if (!*anew) {
-        return RU_OK;
-    }
     RU_TRY(ru_dir_make(f->out, err));
     for (uint32_t k = 0; k < 3; k++) {
         RU_TRY(join(f, folders[k], path, err));
         RU_TRY(ru_dir_make(path, err));
     }
     RU_TRY(join(f, "job.yaml", path, err));
-    RU_TRY(ru_file_own(path, f->yaml, (int64_t)strlen(f->yaml), err));
-    f->was_deleted = true;
-    return RU_OK;
+    return ru_file_own(path, f->yaml, (int64_t)strlen(f->yaml), err);
+}
+
+ru_status ru_run_place_restore(ru_run_folder *f, bool *anew, ru_err *err)
+{
+    RU_TRY(check_generation(f, err));
+    *anew = ru_run_place_gone(f);
+    if (!*anew) {
+        return RU_OK;
+    }
+    uint32_t tries = 0;
+    ru_status st;
+    do {
+        st = make(f, err);
+    } while (ru_ckpt_again(st, true, &tries));
+    f->was_deleted = f->was_deleted || st == RU_OK;
+    return st;
 }
 
 ru_status ru_run_place_kept(const ru_run_folder *f, int64_t step, ru_err *err)

@@ -92,8 +92,8 @@ static ru_status put_all(writer *w, const ru_app_ckpt *c, const ru_app_state *s,
     return t.cut ? full(err) : ru_ckpt_put_text(&w->folder, "app.json", t.p, t.n, err);
 }
 
-ru_status ru_app_ckpt_save(const char *run_dir, const ru_app_ckpt *c, const ru_app_state *state,
-                           uint32_t keep, ru_err *err)
+static ru_status save(const char *run_dir, const ru_app_ckpt *c, const ru_app_state *state,
+                      uint32_t keep, ru_err *err)
 {
     writer w = {0};
     ru_arena_init(&w.arena, 0);
@@ -105,6 +105,17 @@ ru_status ru_app_ckpt_save(const char *run_dir, const ru_app_ckpt *c, const ru_a
         st = ru_ckpt_prune(&w.folder, keep, 0, err);
     }
     ru_arena_fini(&w.arena);
+    return st;
+}
+
+ru_status ru_app_ckpt_save(const char *run_dir, const ru_app_ckpt *c, const ru_app_state *state,
+                           uint32_t keep, ru_err *err)
+{
+    ru_status st;
+    uint32_t tries = 0;
+    do {
+        st = save(run_dir, c, state, keep, err);
+    } while (ru_ckpt_again(st, !ru_path_exists(run_dir), &tries));
     return st;
 }
 

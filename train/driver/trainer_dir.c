@@ -7,6 +7,7 @@
 #include "env/file/file.h"
 #include "env/process/self.h"
 #include "exec/pool.h"
+#include "run/ckpt_form.h"
 #include "run/place.h"
 #include "train/driver/trainer_impl.h"
 
@@ -165,7 +166,12 @@ ru_status rui_trainer_dir_restore(rui_trainer *t, ru_err *err)
                       "warning: the folder %s was deleted while the run uses it; checkpoints are "
                       "written there anew, metrics, log and traces until now are lost",
                       t->out);
-    return claim(t, err);
+    uint32_t tries = 0;
+    ru_status st;
+    do {
+        st = claim(t, err);
+    } while (ru_ckpt_again(st, true, &tries));
+    return st;
 }
 
 ru_status ru_train_dir(const ru_train_options *opt, uint64_t key, ru_arena *arena,

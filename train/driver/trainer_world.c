@@ -7,6 +7,7 @@
 #include "env/file/file.h"
 #include "env/process/self.h"
 #include "exec/pool.h"
+#include "run/ckpt_form.h"
 #include "store/world_file.h"
 #include "train/driver/op_facts.h"
 #include "train/driver/trainer_impl.h"
@@ -214,7 +215,12 @@ ru_status rui_trainer_dir_facts(rui_trainer *t, ru_err *err)
     const char *path = ru_path_join(&arena, t->out, "world.json");
     ru_status st = path != NULL ? rui_trainer_world(t, &arena, &w, err) : full(err);
     st = st == RU_OK ? ru_world_file_put(&w, &text, err) : st;
-    st = st == RU_OK ? ru_file_own(path, text.p, text.n, err) : st;
+    uint32_t tries = 0;
+    for (bool write = st == RU_OK; write;) {
+        st = ru_dir_make(t->out, err);
+        st = st == RU_OK ? ru_file_own(path, text.p, text.n, err) : st;
+        write = ru_ckpt_again(st, ru_run_place_gone(&t->folder), &tries);
+    }
     ru_arena_fini(&arena);
     return st;
 }

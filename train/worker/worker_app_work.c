@@ -40,13 +40,16 @@ static void write_object(const rui_app_worker *w, rui_app_command *c)
     folder_of(w, c->at, folder);
     path_of(w, c->at, c->object, path);
     ru_hash128 h = ru_hash128_bytes(c->bytes, c->n);
-    ru_out *out = NULL;
-    c->status = ru_dir_make(folder, &c->err);
-    c->status = c->status == RU_OK ? ru_out_open_own(path, &out, &c->err) : c->status;
-    c->status = c->status == RU_OK ? ru_out_write(out, &h, sizeof h, &c->err) : c->status;
-    c->status = c->status == RU_OK ? ru_out_write(out, c->bytes, c->n, &c->err) : c->status;
-    c->status = c->status == RU_OK ? ru_out_commit(out, &c->err) : c->status;
-    ru_out_close(out);
+    uint32_t tries = 0;
+    do {
+        ru_out *out = NULL;
+        c->status = ru_dir_make(folder, &c->err);
+        c->status = c->status == RU_OK ? ru_out_open_own(path, &out, &c->err) : c->status;
+        c->status = c->status == RU_OK ? ru_out_write(out, &h, sizeof h, &c->err) : c->status;
+        c->status = c->status == RU_OK ? ru_out_write(out, c->bytes, c->n, &c->err) : c->status;
+        c->status = c->status == RU_OK ? ru_out_commit(out, &c->err) : c->status;
+        ru_out_close(out);
+    } while (ru_ckpt_again(c->status, true, &tries));
 }
 
 static ru_status map_object(const rui_app_worker *w, ru_engine_ckpt at, uint32_t object,
