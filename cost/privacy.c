@@ -72,27 +72,27 @@ ru_status ru_privacy_open(double noise, ru_arena *arena, ru_privacy **out, ru_er
 /* (order - 1) times the divergence of a round, for a whole order. */
 static double whole(const ru_privacy *p, uint32_t order, double log_share)
 {
-    double sum = 0, full = order * (order - 1.0) / (2 * p->noise * p->noise);
-    for (uint32_t j = 2; j <= order && log_share < 0; j++) {
+    double sum = (double)-INFINITY;
+    for (uint32_t j = 2; j <= order; j++) {
         double ways = p->log_f[order] - p->log_f[j] - p->log_f[order - j];
         sum = log_add(sum, ways + j * log_share + p->log_term[j]);
     }
-    return log_share < 0 ? fmin(sum, full) : full;
+    return sum < 0 ? log1p(ru_num_exp(sum)) : log_add(0, sum); /* also of rounds that tell 1e-20 */
 }
 
 /* The divergences of a round; that times (order - 1) is convex, so chords lie above it. */
 static void look(ru_privacy *p, double share)
 {
-    double all[ORDER_MAX + 1] = {0}, log_share = share < 1 ? ru_num_log(share) : 0;
-    for (uint32_t a = 2; a <= ORDER_MAX; a++) {
-        all[a] = whole(p, a, log_share);
+    double all[ORDER_MAX + 1] = {0};
+    for (uint32_t a = 2; a <= ORDER_MAX && share < 1; a++) {
+        all[a] = whole(p, a, ru_num_log(share));
     }
     for (uint32_t k = 0; k < RU_PRIVACY_ORDERS; k++) {
-        double a = order_at(k), part = a - floor(a + 1e-9);
+        double a = order_at(k), part = fmax(a - floor(a + 1e-9), 0);
         uint32_t low = (uint32_t)floor(a + 1e-9), high = low < ORDER_MAX ? low + 1 : low;
-        part = fmax(part, 0);
-        p->round[k] = ((1 - part) * all[low] + part * all[high]) / (a - 1);
-        p->round[k] = share < 1 ? p->round[k] : a / (2 * p->noise * p->noise);
+        double chord = ((1 - part) * all[low] + part * all[high]) / (a - 1);
+        double full = a / (2 * p->noise * p->noise);
+        p->round[k] = share < 1 ? fmin(chord, full) : full;
     }
     p->share = share;
 }
