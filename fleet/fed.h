@@ -87,7 +87,7 @@ typedef struct ru_fed_answer {
 typedef struct ru_fed_list {
     uint32_t round;    /* to which it belongs; 0: profile */
     uint32_t task;     /* TASK: its number, > 0 */
-    double share_most; /* TASK: largest chance of a client to be in it: for privacy accounts */
+    double share_most; /* TASK: largest chance of a client to be in a round, whatever its tier */
     bool profile;      /* TASK: what comes back is not to be averaged */
     uint32_t n;
     uint32_t client[]; /* [n] */
