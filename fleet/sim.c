@@ -31,7 +31,7 @@ typedef struct sim {
     int64_t *view; /* [most samples of a client] */
     ru_heap due;   /* answers to come: client << 32 | task; items are of malloc */
     ru_time now, timer, round_begun, begun;
-    bool merged, done;
+    bool merged, done, spent;
     ru_rng rng, noise;
     double loss, correct, weight;
     uint32_t round, n_sent, n_merged;
@@ -176,6 +176,7 @@ static ru_status follow(sim *s, const ru_effect *e, bool *look, bool *round, ru_
         *look = true;
     } else if (e->what == RU_FED_DONE) {
         s->done = true;
+        s->spent = e->value != 0;
     } else if (e->what == RU_FED_FAILED) {
         return RU_FAIL(err, (ru_status)e->value, "%s", (const char *)e->data);
     }
@@ -367,6 +368,7 @@ ru_status ru_fed_sim(const ru_fed_sim_options *opt, ru_arena *arena, ru_fed_sim_
     out->decision_mean_s = s->decisions > 0 ? s->decision_sum / s->decisions : 0;
     out->decisions = s->decisions;
     out->epsilon = s->fed != NULL ? ru_fed_epsilon(s->fed) : -1;
+    out->spent = s->spent;
     out->rounds_per_s = took > 0 ? s->round / took : 0;
     ru_local_close(s->local);
     ru_dataset_close(s->train);

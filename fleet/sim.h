@@ -28,6 +28,7 @@ typedef struct ru_fed_sim_result {
     double rounds_per_s;                     /* likewise, all included */
     uint32_t decisions;
     double epsilon; /* federated.privacy.noise: what all rounds tell about one client; < 0: none */
+    bool spent;     /* another round might tell more than federated.privacy.epsilon */
 } ru_fed_sim_result;
 
 /* Errors: those of ru_train_rounds, ru_split_open and ru_local_open. */

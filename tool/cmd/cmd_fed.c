@@ -234,10 +234,7 @@ static ru_status run_sim(ru_cmd_in *in, ru_err *err)
     if (r.epsilon >= 0) {
         (void)fprintf(stderr, "epsilon %.4g for a delta of %g after %lld rounds%s\n", r.epsilon,
                       job.federated.privacy.delta, (long long)r.train.summary.steps,
-                      r.train.summary.steps < job.federated.rounds &&
-                              job.federated.privacy.epsilon > 0
-                          ? "; another round might exceed federated.privacy.epsilon"
-                          : "");
+                      r.spent ? "; another round might exceed federated.privacy.epsilon" : "");
     }
     if (!to.json) {
         (void)printf("%s\n", r.train.out);
