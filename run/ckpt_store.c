@@ -125,15 +125,57 @@ ru_status ru_ckpt_tensors(const char *dir, const char *name, ru_arena *arena, ru
 
 /* -- removing ---------------------------------------------------------------------------------- */
 
-/* The manifest first: what is removed in part is none. */
-static ru_status remove_files(ru_tiers *t, const char *key, ru_arena *arena, ru_err *err)
+/* What the manifest of `key` in storage says. Errors: RU_E_MISSING, RU_E_DATA. */
+static ru_status read_manifest(ru_tiers *t, const char *key, ru_arena *arena, ru_ckpt_manifest *out,
+                               ru_err *err)
+{
+    ru_tier_file *f;
+    const char *name = name_of(arena, key, MANIFEST);
+    RU_TRY(name != NULL ? ru_tier_open(t, name, &f, err) : full(err));
+    int64_t bytes = ru_tier_bytes(f);
+    char *text = ru_arena_alloc(arena, bytes + 1, 1);
+    ru_status st = text != NULL ? ru_tier_read(f, 0, text, bytes, err) : full(err);
+    ru_tier_close(f);
+    RU_TRY(st);
+    return ru_ckpt_manifest_parse(name, text, bytes, arena, out, err);
+}
+
+/* Has the folder of the run that wrote it the checkpoint `key`? */
+static ru_status run_has(const char *run, const char *key, ru_arena *arena, bool *has, ru_err *err)
+{
+    static const char *const ends[] = {"", RU_CKPT_TEMP}; /* the second until it has its name */
+    const char *step = strrchr(key, '/');
+    *has = false;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(ends) && !*has; k++) {
+        note n;
+        const char *dir =
+            ru_arena_printf(arena, "%s/checkpoints%s%s", run, step != NULL ? step : "/", ends[k]);
+        ru_status st = dir != NULL ? read_note(dir, arena, &n, has, err) : full(err);
+        RU_TRY(st == RU_E_DATA ? RU_OK : st);
+        *has = *has && strcmp(n.key, key) == 0;
+    }
+    return RU_OK;
+}
+
+/* The manifest first: what is removed in part is none. A folder that goes has another name by now:
+ * the run that still has `key` is the one that it is a copy of, and keeps it (*kept). */
+static ru_status remove_files(ru_tiers *t, const char *key, ru_arena *arena, bool *kept,
+                              ru_err *err)
 {
     ru_tier_entry e;
+    ru_ckpt_manifest m;
     const char *head = name_of(arena, key, ""), *manifest = name_of(arena, key, MANIFEST);
+    *kept = false;
     if (head == NULL || manifest == NULL) {
         return full(err);
     }
-    ru_status st = ru_tier_remove(t, manifest, err);
+    ru_status st = read_manifest(t, key, arena, &m, err);
+    RU_TRY(st == RU_E_MISSING || st == RU_E_DATA ? RU_OK : st);
+    RU_TRY(st == RU_OK ? run_has(m.run, key, arena, kept, err) : RU_OK);
+    if (*kept) {
+        return RU_OK;
+    }
+    st = ru_tier_remove(t, manifest, err);
     RU_TRY(st == RU_E_MISSING ? RU_OK : st);
     RU_TRY(ru_tiers_look(t, err));
     for (uint32_t at = 0; ru_tiers_next(t, &at, &e);) {
@@ -150,8 +192,9 @@ static ru_status remove_files(ru_tiers *t, const char *key, ru_arena *arena, ru_
 static ru_status remove_noted(const char *dir, const note *n, ru_arena *arena, ru_err *err)
 {
     ru_tiers *t;
+    bool kept;
     RU_TRY(open_noted(dir, n, arena, &t, err));
-    ru_status st = remove_files(t, n->key, arena, err);
+    ru_status st = remove_files(t, n->key, arena, &kept, err);
     ru_tiers_close(t);
     return st;
 }
@@ -429,16 +472,8 @@ static bool damaged(ru_tiers *t, const char *key, const ru_ckpt_file *row, ru_ar
 
 static ru_status look(ru_tiers *t, ru_ckpt_stored *c, bool verify, ru_arena *arena, ru_err *err)
 {
-    ru_tier_file *f;
     ru_ckpt_manifest m;
-    const char *name = name_of(arena, c->key, MANIFEST);
-    RU_TRY(name != NULL ? ru_tier_open(t, name, &f, err) : full(err));
-    int64_t bytes = ru_tier_bytes(f);
-    char *text = ru_arena_alloc(arena, bytes + 1, 1);
-    ru_status st = text != NULL ? ru_tier_read(f, 0, text, bytes, err) : full(err);
-    ru_tier_close(f);
-    RU_TRY(st);
-    st = ru_ckpt_manifest_parse(name, text, bytes, arena, &m, err);
+    ru_status st = read_manifest(t, c->key, arena, &m, err);
     if (st == RU_E_DATA) { /* it counts as a damaged file */
         c->damaged = 1;
         return RU_OK;
@@ -449,14 +484,7 @@ static ru_status look(ru_tiers *t, ru_ckpt_stored *c, bool verify, ru_arena *are
     for (uint32_t k = 0; verify && k < m.files.n; k++) {
         c->damaged += damaged(t, c->key, &rows[k], arena);
     }
-    note n;
-    bool is = false;
-    ru_err none = {0};
-    const char *step = strrchr(c->key, '/');
-    const char *dir = ru_arena_printf(arena, "%s/checkpoints%s", m.run, step != NULL ? step : "/");
-    c->in_use = dir != NULL && read_note(dir, arena, &n, &is, &none) == RU_OK && is &&
-                strcmp(n.key, c->key) == 0;
-    return dir != NULL ? RU_OK : full(err);
+    return run_has(m.run, c->key, arena, &c->in_use, err);
 }
 
 ru_status ru_ckpt_stored_list(const ru_disk_tier *tiers, uint32_t n_tiers, bool verify,
@@ -487,17 +515,16 @@ ru_status ru_ckpt_stored_remove(const ru_disk_tier *tiers, uint32_t n_tiers,
 {
     ru_tiers *t;
     ru_arena arena;
-    if (c->in_use) {
-        return RU_FAIL(err, RU_E_AGAIN,
-                       "%s is a checkpoint of the run in %s; remove the run's folder first", c->key,
-                       c->run);
-    }
+    bool kept = false;
     ru_arena_init(&arena, 0);
     ru_status st = open_tiers(tiers, n_tiers, &arena, &t, err);
     if (st == RU_OK && t != NULL) {
-        st = remove_files(t, c->key, &arena, err);
+        st = remove_files(t, c->key, &arena, &kept, err);
         ru_tiers_close(t);
     }
     ru_arena_fini(&arena);
-    return st;
+    return !kept ? st
+                 : RU_FAIL(err, RU_E_AGAIN,
+                           "%s is a checkpoint of the run in %s; remove the run's folder first",
+                           c->key, c->run);
 }

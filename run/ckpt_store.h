@@ -43,8 +43,9 @@ RU_MUST_USE ru_status ru_ckpt_map(const char *dir, const char *name, ru_arena *a
 /* Its tensors; `file` is a view of `map`. */
 RU_MUST_USE ru_status ru_ckpt_tensors(const char *dir, const char *name, ru_arena *arena,
                                       ru_map_file *map, ru_safetensors *file, ru_err *err);
-/* Remove the folder of a checkpoint, and first what it has in storage. Where storage does not let
- * it go, a warning says so, and the folder stays under another name that ends with RU_CKPT_TEMP.
+/* Remove the folder of a checkpoint, and first what it has in storage, unless the run that wrote it
+ * still has it (the folder is of a copy). Where storage does not let it go, a warning says so, and
+ * the folder stays under another name that ends with RU_CKPT_TEMP.
  * Errors: those of files. */
 RU_MUST_USE ru_status ru_ckpt_remove(const char *dir, ru_err *err);
 

@@ -182,6 +182,42 @@ static void test_lost(void **state)
     assert_int_equal(stored(&b, &at), 1);
 }
 
+static void copy_text(box *b, const char *from, const char *to, const char *name)
+{
+    char *text;
+    int64_t n;
+    ru_arena *a = &b->f->arena;
+    assert_ok(ru_file_read(ru_path_join(a, from, name), 1 << 20, a, &text, &n, &b->f->err),
+              b->f->err);
+    assert_ok(ru_file_own(ru_path_join(a, to, name), text, n, &b->f->err), b->f->err);
+}
+
+/* A run whose folder somebody copied: what the copy removes stays for the run, and goes with it. */
+static void test_copied(void **state)
+{
+    box b = make_box(*state, 20000);
+    ru_arena *a = &b.f->arena;
+    ru_ckpt_stored *at;
+    assert_ok(save(&b, 1, 2, &b.f->err), b.f->err);
+    const char *from = ru_path_join(a, b.run, "checkpoints/000000001");
+    const char *run = b.run, *copy = ru_path_join(a, b.f->root, "copy");
+    const char *to = ru_path_join(a, copy, "checkpoints/000000001");
+    assert_ok(ru_dir_make(to, &b.f->err), b.f->err);
+    copy_text(&b, from, to, "storage.json");
+    copy_text(&b, from, to, "state.json");
+    copy_text(&b, from, to, "manifest.json");
+    b.run = copy;
+    assert_int_equal(newest(&b), 1);
+    assert_ok(save(&b, 2, 1, &b.f->err), b.f->err); /* and removes the first */
+    assert_false(ru_path_exists(to));
+    assert_int_equal(newest(&b), 2);
+    b.run = run;
+    assert_int_equal(newest(&b), 1);
+    assert_int_equal(stored(&b, &at), 2);
+    assert_ok(ru_ckpt_remove(from, &b.f->err), b.f->err);
+    assert_int_equal(stored(&b, &at), 1);
+}
+
 /* Calls of a second checkpoint, of which some are tried. */
 static int64_t calls(box *b, int64_t *first)
 {
@@ -284,5 +320,5 @@ static void test_no_memory(void **state)
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
-RU_TESTS(run_ckpt_store, T(test_same_bytes), T(test_full), T(test_lost), T(test_killed),
-         T(test_failing_calls), T(test_no_memory))
+RU_TESTS(run_ckpt_store, T(test_same_bytes), T(test_full), T(test_lost), T(test_copied),
+         T(test_killed), T(test_failing_calls), T(test_no_memory))
