@@ -22,7 +22,8 @@ typedef struct rui_proc {
     bool alive;
     int sent;               /* the last signal; 0: none */
     ru_time since, sent_at; /* known since, or ended since */
-    char address[128];      /* "": it is not in the job yet */
+    bool member;            /* it is in the job, maybe without the whole state yet */
+    char address[128];      /* "": it does not hold the whole state yet */
     char join[128];         /* through which it comes into the job; "": not known, or none */
     int32_t code;
     bool left;

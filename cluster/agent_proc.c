@@ -35,7 +35,7 @@ static const ru_conf_table record_table = RU_TABLE("record", record, record_fiel
 
 typedef struct told {
     int64_t pid, number, end, step;
-    bool left;
+    bool left, holds;
     const char *mark, *address, *ended, *why;
 } told;
 
@@ -44,6 +44,7 @@ static const ru_conf_field told_fields[] = {
     RU_ROW(TEXT, told, mark, "", "its mark"),
     RU_ROW(TEXT, told, address, "", "where it listens"),
     RU_ROW(I64, told, number, "0", "of the worker in the job; 0: it is not in it"),
+    RU_ROW(BOOL, told, holds, "true", "it has the whole state"),
     RU_ROW(I64, told, end, "-1", "exit code"),
     RU_ROW(I64, told, step, "0", "last step"),
     RU_ROW(BOOL, told, left, "false", "it left"),
@@ -121,7 +122,9 @@ static void note(rui_proc *p)
             (void)snprintf(p->mark, sizeof p->mark, "%s",
                            ru_account_runs(p->out, t.pid) ? t.mark : "");
         }
-        (void)snprintf(p->address, sizeof p->address, "%s", t.number > 0 ? t.address : "");
+        (void)snprintf(p->address, sizeof p->address, "%s",
+                       t.number > 0 && t.holds ? t.address : "");
+        p->member = t.number > 0;
         (void)snprintf(p->ended, sizeof p->ended, "%s", t.ended);
         (void)snprintf(p->why, sizeof p->why, "%s", t.why);
         p->left = t.left;
@@ -398,7 +401,7 @@ static bool is_astray(const rui_proc *p, const ru_cluster_order *o, ru_time now)
         there = q->agent != NULL && q->job == p->job && q->alive && q->sent == 0 &&
                 strcmp(p->join, q->address) == 0;
     }
-    return !there && p->alive && p->sent == 0 && p->address[0] == 0 && p->join[0] != 0 &&
+    return !there && p->alive && p->sent == 0 && !p->member && p->join[0] != 0 &&
            ru_time_since(now, p->since) > stale_ns;
 }
 

@@ -30,7 +30,7 @@ typedef struct ru_cluster_proc {
     bool goes;           /* it was told to leave or to end */
     bool left;           /* it left, the others went on */
     const char *ended;   /* "done", "target", "stopped" by who told the end of the run; "" */
-    const char *address; /* where others join; "": it is not in the job yet */
+    const char *address; /* where others join; "": it is not in the job with all its state yet */
     const char *why;     /* its error; "" */
 } ru_cluster_proc;
 

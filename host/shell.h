@@ -51,7 +51,8 @@ typedef struct ru_shell_options {
     bool stop_leaves; /* a stop signal lets this process leave; else it ends the job */
     bool term_leaves; /* SIGTERM does, and the others end the job */
     uint32_t number;  /* wished among those who come in together, as at the beginning; 0: any */
-    /* Told once: where this process listens, and which one it is in the job; may be NULL. */
+    /* Where this process listens, told once, and which one it is in the job: told again, without
+     * takes_state, when it holds the state that it takes from the others; may be NULL. */
     void (*address)(void *self, const char *address);
     void (*member)(void *self, uint32_t number, bool takes_state);
     void *self;

@@ -99,6 +99,7 @@ typedef struct teller {
     bool messages;
     const char *file;                      /* NULL: none */
     bool torn;                             /* its last line may be a part */
+    bool joined;                           /* its number is told */
     char bytes[6 * RU_ERR_TEXT_MAX + 512]; /* of the line at hand */
     ru_text text;
 } teller;
@@ -170,22 +171,31 @@ static void say_address(void *self, const char *address)
 
 static void say_number(void *self, uint32_t number, bool takes_state)
 {
-    (void)self;
+    teller *t = self;
     (void)takes_state;
-    say(&(ru_msg){.kind = RU_MSG_NUMBER, .number.number = number});
+    if (!t->joined) {
+        say(&(ru_msg){.kind = RU_MSG_NUMBER, .number.number = number});
+    }
+    t->joined = true;
 }
 
+/* {"number":3,"holds":true}; holds: it has the whole state, so that others may leave. */
 static void tell_number(void *self, uint32_t number, bool takes_state)
 {
     teller *t = self;
+    bool again = t->joined;
     ru_json j = line_of(t);
     ru_json_i64(&j, "number", number);
+    ru_json_bool(&j, "holds", !takes_state);
     tell(t, &j);
     if (t->messages) { /* started over ssh */
         say_number(self, number, takes_state);
     }
-    (void)fprintf(stderr, "joined as worker %u%s\n", number,
-                  takes_state ? "; receiving the state from the other workers" : "");
+    t->joined = true;
+    if (!again) {
+        (void)fprintf(stderr, "joined as worker %u%s\n", number,
+                      takes_state ? "; receiving the state from the other workers" : "");
+    }
 }
 
 static bool on_this_machine(const char *address)

@@ -260,6 +260,7 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
         return;
     }
     bool first = e->v.n == 0;
+    bool gained = !first && !e->v.at[e->v.me].full && v.at[v.me].full;
     int64_t other_batch = first || v.batch == e->v.batch ? 0 : v.batch;
     rui_el_reads_view(e, &v);
     e->v = v;
@@ -268,7 +269,7 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
         e->born_ns = now.ns - v.age_ns;
         e->first_step = v.first;
     }
-    if (first) {
+    if (first || gained) {
         rui_el_news(e, RU_ELASTIC_MEMBER, v.at[v.me].number, v.at[v.me].full, now);
     }
     rui_el_news(e, RU_ELASTIC_VIEW, v.n, other_batch, now);

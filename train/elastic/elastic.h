@@ -152,9 +152,10 @@ typedef struct ru_elastic_device {
 /* What happened, for reports; on the loop thread. */
 typedef enum ru_elastic_what {
     RU_ELASTIC_COMMITTED, /* step; a: ns since the last commit, b: members with a share */
-    RU_ELASTIC_MEMBER,  /* this process is in; a: its number, b: 1 when it holds the whole state */
-    RU_ELASTIC_VIEW,    /* a view is in force here; a: its members; b: its batch where that is
-                           another than the one before, else 0 */
+    RU_ELASTIC_MEMBER,    /* this process is in; a: its number, b: 1 when it holds the whole state:
+                             if not, it is told again when it does */
+    RU_ELASTIC_VIEW,      /* a view is in force here; a: its members; b: its batch where that is
+                             another than the one before, else 0 */
     RU_ELASTIC_JOINED,  /* a: number of the member; in the group, without a share. b: its ru_tier */
     RU_ELASTIC_WORKS,   /* a: number; it has a share now */
     RU_ELASTIC_LEFT,    /* a: number */

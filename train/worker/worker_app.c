@@ -79,7 +79,7 @@ static void find_number(rui_app_worker *w)
     const ru_view *v = ru_member_view(ru_node_member(w->shell.timers.node));
     const ru_member_info *m = ru_member_among(v->at, v->n, w->shell.id);
     if (m != NULL) {
-        ru_shell_number(&w->shell, m->number, w->shell.opt->newcomer);
+        ru_shell_number(&w->shell, m->number, false);
     }
 }
 
