@@ -1,0 +1,68 @@
+#!/bin/bash
+# Jobs that move: cluster_moves.sh PATH_OF_RUBATO. A job of one worker with 12 MB of state is driven from node to node and back,
+# each time as soon as the one before is empty: who has the state stays until the successor has it, so the job never starts again.
+# Workers are slow where the machine can bound them (a tenth of a core), so that the state takes its time.
+set -euo pipefail
+rubato=$(realpath "$1")
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-moves-XXXXXX")
+export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
+failed=0
+cleanup() {
+    local f
+    for f in "$work"/cl/run/*.pid "$work"/cl/jobs/*/tell.*; do
+        [[ ! -e $f ]] || kill -9 "$(head -1 "$f" | sed 's/.*"pid":\([0-9]*\).*/\1/')" 2>/dev/null || true
+    done
+    rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work"
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+cluster() { "$rubato" cluster "$@"; }
+until_is() { # WHAT TEXT COMMAND...: until what it prints has the text
+    local what=$1 text=$2 k
+    shift 2
+    for ((k = 0; k < 600; k++)); do
+        cluster "$@" --json >out
+        ! grep -q "$text" out || return 0
+        sleep 0.1
+    done
+    fail "$what: $(cat out)"
+    cluster ps >&2
+}
+cat >cluster.yaml <<FILE
+folder: cl
+accounts: shared
+nodes: [{name: n1, slots: 1, cpu: 0.1}, {name: n2, slots: 1, cpu: 0.1}]
+FILE
+cat >job.yaml <<JOB
+name: moves
+model: {zoo: mlp, hidden: [1200, 1200]}
+data: {format: synthetic, generator: gaussian, count: 400, test_count: 40}
+train: {optimizer: {sgd: {lr: 0.02, momentum: 0.9}}, batch: 40, epochs: 100000000, autotune: false, threads: 1}
+checkpoint: {every: 1s, keep: 1}
+JOB
+cluster up cluster.yaml >/dev/null
+cluster drain n2 >/dev/null
+cluster submit job.yaml >/dev/null
+until_is "the job does not run" '"processes":1' nodes
+from=n1 to=n2
+for move in 1 2 3 4; do
+    cluster drain $to --resume >/dev/null
+    cluster drain $from >/dev/null
+    until_is "move $move: $from is not left" "\"node\":\"$from\",\"slots\":1,\"granted\":0,\"processes\":0" nodes
+    from=$to
+    [[ $from == n1 ]] && to=n2 || to=n1
+done
+cluster ps --json >out
+grep -q '"state":"runs".*"generation":1,' out || fail "the job was started again: $(cat out)"
+cluster audit >out
+if grep -q 'scheduler *fail' out; then fail "a move failed: $(grep 'fail' out)"; fi
+cluster cancel 1 >/dev/null
+until_is "the job does not end" '"state":"cancelled"' ps
+grep -q '"samples_lost":0,"samples_repeated":0' cl/jobs/1/metrics.jsonl || fail "samples were lost: $(tail -1 cl/jobs/1/metrics.jsonl)"
+cluster down
+[[ $failed -ne 0 ]] || echo "ok: a job moves from node to node"
+exit $failed
