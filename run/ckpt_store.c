@@ -65,11 +65,12 @@ static bool has_space(const char *last, ru_arena *arena)
     return path != NULL && ru_path_is_dir(path);
 }
 
-static ru_status open_noted(const char *dir, const note *n, ru_arena *arena, ru_tiers **out,
-                            ru_err *err)
+static ru_status open_noted(const char *dir, const note *n, bool reads, ru_arena *arena,
+                            ru_tiers **out, ru_err *err)
 {
     ru_disk_tier at[RU_TIERS_MAX];
-    const ru_tiers_options o = {.tiers = at, .n_tiers = n->folders.n, .space = RU_CKPT_SPACE};
+    const ru_tiers_options o = {
+        .tiers = at, .n_tiers = n->folders.n, .space = RU_CKPT_SPACE, .reads = reads};
     for (uint32_t k = 0; k < n->folders.n; k++) {
         at[k] = (ru_disk_tier){n->folders.at[k], INT64_MAX}; /* nothing is written */
     }
@@ -98,7 +99,7 @@ ru_status ru_ckpt_map(const char *dir, const char *name, ru_arena *arena, ru_map
     if (!is) {
         return ru_file_map(path, out, err);
     }
-    RU_TRY(open_noted(dir, &n, arena, &t, err));
+    RU_TRY(open_noted(dir, &n, true, arena, &t, err));
     const char *stored = name_of(arena, n.key, name);
     ru_status st = stored != NULL ? ru_tier_open(t, stored, &f, err) : full(err);
     if (st == RU_OK) {
@@ -193,7 +194,7 @@ static ru_status remove_noted(const char *dir, const note *n, ru_arena *arena, r
 {
     ru_tiers *t;
     bool kept;
-    RU_TRY(open_noted(dir, n, arena, &t, err));
+    RU_TRY(open_noted(dir, n, false, arena, &t, err));
     ru_status st = remove_files(t, n->key, arena, &kept, err);
     ru_tiers_close(t);
     return st;
@@ -393,10 +394,11 @@ ru_status ru_ckpt_store_end(ru_ckpt_folder *f, ru_status st, ru_err *err)
 
 /* -- what stands in storage -------------------------------------------------------------------- */
 
-static ru_status open_tiers(const ru_disk_tier *tiers, uint32_t n_tiers, ru_arena *arena,
-                            ru_tiers **out, ru_err *err)
+static ru_status open_tiers(const ru_disk_tier *tiers, uint32_t n_tiers, bool reads,
+                            ru_arena *arena, ru_tiers **out, ru_err *err)
 {
-    const ru_tiers_options o = {.tiers = tiers, .n_tiers = n_tiers, .space = RU_CKPT_SPACE};
+    const ru_tiers_options o = {
+        .tiers = tiers, .n_tiers = n_tiers, .space = RU_CKPT_SPACE, .reads = reads};
     *out = NULL;
     if (n_tiers < 1 || n_tiers > RU_TIERS_MAX || !has_space(tiers[n_tiers - 1].path, arena)) {
         return RU_OK; /* then no job has any there */
@@ -492,7 +494,7 @@ ru_status ru_ckpt_stored_list(const ru_disk_tier *tiers, uint32_t n_tiers, bool 
 {
     ru_tiers *t;
     *n = 0;
-    RU_TRY(open_tiers(tiers, n_tiers, arena, &t, err));
+    RU_TRY(open_tiers(tiers, n_tiers, true, arena, &t, err));
     if (t == NULL) {
         return RU_OK;
     }
@@ -517,7 +519,7 @@ ru_status ru_ckpt_stored_remove(const ru_disk_tier *tiers, uint32_t n_tiers,
     ru_arena arena;
     bool kept = false;
     ru_arena_init(&arena, 0);
-    ru_status st = open_tiers(tiers, n_tiers, &arena, &t, err);
+    ru_status st = open_tiers(tiers, n_tiers, false, &arena, &t, err);
     if (st == RU_OK && t != NULL) {
         st = remove_files(t, c->key, &arena, &kept, err);
         ru_tiers_close(t);

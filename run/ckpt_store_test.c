@@ -98,6 +98,20 @@ static void remove_leftovers(box *b)
     }
 }
 
+/* Names of the map's folder, one a line. */
+static const char *names_in(box *b)
+{
+    char **names;
+    uint32_t n;
+    ru_text t = ru_text_arena(&b->f->arena);
+    const char *dir = ru_path_join(&b->f->arena, b->tiers[1].path, "files/checkpoints");
+    assert_ok(ru_dir_list(dir, &b->f->arena, &names, &n, &b->f->err), b->f->err);
+    for (uint32_t k = 0; k < n; k++) {
+        ru_text_putf(&t, "%s\n", names[k]);
+    }
+    return t.p;
+}
+
 static void test_same_bytes(void **state)
 {
     box b = make_box(*state, 1 << 20);
@@ -106,7 +120,9 @@ static void test_same_bytes(void **state)
     uint32_t n;
     for (int64_t step = 1; step <= 4; step++) {
         assert_ok(save(&b, step, 2, &b.f->err), b.f->err);
+        const char *before = names_in(&b);
         assert_int_equal(newest(&b), step);
+        assert_string_equal(names_in(&b), before); /* reading changes nothing there */
     }
     const char *all = ru_path_join(&b.f->arena, b.run, "checkpoints");
     assert_ok(ru_dir_list(all, &b.f->arena, &names, &n, &b.f->err), b.f->err);
@@ -167,6 +183,7 @@ static void test_lost(void **state)
     assert_ok(ru_path_remove(b.tiers[0].path, &b.f->err), b.f->err);
     assert_int_equal(newest(&b), 1);
     assert_int_equal(stored(&b, &at), 2);
+    assert_false(ru_path_exists(b.tiers[0].path)); /* nor is a folder made where a disk was */
     assert_int_equal(at[0].damaged, 0);
     assert_int_equal(at[1].damaged, 1);
     const char *away = ru_path_join(&b.f->arena, b.f->root, "away");

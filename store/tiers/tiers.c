@@ -51,8 +51,10 @@ static const rui_tier *tier_of(const ru_tiers *t, const rui_item *i, uint32_t pa
     return NULL;
 }
 
-static ru_status open_tier(ru_tiers *t, const ru_disk_tier *from, const char *space, ru_err *err)
+static ru_status open_tier(ru_tiers *t, const ru_disk_tier *from, const ru_tiers_options *o,
+                           ru_err *err)
 {
+    const char *space = o->space;
     ru_arena *a = &t->arena;
     rui_tier *d = &t->tiers[t->n_tiers++];
     *d = (rui_tier){.path = ru_arena_str(a, from->path),
@@ -66,11 +68,11 @@ static ru_status open_tier(ru_tiers *t, const ru_disk_tier *from, const char *sp
         d->lock == NULL) {
         return rui_tiers_no_memory(err);
     }
-    RU_TRY(ru_dir_make(d->samples, err));
-    RU_TRY(ru_dir_make(d->folder, err));
+    RU_TRY(o->reads ? RU_OK : ru_dir_make(d->samples, err));
+    RU_TRY(o->reads ? RU_OK : ru_dir_make(d->folder, err));
     const char *const own[] = {d->samples, d->files, d->folder};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(own); k++) {
-        if (!ru_dir_is_own(own[k])) {
+        if (!(o->reads && !ru_path_exists(own[k])) && !ru_dir_is_own(own[k])) {
             return RU_FAIL(err, RU_E_CONFIG,
                            "storage: %s belongs to another user, or others may write into it; name "
                            "a folder of your own, or run: chmod go-w %s",
@@ -97,7 +99,7 @@ static ru_status check_options(const ru_tiers_options *o, ru_err *err)
 
 /* With the lock of the space. Users of a fast folder may have other last ones, and so other maps:
  * what is of no file in this map may be of one in theirs. */
-static ru_status name_map(ru_tiers *t, ru_err *err)
+static ru_status name_map(ru_tiers *t, bool reads, ru_err *err)
 {
     char id[17], *text = NULL, *end = NULL;
     int64_t n;
@@ -110,6 +112,9 @@ static ru_status name_map(ru_tiers *t, ru_err *err)
         return path != NULL ? RU_OK : rui_tiers_no_memory(err);
     }
     t->map = t->id;
+    if (reads) {
+        return RU_OK; /* then no file is there either */
+    }
     (void)snprintf(id, sizeof id, "%016llx", (unsigned long long)t->map);
     return ru_file_own(path, id, 16, err);
 }
@@ -120,7 +125,7 @@ static ru_status begin(ru_tiers *t, ru_err *err)
     const rui_tier *last = &t->tiers[t->n_tiers - 1];
     const char *path =
         ru_arena_printf(&t->arena, "%s/%016llx.map", last->folder, (unsigned long long)t->id);
-    RU_TRY(name_map(t, err));
+    RU_TRY(name_map(t, false, err));
     RU_TRY(path != NULL ? ru_grow_open(path, &t->log, err) : rui_tiers_no_memory(err));
     RU_TRY(rui_tiers_refresh(t, err));
     return rui_tiers_clean(t, err);
@@ -139,7 +144,7 @@ ru_status ru_tiers_open(const ru_tiers_options *opt, ru_tiers **out, ru_err *err
     ru_status st = RU_OK;
     for (uint32_t k = 0; st == RU_OK && k < opt->n_tiers; k++) {
         ru_err why = {0};
-        st = open_tier(t, &opt->tiers[k], opt->space, &why);
+        st = open_tier(t, &opt->tiers[k], opt, &why);
         if (st != RU_OK && (st == RU_E_MEM || k + 1 == opt->n_tiers)) {
             (void)ru_err_set(err, st, "%s", why.text);
         } else if (st != RU_OK) {
@@ -149,12 +154,14 @@ ru_status ru_tiers_open(const ru_tiers_options *opt, ru_tiers **out, ru_err *err
         }
     }
     ru_lock *l = NULL;
-    if (st == RU_OK) {
+    if (st == RU_OK && opt->reads) {
+        st = name_map(t, true, err);
+    } else if (st == RU_OK) {
         t->room = ru_path_join(&t->arena, t->tiers[t->n_tiers - 1].folder, "room");
         st =
             t->room != NULL ? ru_lock_open(t->room, true, true, &l, err) : rui_tiers_no_memory(err);
     }
-    st = st == RU_OK ? begin(t, err) : st;
+    st = st == RU_OK && !opt->reads ? begin(t, err) : st;
     ru_lock_close(l);
     if (st != RU_OK) {
         ru_tiers_close(t);
@@ -217,6 +224,7 @@ static ru_status take_name(ru_tiers *t, const char *name, ru_err *err)
 ru_status ru_tier_create(ru_tiers *t, const char *name, const ru_tier_hint *hint,
                          ru_tier_file **out, ru_err *err)
 {
+    RU_CHECK(t->log != NULL);
     size_t n = strlen(name);
     if (n < 1 || n > RU_TIER_NAME_MAX) {
         return RU_FAIL(err, RU_E_ARG, "a file's name has 1 to %d bytes, not %zu", RU_TIER_NAME_MAX,
@@ -513,6 +521,7 @@ ru_status ru_tier_remove(ru_tiers *t, const char *name, ru_err *err)
 {
     ru_err none = {0};
     ru_arena scratch;
+    RU_CHECK(t->log != NULL);
     RU_TRY(rui_tiers_refresh(t, err));
     const rui_item *i = rui_tiers_find(t, name);
     if (i == NULL) {

@@ -49,6 +49,7 @@ typedef struct ru_tiers_options {
     const ru_disk_tier *tiers; /* [n_tiers] the fastest first */
     uint32_t n_tiers;          /* 1 .. RU_TIERS_MAX */
     const char *space;         /* of names: letters, digits, '-' and '_' */
+    bool reads; /* nothing is made or changed, not even by opening: files are only read */
 } ru_tiers_options;
 
 /* What is known of a file before it is written; zero: nothing. */
@@ -59,8 +60,8 @@ typedef struct ru_tier_hint {
 } ru_tier_hint;
 
 /* Opens or makes the space; removes what killed processes left. Strings of `opt` are copied.
- * Errors: RU_E_ARG (options), RU_E_CONFIG (a folder that others can write into), RU_E_CREATE,
- * RU_E_IO, RU_E_MEM. */
+ * With `reads` a folder that is not there has no files. Errors: RU_E_ARG (options), RU_E_CONFIG (a
+ * folder that others can write into), RU_E_CREATE, RU_E_IO, RU_E_MEM. */
 RU_MUST_USE ru_status ru_tiers_open(const ru_tiers_options *opt, ru_tiers **out, ru_err *err);
 /* All its files are closed before. NULL is fine. */
 void ru_tiers_close(ru_tiers *t);
