@@ -374,6 +374,18 @@ static ru_status open_into(ru_exe *e, ru_err *err)
     return RU_OK;
 }
 
+static void exe_free(ru_exe *e)
+{
+    if (e->dev != NULL) {
+        e->ops->close(e->dev);
+    }
+    ru_pool_free(e->pool);
+    free(e->leaves.at);
+    free(e->awaits.at);
+    ru_arena_fini(&e->arena);
+    free(e);
+}
+
 static ru_status open_as(const rui_dev_ops *ops, bool guard, const ru_graph *g,
                          const ru_exe_options *opt, ru_exe **out, ru_err *err)
 {
@@ -388,16 +400,16 @@ static ru_status open_as(const rui_dev_ops *ops, bool guard, const ru_graph *g,
     e->outer = g;
     e->opt = *opt;
     e->base = opt->share;
-    if (e->base != NULL) {
-        e->base->refs++;
-    }
     ru_status st = e->base == NULL || e->base->ops == ops
                        ? open_into(e, err)
                        : RU_FAIL(err, RU_E_ARG, "state can be shared on one device only (%s, %s)",
                                  e->base->ops->name, ops->name);
     if (st != RU_OK) {
-        ru_exe_close(e);
+        exe_free(e);
         return ru_err_wrap(err, st, "open executable of %s", g->name == NULL ? "graph" : g->name);
+    }
+    if (e->base != NULL && out != &e->base->keeper) { /* which a run opens, on its own thread */
+        e->base->refs++;
     }
     e->open_ns = ru_time_since(ru_clock_now(), start);
     *out = e;
@@ -421,25 +433,15 @@ ru_status ru_exe_open(const ru_graph *g, const ru_exe_options *opt, ru_exe **out
     return rui_exe_open_on(rui_dev_of(opt->device), g, opt, out, err);
 }
 
-static void exe_free(ru_exe *e)
-{
-    if (e->dev != NULL) {
-        e->ops->close(e->dev);
-    }
-    ru_pool_free(e->pool);
-    free(e->leaves.at);
-    free(e->awaits.at);
-    ru_arena_fini(&e->arena);
-    free(e);
-}
-
 void ru_exe_close(ru_exe *e)
 {
     if (e == NULL) {
         return;
     }
-    ru_exe_close(e->keeper);
-    e->keeper = NULL;
+    if (e->keeper != NULL) {
+        exe_free(e->keeper);
+        e->keeper = NULL;
+    }
     e->closed = true;
     while (e != NULL && e->closed && e->refs == 0) {
         ru_exe *base = e->base;

@@ -66,8 +66,9 @@ typedef struct ru_exe_options {
      * in the graph are left out. Weights that are packed in the same way are shared too, and equal
      * constants that passes fold; with the same graph and options all that is packed is. Its memory
      * is given back when it and all that share it are closed, in any order; its graph must live
-     * until then. Executables that share may run at the same time on threads of their own, but not
-     * while one of them writes or updates state, nor in the first run after that. */
+     * until then. Executables that share may run at the same time on threads of their own, and
+     * while one thread opens others of them, but not while one of them writes or updates state, nor
+     * in the first run after that. */
     ru_exe *share;
     /* share: parameters that the graph updates have memory of their own, in the order of elements
      * that `share` has: an older version of them (ru_exe_params_copy). Start values in the graph

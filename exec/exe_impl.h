@@ -44,7 +44,7 @@ struct ru_exe {
     rui_dev *dev;
     ru_arena arena;
     ru_exe *base;          /* whose state this one shares; NULL: all is its own */
-    uint32_t refs;         /* open executables that share this one's state */
+    uint32_t refs;         /* open executables that share this one's state, but its keeper */
     bool closed;           /* by its owner; stays for those */
     bool guard;            /* zones behind buffers are checked */
     const ru_graph *outer; /* the caller's */

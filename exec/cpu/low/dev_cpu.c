@@ -11,13 +11,14 @@
 #include <string.h>
 
 #include "env/process/memory.h"
+#include "env/thread.h"
 #include "exec/cpu/low/optim.h"
 #include "exec/cpu/low/update.h"
 
 /* Executables that share state, the owner's. */
 typedef struct family {
-    uint32_t n;
-    uint64_t clock; /* of versions */
+    ru_flag several; /* there were more than the owner: some may run while one is opened */
+    uint64_t clock;  /* of versions */
 } family;
 
 typedef struct cpu_dev cpu_dev;
@@ -98,9 +99,10 @@ static void look_at_versions(cpu_dev *c)
 
 static void count_updates(cpu_dev *c)
 {
-    uint64_t now = ++c->family->clock;
+    uint64_t now = 0;
     for (uint32_t i = 0; i < c->n_states; i++) {
         if (c->updated[i]) {
+            now = now > 0 ? now : ++c->family->clock; /* where none is, twins run beside this one */
             *c->version[c->states[i]] = now;
         }
     }
@@ -112,7 +114,7 @@ static ru_status prepare(rui_dev *d, ru_err *err)
     if (c->share != NULL) {
         RU_TRY(prepare(&c->share->head, err)); /* its packed copies may be in use here */
     }
-    if (c->family->n > 1) {
+    if (ru_flag_get(&c->family->several) != 0) {
         look_at_versions(c);
     }
     if (!c->stale) {
@@ -171,7 +173,6 @@ static void find_first(cpu_dev *c)
 static void close_dev(rui_dev *d)
 {
     cpu_dev *c = of(d);
-    c->family->n--;
     rui_update_close(&c->lo);
     rui_low_fini(&c->lo);
     ru_arena_fini(&c->scratch);
@@ -260,7 +261,9 @@ static ru_status open_dev(const rui_dev_in *in, const rui_dev_ops *ops, bool nn,
     c->pool = in->pool;
     c->share = in->share != NULL ? of(in->share) : NULL;
     c->family = c->share != NULL ? c->share->family : &c->own;
-    c->family->n++;
+    if (c->share != NULL) {
+        ru_flag_set(&c->family->several, 1);
+    }
     ru_arena_init(&c->scratch, 0);
     ru_status st = open_low(c, in, nn, err);
     if (st != RU_OK) {
@@ -297,7 +300,8 @@ static ru_status run(rui_dev *d, uint32_t begin, uint32_t end, const ru_run_args
             return st;
         }
     }
-    if (c->family->n > 1 && (!c->lo.opt.two_phase || end > c->lo.update_from)) {
+    if (ru_flag_get(&c->family->several) != 0 &&
+        (!c->lo.opt.two_phase || end > c->lo.update_from)) {
         count_updates(c);
     }
     return RU_OK;
@@ -579,7 +583,7 @@ static ru_status early_open(rui_dev *d, ru_err *err)
 /* Others that share the state see that it has changed. */
 static void early_changed(cpu_dev *c)
 {
-    if (c->family->n > 1) {
+    if (ru_flag_get(&c->family->several) != 0) {
         count_updates(c);
     }
 }
