@@ -57,8 +57,8 @@ void ru_self_stop_watch(void)
 {
     struct sigaction sa = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
     sigemptyset(&sa.sa_mask);
-    stop_signal = 0;
     if (stop_fd < 0) {
+        stop_signal = 0;
         stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     }
     for (uint32_t k = 0; k < RU_ARRAY_LEN(stop_signals); k++) {

@@ -12,7 +12,7 @@ RU_API_BEGIN
 /* From now on the first SIGINT, SIGTERM or SIGHUP is only counted (the owner drains and ends by
  * itself); the second ends the process at once with 128 + its number. One that was ignored when the
  * process started stays ignored (nohup; a shell's background job has no SIGINT). A pipe that nobody
- * reads is an error of its write. */
+ * reads is an error of its write. Who watches already keeps what came. */
 void ru_self_stop_watch(void);
 /* Number of the first stop signal; 0: none came. */
 int ru_self_stop_asked(void);

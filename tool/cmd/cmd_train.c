@@ -422,6 +422,7 @@ static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_app_j
         .verbose = in->verbose,
     };
     ru_launch_result result;
+    ru_self_stop_watch(); /* ru_way_launch does, but what is told before may have no reader */
     if (plan->source != RU_HOSTS_ALONE && !to->quiet) {
         tell_plan(plan, &token);
     }
