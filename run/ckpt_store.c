@@ -158,24 +158,43 @@ static ru_status run_has(const char *run, const char *key, ru_arena *arena, bool
     return RU_OK;
 }
 
+/* Of files whose names begin with `head`. Errors: RU_E_AGAIN: their writer has not finished. */
+static ru_status check_writer(ru_tiers *t, const char *head, ru_err *err)
+{
+    ru_tier_entry e;
+    bool lives = false;
+    RU_TRY(ru_tiers_look(t, err));
+    for (uint32_t at = 0; ru_tiers_next(t, &at, &e) && !lives;) {
+        if (strncmp(e.name, head, strlen(head)) == 0) {
+            RU_TRY(ru_tiers_lives(t, e.writer, &lives, err));
+        }
+    }
+    return !lives ? RU_OK
+                  : RU_FAIL(err, RU_E_AGAIN, "the checkpoint %.*s is being written",
+                            (int)strlen(head) - 1, head);
+}
+
 /* The manifest first: what is removed in part is none. A folder that goes has another name by now:
- * the run that still has `key` is the one that it is a copy of, and keeps it (*kept). */
-static ru_status remove_files(ru_tiers *t, const char *key, ru_arena *arena, bool *kept,
+ * the run (*keeper) that still has `key` is the one that it is a copy of, and keeps it. */
+static ru_status remove_files(ru_tiers *t, const char *key, ru_arena *arena, const char **keeper,
                               ru_err *err)
 {
     ru_tier_entry e;
     ru_ckpt_manifest m;
     const char *head = name_of(arena, key, ""), *manifest = name_of(arena, key, MANIFEST);
-    *kept = false;
+    bool kept = false;
+    *keeper = NULL;
     if (head == NULL || manifest == NULL) {
         return full(err);
     }
     ru_status st = read_manifest(t, key, arena, &m, err);
     RU_TRY(st == RU_E_MISSING || st == RU_E_DATA ? RU_OK : st);
-    RU_TRY(st == RU_OK ? run_has(m.run, key, arena, kept, err) : RU_OK);
-    if (*kept) {
+    RU_TRY(st == RU_OK ? run_has(m.run, key, arena, &kept, err) : RU_OK);
+    if (kept) {
+        *keeper = m.run;
         return RU_OK;
     }
+    RU_TRY(check_writer(t, head, err));
     st = ru_tier_remove(t, manifest, err);
     RU_TRY(st == RU_E_MISSING ? RU_OK : st);
     RU_TRY(ru_tiers_look(t, err));
@@ -193,9 +212,9 @@ static ru_status remove_files(ru_tiers *t, const char *key, ru_arena *arena, boo
 static ru_status remove_noted(const char *dir, const note *n, ru_arena *arena, ru_err *err)
 {
     ru_tiers *t;
-    bool kept;
+    const char *keeper;
     RU_TRY(open_noted(dir, n, false, arena, &t, err));
-    ru_status st = remove_files(t, n->key, arena, &kept, err);
+    ru_status st = remove_files(t, n->key, arena, &keeper, err);
     ru_tiers_close(t);
     return st;
 }
@@ -517,16 +536,18 @@ ru_status ru_ckpt_stored_remove(const ru_disk_tier *tiers, uint32_t n_tiers,
 {
     ru_tiers *t;
     ru_arena arena;
-    bool kept = false;
+    const char *keeper = NULL;
     ru_arena_init(&arena, 0);
     ru_status st = open_tiers(tiers, n_tiers, false, &arena, &t, err);
     if (st == RU_OK && t != NULL) {
-        st = remove_files(t, c->key, &arena, &kept, err);
+        st = remove_files(t, c->key, &arena, &keeper, err);
         ru_tiers_close(t);
     }
+    if (keeper != NULL) {
+        st = RU_FAIL(err, RU_E_AGAIN,
+                     "%s is a checkpoint of the run in %s; remove the run's folder first", c->key,
+                     keeper);
+    }
     ru_arena_fini(&arena);
-    return !kept ? st
-                 : RU_FAIL(err, RU_E_AGAIN,
-                           "%s is a checkpoint of the run in %s; remove the run's folder first",
-                           c->key, c->run);
+    return st;
 }

@@ -64,7 +64,8 @@ typedef struct ru_ckpt_stored {
 RU_MUST_USE ru_status ru_ckpt_stored_list(const ru_disk_tier *tiers, uint32_t n_tiers, bool verify,
                                           ru_arena *arena, ru_ckpt_stored **out, uint32_t *n,
                                           ru_err *err);
-/* Errors: RU_E_AGAIN: its run still has it; those of ru_tiers_open and ru_tier_remove. */
+/* Errors: RU_E_AGAIN: its run still has it, or writes it; those of ru_tiers_open and
+ * ru_tier_remove. */
 RU_MUST_USE ru_status ru_ckpt_stored_remove(const ru_disk_tier *tiers, uint32_t n_tiers,
                                             const ru_ckpt_stored *c, ru_err *err);
 

@@ -235,6 +235,32 @@ static void test_copied(void **state)
     assert_int_equal(stored(&b, &at), 1);
 }
 
+/* What is being written is listed, and cannot be removed. */
+static void test_being_written(void **state)
+{
+    box b = make_box(*state, 20000);
+    ru_ckpt_stored *at;
+    ru_ckpt_folder f;
+    const int64_t n = 1;
+    const float value = 1;
+    const ru_array a = {.name = "w", .type = ru_type_make(RU_F32, 1, &n), .data = &value};
+    b.storage.tiers = b.tiers;
+    assert_ok(ru_ckpt_begin(&f, b.run, 1, &b.f->arena, &b.f->err), b.f->err);
+    assert_ok(ru_ckpt_to_storage(&f, &b.storage, 1, &b.f->err), b.f->err);
+    assert_ok(ru_ckpt_put_arrays(&f, "model.safetensors", &a, 1, &b.f->err), b.f->err);
+    assert_int_equal(stored(&b, &at), 1);
+    assert_false(at[0].complete);
+    assert_int_equal(ru_ckpt_stored_remove(b.tiers, 2, &at[0], &b.f->err), RU_E_AGAIN);
+    assert_string_equal(b.f->err.text,
+                        "the checkpoint my_run-0000000000000007/000000001 is being written");
+    assert_ok(ru_ckpt_put_arrays(&f, "optimizer.safetensors", &a, 1, &b.f->err), b.f->err);
+    assert_ok(ru_ckpt_store_end(&f, RU_OK, &b.f->err), b.f->err); /* its name is temporary yet */
+    assert_int_equal(ru_ckpt_stored_remove(b.tiers, 2, &at[0], &b.f->err), RU_E_AGAIN);
+    assert_non_null(strstr(b.f->err.text, "my run; remove the run's folder first"));
+    assert_ok(ru_ckpt_finish(&f, RU_OK, &b.f->err), b.f->err);
+    assert_int_equal(newest(&b), 1);
+}
+
 /* Calls of a second checkpoint, of which some are tried. */
 static int64_t calls(box *b, int64_t *first)
 {
@@ -338,4 +364,4 @@ static void test_no_memory(void **state)
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(run_ckpt_store, T(test_same_bytes), T(test_full), T(test_lost), T(test_copied),
-         T(test_killed), T(test_failing_calls), T(test_no_memory))
+         T(test_being_written), T(test_killed), T(test_failing_calls), T(test_no_memory))

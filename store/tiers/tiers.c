@@ -552,7 +552,8 @@ bool ru_tiers_next(ru_tiers *t, uint32_t *at, ru_tier_entry *out)
             *out = (ru_tier_entry){.name = i->name,
                                    .bytes = i->r.bytes,
                                    .expected_bytes = i->r.expected_bytes,
-                                   .made_ns = i->r.made_ns};
+                                   .made_ns = i->r.made_ns,
+                                   .writer = i->r.writer};
             ru_arena scratch;
             ru_arena_init(&scratch, 0);
             for (uint32_t k = 0; k < i->r.n_parts; k++) {
@@ -565,4 +566,14 @@ bool ru_tiers_next(ru_tiers *t, uint32_t *at, ru_tier_entry *out)
         }
     }
     return false;
+}
+
+ru_status ru_tiers_lives(ru_tiers *t, uint64_t writer, bool *lives, ru_err *err)
+{
+    ru_lock *l;
+    RU_CHECK(t->log != NULL);
+    RU_TRY(ru_lock_open(t->room, true, true, &l, err));
+    *lives = rui_tiers_lives(t, writer);
+    ru_lock_close(l);
+    return RU_OK;
 }

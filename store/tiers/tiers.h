@@ -103,10 +103,13 @@ typedef struct ru_tier_entry {
     int64_t bytes;                   /* of all of it */
     int64_t in_bytes[RU_TIERS_MAX];  /* [n_tiers] of it */
     int64_t expected_bytes, made_ns; /* of its hint; since 1970 */
+    uint64_t writer;                 /* process that wrote it */
 } ru_tier_entry;
 /* All that stands in the map now. Errors: RU_E_IO, RU_E_MEM, RU_E_AGAIN. */
 RU_MUST_USE ru_status ru_tiers_look(ru_tiers *t, ru_err *err);
 /* The next file after *at (0 to begin) of what was seen last; false: there is none. */
 bool ru_tiers_next(ru_tiers *t, uint32_t *at, ru_tier_entry *out);
+/* Has this writer, as seen last, the space open still? Not with `reads`. Errors: RU_E_CREATE. */
+RU_MUST_USE ru_status ru_tiers_lives(ru_tiers *t, uint64_t writer, bool *lives, ru_err *err);
 
 #endif
