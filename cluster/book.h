@@ -151,7 +151,8 @@ typedef struct ru_book_measured {
  * higher priority take their slots first, within a priority those that have waited for ten minutes,
  * so that a large job does not wait for ever behind small ones; jobs of a user share its slots in
  * this order, the least of each first; and what a cancelled job still has stays its own. A job that
- * requests more than the slots of its 16 largest nodes requests those. `measured`: by slot.
+ * requests more than the slots of its 16 largest nodes requests those, and no more workers than its
+ * largest batch has samples. `measured`: by slot.
  * `now_ns`: on the cluster's clock; one before the last event counts as that. *n 0: nothing
  * changes. Owner: `scratch`. Errors: those of the policy. */
 RU_MUST_USE ru_status ru_book_plan(const ru_book *b, const ru_book_measured *measured,

@@ -36,12 +36,6 @@ static void put_grant(planner *p, uint32_t job, const ru_alloc_part *parts, uint
         .kind = RU_BOOK_GRANT, .job = job, .b = demoted, .text = n > 0 ? t.p : ""};
 }
 
-/* Samples that it can give to workers. */
-static uint32_t most_batch(const ru_goodput_model *m)
-{
-    return m->batch > 0 ? m->batch : m->batch_max;
-}
-
 /* Those that would stop because they were scaled to more than there is, or request more than they
  * have, go on with less. */
 static bool some_go_on(const planner *p, const uint32_t *numbers, const ru_alloc_plan *plan,
@@ -200,18 +194,21 @@ static void put_facts(const planner *p, const uint32_t *numbers, uint32_t n, ru_
         jobs[i].age_s = seconds(p->now_ns - p->b->sched.jobs[j->slot].arrived.ns);
         jobs[i].replicas_max = p->most[j->slot];
         jobs[i].replicas_min = j->min < p->most[j->slot] ? j->min : p->most[j->slot];
-        jobs[i].replicas = ru_book_request(j) < slots ? ru_book_request(j) : slots;
-        jobs[i].replicas =
-            jobs[i].replicas < p->most[j->slot] ? jobs[i].replicas : p->most[j->slot];
-        if (jobs[i].replicas < jobs[i].replicas_min) {
-            jobs[i].replicas = jobs[i].replicas_min;
-        }
         jobs[i].remaining = p->measured[j->slot].remaining;
         jobs[i].model = p->measured[j->slot].model;
-        if (jobs[i].model.perf.overlap < 1 || most_batch(&jobs[i].model) < j->min) {
+        if (jobs[i].model.perf.overlap < 1 || ru_goodput_replicas_max(&jobs[i].model) < j->min) {
             jobs[i].model = (ru_goodput_model){
                 .batch_first = 1, .batch_max = any_batch, .local_min = 1, .local_max = any_batch};
             jobs[i].remaining = 0;
+        }
+        const uint32_t bounds[] = {slots, p->most[j->slot],
+                                   ru_goodput_replicas_max(&jobs[i].model)};
+        jobs[i].replicas = ru_book_request(j);
+        for (uint32_t k = 0; k < RU_ARRAY_LEN(bounds); k++) {
+            jobs[i].replicas = bounds[k] < jobs[i].replicas ? bounds[k] : jobs[i].replicas;
+        }
+        if (jobs[i].replicas < jobs[i].replicas_min) {
+            jobs[i].replicas = jobs[i].replicas_min;
         }
     }
 }

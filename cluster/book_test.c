@@ -374,6 +374,25 @@ static void what_is_left_decides_for_optimus(void **state)
     free(l);
 }
 
+/* A job that adapts up to two samples, and requests four workers. */
+static void nobody_requests_workers_without_samples(void **state)
+{
+    (void)state;
+    life *l = calloc(1, sizeof *l);
+    ru_book_measured of[JOBS] = {0};
+    assert_non_null(l);
+    life_open(l);
+    must(l, (ru_journal_event){.kind = RU_BOOK_METHOD, .a = RU_ALLOC_FIFO});
+    of[0].model = (ru_goodput_model){{1e-3, 1e-2, 1e-3, 1e-6, 1e-3, 1e-6, 1}, 1, 1, 1, 2, 1, 2, 0};
+    l->measured = of;
+    node(l, 0, 4);
+    submit(l, 1, 4, 0);
+    plan(l);
+    assert_int_equal(l->b.sched.jobs[0].replicas, 2);
+    life_close(l);
+    free(l);
+}
+
 /* One whose submissions say nothing of a request, and which names no method. */
 static void a_journal_of_an_earlier_program_is_read(void **state)
 {
@@ -635,6 +654,7 @@ static void a_job_that_grows_stays(void **state)
 RU_TESTS(cluster_book, cmocka_unit_test(a_job_that_grows_stays),
          cmocka_unit_test(tiresias_keeps_its_queues_in_the_journal),
          cmocka_unit_test(what_is_left_decides_for_optimus),
+         cmocka_unit_test(nobody_requests_workers_without_samples),
          cmocka_unit_test(a_journal_of_an_earlier_program_is_read),
          cmocka_unit_test(a_user_stays_within_its_slots),
          cmocka_unit_test(a_job_lies_on_sixteen_nodes),
