@@ -508,6 +508,19 @@ static ru_status look(ru_tiers *t, ru_ckpt_stored *c, bool verify, ru_arena *are
     return run_has(m.run, c->key, arena, &c->in_use, err);
 }
 
+/* Does the map still name its manifest? It goes before all other files do. */
+static ru_status has_manifest(ru_tiers *t, const char *key, bool *has, ru_err *err)
+{
+    ru_tier_entry e;
+    size_t n = strlen(key);
+    *has = false;
+    RU_TRY(ru_tiers_look(t, err));
+    for (uint32_t at = 0; ru_tiers_next(t, &at, &e) && !*has;) {
+        *has = strncmp(e.name, key, n) == 0 && e.name[n] == '/' && is_manifest(e.name);
+    }
+    return RU_OK;
+}
+
 ru_status ru_ckpt_stored_list(const ru_disk_tier *tiers, uint32_t n_tiers, bool verify,
                               ru_arena *arena, ru_ckpt_stored **out, uint32_t *n, ru_err *err)
 {
@@ -519,12 +532,14 @@ ru_status ru_ckpt_stored_list(const ru_disk_tier *tiers, uint32_t n_tiers, bool 
     }
     ru_status st = list_names(t, arena, out, n, err);
     for (uint32_t k = 0; st == RU_OK && k < *n; k++) {
-        if ((*out)[k].complete) {
-            st = look(t, &(*out)[k], verify, arena, err);
-            if (st == RU_E_MISSING) { /* removed meanwhile, or lost with its disk */
-                (*out)[k].damaged = 1;
-                st = RU_OK;
-            }
+        ru_ckpt_stored *c = &(*out)[k];
+        bool has = true;
+        st = c->complete ? look(t, c, verify, arena, err) : RU_OK;
+        c->damaged += st == RU_E_MISSING;
+        st = st == RU_E_MISSING ? RU_OK : st;
+        if (st == RU_OK && c->damaged > 0) { /* lost with its disk, or removed meanwhile */
+            st = has_manifest(t, c->key, &has, err);
+            c->damaged = has ? c->damaged : 0;
         }
     }
     ru_tiers_close(t);
